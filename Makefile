@@ -1,0 +1,60 @@
+# Taper: `make demo` and `make test` do all set-up themselves; `make help` lists the rest.
+PYTHON ?= python3
+BUILD  ?= build
+CMAKE  ?= cmake
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja,)
+CMAKE_FLAGS ?=
+export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+.PHONY: help demo test build setup bench asan ubsan oracle format format-check fuzz clean bless docs
+
+help:            ## this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
+
+setup:           ## install what is missing from the distribution (Debian/Ubuntu), or name it
+	@sh tools/setup.sh
+
+build: | $(BUILD)/CMakeCache.txt ## build in place: python/taper/_C*.so and build/taper
+	@$(CMAKE) --build $(BUILD) -j$(JOBS)
+
+$(BUILD)/CMakeCache.txt:
+	@$(CMAKE) -S . -B $(BUILD) $(GENERATOR) -DPython3_EXECUTABLE="$$(command -v $(PYTHON))" $(CMAKE_FLAGS)
+
+demo: setup      ## set up, build, and show the main job
+	@$(MAKE) --no-print-directory build
+	@$(PYTHON) examples/demo.py
+
+test: setup      ## set up, build, and run every test
+	@$(MAKE) --no-print-directory build
+	@$(PYTHON) tests/run.py --build $(BUILD)
+
+bless: build     ## rewrite the expectations of the golden tests; review the diff
+	@$(PYTHON) tests/run.py --build $(BUILD) --bless tests/golden
+
+docs: build      ## regenerate the generated documentation pages and type stubs
+	@$(PYTHON) tools/gendocs.py
+
+bench: build     ## benchmarks, side by side with PyTorch where it is importable
+	@for f in bench/*.py; do case $$f in bench/models.py) ;; *) echo "== $$f"; $(PYTHON) $$f; esac; done
+
+SAN_FLAGS = -DCMAKE_BUILD_TYPE=Debug -DTAPER_SANITIZE=$(1)
+asan:            ## C tests and a Python subset under AddressSanitizer (leaks included)
+	@sh tools/sanitize.sh address build-asan
+ubsan:           ## the same under UndefinedBehaviorSanitizer
+	@sh tools/sanitize.sh undefined build-ubsan
+
+oracle: build    ## compare with PyTorch (needs it importable; skips loudly otherwise)
+	@$(PYTHON) tests/run.py --build $(BUILD) tests/oracle
+
+fuzz: build      ## long fuzzing of graphs and readers
+	@$(PYTHON) tools/fuzz.py --build $(BUILD)
+
+FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+format:          ## reformat the C sources in place
+	@clang-format -i $(FORMAT_FILES)
+format-check:    ## fail when a C source is not formatted
+	@clang-format --dry-run -Werror $(FORMAT_FILES)
+
+clean:           ## remove what was built
+	@rm -rf build build-asan build-ubsan python/taper/_C*.so

@@ -1,0 +1,63 @@
+#include "base/arena.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+struct arena_block {
+    arena_block *next;
+    size_t size;
+};
+
+enum { FIRST_BLOCK = 4096, MAX_BLOCK = 1 << 20 };
+
+void arena_init(arena *a) { memset(a, 0, sizeof *a); }
+
+void arena_free(arena *a)
+{
+    for (arena_block *b = a->blocks, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    arena_init(a);
+}
+
+void *arena_alloc_slow(arena *a, size_t n)
+{
+    size_t size = a->blocks ? MIN(a->blocks->size * 2, (size_t)MAX_BLOCK) : FIRST_BLOCK;
+    size_t head = (sizeof(arena_block) + 15) & ~(size_t)15;
+
+    if (size < n + head)
+        size = n + head;
+    arena_block *b = mem_alloc(size);
+    b->size = size;
+    b->next = a->blocks;
+    a->blocks = b;
+    a->cur = (char *)b + head + n;
+    a->end = (char *)b + size;
+    a->used += n;
+    return (char *)b + head;
+}
+
+char *arena_strndup(arena *a, const char *s, size_t n)
+{
+    char *p = arena_alloc(a, n + 1);
+    memcpy(p, s, n);
+    p[n] = 0;
+    return p;
+}
+
+char *arena_strdup(arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
+
+void *arena_dup(arena *a, const void *p, size_t n) { return n ? memcpy(arena_alloc(a, n), p, n) : NULL; }
+
+char *arena_printf(arena *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *p = arena_alloc(a, (size_t)n + 1);
+    va_start(ap, fmt);
+    vsnprintf(p, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return p;
+}

@@ -1,0 +1,20 @@
+#!/bin/sh
+# usage: sanitize.sh SANITIZERS BUILD_DIR - build with them, run the C tests and tests/py under them.
+set -eu
+san=$1 dir=$2
+gen=""; command -v ninja >/dev/null 2>&1 && gen="-G Ninja"
+[ -f "$dir/CMakeCache.txt" ] || cmake -S . -B "$dir" $gen -DCMAKE_BUILD_TYPE=Debug -DTAPER_SANITIZE="$san" \
+    -DPython3_EXECUTABLE="$(command -v python3)"
+cmake --build "$dir" -j"$(nproc)"
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
+"$dir/taper_ctest"
+# Python itself leaks by design, so leaks are only looked for in the C tests.
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
+preload=""
+case "$san" in *address*) preload=$(gcc -print-file-name=libasan.so) ;; esac
+for f in python/taper/*; do
+    b=$(basename "$f")
+    case "$b" in _C*) ;; *) ln -sfn "$PWD/$f" "$dir/pysan/taper/$b" ;; esac
+done
+LD_PRELOAD=$preload TAPER_SANITIZED=1 PYTHONPATH="$PWD/$dir/pysan" python3 tests/run.py --build "$dir" --sanitized tests/py

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Installs what the build needs from the distribution's packages; elsewhere names what is missing and stops.
+set -u
+PYTHON=${PYTHON:-python3}
+missing="" pkgs=""
+need() { missing="$missing $1"; pkgs="$pkgs $2"; }
+command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || need "a C compiler" gcc
+command -v cmake >/dev/null 2>&1 || need cmake cmake
+command -v make >/dev/null 2>&1 || need make make
+command -v "$PYTHON" >/dev/null 2>&1 || need python3 python3
+if command -v "$PYTHON" >/dev/null 2>&1; then
+    inc=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)
+    [ -f "$inc/Python.h" ] || need "the headers of $PYTHON" python3-dev
+fi
+[ -n "$(ls /usr/include/stdio.h 2>/dev/null)" ] || need "the C library headers" libc6-dev
+found=no
+for d in /usr/lib /usr/lib64 /usr/local/lib /usr/lib/x86_64-linux-gnu /usr/lib/aarch64-linux-gnu; do
+    [ -e "$d/libopenblas.so" ] && found=yes
+done
+[ $found = yes ] || need "OpenBLAS" libopenblas-dev
+[ -z "$missing" ] && exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "Taper needs:$missing. Install them with this system's package manager, then run this again." >&2
+    exit 1
+fi
+SUDO=""
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null 2>&1 || { echo "Taper needs:$missing. As root: apt-get install$pkgs" >&2; exit 1; }
+    SUDO=sudo
+fi
+echo "Installing:$pkgs"
+$SUDO apt-get update -qq && DEBIAN_FRONTEND=noninteractive $SUDO apt-get install -y -qq $pkgs >/dev/null ||
+    { echo "Could not install:$pkgs" >&2; exit 1; }
