@@ -11,8 +11,8 @@ typedef struct arena {
     size_t used;         /* read-only: bytes handed out */
 } arena;
 
-void  arena_init(arena *a); /* a zeroed arena is valid too */
-void  arena_free(arena *a); /* frees everything; the arena may be used again */
+void arena_init(arena *a); /* a zeroed arena is valid too */
+void arena_free(arena *a); /* frees everything; the arena may be used again */
 void *arena_alloc_slow(arena *a, size_t n);
 char *arena_strdup(arena *a, const char *s);
 char *arena_strndup(arena *a, const char *s, size_t n);

@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TP_API         __attribute__((visibility("default")))
+#define TP_API          __attribute__((visibility("default")))
 #define TP_PRINTF(f, a) __attribute__((format(printf, f, a)))
-#define TP_UNUSED      __attribute__((unused))
-#define TP_LIKELY(x)   __builtin_expect(!!(x), 1)
-#define TP_UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define COUNT(a)       (sizeof(a) / sizeof((a)[0]))
-#define END(a)         ((a) + COUNT(a))
-#define MIN(a, b)      ((a) < (b) ? (a) : (b))
-#define MAX(a, b)      ((a) > (b) ? (a) : (b))
+#define TP_UNUSED       __attribute__((unused))
+#define TP_LIKELY(x)    __builtin_expect(!!(x), 1)
+#define TP_UNLIKELY(x)  __builtin_expect(!!(x), 0)
+#define COUNT(a)        (sizeof(a) / sizeof((a)[0]))
+#define END(a)          ((a) + COUNT(a))
+#define MIN(a, b)       ((a) < (b) ? (a) : (b))
+#define MAX(a, b)       ((a) > (b) ? (a) : (b))
 
 /* Small bookkeeping memory (never tensor storage): exhaustion is fatal, here and nowhere else. */
 void *mem_alloc(size_t n);

@@ -14,7 +14,7 @@ typedef struct tp_err {
     err_kind kind; /* ERR_none: nothing has failed */
     int line;      /* place in the user's file, 0 when unknown */
     char file[160];
-    char msg[1024]; /* longer messages end in "..." */
+    char msg[1024];  /* longer messages end in "..." */
     char notes[512]; /* newline-separated, innermost first */
 } tp_err;
 

@@ -26,8 +26,8 @@ typedef struct map {
     size_t used;     /* private: live + deleted */
 } map;
 
-void  map_free(map *m);
-void *map_getn(const map *m, const void *key, size_t klen); /* NULL when absent */
+void map_free(map *m);
+void *map_getn(const map *m, const void *key, size_t klen);      /* NULL when absent */
 void *map_putn(map *m, const void *key, size_t klen, void *val); /* returns the old value or NULL */
 void *map_deln(map *m, const void *key, size_t klen);            /* returns the old value or NULL */
 static inline void *map_get(const map *m, const char *key) { return map_getn(m, key, strlen(key)); }

@@ -3,22 +3,22 @@
 #define TAPER_VEC_H
 #include "base/base.h"
 
-#define VEC(T)                                                                                               \
-    struct {                                                                                                 \
-        T *at;                                                                                               \
-        size_t n, cap;                                                                                       \
+#define VEC(T)         \
+    struct {           \
+        T *at;         \
+        size_t n, cap; \
     }
-#define vec_reserve(v, want)                                                                                 \
-    do {                                                                                                     \
-        if ((v)->cap < (want)) {                                                                             \
-            (v)->cap = MAX((size_t)(want), (v)->cap ? (v)->cap * 2 : 8);                                     \
-            (v)->at = mem_realloc((v)->at, (v)->cap * sizeof *(v)->at);                                      \
-        }                                                                                                    \
+#define vec_reserve(v, want)                                             \
+    do {                                                                 \
+        if ((v)->cap < (want)) {                                         \
+            (v)->cap = MAX((size_t)(want), (v)->cap ? (v)->cap * 2 : 8); \
+            (v)->at = mem_realloc((v)->at, (v)->cap * sizeof *(v)->at);  \
+        }                                                                \
     } while (0)
-#define vec_push(v, x)                                                                                       \
-    do {                                                                                                     \
-        vec_reserve(v, (v)->n + 1);                                                                          \
-        (v)->at[(v)->n++] = (x);                                                                             \
+#define vec_push(v, x)              \
+    do {                            \
+        vec_reserve(v, (v)->n + 1); \
+        (v)->at[(v)->n++] = (x);    \
     } while (0)
 #define vec_pop(v)  ((v)->at[--(v)->n])
 #define vec_last(v) ((v)->at[(v)->n - 1])
