@@ -1,0 +1,8 @@
+/* vmath.h - how loop/vmath.c (the table of fragments) and loop/vfunc.c (the functions) meet. */
+#ifndef TAPER_LOOP_VMATH_H
+#define TAPER_LOOP_VMATH_H
+#include "loop/vir.h"
+
+vir_ref vir_frag_input(vir *k, vir_type t, int n);            /* a VIR_input leaf, counted as varying */
+vir_ref vmath_build(vir *k, vir_op op, vir_ref x, vir_ref y); /* the value, or 0: call libm */
+#endif
