@@ -63,10 +63,19 @@ static inline symint sym_max(symint a, symint b) { return SYM_EITHER(a, b) ? sym
  * error slot (sym_env_err) and answers false. */
 typedef enum { SYM_eq, SYM_ne, SYM_lt, SYM_le, SYM_gt, SYM_ge } sym_rel;
 bool sym_cmp_slow(sym_rel r, symint a, symint b);
-static inline bool sym_eq(symint a, symint b) { return a == b || (SYM_EITHER(a, b) && sym_cmp_slow(SYM_eq, a, b)); }
+static inline bool sym_eq(symint a, symint b)
+{
+    return a == b || (SYM_EITHER(a, b) && sym_cmp_slow(SYM_eq, a, b));
+}
 static inline bool sym_ne(symint a, symint b) { return !sym_eq(a, b); }
-static inline bool sym_lt(symint a, symint b) { return SYM_EITHER(a, b) ? sym_cmp_slow(SYM_lt, a, b) : a < b; }
-static inline bool sym_le(symint a, symint b) { return SYM_EITHER(a, b) ? sym_cmp_slow(SYM_le, a, b) : a <= b; }
+static inline bool sym_lt(symint a, symint b)
+{
+    return SYM_EITHER(a, b) ? sym_cmp_slow(SYM_lt, a, b) : a < b;
+}
+static inline bool sym_le(symint a, symint b)
+{
+    return SYM_EITHER(a, b) ? sym_cmp_slow(SYM_le, a, b) : a <= b;
+}
 static inline bool sym_gt(symint a, symint b) { return sym_lt(b, a); }
 static inline bool sym_ge(symint a, symint b) { return sym_le(b, a); }
 
@@ -83,7 +92,7 @@ bool sym_eval(symint v, const sym_bind *b, int n, int64_t *out);
 /* Fix v to its hint, recording the guard v == hint; returns the constant. */
 int64_t sym_specialize(symint v);
 
-void sym_print(strbuf *out, symint v);        /* s0, 2*s0, s0*s1 + 3, (s0//2), Max(1, s0), 17 */
+void sym_print(strbuf *out, symint v);          /* s0, 2*s0, s0*s1 + 3, (s0//2), Max(1, s0), 17 */
 const char *sym_symbol_name(const sym_expr *e); /* for a plain symbol, else NULL */
 bool sym_is_symbol(symint v);
 

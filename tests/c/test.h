@@ -12,29 +12,29 @@ typedef struct test_case {
 void test_register(test_case *t);
 void test_fail(const char *file, int line, const char *fmt, ...) TP_PRINTF(3, 4);
 
-#define TEST(id)                                                                                             \
-    static void test_##id(void);                                                                             \
-    __attribute__((constructor)) static void reg_##id(void)                                                  \
-    {                                                                                                        \
-        static test_case t = { #id, __FILE__, test_##id, NULL };                                             \
-        test_register(&t);                                                                                   \
-    }                                                                                                        \
+#define TEST(id)                                                 \
+    static void test_##id(void);                                 \
+    __attribute__((constructor)) static void reg_##id(void)      \
+    {                                                            \
+        static test_case t = { #id, __FILE__, test_##id, NULL }; \
+        test_register(&t);                                       \
+    }                                                            \
     static void test_##id(void)
-#define CHECK(c)                                                                                             \
-    do {                                                                                                     \
-        if (!(c))                                                                                            \
-            test_fail(__FILE__, __LINE__, "CHECK(%s)", #c);                                                  \
+#define CHECK(c)                                            \
+    do {                                                    \
+        if (!(c))                                           \
+            test_fail(__FILE__, __LINE__, "CHECK(%s)", #c); \
     } while (0)
-#define CHECK_STR(a, b)                                                                                      \
-    do {                                                                                                     \
-        const char *a_ = (a), *b_ = (b);                                                                     \
-        if (strcmp(a_ ? a_ : "(null)", b_ ? b_ : "(null)"))                                                  \
-            test_fail(__FILE__, __LINE__, "\"%s\" != \"%s\"", a_, b_);                                       \
+#define CHECK_STR(a, b)                                                \
+    do {                                                               \
+        const char *a_ = (a), *b_ = (b);                               \
+        if (strcmp(a_ ? a_ : "(null)", b_ ? b_ : "(null)"))            \
+            test_fail(__FILE__, __LINE__, "\"%s\" != \"%s\"", a_, b_); \
     } while (0)
-#define CHECK_INT(a, b)                                                                                      \
-    do {                                                                                                     \
-        long long a_ = (long long)(a), b_ = (long long)(b);                                                  \
-        if (a_ != b_)                                                                                        \
-            test_fail(__FILE__, __LINE__, "%s: %lld != %lld", #a, a_, b_);                                   \
+#define CHECK_INT(a, b)                                                    \
+    do {                                                                   \
+        long long a_ = (long long)(a), b_ = (long long)(b);                \
+        if (a_ != b_)                                                      \
+            test_fail(__FILE__, __LINE__, "%s: %lld != %lld", #a, a_, b_); \
     } while (0)
 #endif

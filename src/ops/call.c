@@ -1,0 +1,571 @@
+/* call.c - one operator call: shape rule, allocation, kernel. Also values, contexts and builders. */
+#include "ops/op.h"
+
+/* ---- values ---- */
+double val_as_f(const tp_val *v)
+{
+    return v->kind == VAL_float ? v->f : v->kind == VAL_bool ? (double)v->b : (double)v->i;
+}
+int64_t val_as_i(const tp_val *v)
+{
+    if (v->kind == VAL_float)
+        return elem_get_i(DT_f64, &v->f);
+    return v->kind == VAL_bool ? v->b : v->i;
+}
+dtype val_number_dtype(const tp_val *v, dtype deflt)
+{
+    return v->kind == VAL_float ? deflt : v->kind == VAL_bool ? DT_bool : DT_i64;
+}
+void val_clear(tp_val *v)
+{
+    if (v->kind == VAL_tensor)
+        tensor_unref(v->t);
+    else if (v->kind == VAL_tensors) {
+        for (int i = 0; i < v->n; i++)
+            tensor_unref(v->ts[i]);
+        free(v->ts);
+    } else if (v->kind == VAL_ints || v->kind == VAL_floats)
+        free((void *)v->ints);
+    *v = vNone;
+}
+
+/* ---- context ---- */
+static _Thread_local op_ctx ctx = { .grad_mode = true, .default_dtype = DT_f32 };
+op_ctx *op_ctx_cur(void) { return &ctx; }
+
+/* ---- arguments ---- */
+bool dim_wrap(int64_t d, int ndim, int *dim, tp_err *err)
+{
+    int n = MAX(ndim, 1);
+    if (d < -n || d >= n)
+        return err_set(err, ERR_index,
+                       "Dimension out of range (expected to be in range of [%d, %d], but got %lld)", -n,
+                       n - 1, (long long)d);
+    *dim = (int)(d < 0 ? d + n : d);
+    return true;
+}
+
+bool arg_dim(op_call *c, int i, int ndim, int *dim) { return dim_wrap(c->arg[i].i, ndim, dim, c->err); }
+
+bool arg_dims(op_call *c, int i, int ndim, bool empty_all, uint32_t *mask)
+{
+    const tp_val *v = &c->arg[i];
+    *mask = 0;
+    if (v->kind == VAL_none || (v->n == 0 && empty_all)) {
+        *mask = ndim >= 32 ? ~0u : (1u << ndim) - 1;
+        return true;
+    }
+    for (int k = 0; k < v->n; k++) {
+        int d = 0;
+        if (!dim_wrap(v->ints[k], ndim, &d, c->err))
+            return false;
+        if (*mask & (1u << d))
+            return err_set(c->err, ERR_runtime, "dim %d appears multiple times in the list of dims", d);
+        *mask |= 1u << d;
+    }
+    return true;
+}
+
+/* ---- outputs ---- */
+op_out *out_add(op_call *c)
+{
+    if (c->nout < OP_INLINE_OUTS) {
+        if (!c->out)
+            c->out = c->inl;
+    } else if (c->nout == OP_INLINE_OUTS) {
+        c->out = mem_alloc(sizeof(op_out) * 16);
+        memcpy(c->out, c->inl, sizeof c->inl);
+    } else if (c->nout >= 16 && !(c->nout & (c->nout - 1)))
+        c->out = mem_realloc(c->out, sizeof(op_out) * (size_t)c->nout * 2);
+    op_out *o = &c->out[c->nout++];
+    o->kind = OUT_new;
+    o->alias = -1;
+    o->dev = DEVICE_CPU;
+    o->offset = 0;
+    o->ndim = 0;
+    o->num = vNone;
+    return o;
+}
+
+/* The device of the outputs is that of the first tensor argument; mixing devices is refused in ops_call. */
+static tp_device call_device(const op_call *c)
+{
+    for (int i = 0; i < c->row->schema.nparam; i++) {
+        const tp_val *v = &c->arg[i];
+        if (v->kind == VAL_tensor && !(v->t->ndim == 0 && v->t->flags & TF_wrapped))
+            return tensor_device(v->t);
+        if (v->kind == VAL_tensors)
+            for (int k = 0; k < v->n; k++)
+                if (v->ts[k])
+                    return tensor_device(v->ts[k]);
+        if (v->kind == VAL_device)
+            return v->dev;
+    }
+    return DEVICE_CPU;
+}
+
+op_out *out_new(op_call *c, dtype dt, int ndim, const symint *size)
+{
+    op_out *o = out_add(c);
+    o->dt = (uint8_t)dt;
+    o->ndim = (uint8_t)ndim;
+    o->dev = call_device(c);
+    if (ndim)
+        memcpy(o->size, size, sizeof(symint) * (size_t)ndim);
+    shape_contiguous_strides(ndim, o->size, o->stride);
+    return o;
+}
+
+op_out *out_like(op_call *c, const tp_tensor *t, dtype dt)
+{
+    op_out *o = out_new(c, dt, t->ndim, t->size);
+    shape_pointwise_strides(t->ndim, t->size, 1, (tp_tensor *[]){ (tp_tensor *)t }, o->stride);
+    return o;
+}
+
+op_out *out_view(op_call *c, int arg, int ndim, const symint *size, const symint *stride, symint offset)
+{
+    op_out *o = out_new(c, (dtype)c->arg[arg].t->dt, ndim, size);
+    o->kind = OUT_view;
+    o->alias = (int16_t)arg;
+    if (ndim)
+        memcpy(o->stride, stride, sizeof(symint) * (size_t)ndim);
+    o->offset = offset;
+    return o;
+}
+
+op_out *out_self(op_call *c, int arg)
+{
+    tp_tensor *t = c->arg[arg].t;
+    op_out *o = out_view(c, arg, t->ndim, t->size, t->stride, t->offset);
+    o->kind = OUT_self;
+    return o;
+}
+
+/* ---- broadcasting ---- */
+bool shape_broadcast(int *ndim, symint *size, int nd2, const symint *size2, tp_err *err)
+{
+    int nd = MAX(*ndim, nd2);
+    symint r[TP_MAX_DIMS];
+    for (int i = 0; i < nd; i++) {
+        int ia = *ndim - 1 - i, ib = nd2 - 1 - i;
+        symint a = ia >= 0 ? size[ia] : 1, b = ib >= 0 ? size2[ib] : 1;
+        if (!sym_is_expr(a) && a == 1)
+            r[nd - 1 - i] = b;
+        else if ((!sym_is_expr(b) && b == 1) || sym_eq(a, b))
+            r[nd - 1 - i] = a;
+        else if (sym_eq(a, 1))
+            r[nd - 1 - i] = b;
+        else if (sym_eq(b, 1))
+            r[nd - 1 - i] = a;
+        else {
+            strbuf sa = { 0 }, sb = { 0 };
+            sym_is_expr(a) ? sym_print(&sa, a) : strbuf_addf(&sa, "%lld", (long long)a);
+            sym_is_expr(b) ? sym_print(&sb, b) : strbuf_addf(&sb, "%lld", (long long)b);
+            err_set(err, ERR_runtime,
+                    "The size of tensor a (%s) must match the size of tensor b (%s) at non-singleton "
+                    "dimension %d",
+                    strbuf_str(&sa), strbuf_str(&sb), nd - 1 - i);
+            strbuf_free(&sa);
+            strbuf_free(&sb);
+            return false;
+        }
+    }
+    *ndim = nd;
+    memcpy(size, r, sizeof(symint) * (size_t)nd);
+    return true;
+}
+
+/* Order dimensions by the inputs' strides, as PyTorch's iterator does: the first input that can tell decides,
+ * ambiguous pairs keep their order. */
+static int compare_dims(int a, int b, int ndim, const symint *size, int nin, tp_tensor *const *in)
+{
+    for (int k = 0; k < nin; k++) {
+        tp_tensor *t = in[k];
+        int off = ndim - t->ndim;
+        symint sa = a >= off && !sym_eq(t->size[a - off], 1) ? t->stride[a - off] : 0;
+        symint sb = b >= off && !sym_eq(t->size[b - off], 1) ? t->stride[b - off] : 0;
+        if (sym_eq(sa, 0) || sym_eq(sb, 0))
+            continue;
+        if (sym_lt(sa, sb))
+            return -1;
+        if (sym_gt(sa, sb))
+            return 1;
+        if (sym_gt(size[a], size[b]))
+            return 1;
+    }
+    return 0;
+}
+
+void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *const *in, symint *stride)
+{
+    int perm[TP_MAX_DIMS];
+    bool plain = true, same = nin > 0;
+
+    for (int k = 0; k < nin && plain; k++)
+        plain = in[k]->ndim == ndim && tensor_is_contiguous(in[k]) && shape_numel(ndim, size) == in[k]->numel;
+    if (plain || ndim < 2) {
+        shape_contiguous_strides(ndim, size, stride);
+        return;
+    }
+    for (int k = 0; k < nin && same; k++) /* all dense with equal strides: keep them */
+        same = in[k]->ndim == ndim && tensor_is_dense(in[k]) &&
+               !memcmp(in[k]->size, size, sizeof(symint) * (size_t)ndim) &&
+               !memcmp(in[k]->stride, in[0]->stride, sizeof(symint) * (size_t)ndim);
+    if (same) {
+        memcpy(stride, in[0]->stride, sizeof(symint) * (size_t)ndim);
+        return;
+    }
+    for (int i = 0; i < ndim; i++) /* perm[0] is the fastest dimension */
+        perm[i] = ndim - 1 - i;
+    for (int i = 1; i < ndim; i++) {
+        int d1 = i;
+        for (int d0 = i - 1; d0 >= 0; d0--) {
+            int cmp = compare_dims(perm[d0], perm[d1], ndim, size, nin, in);
+            if (cmp > 0) {
+                int t = perm[d0];
+                perm[d0] = perm[d1];
+                perm[d1] = t;
+                d1 = d0;
+            } else if (cmp < 0)
+                break;
+        }
+    }
+    symint s = 1;
+    for (int i = 0; i < ndim; i++) {
+        stride[perm[i]] = s;
+        s = sym_mul(s, sym_max(size[perm[i]], 1));
+    }
+}
+
+/* ---- the call ---- */
+static bool same_geometry(const tp_tensor *a, const tp_tensor *b)
+{
+    return a->offset == b->offset && a->ndim == b->ndim && a->dt == b->dt &&
+           !memcmp(a->size, b->size, sizeof(symint) * a->ndim) &&
+           !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
+}
+
+/* In-place writes must not tread on what is still to be read. */
+static bool check_overlap(const op_call *c, const tp_tensor *self)
+{
+    if (tensor_overlaps_itself(self))
+        return err_set(
+            c->err, ERR_runtime,
+            "unsupported operation: more than one element of the written-to tensor refers to a single "
+            "memory location. Please clone() the tensor before performing the operation.");
+    for (int i = 1; i < c->row->schema.nparam; i++) {
+        const tp_tensor *t = arg_t(c, i);
+        if (!t || t->storage != self->storage || same_geometry(t, self) || tensor_is_fake(t))
+            continue;
+        symint ea, eb;
+        if (!shape_storage_bytes((dtype)t->dt, t->ndim, t->size, t->stride, t->offset, &ea, NULL) ||
+            !shape_storage_bytes((dtype)self->dt, self->ndim, self->size, self->stride, self->offset, &eb,
+                                 NULL))
+            continue;
+        int64_t ba = t->offset * (int64_t)dtype_size((dtype)t->dt),
+                bb = self->offset * (int64_t)dtype_size((dtype)self->dt);
+        if (ba < eb && bb < ea && tensor_is_dense(t) && tensor_is_dense(self))
+            return err_set(
+                c->err, ERR_runtime,
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer "
+                "to a single memory location. Please clone() the tensor before performing the operation.");
+    }
+    return true;
+}
+
+static bool check_devices(const op_call *c)
+{
+    const tp_tensor *first = NULL;
+    for (int i = 0; i < c->row->schema.nparam; i++) {
+        const tp_tensor *t = arg_t(c, i);
+        if (!t || t->ndim == 0)
+            continue;
+        if (first && !device_eq(tensor_device(first), tensor_device(t))) {
+            strbuf b = { 0 };
+            device_print(&b, tensor_device(first));
+            strbuf_add(&b, " and ");
+            device_print(&b, tensor_device(t));
+            err_set(c->err, ERR_runtime,
+                    "Expected all tensors to be on the same device, but found at least two devices, %s!",
+                    strbuf_str(&b));
+            strbuf_free(&b);
+            return false;
+        }
+        first = t;
+    }
+    return true;
+}
+
+static bool any_fake(const op_call *c)
+{
+    for (int i = 0; i < c->row->schema.nparam; i++) {
+        const tp_val *v = &c->arg[i];
+        if (v->kind == VAL_tensor && tensor_is_fake(v->t))
+            return true;
+        if (v->kind == VAL_tensors)
+            for (int k = 0; k < v->n; k++)
+                if (v->ts[k] && tensor_is_fake(v->ts[k]))
+                    return true;
+        if (v->kind == VAL_device && v->dev.kind == DEV_meta)
+            return true;
+        if (v->kind == VAL_int && sym_is_expr(v->i))
+            return true;
+        if (v->kind == VAL_ints && !sym_all_const(v->ints, v->n))
+            return true;
+    }
+    return false;
+}
+
+static tp_tensor *make_out(op_call *c, const op_out *o, bool fake)
+{
+    tp_tensor *t;
+    switch (o->kind) {
+    case OUT_self: return tensor_ref(c->arg[o->alias].t);
+    case OUT_view: {
+        tp_tensor *src = c->arg[o->alias].t;
+        t = tensor_view(src, o->ndim, o->size, o->stride, o->offset);
+        if (o->dt != t->dt)
+            t->dt = o->dt;
+        return t;
+    }
+    case OUT_new:
+        if (!shape_check_sizes(o->ndim, o->size, c->err))
+            return NULL;
+        t = fake ? tensor_new_fake((dtype)o->dt, o->ndim, o->size, o->stride, o->dev)
+                 : tensor_new_strided((dtype)o->dt, o->ndim, o->size, o->stride, o->dev, c->err);
+        if (t && c->cx->inference_mode)
+            t->flags |= TF_inference;
+        return t;
+    default: return NULL;
+    }
+}
+
+static bool castable(dtype from, dtype to) /* category must not fall */
+{
+    if (dtype_is_float(from))
+        return dtype_is_float(to);
+    return from == DT_bool || to != DT_bool;
+}
+
+static bool inplace_ok(op_call *c, const op_out *o, const tp_tensor *self)
+{
+    if (o->ndim != self->ndim ||
+        !tensor_same_size(self, &(tp_tensor){ .ndim = o->ndim, .size = (symint *)o->size })) {
+        strbuf a = { 0 }, b = { 0 };
+        shape_print(&a, self->ndim, self->size);
+        shape_print(&b, o->ndim, o->size);
+        err_set(c->err, ERR_runtime, "output with shape %s doesn't match the broadcast shape %s",
+                strbuf_str(&a), strbuf_str(&b));
+        strbuf_free(&a);
+        strbuf_free(&b);
+        return false;
+    }
+    if (!castable((dtype)o->dt, (dtype)self->dt))
+        return err_set(c->err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
+                       dtype_rows[o->dt].gname, dtype_rows[self->dt].gname);
+    return check_overlap(c, self);
+}
+
+/* In place: straight into self when the kernel allows, through a temporary otherwise. */
+static bool run_inplace(op_call *c, tp_val *out, bool fake)
+{
+    tp_tensor *self = c->arg[0].t, *tmp = NULL;
+    op_out *o = &c->out[0];
+    bool ok = false;
+
+    if (!inplace_ok(c, o, self))
+        return false;
+    if (!fake) {
+        bool direct = (c->row->flags & OPF_PW) && o->dt == self->dt;
+        tmp = direct ? tensor_ref(self) : make_out(c, o, false);
+        if (!tmp)
+            goto done;
+        c->res = &tmp;
+        if (!c->row->eager(c) || (!direct && !tensor_copy(self, tmp, c->err)))
+            goto done;
+    }
+    tensor_bump(self);
+    *out = vT(tensor_ref(self));
+    ok = true;
+done:
+    tensor_unref(tmp);
+    return ok;
+}
+
+static bool run_fn(op_call *c, tp_val *out, bool fake)
+{
+    const op_schema *s = &c->row->schema;
+    tp_tensor *small[OP_MAX_RETURNS], **res = small;
+    bool ok = false;
+    int made = 0;
+
+    if (c->nout > OP_MAX_RETURNS || s->ret_list)
+        res = mem_zalloc(sizeof *res * (size_t)MAX(c->nout, 1));
+    for (; made < c->nout; made++) {
+        op_out *o = &c->out[made];
+        res[made] = make_out(c, o, fake);
+        if (!res[made] && (o->kind == OUT_new || o->kind == OUT_view))
+            goto done;
+    }
+    c->res = res;
+    if (!fake && !c->row->eager(c))
+        goto done;
+    if (c->row->flags & OPF_MUT)
+        tensor_bump(c->arg[0].t);
+    if (s->ret_list) {
+        *out = vTs(res, c->nout);
+        res = NULL;
+    } else
+        for (int i = 0; i < c->nout; i++)
+            out[i] = c->out[i].kind == OUT_num ? c->out[i].num : vT(c->res[i]);
+    ok = true;
+done:
+    if (!ok)
+        for (int i = 0; i < made; i++)
+            tensor_unref(res[i]);
+    if (res != small)
+        free(res);
+    return ok;
+}
+
+static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err, bool fake)
+{
+    op_call c;
+    c.op = op;
+    c.variant = v;
+    c.row = op_row_of(op);
+    c.arg = arg;
+    c.cx = cx;
+    c.err = err;
+    c.nout = 0;
+    c.out = NULL;
+    c.res = NULL;
+    bool ok = false;
+
+    if (TP_UNLIKELY(c.row->flags & OPF_COMP)) { /* defined by its decomposition: run that, with no tape */
+        bld b;
+        bld_init(&b, cx, err);
+        ok = c.row->decomp(&b, arg, out) && !b.failed;
+        bld_end(&b);
+        return ok;
+    }
+    fake = fake || any_fake(&c);
+    if (!check_devices(&c) || !c.row->shape(&c))
+        goto done;
+    if ((c.row->flags & OPF_DYN) && !fake) {
+        tp_tensor *res[OP_MAX_RETURNS] = { 0 }; /* the kernel allocates */
+        c.res = res;
+        ok = c.row->eager(&c);
+        for (int i = 0; i < c.row->schema.nret; i++) {
+            if (ok)
+                out[i] = vT(res[i]);
+            else
+                tensor_unref(res[i]);
+        }
+        goto done;
+    }
+    ok = v == OPV_inplace ? run_inplace(&c, out, fake) : run_fn(&c, out, fake);
+done:
+    if (c.out && c.out != c.inl)
+        free(c.out);
+    return ok;
+}
+
+bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    return call(cx, op, v, arg, out, err, false);
+}
+
+bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    return call(cx, op, v, arg, out, err, true);
+}
+
+/* ---- builders ---- */
+static bool bld_exec(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
+{
+    return ops_call(b->cx, op, v, arg, out, b->err);
+}
+
+void bld_init(bld *b, op_ctx *cx, tp_err *err)
+{
+    memset(b, 0, sizeof *b);
+    b->call = bld_exec;
+    b->cx = cx;
+    b->err = err;
+}
+
+void bld_end(bld *b)
+{
+    for (size_t i = 0; i < b->pool.n; i++)
+        tensor_unref(b->pool.at[i]);
+    vec_free(&b->pool);
+}
+
+tp_tensor *bld_keep(bld *b, tp_tensor *t)
+{
+    if (t)
+        vec_push(&b->pool, t);
+    return t;
+}
+
+bool op_fill_defaults(const op_row *row, const tp_val *arg, int narg, tp_val *full, tp_err *err)
+{
+    const op_schema *s = &row->schema;
+    for (int i = 0; i < s->nparam; i++) {
+        if (i < narg)
+            full[i] = arg[i];
+        else if (s->param[i].has_default || s->param[i].optional)
+            full[i] = s->param[i].def;
+        else
+            return err_set(err, ERR_type, "%s() missing required argument '%s' (pos %d)", row->name,
+                           s->param[i].name, i + 1);
+    }
+    return true;
+}
+
+bool b_callvn(bld *b, op_id op, op_variant v, const tp_val *arg, int narg, tp_tensor **res, int nres)
+{
+    const op_row *row = op_row_of(op);
+    tp_val full[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
+
+    for (int i = 0; i < nres; i++)
+        res[i] = NULL;
+    if (b->failed)
+        return false;
+    if (!op_fill_defaults(row, arg, narg, full, b->err)) {
+        b->failed = true;
+        return false;
+    }
+    for (int i = 0; i < row->schema.nparam; i++)
+        if (full[i].kind == VAL_none && row->schema.param[i].type == PT_tensor &&
+            !row->schema.param[i].optional)
+            return false; /* a missing gradient stays missing */
+    if (!b->call(b, op, v, full, out)) {
+        b->failed = true;
+        return false;
+    }
+    for (int i = 0; i < row->schema.nret; i++) {
+        if (out[i].kind == VAL_tensor) {
+            bld_keep(b, out[i].t);
+            if (i < nres)
+                res[i] = out[i].t;
+        } else if (out[i].kind == VAL_tensors) {
+            for (int k = 0; k < out[i].n; k++) {
+                bld_keep(b, out[i].ts[k]);
+                if (k < nres)
+                    res[k] = out[i].ts[k];
+            }
+            free(out[i].ts);
+        }
+    }
+    return true;
+}
+
+tp_tensor *b_callv(bld *b, op_id op, op_variant v, const tp_val *arg, int narg)
+{
+    tp_tensor *r = NULL;
+    b_callvn(b, op, v, arg, narg, &r, 1);
+    return r;
+}
