@@ -15,3 +15,4 @@ WEAK bool sym_cmp_slow(sym_rel r, symint a, symint b) { return r == SYM_eq ? a =
 WEAK bool sym_eval(symint v, const sym_bind *b, int n, int64_t *out) { return false; }
 WEAK void sym_print(strbuf *out, symint v) { strbuf_addf(out, "%lld", (long long)v); }
 WEAK bool sym_is_symbol(symint v) { return false; }
+WEAK int64_t sym_specialize(symint v) { return v; }

@@ -1,0 +1,847 @@
+/* ops.c - operators as Python callables: names from the op table, arguments by schema, PyTorch's error texts.
+ */
+#include "front/py.h"
+#include "base/map.h"
+
+/* ---- names: every spelling of every row ---- */
+static map names; /* "space\0name" joined by '/', -> op_name */
+static op_name *all_names;
+
+static op_name *name_at(const char *space, const char *name, op_variant v)
+{
+    char key[160];
+    int n = snprintf(key, sizeof key, "%s/%s", space, name);
+    op_name *o = map_getn(&names, key, (size_t)n);
+    if (!o) {
+        o = mem_zalloc(sizeof *o);
+        o->name = mem_strdup(name);
+        o->space = space;
+        o->variant = v;
+        o->next = all_names;
+        all_names = o;
+        map_putn(&names, key, (size_t)n, o);
+    }
+    return o;
+}
+
+static void name_add(const char *space, const char *name, op_id op, op_variant v)
+{
+    op_name *o = name_at(space, name, v);
+    o->row = mem_realloc(o->row, sizeof *o->row * (size_t)(o->nrow + 1));
+    o->row[o->nrow++] = (uint16_t)op;
+}
+
+const op_name *py_op_name(const char *name, const char *space)
+{
+    char key[160];
+    int n = snprintf(key, sizeof key, "%s/%s", space, name);
+    return map_getn(&names, key, (size_t)n);
+}
+
+static void spell(op_id op, const char *name)
+{
+    const op_row *r = op_row_of(op);
+    for (const char *k = r->py; *k && *k != ' '; k++) {
+        const char *space = *k == 'f'   ? ""
+                            : *k == 'm' ? "Tensor"
+                            : *k == 'n' ? "nn.functional"
+                            : *k == 'l' ? "linalg"
+                            : *k == 's' ? "special"
+                                        : NULL;
+        if (!space)
+            continue;
+        if (!(r->flags & OPF_INPONLY) || *k != 'm')
+            name_add(space, name, op, OPV_fn);
+        if ((r->flags & OPF_INP) && (*k == 'm' || *k == 'f')) {
+            char inp[128];
+            snprintf(inp, sizeof inp, "%s_", name);
+            name_add(space, inp, op, OPV_inplace);
+        }
+    }
+}
+
+static void collect(void)
+{
+    for (int i = 0; i < OP_COUNT; i++) {
+        const op_row *r = op_row_of((op_id)i);
+        if (r->flags & OPF_HIDE)
+            continue;
+        char name[128];
+        /* linalg_inv is spelled taper.linalg.inv */
+        const char *base = r->name, *letters = r->py;
+        if (strchr(letters, 'l') && !strncmp(base, "linalg_", 7) && letters[0] == 'l')
+            base += 7;
+        if (strchr(letters, 's') && !strncmp(base, "special_", 8) && letters[0] == 's')
+            base += 8;
+        spell((op_id)i, base);
+        for (const char *p = strchr(r->py, ' '); p; p = strchr(p, ' ')) {
+            while (*p == ' ')
+                p++;
+            size_t n = strcspn(p, " ");
+            if (!n)
+                break;
+            snprintf(name, sizeof name, "%.*s", (int)n, p);
+            spell((op_id)i, name);
+        }
+    }
+}
+
+/* ---- conversion of one argument ---- */
+typedef struct parse {
+    tp_val val[OP_MAX_PARAMS];
+    arena mem; /* lists */
+    char small[512];
+    tp_err err;        /* a hard failure while converting */
+    const char *bad;   /* parameter that did not fit, for the message */
+    PyObject *bad_arg; /* borrowed */
+    int bad_pos;
+    tp_tensor *tmp[4];
+    int ntmp;
+} parse;
+
+static void *list_mem(parse *p, size_t bytes, size_t *used)
+{
+    bytes = (bytes + 15) & ~(size_t)15;
+    if (*used + bytes <= sizeof p->small) {
+        void *m = p->small + *used;
+        *used += bytes;
+        return m;
+    }
+    return arena_alloc(&p->mem, bytes);
+}
+
+bool py_to_symint(PyObject *o, symint *v)
+{
+    if (PyLong_Check(o)) {
+        if (PyBool_Check(o))
+            return false;
+        int overflow;
+        long long i = PyLong_AsLongLongAndOverflow(o, &overflow);
+        if (overflow || i >= SYM_TAG || i < -SYM_TAG) {
+            if (overflow > 0 || i >= SYM_TAG)
+                i = SYM_TAG - 1; /* refused later as too large, with the operator's own message */
+            else
+                i = -SYM_TAG;
+        }
+        *v = i;
+        return true;
+    }
+    if (py_is_symint(o)) {
+        *v = py_symint_value(o);
+        return true;
+    }
+    if (PyFloat_Check(o) || PyUnicode_Check(o) || o == Py_None)
+        return false;
+    if (py_is_tensor(o)) {
+        tp_tensor *t = py_tensor(o);
+        if (t->ndim != 0 || dtype_is_float((dtype)t->dt) || t->dt == DT_bool || tensor_is_fake(t))
+            return false;
+        *v = elem_get_i((dtype)t->dt, tensor_data(t));
+        return true;
+    }
+    if (!PyIndex_Check(o))
+        return false;
+    PyObject *i = PyNumber_Index(o); /* NumPy integers */
+    if (!i) {
+        PyErr_Clear();
+        return false;
+    }
+    *v = PyLong_AsLongLong(i);
+    Py_DECREF(i);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return false;
+    }
+    return true;
+}
+
+static bool to_number(PyObject *o, tp_val *v)
+{
+    if (PyBool_Check(o)) {
+        *v = vB(o == Py_True);
+        return true;
+    }
+    if (PyFloat_Check(o)) {
+        *v = vF(PyFloat_AS_DOUBLE(o));
+        return true;
+    }
+    if (PyLong_Check(o)) {
+        int overflow;
+        long long i = PyLong_AsLongLongAndOverflow(o, &overflow);
+        *v = overflow ? vF(PyLong_AsDouble(o)) : vI(i);
+        if (overflow && PyErr_Occurred())
+            PyErr_Clear();
+        if (!overflow && sym_is_expr(i)) /* 2^62 and above would look like a symbol */
+            *v = vF((double)i);
+        return true;
+    }
+    if (py_is_symint(o)) {
+        *v = vI(py_symint_value(o));
+        return true;
+    }
+    if (py_is_tensor(o)) { /* zero-dim tensors stand for their value where a number is wanted */
+        tp_tensor *t = py_tensor(o);
+        if (t->ndim || tensor_is_fake(t))
+            return false;
+        *v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, tensor_data(t)))
+             : t->dt == DT_bool           ? vB(elem_get_i((dtype)t->dt, tensor_data(t)))
+                                          : vI(elem_get_i((dtype)t->dt, tensor_data(t)));
+        return true;
+    }
+    symint i;
+    if (PyIndex_Check(o) && py_to_symint(o, &i)) {
+        *v = vI(i);
+        return true;
+    }
+    if (Py_TYPE(o)->tp_as_number && Py_TYPE(o)->tp_as_number->nb_float && !PyUnicode_Check(o) &&
+        !PyType_Check(o)) {
+        double f = PyFloat_AsDouble(o); /* NumPy floats */
+        if (!PyErr_Occurred()) {
+            *v = vF(f);
+            return true;
+        }
+        PyErr_Clear();
+    }
+    return false;
+}
+
+static bool to_list(parse *p, const op_param *q, PyObject *o, tp_val *v, size_t *used)
+{
+    if (q->list_n > 0 && q->type == PT_ints && !PyTuple_Check(o) &&
+        !PyList_Check(o)) { /* int[2]: one int for all */
+        symint i;
+        if (!py_to_symint(o, &i))
+            return false;
+        symint *m = list_mem(p, sizeof *m * (size_t)q->list_n, used);
+        for (int k = 0; k < q->list_n; k++)
+            m[k] = i;
+        *v = vIs(m, q->list_n);
+        return true;
+    }
+    if (!PyTuple_Check(o) && !PyList_Check(o))
+        return false;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+    PyObject **it = PySequence_Fast_ITEMS(o);
+    switch (q->type) {
+    case PT_ints: {
+        symint *m = list_mem(p, sizeof *m * (size_t)(n + 1), used);
+        for (Py_ssize_t k = 0; k < n; k++)
+            if (!py_to_symint(it[k], &m[k]))
+                return false;
+        *v = vIs(m, (int)n);
+        return true;
+    }
+    case PT_floats: {
+        double *m = list_mem(p, sizeof *m * (size_t)(n + 1), used);
+        for (Py_ssize_t k = 0; k < n; k++) {
+            tp_val e;
+            if (!to_number(it[k], &e))
+                return false;
+            m[k] = val_as_f(&e);
+        }
+        *v = vFs(m, (int)n);
+        return true;
+    }
+    case PT_bools: {
+        bool *m = list_mem(p, (size_t)(n + 1), used);
+        for (Py_ssize_t k = 0; k < n; k++) {
+            if (!PyBool_Check(it[k]))
+                return false;
+            m[k] = it[k] == Py_True;
+        }
+        *v = (tp_val){ .kind = VAL_bools, .n = (int)n, .bools = m };
+        return true;
+    }
+    default: {
+        tp_tensor **m = list_mem(p, sizeof *m * (size_t)(n + 1), used);
+        for (Py_ssize_t k = 0; k < n; k++) {
+            if (q->elem_opt && it[k] == Py_None)
+                m[k] = NULL;
+            else if (py_is_tensor(it[k]))
+                m[k] = py_tensor(it[k]);
+            else
+                return false;
+        }
+        *v = vTs(m, (int)n);
+        return true;
+    }
+    }
+}
+
+static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v, size_t *used)
+{
+    if (o == Py_None && (q->optional || (q->has_default && q->def.kind == VAL_none))) {
+        *v = vNone;
+        return true;
+    }
+    switch (q->type) {
+    case PT_tensor:
+        if (py_is_tensor(o)) {
+            *v = (tp_val){ .kind = VAL_tensor, .t = py_tensor(o) };
+            return true;
+        }
+        return (r->flags & OPF_NUM) && !PyUnicode_Check(o) && to_number(o, v);
+    case PT_scalar: return to_number(o, v);
+    case PT_int: {
+        symint i;
+        if (!py_to_symint(o, &i))
+            return false;
+        *v = vI(i);
+        return true;
+    }
+    case PT_float:
+        if (PyBool_Check(o) || !to_number(o, v))
+            return false;
+        *v = vF(val_as_f(v));
+        return true;
+    case PT_bool:
+        if (!PyBool_Check(o))
+            return false;
+        *v = vB(o == Py_True);
+        return true;
+    case PT_str:
+        if (!PyUnicode_Check(o) || !(v->s = PyUnicode_AsUTF8(o))) {
+            PyErr_Clear();
+            return false;
+        }
+        v->kind = VAL_str;
+        return true;
+    case PT_dtype: {
+        dtype d;
+        if (!py_to_dtype(o, &d))
+            return false;
+        *v = vDT(d);
+        return true;
+    }
+    case PT_device: {
+        tp_device d;
+        if (!py_to_device(o, &d, &p->err))
+            return false;
+        *v = vDev(d);
+        return true;
+    }
+    case PT_memfmt:
+    case PT_layout:
+        if (Py_TYPE(o) != (q->type == PT_memfmt ? &PyMemfmt_Type : &PyLayout_Type))
+            return false;
+        *v = (tp_val){ .kind = q->type == PT_memfmt ? VAL_memfmt : VAL_layout, .i = ((PyEnumObj *)o)->value };
+        return true;
+    case PT_gen:
+        if (Py_TYPE(o) != &PyRng_Type)
+            return false;
+        *v = (tp_val){ .kind = VAL_gen, .gen = ((PyRng *)o)->g };
+        return true;
+    default: return to_list(p, q, o, v, used);
+    }
+}
+
+/* ---- matching a call to one row ---- */
+static bool same_param(const char *param, const char *given)
+{
+    if (!strcmp(param, given))
+        return true;
+    static const char *const alias[][2] = { { "self", "input" },       { "dim", "axis" },
+                                            { "keepdim", "keepdims" }, { "size", "shape" },
+                                            { "dims", "axes" },        { "other", "x2" },
+                                            { "min", "a_min" },        { "max", "a_max" } };
+    for (size_t i = 0; i < COUNT(alias); i++)
+        if (!strcmp(param, alias[i][0]) && !strcmp(given, alias[i][1]))
+            return true;
+    return false;
+}
+
+typedef struct extra { /* keywords that are not in the schema */
+    PyObject *out, *requires_grad;
+} extra;
+
+enum { NOT_THIS, MATCHED, FAILED };
+
+static bool all_ints(PyObject *const *a, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!(PyLong_Check(a[i]) && !PyBool_Check(a[i])) && !py_is_symint(a[i]) &&
+            !(PyIndex_Check(a[i]) && !PyTuple_Check(a[i]) && !PyList_Check(a[i])))
+            return false;
+    return true;
+}
+
+static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                 extra *x)
+{
+    const op_schema *s = &r->schema;
+    size_t used = 0;
+    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0, kwused = 0;
+    int npos = 0, first = s->nparam && !strcmp(s->param[0].name, "self") ? 1 : 0;
+
+    p->bad = NULL;
+    x->out = x->requires_grad = NULL;
+    while (npos < s->nparam && !s->param[npos].kwonly)
+        npos++;
+    bool varargs = npos == first + 1 && s->param[first].type == PT_ints && nargs > first &&
+                   all_ints(args + first, nargs - first);
+    if (nargs > npos && !varargs) {
+        p->bad = "";
+        return NOT_THIS;
+    }
+    for (int i = 0; i < s->nparam; i++) {
+        const op_param *q = &s->param[i];
+        PyObject *o = NULL;
+        if (varargs && i == first) {
+            symint *m = list_mem(p, sizeof *m * (size_t)(nargs - first), &used);
+            for (Py_ssize_t k = first; k < nargs; k++)
+                if (!py_to_symint(args[k], &m[k - first]))
+                    return NOT_THIS;
+            p->val[i] = vIs(m, (int)(nargs - first));
+            continue;
+        }
+        if (i < nargs && !q->kwonly)
+            o = args[i];
+        else
+            for (Py_ssize_t k = 0; k < nkw; k++) {
+                const char *kw = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, k));
+                if (kw && same_param(q->name, kw)) {
+                    o = args[nargs + k];
+                    kwused++;
+                    break;
+                }
+            }
+        if (!o) {
+            if (!q->has_default && !q->optional) {
+                p->bad = q->name;
+                p->bad_arg = NULL;
+                p->bad_pos = i;
+                return NOT_THIS;
+            }
+            p->val[i] = q->def;
+            continue;
+        }
+        if (!convert(p, r, q, o, &p->val[i], &used)) {
+            if (PyErr_Occurred() || p->err.kind)
+                return FAILED;
+            p->bad = q->name;
+            p->bad_arg = o;
+            p->bad_pos = i;
+            return NOT_THIS;
+        }
+    }
+    if (kwused == nkw)
+        return MATCHED;
+    bool creates = s->nparam && !strcmp(s->param[s->nparam - 1].name, "pin_memory");
+    for (Py_ssize_t k = 0; k < nkw; k++) { /* what is left must be out= or requires_grad= */
+        const char *kw = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, k));
+        bool known = false;
+        for (int i = 0; kw && i < s->nparam; i++)
+            known |= same_param(s->param[i].name, kw) && (i >= nargs || s->param[i].kwonly);
+        if (known)
+            continue;
+        if (kw && !strcmp(kw, "out") && (r->flags & OPF_OUT))
+            x->out = args[nargs + k] == Py_None ? NULL : args[nargs + k];
+        else if (kw && !strcmp(kw, "requires_grad") && creates)
+            x->requires_grad = args[nargs + k];
+        else if (kw && !strcmp(kw, "names") && args[nargs + k] == Py_None && creates)
+            continue;
+        else {
+            p->bad = kw ? kw : "?";
+            p->bad_arg = NULL;
+            p->bad_pos = -1;
+            return NOT_THIS;
+        }
+    }
+    return MATCHED;
+}
+
+/* ---- errors ---- */
+static const char *type_word(const op_param *q)
+{
+    static const char *const words[PT_COUNT] = { "Tensor",          "tuple of Tensors",
+                                                 "Number",          "int",
+                                                 "tuple of ints",   "float",
+                                                 "tuple of floats", "bool",
+                                                 "tuple of bools",  "str",
+                                                 "torch.dtype",     "torch.device",
+                                                 "torch.layout",    "torch.memory_format",
+                                                 "torch.Generator" };
+    return words[q->type];
+}
+
+static void describe(strbuf *b, const op_row *r, bool method)
+{
+    const op_schema *s = &r->schema;
+    bool star = false, any = false;
+    strbuf_add(b, "(");
+    for (int i = 0; i < s->nparam; i++) {
+        const op_param *q = &s->param[i];
+        if (method && i == 0)
+            continue;
+        if (any)
+            strbuf_add(b, ", ");
+        any = true;
+        if (q->kwonly && !star) {
+            strbuf_add(b, "*, ");
+            star = true;
+        }
+        strbuf_addf(b, "%s %s", type_word(q), !strcmp(q->name, "self") ? "input" : q->name);
+        if (q->has_default && q->def.kind == VAL_none)
+            strbuf_add(b, " = None");
+        else if (q->has_default && q->def.kind == VAL_bool)
+            strbuf_addf(b, " = %s", q->def.b ? "True" : "False");
+        else if (q->has_default && q->def.kind == VAL_int)
+            strbuf_addf(b, " = %lld", (long long)q->def.i);
+    }
+    if (r->flags & OPF_OUT && !method)
+        strbuf_addf(b, "%s%sTensor out = None", any ? ", " : "", star ? "" : "*, ");
+    strbuf_add(b, ")");
+}
+
+static PyObject *no_match(const op_name *n, bool method, const parse *p, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames)
+{
+    strbuf b = { 0 };
+    const op_row *r = op_row_of((op_id)n->row[0]);
+    if (n->nrow == 1 && p->bad && *p->bad) {
+        const op_param *q = NULL;
+        for (int i = 0; i < r->schema.nparam; i++)
+            if (!strcmp(r->schema.param[i].name, p->bad))
+                q = &r->schema.param[i];
+        if (q && p->bad_arg)
+            strbuf_addf(&b, "%s(): argument '%s' (position %d) must be %s, not %s", n->name,
+                        !strcmp(q->name, "self") ? "input" : q->name, p->bad_pos + 1 - method, type_word(q),
+                        Py_TYPE(p->bad_arg)->tp_name);
+        else if (q)
+            strbuf_addf(&b, "%s() missing 1 required positional arguments: \"%s\"", n->name,
+                        !strcmp(q->name, "self") ? "input" : q->name);
+        else
+            strbuf_addf(&b, "%s() got an unexpected keyword argument '%s'", n->name, p->bad);
+    } else if (n->nrow == 1) {
+        int npos = 0;
+        while (npos < r->schema.nparam && !r->schema.param[npos].kwonly)
+            npos++;
+        strbuf_addf(&b, "%s() takes %d positional argument%s but %d were given", n->name, npos - method,
+                    npos - method == 1 ? "" : "s", (int)nargs - method);
+    } else {
+        strbuf_addf(&b, "%s() received an invalid combination of arguments - got (", n->name);
+        for (Py_ssize_t i = method; i < nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); i++) {
+            const char *tn = Py_TYPE(args[i])->tp_name, *dot = strrchr(tn, '.');
+            strbuf_addf(&b, "%s", i > method ? ", " : "");
+            if (i >= nargs)
+                strbuf_addf(&b, "%s=", PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i - nargs)));
+            strbuf_add(&b, dot ? dot + 1 : tn);
+        }
+        strbuf_add(&b, "), but expected one of:\n");
+        for (int k = 0; k < n->nrow; k++) {
+            strbuf_add(&b, " * ");
+            describe(&b, op_row_of((op_id)n->row[k]), method);
+            strbuf_add(&b, "\n");
+        }
+    }
+    PyErr_SetString(PyExc_TypeError, strbuf_str(&b));
+    strbuf_free(&b);
+    return NULL;
+}
+
+/* ---- results ---- */
+static PyObject *named_tuple(const op_row *r)
+{
+    static PyObject *made; /* row name -> structseq type */
+    if (!made && !(made = PyDict_New()))
+        return NULL;
+    PyObject *t = PyDict_GetItemString(made, r->full);
+    if (t)
+        return t;
+    PyStructSequence_Field *f = mem_zalloc(sizeof *f * (size_t)(r->schema.nret + 1));
+    for (int i = 0; i < r->schema.nret; i++)
+        f[i].name = r->schema.ret_name[i];
+    char *name = mem_zalloc(strlen(r->name) + 24);
+    sprintf(name, "taper.return_types.%s", r->name);
+    PyStructSequence_Desc d = { name, "named results", f, r->schema.nret };
+    t = (PyObject *)PyStructSequence_NewType(&d);
+    if (t)
+        PyDict_SetItemString(made, r->full, t);
+    Py_XDECREF(t);
+    return t;
+}
+
+static PyObject *results(const op_row *r, tp_val *out)
+{
+    if (r->schema.nret == 1)
+        return py_val(&out[0]);
+    if (r->schema.nret == 0)
+        Py_RETURN_NONE;
+    PyObject *type = r->schema.ret_name[0] ? named_tuple(r) : NULL;
+    PyObject *t = type ? PyStructSequence_New((PyTypeObject *)type) : PyTuple_New(r->schema.nret);
+    for (int i = 0; t && i < r->schema.nret; i++) {
+        PyObject *v = py_val(&out[i]);
+        if (type)
+            PyStructSequence_SetItem(t, i, v);
+        else
+            PyTuple_SET_ITEM(t, i, v);
+        if (!v)
+            Py_CLEAR(t);
+    }
+    return t;
+}
+
+static PyObject *write_out(const op_row *r, PyObject *given, tp_val *out) /* out=: copy the results there */
+{
+    for (int i = 0; i < r->schema.nret; i++) {
+        PyObject *dst = PyTuple_Check(given) || PyList_Check(given) ? PySequence_Fast_GET_ITEM(given, i)
+                                                                    : given;
+        tp_err err = { 0 };
+        bool ok = false;
+        if (!py_is_tensor(dst)) {
+            PyErr_Format(PyExc_TypeError, "%s(): argument 'out' must be Tensor, not %s", r->name,
+                         Py_TYPE(dst)->tp_name);
+        } else {
+            tp_tensor *d = py_tensor(dst), *s = out[i].t;
+            ok = true;
+            if (dtype_is_float((dtype)s->dt) && !dtype_is_float((dtype)d->dt))
+                ok = err_set(&err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
+                             dtype_rows[s->dt].gname, dtype_rows[d->dt].gname);
+            else if (!tensor_same_size(d, s)) {
+                tp_tensor *fresh = tensor_new((dtype)d->dt, s->ndim, s->size, &err);
+                ok = fresh && tensor_reset(d, fresh->storage, (dtype)d->dt, s->ndim, s->size, NULL, 0, &err);
+                tensor_unref(fresh);
+            }
+            if (ok) {
+                ok = tensor_copy(d, s, &err);
+                tensor_bump(d);
+            }
+        }
+        if (!ok) {
+            for (int k = 0; k < r->schema.nret; k++)
+                val_clear(&out[k]);
+            return py_raise(&err);
+        }
+    }
+    for (int k = 0; k < r->schema.nret; k++)
+        val_clear(&out[k]);
+    return Py_NewRef(given);
+}
+
+/* ---- the call ---- */
+static PyObject *run(op_id op, const op_row *r, op_variant v, parse *p, const extra *x)
+{
+    tp_val out[OP_MAX_RETURNS] = { 0 };
+    tp_err err;
+    err.kind = ERR_none;
+    if (!grad_call(CX, op, v, p->val, out, &err))
+        return py_raise(&err);
+    if (x->out)
+        return write_out(r, x->out, out);
+    PyObject *res = results(r, out);
+    if (res && x->requires_grad && x->requires_grad == Py_True) {
+        PyObject *m = PyObject_CallMethod(res, "requires_grad_", NULL);
+        if (!m)
+            Py_CLEAR(res);
+        Py_XDECREF(m);
+    }
+    return res;
+}
+
+PyObject *py_op_call(const op_name *n, bool method, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames)
+{
+    parse p;
+    extra x;
+    PyObject *res = NULL;
+    arena_init(&p.mem);
+    p.err.kind = ERR_none;
+    p.ntmp = 0;
+    for (int i = 0; i < n->nrow; i++) {
+        const op_row *r = op_row_of((op_id)n->row[i]);
+        int m = match(&p, r, args, nargs, kwnames, &x);
+        if (m == MATCHED) {
+            res = run((op_id)n->row[i], r, n->variant, &p, &x);
+            goto done;
+        }
+        if (m == FAILED) {
+            py_raise(&p.err);
+            goto done;
+        }
+    }
+    no_match(n, method, &p, args, nargs, kwnames);
+done:
+    if (p.mem.blocks)
+        arena_free(&p.mem);
+    return res;
+}
+
+PyObject *py_op(const char *name, PyObject *const *args, Py_ssize_t nargs)
+{
+    const op_name *n = py_op_name(name, "");
+    if (!n)
+        n = py_op_name(name, "Tensor");
+    if (!n)
+        return PyErr_Format(PyExc_AttributeError, "taper has no operator '%s'", name);
+    return py_op_call(n, false, args, nargs, NULL);
+}
+
+/* ---- callable objects: functions do not bind, methods do ---- */
+typedef struct PyOp {
+    PyObject_HEAD vectorcallfunc call;
+    const op_name *name;
+} PyOp;
+
+static PyObject *func_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    return py_op_call(((PyOp *)o)->name, false, args, PyVectorcall_NARGS(nargsf), kwnames);
+}
+static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    if (n < 1 || !py_is_tensor(args[0]))
+        return PyErr_Format(PyExc_TypeError,
+                            "descriptor '%s' for 'Tensor' objects needs a Tensor as its first argument",
+                            ((PyOp *)o)->name->name);
+    return py_op_call(((PyOp *)o)->name, true, args, n, kwnames);
+}
+static PyObject *method_get(PyObject *o, PyObject *self, PyObject *type)
+{
+    return self && self != Py_None ? PyMethod_New(o, self) : Py_NewRef(o);
+}
+static PyObject *op_repr(PyObject *o)
+{
+    const op_name *n = ((PyOp *)o)->name;
+    if (Py_TYPE(o) == &PyOpMethod_Type)
+        return PyUnicode_FromFormat("<method '%s' of 'taper.Tensor' objects>", n->name);
+    return PyUnicode_FromFormat("<built-in function %s>", n->name);
+}
+static PyObject *op_get(PyObject *o, void *what)
+{
+    const op_name *n = ((PyOp *)o)->name;
+    switch ((intptr_t)what) {
+    case 0: return PyUnicode_FromString(n->name);
+    case 1:
+        if (Py_TYPE(o) == &PyOpMethod_Type)
+            return PyUnicode_FromString("taper");
+        return *n->space ? PyUnicode_FromFormat("taper.%s", n->space) : PyUnicode_FromString("taper");
+    case 2: {
+        strbuf b = { 0 };
+        for (int i = 0; i < n->nrow; i++) {
+            strbuf_add(&b, n->name);
+            describe(&b, op_row_of((op_id)n->row[i]), Py_TYPE(o) == &PyOpMethod_Type);
+            strbuf_addf(&b, "\n");
+        }
+        for (int i = 0; i < n->nrow; i++)
+            strbuf_addf(&b, "\naten::%s", op_row_of((op_id)n->row[i])->schema_text);
+        PyObject *d = PyUnicode_FromString(strbuf_str(&b));
+        strbuf_free(&b);
+        return d;
+    }
+    default: { /* rows behind the name */
+        PyObject *l = PyList_New(n->nrow);
+        for (int i = 0; l && i < n->nrow; i++)
+            PyList_SET_ITEM(l, i, PyUnicode_FromString(op_row_of((op_id)n->row[i])->full));
+        return l;
+    }
+    }
+}
+static PyObject *op_reduce(PyObject *o, PyObject *unused)
+{
+    return PyUnicode_FromString(((PyOp *)o)->name->name);
+}
+static PyGetSetDef op_getset[] = { { "__name__", op_get, NULL, NULL, (void *)0 },
+                                   { "__qualname__", op_get, NULL, NULL, (void *)0 },
+                                   { "__module__", op_get, NULL, NULL, (void *)1 },
+                                   { "__doc__", op_get, NULL, NULL, (void *)2 },
+                                   { "_rows", op_get, NULL, "op table rows behind this name", (void *)3 },
+                                   { NULL } };
+static PyMethodDef op_methods[] = { { "__reduce__", op_reduce, METH_NOARGS, NULL }, { NULL } };
+PyTypeObject PyOpFunc_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.builtin_function",
+                               .tp_basicsize = sizeof(PyOp),
+                               .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+                               .tp_vectorcall_offset = offsetof(PyOp, call),
+                               .tp_call = PyVectorcall_Call,
+                               .tp_repr = op_repr,
+                               .tp_getset = op_getset,
+                               .tp_methods = op_methods };
+PyTypeObject PyOpMethod_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.builtin_method",
+                                 .tp_basicsize = sizeof(PyOp),
+                                 .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
+                                             Py_TPFLAGS_METHOD_DESCRIPTOR,
+                                 .tp_vectorcall_offset = offsetof(PyOp, call),
+                                 .tp_call = PyVectorcall_Call,
+                                 .tp_descr_get = method_get,
+                                 .tp_repr = op_repr,
+                                 .tp_getset = op_getset,
+                                 .tp_methods = op_methods };
+
+static PyObject *op_object(const op_name *n)
+{
+    bool method = !strcmp(n->space, "Tensor");
+    PyOp *o = PyObject_New(PyOp, method ? &PyOpMethod_Type : &PyOpFunc_Type);
+    if (!o)
+        return NULL;
+    o->call = method ? method_call : func_call;
+    o->name = n;
+    return (PyObject *)o;
+}
+
+/* _schemas() -> [(full name, schema, py, flags, eager, vjp, decomp, lower)]: documentation and tests read the
+ * table. */
+static PyObject *schemas(PyObject *m, PyObject *unused)
+{
+    PyObject *l = PyList_New(0);
+    for (int i = 0; l && i < OP_COUNT; i++) {
+        const op_row *r = op_row_of((op_id)i);
+        PyObject *t = Py_BuildValue("(sssIssss)", r->full, r->schema_text, r->py, r->flags, r->eager_name,
+                                    r->vjp_name, r->decomp_name, r->lower_name);
+        if (!t || PyList_Append(l, t) < 0)
+            Py_CLEAR(l);
+        Py_XDECREF(t);
+    }
+    return l;
+}
+
+/* _call("add.Tensor", args...): a row by its full name, positional arguments only, schema order. */
+static PyObject *call_row(PyObject *m, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    op_id op;
+    op_variant v;
+    const char *s = nargs ? PyUnicode_AsUTF8(args[0]) : NULL;
+    if (!s || !op_find(s, strlen(s), &op, &v))
+        return PyErr_Format(PyExc_AttributeError, "no operator row named %R", nargs ? args[0] : Py_None);
+    uint16_t row = (uint16_t)op;
+    op_name n = { op_row_of(op)->name, "", v, 1, &row, NULL };
+    return py_op_call(&n, false, args + 1, nargs - 1, kwnames);
+}
+
+static PyMethodDef functions[] = { { "_schemas", schemas, METH_NOARGS, "the op table as a list of tuples" },
+                                   { "_call", (PyCFunction)(void (*)(void))call_row,
+                                     METH_FASTCALL | METH_KEYWORDS, "call a row by its full name" },
+                                   { NULL } };
+
+int py_init_ops(PyObject *m)
+{
+    if (PyType_Ready(&PyOpFunc_Type) < 0 || PyType_Ready(&PyOpMethod_Type) < 0)
+        return -1;
+    collect();
+    PyObject *spaces = PyDict_New(); /* space -> {name: function} */
+    for (op_name *n = all_names; n; n = n->next) {
+        PyObject *f = op_object(n);
+        if (!f)
+            return -1;
+        int rc;
+        if (!strcmp(n->space, "Tensor"))
+            /* a hand-written method or property of the same name wins */
+            rc = PyDict_GetItemString(PyTensor_Type.tp_dict, n->name)
+                     ? 0
+                     : PyDict_SetItemString(PyTensor_Type.tp_dict, n->name, f);
+        else {
+            PyObject *d = PyDict_GetItemString(spaces, n->space);
+            if (!d) {
+                d = PyDict_New();
+                PyDict_SetItemString(spaces, n->space, d);
+                Py_DECREF(d);
+            }
+            rc = PyDict_SetItemString(d, n->name, f);
+        }
+        Py_DECREF(f);
+        if (rc < 0)
+            return -1;
+    }
+    PyType_Modified(&PyTensor_Type);
+    if (PyModule_AddObject(m, "_op_functions", spaces) < 0)
+        return -1;
+    return PyModule_AddFunctions(m, functions);
+}

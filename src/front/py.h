@@ -1,0 +1,87 @@
+/* py.h - the Python objects of taper._C and the conversions between them and the core.
+ * Every function says whether it returns a new or a borrowed reference. */
+#ifndef TAPER_PY_H
+#define TAPER_PY_H
+#include "front/compat.h"
+#include "grad/grad.h"
+#include "ops/random.h"
+
+typedef struct PyTensor {
+    PyObject_HEAD tp_tensor *t; /* one count */
+    PyObject *dict;             /* user attributes, made on demand */
+    PyObject *weakrefs;
+} PyTensor;
+typedef struct PyDtype {
+    PyObject_HEAD dtype dt;
+} PyDtype;
+typedef struct PyDevice {
+    PyObject_HEAD tp_device dev;
+} PyDevice;
+typedef struct PyEnumObj { /* memory formats and layouts */
+    PyObject_HEAD int value;
+    const char *name;
+} PyEnumObj;
+typedef struct PyRng {
+    PyObject_HEAD tp_gen *g;
+} PyRng;
+
+extern PyTypeObject PyTensor_Type, PyDtype_Type, PyDevice_Type, PyMemfmt_Type, PyLayout_Type, PyRng_Type,
+    PyOpFunc_Type, PyOpMethod_Type;
+extern PyTypeObject *PySize_Type; /* subclass of tuple */
+static inline bool py_is_tensor(PyObject *o) { return PyObject_TypeCheck(o, &PyTensor_Type); }
+static inline tp_tensor *py_tensor(PyObject *o) { return ((PyTensor *)o)->t; } /* borrowed */
+
+/* --- wrapping
+ * ------------------------------------------------------------------------------------------------ */
+PyObject *py_wrap(tp_tensor *t); /* steals t; new reference (the same object as before if alive) */
+PyObject *py_wrap_as(PyTypeObject *type, tp_tensor *t); /* steals t; new object of a subtype */
+PyObject *py_val(tp_val *v);                            /* steals v; new reference */
+PyObject *py_dtype(dtype dt);                           /* borrowed */
+PyObject *py_device(tp_device d);                       /* new */
+PyObject *py_memfmt(memfmt f);                          /* borrowed */
+PyObject *py_size(int ndim, const symint *size);        /* new taper.Size */
+PyObject *py_int(symint v);                             /* new int, or SymInt for expressions */
+PyObject *py_raise(tp_err *e); /* always NULL; keeps an exception that is already set */
+
+/* SymInt objects (front/symint.c). */
+extern PyTypeObject PySymInt_Type;
+PyObject *py_symint(symint v); /* new; v is an expression */
+static inline bool py_is_symint(PyObject *o) { return Py_TYPE(o) == &PySymInt_Type; }
+symint py_symint_value(PyObject *o);
+
+/* --- calling operators from C
+ * ------------------------------------------------------------------------------- */
+/* One Python name: the rows behind it in the order they are tried. */
+typedef struct op_name {
+    const char *name;  /* "add", "add_" */
+    const char *space; /* "" taper, "nn.functional", "linalg", "special" */
+    op_variant variant;
+    int nrow;
+    uint16_t *row; /* op_id */
+    struct op_name *next;
+} op_name;
+/* Vectorcall of a name; method: the first argument is self and is not nameable. New reference. */
+PyObject *py_op_call(const op_name *n, bool method, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames);
+const op_name *py_op_name(const char *name, const char *space); /* or NULL */
+/* Convenience: taper.<name>(*args). New reference. */
+PyObject *py_op(const char *name, PyObject *const *args, Py_ssize_t nargs);
+
+/* --- argument conversion: false means not this type (no exception set unless *hard)
+ * -------------------------- */
+bool py_to_dtype(PyObject *o, dtype *dt);
+bool py_to_device(PyObject *o, tp_device *d, tp_err *err);
+bool py_to_symint(PyObject *o, symint *v); /* int, numpy int, SymInt; not bool */
+
+/* --- registration
+ * ----------------------------------------------------------------------------------------------- */
+/* Parts of the module register in front/parts.def. */
+
+/* Adds methods/getsets to Tensor before or after it is readied (files own their tables). */
+int py_tensor_add_methods(PyMethodDef *defs);
+int py_tensor_add_getset(PyGetSetDef *defs);
+extern PyObject *py_module; /* taper._C, borrowed */
+
+/* The thread's operator context; a fresh thread starts from the process defaults. */
+#define CX op_ctx_cur()
+#endif
