@@ -1,0 +1,181 @@
+/* print.c - expressions as text: s0*s1 + 3, (s0//2), Mod(s0, 2), Max(1, s0), Eq(s0, s1), s0 <= 9.
+ * Shared parts are written out each time, so the text of a contrived expression could be exponentially
+ * long; it ends in "..." after LIMIT bytes. */
+#include "sym/expr.h"
+
+enum { LIMIT = 1 << 14, DEEP = 1000 };
+typedef struct {
+    strbuf *out;
+    size_t stop;
+    bool sources; /* Python with sources instead of symbols */
+} printer;
+typedef enum { P_or, P_and, P_rel, P_sum, P_product, P_atom } level;
+
+static void put(printer *p, symint v, level need, int depth);
+
+static bool full(printer *p, int depth)
+{
+    if (p->out->n < p->stop && depth < DEEP)
+        return false;
+    if (p->out->n < 3 || memcmp(p->out->s + p->out->n - 3, "...", 3))
+        strbuf_add(p->out, "...");
+    return true;
+}
+
+static void product(printer *p, const sym_expr *e, int64_t k, int depth)
+{
+    const sx_term one = { e, 1 }, *t = e->kind == SX_mul ? e->t : &one;
+    int n = e->kind == SX_mul ? e->n : 1;
+
+    if (k == -1)
+        strbuf_addc(p->out, '-');
+    else if (k != 1)
+        strbuf_addf(p->out, "%lld*", (long long)k);
+    for (int i = 0; i < n && !full(p, depth); i++) {
+        if (i)
+            strbuf_addc(p->out, '*');
+        put(p, sym_of_expr(t[i].e), P_atom, depth);
+        if (t[i].k != 1)
+            strbuf_addf(p->out, "**%lld", (long long)t[i].k);
+    }
+}
+
+static int by_order(const void *a, const void *b)
+{
+    return sx_mono_cmp(((const sx_term *)a)->e, ((const sx_term *)b)->e);
+}
+
+/* sign * (the terms of e whose coefficient has that sign, or all for sign 0) + c; "0" when there are none. */
+static void sum(printer *p, const sym_expr *e, int sign, int64_t c, int depth)
+{
+    const sx_term one = { e, 1 }, *t = e->kind == SX_add ? e->t : &one;
+    int n = e->kind == SX_add ? e->n : 1, m = 0;
+    sx_term *sorted = mem_alloc((size_t)n * sizeof *sorted);
+
+    for (int i = 0; i < n; i++)
+        if (!sign || (t[i].k < 0) == (sign < 0))
+            sorted[m++] = (sx_term){ t[i].e, sign < 0 ? -t[i].k : t[i].k };
+    qsort(sorted, (size_t)m, sizeof *sorted, by_order);
+    for (int i = 0; i < m && !full(p, depth); i++) {
+        int64_t k = sorted[i].k;
+        if (i)
+            strbuf_add(p->out, k < 0 ? " - " : " + ");
+        product(p, sorted[i].e, i && k < 0 && k != INT64_MIN ? -k : k, depth + 1);
+    }
+    free(sorted);
+    if (!m)
+        strbuf_addf(p->out, "%lld", (long long)c);
+    else if (c)
+        strbuf_addf(p->out, " %c %llu", c < 0 ? '-' : '+',
+                    (unsigned long long)(c < 0 ? 0 - (uint64_t)c : (uint64_t)c));
+}
+
+/* L ? c with the negative terms moved to the right, and the constant to where it is positive. */
+static void relation(printer *p, const sym_expr *e, int depth)
+{
+    const sym_expr *L = sym_expr_of(e->a[0]);
+    bool lone = true; /* nothing to move: the right side is the constant alone */
+    int64_t c = e->c;
+    const char *op = e->kind == SX_eq   ? " == "
+                     : e->kind == SX_ne ? " != "
+                     : e->kind == SX_le ? " <= "
+                                        : " >= ";
+    bool call = !p->sources && (e->kind == SX_eq || e->kind == SX_ne);
+
+    for (int i = 0; L->kind == SX_add && i < L->n; i++)
+        lone &= L->t[i].k > 0;
+    if (!lone && ((e->kind == SX_le && c == -1) || (e->kind == SX_ge && c == 1))) {
+        op = e->kind == SX_le ? " < " : " > ";
+        c = 0;
+    }
+    bool left = !lone && c < 0 && c != INT64_MIN;
+    if (call)
+        strbuf_add(p->out, e->kind == SX_eq ? "Eq(" : "Ne(");
+    sum(p, L, 1, left ? -c : 0, depth);
+    strbuf_add(p->out, call ? ", " : op);
+    if (lone)
+        strbuf_addf(p->out, "%lld", (long long)c);
+    else
+        sum(p, L, -1, left ? 0 : c, depth);
+    if (call)
+        strbuf_addc(p->out, ')');
+}
+
+static void list(printer *p, const sym_expr *e, const char *sep, level need, int depth)
+{
+    for (int i = 0; i < e->n && !full(p, depth); i++) {
+        if (i)
+            strbuf_add(p->out, sep);
+        put(p, e->a[i], need, depth);
+    }
+}
+
+static level level_of(const printer *p, const sym_expr *e)
+{
+    switch (e->kind) {
+    case SX_or: return P_or;
+    case SX_and: return P_and;
+    case SX_eq:
+    case SX_ne: return p->sources ? P_rel : P_atom;
+    case SX_le:
+    case SX_ge: return P_rel;
+    case SX_add: return e->n == 1 && e->c == 0 ? P_product : P_sum;
+    case SX_mul: return P_product;
+    default: return P_atom;
+    }
+}
+
+static void put(printer *p, symint v, level need, int depth)
+{
+    if (full(p, depth))
+        return;
+    if (!sym_is_expr(v)) {
+        strbuf_addf(p->out, v < 0 && need > P_sum ? "(%lld)" : "%lld", (long long)v);
+        return;
+    }
+    const sym_expr *e = sym_expr_of(v);
+    bool paren = level_of(p, e) < need;
+    if (paren)
+        strbuf_addc(p->out, '(');
+    depth++;
+    switch (e->kind) {
+    case SX_sym:
+        strbuf_add(p->out,
+                   p->sources && e->s->source >= 0 ? e->env->sources.at[e->s->source].text : e->s->name);
+        break;
+    case SX_add: sum(p, e, 0, e->c, depth); break;
+    case SX_mul: product(p, e, 1, depth); break;
+    case SX_floordiv:
+        strbuf_addc(p->out, '(');
+        list(p, e, "//", P_atom, depth);
+        strbuf_addc(p->out, ')');
+        break;
+    case SX_mod:
+        strbuf_add(p->out, p->sources ? "(" : "Mod(");
+        list(p, e, p->sources ? " % " : ", ", p->sources ? P_atom : P_or, depth);
+        strbuf_addc(p->out, ')');
+        break;
+    case SX_min:
+    case SX_max:
+        strbuf_add(p->out, p->sources          ? (e->kind == SX_min ? "min(" : "max(")
+                           : e->kind == SX_min ? "Min("
+                                               : "Max(");
+        list(p, e, ", ", P_or, depth);
+        strbuf_addc(p->out, ')');
+        break;
+    case SX_and: list(p, e, " and ", P_rel, depth); break;
+    case SX_or: list(p, e, " or ", P_and, depth); break;
+    default: relation(p, e, depth);
+    }
+    if (paren)
+        strbuf_addc(p->out, ')');
+}
+
+static void print(strbuf *out, symint v, bool sources)
+{
+    printer p = { out, out->n + LIMIT, sources };
+    put(&p, v, P_or, 0);
+}
+
+void sym_print(strbuf *out, symint v) { print(out, v, false); }
+void sym_print_source(strbuf *out, symint v) { print(out, v, true); }
