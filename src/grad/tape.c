@@ -1,0 +1,662 @@
+/* tape.c - autograd records of tensors, steps and their lifetimes, views. */
+#include "grad/tape.h"
+#include <stdio.h>
+
+ag_anomaly ag_anomaly_hooks = { .check_nan = true };
+static _Thread_local uint64_t next_seq;
+static _Thread_local ag_node *dead; /* steps whose count reached zero, while one is being freed */
+static _Thread_local bool freeing;
+
+/* ---- hook lists ---- */
+static ag_hooks *hooks_new(tp_tensor *owner)
+{
+    ag_hooks *h = mem_zalloc(sizeof *h);
+    h->refs = 1;
+    h->owner = owner;
+    return h;
+}
+
+ag_hooks *ag_hooks_ref(ag_hooks *h)
+{
+    h->refs++;
+    return h;
+}
+
+void ag_hooks_unref(ag_hooks *h)
+{
+    if (!h || --h->refs)
+        return;
+    for (size_t i = 0; i < h->list.n; i++)
+        if (h->list.at[i].free)
+            h->list.at[i].free(h->list.at[i].data);
+    vec_free(&h->list);
+    free(h);
+}
+
+int64_t ag_hooks_add(ag_hooks *h, ag_hook_fn *fn, void *data, void (*free_)(void *))
+{
+    static int64_t next;
+    ag_hook k = { ++next, fn, data, free_ };
+    vec_push(&h->list, k);
+    return k.id;
+}
+
+void ag_hooks_remove(ag_hooks *h, int64_t id)
+{
+    for (size_t i = 0; i < h->list.n; i++)
+        if (h->list.at[i].id == id) {
+            ag_hook k = h->list.at[i];
+            memmove(&h->list.at[i], &h->list.at[i + 1], sizeof k * (h->list.n - i - 1));
+            h->list.n--;
+            if (k.free)
+                k.free(k.data);
+            return;
+        }
+}
+
+ag_pack *ag_pack_ref(ag_pack *p)
+{
+    if (p)
+        p->refs++;
+    return p;
+}
+
+void ag_pack_unref(ag_pack *p)
+{
+    if (!p || --p->refs)
+        return;
+    if (p->free)
+        p->free(p->data);
+    free(p);
+}
+
+/* ---- steps ---- */
+ag_node *ag_node_new(const ag_vt *vt, size_t size, int nin, int nedge)
+{
+    size_t at = (size + 15) & ~(size_t)15;
+    ag_node *n = mem_zalloc(at + sizeof(ag_edge) * (size_t)nedge + sizeof(ag_shape) * (size_t)nin);
+    n->refs = 1;
+    n->vt = vt;
+    n->seq = next_seq++;
+    n->nin = (uint16_t)nin;
+    n->nedge = (uint16_t)nedge;
+    n->edge = (ag_edge *)((char *)n + at);
+    n->in = (ag_shape *)(n->edge + nedge);
+    for (int i = 0; i < nin; i++)
+        n->in[i].dt = 255;
+    return n;
+}
+
+ag_node *ag_node_ref(ag_node *n)
+{
+    __atomic_add_fetch(&n->refs, 1, __ATOMIC_RELAXED);
+    return n;
+}
+
+static void node_destroy(ag_node *n)
+{
+    if (n->vt->release && !n->released) {
+        n->released = true;
+        n->vt->release(n);
+    }
+    if (n->vt->free)
+        n->vt->free(n);
+    for (int i = 0; i < n->nedge; i++)
+        ag_node_unref(n->edge[i].node);
+    while (n->pre) {
+        ag_pre *p = n->pre;
+        n->pre = p->next;
+        ag_hooks_unref(p->hooks);
+        free(p);
+    }
+    if (n->own_dims)
+        for (int i = 0; i < n->nin; i++)
+            free(n->in[i].dims);
+    ag_hooks_unref(n->before);
+    ag_hooks_unref(n->after);
+    free(n->where);
+    free(n);
+}
+
+/* A chain of a million steps is a chain of counts: freeing one step only queues the next. */
+void ag_node_unref(ag_node *n)
+{
+    if (!n || __atomic_sub_fetch(&n->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    n->dead = dead;
+    dead = n;
+    if (freeing)
+        return;
+    freeing = true;
+    while (dead) {
+        n = dead;
+        dead = n->dead;
+        node_destroy(n);
+    }
+    freeing = false;
+}
+
+const char *ag_node_name(const ag_node *n) { return n->vt->name(n); }
+
+void ag_node_set_edge(ag_node *n, int i, tp_tensor *t)
+{
+    ag_node_unref(n->edge[i].node);
+    n->edge[i] = t && ag_requires_grad(t) ? ag_edge_of(t, NULL) : (ag_edge){ 0 };
+}
+
+static void shape_keep(ag_node *n, int nr, const tp_tensor *t) /* for steps that are not operator calls */
+{
+    ag_shape *s = &n->in[nr];
+    if (s->dt != 255)
+        return;
+    n->own_dims = true;
+    size_t bytes = sizeof(symint) * (size_t)t->ndim;
+    s->dims = mem_alloc(2 * bytes + 1);
+    memcpy(s->dims, t->size, bytes);
+    memcpy(s->dims + t->ndim, t->stride, bytes);
+    s->dt = t->dt;
+    s->ndim = t->ndim;
+    s->dev = tensor_device(t);
+}
+
+/* ---- leaves ---- */
+typedef struct acc_step {
+    ag_node n;
+    tp_tensor *t; /* one count */
+    symint dims[];
+} acc_step;
+
+static const char *acc_name(const ag_node *n) { return "AccumulateGrad"; }
+static void acc_free(ag_node *n)
+{
+    tp_tensor *t = ((acc_step *)n)->t;
+    if (ag_meta_of(t))
+        ag_meta_of(t)->acc = NULL;
+    tensor_unref(t);
+}
+static bool acc_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx, tp_err *err)
+{
+    return !dy[0] || ag_accumulate_into(b, ((acc_step *)n)->t, tensor_ref(dy[0]), b->cx->grad_mode, err);
+}
+static const ag_vt acc_vt = { acc_name, acc_apply, NULL, acc_free };
+
+tp_tensor *ag_acc_tensor(const ag_node *n) { return n->vt == &acc_vt ? ((const acc_step *)n)->t : NULL; }
+
+ag_node *ag_acc_of(tp_tensor *t) /* counted */
+{
+    ag_meta *m = ag_meta_make(t);
+    if (m->acc)
+        return ag_node_ref(m->acc);
+    ag_node *n = ag_node_new(&acc_vt, sizeof(acc_step) + sizeof(symint) * 2 * t->ndim, 1, 0);
+    acc_step *a = (acc_step *)n;
+    n->seq = UINT64_MAX;
+    n->leaf = true;
+    a->t = tensor_ref(t);
+    memcpy(a->dims, t->size, sizeof(symint) * t->ndim);
+    memcpy(a->dims + t->ndim, t->stride, sizeof(symint) * t->ndim);
+    n->in[0] = (ag_shape){ a->dims, t->dt, t->ndim, tensor_device(t) };
+    return m->acc = n;
+}
+
+/* ---- records ---- */
+static void meta_free(void *p)
+{
+    ag_meta *m = p;
+    if (m->hooks) {
+        m->hooks->owner = NULL;
+        ag_hooks_unref(m->hooks);
+    }
+    ag_hooks_unref(m->post);
+    tp_tensor *g = m->grad;
+    ag_node *fn = m->fn;
+    free(m);
+    tensor_unref(g);
+    ag_node_unref(fn);
+}
+
+ag_meta *ag_meta_make(tp_tensor *t)
+{
+    if (!t->ag) {
+        tensor_ag_free = meta_free;
+        ag_meta *m = mem_zalloc(sizeof *m);
+        m->ver = t->storage->version;
+        t->ag = m;
+    }
+    return t->ag;
+}
+
+bool ag_requires_grad_slow(const tp_tensor *t)
+{
+    const ag_meta *m = t->ag;
+    return (m && (m->requires_grad || m->fn)) || (t->base && ag_requires_grad_slow(t->base));
+}
+
+bool ag_is_leaf(tp_tensor *t) { return !ag_requires_grad(t) || !ag_grad_fn(t, NULL, NULL); }
+
+bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
+{
+    if (on && !dtype_is_float((dtype)t->dt))
+        return err_set(err, ERR_runtime, "only Tensors of floating point dtype can require gradients");
+    if (on && (t->flags & TF_inference) && !cx->inference_mode)
+        return err_set(
+            err, ERR_runtime,
+            "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.");
+    if (!ag_is_leaf(t)) {
+        if (on)
+            return true;
+        return err_set(err, ERR_runtime,
+                       "you can only change requires_grad flags of leaf variables. If you want to use a "
+                       "computed variable in a subgraph that doesn't require differentiation use "
+                       "var_no_grad = var.detach().");
+    }
+    if (on || t->ag)
+        ag_meta_make(t)->requires_grad = on;
+    return true;
+}
+
+/* Hooks of a tensor belong to the step that made it; when it gets another step they stay with the old one,
+ * except that retain_grad follows the tensor. */
+static void meta_attach(tp_tensor *t, ag_meta *m)
+{
+    if (!m->hooks || !m->fn)
+        return;
+    ag_pre *p = mem_alloc(sizeof *p), **at = &m->fn->pre;
+    *p = (ag_pre){ m->nr, ag_hooks_ref(m->hooks), NULL };
+    while (*at)
+        at = &(*at)->next;
+    *at = p;
+}
+
+static void meta_set_fn(tp_tensor *t, ag_node *n, int nr)
+{
+    ag_meta *m = ag_meta_make(t);
+    ag_node *old = m->fn;
+    bool retain = m->hooks && m->hooks->retain;
+    if (m->hooks && old) {
+        m->hooks->owner = NULL;
+        ag_hooks_unref(m->hooks);
+        m->hooks = NULL;
+    }
+    m->fn = n ? ag_node_ref(n) : NULL;
+    m->nr = nr;
+    m->requires_grad = false;
+    m->ver = t->storage->version;
+    ag_node_unref(old);
+    if (retain && n) {
+        m->hooks = hooks_new(t);
+        m->hooks->retain = true;
+        meta_attach(t, m);
+    }
+}
+
+bool ag_set_history(tp_tensor *t, ag_node *n, int nr, tp_err *err)
+{
+    ag_meta *m = t->ag;
+    if (m && m->requires_grad && !m->fn)
+        return err_set(err, ERR_runtime,
+                       "a leaf Variable that requires grad is being used in an in-place operation.");
+    shape_keep(n, nr, t);
+    meta_set_fn(t, n, nr);
+    return true;
+}
+
+/* ---- views ---- */
+static const char nograd_tail[] =
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
+    "moving both the view and the inplace either both inside the no_grad block (if you don't want the "
+    "inplace to be tracked) or both outside (if you want the inplace to be tracked).";
+
+static bool view_forbidden(tp_tensor *t, bool direct, tp_err *err)
+{
+    ag_meta *m = t->ag;
+    if (t->spare & AGF_nograd_view)
+        return !err_set(err, ERR_runtime, "A view was created in no_grad mode and %s. %s",
+                        direct ? "is being modified inplace with grad mode enabled"
+                               : "its base or another view of its base has been modified inplace with grad "
+                                 "mode enabled",
+                        nograd_tail);
+    if (t->spare & AGF_multi_view)
+        return !err_set(err, ERR_runtime,
+                        "Output %d of %s is a view and %s. This view is the output of a function that "
+                        "returns multiple views. Such functions do not allow the output views to be "
+                        "modified inplace. You should replace the inplace operation by an out-of-place one.",
+                        m ? m->nr : 0, m && m->fn ? ag_node_name(m->fn) : "a function",
+                        direct ? "is being modified inplace"
+                               : "its base or another view of its base has been modified inplace");
+    if (t->spare & AGF_custom_view)
+        return !err_set(err, ERR_runtime,
+                        "Output %d of %s is a view and %s. This view was created inside a custom Function "
+                        "(or because an input was returned as-is) and the autograd logic to handle "
+                        "view+inplace would override the custom backward associated with the custom "
+                        "Function, leading to incorrect gradients. This behavior is forbidden. You can fix "
+                        "this by cloning the output of the custom Function.",
+                        m ? m->nr : 0, m && m->fn ? ag_node_name(m->fn) : "a function",
+                        direct ? "is being modified inplace"
+                               : "its base or another view of its base has been modified inplace");
+    return false;
+}
+
+static bool as_strided(bld *b, tp_tensor *t, int ndim, const symint *dims, symint offset, tp_tensor **out)
+{
+    static op_id op = OP_COUNT;
+    op_variant v;
+    if (op == OP_COUNT && !op_find("as_strided", 10, &op, &v))
+        return err_set(b->err, ERR_internal, "the operator table has no as_strided");
+    *out = b_callv(b, op, OPV_fn, B_ARGS(vT(t), vIs(dims, ndim), vIs(dims + ndim, ndim), vI(offset)));
+    return *out != NULL;
+}
+
+/* Gradient of the base with the value of the view's gradient written where the view lies. */
+static tp_tensor *base_filled(bld *b, const ag_shape *base, tp_tensor *from)
+{
+    tp_tensor *z = b_op(b, zeros, vIs(base->dims, base->ndim), vDT(base->dt), vNone, vDev(base->dev));
+    bool same = z != NULL;
+    for (int i = 0; same && i < base->ndim; i++)
+        same = sym_eq(z->stride[i], base->dims[base->ndim + i]) || sym_le(z->size[i], 1);
+    if (z && !same) { /* a base that is not laid out contiguously: fill memory first, then look at it so */
+        symint bytes = 0, n;
+        shape_storage_bytes((dtype)base->dt, base->ndim, base->dims, base->dims + base->ndim, 0, &bytes,
+                            NULL);
+        n = sym_floordiv(bytes, (symint)dtype_size((dtype)base->dt));
+        z = b_op(b, zeros, vIs(&n, 1), vDT(base->dt), vNone, vDev(base->dev));
+        if (!z || !as_strided(b, z, base->ndim, base->dims, 0, &z))
+            return NULL;
+    }
+    if (z && from)
+        b_callv(b, OP_copy_, OPV_fn, B_ARGS(vT(z), vT(from)));
+    return b->failed ? NULL : z;
+}
+
+/* AsStridedBackward0: a view whose history follows its base. */
+typedef struct view_step {
+    ag_node n;
+    ag_shape base, view;
+    symint offset; /* from the start of the base */
+    symint dims[];
+} view_step;
+
+static const char *view_name(const ag_node *n) { return "AsStridedBackward0"; }
+static bool view_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                       tp_err *err)
+{
+    view_step *s = (view_step *)n;
+    tp_tensor *z, *part;
+    if (!dy[0] || !need[0])
+        return true;
+    z = base_filled(b, &s->base, NULL);
+    if (!z || !as_strided(b, z, s->view.ndim, s->view.dims, s->offset, &part))
+        return false;
+    b_callv(b, OP_copy_, OPV_fn, B_ARGS(vT(part), vT(dy[0])));
+    if (b->failed)
+        return false;
+    dx[0] = tensor_ref(z);
+    return true;
+}
+static const ag_vt view_vt = { view_name, view_apply, NULL, NULL };
+
+static void view_geometry(ag_shape *base, ag_shape *view, symint *offset, symint *dims, const tp_tensor *b,
+                          const tp_tensor *v)
+{
+    *base = (ag_shape){ dims, b->dt, b->ndim, tensor_device(b) };
+    memcpy(dims, b->size, sizeof(symint) * b->ndim);
+    memcpy(dims + b->ndim, b->stride, sizeof(symint) * b->ndim);
+    dims += 2 * b->ndim;
+    *view = (ag_shape){ dims, v->dt, v->ndim, tensor_device(v) };
+    memcpy(dims, v->size, sizeof(symint) * v->ndim);
+    memcpy(dims + v->ndim, v->stride, sizeof(symint) * v->ndim);
+    *offset = sym_sub(v->offset, b->offset);
+}
+
+ag_node *ag_grad_fn(tp_tensor *t, int *nr, tp_err *err)
+{
+    ag_meta *m = t->ag;
+    tp_tensor *base = t->base;
+    if (nr)
+        *nr = m ? m->nr : 0;
+    if (!base || !base->ag || ((!m || !m->fn) && !ag_requires_grad_slow(base)))
+        return m ? m->fn : NULL;
+    if (m ? m->ver == t->storage->version : !ag_meta_of(base)->fn)
+        return m ? m->fn : NULL;
+    if (view_forbidden(t, false, err)) /* modified since the view was made */
+        return NULL;
+    ag_node *n = ag_node_new(&view_vt,
+                             sizeof(view_step) + sizeof(symint) * 2 * (size_t)(t->ndim + base->ndim), 1, 1);
+    view_step *s = (view_step *)n;
+    view_geometry(&s->base, &s->view, &s->offset, s->dims, base, t);
+    n->in[0] = s->view;
+    ag_node_set_edge(n, 0, base);
+    meta_set_fn(t, n, 0);
+    ag_node_unref(n);
+    if (nr)
+        *nr = 0;
+    return n;
+}
+
+ag_edge ag_edge_of(tp_tensor *t, tp_err *err)
+{
+    int nr;
+    if (!ag_requires_grad(t))
+        return (ag_edge){ 0 };
+    ag_node *n = ag_grad_fn(t, &nr, err);
+    if (n)
+        return (ag_edge){ ag_node_ref(n), nr };
+    return (ag_edge){ ag_acc_of(t), 0 };
+}
+
+bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err)
+{
+    if ((t->flags & TF_inference) && !cx->inference_mode)
+        return err_set(err, ERR_runtime,
+                       "Inplace update to inference tensor outside InferenceMode is not allowed.You can make "
+                       "a clone to get a normal tensor before doing inplace update.");
+    if (!needs_grad || !cx->grad_mode)
+        return true;
+    if (t->base) {
+        ag_meta *b = t->base->ag;
+        if (view_forbidden(t, true, err))
+            return false;
+        if (b && b->requires_grad && !b->fn)
+            return err_set(err, ERR_runtime,
+                           "a view of a leaf Variable that requires grad is being used in an in-place "
+                           "operation.");
+    }
+    ag_meta *m = t->ag;
+    if (m && m->requires_grad && !m->fn)
+        return err_set(err, ERR_runtime,
+                       "a leaf Variable that requires grad is being used in an in-place operation.");
+    return true;
+}
+
+/* CopySlices: a step that wrote into a view, seen from the base: gradients outside the view pass through,
+ * those inside go through the step. */
+typedef struct slice_step {
+    ag_node n;
+    ag_node *fn; /* one count */
+    int nr;
+    ag_shape base, view;
+    symint offset;
+    symint dims[];
+} slice_step;
+
+static const char *slice_name(const ag_node *n) { return "CopySlices"; }
+static bool slice_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                        tp_err *err)
+{
+    slice_step *s = (slice_step *)n;
+    tp_tensor *z, *part, *own, **in;
+    bool ok = false;
+    if (!dy[0])
+        return true;
+    z = base_filled(b, &s->base, dy[0]);
+    if (!z || !as_strided(b, z, s->view.ndim, s->view.dims, s->offset, &part))
+        return false;
+    own = b_op(b, clone, vT(part));
+    if (!own)
+        return false;
+    in = mem_zalloc(sizeof *in * s->fn->nin);
+    in[s->nr] = own;
+    if (!s->fn->vt->apply(s->fn, b, in, need, dx, err))
+        goto done;
+    if (dx[0])
+        b_callv(b, OP_copy_, OPV_fn, B_ARGS(vT(part), vT(dx[0])));
+    else {
+        tp_tensor *zero = b_op(b, zeros, vIs(s->view.dims, s->view.ndim), vDT(s->view.dt), vNone,
+                               vDev(s->view.dev));
+        b_callv(b, OP_copy_, OPV_fn, B_ARGS(vT(part), vT(zero)));
+    }
+    tensor_unref(dx[0]);
+    dx[0] = NULL;
+    ok = !b->failed;
+    if (ok && need[0])
+        dx[0] = tensor_ref(z);
+done:
+    free(in);
+    return ok;
+}
+static void slice_release(ag_node *n)
+{
+    ag_node *fn = ((slice_step *)n)->fn;
+    if (fn->vt->release && !fn->released) {
+        fn->released = true;
+        fn->vt->release(fn);
+    }
+}
+static void slice_free(ag_node *n) { ag_node_unref(((slice_step *)n)->fn); }
+static const ag_vt slice_vt = { slice_name, slice_apply, slice_release, slice_free };
+
+bool ag_rebase_history(tp_tensor *t, ag_node *fn, int nr, tp_err *err)
+{
+    tp_tensor *base = t->base;
+    if (!base)
+        return ag_set_history(t, fn, nr, err);
+    shape_keep(fn, nr, t);
+    ag_node *n = ag_node_new(
+        &slice_vt, sizeof(slice_step) + sizeof(symint) * 2 * (size_t)(t->ndim + base->ndim), 1, fn->nedge);
+    slice_step *s = (slice_step *)n;
+    s->fn = ag_node_ref(fn);
+    s->nr = nr;
+    view_geometry(&s->base, &s->view, &s->offset, s->dims, base, t);
+    n->in[0] = s->base;
+    ag_node_set_edge(n, 0, base);
+    for (int i = 1; i < fn->nedge; i++)
+        if (fn->edge[i].node)
+            n->edge[i] = (ag_edge){ ag_node_ref(fn->edge[i].node), fn->edge[i].nr };
+    if (ag_anomaly_hooks.where && op_ctx_cur()->anomaly)
+        n->where = ag_anomaly_hooks.where(ag_anomaly_hooks.data);
+    meta_set_fn(base, n, 0);
+    ag_node_unref(n);
+    /* t's own history is found anew from the base when it is asked for. */
+    if (t->ag)
+        ag_meta_of(t)->ver = t->storage->version - 1;
+    return true;
+}
+
+/* ---- settings ---- */
+tp_tensor *ag_grad(const tp_tensor *t) { return t->ag ? ag_meta_of(t)->grad : NULL; }
+
+bool ag_set_grad(tp_tensor *t, tp_tensor *g, tp_err *err)
+{
+    if (g) {
+        strbuf a = { 0 }, b = { 0 };
+        if (!tensor_same_size(t, g)) {
+            shape_print(&a, g->ndim, g->size);
+            shape_print(&b, t->ndim, t->size);
+            err_set(err, ERR_runtime,
+                    "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure "
+                    "that the gradient and the tensor are the same size",
+                    strbuf_str(&a), strbuf_str(&b));
+            strbuf_free(&a);
+            strbuf_free(&b);
+            return false;
+        }
+        if (t->dt != g->dt)
+            return err_set(err, ERR_runtime,
+                           "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. "
+                           "Please ensure that the gradient and the tensor have the same dtype",
+                           dtype_name((dtype)g->dt), dtype_name((dtype)t->dt));
+        if (!device_eq(tensor_device(t), tensor_device(g)))
+            return err_set(
+                err, ERR_runtime,
+                "attempting to assign a gradient located on another device. Please ensure that the "
+                "gradient and the tensor are on the same device");
+        if (t == g)
+            return err_set(err, ERR_runtime, "can't assign Variable as its own grad");
+    } else if (!t->ag)
+        return true;
+    ag_meta *m = ag_meta_make(t);
+    tp_tensor *old = m->grad;
+    m->grad = g ? tensor_ref(g) : NULL;
+    tensor_unref(old);
+    return true;
+}
+
+ag_hooks *ag_tensor_hooks(tp_tensor *t, tp_err *err)
+{
+    if (!ag_requires_grad(t)) {
+        err_set(err, ERR_runtime, "cannot register a hook on a tensor that doesn't require gradient");
+        return NULL;
+    }
+    ag_grad_fn(t, NULL, NULL); /* a stale view takes its new step first */
+    ag_meta *m = ag_meta_make(t);
+    if (!m->hooks) {
+        m->hooks = hooks_new(t);
+        meta_attach(t, m);
+    }
+    return m->hooks;
+}
+
+ag_hooks *ag_post_hooks(tp_tensor *t, tp_err *err)
+{
+    if (!ag_requires_grad(t))
+        return (err_set(err, ERR_runtime, "cannot register a hook on a tensor that doesn't require gradient"),
+                NULL);
+    if (!ag_is_leaf(t))
+        return (
+            err_set(err, ERR_runtime, "post accumulate grad hooks cannot be registered on non-leaf tensors"),
+            NULL);
+    ag_meta *m = ag_meta_make(t);
+    if (!m->post)
+        m->post = hooks_new(NULL);
+    return m->post;
+}
+
+bool ag_retain_grad(tp_tensor *t, tp_err *err)
+{
+    if (!ag_requires_grad(t))
+        return err_set(err, ERR_runtime, "can't retain_grad on Tensor that has requires_grad=False");
+    if (ag_is_leaf(t))
+        return true;
+    ag_hooks *h = ag_tensor_hooks(t, err);
+    if (h)
+        h->retain = true;
+    return h != NULL;
+}
+
+bool ag_retains_grad(const tp_tensor *t)
+{
+    return t->ag && ag_meta_of(t)->hooks && ag_meta_of(t)->hooks->retain;
+}
+
+bool ag_detach_(tp_tensor *t, tp_err *err)
+{
+    if (t->base)
+        return err_set(err, ERR_runtime, "Can't detach views in-place. Use detach() instead.");
+    if (t->ag) {
+        meta_set_fn(t, NULL, 0);
+        if (ag_meta_of(t)->hooks)
+            ag_meta_of(t)->hooks->retain = false;
+    }
+    return true;
+}
+
+tp_tensor *ag_data(tp_tensor *t)
+{
+    tp_tensor *d = tensor_alias(t);
+    d->flags |= t->flags & (TF_inference | TF_wrapped);
+    d->node = t->node;
+    d->rec = t->rec;
+    d->spare |= AGF_data;
+    return d;
+}
+
+uint32_t ag_version(const tp_tensor *t) { return t->storage->version; }

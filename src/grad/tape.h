@@ -1,0 +1,175 @@
+/* tape.h - the eager tape: which step made a tensor, and how gradients walk back along the steps.
+ * A tensor's autograd record hangs off tensor->ag. Steps are counted: a tensor holds its step, a step holds
+ * the steps that made its inputs. One thread at a time may work on a tape (Python: the one with the GIL). */
+#ifndef TAPER_TAPE_H
+#define TAPER_TAPE_H
+#include "grad/grad.h"
+
+typedef struct ag_node ag_node;
+typedef struct ag_edge {
+    ag_node *node; /* one count, or NULL: the gradient is not wanted */
+    int nr;        /* which result of that step */
+} ag_edge;
+
+/* Type of a gradient: that of the result it belongs to. */
+typedef struct ag_shape {
+    symint *dims; /* sizes then strides; belongs to the node */
+    uint8_t dt, ndim;
+    tp_device dev;
+} ag_shape;
+
+/* --- hooks: {fn, data} pairs kept in counted lists -------------------------------------------------------
+ */
+/* Tensor hooks: in[0] is the gradient; a hook may put another tensor there (it drops the old count).
+ * Post-accumulate hooks: in[0] is the leaf. Node hooks before: in are the gradients of the results.
+ * Node hooks after: in are the gradients of the inputs, out those of the results. */
+typedef bool ag_hook_fn(void *data, tp_tensor **in, int nin, tp_tensor **out, int nout, tp_err *err);
+typedef struct ag_hook {
+    int64_t id;
+    ag_hook_fn *fn;
+    void *data;
+    void (*free)(void *data);
+} ag_hook;
+typedef struct ag_hooks {
+    int refs;
+    bool retain;      /* retain_grad: store the gradient in owner */
+    tp_tensor *owner; /* not counted; cleared when the tensor goes */
+    VEC(ag_hook) list;
+} ag_hooks;
+ag_hooks *ag_hooks_ref(ag_hooks *h);
+void ag_hooks_unref(ag_hooks *h);
+int64_t ag_hooks_add(ag_hooks *h, ag_hook_fn *fn, void *data, void (*free_)(void *)); /* returns the id */
+void ag_hooks_remove(ag_hooks *h, int64_t id);
+
+/* --- steps ------------------------------------------------------------------------------------------------
+ */
+typedef struct ag_vt {
+    const char *(*name)(const ag_node *n); /* MulBackward0 */
+    /* dy: one per result, borrowed, NULL for zero. need: one per edge. dx: one per edge, starts as NULL;
+     * set to owned counts. Operator calls go through b. */
+    bool (*apply)(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx, tp_err *err);
+    void (*release)(ag_node *n); /* drop what was saved; may be NULL */
+    void (*free)(ag_node *n);    /* drop the rest, not n itself; may be NULL */
+} ag_vt;
+
+struct ag_node {
+    int refs;
+    bool released; /* saved tensors are gone */
+    bool zeros;    /* apply wants zeros instead of NULL gradients */
+    bool leaf;     /* accumulates into a tensor */
+    bool own_dims; /* private: in[].dims were allocated one by one */
+    uint16_t nin;  /* results of the step: gradients that come in */
+    uint16_t nedge;
+    const ag_vt *vt;
+    uint64_t seq; /* creation order; leaves come last */
+    ag_edge *edge;
+    ag_shape *in; /* nin of them; dt 255 where unknown */
+    struct ag_slot *slot;
+    struct ag_pre *pre;       /* tensor hooks of the results */
+    ag_hooks *before, *after; /* node hooks, or NULL */
+    void *py;                 /* front: the Python object, borrowed */
+    char *where;              /* anomaly mode: where the forward call was made */
+    ag_node *dead;            /* private: list of nodes to free */
+};
+
+/* A step of the caller's own kind: `size` bytes starting with an ag_node, zeroed. Count 1. */
+ag_node *ag_node_new(const ag_vt *vt, size_t size, int nin, int nedge);
+ag_node *ag_node_ref(ag_node *n);
+void ag_node_unref(ag_node *n);                         /* NULL allowed; never recurses */
+void ag_node_set_edge(ag_node *n, int i, tp_tensor *t); /* t may be NULL or not require a gradient */
+/* t is result nr of n from now on. False with err when t is a leaf that requires a gradient. */
+bool ag_set_history(tp_tensor *t, ag_node *n, int nr, tp_err *err);
+/* The same for a tensor that n wrote in place: views rebase the history of their base. */
+bool ag_rebase_history(tp_tensor *t, ag_node *n, int nr, tp_err *err);
+bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err);
+const char *ag_node_name(const ag_node *n);
+int ag_node_next(const ag_node *n, ag_edge *out, int cap); /* the edges users see; returns how many */
+
+/* --- questions and settings of a tensor
+ * --------------------------------------------------------------------- */
+bool ag_requires_grad_slow(const tp_tensor *t);
+static inline bool ag_requires_grad(const tp_tensor *t)
+{
+    return TP_UNLIKELY(t->ag || (t->base && t->base->ag)) && ag_requires_grad_slow(t);
+}
+bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err);
+bool ag_is_leaf(tp_tensor *t);
+/* The step that made t, borrowed; NULL for leaves. *nr may be NULL. False in *ok when a view cannot tell. */
+ag_node *ag_grad_fn(tp_tensor *t, int *nr, tp_err *err);
+ag_edge ag_edge_of(tp_tensor *t, tp_err *err);             /* counted; the accumulating step for leaves */
+tp_tensor *ag_grad(const tp_tensor *t);                    /* borrowed or NULL */
+bool ag_set_grad(tp_tensor *t, tp_tensor *g, tp_err *err); /* g may be NULL; refs g */
+bool ag_retain_grad(tp_tensor *t, tp_err *err);
+bool ag_retains_grad(const tp_tensor *t);
+ag_hooks *ag_tensor_hooks(tp_tensor *t, tp_err *err); /* borrowed; made when missing */
+ag_hooks *ag_post_hooks(tp_tensor *t, tp_err *err);   /* post-accumulate, leaves only */
+bool ag_detach_(tp_tensor *t, tp_err *err);
+/* An alias outside the tape whose in-place writes are not counted as versions: Tensor.data. */
+tp_tensor *ag_data(tp_tensor *t);
+uint32_t ag_version(const tp_tensor *t);
+
+/* --- backward
+ * ------------------------------------------------------------------------------------------------- */
+typedef struct ag_options {
+    bool retain_graph, create_graph, allow_unused;
+    tp_tensor *const *inputs; /* only these get gradients; NULL: all leaves */
+    int ninput;
+    tp_tensor **result; /* one per input: owned gradients or NULL (taper.autograd.grad); NULL: accumulate */
+} ag_options;
+/* grad: one per root, NULL entries for scalars mean ones. */
+bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const *grad, const ag_options *o,
+                 tp_err *err);
+
+/* --- anomaly mode and saved-tensor hooks: what the front end plugs in
+ * -------------------------------------------- */
+typedef struct ag_anomaly {
+    char *(*where)(void *data);                                    /* malloced text or NULL */
+    void (*report)(void *data, const char *fn, const char *where); /* a step failed or made NaN */
+    void *data;
+    bool check_nan;
+} ag_anomaly;
+extern ag_anomaly ag_anomaly_hooks;
+/* cx->hooks points at one of these while saved tensors are to be packed. */
+typedef struct ag_pack {
+    int refs;
+    void *(*pack)(void *data, tp_tensor *t, tp_err *err);        /* owned handle or NULL with err */
+    tp_tensor *(*unpack)(void *data, void *handle, tp_err *err); /* counted */
+    void (*drop)(void *data, void *handle);
+    void (*free)(void *data);
+    void *data;
+} ag_pack;
+ag_pack *ag_pack_ref(ag_pack *p);
+void ag_pack_unref(ag_pack *p);
+
+/* --- private to grad
+ * ------------------------------------------------------------------------------------------------- */
+typedef struct ag_meta {
+    ag_node *fn; /* one count */
+    int nr;
+    bool requires_grad; /* leaves */
+    uint32_t ver;       /* views: version of the storage that fn belongs to */
+    tp_tensor *grad;
+    ag_node *acc; /* not counted: the accumulating step clears it when it goes */
+    ag_hooks *hooks, *post;
+} ag_meta;
+typedef struct ag_pre {
+    int nr;
+    ag_hooks *hooks; /* one count */
+    struct ag_pre *next;
+} ag_pre;
+/* tensor->spare */
+enum {
+    AGF_nograd_view = 1, /* a view made in no_grad mode */
+    AGF_multi_view = 2,  /* one of several views made at once */
+    AGF_data = 4,        /* Tensor.data: in-place writes do not count */
+    AGF_custom_view = 8, /* a view made by a custom function */
+};
+static inline ag_meta *ag_meta_of(const tp_tensor *t) { return t->ag; }
+ag_meta *ag_meta_make(tp_tensor *t);
+bool ag_bld_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out);
+/* Make g fit the gradient type s: sums broadcast dimensions, converts the dtype. Counted result. */
+tp_tensor *ag_fit(bld *b, tp_tensor *g, const ag_shape *s, const char *fn, int index, tp_err *err);
+bool ag_accumulate_into(bld *b, tp_tensor *leaf, tp_tensor *g, bool create_graph, tp_err *err); /* takes g */
+ag_node *ag_acc_of(tp_tensor *t);
+tp_tensor *ag_acc_tensor(const ag_node *n);
+#endif

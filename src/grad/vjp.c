@@ -1,0 +1,155 @@
+/* vjp.c - the vjp column as data: rules, what they save, names of the steps. */
+#include "grad/vjp.h"
+#include <pthread.h>
+#include <ctype.h>
+
+/* A token in the table whose rule is not written yet is a hole like `none`; a test lists those. The files of
+ * rules are named here so that a static library keeps them. */
+#define OP(id, schema, shape, eager, vjp, decomp, lower, flags, py) \
+    __attribute__((weak)) vjp_fn vjp_##vjp;                         \
+    extern const char vjp_saves_##vjp[] __attribute__((weak));
+#include "ops/ops.def"
+
+#define VJP_FILES(X) X(pointwise) X(reduce) X(shape)
+#define X(f)         extern const char vjp_file_##f;
+VJP_FILES(X)
+#undef X
+#define X(f) &vjp_file_##f,
+const char *const vjp_files[] = { VJP_FILES(X) };
+#undef X
+
+static const vjp_row rules[OP_COUNT] = {
+#define OP(id, schema, shape, eager, vjp, decomp, lower, flags, py) \
+    [OP_##id] = { vjp_##vjp, vjp_saves_##vjp },
+#include "ops/ops.def"
+};
+static vjp_info infos[OP_COUNT];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* PyTorch numbers the derivative formulas of one name; most are number 0. */
+static int formula_number(const char *full)
+{
+    static const struct {
+        const char *full;
+        int n;
+    } odd[] = {
+        { "sum.dim_IntList", 1 },
+        { "mean.dim", 1 },
+        { "pow.Tensor_Tensor", 1 },
+        { "pow.Scalar", 2 },
+        { "max", 1 },
+        { "min", 1 },
+        { "rsub.Scalar", 1 },
+        { "clamp", 1 },
+        { "prod.dim_int", 1 },
+        { "fmod.Tensor", 1 },
+        { "remainder.Tensor", 1 },
+        { "div.Tensor_mode", 2 },
+        { "lerp.Tensor", 1 },
+        { "scatter.value", 1 },
+        { "squeeze.dim", 1 },
+        { "squeeze.dims", 2 },
+        { "add.Scalar", 1 },
+        { "sub.Scalar", 1 },
+        { "mul.Scalar", 1 },
+        { "div.Scalar", 1 },
+        { "masked_fill.Tensor", 1 },
+        { "median.dim", 1 },
+        { "where.self", 0 },
+    };
+    for (size_t i = 0; i < COUNT(odd); i++)
+        if (!strcmp(odd[i].full, full))
+            return odd[i].n;
+    return 0;
+}
+
+static const char *step_name(const op_row *r)
+{
+    if (!strcmp(r->name, "copy_"))
+        return "CopyBackwards";
+    strbuf b = { 0 };
+    bool up = true;
+    for (const char *p = r->name; *p; p++) {
+        if (*p == '_') {
+            up = true;
+            continue;
+        }
+        strbuf_addc(&b, up ? (char)toupper((unsigned char)*p) : *p);
+        up = false;
+    }
+    strbuf_addf(&b, "Backward%d", formula_number(r->full));
+    return strbuf_take(&b); /* lives as long as the process */
+}
+
+static void parse_saves(vjp_info *v, const char *s)
+{
+    while (*s) {
+        if (*s == ' ') {
+            s++;
+            continue;
+        }
+        int at = 0;
+        if (*s == 'r') {
+            s++;
+            at = 128;
+        }
+        if (isdigit((unsigned char)*s))
+            at += (int)strtol(s, (char **)&s, 10);
+        if (*s == '?') {
+            assert(v->ncond < COUNT(v->cond));
+            v->cond[v->ncond].arg = (uint8_t)at;
+            v->cond[v->ncond++].when = (uint8_t)strtol(s + 1, (char **)&s, 10);
+        } else if (at >= 128)
+            v->need_out |= 1u << (at - 128);
+        else
+            v->need_in |= 1u << at;
+        assert(*s == ' ' || !*s);
+    }
+}
+
+static void build(void)
+{
+    for (int i = 0; i < OP_COUNT; i++) {
+        const op_row *r = op_row_of((op_id)i);
+        vjp_info *v = &infos[i];
+        v->fn = rules[i].fn;
+        v->name = step_name(r);
+        for (int k = 0; k < r->schema.nparam; k++) {
+            if (r->schema.param[k].type == PT_tensor)
+                v->tmask |= 1u << k;
+            else if (r->schema.param[k].type == PT_tensors)
+                v->lmask |= 1u << k;
+        }
+        if (v->fn)
+            parse_saves(v, rules[i].saves);
+    }
+}
+
+const vjp_info *vjp_info_of(op_id op)
+{
+    pthread_once(&once, build);
+    return &infos[op];
+}
+
+static bool vjp_hole(vjp *g)
+{
+    return err_set(g->b->err, ERR_runtime, "the derivative for '%s' is not implemented", g->row->full);
+}
+
+const vjp_row *vjp_row_of(op_id op)
+{
+    static const vjp_row hole = { vjp_hole, "" };
+    return rules[op].fn ? &rules[op] : &hole;
+}
+
+bool view_strides(const tp_tensor *t, int n, const symint *size, symint *stride); /* ops/views.c */
+
+tp_tensor *vjp_reshape(bld *b, tp_tensor *t, int ndim, const symint *size)
+{
+    symint st[TP_MAX_DIMS];
+    if (!t)
+        return NULL;
+    if (!view_strides(t, ndim, size, st))
+        t = b_op(b, clone, vT(t), vMF(MF_contiguous));
+    return b_op(b, view, vT(t), vIs(size, ndim));
+}

@@ -1,0 +1,212 @@
+/* test_grad.c - the tape and the engine, without Python. */
+#include "test.h"
+#include "grad/tape.h"
+#include "base/clock.h"
+#include <math.h>
+
+static tp_tensor *vec3(double a, double b, double c)
+{
+    tp_tensor *t = tensor_new(DT_f64, 1, (symint[]){ 3 }, NULL);
+    double *p = tensor_data(t);
+    p[0] = a, p[1] = b, p[2] = c;
+    return t;
+}
+static double at(tp_tensor *t, int i) { return elem_get_f((dtype)t->dt, tensor_elem(t, i)); }
+static tp_tensor *leaf(tp_tensor *t)
+{
+    tp_err e = { 0 };
+    CHECK(ag_set_requires_grad(op_ctx_cur(), t, true, &e));
+    return t;
+}
+static tp_tensor *call(op_id op, op_variant v, const tp_val *arg, int n, tp_err *e)
+{
+    tp_val full[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
+    op_fill_defaults(op_row_of(op), arg, n, full, e);
+    return grad_call(op_ctx_cur(), op, v, full, out, e) ? out[0].t : NULL;
+}
+#define OPC(id, e, ...) call(OP_##id, OPV_fn, B_ARGS(__VA_ARGS__), e)
+#define OPI(id, e, ...) call(OP_##id, OPV_inplace, B_ARGS(__VA_ARGS__), e)
+static bool backward(tp_tensor *t, tp_err *e)
+{
+    ag_options o = { 0 };
+    return ag_backward(op_ctx_cur(), &t, 1, NULL, &o, e);
+}
+
+TEST(grad_chain_rule_and_names)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *y = OPC(sin, &e, vT(x)), *z = OPC(mul_Tensor, &e, vT(y), vT(x)),
+              *s = OPC(sum, &e, vT(z));
+    CHECK_STR(ag_node_name(ag_grad_fn(s, NULL, NULL)), "SumBackward0");
+    CHECK_STR(ag_node_name(ag_grad_fn(z, NULL, NULL)), "MulBackward0");
+    CHECK(ag_is_leaf(x) && !ag_is_leaf(y));
+    ag_edge next[4];
+    CHECK_INT(ag_node_next(ag_grad_fn(z, NULL, NULL), next, 4), 2);
+    CHECK_STR(ag_node_name(next[0].node), "SinBackward0");
+    CHECK_STR(ag_node_name(next[1].node), "AccumulateGrad");
+    CHECK(backward(s, &e));
+    for (int i = 0; i < 3; i++)
+        CHECK(fabs(at(ag_grad(x), i) - (cos(i + 1) * (i + 1) + sin(i + 1))) < 1e-12);
+    CHECK(!backward(s, &e) && strstr(e.msg, "Trying to backward through the graph a second time"));
+    tensor_unref(s), tensor_unref(z), tensor_unref(y), tensor_unref(x);
+}
+
+TEST(grad_accumulates_and_sums_broadcast)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *w = leaf(tensor_scalar(DT_f64, 5, 0));
+    for (int k = 0; k < 2; k++) {
+        tp_tensor *y = OPC(mul_Tensor, &e, vT(x), vT(w)), *s = OPC(sum, &e, vT(y));
+        CHECK(backward(s, &e));
+        tensor_unref(y), tensor_unref(s);
+    }
+    CHECK(at(ag_grad(w), 0) == 12 && at(ag_grad(x), 1) == 10 && ag_grad(w)->ndim == 0);
+    tensor_unref(x), tensor_unref(w);
+}
+
+TEST(grad_of_grad)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *y = OPC(mul_Tensor, &e, vT(x), vT(x)),
+              *z = OPC(mul_Tensor, &e, vT(y), vT(x)), *s = OPC(sum, &e, vT(z)), *g1, *g2;
+    ag_options o = { .create_graph = true, .retain_graph = true, .inputs = &x, .ninput = 1, .result = &g1 };
+    CHECK(ag_backward(op_ctx_cur(), &s, 1, NULL, &o, &e));
+    CHECK(at(g1, 1) == 12 && !ag_grad(x));
+    tp_tensor *s1 = OPC(sum, &e, vT(g1));
+    ag_options o2 = { .inputs = &x, .ninput = 1, .result = &g2 };
+    CHECK(ag_backward(op_ctx_cur(), &s1, 1, NULL, &o2, &e));
+    CHECK(at(g2, 1) == 12 && at(g2, 2) == 18);
+    tensor_unref(g1), tensor_unref(g2), tensor_unref(s1), tensor_unref(s), tensor_unref(z), tensor_unref(y);
+    tensor_unref(x);
+}
+
+TEST(grad_exp_second_derivative_uses_saved_result)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(vec3(0.5, 1, 2)), *y = OPC(exp, &e, vT(x)), *s = OPC(sum, &e, vT(y)), *g1, *g2;
+    ag_options o = { .create_graph = true, .retain_graph = true, .inputs = &x, .ninput = 1, .result = &g1 };
+    CHECK(ag_backward(op_ctx_cur(), &s, 1, NULL, &o, &e));
+    tp_tensor *s1 = OPC(sum, &e, vT(g1));
+    ag_options o2 = { .inputs = &x, .ninput = 1, .result = &g2 };
+    CHECK(ag_backward(op_ctx_cur(), &s1, 1, NULL, &o2, &e));
+    CHECK(fabs(at(g2, 2) - exp(2)) < 1e-12);
+    tensor_unref(g1), tensor_unref(g2), tensor_unref(s1), tensor_unref(s), tensor_unref(y), tensor_unref(x);
+}
+
+TEST(grad_saved_tensor_changed)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *y = OPC(add_Tensor, &e, vT(x), vI(1)),
+              *z = OPC(mul_Tensor, &e, vT(y), vT(y)), *s = OPC(sum, &e, vT(z));
+    tensor_unref(OPI(add_Tensor, &e, vT(y), vI(1)));
+    CHECK(!backward(s, &e));
+    CHECK(strstr(e.msg,
+                 "modified by an inplace operation: [DoubleTensor [3]], which is output 0 of AddBackward0, "
+                 "is at version 1; expected version 0 instead."));
+    tensor_unref(x), tensor_unref(y), tensor_unref(z), tensor_unref(s);
+}
+
+TEST(grad_bad_input)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *c = vec3(1, 1, 1), *g2 = tensor_new(DT_f64, 1, (symint[]){ 2 }, &e);
+    CHECK(!OPI(add_Tensor, &e, vT(x), vI(1)));
+    CHECK_STR(e.msg, "a leaf Variable that requires grad is being used in an in-place operation.");
+    err_clear(&e);
+    CHECK(!backward(c, &e));
+    CHECK_STR(e.msg, "element 0 of tensors does not require grad and does not have a grad_fn");
+    err_clear(&e);
+    tp_tensor *y = OPC(mul_Tensor, &e, vT(x), vI(2));
+    CHECK(!backward(y, &e));
+    CHECK_STR(e.msg, "grad can be implicitly created only for scalar outputs");
+    err_clear(&e);
+    ag_options o = { 0 };
+    CHECK(!ag_backward(op_ctx_cur(), &y, 1, &g2, &o, &e) && strstr(e.msg, "Mismatch in shape"));
+    err_clear(&e);
+    tp_tensor *i = tensor_scalar(DT_i64, 0, 3);
+    CHECK(!ag_set_requires_grad(op_ctx_cur(), i, true, &e));
+    tensor_unref(i), tensor_unref(y), tensor_unref(g2), tensor_unref(c), tensor_unref(x);
+}
+
+TEST(grad_inplace_keeps_history)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *y = OPC(mul_Tensor, &e, vT(x), vI(2));
+    tensor_unref(OPI(mul_Tensor, &e, vT(y), vT(x))); /* y = 2 x^2 */
+    tp_tensor *s = OPC(sum, &e, vT(y));
+    CHECK(backward(s, &e));
+    CHECK(at(ag_grad(x), 2) == 12);
+    tensor_unref(s), tensor_unref(y), tensor_unref(x);
+}
+
+TEST(grad_million_step_chain)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(tensor_scalar(DT_f64, 1, 0)), *y = tensor_ref(x);
+    for (int i = 0; i < 1000000; i++) {
+        tp_tensor *n = OPC(add_Tensor, &e, vT(y), vT(x));
+        tensor_unref(y);
+        y = n;
+    }
+    CHECK(backward(y, &e));
+    CHECK(at(ag_grad(x), 0) == 1000001);
+    tensor_unref(y);
+    tensor_unref(x);
+}
+
+static bool twice(void *data, tp_tensor **in, int n, tp_tensor **out, int m, tp_err *err)
+{
+    ++*(int *)data;
+    tp_tensor *g = OPC(mul_Tensor, err, vT(in[0]), vI(2));
+    tensor_unref(in[0]);
+    in[0] = g;
+    return g != NULL;
+}
+
+TEST(grad_hooks_and_retain)
+{
+    tp_err e = { 0 };
+    int count = 0;
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *y = OPC(mul_Tensor, &e, vT(x), vI(3)), *s = OPC(sum, &e, vT(y));
+    ag_hooks_add(ag_tensor_hooks(y, &e), twice, &count, NULL);
+    ag_hooks_add(ag_tensor_hooks(x, &e), twice, &count, NULL);
+    CHECK(ag_retain_grad(y, &e));
+    CHECK(backward(s, &e));
+    CHECK_INT(count, 2);
+    CHECK(at(ag_grad(y), 0) == 2 && at(ag_grad(x), 0) == 12);
+    tensor_unref(s), tensor_unref(y), tensor_unref(x);
+}
+
+TEST(grad_modes_and_detach)
+{
+    tp_err e = { 0 };
+    op_ctx *cx = op_ctx_cur();
+    tp_tensor *x = leaf(vec3(1, 2, 3));
+    cx->grad_mode = false;
+    tp_tensor *y = OPC(mul_Tensor, &e, vT(x), vI(3));
+    tensor_unref(OPI(add_Tensor, &e, vT(x), vI(1))); /* allowed here */
+    cx->grad_mode = true;
+    CHECK(!ag_requires_grad(y) && at(x, 0) == 2);
+    tp_tensor *d = OPC(detach, &e, vT(x));
+    CHECK(!ag_requires_grad(d) && d->storage == x->storage);
+    tensor_unref(d), tensor_unref(y), tensor_unref(x);
+}
+
+TEST(grad_forward_cost)
+{
+    tp_err e = { 0 };
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *c = vec3(1, 2, 3);
+    enum { N = 20000 };
+    double t[2] = { 1e9, 1e9 };
+    for (int rep = 0; rep < 5; rep++)
+        for (int k = 0; k < 2; k++) {
+            int64_t a = clock_ns();
+            for (int i = 0; i < N; i++)
+                tensor_unref(OPC(mul_Tensor, &e, vT(k ? x : c), vT(c)));
+            t[k] = MIN(t[k], (double)(clock_ns() - a) / N);
+        }
+    if (getenv("TAPER_BENCH"))
+        printf("mul: %.0f ns without tape, %.0f ns with\n", t[0], t[1]);
+    CHECK(t[1] - t[0] < 1000); /* the aim is 300; a loaded machine may double it */
+    tensor_unref(x), tensor_unref(c);
+}
