@@ -377,7 +377,7 @@ static bool run_inplace(op_call *c, tp_val *out, bool fake)
     if (!inplace_ok(c, o, self))
         return false;
     if (!fake) {
-        bool direct = (c->row->flags & OPF_PW) && o->dt == self->dt;
+        bool direct = c->row->flags & OPF_PW; /* their kernels convert while they write */
         tmp = direct ? tensor_ref(self) : make_out(c, o, false);
         if (!tmp)
             goto done;
@@ -390,6 +390,21 @@ static bool run_inplace(op_call *c, tp_val *out, bool fake)
     ok = true;
 done:
     tensor_unref(tmp);
+    return ok;
+}
+
+/* A composite's result becomes the new contents of the first argument. */
+static bool into_self(op_call *c, tp_val *out, bool fake)
+{
+    tp_tensor *self = c->arg[0].t, *r = out[0].t;
+    op_out o = { .dt = r->dt, .ndim = r->ndim };
+    memcpy(o.size, r->size, sizeof(symint) * r->ndim);
+    bool ok = inplace_ok(c, &o, self) && (fake || tensor_copy(self, r, c->err));
+    val_clear(&out[0]);
+    if (ok) {
+        tensor_bump(self);
+        out[0] = vT(tensor_ref(self));
+    }
     return ok;
 }
 
@@ -448,7 +463,7 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
         bld_init(&b, cx, err);
         ok = c.row->decomp(&b, arg, out) && !b.failed;
         bld_end(&b);
-        return ok;
+        return ok && (v == OPV_inplace ? into_self(&c, out, fake || any_fake(&c)) : true);
     }
     fake = fake || any_fake(&c);
     if (!check_devices(&c) || !c.row->shape(&c))

@@ -1,49 +1,36 @@
 /* copy.c - copying with conversion: copy_, clone, to, contiguous, fill. */
 #include "ops/op.h"
 #include "ops/iter.h"
+#include "ops/pw.h"
 
-/* Every pair of element types, each a plain loop. Float to integer truncates. */
-enum { DT_b8 = DT_bool }; /* `bool` is a macro and would expand */
-#define LD_f32(p)     (*(const float *)(p))
-#define LD_f64(p)     (*(const double *)(p))
-#define LD_f16(p)     f16_to_f32(*(const uint16_t *)(p))
-#define LD_bf16(p)    bf16_to_f32(*(const uint16_t *)(p))
-#define LD_i64(p)     (*(const int64_t *)(p))
-#define LD_i32(p)     (*(const int32_t *)(p))
-#define LD_i16(p)     (*(const int16_t *)(p))
-#define LD_i8(p)      (*(const int8_t *)(p))
-#define LD_u8(p)      (*(const uint8_t *)(p))
-#define LD_b8(p)      (*(const uint8_t *)(p) != 0)
-#define TRUNC(T, v)   ((T)(int64_t)(v))
-#define ST_f32(p, v)  (*(float *)(p) = (float)(v))
-#define ST_f64(p, v)  (*(double *)(p) = (double)(v))
-#define ST_f16(p, v)  (*(uint16_t *)(p) = f32_to_f16((float)(v)))
-#define ST_bf16(p, v) (*(uint16_t *)(p) = f32_to_bf16((float)(v)))
-#define ST_i64(p, v)  (*(int64_t *)(p) = TRUNC(int64_t, v))
-#define ST_i32(p, v)  (*(int32_t *)(p) = TRUNC(int32_t, v))
-#define ST_i16(p, v)  (*(int16_t *)(p) = TRUNC(int16_t, v))
-#define ST_i8(p, v)   (*(int8_t *)(p) = TRUNC(int8_t, v))
-#define ST_u8(p, v)   (*(uint8_t *)(p) = TRUNC(uint8_t, v))
-#define ST_b8(p, v)   (*(uint8_t *)(p) = (v) != 0)
-
-#define CONV(d, s)                                                                  \
-    __attribute__((no_sanitize("float-cast-overflow"))) static void conv_##d##_##s( \
-        void *arg, int64_t n, char *const *p, const int64_t *st)                    \
-    {                                                                               \
-        for (int64_t i = 0; i < n; i++)                                             \
-            ST_##d(p[0] + i * st[0], LD_##s(p[1] + i * st[1]));                     \
+/* Converting runs: packed operands at once, strided ones through a buffer. */
+typedef struct conv_job {
+    conv_fn *fn;
+    size_t des, ses;
+} conv_job;
+static void convert(void *arg, int64_t n, char *const *p, const int64_t *st)
+{
+    enum { BLOCK = 512 };
+    const conv_job *j = arg;
+    uint64_t sbuf[BLOCK], dbuf[BLOCK];
+    bool dp = st[0] == (int64_t)j->des, sp = st[1] == (int64_t)j->ses;
+    if (dp && sp) {
+        j->fn(n, p[0], p[1]);
+        return;
     }
-#define FOR_TYPES(X, d) \
-    X(d, b8) X(d, u8) X(d, i8) X(d, i16) X(d, i32) X(d, i64) X(d, f16) X(d, bf16) X(d, f32) X(d, f64)
-#define ROW(d, s) [DT_##s] = conv_##d##_##s,
-#define TABLE(d)  [DT_##d] = { FOR_TYPES(ROW, d) },
-FOR_TYPES(CONV, b8)
-FOR_TYPES(CONV, u8) FOR_TYPES(CONV, i8) FOR_TYPES(CONV, i16) FOR_TYPES(CONV, i32) FOR_TYPES(CONV, i64)
-    FOR_TYPES(CONV, f16) FOR_TYPES(CONV, bf16) FOR_TYPES(CONV, f32) FOR_TYPES(CONV, f64)
-
-        static iter_fn *const conv[DT_COUNT][DT_COUNT] = { TABLE(b8) TABLE(u8) TABLE(i8) TABLE(i16) TABLE(i32)
-                                                               TABLE(i64) TABLE(f16) TABLE(bf16) TABLE(f32)
-                                                                   TABLE(f64) };
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t m = MIN(n - at, BLOCK);
+        const void *s = p[1] + at * st[1];
+        char *d = p[0] + at * st[0];
+        if (!sp) {
+            gather_packed(m, sbuf, s, st[1], j->ses);
+            s = sbuf;
+        }
+        j->fn(m, dp ? (void *)d : (void *)dbuf, s);
+        if (!dp)
+            scatter_packed(m, d, st[0], dbuf, j->des);
+    }
+}
 
 /* Same type: whole runs with memcpy, otherwise element by element. */
 static void move(void *arg, int64_t n, char *const *p, const int64_t *st)
@@ -53,15 +40,13 @@ static void move(void *arg, int64_t n, char *const *p, const int64_t *st)
         memmove(p[0], p[1], (size_t)n * es);
         return;
     }
-#define MOVE(T)                     \
-    for (int64_t i = 0; i < n; i++) \
-    *(T *)(p[0] + i * st[0]) = *(const T *)(p[1] + i * st[1])
-    switch (es) {
-    case 1: MOVE(uint8_t); break;
-    case 2: MOVE(uint16_t); break;
-    case 4: MOVE(uint32_t); break;
-    default: MOVE(uint64_t);
-    }
+    if (st[0] == (int64_t)es)
+        gather_packed(n, p[0], p[1], st[1], es);
+    else if (st[1] == (int64_t)es)
+        scatter_packed(n, p[0], st[0], p[1], es);
+    else
+        for (int64_t i = 0; i < n; i++)
+            memcpy(p[0] + i * st[0], p[1] + i * st[1], es);
 }
 
 bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
@@ -87,7 +72,12 @@ bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
     iter it;
     iter_init(&it, 2, op);
     size_t es = dtype_size((dtype)dst->dt);
-    iter_run(&it, dst->dt == src->dt ? move : conv[dst->dt][src->dt], &es, 0);
+    if (dst->dt == src->dt)
+        iter_run(&it, move, &es, 0);
+    else {
+        conv_job j = { conv_of((dtype)dst->dt, (dtype)src->dt), es, dtype_size((dtype)src->dt) };
+        iter_run(&it, convert, &j, 0);
+    }
     return true;
 }
 

@@ -48,6 +48,11 @@ void iter_init(iter *it, int nop, tp_tensor *const *op)
         it->size[d] = o->size[o->ndim - 1 - d];
     for (int k = 0; k < nop; k++) {
         const tp_tensor *t = op[k];
+        if (!t) { /* a number: the caller sets data */
+            for (int d = 0; d < o->ndim; d++)
+                it->stride[k][d] = 0;
+            continue;
+        }
         int64_t es = (int64_t)dtype_size((dtype)t->dt);
         it->data[k] = tensor_data(t);
         for (int d = 0; d < o->ndim; d++) {

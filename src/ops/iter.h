@@ -17,7 +17,7 @@ typedef struct iter {
     char *data[ITER_MAX];
 } iter;
 
-/* Operand 0 gives the shape; the others broadcast to it. */
+/* Operand 0 gives the shape; the others broadcast to it. NULL: stride 0, the caller sets data. */
 void iter_init(iter *it, int nop, tp_tensor *const *op);
 /* Calls fn on runs of the fastest dimension. Runs of different threads never share an element of operand 0
  * unless it is itself broadcast. grain: elements per task, 0 for the default. */

@@ -1,106 +1,258 @@
-/* pointwise.c - shape rules and eager kernels of pointwise operators. */
+/* pointwise.c - shape rules of pointwise operators, and the runner that feeds packed blocks to the loops. */
 #include "ops/pw.h"
 #include "ops/iter.h"
+#include <math.h>
 #include <stdlib.h>
 
-const pw_table *pw_loops(void)
+/* ---- which instruction set ---- */
+isa_kind isa_current(void)
 {
-    static const pw_table *chosen;
-    if (TP_LIKELY(chosen != NULL))
-        return chosen;
-    const pw_table *t = &pw_loops_base;
+    static int chosen = -1;
+    if (TP_LIKELY(chosen >= 0))
+        return (isa_kind)chosen;
+    int k = ISA_base;
 #if defined(__x86_64__)
     const char *want = getenv("TAPER_ISA");
     int limit = !want ? 2 : !strcmp(want, "base") ? 0 : !strcmp(want, "avx2") ? 1 : 2;
-    if (limit >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        t = &pw_loops_avx2;
-    if (limit >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        t = &pw_loops_avx512;
+    if (limit >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c"))
+        k = ISA_avx2;
+    if (limit >= 2 && k == ISA_avx2 && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        k = ISA_avx512;
 #endif
-    return chosen = t;
+    chosen = k;
+    return (isa_kind)k;
 }
 
-/* ---- shape rules ---- */
-typedef enum { RES_promote, RES_float, RES_bool } res_rule;
+ISA_DECL(conv_fn *, conv_pick, (dtype d, dtype s));
+conv_fn *conv_of(dtype d, dtype s) { return ISA_PICK(conv_pick)(d, s); }
 
-/* Broadcast and promote all tensor and number arguments in Tensor positions. */
-static bool pointwise(op_call *c, res_rule rule)
+const uint8_t ctype_of[DT_COUNT] = {
+    [DT_bool] = CT_b8, [DT_u8] = CT_i32,  [DT_i8] = CT_i32,   [DT_i16] = CT_i32, [DT_i32] = CT_i32,
+    [DT_i64] = CT_i64, [DT_f16] = CT_f32, [DT_bf16] = CT_f32, [DT_f32] = CT_f32, [DT_f64] = CT_f64
+};
+const uint8_t ctype_dtype[CT_COUNT] = { DT_f32, DT_f64, DT_i32, DT_i64, DT_bool };
+
+/* ---- the loops, by instruction set ---- */
+#define DECL_T(nm, t, isa)  pw_loop pw_##nm##_##t##isa;
+#define DECL_F(nm, isa)     DECL_T(nm, f32, isa) DECL_T(nm, f64, isa)
+#define DECL_I(nm, isa)     DECL_T(nm, i32, isa) DECL_T(nm, i64, isa)
+#define DECL_FI(nm, isa)    DECL_F(nm, isa) DECL_I(nm, isa)
+#define DECL_IB(nm, isa)    DECL_I(nm, isa) DECL_T(nm, b8, isa)
+#define DECL_FIB(nm, isa)   DECL_F(nm, isa) DECL_IB(nm, isa)
+#define ENTRY_T(nm, t, isa) [CT_##t] = pw_##nm##_##t##isa,
+#define ENTRY_F(nm, isa)    ENTRY_T(nm, f32, isa) ENTRY_T(nm, f64, isa)
+#define ENTRY_I(nm, isa)    ENTRY_T(nm, i32, isa) ENTRY_T(nm, i64, isa)
+#define ENTRY_FI(nm, isa)   ENTRY_F(nm, isa) ENTRY_I(nm, isa)
+#define ENTRY_IB(nm, isa)   ENTRY_I(nm, isa) ENTRY_T(nm, b8, isa)
+#define ENTRY_FIB(nm, isa)  ENTRY_F(nm, isa) ENTRY_IB(nm, isa)
+#define BOOL_S              false
+#define BOOL_B              true
+
+#define PW(nm, nin, res, types, f, i, b) DECL_##types(nm, )
+#include "ops/pw_slow.def"
+#define SLOW_ROW(nm, nin, res, types) [PW_##nm] = { nin, BOOL_##res, { ENTRY_##types(nm, ) } },
+#define MORE(X, isa)                  X(sin, isa) X(cos, isa) X(tan, isa)
+#define TRIG_ROW(nm, isa)             [PW_##nm] = { 1, false, { ENTRY_F(nm, isa) } },
+
+/* One table an instruction set: its own loops, the shared slow ones, the hand-written few. */
+#define PW(nm, nin, res, types, f, i, b) DECL_##types(nm, _base)
+#include "ops/pw.def"
+MORE(DECL_F, _base)
+DECL_FIB(where, _base)
+static const pw_row rows_base[PW_COUNT] = {
+#define PW(nm, nin, res, types, f, i, b) [PW_##nm] = { nin, BOOL_##res, { ENTRY_##types(nm, _base) } },
+#include "ops/pw.def"
+#define PW(nm, nin, res, types, f, i, b) SLOW_ROW(nm, nin, res, types)
+#include "ops/pw_slow.def"
+    MORE(TRIG_ROW, _base)[PW_where] = { 3, false, { ENTRY_FIB(where, _base) } },
+};
+#if defined(__x86_64__)
+#define PW(nm, nin, res, types, f, i, b) DECL_##types(nm, _avx2) DECL_##types(nm, _avx512)
+#include "ops/pw.def"
+MORE(DECL_F, _avx2)
+MORE(DECL_F, _avx512)
+DECL_FIB(where, _avx2)
+DECL_FIB(where, _avx512)
+static const pw_row rows_avx2[PW_COUNT] = {
+#define PW(nm, nin, res, types, f, i, b) [PW_##nm] = { nin, BOOL_##res, { ENTRY_##types(nm, _avx2) } },
+#include "ops/pw.def"
+#define PW(nm, nin, res, types, f, i, b) SLOW_ROW(nm, nin, res, types)
+#include "ops/pw_slow.def"
+    MORE(TRIG_ROW, _avx2)[PW_where] = { 3, false, { ENTRY_FIB(where, _avx2) } },
+};
+static const pw_row rows_avx512[PW_COUNT] = {
+#define PW(nm, nin, res, types, f, i, b) [PW_##nm] = { nin, BOOL_##res, { ENTRY_##types(nm, _avx512) } },
+#include "ops/pw.def"
+#define PW(nm, nin, res, types, f, i, b) SLOW_ROW(nm, nin, res, types)
+#include "ops/pw_slow.def"
+    MORE(TRIG_ROW, _avx512)[PW_where] = { 3, false, { ENTRY_FIB(where, _avx512) } },
+};
+static const pw_row *const tables[] = { rows_base, rows_avx2, rows_avx512 };
+#else
+static const pw_row *const tables[] = { rows_base };
+#endif
+const pw_row *pw_row_of(pw_id id) { return &tables[isa_current()][id]; }
+
+/* ---- the runner ---- */
+#define STRIDED(T, dst, src)        \
+    for (int64_t i = 0; i < n; i++) \
+    *(T *)(dst) = *(const T *)(src)
+void gather_packed(int64_t n, void *d, const char *s, int64_t st, size_t es)
 {
-    const op_schema *s = &c->row->schema;
-    dtype_join j = DTYPE_JOIN_INIT;
-    tp_tensor *in[OP_MAX_PARAMS];
-    symint size[TP_MAX_DIMS];
-    int nin = 0, ndim = 0;
-
-    for (int i = 0; i < s->nparam; i++) {
-        const tp_val *v = &c->arg[i];
-        if (s->param[i].type != PT_tensor || v->kind == VAL_none)
-            continue;
-        if (v->kind == VAL_tensor) {
-            tp_tensor *t = v->t;
-            dtype_join_add(&j, (dtype)t->dt, t->ndim, t->flags & TF_wrapped);
-            if (!nin) {
-                ndim = t->ndim;
-                memcpy(size, t->size, sizeof(symint) * (size_t)ndim);
-            } else if (!shape_broadcast(&ndim, size, t->ndim, t->size, c->err))
-                return false;
-            in[nin++] = t;
-        } else
-            dtype_join_add(&j, val_number_dtype(v, c->cx->default_dtype), 0, true);
+    switch (es) {
+    case 1: STRIDED(uint8_t, (char *)d + i, s + i * st); break;
+    case 2: STRIDED(uint16_t, (char *)d + i * 2, s + i * st); break;
+    case 4: STRIDED(uint32_t, (char *)d + i * 4, s + i * st); break;
+    default: STRIDED(uint64_t, (char *)d + i * 8, s + i * st);
     }
-    dtype dt = dtype_join_result(&j);
-    if (rule == RES_float && !dtype_is_float(dt))
-        dt = c->cx->default_dtype;
-    op_out *o = out_new(c, rule == RES_bool ? DT_bool : dt, ndim, size);
-    shape_pointwise_strides(ndim, size, nin, in, o->stride);
-    return true;
 }
-
-bool shape_pw(op_call *c) { return pointwise(c, RES_promote); }
-bool shape_pw_float(op_call *c) { return pointwise(c, RES_float); }
-bool shape_pw_bool(op_call *c) { return pointwise(c, RES_bool); }
-
-bool shape_pw_sub(op_call *c)
+void scatter_packed(int64_t n, char *d, int64_t st, const void *s, size_t es)
 {
-    if (!pointwise(c, RES_promote))
-        return false;
-    if (c->out[0].dt == DT_bool)
-        return err_set(
-            c->err, ERR_runtime,
-            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
-            "`logical_xor()` operator instead.");
-    return true;
+    switch (es) {
+    case 1: STRIDED(uint8_t, d + i * st, (const char *)s + i); break;
+    case 2: STRIDED(uint16_t, d + i * st, (const char *)s + i * 2); break;
+    case 4: STRIDED(uint32_t, d + i * st, (const char *)s + i * 4); break;
+    default: STRIDED(uint64_t, d + i * st, (const char *)s + i * 8);
+    }
 }
 
-bool shape_pw_neg(op_call *c)
-{
-    if (arg_t(c, 0)->dt == DT_bool)
-        return err_set(
-            c->err, ERR_runtime,
-            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
-            "mask, use the `~` or `logical_not()` operator instead.");
-    return pointwise(c, RES_promote);
-}
-
-/* ---- running a loop ---- */
-typedef struct run_arg {
+enum { BLOCK = 512, PW_MAX_IN = 3 };
+typedef struct plan {
     pw_loop *loop;
     const pw_par *par;
-} run_arg;
-static void run_span(void *arg, int64_t n, char *const *p, const int64_t *st)
+    int nin;
+    bool direct;                  /* no operand needs converting */
+    uint8_t es[PW_MAX_IN + 1];    /* element bytes as stored; operand 0 is the result */
+    uint8_t ces[PW_MAX_IN + 1];   /* element bytes in the loop */
+    conv_fn *conv[PW_MAX_IN + 1]; /* NULL: stored as computed */
+} plan;
+
+static void fill_packed(int64_t n, void *buf, const void *v, size_t es) { gather_packed(n, buf, v, 0, es); }
+
+/* Blocks through buffers: strided, broadcast or converted operands are packed first. */
+static void run_blocks(const plan *p, int64_t n, char *const *ptr, const int64_t *st)
 {
-    const run_arg *r = arg;
-    r->loop(n, p, st, r->par);
+    uint64_t buf[PW_MAX_IN + 1][BLOCK], tmp[BLOCK];
+    const void *in[PW_MAX_IN] = { 0 };
+
+    for (int k = 1; k <= p->nin; k++) /* broadcast operands are packed once */
+        if (st[k] == 0) {
+            uint64_t v;
+            const void *src = ptr[k];
+            if (p->conv[k]) {
+                p->conv[k](1, &v, src);
+                src = &v;
+            }
+            fill_packed(MIN(n, BLOCK), buf[k], src, p->ces[k]);
+            in[k - 1] = buf[k];
+        }
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t m = MIN(n - at, BLOCK);
+        for (int k = 1; k <= p->nin; k++) {
+            const char *src = ptr[k] + at * st[k];
+            if (st[k] == 0)
+                continue;
+            if (st[k] != p->es[k]) {
+                void *to = p->conv[k] ? (void *)tmp : (void *)buf[k];
+                gather_packed(m, to, src, st[k], p->es[k]);
+                src = to;
+            }
+            if (p->conv[k]) {
+                p->conv[k](m, buf[k], src);
+                src = (char *)buf[k];
+            }
+            in[k - 1] = src;
+        }
+        char *out = ptr[0] + at * st[0];
+        bool packed = st[0] == p->es[0];
+        void *to = !p->conv[0] && packed ? (void *)out : (void *)buf[0];
+        p->loop(m, to, in[0], in[1], in[2], p->par);
+        if (p->conv[0]) {
+            void *fin = packed ? (void *)out : (void *)tmp;
+            p->conv[0](m, fin, buf[0]);
+            to = fin;
+        }
+        if (!packed)
+            scatter_packed(m, out, st[0], to, p->es[0]);
+    }
 }
 
-/* The type the loop computes in: the promoted type of the inputs (for bool results the output does not tell).
- */
-static dtype compute_type(const op_call *c)
+static void run_span(void *arg, int64_t n, char *const *ptr, const int64_t *st)
+{
+    const plan *p = arg;
+    bool packed = p->direct;
+    for (int k = 0; packed && k <= p->nin; k++)
+        packed = st[k] == p->es[k];
+    if (packed)
+        p->loop(n, ptr[0], ptr[1], p->nin > 1 ? ptr[2] : NULL, p->nin > 2 ? ptr[3] : NULL, p->par);
+    else
+        run_blocks(p, n, ptr, st);
+}
+
+bool no_kernel(op_call *c, dtype dt)
+{
+    return err_set(c->err, ERR_notimpl, "\"%s_cpu\" not implemented for '%s'", c->row->name,
+                   dtype_rows[dt].gname);
+}
+
+bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, int nin, const pw_par *par)
+{
+    static const pw_par zero;
+    const pw_row *row = pw_row_of(id);
+    ctype ct = (ctype)ctype_of[dt];
+    dtype cdt = (dtype)ctype_dtype[ct], odt = row->to_bool ? DT_bool : cdt;
+    tp_tensor *op[ITER_MAX] = { out };
+    union {
+        double d;
+        float f;
+        int64_t l;
+        int32_t i;
+        uint8_t b;
+    } num[PW_MAX_IN];
+    plan p = { row->loop[ct], par ? par : &zero, nin, true, { 0 }, { 0 }, { 0 } };
+    iter it;
+
+    if (!p.loop)
+        return no_kernel(c, dt);
+    p.es[0] = (uint8_t)dtype_size((dtype)out->dt);
+    p.ces[0] = (uint8_t)dtype_size(odt);
+    p.conv[0] = out->dt == odt ? NULL : conv_of((dtype)out->dt, odt);
+    for (int k = 0; k < nin; k++) {
+        tp_tensor *t = in[k].t;
+        dtype want = in[k].is_mask ? DT_bool : cdt;
+        op[k + 1] = t;
+        p.ces[k + 1] = (uint8_t)dtype_size(want);
+        if (t) {
+            p.es[k + 1] = (uint8_t)dtype_size((dtype)t->dt);
+            p.conv[k + 1] = t->dt == want ? NULL : conv_of(want, (dtype)t->dt);
+        } else {
+            const tp_val *v = in[k].num;
+            p.es[k + 1] = p.ces[k + 1]; /* stride 0 differs: never taken for packed */
+            switch (ct) {
+            case CT_f32: num[k].f = (float)val_as_f(v); break;
+            case CT_f64: num[k].d = val_as_f(v); break;
+            case CT_i32: num[k].i = (int32_t)val_as_i(v); break;
+            case CT_i64: num[k].l = val_as_i(v); break;
+            default: num[k].b = val_as_f(v) != 0;
+            }
+        }
+        p.direct = p.direct && !p.conv[k + 1];
+    }
+    p.direct = p.direct && !p.conv[0];
+    iter_init(&it, nin + 1, op);
+    for (int k = 0; k < nin; k++)
+        if (!in[k].t)
+            it.data[k + 1] = (char *)&num[k];
+    iter_run(&it, run_span, &p, 0);
+    return true;
+}
+
+dtype pw_join(const op_call *c)
 {
     const op_schema *s = &c->row->schema;
-    if (c->out[0].dt != DT_bool)
-        return (dtype)c->out[0].dt;
     dtype_join j = DTYPE_JOIN_INIT;
     for (int i = 0; i < s->nparam; i++) {
         const tp_val *v = &c->arg[i];
@@ -114,80 +266,47 @@ static dtype compute_type(const op_call *c)
     return dtype_join_result(&j);
 }
 
+void pw_numbers(const op_call *c, pw_par *par)
+{
+    const op_schema *s = &c->row->schema;
+    int n = 0;
+    for (int i = 0; i < s->nparam && n < 4; i++) {
+        int t = s->param[i].type;
+        if (t != PT_scalar && t != PT_float && t != PT_int && t != PT_bool)
+            continue;
+        const tp_val *v = &c->arg[i];
+        par->f[n] = v->kind == VAL_none ? 0 : val_as_f(v);
+        par->i[n++] = v->kind == VAL_none ? 0 : val_as_i(v);
+    }
+}
+
 bool pw_run(op_call *c, pw_id id, const pw_par *par)
 {
-    static const pw_par zero;
     const op_schema *s = &c->row->schema;
-    tp_tensor *op[ITER_MAX] = { c->res[0] }, *owned[ITER_MAX];
-    int nop = 1, nowned = 0;
-    bool ok = false;
-    dtype dt = compute_type(c);
-    iter it;
-
-    for (int i = 0; i < s->nparam; i++) {
+    pw_in in[PW_MAX_IN];
+    int nin = 0;
+    for (int i = 0; i < s->nparam && nin < PW_MAX_IN; i++) {
         const tp_val *v = &c->arg[i];
-        if (s->param[i].type != PT_tensor || v->kind == VAL_none)
-            continue;
-        tp_tensor *t;
-        if (v->kind == VAL_tensor) {
-            t = v->t;
-            if (t->dt != dt) {
-                t = owned[nowned++] = tensor_cast(t, dt, c->err);
-                if (!t) {
-                    nowned--;
-                    goto done;
-                }
-            }
-        } else {
-            t = owned[nowned++] = tensor_scalar(dt, val_as_f(v), val_as_i(v));
-        }
-        op[nop++] = t;
+        if (s->param[i].type == PT_tensor && v->kind != VAL_none)
+            in[nin++] = (pw_in){ v->kind == VAL_tensor ? v->t : NULL, v, false };
     }
-    iter_init(&it, nop, op);
-    run_arg r = { (*pw_loops())[id][dt], par ? par : &zero };
-    iter_run(&it, run_span, &r, 0);
-    ok = true;
-done:
-    for (int i = 0; i < nowned; i++)
-        tensor_unref(owned[i]);
-    return ok;
+    dtype dt = c->out[0].dt == DT_bool ? pw_join(c) : (dtype)c->out[0].dt;
+    return pw_apply(c, id, dt, c->res[0], in, nin, par);
 }
 
-/* ---- kernels ---- */
-static pw_par number_par(const tp_val *v)
+/* A kernel for every loop, with all number arguments as its parameters. */
+static bool run_plain(op_call *c, pw_id id)
 {
-    pw_par p = { { val_as_f(v) }, { val_as_i(v) } };
-    return p;
+    pw_par p = { { 0 }, { 0 } };
+    pw_numbers(c, &p);
+    return pw_run(c, id, &p);
 }
-
-static bool alpha_ok(const op_call *c)
-{
-    dtype dt = (dtype)c->out[0].dt;
-    if (dt == DT_bool && c->arg[2].kind != VAL_bool && val_as_f(&c->arg[2]) != 1)
-        return err_set(c->err, ERR_runtime, "Boolean alpha only supported for Boolean results.");
-    if (!dtype_is_float(dt) && c->arg[2].kind == VAL_float)
-        return err_set(c->err, ERR_runtime,
-                       "For integral input tensors, argument alpha must not be a floating point number.");
-    return true;
-}
-
-bool eager_add(op_call *c)
-{
-    pw_par p = number_par(&c->arg[2]);
-    return alpha_ok(c) && pw_run(c, PW_add, &p);
-}
-bool eager_sub(op_call *c)
-{
-    pw_par p = number_par(&c->arg[2]);
-    return alpha_ok(c) && pw_run(c, PW_sub, &p);
-}
-#define SIMPLE(name) \
-    bool eager_##name(op_call *c) { return pw_run(c, PW_##name, NULL); }
-SIMPLE(mul)
-SIMPLE(div)
-SIMPLE(neg)
-SIMPLE(exp)
-SIMPLE(sin)
-SIMPLE(cos)
-SIMPLE(relu)
-SIMPLE(gt)
+#define PW(name, nin, res, types, f, i, b) \
+    bool eager_##name(op_call *c) { return run_plain(c, PW_##name); }
+#include "ops/pw.def"
+#define PW(name, nin, res, types, f, i, b) \
+    bool eager_##name(op_call *c) { return run_plain(c, PW_##name); }
+#include "ops/pw_slow.def"
+bool eager_sin(op_call *c) { return pw_run(c, PW_sin, NULL); }
+bool eager_cos(op_call *c) { return pw_run(c, PW_cos, NULL); }
+bool eager_tan(op_call *c) { return pw_run(c, PW_tan, NULL); }

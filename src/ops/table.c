@@ -12,6 +12,7 @@
 #include "ops/ops.def"
 
 bool eager_none(op_call *c) { return err_set(c->err, ERR_notimpl, "'%s' has no eager kernel", c->row->full); }
+bool shape_none(op_call *c) { return err_set(c->err, ERR_internal, "'%s' has no shape rule", c->row->full); }
 bool eager_view(op_call *c) { return true; } /* views are made from their shape rule alone */
 bool decomp_none(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -158,6 +159,10 @@ static tp_val default_value(scan *s, const op_param *p)
     if (endf == s->p)
         bad(s, "a default value was expected");
     bool is_int = endi == endf && p->type != PT_float;
+    if (p->type == PT_dtype) { /* ATen's numbers for element types */
+        s->p = endf;
+        return vDT(i == 4 ? DT_i64 : DT_f32);
+    }
     s->p = endf;
     if (p->type == PT_ints) { /* int[2] stride=1 */
         symint iv[8];
@@ -212,7 +217,8 @@ static void parse_schema(op_row *r)
         op_param p = { 0 };
         type(&s, &p);
         sc->ret_list |= p.type == PT_tensors;
-        if (tuple && *s.p == ' ')
+        blanks(&s);
+        if (tuple && *s.p != ',' && *s.p != ')')
             sc->ret_name[sc->nret] = word(&s);
         sc->ret_type[sc->nret++] = p.type;
         eat(&s, ",");

@@ -1,0 +1,24 @@
+/* pw_act.c - the loops of pw_act.def, once per instruction set. */
+#define PW_NAME(nm, t) ISA_NAME(pw_##nm##_##t)
+#include "ops/simd/pw_loops.h"
+
+#define HELPERS(T, sfx)                                                 \
+    VM_INL T gelu_tanh_grad_##sfx(T g, T x)                             \
+    {                                                                   \
+        const T k = (T)0.79788456080286535588, c = (T)0.044715;         \
+        T t = M_tanh(k * (x + c * x * x * x));                          \
+        T d = (T)0.5 * x * ((T)1 - t * t) * k * ((T)1 + 3 * c * x * x); \
+        return g * ((T)0.5 * ((T)1 + t) + d);                           \
+    }                                                                   \
+    VM_INL T mish_grad_##sfx(T g, T x)                                  \
+    {                                                                   \
+        T t = M_tanh(M_log1p(M_exp(x))), s = M_sigmoid(x);              \
+        return g * (t + x * s * ((T)1 - t * t));                        \
+    }                                                                   \
+    VM_INL T logit_of_##sfx(T x) { return M_log(x / ((T)1 - x)); }
+HELPERS(float, f32)
+HELPERS(double, f64)
+#define gelu_tanh_grad(g, x) M2(gelu_tanh_grad, g, x)
+#define mish_grad(g, x)      M2(mish_grad, g, x)
+#define logit_of(x)          M1(logit_of, x)
+#include "ops/pw_act.def"
