@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "base/pool.h"
 #include "base/clock.h"
+#include "base/envvars.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -74,10 +75,9 @@ static void after_fork_child(void)
 
 static void start(void)
 {
-    const char *s = getenv("TAPER_NUM_THREADS");
-    long v = s ? strtol(s, NULL, 10) : 0;
+    int64_t v = env_int(ENV_num_threads, 0);
     n_cores = usable_cores();
-    int unset = 0, n = v > 0 ? (int)MIN(v, (long)POOL_MAX) : MIN(n_cores, (int)POOL_MAX);
+    int unset = 0, n = v > 0 ? (int)MIN(v, (int64_t)POOL_MAX) : MIN(n_cores, (int)POOL_MAX);
     atomic_compare_exchange_strong(&want, &unset, n);
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }

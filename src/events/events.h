@@ -1,0 +1,132 @@
+/* events.h - the one stream of compile events; text logs (TAPER_LOGS) and trace files (TAPER_TRACE) read it.
+ *
+ *   if (ev_on(EV_graph_breaks))                          one relaxed byte load when nobody listens
+ *       ev_text(EV_graph_breaks, NULL, "Graph break at %s", where);
+ *   if (ev_log_on(EVC_dynamic, EV_INFO))
+ *       ev_log(EVC_dynamic, EV_INFO, NULL, "produce_guards");
+ *   if (ev_trace_on(EV_dynamo_output_graph))
+ *       ev_json(EV_dynamo_output_graph, NULL, "{\"sizes\": {}}", code);
+ *
+ * The compile id argument is NULL for "the compile this thread is in" (ev_cid_set). New kinds are rows of
+ * events.def. Everything here may be called from any thread. */
+#ifndef TAPER_EVENTS_H
+#define TAPER_EVENTS_H
+#include "base/err.h"
+#include "base/json.h"
+#include "base/strbuf.h"
+
+typedef enum { EV_DEBUG = 10, EV_INFO = 20, EV_WARNING = 30, EV_ERROR = 40, EV_CRITICAL = 50 } ev_level;
+typedef enum {
+#define EV_COMPONENT(name, implies, help) EVC_##name,
+#include "events/events.def"
+    EVC_COUNT
+} ev_component;
+typedef enum {
+#define EV(name, component, level, flags, help) EV_##name,
+#include "events/events.def"
+    EV_COUNT
+} ev_kind;
+enum { EVF_log = 1, EVF_trace = 2, EVF_off = 4, EVF_vis = 8, EVF_slow = 16, EVF_free = 32, EVF_bare = 64 };
+
+/* --- is anybody listening? ------------------------------------------------------------------------------ */
+extern uint8_t ev_mask[EV_COUNT];    /* EVF_log | EVF_trace bits that are live; read through these: */
+extern uint8_t ev_levels[EVC_COUNT]; /* a message of a component shows from this level on */
+static inline bool ev_on(ev_kind k) { return TP_UNLIKELY(__atomic_load_n(&ev_mask[k], __ATOMIC_RELAXED)); }
+static inline bool ev_text_on(ev_kind k)
+{
+    return TP_UNLIKELY(__atomic_load_n(&ev_mask[k], __ATOMIC_RELAXED) & EVF_log);
+}
+static inline bool ev_trace_on(ev_kind k)
+{
+    return TP_UNLIKELY(__atomic_load_n(&ev_mask[k], __ATOMIC_RELAXED) & EVF_trace);
+}
+static inline bool ev_log_on(ev_component c, ev_level l)
+{
+    return TP_UNLIKELY(l >= __atomic_load_n(&ev_levels[c], __ATOMIC_RELAXED));
+}
+
+/* --- which compile -------------------------------------------------------------------------------------- */
+typedef struct ev_cid {
+    int frame, compile, attempt; /* prints 0/1, or 0/1_2 when attempt is not 0 */
+} ev_cid;
+void ev_cid_set(const ev_cid *c); /* of this thread; NULL: in no compile */
+const ev_cid *ev_cid_now(void);   /* NULL when in no compile */
+void ev_cid_print(strbuf *out, const ev_cid *c);
+
+/* --- emitting ---------------------------------------------------------------------------------------------
+ */
+/* Text of an artifact; shown only when its log is on. Every line of the text gets the prefix. */
+#define ev_text(kind, cid, ...) ev_text_at((kind), (cid), __FILE__, __LINE__, __VA_ARGS__)
+/* A message of a component. */
+#define ev_log(component, level, cid, ...) \
+    ev_log_at((component), (level), (cid), __FILE__, __LINE__, __VA_ARGS__)
+/* A trace record: metadata is one JSON value on one line; payload may be NULL. */
+#define ev_json(kind, cid, metadata, payload) \
+    ev_json_at((kind), (cid), __FILE__, __LINE__, (metadata), (payload))
+/* The trace record "artifact"; encoding "string" or "json". */
+#define ev_artifact(name, encoding, cid, payload) \
+    ev_artifact_at((name), (encoding), (cid), __FILE__, __LINE__, (payload))
+/* Phases for timelines: 'B' and 'E' around a piece of work, 'i' for an instant. args: a JSON object or NULL.
+ */
+#define ev_phase(name, ph, cid, args) ev_phase_at((name), (ph), (cid), __FILE__, __LINE__, (args))
+
+void ev_text_at(ev_kind k, const ev_cid *cid, const char *file, int line, const char *fmt, ...)
+    TP_PRINTF(5, 6);
+void ev_log_at(ev_component c, ev_level l, const ev_cid *cid, const char *file, int line, const char *fmt,
+               ...) TP_PRINTF(6, 7);
+void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const char *metadata,
+                const char *payload);
+void ev_artifact_at(const char *name, const char *encoding, const ev_cid *cid, const char *file, int line,
+                    const char *payload);
+void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file, int line, const char *args);
+
+/* --- the user's stack -------------------------------------------------------------------------------------
+ */
+typedef struct ev_frame {
+    const char *file, *name, *loc; /* loc: the source line, NULL when unknown */
+    int line;
+} ev_frame;
+/* How to find the user's stack now, outermost first: writes up to max frames, returns how many. Strings
+ * must live until the event call ends. Set by front; the core has none. */
+typedef int ev_stack_fn(void *data, ev_frame *f, int max);
+void ev_set_stack_source(ev_stack_fn *fn, void *data);
+int ev_user_stack(ev_frame *f, int max);
+/* A stack as the trace file holds it: file names are numbers, announced once by "str" records. */
+void ev_json_stack(json_w *w, const ev_frame *f, int n);
+void ev_json_user_stack(json_w *w);
+
+/* --- settings ---------------------------------------------------------------------------------------------
+ */
+/* Reads the environment. False when TAPER_LOGS is bad or asks for help: why holds what to tell the user. */
+bool ev_init(strbuf *why);
+bool ev_set_logs_string(const char *settings, strbuf *why); /* the grammar of TAPER_LOGS */
+/* taper._logging.set_logs(**kw). A component takes an integer level, an artifact a bool. name "all": the
+ * root. in_modules: the entry stood in modules={...}, where unknown names are allowed when is_module says so.
+ * Ignored, with a warning, when TAPER_LOGS is set. */
+typedef struct ev_setting {
+    const char *name;
+    enum { EV_SET_none, EV_SET_bool, EV_SET_int, EV_SET_other } type;
+    int value;
+    const char *shown; /* repr of the value, for messages */
+    bool in_modules;
+} ev_setting;
+bool ev_set_logs(const ev_setting *s, int n, strbuf *why);
+void ev_set_logs_default(void); /* the preset DEFAULT_LOGGING */
+void ev_reset_logs(void);
+/* Whether a dotted name is an importable module (asked of front); NULL: no name is. */
+void ev_set_module_test(bool (*is_module)(void *data, const char *name), void *data);
+/* The effective level of a logger name like "taper.front.trace" that settings named; 0 when none did. */
+int ev_module_level(const char *name);
+void ev_help(strbuf *out, bool all);
+/* Names of components and artifacts, in order of the table; NULL after the last. */
+const char *ev_component_name(int i);
+const char *ev_artifact_name(int i);
+
+/* --- sinks ------------------------------------------------------------------------------------------------
+ */
+/* Text lines go to fd 2 (and the TAPER_LOGS_OUT file); or to this function instead of fd 2. */
+void ev_set_writer(void (*write)(void *data, const char *text, size_t n), void *data);
+bool ev_trace_start(const char *dir, bool slow, tp_err *err); /* the file is made at the first record */
+void ev_trace_stop(void);
+const char *ev_trace_path(void); /* NULL until the file exists */
+#endif

@@ -1,0 +1,32 @@
+/* internal.h - private to src/events/. */
+#ifndef TAPER_EVENTS_INTERNAL_H
+#define TAPER_EVENTS_INTERNAL_H
+#include "events/events.h"
+#include <pthread.h>
+
+typedef struct ev_row {
+    const char *name, *help;
+    uint8_t component, level, flags;
+} ev_row;
+typedef struct ev_crow {
+    const char *name, *help;
+    uint32_t implies;
+} ev_crow;
+extern const ev_row ev_rows[EV_COUNT];
+extern const ev_crow ev_crows[EVC_COUNT];
+
+extern pthread_mutex_t ev_lock; /* around sinks and settings; safe across fork */
+void ev_lock_init(void);        /* registers the fork handlers once */
+
+const char *ev_short_file(const char *file); /* path below src/ */
+void ev_prefix(strbuf *out, char letter, const char *file,
+               int line); /* "V1115 10:20:30.123456 99 sym/env.c:9]" */
+char ev_letter(int level);
+const ev_cid *ev_cid_or_now(const ev_cid *c);
+
+void ev_text_init(void);          /* reads the variables of the text sink */
+void ev_refresh(void);            /* recomputes ev_mask and ev_levels; under ev_lock */
+uint8_t ev_trace_bits(ev_kind k); /* EVF_trace when the trace wants this kind */
+bool ev_text_wants(ev_kind k);
+int ev_component_level(ev_component c);
+#endif
