@@ -1,5 +1,7 @@
 /* env.c - symbols, questions, guards. */
 #include "sym/expr.h"
+#include "sym/log.h"
+#include "base/envvars.h"
 #include <ctype.h>
 #include <stdio.h>
 
@@ -8,6 +10,7 @@ sym_env *sym_env_new(const sym_env_opts *o)
     sym_env *env = mem_zalloc(sizeof *env);
     if (o)
         env->o = *o;
+    sx_log_env(env);
     return env;
 }
 
@@ -58,6 +61,7 @@ static sym_expr *fresh(sym_env *env, bool has_hint, int64_t hint, const char *so
     e->s->where = where_now(env);
     if (source)
         e->s->source = add_source(env, source, e, hint, false);
+    sx_log_symbol(e);
     return e;
 }
 
@@ -83,6 +87,7 @@ symint sym_env_size_in(sym_env *env, int64_t hint, const char *source, sym_polic
     }
     if (p == SYM_duck && !env->o.no_duck && (e = map_geti(&env->duck, (uint64_t)hint))) {
         add_source(env, source, e, hint, true);
+        sx_log_duck(e, source);
         return sx_resolve(sym_of_expr(e), 0);
     }
     e = fresh(env, p != SYM_unbacked, hint, source, r);
@@ -167,23 +172,31 @@ static void record(sym_env *env, symint cond)
 {
     sym_assumed g = { cond, where_now(env), NULL };
     vec_push(&env->guards, g);
+    sx_log_guard(env, cond, g.where, false);
     sx_learn(env, cond, g.where);
 }
 
-static bool cannot_guard(sym_env *env, symint cond)
+static bool cannot_guard(sym_env *env, symint v)
 {
     strbuf text = { 0 }, py = { 0 };
-    const char *where = where_now(env);
+    const char *where = where_now(env), *us = env_torch_alias() ? "torch" : "taper";
+    bool cond = sym_is_bool(v);
 
-    sym_print(&text, cond);
-    sym_print_source(&py, cond);
+    sym_print(&text, v);
+    sym_print_source(&py, v);
+    strbuf_add(&py, cond ? "" : " == ...");
     err_set(
         &env->err, ERR_datadep,
-        "Could not guard on data-dependent expression %s%s%s. It holds a value that only the running program "
-        "knows (an .item(), or a size that depends on data). If it is always true, say so first with "
-        "taper._check(%s); if it is a size, mark the input with taper._dynamo.mark_dynamic; otherwise use "
-        "taper.where or taper.cond instead of a Python branch.",
-        strbuf_str(&text), *where ? ", asked at " : "", where, strbuf_str(&py));
+        "Could not %s data-dependent expression %s%s%s. It holds a value that only the running program knows "
+        "(an .item(), or a size that depends on data). If %s, say so first with %s._check(%s); if it is the "
+        "size "
+        "of an input, mark it with %s._dynamo.mark_dynamic instead of mark_unbacked; otherwise use %s.where "
+        "or "
+        "%s.cond instead of a Python branch.",
+        cond ? "guard on" : "extract specialized integer from", strbuf_str(&text),
+        *where ? ", asked at " : "", where, cond ? "it is always true" : "it always has one value", us,
+        strbuf_str(&py), us, us, us);
+    sx_log_datadep(env, v);
     strbuf_free(&text);
     strbuf_free(&py);
     return false;
@@ -260,8 +273,10 @@ bool sym_env_assert(sym_env *env, symint cond, const char *msg)
         else {
             sym_assumed a = { cond, where_now(env), msg ? arena_strdup(&env->mem, msg) : NULL };
             known = sx_learn(env, cond, a.where);
-            if (known)
+            if (known) {
+                sx_log_guard(env, cond, a.where, true);
                 vec_push(&env->asserts, a);
+            }
         }
     }
     if (!known)

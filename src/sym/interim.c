@@ -2,7 +2,7 @@
 #include "sym/sym.h"
 #include <stdio.h>
 #define WEAK __attribute__((weak))
-#define OP2(name, e)                                                                                         \
+#define OP2(name, e) \
     WEAK symint sym_##name##_slow(symint a, symint b) { return e; }
 OP2(add, a + b)
 OP2(sub, a - b)

@@ -1,5 +1,6 @@
 /* prog.c - expressions as straight-line code over registers, and the guards that run on every call. */
 #include "sym/expr.h"
+#include "sym/log.h"
 
 typedef enum {
     I_load,
@@ -438,6 +439,7 @@ sym_guards *sym_guards_new(sym_env *env)
                   mem_alloc(n * sizeof(sx_range)),
                   mem_zalloc(n * sizeof(char *)) };
 
+    sx_log_produce(env);
     for (size_t i = 0; i < env->sources.n; i++)
         vec_push(&g->sources, arena_strdup(&g->mem, env->sources.at[i].text));
     for (size_t i = 0; i < env->symbols.n; i++) {

@@ -1,5 +1,6 @@
 /* rel.c - truth: relations in one normal form, what is known of them, what follows when one is learned. */
 #include "sym/expr.h"
+#include "sym/log.h"
 
 static bool holds(sym_rel r, int64_t a, int64_t b)
 {
@@ -368,6 +369,7 @@ static void set_symbol(sym_env *env, sym_expr *s, symint value, const char *wher
     s->s->repl_where = where;
     env->substs++;
     env->facts++;
+    sx_log_replaced(s, value, where);
     narrow_value(value, s->now);
 }
 

@@ -234,6 +234,7 @@ TEST(sym_unbacked_refuses_with_advice)
     err_clear(f.err);
     CHECK_INT(sym_specialize(u), 0);
     CHECK_INT(f.err->kind, ERR_datadep);
+    CHECK(strstr(f.err->msg, "Could not extract specialized integer from data-dependent expression u0"));
     err_clear(f.err);
     sym_hint(u, &ok);
     CHECK(!ok);
