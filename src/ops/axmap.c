@@ -1,0 +1,141 @@
+#include "ops/axmap.h"
+#include "base/pool.h"
+
+int64_t *axmap_axis(axmap *m, int d, int64_t n)
+{
+    return m->at[d] = mem_alloc(sizeof(int64_t) * (size_t)MAX(n, 1));
+}
+
+void axmap_free(axmap *m)
+{
+    for (int d = 0; d < TP_MAX_DIMS; d++)
+        free(m->at[d]);
+}
+
+typedef struct job {
+    const axmap *m;
+    const tp_tensor *out, *in;
+    const int64_t *last; /* table of the last axis, in source elements */
+    bool run;            /* the last axis is one run in both */
+    int head;            /* axmap_put: axes before this one have no table */
+    red_op op;
+    bool columns; /* axmap_put: threads share the columns of the last axis */
+} job;
+
+/* Offsets of row r (all axes but the last) in both tensors. */
+static void row_at(const job *j, int64_t r, int nd, int64_t *po, int64_t *pi)
+{
+    *po = *pi = 0;
+    for (int d = nd - 1; d >= 0; d--) {
+        int64_t i = r % j->out->size[d];
+        r /= j->out->size[d];
+        *po += i * j->out->stride[d];
+        *pi += (j->m->at[d] ? j->m->at[d][i] : i) * j->in->stride[d];
+    }
+}
+
+static void copy_rows(void *arg, int64_t b, int64_t e)
+{
+    const job *j = arg;
+    int last = j->out->ndim - 1;
+    int64_t n = j->out->size[last], os = j->out->stride[last], es = (int64_t)dtype_size((dtype)j->out->dt);
+    char *out = tensor_data(j->out);
+    const char *in = tensor_data(j->in);
+    const int64_t *m = j->last;
+    for (int64_t r = b; r < e; r++) {
+        int64_t po, pi;
+        row_at(j, r, last, &po, &pi);
+        char *o = out + po * es;
+        const char *s = in + pi * es;
+        if (j->run) {
+            memcpy(o, s + m[0] * es, (size_t)(n * es));
+            continue;
+        }
+#define MOVE(T)                     \
+    for (int64_t i = 0; i < n; i++) \
+    ((T *)o)[i * os] = ((const T *)s)[m[i]]
+        switch (es) {
+        case 1: MOVE(uint8_t); break;
+        case 2: MOVE(uint16_t); break;
+        case 4: MOVE(uint32_t); break;
+        default: MOVE(uint64_t);
+        }
+    }
+}
+
+static int64_t *last_table(const axmap *m, const tp_tensor *out, const tp_tensor *in, bool *run)
+{
+    int d = out->ndim - 1;
+    int64_t n = out->size[d], *t = mem_alloc(sizeof(int64_t) * (size_t)MAX(n, 1));
+    *run = out->stride[d] == 1 || n == 1;
+    for (int64_t i = 0; i < n; i++) {
+        t[i] = (m->at[d] ? m->at[d][i] : i) * in->stride[d];
+        *run = *run && t[i] == t[0] + i;
+    }
+    return t;
+}
+
+void axmap_copy(const axmap *m, tp_tensor *out, const tp_tensor *in)
+{
+    if (out->numel == 0)
+        return;
+    if (out->ndim == 0) {
+        memcpy(tensor_data(out), tensor_data(in), dtype_size((dtype)out->dt));
+        return;
+    }
+    job j = { m, out, in, NULL, false, 0, RED_set, false };
+    int64_t n = out->size[out->ndim - 1], *t = last_table(m, out, in, &j.run);
+    j.last = t;
+    pool_for(out->numel / n, MAX(1, 32768 / n), copy_rows, &j);
+    free(t);
+}
+
+/* Rows [b, e) of the axes before the first table, whole; or, when there are none, columns [b, e) of all. */
+static void put_rows(void *arg, int64_t b, int64_t e)
+{
+    const job *j = arg;
+    int last = j->out->ndim - 1;
+    int64_t n = j->out->size[last], inner = 1, c0 = 0, r0, r1, es = (int64_t)dtype_size((dtype)j->out->dt);
+    int64_t os = j->out->stride[last], is = j->in->stride[last];
+    redrow_fn *fn = redrow(j->op, (dtype)j->out->dt);
+    for (int d = j->head; d < last; d++)
+        inner *= j->out->size[d];
+    r0 = b * inner;
+    r1 = e * inner;
+    if (j->columns) {
+        r0 = 0;
+        r1 = inner;
+        c0 = b;
+        n = e - b;
+    }
+    bool plain = !j->m->at[last];
+    for (int64_t r = r0; r < r1; r++) {
+        int64_t po, pi;
+        row_at(j, r, last, &po, &pi);
+        fn(n, (char *)tensor_data(j->in) + (pi + (plain ? c0 * is : 0)) * es, plain ? NULL : j->last, is,
+           (const char *)tensor_data(j->out) + (po + c0 * os) * es, os);
+    }
+}
+
+void axmap_put(const axmap *m, red_op op, tp_tensor *dst, const tp_tensor *src)
+{
+    job j = { m, src, dst, NULL, false, 0, op, false };
+    int64_t rows = 1;
+    if (src->numel == 0)
+        return;
+    if (src->ndim == 0) {
+        redrow(op, (dtype)dst->dt)(1, tensor_data(dst), NULL, 1, tensor_data(src), 1);
+        return;
+    }
+    int last = src->ndim - 1;
+    while (j.head < last && !m->at[j.head])
+        rows *= src->size[j.head++];
+    int64_t *t = last_table(m, src, dst, &j.run);
+    j.last = t;
+    j.columns = j.head == 0 && last > 0 && !m->at[last];
+    if (j.columns)
+        pool_for(src->size[last], MAX(64, 32768 / (src->numel / src->size[last])), put_rows, &j);
+    else
+        pool_for(rows, MAX(1, 32768 / (src->numel / rows)), put_rows, &j);
+    free(t);
+}
