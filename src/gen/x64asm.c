@@ -28,6 +28,9 @@ static const char *const cc_names[] = { "o", "no", "b", "ae", "e", "ne", "be", "
 
 bool x64_has_vex(x64_vop op) { return rows[op].vexw >= 0; }
 bool x64_has_evex(x64_vop op) { return rows[op].evexw >= 0; }
+bool x64_may_bcast(x64_vop op) { return rows[op].evexw >= 0 && rows[op].tuple == TU_FV; }
+bool x64_is_wide(x64_vop op) { return rows[op].evexw == 1; }
+bool x64_dst_is_rm(x64_vop op) { return rows[op].form == FM_MR || rows[op].form == FM_MRI; }
 
 static inline void byte(x64 *e, unsigned b)
 {
