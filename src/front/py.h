@@ -67,6 +67,32 @@ const op_name *py_op_name(const char *name, const char *space); /* or NULL */
 /* Convenience: taper.<name>(*args). New reference. */
 PyObject *py_op(const char *name, PyObject *const *args, Py_ssize_t nargs);
 
+/* One row by its full name from C, through the tape and the recorder. Trailing defaults are filled in. */
+typedef struct py_row_ref {
+    const char *full; /* "select.int", "index_put_" */
+    op_id op;
+    op_variant variant;
+    bool found;
+} py_row_ref;
+#define PY_ROW(name)   \
+    {                  \
+        .full = (name) \
+    }
+bool py_row(py_row_ref *r, const tp_val *arg, int narg, tp_val *out, tp_err *err);
+tp_tensor *py_row_t(py_row_ref *r, const tp_val *arg, int narg, tp_err *err); /* the one tensor; new count */
+
+/* Hand-written functions: positional and keyword arguments into out[nname] (NULL where absent), with
+ * PyTorch's texts for what does not fit. The first npos may be positional, the first nreq must be there. */
+bool py_take(const char *fn, const char *const *names, int nname, int npos, int nreq, PyObject *const *args,
+             Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+bool py_take_bool(const char *fn, const char *name, PyObject *o, bool *out); /* NULL and None leave *out */
+
+/* New tensor with the contents of a Python number, nested sequence, NumPy array or tensor; dt may be DT_none.
+ * NULL with an exception set. */
+tp_tensor *py_tensor_of(PyObject *data, int dt);
+tp_tensor *py_tensor_of_array(PyObject *array, bool share); /* anything with the buffer protocol */
+extern const char *py_prefix;                               /* "taper", or "torch" under the alias */
+
 /* --- argument conversion: false means not this type (no exception set unless *hard)
  * -------------------------- */
 bool py_to_dtype(PyObject *o, dtype *dt);
@@ -80,6 +106,16 @@ bool py_to_symint(PyObject *o, symint *v); /* int, numpy int, SymInt; not bool *
 /* Adds methods/getsets to Tensor before or after it is readied (files own their tables). */
 int py_tensor_add_methods(PyMethodDef *defs);
 int py_tensor_add_getset(PyGetSetDef *defs);
+/* Slots of Tensor that have files of their own. */
+PyObject *py_tensor_pynew(PyTypeObject *type, PyObject *args, PyObject *kw); /* convert.c */
+int py_tensor_pyinit(PyObject *o, PyObject *args, PyObject *kw);
+PyObject *py_tensor_repr(PyObject *o);                     /* repr.c */
+PyObject *py_tensor_getitem(PyObject *o, PyObject *index); /* index.c */
+int py_tensor_setitem(PyObject *o, PyObject *index, PyObject *value);
+PyObject *py_tensor_iter(PyObject *o);
+int py_tensor_contains(PyObject *o, PyObject *item);
+int py_tensor_getbuffer(PyObject *o, Py_buffer *view, int flags); /* exchange.c */
+void py_tensor_releasebuffer(PyObject *o, Py_buffer *view);
 extern PyObject *py_module; /* taper._C, borrowed */
 
 /* The thread's operator context; a fresh thread starts from the process defaults. */

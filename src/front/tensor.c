@@ -376,6 +376,10 @@ static int nb_bool(PyObject *o)
 }
 static PyObject *as_number(PyObject *o, PyObject *(*conv)(PyObject *))
 {
+    if (!tensor_is_fake(py_tensor(o)) && py_tensor(o)->numel != 1) {
+        PyErr_SetString(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+        return NULL;
+    }
     PyObject *v = PyObject_CallMethod(o, "item", NULL), *r = v ? conv(v) : NULL;
     Py_XDECREF(v);
     return r;
@@ -446,7 +450,12 @@ static PyNumberMethods number = { .nb_add = nb_add,
                                   .nb_inplace_xor = nb_ixor,
                                   .nb_inplace_lshift = nb_ilshift,
                                   .nb_inplace_rshift = nb_irshift };
-static PyMappingMethods mapping = { .mp_length = length };
+static PyMappingMethods mapping = { .mp_length = length,
+                                    .mp_subscript = py_tensor_getitem,
+                                    .mp_ass_subscript = py_tensor_setitem };
+static PySequenceMethods sequence = { .sq_contains = py_tensor_contains };
+static PyBufferProcs buffer = { .bf_getbuffer = py_tensor_getbuffer,
+                                .bf_releasebuffer = py_tensor_releasebuffer };
 
 PyTypeObject PyTensor_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.Tensor",
                                .tp_basicsize = sizeof(PyTensor),
@@ -460,6 +469,12 @@ PyTypeObject PyTensor_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.T
                                .tp_methods = methods,
                                .tp_as_number = &number,
                                .tp_as_mapping = &mapping,
+                               .tp_as_sequence = &sequence,
+                               .tp_as_buffer = &buffer,
+                               .tp_iter = py_tensor_iter,
+                               .tp_new = py_tensor_pynew,
+                               .tp_init = py_tensor_pyinit,
+                               .tp_repr = py_tensor_repr,
                                .tp_richcompare = compare,
                                .tp_hash = hash,
                                .tp_doc = "A multi-dimensional array of one element type." };

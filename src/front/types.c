@@ -3,11 +3,11 @@
 
 /* ---- dtype ---- */
 static PyObject *dtypes[DT_COUNT];
-static const char *prefix = "taper"; /* "torch" under the alias */
+const char *py_prefix = "taper";
 
 static PyObject *dtype_repr(PyObject *o)
 {
-    return PyUnicode_FromFormat("%s.%s", prefix, dtype_name(((PyDtype *)o)->dt));
+    return PyUnicode_FromFormat("%s.%s", py_prefix, dtype_name(((PyDtype *)o)->dt));
 }
 static PyObject *dtype_reduce(PyObject *o, PyObject *unused)
 {
@@ -45,7 +45,7 @@ bool py_to_dtype(PyObject *o, dtype *dt)
     if (Py_TYPE(o) == &PyDtype_Type)
         *dt = ((PyDtype *)o)->dt;
     else if (o == (PyObject *)&PyFloat_Type)
-        *dt = CX->default_dtype == DT_f64 ? DT_f64 : DT_f64; /* as in PyTorch: Python's float is float64 */
+        *dt = DT_f64; /* as in PyTorch, whatever the default dtype */
     else if (o == (PyObject *)&PyLong_Type)
         *dt = DT_i64;
     else if (o == (PyObject *)&PyBool_Type)
@@ -149,7 +149,7 @@ PyTypeObject PyDevice_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.d
 /* ---- memory formats and layouts ---- */
 static PyObject *enum_repr(PyObject *o)
 {
-    return PyUnicode_FromFormat("%s.%s", prefix, ((PyEnumObj *)o)->name);
+    return PyUnicode_FromFormat("%s.%s", py_prefix, ((PyEnumObj *)o)->name);
 }
 static PyObject *enum_reduce(PyObject *o, PyObject *unused)
 {
@@ -185,7 +185,7 @@ static PyObject *size_repr(PyObject *o)
 {
     PyObject *list = PySequence_List(o), *r = NULL;
     if (list)
-        r = PyUnicode_FromFormat("%s.Size(%R)", prefix, list);
+        r = PyUnicode_FromFormat("%s.Size(%R)", py_prefix, list);
     Py_XDECREF(list);
     return r;
 }
@@ -362,7 +362,7 @@ static PyObject *set_prefix(PyObject *m, PyObject *s)
     if (!t)
         return NULL;
     snprintf(buf, sizeof buf, "%s", t);
-    prefix = buf;
+    py_prefix = buf;
     Py_RETURN_NONE;
 }
 static PyMethodDef functions[] = {

@@ -30,7 +30,9 @@ void val_clear(tp_val *v)
 }
 
 /* ---- context ---- */
-static _Thread_local op_ctx ctx = { .grad_mode = true, .default_dtype = DT_f32 };
+static _Thread_local op_ctx ctx = { .grad_mode = true,
+                                    .default_dtype = DT_f32,
+                                    .default_device = { DEV_cpu, -1 } };
 op_ctx *op_ctx_cur(void) { return &ctx; }
 
 /* ---- arguments ---- */
@@ -87,21 +89,22 @@ op_out *out_add(op_call *c)
     return o;
 }
 
-/* The device of the outputs is that of the first tensor argument; mixing devices is refused in ops_call. */
+/* The device of the outputs: a device argument, else that of the first tensor argument (mixing devices is
+ * refused in ops_call), else the thread's default. */
 static tp_device call_device(const op_call *c)
 {
+    const tp_tensor *t = NULL;
     for (int i = 0; i < c->row->schema.nparam; i++) {
         const tp_val *v = &c->arg[i];
-        if (v->kind == VAL_tensor && !(v->t->ndim == 0 && v->t->flags & TF_wrapped))
-            return tensor_device(v->t);
-        if (v->kind == VAL_tensors)
-            for (int k = 0; k < v->n; k++)
-                if (v->ts[k])
-                    return tensor_device(v->ts[k]);
         if (v->kind == VAL_device)
             return v->dev;
+        if (!t && v->kind == VAL_tensor && !(v->t->ndim == 0 && v->t->flags & TF_wrapped))
+            t = v->t;
+        else if (!t && v->kind == VAL_tensors)
+            for (int k = 0; k < v->n && !t; k++)
+                t = v->ts[k];
     }
-    return DEVICE_CPU;
+    return t ? tensor_device(t) : c->cx->default_device;
 }
 
 op_out *out_new(op_call *c, dtype dt, int ndim, const symint *size)
@@ -468,6 +471,7 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     fake = fake || any_fake(&c);
     if (!check_devices(&c) || !c.row->shape(&c))
         goto done;
+    fake = fake || (c.nout && c.out[0].dev.kind == DEV_meta);
     if ((c.row->flags & OPF_DYN) && !fake) {
         tp_tensor *res[OP_MAX_RETURNS] = { 0 }; /* the kernel allocates */
         c.res = res;

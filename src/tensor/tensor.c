@@ -16,7 +16,7 @@ bool device_parse(const char *s, tp_device *out, tp_err *err)
 {
     for (int k = 0; k < (int)COUNT(dev_names); k++) {
         size_t n = strlen(dev_names[k]);
-        if (strncmp(s, dev_names[k], n))
+        if (strncmp(s, dev_names[k], n) || (s[n] && s[n] != ':'))
             continue;
         *out = (tp_device){ (int8_t)k, -1 };
         if (!s[n])
@@ -27,9 +27,10 @@ bool device_parse(const char *s, tp_device *out, tp_err *err)
             out->index = (int8_t)i;
             return true;
         }
+        return err_set(err, ERR_runtime, "Invalid device string: '%.60s'", s);
     }
     return err_set(err, ERR_runtime,
-                   "Invalid device string: '%.60s'; expected cpu, cuda or meta, optionally with :index", s);
+                   "Expected one of cpu, cuda, meta device type at start of device string: %.60s", s);
 }
 
 void device_print(strbuf *b, tp_device d)
