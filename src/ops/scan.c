@@ -1,0 +1,281 @@
+/* scan.c - running reductions and softmax along a dimension. */
+#include "ops/red.h"
+#include "base/pool.h"
+#include <math.h>
+
+enum { BLOCK = 512 };
+
+/* ---- scans ---- */
+static bool scan_out(op_call *c, dtype dt)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    if (!arg_dim(c, 1, t->ndim, &dim))
+        return false;
+    out_new(c, dt, t->ndim, t->size);
+    return true;
+}
+bool shape_cumsum(op_call *c)
+{
+    dtype in = (dtype)arg_t(c, 0)->dt;
+    return scan_out(c, arg_dt(c, 2, dtype_is_float(in) ? in : DT_i64));
+}
+bool shape_scan_same(op_call *c) { return scan_out(c, (dtype)arg_t(c, 0)->dt); }
+bool shape_logcumsumexp(op_call *c)
+{
+    dtype dt = (dtype)arg_t(c, 0)->dt;
+    return scan_out(c, dt) && (dtype_is_float(dt) || no_kernel(c, dt));
+}
+bool shape_cummax(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    if (!arg_dim(c, 1, t->ndim, &dim))
+        return false;
+    out_new(c, (dtype)t->dt, t->ndim, t->size); /* values and indices are contiguous */
+    out_new(c, DT_i64, t->ndim, t->size);
+    return true;
+}
+
+typedef enum { SCAN_sum, SCAN_prod, SCAN_lse, SCAN_max, SCAN_min } scan_kind;
+typedef struct scan_job {
+    lines l; /* 0 input, 1 output, 2 indices or NULL */
+    scan_kind kind;
+    bool flt;
+    conv_fn *in, *out; /* to and from double or int64_t */
+    size_t es, oes;
+} scan_job;
+typedef union acc {
+    double f;
+    int64_t i;
+} acc;
+
+static void scan_f(scan_kind k, int64_t n, const double *a, double *o, double *s, int64_t *idx, int64_t *best,
+                   int64_t at)
+{
+    double v = *s;
+    for (int64_t i = 0; i < n; i++) {
+        double x = a[i];
+        switch (k) {
+        case SCAN_sum: v += x; break;
+        case SCAN_prod: v *= x; break;
+        case SCAN_lse: {
+            double hi = x > v ? x : v, lo = x > v ? v : x;
+            v = x != x || v != v ? NAN : hi == lo && isinf(hi) ? hi : hi + log1p(exp(lo - hi));
+            break;
+        }
+        case SCAN_max:
+            if (x != x || (v == v && x >= v))
+                v = x, *best = at + i;
+            break;
+        default:
+            if (x != x || (v == v && x <= v))
+                v = x, *best = at + i;
+        }
+        o[i] = v;
+        if (idx)
+            idx[i] = *best;
+    }
+    *s = v;
+}
+static void scan_i(scan_kind k, int64_t n, const int64_t *a, int64_t *o, int64_t *s, int64_t *idx,
+                   int64_t *best, int64_t at)
+{
+    int64_t v = *s;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t x = a[i];
+        if (k == SCAN_sum)
+            v = (int64_t)((uint64_t)v + (uint64_t)x);
+        else if (k == SCAN_prod)
+            v = (int64_t)((uint64_t)v * (uint64_t)x);
+        else if (k == SCAN_max ? x >= v : x <= v)
+            v = x, *best = at + i;
+        o[i] = v;
+        if (idx)
+            idx[i] = *best;
+    }
+    *s = v;
+}
+
+static void scan_lines(void *arg, int64_t b, int64_t e)
+{
+    const scan_job *j = arg;
+    const lines *l = &j->l;
+    uint64_t in[BLOCK], out[BLOCK], tmp[BLOCK];
+    int64_t idx[BLOCK];
+    for (; b < e; b++) {
+        char *p[LINES_MAX];
+        acc s;
+        int64_t best = 0;
+        lines_at(l, b, p);
+        switch (j->kind) {
+        case SCAN_sum: s.i = 0; break; /* all bits zero: 0.0 too */
+        case SCAN_prod: j->flt ? (s.f = 1) : (s.i = 1, 0); break;
+        case SCAN_min: j->flt ? (s.f = INFINITY) : (s.i = INT64_MAX, 0); break;
+        default: j->flt ? (s.f = -INFINITY) : (s.i = INT64_MIN, 0);
+        }
+        for (int64_t at = 0; at < l->n; at += BLOCK) {
+            int64_t m = MIN(l->n - at, BLOCK);
+            gather_packed(m, tmp, p[0] + at * l->step[0], l->step[0], j->es);
+            j->in(m, in, tmp);
+            if (j->flt)
+                scan_f(j->kind, m, (double *)in, (double *)out, &s.f, p[2] ? idx : NULL, &best, at);
+            else
+                scan_i(j->kind, m, (int64_t *)in, (int64_t *)out, &s.i, p[2] ? idx : NULL, &best, at);
+            j->out(m, tmp, out);
+            scatter_packed(m, p[1] + at * l->step[1], l->step[1], tmp, j->oes);
+            if (p[2])
+                scatter_packed(m, p[2] + at * l->step[2], l->step[2], idx, 8);
+        }
+    }
+}
+
+static bool scan(op_call *c, scan_kind k)
+{
+    tp_tensor *t = arg_t(c, 0), *src = NULL, *o = c->res[0];
+    int dim;
+    if (!arg_dim(c, 1, t->ndim, &dim))
+        return false;
+    /* elements are converted first when a type was asked for: a float cumsum asked in int64 truncates each */
+    if (dtype_is_float((dtype)t->dt) && !dtype_is_float((dtype)o->dt))
+        src = tensor_cast(t, (dtype)o->dt, c->err);
+    else
+        src = tensor_ref(t);
+    if (!src)
+        return false;
+    scan_job j = { .kind = k,
+                   .flt = dtype_is_float((dtype)src->dt) || dtype_is_float((dtype)o->dt),
+                   .es = dtype_size((dtype)src->dt),
+                   .oes = dtype_size((dtype)o->dt) };
+    dtype wide = j.flt ? DT_f64 : DT_i64;
+    j.in = conv_of(wide, (dtype)src->dt);
+    j.out = conv_of((dtype)o->dt, wide);
+    lines_init(&j.l, 3, (tp_tensor *[]){ src, o, c->nout > 1 ? c->res[1] : NULL }, dim);
+    if (j.l.n)
+        pool_for(j.l.count, MAX(1, 16384 / j.l.n), scan_lines, &j);
+    tensor_unref(src);
+    return true;
+}
+bool eager_cumsum(op_call *c) { return scan(c, SCAN_sum); }
+bool eager_cumprod(op_call *c) { return scan(c, SCAN_prod); }
+bool eager_logcumsumexp(op_call *c) { return scan(c, SCAN_lse); }
+bool eager_cummax(op_call *c) { return scan(c, SCAN_max); }
+bool eager_cummin(op_call *c) { return scan(c, SCAN_min); }
+
+/* ---- softmax ---- */
+ISA_DECL(void, softmax_line_f32, (int64_t n, void *o, const void *a, bool log_));
+ISA_DECL(void, softmax_line_f64, (int64_t n, void *o, const void *a, bool log_));
+ISA_DECL(void, softmax_back_f32, (int64_t n, void *o, const void *g, const void *y, bool log_));
+ISA_DECL(void, softmax_back_f64, (int64_t n, void *o, const void *g, const void *y, bool log_));
+
+bool shape_softmax(op_call *c) /* _softmax(self, dim, half_to_float) */
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    if (!arg_dim(c, 1, t->ndim, &dim))
+        return false;
+    if (!dtype_is_float((dtype)t->dt) && !sym_eq(t->numel, 0))
+        return err_set(c->err, ERR_notimpl, "\"%s_lastdim_kernel_impl\" not implemented for '%s'",
+                       c->row->name[1] == 's' ? "softmax" : "log_softmax", dtype_rows[t->dt].gname);
+    op_out *o = out_new(c, (dtype)t->dt, t->ndim, t->size);
+    return shape_memfmt_strides(tensor_suggest_memfmt(t), t->ndim, t->size, o->stride, c->err);
+}
+
+bool shape_softmax_back(op_call *c) /* (grad_output, output, dim, input_dtype) */
+{
+    tp_tensor *g = arg_t(c, 0);
+    int dim;
+    if (!arg_dim(c, 2, g->ndim, &dim))
+        return false;
+    out_new(c, (dtype)c->arg[3].i, g->ndim, g->size);
+    return true;
+}
+
+typedef struct soft_job {
+    lines l; /* 0 first input, 1 second input or NULL, 2 result */
+    bool log_, back, wide;
+    conv_fn *in[2], *out;
+    size_t es[3];
+} soft_job;
+
+/* One line packed in the compute type; the memory of work is one line. */
+static void *soft_load(const soft_job *j, int k, char *p, void *work, void *raw)
+{
+    const lines *l = &j->l;
+    if (!j->in[k] && l->step[k] == (int64_t)j->es[k])
+        return p;
+    if (!j->in[k]) {
+        gather_packed(l->n, work, p, l->step[k], j->es[k]);
+        return work;
+    }
+    if (l->step[k] != (int64_t)j->es[k]) {
+        gather_packed(l->n, raw, p, l->step[k], j->es[k]);
+        p = raw;
+    }
+    j->in[k](l->n, work, p);
+    return work;
+}
+
+static void soft_lines(void *arg, int64_t b, int64_t e)
+{
+    const soft_job *j = arg;
+    const lines *l = &j->l;
+    size_t n = (size_t)l->n * 8;
+    char *mem = mem_alloc(n * 4);
+    for (; b < e; b++) {
+        char *p[LINES_MAX];
+        lines_at(l, b, p);
+        void *x = soft_load(j, 0, p[0], mem, mem + n * 3);
+        void *y = j->back ? soft_load(j, 1, p[1], mem + n, mem + n * 3) : NULL;
+        bool direct = !j->out && l->step[2] == (int64_t)j->es[2];
+        void *o = direct ? (void *)p[2] : (void *)(mem + n * 2);
+        if (j->back)
+            (j->wide ? ISA_PICK(softmax_back_f64) : ISA_PICK(softmax_back_f32))(l->n, o, x, y, j->log_);
+        else
+            (j->wide ? ISA_PICK(softmax_line_f64) : ISA_PICK(softmax_line_f32))(l->n, o, x, j->log_);
+        if (direct)
+            continue;
+        if (j->out) {
+            j->out(l->n, mem + n * 3, o);
+            o = mem + n * 3;
+        }
+        scatter_packed(l->n, p[2], l->step[2], o, j->es[2]);
+    }
+    free(mem);
+}
+
+static void soft_run(tp_tensor *x, tp_tensor *y, tp_tensor *o, int dim, bool log_)
+{
+    soft_job j = { .log_ = log_, .back = y != NULL, .wide = o->dt == DT_f64 || x->dt == DT_f64 };
+    dtype ct = j.wide ? DT_f64 : DT_f32;
+    tp_tensor *ts[3] = { x, y, o };
+    for (int k = 0; k < 3; k++)
+        j.es[k] = ts[k] ? dtype_size((dtype)ts[k]->dt) : 0;
+    for (int k = 0; k < 2; k++)
+        j.in[k] = ts[k] && ts[k]->dt != ct ? conv_of(ct, (dtype)ts[k]->dt) : NULL;
+    j.out = o->dt != ct ? conv_of((dtype)o->dt, ct) : NULL;
+    lines_init(&j.l, 3, ts, dim);
+    if (j.l.n)
+        pool_for(j.l.count, MAX(1, 8192 / j.l.n), soft_lines, &j);
+}
+
+static bool soft(op_call *c, bool log_)
+{
+    int dim;
+    if (!arg_dim(c, 1, arg_t(c, 0)->ndim, &dim))
+        return false;
+    soft_run(arg_t(c, 0), NULL, c->res[0], dim, log_);
+    return true;
+}
+static bool soft_back(op_call *c, bool log_)
+{
+    int dim;
+    if (!arg_dim(c, 2, arg_t(c, 0)->ndim, &dim))
+        return false;
+    soft_run(arg_t(c, 0), arg_t(c, 1), c->res[0], dim, log_);
+    return true;
+}
+bool eager_softmax(op_call *c) { return soft(c, false); }
+bool eager_log_softmax(op_call *c) { return soft(c, true); }
+bool eager_softmax_back(op_call *c) { return soft_back(c, false); }
+bool eager_log_softmax_back(op_call *c) { return soft_back(c, true); }
