@@ -1,0 +1,596 @@
+"""Functions of neural networks. Most are rows of the op table; the rest is argument glue."""
+import math
+import warnings
+
+import taper
+from .. import _C
+
+_call = _C._call
+globals().update(_C._op_functions.get("nn.functional", {}))
+
+
+def _red(reduction):
+    if reduction == "mean":
+        return 1
+    if reduction == "sum":
+        return 2
+    if reduction == "none":
+        return 0
+    raise ValueError(f"{reduction} is not a valid value for reduction")
+
+
+class _Reduction:
+    get_enum = staticmethod(_red)
+
+
+def _pair(v, n):
+    return (v,) * n if isinstance(v, int) else tuple(v)
+
+
+# --- activations with an inplace flag --------------------------------------------------------------------------
+def _inplace(name):
+    fn = getattr(taper, name, None) or _C._op_functions.get("nn.functional", {}).get(name)
+    method = name + "_"
+
+    def f(input, *args, inplace=False, **kw):
+        if inplace:
+            r = fn(input, *args, **kw)
+            return input.copy_(r) if not hasattr(input, method) else getattr(input, method)(*args, **kw)
+        return fn(input, *args, **kw)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = fn.__doc__ if fn else None
+    return f
+
+
+def relu(input, inplace=False):
+    return input.relu_() if inplace else taper.relu(input)
+
+
+def _act(name, *params):
+    """An activation row with positional parameters before `inplace`."""
+
+    def f(input, *args, inplace=False, **kw):
+        args = list(args)
+        if len(args) > len(params):
+            inplace = args.pop()
+        vals = [args[i] if i < len(args) else kw.pop(p, d) for i, (p, d) in enumerate(params)]
+        if kw:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kw))}'")
+        r = _call(name, input, *vals)
+        return input.copy_(r) if inplace else r
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"{name}(input, {''.join(f'{p}={d}, ' for p, d in params)}inplace=False)"
+    return f
+
+
+relu6 = _act("relu6")
+elu = _act("elu", ("alpha", 1.0))
+selu = _act("selu")
+celu = _act("celu", ("alpha", 1.0))
+leaky_relu = _act("leaky_relu", ("negative_slope", 0.01))
+silu = _act("silu")
+mish = _act("mish")
+hardswish = _act("hardswish")
+hardsigmoid = _act("hardsigmoid")
+hardtanh = _act("hardtanh", ("min_val", -1.0), ("max_val", 1.0))
+threshold = _act("threshold", ("threshold", 0.0), ("value", 0.0))
+
+
+def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    if training:
+        slope = taper.rand_like(input) * (upper - lower) + lower
+        r = taper.where(input >= 0, input, input * slope)
+    else:
+        r = _call("leaky_relu", input, (lower + upper) / 2)
+    return input.copy_(r) if inplace else r
+
+
+def tanh(input):
+    return input.tanh()
+
+
+def sigmoid(input):
+    return input.sigmoid()
+
+
+def tanhshrink(input):
+    return input - input.tanh()
+
+
+def softsign(input):
+    return input / (input.abs() + 1)
+
+
+def logsigmoid(input):
+    return -softplus(-input)
+
+
+def softplus(input, beta=1, threshold=20):
+    return _call("softplus", input, beta, threshold)
+
+
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    return softmax(-input, dim, dtype=dtype)
+
+
+def _softmax_dim(name, ndim):
+    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.", stacklevel=4)
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def softmax(input, dim=None, _stacklevel=3, dtype=None):
+    if dim is None:
+        dim = _softmax_dim("softmax", input.dim())
+    return taper.softmax(input, dim, dtype=dtype)
+
+
+def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+    if dim is None:
+        dim = _softmax_dim("log_softmax", input.dim())
+    return taper.log_softmax(input, dim, dtype=dtype)
+
+
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    g = -taper.empty_like(logits).exponential_().log()
+    y = taper.softmax((logits + g) / tau, dim)
+    if not hard:
+        return y
+    index = y.max(dim, keepdim=True)[1]
+    y_hard = taper.zeros_like(logits).scatter_(dim, index, 1.0)
+    return y_hard - y.detach() + y
+
+
+def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
+    return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
+
+
+def glu(input, dim=-1):
+    a, b = input.chunk(2, dim)
+    return a * b.sigmoid()
+
+
+# --- dropout -----------------------------------------------------------------------------------------------------
+def _check_p(p):
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def dropout(input, p=0.5, training=True, inplace=False):
+    _check_p(p)
+    r = taper.dropout(input, p, training)
+    return input.copy_(r) if inplace else r
+
+
+def _feature_dropout(input, p, training, inplace):
+    _check_p(p)
+    if not training or p == 0.0:
+        return input
+    shape = list(input.shape[:2]) + [1] * (input.dim() - 2)
+    mask = (taper.rand(shape, dtype=input.dtype) >= p).to(input.dtype) / (1 - p) if p < 1 else taper.zeros(shape, dtype=input.dtype)
+    return input.mul_(mask) if inplace else input * mask
+
+
+def dropout1d(input, p=0.5, training=True, inplace=False):
+    if input.dim() == 2:
+        return _feature_dropout(input.unsqueeze(0), p, training, False).squeeze(0)
+    return _feature_dropout(input, p, training, inplace)
+
+
+def dropout2d(input, p=0.5, training=True, inplace=False):
+    return _feature_dropout(input, p, training, inplace)
+
+
+def dropout3d(input, p=0.5, training=True, inplace=False):
+    return _feature_dropout(input, p, training, inplace)
+
+
+def alpha_dropout(input, p=0.5, training=False, inplace=False):
+    _check_p(p)
+    if not training or p == 0:
+        return input
+    alpha = -1.7580993408473766
+    a = 1.0 / math.sqrt((alpha * alpha * p + 1) * (1 - p)) if p < 1 else 0.0
+    keep = (taper.rand_like(input) >= p).to(input.dtype)
+    return (input * keep + alpha * (1 - keep)) * a + (-alpha * a * p)
+
+
+# --- normalisation -------------------------------------------------------------------------------------------------
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    if training:
+        n = 1
+        for i, s in enumerate(input.shape):
+            if i != 1:
+                n *= s
+        if n == 1:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.size()}")
+    return taper.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, False)
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return taper.layer_norm(input, normalized_shape, weight, bias, eps, False)
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    return taper.group_norm(input, num_groups, weight, bias, eps, False)
+
+
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    return taper.rms_norm(input, normalized_shape, weight, eps)
+
+
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+    return taper.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, False)
+
+
+def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    sq = (input * input).unsqueeze(1)
+    if input.dim() == 3:
+        sq = pad(sq, (0, 0, size // 2, (size - 1) // 2))
+        div = taper.avg_pool2d(sq, (size, 1), stride=1).squeeze(1)
+    else:
+        n, c, h = input.shape[0], input.shape[1], input.shape[2]
+        sq = sq.view(n, 1, c, h, -1)
+        sq = pad(sq, (0, 0, 0, 0, size // 2, (size - 1) // 2))
+        div = taper.avg_pool3d(sq, (size, 1, 1), stride=1).squeeze(1).view(input.shape)
+    return input / (div * alpha + k) ** beta
+
+
+# --- embedding -------------------------------------------------------------------------------------------------------
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    if padding_idx is not None:
+        n = weight.size(0)
+        if padding_idx >= n or padding_idx < -n:
+            raise AssertionError("Padding_idx must be within num_embeddings")
+        if padding_idx < 0:
+            padding_idx += n
+    else:
+        padding_idx = -1
+    if max_norm is not None:
+        with taper.no_grad():
+            rows = taper.unique(input.reshape(-1))
+            w = weight[rows]
+            norm = w.norm(norm_type, -1, keepdim=True)
+            weight.index_copy_(0, rows, taper.where(norm > max_norm, w * (max_norm / (norm + 1e-7)), w))
+    return taper.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
+
+
+# --- convolution and pooling ------------------------------------------------------------------------------------------
+def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    f = taper.max_pool1d_with_indices if return_indices else taper.max_pool1d
+    return f(input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
+
+
+def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    if return_indices:
+        return _call("max_pool2d_with_indices", input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
+    return taper.max_pool2d(input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
+
+
+def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    if return_indices:
+        return _call("max_pool3d_with_indices", input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
+    return taper.max_pool3d(input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
+
+
+def _avg_pool(nd):
+    name = f"avg_pool{nd}d"
+
+    def f(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+        extra = () if nd == 1 else (divisor_override,)
+        return _call(name, input, kernel_size, stride if stride is not None else [], padding, ceil_mode, count_include_pad, *extra)
+
+    f.__name__ = f.__qualname__ = name
+    return f
+
+
+avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
+
+
+def _adaptive_size(size, input, nd):
+    size = _pair(size, nd)
+    return tuple(s if s is not None else input.shape[i - nd] for i, s in enumerate(size))
+
+
+def adaptive_avg_pool1d(input, output_size):
+    return _call("adaptive_avg_pool1d", input, _adaptive_size(output_size, input, 1))
+
+
+def adaptive_avg_pool2d(input, output_size):
+    return _call("adaptive_avg_pool2d", input, _adaptive_size(output_size, input, 2))
+
+
+def adaptive_max_pool1d(input, output_size, return_indices=False):
+    r = _call("adaptive_max_pool1d", input, _adaptive_size(output_size, input, 1))
+    return r if return_indices else r[0]
+
+
+def adaptive_max_pool2d(input, output_size, return_indices=False):
+    r = _call("adaptive_max_pool2d", input, _adaptive_size(output_size, input, 2))
+    return r if return_indices else r[0]
+
+
+def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    out = avg_pool1d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    return (out.sign() * relu(out.abs())).mul(kernel_size).pow(1.0 / norm_type)
+
+
+def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    kh, kw = _pair(kernel_size, 2)
+    out = avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    return (out.sign() * relu(out.abs())).mul(kh * kw).pow(1.0 / norm_type)
+
+
+def pad(input, pad, mode="constant", value=None):
+    return _call("pad", input, list(pad), mode, value)
+
+
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    nd = input.dim() - 2
+    if size is None and scale_factor is None:
+        raise ValueError("either size or scale_factor should be defined")
+    if size is not None and scale_factor is not None:
+        raise ValueError("only one of size or scale_factor should be defined")
+    if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
+        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
+    if size is not None:
+        out = list(_pair(size, nd))
+        scales = [None] * nd
+    else:
+        f = [float(scale_factor)] * nd if isinstance(scale_factor, (int, float)) else [float(s) for s in scale_factor]
+        if len(f) != nd:
+            raise ValueError(f"Input and scale_factor must have the same number of spatial dimensions, but got input with spatial dimensions of {list(input.shape[2:])} and scale_factor of shape {scale_factor}.")
+        out = [int(math.floor(float(input.shape[i + 2]) * f[i])) for i in range(nd)]
+        scales = [None] * nd if recompute_scale_factor else f
+    if mode == "area":
+        return {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d}[nd](input, out)
+    if mode == "nearest":
+        return _call(f"upsample_nearest{nd}d", input, out, *scales)
+    if mode == "nearest-exact":
+        return _call(f"_upsample_nearest_exact{nd}d", input, out, *scales)
+    ac = bool(align_corners)
+    names = {"linear": (1, "upsample_linear1d"), "bilinear": (2, "upsample_bilinear2d"), "trilinear": (3, "upsample_trilinear3d"), "bicubic": (2, "upsample_bicubic2d")}
+    if mode not in names:
+        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode})")
+    want, row = names[mode]
+    if want != nd:
+        raise NotImplementedError(f"Got {input.dim()}D input, but {mode} mode needs {want + 2}D input")
+    return _call(row, input, out, ac, *scales)
+
+
+upsample = interpolate
+
+
+def pixel_shuffle(input, upscale_factor):
+    return taper.pixel_shuffle(input, upscale_factor)
+
+
+def pixel_unshuffle(input, downscale_factor):
+    return taper.pixel_unshuffle(input, downscale_factor)
+
+
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    return _call("im2col", input, _pair(kernel_size, 2), _pair(dilation, 2), _pair(padding, 2), _pair(stride, 2))
+
+
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    return _call("col2im", input, _pair(output_size, 2), _pair(kernel_size, 2), _pair(dilation, 2), _pair(padding, 2), _pair(stride, 2))
+
+
+def channel_shuffle(input, groups):
+    n, c = input.shape[:2]
+    return input.view(n, groups, c // groups, *input.shape[2:]).transpose(1, 2).reshape(input.shape)
+
+
+# --- losses ------------------------------------------------------------------------------------------------------------
+def _warn_size(name, input, target):
+    if target.size() != input.size():
+        warnings.warn(f"Using a target size ({target.size()}) that is different to the input size ({input.size()}). "
+                      "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size.", stacklevel=3)
+
+
+def _broadcast(a, b):
+    return taper.broadcast_tensors(a, b)
+
+
+def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    _warn_size("mse_loss", input, target)
+    a, b = _broadcast(input, target)
+    return _call("mse_loss", a, b, _red(reduction))
+
+
+def l1_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    _warn_size("l1_loss", input, target)
+    a, b = _broadcast(input, target)
+    return _call("l1_loss", a, b, _red(reduction))
+
+
+def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+    _warn_size("smooth_l1_loss", input, target)
+    a, b = _broadcast(input, target)
+    if beta == 0.0:
+        return _call("l1_loss", a, b, _red(reduction))
+    return _call("smooth_l1_loss", a, b, _red(reduction), beta)
+
+
+def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    _warn_size("huber_loss", input, target)
+    a, b = _broadcast(input, target)
+    return _call("huber_loss", a, b, _red(reduction), delta)
+
+
+def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+    return _call("cross_entropy_loss", input, target, weight, _red(reduction), ignore_index, label_smoothing)
+
+
+def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+    return _call("nll_loss_nd", input, target, weight, _red(reduction), ignore_index)
+
+
+def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    if target.size() != input.size():
+        raise ValueError(f"Using a target size ({target.size()}) that is different to the input size ({input.size()}) is deprecated. Please ensure they have the same size.")
+    return _call("binary_cross_entropy", input, target, weight, _red(reduction))
+
+
+def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None):
+    if target.size() != input.size():
+        raise ValueError(f"Target size ({target.size()}) must be the same as input size ({input.size()})")
+    return _call("binary_cross_entropy_with_logits", input, target, weight, pos_weight, _red(reduction))
+
+
+def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+    if reduction == "batchmean":
+        return _call("kl_div", input, target, 2, log_target=log_target) / input.size(0)
+    return _call("kl_div", input, target, _red(reduction), log_target=log_target)
+
+
+def _reduce(x, reduction):
+    _red(reduction)
+    return x.mean() if reduction == "mean" else x.sum() if reduction == "sum" else x
+
+
+def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
+    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        extra = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
+        loss = loss + taper.where(target > 1, extra, taper.zeros_like(extra))
+    return _reduce(loss, reduction)
+
+
+def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+    var = var.expand_as(input).clone()
+    with taper.no_grad():
+        var.clamp_(min=eps)
+    loss = 0.5 * (var.log() + (input - target) ** 2 / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return _reduce(loss, reduction)
+
+
+def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    return _reduce((-target * input).exp().log1p(), reduction)
+
+
+def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+    zero = taper.zeros_like(input)
+    return _reduce(taper.where(target == 1, input, zero) + taper.where(target == -1, (margin - input).clamp_min(0), zero), reduction)
+
+
+def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
+    return _reduce((-target * (input1 - input2) + margin).clamp_min(0), reduction)
+
+
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    return taper.cosine_similarity(x1, x2, dim, eps)
+
+
+def cosine_embedding_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
+    cos = taper.cosine_similarity(input1, input2, -1)
+    zero = taper.zeros_like(cos)
+    return _reduce(taper.where(target == 1, 1 - cos, zero) + taper.where(target == -1, (cos - margin).clamp_min(0), zero), reduction)
+
+
+def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    return (x1 - x2 + eps).norm(p, -1, keepdim)
+
+
+def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"):
+    dp = pairwise_distance(anchor, positive, p, eps)
+    dn = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        dn = taper.minimum(dn, pairwise_distance(positive, negative, p, eps))
+    return _reduce((dp - dn + margin).clamp_min(0), reduction)
+
+
+def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    loss = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
+    if weight is not None:
+        loss = loss * weight
+    return _reduce(loss.sum(-1) / input.size(-1), reduction)
+
+
+# --- attention -----------------------------------------------------------------------------------------------------------
+def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn,
+                                 dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,
+                                 use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None,
+                                 static_v=None, average_attn_weights=True, is_causal=False):
+    batched = query.dim() == 3
+    if not batched:
+        query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+    tgt, bsz, dim = query.shape
+    src = key.shape[0]
+    head = dim // num_heads
+    assert dim == embed_dim_to_check, f"was expecting embedding dimension of {embed_dim_to_check}, but got {dim}"
+    assert head * num_heads == dim, f"embed_dim {dim} not divisible by num_heads {num_heads}"
+    if use_separate_proj_weight:
+        bq, bk, bv = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        q = taper.linear(query, q_proj_weight, bq)
+        k = taper.linear(key, k_proj_weight, bk)
+        v = taper.linear(value, v_proj_weight, bv)
+    elif query is key and key is value:
+        q, k, v = taper.linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
+    else:
+        wq, wk, wv = in_proj_weight.chunk(3)
+        bq, bk, bv = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        q, k, v = taper.linear(query, wq, bq), taper.linear(key, wk, bk), taper.linear(value, wv, bv)
+
+    def as_float(mask, like):
+        if mask.dtype == taper.bool:
+            return taper.zeros(mask.shape, dtype=like.dtype).masked_fill(mask, float("-inf"))
+        return mask
+
+    if attn_mask is not None:
+        attn_mask = as_float(attn_mask, q)
+        if attn_mask.dim() == 2:
+            attn_mask = attn_mask.unsqueeze(0)
+    if bias_k is not None and bias_v is not None:
+        k = taper.cat([k, bias_k.repeat(1, bsz, 1)])
+        v = taper.cat([v, bias_v.repeat(1, bsz, 1)])
+        if attn_mask is not None:
+            attn_mask = pad(attn_mask, (0, 1))
+        if key_padding_mask is not None:
+            key_padding_mask = pad(key_padding_mask, (0, 1))
+        src += 1
+    q = q.view(tgt, bsz * num_heads, head).transpose(0, 1)
+    k = k.view(src, bsz * num_heads, head).transpose(0, 1)
+    v = v.view(src, bsz * num_heads, head).transpose(0, 1)
+    if add_zero_attn:
+        z = taper.zeros(bsz * num_heads, 1, head, dtype=k.dtype)
+        k, v = taper.cat([k, z], 1), taper.cat([v, z], 1)
+        if attn_mask is not None:
+            attn_mask = pad(attn_mask, (0, 1))
+        if key_padding_mask is not None:
+            key_padding_mask = pad(key_padding_mask, (0, 1))
+        src += 1
+    if key_padding_mask is not None:
+        kpm = as_float(key_padding_mask, q).view(bsz, 1, 1, src).expand(-1, num_heads, -1, -1).reshape(bsz * num_heads, 1, src)
+        attn_mask = kpm if attn_mask is None else attn_mask + kpm
+    p = dropout_p if training else 0.0
+    if need_weights:
+        scores = taper.bmm(q * math.sqrt(1.0 / head), k.transpose(-2, -1))
+        if attn_mask is not None:
+            scores = scores + attn_mask
+        w = taper.softmax(scores, -1)
+        if p > 0.0:
+            w = dropout(w, p)
+        out = taper.bmm(w, v).transpose(0, 1).reshape(tgt * bsz, dim)
+        out = taper.linear(out, out_proj_weight, out_proj_bias).view(tgt, bsz, dim)
+        w = w.view(bsz, num_heads, tgt, src)
+        if average_attn_weights:
+            w = w.mean(1)
+        return (out, w) if batched else (out.squeeze(1), w.squeeze(0))
+    if attn_mask is not None:
+        attn_mask = attn_mask.unsqueeze(0) if attn_mask.size(0) == 1 else attn_mask.view(bsz, num_heads, -1, src)
+    out = taper.scaled_dot_product_attention(q.view(bsz, num_heads, tgt, head), k.view(bsz, num_heads, src, head),
+                                             v.view(bsz, num_heads, src, head), attn_mask, p, is_causal and attn_mask is None)
+    out = out.permute(2, 0, 1, 3).reshape(tgt * bsz, dim)
+    out = taper.linear(out, out_proj_weight, out_proj_bias).view(tgt, bsz, dim)
+    return (out if batched else out.squeeze(1)), None
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    return taper.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)

@@ -1,0 +1,284 @@
+"""Containers: Sequential, ModuleList, ModuleDict, ParameterList, ParameterDict."""
+import operator
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import taper
+from ..parameter import Parameter
+from .module import Module
+
+
+def _index(n, i):
+    i = operator.index(i)
+    if not -n <= i < n:
+        raise IndexError(f"index {i} is out of range")
+    return i % n
+
+
+class Sequential(Module):
+    """Calls its modules one after another."""
+
+    def __init__(self, *args):
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], OrderedDict):
+            for name, m in args[0].items():
+                self.add_module(name, m)
+        else:
+            for i, m in enumerate(args):
+                self.add_module(str(i), m)
+
+    def forward(self, input):
+        for m in self._modules.values():
+            input = m(input)
+        return input
+
+    def __len__(self):
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[i]))
+        return list(self._modules.values())[_index(len(self), i)]
+
+    def __setitem__(self, i, m):
+        setattr(self, list(self._modules)[_index(len(self), i)], m)
+
+    def __delitem__(self, i):
+        keys = list(self._modules)
+        for k in keys[i] if isinstance(i, slice) else [keys[_index(len(self), i)]]:
+            del self._modules[k]
+        mods = list(self._modules.values())
+        self._modules.clear()
+        for k, m in enumerate(mods):
+            self._modules[str(k)] = m
+
+    def __add__(self, other):
+        return Sequential(*self, *other)
+
+    def append(self, m):
+        self.add_module(str(len(self)), m)
+        return self
+
+    def insert(self, i, m):
+        mods = list(self._modules.values())
+        mods.insert(i, m)
+        self._modules.clear()
+        for k, x in enumerate(mods):
+            self.add_module(str(k), x)
+        return self
+
+    def extend(self, mods):
+        for m in mods:
+            self.append(m)
+        return self
+
+    def pop(self, i):
+        m = self[i]
+        del self[i]
+        return m
+
+
+class ModuleList(Module):
+    """A list of modules that are registered."""
+
+    def __init__(self, modules=None):
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    def __len__(self):
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return type(self)(list(self._modules.values())[i])
+        return self._modules[str(_index(len(self), i))]
+
+    def __setitem__(self, i, m):
+        setattr(self, str(_index(len(self), i)), m)
+
+    def __delitem__(self, i):
+        mods = list(self._modules.values())
+        del mods[i]
+        self._modules.clear()
+        for k, m in enumerate(mods):
+            self._modules[str(k)] = m
+
+    def __iadd__(self, mods):
+        return self.extend(mods)
+
+    def __add__(self, other):
+        return ModuleList([*self, *other])
+
+    def __contains__(self, m):
+        return any(x is m for x in self)
+
+    def append(self, m):
+        self.add_module(str(len(self)), m)
+        return self
+
+    def insert(self, i, m):
+        mods = list(self._modules.values())
+        mods.insert(i, m)
+        self._modules.clear()
+        for k, x in enumerate(mods):
+            self.add_module(str(k), x)
+
+    def extend(self, mods):
+        for m in mods:
+            self.append(m)
+        return self
+
+    def pop(self, i):
+        m = self[i]
+        del self[i]
+        return m
+
+
+class ModuleDict(Module):
+    """A dictionary of modules that are registered."""
+
+    def __init__(self, modules=None):
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key):
+        return self._modules[key]
+
+    def __setitem__(self, key, m):
+        self.add_module(key, m)
+
+    def __delitem__(self, key):
+        del self._modules[key]
+
+    def __len__(self):
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules)
+
+    def __contains__(self, key):
+        return key in self._modules
+
+    def clear(self):
+        self._modules.clear()
+
+    def pop(self, key):
+        return self._modules.pop(key)
+
+    def keys(self):
+        return self._modules.keys()
+
+    def items(self):
+        return self._modules.items()
+
+    def values(self):
+        return self._modules.values()
+
+    def update(self, modules):
+        for k, m in (modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules):
+            self[k] = m
+
+
+class ParameterList(Module):
+    """A list of parameters that are registered."""
+
+    def __init__(self, values=None):
+        super().__init__()
+        self._size = 0
+        if values is not None:
+            self.extend(values)
+
+    def _put(self, i, v):
+        if isinstance(v, taper.Tensor) and not isinstance(v, Parameter):
+            v = Parameter(v)
+        setattr(self, str(i), v)
+
+    def __len__(self):
+        return self._size
+
+    def __iter__(self):
+        return iter(getattr(self, str(i)) for i in range(self._size))
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return type(self)([self[k] for k in range(*i.indices(self._size))])
+        return getattr(self, str(_index(self._size, i)))
+
+    def __setitem__(self, i, v):
+        self._put(_index(self._size, i), v)
+
+    def append(self, v):
+        self._put(self._size, v)
+        self._size += 1
+        return self
+
+    def extend(self, values):
+        for v in values:
+            self.append(v)
+        return self
+
+    def __iadd__(self, values):
+        return self.extend(values)
+
+    def extra_repr(self):
+        return "\n".join(f"({i}): Parameter containing: [{p.dtype} of size {'x'.join(str(s) for s in p.shape)}]" for i, p in enumerate(self))
+
+
+class ParameterDict(Module):
+    """A dictionary of parameters that are registered."""
+
+    def __init__(self, values=None):
+        super().__init__()
+        self._names = {}
+        if values is not None:
+            self.update(values)
+
+    def __getitem__(self, key):
+        return getattr(self, self._names[key])
+
+    def __setitem__(self, key, v):
+        if isinstance(v, taper.Tensor) and not isinstance(v, Parameter):
+            v = Parameter(v)
+        self._names[key] = str(key)
+        setattr(self, str(key), v)
+
+    def __delitem__(self, key):
+        delattr(self, self._names.pop(key))
+
+    def __len__(self):
+        return len(self._names)
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __contains__(self, key):
+        return key in self._names
+
+    def keys(self):
+        return self._names.keys()
+
+    def items(self):
+        return [(k, self[k]) for k in self._names]
+
+    def values(self):
+        return [self[k] for k in self._names]
+
+    def get(self, key, default=None):
+        return self[key] if key in self else default
+
+    def pop(self, key):
+        v = self[key]
+        del self[key]
+        return v
+
+    def update(self, values):
+        for k, v in (values.items() if hasattr(values, "items") else values):
+            self[k] = v

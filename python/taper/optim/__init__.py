@@ -1,0 +1,491 @@
+"""Optimisers, shaped like torch.optim."""
+import math
+
+import taper
+from . import lr_scheduler
+from .optimizer import Optimizer, _check, required
+
+
+class SGD(Optimizer):
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None, differentiable=False, fused=None):
+        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        _check("momentum", momentum, 0.0 <= momentum, "momentum value")
+        _check("weight_decay", weight_decay, 0.0 <= weight_decay, "weight_decay value")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize))
+
+    def _update(self, group):
+        lr, momentum, wd = group["lr"], group["momentum"], group["weight_decay"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = -p.grad if group["maximize"] else p.grad
+            if wd != 0:
+                g = g.add(p, alpha=wd)
+            if momentum != 0:
+                state = self.state[p]
+                buf = state.get("momentum_buffer")
+                if buf is None:
+                    buf = g.clone()
+                    state["momentum_buffer"] = buf
+                else:
+                    buf.mul_(momentum).add_(g, alpha=1 - group["dampening"])
+                g = g.add(buf, alpha=momentum) if group["nesterov"] else buf
+            if isinstance(lr, taper.Tensor):
+                p.add_(g * -lr)
+            else:
+                p.add_(g, alpha=-lr)
+
+
+def _step_of(state):
+    """Steps are counted in a tensor, so that a compiled step does not depend on a changing Python number."""
+    state["step"].add_(1)
+    return state["step"]
+
+
+class Adam(Optimizer):
+    decoupled = False
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False, capturable=False,
+                 differentiable=False, fused=None, decoupled_weight_decay=False):
+        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        _check("eps", eps, 0.0 <= eps, "epsilon value")
+        _check("beta", betas[0], 0.0 <= betas[0] < 1.0, "beta parameter at index 0")
+        _check("beta", betas[1], 0.0 <= betas[1] < 1.0, "beta parameter at index 1")
+        _check("weight_decay", weight_decay, 0.0 <= weight_decay, "weight_decay value")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize, capturable=capturable,
+                                      decoupled_weight_decay=decoupled_weight_decay))
+
+    def _update(self, group):
+        b1, b2 = group["betas"]
+        lr, eps, wd = group["lr"], group["eps"], group["weight_decay"]
+        decoupled = self.decoupled or group["decoupled_weight_decay"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = -p.grad if group["maximize"] else p.grad
+            state = self.state[p]
+            if len(state) == 0:
+                state["step"] = taper.zeros((), dtype=taper.float32)
+                state["exp_avg"] = taper.zeros_like(p)
+                state["exp_avg_sq"] = taper.zeros_like(p)
+                if group["amsgrad"]:
+                    state["max_exp_avg_sq"] = taper.zeros_like(p)
+            m, v = state["exp_avg"], state["exp_avg_sq"]
+            step = _step_of(state)
+            if wd != 0:
+                if decoupled:
+                    p.mul_(1 - lr * wd)
+                else:
+                    g = g.add(p, alpha=wd)
+            m.lerp_(g, 1 - b1)
+            v.mul_(b2).addcmul_(g, g, value=1 - b2)
+            c1, c2 = self._corrections(step, b1, b2, p)
+            if group["amsgrad"]:
+                taper.maximum(state["max_exp_avg_sq"], v, out=state["max_exp_avg_sq"])
+                v = state["max_exp_avg_sq"]
+            self._apply(p, m, v, lr, c1, c2, eps)
+
+    @staticmethod
+    def _corrections(step, b1, b2, p):
+        if taper.compiler.is_compiling():
+            return 1 - b1 ** step.to(p.dtype), (1 - b2 ** step.to(p.dtype)).sqrt()
+        s = step.item()
+        return 1 - b1 ** s, math.sqrt(1 - b2 ** s)
+
+    @staticmethod
+    def _apply(p, m, v, lr, c1, c2, eps):
+        denom = (v.sqrt() / c2).add_(eps)
+        if isinstance(lr, taper.Tensor) or isinstance(c1, taper.Tensor):
+            p.sub_(m / denom * (lr / c1))
+        else:
+            p.addcdiv_(m, denom, value=-(lr / c1))
+
+
+class AdamW(Adam):
+    decoupled = True
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None, capturable=False,
+                 differentiable=False, fused=None):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, capturable=capturable)
+
+
+class Adamax(Optimizer):
+    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *, maximize=False, differentiable=False, capturable=False):
+        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize))
+
+    def _update(self, group):
+        b1, b2 = group["betas"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = -p.grad if group["maximize"] else p.grad
+            state = self.state[p]
+            if len(state) == 0:
+                state["step"] = taper.zeros((), dtype=taper.float32)
+                state["exp_avg"] = taper.zeros_like(p)
+                state["exp_inf"] = taper.zeros_like(p)
+            step = _step_of(state).item()
+            if group["weight_decay"] != 0:
+                g = g.add(p, alpha=group["weight_decay"])
+            m, u = state["exp_avg"], state["exp_inf"]
+            m.lerp_(g, 1 - b1)
+            u.copy_(taper.maximum(u * b2, g.abs() + group["eps"]))
+            p.addcdiv_(m, u, value=-group["lr"] / (1 - b1 ** step))
+
+
+class NAdam(Optimizer):
+    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3, decoupled_weight_decay=False, *, foreach=None,
+                 maximize=False, capturable=False, differentiable=False):
+        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
+                                      decoupled_weight_decay=decoupled_weight_decay, maximize=maximize))
+
+    def _update(self, group):
+        b1, b2 = group["betas"]
+        lr, wd = group["lr"], group["weight_decay"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = -p.grad if group["maximize"] else p.grad
+            state = self.state[p]
+            if len(state) == 0:
+                state["step"] = taper.zeros((), dtype=taper.float32)
+                state["mu_product"] = taper.ones((), dtype=taper.float32)
+                state["exp_avg"] = taper.zeros_like(p)
+                state["exp_avg_sq"] = taper.zeros_like(p)
+            m, v = state["exp_avg"], state["exp_avg_sq"]
+            step = _step_of(state).item()
+            if wd != 0:
+                if group["decoupled_weight_decay"]:
+                    p.mul_(1 - lr * wd)
+                else:
+                    g = g.add(p, alpha=wd)
+            mu = b1 * (1.0 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
+            mu_next = b1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * group["momentum_decay"]))
+            state["mu_product"] *= mu
+            prod = state["mu_product"].item()
+            m.lerp_(g, 1 - b1)
+            v.mul_(b2).addcmul_(g, g, value=1 - b2)
+            denom = (v / (1 - b2 ** step)).sqrt().add_(group["eps"])
+            p.addcdiv_(g, denom, value=-lr * (1.0 - mu) / (1.0 - prod))
+            p.addcdiv_(m, denom, value=-lr * mu_next / (1.0 - prod * mu_next))
+
+
+class RAdam(Optimizer):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *, foreach=None, maximize=False,
+                 capturable=False, differentiable=False):
+        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, decoupled_weight_decay=decoupled_weight_decay, maximize=maximize))
+
+    def _update(self, group):
+        b1, b2 = group["betas"]
+        lr, wd, eps = group["lr"], group["weight_decay"], group["eps"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = -p.grad if group["maximize"] else p.grad
+            state = self.state[p]
+            if len(state) == 0:
+                state["step"] = taper.zeros((), dtype=taper.float32)
+                state["exp_avg"] = taper.zeros_like(p)
+                state["exp_avg_sq"] = taper.zeros_like(p)
+            m, v = state["exp_avg"], state["exp_avg_sq"]
+            step = _step_of(state).item()
+            if wd != 0:
+                if group["decoupled_weight_decay"]:
+                    p.mul_(1 - lr * wd)
+                else:
+                    g = g.add(p, alpha=wd)
+            m.lerp_(g, 1 - b1)
+            v.mul_(b2).addcmul_(g, g, value=1 - b2)
+            c1, c2 = 1 - b1 ** step, 1 - b2 ** step
+            mc = m / c1
+            rho_inf = 2 / (1 - b2) - 1
+            rho = rho_inf - 2 * step * (b2 ** step) / c2
+            if rho > 5.0:
+                rect = math.sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho))
+                p.add_(mc * (math.sqrt(c2) / v.sqrt().add_(eps)) * rect, alpha=-lr)
+            else:
+                p.add_(mc, alpha=-lr)
+
+
+class RMSprop(Optimizer):
+    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False, foreach=None, maximize=False,
+                 differentiable=False):
+        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        _check("momentum", momentum, 0.0 <= momentum, "momentum value")
+        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, maximize=maximize))
+
+    def _update(self, group):
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = -p.grad if group["maximize"] else p.grad
+            state = self.state[p]
+            if len(state) == 0:
+                state["step"] = taper.zeros((), dtype=taper.float32)
+                state["square_avg"] = taper.zeros_like(p)
+                if group["momentum"] > 0:
+                    state["momentum_buffer"] = taper.zeros_like(p)
+                if group["centered"]:
+                    state["grad_avg"] = taper.zeros_like(p)
+            _step_of(state)
+            if group["weight_decay"] != 0:
+                g = g.add(p, alpha=group["weight_decay"])
+            s = state["square_avg"]
+            s.mul_(group["alpha"]).addcmul_(g, g, value=1 - group["alpha"])
+            if group["centered"]:
+                ga = state["grad_avg"]
+                ga.lerp_(g, 1 - group["alpha"])
+                avg = s.addcmul(ga, ga, value=-1).sqrt_()
+            else:
+                avg = s.sqrt()
+            avg = avg.add_(group["eps"])
+            if group["momentum"] > 0:
+                buf = state["momentum_buffer"]
+                buf.mul_(group["momentum"]).addcdiv_(g, avg)
+                p.add_(buf, alpha=-group["lr"])
+            else:
+                p.addcdiv_(g, avg, value=-group["lr"])
+
+
+class Adagrad(Optimizer):
+    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
+                 differentiable=False, fused=None):
+        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value,
+                                      maximize=maximize))
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["step"] = taper.zeros((), dtype=taper.float32)
+                self.state[p]["sum"] = taper.full_like(p, group["initial_accumulator_value"]).detach()
+
+    def _update(self, group):
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = -p.grad if group["maximize"] else p.grad
+            state = self.state[p]
+            step = _step_of(state).item()
+            if group["weight_decay"] != 0:
+                g = g.add(p, alpha=group["weight_decay"])
+            clr = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+            state["sum"].addcmul_(g, g, value=1)
+            p.addcdiv_(g, state["sum"].sqrt().add_(group["eps"]), value=-clr)
+
+
+class Adadelta(Optimizer):
+    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False, maximize=False, differentiable=False):
+        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        _check("rho", rho, 0.0 <= rho <= 1.0, "rho value")
+        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize))
+
+    def _update(self, group):
+        rho, eps = group["rho"], group["eps"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = -p.grad if group["maximize"] else p.grad
+            state = self.state[p]
+            if len(state) == 0:
+                state["step"] = taper.zeros((), dtype=taper.float32)
+                state["square_avg"] = taper.zeros_like(p)
+                state["acc_delta"] = taper.zeros_like(p)
+            _step_of(state)
+            if group["weight_decay"] != 0:
+                g = g.add(p, alpha=group["weight_decay"])
+            sq, acc = state["square_avg"], state["acc_delta"]
+            sq.mul_(rho).addcmul_(g, g, value=1 - rho)
+            delta = (acc + eps).sqrt_().div_((sq + eps).sqrt_()).mul_(g)
+            acc.mul_(rho).addcmul_(delta, delta, value=1 - rho)
+            p.add_(delta, alpha=-group["lr"])
+
+
+class LBFGS(Optimizer):
+    """Limited-memory BFGS with an optional strong-Wolfe line search; step() needs a closure."""
+
+    def __init__(self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9, history_size=100, line_search_fn=None):
+        if max_eval is None:
+            max_eval = max_iter * 5 // 4
+        super().__init__(params, dict(lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad, tolerance_change=tolerance_change,
+                                      history_size=history_size, line_search_fn=line_search_fn))
+        if len(self.param_groups) != 1:
+            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
+        self._params = self.param_groups[0]["params"]
+
+    def _flat_grad(self):
+        return taper.cat([(p.grad if p.grad is not None else taper.zeros_like(p)).reshape(-1) for p in self._params])
+
+    def _move(self, t, d):
+        at = 0
+        for p in self._params:
+            n = p.numel()
+            p.add_(d[at:at + n].view_as(p), alpha=t)
+            at += n
+
+    def step(self, closure):
+        with taper.no_grad():
+            return self._step(closure)
+
+    def _step(self, closure):
+        def evaluate():
+            with taper.enable_grad():
+                return closure()
+
+        g = self.param_groups[0]
+        lr, st = g["lr"], self.state[self._params[0]]
+        st.setdefault("func_evals", 0)
+        st.setdefault("n_iter", 0)
+        orig_loss = evaluate()
+        loss = float(orig_loss)
+        evals = 1
+        st["func_evals"] += 1
+        flat = self._flat_grad()
+        if flat.abs().max().item() <= g["tolerance_grad"]:
+            return orig_loss
+        d, t = st.get("d"), st.get("t")
+        old_d, old_s, ro = st.get("old_dirs", []), st.get("old_stps", []), st.get("ro", [])
+        H, prev, prev_loss = st.get("H_diag"), st.get("prev_flat_grad"), st.get("prev_loss")
+        n = 0
+        while n < g["max_iter"]:
+            n += 1
+            st["n_iter"] += 1
+            if st["n_iter"] == 1:
+                d = -flat
+                old_d, old_s, ro, H = [], [], [], 1
+            else:
+                y = flat - prev
+                s = d * t
+                ys = float(y.dot(s))
+                if ys > 1e-10:
+                    if len(old_d) == g["history_size"]:
+                        old_d.pop(0), old_s.pop(0), ro.pop(0)
+                    old_d.append(y)
+                    old_s.append(s)
+                    ro.append(1.0 / ys)
+                    H = ys / float(y.dot(y))
+                al = [0.0] * len(old_d)
+                q = -flat
+                for i in range(len(old_d) - 1, -1, -1):
+                    al[i] = float(old_s[i].dot(q)) * ro[i]
+                    q = q.add(old_d[i], alpha=-al[i])
+                d = q * H
+                for i in range(len(old_d)):
+                    be = float(old_d[i].dot(d)) * ro[i]
+                    d = d.add(old_s[i], alpha=al[i] - be)
+            prev, prev_loss = flat.clone(), loss
+            t = min(1.0, 1.0 / float(flat.abs().sum())) * lr if st["n_iter"] == 1 else lr
+            gtd = float(flat.dot(d))
+            if gtd > -g["tolerance_change"]:
+                break
+            used = 0
+            if g["line_search_fn"] is not None:
+                if g["line_search_fn"] != "strong_wolfe":
+                    raise RuntimeError("only 'strong_wolfe' is supported")
+                x0 = [p.clone() for p in self._params]
+
+                def at(step):
+                    self._move(step, d)
+                    f = float(evaluate())
+                    fg = self._flat_grad()
+                    for p, x in zip(self._params, x0):
+                        p.copy_(x)
+                    return f, fg
+
+                loss, flat, t, used = _strong_wolfe(at, t, d, loss, flat, gtd)
+                self._move(t, d)
+                done = flat.abs().max().item() <= g["tolerance_grad"]
+            else:
+                self._move(t, d)
+                done = False
+                if n != g["max_iter"]:
+                    loss = float(evaluate())
+                    flat = self._flat_grad()
+                    done = flat.abs().max().item() <= g["tolerance_grad"]
+                    used = 1
+            evals += used
+            st["func_evals"] += used
+            if n == g["max_iter"] or evals >= g["max_eval"] or done:
+                break
+            if (d * t).abs().max().item() <= g["tolerance_change"] or abs(loss - prev_loss) < g["tolerance_change"]:
+                break
+        st.update(d=d, t=t, old_dirs=old_d, old_stps=old_s, ro=ro, H_diag=H, prev_flat_grad=prev, prev_loss=prev_loss)
+        return orig_loss
+
+
+def _cubic(x1, f1, g1, x2, f2, g2, lo=None, hi=None):
+    if lo is None:
+        lo, hi = (x1, x2) if x1 <= x2 else (x2, x1)
+    d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
+    sq = d1 * d1 - g1 * g2
+    if sq < 0:
+        return (lo + hi) / 2
+    d2 = math.sqrt(sq)
+    if x1 <= x2:
+        m = x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2))
+    else:
+        m = x1 - (x1 - x2) * ((g1 + d2 - d1) / (g1 - g2 + 2 * d2))
+    return min(max(m, lo), hi)
+
+
+def _strong_wolfe(at, t, d, f, g, gtd, c1=1e-4, c2=0.9, tol=1e-9, max_ls=25):
+    """Step length that meets the strong Wolfe conditions: bracket, then zoom by cubic interpolation."""
+    dnorm = d.abs().max().item()
+    fn, gn = at(t)
+    evals, gtdn = 1, float(gn.dot(d))
+    tp, fp, gp, gtdp = 0.0, f, g, gtd
+    done, it = False, 0
+    while it < max_ls:
+        if fn > f + c1 * t * gtd or (it > 1 and fn >= fp):
+            br, bf, bg, bgtd = [tp, t], [fp, fn], [gp, gn], [gtdp, gtdn]
+            break
+        if abs(gtdn) <= -c2 * gtd:
+            br, bf, bg, bgtd = [t], [fn], [gn], [gtdn]
+            done = True
+            break
+        if gtdn >= 0:
+            br, bf, bg, bgtd = [tp, t], [fp, fn], [gp, gn], [gtdp, gtdn]
+            break
+        lo, hi, tmp = t + 0.01 * (t - tp), t * 10, t
+        t = _cubic(tp, fp, gtdp, t, fn, gtdn, lo, hi)
+        tp, fp, gp, gtdp = tmp, fn, gn, gtdn
+        fn, gn = at(t)
+        evals += 1
+        gtdn = float(gn.dot(d))
+        it += 1
+    if it == max_ls:
+        br, bf, bg, bgtd = [0.0, t], [f, fn], [g, gn], [gtd, gtdn]
+    stalled = False
+    lo, hi = (0, 1) if len(br) == 1 or bf[0] <= bf[-1] else (1, 0)
+    while not done and it < max_ls:
+        if abs(br[1] - br[0]) * dnorm < tol:
+            break
+        t = _cubic(br[0], bf[0], bgtd[0], br[1], bf[1], bgtd[1])
+        eps = 0.1 * (max(br) - min(br))
+        if min(max(br) - t, t - min(br)) < eps:
+            if stalled or t >= max(br) or t <= min(br):
+                t = max(br) - eps if abs(t - max(br)) < abs(t - min(br)) else min(br) + eps
+                stalled = False
+            else:
+                stalled = True
+        else:
+            stalled = False
+        fn, gn = at(t)
+        evals += 1
+        gtdn = float(gn.dot(d))
+        it += 1
+        if fn > f + c1 * t * gtd or fn >= bf[lo]:
+            br[hi], bf[hi], bg[hi], bgtd[hi] = t, fn, gn, gtdn
+            lo, hi = (0, 1) if bf[0] <= bf[1] else (1, 0)
+        else:
+            if abs(gtdn) <= -c2 * gtd:
+                done = True
+            elif gtdn * (br[hi] - br[lo]) >= 0:
+                br[hi], bf[hi], bg[hi], bgtd[hi] = br[lo], bf[lo], bg[lo], bgtd[lo]
+            br[lo], bf[lo], bg[lo], bgtd[lo] = t, fn, gn, gtdn
+    if len(br) == 1:
+        lo = 0
+    return bf[lo], bg[lo], br[lo], evals
