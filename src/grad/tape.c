@@ -144,7 +144,7 @@ void ag_node_set_edge(ag_node *n, int i, tp_tensor *t)
     n->edge[i] = t && ag_requires_grad(t) ? ag_edge_of(t, NULL) : (ag_edge){ 0 };
 }
 
-static void shape_keep(ag_node *n, int nr, const tp_tensor *t) /* for steps that are not operator calls */
+void ag_node_set_shape(ag_node *n, int nr, const tp_tensor *t)
 {
     ag_shape *s = &n->in[nr];
     if (s->dt != 255)
@@ -170,7 +170,7 @@ static const char *acc_name(const ag_node *n) { return "AccumulateGrad"; }
 static void acc_free(ag_node *n)
 {
     tp_tensor *t = ((acc_step *)n)->t;
-    if (ag_meta_of(t))
+    if (ag_meta_of(t) && ag_meta_of(t)->acc == n)
         ag_meta_of(t)->acc = NULL;
     tensor_unref(t);
 }
@@ -295,7 +295,7 @@ bool ag_set_history(tp_tensor *t, ag_node *n, int nr, tp_err *err)
     if (m && m->requires_grad && !m->fn)
         return err_set(err, ERR_runtime,
                        "a leaf Variable that requires grad is being used in an in-place operation.");
-    shape_keep(n, nr, t);
+    ag_node_set_shape(n, nr, t);
     meta_set_fn(t, n, nr);
     return true;
 }
@@ -529,7 +529,7 @@ bool ag_rebase_history(tp_tensor *t, ag_node *fn, int nr, tp_err *err)
     tp_tensor *base = t->base;
     if (!base)
         return ag_set_history(t, fn, nr, err);
-    shape_keep(fn, nr, t);
+    ag_node_set_shape(fn, nr, t);
     ag_node *n = ag_node_new(
         &slice_vt, sizeof(slice_step) + sizeof(symint) * 2 * (size_t)(t->ndim + base->ndim), 1, fn->nedge);
     slice_step *s = (slice_step *)n;
@@ -657,6 +657,18 @@ tp_tensor *ag_data(tp_tensor *t)
     d->rec = t->rec;
     d->spare |= AGF_data;
     return d;
+}
+
+bool ag_set_data(tp_tensor *t, tp_tensor *from, tp_err *err)
+{
+    ag_meta *m = t->ag;
+    if (m && (m->requires_grad || m->fn) && !dtype_is_float((dtype)from->dt))
+        return err_set(err, ERR_runtime,
+                       "data set to a tensor that requires gradients must be floating point dtype");
+    if (m && m->acc && (t->dt != from->dt || !tensor_same_size(t, from)))
+        m->acc = NULL; /* gradients to come are of another type: a new accumulating step will be made */
+    return tensor_reset(t, from->storage, (dtype)from->dt, from->ndim, from->size, from->stride, from->offset,
+                        err);
 }
 
 uint32_t ag_version(const tp_tensor *t) { return t->storage->version; }

@@ -75,8 +75,9 @@ struct ag_node {
 /* A step of the caller's own kind: `size` bytes starting with an ag_node, zeroed. Count 1. */
 ag_node *ag_node_new(const ag_vt *vt, size_t size, int nin, int nedge);
 ag_node *ag_node_ref(ag_node *n);
-void ag_node_unref(ag_node *n);                         /* NULL allowed; never recurses */
-void ag_node_set_edge(ag_node *n, int i, tp_tensor *t); /* t may be NULL or not require a gradient */
+void ag_node_unref(ag_node *n);                                 /* NULL allowed; never recurses */
+void ag_node_set_edge(ag_node *n, int i, tp_tensor *t);         /* t may be NULL or not require a gradient */
+void ag_node_set_shape(ag_node *n, int nr, const tp_tensor *t); /* type of result nr, once */
 /* t is result nr of n from now on. False with err when t is a leaf that requires a gradient. */
 bool ag_set_history(tp_tensor *t, ag_node *n, int nr, tp_err *err);
 /* The same for a tensor that n wrote in place: views rebase the history of their base. */
@@ -106,6 +107,7 @@ ag_hooks *ag_post_hooks(tp_tensor *t, tp_err *err);   /* post-accumulate, leaves
 bool ag_detach_(tp_tensor *t, tp_err *err);
 /* An alias outside the tape whose in-place writes are not counted as versions: Tensor.data. */
 tp_tensor *ag_data(tp_tensor *t);
+bool ag_set_data(tp_tensor *t, tp_tensor *from, tp_err *err); /* t takes from's memory and type */
 uint32_t ag_version(const tp_tensor *t);
 
 /* --- backward

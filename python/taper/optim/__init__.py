@@ -89,7 +89,7 @@ class Adam(Optimizer):
 
     @staticmethod
     def _corrections(step, b1, b2, p):
-        if taper.compiler.is_compiling():
+        if getattr(p, "_is_fake", False):  # traced: the step count is a value, not a number
             return 1 - b1 ** step.to(p.dtype), (1 - b2 ** step.to(p.dtype)).sqrt()
         s = step.item()
         return 1 - b1 ** s, math.sqrt(1 - b2 ** s)
