@@ -1,6 +1,8 @@
 /* graph.c - nodes, names, use lists. */
 #include "ir/graph.h"
+#include "ir/text.h"
 #include <stdio.h>
+#include "base/utf8.h"
 #include <ctype.h>
 
 ir_graph *ir_graph_new(const char *name)
@@ -18,19 +20,94 @@ void ir_graph_free(ir_graph *g)
     for (size_t i = 0; i < g->keep.n; i++)
         tensor_unref(g->keep.at[i]);
     vec_free(&g->keep);
+    for (size_t i = 0; i < g->subs.n; i++)
+        ir_graph_free(g->subs.at[i]);
+    vec_free(&g->subs);
     vec_free(&g->inputs);
     map_free(&g->names);
     map_free(&g->name_next);
     arena_free(&g->mem);
+    if (g->env_refs && !__atomic_sub_fetch(g->env_refs, 1, __ATOMIC_ACQ_REL)) {
+        sym_env_free(g->env);
+        free(g->env_refs);
+    }
     free(g);
 }
 
+void ir_share_env(ir_graph *g, const ir_graph *with)
+{
+    g->env = with->env;
+    g->env_refs = with->env_refs;
+    if (g->env_refs)
+        __atomic_add_fetch(g->env_refs, 1, __ATOMIC_RELAXED);
+}
+
 /* ---- names ---- */
+/* Names that Python uses itself, sorted: a node called like one of these would shadow it in the text form. */
+static const char *const reserved[] = {
+    "Ellipsis", "False",       "Max",        "Min",       "None",         "NoneType",   "NotImplemented",
+    "Sym",      "True",        "abs",        "aiter",     "all",          "and",        "anext",
+    "any",      "as",          "ascii",      "assert",    "async",        "await",      "bin",
+    "bool",     "break",       "breakpoint", "bytearray", "bytes",        "callable",   "chr",
+    "class",    "classmethod", "compile",    "complex",   "continue",     "copyright",  "credits",
+    "def",      "del",         "delattr",    "device",    "dict",         "dir",        "divmod",
+    "elif",     "else",        "enumerate",  "eval",      "except",       "exec",       "exit",
+    "filter",   "finally",     "float",      "for",       "format",       "from",       "frozenset",
+    "getattr",  "global",      "globals",    "hasattr",   "hash",         "help",       "hex",
+    "id",       "if",          "import",     "in",        "inf",          "input",      "int",
+    "is",       "isinstance",  "issubclass", "iter",      "lambda",       "len",        "license",
+    "list",     "locals",      "map",        "math",      "max",          "memoryview", "min",
+    "nan",      "next",        "nonlocal",   "not",       "object",       "oct",        "open",
+    "or",       "ord",         "pass",       "pow",       "print",        "property",   "quit",
+    "raise",    "range",       "repr",       "return",    "reversed",     "round",      "self",
+    "set",      "setattr",     "slice",      "sorted",    "staticmethod", "str",        "sum",
+    "super",    "taper",       "torch",      "try",       "tuple",        "type",       "vars",
+    "while",    "with",        "yield",      "zip",
+};
+static int cmp_str(const void *key, const void *at) { return strcmp(key, *(const char *const *)at); }
+static bool is_reserved(const char *s)
+{
+    return bsearch(s, reserved, COUNT(reserved), sizeof *reserved, cmp_str) != NULL;
+}
+static bool word_byte(const char *s, size_t n, size_t *len) /* may stand in an identifier */
+{
+    unsigned char c = (unsigned char)*s;
+    *len = 1;
+    if (c < 0x80)
+        return isalnum(c) || c == '_';
+    int k = utf8_decode(s, n, NULL);
+    *len = k ? (size_t)k : 1;
+    return k > 0;
+}
+
+/* Runs of other characters become one underscore. */
+static char *identifier(arena *a, const char *base)
+{
+    size_t n = strlen(base), k = 0, len;
+    char *r = arena_alloc(a, n + 10);
+    bool clean = n && !isdigit((unsigned char)*base);
+    if (!clean)
+        r[k++] = '_';
+    for (size_t i = 0; i < n; i += len)
+        if (word_byte(base + i, n - i, &len)) {
+            memcpy(r + k, base + i, len);
+            k += len;
+        } else if (!k || r[k - 1] != '_')
+            r[k++] = '_';
+    if (!n) {
+        memcpy(r + k, "unnamed", 7);
+        k += 7;
+    }
+    r[k] = 0;
+    return r;
+}
+
 /* sin, sin_1, sin_2, ...; a base that ends in _<digits> counts on from there. Linear overall. */
 const char *ir_unique_name(ir_graph *g, const char *base)
 {
-    if (!map_get(&g->names, base))
-        return arena_strdup(&g->mem, base);
+    base = identifier(&g->mem, base);
+    if (!map_get(&g->names, base) && !is_reserved(base))
+        return base;
     size_t n = strlen(base), k = n;
     while (k > 0 && isdigit((unsigned char)base[k - 1]))
         k--;
@@ -79,23 +156,45 @@ void ir_insert_before(ir_graph *g, ir_node *at, ir_node *n)
 }
 
 /* ---- uses ---- */
-static void add_use(void *user, ir_node *of)
+static int n_operands(const tp_val *v) { return v->kind == VAL_node ? 1 : v->kind == VAL_nodes ? v->n : 0; }
+static ir_node **operands(tp_val *v) { return v->kind == VAL_node ? &v->node : v->nodes; }
+
+static void link_use(ir_use *u, ir_node *of)
 {
-    ir_use *u = arena_alloc(&of->graph->mem, sizeof *u);
-    u->user = user;
     u->next = of->uses;
+    u->link = &of->uses;
+    if (u->next)
+        u->next->link = &u->next;
     of->uses = u;
     of->nuse++;
 }
 
-static void drop_use(void *user, ir_node *of)
+static void unlink_use(ir_use *u)
 {
-    for (ir_use **p = &of->uses; *p; p = &(*p)->next)
-        if ((*p)->user == user) {
-            *p = (*p)->next;
-            of->nuse--;
-            return;
-        }
+    *u->link = u->next;
+    if (u->next)
+        u->next->link = u->link;
+    (*u->at)->nuse--;
+}
+
+static void add_uses(ir_node *n, int i) /* of argument i, which is in place */
+{
+    int k = n_operands(&n->arg[i]);
+    ir_node **at = operands(&n->arg[i]);
+    n->slot[i] = k ? arena_alloc(&n->graph->mem, sizeof(ir_use) * (size_t)k) : NULL;
+    for (int j = 0; j < k; j++) {
+        n->slot[i][j] = (ir_use){ .user = n, .at = &at[j] };
+        if (at[j])
+            link_use(&n->slot[i][j], at[j]);
+    }
+}
+
+static void drop_uses(ir_node *n, int i)
+{
+    int k = n_operands(&n->arg[i]);
+    for (int j = 0; j < k; j++)
+        if (operands(&n->arg[i])[j])
+            unlink_use(&n->slot[i][j]);
 }
 
 static void val_operands(const tp_val *v, ir_operand_fn *f, void *arg)
@@ -129,31 +228,38 @@ static tp_val val_copy(arena *a, const tp_val *v)
     return r;
 }
 
+/* Nested graphs belong to the graph that uses them. */
+static void adopt(ir_graph *g, const tp_val *v)
+{
+    if (v->kind != VAL_graph || !v->graph || v->graph->parent)
+        return;
+    ir_graph *s = v->graph;
+    char *name = identifier(&s->mem, s->name);
+    bool clash = is_reserved(name) || !strcmp(name, "forward");
+    for (size_t i = 0; i < g->subs.n && !clash; i++)
+        clash = !strcmp(g->subs.at[i]->name, name);
+    s->name = clash ? arena_printf(&s->mem, "%s_%d", name, (int)g->subs.n) : name;
+    s->parent = g;
+    vec_push(&g->subs, s);
+}
+
 void ir_set_arg(ir_node *n, int i, tp_val v)
 {
-    val_operands(&n->arg[i], drop_use, n);
+    drop_uses(n, i);
     n->arg[i] = val_copy(&n->graph->mem, &v);
-    val_operands(&n->arg[i], add_use, n);
+    adopt(n->graph, &v);
+    add_uses(n, i);
 }
 
 void ir_replace_uses(ir_node *old, ir_node *with)
 {
+    if (old == with)
+        return;
     while (old->uses) {
-        ir_node *u = old->uses->user;
-        for (int i = 0; i < u->narg; i++) {
-            tp_val *v = &u->arg[i];
-            if (v->kind == VAL_node && v->node == old) {
-                v->node = with;
-                drop_use(u, old);
-                add_use(u, with);
-            } else if (v->kind == VAL_nodes)
-                for (int k = 0; k < v->n; k++)
-                    if (v->nodes[k] == old) {
-                        v->nodes[k] = with;
-                        drop_use(u, old);
-                        add_use(u, with);
-                    }
-        }
+        ir_use *u = old->uses;
+        unlink_use(u);
+        *u->at = with;
+        link_use(u, with);
     }
 }
 
@@ -161,7 +267,8 @@ void ir_erase(ir_node *n)
 {
     assert(n->nuse == 0);
     ir_graph *g = n->graph;
-    ir_each_operand(n, drop_use, n);
+    for (int i = 0; i < n->narg; i++)
+        drop_uses(n, i);
     map_deln(&g->names, n->name, strlen(n->name));
     if (n->kind == IR_placeholder)
         for (size_t i = 0; i < g->inputs.n; i++)
@@ -204,13 +311,16 @@ static ir_node *node_new(ir_graph *g, ir_kind k, const char *base, const tp_val 
     n->kind = (uint8_t)k;
     n->graph = g;
     n->id = g->next_id++;
-    n->name = ir_unique_name(g, base);
+    n->name = ir_unique_name(g, g->wanted ? g->wanted : base);
+    g->wanted = NULL;
     map_put(&g->names, n->name, n);
     n->narg = narg;
     n->arg = arena_alloc(&g->mem, sizeof(tp_val) * (size_t)MAX(narg, 1));
+    n->slot = arena_alloc(&g->mem, sizeof(ir_use *) * (size_t)MAX(narg, 1));
     for (int i = 0; i < narg; i++) {
         n->arg[i] = val_copy(&g->mem, &arg[i]);
-        val_operands(&n->arg[i], add_use, n);
+        adopt(g, &arg[i]);
+        add_uses(n, i);
     }
     keep_val(g, &val);
     n->val = val;
@@ -289,7 +399,7 @@ ir_node *ir_set_output(ir_graph *g, const tp_val *val, int n)
 }
 
 /* ---- copying ---- */
-static tp_val remap(arena *a, const tp_val *v)
+static tp_val remap(arena *a, map *graphs, const tp_val *v)
 {
     tp_val r = *v;
     if (v->kind == VAL_node)
@@ -298,8 +408,13 @@ static tp_val remap(arena *a, const tp_val *v)
         r.nodes = ARENA_ARR(a, ir_node *, v->n);
         for (int i = 0; i < v->n; i++)
             r.nodes[i] = v->nodes[i] ? v->nodes[i]->data : NULL;
-    } else if (v->kind == VAL_graph)
-        r.graph = ir_graph_copy(v->graph);
+    } else if (v->kind == VAL_graph) {
+        r.graph = map_geti(graphs, (uintptr_t)v->graph);
+        if (!r.graph) {
+            r.graph = ir_graph_copy(v->graph);
+            map_puti(graphs, (uintptr_t)v->graph, r.graph);
+        }
+    }
     return r;
 }
 
@@ -316,36 +431,44 @@ static tp_val ref_val(const tp_val *v)
     return r;
 }
 
-static const ir_loc *copy_loc(arena *a, const ir_loc *l)
+static const ir_loc *copy_loc(arena *a, map *done, const ir_loc *l)
 {
     if (!l)
         return NULL;
-    ir_loc *r = ARENA_NEW(a, ir_loc);
+    ir_loc *r = map_geti(done, (uintptr_t)l);
+    if (r)
+        return r;
+    r = ARENA_NEW(a, ir_loc);
+    map_puti(done, (uintptr_t)l, r);
     r->file = l->file ? arena_strdup(a, l->file) : NULL;
     r->func = l->func ? arena_strdup(a, l->func) : NULL;
     r->code = l->code ? arena_strdup(a, l->code) : NULL;
     r->line = l->line;
-    r->outer = copy_loc(a, l->outer);
+    r->outer = copy_loc(a, done, l->outer);
     return r;
 }
 
 ir_graph *ir_graph_copy(const ir_graph *g)
 {
     ir_graph *c = ir_graph_new(g->name);
-    c->env = g->env;
+    ir_share_env(c, g);
     c->grad_mode = g->grad_mode;
+    c->style = g->style;
+    map locs = { 0 }, graphs = { 0 };
     IR_EACH(n, (ir_graph *)g)
     {
         tp_val *arg = arena_alloc(&c->mem, sizeof(tp_val) * (size_t)MAX(n->narg, 1));
         for (int i = 0; i < n->narg; i++)
-            arg[i] = remap(&c->mem, &n->arg[i]);
+            arg[i] = remap(&c->mem, &graphs, &n->arg[i]);
         ir_node *m = node_new(c, (ir_kind)n->kind, n->name, arg, n->narg, ref_val(&n->val));
         m->variant = n->variant;
         m->op = n->op;
-        m->loc = copy_loc(&c->mem, n->loc);
+        m->loc = copy_loc(&c->mem, &locs, n->loc);
         m->target = n->target ? arena_strdup(&c->mem, n->target) : NULL;
         m->meta = n->meta ? arena_strdup(&c->mem, n->meta) : NULL;
         m->opaque = n->opaque;
+        m->spell = n->spell;
+        m->digest = n->digest ? arena_strdup(&c->mem, n->digest) : NULL;
         if (n->konst) {
             m->konst = tensor_ref(n->konst);
             vec_push(&c->keep, m->konst);
@@ -356,5 +479,7 @@ ir_graph *ir_graph_copy(const ir_graph *g)
             c->output = m;
         n->data = m;
     }
+    map_free(&locs);
+    map_free(&graphs);
     return c;
 }

@@ -7,6 +7,7 @@
 #include "ops/op.h"
 #include "base/arena.h"
 #include "base/map.h"
+#include "base/vec.h"
 
 typedef struct ir_node ir_node;
 typedef struct ir_graph ir_graph;
@@ -30,11 +31,17 @@ typedef enum {
 typedef struct ir_use {
     ir_node *user;
     struct ir_use *next;
+    struct ir_use **link; /* private: what points at this entry */
+    ir_node **at;         /* private: the operand slot */
 } ir_use;
+
+/* How a call is spelled in the text form; 0: as the graph's style and the row say. */
+enum { SPELL_auto, SPELL_aten = 'a', SPELL_function = 'f', SPELL_method = 'm', SPELL_operator = 'o' };
 
 struct ir_node {
     uint8_t kind;    /* ir_kind */
     uint8_t variant; /* op_variant of a call */
+    uint8_t spell;   /* SPELL_*: how the user wrote it; only printing looks at it */
     uint16_t op;     /* op_id of a call */
     int narg;
     tp_val *arg;      /* schema order for calls; VAL_node/VAL_nodes where a call has tensors */
@@ -44,8 +51,10 @@ struct ir_node {
     const char
         *target;      /* placeholder: the source ("L['x']"); const: attribute name; opaque: qualified name */
     tp_tensor *konst; /* IR_const: the tensor, one count held by the graph */
-    void *opaque;     /* IR_opaque: the callee's handle, owned by whoever registered it */
-    ir_use *uses;     /* kept by ir_add_use: users in no particular order, one entry per operand slot */
+    const char *digest; /* IR_const: SHA-256 of the bytes in hex; set by ir_const_digest or the parser */
+    void *opaque;       /* IR_opaque: the callee's handle, owned by whoever registered it */
+    ir_use **slot;      /* private: per argument, its use entries */
+    ir_use *uses; /* kept by the functions below: users in no particular order, one entry per operand slot */
     int nuse;
     int id;           /* dense, in creation order; renumbered by ir_renumber */
     uint32_t mark;    /* scratch for passes */
@@ -62,18 +71,27 @@ struct ir_graph {
     int nnode, next_id;
     VEC(ir_node *) inputs; /* placeholders in order */
     ir_node *output;       /* or NULL while building */
-    sym_env *env;   /* owns the symbols; may be NULL for static graphs; borrowed (outlives the graph) */
-    map names;      /* name -> node */
-    map name_next;  /* base name -> next suffix to try */
-    bool grad_mode; /* at capture */
+    sym_env *env;         /* owns the symbols; may be NULL for static graphs; borrowed (outlives the graph) */
+    map names;            /* name -> node */
+    const char *wanted;   /* private: what the next node is to be called, or NULL: from its operator */
+    map name_next;        /* base name -> next suffix to try */
+    bool grad_mode;       /* at capture */
+    int *env_refs;        /* set where env ends with the last graph that shares it (parsed text); atomic */
+    uint8_t style;        /* IR_STYLE_* */
+    ir_graph *parent;     /* the graph that owns this one (nested graphs), or NULL */
+    VEC(ir_graph *) subs; /* nested graphs, owned: operands of kind VAL_graph */
     VEC(tp_tensor *) keep; /* fake tensors and constants to release */
 };
+
+/* The text form spells calls as users do (taper.sin(x), x + y) or as operators
+ * (taper.ops.aten.sin.default(x)); IR_STYLE_torch writes torch for taper. */
+enum { IR_STYLE_python = 0, IR_STYLE_aten = 1, IR_STYLE_torch = 2 };
 
 ir_graph *ir_graph_new(const char *name);
 void ir_graph_free(ir_graph *g);
 ir_graph *ir_graph_copy(const ir_graph *g); /* deep: nodes, names, constants by count; same env */
 
-/* --- building (no shape inference: see ir_rec for that) ------------------------------------------------- */
+/* --- building (no shape inference: see ir_build and ir_rec for that) ----------------------------------- */
 ir_node *ir_add_placeholder(ir_graph *g, const char *name, const char *source,
                             tp_tensor *fake); /* refs fake */
 ir_node *ir_add_placeholder_val(ir_graph *g, const char *name, const char *source,
@@ -90,6 +108,7 @@ void ir_insert_before(ir_graph *g, ir_node *at, ir_node *n); /* moves n */
 void ir_erase(ir_node *n);                                   /* must be unused */
 void ir_replace_uses(ir_node *old, ir_node *with);
 void ir_set_arg(ir_node *n, int i, tp_val v); /* keeps use lists right */
+/* base, made an identifier that Python does not use; base_1, base_2, ... when taken. Not yet registered. */
 const char *ir_unique_name(ir_graph *g, const char *base);
 void ir_rename(ir_node *n, const char *name);
 void ir_renumber(ir_graph *g);
@@ -102,6 +121,23 @@ typedef void ir_operand_fn(void *arg, ir_node *operand);
 void ir_each_operand(const ir_node *n, ir_operand_fn *f, void *arg);
 static inline tp_tensor *ir_type(const ir_node *n) { return n->val.kind == VAL_tensor ? n->val.t : NULL; }
 
+/* --- building with shape inference ------------------------------------------------------------------------
+ */
+/* The value type of this call (arguments in node form, schema order, complete): what the shape rule says, as
+ * ir_add_call takes it. Arguments are checked against the schema first, so nothing the rule trusts is
+ * missing. */
+bool ir_infer(ir_graph *g, op_id op, op_variant v, const tp_val *arg, tp_val *val, tp_err *err);
+/* Checks, completes the arguments with their defaults, infers and appends. NULL with err. Results of a call
+ * with several are taken with ir_build_item. */
+ir_node *ir_build(ir_graph *g, op_id op, op_variant v, const tp_val *arg, int narg, tp_err *err);
+ir_node *ir_build_item(ir_graph *g, ir_node *of, int index, tp_err *err);
+/* Does v suit parameter p? "add(): argument 'other' (position 2) must be Tensor, not str". Values may be in
+ * node form or not. */
+bool ir_check_arg(const op_row *row, int i, const tp_val *v, tp_err *err);
+bool ir_val_equal(const tp_val *a, const tp_val *b);  /* same kind, same bits (nan equals nan) */
+bool ir_type_equal(const tp_val *a, const tp_val *b); /* dtype, sizes, strides, device; symbols by identity */
+bool ir_row_is_dyn(const op_row *row); /* the result's type cannot be inferred again: data decides it */
+
 /* --- recording: operator calls on fake tensors become nodes -----------------------------------------------
  */
 typedef enum { REC_composites = 1 } rec_flags; /* expand composite rows into their decomposition */
@@ -113,6 +149,7 @@ typedef struct ir_rec {
     /* A real tensor without a node was used: make an input of it or NULL to hold it as a constant. */
     ir_node *(*lift)(void *data, struct ir_rec *r, tp_tensor *t);
     void *lift_data;
+    uint8_t spell; /* SPELL_*: given to the nodes recorded from here on */
 } ir_rec;
 /* The dispatcher under the tape: records when cx->rec is set and an argument is fake with a node there (or
  * the call makes a new tensor while recording), else ops_call. */
@@ -131,16 +168,50 @@ typedef struct ir_hook { /* called around each node; either may be NULL; false s
     bool (*call)(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
     bool (*opaque)(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
 } ir_hook;
-/* Interpret g. in: one value per placeholder (borrowed). out: one owned value per returned item. */
+/* A graph made ready to run: steps with their operands' places, what to release after each, symbolic
+ * arguments. Reads g from then on (g must live and stay unchanged). May be run by several threads at once. */
+typedef struct ir_prog ir_prog;
+ir_prog *ir_prog_new(ir_graph *g);
+void ir_prog_free(ir_prog *p); /* NULL is allowed */
+/* in: one value per placeholder (borrowed). out: one owned value per returned item. With fake inputs, or with
+ * hook->call = ops_fake, only types are computed. Calls of cond and while_loop run their nested graphs. */
+bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                 const ir_hook *hook, tp_err *err);
+/* Do these inputs fit the placeholders: kind, dtype, rank, constant sizes? "input 'x': expected ..., but got
+ * ..." */
+bool ir_check_inputs(const ir_graph *g, const tp_val *in, int nin, tp_err *err);
+/* Both steps at once, for a graph that runs once. */
 bool ir_run(op_ctx *cx, ir_graph *g, const tp_val *in, int nin, tp_val *out, int nout, const ir_hook *hook,
             tp_err *err);
 
-/* --- text
- * ---------------------------------------------------------------------------------------------------- */
-enum { IR_PRINT_types = 1, IR_PRINT_locs = 2, IR_PRINT_frees = 4, IR_PRINT_all = 7, IR_PRINT_table = 8 };
-void ir_print(strbuf *b, const ir_graph *g, int what); /* docs/graph.md specifies the form */
+/* --- text: docs/graph.md specifies the form --------------------------------------------------------------
+ */
+enum {
+    IR_PRINT_types = 1, /* annotations */
+    IR_PRINT_locs = 2,  /* # File: comments */
+    IR_PRINT_frees = 4, /* ;  x = None */
+    IR_PRINT_head =
+        16, /* all that is needed to read it back: symbols, constants, modes, sources, outer frames */
+    IR_PRINT_class = 32, /* inside "class GraphModule(taper.nn.Module):" */
+    IR_PRINT_short = 64, /* annotations without strides and device */
+    IR_PRINT_all = IR_PRINT_types | IR_PRINT_locs | IR_PRINT_frees |
+                   IR_PRINT_head, /* reads back to an equal graph */
+    IR_PRINT_log = IR_PRINT_types | IR_PRINT_locs | IR_PRINT_frees | IR_PRINT_class, /* what logs show */
+    IR_PRINT_table = 8,   /* instead: opcode, name, target, args, kwargs */
+    IR_PRINT_sizes = 128, /* instead: "x: (s0, 3)" and "x (concrete): (5, 3)", a line a tensor */
+};
+void ir_print(strbuf *b, const ir_graph *g, int what);
+void ir_print_node(strbuf *b, const ir_node *n, int what); /* its one line, without indentation and newline */
+/* Reads untrusted text. Errors are ERR_syntax "file:line:column: what was expected". env NULL: the graph
+ * makes its own when the text has symbols. Types are inferred anew and compared with the annotations. */
 ir_graph *ir_parse(const char *text, size_t n, const char *file, sym_env *env, tp_err *err);
-bool ir_verify(const ir_graph *g, tp_err *err);
-void ir_type_print(strbuf *b, const tp_val *v); /* f32[3, 3][3, 1]cpu */
-uint64_t ir_hash(const ir_graph *g);            /* structure and types, not names */
+/* A file and, beside it, the constants too big for the text (PATH.safetensors, where there are any). */
+ir_graph *ir_load(const char *path, sym_env *env, tp_err *err);
+bool ir_save(const ir_graph *g, const char *path, tp_err *err);
+const char *ir_const_digest(ir_node *n);                  /* of an IR_const; NULL when it has no bytes */
+bool ir_verify(const ir_graph *g, tp_err *err);           /* names the broken node and rule */
+void ir_type_print(strbuf *b, const tp_val *v);           /* f32[3, 3][3, 1]cpu */
+void ir_val_print(strbuf *b, const tp_val *v, int style); /* an operand as the text form writes it */
+uint64_t
+ir_hash(const ir_graph *g); /* structure, types, attributes, constants; not names or places. Stable. */
 #endif

@@ -72,6 +72,21 @@ static void mark(ir_rec *r, tp_tensor *t, ir_node *n)
     t->rec = r;
 }
 
+static tp_tensor *header(const tp_tensor *t) /* of its own, on the same storage */
+{
+    return t ? tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset) : NULL;
+}
+
+static tp_val type_list(const op_row *row, const tp_val *out) /* of a call with several results */
+{
+    bool list = row->schema.ret_list;
+    int n = list ? out[0].n : row->schema.nret;
+    tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(n, 1));
+    for (int i = 0; i < n; i++)
+        ts[i] = header(list ? out[0].ts[i] : out[i].kind == VAL_tensor ? out[i].t : NULL);
+    return vTs(ts, n);
+}
+
 static bool record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
 {
     const op_row *row = op_row_of(op);
@@ -81,16 +96,17 @@ static bool record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *
     if (!to_nodes(r, row, arg, narg, err) || !ops_fake(cx, op, v, arg, out, err))
         return false;
     bool many = nret > 1 || row->schema.ret_list;
-    tp_val type = vNone;
+    tp_val type = many ? type_list(row, out) : vNone;
     if (!many) {
         type = out[0];
         if (type.kind == VAL_tensor) { /* the node keeps its own header: results may be marked again later */
             tp_tensor *t = out[0].t;
-            type = vT(tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset));
+            type = vT(header(t));
         }
     }
     ir_node *n = ir_add_call(r->g, op, v, narg, row->schema.nparam, type);
     n->loc = r->loc ? r->loc(r->loc_data, r->g) : NULL;
+    n->spell = r->spell;
     if (!many) {
         if (out[0].kind == VAL_tensor)
             mark(r, out[0].t, n);
@@ -101,8 +117,7 @@ static bool record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *
         tp_tensor *t = row->schema.ret_list ? out[0].ts[i] : out[i].kind == VAL_tensor ? out[i].t : NULL;
         if (!t)
             continue;
-        tp_val ty = vT(tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset));
-        mark(r, t, ir_add_getitem(r->g, n, i, ty));
+        mark(r, t, ir_add_getitem(r->g, n, i, vT(tensor_ref(n->val.ts[i]))));
     }
     return true;
 }

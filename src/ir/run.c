@@ -1,15 +1,223 @@
-/* run.c - the interpreter: one operator at a time, values freed at their last use. */
+/* run.c - the interpreter: one operator at a time, values released at their last use.
+ * ir_prog_new looks at the graph once; running only reads what it made, so programs are re-entrant. */
 #include "ir/graph.h"
+#include "sym/env.h"
 
+typedef struct patch { /* argument `arg` of a step comes from a value, a list of values, or a symbolic
+                          expression */
+    int arg;
+    int slot; /* value; first entry of `slots`; first entry of `exprs` */
+} patch;
+
+typedef enum { HOP_none, HOP_cond, HOP_while } hop;
+
+typedef struct step {
+    ir_node *n;
+    int slot; /* of its result */
+    int npatch, ndead;
+    const patch *patches;
+    const int *dead; /* slots released after the step */
+    uint8_t hop;
+    bool binds; /* its result decides unbacked symbols */
+    ir_prog *sub[2];
+} step;
+
+struct ir_prog {
+    ir_graph *g;
+    arena mem;
+    int nstep, nslot, nexpr, nsym;
+    step *steps;
+    const int *in_slot;  /* per input: its slot, -1 when unused */
+    const symint *exprs; /* symbolic arguments, each evaluated at most once a run */
+    const int *slots;    /* members of lists, -1 for None */
+    const patch *out;    /* of the output's arguments */
+    int nout;
+    VEC(ir_prog *) subs;
+};
+
+/* ---- making ---- */
+typedef struct maker {
+    ir_prog *p;
+    VEC(symint) exprs;
+    VEC(int) slots;
+    VEC(patch) patches;
+    VEC(int) dead;
+    int *last; /* slot -> index of the last step that reads it, -1 */
+} maker;
+
+static void patch_arg(maker *m, int i, const tp_val *v)
+{
+    patch q = { i, -1 };
+    switch (v->kind) {
+    case VAL_node: q.slot = v->node->id; break;
+    case VAL_nodes:
+        q.slot = (int)m->slots.n;
+        for (int k = 0; k < v->n; k++)
+            vec_push(&m->slots, v->nodes[k] ? v->nodes[k]->id : -1);
+        break;
+    case VAL_int:
+        if (!sym_is_expr(v->i))
+            return;
+        q.slot = (int)m->exprs.n;
+        vec_push(&m->exprs, v->i);
+        break;
+    case VAL_ints:
+        if (sym_all_const(v->ints, v->n))
+            return;
+        q.slot = (int)m->exprs.n;
+        for (int k = 0; k < v->n; k++)
+            vec_push(&m->exprs, v->ints[k]);
+        break;
+    default: return;
+    }
+    vec_push(&m->patches, q);
+}
+
+static bool has_symbols(const tp_tensor *t)
+{
+    return t && (!sym_all_const(t->size, t->ndim) || !sym_all_const(t->stride, t->ndim));
+}
+
+static bool decides_symbols(const ir_node *n)
+{
+    if (n->kind == IR_call && !ir_row_is_dyn(op_row_of((op_id)n->op)))
+        return false;
+    if (n->kind != IR_call && n->kind != IR_opaque)
+        return false;
+    for (int i = 0; n->val.kind == VAL_tensors && i < n->val.n; i++)
+        if (has_symbols(n->val.ts[i]))
+            return true;
+    return has_symbols(ir_type(n)) || (n->val.kind == VAL_int && sym_is_expr(n->val.i));
+}
+
+static ir_prog *sub_prog(ir_prog *p, const tp_val *v)
+{
+    ir_prog *s = ir_prog_new(v->graph);
+    vec_push(&p->subs, s);
+    return s;
+}
+
+static void find_hop(ir_prog *p, step *s)
+{
+    const ir_node *n = s->n;
+    if (n->kind != IR_opaque || n->narg < 3)
+        return;
+    if (!strcmp(n->target, "ops.higher_order.cond") && n->narg == 4 && n->arg[1].kind == VAL_graph &&
+        n->arg[2].kind == VAL_graph && n->arg[3].kind == VAL_nodes) {
+        s->hop = HOP_cond;
+        s->sub[0] = sub_prog(p, &n->arg[1]);
+        s->sub[1] = sub_prog(p, &n->arg[2]);
+    } else if (!strcmp(n->target, "ops.higher_order.while_loop") && n->arg[0].kind == VAL_graph &&
+               n->arg[1].kind == VAL_graph && n->arg[2].kind == VAL_nodes) {
+        s->hop = HOP_while;
+        s->sub[0] = sub_prog(p, &n->arg[0]);
+        s->sub[1] = sub_prog(p, &n->arg[1]);
+    }
+}
+
+typedef struct reader {
+    maker *m;
+    int at;
+} reader;
+static void read_by(void *arg, ir_node *n)
+{
+    reader *r = arg;
+    r->m->last[n->id] = r->at;
+}
+static void dies_here(void *arg, ir_node *n)
+{
+    reader *r = arg;
+    if (r->m->last[n->id] != r->at)
+        return;
+    r->m->last[n->id] = -2; /* once */
+    vec_push(&r->m->dead, n->id);
+}
+
+ir_prog *ir_prog_new(ir_graph *g)
+{
+    ir_prog *p = mem_zalloc(sizeof *p);
+    maker m = { .p = p };
+    int k = 0;
+    VEC(size_t) at = { 0 }; /* where each step's patches and dead slots begin */
+
+    p->g = g;
+    ir_renumber(g);
+    p->nslot = g->next_id;
+    p->steps = ARENA_ARR(&p->mem, step, MAX(g->nnode, 1));
+    m.last = mem_alloc(sizeof *m.last * (size_t)MAX(p->nslot, 1));
+    memset(m.last, 0xff, sizeof *m.last * (size_t)MAX(p->nslot, 1));
+    IR_EACH(n, g)
+    {
+        ir_each_operand(n, read_by, &(reader){ &m, n->kind == IR_output ? INT32_MAX : k });
+        if (n->kind != IR_placeholder && n->kind != IR_output)
+            p->steps[k++] = (step){ .n = n, .slot = n->id, .binds = g->env && decides_symbols(n) };
+    }
+    p->nstep = k;
+    for (int i = 0; i < k; i++) {
+        step *s = &p->steps[i];
+        vec_push(&at, m.patches.n);
+        vec_push(&at, m.dead.n);
+        for (int a = 0; a < s->n->narg; a++)
+            patch_arg(&m, a, &s->n->arg[a]);
+        ir_each_operand(s->n, dies_here, &(reader){ &m, i });
+        if (!s->n->nuse)
+            vec_push(&m.dead, s->slot);
+        s->npatch = (int)(m.patches.n - at.at[2 * i]);
+        s->ndead = (int)(m.dead.n - at.at[2 * i + 1]);
+        find_hop(p, s);
+    }
+    size_t out = m.patches.n;
+    for (int a = 0; g->output && a < g->output->narg; a++)
+        patch_arg(&m, a, &g->output->arg[a]);
+    p->nout = (int)(m.patches.n - out);
+    patch *patches = arena_dup(&p->mem, m.patches.at, sizeof(patch) * m.patches.n);
+    int *dead = arena_dup(&p->mem, m.dead.at, sizeof(int) * m.dead.n);
+    for (int i = 0; i < k; i++) {
+        p->steps[i].patches = patches + at.at[2 * i];
+        p->steps[i].dead = dead + at.at[2 * i + 1];
+    }
+    p->out = patches + out;
+    p->exprs = arena_dup(&p->mem, m.exprs.at, sizeof(symint) * m.exprs.n);
+    p->nexpr = (int)m.exprs.n;
+    p->slots = arena_dup(&p->mem, m.slots.at, sizeof(int) * m.slots.n);
+    int *in = ARENA_ARR(&p->mem, int, MAX(g->inputs.n, 1));
+    for (size_t i = 0; i < g->inputs.n; i++)
+        in[i] = g->inputs.at[i]->nuse ? g->inputs.at[i]->id : -1;
+    p->in_slot = in;
+    p->nsym = g->env ? sym_env_n_symbols(g->env) : 0;
+    free(m.last);
+    vec_free(&m.exprs);
+    vec_free(&m.slots);
+    vec_free(&m.patches);
+    vec_free(&m.dead);
+    vec_free(&at);
+    return p;
+}
+
+void ir_prog_free(ir_prog *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->subs.n; i++)
+        ir_prog_free(p->subs.at[i]);
+    vec_free(&p->subs);
+    arena_free(&p->mem);
+    free(p);
+}
+
+/* ---- running ---- */
 typedef struct frame {
-    tp_val *val; /* by node id */
-    int *left;   /* uses not yet consumed */
+    const ir_prog *p;
+    op_ctx *cx;
+    const ir_hook *h;
+    tp_err *err;
+    tp_val *val; /* by slot */
     sym_bind *bind;
     int nbind;
-    arena scratch;
+    arena scratch; /* lists of the current step */
 } frame;
 
-/* Learn symbol values from the inputs: a plain symbol as a size binds to the real size there. */
+/* A plain symbol as a size takes the real size there. */
 static void bind_one(frame *f, symint sym, int64_t v)
 {
     if (!sym_is_symbol(sym))
@@ -17,25 +225,32 @@ static void bind_one(frame *f, symint sym, int64_t v)
     for (int i = 0; i < f->nbind; i++)
         if (f->bind[i].symbol == sym_expr_of(sym))
             return;
-    f->bind = mem_realloc(f->bind, sizeof *f->bind * (size_t)(f->nbind + 1));
-    f->bind[f->nbind++] = (sym_bind){ sym_expr_of(sym), v };
+    if (f->nbind < f->p->nsym)
+        f->bind[f->nbind++] = (sym_bind){ sym_expr_of(sym), v };
 }
 
-static void bind_input(frame *f, const ir_node *p, const tp_val *v)
+static void bind_tensor(frame *f, const tp_tensor *type, const tp_tensor *t)
 {
-    if (p->val.kind == VAL_int && v->kind == VAL_int)
-        bind_one(f, p->val.i, v->i);
-    const tp_tensor *t = ir_type(p);
-    if (!t || v->kind != VAL_tensor)
-        return;
-    for (int d = 0; d < t->ndim && d < v->t->ndim; d++) {
-        bind_one(f, t->size[d], v->t->size[d]);
-        bind_one(f, t->stride[d], v->t->stride[d]);
+    for (int d = 0; type && t && d < type->ndim && d < t->ndim; d++) {
+        bind_one(f, type->size[d], t->size[d]);
+        bind_one(f, type->stride[d], t->stride[d]);
     }
-    bind_one(f, t->offset, v->t->offset);
+    if (type && t)
+        bind_one(f, type->offset, t->offset);
 }
 
-static bool concrete(frame *f, symint v, symint *out, tp_err *err)
+static void bind_value(frame *f, const tp_val *type, const tp_val *v)
+{
+    if (type->kind == VAL_int && v->kind == VAL_int)
+        bind_one(f, type->i, v->i);
+    else if (type->kind == VAL_tensor && v->kind == VAL_tensor)
+        bind_tensor(f, type->t, v->t);
+    else if (type->kind == VAL_tensors && v->kind == VAL_tensors)
+        for (int i = 0; i < type->n && i < v->n; i++)
+            bind_tensor(f, type->ts[i], v->ts[i]);
+}
+
+static bool concrete(frame *f, symint v, symint *out)
 {
     if (!sym_is_expr(v)) {
         *out = v;
@@ -45,43 +260,37 @@ static bool concrete(frame *f, symint v, symint *out, tp_err *err)
         return true;
     strbuf b = { 0 };
     sym_print(&b, v);
-    err_set(err, ERR_runtime, "the symbolic size %s has no value in these inputs", strbuf_str(&b));
+    err_set(f->err, ERR_runtime, "the symbolic size %s has no value in these inputs", strbuf_str(&b));
     strbuf_free(&b);
     return false;
 }
 
-/* Graph operand -> call argument; nodes become their values, symbols their numbers. */
-static bool resolve(frame *f, const tp_val *v, tp_val *out, tp_err *err)
+/* Operands as they are in the graph -> as they are now. */
+static bool resolve(frame *f, tp_val *arg, const patch *q, int n)
 {
-    *out = *v;
-    switch (v->kind) {
-    case VAL_node: *out = f->val[v->node->id]; return true;
-    case VAL_nodes: {
-        tp_tensor **ts = ARENA_ARR(&f->scratch, tp_tensor *, MAX(v->n, 1));
-        for (int i = 0; i < v->n; i++)
-            ts[i] = v->nodes[i] ? f->val[v->nodes[i]->id].t : NULL;
-        *out = vTs(ts, v->n);
-        return true;
-    }
-    case VAL_int: return concrete(f, v->i, &out->i, err);
-    case VAL_ints:
-        if (!sym_all_const(v->ints, v->n)) {
-            symint *iv = ARENA_ARR(&f->scratch, symint, v->n);
+    for (const patch *e = q + n; q < e; q++) {
+        tp_val *v = &arg[q->arg];
+        if (v->kind == VAL_node)
+            *v = f->val[q->slot];
+        else if (v->kind == VAL_nodes) {
+            tp_tensor **ts = arena_alloc(&f->scratch, sizeof *ts * (size_t)MAX(v->n, 1));
+            for (int i = 0; i < v->n; i++) {
+                int s = f->p->slots[q->slot + i];
+                ts[i] = s >= 0 && f->val[s].kind == VAL_tensor ? f->val[s].t : NULL;
+            }
+            *v = vTs(ts, v->n);
+        } else if (v->kind == VAL_int) {
+            if (!concrete(f, v->i, &v->i))
+                return false;
+        } else {
+            symint *iv = arena_alloc(&f->scratch, sizeof *iv * (size_t)MAX(v->n, 1));
             for (int i = 0; i < v->n; i++)
-                if (!concrete(f, v->ints[i], &iv[i], err))
+                if (!concrete(f, v->ints[i], &iv[i]))
                     return false;
-            out->ints = iv;
+            v->ints = iv;
         }
-        return true;
-    default: return true;
     }
-}
-
-static void consumed(void *arg, ir_node *n)
-{
-    frame *f = arg;
-    if (--f->left[n->id] == 0)
-        val_clear(&f->val[n->id]);
+    return true;
 }
 
 static tp_val own(const tp_val *v) /* a borrowed value becomes an owned one */
@@ -93,119 +302,279 @@ static tp_val own(const tp_val *v) /* a borrowed value becomes an owned one */
         r.ts = mem_alloc(sizeof *r.ts * (size_t)MAX(v->n, 1));
         for (int i = 0; i < v->n; i++)
             r.ts[i] = v->ts[i] ? tensor_ref(v->ts[i]) : NULL;
+    } else if (v->kind == VAL_ints || v->kind == VAL_floats) {
+        void *p = mem_alloc(sizeof(double) * (size_t)MAX(v->n, 1));
+        if (v->n)
+            memcpy(p, v->ints, sizeof(double) * (size_t)v->n);
+        r.ints = p;
     }
     return r;
 }
 
-static bool run_call(op_ctx *cx, frame *f, ir_node *n, const ir_hook *h, tp_err *err)
+static bool run_call(frame *f, const step *s, tp_val *arg, tp_val *result)
 {
-    tp_val arg[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
-    const op_row *row = op_row_of((op_id)n->op);
+    const ir_node *n = s->n;
+    tp_val out[OP_MAX_RETURNS] = { 0 };
+    const op_schema *sc = &op_row_of((op_id)n->op)->schema;
+    op_id op = (op_id)n->op;
 
-    for (int i = 0; i < n->narg; i++)
-        if (!resolve(f, &n->arg[i], &arg[i], err))
-            return false;
-    if (!(h && h->call ? h->call : ops_call)(cx, (op_id)n->op, (op_variant)n->variant, arg, out, err))
+    if (!(f->h && f->h->call ? f->h->call : ops_call)(f->cx, op, (op_variant)n->variant, arg, out, f->err))
         return false;
-    if (row->schema.nret > 1 && !row->schema.ret_list) { /* several results travel as one list */
-        tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)row->schema.nret);
-        for (int i = 0; i < row->schema.nret; i++)
+    if (sc->nret > 1 && !sc->ret_list) { /* several results travel as one list */
+        tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)sc->nret);
+        for (int i = 0; i < sc->nret; i++)
             ts[i] = out[i].kind == VAL_tensor ? out[i].t : NULL;
-        f->val[n->id] = vTs(ts, row->schema.nret);
+        *result = vTs(ts, sc->nret);
     } else
-        f->val[n->id] = out[0];
+        *result = out[0];
     return true;
 }
 
-static bool run_node(op_ctx *cx, frame *f, ir_node *n, const ir_hook *h, tp_err *err)
+/* ---- control flow: nested graphs ---- */
+static bool truth(frame *f, const tp_val *v, bool *yes)
 {
-    switch (n->kind) {
-    case IR_const: f->val[n->id] = vT(tensor_ref(n->konst)); return true;
-    case IR_getitem: {
-        tp_val *of = &f->val[n->arg[0].node->id];
-        if (of->kind != VAL_tensors || n->arg[1].i >= of->n)
-            return err_set(err, ERR_runtime, "node '%s': item %lld of a value that has none", n->name,
-                           (long long)n->arg[1].i);
-        tp_tensor *t = of->ts[n->arg[1].i];
-        f->val[n->id] = t ? vT(tensor_ref(t)) : vNone;
+    if (val_is_number(v)) {
+        *yes = val_as_f(v) != 0;
         return true;
     }
-    case IR_call: return run_call(cx, f, n, h, err);
-    case IR_opaque: {
-        tp_val *arg = ARENA_ARR(&f->scratch, tp_val, MAX(n->narg, 1));
-        for (int i = 0; i < n->narg; i++)
-            if (!resolve(f, &n->arg[i], &arg[i], err))
-                return false;
-        if (!h || !h->opaque)
-            return err_set(err, ERR_runtime, "'%s' can only run where it was registered", n->target);
-        return h->opaque(h->data, n, arg, &f->val[n->id], err);
+    if (v->kind != VAL_tensor || v->t->numel != 1 || tensor_is_fake(v->t))
+        return err_set(f->err, ERR_runtime, "a condition is one real truth value");
+    *yes = elem_get_f((dtype)v->t->dt, tensor_data(v->t)) != 0;
+    return true;
+}
+
+static bool call_sub(frame *f, const ir_prog *sub, const tp_val *in, int nin, tp_val *out, int nout)
+{
+    return ir_prog_run(sub, f->cx, in, nin, out, nout, f->h, f->err);
+}
+
+static tp_val pack(tp_val *out, int n) /* takes them over */
+{
+    tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(n, 1));
+    for (int i = 0; i < n; i++) {
+        if (out[i].kind == VAL_tensor)
+            ts[i] = out[i].t;
+        else
+            val_clear(&out[i]);
     }
-    default: return true;
+    return vTs(ts, n);
+}
+
+static int returns(const ir_prog *p) { return p->g->output ? p->g->output->narg : 0; }
+
+static bool run_cond(frame *f, const step *s, const tp_val *arg, tp_val *result)
+{
+    bool yes;
+    if (!truth(f, &arg[0], &yes))
+        return false;
+    const ir_prog *sub = s->sub[yes ? 0 : 1];
+    int nout = returns(sub), nin = arg[3].n;
+    tp_val *out = ARENA_ARR(&f->scratch, tp_val, MAX(nout, 1)),
+           *in = ARENA_ARR(&f->scratch, tp_val, MAX(nin, 1));
+    for (int i = 0; i < nin; i++)
+        in[i] = vT(arg[3].ts[i]);
+    if (!call_sub(f, sub, in, nin, out, nout))
+        return false;
+    *result = pack(out, nout);
+    return true;
+}
+
+static bool run_while(frame *f, const step *s, const tp_val *arg, tp_val *result)
+{
+    int nc = arg[2].n, nx = s->n->narg > 3 && arg[3].kind == VAL_tensors ? arg[3].n : 0;
+    tp_val *in = ARENA_ARR(&f->scratch, tp_val, MAX(nc + nx, 1)),
+           *out = ARENA_ARR(&f->scratch, tp_val, MAX(nc, 1));
+    bool ok = false, again;
+
+    if (returns(s->sub[0]) != 1 || returns(s->sub[1]) != nc)
+        return err_set(f->err, ERR_runtime, "a loop's body returns what it carries, its condition one value");
+    for (int i = 0; i < nc + nx; i++) {
+        tp_val v = vT(i < nc ? arg[2].ts[i] : arg[3].ts[i - nc]);
+        in[i] = own(&v);
+    }
+    for (;;) {
+        tp_val t = vNone;
+        if (!call_sub(f, s->sub[0], in, nc + nx, &t, 1))
+            goto done;
+        ok = truth(f, &t, &again);
+        val_clear(&t);
+        if (!ok || !again)
+            break;
+        ok = false;
+        if (!call_sub(f, s->sub[1], in, nc + nx, out, nc))
+            goto done;
+        for (int i = 0; i < nc; i++) {
+            val_clear(&in[i]);
+            in[i] = out[i];
+        }
+    }
+    if (ok) {
+        *result = pack(in, nc);
+        nc = -nc; /* handed over */
+    }
+done:
+    for (int i = nc < 0 ? -nc : 0, n = (nc < 0 ? -nc : nc) + nx; i < n; i++)
+        val_clear(&in[i]);
+    return ok;
+}
+
+static bool run_opaque(frame *f, const step *s, const tp_val *arg, tp_val *result)
+{
+    if (s->hop == HOP_cond)
+        return run_cond(f, s, arg, result);
+    if (s->hop == HOP_while)
+        return run_while(f, s, arg, result);
+    if (!f->h || !f->h->opaque)
+        return err_set(f->err, ERR_runtime, "'%s' can only run where it was registered", s->n->target);
+    return f->h->opaque(f->h->data, s->n, arg, result, f->err);
+}
+
+static bool run_item(frame *f, const ir_node *n, const tp_val *of, int64_t i, tp_val *result)
+{
+    if (of->kind != VAL_tensors || i < 0 || i >= of->n)
+        return err_set(f->err, ERR_runtime, "item %lld of a value that has none", (long long)i);
+    *result = of->ts[i] ? vT(tensor_ref(of->ts[i])) : vNone;
+    return true;
+}
+
+static bool run_step(frame *f, const step *s)
+{
+    const ir_node *n = s->n;
+    tp_val small[OP_MAX_PARAMS], *arg = small, *result = &f->val[s->slot];
+
+    if (n->kind == IR_const) {
+        if (!n->konst)
+            return err_set(f->err, ERR_runtime, "the bytes of constant '%s' were not loaded", n->target);
+        *result = vT(tensor_ref(n->konst));
+        return true;
+    }
+    if (n->narg > OP_MAX_PARAMS)
+        arg = arena_alloc(&f->scratch, sizeof *arg * (size_t)n->narg);
+    memcpy(arg, n->arg, sizeof *arg * (size_t)n->narg);
+    if (!resolve(f, arg, s->patches, s->npatch))
+        return false;
+    switch (n->kind) {
+    case IR_getitem: return run_item(f, n, &arg[0], arg[1].i, result);
+    case IR_call: return run_call(f, s, arg, result);
+    default: return run_opaque(f, s, arg, result);
     }
 }
 
-bool ir_run(op_ctx *cx, ir_graph *g, const tp_val *in, int nin, tp_val *out, int nout, const ir_hook *h,
-            tp_err *err)
+/* The arena keeps its first block from step to step. */
+static void reset_scratch(frame *f)
 {
-    frame f = { 0 };
+    if (f->scratch.used > 4096) {
+        arena_free(&f->scratch);
+        f->scratch.used = 0;
+    }
+}
+
+static bool run_steps(frame *f)
+{
+    const ir_hook *h = f->h;
+    for (const step *s = f->p->steps, *e = s + f->p->nstep; s < e; s++) {
+        ir_node *n = s->n;
+        if (h && h->before && !h->before(h->data, n, f->err))
+            return false;
+        if (!run_step(f, s)) {
+            err_note(f->err, "in node '%s'", n->name);
+            if (n->loc)
+                err_place(f->err, n->loc->file, n->loc->line);
+            return false;
+        }
+        if (h && h->after && !h->after(h->data, n, &f->val[s->slot], f->err))
+            return false;
+        if (s->binds)
+            bind_value(f, &n->val, &f->val[s->slot]);
+        for (int i = 0; i < s->ndead; i++)
+            val_clear(&f->val[s->dead[i]]);
+        reset_scratch(f);
+    }
+    return true;
+}
+
+bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                 const ir_hook *h, tp_err *err)
+{
+    const ir_graph *g = p->g;
+    frame f = { .p = p, .cx = cx, .h = h, .err = err };
     bool ok = false;
-    int done = 0;
 
     if (nin != (int)g->inputs.n)
         return err_set(err, ERR_type, "the graph takes %d inputs but %d were given", (int)g->inputs.n, nin);
     if (!g->output || nout != g->output->narg)
         return err_set(err, ERR_type, "the graph returns %d values, not %d", g->output ? g->output->narg : 0,
                        nout);
-    ir_renumber(g);
-    f.val = mem_zalloc(sizeof *f.val * (size_t)MAX(g->next_id, 1));
-    f.left = mem_zalloc(sizeof *f.left * (size_t)MAX(g->next_id, 1));
-    for (int i = 0; i < nin; i++)
-        if (g->env)
-            bind_input(&f, g->inputs.at[i], &in[i]);
-    IR_EACH(n, g)
-    {
-        f.left[n->id] = n->nuse;
-        if (n->kind == IR_placeholder) {
-            if (n->nuse)
-                f.val[n->id] = own(&in[done]);
-            done++;
-        }
+    f.val = mem_zalloc(sizeof *f.val * (size_t)MAX(p->nslot, 1));
+    if (p->nsym)
+        f.bind = mem_alloc(sizeof *f.bind * (size_t)p->nsym);
+    for (int i = 0; i < nin; i++) {
+        if (p->nsym)
+            bind_value(&f, &g->inputs.at[i]->val, &in[i]);
+        if (p->in_slot[i] >= 0)
+            f.val[p->in_slot[i]] = own(&in[i]);
     }
-    done = 0;
-    IR_EACH(n, g)
-    {
-        if (n->kind == IR_placeholder || n->kind == IR_output)
-            continue;
-        if (h && h->before && !h->before(h->data, n, err))
-            goto done;
-        if (!run_node(cx, &f, n, h, err)) {
-            err_note(err, "in node '%s'", n->name);
-            if (n->loc)
-                err_place(err, n->loc->file, n->loc->line);
-            goto done;
-        }
-        if (h && h->after && !h->after(h->data, n, &f.val[n->id], err))
-            goto done;
-        ir_each_operand(n, consumed, &f);
-        if (!n->nuse)
-            val_clear(&f.val[n->id]);
+    if (!run_steps(&f))
+        goto done;
+    if (nout)
+        memcpy(out, g->output->arg, sizeof *out * (size_t)nout);
+    if (!resolve(&f, out, p->out, p->nout)) {
+        memset(out, 0, sizeof *out * (size_t)nout);
+        goto done;
     }
-    for (; done < nout; done++) {
-        tp_val v;
-        if (!resolve(&f, &g->output->arg[done], &v, err))
-            goto done;
-        out[done] = own(&v);
-    }
+    for (int i = 0; i < nout; i++)
+        out[i] = own(&out[i]);
     ok = true;
 done:
-    if (!ok)
-        for (int i = 0; i < done; i++)
-            val_clear(&out[i]);
-    for (int i = 0; i < g->next_id; i++)
+    for (int i = 0; i < p->nslot; i++)
         val_clear(&f.val[i]);
     free(f.val);
-    free(f.left);
     free(f.bind);
     arena_free(&f.scratch);
     return ok;
+}
+
+bool ir_run(op_ctx *cx, ir_graph *g, const tp_val *in, int nin, tp_val *out, int nout, const ir_hook *h,
+            tp_err *err)
+{
+    ir_prog *p = ir_prog_new(g);
+    bool ok = ir_prog_run(p, cx, in, nin, out, nout, h, err);
+    ir_prog_free(p);
+    return ok;
+}
+
+/* ---- inputs ---- */
+static bool fits(const tp_val *type, const tp_val *v)
+{
+    if (type->kind == VAL_none)
+        return true;
+    if (type->kind != VAL_tensor || v->kind != VAL_tensor)
+        return type->kind == v->kind;
+    const tp_tensor *t = type->t, *x = v->t;
+    if (t->dt != x->dt || t->ndim != x->ndim)
+        return false;
+    for (int d = 0; d < t->ndim; d++)
+        if (!sym_is_expr(t->size[d]) && t->size[d] != x->size[d])
+            return false;
+    return true;
+}
+
+bool ir_check_inputs(const ir_graph *g, const tp_val *in, int nin, tp_err *err)
+{
+    if (nin != (int)g->inputs.n)
+        return err_set(err, ERR_type, "the graph takes %d inputs but %d were given", (int)g->inputs.n, nin);
+    for (int i = 0; i < nin; i++) {
+        const ir_node *n = g->inputs.at[i];
+        strbuf a = { 0 }, b = { 0 };
+        if (fits(&n->val, &in[i]))
+            continue;
+        ir_type_print(&a, &n->val);
+        ir_type_print(&b, &in[i]);
+        err_set(err, ERR_type, "input '%s': expected %s, but got %s", n->name, strbuf_str(&a),
+                strbuf_str(&b));
+        strbuf_free(&a);
+        strbuf_free(&b);
+        return false;
+    }
+    return true;
 }

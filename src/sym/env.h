@@ -52,6 +52,7 @@ const char *sym_source(symint symbol);                               /* "" when 
 int sym_index(symint symbol);                                        /* its i above */
 bool sym_is_unbacked(symint v);                                      /* holds an unbacked symbol */
 void sym_range(symint v, int64_t *lo, int64_t *hi);                  /* from ranges and facts */
+void sym_declared(symint symbol, int64_t *lo, int64_t *hi);           /* as it was declared, without facts */
 void sym_range_print(strbuf *out, int64_t lo, int64_t hi);           /* [2, int_oo] */
 
 /* --- booleans: symints that are 0, 1 or an expression --------------------------------------------------- */

@@ -189,6 +189,13 @@ void sym_range(symint v, int64_t *lo, int64_t *hi)
     *hi = r.hi;
 }
 
+void sym_declared(symint symbol, int64_t *lo, int64_t *hi)
+{
+    sx_range r = sx_of(symbol)->s->declared;
+    *lo = r.lo;
+    *hi = r.hi;
+}
+
 void sym_range_print(strbuf *out, int64_t lo, int64_t hi)
 {
     strbuf_addc(out, '[');

@@ -1,0 +1,338 @@
+/* spell.c - how a call is written as Python, and which operator row a written call means.
+ * Printing in Python style is only done where reading gives the same row back; everything else is written
+ * with its full operator name. */
+#include "ir/text.h"
+#include <pthread.h>
+
+/* ---- rows by public name ---- */
+typedef struct name_rows {
+    VEC(op_id) ops;
+} name_rows;
+static map by_public; /* built once, then constant */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void index_name(const char *name, size_t n, op_id op)
+{
+    name_rows *r = map_getn(&by_public, name, n);
+    if (!r) {
+        r = mem_zalloc(sizeof *r);
+        map_putn(&by_public, name, n, r);
+    }
+    vec_push(&r->ops, op);
+}
+
+static void build_index(void)
+{
+    for (int i = 0; i < OP_COUNT; i++) {
+        const op_row *r = op_row_of((op_id)i);
+        index_name(r->name, strlen(r->name), (op_id)i);
+        const char *p = strchr(r->py, ' ');
+        while (p) { /* further names */
+            size_t n = strcspn(++p, " ");
+            if (n)
+                index_name(p, n, (op_id)i);
+            p = strchr(p, ' ');
+        }
+    }
+}
+
+static const name_rows *rows_named(const char *name, size_t n)
+{
+    pthread_once(&once, build_index);
+    return map_getn(&by_public, name, n);
+}
+
+static bool py_has(const op_row *r, char flag)
+{
+    const char *e = strchr(r->py, ' ');
+    return memchr(r->py, flag, e ? (size_t)(e - r->py) : strlen(r->py)) != NULL;
+}
+
+/* ---- operators ---- */
+static const infix signs[] = {
+    { "add", "+", false },
+    { "sub", "-", false },
+    { "mul", "*", false },
+    { "div", "/", false },
+    { "floor_divide", "//", false },
+    { "remainder", "%", false },
+    { "pow", "**", false },
+    { "matmul", "@", false },
+    { "eq", "==", false },
+    { "ne", "!=", false },
+    { "lt", "<", false },
+    { "le", "<=", false },
+    { "gt", ">", false },
+    { "ge", ">=", false },
+    { "bitwise_and", "&", false },
+    { "bitwise_or", "|", false },
+    { "bitwise_xor", "^", false },
+    { "neg", "-", true },
+    { "bitwise_not", "~", true },
+};
+
+const infix *infix_of(const op_row *r)
+{
+    for (const infix *s = signs; s < END(signs); s++)
+        if (!strcmp(s->op, r->name))
+            return s;
+    return NULL;
+}
+
+const infix *infix_by_sign(const char *sign, size_t n, bool unary)
+{
+    for (const infix *s = signs; s < END(signs); s++)
+        if (s->unary == unary && strlen(s->sign) == n && !memcmp(s->sign, sign, n))
+            return s;
+    return NULL;
+}
+
+/* ---- what is written ---- */
+void spell_args(const ir_node *n, bool python, text_args *a)
+{
+    const op_schema *s = &op_row_of((op_id)n->op)->schema;
+    int last = 0; /* positional ones end before this */
+
+    a->npos = a->nkw = 0;
+    for (int i = 0; i < s->nparam && i < n->narg; i++) {
+        const op_param *p = &s->param[i];
+        bool dflt = (p->has_default && ir_val_equal(&n->arg[i], &p->def));
+        if (!p->kwonly && !(python ? p->has_default : dflt))
+            last = i + 1;
+    }
+    for (int i = 0; i < s->nparam && i < n->narg; i++) {
+        const op_param *p = &s->param[i];
+        if (!p->kwonly && i < last)
+            a->pos[a->npos++] = n->arg[i];
+        else if (!p->has_default || !ir_val_equal(&n->arg[i], &p->def)) {
+            a->kwname[a->nkw] = p->name;
+            a->kw[a->nkw++] = n->arg[i];
+        }
+    }
+}
+
+static bool is_node(const tp_val *v) { return v->kind == VAL_node; }
+
+int spell_default(const op_row *r, op_variant v, const text_args *a)
+{
+    const infix *x = v == OPV_fn && py_has(r, 'm') ? infix_of(r) : NULL;
+    bool self = a->npos > 0 && is_node(&a->pos[0]);
+
+    if (r->flags & OPF_HIDE || v == OPV_out)
+        return SPELL_aten;
+    if (x && !a->nkw && a->npos == (x->unary ? 1 : 2)) {
+        bool right = !x->unary && (is_node(&a->pos[1]) || val_is_number(&a->pos[1]));
+        if (self && (x->unary || right))
+            return SPELL_operator;
+    }
+    if ((v == OPV_inplace || r->flags & OPF_MUT) && self && py_has(r, 'm'))
+        return SPELL_method;
+    if (py_has(r, 'f') || py_has(r, 'n') || py_has(r, 'l') || py_has(r, 's'))
+        return SPELL_function;
+    return py_has(r, 'm') && self ? SPELL_method : SPELL_aten;
+}
+
+static char space_of(const op_row *r, int spell)
+{
+    if (spell != SPELL_function)
+        return 'm';
+    return py_has(r, 'f') ? 't' : py_has(r, 'n') ? 'n' : py_has(r, 'l') ? 'l' : 's';
+}
+
+static const char *const spaces[128] = {
+    ['t'] = "", ['n'] = "nn.functional.", ['l'] = "linalg.", ['s'] = "special."
+};
+
+static const char *name_in(const op_row *r, char space)
+{
+    const char *pre = space == 'l' ? "linalg_" : space == 's' ? "special_" : "";
+    return strncmp(r->name, pre, strlen(pre)) ? r->name : r->name + strlen(pre);
+}
+
+void spell_function(strbuf *b, const op_row *r, op_variant v, const char *root)
+{
+    char space = space_of(r, SPELL_function);
+    strbuf_addf(b, "%s.%s%s%s", root, spaces[(int)space], name_in(r, space), v == OPV_inplace ? "_" : "");
+}
+
+int spell_of(const ir_node *n, const text_args *a)
+{
+    const op_row *r = op_row_of((op_id)n->op);
+    op_variant v = (op_variant)n->variant;
+    int want = n->spell ? n->spell : spell_default(r, v, a);
+
+    if (n->spell && n->spell != SPELL_aten) { /* as written, where that is possible */
+        const infix *x = infix_of(r);
+        bool self = a->npos > 0 && is_node(&a->pos[0]), ok;
+        if (want == SPELL_operator)
+            ok = x && spell_default(r, v, a) == SPELL_operator;
+        else if (want == SPELL_method)
+            ok = self && py_has(r, 'm') && !(r->flags & OPF_HIDE);
+        else
+            ok = !(r->flags & OPF_HIDE) &&
+                 (py_has(r, 'f') || py_has(r, 'n') || py_has(r, 'l') || py_has(r, 's'));
+        if (!ok)
+            want = spell_default(r, v, a);
+    }
+    if (want == SPELL_aten)
+        return want;
+    /* One row of this name cannot be mistaken; otherwise ask the reader. */
+    const name_rows *same = rows_named(r->name, strlen(r->name));
+    if (same && same->ops.n == 1)
+        return want;
+    arena mem = { 0 };
+    tp_val full[OP_MAX_PARAMS];
+    op_id op;
+    op_variant got;
+    strbuf name = { 0 };
+    char space = space_of(r, want);
+    strbuf_addf(&name, "%s%s", name_in(r, space), v == OPV_inplace ? "_" : "");
+    bool ok = spell_resolve(&mem, space, strbuf_str(&name), name.n, a, &op, &got, full, NULL) &&
+              op == n->op && got == v;
+    for (int i = 0; ok && i < n->narg; i++)
+        ok = ir_val_equal(&full[i], &n->arg[i]);
+    strbuf_free(&name);
+    arena_free(&mem);
+    return ok ? want : SPELL_aten;
+}
+
+/* ---- what is meant ---- */
+static tp_val ints_of(arena *mem, int64_t v, int n)
+{
+    symint *iv = ARENA_ARR(mem, symint, MAX(n, 1));
+    for (int i = 0; i < n; i++)
+        iv[i] = v;
+    return vIs(iv, n);
+}
+
+/* Literals take the parameter's type where nothing is lost: [] and [1, 2] for floats, 2 for int[2], 'cpu'. */
+static tp_val adapt(arena *mem, const op_param *p, tp_val v)
+{
+    tp_device dev;
+    switch (p->type) {
+    case PT_ints:
+        if (v.kind == VAL_int && p->list_n)
+            return ints_of(mem, v.i, p->list_n);
+        if (v.kind == VAL_nodes && !v.n)
+            return vIs(NULL, 0);
+        break;
+    case PT_floats:
+        if (v.kind == VAL_ints && sym_all_const(v.ints, v.n)) {
+            double *f = ARENA_ARR(mem, double, MAX(v.n, 1));
+            for (int i = 0; i < v.n; i++)
+                f[i] = (double)v.ints[i];
+            return vFs(f, v.n);
+        }
+        break;
+    case PT_bools:
+        if (v.kind == VAL_ints && !v.n)
+            return (tp_val){ .kind = VAL_bools };
+        break;
+    case PT_tensors:
+        if (v.kind == VAL_ints && !v.n)
+            return (tp_val){ .kind = VAL_nodes };
+        break;
+    case PT_device:
+        if (v.kind == VAL_str && device_parse(v.s, &dev, NULL))
+            return vDev(dev);
+        break;
+    default: break;
+    }
+    return v;
+}
+
+bool spell_bind(arena *mem, const op_row *r, const text_args *a, tp_val *full, tp_err *err)
+{
+    const op_schema *s = &r->schema;
+    bool set[OP_MAX_PARAMS] = { 0 };
+    int i = 0, k = 0;
+
+    for (; i < a->npos && k < s->nparam && !s->param[k].kwonly; k++) {
+        const op_param *p = &s->param[k];
+        if (p->type == PT_ints && !p->list_n && a->pos[i].kind == VAL_int) { /* x.view(2, 3) */
+            symint *iv = ARENA_ARR(mem, symint, a->npos - i);
+            int n = 0;
+            while (i < a->npos && a->pos[i].kind == VAL_int)
+                iv[n++] = a->pos[i++].i;
+            full[k] = vIs(iv, n);
+        } else
+            full[k] = adapt(mem, p, a->pos[i++]);
+        set[k] = true;
+    }
+    if (i < a->npos)
+        return err_set(err, ERR_type, "%s() takes %d positional argument%s but %d were given", r->full, k,
+                       k == 1 ? "" : "s", a->npos);
+    for (int j = 0; j < a->nkw; j++) {
+        for (k = 0; k < s->nparam && strcmp(s->param[k].name, a->kwname[j]); k++)
+            ;
+        if (k == s->nparam)
+            return err_set(err, ERR_type, "%s() got an unexpected keyword argument '%s'", r->full,
+                           a->kwname[j]);
+        if (set[k])
+            return err_set(err, ERR_type, "%s() got multiple values for argument '%s'", r->full,
+                           a->kwname[j]);
+        full[k] = adapt(mem, &s->param[k], a->kw[j]);
+        set[k] = true;
+    }
+    for (k = 0; k < s->nparam; k++) {
+        const op_param *p = &s->param[k];
+        if (!set[k] && !p->has_default && !p->optional)
+            return err_set(err, ERR_type, "%s() missing required argument '%s' (pos %d)", r->full, p->name,
+                           k + 1);
+        if (!set[k])
+            full[k] = p->def;
+        else if (!ir_check_arg(r, k, &full[k], err))
+            return false;
+    }
+    return true;
+}
+
+static const name_rows *rows_in(char space, const char *name, size_t n)
+{
+    const name_rows *r = NULL;
+    if (space == 'l' || space == 's') {
+        strbuf b = { 0 };
+        strbuf_add(&b, space == 'l' ? "linalg_" : "special_");
+        strbuf_addn(&b, name, n);
+        r = rows_named(strbuf_str(&b), b.n);
+        strbuf_free(&b);
+    }
+    return r ? r : rows_named(name, n);
+}
+
+static bool in_space(const op_row *r, char space)
+{
+    if (r->flags & OPF_HIDE)
+        return false;
+    return py_has(r, space == 't' ? 'f' : space);
+}
+
+bool spell_resolve(arena *mem, char space, const char *name, size_t n, const text_args *a, op_id *op,
+                   op_variant *v, tp_val *full, tp_err *err)
+{
+    const name_rows *rows = rows_in(space, name, n);
+    tp_err first = { 0 };
+    int tried = 0;
+
+    *v = OPV_fn;
+    if (!rows && n > 1 && name[n - 1] == '_') {
+        rows = rows_in(space, name, n - 1);
+        *v = OPV_inplace;
+    }
+    for (size_t i = 0; rows && i < rows->ops.n; i++) {
+        const op_row *r = op_row_of(rows->ops.at[i]);
+        if (!in_space(r, space) || (*v == OPV_inplace && !(r->flags & (OPF_INP | OPF_INPONLY))))
+            continue;
+        tried++;
+        if (spell_bind(mem, r, a, full, tried == 1 ? &first : NULL)) {
+            *op = rows->ops.at[i];
+            return true;
+        }
+    }
+    if (!tried)
+        return err_set(err, ERR_value, "there is no operator '%.*s'", (int)MIN(n, 100), name);
+    if (tried > 1)
+        return err_set(err, ERR_type, "no form of '%.*s' takes these arguments (%s)", (int)MIN(n, 100), name,
+                       first.msg);
+    return err_set(err, first.kind, "%s", first.msg);
+}
