@@ -1,0 +1,43 @@
+/* decide.h - every optional rewrite asks first: if (decide(c, DECIDE_cse, n)) ...
+ * Normally nobody is installed to answer and the answer is yes, at the cost of one predictable branch. The
+ * bisector installs an answerer and says no to some sites, so any miscompile is narrowed to the rewrite that
+ * made it. A site is a string that stays the same from run to run: kind, node name and the user's line. */
+#ifndef TAPER_DECIDE_H
+#define TAPER_DECIDE_H
+#include "ir/graph.h"
+
+typedef enum {
+#define DECIDE(name, what) DECIDE_##name,
+#include "ir/decide.def"
+    DECIDE_COUNT
+} decide_kind;
+const char *decide_name(decide_kind k);
+const char *decide_what(decide_kind k);
+bool decide_by_name(const char *name, size_t n, decide_kind *k);
+
+typedef struct decider {
+    /* site: "cse:add_1@model.py:12"; hash: of that string, stable. Not called when fn is NULL. */
+    bool (*fn)(void *data, decide_kind k, const char *site, uint64_t hash);
+    void *data;
+} decider;
+
+/* One compilation: what its stages share. Zeroed is valid. */
+typedef struct tp_comp {
+    tp_err *err;     /* where failures go */
+    decider decider; /* who answers decide(); nobody: yes */
+    bool verify;     /* check the graph after every pass, in release builds too */
+    op_ctx *cx;      /* for what is computed while compiling; NULL: the thread's */
+} tp_comp;
+
+bool decide_ask(tp_comp *c, decide_kind k, const char *site); /* somebody is installed */
+bool decide_ask_node(tp_comp *c, decide_kind k, const ir_node *n);
+static inline bool decide(tp_comp *c, decide_kind k, const ir_node *n)
+{
+    return TP_LIKELY(!c->decider.fn) || decide_ask_node(c, k, n);
+}
+/* For sites that are no node: `site` must be stable ("kernel fused_sin_add"). */
+static inline bool decide_at(tp_comp *c, decide_kind k, const char *site)
+{
+    return TP_LIKELY(!c->decider.fn) || decide_ask(c, k, site);
+}
+#endif

@@ -1,0 +1,82 @@
+/* pass_noop.c - nodes that change nothing. Two grades: a view of equal geometry is the same memory, so any
+ * use may go to the original; a copy is new memory, so it may only go when neither memory is written and the
+ * copy is not returned. */
+#include "ir/pass.h"
+
+static bool number_is(const tp_val *v, double want)
+{
+    return val_is_number(v) && val_as_f(v) == want && !(v->kind == VAL_int && sym_is_expr(v->i));
+}
+
+static bool one_or_default(const ir_node *n, int i) { return n->narg <= i || number_is(&n->arg[i], 1); }
+
+/* Views; one that cuts the gradient (detach) only where there is none. */
+static bool same_memory(const ir_node *n, const ir_graph *g)
+{
+    uint32_t f = op_row_of((op_id)n->op)->flags;
+    return (f & OPF_VIEW) && !((f & OPF_NODIFF) && g->grad_mode);
+}
+
+/* The node this one is a copy of, value for value, or NULL. */
+static ir_node *copy_of(const ir_node *n)
+{
+    ir_node *x = n->narg && n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
+    if (!x)
+        return NULL;
+    switch (n->op) {
+    case OP_clone:
+    case OP_to_dtype: return x;
+    case OP_mul_Tensor:
+    case OP_div_Tensor: return number_is(&n->arg[1], 1) ? x : NULL;
+    case OP_sub_Tensor: /* x - 0 keeps -0.0; x + 0 does not */
+        return number_is(&n->arg[1], 0) && !__builtin_signbit(val_as_f(&n->arg[1])) && one_or_default(n, 2)
+                   ? x
+                   : NULL;
+    case OP_neg:
+        if (x->kind == IR_call && x->op == OP_neg && x->variant == OPV_fn && x->arg[0].kind == VAL_node)
+            return x->arg[0].node;
+        return NULL;
+    default: return NULL;
+    }
+}
+
+static bool same_geometry(const ir_node *a, const ir_node *b)
+{
+    const tp_tensor *x = ir_type(a), *y = ir_type(b);
+    return x && y && ir_type_equal(&a->val, &b->val) && x->offset == y->offset;
+}
+
+static bool is_returned(const ir_node *n)
+{
+    for (const ir_use *u = n->uses; u; u = u->next)
+        if (u->user->kind == IR_output)
+            return true;
+    return false;
+}
+
+bool pass_noop(tp_comp *c, ir_graph *g)
+{
+    escape e;
+    escape_init(&e, g);
+    IR_EACH_SAFE(n, g)
+    {
+        if (n->kind != IR_call || n->variant != OPV_fn)
+            continue;
+        ir_node *x;
+        if (same_memory(n, g)) {
+            x = n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
+            if (is_returned(n)) /* the caller gets a tensor of its own, not the one it passed in */
+                continue;
+        } else {
+            x = copy_of(n);
+            if (!x || escape_written(&e, n) || escape_written(&e, x) || escape_returned(&e, n))
+                continue;
+        }
+        if (!x || !same_geometry(n, x) || !decide(c, DECIDE_noop, n))
+            continue;
+        ir_replace_uses(n, x);
+        ir_erase(n);
+    }
+    escape_free(&e);
+    return true;
+}
