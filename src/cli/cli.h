@@ -1,0 +1,32 @@
+/* cli.h - the `taper` program: commands are rows of cmds.def, each with its own file cmd_<name>.c.
+ * Exit codes: 0 done; 1 the input is wrong or what was checked does not hold; 2 wrong usage, unreadable file
+ * or syntax error; 3 a compiler failed; 4 a bug in Taper (base/err.def says which error kind gives which). */
+#ifndef TAPER_CLI_H
+#define TAPER_CLI_H
+#include "base/err.h"
+
+typedef struct cli_cmd {
+    const char *name;
+    const char *args;                  /* "FILE [--table]" */
+    const char *summary;               /* one line */
+    const char *details;               /* printed by --help after the summary, or NULL */
+    int (*run)(int argc, char **argv); /* argv[0] is the command; NULL when it only has subcommands */
+    const struct cli_cmd *subs;        /* ends in a row without name, or NULL */
+} cli_cmd;
+
+/* Reads options: each call looks at one argument.
+ *   --name=VALUE or --name VALUE for options with a value, --name for flags. */
+typedef struct cli_args {
+    int argc, at;
+    char **argv;
+} cli_args;
+bool cli_flag(cli_args *a, const char *name); /* consumes --name */
+bool cli_option(cli_args *a, const char *name,
+                const char **value);                 /* consumes --name VALUE; exits 2 without */
+int cli_unknown(const cli_args *a);                  /* says so; returns 2 */
+int cli_fail(const tp_err *e);                       /* prints it; returns the exit code */
+int cli_usage(const char *fmt, ...) TP_PRINTF(1, 2); /* prints it; returns 2 */
+
+#define CMD(name) extern const cli_cmd cmd_##name;
+#include "cli/cmds.def"
+#endif

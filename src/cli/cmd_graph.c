@@ -1,0 +1,391 @@
+/* cmd_graph.c - taper graph print|verify|run|fold FILE: one stage alone, from a text file. */
+#include "cli/cli.h"
+#include "base/file.h"
+#include "ir/pass.h"
+#include "ir/safetensors.h"
+#include "ops/random.h"
+#include "run/backend.h"
+#include <stdio.h>
+
+/* ---- files ---- */
+static ir_graph *load(const char *path, tp_err *err)
+{
+    if (strcmp(path, "-"))
+        return ir_load(path, NULL, err);
+    strbuf b = { 0 };
+    char buf[1 << 16];
+    size_t n;
+    while ((n = fread(buf, 1, sizeof buf, stdin)) > 0 && b.n < ((size_t)1 << 28))
+        strbuf_addn(&b, buf, n);
+    ir_graph *g = ir_parse(strbuf_str(&b), b.n, "<stdin>", NULL, err);
+    strbuf_free(&b);
+    return g;
+}
+
+static int emit(const ir_graph *g, int what, const char *out)
+{
+    tp_err e = { 0 };
+    strbuf b = { 0 };
+    int rc = 0;
+    if (out && what == IR_PRINT_all) {
+        if (!ir_save(g, out, &e))
+            rc = cli_fail(&e);
+        return rc;
+    }
+    ir_print(&b, g, what);
+    if (!out)
+        fwrite(strbuf_str(&b), 1, b.n, stdout);
+    else if (!file_write(out, strbuf_str(&b), b.n, &e))
+        rc = cli_fail(&e);
+    strbuf_free(&b);
+    return rc;
+}
+
+static int one_file(cli_args *a, const char **file)
+{
+    if (a->argv[a->at][0] == '-' && a->argv[a->at][1])
+        return cli_unknown(a);
+    if (*file)
+        return cli_usage("one FILE was expected, not also '%s'", a->argv[a->at]);
+    *file = a->argv[a->at++];
+    return 0;
+}
+
+/* ---- print ---- */
+static bool set_style(ir_graph *g, const char *style)
+{
+    int keep = g->style & IR_STYLE_torch;
+    if (!strcmp(style, "aten"))
+        g->style = (uint8_t)(keep | IR_STYLE_aten);
+    else if (!strcmp(style, "python"))
+        g->style = (uint8_t)keep;
+    else
+        return false;
+    if (g->style & IR_STYLE_aten)
+        IR_EACH(n, g)
+    n->spell = SPELL_auto;
+    for (size_t i = 0; i < g->subs.n; i++)
+        set_style(g->subs.at[i], style);
+    return true;
+}
+
+static int run_print(int argc, char **argv)
+{
+    cli_args a = { argc, 1, argv };
+    const char *file = NULL, *out = NULL, *style = NULL;
+    int what = IR_PRINT_all, rc = 0;
+    tp_err e = { 0 };
+
+    while (a.at < argc && !rc) {
+        if (cli_flag(&a, "table"))
+            what = IR_PRINT_table;
+        else if (cli_flag(&a, "sizes"))
+            what = IR_PRINT_sizes;
+        else if (cli_flag(&a, "log"))
+            what = IR_PRINT_log;
+        else if (cli_flag(&a, "short"))
+            what = IR_PRINT_types | IR_PRINT_locs | IR_PRINT_frees | IR_PRINT_short;
+        else if (!cli_option(&a, "style", &style) && !cli_option(&a, "output", &out))
+            rc = one_file(&a, &file);
+    }
+    if (rc)
+        return rc;
+    if (!file)
+        return cli_usage("'graph print' needs a FILE");
+    ir_graph *g = load(file, &e);
+    if (!g)
+        return cli_fail(&e);
+    if (style && !set_style(g, style))
+        rc = cli_usage("--style is python or aten, not '%s'", style);
+    else
+        rc = emit(g, what, out);
+    ir_graph_free(g);
+    return rc;
+}
+
+/* ---- verify ---- */
+static int run_verify(int argc, char **argv)
+{
+    cli_args a = { argc, 1, argv };
+    const char *file = NULL;
+    int rc = 0;
+    tp_err e = { 0 };
+
+    while (a.at < argc && !rc)
+        rc = one_file(&a, &file);
+    if (rc)
+        return rc;
+    if (!file)
+        return cli_usage("'graph verify' needs a FILE");
+    ir_graph *g = load(file, &e);
+    if (!g || !ir_verify(g, &e))
+        rc = cli_fail(&e);
+    else
+        printf("ok: %d nodes, %zu inputs, %d outputs, hash %016llx\n", g->nnode, g->inputs.n, g->output->narg,
+               (unsigned long long)ir_hash(g));
+    ir_graph_free(g);
+    return rc;
+}
+
+/* ---- fold ---- */
+typedef struct refusal { /* answers no to a kind, or to one site of it */
+    VEC(const char *) words;
+    bool trace;
+} refusal;
+
+static bool refuse(void *data, decide_kind k, const char *site, uint64_t hash)
+{
+    const refusal *r = data;
+    bool yes = true;
+    for (size_t i = 0; i < r->words.n; i++)
+        if (!strcmp(r->words.at[i], decide_name(k)) || !strcmp(r->words.at[i], site))
+            yes = false;
+    if (r->trace)
+        fprintf(stderr, "decide %s %016llx: %s\n", site, (unsigned long long)hash, yes ? "yes" : "no");
+    return yes;
+}
+
+static int run_fold(int argc, char **argv)
+{
+    cli_args a = { argc, 1, argv };
+    const char *file = NULL, *out = NULL, *passes = NULL, *no;
+    refusal r = { 0 };
+    int rc = 0;
+    tp_err e = { 0 };
+
+    while (a.at < argc && !rc) {
+        if (cli_option(&a, "no", &no))
+            vec_push(&r.words, no);
+        else if (cli_flag(&a, "decisions"))
+            r.trace = true;
+        else if (!cli_option(&a, "passes", &passes) && !cli_option(&a, "output", &out))
+            rc = one_file(&a, &file);
+    }
+    if (!rc && !file)
+        rc = cli_usage("'graph fold' needs a FILE");
+    ir_graph *g = rc ? NULL : load(file, &e);
+    if (!rc && !g)
+        rc = cli_fail(&e);
+    if (!rc) {
+        tp_comp c = { .err = &e, .verify = true };
+        if (r.words.n || r.trace)
+            c.decider = (decider){ refuse, &r };
+        rc = pass_run_named(&c, g, passes) ? emit(g, IR_PRINT_all, out) : cli_fail(&e);
+    }
+    ir_graph_free(g);
+    vec_free(&r.words);
+    return rc;
+}
+
+/* ---- run ---- */
+static int64_t concrete(symint v)
+{
+    bool ok = true;
+    return sym_is_expr(v) ? sym_hint(v, &ok) : v;
+}
+
+/* Numbers for an input that was not given: normal for floats, small for integers. */
+static void fill(tp_tensor *t, uint64_t seed, uint64_t stream)
+{
+    for (int64_t i = 0; i < t->numel; i++) {
+        uint32_t r[4];
+        char *p = (char *)tensor_data(t) + (size_t)i * dtype_size((dtype)t->dt);
+        philox(seed, stream, (uint64_t)i, r);
+        if (dtype_is_float((dtype)t->dt)) {
+            double sum = 0; /* nearly normal, and the same everywhere: no library function */
+            for (int k = 0; k < 4; k++)
+                sum += (double)r[k] / 4294967296.0;
+            elem_set_f((dtype)t->dt, p, (sum - 2) * 1.7320508);
+        } else
+            elem_set_i((dtype)t->dt, p, t->dt == DT_bool ? r[0] & 1 : r[0] % 10);
+    }
+}
+
+static tp_tensor *example(const tp_tensor *type, uint64_t seed, uint64_t stream, tp_err *err)
+{
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
+    for (int d = 0; d < type->ndim; d++) {
+        size[d] = concrete(type->size[d]);
+        stride[d] = concrete(type->stride[d]);
+    }
+    tp_tensor *flat = tensor_new((dtype)type->dt, type->ndim, size, err), *t = NULL;
+    if (!flat)
+        return NULL;
+    fill(flat, seed, stream);
+    t = tensor_new_strided((dtype)type->dt, type->ndim, size, stride, DEVICE_CPU, err);
+    if (t && !tensor_copy(t, flat, err)) {
+        tensor_unref(t);
+        t = NULL;
+    }
+    tensor_unref(flat);
+    return t;
+}
+
+static bool make_inputs(ir_graph *g, const char *path, uint64_t seed, tp_val *in, tp_err *err)
+{
+    safetensors *st = path ? safetensors_read(path, err) : NULL;
+    bool ok = !path || st;
+    for (size_t i = 0; ok && i < g->inputs.n; i++) {
+        const ir_node *n = g->inputs.at[i];
+        tp_tensor *given = st ? safetensors_get(st, n->name) : NULL, *type = ir_type(n);
+        if (given)
+            in[i] = vT(tensor_ref(given));
+        else if (type) {
+            tp_tensor *t = example(type, seed, i, err);
+            ok = t != NULL;
+            in[i] = vT(t);
+        } else if (n->val.kind == VAL_int)
+            in[i] = vI(concrete(n->val.i));
+        else
+            in[i] = n->val;
+    }
+    safetensors_free(st);
+    return ok;
+}
+
+static void show(const char *name, const tp_val *v)
+{
+    strbuf b = { 0 };
+    enum { SHOWN = 24 };
+    if (v->kind != VAL_tensor)
+        ir_val_print(&b, v, 0);
+    else {
+        ir_type_print(&b, v);
+        strbuf_add(&b, " = [");
+        for (int64_t i = 0; i < v->t->numel && i < SHOWN; i++) {
+            dtype dt = (dtype)v->t->dt;
+            const void *p = tensor_elem(v->t, i);
+            strbuf_add(&b, i ? ", " : "");
+            if (dtype_is_float(dt))
+                strbuf_addf(&b, "%.6g", elem_get_f(dt, p));
+            else
+                strbuf_addf(&b, "%lld", (long long)elem_get_i(dt, p));
+        }
+        if (v->t->numel > SHOWN)
+            strbuf_addf(&b, ", ... %lld in all", (long long)v->t->numel);
+        strbuf_addc(&b, ']');
+    }
+    printf("%s: %s\n", name, strbuf_str(&b));
+    strbuf_free(&b);
+}
+
+static bool trace_node(void *data, ir_node *n, tp_val *v, tp_err *err)
+{
+    show(n->name, v);
+    return true;
+}
+
+static bool run_graph(ir_graph *g, const char *backend, bool trace, tp_val *in, tp_val *out, tp_err *err)
+{
+    ir_hook h = { .after = trace_node };
+    int nin = (int)g->inputs.n, nout = g->output->narg;
+    if (trace)
+        return ir_run(op_ctx_cur(), g, in, nin, out, nout, &h, err);
+    tp_comp c = { .err = err };
+    run_program *p = backend_compile(&c, backend, g);
+    bool ok = p && run_program_call(p, op_ctx_cur(), in, nin, out, nout, err);
+    run_program_free(p);
+    return ok;
+}
+
+static bool save_outputs(const char *path, const tp_val *out, int n, tp_err *err)
+{
+    safetensors *st = safetensors_new();
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) {
+        char name[32];
+        if (out[i].kind != VAL_tensor)
+            continue;
+        tp_tensor *t = tensor_contiguous(out[i].t, err);
+        snprintf(name, sizeof name, "output_%d", i);
+        ok = t != NULL;
+        if (ok)
+            safetensors_add(st, name, t);
+        tensor_unref(t);
+    }
+    ok = ok && safetensors_write(st, path, err);
+    safetensors_free(st);
+    return ok;
+}
+
+static int run_run(int argc, char **argv)
+{
+    cli_args a = { argc, 1, argv };
+    const char *file = NULL, *inputs = NULL, *outputs = NULL, *backend = "eager", *seed = "0";
+    bool trace = false;
+    int rc = 0;
+    tp_err e = { 0 };
+
+    while (a.at < argc && !rc) {
+        if (cli_flag(&a, "trace"))
+            trace = true;
+        else if (!cli_option(&a, "inputs", &inputs) && !cli_option(&a, "outputs", &outputs) &&
+                 !cli_option(&a, "backend", &backend) && !cli_option(&a, "seed", &seed))
+            rc = one_file(&a, &file);
+    }
+    if (rc)
+        return rc;
+    if (!file)
+        return cli_usage("'graph run' needs a FILE");
+    ir_graph *g = load(file, &e);
+    if (!g || !ir_verify(g, &e)) {
+        ir_graph_free(g);
+        return cli_fail(&e);
+    }
+    int nin = (int)g->inputs.n, nout = g->output->narg;
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(nin, 1)),
+           *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
+    bool ok = make_inputs(g, inputs, strtoull(seed, NULL, 10), in, &e) &&
+              run_graph(g, backend, trace, in, out, &e);
+    for (int i = 0; ok && i < nout; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "output %d", i);
+        show(name, &out[i]);
+    }
+    ok = ok && (!outputs || save_outputs(outputs, out, nout, &e));
+    for (int i = 0; i < nin; i++)
+        val_clear(&in[i]);
+    for (int i = 0; i < nout; i++)
+        val_clear(&out[i]);
+    free(in);
+    free(out);
+    ir_graph_free(g);
+    return ok ? 0 : cli_fail(&e);
+}
+
+static const cli_cmd subs[] = {
+    { "print", "FILE [--table|--sizes|--log|--short] [--style=python|aten] [--output=OUT]",
+      "Reads a graph and prints it",
+      "  --table         one row a node: opcode, name, target, args, kwargs\n"
+      "  --sizes         the sizes of every tensor, with the hints' values where they are symbolic\n"
+      "  --log           as logs show it: inside a class, without what only reading back needs\n"
+      "  --short         types without strides and device\n"
+      "  --style=STYLE   python: taper.sin(x), x + y; aten: taper.ops.aten.sin.default(x)\n"
+      "  --output=OUT    write there (big constants into OUT.safetensors) instead of printing\n"
+      "FILE may be - for standard input. docs/graph.md describes the form.\n",
+      run_print, NULL },
+    { "verify", "FILE", "Reads a graph and checks every rule; prints its size and hash",
+      "A broken rule is named together with its node, and the exit code is 1.\n", run_verify, NULL },
+    { "run",
+      "FILE [--inputs=IN.safetensors] [--seed=N] [--outputs=OUT.safetensors] [--backend=NAME] [--trace]",
+      "Runs a graph and prints what it returns",
+      "  --inputs=IN     tensors by input name; inputs not found there are made up from the seed\n"
+      "  --seed=N        for made-up inputs and random operators (default 0)\n"
+      "  --outputs=OUT   also write the results as output_0, output_1, ...\n"
+      "  --backend=NAME  what runs it (default eager)\n"
+      "  --trace         print every node's value as it is computed\n",
+      run_run, NULL },
+    { "fold", "FILE [--passes=LIST] [--no=KIND|--no=SITE]... [--decisions] [--output=OUT]",
+      "Simplifies a graph and prints the result",
+      "  --passes=LIST   comma-separated, in this order: noop, fold, cse, dce (default: all of them)\n"
+      "  --no=KIND       do not make rewrites of this kind (noop, fold, cse, dce)\n"
+      "  --no=SITE       nor this one, named as --decisions prints it (cse:add_1@model.py:12)\n"
+      "  --decisions     print each rewrite as it is decided, to standard error\n"
+      "  --output=OUT    write there instead of printing\n",
+      run_fold, NULL },
+    { NULL, NULL, NULL, NULL, NULL, NULL },
+};
+
+const cli_cmd cmd_graph = {
+    "graph", "COMMAND FILE", "Prints, checks, runs and simplifies graphs from text files", NULL, NULL, subs
+};
