@@ -117,8 +117,8 @@ symint sx_linear(sym_env *env, symint a, int64_t ka, symint b, int64_t kb); /* k
 bool sx_split(sym_expr *e, sym_expr **L, int64_t *k, int64_t *c, bool make);
 int sx_mono_cmp(const sym_expr *a, const sym_expr *b);           /* lexicographic: the order of printing */
 symint sx_div_exact(sym_env *env, symint a, symint b, bool *ok); /* polynomial quotient when it divides */
-symint sx_drop_factor(sym_expr *sum, const sym_expr *f);         /* sum / f where every term has f */
-const sym_expr *sx_common_factor(const sym_expr *sum); /* an atom in every term, at least 1; or NULL */
+symint sx_drop_factor(sym_expr *sum, sx_term f);        /* sum / e**k where every term has that factor */
+bool sx_common_factor(const sym_expr *sum, sx_term *f); /* an atom, at least 1, with its least power */
 
 /* rel.c */
 symint sx_rel(sym_env *env, sx_kind k, symint L, int64_t bound); /* L as in a relation */

@@ -52,6 +52,7 @@ static void poly_push(poly *p, const sym_expr *e, int64_t k)
             p->t = mem_realloc(p->t, (size_t)p->cap * sizeof *p->t);
     }
     p->t[p->n++] = (sx_term){ e, k };
+    p->overflow |= !sx_fits(k); /* so that it can be negated, printed and read */
 }
 
 static void add_const(poly *p, int64_t k, int64_t v)
@@ -184,10 +185,22 @@ static void tidy(poly *p)
         sx_term t = p->t[i++];
         for (; i < p->n && p->t[i].e == t.e; i++)
             p->overflow |= __builtin_add_overflow(t.k, p->t[i].k, &t.k);
+        p->overflow |= !sx_fits(t.k);
         if (t.k)
             p->t[n++] = t;
     }
     p->n = n;
+}
+
+/* b already holds the sum a as an unexpanded factor: P * P**2 is P**3. */
+static bool holds_factor(symint b, symint a)
+{
+    if (!sx_is(a, SX_add) || !sx_is(b, SX_mul))
+        return false;
+    for (int i = 0; i < sx_of(b)->n; i++)
+        if (sx_of(b)->t[i].e == sx_of(a))
+            return true;
+    return false;
 }
 
 static symint multiply(sym_env *env, symint a, symint b)
@@ -202,7 +215,8 @@ static symint multiply(sym_env *env, symint a, symint b)
         return sx_linear(env, a, b, 0, 0);
     view_of(&va, a);
     view_of(&vb, b);
-    if ((va.n + 1) * (vb.n + 1) > SX_MAX_TERMS && va.n > 1 && vb.n > 1) {
+    if (((va.n + 1) * (vb.n + 1) > SX_MAX_TERMS && va.n > 1 && vb.n > 1) || holds_factor(a, b) ||
+        holds_factor(b, a)) {
         view_opaque(&va, a);
         view_opaque(&vb, b);
     }
@@ -573,35 +587,40 @@ bool sx_split(sym_expr *e, sym_expr **L, int64_t *k, int64_t *c, bool make)
     return *L != NULL;
 }
 
-const sym_expr *sx_common_factor(const sym_expr *sum)
+bool sx_common_factor(const sym_expr *sum, sx_term *f)
 {
     const sx_term *t, *u;
     sx_term one, other;
     int n, m;
 
     if (sum->kind != SX_add || sum->c)
-        return NULL;
+        return false;
     factors(sum->t[0].e, &t, &n, &one);
     for (int i = 0; i < n; i++) {
         bool everywhere = sx_range_of(sym_of_expr(t[i].e)).lo >= 1;
+        *f = t[i];
         for (int j = 1; j < sum->n && everywhere; j++) {
             factors(sum->t[j].e, &u, &m, &other);
             everywhere = false;
             for (int l = 0; l < m; l++)
-                everywhere |= u[l].e == t[i].e;
+                if (u[l].e == f->e) {
+                    everywhere = true;
+                    f->k = MIN(f->k, u[l].k);
+                }
         }
         if (everywhere)
-            return t[i].e;
+            return true;
     }
-    return NULL;
+    return false;
 }
 
-symint sx_drop_factor(sym_expr *sum, const sym_expr *f)
+symint sx_drop_factor(sym_expr *sum, sx_term f)
 {
+    const sym_expr *d = make_product(sum->env, &f, 1);
     poly p;
     poly_init(&p);
     for (int i = 0; i < sum->n; i++)
-        term_div(sum->env, &p, sum->t[i], (sx_term){ f, 1 });
+        term_div(sum->env, &p, sum->t[i], (sx_term){ d, 1 });
     tidy(&p);
     symint r = p.overflow ? sx_overflow(sum->env) : make_sum(sum->env, &p);
     poly_free(&p);

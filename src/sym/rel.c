@@ -61,7 +61,7 @@ static bool as_remainder(sym_env *env, sym_expr *L, symint *out)
 symint sx_rel(sym_env *env, sx_kind k, symint v, int64_t bound)
 {
     sym_expr *L = sx_of(v), *e;
-    const sym_expr *f;
+    sx_term f;
     symint other;
 
     /* No value reaches 2^62, so a bound out there decides by its sign. */
@@ -71,9 +71,9 @@ symint sx_rel(sym_env *env, sx_kind k, symint v, int64_t bound)
                                                : (k == SX_le) == (bound > 0));
     if (known >= 0)
         return known;
-    if (bound == 0 && (f = sx_common_factor(L)))
+    if (bound == 0 && sx_common_factor(L, &f))
         return sym_rel_of(rel_of_kind(k), sx_drop_factor(L, f), 0);
-    if (((k == SX_le && bound == -1) || (k == SX_ge && bound == 1)) && (f = sx_common_factor(L)))
+    if (((k == SX_le && bound == -1) || (k == SX_ge && bound == 1)) && sx_common_factor(L, &f))
         return sym_rel_of(k == SX_le ? SYM_lt : SYM_gt, sx_drop_factor(L, f), 0); /* s0*s1 - s0 < 0 */
     if (as_remainder(env, L, &other))
         return sym_rel_of(rel_of_kind(k), other, bound);
