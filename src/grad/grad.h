@@ -31,6 +31,7 @@ typedef struct vjp {
     tp_tensor **dlist;
     tp_tensor *const *list_meta;
     int nlist;
+    int nout; /* results, also of rows that return a list */
 } vjp;
 typedef bool vjp_fn(vjp *g);
 

@@ -101,6 +101,9 @@ typedef struct call_info {
     ag_edge *edge;
     uint32_t *ver;
     tp_tensor *self; /* in-place: a copy of the first argument as it was, or NULL */
+    bool header;     /* the call changes its first argument's shape in place: t_, squeeze_ */
+    tp_tensor was;   /* ... and this is the shape before */
+    symint dims[2 * TP_MAX_DIMS];
 } call_info;
 
 static size_t copied_bytes(const tp_val *v)
@@ -172,7 +175,7 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
     for (int i = 0; i < np; i++) {
         const tp_val *v = &c->arg[i];
         if (v->kind == VAL_tensor)
-            words += 2u * v->t->ndim;
+            words += 2u * (i == 0 && c->header ? c->was.ndim : v->t->ndim);
         else if (v->kind == VAL_tensors) {
             for (int k = 0; k < v->n; k++)
                 words += v->ts[k] ? 2u * v->ts[k]->ndim : 0;
@@ -212,7 +215,7 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
         s->argm[i].ndim = 255;
         switch (v->kind) {
         case VAL_tensor:
-            dims = put_shape(&s->argm[i], v->t, dims);
+            dims = put_shape(&s->argm[i], i == 0 && c->header ? &c->was : v->t, dims);
             s->ver[i] = c->ver[i];
             if (c->save_in >> i & 1) {
                 tp_tensor *keep = i == 0 && c->self ? c->self : v->t, *got = NULL;
@@ -403,6 +406,13 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
         goto done;
     if (!collect(c, err))
         goto done;
+    c->header = (row->flags & OPF_MUT) && !strcmp(row->eager_name, "header");
+    if (c->header) {
+        tp_tensor *t = c->arg[0].t;
+        c->was = *t;
+        c->was.size = memcpy(c->dims, t->size, sizeof(symint) * t->ndim);
+        c->was.stride = memcpy(c->dims + t->ndim, t->stride, sizeof(symint) * t->ndim);
+    }
     if (writes && (c->save_in & 1)) {
         tp_val ca[2] = { c->arg[0], vNone }, co[1];
         if (!ir_call(cx, OP_clone, OPV_fn, ca, co, err))
@@ -432,6 +442,8 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
             m->nr = i;
             if (TP_UNLIKELY(t->base && (row->schema.ret_list || c->arg[0].t->spare)))
                 mark_view(cx, t, c->arg[0].t, true, row->schema.ret_list);
+        } else if (c->header && t->base) {
+            ; /* a view of its base as before, only another one: ag_grad_fn finds it anew */
         } else if (!ag_rebase_history(t, &s->n, i, err))
             goto drop;
     }
@@ -489,7 +501,17 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
     if ((row->flags & OPF_NODIFF) ||
         ((v == OPV_inplace || (row->flags & OPF_MUT)) && !dtype_is_float((dtype)arg[0].t->dt)))
         return plain(cx, row, op, v, arg, out, true, err);
-    call_info c = { .cx = cx, .row = row, .vi = vi, .op = op, .v = v, .arg = arg, .need = need };
+    call_info c; /* large: only what taped reads before it writes */
+    c.cx = cx;
+    c.row = row;
+    c.vi = vi;
+    c.op = op;
+    c.v = v;
+    c.arg = arg;
+    c.need = need;
+    c.nlist = 0;
+    c.self = NULL;
+    c.header = false;
     return taped(&c, out, err);
 }
 

@@ -10,13 +10,11 @@
     extern const char vjp_saves_##vjp[] __attribute__((weak));
 #include "ops/ops.def"
 
-#define VJP_FILES(X) X(pointwise) X(reduce) X(shape)
-#define X(f)         extern const char vjp_file_##f;
-VJP_FILES(X)
-#undef X
-#define X(f) &vjp_file_##f,
-const char *const vjp_files[] = { VJP_FILES(X) };
-#undef X
+#define VJP_FILES(F) F(pointwise) F(reduce) F(shape) F(index) F(linalg)
+#define DECLARE(f)   extern const char vjp_file_##f;
+#define ADDRESS(f)   &vjp_file_##f,
+VJP_FILES(DECLARE)
+const char *const vjp_files[] = { VJP_FILES(ADDRESS) };
 
 static const vjp_row rules[OP_COUNT] = {
 #define OP(id, schema, shape, eager, vjp, decomp, lower, flags, py) \
@@ -144,7 +142,7 @@ const vjp_row *vjp_row_of(op_id op)
 
 bool view_strides(const tp_tensor *t, int n, const symint *size, symint *stride); /* ops/views.c */
 
-tp_tensor *vjp_reshape(bld *b, tp_tensor *t, int ndim, const symint *size)
+tp_tensor *vh_reshape(bld *b, tp_tensor *t, int ndim, const symint *size)
 {
     symint st[TP_MAX_DIMS];
     if (!t)
@@ -153,3 +151,12 @@ tp_tensor *vjp_reshape(bld *b, tp_tensor *t, int ndim, const symint *size)
         t = b_op(b, clone, vT(t), vMF(MF_contiguous));
     return b_op(b, view, vT(t), vIs(size, ndim));
 }
+
+tp_val vh_square(bld *b, tp_val a) { return vT(b_op(b, mul_Tensor, a, a)); }
+
+tp_val vh_zeros(bld *b, const tp_tensor *m)
+{
+    return vT(b_op(b, zeros, vIs(m->size, m->ndim), vDT(m->dt), vNone, vDev(tensor_device(m))));
+}
+
+int vh_dim(const tp_val *v, int ndim) { return (int)(v->i < 0 ? v->i + MAX(ndim, 1) : v->i); }

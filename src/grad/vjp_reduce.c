@@ -2,9 +2,6 @@
 #include "grad/vjp.h"
 
 const char vjp_file_reduce;
-#define B   (g->b)
-#define T   vT
-#define dy0 vT(DY(0))
 
 /* t, a result reduced over the dimensions in list v of a tensor shaped m, seen with those dimensions as 1. */
 static tp_tensor *unreduce(vjp *g, tp_tensor *t, const tp_tensor *m, const tp_val *v, bool keepdim)
@@ -22,12 +19,12 @@ static tp_tensor *unreduce(vjp *g, tp_tensor *t, const tp_tensor *m, const tp_va
             mask |= m->ndim ? 1u << (v->ints[i] < 0 ? v->ints[i] + m->ndim : v->ints[i]) : 0;
     for (int i = 0; i < m->ndim; i++)
         size[i] = mask >> i & 1 ? 1 : m->size[i];
-    return vjp_reshape(B, t, m->ndim, size);
+    return vh_reshape(B, t, m->ndim, size);
 }
 
 static tp_tensor *expand_to(vjp *g, tp_tensor *t, const tp_tensor *m)
 {
-    return b_op(B, expand, T(t), vIs(m->size, m->ndim));
+    return b_op(B, expand, vT(t), vIs(m->size, m->ndim));
 }
 
 VJP(sum, "") /* sum: dtype last; sum.dim_IntList: dim, keepdim */
