@@ -646,10 +646,19 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
         if ((out[i] || s->handle) && !unpack(s, b, np + nl + i, &out[i], (ag_edge){ n, i }, err))
             goto done;
     }
-    vjp g = {
-        b, row, arg, out, dy, want, gx, inm, outm, lists ? lists + 2 * nl : NULL, lists ? lists + nl : NULL,
-        nl
-    };
+    vjp g = { .b = b,
+              .row = row,
+              .arg = arg,
+              .out = out,
+              .dy = dy,
+              .need = want,
+              .dx = gx,
+              .in_meta = inm,
+              .out_meta = outm,
+              .dlist = lists ? lists + 2 * nl : NULL,
+              .list_meta = lists ? lists + nl : NULL,
+              .nlist = nl,
+              .nout = n->nin };
     if (!vi->fn) {
         err_set(err, ERR_runtime, "the derivative for '%s' is not implemented", row->full);
         goto done;

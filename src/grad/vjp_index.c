@@ -133,6 +133,13 @@ VJP(masked_scatter, "1")
     return true;
 }
 
+VJP(masked_scatter_backward, "1")
+{
+    if (NEED(0))
+        DXV(0, V(masked_scatter, vh_zeros(B, INM(0)), Y, DYV));
+    return true;
+}
+
 VJP(embedding, "1")
 {
     if (NEED(0))

@@ -1,0 +1,311 @@
+"""Every derivative rule of the op table against central differences, in float64.
+
+The table is walked: a row with a rule is called with arguments made from its schema, over several layouts, with
+broadcasting, without elements, in place, and once more for the second derivative. Rows whose arguments cannot be
+made from the schema alone are listed with examples in CASES; a row that is in neither way tested is a failure."""
+import re
+
+import taper
+from taper import _C
+from taper.autograd import GradcheckError, gradcheck, gradgradcheck
+
+F64 = taper.float64
+PW, INP, VIEW, COMP, MUT, NODIFF = 1 << 2, 1 << 0, 1 << 3, 1 << 7, 1 << 9, 1 << 10
+gen = taper.Generator()
+
+
+def rnd(*shape, lo=-2.0, hi=2.0):
+    """Uniform between lo and hi, not near 0 when both signs are possible."""
+    u = taper.randn(list(shape), dtype=F64, generator=gen)
+    u = taper.sigmoid(1.7 * u)
+    t = u * (hi - lo) + lo
+    if lo < 0 < hi:
+        t = t + 0.05 * t.sign()
+    return t.detach().requires_grad_()
+
+
+def ints(*values, shape=None):
+    t = taper.tensor(values, dtype=taper.int64)
+    return t.view(shape) if shape else t
+
+
+def mask(*shape):
+    return taper.randn(list(shape), dtype=F64, generator=gen) > 0
+
+
+# Where an operator is smooth: (lo, hi) for its inputs.
+DOMAIN = {
+    "log": (0.3, 3), "log2": (0.3, 3), "log10": (0.3, 3), "log1p": (-0.6, 3), "sqrt": (0.3, 3), "rsqrt": (0.3, 3),
+    "asin": (-0.8, 0.8), "acos": (-0.8, 0.8), "acosh": (1.3, 3), "atanh": (-0.8, 0.8), "erfinv": (-0.8, 0.8),
+    "lgamma": (0.3, 3), "digamma": (0.3, 3), "special_ndtri": (0.1, 0.9), "special_entr": (0.2, 3),
+    "logit": (0.15, 0.85), "pow.Tensor_Tensor": (0.3, 2), "xlogy.Tensor": (0.3, 3), "special_xlog1py": (0.3, 3),
+    "tan": (-1.2, 1.2), "div.Tensor": (0.4, 3), "addcdiv": (0.4, 3), "reciprocal": (0.3, 3), "prod": (0.4, 2),
+    "cumprod": (0.4, 2), "floor": (0.1, 0.9), "ceil": (0.1, 0.9), "trunc": (0.1, 0.9), "round": (0.1, 0.4),
+    "frac": (0.1, 0.9), "special_erfcx": (-1, 2), "polygamma": (0.5, 3), "std.correction": (-2, 2),
+}
+
+
+NOT_EMPTY = {"max", "min", "median", "nanmedian"}
+
+# row -> list of functions that make positional arguments.
+CASES = {
+    "pow.Tensor_Scalar": [lambda: (rnd(2, 3, lo=0.3, hi=2), 3), lambda: (rnd(2, lo=0.3, hi=2), 2.5),
+                          lambda: (rnd(2), 2), lambda: (rnd(2), 0), lambda: (rnd(2, lo=.3, hi=2), -1.5)],
+    "pow.Tensor_Tensor": [lambda: (2.0, rnd(3)), lambda: (rnd(3, lo=.3, hi=2), 2.0),
+                          lambda: (rnd(2, 1, lo=.3, hi=2), rnd(3))],
+    "div.Tensor_mode": [lambda: (rnd(3, lo=1.1, hi=1.9), rnd(3, lo=.8, hi=1.0), None)],
+    "fmod.Tensor": [lambda: (rnd(3, lo=2.2, hi=2.7), rnd(3, lo=.9, hi=1.05))],
+    "remainder.Tensor": [lambda: (rnd(3, lo=2.2, hi=2.7), rnd(3, lo=.9, hi=1.05))],
+    "floor_divide": [lambda: (rnd(3, lo=2.2, hi=2.7), rnd(3, lo=.9, hi=1.05))],
+    "round.decimals": [],
+    "polygamma": [lambda: (1, rnd(3, lo=.5, hi=3)), lambda: (2, rnd(3, lo=.5, hi=3))],
+    "special_zeta": [lambda: (3.5, rnd(3, lo=.5, hi=3))],
+    "clamp": [lambda: (rnd(2, 3), -0.7, 0.9), lambda: (rnd(2, 3), None, 0.9), lambda: (rnd(2, 3), 0.3, None)],
+    "clamp.Tensor": [lambda: (rnd(4), rnd(4, lo=-1.5, hi=-.5), rnd(4, lo=.5, hi=1.5)),
+                     lambda: (rnd(4), rnd(1, lo=-1.5, hi=-.5), None), lambda: (rnd(4), None, rnd(4))],
+    "clamp_min": [lambda: (rnd(2, 3), 0.2)], "clamp_max": [lambda: (rnd(2, 3), 0.2)],
+    "where.self": [lambda: (mask(2, 3), rnd(2, 3), rnd(3)), lambda: (mask(2, 3), rnd(2, 3), 1.5)],
+    "masked_fill.Scalar": [lambda: (rnd(2, 3), mask(2, 3), 2.0), lambda: (rnd(2, 3), mask(3), 2.0)],
+    "masked_fill.Tensor": [lambda: (rnd(2, 3), mask(2, 3), rnd())],
+    "lerp.Scalar": [lambda: (rnd(2, 3), rnd(3), 0.3)],
+    "threshold": [lambda: (rnd(2, 3), 0.1, 5.0)],
+    "logit": [lambda: (rnd(3, lo=.15, hi=.85), None), lambda: (rnd(3, lo=.15, hi=.85), 0.2)],
+    "logit_backward": [],
+    "gelu": [lambda: (rnd(2, 3), "none"), lambda: (rnd(2, 3), "tanh")],
+    "frexp.Tensor": [lambda: (rnd(2, 3),)],
+    "copysign.Tensor": [lambda: (rnd(2, 3), rnd(3))],
+    "nan_to_num": [lambda: (rnd(3),)],
+    # shape
+    "view": [lambda: (rnd(2, 3), [3, 2]), lambda: (rnd(0, 3), [3, 0])],
+    "expand": [lambda: (rnd(2, 1), [4, 2, 3]), lambda: (rnd(), [2])],
+    "permute": [lambda: (rnd(2, 3, 4), [2, 0, -2])],
+    "transpose.int": [lambda: (rnd(2, 3, 2), 0, -1)],
+    "squeeze": [lambda: (rnd(1, 2, 1),)], "squeeze.dim": [lambda: (rnd(1, 2), 0), lambda: (rnd(1, 2), 1)],
+    "squeeze.dims": [lambda: (rnd(1, 2, 1), [0, 2])], "unsqueeze": [lambda: (rnd(2, 3), -1)],
+    "t": [lambda: (rnd(2, 3),), lambda: (rnd(2),)],
+    "select.int": [lambda: (rnd(2, 3), 1, -1)],
+    "slice.Tensor": [lambda: (rnd(5, 2), 0, 1, 4, 2), lambda: (rnd(5), 0, None, None, 1), lambda: (rnd(5), 0, -3, 99, 1)],
+    "narrow": [lambda: (rnd(5, 2), 0, 1, 3), lambda: (rnd(5, 2), 0, -2, 2)],
+    "masked_scatter_backward": [lambda: (rnd(2, 3), taper.tensor([[True, False, True], [False, True, False]]), [4])],
+    "split.Tensor": [lambda: (rnd(5, 2), 2, 0)], "split_with_sizes": [lambda: (rnd(5, 2), [1, 4], 0)],
+    "unbind.int": [lambda: (rnd(2, 3), 1)],
+    "as_strided": [lambda: (rnd(6), [2, 2], [3, 1], 1), lambda: (rnd(4), [3, 2], [1, 1], 0)],
+    "diagonal": [lambda: (rnd(3, 4), 1, 0, 1)], "unfold": [lambda: (rnd(7), 0, 3, 2), lambda: (rnd(5, 2), 0, 2, 1)],
+    "repeat": [lambda: (rnd(2, 3), [2, 1, 2])], "roll": [lambda: (rnd(4), [1], [0]), lambda: (rnd(2, 3), [2], [])],
+    "flip": [lambda: (rnd(2, 3), [0, 1])], "tril": [lambda: (rnd(3, 3), -1)], "triu": [lambda: (rnd(3, 3), 1)],
+    "diag_embed": [lambda: (rnd(2, 3), 1, 0, 2)],
+    "constant_pad_nd": [lambda: (rnd(2, 3), [1, 2, 0, 1], 3.0), lambda: (rnd(2, 4), [-1, 1], 0.0)],
+    "cat": [lambda: ([rnd(2, 3), rnd(1, 3)], 0), lambda: ([rnd(2, 1), rnd(2, 2)], -1)],
+    "select_scatter": [lambda: (rnd(2, 3), rnd(2), 1, 0)],
+    "slice_scatter": [lambda: (rnd(5, 2), rnd(2, 2), 0, 1, 4, 2)],
+    "diagonal_scatter": [lambda: (rnd(3, 3), rnd(3), 0, 0, 1)],
+    "as_strided_scatter": [lambda: (rnd(6), rnd(2, 2), [2, 2], [3, 1], 1)],
+    "select_backward": [lambda: (rnd(2), [2, 3], 1, 2)],
+    "slice_backward": [lambda: (rnd(2, 2), [5, 2], 0, 1, 4, 2)],
+    "diagonal_backward": [lambda: (rnd(3), [3, 4], 1, 0, 1)],
+    "unfold_backward": [lambda: (rnd(3, 3), [7], 0, 3, 2)],
+    "as_strided_backward": [lambda: (rnd(2, 2), [6], [2, 2], [3, 1], 1)],
+    "_to_copy": [lambda: (rnd(2, 3),)], "clone": [lambda: (rnd(2, 3),)], "alias": [lambda: (rnd(2, 3),)],
+    "positive": [lambda: (rnd(2, 3),)],
+    # index
+    "gather": [lambda: (rnd(2, 3), 1, ints(0, 2, 2, 1, shape=[2, 2]))],
+    "scatter.src": [lambda: (rnd(2, 3), 1, ints(0, 2, 1, 0, shape=[2, 2]), rnd(2, 2))],
+    "scatter.value": [lambda: (rnd(2, 3), 1, ints(0, 2, 1, 0, shape=[2, 2]), 3.0)],
+    "scatter_add": [lambda: (rnd(2, 3), 1, ints(0, 0, 1, 0, shape=[2, 2]), rnd(2, 2))],
+    "scatter_reduce.two": [lambda r=r, s=s: (rnd(4, lo=.5, hi=2), 0, ints(0, 0, 1), rnd(3, lo=.5, hi=2), r, s)
+                           for r in ("sum", "prod", "mean", "amax", "amin") for s in (True, False)
+                           if not (r == "prod" and not s)],
+    "index_select": [lambda: (rnd(3, 2), 0, ints(2, 0, 2))],
+    "index_add": [lambda: (rnd(3, 2), 0, ints(2, 0, 2), rnd(3, 2), 2)],
+    "index_copy": [lambda: (rnd(3, 2), 0, ints(2, 0), rnd(2, 2))],
+    "index_fill.int_Scalar": [lambda: (rnd(3, 2), 0, ints(2, 0), 1.5)],
+    "index_fill.int_Tensor": [lambda: (rnd(3, 2), 0, ints(2, 0), rnd())],
+    "index.Tensor": [lambda: (rnd(3, 4), [ints(2, 0, 2)]), lambda: (rnd(3, 4), [None, ints(1, 1)]),
+                     lambda: (rnd(3, 4), [ints(0, 1), ints(2, 2)])],
+    "index_put": [lambda: (rnd(3, 4), [ints(0, 1), ints(2, 3)], rnd(2), False),
+                  lambda: (rnd(3, 4), [ints(0, 0)], rnd(2, 4), True)],
+    "take": [lambda: (rnd(2, 3), ints(0, 5, 5))], "put": [lambda: (rnd(2, 3), ints(0, 5), rnd(2), False),
+                                                          lambda: (rnd(2, 3), ints(0, 0), rnd(2), True)],
+    "masked_scatter": [lambda: (rnd(2, 3), taper.tensor([[True, False, True], [False, True, False]]), rnd(4))],
+    "embedding": [lambda: (rnd(4, 2), ints(0, 3, 3), -1, False, False)],
+    "embedding_dense_backward": [lambda: (rnd(3, 2), ints(0, 3, 3), 4, -1, False),
+                                 lambda: (rnd(3, 2), ints(0, 3, 3), 4, 3, False)],
+    # reductions
+    "sum.dim_IntList": [lambda: (rnd(2, 3), [1], False), lambda: (rnd(2, 3), [0, 1], True), lambda: (rnd(2, 3), None, False),
+                        lambda: (rnd(0, 3), [0], False)],
+    "mean.dim": [lambda: (rnd(2, 3), [1], False), lambda: (rnd(2, 3), [-1], True)],
+    "prod.dim_int": [lambda: (rnd(2, 3), 1, False), lambda: (rnd(2, 3), 0, True),
+                     lambda: ((rnd(3) * taper.tensor([1., 0., 1.], dtype=F64)).detach().requires_grad_(), 0, False)],
+    "prod": [lambda: (rnd(2, 3),), lambda: (rnd(2),), lambda: (rnd(),)],
+    "nansum": [lambda: (rnd(2, 3), [1], False)], "nanmean": [lambda: (rnd(2, 3), [1], False)],
+    "amax": [lambda: (rnd(2, 3), [1], False), lambda: (rnd(2, 3), [], False)],
+    "amin": [lambda: (rnd(2, 3), [1], True)],
+    "aminmax": [lambda: (rnd(2, 3), 1, False), lambda: (rnd(2, 3), None, False)],
+    "max.dim": [lambda: (rnd(2, 3), 1, False), lambda: (rnd(2, 3), 0, True)], "min.dim": [lambda: (rnd(2, 3), 1, False)],
+    "median.dim": [lambda: (rnd(2, 3), 1, False)], "nanmedian.dim": [lambda: (rnd(2, 3), 1, False)],
+    "mode": [lambda: (rnd(2, 3), 1, False)], "kthvalue": [lambda: (rnd(2, 3), 2, 1, False)],
+    "sort": [lambda: (rnd(2, 3), 1, True)], "sort.stable": [lambda: (rnd(2, 3), True, 1, False)],
+    "topk": [lambda: (rnd(2, 4), 2, 1, True, True)],
+    "var.correction": [lambda: (rnd(2, 3), [1], 1, False), lambda: (rnd(2, 3), None, 0, True)],
+    "std.correction": [lambda: (rnd(2, 3), [1], 1, False), lambda: (rnd(2, 3), None, 0, False)],
+    "var_mean.correction": [lambda: (rnd(2, 3), [1], 1, False)],
+    "std_mean.correction": [lambda: (rnd(2, 3), [0], 0, True)],
+    "linalg_vector_norm": [lambda p=p: (rnd(2, 3), p, [1], False) for p in (1, 2, 3.5, float("inf"), float("-inf"), 0)]
+    + [lambda: (rnd(2, 3), 2, None, True)],
+    "_softmax": [lambda: (rnd(2, 3), 1, False)], "_log_softmax": [lambda: (rnd(2, 3), 0, False)],
+    "_softmax_backward_data": [], "_log_softmax_backward_data": [],
+    "cumsum": [lambda: (rnd(2, 3), 1)], "logcumsumexp": [lambda: (rnd(2, 3), 1)],
+    "cumprod": [lambda: (rnd(2, 3), 1),
+                lambda: ((rnd(4) * taper.tensor([1., 0., 1., 1.], dtype=F64)).detach().requires_grad_(), 0)],
+    "cummax": [lambda: (rnd(2, 3), 1)], "cummin": [lambda: (rnd(2, 3), 0)],
+    "mm": [lambda: (rnd(2, 3), rnd(3, 2)), lambda: (rnd(2, 0), rnd(0, 2))],
+}
+for k in (1, 2, 3):
+    shape, pad = [2] + [3] * k, [1] * (2 * k)
+    for kind in ("reflection", "replication"):
+        CASES[f"{kind}_pad{k}d"] = [lambda s=shape, p=pad: (rnd(*s), p)]
+        CASES[f"{kind}_pad{k}d_backward"] = [lambda s=shape, p=pad: (rnd(2, *[n + 2 for n in s[1:]]), rnd(*s).detach(), p)]
+
+# Rows whose second derivative is not written, or does not exist.
+NO_SECOND = set()
+SKIP = {"copy_", "fill_.Scalar", "fill_.Tensor"}  # writes: tested in test_autograd.py and below
+
+
+def params(schema):
+    text = schema[schema.index("(") + 1:schema.rindex(") ->")]
+    text = re.sub(r"\([a-z][^)]*\)", "", text)  # alias marks
+    out, kwonly = [], False
+    for p in re.split(r",\s*(?![^\[]*\])", text):
+        p = p.strip()
+        if p == "*":
+            kwonly = True
+        if not p or p == "*":
+            continue
+        m = re.match(r"([A-Za-z]+)(\[\d*\])?(\?)?(\[\d*\])?(\?)?\s+(\w+)(=.*)?$", p)
+        out.append((m.group(1) + (m.group(2) or m.group(4) or ""), m.group(6), m.group(7), kwonly))
+    return out
+
+
+def layouts(n, full, flags):
+    """Arguments for rows whose required parameters are tensors only."""
+    lo, hi = DOMAIN.get(full, (-2, 2))
+    make = lambda *s: rnd(*s, lo=lo, hi=hi)  # noqa: E731
+    yield tuple(make(2, 3) for _ in range(n))
+    yield tuple(make(3, 2).detach().t().requires_grad_() for _ in range(n))
+    yield tuple(make(4, 3).detach().as_strided([2, 2], [6, 1]).requires_grad_() for _ in range(n))
+    if full not in NOT_EMPTY:
+        yield tuple(make(0, 3) for _ in range(n))
+    yield tuple(make() for _ in range(n))
+    if n > 1 and flags & PW:
+        yield tuple(make(*s) for s in ([2, 1], [3], [1, 1])[:n])
+        yield (make(2, 3),) + tuple(make() for _ in range(n - 1))
+
+
+def examples(row):
+    full, schema, _, flags = row[:4]
+    if full in CASES:
+        return [c() for c in CASES[full]]
+    needed = [t for t, _, default, _ in params(schema) if default is None]
+    if all(t == "Tensor" for t in needed):
+        return list(layouts(len(needed), full, flags))
+    return None
+
+
+def call_of(full, schema):
+    names = [(name, kwonly) for _, name, _, kwonly in params(schema)]
+
+    def call(*args):
+        pos = [a for a, (_, kwonly) in zip(args, names) if not kwonly]
+        return _C._call(full, *pos, **{name: a for a, (name, kwonly) in zip(args, names) if kwonly})
+    return call
+
+
+def flat(args):
+    """Tensor lists are spread so that gradcheck sees each tensor."""
+    for i, a in enumerate(args):
+        if isinstance(a, list) and a and isinstance(a[0], taper.Tensor) and a[0].requires_grad:
+            return tuple(a), lambda *ts, i=i: args[:i] + (list(ts),) + args[i + 1:]
+    return args, lambda *ts: ts
+
+
+def rows_with_rules():
+    for row in _C._schemas():
+        full, flags, vjp = row[0], row[3], row[5]
+        if vjp != "none" and not flags & (COMP | NODIFF) and full not in SKIP:
+            yield row
+
+
+def test_first_derivatives():
+    gen.manual_seed(1)
+    missing, bad, n = [], [], 0
+    for row in rows_with_rules():
+        if row[3] & MUT:
+            continue
+        cases = examples(row)
+        if cases is None:
+            missing.append(row[0])
+            continue
+        for args in cases:
+            inputs, back = flat(args)
+            fn = call_of(row[0], row[1])
+            n += 1
+            try:
+                gradcheck(lambda *ts: fn(*back(*ts)), inputs)
+            except (GradcheckError, RuntimeError, TypeError) as e:
+                bad.append(f"{row[0]}{[tuple(a.shape) if isinstance(a, taper.Tensor) else a for a in args]}: {e}")
+    assert not bad, f"{len(bad)} of {n}:\n" + "\n".join(bad)
+    assert not missing, f"rows with a rule but no arguments: {missing}"
+    assert n > 200
+
+
+def test_second_derivatives():
+    gen.manual_seed(2)
+    bad = []
+    for row in rows_with_rules():
+        if row[3] & MUT or row[0] in NO_SECOND:
+            continue
+        for args in (examples(row) or [])[:1]:
+            inputs, back = flat(args)
+            fn = call_of(row[0], row[1])
+            try:
+                gradgradcheck(lambda *ts: fn(*back(*ts)), inputs)
+            except (GradcheckError, RuntimeError, TypeError) as e:
+                bad.append(f"{row[0]}: {e}")
+    assert not bad, f"{len(bad)}:\n" + "\n".join(bad)
+
+
+def test_in_place_twins():
+    gen.manual_seed(3)
+    bad = []
+    for row in rows_with_rules():
+        if not row[3] & INP:
+            continue
+        name, dot, overload = row[0].partition(".")
+        for args in (examples(row) or [])[:1]:
+            if not isinstance(args[0], taper.Tensor) or args[0].dtype != F64 or not args[0].requires_grad:
+                continue
+            twin = call_of(name + "_" + dot + overload, row[1])
+            try:
+                gradcheck(lambda x, *rest: twin(x * 1, *rest), args)
+            except (GradcheckError, RuntimeError, TypeError) as e:
+                bad.append(f"{row[0]}: {e}")
+    assert not bad, f"{len(bad)}:\n" + "\n".join(bad)
+
+
+def test_writes():
+    gen.manual_seed(4)
+    assert gradcheck(lambda x, y: (x * 1).copy_(y) * x, (rnd(2, 3), rnd(3)))
+    assert gradcheck(lambda x: (x * 1).fill_(2.0) * x, (rnd(2, 3),))
+    assert gradcheck(lambda x: (x * 1).t_() * 2, (rnd(2, 3),))
+    assert gradcheck(lambda x: (x * 1).unsqueeze_(1) * 2, (rnd(2, 3),))
+    assert gradcheck(lambda x: (x * 1).squeeze_() * 2, (rnd(1, 3),))
+    assert gradcheck(lambda x: (x * 1).fill_diagonal_(3.0) * x, (rnd(3, 3),))
+
+    def through_views(w):
+        b = (w * 2).view(1, 4).repeat(3, 1)
+        b.select(0, 1).mul_(w)
+        c = b.select(0, 2)
+        c.mul_(b.select(0, 1).clone())
+        return b * c
+    w = rnd(4)
+    assert gradcheck(through_views, (w,)) and gradgradcheck(through_views, (w,))
