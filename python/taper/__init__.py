@@ -1,11 +1,37 @@
 """Taper: a tensor compiler you can debug."""
+import importlib as _importlib
 from . import _C
-from ._C import *  # noqa: F401,F403  dtypes, Tensor, Size, device, Generator, ...
+from ._C import *  # noqa: F401,F403  dtypes, Tensor, Size, device, Generator, tensor, ...
 
 __version__ = "0.1.0"
 
 globals().update(_C._op_functions.get("", {}))
 
+from ._settings import *  # noqa: E402,F401,F403
+from ._checks import *  # noqa: E402,F401,F403
+from . import _tensor as _tensor  # noqa: E402
+from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor,  # noqa: E402,F401
+                      HalfTensor, IntTensor, LongTensor, ShortTensor)
 from . import autograd  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402,F401
-from . import utils, nn, optim  # noqa: E402
+
+# Submodules are loaded when first named, so that `import taper` stays fast.
+_SUBMODULES = {"nn", "optim", "autograd", "fx", "linalg", "special", "random", "testing", "utils", "safetensors",
+               "ops", "compiler", "library", "amp", "overrides", "func", "jit", "cuda", "backends", "export",
+               "_dynamo", "_logging", "_inductor", "_functorch", "_decomp", "_prims_common", "_higher_order_ops",
+               "_guards", "_subclasses", "_ops", "return_types", "types", "storage", "serialization", "torch_alias",
+               "distributed", "multiprocessing", "profiler", "distributions"}
+
+
+def __getattr__(name):
+    if name in _SUBMODULES:
+        try:
+            return _importlib.import_module("taper." + name)
+        except ModuleNotFoundError as e:
+            if e.name != "taper." + name:
+                raise
+    raise AttributeError(f"module 'taper' has no attribute '{name}'")
+
+
+def __dir__():
+    return sorted(set(globals()) | _SUBMODULES)

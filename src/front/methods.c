@@ -391,7 +391,15 @@ static PyObject *get_none(PyObject *o, void *x) { Py_RETURN_NONE; }
 static PyObject *m_is_fake(PyObject *o, PyObject *x) { return PyBool_FromLong(tensor_is_fake(py_tensor(o))); }
 
 /* data: the same memory outside of autograd; assigning swaps what the tensor looks at. */
-static PyObject *get_data(PyObject *o, void *x) { return py_wrap(tensor_alias(py_tensor(o))); }
+static PyObject *get_data(PyObject *o, void *x)
+{
+    static py_row_ref detach = PY_ROW("detach");
+    tp_err err = { 0 };
+    if (!py_tensor(o)->node) /* no view relation: writes through .data are nobody's business */
+        return py_wrap(tensor_alias(py_tensor(o)));
+    tp_tensor *t = py_row_t(&detach, (tp_val[]){ vT(py_tensor(o)) }, 1, &err);
+    return t ? py_wrap(t) : py_raise(&err);
+}
 static int set_data(PyObject *o, PyObject *v, void *x)
 {
     tp_err err = { 0 };

@@ -806,7 +806,34 @@ static PyObject *call_row(PyObject *m, PyObject *const *args, Py_ssize_t nargs, 
     return py_op_call(&n, false, args + 1, nargs - 1, kwnames);
 }
 
-static PyMethodDef functions[] = { { "_schemas", schemas, METH_NOARGS, "the op table as a list of tuples" },
+/* _aten("add") or _aten("add.Tensor") -> function: all rows of an ATen name, or the one with this overload
+ * ("add.default" is the row without one); None when there is none. */
+static PyObject *aten(PyObject *m, PyObject *name)
+{
+    const char *s = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL, *dot = s ? strchr(s, '.') : NULL;
+    if (!s)
+        return PyErr_Format(PyExc_TypeError, "_aten() expects a name");
+    size_t nb = dot ? (size_t)(dot - s) : strlen(s);
+    const char *over = dot && strcmp(dot, ".default") ? dot + 1 : "";
+    const op_name *have = py_op_name(s, "aten");
+    for (int i = 0; !have && i < 2 * OP_COUNT; i++) { /* functional rows, then in-place twins */
+        op_id op = (op_id)(i % OP_COUNT);
+        const op_row *r = op_row_of(op);
+        bool inp = i >= OP_COUNT;
+        size_t nr = strlen(r->name);
+        if ((inp && !(r->flags & (OPF_INP | OPF_INPONLY))) || nb != nr + inp || strncmp(s, r->name, nr) ||
+            (inp && s[nr] != '_') || (dot && strcmp(over, r->overload)))
+            continue;
+        name_add("aten", s, op, inp ? OPV_inplace : OPV_fn);
+        if (dot)
+            break;
+    }
+    have = py_op_name(s, "aten");
+    return have ? op_object(have) : Py_NewRef(Py_None);
+}
+
+static PyMethodDef functions[] = { { "_aten", aten, METH_O, "the rows of an ATen name as one function" },
+                                   { "_schemas", schemas, METH_NOARGS, "the op table as a list of tuples" },
                                    { "_call", (PyCFunction)(void (*)(void))call_row,
                                      METH_FASTCALL | METH_KEYWORDS, "call a row by its full name" },
                                    { NULL } };

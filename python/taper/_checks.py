@@ -1,0 +1,92 @@
+"""taper._check and its kin: conditions a program states about its values, and numbers that may be symbolic."""
+from . import _C
+
+__all__ = ["_check", "_check_is_size", "_check_value", "_check_index", "_check_type", "_check_not_implemented",
+           "_check_with", "_check_tensor_all", "_check_tensor_all_with", "sym_max", "sym_min", "sym_int", "sym_float",
+           "sym_not", "sym_ite", "sym_sum"]
+
+
+def _check_with(error_type, cond, message=None):
+    if cond is True:
+        return
+    if isinstance(cond, _C.Tensor):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if not isinstance(cond, (bool, int)) and not hasattr(cond, "__bool__"):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if cond:
+        return
+    if message is None:
+        text = "Expected cond to be True, but got False."
+    elif callable(message):
+        text = str(message())
+    else:
+        raise TypeError("message must be a callable")
+    raise error_type(text)
+
+
+def _check(cond, message=None):
+    """Raises RuntimeError with message() unless cond holds."""
+    _check_with(RuntimeError, cond, message)
+
+
+def _check_is_size(i, message=None, *, max=None):
+    """States that i is a size: not negative (and at most max)."""
+    _check(i >= 0, message)
+    if max is not None:
+        _check(i <= max, message)
+
+
+def _check_value(cond, message=None):
+    _check_with(ValueError, cond, message)
+
+
+def _check_index(cond, message=None):
+    _check_with(IndexError, cond, message)
+
+
+def _check_type(cond, message=None):
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond, message=None):
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_tensor_all_with(error_type, cond, message=None):
+    if not isinstance(cond, _C.Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    if cond.dtype is not _C.bool:
+        raise TypeError(f"cond tensor must have dtype {_C.bool}, but got {cond.dtype}")
+    _check_with(error_type, cond.all().item(), message)
+
+
+def _check_tensor_all(cond, message=None):
+    _check_tensor_all_with(RuntimeError, cond, message)
+
+
+def sym_max(a, b):
+    return b if b > a else a
+
+
+def sym_min(a, b):
+    return b if b < a else a
+
+
+def sym_int(a):
+    return a if isinstance(a, _C.SymInt) else int(a)
+
+
+def sym_float(a):
+    return float(a)
+
+
+def sym_not(a):
+    return not a
+
+
+def sym_ite(b, t, f):
+    return t if b else f
+
+
+def sym_sum(args):
+    return sum(args)

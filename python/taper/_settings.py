@@ -1,0 +1,253 @@
+"""Settings of the process and small questions: dtypes, seeds, printing, determinism."""
+import math as _math
+from . import _C
+
+__all__ = ["pi", "e", "inf", "nan", "newaxis", "finfo", "iinfo", "is_tensor", "is_floating_point", "is_complex",
+           "is_nonzero", "numel", "can_cast", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
+           "set_printoptions", "use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
+           "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode",
+           "get_deterministic_debug_mode", "get_num_interop_threads", "set_num_interop_threads",
+           "set_float32_matmul_precision", "get_float32_matmul_precision", "set_default_tensor_type",
+           "is_storage", "typename", "save", "load", "OutOfMemoryError", "memory_stats"]
+
+pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
+
+
+class OutOfMemoryError(RuntimeError):
+    """Memory for a tensor could not be had."""
+
+
+def _prefix():
+    return repr(_C.float32).split(".")[0]
+
+
+class _info:
+    def __init__(self, dtype):
+        self.dtype = repr(dtype).split(".")[1]
+        self.bits = 8 * dtype.itemsize
+
+
+class finfo(_info):
+    """Numerical properties of a floating type."""
+
+    # digits of resolution, mantissa bits, smallest normal exponent, largest value
+    _FACTS = {_C.float64: (1e-15, 52, -1022, (2 - 2.0**-52) * 2.0**1023),
+              _C.float32: (1e-6, 23, -126, (2 - 2.0**-23) * 2.0**127),
+              _C.float16: (1e-3, 10, -14, 65504.0),
+              _C.bfloat16: (1e-2, 7, -126, (2 - 2.0**-7) * 2.0**127)}
+
+    def __init__(self, dtype=None):
+        dtype = _C.get_default_dtype() if dtype is None else dtype
+        if not isinstance(dtype, _C.dtype):
+            raise TypeError(f"finfo(): argument 'type' (position 1) must be {_prefix()}.dtype, not {type(dtype).__name__}")
+        if dtype not in self._FACTS:
+            p = _prefix()
+            raise TypeError(f"{p}.finfo() requires a floating point input type. Use {p}.iinfo to handle '{p}.finfo'")
+        super().__init__(dtype)
+        self.resolution, mant, low, self.max = self._FACTS[dtype]
+        self.min, self.eps = -self.max, 2.0**-mant
+        self.tiny = self.smallest_normal = 2.0**low
+
+    def __repr__(self):
+        g = "{:.6g}".format
+        return (f"finfo(resolution={g(self.resolution)}, min={g(self.min)}, max={g(self.max)}, eps={g(self.eps)}, "
+                f"smallest_normal={g(self.tiny)}, tiny={g(self.tiny)}, dtype={self.dtype})")
+
+
+class iinfo(_info):
+    """Numerical properties of an integer type."""
+
+    def __init__(self, dtype):
+        p = _prefix()
+        if not isinstance(dtype, _C.dtype):
+            raise TypeError(f"iinfo(): argument 'type' (position 1) must be {p}.dtype, not {type(dtype).__name__}")
+        if dtype.is_floating_point:
+            raise TypeError(f"{p}.iinfo() requires an integer input type. Use {p}.finfo to handle '{p}.iinfo'")
+        if dtype is _C.bool:
+            raise TypeError(f"{p}.bool is not supported by {p}.iinfo")
+        super().__init__(dtype)
+        signed = dtype is not _C.uint8
+        self.min = -(1 << (self.bits - 1)) if signed else 0
+        self.max = (1 << (self.bits - signed)) - 1
+
+    def __repr__(self):
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def is_tensor(obj):
+    """True for tensors."""
+    return isinstance(obj, _C.Tensor)
+
+
+def is_storage(obj):
+    """True for storages."""
+    return isinstance(obj, _C.UntypedStorage)
+
+
+def _tensor_arg(fn, input):
+    if not isinstance(input, _C.Tensor):
+        raise TypeError(f"{fn}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return input
+
+
+def is_floating_point(input):
+    return _tensor_arg("is_floating_point", input).is_floating_point()
+
+
+def is_complex(input):
+    _tensor_arg("is_complex", input)
+    return False
+
+
+def is_nonzero(input):
+    return _tensor_arg("is_nonzero", input).is_nonzero()
+
+
+def numel(input):
+    return _tensor_arg("numel", input).numel()
+
+
+def typename(obj):
+    """The name of a tensor's type, or of the class of anything else."""
+    if isinstance(obj, _C.Tensor):
+        return obj.type()
+    cls = obj if isinstance(obj, type) else type(obj)
+    return cls.__qualname__ if cls.__module__ in ("builtins", "") else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def can_cast(from_, to):
+    """May a value of one type be stored in the other without changing its kind?"""
+    rank = lambda d: 2 if d.is_floating_point else 0 if d is _C.bool else 1
+    return rank(from_) <= rank(to)
+
+
+# --- random numbers ---
+def manual_seed(seed):
+    """Seeds the default generator and returns it."""
+    try:
+        return _C.default_generator.manual_seed(int(seed))
+    except RuntimeError as err:
+        raise ValueError(str(err)) from None
+
+
+def seed():
+    """A fresh seed from the system."""
+    return _C.default_generator.seed()
+
+
+def initial_seed():
+    return _C.default_generator.initial_seed()
+
+
+def get_rng_state():
+    """The state of the default generator as a uint8 tensor."""
+    return _C.default_generator.get_state()
+
+
+def set_rng_state(new_state):
+    _C.default_generator.set_state(new_state)
+
+
+# --- printing ---
+def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
+    """How tensors print; profile is 'default', 'short' or 'full'."""
+    if profile is not None:
+        profiles = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, inf, 3, 80)}
+        if profile not in profiles:
+            raise ValueError(f"unknown profile {profile!r}: choose one of {', '.join(profiles)}")
+        _C._printoptions(*profiles[profile])
+    _C._printoptions(precision, threshold, edgeitems, linewidth, sci_mode)
+
+
+# --- determinism, threads, precision ---
+_warn_only = False
+
+
+def use_deterministic_algorithms(mode, *, warn_only=False):
+    """Every kernel of Taper is deterministic already; the setting is kept for programs that ask."""
+    global _warn_only
+    _C._deterministic(bool(mode))
+    _warn_only = bool(warn_only)
+
+
+def are_deterministic_algorithms_enabled():
+    return _C._deterministic()
+
+
+def is_deterministic_algorithms_warn_only_enabled():
+    return _warn_only
+
+
+def set_deterministic_debug_mode(debug_mode):
+    names = {"default": 0, "warn": 1, "error": 2}
+    mode = names.get(debug_mode, debug_mode)
+    if mode not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected `default`, `warn`, `error`, but got {debug_mode}")
+    use_deterministic_algorithms(mode > 0, warn_only=mode == 1)
+
+
+def get_deterministic_debug_mode():
+    return (1 if _warn_only else 2) if are_deterministic_algorithms_enabled() else 0
+
+
+def get_num_interop_threads():
+    return 1
+
+
+def set_num_interop_threads(n):
+    if not isinstance(n, int) or n <= 0:
+        raise RuntimeError("set_num_interop_threads expects a positive integer")
+
+
+_matmul_precision = "highest"
+
+
+def get_float32_matmul_precision():
+    return _matmul_precision
+
+
+def set_float32_matmul_precision(precision):
+    """Products of float32 are always computed in float32 on the CPU; the setting is only remembered."""
+    global _matmul_precision
+    if precision not in ("highest", "high", "medium"):
+        raise RuntimeError(f"{precision!r} is not one of 'highest', 'high' or 'medium'")
+    _matmul_precision = precision
+
+
+def set_default_tensor_type(t):
+    """The default dtype by a tensor class or its name."""
+    if isinstance(t, str):
+        from . import _tensor
+        t = getattr(_tensor, t.split(".")[-1], None)
+    if not hasattr(t, "dtype"):
+        raise TypeError("invalid type object: a tensor class such as taper.DoubleTensor is expected")
+    _C.set_default_dtype(t.dtype)
+
+
+def memory_stats():
+    """{'live': bytes of tensor storage now alive, 'peak': the most so far}"""
+    live, peak = _C._memory()
+    return {"live": live, "peak": peak}
+
+
+# --- files ---
+def save(obj, f, **kwargs):
+    """Writes a dict of tensors as a safetensors file. Pickle files are never written."""
+    from . import safetensors
+    if not isinstance(obj, dict) or not all(isinstance(k, str) and isinstance(v, _C.Tensor) for k, v in obj.items()):
+        raise TypeError("taper.save writes safetensors files: it takes a dict of names to tensors, such as "
+                        "model.state_dict(). Other objects would need pickle, which Taper does not write.")
+    safetensors.save_file(obj, f)
+
+
+def load(f, *args, **kwargs):
+    """Reads a safetensors file into a dict of tensors. Pickle files are refused: they can run any code."""
+    from . import safetensors
+    if hasattr(f, "read"):
+        return safetensors.load(f.read())
+    with open(f, "rb") as h:
+        head = h.read(8)
+    if head[:2] == b"PK" or head[:1] == b"\x80":
+        raise ValueError(f"{f} is a pickle file. Loading one can run arbitrary code, so Taper does not read them; "
+                         "convert it to safetensors first (safetensors.torch.save_file with PyTorch).")
+    return safetensors.load_file(f)

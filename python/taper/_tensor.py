@@ -1,0 +1,90 @@
+"""Tensor methods that are written in Python: copying, pickling; and the legacy tensor classes."""
+import copy as _copy
+from . import _C
+
+Tensor = _C.Tensor
+
+
+def _requires_grad(t):
+    return bool(getattr(t, "requires_grad", False))
+
+
+def _rebuild(cls, storage, dtype, offset, size, stride, requires_grad, state):
+    t = _C._tensor_on(storage, dtype, offset, size, stride)
+    if cls is not Tensor:
+        t = Tensor._make_subclass(cls, t)
+    if requires_grad:
+        t.requires_grad = True
+    if state:
+        t.__dict__.update(state)
+    return t
+
+
+def _check_leaf(t, what):
+    if not getattr(t, "is_leaf", True):
+        raise RuntimeError(f"Only Tensors created explicitly by the user (graph leaves) support the {what} protocol at "
+                           "the moment.  Detach the tensor first, or copy what it was computed from.")
+
+
+def __deepcopy__(self, memo):
+    _check_leaf(self, "deepcopy")
+    if id(self) in memo:
+        return memo[id(self)]
+    if self._is_fake():
+        new = self.detach().clone()
+        new = new if type(self) is Tensor else Tensor._make_subclass(type(self), new)
+        if _requires_grad(self):
+            new.requires_grad = True
+    else:
+        storage = _copy.deepcopy(self.untyped_storage(), memo)
+        new = _rebuild(type(self), storage, self.dtype, self.storage_offset(), tuple(self.shape), self.stride(),
+                       _requires_grad(self), None)
+    memo[id(self)] = new
+    grad = getattr(self, "grad", None)
+    if grad is not None:
+        new.grad = grad.__deepcopy__(memo)
+    if self.__dict__:
+        new.__dict__.update(_copy.deepcopy(self.__dict__, memo))
+    return new
+
+
+def __reduce_ex__(self, protocol):
+    if not getattr(self, "is_leaf", True):
+        raise RuntimeError("Only tensors that are leaves of the graph can be pickled; detach() the tensor first.")
+    args = (type(self), self.untyped_storage(), self.dtype, self.storage_offset(), tuple(self.shape), self.stride(),
+            _requires_grad(self), dict(self.__dict__) or None)
+    return _rebuild, args
+
+
+def __copy__(self):
+    f, args = __reduce_ex__(self, 2)
+    return f(*args)
+
+
+def new(self, *args, **kwargs):
+    """An uninitialised tensor of the same type, or one with the given contents."""
+    return _C._legacy_new(self.dtype, args)
+
+
+for _f in (__deepcopy__, __reduce_ex__, __copy__, new):
+    _C._tensor_set(_f.__name__, _f)
+
+
+class _TypedMeta(type):
+    def __instancecheck__(cls, obj):
+        return isinstance(obj, Tensor) and obj.dtype is cls.dtype
+
+
+def _typed(name, dtype):
+    def __new__(cls, *args, **kwargs):
+        return _C._legacy_new(dtype, args)
+
+    return _TypedMeta(name, (), {"__new__": __new__, "dtype": dtype, "__module__": "taper", "is_cuda": False,
+                                 "__doc__": f"{name}(sizes or sequence): a tensor of {dtype}."})
+
+
+FloatTensor, DoubleTensor = _typed("FloatTensor", _C.float32), _typed("DoubleTensor", _C.float64)
+HalfTensor, BFloat16Tensor = _typed("HalfTensor", _C.float16), _typed("BFloat16Tensor", _C.bfloat16)
+LongTensor, IntTensor = _typed("LongTensor", _C.int64), _typed("IntTensor", _C.int32)
+ShortTensor, CharTensor = _typed("ShortTensor", _C.int16), _typed("CharTensor", _C.int8)
+ByteTensor, BoolTensor = _typed("ByteTensor", _C.uint8), _typed("BoolTensor", _C.bool)

@@ -1,0 +1,1 @@
+"""The named tuples that operators with several results return (made when first returned)."""

@@ -1,0 +1,4 @@
+"""Special functions."""
+from . import _C
+
+globals().update(_C._op_functions.get("special", {}))

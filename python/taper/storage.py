@@ -1,0 +1,2 @@
+"""Storages."""
+from ._C import UntypedStorage  # noqa: F401
