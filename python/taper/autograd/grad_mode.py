@@ -1,6 +1,5 @@
 """Switches for recording on the tape: context managers that also decorate functions."""
 import functools
-import inspect
 
 from .. import _C
 
@@ -12,7 +11,7 @@ class _Mode:
         return type(self)()
 
     def __call__(self, fn):
-        if inspect.isgeneratorfunction(fn):
+        if getattr(getattr(fn, "__code__", None), "co_flags", 0) & 0x20:  # a generator function
             @functools.wraps(fn)
             def generator(*args, **kwargs):
                 # The mode holds while the generator runs and not between its yields.
