@@ -1,6 +1,6 @@
 /* print.c - expressions as text: s0*s1 + 3, (s0//2), Mod(s0, 2), Max(1, s0), Eq(s0, s1), s0 <= 9.
  * Shared parts are written out each time, so the text of a contrived expression could be exponentially
- * long; it ends in "..." after LIMIT bytes. */
+ * long; it ends in "..." after LIMIT bytes (a quarter in guards). */
 #include "sym/expr.h"
 
 enum { LIMIT = 1 << 14, DEEP = 1000 };
@@ -173,7 +173,7 @@ static void put(printer *p, symint v, level need, int depth)
 
 static void print(strbuf *out, symint v, bool sources)
 {
-    printer p = { out, out->n + LIMIT, sources };
+    printer p = { out, out->n + (sources ? LIMIT / 4 : LIMIT), sources };
     put(&p, v, P_or, 0);
 }
 
