@@ -1,0 +1,17 @@
+/* gemm.h - matrix products on strided memory: BLAS where it was found at build time, plain loops elsewhere.
+ * BLAS itself runs on one thread; the pool splits the work, so the thread count is Taper's own. */
+#ifndef TAPER_GEMM_H
+#define TAPER_GEMM_H
+#include "tensor/tensor.h"
+
+typedef struct mat { /* element (i, j) lies at p[i * rs + j * cs] */
+    void *p;
+    int64_t rs, cs;
+} mat;
+
+/* c = alpha a b + beta c; a is m x k, b is k x n. f32, f64 and the integer types; c's memory does not overlap
+ * a's or b's. beta 0 ignores what c holds. */
+void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
+/* One thread, for callers that split the work themselves. */
+void gemm_one(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
+#endif
