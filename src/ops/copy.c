@@ -158,26 +158,3 @@ bool eager_copy(op_call *c)
     }
     return tensor_copy(dst, src, c->err);
 }
-
-static bool fill_with(tp_tensor *t, const tp_val *v, tp_err *err)
-{
-    tp_tensor *s = tensor_scalar((dtype)t->dt, val_as_f(v), val_as_i(v));
-    bool ok = s && tensor_copy(t, s, err);
-    tensor_unref(s);
-    return ok;
-}
-
-bool eager_fill(op_call *c) { return fill_with(arg_t(c, 0), &c->arg[1], c->err); }
-bool eager_full(op_call *c) { return fill_with(c->res[0], &c->arg[1], c->err); }
-bool eager_zeros(op_call *c) { return fill_with(c->res[0], &vI(0), c->err); }
-bool eager_ones(op_call *c) { return fill_with(c->res[0], &vI(1), c->err); }
-
-bool shape_full(op_call *c)
-{
-    dtype dt = arg_dt(c, 2, val_number_dtype(&c->arg[1], c->cx->default_dtype));
-    return out_new(c, dt, c->arg[0].n, c->arg[0].ints) != NULL;
-}
-bool shape_zeros(op_call *c)
-{
-    return out_new(c, arg_dt(c, 1, c->cx->default_dtype), c->arg[0].n, c->arg[0].ints) != NULL;
-}

@@ -126,10 +126,10 @@ struct op_ctx {
     bool anomaly;
     dtype default_dtype;
     tp_device default_device; /* of results of calls without a tensor argument */
-    void *rec;      /* ir_rec: where calls on fake tensors with nodes are recorded; NULL: nowhere */
-    sym_env *env;   /* for data-dependent sizes of fake results; NULL outside tracing */
-    void *autocast; /* reserved for autocast state */
-    void *hooks;    /* reserved for saved-tensor hooks */
+    void *rec;                /* ir_rec: where calls on fake tensors with nodes are recorded; NULL: nowhere */
+    sym_env *env;             /* for data-dependent sizes of fake results; NULL outside tracing */
+    void *autocast;           /* reserved for autocast state */
+    void *hooks;              /* reserved for saved-tensor hooks */
 };
 op_ctx *op_ctx_cur(void); /* this thread's */
 

@@ -130,22 +130,6 @@ bool shape_clamp(op_call *c)
     return pointwise(c, RES_promote, JOIN_SCALARS);
 }
 
-static bool value_fits(op_call *c, dtype dt, const tp_val *v)
-{
-    static const char *const cname[DT_COUNT] = { "bool", "uint8_t", "int8_t", "int16_t", "int", "int64_t" };
-    if (dtype_is_float(dt) || dt == DT_bool)
-        return true;
-    double f = val_as_f(v);
-    static const double lo[] = { 0, 0, -128, -32768, -2147483648.0, -9.3e18 };
-    static const double hi[] = { 1, 255, 127, 32767, 2147483647.0, 9.3e18 };
-    if (dt == DT_u8 && f < 0 && f >= -255) /* negative numbers wrap for unsigned types */
-        return true;
-    if (f != f || f < lo[dt] || f > hi[dt])
-        return err_set(c->err, ERR_runtime, "value cannot be converted to type %s without overflow",
-                       cname[dt]);
-    return true;
-}
-
 bool shape_masked_fill(op_call *c)
 {
     tp_tensor *m = arg_t(c, 1), *v = arg_t(c, 2);
@@ -161,7 +145,7 @@ bool shape_masked_fill(op_call *c)
     if (v && dtype_is_float((dtype)v->dt) && !dtype_is_float((dtype)arg_t(c, 0)->dt))
         return err_set(c->err, ERR_runtime, "value cannot be converted to type %s without overflow",
                        dtype_name((dtype)arg_t(c, 0)->dt));
-    if (!v && !value_fits(c, (dtype)arg_t(c, 0)->dt, &c->arg[2]))
+    if (!v && !fill_value_ok((dtype)arg_t(c, 0)->dt, &c->arg[2], c->err))
         return false;
     return pointwise(c, RES_first, 0);
 }

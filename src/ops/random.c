@@ -1,5 +1,6 @@
+/* random.c - generators, and the operators that draw. */
 #include "ops/random.h"
-#include "ops/op.h"
+#include "ops/pw.h"
 #include "base/pool.h"
 #include <math.h>
 
@@ -50,33 +51,465 @@ void philox(uint64_t seed, uint64_t offset, uint64_t index, uint32_t c[4])
     }
 }
 
-typedef struct fill_job {
-    tp_tensor *t;
-    uint64_t seed, offset;
-} fill_job;
-
-static void normal_span(void *arg, int64_t b, int64_t e)
+static tp_gen *gen_of(const op_call *c)
 {
-    fill_job *j = arg;
-    char *p = tensor_data(j->t);
-    size_t es = dtype_size((dtype)j->t->dt);
-    for (int64_t i = b; i < e; i++) {
-        uint32_t r[4];
-        philox(j->seed, j->offset, (uint64_t)i, r);
-        double u = u01_53(r[0], r[1]), v = u01_53(r[2], r[3]);
-        elem_set_f((dtype)j->t->dt, p + (size_t)i * es, sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v));
+    for (int i = 0; i < c->row->schema.nparam; i++)
+        if (c->arg[i].kind == VAL_gen)
+            return c->arg[i].gen;
+    return gen_default();
+}
+
+/* ---- filling ---- */
+ISA_DECL(void, rand_f32, (int64_t n, uint64_t seed, uint64_t block, float *o, bool normal));
+ISA_DECL(void, rand_f64, (int64_t n, uint64_t seed, uint64_t block, double *o, bool normal));
+
+typedef enum {
+    DRAW_uniform,   /* a + u (b - a) */
+    DRAW_normal,    /* a + b n */
+    DRAW_lognormal, /* e^(a + b n) */
+    DRAW_exp,       /* -log(1 - u) / a */
+    DRAW_cauchy,    /* a + b tan(pi (u - 1/2)) */
+    DRAW_geom,      /* trials until success of probability a */
+    DRAW_bern,      /* u < a */
+    DRAW_bern_t,    /* u < p[i] */
+    DRAW_int,       /* lo + r mod span; span 0: all 64 bits */
+} draw_kind;
+
+typedef struct draw {
+    draw_kind kind;
+    double a, b;
+    int64_t lo;
+    uint64_t span;
+    const double *p;
+    /* set by draw_fill */
+    dtype dt;
+    char *data;
+    uint64_t seed, block;
+    bool wide;
+    conv_fn *out;
+} draw;
+
+static void shape_values(const draw *d, int64_t at, int64_t n, double *v)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double u = v[i];
+        switch (d->kind) {
+        case DRAW_lognormal: v[i] = exp(d->a + d->b * u); break;
+        case DRAW_exp: v[i] = -log1p(-u) / d->a; break;
+        case DRAW_cauchy: v[i] = d->a + d->b * tan(M_PI * (u - 0.5)); break;
+        case DRAW_geom: v[i] = ceil(log1p(-u) / log1p(-d->a)); break;
+        case DRAW_bern: v[i] = u < d->a; break;
+        case DRAW_bern_t: v[i] = u < d->p[at + i]; break;
+        case DRAW_normal: v[i] = d->a + d->b * u; break;
+        default: v[i] = d->a + u * (d->b - d->a);
+        }
+        if (d->kind == DRAW_geom && v[i] < 1)
+            v[i] = 1;
     }
 }
 
-bool shape_randn(op_call *c)
+enum { STEP = 1024 };
+/* Elements [b, e): boundaries are multiples of STEP, so blocks are never shared. */
+static void draw_span(void *arg, int64_t b, int64_t e)
 {
-    return out_new(c, arg_dt(c, 2, c->cx->default_dtype), c->arg[0].n, c->arg[0].ints) != NULL;
+    const draw *d = arg;
+    size_t es = dtype_size(d->dt);
+    bool normal = d->kind == DRAW_normal || d->kind == DRAW_lognormal;
+    for (; b < e; b += STEP) {
+        int64_t n = MIN(e - b, STEP);
+        char *o = d->data + (size_t)b * es;
+        if (d->kind == DRAW_int) {
+            int64_t v[STEP];
+            for (int64_t i = 0; i < n; i += 2) {
+                uint32_t w[4];
+                philox(d->seed, d->block, (uint64_t)(b + i) / 2, w);
+                for (int h = 0; h < 2 && i + h < n; h++) {
+                    uint64_t r = (uint64_t)w[2 * h] << 32 | w[2 * h + 1];
+                    v[i + h] = (int64_t)((uint64_t)d->lo + (d->span ? r % d->span : r));
+                }
+            }
+            d->out(n, o, v);
+        } else if (d->wide || d->kind > DRAW_normal) {
+            double v[STEP];
+            ISA_PICK(rand_f64)(n, d->seed, d->block + (uint64_t)b / 2, v, normal);
+            if (d->kind > DRAW_normal || d->a != 0 || d->b != 1)
+                shape_values(d, b, n, v);
+            d->out(n, o, v);
+        } else {
+            float buf[STEP], *v = d->dt == DT_f32 ? (float *)o : buf;
+            ISA_PICK(rand_f32)(n, d->seed, d->block + (uint64_t)b / 4, v, normal);
+            float a = (float)d->a, s = (float)(normal ? d->b : d->b - d->a);
+            if (a != 0 || s != 1)
+                for (int64_t i = 0; i < n; i++)
+                    v[i] = a + s * v[i];
+            if (v == buf)
+                d->out(n, o, buf);
+        }
+    }
 }
 
-bool eager_randn(op_call *c)
+/* Fills t. Numbers go to elements in logical order whatever the strides. */
+static bool draw_fill(op_call *c, tp_tensor *t, draw *d)
 {
-    tp_gen *g = c->arg[1].kind == VAL_gen ? c->arg[1].gen : gen_default();
-    fill_job j = { c->res[0], g->seed, gen_reserve(g, (uint64_t)c->res[0]->numel) };
-    pool_for(c->res[0]->numel, 4096, normal_span, &j);
+    tp_gen *g = gen_of(c);
+    tp_tensor *to = tensor_is_contiguous(t) ? tensor_ref(t)
+                                            : tensor_new((dtype)t->dt, t->ndim, t->size, c->err);
+    bool ok = to != NULL;
+    if (!ok)
+        return false;
+    d->dt = (dtype)t->dt;
+    d->wide = d->dt == DT_f64 || !dtype_is_float(d->dt);
+    d->out = conv_of(d->dt, d->kind == DRAW_int                ? DT_i64
+                            : d->wide || d->kind > DRAW_normal ? DT_f64
+                                                               : DT_f32);
+    d->data = tensor_data(to);
+    d->seed = g->seed;
+    int per = d->kind == DRAW_int || d->wide || d->kind > DRAW_normal ? 2 : 4;
+    d->block = gen_reserve(g, (uint64_t)(to->numel + per - 1) / (uint64_t)per);
+    pool_for(to->numel, 8 * STEP, draw_span, d);
+    if (to->storage != t->storage)
+        ok = tensor_copy(t, to, c->err);
+    tensor_unref(to);
+    return ok;
+}
+
+/* ---- checks ---- */
+static bool float_only(op_call *c, dtype dt, const char *what)
+{
+    return dtype_is_float(dt) ||
+           err_set(c->err, ERR_notimpl, "\"%s\" not implemented for '%s'", what, dtype_rows[dt].gname);
+}
+static bool int_range(op_call *c, dtype dt, int64_t lo, int64_t hi)
+{
+    static const int64_t min[] = { 0, 0, INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN };
+    static const int64_t max[] = { 1, UINT8_MAX, INT8_MAX, INT16_MAX, INT32_MAX, INT64_MAX };
+    static const char *const nm[] = { "bool", "unsigned char", "signed char", "short", "int", "long" };
+    if (lo >= hi)
+        return err_set(c->err, ERR_runtime,
+                       "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
+                       (long long)lo, (long long)hi);
+    if (dtype_is_float(dt))
+        return true;
+    if (lo < min[dt] || lo > max[dt])
+        return err_set(c->err, ERR_runtime, "from is out of bounds for %s", nm[dt]);
+    if (hi - 1 > max[dt])
+        return err_set(c->err, ERR_runtime, "to - 1 is out of bounds for %s", nm[dt]);
     return true;
+}
+
+/* ---- making: rand, randn, randint ---- */
+bool shape_rand(op_call *c) /* size, generator, dtype */
+{
+    dtype dt = arg_dt(c, 2, c->cx->default_dtype);
+    return float_only(c, dt, c->row->name[4] == 'n' ? "normal_kernel_cpu" : "check_uniform_bounds") &&
+           out_new(c, dt, c->arg[0].n, c->arg[0].ints) != NULL;
+}
+bool eager_rand(op_call *c) { return draw_fill(c, c->res[0], &(draw){ .kind = DRAW_uniform, .b = 1 }); }
+bool eager_randn(op_call *c) { return draw_fill(c, c->res[0], &(draw){ .kind = DRAW_normal, .b = 1 }); }
+
+bool shape_randint(op_call *c) /* [low,] high, size, generator, dtype */
+{
+    int s = c->arg[1].kind == VAL_ints ? 1 : 2;
+    dtype dt = arg_dt(c, s + 2, DT_i64);
+    int64_t lo = s == 2 ? c->arg[0].i : 0, hi = c->arg[s - 1].i;
+    if (!sym_is_expr(lo) && !sym_is_expr(hi) && !int_range(c, dt, lo, hi))
+        return false;
+    return out_new(c, dt, c->arg[s].n, c->arg[s].ints) != NULL;
+}
+static bool fill_ints(op_call *c, int64_t lo, int64_t hi)
+{
+    return draw_fill(c, c->res[0],
+                     &(draw){ .kind = DRAW_int, .lo = lo, .span = (uint64_t)hi - (uint64_t)lo });
+}
+bool eager_randint(op_call *c)
+{
+    bool low = c->arg[1].kind != VAL_ints;
+    return fill_ints(c, low ? c->arg[0].i : 0, c->arg[low].i);
+}
+bool shape_randint_like(op_call *c) /* self, [low,] high, generator, dtype, ... */
+{
+    bool low = !strcmp(c->row->schema.param[1].name, "low");
+    tp_tensor *t = arg_t(c, 0);
+    dtype dt = arg_dt(c, low ? 4 : 3, (dtype)t->dt);
+    if (!int_range(c, dt, low ? c->arg[1].i : 0, c->arg[low ? 2 : 1].i))
+        return false;
+    out_like(c, t, dt);
+    return true;
+}
+bool eager_randint_like(op_call *c)
+{
+    bool low = !strcmp(c->row->schema.param[1].name, "low");
+    return fill_ints(c, low ? c->arg[1].i : 0, c->arg[low ? 2 : 1].i);
+}
+
+bool shape_rand_like(op_call *c) /* self, generator, dtype, ..., memory_format */
+{
+    tp_tensor *t = arg_t(c, 0);
+    dtype dt = arg_dt(c, 2, (dtype)t->dt);
+    if (!float_only(c, dt, c->row->name[4] == 'n' ? "normal_kernel_cpu" : "check_uniform_bounds"))
+        return false;
+    out_like(c, t, dt);
+    return true;
+}
+
+bool shape_randperm(op_call *c) { return out_new(c, arg_dt(c, 2, DT_i64), 1, &c->arg[0].i) != NULL; }
+bool eager_randperm(op_call *c)
+{
+    tp_tensor *o = c->res[0];
+    int64_t n = o->numel;
+    tp_gen *g = gen_of(c);
+    uint64_t at = gen_reserve(g, (uint64_t)(n + 1) / 2);
+    int64_t *p = mem_alloc(sizeof *p * (size_t)MAX(n, 1));
+    for (int64_t i = 0; i < n; i++) { /* inside-out shuffle */
+        uint32_t w[4];
+        philox(g->seed, at, (uint64_t)i / 2, w);
+        uint64_t r = (uint64_t)w[2 * (i & 1)] << 32 | w[2 * (i & 1) + 1];
+        int64_t j = (int64_t)(r % (uint64_t)(i + 1));
+        p[i] = p[j];
+        p[j] = i;
+    }
+    if (n)
+        conv_of((dtype)o->dt, DT_i64)(n, tensor_data(o), p);
+    free(p);
+    return true;
+}
+
+/* ---- in place, and the same as functions of a tensor's shape ---- */
+static tp_tensor *target(op_call *c) { return c->row->flags & OPF_MUT ? arg_t(c, 0) : c->res[0]; }
+bool shape_like0(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    out_like(c, t, (dtype)t->dt);
+    return true;
+}
+
+bool eager_uniform_(op_call *c)
+{
+    double a = val_as_f(&c->arg[1]), b = val_as_f(&c->arg[2]);
+    if (!float_only(c, (dtype)arg_t(c, 0)->dt, "check_uniform_bounds"))
+        return false;
+    if (a > b)
+        return err_set(c->err, ERR_runtime,
+                       "uniform_ expects to return a [from, to) range, but found from=%g > to=%g", a, b);
+    return draw_fill(c, target(c), &(draw){ .kind = DRAW_uniform, .a = a, .b = b });
+}
+bool eager_normal_(op_call *c)
+{
+    double a = val_as_f(&c->arg[1]), b = val_as_f(&c->arg[2]);
+    if (!float_only(c, (dtype)arg_t(c, 0)->dt, "normal_kernel_cpu"))
+        return false;
+    if (!(b >= 0))
+        return err_set(c->err, ERR_runtime, "normal expects std >= 0.0, but found std %g", b);
+    return draw_fill(c, target(c), &(draw){ .kind = DRAW_normal, .a = a, .b = b });
+}
+bool eager_log_normal_(op_call *c)
+{
+    double a = val_as_f(&c->arg[1]), b = val_as_f(&c->arg[2]);
+    if (!float_only(c, (dtype)arg_t(c, 0)->dt, "log_normal_cpu"))
+        return false;
+    if (!(b > 0))
+        return err_set(c->err, ERR_runtime, "log_normal_ expects std > 0.0, but found std=%g", b);
+    return draw_fill(c, target(c), &(draw){ .kind = DRAW_lognormal, .a = a, .b = b });
+}
+bool eager_exponential_(op_call *c)
+{
+    double a = val_as_f(&c->arg[1]);
+    dtype dt = (dtype)arg_t(c, 0)->dt;
+    if (!dtype_is_float(dt))
+        return err_set(c->err, ERR_runtime,
+                       "Exponential distribution is a continuous probability distribution. dtype must be a "
+                       "floating point but you specified %s",
+                       dtype_rows[dt].gname);
+    if (!(a > 0))
+        return err_set(c->err, ERR_runtime, "exponential_ expects lambda > 0.0, but found lambda=%g", a);
+    return draw_fill(c, target(c), &(draw){ .kind = DRAW_exp, .a = a });
+}
+bool eager_cauchy_(op_call *c)
+{
+    double a = val_as_f(&c->arg[1]), b = val_as_f(&c->arg[2]);
+    dtype dt = (dtype)arg_t(c, 0)->dt;
+    if (!dtype_is_float(dt))
+        return err_set(
+            c->err, ERR_runtime,
+            "Cauchy distribution is a continuous probability distribution. dtype must be a floating "
+            "point but you specified %s",
+            dtype_rows[dt].gname);
+    if (!(b > 0))
+        return err_set(c->err, ERR_runtime, "cauchy_ expects sigma > 0.0, but found sigma=%g", b);
+    return draw_fill(c, target(c), &(draw){ .kind = DRAW_cauchy, .a = a, .b = b });
+}
+bool eager_geometric_(op_call *c)
+{
+    double a = val_as_f(&c->arg[1]);
+    if (!(a > 0 && a < 1))
+        return err_set(c->err, ERR_runtime, "geometric_ expects p to be in (0, 1), but got p=%g", a);
+    return draw_fill(c, target(c), &(draw){ .kind = DRAW_geom, .a = a });
+}
+
+/* bernoulli: with a probability for all, or one for each element */
+static bool bern(op_call *c, tp_tensor *to, const tp_val *p, const char *msg)
+{
+    if (p->kind != VAL_tensor) {
+        double a = val_as_f(p);
+        if (!(a >= 0 && a <= 1))
+            return err_set(c->err, ERR_runtime, "bernoulli_ expects p to be in [0, 1], but got p=%g", a);
+        return draw_fill(c, to, &(draw){ .kind = DRAW_bern, .a = a });
+    }
+    tp_tensor *w = tensor_new(DT_f64, to->ndim, to->size, c->err);
+    bool ok = w && tensor_copy(w, p->t, c->err);
+    const double *v = ok ? tensor_data(w) : NULL;
+    for (int64_t i = 0; ok && i < w->numel; i++)
+        if (!(v[i] >= 0 && v[i] <= 1))
+            ok = err_set(c->err, ERR_runtime, "%s", msg);
+    ok = ok && draw_fill(c, to, &(draw){ .kind = DRAW_bern_t, .p = v });
+    tensor_unref(w);
+    return ok;
+}
+#define P_RANGE "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
+bool eager_bernoulli_(op_call *c) { return bern(c, target(c), &c->arg[1], P_RANGE); }
+bool eager_bernoulli(op_call *c)
+{
+    return float_only(c, (dtype)arg_t(c, 0)->dt, "bernoulli_tensor_cpu_p_") &&
+           bern(c, c->res[0], &c->arg[0], P_RANGE);
+}
+
+bool eager_random_(op_call *c) /* random_(), random_(to), random_(from, to) */
+{
+    tp_tensor *t = target(c);
+    dtype dt = (dtype)t->dt;
+    int64_t lo = 0, hi;
+    bool from = c->row->schema.nparam == 4, to = c->row->schema.nparam == 3;
+    if (to)
+        hi = c->arg[1].i;
+    else if (from && c->arg[2].kind != VAL_none)
+        lo = c->arg[1].i, hi = c->arg[2].i;
+    else {
+        static const int bits[DT_COUNT] = { 1, 8, 7, 15, 31, 63, 11, 8, 24, 53 };
+        int k = bits[dt];
+        if (from)
+            lo = c->arg[1].i;
+        if (k == 63)
+            return draw_fill(
+                c, t,
+                &(draw){ .kind = DRAW_int, .lo = lo, .span = (uint64_t)INT64_MAX - (uint64_t)lo + !from });
+        hi = ((int64_t)1 << k) + (dtype_is_float(dt) ? 1 : 0);
+    }
+    if (!int_range(c, dt, lo, hi))
+        return false;
+    return draw_fill(c, t, &(draw){ .kind = DRAW_int, .lo = lo, .span = (uint64_t)hi - (uint64_t)lo });
+}
+
+/* ---- normal with tensors ---- */
+bool shape_normal(op_call *c)
+{
+    tp_tensor *m = arg_t(c, 0), *s = arg_t(c, 1);
+    symint size[TP_MAX_DIMS];
+    tp_tensor *first = m ? m : s;
+    int nd = first->ndim;
+    memcpy(size, first->size, sizeof(symint) * (size_t)nd);
+    if (m && s && !shape_broadcast(&nd, size, s->ndim, s->size, c->err))
+        return false;
+    if (!s && !(val_as_f(&c->arg[1]) >= 0))
+        return err_set(c->err, ERR_runtime, "normal expects std >= 0.0, but found std %g",
+                       val_as_f(&c->arg[1]));
+    dtype dt = m && s ? dtype_promote((dtype)m->dt, (dtype)s->dt) : (dtype)first->dt;
+    return float_only(c, dt, "normal_kernel_cpu") && out_new(c, dt, nd, size) != NULL;
+}
+bool eager_normal(op_call *c)
+{
+    bld b;
+    tp_tensor *r = c->res[0];
+    bld_init(&b, c->cx, c->err);
+    bool ok = draw_fill(c, r, &(draw){ .kind = DRAW_normal, .b = 1 });
+    if (ok) {
+        tp_tensor *v = b_op(&b, mul_Tensor, vT(r), c->arg[1]);
+        v = b_op(&b, add_Tensor, vT(v), c->arg[0]);
+        ok = v && tensor_copy(r, v, c->err);
+    }
+    bld_end(&b);
+    return ok;
+}
+bool shape_normal_float(op_call *c) /* mean, std, size, generator, dtype */
+{
+    if (!(val_as_f(&c->arg[1]) >= 0))
+        return err_set(c->err, ERR_runtime, "normal expects std >= 0.0, but found std %g",
+                       val_as_f(&c->arg[1]));
+    return out_new(c, arg_dt(c, 4, c->cx->default_dtype), c->arg[2].n, c->arg[2].ints) != NULL;
+}
+bool eager_normal_float(op_call *c)
+{
+    return draw_fill(c, c->res[0],
+                     &(draw){ .kind = DRAW_normal, .a = val_as_f(&c->arg[0]), .b = val_as_f(&c->arg[1]) });
+}
+
+/* ---- multinomial ---- */
+bool shape_multinomial(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    symint n = c->arg[1].i;
+    if (t->ndim < 1 || t->ndim > 2)
+        return err_set(c->err, ERR_runtime, "prob_dist must be 1 or 2 dim");
+    if (!dtype_is_float((dtype)t->dt))
+        return err_set(c->err, ERR_runtime,
+                       "multinomial only supports floating-point dtypes for input, got: %s",
+                       dtype_rows[t->dt].gname);
+    if (!sym_gt(n, 0))
+        return err_set(c->err, ERR_runtime, "cannot sample n_sample <= 0 samples");
+    if (!c->arg[2].b && sym_gt(n, t->size[t->ndim - 1]))
+        return err_set(c->err, ERR_runtime,
+                       "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+    return out_new(c, DT_i64, t->ndim, (symint[]){ t->ndim == 2 ? t->size[0] : n, n }) != NULL;
+}
+
+static bool sample(op_call *c, const double *w, int64_t m, int64_t k, bool again, const double *u, int64_t *o)
+{
+    double *cum = mem_alloc(sizeof(double) * (size_t)m), sum = 0;
+    bool ok = true;
+    for (int64_t i = 0; ok && i < m; i++) {
+        if (!(w[i] >= 0) || isinf(w[i]))
+            ok = err_set(c->err, ERR_runtime,
+                         "probability tensor contains either `inf`, `nan` or element < 0");
+        cum[i] = w[i];
+        sum += w[i];
+    }
+    if (ok && !(sum > 0))
+        ok = err_set(c->err, ERR_runtime, "invalid multinomial distribution (sum of probabilities <= 0)");
+    for (int64_t s = 0; ok && s < k; s++) { /* linear search: lines are short, and weights change */
+        double left = 0, x = u[s] * sum;
+        int64_t pick = -1;
+        for (int64_t i = 0; i < m; i++) {
+            if (cum[i] > 0) {
+                left += cum[i];
+                pick = i;
+                if (left > x)
+                    break;
+            }
+        }
+        if (pick < 0) { /* fewer positive weights than samples: take what is left in order */
+            for (int64_t i = 0; i < m && pick < 0; i++)
+                if (cum[i] == 0)
+                    pick = i;
+        }
+        o[s] = MAX(pick, 0);
+        if (!again && pick >= 0) {
+            sum -= MAX(cum[pick], 0);
+            cum[pick] = -1; /* taken */
+        }
+    }
+    free(cum);
+    return ok;
+}
+
+bool eager_multinomial(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0), *w = tensor_new(DT_f64, t->ndim, t->size, c->err), *u = NULL;
+    int64_t m = t->size[t->ndim - 1], k = c->arg[1].i, rows = t->ndim == 2 ? t->size[0] : 1;
+    bool ok = w && tensor_copy(w, t, c->err) && (u = tensor_new(DT_f64, 1, (symint[]){ rows * k }, c->err));
+    ok = ok && draw_fill(c, u, &(draw){ .kind = DRAW_uniform, .b = 1 });
+    for (int64_t r = 0; ok && r < rows; r++)
+        ok = sample(c, (double *)tensor_data(w) + r * m, m, k, c->arg[2].b, (double *)tensor_data(u) + r * k,
+                    (int64_t *)tensor_data(c->res[0]) + r * k);
+    tensor_unref(w);
+    tensor_unref(u);
+    return ok;
 }

@@ -14,8 +14,9 @@ tp_gen *gen_new(uint64_t seed);
 tp_gen *gen_ref(tp_gen *g);
 void gen_unref(tp_gen *g);
 tp_gen *gen_default(void); /* the process-wide one; not thread-safe by itself, like Python's */
-/* Reserves n elements; returns the offset to draw from. */
+/* Reserves n blocks; returns the offset to draw from. */
 uint64_t gen_reserve(tp_gen *g, uint64_t n);
+/* Element-wise draws use blocks of four words: see simd/random.c for which element reads which word. */
 void philox(uint64_t seed, uint64_t offset, uint64_t index, uint32_t out[4]);
 static inline double u01_53(uint32_t a, uint32_t b)
 {

@@ -1,0 +1,83 @@
+/* random.c - packed uniform and normal numbers from Philox blocks, once per instruction set.
+ * Float element i comes from word i % 4 of block i / 4, double element i from words 2 (i % 2) and the next of
+ * block i / 2; normal numbers pair up neighbours. So a number depends on its index alone. */
+#include "ops/pw.h"
+#include "ops/simd/vmath.h"
+
+enum { BLOCKS = 64 };
+
+/* 64 blocks, word by word */
+static void philox_many(uint64_t seed, uint64_t at, uint32_t w[4][BLOCKS])
+{
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int i = 0; i < BLOCKS; i++) {
+        w[0][i] = (uint32_t)(at + (uint64_t)i);
+        w[1][i] = (uint32_t)((at + (uint64_t)i) >> 32);
+        w[2][i] = w[3][i] = 0;
+    }
+    for (int r = 0; r < 10; r++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * w[0][i], p1 = (uint64_t)0xCD9E8D57u * w[2][i];
+            uint32_t n0 = (uint32_t)(p1 >> 32) ^ w[1][i] ^ k0, n2 = (uint32_t)(p0 >> 32) ^ w[3][i] ^ k1;
+            w[1][i] = (uint32_t)p1;
+            w[3][i] = (uint32_t)p0;
+            w[0][i] = n0;
+            w[2][i] = n2;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+/* Elements [4 * block, 4 * block + n) */
+void ISA_NAME(rand_f32)(int64_t n, uint64_t seed, uint64_t block, float *o, bool normal)
+{
+    uint32_t w[4][BLOCKS];
+    float v[4][BLOCKS];
+    for (; n > 0; n -= 4 * BLOCKS, block += BLOCKS, o += 4 * BLOCKS) {
+        philox_many(seed, block, w);
+        if (normal)
+            for (int h = 0; h < 4; h += 2)
+                for (int i = 0; i < BLOCKS; i++) {
+                    float u = (float)(int32_t)(w[h][i] >> 8) * 0x1p-24f;
+                    float t = (float)(int32_t)(w[h + 1][i] >> 8) * 0x1p-24f * 6.28318531f;
+                    float r = __builtin_sqrtf(-2.0f * m_log_f32(1.0f - u));
+                    v[h][i] = r * (float)sincos_mid((double)t, 1);
+                    v[h + 1][i] = r * (float)sincos_mid((double)t, 0);
+                }
+        else
+            for (int h = 0; h < 4; h++)
+                for (int i = 0; i < BLOCKS; i++)
+                    v[h][i] = (float)(int32_t)(w[h][i] >> 8) * 0x1p-24f;
+        int64_t m = MIN(n, 4 * BLOCKS), i = 0;
+        for (; i + 4 <= m; i += 4)
+            for (int h = 0; h < 4; h++)
+                o[i + h] = v[h][i / 4];
+        for (; i < m; i++)
+            o[i] = v[i % 4][i / 4];
+    }
+}
+
+/* Elements [2 * block, 2 * block + n) */
+void ISA_NAME(rand_f64)(int64_t n, uint64_t seed, uint64_t block, double *o, bool normal)
+{
+    uint32_t w[4][BLOCKS];
+    double v[2][BLOCKS];
+    for (; n > 0; n -= 2 * BLOCKS, block += BLOCKS, o += 2 * BLOCKS) {
+        philox_many(seed, block, w);
+        for (int h = 0; h < 2; h++)
+            for (int i = 0; i < BLOCKS; i++) { /* 53 bits: 32 of one word, 21 of the next */
+                uint64_t b = ((uint64_t)w[2 * h][i] << 21) ^ (w[2 * h + 1][i] >> 11);
+                v[h][i] = (double)(int64_t)b * 0x1p-53;
+            }
+        if (normal)
+            for (int i = 0; i < BLOCKS; i++) {
+                double r = __builtin_sqrt(-2.0 * m_log_f64(1.0 - v[0][i])), t = v[1][i] * 6.283185307179586;
+                v[0][i] = r * sincos_d(t, 1);
+                v[1][i] = r * sincos_d(t, 0);
+            }
+        int64_t m = MIN(n, 2 * BLOCKS);
+        for (int64_t i = 0; i < m; i++)
+            o[i] = v[i % 2][i / 2];
+    }
+}
