@@ -703,7 +703,7 @@ static PyObject *op_repr(PyObject *o)
 {
     const op_name *n = ((PyOp *)o)->name;
     if (Py_TYPE(o) == &PyOpMethod_Type)
-        return PyUnicode_FromFormat("<method '%s' of 'taper.Tensor' objects>", n->name);
+        return PyUnicode_FromFormat("<method '%s' of '%s.Tensor' objects>", n->name, py_prefix);
     return PyUnicode_FromFormat("<built-in function %s>", n->name);
 }
 static PyObject *op_get(PyObject *o, void *what)
@@ -713,8 +713,9 @@ static PyObject *op_get(PyObject *o, void *what)
     case 0: return PyUnicode_FromString(n->name);
     case 1:
         if (Py_TYPE(o) == &PyOpMethod_Type)
-            return PyUnicode_FromString("taper");
-        return *n->space ? PyUnicode_FromFormat("taper.%s", n->space) : PyUnicode_FromString("taper");
+            return PyUnicode_FromString(py_prefix);
+        return *n->space ? PyUnicode_FromFormat("%s.%s", py_prefix, n->space)
+                         : PyUnicode_FromString(py_prefix);
     case 2: {
         strbuf b = { 0 };
         for (int i = 0; i < n->nrow; i++) {

@@ -1,5 +1,6 @@
 /* types.c - dtype, device, memory format, layout, Size and Generator objects. */
 #include "front/py.h"
+#include "base/envvars.h"
 
 /* ---- dtype ---- */
 static PyObject *dtypes[DT_COUNT];
@@ -354,15 +355,28 @@ PyTypeObject PyRng_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.Gene
                             .tp_getset = gen_getset,
                             .tp_doc = "A source of random numbers with its own seed." };
 
-/* Names printed under the torch alias. */
+/* Under the torch alias types, dtypes and messages print torch's names, and its environment variables count.
+ */
 static PyObject *set_prefix(PyObject *m, PyObject *s)
 {
-    static char buf[32];
-    const char *t = PyUnicode_AsUTF8(s);
-    if (!t)
+    static PyTypeObject *const types[] = { &PyTensor_Type, &PyDtype_Type, &PyDevice_Type, &PyMemfmt_Type,
+                                           &PyLayout_Type, &PyRng_Type,   &PySymInt_Type };
+    const char *t = PyUnicode_Check(s) ? PyUnicode_AsUTF8(s) : NULL;
+    if (!t || (strcmp(t, "taper") && strcmp(t, "torch")))
+        return PyErr_Format(PyExc_ValueError, "_set_prefix() takes 'taper' or 'torch'");
+    bool torch = !strcmp(t, "torch");
+    py_prefix = torch ? "torch" : "taper";
+    env_set_torch_alias(torch);
+    for (size_t i = 0; i < COUNT(types); i++) {
+        size_t n = strlen(types[i]->tp_name) + 1;
+        char *name = mem_alloc(n); /* kept: the type points at it */
+        memcpy(name, types[i]->tp_name, n);
+        memcpy(name, py_prefix, 5);
+        types[i]->tp_name = name;
+        PyType_Modified(types[i]);
+    }
+    if (PyObject_SetAttrString((PyObject *)PySize_Type, "__module__", s) < 0)
         return NULL;
-    snprintf(buf, sizeof buf, "%s", t);
-    py_prefix = buf;
     Py_RETURN_NONE;
 }
 static PyMethodDef functions[] = {

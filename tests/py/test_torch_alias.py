@@ -1,0 +1,73 @@
+"""python -m taper and taper.torch_alias: programs written for PyTorch run unmodified."""
+import os, subprocess, sys, tempfile
+
+PROGRAM = """
+import sys
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import optim
+from torch.utils._pytree import tree_map
+import torch.utils.data
+torch.manual_seed(0)
+x = torch.ones(2, 3)
+print(type(x), x.dtype, x.shape, x.type(), torch.float32, repr(torch.device("cpu")))
+print(torch.tensor([1, 2], dtype=torch.int8), torch.ops.aten.add.Tensor)
+w = nn.Parameter(torch.ones(3, 4))
+y = F.relu(x @ w if hasattr(torch, "matmul") else x.mm(w)).sum()
+y.backward()
+print(w.grad.shape, isinstance(w, torch.Tensor), sys.argv[1:], __name__)
+try:
+    torch.ones(2, 3) + "a"
+except TypeError as e:
+    print(type(e).__name__)
+try:
+    import torch.nosuch
+except ModuleNotFoundError as e:
+    print(e)
+"""
+WANT = """<class 'torch.Tensor'> torch.float32 torch.Size([2, 3]) torch.FloatTensor torch.float32 device(type='cpu')
+tensor([1, 2], dtype=torch.int8) aten.add.Tensor
+torch.Size([3, 4]) True ['a', '--b'] __main__
+TypeError
+No module named 'torch.nosuch' (Taper stands in for torch here and has no taper.nosuch)
+"""
+
+
+def run(*args, **kw):
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, **kw)
+
+
+def test_script():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "prog.py")
+        with open(path, "w") as f:
+            f.write(PROGRAM)
+        r = run("-m", "taper", path, "a", "--b")
+        assert r.returncode == 0 and r.stdout == WANT, r.stdout + r.stderr
+        r = run("-m", "taper", os.path.join(d, "missing.py"))
+        assert r.returncode == 2 and "there is no file" in r.stderr
+
+
+def test_code_and_module():
+    r = run("-m", "taper", "-c", "import torch, sys; print(torch.float64, sys.argv)", "x")
+    assert r.stdout == "torch.float64 ['-c', 'x']\n", r.stdout + r.stderr
+    r = run("-m", "taper", "-m", "this")
+    assert "Namespaces are one honking great idea" in r.stdout
+
+
+def test_alias_module():
+    r = run("-c", "import taper.torch_alias, torch, taper, torch.nn, torch.utils._pytree as p\n"
+                  "assert torch is taper and torch.nn is taper.nn and p.__name__ == 'taper.utils._pytree'\n"
+                  "assert taper.__spec__.name == 'taper' and torch.nn.__spec__.name == 'taper.nn'")
+    assert r.returncode == 0, r.stderr
+
+
+def test_real_torch_is_left_alone():
+    code = ("import sys, types, warnings; real = types.ModuleType('torch'); sys.modules['torch'] = real\n"
+            "import taper\nwith warnings.catch_warnings(record=True) as w:\n"
+            "    warnings.simplefilter('always')\n    import taper.torch_alias\n"
+            "import torch\nassert torch is real and 'PyTorch is imported already' in str(w[-1].message)\n"
+            "assert repr(taper.float32) == 'taper.float32'")
+    r = run("-c", code)
+    assert r.returncode == 0, r.stderr
