@@ -375,6 +375,10 @@ vir_ref vir_op2(vir *k, vir_op op, vir_ref x, vir_ref y)
         vir_ref s = x; /* constants to the right, else older first: more values turn out equal */
         x = y, y = s;
     }
+    if ((op == VIR_min || op == VIR_max) && is_flt(t) && is_const(k, y) && !is_const(k, x)) {
+        vir_ref s = x; /* a constant first: then one machine instruction propagates the other's NaN */
+        x = y, y = s;
+    }
     if (is_int(t) && op_kind[op] != K_cmp) {
         vir_ref r = simplify_int(k, op, x, y);
         if (r || k->err.kind)
