@@ -834,6 +834,9 @@ static bool wide64(const vir *k)
             return true;
         if (in->type == VT_i64 && in->varying && (in->uses || in->op == VIR_var))
             return true;
+        if (in->op == VIR_store && vir_mem_size((vir_mem)in->mem) == 8 && k->loops[in->region].vector &&
+            (in->add || in->access != VA_uniform))
+            return true;
     }
     for (int i = 0; i < k->nreds; i++)
         if (!k->ins[k->reds[i].ins].dead &&
@@ -1094,4 +1097,31 @@ uint64_t vir_hash(const vir *k)
 vir_ref vir_frag_input(vir *k, vir_type t, int n)
 {
     return pure(k, (vir_ins){ .op = VIR_input, .type = (uint8_t)t, .imm = n, .varying = 1 }, 0);
+}
+
+vir *vir_copy(const vir *k)
+{
+    arena *a = mem_zalloc(sizeof *a);
+    vir *c = arena_dup(a, k, sizeof *k);
+    c->a = a;
+    c->name = arena_strdup(a, k->name);
+    c->ins = arena_dup(a, k->ins, sizeof *k->ins * (size_t)k->n);
+    for (int i = 0; i < k->n; i++)
+        c->ins[i].note = NULL;
+    c->loops = arena_dup(a, k->loops, sizeof *k->loops * (size_t)k->nloops);
+    c->reds = arena_dup(a, k->reds, sizeof *k->reds * (size_t)k->nreds);
+    c->bufs = arena_dup(a, k->bufs, sizeof *k->bufs * (size_t)k->nbufs);
+    for (int i = 0; i < k->nbufs; i++)
+        c->bufs[i].name = "";
+    c->iname = c->fname = NULL;
+    c->hash = NULL;
+    c->note = NULL;
+    return c;
+}
+
+void vir_copy_free(vir *k)
+{
+    arena *a = k->a;
+    arena_free(a);
+    free(a);
 }

@@ -22,6 +22,9 @@
  * Buffers may not overlap, except that a VIR_OUT buffer may be the same memory as a VIR_IN buffer whose every
  * load precedes, in the same iteration, the store to the same element.
  *
+ * Different iterations of a vector loop may not store to the same element when it holds other loops;
+ * vir_store_add without inner loops is exempt.
+ *
  * Reductions keep P partial results when their steps are inside a vector loop that the red() is outside of:
  * the i-th iteration (from 0) of the vector loop goes to partial i mod P, P = k->lanes * k->ways; fold joins
  * partial j with j + P/2, then P/4, ... so every backend computes the same bits on every machine. */
@@ -250,6 +253,10 @@ const vir_frag *vir_frag_step(vir_red_kind kind, vir_type t, vir_type it);  /* p
 const vir_frag *vir_frag_merge(vir_red_kind kind, vir_type t, vir_type it); /* parts, parts -> parts     */
 vir_type vir_red_part_type(const vir_red_info *r, int part);
 vir_ref vir_red_identity(vir *k, const vir_red_info *r, int part); /* what a part starts from */
+
+/* A copy that owns its memory and lives until vir_copy_free (cached interpreted kernels). */
+vir *vir_copy(const vir *k);
+void vir_copy_free(vir *k);
 
 /* The reference: plain C, one element at a time. */
 bool vir_interp(const vir *k, void *const *bufs, const int64_t *ints, const double *flts, int64_t lo,

@@ -1,0 +1,43 @@
+/* exec.h - executable memory and the in-memory kernel cache.
+ * A kernel is compiled once a process: equal kernels (vir_key) share their code. Memory is written, then made
+ * executable and never writable again. Where the machine cannot run generated code, kernels are interpreted.
+ */
+#ifndef TAPER_RUN_EXEC_H
+#define TAPER_RUN_EXEC_H
+#include "gen/x64.h"
+
+typedef struct run_kernel {
+    vir_fn fn;         /* NULL: interpreted */
+    const char *name;  /* of the first kernel with this structure */
+    size_t ncode;      /* bytes of machine code */
+    double compile_us; /* vector IR to callable */
+    uint64_t hash;     /* of the key */
+    const vir *k;      /* a private copy where it is interpreted */
+    bool cached;       /* read by the caller right after exec_kernel: it was there already (approximate) */
+} run_kernel;
+
+/* The kernel ready to run, borrowed from the cache; NULL with an error. Thread-safe. k may go away
+ * afterwards. */
+const run_kernel *exec_kernel(const vir *k, tp_err *err);
+/* The same with the instruction set chosen by the caller (tests). ISA_none interprets. */
+const run_kernel *exec_kernel_isa(const vir *k, gen_isa isa, tp_err *err);
+
+static inline void exec_run(const run_kernel *r, void *const *bufs, const int64_t *ints, const double *flts,
+                            int64_t lo, int64_t hi)
+{
+    if (TP_LIKELY(r->fn != NULL))
+        r->fn(bufs, ints, flts, lo, hi);
+    else
+        vir_interp(r->k, bufs, ints, flts, lo, hi, NULL);
+}
+
+typedef struct exec_stats {
+    int64_t kernels, hits, code_bytes;
+    double compile_us;
+} exec_stats;
+exec_stats exec_get_stats(void);
+
+/* Raw code to memory that may run; stays for the life of the process. name: for perf and backtraces. */
+void *exec_publish(const gen_code *c, const char *name, tp_err *err);
+void exec_limit_for_test(int64_t bytes); /* executable memory that may still be had; -1: no limit */
+#endif
