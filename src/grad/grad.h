@@ -8,15 +8,18 @@
 /* arg: schema order, defaults filled in, borrowed. out: nret owned values. */
 bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
 
-/* --- derivative rules: the vjp column of the op table
- * --------------------------------------------------------- VJP(name, saves) { ... } defines vjp_name.
- * `saves` lists what the rule reads, so that the tape keeps just that: "0" the first argument, "1" the
- * second, "r" the first result, "r1" the second result; blank-separated. Shapes and dtypes of arguments and
- * results may be asked without saving them (grad_in_meta, grad_out_meta). DY(i)      gradient of result i
- * (NULL when it is not needed or zero) IN(i)      saved tensor argument i;  ARG(i) the argument as a value
- * (numbers, lists, flags) OUT(i)     saved result i NEED(i)    is the gradient of argument i wanted? DX(i, e)
- * sets the gradient of argument i (may be left unset: zero) Rules make operator calls through the builder
- * g->b (b_op(g->b, mul_Tensor, vT(DY(0)), vT(OUT(0)))). */
+/* --- derivative rules: the vjp column of the op table ------------------------------------------------------
+ */
+/* VJP(name, saves) { ... } defines vjp_name. `saves` lists what the rule reads, so that the tape keeps just
+ * that, blank-separated: "0" the first argument, "1" the second, "r" the first result, "r1" the second; "1?0"
+ * the second argument if the first needs its gradient; "~r1" says that the second result has no derivative.
+ * Shapes and dtypes of all arguments and results may be asked without saving them. DY(i)     gradient of
+ * result i, NULL when it is not needed or zero IN(i)     saved tensor argument i;  ARG(i) the argument as a
+ * value (numbers, lists, flags) OUT(i)    saved result i INM(i), OUTM(i)  type and shape of argument or
+ * result i: a header without data, not for operator calls NEED(i)   is the gradient of argument i wanted?
+ *   DX(i, e)  sets the gradient of argument i; unset means zero. It may have the shape of the result: the
+ * tape sums what was broadcast and converts the dtype. Rules make operator calls through the builder g->b and
+ * never look at data, so the same rule runs at once or appends nodes to a graph. */
 typedef struct vjp {
     bld *b;
     const op_row *row;

@@ -2,8 +2,6 @@
 #include "grad/tape.h"
 #include "grad/vjp.h"
 
-enum { NO_VER = 0 };
-
 /* One allocation holds the step and, behind it, edges, types, saved arguments and copied lists. */
 typedef struct op_step {
     ag_node n;
@@ -424,7 +422,7 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
     nres = row->schema.ret_list ? out[0].n : row->schema.nret;
     for (int i = 0; i < nres; i++) {
         tp_tensor *t = result_at(row, out, i);
-        if (!t || !dtype_is_float((dtype)t->dt))
+        if (!t || !dtype_is_float((dtype)t->dt) || (i < 32 && c->vi->no_grad >> i & 1))
             continue;
         if (!writes) { /* an argument handed back unchanged keeps its history */
             bool same = false;

@@ -87,13 +87,17 @@ static void parse_saves(vjp_info *v, const char *s)
             continue;
         }
         int at = 0;
+        bool flat = *s == '~';
+        s += flat;
         if (*s == 'r') {
             s++;
             at = 128;
         }
         if (isdigit((unsigned char)*s))
             at += (int)strtol(s, (char **)&s, 10);
-        if (*s == '?') {
+        if (flat)
+            v->no_grad |= 1u << (at - 128);
+        else if (*s == '?') {
             assert(v->ncond < COUNT(v->cond));
             v->cond[v->ncond].arg = (uint8_t)at;
             v->cond[v->ncond++].when = (uint8_t)strtol(s + 1, (char **)&s, 10);

@@ -11,6 +11,7 @@ typedef struct vjp_info {
     uint32_t lmask;   /* parameters of type Tensor[] */
     uint32_t need_in; /* arguments saved always */
     uint32_t need_out;
+    uint32_t no_grad; /* results without a derivative */
     struct {
         uint8_t arg, when; /* argument (128 + i: result i) saved when argument `when` needs its gradient */
     } cond[8];

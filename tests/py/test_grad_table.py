@@ -29,6 +29,12 @@ def ints(*values, shape=None):
     return t.view(shape) if shape else t
 
 
+def square(*shape):
+    """Well conditioned."""
+    n = shape[-1]
+    return (rnd(*shape, n) * 0.3 + taper.diag(taper.ones([n], dtype=F64)) * 2).detach().requires_grad_()
+
+
 def mask(*shape):
     return taper.randn(list(shape), dtype=F64, generator=gen) > 0
 
@@ -158,6 +164,24 @@ CASES = {
     "cumprod": [lambda: (rnd(2, 3), 1),
                 lambda: ((rnd(4) * taper.tensor([1., 0., 1., 1.], dtype=F64)).detach().requires_grad_(), 0)],
     "cummax": [lambda: (rnd(2, 3), 1)], "cummin": [lambda: (rnd(2, 3), 0)],
+    "bmm": [lambda: (rnd(2, 2, 3), rnd(2, 3, 2))], "dot": [lambda: (rnd(3), rnd(3))],
+    "addmm": [lambda: (rnd(3, 2), rnd(3, 2), rnd(2, 2), 1, 1), lambda: (rnd(2), rnd(3, 2), rnd(2, 2), 0.5, 2)],
+    "baddbmm": [lambda: (rnd(2, 2, 2), rnd(2, 2, 3), rnd(2, 3, 2), 1, 1),
+                lambda: (rnd(2, 2), rnd(2, 2, 3), rnd(2, 3, 2), 0.5, 2)],
+    "mv": [lambda: (rnd(2, 3), rnd(3))], "addmv": [lambda: (rnd(2), rnd(2, 3), rnd(3), 0.5, 2)],
+    "linalg_inv_ex": [lambda: (square(3),)], "_linalg_det": [lambda: (square(3),), lambda: (square(2, 2),)],
+    "_linalg_slogdet": [lambda: (square(2, 3),)],
+    "_linalg_solve_ex": [lambda: (square(3), rnd(3, 2), True), lambda: (square(3), rnd(3), True),
+                         lambda: (square(2, 3), rnd(2, 3, 1), True), lambda: (square(3), rnd(2, 3), False)],
+    "linalg_lu_solve": [], "linalg_qr": [lambda: (square(3), "reduced"), lambda: (rnd(4, 2), "reduced")],
+    "linalg_solve_triangular": [lambda u=u, w=w: (square(3), rnd(3, 2) if w else rnd(2, 3), u, w, False)
+                                for u in (True, False) for w in (True, False)]
+    + [lambda: (square(2), rnd(2, 2), True, True, True)],
+    "cholesky_solve": [lambda: (rnd(3, 2), square(3).detach().tril().requires_grad_(), False),
+                       lambda: (rnd(3, 2), square(3).detach().triu().requires_grad_(), True)],
+    "cholesky_inverse": [lambda: (square(3).detach().tril().requires_grad_(), False),
+                         lambda: (square(3).detach().triu().requires_grad_(), True)],
+    "linalg_cholesky_ex": [], "_linalg_eigh": [], "_linalg_svd": [],  # see test_factorisations
     "mm": [lambda: (rnd(2, 3), rnd(3, 2)), lambda: (rnd(2, 0), rnd(0, 2))],
 }
 for k in (1, 2, 3):
@@ -309,3 +333,30 @@ def test_writes():
         return b * c
     w = rnd(4)
     assert gradcheck(through_views, (w,)) and gradgradcheck(through_views, (w,))
+
+
+def test_factorisations():
+    """Where only some of the input or of the result counts, or signs are free, through a function that fixes it."""
+    gen.manual_seed(5)
+    a, tall, wide = square(3), rnd(4, 2), rnd(2, 4)
+    assert gradcheck(lambda x: taper.linalg.cholesky(x @ x.t()), (a,))
+    assert gradcheck(lambda x: taper.linalg.cholesky(x @ x.t(), upper=True), (a,))
+    assert gradgradcheck(lambda x: taper.linalg.cholesky(x @ x.t()), (a,))
+    assert gradcheck(lambda x: taper.linalg.eigvalsh(x + x.t()), (a,))
+
+    def vectors(x):
+        _, v = taper.linalg.eigh(x + x.t())
+        return v * v
+    assert gradcheck(vectors, (a,))
+    for x in (a, tall, wide):
+        assert gradcheck(taper.linalg.svdvals, (x,))
+
+        def uv(x):
+            u, s, vh = taper.linalg.svd(x, full_matrices=False)
+            return u @ vh, s, u * u, vh * vh
+        assert gradcheck(uv, (x,)) and gradgradcheck(uv, (x,), atol=1e-4)
+    b = rnd(3, 2)
+    assert gradcheck(lambda x, y: taper.linalg.solve(x, y), (a, b))
+    assert gradcheck(lambda x: taper.linalg.det(x), (a,))
+    assert gradcheck(lambda x, y: _C._call("einsum", "ij,kj->ik", [x, y]), (a, square(3)))
+    assert gradcheck(lambda x, y: taper.matmul(x, y), (rnd(2, 1, 2, 3), rnd(3, 3, 2)))

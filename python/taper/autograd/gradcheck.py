@@ -11,11 +11,16 @@ def _outputs(out):
     return tuple(o for o in outs if isinstance(o, _C.Tensor) and o.is_floating_point())
 
 
+def _chosen(out, which):
+    outs = _outputs(out)
+    return [outs[i] for i in which]
+
+
 def _flat(t):
     return t.detach().contiguous().view(-1).tolist() if t.numel() else []
 
 
-def _numerical(fn, inputs, which, eps):
+def _numerical(fn, inputs, which, eps, outs=None):
     """d out[j] / d inputs[which][i] by central differences: a list of rows, one per element of the input."""
     x = inputs[which]
     mode = _C._set_grad_enabled(False)
@@ -29,7 +34,9 @@ def _numerical(fn, inputs, which, eps):
 
             def value(v):
                 at.fill_(v)
-                return [e for o in _outputs(fn(*inputs)) for e in _flat(o.clone())]
+                out = fn(*inputs)
+                chosen = _outputs(out) if outs is None else _chosen(out, outs)
+                return [e for o in chosen for e in _flat(o.clone())]
             hi, lo = value(old + eps), value(old - eps)
             at.fill_(old)
             rows.append([(a - b) / (2 * eps) for a, b in zip(hi, lo)])
@@ -54,30 +61,29 @@ def _indices(shape):
 def _analytical(fn, inputs, diff, create_graph=False):
     """For every differentiable input, the same table from backward."""
     outs = _outputs(fn(*inputs))
+    which = [i for i, o in enumerate(outs) if o.requires_grad]
+    outs = [outs[i] for i in which]
     table = {i: [[] for _ in range(inputs[i].numel())] for i in diff}
     zeros = _C._op_functions[""]["zeros"]
     for o in outs:
         for j in range(o.numel()):
-            columns = {i: None for i in diff}
-            if o.requires_grad:
-                g = zeros(tuple(o.shape), dtype=o.dtype)
-                g.view(-1)
-                at = g
-                k = j
-                for d, s in enumerate(tuple(o.shape)):
-                    stride = 1
-                    for later in tuple(o.shape)[d + 1:]:
-                        stride *= later
-                    at = _pick(at, k // stride)
-                    k %= stride
-                at.fill_(1)
-                got = _C._run_backward((o,), (g,), True, False, tuple(inputs[i] for i in diff), False, True)
-                columns = dict(zip(diff, got))
+            g = zeros(tuple(o.shape), dtype=o.dtype)
+            at = g
+            k = j
+            for d, s in enumerate(tuple(o.shape)):
+                stride = 1
+                for later in tuple(o.shape)[d + 1:]:
+                    stride *= later
+                at = _pick(at, k // stride)
+                k %= stride
+            at.fill_(1)
+            got = _C._run_backward((o,), (g,), True, False, tuple(inputs[i] for i in diff), False, True)
+            columns = dict(zip(diff, got))
             for i in diff:
                 values = _flat(columns[i]) if columns[i] is not None else [0.0] * inputs[i].numel()
                 for row, v in zip(table[i], values):
                     row.append(v)
-    return table
+    return table, which
 
 
 def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0,
@@ -90,9 +96,9 @@ def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=T
         raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have "
                          "requires_grad=True.")
     try:
-        analytical = _analytical(func, inputs, diff)
+        analytical, outs = _analytical(func, inputs, diff)
         for i in diff:
-            numerical = _numerical(func, inputs, i, eps)
+            numerical = _numerical(func, inputs, i, eps, outs)
             for k, (a, n) in enumerate(zip(analytical[i], numerical)):
                 for j, (x, y) in enumerate(zip(a, n)):
                     if not (abs(x - y) <= atol + rtol * abs(y)):
