@@ -29,7 +29,7 @@ static bool mask_to_index(op_call *c, adv *a, tp_tensor *mask, tp_tensor **ix)
         if (!c->cx->env)
             return err_set(c->err, ERR_datadep, "the size of the result depends on the values of a mask");
         if (!a->unbacked)
-            a->unbacked = sym_env_unbacked(c->cx->env, 0, INT64_MAX);
+            a->unbacked = sym_env_unbacked_size(c->cx->env, SYM_OO);
         for (int d = 0; d < nd; d++)
             ix[d] = tensor_new_fake(DT_i64, 1, &a->unbacked, NULL, tensor_device(mask));
         return true;

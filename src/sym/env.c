@@ -118,6 +118,13 @@ symint sym_env_unbacked(sym_env *env, int64_t lo, int64_t hi)
     return sx_value(fresh(env, false, 0, NULL, (sx_range){ lo, hi }));
 }
 
+symint sym_env_unbacked_size(sym_env *env, int64_t hi)
+{
+    sym_expr *e = fresh(env, false, 0, NULL, (sx_range){ 0, hi });
+    e->s->is_size = true;
+    return sx_value(e);
+}
+
 symint sym_env_declare(sym_env *env, const char *name, bool has_hint, int64_t hint, int64_t lo, int64_t hi,
                        const char *source, tp_err *err)
 {
@@ -235,7 +242,12 @@ bool sym_truth(symint cond)
     return yes;
 }
 
-bool sym_cmp_slow(sym_rel r, symint a, symint b) { return sym_truth(sym_rel_of(r, a, b)); }
+bool sym_cmp_slow(sym_rel r, symint a, symint b)
+{
+    symint cond = sx_resolve(sym_rel_of(r, a, b), 0);
+    int big = sym_is_unbacked(cond) ? sx_decide_big(cond) : -1;
+    return big < 0 ? sym_truth(cond) : big;
+}
 
 int64_t sym_specialize(symint v)
 {

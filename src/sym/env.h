@@ -42,6 +42,9 @@ symint sym_env_size_in(sym_env *env, int64_t hint, const char *source, sym_polic
 symint sym_env_int(sym_env *env, int64_t hint, const char *source);
 /* A value only the running program knows (.item(), nonzero): u0, u1, ... */
 symint sym_env_unbacked(sym_env *env, int64_t lo, int64_t hi);
+/* The same for a size that data decides. Shape rules (sym_eq and friends) may take it for neither 0 nor 1,
+ * which they would treat specially; sym_truth, the user's own question, may not. */
+symint sym_env_unbacked_size(sym_env *env, int64_t hi);
 /* A symbol by name, as graph text declares it; ERR_value when the name is taken with other properties. */
 symint sym_env_declare(sym_env *env, const char *name, bool has_hint, int64_t hint, int64_t lo, int64_t hi,
                        const char *source, tp_err *err);
@@ -52,7 +55,7 @@ const char *sym_source(symint symbol);                               /* "" when 
 int sym_index(symint symbol);                                        /* its i above */
 bool sym_is_unbacked(symint v);                                      /* holds an unbacked symbol */
 void sym_range(symint v, int64_t *lo, int64_t *hi);                  /* from ranges and facts */
-void sym_declared(symint symbol, int64_t *lo, int64_t *hi);           /* as it was declared, without facts */
+void sym_declared(symint symbol, int64_t *lo, int64_t *hi);          /* as it was declared, without facts */
 void sym_range_print(strbuf *out, int64_t lo, int64_t hi);           /* [2, int_oo] */
 
 /* --- booleans: symints that are 0, 1 or an expression --------------------------------------------------- */

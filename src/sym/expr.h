@@ -105,6 +105,7 @@ sym_expr *sx_symbol_make(sym_env *env, const char *name, bool has_hint, int64_t 
 
 /* range.c */
 sx_range sx_range_of(symint v);
+sx_range sx_range_big(symint v); /* the same if no unbacked size is 0 or 1 */
 void sx_range_init(sym_expr *e);
 bool sx_narrow(sym_expr *e, sx_range r);                   /* false when nothing is left */
 sx_range sx_range_scale(sx_range r, int64_t k, int64_t c); /* k*r + c */
@@ -122,6 +123,7 @@ bool sx_common_factor(const sym_expr *sum, sx_term *f); /* an atom, at least 1, 
 
 /* rel.c */
 symint sx_rel(sym_env *env, sx_kind k, symint L, int64_t bound); /* L as in a relation */
+int sx_decide_big(symint cond);                                  /* by sx_range_big alone */
 int sx_decide(symint cond);                                      /* 1, 0, or -1: not known */
 bool sx_learn(sym_env *env, symint cond, const char *where);
 symint sx_resolve(symint v, int depth);

@@ -89,40 +89,49 @@ static sx_range remainder_of(sx_range a, sx_range b)
     return everything;
 }
 
+typedef enum { NOW, BASE, BIG } mode; /* BIG: unbacked sizes are neither 0 nor 1 */
 static sx_range refresh(sym_expr *e, int depth);
+static sx_range derive(const sym_expr *e, mode m, int depth);
 
-static sx_range part(symint v, bool base, int depth)
+static sx_range part(symint v, mode m, int depth)
 {
     if (!sym_is_expr(v))
         return (sx_range){ v, v };
-    if (base)
-        return sx_of(v)->base;
-    sx_of(v)->env->budget--;
-    return refresh(sx_of(v), depth);
+    sym_expr *e = sx_of(v);
+    if (m == BASE)
+        return e->base;
+    if (--e->env->budget < 0 || depth > REFRESH_DEPTH)
+        return e->now;
+    return m == NOW ? refresh(e, depth) : derive(e, BIG, depth + 1);
 }
 
+static sx_range meet(sx_range a, sx_range b) { return (sx_range){ MAX(a.lo, b.lo), MIN(a.hi, b.hi) }; }
+
 /* From the parts of e alone. */
-static sx_range derive(const sym_expr *e, bool base, int depth)
+static sx_range derive(const sym_expr *e, mode m, int depth)
 {
     sx_range r = { e->c, e->c };
     switch (e->kind) {
-    case SX_sym: return base ? e->base : e->now;
+    case SX_sym:
+        if (m == BIG && e->unbacked && e->s->is_size)
+            return (sx_range){ MAX(e->now.lo, 2), MAX(e->now.hi, 2) };
+        return m == BASE ? e->base : e->now;
     case SX_add:
         for (int i = 0; i < e->n; i++)
-            r = sum(r, sx_range_scale(part(sym_of_expr(e->t[i].e), base, depth), e->t[i].k, 0));
+            r = sum(r, sx_range_scale(part(sym_of_expr(e->t[i].e), m, depth), e->t[i].k, 0));
         return r;
     case SX_mul:
         r = (sx_range){ 1, 1 };
         for (int i = 0; i < e->n; i++)
-            r = product(r, power(part(sym_of_expr(e->t[i].e), base, depth), e->t[i].k));
+            r = product(r, power(part(sym_of_expr(e->t[i].e), m, depth), e->t[i].k));
         return r;
-    case SX_floordiv: return quotient(part(e->a[0], base, depth), part(e->a[1], base, depth));
-    case SX_mod: return remainder_of(part(e->a[0], base, depth), part(e->a[1], base, depth));
+    case SX_floordiv: return quotient(part(e->a[0], m, depth), part(e->a[1], m, depth));
+    case SX_mod: return remainder_of(part(e->a[0], m, depth), part(e->a[1], m, depth));
     case SX_min:
     case SX_max:
-        r = part(e->a[0], base, depth);
+        r = part(e->a[0], m, depth);
         for (int i = 1; i < e->n; i++) {
-            sx_range x = part(e->a[i], base, depth);
+            sx_range x = part(e->a[i], m, depth);
             r = e->kind == SX_min ? (sx_range){ MIN(r.lo, x.lo), MIN(r.hi, x.hi) }
                                   : (sx_range){ MAX(r.lo, x.lo), MAX(r.hi, x.hi) };
         }
@@ -131,11 +140,9 @@ static sx_range derive(const sym_expr *e, bool base, int depth)
     }
 }
 
-static sx_range meet(sx_range a, sx_range b) { return (sx_range){ MAX(a.lo, b.lo), MIN(a.hi, b.hi) }; }
-
 void sx_range_init(sym_expr *e)
 {
-    e->base = derive(e, true, 0);
+    e->base = derive(e, BASE, 0);
     e->ranged_at = e->env->facts - 1;
     e->now = e->base;
 }
@@ -149,7 +156,7 @@ static sx_range refresh(sym_expr *e, int depth)
     if (e->ranged_at == env->facts || depth > REFRESH_DEPTH || env->budget < 0)
         return e->now;
     e->ranged_at = env->facts; /* first: a node met again meanwhile uses the range it has */
-    sx_range r = meet(e->now, derive(e, false, depth + 1));
+    sx_range r = meet(e->now, derive(e, NOW, depth + 1));
     /* What is known of s0 - s1 also bounds 2*s1 - 2*s0 + 3. */
     if (e->kind == SX_add && sx_split(e, &L, &k, &c, false) && L != e)
         r = meet(r, sx_range_scale(refresh(L, depth + 1), k, c));
@@ -167,6 +174,13 @@ sx_range sx_range_of(symint v)
         return e->base;
     e->env->budget = REFRESH_PARTS;
     return refresh(e, 0);
+}
+
+sx_range sx_range_big(symint v)
+{
+    if (sym_is_expr(v))
+        sx_of(v)->env->budget = REFRESH_PARTS;
+    return part(v, BIG, 0);
 }
 
 bool sx_narrow(sym_expr *e, sx_range r)

@@ -296,6 +296,24 @@ symint sx_rename(symint v, map *memo, int depth)
     return *r;
 }
 
+int sx_decide_big(symint cond)
+{
+    if (!sym_is_expr(cond))
+        return cond != 0;
+    sym_expr *e = sx_of(cond);
+    if (e->kind != SX_and && e->kind != SX_or)
+        return sx_kind_is_bool(e->kind) ? by_range(e->kind, sx_range_big(e->a[0]), e->c) : -1;
+    int r = e->kind == SX_and;
+    for (int i = 0; i < e->n; i++) {
+        int d = sx_decide_big(e->a[i]);
+        if (d == (e->kind == SX_or))
+            return d;
+        if (d < 0)
+            r = -1;
+    }
+    return r;
+}
+
 int sx_decide(symint cond)
 {
     symint v = sx_resolve(cond, 0);

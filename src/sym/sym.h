@@ -60,7 +60,8 @@ static inline symint sym_max(symint a, symint b) { return SYM_EITHER(a, b) ? sym
 /* Truth. Each asks the environment that owns the expressions: what the ranges and known facts decide is
  * answered at once; otherwise the answer for the hints is given and a guard is recorded with the user's
  * line. A question about an unbacked symbol that cannot be decided sets ERR_datadep in the environment's
- * error slot (sym_env_err) and answers false. */
+ * error slot (sym_env_err) and answers false. Sizes that data decides count as neither 0 nor 1 here, since
+ * these functions serve shape rules; a question of the user goes through sym_truth of env.h. */
 typedef enum { SYM_eq, SYM_ne, SYM_lt, SYM_le, SYM_gt, SYM_ge } sym_rel;
 bool sym_cmp_slow(sym_rel r, symint a, symint b);
 static inline bool sym_eq(symint a, symint b)

@@ -260,6 +260,21 @@ TEST(sym_unbacked_refuses_with_advice)
     sym_env_free(f.env);
 }
 
+TEST(sym_unbacked_sizes_broadcast_without_questions)
+{
+    SETUP;
+    symint u = sym_env_unbacked_size(f.env, 100);
+    CHECK(!sym_eq(u, 1) && !sym_eq(sym_mul(u, s0), 0) && sym_gt(u, 0) && sym_ne(sym_mul(2, u), 2));
+    CHECK_INT(f.err->kind, ERR_none);
+    CHECK(!sym_known(SYM_ne, u, 1)); /* but it is not a fact */
+    CHECK(!sym_truth(sym_rel_of(SYM_eq, u, 0)));
+    CHECK_INT(f.err->kind, ERR_datadep); /* the user may not ask that */
+    err_clear(f.err);
+    CHECK(!sym_eq(u, 5));
+    CHECK_INT(f.err->kind, ERR_datadep);
+    sym_env_free(f.env);
+}
+
 TEST(sym_assert_about_inputs_is_a_guard)
 {
     SETUP;
