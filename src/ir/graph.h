@@ -150,10 +150,15 @@ typedef struct ir_rec {
     ir_node *(*lift)(void *data, struct ir_rec *r, tp_tensor *t);
     void *lift_data;
     uint8_t spell; /* SPELL_*: given to the nodes recorded from here on */
+    /* How a call is recorded; NULL: ir_record. Functionalisation and decomposition stand here. */
+    bool (*call)(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
+    void *call_data;
 } ir_rec;
 /* The dispatcher under the tape: records when cx->rec is set and an argument is fake with a node there (or
  * the call makes a new tensor while recording), else ops_call. */
 bool ir_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
+/* Appends the call as it is: shape rule, node, marked results. */
+bool ir_record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
 /* A fake tensor standing for node n's value (count 1), usable as an argument under recorder r. */
 tp_tensor *ir_proxy(ir_rec *r, ir_node *n);
 ir_node *ir_node_of(ir_rec *r, tp_tensor *t); /* its node under r (lifting if needed) */

@@ -72,6 +72,7 @@ static void mark(ir_rec *r, tp_tensor *t, ir_node *n)
     t->rec = r;
 }
 
+<<<<<<< HEAD
 static tp_tensor *header(const tp_tensor *t) /* of its own, on the same storage */
 {
     return t ? tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset) : NULL;
@@ -88,6 +89,9 @@ static tp_val type_list(const op_row *row, const tp_val *out) /* of a call with 
 }
 
 static bool record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+=======
+bool ir_record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+>>>>>>> 3dccef9 (aot: functional traces, joint graph, decompositions, min-cut partition)
 {
     const op_row *row = op_row_of(op);
     tp_val narg[OP_MAX_PARAMS];
@@ -143,5 +147,5 @@ bool ir_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
         bld_end(&b);
         return ok;
     }
-    return record(cx, r, op, v, arg, out, err);
+    return r->call ? r->call(r->call_data, cx, op, v, arg, out, err) : ir_record(cx, r, op, v, arg, out, err);
 }

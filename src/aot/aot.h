@@ -1,0 +1,66 @@
+/* aot.h - from a captured graph to pure forward and backward graphs.
+ * Traces the captured graph on fake tensors through the tape: writes become values with copy-back, the
+ * derivative rows append the backward, decompositions and a min-cut partition follow. Runs nothing. */
+#ifndef TAPER_AOT_H
+#define TAPER_AOT_H
+#include "grad/tape.h"
+#include "ir/pass.h"
+
+/* How one item that the captured graph returned is made from what the forward graph returns. */
+typedef enum {
+    AOT_value,  /* result `index` of the forward graph */
+    AOT_input,  /* input `index` itself */
+    AOT_view,   /* a view of input `index` with this geometry, made by the caller so that it really aliases */
+    AOT_result_view, /* a view of forward result `index` that an earlier item returns */
+    AOT_number, /* `num`: a number or None */
+} aot_out_kind;
+typedef struct aot_out {
+    uint8_t kind;
+    bool requires_grad;
+    int index;
+    tp_val num;
+    tp_tensor *type; /* fake: geometry of views; one count */
+} aot_out;
+
+typedef struct aot_unit {
+    ir_graph *joint;  /* values, written inputs, gradients; kept for logs and tests */
+    ir_graph *fw;     /* primals -> values, written inputs, saved */
+    ir_graph *bw;     /* saved, tangents -> gradients; NULL when nothing needs a gradient */
+    int nin;          /* primals */
+    int nout;         /* items the captured graph returned */
+    aot_out *out;
+    int nvalue;       /* first results of fw */
+    int nmut, *mut;   /* next results of fw go back into these inputs */
+    int nsaved;       /* last results of fw, first inputs of bw */
+    int ntangent, *tangent; /* last inputs of bw: gradients of these fw results */
+    int ngrad, *grad; /* results of bw belong to these inputs */
+    int64_t saved_bytes, all_bytes; /* by hint: what the partition saves; what saving everything would */
+} aot_unit;
+
+enum {
+    AOT_decompose = 1, /* down to the core set */
+    AOT_min_cut = 2,   /* recompute cheap values in backward instead of saving them */
+};
+/* needs_grad: one per placeholder. NULL with c->err on failure. */
+aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags);
+void aot_unit_free(aot_unit *u);
+
+/* --- parts, in order of use -------------------------------------------------------------------------------- */
+/* functional.c: a recorder under which in-place operators become pure ones. */
+typedef struct fn_state fn_state;
+fn_state *fn_new(ir_rec *r); /* hooks itself into r */
+void fn_free(fn_state *f);
+/* The node that holds t's present value (views of written storage are made again). */
+ir_node *fn_node(fn_state *f, op_ctx *cx, tp_tensor *t, tp_err *err);
+bool fn_written(const fn_state *f, const tp_tensor *t); /* was its storage written under this recorder? */
+
+/* decompose.c: every row that has a decomposition is replaced by it, asking decide() for each node. New graph. */
+ir_graph *aot_decompose(tp_comp *c, ir_graph *g);
+bool aot_is_core(op_id op); /* stays as it is */
+
+/* partition.c: fills u->fw, u->bw, nsaved, saved_bytes from u->joint; nfw: results that belong to forward. */
+bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut);
+
+/* locations travel along */
+const ir_loc *aot_loc_copy(ir_graph *g, const ir_loc *l);
+#endif

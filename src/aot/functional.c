@@ -1,0 +1,339 @@
+/* functional.c - writes become values.
+ * Storage that is written gets a record: its root tensor, the node with its present value, a generation. A
+ * node's `mark` is the generation it was made in. Writing to a view scatters the new value up the chain of
+ * views to the root; using a stale view replays its chain from the root. */
+#include "aot/aot.h"
+
+typedef struct written {
+    tp_tensor *root; /* one count */
+    uint32_t gen;
+} written;
+
+struct fn_state {
+    ir_rec *r;
+    map by_storage; /* storage -> written */
+    VEC(written *) all;
+    int depth;      /* inside our own recording */
+};
+
+static written *find(const fn_state *f, const tp_storage *s)
+{
+    return f->all.n ? map_geti(&f->by_storage, (uintptr_t)s) : NULL;
+}
+
+bool fn_written(const fn_state *f, const tp_tensor *t)
+{
+    written *w = find(f, t->storage);
+    return w && w->gen;
+}
+
+/* ---- recording helpers: plain operator calls under our recorder, with fresh operands ---- */
+static bool rec_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
+{
+    return ir_call(b->cx, op, v, arg, out, b->err);
+}
+static void rec_begin(bld *b, op_ctx *cx, tp_err *err)
+{
+    bld_init(b, cx, err);
+    b->call = rec_call;
+}
+
+static bool same_geometry(const tp_tensor *a, const tp_tensor *b)
+{
+    return a->dt == b->dt && a->offset == b->offset && a->ndim == b->ndim &&
+           !memcmp(a->size, b->size, sizeof(symint) * a->ndim) && !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
+}
+
+/* The view node that made n's value from another node's, or NULL at the root of a chain. *item: which of
+ * several results, or -1. */
+static ir_node *view_of(ir_node *n, int *item)
+{
+    *item = -1;
+    if (n->kind == IR_getitem) {
+        *item = (int)n->arg[1].i;
+        n = n->arg[0].node;
+    }
+    if (n->kind != IR_call || !(op_row_of((op_id)n->op)->flags & OPF_VIEW) || n->arg[0].kind != VAL_node)
+        return NULL;
+    return n;
+}
+
+/* The node to walk a chain from: a value that was written into a view stands where the view stood. */
+static ir_node *chain_of(ir_node *n) { return n->data ? n->data : n; }
+
+/* Proxy of a node's value: counted into the builder's pool. */
+static tp_tensor *proxy(fn_state *f, bld *b, ir_node *n) { return bld_keep(b, ir_proxy(f->r, n)); }
+
+/* Call a view node's operator on another operand. */
+static tp_tensor *replay(bld *b, ir_node *view, tp_tensor *on, int item)
+{
+    tp_val arg[OP_MAX_PARAMS];
+    memcpy(arg, view->arg, sizeof(tp_val) * (size_t)view->narg);
+    arg[0] = vT(on);
+    for (int i = 1; i < view->narg; i++)
+        if (arg[i].kind == VAL_node || arg[i].kind == VAL_nodes)
+            return NULL;
+    if (item < 0)
+        return b_callv(b, (op_id)view->op, OPV_fn, arg, view->narg);
+    tp_tensor **all = mem_zalloc(sizeof *all * (size_t)(item + 1));
+    b_callvn(b, (op_id)view->op, OPV_fn, arg, view->narg, all, item + 1);
+    tp_tensor *t = all[item];
+    free(all);
+    return t;
+}
+
+/* The present value of what node n computed, given the root's present value. */
+static tp_tensor *regenerate(fn_state *f, bld *b, written *w, ir_node *n)
+{
+    int item;
+    ir_node *at = chain_of(n), *view = view_of(at, &item);
+    if (!view || ir_type(at)->storage != w->root->storage)
+        return w->root;
+    if (n->mark >= w->gen)
+        return proxy(f, b, n);
+    tp_tensor *up = regenerate(f, b, w, view->arg[0].node);
+    return up ? replay(b, view, up, item) : NULL;
+}
+
+ir_node *fn_node(fn_state *f, op_ctx *cx, tp_tensor *t, tp_err *err)
+{
+    if (!t->node || t->rec != f->r)
+        return ir_node_of(f->r, t);
+    written *w = find(f, t->storage);
+    if (!w || t->node->mark >= w->gen)
+        return t->node;
+    if (t == w->root || same_geometry(t, w->root)) {
+        t->node = w->root->node;
+        return t->node;
+    }
+    bld b;
+    rec_begin(&b, cx, err);
+    f->depth++;
+    tp_tensor *now = regenerate(f, &b, w, t->node);
+    if (now && !tensor_same_size(now, t)) /* the chain was not all views of this root */
+        now = NULL;
+    if (!now && !b.failed)
+        now = b_op(&b, as_strided, vT(w->root), vIs(t->size, t->ndim), vIs(t->stride, t->ndim), vI(t->offset));
+    f->depth--;
+    if (now && now->node) {
+        now->node->mark = w->gen;
+        t->node = now->node;
+    }
+    bld_end(&b);
+    return now ? t->node : NULL;
+}
+
+/* ---- writing ---- */
+/* New value of view->arg[0] when the view's value becomes val. NULL: this view cannot be undone step by step. */
+static tp_tensor *undo(fn_state *f, bld *b, ir_node *view, int item, tp_tensor *up, tp_tensor *val)
+{
+    const tp_val *a = view->arg;
+    if (item >= 0)
+        return NULL;
+    switch ((op_id)view->op) {
+    case OP_alias:
+    case OP_detach: return val;
+    case OP_view:
+    case OP_unsqueeze:
+    case OP_squeeze:
+    case OP_squeeze_dim:
+    case OP_squeeze_dims: return b_op(b, reshape, vT(val), vIs(up->size, up->ndim));
+    case OP_transpose_int: return b_op(b, transpose_int, vT(val), a[1], a[2]);
+    case OP_t: return b_op(b, t, vT(val));
+    case OP_permute: {
+        symint inv[TP_MAX_DIMS];
+        for (int i = 0; i < a[1].n; i++) {
+            int d;
+            if (!dim_wrap(a[1].ints[i], up->ndim, &d, b->err))
+                return NULL;
+            inv[d] = i;
+        }
+        return b_op(b, permute, vT(val), vIs(inv, up->ndim));
+    }
+    case OP_slice_Tensor: return b_op(b, slice_scatter, vT(up), vT(val), a[1], a[2], a[3], a[4]);
+    case OP_select_int: return b_op(b, select_scatter, vT(up), vT(val), a[1], a[2]);
+    case OP_diagonal: return b_op(b, diagonal_scatter, vT(up), vT(val), a[1], a[2], a[3]);
+    default: return NULL;
+    }
+}
+
+static tp_tensor *scatter_up(fn_state *f, bld *b, written *w, ir_node *n, tp_tensor *val)
+{
+    int item;
+    ir_node *at = chain_of(n), *view = view_of(at, &item);
+    if (!view || ir_type(at)->storage != w->root->storage)
+        return val;
+    tp_tensor *up = regenerate(f, b, w, view->arg[0].node);
+    tp_tensor *v = up ? undo(f, b, view, item, up, val) : NULL;
+    return v ? scatter_up(f, b, w, view->arg[0].node, v) : NULL;
+}
+
+static written *written_of(fn_state *f, tp_tensor *t)
+{
+    written *w = find(f, t->storage);
+    if (!w) {
+        w = mem_zalloc(sizeof *w);
+        w->root = tensor_ref(t->base && t->base->node ? t->base : t);
+        map_puti(&f->by_storage, (uintptr_t)t->storage, w);
+        vec_push(&f->all, w);
+    }
+    return w;
+}
+
+/* From here on t holds val (a tensor of t's size and type). */
+static bool set_value(fn_state *f, bld *b, tp_tensor *t, tp_tensor *val)
+{
+    written *w = written_of(f, t);
+    tp_tensor *root = val;
+    if (t != w->root && !same_geometry(t, w->root)) {
+        root = scatter_up(f, b, w, t->node, val);
+        if ((!root || !tensor_same_size(root, w->root)) && !b->failed)
+            root = b_op(b, as_strided_scatter, vT(w->root), vT(val), vIs(t->size, t->ndim), vIs(t->stride, t->ndim),
+                        vI(t->offset));
+        if (!root)
+            return false;
+    }
+    if (root != val)
+        val->node->data = chain_of(t->node);
+    w->gen++;
+    root->node->mark = w->gen;
+    val->node->mark = w->gen;
+    w->root->node = root->node;
+    t->node = val->node;
+    return true;
+}
+
+/* The value that an always-writing row leaves in its first argument. */
+static tp_tensor *mut_value(fn_state *f, bld *b, const op_row *row, op_id op, const tp_val *arg)
+{
+    tp_tensor *self = arg[0].t;
+    if (op == OP_copy_) {
+        tp_tensor *src = arg[1].t;
+        if (!tensor_same_size(src, self))
+            src = b_op(b, expand, vT(src), vIs(self->size, self->ndim));
+        if (src && src->dt != self->dt)
+            return b_op(b, to_dtype, vT(src), vDT(self->dt));
+        return b_op(b, clone, vT(src));
+    }
+    if (op == OP_fill__Scalar)
+        return b_op(b, full, vIs(self->size, self->ndim), arg[1], vDT(self->dt));
+    /* Anything else writes into a copy, which nobody else sees. */
+    tp_val a[OP_MAX_PARAMS];
+    memcpy(a, arg, sizeof(tp_val) * (size_t)row->schema.nparam);
+    a[0] = vT(b_op(b, clone, vT(self)));
+    return a[0].t ? b_callv(b, op, OPV_fn, a, row->schema.nparam) : NULL;
+}
+
+static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    const op_row *row = op_row_of(op);
+    tp_tensor *self = arg[0].t, *val;
+    bld b;
+    bool ok = false;
+
+    if (tensor_overlaps_itself(self))
+        return err_set(err, ERR_runtime,
+                       "unsupported operation: more than one element of the written-to tensor refers to a single "
+                       "memory location. Please clone() the tensor before performing the operation.");
+    { /* the checks of the eager kernel: shapes, result type */
+        tp_val probe[OP_MAX_RETURNS] = { 0 };
+        uint32_t ver = self->storage->version;
+        if (!ops_fake(cx, op, v, arg, probe, err))
+            return false;
+        for (int i = 0; i < row->schema.nret; i++)
+            val_clear(&probe[i]);
+        self->storage->version = ver;
+    }
+    rec_begin(&b, cx, err);
+    f->depth++;
+    if (v == OPV_inplace) {
+        val = b_callv(&b, op, OPV_fn, arg, row->schema.nparam);
+        if (val && val->dt != self->dt)
+            val = b_op(&b, to_dtype, vT(val), vDT(self->dt));
+        if (val && !tensor_same_size(val, self))
+            val = b_op(&b, expand, vT(val), vIs(self->size, self->ndim));
+    } else
+        val = mut_value(f, &b, row, op, arg);
+    if (val && val->node == self->node) /* x.copy_(x) */
+        ok = true;
+    else
+        ok = val && set_value(f, &b, self, val);
+    f->depth--;
+    bld_end(&b);
+    if (!ok)
+        return err_set(err, ERR_internal, "in-place '%s' could not be made functional", row->full);
+    tensor_bump(self);
+    *out = vT(tensor_ref(self));
+    return true;
+}
+
+/* Rows that change a tensor's shape in place: values do not change, only how they are looked at. */
+static bool changes_header(op_id op)
+{
+    switch (op) {
+    case OP_squeeze_:
+    case OP_squeeze__dim:
+    case OP_squeeze__dims:
+    case OP_unsqueeze_:
+    case OP_t_:
+    case OP_transpose_:
+    case OP_as_strided_:
+    case OP_resize_:
+    case OP_resize_as_: return true;
+    default: return false;
+    }
+}
+
+static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    fn_state *f = data;
+    const op_row *row = op_row_of(op);
+
+    for (int i = 0; i < row->schema.nparam; i++) { /* everything that is read must be up to date */
+        if (arg[i].kind == VAL_tensor && arg[i].t->node && arg[i].t->rec == f->r && !fn_node(f, cx, arg[i].t, err))
+            return false;
+        if (arg[i].kind == VAL_tensors)
+            for (int k = 0; k < arg[i].n; k++)
+                if (arg[i].ts[k] && arg[i].ts[k]->node && arg[i].ts[k]->rec == f->r && !fn_node(f, cx, arg[i].ts[k], err))
+                    return false;
+    }
+    bool writes = v == OPV_inplace || ((row->flags & OPF_MUT) && arg[0].kind == VAL_tensor);
+    if (changes_header(op))
+        return err_set(err, ERR_notimpl, "'%s' changes the shape of a tensor in place, which has no functional form", row->full);
+    if (writes && !(f->depth && v == OPV_fn))
+        return write(f, cx, op, v, arg, out, err);
+    if (!ir_record(cx, f->r, op, v, arg, out, err))
+        return false;
+    for (int i = 0; i < row->schema.nret; i++) { /* results that look at written storage belong to its generation */
+        tp_tensor **ts = out[i].kind == VAL_tensors ? out[i].ts : &out[i].t;
+        int n = out[i].kind == VAL_tensors ? out[i].n : out[i].kind == VAL_tensor;
+        for (int k = 0; k < n; k++) {
+            written *w = ts[k] ? find(f, ts[k]->storage) : NULL;
+            if (w && ts[k]->node)
+                ts[k]->node->mark = w->gen;
+        }
+    }
+    return true;
+}
+
+fn_state *fn_new(ir_rec *r)
+{
+    fn_state *f = mem_zalloc(sizeof *f);
+    f->r = r;
+    r->call = functional_call;
+    r->call_data = f;
+    return f;
+}
+
+void fn_free(fn_state *f)
+{
+    if (!f)
+        return;
+    for (size_t i = 0; i < f->all.n; i++) {
+        tensor_unref(f->all.at[i]->root);
+        free(f->all.at[i]);
+    }
+    vec_free(&f->all);
+    map_free(&f->by_storage);
+    free(f);
+}

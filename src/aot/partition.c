@@ -1,0 +1,439 @@
+/* partition.c - cuts the joint graph into forward and backward.
+ * What backward needs of forward is saved or computed again. The choice is a minimum cut: every forward value is
+ * an edge whose capacity is its size; values that are dear to compute must be saved or depend on saved ones;
+ * the cut between the inputs and what backward reads is what is kept. */
+#include "aot/aot.h"
+
+enum { SIDE_fw = 1, SIDE_bw = 2 }; /* needed for forward results; depends on a tangent */
+
+typedef struct part {
+    tp_comp *c;
+    ir_graph *j;
+    uint8_t *side;   /* by node id */
+    bool *needed;    /* a forward value that backward reads */
+    bool *save;
+    int64_t *bytes;  /* by hint */
+} part;
+
+static int64_t hint_or(symint v, int64_t otherwise)
+{
+    bool ok = true;
+    int64_t h = sym_hint(v, &ok);
+    return ok ? h : otherwise;
+}
+
+static int64_t node_bytes(const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    return t ? MAX(hint_or(t->numel, 4096), 1) * (int64_t)dtype_size((dtype)t->dt) : 0;
+}
+
+/* Cheap to compute again: pointwise work and views. Random draws, products, reductions and opaque calls are not. */
+static bool cheap(const ir_node *n)
+{
+    if (n->kind == IR_const)
+        return true;
+    if (n->kind != IR_call || n->variant != OPV_fn)
+        return false;
+    const op_row *r = op_row_of((op_id)n->op);
+    if (r->flags & (OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC))
+        return false;
+    if (r->flags & (OPF_PW | OPF_VIEW))
+        return true;
+    switch ((op_id)n->op) {
+    case OP_clone:
+    case OP_to_dtype:
+    case OP_full:
+    case OP_zeros:
+    case OP_ones:
+    case OP_tril:
+    case OP_triu:
+    case OP_cat: return true;
+    default: return false;
+    }
+}
+
+/* ---- maximum flow (Dinic) ---- */
+typedef struct edge {
+    int to, next;
+    int64_t cap;
+} edge;
+typedef struct flow {
+    int n;
+    int *head, *level, *it;
+    VEC(edge) e;
+} flow;
+#define INF ((int64_t)1 << 60)
+
+static void arc(flow *f, int a, int b, int64_t cap)
+{
+    vec_push(&f->e, ((edge){ b, f->head[a], cap }));
+    f->head[a] = (int)f->e.n - 1;
+    vec_push(&f->e, ((edge){ a, f->head[b], 0 }));
+    f->head[b] = (int)f->e.n - 1;
+}
+
+static bool levels(flow *f, int s, int t, int *queue)
+{
+    memset(f->level, -1, sizeof(int) * (size_t)f->n);
+    int qh = 0, qt = 0;
+    queue[qt++] = s;
+    f->level[s] = 0;
+    while (qh < qt) {
+        int u = queue[qh++];
+        for (int i = f->head[u]; i >= 0; i = f->e.at[i].next)
+            if (f->e.at[i].cap > 0 && f->level[f->e.at[i].to] < 0) {
+                f->level[f->e.at[i].to] = f->level[u] + 1;
+                queue[qt++] = f->e.at[i].to;
+            }
+    }
+    return f->level[t] >= 0;
+}
+
+/* One blocking path at a time, without recursion. */
+static int64_t augment(flow *f, int s, int t, int *path)
+{
+    int u = s, depth = 0;
+    for (;;) {
+        if (u == t) {
+            int64_t m = INF;
+            for (int i = 0; i < depth; i++)
+                m = MIN(m, f->e.at[path[i]].cap);
+            for (int i = 0; i < depth; i++) {
+                f->e.at[path[i]].cap -= m;
+                f->e.at[path[i] ^ 1].cap += m;
+            }
+            return m;
+        }
+        int i = f->it[u];
+        while (i >= 0 && !(f->e.at[i].cap > 0 && f->level[f->e.at[i].to] == f->level[u] + 1))
+            i = f->e.at[i].next;
+        f->it[u] = i;
+        if (i >= 0) {
+            path[depth++] = i;
+            u = f->e.at[i].to;
+        } else {
+            if (u == s)
+                return 0;
+            f->level[u] = -1;
+            u = f->e.at[path[--depth] ^ 1].to;
+        }
+    }
+}
+
+static void max_flow(flow *f, int s, int t)
+{
+    int *queue = mem_alloc(sizeof(int) * (size_t)f->n), *path = mem_alloc(sizeof(int) * (size_t)f->n);
+    while (levels(f, s, t, queue)) {
+        memcpy(f->it, f->head, sizeof(int) * (size_t)f->n);
+        while (augment(f, s, t, path))
+            ;
+    }
+    levels(f, s, t, queue); /* what the source still reaches */
+    free(queue);
+    free(path);
+}
+
+/* ---- sides ---- */
+typedef struct visit {
+    part *p;
+    uint8_t bit;
+    VEC(ir_node *) stack;
+} visit;
+
+static void push_operand(void *arg, ir_node *n)
+{
+    visit *v = arg;
+    if (!(v->p->side[n->id] & v->bit)) {
+        v->p->side[n->id] |= v->bit;
+        vec_push(&v->stack, n);
+    }
+}
+
+static void mark_needed_by(part *p, const tp_val *roots, int n, uint8_t bit)
+{
+    visit v = { p, bit, { 0 } };
+    for (int i = 0; i < n; i++)
+        if (roots[i].kind == VAL_node)
+            push_operand(&v, roots[i].node);
+    while (v.stack.n)
+        ir_each_operand(vec_pop(&v.stack), push_operand, &v);
+    vec_free(&v.stack);
+}
+
+typedef struct dep {
+    part *p;
+    bool tangent;
+} dep;
+static void depends(void *arg, ir_node *n)
+{
+    dep *d = arg;
+    d->tangent |= (d->p->side[n->id] & SIDE_bw) != 0;
+}
+static void reads(void *arg, ir_node *n)
+{
+    part *p = arg;
+    if (!(p->side[n->id] & SIDE_bw))
+        p->needed[n->id] = true;
+}
+
+/* Lists of results are never saved themselves; their items are. */
+static bool savable(const ir_node *n) { return n->val.kind == VAL_tensor || n->val.kind == VAL_int; }
+
+static void choose(part *p, bool min_cut)
+{
+    ir_graph *j = p->j;
+    if (!min_cut) {
+        IR_EACH(n, j) {
+            if (!p->needed[n->id] || n->kind == IR_const)
+                continue;
+            if (savable(n))
+                p->save[n->id] = true;
+        }
+        return;
+    }
+    int n = j->next_id, s = 2 * n, t = 2 * n + 1;
+    flow f = { .n = 2 * n + 2 };
+    f.head = mem_alloc(sizeof(int) * (size_t)f.n);
+    f.level = mem_alloc(sizeof(int) * (size_t)f.n);
+    f.it = mem_alloc(sizeof(int) * (size_t)f.n);
+    memset(f.head, -1, sizeof(int) * (size_t)f.n);
+    IR_EACH(v, j) {
+        if ((p->side[v->id] & SIDE_bw) || v->kind == IR_output)
+            continue;
+        bool input = v->kind == IR_placeholder;
+        /* Inputs live anyway: holding on to one costs little. Small values cost at least something each. */
+        int64_t cap = !savable(v) ? INF : input ? 1 + p->bytes[v->id] / 64 : 64 + p->bytes[v->id];
+        arc(&f, 2 * v->id, 2 * v->id + 1, cap);
+        bool again = v->kind == IR_const || (v->kind == IR_getitem ? false : cheap(v) && decide(p->c, DECIDE_recompute, v));
+        if (v->kind == IR_getitem) { /* an item can be computed again when its call can */
+            const ir_node *of = v->arg[0].node;
+            again = of->kind == IR_call && cheap(of);
+        }
+        if (v->kind != IR_const && (input || !again))
+            arc(&f, s, 2 * v->id, INF);
+        if (p->needed[v->id] && v->kind != IR_const)
+            arc(&f, 2 * v->id + 1, t, INF);
+        for (int i = 0; i < v->narg; i++) {
+            const tp_val *a = &v->arg[i];
+            if (a->kind == VAL_node)
+                arc(&f, 2 * a->node->id + 1, 2 * v->id, INF);
+            else if (a->kind == VAL_nodes)
+                for (int k = 0; k < a->n; k++)
+                    if (a->nodes[k])
+                        arc(&f, 2 * a->nodes[k]->id + 1, 2 * v->id, INF);
+        }
+    }
+    max_flow(&f, s, t);
+    IR_EACH(v, j)
+        if (!(p->side[v->id] & SIDE_bw) && v->kind != IR_output && v->kind != IR_const && f.level[2 * v->id] >= 0 &&
+            f.level[2 * v->id + 1] < 0)
+            p->save[v->id] = true;
+    free(f.head);
+    free(f.level);
+    free(f.it);
+    vec_free(&f.e);
+}
+
+/* ---- building the two graphs ---- */
+typedef struct copier {
+    ir_graph *to;
+    ir_node **map; /* by joint id */
+} copier;
+
+static tp_val copy_type(const tp_val *v)
+{
+    tp_val r = *v;
+    if (v->kind == VAL_tensor)
+        tensor_ref(v->t);
+    else if (v->kind == VAL_tensors) {
+        r.ts = mem_zalloc(sizeof *r.ts * (size_t)MAX(v->n, 1));
+        for (int i = 0; i < v->n; i++)
+            r.ts[i] = v->ts[i] ? tensor_ref(v->ts[i]) : NULL;
+    }
+    return r;
+}
+
+static ir_node *copy_node(copier *k, const ir_node *n)
+{
+    arena *a = &k->to->mem;
+    tp_val *arg = ARENA_ARR(a, tp_val, MAX(n->narg, 1));
+    for (int i = 0; i < n->narg; i++) {
+        arg[i] = n->arg[i];
+        if (arg[i].kind == VAL_node)
+            arg[i].node = k->map[arg[i].node->id];
+        else if (arg[i].kind == VAL_nodes) {
+            arg[i].nodes = ARENA_ARR(a, ir_node *, MAX(arg[i].n, 1));
+            for (int q = 0; q < arg[i].n; q++)
+                arg[i].nodes[q] = n->arg[i].nodes[q] ? k->map[n->arg[i].nodes[q]->id] : NULL;
+        }
+    }
+    ir_node *m;
+    switch (n->kind) {
+    case IR_placeholder: m = ir_add_placeholder_val(k->to, n->name, n->target, copy_type(&n->val)); break;
+    case IR_const: m = ir_add_const(k->to, n->name, n->konst); break;
+    case IR_getitem: m = ir_add_getitem(k->to, arg[0].node, (int)arg[1].i, copy_type(&n->val)); break;
+    case IR_opaque: m = ir_add_opaque(k->to, n->target, n->opaque, arg, n->narg, copy_type(&n->val)); break;
+    default: m = ir_add_call(k->to, (op_id)n->op, (op_variant)n->variant, arg, n->narg, copy_type(&n->val));
+    }
+    if (strcmp(m->name, n->name) && !map_get(&k->to->names, n->name))
+        ir_rename(m, n->name);
+    m->loc = aot_loc_copy(k->to, n->loc);
+    m->meta = n->meta ? arena_strdup(a, n->meta) : NULL;
+    return k->map[n->id] = m;
+}
+
+static ir_graph *graph_like(const ir_graph *j, const char *suffix)
+{
+    strbuf b = { 0 };
+    strbuf_addf(&b, "%s%s", j->name, suffix);
+    ir_graph *g = ir_graph_new(strbuf_str(&b));
+    strbuf_free(&b);
+    g->env = j->env;
+    g->grad_mode = false;
+    return g;
+}
+
+static void build_fw(part *p, aot_unit *u, int nfw)
+{
+    ir_graph *j = p->j;
+    copier k = { graph_like(j, u->ngrad ? "_forward" : "_inference"), mem_zalloc(sizeof(ir_node *) * (size_t)MAX(j->next_id, 1)) };
+    int seen = 0;
+    IR_EACH(n, j) {
+        if (n->kind == IR_output)
+            continue;
+        if (n->kind == IR_placeholder ? seen++ < u->nin : (p->side[n->id] & SIDE_fw) && !(p->side[n->id] & SIDE_bw))
+            copy_node(&k, n);
+    }
+    VEC(tp_val) out = { 0 };
+    for (int i = 0; i < nfw; i++) {
+        tp_val v = j->output->arg[i];
+        if (v.kind == VAL_node)
+            v.node = k.map[v.node->id];
+        vec_push(&out, v);
+    }
+    IR_EACH(n, j)
+        if (p->save[n->id]) {
+            vec_push(&out, ((tp_val){ .kind = VAL_node, .node = k.map[n->id] }));
+            u->nsaved++;
+            u->saved_bytes += n->kind == IR_placeholder ? 0 : p->bytes[n->id];
+        }
+    ir_set_output(k.to, out.at, (int)out.n);
+    vec_free(&out);
+    free(k.map);
+    u->fw = k.to;
+}
+
+static void need_again(part *p, bool *again, ir_node *n) /* n and what it needs, down to saved values */
+{
+    VEC(ir_node *) stack = { 0 };
+    vec_push(&stack, n);
+    while (stack.n) {
+        ir_node *x = vec_pop(&stack);
+        if (again[x->id] || p->save[x->id] || (p->side[x->id] & SIDE_bw))
+            continue;
+        again[x->id] = true;
+        for (int i = 0; i < x->narg; i++) {
+            const tp_val *a = &x->arg[i];
+            if (a->kind == VAL_node)
+                vec_push(&stack, a->node);
+            else if (a->kind == VAL_nodes)
+                for (int q = 0; q < a->n; q++)
+                    if (a->nodes[q])
+                        vec_push(&stack, a->nodes[q]);
+        }
+    }
+    vec_free(&stack);
+}
+
+static void build_bw(part *p, aot_unit *u, int nfw)
+{
+    ir_graph *j = p->j;
+    copier k = { graph_like(j, "_backward"), mem_zalloc(sizeof(ir_node *) * (size_t)MAX(j->next_id, 1)) };
+    bool *again = mem_zalloc((size_t)MAX(j->next_id, 1));
+    int seen = 0;
+
+    IR_EACH(n, j)
+        if (p->needed[n->id] && !p->save[n->id])
+            need_again(p, again, n);
+    IR_EACH(n, j)
+        if (p->save[n->id]) {
+            ir_node *m = ir_add_placeholder_val(k.to, n->name, n->name, copy_type(&n->val));
+            k.map[n->id] = m;
+        }
+    IR_EACH(n, j)
+        if (n->kind == IR_placeholder && seen++ >= u->nin)
+            copy_node(&k, n);
+    IR_EACH(n, j) {
+        if (n->kind == IR_output || k.map[n->id])
+            continue;
+        if (again[n->id] || ((p->side[n->id] & SIDE_bw) && n->kind != IR_placeholder))
+            copy_node(&k, n);
+    }
+    VEC(tp_val) out = { 0 };
+    for (int i = nfw; i < j->output->narg; i++) {
+        tp_val v = j->output->arg[i];
+        if (v.kind == VAL_node)
+            v.node = k.map[v.node->id];
+        vec_push(&out, v);
+    }
+    ir_set_output(k.to, out.at, (int)out.n);
+    vec_free(&out);
+    free(k.map);
+    free(again);
+    u->bw = k.to;
+}
+
+bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
+{
+    ir_graph *j = u->joint;
+    part p = { .c = c, .j = j };
+    size_t n;
+    ir_renumber(j);
+    n = (size_t)MAX(j->next_id, 1);
+    p.side = mem_zalloc(n);
+    p.needed = mem_zalloc(n * sizeof *p.needed);
+    p.save = mem_zalloc(n * sizeof *p.save);
+    p.bytes = mem_zalloc(n * sizeof *p.bytes);
+
+    int k = 0;
+    IR_EACH(v, j) { /* what depends on a tangent belongs to backward */
+        p.bytes[v->id] = node_bytes(v);
+        if (v->kind == IR_placeholder) {
+            if (k++ >= u->nin)
+                p.side[v->id] |= SIDE_bw;
+            continue;
+        }
+        dep d = { &p, false };
+        if (v->kind != IR_output)
+            ir_each_operand(v, depends, &d);
+        if (d.tangent)
+            p.side[v->id] |= SIDE_bw;
+    }
+    mark_needed_by(&p, j->output->arg, nfw, SIDE_fw);
+    if (u->ngrad) {
+        IR_EACH(v, j)
+            if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
+                ir_each_operand(v, reads, &p);
+        for (int i = nfw; i < j->output->narg; i++) /* a gradient that no tangent reaches */
+            if (j->output->arg[i].kind == VAL_node)
+                reads(&p, j->output->arg[i].node);
+        IR_EACH(v, j)
+            if (p.needed[v->id] && v->kind != IR_placeholder)
+                u->all_bytes += p.bytes[v->id];
+        choose(&p, min_cut);
+        IR_EACH(v, j) /* whatever is saved must be computed in forward */
+            if (p.save[v->id]) {
+                tp_val one = { .kind = VAL_node, .node = v };
+                mark_needed_by(&p, &one, 1, SIDE_fw);
+            }
+    }
+    build_fw(&p, u, nfw);
+    if (u->ngrad)
+        build_bw(&p, u, nfw);
+    free(p.side);
+    free(p.needed);
+    free(p.save);
+    free(p.bytes);
+    return true;
+}
