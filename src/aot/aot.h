@@ -8,11 +8,11 @@
 
 /* How one item that the captured graph returned is made from what the forward graph returns. */
 typedef enum {
-    AOT_value,  /* result `index` of the forward graph */
-    AOT_input,  /* input `index` itself */
-    AOT_view,   /* a view of input `index` with this geometry, made by the caller so that it really aliases */
+    AOT_value, /* result `index` of the forward graph */
+    AOT_input, /* input `index` itself */
+    AOT_view,  /* a view of input `index` with this geometry, made by the caller so that it really aliases */
     AOT_result_view, /* a view of forward result `index` that an earlier item returns */
-    AOT_number, /* `num`: a number or None */
+    AOT_number,      /* `num`: a number or None */
 } aot_out_kind;
 typedef struct aot_out {
     uint8_t kind;
@@ -23,17 +23,17 @@ typedef struct aot_out {
 } aot_out;
 
 typedef struct aot_unit {
-    ir_graph *joint;  /* values, written inputs, gradients; kept for logs and tests */
-    ir_graph *fw;     /* primals -> values, written inputs, saved */
-    ir_graph *bw;     /* saved, tangents -> gradients; NULL when nothing needs a gradient */
-    int nin;          /* primals */
-    int nout;         /* items the captured graph returned */
+    ir_graph *joint; /* values, written inputs, gradients; kept for logs and tests */
+    ir_graph *fw;    /* primals -> values, written inputs, saved */
+    ir_graph *bw;    /* saved, tangents -> gradients; NULL when nothing needs a gradient */
+    int nin;         /* primals */
+    int nout;        /* items the captured graph returned */
     aot_out *out;
-    int nvalue;       /* first results of fw */
-    int nmut, *mut;   /* next results of fw go back into these inputs */
-    int nsaved;       /* last results of fw, first inputs of bw */
-    int ntangent, *tangent; /* last inputs of bw: gradients of these fw results */
-    int ngrad, *grad; /* results of bw belong to these inputs */
+    int nvalue;                     /* first results of fw */
+    int nmut, *mut;                 /* next results of fw go back into these inputs */
+    int nsaved;                     /* last results of fw, first inputs of bw */
+    int ntangent, *tangent;         /* last inputs of bw: gradients of these fw results */
+    int ngrad, *grad;               /* results of bw belong to these inputs */
     int64_t saved_bytes, all_bytes; /* by hint: what the partition saves; what saving everything would */
 } aot_unit;
 

@@ -22,15 +22,16 @@ static const ir_loc *where(void *data, ir_graph *g)
     return d->loc;
 }
 
-static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
+static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
+                     tp_err *err);
 
 static bool bld_rec(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
 {
     return ir_call(b->cx, op, v, arg, out, b->err);
 }
 
-
-static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
+                     tp_err *err)
 {
     dec *d = data;
     const op_row *row = op_row_of(op);
@@ -44,7 +45,8 @@ static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_va
     tp_val got[OP_MAX_RETURNS] = { 0 };
     bool ok = row->decomp(&b, arg, got) && !b.failed;
     bld_end(&b);
-    if (!ok && err && err->kind == ERR_notimpl) { /* a case the decomposition does not cover: the row itself runs */
+    if (!ok && err &&
+        err->kind == ERR_notimpl) { /* a case the decomposition does not cover: the row itself runs */
         err_clear(err);
         return ir_record(cx, &d->rec, op, v, arg, out, err);
     }
@@ -68,12 +70,15 @@ ir_graph *aot_decompose(tp_comp *c, ir_graph *g)
     ir_graph *n = ir_graph_new(g->name);
     n->env = g->env;
     n->grad_mode = g->grad_mode;
-    d.rec = (ir_rec){ .g = n, .flags = REC_composites, .loc = where, .loc_data = &d, .call = dec_call, .call_data = &d };
+    d.rec = (ir_rec){
+        .g = n, .flags = REC_composites, .loc = where, .loc_data = &d, .call = dec_call, .call_data = &d
+    };
     d.cx.rec = &d.rec;
     ir_renumber(g);
     tp_val *val = mem_zalloc(sizeof *val * (size_t)MAX(g->next_id, 1));
 
-    IR_EACH(s, g) {
+    IR_EACH(s, g)
+    {
         d.now = s;
         d.loc = NULL;
         tp_val *arg = ARENA_ARR(&scratch, tp_val, MAX(s->narg, 1));

@@ -13,7 +13,7 @@ struct fn_state {
     ir_rec *r;
     map by_storage; /* storage -> written */
     VEC(written *) all;
-    int depth;      /* inside our own recording */
+    int depth; /* inside our own recording */
 };
 
 static written *find(const fn_state *f, const tp_storage *s)
@@ -41,7 +41,8 @@ static void rec_begin(bld *b, op_ctx *cx, tp_err *err)
 static bool same_geometry(const tp_tensor *a, const tp_tensor *b)
 {
     return a->dt == b->dt && a->offset == b->offset && a->ndim == b->ndim &&
-           !memcmp(a->size, b->size, sizeof(symint) * a->ndim) && !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
+           !memcmp(a->size, b->size, sizeof(symint) * a->ndim) &&
+           !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
 }
 
 /* The view node that made n's value from another node's, or NULL at the root of a chain. *item: which of
@@ -113,7 +114,8 @@ ir_node *fn_node(fn_state *f, op_ctx *cx, tp_tensor *t, tp_err *err)
     if (now && !tensor_same_size(now, t)) /* the chain was not all views of this root */
         now = NULL;
     if (!now && !b.failed)
-        now = b_op(&b, as_strided, vT(w->root), vIs(t->size, t->ndim), vIs(t->stride, t->ndim), vI(t->offset));
+        now = b_op(&b, as_strided, vT(w->root), vIs(t->size, t->ndim), vIs(t->stride, t->ndim),
+                   vI(t->offset));
     f->depth--;
     if (now && now->node) {
         now->node->mark = w->gen;
@@ -188,8 +190,8 @@ static bool set_value(fn_state *f, bld *b, tp_tensor *t, tp_tensor *val)
     if (t != w->root && !same_geometry(t, w->root)) {
         root = scatter_up(f, b, w, t->node, val);
         if ((!root || !tensor_same_size(root, w->root)) && !b->failed)
-            root = b_op(b, as_strided_scatter, vT(w->root), vT(val), vIs(t->size, t->ndim), vIs(t->stride, t->ndim),
-                        vI(t->offset));
+            root = b_op(b, as_strided_scatter, vT(w->root), vT(val), vIs(t->size, t->ndim),
+                        vIs(t->stride, t->ndim), vI(t->offset));
         if (!root)
             return false;
     }
@@ -224,7 +226,8 @@ static tp_tensor *mut_value(fn_state *f, bld *b, const op_row *row, op_id op, co
     return a[0].t ? b_callv(b, op, OPV_fn, a, row->schema.nparam) : NULL;
 }
 
-static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
+                  tp_err *err)
 {
     const op_row *row = op_row_of(op);
     tp_tensor *self = arg[0].t, *val;
@@ -232,9 +235,10 @@ static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val 
     bool ok = false;
 
     if (tensor_overlaps_itself(self))
-        return err_set(err, ERR_runtime,
-                       "unsupported operation: more than one element of the written-to tensor refers to a single "
-                       "memory location. Please clone() the tensor before performing the operation.");
+        return err_set(
+            err, ERR_runtime,
+            "unsupported operation: more than one element of the written-to tensor refers to a single "
+            "memory location. Please clone() the tensor before performing the operation.");
     { /* the checks of the eager kernel: shapes, result type */
         tp_val probe[OP_MAX_RETURNS] = { 0 };
         uint32_t ver = self->storage->version;
@@ -284,27 +288,33 @@ static bool changes_header(op_id op)
     }
 }
 
-static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
+                            tp_err *err)
 {
     fn_state *f = data;
     const op_row *row = op_row_of(op);
 
     for (int i = 0; i < row->schema.nparam; i++) { /* everything that is read must be up to date */
-        if (arg[i].kind == VAL_tensor && arg[i].t->node && arg[i].t->rec == f->r && !fn_node(f, cx, arg[i].t, err))
+        if (arg[i].kind == VAL_tensor && arg[i].t->node && arg[i].t->rec == f->r &&
+            !fn_node(f, cx, arg[i].t, err))
             return false;
         if (arg[i].kind == VAL_tensors)
             for (int k = 0; k < arg[i].n; k++)
-                if (arg[i].ts[k] && arg[i].ts[k]->node && arg[i].ts[k]->rec == f->r && !fn_node(f, cx, arg[i].ts[k], err))
+                if (arg[i].ts[k] && arg[i].ts[k]->node && arg[i].ts[k]->rec == f->r &&
+                    !fn_node(f, cx, arg[i].ts[k], err))
                     return false;
     }
     bool writes = v == OPV_inplace || ((row->flags & OPF_MUT) && arg[0].kind == VAL_tensor);
     if (changes_header(op))
-        return err_set(err, ERR_notimpl, "'%s' changes the shape of a tensor in place, which has no functional form", row->full);
+        return err_set(err, ERR_notimpl,
+                       "'%s' changes the shape of a tensor in place, which has no functional form",
+                       row->full);
     if (writes && !(f->depth && v == OPV_fn))
         return write(f, cx, op, v, arg, out, err);
     if (!ir_record(cx, f->r, op, v, arg, out, err))
         return false;
-    for (int i = 0; i < row->schema.nret; i++) { /* results that look at written storage belong to its generation */
+    for (int i = 0; i < row->schema.nret;
+         i++) { /* results that look at written storage belong to its generation */
         tp_tensor **ts = out[i].kind == VAL_tensors ? out[i].ts : &out[i].t;
         int n = out[i].kind == VAL_tensors ? out[i].n : out[i].kind == VAL_tensor;
         for (int k = 0; k < n; k++) {

@@ -9,10 +9,10 @@ enum { SIDE_fw = 1, SIDE_bw = 2 }; /* needed for forward results; depends on a t
 typedef struct part {
     tp_comp *c;
     ir_graph *j;
-    uint8_t *side;   /* by node id */
-    bool *needed;    /* a forward value that backward reads */
+    uint8_t *side; /* by node id */
+    bool *needed;  /* a forward value that backward reads */
     bool *save;
-    int64_t *bytes;  /* by hint */
+    int64_t *bytes; /* by hint */
 } part;
 
 static int64_t hint_or(symint v, int64_t otherwise)
@@ -184,7 +184,8 @@ static void choose(part *p, bool min_cut)
 {
     ir_graph *j = p->j;
     if (!min_cut) {
-        IR_EACH(n, j) {
+        IR_EACH(n, j)
+        {
             if (!p->needed[n->id] || n->kind == IR_const)
                 continue;
             if (savable(n))
@@ -198,14 +199,16 @@ static void choose(part *p, bool min_cut)
     f.level = mem_alloc(sizeof(int) * (size_t)f.n);
     f.it = mem_alloc(sizeof(int) * (size_t)f.n);
     memset(f.head, -1, sizeof(int) * (size_t)f.n);
-    IR_EACH(v, j) {
+    IR_EACH(v, j)
+    {
         if ((p->side[v->id] & SIDE_bw) || v->kind == IR_output)
             continue;
         bool input = v->kind == IR_placeholder;
         /* Inputs live anyway: holding on to one costs little. Small values cost at least something each. */
         int64_t cap = !savable(v) ? INF : input ? 1 + p->bytes[v->id] / 64 : 64 + p->bytes[v->id];
         arc(&f, 2 * v->id, 2 * v->id + 1, cap);
-        bool again = v->kind == IR_const || (v->kind == IR_getitem ? false : cheap(v) && decide(p->c, DECIDE_recompute, v));
+        bool again = v->kind == IR_const ||
+                     (v->kind == IR_getitem ? false : cheap(v) && decide(p->c, DECIDE_recompute, v));
         if (v->kind == IR_getitem) { /* an item can be computed again when its call can */
             const ir_node *of = v->arg[0].node;
             again = of->kind == IR_call && cheap(of);
@@ -226,9 +229,9 @@ static void choose(part *p, bool min_cut)
     }
     max_flow(&f, s, t);
     IR_EACH(v, j)
-        if (!(p->side[v->id] & SIDE_bw) && v->kind != IR_output && v->kind != IR_const && f.level[2 * v->id] >= 0 &&
-            f.level[2 * v->id + 1] < 0)
-            p->save[v->id] = true;
+    if (!(p->side[v->id] & SIDE_bw) && v->kind != IR_output && v->kind != IR_const &&
+        f.level[2 * v->id] >= 0 && f.level[2 * v->id + 1] < 0)
+        p->save[v->id] = true;
     free(f.head);
     free(f.level);
     free(f.it);
@@ -297,12 +300,15 @@ static ir_graph *graph_like(const ir_graph *j, const char *suffix)
 static void build_fw(part *p, aot_unit *u, int nfw)
 {
     ir_graph *j = p->j;
-    copier k = { graph_like(j, u->ngrad ? "_forward" : "_inference"), mem_zalloc(sizeof(ir_node *) * (size_t)MAX(j->next_id, 1)) };
+    copier k = { graph_like(j, u->ngrad ? "_forward" : "_inference"),
+                 mem_zalloc(sizeof(ir_node *) * (size_t)MAX(j->next_id, 1)) };
     int seen = 0;
-    IR_EACH(n, j) {
+    IR_EACH(n, j)
+    {
         if (n->kind == IR_output)
             continue;
-        if (n->kind == IR_placeholder ? seen++ < u->nin : (p->side[n->id] & SIDE_fw) && !(p->side[n->id] & SIDE_bw))
+        if (n->kind == IR_placeholder ? seen++ < u->nin
+                                      : (p->side[n->id] & SIDE_fw) && !(p->side[n->id] & SIDE_bw))
             copy_node(&k, n);
     }
     VEC(tp_val) out = { 0 };
@@ -313,11 +319,11 @@ static void build_fw(part *p, aot_unit *u, int nfw)
         vec_push(&out, v);
     }
     IR_EACH(n, j)
-        if (p->save[n->id]) {
-            vec_push(&out, ((tp_val){ .kind = VAL_node, .node = k.map[n->id] }));
-            u->nsaved++;
-            u->saved_bytes += n->kind == IR_placeholder ? 0 : p->bytes[n->id];
-        }
+    if (p->save[n->id]) {
+        vec_push(&out, ((tp_val){ .kind = VAL_node, .node = k.map[n->id] }));
+        u->nsaved++;
+        u->saved_bytes += n->kind == IR_placeholder ? 0 : p->bytes[n->id];
+    }
     ir_set_output(k.to, out.at, (int)out.n);
     vec_free(&out);
     free(k.map);
@@ -354,17 +360,18 @@ static void build_bw(part *p, aot_unit *u, int nfw)
     int seen = 0;
 
     IR_EACH(n, j)
-        if (p->needed[n->id] && !p->save[n->id])
-            need_again(p, again, n);
+    if (p->needed[n->id] && !p->save[n->id])
+        need_again(p, again, n);
     IR_EACH(n, j)
-        if (p->save[n->id]) {
-            ir_node *m = ir_add_placeholder_val(k.to, n->name, n->name, copy_type(&n->val));
-            k.map[n->id] = m;
-        }
+    if (p->save[n->id]) {
+        ir_node *m = ir_add_placeholder_val(k.to, n->name, n->name, copy_type(&n->val));
+        k.map[n->id] = m;
+    }
     IR_EACH(n, j)
-        if (n->kind == IR_placeholder && seen++ >= u->nin)
-            copy_node(&k, n);
-    IR_EACH(n, j) {
+    if (n->kind == IR_placeholder && seen++ >= u->nin)
+        copy_node(&k, n);
+    IR_EACH(n, j)
+    {
         if (n->kind == IR_output || k.map[n->id])
             continue;
         if (again[n->id] || ((p->side[n->id] & SIDE_bw) && n->kind != IR_placeholder))
@@ -397,7 +404,8 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
     p.bytes = mem_zalloc(n * sizeof *p.bytes);
 
     int k = 0;
-    IR_EACH(v, j) { /* what depends on a tangent belongs to backward */
+    IR_EACH(v, j)
+    { /* what depends on a tangent belongs to backward */
         p.bytes[v->id] = node_bytes(v);
         if (v->kind == IR_placeholder) {
             if (k++ >= u->nin)
@@ -413,20 +421,20 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
     mark_needed_by(&p, j->output->arg, nfw, SIDE_fw);
     if (u->ngrad) {
         IR_EACH(v, j)
-            if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
-                ir_each_operand(v, reads, &p);
+        if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
+            ir_each_operand(v, reads, &p);
         for (int i = nfw; i < j->output->narg; i++) /* a gradient that no tangent reaches */
             if (j->output->arg[i].kind == VAL_node)
                 reads(&p, j->output->arg[i].node);
         IR_EACH(v, j)
-            if (p.needed[v->id] && v->kind != IR_placeholder)
-                u->all_bytes += p.bytes[v->id];
+        if (p.needed[v->id] && v->kind != IR_placeholder)
+            u->all_bytes += p.bytes[v->id];
         choose(&p, min_cut);
         IR_EACH(v, j) /* whatever is saved must be computed in forward */
-            if (p.save[v->id]) {
-                tp_val one = { .kind = VAL_node, .node = v };
-                mark_needed_by(&p, &one, 1, SIDE_fw);
-            }
+        if (p.save[v->id]) {
+            tp_val one = { .kind = VAL_node, .node = v };
+            mark_needed_by(&p, &one, 1, SIDE_fw);
+        }
     }
     build_fw(&p, u, nfw);
     if (u->ngrad)

@@ -39,11 +39,11 @@ typedef struct trace {
     ir_graph *g;
     ir_rec rec;
     fn_state *fn;
-    tp_val *val;    /* by node id of the captured graph; owned */
+    tp_val *val; /* by node id of the captured graph; owned */
     int nval;
     const ir_node *now; /* node of the captured graph being replayed */
     const ir_loc *now_loc;
-    tp_tensor **in;     /* proxies of the primals; owned */
+    tp_tensor **in; /* proxies of the primals; owned */
     int nin;
 } trace;
 
@@ -141,7 +141,8 @@ static bool replay_node(trace *t, ir_node *n, arena *scratch, tp_err *err)
             operand(t, &n->arg[i], &arg[i], scratch);
         if (!grad_call(&t->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err))
             return false;
-        t->val[n->id] = row->schema.nret > 1 && !row->schema.ret_list ? list_of(out, row->schema.nret) : out[0];
+        t->val[n->id] = row->schema.nret > 1 && !row->schema.ret_list ? list_of(out, row->schema.nret)
+                                                                      : out[0];
         return true;
     }
     default: return true;
@@ -153,7 +154,8 @@ static bool replay(trace *t, ir_graph *g, tp_err *err)
     arena scratch = { 0 };
     bool ok = true;
     int k = 0;
-    IR_EACH(n, g) {
+    IR_EACH(n, g)
+    {
         if (n->kind == IR_placeholder) {
             if (t->in[k])
                 t->val[n->id] = vT(tensor_ref(t->in[k]));
@@ -178,7 +180,8 @@ static bool replay(trace *t, ir_graph *g, tp_err *err)
     return ok;
 }
 
-static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, tp_err *err)
+static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode,
+                  tp_err *err)
 {
     t->c = c;
     t->cx = *(c->cx ? c->cx : op_ctx_cur());
@@ -253,10 +256,12 @@ static int input_of_storage(const trace *t, const tp_tensor *x)
 static bool same_view(const tp_tensor *a, const tp_tensor *b)
 {
     return a->dt == b->dt && a->ndim == b->ndim && a->offset == b->offset &&
-           !memcmp(a->size, b->size, sizeof(symint) * a->ndim) && !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
+           !memcmp(a->size, b->size, sizeof(symint) * a->ndim) &&
+           !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
 }
 
-static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *res, tp_tensor **root, tp_err *err)
+static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *res, tp_tensor **root,
+                            tp_err *err)
 {
     const ir_node *o = g->output;
     tp_tensor **seen = mem_zalloc(sizeof *seen * (size_t)MAX(o->narg, 1));
@@ -289,9 +294,9 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
             break;
         }
         for (int k = 0; k < i; k++) /* two items that share memory must go on sharing it */
-            if (seen[k] && seen[k]->storage == x->storage && u->out[k].kind == AOT_value && !same_view(seen[k], x) &&
-                seen[k]->numel == x->numel && seen[k]->offset == 0 && tensor_is_contiguous(seen[k]) &&
-                !fn_written(t->fn, x)) {
+            if (seen[k] && seen[k]->storage == x->storage && u->out[k].kind == AOT_value &&
+                !same_view(seen[k], x) && seen[k]->numel == x->numel && seen[k]->offset == 0 &&
+                tensor_is_contiguous(seen[k]) && !fn_written(t->fn, x)) {
                 a->kind = AOT_result_view;
                 a->index = u->out[k].index;
                 a->type = tensor_fake_of(x);
@@ -316,8 +321,9 @@ static bool collect_writes(trace *t, aot_unit *u, results *res, tp_err *err)
         if (!t->in[i] || !fn_written(t->fn, t->in[i]))
             continue;
         if (ag_requires_grad(t->in[i]) && !ag_is_leaf(t->in[i]))
-            return err_set(err, ERR_notimpl, "an input that needs a gradient is written in place with the write on the tape; "
-                                             "this graph runs eagerly instead");
+            return err_set(err, ERR_notimpl,
+                           "an input that needs a gradient is written in place with the write on the tape; "
+                           "this graph runs eagerly instead");
         ir_node *n = fn_node(t->fn, &t->cx, t->in[i], err);
         if (!n)
             return false;
@@ -328,7 +334,8 @@ static bool collect_writes(trace *t, aot_unit *u, results *res, tp_err *err)
 }
 
 /* Backward of the forward results that need it, recorded into the same graph. */
-static bool trace_backward(trace *t, aot_unit *u, results *res, tp_tensor *const *root, const bool *needs, tp_err *err)
+static bool trace_backward(trace *t, aot_unit *u, results *res, tp_tensor *const *root, const bool *needs,
+                           tp_err *err)
 {
     tp_tensor **roots = mem_zalloc(sizeof *roots * (size_t)MAX(u->nvalue, 1));
     tp_tensor **tan = mem_zalloc(sizeof *tan * (size_t)MAX(u->nvalue, 1));
@@ -344,7 +351,8 @@ static bool trace_backward(trace *t, aot_unit *u, results *res, tp_tensor *const
             continue;
         char name[32];
         snprintf(name, sizeof name, "tangents_%d", nroot + 1);
-        tp_tensor *fake = tensor_new_fake((dtype)root[i]->dt, root[i]->ndim, root[i]->size, root[i]->stride, tensor_device(root[i]));
+        tp_tensor *fake = tensor_new_fake((dtype)root[i]->dt, root[i]->ndim, root[i]->size, root[i]->stride,
+                                          tensor_device(root[i]));
         ir_node *p = ir_add_placeholder(t->g, name, name, fake);
         tensor_unref(fake);
         tan[nroot] = ir_proxy(&t->rec, p);

@@ -72,7 +72,6 @@ static void mark(ir_rec *r, tp_tensor *t, ir_node *n)
     t->rec = r;
 }
 
-<<<<<<< HEAD
 static tp_tensor *header(const tp_tensor *t) /* of its own, on the same storage */
 {
     return t ? tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset) : NULL;
@@ -88,10 +87,7 @@ static tp_val type_list(const op_row *row, const tp_val *out) /* of a call with 
     return vTs(ts, n);
 }
 
-static bool record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
-=======
 bool ir_record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
->>>>>>> 3dccef9 (aot: functional traces, joint graph, decompositions, min-cut partition)
 {
     const op_row *row = op_row_of(op);
     tp_val narg[OP_MAX_PARAMS];

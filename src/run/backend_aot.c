@@ -1,0 +1,466 @@
+/* backend_aot.c - the backends that stand on the autograd stage: the graph becomes a forward and a backward
+ * program, and a call of it is one step on the tape. What runs the two graphs is the inner compiler. */
+#include "run/backend_aot.h"
+#include <pthread.h>
+
+/* One trace of the graph for one set of inputs that need gradients. */
+typedef struct variant {
+    struct variant *next;
+    uint64_t key;
+    bool grad; /* has a backward */
+    aot_unit *u;
+    run_program *fw, *bw; /* bw is made on first use */
+    pthread_mutex_t lock;
+    struct aot_program *owner;
+} variant;
+
+typedef struct aot_program {
+    run_program base;
+    ir_graph *g; /* a copy of the captured graph */
+    const aot_inner *inner;
+    decider decider;
+    variant *variants;
+    pthread_mutex_t lock;
+    int refs; /* the program itself and every step on a tape */
+} aot_program;
+
+static void program_unref(aot_program *p)
+{
+    if (__atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    for (variant *v = p->variants, *next; v; v = next) {
+        next = v->next;
+        aot_unit_free(v->u);
+        run_program_free(v->fw);
+        run_program_free(v->bw);
+        free(v);
+    }
+    ir_graph_free(p->g);
+    free(p);
+}
+
+static void aot_free(run_program *p) { program_unref((aot_program *)p); }
+
+/* ---- the step on the tape ---- */
+typedef struct step {
+    ag_node n;
+    variant *v;
+    tp_val *saved;       /* owned */
+    uint32_t *version;   /* of the saved tensors' storage, to notice writes */
+    tp_tensor **tangent; /* types of the tangents, borrowed from the backward graph */
+} step;
+
+static const char *step_name(const ag_node *n) { return "CompiledFunctionBackward"; }
+
+static void step_release(ag_node *n)
+{
+    step *s = (step *)n;
+    for (int i = 0; s->saved && i < s->v->u->nsaved; i++)
+        val_clear(&s->saved[i]);
+    free(s->saved);
+    free(s->version);
+    s->saved = NULL;
+    s->version = NULL;
+}
+
+static void step_free(ag_node *n)
+{
+    step_release(n);
+    program_unref(((step *)n)->v->owner);
+}
+
+/* Kernels are made for one memory layout: a gradient that comes in another is copied into it. */
+static tp_tensor *with_strides(tp_tensor *g, const tp_tensor *type, tp_err *err)
+{
+    if (g->ndim != type->ndim || !sym_all_const(type->stride, type->ndim) || tensor_is_fake(g) ||
+        (!memcmp(g->stride, type->stride, sizeof(symint) * g->ndim)))
+        return tensor_ref(g);
+    tp_tensor *t = tensor_new_strided((dtype)g->dt, g->ndim, g->size, type->stride, tensor_device(g), err);
+    if (t && !tensor_copy(t, g, err)) {
+        tensor_unref(t);
+        t = NULL;
+    }
+    return t;
+}
+
+static run_program *backward_of(variant *v, tp_err *err)
+{
+    pthread_mutex_lock(&v->lock);
+    if (!v->bw) {
+        tp_comp c = { .err = err, .decider = v->owner->decider };
+        v->bw = v->owner->inner->compile(v->owner->inner, &c, v->u->bw);
+    }
+    pthread_mutex_unlock(&v->lock);
+    return v->bw;
+}
+
+static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                       tp_err *err)
+{
+    step *s = (step *)n;
+    variant *v = s->v;
+    aot_unit *u = v->u;
+    int nin = u->nsaved + u->ntangent, made = 0;
+    bool ok = false;
+
+    if (b->cx->grad_mode)
+        return err_set(
+            err, ERR_runtime,
+            "taper.compile does not support double backward: the compiled backward cannot be "
+            "differentiated again. Run the function without taper.compile to use create_graph=True.");
+    run_program *bw = backward_of(v, err);
+    if (!bw)
+        return false;
+    for (int i = 0; i < u->nsaved; i++)
+        if (s->saved[i].kind == VAL_tensor && s->saved[i].t->storage->version != s->version[i])
+            return err_set(
+                err, ERR_runtime,
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                "operation: saved tensor %d of the compiled function is at version %u; expected version %u "
+                "instead. Hint: enable anomaly detection to find the operation that failed to compute its "
+                "gradient, with torch.autograd.set_detect_anomaly(True).",
+                i, s->saved[i].t->storage->version, s->version[i]);
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(nin, 1)),
+           *out = mem_zalloc(sizeof *out * (size_t)MAX(u->ngrad, 1));
+    for (int i = 0; i < u->nsaved; i++)
+        in[i] = s->saved[i];
+    for (; made < u->ntangent; made++) {
+        const tp_tensor *type = ir_type(u->bw->inputs.at[u->nsaved + made]);
+        tp_tensor *g = with_strides(dy[made], type, err);
+        if (!g)
+            goto done;
+        in[u->nsaved + made] = vT(g);
+    }
+    if (!run_program_call(bw, b->cx, in, nin, out, u->ngrad, err))
+        goto done;
+    for (int i = 0; i < u->ngrad; i++)
+        if (out[i].kind == VAL_tensor) {
+            if (need[i])
+                dx[i] = out[i].t;
+            else
+                tensor_unref(out[i].t);
+        }
+    ok = true;
+done:
+    for (int i = 0; i < made; i++)
+        tensor_unref(in[u->nsaved + i].t);
+    free(in);
+    free(out);
+    return ok;
+}
+
+static const ag_vt step_vt = { step_name, step_apply, step_release, step_free };
+
+/* ---- the call ---- */
+static uint64_t key_of(const op_ctx *cx, const tp_val *in, int nin, bool *needs, bool *any)
+{
+    uint64_t k = 1;
+    *any = false;
+    for (int i = 0; i < nin; i++) {
+        needs[i] = cx->grad_mode && in[i].kind == VAL_tensor && ag_requires_grad(in[i].t) &&
+                   dtype_is_float((dtype)in[i].t->dt);
+        *any |= needs[i];
+        k = hash_mix(k, needs[i]);
+    }
+    return k;
+}
+
+static variant *variant_new(aot_program *p, tp_comp *c, const bool *needs, bool any, uint64_t key)
+{
+    variant *v = mem_zalloc(sizeof *v);
+    v->key = key;
+    v->grad = any;
+    v->owner = p;
+    pthread_mutex_init(&v->lock, NULL);
+    v->u = aot_trace(c, p->g, needs, any, p->inner->flags);
+    v->fw = v->u ? p->inner->compile(p->inner, c, v->u->fw) : NULL;
+    if (!v->fw) {
+        aot_unit_free(v->u);
+        free(v);
+        return NULL;
+    }
+    v->next = p->variants;
+    p->variants = v;
+    return v;
+}
+
+static variant *variant_for(aot_program *p, op_ctx *cx, const tp_val *in, int nin, bool *needs, tp_err *err)
+{
+    bool any;
+    uint64_t key = key_of(cx, in, nin, needs, &any);
+    for (variant *v = p->variants; v; v = v->next)
+        if (v->key == key && v->grad == any)
+            return v;
+    pthread_mutex_lock(&p->lock);
+    tp_comp c = { .err = err, .decider = p->decider };
+    variant *v = variant_new(p, &c, needs, any, key);
+    pthread_mutex_unlock(&p->lock);
+    return v;
+}
+
+static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp_err *err)
+{
+    for (int i = 0; i < u->nmut; i++) {
+        tp_val arg[3] = { in[u->mut[i]], res[u->nvalue + i], vB(false) }, out = vNone;
+        if (!ops_call(cx, OP_copy_, OPV_fn, arg, &out, err))
+            return false;
+        val_clear(&out);
+    }
+    return true;
+}
+
+static step *record_step(variant *v, const tp_val *in, tp_val *res, tp_err *err)
+{
+    aot_unit *u = v->u;
+    step *s = (step *)ag_node_new(&step_vt, sizeof *s, u->ntangent, u->ngrad);
+    s->n.zeros = true;
+    s->v = v;
+    __atomic_add_fetch(&v->owner->refs, 1, __ATOMIC_RELAXED);
+    s->saved = mem_zalloc(sizeof *s->saved * (size_t)MAX(u->nsaved, 1));
+    s->version = mem_zalloc(sizeof *s->version * (size_t)MAX(u->nsaved, 1));
+    for (int i = 0; i < u->ngrad; i++)
+        ag_node_set_edge(&s->n, i, in[u->grad[i]].t);
+    for (int i = 0; i < u->ntangent; i++)
+        ag_node_set_shape(&s->n, i, res[u->tangent[i]].t);
+    for (int i = 0; i < u->nsaved; i++) {
+        tp_val *r = &res[u->nvalue + u->nmut + i];
+        s->saved[i] = *r;
+        if (r->kind ==
+            VAL_tensor) { /* a header of its own: a result must not keep itself alive through the tape */
+            s->saved[i] = vT(tensor_alias(r->t));
+            s->version[i] = r->t->storage->version;
+        }
+    }
+    return s;
+}
+
+static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *type, const ir_graph *g,
+                           const tp_val *in, int nin, tp_err *err)
+{
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS], offset;
+    const symint *from[2] = { type->size, type->stride };
+    symint *to[2] = { size, stride };
+    sym_bind *bind = NULL;
+    int nb = 0;
+    bool ok = true;
+    for (int i = 0; i < nin; i++) { /* symbols from the inputs' sizes */
+        const ir_node *p = g->inputs.at[i];
+        if (p->val.kind == VAL_tensor && in[i].kind == VAL_tensor)
+            nb += p->val.t->ndim * 2;
+        else
+            nb++;
+    }
+    bind = mem_alloc(sizeof *bind * (size_t)MAX(nb, 1));
+    nb = 0;
+    for (int i = 0; i < nin; i++) {
+        const ir_node *p = g->inputs.at[i];
+        if (p->val.kind == VAL_int && sym_is_symbol(p->val.i) && in[i].kind == VAL_int)
+            bind[nb++] = (sym_bind){ sym_expr_of(p->val.i), in[i].i };
+        if (p->val.kind != VAL_tensor || in[i].kind != VAL_tensor)
+            continue;
+        for (int d = 0; d < p->val.t->ndim; d++) {
+            if (sym_is_symbol(p->val.t->size[d]))
+                bind[nb++] = (sym_bind){ sym_expr_of(p->val.t->size[d]), in[i].t->size[d] };
+            if (sym_is_symbol(p->val.t->stride[d]))
+                bind[nb++] = (sym_bind){ sym_expr_of(p->val.t->stride[d]), in[i].t->stride[d] };
+        }
+    }
+    for (int k = 0; k < 2 && ok; k++)
+        for (int d = 0; d < type->ndim && ok; d++)
+            ok = sym_is_expr(from[k][d]) ? sym_eval(from[k][d], bind, nb, &to[k][d])
+                                         : (to[k][d] = from[k][d], true);
+    offset = type->offset;
+    if (ok && sym_is_expr(offset))
+        ok = sym_eval(type->offset, bind, nb, &offset);
+    free(bind);
+    if (!ok) {
+        err_set(err, ERR_internal, "a size of an aliasing result has no value in these inputs");
+        return NULL;
+    }
+    tp_val arg[4] = { vT(base), vIs(size, type->ndim), vIs(stride, type->ndim), vI(offset) }, out = vNone;
+    return grad_call(cx, OP_as_strided, OPV_fn, arg, &out, err) ? out.t : NULL;
+}
+
+static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                     tp_err *err)
+{
+    aot_program *p = (aot_program *)rp;
+    bool small[64], *needs = nin <= 64 ? small : mem_alloc((size_t)nin), ok = false;
+    tp_val *res = NULL;
+    step *s = NULL;
+    int nres = 0, made = 0;
+
+    if (nin != (int)p->g->inputs.n) {
+        err_set(err, ERR_type, "the graph takes %d inputs but %d were given", (int)p->g->inputs.n, nin);
+        goto done;
+    }
+    variant *v = variant_for(p, cx, in, nin, needs, err);
+    if (!v)
+        goto done;
+    aot_unit *u = v->u;
+    if (nout != u->nout) {
+        err_set(err, ERR_type, "the graph returns %d values, not %d", u->nout, nout);
+        goto done;
+    }
+    nres = u->nvalue + u->nmut + u->nsaved;
+    res = mem_zalloc(sizeof *res * (size_t)MAX(nres, 1));
+    if (!run_program_call(v->fw, cx, in, nin, res, nres, err) || !copy_back(u, cx, in, res, err))
+        goto done;
+    if (u->bw)
+        s = record_step(v, in, res, err);
+    for (int i = 0; s && i < u->ntangent; i++)
+        if (!ag_set_history(res[u->tangent[i]].t, &s->n, i, err))
+            goto done;
+    for (; made < nout; made++) {
+        const aot_out *o = &u->out[made];
+        switch (o->kind) {
+        case AOT_value: out[made] = vT(tensor_ref(res[o->index].t)); break;
+        case AOT_input: out[made] = vT(tensor_ref(in[o->index].t)); break;
+        case AOT_view:
+        case AOT_result_view: {
+            tp_tensor *base = o->kind == AOT_view ? in[o->index].t : res[o->index].t;
+            tp_tensor *t = geometry(cx, base, o->type, p->g, in, nin, err);
+            if (!t)
+                goto done;
+            out[made] = vT(t);
+            break;
+        }
+        default: out[made] = o->num;
+        }
+    }
+    ok = true;
+done:
+    if (s)
+        ag_node_unref(&s->n);
+    for (int i = 0; i < nres; i++)
+        if (res[i].kind == VAL_tensor)
+            tensor_unref(res[i].t);
+    free(res);
+    if (needs != small)
+        free(needs);
+    if (!ok)
+        for (int i = 0; i < made; i++)
+            val_clear(&out[i]);
+    return ok;
+}
+
+run_program *aot_backend_compile(const backend *b, tp_comp *c, const ir_graph *g, const aot_inner *inner)
+{
+    aot_program *p = mem_zalloc(sizeof *p);
+    p->base = (run_program){ b, aot_call, aot_free };
+    p->g = ir_graph_copy(g);
+    p->inner = inner;
+    p->decider = c->decider;
+    p->refs = 1;
+    pthread_mutex_init(&p->lock, NULL);
+    /* Compile now for the inputs as captured, so that a failure shows before anything runs. */
+    int n = (int)g->inputs.n;
+    bool *needs = mem_zalloc((size_t)MAX(n, 1)), any;
+    tp_val *types = mem_zalloc(sizeof *types * (size_t)MAX(n, 1));
+    op_ctx cx = *(c->cx ? c->cx : op_ctx_cur());
+    cx.grad_mode = g->grad_mode;
+    for (int i = 0; i < n; i++)
+        types[i] = g->inputs.at[i]->val;
+    uint64_t key = key_of(&cx, types, n, needs, &any);
+    variant *v = variant_new(p, c, needs, any, key);
+    free(needs);
+    free(types);
+    if (!v) {
+        program_unref(p);
+        return NULL;
+    }
+    return &p->base;
+}
+
+/* ---- the op-by-op backends ---- */
+static run_program *interpret(const aot_inner *in, tp_comp *c, const ir_graph *g)
+{
+    extern const backend backend_eager;
+    return backend_eager.compile(&backend_eager, c, g);
+}
+
+static const aot_inner inner_eager = { interpret, 0, NULL };
+static const aot_inner inner_decomp = { interpret, AOT_decompose | AOT_min_cut, NULL };
+
+static run_program *compile_aot_eager(const backend *b, tp_comp *c, const ir_graph *g)
+{
+    return aot_backend_compile(b, c, g, &inner_eager);
+}
+static run_program *compile_decomp(const backend *b, tp_comp *c, const ir_graph *g)
+{
+    return aot_backend_compile(b, c, g, &inner_decomp);
+}
+const backend backend_aot_eager = { "aot_eager",
+                                    "functional forward and backward graphs, one operator at a time",
+                                    compile_aot_eager, NULL };
+const backend backend_aot_eager_decomp_partition = {
+    "aot_eager_decomp_partition", "the same after decompositions and the min-cut partition", compile_decomp,
+    NULL
+};
+
+/* ---- crossref: every operator's shape rule is held against what its kernel returns ---- */
+static bool crossref_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    const op_row *row = op_row_of(op);
+    tp_val want[OP_MAX_RETURNS] = { 0 };
+    uint32_t ver = arg[0].kind == VAL_tensor ? arg[0].t->storage->version : 0;
+    bool fake = !(row->flags & OPF_DYN) && ops_fake(cx, op, v, arg, want, err);
+    if (!fake && !(row->flags & OPF_DYN))
+        return false;
+    if (arg[0].kind == VAL_tensor)
+        arg[0].t->storage->version = ver;
+    bool ok = ops_call(cx, op, v, arg, out, err);
+    for (int i = 0; ok && fake && i < row->schema.nret; i++) {
+        if (want[i].kind != VAL_tensor || out[i].kind != VAL_tensor)
+            continue;
+        const tp_tensor *a = want[i].t, *b = out[i].t;
+        if (a->dt != b->dt || !tensor_same_size(a, b) ||
+            memcmp(a->stride, b->stride, sizeof(symint) * a->ndim)) {
+            strbuf s = { 0 };
+            ir_type_print(&s, &want[i]);
+            strbuf_add(&s, " but the kernel returned ");
+            ir_type_print(&s, &out[i]);
+            ok = err_set(err, ERR_assertion, "'%s': the shape rule says %s", row->full, strbuf_str(&s));
+            strbuf_free(&s);
+        }
+    }
+    for (int i = 0; fake && i < row->schema.nret; i++)
+        val_clear(&want[i]);
+    return ok;
+}
+
+typedef struct crossref {
+    run_program base;
+    ir_graph *g;
+    ir_prog *prog;
+} crossref;
+static bool crossref_run(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                         tp_err *err)
+{
+    ir_hook h = { .call = crossref_call };
+    return ir_prog_run(((crossref *)p)->prog, cx, in, nin, out, nout, &h, err);
+}
+static void crossref_free(run_program *p)
+{
+    crossref *x = (crossref *)p;
+    ir_prog_free(x->prog);
+    ir_graph_free(x->g);
+    free(x);
+}
+static run_program *crossref_inner(const aot_inner *in, tp_comp *c, const ir_graph *g)
+{
+    crossref *x = mem_zalloc(sizeof *x);
+    x->base = (run_program){ NULL, crossref_run, crossref_free };
+    x->g = ir_graph_copy(g);
+    x->prog = ir_prog_new(x->g);
+    return &x->base;
+}
+static const aot_inner inner_crossref = { crossref_inner, AOT_decompose | AOT_min_cut, NULL };
+static run_program *compile_crossref(const backend *b, tp_comp *c, const ir_graph *g)
+{
+    return aot_backend_compile(b, c, g, &inner_crossref);
+}
+const backend backend_aot_eager_decomp_partition_crossref = {
+    "aot_eager_decomp_partition_crossref",
+    "the same with every shape rule checked against the kernel's result", compile_crossref, NULL
+};

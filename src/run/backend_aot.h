@@ -1,0 +1,16 @@
+/* backend_aot.h - how a compiler of pure graphs becomes a backend that also trains. */
+#ifndef TAPER_BACKEND_AOT_H
+#define TAPER_BACKEND_AOT_H
+#include "aot/aot.h"
+#include "run/backend.h"
+
+typedef struct aot_inner {
+    /* Compiles one pure graph (forward, backward or inference); g stays the caller's. NULL with c->err. */
+    run_program *(*compile)(const struct aot_inner *in, tp_comp *c, const ir_graph *g);
+    uint32_t flags; /* AOT_* */
+    void *data;
+} aot_inner;
+
+/* inner must live as long as the process. */
+run_program *aot_backend_compile(const backend *b, tp_comp *c, const ir_graph *g, const aot_inner *inner);
+#endif
