@@ -74,6 +74,8 @@ VJP(zero, "") /* steps and roundings: the slope is 0 wherever it exists */
     return true;
 }
 
+VJP(constant, "~r ~r1") { return true; } /* only shapes and types of the arguments matter */
+
 VJP(fmod, "0?1 1?1")
 {
     DXV(0, DYV);
@@ -520,5 +522,28 @@ VJP(softplus, "0")
         tp_val z = MUL(X, *ARG(1));
         DXV(0, WHERE(GT(z, *ARG(2)), DYV, MUL(DYV, SIGMOID(z))));
     }
+    return true;
+}
+
+/* ---- ranges between tensors ---- */
+/* (start, end, steps, ...): element i is start + (end - start) i / (steps - 1). */
+VJP(linspace, "")
+{
+    tp_val steps = *ARG(2), dt = vDT(OUTM(0)->dt);
+    if (INM(0) && NEED(0))
+        DXV(0, V(dot, DYV, V(linspace, vI(1), vI(0), steps, dt)));
+    if (INM(1) && NEED(1))
+        DXV(1, V(dot, DYV, V(linspace, vI(0), vI(1), steps, dt)));
+    return true;
+}
+
+VJP(logspace, "r")
+{
+    tp_val steps = *ARG(2), dt = vDT(OUTM(0)->dt);
+    tp_val d = MUL(MUL(DYV, R), vF(log(val_as_f(ARG(3)))));
+    if (INM(0) && NEED(0))
+        DXV(0, V(dot, d, V(linspace, vI(1), vI(0), steps, dt)));
+    if (INM(1) && NEED(1))
+        DXV(1, V(dot, d, V(linspace, vI(0), vI(1), steps, dt)));
     return true;
 }

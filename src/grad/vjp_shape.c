@@ -30,7 +30,7 @@ VJP(copy_, "")
 
 VJP(fill_, "") /* what was there has no influence any more */
 {
-    if (INM(1)) /* fill_.Tensor */
+    if (g->row->schema.nparam == 2 && INM(1)) /* fill_.Tensor */
         DX(1, DY(0));
     return true;
 }

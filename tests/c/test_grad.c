@@ -210,3 +210,52 @@ TEST(grad_forward_cost)
     CHECK(t[1] - t[0] < 1000); /* the aim is 300; a loaded machine may double it */
     tensor_unref(x), tensor_unref(c);
 }
+
+/* The tape over fake tensors that are being recorded: backward appends nodes, which gives the joint graph. */
+TEST(grad_joint_graph_is_recorded)
+{
+    tp_err e = { 0 };
+    op_ctx *cx = op_ctx_cur();
+    ir_graph *gr = ir_graph_new("joint");
+    ir_rec rec = { .g = gr, .flags = REC_composites };
+    symint size[2] = { 2, 3 };
+    tp_tensor *fx = tensor_new_fake(DT_f64, 2, size, NULL, DEVICE_CPU),
+              *fw = tensor_new_fake(DT_f64, 1, size + 1, NULL, DEVICE_CPU);
+    ir_node *nx = ir_add_placeholder(gr, "x", "x", fx), *nw = ir_add_placeholder(gr, "w", "w", fw);
+    tp_tensor *in[2] = { leaf(ir_proxy(&rec, nx)), leaf(ir_proxy(&rec, nw)) }, *g[2];
+    cx->rec = &rec;
+    tp_tensor *y = OPC(mul_Tensor, &e, vT(in[0]), vT(in[1])), *t = OPC(tanh, &e, vT(y)),
+              *z = OPC(mul_Tensor, &e, vT(t), vT(in[0])), *s = OPC(sum, &e, vT(z));
+    ag_options o = { .inputs = in, .ninput = 2, .result = g };
+    CHECK(s && ag_backward(cx, &s, 1, NULL, &o, &e));
+    cx->rec = NULL;
+    CHECK(g[0]->node && g[1]->node && g[0]->ndim == 2 && g[1]->ndim == 1);
+    tp_val outs[3] = { { .kind = VAL_node, .node = s->node },
+                       { .kind = VAL_node, .node = g[0]->node },
+                       { .kind = VAL_node, .node = g[1]->node } };
+    ir_set_output(gr, outs, 3);
+    CHECK(ir_verify(gr, &e));
+
+    tp_tensor *x = tensor_new(DT_f64, 2, size, &e), *w = tensor_new(DT_f64, 1, size + 1, &e);
+    for (int i = 0; i < 6; i++)
+        ((double *)tensor_data(x))[i] = 0.3 * i - 0.7;
+    for (int i = 0; i < 3; i++)
+        ((double *)tensor_data(w))[i] = 0.5 + i;
+    tp_val vin[2] = { vT(x), vT(w) }, vout[3];
+    CHECK(ir_run(cx, gr, vin, 2, vout, 3, NULL, &e));
+    leaf(x), leaf(w);
+    tp_tensor *ey = OPC(mul_Tensor, &e, vT(x), vT(w)), *et = OPC(tanh, &e, vT(ey)),
+              *ez = OPC(mul_Tensor, &e, vT(et), vT(x)), *es = OPC(sum, &e, vT(ez));
+    CHECK(backward(es, &e));
+    CHECK(at(vout[0].t, 0) == at(es, 0));
+    for (int i = 0; i < 6; i++)
+        CHECK(at(vout[1].t, i) == at(ag_grad(x), i));
+    for (int i = 0; i < 3; i++)
+        CHECK(at(vout[2].t, i) == at(ag_grad(w), i));
+    for (int i = 0; i < 3; i++)
+        val_clear(&vout[i]);
+    tp_tensor *all[] = { ey, et, ez, es, x, w, y, t, z, s, g[0], g[1], in[0], in[1], fx, fw };
+    for (size_t i = 0; i < COUNT(all); i++)
+        tensor_unref(all[i]);
+    ir_graph_free(gr);
+}
