@@ -362,14 +362,19 @@ static bool tensor_type(parser *p, tp_tensor **out)
         return fail_at(p, w, ERR_syntax, "'%.*s' is no element type (f32, i64, b8, ...)", (int)MIN(n, 40), w);
     if (!size_list(p, &nd, size))
         return false;
-    if (next_is(p, "[")) {
-        if (!size_list(p, &ns, stride))
-            return false;
-        if (ns != nd)
-            return fail_at(p, start, ERR_value, "%d sizes but %d strides", nd, ns);
-    } else
+    bool strided = next_is(p, "[");
+    if (strided && !size_list(p, &ns, stride))
+        return false;
+    if (strided && ns != nd)
+        return fail_at(p, start, ERR_value, "%d sizes but %d strides", nd, ns);
+    if (!shape_check_sizes(nd, size, &e))
+        return fail_at(p, start, ERR_value, "%s", e.msg);
+    if (!strided)
         shape_contiguous_strides(nd, size, stride);
-    if (!shape_check_sizes(nd, size, &e) || !shape_storage_bytes(dt, nd, size, stride, 0, &bytes, &e))
+    for (int d = 0; d < nd; d++)
+        if (!sym_is_expr(stride[d]) && stride[d] < 0)
+            return fail_at(p, start, ERR_value, "strides cannot be negative");
+    if (!shape_storage_bytes(dt, nd, size, stride, 0, &bytes, &e))
         return fail_at(p, start, ERR_value, "%s", e.msg);
     if (!device_suffix(p, &dev))
         return false;

@@ -61,6 +61,8 @@ tp_tensor *tp_tensor_from_data(tp_dtype dt, int ndim, const int64_t *size, const
     return t;
 }
 
+static void keep_hands_off(void *ctx, void *data) {}
+
 tp_tensor *tp_tensor_wrap(tp_dtype dt, int ndim, const int64_t *size, const int64_t *stride, void *data,
                           void (*release)(void *ctx, void *data), void *ctx, tp_err *err)
 {
@@ -70,7 +72,7 @@ tp_tensor *tp_tensor_wrap(tp_dtype dt, int ndim, const int64_t *size, const int6
     if (!stride)
         shape_contiguous_strides(ndim, size, st);
     shape_storage_bytes((dtype)dt, ndim, size, stride ? stride : st, 0, &bytes, NULL);
-    tp_storage *s = storage_wrap(data, bytes, release, ctx);
+    tp_storage *s = storage_wrap(data, bytes, release ? release : keep_hands_off, ctx);
     tp_tensor *t = tensor_on(s, (dtype)dt, ndim, size, stride ? stride : st, 0);
     storage_unref(s);
     return t;

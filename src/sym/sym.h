@@ -37,9 +37,28 @@ symint sym_mod_slow(symint a, symint b);
 symint sym_min_slow(symint a, symint b);
 symint sym_max_slow(symint a, symint b);
 #define SYM_EITHER(a, b) TP_UNLIKELY(sym_is_expr(a) || sym_is_expr(b))
-static inline symint sym_add(symint a, symint b) { return SYM_EITHER(a, b) ? sym_add_slow(a, b) : a + b; }
+/* Constants stay out of the range of tags: absurd sizes stop at the largest number, and are refused later. */
+static inline symint sym_clamp(symint v, bool over)
+{
+    return TP_UNLIKELY(over || sym_is_expr(v)) ? SYM_TAG - 1 : v;
+}
+static inline symint sym_add(symint a, symint b)
+{
+    symint r;
+    if (SYM_EITHER(a, b))
+        return sym_add_slow(a, b);
+    bool over = __builtin_add_overflow(a, b, &r);
+    return sym_clamp(r, over);
+}
 static inline symint sym_sub(symint a, symint b) { return SYM_EITHER(a, b) ? sym_sub_slow(a, b) : a - b; }
-static inline symint sym_mul(symint a, symint b) { return SYM_EITHER(a, b) ? sym_mul_slow(a, b) : a * b; }
+static inline symint sym_mul(symint a, symint b)
+{
+    symint r;
+    if (SYM_EITHER(a, b))
+        return sym_mul_slow(a, b);
+    bool over = __builtin_mul_overflow(a, b, &r);
+    return sym_clamp(r, over);
+}
 static inline symint sym_floordiv(symint a, symint b)
 {
     if (SYM_EITHER(a, b))
