@@ -147,6 +147,7 @@ static bool spin_until(bool (*done)(void))
     return false;
 }
 
+static uint64_t serial(void) { return atomic_load(&ticket) >> 32; }
 static bool work_waits(void) { return has_part(atomic_load_explicit(&ticket, memory_order_acquire)); }
 static bool job_done(void) { return atomic_load_explicit(&n_done, memory_order_acquire) >= job.parts; }
 
@@ -158,7 +159,8 @@ static void *worker(void *index)
         if (!spin_until(work_waits)) {
             pthread_mutex_lock(&lock);
             atomic_fetch_add(&n_asleep, 1);
-            while (!work_waits())
+            /* Waking takes longer than many jobs: whoever wakes too late for this one spins for the next. */
+            for (uint64_t slept = serial(); serial() == slept && !work_waits();)
                 pthread_cond_wait(&wake, &lock);
             atomic_fetch_sub(&n_asleep, 1);
             pthread_mutex_unlock(&lock);
@@ -218,7 +220,6 @@ void pool_for(int64_t n, int64_t grain, pool_fn *fn, void *arg)
         return;
     }
     uint32_t forks = atomic_load_explicit(&n_forks, memory_order_relaxed);
-    uint64_t serial = (atomic_load_explicit(&ticket, memory_order_relaxed) >> 32) + 1;
     hire(threads);
     job.fn = fn;
     job.arg = arg;
@@ -228,7 +229,7 @@ void pool_for(int64_t n, int64_t grain, pool_fn *fn, void *arg)
     job.parts = (uint32_t)MIN((int64_t)threads, job.blocks);
     atomic_store_explicit(&n_done, 0, memory_order_relaxed);
     /* Part 0 is the caller's from the start. */
-    atomic_store_explicit(&ticket, serial << 32 | 1u << 16 | job.parts, memory_order_seq_cst);
+    atomic_store_explicit(&ticket, (serial() + 1) << 32 | 1u << 16 | job.parts, memory_order_seq_cst);
     if (atomic_load_explicit(&n_asleep, memory_order_seq_cst)) {
         pthread_mutex_lock(&lock);
         pthread_cond_broadcast(&wake);

@@ -31,19 +31,21 @@ enum { EVF_log = 1, EVF_trace = 2, EVF_off = 4, EVF_vis = 8, EVF_slow = 16, EVF_
 /* --- is anybody listening? ------------------------------------------------------------------------------ */
 extern uint8_t ev_mask[EV_COUNT];    /* EVF_log | EVF_trace bits that are live; read through these: */
 extern uint8_t ev_levels[EVC_COUNT]; /* a message of a component shows from this level on */
-static inline bool ev_on(ev_kind k) { return TP_UNLIKELY(__atomic_load_n(&ev_mask[k], __ATOMIC_RELAXED)); }
-static inline bool ev_text_on(ev_kind k)
-{
-    return TP_UNLIKELY(__atomic_load_n(&ev_mask[k], __ATOMIC_RELAXED) & EVF_log);
-}
-static inline bool ev_trace_on(ev_kind k)
-{
-    return TP_UNLIKELY(__atomic_load_n(&ev_mask[k], __ATOMIC_RELAXED) & EVF_trace);
-}
+#ifdef TAPER_NO_EVENTS /* to measure what the checks cost: every question is answered at compile time */
+static inline bool ev_on(ev_kind k) { return false; }
+static inline bool ev_text_on(ev_kind k) { return false; }
+static inline bool ev_trace_on(ev_kind k) { return false; }
+static inline bool ev_log_on(ev_component c, ev_level l) { return false; }
+#else
+static inline uint8_t ev_listeners(ev_kind k) { return __atomic_load_n(&ev_mask[k], __ATOMIC_RELAXED); }
+static inline bool ev_on(ev_kind k) { return TP_UNLIKELY(ev_listeners(k)); }
+static inline bool ev_text_on(ev_kind k) { return TP_UNLIKELY(ev_listeners(k) & EVF_log); }
+static inline bool ev_trace_on(ev_kind k) { return TP_UNLIKELY(ev_listeners(k) & EVF_trace); }
 static inline bool ev_log_on(ev_component c, ev_level l)
 {
     return TP_UNLIKELY(l >= __atomic_load_n(&ev_levels[c], __ATOMIC_RELAXED));
 }
+#endif
 
 /* --- which compile -------------------------------------------------------------------------------------- */
 typedef struct ev_cid {
