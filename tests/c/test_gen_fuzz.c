@@ -3,6 +3,7 @@
 #include "test.h"
 #include "run/exec.h"
 #include "gen_fuzz.h"
+#include "gen/c.h"
 #include <math.h>
 
 static bool same_bytes(vir_mem m, const void *x, const void *y, size_t i)
@@ -89,4 +90,51 @@ TEST(gen_fuzz_machine_code)
         }
         arena_free(&a);
     }
+}
+
+/* The C emitter: a batch of kernels in one file, one compiler run. */
+TEST(gen_fuzz_c)
+{
+    const char *env = getenv("TAPER_FUZZ_KERNELS"), *senv = getenv("TAPER_FUZZ_SEED");
+    int count = env ? MIN(atoi(env), 400) : 24, bad = 0;
+    uint64_t seed = senv ? strtoull(senv, NULL, 10) : 1;
+    arena a = { 0 };
+    tp_err err = { 0 };
+    gen_c_unit u = { 0 };
+    gen_lib lib = { 0 };
+    strbuf text = { 0 };
+    fuzz_case *f = ARENA_ARR(&a, fuzz_case, count);
+    if (system("command -v cc >/dev/null 2>&1")) {
+        fprintf(stderr, "SKIP gen_fuzz_c: no C compiler\n");
+        return;
+    }
+    for (int c = 0; c < count; c++) {
+        fuzz_make(&f[c], &a, seed + (uint64_t)c);
+        CHECK(vir_finish(f[c].k, &err));
+        gen_c_kernel(&u, f[c].k, arena_printf(&a, "k%d", c));
+    }
+    gen_c_text(&u, &text);
+    const char *keep = getenv("TAPER_FUZZ_C_FILE");
+    if (keep) {
+        FILE *o = fopen(keep, "w");
+        fputs(strbuf_str(&text), o);
+        fclose(o);
+    }
+    if (!gen_cc_load(strbuf_str(&text), "-O1", &lib, &err)) {
+        test_fail(__FILE__, __LINE__, "%s", err.msg);
+        count = 0;
+    }
+    for (int c = 0; c < count && bad < 3; c++)
+        for (int s = 0; s < 3 && bad < 3; s++) {
+            fuzz_data(&f[c], &a, s);
+            void **want = fuzz_clone(&f[c], &a), **got = fuzz_clone(&f[c], &a);
+            vir_fn fn = gen_lib_find(&lib, arena_printf(&a, "k%d", c));
+            vir_interp(f[c].k, want, f[c].ints, f[c].flts, 0, f[c].ints[1], &err);
+            fn(got, f[c].ints, f[c].flts, 0, f[c].ints[1]);
+            bad += !fuzz_same(&f[c], got, want, "C");
+        }
+    gen_lib_free(&lib);
+    gen_c_free(&u);
+    strbuf_free(&text);
+    arena_free(&a);
 }

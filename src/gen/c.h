@@ -1,0 +1,28 @@
+/* c.h - vector IR to readable, portable C: what logs show, exports contain, other machines compile.
+ * A unit collects kernels and the helper functions they need, each once. */
+#ifndef TAPER_GEN_C_H
+#define TAPER_GEN_C_H
+#include "loop/vir.h"
+#include "base/map.h"
+
+typedef struct gen_c_unit {
+    strbuf helpers, kernels; /* text so far */
+    map seen;                /* helper functions already written */
+} gen_c_unit;
+
+/* Adds `void NAME(void *const *bufs, const int64_t *ints, const double *flts, int64_t lo, int64_t hi)`.
+ * name must be a C identifier; k must be finished. */
+void gen_c_kernel(gen_c_unit *u, const vir *k, const char *name);
+/* The whole file: includes, helpers, kernels. */
+void gen_c_text(const gen_c_unit *u, strbuf *out);
+void gen_c_free(gen_c_unit *u);
+
+/* The same text through the system's C compiler ($CC, else cc) into a loaded library. */
+typedef struct gen_lib {
+    void *dl;
+} gen_lib;
+bool gen_cc_load(const char *text, const char *flags, gen_lib *lib,
+                 tp_err *err); /* flags: NULL or e.g. "-O3" */
+vir_fn gen_lib_find(const gen_lib *lib, const char *name);
+void gen_lib_free(gen_lib *lib);
+#endif
