@@ -52,6 +52,9 @@ static int formula_number(const char *full)
         { "mul.Scalar", 1 },
         { "div.Scalar", 1 },
         { "masked_fill.Tensor", 1 },
+        { "clamp_min.Tensor", 1 },
+        { "clamp_max.Tensor", 1 },
+        { "index_fill.int_Tensor", 1 },
         { "median.dim", 1 },
         { "where.self", 0 },
     };
@@ -73,7 +76,7 @@ static const char *step_name(const op_row *r)
             continue;
         }
         strbuf_addc(&b, up ? (char)toupper((unsigned char)*p) : *p);
-        up = false;
+        up = isdigit((unsigned char)*p); /* Log1PBackward0 */
     }
     strbuf_addf(&b, "Backward%d", formula_number(r->full));
     return strbuf_take(&b); /* lives as long as the process */
