@@ -88,7 +88,7 @@ bool shape_like(op_call *c)
     int f = param(c, "memory_format");
     dtype dt = arg_dt(c, param(c, "dtype"), (dtype)t->dt);
     memfmt mf = (memfmt)arg_i(c, f, MF_preserve);
-    op_out *o = out_like(c, t, dt);
+    op_out *o = out_dense(c, t, dt);
     int d = param(c, "device");
     if (c->arg[d].kind == VAL_device)
         o->dev = c->arg[d].dev;

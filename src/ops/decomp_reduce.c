@@ -301,3 +301,9 @@ bool decomp_log_softmax_back(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *r = b_op(b, sub_Tensor, arg[0], vT(b_op(b, mul_Tensor, vT(b_op(b, exp, arg[1])), vT(s))));
     return give(b, to_type(b, r, (dtype)arg[3].i), out);
 }
+
+bool decomp_msort(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *r[2];
+    return b_opn(b, sort, r, 2, arg[0], vI(0)) && give(b, r[0], out);
+}

@@ -177,6 +177,8 @@ bool arg_dims(op_call *c, int i, int ndim, bool empty_all, uint32_t *mask);
 op_out *out_add(op_call *c);                                         /* next output, kind OUT_new, cpu */
 op_out *out_new(op_call *c, dtype dt, int ndim, const symint *size); /* contiguous */
 op_out *out_like(op_call *c, const tp_tensor *t, dtype dt); /* t's geometry (dense strides preserved) */
+/* As empty_like: exactly t's strides when it is dense, even where sizes of 1 make them arbitrary. */
+op_out *out_dense(op_call *c, const tp_tensor *t, dtype dt);
 op_out *out_view(op_call *c, int arg, int ndim, const symint *size, const symint *stride, symint offset);
 op_out *out_self(op_call *c, int arg);
 
@@ -191,6 +193,8 @@ void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *c
  * results); owned by the caller. For in-place variants the result is the first argument, with one more count.
  */
 bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
+/* The out= form: computes, then writes into outs (one per result), resizing and converting as needed. */
+bool ops_call_out(op_ctx *cx, op_id op, const tp_val *arg, tp_tensor **outs, int nout, tp_err *err);
 /* The same without running a kernel: outputs are fake whatever the inputs are. */
 bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
 /* Copy with conversion and broadcasting; the workhorse of copy_, to, contiguous. */

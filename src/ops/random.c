@@ -233,7 +233,7 @@ bool shape_randint_like(op_call *c) /* self, [low,] high, generator, dtype, ... 
     dtype dt = arg_dt(c, low ? 4 : 3, (dtype)t->dt);
     if (!int_range(c, dt, low ? c->arg[1].i : 0, c->arg[low ? 2 : 1].i))
         return false;
-    out_like(c, t, dt);
+    out_dense(c, t, dt);
     return true;
 }
 bool eager_randint_like(op_call *c)
@@ -248,7 +248,7 @@ bool shape_rand_like(op_call *c) /* self, generator, dtype, ..., memory_format *
     dtype dt = arg_dt(c, 2, (dtype)t->dt);
     if (!float_only(c, dt, c->row->name[4] == 'n' ? "normal_kernel_cpu" : "check_uniform_bounds"))
         return false;
-    out_like(c, t, dt);
+    out_dense(c, t, dt);
     return true;
 }
 
@@ -279,7 +279,7 @@ static tp_tensor *target(op_call *c) { return c->row->flags & OPF_MUT ? arg_t(c,
 bool shape_like0(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0);
-    out_like(c, t, (dtype)t->dt);
+    out_dense(c, t, (dtype)t->dt);
     return true;
 }
 

@@ -1,0 +1,400 @@
+/* sort.c - operators that order a dimension: sort, topk, kthvalue, median, mode, quantile. */
+#include "ops/order.h"
+#include "base/pool.h"
+#include <math.h>
+
+op_shape_fn shape_max_dim;
+
+static int find_param(const op_call *c, const char *name)
+{
+    for (int i = 0; i < c->row->schema.nparam; i++)
+        if (!strcmp(c->row->schema.param[i].name, name))
+            return i;
+    return -1;
+}
+
+typedef enum { ORD_sort, ORD_topk, ORD_kth, ORD_median, ORD_nanmedian, ORD_mode } ord_kind;
+typedef struct ord_job {
+    lines l; /* 0 input, 1 values or NULL, 2 indices or NULL */
+    dtype dt;
+    ord_kind kind;
+    bool flip, sorted;
+    int64_t k;
+} ord_job;
+
+static void emit(const ord_job *j, char **p, int64_t to, int64_t from)
+{
+    const lines *l = &j->l;
+    if (p[1])
+        memcpy(p[1] + to * l->step[1], p[0] + from * l->step[0], dtype_size(j->dt));
+    if (p[2])
+        *(int64_t *)(p[2] + to * l->step[2]) = from;
+}
+
+/* Where in a sorted order the lower median of the numbers is; NaNs come last. */
+static int64_t median_at(const ord_job *j, int64_t n, const keyed *o)
+{
+    int64_t nans = 0, first = -1;
+    if (dtype_is_float(j->dt))
+        for (int64_t i = 0; i < n; i++)
+            if (o[i].k == key_nan(j->dt)) {
+                nans++;
+                if (first < 0)
+                    first = o[i].i;
+            }
+    if (j->kind == ORD_median && nans)
+        return ~first; /* that very NaN */
+    return nans == n ? 0 : (n - nans - 1) / 2;
+}
+
+static int64_t mode_of(int64_t n, const keyed *o) /* sorted keys -> position of the most frequent */
+{
+    int64_t best = 0, most = 0;
+    for (int64_t i = 0, run = 0; i < n; i++) {
+        run++;
+        if (i + 1 == n || o[i + 1].k != o[i].k) {
+            if (run > most) {
+                most = run;
+                best = o[i].i;
+            }
+            run = 0;
+        }
+    }
+    return best;
+}
+
+static void ord_lines(void *arg, int64_t b, int64_t e)
+{
+    const ord_job *j = arg;
+    int64_t n = j->l.n;
+    int bits = key_bits(j->dt);
+    keyed *o = mem_alloc(sizeof *o * (size_t)n * 2), *spare = o + n;
+    for (; b < e; b++) {
+        char *p[LINES_MAX];
+        lines_at(&j->l, b, p);
+        keys_load(j->dt, n, p[0], j->l.step[0], o);
+        if (j->flip)
+            keys_flip(n, o, bits);
+        switch (j->kind) {
+        case ORD_sort: {
+            keys_sort(n, o, spare, bits);
+            if (p[1] && p[1] == p[0]) { /* in place: read all before writing */
+                keyed *copy = spare;
+                for (int64_t i = 0; i < n; i++)
+                    memcpy(&copy[i].k, p[0] + o[i].i * j->l.step[0], dtype_size(j->dt));
+                for (int64_t i = 0; i < n; i++)
+                    memcpy(p[1] + i * j->l.step[1], &copy[i].k, dtype_size(j->dt));
+                break;
+            }
+            for (int64_t i = 0; i < n; i++)
+                emit(j, p, i, o[i].i);
+            break;
+        }
+        case ORD_topk:
+            if (j->k < n)
+                keys_select(n, o, j->k);
+            /* the first k are the right ones in any order: back to their positions, then a stable sort */
+            for (int64_t i = 0; i < j->k; i++)
+                spare[i] = (keyed){ (uint64_t)o[i].i, i };
+            if (j->sorted) {
+                keyed *tmp = mem_alloc(sizeof *tmp * (size_t)MAX(j->k, 1) * 2), *more = tmp + j->k;
+                keys_sort(j->k, spare, more, 64);
+                for (int64_t i = 0; i < j->k; i++)
+                    tmp[i] = o[spare[i].i];
+                keys_sort(j->k, tmp, more, bits);
+                memcpy(o, tmp, sizeof *o * (size_t)j->k);
+                free(tmp);
+            }
+            for (int64_t i = 0; i < j->k; i++)
+                emit(j, p, i, o[i].i);
+            break;
+        case ORD_kth:
+            keys_select(n, o, j->k - 1);
+            emit(j, p, 0, o[j->k - 1].i);
+            break;
+        case ORD_median:
+        case ORD_nanmedian: {
+            int64_t at = median_at(j, n, o);
+            if (at >= 0)
+                keys_select(n, o, at);
+            emit(j, p, 0, at < 0 ? ~at : o[at].i);
+            break;
+        }
+        default: keys_sort(n, o, spare, bits); emit(j, p, 0, mode_of(n, o));
+        }
+    }
+    free(o);
+}
+
+/* r with dimension dim put back as size 1 when it was dropped */
+static tp_tensor *with_dim(tp_tensor *r, const tp_tensor *t, int dim)
+{
+    if (!r || r->ndim == t->ndim)
+        return r ? tensor_alias(r) : NULL;
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
+    for (int d = 0, k = 0; d < t->ndim; d++) {
+        size[d] = d == dim ? 1 : r->size[k];
+        stride[d] = d == dim ? 1 : r->stride[k];
+        k += d != dim;
+    }
+    return tensor_on(r->storage, (dtype)r->dt, t->ndim, size, stride, r->offset);
+}
+
+static void ord_run(ord_job *j, tp_tensor *t, int dim, tp_tensor *values, tp_tensor *indices)
+{
+    tp_tensor *v = with_dim(values, t, dim), *i = with_dim(indices, t, dim);
+    j->dt = (dtype)t->dt;
+    lines_init(&j->l, 3, (tp_tensor *[]){ t, v, i }, dim);
+    if (j->l.n && j->l.count)
+        pool_for(j->l.count, MAX(1, 4096 / j->l.n), ord_lines, j);
+    tensor_unref(v);
+    tensor_unref(i);
+}
+
+/* ---- sort ---- */
+bool shape_sort(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    if (!arg_dim(c, find_param(c, "dim"), t->ndim, &dim))
+        return false;
+    out_dense(c, t, (dtype)t->dt);
+    out_dense(c, t, DT_i64);
+    return true;
+}
+bool eager_sort(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    ord_job j = { .kind = ORD_sort, .flip = c->arg[find_param(c, "descending")].b };
+    if (!arg_dim(c, find_param(c, "dim"), t->ndim, &dim))
+        return false;
+    ord_run(&j, t, dim, c->res[0], c->res[1]);
+    return true;
+}
+bool shape_argsort(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    if (!arg_dim(c, find_param(c, "dim"), t->ndim, &dim))
+        return false;
+    out_dense(c, t, DT_i64);
+    return true;
+}
+bool eager_argsort(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    ord_job j = { .kind = ORD_sort, .flip = c->arg[find_param(c, "descending")].b };
+    if (!arg_dim(c, find_param(c, "dim"), t->ndim, &dim))
+        return false;
+    ord_run(&j, t, dim, NULL, c->res[0]);
+    return true;
+}
+
+/* ---- topk, kthvalue ---- */
+bool shape_topk(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    symint size[TP_MAX_DIMS], k = c->arg[1].i;
+    if (!arg_dim(c, 2, t->ndim, &dim))
+        return false;
+    if (t->dt == DT_bool)
+        return err_set(c->err, ERR_runtime, "topk does not support bool dtypes on CPU");
+    if (!sym_ge(k, 0) || !sym_le(k, t->ndim ? t->size[dim] : 1))
+        return err_set(c->err, ERR_runtime, "selected index k out of range");
+    memcpy(size, t->size, sizeof(symint) * t->ndim);
+    if (t->ndim)
+        size[dim] = k;
+    out_new(c, (dtype)t->dt, t->ndim, size);
+    out_new(c, DT_i64, t->ndim, size);
+    return true;
+}
+bool eager_topk(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    ord_job j = { .kind = ORD_topk, .flip = c->arg[3].b, .sorted = c->arg[4].b, .k = c->arg[1].i };
+    if (!arg_dim(c, 2, t->ndim, &dim))
+        return false;
+    if (j.k)
+        ord_run(&j, t, dim, c->res[0], c->res[1]);
+    return true;
+}
+bool shape_kthvalue(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    int dim;
+    if (!arg_dim(c, 2, t->ndim, &dim))
+        return false;
+    symint k = c->arg[1].i, n = t->ndim ? t->size[dim] : 1;
+    if (sym_eq(n, 0))
+        return err_set(c->err, ERR_index, "kthvalue(): Expected reduction dim %d to have non-zero size.",
+                       dim);
+    if (!sym_ge(k, 1) || !sym_le(k, n))
+        return err_set(c->err, ERR_runtime, "kthvalue(): selected number k out of range for dimension %d",
+                       dim);
+    if (t->dt == DT_bool)
+        return no_kernel(c, DT_bool);
+    return shape_max_dim(c);
+}
+static bool one_along(op_call *c, ord_kind kind, int at, int64_t k)
+{
+    int dim;
+    ord_job j = { .kind = kind, .k = k };
+    if (!arg_dim(c, at, arg_t(c, 0)->ndim, &dim))
+        return false;
+    ord_run(&j, arg_t(c, 0), dim, c->res[0], c->res[1]);
+    return true;
+}
+bool eager_kthvalue(op_call *c) { return one_along(c, ORD_kth, 2, c->arg[1].i); }
+bool eager_median_dim(op_call *c) { return one_along(c, ORD_median, 1, 0); }
+bool eager_nanmedian_dim(op_call *c) { return one_along(c, ORD_nanmedian, 1, 0); }
+bool eager_mode(op_call *c) { return one_along(c, ORD_mode, 1, 0); }
+
+bool shape_median_dim(op_call *c)
+{
+    return shape_max_dim(c) && (arg_t(c, 0)->dt != DT_bool || no_kernel(c, DT_bool));
+}
+bool shape_median(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0);
+    return t->dt == DT_bool && !sym_eq(t->numel, 0) ? no_kernel(c, DT_bool)
+                                                    : out_new(c, (dtype)t->dt, 0, NULL) != NULL;
+}
+static bool median_all(op_call *c, ord_kind kind)
+{
+    tp_tensor *t = tensor_contiguous(arg_t(c, 0), c->err), *o = c->res[0];
+    if (!t)
+        return false;
+    if (!t->numel) {
+        dtype_is_float((dtype)o->dt)
+            ? elem_set_f((dtype)o->dt, tensor_data(o), NAN)
+            : elem_set_i((dtype)o->dt, tensor_data(o), o->dt == DT_i32 ? INT32_MIN : INT64_MIN);
+    } else {
+        tp_tensor *line = tensor_on(t->storage, (dtype)t->dt, 1, &t->numel, NULL, t->offset);
+        tp_tensor *one = tensor_on(o->storage, (dtype)o->dt, 1, (symint[]){ 1 }, NULL, o->offset);
+        ord_job j = { .kind = kind };
+        ord_run(&j, line, 0, one, NULL);
+        tensor_unref(one);
+        tensor_unref(line);
+    }
+    tensor_unref(t);
+    return true;
+}
+bool eager_median(op_call *c) { return median_all(c, ORD_median); }
+bool eager_nanmedian(op_call *c) { return median_all(c, ORD_nanmedian); }
+
+/* ---- quantile ---- */
+typedef enum { Q_linear, Q_lower, Q_higher, Q_midpoint, Q_nearest } q_mode;
+static bool q_mode_of(op_call *c, q_mode *m)
+{
+    static const char *const names[] = { "linear", "lower", "higher", "midpoint", "nearest" };
+    const char *s = c->arg[4].s;
+    for (int i = 0; i < 5; i++)
+        if (!strcmp(s, names[i])) {
+            *m = (q_mode)i;
+            return true;
+        }
+    return err_set(
+        c->err, ERR_runtime,
+        "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
+        "%.40s",
+        s);
+}
+bool shape_quantile(op_call *c) /* self, q, dim, keepdim, interpolation */
+{
+    tp_tensor *t = arg_t(c, 0), *q = arg_t(c, 1);
+    q_mode m;
+    symint size[TP_MAX_DIMS + 1];
+    int n = 0, dim = -1;
+    const char *nm = c->row->name;
+    if (t->dt != DT_f32 && t->dt != DT_f64)
+        return err_set(c->err, ERR_runtime, "%s() input tensor must be either float or double dtype", nm);
+    if (q && q->ndim > 1)
+        return err_set(c->err, ERR_runtime, "%s() q must be a scalar or 1D tensor", nm);
+    if (q && q->dt != t->dt)
+        return err_set(c->err, ERR_runtime, "%s() q tensor must be same dtype as the input tensor", nm);
+    if (sym_eq(t->numel, 0))
+        return err_set(c->err, ERR_runtime, "%s() input tensor must be non-empty", nm);
+    if (!q_mode_of(c, &m) || (c->arg[2].kind != VAL_none && !arg_dim(c, 2, t->ndim, &dim)))
+        return false;
+    if (q && q->ndim)
+        size[n++] = q->size[0];
+    for (int d = 0; d < t->ndim; d++) {
+        bool gone = dim < 0 || d == dim;
+        if (!gone)
+            size[n++] = t->size[d];
+        else if (c->arg[3].b)
+            size[n++] = 1;
+    }
+    return out_new(c, (dtype)t->dt, n, size) != NULL;
+}
+bool eager_quantile(op_call *c)
+{
+    bool skip_nan = c->row->name[0] == 'n', ok = false;
+    tp_tensor *src = arg_t(c, 0), *flat = NULL, *q = arg_t(c, 1), *out = c->res[0];
+    int dim = 0;
+    q_mode m;
+    if (!q_mode_of(c, &m))
+        return false;
+    if (c->arg[2].kind == VAL_none) {
+        tp_tensor *t = tensor_contiguous(src, c->err);
+        if (!t)
+            return false;
+        flat = tensor_on(t->storage, (dtype)t->dt, 1, &t->numel, NULL, t->offset);
+        tensor_unref(t);
+        src = flat;
+    } else if (!arg_dim(c, 2, src->ndim, &dim))
+        return false;
+    int64_t nq = q && q->ndim ? q->size[0] : 1;
+    lines l;
+    lines_init(&l, 1, (tp_tensor *[]){ src }, dim);
+    int64_t n = l.n;
+    dtype dt = (dtype)src->dt;
+    size_t es = dtype_size(dt);
+    keyed *o = mem_alloc(sizeof *o * (size_t)n * 2);
+    char *to = tensor_data(out);
+    for (int64_t k = 0; k < l.count; k++) {
+        char *p[LINES_MAX];
+        lines_at(&l, k, p);
+        keys_load(dt, n, p[0], l.step[0], o);
+        keys_sort(n, o, o + n, key_bits(dt));
+        int64_t good = n;
+        while (good > 0 && o[good - 1].k == key_nan(dt))
+            good--;
+        for (int64_t i = 0; i < nq; i++) {
+            double f = q ? elem_get_f(dt, tensor_elem(q, i)) : val_as_f(&c->arg[1]), r = NAN;
+            if (!(f >= 0 && f <= 1)) {
+                err_set(c->err, ERR_runtime,
+                        q ? "%s() q values must be in the range [0, 1]"
+                          : "%s() q must be in the range [0, 1] but got %g",
+                        c->row->name, f);
+                goto done;
+            }
+            if ((skip_nan && good) || good == n) {
+                double at = dt == DT_f32 ? (double)((float)f * (float)(good - 1)) : f * (double)(good - 1);
+                int64_t lo = (int64_t)floor(at), hi = (int64_t)ceil(at);
+                double w = at - (double)lo;
+                if (m == Q_lower)
+                    hi = lo;
+                else if (m == Q_higher)
+                    lo = hi;
+                else if (m == Q_nearest)
+                    lo = hi = (int64_t)rint(at);
+                else if (m == Q_midpoint)
+                    w = 0.5;
+                double a = elem_get_f(dt, p[0] + o[lo].i * l.step[0]),
+                       b = elem_get_f(dt, p[0] + o[hi].i * l.step[0]);
+                r = lo == hi ? a : w < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w);
+            }
+            elem_set_f(dt, to + (size_t)(i * l.count + k) * es, r);
+        }
+    }
+    ok = true;
+done:
+    free(o);
+    tensor_unref(flat);
+    return ok;
+}
