@@ -14,8 +14,14 @@ static int (*const parts[])(PyObject *) = {
 #include "front/parts.def"
 };
 
+/* Kernels on many elements run without the GIL. */
+static void *unlock(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
+static void relock(void *held) { PyEval_RestoreThread(held); }
+
 PyMODINIT_FUNC PyInit__C(void)
 {
+    op_unlock = unlock;
+    op_relock = relock;
     PyObject *m = PyModule_Create(&def);
     if (!m)
         return NULL;

@@ -34,6 +34,8 @@ static _Thread_local op_ctx ctx = { .grad_mode = true,
                                     .default_dtype = DT_f32,
                                     .default_device = { DEV_cpu, -1 } };
 op_ctx *op_ctx_cur(void) { return &ctx; }
+void *(*op_unlock)(void);
+void (*op_relock)(void *held);
 
 /* ---- arguments ---- */
 bool dim_wrap(int64_t d, int ndim, int *dim, tp_err *err)
@@ -378,6 +380,21 @@ static bool inplace_ok(op_call *c, const op_out *o, const tp_tensor *self)
     return check_overlap(c, self);
 }
 
+enum { UNLOCK_NUMEL = 1 << 16 }; /* below, letting go of a lock costs more than the kernel */
+static bool run_kernel(op_call *c)
+{
+    bool many = c->res && c->res[0] && c->res[0]->numel >= UNLOCK_NUMEL;
+    for (int i = 0; !many && i < c->row->schema.nparam; i++)
+        many = c->arg[i].kind == VAL_tensor && c->arg[i].t->numel >= UNLOCK_NUMEL;
+    if (TP_LIKELY(!many) || !op_unlock)
+        return c->row->eager(c);
+    void *held = op_unlock();
+    bool ok = c->row->eager(c);
+    if (held)
+        op_relock(held);
+    return ok;
+}
+
 /* In place: straight into self when the kernel allows, through a temporary otherwise. */
 static bool run_inplace(op_call *c, tp_val *out, bool fake)
 {
@@ -393,7 +410,7 @@ static bool run_inplace(op_call *c, tp_val *out, bool fake)
         if (!tmp)
             goto done;
         c->res = &tmp;
-        if (!c->row->eager(c) || (!direct && !tensor_copy(self, tmp, c->err)))
+        if (!run_kernel(c) || (!direct && !tensor_copy(self, tmp, c->err)))
             goto done;
     }
     tensor_bump(self);
@@ -435,7 +452,7 @@ static bool run_fn(op_call *c, tp_val *out, bool fake)
             goto done;
     }
     c->res = res;
-    if (!fake && !c->row->eager(c))
+    if (!fake && !run_kernel(c))
         goto done;
     if (c->row->flags & OPF_MUT)
         tensor_bump(c->arg[0].t);
@@ -483,7 +500,7 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     if ((c.row->flags & OPF_DYN) && !fake) {
         tp_tensor *res[OP_MAX_RETURNS] = { 0 }; /* the kernel allocates */
         c.res = res;
-        ok = c.row->eager(&c);
+        ok = run_kernel(&c);
         for (int i = 0; i < c.row->schema.nret; i++) {
             if (ok)
                 out[i] = vT(res[i]);
