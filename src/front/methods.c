@@ -88,7 +88,7 @@ static int read_to(target *g, PyObject *const *args, Py_ssize_t nargs, PyObject 
             g->dt = d;
             i++;
         } else {
-            if (PyLong_Check(args[0]) && !PyBool_Check(args[0])) {
+            if (PyLong_Check(args[0]) && !PyBool_Check(args[0]) && nargs == 1) {
                 PyErr_SetString(PyExc_RuntimeError,
                                 "Cannot access accelerator device when none is available.");
                 return -1;

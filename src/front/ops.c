@@ -205,6 +205,20 @@ static bool to_number(PyObject *o, tp_val *v)
     return false;
 }
 
+/* Lists with one entry a dimension: shape rules keep them in arrays of TP_MAX_DIMS. */
+static bool dims_fit(parse *p, const op_param *q, Py_ssize_t n)
+{
+    static const char *const names[] = { "size",    "dims",  "dim",   "stride",
+                                         "repeats", "sizes", "shape", "shifts" };
+    if (n <= TP_MAX_DIMS)
+        return true;
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(q->name, names[i]))
+            return err_set(&p->err, ERR_runtime, "%s of %zd entries: tensors have at most %d dimensions",
+                           q->name, n, TP_MAX_DIMS);
+    return true;
+}
+
 static bool to_list(parse *p, const op_param *q, PyObject *o, tp_val *v, size_t *used)
 {
     if (q->list_n > 0 && q->type == PT_ints && !PyTuple_Check(o) &&
@@ -224,6 +238,8 @@ static bool to_list(parse *p, const op_param *q, PyObject *o, tp_val *v, size_t 
     PyObject **it = PySequence_Fast_ITEMS(o);
     switch (q->type) {
     case PT_ints: {
+        if (!dims_fit(p, q, n))
+            return false;
         symint *m = list_mem(p, sizeof *m * (size_t)(n + 1), used);
         for (Py_ssize_t k = 0; k < n; k++)
             if (!py_to_symint(it[k], &m[k]))
@@ -379,7 +395,11 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
         npos++;
     bool varargs = npos == first + 1 && s->param[first].type == PT_ints && nargs > first &&
                    all_ints(args + first, nargs - first);
-    if (nargs > npos && !varargs) {
+    /* meshgrid(a, b): the one list of tensors may be spread out */
+    bool spread = npos == 1 && s->param[0].type == PT_tensors && nargs >= 1 && py_is_tensor(args[0]);
+    for (Py_ssize_t k = 1; spread && k < nargs; k++)
+        spread = py_is_tensor(args[k]);
+    if (nargs > npos && !varargs && !spread) {
         p->bad = "";
         return NOT_THIS;
     }
@@ -387,11 +407,20 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
         const op_param *q = &s->param[i];
         PyObject *o = NULL;
         if (varargs && i == first) {
+            if (!dims_fit(p, q, nargs - first))
+                return FAILED;
             symint *m = list_mem(p, sizeof *m * (size_t)(nargs - first), &used);
             for (Py_ssize_t k = first; k < nargs; k++)
                 if (!py_to_symint(args[k], &m[k - first]))
                     return NOT_THIS;
             p->val[i] = vIs(m, (int)(nargs - first));
+            continue;
+        }
+        if (spread && i == 0) {
+            tp_tensor **m = list_mem(p, sizeof *m * (size_t)nargs, &used);
+            for (Py_ssize_t k = 0; k < nargs; k++)
+                m[k] = py_tensor(args[k]);
+            p->val[0] = vTs(m, (int)nargs);
             continue;
         }
         if (i < nargs && !q->kwonly)
@@ -453,15 +482,21 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
 /* ---- errors ---- */
 static const char *type_word(const op_param *q)
 {
-    static const char *const words[PT_COUNT] = { "Tensor",          "tuple of Tensors",
-                                                 "Number",          "int",
-                                                 "tuple of ints",   "float",
-                                                 "tuple of floats", "bool",
-                                                 "tuple of bools",  "str",
-                                                 "torch.dtype",     "torch.device",
-                                                 "torch.layout",    "torch.memory_format",
-                                                 "torch.Generator" };
-    return words[q->type];
+    static const char *const words[2][PT_COUNT] = {
+        { "Tensor", "tuple of Tensors", "Number", "int", "tuple of ints", "float", "tuple of floats", "bool",
+          "tuple of bools", "str", "taper.dtype", "taper.device", "taper.layout", "taper.memory_format",
+          "taper.Generator" },
+        { "Tensor", "tuple of Tensors", "Number", "int", "tuple of ints", "float", "tuple of floats", "bool",
+          "tuple of bools", "str", "torch.dtype", "torch.device", "torch.layout", "torch.memory_format",
+          "torch.Generator" }
+    };
+    return words[!strcmp(py_prefix, "torch")][q->type];
+}
+static const char *param_word(const op_param *q) { return !strcmp(q->name, "self") ? "input" : q->name; }
+static const char *type_name(PyObject *o) /* Tensor, not taper.Tensor */
+{
+    const char *n = Py_TYPE(o)->tp_name, *dot = py_is_tensor(o) ? strrchr(n, '.') : NULL;
+    return dot ? dot + 1 : n;
 }
 
 static void describe(strbuf *b, const op_row *r, bool method)
@@ -493,53 +528,161 @@ static void describe(strbuf *b, const op_row *r, bool method)
     strbuf_add(b, ")");
 }
 
-static PyObject *no_match(const op_name *n, bool method, const parse *p, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames)
+/* Does the call have the right number of arguments and known keywords for this row? */
+static bool arity_fits(const op_row *r, Py_ssize_t nargs, PyObject *kwnames)
 {
-    strbuf b = { 0 };
-    const op_row *r = op_row_of((op_id)n->row[0]);
-    if (n->nrow == 1 && p->bad && *p->bad) {
-        const op_param *q = NULL;
-        for (int i = 0; i < r->schema.nparam; i++)
-            if (!strcmp(r->schema.param[i].name, p->bad))
-                q = &r->schema.param[i];
-        if (q && p->bad_arg)
-            strbuf_addf(&b, "%s(): argument '%s' (position %d) must be %s, not %s", n->name,
-                        !strcmp(q->name, "self") ? "input" : q->name, p->bad_pos + 1 - method, type_word(q),
-                        Py_TYPE(p->bad_arg)->tp_name);
-        else if (q)
-            strbuf_addf(&b, "%s() missing 1 required positional arguments: \"%s\"", n->name,
-                        !strcmp(q->name, "self") ? "input" : q->name);
-        else
-            strbuf_addf(&b, "%s() got an unexpected keyword argument '%s'", n->name, p->bad);
-    } else if (n->nrow == 1) {
+    const op_schema *s = &r->schema;
+    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    int npos = 0, need = 0;
+    while (npos < s->nparam && !s->param[npos].kwonly)
+        npos++;
+    for (int i = 0; i < s->nparam; i++)
+        need += !s->param[i].has_default && !s->param[i].optional;
+    if (nargs > npos || nargs + nkw < need)
+        return false;
+    for (Py_ssize_t k = 0; k < nkw; k++) {
+        const char *kw = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, k));
+        bool known = kw && (!strcmp(kw, "out") || !strcmp(kw, "requires_grad"));
+        for (int i = 0; kw && !known && i < s->nparam; i++)
+            known = same_param(s->param[i].name, kw);
+        if (!known)
+            return false;
+    }
+    return true;
+}
+
+/* The message for the one row that could have been meant. */
+static void explain_row(strbuf *b, const op_name *n, const op_row *r, bool method, const parse *p,
+                        Py_ssize_t nargs)
+{
+    const op_param *q = NULL;
+    for (int i = 0; p->bad && i < r->schema.nparam; i++)
+        if (!strcmp(r->schema.param[i].name, p->bad))
+            q = &r->schema.param[i];
+    if (q && p->bad_arg) {
+        PyObject *o = p->bad_arg;
+        Py_ssize_t len = PyTuple_Check(o) || PyList_Check(o) ? PySequence_Fast_GET_SIZE(o) : 0;
+        for (Py_ssize_t k = 0; k < len; k++) {
+            PyObject *e = PySequence_Fast_GET_ITEM(o, k);
+            symint v;
+            if (q->type == PT_tensors && !py_is_tensor(e)) {
+                strbuf_addf(b, "expected Tensor as element %zd in argument %d, but got %s", k,
+                            p->bad_pos - method, type_name(e));
+                return;
+            }
+            if (q->type == PT_ints && !py_to_symint(e, &v)) {
+                strbuf_addf(
+                    b,
+                    "%s(): argument '%s' failed to unpack the object at pos %zd with error \"type must "
+                    "be tuple of ints,but got %s\"",
+                    n->name, param_word(q), k + 1, type_name(e));
+                return;
+            }
+        }
+        strbuf_addf(b, "%s(): argument '%s' ", n->name, param_word(q));
+        if (p->bad_pos < nargs && !q->kwonly)
+            strbuf_addf(b, "(position %d) ", p->bad_pos + 1 - method);
+        strbuf_addf(b, "must be %s, not %s", type_word(q), type_name(o));
+    } else if (q)
+        strbuf_addf(b, "%s() missing 1 required positional arguments: \"%s\"", n->name, param_word(q));
+    else if (p->bad && *p->bad)
+        strbuf_addf(b, "%s() got an unexpected keyword argument '%s'", n->name, p->bad);
+    else {
         int npos = 0;
         while (npos < r->schema.nparam && !r->schema.param[npos].kwonly)
             npos++;
-        strbuf_addf(&b, "%s() takes %d positional argument%s but %d were given", n->name, npos - method,
+        strbuf_addf(b, "%s() takes %d positional argument%s but %d were given", n->name, npos - method,
                     npos - method == 1 ? "" : "s", (int)nargs - method);
-    } else {
+    }
+}
+
+/* Under a row that has the right arity: which arguments have types it does not take. */
+static void explain_types(strbuf *b, const op_row *r, bool method, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames)
+{
+    parse p;
+    size_t used = 0;
+    arena_init(&p.mem);
+    p.err.kind = ERR_none;
+    strbuf_add(b, "      didn't match because some of the arguments have invalid types: (");
+    for (Py_ssize_t i = method; i < nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); i++) {
+        const op_param *q = i < nargs ? &r->schema.param[i] : NULL;
+        const char *kw = q ? NULL : PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i - nargs));
+        for (int k = 0; kw && !q && k < r->schema.nparam; k++)
+            if (same_param(r->schema.param[k].name, kw))
+                q = &r->schema.param[k];
+        tp_val v;
+        bool ok = !q || convert(&p, r, q, args[i], &v, &used);
+        PyErr_Clear();
+        strbuf_addf(b, "%s%s%s%s%s%s", i > method ? ", " : "", ok ? "" : "!", kw ? kw : "", kw ? "=" : "",
+                    type_name(args[i]), ok ? "" : "!");
+    }
+    strbuf_add(b, ")\n");
+    arena_free(&p.mem);
+}
+
+static PyObject *no_match(const op_name *n, bool method, parse *p, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames)
+{
+    strbuf b = { 0 };
+    int fits = 0;
+    const op_row *r = op_row_of((op_id)n->row[0]);
+    for (int k = 0; n->nrow > 1 && k < n->nrow; k++) {
+        const op_schema *s = &op_row_of((op_id)n->row[k])->schema;
+        Py_ssize_t given = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+        int need = 0;
+        for (int i = 0; i < s->nparam; i++)
+            need += !s->param[i].has_default && !s->param[i].optional;
+        if (given >= need && given <= s->nparam) {
+            r = op_row_of((op_id)n->row[k]);
+            fits++;
+        }
+    }
+    if (n->nrow > 1 && fits == 1) { /* only one has this many arguments: say what is wrong with those */
+        extra x;
+        match(p, r, args, nargs, kwnames, &x);
+    }
+    if (n->nrow == 1 || fits == 1)
+        explain_row(&b, n, r, method, p, nargs);
+    else {
         strbuf_addf(&b, "%s() received an invalid combination of arguments - got (", n->name);
         for (Py_ssize_t i = method; i < nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); i++) {
-            const char *tn = Py_TYPE(args[i])->tp_name, *dot = strrchr(tn, '.');
             strbuf_addf(&b, "%s", i > method ? ", " : "");
             if (i >= nargs)
                 strbuf_addf(&b, "%s=", PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i - nargs)));
-            strbuf_add(&b, dot ? dot + 1 : tn);
+            strbuf_add(&b, type_name(args[i]));
         }
         strbuf_add(&b, "), but expected one of:\n");
         for (int k = 0; k < n->nrow; k++) {
+            r = op_row_of((op_id)n->row[k]);
             strbuf_add(&b, " * ");
-            describe(&b, op_row_of((op_id)n->row[k]), method);
+            describe(&b, r, method);
             strbuf_add(&b, "\n");
+            if (arity_fits(r, nargs, kwnames))
+                explain_types(&b, r, method, args, nargs, kwnames);
         }
     }
-    PyErr_SetString(PyExc_TypeError, strbuf_str(&b));
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_TypeError, strbuf_str(&b));
     strbuf_free(&b);
     return NULL;
 }
 
 /* ---- results ---- */
+static PyObject *named_repr(PyObject *o) /* one result a line, as PyTorch's */
+{
+    const char *name = Py_TYPE(o)->tp_name;
+    PyObject *text = PyUnicode_FromFormat("%s(\n", name);
+    for (Py_ssize_t i = 0; text && i < PyTuple_GET_SIZE(o); i++) {
+        PyObject *t = PyUnicode_FromFormat("%U%s%s=%R", text, i ? ",\n" : "", Py_TYPE(o)->tp_members[i].name,
+                                           PyTuple_GET_ITEM(o, i));
+        Py_SETREF(text, t);
+    }
+    PyObject *r = text ? PyUnicode_FromFormat("%U)", text) : NULL;
+    Py_XDECREF(text);
+    return r;
+}
+
 static PyObject *named_tuple(const op_row *r)
 {
     static PyObject *made; /* row name -> structseq type */
@@ -552,11 +695,13 @@ static PyObject *named_tuple(const op_row *r)
     for (int i = 0; i < r->schema.nret; i++)
         f[i].name = r->schema.ret_name[i];
     char *name = mem_zalloc(strlen(r->name) + 24);
-    sprintf(name, "taper.return_types.%s", r->name);
+    sprintf(name, "%s.return_types.%s", py_prefix, r->name);
     PyStructSequence_Desc d = { name, "named results", f, r->schema.nret };
     t = (PyObject *)PyStructSequence_NewType(&d);
-    if (t)
+    if (t) {
+        ((PyTypeObject *)t)->tp_repr = named_repr;
         PyDict_SetItemString(made, r->full, t);
+    }
     Py_XDECREF(t);
     return t;
 }
@@ -581,41 +726,51 @@ static PyObject *results(const op_row *r, tp_val *out)
     return t;
 }
 
+static bool write_one(const op_row *r, PyObject *dst, tp_tensor *s, tp_err *err)
+{
+    static py_row_ref copy = PY_ROW("copy_");
+    if (!py_is_tensor(dst)) {
+        PyErr_Format(PyExc_TypeError, "%s(): argument 'out' must be Tensor, not %s", r->name,
+                     Py_TYPE(dst)->tp_name);
+        return false;
+    }
+    tp_tensor *d = py_tensor(dst);
+    if ((dtype_is_float((dtype)s->dt) && !dtype_is_float((dtype)d->dt)) ||
+        (d->dt == DT_bool && s->dt != DT_bool))
+        return err_set(err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
+                       dtype_rows[s->dt].gname, dtype_rows[d->dt].gname);
+    if (!device_eq(tensor_device(d), tensor_device(s)))
+        return err_set(err, ERR_runtime, "%s(): expected out tensor to be on device %s", r->name,
+                       device_name((dev_kind)tensor_device(s).kind));
+    if (!tensor_same_size(d, s)) { /* takes the size of the result */
+        tp_tensor *fresh = tensor_is_fake(s) ? tensor_fake_of(s)
+                                             : tensor_new((dtype)d->dt, s->ndim, s->size, err);
+        bool ok = fresh && tensor_reset(d, fresh->storage, (dtype)d->dt, s->ndim, s->size, NULL, 0, err);
+        tensor_unref(fresh);
+        if (!ok)
+            return false;
+    }
+    tp_val done = { 0 };
+    bool ok = py_row(&copy, (tp_val[]){ vT(d), vT(s) }, 2, &done, err);
+    val_clear(&done);
+    return ok;
+}
+
 static PyObject *write_out(const op_row *r, PyObject *given, tp_val *out) /* out=: copy the results there */
 {
-    for (int i = 0; i < r->schema.nret; i++) {
-        PyObject *dst = PyTuple_Check(given) || PyList_Check(given) ? PySequence_Fast_GET_ITEM(given, i)
-                                                                    : given;
-        tp_err err = { 0 };
-        bool ok = false;
-        if (!py_is_tensor(dst)) {
-            PyErr_Format(PyExc_TypeError, "%s(): argument 'out' must be Tensor, not %s", r->name,
-                         Py_TYPE(dst)->tp_name);
-        } else {
-            tp_tensor *d = py_tensor(dst), *s = out[i].t;
-            ok = true;
-            if (dtype_is_float((dtype)s->dt) && !dtype_is_float((dtype)d->dt))
-                ok = err_set(&err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
-                             dtype_rows[s->dt].gname, dtype_rows[d->dt].gname);
-            else if (!tensor_same_size(d, s)) {
-                tp_tensor *fresh = tensor_new((dtype)d->dt, s->ndim, s->size, &err);
-                ok = fresh && tensor_reset(d, fresh->storage, (dtype)d->dt, s->ndim, s->size, NULL, 0, &err);
-                tensor_unref(fresh);
-            }
-            if (ok) {
-                ok = tensor_copy(d, s, &err);
-                tensor_bump(d);
-            }
-        }
-        if (!ok) {
-            for (int k = 0; k < r->schema.nret; k++)
-                val_clear(&out[k]);
-            return py_raise(&err);
-        }
+    tp_err err = { 0 };
+    int n = r->schema.nret;
+    bool seq = PyTuple_Check(given) || PyList_Check(given), ok = true;
+    if (r->schema.ret_list || (n > 1) != seq || (seq && PySequence_Fast_GET_SIZE(given) != n)) {
+        PyErr_Format(PyExc_TypeError, "%s(): argument 'out' must be %s, not %s", r->name,
+                     n > 1 ? "tuple of Tensors, one for each result" : "Tensor", Py_TYPE(given)->tp_name);
+        ok = false;
     }
-    for (int k = 0; k < r->schema.nret; k++)
+    for (int i = 0; ok && i < n; i++)
+        ok = write_one(r, seq ? PySequence_Fast_GET_ITEM(given, i) : given, out[i].t, &err);
+    for (int k = 0; k < n; k++)
         val_clear(&out[k]);
-    return Py_NewRef(given);
+    return ok ? Py_NewRef(given) : py_raise(&err);
 }
 
 /* ---- the call ---- */

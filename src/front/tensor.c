@@ -323,7 +323,13 @@ NB(nb_or, "bitwise_or", "bitwise_or")
 NB(nb_xor, "bitwise_xor", "bitwise_xor")
 NB(nb_lshift, "bitwise_left_shift", "_rlshift")
 NB(nb_rshift, "bitwise_right_shift", "_rrshift")
-NB(nb_matmul, "matmul", "_rmatmul")
+static PyObject *nb_matmul(PyObject *a, PyObject *b)
+{
+    static const op_name *n;
+    if (!py_is_tensor(a) || !py_is_tensor(b))
+        Py_RETURN_NOTIMPLEMENTED;
+    return binary(&n, "matmul", a, b);
+}
 NB_INPLACE(nb_iadd, "add_")
 NB_INPLACE(nb_isub, "sub_")
 NB_INPLACE(nb_imul, "mul_")
@@ -354,7 +360,15 @@ static PyObject *nb_ipow(PyObject *a, PyObject *b, PyObject *mod)
     static PyObject *slot(PyObject *a) { return py_op(name, &a, 1); }
 UNARY(nb_neg, "neg")
 UNARY(nb_abs, "abs")
-UNARY(nb_invert, "bitwise_not")
+static PyObject *nb_invert(PyObject *a)
+{
+    if (dtype_is_float((dtype)py_tensor(a)->dt)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "~ (operator.invert) is only implemented on integer and Boolean-type tensors");
+        return NULL;
+    }
+    return py_op("bitwise_not", &a, 1);
+}
 static PyObject *nb_pos(PyObject *a) { return Py_NewRef(a); }
 
 static int nb_bool(PyObject *o)

@@ -12,9 +12,14 @@ bool view_infer(const tp_tensor *t, int n, const symint *want, symint *size, tp_
             if (hole >= 0)
                 return err_set(err, ERR_runtime, "only one dimension can be inferred");
             hole = i;
-        } else if (!sym_is_expr(want[i]) && want[i] < 0)
-            return err_set(err, ERR_runtime, "invalid shape dimension %lld", (long long)want[i]);
-        else
+        } else if (!sym_is_expr(want[i]) && want[i] < 0) {
+            strbuf b = { 0 };
+            shape_print(&b, n, want);
+            err_set(err, ERR_runtime, "invalid shape dimension %lld at index %d of shape %s",
+                    (long long)want[i], i, strbuf_str(&b));
+            strbuf_free(&b);
+            return false;
+        } else
             known = sym_mul(known, want[i]);
     }
     bool fits = hole < 0 ? sym_eq(known, t->numel) : !sym_eq(known, 0) && sym_eq(sym_mod(t->numel, known), 0);
@@ -99,12 +104,15 @@ bool shape_expand(op_call *c)
     symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
     strbuf b = { 0 };
     if (off < 0 || n > TP_MAX_DIMS) {
+        strbuf_addf(&b, "expand(%s.%sTensor{", "torch", dtype_rows[t->dt].gname);
+        shape_print(&b, t->ndim, t->size);
+        strbuf_add(&b, "}, size=");
         shape_print(&b, n, want);
-        err_set(c->err, ERR_runtime,
-                "expand: the number of sizes provided (%d) must be greater or equal to the number of "
-                "dimensions in "
-                "the tensor (%d)",
-                n, t->ndim);
+        err_set(
+            c->err, ERR_runtime,
+            "%s): the number of sizes provided (%d) must be greater or equal to the number of dimensions in "
+            "the tensor (%d)",
+            strbuf_str(&b), n, t->ndim);
         strbuf_free(&b);
         return false;
     }

@@ -194,6 +194,15 @@ bool shape_memfmt_strides(memfmt f, int ndim, const symint *size, symint *stride
     return true;
 }
 
+static bool too_large(int ndim, const symint *size, tp_err *err)
+{
+    strbuf b = { 0 };
+    shape_print(&b, ndim, size);
+    err_set(err, ERR_runtime, "Storage size calculation overflowed with sizes=%s", strbuf_str(&b));
+    strbuf_free(&b);
+    return false;
+}
+
 bool shape_check_sizes(int ndim, const symint *size, tp_err *err)
 {
     if (ndim > TP_MAX_DIMS)
@@ -211,13 +220,11 @@ bool shape_check_sizes(int ndim, const symint *size, tp_err *err)
             return false;
         }
         if (n && size[i] && __builtin_mul_overflow(n, size[i], &n))
-            return err_set(err, ERR_runtime, "Storage size calculation overflowed with sizes of this tensor");
+            return too_large(ndim, size, err);
         if (!size[i])
             n = 0;
     }
-    if (n >= (int64_t)1 << 58)
-        return err_set(err, ERR_runtime, "Storage size calculation overflowed with sizes of this tensor");
-    return true;
+    return n < (int64_t)1 << 58 || too_large(ndim, size, err);
 }
 
 bool shape_storage_bytes(dtype dt, int ndim, const symint *size, const symint *stride, symint offset,
