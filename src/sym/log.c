@@ -140,9 +140,7 @@ void sx_log_guard(sym_env *env, symint cond, const char *where, bool assertion)
         json_obj(&w);
         for (size_t i = 0; i < env->symbols.n; i++) {
             json_key(&w, env->symbols.at[i]->s->name);
-            json_arr(&w);
             json_str(&w, sym_source(sym_of_expr(env->symbols.at[i])));
-            json_end(&w);
         }
         json_end(&w);
         json_key(&w, "frame_locals");

@@ -87,6 +87,7 @@ TEST(sym_trace_records)
         text, "{\"create_unbacked_symbol\": {\"symbol\": \"u0\", \"node_id\": 1, \"vr\": \"[0, int_oo]\""));
     CHECK(strstr(text, "{\"guard_added_fast\": {\"expr\": \"Eq(s0, 3)\""));
     CHECK(strstr(text, "{\"guard_added\": {\"expr\": \"Eq(s0, 3)\", \"prefix\": \"eval\""));
+    CHECK(strstr(text, "\"symbol_to_sources\": {\"s0\": \"L['x'].size()[0]\""));
     CHECK(strstr(
         text, "{\"symbolic_shape_specialization\": {\"symbol\": \"s0\", \"sources\": [\"L['x'].size()[0]\", "
               "\"L['y'].size()[0]\"], \"value\": \"3\", \"reason\": \"guard at playground.py:5 in fn\""));
