@@ -419,11 +419,9 @@ static void symbols_print(strbuf *b, const ir_graph *g, const char *pad)
     for (int i = 0; i < sym_env_n_symbols(g->env); i++) {
         symint s = sym_env_symbol_at(g->env, i);
         int64_t lo, hi;
-        bool hinted = true;
         strbuf_addf(b, "%s# symbol: %s", pad, sym_symbol_name(sym_expr_of(s)));
-        int64_t hint = sym_hint(s, &hinted);
-        if (hinted)
-            strbuf_addf(b, " = %lld", (long long)hint);
+        if (!sym_is_unbacked(s)) /* an unbacked one stays so, even where an equality has given it a value */
+            strbuf_addf(b, " = %lld", (long long)sym_hint(s, NULL));
         sym_declared(s, &lo, &hi);
         strbuf_add(b, " in ");
         sym_range_print(b, lo, hi);

@@ -129,7 +129,7 @@ static sym_expr *node(sym_env *env, sx_kind k)
     e->kind = (uint8_t)k;
     e->id = (uint32_t)env->n_table++;
     e->ranged_at = env->facts;
-    e->resolved_at = UINT32_MAX;
+    e->resolved_at = e->refined_at = UINT32_MAX;
     return e;
 }
 
@@ -154,8 +154,12 @@ sym_expr *sx_intern(sym_env *env, sx_kind k, int n, const void *args, int64_t c)
     e->n = n;
     e->t = arena_dup(&env->mem, args, args_size(k, n));
     e->c = c;
-    for (int i = 0; i < n; i++)
-        e->unbacked |= is_terms(k) ? e->t[i].e->unbacked : sym_is_unbacked(e->a[i]);
+    e->nonlinear = k >= SX_floordiv && k <= SX_max;
+    for (int i = 0; i < n; i++) {
+        symint part = is_terms(k) ? sym_of_expr(e->t[i].e) : e->a[i];
+        e->unbacked |= sym_is_unbacked(part);
+        e->nonlinear |= sym_is_expr(part) && sx_of(part)->nonlinear;
+    }
     e->has_hint = !e->unbacked && compute_hint(e, &e->hint) && sx_fits(e->hint);
     sx_range_init(e);
     place(env, e);

@@ -47,6 +47,8 @@ struct sym_expr {
     sym_env *env;
     uint8_t kind;
     bool unbacked, has_hint, fact; /* fact: a boolean known to hold */
+    bool nonlinear;                /* holds a quotient, remainder, minimum or maximum */
+    uint32_t refined_at;           /* the facts it was last simplified with in full */
     uint32_t id, hash;
     int n;
     union {

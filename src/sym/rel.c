@@ -195,7 +195,8 @@ symint sym_not(symint a) { return negate(a, 0); }
  */
 typedef symint rewrite(symint v, void *ctx, int depth);
 
-static symint rebuild(sym_expr *e, rewrite *f, void *ctx, int depth)
+/* again: also where no part changed, since facts may decide a minimum or a quotient now. */
+static symint rebuild(sym_expr *e, rewrite *f, void *ctx, int depth, bool again)
 {
     bool terms = e->kind == SX_add || e->kind == SX_mul, same = true;
     symint room[16], *x = e->n <= 16 ? room : mem_alloc((size_t)e->n * sizeof *x), r;
@@ -205,7 +206,7 @@ static symint rebuild(sym_expr *e, rewrite *f, void *ctx, int depth)
         x[i] = f(old, ctx, depth + 1);
         same &= x[i] == old;
     }
-    if (same && !(e->kind >= SX_eq)) {
+    if (same && !(e->kind >= SX_eq) && !(again && e->kind >= SX_floordiv)) {
         r = sx_value(e);
         goto done;
     }
@@ -257,17 +258,42 @@ symint sx_resolve(symint v, int depth)
     if (e->env->pure || depth > SX_MAX_DEPTH)
         return v;
     if (sx_kind_is_bool(e->kind))
-        return rebuild(e, resolve, NULL, depth); /* depends on every fact: not remembered */
+        return rebuild(e, resolve, NULL, depth, false); /* depends on every fact: not remembered */
     if (e->resolved_at != e->env->substs) {
         uint32_t version = e->env->substs;
         e->resolved = e->kind == SX_sym ? (e->s->replaced ? sx_resolve(e->s->repl, depth + 1) : sx_value(e))
-                                        : rebuild(e, resolve, NULL, depth);
+                                        : rebuild(e, resolve, NULL, depth, false);
         e->resolved_at = version;
     }
     return e->resolved;
 }
 
-symint sym_simplify(symint v) { return sx_resolve(v, 0); }
+static symint refine(symint v, void *memo, int depth)
+{
+    if (!sym_is_expr(v) || !sx_of(v)->nonlinear || depth > SX_MAX_DEPTH)
+        return v;
+    symint *known = map_geti(memo, (uint64_t)v);
+    if (known)
+        return *known;
+    symint *r = arena_alloc(&sx_of(v)->env->mem, sizeof *r);
+    *r = rebuild(sx_of(v), refine, memo, depth, true);
+    map_puti(memo, (uint64_t)v, r);
+    return *r;
+}
+
+symint sym_simplify(symint v)
+{
+    v = sx_resolve(v, 0);
+    if (!sym_is_expr(v) || !sx_of(v)->nonlinear || sx_of(v)->env->pure ||
+        sx_of(v)->refined_at == sx_of(v)->env->facts)
+        return v;
+    map memo = { 0 };
+    symint r = refine(v, &memo, 0);
+    map_free(&memo);
+    if (sym_is_expr(r))
+        sx_of(r)->refined_at = sx_of(r)->env->facts;
+    return r;
+}
 
 symint sx_root(sym_expr *symbol)
 {
@@ -291,7 +317,7 @@ symint sx_rename(symint v, map *memo, int depth)
         *r = sx_root(e);
         e->env->pure = true;
     } else
-        *r = rebuild(e, rename_step, memo, depth);
+        *r = rebuild(e, rename_step, memo, depth, false);
     map_puti(memo, (uint64_t)v, r);
     return *r;
 }

@@ -207,6 +207,20 @@ TEST(sym_equalities_substitute)
     sym_env_free(env);
 }
 
+TEST(sym_text_says_what_is_known)
+{
+    sym_env *env = sym_env_new(&(sym_env_opts){ .no_duck = true });
+    symint a = sym_env_size(env, 6, "x", SYM_duck), b = sym_env_size(env, 6, "y", SYM_duck);
+    symint m = sym_max(a, sym_add(b, 4)), n = sym_max(4, a);
+    CHECK_STR(text(m), "Max(s0, s1 + 4)");
+    CHECK_STR(text(n), "Max(4, s0)");
+    CHECK(sym_eq(a, b) && sym_ge(a, 5));
+    CHECK_STR(text(m), "s0 + 4");
+    CHECK_STR(text(b), "s0");
+    CHECK_STR(text(n), "s0");
+    sym_env_free(env);
+}
+
 TEST(sym_divisibility_is_one_guard)
 {
     SETUP;
