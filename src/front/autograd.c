@@ -194,11 +194,16 @@ static bool hook_result(PyObject *fn, PyObject *r, tp_tensor **g)
         return false;
     }
     tp_tensor *t = py_tensor(r);
-    if (*g && !tensor_same_size(t, *g)) {
+    if (*g && (t->dt != (*g)->dt || !tensor_same_size(t, *g))) {
         PyObject *name = PyObject_GetAttrString(fn, "__name__");
         if (!name)
             PyErr_Clear();
-        PyErr_Format(PyExc_RuntimeError, "hook '%S' has changed the size of value", name ? name : fn);
+        if (t->dt != (*g)->dt)
+            PyErr_Format(PyExc_RuntimeError,
+                         "hook '%S' has changed the type of value (was taper.%sTensor got taper.%sTensor)",
+                         name ? name : fn, dtype_rows[(*g)->dt].gname, dtype_rows[t->dt].gname);
+        else
+            PyErr_Format(PyExc_RuntimeError, "hook '%S' has changed the size of value", name ? name : fn);
         Py_XDECREF(name);
         return false;
     }

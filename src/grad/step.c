@@ -72,7 +72,7 @@ int ag_node_next(const ag_node *n, ag_edge *out, int cap)
             else if (!(s->tmask >> i & 1))
                 continue;
             else
-                show = s->argm[i].ndim != 255 ? dtype_is_float((dtype)s->argm[i].dt) : false;
+                show = s->argm[i].ndim == 255 || dtype_is_float((dtype)s->argm[i].dt);
         }
         for (int j = 0; j < many; j++, e++)
             if (show) {

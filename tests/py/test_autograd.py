@@ -118,7 +118,7 @@ def test_hooks():
         (x * 2).sum().backward()
     assert done == [True]
     bad = x * 2
-    bad.register_hook(lambda g: taper.ones([5]))
+    bad.register_hook(lambda g: taper.ones([5], dtype=taper.float64))
     raises(RuntimeError, "has changed the size of value", bad.sum().backward)
     raises(RuntimeError, "doesn't require gradient", taper.ones([2]).register_hook, print)
 
