@@ -198,7 +198,7 @@ void gen_code_free(gen_code *c)
  * ------------------------------------------------------------------------------------------------ */
 /* One CIE and one FDE. Every kernel starts push rbp (1 byte); mov rbp, rsp (3 bytes); then pushes rbx,
  * r12..r15. */
-size_t gen_x64_eh_frame(uint8_t *p, const void *code, size_t ncode)
+size_t gen_x64_eh_frame(uint8_t *p, const void *code, size_t ncode, bool leaf)
 {
     static const uint8_t cie[] = {
         0x14, 0, 0, 0,    0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x00, /* addresses: absolute, 8 bytes */
@@ -225,7 +225,7 @@ size_t gen_x64_eh_frame(uint8_t *p, const void *code, size_t ncode)
     word = ncode;
     memcpy(q + 16, &word, 8);
     q[24] = 0;
-    memcpy(q + 25, rules, sizeof rules);
+    memcpy(q + 25, rules, leaf ? 8 : sizeof rules); /* the rest are no-ops */
     q += 4 + len;
     memset(q, 0, 4);
     return (size_t)(q + 4 - p);

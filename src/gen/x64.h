@@ -15,6 +15,7 @@ typedef struct gen_code {
     size_t n;       /* with constants */
     size_t ncode;   /* the code alone */
     int nspills, frame;
+    bool leaf;      /* saves no register but rbp */
 } gen_code;
 
 /* k must be finished. listing: NULL, or gets one line an instruction. */
@@ -23,5 +24,5 @@ void gen_code_free(gen_code *c);
 
 /* The unwind description every kernel shares (same prologue); n bytes at p describe code at [code, code +
  * ncode). */
-size_t gen_x64_eh_frame(uint8_t *p, const void *code, size_t ncode);
+size_t gen_x64_eh_frame(uint8_t *p, const void *code, size_t ncode, bool leaf);
 #endif

@@ -36,8 +36,4 @@ typedef struct exec_stats {
     double compile_us;
 } exec_stats;
 exec_stats exec_get_stats(void);
-
-/* Raw code to memory that may run; stays for the life of the process. name: for perf and backtraces. */
-void *exec_publish(const gen_code *c, const char *name, tp_err *err);
-void exec_limit_for_test(int64_t bytes); /* executable memory that may still be had; -1: no limit */
 #endif

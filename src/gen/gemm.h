@@ -1,0 +1,56 @@
+/* gemm.h - matrix products: C = alpha A B + beta C, emitted for the shape, with a row-wise epilogue.
+ * Knows matrices, strides and threads. May not know graphs or tensors.
+ *
+ * A plan holds the machine code for one shape and may run many times, from several threads. Any strides; f16 and bf16
+ * operands are widened while packing; the sum over k is split into the same blocks whatever the thread count, so
+ * results do not depend on it. */
+#ifndef TAPER_GEN_GEMM_H
+#define TAPER_GEN_GEMM_H
+#include "gen/x64.h"
+
+typedef struct gemm_mat {
+    vir_mem type;            /* f32, f64, or f16, bf16 (computed in f32) */
+    int64_t row, col, batch; /* strides in elements; batch 0: the same matrix for all */
+} gemm_mat;
+
+typedef struct gemm_desc {
+    int64_t m, n, k, batch; /* C is m x n, A m x k, B k x n; batch >= 1 */
+    gemm_mat a, b, c;
+    double alpha, beta; /* beta 0: C is not read */
+} gemm_desc;
+
+/* Applied to finished rows while they are in cache: an ordinary kernel whose parallel loop runs over the rows of one
+ * batch entry; ints[batch_int] is set to the entry's number (-1: nowhere). */
+typedef struct gemm_epilogue {
+    vir_fn fn;
+    void *const *bufs;
+    const int64_t *ints;
+    int nints; /* how many, at most 32 */
+    const double *flts;
+    int batch_int;
+} gemm_epilogue;
+
+typedef struct gemm_plan gemm_plan;
+gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err);
+void gemm_plan_free(gemm_plan *p);
+bool gemm_run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e, tp_err *err);
+void gemm_describe(const gemm_plan *p, strbuf *out); /* tile, blocking, packing: for logs */
+
+/* Convolution, 1 to 3 spatial dimensions as d, h, w (unused ones 1), by products with the input gathered while
+ * packing. x: n, cin, (d, h, w) by strides; w: cout, cin / groups, (kd, kh, kw) contiguous; y: n, cout, (od, oh, ow)
+ * contiguous. f32 and f64. */
+typedef struct conv_desc {
+    vir_mem type;
+    int64_t n, cin, cout, groups;
+    int64_t in[3], kernel[3], stride[3], pad[3], dilation[3], out[3]; /* out is filled by conv_out */
+    int64_t xs[5]; /* strides of x in elements: n, c, d, h, w */
+} conv_desc;
+bool conv_out(conv_desc *d, tp_err *err);
+typedef struct conv_plan conv_plan;
+conv_plan *conv_plan_new(const conv_desc *d, gen_isa isa, tp_err *err);
+void conv_plan_free(conv_plan *p);
+/* bias: cout elements or NULL. The epilogue's rows are those of y seen as (n cout) x (od oh ow), per image:
+ * batch entry = image, row = output channel. */
+bool conv_run(const conv_plan *p, const void *x, const void *w, const void *bias, void *y,
+              const gemm_epilogue *e, tp_err *err);
+#endif
