@@ -105,7 +105,7 @@ static void same(const char *what, const char *backend, int i, tp_tensor *a, tp_
 static void agree(const char *text, int grads)
 {
     static const char *const backends[] = { "aot_eager", "aot_eager_decomp_partition",
-                                            "aot_eager_decomp_partition_crossref" };
+                                            "aot_eager_decomp_partition_crossref", "inductor" };
     outcome want, got;
     if (!run(text, "tape", grads, &want))
         return;

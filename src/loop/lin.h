@@ -1,0 +1,29 @@
+/* lin.h - index expressions: linear in the loop variables of a group, with symbolic coefficients.
+ * What is not linear (a quotient that does not come out even, an index read from memory) is an opaque value. */
+#ifndef TAPER_LOOP_LIN_H
+#define TAPER_LOOP_LIN_H
+#include "loop/vir.h"
+#include "sym/sym.h"
+
+enum { LIN_MAX = 24 };
+typedef struct lin {
+    int n;
+    struct {
+        int var;
+        symint c;
+    } t[LIN_MAX];
+    symint k;
+    bool opaque; /* ref holds the value (0 while nothing is emitted); n and k do not count */
+    vir_ref ref;
+} lin;
+
+static inline lin lin_const(symint k) { return (lin){ .k = k }; }
+static inline lin lin_var(int v) { return (lin){ .n = 1, .t = { { v, 1 } } }; }
+static inline bool lin_is_const(const lin *a) { return !a->opaque && a->n == 0; }
+bool lin_equal(const lin *a, const lin *b);
+/* sizes: of the variables, for range arguments. The results are exact or *ok becomes false. */
+lin lin_add(lin a, const lin *b, bool *ok);
+lin lin_scale(lin a, symint c);
+lin lin_div(const lin *a, symint by, const symint *sizes, bool *ok);
+lin lin_mod(const lin *a, symint by, const symint *sizes, bool *ok);
+#endif

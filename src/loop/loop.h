@@ -1,0 +1,74 @@
+/* loop.h - from a pure graph to steps: fused kernels, library calls, buffers.
+ * Views fold into index expressions, pointwise work into the loops that use it; what must exist in memory gets
+ * a slot. The result names slots and kernels only: run/ executes it without looking at the graph again. */
+#ifndef TAPER_LOOP_H
+#define TAPER_LOOP_H
+#include "ir/pass.h"
+#include "loop/vir.h"
+#include "sym/env.h"
+
+/* A value that exists in memory while the plan runs. */
+typedef enum { SLOT_input, SLOT_const, SLOT_buffer, SLOT_view, SLOT_extern, SLOT_number } slot_kind;
+typedef struct loop_slot {
+    uint8_t kind;
+    bool output; /* returned: its memory is the caller's */
+    int index;   /* input: which; view: the slot it looks at; extern: item of a step's result */
+    const ir_node *node;
+    tp_tensor *type;  /* fake: dtype, sizes, strides; borrowed from the graph */
+    tp_tensor *konst; /* borrowed from the graph */
+    int first, last;  /* steps that make it and that use it last; -1: never */
+} loop_slot;
+
+typedef enum { STEP_kernel, STEP_extern } step_kind;
+typedef struct loop_kernel {
+    vir *k; /* finished; lives in the plan's arena */
+    const char *name;
+    int nbuf, *buf; /* slot of each buffer */
+    int nint;       /* symbolic int arguments */
+    symint *ints;
+    symint par;                 /* iterations of the parallel loop; 0: there is none */
+    symint work;                /* elements touched per parallel iteration, for the grain */
+    VEC(const ir_node *) nodes; /* what it computes, for logs */
+    int64_t bytes;              /* moved, by hint */
+} loop_kernel;
+typedef struct loop_step {
+    uint8_t kind;
+    loop_kernel *kernel;
+    const ir_node *node; /* extern: the operator */
+    int slot;            /* extern: first slot of its results */
+    int nslot;
+} loop_step;
+
+typedef struct loop_plan {
+    arena mem;
+    ir_graph *g; /* a copy that the plan owns; slots and steps point into it */
+    VEC(loop_slot) slot;
+    VEC(loop_step) step;
+    int *out; /* slot per returned item, or -1: the number in the graph's output */
+    int nout;
+    map slot_of; /* node -> slot + 1 */
+    int nkernel, nextern, nfused;
+} loop_plan;
+
+loop_plan *loop_plan_new(tp_comp *c, const ir_graph *g); /* NULL with c->err */
+void loop_plan_free(loop_plan *p);
+void loop_plan_print(strbuf *b, const loop_plan *p); /* the schedule log */
+
+/* --- lower.c: pointwise operators in terms of the vector IR ---------------------------------------------------- */
+typedef struct lower_in { /* operands already converted to the compute type */
+    vir *k;
+    vir_ref x[6]; /* tensor operands, 0 where absent */
+    int nx;
+    const ir_node *n;
+    dtype dt;  /* compute type: promoted type of the operands */
+    dtype out; /* type of the result */
+    tp_err *err;
+} lower_in;
+typedef vir_ref
+lower_fn(lower_in *l); /* result in the compute type of `out`; 0: not covered (runs as a call) */
+lower_fn *lower_find(const char *token);
+vir_mem loop_mem(dtype dt);
+vir_type loop_type(dtype dt); /* what a load of it computes in */
+vir_ref loop_convert(vir *k, vir_ref v, dtype from, dtype to);
+bool lower_covers(const ir_node *n); /* static check before anything is built */
+#endif

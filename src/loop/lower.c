@@ -1,0 +1,300 @@
+/* lower.c - pointwise operators in terms of the vector IR, one line each. */
+#include "loop/loop.h"
+#include <math.h>
+
+vir_mem loop_mem(dtype dt)
+{
+    static const vir_mem m[DT_COUNT] = {
+        [DT_bool] = VM_bool, [DT_u8] = VM_u8,   [DT_i8] = VM_i8,     [DT_i16] = VM_i16, [DT_i32] = VM_i32,
+        [DT_i64] = VM_i64,   [DT_f16] = VM_f16, [DT_bf16] = VM_bf16, [DT_f32] = VM_f32, [DT_f64] = VM_f64
+    };
+    return m[dt];
+}
+vir_type loop_type(dtype dt) { return vir_mem_type(loop_mem(dt)); }
+
+/* Value conversion as the eager copy does it. Narrow integers wrap. */
+vir_ref loop_convert(vir *k, vir_ref v, dtype from, dtype to)
+{
+    if (from == to)
+        return v;
+    vir_type a = loop_type(from), b = loop_type(to);
+    if (a != b) {
+        if (b == VT_mask)
+            v = vir_ne(k, v, vir_imm(k, a, 0));
+        else if ((a == VT_f32 || a == VT_f64) && b == VT_i32) /* through 64 bits: wraps like the eager copy */
+            v = vir_cvt(k, VT_i32, vir_cvt(k, VT_i64, v));
+        else
+            v = vir_cvt(k, b, v);
+    }
+    if (dtype_is_int(to) && dtype_size(to) < 4)
+        v = vir_narrow(k, loop_mem(to), v);
+    return v;
+}
+
+#define K      (l->k)
+#define X      (l->x[0])
+#define Y      (l->x[1])
+#define Z      (l->x[2])
+#define T      vir_type_of(l->k, l->x[0])
+#define FL     (T == VT_f32 || T == VT_f64)
+#define C(v)   num(l, (v))
+#define ARG(i) (&l->n->arg[i])
+
+static vir_ref num_as(lower_in *l, vir_type t, double v)
+{
+    return t == VT_f32 || t == VT_f64 ? vir_flt(l->k, t, v) : vir_imm(l->k, t, (int64_t)v);
+}
+static vir_ref num(lower_in *l, double v) { return num_as(l, loop_type(l->dt), v); }
+/* A number argument of the node, in the compute type. */
+static vir_ref arg_num(lower_in *l, int i)
+{
+    const tp_val *a = ARG(i);
+    vir_type t = loop_type(l->dt);
+    if (t == VT_f32 || t == VT_f64)
+        return vir_flt(l->k, t, val_as_f(a));
+    return vir_imm(l->k, t, t == VT_mask ? val_as_f(a) != 0 : val_as_i(a));
+}
+static bool is_one(const tp_val *a) { return val_as_f(a) == 1; }
+static vir_ref wrap(lower_in *l, vir_ref v) /* narrow integers wrap after arithmetic */
+{
+    return dtype_is_int(l->dt) && dtype_size(l->dt) < 4 ? vir_narrow(l->k, loop_mem(l->dt), v) : v;
+}
+
+#define LOWER(name) static vir_ref l_##name(lower_in *l)
+LOWER(add)
+{
+    if (T == VT_mask)
+        return vir_or(K, X, Y);
+    return wrap(l, vir_add(K, X, is_one(ARG(2)) ? Y : wrap(l, vir_mul(K, arg_num(l, 2), Y))));
+}
+LOWER(sub) { return wrap(l, vir_sub(K, X, is_one(ARG(2)) ? Y : wrap(l, vir_mul(K, arg_num(l, 2), Y)))); }
+LOWER(rsub) { return wrap(l, vir_sub(K, Y, is_one(ARG(2)) ? X : wrap(l, vir_mul(K, arg_num(l, 2), X)))); }
+LOWER(mul) { return T == VT_mask ? vir_and(K, X, Y) : wrap(l, vir_mul(K, X, Y)); }
+LOWER(div) { return vir_div(K, X, Y); }
+LOWER(neg) { return wrap(l, vir_neg(K, X)); }
+LOWER(abs) { return T == VT_mask ? X : wrap(l, vir_abs(K, X)); }
+LOWER(square) { return T == VT_mask ? X : wrap(l, vir_mul(K, X, X)); }
+LOWER(positive) { return X; }
+#define MATH(name) \
+    LOWER(name) { return vir_##name(K, X); }
+MATH(exp)
+MATH(exp2)
+MATH(expm1)
+MATH(log)
+MATH(log2)
+MATH(log10)
+MATH(log1p)
+MATH(sqrt)
+MATH(rsqrt)
+MATH(sin)
+MATH(cos)
+MATH(tan)
+MATH(asin)
+MATH(acos)
+MATH(atan)
+MATH(sinh)
+MATH(cosh)
+MATH(tanh)
+MATH(asinh)
+MATH(acosh)
+MATH(atanh)
+MATH(erf)
+MATH(erfc)
+MATH(sigmoid)
+LOWER(reciprocal) { return vir_div(K, C(1), X); }
+LOWER(floor) { return FL ? vir_floor(K, X) : X; }
+LOWER(ceil) { return FL ? vir_ceil(K, X) : X; }
+LOWER(trunc) { return FL ? vir_trunc(K, X) : X; }
+LOWER(round) { return FL ? vir_round(K, X) : X; }
+LOWER(frac) { return vir_sub(K, X, vir_trunc(K, X)); }
+LOWER(sign)
+{
+    if (T == VT_mask)
+        return X;
+    vir_ref r = vir_select(K, vir_gt(K, X, C(0)), C(1), vir_select(K, vir_lt(K, X, C(0)), C(-1), C(0)));
+    return r;
+}
+LOWER(isnan) { return FL ? vir_ne(K, X, X) : vir_imm(K, VT_mask, 0); }
+LOWER(isinf) { return FL ? vir_eq(K, vir_abs(K, X), C(INFINITY)) : vir_imm(K, VT_mask, 0); }
+LOWER(isfinite) { return FL ? vir_lt(K, vir_abs(K, X), C(INFINITY)) : vir_imm(K, VT_mask, 1); }
+#define CMP(name)                                                               \
+    LOWER(name)                                                                 \
+    {                                                                           \
+        if (T == VT_mask)                                                       \
+            return vir_##name(K, vir_cvt(K, VT_i32, X), vir_cvt(K, VT_i32, Y)); \
+        return vir_##name(K, X, Y);                                             \
+    }
+CMP(eq)
+CMP(ne)
+CMP(lt)
+CMP(le)
+CMP(gt)
+CMP(ge)
+LOWER(logical_not) { return vir_not(K, loop_convert(K, X, l->dt, DT_bool)); }
+LOWER(logical_and)
+{
+    return vir_and(K, loop_convert(K, X, l->dt, DT_bool), loop_convert(K, Y, l->dt, DT_bool));
+}
+LOWER(logical_or)
+{
+    return vir_or(K, loop_convert(K, X, l->dt, DT_bool), loop_convert(K, Y, l->dt, DT_bool));
+}
+LOWER(logical_xor)
+{
+    return vir_xor(K, loop_convert(K, X, l->dt, DT_bool), loop_convert(K, Y, l->dt, DT_bool));
+}
+LOWER(bitwise_not) { return wrap(l, vir_not(K, X)); }
+LOWER(bitwise_and) { return vir_and(K, X, Y); }
+LOWER(bitwise_or) { return vir_or(K, X, Y); }
+LOWER(bitwise_xor) { return vir_xor(K, X, Y); }
+LOWER(maximum) { return T == VT_mask ? vir_or(K, X, Y) : vir_max(K, X, Y); }
+LOWER(minimum) { return T == VT_mask ? vir_and(K, X, Y) : vir_min(K, X, Y); }
+LOWER(fmax) { return FL ? vir_fmax(K, X, Y) : T == VT_mask ? vir_or(K, X, Y) : vir_max(K, X, Y); }
+LOWER(fmin) { return FL ? vir_fmin(K, X, Y) : T == VT_mask ? vir_and(K, X, Y) : vir_min(K, X, Y); }
+LOWER(atan2) { return vir_atan2(K, X, Y); }
+LOWER(hypot) { return vir_hypot(K, X, Y); }
+LOWER(copysign) { return vir_copysign(K, X, Y); }
+LOWER(pow) { return FL ? vir_pow(K, X, Y) : 0; }
+LOWER(pow_scalar)
+{
+    double e = val_as_f(ARG(1));
+    if (!FL)
+        return e == 2 && T != VT_mask ? wrap(l, vir_mul(K, X, X)) : 0;
+    if (e == 2)
+        return vir_mul(K, X, X);
+    if (e == 3)
+        return vir_mul(K, vir_mul(K, X, X), X);
+    if (e == 1)
+        return X;
+    if (e == 0.5)
+        return vir_sqrt(K, X);
+    if (e == -1)
+        return vir_div(K, C(1), X);
+    if (e == -2)
+        return vir_div(K, C(1), vir_mul(K, X, X));
+    if (e == -0.5)
+        return vir_div(K, C(1), vir_sqrt(K, X));
+    return vir_pow(K, X, C(e));
+}
+LOWER(where) { return vir_select(K, X, Y, Z); }
+LOWER(masked_fill)
+{
+    vir_ref v = l->nx > 2 ? Z : arg_num(l, 2);
+    return vir_select(K, Y, v, X);
+}
+LOWER(clamp)
+{
+    vir_ref v = X;
+    if (T == VT_mask)
+        return 0;
+    /* NaN stays NaN; the lower bound is applied first */
+    if (ARG(1)->kind != VAL_none)
+        v = vir_max(K, v, arg_num(l, 1));
+    if (ARG(2)->kind != VAL_none)
+        v = vir_min(K, v, arg_num(l, 2));
+    return v;
+}
+LOWER(clamp_min) { return T == VT_mask ? 0 : vir_max(K, X, arg_num(l, 1)); }
+LOWER(clamp_max) { return T == VT_mask ? 0 : vir_min(K, X, arg_num(l, 1)); }
+static vir_ref lerp(lower_in *l, vir_ref w)
+{
+    vir_ref d = vir_sub(K, Y, X), one = C(1);
+    vir_ref low = vir_add(K, X, vir_mul(K, w, d)), high = vir_sub(K, Y, vir_mul(K, d, vir_sub(K, one, w)));
+    return vir_select(K, vir_lt(K, vir_abs(K, w), C(0.5)), low, high);
+}
+LOWER(lerp_scalar) { return lerp(l, arg_num(l, 2)); }
+LOWER(lerp_tensor) { return lerp(l, Z); }
+LOWER(addcmul)
+{
+    vir_ref p = vir_mul(K, Y, Z);
+    return wrap(l, vir_add(K, X, is_one(ARG(3)) ? p : vir_mul(K, vir_mul(K, arg_num(l, 3), Y), Z)));
+}
+LOWER(addcdiv)
+{
+    return FL ? vir_add(K, X, is_one(ARG(3)) ? vir_div(K, Y, Z) : vir_mul(K, arg_num(l, 3), vir_div(K, Y, Z)))
+              : 0;
+}
+LOWER(relu) { return T == VT_mask ? 0 : vir_select(K, vir_le(K, X, C(0)), C(0), X); }
+LOWER(leaky_relu) { return vir_select(K, vir_gt(K, X, C(0)), X, vir_mul(K, X, arg_num(l, 1))); }
+LOWER(threshold) { return vir_select(K, vir_le(K, X, arg_num(l, 1)), arg_num(l, 2), X); }
+LOWER(threshold_backward) { return vir_select(K, vir_le(K, Y, arg_num(l, 2)), C(0), X); }
+LOWER(sigmoid_backward) { return vir_mul(K, X, vir_mul(K, vir_sub(K, C(1), Y), Y)); }
+LOWER(tanh_backward) { return vir_mul(K, X, vir_sub(K, C(1), vir_mul(K, Y, Y))); }
+LOWER(silu) { return vir_div(K, X, vir_add(K, C(1), vir_exp(K, vir_neg(K, X)))); }
+LOWER(silu_backward)
+{
+    vir_ref s = vir_sigmoid(K, Y);
+    return vir_mul(K, X, vir_mul(K, s, vir_add(K, C(1), vir_mul(K, Y, vir_sub(K, C(1), s)))));
+}
+static bool is_tanh(const tp_val *a) { return a->kind == VAL_str && !strcmp(a->s, "tanh"); }
+LOWER(gelu)
+{
+    if (is_tanh(ARG(1))) {
+        vir_ref x3 = vir_mul(K, vir_mul(K, X, X), X);
+        vir_ref in = vir_mul(K, C(0.7978845608028654), vir_add(K, X, vir_mul(K, C(0.044715), x3)));
+        return vir_mul(K, vir_mul(K, C(0.5), X), vir_add(K, C(1), vir_tanh(K, in)));
+    }
+    return vir_mul(K, vir_mul(K, X, C(0.5)),
+                   vir_add(K, C(1), vir_erf(K, vir_mul(K, X, C(0.7071067811865476)))));
+}
+LOWER(gelu_backward)
+{
+    if (is_tanh(ARG(2))) {
+        vir_ref y2 = vir_mul(K, Y, Y), y3 = vir_mul(K, y2, Y);
+        vir_ref in = vir_mul(K, C(0.7978845608028654), vir_add(K, Y, vir_mul(K, C(0.044715), y3)));
+        vir_ref t = vir_tanh(K, in), left = vir_mul(K, C(0.5), Y), right = vir_add(K, C(1), t);
+        vir_ref dl = vir_mul(K, C(0.5), right), dt = vir_sub(K, C(1), vir_mul(K, t, t));
+        vir_ref di = vir_mul(K, C(0.7978845608028654), vir_add(K, C(1), vir_mul(K, C(3 * 0.044715), y2)));
+        return vir_mul(K, X, vir_add(K, dl, vir_mul(K, left, vir_mul(K, dt, di))));
+    }
+    vir_ref cdf = vir_mul(K, C(0.5), vir_add(K, C(1), vir_erf(K, vir_mul(K, Y, C(0.7071067811865476)))));
+    vir_ref pdf = vir_mul(K, C(0.3989422804014327), vir_exp(K, vir_mul(K, vir_mul(K, Y, Y), C(-0.5))));
+    return vir_mul(K, X, vir_add(K, cdf, vir_mul(K, Y, pdf)));
+}
+LOWER(softplus)
+{
+    vir_ref b = arg_num(l, 1), bx = vir_mul(K, X, b);
+    return vir_select(K, vir_gt(K, bx, arg_num(l, 2)), X, vir_div(K, vir_log1p(K, vir_exp(K, bx)), b));
+}
+LOWER(hardtanh) { return vir_min(K, vir_max(K, X, arg_num(l, 1)), arg_num(l, 2)); }
+LOWER(hardsigmoid) { return vir_div(K, vir_min(K, vir_max(K, vir_add(K, X, C(3)), C(0)), C(6)), C(6)); }
+LOWER(hardswish)
+{
+    return vir_div(K, vir_mul(K, X, vir_min(K, vir_max(K, vir_add(K, X, C(3)), C(0)), C(6))), C(6));
+}
+#undef X
+#undef Y
+#undef Z
+#undef K
+#undef T
+#undef FL
+#undef C
+#undef ARG
+
+static const struct {
+    const char *token;
+    lower_fn *fn;
+} rows[] = {
+#define R(n) { #n, l_##n },
+    R(add) R(sub) R(rsub) R(mul) R(div) R(neg) R(abs) R(square) R(positive) R(exp) R(exp2) R(expm1) R(log)
+        R(log2) R(log10) R(log1p) R(sqrt) R(rsqrt) R(sin) R(cos) R(tan) R(asin) R(acos) R(atan) R(sinh)
+            R(cosh) R(tanh) R(asinh) R(acosh) R(atanh) R(erf) R(erfc) R(sigmoid) R(reciprocal) R(floor)
+                R(ceil) R(trunc) R(round) R(frac) R(sign) R(isnan) R(isinf) R(isfinite) R(eq) R(ne) R(lt)
+                    R(le) R(gt) R(ge) R(logical_not) R(logical_and) R(logical_or) R(logical_xor)
+                        R(bitwise_not) R(bitwise_and) R(bitwise_or) R(bitwise_xor) R(maximum) R(minimum)
+                            R(fmax) R(fmin) R(atan2) R(hypot) R(copysign) R(pow) R(pow_scalar) R(where)
+                                R(masked_fill) R(clamp) R(clamp_min) R(clamp_max) R(lerp_scalar)
+                                    R(lerp_tensor) R(addcmul) R(addcdiv) R(relu) R(leaky_relu) R(threshold)
+                                        R(threshold_backward) R(sigmoid_backward) R(tanh_backward) R(silu)
+                                            R(silu_backward) R(gelu) R(gelu_backward) R(softplus) R(hardtanh)
+                                                R(hardsigmoid) R(hardswish)
+#undef R
+};
+
+lower_fn *lower_find(const char *token)
+{
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (!strcmp(rows[i].token, token))
+            return rows[i].fn;
+    return NULL;
+}

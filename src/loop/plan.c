@@ -1,0 +1,1905 @@
+/* plan.c - decides what exists in memory, which values share a kernel, and writes the kernels.
+ *
+ * Scheduled values are those that must be computed at a place of their own: results, operands of library calls,
+ * reductions, values used more than once. Everything else is computed where it is used. Scheduled values with one
+ * iteration space and no way around form a group; a group is one kernel:
+ *
+ *   parallel over the kept dimensions
+ *     pass 0: loops over the reduced dimensions: inner values, steps of reductions; then what depends on those
+ *     pass 1: again, with what pass 0 gave (softmax: maximum, then sum, then quotient)
+ *
+ * A group without reductions has one pass over all dimensions. Either the last loop over reduced dimensions is the
+ * vector loop (rows lie in memory), or the last kept dimension is and each lane keeps its own sum (columns do). */
+#include "loop/loop.h"
+#include "loop/lin.h"
+#include "events/events.h"
+#include <stdio.h>
+
+enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, CHUNK = 4096 };
+
+typedef struct group group;
+typedef struct info { /* per node, by id */
+    bool sched;       /* scheduled */
+    bool stored;      /* exists in memory */
+    bool ext;         /* a library call */
+    bool red;         /* a reduction */
+    uint32_t mask;    /* reduction: which dimensions of its input */
+    uint8_t rkind;    /* vir_red_kind */
+    group *g;
+    int level;  /* pass of its group */
+    bool outer; /* one value per row: reductions and what follows from them alone */
+    int slot;   /* + 1 */
+    bool covered, tested;
+    bool memview; /* a view that the runtime makes over memory */
+} info;
+
+struct group {
+    int id;
+    int nd;
+    symint size[TP_MAX_DIMS]; /* full iteration space, logical order */
+    uint32_t red;             /* reduced dimensions; 0 without reductions */
+    ir_node *member[MAX_MEMBERS];
+    int n;
+    uint64_t *before; /* bit set of groups and calls that must come first */
+    int order;        /* position among steps */
+    ir_node *ext;     /* a library call instead of a kernel */
+};
+
+typedef struct planner {
+    tp_comp *c;
+    loop_plan *p;
+    ir_graph *g;
+    info *in; /* by node id */
+    VEC(group *) groups;
+    int words; /* of bit sets */
+    arena tmp;
+} planner;
+
+static const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
+static const char *token(const ir_node *n) { return n->kind == IR_call ? row_of(n)->lower_name : ""; }
+static bool is(const ir_node *n, const char *t) { return !strcmp(token(n), t); }
+static int64_t hint(symint v)
+{
+    bool ok = true;
+    int64_t h = sym_hint(v, &ok);
+    return ok ? h : 4096;
+}
+static bool same_sizes(int nd, const symint *a, int nd2, const symint *b)
+{
+    if (nd != nd2)
+        return false;
+    for (int i = 0; i < nd; i++)
+        if (a[i] != b[i] && !sym_known(SYM_eq, a[i], b[i]))
+            return false;
+    return true;
+}
+
+/* ---- walking an expression --------------------------------------------------------------------------------------- */
+typedef struct access {
+    lin at;
+    bool raw; /* an index used as a value, not an address */
+} access;
+typedef struct walk {
+    planner *pl;
+    group *g;
+    const symint *vsize; /* of the group's variables */
+    int nvar;
+    /* dry runs */
+    bool dry, fail;
+    VEC(access) seen;
+    VEC(ir_node *) loads; /* buffers read */
+    ir_node *self;        /* the member being computed: not a reference to itself */
+    int level;            /* of what was referenced: the pass this can be computed in */
+    bool inner;           /* referenced an inner member */
+    /* splits wanted: dimension var -> two variables */
+    int split_var;
+    symint split_in;
+    /* emitting */
+    vir *k;
+    vir_ref *var; /* value of each merged variable */
+    int *merged;  /* variable -> merged variable, or -1 when an inner one carries it */
+    int pass;
+    vir_ref mask;
+    struct emit *e;
+} walk;
+
+static vir_ref eval(walk *w, ir_node *n, const lin *idx);
+static vir_ref emit_int(walk *w, symint v);
+static vir_ref emit_lin(walk *w, const lin *a);
+static vir_ref emit_load(walk *w, ir_node *n, const lin *idx);
+static vir_ref member_value(walk *w, ir_node *n);
+
+static lin opaque(walk *w, vir_ref r) { return (lin){ .opaque = true, .ref = r }; }
+static void use_raw(walk *w, const lin *a)
+{
+    if (w->dry)
+        vec_push(&w->seen, ((access){ *a, true }));
+}
+
+/* Arithmetic that falls back to emitted instructions where it is not linear. */
+static lin ladd(walk *w, lin a, lin b)
+{
+    bool ok = true;
+    lin r = lin_add(a, &b, &ok);
+    if (ok)
+        return r;
+    use_raw(w, &a);
+    use_raw(w, &b);
+    return opaque(w, w->dry ? 0 : vir_add(w->k, emit_lin(w, &a), emit_lin(w, &b)));
+}
+static lin lscale(walk *w, lin a, symint c)
+{
+    if (!a.opaque)
+        return lin_scale(a, c);
+    return opaque(w, w->dry ? 0 : vir_mul(w->k, emit_lin(w, &a), emit_int(w, c)));
+}
+static lin lquot(walk *w, lin a, symint by)
+{
+    bool ok = true;
+    lin r = lin_div(&a, by, w->vsize, &ok);
+    if (ok)
+        return r;
+    if (w->dry && !a.opaque && a.n == 1 && a.t[0].c == 1 && a.k == 0 && w->split_var < 0 &&
+        sym_known(SYM_eq, sym_mod(w->vsize[a.t[0].var], by), 0)) {
+        w->split_var = a.t[0].var; /* v = q * by + r would make this come out even */
+        w->split_in = by;
+    }
+    use_raw(w, &a);
+    return opaque(w, w->dry ? 0 : vir_divf(w->k, emit_lin(w, &a), emit_int(w, by)));
+}
+static lin lrest(walk *w, lin a, symint by)
+{
+    bool ok = true;
+    lin r = lin_mod(&a, by, w->vsize, &ok);
+    if (ok)
+        return r;
+    if (w->dry && !a.opaque && a.n == 1 && a.t[0].c == 1 && a.k == 0 && w->split_var < 0 &&
+        sym_known(SYM_eq, sym_mod(w->vsize[a.t[0].var], by), 0)) {
+        w->split_var = a.t[0].var;
+        w->split_in = by;
+    }
+    use_raw(w, &a);
+    return opaque(w, w->dry ? 0 : vir_modf(w->k, emit_lin(w, &a), emit_int(w, by)));
+}
+
+/* Index of a tensor of sizes `from` at idx -> index of the same elements seen with sizes `to`. */
+static void reshape_index(walk *w, int nf, const symint *from, const lin *idx, int nt, const symint *to,
+                          lin *out)
+{
+    int i = nf - 1, j = nt - 1;
+    while (i >= 0 || j >= 0) { /* blocks of dimensions with equal products, from the right */
+        while (i >= 0 && from[i] == 1)
+            i--;
+        while (j >= 0 && to[j] == 1)
+            out[j--] = lin_const(0);
+        if (j < 0)
+            break;
+        int i0 = i, j0 = j;
+        symint pf = i >= 0 ? from[i] : 1, pt = to[j];
+        while (i > 0 || j > 0) {
+            if (pf == pt || sym_known(SYM_eq, pf, pt))
+                break;
+            if (j > 0 && (i <= 0 || (hint(pt) <= hint(pf))))
+                pt = sym_mul(pt, to[--j]);
+            else
+                pf = sym_mul(pf, from[--i]);
+        }
+        lin flat = lin_const(0);
+        symint s = 1;
+        for (int d = i0; d >= i && d >= 0; d--) {
+            flat = ladd(w, flat, lscale(w, idx[d], s));
+            s = sym_mul(s, from[d]);
+        }
+        s = 1;
+        for (int d = j0; d >= j; d--) {
+            lin q = s == 1 ? flat : lquot(w, flat, s);
+            out[d] = d == j ? q : lrest(w, q, to[d]);
+            s = sym_mul(s, to[d]);
+        }
+        i--;
+        j--;
+    }
+    for (; j >= 0; j--)
+        out[j] = lin_const(0);
+}
+
+static symint int_arg(const ir_node *n, int i, symint none)
+{
+    return n->arg[i].kind == VAL_int ? n->arg[i].i : none;
+}
+static int dim_arg(const ir_node *n, int i, int nd)
+{
+    int d = 0;
+    dim_wrap(n->arg[i].i, nd, &d, NULL);
+    return d;
+}
+
+/* Views: index of the result -> index of the operand. False: not a view this stage knows. */
+static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
+{
+    const tp_tensor *t = ir_type(n), *s = ir_type(n->arg[0].node);
+    switch ((op_id)n->op) {
+    case OP_alias:
+    case OP_detach: memcpy(out, idx, sizeof *out * t->ndim); return true;
+    case OP_view:
+    case OP_squeeze:
+    case OP_squeeze_dim:
+    case OP_squeeze_dims:
+    case OP_unsqueeze: reshape_index(w, t->ndim, t->size, idx, s->ndim, s->size, out); return true;
+    case OP_expand: {
+        int off = t->ndim - s->ndim;
+        for (int d = 0; d < s->ndim; d++)
+            out[d] = s->size[d] == 1 ? lin_const(0) : idx[d + off];
+        return true;
+    }
+    case OP_permute:
+        for (int d = 0; d < t->ndim; d++) {
+            int from = 0;
+            dim_wrap(n->arg[1].ints[d], s->ndim, &from, NULL);
+            out[from] = idx[d];
+        }
+        return true;
+    case OP_transpose_int:
+    case OP_t: {
+        memcpy(out, idx, sizeof *out * t->ndim);
+        if (t->ndim < 2)
+            return true;
+        int a = n->op == OP_t ? 0 : dim_arg(n, 1, s->ndim), b = n->op == OP_t ? 1 : dim_arg(n, 2, s->ndim);
+        out[a] = idx[b];
+        out[b] = idx[a];
+        return true;
+    }
+    case OP_select_int: {
+        int d = dim_arg(n, 1, s->ndim);
+        symint i = n->arg[2].i;
+        for (int k = 0, j = 0; k < s->ndim; k++)
+            out[k] = k == d ? lin_const(!sym_is_expr(i) && i < 0 ? sym_add(i, s->size[d]) : i) : idx[j++];
+        return true;
+    }
+    case OP_slice_Tensor: {
+        int d = dim_arg(n, 1, s->ndim);
+        symint start = int_arg(n, 2, 0), step = int_arg(n, 4, 1), len = s->size[d];
+        if (sym_is_expr(step) || (sym_is_expr(start) && !sym_known(SYM_ge, start, 0)))
+            return false;
+        if (!sym_is_expr(start)) {
+            if (start < 0)
+                start = sym_max(sym_add(start, len), 0);
+            else if (!sym_known(SYM_le, start, len))
+                start = sym_min(start, len);
+        }
+        memcpy(out, idx, sizeof *out * t->ndim);
+        out[d] = ladd(w, lscale(w, idx[d], step), lin_const(start));
+        return true;
+    }
+    default: return false;
+    }
+}
+
+static bool known_view(const ir_node *n)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn)
+        return false;
+    switch ((op_id)n->op) {
+    case OP_alias:
+    case OP_detach:
+    case OP_view:
+    case OP_squeeze:
+    case OP_squeeze_dim:
+    case OP_squeeze_dims:
+    case OP_unsqueeze:
+    case OP_expand:
+    case OP_permute:
+    case OP_transpose_int:
+    case OP_t:
+    case OP_select_int: return true;
+    case OP_slice_Tensor: {
+        symint st = n->arg[2].kind == VAL_int ? n->arg[2].i : 0,
+               step = n->arg[4].kind == VAL_int ? n->arg[4].i : 1;
+        return !sym_is_expr(step) && (!sym_is_expr(st) || sym_known(SYM_ge, st, 0));
+    }
+    default: return false;
+    }
+}
+
+/* ---- pointwise ---- */
+static bool keeps_mask(const ir_node *n, int operand) /* a bool operand that is a condition */
+{
+    return (is(n, "where") && operand == 0) || (is(n, "masked_fill") && operand == 1);
+}
+
+static dtype compute_dtype(const ir_node *n)
+{
+    const op_schema *s = &row_of(n)->schema;
+    dtype out = (dtype)ir_type(n)->dt;
+    if (out != DT_bool || is(n, "where") || is(n, "masked_fill"))
+        return out;
+    dtype_join j = DTYPE_JOIN_INIT;
+    for (int i = 0; i < s->nparam; i++) {
+        if (s->param[i].type != PT_tensor)
+            continue;
+        if (n->arg[i].kind == VAL_node) {
+            const tp_tensor *t = ir_type(n->arg[i].node);
+            dtype_join_add(&j, (dtype)t->dt, t->ndim, t->flags & TF_wrapped);
+        } else if (val_is_number(&n->arg[i]))
+            dtype_join_add(&j, val_number_dtype(&n->arg[i], DT_f32), 0, true);
+    }
+    return dtype_join_result(&j);
+}
+
+static vir_ref number(vir *k, const tp_val *v, dtype dt)
+{
+    vir_type t = loop_type(dt);
+    if (t == VT_f32 || t == VT_f64)
+        return vir_flt(k, t, val_as_f(v));
+    if (t == VT_mask)
+        return vir_imm(k, t, val_as_f(v) != 0);
+    int64_t i = val_as_i(v);
+    if (dt == DT_u8)
+        i = (uint8_t)i;
+    else if (dt == DT_i8)
+        i = (int8_t)i;
+    else if (dt == DT_i16)
+        i = (int16_t)i;
+    return vir_imm(k, t, i);
+}
+
+static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
+{
+    const op_schema *s = &row_of(n)->schema;
+    const tp_tensor *t = ir_type(n);
+    lower_in l = { .k = w->k, .n = n, .dt = compute_dtype(n), .out = (dtype)t->dt, .err = w->pl->c->err };
+    for (int i = 0; i < s->nparam; i++) {
+        if (s->param[i].type != PT_tensor || n->arg[i].kind == VAL_none)
+            continue;
+        if (n->arg[i].kind != VAL_node) {
+            if (!w->dry)
+                l.x[l.nx] = number(w->k, &n->arg[i], keeps_mask(n, i) ? DT_bool : l.dt);
+            l.nx++;
+            continue;
+        }
+        ir_node *a = n->arg[i].node;
+        const tp_tensor *at = ir_type(a);
+        lin sub[TP_MAX_DIMS];
+        int off = t->ndim - at->ndim;
+        for (int d = 0; d < at->ndim; d++)
+            sub[d] = at->size[d] == 1 && t->size[d + off] != 1 ? lin_const(0) : idx[d + off];
+        vir_ref v = eval(w, a, sub);
+        if (w->fail)
+            return 0;
+        if (!w->dry)
+            v = loop_convert(w->k, v, (dtype)at->dt, keeps_mask(n, i) ? DT_bool : l.dt);
+        l.x[l.nx++] = v;
+    }
+    if (w->dry)
+        return 0;
+    if (n->loc && n->loc->code) {
+        strbuf b = { 0 };
+        strbuf_addf(&b, "%s:%d %s", n->loc->file ? n->loc->file : "?", n->loc->line, n->loc->code);
+        vir_note(w->k, strbuf_str(&b));
+        strbuf_free(&b);
+    } else
+        vir_note(w->k, NULL);
+    return lower_find(token(n))(&l);
+}
+
+/* Does the lowering cover this node's types? Tried once on a scratch kernel. */
+static bool covered(planner *pl, ir_node *n)
+{
+    info *f = &pl->in[n->id];
+    if (f->tested)
+        return f->covered;
+    f->tested = true;
+    lower_fn *fn = lower_find(token(n));
+    const op_row *r = row_of(n);
+    if (!fn || !(r->flags & OPF_PW) || r->schema.nret != 1 || n->variant != OPV_fn)
+        return false;
+    arena a = { 0 };
+    vir *k = vir_make(&a, "try");
+    dtype dt = compute_dtype(n);
+    lower_in l = { .k = k, .n = n, .dt = dt, .out = (dtype)ir_type(n)->dt };
+    vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), vir_int(k, 64));
+    bool ok = true;
+    for (int p = 0; p < r->schema.nparam; p++) {
+        if (r->schema.param[p].type != PT_tensor || n->arg[p].kind == VAL_none)
+            continue;
+        dtype want = keeps_mask(n, p) ? DT_bool : dt;
+        if (n->arg[p].kind == VAL_int && sym_is_expr(n->arg[p].i))
+            ok = false;
+        if (l.nx < 6)
+            l.x[l.nx++] = vir_load(k, vir_buffer(k, loop_mem(want), VIR_IN, "x"), i, 0);
+    }
+    for (int p = 0; p < n->narg; p++)
+        if (n->arg[p].kind == VAL_int && sym_is_expr(n->arg[p].i))
+            ok = false;
+    vir_ref v = ok ? fn(&l) : 0;
+    f->covered = v && !k->err.kind && vir_type_of(k, v) == loop_type((dtype)ir_type(n)->dt);
+    arena_free(&a);
+    return f->covered;
+}
+
+static bool is_fill(const ir_node *n)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn)
+        return false;
+    switch ((op_id)n->op) {
+    case OP_full:
+        return n->arg[1].kind != VAL_node && !(n->arg[1].kind == VAL_int && sym_is_expr(n->arg[1].i));
+    case OP_full_like:
+        return n->arg[1].kind != VAL_node && !(n->arg[1].kind == VAL_int && sym_is_expr(n->arg[1].i));
+    case OP_scalar_tensor:
+        return n->arg[0].kind != VAL_node && !(n->arg[0].kind == VAL_int && sym_is_expr(n->arg[0].i));
+    case OP_zeros:
+    case OP_ones:
+    case OP_zeros_like:
+    case OP_ones_like: return true;
+    default: return false;
+    }
+}
+
+static bool is_copy(const ir_node *n)
+{
+    return n->kind == IR_call && n->variant == OPV_fn && (n->op == OP_clone || n->op == OP_to_dtype) &&
+           n->arg[0].kind == VAL_node;
+}
+
+static bool is_tri(const ir_node *n)
+{
+    return n->kind == IR_call && n->variant == OPV_fn && (n->op == OP_tril || n->op == OP_triu) &&
+           ir_type(n)->ndim >= 2 && n->arg[1].kind == VAL_int;
+}
+
+static bool is_arange(const ir_node *n)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn || !dtype_is_int((dtype)ir_type(n)->dt))
+        return false;
+    if (n->op == OP_arange)
+        return true;
+    return n->op == OP_arange_start && n->arg[0].kind == VAL_int;
+}
+
+static bool is_cat(const ir_node *n)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn || n->op != OP_cat || n->arg[0].kind != VAL_nodes ||
+        n->arg[0].n > 6)
+        return false;
+    for (int i = 0; i < n->arg[0].n; i++)
+        if (!n->arg[0].nodes[i] || ir_type(n->arg[0].nodes[i])->ndim != ir_type(n)->ndim ||
+            ir_type(n->arg[0].nodes[i])->dt != ir_type(n)->dt)
+            return false;
+    return true;
+}
+
+static bool is_pad(const ir_node *n)
+{
+    return n->kind == IR_call && n->variant == OPV_fn && n->op == OP_constant_pad_nd &&
+           val_is_number(&n->arg[2]);
+}
+
+static bool is_scatter(const ir_node *n) /* slices written into a value */
+{
+    if (n->kind != IR_call || n->variant != OPV_fn)
+        return false;
+    if (n->op == OP_select_scatter)
+        return n->arg[3].kind == VAL_int;
+    if (n->op != OP_slice_scatter)
+        return false;
+    symint step = int_arg(n, 5, 1), start = int_arg(n, 3, 0);
+    return step == 1 && !sym_is_expr(start);
+}
+
+/* Computed element by element from its operands: no loop of its own. */
+static bool is_inline(planner *pl, ir_node *n)
+{
+    if (n->kind != IR_call || n->val.kind != VAL_tensor)
+        return false;
+    return known_view(n) || is_fill(n) || is_copy(n) || is_tri(n) || is_arange(n) || is_cat(n) || is_pad(n) ||
+           is_scatter(n) || covered(pl, n);
+}
+
+static vir_ref under_mask(walk *w, vir_ref m, ir_node *n, const lin *idx) /* eval where m holds */
+{
+    vir_ref old = w->mask;
+    if (!w->dry)
+        w->mask = old ? vir_and(w->k, old, m) : m;
+    vir_ref v = eval(w, n, idx);
+    w->mask = old;
+    return v;
+}
+
+static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
+{
+    const tp_tensor *t = ir_type(n);
+    vir *k = w->k;
+    if (is_fill(n)) {
+        if (w->dry)
+            return 0;
+        tp_val v = n->op == OP_full || n->op == OP_full_like   ? n->arg[1]
+                   : n->op == OP_scalar_tensor                 ? n->arg[0]
+                   : n->op == OP_ones || n->op == OP_ones_like ? vI(1)
+                                                               : vI(0);
+        return number(k, &v, (dtype)t->dt);
+    }
+    if (is_copy(n)) {
+        ir_node *a = n->arg[0].node;
+        vir_ref v = eval(w, a, idx);
+        return w->dry ? 0 : loop_convert(k, v, (dtype)ir_type(a)->dt, (dtype)t->dt);
+    }
+    if (is_arange(n)) {
+        lin i = idx[0];
+        if (n->op == OP_arange_start)
+            i = ladd(w, i, lin_const(n->arg[0].i));
+        use_raw(w, &i);
+        return w->dry ? 0 : loop_convert(k, emit_lin(w, &i), DT_i64, (dtype)t->dt);
+    }
+    if (is_tri(n)) {
+        lin r = idx[t->ndim - 2], c = idx[t->ndim - 1];
+        use_raw(w, &r);
+        use_raw(w, &c);
+        vir_ref v = eval(w, n->arg[0].node, idx);
+        if (w->dry)
+            return 0;
+        vir_ref d = vir_sub(k, emit_lin(w, &c), emit_lin(w, &r)), lim = emit_int(w, n->arg[1].i);
+        vir_ref keep = n->op == OP_tril ? vir_le(k, d, lim) : vir_ge(k, d, lim);
+        return vir_select(k, keep, v, number(k, &vI(0), (dtype)t->dt));
+    }
+    if (is_cat(n)) {
+        int d = dim_arg(n, 1, t->ndim);
+        symint at = 0;
+        vir_ref v = 0, pos = 0;
+        use_raw(w, &idx[d]);
+        if (!w->dry)
+            pos = emit_lin(w, &idx[d]);
+        for (int i = 0; i < n->arg[0].n; i++) {
+            ir_node *a = n->arg[0].nodes[i];
+            symint end = sym_add(at, ir_type(a)->size[d]);
+            lin sub[TP_MAX_DIMS];
+            memcpy(sub, idx, sizeof *sub * t->ndim);
+            sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, at)));
+            vir_ref m = 0;
+            if (!w->dry) {
+                m = vir_lt(k, pos, emit_int(w, end));
+                if (i)
+                    m = vir_and(k, m, vir_ge(k, pos, emit_int(w, at)));
+            }
+            vir_ref x = under_mask(w, m, a, sub);
+            if (w->fail)
+                return 0;
+            if (!w->dry)
+                v = v ? vir_select(k, m, x, v) : x;
+            at = end;
+        }
+        return v;
+    }
+    if (is_pad(n)) {
+        ir_node *a = n->arg[0].node;
+        const tp_tensor *s = ir_type(a);
+        lin sub[TP_MAX_DIMS];
+        vir_ref m = 0;
+        for (int d = 0; d < t->ndim; d++) {
+            int q = (t->ndim - 1 - d) * 2;
+            symint lo = q < n->arg[1].n ? n->arg[1].ints[q] : 0,
+                   hi = q + 1 < n->arg[1].n ? n->arg[1].ints[q + 1] : 0;
+            sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, lo)));
+            if (lo == 0 && hi == 0)
+                continue;
+            use_raw(w, &sub[d]);
+            if (!w->dry) {
+                vir_ref p = emit_lin(w, &sub[d]);
+                vir_ref in = vir_and(k, vir_ge(k, p, vir_int(k, 0)), vir_lt(k, p, emit_int(w, s->size[d])));
+                m = m ? vir_and(k, m, in) : in;
+            }
+        }
+        vir_ref v = m || w->dry ? under_mask(w, m, a, sub) : eval(w, a, sub);
+        if (w->dry || !m)
+            return v;
+        return vir_select(k, m, v, number(k, &n->arg[2], (dtype)t->dt));
+    }
+    /* slice_scatter, select_scatter */
+    ir_node *base = n->arg[0].node, *src = n->arg[1].node;
+    int d = dim_arg(n, 2, t->ndim);
+    lin sub[TP_MAX_DIMS];
+    symint lo, hi;
+    if (n->op == OP_select_scatter) {
+        lo = n->arg[3].i;
+        if (!sym_is_expr(lo) && lo < 0)
+            lo = sym_add(lo, t->size[d]);
+        hi = sym_add(lo, 1);
+        for (int i = 0, j = 0; i < t->ndim; i++)
+            if (i != d)
+                sub[j++] = idx[i];
+    } else {
+        lo = int_arg(n, 3, 0);
+        if (lo < 0)
+            lo = sym_max(sym_add(lo, t->size[d]), 0);
+        hi = sym_add(lo, ir_type(src)->size[d]);
+        memcpy(sub, idx, sizeof *sub * t->ndim);
+        sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, lo)));
+    }
+    use_raw(w, &idx[d]);
+    vir_ref m = 0;
+    if (!w->dry) {
+        vir_ref p = emit_lin(w, &idx[d]);
+        m = vir_and(k, vir_ge(k, p, emit_int(w, lo)), vir_lt(k, p, emit_int(w, hi)));
+    }
+    vir_ref s = under_mask(w, m, src, sub);
+    if (w->fail)
+        return 0;
+    if (!w->dry)
+        s = loop_convert(k, s, (dtype)ir_type(src)->dt, (dtype)t->dt);
+    vir_ref b = eval(w, base, idx);
+    return w->dry ? 0 : vir_select(k, m, s, b);
+}
+
+/* ---- references to scheduled values ---- */
+/* The index at which a member of the group is computed, in the group's variables. */
+static void member_index(walk *w, ir_node *n, lin *out);
+
+static bool at_home(walk *w, ir_node *n, const lin *idx)
+{
+    lin home[TP_MAX_DIMS];
+    bool dry = w->dry;
+    w->dry = true; /* computing the home index emits nothing */
+    size_t keep = w->seen.n;
+    int sv = w->split_var;
+    w->split_var = 0;
+    member_index(w, n, home);
+    w->seen.n = keep;
+    w->split_var = sv;
+    w->dry = dry;
+    for (int d = 0; d < ir_type(n)->ndim; d++)
+        if (!lin_equal(&home[d], &idx[d]) && ir_type(n)->size[d] != 1)
+            return false;
+    return true;
+}
+
+static vir_ref eval(walk *w, ir_node *n, const lin *idx)
+{
+    info *f = &w->pl->in[n->id];
+    if (n != w->self) {
+        if (f->g && f->g == w->g && !f->ext) {
+            if (!at_home(w, n, idx)) {
+                w->fail = true;
+                return 0;
+            }
+            if (w->dry) {
+                w->level = MAX(w->level, f->outer ? f->level + 1 : f->level);
+                w->inner |= !f->outer;
+                return 0;
+            }
+            return member_value(w, n);
+        }
+        if (f->sched || f->memview || n->kind == IR_placeholder || n->kind == IR_const ||
+            n->kind == IR_getitem)
+            return emit_load(w, n, idx);
+    }
+    if (known_view(n)) {
+        lin sub[TP_MAX_DIMS];
+        if (!view_index(w, n, idx, sub)) {
+            w->fail = true;
+            return 0;
+        }
+        return eval(w, n->arg[0].node, sub);
+    }
+    if (is_fill(n) || is_copy(n) || is_tri(n) || is_arange(n) || is_cat(n) || is_pad(n) || is_scatter(n))
+        return eval_special(w, n, idx);
+    return eval_pointwise(w, n, idx);
+}
+
+/* ---- reductions ---- */
+static bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensor || n->arg[0].kind != VAL_node)
+        return false;
+    const tp_tensor *t = ir_type(n->arg[0].node);
+    uint32_t all = t->ndim >= 32 ? ~0u : (1u << t->ndim) - 1;
+    const tp_val *dims = NULL;
+    bool flt = dtype_is_float((dtype)t->dt);
+    switch ((op_id)n->op) {
+    case OP_sum: *kind = RED_sum; break;
+    case OP_sum_dim_IntList:
+        *kind = RED_sum;
+        dims = &n->arg[1];
+        break;
+    case OP_prod: *kind = RED_prod; break;
+    case OP_prod_dim_int:
+        *kind = RED_prod;
+        dims = &n->arg[1];
+        break;
+    case OP_amax:
+        *kind = RED_max;
+        dims = &n->arg[1];
+        break;
+    case OP_amin:
+        *kind = RED_min;
+        dims = &n->arg[1];
+        break;
+    case OP_any: *kind = RED_any; break;
+    case OP_any_dim:
+    case OP_any_dims:
+        *kind = RED_any;
+        dims = &n->arg[1];
+        break;
+    default: return false;
+    }
+    if ((*kind == RED_max || *kind == RED_min) && (t->dt == DT_bool || (!flt && sym_eq(t->numel, 0))))
+        return false;
+    if (*kind == RED_any && ir_type(n)->dt != DT_bool)
+        return false;
+    if (t->ndim == 0)
+        return false;
+    *mask = all;
+    if (dims && dims->kind == VAL_int) {
+        int d;
+        if (!dim_wrap(dims->i, t->ndim, &d, NULL))
+            return false;
+        *mask = 1u << d;
+    } else if (dims && dims->kind == VAL_ints && dims->n) {
+        *mask = 0;
+        for (int i = 0; i < dims->n; i++) {
+            int d;
+            if (!dim_wrap(dims->ints[i], t->ndim, &d, NULL))
+                return false;
+            *mask |= 1u << d;
+        }
+    }
+    if ((*kind == RED_max || *kind == RED_min)) /* an empty reduction must raise */
+        for (int d = 0; d < t->ndim; d++)
+            if ((*mask >> d & 1) && !sym_known(SYM_gt, t->size[d], 0))
+                return false;
+    return true;
+}
+
+/* Type the reduction computes in: sums of narrow floats in f32, of f32 in f32 with many partials, ints in i64. */
+static dtype red_dtype(const ir_node *n)
+{
+    dtype out = (dtype)ir_type(n)->dt;
+    return out == DT_f16 || out == DT_bf16 ? DT_f32 : out;
+}
+
+/* ---- groups ---- */
+/* Variables of a group: one per dimension, more where a view asks for a split. */
+typedef struct space {
+    int nvar;
+    symint size[MAX_VARS];
+    int dim[MAX_VARS];   /* which dimension of the group */
+    lin at[TP_MAX_DIMS]; /* index of each dimension */
+} space;
+
+static void space_init(space *s, const group *g)
+{
+    s->nvar = g->nd;
+    for (int d = 0; d < g->nd; d++) {
+        s->size[d] = g->size[d];
+        s->dim[d] = d;
+        s->at[d] = lin_var(d);
+    }
+}
+
+static bool space_split(space *s, int var, symint inner) /* var = q * inner + r; q keeps the number */
+{
+    if (s->nvar >= MAX_VARS)
+        return false;
+    int r = s->nvar++;
+    s->size[r] = inner;
+    s->dim[r] = s->dim[var];
+    s->size[var] = sym_floordiv(s->size[var], inner);
+    lin *a = &s->at[s->dim[var]];
+    for (int i = 0; i < a->n; i++)
+        if (a->t[i].var == var) {
+            if (a->n >= LIN_MAX)
+                return false;
+            a->t[a->n].var = r;
+            a->t[a->n].c = a->t[i].c;
+            a->n++;
+            a->t[i].c = sym_mul(a->t[i].c, inner);
+            break;
+        }
+    return true;
+}
+
+static _Thread_local const space *space_now;
+
+static void member_index(walk *w, ir_node *n, lin *out)
+{
+    const tp_tensor *t = ir_type(n);
+    const group *g = w->g;
+    const info *f = &w->pl->in[n->id];
+    if (!f->outer) {
+        if (same_sizes(t->ndim, t->size, g->nd, g->size)) {
+            for (int d = 0; d < t->ndim; d++)
+                out[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+        } else {
+            lin at[TP_MAX_DIMS];
+            for (int d = 0; d < g->nd; d++)
+                at[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+            reshape_index(w, g->nd, g->size, at, t->ndim, t->size, out);
+        }
+        return;
+    }
+    if (t->ndim == g->nd) { /* keepdim form */
+        for (int d = 0; d < t->ndim; d++)
+            out[d] = (g->red >> d & 1) || g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+        return;
+    }
+    for (int d = 0, j = 0; d < g->nd; d++)
+        if (!(g->red >> d & 1))
+            out[j++] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+}
+
+/* Is t's shape one value per row of (nd, size, red)? */
+static bool outer_shape(const tp_tensor *t, int nd, const symint *size, uint32_t red)
+{
+    if (t->ndim == nd) {
+        for (int d = 0; d < nd; d++)
+            if ((red >> d & 1) ? t->size[d] != 1
+                               : t->size[d] != size[d] && !sym_known(SYM_eq, t->size[d], size[d]))
+                return false;
+        return true;
+    }
+    int j = 0;
+    for (int d = 0; d < nd; d++)
+        if (!(red >> d & 1)) {
+            if (j >= t->ndim || (t->size[j] != size[d] && !sym_known(SYM_eq, t->size[j], size[d])))
+                return false;
+            j++;
+        }
+    return j == t->ndim;
+}
+
+typedef struct trial {
+    bool outer;
+    int level;
+    bool shares; /* reads a member or something a member reads */
+} trial;
+
+/* A dry run of n as a member of its group: sets level; false when it does not fit. */
+static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out, bool *related)
+{
+    space s;
+    space_init(&s, g);
+    info *f = &pl->in[n->id];
+    for (int round = 0; round < 8; round++) {
+        walk w = {
+            .pl = pl, .g = g, .vsize = s.size, .nvar = s.nvar, .dry = true, .self = n, .split_var = -1
+        };
+        space_now = &s;
+        bool was = f->outer;
+        group *wasg = f->g;
+        f->g = NULL;
+        f->outer = outer;
+        lin home[TP_MAX_DIMS];
+        ir_node *root = n;
+        if (f->red) { /* walks its operand over the full space */
+            root = n->arg[0].node;
+            for (int d = 0; d < g->nd; d++)
+                home[d] = g->size[d] == 1 ? lin_const(0) : s.at[d];
+            if (!same_sizes(ir_type(root)->ndim, ir_type(root)->size, g->nd, g->size)) {
+                lin at[TP_MAX_DIMS];
+                memcpy(at, home, sizeof at);
+                reshape_index(&w, g->nd, g->size, at, ir_type(root)->ndim, ir_type(root)->size, home);
+            }
+            w.self = NULL;
+        } else
+            member_index(&w, n, home);
+        eval(&w, root, home);
+        f->outer = was;
+        f->g = wasg;
+        int sv = w.split_var;
+        symint si = w.split_in;
+        bool fail = w.fail, refs = w.level > 0 || w.inner;
+        bool opaque_home = false;
+        for (int d = 0; d < ir_type(root)->ndim; d++)
+            opaque_home |= home[d].opaque;
+        if (related) {
+            *related |= refs;
+            for (size_t i = 0; i < w.loads.n && !*related; i++)
+                for (int m = 0; m < g->n && !*related; m++) {
+                    ir_node *x = g->member[m];
+                    (void)x;
+                }
+        }
+        out->level = w.level;
+        bool inner = w.inner;
+        vec_free(&w.seen);
+        vec_free(&w.loads);
+        if (sv >= 0 && !fail && round < 7) {
+            if (!space_split(&s, sv, si))
+                return false;
+            continue;
+        }
+        if (fail || opaque_home || (outer && !f->red && inner))
+            return false;
+        out->outer = outer;
+        if (f->red || outer) {
+            /* a reduction is computed in the pass its operands allow; it is there afterwards */
+            if (outer && !f->red)
+                out->level = MAX(out->level - 1, 0);
+        }
+        return true;
+    }
+    return false;
+}
+
+static void bit_set(uint64_t *b, int i) { b[i / 64] |= 1ull << (i % 64); }
+static bool bit_has(const uint64_t *b, int i) { return b[i / 64] >> (i % 64) & 1; }
+
+/* Groups that n's operands (through inlined values) come from. */
+typedef struct depwalk {
+    planner *pl;
+    uint64_t *bits;
+    VEC(ir_node *) stack;
+    map seen;
+} depwalk;
+static void dep_operand(void *arg, ir_node *n)
+{
+    depwalk *d = arg;
+    info *f = &d->pl->in[n->id];
+    if (f->g) {
+        bit_set(d->bits, f->g->id);
+        return;
+    }
+    if (n->kind == IR_placeholder || n->kind == IR_const)
+        return;
+    if (map_puti(&d->seen, (uintptr_t)n, n))
+        return;
+    vec_push(&d->stack, n);
+}
+static void node_deps(planner *pl, ir_node *n, uint64_t *bits)
+{
+    depwalk d = { .pl = pl, .bits = bits };
+    ir_each_operand(n, dep_operand, &d);
+    while (d.stack.n)
+        ir_each_operand(vec_pop(&d.stack), dep_operand, &d);
+    vec_free(&d.stack);
+    map_free(&d.seen);
+}
+
+static group *group_new(planner *pl)
+{
+    group *g = ARENA_NEW(&pl->tmp, group);
+    g->id = (int)pl->groups.n;
+    g->before = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
+    vec_push(&pl->groups, g);
+    return g;
+}
+
+/* Everything before a group, transitively, is in `before`: when n joins g, its sources come before g and before all
+ * that follow g. */
+static void add_before(planner *pl, group *g, const uint64_t *deps)
+{
+    uint64_t *add = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
+    for (int i = 0; i < (int)pl->groups.n; i++)
+        if (bit_has(deps, i) && i != g->id) {
+            bit_set(add, i);
+            for (int q = 0; q < pl->words; q++)
+                add[q] |= pl->groups.at[i]->before[q];
+        }
+    for (size_t i = 0; i < pl->groups.n; i++) {
+        group *h = pl->groups.at[i];
+        if (h == g || bit_has(h->before, g->id))
+            for (int q = 0; q < pl->words; q++)
+                h->before[q] |= add[q];
+    }
+}
+
+static bool would_cycle(planner *pl, const group *g, const uint64_t *deps)
+{
+    for (int i = 0; i < (int)pl->groups.n; i++)
+        if (bit_has(deps, i) && i != g->id && bit_has(pl->groups.at[i]->before, g->id))
+            return true;
+    return false;
+}
+
+static void log_fusion(ir_node *n, const group *g, bool yes, const char *why)
+{
+    if (ev_text_on(EV_fusion))
+        ev_text(EV_fusion, NULL, "%s %s with group %d (%s): %s", yes ? "fused" : "did not fuse", n->name,
+                g->id, g->n ? g->member[0]->name : "call", why);
+}
+
+static int64_t product_hint(int nd, const symint *size, uint32_t mask)
+{
+    int64_t p = 1;
+    for (int d = 0; d < nd; d++)
+        if (mask >> d & 1)
+            p *= MAX(hint(size[d]), 1);
+    return p;
+}
+
+/* Try to compute n in g. */
+static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
+{
+    info *f = &pl->in[n->id];
+    const tp_tensor *t = ir_type(n);
+    group save = *g;
+    trial tr;
+    bool related = bit_has(deps, g->id), outer = false;
+    const char *why = "values meet at another index";
+
+    if (g->ext || g->n >= MAX_MEMBERS)
+        return false;
+    if (!related)
+        return false;
+    if (would_cycle(pl, g, deps)) {
+        log_fusion(n, g, false, "another step must come between");
+        return false;
+    }
+    uint32_t all = g->nd >= 32 ? ~0u : (1u << g->nd) - 1;
+    if (f->red) {
+        const tp_tensor *x = ir_type(n->arg[0].node);
+        if (!same_sizes(x->ndim, x->size, g->nd, g->size)) {
+            why = "other loops";
+            goto no;
+        }
+        if (g->red && g->red != f->mask) {
+            why = "reduces other dimensions";
+            goto no;
+        }
+        if (!g->red) {
+            /* threads work on rows: do not give up parallel work for a saved trip through memory */
+            int64_t kept = product_hint(g->nd, g->size, all & ~f->mask),
+                    total = product_hint(g->nd, g->size, all);
+            if (kept < 32 && total > 65536) {
+                why = "too few rows to share among threads";
+                goto no;
+            }
+            g->red = f->mask;
+        }
+        outer = true;
+    } else if (same_sizes(t->ndim, t->size, g->nd, g->size))
+        outer = false;
+    else if (g->red && outer_shape(t, g->nd, g->size, g->red))
+        outer = true;
+    else if (sym_known(SYM_eq, t->numel, shape_numel(g->nd, g->size)))
+        outer = false;
+    else {
+        why = "other loops";
+        goto no;
+    }
+    if (!try_member(pl, g, n, outer, &tr, NULL))
+        goto no;
+    if (!decide(pl->c, DECIDE_fuse, n)) {
+        why = "refused";
+        goto no;
+    }
+    f->g = g;
+    f->outer = outer;
+    f->level = tr.level;
+    g->member[g->n++] = n;
+    add_before(pl, g, deps);
+    log_fusion(n, g, true, outer ? "one value per row" : "same loops");
+    pl->p->nfused++;
+    return true;
+no:
+    *g = save;
+    log_fusion(n, g, false, why);
+    return false;
+}
+
+static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
+{
+    info *f = &pl->in[n->id];
+    group *g = group_new(pl);
+    const tp_tensor *t = f->red ? ir_type(n->arg[0].node) : ir_type(n);
+    trial tr = { 0 };
+    g->nd = t->ndim;
+    memcpy(g->size, t->size, sizeof(symint) * t->ndim);
+    g->red = f->red ? f->mask : 0;
+    if (!try_member(pl, g, n, f->red, &tr, NULL))
+        return false;
+    f->g = g;
+    f->outer = f->red;
+    f->level = tr.level;
+    g->member[g->n++] = n;
+    add_before(pl, g, deps);
+    return true;
+}
+
+static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
+{
+    group *g = group_new(pl);
+    g->ext = n;
+    pl->in[n->id].g = g;
+    pl->in[n->id].ext = true;
+    add_before(pl, g, deps);
+}
+
+/* ---- what is scheduled ---- */
+static void mark_sched(void *arg, ir_node *n)
+{
+    planner *pl = arg;
+    if (n->kind == IR_call || n->kind == IR_opaque)
+        pl->in[n->id].sched = true;
+}
+
+static bool cheap_to_repeat(const ir_node *n)
+{
+    return known_view(n) || is_fill(n) || is_arange(n) || is_copy(n);
+}
+
+/* A library call reads memory: views of something that exists are made by the runtime, other values are stored. */
+static ir_node *behind_views(ir_node *n)
+{
+    while (n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->variant == OPV_fn &&
+           n->val.kind == VAL_tensor && n->arg[0].kind == VAL_node)
+        n = n->arg[0].node;
+    return n;
+}
+static void operand_in_memory(void *arg, ir_node *n) { mark_sched(arg, behind_views(n)); }
+
+static void choose_sched(planner *pl)
+{
+    IR_EACH(n, pl->g)
+    {
+        info *f = &pl->in[n->id];
+        if (n->kind == IR_opaque || (n->kind == IR_call && !is_inline(pl, n))) {
+            f->sched = true;
+            if (n->kind == IR_call && reduction(n, &f->mask, &f->rkind)) {
+                f->red = true;
+                continue;
+            }
+            f->ext = !(n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->val.kind == VAL_tensor);
+            if (!f->ext) { /* a view this stage does not know: made by the runtime over memory */
+                f->sched = false;
+                f->memview = true;
+                mark_sched(pl, behind_views(n));
+            } else
+                ir_each_operand(n, operand_in_memory, pl);
+        } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(n))
+            f->sched = true;
+        else if (n->kind == IR_output)
+            ir_each_operand(n, operand_in_memory, pl);
+    }
+    /* operands of reductions through several uses etc. are inlined as any other; views that the runtime makes must
+     * have memory under them */
+    IR_EACH(n, pl->g)
+    if (pl->in[n->id].memview)
+        mark_sched(pl, behind_views(n));
+}
+
+static void form_groups(planner *pl)
+{
+    IR_EACH(n, pl->g)
+    {
+        info *f = &pl->in[n->id];
+        if (!f->sched || n->kind == IR_placeholder || n->kind == IR_const || n->kind == IR_output ||
+            n->kind == IR_getitem)
+            continue;
+        uint64_t *deps = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
+        node_deps(pl, n, deps);
+        if (f->ext) {
+            start_call(pl, n, deps);
+            continue;
+        }
+        bool in = false;
+        for (int i = (int)pl->groups.n - 1; i >= 0 && !in; i--) /* newest first: the likely producer */
+            if (bit_has(deps, i))
+                in = join(pl, pl->groups.at[i], n, deps);
+        if (!in && !start_group(pl, n, deps)) {
+            pl->groups.n--; /* the empty group */
+            f->red = false;
+            start_call(pl, n, deps);
+            ir_each_operand(n, operand_in_memory, pl);
+        }
+    }
+}
+
+/* ---- slots ---- */
+static int slot_add(planner *pl, slot_kind kind, const ir_node *n, int index)
+{
+    loop_slot s = { .kind = (uint8_t)kind,
+                    .index = index,
+                    .node = n,
+                    .type = n->val.kind == VAL_tensor ? n->val.t : NULL,
+                    .konst = n->konst,
+                    .first = -1,
+                    .last = -1 };
+    vec_push(&pl->p->slot, s);
+    pl->in[n->id].slot = (int)pl->p->slot.n;
+    map_puti(&pl->p->slot_of, (uintptr_t)n, (void *)(uintptr_t)pl->p->slot.n);
+    return (int)pl->p->slot.n - 1;
+}
+
+static int slot_of(planner *pl, ir_node *n)
+{
+    info *f = &pl->in[n->id];
+    if (f->slot)
+        return f->slot - 1;
+    switch (n->kind) {
+    case IR_const: return slot_add(pl, SLOT_const, n, 0);
+    case IR_getitem: {
+        int of = slot_of(pl, n->arg[0].node);
+        slot_add(pl, SLOT_extern, n, of);
+        return f->slot - 1;
+    }
+    default:
+        if (!f->sched && n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->arg[0].kind == VAL_node) {
+            int base = slot_of(pl, n->arg[0].node);
+            return slot_add(pl, SLOT_view, n, base);
+        }
+        return slot_add(pl, f->ext ? SLOT_extern : SLOT_buffer, n, -1);
+    }
+}
+
+/* ---- writing a kernel ---- */
+typedef struct emit {
+    vir *k;
+    loop_kernel *out;
+    int nbuf;
+    ir_node *buf_node[MAX_BUFS];
+    bool overflow;
+    VEC(symint) ints;
+    VEC(vir_ref) int_ref;
+    /* per member */
+    vir_ref *value;  /* inner values in this pass; outer values */
+    int *value_pass; /* pass the inner value was computed in, or -1 */
+} emit;
+
+static vir_ref emit_int(walk *w, symint v)
+{
+    emit *e = w->e;
+    if (!sym_is_expr(v))
+        return vir_int(w->k, v);
+    for (size_t i = 0; i < e->ints.n; i++)
+        if (e->ints.at[i] == v)
+            return e->int_ref.at[i];
+    char name[16];
+    snprintf(name, sizeof name, "i%d", (int)e->ints.n);
+    vec_push(&e->ints, v);
+    vec_push(&e->int_ref, vir_int_arg(w->k, name));
+    return vec_last(&e->int_ref);
+}
+
+static vir_ref emit_lin(walk *w, const lin *a)
+{
+    vir *k = w->k;
+    if (a->opaque)
+        return a->ref;
+    vir_ref r = 0;
+    for (int i = 0; i < a->n; i++) {
+        int m = w->merged[a->t[i].var];
+        if (m < 0)
+            continue; /* carried by the inner variable it was merged with */
+        vir_ref v = w->var[m];
+        if (a->t[i].c != 1)
+            v = vir_mul(k, v, emit_int(w, a->t[i].c));
+        r = r ? vir_add(k, r, v) : v;
+    }
+    if (a->k != 0 || !r) {
+        vir_ref c = emit_int(w, a->k);
+        r = r ? vir_add(k, r, c) : c;
+    }
+    return r;
+}
+
+static int buffer_of(walk *w, ir_node *n, int flags)
+{
+    emit *e = w->e;
+    for (int i = 0; i < e->nbuf; i++)
+        if (e->buf_node[i] == n)
+            return i;
+    if (e->nbuf >= MAX_BUFS) {
+        e->overflow = true;
+        return 0;
+    }
+    e->buf_node[e->nbuf] = n;
+    vir_buffer(w->k, loop_mem((dtype)ir_type(n)->dt), flags, n->name);
+    return e->nbuf++;
+}
+
+static lin address(walk *w, const tp_tensor *t, const lin *idx)
+{
+    lin a = lin_const(0);
+    for (int d = 0; d < t->ndim; d++)
+        if (t->size[d] != 1)
+            a = ladd(w, a, lscale(w, idx[d], t->stride[d]));
+    return a;
+}
+
+static vir_ref emit_load(walk *w, ir_node *n, const lin *idx)
+{
+    lin a = address(w, ir_type(n), idx);
+    if (w->dry) {
+        vec_push(&w->seen, ((access){ a, false }));
+        vec_push(&w->loads, n);
+        return 0;
+    }
+    return vir_load(w->k, buffer_of(w, n, VIR_IN), emit_lin(w, &a), w->mask);
+}
+
+static int member_number(const group *g, const ir_node *n)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->member[i] == n)
+            return i;
+    return -1;
+}
+
+static vir_ref compute(walk *w, ir_node *n)
+{
+    lin home[TP_MAX_DIMS];
+    ir_node *self = w->self;
+    member_index(w, n, home);
+    w->self = n;
+    vir_ref v = eval(w, n, home);
+    w->self = self;
+    return v;
+}
+
+static vir_ref member_value(walk *w, ir_node *n)
+{
+    emit *e = w->e;
+    int i = member_number(w->g, n);
+    info *f = &w->pl->in[n->id];
+    if (f->outer || e->value_pass[i] == w->pass)
+        return e->value[i];
+    vir_ref mask = w->mask; /* a member's value is shared: computed without the mask of this use */
+    w->mask = 0;
+    e->value[i] = compute(w, n);
+    e->value_pass[i] = w->pass;
+    w->mask = mask;
+    return e->value[i];
+}
+
+static void store_member(walk *w, ir_node *n, vir_ref v)
+{
+    lin home[TP_MAX_DIMS];
+    member_index(w, n, home);
+    lin a = address(w, ir_type(n), home);
+    vir_store(w->k, buffer_of(w, n, VIR_OUT), emit_lin(w, &a), v, 0);
+}
+
+/* Loop structure of a kernel after merging: kept variables outermost first, then reduced ones. */
+typedef struct nest {
+    int nkeep, keep[MAX_VARS];
+    int nred, red[MAX_VARS];
+    symint size[MAX_VARS]; /* of merged variables, by the number of the inner one */
+    int merged[MAX_VARS];
+    bool column; /* the vector loop is the last kept one, reductions run inside it */
+} nest;
+
+static symint stride_in(const lin *a, int var)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->t[i].var == var)
+            return a->t[i].c;
+    return 0;
+}
+
+static bool can_merge(const walk *w, const space *s, int outer, int inner)
+{
+    for (size_t i = 0; i < w->seen.n; i++) {
+        const lin *a = &w->seen.at[i].at;
+        if (a->opaque)
+            continue; /* its parts were seen on their own */
+        symint co = stride_in(a, outer), ci = stride_in(a, inner), want = sym_mul(ci, s->size[inner]);
+        if (co != want && !sym_known(SYM_eq, co, want))
+            return false;
+    }
+    return true;
+}
+
+static void merge_list(const walk *w, space *s, nest *t, int *list, int *n)
+{
+    for (int i = *n - 2; i >= 0; i--) {
+        int outer = list[i], inner = list[i + 1];
+        if (!can_merge(w, s, outer, inner))
+            continue;
+        t->merged[outer] = -1;
+        s->size[inner] = t->size[inner] = sym_mul(s->size[outer], s->size[inner]);
+        memmove(&list[i], &list[i + 1], sizeof(int) * (size_t)(*n - 1 - i));
+        (*n)--;
+    }
+}
+
+/* Order variables by how far they step in memory, outermost first. */
+static void order_list(const walk *w, int *list, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0; j--) {
+            int64_t a = 0, b = 0; /* the first access that can tell decides: results come first */
+            for (size_t q = 0; q < w->seen.n && a == b; q++) {
+                if (w->seen.at[q].raw || w->seen.at[q].at.opaque)
+                    continue;
+                int64_t x = llabs(hint(stride_in(&w->seen.at[q].at, list[j - 1]))),
+                        y = llabs(hint(stride_in(&w->seen.at[q].at, list[j])));
+                if (x && y)
+                    a = x, b = y;
+            }
+            if (a >= b)
+                break;
+            int t = list[j];
+            list[j] = list[j - 1];
+            list[j - 1] = t;
+        }
+}
+
+/* Dry run of the whole group: splits and accesses. */
+static bool survey(planner *pl, group *g, space *s, walk *w)
+{
+    for (int round = 0; round < 12; round++) {
+        *w = (walk){ .pl = pl, .g = g, .vsize = s->size, .nvar = s->nvar, .dry = true, .split_var = -1 };
+        space_now = s;
+        for (int pass = 0; pass < 2; pass++) /* results first: they decide the order of loops */
+            for (int i = 0; i < g->n; i++) {
+                ir_node *n = g->member[i];
+                info *f = &pl->in[n->id];
+                lin home[TP_MAX_DIMS];
+                if (pass == 0) {
+                    if (f->stored) {
+                        member_index(w, n, home);
+                        vec_push(&w->seen, ((access){ address(w, ir_type(n), home), false }));
+                    }
+                    continue;
+                }
+                ir_node *root = n;
+                w->self = n;
+                if (f->red) {
+                    root = n->arg[0].node;
+                    w->self = NULL;
+                    for (int d = 0; d < g->nd; d++)
+                        home[d] = g->size[d] == 1 ? lin_const(0) : s->at[d];
+                } else
+                    member_index(w, n, home);
+                eval(w, root, home);
+                if (w->fail)
+                    return false;
+            }
+        if (w->split_var < 0)
+            return true;
+        int v = w->split_var;
+        symint by = w->split_in;
+        vec_free(&w->seen);
+        vec_free(&w->loads);
+        if (!space_split(s, v, by))
+            return false;
+    }
+    return false;
+}
+
+static void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
+{
+    memset(t, 0, sizeof *t);
+    for (int v = 0; v < s->nvar; v++) {
+        t->size[v] = s->size[v];
+        t->merged[v] = v;
+        if (s->size[v] == 1)
+            continue;
+        if (g->red >> s->dim[v] & 1)
+            t->red[t->nred++] = v;
+        else
+            t->keep[t->nkeep++] = v;
+    }
+    order_list(w, t->keep, t->nkeep);
+    order_list(w, t->red, t->nred);
+    merge_list(w, s, t, t->keep, &t->nkeep);
+    merge_list(w, s, t, t->red, &t->nred);
+    if (g->red && t->nkeep) { /* which of the two walks memory element by element? */
+        int k = t->keep[t->nkeep - 1], r = t->nred ? t->red[t->nred - 1] : -1;
+        int64_t ku = 0, ru = 0;
+        for (size_t i = 0; i < w->seen.n; i++) {
+            const access *a = &w->seen.at[i];
+            if (a->raw || a->at.opaque)
+                continue;
+            ku += stride_in(&a->at, k) == 1;
+            ru += r >= 0 && stride_in(&a->at, r) == 1;
+        }
+        t->column = ku > ru && hint(t->size[k]) >= 8;
+        if (r < 0)
+            t->column = true;
+    }
+}
+
+static void declare_var(walk *w, int v, vir_ref value) { w->var[v] = value; }
+
+static void emit_pass(walk *w, const nest *t, int pass, bool vector)
+{
+    planner *pl = w->pl;
+    group *g = w->g;
+    emit *e = w->e;
+    vir *k = w->k;
+    int reds[MAX_MEMBERS], nred = 0, which[MAX_MEMBERS];
+    bool any = false;
+
+    w->pass = pass;
+    for (int i = 0; i < g->n; i++) {
+        info *f = &pl->in[g->member[i]->id];
+        any |= f->level == pass && (f->red || (!f->outer && f->stored));
+    }
+    for (int i = 0; i < g->n; i++) {
+        info *f = &pl->in[g->member[i]->id];
+        if (f->red && f->level == pass) {
+            which[nred] = i;
+            reds[nred++] = vir_red(k, (vir_red_kind)f->rkind,
+                                   f->rkind == RED_any ? VT_mask : loop_type(red_dtype(g->member[i])));
+        }
+    }
+    if (any) {
+        for (int i = 0; i < t->nred; i++) {
+            int v = t->red[i];
+            bool vec = vector && i == t->nred - 1;
+            declare_var(w, v,
+                        vir_loop(k, vec ? LOOP_vector : LOOP_serial, vir_int(k, 0), emit_int(w, t->size[v])));
+        }
+        for (int i = 0; i < g->n; i++) {
+            ir_node *n = g->member[i];
+            info *f = &pl->in[n->id];
+            if (f->level != pass || (f->outer && !f->red))
+                continue;
+            if (f->red) {
+                int r = 0;
+                while (which[r] != i)
+                    r++;
+                ir_node *x = n->arg[0].node;
+                lin home[TP_MAX_DIMS];
+                for (int d = 0; d < g->nd; d++)
+                    home[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+                vir_ref v = eval(w, x, home);
+                dtype from = (dtype)ir_type(x)->dt;
+                v = loop_convert(k, v, from, f->rkind == RED_any ? DT_bool : red_dtype(n));
+                vir_step(k, reds[r], v, 0);
+            } else if (f->stored)
+                store_member(w, n, member_value(w, n));
+        }
+        for (int i = 0; i < t->nred; i++)
+            vir_end(k);
+    }
+    for (int r = 0; r < nred; r++) {
+        ir_node *n = g->member[which[r]];
+        vir_ref v = vir_fold(k, reds[r]);
+        dtype at = pl->in[n->id].rkind == RED_any ? DT_bool : red_dtype(n);
+        e->value[which[r]] = loop_convert(k, v, at, (dtype)ir_type(n)->dt);
+        if (pl->in[n->id].stored)
+            store_member(w, n, e->value[which[r]]);
+    }
+    for (int i = 0; i < g->n; i++) { /* what follows from them, one value per row */
+        ir_node *n = g->member[i];
+        info *f = &pl->in[n->id];
+        if (!f->outer || f->red || f->level != pass)
+            continue;
+        e->value[i] = compute(w, n);
+        if (f->stored)
+            store_member(w, n, e->value[i]);
+    }
+}
+
+static const char *kernel_name(planner *pl, const group *g)
+{
+    strbuf b = { 0 };
+    strbuf_addf(&b, "k%d_%s", pl->p->nkernel, g->red ? "red" : "fused");
+    for (int i = 0, m = 0; i < g->n && m < 4; i++, m++)
+        strbuf_addf(&b, "_%s", row_of(g->member[i])->name);
+    char *s = arena_strdup(&pl->p->mem, strbuf_str(&b));
+    strbuf_free(&b);
+    return s;
+}
+
+static bool write_kernel(planner *pl, group *g)
+{
+    loop_plan *p = pl->p;
+    tp_err *err = pl->c->err;
+    space s;
+    walk w;
+    nest t;
+    bool ok = false;
+    emit e = { 0 };
+    vir_ref var[MAX_VARS] = { 0 };
+    vir_ref value[MAX_MEMBERS] = { 0 };
+    int value_pass[MAX_MEMBERS], passes = 1;
+
+    space_init(&s, g);
+    if (!survey(pl, g, &s, &w)) {
+        vec_free(&w.seen);
+        vec_free(&w.loads);
+        return err_set(err, ERR_internal, "the loops of group %d do not fit together", g->id);
+    }
+    symint vsize[MAX_VARS];
+    memcpy(vsize, s.size, sizeof vsize); /* before merging: index arithmetic needs the parts */
+    make_nest(pl, g, &s, &w, &t);
+    vec_free(&w.seen);
+    vec_free(&w.loads);
+    for (int i = 0; i < g->n; i++) {
+        value_pass[i] = -1;
+        passes = MAX(passes, pl->in[g->member[i]->id].level + 1);
+    }
+    vir *k = vir_make(&p->mem, kernel_name(pl, g));
+    loop_kernel *lk = ARENA_NEW(&p->mem, loop_kernel);
+    e.k = k;
+    e.out = lk;
+    e.value = value;
+    e.value_pass = value_pass;
+    w = (walk){ .pl = pl,
+                .g = g,
+                .vsize = vsize,
+                .nvar = s.nvar,
+                .split_var = 0,
+                .k = k,
+                .var = var,
+                .merged = t.merged,
+                .e = &e };
+    space_now = &s;
+
+    /* kept loops: all but the vector one are one parallel loop whose counter is taken apart */
+    bool vec_keep = t.nkeep && (!g->red || t.column);
+    int nouter = t.nkeep - (vec_keep ? 1 : 0);
+    symint outer = 1, chunks = 1;
+    for (int i = 0; i < nouter; i++)
+        outer = sym_mul(outer, t.size[t.keep[i]]);
+    int vv = vec_keep ? t.keep[t.nkeep - 1] : -1;
+    bool chunked = vec_keep && hint(t.size[vv]) > CHUNK;
+    if (chunked)
+        chunks = sym_floordiv(sym_add(t.size[vv], CHUNK - 1), CHUNK);
+    symint par = sym_mul(outer, chunks);
+    vir_ref counter = vir_loop(k, LOOP_parallel, vir_int(k, 0), emit_int(&w, par));
+    vir_ref rest = counter, chunk = 0;
+    if (chunked) {
+        vir_ref nc = emit_int(&w, chunks);
+        if (outer == 1)
+            chunk = counter;
+        else {
+            chunk = vir_modf(k, counter, nc);
+            rest = vir_divf(k, counter, nc);
+        }
+    }
+    for (int i = nouter - 1; i >= 0; i--) {
+        int v = t.keep[i];
+        if (i == 0)
+            declare_var(&w, v, rest);
+        else {
+            vir_ref sz = emit_int(&w, t.size[v]);
+            declare_var(&w, v, vir_modf(k, rest, sz));
+            rest = vir_divf(k, rest, sz);
+        }
+    }
+    if (vec_keep) {
+        vir_ref lo = vir_int(k, 0), hi = emit_int(&w, t.size[vv]);
+        if (chunked) {
+            lo = vir_mul(k, chunk, vir_int(k, CHUNK));
+            hi = vir_min(k, vir_add(k, lo, vir_int(k, CHUNK)), hi);
+        }
+        declare_var(&w, vv, vir_loop(k, LOOP_vector, lo, hi));
+    }
+    if (!g->red) {
+        w.pass = 0;
+        for (int i = 0; i < g->n; i++)
+            if (pl->in[g->member[i]->id].stored)
+                store_member(&w, g->member[i], member_value(&w, g->member[i]));
+    } else
+        for (int pass = 0; pass < passes; pass++)
+            emit_pass(&w, &t, pass, !vec_keep);
+    if (vec_keep)
+        vir_end(k);
+    vir_end(k);
+    if (w.fail || e.overflow) {
+        err_set(err, ERR_internal, "kernel '%s' has too many buffers or indices", k->name);
+        goto done;
+    }
+    if (!vir_finish(k, err)) {
+        err_note(err, "finishing kernel '%s'", k->name);
+        goto done;
+    }
+    lk->k = k;
+    lk->name = k->name;
+    lk->nbuf = e.nbuf;
+    lk->buf = ARENA_ARR(&p->mem, int, MAX(e.nbuf, 1));
+    for (int i = 0; i < e.nbuf; i++) {
+        lk->buf[i] = slot_of(pl, e.buf_node[i]);
+        lk->bytes += MAX(hint(ir_type(e.buf_node[i])->numel), 1) *
+                     (int64_t)dtype_size((dtype)ir_type(e.buf_node[i])->dt);
+    }
+    lk->nint = (int)e.ints.n;
+    lk->ints = arena_dup(&p->mem, e.ints.at, sizeof(symint) * e.ints.n);
+    lk->par = par;
+    symint work = 1;
+    for (int i = 0; i < t.nred; i++)
+        work = sym_mul(work, t.size[t.red[i]]);
+    if (vec_keep)
+        work = sym_mul(work, chunked ? CHUNK : t.size[vv]);
+    lk->work = work;
+    for (int i = 0; i < g->n; i++)
+        vec_push(&lk->nodes, (const ir_node *)g->member[i]);
+    vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk }));
+    p->nkernel++;
+    ok = true;
+done:
+    vec_free(&e.ints);
+    vec_free(&e.int_ref);
+    return ok;
+}
+
+/* ---- putting it together ---- */
+static bool used_outside(planner *pl, const group *g, ir_node *n)
+{
+    VEC(ir_node *) stack = { 0 };
+    bool out = false;
+    vec_push(&stack, n);
+    while (stack.n && !out) { /* users, through values that are computed where they are used */
+        ir_node *x = vec_pop(&stack);
+        for (ir_use *u = x->uses; u && !out; u = u->next) {
+            info *f = &pl->in[u->user->id];
+            if (u->user->kind == IR_output || f->ext || u->user->kind == IR_opaque)
+                out = true;
+            else if (f->g)
+                out = f->g != g;
+            else if (f->memview)
+                out = true;
+            else
+                vec_push(&stack, u->user);
+        }
+    }
+    vec_free(&stack);
+    return out;
+}
+
+static void schedule_order(planner *pl, int *order)
+{
+    int n = (int)pl->groups.n, done = 0;
+    bool *is_done = mem_zalloc((size_t)MAX(n, 1));
+    while (done < n) { /* lowest number whose sources are done: stable and close to program order */
+        int pick = -1;
+        for (int i = 0; i < n && pick < 0; i++) {
+            if (is_done[i])
+                continue;
+            bool ready = true;
+            for (int j = 0; j < n && ready; j++)
+                ready = j == i || is_done[j] || !bit_has(pl->groups.at[i]->before, j);
+            if (ready)
+                pick = i;
+        }
+        assert(pick >= 0);
+        is_done[pick] = true;
+        order[done++] = pick;
+    }
+    free(is_done);
+}
+
+static void touch(loop_plan *p, int slot, int step)
+{
+    while (slot >= 0) {
+        loop_slot *s = &p->slot.at[slot];
+        s->last = MAX(s->last, step);
+        if (s->kind == SLOT_view || (s->kind == SLOT_extern && s->index >= 0))
+            slot = s->index;
+        else
+            break;
+    }
+}
+
+typedef struct touching {
+    planner *pl;
+    int step;
+} touching;
+static void touch_operand(void *arg, ir_node *n)
+{
+    touching *t = arg;
+    touch(t->pl->p, slot_of(t->pl, n), t->step);
+}
+
+static void life_times(planner *pl)
+{
+    loop_plan *p = pl->p;
+    for (int i = 0; i < (int)p->step.n; i++) {
+        loop_step *s = &p->step.at[i];
+        if (s->kind == STEP_kernel)
+            for (int b = 0; b < s->kernel->nbuf; b++) {
+                loop_slot *sl = &p->slot.at[s->kernel->buf[b]];
+                if (sl->kind == SLOT_buffer && sl->first < 0)
+                    sl->first = i;
+                touch(p, s->kernel->buf[b], i);
+            }
+        else {
+            p->slot.at[s->slot].first = i;
+            touching t = { pl, i };
+            ir_each_operand(s->node, touch_operand, &t);
+        }
+    }
+}
+
+loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
+{
+    loop_plan *p = mem_zalloc(sizeof *p);
+    planner pl = { .c = c, .p = p };
+    bool ok = false;
+    int *order = NULL;
+
+    p->g = ir_graph_copy(src);
+    pl.g = p->g;
+    ir_renumber(p->g);
+    pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));
+    pl.words = p->g->next_id / 64 + 1;
+    for (size_t i = 0; i < p->g->inputs.n; i++)
+        slot_add(&pl, p->g->inputs.at[i]->val.kind == VAL_tensor ? SLOT_input : SLOT_number,
+                 p->g->inputs.at[i], (int)i);
+    choose_sched(&pl);
+    form_groups(&pl);
+    for (size_t i = 0; i < pl.groups.n; i++) { /* what leaves its group must be stored */
+        group *g = pl.groups.at[i];
+        for (int m = 0; m < g->n; m++)
+            pl.in[g->member[m]->id].stored = used_outside(&pl, g, g->member[m]);
+    }
+    order = mem_alloc(sizeof *order * (size_t)MAX(pl.groups.n, 1));
+    schedule_order(&pl, order);
+    for (size_t i = 0; i < pl.groups.n; i++) {
+        group *g = pl.groups.at[order[i]];
+        if (!g->ext) {
+            if (!write_kernel(&pl, g))
+                goto done;
+            continue;
+        }
+        int s = slot_of(&pl, g->ext);
+        vec_push(&p->step, ((loop_step){ .kind = STEP_extern, .node = g->ext, .slot = s, .nslot = 1 }));
+        p->nextern++;
+        if (ev_text_on(EV_perf_hints))
+            ev_text(EV_perf_hints, NULL, "%s runs as a library call (%s)", g->ext->name,
+                    g->ext->kind == IR_call ? row_of(g->ext)->full : g->ext->target);
+    }
+    /* views and constants that only calls or results use */
+    for (size_t i = 0; i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_extern) {
+            touching t = { &pl, (int)i };
+            ir_each_operand(p->step.at[i].node, touch_operand, &t);
+        }
+    p->nout = p->g->output->narg;
+    p->out = arena_alloc(&p->mem, sizeof *p->out * (size_t)MAX(p->nout, 1));
+    for (int i = 0; i < p->nout; i++) {
+        const tp_val *v = &p->g->output->arg[i];
+        p->out[i] = v->kind == VAL_node && v->node->val.kind != VAL_int ? slot_of(&pl, v->node) : -1;
+        if (v->kind == VAL_node && p->out[i] >= 0) {
+            int s = p->out[i];
+            touch(p, s, (int)p->step.n);
+            while (p->slot.at[s].kind == SLOT_view)
+                s = p->slot.at[s].index;
+            p->slot.at[s].output = true;
+        }
+    }
+    life_times(&pl);
+    if (ev_text_on(EV_schedule)) {
+        strbuf b = { 0 };
+        loop_plan_print(&b, p);
+        ev_text(EV_schedule, NULL, "%s", strbuf_str(&b));
+        strbuf_free(&b);
+    }
+    ok = true;
+done:
+    free(order);
+    vec_free(&pl.groups);
+    arena_free(&pl.tmp);
+    if (!ok) {
+        loop_plan_free(p);
+        p = NULL;
+    }
+    return p;
+}
+
+void loop_plan_free(loop_plan *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_kernel)
+            vec_free(&p->step.at[i].kernel->nodes);
+    vec_free(&p->slot);
+    vec_free(&p->step);
+    map_free(&p->slot_of);
+    ir_graph_free(p->g);
+    arena_free(&p->mem);
+    free(p);
+}
+
+void loop_plan_print(strbuf *b, const loop_plan *p)
+{
+    strbuf_addf(b, "schedule of %s: %d kernels, %d library calls, %d values fused\n", p->g->name, p->nkernel,
+                p->nextern, p->nfused);
+    for (size_t i = 0; i < p->step.n; i++) {
+        const loop_step *s = &p->step.at[i];
+        if (s->kind == STEP_extern) {
+            strbuf_addf(b, "%3d call   %s = %s\n", (int)i, s->node->name,
+                        s->node->kind == IR_call ? op_row_of((op_id)s->node->op)->full : s->node->target);
+            continue;
+        }
+        strbuf_addf(b, "%3d kernel %s:", (int)i, s->kernel->name);
+        for (size_t k = 0; k < s->kernel->nodes.n; k++)
+            strbuf_addf(b, " %s", s->kernel->nodes.at[k]->name);
+        strbuf_addf(b, "  (about %lld bytes moved)\n", (long long)s->kernel->bytes);
+    }
+}

@@ -1,0 +1,454 @@
+/* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory.
+ * Backend "inductor": autograd stage, loops, machine code. */
+#include "run/backend_aot.h"
+#include "run/exec.h"
+#include "loop/loop.h"
+#include "base/pool.h"
+#include "base/clock.h"
+#include "events/events.h"
+#include <pthread.h>
+
+typedef struct kstep {
+    const run_kernel *k;
+    loop_kernel *lk;
+    sym_prog *ints; /* symbolic arguments, then par and work; NULL when all are constants */
+    int64_t *cints; /* their constant values otherwise */
+    int64_t cpar, cwork;
+} kstep;
+
+typedef struct program {
+    run_program base;
+    loop_plan *p;
+    kstep *ks; /* by step; unused for calls */
+    bool symbolic;
+    int nsym; /* symbols of the environment at compile time */
+    /* memory: one block with an offset per buffer slot, when all sizes are constants */
+    int64_t *offset; /* by slot; -1: not in the block */
+    int64_t block;
+    pthread_mutex_t lock;
+    tp_storage *free_block; /* kept between calls */
+} program;
+
+/* ---- memory plan ---- */
+static bool const_type(const tp_tensor *t)
+{
+    return t && sym_all_const(t->size, t->ndim) && sym_all_const(t->stride, t->ndim);
+}
+
+static int64_t slot_bytes(const loop_slot *s)
+{
+    symint b = 0;
+    shape_storage_bytes((dtype)s->type->dt, s->type->ndim, s->type->size, s->type->stride, 0, &b, NULL);
+    return (b + 63) & ~(int64_t)63;
+}
+
+/* First fit over life times: a buffer may lie where another has ended. */
+static void plan_memory(program *pr)
+{
+    loop_plan *p = pr->p;
+    int n = (int)p->slot.n, placed = 0;
+    int *order = mem_alloc(sizeof *order * (size_t)MAX(n, 1));
+    pr->offset = mem_alloc(sizeof *pr->offset * (size_t)MAX(n, 1));
+    for (int i = 0; i < n; i++) {
+        pr->offset[i] = -1;
+        loop_slot *s = &p->slot.at[i];
+        if (s->kind == SLOT_buffer && !s->output && s->first >= 0 && const_type(s->type))
+            order[placed++] = i;
+    }
+    for (int a = 1; a < placed; a++) /* larger ones first */
+        for (int b = a; b > 0 && slot_bytes(&p->slot.at[order[b - 1]]) < slot_bytes(&p->slot.at[order[b]]);
+             b--) {
+            int t = order[b];
+            order[b] = order[b - 1];
+            order[b - 1] = t;
+        }
+    for (int a = 0; a < placed; a++) {
+        loop_slot *s = &p->slot.at[order[a]];
+        int64_t need = slot_bytes(s), at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int b = 0; b < a; b++) {
+                loop_slot *o = &p->slot.at[order[b]];
+                int64_t ob = pr->offset[order[b]], oe = ob + slot_bytes(o);
+                if (o->first <= s->last && s->first <= o->last && ob < at + need && at < oe) {
+                    at = oe;
+                    moved = true;
+                }
+            }
+        }
+        pr->offset[order[a]] = at;
+        pr->block = MAX(pr->block, at + need);
+    }
+    free(order);
+}
+
+static tp_storage *block_take(program *pr, tp_err *err)
+{
+    pthread_mutex_lock(&pr->lock);
+    tp_storage *s = pr->free_block;
+    pr->free_block = NULL;
+    pthread_mutex_unlock(&pr->lock);
+    return s ? s : storage_new(pr->block, DEVICE_CPU, err);
+}
+
+static void block_give(program *pr, tp_storage *s)
+{
+    if (s->refs > 1) { /* somebody still looks at it */
+        storage_unref(s);
+        return;
+    }
+    pthread_mutex_lock(&pr->lock);
+    tp_storage *old = pr->free_block;
+    pr->free_block = s;
+    pthread_mutex_unlock(&pr->lock);
+    storage_unref(old);
+}
+
+/* ---- one call ---- */
+typedef struct call {
+    program *pr;
+    op_ctx *cx;
+    const tp_val *in;
+    tp_val *slot; /* owned values, by slot */
+    int64_t *sym; /* values of symbols, by sym_index */
+    sym_bind *bind;
+    int nbind;
+    tp_storage *block;
+    arena scratch;
+} call;
+
+static void bind_symbol(call *c, symint s, int64_t v)
+{
+    if (!sym_is_symbol(s))
+        return;
+    int i = sym_index(s);
+    if (i < c->pr->nsym)
+        c->sym[i] = v;
+    c->bind[c->nbind++] = (sym_bind){ sym_expr_of(s), v };
+}
+
+static void bind_symbols(call *c)
+{
+    loop_plan *p = c->pr->p;
+    int most = 0;
+    for (size_t i = 0; i < p->g->inputs.n; i++) {
+        const tp_tensor *t = ir_type(p->g->inputs.at[i]);
+        most += t ? 2 * t->ndim + 1 : 1;
+    }
+    c->sym = arena_zalloc(&c->scratch, sizeof *c->sym * (size_t)MAX(c->pr->nsym, 1));
+    c->bind = arena_alloc(&c->scratch, sizeof *c->bind * (size_t)MAX(most, 1));
+    for (size_t i = 0; i < p->g->inputs.n; i++) {
+        const ir_node *n = p->g->inputs.at[i];
+        const tp_tensor *t = ir_type(n);
+        if (n->val.kind == VAL_int && c->in[i].kind == VAL_int)
+            bind_symbol(c, n->val.i, c->in[i].i);
+        if (!t || c->in[i].kind != VAL_tensor)
+            continue;
+        for (int d = 0; d < t->ndim; d++) {
+            bind_symbol(c, t->size[d], c->in[i].t->size[d]);
+            bind_symbol(c, t->stride[d], c->in[i].t->stride[d]);
+        }
+    }
+}
+
+static bool concrete(call *c, symint v, symint *out, tp_err *err)
+{
+    *out = v;
+    if (!sym_is_expr(v) || sym_eval(v, c->bind, c->nbind, out))
+        return true;
+    strbuf b = { 0 };
+    sym_print(&b, v);
+    err_set(err, ERR_internal, "the size %s has no value in these inputs", strbuf_str(&b));
+    strbuf_free(&b);
+    return false;
+}
+
+static tp_tensor *buffer_make(call *c, int i, tp_err *err)
+{
+    program *pr = c->pr;
+    const loop_slot *s = &pr->p->slot.at[i];
+    const tp_tensor *t = s->type;
+    if (!pr->symbolic || const_type(t)) {
+        if (pr->offset[i] >= 0)
+            return tensor_on(c->block, (dtype)t->dt, t->ndim, t->size, t->stride,
+                             pr->offset[i] / (int64_t)dtype_size((dtype)t->dt));
+        return tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
+    }
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
+    for (int d = 0; d < t->ndim; d++)
+        if (!concrete(c, t->size[d], &size[d], err) || !concrete(c, t->stride[d], &stride[d], err))
+            return NULL;
+    return tensor_new_strided((dtype)t->dt, t->ndim, size, stride, DEVICE_CPU, err);
+}
+
+static bool slot_get(call *c, int i, tp_val *out, tp_err *err);
+
+static bool node_arg(call *c, const tp_val *v, tp_val *out, tp_err *err)
+{
+    loop_plan *p = c->pr->p;
+    *out = *v;
+    switch (v->kind) {
+    case VAL_node:
+        return slot_get(c, (int)(uintptr_t)map_geti(&p->slot_of, (uintptr_t)v->node) - 1, out, err);
+    case VAL_nodes: {
+        tp_tensor **ts = ARENA_ARR(&c->scratch, tp_tensor *, MAX(v->n, 1));
+        for (int i = 0; i < v->n; i++) {
+            tp_val e = vNone;
+            if (v->nodes[i] &&
+                !slot_get(c, (int)(uintptr_t)map_geti(&p->slot_of, (uintptr_t)v->nodes[i]) - 1, &e, err))
+                return false;
+            ts[i] = e.kind == VAL_tensor ? e.t : NULL;
+        }
+        *out = vTs(ts, v->n);
+        return true;
+    }
+    case VAL_int: return concrete(c, v->i, &out->i, err);
+    case VAL_ints:
+        if (!sym_all_const(v->ints, v->n)) {
+            symint *iv = ARENA_ARR(&c->scratch, symint, v->n);
+            for (int i = 0; i < v->n; i++)
+                if (!concrete(c, v->ints[i], &iv[i], err))
+                    return false;
+            out->ints = iv;
+        }
+        return true;
+    default: return true;
+    }
+}
+
+static bool run_row(call *c, const ir_node *n, tp_val *out, tp_err *err)
+{
+    tp_val arg[OP_MAX_PARAMS];
+    for (int i = 0; i < n->narg; i++)
+        if (!node_arg(c, &n->arg[i], &arg[i], err))
+            return false;
+    return ops_call(c->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
+}
+
+/* The value of a slot, made on demand where it is a view, a constant or an input. Borrowed. */
+static bool slot_get(call *c, int i, tp_val *out, tp_err *err)
+{
+    if (i < 0)
+        return err_set(err, ERR_internal, "a value of the plan has no slot");
+    loop_slot *s = &c->pr->p->slot.at[i];
+    tp_val *v = &c->slot[i];
+    if (v->kind == VAL_none) {
+        switch (s->kind) {
+        case SLOT_input:
+            *v = c->in[s->index];
+            if (v->kind == VAL_tensor)
+                tensor_ref(v->t);
+            break;
+        case SLOT_number: *v = c->in[s->index]; break;
+        case SLOT_const: *v = vT(tensor_ref(s->konst)); break;
+        case SLOT_view:
+            if (!run_row(c, s->node, v, err))
+                return false;
+            break;
+        case SLOT_extern:
+            if (s->index >= 0) { /* an item of a list */
+                tp_val list;
+                if (!slot_get(c, s->index, &list, err))
+                    return false;
+                int64_t k = s->node->arg[1].i;
+                if (list.kind != VAL_tensors || k >= list.n || !list.ts[k])
+                    return err_set(err, ERR_internal, "'%s' is missing from the results of a call",
+                                   s->node->name);
+                *v = vT(tensor_ref(list.ts[k]));
+            }
+            break;
+        case SLOT_buffer: {
+            tp_tensor *t = buffer_make(c, i, err);
+            if (!t)
+                return false;
+            *v = vT(t);
+            break;
+        }
+        }
+    }
+    *out = *v;
+    return true;
+}
+
+typedef struct par_run {
+    const run_kernel *k;
+    void *const *bufs;
+    const int64_t *ints;
+} par_run;
+static void par_span(void *arg, int64_t lo, int64_t hi)
+{
+    par_run *r = arg;
+    exec_run(r->k, r->bufs, r->ints, NULL, lo, hi);
+}
+
+static bool run_kernel_step(call *c, kstep *k, tp_err *err)
+{
+    void *bufs[80];
+    int64_t vals[64], *ints = k->cints, par = k->cpar, work = k->cwork;
+    for (int i = 0; i < k->lk->nbuf; i++) {
+        tp_val v;
+        if (!slot_get(c, k->lk->buf[i], &v, err))
+            return false;
+        bufs[i] = tensor_data(v.t);
+    }
+    if (k->ints) {
+        ints = k->lk->nint + 2 <= 64 ? vals : ARENA_ARR(&c->scratch, int64_t, k->lk->nint + 2);
+        if (!sym_prog_run(k->ints, c->sym, ints))
+            return err_set(err, ERR_runtime, "a size overflows 64 bits");
+        par = ints[k->lk->nint];
+        work = ints[k->lk->nint + 1];
+    }
+    if (par <= 0)
+        return true;
+    par_run r = { k->k, bufs, ints };
+    if (par == 1)
+        par_span(&r, 0, 1);
+    else
+        pool_for(par, MAX(1, 16384 / MAX(work, 1)), par_span, &r);
+    return true;
+}
+
+static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                         tp_err *err)
+{
+    program *pr = (program *)rp;
+    loop_plan *p = pr->p;
+    call c = { .pr = pr, .cx = cx, .in = in };
+    bool ok = false;
+    int made = 0;
+
+    if (nin != (int)p->g->inputs.n || nout != p->nout)
+        return err_set(err, ERR_type, "the compiled graph takes %d inputs and returns %d values",
+                       (int)p->g->inputs.n, p->nout);
+    c.slot = arena_zalloc(&c.scratch, sizeof *c.slot * (size_t)MAX(p->slot.n, 1));
+    if (pr->symbolic)
+        bind_symbols(&c);
+    if (pr->block && !(c.block = block_take(pr, err)))
+        goto done;
+    for (size_t i = 0; i < p->step.n; i++) {
+        loop_step *s = &p->step.at[i];
+        if (s->kind == STEP_kernel) {
+            if (!run_kernel_step(&c, &pr->ks[i], err))
+                goto done;
+        } else {
+            tp_val res[OP_MAX_RETURNS] = { 0 };
+            if (s->node->kind != IR_call) {
+                err_set(err, ERR_runtime, "'%s' can only run where it was registered", s->node->target);
+                goto done;
+            }
+            if (!run_row(&c, s->node, res, err)) {
+                err_note(err, "in node '%s'", s->node->name);
+                if (s->node->loc)
+                    err_place(err, s->node->loc->file, s->node->loc->line);
+                goto done;
+            }
+            const op_schema *sc = &op_row_of((op_id)s->node->op)->schema;
+            if (sc->nret > 1 && !sc->ret_list) {
+                tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)sc->nret);
+                for (int q = 0; q < sc->nret; q++)
+                    ts[q] = res[q].kind == VAL_tensor ? res[q].t : NULL;
+                c.slot[s->slot] = vTs(ts, sc->nret);
+            } else
+                c.slot[s->slot] = res[0];
+        }
+    }
+    for (; made < nout; made++) {
+        if (p->out[made] < 0) {
+            if (!node_arg(&c, &p->g->output->arg[made], &out[made], err))
+                goto done;
+            continue;
+        }
+        tp_val v;
+        if (!slot_get(&c, p->out[made], &v, err))
+            goto done;
+        out[made] = v;
+        if (v.kind == VAL_tensor)
+            tensor_ref(v.t);
+    }
+    ok = true;
+done:
+    for (size_t i = 0; i < p->slot.n; i++)
+        if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
+            val_clear(&c.slot[i]);
+    if (c.block)
+        block_give(pr, c.block);
+    arena_free(&c.scratch);
+    if (!ok)
+        for (int i = 0; i < made; i++)
+            val_clear(&out[i]);
+    return ok;
+}
+
+static void program_free(run_program *rp)
+{
+    program *pr = (program *)rp;
+    for (size_t i = 0; pr->ks && i < pr->p->step.n; i++) {
+        sym_prog_free(pr->ks[i].ints);
+        free(pr->ks[i].cints);
+    }
+    free(pr->ks);
+    free(pr->offset);
+    storage_unref(pr->free_block);
+    loop_plan_free(pr->p);
+    free(pr);
+}
+
+static bool ready_kernel(program *pr, kstep *k, loop_kernel *lk, tp_err *err)
+{
+    k->lk = lk;
+    k->k = exec_kernel(lk->k, err);
+    if (!k->k)
+        return err_note(err, "building kernel '%s'", lk->name);
+    if (ev_text_on(EV_kernel_code)) {
+        strbuf b = { 0 };
+        vir_print(lk->k, &b);
+        ev_text(EV_kernel_code, NULL, "kernel %s (%zu bytes of code, %.3f ms)\n%s", lk->name, k->k->ncode,
+                k->k->compile_us / 1000, strbuf_str(&b));
+        strbuf_free(&b);
+    }
+    bool sym = sym_is_expr(lk->par) || sym_is_expr(lk->work) || lk->nint > 0;
+    if (sym) {
+        symint *v = mem_alloc(sizeof *v * (size_t)(lk->nint + 2));
+        if (lk->nint)
+            memcpy(v, lk->ints, sizeof *v * (size_t)lk->nint);
+        v[lk->nint] = lk->par;
+        v[lk->nint + 1] = lk->work;
+        k->ints = sym_prog_new(v, lk->nint + 2);
+        free(v);
+    } else {
+        k->cpar = lk->par;
+        k->cwork = lk->work;
+    }
+    return true;
+}
+
+static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
+{
+    program *pr = mem_zalloc(sizeof *pr);
+    pr->base = (run_program){ NULL, program_call, program_free };
+    pthread_mutex_init(&pr->lock, NULL);
+    pr->p = loop_plan_new(c, g);
+    if (!pr->p) {
+        free(pr);
+        return NULL;
+    }
+    pr->symbolic = g->env && sym_env_n_symbols(g->env) > 0;
+    pr->nsym = g->env ? sym_env_n_symbols(g->env) : 0;
+    pr->ks = mem_zalloc(sizeof *pr->ks * MAX(pr->p->step.n, (size_t)1));
+    for (size_t i = 0; i < pr->p->step.n; i++)
+        if (pr->p->step.at[i].kind == STEP_kernel &&
+            !ready_kernel(pr, &pr->ks[i], pr->p->step.at[i].kernel, c->err)) {
+            program_free(&pr->base);
+            return NULL;
+        }
+    plan_memory(pr);
+    return &pr->base;
+}
+
+static const aot_inner inner_loops = { loops_compile, AOT_decompose | AOT_min_cut, NULL };
+
+static run_program *inductor_compile(const backend *b, tp_comp *c, const ir_graph *g)
+{
+    return aot_backend_compile(b, c, g, &inner_loops);
+}
+const backend backend_inductor = { "inductor", "fused kernels as machine code", inductor_compile, NULL };
