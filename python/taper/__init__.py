@@ -33,5 +33,11 @@ def __getattr__(name):
     raise AttributeError(f"module 'taper' has no attribute '{name}'")
 
 
+def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False):
+    """Capture a function, module or other callable, and run what was captured with a backend."""
+    from ._dynamo.eval_frame import compile
+    return compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
+
+
 def __dir__():
     return sorted(set(globals()) | _SUBMODULES)

@@ -1,5 +1,7 @@
-/* symint.c - symbolic integers as Python numbers. */
+/* symint.c - symbolic integers as Python numbers. Arithmetic stays symbolic; a comparison answers at once and
+ * leaves a guard; whatever needs the number itself (index, float, hash) fixes it to its value. */
 #include "front/py.h"
+#include "sym/env.h"
 
 typedef struct PySymInt {
     PyObject_HEAD symint v;
@@ -26,9 +28,208 @@ static PyObject *symint_repr(PyObject *o)
     return r;
 }
 
+/* The shape environment reports trouble in its own slot. */
+static bool failed(symint a, symint b)
+{
+    sym_env *env = sym_env_of(a);
+    if (!env)
+        env = sym_env_of(b);
+    tp_err *e = env ? sym_env_err(env) : NULL;
+    if (!e || e->kind == ERR_none)
+        return false;
+    tp_err copy = *e;
+    err_clear(e);
+    if (copy.kind == ERR_datadep)
+        PyErr_SetString(py_fake_error, copy.msg);
+    else
+        py_raise(&copy);
+    return true;
+}
+
+static bool operand(PyObject *o, symint *v)
+{
+    if (py_is_symint(o)) {
+        *v = py_symint_value(o);
+        return true;
+    }
+    if (!PyLong_Check(o))
+        return false;
+    int over;
+    long long x = PyLong_AsLongLongAndOverflow(o, &over);
+    *v = x;
+    return !over && x < SYM_TAG && x > -SYM_TAG;
+}
+
+static PyObject *fixed(PyObject *o) /* new int: the value, from now on a guard */
+{
+    if (!py_is_symint(o))
+        return Py_NewRef(o);
+    symint v = py_symint_value(o);
+    int64_t n = sym_specialize(v);
+    return failed(v, 0) ? NULL : PyLong_FromLongLong(n);
+}
+
+static PyObject *arith(PyObject *a, PyObject *b, symint (*f)(symint, symint), binaryfunc plain, bool div)
+{
+    symint x, y;
+    if (operand(a, &x) && operand(b, &y)) {
+        if (div && sym_eq(y, 0)) {
+            PyErr_SetString(PyExc_ZeroDivisionError, "integer division or modulo by zero");
+            return NULL;
+        }
+        symint r = f(x, y);
+        return failed(x, y) ? NULL : py_int(r);
+    }
+    if (!PyFloat_Check(a) && !PyFloat_Check(b) && !PyLong_Check(a) && !PyLong_Check(b))
+        Py_RETURN_NOTIMPLEMENTED;
+    PyObject *p = fixed(a), *q = p ? fixed(b) : NULL, *r = q ? plain(p, q) : NULL;
+    Py_XDECREF(p);
+    Py_XDECREF(q);
+    return r;
+}
+static symint f_add(symint a, symint b) { return sym_add(a, b); }
+static symint f_sub(symint a, symint b) { return sym_sub(a, b); }
+static symint f_mul(symint a, symint b) { return sym_mul(a, b); }
+static symint f_div(symint a, symint b) { return sym_floordiv(a, b); }
+static symint f_mod(symint a, symint b) { return sym_mod(a, b); }
+#define ARITH(n, f, p, d) \
+    static PyObject *n(PyObject *a, PyObject *b) { return arith(a, b, f, p, d); }
+ARITH(si_add, f_add, PyNumber_Add, false)
+ARITH(si_sub, f_sub, PyNumber_Subtract, false)
+ARITH(si_mul, f_mul, PyNumber_Multiply, false)
+ARITH(si_floordiv, f_div, PyNumber_FloorDivide, true)
+ARITH(si_mod, f_mod, PyNumber_Remainder, true)
+
+static PyObject *plainly(PyObject *a, PyObject *b, binaryfunc f)
+{
+    if ((!py_is_symint(a) && !PyLong_Check(a) && !PyFloat_Check(a)) ||
+        (!py_is_symint(b) && !PyLong_Check(b) && !PyFloat_Check(b)))
+        Py_RETURN_NOTIMPLEMENTED;
+    PyObject *p = fixed(a), *q = p ? fixed(b) : NULL, *r = q ? f(p, q) : NULL;
+    Py_XDECREF(p);
+    Py_XDECREF(q);
+    return r;
+}
+#define PLAIN(n, f) \
+    static PyObject *n(PyObject *a, PyObject *b) { return plainly(a, b, f); }
+PLAIN(si_truediv, PyNumber_TrueDivide)
+PLAIN(si_lshift, PyNumber_Lshift)
+PLAIN(si_rshift, PyNumber_Rshift)
+PLAIN(si_and, PyNumber_And)
+PLAIN(si_or, PyNumber_Or)
+PLAIN(si_xor, PyNumber_Xor)
+PLAIN(si_divmod, PyNumber_Divmod)
+
+static PyObject *si_pow(PyObject *a, PyObject *b, PyObject *m)
+{
+    if (py_is_symint(a) && PyLong_Check(b) && m == Py_None) {
+        long n = PyLong_AsLong(b);
+        if (n >= 0 && n <= 16) {
+            symint r = sym_pow(py_symint_value(a), n);
+            return failed(py_symint_value(a), 0) ? NULL : py_int(r);
+        }
+        PyErr_Clear();
+    }
+    if (py_is_tensor(a) || py_is_tensor(b))
+        Py_RETURN_NOTIMPLEMENTED;
+    PyObject *p = fixed(a), *q = p ? fixed(b) : NULL, *r = q ? PyNumber_Power(p, q, m) : NULL;
+    Py_XDECREF(p);
+    Py_XDECREF(q);
+    return r;
+}
+static PyObject *si_neg(PyObject *a) { return py_int(sym_sub(0, py_symint_value(a))); }
+static PyObject *si_pos(PyObject *a) { return Py_NewRef(a); }
+static PyObject *si_abs(PyObject *a)
+{
+    symint v = py_symint_value(a);
+    bool neg = sym_lt(v, 0);
+    return failed(v, 0) ? NULL : neg ? si_neg(a) : Py_NewRef(a);
+}
+static int si_bool(PyObject *a)
+{
+    symint v = py_symint_value(a);
+    bool r = sym_is_bool(v) ? sym_truth(v) : sym_ne(v, 0);
+    return failed(v, 0) ? -1 : r;
+}
+static PyObject *si_int(PyObject *a) { return fixed(a); }
+static PyObject *si_float(PyObject *a)
+{
+    PyObject *n = fixed(a), *r = n ? PyNumber_Float(n) : NULL;
+    Py_XDECREF(n);
+    return r;
+}
+static PyObject *si_invert(PyObject *a) { return py_int(sym_sub(-1, py_symint_value(a))); }
+static Py_hash_t si_hash(PyObject *a)
+{
+    PyObject *n = fixed(a);
+    Py_hash_t h = n ? PyObject_Hash(n) : -1;
+    Py_XDECREF(n);
+    return h;
+}
+static PyObject *si_compare(PyObject *a, PyObject *b, int op)
+{
+    symint x, y;
+    if (!operand(a, &x) || !operand(b, &y)) {
+        if (!PyFloat_Check(b))
+            Py_RETURN_NOTIMPLEMENTED;
+        PyObject *p = fixed(a), *r = p ? PyObject_RichCompare(p, b, op) : NULL;
+        Py_XDECREF(p);
+        return r;
+    }
+    bool r = false;
+    switch (op) {
+    case Py_LT: r = sym_lt(x, y); break;
+    case Py_LE: r = sym_le(x, y); break;
+    case Py_EQ: r = sym_eq(x, y); break;
+    case Py_NE: r = !sym_eq(x, y); break;
+    case Py_GT: r = sym_gt(x, y); break;
+    case Py_GE: r = sym_ge(x, y); break;
+    }
+    return failed(x, y) ? NULL : PyBool_FromLong(r);
+}
+static PyNumberMethods number = { .nb_add = si_add,
+                                  .nb_subtract = si_sub,
+                                  .nb_multiply = si_mul,
+                                  .nb_floor_divide = si_floordiv,
+                                  .nb_remainder = si_mod,
+                                  .nb_true_divide = si_truediv,
+                                  .nb_power = si_pow,
+                                  .nb_negative = si_neg,
+                                  .nb_positive = si_pos,
+                                  .nb_absolute = si_abs,
+                                  .nb_bool = si_bool,
+                                  .nb_int = si_int,
+                                  .nb_float = si_float,
+                                  .nb_index = si_int,
+                                  .nb_invert = si_invert,
+                                  .nb_lshift = si_lshift,
+                                  .nb_rshift = si_rshift,
+                                  .nb_and = si_and,
+                                  .nb_or = si_or,
+                                  .nb_xor = si_xor,
+                                  .nb_divmod = si_divmod };
+
+static PyObject *si_format(PyObject *o, PyObject *spec)
+{
+    PyObject *n = fixed(o), *r = n ? PyObject_Format(n, spec) : NULL;
+    Py_XDECREF(n);
+    return r;
+}
+static PyObject *si_round(PyObject *o, PyObject *x) { return Py_NewRef(o); }
+static PyObject *si_true(PyObject *o, PyObject *x) { Py_RETURN_TRUE; }
+static PyMethodDef methods[] = { { "__format__", si_format, METH_O, NULL },
+                                 { "is_integer", si_true, METH_NOARGS, "always true" },
+                                 { "__round__", si_round, METH_VARARGS, NULL },
+                                 { NULL } };
+
 PyTypeObject PySymInt_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.SymInt",
-                               .tp_basicsize = sizeof(PySymInt), .tp_flags = Py_TPFLAGS_DEFAULT,
+                               .tp_basicsize = sizeof(PySymInt),
+                               .tp_flags = Py_TPFLAGS_DEFAULT,
                                .tp_repr = symint_repr,
+                               .tp_as_number = &number,
+                               .tp_richcompare = si_compare,
+                               .tp_hash = si_hash,
+                               .tp_methods = methods,
                                .tp_doc = "An integer whose value is an expression over sizes." };
 
 int py_init_symint(PyObject *m)

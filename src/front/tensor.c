@@ -212,7 +212,7 @@ static PyObject *m_data_ptr(PyObject *o, PyObject *x)
 {
     tp_tensor *t = py_tensor(o);
     if (tensor_is_fake(t)) {
-        PyErr_SetString(PyExc_RuntimeError,
+        PyErr_SetString(py_fake_error,
                         "a fake tensor has no memory: data_ptr() is not available while tracing");
         return NULL;
     }
@@ -231,7 +231,7 @@ static PyObject *m_item(PyObject *o, PyObject *x)
 {
     tp_tensor *t = py_tensor(o);
     if (tensor_is_fake(t)) {
-        PyErr_SetString(PyExc_RuntimeError, "Tensor.item() needs the data of a fake tensor");
+        PyErr_SetString(py_fake_error, "Tensor.item() needs the data of a fake tensor");
         return NULL;
     }
     if (t->numel != 1)
@@ -259,7 +259,7 @@ static PyObject *m_tolist(PyObject *o, PyObject *x)
 {
     tp_tensor *t = py_tensor(o);
     if (tensor_is_fake(t)) {
-        PyErr_SetString(PyExc_RuntimeError, "Tensor.tolist() needs the data of a fake tensor");
+        PyErr_SetString(py_fake_error, "Tensor.tolist() needs the data of a fake tensor");
         return NULL;
     }
     return to_list(t, 0, t->numel ? tensor_data(t) : NULL);
@@ -375,7 +375,7 @@ static int nb_bool(PyObject *o)
 {
     tp_tensor *t = py_tensor(o);
     if (tensor_is_fake(t)) {
-        PyErr_SetString(PyExc_RuntimeError,
+        PyErr_SetString(py_fake_error,
                         "the truth value of a fake tensor is not known: it depends on data");
         return -1;
     }

@@ -1,0 +1,21 @@
+"""Capture: what it can be asked, and how it can be told what to do."""
+from .. import _C
+from . import config, exc, utils
+from .utils import counters
+from .eval_frame import (allow_in_graph, assume_constant_result, disable, disallow_in_graph, error_on_graph_break, explain, export,
+                         forbid_in_graph, graph_break, is_compiling, is_dynamo_supported, mark_dynamic, mark_static, mark_static_address, mark_unbacked,
+                         maybe_mark_dynamic, nonstrict_trace, optimize, optimize_assert, patch_dynamo_config, reset, run, skip_frame,
+                         substitute_in_graph)
+from . import backends, decorators, eval_frame
+from .backends import list_backends, lookup_backend, register_backend
+
+_C._capture_config(config._settings, counters)
+
+
+def __getattr__(name):
+    if name == "OptimizedModule":
+        return eval_frame._optimized_module_class()
+    if name == "comptime":
+        import importlib
+        return importlib.import_module("taper._dynamo.comptime")
+    raise AttributeError(f"module 'taper._dynamo' has no attribute '{name}'")

@@ -1,0 +1,68 @@
+"""Backends by name. A backend is a callable (gm, example_inputs) -> callable."""
+from ... import _C
+from ..exc import InvalidBackend
+
+_registry = {}
+_NATIVE = ("eager", "inductor", "aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner")
+
+
+def register_backend(fn=None, name=None, tags=()):
+    """Register a backend under a name; usable as a decorator."""
+    if fn is None:
+        return lambda f: register_backend(f, name, tags)
+    if not callable(fn):
+        raise TypeError(f"a backend must be callable, not {type(fn).__name__}")
+    name = name or fn.__name__
+    if name in _registry or name == "eager":
+        raise AssertionError(f"duplicate backend name: {name}")
+    _registry[name] = fn
+    return fn
+
+
+def list_backends(exclude_tags=("debug", "experimental")):
+    return sorted(set(_registry) | set(_NATIVE))
+
+
+def lookup_backend(backend):
+    if callable(backend):
+        return backend
+    found = _lookup(backend)
+    return found if found is not None else _Native(backend)
+
+
+class _Native:
+    """A backend that runs inside the extension."""
+
+    def __init__(self, name):
+        self.__name__ = name
+
+    def __call__(self, gm, example_inputs):
+        return gm.forward
+
+
+def check(backend):
+    if isinstance(backend, str):
+        if backend not in _registry and backend not in _NATIVE:
+            raise InvalidBackend(backend)
+    elif not callable(backend):
+        raise TypeError(f"backend must be a name or a callable, not {type(backend).__name__}")
+
+
+def _lookup(name):
+    if name in _registry:
+        return _registry[name]
+    if name in _NATIVE:
+        return None
+    raise InvalidBackend(name)
+
+
+def _call_backend(fn, capsule, example_inputs, options):
+    from ...fx import GraphModule
+    gm = GraphModule._from_capture(capsule)
+    kw = {}
+    if isinstance(options, dict) and options.get("options") and getattr(fn, "_takes_options", False):
+        kw["options"] = options["options"]
+    out = fn(gm, example_inputs, **kw)
+    if out is None or not callable(out):
+        raise TypeError(f"the backend returned {type(out).__name__}, which cannot be called")
+    return out

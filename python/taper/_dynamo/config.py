@@ -1,0 +1,115 @@
+"""Settings of capture. Read and write them as attributes; `patch` changes them for a while."""
+import os as _os
+import sys as _sys
+import types as _types
+
+_DEFAULTS = {
+    # caches
+    "cache_size_limit": 8, "accumulated_cache_size_limit": 256, "fail_on_recompile_limit_hit": False,
+    "error_on_recompile": False, "fail_on_cache_limit_hit": False,
+    # shapes
+    "automatic_dynamic_shapes": True, "assume_static_by_default": True, "dynamic_shapes": True, "specialize_int": False,
+    "specialize_float": True, "force_parameter_static_shapes": True, "automatic_dynamic_shapes_mark_as": "dynamic",
+    "capture_scalar_outputs": _os.environ.get("TAPER_CAPTURE_SCALAR_OUTPUTS", _os.environ.get("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS")) == "1",
+    "capture_dynamic_output_shape_ops": False,
+    # breaks and errors
+    "suppress_errors": False, "verbose": False, "raise_on_backend_error": True, "verify_correctness": False,
+    "reorderable_logging_functions": set(), "ignore_logging_functions": set(), "debug_break_at": -1,
+    # the original's names that change nothing here
+    "log_level": 30, "debug": False, "fake_tensor_propagation": True, "enable_trace_contextlib": True,
+    "enable_trace_unittest": False, "trace_autograd_ops": False, "nested_graph_breaks": False, "guard_nn_modules": True,
+    "enable_trace_load_build_class": False, "side_effect_replay_policy": "silent", "replay_side_effects": True,
+    "enable_cpp_symbolic_shape_guards": True, "raise_on_ctx_manager_usage": False, "graph_break_on_nn_param_ctor": True,
+    "assume_dunder_attributes_remain_unchanged": True, "track_nodes_for_deduplication": False,
+    "inline_torch_dispatch_torch_compile": False, "use_numpy_random_stream": False, "error_on_nested_fx_trace": True,
+    "use_lamba_guard_for_object_aliasing": True, "use_recursive_dict_tags_for_guards": True, "inline_inbuilt_nn_modules": True,
+    "optimize_ddp": True, "print_graph_breaks": False, "dead_code_elimination": True, "allow_rnn": False,
+    # debugging
+    "repro_after": _os.environ.get("TAPER_REPRO_AFTER", _os.environ.get("TORCHDYNAMO_REPRO_AFTER")),
+    "repro_level": int(_os.environ.get("TAPER_REPRO_LEVEL", _os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))),
+    "repro_tolerance": 1e-3, "repro_ignore_non_fp": False, "repro_forward_only": False, "same_two_models_use_fp64": True,
+    "debug_dir_root": _os.path.join(_os.getcwd(), "taper_compile_debug"), "base_dir": _os.getcwd(),
+}
+_ALIASES = {"recompile_limit": "cache_size_limit", "accumulated_recompile_limit": "accumulated_cache_size_limit"}
+_settings = {k: (set(v) if isinstance(v, set) else v) for k, v in _DEFAULTS.items()}
+
+
+class _Patch:
+    def __init__(self, changes):
+        for k in changes:
+            if _ALIASES.get(k, k) not in _settings:
+                raise AttributeError(f"config.{k} does not exist")
+        self.changes = {_ALIASES.get(k, k): v for k, v in changes.items()}
+
+    def __enter__(self):
+        self.prior = {k: _settings[k] for k in self.changes}
+        _settings.update(self.changes)
+        return self
+
+    def __exit__(self, *exc):
+        _settings.update(self.prior)
+        return False
+
+    def __call__(self, fn):
+        import functools
+        if isinstance(fn, type):
+            raise TypeError("config.patch decorates functions")
+
+        @functools.wraps(fn)
+        def inner(*args, **kwargs):
+            with self:
+                return fn(*args, **kwargs)
+        return inner
+
+
+class _Config(_types.ModuleType):
+    def __getattr__(self, name):
+        name = _ALIASES.get(name, name)
+        try:
+            return _settings[name]
+        except KeyError:
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist") from None
+
+    def __setattr__(self, name, value):
+        if name.startswith("_"):
+            return super().__setattr__(name, value)
+        name = _ALIASES.get(name, name)
+        if name not in _settings:
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist")
+        _settings[name] = value
+        if name == "log_level":
+            from .. import _C
+            if value <= 20 and hasattr(_C, "_set_logs_string"):
+                _C._set_logs_string("graph_breaks")
+
+    def __dir__(self):
+        return sorted(set(_settings) | set(_ALIASES) | {"patch", "save_config", "load_config", "shallow_copy_dict"})
+
+
+def patch(*args, **kwargs):
+    """patch(name, value), patch({name: value}) or patch(name=value): a context manager and decorator."""
+    if args:
+        if len(args) == 1 and isinstance(args[0], dict):
+            kwargs = {**args[0], **kwargs}
+        elif len(args) == 2:
+            kwargs = {args[0]: args[1], **kwargs}
+        else:
+            raise TypeError("patch() takes a dict, a name and a value, or keywords")
+    return _Patch(kwargs)
+
+
+def shallow_copy_dict():
+    return dict(_settings)
+
+
+def save_config():
+    import json
+    return json.dumps({k: v for k, v in _settings.items() if isinstance(v, (int, float, str, bool, type(None)))}).encode()
+
+
+def load_config(data):
+    import json
+    _settings.update(json.loads(data))
+
+
+_sys.modules[__name__].__class__ = _Config

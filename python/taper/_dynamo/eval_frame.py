@@ -1,0 +1,449 @@
+"""taper.compile and the functions around it."""
+import functools
+import inspect
+import types
+
+from .. import _C
+from . import config, exc
+from .backends import check
+
+_role = _C._capture_role
+
+
+def _options(mode, options):
+    return {"mode": mode, "options": options} if mode or options else None
+
+
+class _Lazy:
+    """nn.Module is imported only when a module is compiled."""
+
+
+def _is_module(fn):
+    import sys
+    m = sys.modules.get("taper.nn")
+    return m is not None and isinstance(fn, m.Module)
+
+
+_optimized_class = None
+
+
+def _optimized_module_class():
+    global _optimized_class
+    if _optimized_class is not None:
+        return _optimized_class
+    from .. import nn
+
+    class OptimizedModule(nn.Module):
+        """A module whose calls are captured; everything else is the module it wraps."""
+
+        def __init__(self, mod, make):
+            object.__setattr__(self, "_orig_mod_ref", mod)
+            super().__init__()
+            self._modules["_orig_mod"] = mod
+            object.__setattr__(self, "_make", make)
+            object.__setattr__(self, "_compiled", make(type(mod).__call__))
+            object.__setattr__(self, "_torchdynamo_orig_callable", mod.forward)
+
+        def __call__(self, *args, **kwargs):
+            return self._compiled(self._modules["_orig_mod"], *args, **kwargs)
+
+        def forward(self, *args, **kwargs):
+            return self._compiled(self._modules["_orig_mod"], *args, **kwargs)
+
+        @property
+        def _orig_mod(self):
+            return self._modules["_orig_mod"]
+
+        @property
+        def __class__(self):
+            return type(self)
+
+        def __getattr__(self, name):
+            if name == "_orig_mod":
+                return self.__dict__["_modules"]["_orig_mod"]
+            return getattr(self.__dict__["_modules"]["_orig_mod"], name)
+
+        def __setattr__(self, name, value):
+            if name in self.__dict__ or name == "_orig_mod":
+                return object.__setattr__(self, name, value)
+            setattr(self._modules["_orig_mod"], name, value)
+
+        def train(self, mode=True):
+            self._modules["_orig_mod"].train(mode)
+            return self
+
+        def eval(self):
+            return self.train(False)
+
+        @property
+        def training(self):
+            return self._modules["_orig_mod"].training
+
+        def __len__(self):
+            return len(self._modules["_orig_mod"])
+
+        def __getitem__(self, i):
+            return self._modules["_orig_mod"][i]
+
+        def __iter__(self):
+            return iter(self._modules["_orig_mod"])
+
+        def __dir__(self):
+            return dir(self._modules["_orig_mod"])
+
+    _optimized_class = OptimizedModule
+    return OptimizedModule
+
+
+def __getattr__(name):
+    if name == "OptimizedModule":
+        return _optimized_module_class()
+    raise AttributeError(f"module 'taper._dynamo.eval_frame' has no attribute '{name}'")
+
+
+def _make(backend, dynamic, fullgraph, options, guard_fail_fn=None):
+    def make(fn):
+        return _C._capture_compile(fn, backend, dynamic, fullgraph, options, guard_fail_fn)
+    return make
+
+
+def _wrap(fn, make):
+    if _is_module(fn):
+        if isinstance(fn, _optimized_module_class()):
+            fn = fn._orig_mod
+        return _optimized_module_class()(fn, make)
+    if isinstance(fn, type):
+        if "__call__" not in fn.__dict__ and not any("__call__" in b.__dict__ for b in fn.__mro__[:-1]):
+            raise RuntimeError(f"taper.compile got the class {fn.__name__}, which has no __call__ method to compile")
+        for b in fn.__mro__:
+            if "__call__" in b.__dict__:
+                fn.__call__ = make(b.__dict__["__call__"])
+                return fn
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        raise RuntimeError(f"taper.compile cannot capture the coroutine function {getattr(fn, '__name__', fn)!r}")
+    if isinstance(fn, (staticmethod, classmethod)):
+        return type(fn)(make(fn.__func__))
+    if not callable(fn):
+        raise RuntimeError(f"taper.compile got {type(fn).__name__}, which cannot be called")
+    return make(fn)
+
+
+def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False):
+    """Capture a function, module or other callable, and run what was captured with a backend."""
+    if model is None:
+        return lambda m: compile(m, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
+    if mode is not None and options is not None:
+        raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise TypeError(f"dynamic must be None, True or False, not {type(dynamic).__name__}")
+    if mode not in (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs")
+    if disable:
+        return model
+    check(backend)
+    return _wrap(model, _make(backend, dynamic, bool(fullgraph), _options(mode, options)))
+
+
+class _Optimize:
+    """What optimize() returns: a decorator, and a context in which the functions that are called get captured."""
+
+    def __init__(self, backend, nopython, dynamic, guard_fail_fn, disable):
+        if not disable:
+            check(backend)
+        self.make = _make(backend, dynamic, nopython, None, guard_fail_fn)
+        self.disable = disable
+
+    def __call__(self, fn):
+        return fn if self.disable else _wrap(fn, self.make)
+
+    def __enter__(self):
+        if not self.disable:
+            _context.append(self.make(_nothing))
+            _hook(_context[-1])
+        return self
+
+    def __exit__(self, *exc):
+        if not self.disable:
+            _context.pop()
+            _hook(_context[-1] if _context else None)
+        return False
+
+
+_context = []
+
+
+def _nothing():
+    pass
+
+
+def _hook(compiled):
+    if hasattr(_C, "_capture_hook"):
+        _C._capture_hook(compiled)
+
+
+def optimize(backend="inductor", *, nopython=False, guard_export_fn=None, guard_fail_fn=None, disable=False, dynamic=None, **kwargs):
+    """optimize(backend)(fn), @optimize(backend), or `with optimize(backend):`."""
+    return _Optimize(backend, nopython, dynamic, guard_fail_fn, disable)
+
+
+def optimize_assert(backend="eager", **kwargs):
+    return optimize(backend, nopython=True, **kwargs)
+
+
+def reset():
+    """Forget everything captured so far."""
+    _C._capture_reset()
+    from .utils import counters
+    counters.clear()
+
+
+def run(fn=None):
+    """Call fn with what is compiled already; compile nothing new."""
+    if fn is None:
+        return run
+    return getattr(fn, "__wrapped__", fn)
+
+
+# --- marks on functions
+class _Disabled:
+    pass
+
+
+def disable(fn=None, recursive=True, *, reason=None):
+    """Never capture this function (recursive: nor what it calls)."""
+    if fn is None:
+        return lambda f: disable(f, recursive, reason=reason)
+    if _is_module(fn):
+        fn.forward = disable(fn.forward, recursive, reason=reason)
+        return fn
+    if isinstance(fn, type):
+        for name, value in list(fn.__dict__.items()):
+            if isinstance(value, types.FunctionType) and name in ("__init__", "__call__", "forward"):
+                setattr(fn, name, disable(value, recursive, reason=reason))
+        return fn
+    fn = getattr(fn, "_torchdynamo_orig_callable", fn)
+    if recursive:
+        @functools.wraps(fn)
+        def disabled(*args, **kwargs):
+            _C._capture_disable(1)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _C._capture_disable(-1)
+    else:
+        @functools.wraps(fn)
+        def disabled(*args, **kwargs):
+            return fn(*args, **kwargs)
+    disabled._torchdynamo_disable = True
+    disabled._torchdynamo_disable_msg = reason
+    disabled._torchdynamo_orig_callable = fn
+    _role(disabled, "disable")
+    return disabled
+
+
+def graph_break(msg=""):
+    """End the graph here."""
+
+
+_role(graph_break, "graph_break")
+
+
+def skip_frame(msg=""):
+    """Run the rest of this frame natively."""
+
+
+_role(skip_frame, "graph_break")
+
+
+def is_compiling():
+    """Whether this code is being captured."""
+    return _C._capture_tracing()
+
+
+_role(is_compiling, "true")
+
+
+def is_dynamo_supported():
+    return True
+
+
+def allow_in_graph(fn):
+    """Call fn with fake tensors while tracing instead of looking inside."""
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(f) for f in fn]
+    if not callable(fn):
+        raise AssertionError("allow_in_graph expects a callable")
+    _role(fn, "native")
+    return fn
+
+
+def disallow_in_graph(fn):
+    """Break the graph at calls of fn."""
+    if isinstance(fn, (list, tuple)):
+        return [disallow_in_graph(f) for f in fn]
+    _role(fn, "break")
+    return fn
+
+
+forbid_in_graph = disallow_in_graph
+nonstrict_trace = allow_in_graph
+
+
+def assume_constant_result(fn):
+    """Call fn once while tracing and keep what it returned."""
+    _role(fn, "const")
+    return fn
+
+
+def substitute_in_graph(original, **kwargs):
+    def deco(fn):
+        return fn
+    return deco
+
+
+# --- marks on tensors
+def _dims(t, index):
+    index = [index] if isinstance(index, int) else list(index)
+    out = []
+    for i in index:
+        if not -t.dim() <= i < t.dim():
+            raise IndexError(f"dimension {i} is out of range for a tensor with {t.dim()} dimensions")
+        out.append(i % t.dim())
+    return out
+
+
+def _mark(t, attr, index):
+    have = getattr(t, attr, None)
+    if have is None:
+        have = set()
+        setattr(t, attr, have)
+    have.update(_dims(t, index))
+
+
+def mark_dynamic(t, index, *, hint_override=None, min=None, max=None, specialize_on=None):
+    """Make a dimension dynamic; an error if it ends up specialised."""
+    _mark(t, "_dynamo_dynamic_indices", index)
+
+
+def maybe_mark_dynamic(t, index):
+    """Make a dimension dynamic if that is possible."""
+    _mark(t, "_dynamo_weak_dynamic_indices", index)
+
+
+def mark_static(t, index=None):
+    """Keep a dimension (or all of them) constant."""
+    _mark(t, "_dynamo_static_indices", range(t.dim()) if index is None else index)
+
+
+def mark_unbacked(t, index, **kwargs):
+    _mark(t, "_dynamo_dynamic_indices", index)
+
+
+def mark_static_address(t, guard=True):
+    return t
+
+
+for _f in (mark_dynamic, maybe_mark_dynamic, mark_static, mark_unbacked, mark_static_address):
+    _role(_f, "none")
+
+
+def patch_dynamo_config(*args, **kwargs):
+    return config.patch(*args, **kwargs)
+
+
+class error_on_graph_break:
+    def __init__(self, on=True):
+        self.on = on
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        return False
+
+    def __call__(self, fn):
+        return _C._capture_compile(fn, "eager", None, self.on, None) if self.on else fn
+
+
+# --- reports
+class ExplainOutput:
+    def __init__(self, graphs, ops, breaks, guards):
+        self.graphs = graphs
+        self.graph_count = len(graphs)
+        self.break_reasons = breaks
+        self.graph_break_count = max(len(graphs) - 1, 0)
+        self.ops_per_graph = ops
+        self.op_count = sum(len(o) for o in ops)
+        self.out_guards = guards
+        self.compile_times = None
+
+    def __str__(self):
+        out = [f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}", f"Op Count: {self.op_count}", "Break Reasons:"]
+        for i, b in enumerate(self.break_reasons):
+            out.append(f"  Break Reason {i + 1}:")
+            out.append(f"    Reason: {b.reason}")
+            out.append("    User Stack:")
+            out += ["      " + line for line in b.user_stack_text.rstrip().splitlines()]
+        out.append("Ops per Graph:")
+        for i, ops in enumerate(self.ops_per_graph):
+            out.append(f"  Ops {i + 1}:")
+            out += [f"    {op}" for op in ops]
+        out.append("Out Guards:")
+        return "\n".join(out) + "\n"
+
+    __repr__ = __str__
+
+
+class GraphCompileReason:
+    def __init__(self, reason, stack, file, line):
+        self.reason = reason
+        self.user_stack_text = stack
+        self.user_stack = [line_.strip() for line_ in stack.splitlines() if line_.strip().startswith("File")]
+        self.file, self.line = file, line
+
+    def __repr__(self):
+        return f"GraphCompileReason(reason={self.reason!r})"
+
+
+def explain(f, *extra_args, **extra_kwargs):
+    """explain(f)(*args): the graphs, the breaks and why."""
+    def inner(*args, **kwargs):
+        reset()
+        graphs, ops = [], []
+
+        def observe(gm, inputs):
+            graphs.append(gm)
+            ops.append([n.target for n in gm.graph.nodes if n.op == "call_function"])
+            return gm.forward
+        _C._capture_breaks(True)
+        try:
+            _wrap(f, _make(observe, None, False, None))(*args, **kwargs)
+        finally:
+            breaks = _C._capture_breaks(False)
+            reset()
+        return ExplainOutput(graphs, ops, [GraphCompileReason(*b) for b in breaks], [])
+    if extra_args or extra_kwargs:
+        return inner(*extra_args, **extra_kwargs)
+    return inner
+
+
+class ExportResult(tuple):
+    graph_module = property(lambda self: self[0])
+    guards = property(lambda self: self[1])
+
+
+def export(f, *extra_args, aten_graph=False, tracing_mode="symbolic", **kw):
+    """export(f)(*args): the one graph of f, or an error."""
+    def inner(*args, **kwargs):
+        graphs = []
+
+        def keep(gm, inputs):
+            graphs.append(gm)
+            return gm.forward
+        reset()
+        _wrap(f, _make(keep, None, True, None))(*args, **kwargs)
+        reset()
+        if len(graphs) != 1:
+            raise AssertionError(f"export needs exactly one graph, found {len(graphs)}")
+        return ExportResult((graphs[0], []))
+    return inner(*extra_args) if extra_args else inner

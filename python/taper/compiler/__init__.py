@@ -1,0 +1,49 @@
+"""taper.compiler: the public face of capture."""
+from .. import _C
+from .._dynamo import (allow_in_graph, assume_constant_result, config, disable, graph_break, is_compiling, list_backends,  # noqa: F401
+                       reset, substitute_in_graph)
+from .._dynamo.eval_frame import compile  # noqa: F401
+
+is_dynamo_compiling = is_compiling
+
+
+def is_exporting():
+    return False
+
+
+class set_stance:
+    """'default' or 'force_eager'; a function call and a context manager."""
+    _NAMES = {"default": 0, "force_eager": 1, "eager_on_recompile": 0, "fail_on_recompile": 0, "eager_then_compile": 0, "aot_eager_then_compile": 0}
+
+    def __init__(self, stance="default", **kwargs):
+        if stance not in self._NAMES:
+            raise RuntimeError(f"invalid torch.compile stance {stance!r}")
+        self.prior = _C._capture_stance(self._NAMES[stance])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        _C._capture_stance(self.prior)
+        return False
+
+
+class Row(tuple):
+    """One line of the ledger."""
+    _fields = ("function", "file", "first_line", "line", "frame_id", "ops", "runs", "native_runs", "reason")
+
+    def __getattr__(self, name):
+        try:
+            return self[self._fields.index(name)]
+        except ValueError:
+            raise AttributeError(name) from None
+
+    def __repr__(self):
+        what = f"compiled, {self.ops} ops, ran {self.runs} times" if self.frame_id >= 0 else f"eager {self.native_runs} times"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.function} ({self.file}:{self.line or self.first_line}): {what}{why}"
+
+
+def ledger():
+    """For each code object what ran compiled, eager or skipped, how often and why."""
+    return [Row(r) for r in _C._capture_ledger()]

@@ -1,0 +1,507 @@
+"""Nodes, graphs and graph modules over what capture recorded."""
+import builtins
+import keyword
+import operator
+
+from .. import _C
+
+
+def map_aggregate(a, fn):
+    """Apply fn to every leaf of nested tuples, lists, dicts and slices."""
+    if isinstance(a, tuple):
+        t = tuple(map_aggregate(x, fn) for x in a)
+        return t if type(a) is tuple or not hasattr(a, "_fields") else type(a)(*t)
+    if isinstance(a, list):
+        return [map_aggregate(x, fn) for x in a]
+    if isinstance(a, dict):
+        return {k: map_aggregate(v, fn) for k, v in a.items()}
+    if isinstance(a, slice):
+        return slice(map_aggregate(a.start, fn), map_aggregate(a.stop, fn), map_aggregate(a.step, fn))
+    return fn(a)
+
+
+def map_arg(a, fn):
+    return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
+
+
+class _Row:
+    """An operator by its full name: `add.Tensor`; callable."""
+
+    def __init__(self, full):
+        self.full = full
+        self.__name__ = full.split(".")[0]
+        self.__module__ = "taper.ops.aten"
+
+    def __call__(self, *args, **kwargs):
+        return _C._call(self.full, *args, **kwargs)
+
+    def __repr__(self):
+        return f"taper.ops.aten.{self.full}"
+
+    __str__ = __repr__
+
+    def __eq__(self, other):
+        return self is other or getattr(other, "full", None) == self.full
+
+    def __hash__(self):
+        return hash(self.full)
+
+
+_OPERATORS = {"add.Tensor": operator.add, "sub.Tensor": operator.sub, "mul.Tensor": operator.mul, "div.Tensor": operator.truediv,
+              "matmul": operator.matmul, "neg": operator.neg}
+_rows = {}
+
+
+def _target(full):
+    """The callable a user would know an operator by: taper.sin for sin, the row itself where there is none."""
+    t = _rows.get(full)
+    if t is None:
+        name = full.split(".")[0]
+        import taper
+        fn = _C._op_functions.get("", {}).get(name) or _C._op_functions.get("nn.functional", {}).get(name)
+        t = fn if fn is not None and (full == name or full in getattr(fn, "_rows", [])) else None
+        if t is None:
+            t = getattr(taper, name, None) if name.endswith("_") and callable(getattr(taper, name, None)) else None
+        t = _rows[full] = t or _Row(full)
+    return t
+
+
+class Node:
+    """One step of a graph."""
+
+    def __init__(self, graph, name, op, target, args=(), kwargs=None, meta=None):
+        self.graph, self.name, self.op, self.target = graph, name, op, target
+        self._args, self._kwargs = (), {}
+        self.users = {}
+        self.meta = meta if meta is not None else {}
+        self.type = None
+        self._prev = self._next = self
+        self._erased = False
+        self._set(tuple(args), dict(kwargs or {}))
+
+    def _set(self, args, kwargs):
+        for n in self.all_input_nodes:
+            n.users.pop(self, None)
+        self._args, self._kwargs = args, kwargs
+        for n in self.all_input_nodes:
+            n.users[self] = None
+
+    @property
+    def args(self):
+        return self._args
+
+    @args.setter
+    def args(self, value):
+        self._set(tuple(value), self._kwargs)
+
+    @property
+    def kwargs(self):
+        return self._kwargs
+
+    @kwargs.setter
+    def kwargs(self, value):
+        self._set(self._args, dict(value))
+
+    @property
+    def all_input_nodes(self):
+        seen = {}
+        map_arg((self._args, self._kwargs), lambda n: seen.setdefault(n, None))
+        return list(seen)
+
+    @property
+    def next(self):
+        return self._next
+
+    @property
+    def prev(self):
+        return self._prev
+
+    @property
+    def stack_trace(self):
+        return self.meta.get("stack_trace")
+
+    def replace_all_uses_with(self, other, delete_user_cb=None, *, propagate_meta=False):
+        users = [u for u in self.users if u is not other or other is None]
+        for u in users:
+            if delete_user_cb is not None and not delete_user_cb(u):
+                continue
+            swap = lambda n: other if n is self else n  # noqa: E731
+            u._set(tuple(map_arg(u._args, swap)), map_arg(u._kwargs, swap))
+        return users
+
+    def replace_input_with(self, old, new):
+        swap = lambda n: new if n is old else n  # noqa: E731
+        self._set(tuple(map_arg(self._args, swap)), map_arg(self._kwargs, swap))
+
+    def prepend(self, other):
+        other._unlink()
+        p = self._prev
+        p._next, other._prev, other._next, self._prev = other, p, self, other
+
+    def append(self, other):
+        self._next.prepend(other)
+
+    def _unlink(self):
+        self._prev._next, self._next._prev = self._next, self._prev
+        self._prev = self._next = self
+
+    def update_arg(self, i, v):
+        a = list(self._args)
+        a[i] = v
+        self.args = a
+
+    def update_kwarg(self, k, v):
+        self.kwargs = {**self._kwargs, k: v}
+
+    def format_node(self):
+        return _line(self)
+
+    def __repr__(self):
+        return self.name
+
+
+def _name_of(target):
+    if isinstance(target, str):
+        return target
+    if target is operator.getitem:
+        return "operator.getitem"
+    mod = getattr(target, "__module__", None) or ""
+    if isinstance(target, _Row):
+        return repr(target)
+    if mod in ("_operator", "builtins"):
+        mod = "operator" if mod == "_operator" else "builtins"
+    return f"{mod}.{getattr(target, '__name__', repr(target))}" if mod else getattr(target, "__name__", repr(target))
+
+
+def _show(a):
+    if isinstance(a, Node):
+        return a.name
+    if isinstance(a, tuple):
+        return "(" + ", ".join(_show(x) for x in a) + ("," if len(a) == 1 else "") + ")"
+    if isinstance(a, list):
+        return "[" + ", ".join(_show(x) for x in a) + "]"
+    return repr(a)
+
+
+def _line(n):
+    args = ", ".join([_show(a) for a in n.args] + [f"{k} = {_show(v)}" for k, v in n.kwargs.items()])
+    if n.op == "call_method":
+        rest = ", ".join([_show(a) for a in n.args[1:]] + [f"{k} = {_show(v)}" for k, v in n.kwargs.items()])
+        return f"{n.name} = {_show(n.args[0])}.{n.target}({rest})"
+    if n.op == "get_attr":
+        return f"{n.name} = self.{n.target}"
+    if n.op == "output":
+        return f"return {_show(n.args[0])}"
+    if n.target is operator.getitem:
+        return f"{n.name} = {_show(n.args[0])}[{_show(n.args[1])}]"
+    return f"{n.name} = {_name_of(n.target)}({args})"
+
+
+class _Insert:
+    def __init__(self, graph, at):
+        self.graph, self.prior = graph, graph._insert
+        graph._insert = at
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.graph._insert = self.prior
+
+
+class Graph:
+    """An ordered list of nodes."""
+
+    def __init__(self, owning_module=None):
+        self._root = Node.__new__(Node)
+        r = self._root
+        r.graph, r.name, r.op, r.target, r._args, r._kwargs, r.users, r.meta = self, "", "root", "", (), {}, {}, {}
+        r._prev = r._next = r
+        self._insert = r
+        self._names = set()
+        self.owning_module = owning_module
+
+    @property
+    def nodes(self):
+        return _NodeList(self)
+
+    def _name(self, base):
+        base = "".join(c if c.isalnum() or c == "_" else "_" for c in str(base)) or "node"
+        if base[0].isdigit():
+            base = "_" + base
+        name, i = base, 0
+        while name in self._names or keyword.iskeyword(name) or hasattr(builtins, name):
+            i += 1
+            name = f"{base}_{i}"
+        self._names.add(name)
+        return name
+
+    def create_node(self, op, target, args=(), kwargs=None, name=None, type_expr=None):
+        base = name or (target if isinstance(target, str) else getattr(target, "__name__", "call"))
+        n = Node(self, self._name(base), op, target, tuple(args), kwargs)
+        self._insert.prepend(n)
+        return n
+
+    def placeholder(self, name, type_expr=None, default_value=None):
+        return self.create_node("placeholder", name)
+
+    def call_function(self, fn, args=(), kwargs=None, type_expr=None, name=None):
+        return self.create_node("call_function", fn, args, kwargs, name)
+
+    def call_method(self, name, args=(), kwargs=None, type_expr=None):
+        return self.create_node("call_method", name, args, kwargs)
+
+    def call_module(self, name, args=(), kwargs=None, type_expr=None):
+        return self.create_node("call_module", name, args, kwargs)
+
+    def get_attr(self, name, type_expr=None):
+        return self.create_node("get_attr", name)
+
+    def output(self, result, type_expr=None):
+        return self.create_node("output", "output", (result,))
+
+    def erase_node(self, n):
+        if n.users:
+            raise RuntimeError(f"Tried to erase Node {n} but it still had {len(n.users)} users in the graph: {n.users}!")
+        n._set((), {})
+        n._unlink()
+        n._erased = True
+
+    def inserting_before(self, n=None):
+        return _Insert(self, n if n is not None else self._root._next)
+
+    def inserting_after(self, n=None):
+        return _Insert(self, n._next if n is not None else self._root._next)
+
+    def node_copy(self, node, arg_transform=lambda x: x):
+        n = self.create_node(node.op, node.target, tuple(map_arg(node.args, arg_transform)), map_arg(node.kwargs, arg_transform), node.name)
+        n.meta = dict(node.meta)
+        return n
+
+    def find_nodes(self, *, op, target=None, sort=True):
+        return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
+
+    def output_node(self):
+        return next(iter(reversed(self.nodes)))
+
+    def eliminate_dead_code(self):
+        changed = False
+        for n in reversed(list(self.nodes)):
+            impure = n.op in ("placeholder", "output") or (n.op == "call_function" and getattr(n.target, "__name__", "").endswith("_"))
+            if not n.users and not impure:
+                self.erase_node(n)
+                changed = True
+        return changed
+
+    def lint(self):
+        seen = set()
+        for n in self.nodes:
+            if n.op not in ("placeholder", "call_function", "call_method", "call_module", "get_attr", "output"):
+                raise RuntimeError(f"Node {n} had unknown opcode {n.op}!")
+            if n.graph is not self:
+                raise RuntimeError(f"Node {n} does not belong to this Graph!")
+            for a in n.all_input_nodes:
+                if a not in seen:
+                    raise RuntimeError(f"Argument {a} of Node {n} was used before it has been defined! Please check that Nodes in the graph are topologically ordered\n{self}")
+            seen.add(n)
+
+    def python_code(self, root="self"):
+        lines = [f"def forward({', '.join(['self'] + [n.name for n in self.nodes if n.op == 'placeholder'])}):"]
+        lines += ["    " + _line(n) for n in self.nodes if n.op != "placeholder"]
+        return "\n".join(lines) + "\n"
+
+    def print_tabular(self):
+        rows = [("opcode", "name", "target", "args", "kwargs")]
+        rows += [(n.op, n.name, _name_of(n.target), _show(n.args), str(dict(n.kwargs))) for n in self.nodes]
+        w = [max(len(r[i]) for r in rows) for i in range(5)]
+        for i, r in enumerate(rows):
+            print("  ".join(c.ljust(k) for c, k in zip(r, w)).rstrip())
+            if i == 0:
+                print("  ".join("-" * k for k in w))
+
+    def __str__(self):
+        return "graph():\n" + "\n".join("    %" + _line(n) if n.op != "placeholder" else f"    %{n.name} = placeholder[target={n.target}]" for n in self.nodes)
+
+
+class _NodeList:
+    def __init__(self, graph):
+        self.graph = graph
+
+    def __iter__(self):
+        n = self.graph._root._next
+        while n is not self.graph._root:
+            if not n._erased:
+                yield n
+            n = n._next
+
+    def __reversed__(self):
+        n = self.graph._root._prev
+        while n is not self.graph._root:
+            yield n
+            n = n._prev
+
+    def __len__(self):
+        return sum(1 for _ in self)
+
+    def __getitem__(self, i):
+        return list(self)[i]
+
+
+class Interpreter:
+    """Runs a graph module node by node; subclass to change what nodes do."""
+
+    def __init__(self, module, garbage_collect_values=True, graph=None):
+        self.module, self.graph = module, graph or module.graph
+        self.env = {}
+
+    def run(self, *args):
+        self.env = {}
+        it = iter(args)
+        for n in self.graph.nodes:
+            if n.op == "placeholder":
+                try:
+                    self.env[n] = next(it)
+                except StopIteration:
+                    raise RuntimeError(f"Expected positional argument for parameter {n.name}, but one was not passed in!") from None
+                continue
+            out = self.run_node(n)
+            if n.op == "output":
+                return out
+            self.env[n] = out
+
+    def run_node(self, n):
+        look = lambda x: self.env[x]  # noqa: E731
+        args, kwargs = map_arg(n.args, look), map_arg(n.kwargs, look)
+        return getattr(self, n.op)(n.target, args, kwargs)
+
+    def call_function(self, target, args, kwargs):
+        return target(*args, **kwargs)
+
+    def call_method(self, target, args, kwargs):
+        return getattr(args[0], target)(*args[1:], **kwargs)
+
+    def call_module(self, target, args, kwargs):
+        return self.module.get_submodule(target)(*args, **kwargs)
+
+    def get_attr(self, target, args, kwargs):
+        o = self.module
+        for part in target.split("."):
+            o = getattr(o, part)
+        return o
+
+    def output(self, target, args, kwargs):
+        return args[0]
+
+
+class Proxy:
+    def __init__(self, node):
+        self.node = node
+
+
+class GraphModule:
+    """A graph that can be called."""
+
+    def __init__(self, root=None, graph=None, class_name="GraphModule"):
+        self._capsule = None
+        self._edited = True
+        self.meta = {}
+        self.graph = graph or Graph(self)
+        self.graph.owning_module = self
+        self._class_name = class_name
+        for k, v in (root.items() if isinstance(root, dict) else ()):
+            setattr(self, k, v)
+
+    @classmethod
+    def _from_capture(cls, capsule):
+        gm = cls()
+        gm._capsule = capsule
+        gm._runner = _C._graph_runner(capsule)
+        gm._class_name = _C._graph_name(capsule)
+        env = {}
+
+        def val(a):
+            if type(a) is tuple and len(a) == 2 and a[0] == "%node":
+                return env[a[1]]
+            if isinstance(a, list):
+                return [val(x) for x in a]
+            return a
+        g = gm.graph
+        for nid, op, name, target, args, kwargs, value, locs in _C._graph_nodes(capsule):
+            args = tuple(val(a) for a in args)
+            if op == "call_function":
+                target = operator.getitem if target == "%getitem" else _target(target) if isinstance(target, str) else target
+            elif op == "output":
+                args = (args,)
+            elif op == "get_attr":
+                setattr(gm, name, value)
+                target = name
+            elif op == "placeholder":
+                source, target = target, name[:1].upper() + name[1:] if name.startswith("l_") else name
+            g._names.add(name)
+            n = env[nid] = Node(g, name, op, target, args, {k: val(v) for k, v in kwargs.items()})
+            g._root.prepend(n)
+            n.meta["val"] = n.meta["example_value"] = value
+            if op == "placeholder":
+                n.meta["source"] = source
+            if locs:
+                n.meta["stack_trace"] = "".join(f'  File "{f}", line {ln}, in {fn}\n    {code}\n' for f, ln, fn, code in reversed(locs))
+        gm._mark = gm._state()
+        return gm
+
+    def _state(self):
+        return [(n, n.target, n.args, tuple(n.kwargs.items())) for n in self.graph.nodes]
+
+    def forward(self, *args):
+        if self._capsule is not None and self._state() == self._mark:
+            return self._runner(*args)
+        return Interpreter(self).run(*args)
+
+    def __call__(self, *args):
+        return self.forward(*args)
+
+    def recompile(self):
+        self.graph.lint()
+        return self.graph.python_code()
+
+    @property
+    def code(self):
+        return self.graph.python_code()
+
+    def print_readable(self, print_output=True, *args, **kwargs):
+        if self._capsule is not None and self._state() == self._mark:
+            text = _C._graph_text(self._capsule)
+        else:
+            text = f"class {self._class_name}(taper.nn.Module):\n" + "\n".join("    " + line for line in self.code.splitlines()) + "\n"
+        if print_output:
+            print(text)
+        return text
+
+    def parameters(self):
+        return iter(())
+
+    def named_modules(self):
+        yield "", self
+
+    def eval(self):
+        return self
+
+    def train(self, mode=True):
+        return self
+
+    def get_submodule(self, name):
+        o = self
+        for part in name.split("."):
+            o = getattr(o, part)
+        return o
+
+    def __deepcopy__(self, memo):
+        new = GraphModule(class_name=self._class_name)
+        env = {}
+        for n in self.graph.nodes:
+            env[n] = new.graph.node_copy(n, lambda x: env[x])
+            if n.op == "get_attr":
+                setattr(new, n.target, getattr(self, n.target))
+        return new
+
+    def __repr__(self):
+        return f"{self._class_name}()\n\n\n\n{self.code}"

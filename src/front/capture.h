@@ -1,0 +1,442 @@
+/* capture.h - from a running Python function to graphs.
+ * A compiled function is a set of regions, (code object, offset) -> entries. An entry holds guards over the
+ * frame, a graph, and a recipe that rebuilds the frame behind the captured instructions. What cannot be
+ * captured is executed natively, one instruction at a time, by the same interpreter (interp.c) that the
+ * tracer drives: while tracing it works on real Python objects whose tensors are fake, so every builtin
+ * operation keeps its own meaning; sources remember where each object came from.
+ *
+ * Values while tracing: fake tensors, SymInts, plain constants; copies ("shadows") of the containers that
+ * came from outside, so that mutating them touches nothing real until the entry runs; Lazy objects for
+ * everything from outside that was not looked at yet (no guard is made for them). */
+#ifndef TAPER_CAPTURE_H
+#define TAPER_CAPTURE_H
+#include "base/map.h"
+#include "base/vec.h"
+#include "front/py.h"
+#include "ir/graph.h"
+#include "events/events.h"
+#include "grad/tape.h"
+#include "sym/env.h"
+
+typedef struct cap_code cap_code;
+typedef struct frame frame;
+typedef struct trace trace;
+typedef struct entry entry;
+typedef struct region region;
+
+/* --- sources: how an object is reached from the frame --------------------------------------------------- */
+typedef enum {
+    SRC_local,     /* frame slot index */
+    SRC_stack,     /* stack slot index */
+    SRC_global,    /* obj: the globals dict, key: name */
+    SRC_const,     /* obj: the object itself */
+    SRC_instattr,  /* base.__dict__[key] */
+    SRC_attr,      /* getattr(base, key) through a C descriptor (slots, tensor attributes) */
+    SRC_typeattr,  /* type(base).key, not hidden by the instance (base is a class: its own MRO) */
+    SRC_item,      /* base[index] of a list or tuple */
+    SRC_key,       /* base[key] of a dict */
+    SRC_dictkey,   /* the index-th key of a dict */
+    SRC_cell,      /* contents of the cell base */
+    SRC_closure,   /* base.__closure__[index] of a function */
+    SRC_default,   /* base.__defaults__[index] */
+    SRC_kwdefault, /* base.__kwdefaults__[key] */
+    SRC_dict,      /* base.__dict__ */
+    SRC_func,      /* base.__func__ */
+    SRC_self,      /* base.__self__ */
+    SRC_type,      /* type(base) */
+    SRC_deque,     /* base[index] of a deque */
+} src_kind;
+
+typedef struct source {
+    uint8_t kind;
+    bool used; /* evaluated when the guards run */
+    int id;    /* register */
+    int index;
+    struct source *base;
+    PyObject *obj, *key; /* kept by the entry */
+    const char *text;
+    struct source *next; /* hash chain */
+} source;
+
+/* --- guards -----------------------------------------------------------------------------------------------
+ */
+typedef enum {
+#define GUARD(id) G_##id,
+#include "front/guard.def"
+    G_COUNT
+} guard_kind;
+
+typedef struct guard_tensor {
+    PyTypeObject *type;
+    uint8_t dt, ndim;
+    bool requires_grad;
+    tp_device dev;
+    int64_t *size, *stride; /* -1: symbolic */
+} guard_tensor;
+
+typedef struct guard {
+    uint8_t kind;
+    source *src, *src2;
+    PyObject *obj, *obj2; /* kept by the entry */
+    int64_t n;
+    guard_tensor *t;
+    const char *text;  /* what failed, exactly as the log prints it */
+    const char *where; /* "return x + 1  # file:line in fn", or NULL */
+    uint32_t fails;
+} guard;
+
+/* --- recipes: Python objects rebuilt after the graph ran ---------------------------------------------------
+ */
+typedef enum {
+    R_const,
+    R_out,
+    R_src,
+    R_sym,
+    R_tuple,
+    R_list,
+    R_dict,
+    R_set,
+    R_slice,
+    R_obj,
+    R_func,
+    R_cell,
+    R_method,
+    R_call,
+    R_null,
+    R_tupletype
+} recipe_kind;
+typedef struct recipe {
+    uint8_t kind;
+    bool filled;
+    int index; /* graph output, register, or position in the symbolic results */
+    int memo;  /* -1, or slot that remembers the object for later uses */
+    int n;
+    struct recipe **kid;
+    PyObject *obj;        /* kept by the entry */
+    struct recipe *attrs; /* a dict recipe: attributes to set on a tensor or object */
+} recipe;
+
+typedef enum {
+    FX_list,
+    FX_dict,
+    FX_set,
+    FX_setattr,
+    FX_delattr,
+    FX_global,
+    FX_delglobal,
+    FX_cell,
+    FX_delcell,
+    FX_setitem,
+    FX_delitem,
+    FX_call
+} effect_kind;
+typedef struct effect {
+    uint8_t kind;
+    recipe *target, *value;
+    PyObject *key;
+} effect;
+
+/* --- backends
+ * ------------------------------------------------------------------------------------------------ */
+/* Results are owned by the caller; one per graph output. False with err set, or a Python exception. */
+typedef struct cap_runner {
+    bool (*run)(struct cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err);
+    void (*free)(struct cap_runner *r);
+    ir_graph *g; /* owned */
+    void *data;
+} cap_runner;
+/* A backend written in C. compile takes the graph over, also when it fails. in: the real inputs. */
+typedef struct cap_backend {
+    const char *name;
+    cap_runner *(*compile)(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err);
+} cap_backend;
+void cap_backend_add(const cap_backend *b);
+cap_runner *cap_eager(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err);
+
+/* What one taper.compile() call asked for. */
+typedef struct cap_cfg {
+    PyObject *backend; /* a name or a callable */
+    PyObject *options; /* dict or None, with mode under "mode" */
+    int dynamic;       /* -1: None */
+    bool fullgraph;
+    int refs;
+    PyObject *guard_fail_fn;
+} cap_cfg;
+
+/* --- code objects, regions, entries
+ * ---------------------------------------------------------------------------- */
+typedef struct instr {
+    uint8_t op;
+    int arg;
+    int next; /* offset behind the caches */
+    int line;
+} instr;
+
+struct region {
+    cap_code *cc;
+    int ip;
+    int frame_id; /* -1 until the first capture */
+    int compiles; /* next compile id */
+    entry *first; /* most recently used first */
+    int nentry;
+    int from_line;    /* line of the instruction executed natively before it */
+    int native_until; /* >= 0: nothing worth capturing before that offset */
+    int empty;        /* captures that found no tensor work */
+    bool limit_hit, skip;
+    PyObject *dynamic; /* source text -> sizes seen, for automatic dynamic shapes */
+    uint64_t runs, natives;
+};
+
+struct cap_code {
+    PyCodeObject *co; /* borrowed: we hang off it */
+    int n;            /* code units */
+    instr *ins;
+    region **regions;                      /* by offset */
+    PyObject *names, *consts, *localsplus; /* owned */
+    int nfast, nstack;
+    uint8_t *kinds;           /* of localsplus: CO_FAST_* */
+    const char *whole_native; /* why this code is never captured, or NULL */
+    const char *file, *name;
+    int first_line;
+    uint8_t *exc;
+    Py_ssize_t nexc;
+    uint64_t calls, compiled_calls;
+    PyObject *break_lines; /* set of (line, code) already logged */
+};
+
+struct entry {
+    arena mem;
+    region *r;
+    entry *next;
+    cap_cfg *cfg;
+    int compile_id;
+    PyObject *keep; /* list: every object that guards, sources and recipes point at */
+    source *table[64];
+    VEC(source *) sources;
+    VEC(guard) guards;
+    struct step {
+        source *s;
+        guard *g;
+    } * steps;
+    int nstep;
+    /* the graph */
+    cap_runner *run;
+    int nin, nout, nops;
+    source **in; /* one source per graph input */
+    PyObject **in_const;
+    /* symbols */
+    sym_env *env;
+    sym_guards *symguards;
+    int nsymval;
+    struct symval {
+        source *src;
+        int dim;    /* -1: the int itself */
+        int symbol; /* its number in the environment, or -1 */
+    } * symval;
+    int nsymbol;
+    sym_prog *prog; /* results that are symbolic */
+    int nprog;
+    VEC(symint) exprs;
+    /* afterwards */
+    bool returns;
+    int stop; /* offset of the instruction to execute natively */
+    recipe *ret;
+    int nlocal, nstack, nmemo;
+    recipe **local; /* NULL: unchanged; R_null: cleared */
+    recipe **stack;
+    VEC(effect) effects;
+    const char *invalid; /* why it can no longer be used */
+    uint64_t hits;
+    PyObject *kwnames; /* keyword names of the call at stop, borrowed from the code */
+    bool plain;        /* returns one graph output and nothing else happens */
+    PyObject *break_reason;
+};
+
+/* --- frames
+ * ------------------------------------------------------------------------------------------------------ */
+struct frame {
+    cap_code *cc;
+    PyObject *func; /* borrowed or NULL */
+    PyObject *globals, *builtins;
+    PyObject **fast; /* owned references, NULL when unset */
+    PyObject **stack;
+    int sp, ip, at; /* at: offset of the instruction being executed */
+    PyObject *kwnames;
+    frame *back;
+    int depth;
+    trace *t;          /* NULL: executing natively */
+    source *src;       /* tracing: of func */
+    cap_cfg *cfg;      /* native: how callees are captured; NULL: not at all */
+    PyObject *handled; /* tracing: the exception being handled, or NULL */
+    bool native_exc;   /* an except block of this frame is active natively */
+    int last_line;
+    PyObject *yielded;
+};
+enum { ST_next, ST_return, ST_yield, ST_error };
+int interp_step(frame *f, PyObject **result); /* executes the instruction at f->ip */
+/* Looks for a handler of the exception that is set; true: the frame continues there. */
+bool interp_unwind(frame *f);
+bool frame_init(frame *f, cap_code *cc, PyObject *func,
+                PyObject **storage); /* storage: nfast + nstack slots */
+void frame_clear(frame *f);
+/* Binds call arguments to slots. 1 bound, 0 wrong arguments (no exception set), -1 error. */
+int frame_bind(frame *f, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+static inline int frame_line(const frame *f) { return f->cc->ins[f->at].line; }
+
+cap_code *cap_code_of(PyCodeObject *co); /* borrowed; NULL with an exception */
+region *region_at(cap_code *cc, int ip);
+void live_at(const cap_code *cc, int ip, uint8_t *live); /* nfast flags */
+
+/* --- tracing
+ * ------------------------------------------------------------------------------------------------------- */
+typedef struct PyLazy {
+    PyObject_HEAD source *src;
+    PyObject *real; /* owned */
+    PyObject *val;  /* what it became when first used, or NULL */
+} PyLazy;
+extern PyTypeObject PyLazy_Type, PyTraceGen_Type, PyTraceSuper_Type;
+#define IS_LAZY(o) (Py_TYPE(o) == &PyLazy_Type)
+
+/* An object from outside, or one whose attributes were written. */
+typedef struct tobj {
+    PyObject *abs;  /* what the traced program sees; owned */
+    PyObject *real; /* owned, or NULL for objects made while tracing */
+    source *src;
+    ir_node *node;      /* placeholders */
+    PyObject *snapshot; /* contents at the start: list, or dict */
+    PyObject *over;     /* attributes written: name -> value or the deleted mark */
+    PyObject *dict;     /* shadow of __dict__ once asked for */
+    bool container;
+} tobj;
+
+typedef struct break_row {
+    const char *id, *code, *type, *explain, *hint;
+} break_row;
+typedef enum {
+#define BREAK(id, code, type, explain, hint) BRK_##id,
+#include "front/breaks.def"
+    BRK_COUNT
+} break_id;
+extern const break_row break_rows[BRK_COUNT];
+
+struct trace {
+    entry *e;
+    ir_graph *g;
+    ir_rec rec;
+    sym_env *env;
+    frame *outer, *top;
+    cap_cfg *cfg;
+    VEC(tobj) objs;
+    map by_ptr; /* pointer bytes -> index + 1 */
+    int steps;  /* instructions of the outer frame executed so far */
+    int stop_at;
+    /* a break */
+    bool broke, quiet;
+    break_id brk;
+    char reason[600], detail[1600];
+    strbuf stack_text; /* user frames of the break, innermost last */
+    int brk_line;
+    char brk_file[400];
+    int exc_at; /* outer step that raised the exception being handled, or -1 */
+    bool exc_in_trace;
+    int ninline;
+    VEC(PyObject *) outs; /* fake tensors returned by the graph, owned */
+    bool internal;        /* a real error, not a break: the exception is set */
+    op_ctx saved;
+    int cur_line;
+    const ir_loc *loc;
+    int loc_line;
+    frame *loc_frame;
+    int live_at; /* outer step to stop before when an object cannot be rebuilt */
+    PyObject *params_seen;
+    bool log_src, log_bc;
+};
+
+PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4))); /* NULL */
+/* Leaf operations of the interpreter while tracing. Arguments borrowed, results new; NULL: exception or
+ * break. */
+PyObject *t_real(trace *t, PyObject *o); /* borrowed: o with laziness removed */
+bool t_deep(trace *t, PyObject *o);      /* removes laziness inside containers; false: break or not builtin */
+PyObject *t_wrap(trace *t, PyObject *real, source *s); /* guards s; new */
+PyObject *t_lazy(trace *t, PyObject *real, source *s);
+PyObject *t_getattr(trace *t, PyObject *o, PyObject *name);
+int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v); /* v NULL: delete */
+PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b); /* NB_* */
+PyObject *t_unary(trace *t, int op, PyObject *a);
+PyObject *t_compare(trace *t, PyObject *a, PyObject *b, int op);
+int t_contains(trace *t, PyObject *c, PyObject *v);
+int t_is(trace *t, PyObject *a, PyObject *b);
+int t_truth(trace *t, PyObject *o);
+PyObject *t_iter(trace *t, PyObject *o);
+PyObject *t_next(trace *t, PyObject *it, bool *done); /* NULL and *done: exhausted */
+PyObject *t_list_of(trace *t, PyObject *o);           /* any iterable -> list; new */
+PyObject *t_subscr(trace *t, PyObject *o, PyObject *k);
+int t_setitem(trace *t, PyObject *o, PyObject *k, PyObject *v); /* v NULL: delete */
+PyObject *t_global(trace *t, frame *f, PyObject *name);
+int t_setglobal(trace *t, frame *f, PyObject *name, PyObject *v);
+PyObject *t_cell_get(trace *t, PyObject *cell); /* NULL without exception: empty */
+int t_cell_set(trace *t, PyObject *cell, PyObject *v);
+PyObject *t_import(trace *t, frame *f, PyObject *name, PyObject *fromlist, PyObject *level);
+PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *t_format(trace *t, PyObject *v, PyObject *spec);
+PyObject *t_raise(trace *t, PyObject *exc, PyObject *cause); /* always NULL */
+PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames); /* deep, then call */
+tobj *t_obj(trace *t, PyObject *o);    /* record of an object, or NULL */
+tobj *t_obj_add(trace *t, PyObject *abs, PyObject *real, source *s);
+bool t_fake_failed(trace *t,
+                   const char *what); /* after a failed native call: turns a data error into a break */
+PyObject *t_gen_next(trace *t, PyObject *gen, PyObject *send, bool *done);
+PyObject *t_super_getattr(trace *t, PyObject *o, PyObject *name);
+PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                    bool *handled);
+PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames);
+bool t_safe_type(PyTypeObject *tp);         /* operations on it run no Python code of the user's */
+source *t_source_of(trace *t, PyObject *o); /* of a known object; constants get one; NULL: made here */
+bool t_trusted_module(PyObject *mod_name);
+PyObject *t_instdict(trace *t, PyObject *o);
+ir_node *t_placeholder(trace *t, PyObject *real, source *s);
+PyObject *py_special(PyObject *f); /* borrowed: the role a function was registered for, or NULL */
+source *src_get(entry *e, src_kind k, source *base, PyObject *obj, PyObject *key, int index);
+/* A borrowed object or NULL (no exception): reg holds what was evaluated before. */
+PyObject *src_eval(const source *s, frame *f, PyObject *const *reg);
+guard *guard_add(entry *e, guard_kind k, source *s, PyObject *obj);
+void guard_where(trace *t, guard *g);
+void guard_finish(entry *e);
+/* True when all hold; reg receives the objects (borrowed). why NULL on the hot path. */
+bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *why, bool all);
+void guard_print(strbuf *b, const entry *e);
+PyObject *keep(entry *e, PyObject *o); /* borrowed back */
+
+/* --- the rest
+ * ----------------------------------------------------------------------------------------------------------
+ */
+entry *entry_new(region *r, cap_cfg *cfg);
+void entry_free(entry *e);
+/* Traces from the frame's state. Returns the entry, or NULL: nothing to gain (no exception) or error. */
+entry *capture_region(region *r, frame *f, cap_cfg *cfg);
+bool rebuild_finish(trace *t, bool returned, PyObject *ret); /* false: break set or exception */
+/* Runs e in f: graph, effects, new frame state. ST_return with *result, ST_next, or ST_error. */
+int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObject **result);
+/* Runs a function through capture. New reference. */
+PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+bool cap_wants(PyObject *func); /* may this function's frame be captured on its own? */
+PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames);
+/* A backend's work on the captured graph. NULL with err or an exception set. */
+cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin);
+
+const char *cap_brand(void); /* "taper", or "torch" under the alias */
+/* config: taper._dynamo.config */
+bool cfg_bool(const char *name, bool dflt);
+long cfg_int(const char *name, long dflt);
+PyObject *cfg_obj(const char *name);   /* borrowed or NULL */
+PyObject *exc_class(const char *name); /* taper._dynamo.exc.<name>; borrowed */
+void cap_count(const char *group, const char *key, int n);
+bool cap_is_skipped_file(const char *file); /* standard library and the like: not inlined, not captured */
+extern PyObject *py_fake_error;             /* raised when the data of a fake tensor is asked for */
+PyObject *source_line(const char *file, int line); /* new str, stripped; "" when unknown */
+#endif

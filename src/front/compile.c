@@ -1,0 +1,625 @@
+/* compile.c - taper.compile: the callable it returns, backends, settings, the ledger. */
+#include "front/capture.h"
+
+void cfg_unref(cap_cfg *c);
+bool cap_is_tracing(void);
+void region_reset_ids(void);
+void t_register_modes(void);
+extern PyObject *break_list;
+
+static PyObject *config;   /* dict of taper._dynamo.config */
+static PyObject *counters; /* taper._dynamo.utils.counters */
+static int stance;         /* 0 default, 1 force_eager */
+static __thread int disabled;
+
+const char *cap_brand(void) { return py_prefix; }
+
+PyObject *cfg_obj(const char *name) { return config ? PyDict_GetItemString(config, name) : NULL; }
+bool cfg_bool(const char *name, bool dflt)
+{
+    PyObject *o = cfg_obj(name);
+    return o ? o == Py_True || (o != Py_False && o != Py_None && PyObject_IsTrue(o) == 1) : dflt;
+}
+long cfg_int(const char *name, long dflt)
+{
+    PyObject *o = cfg_obj(name);
+    return o && PyLong_Check(o) ? PyLong_AsLong(o) : dflt;
+}
+
+PyObject *exc_class(const char *name)
+{
+    static PyObject *mod;
+    PyObject *t, *v, *tb;
+    PyErr_Fetch(&t, &v, &tb);
+    if (!mod)
+        mod = PyImport_ImportModule("taper._dynamo.exc");
+    PyObject *c = mod ? PyObject_GetAttrString(mod, name) : NULL;
+    PyErr_Clear();
+    PyErr_Restore(t, v, tb);
+    Py_XDECREF(c); /* the module keeps it */
+    return c;
+}
+
+void cap_count(const char *group, const char *key, int n)
+{
+    if (!counters)
+        return;
+    PyObject *g = PyUnicode_FromString(group), *d = g ? PyObject_GetItem(counters, g) : NULL,
+             *k = PyUnicode_FromString(key);
+    PyObject *was = d && k && PyDict_Check(d) ? PyDict_GetItemWithError(d, k) : NULL,
+             *now = PyLong_FromLong((was ? PyLong_AsLong(was) : 0) + n);
+    if (d && k && now)
+        PyObject_SetItem(d, k, now);
+    PyErr_Clear();
+    Py_XDECREF(g);
+    Py_XDECREF(d);
+    Py_XDECREF(k);
+    Py_XDECREF(now);
+}
+
+/* ---- files that are not followed ---- */
+bool cap_is_skipped_file(const char *file)
+{
+    static char stdlib[400], pkg[400];
+    static const char *const ok[] = { "contextlib.py", "collections/__init__.py",
+                                      "functools.py",  "typing.py",
+                                      "enum.py",       "dataclasses.py",
+                                      "abc.py",        "_collections_abc.py",
+                                      "operator.py",   "types.py",
+                                      "numbers.py",    "bisect.py",
+                                      "heapq.py",      "weakref.py" };
+    static const char *const own[] = { "_dynamo/",  "fx/",     "compiler/", "testing/",
+                                       "_logging/", "export/", "_inductor/" };
+    if (!stdlib[0]) {
+        PyObject *os = PyImport_ImportModule("os"), *f = os ? PyObject_GetAttrString(os, "__file__") : NULL;
+        snprintf(stdlib, sizeof stdlib, "%s", f ? PyUnicode_AsUTF8(f) : "?");
+        char *s = strrchr(stdlib, '/');
+        if (s)
+            s[1] = 0;
+        Py_XDECREF(os);
+        Py_XDECREF(f);
+        PyObject *mf = PyModule_GetFilenameObject(py_module);
+        snprintf(pkg, sizeof pkg, "%s", mf ? PyUnicode_AsUTF8(mf) : "?");
+        if ((s = strrchr(pkg, '/')))
+            s[1] = 0;
+        Py_XDECREF(mf);
+        PyErr_Clear();
+    }
+    if (!strncmp(file, pkg, strlen(pkg))) {
+        for (size_t i = 0; i < COUNT(own); i++)
+            if (!strncmp(file + strlen(pkg), own[i], strlen(own[i])))
+                return true;
+        return false;
+    }
+    if (!strncmp(file, "<frozen", 7)) {
+        return !strstr(file, "abc>") && !strstr(file, "_collections_abc");
+    }
+    if (strncmp(file, stdlib, strlen(stdlib)) || strstr(file, "-packages/"))
+        return false;
+    for (size_t i = 0; i < COUNT(ok); i++)
+        if (!strcmp(file + strlen(stdlib), ok[i]))
+            return false;
+    return true;
+}
+
+/* ---- backends ---- */
+static VEC(const cap_backend *) backends;
+void cap_backend_add(const cap_backend *b) { vec_push(&backends, b); }
+
+static bool run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    PyObject *f = n->opaque;
+    if (!f || !PyCallable_Check(f))
+        return err_set(err, ERR_runtime, "'%s' cannot be called", n->target);
+    PyObject *args = PyTuple_New(n->narg), *r = NULL;
+    for (int i = 0; args && i < n->narg; i++) {
+        PyObject *v = arg[i].kind == VAL_tensor  ? py_wrap(tensor_ref(arg[i].t))
+                      : arg[i].kind == VAL_bool  ? PyBool_FromLong(arg[i].b)
+                      : arg[i].kind == VAL_int   ? PyLong_FromLongLong(arg[i].i)
+                      : arg[i].kind == VAL_float ? PyFloat_FromDouble(arg[i].f)
+                                                 : Py_NewRef(Py_None);
+        if (!v) {
+            Py_CLEAR(args);
+            break;
+        }
+        PyTuple_SET_ITEM(args, i, v);
+    }
+    r = args ? PyObject_Call(f, args, NULL) : NULL;
+    Py_XDECREF(args);
+    if (!r)
+        return err_set(err, ERR_python, "%s failed", n->target);
+    *out = vNone;
+    if (py_is_tensor(r))
+        *out = vT(tensor_ref(py_tensor(r)));
+    Py_DECREF(r);
+    return true;
+}
+
+static bool eager_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+{
+    ir_hook h = { .call = grad_call, .opaque = run_opaque };
+    return ir_run(CX, r->g, in, nin, out, nout, &h, err);
+}
+static void eager_free(cap_runner *r)
+{
+    ir_graph_free(r->g);
+    free(r);
+}
+cap_runner *cap_eager(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err)
+{
+    cap_runner *r = mem_zalloc(sizeof *r);
+    r->run = eager_run;
+    r->free = eager_free;
+    r->g = g;
+    return r;
+}
+
+/* A Python callable as backend. */
+static bool python_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+{
+    PyObject *args = PyTuple_New(nin), *res = NULL;
+    bool ok = false;
+    for (int i = 0; args && i < nin; i++) {
+        PyObject *v = in[i].kind == VAL_tensor ? py_wrap(tensor_ref(in[i].t)) : PyLong_FromLongLong(in[i].i);
+        if (!v)
+            Py_CLEAR(args);
+        else
+            PyTuple_SET_ITEM(args, i, v);
+    }
+    res = args ? PyObject_Call(r->data, args, NULL) : NULL;
+    Py_XDECREF(args);
+    if (!res)
+        return err_set(err, ERR_python, "the compiled function failed");
+    bool seq = PyTuple_Check(res) || PyList_Check(res);
+    if (seq ? PySequence_Fast_GET_SIZE(res) != nout : nout != 1) {
+        err_set(err, ERR_runtime, "the backend's function returned %zd values for a graph with %d outputs",
+                seq ? PySequence_Fast_GET_SIZE(res) : (Py_ssize_t)1, nout);
+        goto done;
+    }
+    ok = true;
+    for (int i = 0; i < nout; i++) {
+        PyObject *v = seq ? PySequence_Fast_GET_ITEM(res, i) : res;
+        if (ok && !py_is_tensor(v) && v != Py_None)
+            ok = err_set(err, ERR_type, "the backend's function returned a %s where a Tensor was expected",
+                         Py_TYPE(v)->tp_name);
+        out[i] = ok && py_is_tensor(v) ? vT(tensor_ref(py_tensor(v))) : vNone;
+    }
+done:
+    Py_DECREF(res);
+    return ok;
+}
+static void python_free(cap_runner *r)
+{
+    Py_XDECREF((PyObject *)r->data);
+    if (r->g)
+        ir_graph_free(r->g);
+    free(r);
+}
+
+PyObject *graph_view(ir_graph *g); /* takes g; new capsule */
+
+static PyObject *backend_failed(PyObject *backend, entry *e)
+{
+    PyObject *t, *v, *tb, *cls;
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_Exception))
+        return NULL;
+    cls = exc_class("BackendCompilerFailed");
+    if (!cls || PyErr_ExceptionMatches(cls))
+        return NULL;
+    PyErr_Fetch(&t, &v, &tb);
+    PyErr_NormalizeException(&t, &v, &tb);
+    if (tb)
+        PyException_SetTraceback(v, tb);
+    PyObject *n = PyUnicode_Check(backend) ? Py_NewRef(backend) : PyObject_GetAttrString(backend, "__name__");
+    if (!n) {
+        PyErr_Clear();
+        n = PyUnicode_FromString(Py_TYPE(backend)->tp_name);
+    }
+    PyObject *msg = PyUnicode_FromFormat(
+        "backend='%U' raised:\n%s: %S\n\nSet %s=1 for the internal stack trace, and %s=\"+dynamo\" for more "
+        "information.\n\nYou can suppress this exception and fall back to eager by setting:\n    import "
+        "%s._dynamo\n    "
+        "%s._dynamo.config.suppress_errors = True",
+        n, ((PyTypeObject *)t)->tp_name, v,
+        !strcmp(cap_brand(), "torch") ? "TORCHDYNAMO_VERBOSE" : "TAPER_VERBOSE",
+        !strcmp(cap_brand(), "torch") ? "TORCH_LOGS" : "TAPER_LOGS", cap_brand(), cap_brand());
+    PyObject *ex = msg ? PyObject_CallOneArg(cls, msg) : NULL;
+    if (ex) {
+        PyObject_SetAttrString(ex, "inner_exception", v);
+        PyException_SetCause(ex, Py_NewRef(v));
+        PyErr_SetObject(cls, ex);
+    }
+    Py_XDECREF(ex);
+    Py_XDECREF(msg);
+    Py_XDECREF(n);
+    Py_XDECREF(t);
+    Py_XDECREF(v);
+    Py_XDECREF(tb);
+    return NULL;
+}
+
+static cap_runner *compile_python(entry *e, ir_graph *g, PyObject *fn, PyObject *const *in, int nin)
+{
+    int nout = e->nout;
+    (void)nout;
+    PyObject *cap = graph_view(g), *list = PyList_New(nin), *m = NULL, *r = NULL;
+    for (int i = 0; list && i < nin; i++)
+        PyList_SET_ITEM(list, i, Py_NewRef(in[i]));
+    m = PyImport_ImportModule("taper._dynamo.backends");
+    if (cap && list && m)
+        r = PyObject_CallMethod(m, "_call_backend", "OOOO", fn, cap, list,
+                                e->cfg->options ? e->cfg->options : Py_None);
+    Py_XDECREF(m);
+    Py_XDECREF(list);
+    Py_XDECREF(cap);
+    if (!r)
+        return NULL;
+    cap_runner *run = mem_zalloc(sizeof *run);
+    run->run = python_run;
+    run->free = python_free;
+    run->data = r;
+    return run;
+}
+
+cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
+{
+    PyObject *b = e->cfg->backend;
+    tp_err err = { 0 };
+    cap_runner *r = NULL;
+    const char *name = PyUnicode_Check(b) ? PyUnicode_AsUTF8(b) : NULL;
+    tp_val *v = mem_zalloc(sizeof *v * (size_t)(nin + 1));
+    for (int i = 0; i < nin; i++)
+        v[i] = py_is_tensor(in[i]) ? (tp_val){ .kind = VAL_tensor, .t = py_tensor(in[i]) }
+                                   : vI(PyLong_AsLongLong(in[i]));
+    if (name && !strcmp(name, "eager")) {
+        r = cap_eager(g, v, nin, e->cfg->options, &err);
+        goto done;
+    }
+    for (size_t i = 0; name && i < backends.n; i++)
+        if (!strcmp(backends.at[i]->name, name)) {
+            r = backends.at[i]->compile(g, v, nin, e->cfg->options, &err);
+            if (!r) {
+                py_raise(&err);
+                backend_failed(b, e);
+            }
+            goto done;
+        }
+    if (name) {
+        PyObject *m = PyImport_ImportModule("taper._dynamo.backends"),
+                 *f = m ? PyObject_CallMethod(m, "_lookup", "O", b) : NULL;
+        Py_XDECREF(m);
+        if (!f) {
+            ir_graph_free(g);
+            goto done;
+        }
+        if (f ==
+            Py_None) { /* a later stage that is not there yet: the furthest one that exists runs instead */
+            static bool said;
+            if (!said && ev_log_on(EVC_dynamo, EV_INFO))
+                ev_log(EVC_dynamo, EV_INFO, NULL,
+                       "backend '%s' is not part of this build: graphs run with backend 'eager'", name);
+            said = true;
+            Py_DECREF(f);
+            r = cap_eager(g, v, nin, e->cfg->options, &err);
+            goto done;
+        }
+        r = compile_python(e, g, f, in, nin);
+        if (!r)
+            backend_failed(b, e);
+        Py_DECREF(f);
+        goto done;
+    }
+    r = compile_python(e, g, b, in, nin);
+    if (!r)
+        backend_failed(b, e);
+done:
+    free(v);
+    return r;
+}
+
+/* ---- the callable ---- */
+typedef struct PyCompiled {
+    PyObject_HEAD vectorcallfunc call;
+    PyObject *fn; /* what was given */
+    cap_cfg *cfg;
+    PyObject *dict, *weakrefs;
+} PyCompiled;
+extern PyTypeObject PyCompiled_Type;
+
+PyObject *compiled_inner(PyObject *o)
+{
+    return Py_TYPE(o) == &PyCompiled_Type ? ((PyCompiled *)o)->fn : NULL;
+}
+
+static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyCompiled *c = (PyCompiled *)o;
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    if (TP_UNLIKELY(disabled || stance == 1 || cap_is_tracing()))
+        return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
+    PyObject *r;
+    if (TP_LIKELY(PyFunction_Check(c->fn)))
+        r = cap_run(c->cfg, c->fn, args, n, kwnames);
+    else {
+        frame f = { .cfg = c->cfg };
+        r = cap_call_native(&f, c->fn, args, n, kwnames);
+    }
+    if (TP_UNLIKELY(!r) && config && cfg_bool("suppress_errors", false) && !c->cfg->fullgraph) {
+        PyObject *cls = exc_class("TorchDynamoException");
+        if (cls && PyErr_ExceptionMatches(cls)) { /* the compiler failed, not the program: run plainly */
+            PyObject *t, *v, *tb;
+            PyErr_Fetch(&t, &v, &tb);
+            PyObject *s = v ? PyObject_Str(v) : NULL, *q = PyObject_Repr(c->fn);
+            ev_log(EVC_dynamo, EV_WARNING, NULL, "WON'T CONVERT %s\ndue to:\n%s",
+                   q ? PyUnicode_AsUTF8(q) : "?", s ? PyUnicode_AsUTF8(s) : "?");
+            Py_XDECREF(s);
+            Py_XDECREF(q);
+            Py_XDECREF(t);
+            Py_XDECREF(v);
+            Py_XDECREF(tb);
+            PyErr_Clear();
+            return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
+        }
+    }
+    return r;
+}
+
+static PyObject *compiled_get(PyObject *o, PyObject *self, PyObject *type)
+{
+    return self && self != Py_None ? PyMethod_New(o, self) : Py_NewRef(o);
+}
+static PyObject *compiled_getattr(PyObject *o, PyObject *name)
+{
+    PyObject *r = PyObject_GenericGetAttr(o, name);
+    if (r || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return r;
+    PyErr_Clear();
+    return PyObject_GetAttr(((PyCompiled *)o)->fn, name);
+}
+static int compiled_traverse(PyObject *o, visitproc visit, void *arg)
+{
+    Py_VISIT(((PyCompiled *)o)->fn);
+    Py_VISIT(((PyCompiled *)o)->dict);
+    return 0;
+}
+static int compiled_clear(PyObject *o)
+{
+    Py_CLEAR(((PyCompiled *)o)->dict);
+    return 0;
+}
+static void compiled_dealloc(PyObject *o)
+{
+    PyCompiled *c = (PyCompiled *)o;
+    PyObject_GC_UnTrack(o);
+    if (c->weakrefs)
+        PyObject_ClearWeakRefs(o);
+    Py_XDECREF(c->fn);
+    Py_XDECREF(c->dict);
+    cfg_unref(c->cfg);
+    Py_TYPE(o)->tp_free(o);
+}
+static PyObject *compiled_repr(PyObject *o) { return PyObject_Repr(((PyCompiled *)o)->fn); }
+static PyObject *get_fn(PyObject *o, void *x) { return Py_NewRef(((PyCompiled *)o)->fn); }
+static PyObject *get_doc(PyObject *o, void *n) { return PyObject_GetAttrString(((PyCompiled *)o)->fn, n); }
+static PyGetSetDef compiled_getset[] = {
+    { "__wrapped__", get_fn, NULL, "the plain function", NULL },
+    { "_torchdynamo_orig_callable", get_fn, NULL, "the plain function", NULL },
+    { "__doc__", get_doc, NULL, NULL, "__doc__" },
+    { "__name__", get_doc, NULL, NULL, "__name__" },
+    { "__qualname__", get_doc, NULL, NULL, "__qualname__" },
+    { "__module__", get_doc, NULL, NULL, "__module__" },
+    { "__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL },
+    { NULL }
+};
+PyTypeObject PyCompiled_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper._C.CompiledFunction",
+                                 .tp_basicsize = sizeof(PyCompiled),
+                                 .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
+                                             Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                                 .tp_vectorcall_offset = offsetof(PyCompiled, call),
+                                 .tp_dictoffset = offsetof(PyCompiled, dict),
+                                 .tp_weaklistoffset = offsetof(PyCompiled, weakrefs),
+                                 .tp_call = PyVectorcall_Call,
+                                 .tp_descr_get = compiled_get,
+                                 .tp_getattro = compiled_getattr,
+                                 .tp_traverse = compiled_traverse,
+                                 .tp_clear = compiled_clear,
+                                 .tp_dealloc = compiled_dealloc,
+                                 .tp_repr = compiled_repr,
+                                 .tp_getset = compiled_getset };
+
+/* _capture_compile(fn, backend, dynamic, fullgraph, options, guard_fail_fn) */
+static PyObject *compile(PyObject *m, PyObject *args)
+{
+    PyObject *fn, *backend, *dynamic, *options, *gff = Py_None;
+    int fullgraph;
+    static bool first = true;
+    if (!PyArg_ParseTuple(args, "OOOpO|O", &fn, &backend, &dynamic, &fullgraph, &options, &gff))
+        return NULL;
+    if (first) {
+        t_register_modes();
+        first = false;
+    }
+    PyCompiled *c = PyObject_GC_New(PyCompiled, &PyCompiled_Type);
+    if (!c)
+        return NULL;
+    c->call = compiled_call;
+    c->fn = Py_NewRef(compiled_inner(fn) ? compiled_inner(fn) : fn);
+    c->dict = c->weakrefs = NULL;
+    c->cfg = mem_zalloc(sizeof *c->cfg);
+    *c->cfg = (cap_cfg){ Py_NewRef(backend),
+                         Py_NewRef(options),
+                         dynamic == Py_None ? -1 : PyObject_IsTrue(dynamic),
+                         fullgraph,
+                         1,
+                         gff == Py_None ? NULL : Py_NewRef(gff) };
+    PyObject_GC_Track((PyObject *)c);
+    return (PyObject *)c;
+}
+
+static PyObject *set_config(PyObject *m, PyObject *args)
+{
+    PyObject *c, *k;
+    if (!PyArg_ParseTuple(args, "OO", &c, &k))
+        return NULL;
+    Py_XSETREF(config, Py_NewRef(c));
+    Py_XSETREF(counters, Py_NewRef(k));
+    Py_RETURN_NONE;
+}
+
+/* every code object that capture knows */
+static VEC(cap_code *) known;
+void code_known(cap_code *cc, bool add)
+{
+    if (add) {
+        vec_push(&known, cc);
+        return;
+    }
+    for (size_t i = 0; i < known.n; i++)
+        if (known.at[i] == cc) {
+            known.at[i] = known.at[--known.n];
+            return;
+        }
+}
+
+static PyObject *reset(PyObject *m, PyObject *x)
+{
+    VEC(entry *) dead = { 0 };
+    for (size_t i = 0; i < known.n; i++) {
+        cap_code *cc = known.at[i];
+        for (int k = 0; k < cc->n; k++) {
+            region *r = cc->regions[k];
+            if (!r)
+                continue;
+            for (entry *e = r->first; e; e = e->next)
+                vec_push(&dead, e);
+            Py_CLEAR(r->dynamic);
+            *r = (region){ .cc = cc, .ip = k, .frame_id = -1, .native_until = -1 };
+        }
+    }
+    for (size_t i = 0; i < dead.n; i++)
+        entry_free(dead.at[i]);
+    vec_free(&dead);
+    region_reset_ids();
+    Py_RETURN_NONE;
+}
+
+/* _capture_ledger() -> [(function, file, line, region name line, compile id, ops, runs, native, reason)] */
+static PyObject *ledger(PyObject *m, PyObject *x)
+{
+    PyObject *l = PyList_New(0);
+    for (size_t i = 0; l && i < known.n; i++) {
+        cap_code *cc = known.at[i];
+        if (cc->whole_native && cc->calls) {
+            PyObject *t = Py_BuildValue("(ssiiiiKKs)", cc->name, cc->file, cc->first_line, 0, -1, 0, 0ULL,
+                                        (unsigned long long)cc->calls, cc->whole_native);
+            if (!t || PyList_Append(l, t) < 0)
+                Py_CLEAR(l);
+            Py_XDECREF(t);
+        }
+        for (int k = 0; l && k < cc->n; k++) {
+            region *r = cc->regions[k];
+            if (!r)
+                continue;
+            for (entry *e = r->first; l && e; e = e->next) {
+                PyObject *t = Py_BuildValue(
+                    "(ssiiiiKKO)", cc->name, cc->file, cc->first_line, cc->ins[k].line, r->frame_id, e->nops,
+                    (unsigned long long)e->hits, 0ULL, e->break_reason ? e->break_reason : Py_None);
+                if (!t || PyList_Append(l, t) < 0)
+                    Py_CLEAR(l);
+                Py_XDECREF(t);
+            }
+            if (l && (r->natives || r->limit_hit)) {
+                PyObject *t = Py_BuildValue("(ssiiiiKKs)", cc->name, cc->file, cc->first_line,
+                                            cc->ins[k].line, -1, 0, 0ULL, (unsigned long long)r->natives,
+                                            r->limit_hit ? "recompile limit" : "no tensor operations");
+                if (!t || PyList_Append(l, t) < 0)
+                    Py_CLEAR(l);
+                Py_XDECREF(t);
+            }
+        }
+    }
+    return l;
+}
+
+static PyObject *collect_breaks(PyObject *m, PyObject *on)
+{
+    PyObject *old = break_list;
+    break_list = PyObject_IsTrue(on) ? PyList_New(0) : NULL;
+    return old ? old : PyList_New(0);
+}
+static PyObject *disable_push(PyObject *m, PyObject *n)
+{
+    disabled += (int)PyLong_AsLong(n);
+    Py_RETURN_NONE;
+}
+static PyObject *set_stance(PyObject *m, PyObject *n)
+{
+    long old = stance;
+    stance = (int)PyLong_AsLong(n);
+    return PyLong_FromLong(old);
+}
+static PyObject *is_tracing(PyObject *m, PyObject *x) { return PyBool_FromLong(cap_is_tracing()); }
+
+static PyObject *breaks_table(PyObject *m, PyObject *x)
+{
+    PyObject *l = PyList_New(0);
+    for (int i = 0; l && i < BRK_COUNT; i++) {
+        const break_row *r = &break_rows[i];
+        PyObject *t = Py_BuildValue("(sssss)", r->id, r->code, r->type, r->explain, r->hint);
+        if (!t || PyList_Append(l, t) < 0)
+            Py_CLEAR(l);
+        Py_XDECREF(t);
+    }
+    return l;
+}
+/* _capture_run(fn, cfg_of, args, kwargs): fn through capture with the settings of a compiled function */
+static PyObject *run_with(PyObject *m, PyObject *args)
+{
+    PyObject *fn, *c, *a, *k;
+    if (!PyArg_ParseTuple(args, "OOO!O", &fn, &c, &PyTuple_Type, &a, &k))
+        return NULL;
+    if (Py_TYPE(c) != &PyCompiled_Type || !PyFunction_Check(fn))
+        return PyErr_Format(PyExc_TypeError, "_capture_run() takes a function and a compiled function");
+    if (k != Py_None && PyDict_GET_SIZE(k))
+        return PyObject_Call(fn, a, k);
+    return cap_run(((PyCompiled *)c)->cfg, fn, &PyTuple_GET_ITEM(a, 0), PyTuple_GET_SIZE(a), NULL);
+}
+
+static PyMethodDef functions[] = {
+    { "_capture_compile", compile, METH_VARARGS, "the callable behind taper.compile" },
+    { "_capture_config", set_config, METH_VARARGS, "where settings and counters live" },
+    { "_capture_reset", reset, METH_NOARGS, "forget every captured region" },
+    { "_capture_ledger", ledger, METH_NOARGS, "what ran compiled, what did not" },
+    { "_capture_breaks", collect_breaks, METH_O, "start or stop collecting graph breaks" },
+    { "_capture_disable", disable_push, METH_O, "nest or unnest a region without capture" },
+    { "_capture_stance", set_stance, METH_O, "0 default, 1 force_eager" },
+    { "_capture_tracing", is_tracing, METH_NOARGS, "whether a function is being traced" },
+    { "_capture_break_rows", breaks_table, METH_NOARGS, "the table of graph breaks" },
+    { "_capture_run", run_with, METH_VARARGS, "a function through capture" },
+    { NULL }
+};
+
+static bool is_module(void *data, const char *name)
+{
+    PyObject *m = PyImport_GetModuleDict(), *o = PyDict_GetItemString(m, name);
+    return o != NULL;
+}
+
+int py_init_compile(PyObject *m)
+{
+    static bool started;
+    strbuf why = { 0 };
+    if (!started) {
+        ev_set_module_test(is_module, NULL);
+        if (!ev_init(&why)) {
+            PyErr_SetString(PyExc_ValueError, strbuf_str(&why));
+            strbuf_free(&why);
+            return -1;
+        }
+        started = true;
+    }
+    if (PyType_Ready(&PyCompiled_Type) < 0 ||
+        PyModule_AddObjectRef(m, "CompiledFunction", (PyObject *)&PyCompiled_Type) < 0)
+        return -1;
+    return PyModule_AddFunctions(m, functions);
+}

@@ -1,0 +1,559 @@
+/* guard.c - sources and guards: one walk over the frame, with an optional "why". No guard runs Python code.
+ */
+#include "front/capture.h"
+
+PyObject *keep(entry *e, PyObject *o)
+{
+    if (o && PyList_Append(e->keep, o) < 0)
+        PyErr_Clear();
+    return o;
+}
+
+/* ---- sources ---- */
+static const char *text_of(entry *e, const source *s)
+{
+    const char *b = s->base ? s->base->text : "";
+    const char *key = s->key && PyUnicode_Check(s->key) ? PyUnicode_AsUTF8(s->key) : NULL;
+    cap_code *cc = e->r->cc;
+    switch (s->kind) {
+    case SRC_local:
+        return arena_printf(&e->mem, "L['%s']", PyUnicode_AsUTF8(PyTuple_GET_ITEM(cc->localsplus, s->index)));
+    case SRC_stack: return arena_printf(&e->mem, "L['___stack%d']", s->index);
+    case SRC_global: return arena_printf(&e->mem, "G['%s']", key);
+    case SRC_const: {
+        PyObject *n = PyType_Check(s->obj) || PyFunction_Check(s->obj)
+                          ? PyObject_GetAttrString(s->obj, "__qualname__")
+                          : NULL;
+        const char *t = n && PyUnicode_Check(n) ? PyUnicode_AsUTF8(n) : NULL;
+        const char *r = arena_printf(&e->mem, "G['%s']", t ? t : Py_TYPE(s->obj)->tp_name);
+        PyErr_Clear();
+        Py_XDECREF(n);
+        return r;
+    }
+    case SRC_instattr:
+    case SRC_attr: return arena_printf(&e->mem, "%s.%s", b, key);
+    case SRC_typeattr: return arena_printf(&e->mem, "%s.%s", b, key);
+    case SRC_item:
+    case SRC_deque: return arena_printf(&e->mem, "%s[%d]", b, s->index);
+    case SRC_key: {
+        PyObject *r = PyObject_Repr(s->key);
+        const char *t = arena_printf(&e->mem, "%s[%s]", b, r ? PyUnicode_AsUTF8(r) : "?");
+        PyErr_Clear();
+        Py_XDECREF(r);
+        return t;
+    }
+    case SRC_dictkey: return arena_printf(&e->mem, "list(%s.keys())[%d]", b, s->index);
+    case SRC_cell: return s->base->kind == SRC_local ? b : arena_printf(&e->mem, "%s.cell_contents", b);
+    case SRC_closure: return arena_printf(&e->mem, "%s.__closure__[%d]", b, s->index);
+    case SRC_default: return arena_printf(&e->mem, "%s.__defaults__[%d]", b, s->index);
+    case SRC_kwdefault: return arena_printf(&e->mem, "%s.__kwdefaults__['%s']", b, key);
+    case SRC_dict: return arena_printf(&e->mem, "%s.__dict__", b);
+    case SRC_func: return arena_printf(&e->mem, "%s.__func__", b);
+    case SRC_self: return arena_printf(&e->mem, "%s.__self__", b);
+    default: return arena_printf(&e->mem, "type(%s)", b);
+    }
+}
+
+source *src_get(entry *e, src_kind k, source *base, PyObject *obj, PyObject *key, int index)
+{
+    size_t h = ((size_t)k * 31 + (size_t)index * 7 + ((uintptr_t)base >> 4) * 13 + ((uintptr_t)obj >> 4) +
+                ((uintptr_t)key >> 4) * 3) %
+               COUNT(e->table);
+    for (source *s = e->table[h]; s; s = s->next)
+        if (s->kind == k && s->base == base && s->index == index && s->key == key && s->obj == obj)
+            return s;
+    source *s = ARENA_NEW(&e->mem, source);
+    s->kind = (uint8_t)k;
+    s->base = base;
+    s->obj = keep(e, obj);
+    s->key = keep(e, key);
+    s->index = index;
+    s->id = (int)e->sources.n;
+    s->text = text_of(e, s);
+    s->next = e->table[h];
+    e->table[h] = s;
+    vec_push(&e->sources, s);
+    return s;
+}
+
+/* The instance dictionary, borrowed; NULL when there is none. */
+PyObject *inst_dict(PyObject *o)
+{
+    PyObject **p = _PyObject_GetDictPtr(o);
+    return p ? *p : NULL;
+}
+
+PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
+{
+    PyObject *b = s->base ? reg[s->base->id] : NULL, *d;
+    if (s->base && !b)
+        return NULL;
+    switch (s->kind) {
+    case SRC_local: return f->fast[s->index];
+    case SRC_stack: return s->index < f->sp ? f->stack[s->index] : NULL;
+    case SRC_global: return PyDict_GetItemWithError(s->obj, s->key);
+    case SRC_const: return s->obj;
+    case SRC_instattr:
+        d = PyModule_Check(b) ? PyModule_GetDict(b) : inst_dict(b);
+        return d ? PyDict_GetItemWithError(d, s->key) : NULL;
+    case SRC_attr: {
+        PyObject *v = PyObject_GetAttr(b, s->key); /* the object keeps it alive */
+        if (!v) {
+            PyErr_Clear();
+            return NULL;
+        }
+        Py_DECREF(v);
+        return v;
+    }
+    case SRC_typeattr:
+        if (PyType_Check(b))
+            return _PyType_Lookup((PyTypeObject *)b, s->key);
+        d = inst_dict(b);
+        if (d && PyDict_GetItemWithError(d, s->key))
+            return NULL;
+        return _PyType_Lookup(Py_TYPE(b), s->key);
+    case SRC_item:
+        if (PyTuple_Check(b))
+            return s->index < PyTuple_GET_SIZE(b) ? PyTuple_GET_ITEM(b, s->index) : NULL;
+        return PyList_Check(b) && s->index < PyList_GET_SIZE(b) ? PyList_GET_ITEM(b, s->index) : NULL;
+    case SRC_key: return PyDict_Check(b) ? PyDict_GetItemWithError(b, s->key) : NULL;
+    case SRC_dictkey: {
+        Py_ssize_t p = 0;
+        PyObject *k;
+        if (!PyDict_Check(b))
+            return NULL;
+        for (int i = 0; PyDict_Next(b, &p, &k, NULL); i++)
+            if (i == s->index)
+                return k;
+        return NULL;
+    }
+    case SRC_cell: return PyCell_Check(b) ? PyCell_GET(b) : NULL;
+    case SRC_closure:
+        d = PyFunction_Check(b) ? PyFunction_GET_CLOSURE(b) : NULL;
+        return d && s->index < PyTuple_GET_SIZE(d) ? PyTuple_GET_ITEM(d, s->index) : NULL;
+    case SRC_default:
+        d = PyFunction_Check(b) ? PyFunction_GET_DEFAULTS(b) : NULL;
+        return d && s->index < PyTuple_GET_SIZE(d) ? PyTuple_GET_ITEM(d, s->index) : NULL;
+    case SRC_kwdefault:
+        d = PyFunction_Check(b) ? PyFunction_GET_KW_DEFAULTS(b) : NULL;
+        return d ? PyDict_GetItemWithError(d, s->key) : NULL;
+    case SRC_dict: return inst_dict(b);
+    case SRC_func: return PyMethod_Check(b) ? PyMethod_GET_FUNCTION(b) : NULL;
+    case SRC_self:
+        return PyMethod_Check(b)      ? PyMethod_GET_SELF(b)
+               : PyCFunction_Check(b) ? PyCFunction_GET_SELF(b)
+                                      : NULL;
+    case SRC_type: return (PyObject *)Py_TYPE(b);
+    case SRC_deque: {
+        PyObject *v = PySequence_GetItem(b, s->index);
+        if (!v) {
+            PyErr_Clear();
+            return NULL;
+        }
+        Py_DECREF(v);
+        return v;
+    }
+    }
+    return NULL;
+}
+
+/* ---- adding ---- */
+static const char *repr(entry *e, PyObject *o)
+{
+    PyObject *r = PyObject_Repr(o);
+    const char *t = arena_strdup(&e->mem, r ? PyUnicode_AsUTF8(r) : "?");
+    PyErr_Clear();
+    Py_XDECREF(r);
+    return t;
+}
+
+static const char *dims(entry *e, const int64_t *v, int n)
+{
+    strbuf b = { 0 };
+    for (int i = 0; i < n; i++)
+        if (v[i] < 0)
+            strbuf_addf(&b, "%sNone", i ? ", " : "");
+        else
+            strbuf_addf(&b, "%s%lld", i ? ", " : "", (long long)v[i]);
+    const char *t = arena_strdup(&e->mem, strbuf_str(&b));
+    strbuf_free(&b);
+    return t;
+}
+
+static const char *guard_text(entry *e, const guard *g)
+{
+    const char *s = g->src ? g->src->text : "";
+    switch (g->kind) {
+    case G_TENSOR_MATCH: {
+        guard_tensor *t = g->t;
+        const char *cls = strrchr(t->type->tp_name, '.');
+        return arena_printf(
+            &e->mem,
+            "check_tensor(%s, %s, DispatchKeySet(CPU, BackendSelect, ADInplaceOrView, AutogradCPU), "
+            "%s.%s, device=%s, requires_grad=%s, size=[%s], stride=[%s])",
+            s, cls ? cls + 1 : t->type->tp_name, cap_brand(), dtype_rows[t->dt].pname,
+            t->dev.index < 0 ? "None" : arena_printf(&e->mem, "%d", t->dev.index),
+            t->requires_grad ? "True" : "False", dims(e, t->size, t->ndim), dims(e, t->stride, t->ndim));
+    }
+    case G_NO_HASATTR:
+        return arena_printf(&e->mem, "hasattr(%s, '%s') == False", s, PyUnicode_AsUTF8(g->obj));
+    case G_HASATTR: return arena_printf(&e->mem, "not hasattr(%s, %s)", s, repr(e, g->obj));
+    case G_EQUALS_MATCH:
+        if (PyFloat_Check(g->obj) && isnan(PyFloat_AS_DOUBLE(g->obj)))
+            return arena_printf(&e->mem, "(type(%s) is float and __math_isnan(%s))", s, s);
+        return arena_printf(&e->mem, "%s == %s", s, repr(e, g->obj));
+    case G_BOOL_MATCH: return arena_printf(&e->mem, "%s == %s", s, repr(e, g->obj));
+    case G_NONE_MATCH: return arena_printf(&e->mem, "%s is None", s);
+    case G_TYPE_MATCH:
+        return arena_printf(&e->mem, "___check_type_id(%s, %zu), type=%s (HINT: type %s)", s, (size_t)g->obj,
+                            repr(e, g->obj), ((PyTypeObject *)g->obj)->tp_name);
+    case G_ID_MATCH:
+        return arena_printf(&e->mem, "___check_obj_id(%s, %zu), type=%s", s, (size_t)g->obj,
+                            repr(e, (PyObject *)Py_TYPE(g->obj)));
+    case G_FUNCTION_MATCH:
+        return arena_printf(&e->mem, "___check_obj_id(%s.__code__, %zu), type=<class 'code'>", s,
+                            (size_t)g->obj);
+    case G_DICT_CONTAINS:
+        return arena_printf(&e->mem, "%s___dict_contains(%s, %s)", g->n ? "" : "not ", repr(e, g->obj), s);
+    case G_SET_CONTAINS: return arena_printf(&e->mem, "%s == %s", s, repr(e, g->obj));
+    case G_SEQUENCE_LENGTH:
+        return g->n ? arena_printf(&e->mem, "len(%s) == %lld", s, (long long)g->n)
+                    : arena_printf(&e->mem, "not %s", s);
+    case G_DICT_KEYS_MATCH: return arena_printf(&e->mem, "list(dict.keys(%s)) == %s", s, repr(e, g->obj));
+    case G_DUPLICATE_INPUT: return arena_printf(&e->mem, "%s is %s", s, g->src2->text);
+    case G_NOT_SAME: return arena_printf(&e->mem, "%s is not %s", s, g->src2->text);
+    case G_GLOBAL_STATE: return "___check_global_state()";
+    case G_DEFAULT_DEVICE: return "utils_device.CURRENT_DEVICE == None";
+    case G_TORCH_FUNCTION_MODE_STACK: return "___check_torch_function_mode_stack()";
+    case G_BUILTIN_MATCH:
+        return arena_printf(&e->mem, "%s.__name__ == '%s'", s, ((PyMethodDef *)(intptr_t)g->n)->ml_name);
+    case G_EXISTS: return arena_printf(&e->mem, "hasattr(%s)", s);
+    default: return "";
+    }
+}
+
+typedef struct state { /* GLOBAL_STATE */
+    bool grad_mode, deterministic, inference;
+    dtype default_dtype;
+    void *autocast;
+} state;
+static state state_now(void)
+{
+    op_ctx *cx = CX;
+    return (state){ cx->grad_mode, cx->deterministic, cx->inference_mode, cx->default_dtype, cx->autocast };
+}
+
+static guard_tensor *state_make(entry *e)
+{
+    state *s = ARENA_NEW(&e->mem, state);
+    *s = state_now();
+    return (guard_tensor *)s;
+}
+
+guard *guard_add(entry *e, guard_kind k, source *s, PyObject *obj)
+{
+    for (size_t i = 0; i < e->guards.n; i++) {
+        guard *g = &e->guards.at[i];
+        if (g->kind == k && g->src == s && g->obj == obj && k != G_DUPLICATE_INPUT && k != G_NOT_SAME)
+            return g;
+    }
+    guard g = { .kind = (uint8_t)k, .src = s, .obj = keep(e, obj) };
+    vec_push(&e->guards, g);
+    for (; s; s = s->base)
+        s->used = true;
+    if (k == G_GLOBAL_STATE)
+        vec_last(&e->guards).t = state_make(e);
+    return &vec_last(&e->guards);
+}
+/* Orders the checks: each source is evaluated just before the guards on it; cheap ambient state first. */
+void guard_finish(entry *e)
+{
+    int n = (int)(e->guards.n + e->sources.n), k = 0;
+    e->steps = arena_alloc(&e->mem, sizeof *e->steps * (size_t)MAX(n, 1));
+    for (size_t i = 0; i < e->guards.n; i++) {
+        guard *g = &e->guards.at[i];
+        g->text = guard_text(e, g);
+        if (!g->src)
+            e->steps[k++] = (struct step){ NULL, g };
+    }
+    for (size_t i = 0; i < e->sources.n; i++) {
+        source *s = e->sources.at[i];
+        if (!s->used)
+            continue;
+        e->steps[k++] = (struct step){ s, NULL };
+        for (size_t q = 0; q < e->guards.n; q++)
+            if (e->guards.at[q].src == s && !e->guards.at[q].src2 && e->guards.at[q].kind != G_TENSOR_MATCH)
+                e->steps[k++] = (struct step){ NULL, &e->guards.at[q] };
+    }
+    /* tensors last: constants are cheaper and say more when both fail */
+    for (size_t q = 0; q < e->guards.n; q++)
+        if (e->guards.at[q].kind == G_TENSOR_MATCH)
+            e->steps[k++] = (struct step){ NULL, &e->guards.at[q] };
+    for (size_t q = 0; q < e->guards.n; q++)
+        if (e->guards.at[q].src2)
+            e->steps[k++] = (struct step){ NULL, &e->guards.at[q] };
+    e->nstep = k;
+}
+
+/* ---- checking ---- */
+static const char *cname(dtype d) { return dtype_rows[d].gname; }
+#define MISS(...) (why ? (strbuf_addf(why, __VA_ARGS__), false) : false)
+
+static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
+{
+    const guard_tensor *t = g->t;
+    const char *name = g->src->text;
+    if (TP_UNLIKELY(Py_TYPE(o) != t->type))
+        return MISS("expected type of '%s' to be a tensor type, ' but found %s", name, Py_TYPE(o)->tp_name);
+    const tp_tensor *x = py_tensor(o);
+    if (TP_UNLIKELY(x->dt != t->dt))
+        return MISS("tensor '%s' dtype mismatch. expected %s, actual %s", name, cname((dtype)t->dt),
+                    cname((dtype)x->dt));
+    if (TP_UNLIKELY(!device_eq(tensor_device(x), t->dev)))
+        return MISS("tensor '%s' Tensor device index mismatch. Expected device index to be %d, actual %d",
+                    name, t->dev.index, tensor_device(x).index);
+    if (TP_UNLIKELY(ag_requires_grad(x) != t->requires_grad))
+        return MISS("tensor '%s' requires_grad mismatch. expected requires_grad=%d", name, t->requires_grad);
+    if (TP_UNLIKELY(x->ndim != t->ndim))
+        return MISS("tensor '%s' rank mismatch. expected %d, actual %d", name, t->ndim, x->ndim);
+    for (int i = 0; i < t->ndim; i++)
+        if (TP_UNLIKELY(t->size[i] >= 0 && x->size[i] != t->size[i]))
+            return MISS("tensor '%s' size mismatch at index %d. expected %lld, actual %lld", name, i,
+                        (long long)t->size[i], (long long)x->size[i]);
+    for (int i = 0; i < t->ndim; i++)
+        if (TP_UNLIKELY(t->stride[i] >= 0 && x->stride[i] != t->stride[i]))
+            return MISS("tensor '%s' stride mismatch at index %d. expected %lld, actual %lld", name, i,
+                        (long long)t->stride[i], (long long)x->stride[i]);
+    return true;
+}
+
+bool const_equal(PyObject *a, PyObject *b) /* same type and value; NaN equals NaN, -0.0 is not 0.0 */
+{
+    if (a == b)
+        return true;
+    if (Py_TYPE(a) != Py_TYPE(b))
+        return false;
+    if (PyFloat_CheckExact(a)) {
+        double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+        return memcmp(&x, &y, sizeof x) == 0 || (isnan(x) && isnan(y));
+    }
+    if (PyTuple_CheckExact(a)) {
+        if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b))
+            return false;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); i++)
+            if (!const_equal(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i)))
+                return false;
+        return true;
+    }
+    int r = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (r < 0)
+        PyErr_Clear();
+    return r > 0;
+}
+
+static bool keys_equal(PyObject *keys, PyObject *d)
+{
+    Py_ssize_t p = 0, i = 0;
+    PyObject *k;
+    if (!PyDict_Check(d) || PyDict_GET_SIZE(d) != PyList_GET_SIZE(keys))
+        return false;
+    while (PyDict_Next(d, &p, &k, NULL)) {
+        PyObject *w = PyList_GET_ITEM(keys, i++);
+        if (k != w && !const_equal(k, w))
+            return false;
+    }
+    return true;
+}
+
+static bool state_check(const guard *g, strbuf *why)
+{
+    state s = state_now(), *w = (state *)g->t;
+    if (TP_LIKELY(s.grad_mode == w->grad_mode && s.deterministic == w->deterministic &&
+                  s.inference == w->inference && s.default_dtype == w->default_dtype &&
+                  s.autocast == w->autocast))
+        return true;
+    return MISS("GLOBAL_STATE changed: %s%s%s%s",
+                s.grad_mode != w->grad_mode || s.inference != w->inference ? "grad_mode " : "",
+                s.autocast != w->autocast ? "autocast " : "",
+                s.deterministic != w->deterministic ? "deterministic_algorithms " : "",
+                s.default_dtype != w->default_dtype ? "default_dtype " : "");
+}
+
+static Py_ssize_t length(PyObject *o)
+{
+    if (PyTuple_Check(o))
+        return PyTuple_GET_SIZE(o);
+    if (PyList_Check(o))
+        return PyList_GET_SIZE(o);
+    if (PyDict_Check(o))
+        return PyDict_GET_SIZE(o);
+    Py_ssize_t n = PyObject_Length(o);
+    if (n < 0)
+        PyErr_Clear();
+    return n;
+}
+
+static bool check_one(const guard *g, PyObject **reg, strbuf *why)
+{
+    PyObject *o = g->src ? reg[g->src->id] : NULL, *d;
+    bool ok;
+    switch (g->kind) {
+    case G_TENSOR_MATCH: return tensor_check(g, o, why);
+    case G_NO_HASATTR:
+        d = inst_dict(o);
+        ok = !d || !PyDict_GetItemWithError(d, g->obj);
+        break;
+    case G_HASATTR:
+        d = inst_dict(o);
+        ok = !(d && PyDict_GetItemWithError(d, g->obj)) && !_PyType_Lookup(Py_TYPE(o), g->obj);
+        break;
+    case G_EQUALS_MATCH: ok = const_equal(g->obj, o); break;
+    case G_BOOL_MATCH:
+    case G_ID_MATCH: ok = o == g->obj; break;
+    case G_NONE_MATCH: ok = o == Py_None; break;
+    case G_TYPE_MATCH: ok = (PyObject *)Py_TYPE(o) == g->obj; break;
+    case G_FUNCTION_MATCH:
+        ok = PyFunction_Check(o) && PyFunction_GET_CODE(o) == g->obj && PyFunction_GET_GLOBALS(o) == g->obj2;
+        break;
+    case G_BUILTIN_MATCH:
+        ok = PyCFunction_Check(o) && (intptr_t)((PyCFunctionObject *)o)->m_ml == g->n;
+        break;
+    case G_SEQUENCE_LENGTH: ok = length(o) == g->n; break;
+    case G_DICT_KEYS_MATCH: ok = keys_equal(g->obj, o); break;
+    case G_DICT_CONTAINS: ok = PyDict_Check(o) && !!PyDict_GetItemWithError(o, g->obj) == g->n; break;
+    case G_SET_CONTAINS:
+        ok = Py_TYPE(o) == Py_TYPE(g->obj) && PyObject_RichCompareBool(o, g->obj, Py_EQ) == 1;
+        break;
+    case G_DUPLICATE_INPUT: ok = o == reg[g->src2->id]; break;
+    case G_NOT_SAME: ok = o != reg[g->src2->id]; break;
+    case G_GLOBAL_STATE: return state_check(g, why);
+    default: ok = true;
+    }
+    return ok || MISS("%s", g->text);
+}
+
+static bool alias_check(const entry *e, PyObject **reg, strbuf *why)
+{
+    for (int i = 1; i < e->nin; i++)
+        for (int k = 0; k < i; k++)
+            if (e->in[i] && e->in[k] && reg[e->in[i]->id] == reg[e->in[k]->id] &&
+                py_is_tensor(reg[e->in[i]->id]))
+                return MISS("Duplicate tensors found: [%s, %s]", e->in[k]->text, e->in[i]->text);
+    return true;
+}
+
+static bool shape_check(const entry *e, PyObject **reg, int64_t *symval, strbuf *why)
+{
+    for (int i = 0; i < e->nsymval; i++) {
+        PyObject *o = reg[e->symval[i].src->id];
+        if (e->symval[i].dim < 0) {
+            int over;
+            symval[i] = PyLong_Check(o) ? PyLong_AsLongLongAndOverflow(o, &over) : 0;
+            if (!PyLong_CheckExact(o) || over)
+                return MISS("___check_type_id(%s, int)", e->symval[i].src->text);
+        } else
+            symval[i] = py_tensor(o)->size[e->symval[i].dim];
+    }
+    int bad = e->symguards ? sym_guards_check(e->symguards, symval) : -1;
+    return bad < 0 || MISS("%s", sym_guards_at(e->symguards, bad)->text);
+}
+
+bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *why, bool all)
+{
+    bool ok = true;
+    for (int i = 0; i < e->nstep; i++) {
+        const struct step *st = &e->steps[i];
+        if (st->s) {
+            reg[st->s->id] = src_eval(st->s, f, reg);
+            if (TP_LIKELY(reg[st->s->id]))
+                continue;
+            if (why) {
+                if (!ok)
+                    strbuf_add(why, "; ");
+                strbuf_addf(why, "%s is missing", st->s->text);
+            }
+            return false; /* what hangs below cannot be evaluated */
+        }
+        if (TP_LIKELY(check_one(st->g, reg, NULL)))
+            continue;
+        if (!why)
+            return false;
+        if (!ok)
+            strbuf_add(why, "; ");
+        check_one(st->g, reg, why);
+        ok = false;
+        if (!all || st->g->kind == G_TYPE_MATCH || st->g->kind == G_TENSOR_MATCH)
+            return false;
+    }
+    if (ok && e->nin > 1 && !alias_check(e, reg, why))
+        return false;
+    if (ok && e->nsymval && !shape_check(e, reg, symval, why))
+        return false;
+    return ok;
+}
+
+/* ---- printing ---- */
+static const char *const kind_names[] = {
+#define GUARD(id) #id,
+#include "front/guard.def"
+};
+
+static void line(strbuf *b, int depth, const char *kind, const char *text, const char *where)
+{
+    for (int i = 0; i < depth; i++)
+        strbuf_add(b, "| ");
+    if (where)
+        strbuf_addf(b, "+- %s: %-60s  # %s\n", kind, text, where);
+    else
+        strbuf_addf(b, "+- %s: %s\n", kind, text);
+}
+
+static void print_source(strbuf *b, const entry *e, const source *s, int depth)
+{
+    static const char *const how[] = {
+        [SRC_local] = "DictGetItemGuardAccessor",    [SRC_stack] = "DictGetItemGuardAccessor",
+        [SRC_global] = "DictGetItemGuardAccessor",   [SRC_const] = "ConstantAccessor",
+        [SRC_instattr] = "GetAttrGuardAccessor",     [SRC_attr] = "GetAttrGuardAccessor",
+        [SRC_typeattr] = "GetAttrGuardAccessor",     [SRC_item] = "ListGetItemGuardAccessor",
+        [SRC_key] = "DictGetItemGuardAccessor",      [SRC_dictkey] = "DictKeyGuardAccessor",
+        [SRC_cell] = "CellContentsGuardAccessor",    [SRC_closure] = "FuncClosureGuardAccessor",
+        [SRC_default] = "FuncDefaultsGuardAccessor", [SRC_kwdefault] = "FuncKwDefaultsGuardAccessor",
+        [SRC_dict] = "GetGenericDictGuardAccessor",  [SRC_func] = "MethodFuncGuardAccessor",
+        [SRC_self] = "MethodSelfGuardAccessor",      [SRC_type] = "TypeGuardAccessor",
+        [SRC_deque] = "ListGetItemGuardAccessor",
+    };
+    if (!s->used)
+        return;
+    for (int i = 0; i < depth; i++)
+        strbuf_add(b, "| ");
+    strbuf_addf(b, "+- GuardManager: source=%s, accessed_by=%s", s->text, how[s->kind]);
+    if (s->kind == SRC_local)
+        strbuf_addf(b, "(%s)", PyUnicode_AsUTF8(PyTuple_GET_ITEM(e->r->cc->localsplus, s->index)));
+    else if (s->key && PyUnicode_Check(s->key))
+        strbuf_addf(b, "(%s)", PyUnicode_AsUTF8(s->key));
+    else if (s->kind == SRC_item || s->kind == SRC_stack || s->kind == SRC_closure)
+        strbuf_addf(b, "(%d)", s->index);
+    strbuf_add(b, "\n");
+    for (size_t i = 0; i < e->guards.n; i++)
+        if (e->guards.at[i].src == s)
+            line(b, depth + 1, kind_names[e->guards.at[i].kind], e->guards.at[i].text, e->guards.at[i].where);
+    for (size_t i = 0; i < e->sources.n; i++)
+        if (e->sources.at[i]->base == s)
+            print_source(b, e, e->sources.at[i], depth + 1);
+}
+
+void guard_print(strbuf *b, const entry *e)
+{
+    strbuf_add(b, "TREE_GUARD_MANAGER:\n+- RootGuardManager\n");
+    for (size_t i = 0; i < e->guards.n; i++)
+        if (!e->guards.at[i].src)
+            line(b, 1, kind_names[e->guards.at[i].kind], e->guards.at[i].text, e->guards.at[i].where);
+    if (e->symguards)
+        for (int i = 0; i < sym_guards_n(e->symguards); i++) {
+            const sym_guard_text *t = sym_guards_at(e->symguards, i);
+            line(b, 1, "SHAPE_ENV", t->text, t->where && *t->where ? t->where : NULL);
+        }
+    for (size_t i = 0; i < e->sources.n; i++)
+        if (!e->sources.at[i]->base)
+            print_source(b, e, e->sources.at[i], 1);
+}

@@ -1,0 +1,222 @@
+/* log.c - what the tracer shows: lines, instructions, the symbolic stack, the plan of a region. */
+#include "front/capture.h"
+#include <opcode.h>
+
+bool t_plain_const(PyObject *o);
+bool t_is_tensor_type(PyTypeObject *tp);
+
+static const char *opname(int op)
+{
+    static PyObject *names;
+    if (!names) {
+        PyObject *m = PyImport_ImportModule("opcode");
+        names = m ? PyObject_GetAttrString(m, "opname") : NULL;
+        Py_XDECREF(m);
+    }
+    return names ? PyUnicode_AsUTF8(PyList_GET_ITEM(names, op)) : "?";
+}
+
+PyObject *source_line(const char *file, int line)
+{
+    static PyObject *getline;
+    if (!getline) {
+        PyObject *m = PyImport_ImportModule("linecache");
+        getline = m ? PyObject_GetAttrString(m, "getline") : NULL;
+        Py_XDECREF(m);
+    }
+    void *rec = CX->rec;
+    CX->rec = NULL;
+    PyObject *s = getline ? PyObject_CallFunction(getline, "si", file, line) : NULL,
+             *r = s ? PyObject_CallMethod(s, "strip", NULL) : NULL;
+    CX->rec = rec;
+    Py_XDECREF(s);
+    PyErr_Clear();
+    return r;
+}
+
+const char *value_name(trace *t, PyObject *o)
+{
+    static char buf[4][400];
+    static int k;
+    char *b = buf[k++ & 3];
+    PyTypeObject *tp;
+    if (!o)
+        return "NullVariable()";
+    if (IS_LAZY(o)) {
+        PyLazy *l = (PyLazy *)o;
+        if (!l->val && l->src->kind != SRC_global && l->src->kind != SRC_instattr)
+            return "LazyVariableTracker()";
+        o = l->val ? l->val : l->real;
+    }
+    tp = Py_TYPE(o);
+    const char *kind = NULL;
+    if (t_is_tensor_type(tp))
+        return "TensorVariable()";
+    if (py_is_symint(o))
+        return "SymNodeVariable()";
+    if (tp == &PyOpFunc_Type || tp == &PyOpMethod_Type)
+        kind = "TorchInGraphFunctionVariable";
+    else if (PyModule_Check(o))
+        kind = "PythonModuleVariable";
+    else if (PyFunction_Check(o))
+        return "UserFunctionVariable()";
+    else if (PyMethod_Check(o))
+        return py_is_tensor(PyMethod_GET_SELF(o)) ? "GetAttrVariable()" : "UserMethodVariable()";
+    else if (PyCFunction_Check(o))
+        kind = "BuiltinVariable";
+    else if (PyType_Check(o))
+        kind = ((PyTypeObject *)o)->tp_flags & Py_TPFLAGS_HEAPTYPE ? "UserDefinedClassVariable"
+                                                                   : "BuiltinVariable";
+    else if (PyList_Check(o)) {
+        snprintf(b, 400, "ListVariable(length=%zd)", PyList_GET_SIZE(o));
+        return b;
+    } else if (PyTuple_Check(o)) {
+        snprintf(b, 400, "%s(length=%zd)", tp == PySize_Type ? "SizeVariable" : "TupleVariable",
+                 PyTuple_GET_SIZE(o));
+        return b;
+    } else if (PyDict_Check(o))
+        return "ConstDictVariable()";
+    else if (PyCell_Check(o))
+        return "CellVariable()";
+    else if (t_plain_const(o))
+        kind = "ConstantVariable";
+    else {
+        snprintf(b, 400, "UserDefinedObjectVariable(%s)", tp->tp_name);
+        return b;
+    }
+    PyObject *r = PyObject_Repr(o);
+    if (!strcmp(kind, "ConstantVariable"))
+        snprintf(b, 400, "%s(%s: %.300s)", kind, tp->tp_name, r ? PyUnicode_AsUTF8(r) : "?");
+    else
+        snprintf(b, 400, "%s(%.300s)", kind, r ? PyUnicode_AsUTF8(r) : "?");
+    PyErr_Clear();
+    Py_XDECREF(r);
+    return b;
+}
+
+void log_line(trace *t, frame *f)
+{
+    int line = f->cc->ins[f->ip].line;
+    if (line < 0 || line == f->last_line)
+        return;
+    bool first = f->last_line < 0;
+    f->last_line = line;
+    if (!t->log_src)
+        return;
+    PyObject *s = source_line(f->cc->file, line);
+    char depth[48] = "";
+    if (f->depth)
+        snprintf(depth, sizeof depth, " (inline depth: %d)", f->depth);
+    ev_text(EV_trace_source, NULL, "TRACE starts_line %s:%d in %s (%s)%s\n    %s", f->cc->file, line,
+            f->cc->name, first && !f->depth ? "" : f->cc->name, depth, s ? PyUnicode_AsUTF8(s) : "");
+    Py_XDECREF(s);
+}
+
+static void argval(strbuf *b, const frame *f, const instr *in)
+{
+    cap_code *cc = f->cc;
+    PyObject *o = NULL, *r = NULL;
+    switch (in->op) {
+    case LOAD_GLOBAL: o = PyTuple_GET_ITEM(cc->names, in->arg >> 1); break;
+    case LOAD_ATTR: o = PyTuple_GET_ITEM(cc->names, TP_PY312 ? in->arg >> 1 : in->arg); break;
+#if !TP_PY312
+    case LOAD_METHOD:
+#endif
+    case STORE_ATTR:
+    case DELETE_ATTR:
+    case STORE_GLOBAL:
+    case IMPORT_NAME:
+    case IMPORT_FROM: o = PyTuple_GET_ITEM(cc->names, in->arg); break;
+    case LOAD_FAST:
+    case STORE_FAST:
+    case DELETE_FAST:
+    case LOAD_DEREF:
+    case STORE_DEREF:
+    case LOAD_CLOSURE:
+    case MAKE_CELL: o = PyTuple_GET_ITEM(cc->localsplus, in->arg); break;
+    case LOAD_CONST:
+        r = PyObject_Repr(PyTuple_GET_ITEM(cc->consts, in->arg));
+        o = r;
+        break;
+    case COMPARE_OP: {
+        static const char *const ops[] = { "<", "<=", "==", "!=", ">", ">=" };
+        strbuf_add(b, ops[(TP_PY312 ? in->arg >> 4 : in->arg) % 6]);
+        return;
+    }
+    case JUMP_BACKWARD: strbuf_addf(b, "%d", 2 * (in->next - in->arg)); return;
+    case JUMP_FORWARD:
+    case FOR_ITER: strbuf_addf(b, "%d", 2 * (in->next + in->arg)); return;
+    default:
+        if (in->op >= HAVE_ARGUMENT)
+            strbuf_addf(b, "%d", in->arg);
+        else
+            strbuf_add(b, "None");
+        return;
+    }
+    const char *u = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
+    strbuf_add(b, u ? u : "?");
+    PyErr_Clear();
+    Py_XDECREF(r);
+}
+
+void log_instr(trace *t, frame *f)
+{
+    const instr *in = &f->cc->ins[f->ip];
+    if (!t->log_bc || in->op == CACHE || in->op == EXTENDED_ARG)
+        return;
+    strbuf b = { 0 };
+    strbuf_addf(&b, "TRACE %s ", opname(in->op));
+    argval(&b, f, in);
+    strbuf_add(&b, " [");
+    for (int i = 0; i < f->sp; i++)
+        strbuf_addf(&b, "%s%s", i ? ", " : "", value_name(t, f->stack[i]));
+    strbuf_add(&b, "]");
+    ev_text(EV_trace_bytecode, NULL, "%s", strbuf_str(&b));
+    strbuf_free(&b);
+}
+
+/* The bytecode log: CPython's listing, then what happens instead. */
+void log_region(const region *r, const entry *e)
+{
+    if (!ev_on(EV_bytecode))
+        return;
+    const cap_code *cc = r->cc;
+    PyObject *m = PyImport_ImportModule("dis"),
+             *bc = m ? PyObject_CallMethod(m, "Bytecode", "O", cc->co) : NULL,
+             *s = bc ? PyObject_CallMethod(bc, "dis", NULL) : NULL;
+    ev_text(EV_bytecode, NULL, "ORIGINAL BYTECODE %s %s line %d\n%s", cc->name, cc->file, cc->first_line,
+            s ? PyUnicode_AsUTF8(s) : "");
+    PyErr_Clear();
+    Py_XDECREF(m);
+    Py_XDECREF(bc);
+    Py_XDECREF(s);
+    strbuf b = { 0 };
+    int k = 0;
+    strbuf_addf(&b, "%6d CHECK_GUARDS             %d/%d (%d checks)\n", 2 * k++, r->frame_id, e->compile_id,
+                e->nstep);
+    for (int i = 0; i < e->nin; i++)
+        strbuf_addf(&b, "%6d LOAD_SOURCE              %s\n", 2 * k++, e->in[i]->text);
+    strbuf_addf(&b, "%6d CALL_GRAPH               %s (%d inputs, %d outputs)\n", 2 * k++,
+                e->run && e->run->g ? e->run->g->name : "graph", e->nin, e->nout);
+    for (size_t i = 0; i < e->effects.n; i++)
+        strbuf_addf(&b, "%6d APPLY_EFFECT             %s\n", 2 * k++,
+                    (const char *const[]){ "list", "dict", "set", "setattr", "delattr", "global", "delglobal",
+                                           "cell", "delcell", "setitem", "delitem",
+                                           "call" }[e->effects.at[i].kind]);
+    if (e->returns)
+        strbuf_addf(&b, "%6d RETURN_VALUE\n", 2 * k++);
+    else {
+        for (int i = 0; i < e->nlocal; i++)
+            if (e->local[i])
+                strbuf_addf(&b, "%6d %-24s %s\n", 2 * k++,
+                            e->local[i]->kind == R_null ? "DELETE_FAST" : "STORE_FAST",
+                            PyUnicode_AsUTF8(PyTuple_GET_ITEM(cc->localsplus, i)));
+        strbuf_addf(&b, "%6d BUILD_STACK              %d\n", 2 * k++, e->nstack);
+        strbuf_addf(&b, "%6d NATIVE_STEP              %s at offset %d, line %d\n", 2 * k++,
+                    opname(cc->ins[e->stop].op), 2 * e->stop, cc->ins[e->stop].line);
+        strbuf_addf(&b, "%6d RESUME_REGION            %d\n", 2 * k++, 2 * cc->ins[e->stop].next);
+    }
+    ev_text(EV_bytecode, NULL, "MODIFIED BYTECODE %s %s line %d\n%s", cc->name, cc->file, cc->first_line,
+            strbuf_str(&b));
+    strbuf_free(&b);
+}

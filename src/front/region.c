@@ -1,0 +1,921 @@
+/* region.c - capturing a region, and running a function as a chain of regions and native steps. */
+#include "front/capture.h"
+#include "base/clock.h"
+#include <frameobject.h>
+#include <opcode.h>
+
+int t_run(trace *t, frame *f, PyObject **res);
+void log_line(trace *t, frame *f);
+void log_instr(trace *t, frame *f);
+void log_region(const region *r, const entry *e);
+bool t_plain_const(PyObject *o);
+
+static int next_frame_id;
+static int next_fn;
+static __thread int tracing;
+bool cap_is_tracing(void) { return tracing; }
+
+/* ---- entries ---- */
+entry *entry_new(region *r, cap_cfg *cfg)
+{
+    entry *e = mem_zalloc(sizeof *e);
+    arena_init(&e->mem);
+    e->r = r;
+    e->cfg = cfg;
+    cfg->refs++;
+    e->keep = PyList_New(0);
+    return e;
+}
+
+void cfg_unref(cap_cfg *c)
+{
+    if (!c || --c->refs)
+        return;
+    Py_XDECREF(c->backend);
+    Py_XDECREF(c->options);
+    Py_XDECREF(c->guard_fail_fn);
+    free(c);
+}
+
+void entry_free(entry *e)
+{
+    if (!e)
+        return;
+    if (e->run)
+        e->run->free(e->run);
+    if (e->symguards)
+        sym_guards_free(e->symguards);
+    if (e->prog)
+        sym_prog_free(e->prog);
+    if (e->env)
+        sym_env_free(e->env);
+    vec_free(&e->sources);
+    vec_free(&e->guards);
+    vec_free(&e->effects);
+    vec_free(&e->exprs);
+    free(e->symval);
+    Py_XDECREF(e->break_reason);
+    Py_CLEAR(e->keep);
+    cfg_unref(e->cfg);
+    arena_free(&e->mem);
+    free(e);
+}
+
+/* ---- where the user is, for nodes and symbols ---- */
+static const ir_loc *make_loc(trace *t, ir_graph *g, frame *f)
+{
+    if (!f)
+        return NULL;
+    ir_loc *l = ARENA_NEW(&g->mem, ir_loc);
+    int line = frame_line(f);
+    PyObject *s = source_line(f->cc->file, line);
+    l->file = arena_strdup(&g->mem, f->cc->file);
+    l->func = arena_strdup(&g->mem, f->cc->name);
+    l->line = line;
+    l->code = s ? arena_strdup(&g->mem, PyUnicode_AsUTF8(s)) : NULL;
+    Py_XDECREF(s);
+    l->outer = make_loc(t, g, f->back);
+    return l;
+}
+static const ir_loc *loc_now(void *data, ir_graph *g)
+{
+    trace *t = data;
+    if (!t->loc || t->loc_frame != t->top || t->loc_line != frame_line(t->top)) {
+        t->loc = make_loc(t, g, t->top);
+        t->loc_frame = t->top;
+        t->loc_line = frame_line(t->top);
+    }
+    return t->loc;
+}
+static void where_now(void *data, strbuf *out)
+{
+    trace *t = data;
+    frame *f = t->top;
+    if (!f)
+        return;
+    const char *slash = strrchr(f->cc->file, '/');
+    strbuf_addf(out, "%s:%d in %s", slash ? slash + 1 : f->cc->file, frame_line(f), f->cc->name);
+}
+/* A real tensor met an operator while tracing: it is known only as a constant. */
+static ir_node *lift(void *data, ir_rec *r, tp_tensor *x) { return NULL; }
+
+/* ---- automatic dynamic shapes ---- */
+static bool has_index(PyObject *o, const char *attr, int dim)
+{
+    PyObject *d = ((PyTensor *)o)->dict, *s = d ? PyDict_GetItemString(d, attr) : NULL;
+    PyObject *i = PyLong_FromLong(dim);
+    bool r = s && PyAnySet_Check(s) && PySet_Contains(s, i) == 1;
+    Py_XDECREF(i);
+    return r;
+}
+
+bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
+                  int64_t *hi)
+{
+    region *r = t->e->r;
+    *p = SYM_static;
+    if (!r->dynamic && !(r->dynamic = PyDict_New()))
+        return false;
+    char key[300];
+    snprintf(key, sizeof key, "%s.size()[%d]/%d", s->text, dim, py_tensor(o)->ndim);
+    PyObject *was = PyDict_GetItemString(r->dynamic, key), *now = PyLong_FromLongLong(size);
+    bool differs = false;
+    if (was) {
+        long long w = PyLong_AsLongLong(was);
+        differs = w != size;
+        if (w >= 0 && differs) {
+            if (ev_log_on(EVC_dynamic, EV_INFO) && t->cfg->dynamic < 0)
+                ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic size %s size(%d) %lld != %lld", s->text,
+                       dim, (long long)size, w);
+            Py_SETREF(now, PyLong_FromLong(-1));
+            PyDict_SetItemString(r->dynamic, key, now);
+        }
+    } else
+        PyDict_SetItemString(r->dynamic, key, now);
+    Py_DECREF(now);
+    if (has_index(o, "_dynamo_static_indices", dim))
+        return true;
+    if (has_index(o, "_dynamo_dynamic_indices", dim) && t->cfg->dynamic != 0) {
+        *p = SYM_dynamic;
+        return true;
+    }
+    if (Py_TYPE(o) != &PyTensor_Type)
+        return true; /* parameters keep static shapes */
+    if (has_index(o, "_dynamo_weak_dynamic_indices", dim) && t->cfg->dynamic != 0)
+        *p = SYM_duck;
+    else if (t->cfg->dynamic > 0 || (t->cfg->dynamic < 0 && !cfg_bool("assume_static_by_default", true)))
+        *p = SYM_duck;
+    else if (t->cfg->dynamic < 0 && differs && cfg_bool("automatic_dynamic_shapes", true))
+        *p = SYM_duck;
+    return true;
+}
+
+int t_int_policy(trace *t, PyObject *o, source *s)
+{
+    region *r = t->e->r;
+    if (s->kind != SRC_local && !(s->kind == SRC_item && s->base->kind == SRC_local) && s->kind != SRC_stack)
+        return 0;
+    if (cfg_bool("specialize_int", false) || t->cfg->dynamic == 0)
+        return 0;
+    if (!r->dynamic && !(r->dynamic = PyDict_New()))
+        return 0;
+    PyObject *was = PyDict_GetItemString(r->dynamic, s->text);
+    if (!was) {
+        PyDict_SetItemString(r->dynamic, s->text, o);
+        return t->cfg->dynamic > 0;
+    }
+    if (was == Py_None)
+        return 1;
+    int same = PyObject_RichCompareBool(was, o, Py_EQ);
+    if (same == 0) {
+        if (ev_log_on(EVC_dynamic, EV_INFO) && t->cfg->dynamic < 0)
+            ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic int %s val %ld != %ld", s->text,
+                   PyLong_AsLong(o), PyLong_AsLong(was));
+        PyDict_SetItemString(r->dynamic, s->text, Py_None);
+        return cfg_bool("automatic_dynamic_shapes", true) || t->cfg->dynamic > 0;
+    }
+    return t->cfg->dynamic > 0;
+}
+
+/* ---- one attempt ---- */
+typedef struct attempt {
+    trace t;
+    frame f;
+    PyObject **storage;
+} attempt;
+
+static void attempt_end(attempt *a)
+{
+    trace *t = &a->t;
+    if (a->storage) {
+        frame_clear(&a->f);
+        free(a->storage);
+    }
+    for (size_t i = 0; i < t->outs.n; i++)
+        Py_XDECREF(t->outs.at[i]);
+    vec_free(&t->outs);
+    for (size_t i = 0; i < t->objs.n; i++) {
+        tobj *o = &t->objs.at[i];
+        Py_XDECREF(o->abs);
+        Py_XDECREF(o->real);
+        Py_XDECREF(o->snapshot);
+        Py_XDECREF(o->over);
+        Py_XDECREF(o->dict);
+    }
+    vec_free(&t->objs);
+    map_free(&t->by_ptr);
+    Py_CLEAR(t->params_seen);
+    if (t->g)
+        ir_graph_free(t->g);
+    if (t->e)
+        entry_free(t->e);
+    strbuf_free(&t->stack_text);
+    free(a);
+}
+
+static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
+{
+    attempt *a = mem_zalloc(sizeof *a);
+    trace *t = &a->t;
+    char name[64];
+    snprintf(name, sizeof name, "__compiled_fn_%d", next_fn);
+    t->e = entry_new(r, cfg);
+    t->g = ir_graph_new(name);
+    t->g->grad_mode = CX->grad_mode;
+    sym_env_opts o = { .where = where_now, .data = t };
+    t->env = t->e->env = sym_env_new(&o);
+    t->g->env = t->env;
+    t->rec = (ir_rec){ .g = t->g, .loc = loc_now, .loc_data = t, .lift = lift, .lift_data = t };
+    t->cfg = cfg;
+    t->stop_at = stop_at;
+    t->exc_at = t->live_at = -1;
+    t->log_src = ev_on(EV_trace_source);
+    t->log_bc = ev_on(EV_trace_bytecode);
+    cap_code *cc = r->cc;
+    a->storage = mem_zalloc(sizeof(PyObject *) * (size_t)(cc->nfast + cc->nstack));
+    frame *f = &a->f;
+    f->cc = cc;
+    f->func = real->func;
+    f->globals = real->globals;
+    f->builtins = real->builtins;
+    f->fast = a->storage;
+    f->stack = a->storage + cc->nfast;
+    f->ip = f->at = real->ip;
+    f->kwnames = real->kwnames;
+    f->last_line = -1;
+    f->t = t;
+    t->outer = t->top = f;
+    for (int i = 0; i < cc->nfast; i++)
+        if (real->fast[i])
+            f->fast[i] = t_lazy(t, real->fast[i], src_get(t->e, SRC_local, NULL, NULL, NULL, i));
+    for (int i = 0; i < real->sp; i++)
+        f->stack[f->sp++] = real->stack[i]
+                                ? t_lazy(t, real->stack[i], src_get(t->e, SRC_stack, NULL, NULL, NULL, i))
+                                : NULL;
+    guard_add(t->e, G_DEFAULT_DEVICE, NULL, NULL)->where = "front/region.c in attempt_new";
+    guard_add(t->e, G_GLOBAL_STATE, NULL, NULL);
+    guard_add(t->e, G_TORCH_FUNCTION_MODE_STACK, NULL, NULL);
+    return a;
+}
+
+/* Interprets the outer frame. ST_return with *ret; ST_next: stopped before an instruction; ST_error: break or
+ * error. */
+static int attempt_run(attempt *a, PyObject **ret, const char *force)
+{
+    trace *t = &a->t;
+    frame *f = &a->f;
+    for (;;) {
+        if (t->steps == t->stop_at)
+            return ST_next;
+        if (TP_UNLIKELY(t->log_src || t->log_bc)) {
+            log_line(t, f);
+            log_instr(t, f);
+        }
+        if (t->steps > 2000000) {
+            t_break(t, BRK_depth, "more than 2000000 instructions in one region");
+            return ST_error;
+        }
+        int rc = interp_step(f, ret);
+        if (rc == ST_return)
+            return rc;
+        if (rc == ST_next) {
+            t->steps++;
+            if (!f->handled)
+                t->exc_at = -1;
+            continue;
+        }
+        if (t->broke || t->internal)
+            return ST_error;
+        if (!PyErr_Occurred()) {
+            t_break(t, BRK_wrapped, "the tracer cannot continue here");
+            return ST_error;
+        }
+        if (t_fake_failed(t, "an operation that needs a tensor's value"))
+            return ST_error;
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+            t->internal = true;
+            return ST_error;
+        }
+        if (t->exc_at < 0)
+            t->exc_at = t->steps;
+        if (interp_unwind(f)) {
+            t->steps++;
+            continue;
+        }
+        PyObject *ty, *v, *tb;
+        PyErr_Fetch(&ty, &v, &tb);
+        PyErr_NormalizeException(&ty, &v, &tb);
+        PyObject *s = v ? PyObject_Str(v) : NULL;
+        if (t->detail[0])
+            t_break(t, BRK_exception, "%s", t->detail);
+        else
+            t_break(t, BRK_exception, "%s: %s", ty ? ((PyTypeObject *)ty)->tp_name : "error",
+                    s ? PyUnicode_AsUTF8(s) : "");
+        PyErr_Clear();
+        Py_XDECREF(s);
+        Py_XDECREF(ty);
+        Py_XDECREF(v);
+        Py_XDECREF(tb);
+        return ST_error;
+    }
+}
+
+/* ---- breaks in the log, as errors ---- */
+typedef struct why_broke {
+    bool set, quiet;
+    break_id id;
+    char reason[600], file[400];
+    int line;
+    char *stack;
+} why_broke;
+
+PyObject *break_list; /* explain(): every break, as (reason, stack) */
+
+static void break_note(why_broke *w, trace *t)
+{
+    if (w->set)
+        return;
+    w->set = true;
+    w->quiet = t->quiet;
+    w->id = t->brk;
+    snprintf(w->reason, sizeof w->reason, "%s", t->reason);
+    snprintf(w->file, sizeof w->file, "%s", t->brk_file);
+    w->line = t->brk_line;
+    w->stack = mem_strdup(strbuf_str(&t->stack_text));
+}
+
+static PyObject *break_raise(const why_broke *w)
+{
+    const break_row *r = &break_rows[w->id];
+    PyObject *cls = exc_class("Unsupported");
+    PyObject *msg = PyUnicode_FromFormat(
+        "%s\n  Explanation: %s\n  Hint: %s\n  Code: %s (%s)\n\nfrom user code:\n%s", w->reason, r->explain,
+        r->hint, r->code, r->type, w->stack);
+    if (msg)
+        PyErr_SetObject(cls ? cls : PyExc_RuntimeError, msg);
+    Py_XDECREF(msg);
+    return NULL;
+}
+
+static void break_log(region *r, const why_broke *w)
+{
+    const break_row *row = &break_rows[w->id];
+    if (w->quiet)
+        return;
+    cap_count("graph_break", w->reason, 1);
+    if (break_list) {
+        PyObject *p = Py_BuildValue("(sssi)", w->reason, w->stack, w->file, w->line);
+        if (p)
+            PyList_Append(break_list, p);
+        Py_XDECREF(p);
+        PyErr_Clear();
+    }
+    if (ev_on(EV_graph_breaks))
+        ev_text(
+            EV_graph_breaks, NULL,
+            "Graph break in user code at %s:%d\nReason: %s%s\nUser code traceback:\n%s  [%s] %s\n  Hint: %s",
+            w->file, w->line, w->id == BRK_data_jump ? "" : "Unsupported: ", w->reason, w->stack, row->code,
+            row->explain, row->hint);
+}
+
+/* ---- the cache ---- */
+static int count_entries(const region *r, const cap_cfg *cfg)
+{
+    int n = 0;
+    for (entry *e = r->first; e; e = e->next)
+        n += e->cfg == cfg && !e->invalid;
+    return n;
+}
+
+static void region_name(const region *r, char *buf, size_t n)
+{
+    if (r->ip)
+        snprintf(buf, n, "%s_resume_in_%s_at_%d", !strcmp(cap_brand(), "torch") ? "torch_dynamo" : "taper",
+                 r->cc->name, r->from_line);
+    else
+        snprintf(buf, n, "%s", r->cc->name);
+}
+
+static void reason_of(entry *e, frame *f, strbuf *b, bool all)
+{
+    PyObject **reg = mem_zalloc(sizeof *reg * (e->sources.n + 1));
+    int64_t *sym = mem_zalloc(sizeof *sym * (size_t)(e->nsymval + 1));
+    guard_check(e, f, reg, sym, b, all);
+    free(reg);
+    free(sym);
+}
+
+/* The recompiles message; also the last line for the limit. Oldest entry's reason goes to *oldest. */
+static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf *oldest)
+{
+    bool any = false, verbose = ev_on(EV_recompiles_verbose);
+    char name[300];
+    region_name(r, name, sizeof name);
+    strbuf_addf(msg,
+                "Recompiling function %s in %s:%d\n    triggered by the following guard failure(s):", name,
+                r->cc->file, r->cc->first_line);
+    int max_id = -1, i = 0;
+    for (entry *e = r->first; e; e = e->next)
+        max_id = MAX(max_id, e->compile_id);
+    for (int id = max_id; id >= 0; id--) /* newest first */
+        for (entry *e = r->first; e; e = e->next) {
+            if (e->compile_id != id || e->cfg != cfg)
+                continue;
+            strbuf w = { 0 };
+            reason_of(e, f, &w, verbose);
+            if (verbose)
+                strbuf_addf(msg, "%s\n    guard %d failures:\n    - %d/%d: %s", i ? "\n" : "", i, r->frame_id,
+                            e->compile_id, strbuf_str(&w));
+            else
+                strbuf_addf(msg, "\n    - %d/%d: %s", r->frame_id, e->compile_id, strbuf_str(&w));
+            i++;
+            strbuf_free(oldest);
+            strbuf_addf(oldest, "%d/%d: %s", r->frame_id, e->compile_id, strbuf_str(&w));
+            if (cfg->guard_fail_fn && cfg->guard_fail_fn != Py_None && !any) {
+                PyObject *x = PyObject_CallFunction(cfg->guard_fail_fn, "s", strbuf_str(&w));
+                if (!x)
+                    PyErr_Clear();
+                Py_XDECREF(x);
+            }
+            strbuf_free(&w);
+            any = true;
+        }
+    return any;
+}
+
+/* ---- capture ---- */
+static bool finish_entry(attempt *a, bool returned, PyObject *ret, frame *real)
+{
+    trace *t = &a->t;
+    entry *e = t->e;
+    if (!rebuild_finish(t, returned, ret))
+        return false;
+    tp_err err = { 0 };
+    if (!sym_env_check_dynamic(t->env, &err)) {
+        PyObject *cls = exc_class("ConstraintViolationError");
+        PyErr_SetString(cls ? cls : PyExc_RuntimeError, err.msg);
+        t->internal = true;
+        return false;
+    }
+    if (e->nsymval) {
+        e->symguards = sym_guards_new(t->env);
+        e->nsymbol = sym_env_n_symbols(t->env);
+    }
+    if (e->exprs.n) {
+        e->nprog = (int)e->exprs.n;
+        e->prog = sym_prog_new(e->exprs.at, e->nprog);
+    }
+    guard_finish(e);
+    return true;
+}
+
+static void log_graph(entry *e, ir_graph *g)
+{
+    if (ev_on(EV_graph_code)) {
+        strbuf b = { 0 };
+        ir_print(&b, g, IR_PRINT_all);
+        ev_text(EV_graph_code, NULL, "TRACED GRAPH\n ===== %s =====\n%s", g->name, strbuf_str(&b));
+        strbuf_free(&b);
+    }
+    if (ev_on(EV_graph)) {
+        strbuf b = { 0 };
+        ir_print(&b, g, IR_PRINT_table);
+        ev_text(EV_graph, NULL, "TRACED GRAPH\n ===== %s =====\n%s", g->name, strbuf_str(&b));
+        strbuf_free(&b);
+    }
+    if (ev_on(EV_graph_sizes)) {
+        strbuf b = { 0 };
+        IR_EACH(n, g)
+        {
+            const tp_tensor *x = ir_type(n);
+            if (!x)
+                continue;
+            strbuf_addf(&b, "\n%s: (", n->name);
+            for (int i = 0; i < x->ndim; i++) {
+                if (i)
+                    strbuf_add(&b, ", ");
+                sym_print(&b, x->size[i]);
+            }
+            strbuf_add(&b, x->ndim == 1 ? ",)" : ")");
+            if (!sym_all_const(x->size, x->ndim)) {
+                strbuf_addf(&b, "\n%s (concrete): (", n->name);
+                for (int i = 0; i < x->ndim; i++) {
+                    bool ok = true;
+                    strbuf_addf(&b, "%s%lld", i ? ", " : "", (long long)sym_hint(x->size[i], &ok));
+                }
+                strbuf_add(&b, x->ndim == 1 ? ",)" : ")");
+            }
+        }
+        ev_text(EV_graph_sizes, NULL, "TRACED GRAPH TENSOR SIZES\n===== %s =====%s", g->name, strbuf_str(&b));
+        strbuf_free(&b);
+    }
+    if (ev_on(EV_dynamo_output_graph)) {
+        strbuf b = { 0 };
+        ir_print(&b, g, IR_PRINT_all);
+        ev_json(EV_dynamo_output_graph, NULL, "{\"sizes\": {}}", strbuf_str(&b));
+        strbuf_free(&b);
+    }
+}
+
+static void log_guards(entry *e)
+{
+    if (!ev_on(EV_guards) && !ev_trace_on(EV_dynamo_cpp_guards_str))
+        return;
+    strbuf b = { 0 };
+    guard_print(&b, e);
+    if (ev_on(EV_guards))
+        ev_text(EV_guards, NULL, "GUARDS:\n\n%s", strbuf_str(&b));
+    if (ev_trace_on(EV_dynamo_cpp_guards_str))
+        ev_json(EV_dynamo_cpp_guards_str, NULL, "{}", strbuf_str(&b));
+    strbuf_free(&b);
+}
+
+/* break_at: config.debug_break_at, the outer step at which a break is forced */
+entry *capture_region(region *r, frame *real, cap_cfg *cfg)
+{
+    int stop_at = -1;
+    why_broke w = { 0 };
+    entry *done = NULL;
+    attempt *a = NULL;
+    PyObject *ret = NULL;
+    op_ctx *cx = CX, saved = *cx;
+    bool fresh_id = r->frame_id < 0;
+    if (fresh_id)
+        r->frame_id = next_frame_id++;
+    ev_cid cid = { r->frame_id, r->compiles, 0 };
+    long force = cfg_int("debug_break_at", -1);
+    tracing++;
+    for (int tries = 0; tries < 40; tries++) {
+        cid.attempt = tries;
+        ev_cid_set(&cid);
+        a = attempt_new(r, real, cfg, stop_at);
+        trace *t = &a->t;
+        if (force >= 0 && !r->ip && (stop_at < 0 || force < stop_at) && !(w.set && w.id == BRK_forced))
+            t->stop_at = (int)force;
+        cx->rec = &t->rec;
+        cx->env = t->env;
+        int rc = attempt_run(a, &ret, NULL);
+        if (t->steps == force && rc == ST_next && t->stop_at == force && stop_at != force)
+            t_break(t, BRK_forced, "config.debug_break_at"), break_note(&w, t), t->broke = false,
+                                                                                stop_at = (int)force;
+        /* an exception caught here and still being handled cannot be rebuilt: end before it was raised */
+        if (rc == ST_next && t->outer->handled && t->exc_at >= 0) {
+            t->broke = true;
+            t->steps = t->exc_at;
+            rc = ST_error;
+        }
+        bool ok = rc != ST_error && !t->internal && finish_entry(a, rc == ST_return, ret, real);
+        *cx = saved;
+        Py_CLEAR(ret);
+        if (ok) {
+            if (rc == ST_next && !w.set)
+                w.quiet = true;
+            break;
+        }
+        if (t->internal || (!t->broke && PyErr_Occurred())) {
+            attempt_end(a);
+            a = NULL;
+            goto out;
+        }
+        break_note(&w, t);
+        if (cfg->fullgraph && !t->quiet) {
+            attempt_end(a);
+            a = NULL;
+            if (!(w.id == BRK_exception && w.reason[0] == 0))
+                break_raise(&w);
+            goto out;
+        }
+        int at = t->live_at >= 0 ? t->live_at : t->steps;
+        if (stop_at >= 0 && at >= stop_at)
+            at = stop_at - 1;
+        stop_at = MAX(at, 0);
+        attempt_end(a);
+        a = NULL;
+        if (stop_at == 0)
+            break;
+    }
+    if (!a ||
+        (a->t.e->nops == 0 && !(cfg->fullgraph && 0))) { /* nothing to gain: run up to the break natively */
+        r->native_until = a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;
+        r->empty++;
+        if (fresh_id && r->frame_id == next_frame_id - 1 && !r->nentry) {
+            next_frame_id--;
+            r->frame_id = -1;
+        }
+        if (w.set)
+            break_log(r, &w);
+        goto out;
+    }
+    if (w.set)
+        break_log(r, &w);
+    done = a->t.e;
+    ir_graph *g = a->t.g;
+    a->t.e = NULL;
+    a->t.g = NULL;
+    cid.attempt = 0;
+    ev_cid_set(&cid);
+    done->compile_id = r->compiles++;
+    g->name = arena_printf(&g->mem, "__compiled_fn_%d", next_fn++);
+    if (w.set)
+        done->break_reason = PyUnicode_FromString(w.reason);
+    log_graph(done, g);
+    attempt_end(a);
+    a = NULL;
+    sym_env_freeze(done->env);
+    PyObject **in = mem_zalloc(sizeof *in * (size_t)(done->nin + 1)),
+             **reg = mem_zalloc(sizeof *reg * (done->sources.n + 1));
+    int64_t *sym = mem_zalloc(sizeof *sym * (size_t)(done->nsymval + 1));
+    strbuf why = { 0 };
+    if (!guard_check(done, real, reg, sym, &why, false)) {
+        PyObject *cls = exc_class("InternalTorchDynamoError");
+        PyErr_Format(cls ? cls : PyExc_RuntimeError,
+                     "Guard failed on the same frame it was created. This is a bug: %s", strbuf_str(&why));
+        ir_graph_free(g);
+        entry_free(done);
+        done = NULL;
+    } else {
+        for (int i = 0; i < done->nin; i++)
+            in[i] = reg[done->in[i]->id];
+        tracing--;
+        done->run = cap_compile(done, g, in, done->nin); /* takes g */
+        tracing++;
+        if (!done->run) {
+            entry_free(done);
+            done = NULL;
+        }
+    }
+    strbuf_free(&why);
+    free(in);
+    free(reg);
+    free(sym);
+    if (done) {
+        log_guards(done);
+        log_region(r, done);
+        cap_count("stats", "unique_graphs", 1);
+        cap_count("stats", "calls_captured", done->nops);
+        done->next = r->first;
+        r->first = done;
+        r->nentry++;
+        r->empty = 0;
+        r->native_until = -1;
+    }
+out:
+    tracing--;
+    free(w.stack);
+    *cx = saved;
+    ev_cid_set(NULL);
+    return done;
+}
+
+/* ---- running ---- */
+static void add_traceback(frame *f)
+{
+    PyObject *t, *v, *tb;
+    PyErr_Fetch(&t, &v, &tb);
+    PyCodeObject *co = PyCode_NewEmpty(f->cc->file, f->cc->name, frame_line(f));
+    PyFrameObject *pf = co ? PyFrame_New(PyThreadState_Get(), co, f->globals, NULL) : NULL;
+    PyErr_Clear();
+    PyErr_Restore(t, v, tb);
+    if (pf)
+        PyTraceBack_Here(pf);
+    Py_XDECREF((PyObject *)pf);
+    Py_XDECREF((PyObject *)co);
+}
+
+static entry *find_entry(region *r, frame *f, cap_cfg *cfg, PyObject **reg, size_t nreg, int64_t *sym,
+                         size_t nsym)
+{
+    for (entry **p = &r->first, *e; (e = *p); p = &e->next) {
+        if (e->cfg != cfg || e->invalid || e->sources.n > nreg || (size_t)e->nsymval > nsym)
+            continue;
+        if (guard_check(e, f, reg, sym, NULL, false)) {
+            if (e != r->first) { /* most recently used first */
+                *p = e->next;
+                e->next = r->first;
+                r->first = e;
+            }
+            return e;
+        }
+    }
+    return NULL;
+}
+
+static size_t max_regs(const region *r, const cap_cfg *cfg)
+{
+    size_t n = 0;
+    for (entry *e = r->first; e; e = e->next)
+        if (e->cfg == cfg)
+            n = MAX(n, e->sources.n + (size_t)e->nsymval);
+    return n;
+}
+
+/* Over the limit: false, having said so once. */
+static bool may_compile(region *r, frame *f, cap_cfg *cfg)
+{
+    int n = count_entries(r, cfg);
+    if (!n)
+        return true;
+    long limit = cfg_int("cache_size_limit", 8);
+    strbuf msg = { 0 }, old = { 0 };
+    bool over = n >= limit, log = ev_on(EV_recompiles) || ev_on(EV_recompiles_verbose);
+    bool error = cfg_bool("error_on_recompile", false);
+    if (over && r->limit_hit)
+        return false;
+    if (log || over || error || cfg->guard_fail_fn) {
+        ev_cid cid = { r->frame_id, r->compiles, 0 };
+        ev_cid_set(&cid);
+        bool any = recompile_log(r, f, cfg, &msg, &old);
+        if (any && error && !over) {
+            PyObject *cls = exc_class("RecompileError");
+            PyErr_SetString(cls ? cls : PyExc_RuntimeError, strbuf_str(&msg));
+        } else if (any && ev_on(EV_recompiles_verbose))
+            ev_text(EV_recompiles_verbose, NULL, "%s", strbuf_str(&msg));
+        else if (any && log)
+            ev_text(EV_recompiles, NULL, "%s", strbuf_str(&msg));
+    }
+    cap_count("recompiles", r->cc->name, 1);
+    if (over) {
+        char name[300];
+        region_name(r, name, sizeof name);
+        r->limit_hit = true;
+        if (cfg->fullgraph || cfg_bool("fail_on_recompile_limit_hit", false)) {
+            PyObject *cls = exc_class("FailOnRecompileLimitHit");
+            PyErr_SetString(cls ? cls : PyExc_RuntimeError,
+                            cfg->fullgraph ? "Hard failure due to fullgraph=True"
+                                           : "Hard failure due to fail_on_recompile_limit_hit");
+        } else
+            ev_log(EVC_dynamo, EV_WARNING, NULL,
+                   "%s._dynamo hit config.cache_size_limit (%ld)\n    function: '%s' (%s:%d)\n    last "
+                   "reason: %s",
+                   cap_brand(), limit, name, r->cc->file, r->cc->first_line, strbuf_str(&old));
+    }
+    ev_cid_set(NULL);
+    strbuf_free(&msg);
+    strbuf_free(&old);
+    return !over && !PyErr_Occurred();
+}
+
+/* Runs f from where it is. New reference or NULL. */
+static PyObject *run_frame(frame *f)
+{
+    PyObject *res = NULL;
+    cap_cfg *cfg = f->cfg;
+    int until = -1; /* native up to and including this offset */
+    for (;;) {
+        bool try_ = cfg && until < 0 && f->cc->ins[f->ip].op != CACHE && !f->kwnames;
+        region *r = try_ ? region_at(f->cc, f->ip) : NULL;
+        if (r && !r->from_line)
+            r->from_line = f->ip ? frame_line(f) : r->cc->first_line;
+        if (r && !r->skip) {
+            size_t nr = max_regs(r, cfg);
+            PyObject *small[64], **reg = nr < 64 ? small : mem_alloc(sizeof *reg * (nr + 1));
+            int64_t symsmall[64], *sym = nr < 64 ? symsmall : mem_alloc(sizeof *sym * (nr + 1));
+            entry *e = find_entry(r, f, cfg, reg, nr + 1, sym, nr + 1);
+            if (!e && r->native_until < 0 && r->empty < 8) {
+                bool go = may_compile(r, f, cfg);
+                if (go)
+                    e = capture_region(r, f, cfg);
+                else if (!PyErr_Occurred() && r->limit_hit)
+                    until = f->cc->n; /* eager from here on */
+                if (e) {
+                    if (reg != small)
+                        free(reg);
+                    if (sym != symsmall)
+                        free(sym);
+                    reg = e->sources.n < 64 ? small : mem_alloc(sizeof *reg * (e->sources.n + 1));
+                    sym = e->nsymval < 64 ? symsmall : mem_alloc(sizeof *sym * (size_t)(e->nsymval + 1));
+                    if (!guard_check(e, f, reg, sym, NULL, false))
+                        e = NULL;
+                }
+            }
+            int rc = ST_next;
+            bool ran = e != NULL;
+            if (e) {
+                r->runs++;
+                rc = entry_run(e, f, reg, sym, &res);
+            }
+            if (reg != small)
+                free(reg);
+            if (sym != symsmall)
+                free(sym);
+            if (!ran && PyErr_Occurred())
+                return NULL; /* capture itself failed: not the user's exception */
+            if (rc == ST_return)
+                return res;
+            if (rc == ST_error) {
+                f->at = f->ip;
+                add_traceback(f);
+                return NULL;
+            }
+            if (!ran && r->native_until >= 0) {
+                until = r->native_until;
+                r->natives++;
+                if (++r->empty >= 64) { /* look again now and then: other arguments may bring tensor work */
+                    r->empty = 0;
+                    r->native_until = -1;
+                }
+            }
+        }
+        bool last = until >= 0 && f->ip == until;
+        int rc = interp_step(f, &res);
+        if (last)
+            until = -1;
+        if (rc == ST_return)
+            return res;
+        if (rc == ST_error && !interp_unwind(f)) {
+            add_traceback(f);
+            return NULL;
+        }
+    }
+}
+
+PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func));
+    if (!cc)
+        return NULL;
+    cc->calls++;
+    if (cc->whole_native || tracing)
+        return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
+    region *r0 = region_at(cc, 0);
+    if (r0->limit_hit && !count_entries(r0, cfg))
+        return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
+    PyObject *small[96],
+        **st = cc->nfast + cc->nstack <= 96 ? small
+                                            : mem_alloc(sizeof *st * (size_t)(cc->nfast + cc->nstack)),
+        *res = NULL;
+    frame f;
+    frame_init(&f, cc, func, st);
+    f.cfg = cfg;
+    int bound = frame_bind(&f, func, args, nargs, kwnames);
+    if (bound == 0)
+        res = PyObject_Vectorcall(func, args, (size_t)nargs, kwnames); /* raises the right TypeError */
+    else if (bound == 1 && !Py_EnterRecursiveCall("")) {
+        PyObject *handled = PyErr_GetHandledException();
+        res = run_frame(&f);
+        PyErr_SetHandledException(handled);
+        Py_XDECREF(handled);
+        Py_LeaveRecursiveCall();
+    }
+    frame_clear(&f);
+    if (st != small)
+        free(st);
+    return res;
+}
+
+/* ---- callees of native steps ---- */
+bool cap_wants(PyObject *func)
+{
+    PyCodeObject *co = (PyCodeObject *)PyFunction_GET_CODE(func);
+    if (co->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
+        return false;
+    cap_code *cc = cap_code_of(co);
+    if (!cc) {
+        PyErr_Clear();
+        return false;
+    }
+    return !cc->whole_native && !cap_is_skipped_file(cc->file) && !py_special(func);
+}
+
+PyObject *compiled_inner(PyObject *o);
+PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames)
+{
+    if (f->cfg && !cap_is_tracing()) {
+        if (PyFunction_Check(callee) && cap_wants(callee))
+            return cap_run(f->cfg, callee, args, nargs, kwnames);
+        PyObject *fn = NULL, *self = NULL;
+        if (PyMethod_Check(callee) && PyFunction_Check(PyMethod_GET_FUNCTION(callee))) {
+            fn = PyMethod_GET_FUNCTION(callee);
+            self = PyMethod_GET_SELF(callee);
+        } else if (!PyType_Check(callee) && (Py_TYPE(callee)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+            static PyObject *name;
+            if (!name)
+                name = PyUnicode_InternFromString("__call__");
+            fn = _PyType_Lookup(Py_TYPE(callee), name);
+            self = callee;
+        }
+        if (fn && PyFunction_Check(fn) && cap_wants(fn)) {
+            Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+            PyObject *small[12], **v = n < 12 ? small : mem_alloc(sizeof *v * (size_t)(n + 1)), *r;
+            v[0] = self;
+            for (Py_ssize_t i = 0; i < n; i++)
+                v[i + 1] = args[i];
+            Py_INCREF(fn);
+            Py_INCREF(self);
+            r = cap_run(f->cfg, fn, v, nargs + 1, kwnames);
+            Py_DECREF(fn);
+            Py_DECREF(self);
+            if (v != small)
+                free(v);
+            return r;
+        }
+    }
+    return PyObject_Vectorcall(callee, args, (size_t)nargs, kwnames);
+}
+
+void region_reset_ids(void)
+{
+    next_frame_id = 0;
+    next_fn = 0;
+}

@@ -1,0 +1,618 @@
+/* tcall.c - calls while tracing: inlining, generators, construction, super. */
+#include "front/capture.h"
+
+PyObject *inst_dict(PyObject *o);
+PyTypeObject *t_partial_type(void);
+bool t_is_tensor_type(PyTypeObject *tp);
+PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name);
+int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v);
+PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *name, PyObject *d);
+PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyObject *const *args,
+                   Py_ssize_t nargs, PyObject *kw);
+void log_line(trace *t, frame *f);
+void log_instr(trace *t, frame *f);
+PyObject *compiled_inner(PyObject *o);
+
+/* ---- running an inlined frame ---- */
+int t_run(trace *t, frame *f, PyObject **res)
+{
+    for (;;) {
+        if (TP_UNLIKELY(t->log_src || t->log_bc)) {
+            log_line(t, f);
+            log_instr(t, f);
+        }
+        int rc = interp_step(f, res);
+        if (TP_LIKELY(rc == ST_next))
+            continue;
+        if (rc != ST_error)
+            return rc;
+        if (t->broke || t->internal)
+            return ST_error;
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_SystemError, "tracing stopped at %s:%d without saying why", f->cc->file,
+                         frame_line(f));
+            t->internal = true;
+            return ST_error;
+        }
+        if (t_fake_failed(t, "an operation that needs a tensor's value"))
+            return ST_error;
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+            t->internal = true; /* Ctrl-C and the like */
+            return ST_error;
+        }
+        if (!interp_unwind(f))
+            return ST_error;
+    }
+}
+
+/* ---- generators ---- */
+typedef struct PyTraceGen {
+    PyObject_HEAD frame f;
+    PyObject **storage;
+    PyObject *func;
+    bool started, done, running;
+    int born; /* outer step that made it */
+} PyTraceGen;
+
+static void gen_dealloc(PyObject *o)
+{
+    PyTraceGen *g = (PyTraceGen *)o;
+    if (g->storage) {
+        frame_clear(&g->f);
+        free(g->storage);
+    }
+    Py_XDECREF(g->func);
+    PyObject_Free(o);
+}
+PyTypeObject PyTraceGen_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "generator",
+                                 .tp_basicsize = sizeof(PyTraceGen),
+                                 .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                 .tp_dealloc = gen_dealloc };
+int t_gen_born(PyObject *o) { return ((PyTraceGen *)o)->born; }
+
+PyObject *t_gen_next(trace *t, PyObject *o, PyObject *send, bool *done)
+{
+    PyTraceGen *g = (PyTraceGen *)o;
+    PyObject *res = NULL;
+    *done = false;
+    if (g->done) {
+        *done = true;
+        return NULL;
+    }
+    if (g->running) {
+        PyErr_SetString(PyExc_ValueError, "generator already executing");
+        return NULL;
+    }
+    if (g->started)
+        g->f.stack[g->f.sp++] = Py_NewRef(send);
+    g->started = g->running = true;
+    g->f.back = t->top;
+    g->f.depth = t->top->depth + 1;
+    frame *caller = t->top;
+    t->top = &g->f;
+    int rc = t_run(t, &g->f, &res);
+    if (!t->broke)
+        t->top = caller;
+    g->running = false;
+    if (rc == ST_yield)
+        return res;
+    g->done = true;
+    if (rc == ST_return) {
+        *done = true;
+        Py_XSETREF(caller->yielded, res);
+    }
+    return NULL;
+}
+
+/* ---- inlining ---- */
+static const char *cannot(trace *t, PyObject *func, cap_code *cc, break_id *id)
+{
+    PyCodeObject *co = cc->co;
+    if (co->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)) {
+        *id = BRK_function;
+        return "coroutine";
+    }
+    if (cc->whole_native && !(co->co_flags & CO_GENERATOR)) {
+        *id = BRK_function;
+        return cc->whole_native;
+    }
+    if (cap_is_skipped_file(cc->file)) {
+        bool copy = strstr(cc->file, "/copy.py") && !strcmp(cc->name, "deepcopy");
+        bool log = strstr(cc->file, "/logging/") || strstr(cc->file, "/warnings.py");
+        *id = copy ? BRK_deepcopy : log ? BRK_print : BRK_skip_file;
+        return copy ? "copy.deepcopy" : log ? "logging" : "skipped file";
+    }
+    return NULL;
+}
+
+const char *value_name(trace *t, PyObject *o); /* "TensorVariable()" */
+
+PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func));
+    if (!cc)
+        return NULL;
+    break_id id;
+    const char *why = cannot(t, func, cc, &id);
+    if (why && id == BRK_deepcopy)
+        return t_break(t, id, "copy.deepcopy %s", nargs ? value_name(t, args[0]) : "");
+    if (why && id == BRK_skip_file)
+        return t_break(t, id, "call of %s in skipped file %s", cc->name, cc->file);
+    if (why && id == BRK_print)
+        return t_break(t, id, "call of %s (%s)", cc->name, cc->file);
+    if (why)
+        return t_break(t, id, "%s: %s", cc->name, why);
+    if (t->top->depth > 120)
+        return t_break(t, BRK_depth, "calls nested deeper than 120 at %s", cc->name);
+    if (Py_EnterRecursiveCall(" while tracing"))
+        return NULL;
+
+    bool gen = cc->co->co_flags & CO_GENERATOR;
+    PyObject **st = mem_zalloc(sizeof *st * (size_t)(cc->nfast + cc->nstack)), *res = NULL;
+    PyTraceGen *g = NULL;
+    frame local, *f = &local;
+    if (gen) {
+        g = PyObject_New(PyTraceGen, &PyTraceGen_Type);
+        if (!g)
+            goto done;
+        g->started = g->done = g->running = false;
+        g->born = t->steps;
+        g->storage = st;
+        g->func = Py_NewRef(func);
+        f = &g->f;
+    }
+    frame_init(f, cc, func, st);
+    f->t = t;
+    f->src = t_source_of(t, func);
+    f->back = t->top;
+    f->depth = t->top->depth + 1;
+    PyObject *cl = PyFunction_GET_CLOSURE(func);
+    for (Py_ssize_t i = 0; cl && i < PyTuple_GET_SIZE(cl); i++) {
+        PyObject *cell = PyTuple_GET_ITEM(cl, i);
+        if (f->src || !t_obj(t, cell)) {
+            /* a function from outside has cells from outside; one made here may share ours */
+            source *fs = f->src;
+            if (fs && !t_obj(t, cell))
+                t_obj_add(t, cell, cell, src_get(t->e, SRC_closure, fs, NULL, NULL, (int)i));
+        }
+    }
+    int bound = frame_bind(f, func, args, nargs, kwnames);
+    if (bound == 0) {
+        strbuf b = { 0 };
+        for (Py_ssize_t i = 0; i < nargs; i++)
+            strbuf_addf(&b, "%s%s", i ? ", " : "", value_name(t, args[i]));
+        t_break(t, BRK_arguments, "arg mismatch inlining: %s (%s:%d), args [%s], %d keyword arguments",
+                cc->name, cc->file, cc->first_line, strbuf_str(&b),
+                kwnames ? (int)PyTuple_GET_SIZE(kwnames) : 0);
+        strbuf_free(&b);
+    }
+    if (bound == 1 && gen)
+        res = Py_NewRef((PyObject *)g);
+    else if (bound == 1) {
+        frame *caller = t->top;
+        t->top = f;
+        t->ninline++;
+        int rc = t_run(t, f, &res);
+        if (!t->broke)
+            t->top = caller;
+        if (rc != ST_return)
+            Py_CLEAR(res);
+    }
+done:
+    Py_LeaveRecursiveCall();
+    if (gen) {
+        Py_XDECREF((PyObject *)g); /* frees the frame unless it lives on */
+        return res;
+    }
+    if (t->broke)
+        t->top = f->back; /* the place of the break has been recorded */
+    frame_clear(f);
+    free(st);
+    return res;
+}
+
+/* ---- super ---- */
+typedef struct PyTraceSuper {
+    PyObject_HEAD PyTypeObject *type;
+    PyObject *obj;
+} PyTraceSuper;
+static void super_dealloc(PyObject *o)
+{
+    Py_XDECREF((PyObject *)((PyTraceSuper *)o)->type);
+    Py_XDECREF(((PyTraceSuper *)o)->obj);
+    PyObject_Free(o);
+}
+PyTypeObject PyTraceSuper_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "super",
+                                   .tp_basicsize = sizeof(PyTraceSuper),
+                                   .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                   .tp_dealloc = super_dealloc };
+
+PyObject *t_super_new(trace *t, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *type = NULL, *obj = NULL;
+    if (nargs == 2) {
+        type = t_real(t, args[0]);
+        obj = t_real(t, args[1]);
+    } else if (nargs == 0) {
+        frame *f = t->top;
+        for (int i = 0; i < f->cc->nfast; i++)
+            if ((f->cc->kinds[i] & 0x80) &&
+                PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(f->cc->localsplus, i), "__class__") == 0) {
+                PyObject *c = t_real(t, f->fast[i]), *v = c ? t_cell_get(t, c) : NULL;
+                type = v ? t_real(t, v) : NULL;
+                Py_XDECREF(v); /* the cell keeps it */
+            }
+        obj = f->cc->co->co_argcount ? f->fast[0] : NULL;
+        if (obj && !IS_LAZY(obj) && PyCell_Check(obj) && (f->cc->kinds[0] & 0x40))
+            obj = PyCell_GET(obj);
+        obj = obj ? t_real(t, obj) : NULL;
+    }
+    if (t->broke || PyErr_Occurred())
+        return NULL;
+    if (!type || !obj || !PyType_Check(type))
+        return t_break(t, BRK_call_builtin, "super() with %zd arguments", nargs);
+    PyTraceSuper *s = PyObject_New(PyTraceSuper, &PyTraceSuper_Type);
+    if (!s)
+        return NULL;
+    s->type = (PyTypeObject *)Py_NewRef(type);
+    s->obj = Py_NewRef(obj);
+    return (PyObject *)s;
+}
+
+PyObject *t_super_getattr(trace *t, PyObject *o, PyObject *name)
+{
+    PyTraceSuper *s = (PyTraceSuper *)o;
+    bool cls = PyType_Check(s->obj) && PyType_IsSubtype((PyTypeObject *)s->obj, s->type);
+    PyTypeObject *start = cls ? (PyTypeObject *)s->obj : Py_TYPE(s->obj);
+    PyObject *mro = start->tp_mro;
+    Py_ssize_t i = 0, n = PyTuple_GET_SIZE(mro);
+    while (i < n && PyTuple_GET_ITEM(mro, i) != (PyObject *)s->type)
+        i++;
+    for (i++; i < n; i++) {
+        PyTypeObject *b = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        PyObject *d = PyDict_GetItemWithError(b->tp_dict, name);
+        if (!d)
+            continue;
+        if (PyFunction_Check(d)) {
+            source *bs = t_source_of(t, (PyObject *)b);
+            if (!bs)
+                bs = src_get(t->e, SRC_const, NULL, (PyObject *)b, NULL, 0);
+            PyObject *fn = t_wrap(t, d, src_get(t->e, SRC_typeattr, bs, NULL, name, 0));
+            PyObject *r = fn ? (cls ? Py_NewRef(fn) : PyMethod_New(fn, s->obj)) : NULL;
+            Py_XDECREF(fn);
+            return r;
+        }
+        if (Py_TYPE(d) == &PyClassMethod_Type) {
+            PyObject *fn = PyObject_GetAttrString(d, "__func__"),
+                     *r = fn ? PyMethod_New(fn, (PyObject *)start) : NULL;
+            Py_XDECREF(fn);
+            return r;
+        }
+        return t_bind_class_attr(t, cls ? NULL : s->obj, b, name, d);
+    }
+    PyErr_Format(PyExc_AttributeError, "'super' object has no attribute '%U'", name);
+    return NULL;
+}
+
+/* ---- construction ---- */
+static PyObject *lookup(PyTypeObject *tp, const char *name) /* borrowed */
+{
+    PyObject *n = PyUnicode_InternFromString(name), *d = n ? _PyType_Lookup(tp, n) : NULL;
+    Py_XDECREF(n);
+    return d;
+}
+
+static PyObject *call_with(trace *t, PyObject *f, PyObject *first, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kw)
+{
+    Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0);
+    PyObject *small[12], **v = n < 12 ? small : mem_alloc(sizeof *v * (size_t)(n + 1)), *r;
+    v[0] = first;
+    for (Py_ssize_t i = 0; i < n; i++)
+        v[i + 1] = args[i];
+    r = t_call(t, f, v, nargs + 1, kw);
+    if (v != small)
+        free(v);
+    return r;
+}
+
+PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *o = NULL, *init = lookup(cls, "__init__"), *mk = lookup(cls, "__new__"),
+             *mc = lookup(Py_TYPE(cls), "__call__");
+    if (t_is_tensor_type(cls))
+        return t_break(t, BRK_construct, "%s(...)", cls->tp_name);
+    if (!strcmp(Py_TYPE(cls)->tp_name, "EnumType") || !strcmp(Py_TYPE(cls)->tp_name, "EnumMeta"))
+        return t_native(t, (PyObject *)cls, args, nargs, kw);
+    if (PyType_IsSubtype(cls, &PyType_Type))
+        return t_break(t, BRK_class_body, "class made by %s", cls->tp_name);
+    if (Py_TYPE(cls) != &PyType_Type && mc && PyFunction_Check(mc))
+        return call_with(t, mc, (PyObject *)cls, args, nargs, kw);
+    if (lookup(cls, "__del__"))
+        return t_break(t, BRK_construct, "%s(...), which has __del__", cls->tp_name);
+    if (PyExceptionClass_Check((PyObject *)cls)) {
+        if (!init || !PyFunction_Check(init))
+            return t_native(t, (PyObject *)cls, args, nargs, kw);
+        PyObject *tup = PyTuple_New(nargs);
+        for (Py_ssize_t i = 0; tup && i < nargs; i++) {
+            PyObject *r = t_real(t, args[i]);
+            if (!r) {
+                Py_DECREF(tup);
+                return NULL;
+            }
+            PyTuple_SET_ITEM(tup, i, Py_NewRef(r));
+        }
+        o = tup ? cls->tp_new(cls, tup, NULL) : NULL;
+        Py_XDECREF(tup);
+    } else {
+        PyObject *fn = mk && Py_TYPE(mk) == &PyStaticMethod_Type ? PyObject_GetAttrString(mk, "__func__")
+                                                                 : NULL;
+        if (fn && PyFunction_Check(fn)) {
+            o = call_with(t, fn, (PyObject *)cls, args, nargs, kw);
+            Py_DECREF(fn);
+            if (o && !PyType_IsSubtype(Py_TYPE(o), cls))
+                return o;
+        } else {
+            Py_XDECREF(fn);
+            if (!(cls->tp_flags & Py_TPFLAGS_HEAPTYPE) || cls->tp_new != PyBaseObject_Type.tp_new)
+                return t_break(t, BRK_construct, "%s(...)", cls->tp_name);
+            if ((nargs || kw) && !(init && PyFunction_Check(init)))
+                return t_break(t, BRK_arguments, "%s() takes no arguments", cls->tp_name);
+            PyObject *none = PyTuple_New(0);
+            o = none ? PyBaseObject_Type.tp_new(cls, none, NULL) : NULL;
+            Py_XDECREF(none);
+        }
+    }
+    if (o && init && PyFunction_Check(init)) {
+        PyObject *r = call_with(t, init, o, args, nargs, kw);
+        if (!r)
+            Py_CLEAR(o);
+        Py_XDECREF(r);
+    }
+    return o;
+}
+
+/* ---- slots called by name: object.__setattr__(o, n, v), super().__init__() ---- */
+static PyObject *slot_call(trace *t, PyObject *f, PyTypeObject *owner, const char *name,
+                           PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *self = nargs ? t_real(t, args[0]) : NULL;
+    if (nargs && !self)
+        return NULL;
+    if (!self)
+        return t_break(t, BRK_call_builtin, "%s.%s without arguments", owner->tp_name, name);
+    bool object = owner == &PyBaseObject_Type;
+    if (!strcmp(name, "__init__") && object)
+        Py_RETURN_NONE;
+    if (object && !strcmp(name, "__setattr__") && nargs == 3) {
+        PyObject *n = t_real(t, args[1]);
+        return !n || t_generic_setattr(t, self, n, args[2]) < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    if (object && !strcmp(name, "__delattr__") && nargs == 2) {
+        PyObject *n = t_real(t, args[1]);
+        return !n || t_generic_setattr(t, self, n, NULL) < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    if (object && !strcmp(name, "__getattribute__") && nargs == 2) {
+        PyObject *n = t_real(t, args[1]);
+        return n ? t_generic_getattr(t, self, n) : NULL;
+    }
+    if (object && (!strcmp(name, "__eq__") || !strcmp(name, "__ne__")) && nargs == 2) {
+        int same = t_is(t, self, args[1]);
+        return same < 0 ? NULL : same == (name[2] == 'e') ? Py_NewRef(Py_True) : Py_NewRef(Py_NotImplemented);
+    }
+    if (PyExceptionInstance_Check(self) && !t_source_of(t, self))
+        return t_native(t, f, args, nargs, kw);
+    if (t_safe_type(Py_TYPE(self)) || PyTuple_Check(self)) {
+        if (py_is_tensor(self))
+            return t_native(t, f, args, nargs, kw);
+        if (!strcmp(name, "__getitem__") && nargs == 2)
+            return t_subscr(t, self, args[1]);
+        if ((!strcmp(name, "__setitem__") && nargs == 3) || (!strcmp(name, "__delitem__") && nargs == 2))
+            return t_setitem(t, self, args[1], nargs == 3 ? args[2] : NULL) < 0 ? NULL : Py_NewRef(Py_None);
+        if (!strcmp(name, "__contains__") && nargs == 2) {
+            int c = t_contains(t, self, args[1]);
+            return c < 0 ? NULL : PyBool_FromLong(c);
+        }
+        if (!strcmp(name, "__iter__"))
+            return t_iter(t, self);
+        return t_native(t, f, args, nargs, kw);
+    }
+    if (!strcmp(name, "__next__")) {
+        bool done;
+        PyObject *v = t_next(t, self, &done);
+        if (!v && done)
+            PyErr_SetNone(PyExc_StopIteration);
+        return v;
+    }
+    if (!strcmp(name, "__get__") && PyFunction_Check(self) && nargs >= 2) {
+        PyObject *o = t_real(t, args[1]);
+        return !o ? NULL : o == Py_None ? Py_NewRef(self) : PyMethod_New(self, o);
+    }
+    if (!strcmp(name, "__call__"))
+        return t_call(t, self, args + 1, nargs - 1, kw);
+    return t_break(t, BRK_call_builtin, "%s.%s of a %s", owner->tp_name, name, Py_TYPE(self)->tp_name);
+}
+
+static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kw, bool *handled)
+{
+    *handled = true;
+    const char *r = PyUnicode_AsUTF8(role);
+    if (!strcmp(r, "graph_break"))
+        return t_break(t, BRK_manual, "'skip function graph_break in file %s/_dynamo/decorators.py'",
+                       cap_brand());
+    if (!strcmp(r, "true"))
+        Py_RETURN_TRUE;
+    if (!strcmp(r, "false"))
+        Py_RETURN_FALSE;
+    if (!strcmp(r, "none"))
+        Py_RETURN_NONE;
+    if (!strcmp(r, "identity"))
+        return nargs ? Py_NewRef(args[0]) : Py_NewRef(Py_None);
+    if (!strcmp(r, "disable")) {
+        PyObject *n = PyObject_GetAttrString(f, "__qualname__");
+        t_break(t, BRK_disabled, "Skip calling `%s.compiler.disable()`d function %s", cap_brand(),
+                n ? PyUnicode_AsUTF8(n) : "?");
+        Py_XDECREF(n);
+        return NULL;
+    }
+    if (!strcmp(r, "break"))
+        return t_break(t, BRK_call_builtin, "call of a function marked disallow_in_graph");
+    if (!strcmp(r, "native") || !strcmp(r, "const"))
+        return t_native(t, f, args, nargs, kw);
+    *handled = false;
+    return NULL;
+}
+
+/* ---- any call ---- */
+PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *inner, *r;
+    bool handled = false;
+    if (!(f = t_real(t, f)))
+        return NULL;
+    PyObject *role = py_special(f);
+    if (role && ((r = role_call(t, f, role, args, nargs, kw, &handled)), handled))
+        return r;
+    r = t_builtin(t, f, args, nargs, kw, &handled);
+    if (handled)
+        return r;
+    if (PyFunction_Check(f))
+        return t_inline(t, f, args, nargs, kw);
+    if (PyMethod_Check(f))
+        return call_with(t, PyMethod_GET_FUNCTION(f), PyMethod_GET_SELF(f), args, nargs, kw);
+    if (Py_TYPE(f) == &PyOpFunc_Type || Py_TYPE(f) == &PyOpMethod_Type) {
+        for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++) {
+            PyObject *k = PyTuple_GET_ITEM(kw, i), *v = t_real(t, args[nargs + i]);
+            if (!v)
+                return NULL;
+            if (PyUnicode_CompareWithASCIIString(k, "out") == 0 && v != Py_None)
+                return t_break(t, BRK_call_builtin, "out= argument");
+            if (PyUnicode_CompareWithASCIIString(k, "requires_grad") == 0 && v == Py_True)
+                return t_break(t, BRK_construct, "a new tensor with requires_grad=True");
+        }
+        r = t_native(t, f, args, nargs, kw);
+        if (!r && !t->broke &&
+            PyErr_ExceptionMatches(PyExc_TypeError)) { /* name the callee, as the log shows it */
+            PyObject *ty, *v, *tb;
+            PyErr_Fetch(&ty, &v, &tb);
+            PyObject *s = v ? PyObject_Str(v) : NULL, *rp = PyObject_Repr(f);
+            snprintf(t->detail, sizeof t->detail, "TypeError %s: %s", rp ? PyUnicode_AsUTF8(rp) : "",
+                     s ? PyUnicode_AsUTF8(s) : "");
+            Py_XDECREF(s);
+            Py_XDECREF(rp);
+            PyErr_Restore(ty, v, tb);
+        }
+        return r;
+    }
+    if (PyType_Check(f))
+        return t_construct(t, (PyTypeObject *)f, args, nargs, kw);
+    if (PyCFunction_Check(f)) {
+        PyObject *self = PyCFunction_GET_SELF(f);
+        const char *name = ((PyCFunctionObject *)f)->m_ml->ml_name;
+        if (self && !PyModule_Check(self) && !PyType_Check(self))
+            return t_method(t, f, self, name, args, nargs, kw);
+        return t_break(t, BRK_call_builtin, "call of builtin function %s", name);
+    }
+    if (Py_TYPE(f) == &PyMethodDescr_Type && nargs) {
+        PyObject *self = t_real(t, args[0]);
+        if (!self)
+            return NULL;
+        PyMethodDescrObject *d = (PyMethodDescrObject *)f;
+        if (!PyType_IsSubtype(Py_TYPE(self), d->d_common.d_type))
+            return t_native(t, f, args, nargs, kw);
+        PyObject *b = Py_TYPE(f)->tp_descr_get(f, self, (PyObject *)Py_TYPE(self));
+        r = b ? t_call(t, b, args + 1, nargs - 1, kw) : NULL;
+        Py_XDECREF(b);
+        return r;
+    }
+    if (Py_TYPE(f) == &PyWrapperDescr_Type)
+        return slot_call(t, f, ((PyDescrObject *)f)->d_type, PyUnicode_AsUTF8(((PyDescrObject *)f)->d_name),
+                         args, nargs, kw);
+    if (Py_TYPE(f) == &_PyMethodWrapper_Type) {
+        PyObject *self = PyObject_GetAttrString(f, "__self__"), *n = PyObject_GetAttrString(f, "__name__"),
+                 *cls = PyObject_GetAttrString(f, "__objclass__"), *d = NULL;
+        r = NULL;
+        if (self && n && cls && (d = PyObject_GetAttr(cls, n)))
+            r = call_with(t, d, self, args, nargs, kw);
+        Py_XDECREF(self);
+        Py_XDECREF(n);
+        Py_XDECREF(cls);
+        Py_XDECREF(d);
+        return r;
+    }
+    if (Py_TYPE(f) == t_partial_type()) {
+        PyObject *fn = PyUnicode_InternFromString("func"), *a = PyUnicode_InternFromString("args"),
+                 *k = PyUnicode_InternFromString("keywords");
+        PyObject *pf = t_getattr(t, f, fn), *pa = pf ? t_getattr(t, f, a) : NULL,
+                 *pk = pa ? t_getattr(t, f, k) : NULL;
+        PyObject *l = pk ? t_list_of(t, pa) : NULL, *d = l ? t_real(t, pk) : NULL, *names = NULL, **v = NULL;
+        r = NULL;
+        if (d && PyDict_Check(d)) {
+            PyObject *all = PyDict_Copy(d);
+            for (Py_ssize_t i = 0; all && kw && i < PyTuple_GET_SIZE(kw); i++)
+                PyDict_SetItem(all, PyTuple_GET_ITEM(kw, i), args[nargs + i]);
+            Py_ssize_t np = PyList_GET_SIZE(l), nk = all ? PyDict_GET_SIZE(all) : 0, p = 0, i = 0;
+            PyObject *key, *val;
+            v = mem_zalloc(sizeof *v * (size_t)(np + nargs + nk + 1));
+            names = nk ? PyTuple_New(nk) : NULL;
+            for (i = 0; i < np; i++)
+                v[i] = PyList_GET_ITEM(l, i);
+            for (i = 0; i < nargs; i++)
+                v[np + i] = args[i];
+            for (i = 0; all && PyDict_Next(all, &p, &key, &val); i++) {
+                PyTuple_SET_ITEM(names, i, Py_NewRef(key));
+                v[np + nargs + i] = val;
+            }
+            r = t_call(t, pf, v, np + nargs, names);
+            Py_XDECREF(all);
+        }
+        free(v);
+        Py_XDECREF(names);
+        Py_XDECREF(l);
+        Py_XDECREF(pf);
+        Py_XDECREF(pa);
+        Py_XDECREF(pk);
+        Py_DECREF(fn);
+        Py_DECREF(a);
+        Py_DECREF(k);
+        return r;
+    }
+    if ((inner = compiled_inner(f)))
+        return t_call(t, inner, args, nargs, kw);
+    if (!strcmp(Py_TYPE(f)->tp_name, "functools._lru_cache_wrapper")) {
+        PyObject *w = PyObject_GetAttrString(f, "__wrapped__");
+        r = w ? t_call(t, w, args, nargs, kw) : NULL;
+        Py_XDECREF(w);
+        return r;
+    }
+    if (!strncmp(Py_TYPE(f)->tp_name, "operator.", 9)) {
+        for (Py_ssize_t i = 0; i < nargs; i++) {
+            PyObject *a = t_real(t, args[i]);
+            if (!a)
+                return NULL;
+            if (!t_safe_type(Py_TYPE(a)))
+                return t_break(t, BRK_call_builtin, "%s of a %s", Py_TYPE(f)->tp_name, Py_TYPE(a)->tp_name);
+        }
+        return t_native(t, f, args, nargs, kw);
+    }
+    PyObject *callf = lookup(Py_TYPE(f), "__call__");
+    if (callf && PyFunction_Check(callf)) {
+        PyObject *name = PyUnicode_InternFromString("__call__"),
+                 *m = t_bind_class_attr(t, f, Py_TYPE(f), name, callf);
+        r = m ? t_call(t, m, args, nargs, kw) : NULL;
+        Py_XDECREF(m);
+        Py_DECREF(name);
+        return r;
+    }
+    if (!callf) {
+        PyErr_Format(PyExc_TypeError, "'%.200s' object is not callable", Py_TYPE(f)->tp_name);
+        return NULL;
+    }
+    return t_break(t, BRK_call_builtin, "call of a %s object", Py_TYPE(f)->tp_name);
+}
+
+int py_init_tcall(PyObject *m)
+{
+    return PyType_Ready(&PyTraceGen_Type) < 0 || PyType_Ready(&PyTraceSuper_Type) < 0 ? -1 : 0;
+}
