@@ -12,6 +12,8 @@ from ._checks import *  # noqa: E402,F401,F403
 from . import _tensor as _tensor  # noqa: E402
 from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor,  # noqa: E402,F401
                       HalfTensor, IntTensor, LongTensor, ShortTensor)
+from . import functional as functional  # noqa: E402
+from .functional import *  # noqa: E402,F401,F403
 from . import autograd  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402,F401
 

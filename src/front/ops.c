@@ -95,8 +95,7 @@ typedef struct parse {
     const char *bad;   /* parameter that did not fit, for the message */
     PyObject *bad_arg; /* borrowed */
     int bad_pos;
-    tp_tensor *tmp[4];
-    int ntmp;
+    bool strict; /* tensors are not numbers: max(x, tensor(1)) is not max over dimension 1 */
 } parse;
 
 static void *list_mem(parse *p, size_t bytes, size_t *used)
@@ -290,6 +289,8 @@ static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, t
         *v = vNone;
         return true;
     }
+    if (p->strict && q->type >= PT_scalar && q->type <= PT_floats && py_is_tensor(o))
+        return false;
     switch (q->type) {
     case PT_tensor:
         if (py_is_tensor(o)) {
@@ -455,7 +456,9 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
     }
     if (kwused == nkw)
         return MATCHED;
-    bool creates = s->nparam && !strcmp(s->param[s->nparam - 1].name, "pin_memory");
+    bool creates = false;
+    for (int i = s->nparam - 1; i >= 0 && s->param[i].kwonly && !creates; i--)
+        creates = !strcmp(s->param[i].name, "pin_memory");
     for (Py_ssize_t k = 0; k < nkw; k++) { /* what is left must be out= or requires_grad= */
         const char *kw = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, k));
         bool known = false;
@@ -604,6 +607,7 @@ static void explain_types(strbuf *b, const op_row *r, bool method, PyObject *con
     size_t used = 0;
     arena_init(&p.mem);
     p.err.kind = ERR_none;
+    p.strict = false;
     strbuf_add(b, "      didn't match because some of the arguments have invalid types: (");
     for (Py_ssize_t i = method; i < nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); i++) {
         const op_param *q = i < nargs ? &r->schema.param[i] : NULL;
@@ -627,6 +631,15 @@ static PyObject *no_match(const op_name *n, bool method, parse *p, PyObject *con
     strbuf b = { 0 };
     int fits = 0;
     const op_row *r = op_row_of((op_id)n->row[0]);
+    if (nargs == 1 && !kwnames && !method && !strcmp(n->name, "where") && py_is_tensor(args[0])) {
+        /* where(condition) has no row: it is nonzero, one tensor a dimension */
+        PyObject *f = PyObject_GetAttrString(args[0], "nonzero"),
+                 *kw = PyTuple_Pack(1, PyUnicode_InternFromString("as_tuple")),
+                 *res = f && kw ? PyObject_Vectorcall(f, (PyObject *[]){ Py_True }, 0, kw) : NULL;
+        Py_XDECREF(f);
+        Py_XDECREF(kw);
+        return res;
+    }
     for (int k = 0; n->nrow > 1 && k < n->nrow; k++) {
         const op_schema *s = &op_row_of((op_id)n->row[k])->schema;
         Py_ssize_t given = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
@@ -801,7 +814,8 @@ PyObject *py_op_call(const op_name *n, bool method, PyObject *const *args, Py_ss
     PyObject *res = NULL;
     arena_init(&p.mem);
     p.err.kind = ERR_none;
-    p.ntmp = 0;
+    p.strict = n->nrow > 1;
+again:
     for (int i = 0; i < n->nrow; i++) {
         const op_row *r = op_row_of((op_id)n->row[i]);
         int m = match(&p, r, args, nargs, kwnames, &x);
@@ -814,7 +828,11 @@ PyObject *py_op_call(const op_name *n, bool method, PyObject *const *args, Py_ss
             goto done;
         }
     }
-    no_match(n, method, &p, args, nargs, kwnames);
+    if (p.strict) {
+        p.strict = false;
+        goto again;
+    }
+    res = no_match(n, method, &p, args, nargs, kwnames);
 done:
     if (p.mem.blocks)
         arena_free(&p.mem);

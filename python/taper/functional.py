@@ -1,0 +1,356 @@
+"""Functions with a Python signature of their own: einsum strings, optional results, norms by name."""
+import math as _math
+from . import _C
+from ._C import Tensor
+
+_ops = _C._op_functions[""]
+_row = _C._aten
+
+__all__ = ["einsum", "tensordot", "norm", "unique", "unique_consecutive", "nonzero", "broadcast_shapes",
+           "cartesian_prod", "combinations", "cdist", "chain_matmul", "diff", "trapezoid", "trapz",
+           "cumulative_trapezoid", "cov", "corrcoef", "unravel_index", "isreal", "logdet", "renorm", "mvlgamma",
+           "atleast_1d", "atleast_2d", "atleast_3d", "gradient", "sum_to_size", "unsafe_chunk", "unsafe_split"]
+
+
+def _T():
+    import taper
+    return taper
+
+
+def einsum(equation, *operands):
+    """Sums of products by index letters: einsum('bij,bjk->bik', a, b); also einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    if isinstance(equation, Tensor):  # the form with lists of numbers
+        args = (equation,) + operands
+        letter = lambda i: "..." if i is Ellipsis else chr(ord("A") + i) if i < 26 else chr(ord("a") + i - 26)
+        pairs = [(args[i], args[i + 1]) for i in range(0, len(args) - 1, 2)]
+        equation = ",".join("".join(map(letter, s)) for _, s in pairs)
+        if len(args) % 2:
+            equation += "->" + "".join(map(letter, args[-1]))
+        operands = [t for t, _ in pairs]
+    elif len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = operands[0]
+    return _C._call("einsum", equation, list(operands))
+
+
+def tensordot(a, b, dims=2, out=None):
+    """Contracts the last dims of a with the first of b, or the listed dimensions."""
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.dim(), b.dim()):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        dims = (list(range(-dims, 0)), list(range(dims)))
+    da, db = dims
+    r = _C._call("tensordot", a, b, [da] if isinstance(da, int) else list(da), [db] if isinstance(db, int) else list(db))
+    return r if out is None else out.copy_(r)
+
+
+def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+    """The vector norm of order p over dim; 'fro' and 'nuc' are matrix norms over two dimensions."""
+    if dtype is not None:
+        input = input.to(dtype)
+    if p == "nuc":
+        dim = dim if dim is not None else tuple(range(input.dim()))
+        if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+            raise RuntimeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
+        x = input.movedim(tuple(dim), (-2, -1))
+        r = _T().linalg.svdvals(x).sum(-1)
+        if keepdim:
+            for d in sorted(d % input.dim() for d in dim):
+                r = r.unsqueeze(d)
+    else:
+        if isinstance(p, str):
+            if p != "fro":
+                raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
+            p = 2
+        d = [] if dim is None else [dim] if isinstance(dim, int) else list(dim)
+        r = _ops["norm"](input, p, d, keepdim)
+    return r if out is None else out.copy_(r)
+
+
+def _results(r, *wanted):
+    out = tuple(x for x, w in zip(r, (True,) + wanted) if w)
+    return out[0] if len(out) == 1 else out
+
+
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The different elements; on request where each element went and how often each occurs."""
+    if dim is None:
+        r = _C._call("_unique2", input, sorted, return_inverse, return_counts)
+    else:
+        r = _C._call("unique_dim", input, dim, sorted, return_inverse, return_counts)
+    return _results(r, return_inverse, return_counts)
+
+
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """Drops repetitions of neighbours."""
+    return _results(_C._call("unique_consecutive", input, return_inverse, return_counts, dim), return_inverse, return_counts)
+
+
+def nonzero(input, *, out=None, as_tuple=False):
+    """Indices of the elements that are not zero, as rows or as one tensor a dimension."""
+    r = _ops["nonzero"](input)
+    if as_tuple:
+        return (r if input.dim() else _ops["nonzero"](input.reshape(1))).unbind(1)
+    return r if out is None else out.resize_(r.shape).copy_(r)
+
+
+def broadcast_shapes(*shapes):
+    """The shape that tensors of these shapes broadcast to."""
+    sizes = []
+    for s in shapes:
+        s = [s] if isinstance(s, int) else list(s)
+        if any(n < 0 for n in s):
+            raise RuntimeError(f"Trying to create tensor with negative dimension ({min(s)}): ({min(s)})")
+        n = max(len(sizes), len(s))
+        a, b = [1] * (n - len(sizes)) + sizes, [1] * (n - len(s)) + s
+        for i, (x, y) in enumerate(zip(a, b)):
+            if x != y and x != 1 and y != 1:
+                raise RuntimeError(f"Shape mismatch: objects cannot be broadcast to a single shape: {tuple(shapes)}")
+            a[i] = y if x == 1 else x
+        sizes = a
+    return _C.Size(sizes)
+
+
+def cartesian_prod(*tensors):
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tensors[0]
+    for t in tensors:
+        if t.dim() != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(t.shape)}")
+    if len(tensors) == 1:
+        return tensors[0]
+    T = _T()
+    return T.stack([g.flatten() for g in T.meshgrid(*tensors, indexing="ij")], 1)
+
+
+def combinations(input, r=2, with_replacement=False):
+    """All combinations of r elements of a vector, as rows."""
+    import itertools
+    T = _T()
+    if input.dim() != 1:
+        raise RuntimeError("Expect a 1D vector, but got shape " + str(list(input.shape)))
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if r == 0:
+        return T.empty(0, dtype=input.dtype)
+    f = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(f(range(input.numel()), r))
+    if not rows:
+        return T.empty(0, r, dtype=input.dtype)
+    return input[T.tensor(rows)]
+
+
+def cdist(x1, x2, p=2.0, compute_mode=None):
+    """Distances between all pairs of rows."""
+    if x1.shape[-1] != x2.shape[-1]:
+        raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
+    d = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
+    if p == 0:
+        return (d != 0).to(d.dtype).sum(-1)
+    if p == 1:
+        return d.sum(-1)
+    if p == _math.inf:
+        return d.amax(-1) if d.shape[-1] else d.sum(-1)
+    return _ops["norm"](d, p, [-1])
+
+
+def chain_matmul(*matrices, out=None):
+    r = matrices[0]
+    for m in matrices[1:]:
+        r = r @ m
+    return r if out is None else out.copy_(r)
+
+
+def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
+    """Differences of neighbours along dim, n times."""
+    T = _T()
+    if input.dim() == 0:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    parts = [t for t in (prepend, input, append) if t is not None]
+    r = T.cat(parts, dim) if len(parts) > 1 else input
+    for _ in range(min(n, r.shape[dim])):
+        a, b = r.narrow(dim, 1, r.shape[dim] - 1), r.narrow(dim, 0, r.shape[dim] - 1)
+        r = a ^ b if r.dtype is T.bool else a - b
+    return (r.clone() if r is input else r) if out is None else out.copy_(r)
+
+
+def _slices(y, x, dx, dim):
+    n = y.shape[dim]
+    both = y.narrow(dim, 0, max(n - 1, 0)) + y.narrow(dim, min(1, n), max(n - 1, 0))
+    if x is None:
+        return both * (dx / 2)
+    w = x.narrow(-1, 1, x.shape[-1] - 1) - x.narrow(-1, 0, x.shape[-1] - 1) if x.dim() == 1 else diff(x, dim=dim)
+    if x.dim() == 1:
+        w = w.reshape([-1 if i == dim % y.dim() else 1 for i in range(y.dim())])
+    return both * w / 2
+
+
+def trapezoid(y, x=None, *, dx=1, dim=-1):
+    """The integral by trapezoids."""
+    return _slices(y, x, dx, dim).sum(dim)
+
+
+trapz = trapezoid
+
+
+def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
+    return _slices(y, x, dx, dim).cumsum(dim)
+
+
+def cov(input, *, correction=1, fweights=None, aweights=None):
+    """The covariance matrix of variables in rows."""
+    T = _T()
+    if input.dim() > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.dim()} dimensions")
+    x = input if input.dim() == 2 else input.reshape(1, -1)
+    x = x if x.dtype.is_floating_point else x.to(T.get_default_dtype())
+    w = None
+    if fweights is not None:
+        w = fweights.to(x.dtype)
+    if aweights is not None:
+        w = aweights.to(x.dtype) * (1 if w is None else w)
+    if w is None:
+        norm_ = x.shape[1] - correction
+        c = x - x.mean(1, keepdim=True)
+        r = c @ c.mT
+    else:
+        total = w.sum()
+        c = x - (x * w).sum(1, keepdim=True) / total
+        norm_ = total - correction * ((w * aweights).sum() / total if aweights is not None else 1)
+        r = (c * w) @ c.mT
+        return (r / norm_.clamp(min=0)).squeeze()
+    return (r / max(norm_, 0) if norm_ > 0 else r / 0.0).squeeze()
+
+
+def corrcoef(input):
+    c = cov(input)
+    if c.dim() == 0:
+        return c / c
+    d = c.diagonal().sqrt()
+    return (c / d.unsqueeze(-1) / d.unsqueeze(0)).clamp(-1, 1)
+
+
+def unravel_index(indices, shape):
+    """Flat indices as one index tensor a dimension."""
+    shape = [shape] if isinstance(shape, int) else list(shape)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"'shape' cannot have negative values, but got {tuple(shape)}")
+    out = []
+    for n in reversed(shape):
+        out.append(indices % n)
+        indices = indices // n
+    return tuple(reversed(out))
+
+
+def isreal(input):
+    return _T().ones_like(input, dtype=_C.bool)
+
+
+def logdet(input):
+    """The logarithm of the determinant; nan where it is negative."""
+    sign, value = _T().linalg.slogdet(input)
+    return _ops["where"](sign < 0, sign.new_full((), _math.nan), value)
+
+
+def renorm(input, p, dim, maxnorm):
+    """Scales the slices along dim down to a p-norm of at most maxnorm."""
+    if p <= 0:
+        raise RuntimeError("renorm: non-positive-norm not supported")
+    dims = [d for d in range(input.dim()) if d != dim % input.dim()]
+    n = _ops["norm"](input, p, dims, True)
+    return input * _ops["where"](n > maxnorm, maxnorm / (n + 1e-7), _T().ones_like(n))
+
+
+def mvlgamma(input, p):
+    x = input if input.dtype.is_floating_point else input.to(_T().get_default_dtype())
+    r = p * (p - 1) / 4 * _math.log(_math.pi)
+    for j in range(p):
+        r = r + (x - j / 2).lgamma()
+    return r
+
+
+def _atleast(n):
+    def f(*tensors):
+        seq = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+        out = []
+        for t in seq:
+            if n == 1:
+                t = t.reshape(1) if t.dim() == 0 else t
+            elif n == 2:
+                t = t.reshape(1, 1) if t.dim() == 0 else t.unsqueeze(0) if t.dim() == 1 else t
+            else:
+                t = (t.reshape(1, 1, 1) if t.dim() == 0 else t.unsqueeze(0).unsqueeze(-1) if t.dim() == 1
+                     else t.unsqueeze(-1) if t.dim() == 2 else t)
+            out.append(t)
+        return out[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else tuple(out)
+
+    f.__name__ = f.__qualname__ = f"atleast_{n}d"
+    f.__doc__ = f"Views with at least {n} dimension{'s' if n > 1 else ''}."
+    return f
+
+
+atleast_1d, atleast_2d, atleast_3d = _ops.get("atleast_1d") or _atleast(1), _ops.get("atleast_2d") or _atleast(2), \
+    _ops.get("atleast_3d") or _atleast(3)
+
+
+def gradient(input, *, spacing=1, dim=None, edge_order=1):
+    """Central differences inside, one-sided at the edges."""
+    if edge_order != 1:
+        raise NotImplementedError("gradient(): only edge_order=1 is implemented")
+    dims = list(range(input.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    steps = spacing if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
+    T, out = _T(), []
+    x = input if input.dtype.is_floating_point else input.to(T.get_default_dtype())
+    for d, h in zip(dims, steps):
+        n = x.shape[d]
+        if n < 2:
+            raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
+        if isinstance(h, Tensor) and h.dim() == 1:
+            g = h.reshape([-1 if i == d % x.dim() else 1 for i in range(x.dim())]).to(x.dtype)
+            lo, hi = g.narrow(d, 1, n - 2) - g.narrow(d, 0, n - 2), g.narrow(d, 2, n - 2) - g.narrow(d, 1, n - 2)
+            a, b, c = -hi / (lo * (lo + hi)), (hi - lo) / (lo * hi), lo / (hi * (lo + hi))
+            mid = a * x.narrow(d, 0, n - 2) + b * x.narrow(d, 1, n - 2) + c * x.narrow(d, 2, n - 2)
+            first, last = g.narrow(d, 1, 1) - g.narrow(d, 0, 1), g.narrow(d, n - 1, 1) - g.narrow(d, n - 2, 1)
+        else:
+            mid, first, last = (x.narrow(d, 2, n - 2) - x.narrow(d, 0, n - 2)) / (2 * h), h, h
+        out.append(T.cat([(x.narrow(d, 1, 1) - x.narrow(d, 0, 1)) / first, mid,
+                          (x.narrow(d, n - 1, 1) - x.narrow(d, n - 2, 1)) / last], d))
+    return out
+
+
+def sum_to_size(input, *size):
+    """Sums broadcast dimensions away."""
+    size = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+    lead = input.dim() - len(size)
+    dims = list(range(lead)) + [i + lead for i, n in enumerate(size) if n == 1 and input.shape[i + lead] != 1]
+    if lead < 0 or any(n != 1 and n != input.shape[i + lead] for i, n in enumerate(size)):
+        raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(input.shape)}}}.")
+    r = input.sum(dims, keepdim=True) if dims else input
+    return r.reshape(size) if lead else r
+
+
+def unsafe_chunk(input, chunks, dim=0):
+    return _ops["chunk"](input, chunks, dim)
+
+
+def unsafe_split(tensor, split_size, dim=0):
+    return _ops["split"](tensor, split_size, dim)
+
+
+def _method(f):
+    def m(self, *args, **kwargs):
+        return f(self, *args, **kwargs)
+
+    m.__name__, m.__doc__ = f.__name__, f.__doc__
+    m.__qualname__ = "Tensor." + f.__name__
+    return m
+
+
+for _f in (norm, unique, unique_consecutive, nonzero, diff, cov, corrcoef, isreal, logdet, renorm, mvlgamma, sum_to_size,
+           unsafe_chunk, unsafe_split):
+    _C._tensor_set(_f.__name__, _method(_f))

@@ -1,0 +1,358 @@
+"""PyTorch's own operator samples (torch.testing._internal op database) run through Taper.
+
+  python tests/oracle/opinfo.py [--max N] [--ops a,b,...] [--json FILE] [--show K] [--grads]
+
+Each operator runs in a child process of its own. A sample passes when values (tolerance by dtype), dtype, shape and
+strides of all results agree with PyTorch's, or both refuse it. --max bounds the samples an operator and dtype;
+0 means all.
+"""
+import argparse, json, math, os, select, signal, sys, time, unittest, warnings
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+try:
+    import torch
+    import numpy  # noqa: F401
+except ImportError:
+    raise unittest.SkipTest("PyTorch or NumPy is not importable")
+import taper
+import taper.nn.functional
+
+warnings.simplefilter("ignore")
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+TOL = {"float64": (1e-7, 1e-7), "float32": (2e-5, 2e-5), "float16": (4e-3, 4e-3), "bfloat16": (3e-2, 3e-2)}
+RANDOM = {"bernoulli", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d", "multinomial",
+          "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "normal", "rand_like", "randn_like",
+          "randint_like", "randint", "randn", "uniform", "exponential", "cauchy", "geometric", "log_normal",
+          "nn.functional.rrelu", "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty",
+          "new_empty_strided", "rand", "randperm", "bernoulli_", "nn.functional.fractional_max_pool2d",
+          "nn.functional.fractional_max_pool3d", "nn.functional.gumbel_softmax", "pca_lowrank", "svd_lowrank"}
+# Results that are only defined up to a sign or an order.
+UP_TO_SIGN = {"linalg.qr", "qr", "linalg.svd", "svd", "linalg.eigh", "eig", "linalg.eig"}
+_T2P = {getattr(torch, d): getattr(taper, d) for d in DTYPES}
+_MEM = {torch.contiguous_format: "contiguous_format", torch.channels_last: "channels_last",
+        torch.preserve_format: "preserve_format", torch.channels_last_3d: "channels_last_3d"}
+
+
+class Unsupported(Exception):
+    """A sample of a type Taper does not have (complex numbers, sparse tensors)."""
+
+
+def ours(v, memo):
+    """A PyTorch value as Taper's: tensors keep strides and offset, and stay leaves that require grad."""
+    if isinstance(v, torch.Tensor):
+        if id(v) in memo:
+            return memo[id(v)][1]
+        if v.dtype not in _T2P or v.layout != torch.strided or v.is_quantized:
+            raise Unsupported(str(v.dtype))
+        s = v.detach()
+        raw = bytes(s.untyped_storage().tolist()) if s.untyped_storage().nbytes() < 64 else \
+            s.new_empty(0).view(torch.uint8).set_(s.untyped_storage()).numpy().tobytes()
+        if s.is_conj() or s.is_neg():
+            raise Unsupported("conj")
+        t = taper._C._tensor_on(taper._C._storage_from_bytes(raw), _T2P[v.dtype], s.storage_offset(), tuple(s.shape),
+                                tuple(s.stride()))
+        if v.requires_grad:
+            t.requires_grad_()
+        memo[id(v)] = (v, t)
+        return t
+    if isinstance(v, torch.dtype):
+        if v not in _T2P:
+            raise Unsupported(str(v))
+        return _T2P[v]
+    if isinstance(v, torch.memory_format):
+        return getattr(taper, _MEM[v])
+    if isinstance(v, torch.device):
+        return taper.device(str(v))
+    if isinstance(v, torch.layout):
+        if v != torch.strided:
+            raise Unsupported(str(v))
+        return taper.strided
+    if isinstance(v, torch.Size):
+        return taper.Size(tuple(v))
+    if isinstance(v, complex):
+        raise Unsupported("complex")
+    if isinstance(v, tuple):
+        return tuple(ours(x, memo) for x in v)
+    if isinstance(v, list):
+        return [ours(x, memo) for x in v]
+    if isinstance(v, dict):
+        return {k: ours(x, memo) for k, x in v.items()}
+    if isinstance(v, torch.Generator):
+        raise Unsupported("generator")
+    return v
+
+
+# Names under which the database calls something else than the function of that name.
+F = taper.nn.functional
+ADAPT = {
+    "where": lambda self, condition, other, **k: taper.where(condition, self, other, **k),
+    "polygamma": lambda x, n, **k: taper.polygamma(n, x, **k),
+    "special.polygamma": lambda x, n, **k: taper.special.polygamma(n, x, **k),
+    "nn.functional.embedding": lambda weight, idx, **k: F.embedding(idx, weight, **k),
+    "nn.functional.embedding_bag": lambda weight, idx, *a, **k: F.embedding_bag(idx, weight, *a, **k),
+    "zero_": lambda x: taper.zero_(x.clone()) if hasattr(taper, "zero_") else x.clone().zero_(),
+    "normal.in_place": lambda x, *a, **k: x.clone().normal_(*a, **k),
+    "linalg.lstsq.grad_oriented": lambda a, b, driver=None: taper.linalg.lstsq(a, b, driver=driver)[0:2],
+    "masked_fill": lambda x, m, v: x.masked_fill(m, v),
+    "exponential": lambda x, *a, **k: x.clone().exponential_(*a, **k),
+    "geometric": lambda x, *a, **k: x.clone().geometric_(*a, **k),
+    "cauchy": lambda x, *a, **k: x.clone().cauchy_(*a, **k),
+    "log_normal": lambda x, *a, **k: x.clone().log_normal_(*a, **k),
+    "uniform": lambda x, *a, **k: x.clone().uniform_(*a, **k),
+}
+# Indices of equal elements may come in any order.
+TIES = {"sort", "argsort", "topk", "kthvalue", "msort", "median", "nanmedian", "mode"}
+
+
+def function_for(name, variant=""):
+    """Taper's callable for an op database name, or None."""
+    if name + "." + variant in ADAPT:
+        return ADAPT[name + "." + variant]
+    if name in ADAPT:
+        return ADAPT[name]
+    at = taper
+    for part in name.split("."):
+        try:
+            at = getattr(at, part)
+        except AttributeError:
+            at = None
+            break
+    if callable(at):
+        return at
+    m = getattr(taper.Tensor, name, None)
+    if m is None:
+        return None
+    return m if callable(m) else (lambda x, *a, **k: getattr(x, name))
+
+
+def flat(v):
+    if isinstance(v, (tuple, list)):
+        return [x for e in v for x in flat(e)]
+    return [v]
+
+
+def same_number(a, b, tol):
+    return a == b or (a != a and b != b) or (isinstance(a, (int, float)) and isinstance(b, (int, float))
+                                             and abs(a - b) <= tol + tol * abs(a))
+
+
+def differs(name, want, got, values=True, strides=True):
+    """What differs between two results, or None."""
+    want, got = flat(want), flat(got)
+    if len(want) != len(got):
+        return f"{len(got)} results instead of {len(want)}"
+    for i, (w, g) in enumerate(zip(want, got)):
+        if not isinstance(w, torch.Tensor):
+            if isinstance(g, taper.Tensor):
+                return f"result {i} is a tensor, not {type(w).__name__}"
+            if isinstance(w, torch.dtype):
+                if repr(w).split(".")[1] != repr(g).split(".")[1]:
+                    return f"{w} != {g}"
+            elif isinstance(w, (int, float, bool)) and values and not same_number(w, g, 1e-5):
+                return f"number {g} instead of {w}"
+            continue
+        if not isinstance(g, taper.Tensor):
+            return f"result {i} is {type(g).__name__}, not a tensor"
+        if tuple(w.shape) != tuple(g.shape):
+            return f"shape {tuple(g.shape)} instead of {tuple(w.shape)}"
+        dt = str(w.dtype).split(".")[1]
+        if str(g.dtype).split(".")[1] != dt:
+            return f"dtype {g.dtype} instead of {w.dtype}"
+        if strides and w.numel() > 1:
+            a = [s for s, n in zip(w.stride(), w.shape) if n != 1]
+            b = [s for s, n in zip(g.stride(), g.shape) if n != 1]
+            if a != b:
+                return f"strides {g.stride()} instead of {w.stride()}"
+        if not values or not w.numel():
+            continue
+        h = torch.from_dlpack(g.detach()) if dt != "bool" else torch.from_dlpack(g.detach().byte()).bool()
+        w = w.detach()
+        if name in UP_TO_SIGN and w.is_floating_point():
+            w, h = w.abs(), h.abs()
+        if w.is_floating_point():
+            rtol, atol = TOL[dt]
+            ok = torch.isclose(h.double(), w.double(), rtol=rtol, atol=atol, equal_nan=True)
+        else:
+            ok = h == w
+        if not bool(ok.all()):
+            k = int((~ok).reshape(-1).nonzero()[0])
+            return (f"{int((~ok).sum())} of {w.numel()} values, first {h.reshape(-1)[k].item()} instead of "
+                    f"{w.reshape(-1)[k].item()}")
+    return None
+
+
+def settle_ties(s, want, a, got):
+    """The elements the indices point at."""
+    dim = s.args[0] if s.args else s.kwargs.get("dim", -1)
+    if not s.input.dim():
+        return want, got
+    return s.input.gather(dim, want), a[0].gather(dim, got)
+
+
+def run_sample(op, fn, s, grads):
+    """None when it agrees, 'skip', or what differs."""
+    try:
+        memo = {}
+        a = ours((s.input, list(s.args), dict(s.kwargs)), memo)
+    except Unsupported:
+        return "skip"
+    try:
+        want = op.op(s.input, *s.args, **s.kwargs)
+        failed = None
+    except Exception as e:
+        want, failed = None, e
+    if failed is None and any(isinstance(w, torch.Tensor) and (w.dtype not in _T2P or w.layout != torch.strided)
+                              for w in flat(want)):
+        return "skip"
+    try:
+        got = fn(a[0], *a[1], **a[2])
+    except Exception as e:
+        return None if failed is not None else f"{type(e).__name__}: {str(e).splitlines()[0][:160] if str(e) else ''}"
+    if failed is not None:
+        return f"accepted what PyTorch refuses ({type(failed).__name__}: {str(failed)[:80]})"
+    if op.name in TIES:
+        if op.name == "argsort":
+            want, got = settle_ties(s, want, a, got)
+        elif isinstance(want, tuple):
+            want, got = want[0], got[0]
+    why = differs(op.name, want, got, values=op.name not in RANDOM)
+    if why or not grads:
+        return why
+    return run_grads(op, memo, want, got)
+
+
+def run_grads(op, memo, want, got):
+    w = [x for x in flat(want) if isinstance(x, torch.Tensor) and x.requires_grad]
+    g = [x for x in flat(got) if isinstance(x, taper.Tensor) and x.requires_grad]
+    if len(w) != len(g):
+        return f"{len(g)} results require grad instead of {len(w)}"
+    if not w or op.name in RANDOM or op.name in UP_TO_SIGN:
+        return None
+    torch.manual_seed(1)
+    seeds = [torch.randn(x.shape, dtype=torch.float64).to(x.dtype) for x in w]
+    leaves = [(t, u) for t, u in memo.values() if t.requires_grad]
+    try:
+        dw = torch.autograd.grad(w, [t for t, _ in leaves], seeds, allow_unused=True)
+    except Exception:
+        return None
+    try:
+        dg = taper.autograd.grad(g, [u for _, u in leaves], [ours(x, {}) for x in seeds], allow_unused=True)
+    except Exception as e:
+        return f"backward: {type(e).__name__}: {str(e)[:160]}"
+    for a, b in zip(dw, dg):
+        if (a is None) != (b is None):
+            if b is None and not bool(a.any()) or a is None and not bool(b.bool().any()):
+                continue
+            return "gradient missing" if b is None else "gradient where there is none"
+        if a is not None:
+            why = differs(op.name, a, b, strides=False)
+            if why:
+                return "gradient: " + why
+    return None
+
+
+def run_op(op, limit, grads, seconds):
+    """{'dtypes': {dtype: [passed, failed, skipped]}, 'grads': [passed, failed], 'failures': [...]}"""
+    fn, out, stop = function_for(op.name, op.variant_test_name), {"dtypes": {}, "grads": [0, 0], "failures": []}, time.time() + seconds
+    jobs = [(d, False) for d in DTYPES if getattr(torch, d) in op.dtypes]
+    if grads and op.supports_autograd and torch.float64 in op.dtypes:
+        jobs.append(("float64", True))
+    for d, g in jobs:
+        row = [0, 0, 0]
+        torch.manual_seed(0)
+        try:
+            samples = op.sample_inputs("cpu", getattr(torch, d), requires_grad=g)
+            for i, s in enumerate(samples):
+                if limit and i >= limit or time.time() > stop:
+                    break
+                r = run_sample(op, fn, s, g)
+                row[0 if r is None else 2 if r == "skip" else 1] += 1
+                if r not in (None, "skip") and len(out["failures"]) < 12:
+                    out["failures"].append([("grad " if g else "") + d, i, r])
+        except Exception as e:
+            if not row[0] + row[1]:
+                out["failures"].append([d, -1, f"samples: {type(e).__name__}: {str(e)[:100]}"])
+        if g:
+            out["grads"] = row[:2]
+        else:
+            out["dtypes"][d] = row
+    return out
+
+
+def in_child(op, limit, grads, seconds):
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(r)
+            torch.set_num_threads(1)
+            signal.alarm(int(seconds * 2 + 30))
+            res = run_op(op, limit, grads, seconds)
+            with os.fdopen(w, "w") as f:
+                json.dump(res, f)
+        finally:
+            os._exit(0)
+    os.close(w)
+    return pid, r
+
+
+def main(argv=None):
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--max", type=int, default=6)
+    ap.add_argument("--ops", default="")
+    ap.add_argument("--json")
+    ap.add_argument("--show", type=int, default=3)
+    ap.add_argument("--grads", action="store_true")
+    ap.add_argument("--seconds", type=float, default=20, help="at most this long an operator")
+    ap.add_argument("--budget", type=float, default=0, help="stop starting operators after this many seconds")
+    ap.add_argument("-j", type=int, default=2)
+    a = ap.parse_args(argv)
+    from torch.testing._internal.common_methods_invocations import op_db
+    want = set(filter(None, a.ops.split(",")))
+    ops = [o for o in op_db if function_for(o.name) and (not want or o.name in want)]
+    missing = sorted({o.name for o in op_db if not function_for(o.name)})
+    results, live, queue, start = {}, {}, list(ops), time.time()
+    while queue or live:
+        while queue and len(live) < a.j and not (a.budget and time.time() - start > a.budget):
+            o = queue.pop(0)
+            pid, fd = in_child(o, a.max, a.grads, a.seconds)
+            live[fd] = (o, pid, [])
+        if a.budget and time.time() - start > a.budget:
+            queue = []
+        ready, _, _ = select.select(list(live), [], [], 1)
+        for fd in ready:
+            o, pid, chunks = live[fd]
+            data = os.read(fd, 1 << 20)
+            if data:
+                chunks.append(data)
+                continue
+            os.close(fd)
+            _, status = os.waitpid(pid, 0)
+            del live[fd]
+            name = o.name + ("." + o.variant_test_name if o.variant_test_name else "")
+            try:
+                results[name] = json.loads(b"".join(chunks))
+            except ValueError:
+                results[name] = {"dtypes": {"?": [0, 1, 0]}, "grads": [0, 0],
+                                 "failures": [["?", -1, f"the process died (status {status})"]]}
+    tot = [0, 0, 0]
+    gr = [0, 0]
+    for name, r in sorted(results.items()):
+        c = [sum(v[k] for v in r["dtypes"].values()) for k in range(3)]
+        tot = [x + y for x, y in zip(tot, c)]
+        gr = [x + y for x, y in zip(gr, r["grads"])]
+        if r["failures"] and a.show:
+            print(f"{name}: {c[0]} passed, {c[1]} failed, {c[2]} skipped; gradients {r['grads'][0]} passed, {r['grads'][1]} failed")
+            for f in r["failures"][:a.show]:
+                print("    ", *f)
+    n = max(1, tot[0] + tot[1])
+    print(f"{len(results)} operators of the database ({len(missing)} names missing): {tot[0]} samples passed, {tot[1]} failed, "
+          f"{tot[2]} of types Taper does not have: {100 * tot[0] / n:.1f} %; gradients {gr[0]} passed, {gr[1]} failed")
+    if a.json:
+        with open(a.json, "w") as f:
+            json.dump({"results": results, "missing": missing}, f)
+    return tot, gr, results, missing
+
+
+if __name__ == "__main__":
+    main()
