@@ -1698,6 +1698,7 @@ ir_graph *ir_parse(const char *text, size_t n, const char *name, sym_env *env, t
     ir_graph *g = NULL;
 
     err_clear(p.err);
+    vec_reserve(&p.list, 16);
     if (n > TEXT_MAX_BYTES)
         err_set(p.err, ERR_syntax, "%s: longer than %d bytes", p.file, TEXT_MAX_BYTES);
     else if (file(&p)) {

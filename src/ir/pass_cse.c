@@ -24,8 +24,8 @@ static uint64_t val_hash(uint64_t h, const tp_val *v)
             h = hash_mix(h, v->floats[i] != v->floats[i] ? 1 : (uint64_t)v->ints[i]);
         return hash_mix(h, (uint64_t)v->n);
     case VAL_ints:
-    case VAL_nodes: return hash_bytes(v->n ? v->ints : NULL, sizeof(symint) * (size_t)v->n, h);
-    case VAL_bools: return hash_bytes(v->n ? v->bools : NULL, (size_t)v->n, h);
+    case VAL_nodes: return hash_bytes(v->n ? (const void *)v->ints : "", sizeof(symint) * (size_t)v->n, h);
+    case VAL_bools: return hash_bytes(v->n ? (const void *)v->bools : "", (size_t)v->n, h);
     default: return hash_mix(h, (uint64_t)v->i);
     }
 }

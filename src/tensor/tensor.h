@@ -101,7 +101,8 @@ static inline bool tensor_is_fake(const tp_tensor *t) { return t->storage->flags
 static inline tp_device tensor_device(const tp_tensor *t) { return t->storage->device; }
 static inline void *tensor_data(const tp_tensor *t)
 {
-    return (char *)t->storage->data + t->offset * (int64_t)dtype_size((dtype)t->dt);
+    /* by number: empty storage has no address to count from */
+    return (void *)((uintptr_t)t->storage->data + (uintptr_t)(t->offset * (int64_t)dtype_size((dtype)t->dt)));
 }
 bool tensor_is_contiguous(const tp_tensor *t);
 bool tensor_is_contiguous_as(const tp_tensor *t, memfmt f);

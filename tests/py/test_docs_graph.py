@@ -1,0 +1,33 @@
+"""What docs/graph.md and docs/ARCHITECTURE.md show is what the program prints."""
+import os
+import re
+import subprocess
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TAPER = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(ROOT, "build")), "taper")
+# sanitize: skip
+
+
+def blocks(name):
+    text = open(os.path.join(ROOT, "docs", name), encoding="utf-8").read()
+    return [b for lang, b in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S) if not lang]
+
+
+def taper(*args, stdin=None):
+    p = subprocess.run([TAPER, *args], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert p.returncode == 0, p.stdout
+    return p.stdout
+
+
+def test_graph_md_example_prints_as_it_stands():
+    text = blocks("graph.md")[0]
+    assert taper("graph", "print", "-", stdin=text) == text
+
+
+def test_architecture_example():
+    printed, decided, folded = blocks("ARCHITECTURE.md")
+    layer = os.path.join(ROOT, "examples", "layer.graph")
+    assert printed in taper("graph", "print", layer)
+    assert taper("graph", "fold", "--decisions", layer) == decided + folded
+    assert "sin_1" in taper("graph", "fold", "--no=cse:sin_1@layer.py:5", layer)
+    assert "output 0: f32[2, 3][3, 1]cpu" in taper("graph", "run", "--trace", layer)
