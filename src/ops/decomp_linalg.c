@@ -254,6 +254,13 @@ bool decomp_kron(bld *b, const tp_val *arg, tp_val *out)
     return RET(reshape(b, p, so, n));
 }
 
+/* dim_wrap lets 0 and -1 name the missing dimension of a scalar; here there must be a real one. */
+static bool has_dim(bld *b, const tp_tensor *t, int64_t d)
+{
+    return t->ndim || err_set(b->err, ERR_index, "Dimension specified as %lld but tensor has no dimensions",
+                              (long long)d);
+}
+
 static bool cross(bld *b, tp_tensor *x, tp_tensor *y, int d, tp_val *out)
 {
     symint size[TP_MAX_DIMS];
@@ -275,7 +282,8 @@ bool decomp_linalg_cross(bld *b, const tp_val *arg, tp_val *out)
     int d;
     if (x->ndim != y->ndim)
         return FAIL("linalg.cross: inputs must have the same number of dimensions.");
-    return dim_wrap(val_i(&arg[2], -1), x->ndim, &d, b->err) && cross(b, x, y, d, out);
+    return has_dim(b, x, val_i(&arg[2], -1)) && dim_wrap(val_i(&arg[2], -1), x->ndim, &d, b->err) &&
+           cross(b, x, y, d, out);
 }
 bool decomp_cross(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -284,7 +292,7 @@ bool decomp_cross(bld *b, const tp_val *arg, tp_val *out)
     if (x->ndim != y->ndim)
         return FAIL("linalg.cross: inputs must have the same number of dimensions.");
     if (arg[2].kind != VAL_none)
-        return dim_wrap(arg[2].i, x->ndim, &d, b->err) && cross(b, x, y, d, out);
+        return has_dim(b, x, arg[2].i) && dim_wrap(arg[2].i, x->ndim, &d, b->err) && cross(b, x, y, d, out);
     for (int i = 0; i < x->ndim && d < 0; i++)
         if (sym_eq(x->size[i], 3))
             d = i;
@@ -350,7 +358,8 @@ bool decomp_tensordot(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *sx = x, *sy = y;
     for (int i = 0; i < dx->n; i++) {
         int p, q;
-        if (!dim_wrap(dx->ints[i], x->ndim, &p, b->err) || !dim_wrap(dy->ints[i], y->ndim, &q, b->err))
+        if (!has_dim(b, x, dx->ints[i]) || !has_dim(b, y, dy->ints[i]) ||
+            !dim_wrap(dx->ints[i], x->ndim, &p, b->err) || !dim_wrap(dy->ints[i], y->ndim, &q, b->err))
             return false;
         if ((mx >> p & 1) || (my >> q & 1))
             return FAIL("dim %d appears multiple times in the list of dims", mx >> p & 1 ? p : q);

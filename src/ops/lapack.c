@@ -255,8 +255,16 @@ bool shape_cholesky_inverse(op_call *c)
 bool shape_lu_solve(op_call *c)
 {
     tp_tensor *a = arg_t(c, 0), *b = arg_t(c, 2);
+    tp_tensor *piv = arg_t(c, 1);
     symint batch[TP_MAX_DIMS];
     int n;
+    if (piv->dt != DT_i32)
+        return err_set(c->err, ERR_runtime,
+                       "linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32");
+    if (ND(a) >= 2 && (ND(piv) < 1 || !sym_eq(piv->size[ND(piv) - 1], ROWS(a))))
+        return err_set(
+            c->err, ERR_runtime,
+            "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix");
     if (!is_square(c, a, "torch.linalg.lu_solve") || !is_matrix(c, b, "torch.linalg.lu_solve", "B") ||
         !solvable(c, "linalg.lu_solve", a, b, false, arg_b(c, 3, true)) ||
         !batch_of(c, a, ND(a) - 2, b, ND(b) - 2, &n, batch))
@@ -838,6 +846,16 @@ bool eager_lu_solve(op_call *c)
     tp_tensor *w = cm_copy(&s, bt, ND(x) - 2, x->size, ROWS(bt));
     if (!pv || !w || !tensor_copy(pv, piv, c->err))
         return scratch_end(&s, false);
+    for (int64_t i = 0; i < pv->numel; i++) /* LAPACK swaps rows by them without looking */
+        if (((int *)tensor_data(pv))[i] < 1 || ((int *)tensor_data(pv))[i] > ROWS(lu)) {
+            err_set(c->err, ERR_runtime,
+                    ((int *)tensor_data(pv))[i] < 1
+                        ? "Pivots given to lu_solve must all be greater or equal to 1. Did you properly pass "
+                          "the result of lu_factor?"
+                        : "Pivots given to lu_solve must all be smaller or equal to LU.size(-2). Did you "
+                          "properly pass the result of lu_factor?");
+            return scratch_end(&s, false);
+        }
     int n = (int)ROWS(lu), p = (int)COLS(w), lda = ld(lu), ldb = ld(w), inf = 0;
     for (int64_t i = 0; i < batches(w); i++)
         CALL((dtype)x->dt, getrs, adj == left ? "T" : "N", &n, &p, matrix(lu, i), &lda,
