@@ -268,6 +268,22 @@ static void bench_gemm(int threads)
         strbuf_free(&s);
         gemm_plan_free(p);
     }
+    conv_desc cd = { .type = VM_f32,
+                     .n = 4,
+                     .cin = 64,
+                     .cout = 64,
+                     .groups = 1,
+                     .in = { 1, 32, 32 },
+                     .kernel = { 1, 3, 3 },
+                     .stride = { 1, 1, 1 },
+                     .pad = { 0, 1, 1 },
+                     .dilation = { 1, 1, 1 },
+                     .xs = { 65536, 1024, 1024, 32, 1 } };
+    conv_plan *cp = conv_plan_new(&cd, gen_isa_host(), &err);
+    BEST(t, conv_run(cp, a, b, NULL, c, NULL, &err));
+    double cf = 2.0 * 4 * 64 * 1024 * 576;
+    printf("convolution 4x64x32x32 3x3         %8.1f %8.1f\n", cf / t * 1e-9, cf / t * 1e-9 / peak * 100);
+    conv_plan_free(cp);
     free(a), free(b), free(c);
 }
 

@@ -1,5 +1,6 @@
 /* gemm.c - matrix products: choosing the tile, blocking for the caches, threads, epilogue. */
 #include "gen/gemm_int.h"
+#include "gen/publish.h"
 #include "base/pool.h"
 #include "loop/vnum.h"
 #include <stdio.h>
@@ -22,8 +23,8 @@ struct gemm_plan {
     gemm_micro fn[2][2][2]; /* [mr - 1 rows][last panel][not the first k block] */
     double ab_d[2];
     float ab_f[2];
-    void (*pack_cols)(void *arg, int64_t batch, int64_t k0, int64_t k, int64_t n0, int cols, int width,
-                      void *dst);
+    gemm_pack_fn *pack_cols; /* or NULL */
+    vir_fn few;              /* few rows, both operands contiguous along k: dot products */
 };
 
 /* --- choosing -------------------------------------------------------------------------------------------------------- */
@@ -109,6 +110,50 @@ static bool make_tiles(gemm_plan *p, tp_err *err)
     return true;
 }
 
+/* --- few rows: memory-bound dot products, from the vector IR --------------------------------------------------- */
+static bool few_rows(const gemm_plan *p)
+{
+    const gemm_desc *d = &p->d;
+    return d->m <= 4 && d->b.row == 1 && (d->a.col == 1 || d->m * d->k == 1) && d->k >= 16 && !p->pack_cols &&
+           !p->temp;
+}
+
+/* for j in columns: c[i][j] = alpha sum over k of a[i][k] b[j][k] + beta c[i][j], all rows in one pass over b. */
+static vir_fn dot_kernel(const gemm_plan *p, tp_err *err)
+{
+    const gemm_desc *d = &p->d;
+    arena ar = { 0 };
+    gen_code code = { 0 };
+    vir_fn fn = NULL;
+    vir *k = vir_make(&ar, "gemm_few_rows");
+    vir_type t = p->wide ? VT_f64 : VT_f32;
+    int a = vir_buffer(k, d->a.type, VIR_IN, "a"), b = vir_buffer(k, d->b.type, VIR_IN, "b"),
+        c = vir_buffer(k, d->c.type, VIR_INOUT, "c");
+    int red[4];
+    vir_ref zero = vir_int(k, 0), j = vir_loop(k, LOOP_parallel, zero, vir_int(k, d->n));
+    for (int i = 0; i < d->m; i++)
+        red[i] = vir_red(k, RED_sum, t);
+    vir_ref x = vir_loop(k, LOOP_vector, zero, vir_int(k, d->k));
+    vir_ref w = vir_load(k, b, vir_add(k, vir_mul(k, j, vir_int(k, d->b.col)), x), 0);
+    for (int i = 0; i < d->m; i++)
+        vir_step(k, red[i], vir_mul(k, vir_load(k, a, vir_add(k, vir_int(k, i * d->a.row), x), 0), w), 0);
+    vir_end(k);
+    for (int i = 0; i < d->m; i++) {
+        vir_ref at = vir_add(k, vir_int(k, i * d->c.row), j), s = vir_fold(k, red[i]);
+        if (d->alpha != 1)
+            s = vir_mul(k, s, vir_flt(k, t, d->alpha));
+        if (d->beta != 0)
+            s = vir_fma(k, vir_load(k, c, at, 0), vir_flt(k, t, d->beta), s);
+        vir_store(k, c, at, s, 0);
+    }
+    vir_end(k);
+    if (vir_finish(k, err) && gen_x64(k, p->isa, &code, NULL, err))
+        *(void **)&fn = gen_publish(&code, k->name, err);
+    gen_code_free(&code);
+    arena_free(&ar);
+    return fn;
+}
+
 static gemm_mat flip(gemm_mat x) { return (gemm_mat){ x.type, x.col, x.row, x.batch }; }
 
 static bool check(const gemm_desc *d, tp_err *err)
@@ -127,9 +172,7 @@ static bool check(const gemm_desc *d, tp_err *err)
     return true;
 }
 
-static gemm_plan *plan_new(const gemm_desc *d, gen_isa isa,
-                           void (*pack)(void *, int64_t, int64_t, int64_t, int64_t, int, int, void *),
-                           tp_err *err)
+static gemm_plan *plan_new(const gemm_desc *d, gen_isa isa, gemm_pack_fn *pack, tp_err *err)
 {
     if (!check(d, err))
         return NULL;
@@ -149,6 +192,14 @@ static gemm_plan *plan_new(const gemm_desc *d, gen_isa isa,
     p->ab_f[0] = (float)d->alpha, p->ab_f[1] = (float)d->beta;
     if (isa == ISA_none || !d->m || !d->n || !d->k)
         return p;
+    if (few_rows(p)) {
+        p->few = dot_kernel(p, err);
+        if (!p->few) {
+            free(p);
+            return NULL;
+        }
+        return p;
+    }
     p->W = (isa == ISA_avx512 ? 64 : 32) / (p->wide ? 8 : 4);
     choose_tile(p);
     choose_blocks(p);
@@ -160,10 +211,19 @@ static gemm_plan *plan_new(const gemm_desc *d, gen_isa isa,
 }
 
 gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err) { return plan_new(d, isa, NULL, err); }
+gemm_plan *gemm_plan_packed(const gemm_desc *d, gen_isa isa, gemm_pack_fn *pack, tp_err *err)
+{
+    return plan_new(d, isa, pack, err);
+}
 void gemm_plan_free(gemm_plan *p) { free(p); }
 
 void gemm_describe(const gemm_plan *p, strbuf *out)
 {
+    if (p->few) {
+        strbuf_addf(out, "%s %lldx%lldx%lld: tile none, dot products along k", gen_isa_name(p->isa),
+                    (long long)p->d.m, (long long)p->d.n, (long long)p->d.k);
+        return;
+    }
     strbuf_addf(out, "%s %s %lldx%lldx%lld batch %lld: tile %dx%d, k blocks of %lld, pack A %s, B %s%s",
                 gen_isa_name(p->isa), p->wide ? "f64" : "f32", (long long)p->d.m, (long long)p->d.n,
                 (long long)p->d.k, (long long)p->d.batch, p->mr, p->nv * p->W, (long long)p->kc,
@@ -194,6 +254,7 @@ typedef struct job {
     char *c;
     int64_t c_row;         /* elements */
     int64_t batch, kb, nb; /* block being worked on */
+    int64_t first;         /* number of batch entry 0 */
     char *bpack;
     void *pack_arg;
     const gemm_epilogue *e;
@@ -212,7 +273,7 @@ static void run_epilogue(const job *j, int64_t lo, int64_t hi)
     const int64_t *use = e->ints;
     if (e->batch_int >= 0 && e->nints <= 32) {
         memcpy(ints, e->ints, sizeof(int64_t) * (size_t)e->nints);
-        ints[e->batch_int] = j->batch;
+        ints[e->batch_int] = j->first + j->batch;
         use = ints;
     }
     e->fn(e->bufs, use, e->flts, lo, hi);
@@ -336,10 +397,25 @@ static void spread(bool threads, int64_t n, pool_fn *fn, void *arg)
         fn(arg, 0, n);
 }
 
+static void few_columns(void *arg, int64_t lo, int64_t hi)
+{
+    job *j = arg;
+    j->p->few((void *[]){ (void *)(uintptr_t)j->a, (void *)(uintptr_t)j->b, j->c }, NULL, NULL, lo, hi);
+}
+
 /* One matrix of the batch. */
 static bool run_one(job *j, bool threads)
 {
     const gemm_plan *p = j->p;
+    if (p->few) {
+        if (threads)
+            pool_for(p->d.n, 64, few_columns, j);
+        else
+            few_columns(j, 0, p->d.n);
+        if (j->e)
+            run_epilogue(j, 0, p->swapped ? p->d.n : p->d.m);
+        return true;
+    }
     bool over_rows = p->mpan >= 2 * pool_threads() || p->mpan >= p->npan || !threads;
     bool inside = over_rows && !p->swapped;
     if (p->temp && p->d.beta != 0)
@@ -414,6 +490,7 @@ typedef struct batch_job {
     char *c;
     const gemm_epilogue *e;
     void *pack_arg;
+    int64_t first;
     bool threads, failed;
 } batch_job;
 
@@ -423,7 +500,9 @@ static void run_batches(void *arg, int64_t lo, int64_t hi)
     const gemm_plan *p = bj->p;
     const gemm_desc *d = &p->d;
     for (int64_t i = lo; i < hi; i++) {
-        job j = { .p = p, .batch = i, .e = bj->e, .pack_arg = bj->pack_arg, .c_row = d->c.row };
+        job j = {
+            .p = p, .batch = i, .e = bj->e, .pack_arg = bj->pack_arg, .first = bj->first, .c_row = d->c.row
+        };
         j.a = bj->a + i * d->a.batch * (int64_t)vir_mem_size(d->a.type);
         j.b = bj->b ? bj->b + i * d->b.batch * (int64_t)vir_mem_size(d->b.type) : NULL;
         j.c = j.user_c = bj->c + i * d->c.batch * (int64_t)vir_mem_size(d->c.type);
@@ -441,10 +520,10 @@ static void run_batches(void *arg, int64_t lo, int64_t hi)
 }
 
 static bool run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e,
-                void *pack_arg, tp_err *err)
+                int64_t first, void *pack_arg, tp_err *err)
 {
     const gemm_desc *d = &p->d;
-    batch_job bj = { .p = p, .e = e, .pack_arg = pack_arg, .a = a, .b = b, .c = c };
+    batch_job bj = { .p = p, .e = e, .first = first, .pack_arg = pack_arg, .a = a, .b = b, .c = c };
     double work = (double)d->m * (double)d->n * (double)d->k;
     if (!d->m || !d->n || !d->batch)
         return true;
@@ -461,5 +540,10 @@ static bool run(const gemm_plan *p, const void *a, const void *b, void *c, const
 
 bool gemm_run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e, tp_err *err)
 {
-    return run(p, a, b, c, e, NULL, err);
+    return run(p, a, b, c, e, 0, NULL, err);
+}
+bool gemm_run_packed(const gemm_plan *p, const void *a, void *c, const gemm_epilogue *e, int64_t first,
+                     void *arg, tp_err *err)
+{
+    return run(p, a, NULL, c, e, first, arg, err);
 }

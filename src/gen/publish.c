@@ -1,6 +1,7 @@
 /* publish.c - executable memory, and telling perf and unwinders about the code in it. */
 #define _GNU_SOURCE
 #include "gen/publish.h"
+#include "gen/jitelf.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -73,9 +74,13 @@ void *gen_publish(const gen_code *c, const char *name, tp_err *err)
         munmap(p, size);
         return NULL;
     }
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
     register_unwind(p + at);
     perf_map(p, c->ncode, name);
+    gen_jit_announce(p, c->ncode, name);
     if (limit >= 0)
         limit -= (int64_t)size;
+    pthread_mutex_unlock(&lock);
     return p;
 }
