@@ -33,7 +33,7 @@ bless: build     ## rewrite the expectations of the golden tests; review the dif
 	@$(PYTHON) tests/run.py --build $(BUILD) --bless tests/golden
 
 docs: build      ## regenerate the generated documentation pages and type stubs
-	@$(PYTHON) tools/gendocs.py
+	@for f in tools/gendocs*.py; do $(PYTHON) $$f; done
 
 bench: build     ## benchmarks, side by side with PyTorch where it is importable
 	@for f in bench/*.py; do case $$f in bench/models.py) ;; *) echo "== $$f"; $(PYTHON) $$f; esac; done

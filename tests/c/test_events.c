@@ -418,3 +418,30 @@ TEST(events_table_is_consistent)
         for (size_t j = 0; j < COUNT(reserved); j++)
             CHECK(strcmp(names[i], reserved[j]));
 }
+
+/* docs/logging.md has a row for every name, with its help text. */
+TEST(events_page_lists_every_name)
+{
+    tp_err err = { 0 };
+    char *page = file_read(TP_SOURCE_DIR "/docs/logging.md", 1 << 20, NULL, &err), row[400];
+    static const struct {
+        const char *name, *help;
+    } rows[] = {
+#define EV(name, component, level, flags, help) { #name, help },
+#include "events/events.def"
+#define EV_COMPONENT(name, implies, help) { #name, help },
+#include "events/events.def"
+#define ENV(id, name, torch, help) { name, help },
+#include "base/envvars.def"
+    };
+    CHECK(page != NULL);
+    for (size_t i = 0; page && i < COUNT(rows); i++) {
+        snprintf(row, sizeof row, "\n| `%s` |", rows[i].name);
+        const char *at = strstr(page, row);
+        snprintf(row, sizeof row, "| %s |\n", rows[i].help);
+        if (!at || !strstr(at, row))
+            test_fail(__FILE__, __LINE__, "docs/logging.md lacks %s ('%s'): run tools/gendocs_logging.py",
+                      rows[i].name, rows[i].help);
+    }
+    free(page);
+}
