@@ -400,6 +400,7 @@ bool t_trusted_module(PyObject *mod_name);
 PyObject *t_instdict(trace *t, PyObject *o);
 ir_node *t_placeholder(trace *t, PyObject *real, source *s);
 PyObject *py_special(PyObject *f); /* borrowed: the role a function was registered for, or NULL */
+void t_name(trace *t, PyObject *tensor, PyObject *name); /* the node is called as the variable it went to */
 source *src_get(entry *e, src_kind k, source *base, PyObject *obj, PyObject *key, int index);
 /* A borrowed object or NULL (no exception): reg holds what was evaluated before. */
 PyObject *src_eval(const source *s, frame *f, PyObject *const *reg);

@@ -82,6 +82,8 @@ static bool decode(cap_code *cc, PyCodeObject *co)
         in->arg = (int)(ext << 8 | p[2 * i + 1]);
         ext = in->op == EXTENDED_ARG ? (uint32_t)in->arg : 0;
         in->line = PyCode_Addr2Line(co, 2 * i);
+        if (in->line < 0) /* made by the compiler: belongs to what came before */
+            in->line = i ? cc->ins[i - 1].line : co->co_firstlineno;
         in->next = i + 1;
         while (in->next < cc->n && p[2 * in->next] == CACHE && in->op != CACHE)
             in->next++;

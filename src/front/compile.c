@@ -1,4 +1,5 @@
 /* compile.c - taper.compile: the callable it returns, backends, settings, the ledger. */
+#include "base/envvars.h"
 #include "front/capture.h"
 
 void cfg_unref(cap_cfg *c);
@@ -9,6 +10,7 @@ extern PyObject *break_list;
 
 static PyObject *config;   /* dict of taper._dynamo.config */
 static PyObject *counters; /* taper._dynamo.utils.counters */
+static bool off;           /* TAPER_COMPILE_DISABLE */
 static int stance;         /* 0 default, 1 force_eager */
 static __thread int disabled;
 
@@ -335,7 +337,7 @@ static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf
 {
     PyCompiled *c = (PyCompiled *)o;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
-    if (TP_UNLIKELY(disabled || stance == 1 || cap_is_tracing()))
+    if (TP_UNLIKELY(disabled || stance == 1 || off || cap_is_tracing()))
         return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
     PyObject *r;
     if (TP_LIKELY(PyFunction_Check(c->fn)))
@@ -605,6 +607,17 @@ static bool is_module(void *data, const char *name)
     return o != NULL;
 }
 
+int cap_brand_changed(bool torch)
+{
+    strbuf why = { 0 };
+    env_set_torch_alias(torch);
+    if (ev_init(&why))
+        return 0;
+    PyErr_SetString(PyExc_ValueError, strbuf_str(&why));
+    strbuf_free(&why);
+    return -1;
+}
+
 int py_init_compile(PyObject *m)
 {
     static bool started;
@@ -617,6 +630,7 @@ int py_init_compile(PyObject *m)
             return -1;
         }
         started = true;
+        off = env_on(ENV_disable);
     }
     if (PyType_Ready(&PyCompiled_Type) < 0 ||
         PyModule_AddObjectRef(m, "CompiledFunction", (PyObject *)&PyCompiled_Type) < 0)

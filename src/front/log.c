@@ -16,7 +16,7 @@ static const char *opname(int op)
     return names ? PyUnicode_AsUTF8(PyList_GET_ITEM(names, op)) : "?";
 }
 
-PyObject *source_line(const char *file, int line)
+static PyObject *read_line(const char *file, int line, const char *strip)
 {
     static PyObject *getline;
     if (!getline) {
@@ -27,12 +27,14 @@ PyObject *source_line(const char *file, int line)
     void *rec = CX->rec;
     CX->rec = NULL;
     PyObject *s = getline ? PyObject_CallFunction(getline, "si", file, line) : NULL,
-             *r = s ? PyObject_CallMethod(s, "strip", NULL) : NULL;
+             *r = s ? PyObject_CallMethod(s, strip, NULL) : NULL;
     CX->rec = rec;
     Py_XDECREF(s);
     PyErr_Clear();
     return r;
 }
+
+PyObject *source_line(const char *file, int line) { return read_line(file, line, "strip"); }
 
 const char *value_name(trace *t, PyObject *o)
 {
@@ -103,7 +105,7 @@ void log_line(trace *t, frame *f)
     f->last_line = line;
     if (!t->log_src)
         return;
-    PyObject *s = source_line(f->cc->file, line);
+    PyObject *s = read_line(f->cc->file, line, "rstrip");
     char depth[48] = "";
     if (f->depth)
         snprintf(depth, sizeof depth, " (inline depth: %d)", f->depth);
@@ -162,7 +164,7 @@ static void argval(strbuf *b, const frame *f, const instr *in)
 void log_instr(trace *t, frame *f)
 {
     const instr *in = &f->cc->ins[f->ip];
-    if (!t->log_bc || in->op == CACHE || in->op == EXTENDED_ARG)
+    if (!t->log_bc || in->op == CACHE || in->op == EXTENDED_ARG || !strcmp(opname(in->op), "PRECALL"))
         return;
     strbuf b = { 0 };
     strbuf_addf(&b, "TRACE %s ", opname(in->op));

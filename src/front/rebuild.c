@@ -499,6 +499,8 @@ static void finish_graph(trace *t)
                     s->used = true;
             }
     IR_EACH(x, t->g)
+    x->data = NULL;
+    IR_EACH(x, t->g)
     e->nops += x->kind == IR_call;
 }
 

@@ -11,7 +11,7 @@ void log_region(const region *r, const entry *e);
 bool t_plain_const(PyObject *o);
 
 static int next_frame_id;
-static int next_fn;
+static int next_fn = 1;
 static __thread int tracing;
 bool cap_is_tracing(void) { return tracing; }
 
@@ -458,6 +458,8 @@ static bool finish_entry(attempt *a, bool returned, PyObject *ret, frame *real)
         return false;
     }
     if (e->nsymval) {
+        if (ev_log_on(EVC_dynamic, EV_INFO)) /* once for the environment, once for the cache entry */
+            ev_log(EVC_dynamic, EV_INFO, NULL, "produce_guards");
         e->symguards = sym_guards_new(t->env);
         e->nsymbol = sym_env_n_symbols(t->env);
     }
@@ -469,11 +471,37 @@ static bool finish_entry(attempt *a, bool returned, PyObject *ret, frame *real)
     return true;
 }
 
+/* The graph's code as users know it: a module class around it, names of the brand, no header for parsers. */
+static void graph_code(strbuf *out, ir_graph *g)
+{
+    strbuf b = { 0 };
+    ir_print(&b, g, IR_PRINT_all);
+    bool torch = !strcmp(cap_brand(), "torch");
+    strbuf_addf(out, "class GraphModule(%s.nn.Module):\n", cap_brand());
+    for (const char *p = strbuf_str(&b); *p;) {
+        size_t n = strcspn(p, "\n");
+        if (strncmp(p, "# graph:", 8)) {
+            strbuf_add(out, n ? "    " : "");
+            for (size_t i = 0; i < n; i++) {
+                bool ours = torch && !strncmp(p + i, "taper.", 6) && (i == 0 || strchr(" (=[,-", p[i - 1]));
+                if (ours) {
+                    strbuf_add(out, "torch.");
+                    i += 5;
+                } else
+                    strbuf_addf(out, "%c", p[i]);
+            }
+            strbuf_add(out, "\n");
+        }
+        p += n + (p[n] == '\n');
+    }
+    strbuf_free(&b);
+}
+
 static void log_graph(entry *e, ir_graph *g)
 {
     if (ev_on(EV_graph_code)) {
         strbuf b = { 0 };
-        ir_print(&b, g, IR_PRINT_all);
+        graph_code(&b, g);
         ev_text(EV_graph_code, NULL, "TRACED GRAPH\n ===== %s =====\n%s", g->name, strbuf_str(&b));
         strbuf_free(&b);
     }
@@ -604,6 +632,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         }
         if (w.set)
             break_log(r, &w);
+        if (a)
+            attempt_end(a);
         goto out;
     }
     if (w.set)
@@ -917,5 +947,5 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
 void region_reset_ids(void)
 {
     next_frame_id = 0;
-    next_fn = 0;
+    next_fn = 1;
 }

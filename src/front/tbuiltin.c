@@ -435,8 +435,10 @@ static PyObject *do_getattr(trace *t, PyObject *const *args, Py_ssize_t nargs)
     PyObject *n = nargs >= 2 ? t_real(t, args[1]) : NULL;
     if (!n || !PyUnicode_Check(n))
         return t_break(t, BRK_attribute, "getattr with a name that is not a constant");
-    PyUnicode_InternInPlace(&(PyObject *){ Py_NewRef(n) });
-    PyObject *v = t_getattr(t, args[0], n);
+    Py_INCREF(n);
+    PyUnicode_InternInPlace(&n);
+    PyObject *v = t_getattr(t, args[0], keep(t->e, n));
+    Py_DECREF(n);
     if (!v && nargs == 3 && !t->broke && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Clear();
         return Py_NewRef(args[2]);

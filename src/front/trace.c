@@ -121,6 +121,18 @@ static source *source_or_const(trace *t, PyObject *o)
     return s ? s : src_get(t->e, SRC_const, NULL, o, NULL, 0);
 }
 
+void t_name(trace *t, PyObject *o, PyObject *name)
+{
+    ir_node *n = py_tensor(o)->node;
+    if (!n || py_tensor(o)->rec != &t->rec || n->data || (n->kind != IR_call && n->kind != IR_getitem))
+        return;
+    const char *u = PyUnicode_AsUTF8(name);
+    if (u && *u != '.' && *u != '_') {
+        n->data = t;
+        ir_rename(n, ir_unique_name(t->g, u));
+    }
+}
+
 /* ---- guards ---- */
 void guard_where(trace *t, guard *g)
 {

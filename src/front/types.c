@@ -4,6 +4,7 @@
 
 /* ---- dtype ---- */
 static PyObject *dtypes[DT_COUNT];
+int cap_brand_changed(bool torch); /* compile.c: settings come from TORCH_* too */
 const char *py_prefix = "taper";
 
 static PyObject *dtype_repr(PyObject *o)
@@ -366,6 +367,8 @@ static PyObject *set_prefix(PyObject *m, PyObject *s)
         return PyErr_Format(PyExc_ValueError, "_set_prefix() takes 'taper' or 'torch'");
     bool torch = !strcmp(t, "torch");
     py_prefix = torch ? "torch" : "taper";
+    if (cap_brand_changed(torch) < 0)
+        return NULL;
     env_set_torch_alias(torch);
     for (size_t i = 0; i < COUNT(types); i++) {
         size_t n = strlen(types[i]->tp_name) + 1;
