@@ -1184,8 +1184,11 @@ static PyMethodDef functions[] = {
     { NULL }
 };
 
+static bool poll_signals(tp_err *err) { return PyErr_CheckSignals() == 0 || py_err(err); }
+
 int py_init_autograd(PyObject *m)
 {
+    ag_poll = poll_signals;
     if (PyType_Ready(&PyNode_Type) < 0 || PyType_Ready(&PyFnCtx_Type) < 0 || PyType_Ready(&PyHandle_Type) < 0)
         return -1;
     if (PyModule_AddObjectRef(m, "_Node", (PyObject *)&PyNode_Type) < 0 ||

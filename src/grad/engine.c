@@ -3,6 +3,8 @@
 #include "grad/tape.h"
 #include <math.h>
 
+bool (*ag_poll)(tp_err *err);
+
 /* What one run knows about one step. Runs may nest (a hook calls backward): a step lists its slots. */
 typedef struct ag_slot {
     struct ag_run *run;
@@ -645,7 +647,7 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
         }
     }
     while (r.heap.n)
-        if (!run_step(&r, heap_pop(&r)))
+        if ((ag_poll && !ag_poll(err)) || !run_step(&r, heap_pop(&r)))
             goto done;
     for (int i = 0; o->result && !o->allow_unused && i < o->ninput; i++)
         if (!o->result[i]) {

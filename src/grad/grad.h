@@ -12,7 +12,8 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
  */
 /* VJP(name, saves) { ... } defines vjp_name. `saves` lists what the rule reads, so that the tape keeps just
  * that, blank-separated: "0" the first argument, "1" the second, "r" the first result, "r1" the second; "1?0"
- * the second argument if the first needs its gradient; "~r1" says that the second result has no derivative.
+ * the second argument if the first needs its gradient; "3!5" the fourth
+ * unless the sixth is true; "~r1" says that the second result has no derivative.
  * Shapes and dtypes of all arguments and results may be asked without saving them. DY(i)     gradient of
  * result i, NULL when it is not needed or zero IN(i)     saved tensor argument i;  ARG(i) the argument as a
  * value (numbers, lists, flags) OUT(i)    saved result i INM(i), OUTM(i)  type and shape of argument or

@@ -389,14 +389,16 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
     c->ver = ver;
     c->save_in = c->vi->need_in;
     c->save_out = c->vi->need_out;
-    for (int k = 0; k < c->vi->ncond; k++)
-        if (c->need >> c->vi->cond[k].when & 1) {
-            int at = c->vi->cond[k].arg;
-            if (at >= 128)
-                c->save_out |= 1u << (at - 128);
-            else
-                c->save_in |= 1u << at;
-        }
+    for (int k = 0; k < c->vi->ncond; k++) {
+        int when = c->vi->cond[k].when, at = c->vi->cond[k].arg;
+        if (when >= 128 ? c->arg[when - 128].kind == VAL_bool && c->arg[when - 128].b
+                        : !(c->need >> when & 1))
+            continue;
+        if (at >= 128)
+            c->save_out |= 1u << (at - 128);
+        else
+            c->save_in |= 1u << at;
+    }
     tp_err local = { 0 };
     if (!err)
         err = &local;

@@ -122,6 +122,9 @@ typedef struct ag_options {
 bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const *grad, const ag_options *o,
                  tp_err *err);
 
+/* Asked between steps; false stops the run (Ctrl-C). */
+extern bool (*ag_poll)(tp_err *err);
+
 /* --- anomaly mode and saved-tensor hooks: what the front end plugs in
  * -------------------------------------------- */
 typedef struct ag_anomaly {

@@ -53,6 +53,8 @@ static int formula_number(const char *full)
         { "div.Scalar", 1 },
         { "masked_fill.Tensor", 1 },
         { "clamp_min.Tensor", 1 },
+        { "sort.stable", 1 },
+        { "nanmedian.dim", 1 },
         { "clamp_max.Tensor", 1 },
         { "index_fill.int_Tensor", 1 },
         { "median.dim", 1 },
@@ -70,7 +72,10 @@ static const char *step_name(const op_row *r)
         return "CopyBackwards";
     strbuf b = { 0 };
     bool up = true;
-    for (const char *p = r->name; *p; p++) {
+    size_t n = strlen(r->name); /* nll_loss_forward is the step NllLossBackward0 */
+    if (n > 8 && !strcmp(r->name + n - 8, "_forward"))
+        n -= 8;
+    for (const char *p = r->name; p < r->name + n; p++) {
         if (*p == '_') {
             up = true;
             continue;
@@ -100,10 +105,11 @@ static void parse_saves(vjp_info *v, const char *s)
             at += (int)strtol(s, (char **)&s, 10);
         if (flat)
             v->no_grad |= 1u << (at - 128);
-        else if (*s == '?') {
+        else if (*s == '?' || *s == '!') {
+            int unless = *s == '!' ? 128 : 0;
             assert(v->ncond < COUNT(v->cond));
             v->cond[v->ncond].arg = (uint8_t)at;
-            v->cond[v->ncond++].when = (uint8_t)strtol(s + 1, (char **)&s, 10);
+            v->cond[v->ncond++].when = (uint8_t)(unless + strtol(s + 1, (char **)&s, 10));
         } else if (at >= 128)
             v->need_out |= 1u << (at - 128);
         else

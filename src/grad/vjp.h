@@ -13,7 +13,8 @@ typedef struct vjp_info {
     uint32_t need_out;
     uint32_t no_grad; /* results without a derivative */
     struct {
-        uint8_t arg, when; /* argument (128 + i: result i) saved when argument `when` needs its gradient */
+        uint8_t arg, when; /* argument (128 + i: result i) saved when argument `when` needs its gradient
+                            (128 + i: unless argument i is true) */
     } cond[8];
     uint8_t ncond;
 } vjp_info;

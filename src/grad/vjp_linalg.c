@@ -9,12 +9,24 @@ static tp_val times(vjp *g, tp_val t, const tp_val *by) { return val_as_f(by) ==
 static tp_val column(vjp *g, tp_val t) { return V(unsqueeze, t, vI(-1)); }
 
 /* ---- products ---- */
+/* A transposed matrix gets its gradient transposed too, so that the gradient of a weight used as W' lies as W. */
+static bool lies_transposed(const tp_tensor *m) { return m->stride[0] == 1 && m->stride[1] == m->size[0]; }
+
+static tp_val left_grad(vjp *g, const tp_tensor *m, tp_val right) /* of a in a @ right */
+{
+    return lies_transposed(m) ? V(t, V(mm, right, V(t, DYV))) : V(mm, DYV, V(t, right));
+}
+static tp_val right_grad(vjp *g, const tp_tensor *m, tp_val left) /* of b in left @ b */
+{
+    return lies_transposed(m) ? V(t, V(mm, V(t, DYV), left)) : V(mm, V(t, left), DYV);
+}
+
 VJP(mm, "1?0 0?1")
 {
     if (NEED(0))
-        DXV(0, V(mm, DYV, V(t, Y)));
+        DXV(0, left_grad(g, INM(0), Y));
     if (NEED(1))
-        DXV(1, V(mm, V(t, X), DYV));
+        DXV(1, right_grad(g, INM(1), X));
     return true;
 }
 
@@ -31,9 +43,9 @@ VJP(addmm, "2?1 1?2")
 {
     DXV(0, times(g, DYV, ARG(3)));
     if (NEED(1))
-        DXV(1, times(g, V(mm, DYV, V(t, *ARG(2))), ARG(4)));
+        DXV(1, times(g, left_grad(g, INM(1), *ARG(2)), ARG(4)));
     if (NEED(2))
-        DXV(2, times(g, V(mm, V(t, *ARG(1)), DYV), ARG(4)));
+        DXV(2, times(g, right_grad(g, INM(2), *ARG(1)), ARG(4)));
     return true;
 }
 
