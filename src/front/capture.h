@@ -151,6 +151,7 @@ typedef struct cap_backend {
     cap_runner *(*compile)(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err);
 } cap_backend;
 void cap_backend_add(const cap_backend *b);
+bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err); /* a Python callee */
 cap_runner *cap_eager(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err);
 
 /* What one taper.compile() call asked for. */

@@ -108,7 +108,7 @@ bool cap_is_skipped_file(const char *file)
 static VEC(const cap_backend *) backends;
 void cap_backend_add(const cap_backend *b) { vec_push(&backends, b); }
 
-static bool run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
+bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
 {
     PyObject *f = n->opaque;
     if (!f || !PyCallable_Check(f))
@@ -139,7 +139,7 @@ static bool run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, t
 
 static bool eager_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
-    ir_hook h = { .call = grad_call, .opaque = run_opaque };
+    ir_hook h = { .call = grad_call, .opaque = cap_run_opaque };
     return ir_run(CX, r->g, in, nin, out, nout, &h, err);
 }
 static void eager_free(cap_runner *r)

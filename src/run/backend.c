@@ -76,6 +76,9 @@ void run_program_free(run_program *p)
         p->free(p);
 }
 
+run_opaque_fn *run_opaque;
+void run_set_opaque(run_opaque_fn *fn) { run_opaque = fn; }
+
 /* ---- eager ---- */
 typedef struct eager {
     run_program base;
@@ -86,7 +89,8 @@ typedef struct eager {
 static bool eager_call(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                        tp_err *err)
 {
-    return ir_prog_run(((eager *)p)->prog, cx, in, nin, out, nout, NULL, err);
+    ir_hook h = { .opaque = run_opaque };
+    return ir_prog_run(((eager *)p)->prog, cx, in, nin, out, nout, &h, err);
 }
 
 static void eager_free(run_program *p)

@@ -437,7 +437,7 @@ typedef struct crossref {
 static bool crossref_run(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                          tp_err *err)
 {
-    ir_hook h = { .call = crossref_call };
+    ir_hook h = { .call = crossref_call, .opaque = run_opaque };
     return ir_prog_run(((crossref *)p)->prog, cx, in, nin, out, nout, &h, err);
 }
 static void crossref_free(run_program *p)

@@ -225,6 +225,17 @@ static bool run_row(call *c, const ir_node *n, tp_val *out, tp_err *err)
     return ops_call(c->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
 }
 
+static bool run_custom(call *c, const ir_node *n, tp_val *out, tp_err *err)
+{
+    tp_val *arg = ARENA_ARR(&c->scratch, tp_val, MAX(n->narg, 1));
+    for (int i = 0; i < n->narg; i++)
+        if (!node_arg(c, &n->arg[i], &arg[i], err))
+            return false;
+    if (!run_opaque)
+        return err_set(err, ERR_runtime, "'%s' can only run where it was registered", n->target);
+    return run_opaque(NULL, (ir_node *)n, arg, out, err);
+}
+
 /* The value of a slot, made on demand where it is a view, a constant or an input. Borrowed. */
 static bool slot_get(call *c, int i, tp_val *out, tp_err *err)
 {
@@ -333,8 +344,9 @@ static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
         } else {
             tp_val res[OP_MAX_RETURNS] = { 0 };
             if (s->node->kind != IR_call) {
-                err_set(err, ERR_runtime, "'%s' can only run where it was registered", s->node->target);
-                goto done;
+                if (!run_custom(&c, s->node, &c.slot[s->slot], err))
+                    goto done;
+                continue;
             }
             if (!run_row(&c, s->node, res, err)) {
                 err_note(err, "in node '%s'", s->node->name);

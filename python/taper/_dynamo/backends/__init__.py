@@ -3,7 +3,7 @@ from ... import _C
 from ..exc import InvalidBackend
 
 _registry = {}
-_NATIVE = ("eager", "inductor", "aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner")
+_NATIVE = ("eager", "aot_eager", "aot_eager_decomp_partition", "aot_eager_decomp_partition_crossref", "inductor")
 
 
 def register_backend(fn=None, name=None, tags=()):

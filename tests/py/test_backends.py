@@ -1,0 +1,124 @@
+"""Every backend gives what eager gives: values, gradients, writes, aliases."""
+import taper
+
+BACKENDS = ["eager", "aot_eager", "aot_eager_decomp_partition", "aot_eager_decomp_partition_crossref", "inductor"]
+
+
+def close(a, b, tol=1e-5):
+    assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape, a.dtype, b.dtype)
+    d = (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
+    assert d <= tol * (1 + (b.double().abs().max().item() if b.numel() else 0)), d
+
+
+def check(fn, *shapes, grads=True, seed=0, tol=1e-5):
+    taper.manual_seed(seed)
+    base = [taper.randn(*s) for s in shapes]
+
+    def run(f):
+        xs = [b.clone().requires_grad_(grads) for b in base]
+        out = f(*xs)
+        outs = out if isinstance(out, tuple) else (out,)
+        if grads:
+            sum((o * (i + 1)).sum() for i, o in enumerate(outs)).backward()
+        return outs, xs
+
+    want, wx = run(fn)
+    for b in BACKENDS:
+        got, gx = run(taper.compile(fn, backend=b))
+        for g, w in zip(got, want):
+            close(g, w, tol)
+        for g, w in zip(gx, wx):
+            close(g, w, tol)
+            if grads and w.grad is not None:
+                close(g.grad, w.grad, tol)
+        taper._dynamo.reset()
+
+
+def test_pointwise_chain():
+    check(lambda x, y: taper.tanh(x * y + taper.sin(x)) / (1 + y * y), (5, 7), (7,))
+
+
+def test_softmax_by_hand():
+    def f(x):
+        e = taper.exp(x - x.amax(-1, keepdim=True))
+        return e / e.sum(-1, keepdim=True)
+
+    check(f, (6, 33))
+
+
+def test_variance_over_outer_dimension():
+    def f(x):
+        m = x.mean(0)
+        return ((x - m) ** 2).sum(0)
+
+    check(f, (9, 20))
+
+
+def test_transpose_and_reshape():
+    check(lambda x: (x.view(3, 4, 2).transpose(0, 1).reshape(4, 6) * 2).sin(), (3, 8))
+
+
+def test_matmul_bias_relu():
+    check(lambda x, w, b: taper.relu(x @ w + b), (4, 6), (6, 5), (5,))
+
+
+def test_cat_and_slices():
+    check(lambda x, y: taper.cat([x[:, 1:], y * 2], 1)[:, ::2], (3, 5), (3, 4))
+
+
+def test_in_place_on_a_view():
+    def f(x):
+        y = x * 2
+        y[:, 1] = 7
+        y[0].add_(x[1])
+        return y.exp()
+
+    check(f, (3, 4))
+
+
+def test_inputs_are_written_back():
+    def f(x, y):
+        x.add_(y)
+        return x * 2
+
+    check(f, (4,), (4,), grads=False)
+
+
+def test_result_that_is_a_view_of_an_input_aliases_it():
+    for b in BACKENDS:
+        x = taper.randn(2, 3)
+        y = taper.compile(lambda t: t.t(), backend=b)(x)
+        y[0, 0] = 42.0
+        assert x[0, 0].item() == 42.0, b
+        taper._dynamo.reset()
+
+
+def test_unused_and_integer_inputs():
+    def f(x, n):
+        return x[n].sum() + x.mean()
+
+    x = taper.randn(4, 3)
+    idx = taper.tensor([0, 2])
+    for b in BACKENDS:
+        close(taper.compile(f, backend=b)(x, idx), f(x, idx))
+        taper._dynamo.reset()
+
+
+def test_dynamic_sizes_share_one_compile():
+    for b in BACKENDS:
+        f = taper.compile(lambda x: (x * 2).sum(-1) + 1, backend=b, dynamic=True)
+        for n in (3, 8, 17, 33):
+            x = taper.randn(n, 5)
+            close(f(x), (x * 2).sum(-1) + 1)
+        taper._dynamo.reset()
+
+
+def test_double_backward_is_refused_with_a_reason():
+    x = taper.randn(3).requires_grad_()
+    y = taper.compile(lambda t: (t ** 3).sum(), backend="aot_eager")(x)
+    try:
+        taper.autograd.grad(y, x, create_graph=True)
+    except RuntimeError as e:
+        assert "double backward" in str(e)
+    else:
+        raise AssertionError("an error was expected")
