@@ -1,7 +1,6 @@
 /* test_grad.c - the tape and the engine, without Python. */
 #include "test.h"
 #include "grad/tape.h"
-#include "base/clock.h"
 #include <math.h>
 
 static tp_tensor *vec3(double a, double b, double c)
@@ -190,25 +189,6 @@ TEST(grad_modes_and_detach)
     tp_tensor *d = OPC(detach, &e, vT(x));
     CHECK(!ag_requires_grad(d) && d->storage == x->storage);
     tensor_unref(d), tensor_unref(y), tensor_unref(x);
-}
-
-TEST(grad_forward_cost)
-{
-    tp_err e = { 0 };
-    tp_tensor *x = leaf(vec3(1, 2, 3)), *c = vec3(1, 2, 3);
-    enum { N = 20000 };
-    double t[2] = { 1e9, 1e9 };
-    for (int rep = 0; rep < 5; rep++)
-        for (int k = 0; k < 2; k++) {
-            int64_t a = clock_ns();
-            for (int i = 0; i < N; i++)
-                tensor_unref(OPC(mul_Tensor, &e, vT(k ? x : c), vT(c)));
-            t[k] = MIN(t[k], (double)(clock_ns() - a) / N);
-        }
-    if (getenv("TAPER_BENCH"))
-        printf("mul: %.0f ns without tape, %.0f ns with\n", t[0], t[1]);
-    CHECK(t[1] - t[0] < 1000); /* the aim is 300; a loaded machine may double it */
-    tensor_unref(x), tensor_unref(c);
 }
 
 /* The tape over fake tensors that are being recorded: backward appends nodes, which gives the joint graph. */
