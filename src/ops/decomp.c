@@ -64,6 +64,41 @@ tp_tensor *view_slice(tp_tensor *t, int d, int64_t start, int64_t len, int64_t s
     return v;
 }
 
+bool grad_is(op_call *c, tp_tensor *dy, int n, const symint *size)
+{
+    size_text a, b;
+    if (!dtype_is_float((dtype)dy->dt))
+        return err_set(c->err, ERR_runtime, "%s: expected a floating point gradient, but got %s",
+                       c->row->name, dtype_rows[dy->dt].gname);
+    return tensor_same_size(dy, &(tp_tensor){ .ndim = (uint8_t)n, .size = (symint *)size }) ||
+           err_set(c->err, ERR_runtime, "%s: expected a gradient of size %s, but got %s", c->row->name,
+                   sizes_str(&a, n, size), sizes_str(&b, dy->ndim, dy->size));
+}
+
+bool grad_fits(op_call *c, tp_tensor *dy, const tp_val *arg, int narg)
+{
+    tp_val full[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
+    const char *name = c->row->name, *end = strstr(name, "_backward");
+    op_id fwd;
+    op_variant v;
+    char full_name[64];
+    if (!end || end - name > 48)
+        return false;
+    snprintf(full_name, sizeof full_name, "%.*s%s", (int)(end - name), name,
+             !strncmp(name, "select", 6)  ? ".int"
+             : !strncmp(name, "slice", 5) ? ".Tensor"
+                                          : "");
+    if (!op_find(full_name, strlen(full_name), &fwd, &v))
+        return err_set(c->err, ERR_internal, "'%s' has no forward row", name);
+    if (!op_fill_defaults(op_row_of(fwd), arg, narg, full, c->err) ||
+        !ops_fake(c->cx, fwd, OPV_fn, full, out, c->err))
+        return false;
+    bool ok = grad_is(c, dy, out[0].t->ndim, out[0].t->size);
+    for (int i = 0; i < op_row_of(fwd)->schema.nret; i++)
+        val_clear(&out[i]);
+    return ok;
+}
+
 /* ---- scratch ---- */
 tp_tensor *scratch_take(scratch *s, tp_tensor *t)
 {

@@ -26,6 +26,11 @@ bool view_strides(const tp_tensor *t, int n, const symint *size, symint *stride)
 /* A view of t along dimension d: `len` elements from `start`, `step` apart. Owned. */
 tp_tensor *view_slice(tp_tensor *t, int d, int64_t start, int64_t len, int64_t step);
 
+/* Shape rules of backward rows (x_backward): dy must have the size, and be of the float type, of the first result that
+ * the forward row x (by name) describes for these arguments. */
+bool grad_fits(op_call *c, tp_tensor *dy, const tp_val *arg, int narg);
+bool grad_is(op_call *c, tp_tensor *dy, int n, const symint *size); /* the same with the size given */
+
 /* Temporaries of a kernel: inputs made contiguous and of one type, outputs likewise and copied back. */
 typedef struct scratch {
     tp_tensor *own[24];

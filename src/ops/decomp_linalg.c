@@ -265,6 +265,8 @@ static bool cross(bld *b, tp_tensor *x, tp_tensor *y, int d, tp_val *out)
 {
     symint size[TP_MAX_DIMS];
     int n = x->ndim;
+    if (n == 0)
+        return err_set(b->err, ERR_index, "Dimension specified as -1 but tensor has no dimensions");
     if (!sym_eq(x->size[d], 3) || !sym_eq(y->size[d], 3))
         return FAIL("linalg.cross: inputs dimension %d must have length 3. Got %lld and %lld", d,
                     (long long)x->size[d], (long long)y->size[d]);
@@ -356,6 +358,8 @@ bool decomp_tensordot(bld *b, const tp_val *arg, tp_val *out)
     if (dx->n != dy->n)
         return FAIL("both dimension lists should have same length");
     tp_tensor *sx = x, *sy = y;
+    if (dx->n && (x->ndim == 0 || y->ndim == 0))
+        return err_set(b->err, ERR_index, "Dimension specified as 0 but tensor has no dimensions");
     for (int i = 0; i < dx->n; i++) {
         int p, q;
         if (!has_dim(b, x, dx->ints[i]) || !has_dim(b, y, dy->ints[i]) ||

@@ -398,7 +398,13 @@ bool shape_index_add(op_call *c)
         return err_set(c->err, ERR_runtime,
                        "index_add_(): self (%s) and source (%s) must have the same scalar type",
                        dtype_rows[t->dt].gname, dtype_rows[src->dt].gname);
-    if (!sym_eq(ix->numel, size_at(src, src->ndim ? MIN(d, src->ndim - 1) : 0)))
+    if (MAX(t->ndim, 1) != MAX(src->ndim, 1))
+        return err_set(
+            c->err, ERR_runtime,
+            "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+            "self.shape = %s source.shape = %s",
+            sizes_str(&a, t->ndim, t->size), sizes_str(&b, src->ndim, src->size));
+    if (!sym_eq(ix->numel, size_at(src, d)))
         return err_set(
             c->err, ERR_runtime,
             "index_add_(): Number of indices (%s) should be equal to source.size(dim): (%s), for dim: %d",
@@ -550,6 +556,9 @@ bool shape_index_reduce(op_call *c)
     if (t->dt != src->dt)
         return err_set(c->err, ERR_runtime,
                        "index_reduce_(): self and source must have the same scalar type");
+    if (MAX(t->ndim, 1) != MAX(src->ndim, 1))
+        return err_set(c->err, ERR_runtime,
+                       "index_reduce_(): self and source must have the same number of dimensions");
     if (!sym_eq(ix->numel, size_at(src, d)))
         return err_set(c->err, ERR_index,
                        "index_reduce_(): Number of indices should be equal to self.size(dim)");
@@ -719,8 +728,15 @@ bool decomp_embedding(bld *b, const tp_val *arg, tp_val *out)
 
 bool shape_embedding_dense_backward(op_call *c)
 {
-    tp_tensor *dy = arg_t(c, 0);
-    return out_new(c, (dtype)dy->dt, 2, (symint[]){ c->arg[2].i, dy->size[dy->ndim - 1] }) != NULL;
+    tp_tensor *dy = arg_t(c, 0), *ix = arg_t(c, 1);
+    symint size[TP_MAX_DIMS];
+    if (!is_index(ix) || dy->ndim < 1 || ix->ndim + 1 > TP_MAX_DIMS)
+        return err_set(c->err, ERR_runtime,
+                       "embedding_dense_backward: expected integer indices and a gradient of rows");
+    memcpy(size, ix->size, sizeof(symint) * ix->ndim);
+    size[ix->ndim] = dy->size[dy->ndim - 1];
+    return grad_is(c, dy, ix->ndim + 1, size) &&
+           out_new(c, (dtype)dy->dt, 2, (symint[]){ c->arg[2].i, dy->size[dy->ndim - 1] });
 }
 bool eager_embedding_dense_backward(op_call *c)
 {
@@ -813,7 +829,12 @@ bool eager_masked_scatter(op_call *c)
 /* The source elements that were used, zeros for the rest. */
 bool shape_masked_scatter_backward(op_call *c)
 {
-    return out_new(c, (dtype)arg_t(c, 0)->dt, c->arg[2].n, c->arg[2].ints) != NULL;
+    tp_tensor *dy = arg_t(c, 0), *mask = arg_t(c, 1);
+    symint size[TP_MAX_DIMS];
+    int nd = dy->ndim;
+    memcpy(size, dy->size, sizeof(symint) * (size_t)nd);
+    return shape_broadcast(&nd, size, mask->ndim, mask->size, c->err) && grad_is(c, dy, nd, size) &&
+           out_new(c, (dtype)dy->dt, c->arg[2].n, c->arg[2].ints);
 }
 bool eager_masked_scatter_backward(op_call *c)
 {

@@ -347,9 +347,20 @@ bool eager_as_strided_scatter(op_call *c)
 }
 
 /* Backward forms: zeros of input_sizes with the gradient in the view's place. */
-bool shape_sizes1(op_call *c)
+bool shape_view_backward(op_call *c) /* (grad, input_sizes, the view's own arguments) */
 {
-    return out_new(c, (dtype)arg_t(c, 0)->dt, c->arg[1].n, c->arg[1].ints) != NULL;
+    const tp_val *sz = &c->arg[1];
+    tp_val a[OP_MAX_PARAMS];
+    int n = c->row->schema.nparam - 1;
+    if (!shape_check_sizes(sz->n, sz->ints, c->err))
+        return false;
+    tp_tensor *self = tensor_new_fake((dtype)arg_t(c, 0)->dt, sz->n, sz->ints, NULL, DEVICE_CPU);
+    a[0] = vT(self);
+    for (int i = 1; i < n; i++)
+        a[i] = c->arg[i + 1];
+    bool ok = grad_fits(c, arg_t(c, 0), a, n);
+    tensor_unref(self);
+    return ok && out_new(c, (dtype)arg_t(c, 0)->dt, sz->n, sz->ints);
 }
 bool eager_select_backward(op_call *c)
 {
@@ -586,7 +597,10 @@ static bool mirror_out(op_call *c, bool reflect)
 }
 bool shape_reflection_pad(op_call *c) { return mirror_out(c, true); }
 bool shape_replication_pad(op_call *c) { return mirror_out(c, false); }
-bool shape_mirror_backward(op_call *c) { return out_like(c, arg_t(c, 1), (dtype)arg_t(c, 1)->dt) != NULL; }
+bool shape_mirror_backward(op_call *c)
+{
+    return grad_fits(c, arg_t(c, 0), &c->arg[1], 2) && out_like(c, arg_t(c, 1), (dtype)arg_t(c, 1)->dt);
+}
 
 static void mirror_map(axmap *m, const tp_tensor *in, const tp_val *p, bool reflect)
 {

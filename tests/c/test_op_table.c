@@ -284,18 +284,6 @@ static const char *const known[] = {
     "nansum",
     "_softmax_backward_data",
     "_log_softmax_backward_data",
-    "reflection_pad1d_backward",
-    "reflection_pad2d_backward",
-    "reflection_pad3d_backward",
-    "replication_pad1d_backward",
-    "replication_pad2d_backward",
-    "replication_pad3d_backward",
-    "unfold_backward",
-    "as_strided_backward",
-    "embedding_dense_backward",
-    "index_add",
-    "_linalg_solve_ex",
-    "masked_scatter_backward",
 };
 static bool is_known(const op_row *r)
 {

@@ -119,6 +119,8 @@ def check(name, *args, tol=None, strides=True, values=True, text=False, **kw):
         if text:
             assert str(e).split("\n")[0] == str(bad).split("\n")[0], f"{what}:\n  {e}\n  {bad}"
         return None
+    if isinstance(bad, NotImplementedError) and "not implemented for" in str(bad):
+        return got # a dtype PyTorch has no kernel for: more is fine
     assert bad is None, f"{what}: no error, but PyTorch says {type(bad).__name__}: {str(bad)[:200]}"
     same(got, want, what, tol, strides, values)
     for a, t in zip(args, targs): # in-place operators wrote their first argument

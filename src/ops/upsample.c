@@ -1,0 +1,251 @@
+/* upsample.c - interpolation: nearest through axis maps, linear and cubic one axis after the other. */
+#include "ops/decomp.h"
+#include "ops/axmap.h"
+#include "base/pool.h"
+#include <math.h>
+
+/* ---- shapes: (self, output_size, [align_corners,] scales...) ---- */
+static bool up_shape(op_call *c, int nd)
+{
+    tp_tensor *x = arg_t(c, 0);
+    const tp_val *o = &c->arg[1];
+    symint size[8];
+    size_text s;
+    if (o->n != nd)
+        return err_set(c->err, ERR_runtime, "It is expected output_size equals to %d, but got size %d", nd,
+                       o->n);
+    if (x->ndim != nd + 2)
+        return err_set(c->err, ERR_runtime, "It is expected input_size equals to %d, but got size %d", nd + 2,
+                       x->ndim);
+    for (int i = 1; i < x->ndim; i++)
+        if (sym_eq(x->size[i], 0))
+            return err_set(c->err, ERR_runtime,
+                           "Non-empty %dD data tensor expected but got a tensor with sizes %s", nd + 2,
+                           sizes_str(&s, x->ndim, x->size));
+    memcpy(size, x->size, sizeof(symint) * x->ndim);
+    for (int i = 0; i < nd; i++) {
+        if (sym_le(o->ints[i], 0))
+            return err_set(
+                c->err, ERR_runtime,
+                "Input and output sizes should be greater than 0, but got input (%lld) output (%lld)",
+                (long long)x->size[i + 2], (long long)o->ints[i]);
+        size[i + 2] = o->ints[i];
+    }
+    op_out *out = out_new(c, (dtype)x->dt, x->ndim, size);
+    return shape_memfmt_strides(tensor_suggest_memfmt(x), x->ndim, size, out->stride, c->err);
+}
+bool shape_upsample1d(op_call *c) { return up_shape(c, 1); }
+bool shape_upsample2d(op_call *c) { return up_shape(c, 2); }
+bool shape_upsample3d(op_call *c) { return up_shape(c, 3); }
+/* (grad_output, output_size, input_size, ...) */
+bool shape_upsample_backward(op_call *c)
+{
+    tp_tensor *dy = arg_t(c, 0);
+    const tp_val *in = &c->arg[2], *o1 = &c->arg[1];
+    int nd = c->row->schema.param[1].list_n;
+    symint size[8];
+    if (o1->n != nd || in->n != nd + 2)
+        return err_set(c->err, ERR_runtime, "It is expected input_size equals to %d, but got size %d", nd + 2,
+                       in->n);
+    for (int i = 0; i < nd + 2; i++) {
+        size[i] = i < 2 ? in->ints[i] : o1->ints[i - 2];
+        if (i >= 2 && (sym_le(size[i], 0) || sym_le(in->ints[i], 0)))
+            return err_set(c->err, ERR_runtime, "Input and output sizes should be greater than 0");
+    }
+    if (!shape_check_sizes(in->n, in->ints, c->err) || !grad_is(c, dy, nd + 2, size))
+        return false;
+    op_out *o = out_new(c, (dtype)dy->dt, in->n, in->ints);
+    return shape_memfmt_strides(tensor_suggest_memfmt(dy), in->n, in->ints, o->stride, c->err);
+}
+
+/* ---- nearest ---- */
+static void nearest_axis(axmap *m, int d, int64_t in, int64_t out, const tp_val *scale, bool exact)
+{
+    int64_t *at = axmap_axis(m, d, out);
+    /* PyTorch computes this in single precision, and the result is a place: so do we. */
+    float f = scale->kind != VAL_none && val_as_f(scale) > 0 ? (float)(1.0 / val_as_f(scale))
+                                                             : (float)in / (float)out;
+    for (int64_t i = 0; i < out; i++) {
+        int64_t k;
+        if (exact)
+            k = (int64_t)floorf(((float)i + 0.5f) * f);
+        else if (out == in)
+            k = i;
+        else if (out == 2 * in)
+            k = i / 2;
+        else
+            k = (int64_t)floorf((float)i * f);
+        at[i] = MIN(MAX(k, 0), in - 1);
+    }
+}
+
+static bool nearest(op_call *c, bool exact)
+{
+    tp_tensor *x = arg_t(c, 0), *y = c->res[0];
+    axmap m = { 0 };
+    for (int d = 2; d < x->ndim; d++)
+        nearest_axis(&m, d, x->size[d], y->size[d], &c->arg[d], exact);
+    axmap_copy(&m, y, x);
+    axmap_free(&m);
+    return true;
+}
+bool eager_upsample_nearest(op_call *c) { return nearest(c, false); }
+bool eager_upsample_nearest_exact(op_call *c) { return nearest(c, true); }
+
+static bool nearest_back(op_call *c, bool exact)
+{
+    scratch s = { .err = c->err };
+    dtype w = work_type((dtype)c->res[0]->dt);
+    tp_tensor *dx = scratch_out(&s, c->res[0], w), *dy = scratch_in(&s, arg_t(c, 0), w);
+    axmap m = { 0 };
+    if (!dx || !dy)
+        return scratch_end(&s, false);
+    if (dx->numel)
+        memset(tensor_data(dx), 0, (size_t)dx->numel * dtype_size(w));
+    for (int d = 2; d < dx->ndim; d++)
+        nearest_axis(&m, d, dx->size[d], dy->size[d], &c->arg[d + 1], exact);
+    axmap_put(&m, RED_add, dx, dy);
+    axmap_free(&m);
+    return scratch_end(&s, true);
+}
+bool eager_upsample_nearest_backward(op_call *c) { return nearest_back(c, false); }
+bool eager_upsample_nearest_exact_backward(op_call *c) { return nearest_back(c, true); }
+
+/* ---- linear and cubic: every output place of an axis is a weighted sum of a few input places ---- */
+typedef struct taps {
+    int n; /* per output place */
+    int64_t *at;
+    double *w;
+} taps;
+
+static double cubic(double x) /* Keys' kernel, a = -0.75 */
+{
+    const double a = -0.75;
+    x = fabs(x);
+    if (x <= 1)
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+}
+
+static taps taps_of(int64_t in, int64_t out, bool align, const tp_val *scale, bool is_cubic, bool single)
+{
+    taps t = { is_cubic ? 4 : 2, NULL, NULL };
+    t.at = mem_alloc(sizeof(int64_t) * (size_t)(out * t.n));
+    t.w = mem_alloc(sizeof(double) * (size_t)(out * t.n));
+    double f = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
+               : scale->kind != VAL_none && val_as_f(scale) > 0 ? 1 / val_as_f(scale)
+                                                                : (double)in / (double)out;
+    if (single)
+        f = (double)(float)f;
+    for (int64_t i = 0; i < out; i++) {
+        double x = align ? f * (double)i : f * ((double)i + 0.5) - 0.5;
+        if (!is_cubic && x < 0)
+            x = 0;
+        int64_t k = (int64_t)floor(x);
+        double r = x - (double)k;
+        if (is_cubic)
+            for (int j = 0; j < 4; j++) {
+                t.at[i * 4 + j] = MIN(MAX(k - 1 + j, 0), in - 1);
+                t.w[i * 4 + j] = cubic(r + 1 - j);
+            }
+        else {
+            k = MIN(k, in - 1);
+            t.at[i * 2] = k;
+            t.at[i * 2 + 1] = MIN(k + 1, in - 1);
+            t.w[i * 2] = 1 - r;
+            t.w[i * 2 + 1] = r;
+        }
+    }
+    return t;
+}
+
+typedef struct axis_job {
+    const taps *t;
+    bool f, back;
+    int64_t in, out, inner;
+    char *x, *y; /* outer in inner; outer out inner */
+} axis_job;
+
+#define AXIS(T)                                                                        \
+    for (int64_t o = lo; o < hi; o++)                                                  \
+        for (int64_t i = 0; i < j->out; i++) {                                         \
+            T *y = (T *)j->y + (o * j->out + i) * j->inner;                            \
+            for (int64_t k = 0; k < j->inner && !j->back; k++)                         \
+                y[k] = 0;                                                              \
+            for (int p = 0; p < j->t->n; p++) {                                        \
+                T w = (T)j->t->w[i * j->t->n + p];                                     \
+                T *x = (T *)j->x + (o * j->in + j->t->at[i * j->t->n + p]) * j->inner; \
+                if (j->back)                                                           \
+                    for (int64_t k = 0; k < j->inner; k++)                             \
+                        x[k] += w * y[k];                                              \
+                else                                                                   \
+                    for (int64_t k = 0; k < j->inner; k++)                             \
+                        y[k] += w * x[k];                                              \
+            }                                                                          \
+        }
+static void axis_run(void *arg, int64_t lo, int64_t hi)
+{
+    const axis_job *j = arg;
+    if (j->f)
+        AXIS(float)
+    else
+        AXIS(double)
+}
+
+/* Forward, the axes grow one after the other from x's sizes to y's; backward, they shrink from y's to x's. */
+static bool separable(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const tp_val *scales, bool is_cubic,
+                      bool back)
+{
+    int nd = x->ndim - 2;
+    scratch s = { .err = c->err };
+    dtype w = work_type((dtype)x->dt);
+    tp_tensor *cur = scratch_in(&s, back ? y : x, w), *end = scratch_out(&s, back ? x : y, w);
+    if (!cur || !end)
+        return scratch_end(&s, false);
+    for (int i = 0; i < nd; i++) {
+        int d = back ? 2 + i : x->ndim - 1 - i;
+        symint size[8];
+        memcpy(size, cur->size, sizeof(symint) * cur->ndim);
+        size[d] = back ? x->size[d] : y->size[d];
+        tp_tensor *next = i == nd - 1 ? end : scratch_new(&s, w, cur->ndim, size);
+        if (!next)
+            return scratch_end(&s, false);
+        if (back && next->numel)
+            memset(tensor_data(next), 0, (size_t)next->numel * dtype_size(w));
+        taps t = taps_of(x->size[d], y->size[d], align, &scales[d - 2], is_cubic, w == DT_f32);
+        axis_job j = { &t,
+                       w == DT_f32,
+                       back,
+                       x->size[d],
+                       y->size[d],
+                       1,
+                       tensor_data(back ? next : cur),
+                       tensor_data(back ? cur : next) };
+        int64_t outer = 1;
+        for (int k = 0; k < d; k++)
+            outer *= cur->size[k];
+        for (int k = d + 1; k < cur->ndim; k++)
+            j.inner *= cur->size[k];
+        pool_for(outer, MAX(1, 16384 / MAX(1, j.out * j.inner)), axis_run, &j);
+        free(t.at);
+        free(t.w);
+        cur = next;
+    }
+    return scratch_end(&s, true);
+}
+bool eager_upsample_linear(op_call *c)
+{
+    return separable(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], false, false);
+}
+bool eager_upsample_cubic(op_call *c)
+{
+    return separable(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], true, false);
+}
+bool eager_upsample_linear_backward(op_call *c)
+{
+    return separable(c, c->res[0], arg_t(c, 0), arg_b(c, 3, false), &c->arg[4], false, true);
+}
+bool eager_upsample_cubic_backward(op_call *c)
+{
+    return separable(c, c->res[0], arg_t(c, 0), arg_b(c, 3, false), &c->arg[4], true, true);
+}
