@@ -48,6 +48,7 @@ oracle: build    ## compare with PyTorch (needs it importable; skips loudly othe
 	@$(PYTHON) tests/run.py --build $(BUILD) tests/oracle
 
 fuzz: build      ## long fuzzing of graphs and readers
+	@TAPER_FUZZ_KERNELS=$${TAPER_FUZZ_KERNELS:-20000} $(BUILD)/taper_ctest gen_fuzz
 	@$(PYTHON) tools/fuzz.py --build $(BUILD)
 
 FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)

@@ -37,29 +37,34 @@ bool conv_out(conv_desc *d, tp_err *err)
 
 /* One row of columns within one output line: `count` outputs from output position ow on, input line at src (NULL: in
  * the padding). */
-#define LINE(name, T)                                                                                    \
-    static void name(const T *src, const conv_desc *d, int64_t kw, int64_t ow, int64_t count, T *dst)    \
-    {                                                                                                    \
-        int64_t s = d->stride[2], iw = ow * s - d->pad[2] + kw * d->dilation[2], j = 0, step = d->xs[4]; \
-        if (!src) {                                                                                      \
-            memset(dst, 0, sizeof(T) * (size_t)count);                                                   \
-            return;                                                                                      \
-        }                                                                                                \
-        for (; j < count && iw < 0; j++, iw += s)                                                        \
-            dst[j] = 0;                                                                                  \
-        int64_t good = iw < d->in[2] ? (d->in[2] - iw + s - 1) / s : 0, stop = MIN(count, j + good);     \
-        if (s == 1 && step == 1) {                                                                       \
-            const T *q = src + iw - j;                                                                   \
-            for (; j + 8 <= stop; j += 8) /* a fixed size: vector moves, no call */                      \
-                memcpy(dst + j, q + j, 8 * sizeof(T));                                                   \
-            for (; j < stop; j++)                                                                        \
-                dst[j] = q[j];                                                                           \
-        } else {                                                                                         \
-            for (; j < stop; j++, iw += s)                                                               \
-                dst[j] = src[iw * step];                                                                 \
-        }                                                                                                \
-        for (; j < count; j++)                                                                           \
-            dst[j] = 0;                                                                                  \
+#if defined(__x86_64__)
+#define AVX2 __attribute__((target("avx2"))) /* a plan exists only where that is there */
+#else
+#define AVX2
+#endif
+#define LINE(name, T)                                                                                      \
+    AVX2 static void name(const T *src, const conv_desc *d, int64_t kw, int64_t ow, int64_t count, T *dst) \
+    {                                                                                                      \
+        int64_t s = d->stride[2], iw = ow * s - d->pad[2] + kw * d->dilation[2], j = 0, step = d->xs[4];   \
+        if (!src) {                                                                                        \
+            memset(dst, 0, sizeof(T) * (size_t)count);                                                     \
+            return;                                                                                        \
+        }                                                                                                  \
+        for (; j < count && iw < 0; j++, iw += s)                                                          \
+            dst[j] = 0;                                                                                    \
+        int64_t good = iw < d->in[2] ? (d->in[2] - iw + s - 1) / s : 0, stop = MIN(count, j + good);       \
+        if (s == 1 && step == 1) {                                                                         \
+            const T *q = src + iw - j;                                                                     \
+            for (; j + 8 <= stop; j += 8) /* a fixed size: vector moves, no call */                        \
+                memcpy(dst + j, q + j, 8 * sizeof(T));                                                     \
+            for (; j < stop; j++)                                                                          \
+                dst[j] = q[j];                                                                             \
+        } else {                                                                                           \
+            for (; j < stop; j++, iw += s)                                                                 \
+                dst[j] = src[iw * step];                                                                   \
+        }                                                                                                  \
+        for (; j < count; j++)                                                                             \
+            dst[j] = 0;                                                                                    \
     }
 LINE(line_f32, float)
 LINE(line_f64, double)

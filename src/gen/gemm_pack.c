@@ -20,13 +20,22 @@ PLAIN(move_f16, uint16_t, float, vnum_from_f16)
 PLAIN(move_bf16, uint16_t, float, vnum_from_bf16)
 
 #if defined(__x86_64__)
-/* Eight rows of eight floats, turned. */
-__attribute__((target("avx2"))) static inline void turn8(const float *s, int64_t row, float *d,
-                                                         int64_t dstride)
+#define AVX2 __attribute__((target("avx2,f16c")))
+AVX2 static inline __m256 load_f32(const float *p) { return _mm256_loadu_ps(p); }
+AVX2 static inline __m256 load_f16(const uint16_t *p)
 {
-    __m256 r[8], t[8];
-    for (int i = 0; i < 8; i++)
-        r[i] = _mm256_loadu_ps(s + i * row);
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+AVX2 static inline __m256 load_bf16(const uint16_t *p)
+{
+    __m256i w = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
+}
+
+/* Eight registers as rows become columns, stored dstride apart. */
+AVX2 static inline void turn8(__m256 *r, float *d, int64_t dstride)
+{
+    __m256 t[8];
     for (int i = 0; i < 8; i += 2) {
         t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
@@ -42,47 +51,74 @@ __attribute__((target("avx2"))) static inline void turn8(const float *s, int64_t
         _mm256_storeu_ps(d + (i + 4) * dstride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
 }
-
-/* Source columns contiguous: 8 x 8 blocks, then what is left one by one. */
-__attribute__((target("avx2"))) static void turn_f32(const float *s, int64_t row, int rows, int64_t cols,
-                                                     int64_t dstride, float *d)
+AVX2 static inline void turn4(__m256 *r, float *d, int64_t dstride) /* four rows: eight columns of four */
 {
-    int r = 0;
-    for (; r + 8 <= rows; r += 8) {
-        int64_t c = 0;
-        for (; c + 8 <= cols; c += 8)
-            turn8(s + r * row + c, row, d + c * dstride + r, dstride);
-        move_f32(s + r * row + c, row, 1, 8, cols - c, dstride, d + c * dstride + r);
+    for (int h = 0; h < 2; h++) {
+        __m128 q[4];
+        for (int i = 0; i < 4; i++)
+            q[i] = h ? _mm256_extractf128_ps(r[i], 1) : _mm256_castps256_ps128(r[i]);
+        _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
+        for (int i = 0; i < 4; i++)
+            _mm_storeu_ps(d + (4 * h + i) * dstride, q[i]);
     }
-    for (; r + 4 <= rows; r += 4) { /* four rows of four */
-        int64_t c = 0;
-        for (; c + 4 <= cols; c += 4) {
-            const float *p = s + r * row + c;
-            __m128 a = _mm_loadu_ps(p), b = _mm_loadu_ps(p + row), e = _mm_loadu_ps(p + 2 * row),
-                   f = _mm_loadu_ps(p + 3 * row);
-            _MM_TRANSPOSE4_PS(a, b, e, f);
-            float *q = d + c * dstride + r;
-            _mm_storeu_ps(q, a), _mm_storeu_ps(q + dstride, b), _mm_storeu_ps(q + 2 * dstride, e),
-                _mm_storeu_ps(q + 3 * dstride, f);
-        }
-        move_f32(s + r * row + c, row, 1, 4, cols - c, dstride, d + c * dstride + r);
-    }
-    move_f32(s + r * row, row, 1, rows - r, cols, dstride, d + r);
 }
 
-/* Source rows contiguous: copies. */
-__attribute__((target("avx2"))) static void copy_f32(const float *s, int64_t col, int rows, int64_t cols,
-                                                     int64_t dstride, float *d)
-{
-    for (int64_t c = 0; c < cols; c++) {
-        const float *p = s + c * col;
-        float *q = d + c * dstride;
-        int r = 0;
-        for (; r + 8 <= rows; r += 8)
-            _mm256_storeu_ps(q + r, _mm256_loadu_ps(p + r));
-        for (; r < rows; r++)
-            q[r] = p[r];
+/* turn_: source columns contiguous; blocks of 8 (4) rows by 8, then what is left one by one. copy_: rows contiguous. */
+#define WITH_AVX2(type, S)                                                                                   \
+    AVX2 static void turn_##type(const S *s, int64_t row, int rows, int64_t cols, int64_t dstride, float *d) \
+    {                                                                                                        \
+        for (int r = 0, step; r < rows; r += step) {                                                         \
+            int64_t c = 0;                                                                                   \
+            step = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : rows - r;                                         \
+            for (; step >= 4 && c + 8 <= cols; c += 8) {                                                     \
+                __m256 v[8];                                                                                 \
+                for (int i = 0; i < step; i++)                                                               \
+                    v[i] = load_##type(s + (r + i) * row + c);                                               \
+                if (step == 8)                                                                               \
+                    turn8(v, d + c * dstride + r, dstride);                                                  \
+                else                                                                                         \
+                    turn4(v, d + c * dstride + r, dstride);                                                  \
+            }                                                                                                \
+            move_##type(s + r * row + c, row, 1, step, cols - c, dstride, d + c * dstride + r);              \
+        }                                                                                                    \
+    }                                                                                                        \
+    AVX2 static void copy_##type(const S *s, int64_t col, int rows, int64_t cols, int64_t dstride, float *d) \
+    {                                                                                                        \
+        for (int64_t c = 0; c < cols; c++) {                                                                 \
+            int r = 0;                                                                                       \
+            for (; r + 8 <= rows; r += 8)                                                                    \
+                _mm256_storeu_ps(d + c * dstride + r, load_##type(s + c * col + r));                         \
+            move_##type(s + c * col + r, 1, 0, rows - r, 1, 0, d + c * dstride + r);                         \
+        }                                                                                                    \
     }
+WITH_AVX2(f32, float)
+WITH_AVX2(f16, uint16_t)
+WITH_AVX2(bf16, uint16_t)
+
+static bool pack_avx2(vir_mem type, const void *src, int64_t row, int64_t col, int rows, int width,
+                      int64_t cols, void *dst)
+{
+#define CASE(type)                                         \
+    case VM_##type:                                        \
+        if (col == 1)                                      \
+            turn_##type(src, row, rows, cols, width, dst); \
+        else                                               \
+            copy_##type(src, col, rows, cols, width, dst); \
+        return true
+    if (col != 1 && row != 1)
+        return false;
+    switch (type) {
+        CASE(f32);
+        CASE(f16);
+        CASE(bf16);
+    default: return false;
+    }
+}
+#else
+static bool pack_avx2(vir_mem type, const void *src, int64_t row, int64_t col, int rows, int width,
+                      int64_t cols, void *dst)
+{
+    return false;
 }
 #endif
 
@@ -98,23 +134,13 @@ static void zero_rest(bool wide, void *dst, int rows, int width, int64_t cols)
 static void pack(vir_mem type, bool avx2, const void *src, int64_t row, int64_t col, int rows, int width,
                  int64_t cols, void *dst)
 {
-    switch (type) {
-    case VM_f64: move_f64(src, row, col, rows, cols, width, dst); break;
-    case VM_f16: move_f16(src, row, col, rows, cols, width, dst); break;
-    case VM_bf16: move_bf16(src, row, col, rows, cols, width, dst); break;
-    default:
-#if defined(__x86_64__)
-        if (avx2 && col == 1) {
-            turn_f32(src, row, rows, cols, width, dst);
-            break;
+    if (!avx2 || !pack_avx2(type, src, row, col, rows, width, cols, dst))
+        switch (type) {
+        case VM_f64: move_f64(src, row, col, rows, cols, width, dst); break;
+        case VM_f16: move_f16(src, row, col, rows, cols, width, dst); break;
+        case VM_bf16: move_bf16(src, row, col, rows, cols, width, dst); break;
+        default: move_f32(src, row, col, rows, cols, width, dst); break;
         }
-        if (avx2 && row == 1) {
-            copy_f32(src, col, rows, cols, width, dst);
-            break;
-        }
-#endif
-        move_f32(src, row, col, rows, cols, width, dst);
-    }
     zero_rest(type == VM_f64, dst, rows, width, cols);
 }
 

@@ -164,7 +164,7 @@ static void emit(tile *g)
 static void *build(const gemm_tile *t, tp_err *err)
 {
     tile g = { .t = t, .z = t->isa == ISA_avx512, .elem = t->wide ? 8 : 4 };
-    uint8_t mask[32] = { 0 };
+    uint8_t mask[64] = { 0 };
     gen_code c = { 0 };
     char name[64];
     g.vl = g.z ? 2 : 1;
@@ -185,7 +185,7 @@ static void *build(const gemm_tile *t, tp_err *err)
     c.n = at + 64;
     c.bytes = mem_zalloc(c.n);
     memcpy(c.bytes, g.e.code, g.e.n);
-    memcpy(c.bytes + at, mask, 32);
+    memcpy(c.bytes + at, mask, 64);
     snprintf(name, sizeof name, "gemm_%s_%dx%d", t->wide ? "f64" : "f32", t->mr, t->nv * g.vbytes / g.elem);
     void *p = gen_publish(&c, name, err);
     gen_code_free(&c);

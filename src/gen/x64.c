@@ -167,6 +167,11 @@ bool gen_x64(const vir *k, gen_isa isa, gen_code *out, strbuf *listing, tp_err *
     if (!x64_lower(&m, k, err))
         goto done;
     out->frame = x64_allocate(&m);
+    if (out->frame > 1 << 18) { /* threads have small stacks */
+        err_set(err, ERR_notimpl, "kernel '%s' needs %d bytes of stack: too many values live at once",
+                k->name, out->frame);
+        goto done;
+    }
     x64_reset(&e);
     e.avx512 = m.avx512;
     e.text = listing;

@@ -12,6 +12,8 @@ typedef struct low {
     int32_t *map;    /* [copy * n + value]: register of a value */
     int32_t *vecmap; /* uniform integer values: their broadcast, where somebody needs it */
     uint8_t *needvec;
+    int32_t (*strides)[2]; /* uniform strides known at run time: 0, s, 2s, ... in 64-bit lanes, second half */
+    uint8_t *needstride;
     int32_t **red;    /* by reduction: [copy * 4 + part] */
     int tail;         /* mask register of active lanes, or 0 outside tails */
     int tailmask[16]; /* by copy, in tails */
@@ -366,8 +368,8 @@ static int min_max(low *l, int op, int t, int a, int b, bool a_is_number)
 static int mul64(low *l, int a, int b)
 {
     if (l->m->avx512)
-        return v_rvm(l, XV_pmullq, vl_of(l, VT_i64), a, b);
-    int vl = vl_of(l, VT_i64), lo = v_rvm(l, XV_pmuludq, vl, a, b);
+        return v_rvm(l, XV_pmullq, 2, a, b);
+    int vl = 1, lo = v_rvm(l, XV_pmuludq, vl, a, b);
     int ah = v_rm(l, XV_psrlqi, vl, a, 32), bh = v_rm(l, XV_psrlqi, vl, b, 32);
     int x = v_rvm(l, XV_paddq, vl, v_rvm(l, XV_pmuludq, vl, ah, b), v_rvm(l, XV_pmuludq, vl, a, bh));
     return v_rvm(l, XV_paddq, vl, lo, v_rm(l, XV_psllqi, vl, x, 32));
@@ -1030,6 +1032,36 @@ static int gather(low *l, const vir_ins *in, int idx, int it, int mask)
     return d;
 }
 
+/* A stride known only at run time: full-width 64-bit indices, in two halves when there are more lanes than those. */
+static int gather_stride(low *l, const vir_ins *in, int mask)
+{
+    int half = l->m->avx512 ? 8 : 4, vl = l->m->avx512 ? 2 : 1, base = lane0_address(l, in),
+        part[2] = { 0, 0 };
+    bool two = l->L > half, w = mem_size(in) == 8;
+    for (int h = 0; h <= two; h++) {
+        int d = mir_vreg(l->m, CLASS_v), m = mask;
+        if (mask && l->m->avx512 && h) {
+            m = mir_vreg(l->m, CLASS_k);
+            mir_add(l->m,
+                    (mi){ .kind = MI_kfrom, .vl = 1, .d = m, .s1 = g_shift(l, 5, mask_bits(l, mask), 8) });
+        } else if (mask && h) {
+            m = v_rm(l, XV_extracti128, 1, mask, 1);
+        }
+        if (mask && w && !l->m->avx512)
+            m = v_rm(l, XV_pmovsxdq, 1, m, 0);
+        mir_add(l->m, (mi){ .kind = MI_gather,
+                            .vop = w ? XV_gatherqpd : XV_gatherqps,
+                            .vl = (int8_t)vl,
+                            .d = d,
+                            .s1 = l->strides[in->b][h],
+                            .s3 = m,
+                            .scale = (int8_t)mem_size(in),
+                            .base = base });
+        part[h] = d;
+    }
+    return two ? v_rvmi(l, l->m->avx512 ? XV_inserti64x4 : XV_inserti128, vl, part[0], part[1], 1) : part[0];
+}
+
 static int load_varying(low *l, const vir_ins *in)
 {
     int size = mem_size(in), user = in->c ? vec_of(l, in->c) : 0, mask = both_masks(l, l->tail, user);
@@ -1045,7 +1077,7 @@ static int load_varying(low *l, const vir_ins *in)
     const vir_ins *s = &l->k->ins[in->b];
     if (s->op == VIR_const && s->imm * 16 == (int32_t)(s->imm * 16))
         return gather(l, in, iota(l, VT_i32, 0, s->imm), VT_i32, mask);
-    return load_lanes(l, in, mask);
+    return gather_stride(l, in, mask);
 }
 
 /* Uniform address. A mask decides whether memory is touched at all. */
@@ -1328,12 +1360,26 @@ static void red_fold(low *l, int n)
  * ------------------------------------------------------------------------------------------------------ */
 static void lower_region(low *l, int region, int first, int last);
 
+static void define_strides(low *l, vir_ref r, int reg)
+{
+    int half = l->m->avx512 ? 8 : 4, b = mir_vreg(l->m, CLASS_v);
+    mir_add(l->m, (mi){ .kind = MI_bcastg, .vl = l->m->avx512 ? 2 : 1, .wide = true, .d = b, .s1 = reg });
+    for (int h = 0; h <= (l->L > half); h++) {
+        int64_t n[8];
+        for (int i = 0; i < half; i++)
+            n[i] = h * half + i;
+        l->strides[r][h] = mul64(l, b, mir_const_vec(l->m, n, 8 * half));
+    }
+}
+
 static void define(low *l, vir_ref r, int reg)
 {
     const vir_ins *in = &l->k->ins[r];
     l->map[(in->varying ? l->cur : 0) * l->k->n + r] = reg;
     if (l->needvec[r] && in_gpr(in))
         l->vecmap[r] = in->op == VIR_const ? c_i(l, in->type, in->imm) : bcast_gpr(l, in->type, reg);
+    if (l->needstride[r])
+        define_strides(l, r, reg);
 }
 
 static void lower_part(low *l, vir_ref r, const vir_ins *in)
@@ -1564,6 +1610,11 @@ static void find_needvec(low *l)
         if (in->op == VIR_load || in->op == VIR_store) {
             if (in->access == VA_gather)
                 l->needvec[in->b] = 1;
+            const vir_ins *st = &k->ins[in->b];
+            bool constant = st->op == VIR_const && st->imm * 16 == (int32_t)(st->imm * 16);
+            if (in->op == VIR_load && in->access == VA_strided && !constant &&
+                vir_mem_size((vir_mem)in->mem) >= 4)
+                l->needstride[in->b] = 1;
             if (k->loops[in->region].vector && (in->add || in->access != VA_uniform))
                 l->needvec[in->d] = 1;
             continue;
@@ -1583,6 +1634,8 @@ bool x64_lower(mir *m, const vir *k, tp_err *err)
     l.map = arena_zalloc(a, sizeof *l.map * (size_t)k->n * (size_t)l.copies);
     l.vecmap = arena_zalloc(a, sizeof *l.vecmap * (size_t)k->n);
     l.needvec = arena_zalloc(a, (size_t)k->n);
+    l.needstride = arena_zalloc(a, (size_t)k->n);
+    l.strides = arena_zalloc(a, sizeof *l.strides * (size_t)k->n);
     l.red = arena_zalloc(a, sizeof *l.red * (size_t)(k->nreds + 1));
     find_needvec(&l);
     mir_add(m, (mi){ .kind = MI_label, .imm = mir_label(m) }); /* position 0: where constants come to life */

@@ -178,10 +178,42 @@ static void expire(mir *m, pool *p, int at)
             p->held[i] = 0;
 }
 
+/* Frame slots for what stays in memory; a slot serves again when its value is dead. Returns the frame's size. */
+static int place_spills(mir *m, const int32_t *head)
+{
+    int frame = AREA_SPILL, nfree[2] = { 0, 0 }, spilled = 0;
+    for (int r = 1; r < m->nv; r++)
+        spilled += m->v[r].reg < 0;
+    int32_t *ends = arena_zalloc(m->a, sizeof *ends * (size_t)(m->n + 1)); /* values by their last position */
+    int32_t *after = arena_zalloc(m->a, sizeof *after * (size_t)m->nv);
+    int32_t *slots[2] = { arena_alloc(m->a, sizeof(int32_t) * (size_t)(spilled + 1)),
+                          arena_alloc(m->a, sizeof(int32_t) * (size_t)(spilled + 1)) };
+    for (int at = 0; at < m->n; at++) {
+        for (int r = head[at]; r; r = m->v[r].next) {
+            vreg *v = &m->v[r];
+            if (v->reg >= 0 || v->is_const)
+                continue;
+            int kind = v->cls == CLASS_v, size = kind ? (m->avx512 ? 64 : 32) : 8;
+            if (nfree[kind]) {
+                v->slot = slots[kind][--nfree[kind]];
+            } else {
+                frame = (frame + size - 1) & -size;
+                v->slot = frame;
+                frame += size;
+            }
+            after[r] = ends[v->end];
+            ends[v->end] = r;
+        }
+        for (int r = ends[at]; r; r = after[r]) /* free from the next instruction on */
+            slots[m->v[r].cls == CLASS_v][nfree[m->v[r].cls == CLASS_v]++] = m->v[r].slot;
+    }
+    return (frame + 63) & -64;
+}
+
 int x64_allocate(mir *m)
 {
     pool pools[3] = { 0 };
-    int nvec = m->avx512 ? 32 - NSCRATCH : 16 - NSCRATCH, frame = AREA_SPILL;
+    int nvec = m->avx512 ? 32 - NSCRATCH : 16 - NSCRATCH;
     for (int i = 0; i < nvec; i++)
         pools[CLASS_v].regs[pools[CLASS_v].n++] = (int8_t)i;
     for (size_t i = 0; i < COUNT(gprs); i++)
@@ -208,16 +240,7 @@ int x64_allocate(mir *m)
         for (int r = head[at]; r; r = m->v[r].next)
             place(m, &pools[m->v[r].cls], r, hints);
     }
-    for (int r = 1; r < m->nv; r++) {
-        vreg *v = &m->v[r];
-        if (v->reg >= 0 || v->is_const || v->start < 0)
-            continue;
-        int size = v->cls == CLASS_v ? (m->avx512 ? 64 : 32) : 8;
-        frame = (frame + size - 1) & -size;
-        v->slot = frame;
-        frame += size;
-    }
-    return (frame + 63) & -64;
+    return place_spills(m, head);
 }
 
 /* --- bytes
@@ -796,6 +819,8 @@ void x64_encode(mir *m, x64 *e, int frame)
     x64_mov(e, RBP, RSP);
     for (size_t i = 0; i < COUNT(saved); i++)
         x64_push(e, saved[i]);
+    for (int page = 4096; page < frame; page += 4096) /* the stack grows page by page */
+        x64_store(e, (x64_mem){ RSP, X64_NOREG, 1, -page }, RAX);
     x64_alu_ri(e, G_sub, RSP, frame);
     x64_alu_ri(e, G_and, RSP, -64);
     static const int8_t args[] = { RDI, RSI, RDX, RCX, R8 };
