@@ -633,10 +633,11 @@ static PyObject *no_match(const op_name *n, bool method, parse *p, PyObject *con
     const op_row *r = op_row_of((op_id)n->row[0]);
     if (nargs == 1 && !kwnames && !method && !strcmp(n->name, "where") && py_is_tensor(args[0])) {
         /* where(condition) has no row: it is nonzero, one tensor a dimension */
-        PyObject *f = PyObject_GetAttrString(args[0], "nonzero"),
-                 *kw = PyTuple_Pack(1, PyUnicode_InternFromString("as_tuple")),
+        PyObject *f = PyObject_GetAttrString(args[0], "nonzero"), *name = PyUnicode_FromString("as_tuple"),
+                 *kw = name ? PyTuple_Pack(1, name) : NULL,
                  *res = f && kw ? PyObject_Vectorcall(f, (PyObject *[]){ Py_True }, 0, kw) : NULL;
         Py_XDECREF(f);
+        Py_XDECREF(name);
         Py_XDECREF(kw);
         return res;
     }

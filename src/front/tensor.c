@@ -315,14 +315,41 @@ static PyObject *binary(const op_name **cache, const char *name, PyObject *a, Py
 NB(nb_add, "add", "add")
 NB(nb_sub, "sub", "rsub")
 NB(nb_mul, "mul", "mul")
-NB(nb_div, "div", "_rdiv")
-NB(nb_floordiv, "floor_divide", "_rfloordiv")
-NB(nb_mod, "remainder", "_rmod")
+/* The same with the operands in their order: number op tensor. */
+static bool is_operand(PyObject *o)
+{
+    return py_is_tensor(o) || PyFloat_Check(o) || PyLong_Check(o) || py_is_symint(o) ||
+           (Py_TYPE(o)->tp_as_number &&
+            (Py_TYPE(o)->tp_as_number->nb_float || Py_TYPE(o)->tp_as_number->nb_index));
+}
+#define NB_ORDERED(slot, name)                      \
+    static PyObject *slot(PyObject *a, PyObject *b) \
+    {                                               \
+        static const op_name *n;                    \
+        if (!is_operand(a))                         \
+            Py_RETURN_NOTIMPLEMENTED;               \
+        return binary(&n, name, a, b);              \
+    }
+static PyObject *nb_div(PyObject *a, PyObject *b)
+{
+    static const op_name *n, *rec, *mul;
+    if (py_is_tensor(a))
+        return binary(&n, "div", a, b);
+    if (!is_operand(a))
+        Py_RETURN_NOTIMPLEMENTED;
+    if (!rec)
+        rec = py_op_name("reciprocal", "");
+    PyObject *r = py_op_call(rec, false, &b, 1, NULL), *q = r ? binary(&mul, "mul", r, a) : NULL;
+    Py_XDECREF(r);
+    return q;
+}
+NB_ORDERED(nb_floordiv, "floor_divide")
+NB_ORDERED(nb_mod, "remainder")
 NB(nb_and, "bitwise_and", "bitwise_and")
 NB(nb_or, "bitwise_or", "bitwise_or")
 NB(nb_xor, "bitwise_xor", "bitwise_xor")
-NB(nb_lshift, "bitwise_left_shift", "_rlshift")
-NB(nb_rshift, "bitwise_right_shift", "_rrshift")
+NB_ORDERED(nb_lshift, "bitwise_left_shift")
+NB_ORDERED(nb_rshift, "bitwise_right_shift")
 static PyObject *nb_matmul(PyObject *a, PyObject *b)
 {
     static const op_name *n;
@@ -347,7 +374,7 @@ static PyObject *nb_pow(PyObject *a, PyObject *b, PyObject *mod)
     static const op_name *n;
     if (mod != Py_None)
         Py_RETURN_NOTIMPLEMENTED;
-    if (!py_is_tensor(a) && !PyFloat_Check(a) && !PyLong_Check(a))
+    if (!is_operand(a))
         Py_RETURN_NOTIMPLEMENTED;
     return binary(&n, "pow", a, b);
 }
@@ -375,8 +402,7 @@ static int nb_bool(PyObject *o)
 {
     tp_tensor *t = py_tensor(o);
     if (tensor_is_fake(t)) {
-        PyErr_SetString(py_fake_error,
-                        "the truth value of a fake tensor is not known: it depends on data");
+        PyErr_SetString(py_fake_error, "the truth value of a fake tensor is not known: it depends on data");
         return -1;
     }
     if (t->numel != 1) {
