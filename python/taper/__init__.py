@@ -14,6 +14,7 @@ from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, Double
                       HalfTensor, IntTensor, LongTensor, ShortTensor)
 from . import functional as functional  # noqa: E402
 from .functional import *  # noqa: E402,F401,F403
+from ._foreach import *  # noqa: E402,F401,F403
 from . import autograd  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402,F401
 

@@ -191,12 +191,12 @@ static bool range_of(op_call *c, range *r)
             return err_set(c->err, ERR_runtime, "unsupported range: %g -> %g", fa, fb);
         if (up ? fb < fa : fb > fa)
             return err_set(c->err, ERR_runtime, "upper bound and lower bound inconsistent with step sign");
-        if (dtype_is_float(r->dt)) {
+        if (r->dt != DT_i64) {
             double n = ceil((fb - fa) / val_as_f(&r->step));
             if (n >= 4e18)
                 return err_set(c->err, ERR_runtime, "invalid size, possible overflow?");
             r->n = (symint)n;
-        } else { /* an integer result: bounds are truncated first */
+        } else { /* int64 results: bounds are truncated first */
             int64_t ia = (int64_t)fa, ib = (int64_t)fb, is = (int64_t)val_as_f(&r->step);
             r->n = is ? sym_floordiv(ib - ia + (is > 0 ? is - 1 : is + 1), is) : 0;
             if (!is)

@@ -188,6 +188,30 @@ bool shape_frexp(op_call *c)
     return true;
 }
 
+bool shape_square(op_call *c) /* as pow(x, 2): the number makes an integer of a bool */
+{
+    if (!pointwise(c, RES_promote, 0))
+        return false;
+    if (c->out[0].dt == DT_bool)
+        c->out[0].dt = DT_i64;
+    return true;
+}
+
+bool shape_hardtanh(op_call *c)
+{
+    if (val_as_f(&c->arg[1]) > val_as_f(&c->arg[2]))
+        return err_set(c->err, ERR_value, "min_val cannot be greater than max_val");
+    return pointwise(c, RES_promote, 0);
+}
+
+bool shape_softshrink(op_call *c)
+{
+    double l = val_as_f(&c->arg[1]);
+    if (!(l >= 0))
+        return err_set(c->err, ERR_runtime, "lambda must be greater or equal to 0, but found to be %g.", l);
+    return pointwise(c, RES_promote, 0);
+}
+
 bool shape_pow_scalar(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0);
@@ -238,7 +262,14 @@ bool eager_div_mode(op_call *c)
     const tp_val *m = &c->arg[2];
     if (m->kind == VAL_none)
         return pw_run(c, PW_div, NULL);
-    return divisor_ok(c) && pw_run(c, *m->s == 't' ? PW_div_trunc : PW_div_floor, NULL);
+    if (!divisor_ok(c))
+        return false;
+    if (*m->s == 't' && (c->out[0].dt == DT_f16 || c->out[0].dt == DT_bf16)) {
+        /* the quotient is rounded to the narrow type before it is truncated */
+        pw_in q = { c->res[0], NULL, false };
+        return pw_run(c, PW_div, NULL) && pw_apply(c, PW_trunc, (dtype)c->res[0]->dt, c->res[0], &q, 1, NULL);
+    }
+    return pw_run(c, *m->s == 't' ? PW_div_trunc : PW_div_floor, NULL);
 }
 
 bool eager_clamp(op_call *c)
