@@ -10,7 +10,7 @@
     extern const char vjp_saves_##vjp[] __attribute__((weak));
 #include "ops/ops.def"
 
-#define VJP_FILES(F) F(pointwise) F(reduce) F(shape) F(index) F(linalg)
+#define VJP_FILES(F) F(pointwise) F(reduce) F(shape) F(index) F(linalg) F(nn)
 #define DECLARE(f)   extern const char vjp_file_##f;
 #define ADDRESS(f)   &vjp_file_##f,
 VJP_FILES(DECLARE)
