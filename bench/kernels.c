@@ -150,8 +150,8 @@ static void bench_fused(void)
                                   { "x*2+y, 16K (cache)", axpy, 16, 1024, 12 },
                                   { "gelu, 16K (cache)", chain, 16, 1024, 12 },
                                   { "softmax 16x1024 (cache)", softmax, 16, 1024, 8 } };
-    printf("%-26s %10s %10s %10s %10s %8s %10s\n", "fused kernel, one thread", "ours us", "avx2 us",
-           "gcc -O3 us", "gcc/ours", "GB/s", "compile us");
+    printf("%-26s %10s %10s %10s %10s %8s %10s %12s\n", "fused kernel, one thread", "ours us", "avx2 us",
+           "gcc -O3 us", "gcc/ours", "GB/s", "emit us", "callable us");
     float *x = aligned_alloc(64, 4096 * 1024 * 4), *y = aligned_alloc(64, 4096 * 1024 * 4),
           *z = aligned_alloc(64, 4096 * 1024 * 4), *s = aligned_alloc(64, 1 << 20);
     for (int i = 0; i < 4096 * 1024; i++)
@@ -189,8 +189,9 @@ static void bench_fused(void)
             vir_fn fn = gen_lib_find(&lib, "k");
             BEST(tc, fn(bufs, ints, NULL, 0, f->rows));
         }
-        printf("%-26s %10.1f %10.1f %10.1f %10.2f %8.1f %10.1f\n", f->name, t * 1e6, t2 * 1e6, tc * 1e6,
-               tc / t, f->bytes * (double)f->rows * (double)f->n / t * 1e-9, comp * 1e6);
+        printf("%-26s %10.1f %10.1f %10.1f %10.2f %8.1f %10.1f %12.1f\n", f->name, t * 1e6, t2 * 1e6,
+               tc * 1e6, tc / t, f->bytes * (double)f->rows * (double)f->n / t * 1e-9, comp * 1e6,
+               r->compile_us);
         gen_lib_free(&lib);
         gen_c_free(&u);
         strbuf_free(&text);

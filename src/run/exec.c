@@ -4,6 +4,7 @@
 #include "base/map.h"
 #include "gen/publish.h"
 #include <pthread.h>
+#include <stdio.h>
 #include <time.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -77,4 +78,24 @@ const run_kernel *exec_kernel_isa(const vir *k, gen_isa isa, tp_err *err)
     return r;
 }
 
-const run_kernel *exec_kernel(const vir *k, tp_err *err) { return exec_kernel_isa(k, gen_isa_host(), err); }
+const run_kernel *exec_kernel(const vir *k, tp_err *err)
+{
+    tp_err why = { 0 };
+    gen_isa isa = gen_isa_host();
+    run_kernel *r = (run_kernel *)exec_kernel_isa(k, isa, &why);
+    if (r && isa != ISA_none)
+        return r;
+    if (!r && why.kind != ERR_memory && why.kind != ERR_notimpl) {
+        if (err && !err_is_set(err))
+            *err = why;
+        return NULL;
+    }
+    if (!r)
+        r = (run_kernel *)exec_kernel_isa(k, ISA_none, err);
+    pthread_mutex_lock(&lock);
+    if (r && !r->why[0])
+        snprintf(r->why, sizeof r->why, "%.*s", (int)sizeof r->why - 1,
+                 why.kind ? why.msg : "this machine has no AVX2 and FMA");
+    pthread_mutex_unlock(&lock);
+    return r;
+}

@@ -13,13 +13,14 @@ typedef struct run_kernel {
     double compile_us; /* vector IR to callable */
     uint64_t hash;     /* of the key */
     const vir *k;      /* a private copy where it is interpreted */
+    char why[120];     /* why it is interpreted, empty otherwise */
     bool cached;       /* read by the caller right after exec_kernel: it was there already (approximate) */
 } run_kernel;
 
 /* The kernel ready to run, borrowed from the cache; NULL with an error. Thread-safe. k may go away
  * afterwards. */
 const run_kernel *exec_kernel(const vir *k, tp_err *err);
-/* The same with the instruction set chosen by the caller (tests). ISA_none interprets. */
+/* The same with the instruction set chosen by the caller; ISA_none interprets. NULL with an error, nothing cached. */
 const run_kernel *exec_kernel_isa(const vir *k, gen_isa isa, tp_err *err);
 
 static inline void exec_run(const run_kernel *r, void *const *bufs, const int64_t *ints, const double *flts,

@@ -2,7 +2,8 @@
 #include "test.h"
 #include "run/exec.h"
 #include "gen/c.h"
-#include <math.h>
+#include "gen/publish.h"
+#include <sys/mman.h>
 
 /* The sum of thousands of buffers, all loads before the first addition: registers of both kinds spill. */
 TEST(gen_thousands_of_inputs)
@@ -71,6 +72,70 @@ TEST(exec_cache_and_fallback)
     exec_run(r[2], bufs, ints, NULL, 0, 0);
     CHECK(out[4] == 6.25);
     CHECK(exec_get_stats().hits > 0);
+}
+
+/* No executable memory: the kernel still runs, and says why it is slow. */
+TEST(exec_without_executable_memory)
+{
+    arena a = { 0 };
+    tp_err err = { 0 };
+    vir *k = vir_make(&a, "no_memory");
+    int y = vir_buffer(k, VM_i64, VIR_OUT, "y");
+    vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), vir_int(k, 9));
+    vir_store(k, y, i, vir_mul(k, i, vir_int(k, 12345)), 0);
+    vir_end(k);
+    CHECK(vir_finish(k, &err));
+    gen_publish_limit(0);
+    const run_kernel *r = exec_kernel(k, &err);
+    gen_publish_limit(-1);
+    int64_t out[9];
+    CHECK(r && !r->fn);
+    CHECK(strstr(r->why, gen_isa_host() == ISA_none ? "AVX2" : "executable memory") != NULL);
+    exec_run(r, (void *[]){ out }, NULL, NULL, 0, 0);
+    CHECK_INT(out[8], 8 * 12345);
+    arena_free(&a);
+}
+
+/* Indices beyond 32 bits: rows three billion elements apart, unit, strided and gathered. */
+TEST(gen_far_indices)
+{
+    const int64_t far = 3000000000;
+    char *big = mmap(NULL, (size_t)far * 2 + 8192, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    arena a = { 0 };
+    tp_err err = { 0 };
+    if (big == MAP_FAILED) {
+        fprintf(stderr, "SKIP gen_far_indices: no address space\n");
+        return;
+    }
+    vir *k = vir_make(&a, "far");
+    int x = vir_buffer(k, VM_i8, VIR_IN, "x"), y = vir_buffer(k, VM_i32, VIR_OUT, "y");
+    vir_ref s = vir_int_arg(k, "stride"), r = vir_loop(k, LOOP_parallel, vir_int(k, 0), vir_int(k, 3));
+    vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), vir_int(k, 3)), row = vir_mul(k, r, vir_int(k, far));
+    vir_ref u = vir_load(k, x, vir_add(k, row, i), 0), v = vir_load(k, x, vir_mul(k, i, s), 0);
+    vir_ref w = vir_load(k, x, vir_mul(k, vir_modf(k, vir_add(k, i, r), vir_int(k, 3)), s), 0);
+    vir_ref sum = vir_add(
+        k, u, vir_add(k, vir_mul(k, v, vir_imm(k, VT_i32, 100)), vir_mul(k, w, vir_imm(k, VT_i32, 10000))));
+    vir_store(k, y, vir_add(k, vir_mul(k, r, vir_int(k, 3)), i), sum, 0);
+    vir_end(k);
+    vir_end(k);
+    CHECK(vir_finish(k, &err));
+    for (int j = 0; j < 3; j++)
+        for (int c = 0; c < 3; c++)
+            big[j * far + c] = (char)(1 + 3 * j + c);
+    int32_t want[9], got[9];
+    int64_t ints[] = { far };
+    vir_interp(k, (void *[]){ big, want }, ints, NULL, 0, 3, &err);
+    CHECK_INT(want[4], 5 + 100 * 4 + 10000 * 7);
+    for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
+        const run_kernel *f = exec_kernel_isa(k, (gen_isa)isa, &err);
+        CHECK(f != NULL);
+        memset(got, 0, sizeof got);
+        exec_run(f, (void *[]){ big, got }, ints, NULL, 0, 3);
+        CHECK(!memcmp(got, want, sizeof got));
+    }
+    munmap(big, (size_t)far * 2 + 8192);
+    arena_free(&a);
 }
 
 /* Notes reach the C text and cannot break out of their comment. */
