@@ -335,6 +335,7 @@ static int help(low *l, int64_t word, int t, int ta, int a, int b, int mask, int
 /* --- arithmetic in lanes
  * --------------------------------------------------------------------------------------- */
 static int vec_op(low *l, const vir *k, const vir_ins *in, int a, int b, int c, int d);
+static int round_op(low *l, int t, int a, int imm);
 
 static int v_logic(low *l, int op, int t, int a, int b)
 {
@@ -441,6 +442,47 @@ static int div32(low *l, int op, int a, int b)
     if (op == VIR_modf)
         return v_blend(l, VT_i32, fix, v_rvm(l, XV_paddd, vl, r, b), r);
     return v_blend(l, VT_i32, fix, v_rvm(l, XV_paddd, vl, q, c_i(l, VT_i32, -1)), q);
+}
+
+/* Integers below 2**51 in magnitude to doubles and back: AVX2 has no such conversion, but adding 1.5 * 2**52 puts an
+ * integer into a double's low bits. */
+static int small_to_f64(low *l, int a)
+{
+    int magic = c_i(l, VT_i64, 0x4338000000000000LL);
+    if (l->m->avx512)
+        return v_rm(l, XV_cvtqq2pd, 2, a, 0);
+    return v_rvm(l, XV_subpd, 1, v_rvm(l, XV_paddq, 1, a, magic), magic);
+}
+static int small_to_i64(low *l, int a)
+{
+    int magic = c_i(l, VT_i64, 0x4338000000000000LL);
+    if (l->m->avx512)
+        return v_rm(l, XV_cvttpd2qq, 2, a, 0);
+    return v_rvm(l, XV_psubq, 1, v_rvm(l, XV_addpd, 1, a, magic), magic);
+}
+
+/* Floor division and remainder by the same positive number in all lanes, as index arithmetic has it: exact in doubles
+ * while everything is small; other lanes are done one by one. */
+static int div64_uniform(low *l, int op, int a, int b, const vir_ins *by)
+{
+    bool constant = by->op == VIR_const;
+    int64_t lim = 1LL << 51;
+    int vl = vl_of(l, VT_i64), sub = op == VIR_divf ? 1 : 3, zero = c_i(l, VT_i64, 0);
+    int x = small_to_f64(l, a), y = constant ? c_f(l, VT_f64, (double)by->imm) : small_to_f64(l, b);
+    int q = round_op(l, VT_f64, v_rvm(l, XV_divpd, vl, x, y), 1);
+    int r = v_fma(l, VT_f64, v_logic(l, VIR_xor, VT_f64, q, c_i(l, VT_f64, INT64_MIN)), y, x);
+    int under = compare(l, VIR_lt, VT_f64, r, zero); /* the quotient was rounded up to the next integer */
+    int v = op == VIR_divf ? v_blend(l, VT_f64, under, v_rvm(l, XV_subpd, vl, q, c_f(l, VT_f64, 1)), q)
+                           : v_blend(l, VT_f64, under, v_rvm(l, XV_addpd, vl, r, y), r);
+    v = small_to_i64(l, v);
+    int far = mask_op(l, VIR_or, compare(l, VIR_gt, VT_i64, a, c_i(l, VT_i64, lim)),
+                      compare(l, VIR_gt, VT_i64, c_i(l, VT_i64, -lim), a));
+    if (!constant) {
+        int bad = mask_op(l, VIR_or, compare(l, VIR_gt, VT_i64, b, c_i(l, VT_i64, lim)),
+                          compare(l, VIR_gt, VT_i64, c_i(l, VT_i64, 1), b));
+        far = mask_op(l, VIR_or, far, bad);
+    }
+    return help(l, x64_help_word(HC_div64, sub, VT_i64, 0, l->L), VT_i64, VT_i64, a, b, far, v);
 }
 
 static int div64_op(low *l, int op, int a, int b)
@@ -647,7 +689,21 @@ static int lane_int_op(low *l, const vir *k, const vir_ins *in, int a, int b)
     case VIR_divt:
     case VIR_divf:
     case VIR_modt:
-    case VIR_modf: return w ? div64_op(l, in->op, a, b) : div32(l, in->op, a, b);
+    case VIR_modf: {
+        const vir_ins *by = &k->ins[in->b];
+        bool floors = in->op == VIR_divf || in->op == VIR_modf;
+        if (floors && by->op == VIR_const && by->imm > 0 &&
+            (by->imm & (by->imm - 1)) == 0) { /* a power of two */
+            int n = __builtin_ctzll((unsigned long long)by->imm);
+            if (in->op == VIR_modf)
+                return v_logic(l, VIR_and, t, a, c_i(l, t, by->imm - 1));
+            if (!w || l->m->avx512)
+                return v_rm(l, w ? XV_psraqi : XV_psradi, vl, a, n);
+        }
+        if (w && floors && !by->varying && (by->op != VIR_const || (by->imm > 0 && by->imm < 1LL << 51)))
+            return div64_uniform(l, in->op, a, b, by);
+        return w ? div64_op(l, in->op, a, b) : div32(l, in->op, a, b);
+    }
     case VIR_shl:
     case VIR_shr:
     case VIR_sra: return shift(l, k, in, a, b);
