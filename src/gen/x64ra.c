@@ -131,9 +131,8 @@ void mir_loop_end(mir *m) { m->loops[m->stack[--m->depth]].end = m->n - 1; }
 /* --- allocation
  * ---------------------------------------------------------------------------------------------- */
 typedef struct pool {
-    int8_t regs[32];
-    int n;
-    int32_t held[32]; /* by position in regs: the register living there, or 0 */
+    uint32_t all, open; /* registers of the class; those free now */
+    int32_t held[32];   /* by register: who lives there */
 } pool;
 
 static float cost(const vreg *v)
@@ -145,37 +144,29 @@ static float cost(const vreg *v)
  * stack. */
 static void place(mir *m, pool *p, int r, const int *hints)
 {
-    int best = -1;
-    for (int i = 0; i < p->n; i++) {
-        if (p->held[i])
-            continue;
-        if (best < 0)
-            best = i;
-        for (int h = 0; h < 3; h++)
-            if (hints[h] > 0 && m->v[hints[h]].reg == p->regs[i] && m->v[hints[h]].cls == m->v[r].cls) {
-                best = i;
-                goto found;
-            }
+    int best = p->open ? __builtin_ctz(p->open) : -1;
+    for (int h = 0; h < 3 && p->open; h++) {
+        const vreg *v = &m->v[hints[h] > 0 ? hints[h] : 0];
+        if (hints[h] > 0 && v->cls == m->v[r].cls && v->reg >= 0 && (p->open >> v->reg & 1)) {
+            best = v->reg;
+            break;
+        }
     }
-found:
     if (best < 0) {
         float low = cost(&m->v[r]);
-        for (int i = 0; i < p->n; i++)
-            if (cost(&m->v[p->held[i]]) < low)
-                low = cost(&m->v[p->held[i]]), best = i;
+        for (uint32_t left = p->all; left; left &= left - 1) {
+            int i = __builtin_ctz(left);
+            float c = cost(&m->v[p->held[i]]);
+            if (c < low)
+                low = c, best = i;
+        }
         if (best < 0)
             return; /* v itself is the cheapest to keep in memory */
         m->v[p->held[best]].reg = -1;
     }
+    p->open &= ~(1u << best);
     p->held[best] = r;
-    m->v[r].reg = p->regs[best];
-}
-
-static void expire(mir *m, pool *p, int at)
-{
-    for (int i = 0; i < p->n; i++)
-        if (p->held[i] && m->v[p->held[i]].end <= at)
-            p->held[i] = 0;
+    m->v[r].reg = (int8_t)best;
 }
 
 /* Frame slots for what stays in memory; a slot serves again when its value is dead. Returns the frame's size. */
@@ -213,14 +204,16 @@ static int place_spills(mir *m, const int32_t *head)
 int x64_allocate(mir *m)
 {
     pool pools[3] = { 0 };
-    int nvec = m->avx512 ? 32 - NSCRATCH : 16 - NSCRATCH;
-    for (int i = 0; i < nvec; i++)
-        pools[CLASS_v].regs[pools[CLASS_v].n++] = (int8_t)i;
+    pools[CLASS_v].all = m->avx512 ? (1u << (32 - NSCRATCH)) - 1 : (1u << (16 - NSCRATCH)) - 1;
     for (size_t i = 0; i < COUNT(gprs); i++)
-        pools[CLASS_g].regs[pools[CLASS_g].n++] = gprs[i];
-    for (int i = 1; i < KSCRATCH; i++)
-        pools[CLASS_k].regs[pools[CLASS_k].n++] = (int8_t)i;
-    int32_t *head = arena_zalloc(m->a, sizeof *head * (size_t)(m->n + 1));
+        pools[CLASS_g].all |= 1u << gprs[i];
+    pools[CLASS_k].all = (1u << KSCRATCH) - 2;
+    for (int c = 0; c < 3; c++)
+        pools[c].open = pools[c].all;
+    int32_t *head = arena_zalloc(m->a, sizeof *head * (size_t)(m->n + 1)); /* values by first position */
+    int32_t *ends = arena_zalloc(m->a,
+                                 sizeof *ends * (size_t)(m->n + 2)); /* by the position that frees them */
+    int32_t *after = arena_alloc(m->a, sizeof *after * (size_t)(m->nv + 1));
     for (int r = m->nv - 1; r > 0; r--) {
         vreg *v = &m->v[r];
         if (v->start < 0)
@@ -229,14 +222,21 @@ int x64_allocate(mir *m)
             v->end = MAX(v->end, m->loops[v->endloop].end);
         v->next = head[v->start];
         head[v->start] = r;
+        int at = v->end +
+                 (v->end == v->start); /* a result nobody reads still needs a place while it is made */
+        after[r] = ends[at];
+        ends[at] = r;
     }
     for (int at = 0; at < m->n; at++) {
+        for (int r = ends[at]; r; r = after[r]) {
+            const vreg *v = &m->v[r];
+            if (v->reg >= 0 && pools[v->cls].held[v->reg] == r)
+                pools[v->cls].open |= 1u << v->reg;
+        }
         if (!head[at])
             continue;
         const mi *i = &m->code[at];
         const int hints[3] = { i->s3, i->s1, i->s2 };
-        for (int c = 0; c < 3; c++)
-            expire(m, &pools[c], at);
         for (int r = head[at]; r; r = m->v[r].next)
             place(m, &pools[m->v[r].cls], r, hints);
     }
