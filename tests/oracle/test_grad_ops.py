@@ -23,7 +23,7 @@ spec.loader.exec_module(table)
 # group norm's statistics are marked differentiable there.
 OTHER = {"hardsigmoid", "native_group_norm", "as_strided_scatter", "_linalg_slogdet", "nanmean", "narrow", "log_sigmoid", "cholesky_solve", "cholesky_inverse", "frexp.Tensor", "alias", "masked_scatter_backward",
          "linalg_solve_triangular"}
-COMPOSITE_THERE = {"special_ndtr", "square", "_native_batch_norm_legit_functional"}  # so the step has another name
+COMPOSITE_THERE = {"special_ndtr", "square", "quantile", "quantile.scalar", "_native_batch_norm_legit_functional"}  # so the step has another name
 DTYPES = {taper.float64: (torch.float64, 1e-9), taper.float32: (torch.float32, 2e-4)}
 
 

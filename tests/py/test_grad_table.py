@@ -163,6 +163,12 @@ CASES = {
     "std_mean.correction": [lambda: (rnd(2, 3), [0], 0, True)],
     "linalg_vector_norm": [lambda p=p: (rnd(2, 3), p, [1], False) for p in (1, 2, 3.5, float("inf"), float("-inf"), 0)]
     + [lambda: (rnd(2, 3), 2, None, True)],
+    "quantile.scalar": [lambda: (rnd(2, 5), 0.3, 1, False, "linear"), lambda: (rnd(5, 2), 0.6, 0, True, "midpoint"),
+                        lambda: (rnd(2, 3), 0.4, None, False, "nearest"), lambda: (rnd(4, 2), 0.4, 0, False, "lower"),
+                        lambda: (rnd(4, 2), 0.4, 0, False, "higher")],
+    "quantile": [lambda: (rnd(2, 5), taper.tensor([0.1, 0.55, 0.9], dtype=F64), 1, False, "linear"),
+                 lambda: (rnd(4, 2, 2), taper.tensor([0.1, 0.55], dtype=F64), 0, True, "linear"),
+                 lambda: (rnd(5), taper.tensor(0.55, dtype=F64), None, True, "linear")],
     "_softmax": [lambda: (rnd(2, 3), 1, False)], "_log_softmax": [lambda: (rnd(2, 3), 0, False)],
     "_softmax_backward_data": [], "_log_softmax_backward_data": [],
     "cumsum": [lambda: (rnd(2, 3), 1)], "logcumsumexp": [lambda: (rnd(2, 3), 1)],
@@ -342,7 +348,7 @@ def test_first_derivatives():
 
 # Rows that take tensors and have no rule. Backward forms are used only where no derivative of them is asked for.
 HOLES = {"heaviside", "nextafter", "index_reduce", "scatter.reduce", "scatter.value_reduce", "resize_", "resize_as_",
-         "linalg_lstsq", "linalg_lu_factor_ex", "quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"}
+         "linalg_lstsq", "linalg_lu_factor_ex", "nanquantile", "nanquantile.scalar"}
 HOLES |= {  # neural rows whose rules come next
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_native_batch_norm_legit_functional",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
