@@ -209,11 +209,11 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.dim()} dimensions")
     x = input if input.dim() == 2 else input.reshape(1, -1)
     x = x if x.dtype.is_floating_point else x.to(T.get_default_dtype())
-    w = None
-    if fweights is not None:
-        w = fweights.to(x.dtype)
+    w = fweights
     if aweights is not None:
-        w = aweights.to(x.dtype) * (1 if w is None else w)
+        w = aweights if w is None else aweights * w
+    if w is not None and not w.dtype.is_floating_point:
+        w = w.to(T.get_default_dtype())
     if w is None:
         norm_ = x.shape[1] - correction
         c = x - x.mean(1, keepdim=True)
@@ -298,28 +298,36 @@ atleast_1d, atleast_2d, atleast_3d = _ops.get("atleast_1d") or _atleast(1), _ops
     _ops.get("atleast_3d") or _atleast(3)
 
 
-def gradient(input, *, spacing=1, dim=None, edge_order=1):
-    """Central differences inside, one-sided at the edges."""
-    if edge_order != 1:
-        raise NotImplementedError("gradient(): only edge_order=1 is implemented")
+def gradient(input, *, spacing=None, dim=None, edge_order=1):
+    """Central differences inside, one-sided (of the first or second order) at the edges."""
+    if edge_order not in (1, 2):
+        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    spacing = 1 if spacing is None else spacing
     dims = list(range(input.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     steps = spacing if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
     T, out = _T(), []
     x = input if input.dtype.is_floating_point else input.to(T.get_default_dtype())
     for d, h in zip(dims, steps):
         n = x.shape[d]
-        if n < 2:
+        if n < edge_order + 1:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
+        at = lambda k: x.narrow(d, k % n, 1)
         if isinstance(h, Tensor) and h.dim() == 1:
             g = h.reshape([-1 if i == d % x.dim() else 1 for i in range(x.dim())]).to(x.dtype)
             lo, hi = g.narrow(d, 1, n - 2) - g.narrow(d, 0, n - 2), g.narrow(d, 2, n - 2) - g.narrow(d, 1, n - 2)
             a, b, c = -hi / (lo * (lo + hi)), (hi - lo) / (lo * hi), lo / (hi * (lo + hi))
             mid = a * x.narrow(d, 0, n - 2) + b * x.narrow(d, 1, n - 2) + c * x.narrow(d, 2, n - 2)
-            first, last = g.narrow(d, 1, 1) - g.narrow(d, 0, 1), g.narrow(d, n - 1, 1) - g.narrow(d, n - 2, 1)
+            gap = lambda k: g.narrow(d, (k + 1) % n, 1) - g.narrow(d, k % n, 1)
         else:
-            mid, first, last = (x.narrow(d, 2, n - 2) - x.narrow(d, 0, n - 2)) / (2 * h), h, h
-        out.append(T.cat([(x.narrow(d, 1, 1) - x.narrow(d, 0, 1)) / first, mid,
-                          (x.narrow(d, n - 1, 1) - x.narrow(d, n - 2, 1)) / last], d))
+            mid = (x.narrow(d, 2, n - 2) - x.narrow(d, 0, n - 2)) / (2 * h)
+            gap = lambda k: h
+        if edge_order == 1:
+            first, last = (at(1) - at(0)) / gap(0), (at(-1) - at(-2)) / gap(-2)
+        else:
+            p, q, r, s = gap(0), gap(1), gap(-3), gap(-2)
+            first = -(2 * p + q) / (p * (p + q)) * at(0) + (p + q) / (p * q) * at(1) - p / (q * (p + q)) * at(2)
+            last = s / (r * (r + s)) * at(-3) - (s + r) / (r * s) * at(-2) + (2 * s + r) / (s * (r + s)) * at(-1)
+        out.append(T.cat([first, mid, last], d))
     return out
 
 
@@ -330,7 +338,7 @@ def sum_to_size(input, *size):
     dims = list(range(lead)) + [i + lead for i, n in enumerate(size) if n == 1 and input.shape[i + lead] != 1]
     if lead < 0 or any(n != 1 and n != input.shape[i + lead] for i, n in enumerate(size)):
         raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(input.shape)}}}.")
-    r = input.sum(dims, keepdim=True) if dims else input
+    r = input.sum(dims, keepdim=True) if dims else input if input.dtype.is_floating_point else input.long()
     return r.reshape(size) if lead else r
 
 

@@ -117,7 +117,7 @@ int py_tensor_contains(PyObject *o, PyObject *item);
 int py_tensor_getbuffer(PyObject *o, Py_buffer *view, int flags); /* exchange.c */
 void py_tensor_releasebuffer(PyObject *o, Py_buffer *view);
 extern PyObject *py_fake_error; /* class: the data of a fake tensor was asked for (a RuntimeError) */
-extern PyObject *py_module; /* taper._C, borrowed */
+extern PyObject *py_module;     /* taper._C, borrowed */
 
 /* The thread's operator context; a fresh thread starts from the process defaults. */
 #define CX op_ctx_cur()

@@ -496,7 +496,7 @@ static tp_tensor *sum_product(bld *b, tp_tensor *x, tp_tensor *y, uint64_t gone)
                 x = b_op(b, sum_dim_IntList, vT(x), LIST(d), vB(true));
             else if (sy)
                 y = b_op(b, sum_dim_IntList, vT(y), LIST(d), vB(true));
-        } else if (sx && sy) {
+        } else if (sx == sy) { /* both, or neither: a dimension of size 1 decides nothing about the order */
             lro[cb++] = d;
             nb = sym_mul(nb, x->size[d]);
         } else if (sx) {

@@ -150,3 +150,10 @@ def test_import_is_light():
     code = ("import sys, taper; bad = {'numpy', 'torch', 'inspect', 'asyncio', 'unittest', 'dataclasses'} & set(sys.modules);"
             "assert not bad, bad")
     subprocess.run([sys.executable, "-S", "-c", code], check=True)
+
+
+def test_einsum_with_dimensions_of_size_one():
+    a, b = taper.ones(1, 2, 3), taper.ones(1, 3, 4)
+    assert taper.einsum("aij,ajk->aik", a, b).tolist() == [[[3.0] * 4] * 2]
+    assert taper.einsum(a, [0, 1, 2], b, [0, 2, 3], [0, 1, 3]).shape == (1, 2, 4)
+    assert taper.einsum("a,b->ba", taper.ones(1), taper.ones(1)).shape == (1, 1)
