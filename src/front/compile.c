@@ -46,6 +46,8 @@ void cap_count(const char *group, const char *key, int n)
 {
     if (!counters)
         return;
+    PyObject *et, *ev, *etb;
+    PyErr_Fetch(&et, &ev, &etb);
     PyObject *g = PyUnicode_FromString(group), *d = g ? PyObject_GetItem(counters, g) : NULL,
              *k = PyUnicode_FromString(key);
     PyObject *was = d && k && PyDict_Check(d) ? PyDict_GetItemWithError(d, k) : NULL,
@@ -53,6 +55,7 @@ void cap_count(const char *group, const char *key, int n)
     if (d && k && now)
         PyObject_SetItem(d, k, now);
     PyErr_Clear();
+    PyErr_Restore(et, ev, etb);
     Py_XDECREF(g);
     Py_XDECREF(d);
     Py_XDECREF(k);
@@ -332,6 +335,9 @@ PyObject *compiled_inner(PyObject *o)
 {
     return Py_TYPE(o) == &PyCompiled_Type ? ((PyCompiled *)o)->fn : NULL;
 }
+
+cap_cfg *compiled_cfg(PyObject *o) { return Py_TYPE(o) == &PyCompiled_Type ? ((PyCompiled *)o)->cfg : NULL; }
+bool cap_is_disabled(void) { return disabled || stance == 1; }
 
 static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {

@@ -893,7 +893,35 @@ PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_
     return res;
 }
 
+/* The same for a frame that CPython has bound already: slots are its arguments. */
+PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, int n)
+{
+    cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func));
+    if (!cc)
+        return NULL;
+    cc->calls++;
+    PyObject **st = mem_alloc(sizeof *st * (size_t)(cc->nfast + cc->nstack)), *res = NULL;
+    frame f;
+    frame_init(&f, cc, func, st);
+    f.cfg = cfg;
+    for (int i = 0; i < n; i++)
+        f.fast[i] = Py_XNewRef(slots[i]);
+    if (!Py_EnterRecursiveCall("")) {
+        PyObject *handled = PyErr_GetHandledException();
+        res = run_frame(&f);
+        PyErr_SetHandledException(handled);
+        Py_XDECREF(handled);
+        Py_LeaveRecursiveCall();
+    }
+    frame_clear(&f);
+    free(st);
+    return res;
+}
+
 /* ---- callees of native steps ---- */
+cap_cfg *hook_push(cap_cfg *cfg);
+void hook_pop(cap_cfg *cfg, cap_cfg *was);
+
 bool cap_wants(PyObject *func)
 {
     PyCodeObject *co = (PyCodeObject *)PyFunction_GET_CODE(func);
@@ -908,9 +936,29 @@ bool cap_wants(PyObject *func)
 }
 
 PyObject *compiled_inner(PyObject *o);
+/* super() without arguments asks the running frame, which is ours. New reference. */
+static PyObject *plain_super(frame *f)
+{
+    PyObject *cls = NULL, *self = f->cc->co->co_argcount ? f->fast[0] : NULL;
+    for (int i = 0; i < f->cc->nfast; i++)
+        if ((f->cc->kinds[i] & 0x80) && f->fast[i] && PyCell_Check(f->fast[i]) &&
+            PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(f->cc->localsplus, i), "__class__") == 0)
+            cls = PyCell_GET(f->fast[i]);
+    if (self && PyCell_Check(self) && (f->cc->kinds[0] & 0x40))
+        self = PyCell_GET(self);
+    if (!cls || !self) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        cls ? "super(): arg[0] deleted" : "super(): __class__ cell not found");
+        return NULL;
+    }
+    return PyObject_CallFunctionObjArgs((PyObject *)&PySuper_Type, cls, self, NULL);
+}
+
 PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames)
 {
+    if (callee == (PyObject *)&PySuper_Type && !nargs && !kwnames && f->cc)
+        return plain_super(f);
     if (f->cfg && !cap_is_tracing()) {
         if (PyFunction_Check(callee) && cap_wants(callee))
             return cap_run(f->cfg, callee, args, nargs, kwnames);
@@ -941,7 +989,13 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
             return r;
         }
     }
-    return PyObject_Vectorcall(callee, args, (size_t)nargs, kwnames);
+    if (!f->cfg || cap_is_tracing() || Py_TYPE(callee) == &PyOpFunc_Type ||
+        Py_TYPE(callee) == &PyOpMethod_Type)
+        return PyObject_Vectorcall(callee, args, (size_t)nargs, kwnames);
+    cap_cfg *was = hook_push(f->cfg); /* what C code calls back is captured */
+    PyObject *r = PyObject_Vectorcall(callee, args, (size_t)nargs, kwnames);
+    hook_pop(f->cfg, was);
+    return r;
 }
 
 void region_reset_ids(void)

@@ -1434,6 +1434,8 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
     PyObject *v = t_generic_getattr(t, o, name);
     if (v || t->broke || !PyErr_ExceptionMatches(PyExc_AttributeError))
         return v;
+    PyObject *et, *ev, *etb;
+    PyErr_Fetch(&et, &ev, &etb); /* lookups misbehave while an exception is set */
     PyObject *fn = _PyType_Lookup(tp, ga);
     source *s = t_source_of(t, o);
     if (s && !_PyType_Lookup(tp, name)) {
@@ -1441,9 +1443,13 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
         if (!k->dict && !k->over)
             want(t, G_HASATTR, s, name);
     }
-    if (!fn || !PyFunction_Check(fn))
+    if (!fn || !PyFunction_Check(fn)) {
+        PyErr_Restore(et, ev, etb);
         return NULL;
-    PyErr_Clear();
+    }
+    Py_XDECREF(et);
+    Py_XDECREF(ev);
+    Py_XDECREF(etb);
     PyObject *args[2] = { o, name };
     return t_call(t, fn, args, 2, NULL);
 }

@@ -158,27 +158,17 @@ class _Optimize:
 
     def __enter__(self):
         if not self.disable:
-            _context.append(self.make(_nothing))
-            _hook(_context[-1])
+            _C._capture_hook(self.make(_nothing))
         return self
 
     def __exit__(self, *exc):
         if not self.disable:
-            _context.pop()
-            _hook(_context[-1] if _context else None)
+            _C._capture_hook(None)
         return False
-
-
-_context = []
 
 
 def _nothing():
     pass
-
-
-def _hook(compiled):
-    if hasattr(_C, "_capture_hook"):
-        _C._capture_hook(compiled)
 
 
 def optimize(backend="inductor", *, nopython=False, guard_export_fn=None, guard_fail_fn=None, disable=False, dynamic=None, **kwargs):
@@ -231,6 +221,8 @@ def disable(fn=None, recursive=True, *, reason=None):
             finally:
                 _C._capture_disable(-1)
     else:
+        _role(fn, "skip")  # its own frame is left alone, the frames it starts are not
+
         @functools.wraps(fn)
         def disabled(*args, **kwargs):
             return fn(*args, **kwargs)
