@@ -54,7 +54,10 @@ typedef struct source {
     int index;
     struct source *base;
     PyObject *obj, *key; /* kept by the entry */
-    const char *text;
+    const char *text;    /* src_text() */
+    struct entry *e;
+    int guards;          /* its newest guard + 1; older ones follow guard.older */
+    bool cached;         /* follows from unchanged dicts and types */
     struct source *next; /* hash chain */
 } source;
 
@@ -80,9 +83,10 @@ typedef struct guard {
     PyObject *obj, *obj2; /* kept by the entry */
     int64_t n;
     guard_tensor *t;
-    const char *text;  /* what failed, exactly as the log prints it */
+    const char *text; /* what failed, exactly as the log prints it; made when asked for */
+    struct entry *e;
     const char *where; /* "return x + 1  # file:line in fn", or NULL */
-    uint32_t fails;
+    int older;         /* guard of the same source + 1 */
 } guard;
 
 /* --- recipes: Python objects rebuilt after the graph ran ---------------------------------------------------
@@ -151,7 +155,8 @@ typedef struct cap_backend {
     cap_runner *(*compile)(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err);
 } cap_backend;
 void cap_backend_add(const cap_backend *b);
-bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err); /* a Python callee */
+bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out,
+                    tp_err *err); /* a Python callee */
 cap_runner *cap_eager(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err);
 
 /* What one taper.compile() call asked for. */
@@ -212,7 +217,7 @@ struct entry {
     cap_cfg *cfg;
     int compile_id;
     PyObject *keep; /* list: every object that guards, sources and recipes point at */
-    source *table[64];
+    source *table[512];
     VEC(source *) sources;
     VEC(guard) guards;
     struct step {
@@ -220,6 +225,34 @@ struct entry {
         guard *g;
     } * steps;
     int nstep;
+    /* The shortcut: what hangs on objects whose dicts and types did not change since the last full walk. */
+    struct shortcut {
+        bool ready;
+        PyObject **reg;
+        struct step *steps; /* what is walked every time: roots, lists, cells */
+        int nstep;
+        struct vdict {
+            PyObject *d;
+            uint64_t version;
+        } * dicts;
+        int ndict;
+        struct vtype {
+            PyObject *o;
+            PyTypeObject *type;
+            unsigned version;
+        } * types;
+        int ntype;
+        struct vroot {
+            int reg;
+            PyObject *o;
+        } * roots;
+        int nroot;
+        guard **tensors;
+        int ntensor;
+        int *loose; /* inputs that are read every time */
+        int nloose;
+    } cut;
+    bool has_cut;
     /* the graph */
     cap_runner *run;
     int nin, nout, nops;
@@ -272,6 +305,8 @@ struct frame {
     bool native_exc;   /* an except block of this frame is active natively */
     int last_line;
     PyObject *yielded;
+    const ir_loc *loc; /* tracing: of line loc_line, made once */
+    int loc_line;
 };
 enum { ST_next, ST_return, ST_yield, ST_error };
 int interp_step(frame *f, PyObject **result); /* executes the instruction at f->ip */
@@ -404,12 +439,15 @@ PyObject *py_special(PyObject *f); /* borrowed: the role a function was register
 void t_name(trace *t, PyObject *tensor, PyObject *name); /* the node is called as the variable it went to */
 source *src_get(entry *e, src_kind k, source *base, PyObject *obj, PyObject *key, int index);
 /* A borrowed object or NULL (no exception): reg holds what was evaluated before. */
+const char *src_text(const source *s);
 PyObject *src_eval(const source *s, frame *f, PyObject *const *reg);
 guard *guard_add(entry *e, guard_kind k, source *s, PyObject *obj);
 void guard_where(trace *t, guard *g);
 void guard_finish(entry *e);
 /* True when all hold; reg receives the objects (borrowed). why NULL on the hot path. */
 bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *why, bool all);
+/* The same by way of the shortcut when it holds; *out is where the objects are. */
+bool guard_fast(entry *e, frame *f, PyObject **reg, int64_t *symval, PyObject ***out);
 void guard_print(strbuf *b, const entry *e);
 PyObject *keep(entry *e, PyObject *o); /* borrowed back */
 

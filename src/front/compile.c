@@ -143,10 +143,11 @@ bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_e
 static bool eager_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
     ir_hook h = { .call = grad_call, .opaque = cap_run_opaque };
-    return ir_run(CX, r->g, in, nin, out, nout, &h, err);
+    return ir_prog_run(r->data, CX, in, nin, out, nout, &h, err);
 }
 static void eager_free(cap_runner *r)
 {
+    ir_prog_free(r->data);
     ir_graph_free(r->g);
     free(r);
 }
@@ -156,6 +157,7 @@ cap_runner *cap_eager(ir_graph *g, const tp_val *in, int nin, PyObject *options,
     r->run = eager_run;
     r->free = eager_free;
     r->g = g;
+    r->data = ir_prog_new(g);
     return r;
 }
 

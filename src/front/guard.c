@@ -12,7 +12,7 @@ PyObject *keep(entry *e, PyObject *o)
 /* ---- sources ---- */
 static const char *text_of(entry *e, const source *s)
 {
-    const char *b = s->base ? s->base->text : "";
+    const char *b = s->base ? src_text(s->base) : "";
     const char *key = s->key && PyUnicode_Check(s->key) ? PyUnicode_AsUTF8(s->key) : NULL;
     cap_code *cc = e->r->cc;
     switch (s->kind) {
@@ -54,6 +54,14 @@ static const char *text_of(entry *e, const source *s)
     }
 }
 
+/* Made when somebody asks: most sources are never printed. */
+const char *src_text(const source *s)
+{
+    if (!s->text)
+        ((source *)s)->text = text_of(s->e, s);
+    return s->text;
+}
+
 source *src_get(entry *e, src_kind k, source *base, PyObject *obj, PyObject *key, int index)
 {
     size_t h = ((size_t)k * 31 + (size_t)index * 7 + ((uintptr_t)base >> 4) * 13 + ((uintptr_t)obj >> 4) +
@@ -69,7 +77,7 @@ source *src_get(entry *e, src_kind k, source *base, PyObject *obj, PyObject *key
     s->key = keep(e, key);
     s->index = index;
     s->id = (int)e->sources.n;
-    s->text = text_of(e, s);
+    s->e = e;
     s->next = e->table[h];
     e->table[h] = s;
     vec_push(&e->sources, s);
@@ -182,7 +190,7 @@ static const char *dims(entry *e, const int64_t *v, int n)
 
 static const char *guard_text(entry *e, const guard *g)
 {
-    const char *s = g->src ? g->src->text : "";
+    const char *s = g->src ? src_text(g->src) : "";
     switch (g->kind) {
     case G_TENSOR_MATCH: {
         guard_tensor *t = g->t;
@@ -220,8 +228,8 @@ static const char *guard_text(entry *e, const guard *g)
         return g->n ? arena_printf(&e->mem, "len(%s) == %lld", s, (long long)g->n)
                     : arena_printf(&e->mem, "not %s", s);
     case G_DICT_KEYS_MATCH: return arena_printf(&e->mem, "list(dict.keys(%s)) == %s", s, repr(e, g->obj));
-    case G_DUPLICATE_INPUT: return arena_printf(&e->mem, "%s is %s", s, g->src2->text);
-    case G_NOT_SAME: return arena_printf(&e->mem, "%s is not %s", s, g->src2->text);
+    case G_DUPLICATE_INPUT: return arena_printf(&e->mem, "%s is %s", s, src_text(g->src2));
+    case G_NOT_SAME: return arena_printf(&e->mem, "%s is not %s", s, src_text(g->src2));
     case G_GLOBAL_STATE: return "___check_global_state()";
     case G_DEFAULT_DEVICE: return "utils_device.CURRENT_DEVICE == None";
     case G_TORCH_FUNCTION_MODE_STACK: return "___check_torch_function_mode_stack()";
@@ -230,6 +238,13 @@ static const char *guard_text(entry *e, const guard *g)
     case G_EXISTS: return arena_printf(&e->mem, "hasattr(%s)", s);
     default: return "";
     }
+}
+
+static const char *text_now(const guard *g)
+{
+    if (!g->text)
+        ((guard *)g)->text = guard_text(g->e, g);
+    return g->text;
 }
 
 typedef struct state { /* GLOBAL_STATE */
@@ -252,19 +267,23 @@ static guard_tensor *state_make(entry *e)
 
 guard *guard_add(entry *e, guard_kind k, source *s, PyObject *obj)
 {
-    for (size_t i = 0; i < e->guards.n; i++) {
-        guard *g = &e->guards.at[i];
-        if (g->kind == k && g->src == s && g->obj == obj && k != G_DUPLICATE_INPUT && k != G_NOT_SAME)
-            return g;
-    }
-    guard g = { .kind = (uint8_t)k, .src = s, .obj = keep(e, obj) };
+    if (s && k != G_DUPLICATE_INPUT && k != G_NOT_SAME)
+        for (int i = s->guards; i; i = e->guards.at[i - 1].older) {
+            guard *g = &e->guards.at[i - 1];
+            if (g->kind == k && g->obj == obj)
+                return g;
+        }
+    guard g = { .kind = (uint8_t)k, .src = s, .obj = keep(e, obj), .older = s ? s->guards : 0 };
     vec_push(&e->guards, g);
-    for (; s; s = s->base)
+    if (s)
+        s->guards = (int)e->guards.n;
+    for (; s && !s->used; s = s->base)
         s->used = true;
     if (k == G_GLOBAL_STATE)
         vec_last(&e->guards).t = state_make(e);
     return &vec_last(&e->guards);
 }
+
 /* Orders the checks: each source is evaluated just before the guards on it; cheap ambient state first. */
 void guard_finish(entry *e)
 {
@@ -272,7 +291,7 @@ void guard_finish(entry *e)
     e->steps = arena_alloc(&e->mem, sizeof *e->steps * (size_t)MAX(n, 1));
     for (size_t i = 0; i < e->guards.n; i++) {
         guard *g = &e->guards.at[i];
-        g->text = guard_text(e, g);
+        g->e = e;
         if (!g->src)
             e->steps[k++] = (struct step){ NULL, g };
     }
@@ -281,9 +300,15 @@ void guard_finish(entry *e)
         if (!s->used)
             continue;
         e->steps[k++] = (struct step){ s, NULL };
-        for (size_t q = 0; q < e->guards.n; q++)
-            if (e->guards.at[q].src == s && !e->guards.at[q].src2 && e->guards.at[q].kind != G_TENSOR_MATCH)
-                e->steps[k++] = (struct step){ NULL, &e->guards.at[q] };
+        int from = k;
+        for (int q = s->guards; q; q = e->guards.at[q - 1].older)
+            if (!e->guards.at[q - 1].src2 && e->guards.at[q - 1].kind != G_TENSOR_MATCH)
+                e->steps[k++] = (struct step){ NULL, &e->guards.at[q - 1] };
+        for (int a = from, b = k - 1; a < b; a++, b--) { /* in the order they were made */
+            struct step t = e->steps[a];
+            e->steps[a] = e->steps[b];
+            e->steps[b] = t;
+        }
     }
     /* tensors last: constants are cheaper and say more when both fail */
     for (size_t q = 0; q < e->guards.n; q++)
@@ -302,7 +327,7 @@ static const char *cname(dtype d) { return dtype_rows[d].gname; }
 static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
 {
     const guard_tensor *t = g->t;
-    const char *name = g->src->text;
+    const char *name = why ? src_text(g->src) : "";
     if (TP_UNLIKELY(Py_TYPE(o) != t->type))
         return MISS("expected type of '%s' to be a tensor type, ' but found %s", name, Py_TYPE(o)->tp_name);
     const tp_tensor *x = py_tensor(o);
@@ -400,7 +425,7 @@ static bool check_one(const guard *g, PyObject **reg, strbuf *why)
     switch (g->kind) {
     case G_TENSOR_MATCH: return tensor_check(g, o, why);
     case G_NO_HASATTR:
-        d = inst_dict(o);
+        d = py_is_tensor(o) ? ((PyTensor *)o)->dict : inst_dict(o);
         ok = !d || !PyDict_GetItemWithError(d, g->obj);
         break;
     case G_HASATTR:
@@ -429,16 +454,35 @@ static bool check_one(const guard *g, PyObject **reg, strbuf *why)
     case G_GLOBAL_STATE: return state_check(g, why);
     default: ok = true;
     }
-    return ok || MISS("%s", g->text);
+    return ok || MISS("%s", text_now(g));
 }
 
+static int by_pointer(const void *a, const void *b)
+{
+    uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* No tensor may come in twice. */
 static bool alias_check(const entry *e, PyObject **reg, strbuf *why)
 {
+    if (e->nin > 16) {
+        PyObject **p = mem_alloc(sizeof *p * (size_t)e->nin);
+        bool twice = false;
+        for (int i = 0; i < e->nin; i++)
+            p[i] = reg[e->in[i]->id];
+        qsort(p, (size_t)e->nin, sizeof *p, by_pointer);
+        for (int i = 1; i < e->nin; i++)
+            twice |= p[i] == p[i - 1] && py_is_tensor(p[i]);
+        free(p);
+        if (!twice)
+            return true;
+    }
     for (int i = 1; i < e->nin; i++)
         for (int k = 0; k < i; k++)
             if (e->in[i] && e->in[k] && reg[e->in[i]->id] == reg[e->in[k]->id] &&
                 py_is_tensor(reg[e->in[i]->id]))
-                return MISS("Duplicate tensors found: [%s, %s]", e->in[k]->text, e->in[i]->text);
+                return MISS("Duplicate tensors found: [%s, %s]", src_text(e->in[k]), src_text(e->in[i]));
     return true;
 }
 
@@ -450,7 +494,7 @@ static bool shape_check(const entry *e, PyObject **reg, int64_t *symval, strbuf 
             int over;
             symval[i] = PyLong_Check(o) ? PyLong_AsLongLongAndOverflow(o, &over) : 0;
             if (!PyLong_CheckExact(o) || over)
-                return MISS("___check_type_id(%s, int)", e->symval[i].src->text);
+                return MISS("___check_type_id(%s, int)", src_text(e->symval[i].src));
         } else
             symval[i] = py_tensor(o)->size[e->symval[i].dim];
     }
@@ -470,7 +514,7 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
             if (why) {
                 if (!ok)
                     strbuf_add(why, "; ");
-                strbuf_addf(why, "%s is missing", st->s->text);
+                strbuf_addf(why, "%s is missing", src_text(st->s));
             }
             return false; /* what hangs below cannot be evaluated */
         }
@@ -490,6 +534,179 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
     if (ok && e->nsymval && !shape_check(e, reg, symval, why))
         return false;
     return ok;
+}
+
+/* ---- the shortcut ----
+ * Every change of a dict gives it a new version, unique in the process; so does every change of a class. When
+ * the roots are the same objects and the dicts read below them have their old versions, everything that hangs
+ * there is what it was: parents come first, so no dict is looked at that its parent does not keep alive. Only
+ * tensors are looked at again, for their metadata is no part of any dict. */
+static uint64_t dict_version(PyObject *d)
+{
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#endif
+    return ((PyDictObject *)d)->ma_version_tag;
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+}
+
+static bool cacheable(const source *s)
+{
+    switch (s->kind) {
+    case SRC_instattr:
+    case SRC_dict:
+    case SRC_key:
+    case SRC_typeattr:
+        return s->base && (s->base->cached || (s->base->kind == SRC_local && s->kind != SRC_key));
+    default: return false;
+    }
+}
+
+static bool always(const guard *g) /* must be looked at each time although its object is the same */
+{
+    return g->src2 || g->kind == G_SEQUENCE_LENGTH || g->kind == G_SET_CONTAINS || g->kind == G_TENSOR_MATCH;
+}
+
+static bool parent(const entry *e, const source *s) /* does something cached hang on it? */
+{
+    for (size_t i = (size_t)s->id + 1; i < e->sources.n; i++)
+        if (e->sources.at[i]->base == s && e->sources.at[i]->cached)
+            return true;
+    return false;
+}
+
+/* Remembers a walk that just succeeded. */
+static void cut_make(entry *e, PyObject **reg)
+{
+    struct shortcut *c = &e->cut;
+    size_t ns = e->sources.n;
+    if (!c->reg) { /* the lists are of one size for the entry's life */
+        int ncached = 0;
+        for (size_t i = 0; i < ns; i++) {
+            source *s = e->sources.at[i];
+            s->cached = s->used && cacheable(s);
+            ncached += s->cached;
+        }
+        if (ncached < 12) {
+            c->nstep = -1;
+            c->reg = arena_alloc(&e->mem, sizeof *c->reg);
+            return;
+        }
+        e->has_cut = true;
+        c->reg = arena_alloc(&e->mem, sizeof *c->reg * (ns + 1));
+        c->steps = arena_alloc(&e->mem, sizeof *c->steps * (size_t)MAX(e->nstep, 1));
+        c->dicts = arena_alloc(&e->mem, sizeof *c->dicts * (2 * ns + 1));
+        c->types = arena_alloc(&e->mem, sizeof *c->types * (ns + 1));
+        c->roots = arena_alloc(&e->mem, sizeof *c->roots * (ns + 1));
+        c->tensors = arena_alloc(&e->mem, sizeof *c->tensors * (e->guards.n + 1));
+        c->loose = arena_alloc(&e->mem, sizeof *c->loose * (size_t)MAX(e->nin, 1));
+        for (int i = 0; i < e->nstep; i++) {
+            struct step *st = &e->steps[i];
+            if (st->s ? st->s->cached : st->g->src && st->g->src->cached && !always(st->g))
+                continue;
+            if (st->g && st->g->kind == G_TENSOR_MATCH && st->g->src->cached)
+                c->tensors[c->ntensor++] = st->g;
+            else
+                c->steps[c->nstep++] = *st;
+        }
+        for (int i = 0; i < e->nin; i++)
+            if (!e->in[i]->cached)
+                c->loose[c->nloose++] = i;
+    }
+    if (!e->has_cut)
+        return;
+    map seen = { 0 };
+    memcpy(c->reg, reg, sizeof *reg * ns);
+    c->ndict = c->ntype = c->nroot = 0;
+    for (size_t i = 0; i < ns; i++) {
+        source *s = e->sources.at[i];
+        if (!s->used)
+            continue;
+        if (!s->cached) {
+            if (s->kind == SRC_local && !py_is_tensor(reg[i]) && !PyTuple_CheckExact(reg[i]) &&
+                !PyDict_CheckExact(reg[i]) && parent(e, s))
+                c->roots[c->nroot++] = (struct vroot){ s->id, reg[i] };
+            continue;
+        }
+        PyObject *b = reg[s->base->id], *d = NULL;
+        if (s->kind == SRC_key)
+            d = b;
+        else if (!PyType_Check(b))
+            d = PyModule_Check(b) ? PyModule_GetDict(b) : inst_dict(b);
+        if (d && !map_puti(&seen, (uint64_t)(uintptr_t)d, e))
+            c->dicts[c->ndict++] = (struct vdict){ d, dict_version(d) };
+        PyTypeObject *tp = PyType_Check(b) ? (PyTypeObject *)b : Py_TYPE(b);
+        if (s->kind != SRC_key && s->kind != SRC_dict && !map_puti(&seen, (uint64_t)(uintptr_t)b | 1, e)) {
+            if (!tp->tp_version_tag) {
+                c->ready = false;
+                map_free(&seen);
+                return;
+            }
+            c->types[c->ntype++] = (struct vtype){ b, tp, tp->tp_version_tag };
+        }
+        /* the contents of a dict that is itself a value: its keys are guarded */
+        PyObject *o = reg[i];
+        if (PyDict_Check(o) && !map_puti(&seen, (uint64_t)(uintptr_t)o, e))
+            c->dicts[c->ndict++] = (struct vdict){ o, dict_version(o) };
+    }
+    map_free(&seen);
+    c->ready = true;
+}
+
+static bool cut_check(entry *e, frame *f, int64_t *symval)
+{
+    struct shortcut *c = &e->cut;
+    PyObject **reg = c->reg;
+    for (int i = 0; i < c->nstep; i++) {
+        const struct step *st = &c->steps[i];
+        if (st->s) {
+            if (TP_UNLIKELY(!(reg[st->s->id] = src_eval(st->s, f, reg))))
+                return false;
+        } else if (TP_UNLIKELY(!check_one(st->g, reg, NULL)))
+            return false;
+    }
+    for (int i = 0; i < c->nroot; i++)
+        if (TP_UNLIKELY(reg[c->roots[i].reg] != c->roots[i].o))
+            return false;
+    for (int i = 0; i < c->ndict; i++)
+        if (TP_UNLIKELY(dict_version(c->dicts[i].d) != c->dicts[i].version))
+            return false;
+    for (int i = 0; i < c->ntype; i++) {
+        const struct vtype *t = &c->types[i];
+        if (TP_UNLIKELY((!PyType_Check(t->o) && Py_TYPE(t->o) != t->type) ||
+                        t->type->tp_version_tag != t->version))
+            return false;
+    }
+    for (int i = 0; i < c->ntensor; i++)
+        if (TP_UNLIKELY(!tensor_check(c->tensors[i], reg[c->tensors[i]->src->id], NULL)))
+            return false;
+    for (int k = 0; k < c->nloose; k++)
+        for (int i = 0; i < e->nin; i++)
+            if (TP_UNLIKELY(i != c->loose[k] && reg[e->in[i]->id] == reg[e->in[c->loose[k]]->id] &&
+                            py_is_tensor(reg[e->in[i]->id])))
+                return false;
+    return !e->nsymval || shape_check(e, reg, symval, NULL);
+}
+
+bool guard_fast(entry *e, frame *f, PyObject **reg, int64_t *symval, PyObject ***out)
+{
+    if (e->cut.ready && cut_check(e, f, symval)) {
+        *out = e->cut.reg;
+        if (!e->plain) { /* used after the graph ran, when another thread may be here */
+            memcpy(reg, e->cut.reg, sizeof *reg * e->sources.n);
+            *out = reg;
+        }
+        return true;
+    }
+    *out = reg;
+    if (!guard_check(e, f, reg, symval, NULL, false))
+        return false;
+    if (e->cut.nstep >= 0)
+        cut_make(e, reg);
+    return true;
 }
 
 /* ---- printing ---- */
@@ -526,7 +743,7 @@ static void print_source(strbuf *b, const entry *e, const source *s, int depth)
         return;
     for (int i = 0; i < depth; i++)
         strbuf_add(b, "| ");
-    strbuf_addf(b, "+- GuardManager: source=%s, accessed_by=%s", s->text, how[s->kind]);
+    strbuf_addf(b, "+- GuardManager: source=%s, accessed_by=%s", src_text(s), how[s->kind]);
     if (s->kind == SRC_local)
         strbuf_addf(b, "(%s)", PyUnicode_AsUTF8(PyTuple_GET_ITEM(e->r->cc->localsplus, s->index)));
     else if (s->key && PyUnicode_Check(s->key))
@@ -536,7 +753,8 @@ static void print_source(strbuf *b, const entry *e, const source *s, int depth)
     strbuf_add(b, "\n");
     for (size_t i = 0; i < e->guards.n; i++)
         if (e->guards.at[i].src == s)
-            line(b, depth + 1, kind_names[e->guards.at[i].kind], e->guards.at[i].text, e->guards.at[i].where);
+            line(b, depth + 1, kind_names[e->guards.at[i].kind], text_now(&e->guards.at[i]),
+                 e->guards.at[i].where);
     for (size_t i = 0; i < e->sources.n; i++)
         if (e->sources.at[i]->base == s)
             print_source(b, e, e->sources.at[i], depth + 1);
@@ -547,7 +765,7 @@ void guard_print(strbuf *b, const entry *e)
     strbuf_add(b, "TREE_GUARD_MANAGER:\n+- RootGuardManager\n");
     for (size_t i = 0; i < e->guards.n; i++)
         if (!e->guards.at[i].src)
-            line(b, 1, kind_names[e->guards.at[i].kind], e->guards.at[i].text, e->guards.at[i].where);
+            line(b, 1, kind_names[e->guards.at[i].kind], text_now(&e->guards.at[i]), e->guards.at[i].where);
     if (e->symguards)
         for (int i = 0; i < sym_guards_n(e->symguards); i++) {
             const sym_guard_text *t = sym_guards_at(e->symguards, i);

@@ -197,7 +197,7 @@ void log_region(const region *r, const entry *e)
     strbuf_addf(&b, "%6d CHECK_GUARDS             %d/%d (%d checks)\n", 2 * k++, r->frame_id, e->compile_id,
                 e->nstep);
     for (int i = 0; i < e->nin; i++)
-        strbuf_addf(&b, "%6d LOAD_SOURCE              %s\n", 2 * k++, e->in[i]->text);
+        strbuf_addf(&b, "%6d LOAD_SOURCE              %s\n", 2 * k++, src_text(e->in[i]));
     strbuf_addf(&b, "%6d CALL_GRAPH               %s (%d inputs, %d outputs)\n", 2 * k++,
                 e->run && e->run->g ? e->run->g->name : "graph", e->nin, e->nout);
     for (size_t i = 0; i < e->effects.n; i++)

@@ -66,8 +66,10 @@ static const ir_loc *make_loc(trace *t, ir_graph *g, frame *f)
 {
     if (!f)
         return NULL;
-    ir_loc *l = ARENA_NEW(&g->mem, ir_loc);
     int line = frame_line(f);
+    if (f->loc && f->loc_line == line)
+        return f->loc;
+    ir_loc *l = ARENA_NEW(&g->mem, ir_loc);
     PyObject *s = source_line(f->cc->file, line);
     l->file = arena_strdup(&g->mem, f->cc->file);
     l->func = arena_strdup(&g->mem, f->cc->name);
@@ -75,6 +77,8 @@ static const ir_loc *make_loc(trace *t, ir_graph *g, frame *f)
     l->code = s ? arena_strdup(&g->mem, PyUnicode_AsUTF8(s)) : NULL;
     Py_XDECREF(s);
     l->outer = make_loc(t, g, f->back);
+    f->loc = l;
+    f->loc_line = line;
     return l;
 }
 static const ir_loc *loc_now(void *data, ir_graph *g)
@@ -117,7 +121,7 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
     if (!r->dynamic && !(r->dynamic = PyDict_New()))
         return false;
     char key[300];
-    snprintf(key, sizeof key, "%s.size()[%d]/%d", s->text, dim, py_tensor(o)->ndim);
+    snprintf(key, sizeof key, "%s.size()[%d]/%d", src_text(s), dim, py_tensor(o)->ndim);
     PyObject *was = PyDict_GetItemString(r->dynamic, key), *now = PyLong_FromLongLong(size);
     bool differs = false;
     if (was) {
@@ -125,8 +129,8 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
         differs = w != size;
         if (w >= 0 && differs) {
             if (ev_log_on(EVC_dynamic, EV_INFO) && t->cfg->dynamic < 0)
-                ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic size %s size(%d) %lld != %lld", s->text,
-                       dim, (long long)size, w);
+                ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic size %s size(%d) %lld != %lld",
+                       src_text(s), dim, (long long)size, w);
             Py_SETREF(now, PyLong_FromLong(-1));
             PyDict_SetItemString(r->dynamic, key, now);
         }
@@ -159,9 +163,9 @@ int t_int_policy(trace *t, PyObject *o, source *s)
         return 0;
     if (!r->dynamic && !(r->dynamic = PyDict_New()))
         return 0;
-    PyObject *was = PyDict_GetItemString(r->dynamic, s->text);
+    PyObject *was = PyDict_GetItemString(r->dynamic, src_text(s));
     if (!was) {
-        PyDict_SetItemString(r->dynamic, s->text, o);
+        PyDict_SetItemString(r->dynamic, src_text(s), o);
         return t->cfg->dynamic > 0;
     }
     if (was == Py_None)
@@ -169,9 +173,9 @@ int t_int_policy(trace *t, PyObject *o, source *s)
     int same = PyObject_RichCompareBool(was, o, Py_EQ);
     if (same == 0) {
         if (ev_log_on(EVC_dynamic, EV_INFO) && t->cfg->dynamic < 0)
-            ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic int %s val %ld != %ld", s->text,
+            ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic int %s val %ld != %ld", src_text(s),
                    PyLong_AsLong(o), PyLong_AsLong(was));
-        PyDict_SetItemString(r->dynamic, s->text, Py_None);
+        PyDict_SetItemString(r->dynamic, src_text(s), Py_None);
         return cfg_bool("automatic_dynamic_shapes", true) || t->cfg->dynamic > 0;
     }
     return t->cfg->dynamic > 0;
@@ -471,29 +475,19 @@ static bool finish_entry(attempt *a, bool returned, PyObject *ret, frame *real)
     return true;
 }
 
-/* The graph's code as users know it: a module class around it, names of the brand, no header for parsers. */
+/* The graph's code as users know it: a module class around it, names of the brand. */
 static void graph_code(strbuf *out, ir_graph *g)
 {
     strbuf b = { 0 };
-    ir_print(&b, g, IR_PRINT_all);
+    ir_print(&b, g, IR_PRINT_types | IR_PRINT_locs | IR_PRINT_frees | IR_PRINT_class);
+    const char *p = strbuf_str(&b), *from = p;
     bool torch = !strcmp(cap_brand(), "torch");
-    strbuf_addf(out, "class GraphModule(%s.nn.Module):\n", cap_brand());
-    for (const char *p = strbuf_str(&b); *p;) {
-        size_t n = strcspn(p, "\n");
-        if (strncmp(p, "# graph:", 8)) {
-            strbuf_add(out, n ? "    " : "");
-            for (size_t i = 0; i < n; i++) {
-                bool ours = torch && !strncmp(p + i, "taper.", 6) && (i == 0 || strchr(" (=[,-", p[i - 1]));
-                if (ours) {
-                    strbuf_add(out, "torch.");
-                    i += 5;
-                } else
-                    strbuf_addf(out, "%c", p[i]);
-            }
-            strbuf_add(out, "\n");
+    for (const char *q; torch && (q = strstr(p, "taper.")); p = q + 6)
+        if (q == from || strchr(" (=[,-", q[-1])) {
+            strbuf_addf(out, "%.*storch.", (int)(q - from), from);
+            from = q + 6;
         }
-        p += n + (p[n] == '\n');
-    }
+    strbuf_add(out, from);
     strbuf_free(&b);
 }
 
@@ -545,14 +539,30 @@ static void log_graph(entry *e, ir_graph *g)
     }
 }
 
-static void log_guards(entry *e)
+static double guard_latency(entry *e, frame *f) /* microseconds of one check, the best of a few */
+{
+    PyObject **reg = mem_zalloc(sizeof *reg * (e->sources.n + 1));
+    int64_t *sym = mem_zalloc(sizeof *sym * (size_t)(e->nsymval + 1)), best = INT64_MAX;
+    PyObject **out;
+    for (int i = 0; i < 20; i++) {
+        int64_t t = clock_ns();
+        guard_fast(e, f, reg, sym, &out);
+        best = MIN(best, clock_ns() - t);
+    }
+    free(reg);
+    free(sym);
+    return (double)best / 1e3;
+}
+
+static void log_guards(entry *e, frame *f)
 {
     if (!ev_on(EV_guards) && !ev_trace_on(EV_dynamo_cpp_guards_str))
         return;
     strbuf b = { 0 };
     guard_print(&b, e);
     if (ev_on(EV_guards))
-        ev_text(EV_guards, NULL, "GUARDS:\n\n%s", strbuf_str(&b));
+        ev_text(EV_guards, NULL, "GUARDS:\n\n%s\nGuard eval latency = %.2f us", strbuf_str(&b),
+                guard_latency(e, f));
     if (ev_trace_on(EV_dynamo_cpp_guards_str))
         ev_json(EV_dynamo_cpp_guards_str, NULL, "{}", strbuf_str(&b));
     strbuf_free(&b);
@@ -679,7 +689,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     free(reg);
     free(sym);
     if (done) {
-        log_guards(done);
+        log_guards(done, real);
         log_region(r, done);
         cap_count("stats", "unique_graphs", 1);
         cap_count("stats", "calls_captured", done->nops);
@@ -712,13 +722,13 @@ static void add_traceback(frame *f)
     Py_XDECREF((PyObject *)co);
 }
 
-static entry *find_entry(region *r, frame *f, cap_cfg *cfg, PyObject **reg, size_t nreg, int64_t *sym,
-                         size_t nsym)
+static entry *find_entry(region *r, frame *f, cap_cfg *cfg, PyObject **reg, PyObject ***out, size_t nreg,
+                         int64_t *sym, size_t nsym)
 {
     for (entry **p = &r->first, *e; (e = *p); p = &e->next) {
         if (e->cfg != cfg || e->invalid || e->sources.n > nreg || (size_t)e->nsymval > nsym)
             continue;
-        if (guard_check(e, f, reg, sym, NULL, false)) {
+        if (guard_fast(e, f, reg, sym, out)) {
             if (e != r->first) { /* most recently used first */
                 *p = e->next;
                 e->next = r->first;
@@ -798,9 +808,9 @@ static PyObject *run_frame(frame *f)
             r->from_line = f->ip ? frame_line(f) : r->cc->first_line;
         if (r && !r->skip) {
             size_t nr = max_regs(r, cfg);
-            PyObject *small[64], **reg = nr < 64 ? small : mem_alloc(sizeof *reg * (nr + 1));
+            PyObject *small[64], **reg = nr < 64 ? small : mem_alloc(sizeof *reg * (nr + 1)), **got = reg;
             int64_t symsmall[64], *sym = nr < 64 ? symsmall : mem_alloc(sizeof *sym * (nr + 1));
-            entry *e = find_entry(r, f, cfg, reg, nr + 1, sym, nr + 1);
+            entry *e = find_entry(r, f, cfg, reg, &got, nr + 1, sym, nr + 1);
             if (!e && r->native_until < 0 && r->empty < 8) {
                 bool go = may_compile(r, f, cfg);
                 if (go)
@@ -814,7 +824,7 @@ static PyObject *run_frame(frame *f)
                         free(sym);
                     reg = e->sources.n < 64 ? small : mem_alloc(sizeof *reg * (e->sources.n + 1));
                     sym = e->nsymval < 64 ? symsmall : mem_alloc(sizeof *sym * (size_t)(e->nsymval + 1));
-                    if (!guard_check(e, f, reg, sym, NULL, false))
+                    if (!guard_fast(e, f, reg, sym, &got))
                         e = NULL;
                 }
             }
@@ -822,7 +832,7 @@ static PyObject *run_frame(frame *f)
             bool ran = e != NULL;
             if (e) {
                 r->runs++;
-                rc = entry_run(e, f, reg, sym, &res);
+                rc = entry_run(e, f, got, sym, &res);
             }
             if (reg != small)
                 free(reg);

@@ -247,7 +247,7 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
             return NULL;
         if (p != SYM_static && t->env) {
             char src[256];
-            snprintf(src, sizeof src, "%s.size()[%d]", s->text, i);
+            snprintf(src, sizeof src, "%s.size()[%d]", src_text(s), i);
             size[i] = lo || hi != INT64_MAX ? sym_env_size_in(t->env, x->size[i], src, p, lo, hi)
                                             : sym_env_size(t->env, x->size[i], src, p);
             e->symval = mem_realloc(e->symval, sizeof *e->symval * (size_t)(e->nsymval + 1));
@@ -291,8 +291,8 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
     }
     if (!fake)
         fake = tensor_new_fake((dtype)x->dt, x->ndim, size, stride, tensor_device(x));
-    char *name = mangle(t, s->text);
-    ir_node *n = ir_add_placeholder(t->g, name, s->text, fake);
+    char *name = mangle(t, src_text(s));
+    ir_node *n = ir_add_placeholder(t->g, name, src_text(s), fake);
     tensor_unref(fake);
     tp_tensor *p = ir_proxy(&t->rec, n);
     if (gt->requires_grad) {
@@ -441,7 +441,7 @@ static PyObject *wrap_set(trace *t, PyObject *o, source *s)
         ok = plain_const(PyList_GET_ITEM(l, i));
     Py_XDECREF(l);
     if (!ok)
-        return t_break(t, BRK_wrapped, "a set of objects that are not constants (%s)", s->text);
+        return t_break(t, BRK_wrapped, "a set of objects that are not constants (%s)", src_text(s));
     PyObject *copy = PyFrozenSet_New(o), *abs = PySet_New(o);
     guard *g = want(t, G_SET_CONTAINS, s, NULL);
     g->obj = keep(t->e, PySet_New(o));
@@ -555,14 +555,14 @@ static PyObject *wrap_int(trace *t, PyObject *o, source *s)
     long long v = PyLong_AsLongLongAndOverflow(o, &overflow);
     if (t->env && !overflow && v < ((int64_t)1 << 61) && v > -((int64_t)1 << 61) && t_int_policy(t, o, s)) {
         entry *e = t->e;
-        symint x = sym_env_int(t->env, v, s->text);
+        symint x = sym_env_int(t->env, v, src_text(s));
         e->symval = mem_realloc(e->symval, sizeof *e->symval * (size_t)(e->nsymval + 1));
         e->symval[e->nsymval++] = (struct symval){ s, -1, sym_is_symbol(x) ? sym_index(x) : -1 };
         for (source *b = s; b; b = b->base)
             b->used = true;
         want(t, G_TYPE_MATCH, s, (PyObject *)&PyLong_Type);
         if (sym_is_expr(x)) {
-            ir_add_placeholder_val(t->g, mangle(t, s->text), s->text, vI(x));
+            ir_add_placeholder_val(t->g, mangle(t, src_text(s)), src_text(s), vI(x));
             PyObject *r = py_symint(x);
             if (r)
                 t_obj_add(t, r, NULL, s)->node = vec_last(&t->g->inputs);
