@@ -55,6 +55,8 @@ typedef struct source {
     struct source *base;
     PyObject *obj, *key; /* kept by the entry */
     const char *text;    /* src_text() */
+    PyObject
+        *held; /* SRC_attr: an object that only we keep (the wrapper of a gradient), until the next use */
     struct entry *e;
     int guards;          /* its newest guard + 1; older ones follow guard.older */
     bool cached;         /* follows from unchanged dicts and types */
@@ -252,7 +254,7 @@ struct entry {
         int *loose; /* inputs that are read every time */
         int nloose;
     } cut;
-    bool has_cut;
+    bool has_cut, has_held;
     /* the graph */
     cap_runner *run;
     int nin, nout, nops;

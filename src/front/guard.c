@@ -105,10 +105,15 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
         d = PyModule_Check(b) ? PyModule_GetDict(b) : inst_dict(b);
         return d ? PyDict_GetItemWithError(d, s->key) : NULL;
     case SRC_attr: {
-        PyObject *v = PyObject_GetAttr(b, s->key); /* the object keeps it alive */
+        PyObject *v = PyObject_GetAttr(b, s->key);
         if (!v) {
             PyErr_Clear();
             return NULL;
+        }
+        if (Py_REFCNT(v) == 1) { /* made for us: nobody else keeps it */
+            Py_XSETREF(((source *)s)->held, v);
+            s->e->has_held = true;
+            return v;
         }
         Py_DECREF(v);
         return v;
@@ -163,6 +168,14 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
     }
     }
     return NULL;
+}
+
+/* Lets go of what was made for the checks. */
+void src_release(entry *e)
+{
+    e->has_held = false;
+    for (size_t i = 0; i < e->sources.n; i++)
+        Py_CLEAR(e->sources.at[i]->held);
 }
 
 /* ---- adding ---- */

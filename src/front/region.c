@@ -37,10 +37,12 @@ void cfg_unref(cap_cfg *c)
     free(c);
 }
 
+void src_release(entry *e);
 void entry_free(entry *e)
 {
     if (!e)
         return;
+    src_release(e);
     if (e->run)
         e->run->free(e->run);
     if (e->symguards)
@@ -577,6 +579,9 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     attempt *a = NULL;
     PyObject *ret = NULL;
     op_ctx *cx = CX, saved = *cx;
+    tp_gen *rng =
+        gen_default(); /* shape rules of random operators may draw: the graph draws again when it runs */
+    uint64_t seed = rng->seed, offset = rng->offset;
     bool fresh_id = r->frame_id < 0;
     if (fresh_id)
         r->frame_id = next_frame_id++;
@@ -604,6 +609,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         }
         bool ok = rc != ST_error && !t->internal && finish_entry(a, rc == ST_return, ret, real);
         *cx = saved;
+        rng->seed = seed;
+        rng->offset = offset;
         Py_CLEAR(ret);
         if (ok) {
             if (rc == ST_next && !w.set)
@@ -833,6 +840,8 @@ static PyObject *run_frame(frame *f)
             if (e) {
                 r->runs++;
                 rc = entry_run(e, f, got, sym, &res);
+                if (TP_UNLIKELY(e->has_held))
+                    src_release(e);
             }
             if (reg != small)
                 free(reg);

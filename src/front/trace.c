@@ -637,8 +637,8 @@ static bool deep(trace *t, PyObject *o, int depth)
         return deep(t, s->start, depth + 1) && deep(t, s->stop, depth + 1) && deep(t, s->step, depth + 1);
     }
     if (t_safe_type(tp) || default_eq_hash(tp) || PyType_Check(o) || PyFunction_Check(o) ||
-        PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o) || is_enum(o) || tp == &PyLazy_Type ||
-        PyExceptionInstance_Check(o))
+        PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o) || PyCell_Check(o) || is_enum(o) ||
+        tp == &PyLazy_Type || PyExceptionInstance_Check(o))
         return true;
     t_break(t, BRK_operator, "an object of class %s with its own comparison", tp->tp_name);
     return false;

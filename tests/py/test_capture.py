@@ -543,3 +543,37 @@ def test_training_matches_eager():
                     p -= 0.1 * p.grad
                     p.grad = None
     assert [p.tolist() for p in m.parameters()] == [p.tolist() for p in n.parameters()]
+
+
+def test_random_numbers_are_those_of_eager():
+    F = taper.nn.functional
+
+    def fn(x):
+        return F.dropout(x, 0.5) + taper.rand(4)
+    dynamo.reset()
+    x = taper.ones(4)
+    c = taper.compile(fn, backend="eager")
+    for _ in range(2):
+        taper.manual_seed(7)
+        want = [fn(x).tolist() for _ in range(3)]
+        taper.manual_seed(7)
+        assert [c(x).tolist() for _ in range(3)] == want
+
+
+def test_models_capture_as_one_graph():
+    import os
+    import sys
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
+    import copy
+    import models
+    for name in ("mlp", "convnet", "resnet", "gpt", "lstm", "autoencoder", "unet"):
+        m, args, _, _ = models.build(name, taper, small=True)
+        n = copy.deepcopy(m)
+        dynamo.reset()
+        c = taper.compile(n, backend="eager", fullgraph=True)
+        for _ in range(2):
+            taper.manual_seed(1)
+            want = m(*args)
+            taper.manual_seed(1)
+            assert repr(c(*args).tolist()) == repr(want.tolist()), name
+        assert [repr(b.tolist()) for b in m.buffers()] == [repr(b.tolist()) for b in n.buffers()], name

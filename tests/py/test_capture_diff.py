@@ -132,6 +132,13 @@ def matmul(x): return x @ x.t(), taper.mm(x.t(), x)
 @case()
 def functional(x): return F.relu(x - 1), F.softmax(x, dim=-1), taper.where(x > 1, x, -x)
 
+@case()
+def random_ops(x):
+    taper.manual_seed(3)
+    return F.dropout(x, 0.5), taper.rand(3), F.dropout(x * 2, 0.2), taper.randn_like(x)
+@case()
+def nan_inf(x): return x * float("nan"), x / 0, taper.where(x > 1, float("inf"), x)
+
 # ---- control flow
 @case()
 def const_branch(x, flag=True):
