@@ -1,6 +1,7 @@
 /* region.c - capturing a region, and running a function as a chain of regions and native steps. */
 #include "front/capture.h"
 #include "base/clock.h"
+#include "base/envvars.h"
 #include <frameobject.h>
 #include <opcode.h>
 
@@ -10,6 +11,8 @@ void log_instr(trace *t, frame *f);
 void log_region(const region *r, const entry *e);
 bool t_plain_const(PyObject *o);
 
+cap_cfg *hook_push(cap_cfg *cfg);
+void hook_pop(cap_cfg *cfg, cap_cfg *was);
 static int next_frame_id;
 static int next_fn = 1;
 static __thread int tracing;
@@ -878,6 +881,17 @@ static PyObject *run_frame(frame *f)
     }
 }
 
+static const char *only_function(void) /* TAPER_DEBUG_FUNCTION: nothing else is captured */
+{
+    static int known;
+    static const char *name;
+    if (!known) {
+        name = env_get(ENV_debug_function);
+        known = 1;
+    }
+    return name && *name ? name : NULL;
+}
+
 PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func));
@@ -886,6 +900,12 @@ PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_
     cc->calls++;
     if (cc->whole_native || tracing)
         return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
+    if (TP_UNLIKELY(only_function() && strcmp(only_function(), cc->name))) { /* look for it further down */
+        cap_cfg *was = hook_push(cfg);
+        PyObject *r = PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
+        hook_pop(cfg, was);
+        return r;
+    }
     region *r0 = region_at(cc, 0);
     if (r0->limit_hit && !count_entries(r0, cfg))
         return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
@@ -938,8 +958,6 @@ PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, in
 }
 
 /* ---- callees of native steps ---- */
-cap_cfg *hook_push(cap_cfg *cfg);
-void hook_pop(cap_cfg *cfg, cap_cfg *was);
 
 bool cap_wants(PyObject *func)
 {
@@ -951,6 +969,8 @@ bool cap_wants(PyObject *func)
         PyErr_Clear();
         return false;
     }
+    if (only_function() && strcmp(only_function(), cc->name))
+        return false;
     return !cc->whole_native && !cap_is_skipped_file(cc->file) && !py_special(func);
 }
 
