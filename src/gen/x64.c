@@ -33,7 +33,7 @@ gen_isa gen_isa_host(void)
     if (cached < 0) {
         gen_isa isa = detect();
         const char *env = getenv("TAPER_ISA");
-        if (env && !strcmp(env, "none"))
+        if (env && (!strcmp(env, "base") || !strcmp(env, "none")))
             isa = ISA_none;
         else if (env && !strcmp(env, "avx2") && isa == ISA_avx512)
             isa = ISA_avx2;

@@ -6,7 +6,7 @@
 
 typedef enum { ISA_none, ISA_avx2, ISA_avx512 } gen_isa;
 
-/* What this machine has (cpuid and the operating system's word); TAPER_ISA=none|avx2|avx512 lowers it. */
+/* What this machine has (cpuid and the operating system's word); TAPER_ISA=base|avx2|avx512 lowers it. */
 gen_isa gen_isa_host(void);
 const char *gen_isa_name(gen_isa isa);
 
