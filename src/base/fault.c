@@ -1,0 +1,98 @@
+#include "base/fault.h"
+#include "base/vec.h"
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct planted {
+    char *op, *stage;
+    fault_kind kind;
+} planted;
+static VEC(planted) list;
+int fault_state = -1;
+
+static const char *const names[] = {
+#define FAULT(name, what) #name,
+#include "base/fault.def"
+};
+const char *fault_name(fault_kind k) { return names[k]; }
+
+static void drop(void)
+{
+    for (size_t i = 0; i < list.n; i++) {
+        free(list.at[i].op);
+        free(list.at[i].stage);
+    }
+    list.n = 0;
+}
+
+static bool one(const char *s, size_t n, tp_err *err)
+{
+    const char *colon = memchr(s, ':', n), *at = memchr(s, '@', n);
+    if (!colon || !at || at < colon)
+        return err_set(err, ERR_value, "TAPER_INJECT: '%.*s' is not of the form op:kind@stage", (int)n, s);
+    for (int k = 1; k < FAULT_COUNT; k++)
+        if (strlen(names[k]) == (size_t)(at - colon - 1) && !memcmp(names[k], colon + 1, (size_t)(at - colon - 1))) {
+            planted p = { mem_strndup(s, (size_t)(colon - s)), mem_strndup(at + 1, (size_t)(s + n - at - 1)), (fault_kind)k };
+            vec_push(&list, p);
+            return true;
+        }
+    return err_set(err, ERR_value, "TAPER_INJECT: there is no kind of fault '%.*s'", (int)(at - colon - 1), colon + 1);
+}
+
+bool fault_set(const char *spec, tp_err *err)
+{
+    drop();
+    fault_state = 0;
+    for (const char *s = spec; s && *s;) {
+        size_t n = strcspn(s, ",");
+        if (n && !one(s, n, err)) {
+            drop();
+            return false;
+        }
+        s += n + (s[n] == ',');
+    }
+    fault_state = list.n > 0;
+    return true;
+}
+
+static void read_env(void)
+{
+    const char *spec = getenv("TAPER_INJECT");
+    tp_err err = { 0 };
+    if (!fault_set(spec, &err))
+        fprintf(stderr, "taper: %s; no fault is planted\n", err.msg);
+    else if (fault_state)
+        fprintf(stderr, "taper: faults are planted for testing (TAPER_INJECT=%s)\n", spec);
+}
+
+fault_kind fault_ask(const char *stage, const char *op)
+{
+    if (fault_state < 0)
+        read_env();
+    for (size_t i = 0; fault_state && i < list.n; i++)
+        if (!strcmp(list.at[i].stage, stage) && !strcmp(list.at[i].op, op))
+            return list.at[i].kind;
+    return FAULT_none;
+}
+
+bool fault_strike(fault_kind k, const char *op, tp_err *err)
+{
+    static unsigned turn;
+    switch (k) {
+    case FAULT_runtime_error: return err_set(err, ERR_runtime, "planted fault: '%s' failed at run time", op);
+    case FAULT_oom:
+        return err_set(err, ERR_memory, "not enough memory: you tried to allocate %lld bytes. Error code 12 (Cannot allocate memory)",
+                       1LL << 50);
+    case FAULT_segv: raise(SIGSEGV); return true;
+    case FAULT_abort: abort();
+    case FAULT_hang:
+        for (;;)
+            sleep(1);
+    case FAULT_flaky:
+        turn = turn * 1103515245u + 12345u + (unsigned)clock() + (unsigned)getpid();
+        return true;
+    default: return true;
+    }
+}

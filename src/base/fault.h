@@ -1,0 +1,23 @@
+/* fault.h - faults planted on purpose, to test the tools that find them. TAPER_INJECT="op:kind@stage,..." turns
+ * them on, e.g. "relu:accuracy@gen"; a line on stderr says so once. Off, a question costs one branch. */
+#ifndef TAPER_FAULT_H
+#define TAPER_FAULT_H
+#include "base/err.h"
+
+typedef enum {
+#define FAULT(name, what) FAULT_##name,
+#include "base/fault.def"
+    FAULT_COUNT
+} fault_kind;
+
+extern int fault_state; /* private: -1 not read yet, 0 off, 1 on */
+fault_kind fault_ask(const char *stage, const char *op);
+static inline fault_kind fault_at(const char *stage, const char *op)
+{
+    return TP_LIKELY(fault_state == 0) ? FAULT_none : fault_ask(stage, op);
+}
+const char *fault_name(fault_kind k);
+/* Does what the kind says at run time: raises a signal, hangs, fails. True when nothing happened. */
+bool fault_strike(fault_kind k, const char *op, tp_err *err);
+bool fault_set(const char *spec, tp_err *err); /* instead of the environment; NULL or "": off */
+#endif
