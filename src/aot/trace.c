@@ -1,5 +1,6 @@
 /* trace.c - the captured graph is run once on fake tensors through the tape; what that does is the joint graph. */
 #include "aot/aot.h"
+#include "base/fault.h"
 #include "events/events.h"
 #include <stdio.h>
 
@@ -119,6 +120,22 @@ static bool replay_opaque(trace *t, const ir_node *n, arena *scratch, tp_err *er
     return true;
 }
 
+/* Faults planted to test the debugging tools (base/fault.h). */
+static bool plant(trace *t, const op_row *row, tp_val *out, tp_err *err)
+{
+    fault_kind f = fault_at("aot", row->name);
+    if (f == FAULT_compile_error)
+        return err_set(err, ERR_compiler, "planted fault: the autograd stage cannot take '%s'", row->name);
+    if (f == FAULT_accuracy && out[0].kind == VAL_tensor) {
+        tp_val arg[3] = { out[0], vI(1), vI(1) }, sum = vNone;
+        bool ok = grad_call(&t->cx, OP_add_Tensor, OPV_fn, arg, &sum, err);
+        tensor_unref(out[0].t);
+        out[0] = sum;
+        return ok;
+    }
+    return true;
+}
+
 static bool replay_node(trace *t, ir_node *n, arena *scratch, tp_err *err)
 {
     switch (n->kind) {
@@ -140,6 +157,8 @@ static bool replay_node(trace *t, ir_node *n, arena *scratch, tp_err *err)
         for (int i = 0; i < n->narg; i++)
             operand(t, &n->arg[i], &arg[i], scratch);
         if (!grad_call(&t->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err))
+            return false;
+        if (!plant(t, row, out, err))
             return false;
         t->val[n->id] = row->schema.nret > 1 && !row->schema.ret_list ? list_of(out, row->schema.nret)
                                                                       : out[0];

@@ -12,6 +12,7 @@
  * vector loop (rows lie in memory), or the last kept dimension is and each lane keeps its own sum (columns do). */
 #include "loop/loop.h"
 #include "loop/lin.h"
+#include "base/fault.h"
 #include "events/events.h"
 #include <stdio.h>
 
@@ -101,6 +102,7 @@ typedef struct walk {
     int pass;
     vir_ref mask;
     struct emit *e;
+    loop_kernel *out; /* the kernel being written */
 } walk;
 
 static vir_ref eval(walk *w, ir_node *n, const lin *idx);
@@ -343,6 +345,26 @@ static vir_ref number(vir *k, const tp_val *v, dtype dt)
     return vir_imm(k, t, i);
 }
 
+/* Faults planted to test the debugging tools (base/fault.h). */
+static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
+{
+    fault_kind f = fault_at("gen", row_of(n)->name);
+    if (f == FAULT_none && w->g->n > 1)
+        f = fault_at("fuse", row_of(n)->name);
+    if (f == FAULT_none)
+        return v;
+    vir_type t = vir_type_of(w->k, v);
+    if (f == FAULT_accuracy && t != VT_mask)
+        return vir_add(w->k, v, vir_imm(w->k, t, 1));
+    if (f == FAULT_nan && (t == VT_f32 || t == VT_f64))
+        return vir_flt(w->k, t, __builtin_nan(""));
+    if (f == FAULT_compile_error)
+        err_set(w->pl->c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'", row_of(n)->name);
+    w->out->fault = (uint8_t)f;
+    w->out->fault_op = row_of(n)->name;
+    return v;
+}
+
 static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
 {
     const op_schema *s = &row_of(n)->schema;
@@ -379,7 +401,8 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
         strbuf_free(&b);
     } else
         vir_note(w->k, NULL);
-    return lower_find(token(n))(&l);
+    vir_ref v = lower_find(token(n))(&l);
+    return plant(w, n, v);
 }
 
 /* Does the lowering cover this node's types? Tried once on a scratch kernel. */
@@ -1615,7 +1638,7 @@ static bool write_kernel(planner *pl, group *g)
                 .split_var = 0,
                 .k = k,
                 .var = var,
-                .merged = t.merged,
+                .merged = t.merged, .out = lk,
                 .e = &e };
     space_now = &s;
 
@@ -1670,6 +1693,8 @@ static bool write_kernel(planner *pl, group *g)
     if (vec_keep)
         vir_end(k);
     vir_end(k);
+    if (err->kind == ERR_compiler)
+        goto done;
     if (w.fail || e.overflow) {
         err_set(err, ERR_internal, "kernel '%s' has too many buffers or indices", k->name);
         goto done;

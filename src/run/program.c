@@ -3,6 +3,7 @@
 #include "run/backend_aot.h"
 #include "run/exec.h"
 #include "loop/loop.h"
+#include "base/fault.h"
 #include "base/pool.h"
 #include "base/clock.h"
 #include "events/events.h"
@@ -309,6 +310,8 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
         par = ints[k->lk->nint];
         work = ints[k->lk->nint + 1];
     }
+    if (TP_UNLIKELY(k->lk->fault) && !fault_strike((fault_kind)k->lk->fault, k->lk->fault_op, err))
+        return false;
     if (par <= 0)
         return true;
     par_run r = { k->k, bufs, ints };

@@ -1,0 +1,172 @@
+/* The minifier: planted faults are cut down to the operator that has them. */
+#include "test.h"
+#include "debug/minify.h"
+#include "base/fault.h"
+#include <math.h>
+
+static repro *make(const char *text, const char *backend, bool accuracy)
+{
+    tp_err err = { 0 };
+    ir_graph *g = ir_parse(text, strlen(text), "test", NULL, &err);
+    if (!g) {
+        test_fail(__FILE__, __LINE__, "%s", err.msg);
+        return NULL;
+    }
+    tp_val in[8];
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        tp_tensor *t = tensor_new(DT_f32, ir_type(g->inputs.at[i])->ndim, ir_type(g->inputs.at[i])->size, NULL);
+        for (int64_t k = 0; k < t->numel; k++)
+            elem_set_f(DT_f32, tensor_elem(t, k), sin((double)k + (double)i));
+        in[i] = vT(t);
+    }
+    repro *r = repro_new(g, in, (int)g->inputs.n, backend);
+    r->accuracy = accuracy;
+    for (size_t i = 0; i < g->inputs.n; i++)
+        tensor_unref(in[i].t);
+    ir_graph_free(g);
+    return r;
+}
+
+/* twenty sines, one relu, some cosines (which damp a wrong value more and more) */
+static char *long_chain(int cosines)
+{
+    strbuf b = { 0 };
+    strbuf_add(&b, "def forward(self, x: \"f32[8]\"):\n    a0 = taper.ops.aten.sin.default(x)\n");
+    int n = 0;
+    for (int i = 0; i < 19; i++, n++)
+        strbuf_addf(&b, "    a%d = taper.ops.aten.sin.default(a%d)\n", n + 1, n);
+    strbuf_addf(&b, "    a%d = taper.ops.aten.relu.default(a%d)\n", n + 1, n);
+    n++;
+    for (int i = 0; i < cosines; i++, n++)
+        strbuf_addf(&b, "    a%d = taper.ops.aten.cos.default(a%d)\n", n + 1, n);
+    strbuf_addf(&b, "    return (a%d,)\n", n);
+    return strbuf_take(&b);
+}
+
+static void finds_relu(const char *fault, const char *backend, bool accuracy, sig_kind want)
+{
+    tp_err err = { 0 };
+    CHECK(fault_set(fault, &err));
+    int cosines = want == SIG_accuracy ? 3 : 20;
+    char *text = long_chain(cosines);
+    repro *r = make(text, backend, accuracy), *m = NULL;
+    minify_opts o = { .limits = { .timeout_ms = want == SIG_timeout ? 700 : 10000 } };
+    minify_stats st;
+    m = minify(r, &o, &st, &err);
+    if (!m)
+        test_fail(__FILE__, __LINE__, "%s: %s", fault, err.msg);
+    else {
+        CHECK_INT(st.sig.kind, want);
+        CHECK_INT(st.before, 21 + cosines);
+        CHECK_INT(st.after, 1);
+        CHECK_INT(m->nin, 1);
+        IR_EACH(n, m->g)
+            if (n->kind == IR_call)
+                CHECK_INT(n->op, OP_relu);
+    }
+    repro_free(m);
+    repro_free(r);
+    free(text);
+    fault_set(NULL, NULL);
+}
+
+TEST(minify_compile_error) { finds_relu("relu:compile_error@gen", "inductor", false, SIG_compile_error); }
+TEST(minify_compile_error_in_autograd_stage) { finds_relu("relu:compile_error@aot", "aot_eager", false, SIG_compile_error); }
+TEST(minify_run_time_error) { finds_relu("relu:runtime_error@gen", "inductor", false, SIG_exception); }
+TEST(minify_wrong_result) { finds_relu("relu:accuracy@gen", "inductor", true, SIG_accuracy); }
+TEST(minify_nan) { finds_relu("relu:nan@gen", "inductor", true, SIG_accuracy); }
+TEST(minify_segfault) { finds_relu("relu:segv@gen", "inductor", false, SIG_signal); }
+TEST(minify_abort) { finds_relu("relu:abort@gen", "inductor", false, SIG_signal); }
+TEST(minify_out_of_memory) { finds_relu("relu:oom@gen", "inductor", false, SIG_oom); }
+
+TEST(minify_refuses_a_graph_that_passes)
+{
+    tp_err err = { 0 };
+    repro *r = make("def forward(self, x: \"f32[4]\"):\n    a = taper.ops.aten.sin.default(x)\n    return (a,)\n", "inductor", true);
+    minify_opts o = { 0 };
+    minify_stats st;
+    CHECK(!minify(r, &o, &st, &err));
+    CHECK_STR(err.msg, "Input graph did not fail the tester");
+    repro_free(r);
+}
+
+/* ---- known answers ---- */
+static bool has_op(const repro *r, op_id op)
+{
+    IR_EACH(n, r->g)
+        if (n->kind == IR_call && n->op == op)
+            return true;
+    return false;
+}
+static bool has_mul(void *data, const repro *r, signature *s)
+{
+    s->kind = SIG_exception;
+    return has_op(r, OP_mul_Tensor);
+}
+static bool returns_input(void *data, const repro *r, signature *s)
+{
+    s->kind = SIG_exception;
+    for (int i = 0; i < r->g->output->narg; i++)
+        if (r->g->output->arg[i].kind == VAL_node && r->g->output->arg[i].node->kind == IR_placeholder)
+            return true;
+    return false;
+}
+static bool makes_nan(void *data, const repro *r, signature *s)
+{
+    s->kind = SIG_exception;
+    tp_val out[8];
+    for (int i = 0; i < r->nin; i++)
+        for (int64_t k = 0; k < r->in[i].t->numel; k++)
+            if (isnan(elem_get_f(DT_f32, tensor_elem(r->in[i].t, k))))
+                return false;
+    if (!ir_run(op_ctx_cur(), r->g, r->in, r->nin, out, r->g->output->narg, NULL, NULL))
+        return false;
+    bool nan = false;
+    for (int i = 0; i < r->g->output->narg; i++) {
+        for (int64_t k = 0; k < out[i].t->numel; k++)
+            nan |= isnan(elem_get_f(DT_f32, tensor_elem(out[i].t, k)));
+        val_clear(&out[i]);
+    }
+    return nan;
+}
+
+static void known(const char *text, bool (*fails)(void *, const repro *, signature *), int nodes, int inputs)
+{
+    tp_err err = { 0 };
+    repro *r = make(text, "eager", false), *m;
+    minify_opts o = { .fails = fails };
+    minify_stats st;
+    m = minify(r, &o, &st, &err);
+    if (!m)
+        test_fail(__FILE__, __LINE__, "%s", err.msg);
+    else {
+        CHECK_INT(m->g->nnode, nodes);
+        CHECK_INT(m->nin, inputs);
+    }
+    repro_free(m);
+    repro_free(r);
+}
+
+TEST(minify_known_answer_mul)
+{
+    known("def forward(self, x: \"f32[2]\", y: \"f32[2]\"):\n"
+          "    a = taper.ops.aten.div.Tensor(y, 3)\n    b = taper.ops.aten.add.Tensor(x, 3)\n"
+          "    c = taper.ops.aten.mul.Tensor(b, a)\n    d = taper.ops.aten.add.Tensor(c, a)\n    return (d,)\n",
+          has_mul, 4, 2);
+}
+TEST(minify_known_answer_returned_input)
+{
+    known("def forward(self, a: \"f32[2]\", b: \"f32[2]\", c: \"f32[2]\"):\n"
+          "    s = taper.ops.aten.sin.default(a)\n    k = taper.ops.aten.cos.default(c)\n"
+          "    m = taper.ops.aten.mul.Tensor(s, k)\n    return (s, b, k, m)\n",
+          returns_input, 2, 1);
+}
+TEST(minify_known_answer_nan)
+{
+    known("def forward(self, x: \"f32[2]\"):\n"
+          "    a = taper.ops.aten.mul.Tensor(x, 3)\n    b = taper.ops.aten.add.Tensor(a, 5)\n"
+          "    c = taper.ops.aten.cos.default(b)\n    z = taper.ops.aten.sub.Tensor(c, c)\n"
+          "    n = taper.ops.aten.div.Tensor(z, z)\n    p = taper.ops.aten.add.Tensor(n, 3)\n"
+          "    q = taper.ops.aten.mul.Tensor(p, 2)\n    return (q,)\n",
+          makes_nan, 3, 1);
+}
