@@ -33,12 +33,15 @@ static bool one(const char *s, size_t n, tp_err *err)
     if (!colon || !at || at < colon)
         return err_set(err, ERR_value, "TAPER_INJECT: '%.*s' is not of the form op:kind@stage", (int)n, s);
     for (int k = 1; k < FAULT_COUNT; k++)
-        if (strlen(names[k]) == (size_t)(at - colon - 1) && !memcmp(names[k], colon + 1, (size_t)(at - colon - 1))) {
-            planted p = { mem_strndup(s, (size_t)(colon - s)), mem_strndup(at + 1, (size_t)(s + n - at - 1)), (fault_kind)k };
+        if (strlen(names[k]) == (size_t)(at - colon - 1) &&
+            !memcmp(names[k], colon + 1, (size_t)(at - colon - 1))) {
+            planted p = { mem_strndup(s, (size_t)(colon - s)), mem_strndup(at + 1, (size_t)(s + n - at - 1)),
+                          (fault_kind)k };
             vec_push(&list, p);
             return true;
         }
-    return err_set(err, ERR_value, "TAPER_INJECT: there is no kind of fault '%.*s'", (int)(at - colon - 1), colon + 1);
+    return err_set(err, ERR_value, "TAPER_INJECT: there is no kind of fault '%.*s'", (int)(at - colon - 1),
+                   colon + 1);
 }
 
 bool fault_set(const char *spec, tp_err *err)
@@ -83,8 +86,10 @@ bool fault_strike(fault_kind k, const char *op, tp_err *err)
     switch (k) {
     case FAULT_runtime_error: return err_set(err, ERR_runtime, "planted fault: '%s' failed at run time", op);
     case FAULT_oom:
-        return err_set(err, ERR_memory, "not enough memory: you tried to allocate %lld bytes. Error code 12 (Cannot allocate memory)",
-                       1LL << 50);
+        return err_set(
+            err, ERR_memory,
+            "not enough memory: you tried to allocate %lld bytes. Error code 12 (Cannot allocate memory)",
+            1LL << 50);
     case FAULT_segv: raise(SIGSEGV); return true;
     case FAULT_abort: abort();
     case FAULT_hang:

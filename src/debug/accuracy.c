@@ -58,7 +58,8 @@ acc_worst acc_largest(const tp_tensor *ref, const tp_tensor *res, const tp_tenso
     return w;
 }
 
-bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64, const acc_opts *o, strbuf *why)
+bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64, const acc_opts *o,
+              strbuf *why)
 {
     if (!o->any_dtype && ref->dt != res->dt)
         return no(why, "dtype mismatch %s, %s", dtype_name((dtype)ref->dt), dtype_name((dtype)res->dt));
@@ -100,12 +101,15 @@ bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64,
         m = 10;
     else if (o->larger_multiplier && res->numel <= 500)
         m = 8;
-    else if (res->numel < 1000 || (ref->ndim == 4 && ref->size[2] == 1 && ref->size[3] == 1) || o->tol >= 2e-2)
+    else if (res->numel < 1000 || (ref->ndim == 4 && ref->size[2] == 1 && ref->size[3] == 1) ||
+             o->tol >= 2e-2)
         m = 3;
     if (se <= m * re + o->tol / 10 || (isnan(re) && isnan(se) && o->equal_nan))
         return true;
     acc_worst w = acc_largest(ref, res, fp64);
-    return no(why, "RMSE (res-fp64): %.5f, (ref-fp64): %.5f and multiplier: %f, tol: %f; largest deviation at element %lld: "
-                   "%g, eager %g, float64 %g",
+    return no(why,
+              "RMSE (res-fp64): %.5f, (ref-fp64): %.5f and multiplier: %f, tol: %f; largest deviation at "
+              "element %lld: "
+              "%g, eager %g, float64 %g",
               se, re, m, o->tol, (long long)w.at, w.res, w.ref, w.fp64);
 }

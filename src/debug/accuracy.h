@@ -4,7 +4,7 @@
 #include "ir/graph.h"
 
 typedef struct acc_opts {
-    double tol;             /* 1e-4 unless told */
+    double tol; /* 1e-4 unless told */
     bool equal_nan, ignore_non_fp, any_dtype /* exact_dtype off */;
     bool larger_multiplier, max_multiplier;
     bool cosine;
@@ -12,7 +12,8 @@ typedef struct acc_opts {
 #define ACC_DEFAULT ((acc_opts){ .tol = 1e-4 })
 
 /* fp64 may be NULL. why (may be NULL) gets the reason of a mismatch. */
-bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64, const acc_opts *o, strbuf *why);
+bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64, const acc_opts *o,
+              strbuf *why);
 /* Largest deviation: position (flat), both values. */
 typedef struct acc_worst {
     int64_t at;

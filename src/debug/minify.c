@@ -12,7 +12,7 @@ typedef struct search {
     signature want;
     const minify_opts *o;
     minify_stats *st;
-    map memo;      /* graph hash and inputs -> verdict + 1 */
+    map memo; /* graph hash and inputs -> verdict + 1 */
     bool stopped;
     tp_err *err;
     /* values of every node of `now`, by node id; owned */
@@ -24,7 +24,7 @@ int repro_ops(const repro *r)
 {
     int n = 0;
     IR_EACH(x, r->g)
-        n += x->kind == IR_call || x->kind == IR_opaque;
+    n += x->kind == IR_call || x->kind == IR_opaque;
     return n;
 }
 
@@ -47,8 +47,9 @@ static bool keep(void *data, ir_node *n, tp_val *v, tp_err *err)
 {
     search *s = data;
     if (n->id < s->nval && v->kind == VAL_tensor) {
-        tp_tensor *t = v->t, *c = tensor_new_strided((dtype)t->dt, t->ndim, t->size, tensor_overlaps_itself(t) ? NULL : t->stride,
-                                                     DEVICE_CPU, err);
+        tp_tensor *t = v->t,
+                  *c = tensor_new_strided((dtype)t->dt, t->ndim, t->size,
+                                          tensor_overlaps_itself(t) ? NULL : t->stride, DEVICE_CPU, err);
         if (!c || !tensor_copy(c, t, err))
             return false;
         s->val[n->id] = vT(c);
@@ -83,7 +84,8 @@ static bool record_values(search *s)
         in[i] = r->in[i];
         if (in[i].kind == VAL_tensor) {
             tp_tensor *c = tensor_new_strided((dtype)in[i].t->dt, in[i].t->ndim, in[i].t->size,
-                                              tensor_overlaps_itself(in[i].t) ? NULL : in[i].t->stride, DEVICE_CPU, &err);
+                                              tensor_overlaps_itself(in[i].t) ? NULL : in[i].t->stride,
+                                              DEVICE_CPU, &err);
             if (c)
                 tensor_copy(c, in[i].t, &err);
             in[i] = vT(c);
@@ -131,8 +133,8 @@ static bool tidy(repro *r)
 static ir_node *nth(ir_graph *g, int id)
 {
     IR_EACH(n, g)
-        if (n->id == id)
-            return n;
+    if (n->id == id)
+        return n;
     return NULL;
 }
 
@@ -169,7 +171,9 @@ static uint64_t key_of(const repro *r)
     for (int i = 0; i < r->nin; i++) {
         h = hash_mix(h, r->needs_grad[i]);
         if (r->in[i].kind == VAL_tensor && r->in[i].t->numel && tensor_is_contiguous(r->in[i].t))
-            h = hash_bytes(tensor_data(r->in[i].t), MIN((size_t)r->in[i].t->numel * dtype_size((dtype)r->in[i].t->dt), (size_t)4096), h);
+            h = hash_bytes(tensor_data(r->in[i].t),
+                           MIN((size_t)r->in[i].t->numel * dtype_size((dtype)r->in[i].t->dt), (size_t)4096),
+                           h);
     }
     return h;
 }
@@ -217,7 +221,8 @@ static void accept(search *s, repro *r)
 {
     repro_free(s->now);
     s->now = r;
-    say(s, "%d operators, %d inputs, %d results left after %d trials", repro_ops(r), r->nin, r->g->output->narg, s->st->trials);
+    say(s, "%d operators, %d inputs, %d results left after %d trials", repro_ops(r), r->nin,
+        r->g->output->narg, s->st->trials);
     if (s->o->best)
         s->o->best(s->o->data, r, repro_ops(r));
 }
@@ -284,7 +289,8 @@ static repro *ending_at(search *s, int id)
     repro *r = repro_copy(s->now);
     ir_renumber(r->g);
     ir_node *n = nth(r->g, id);
-    if (!n || (n->kind != IR_call && n->kind != IR_getitem && n->kind != IR_opaque) || n->val.kind != VAL_tensor) {
+    if (!n || (n->kind != IR_call && n->kind != IR_getitem && n->kind != IR_opaque) ||
+        n->val.kind != VAL_tensor) {
         repro_free(r);
         return NULL;
     }
@@ -370,8 +376,9 @@ static repro *with_operand(search *s, int id, int which)
     const tp_tensor *t = n ? ir_type(n) : NULL;
     if (n && n->kind == IR_call && t)
         for (int i = 0, k = 0; i < n->narg && !by; i++)
-            if (n->arg[i].kind == VAL_node && ir_type(n->arg[i].node) && ir_type(n->arg[i].node)->dt == t->dt &&
-                tensor_same_size(ir_type(n->arg[i].node), t) && k++ == which)
+            if (n->arg[i].kind == VAL_node && ir_type(n->arg[i].node) &&
+                ir_type(n->arg[i].node)->dt == t->dt && tensor_same_size(ir_type(n->arg[i].node), t) &&
+                k++ == which)
                 by = n->arg[i].node;
     if (!by) {
         repro_free(r);
@@ -446,20 +453,23 @@ repro *minify(const repro *r, const minify_opts *o, minify_stats *st, tp_err *er
             goto fail;
         st->trials++;
         if (sig.kind == SIG_passes || sig.kind == SIG_cannot_run) {
-            err_set(err, ERR_runtime, i ? "Input graph failed once and then passed: the failure is flaky"
-                                        : sig.kind == SIG_passes ? "Input graph did not fail the tester"
-                                                                 : "Input graph cannot run at all: %s", sig.full);
+            err_set(err, ERR_runtime,
+                    i                        ? "Input graph failed once and then passed: the failure is flaky"
+                    : sig.kind == SIG_passes ? "Input graph did not fail the tester"
+                                             : "Input graph cannot run at all: %s",
+                    sig.full);
             goto fail;
         }
         if (i && !sig_equal(&sig, &s.want)) {
-            err_set(err, ERR_runtime, "Input graph fails in different ways from run to run: %s, then %s", sig_name(s.want.kind),
-                    sig_name(sig.kind));
+            err_set(err, ERR_runtime, "Input graph fails in different ways from run to run: %s, then %s",
+                    sig_name(s.want.kind), sig_name(sig.kind));
             goto fail;
         }
         s.want = sig;
     }
     st->sig = s.want;
-    say(&s, "Started off with %d operators; the failure is %s: %s", st->before, sig_name(s.want.kind), s.want.full);
+    say(&s, "Started off with %d operators; the failure is %s: %s", st->before, sig_name(s.want.kind),
+        s.want.full);
     repro *tidied = repro_copy(s.now);
     if (tidy(tidied))
         contest(&s, &tidied, 1);
@@ -477,7 +487,8 @@ repro *minify(const repro *r, const minify_opts *o, minify_stats *st, tp_err *er
         const repro *one = s.now;
         signature sig;
         memset(&sig, 0, sizeof sig);
-        if (o->fails ? !o->fails(o->data, one, &sig) : !trial_run(&one, 1, &o->limits, &sig, err) || !sig_equal(&sig, &s.want)) {
+        if (o->fails ? !o->fails(o->data, one, &sig)
+                     : !trial_run(&one, 1, &o->limits, &sig, err) || !sig_equal(&sig, &s.want)) {
             err_set(err, ERR_runtime, "the minimal graph does not fail every time");
             goto fail;
         }
@@ -487,8 +498,8 @@ repro *minify(const repro *r, const minify_opts *o, minify_stats *st, tp_err *er
     st->seconds = (double)(clock_ns() - t0) / 1e9;
     if (s.stopped)
         err_clear(err);
-    say(&s, "Went from %d to %d operators in %d trials (%d answered from memory), %.1f s", st->before, st->after, st->trials,
-        st->hits, st->seconds);
+    say(&s, "Went from %d to %d operators in %d trials (%d answered from memory), %.1f s", st->before,
+        st->after, st->trials, st->hits, st->seconds);
     return s.now;
 fail:
     map_free(&s.memo);

@@ -8,7 +8,8 @@ typedef struct minify_opts {
     void (*progress)(void *data, const char *line); /* plain lines; may be NULL */
     void *data;
     void (*best)(void *data, const repro *r, int nodes); /* after each success; may be NULL */
-    bool (*fails)(void *data, const repro *r, signature *out); /* instead of a trial in a child; may be NULL */
+    bool (*fails)(void *data, const repro *r,
+                  signature *out); /* instead of a trial in a child; may be NULL */
 } minify_opts;
 typedef struct minify_stats {
     int before, after; /* operator nodes */

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char *const names[] = { "passes", "cannot run", "compile error", "exception", "accuracy", "signal", "time-out",
-                                     "out of memory", "flaky" };
+static const char *const names[] = { "passes", "cannot run", "compile error", "exception", "accuracy",
+                                     "signal", "time-out",   "out of memory", "flaky" };
 const char *sig_name(sig_kind k) { return names[k]; }
 
 bool sig_equal(const signature *a, const signature *b)
@@ -50,7 +50,8 @@ static tp_val own_input(const tp_val *v, tp_err *err)
 {
     tp_val r = *v;
     if (v->kind == VAL_tensor) { /* same strides, bytes of its own */
-        tp_tensor *t = v->t, *c = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
+        tp_tensor *t = v->t,
+                  *c = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
         if (c && !tensor_overlaps_itself(t))
             tensor_copy(c, t, err);
         else if (c) { /* expanded inputs keep their strides: copy through the storage extent */
@@ -153,11 +154,13 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
     }
     cx.grad_mode = grads;
     ir_hook h = { .call = grad_call, .opaque = run_opaque };
-    ok = p ? run_program_call(p, &cx, in, r->nin, x->out, x->nout, err) : ir_run(&cx, g, in, r->nin, x->out, x->nout, &h, err);
+    ok = p ? run_program_call(p, &cx, in, r->nin, x->out, x->nout, err)
+           : ir_run(&cx, g, in, r->nin, x->out, x->nout, &h, err);
     if (!ok)
         x->nout = 0;
     if (ok && grads) {
-        tp_tensor **root = mem_zalloc(sizeof *root * (size_t)MAX(x->nout, 1)), **dy = mem_zalloc(sizeof *dy * (size_t)MAX(x->nout, 1));
+        tp_tensor **root = mem_zalloc(sizeof *root * (size_t)MAX(x->nout, 1)),
+                  **dy = mem_zalloc(sizeof *dy * (size_t)MAX(x->nout, 1));
         int n = 0;
         for (int i = 0; i < x->nout; i++)
             if (x->out[i].kind == VAL_tensor && ag_requires_grad(x->out[i].t)) {
@@ -187,9 +190,9 @@ static ir_graph *wider(const ir_graph *g)
 {
     ir_graph *w = ir_graph_copy(g);
     IR_EACH(n, w)
-        for (int i = 0; i < n->narg; i++)
-            if (n->arg[i].kind == VAL_dtype && dtype_is_float((dtype)n->arg[i].i))
-                n->arg[i].i = DT_f64;
+    for (int i = 0; i < n->narg; i++)
+        if (n->arg[i].kind == VAL_dtype && dtype_is_float((dtype)n->arg[i].i))
+            n->arg[i].i = DT_f64;
     return w;
 }
 
@@ -211,7 +214,8 @@ static bool compare(const repro *r, const result *eager, const result *got, cons
         strbuf_addf(why, "input %d after the call: ", i);
         if (!acc_same(eager->in[i], got->in[i], fp64 ? fp64->in[i] : NULL, &r->acc, why))
             return false;
-        tp_tensor *a = ag_grad(eager->in[i]), *b = ag_grad(got->in[i]), *c = fp64 ? ag_grad(fp64->in[i]) : NULL;
+        tp_tensor *a = ag_grad(eager->in[i]), *b = ag_grad(got->in[i]),
+                  *c = fp64 ? ag_grad(fp64->in[i]) : NULL;
         strbuf_clear(why);
         strbuf_addf(why, "gradient of input %d: ", i);
         if ((a != NULL) != (b != NULL)) {
@@ -224,7 +228,10 @@ static bool compare(const repro *r, const result *eager, const result *got, cons
     return true;
 }
 
-static sig_kind kind_of(const tp_err *e) { return e->kind == ERR_memory || e->kind == ERR_oom ? SIG_oom : SIG_exception; }
+static sig_kind kind_of(const tp_err *e)
+{
+    return e->kind == ERR_memory || e->kind == ERR_oom ? SIG_oom : SIG_exception;
+}
 
 void trial_here(const repro *r, signature *out)
 {
@@ -314,8 +321,12 @@ bool trial_run(const repro *const *r, int n, const trial_limits *l, signature *o
     fflush(NULL);
     while (ok && (next < n || live)) {
         while (ok && live < width && next < n) {
-            proc_spec s = { .fn = child, .arg = (void *)r[next], .timeout_ms = l->timeout_ms ? l->timeout_ms : 20000,
-                            .memory_limit = l->memory, .interrupted = l->interrupted, .data = l->data };
+            proc_spec s = { .fn = child,
+                            .arg = (void *)r[next],
+                            .timeout_ms = l->timeout_ms ? l->timeout_ms : 20000,
+                            .memory_limit = l->memory,
+                            .interrupted = l->interrupted,
+                            .data = l->data };
             p[live] = proc_start(&s, err);
             if (!p[live]) {
                 ok = false;

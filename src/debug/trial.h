@@ -7,11 +7,11 @@
 /* A graph, real inputs, a backend: all that a failure needs to show itself again. */
 typedef struct repro {
     ir_graph *g;
-    tp_val *in;        /* owned, one per placeholder */
-    bool *needs_grad;  /* one per placeholder */
+    tp_val *in;       /* owned, one per placeholder */
+    bool *needs_grad; /* one per placeholder */
     int nin;
     char *backend;
-    bool accuracy;     /* compare with eager and float64, too */
+    bool accuracy; /* compare with eager and float64, too */
     acc_opts acc;
 } repro;
 repro *repro_new(const ir_graph *g, const tp_val *in, int nin, const char *backend); /* copies everything */
@@ -19,7 +19,15 @@ repro *repro_copy(const repro *r);
 void repro_free(repro *r);
 
 typedef enum {
-    SIG_passes, SIG_cannot_run, SIG_compile_error, SIG_exception, SIG_accuracy, SIG_signal, SIG_timeout, SIG_oom, SIG_flaky
+    SIG_passes,
+    SIG_cannot_run,
+    SIG_compile_error,
+    SIG_exception,
+    SIG_accuracy,
+    SIG_signal,
+    SIG_timeout,
+    SIG_oom,
+    SIG_flaky
 } sig_kind;
 typedef struct signature {
     sig_kind kind;

@@ -359,7 +359,8 @@ static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
     if (f == FAULT_nan && (t == VT_f32 || t == VT_f64))
         return vir_flt(w->k, t, __builtin_nan(""));
     if (f == FAULT_compile_error)
-        err_set(w->pl->c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'", row_of(n)->name);
+        err_set(w->pl->c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'",
+                row_of(n)->name);
     w->out->fault = (uint8_t)f;
     w->out->fault_op = row_of(n)->name;
     return v;
@@ -1638,7 +1639,8 @@ static bool write_kernel(planner *pl, group *g)
                 .split_var = 0,
                 .k = k,
                 .var = var,
-                .merged = t.merged, .out = lk,
+                .merged = t.merged,
+                .out = lk,
                 .e = &e };
     space_now = &s;
 

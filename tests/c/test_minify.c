@@ -14,7 +14,8 @@ static repro *make(const char *text, const char *backend, bool accuracy)
     }
     tp_val in[8];
     for (size_t i = 0; i < g->inputs.n; i++) {
-        tp_tensor *t = tensor_new(DT_f32, ir_type(g->inputs.at[i])->ndim, ir_type(g->inputs.at[i])->size, NULL);
+        tp_tensor *t = tensor_new(DT_f32, ir_type(g->inputs.at[i])->ndim, ir_type(g->inputs.at[i])->size,
+                                  NULL);
         for (int64_t k = 0; k < t->numel; k++)
             elem_set_f(DT_f32, tensor_elem(t, k), sin((double)k + (double)i));
         in[i] = vT(t);
@@ -61,8 +62,8 @@ static void finds_relu(const char *fault, const char *backend, bool accuracy, si
         CHECK_INT(st.after, 1);
         CHECK_INT(m->nin, 1);
         IR_EACH(n, m->g)
-            if (n->kind == IR_call)
-                CHECK_INT(n->op, OP_relu);
+        if (n->kind == IR_call)
+            CHECK_INT(n->op, OP_relu);
     }
     repro_free(m);
     repro_free(r);
@@ -71,7 +72,10 @@ static void finds_relu(const char *fault, const char *backend, bool accuracy, si
 }
 
 TEST(minify_compile_error) { finds_relu("relu:compile_error@gen", "inductor", false, SIG_compile_error); }
-TEST(minify_compile_error_in_autograd_stage) { finds_relu("relu:compile_error@aot", "aot_eager", false, SIG_compile_error); }
+TEST(minify_compile_error_in_autograd_stage)
+{
+    finds_relu("relu:compile_error@aot", "aot_eager", false, SIG_compile_error);
+}
 TEST(minify_run_time_error) { finds_relu("relu:runtime_error@gen", "inductor", false, SIG_exception); }
 TEST(minify_wrong_result) { finds_relu("relu:accuracy@gen", "inductor", true, SIG_accuracy); }
 TEST(minify_nan) { finds_relu("relu:nan@gen", "inductor", true, SIG_accuracy); }
@@ -82,7 +86,9 @@ TEST(minify_out_of_memory) { finds_relu("relu:oom@gen", "inductor", false, SIG_o
 TEST(minify_refuses_a_graph_that_passes)
 {
     tp_err err = { 0 };
-    repro *r = make("def forward(self, x: \"f32[4]\"):\n    a = taper.ops.aten.sin.default(x)\n    return (a,)\n", "inductor", true);
+    repro *r = make(
+        "def forward(self, x: \"f32[4]\"):\n    a = taper.ops.aten.sin.default(x)\n    return (a,)\n",
+        "inductor", true);
     minify_opts o = { 0 };
     minify_stats st;
     CHECK(!minify(r, &o, &st, &err));
@@ -94,8 +100,8 @@ TEST(minify_refuses_a_graph_that_passes)
 static bool has_op(const repro *r, op_id op)
 {
     IR_EACH(n, r->g)
-        if (n->kind == IR_call && n->op == op)
-            return true;
+    if (n->kind == IR_call && n->op == op)
+        return true;
     return false;
 }
 static bool has_mul(void *data, const repro *r, signature *s)
@@ -149,10 +155,11 @@ static void known(const char *text, bool (*fails)(void *, const repro *, signatu
 
 TEST(minify_known_answer_mul)
 {
-    known("def forward(self, x: \"f32[2]\", y: \"f32[2]\"):\n"
-          "    a = taper.ops.aten.div.Tensor(y, 3)\n    b = taper.ops.aten.add.Tensor(x, 3)\n"
-          "    c = taper.ops.aten.mul.Tensor(b, a)\n    d = taper.ops.aten.add.Tensor(c, a)\n    return (d,)\n",
-          has_mul, 4, 2);
+    known(
+        "def forward(self, x: \"f32[2]\", y: \"f32[2]\"):\n"
+        "    a = taper.ops.aten.div.Tensor(y, 3)\n    b = taper.ops.aten.add.Tensor(x, 3)\n"
+        "    c = taper.ops.aten.mul.Tensor(b, a)\n    d = taper.ops.aten.add.Tensor(c, a)\n    return (d,)\n",
+        has_mul, 4, 2);
 }
 TEST(minify_known_answer_returned_input)
 {
