@@ -94,6 +94,25 @@ static const pw_row *const tables[] = { rows_base, rows_avx2, rows_avx512 };
 #else
 static const pw_row *const tables[] = { rows_base };
 #endif
+/* float forms of slow loops that have a vector form */
+ISA_DECL(void, pw_fmod_fast,
+         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
+ISA_DECL(void, pw_remainder_fast,
+         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
+ISA_DECL(void, pw_atan2_fast,
+         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
+ISA_DECL(void, pw_div_floor_fast,
+         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
+static pw_loop *fast_form(pw_id id)
+{
+    switch (id) {
+    case PW_fmod: return ISA_PICK(pw_fmod_fast);
+    case PW_remainder: return ISA_PICK(pw_remainder_fast);
+    case PW_atan2: return ISA_PICK(pw_atan2_fast);
+    case PW_div_floor: return ISA_PICK(pw_div_floor_fast);
+    default: return NULL;
+    }
+}
 const pw_row *pw_row_of(pw_id id) { return &tables[isa_current()][id]; }
 
 /* ---- the runner ---- */
@@ -130,7 +149,7 @@ typedef struct plan {
     conv_fn *conv[PW_MAX_IN + 1]; /* NULL: stored as computed */
 } plan;
 
-static void fill_packed(int64_t n, void *buf, const void *v, size_t es) { gather_packed(n, buf, v, 0, es); }
+ISA_DECL(void, fill_packed, (int64_t n, void *buf, const void *v, size_t es));
 
 /* Blocks through buffers: strided, broadcast or converted operands are packed first. */
 static void run_blocks(const plan *p, int64_t n, char *const *ptr, const int64_t *st)
@@ -146,7 +165,7 @@ static void run_blocks(const plan *p, int64_t n, char *const *ptr, const int64_t
                 p->conv[k](1, &v, src);
                 src = &v;
             }
-            fill_packed(MIN(n, BLOCK), buf[k], src, p->ces[k]);
+            ISA_PICK(fill_packed)(MIN(n, BLOCK), buf[k], src, p->ces[k]);
             in[k - 1] = buf[k];
         }
     for (int64_t at = 0; at < n; at += BLOCK) {
@@ -217,6 +236,9 @@ bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, i
 
     if (!p.loop)
         return no_kernel(c, dt);
+    pw_loop *fast = ct == CT_f32 ? fast_form(id) : NULL;
+    if (fast)
+        p.loop = fast;
     p.es[0] = (uint8_t)dtype_size((dtype)out->dt);
     p.ces[0] = (uint8_t)dtype_size(odt);
     p.conv[0] = out->dt == odt ? NULL : conv_of((dtype)out->dt, odt);

@@ -4,6 +4,7 @@
 #include "base/pool.h"
 
 ISA_DECL(const red_kernel *, red_kernels, (void));
+ISA_DECL(void, col4_sum, (int64_t n, const char *a, int64_t step, double *o));
 const red_kernel *red_kernel_of(red_id id) { return &ISA_PICK(red_kernels)()[id]; }
 
 enum { BLOCK = 512, CHUNK = 65536 };
@@ -23,6 +24,7 @@ typedef struct red_job {
     const char *data;
     char *acc; /* nchunk * nout accumulators; the first nout are the result */
     bool cols; /* kept[0] runs over packed columns */
+    bool four; /* sums of floats: four rows at a time */
 } red_job;
 
 static int merge(dim *d, int n) /* sorts by input stride and joins neighbours */
@@ -109,8 +111,14 @@ static void fold_cols(const red_job *j, int64_t o, int64_t c, int64_t n, int64_t
     red_par par = j->par ? *j->par : (red_par){ 0 };
     if (par.centre)
         par.centre += where;
+    int64_t n0 = j->nr ? j->red[0].size : 1;
     for (; b < e; b++) {
         const char *p = base + offset_of(j->red, j->nr, b, &unused);
+        if (j->four && b + 4 <= e && b % n0 + 4 <= n0) {
+            ISA_PICK(col4_sum)(n, p, j->red[0].in, (double *)(acc + where * 8));
+            b += 3;
+            continue;
+        }
         j->k->col[j->kind](n, packed(j, n, p, j->kept[0].in, buf, tmp), acc + where * 8, &par);
     }
 }
@@ -181,6 +189,7 @@ tp_tensor *red_run(red_id id, tp_tensor *t, uint32_t mask, int ndim, const symin
     j.nk = merge(j.kept, j.nk);
     j.cols = j.nk && j.kept[0].acc == 1 && j.kept[0].in == (int64_t)j.es &&
              j.kept[0].size * (int64_t)j.es >= 64 && (!j.nr || j.red[0].in > j.kept[0].in);
+    j.four = j.cols && id == RED_sum && t->dt == DT_f32 && j.nr;
     int64_t width = j.cols ? MIN(BLOCK, j.kept[0].size) : 1;
     j.chunk = MAX(1, CHUNK / width);
     j.nchunk = (j.nred + j.chunk - 1) / j.chunk;

@@ -311,7 +311,8 @@ bool eager_vector_norm(op_call *c)
                 : p == -INFINITY ? RED_minabs
                                  : RED_sumpow;
     tp_tensor *t = tensor_ref(arg_t(c, 0));
-    if (id == RED_sumsq || id == RED_sumpow) { /* squares of large or tiny floats need the wider range */
+    if (id ==
+        RED_sumpow) { /* powers of large or tiny floats need the wider range; squares are taken in double */
         tp_tensor *wide = tensor_cast(t, DT_f64, c->err);
         tensor_unref(t);
         if (!(t = wide))

@@ -114,3 +114,22 @@ conv_fn *ISA_NAME(conv_pick)(dtype d, dtype s)
         return f16_down;
     return table[d][s];
 }
+
+/* n copies of one element */
+void ISA_NAME(fill_packed)(int64_t n, void *buf, const void *v, size_t es)
+{
+#define FILL(T)                         \
+    {                                   \
+        const T x = *(const T *)v;      \
+        T *o = buf;                     \
+        for (int64_t i = 0; i < n; i++) \
+            o[i] = x;                   \
+        break;                          \
+    }
+    switch (es) {
+    case 1: FILL(uint8_t)
+    case 2: FILL(uint16_t)
+    case 4: FILL(uint32_t)
+    default: FILL(uint64_t)
+    }
+}

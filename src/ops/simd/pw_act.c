@@ -2,6 +2,19 @@
 #define PW_NAME(nm, t) ISA_NAME(pw_##nm##_##t)
 #include "ops/simd/pw_loops.h"
 
+/* tanh(log(1 + e^x)) = n / (n + 2) with n = e^x (e^x + 2) */
+VM_INL float tanh_softplus_f32(float x)
+{
+    float e = m_exp_f32(x > 20.0f ? 20.0f : x), n = e * (e + 2.0f);
+    return n / (n + 2.0f);
+}
+VM_INL double tanh_softplus_f64(double x)
+{
+    double e = m_exp_f64(x > 30.0 ? 30.0 : x), n = e * (e + 2.0);
+    return n / (n + 2.0);
+}
+#define tanh_softplus(x) M1(tanh_softplus, x)
+
 #define HELPERS(T, sfx)                                                 \
     VM_INL T gelu_tanh_grad_##sfx(T g, T x)                             \
     {                                                                   \
@@ -12,7 +25,7 @@
     }                                                                   \
     VM_INL T mish_grad_##sfx(T g, T x)                                  \
     {                                                                   \
-        T t = M_tanh(M_log1p(M_exp(x))), s = M_sigmoid(x);              \
+        T t = tanh_softplus(x), s = M_sigmoid(x);                       \
         return g * (t + x * s * ((T)1 - t * t));                        \
     }                                                                   \
     VM_INL T logit_of_##sfx(T x) { return M_log(x / ((T)1 - x)); }

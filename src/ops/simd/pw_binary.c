@@ -30,3 +30,48 @@ WHERE(double, f64)
 WHERE(int32_t, i32)
 WHERE(int64_t, i64)
 WHERE(uint8_t, b8)
+
+/* float loops in chunks: libm where an operand of the chunk is out of the short way's reach */
+enum { CHUNK = 256 };
+#define GUARDED(nm, reach, fast, slow)                                                                 \
+    void ISA_NAME(pw_##nm##_fast)(int64_t n, void *o_, const void *a_, const void *b_, const void *c_, \
+                                  const pw_par *par)                                                   \
+    {                                                                                                  \
+        float *o = o_;                                                                                 \
+        const float *a = a_, *b = b_;                                                                  \
+        for (int64_t at = 0; at < n; at += CHUNK, o += CHUNK, a += CHUNK, b += CHUNK) {                \
+            int64_t m = MIN(n - at, CHUNK);                                                            \
+            int far = 0;                                                                               \
+            for (int64_t k = 0; k < m; k++) {                                                          \
+                const float x = a[k], y = b[k];                                                        \
+                far |= (reach);                                                                        \
+            }                                                                                          \
+            if (far) {                                                                                 \
+                slow(m, o, a, b, NULL, par);                                                           \
+                continue;                                                                              \
+            }                                                                                          \
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < m; k++)                                       \
+            {                                                                                          \
+                const float x = a[k], y = b[k];                                                        \
+                o[k] = fast(x, y);                                                                     \
+            }                                                                                          \
+        }                                                                                              \
+    }
+pw_loop pw_fmod_f32, pw_remainder_f32, pw_atan2_f32, pw_div_floor_f32;
+VM_INL float remainder_fast(float x, float y)
+{
+    float m = m_fmod_f32(x, y), up = m + y;
+    m = m != 0 ? ((m < 0 ? 1.0f : -1.0f) * (y < 0 ? 1.0f : -1.0f) < 0 ? up : m) : m;
+    return m;
+}
+GUARDED(fmod, m_quot_big(x, y), m_fmod_f32, pw_fmod_f32)
+GUARDED(remainder, m_quot_big(x, y), remainder_fast, pw_remainder_f32)
+GUARDED(atan2, !(fabsf(x) + fabsf(y) < INFINITY) | (x == 0) | (y == 0), m_atan2_f32, pw_atan2_f32)
+VM_INL float floor_div_fast(float xf, float yf)
+{
+    double x = (double)xf, y = (double)yf, m = (double)m_fmod_f32(xf, yf);
+    double d = __builtin_rint((x - m) / y); /* x - m is a whole multiple of y */
+    d = m * y < 0 ? d - 1.0 : d;
+    return (float)(d == 0 ? copysign(0.0, x * y) : d);
+}
+GUARDED(div_floor, m_quot_big(x, y), floor_div_fast, pw_div_floor_f32)

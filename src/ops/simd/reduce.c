@@ -11,42 +11,42 @@ enum { LANES = 64, PIECE = 4096 };
 #define K       (par->k)
 
 /* T element, L lane and A accumulator type. */
-#define ROW(nm, sfx, T, L, ACC, start, combine, step)                                     \
-    __attribute__((no_sanitize("signed-integer-overflow"))) static void row_##nm##_##sfx( \
-        int64_t n, const void *a_, void *acc, const red_par *par)                         \
-    {                                                                                     \
-        const T *a = a_;                                                                  \
-        ACC total = *(ACC *)acc;                                                          \
-        const ACC mean TP_UNUSED = par && par->centre ? (ACC)par->centre[0] : 0;          \
-        while (n > 0) {                                                                   \
-            int64_t m_ = MIN(n, PIECE), i = 0;                                            \
-            typedef L A;                                                                  \
-            const A m TP_UNUSED = (A)mean;                                                \
-            A lanes[LANES];                                                               \
-            for (int j = 0; j < LANES; j++)                                               \
-                lanes[j] = (A)(start);                                                    \
-            for (; i + LANES <= m_; i += LANES)                                           \
-                for (int j = 0; j < LANES; j++) {                                         \
-                    const A s = lanes[j], x = (A)a[i + j];                                \
-                    lanes[j] = (A)(step);                                                 \
-                }                                                                         \
-            for (int j = 0; i < m_; i++, j++) {                                           \
-                const A s = lanes[j], x = (A)a[i];                                        \
-                lanes[j] = (A)(step);                                                     \
-            }                                                                             \
-            for (int w = LANES / 2; w; w /= 2)                                            \
-                for (int j = 0; j < w; j++) {                                             \
-                    const A s = lanes[j], t = lanes[j + w];                               \
-                    lanes[j] = (A)(combine);                                              \
-                }                                                                         \
-            {                                                                             \
-                const ACC s = total, t = (ACC)lanes[0];                                   \
-                total = (ACC)(combine);                                                   \
-            }                                                                             \
-            a += m_;                                                                      \
-            n -= m_;                                                                      \
-        }                                                                                 \
-        *(ACC *)acc = total;                                                              \
+#define ROW(nm, sfx, T, L, ACC, start, combine, step)                                             \
+    __attribute__((unused, no_sanitize("signed-integer-overflow"))) static void row_##nm##_##sfx( \
+        int64_t n, const void *a_, void *acc, const red_par *par)                                 \
+    {                                                                                             \
+        const T *a = a_;                                                                          \
+        ACC total = *(ACC *)acc;                                                                  \
+        const ACC mean TP_UNUSED = par && par->centre ? (ACC)par->centre[0] : 0;                  \
+        while (n > 0) {                                                                           \
+            int64_t m_ = MIN(n, PIECE), i = 0;                                                    \
+            typedef L A;                                                                          \
+            const A m TP_UNUSED = (A)mean;                                                        \
+            A lanes[LANES];                                                                       \
+            for (int j = 0; j < LANES; j++)                                                       \
+                lanes[j] = (A)(start);                                                            \
+            for (; i + LANES <= m_; i += LANES)                                                   \
+                for (int j = 0; j < LANES; j++) {                                                 \
+                    const A s = lanes[j], x = (A)a[i + j];                                        \
+                    lanes[j] = (A)(step);                                                         \
+                }                                                                                 \
+            for (int j = 0; i < m_; i++, j++) {                                                   \
+                const A s = lanes[j], x = (A)a[i];                                                \
+                lanes[j] = (A)(step);                                                             \
+            }                                                                                     \
+            for (int w = LANES / 2; w; w /= 2)                                                    \
+                for (int j = 0; j < w; j++) {                                                     \
+                    const A s = lanes[j], t = lanes[j + w];                                       \
+                    lanes[j] = (A)(combine);                                                      \
+                }                                                                                 \
+            {                                                                                     \
+                const ACC s = total, t = (ACC)lanes[0];                                           \
+                total = (ACC)(combine);                                                           \
+            }                                                                                     \
+            a += m_;                                                                              \
+            n -= m_;                                                                              \
+        }                                                                                         \
+        *(ACC *)acc = total;                                                                      \
     }
 #define COL(nm, sfx, T, A_, step)                                                          \
     static void col_##nm##_##sfx(int64_t n, const void *a_, void *acc, const red_par *par) \
@@ -100,6 +100,37 @@ enum { LANES = 64, PIECE = 4096 };
 #define PICK_FI(...)                               PARTS_I(__VA_ARGS__)
 #define RED(nm, types, lane, start, combine, f, i) PICK_##types(nm, start, combine, f, i)
 #include "ops/red.def"
+
+/* Sums of floats, the commonest reduction: four elements are added in float before they meet the double lanes. */
+static void row_sum_quick(int64_t n, const void *a_, void *acc, const red_par *par)
+{
+    enum { Q = 32 };
+    const float *a = a_;
+    int64_t i = 0;
+    double lanes[Q] = { 0 };
+    for (; i + 4 * Q <= n; i += 4 * Q)
+        for (int j = 0; j < Q; j++) {
+            const float *p = a + i + j;
+            lanes[j] += (double)((p[0] + p[Q]) + (p[2 * Q] + p[3 * Q]));
+        }
+    for (; i + Q <= n; i += Q)
+        for (int j = 0; j < Q; j++)
+            lanes[j] += (double)a[i + j];
+    for (int j = 0; i < n; i++, j++)
+        lanes[j] += (double)a[i];
+    for (int w = Q / 2; w; w /= 2)
+        for (int j = 0; j < w; j++)
+            lanes[j] += lanes[j + w];
+    *(double *)acc += lanes[0];
+}
+/* The same for columns: four rows `step` bytes apart. */
+void ISA_NAME(col4_sum)(int64_t n, const char *a_, int64_t step, double *o)
+{
+    const float *a = (const float *)a_, *b = (const float *)(a_ + step), *c = (const float *)(a_ + 2 * step),
+                *d = (const float *)(a_ + 3 * step);
+    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) o[k] += (double)((a[k] + b[k]) + (c[k] + d[k]));
+}
+#define row_sum_f32 row_sum_quick
 
 #define ENTRY_F(nm) \
     { row_##nm##_f32, row_##nm##_f64, NULL }, { col_##nm##_f32, col_##nm##_f64, NULL }, { mix_##nm##_d, NULL }
@@ -176,3 +207,35 @@ const red_kernel *ISA_NAME(red_kernels)(void) { return kernels; }
     }
 SOFTMAX(f32, float)
 SOFTMAX(f64, double)
+
+/* softmax down w packed columns of n rows; strides in elements */
+#define SOFTCOLS(sfx, T)                                                                          \
+    void ISA_NAME(softmax_cols_##sfx)(int64_t n, int64_t w, void *o_, int64_t os, const void *a_, \
+                                      int64_t as, bool log_)                                      \
+    {                                                                                             \
+        T top[64], sum[64];                                                                       \
+        for (int64_t k = 0; k < w; k++)                                                           \
+            top[k] = -(T)INFINITY, sum[k] = 0;                                                    \
+        for (int64_t r = 0; r < n; r++) {                                                         \
+            const T *a = (const T *)a_ + r * as;                                                  \
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < w; k++)                                  \
+                top[k] = a[k] > top[k] || a[k] != a[k] ? a[k] : top[k];                           \
+        }                                                                                         \
+        for (int64_t r = 0; r < n; r++) {                                                         \
+            const T *a = (const T *)a_ + r * as;                                                  \
+            T *o = (T *)o_ + r * os, d[64], e[64];                                                \
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < w; k++) d[k] = a[k] - top[k];            \
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < w; k++) e[k] = M_exp(d[k]);              \
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < w; k++) sum[k] += e[k];                  \
+            memcpy(o, log_ ? d : e, sizeof(T) * (size_t)w);                                       \
+        }                                                                                         \
+        for (int64_t k = 0; k < w; k++)                                                           \
+            sum[k] = log_ ? M_log(sum[k]) : 1 / sum[k];                                           \
+        for (int64_t r = 0; r < n; r++) {                                                         \
+            T *o = (T *)o_ + r * os;                                                              \
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < w; k++) o[k] = log_ ? o[k] - sum[k]      \
+                                                                             : o[k] * sum[k];     \
+        }                                                                                         \
+    }
+SOFTCOLS(f32, float)
+SOFTCOLS(f64, double)

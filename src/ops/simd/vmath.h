@@ -229,7 +229,12 @@ VM_INL double m_log1p_f64(double x)
     r = x == INFINITY ? INFINITY : r;
     return x == -1.0 ? -INFINITY : r;
 }
-VM_INL float m_log1p_f32(float x) { return (float)m_log1p_f64((double)x); }
+VM_INL float m_log1p_f32(float x) /* log(u) plus what u = 1 + x lost */
+{
+    float u = 1.0f + x, c = x - (u - 1.0f), r = m_log_f32(u) + c / u;
+    r = u == 0 ? -INFINITY : r;
+    return u == INFINITY ? INFINITY : r;
+}
 
 /* ---- sin, cos, tan: quadrant by rounding x 2/pi; valid for |x| <= VM_TRIG_MAX ---- */
 VM_INL double trig_reduce(double x, uint64_t *q)
@@ -345,13 +350,25 @@ VM_INL double m_sinh_f64(double x)
     double small = 0.5 * (e + e / (e + 1.0)), big = (0.5 * h) * h;
     return copysign(a < 22.0 ? small : big, x);
 }
-VM_INL float m_sinh_f32(float x) { return (float)m_sinh_f64((double)x); }
+VM_INL float m_sinh_f32(float x)
+{
+    double a = fabs((double)x), z = a * a;
+    a = a > 90.0 ? 90.0 : a;
+    double e = exp_mid(a), r = 0.5 * (e - 1.0 / e), s = a * (1.0 + z * (1.0 / 6 + z * (1.0 / 120)));
+    return (float)copysign(a < 0.05 ? s : r, (double)x);
+}
 VM_INL double m_cosh_f64(double x)
 {
     double h = m_exp_f64(0.5 * fabs(x)), e = h * h;
     return fabs(x) < 22.0 ? 0.5 * (e + 1.0 / e) : (0.5 * h) * h;
 }
-VM_INL float m_cosh_f32(float x) { return (float)m_cosh_f64((double)x); }
+VM_INL float m_cosh_f32(float x)
+{
+    double a = fabs((double)x);
+    a = a > 90.0 ? 90.0 : a;
+    double e = exp_mid(a);
+    return (float)(0.5 * (e + 1.0 / e));
+}
 VM_INL double m_asinh_f64(double x)
 {
     double a = fabs(x), z = a * a, r = m_log1p_f64(a + z / (1.0 + sqrt(1.0 + z)));
@@ -376,19 +393,21 @@ VM_INL float m_atanh_f32(float x) { return (float)m_atanh_f64((double)x); }
 /* ---- logistic and error functions ---- */
 VM_INL float m_sigmoid_f32(float x) { return 1.0f / (1.0f + m_exp_f32(-x)); }
 VM_INL double m_sigmoid_f64(double x) { return 1.0 / (1.0 + m_exp_f64(-x)); }
-VM_INL float erfc_pos_f(float a) /* a >= 1 */
+/* erfc of a >= 0: polynomial over (1 + 2a), one division for both quotients */
+VM_INL float erfc_pos_f(float a)
 {
-    float t = (a - 3.75f) / (a + 3.75f), p = FMAF(t, 0.000464456518f, 0.00156299899f);
-    p = FMAF(p, t, -0.00983985526f);
-    p = FMAF(p, t, 0.0284108282f);
-    p = FMAF(p, t, -0.0586741679f);
-    p = FMAF(p, t, 0.0922987902f);
-    p = FMAF(p, t, -0.108805571f);
-    p = FMAF(p, t, 0.0822770048f);
-    p = FMAF(p, t, 0.00358546434f);
-    p = FMAF(p, t, -0.140240602f);
-    p = FMAF(p, t, 1.23751263f);
-    return p / FMAF(2.0f, a, 1.0f) * m_exp_f32(-a * a);
+    float d = FMAF(2.0f, a, 1.0f), n = a + 3.75f, r = 1.0f / (n * d), t = (a - 3.75f) * d * r;
+    float p = FMAF(t, 0.00107694313f, 0.00224628023f);
+    p = FMAF(p, t, -0.00999150458f);
+    p = FMAF(p, t, 0.0280328933f);
+    p = FMAF(p, t, -0.0587076739f);
+    p = FMAF(p, t, 0.0923704207f);
+    p = FMAF(p, t, -0.108794356f);
+    p = FMAF(p, t, 0.082271694f);
+    p = FMAF(p, t, 0.00358475087f);
+    p = FMAF(p, t, -0.140240486f);
+    p = FMAF(p, t, 1.23751264f);
+    return p * (n * r) * m_exp_f32(-a * a);
 }
 VM_INL float m_erf_f32(float x)
 {
@@ -456,19 +475,52 @@ VM_INL double m_erfc_f64(double x)
     return x != x ? x : a < 1.0 ? 1.0 - erf_near_d(x) : r;
 }
 VM_INL float m_erfc_f32(float x) { return (float)m_erfc_f64((double)x); }
+/* x Phi(x), from the tail so that no digits cancel on the negative side */
+VM_INL float m_gelu_f32(float x)
+{
+    float a = fabsf(x) * 0.707106781f, h = 0.5f * x * erfc_pos_f(a > 11.0f ? 11.0f : a);
+    return x > 0 ? x - h : h;
+}
+VM_INL double m_gelu_f64(double x) { return x * 0.5 * (1.0 + m_erf_f64(x * 0.70710678118654752440)); }
+
+/* ---- remainders: exact while the quotient has few bits (m_quot_big tells the caller) ---- */
+VM_INL float m_fmod_f32(float x, float y)
+{
+    double a = fabs((double)x), b = fabs((double)y), r = a - b * __builtin_trunc(a / b);
+    r = r < 0 ? r + b : r;
+    r = r >= b ? r - b : r;
+    return (float)copysign(r, (double)x);
+}
+VM_INL int m_quot_big(float x, float y) { return !(fabs((double)x) < fabs((double)y) * 0x1p28); }
+VM_INL float m_hypot_f32(float x, float y)
+{
+    double a = (double)x, b = (double)y, r = __builtin_sqrt(a * a + b * b);
+    r = fabs(a) == INFINITY ? INFINITY : r;
+    return (float)(fabs(b) == INFINITY ? INFINITY : r);
+}
+VM_INL float m_atan2_f32(float yf, float xf) /* finite, not both zero */
+{
+    double y = (double)yf, x = (double)xf, ay = fabs(y), ax = fabs(x);
+    double r = m_atan_f64(ay / ax);
+    r = bits_d(x) >> 63 ? 3.14159265358979323846 - r : r;
+    return (float)copysign(r, y);
+}
 
 /* ---- powers ---- */
-VM_INL float m_pow_f32(float x, float y)
+/* All in double: masks of one width keep the loop vectorisable. */
+VM_INL float m_pow_f32(float xf, float yf)
 {
-    double a = fabs((double)x), d = (double)y, e = d * m_log_f64(a);
-    e = e > 700.0 ? 700.0 : e < -700.0 ? -700.0 : e; /* NaN stays */
-    float r = (float)exp_mid(e), half = y * 0.5f;
-    bool whole = __builtin_truncf(y) == y, odd = whole && __builtin_truncf(half) != half;
-    bool neg = bits_f(x) >> 31;
-    float z = neg && odd ? -r : r;
-    z = x < 0 && !whole && x != -INFINITY ? NAN : z;
-    z = fabsf(x) == 1.0f && fabsf(y) == INFINITY ? 1.0f : z;
-    return y == 0 || x == 1.0f ? 1.0f : z;
+    double x = (double)xf, y = (double)yf, a = fabs(x), e = y * m_log_f64(a), half = y * 0.5;
+    e = e > 700.0 ? 700.0 : e;
+    e = e < -700.0 ? -700.0 : e; /* NaN stays */
+    double r = exp_mid(e);
+    double odd = __builtin_trunc(y) == y ? (__builtin_trunc(half) != half ? 1.0 : 0.0) : 0.0;
+    double z = odd * copysign(1.0, x) < 0 ? -r : r;
+    double bad = x < 0 ? (__builtin_trunc(y) != y ? 1.0 : 0.0) : 0.0;
+    z = bad * (a < INFINITY ? 1.0 : 0.0) > 0 ? NAN : z;
+    z = a == 1.0 ? (fabs(y) == INFINITY ? 1.0 : z) : z;
+    z = y == 0 ? 1.0 : z;
+    return (float)(x == 1.0 ? 1.0 : z);
 }
 VM_INL double m_pow_f64(double x, double y) { return pow(x, y); }
 
@@ -496,6 +548,8 @@ VM_INL double m_pow_f64(double x, double y) { return pow(x, y); }
 #define M_sigmoid(x)     M1(m_sigmoid, x)
 #define M_erf(x)         M1(m_erf, x)
 #define M_erfc(x)        M1(m_erfc, x)
+#define M_gelu(x)        M1(m_gelu, x)
+#define M_hypot(x, y)    _Generic((x), float : m_hypot_f32, double : hypot)(x, y)
 #define M_pow(x, y)      M2(m_pow, x, y)
 #define LIBM(fn, x)      _Generic((x), float : fn##f, double : fn)(x)
 #define M_sqrt(x)        _Generic((x), float : __builtin_sqrtf, double : __builtin_sqrt)(x)
