@@ -334,6 +334,8 @@ static bool sub_graph(parser *p, tp_val *out) /* after "self." */
     if (!parse_want_word(p, "the name of a nested graph", &w, &n))
         return false;
     *out = (tp_val){ .kind = VAL_graph, .graph = NULL };
+    if (!p->g)
+        return parse_fail_at(p, w, ERR_syntax, "a graph is no value here");
     for (size_t i = 0; i < p->g->subs.n; i++)
         if (parse_word_is(w, n, p->g->subs.at[i]->name))
             out->graph = p->g->subs.at[i];
