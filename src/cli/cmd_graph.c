@@ -2,8 +2,8 @@
 #include "cli/cli.h"
 #include "base/file.h"
 #include "ir/pass.h"
-#include "ir/safetensors.h"
 #include "ops/random.h"
+#include "tensor/safetensors.h"
 #include "run/backend.h"
 #include <stdio.h>
 
@@ -223,15 +223,14 @@ static tp_tensor *example(const tp_tensor *type, uint64_t seed, uint64_t stream,
 
 static bool make_inputs(ir_graph *g, const char *path, uint64_t seed, tp_val *in, tp_err *err)
 {
-    safetensors *st = path ? safetensors_read(path, err) : NULL;
-    bool ok = !path || st;
+    st_file f = { 0 };
+    bool ok = !path || st_open(&f, path, err), opened = path && ok;
     for (size_t i = 0; ok && i < g->inputs.n; i++) {
         const ir_node *n = g->inputs.at[i];
-        tp_tensor *given = st ? safetensors_get(st, n->name) : NULL, *type = ir_type(n);
-        if (given)
-            in[i] = vT(tensor_ref(given));
-        else if (type) {
-            tp_tensor *t = example(type, seed, i, err);
+        const st_entry *given = opened ? st_find(&f, n->name) : NULL;
+        tp_tensor *type = ir_type(n);
+        if (given || type) {
+            tp_tensor *t = given ? st_tensor(&f, given, err) : example(type, seed, i, err);
             ok = t != NULL;
             in[i] = vT(t);
         } else if (n->val.kind == VAL_int)
@@ -239,7 +238,8 @@ static bool make_inputs(ir_graph *g, const char *path, uint64_t seed, tp_val *in
         else
             in[i] = n->val;
     }
-    safetensors_free(st);
+    if (opened)
+        st_free(&f);
     return ok;
 }
 
@@ -290,21 +290,19 @@ static bool run_graph(ir_graph *g, const char *backend, bool trace, tp_val *in, 
 
 static bool save_outputs(const char *path, const tp_val *out, int n, tp_err *err)
 {
-    safetensors *st = safetensors_new();
-    bool ok = true;
-    for (int i = 0; i < n && ok; i++) {
-        char name[32];
+    arena mem = { 0 };
+    VEC(const char *) names = { 0 };
+    VEC(tp_tensor *) ts = { 0 };
+    for (int i = 0; i < n; i++) {
         if (out[i].kind != VAL_tensor)
             continue;
-        tp_tensor *t = tensor_contiguous(out[i].t, err);
-        snprintf(name, sizeof name, "output_%d", i);
-        ok = t != NULL;
-        if (ok)
-            safetensors_add(st, name, t);
-        tensor_unref(t);
+        vec_push(&names, (const char *)arena_printf(&mem, "output_%d", i));
+        vec_push(&ts, out[i].t);
     }
-    ok = ok && safetensors_write(st, path, err);
-    safetensors_free(st);
+    bool ok = st_write(path, names.at, ts.at, (int)ts.n, NULL, err);
+    vec_free(&names);
+    vec_free(&ts);
+    arena_free(&mem);
     return ok;
 }
 

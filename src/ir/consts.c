@@ -1,9 +1,9 @@
 /* consts.c - constants as text and in safetensors files beside the text.
  * A constant's content is its elements in row-major order; its digest is their SHA-256. */
-#include "ir/safetensors.h"
 #include "ir/text.h"
 #include "base/digest.h"
 #include "base/file.h"
+#include "tensor/safetensors.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -123,43 +123,55 @@ static bool attach(ir_node *n, tp_tensor *t, tp_err *err)
     return true;
 }
 
-static bool load_into(ir_graph *g, const safetensors *st, tp_err *err)
+static bool load_into(ir_graph *g, const st_file *f, tp_err *err)
 {
     IR_EACH(n, g)
     {
-        if (n->kind != IR_const || n->konst || !n->digest)
+        const st_entry *e;
+        if (n->kind != IR_const || n->konst || !n->digest || !(e = st_find(f, n->digest)))
             continue;
-        tp_tensor *t = safetensors_get(st, n->digest);
-        if (t && !attach(n, t, err))
+        tp_tensor *t = st_tensor(f, e, err);
+        bool ok = t && attach(n, t, err);
+        tensor_unref(t);
+        if (!ok)
             return false;
     }
     for (size_t i = 0; i < g->subs.n; i++)
-        if (!load_into(g->subs.at[i], st, err))
+        if (!load_into(g->subs.at[i], f, err))
             return false;
     return true;
 }
 
 bool ir_consts_load(ir_graph *g, const char *path, tp_err *err)
 {
-    safetensors *st = safetensors_read(path, err);
-    bool ok = st && load_into(g, st, err);
-    safetensors_free(st);
+    st_file f = { 0 };
+    if (!st_open(&f, path, err))
+        return false;
+    bool ok = load_into(g, &f, err);
+    st_free(&f);
     return ok;
 }
 
-static void collect(const ir_graph *g, safetensors *st)
+typedef struct side {
+    VEC(const char *) names; /* digests, borrowed from the nodes */
+    VEC(tp_tensor *) ts;     /* borrowed */
+    map seen;
+} side;
+
+static void collect(const ir_graph *g, side *s)
 {
     IR_EACH(n, g)
     {
         if (n->kind != IR_const || !has_bytes(n) || n->konst->numel <= TEXT_INLINE_ELEMS)
             continue;
-        tp_tensor *t = elements(n);
-        if (t && !safetensors_get(st, ir_const_digest(n)))
-            safetensors_add(st, n->digest, t);
-        tensor_unref(t);
+        const char *d = ir_const_digest(n);
+        if (!d || map_put(&s->seen, d, n))
+            continue;
+        vec_push(&s->names, d);
+        vec_push(&s->ts, n->konst);
     }
     for (size_t i = 0; i < g->subs.n; i++)
-        collect(g->subs.at[i], st);
+        collect(g->subs.at[i], s);
 }
 
 static char *side_file(const char *path)
@@ -171,18 +183,19 @@ static char *side_file(const char *path)
 
 bool ir_save(const ir_graph *g, const char *path, tp_err *err)
 {
-    safetensors *st = safetensors_new();
-    char *side = side_file(path);
+    side s = { 0 };
+    char *beside = side_file(path);
     strbuf b = { 0 };
-    bool ok;
 
-    collect(g, st);
+    collect(g, &s);
     ir_print(&b, g, IR_PRINT_all);
-    ok = (!safetensors_count(st) || safetensors_write(st, side, err)) &&
-         file_write(path, strbuf_str(&b), b.n, err);
+    bool ok = (!s.ts.n || st_write(beside, s.names.at, s.ts.at, (int)s.ts.n, NULL, err)) &&
+              file_write(path, strbuf_str(&b), b.n, err);
     strbuf_free(&b);
-    free(side);
-    safetensors_free(st);
+    free(beside);
+    vec_free(&s.names);
+    vec_free(&s.ts);
+    map_free(&s.seen);
     return ok;
 }
 

@@ -104,8 +104,11 @@ uint64_t ir_hash(const ir_graph *g)
             add(&s, n->val.kind);
         else
             add_val(&s, &n->val);
-        if (n->meta)
-            add_text(&s, n->meta, strlen(n->meta));
+        if (n->meta) {
+            strbuf_clear(&s.text);
+            text_meta(&s.text, n->meta);
+            add_text(&s, strbuf_str(&s.text), s.text.n);
+        }
         map_puti(&s.pos, (uintptr_t)n, (void *)++k);
     }
     map_free(&s.pos);

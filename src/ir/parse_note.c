@@ -310,7 +310,10 @@ static bool meta_comment(parser *p, ir_node *n)
     if (!ok)
         return parse_fail_at(p, start, ERR_syntax, "a JSON object was expected%s%s", *e.msg ? ": " : "",
                              e.msg);
-    n->meta = arena_strndup(&p->g->mem, start, (size_t)(eol - start));
+    strbuf b = { 0 };
+    text_meta(&b, arena_strndup(&p->mem, start, (size_t)(eol - start)));
+    n->meta = arena_strndup(&p->g->mem, strbuf_str(&b), b.n);
+    strbuf_free(&b);
     p->p = eol;
     return true;
 }

@@ -479,11 +479,21 @@ static void graph_head(strbuf *b, const ir_graph *g, const char *pad)
 }
 
 /* ---- inputs ---- */
+void text_meta(strbuf *b, const char *meta)
+{
+    size_t n = strlen(meta);
+    while (n && isspace((unsigned char)*meta))
+        meta++, n--;
+    while (n && isspace((unsigned char)meta[n - 1]))
+        n--;
+    for (size_t i = 0; i < n; i++) /* a raw newline can only be white space in JSON */
+        strbuf_addc(b, meta[i] == '\n' || meta[i] == '\r' ? ' ' : meta[i]);
+}
+
 static void meta_print(strbuf *b, const char *meta)
 {
     strbuf_add(b, "  # meta: ");
-    for (; *meta; meta++) /* a raw newline can only be white space in JSON */
-        strbuf_addc(b, *meta == '\n' || *meta == '\r' ? ' ' : *meta);
+    text_meta(b, meta);
 }
 
 /* The parameter's name: the source with everything but letters and digits as underscores (L['x'] -> L_x_), or

@@ -14,6 +14,7 @@ enum {
     TEXT_INLINE_ELEMS = 16, /* a constant with more elements than this is named by its digest */
 };
 
+void text_meta(strbuf *b, const char *meta);          /* a node's extra facts on one line */
 void ir_share_env(ir_graph *g, const ir_graph *with); /* g has none yet */
 
 /* --- spelling: how a call is written, and which row a written call means

@@ -252,7 +252,7 @@ static const bad_case bad[] = {
     { "# symbol: s0 = 5\n# guard: s0 + 1\n", "t:2:10: a relation that can hold was expected" },
     { "# symbol: s0 = 5\n# symbol: s0 = 6\n", "t:2:11: " },
     { "# const: a: \"f32[2]\" = [1.0]\n", "t:1:28: ',' was expected, not ']'" },
-    { "# const: a: \"f32[2]\" = [1.0, self.w]\n", "t:1:34: a graph is no value here" },
+    { "# const: a: \"f32[2]\" = [1.0, self.w]\n", "t:1:35: a graph is no value here" },
     { "# const: a: \"f32[2]\" = hex:00\n", "8 bytes in hexadecimal were expected" },
     { "# const: a: \"f32[2]\" = sha256:00\n", "64 hexadecimal digits was expected" },
     { "def g(self):\n    return ()\ndef forward(self):\n    return ()\n",
