@@ -33,6 +33,9 @@ def main():
         seeds = os.path.join(ROOT, "tests/fuzz/corpus", name)
         if os.path.isdir(seeds):
             cmd.append(seeds)
+        words = os.path.join(ROOT, "tests/fuzz", name + ".dict")
+        if os.path.exists(words):
+            cmd.append("-dict=" + words)
         print(f"fuzz: {name} for {args.seconds} s", flush=True)
         if subprocess.call(cmd, cwd=build):
             bad.append(name)

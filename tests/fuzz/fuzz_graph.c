@@ -1,8 +1,8 @@
 /* fuzz_graph.c - the graph reader on any bytes: it reads or refuses, never crashes or leaks; what it reads verifies,
- * prints, reads back equal, and survives the passes. Build: tests/fuzz/run.sh; libFuzzer gives main. */
+ * prints, reads back equal, and survives the passes. tools/fuzz.py builds and runs it. */
 #include "ir/pass.h"
 #include "ir/text.h"
-#include <stdio.h>
+#include "fuzz.h"
 
 static void must(bool ok, const char *what, const tp_err *e)
 {
@@ -12,8 +12,7 @@ static void must(bool ok, const char *what, const tp_err *e)
     abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+int FUZZ_ENTRY(const uint8_t *data, size_t n)
 {
     tp_err e = { 0 };
     ir_graph *g = ir_parse((const char *)data, n, "fuzz", NULL, &e);
