@@ -187,6 +187,10 @@ bool decomp_addr(bld *b, const tp_val *arg, tp_val *out)
     tp_val o = vNone;
     if (val_t(&arg[1])->ndim != 1 || val_t(&arg[2])->ndim != 1)
         return FAIL("addr: Expected 1-D argument vec1, but got %d-D", val_t(&arg[1])->ndim);
+    for (int i = 3; i < 5; i++)
+        if (arg[i].kind == VAL_float && !dtype_is_float((dtype)val_t(&arg[0])->dt))
+            return FAIL("For integral input tensors, argument %s must not be a floating point number.",
+                        i == 3 ? "beta" : "alpha");
     if (!decomp_outer(b, arg + 1, &o))
         return false;
     return RET(blend(b, val_t(&arg[0]), &arg[3], bld_keep(b, o.t), &arg[4]));
@@ -196,7 +200,12 @@ bool decomp_addbmm(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *p = b_op(b, bmm, arg[1], arg[2]);
     if (p)
         p = b_op(b, sum_dim_IntList, vT(p), LIST(0), vB(false), vDT(p->dt));
-    return RET(blend(b, val_t(&arg[0]), &arg[3], p, &arg[4]));
+    tp_val beta = arg[3], alpha = arg[4];
+    if (!dtype_is_float((dtype)val_t(&arg[0])->dt)) { /* whole factors for whole numbers */
+        beta = vI(val_as_i(&arg[3]));
+        alpha = vI(val_as_i(&arg[4]));
+    }
+    return RET(blend(b, val_t(&arg[0]), &beta, p, &alpha));
 }
 bool decomp_trace(bld *b, const tp_val *arg, tp_val *out)
 {

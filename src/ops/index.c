@@ -347,6 +347,13 @@ bool decomp_masked_select(bld *b, const tp_val *arg, tp_val *out)
     return m && comp_ret(b, b_op(b, index_Tensor, vT(x), vTs(&m, 1)), out);
 }
 
+/* Negative indices count from the end of n elements. */
+static tp_tensor *wrapped(bld *b, tp_tensor *ix, symint n)
+{
+    tp_tensor *w = b_op(b, add_Tensor, vT(ix), vI(n));
+    return b_op(b, where_self, vT(b_op(b, lt_Tensor, vT(ix), vI(0))), vT(w), vT(ix));
+}
+
 bool decomp_take_along_dim(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *t = arg[0].t, *ix = arg[1].t;
@@ -359,7 +366,7 @@ bool decomp_take_along_dim(bld *b, const tp_val *arg, tp_val *out)
     if (arg[2].kind == VAL_none) {
         t = b_op(b, view, vT(t), vIs(((symint[]){ -1 }), 1));
         ix = b_op(b, view, vT(ix), vIs(((symint[]){ -1 }), 1));
-        return comp_ret(b, b_op(b, gather, vT(t), vI(0), vT(ix)), out);
+        return comp_ret(b, b_op(b, gather, vT(t), vI(0), vT(wrapped(b, ix, arg[0].t->numel))), out);
     }
     if (t->ndim != ix->ndim)
         return err_set(
@@ -382,6 +389,7 @@ bool decomp_take_along_dim(bld *b, const tp_val *arg, tp_val *out)
         return false;
     t = b_op(b, expand, vT(t), vIs(sb, nb));
     ix = b_op(b, expand, vT(ix), vIs(si, ni));
+    ix = wrapped(b, ix, arg[0].t->ndim ? arg[0].t->size[d] : 1);
     return comp_ret(b, b_op(b, gather, vT(t), vI(d), vT(ix)), out);
 }
 

@@ -245,20 +245,9 @@ static bool product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, dou
 bool eager_mm(op_call *c) { return product(c, NULL, arg_t(c, 0), arg_t(c, 1), 1, 0); }
 bool eager_bmm(op_call *c) { return eager_mm(c); }
 
-static bool factors(op_call *c) /* alpha and beta of integer results are whole */
-{
-    if (!dtype_is_float((dtype)c->out[0].dt))
-        for (int i = 3; i < 5; i++)
-            if (c->arg[i].kind == VAL_float)
-                return err_set(c->err, ERR_runtime,
-                               "For integral input tensors, argument %s must not be a floating point number.",
-                               i == 3 ? "beta" : "alpha");
-    return true;
-}
 bool eager_addmm(op_call *c)
 {
-    return factors(c) &&
-           product(c, arg_t(c, 0), arg_t(c, 1), arg_t(c, 2), val_as_f(&c->arg[4]), val_as_f(&c->arg[3]));
+    return product(c, arg_t(c, 0), arg_t(c, 1), arg_t(c, 2), val_as_f(&c->arg[4]), val_as_f(&c->arg[3]));
 }
 
 /* A vector as a one-column matrix. Owned. */
@@ -292,8 +281,7 @@ bool eager_mv(op_call *c)
 bool eager_addmv(op_call *c)
 {
     tp_tensor **keep = c->res;
-    bool ok = factors(c) &&
-              matvec(c, arg_t(c, 0), arg_t(c, 1), arg_t(c, 2), val_as_f(&c->arg[4]), val_as_f(&c->arg[3]));
+    bool ok = matvec(c, arg_t(c, 0), arg_t(c, 1), arg_t(c, 2), val_as_f(&c->arg[4]), val_as_f(&c->arg[3]));
     c->res = keep;
     return ok;
 }

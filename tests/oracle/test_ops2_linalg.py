@@ -144,3 +144,28 @@ def test_errors():
         c("linalg_inv", x, **w), c("linalg_det", x), c("linalg_eigh", x)
     c("linalg_solve", e, torch.ones(5), **w), c("linalg_qr", m, "x", **w), c("linalg_eigh", e, "Q", **w), c("linalg_solve_triangular", e, m, upper=True, **w), c("cholesky_solve", m, e, **w), c("linalg_solve", e, e.double(), **w)
     c.end()
+
+
+def test_norms_rank_and_inverse():
+    c = Tally()
+    for dt in (torch.float32, torch.float64):
+        t = 1e-3 if dt == torch.float32 else 1e-8
+        for shape in ((3, 4), (2, 4, 3), (3, 3), (2, 0, 3)):
+            a = rand(*shape, dtype=dt)
+            for o in (1, -1, 2, -2, float("inf"), -float("inf"), 3):
+                if 0 not in shape:
+                    c("linalg_matrix_norm", a, o, tol=t), c("linalg_matrix_norm", a, o, [-1, 0], True, tol=t), c("linalg_norm", a, o, [0, 1], tol=t)
+                c("linalg_norm", a, o, [0], True, tol=t)
+            for o in ("fro", "nuc", "what"):
+                c("linalg_matrix_norm.str_ord", a, o, tol=t), c("linalg_norm.ord_str", a, o, [-2, -1], True, tol=t)
+            c("linalg_norm", a, tol=t), c("linalg_norm", a, None, [1], tol=t), c("linalg_norm", a, 2, tol=t)
+            c("linalg_matrix_rank.atol_rtol_float", a), c("linalg_matrix_rank", a, 0.5), c("linalg_pinv.atol_rtol_float", a, tol=t, strides=False), c("linalg_pinv", a, 1e-3, tol=t, strides=False), c("pinverse", a, tol=t, strides=False)
+            if shape[-1] == shape[-2]:
+                for p in (None, 1, 2, -2, float("inf")):
+                    c("linalg_cond", a, p, tol=t)
+                c("linalg_cond.p_str", a, "fro", tol=t), c("logdet", a, tol=t), c("linalg_cond", a * 0, 1), c("linalg_pinv.atol_rtol_float", a + a.mT, hermitian=True, tol=t, strides=False)
+                c("linalg_matrix_rank.atol_rtol_float", a @ a.mT, hermitian=True)
+        low = rand(4, 2, dtype=dt) @ rand(2, 5, dtype=dt)
+        c("linalg_matrix_rank.atol_rtol_float", low), c("linalg_pinv.atol_rtol_float", low, rtol=1e-3, tol=t * 10, strides=False), c("linalg_matrix_rank.atol_rtol_float", low, atol=1e-3)
+    c("linalg_matrix_norm", rand(3), 1), c("linalg_norm", rand(2, 3, 4), 2), c("linalg_matrix_rank.atol_rtol_float", rand(3))
+    c.end(100)

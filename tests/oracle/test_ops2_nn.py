@@ -185,12 +185,13 @@ def test_losses():
                         o, tw = aten(n + "_forward")(x, y, cw, red, 1)
                         c(n + "_backward", rand(*o.shape, dtype=dt), x, y, cw, red, 1, tw, tol=t)
         x, y = rand(3, 4, 5, dtype=dt), rand(3, 4, 5, dtype=dt)
+        c("prelu", x, rand(4, dtype=dt), tol=t), c("prelu", x, rand(1, dtype=dt), tol=t), c("prelu", x, torch.tensor(0.2, dtype=dt), tol=t), c("prelu", x, rand(3, dtype=dt), text=True), c("prelu", x[0, 0], rand(1, dtype=dt), tol=t)
         for d in (0, 1, -1):
             c("cosine_similarity", x, y, d, tol=t)
         c("cosine_similarity", x, y[0], -1, tol=t), c("pairwise_distance", x, y, tol=t), c("pairwise_distance", x, y, 1.0, 1e-6, True, tol=t), c("glu", rand(3, 4, dtype=dt), tol=t), c("glu", rand(3, 4, 2, dtype=dt), 1, tol=t), c("glu", x, text=True)
         if dt in (torch.float32, torch.float64):
             for p in (0.0, 1.0, 2.0, 3.0, float("inf")):
-                c("cdist", x, rand(3, 6, 5, dtype=dt), p, tol=t * 10)
+                c("cdist", x, rand(3, 6, 5, dtype=dt), p, tol=t * 10), c("pdist", x[0], p, tol=t * 10)
     a = rand(4, 5)
     e = dict(text=True)
     c("nll_loss_nd", a, torch.tensor([0, 1, 2, 9]), **e), c("nll_loss_nd", a, torch.tensor([0, 1]), **e), c("cross_entropy_loss", a, torch.tensor([0, 1, 2, -5]), **e), c("nll_loss_nd", a, torch.zeros(4), **e)

@@ -301,6 +301,15 @@ def adaptive_avg_pool2d(input, output_size):
     return _call("adaptive_avg_pool2d", input, _adaptive_size(output_size, input, 2))
 
 
+def adaptive_avg_pool3d(input, output_size):
+    return _call("adaptive_avg_pool3d", input, _adaptive_size(output_size, input, 3))
+
+
+def adaptive_max_pool3d(input, output_size, return_indices=False):
+    r = _call("adaptive_max_pool3d", input, _adaptive_size(output_size, input, 3))
+    return r if return_indices else r[0]
+
+
 def adaptive_max_pool1d(input, output_size, return_indices=False):
     r = _call("adaptive_max_pool1d", input, _adaptive_size(output_size, input, 1))
     return r if return_indices else r[0]
@@ -344,7 +353,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         out = [int(math.floor(float(input.shape[i + 2]) * f[i])) for i in range(nd)]
         scales = [None] * nd if recompute_scale_factor else f
     if mode == "area":
-        return {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d}[nd](input, out)
+        return {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}[nd](input, out)
     if mode == "nearest":
         return _call(f"upsample_nearest{nd}d", input, out, *scales)
     if mode == "nearest-exact":
@@ -474,8 +483,7 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
 
 
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
-    zero = taper.zeros_like(input)
-    return _reduce(taper.where(target == 1, input, zero) + taper.where(target == -1, (margin - input).clamp_min(0), zero), reduction)
+    return _call("hinge_embedding_loss", input, target, margin, _red(reduction))
 
 
 def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):

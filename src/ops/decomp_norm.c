@@ -1,0 +1,297 @@
+/* decomp_norm.c - matrix norms, rank, pseudo-inverse and condition number, from singular values and reductions. */
+#include "ops/decomp.h"
+#include <math.h>
+
+#define RET(t)    comp_ret(b, (t), out)
+#define FAIL(...) err_set(b->err, ERR_runtime, __VA_ARGS__)
+#define LIST(...) vIs(((symint[]){ __VA_ARGS__ }), (int)(sizeof((symint[]){ __VA_ARGS__ }) / sizeof(symint)))
+
+static tp_tensor *singular_values(bld *b, tp_tensor *a) { return b_op(b, linalg_svdvals, vT(a)); }
+
+/* Two dimensions of a moved to the end; keepdim puts ones back in their places afterwards. */
+static tp_tensor *to_end(bld *b, tp_tensor *a, int p, int q)
+{
+    return b_op(b, movedim_intlist, vT(a), LIST(p, q), LIST(-2, -1));
+}
+static tp_tensor *put_back(bld *b, tp_tensor *r, int p, int q, bool keep)
+{
+    if (!keep || !r)
+        return r;
+    r = b_op(b, unsqueeze, vT(r), vI(MIN(p, q)));
+    return b_op(b, unsqueeze, vT(r), vI(MAX(p, q)));
+}
+
+/* ord: a number, or NULL name; name: "fro" or "nuc". */
+static tp_tensor *matrix_norm(bld *b, tp_tensor *a, const char *name, double ord, const tp_val *dim,
+                              bool keep, const tp_val *dt)
+{
+    int p, q;
+    if (a->ndim < 2 || dim->n != 2 || !dim_wrap(dim->ints[0], a->ndim, &p, b->err) ||
+        !dim_wrap(dim->ints[1], a->ndim, &q, b->err)) {
+        err_set(b->err, ERR_runtime,
+                a->ndim < 2 ? "linalg.matrix_norm: The input tensor A must have at least 2 dimensions."
+                            : "linalg.matrix_norm: dim must be a 2-tuple.");
+        goto fail;
+    }
+    if (p == q) {
+        err_set(b->err, ERR_runtime, "linalg.matrix_norm: dims must be different. Got (%d, %d)", p, q);
+        goto fail;
+    }
+    if (!dtype_is_float((dtype)a->dt)) {
+        err_set(b->err, ERR_runtime,
+                "linalg.matrix_norm: Expected a floating point or complex tensor as input. Got %s",
+                dtype_rows[a->dt].gname);
+        goto fail;
+    }
+    if (dt->kind != VAL_none && (dtype)dt->i != (dtype)a->dt)
+        a = b_op(b, to_dtype, vT(a), *dt);
+    if (name && !strcmp(name, "fro"))
+        return b_op(b, linalg_vector_norm, vT(a), vI(2), LIST(p, q), vB(keep));
+    if (name && !strcmp(name, "nuc")) {
+        tp_tensor *s = singular_values(b, to_end(b, a, p, q));
+        return put_back(b, b_op(b, sum_dim_IntList, vT(s), LIST(-1)), p, q, keep);
+    }
+    if (name) {
+        err_set(b->err, ERR_runtime, "linalg.matrix_norm: Order %s not supported.", name);
+        goto fail;
+    }
+    double m = fabs(ord);
+    bool largest = ord > 0;
+    if (m == 2) {
+        tp_tensor *s = singular_values(b, to_end(b, a, p, q));
+        s = largest ? b_op(b, amax, vT(s), LIST(-1)) : b_op(b, amin, vT(s), LIST(-1));
+        return put_back(b, s, p, q, keep);
+    }
+    if (m == 1 || isinf(m)) { /* the largest (smallest) absolute column or row sum */
+        int over = m == 1 ? p : q, pick = m == 1 ? q : p;
+        tp_tensor *s = b_op(b, linalg_vector_norm, vT(a), vI(1), LIST(over), vB(true));
+        s = largest ? b_op(b, amax, vT(s), LIST(pick), vB(true)) : b_op(b, amin, vT(s), LIST(pick), vB(true));
+        return keep ? s : b_op(b, squeeze_dims, vT(s), LIST(p, q));
+    }
+    err_set(b->err, ERR_runtime, "linalg.matrix_norm: Order %g not supported.", ord);
+fail:
+    b->failed = true;
+    return NULL;
+}
+
+/* (self, ord, dim, keepdim, dtype) */
+bool decomp_matrix_norm(bld *b, const tp_val *arg, tp_val *out)
+{
+    return RET(matrix_norm(b, arg[0].t, NULL, val_as_f(&arg[1]), &arg[2], val_b(&arg[3], false), &arg[4]));
+}
+bool decomp_matrix_norm_str(bld *b, const tp_val *arg, tp_val *out)
+{
+    return RET(matrix_norm(b, arg[0].t, arg[1].s, 0, &arg[2], val_b(&arg[3], false), &arg[4]));
+}
+
+bool decomp_linalg_norm(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *a = arg[0].t;
+    bool named = arg[1].kind == VAL_str, keep = val_b(&arg[3], false);
+    const tp_val *dim = &arg[2];
+    if (dim->kind == VAL_none && arg[1].kind == VAL_none) { /* of all elements as one vector */
+        tp_tensor *f = b_op(b, linalg_vector_norm, vT(a), vI(2), vNone, vB(keep), arg[4]);
+        return RET(f);
+    }
+    if (dim->kind == VAL_none && a->ndim != 1 && a->ndim != 2)
+        return FAIL("linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got %dD.",
+                    a->ndim);
+    int nd = dim->kind == VAL_none ? a->ndim : dim->n;
+    if (nd == 2 && arg[1].kind != VAL_none) {
+        tp_val d = dim->kind == VAL_none ? LIST(0, 1) : *dim;
+        return RET(
+            matrix_norm(b, a, named ? arg[1].s : NULL, named ? 0 : val_as_f(&arg[1]), &d, keep, &arg[4]));
+    }
+    if (named)
+        return FAIL("linalg.norm: If ord is '%s', the input must be a matrix", arg[1].s);
+    return RET(
+        b_op(b, linalg_vector_norm, vT(a), arg[1].kind == VAL_none ? vI(2) : arg[1], *dim, vB(keep), arg[4]));
+}
+
+/* Singular values (or absolute eigenvalues), largest first or not: only their size matters here. */
+static tp_tensor *spectrum(bld *b, tp_tensor *a, bool hermitian)
+{
+    return hermitian ? b_op(b, abs, vT(b_op(b, linalg_eigvalsh, vT(a)))) : singular_values(b, a);
+}
+static double default_rtol(const tp_tensor *a)
+{
+    double eps = a->dt == DT_f64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
+    symint m = a->size[a->ndim - 2], n = a->size[a->ndim - 1];
+    bool ok = true;
+    return eps * (double)sym_hint(sym_max(m, n), &ok);
+}
+/* max(atol, rtol * the largest value), per matrix; keeps a last dimension of 1 */
+static tp_tensor *threshold(bld *b, tp_tensor *s, double atol, double rtol)
+{
+    tp_tensor *top = b_op(b, mul_Tensor, vT(b_op(b, amax, vT(s), LIST(-1), vB(true))), vF(rtol));
+    return b_op(b, clamp_min, vT(top), vF(atol));
+}
+static bool matrix_ok(bld *b, const tp_tensor *a, const char *who)
+{
+    if (a->ndim < 2)
+        return FAIL("%s: The input tensor %s must have at least 2 dimensions.", who, "input");
+    if (!dtype_is_float((dtype)a->dt))
+        return FAIL("%s: Expected a floating point or complex tensor as input. Got %s", who,
+                    dtype_rows[a->dt].gname);
+    return true;
+}
+
+static bool rank(bld *b, tp_tensor *a, double atol, double rtol, bool hermitian, tp_val *out)
+{
+    if (!matrix_ok(b, a, "torch.linalg.matrix_rank"))
+        return false;
+    if (sym_eq(a->numel, 0))
+        return RET(b_op(b, zeros, vIs(a->size, a->ndim - 2), vDT(DT_i64)));
+    tp_tensor *s = spectrum(b, a, hermitian);
+    tp_tensor *t = s ? threshold(b, s, atol, rtol) : NULL;
+    return RET(b_op(b, sum_dim_IntList, vT(b_op(b, gt_Tensor, vT(s), vT(t))), LIST(-1)));
+}
+/* An absolute bound alone switches the relative one off. */
+static double rtol_of(const tp_val *atol, const tp_val *rtol, const tp_tensor *a)
+{
+    if (rtol->kind != VAL_none)
+        return val_as_f(rtol);
+    return atol->kind != VAL_none && val_as_f(atol) > 0 ? 0 : a->ndim < 2 ? 0 : default_rtol(a);
+}
+bool decomp_matrix_rank(bld *b, const tp_val *arg, tp_val *out) /* (self, atol, rtol, hermitian) */
+{
+    return rank(b, arg[0].t, val_f(&arg[1], 0), rtol_of(&arg[1], &arg[2], arg[0].t), val_b(&arg[3], false),
+                out);
+}
+bool decomp_matrix_rank_tol(bld *b, const tp_val *arg, tp_val *out) /* (self, tol, hermitian) */
+{
+    return rank(b, arg[0].t, val_as_f(&arg[1]), 0, val_b(&arg[2], false), out);
+}
+
+static bool pinv(bld *b, tp_tensor *a, double atol, double rtol, bool hermitian, tp_val *out)
+{
+    symint size[TP_MAX_DIMS];
+    tp_tensor *r[3];
+    if (!matrix_ok(b, a, "linalg.pinv"))
+        return false;
+    if (sym_eq(a->numel, 0)) {
+        memcpy(size, a->size, sizeof(symint) * a->ndim);
+        size[a->ndim - 1] = a->size[a->ndim - 2];
+        size[a->ndim - 2] = a->size[a->ndim - 1];
+        return RET(b_op(b, zeros, vIs(size, a->ndim), vDT(a->dt)));
+    }
+    if (hermitian) {
+        if (!b_opn(b, linalg_eigh, r, 2, vT(a)))
+            return false;
+        tp_tensor *ab = b_op(b, abs, vT(r[0]));
+        tp_tensor *keep = b_op(b, gt_Tensor, vT(ab), vT(threshold(b, ab, atol, rtol)));
+        tp_tensor *inv = b_op(b, where_self, vT(keep), vT(b_op(b, reciprocal, vT(r[0]))), vI(0));
+        tp_tensor *v = b_op(b, mul_Tensor, vT(r[1]), vT(b_op(b, unsqueeze, vT(inv), vI(-2))));
+        return RET(b_op(b, matmul, vT(v), vT(b_op(b, transpose_int, vT(r[1]), vI(-2), vI(-1)))));
+    }
+    if (!b_opn(b, linalg_svd, r, 3, vT(a), vB(false)))
+        return false;
+    tp_tensor *keep = b_op(b, gt_Tensor, vT(r[1]), vT(threshold(b, r[1], atol, rtol)));
+    tp_tensor *inv = b_op(b, where_self, vT(keep), vT(b_op(b, reciprocal, vT(r[1]))), vI(0));
+    tp_tensor *v = b_op(b, transpose_int, vT(r[2]), vI(-2), vI(-1));
+    v = b_op(b, mul_Tensor, vT(v), vT(b_op(b, unsqueeze, vT(inv), vI(-2))));
+    return RET(b_op(b, matmul, vT(v), vT(b_op(b, transpose_int, vT(r[0]), vI(-2), vI(-1)))));
+}
+bool decomp_pinv(bld *b, const tp_val *arg, tp_val *out) /* (self, atol, rtol, hermitian) */
+{
+    return pinv(b, arg[0].t, val_f(&arg[1], 0), rtol_of(&arg[1], &arg[2], arg[0].t), val_b(&arg[3], false),
+                out);
+}
+bool decomp_pinv_rcond(bld *b, const tp_val *arg, tp_val *out) /* (self, rcond[, hermitian]) */
+{
+    return pinv(b, arg[0].t, 0, val_as_f(&arg[1]), false, out);
+}
+
+static bool cond(bld *b, tp_tensor *a, const char *name, const tp_val *p, tp_val *out)
+{
+    double ord = p && p->kind != VAL_none ? val_as_f(p) : 2;
+    tp_tensor *r[2];
+    tp_val d = LIST(-2, -1);
+    if (!matrix_ok(b, a, "linalg.cond"))
+        return false;
+    if (!name && fabs(ord) == 2) {
+        tp_tensor *s = singular_values(b, a);
+        tp_tensor *hi = b_op(b, amax, vT(s), LIST(-1)), *lo = b_op(b, amin, vT(s), LIST(-1));
+        return RET(ord > 0 ? b_op(b, div_Tensor, vT(hi), vT(lo)) : b_op(b, div_Tensor, vT(lo), vT(hi)));
+    }
+    if (!b_opn(b, linalg_inv_ex, r, 2, vT(a)))
+        return false;
+    tp_tensor *n = matrix_norm(b, a, name, ord, &d, false, &vNone),
+              *m = matrix_norm(b, r[0], name, ord, &d, false, &vNone);
+    tp_tensor *c = b_op(b, mul_Tensor, vT(n), vT(m));
+    /* a singular matrix has no inverse: its condition is infinite */
+    return RET(b_op(b, where_self, vT(b_op(b, eq_Tensor, vT(r[1]), vI(0))), vT(c), vF(INFINITY)));
+}
+bool decomp_cond(bld *b, const tp_val *arg, tp_val *out) { return cond(b, arg[0].t, NULL, &arg[1], out); }
+bool decomp_cond_str(bld *b, const tp_val *arg, tp_val *out)
+{
+    return cond(b, arg[0].t, arg[1].s, NULL, out);
+}
+
+bool decomp_logdet(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *r[2];
+    if (!b_opn(b, linalg_slogdet, r, 2, arg[0]))
+        return false;
+    /* log of the sign: 0 for 1, NaN for -1, -inf for 0, where the other part is -inf already */
+    return RET(b_op(b, where_self, vT(b_op(b, lt_Tensor, vT(r[0]), vI(0))), vF(NAN), vT(r[1])));
+}
+bool decomp_old_svd(bld *b, const tp_val *arg, tp_val *out) /* (self, some, compute_uv): U, S, V */
+{
+    tp_tensor *r[3], *a = arg[0].t;
+    if (!b_opn(b, linalg_svd, r, 3, arg[0], vB(!val_b(&arg[1], true))))
+        return false;
+    r[2] = b_op(b, transpose_int, vT(r[2]), vI(-2), vI(-1));
+    if (!val_b(&arg[2], true)) {
+        symint size[TP_MAX_DIMS];
+        for (int i = 0; i < 2; i++) {
+            memcpy(size, a->size, sizeof(symint) * a->ndim);
+            size[a->ndim - 2] = size[a->ndim - 1] = a->size[a->ndim - (i ? 1 : 2)];
+            r[i ? 2 : 0] = b_op(b, zeros, vIs(size, a->ndim), vDT(a->dt));
+        }
+    }
+    return comp_ret_n(b, r, 3, out);
+}
+
+/* ---- prelu: one slope, or one per channel ---- */
+bool decomp_prelu(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = arg[0].t, *w = arg[1].t;
+    symint size[TP_MAX_DIMS];
+    if (x->dt != w->dt)
+        return FAIL("prelu: Type promoting not supported. Got %s and %s", dtype_rows[x->dt].gname,
+                    dtype_rows[w->dt].gname);
+    if (!sym_eq(w->numel, 1)) {
+        if (x->ndim == 0)
+            return FAIL("Not allow zero-dim input tensor.");
+        symint channels = x->ndim >= 2 ? x->size[1] : 1;
+        if (!sym_eq(channels, w->numel))
+            return FAIL("Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                        "%lld and channel "
+                        "size = %lld.",
+                        (long long)w->numel, (long long)channels);
+    }
+    if (w->ndim > 1)
+        return FAIL("prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = %d", w->ndim);
+    for (int d = 0; d < x->ndim; d++)
+        size[d] = d == 1 && w->ndim == 1 ? w->numel : 1;
+    if (x->ndim == 1 && w->ndim == 1)
+        size[0] = w->numel;
+    w = b_op(b, reshape, vT(w), vIs(size, x->ndim));
+    return RET(b_op(b, where_self, vT(b_op(b, gt_Tensor, vT(x), vI(0))), vT(x),
+                    vT(b_op(b, mul_Tensor, vT(w), vT(x)))));
+}
+
+/* ---- distances within one set: the upper triangle of cdist ---- */
+bool decomp_pdist(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = arg[0].t;
+    if (x->ndim != 2)
+        return FAIL("pdist only supports 2D tensors, got: %dD", x->ndim);
+    int64_t n = sym_is_expr(x->size[0]) ? sym_specialize(x->size[0]) : x->size[0];
+    tp_tensor *ix = b_op(b, triu_indices, vI(n), vI(n), vI(1));
+    tp_tensor *i = b_op(b, select_int, vT(ix), vI(0), vI(0)), *j = b_op(b, select_int, vT(ix), vI(0), vI(1));
+    tp_tensor *d = b_op(b, sub_Tensor, vT(b_op(b, index_select, vT(x), vI(0), vT(i))),
+                        vT(b_op(b, index_select, vT(x), vI(0), vT(j))));
+    return RET(b_op(b, linalg_vector_norm, vT(d), arg[1], LIST(-1)));
+}
