@@ -219,3 +219,24 @@ def test_attention_and_dropout():
             assert set(got.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}, got.unique()
         c(n, x, 0.3, False), c(n, x.view(10, 100), 0.0, True), c(n, x, 1.5, True)
     c.end()
+
+
+def test_grids_and_bags():
+    import torch.nn.functional as F
+    import taper.nn.functional as NF
+    c = Tally()
+    for dt in (torch.float32, torch.float64):
+        x, g, th = rand(2, 3, 5, 6, dtype=dt), rand(2, 4, 3, 2, dtype=dt, lo=-1.5, hi=1.5), rand(2, 2, 3, dtype=dt)
+        for m in (0, 1):
+            for p in (0, 1, 2):
+                for a in (True, False):
+                    c("grid_sampler", x, g, m, p, a, tol=1e-4), c("grid_sampler_2d_backward", rand(2, 3, 4, 3, dtype=dt), x, g, m, p, a, [True, True], tol=1e-3)
+        for a in (True, False):
+            c("affine_grid_generator", th, [2, 3, 4, 5], a, tol=1e-5, strides=False)
+    c("grid_sampler", x, g[:1], 0, 0, False, text=True)
+    c.end(40)
+    w, i, o = rand(10, 4), torch.randint(0, 10, (7,)), torch.tensor([0, 2, 2, 5])
+    for mode in ("sum", "mean", "max"):
+        for kw in ({}, {"padding_idx": 3}):
+            same(NF.embedding_bag(to_taper(i), to_taper(w), to_taper(o), mode=mode, **kw), F.embedding_bag(i, w, o, mode=mode, **kw), mode)
+        same(NF.embedding_bag(to_taper(i[:6].view(2, 3)), to_taper(w), mode=mode), F.embedding_bag(i[:6].view(2, 3), w, mode=mode), mode)

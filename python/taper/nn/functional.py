@@ -256,6 +256,65 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     return taper.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 
+def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
+                  per_sample_weights=None, include_last_offset=False, padding_idx=None):
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError("mode has to be one of sum, mean or max")
+    if max_norm is not None or scale_grad_by_freq:
+        raise NotImplementedError("embedding_bag: max_norm and scale_grad_by_freq are not implemented")
+    if per_sample_weights is not None and mode != "sum":
+        raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='{mode}').")
+    if input.dim() == 2:
+        if offsets is not None:
+            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
+        offsets = taper.arange(0, input.numel(), max(input.size(1), 1))[:input.size(0)]
+        input = input.reshape(-1)
+        if per_sample_weights is not None:
+            per_sample_weights = per_sample_weights.reshape(-1)
+    elif input.dim() == 1:
+        if offsets is None:
+            raise ValueError("offsets has to be a 1D Tensor but got None")
+        if offsets.dim() != 1:
+            raise ValueError("offsets has to be a 1D Tensor")
+        if include_last_offset:
+            offsets = offsets[:-1]
+    else:
+        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
+    n, bags = input.numel(), offsets.numel()
+    starts = taper.zeros(n + 1, dtype=taper.int64).index_add(0, offsets.long(), taper.ones(bags, dtype=taper.int64))
+    bag = starts[:n].cumsum(0) - 1  # the bag each entry belongs to
+    keep = taper.ones(n, dtype=taper.bool)
+    if padding_idx is not None:
+        keep = input != (padding_idx if padding_idx >= 0 else padding_idx + weight.size(0))
+        input, bag = input[keep], bag[keep]
+        if per_sample_weights is not None:
+            per_sample_weights = per_sample_weights[keep]
+    rows = taper.embedding(weight, input)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(1)
+    out = taper.zeros(bags, weight.size(1), dtype=weight.dtype)
+    if mode == "max":
+        return out.scatter_reduce(0, bag.unsqueeze(1).expand(rows.shape), rows, "amax", include_self=False)
+    out = out.index_add(0, bag, rows)
+    if mode == "mean":
+        count = taper.zeros(bags, dtype=weight.dtype).index_add(0, bag, taper.ones(bag.numel(), dtype=weight.dtype))
+        out = out / count.clamp_min(1).unsqueeze(1)
+    return out
+
+
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+    modes, pads = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+    if mode not in modes:
+        raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
+    if padding_mode not in pads:
+        raise ValueError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: '{padding_mode}'")
+    return _call("grid_sampler", input, grid, modes.index(mode), pads.index(padding_mode), bool(align_corners))
+
+
+def affine_grid(theta, size, align_corners=None):
+    return _call("affine_grid_generator", theta, list(size), bool(align_corners))
+
+
 # --- convolution and pooling ------------------------------------------------------------------------------------------
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     f = taper.max_pool1d_with_indices if return_indices else taper.max_pool1d
