@@ -232,7 +232,7 @@ struct entry {
         bool ready;
         PyObject **reg;
         struct step *steps; /* what is walked every time: roots, lists, cells */
-        int nstep;
+        int nstep, nearly;  /* the first nearly read nothing that was remembered */
         struct vdict {
             PyObject *d;
             uint64_t version;

@@ -580,13 +580,24 @@ static bool cacheable(const source *s)
 
 static bool always(const guard *g) /* must be looked at each time although its object is the same */
 {
-    return g->src2 || g->kind == G_SEQUENCE_LENGTH || g->kind == G_SET_CONTAINS || g->kind == G_TENSOR_MATCH;
+    return g->src2 || g->kind == G_SEQUENCE_LENGTH || g->kind == G_SET_CONTAINS ||
+           g->kind == G_TENSOR_MATCH || g->kind == G_NO_HASATTR;
 }
 
 static bool parent(const entry *e, const source *s) /* does something cached hang on it? */
 {
     for (size_t i = (size_t)s->id + 1; i < e->sources.n; i++)
         if (e->sources.at[i]->base == s && e->sources.at[i]->cached)
+            return true;
+    return false;
+}
+
+static bool on_cached(const struct step *st) /* reads something that only the dict versions vouch for */
+{
+    if (st->g && st->g->src2)
+        return true;
+    for (const source *s = st->s ? st->s : st->g->src; s; s = s->base)
+        if (s->cached)
             return true;
     return false;
 }
@@ -616,14 +627,20 @@ static void cut_make(entry *e, PyObject **reg)
         c->roots = arena_alloc(&e->mem, sizeof *c->roots * (ns + 1));
         c->tensors = arena_alloc(&e->mem, sizeof *c->tensors * (e->guards.n + 1));
         c->loose = arena_alloc(&e->mem, sizeof *c->loose * (size_t)MAX(e->nin, 1));
-        for (int i = 0; i < e->nstep; i++) {
-            struct step *st = &e->steps[i];
-            if (st->s ? st->s->cached : st->g->src && st->g->src->cached && !always(st->g))
-                continue;
-            if (st->g && st->g->kind == G_TENSOR_MATCH && st->g->src->cached)
-                c->tensors[c->ntensor++] = st->g;
-            else
-                c->steps[c->nstep++] = *st;
+        for (int late = 0; late < 2; late++) {
+            for (int i = 0; i < e->nstep; i++) {
+                struct step *st = &e->steps[i];
+                if (on_cached(st) != (late == 1))
+                    continue;
+                if (st->s ? st->s->cached : st->g->src && st->g->src->cached && !always(st->g))
+                    continue;
+                if (st->g && st->g->kind == G_TENSOR_MATCH && st->g->src->cached)
+                    c->tensors[c->ntensor++] = st->g;
+                else
+                    c->steps[c->nstep++] = *st;
+            }
+            if (!late)
+                c->nearly = c->nstep;
         }
         for (int i = 0; i < e->nin; i++)
             if (!e->in[i]->cached)
@@ -652,7 +669,7 @@ static void cut_make(entry *e, PyObject **reg)
         if (d && !map_puti(&seen, (uint64_t)(uintptr_t)d, e))
             c->dicts[c->ndict++] = (struct vdict){ d, dict_version(d) };
         PyTypeObject *tp = PyType_Check(b) ? (PyTypeObject *)b : Py_TYPE(b);
-        if (s->kind != SRC_key && s->kind != SRC_dict && !map_puti(&seen, (uint64_t)(uintptr_t)b | 1, e)) {
+        if (s->kind != SRC_key && !map_puti(&seen, (uint64_t)(uintptr_t)b | 1, e)) {
             if (!tp->tp_version_tag) {
                 c->ready = false;
                 map_free(&seen);
@@ -660,8 +677,13 @@ static void cut_make(entry *e, PyObject **reg)
             }
             c->types[c->ntype++] = (struct vtype){ b, tp, tp->tp_version_tag };
         }
-        /* the contents of a dict that is itself a value: its keys are guarded */
+        /* the contents of a dict that is itself a value: its keys are guarded; absent attributes likewise */
         PyObject *o = reg[i];
+        for (int q = s->guards; q; q = e->guards.at[q - 1].older) {
+            PyObject *od = e->guards.at[q - 1].kind == G_HASATTR ? inst_dict(o) : NULL;
+            if (od && !map_puti(&seen, (uint64_t)(uintptr_t)od, e))
+                c->dicts[c->ndict++] = (struct vdict){ od, dict_version(od) };
+        }
         if (PyDict_Check(o) && !map_puti(&seen, (uint64_t)(uintptr_t)o, e))
             c->dicts[c->ndict++] = (struct vdict){ o, dict_version(o) };
     }
@@ -669,11 +691,9 @@ static void cut_make(entry *e, PyObject **reg)
     c->ready = true;
 }
 
-static bool cut_check(entry *e, frame *f, int64_t *symval)
+static bool cut_walk(struct shortcut *c, int from, int to, frame *f, PyObject **reg)
 {
-    struct shortcut *c = &e->cut;
-    PyObject **reg = c->reg;
-    for (int i = 0; i < c->nstep; i++) {
+    for (int i = from; i < to; i++) {
         const struct step *st = &c->steps[i];
         if (st->s) {
             if (TP_UNLIKELY(!(reg[st->s->id] = src_eval(st->s, f, reg))))
@@ -681,6 +701,15 @@ static bool cut_check(entry *e, frame *f, int64_t *symval)
         } else if (TP_UNLIKELY(!check_one(st->g, reg, NULL)))
             return false;
     }
+    return true;
+}
+
+static bool cut_check(entry *e, frame *f, int64_t *symval)
+{
+    struct shortcut *c = &e->cut;
+    PyObject **reg = c->reg;
+    if (!cut_walk(c, 0, c->nearly, f, reg))
+        return false;
     for (int i = 0; i < c->nroot; i++)
         if (TP_UNLIKELY(reg[c->roots[i].reg] != c->roots[i].o))
             return false;
@@ -693,6 +722,8 @@ static bool cut_check(entry *e, frame *f, int64_t *symval)
                         t->type->tp_version_tag != t->version))
             return false;
     }
+    if (!cut_walk(c, c->nearly, c->nstep, f, reg)) /* from here on what was remembered is known to be alive */
+        return false;
     for (int i = 0; i < c->ntensor; i++)
         if (TP_UNLIKELY(!tensor_check(c->tensors[i], reg[c->tensors[i]->src->id], NULL)))
             return false;

@@ -577,3 +577,48 @@ def test_models_capture_as_one_graph():
             taper.manual_seed(1)
             assert repr(c(*args).tolist()) == repr(want.tolist()), name
         assert [repr(b.tolist()) for b in m.buffers()] == [repr(b.tolist()) for b in n.buffers()], name
+
+
+def test_unchanged_modules_take_the_short_way_and_changes_are_seen():
+    class Net(taper.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.l = taper.nn.ModuleList([taper.nn.Linear(2, 2) for _ in range(6)])
+            self.sizes = [1, 2]
+            self.k = 1.0
+
+        def forward(self, x):
+            for m in self.l:
+                x = m(x)
+            return x * self.k + len(self.sizes) + (5 if hasattr(self.l[0], "odd") else 0)
+    dynamo.reset()
+    m = Net()
+    c = taper.compile(m, backend="eager")
+    x = taper.ones(1, 2)
+
+    def agree():
+        for _ in range(3):
+            assert c(x).tolist() == m(x).tolist()
+    agree()
+    m.k = 2.0
+    agree()
+    m.sizes.append(3)
+    agree()
+    m.sizes = [1]
+    agree()
+    m.l[0].odd = True
+    agree()
+    del m.l[0].odd
+    agree()
+    m.l[2].weight = taper.nn.Parameter(taper.ones(2, 2))
+    agree()
+    m.l[3] = taper.nn.Linear(2, 2)
+    agree()
+    m.l[1].weight.requires_grad_(False)
+    agree()
+    m.l[4].register_forward_hook(lambda mod, a, out: out * 10)
+    agree()
+    m.l[5].forward = lambda x: x + 100
+    agree()
+    Net.forward = lambda self, x: x * 7
+    agree()
