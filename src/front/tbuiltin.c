@@ -753,6 +753,15 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                     }
                     return r;
                 }
+                if (!strcmp(n, "_call")) {
+                    op_id op;
+                    op_variant var;
+                    o = nargs ? t_real(t, args[0]) : NULL;
+                    const char *row = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
+                    if (row && op_find(row, strlen(row), &op, &var) &&
+                        (op_row_of(op)->flags & (OPF_SYNC | OPF_DYN)))
+                        return t_break(t, BRK_data, "%s reads a tensor's data", row);
+                }
                 return t_native(t, f, args, nargs, kw);
             }
         return t_break(t, BRK_call_builtin, "call of taper._C.%s", n);

@@ -464,6 +464,29 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
     return NULL;
 }
 
+/* Facts of all rows behind an operator's Python name. */
+static uint32_t op_flags(PyObject *f)
+{
+    static map known;
+    uintptr_t v = (uintptr_t)map_geti(&known, (uint64_t)(uintptr_t)f);
+    if (v)
+        return (uint32_t)(v - 1);
+    PyObject *rows = PyObject_GetAttrString(f, "_rows");
+    uint32_t flags = 0;
+    for (Py_ssize_t i = 0; rows && PyList_Check(rows) && i < PyList_GET_SIZE(rows); i++) {
+        const char *n = PyUnicode_AsUTF8(PyList_GET_ITEM(rows, i));
+        op_id op;
+        op_variant var;
+        if (n && op_find(n, strlen(n), &op, &var))
+            flags |= op_row_of(op)->flags;
+    }
+    PyErr_Clear();
+    Py_XDECREF(rows);
+    map_puti(&known, (uint64_t)(uintptr_t)Py_NewRef(f),
+             (void *)((uintptr_t)flags + 1)); /* operators live for ever */
+    return flags;
+}
+
 /* ---- any call ---- */
 PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
@@ -482,6 +505,15 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
     if (PyMethod_Check(f))
         return call_with(t, PyMethod_GET_FUNCTION(f), PyMethod_GET_SELF(f), args, nargs, kw);
     if (Py_TYPE(f) == &PyOpFunc_Type || Py_TYPE(f) == &PyOpMethod_Type) {
+        if (op_flags(f) & (OPF_SYNC | OPF_DYN)) { /* the result, or its size, depends on data */
+            PyObject *n = PyObject_GetAttrString(f, "__name__");
+            t_break(t, BRK_data,
+                    op_flags(f) & OPF_SYNC ? "%s.%s reads a tensor's data"
+                                           : "%s.%s has a result whose size depends on data",
+                    cap_brand(), n ? PyUnicode_AsUTF8(n) : "operator");
+            Py_XDECREF(n);
+            return NULL;
+        }
         for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++) {
             PyObject *k = PyTuple_GET_ITEM(kw, i), *v = t_real(t, args[nargs + i]);
             if (!v)

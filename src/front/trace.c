@@ -645,6 +645,25 @@ static bool deep(trace *t, PyObject *o, int depth)
 }
 bool t_deep(trace *t, PyObject *o) { return deep(t, o, 0); }
 
+/* A result whose size only the data decides ends the graph. Takes r. */
+static PyObject *sized(trace *t, PyObject *r)
+{
+    bool bad = false;
+    if (r && t_is_tensor_type(Py_TYPE(r)))
+        for (int i = 0; i < py_tensor(r)->ndim; i++)
+            bad |= sym_is_expr(py_tensor(r)->size[i]) && sym_is_unbacked(py_tensor(r)->size[i]);
+    else if (r && PyTuple_Check(r))
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(r); k++) {
+            PyObject *o = PyTuple_GET_ITEM(r, k);
+            for (int i = 0; t_is_tensor_type(Py_TYPE(o)) && i < py_tensor(o)->ndim; i++)
+                bad |= sym_is_expr(py_tensor(o)->size[i]) && sym_is_unbacked(py_tensor(o)->size[i]);
+        }
+    if (!bad)
+        return r;
+    Py_DECREF(r);
+    return t_break(t, BRK_data, "an operator whose result has a size that depends on data");
+}
+
 PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
@@ -664,7 +683,7 @@ PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t narg
 done:
     if (v != small)
         free(v);
-    return r;
+    return sized(t, r);
 }
 
 /* ---- operators ---- */
@@ -908,7 +927,7 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
     PyObject *r = PyObject_GetItem(o, k);
     if (!r)
         t_fake_failed(t, "indexing that needs a tensor's value");
-    return r;
+    return sized(t, r);
 }
 
 int t_setitem(trace *t, PyObject *o, PyObject *k, PyObject *v)

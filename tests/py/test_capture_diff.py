@@ -139,6 +139,11 @@ def random_ops(x):
 @case()
 def nan_inf(x): return x * float("nan"), x / 0, taper.where(x > 1, float("inf"), x)
 
+@case()
+def sync_ops(x): return x + 1 if taper.equal(x, x * 2) else x - 1, taper.allclose(x, x + 1e-9), x.equal(x)
+@case()
+def dynamic_output(x): return (x > 1).nonzero(), x[x > 1], (x > 0.5).nonzero().shape[0], taper.masked_select(x, x > 0.3), x[x > 1].shape[0] + 1, x[x > 0.5] * 2
+
 # ---- control flow
 @case()
 def const_branch(x, flag=True):
