@@ -622,9 +622,9 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         if key_padding_mask is not None:
             key_padding_mask = pad(key_padding_mask, (0, 1))
         src += 1
-    q = q.view(tgt, bsz * num_heads, head).transpose(0, 1)
-    k = k.view(src, bsz * num_heads, head).transpose(0, 1)
-    v = v.view(src, bsz * num_heads, head).transpose(0, 1)
+    q = q.reshape(tgt, bsz * num_heads, head).transpose(0, 1)
+    k = k.reshape(src, bsz * num_heads, head).transpose(0, 1)
+    v = v.reshape(src, bsz * num_heads, head).transpose(0, 1)
     if add_zero_attn:
         z = taper.zeros(bsz * num_heads, 1, head, dtype=k.dtype)
         k, v = taper.cat([k, z], 1), taper.cat([v, z], 1)
