@@ -383,6 +383,8 @@ bool const_equal(PyObject *a, PyObject *b) /* same type and value; NaN equals Na
                 return false;
         return true;
     }
+    if (py_is_tensor(a) || (Py_TYPE(a)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return false; /* only the same object is the same key; comparing would run code */
     int r = PyObject_RichCompareBool(a, b, Py_EQ);
     if (r < 0)
         PyErr_Clear();

@@ -909,7 +909,7 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
     }
     if (!t_deep(t, k))
         return NULL;
-    if (!py_is_tensor(o) && has_tensor(k))
+    if (!py_is_tensor(o) && !PyDict_Check(o) && has_tensor(k))
         return t_break(t, BRK_tensor_list_index, "__getitem__ with non-constant tensor");
     if (Py_TYPE(o) == default_dict && PyDict_Check(o) && !PyDict_Contains(o, k)) {
         PyObject *fac = PyObject_GetAttrString(o, "default_factory");
@@ -944,7 +944,7 @@ int t_setitem(trace *t, PyObject *o, PyObject *k, PyObject *v)
     }
     if (!t_deep(t, k))
         return -1;
-    if (!py_is_tensor(o) && has_tensor(k))
+    if (!py_is_tensor(o) && !PyDict_Check(o) && has_tensor(k))
         return t_break(t, BRK_tensor_list_index, "__setitem__ with non-constant tensor"), -1;
     PyObject *items = NULL;
     if (v && (py_is_tensor(o) || (PyList_Check(o) && PySlice_Check(k)))) {

@@ -575,6 +575,13 @@ def bool_arg(x, b): return x + 1 if b else x
 @case(lambda: (X(3, 2), taper.float64), lambda: (X(3, 2), taper.int32))
 def dtype_arg(x, d): return x.to(d)
 
+@case(lambda: (lambda t: (t, {t: 1}))(X(2)), lambda: (lambda t: (t, {t: 1}))(X(3)))
+def tensor_keys(x, d):
+    d[x] = d[x] + 4
+    k = x + 1
+    d[k] = k * 2
+    return len(d), d[x], d[k], x in d
+
 # ---- exceptions
 @case()
 def raise_plain(x):
