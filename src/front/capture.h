@@ -255,6 +255,7 @@ struct entry {
         int nloose;
     } cut;
     bool has_cut, has_held;
+    bool nograd; /* all of the graph runs with gradients off */
     /* the graph */
     cap_runner *run;
     int nin, nout, nops;

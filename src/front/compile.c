@@ -268,6 +268,38 @@ static cap_runner *compile_python(entry *e, ir_graph *g, PyObject *fn, PyObject 
     return run;
 }
 
+/* Later stages know no switches of grad mode inside a graph. They go where they do not matter (nothing
+ * requires a gradient) or where all work is done with gradients off (the whole graph runs so). False: the
+ * graph has switches that matter. */
+static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
+{
+    bool mode = g->grad_mode, any = false, off = true, needs = false;
+    IR_EACH(n, g)
+    {
+        if (n->kind == IR_opaque) {
+            if (!strstr(n->target, "set_grad_enabled") || n->narg != 1 || n->arg[0].kind != VAL_bool)
+                return false;
+            mode = n->arg[0].b;
+            any = true;
+        } else if (n->kind == IR_call)
+            off = off && !mode;
+    }
+    if (!any)
+        return true;
+    for (int i = 0; i < nin; i++)
+        needs |= py_is_tensor(in[i]) && ag_requires_grad(py_tensor(in[i]));
+    if (mode != g->grad_mode || (needs && !off))
+        return false;
+    IR_EACH_SAFE(n, g)
+    if (n->kind == IR_opaque)
+        ir_erase(n);
+    if (needs && g->grad_mode) {
+        g->grad_mode = false;
+        e->nograd = true;
+    }
+    return true;
+}
+
 cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
 {
     PyObject *b = e->cfg->backend;
@@ -284,7 +316,14 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
     }
     for (size_t i = 0; name && i < backends.n; i++)
         if (!strcmp(backends.at[i]->name, name)) {
+            if (!drop_modes(e, g, in, nin)) {
+                r = cap_eager(g, v, nin, e->cfg->options, &err);
+                goto done;
+            }
+            bool was = CX->grad_mode;
+            CX->grad_mode = was && !e->nograd;
             r = backends.at[i]->compile(g, v, nin, e->cfg->options, &err);
+            CX->grad_mode = was;
             if (!r) {
                 py_raise(&err);
                 backend_failed(b, e);

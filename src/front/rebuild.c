@@ -877,7 +877,12 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     }
     memset(out, 0, sizeof *out * (size_t)e->nout);
     e->hits++;
-    if (e->run && !e->run->run(e->run, in, e->nin, out, e->nout, &err)) {
+    bool mode = CX->grad_mode;
+    CX->grad_mode = mode && !e->nograd;
+    bool ran = !e->run || e->run->run(e->run, in, e->nin, out, e->nout, &err);
+    if (e->nograd)
+        CX->grad_mode = mode;
+    if (!ran) {
         py_raise(&err);
         goto done;
     }

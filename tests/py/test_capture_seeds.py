@@ -153,3 +153,16 @@ def test_optimize_nopython_throws():
                        "try:\n    torchdynamo.optimize('eager', nopython=True)(f)(torch.ones(2))\nexcept torchdynamo.exc.Unsupported as e:\n"
                        "    print(str(e).splitlines()[0])\n")
     assert out.startswith("builtin: print"), (out, err)
+
+
+def test_learning_rate_schedule_recompiles():
+    p = ("import torch\n\nmod = torch.nn.Linear(3, 3)\nopt = torch.optim.Adam(mod.parameters(), lr=0.01)\n"
+         "sched = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)\n\n@torch.compile\ndef fn(inp):\n    opt.zero_grad(True)\n"
+         "    out = mod(inp).sum()\n    out.backward()\n    opt.step()\n    sched.step()\n\nfor i in range(1, 10):\n    fn(torch.ones(3, 3))\n")
+    rc, err, out = run(p, "recompiles")
+    assert rc == 0, err[-5:]
+    lrs = ["0.004782969000000002", "0.005314410000000002", "0.005904900000000002", "0.006561000000000002", "0.007290000000000001",
+           "0.008100000000000001", "0.009000000000000001", "0.01"]
+    has(err, "    triggered by the following guard failure(s):",
+        *[f"    - 1/{7 - k}: G['opt'].param_groups[0]['lr'] == {v}" for k, v in enumerate(lrs)])
+    assert any(x.startswith("torch._dynamo hit config.cache_size_limit (8)") for x in err), err
