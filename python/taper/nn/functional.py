@@ -652,8 +652,8 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         return (out, w) if batched else (out.squeeze(1), w.squeeze(0))
     if attn_mask is not None:
         attn_mask = attn_mask.unsqueeze(0) if attn_mask.size(0) == 1 else attn_mask.view(bsz, num_heads, -1, src)
-    out = taper.scaled_dot_product_attention(q.view(bsz, num_heads, tgt, head), k.view(bsz, num_heads, src, head),
-                                             v.view(bsz, num_heads, src, head), attn_mask, p, is_causal and attn_mask is None)
+    out = taper.scaled_dot_product_attention(q.reshape(bsz, num_heads, tgt, head), k.reshape(bsz, num_heads, src, head),
+                                             v.reshape(bsz, num_heads, src, head), attn_mask, p, is_causal and attn_mask is None)
     out = out.permute(2, 0, 1, 3).reshape(tgt * bsz, dim)
     out = taper.linear(out, out_proj_weight, out_proj_bias).view(tgt, bsz, dim)
     return (out if batched else out.squeeze(1)), None

@@ -1,0 +1,172 @@
+"""Modules, optimisers and schedules as a newcomer uses them."""
+import copy
+import math
+
+import taper
+import taper.nn as nn
+
+
+def raises(cls, fn, text=""):
+    try:
+        fn()
+    except cls as e:
+        assert text in str(e), str(e)
+        return
+    raise AssertionError(f"{cls.__name__} was expected")
+
+
+def test_module_registers_and_prints():
+    m = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    assert [k for k, _ in m.named_parameters()] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert repr(m) == ("Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): ReLU()\n"
+                       "  (2): Linear(in_features=3, out_features=1, bias=True)\n)")
+
+
+def test_training_lowers_the_loss_with_every_optimiser():
+    for cls, kw in [(taper.optim.SGD, dict(lr=0.1, momentum=0.9, nesterov=True)), (taper.optim.Adam, dict(lr=0.05)),
+                    (taper.optim.AdamW, dict(lr=0.05)), (taper.optim.Adamax, dict(lr=0.05)), (taper.optim.NAdam, dict(lr=0.05)),
+                    (taper.optim.RAdam, dict(lr=0.05)), (taper.optim.RMSprop, dict(lr=0.02, momentum=0.5, centered=True)),
+                    (taper.optim.Adagrad, dict(lr=0.2)), (taper.optim.Adadelta, dict(lr=5.0))]:
+        taper.manual_seed(0)
+        m, x = nn.Linear(4, 1), taper.randn(32, 4)
+        y = x.sum(1, keepdim=True)
+        opt = cls(m.parameters(), **kw)
+        losses = []
+        for _ in range(40):
+            opt.zero_grad()
+            loss = nn.functional.mse_loss(m(x), y)
+            loss.backward()
+            opt.step()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0] * 0.5, (cls.__name__, losses[0], losses[-1])
+
+
+def test_lbfgs_solves_a_quadratic():
+    taper.manual_seed(0)
+    x = taper.randn(5).requires_grad_()
+    target = taper.arange(5).float()
+    opt = taper.optim.LBFGS([x], line_search_fn="strong_wolfe")
+
+    def closure():
+        opt.zero_grad()
+        loss = ((x - target) ** 2).sum()
+        loss.backward()
+        return loss
+
+    opt.step(closure)
+    assert (x - target).abs().max().item() < 1e-3
+
+
+def test_state_dict_messages():
+    m = nn.Linear(2, 3)
+    raises(RuntimeError, lambda: m.load_state_dict({"weight": taper.zeros(3, 2)}), 'Missing key(s) in state_dict: "bias".')
+    raises(RuntimeError, lambda: m.load_state_dict({"weight": taper.zeros(3, 2), "bias": taper.zeros(3), "x": taper.zeros(1)}),
+           'Unexpected key(s) in state_dict: "x".')
+    raises(RuntimeError, lambda: m.load_state_dict({"weight": taper.zeros(2, 2), "bias": taper.zeros(3)}),
+           "size mismatch for weight: copying a param with shape")
+    assert str(m.load_state_dict(m.state_dict())) == "<All keys matched successfully>"
+
+
+def test_optimizer_messages():
+    raises(ValueError, lambda: taper.optim.SGD([], lr=0.1), "optimizer got an empty parameter list")
+    p = nn.Parameter(taper.zeros(2))
+    raises(ValueError, lambda: taper.optim.Adam([p], lr=float("nan")), "Invalid learning rate: nan")
+    raises(ValueError, lambda: taper.optim.SGD([{"params": [p]}, {"params": [p]}], lr=0.1), "some parameters appear in more than one parameter group")
+    raises(TypeError, lambda: taper.optim.SGD(p, lr=0.1), "params argument given to the optimizer should be an iterable of Tensors or dicts")
+
+
+def test_hooks_and_modes():
+    m, seen = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), []
+    h = m.register_forward_hook(lambda mod, a, out: seen.append(tuple(out.shape)))
+    m[0].register_forward_pre_hook(lambda mod, a: (a[0] * 0,))
+    x = taper.ones(3, 2)
+    assert taper.equal(m.eval()(x), m[0].bias.detach().expand(3, 2))
+    h.remove()
+    m(x)
+    assert seen == [(3, 2)] and not m.training and not m[1].training
+
+
+def test_backward_hook_sees_gradients():
+    m, seen = nn.Linear(2, 1), []
+    m.register_full_backward_hook(lambda mod, gi, go: seen.append((gi[0].shape, go[0].tolist())))
+    x = taper.ones(1, 2).requires_grad_()
+    m(x).sum().backward()
+    assert seen == [((1, 2), [[1.0]])] and x.grad is not None
+
+
+def test_deepcopy_is_independent():
+    m = nn.Linear(2, 2)
+    c = copy.deepcopy(m)
+    with taper.no_grad():
+        c.weight.zero_()
+    assert m.weight.abs().sum().item() > 0 and isinstance(c.weight, nn.Parameter) and c.weight.requires_grad
+
+
+def test_batch_norm_keeps_statistics():
+    m = nn.BatchNorm1d(3)
+    x = taper.randn(16, 3) * 2 + 1
+    m(x)
+    want = 0.1 * x.mean(0)
+    assert (m.running_mean - want).abs().max().item() < 1e-6 and m.num_batches_tracked.item() == 1
+    m.eval()
+    before = m.running_mean.clone()
+    m(x)
+    assert taper.equal(before, m.running_mean)
+
+
+def test_recurrent_shapes():
+    x = taper.randn(2, 5, 3)
+    y, (h, c) = nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True)(x)
+    assert y.shape == (2, 5, 8) and h.shape == c.shape == (4, 2, 4)
+    y, h = nn.GRU(3, 4, batch_first=True)(x)
+    assert y.shape == (2, 5, 4) and taper.allclose(y[:, -1], h[0])
+
+
+def test_transformer_runs_both_ways():
+    m = nn.Transformer(16, 2, 1, 1, 32, dropout=0.0, batch_first=True)
+    out = m(taper.randn(2, 4, 16), taper.randn(2, 3, 16), tgt_mask=nn.Transformer.generate_square_subsequent_mask(3))
+    out.sum().backward()
+    assert out.shape == (2, 3, 16) and all(p.grad is not None for p in m.parameters())
+
+
+def test_schedules():
+    def run(make, n):
+        opt = taper.optim.SGD([nn.Parameter(taper.zeros(1))], lr=1.0)
+        s, lrs = make(opt), []
+        for _ in range(n):
+            lrs.append(opt.param_groups[0]["lr"])
+            opt.step()
+            s.step()
+        return lrs
+
+    L = taper.optim.lr_scheduler
+    assert run(lambda o: L.StepLR(o, 2, 0.5), 5) == [1.0, 1.0, 0.5, 0.5, 0.25]
+    assert run(lambda o: L.ExponentialLR(o, 0.5), 3) == [1.0, 0.5, 0.25]
+    assert run(lambda o: L.LambdaLR(o, lambda e: 1 / (1 + e)), 3) == [1.0, 0.5, 1 / 3]
+    cos = run(lambda o: L.CosineAnnealingLR(o, 4), 5)
+    assert all(abs(a - (1 + math.cos(math.pi * i / 4)) / 2) < 1e-12 for i, a in enumerate(cos))
+
+
+def test_data_loader():
+    from taper.utils.data import DataLoader, TensorDataset
+    d = TensorDataset(taper.arange(10), taper.arange(10) * 2)
+    batches = list(DataLoader(d, batch_size=4))
+    assert [b[0].tolist() for b in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    g = taper.Generator().manual_seed(0)
+    order = [x.item() for b in DataLoader(d, batch_size=1, shuffle=True, generator=g) for x in b[0]]
+    assert sorted(order) == list(range(10)) and order != list(range(10))
+    assert len(DataLoader(d, batch_size=4, drop_last=True)) == 2
+
+
+def test_clip_grad_norm():
+    p = nn.Parameter(taper.zeros(4))
+    p.grad = taper.ones(4) * 3
+    assert abs(nn.utils.clip_grad_norm_([p], 1.0).item() - 6.0) < 1e-6
+    assert abs(p.grad.norm().item() - 1.0) < 1e-5
+
+
+def test_weight_norm_learns():
+    m = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+    m(taper.ones(1, 3)).sum().backward()
+    assert {k for k, _ in m.named_parameters()} == {"bias", "parametrizations.weight.original0", "parametrizations.weight.original1"}
+    assert all(p.grad is not None for p in m.parameters())
