@@ -201,6 +201,16 @@ bool shape_hardtanh(op_call *c)
 {
     if (val_as_f(&c->arg[1]) > val_as_f(&c->arg[2]))
         return err_set(c->err, ERR_value, "min_val cannot be greater than max_val");
+    if (arg_t(c, 0)->dt == DT_u8 && (val_as_f(&c->arg[1]) < 0 || val_as_f(&c->arg[2]) < 0))
+        return err_set(c->err, ERR_runtime, "cannot do hardtanh on an unsigned type with negative limits");
+    return pointwise(c, RES_promote, 0);
+}
+
+bool shape_heaviside(op_call *c)
+{
+    if (arg_t(c, 0)->dt != arg_t(c, 1)->dt)
+        return err_set(c->err, ERR_runtime,
+                       "heaviside is not yet implemented for tensors with different dtypes.");
     return pointwise(c, RES_promote, 0);
 }
 
