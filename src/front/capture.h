@@ -370,7 +370,7 @@ struct trace {
     int steps;  /* instructions of the outer frame executed so far */
     int stop_at;
     /* a break */
-    bool broke, quiet;
+    bool broke, quiet, hopeless;
     break_id brk;
     char reason[600], detail[1600];
     strbuf stack_text; /* user frames of the break, innermost last */

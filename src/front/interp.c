@@ -688,10 +688,19 @@ HANDLER(JUMP_FORWARD)
     f->ip += arg;
     return ST_next;
 }
+/* On the way back in a loop: other threads may run, Ctrl-C is heard. */
+static int turn(frame *f)
+{
+    static __thread unsigned turns;
+    if (!T && ++turns % 256 == 0) {
+        Py_BEGIN_ALLOW_THREADS Py_END_ALLOW_THREADS
+    }
+    return PyErr_CheckSignals() < 0 ? ST_error : ST_next;
+}
 HANDLER(JUMP_BACKWARD)
 {
     f->ip -= arg;
-    return PyErr_CheckSignals() < 0 ? ST_error : ST_next;
+    return turn(f);
 }
 HANDLER(JUMP_BACKWARD_NO_INTERRUPT)
 {
@@ -704,9 +713,10 @@ static int pop_jump(frame *f, int to, bool when)
     if (b < 0)
         return ST_error;
     drop(f, 1);
-    if ((b != 0) == when)
-        f->ip += to;
-    return ST_next;
+    if ((b != 0) != when)
+        return ST_next;
+    f->ip += to;
+    return to < 0 ? turn(f) : ST_next;
 }
 static int none_jump(frame *f, int to, bool when)
 {
@@ -715,9 +725,10 @@ static int none_jump(frame *f, int to, bool when)
         return ST_error;
     bool none = o == Py_None;
     drop(f, 1);
-    if (none == when)
-        f->ip += to;
-    return ST_next;
+    if (none != when)
+        return ST_next;
+    f->ip += to;
+    return to < 0 ? turn(f) : ST_next;
 }
 #if !TP_PY312
 static int jump_or_pop(frame *f, int to, bool when)

@@ -280,8 +280,11 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
             log_line(t, f);
             log_instr(t, f);
         }
-        if (t->steps > 2000000) {
-            t_break(t, BRK_depth, "more than 2000000 instructions in one region");
+        bool idle = (t->steps & 1023) == 0 && t->steps >= 51200 && t->g->nnode == (int)t->g->inputs.n;
+        if (idle || t->steps > 500000) { /* a long loop without tensors is none of our business */
+            t->hopeless = idle;
+            t_break(t, BRK_depth, "more than %d instructions in one region", t->steps - 1);
+            t->quiet = idle;
             return ST_error;
         }
         int rc = interp_step(f, ret);
@@ -626,6 +629,13 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             goto out;
         }
         break_note(&w, t);
+        if (t->hopeless) { /* the rest of the frame runs natively */
+            attempt_end(a);
+            a = NULL;
+            r->native_until = r->cc->n;
+            r->empty++;
+            goto out;
+        }
         if (cfg->fullgraph && !t->quiet) {
             attempt_end(a);
             a = NULL;

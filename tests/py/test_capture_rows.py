@@ -189,3 +189,32 @@ def test_the_page_of_graph_breaks_is_current():
     import gendocs_breaks
     with open(os.path.join(ROOT, "docs", "graph-breaks.md")) as f:
         assert f.read() == gendocs_breaks.page(), "run python3 tools/gendocs_breaks.py"
+
+
+def test_ctrl_c_and_other_threads_during_long_loops():
+    prog = ("import os, signal, threading, time, taper\n"
+            "def kill():\n    time.sleep(0.2)\n    os.kill(os.getpid(), signal.SIGINT)\n"
+            "def counting(x):\n    i = 0\n    while i < 10**9:\n        i += 1\n    return x + 1\n"
+            "def breaking(x):\n    while True:\n        x = x + 1\n        print('', end='')\n"
+            "for f in (counting, breaking):\n    threading.Thread(target=kill).start()\n    try:\n        taper.compile(f, backend='eager')(taper.ones(2))\n"
+            "    except KeyboardInterrupt:\n        print('stopped', f.__name__)\n")
+    p = run(prog)
+    assert p.stdout == "stopped counting\nstopped breaking\n", (p.stdout, p.stderr[-500:])
+
+
+def test_fork_settrace_and_missing_source():
+    c = taper.compile(lambda x: taper.sin(x) + 1, backend="eager")
+    want = c(taper.ones(3)).tolist()
+    pid = os.fork()
+    if pid == 0:
+        ok = c(taper.ones(3)).tolist() == want and c(taper.ones(5)).shape == (5,)
+        os._exit(0 if ok else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    sys.settrace(lambda *a: None)
+    try:
+        assert c(taper.ones(4)).shape == (4,)
+    finally:
+        sys.settrace(None)
+    ns = {}
+    exec(compile("def g(x):\n    y = x + 1\n    if y.sum() > 0:\n        return y * 2\n    return y", "/nonexistent/file.py", "exec"), {}, ns)
+    assert taper.compile(ns["g"], backend="eager")(taper.ones(1)).tolist() == [4.0]
