@@ -1,15 +1,78 @@
 /* backends.c - the compiled backends (autograd stage and beyond) behind taper.compile. */
 #include "front/capture.h"
 #include "run/backend.h"
+#include "base/envvars.h"
+#include "debug/bundle.h"
+
+/* Failures are saved when TAPER_REPRO_AFTER asks for it (docs/debugging.md); level 3 saves before every call, level
+ * 4 compares every call with eager. The user's error stays as it is, with one line that says where the bundle is. */
+static int repro_level(void)
+{
+    const char *after = env_get(ENV_repro_after);
+    if (!after || !*after)
+        return 0;
+    return (int)env_int(ENV_repro_level, 2);
+}
+
+static void save_failure(const char *backend, ir_graph *g, const tp_val *in, int nin, sig_kind kind, bool accuracy, tp_err *err)
+{
+    tp_err w = { 0 };
+    repro *r = repro_new(g, in, nin, backend);
+    signature s = { .kind = kind };
+    char *dir = bundle_dir();
+    r->accuracy = accuracy;
+    snprintf(s.full, sizeof s.full, "%s", err->msg);
+    if (bundle_write(dir, r, &s, &w))
+        fprintf(stderr, "taper: the failure is saved in %s; `taper minify %s` finds the smallest graph that still shows it\n", dir,
+                dir);
+    else
+        fprintf(stderr, "taper: the failure could not be saved: %s\n", w.msg);
+    free(dir);
+    repro_free(r);
+}
+
+typedef struct runner {
+    run_program *p;
+    const char *name;
+} runner;
+
+static bool checked_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err, int level)
+{
+    runner *x = r->data;
+    if (level == 3) { /* before anything can kill the process */
+        tp_err none = { .kind = ERR_none };
+        save_failure(x->name, r->g, in, nin, SIG_passes, false, &none);
+    }
+    if (level == 4) {
+        repro *one = repro_new(r->g, in, nin, x->name);
+        signature s;
+        one->accuracy = true;
+        trial_here(one, &s);
+        repro_free(one);
+        if (s.kind == SIG_accuracy) {
+            err_set(err, ERR_accuracy, "Bad accuracy detected: %s", s.full);
+            save_failure(x->name, r->g, in, nin, SIG_accuracy, true, err);
+            return false;
+        }
+    }
+    bool ok = run_program_call(x->p, CX, in, nin, out, nout, err);
+    if (!ok && level != 3)
+        save_failure(x->name, r->g, in, nin, SIG_exception, false, err);
+    return ok;
+}
 
 static bool program_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
-    return run_program_call(r->data, CX, in, nin, out, nout, err);
+    int level = repro_level();
+    if (TP_UNLIKELY(level))
+        return checked_run(r, in, nin, out, nout, err, level);
+    return run_program_call(((runner *)r->data)->p, CX, in, nin, out, nout, err);
 }
 
 static void program_drop(cap_runner *r)
 {
-    run_program_free(r->data);
+    run_program_free(((runner *)r->data)->p);
+    free(r->data);
     ir_graph_free(r->g);
     free(r);
 }
@@ -31,10 +94,15 @@ static cap_runner *compile_with(const char *name, ir_graph *g, const tp_val *in,
         err_clear(err);
         return cap_eager(g, in, nin, options, err);
     }
-    if (!p)
+    if (!p) {
+        if (repro_level() == 1 || repro_level() == 2)
+            save_failure(name, g, in, nin, SIG_compile_error, false, err);
         goto fail;
+    }
     cap_runner *r = mem_zalloc(sizeof *r);
-    *r = (cap_runner){ program_run, program_drop, g, p };
+    runner *x = mem_zalloc(sizeof *x);
+    *x = (runner){ p, name };
+    *r = (cap_runner){ program_run, program_drop, g, x };
     return r;
 fail:
     ir_graph_free(g);

@@ -82,3 +82,7 @@ class ObservedException(TorchDynamoException):
 
 def unimplemented(msg, **kwargs):
     raise Unsupported(msg)
+
+
+class AccuracyError(Exception):
+    """A compiled graph gives other results than eager (TAPER_REPRO_LEVEL=4)."""
