@@ -74,6 +74,7 @@ def child(path, word):
 
 def golden(path, build, bless):
     """One golden file: RUN lines are run, CHECK lines are looked for in order in their joined output."""
+    path = os.path.abspath(path)
     text = open(path, encoding="utf-8").read()
     runs = re.findall(r"^\s*#\s*RUN:\s*(.*)$", text, re.M)
     if not runs:

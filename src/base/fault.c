@@ -10,6 +10,7 @@ typedef struct planted {
     fault_kind kind;
 } planted;
 static VEC(planted) list;
+static char *spec_now;
 int fault_state = -1;
 
 static const char *const names[] = {
@@ -47,6 +48,8 @@ static bool one(const char *s, size_t n, tp_err *err)
 bool fault_set(const char *spec, tp_err *err)
 {
     drop();
+    free(spec_now);
+    spec_now = spec && *spec ? mem_strdup(spec) : NULL;
     fault_state = 0;
     for (const char *s = spec; s && *s;) {
         size_t n = strcspn(s, ",");
@@ -68,6 +71,13 @@ static void read_env(void)
         fprintf(stderr, "taper: %s; no fault is planted\n", err.msg);
     else if (fault_state)
         fprintf(stderr, "taper: faults are planted for testing (TAPER_INJECT=%s)\n", spec);
+}
+
+const char *fault_spec(void)
+{
+    if (fault_state < 0)
+        read_env();
+    return spec_now;
 }
 
 fault_kind fault_ask(const char *stage, const char *op)

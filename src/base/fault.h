@@ -20,4 +20,5 @@ const char *fault_name(fault_kind k);
 /* Does what the kind says at run time: raises a signal, hangs, fails. True when nothing happened. */
 bool fault_strike(fault_kind k, const char *op, tp_err *err);
 bool fault_set(const char *spec, tp_err *err); /* instead of the environment; NULL or "": off */
+const char *fault_spec(void);                  /* what is planted, or NULL */
 #endif

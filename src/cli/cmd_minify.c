@@ -22,7 +22,8 @@ typedef struct where {
     char *dir;
     signature sig;
 } where;
-static void keep_best(void *data, const repro *r, int nodes) /* an interrupted search leaves the best so far */
+static void keep_best(void *data, const repro *r,
+                      int nodes) /* an interrupted search leaves the best so far */
 {
     where *w = data;
     tp_err err = { 0 };
@@ -64,8 +65,11 @@ static int run_minify(int argc, char **argv)
         return cli_fail(&err);
     w.dir = out ? mem_strdup(out) : path_join(dir, "minimal");
     signal(SIGINT, on_int);
-    minify_opts o = { .limits = { .timeout_ms = secs ? (int64_t)(atof(secs) * 1000) : 20000, .interrupted = interrupted },
-                      .progress = line, .best = keep_best, .data = &w };
+    minify_opts o = { .limits = { .timeout_ms = secs ? (int64_t)(atof(secs) * 1000) : 20000,
+                                  .interrupted = interrupted },
+                      .progress = line,
+                      .best = keep_best,
+                      .data = &w };
     minify_stats st;
     repro *m = minify(r, &o, &st, &err);
     int rc = 1;
@@ -78,8 +82,9 @@ static int run_minify(int argc, char **argv)
         else {
             strbuf b = { 0 };
             ir_print(&b, m->g, IR_PRINT_log);
-            printf("%s\n%s: %s\nWrote the minimal failure to %s (graph.py, inputs.safetensors, failure.json)\n", strbuf_str(&b),
-                   sig_name(st.sig.kind), st.sig.full, w.dir);
+            printf(
+                "%s\n%s: %s\nWrote the minimal failure to %s (graph.py, inputs.safetensors, failure.json)\n",
+                strbuf_str(&b), sig_name(st.sig.kind), st.sig.full, w.dir);
             strbuf_free(&b);
             rc = 0;
         }
@@ -105,14 +110,22 @@ static int run_repro(int argc, char **argv)
         repro_free(r);
         return cli_fail(&err);
     }
-    printf("recorded: %s: %s\nhere:     %s%s%s\n", sig_name(was.kind), was.full, sig_name(now.kind), now.full[0] ? ": " : "", now.full);
+    printf("recorded: %s: %s\nhere:     %s%s%s\n", sig_name(was.kind), was.full, sig_name(now.kind),
+           now.full[0] ? ": " : "", now.full);
     repro_free(r);
     return now.kind == SIG_passes ? 0 : 1;
 }
 
-const cli_cmd cmd_minify = { "minify", "BUNDLE [--out DIR] [--timeout SECONDS]", "Finds the smallest graph that still fails in the same way",
-                             "Trials run in forked children with a time limit each, on all cores. The answer goes to\n"
-                             "BUNDLE/minimal; Ctrl-C leaves the best so far there.\n",
-                             run_minify, NULL };
-const cli_cmd cmd_repro = { "repro", "BUNDLE", "Runs a saved failure again: exit code 1 when it still fails, 0 when it passes", NULL,
-                            run_repro, NULL };
+const cli_cmd cmd_minify = {
+    "minify",
+    "BUNDLE [--out DIR] [--timeout SECONDS]",
+    "Finds the smallest graph that still fails in the same way",
+    "Trials run in forked children with a time limit each, on all cores. The answer goes to\n"
+    "BUNDLE/minimal; Ctrl-C leaves the best so far there.\n",
+    run_minify,
+    NULL
+};
+const cli_cmd cmd_repro = {
+    "repro", "BUNDLE",  "Runs a saved failure again: exit code 1 when it still fails, 0 when it passes",
+    NULL,    run_repro, NULL
+};

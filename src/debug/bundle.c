@@ -1,5 +1,6 @@
 #include "debug/bundle.h"
 #include "base/envvars.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "grad/tape.h"
@@ -82,7 +83,7 @@ bool bundle_write(const char *dir, const repro *r, const signature *s, tp_err *e
     json_key(&w, "message");
     json_str(&w, s->full);
     json_key(&w, "inject"); /* a planted fault is part of what reproduces it */
-    json_str(&w, getenv("TAPER_INJECT"));
+    json_str(&w, fault_spec());
     json_key(&w, "inputs");
     json_arr(&w);
     for (int i = 0; i < r->nin; i++) {
@@ -98,7 +99,8 @@ bool bundle_write(const char *dir, const repro *r, const signature *s, tp_err *e
     json_end(&w);
     json_end(&w);
     strbuf_addc(&b, '\n');
-    bool ok = file_mkdirs(dir, err) && ir_save(r->g, graph, err) && write_inputs(dir, r, err) && file_write(fail, b.s, b.n, err);
+    bool ok = file_mkdirs(dir, err) && ir_save(r->g, graph, err) && write_inputs(dir, r, err) &&
+              file_write(fail, b.s, b.n, err);
     strbuf_free(&b);
     free(graph);
     free(fail);
@@ -119,7 +121,8 @@ static tp_tensor *strided_as(tp_tensor *t, const tp_tensor *type, tp_err *err) /
 
 repro *bundle_read(const char *dir, signature *s, tp_err *err)
 {
-    char *graph = in_dir(dir, "graph.py"), *fail = in_dir(dir, "failure.json"), *inputs = in_dir(dir, "inputs.safetensors");
+    char *graph = in_dir(dir, "graph.py"), *fail = in_dir(dir, "failure.json"),
+         *inputs = in_dir(dir, "inputs.safetensors");
     arena a = { 0 };
     size_t n = 0;
     st_file f = { 0 };
@@ -134,8 +137,9 @@ repro *bundle_read(const char *dir, signature *s, tp_err *err)
     const char *backend = json_cstr(json_get(j, "backend"));
     const json_val *list = json_get(j, "inputs");
     if (!backend || !list || list->type != JSON_arr || list->n != g->inputs.n) {
-        err_set(err, ERR_value, "%s: 'backend' and one entry of 'inputs' for each of the graph's %d inputs were expected", fail,
-                (int)g->inputs.n);
+        err_set(err, ERR_value,
+                "%s: 'backend' and one entry of 'inputs' for each of the graph's %d inputs were expected",
+                fail, (int)g->inputs.n);
         goto done;
     }
     if (!(open = st_open(&f, inputs, err)))

@@ -14,7 +14,8 @@ static int repro_level(void)
     return (int)env_int(ENV_repro_level, 2);
 }
 
-static void save_failure(const char *backend, ir_graph *g, const tp_val *in, int nin, sig_kind kind, bool accuracy, tp_err *err)
+static void save_failure(const char *backend, ir_graph *g, const tp_val *in, int nin, sig_kind kind,
+                         bool accuracy, tp_err *err)
 {
     tp_err w = { 0 };
     repro *r = repro_new(g, in, nin, backend);
@@ -23,8 +24,10 @@ static void save_failure(const char *backend, ir_graph *g, const tp_val *in, int
     r->accuracy = accuracy;
     snprintf(s.full, sizeof s.full, "%s", err->msg);
     if (bundle_write(dir, r, &s, &w))
-        fprintf(stderr, "taper: the failure is saved in %s; `taper minify %s` finds the smallest graph that still shows it\n", dir,
-                dir);
+        fprintf(stderr,
+                "taper: the failure is saved in %s; `taper minify %s` finds the smallest graph that still "
+                "shows it\n",
+                dir, dir);
     else
         fprintf(stderr, "taper: the failure could not be saved: %s\n", w.msg);
     free(dir);
@@ -36,7 +39,8 @@ typedef struct runner {
     const char *name;
 } runner;
 
-static bool checked_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err, int level)
+static bool checked_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err,
+                        int level)
 {
     runner *x = r->data;
     if (level == 3) { /* before anything can kill the process */
