@@ -241,7 +241,11 @@ void live_at(const cap_code *cc, int ip, uint8_t *live)
             case LOAD_DEREF:
             case STORE_DEREF:
             case DELETE_DEREF:
+#if TP_PY312
+            case LOAD_FROM_DICT_OR_DEREF:
+#else
             case LOAD_CLASSDEREF:
+#endif
             case MAKE_CELL:
 #if TP_PY312
             case LOAD_FAST_CHECK:

@@ -9,5 +9,10 @@
 #error "Taper needs CPython 3.11 or newer"
 #endif
 #define TP_PY312 (PY_VERSION_HEX >= 0x030C0000)
+#if PY_VERSION_HEX >= 0x030C0000 /* the same functions under their newer names */
+#define _PyCode_GetExtra              PyUnstable_Code_GetExtra
+#define _PyCode_SetExtra              PyUnstable_Code_SetExtra
+#define _PyEval_RequestCodeExtraIndex PyUnstable_Eval_RequestCodeExtraIndex
+#endif
 #define TP_PY313 (PY_VERSION_HEX >= 0x030D0000)
 #endif

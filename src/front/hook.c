@@ -21,6 +21,21 @@ static int installed;            /* threads and nestings that need the hook */
 #define FRAME_FUNC(f) ((PyObject *)(f)->f_func)
 #endif
 
+/* From 3.12 on whoever evaluates a frame also ends it, and the function that does so is not exported: a frame that
+ * was run here is thrown into instead, which unwinds it at once; what it raises is dropped. */
+static void end_frame(PyThreadState *ts, struct _PyInterpreterFrame *f)
+{
+#if TP_PY312
+    PyObject *exc = PyErr_GetRaisedException(), *r;
+    PyErr_SetNone(PyExc_StopIteration);
+    r = _PyEval_EvalFrameDefault(ts, f, 1);
+    Py_XDECREF(r);
+    PyErr_Clear();
+    if (exc)
+        PyErr_SetRaisedException(exc);
+#endif
+}
+
 static PyObject *eval(PyThreadState *ts, struct _PyInterpreterFrame *f, int throwing)
 {
     cap_cfg *cfg = active;
@@ -29,14 +44,18 @@ static PyObject *eval(PyThreadState *ts, struct _PyInterpreterFrame *f, int thro
         !cap_wants(func))
         return _PyEval_EvalFrameDefault(ts, f, throwing);
     cap_code *cc = cap_code_of(f->f_code);
-    if (!cc)
+    if (!cc) {
+        end_frame(ts, f);
         return NULL;
+    }
     if (strstr(cc->file, "/taper/"))
         return _PyEval_EvalFrameDefault(ts, f, throwing);
     PyCodeObject *co = f->f_code;
     int n = co->co_argcount + co->co_kwonlyargcount + !!(co->co_flags & CO_VARARGS) +
             !!(co->co_flags & CO_VARKEYWORDS);
-    return cap_run_bound(cfg, func, f->localsplus, n);
+    PyObject *res = cap_run_bound(cfg, func, f->localsplus, n);
+    end_frame(ts, f);
+    return res;
 }
 
 /* Frames are captured with cfg until the matching hook_pop. Returns what was active before. */
