@@ -241,9 +241,7 @@ void live_at(const cap_code *cc, int ip, uint8_t *live)
             case LOAD_DEREF:
             case STORE_DEREF:
             case DELETE_DEREF:
-#if TP_PY312
-            case LOAD_FROM_DICT_OR_DEREF:
-#else
+#if !TP_PY312
             case LOAD_CLASSDEREF:
 #endif
             case MAKE_CELL:

@@ -66,7 +66,9 @@ def train(name, opt, dtype, tol):
             diff = diff[~skip[k]]
         d = diff.max().item() if diff.numel() else 0
         # rounding differences of single steps add up in the parameters, not in the loss
-        lim = (10 * tol if dtype == "float32" else tol) * (1 + v.double().abs().max().item())
+        noisy = dtype == "float32" and any(m.any() for m in skip.values()) and k not in dict(tm.named_parameters())
+        # a noisy bias before a batch norm shifts the running mean by just that noise
+        lim = (100 * tol if noisy else 10 * tol if dtype == "float32" else tol) * (1 + v.double().abs().max().item())
         assert d <= lim, f"{name} {opt} {dtype}: {k} differs by {d}"
 
 
