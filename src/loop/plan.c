@@ -16,7 +16,7 @@
 #include "events/events.h"
 #include <stdio.h>
 
-enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, CHUNK = 4096 };
+enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, MAX_LEAVES = 32, CHUNK = 4096 };
 
 typedef struct group group;
 typedef struct info { /* per node, by id */
@@ -32,6 +32,7 @@ typedef struct info { /* per node, by id */
     int slot;   /* + 1 */
     bool covered, tested;
     bool memview; /* a view that the runtime makes over memory */
+    int leaves;   /* values in memory that its expression reads, counted with repeats */
 } info;
 
 struct group {
@@ -41,6 +42,8 @@ struct group {
     uint32_t red;             /* reduced dimensions; 0 without reductions */
     ir_node *member[MAX_MEMBERS];
     int n;
+    ir_node *load[MAX_BUFS]; /* what its members read from memory */
+    int nload;
     uint64_t *before; /* bit set of groups and calls that must come first */
     int order;        /* position among steps */
     ir_node *ext;     /* a library call instead of a kernel */
@@ -503,9 +506,9 @@ static bool is_scatter(const ir_node *n) /* slices written into a value */
 {
     if (n->kind != IR_call || n->variant != OPV_fn)
         return false;
-    if (n->op == OP_select_scatter)
+    if (n->op == OP_select_scatter || n->op == OP_select_backward)
         return n->arg[3].kind == VAL_int;
-    if (n->op != OP_slice_scatter)
+    if (n->op != OP_slice_scatter && n->op != OP_slice_backward)
         return false;
     symint step = int_arg(n, 5, 1), start = int_arg(n, 3, 0);
     return step == 1 && !sym_is_expr(start);
@@ -618,12 +621,13 @@ static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
             return v;
         return vir_select(k, m, v, number(k, &n->arg[2], (dtype)t->dt));
     }
-    /* slice_scatter, select_scatter */
-    ir_node *base = n->arg[0].node, *src = n->arg[1].node;
+    /* slice_scatter, select_scatter; their arguments lie alike in slice_backward, select_backward: into zeros */
+    bool zeros = n->op == OP_select_backward || n->op == OP_slice_backward;
+    ir_node *base = zeros ? NULL : n->arg[0].node, *src = n->arg[zeros ? 0 : 1].node;
     int d = dim_arg(n, 2, t->ndim);
     lin sub[TP_MAX_DIMS];
     symint lo, hi;
-    if (n->op == OP_select_scatter) {
+    if (n->op == OP_select_scatter || n->op == OP_select_backward) {
         lo = n->arg[3].i;
         if (!sym_is_expr(lo) && lo < 0)
             lo = sym_add(lo, t->size[d]);
@@ -650,7 +654,7 @@ static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
         return 0;
     if (!w->dry)
         s = loop_convert(k, s, (dtype)ir_type(src)->dt, (dtype)t->dt);
-    vir_ref b = eval(w, base, idx);
+    vir_ref b = base ? eval(w, base, idx) : w->dry ? 0 : number(k, &vI(0), (dtype)t->dt);
     return w->dry ? 0 : vir_select(k, m, s, b);
 }
 
@@ -874,7 +878,21 @@ typedef struct trial {
     bool outer;
     int level;
     bool shares; /* reads a member or something a member reads */
+    ir_node *load[MAX_BUFS];
+    int nload; /* MAX_BUFS + 1: more than fit */
 } trial;
+
+/* Adds n to a set of buffers; the count stays at MAX_BUFS + 1 once they do not fit. */
+static int load_add(ir_node **load, int n, ir_node *x)
+{
+    for (int i = 0; i < MIN(n, MAX_BUFS); i++)
+        if (load[i] == x)
+            return n;
+    if (n >= MAX_BUFS)
+        return MAX_BUFS + 1;
+    load[n] = x;
+    return n + 1;
+}
 
 /* A dry run of n as a member of its group: sets level; false when it does not fit. */
 static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out, bool *related)
@@ -923,6 +941,9 @@ static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out
                 }
         }
         out->level = w.level;
+        out->nload = 0;
+        for (size_t i = 0; i < w.loads.n; i++)
+            out->nload = load_add(out->load, out->nload, w.loads.at[i]);
         bool inner = w.inner;
         vec_free(&w.seen);
         vec_free(&w.loads);
@@ -1082,6 +1103,12 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
     }
     if (!try_member(pl, g, n, outer, &tr, NULL))
         goto no;
+    for (int i = 0; i < MIN(tr.nload, MAX_BUFS); i++)
+        g->nload = load_add(g->load, g->nload, tr.load[i]);
+    if (tr.nload > MAX_BUFS || g->nload + g->n + 1 > MAX_BUFS) { /* every member may be stored */
+        why = "too many buffers";
+        goto no;
+    }
     if (!decide(pl->c, DECIDE_fuse, n)) {
         why = "refused";
         goto no;
@@ -1109,8 +1136,10 @@ static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
     g->nd = t->ndim;
     memcpy(g->size, t->size, sizeof(symint) * t->ndim);
     g->red = f->red ? f->mask : 0;
-    if (!try_member(pl, g, n, f->red, &tr, NULL))
+    if (!try_member(pl, g, n, f->red, &tr, NULL) || tr.nload >= MAX_BUFS)
         return false;
+    memcpy(g->load, tr.load, sizeof g->load);
+    g->nload = tr.nload;
     f->g = g;
     f->outer = f->red;
     f->level = tr.level;
@@ -1151,6 +1180,40 @@ static ir_node *behind_views(ir_node *n)
 }
 static void operand_in_memory(void *arg, ir_node *n) { mark_sched(arg, behind_views(n)); }
 
+typedef struct leaf_count {
+    planner *pl;
+    int sum;
+} leaf_count;
+/* Long sums and the like are cut into parts that a kernel has buffers for. */
+static void count_leaf(void *arg, ir_node *n)
+{
+    planner *pl = ((leaf_count *)arg)->pl;
+    info *f = &pl->in[n->id];
+    ((leaf_count *)arg)->sum += f->sched || f->memview || n->kind != IR_call ? 1 : f->leaves;
+}
+static void cut_operand(void *arg, ir_node *n)
+{
+    planner *pl = arg;
+    if (pl->in[n->id].leaves > 1)
+        mark_sched(pl, behind_views(n));
+}
+static void count_leaves(planner *pl)
+{
+    IR_EACH(n, pl->g)
+    {
+        if (n->kind != IR_call)
+            continue;
+        leaf_count c = { pl, 0 };
+        ir_each_operand(n, count_leaf, &c);
+        if (c.sum > MAX_LEAVES) {
+            ir_each_operand(n, cut_operand, pl);
+            c.sum = 0;
+            ir_each_operand(n, count_leaf, &c);
+        }
+        pl->in[n->id].leaves = c.sum;
+    }
+}
+
 static void choose_sched(planner *pl)
 {
     IR_EACH(n, pl->g)
@@ -1171,6 +1234,8 @@ static void choose_sched(planner *pl)
                 ir_each_operand(n, operand_in_memory, pl);
         } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(n))
             f->sched = true;
+        else if (n->kind == IR_call && (n->op == OP_select_backward || n->op == OP_slice_backward))
+            operand_in_memory(pl, n->arg[0].node); /* else it would be computed for the zeros too */
         else if (n->kind == IR_output)
             ir_each_operand(n, operand_in_memory, pl);
     }
@@ -1179,6 +1244,7 @@ static void choose_sched(planner *pl)
     IR_EACH(n, pl->g)
     if (pl->in[n->id].memview)
         mark_sched(pl, behind_views(n));
+    count_leaves(pl);
 }
 
 static void form_groups(planner *pl)
