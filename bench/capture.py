@@ -46,16 +46,46 @@ def measure(lib, name):
         print(f"{name}: first call of a GPT (backend eager): {(time.perf_counter() - t) * 1e3:.1f} ms")
 
 
+def nested(lib, depth, total=100):
+    """Exactly `total` modules with 4 parameters each, in chains `depth` deep."""
+    nn = lib.nn
+
+    class Four(nn.Module):
+        def __init__(self, rest):
+            super().__init__()
+            self.a, self.b, self.c, self.d = (nn.Parameter(lib.ones(4)) for _ in range(4))
+            self.names = tuple(f"m{i}" for i in range(len(rest)))
+            for name, m in zip(self.names, rest):
+                setattr(self, name, m)
+
+        def forward(self, x):
+            x = x * self.a + self.b - self.c * self.d
+            for name in self.names:
+                x = getattr(self, name)(x)
+            return x
+
+    def chain(n):
+        m = Four([])
+        for _ in range(n - 1):
+            m = Four([m])
+        return m
+    chains, left = [], total - 1
+    while left:
+        chains.append(chain(min(depth - 1, left)))
+        left -= min(depth - 1, left)
+    return Four(chains)
+
+
 def guards():
-    import taper
-    prog = ("import sys; sys.path.insert(0, %r); sys.path.insert(0, %r)\nimport taper, capture\nm = capture.layers(taper, %d)\n"
-            "with taper.no_grad(): taper.compile(m, backend='eager')(taper.ones(2, 4))\n")
-    for n in (1, 10, 100):
-        here = os.path.dirname(os.path.abspath(__file__))
-        p = subprocess.run([sys.executable, "-c", prog % (here, os.path.join(here, "..", "python"), n)], capture_output=True, text=True,
+    here = os.path.dirname(os.path.abspath(__file__))
+    prog = ("import sys; sys.path.insert(0, %r); sys.path.insert(0, %r)\nimport taper, capture\nm = %s\n"
+            "sys.setrecursionlimit(10000)\nc = taper.compile(m, backend='eager')\nwith taper.no_grad(): c(taper.ones(2, 4)); c(taper.ones(2, 4))\n"
+            "print(sum(1 for _ in m.modules()), 'modules,', sum(1 for _ in m.parameters()), 'parameters')")
+    for what, how in (*((f"pairs {n}", f"capture.layers(taper, {n})") for n in (1, 10, 100)), *((f"depth {d}", f"capture.nested(taper, {d})") for d in (2, 10, 25))):
+        p = subprocess.run([sys.executable, "-c", prog % (here, os.path.join(here, "..", "python"), how)], capture_output=True, text=True,
                            env=dict(os.environ, TAPER_LOGS="guards"))
         line = [x for x in p.stderr.splitlines() if "Guard eval latency" in x]
-        print(f"taper: guards of {2 * n + n + 1} modules, {4 * n} parameters: {line[-1].split('=')[1].strip() if line else p.stderr[-200:]}")
+        print(f"taper: guards, {what}: {p.stdout.strip()}: {line[-1].split('=')[1].strip() if line else p.stderr[-300:]}")
 
 
 if __name__ == "__main__":

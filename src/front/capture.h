@@ -250,7 +250,15 @@ struct entry {
         } * roots;
         int nroot;
         guard **tensors;
+        struct vtensor { /* the object each of them was on */
+            PyObject *o, *dict;
+            PyTypeObject *type;
+            tp_tensor *t;
+        } * objects;
         int ntensor;
+        uint64_t epoch;   /* tensor_epoch when they were last looked at */
+        PyObject **fixed; /* inputs that are remembered */
+        int nfixed;
         int *loose; /* inputs that are read every time */
         int nloose;
     } cut;

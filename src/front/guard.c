@@ -554,8 +554,9 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
 /* ---- the shortcut ----
  * Every change of a dict gives it a new version, unique in the process; so does every change of a class. When
  * the roots are the same objects and the dicts read below them have their old versions, everything that hangs
- * there is what it was: parents come first, so no dict is looked at that its parent does not keep alive. Only
- * tensors are looked at again, for their metadata is no part of any dict. */
+ * there is what it was: parents come first, so no dict is looked at that its parent does not keep alive. The
+ * metadata of a tensor is no part of any dict: the tensors are watched, and looked at again when the epoch has
+ * moved. */
 static uint64_t dict_version(PyObject *d)
 {
 #if defined(__GNUC__)
@@ -580,10 +581,19 @@ static bool cacheable(const source *s)
     }
 }
 
-static bool always(const guard *g) /* must be looked at each time although its object is the same */
+static bool watched(const entry *e, const source *s) /* one of the remembered tensors? */
 {
-    return g->src2 || g->kind == G_SEQUENCE_LENGTH || g->kind == G_SET_CONTAINS ||
-           g->kind == G_TENSOR_MATCH || g->kind == G_NO_HASATTR;
+    for (int q = s->guards; q; q = e->guards.at[q - 1].older)
+        if (e->guards.at[q - 1].kind == G_TENSOR_MATCH)
+            return s->cached;
+    return false;
+}
+
+/* Must it be looked at each time although its object is the same? */
+static bool always(const entry *e, const guard *g)
+{
+    return (g->src2 && !g->src2->cached) || g->kind == G_SEQUENCE_LENGTH || g->kind == G_SET_CONTAINS ||
+           g->kind == G_TENSOR_MATCH || (g->kind == G_NO_HASATTR && !watched(e, g->src));
 }
 
 static bool parent(const entry *e, const source *s) /* does something cached hang on it? */
@@ -602,6 +612,13 @@ static bool on_cached(const struct step *st) /* reads something that only the di
         if (s->cached)
             return true;
     return false;
+}
+
+static void watch(tp_tensor *t)
+{
+    t->flags |= TF_watched;
+    if (t->base)
+        t->base->flags |= TF_watched;
 }
 
 /* Remembers a walk that just succeeded. */
@@ -624,17 +641,19 @@ static void cut_make(entry *e, PyObject **reg)
         e->has_cut = true;
         c->reg = arena_alloc(&e->mem, sizeof *c->reg * (ns + 1));
         c->steps = arena_alloc(&e->mem, sizeof *c->steps * (size_t)MAX(e->nstep, 1));
-        c->dicts = arena_alloc(&e->mem, sizeof *c->dicts * (2 * ns + 1));
+        c->dicts = arena_alloc(&e->mem, sizeof *c->dicts * (3 * ns + 1));
         c->types = arena_alloc(&e->mem, sizeof *c->types * (ns + 1));
         c->roots = arena_alloc(&e->mem, sizeof *c->roots * (ns + 1));
         c->tensors = arena_alloc(&e->mem, sizeof *c->tensors * (e->guards.n + 1));
+        c->objects = arena_alloc(&e->mem, sizeof *c->objects * (e->guards.n + 1));
+        c->fixed = arena_alloc(&e->mem, sizeof *c->fixed * (size_t)MAX(e->nin, 1));
         c->loose = arena_alloc(&e->mem, sizeof *c->loose * (size_t)MAX(e->nin, 1));
         for (int late = 0; late < 2; late++) {
             for (int i = 0; i < e->nstep; i++) {
                 struct step *st = &e->steps[i];
                 if (on_cached(st) != (late == 1))
                     continue;
-                if (st->s ? st->s->cached : st->g->src && st->g->src->cached && !always(st->g))
+                if (st->s ? st->s->cached : st->g->src && st->g->src->cached && !always(e, st->g))
                     continue;
                 if (st->g && st->g->kind == G_TENSOR_MATCH && st->g->src->cached)
                     c->tensors[c->ntensor++] = st->g;
@@ -652,7 +671,7 @@ static void cut_make(entry *e, PyObject **reg)
         return;
     map seen = { 0 };
     memcpy(c->reg, reg, sizeof *reg * ns);
-    c->ndict = c->ntype = c->nroot = 0;
+    c->ndict = c->ntype = c->nroot = c->nfixed = 0;
     for (size_t i = 0; i < ns; i++) {
         source *s = e->sources.at[i];
         if (!s->used)
@@ -689,6 +708,17 @@ static void cut_make(entry *e, PyObject **reg)
         if (PyDict_Check(o) && !map_puti(&seen, (uint64_t)(uintptr_t)o, e))
             c->dicts[c->ndict++] = (struct vdict){ o, dict_version(o) };
     }
+    for (int i = 0; i < c->ntensor; i++) {
+        PyObject *o = reg[c->tensors[i]->src->id], *d = ((PyTensor *)o)->dict;
+        c->objects[i] = (struct vtensor){ o, d, Py_TYPE(o), py_tensor(o) };
+        if (d && !map_puti(&seen, (uint64_t)(uintptr_t)d, e))
+            c->dicts[c->ndict++] = (struct vdict){ d, dict_version(d) };
+        watch(py_tensor(o));
+    }
+    c->epoch = __atomic_load_n(&tensor_epoch, __ATOMIC_ACQUIRE);
+    for (int i = 0; i < e->nin; i++)
+        if (e->in[i]->cached)
+            c->fixed[c->nfixed++] = reg[e->in[i]->id];
     map_free(&seen);
     c->ready = true;
 }
@@ -726,14 +756,32 @@ static bool cut_check(entry *e, frame *f, int64_t *symval)
     }
     if (!cut_walk(c, c->nearly, c->nstep, f, reg)) /* from here on what was remembered is known to be alive */
         return false;
-    for (int i = 0; i < c->ntensor; i++)
-        if (TP_UNLIKELY(!tensor_check(c->tensors[i], reg[c->tensors[i]->src->id], NULL)))
+    for (int i = 0; i < c->ntensor; i++) {
+        const struct vtensor *v = &c->objects[i];
+        const PyTensor *o = (PyTensor *)v->o;
+        if (TP_UNLIKELY(o->t != v->t || o->dict != v->dict || Py_TYPE(v->o) != v->type))
             return false;
-    for (int k = 0; k < c->nloose; k++)
-        for (int i = 0; i < e->nin; i++)
-            if (TP_UNLIKELY(i != c->loose[k] && reg[e->in[i]->id] == reg[e->in[c->loose[k]]->id] &&
-                            py_is_tensor(reg[e->in[i]->id])))
+    }
+    uint64_t epoch = __atomic_load_n(&tensor_epoch, __ATOMIC_ACQUIRE);
+    if (TP_UNLIKELY(epoch != c->epoch)) {
+        for (int i = 0; i < c->ntensor; i++) {
+            if (!tensor_check(c->tensors[i], c->objects[i].o, NULL))
                 return false;
+            watch(c->objects[i].t);
+        }
+        c->epoch = epoch;
+    }
+    for (int k = 0; k < c->nloose; k++) {
+        PyObject *x = reg[e->in[c->loose[k]]->id];
+        if (!py_is_tensor(x))
+            continue;
+        for (int i = 0; i < c->nfixed; i++)
+            if (TP_UNLIKELY(c->fixed[i] == x))
+                return false;
+        for (int i = 0; i < k; i++)
+            if (TP_UNLIKELY(reg[e->in[c->loose[i]]->id] == x))
+                return false;
+    }
     return !e->nsymval || shape_check(e, reg, symval, NULL);
 }
 

@@ -438,6 +438,7 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
             goto drop;
         if (TP_LIKELY(!writes)) {
             ag_meta *m = ag_meta_make(t);
+            tensor_changed(t);
             m->fn = ag_node_ref(&s->n);
             m->nr = i;
             if (TP_UNLIKELY(t->base && (row->schema.ret_list || c->arg[0].t->spare)))

@@ -249,6 +249,7 @@ bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
                        "computed variable in a subgraph that doesn't require differentiation use "
                        "var_no_grad = var.detach().");
     }
+    tensor_changed(t);
     if (on || t->ag)
         ag_meta_make(t)->requires_grad = on;
     return true;
@@ -277,6 +278,7 @@ static void meta_set_fn(tp_tensor *t, ag_node *n, int nr)
         ag_hooks_unref(m->hooks);
         m->hooks = NULL;
     }
+    tensor_changed(t);
     m->fn = n ? ag_node_ref(n) : NULL;
     m->nr = nr;
     m->requires_grad = false;

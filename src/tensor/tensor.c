@@ -7,6 +7,7 @@
 static atomic_uint_fast64_t next_id = 1;
 static atomic_llong fail_after, live_bytes, peak_bytes;
 void (*tensor_ag_free)(void *ag);
+uint64_t tensor_epoch;
 
 /* ---- devices ---- */
 static const char *const dev_names[] = { "cpu", "cuda", "meta" };
@@ -377,6 +378,7 @@ void tensor_unref(tp_tensor *t)
 {
     while (t && !__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL)) {
         tp_tensor *base = t->base; /* a loop, not recursion */
+        tensor_changed(t);
         if (t->ag)
             tensor_ag_free(t->ag);
         storage_unref(t->storage);
@@ -398,6 +400,7 @@ bool tensor_reset(tp_tensor *t, tp_storage *s, dtype dt, int ndim, const symint 
         memcpy(dims + ndim, stride, sizeof(symint) * (size_t)ndim);
     else
         shape_contiguous_strides(ndim, dims, dims + ndim);
+    tensor_changed(t);
     storage_ref(s);
     storage_unref(t->storage);
     if (t->size != t->dims)

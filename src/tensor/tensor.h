@@ -61,7 +61,15 @@ enum {
     TF_owns_py = 2,
     TF_inference = 4, /* made under inference_mode */
     TF_conjlike = 8,  /* reserved */
+    TF_watched = 16,  /* somebody remembers its metadata: changing that moves tensor_epoch */
 };
+/* Counts changes of the metadata (shape, dtype, device, requires_grad) of watched tensors, and their ends. */
+extern uint64_t tensor_epoch;
+static inline void tensor_changed(const tp_tensor *t)
+{
+    if (TP_UNLIKELY(t->flags & TF_watched))
+        __atomic_add_fetch(&tensor_epoch, 1, __ATOMIC_RELEASE);
+}
 
 /* --- making ------------------------------------------------------------------------------------- */
 tp_tensor *tensor_new(dtype dt, int ndim, const symint *size,
