@@ -219,6 +219,26 @@ def test_errors_have_their_own_messages():
     assert c and "cannot be multiplied (2x3 and 2x3)" in c[1] and c[0] != "Unsupported", c
 
 
+FUSED = """
+import taper
+@taper.compile
+def f(x, w):
+    y = (x @ w).sin()
+    return y + 1, y.cos().sum(0)
+f(taper.ones(8, 8), taper.ones(8, 8))
+"""
+
+
+def test_schedule_fusion_and_hints_log():
+    for quiet in ("inductor", ""):
+        err = run(FUSED, **(dict(TAPER_LOGS=quiet) if quiet else {}))[2]
+        assert not re.search(r"__(schedule|fusion|perf_hints)", err), err
+    err = run(FUSED, TAPER_LOGS="schedule,fusion,perf_hints")[2]
+    assert re.search(r"__schedule\] schedule of \w+: \d+ kernels", err), err
+    assert re.search(r"__fusion\] (fused|did not fuse) ", err), err
+    assert re.search(r"__perf_hints\] .*runs as a library call", err), err
+
+
 def test_a_trace_holds_no_tensor_data():
     with tempfile.TemporaryDirectory() as d:
         rc, _, err = run("import taper\n@taper.compile\ndef f(x):\n    return x.sin() * 2\nf(taper.full((3,), 0.5) * 8642.25)\n",
