@@ -15,4 +15,15 @@
 #define _PyEval_RequestCodeExtraIndex PyUnstable_Eval_RequestCodeExtraIndex
 #endif
 #define TP_PY313 (PY_VERSION_HEX >= 0x030D0000)
+/* A type's own attributes, borrowed. From 3.12 on static types keep theirs elsewhere. */
+static inline PyObject *type_dict(PyTypeObject *t)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject *d = PyType_GetDict(t);
+    Py_XDECREF(d); /* the type holds on to it */
+    return d;
+#else
+    return t->tp_dict;
+#endif
+}
 #endif

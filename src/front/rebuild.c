@@ -133,7 +133,7 @@ static recipe *object_recipe(rb *b, PyObject *o)
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(tp->tp_mro, i);
         PyObject *k, *v;
         Py_ssize_t p = 0;
-        while ((base->tp_flags & Py_TPFLAGS_HEAPTYPE) && PyDict_Next(base->tp_dict, &p, &k, &v))
+        while ((base->tp_flags & Py_TPFLAGS_HEAPTYPE) && PyDict_Next(type_dict(base), &p, &k, &v))
             if (Py_TYPE(v) == &PyMemberDescr_Type) {
                 PyObject *x = PyObject_GetAttr(o, k);
                 if (x)

@@ -270,7 +270,7 @@ PyObject *t_super_getattr(trace *t, PyObject *o, PyObject *name)
         i++;
     for (i++; i < n; i++) {
         PyTypeObject *b = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
-        PyObject *d = PyDict_GetItemWithError(b->tp_dict, name);
+        PyObject *d = PyDict_GetItemWithError(type_dict(b), name);
         if (!d)
             continue;
         if (PyFunction_Check(d)) {

@@ -1176,14 +1176,14 @@ static bool trusted_class(PyTypeObject *tp)
         key = PyUnicode_InternFromString("__module__");
     if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
         return true;
-    return t_trusted_module(PyDict_GetItemWithError(tp->tp_dict, key));
+    return t_trusted_module(PyDict_GetItemWithError(type_dict(tp), key));
 }
 
 static PyTypeObject *defining(PyTypeObject *tp, PyObject *name)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tp->tp_mro); i++) {
         PyTypeObject *b = (PyTypeObject *)PyTuple_GET_ITEM(tp->tp_mro, i);
-        if (PyDict_GetItemWithError(b->tp_dict, name))
+        if (PyDict_GetItemWithError(type_dict(b), name))
             return b;
     }
     return tp;
@@ -1581,7 +1581,7 @@ int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
     }
     if (k->dict)
         return v ? PyDict_SetItem(k->dict, name, v) : PyDict_DelItem(k->dict, name);
-    if (!d && !inst_dict(o) && !(tp->tp_flags & Py_TPFLAGS_MANAGED_DICT) && tp->tp_dictoffset == 0) {
+    if (!d && !inst_dict(o) && !(tp->tp_flags & Py_TPFLAGS_MANAGED_DICT) && type_dict(tp)offset == 0) {
         missing(o, name);
         return -1;
     }
