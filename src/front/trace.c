@@ -1581,7 +1581,7 @@ int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
     }
     if (k->dict)
         return v ? PyDict_SetItem(k->dict, name, v) : PyDict_DelItem(k->dict, name);
-    if (!d && !inst_dict(o) && !(tp->tp_flags & Py_TPFLAGS_MANAGED_DICT) && type_dict(tp)offset == 0) {
+    if (!d && !inst_dict(o) && !(tp->tp_flags & Py_TPFLAGS_MANAGED_DICT) && tp->tp_dictoffset == 0) {
         missing(o, name);
         return -1;
     }
