@@ -23,6 +23,8 @@ typedef struct program {
     kstep *ks; /* by step; unused for calls */
     bool symbolic;
     int nsym; /* symbols of the environment at compile time */
+    int *dead,
+        *dead_at; /* slots that nobody reads after step i: dead[dead_at[i]] up to dead[dead_at[i + 1]] */
     /* memory: one block with an offset per buffer slot, when all sizes are constants */
     int64_t *offset; /* by slot; -1: not in the block */
     int64_t block;
@@ -81,6 +83,33 @@ static void plan_memory(program *pr)
         pr->block = MAX(pr->block, at + need);
     }
     free(order);
+}
+
+/* What a step was the last to read is given back at once: the next call finds that memory warm. */
+static void plan_release(program *pr)
+{
+    loop_plan *p = pr->p;
+    int n = (int)p->slot.n, steps = (int)p->step.n, at = 0;
+    pr->dead = mem_alloc(sizeof *pr->dead * (size_t)MAX(n, 1));
+    pr->dead_at = mem_alloc(sizeof *pr->dead_at * (size_t)(steps + 1));
+    for (int i = 0; i < steps; i++) {
+        pr->dead_at[i] = at;
+        for (int s = 0; s < n; s++)
+            if (p->slot.at[s].last == i)
+                pr->dead[at++] = s;
+    }
+    pr->dead_at[steps] = at;
+}
+
+static void release_dead(program *pr, tp_val *slot, size_t step)
+{
+    for (int d = pr->dead_at[step]; d < pr->dead_at[step + 1]; d++) {
+        tp_val *v = &slot[pr->dead[d]];
+        if (v->kind == VAL_tensor || v->kind == VAL_tensors) {
+            val_clear(v);
+            *v = vNone;
+        }
+    }
 }
 
 static tp_storage *block_take(program *pr, tp_err *err)
@@ -349,6 +378,7 @@ static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
             if (s->node->kind != IR_call) {
                 if (!run_custom(&c, s->node, &c.slot[s->slot], err))
                     goto done;
+                release_dead(pr, c.slot, i);
                 continue;
             }
             if (!run_row(&c, s->node, res, err)) {
@@ -366,6 +396,7 @@ static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
             } else
                 c.slot[s->slot] = res[0];
         }
+        release_dead(pr, c.slot, i);
     }
     for (; made < nout; made++) {
         if (p->out[made] < 0) {
@@ -403,6 +434,8 @@ static void program_free(run_program *rp)
     }
     free(pr->ks);
     free(pr->offset);
+    free(pr->dead);
+    free(pr->dead_at);
     storage_unref(pr->free_block);
     loop_plan_free(pr->p);
     free(pr);
@@ -457,6 +490,7 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
             return NULL;
         }
     plan_memory(pr);
+    plan_release(pr);
     return &pr->base;
 }
 

@@ -1,4 +1,7 @@
 """Expressions over more values than one kernel has buffers for, and the gradients of many slices of one tensor."""
+import subprocess
+import sys
+
 import taper
 
 
@@ -60,3 +63,21 @@ def test_linear_of_a_transposed_batch():
         assert close(a, e)
     want = (x.transpose(0, 1).reshape(15, 7) @ w.t() + b).reshape(3, 5, 4)
     assert close(taper.nn.functional.linear(x.transpose(0, 1), w, b), want)
+
+
+def test_results_of_calls_are_given_back_after_their_last_use():
+    program = """
+import taper
+def chain(x):
+    for _ in range(30):
+        x = x @ x
+    return x
+x = taper.eye(512)
+f = taper.compile(chain)
+live = taper._C._memory()[0]
+assert taper.equal(f(x), x)
+print((taper._C._memory()[1] - live) // (512 * 512 * 4))
+"""
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    assert int(out.stdout) <= 5, out.stdout  # matrices alive at once, not 30
