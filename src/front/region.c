@@ -388,6 +388,15 @@ static void break_log(region *r, const why_broke *w)
             "Graph break in user code at %s:%d\nReason: %s%s\nUser code traceback:\n%s  [%s] %s\n  Hint: %s",
             w->file, w->line, w->id == BRK_data_jump ? "" : "Unsupported: ", w->reason, w->stack, row->code,
             row->explain, row->hint);
+    if (ev_trace_on(EV_artifact)) {
+        strbuf b = { 0 };
+        strbuf_addf(
+            &b,
+            "Graph break in user code at %s:%d\nReason: %s\nUser code traceback:\n%s  [%s] %s\n  Hint: %s",
+            w->file, w->line, w->reason, w->stack, row->code, row->explain, row->hint);
+        ev_artifact("dynamo_graph_break_reason", "string", NULL, strbuf_str(&b));
+        strbuf_free(&b);
+    }
 }
 
 /* ---- the cache ---- */
@@ -781,7 +790,7 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
     bool error = cfg_bool("error_on_recompile", false);
     if (over && r->limit_hit)
         return false;
-    if (log || over || error || cfg->guard_fail_fn) {
+    if (log || over || error || cfg->guard_fail_fn || ev_trace_on(EV_artifact)) {
         ev_cid cid = { r->frame_id, r->compiles, 0 };
         ev_cid_set(&cid);
         bool any = recompile_log(r, f, cfg, &msg, &old);
@@ -792,6 +801,15 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
             ev_text(EV_recompiles_verbose, NULL, "%s", strbuf_str(&msg));
         else if (any && log)
             ev_text(EV_recompiles, NULL, "%s", strbuf_str(&msg));
+        if (any && ev_trace_on(EV_artifact)) {
+            strbuf list = { 0 };
+            json_w jw = { &list };
+            json_arr(&jw);
+            json_str(&jw, strbuf_str(&msg));
+            json_end(&jw);
+            ev_artifact("recompile_reasons", "json", NULL, strbuf_str(&list));
+            strbuf_free(&list);
+        }
     }
     cap_count("recompiles", r->cc->name, 1);
     if (over) {

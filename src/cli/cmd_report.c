@@ -1,0 +1,103 @@
+/* cmd_report.c - taper report: trace files to one HTML page. */
+#include "cli/cli.h"
+#include "base/file.h"
+#include "report/report.h"
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+/* True when a program that shows pages took it. */
+static bool show(const char *path)
+{
+    if (!getenv("DISPLAY") && !getenv("WAYLAND_DISPLAY"))
+        return false;
+    char *const argv[] = { "xdg-open", (char *)path, NULL };
+    posix_spawn_file_actions_t fa;
+    pid_t pid;
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&fa, 2, "/dev/null", O_WRONLY, 0);
+    bool ok = posix_spawnp(&pid, "xdg-open", &fa, NULL, argv, environ) == 0;
+    posix_spawn_file_actions_destroy(&fa);
+    int status = 0;
+    return ok && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static bool short_o(cli_args *a, const char **out)
+{
+    if (strcmp(a->argv[a->at], "-o") || a->at + 1 >= a->argc)
+        return false;
+    *out = a->argv[a->at + 1];
+    a->at += 2;
+    return true;
+}
+
+static int write_page(const report *r, const char *out, bool browser, bool quiet)
+{
+    strbuf b = { 0 };
+    tp_err e = { 0 };
+    report_html(r, &b);
+    bool ok = file_write(out, strbuf_str(&b), b.n, &e);
+    strbuf_free(&b);
+    if (!ok)
+        return cli_fail(&e);
+    if (!quiet)
+        printf("Wrote %s\n", out);
+    if (browser && !show(out))
+        fprintf(stderr, "taper: no browser could be started; open %s yourself\n", out);
+    return 0;
+}
+
+static int run_report(int argc, char **argv)
+{
+    cli_args a = { argc, 1, argv };
+    const char *out = NULL;
+    bool browser = true, json = false;
+    int rc = 0, given = 0;
+    tp_err e = { 0 };
+    report *r = report_new();
+
+    while (a.at < argc && !rc) {
+        if (cli_flag(&a, "no-browser"))
+            browser = false;
+        else if (cli_flag(&a, "json"))
+            json = true;
+        else if (short_o(&a, &out) || cli_option(&a, "output", &out))
+            continue;
+        else if (argv[a.at][0] == '-')
+            rc = cli_unknown(&a);
+        else if (!report_add(r, argv[a.at++], &e))
+            rc = cli_fail(&e);
+        else
+            given++;
+    }
+    if (!rc && !given)
+        rc = cli_usage("'report' needs a trace file or a directory of them (TAPER_TRACE=DIR makes one)");
+    if (!rc && (out || !json))
+        rc = write_page(r, out ? out : "taper_report.html", browser && !json, json);
+    if (!rc && json) {
+        strbuf b = { 0 };
+        report_json(r, &b);
+        fwrite(strbuf_str(&b), 1, b.n, stdout);
+        strbuf_free(&b);
+    }
+    report_free(r);
+    return rc;
+}
+
+const cli_cmd cmd_report = {
+    "report",
+    "DIR|FILE... [-o OUT.html] [--no-browser] [--json]",
+    "Turns trace files into one HTML page: what was compiled, what broke, what to do",
+    "  -o, --output=OUT  where to write the page (default taper_report.html)\n"
+    "  --no-browser      do not open it\n"
+    "  --json            print a summary for programs instead (with -o: as well)\n"
+    "Traces are made by TAPER_TRACE=DIR python prog.py. A directory stands for every *.log in it. Lines "
+    "that\n"
+    "make no sense are skipped; the page and the summary say which.\n",
+    run_report,
+    NULL
+};
