@@ -42,6 +42,7 @@ enum {
     AOT_min_cut = 2,   /* recompute cheap values in backward instead of saving them */
 };
 /* needs_grad: one per placeholder. NULL with c->err on failure. */
+bool aot_switches_grad(const ir_node *n); /* taper._C._set_grad_enabled(bool) in a captured graph */
 aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags);
 void aot_unit_free(aot_unit *u);
 

@@ -33,6 +33,12 @@ void aot_unit_free(aot_unit *u)
     free(u);
 }
 
+bool aot_switches_grad(const ir_node *n)
+{
+    return n->kind == IR_opaque && n->narg == 1 && n->arg[0].kind == VAL_bool && n->target &&
+           strstr(n->target, "set_grad_enabled");
+}
+
 /* One trace under way. */
 typedef struct trace {
     tp_comp *c;
@@ -150,7 +156,12 @@ static bool replay_node(trace *t, ir_node *n, arena *scratch, tp_err *err)
         t->val[n->id] = x ? vT(tensor_ref(x)) : vNone;
         return true;
     }
-    case IR_opaque: return replay_opaque(t, n, scratch, err);
+    case IR_opaque:
+        if (aot_switches_grad(n)) { /* obeyed here; the joint graph holds what came of it */
+            t->cx.grad_mode = n->arg[0].b && t->g->grad_mode;
+            return true;
+        }
+        return replay_opaque(t, n, scratch, err);
     case IR_call: {
         tp_val arg[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
         const op_row *row = op_row_of((op_id)n->op);

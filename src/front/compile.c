@@ -1,6 +1,7 @@
 /* compile.c - taper.compile: the callable it returns, backends, settings, the ledger. */
 #include "base/envvars.h"
 #include "front/capture.h"
+#include "aot/aot.h"
 
 void cfg_unref(cap_cfg *c);
 bool cap_is_tracing(void);
@@ -268,16 +269,16 @@ static cap_runner *compile_python(entry *e, ir_graph *g, PyObject *fn, PyObject 
     return run;
 }
 
-/* Later stages know no switches of grad mode inside a graph. They go where they do not matter (nothing
- * requires a gradient) or where all work is done with gradients off (the whole graph runs so). False: the
- * graph has switches that matter. */
+/* Switches of grad mode inside a graph go where they do not matter (nothing requires a gradient) or where all
+ * work is done with gradients off (the whole graph runs so); a graph that starts and ends with gradients on
+ * keeps them, and the autograd stage obeys them. False: the later stages cannot do what the graph does. */
 static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
 {
     bool mode = g->grad_mode, any = false, off = true, needs = false;
     IR_EACH(n, g)
     {
         if (n->kind == IR_opaque) {
-            if (!strstr(n->target, "set_grad_enabled") || n->narg != 1 || n->arg[0].kind != VAL_bool)
+            if (!aot_switches_grad(n))
                 return false;
             mode = n->arg[0].b;
             any = true;
@@ -288,8 +289,10 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
         return true;
     for (int i = 0; i < nin; i++)
         needs |= py_is_tensor(in[i]) && ag_requires_grad(py_tensor(in[i]));
-    if (mode != g->grad_mode || (needs && !off))
+    if (mode != g->grad_mode)
         return false;
+    if (needs && !off)
+        return g->grad_mode;
     IR_EACH_SAFE(n, g)
     if (n->kind == IR_opaque)
         ir_erase(n);
@@ -317,6 +320,11 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
     for (size_t i = 0; name && i < backends.n; i++)
         if (!strcmp(backends.at[i]->name, name)) {
             if (!drop_modes(e, g, in, nin)) {
+                if (ev_log_on(EVC_aot, EV_WARNING))
+                    ev_log(EVC_aot, EV_WARNING, NULL,
+                           "%s switches modes or calls outside in a way that backend '%s' cannot take: it "
+                           "runs with backend 'eager'",
+                           g->name, name);
                 r = cap_eager(g, v, nin, e->cfg->options, &err);
                 goto done;
             }
