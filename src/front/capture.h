@@ -318,6 +318,7 @@ struct frame {
     PyObject *yielded;
     const ir_loc *loc; /* tracing: of line loc_line, made once */
     int loc_line;
+    int fail_line; /* where the graph failed, when that is a line of this function; else 0 */
 };
 enum { ST_next, ST_return, ST_yield, ST_error };
 int interp_step(frame *f, PyObject **result); /* executes the instruction at f->ip */
@@ -328,6 +329,8 @@ bool frame_init(frame *f, cap_code *cc, PyObject *func,
 void frame_clear(frame *f);
 /* Binds call arguments to slots. 1 bound, 0 wrong arguments (no exception set), -1 error. */
 int frame_bind(frame *f, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+/* A run-time failure at a place known from the graph: the traceback shall show that line. */
+void cap_traceback(frame *f, const char *file, int line);
 static inline int frame_line(const frame *f) { return f->cc->ins[f->at].line; }
 
 cap_code *cap_code_of(PyCodeObject *co); /* borrowed; NULL with an exception */

@@ -883,7 +883,10 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     if (e->nograd)
         CX->grad_mode = mode;
     if (!ran) {
+        bool placed = err.kind != ERR_none && err.kind != ERR_python && err.line > 0;
         py_raise(&err);
+        if (placed)
+            cap_traceback(f, err.file, err.line);
         goto done;
     }
     if (e->plain) {

@@ -737,11 +737,11 @@ out:
 }
 
 /* ---- running ---- */
-static void add_traceback(frame *f)
+static void add_line(frame *f, const char *file, const char *name, int line)
 {
     PyObject *t, *v, *tb;
     PyErr_Fetch(&t, &v, &tb);
-    PyCodeObject *co = PyCode_NewEmpty(f->cc->file, f->cc->name, frame_line(f));
+    PyCodeObject *co = PyCode_NewEmpty(file, name, line);
     PyFrameObject *pf = co ? PyFrame_New(PyThreadState_Get(), co, f->globals, NULL) : NULL;
     PyErr_Clear();
     PyErr_Restore(t, v, tb);
@@ -749,6 +749,24 @@ static void add_traceback(frame *f)
         PyTraceBack_Here(pf);
     Py_XDECREF((PyObject *)pf);
     Py_XDECREF((PyObject *)co);
+}
+
+static void add_traceback(frame *f)
+{
+    add_line(f, f->cc->file, f->cc->name, f->fail_line ? f->fail_line : frame_line(f));
+    f->fail_line = 0;
+}
+
+void cap_traceback(frame *f, const char *file, int line)
+{
+    const cap_code *cc = f->cc;
+    if (!strcmp(file, cc->file))
+        for (int i = 0; i < cc->n; i++)
+            if (cc->ins[i].line == line) {
+                f->fail_line = line;
+                return;
+            }
+    add_line(f, file, "<inlined>", line); /* of a function that was inlined */
 }
 
 static entry *find_entry(region *r, frame *f, cap_cfg *cfg, PyObject **reg, PyObject ***out, size_t nreg,
