@@ -219,6 +219,44 @@ def test_errors_have_their_own_messages():
     assert c and "cannot be multiplied (2x3 and 2x3)" in c[1] and c[0] != "Unsupported", c
 
 
+def test_compile_error_comes_before_any_kernel():
+    prog = """
+import taper
+x = taper.zeros(4)
+@taper.compile(backend="inductor")
+def f(x):
+    x.add_(1)
+    return taper.relu(x)
+try:
+    f(x)
+except Exception as e:
+    print("raised")
+print(x.tolist())
+"""
+    assert run(prog, TAPER_INJECT="relu:compile_error@gen")[1] == "raised\n[0.0, 0.0, 0.0, 0.0]\n"
+    assert run(prog)[1] == "[1.0, 1.0, 1.0, 1.0]\n"
+    with tempfile.TemporaryDirectory() as d:  # the extra runs of level 4 leave the inputs alone
+        assert run(prog, cwd=d, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4")[1] == "[1.0, 1.0, 1.0, 1.0]\n"
+
+
+def test_gradients_are_compared_too():
+    prog = SIN % ("inductor", "try:\n    f(x)\n    print('ok')\nexcept taper._dynamo.exc.AccuracyError as e:\n    print(e)")
+    for fault, want in (("cos:accuracy@gen", "Bad accuracy detected: gradient of input 0"), ("sin:accuracy@gen", "Bad accuracy detected: result 0"),
+                        ("tan:accuracy@gen", "ok")):
+        with tempfile.TemporaryDirectory() as d:
+            out = run(prog, cwd=d, TAPER_INJECT=fault, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4")[1]
+        assert out.startswith(want), out
+
+
+def test_demo_reports_times():
+    p = subprocess.run([sys.executable, os.path.join(ROOT, "examples", "demo.py")], capture_output=True, text=True, timeout=60,
+                       env=dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python")))
+    assert p.returncode == 0, p.stdout + p.stderr
+    assert re.search(r"first call .* [\d.]+ ms, later calls [\d.]+ ms, eager [\d.]+ ms", p.stdout), p.stdout
+    for part in ("size mismatch at index 0. expected 3, actual 4", "Hint: ", "AccuracyError: ", "to 1 operators"):
+        assert part in p.stdout, part
+
+
 FUSED = """
 import taper
 @taper.compile
