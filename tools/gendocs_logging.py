@@ -24,8 +24,8 @@ Items are separated by commas (spaces only after a comma). A **component** takes
 `-name` errors only; `all` is all of them. An **artifact** is one kind of message and is on when named (a sign before
 it is ignored). Artifacts that are not marked *off* also show when their component's level reaches theirs.
 `TAPER_LOGS=help` prints the common names, `+help` all of them; a name that does not exist is an error that lists the
-valid ones. `taper._logging.set_logs(dynamo=logging.DEBUG, graph_breaks=True)` does the same from Python; the
-environment variable wins over it.
+valid ones. From C, `ev_set_logs` does the same and the environment variable wins over it; the Python
+spelling `set_logs` does not exist yet.
 
 Each line, also of a longer message, begins like this:
 ```
