@@ -687,6 +687,11 @@ static void cut_make(entry *e, PyObject **reg)
             d = b;
         else if (!PyType_Check(b))
             d = PyModule_Check(b) ? PyModule_GetDict(b) : inst_dict(b);
+        if (!d && !PyType_Check(b) && (Py_TYPE(b)->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+            c->ready = false; /* attributes without a dict have no version: they are looked at each time */
+            map_free(&seen);
+            return;
+        }
         if (d && !map_puti(&seen, (uint64_t)(uintptr_t)d, e))
             c->dicts[c->ndict++] = (struct vdict){ d, dict_version(d) };
         PyTypeObject *tp = PyType_Check(b) ? (PyTypeObject *)b : Py_TYPE(b);
