@@ -4,10 +4,24 @@
 #include "base/utf8.h"
 
 /* ---- escaping ---- */
+static bool is_plain(unsigned char c)
+{
+    return (c >= 0x20 && c < 0x7f && c != '<' && c != '>' && c != '&' && c != '"' && c != '\'') ||
+           c == '\n' || c == '\t';
+}
+
 static void escn(strbuf *o, const char *s, size_t n)
 {
     for (size_t i = 0; i < n;) {
         uint32_t cp;
+        size_t plain = i; /* most text is plain: copied in runs */
+        while (plain < n && is_plain((unsigned char)s[plain]))
+            plain++;
+        if (plain > i) {
+            strbuf_addn(o, s + i, plain - i);
+            i = plain;
+            continue;
+        }
         int k = utf8_decode(s + i, n - i, &cp);
         if (!k || cp == 0x7f || (cp < 0x20 && cp != '\n' && cp != '\t'))
             strbuf_add(o, "\xef\xbf\xbd");

@@ -17,7 +17,8 @@ typedef struct reader {
     double time;
     int64_t at; /* line of the envelope */
     strbuf payload;
-    bool any_payload;
+    bool any_payload, damaged;
+    char md5[DIGEST_HEX]; /* of the payload */
 } reader;
 
 static void skip(reader *rd, int64_t line, const char *why)
@@ -177,15 +178,12 @@ static rp_compile *compile_of(reader *rd)
 static void add_payload(reader *rd, rp_compile *c, const char *event, const char *title)
 {
     rp_rec *p = ARENA_NEW(&rd->r->mem, rp_rec);
-    char md5[DIGEST_HEX];
-    const char *said = json_cstr(json_get(rd->env, "has_payload"));
-    digest_of(DIGEST_md5, strbuf_str(&rd->payload), rd->payload.n, md5);
-    memcpy(p->md5, md5, 33);
+    memcpy(p->md5, rd->md5, 33);
     p->event = arena_strdup(&rd->r->mem, event);
     p->title = arena_strdup(&rd->r->mem, title);
     p->attempt = json_i64(json_get(rd->env, "attempt"), 0);
     p->line = rd->at;
-    p->damaged = !said || strcmp(said, md5);
+    p->damaged = rd->damaged;
     for (size_t i = c->recs.n; i > 0 && c->recs.n - i < 64 && !p->same; i--)
         if (!strcmp(c->recs.at[i - 1]->md5, p->md5))
             p->same = c->recs.at[i - 1]->same ? c->recs.at[i - 1]->same : c->recs.at[i - 1];
@@ -434,14 +432,11 @@ static void close_record(reader *rd)
     if (!event)
         skip(rd, rd->at, "the record names no event");
     else {
-        char md5[DIGEST_HEX];
-        if (json_is(said, JSON_str)) {
-            digest_of(DIGEST_md5, strbuf_str(&rd->payload), rd->payload.n, md5);
-            if (strcmp(said->s, md5)) {
-                r->nmd5++;
-                skip(rd, rd->at,
-                     "the payload does not match its checksum (cut or changed); shown all the same");
-            }
+        digest_of(DIGEST_md5, strbuf_str(&rd->payload), rd->payload.n, rd->md5);
+        rd->damaged = json_is(said, JSON_str) && strcmp(said->s, rd->md5);
+        if (rd->damaged) {
+            r->nmd5++;
+            skip(rd, rd->at, "the payload does not match its checksum (cut or changed); shown all the same");
         }
         f->records++;
         r->nrecord++;
