@@ -585,6 +585,60 @@ static void log_guards(entry *e, frame *f)
     strbuf_free(&b);
 }
 
+/* The trace: a compile of r begins here, with the calls that led to it, outermost first. */
+static void trace_start(const region *r)
+{
+    if (!ev_trace_on(EV_dynamo_start))
+        return;
+    enum { DEEPEST = 64 };
+    ev_frame f[DEEPEST + 1];
+    int n = DEEPEST;
+    char name[300];
+    region_name(r, name, sizeof name);
+    f[n] = (ev_frame){ .file = r->cc->file, .name = name, .line = r->cc->first_line };
+    PyFrameObject *fr = PyThreadState_GetFrame(PyThreadState_Get());
+    while (fr && n > 0) { /* running frames keep their code, so the strings outlive the references */
+        PyCodeObject *co = PyFrame_GetCode(fr);
+        const char *file = PyUnicode_AsUTF8(co->co_filename), *fn = PyUnicode_AsUTF8(co->co_name);
+        PyFrameObject *back = PyFrame_GetBack(fr);
+        if (file && fn)
+            f[--n] = (ev_frame){ .file = file, .name = fn, .line = PyFrame_GetLineNumber(fr) };
+        PyErr_Clear();
+        Py_DECREF(co);
+        Py_DECREF(fr);
+        fr = back;
+    }
+    Py_XDECREF(fr);
+    strbuf b = { 0 };
+    json_w w = { &b };
+    json_obj(&w);
+    json_key(&w, "stack");
+    ev_json_stack(&w, f + n, DEEPEST + 1 - n);
+    json_end(&w);
+    ev_json(EV_dynamo_start, NULL, strbuf_str(&b), NULL);
+    strbuf_free(&b);
+}
+
+/* The trace: the compile of r ends in the Python exception that is set, and stays set. */
+static void trace_error(const region *r, bool started)
+{
+    PyObject *type, *val, *tb;
+    if (!ev_trace_on(EV_artifact))
+        return;
+    PyErr_Fetch(&type, &val, &tb);
+    if (!started)
+        trace_start(r);
+    PyObject *text = val ? PyObject_Str(val) : NULL;
+    const char *s = text ? PyUnicode_AsUTF8(text) : NULL;
+    strbuf b = { 0 };
+    strbuf_addf(&b, "%s: %s", type ? ((PyTypeObject *)type)->tp_name : "error", s ? s : "");
+    ev_artifact("dynamo_error", "string", NULL, strbuf_str(&b));
+    strbuf_free(&b);
+    PyErr_Clear();
+    Py_XDECREF(text);
+    PyErr_Restore(type, val, tb);
+}
+
 /* break_at: config.debug_break_at, the outer step at which a break is forced */
 entry *capture_region(region *r, frame *real, cap_cfg *cfg)
 {
@@ -597,7 +651,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     tp_gen *rng =
         gen_default(); /* shape rules of random operators may draw: the graph draws again when it runs */
     uint64_t seed = rng->seed, offset = rng->offset;
-    bool fresh_id = r->frame_id < 0;
+    bool fresh_id = r->frame_id < 0, started = false;
     if (fresh_id)
         r->frame_id = next_frame_id++;
     ev_cid cid = { r->frame_id, r->compiles, 0 };
@@ -687,6 +741,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     g->name = arena_printf(&g->mem, "__compiled_fn_%d", next_fn++);
     if (w.set)
         done->break_reason = PyUnicode_FromString(w.reason);
+    trace_start(r);
+    started = true;
     log_graph(done, g);
     attempt_end(a);
     a = NULL;
@@ -729,6 +785,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         r->native_until = -1;
     }
 out:
+    if (!done && PyErr_Occurred())
+        trace_error(r, started);
     tracing--;
     free(w.stack);
     *cx = saved;

@@ -198,9 +198,7 @@ static void overview(strbuf *o, const report *r, const rp_counts *n)
     if (n->seconds > 0)
         strbuf_addf(o, " Compiling took %.3f s in all.", n->seconds);
     if (!n->has_metrics && n->compiles)
-        strbuf_add(o, " This trace holds no metrics: times are not known, and a compile that failed shows as "
-                      "unfinished "
-                      "or not at all.");
+        strbuf_add(o, " This trace holds no metrics, so times are not known.");
     strbuf_add(o, "</p>\n<div class=\"tiles\">\n");
     tile(o, n->compiles, "compiles");
     tile(o, n->breaks, "with graph breaks");
