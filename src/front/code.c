@@ -39,8 +39,8 @@ static void code_free(void *p)
 /* Code that looks at its own frame, or whose frame lives on, is executed by CPython itself. */
 static const char *never(PyCodeObject *co, const cap_code *cc)
 {
-    static const char *const peek[] = { "locals", "vars",      "dir",          "exec",
-                                        "eval",   "_getframe", "currentframe", "breakpoint", "globals" };
+    static const char *const peek[] = { "locals",    "vars",         "dir",        "exec",   "eval",
+                                        "_getframe", "currentframe", "breakpoint", "globals" };
     if (co->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
         return "it is a coroutine";
     if (co->co_flags & CO_GENERATOR)

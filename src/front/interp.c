@@ -103,7 +103,8 @@ HANDLER(STORE_FAST)
 {
     PyObject *o = POP();
     f->stack[f->sp] = NULL;
-    if (T && o && !IS_LAZY(o) && py_is_tensor(o)) /* NULL: an unbound name that a comprehension had put aside */
+    if (T && o && !IS_LAZY(o) &&
+        py_is_tensor(o)) /* NULL: an unbound name that a comprehension had put aside */
         t_name(T, o, PyTuple_GET_ITEM(f->cc->localsplus, arg));
     Py_XSETREF(f->fast[arg], o);
     return ST_next;

@@ -15,7 +15,7 @@ typedef struct gen_code {
     size_t n;       /* with constants */
     size_t ncode;   /* the code alone */
     int nspills, frame;
-    bool leaf;      /* saves no register but rbp */
+    bool leaf; /* saves no register but rbp */
 } gen_code;
 
 /* k must be finished. listing: NULL, or gets one line an instruction. */

@@ -30,7 +30,7 @@ typedef struct loop_kernel {
     symint work;                /* elements touched per parallel iteration, for the grain */
     VEC(const ir_node *) nodes; /* what it computes, for logs */
     int64_t bytes;              /* moved, by hint */
-    uint8_t fault; /* fault_kind planted in it */
+    uint8_t fault;              /* fault_kind planted in it */
     const char *fault_op;
 } loop_kernel;
 typedef struct loop_step {
