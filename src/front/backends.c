@@ -11,6 +11,8 @@ static int repro_level(void)
     const char *after = env_get(ENV_repro_after);
     if (!after || !*after)
         return 0;
+    if (strcmp(after, "dynamo") && strcmp(after, "aot"))
+        return -1;
     return (int)env_int(ENV_repro_level, 2);
 }
 
@@ -23,12 +25,13 @@ static void save_failure(const char *backend, ir_graph *g, const tp_val *in, int
     char *dir = bundle_dir();
     r->accuracy = accuracy;
     snprintf(s.full, sizeof s.full, "%s", err->msg);
-    if (bundle_write(dir, r, &s, &w))
+    bool ok = bundle_write(dir, r, &s, &w);
+    if (ok && kind != SIG_passes) /* level 3 saves without a failure: quietly */
         fprintf(stderr,
                 "taper: the failure is saved in %s; `taper minify %s` finds the smallest graph that still "
                 "shows it\n",
                 dir, dir);
-    else
+    else if (!ok)
         fprintf(stderr, "taper: the failure could not be saved: %s\n", w.msg);
     free(dir);
     repro_free(r);
@@ -68,7 +71,7 @@ static bool checked_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, i
 static bool program_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
     int level = repro_level();
-    if (TP_UNLIKELY(level))
+    if (TP_UNLIKELY(level > 0))
         return checked_run(r, in, nin, out, nout, err, level);
     return run_program_call(((runner *)r->data)->p, CX, in, nin, out, nout, err);
 }
@@ -85,6 +88,11 @@ static cap_runner *compile_with(const char *name, ir_graph *g, const tp_val *in,
                                 tp_err *err)
 {
     tp_comp c = { .err = err };
+    if (repro_level() < 0) {
+        err_set(err, ERR_assertion, "%s must be 'dynamo' or 'aot', not '%.60s'", env_name(ENV_repro_after),
+                env_get(ENV_repro_after));
+        goto fail;
+    }
     for (int i = 0; i < nin && i < (int)g->inputs.n; i++) { /* the types say which inputs need gradients */
         tp_tensor *t = ir_type(g->inputs.at[i]);
         if (t && in[i].kind == VAL_tensor && dtype_is_float((dtype)t->dt) && ag_requires_grad(in[i].t) &&

@@ -2,6 +2,10 @@
 #include "front/capture.h"
 #include <opcode.h>
 
+#if TP_PY312
+_Thread_local int recursion_depth;
+#endif
+
 static Py_ssize_t extra_index = -1;
 bool interp_knows(int op);
 void code_known(cap_code *cc, bool add);

@@ -26,4 +26,23 @@ static inline PyObject *type_dict(PyTypeObject *t)
     return t->tp_dict;
 #endif
 }
+
+/* Depth of captured calls. From 3.12 on CPython's own counter allows far more C frames than a stack holds of ours,
+ * so Python's recursion limit is counted here; before, it is the same counter as CPython's. */
+#if PY_VERSION_HEX >= 0x030C0000
+extern _Thread_local int recursion_depth;
+static inline int recursion_enter(const char *where)
+{
+    if (recursion_depth < Py_GetRecursionLimit()) {
+        recursion_depth++;
+        return 0;
+    }
+    PyErr_Format(PyExc_RecursionError, "maximum recursion depth exceeded%s", where);
+    return -1;
+}
+static inline void recursion_leave(void) { recursion_depth--; }
+#else
+static inline int recursion_enter(const char *where) { return Py_EnterRecursiveCall(where); }
+static inline void recursion_leave(void) { Py_LeaveRecursiveCall(); }
+#endif
 #endif

@@ -1023,12 +1023,12 @@ PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_
     int bound = frame_bind(&f, func, args, nargs, kwnames);
     if (bound == 0)
         res = PyObject_Vectorcall(func, args, (size_t)nargs, kwnames); /* raises the right TypeError */
-    else if (bound == 1 && !Py_EnterRecursiveCall("")) {
+    else if (bound == 1 && !recursion_enter("")) {
         PyObject *handled = PyErr_GetHandledException();
         res = run_frame(&f);
         PyErr_SetHandledException(handled);
         Py_XDECREF(handled);
-        Py_LeaveRecursiveCall();
+        recursion_leave();
     }
     frame_clear(&f);
     if (st != small)
@@ -1049,12 +1049,12 @@ PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, in
     f.cfg = cfg;
     for (int i = 0; i < n; i++)
         f.fast[i] = Py_XNewRef(slots[i]);
-    if (!Py_EnterRecursiveCall("")) {
+    if (!recursion_enter("")) {
         PyObject *handled = PyErr_GetHandledException();
         res = run_frame(&f);
         PyErr_SetHandledException(handled);
         Py_XDECREF(handled);
-        Py_LeaveRecursiveCall();
+        recursion_leave();
     }
     frame_clear(&f);
     free(st);

@@ -144,7 +144,7 @@ PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t n
         return t_break(t, id, "%s: %s", cc->name, why);
     if (t->top->depth > 120)
         return t_break(t, BRK_depth, "calls nested deeper than 120 at %s", cc->name);
-    if (Py_EnterRecursiveCall(" while tracing"))
+    if (recursion_enter(" while tracing"))
         return NULL;
 
     bool gen = cc->co->co_flags & CO_GENERATOR;
@@ -199,7 +199,7 @@ PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t n
             Py_CLEAR(res);
     }
 done:
-    Py_LeaveRecursiveCall();
+    recursion_leave();
     if (gen) {
         Py_XDECREF((PyObject *)g); /* frees the frame unless it lives on */
         return res;
