@@ -877,7 +877,6 @@ static bool outer_shape(const tp_tensor *t, int nd, const symint *size, uint32_t
 typedef struct trial {
     bool outer;
     int level;
-    bool shares; /* reads a member or something a member reads */
     ir_node *load[MAX_BUFS];
     int nload; /* MAX_BUFS + 1: more than fit */
 } trial;
@@ -895,7 +894,7 @@ static int load_add(ir_node **load, int n, ir_node *x)
 }
 
 /* A dry run of n as a member of its group: sets level; false when it does not fit. */
-static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out, bool *related)
+static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out)
 {
     space s;
     space_init(&s, g);
@@ -928,18 +927,10 @@ static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out
         f->g = wasg;
         int sv = w.split_var;
         symint si = w.split_in;
-        bool fail = w.fail, refs = w.level > 0 || w.inner;
+        bool fail = w.fail;
         bool opaque_home = false;
         for (int d = 0; d < ir_type(root)->ndim; d++)
             opaque_home |= home[d].opaque;
-        if (related) {
-            *related |= refs;
-            for (size_t i = 0; i < w.loads.n && !*related; i++)
-                for (int m = 0; m < g->n && !*related; m++) {
-                    ir_node *x = g->member[m];
-                    (void)x;
-                }
-        }
         out->level = w.level;
         out->nload = 0;
         for (size_t i = 0; i < w.loads.n; i++)
@@ -1101,7 +1092,7 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         why = "other loops";
         goto no;
     }
-    if (!try_member(pl, g, n, outer, &tr, NULL))
+    if (!try_member(pl, g, n, outer, &tr))
         goto no;
     for (int i = 0; i < MIN(tr.nload, MAX_BUFS); i++)
         g->nload = load_add(g->load, g->nload, tr.load[i]);
@@ -1136,7 +1127,7 @@ static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
     g->nd = t->ndim;
     memcpy(g->size, t->size, sizeof(symint) * t->ndim);
     g->red = f->red ? f->mask : 0;
-    if (!try_member(pl, g, n, f->red, &tr, NULL) || tr.nload >= MAX_BUFS)
+    if (!try_member(pl, g, n, f->red, &tr) || tr.nload >= MAX_BUFS)
         return false;
     memcpy(g->load, tr.load, sizeof g->load);
     g->nload = tr.nload;
