@@ -6,7 +6,9 @@
 #include <structmember.h>
 
 #if PY_VERSION_HEX < 0x030B0000
-#error "Taper needs CPython 3.11 or newer"
+#error "Taper needs CPython 3.11 or 3.12; this one is older"
+#elif PY_VERSION_HEX >= 0x030D0000
+#error "Taper runs on CPython 3.11 and 3.12; capture does not know this one's bytecode yet"
 #endif
 #define TP_PY312 (PY_VERSION_HEX >= 0x030C0000)
 #if PY_VERSION_HEX >= 0x030C0000 /* the same functions under their newer names */
@@ -14,7 +16,6 @@
 #define _PyCode_SetExtra              PyUnstable_Code_SetExtra
 #define _PyEval_RequestCodeExtraIndex PyUnstable_Eval_RequestCodeExtraIndex
 #endif
-#define TP_PY313 (PY_VERSION_HEX >= 0x030D0000)
 /* A type's own attributes, borrowed. From 3.12 on static types keep theirs elsewhere. */
 static inline PyObject *type_dict(PyTypeObject *t)
 {
@@ -25,6 +26,13 @@ static inline PyObject *type_dict(PyTypeObject *t)
 #else
     return t->tp_dict;
 #endif
+}
+
+/* A class that Python code made. C code makes classes on the heap, too (all of itertools from 3.12 on), but those cannot
+ * be changed. */
+static inline int type_is_python(PyTypeObject *t)
+{
+    return (t->tp_flags & Py_TPFLAGS_HEAPTYPE) && !(t->tp_flags & Py_TPFLAGS_IMMUTABLETYPE);
 }
 
 /* Depth of captured calls. From 3.12 on CPython's own counter allows far more C frames than a stack holds of ours,

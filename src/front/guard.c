@@ -383,7 +383,7 @@ bool const_equal(PyObject *a, PyObject *b) /* same type and value; NaN equals Na
                 return false;
         return true;
     }
-    if (py_is_tensor(a) || (Py_TYPE(a)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    if (py_is_tensor(a) || type_is_python(Py_TYPE(a)))
         return false; /* only the same object is the same key; comparing would run code */
     int r = PyObject_RichCompareBool(a, b, Py_EQ);
     if (r < 0)
@@ -633,7 +633,7 @@ static void cut_make(entry *e, PyObject **reg)
             s->cached = s->used && cacheable(s);
             ncached += s->cached;
         }
-        if (TP_PY312 || ncached < 12) { /* 3.12: instance attributes may lie outside their dict */
+        if (ncached < 12) {
             c->nstep = -1;
             c->reg = arena_alloc(&e->mem, sizeof *c->reg);
             return;

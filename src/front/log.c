@@ -67,8 +67,7 @@ const char *value_name(trace *t, PyObject *o)
     else if (PyCFunction_Check(o))
         kind = "BuiltinVariable";
     else if (PyType_Check(o))
-        kind = ((PyTypeObject *)o)->tp_flags & Py_TPFLAGS_HEAPTYPE ? "UserDefinedClassVariable"
-                                                                   : "BuiltinVariable";
+        kind = type_is_python((PyTypeObject *)o) ? "UserDefinedClassVariable" : "BuiltinVariable";
     else if (PyList_Check(o)) {
         snprintf(b, 400, "ListVariable(length=%zd)", PyList_GET_SIZE(o));
         return b;

@@ -133,7 +133,7 @@ static recipe *object_recipe(rb *b, PyObject *o)
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(tp->tp_mro, i);
         PyObject *k, *v;
         Py_ssize_t p = 0;
-        while ((base->tp_flags & Py_TPFLAGS_HEAPTYPE) && PyDict_Next(type_dict(base), &p, &k, &v))
+        while (type_is_python(base) && PyDict_Next(type_dict(base), &p, &k, &v))
             if (Py_TYPE(v) == &PyMemberDescr_Type) {
                 PyObject *x = PyObject_GetAttr(o, k);
                 if (x)
@@ -298,9 +298,8 @@ static recipe *rebuild(rb *b, PyObject *o)
         Py_DECREF(name);
         return ok ? r : NULL;
     }
-    if (PyExceptionInstance_Check(o) || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
-        !strncmp(tp->tp_name, "functools.", 10) || !strncmp(tp->tp_name, "operator.", 9) ||
-        tp == t_deque_type()) {
+    if (PyExceptionInstance_Check(o) || !type_is_python(tp) || !strncmp(tp->tp_name, "functools.", 10) ||
+        !strncmp(tp->tp_name, "operator.", 9) || tp == t_deque_type()) {
         if (tp == t_deque_type()) {
             PyObject *l = PySequence_List(o), *maxlen = PyObject_GetAttrString(o, "maxlen");
             keep(b->e, l);

@@ -1109,7 +1109,7 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
         if (PyMethod_Check(callee) && PyFunction_Check(PyMethod_GET_FUNCTION(callee))) {
             fn = PyMethod_GET_FUNCTION(callee);
             self = PyMethod_GET_SELF(callee);
-        } else if (!PyType_Check(callee) && (Py_TYPE(callee)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+        } else if (!PyType_Check(callee) && type_is_python(Py_TYPE(callee))) {
             static PyObject *name;
             if (!name)
                 name = PyUnicode_InternFromString("__call__");

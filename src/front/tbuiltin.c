@@ -113,8 +113,8 @@ static PyObject *iterable(trace *t, PyObject *o)
         return NULL;
     if ((t_safe_type(Py_TYPE(o)) || PyTuple_Check(o)) && !py_is_tensor(o))
         return Py_NewRef(o);
-    if (!t_source_of(t, o) && Py_TYPE(o) != &PyTraceGen_Type &&
-        !(Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) && Py_TYPE(o)->tp_iter)
+    if (!t_source_of(t, o) && Py_TYPE(o) != &PyTraceGen_Type && !type_is_python(Py_TYPE(o)) &&
+        Py_TYPE(o)->tp_iter)
         return Py_NewRef(o);
     return t_list_of(t, o);
 }
@@ -838,7 +838,7 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
     if (!t_safe_type(tp) && !PyTuple_Check(self)) {
         if (k && k->src)
             return t_break(t, BRK_call_builtin, "%s.%s", tp->tp_name, name);
-        if (PyExceptionInstance_Check(self) || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        if (PyExceptionInstance_Check(self) || !type_is_python(tp))
             return t_native(t, f, args, nargs, kw);
         return t_break(t, BRK_call_builtin, "%s.%s", tp->tp_name, name);
     }

@@ -354,7 +354,7 @@ PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssi
                 return o;
         } else {
             Py_XDECREF(fn);
-            if (!(cls->tp_flags & Py_TPFLAGS_HEAPTYPE) || cls->tp_new != PyBaseObject_Type.tp_new)
+            if (!type_is_python(cls) || cls->tp_new != PyBaseObject_Type.tp_new)
                 return t_break(t, BRK_construct, "%s(...)", cls->tp_name);
             if ((nargs || kw) && !(init && PyFunction_Check(init)))
                 return t_break(t, BRK_arguments, "%s() takes no arguments", cls->tp_name);

@@ -157,6 +157,8 @@ static guard *want(trace *t, guard_kind k, source *s, PyObject *obj)
 }
 
 /* ---- wrapping what comes from outside ---- */
+static PyObject *type_func(PyObject *o, const char *fmt, const char *name);
+
 static bool is_enum(PyObject *o)
 {
     PyTypeObject *m = Py_TYPE(Py_TYPE(o));
@@ -187,8 +189,7 @@ bool t_safe_type(PyTypeObject *tp)
            tp == &PyLayout_Type || tp == ordered_dict || tp == default_dict || tp == deque_type ||
            tp == &PyEllipsis_Type || tp == Py_TYPE(Py_NotImplemented) || tp == &PyByteArray_Type ||
            tp == &PyRng_Type || tp == &PyDictKeys_Type || tp == &PyDictValues_Type ||
-           tp == &PyDictItems_Type ||
-           (PyType_IsSubtype(tp, &PyTuple_Type) && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE)) ||
+           tp == &PyDictItems_Type || (PyType_IsSubtype(tp, &PyTuple_Type) && !type_is_python(tp)) ||
            (PyType_IsSubtype(tp, &PyTuple_Type) && !strncmp(tp->tp_name, "taper.return_types", 18));
 }
 
@@ -538,7 +539,7 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         return Py_NewRef(o);
     }
     if (tp == &PyDictKeys_Type || tp == &PyDictValues_Type || tp == &PyDictItems_Type || tp == &PyGen_Type ||
-        (tp->tp_iternext && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))) { /* it moves, or shows what moves */
+        (PyIter_Check(o) && !type_func(o, "%s", "__next__"))) { /* it moves, or shows what moves */
         t_break(t, BRK_iterate, "a %s made before the graph began", tp->tp_name);
         t->quiet = t->top == t->outer;
         return NULL;
@@ -987,12 +988,11 @@ PyObject *t_iter(trace *t, PyObject *o)
     PyObject *fn = type_func(o, "%s", "__iter__");
     if (fn)
         return t_call(t, fn, &o, 1, NULL);
-    if (!t_obj(t, o) && Py_TYPE(o)->tp_iter == PyObject_SelfIter &&
-        !(Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    if (!t_obj(t, o) && Py_TYPE(o)->tp_iter == PyObject_SelfIter && !type_is_python(Py_TYPE(o)))
         return Py_NewRef(o); /* a builtin iterator made here */
     if (is_enum(o) || PyType_Check(o))
         return PyObject_GetIter(o);
-    if (!t_obj(t, o) && Py_TYPE(o)->tp_iter && !(Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    if (!t_obj(t, o) && Py_TYPE(o)->tp_iter && !type_is_python(Py_TYPE(o)))
         return PyObject_GetIter(o);
     if ((fn = type_func(o, "%s", "__getitem__")) && !Py_TYPE(o)->tp_iter)
         return t_break(t, BRK_iterate, "iteration of a %s through __getitem__", Py_TYPE(o)->tp_name);
@@ -1028,7 +1028,7 @@ PyObject *t_next(trace *t, PyObject *it, bool *done)
         }
         return r;
     }
-    if (!Py_TYPE(it)->tp_iternext || (Py_TYPE(it)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    if (!Py_TYPE(it)->tp_iternext || type_is_python(Py_TYPE(it)))
         return t_break(t, BRK_iterate, "iteration of a %s", Py_TYPE(it)->tp_name);
     r = Py_TYPE(it)->tp_iternext(it);
     if (!r) {
@@ -1174,7 +1174,7 @@ static bool trusted_class(PyTypeObject *tp)
     static PyObject *key;
     if (!key)
         key = PyUnicode_InternFromString("__module__");
-    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    if (!type_is_python(tp))
         return true;
     return t_trusted_module(PyDict_GetItemWithError(type_dict(tp), key));
 }
@@ -1448,7 +1448,7 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
         PyObject *args[2] = { o, name };
         return t_call(t, hook, args, 2, NULL);
     }
-    if (tp->tp_getattro != PyObject_GenericGetAttr && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    if (tp->tp_getattro != PyObject_GenericGetAttr && !type_is_python(tp))
         return t_break(t, BRK_attribute, "%s.%s", tp->tp_name, PyUnicode_AsUTF8(name));
     PyObject *v = t_generic_getattr(t, o, name);
     if (v || t->broke || !PyErr_ExceptionMatches(PyExc_AttributeError))
@@ -1534,7 +1534,7 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
         Py_DECREF(v);
         return r;
     }
-    if (!t_source_of(t, o) && !(Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    if (!t_source_of(t, o) && !type_is_python(Py_TYPE(o)))
         return PyObject_GetAttr(o, name); /* a builtin object made here */
     return user_getattr(t, o, name);
 }
@@ -1618,7 +1618,7 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         return PyDict_SetItem(k->over, name, v ? v : deleted);
     }
     if (PyType_Check(o)) {
-        if (!(tp == &PyType_Type) || !(((PyTypeObject *)o)->tp_flags & Py_TPFLAGS_HEAPTYPE) || !v)
+        if (!(tp == &PyType_Type) || !type_is_python((PyTypeObject *)o) || !v)
             return t_break(t, BRK_attribute, "writing %s.%s", ((PyTypeObject *)o)->tp_name,
                            PyUnicode_AsUTF8(name)),
                    -1;
@@ -1639,7 +1639,7 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
             return PyObject_SetAttr(o, name, v);
         return t_break(t, BRK_attribute, "writing attribute %s of a function", PyUnicode_AsUTF8(name)), -1;
     }
-    if (tp->tp_setattro != PyObject_GenericSetAttr && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    if (tp->tp_setattro != PyObject_GenericSetAttr && !type_is_python(tp))
         return t_break(t, BRK_attribute, "writing %s.%s", tp->tp_name, PyUnicode_AsUTF8(name)), -1;
     return t_generic_setattr(t, o, name, v);
 }
