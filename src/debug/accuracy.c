@@ -1,14 +1,27 @@
 /* accuracy.c - the numeric rules of `same`: a result passes when it is close to eager, or when it is about as far
- * from a float64 reference as eager is. */
+ * from a float64 reference as eager is. Values are read into plain arrays first: every rule walks all of them. */
 #include "debug/accuracy.h"
+#include "base/fault.h"
 #include <math.h>
 
-static double at(const tp_tensor *t, int64_t k) { return elem_get_f((dtype)t->dt, tensor_elem(t, k)); }
-
-static bool close_all(const tp_tensor *a, const tp_tensor *b, double tol, bool equal_nan)
+static double *values(const tp_tensor *t) /* row-major; owned */
 {
-    for (int64_t k = 0; k < a->numel; k++) {
-        double x = at(a, k), y = at(b, k);
+    double *v = mem_alloc(sizeof *v * (size_t)MAX(t->numel, 1));
+    if (t->dt == DT_f32 && tensor_is_contiguous(t)) {
+        const float *p = tensor_data(t);
+        for (int64_t k = 0; k < t->numel; k++)
+            v[k] = p[k];
+        return v;
+    }
+    for (int64_t k = 0; k < t->numel; k++)
+        v[k] = elem_get_f((dtype)t->dt, tensor_elem(t, k));
+    return v;
+}
+
+static bool close_all(const double *a, const double *b, int64_t n, double tol, bool equal_nan)
+{
+    for (int64_t k = 0; k < n; k++) {
+        double x = a[k], y = b[k];
         if (x == y || (equal_nan && isnan(x) && isnan(y)))
             continue;
         if (!(fabs(x - y) <= tol + tol * fabs(y)) || isinf(y))
@@ -17,20 +30,20 @@ static bool close_all(const tp_tensor *a, const tp_tensor *b, double tol, bool e
     return true;
 }
 
-static double rmse(const tp_tensor *a, const tp_tensor *b)
+static double rmse(const double *a, const double *b, int64_t n)
 {
     double s = 0;
-    for (int64_t k = 0; k < a->numel; k++) {
-        double d = at(a, k) - at(b, k);
+    for (int64_t k = 0; k < n; k++) {
+        double d = a[k] == b[k] ? 0 : a[k] - b[k]; /* equal infinities do not differ */
         s += d * d;
     }
-    return a->numel ? sqrt(s / (double)a->numel) : 0;
+    return n ? sqrt(s / (double)n) : 0;
 }
 
-static bool has_nan(const tp_tensor *t)
+static bool has_nan(const double *v, int64_t n)
 {
-    for (int64_t k = 0; k < t->numel; k++)
-        if (isnan(at(t, k)))
+    for (int64_t k = 0; k < n; k++)
+        if (isnan(v[k]))
             return true;
     return false;
 }
@@ -47,15 +60,106 @@ static bool no(strbuf *why, const char *fmt, ...)
     return false;
 }
 
-acc_worst acc_largest(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64)
+static acc_worst worst_of(const double *a, const double *b, const double *c, int64_t n)
 {
-    acc_worst w = { -1, 0, 0, 0, -1 };
-    for (int64_t k = 0; k < ref->numel && tensor_same_size(ref, res); k++) {
-        double x = at(ref, k), y = at(res, k), d = isnan(x) != isnan(y) ? INFINITY : fabs(x - y);
+    acc_worst w = { -1, 0, 0, NAN, -1 };
+    for (int64_t k = 0; k < n; k++) {
+        double x = a[k], y = b[k],
+               d = x == y || (isnan(x) && isnan(y))               ? 0
+                   : isnan(x) || isnan(y) || isinf(x) || isinf(y) ? INFINITY
+                                                                  : fabs(x - y);
         if (d > w.diff)
-            w = (acc_worst){ k, x, y, fp64 ? at(fp64, k) : NAN, d };
+            w = (acc_worst){ k, x, y, c ? c[k] : NAN, d };
     }
     return w;
+}
+
+acc_worst acc_largest(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64)
+{
+    if (!tensor_same_size(ref, res))
+        return (acc_worst){ -1, 0, 0, NAN, -1 };
+    bool third = fp64 && tensor_same_size(ref, fp64);
+    double *a = values(ref), *b = values(res), *c = third ? values(fp64) : NULL;
+    acc_worst w = worst_of(a, b, c, ref->numel);
+    free(a);
+    free(b);
+    free(c);
+    return w;
+}
+
+void acc_worst_print(strbuf *b, const tp_tensor *ref, const acc_worst *w)
+{
+    int64_t at[TP_MAX_DIMS], k = w->at;
+    for (int d = ref->ndim - 1; d >= 0; d--) {
+        at[d] = ref->size[d] ? k % ref->size[d] : 0;
+        k = ref->size[d] ? k / ref->size[d] : 0;
+    }
+    strbuf_add(b, "element ");
+    shape_print(b, ref->ndim, at);
+    strbuf_addf(b, " is %.9g, eager %.9g", w->res, w->ref);
+    if (!isnan(w->fp64))
+        strbuf_addf(b, ", float64 %.9g", w->fp64);
+}
+
+static bool bools_same(const double *a, const double *b, int64_t n, double iou, strbuf *why)
+{
+    int64_t both = 0, either = 0, differ = 0;
+    for (int64_t k = 0; k < n; k++) {
+        both += a[k] != 0 && b[k] != 0;
+        either += a[k] != 0 || b[k] != 0;
+        differ += (a[k] != 0) != (b[k] != 0);
+    }
+    if (iou <= 0)
+        return !differ || no(why, "Accuracy failed: uint8 tensor did not match");
+    double have = either ? (double)both / (double)either : 1;
+    return have >= iou || no(why, "IoU accuracy failed: %.4f < %.2f", have, iou);
+}
+
+static double cosine_of(const double *a, const double *b, int64_t n)
+{
+    double xy = 0, xx = 0, yy = 0;
+    for (int64_t k = 0; k < n; k++)
+        xy += a[k] * b[k], xx += a[k] * a[k], yy += b[k] * b[k];
+    return xy / fmax(sqrt(xx * yy), 1e-6);
+}
+
+static double multiplier(const tp_tensor *ref, const tp_tensor *res, const acc_opts *o)
+{
+    if (o->max_multiplier || (o->larger_multiplier && res->numel <= 10))
+        return 10;
+    if (o->larger_multiplier && res->numel <= 500)
+        return 8;
+    if (res->numel < 1000 || (ref->ndim == 4 && ref->size[2] == 1 && ref->size[3] == 1) || o->tol >= 2e-2)
+        return 3;
+    return res->dt == DT_f16 || res->dt == DT_bf16 ? 3 : 2;
+}
+
+/* The third opinion: r is eager, s the result, f float64. */
+static bool near_truth(const tp_tensor *ref, const tp_tensor *res, const double *r, const double *s,
+                       const double *f, const acc_opts *o, strbuf *why)
+{
+    int64_t n = ref->numel;
+    if (!has_nan(f, n) && !has_nan(s, n) && has_nan(r, n) && close_all(f, s, n, 4e-2, o->equal_nan))
+        return true; /* the compiled one is better */
+    double re = rmse(f, r, n), se = rmse(f, s, n), m = multiplier(ref, res, o);
+    if (se <= m * re + o->tol / 10)
+        return true;
+    /* Both full of NaNs: equal, unless a planted fault may be what made them. */
+    if (isnan(re) && isnan(se) && o->equal_nan && !fault_spec())
+        return true;
+    if (isnan(re))
+        no(why, "Found nan in reference. Consider running in higher precision. ");
+    strbuf sh = { 0 };
+    shape_print(&sh, res->ndim, res->size);
+    no(why,
+       "RMSE (res-fp64): %.5f, (ref-fp64): %.5f and shape=%s. res.dtype: %s, multiplier: %f, tol: %f, "
+       "use_larger_multiplier_for_smaller_tensor: %d; largest deviation: ",
+       se, re, strbuf_str(&sh), dtype_name((dtype)res->dt), m, o->tol, o->larger_multiplier);
+    strbuf_free(&sh);
+    acc_worst w = worst_of(r, s, f, n);
+    if (why)
+        acc_worst_print(why, ref, &w);
+    return false;
 }
 
 bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64, const acc_opts *o,
@@ -72,44 +176,33 @@ bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64,
         strbuf_free(&b);
         return false;
     }
-    bool flt = dtype_is_float((dtype)ref->dt);
+    bool flt = dtype_is_float((dtype)ref->dt),
+         third = fp64 && fp64->dt == DT_f64 && flt && tensor_same_size(ref, fp64);
     if (!flt && o->ignore_non_fp)
         return true;
+    int64_t n = ref->numel;
+    double *r = values(ref), *s = values(res), *f = NULL;
+    bool ok;
     if (ref->dt == DT_bool)
-        return close_all(ref, res, 0, false) || no(why, "Accuracy failed: uint8 tensor did not match");
-    if (o->cosine) {
-        double xy = 0, xx = 0, yy = 0;
-        if (close_all(ref, res, o->tol, true))
-            return true;
-        for (int64_t k = 0; k < ref->numel; k++) {
-            double x = at(ref, k), y = at(res, k);
-            xy += x * y, xx += x * x, yy += y * y;
-        }
-        double c = xy / fmax(sqrt(xx * yy), 1e-6);
-        return c >= 0.99 || no(why, "Similarity score=%g", c);
+        ok = bools_same(r, s, n, o->iou, why);
+    else if (o->cosine) {
+        ok = close_all(r, s, n, o->tol, true);
+        double c = ok ? 1 : cosine_of(r, s, n);
+        ok = c >= 0.99 || no(why, "Similarity score=%g", c);
+    } else if (close_all(r, s, n, o->tol, o->equal_nan))
+        ok = true;
+    else if (!third) {
+        acc_worst w = worst_of(r, s, NULL, n);
+        no(why, "Accuracy failed: allclose not within tol=%g; largest deviation: ", o->tol);
+        if (why)
+            acc_worst_print(why, ref, &w);
+        ok = false;
+    } else {
+        f = values(fp64);
+        ok = near_truth(ref, res, r, s, f, o, why);
     }
-    if (close_all(ref, res, o->tol, o->equal_nan))
-        return true;
-    if (!fp64 || fp64->dt != DT_f64 || !flt)
-        return no(why, "Accuracy failed: allclose not within tol=%g", o->tol);
-    if (!has_nan(fp64) && !has_nan(res) && has_nan(ref) && close_all(fp64, res, 4e-2, o->equal_nan))
-        return true;
-    double re = rmse(fp64, ref), se = rmse(fp64, res), m = res->dt == DT_f16 || res->dt == DT_bf16 ? 3 : 2;
-    if (o->max_multiplier)
-        m = 10;
-    else if (o->larger_multiplier && res->numel <= 10)
-        m = 10;
-    else if (o->larger_multiplier && res->numel <= 500)
-        m = 8;
-    else if (res->numel < 1000 || (ref->ndim == 4 && ref->size[2] == 1 && ref->size[3] == 1) ||
-             o->tol >= 2e-2)
-        m = 3;
-    if (se <= m * re + o->tol / 10 || (isnan(re) && isnan(se) && o->equal_nan))
-        return true;
-    acc_worst w = acc_largest(ref, res, fp64);
-    return no(why,
-              "RMSE (res-fp64): %.5f, (ref-fp64): %.5f and multiplier: %f, tol: %f; largest deviation at "
-              "element %lld: "
-              "%g, eager %g, float64 %g",
-              se, re, m, o->tol, (long long)w.at, w.res, w.ref, w.fp64);
+    free(r);
+    free(s);
+    free(f);
+    return ok;
 }

@@ -8,16 +8,19 @@ typedef struct acc_opts {
     bool equal_nan, ignore_non_fp, any_dtype /* exact_dtype off */;
     bool larger_multiplier, max_multiplier;
     bool cosine;
+    double iou; /* bool tensors: |and| / |or| that suffices; 0: they must be equal */
 } acc_opts;
 #define ACC_DEFAULT ((acc_opts){ .tol = 1e-4 })
 
 /* fp64 may be NULL. why (may be NULL) gets the reason of a mismatch. */
 bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64, const acc_opts *o,
               strbuf *why);
-/* Largest deviation: position (flat), both values. */
+/* Largest deviation: position (flat, row-major), both values; at is -1 when there is none to name. */
 typedef struct acc_worst {
     int64_t at;
     double ref, res, fp64, diff;
 } acc_worst;
 acc_worst acc_largest(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64);
+/* "element [0, 3] is 1.5, eager 0.5, float64 0.5" */
+void acc_worst_print(strbuf *b, const tp_tensor *ref, const acc_worst *w);
 #endif

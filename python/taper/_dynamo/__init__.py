@@ -12,10 +12,21 @@ from .backends import list_backends, lookup_backend, register_backend
 _C._capture_config(config._settings, counters)
 
 
+# Loaded when first named: comparing results, and saving failures.
+_LATER = {"testing": "testing", "debug_utils": "debug_utils", "repro": "repro", "requires_bwd_pass": "testing", "reduce_to_scalar_loss": "testing",
+          "collect_results": "testing", "clone_inputs_retaining_gradness": "debug_utils", "run_fwd_maybe_bwd": "debug_utils",
+          "cast_to_fp64": "debug_utils", "same_two_models": "debug_utils", "backend_accuracy_fails": "debug_utils", "same": "utils"}
+
+
 def __getattr__(name):
     if name == "OptimizedModule":
         return eval_frame._optimized_module_class()
     if name == "comptime":
         import importlib
         return importlib.import_module("taper._dynamo.comptime")
+    where = _LATER.get(name)
+    if where:
+        import importlib
+        m = importlib.import_module("taper._dynamo." + where)
+        return m if where == name else getattr(m, name)
     raise AttributeError(f"module 'taper._dynamo' has no attribute '{name}'")

@@ -1,0 +1,101 @@
+"""Comparing a graph with its compiled twin: copies of inputs, a float64 reference, one run with gradients."""
+import copy
+import logging
+
+from .. import _C
+from . import config
+from .exc import AccuracyError  # noqa: F401
+from .testing import collect_results, reduce_to_scalar_loss, requires_bwd_pass
+from .utils import clone_inputs, same
+
+log = logging.getLogger("taper._dynamo.debug_utils")
+
+
+def _is_float(dtype):
+    return isinstance(dtype, _C.dtype) and dtype.is_floating_point
+
+
+def clone_inputs_retaining_gradness(example_inputs):
+    """Copies with the same strides, alignment and requires_grad; their data is their own."""
+    out = clone_inputs(example_inputs)
+    for old, new in zip(example_inputs, out):
+        if isinstance(new, _C.Tensor) and isinstance(old, _C.Tensor) and old.requires_grad != new.requires_grad:
+            new.requires_grad_(old.requires_grad)
+    return out
+
+
+def run_fwd_maybe_bwd(gm, args, only_fwd=False, disable_clone=False):
+    """Runs gm on args and, if an output needs a gradient, backward from a scalar. Returns what came of it."""
+    gm = copy.deepcopy(gm)
+    if not disable_clone:
+        args = clone_inputs_retaining_gradness(args)
+    if hasattr(gm, "zero_grad"):
+        gm.zero_grad(True)
+    args = list(args)
+    out = gm(list(args)) if getattr(gm, "_boxed_call", False) else gm(*args)  # a boxed callable may empty its list
+    if only_fwd:
+        return out
+    if requires_bwd_pass(out):
+        reduce_to_scalar_loss(out).backward()
+    return collect_results(gm, out, None, args)
+
+
+def _widen(value):
+    from ..fx.graph import map_aggregate
+    return map_aggregate(value, lambda v: _C.float64 if _is_float(v) else v)
+
+
+def cast_to_fp64(model, inputs):
+    """The model computing in float64, and the inputs: floats become float64, everything else stays."""
+    graph = getattr(model, "graph", None)
+    if graph is not None and hasattr(graph, "nodes"):
+        for n in graph.nodes:
+            if n.op == "call_function":
+                args, kwargs = _widen(n.args), _widen(dict(n.kwargs))
+                if args != n.args or kwargs != n.kwargs:
+                    n._set(tuple(args), kwargs)
+            elif n.op == "get_attr":
+                t = getattr(model, n.target, None)
+                if isinstance(t, _C.Tensor) and t.dtype.is_floating_point:
+                    setattr(model, n.target, t.to(_C.float64))
+    if hasattr(model, "to"):
+        model = model.to(_C.float64)
+
+    def cast(x):
+        if isinstance(x, _C.Tensor) and x.dtype.is_floating_point:
+            return x.detach().to(_C.float64).requires_grad_(x.requires_grad)
+        return x
+    return model, [cast(x) for x in inputs]
+
+
+def same_two_models(gm, opt_gm, example_inputs, only_fwd=False, *, require_fp64=False, ignore_non_fp=False):
+    """Whether the compiled model agrees with the plain one as well as float64 lets one expect."""
+    ref = run_fwd_maybe_bwd(gm, example_inputs, only_fwd)
+    fp64_ref = None
+    if config.same_two_models_use_fp64:
+        try:
+            fp64_model, fp64_inputs = cast_to_fp64(copy.deepcopy(gm), clone_inputs_retaining_gradness(example_inputs))
+            fp64_ref = run_fwd_maybe_bwd(fp64_model, fp64_inputs, only_fwd)
+        except Exception:
+            if require_fp64:
+                raise RuntimeError("Could not generate fp64 outputs, workaround with taper._dynamo.config.same_two_models_use_fp64 = False") from None
+            log.warning("Could not generate fp64 outputs")
+    try:
+        res = run_fwd_maybe_bwd(opt_gm, example_inputs, only_fwd)
+    except Exception:
+        # This graph fails in another way, which its own run reports; it does not disagree.
+        log.exception("While minifying the program in accuracy minification mode, ran into a runtime exception which is likely an unrelated "
+                      "issue. Skipping this graph.")
+        return True
+    return same(ref, res, fp64_ref, tol=config.repro_tolerance, equal_nan=True, ignore_non_fp=ignore_non_fp)
+
+
+def backend_accuracy_fails(gm, example_inputs, compiler_fn, only_fwd=False, *, require_fp64=False, ignore_non_fp=False):
+    """Whether compiler_fn makes something of gm that disagrees. A compiler that fails does not disagree."""
+    try:
+        compiled = compiler_fn(copy.deepcopy(gm), clone_inputs_retaining_gradness(example_inputs))
+        return not same_two_models(gm, compiled, example_inputs, only_fwd, require_fp64=require_fp64, ignore_non_fp=ignore_non_fp)
+    except Exception:
+        log.exception("While minifying the program in accuracy minification mode, ran into a runtime exception which is likely an unrelated "
+                      "issue. Skipping this graph")
+        return False

@@ -1,0 +1,53 @@
+"""Helpers for tests of compiled programs: what a run gave, and a scalar to differentiate."""
+from .utils import same  # noqa: F401
+
+
+def requires_bwd_pass(out):
+    """Whether backward can start from this output."""
+    from .. import Tensor
+    if isinstance(out, Tensor):
+        return out.requires_grad
+    if isinstance(out, (list, tuple)):
+        return any(requires_bwd_pass(x) for x in out)
+    if out is None or isinstance(out, int):
+        return False
+    raise NotImplementedError("Don't know how to reduce", type(out))
+
+
+def reduce_to_scalar_loss(out):
+    """One number that depends on every element of an output."""
+    from .. import Tensor
+    if isinstance(out, Tensor):
+        return out.sum() / out.numel()  # not mean: integers have none
+    if isinstance(out, (list, tuple)):
+        return sum(reduce_to_scalar_loss(x) for x in out) / len(out)
+    kind = type(out).__name__
+    if kind in ("MaskedLMOutput", "Seq2SeqLMOutput", "CausalLMOutputWithCrossAttentions"):
+        return reduce_to_scalar_loss(out.logits)
+    if kind == "SquashedNormal":
+        return out.mean.sum()
+    if isinstance(out, dict):
+        return sum(reduce_to_scalar_loss(x) for x in out.values()) / len(out)
+    raise NotImplementedError("Don't know how to reduce", type(out))
+
+
+def _plain(name):
+    return name[len("_orig_mod."):] if name.startswith("_orig_mod.") else name
+
+
+def collect_results(model, prediction, loss, example_inputs):
+    """Everything a run leaves behind: prediction, loss, gradients, parameters, buffers, gradients of inputs."""
+    from .. import Tensor, zeros_like
+    grads, params = {}, {}
+    for name, p in getattr(model, "named_parameters", lambda: ())():
+        name = _plain(name)
+        params[name] = p
+        grads[name + ".grad"] = p.grad if p.grad is not None else zeros_like(p)
+    buffers = {_plain(name): b for name, b in getattr(model, "named_buffers", lambda: ())()}
+    results = [prediction, loss, grads, params, buffers]
+    for x in example_inputs:
+        if isinstance(x, (tuple, list)):
+            results += [y.grad for y in x if isinstance(y, Tensor)]
+        elif isinstance(x, Tensor):
+            results.append(x.grad)
+    return results
