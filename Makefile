@@ -5,6 +5,9 @@ CMAKE  ?= cmake
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja,)
 CMAKE_FLAGS ?=
+# What a build folder was configured for: another Python, generator or flag configures it anew, and so does a configuration that failed.
+PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/null)
+CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 .PHONY: help demo test build setup bench asan ubsan oracle format format-check fuzz clean bless docs
@@ -15,11 +18,10 @@ help:            ## this list
 setup:           ## install what is missing from the distribution (Debian/Ubuntu), or name it
 	@sh tools/setup.sh
 
-build: | $(BUILD)/CMakeCache.txt ## build in place: python/taper/_C*.so and build/taper
+build:           ## build in place: python/taper/_C*.so and build/taper
+	@[ "$$(cat $(BUILD)/configured 2>/dev/null)" = "$(CONFIGURED)" ] || { rm -rf $(BUILD)/CMakeCache.txt $(BUILD)/CMakeFiles; \
+	    $(CMAKE) -S . -B $(BUILD) $(GENERATOR) -DPython3_EXECUTABLE="$(PYTHON_PATH)" $(CMAKE_FLAGS) && echo "$(CONFIGURED)" >$(BUILD)/configured; }
 	@$(CMAKE) --build $(BUILD) -j$(JOBS)
-
-$(BUILD)/CMakeCache.txt:
-	@$(CMAKE) -S . -B $(BUILD) $(GENERATOR) -DPython3_EXECUTABLE="$$(command -v $(PYTHON))" $(CMAKE_FLAGS)
 
 demo: setup      ## set up, build, and show the main job
 	@$(MAKE) --no-print-directory build

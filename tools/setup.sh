@@ -7,11 +7,11 @@ need() { missing="$missing $1"; pkgs="$pkgs $2"; }
 command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || need "a C compiler" gcc
 command -v cmake >/dev/null 2>&1 || need cmake cmake
 command -v make >/dev/null 2>&1 || need make make
+headers() { # true when $PYTHON has its C headers
+    inc=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null) && [ -f "$inc/Python.h" ]
+}
 command -v "$PYTHON" >/dev/null 2>&1 || need python3 python3
-if command -v "$PYTHON" >/dev/null 2>&1; then
-    inc=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)
-    [ -f "$inc/Python.h" ] || need "the headers of $PYTHON" python3-dev
-fi
+headers || need "the headers of $PYTHON" python3-dev
 [ -n "$(ls /usr/include/stdio.h 2>/dev/null)" ] || need "the C library headers" libc6-dev
 found=no
 for d in /usr/lib /usr/lib64 /usr/local/lib /usr/lib/x86_64-linux-gnu /usr/lib/aarch64-linux-gnu; do
@@ -31,3 +31,7 @@ fi
 echo "Installing:$pkgs"
 $SUDO apt-get update -qq && DEBIAN_FRONTEND=noninteractive $SUDO apt-get install -y -qq $pkgs >/dev/null ||
     { echo "Could not install:$pkgs" >&2; exit 1; }
+headers || {
+    echo "$(command -v "$PYTHON" || echo "$PYTHON") has no C headers (Python.h), and the distribution's python3-dev is not for it: install that Python with its headers, or choose another with PYTHON=/usr/bin/python3." >&2
+    exit 1
+}
