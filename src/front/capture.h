@@ -204,6 +204,7 @@ struct cap_code {
     int nfast, nstack;
     uint8_t *kinds;           /* of localsplus: CO_FAST_* */
     const char *whole_native; /* why this code is never captured, or NULL */
+    bool library;             /* stands in Taper's own package */
     const char *file, *name;
     int first_line;
     uint8_t *exc;

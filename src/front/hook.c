@@ -48,7 +48,7 @@ static PyObject *eval(PyThreadState *ts, struct _PyInterpreterFrame *f, int thro
         end_frame(ts, f);
         return NULL;
     }
-    if (strstr(cc->file, "/taper/"))
+    if (cc->library)
         return _PyEval_EvalFrameDefault(ts, f, throwing);
     PyCodeObject *co = f->f_code;
     int n = co->co_argcount + co->co_kwonlyargcount + !!(co->co_flags & CO_VARARGS) +

@@ -1079,8 +1079,6 @@ static tobj *record(trace *t, PyObject *o, source *s)
     return k ? k : t_obj_add(t, o, o, s);
 }
 
-static bool lib_file(const frame *f) { return f->cc->file && strstr(f->cc->file, "/taper/") != NULL; }
-
 PyObject *t_global(trace *t, frame *f, PyObject *name)
 {
     tobj *k = t_obj(t, f->globals);
@@ -1090,7 +1088,7 @@ PyObject *t_global(trace *t, frame *f, PyObject *name)
     v = v ? NULL : PyDict_GetItemWithError(f->globals, name);
     if (v) {
         bool code = PyFunction_Check(v) || PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v);
-        if (code && lib_file(f))
+        if (code && f->cc->library)
             return Py_NewRef(v);
         return t_lazy(t, v, src_get(t->e, SRC_global, NULL, f->globals, name, 0));
     }

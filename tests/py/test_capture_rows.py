@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 
 import taper
 import taper._dynamo as dynamo
@@ -218,3 +219,18 @@ def test_fork_settrace_and_missing_source():
     ns = {}
     exec(compile("def g(x):\n    y = x + 1\n    if y.sum() > 0:\n        return y * 2\n    return y", "/nonexistent/file.py", "exec"), {}, ns)
     assert taper.compile(ns["g"], backend="eager")(taper.ones(1)).tolist() == [4.0]
+
+
+def test_a_folder_of_users_may_be_called_taper():
+    with tempfile.TemporaryDirectory() as d:
+        os.mkdir(os.path.join(d, "taper"))
+        path = os.path.join(d, "taper", "mine.py")
+        with open(path, "w") as f:
+            f.write("import taper, taper._dynamo\nscale = abs\ndef f(x):\n    return scale(x) + 1\n"
+                    "c = taper.compile(f, backend='eager')\nprint(c(-taper.ones(1)).item())\n"
+                    "scale = taper.neg\nprint(c(-taper.ones(1) * 3).item())\n"
+                    "seen = []\ndef back(gm, inputs):\n    seen.append(gm)\n    return gm.forward\n"
+                    "with taper._dynamo.optimize(back):\n    f(taper.ones(1))\nprint(len(seen))\n")
+        p = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60,
+                           env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(taper.__file__))})
+        assert p.stdout.split() == ["2.0", "4.0", "1"], (p.stdout, p.stderr)
