@@ -323,6 +323,7 @@ struct frame {
 };
 enum { ST_next, ST_return, ST_yield, ST_error };
 int interp_step(frame *f, PyObject **result); /* executes the instruction at f->ip */
+int interp_turn(frame *f);                    /* other threads may run, Ctrl-C is heard */
 /* Looks for a handler of the exception that is set; true: the frame continues there. */
 bool interp_unwind(frame *f);
 bool frame_init(frame *f, cap_code *cc, PyObject *func,

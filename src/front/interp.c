@@ -690,7 +690,7 @@ HANDLER(JUMP_FORWARD)
     return ST_next;
 }
 /* On the way back in a loop: other threads may run, Ctrl-C is heard. */
-static int turn(frame *f)
+int interp_turn(frame *f)
 {
     static __thread unsigned turns;
     if (!T && ++turns % 256 == 0) {
@@ -701,7 +701,7 @@ static int turn(frame *f)
 HANDLER(JUMP_BACKWARD)
 {
     f->ip -= arg;
-    return turn(f);
+    return interp_turn(f);
 }
 HANDLER(JUMP_BACKWARD_NO_INTERRUPT)
 {
@@ -717,7 +717,7 @@ static int pop_jump(frame *f, int to, bool when)
     if ((b != 0) != when)
         return ST_next;
     f->ip += to;
-    return to < 0 ? turn(f) : ST_next;
+    return to < 0 ? interp_turn(f) : ST_next;
 }
 static int none_jump(frame *f, int to, bool when)
 {
@@ -729,7 +729,7 @@ static int none_jump(frame *f, int to, bool when)
     if (none != when)
         return ST_next;
     f->ip += to;
-    return to < 0 ? turn(f) : ST_next;
+    return to < 0 ? interp_turn(f) : ST_next;
 }
 #if !TP_PY312
 static int jump_or_pop(frame *f, int to, bool when)

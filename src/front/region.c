@@ -963,6 +963,13 @@ static PyObject *run_frame(frame *f)
                 add_traceback(f);
                 return NULL;
             }
+            if (ran && interp_turn(f) == ST_error) { /* the region may have held the way back of a loop */
+                f->at = f->ip;
+                if (interp_unwind(f))
+                    continue;
+                add_traceback(f);
+                return NULL;
+            }
             if (!ran && r->native_until >= 0) {
                 until = r->native_until;
                 r->natives++;

@@ -197,10 +197,12 @@ def test_ctrl_c_and_other_threads_during_long_loops():
             "def kill():\n    time.sleep(0.2)\n    os.kill(os.getpid(), signal.SIGINT)\n"
             "def counting(x):\n    i = 0\n    while i < 10**9:\n        i += 1\n    return x + 1\n"
             "def breaking(x):\n    while True:\n        x = x + 1\n        print('', end='')\n"
-            "for f in (counting, breaking):\n    threading.Thread(target=kill).start()\n    try:\n        taper.compile(f, backend='eager')(taper.ones(2))\n"
+            "def catching(x):\n    try:\n        while True:\n            x = x + 1\n            print('', end='')\n"
+            "    except KeyboardInterrupt:\n        print('heard')\n        raise\n"
+            "for f in (counting, breaking, catching):\n    threading.Thread(target=kill).start()\n    try:\n        taper.compile(f, backend='eager')(taper.ones(2))\n"
             "    except KeyboardInterrupt:\n        print('stopped', f.__name__)\n")
-    p = run(prog)
-    assert p.stdout == "stopped counting\nstopped breaking\n", (p.stdout, p.stderr[-500:])
+    p = run(prog, PYTHONUNBUFFERED="")
+    assert p.stdout == "stopped counting\nstopped breaking\nheard\nstopped catching\n", (p.stdout, p.stderr[-500:])
 
 
 def test_fork_settrace_and_missing_source():
