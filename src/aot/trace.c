@@ -314,7 +314,7 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
             a->kind = x == t->in[in] || same_view(x, t->in[in]) ? AOT_input : AOT_view;
             a->index = in;
             a->type = tensor_fake_of(x);
-            if (a->kind == AOT_input && x != t->in[in] && !ag_requires_grad(t->in[in]) && a->requires_grad)
+            if (a->kind == AOT_input && x != t->in[in] && ag_requires_grad(t->in[in]) != a->requires_grad)
                 a->kind = AOT_view;
             continue;
         }

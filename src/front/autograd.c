@@ -514,12 +514,7 @@ static PyObject *ctx_saved(PyObject *o, void *x)
     if (!s)
         return PyTuple_New(0);
     if (s->n.released)
-        return PyErr_Format(
-            PyExc_RuntimeError,
-            "Trying to backward through the graph a second time (or directly access saved tensors after they "
-            "have already been freed). Saved intermediate values of the graph are freed when you call "
-            ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
-            "graph a second time or if you need to access saved tensors after calling backward.");
+        return PyErr_Format(PyExc_RuntimeError, "%s", ag_again);
     PyObject *t = PyTuple_New(s->nsaved);
     for (int i = 0; t && i < s->nsaved; i++) {
         struct fn_saved *v = &s->saved[i];

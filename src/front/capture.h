@@ -75,6 +75,7 @@ typedef struct guard_tensor {
     PyTypeObject *type;
     uint8_t dt, ndim;
     bool requires_grad;
+    bool bare; /* the graph computes its gradient: it must stay a leaf without hooks */
     tp_device dev;
     int64_t *size, *stride; /* -1: symbolic */
 } guard_tensor;
@@ -117,6 +118,7 @@ typedef struct recipe {
     int index; /* graph output, register, or position in the symbolic results */
     int memo;  /* -1, or slot that remembers the object for later uses */
     int n;
+    const char *spent; /* R_out: the step that made it, whose backward ran inside the graph; or NULL */
     struct recipe **kid;
     PyObject *obj;        /* kept by the entry */
     struct recipe *attrs; /* a dict recipe: attributes to set on a tensor or object */
@@ -191,7 +193,9 @@ struct region {
     int native_until; /* >= 0: nothing worth capturing before that offset */
     int empty;        /* captures that found no tensor work */
     bool limit_hit, skip;
-    PyObject *dynamic; /* source text -> sizes seen, for automatic dynamic shapes */
+    bool expand;             /* traces through backward(): composites are recorded as their parts */
+    const char *no_backward; /* why backward() ends the graph here all the same, or NULL */
+    PyObject *dynamic;       /* source text -> sizes seen, for automatic dynamic shapes */
     uint64_t runs, natives;
 };
 
@@ -402,6 +406,8 @@ struct trace {
     int live_at; /* outer step to stop before when an object cannot be rebuilt */
     PyObject *params_seen;
     bool log_src, log_bc;
+    bool did_backward; /* gradients were computed inside the graph */
+    bool again;        /* not a break: the trace starts once more, now knowing better */
 };
 
 PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
@@ -446,7 +452,11 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                     bool *handled);
 PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssize_t nargs,
                       PyObject *kwnames);
-bool t_safe_type(PyTypeObject *tp);         /* operations on it run no Python code of the user's */
+bool t_safe_type(PyTypeObject *tp); /* operations on it run no Python code of the user's */
+/* backward inside the captured function (tgrad.c): a as _run_backward takes them. */
+PyObject *t_backward(trace *t, PyObject *const *a);
+PyObject *t_tensor_backward(trace *t, PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
+bool t_grad_finish(trace *t); /* the graph's end: false when what it returns still needs the tape */
 source *t_source_of(trace *t, PyObject *o); /* of a known object; constants get one; NULL: made here */
 bool t_trusted_module(PyObject *mod_name);
 PyObject *t_instdict(trace *t, PyObject *o);

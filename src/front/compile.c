@@ -43,12 +43,15 @@ PyObject *exc_class(const char *name)
     return c;
 }
 
+cap_cfg *hook_push(cap_cfg *cfg);
+void hook_pop(cap_cfg *cfg, cap_cfg *was);
 void cap_count(const char *group, const char *key, int n)
 {
     if (!counters)
         return;
     PyObject *et, *ev, *etb;
     PyErr_Fetch(&et, &ev, &etb);
+    cap_cfg *was_hook = hook_push(NULL); /* a Counter is made by Python code, which is none of the user's */
     PyObject *g = PyUnicode_FromString(group), *d = g ? PyObject_GetItem(counters, g) : NULL,
              *k = PyUnicode_FromString(key);
     PyObject *was = d && k && PyDict_Check(d) ? PyDict_GetItemWithError(d, k) : NULL,
@@ -56,6 +59,7 @@ void cap_count(const char *group, const char *key, int n)
     if (d && k && now)
         PyObject_SetItem(d, k, now);
     PyErr_Clear();
+    hook_pop(NULL, was_hook);
     PyErr_Restore(et, ev, etb);
     Py_XDECREF(g);
     Py_XDECREF(d);

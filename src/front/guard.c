@@ -352,6 +352,9 @@ static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
                     name, t->dev.index, tensor_device(x).index);
     if (TP_UNLIKELY(ag_requires_grad(x) != t->requires_grad))
         return MISS("tensor '%s' requires_grad mismatch. expected requires_grad=%d", name, t->requires_grad);
+    if (TP_UNLIKELY(t->bare && !ag_is_bare_leaf(x)))
+        return MISS(
+            "tensor '%s' is no longer a leaf without hooks, and its gradient is computed in the graph", name);
     if (TP_UNLIKELY(x->ndim != t->ndim))
         return MISS("tensor '%s' rank mismatch. expected %d, actual %d", name, t->ndim, x->ndim);
     for (int i = 0; i < t->ndim; i++)

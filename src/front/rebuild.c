@@ -94,6 +94,8 @@ static recipe *out_recipe(rb *b, PyObject *o)
     if (i == t->outs.n)
         vec_push(&t->outs, Py_NewRef(o));
     r->index = (int)i;
+    if (t->did_backward && ag_is_spent(py_tensor(o)))
+        r->spent = arena_strdup(&b->e->mem, ag_node_name(ag_grad_fn(py_tensor(o), NULL, NULL)));
     remember(b, o, r);
     PyObject *d = ((PyTensor *)o)->dict;
     if (d && PyDict_GET_SIZE(d) && !(r->attrs = dict_recipe(b, d, &PyDict_Type)))
@@ -376,6 +378,18 @@ static bool dict_effects(rb *b, tobj k)
     return true;
 }
 
+/* An integer attribute that the region itself writes is a counter: should it differ next time, it becomes a
+ * symbol instead of a constant that never comes again. */
+static void counted(trace *t, const source *s)
+{
+    char key[320];
+    snprintf(key, sizeof key, "written %s", src_text(s));
+    if (!t->e->r->dynamic)
+        t->e->r->dynamic = PyDict_New();
+    if (!t->e->r->dynamic || PyDict_SetItemString(t->e->r->dynamic, key, Py_True) < 0)
+        PyErr_Clear();
+}
+
 static bool effects(rb *b)
 {
     trace *t = b->t;
@@ -415,6 +429,8 @@ static bool effects(rb *b)
                                                    : (del ? FX_delattr : FX_setattr);
             if (!add_effect(b, fx, target_of(b, &k), key, del ? NULL : v))
                 return false;
+            if (fx == FX_setattr && k.src->kind != SRC_const && (PyLong_CheckExact(v) || py_is_symint(v)))
+                counted(t, src_get(b->e, SRC_instattr, k.src, NULL, key, 0));
         }
     }
     for (Py_ssize_t i = 0; t->params_seen && i < PyList_GET_SIZE(t->params_seen); i++) {
@@ -540,11 +556,12 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
         if (!good)
             goto done;
     }
-    if (!effects(&b))
+    if (!effects(&b) || !t_grad_finish(t))
         goto done;
     distinct(t);
     finish_graph(t);
-    e->plain = returned && e->ret->kind == R_out && !e->ret->attrs && !e->effects.n && e->nout == 1;
+    e->plain = returned && e->ret->kind == R_out && !e->ret->attrs && !e->ret->spent && !e->effects.n &&
+               e->nout == 1;
     ok = true;
 done:
     map_free(&b.seen);
@@ -589,6 +606,11 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
         if (!b->outobj[r->index]) {
             tp_tensor *x = b->out[r->index].t;
             b->out[r->index] = vNone;
+            tp_err err = { 0 };
+            if (x && r->spent && !ag_set_spent(x, r->spent, &err)) {
+                tensor_unref(x);
+                return py_raise(&err);
+            }
             b->outobj[r->index] = x ? py_wrap(x) : Py_NewRef(Py_None);
         }
         o = Py_XNewRef(b->outobj[r->index]);

@@ -162,7 +162,14 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
 int t_int_policy(trace *t, PyObject *o, source *s)
 {
     region *r = t->e->r;
-    if (s->kind != SRC_local && !(s->kind == SRC_item && s->base->kind == SRC_local) && s->kind != SRC_stack)
+    if (s->kind == SRC_instattr) { /* only counters: what the region writes itself */
+        char key[320];
+        snprintf(key, sizeof key, "written %s", src_text(s));
+        if (t->cfg->dynamic > 0 || (r->dynamic && !PyDict_GetItemString(r->dynamic, key) &&
+                                    PyDict_GetItemString(r->dynamic, src_text(s))))
+            return 0;
+    } else if (s->kind != SRC_local && !(s->kind == SRC_item && s->base->kind == SRC_local) &&
+               s->kind != SRC_stack)
         return 0;
     if (cfg_bool("specialize_int", false) || t->cfg->dynamic == 0)
         return 0;
@@ -234,7 +241,12 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     sym_env_opts o = { .where = where_now, .data = t };
     t->env = t->e->env = sym_env_new(&o);
     t->g->env = t->env;
-    t->rec = (ir_rec){ .g = t->g, .loc = loc_now, .loc_data = t, .lift = lift, .lift_data = t };
+    t->rec = (ir_rec){ .g = t->g,
+                       .loc = loc_now,
+                       .loc_data = t,
+                       .lift = lift,
+                       .lift_data = t,
+                       .flags = r->expand ? REC_composites : 0 };
     t->cfg = cfg;
     t->stop_at = stop_at;
     t->exc_at = t->live_at = -1;
@@ -690,6 +702,11 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             attempt_end(a);
             a = NULL;
             goto out;
+        }
+        if (t->again) {
+            attempt_end(a);
+            a = NULL;
+            continue;
         }
         break_note(&w, t);
         if (t->hopeless) { /* the rest of the frame runs natively */

@@ -142,7 +142,7 @@ static PyObject *call_native_iter(trace *t, PyObject *f, PyObject *const *args, 
             t_break(t, BRK_call_builtin, "%s with a Python function", ((PyTypeObject *)f)->tp_name);
             goto done;
         }
-        bool it = Py_TYPE(a)->tp_iter && !PyUnicode_Check(a);
+        bool it = (Py_TYPE(a)->tp_iter || Py_TYPE(a) == &PyTraceGen_Type) && !PyUnicode_Check(a);
         v[i] = it ? iterable(t, a) : Py_NewRef(a);
         if (!v[i])
             goto done;
@@ -720,6 +720,8 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                                            "as_tensor" };
         const char *n = ((PyCFunctionObject *)f)->m_ml->ml_name;
         *handled = true;
+        if (!strcmp(n, "_run_backward") && nargs == 7)
+            return t_backward(t, args);
         for (size_t i = 0; i < COUNT(ask); i++)
             if (!strcmp(n, ask[i])) {
                 if (!strcmp(n, "tensor") || !strcmp(n, "as_tensor")) {
@@ -815,10 +817,15 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
         "storage", "_data_text", "__repr__",  "__str__",       "__format__",   "share_memory_",
         "__int__", "__float__",  "__index__", "__reduce_ex__", "__deepcopy__", NULL
     };
-    static const char *const tape[] = {
-        "backward", "register_hook", "requires_grad_", "retain_grad", "register_post_accumulate_grad_hook",
-        "set_",     "resize_",       "detach_",        "_backward",   NULL
-    };
+    static const char *const tape[] = { "register_hook",
+                                        "requires_grad_",
+                                        "retain_grad",
+                                        "register_post_accumulate_grad_hook",
+                                        "set_",
+                                        "resize_",
+                                        "detach_",
+                                        "_backward",
+                                        NULL };
     PyTypeObject *tp = Py_TYPE(self);
     PyObject *v[32], *r = NULL;
     Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0), i = 0;
@@ -829,9 +836,10 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
             return t_break(t, BRK_item, "Tensor.item");
         if (one_of(name, reads))
             return t_break(t, BRK_data, "Tensor.%s", name);
+        if (!strcmp(name, "backward"))
+            return t_tensor_backward(t, self, args, nargs, kw);
         if (one_of(name, tape))
-            return !strcmp(name, "backward") ? t_break(t, BRK_backward, "Tensor.backward")
-                                             : t_break(t, BRK_call_builtin, "Tensor.%s", name);
+            return t_break(t, BRK_call_builtin, "Tensor.%s", name);
         return t_native(t, f, args, nargs, kw);
     }
     tobj *k = t_obj(t, self);

@@ -7,7 +7,6 @@ typedef struct op_step {
     ag_node n;
     uint16_t op;
     uint8_t nparam, variant;
-    bool saves;     /* some tensor was saved: a second backward needs it */
     uint32_t tmask; /* Tensor parameters */
     int lparam;     /* the Tensor[] parameter, or -1 */
     int nlist;
@@ -26,7 +25,7 @@ static const char *step_name(const ag_node *n) { return vjp_info_of((op_id)((con
 static void step_release(ag_node *n)
 {
     op_step *s = (op_step *)n;
-    if (!s->saves)
+    if (!s->n.saves)
         return;
     for (uint32_t m = s->tmask; m; m &= m - 1) {
         int i = __builtin_ctz(m);
@@ -117,7 +116,7 @@ static size_t copied_bytes(const tp_val *v)
 
 static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_ctx *cx, tp_err *err)
 {
-    s->saves = true;
+    s->n.saves = true;
     if (TP_UNLIKELY(t->flags & TF_inference) && !cx->inference_mode)
         return err_set(
             err, ERR_runtime,
@@ -592,14 +591,8 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     const vjp_info *vi = vjp_info_of((op_id)s->op);
     int np = s->nparam, nl = s->nlist, e = 0;
 
-    if (n->released && s->saves)
-        return err_set(
-            err, ERR_runtime,
-            "Trying to backward through the graph a second time (or directly access saved tensors "
-            "after they have already been freed). Saved intermediate values of the graph are freed "
-            "when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
-            "backward through the graph a second time or if you need to access saved tensors after "
-            "calling backward.");
+    if (n->released && s->n.saves)
+        return err_set(err, ERR_runtime, "%s", ag_again);
     tp_val arg[np];
     bool want[np];
     tp_tensor *gx[np], *inm[np], *outm[n->nin], *out[n->nin];

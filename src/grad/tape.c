@@ -600,6 +600,7 @@ ag_hooks *ag_tensor_hooks(tp_tensor *t, tp_err *err)
     }
     ag_grad_fn(t, NULL, NULL); /* a stale view takes its new step first */
     ag_meta *m = ag_meta_make(t);
+    tensor_changed(t); /* a compiled backward may have counted on there being none */
     if (!m->hooks) {
         m->hooks = hooks_new(t);
         meta_attach(t, m);
@@ -617,6 +618,7 @@ ag_hooks *ag_post_hooks(tp_tensor *t, tp_err *err)
             err_set(err, ERR_runtime, "post accumulate grad hooks cannot be registered on non-leaf tensors"),
             NULL);
     ag_meta *m = ag_meta_make(t);
+    tensor_changed(t);
     if (!m->post)
         m->post = hooks_new(NULL);
     return m->post;

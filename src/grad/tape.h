@@ -55,6 +55,7 @@ typedef struct ag_vt {
 struct ag_node {
     int refs;
     bool released; /* saved tensors are gone */
+    bool saves;    /* some tensor was saved: a second backward needs it */
     bool zeros;    /* apply wants zeros instead of NULL gradients */
     bool leaf;     /* accumulates into a tensor */
     bool own_dims; /* private: in[].dims were allocated one by one */
@@ -121,6 +122,18 @@ typedef struct ag_options {
 /* grad: one per root, NULL entries for scalars mean ones. */
 bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const *grad, const ag_options *o,
                  tp_err *err);
+
+/* --- questions about a tape without running it (walk.c) ---------------------------------------------------- */
+/* The leaves that a backward from these roots would reach, each once; borrowed, in an array that is freed by
+ * the caller. */
+tp_tensor **ag_leaves(tp_tensor *const *root, int nroot, int *n);
+/* Has a backward freed what another one from t would need? */
+bool ag_is_spent(tp_tensor *t);
+/* A leaf whose gradient nobody watches: no hooks, not made by a step. */
+bool ag_is_bare_leaf(const tp_tensor *t);
+/* t gets a step of this name whose saved tensors are gone: what a tensor is after its backward has run. */
+bool ag_set_spent(tp_tensor *t, const char *name, tp_err *err);
+extern const char ag_again[]; /* "Trying to backward through the graph a second time ..." */
 
 /* Asked between steps; false stops the run (Ctrl-C). */
 extern bool (*ag_poll)(tp_err *err);

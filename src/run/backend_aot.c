@@ -319,7 +319,14 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
         case AOT_view:
         case AOT_result_view: {
             tp_tensor *base = o->kind == AOT_view ? in[o->index].t : res[o->index].t;
+            tp_val cut = vNone;
+            if (!o->requires_grad && ag_requires_grad(base)) { /* x.detach(): the same memory off the tape */
+                if (!grad_call(cx, OP_detach, OPV_fn, (tp_val[]){ vT(base) }, &cut, err))
+                    goto done;
+                base = cut.t;
+            }
             tp_tensor *t = geometry(cx, base, o->type, p->g, in, nin, err);
+            val_clear(&cut);
             if (!t)
                 goto done;
             out[made] = vT(t);

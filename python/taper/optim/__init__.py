@@ -81,26 +81,31 @@ class Adam(Optimizer):
                     g = g.add(p, alpha=wd)
             m.lerp_(g, 1 - b1)
             v.mul_(b2).addcmul_(g, g, value=1 - b2)
-            c1, c2 = self._corrections(step, b1, b2, p)
+            c1, c2 = self._corrections(step, b1, b2)
             if group["amsgrad"]:
                 taper.maximum(state["max_exp_avg_sq"], v, out=state["max_exp_avg_sq"])
                 v = state["max_exp_avg_sq"]
             self._apply(p, m, v, lr, c1, c2, eps)
 
     @staticmethod
-    def _corrections(step, b1, b2, p):
-        if getattr(p, "_is_fake", False):  # traced: the step count is a value, not a number
-            return 1 - b1 ** step.to(p.dtype), (1 - b2 ** step.to(p.dtype)).sqrt()
+    def _corrections(step, b1, b2):
+        """1 - b1^step and sqrt(1 - b2^step), in float64. While tracing the count is a value, not a number."""
+        if step._is_fake():
+            s = step.double()
+            return 1 - b1 ** s, (1 - b2 ** s).sqrt()
         s = step.item()
         return 1 - b1 ** s, math.sqrt(1 - b2 ** s)
 
     @staticmethod
     def _apply(p, m, v, lr, c1, c2, eps):
         denom = (v.sqrt() / c2).add_(eps)
-        if isinstance(lr, taper.Tensor) or isinstance(c1, taper.Tensor):
-            p.sub_(m / denom * (lr / c1))
+        if isinstance(c1, taper.Tensor) and not isinstance(lr, taper.Tensor):
+            lr = taper.full_like(c1, lr)  # a number over a tensor would be a product with the reciprocal
+        size = lr / c1
+        if isinstance(size, taper.Tensor):
+            p.sub_((m / denom).mul_(size))
         else:
-            p.addcdiv_(m, denom, value=-(lr / c1))
+            p.addcdiv_(m, denom, value=-size)
 
 
 class AdamW(Adam):

@@ -10,7 +10,7 @@ import taper
 
 def _set_lr(group, value):
     if isinstance(group["lr"], taper.Tensor):
-        group["lr"].fill_(float(value))
+        group["lr"].fill_(value)
     else:
         group["lr"] = value
 

@@ -322,10 +322,10 @@ class Module:
         mods = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for mp, m in mods:
             for k, v in get(m):
-                if v is None or id(v) in seen:
+                if v is None or v in seen:
                     continue
                 if remove_duplicate:
-                    seen.add(id(v))
+                    seen.add(v)
                 yield mp + ("." if mp else "") + k, v
 
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
