@@ -24,15 +24,20 @@ Items are separated by commas (spaces only after a comma). A **component** takes
 `-name` errors only; `all` is all of them. An **artifact** is one kind of message and is on when named (a sign before
 it is ignored). Artifacts that are not marked *off* also show when their component's level reaches theirs.
 `TAPER_LOGS=help` prints the common names, `+help` all of them; a name that does not exist is an error that lists the
-valid ones. From C, `ev_set_logs` does the same and the environment variable wins over it; the Python
-spelling `set_logs` does not exist yet.
+valid ones. `taper logs` lists the names, `taper logs NAME` shows what one of them prints.
+
+From Python: `taper._logging.set_logs(graph_breaks=True, dynamo=logging.DEBUG)`; the environment variable wins over it
+(from C: `ev_set_logs`). `taper._dynamo.config.log_level = logging.INFO` shows graph breaks and what capture does,
+`config.debug = True` each graph and its guards, `config.verbose = True` (`TAPER_VERBOSE=1`) the instructions that were
+traced before a graph break.
 
 Each line, also of a longer message, begins like this:
 ```
 V1115 10:20:30.123456 4711 front/trace.c:12] [0/1] [__graph_breaks] text
 ```
 level (V debug, I info, W warning, E error, C critical), month and day, time, process, place in Taper's source; then
-the compile id when in a compile (`frame/compile`, `_attempt` when it was restarted) and the artifact.
+the compile id when in a compile (`frame/compile`, `_attempt` when it was restarted) and the artifact. In a distributed
+run (`RANK` is set) `[rank0]:` stands before it.
 
 ### Components
 | name | what |

@@ -114,6 +114,9 @@ typedef struct ev_setting {
 } ev_setting;
 bool ev_set_logs(const ev_setting *s, int n, strbuf *why);
 void ev_set_logs_default(void); /* the preset DEFAULT_LOGGING */
+/* config.log_level and config.debug: from INFO down graph breaks and the component dynamo at that level show; debug
+ * shows each graph and its guards. Adds to what set_logs chose; the environment variable wins over both. */
+void ev_set_logs_config(int level, bool debug);
 void ev_reset_logs(void);
 /* Whether a dotted name is an importable module (asked of front); NULL: no name is. */
 void ev_set_module_test(bool (*is_module)(void *data, const char *name), void *data);
@@ -123,6 +126,10 @@ void ev_help(strbuf *out, bool all);
 /* Names of components and artifacts, in order of the table; NULL after the last. */
 const char *ev_component_name(int i);
 const char *ev_artifact_name(int i);
+int ev_rank(void); /* of this process in a distributed run (RANK), or -1 */
+/* One line and an example for each name, for `taper logs`. */
+void ev_list(strbuf *out, bool all);
+bool ev_describe(strbuf *out, const char *name); /* false: no such name */
 
 /* --- sinks ------------------------------------------------------------------------------------------------
  */

@@ -18,6 +18,8 @@ static struct {
     VEC(module) modules;
 } set;
 static bool from_env;
+static int config_level = EV_WARNING;
+static bool config_debug;
 static bool (*is_module)(void *, const char *);
 static void *module_data;
 
@@ -33,12 +35,15 @@ static void clear(void)
     memset(&set, 0, sizeof set);
 }
 
+static bool from_config(void) { return !from_env && (config_level <= EV_INFO || config_debug); }
+
 int ev_component_level(ev_component c)
 {
-    return set.component[c] ? set.component[c]
-           : set.implied[c] ? set.implied[c]
-           : set.root       ? set.root
-                            : EV_WARNING;
+    int level = set.component[c] ? set.component[c]
+                : set.implied[c] ? set.implied[c]
+                : set.root       ? set.root
+                                 : EV_WARNING;
+    return c == EVC_dynamo && from_config() ? MIN(level, config_level) : level;
 }
 
 bool ev_text_wants(ev_kind k)
@@ -46,6 +51,9 @@ bool ev_text_wants(ev_kind k)
     const ev_row *r = &ev_rows[k];
     if (!(r->flags & EVF_log))
         return false;
+    if (from_config() && ((k == EV_graph_breaks && config_level <= EV_INFO) ||
+                          (config_debug && (k == EV_graph_code || k == EV_guards))))
+        return true;
     return set.artifact[k] || (!(r->flags & EVF_off) && r->level >= ev_component_level(r->component));
 }
 
@@ -148,6 +156,48 @@ void ev_help(strbuf *out, bool all)
         if (ev_rows[k].flags & EVF_log && (all || ev_rows[k].flags & EVF_vis))
             strbuf_addf(out, "%s %-26s %s\n", ev_rows[k].flags & EVF_off ? " *" : "  ", ev_rows[k].name,
                         ev_rows[k].help);
+}
+
+/* ---- taper logs ---- */
+void ev_list(strbuf *out, bool all)
+{
+    strbuf_addf(out, "Components: %s=+NAME shows everything it says, NAME the important, -NAME errors only\n",
+                env_name(ENV_logs));
+    strbuf_addf(out, "  %-26s everything\n", "all");
+    for (int c = 0; c < EVC_COUNT; c++)
+        strbuf_addf(out, "  %-26s %s\n", ev_crows[c].name, ev_crows[c].help);
+    strbuf_addf(out, "\nOne kind of message each: %s=NAME,NAME. Marked *: only when named\n",
+                env_name(ENV_logs));
+    for (int k = 0; k < EV_COUNT; k++)
+        if (ev_rows[k].flags & EVF_log && (all || ev_rows[k].flags & EVF_vis))
+            strbuf_addf(out, "%s %-26s %s\n", ev_rows[k].flags & EVF_off ? " *" : "  ", ev_rows[k].name,
+                        ev_rows[k].help);
+    for (size_t i = 0; i < COUNT(aliases); i++)
+        strbuf_addf(out, "   %-26s the same as %s\n", aliases[i].alias, aliases[i].name);
+}
+
+static const char *ev_example(ev_kind k)
+{
+    static const char *const text[EV_COUNT] = {
+#define EXAMPLE(kind, s) [EV_##kind] = "Prints, after the head of each line:\n\n" s,
+#include "events/examples.def"
+    };
+    return text[k] ? text[k] : "";
+}
+
+bool ev_describe(strbuf *out, const char *name)
+{
+    int c = find_component(name), k = find_artifact(name);
+    const char *var = env_name(ENV_logs);
+    if (is_root(name))
+        strbuf_addf(out, "%s: everything\nExample: %s=+all python program.py\n", name, var);
+    else if (k >= 0)
+        strbuf_addf(out, "%s: %s\n%sExample: %s=%s python program.py\n%s", name, ev_rows[k].help,
+                    ev_rows[k].flags & EVF_off ? "Shown only when named.\n" : "", var, name,
+                    ev_example((ev_kind)k));
+    else if (c >= 0)
+        strbuf_addf(out, "%s: %s\nExample: %s=+%s python program.py\n", name, ev_crows[c].help, var, name);
+    return c >= 0 || k >= 0 || is_root(name);
 }
 
 static bool invalid(strbuf *why, const char *settings)
@@ -318,6 +368,16 @@ bool ev_set_logs(const ev_setting *s, int n, strbuf *why)
     ev_refresh();
     pthread_mutex_unlock(&ev_lock);
     return ok;
+}
+
+void ev_set_logs_config(int level, bool debug)
+{
+    ev_lock_init();
+    pthread_mutex_lock(&ev_lock);
+    config_level = level < EV_DEBUG ? EV_DEBUG : level;
+    config_debug = debug;
+    ev_refresh();
+    pthread_mutex_unlock(&ev_lock);
 }
 
 void ev_set_logs_default(void)

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "events/internal.h"
 #include "base/clock.h"
+#include "base/envvars.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -96,13 +97,21 @@ char ev_letter(int level)
 
 void ev_prefix(strbuf *out, char letter, const char *file, int line)
 {
+    static _Thread_local struct tm t; /* of the second last asked for: a burst of records needs it once */
+    static _Thread_local time_t of = -1;
     int64_t ns = clock_wall_ns();
     time_t s = (time_t)(ns / 1000000000);
-    struct tm t;
 
-    localtime_r(&s, &t);
+    if (s != of)
+        localtime_r(&s, &t), of = s;
     strbuf_addf(out, "%c%02d%02d %02d:%02d:%02d.%06d %d %s:%d]", letter, t.tm_mon + 1, t.tm_mday, t.tm_hour,
                 t.tm_min, t.tm_sec, (int)(ns / 1000 % 1000000), (int)getpid(), ev_short_file(file), line);
+}
+
+int ev_rank(void)
+{
+    int64_t r = env_int(ENV_rank, -1);
+    return r >= 0 && r < INT32_MAX ? (int)r : -1;
 }
 
 const char *ev_component_name(int i) { return i < EVC_COUNT ? ev_crows[i].name : NULL; }

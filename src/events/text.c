@@ -116,6 +116,8 @@ static void prefixed(strbuf *b, const message *m)
     size_t n = strlen(s);
 
     if (!m->bare) {
+        if (ev_rank() >= 0)
+            strbuf_addf(&p, "[rank%d]:", ev_rank());
         ev_prefix(&p, ev_letter(m->level), m->file, m->line);
         if (m->cid) {
             strbuf_add(&p, " [");

@@ -80,8 +80,11 @@ static bool ensure_open(void)
         uint64_t seed = (uint64_t)clock_ns() * 0x9e3779b97f4a7c15ull ^ (uint64_t)me << 32 ^ (uint64_t)attempt;
         for (int i = 0; i < 8; i++, seed = seed * 6364136223846793005ull + 1442695040888963407ull)
             name[i] = letters[(seed >> 33) % (sizeof letters - 1)];
-        snprintf(file, sizeof file, "dedicated_log_%s_trace_%s.log", env_torch_alias() ? "torch" : "taper",
-                 name);
+        char rank[24] = "";
+        if (ev_rank() >= 0)
+            snprintf(rank, sizeof rank, "rank_%d_", ev_rank());
+        snprintf(file, sizeof file, "dedicated_log_%s_trace_%s%s.log", env_torch_alias() ? "torch" : "taper",
+                 rank, name);
         free(trace.path);
         trace.path = path_join(trace.dir, file);
         trace.fd = open(trace.path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
@@ -110,7 +113,11 @@ static void write_record(const char *event, const char *file, int line, const ch
     strbuf b = { 0 };
 
     ev_prefix(&b, 'V', file, line);
-    strbuf_addf(&b, " {\"%s\": %s%s", event, metadata, ids);
+    strbuf_addf(&b, " {\"%s\": ", event);
+    strbuf_add(&b, metadata);
+    if (ev_rank() >= 0)
+        strbuf_addf(&b, ", \"rank\": %d", ev_rank());
+    strbuf_add(&b, ids);
     if (payload) {
         char md5[DIGEST_HEX];
         digest_of(DIGEST_md5, payload, strlen(payload), md5);

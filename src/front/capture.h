@@ -88,8 +88,10 @@ typedef struct guard {
     guard_tensor *t;
     const char *text; /* what failed, exactly as the log prints it; made when asked for */
     struct entry *e;
-    const char *where; /* "return x + 1  # file:line in fn", or NULL */
-    int older;         /* guard of the same source + 1 */
+    const char *where;     /* "return x + 1  # file:line in fn", or NULL */
+    int older;             /* guard of the same source + 1 */
+    const char *file, *fn; /* where it was made, for the trace; NULL: nobody asked */
+    int line;
 } guard;
 
 /* --- recipes: Python objects rebuilt after the graph ran ---------------------------------------------------
@@ -297,6 +299,11 @@ struct entry {
     VEC(effect) effects;
     const char *invalid; /* why it can no longer be used */
     uint64_t hits;
+    struct run_times { /* nanoseconds; a sample of the calls */
+        int64_t first; /* capture, compile and run */
+        int64_t warm, best, eager;
+        uint32_t nwarm;
+    } times;
     PyObject *kwnames; /* keyword names of the call at stop, borrowed from the code */
     bool plain;        /* returns one graph output and nothing else happens */
     PyObject *break_reason;
@@ -408,6 +415,9 @@ struct trace {
     bool log_src, log_bc;
     bool did_backward; /* gradients were computed inside the graph */
     bool again;        /* not a break: the trace starts once more, now knowing better */
+    char *last[20]; /* verbose: the newest instructions traced */
+    unsigned nlast;
+    bool verbose;
 };
 
 PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
@@ -475,7 +485,9 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
 /* The same by way of the shortcut when it holds; *out is where the objects are. */
 bool guard_fast(entry *e, frame *f, PyObject **reg, int64_t *symval, PyObject ***out);
 void guard_print(strbuf *b, const entry *e);
-PyObject *keep(entry *e, PyObject *o); /* borrowed back */
+void log_effects(const entry *e);           /* the side_effects log */
+void guard_json(strbuf *b, const entry *e); /* dynamo_guards: a list of {code, type, stack, user_stack} */
+PyObject *keep(entry *e, PyObject *o);      /* borrowed back */
 
 /* --- the rest
  * ----------------------------------------------------------------------------------------------------------
@@ -494,6 +506,16 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
                           PyObject *kwnames);
 /* A backend's work on the captured graph. NULL with err or an exception set. */
 cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin);
+
+/* --- numbers (metrics.c) --- */
+void metrics_entry(const entry *e, const ir_graph *g,
+                   PyObject *const *in);                  /* counts of the compile that is open */
+void metrics_inputs(const entry *e, PyObject *const *in); /* describe_* records of the trace */
+/* A call took ns. first: capture and compile included. reg: the inputs, while they live. */
+void metrics_ran(entry *e, frame *f, PyObject **reg, int64_t ns, bool first);
+static inline bool metrics_sampled(const entry *e) { return e->hits < 32 || !(e->hits & 127); }
+void cap_each_entry(void (*fn)(void *data, entry *e), void *data);
+PyObject *cap_ledger(void); /* new list */
 
 const char *cap_brand(void); /* "taper", or "torch" under the alias */
 /* config: taper._dynamo.config */

@@ -565,7 +565,7 @@ static PyObject *reset(PyObject *m, PyObject *x)
 }
 
 /* _capture_ledger() -> [(function, file, line, region name line, compile id, ops, runs, native, reason)] */
-static PyObject *ledger(PyObject *m, PyObject *x)
+PyObject *cap_ledger(void)
 {
     PyObject *l = PyList_New(0);
     for (size_t i = 0; l && i < known.n; i++) {
@@ -600,6 +600,16 @@ static PyObject *ledger(PyObject *m, PyObject *x)
         }
     }
     return l;
+}
+
+static PyObject *ledger(PyObject *m, PyObject *x) { return cap_ledger(); }
+
+void cap_each_entry(void (*fn)(void *, entry *), void *data)
+{
+    for (size_t i = 0; i < known.n; i++)
+        for (int k = 0; k < known.at[i]->n; k++)
+            for (entry *e = known.at[i]->regions[k] ? known.at[i]->regions[k]->first : NULL; e; e = e->next)
+                fn(data, e);
 }
 
 static PyObject *collect_breaks(PyObject *m, PyObject *on)

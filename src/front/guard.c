@@ -877,3 +877,31 @@ void guard_print(strbuf *b, const entry *e)
         if (!e->sources.at[i]->base)
             print_source(b, e, e->sources.at[i], 1);
 }
+
+static void json_guard(json_w *w, const char *kind, const char *text, const guard *g)
+{
+    json_obj(w);
+    json_key(w, "code");
+    json_str(w, text);
+    json_key(w, "type");
+    json_str(w, kind);
+    json_key(w, "stack");
+    json_null(w);
+    json_key(w, "user_stack");
+    if (g && g->file)
+        ev_json_stack(w, &(ev_frame){ .file = g->file, .name = g->fn, .line = g->line }, 1);
+    else
+        json_null(w);
+    json_end(w);
+}
+
+void guard_json(strbuf *b, const entry *e)
+{
+    json_w w = { b };
+    json_arr(&w);
+    for (size_t i = 0; i < e->guards.n; i++)
+        json_guard(&w, kind_names[e->guards.at[i].kind], text_now(&e->guards.at[i]), &e->guards.at[i]);
+    for (int i = 0; e->symguards && i < sym_guards_n(e->symguards); i++)
+        json_guard(&w, "SHAPE_ENV", sym_guards_at(e->symguards, i)->text, NULL);
+    json_end(&w);
+}

@@ -173,6 +173,34 @@ void log_instr(trace *t, frame *f)
         strbuf_addf(&b, "%s%s", i ? ", " : "", value_name(t, f->stack[i]));
     strbuf_add(&b, "]");
     ev_text(EV_trace_bytecode, NULL, "%s", strbuf_str(&b));
+    if (t->verbose) {
+        char **slot = &t->last[t->nlast++ % COUNT(t->last)];
+        free(*slot);
+        *slot = strbuf_take(&b);
+    }
+    strbuf_free(&b);
+}
+
+static const char *const effect_names[] = { "list",      "dict", "set",     "setattr", "delattr", "global",
+                                            "delglobal", "cell", "delcell", "setitem", "delitem", "call" };
+
+void log_effects(const entry *e)
+{
+    strbuf b = { 0 };
+    if (!ev_on(EV_side_effects) || !e->effects.n)
+        return;
+    for (size_t i = 0; i < e->effects.n; i++) {
+        const effect *fx = &e->effects.at[i];
+        PyObject *k = fx->key ? PyObject_Repr(fx->key) : NULL;
+        strbuf_addf(&b, "\n    %s%s%s%s%s", effect_names[fx->kind], k ? " " : "",
+                    k ? PyUnicode_AsUTF8(k) : "", fx->target && fx->target->kind == R_src ? " of " : "",
+                    fx->target && fx->target->kind == R_src ? src_text(e->sources.at[fx->target->index])
+                                                            : "");
+        PyErr_Clear();
+        Py_XDECREF(k);
+    }
+    ev_text(EV_side_effects, NULL, "Mutations replayed after the graph of %s:%s", e->r->cc->name,
+            strbuf_str(&b));
     strbuf_free(&b);
 }
 
@@ -200,10 +228,7 @@ void log_region(const region *r, const entry *e)
     strbuf_addf(&b, "%6d CALL_GRAPH               %s (%d inputs, %d outputs)\n", 2 * k++,
                 e->run && e->run->g ? e->run->g->name : "graph", e->nin, e->nout);
     for (size_t i = 0; i < e->effects.n; i++)
-        strbuf_addf(&b, "%6d APPLY_EFFECT             %s\n", 2 * k++,
-                    (const char *const[]){ "list", "dict", "set", "setattr", "delattr", "global", "delglobal",
-                                           "cell", "delcell", "setitem", "delitem",
-                                           "call" }[e->effects.at[i].kind]);
+        strbuf_addf(&b, "%6d APPLY_EFFECT             %s\n", 2 * k++, effect_names[e->effects.at[i].kind]);
     if (e->returns)
         strbuf_addf(&b, "%6d RETURN_VALUE\n", 2 * k++);
     else {

@@ -96,11 +96,23 @@ static PyObject *set_default(PyObject *m, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyMethodDef functions[] = { { "_set_logs", set_logs, METH_VARARGS, "_set_logs(settings, modules)" },
-                                   { "_set_logs_string", set_string, METH_O, "_set_logs_string(text)" },
-                                   { "_set_logs_default", set_default, METH_NOARGS,
-                                     "the preset DEFAULT_LOGGING" },
-                                   { "_log_names", names, METH_NOARGS, "(components, artifacts)" },
-                                   { NULL } };
+/* _set_logs_config(level, debug): config.log_level and config.debug. */
+static PyObject *set_config(PyObject *m, PyObject *args)
+{
+    int level, debug;
+    if (!PyArg_ParseTuple(args, "ip", &level, &debug))
+        return NULL;
+    ev_set_logs_config(level, debug);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    { "_set_logs_config", set_config, METH_VARARGS, "_set_logs_config(level, debug)" },
+    { "_set_logs", set_logs, METH_VARARGS, "_set_logs(settings, modules)" },
+    { "_set_logs_string", set_string, METH_O, "_set_logs_string(text)" },
+    { "_set_logs_default", set_default, METH_NOARGS, "the preset DEFAULT_LOGGING" },
+    { "_log_names", names, METH_NOARGS, "(components, artifacts)" },
+    { NULL }
+};
 
 int py_init_logging(PyObject *m) { return PyModule_AddFunctions(m, functions); }

@@ -1,5 +1,6 @@
 /* region.c - capturing a region, and running a function as a chain of regions and native steps. */
 #include "front/capture.h"
+#include "events/metrics.h"
 #include "base/clock.h"
 #include "base/envvars.h"
 #include <frameobject.h>
@@ -109,6 +110,17 @@ static void where_now(void *data, strbuf *out)
 static ir_node *lift(void *data, ir_rec *r, tp_tensor *x) { return NULL; }
 
 /* ---- automatic dynamic shapes ---- */
+static void TP_PRINTF(1, 2) trace_dynamic(const char *fmt, ...) /* why a symbol comes to be */
+{
+    strbuf b = { 0 };
+    va_list ap;
+    va_start(ap, fmt);
+    strbuf_addv(&b, fmt, ap);
+    va_end(ap);
+    ev_artifact("automatic_dynamic", "string", NULL, strbuf_str(&b));
+    strbuf_free(&b);
+}
+
 static bool has_index(PyObject *o, const char *attr, int dim)
 {
     PyObject *d = ((PyTensor *)o)->dict, *s = d ? PyDict_GetItemString(d, attr) : NULL;
@@ -136,6 +148,8 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
             if (ev_log_on(EVC_dynamic, EV_INFO) && t->cfg->dynamic < 0)
                 ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic size %s size(%d) %lld != %lld",
                        src_text(s), dim, (long long)size, w);
+            if (ev_trace_on(EV_artifact) && t->cfg->dynamic < 0)
+                trace_dynamic("%s.size()[%d] was %lld and is now %lld", src_text(s), dim, w, (long long)size);
             Py_SETREF(now, PyLong_FromLong(-1));
             PyDict_SetItemString(r->dynamic, key, now);
         }
@@ -187,6 +201,8 @@ int t_int_policy(trace *t, PyObject *o, source *s)
         if (ev_log_on(EVC_dynamic, EV_INFO) && t->cfg->dynamic < 0)
             ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic int %s val %ld != %ld", src_text(s),
                    PyLong_AsLong(o), PyLong_AsLong(was));
+        if (ev_trace_on(EV_artifact) && t->cfg->dynamic < 0)
+            trace_dynamic("%s was %ld and is now %ld", src_text(s), PyLong_AsLong(was), PyLong_AsLong(o));
         PyDict_SetItemString(r->dynamic, src_text(s), Py_None);
         return cfg_bool("automatic_dynamic_shapes", true) || t->cfg->dynamic > 0;
     }
@@ -203,6 +219,8 @@ typedef struct attempt {
 static void attempt_end(attempt *a)
 {
     trace *t = &a->t;
+    for (size_t i = 0; i < COUNT(t->last); i++)
+        free(t->last[i]);
     if (a->storage) {
         frame_clear(&a->f);
         free(a->storage);
@@ -251,7 +269,8 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     t->stop_at = stop_at;
     t->exc_at = t->live_at = -1;
     t->log_src = ev_on(EV_trace_source);
-    t->log_bc = ev_on(EV_trace_bytecode);
+    t->verbose = env_on(ENV_verbose) || cfg_bool("verbose", false);
+    t->log_bc = ev_on(EV_trace_bytecode) || t->verbose;
     cap_code *cc = r->cc;
     a->storage = mem_zalloc(sizeof(PyObject *) * (size_t)(cc->nfast + cc->nstack));
     frame *f = &a->f;
@@ -350,7 +369,7 @@ typedef struct why_broke {
     break_id id;
     char reason[600], file[400];
     int line;
-    char *stack;
+    char *stack, *last; /* last: the instructions traced before it, when asked to be verbose */
 } why_broke;
 
 PyObject *break_list; /* explain(): every break, as (reason, stack) */
@@ -366,6 +385,13 @@ static void break_note(why_broke *w, trace *t)
     snprintf(w->file, sizeof w->file, "%s", t->brk_file);
     w->line = t->brk_line;
     w->stack = mem_strdup(strbuf_str(&t->stack_text));
+    if (t->verbose) {
+        strbuf b = { 0 };
+        unsigned n = COUNT(t->last);
+        for (unsigned i = t->nlast > n ? t->nlast - n : 0; i < t->nlast; i++)
+            strbuf_addf(&b, "  %s\n", t->last[i % n]);
+        w->last = strbuf_take(&b);
+    }
 }
 
 static PyObject *break_raise(const why_broke *w)
@@ -395,11 +421,13 @@ static void break_log(region *r, const why_broke *w)
         PyErr_Clear();
     }
     if (ev_on(EV_graph_breaks))
-        ev_text(
-            EV_graph_breaks, NULL,
-            "Graph break in user code at %s:%d\nReason: %s%s\nUser code traceback:\n%s  [%s] %s\n  Hint: %s",
-            w->file, w->line, w->id == BRK_data_jump ? "" : "Unsupported: ", w->reason, w->stack, row->code,
-            row->explain, row->hint);
+        ev_text(EV_graph_breaks, NULL,
+                "Graph break in user code at %s:%d\nReason: %s%s\nUser code traceback:\n%s  [%s] %s\n  Hint: "
+                "%s%s%s",
+                w->file, w->line, w->id == BRK_data_jump ? "" : "Unsupported: ", w->reason, w->stack,
+                row->code, row->explain, row->hint,
+                w->last ? "\nMost recent bytecode instructions traced (max 20):\n" : "",
+                w->last ? w->last : "");
     if (ev_trace_on(EV_artifact)) {
         strbuf b = { 0 };
         strbuf_addf(
@@ -500,7 +528,9 @@ static bool finish_entry(attempt *a, bool returned, PyObject *ret, frame *real)
         e->nprog = (int)e->exprs.n;
         e->prog = sym_prog_new(e->exprs.at, e->nprog);
     }
+    ev_span span = ev_span_begin(EVS_guards);
     guard_finish(e);
+    ev_span_end(&span);
     return true;
 }
 
@@ -585,15 +615,24 @@ static double guard_latency(entry *e, frame *f) /* microseconds of one check, th
 
 static void log_guards(entry *e, frame *f)
 {
-    if (!ev_on(EV_guards) && !ev_trace_on(EV_dynamo_cpp_guards_str))
+    if (!ev_on(EV_guards) && !ev_trace_on(EV_dynamo_guards) && !ev_on(EV_verbose_guards))
         return;
     strbuf b = { 0 };
-    guard_print(&b, e);
-    if (ev_on(EV_guards))
-        ev_text(EV_guards, NULL, "GUARDS:\n\n%s\nGuard eval latency = %.2f us", strbuf_str(&b),
-                guard_latency(e, f));
-    if (ev_trace_on(EV_dynamo_cpp_guards_str))
+    double us = guard_latency(e, f);
+    ev_metrics_latency(us);
+    if (ev_on(EV_guards) || ev_on(EV_verbose_guards) || ev_trace_on(EV_dynamo_cpp_guards_str))
+        guard_print(&b, e);
+    ev_text(EV_guards, NULL, "GUARDS:\n\n%s\nGuard eval latency = %.2f us", strbuf_str(&b), us);
+    ev_text(EV_verbose_guards, NULL, "Guards of %d/%d:\n%s", e->r->frame_id, e->compile_id, strbuf_str(&b));
+    if (ev_trace_on(EV_dynamo_cpp_guards_str)) {
+        strbuf_addf(&b, "Guard latency = %.2f us", us);
         ev_json(EV_dynamo_cpp_guards_str, NULL, "{}", strbuf_str(&b));
+    }
+    if (ev_trace_on(EV_dynamo_guards)) {
+        strbuf_clear(&b);
+        guard_json(&b, e);
+        ev_json(EV_dynamo_guards, NULL, "{}", strbuf_str(&b));
+    }
     strbuf_free(&b);
 }
 
@@ -632,18 +671,18 @@ static void trace_start(const region *r)
 }
 
 /* The trace: the compile of r ends in the Python exception that is set, and stays set. */
-static void trace_error(const region *r, bool started)
+static void trace_error(const region *r, bool started, int line)
 {
     PyObject *type, *val, *tb;
-    if (!ev_trace_on(EV_artifact))
-        return;
     PyErr_Fetch(&type, &val, &tb);
     if (!started)
         trace_start(r);
     PyObject *text = val ? PyObject_Str(val) : NULL;
     const char *s = text ? PyUnicode_AsUTF8(text) : NULL;
     strbuf b = { 0 };
-    strbuf_addf(&b, "%s: %s", type ? ((PyTypeObject *)type)->tp_name : "error", s ? s : "");
+    const char *name = type ? ((PyTypeObject *)type)->tp_name : "error", *dot = strrchr(name, '.');
+    ev_metrics_fail(dot ? dot + 1 : name, s, r->cc->file, line);
+    strbuf_addf(&b, "%s: %s", name, s ? s : "");
     ev_artifact("dynamo_error", "string", NULL, strbuf_str(&b));
     strbuf_free(&b);
     PyErr_Clear();
@@ -668,7 +707,15 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         r->frame_id = next_frame_id++;
     ev_cid cid = { r->frame_id, r->compiles, 0 };
     long force = cfg_int("debug_break_at", -1);
+    char shown[300];
     tracing++;
+    region_name(r, shown, sizeof shown);
+    ev_cid_set(&cid);
+    ev_metrics_begin(&cid, false, shown, r->cc->file, r->cc->first_line);
+    if (ev_log_on(EVC_dynamo, EV_INFO))
+        ev_log(EVC_dynamo, EV_INFO, NULL, "Step 1: capture starts with %s %s:%d", shown, r->cc->file,
+               r->from_line);
+    ev_span whole = ev_span_begin(EVS_frame);
     for (int tries = 0; tries < 40; tries++) {
         cid.attempt = tries;
         ev_cid_set(&cid);
@@ -678,7 +725,9 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             t->stop_at = (int)force;
         cx->rec = &t->rec;
         cx->env = t->env;
+        ev_span reading = ev_span_begin(EVS_trace);
         int rc = attempt_run(a, &ret, NULL);
+        ev_span_end(&reading);
         if (t->steps == force && rc == ST_next && t->stop_at == force && stop_at != force)
             t_break(t, BRK_forced, "config.debug_break_at"), break_note(&w, t), t->broke = false,
                                                                                 stop_at = (int)force;
@@ -740,14 +789,22 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             next_frame_id--;
             r->frame_id = -1;
         }
-        if (w.set)
+        if (w.set) {
+            if (r->frame_id < 0) /* the number goes to somebody else: the record names nobody */
+                ev_cid_set(NULL);
             break_log(r, &w);
+        }
         if (a)
             attempt_end(a);
         goto out;
     }
-    if (w.set)
+    if (w.set) {
         break_log(r, &w);
+        if (!w.quiet) {
+            ev_metrics_restart(w.reason);
+            ev_add(EVN_breaks, 1);
+        }
+    }
     done = a->t.e;
     ir_graph *g = a->t.g;
     a->t.e = NULL;
@@ -778,9 +835,21 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     } else {
         for (int i = 0; i < done->nin; i++)
             in[i] = reg[done->in[i]->id];
+        metrics_entry(done, g, in);
+        metrics_inputs(done, in);
+        if (ev_log_on(EVC_dynamo, EV_INFO))
+            ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operators) goes to the backend", g->name,
+                   done->nops);
         tracing--;
+        ev_span span = ev_span_begin(EVS_backend);
         done->run = cap_compile(done, g, in, done->nin); /* takes g */
+        ev_span_end(&span);
         tracing++;
+        if (ev_log_on(EVC_dynamo, EV_INFO))
+            ev_log(EVC_dynamo, EV_INFO, NULL,
+                   done->run ? "Step 3: compiled; %d guards are checked before each use"
+                             : "Step 3: the backend failed (%d guards)",
+                   done->nstep);
         if (!done->run) {
             entry_free(done);
             done = NULL;
@@ -793,6 +862,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     if (done) {
         log_guards(done, real);
         log_region(r, done);
+        log_effects(done);
         cap_count("stats", "unique_graphs", 1);
         cap_count("stats", "calls_captured", done->nops);
         done->next = r->first;
@@ -803,9 +873,12 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     }
 out:
     if (!done && PyErr_Occurred())
-        trace_error(r, started);
+        trace_error(r, started, w.line ? w.line : r->cc->first_line);
+    ev_span_end(&whole);
+    ev_metrics_end(!done && !PyErr_Occurred());
     tracing--;
     free(w.stack);
+    free(w.last);
     *cx = saved;
     ev_cid_set(NULL);
     return done;
@@ -871,22 +944,45 @@ static size_t max_regs(const region *r, const cap_cfg *cfg)
     return n;
 }
 
+static void log_hit(const region *r, const entry *e)
+{
+    char name[300];
+    region_name(r, name, sizeof name);
+    ev_log(EVC_cache, EV_INFO, NULL, "guard cache hit: %s runs %d/%d", name, r->frame_id, e->compile_id);
+}
+
+static void log_no_entry(const region *r)
+{
+    char name[300];
+    if (!ev_log_on(EVC_cache, EV_INFO))
+        return;
+    region_name(r, name, sizeof name);
+    ev_log(EVC_cache, EV_INFO, NULL, "guard cache miss: %s has no compiled code yet", name);
+}
+
 /* Over the limit: false, having said so once. */
 static bool may_compile(region *r, frame *f, cap_cfg *cfg)
 {
     int n = count_entries(r, cfg);
-    if (!n)
+    if (!n) {
+        log_no_entry(r);
         return true;
+    }
     long limit = cfg_int("cache_size_limit", 8);
     strbuf msg = { 0 }, old = { 0 };
     bool over = n >= limit, log = ev_on(EV_recompiles) || ev_on(EV_recompiles_verbose);
     bool error = cfg_bool("error_on_recompile", false);
     if (over && r->limit_hit)
         return false;
-    if (log || over || error || cfg->guard_fail_fn || ev_trace_on(EV_artifact)) {
+    bool cache = ev_log_on(EVC_cache, EV_INFO);
+    if (log || cache || over || error || cfg->guard_fail_fn || ev_trace_on(EV_artifact)) {
         ev_cid cid = { r->frame_id, r->compiles, 0 };
         ev_cid_set(&cid);
         bool any = recompile_log(r, f, cfg, &msg, &old);
+        if (any && cache)
+            ev_log(EVC_cache, EV_INFO, NULL, "guard cache miss: %s", strbuf_str(&msg));
+        if (any)
+            ev_metrics_recompile(strbuf_str(&msg));
         if (any && error && !over) {
             PyObject *cls = exc_class("RecompileError");
             PyErr_SetString(cls ? cls : PyExc_RuntimeError, strbuf_str(&msg));
@@ -942,7 +1038,13 @@ static PyObject *run_frame(frame *f)
             PyObject *small[64], **reg = nr < 64 ? small : mem_alloc(sizeof *reg * (nr + 1)), **got = reg;
             int64_t symsmall[64], *sym = nr < 64 ? symsmall : mem_alloc(sizeof *sym * (nr + 1));
             entry *e = find_entry(r, f, cfg, reg, &got, nr + 1, sym, nr + 1);
+            int64_t t0 = 0;
+            bool fresh = false;
+            if (TP_UNLIKELY(ev_log_on(EVC_cache, EV_INFO)) && e)
+                log_hit(r, e);
             if (!e && r->native_until < 0 && r->empty < 8) {
+                t0 = clock_ns();
+                fresh = true;
                 bool go = may_compile(r, f, cfg);
                 if (go)
                     e = capture_region(r, f, cfg);
@@ -963,7 +1065,11 @@ static PyObject *run_frame(frame *f)
             bool ran = e != NULL;
             if (e) {
                 r->runs++;
+                if (!fresh && metrics_sampled(e))
+                    t0 = clock_ns();
                 rc = entry_run(e, f, got, sym, &res);
+                if (TP_UNLIKELY(t0) && rc != ST_error)
+                    metrics_ran(e, f, got, clock_ns() - t0, fresh);
                 if (TP_UNLIKELY(e->has_held))
                     src_release(e);
             }

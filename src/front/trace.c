@@ -137,6 +137,8 @@ void t_name(trace *t, PyObject *o, PyObject *name)
 void guard_where(trace *t, guard *g)
 {
     frame *f = t->top;
+    if (f && !g->file && ev_trace_on(EV_dynamo_guards))
+        g->file = f->cc->file, g->fn = f->cc->name, g->line = frame_line(f);
     if (!f || g->where || !ev_on(EV_guards))
         return;
     int line = frame_line(f);

@@ -57,6 +57,7 @@ typedef struct planner {
     VEC(group *) groups;
     int words; /* of bit sets */
     arena tmp;
+    strbuf decisions; /* what was fused and what not, for the trace */
 } planner;
 
 static const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
@@ -1026,11 +1027,22 @@ static bool would_cycle(planner *pl, const group *g, const uint64_t *deps)
     return false;
 }
 
-static void log_fusion(ir_node *n, const group *g, bool yes, const char *why)
+static void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why)
 {
+    if (ev_trace_on(EV_artifact))
+        strbuf_addf(&pl->decisions, "%s %s with group %d (%s): %s\n", yes ? "fused" : "did not fuse", n->name,
+                    g->id,
+                    g->n     ? g->member[0]->name
+                    : g->ext ? g->ext->name
+                             : "call",
+                    why);
     if (ev_text_on(EV_fusion))
         ev_text(EV_fusion, NULL, "%s %s with group %d (%s): %s", yes ? "fused" : "did not fuse", n->name,
-                g->id, g->n ? g->member[0]->name : "call", why);
+                g->id,
+                g->n     ? g->member[0]->name
+                : g->ext ? g->ext->name
+                         : "call",
+                why);
 }
 
 static int64_t product_hint(int nd, const symint *size, uint32_t mask)
@@ -1052,12 +1064,14 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
     bool related = bit_has(deps, g->id), outer = false;
     const char *why = "values meet at another index";
 
-    if (g->ext || g->n >= MAX_MEMBERS)
-        return false;
     if (!related)
         return false;
+    if (g->ext || g->n >= MAX_MEMBERS) {
+        log_fusion(pl, n, g, false, g->ext ? "that group is a library call" : "the kernel is large enough");
+        return false;
+    }
     if (would_cycle(pl, g, deps)) {
-        log_fusion(n, g, false, "another step must come between");
+        log_fusion(pl, n, g, false, "another step must come between");
         return false;
     }
     uint32_t all = g->nd >= 32 ? ~0u : (1u << g->nd) - 1;
@@ -1109,12 +1123,12 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
     f->level = tr.level;
     g->member[g->n++] = n;
     add_before(pl, g, deps);
-    log_fusion(n, g, true, outer ? "one value per row" : "same loops");
+    log_fusion(pl, n, g, true, outer ? "one value per row" : "same loops");
     pl->p->nfused++;
     return true;
 no:
     *g = save;
-    log_fusion(n, g, false, why);
+    log_fusion(pl, n, g, false, why);
     return false;
 }
 
@@ -1913,9 +1927,6 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         int s = slot_of(&pl, g->ext);
         vec_push(&p->step, ((loop_step){ .kind = STEP_extern, .node = g->ext, .slot = s, .nslot = 1 }));
         p->nextern++;
-        if (ev_text_on(EV_perf_hints))
-            ev_text(EV_perf_hints, NULL, "%s runs as a library call (%s)", g->ext->name,
-                    g->ext->kind == IR_call ? row_of(g->ext)->full : g->ext->target);
     }
     /* views and constants that only calls or results use */
     for (size_t i = 0; i < p->step.n; i++)
@@ -1937,15 +1948,20 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         }
     }
     life_times(&pl);
-    if (ev_text_on(EV_schedule)) {
+    if (ev_text_on(EV_schedule) || ev_trace_on(EV_artifact)) {
         strbuf b = { 0 };
         loop_plan_print(&b, p);
-        ev_text(EV_schedule, NULL, "%s", strbuf_str(&b));
+        if (ev_text_on(EV_schedule))
+            ev_text(EV_schedule, NULL, "%s", strbuf_str(&b));
+        ev_artifact("schedule", "string", NULL, strbuf_str(&b));
+        if (pl.decisions.n)
+            ev_artifact("fusion", "string", NULL, strbuf_str(&pl.decisions));
         strbuf_free(&b);
     }
     ok = true;
 done:
     free(order);
+    strbuf_free(&pl.decisions);
     vec_free(&pl.groups);
     arena_free(&pl.tmp);
     if (!ok) {

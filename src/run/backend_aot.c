@@ -1,6 +1,7 @@
 /* backend_aot.c - the backends that stand on the autograd stage: the graph becomes a forward and a backward
  * program, and a call of it is one step on the tape. What runs the two graphs is the inner compiler. */
 #include "run/backend_aot.h"
+#include "events/metrics.h"
 #include <pthread.h>
 
 /* One trace of the graph for one set of inputs that need gradients. */
@@ -21,7 +22,9 @@ typedef struct aot_program {
     decider decider;
     variant *variants;
     pthread_mutex_t lock;
-    int refs; /* the program itself and every step on a tape */
+    int refs;   /* the program itself and every step on a tape */
+    ev_cid cid; /* the compile it belongs to, for what is made later */
+    bool in_compile;
 } aot_program;
 
 static void program_unref(aot_program *p)
@@ -83,12 +86,50 @@ static tp_tensor *with_strides(tp_tensor *g, const tp_tensor *type, tp_err *err)
     return t;
 }
 
+/* What is compiled after the compile that captured the graph still belongs to it: true when there is one to name. */
+static bool late_begin(const aot_program *p, bool backward, const ir_graph *g)
+{
+    if (!p->in_compile || ev_cid_now())
+        return false;
+    const ir_loc *loc = NULL;
+    IR_EACH(n, p->g)
+    {
+        if (n->loc && !loc)
+            loc = n->loc;
+    }
+    while (loc && loc->outer)
+        loc = loc->outer;
+    ev_cid_set(&p->cid);
+    ev_metrics_begin(&p->cid, backward, loc ? loc->func : g->name, loc ? loc->file : "", loc ? loc->line : 0);
+    return true;
+}
+
+static void late_end(bool known, const tp_err *err)
+{
+    if (!known)
+        return;
+    if (err)
+        ev_metrics_fail(err_class(err->kind), err->msg, err->file, err->line);
+    ev_metrics_end(false);
+    ev_cid_set(NULL);
+}
+
+static run_program *inner_compile(const aot_program *p, tp_comp *c, const ir_graph *g)
+{
+    ev_span s = ev_span_begin(EVS_loops);
+    run_program *r = p->inner->compile(p->inner, c, g);
+    ev_span_end(&s);
+    return r;
+}
+
 static run_program *backward_of(variant *v, tp_err *err)
 {
     pthread_mutex_lock(&v->lock);
     if (!v->bw) {
         tp_comp c = { .err = err, .decider = v->owner->decider };
-        v->bw = v->owner->inner->compile(v->owner->inner, &c, v->u->bw);
+        bool known = late_begin(v->owner, true, v->u->bw);
+        v->bw = inner_compile(v->owner, &c, v->u->bw);
+        late_end(known, v->bw ? NULL : err);
     }
     pthread_mutex_unlock(&v->lock);
     return v->bw;
@@ -172,8 +213,10 @@ static variant *variant_new(aot_program *p, tp_comp *c, const bool *needs, bool 
     v->grad = any;
     v->owner = p;
     pthread_mutex_init(&v->lock, NULL);
+    ev_span s = ev_span_begin(EVS_aot);
     v->u = aot_trace(c, p->g, needs, any, p->inner->flags);
-    v->fw = v->u ? p->inner->compile(p->inner, c, v->u->fw) : NULL;
+    ev_span_end(&s);
+    v->fw = v->u ? inner_compile(p, c, v->u->fw) : NULL;
     if (!v->fw) {
         aot_unit_free(v->u);
         free(v);
@@ -193,7 +236,9 @@ static variant *variant_for(aot_program *p, op_ctx *cx, const tp_val *in, int ni
             return v;
     pthread_mutex_lock(&p->lock);
     tp_comp c = { .err = err, .decider = p->decider };
+    bool known = late_begin(p, false, p->g);
     variant *v = variant_new(p, &c, needs, any, key);
+    late_end(known, v ? NULL : err);
     pthread_mutex_unlock(&p->lock);
     return v;
 }
@@ -359,6 +404,10 @@ run_program *aot_backend_compile(const backend *b, tp_comp *c, const ir_graph *g
     p->inner = inner;
     p->decider = c->decider;
     p->refs = 1;
+    if (ev_cid_now()) {
+        p->in_compile = true;
+        p->cid = *ev_cid_now();
+    }
     pthread_mutex_init(&p->lock, NULL);
     /* Compile now for the inputs as captured, so that a failure shows before anything runs. */
     int n = (int)g->inputs.n;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "run/exec.h"
 #include "base/map.h"
+#include "events/events.h"
 #include "gen/publish.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static map cache; /* key bytes + instruction set -> run_kernel; entries live as long as the process */
+static map named; /* kernel name -> how many of that name were compiled, for the reason of a miss */
 static exec_stats stats;
 
 exec_stats exec_get_stats(void)
@@ -53,6 +55,24 @@ fail:
     return NULL;
 }
 
+/* Under the lock: why no kernel could be reused. */
+static void log_miss(const vir *k, const run_kernel *r)
+{
+    uintptr_t before = (uintptr_t)map_get(&named, k->name);
+    map_put(&named, k->name, (void *)(before + 1));
+    if (!ev_log_on(EVC_cache, EV_INFO))
+        return;
+    if (before)
+        ev_log(EVC_cache, EV_INFO, NULL,
+               "kernel cache miss: %s (key %016llx): %zu kernels of this name exist, for other sizes, types "
+               "or operations",
+               k->name, (unsigned long long)r->hash, (size_t)before);
+    else
+        ev_log(EVC_cache, EV_INFO, NULL,
+               "kernel cache miss: %s (key %016llx): no kernel like it was compiled before", k->name,
+               (unsigned long long)r->hash);
+}
+
 const run_kernel *exec_kernel_isa(const vir *k, gen_isa isa, tp_err *err)
 {
     strbuf key = { 0 };
@@ -63,6 +83,9 @@ const run_kernel *exec_kernel_isa(const vir *k, gen_isa isa, tp_err *err)
     if (r) {
         stats.hits++;
         r->cached = true;
+        if (ev_log_on(EVC_cache, EV_INFO))
+            ev_log(EVC_cache, EV_INFO, NULL, "kernel cache hit: %s runs the code of %s (key %016llx)",
+                   k->name, r->name, (unsigned long long)r->hash);
     } else {
         r = compile(k, isa, err);
         if (r) {
@@ -71,6 +94,7 @@ const run_kernel *exec_kernel_isa(const vir *k, gen_isa isa, tp_err *err)
             stats.kernels++;
             stats.code_bytes += (int64_t)r->ncode;
             stats.compile_us += r->compile_us;
+            log_miss(k, r);
         }
     }
     pthread_mutex_unlock(&lock);

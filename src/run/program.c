@@ -1,12 +1,13 @@
 /* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory.
  * Backend "inductor": autograd stage, loops, machine code. */
 #include "run/backend_aot.h"
+#include "run/code_log.h"
 #include "run/exec.h"
 #include "loop/loop.h"
 #include "base/fault.h"
 #include "base/pool.h"
 #include "base/clock.h"
-#include "events/events.h"
+#include "events/metrics.h"
 #include <pthread.h>
 
 typedef struct kstep {
@@ -447,13 +448,7 @@ static bool ready_kernel(program *pr, kstep *k, loop_kernel *lk, tp_err *err)
     k->k = exec_kernel(lk->k, err);
     if (!k->k)
         return err_note(err, "building kernel '%s'", lk->name);
-    if (ev_text_on(EV_kernel_code)) {
-        strbuf b = { 0 };
-        vir_print(lk->k, &b);
-        ev_text(EV_kernel_code, NULL, "kernel %s (%zu bytes of code, %.3f ms)\n%s", lk->name, k->k->ncode,
-                k->k->compile_us / 1000, strbuf_str(&b));
-        strbuf_free(&b);
-    }
+    code_log_kernel(lk, k->k);
     bool sym = sym_is_expr(lk->par) || sym_is_expr(lk->work) || lk->nint > 0;
     if (sym) {
         symint *v = mem_alloc(sizeof *v * (size_t)(lk->nint + 2));
@@ -475,7 +470,10 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
     program *pr = mem_zalloc(sizeof *pr);
     pr->base = (run_program){ NULL, program_call, program_free };
     pthread_mutex_init(&pr->lock, NULL);
+    code_log_begin(g);
+    ev_span span = ev_span_begin(EVS_plan);
     pr->p = loop_plan_new(c, g);
+    ev_span_end(&span);
     if (!pr->p) {
         free(pr);
         return NULL;
@@ -483,12 +481,22 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
     pr->symbolic = g->env && sym_env_n_symbols(g->env) > 0;
     pr->nsym = g->env ? sym_env_n_symbols(g->env) : 0;
     pr->ks = mem_zalloc(sizeof *pr->ks * MAX(pr->p->step.n, (size_t)1));
-    for (size_t i = 0; i < pr->p->step.n; i++)
-        if (pr->p->step.at[i].kind == STEP_kernel &&
-            !ready_kernel(pr, &pr->ks[i], pr->p->step.at[i].kernel, c->err)) {
-            program_free(&pr->base);
-            return NULL;
+    bool ok = true;
+    const run_kernel **made = mem_zalloc(sizeof *made * MAX(pr->p->step.n, (size_t)1));
+    span = ev_span_begin(EVS_code);
+    for (size_t i = 0; ok && i < pr->p->step.n; i++)
+        if (pr->p->step.at[i].kind == STEP_kernel) {
+            ok = ready_kernel(pr, &pr->ks[i], pr->p->step.at[i].kernel, c->err);
+            made[i] = pr->ks[i].k;
         }
+    ev_span_end(&span);
+    if (ok)
+        code_log_plan(pr->p, made);
+    free(made);
+    if (!ok) {
+        program_free(&pr->base);
+        return NULL;
+    }
     plan_memory(pr);
     plan_release(pr);
     return &pr->base;

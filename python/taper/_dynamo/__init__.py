@@ -1,4 +1,6 @@
 """Capture: what it can be asked, and how it can be told what to do."""
+import atexit as _atexit
+
 from .. import _C
 from . import config, exc, utils
 from .utils import counters
@@ -10,6 +12,7 @@ from . import backends, decorators, eval_frame
 from .backends import list_backends, lookup_backend, register_backend
 
 _C._capture_config(config._settings, counters)
+_atexit.register(_C._capture_finish)
 
 
 # Loaded when first named: comparing results, and saving failures.

@@ -15,8 +15,10 @@ _DEFAULTS = {
     # breaks and errors
     "suppress_errors": False, "verbose": False, "raise_on_backend_error": True, "verify_correctness": False,
     "reorderable_logging_functions": set(), "ignore_logging_functions": set(), "debug_break_at": -1,
+    # what is shown: see _shown
+    "log_level": 30, "debug": False, "profile": False,
     # the original's names that change nothing here
-    "log_level": 30, "debug": False, "fake_tensor_propagation": True, "enable_trace_contextlib": True,
+    "fake_tensor_propagation": True, "enable_trace_contextlib": True,
     "enable_trace_unittest": False, "trace_autograd_ops": False, "nested_graph_breaks": False, "guard_nn_modules": True,
     "enable_trace_load_build_class": False, "side_effect_replay_policy": "silent", "replay_side_effects": True,
     "enable_cpp_symbolic_shape_guards": True, "raise_on_ctx_manager_usage": False, "graph_break_on_nn_param_ctor": True,
@@ -34,6 +36,16 @@ _ALIASES = {"recompile_limit": "cache_size_limit", "accumulated_recompile_limit"
 _settings = {k: (set(v) if isinstance(v, set) else v) for k, v in _DEFAULTS.items()}
 
 
+def _shown(names):
+    """log_level (a level of `logging`) and debug (each graph and its guards) take effect; TAPER_LOGS wins over them."""
+    if "log_level" in names or "debug" in names:
+        level = _settings["log_level"]
+        if not isinstance(level, int):
+            raise TypeError(f"config.log_level is a level of the logging module, such as logging.INFO, not {level!r}")
+        from .. import _C
+        _C._set_logs_config(level, bool(_settings["debug"]))
+
+
 class _Patch:
     def __init__(self, changes):
         for k in changes:
@@ -44,10 +56,12 @@ class _Patch:
     def __enter__(self):
         self.prior = {k: _settings[k] for k in self.changes}
         _settings.update(self.changes)
+        _shown(self.changes)
         return self
 
     def __exit__(self, *exc):
         _settings.update(self.prior)
+        _shown(self.prior)
         return False
 
     def __call__(self, fn):
@@ -77,10 +91,7 @@ class _Config(_types.ModuleType):
         if name not in _settings:
             raise AttributeError(f"taper._dynamo.config.{name} does not exist")
         _settings[name] = value
-        if name == "log_level":
-            from .. import _C
-            if value <= 20 and hasattr(_C, "_set_logs_string"):
-                _C._set_logs_string("graph_breaks")
+        _shown((name,))
 
     def __dir__(self):
         return sorted(set(_settings) | set(_ALIASES) | {"patch", "save_config", "load_config", "shallow_copy_dict"})
@@ -110,6 +121,7 @@ def save_config():
 def load_config(data):
     import json
     _settings.update(json.loads(data))
+    _shown(_settings)
 
 
 _sys.modules[__name__].__class__ = _Config

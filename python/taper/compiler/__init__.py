@@ -47,3 +47,31 @@ class Row(tuple):
 def ledger():
     """For each code object what ran compiled, eager or skipped, how often and why."""
     return [Row(r) for r in _C._capture_ledger()]
+
+
+STAGES = {"capture": "bytecode_tracing_time_us", "guards": "guard_build_time_us", "autograd": "aot_autograd_cumulative_compile_time_us",
+          "fusion": "inductor_schedule_time_us", "code": "inductor_code_gen_cumulative_compile_time_us"}
+
+
+def metrics():
+    """What compiling and calling cost so far, as `taper report` shows it.
+
+    {"compiles": one dict a compile, backward graphs too, with the fields of the trace event compilation_metrics;
+     "regions": one dict a compiled region: calls, first_call_us, warm_call_us, warm_best_us, eager_call_us;
+     "stages_us": time of all compiles by stage; "compile_us", "kernels", "library_calls", "bytes_moved": sums}
+
+    The newest 1024 compiles are kept. eager_call_us is measured when TAPER_PROFILE=1 or config.profile is on, else None.
+    """
+    import json
+    compiles, regions = ([json.loads(t) for t in texts] for texts in _C._capture_metrics())
+
+    def total(field):
+        return sum(c[field] or 0 for c in compiles)
+    return {"compiles": compiles, "regions": regions, "stages_us": {k: total(f) for k, f in STAGES.items()},
+            "compile_us": total("duration_us"), "kernels": total("kernel_count"), "library_calls": total("library_call_count"),
+            "bytes_moved": total("bytes_moved")}
+
+
+def reset_metrics():
+    """Forget the compiles that metrics() lists."""
+    _C._capture_metrics_clear()

@@ -1,0 +1,256 @@
+/* metrics.c - records of compiles; a stack of open ones per thread, a ring of finished ones per process. */
+#define _GNU_SOURCE
+#include "events/metrics.h"
+#include "events/internal.h"
+#include "base/clock.h"
+#include "base/vec.h"
+
+static const struct {
+    const char *phase, *field;
+} stages[EVS_COUNT] = {
+#define STAGE(id, name, field) { name, field },
+#include "events/metrics.def"
+};
+static const char *const fields[EVN_COUNT] = {
+#define COUNT_OF(id, field) field,
+#include "events/metrics.def"
+};
+
+typedef struct record {
+    struct record *outer;
+    ev_cid cid;
+    bool backward;
+    char *name, *file;
+    int line;
+    int64_t start_us, t0;
+    int64_t ns[EVS_COUNT], n[EVN_COUNT];
+    bool had[EVN_COUNT];
+    double latency;
+    char *fail_type, *fail_reason, *fail_file, *recompile;
+    int fail_line;
+    VEC(char *) restarts;
+} record;
+
+static _Thread_local record *open_now;
+static _Thread_local char *next_reason;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *kept[EV_METRICS_KEPT];
+static size_t nkept; /* ever */
+
+bool ev_metrics_open(void) { return open_now != NULL; }
+
+void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const char *file, int line)
+{
+    record *r = mem_zalloc(sizeof *r);
+    r->outer = open_now;
+    r->cid = *cid;
+    r->backward = backward;
+    r->name = mem_strdup(name ? name : "");
+    r->file = mem_strdup(file ? file : "");
+    r->line = line;
+    r->start_us = clock_wall_ns() / 1000;
+    r->t0 = clock_ns();
+    r->latency = -1;
+    if (!backward) {
+        r->recompile = next_reason;
+        next_reason = NULL;
+    }
+    open_now = r;
+}
+
+static void record_free(record *r)
+{
+    for (size_t i = 0; i < r->restarts.n; i++)
+        free(r->restarts.at[i]);
+    vec_free(&r->restarts);
+    free(r->name);
+    free(r->file);
+    free(r->fail_type);
+    free(r->fail_reason);
+    free(r->fail_file);
+    free(r->recompile);
+    free(r);
+}
+
+static void text(json_w *w, const char *key, const char *s)
+{
+    json_key(w, key);
+    json_str(w, s);
+}
+static void number(json_w *w, const char *key, int64_t v)
+{
+    json_key(w, key);
+    json_int(w, v);
+}
+
+/* Where a compile failed, the counts of its graph are unknown and all its time went "before the restart". */
+static void print_record(strbuf *b, const record *r, int64_t ns)
+{
+    json_w w = { b };
+    bool failed = r->fail_type != NULL;
+    json_obj(&w);
+    json_key(&w, "compile_id");
+    json_strf(&w, "%d/%d", r->cid.frame, r->cid.compile);
+    json_key(&w, "frame_key");
+    json_strf(&w, "%d", r->cid.frame + 1);
+    text(&w, "co_name", r->name);
+    text(&w, "co_filename", r->file);
+    number(&w, "co_firstlineno", r->line);
+    json_key(&w, "is_forward");
+    json_bool(&w, !r->backward);
+    json_key(&w, "is_runtime");
+    json_bool(&w, false);
+    number(&w, "log_format_version", 3);
+    json_key(&w, "start_time");
+    json_dbl(&w, (double)r->start_us / 1e6);
+    number(&w, "start_time_us", r->start_us);
+    number(&w, "end_time_us", r->start_us + ns / 1000);
+    number(&w, "duration_us", ns / 1000);
+    json_key(&w, "entire_frame_compile_time_s");
+    json_dbl(&w, (double)ns / 1e9);
+    json_key(&w, "backend_compile_time_s");
+    json_dbl(&w, (double)r->ns[EVS_backend] / 1e9);
+    json_key(&w, "inductor_compile_time_s");
+    json_dbl(&w, (double)r->ns[EVS_loops] / 1e9);
+    json_key(&w, "code_gen_time_s");
+    json_dbl(&w, (double)r->ns[EVS_code] / 1e9);
+    json_key(&w, "dynamo_time_before_restart_s");
+    json_dbl(&w, failed ? (double)ns / 1e9 : 0);
+    for (int i = 0; i < EVS_COUNT; i++)
+        number(&w, stages[i].field, (i == EVS_frame ? ns : r->ns[i]) / 1000);
+    if (r->backward)
+        number(&w, "backward_cumulative_compile_time_us", ns / 1000);
+    for (int i = 0; i < EVN_COUNT; i++) {
+        json_key(&w, fields[i]);
+        if (failed || (r->backward && !r->had[i]))
+            json_null(&w);
+        else
+            json_int(&w, r->n[i]);
+    }
+    json_key(&w, "guard_latency_us");
+    if (r->latency >= 0)
+        json_dbl(&w, r->latency);
+    else
+        json_null(&w);
+    json_key(&w, "has_guarded_code");
+    json_bool(&w, !failed);
+    text(&w, "recompile_reason", r->recompile);
+    text(&w, "fail_type", r->fail_type);
+    text(&w, "fail_reason", r->fail_reason);
+    text(&w, "fail_user_frame_filename", r->fail_file);
+    json_key(&w, "fail_user_frame_lineno");
+    if (r->fail_file)
+        json_int(&w, r->fail_line);
+    else
+        json_null(&w);
+    json_key(&w, "restart_reasons"); /* an empty list, not nothing: readers take nothing for "restarted" */
+    json_arr(&w);
+    for (size_t i = 0; i < r->restarts.n && !failed; i++)
+        json_str(&w, r->restarts.at[i]);
+    json_end(&w);
+    json_key(&w, "non_compliant_ops");
+    json_raw(&w, "[]");
+    json_key(&w, "compliant_custom_ops");
+    json_raw(&w, "[]");
+    json_end(&w);
+}
+
+static void keep(const char *s)
+{
+    pthread_mutex_lock(&lock);
+    char **slot = &kept[nkept++ % EV_METRICS_KEPT];
+    free(*slot);
+    *slot = mem_strdup(s);
+    pthread_mutex_unlock(&lock);
+}
+
+void ev_metrics_end(bool drop)
+{
+    record *r = open_now;
+    if (!r)
+        return;
+    open_now = r->outer;
+    if (!drop) {
+        strbuf b = { 0 };
+        ev_kind k = r->backward ? EV_bwd_compilation_metrics : EV_compilation_metrics;
+        ev_cid id = r->cid;
+        id.attempt = 0;
+        print_record(&b, r, clock_ns() - r->t0);
+        keep(strbuf_str(&b));
+        if (ev_trace_on(k))
+            ev_json(k, &id, strbuf_str(&b), NULL);
+        strbuf_free(&b);
+    } else if (r->recompile && !next_reason) { /* the next try is for the same reason */
+        next_reason = r->recompile;
+        r->recompile = NULL;
+    }
+    record_free(r);
+}
+
+void ev_add(ev_number n, int64_t more)
+{
+    if (open_now) {
+        open_now->n[n] += more;
+        open_now->had[n] = true;
+    }
+}
+void ev_metrics_latency(double us)
+{
+    if (open_now)
+        open_now->latency = us;
+}
+void ev_metrics_restart(const char *reason)
+{
+    if (open_now)
+        vec_push(&open_now->restarts, mem_strdup(reason));
+}
+void ev_metrics_recompile(const char *reason)
+{
+    free(next_reason);
+    next_reason = mem_strdup(reason);
+}
+void ev_metrics_fail(const char *type, const char *reason, const char *file, int line)
+{
+    record *r = open_now;
+    if (!r || r->fail_type)
+        return;
+    r->fail_type = mem_strdup(type && *type ? type : "error");
+    r->fail_reason = mem_strdup(reason ? reason : "");
+    r->fail_file = file && *file ? mem_strdup(file) : NULL;
+    r->fail_line = line;
+}
+
+ev_span ev_span_begin(ev_stage s)
+{
+    if (ev_trace_on(EV_chromium_event))
+        ev_phase(stages[s].phase, 'B', NULL, NULL);
+    return (ev_span){ s, clock_ns() };
+}
+void ev_span_end(ev_span *s)
+{
+    if (open_now)
+        open_now->ns[s->stage] += clock_ns() - s->t0;
+    if (ev_trace_on(EV_chromium_event))
+        ev_phase(stages[s->stage].phase, 'E', NULL, NULL);
+}
+
+const char *ev_metrics_at(int i)
+{
+    pthread_mutex_lock(&lock);
+    size_t first = nkept > EV_METRICS_KEPT ? nkept - EV_METRICS_KEPT : 0, at = first + (size_t)i;
+    const char *s = i >= 0 && at < nkept ? kept[at % EV_METRICS_KEPT] : NULL;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+void ev_metrics_clear(void)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < EV_METRICS_KEPT; i++) {
+        free(kept[i]);
+        kept[i] = NULL;
+    }
+    nkept = 0;
+    pthread_mutex_unlock(&lock);
+}

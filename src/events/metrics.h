@@ -1,0 +1,45 @@
+/* metrics.h - the numbers of each compile: who was compiled, how long each stage took, what came out of it.
+ * Stages add to the record of the compile their thread is in and never ask for one. When the compile ends the record
+ * becomes the trace event compilation_metrics (bwd_compilation_metrics for a backward graph) and is kept, so that
+ * taper.compiler.metrics() and the report tell the same. */
+#ifndef TAPER_METRICS_H
+#define TAPER_METRICS_H
+#include "events/events.h"
+
+typedef enum {
+#define STAGE(id, name, field) EVS_##id,
+#include "events/metrics.def"
+    EVS_COUNT
+} ev_stage;
+typedef enum {
+#define COUNT_OF(id, field) EVN_##id,
+#include "events/metrics.def"
+    EVN_COUNT
+} ev_number;
+enum { EV_METRICS_KEPT = 1024 }; /* newest records in memory */
+
+/* Opens a record on this thread, inside another one or not. The strings are copied. */
+void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const char *file, int line);
+/* Closes the innermost record: written and kept, or (drop) forgotten as if it had never been. */
+void ev_metrics_end(bool drop);
+bool ev_metrics_open(void);
+
+void ev_add(ev_number n, int64_t more); /* no record open: nothing happens */
+void ev_metrics_latency(double us);     /* one check of the guards */
+void ev_metrics_restart(const char *reason);
+void ev_metrics_recompile(const char *reason); /* remembered for the next record that this thread opens */
+void ev_metrics_fail(const char *type, const char *reason, const char *file, int line);
+
+/* Time spent in a stage, also a phase of the timeline. Spans of one stage do not nest.
+ *   ev_span s = ev_span_begin(EVS_aot); ...; ev_span_end(&s); */
+typedef struct ev_span {
+    ev_stage stage;
+    int64_t t0;
+} ev_span;
+ev_span ev_span_begin(ev_stage s);
+void ev_span_end(ev_span *s);
+
+/* Kept records as JSON objects, oldest first; NULL behind the last. Borrowed until the next record ends. */
+const char *ev_metrics_at(int i);
+void ev_metrics_clear(void);
+#endif

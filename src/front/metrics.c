@@ -1,0 +1,316 @@
+/* metrics.c - what capture tells about compiles beside the text logs: counts, inputs, how long calls take, the ledger.
+ * taper.compiler.metrics() and the trace get the same records. */
+#include "front/capture.h"
+#include "base/clock.h"
+#include "base/envvars.h"
+#include "events/metrics.h"
+#include "run/backend.h"
+
+/* ---- the compile ---- */
+void metrics_entry(const entry *e, const ir_graph *g, PyObject *const *in)
+{
+    const region *r = e->r;
+    int64_t nodes = 0;
+    IR_EACH(n, g) { nodes++; }
+    ev_add(EVN_guards, (int64_t)e->guards.n);
+    ev_add(EVN_shape_guards, e->symguards ? sym_guards_n(e->symguards) : 0);
+    ev_add(EVN_ops, e->nops);
+    ev_add(EVN_nodes, nodes);
+    ev_add(EVN_inputs, e->nin);
+    ev_add(EVN_cache_size, r->nentry);
+    ev_add(EVN_cache_total, r->nentry);
+    for (int i = 0; i < e->nin; i++)
+        if (py_is_tensor(in[i]) && Py_TYPE(in[i]) != &PyTensor_Type) {
+            const tp_tensor *t = py_tensor(in[i]);
+            ev_add(EVN_params, 1);
+            ev_add(EVN_param_numel, t->numel);
+            ev_add(EVN_param_bytes, t->numel * (int64_t)dtype_size((dtype)t->dt));
+        }
+}
+
+static void ints(json_w *w, const char *key, const symint *v, int n)
+{
+    json_key(w, key);
+    json_arr(w);
+    for (int i = 0; i < n; i++)
+        json_int(w, v[i]);
+    json_end(w);
+}
+static void number(json_w *w, const char *key, int64_t v)
+{
+    json_key(w, key);
+    json_int(w, v);
+}
+
+/* The inputs, as they came: sizes and where they were found, never what is in them. */
+void metrics_inputs(const entry *e, PyObject *const *in)
+{
+    if (!ev_trace_on(EV_describe_tensor))
+        return;
+    for (int i = 0; i < e->nin; i++) {
+        if (!py_is_tensor(in[i]))
+            continue;
+        const tp_tensor *t = py_tensor(in[i]);
+        strbuf b = { 0 };
+        json_w w = { &b };
+        json_obj(&w);
+        number(&w, "id", i);
+        number(&w, "describer_id", e->r->frame_id);
+        number(&w, "size", t->storage ? t->storage->nbytes : 0);
+        json_end(&w);
+        ev_json(EV_describe_storage, NULL, strbuf_str(&b), NULL);
+        strbuf_clear(&b);
+        w = (json_w){ &b };
+        json_obj(&w);
+        number(&w, "id", i);
+        number(&w, "describer_id", e->r->frame_id);
+        number(&w, "ndim", t->ndim);
+        json_key(&w, "dtype");
+        json_strf(&w, "%s.%s", cap_brand(), dtype_name((dtype)t->dt));
+        json_key(&w, "device");
+        json_strf(&w, "device(type='%s')", device_name((dev_kind)tensor_device(t).kind));
+        ints(&w, "size", t->size, t->ndim);
+        ints(&w, "stride", t->stride, t->ndim);
+        number(&w, "storage", i);
+        number(&w, "storage_offset", t->offset);
+        json_key(&w, "layout");
+        json_strf(&w, "%s.strided", cap_brand());
+        if (ag_requires_grad(t)) {
+            json_key(&w, "requires_grad");
+            json_bool(&w, true);
+        }
+        if (Py_TYPE(in[i]) != &PyTensor_Type) {
+            json_key(&w, "is_parameter");
+            json_bool(&w, true);
+        }
+        json_end(&w);
+        ev_json(EV_describe_tensor, NULL, strbuf_str(&b), NULL);
+        strbuf_clear(&b);
+        w = (json_w){ &b };
+        json_obj(&w);
+        number(&w, "describer_id", e->r->frame_id);
+        number(&w, "id", i);
+        json_key(&w, "source");
+        json_str(&w, src_text(e->in[i]));
+        json_end(&w);
+        ev_json(EV_describe_source, NULL, strbuf_str(&b), NULL);
+        strbuf_free(&b);
+    }
+}
+
+/* ---- calls ---- */
+static void times_json(strbuf *b, const entry *e)
+{
+    const struct run_times *t = &e->times;
+    const region *r = e->r;
+    json_w w = { b };
+    json_obj(&w);
+    json_key(&w, "compile_id");
+    json_strf(&w, "%d/%d", r->frame_id, e->compile_id);
+    json_key(&w, "co_name");
+    json_str(&w, r->cc->name);
+    json_key(&w, "co_filename");
+    json_str(&w, r->cc->file);
+    number(&w, "co_firstlineno", r->cc->first_line);
+    number(&w, "line", r->from_line ? r->from_line : r->cc->first_line);
+    json_key(&w, "is_runtime");
+    json_bool(&w, true);
+    number(&w, "calls", (int64_t)e->hits);
+    number(&w, "graph_op_count", e->nops);
+    const double us[] = { (double)t->first / 1e3, t->nwarm ? (double)t->warm / t->nwarm / 1e3 : -1,
+                          t->nwarm ? (double)t->best / 1e3 : -1, t->eager ? (double)t->eager / 1e3 : -1 };
+    static const char *const key[] = { "first_call_us", "warm_call_us", "warm_best_us", "eager_call_us" };
+    for (int i = 0; i < 4; i++) {
+        json_key(&w, key[i]);
+        if (us[i] >= 0)
+            json_dbl(&w, us[i]);
+        else
+            json_null(&w);
+    }
+    json_end(&w);
+}
+
+static void times_record(void *unused, entry *e)
+{
+    if (!ev_trace_on(EV_compilation_metrics_runtime) || !e->hits)
+        return;
+    strbuf b = { 0 };
+    ev_cid id = { e->r->frame_id, e->compile_id, 0 };
+    times_json(&b, e);
+    ev_json(EV_compilation_metrics_runtime, &id, strbuf_str(&b), NULL);
+    strbuf_free(&b);
+}
+
+/* The same inputs through the same graph, one operator at a time, on copies: what the region would cost uncompiled.
+ * Done once, and only when asked for: the work is done a few times more. */
+static void measure_eager(entry *e, frame *f, PyObject **reg)
+{
+    const ir_graph *g = e->run ? e->run->g : NULL;
+    tp_err err = { 0 };
+    tp_comp c = { .err = &err };
+    tp_gen *rng = gen_default();
+    uint64_t seed = rng->seed, offset = rng->offset;
+    run_program *p = g ? backend_compile(&c, "eager", g) : NULL;
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)(e->nin + 1)),
+           *out = mem_zalloc(sizeof *out * (size_t)(e->nout + 1));
+    bool ok = p && !PyErr_Occurred();
+    for (int i = 0; ok && i < e->nin; i++) {
+        PyObject *o = reg[e->in[i]->id];
+        if (!py_is_tensor(o)) {
+            in[i] = vI(PyLong_AsLongLong(o));
+            continue;
+        }
+        const tp_tensor *t = py_tensor(o);
+        tp_tensor *copy = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t),
+                                             &err);
+        ok = copy && tensor_copy(copy, t, &err) &&
+             (!ag_requires_grad(t) || ag_set_requires_grad(CX, copy, true, &err));
+        if (copy)
+            in[i] = vT(copy);
+    }
+    for (int k = 0; ok && k < 5; k++) {
+        int64_t t0 = clock_ns();
+        ok = run_program_call(p, CX, in, e->nin, out, e->nout, &err);
+        int64_t ns = clock_ns() - t0;
+        for (int i = 0; ok && i < e->nout; i++) {
+            val_clear(&out[i]);
+            out[i] = vNone;
+        }
+        if (ok)
+            e->times.eager = e->times.eager ? MIN(e->times.eager, ns) : ns;
+    }
+    for (int i = 0; i < e->nin; i++)
+        if (in[i].kind == VAL_tensor)
+            tensor_unref(in[i].t);
+    run_program_free(p);
+    free(in);
+    free(out);
+    rng->seed = seed;
+    rng->offset = offset;
+    PyErr_Clear();
+}
+
+static bool profiling(void) { return env_on(ENV_profile) || cfg_bool("profile", false); }
+
+void metrics_ran(entry *e, frame *f, PyObject **reg, int64_t ns, bool first)
+{
+    struct run_times *t = &e->times;
+    if (first)
+        t->first = ns;
+    else {
+        t->warm += ns;
+        t->best = t->nwarm ? MIN(t->best, ns) : ns;
+        t->nwarm++;
+    }
+    if (e->hits == 2 && !t->eager && reg && profiling())
+        measure_eager(e, f, reg);
+    if (!(e->hits & (e->hits - 1)))
+        times_record(NULL, e);
+}
+
+/* ---- Python ---- */
+static void add_times(void *list, entry *e)
+{
+    strbuf b = { 0 };
+    times_json(&b, e);
+    PyObject *s = PyUnicode_DecodeUTF8(strbuf_str(&b), (Py_ssize_t)b.n, "replace");
+    if (s)
+        PyList_Append(list, s);
+    Py_XDECREF(s);
+    strbuf_free(&b);
+}
+
+/* _capture_metrics() -> (compiles, regions): lists of JSON texts, as the trace holds them. */
+static PyObject *metrics(PyObject *m, PyObject *x)
+{
+    PyObject *c = PyList_New(0), *r = PyList_New(0);
+    for (int i = 0; c && ev_metrics_at(i); i++) {
+        const char *t = ev_metrics_at(i);
+        PyObject *s = PyUnicode_DecodeUTF8(t, (Py_ssize_t)strlen(t), "replace");
+        if (s)
+            PyList_Append(c, s);
+        Py_XDECREF(s);
+    }
+    if (r)
+        cap_each_entry(add_times, r);
+    if (!c || !r || PyErr_Occurred()) {
+        Py_XDECREF(c);
+        Py_XDECREF(r);
+        return NULL;
+    }
+    return Py_BuildValue("(NN)", c, r);
+}
+
+static PyObject *metrics_clear(PyObject *m, PyObject *x)
+{
+    ev_metrics_clear();
+    Py_RETURN_NONE;
+}
+
+static void ledger_row(strbuf *text, json_w *w, PyObject *t)
+{
+    const char *fn, *file, *why;
+    int first, line, id, ops;
+    unsigned long long runs, native;
+    PyObject *reason;
+    if (!PyArg_ParseTuple(t, "ssiiiiKKO", &fn, &file, &first, &line, &id, &ops, &runs, &native, &reason)) {
+        PyErr_Clear();
+        return;
+    }
+    why = PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : NULL;
+    if (id >= 0)
+        strbuf_addf(text, "%s%s (%s:%d): compiled, %d ops, ran %llu times", text->n ? "\n" : "", fn, file,
+                    line ? line : first, ops, runs);
+    else
+        strbuf_addf(text, "%s%s (%s:%d): eager %llu times", text->n ? "\n" : "", fn, file,
+                    line ? line : first, native);
+    if (why)
+        strbuf_addf(text, " (%s)", why);
+    json_obj(w);
+    json_key(w, "function");
+    json_str(w, fn);
+    json_key(w, "file");
+    json_str(w, file);
+    number(w, "line", line ? line : first);
+    number(w, "frame_id", id);
+    number(w, "ops", ops);
+    number(w, "compiled_runs", (int64_t)runs);
+    number(w, "eager_runs", (int64_t)native);
+    json_key(w, "reason");
+    json_str(w, why);
+    json_end(w);
+}
+
+/* _capture_finish(): before everything is forgotten, the ledger and the times of all calls are told. */
+static PyObject *finish(PyObject *m, PyObject *x)
+{
+    if (!ev_text_on(EV_ledger) && !ev_trace_on(EV_artifact))
+        Py_RETURN_NONE;
+    PyObject *rows = cap_ledger();
+    strbuf text = { 0 }, b = { 0 };
+    json_w w = { &b };
+    if (!rows)
+        return NULL;
+    cap_each_entry(times_record, NULL);
+    json_arr(&w);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rows); i++)
+        ledger_row(&text, &w, PyList_GET_ITEM(rows, i));
+    json_end(&w);
+    if (PyList_GET_SIZE(rows)) {
+        ev_text(EV_ledger, NULL, "LEDGER\n%s", strbuf_str(&text));
+        ev_artifact("ledger", "json", NULL, strbuf_str(&b));
+    }
+    strbuf_free(&text);
+    strbuf_free(&b);
+    Py_DECREF(rows);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    { "_capture_metrics", metrics, METH_NOARGS, "numbers of compiles and calls, as JSON texts" },
+    { "_capture_metrics_clear", metrics_clear, METH_NOARGS, "forget the numbers of compiles" },
+    { "_capture_finish", finish, METH_NOARGS, "tell the ledger and the times of calls" },
+    { NULL }
+};
+
+int py_init_metrics(PyObject *m) { return PyModule_AddFunctions(m, functions); }

@@ -1,0 +1,288 @@
+/* code_log.c - readable output of the last stage. Nothing here runs unless somebody listens. */
+#include "run/code_log.h"
+#include "gen/c.h"
+#include "events/metrics.h"
+
+static const char *op_name(const ir_node *n)
+{
+    return n->kind == IR_call ? op_row_of((op_id)n->op)->full : n->target;
+}
+
+static const char *short_file(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    return slash ? slash + 1 : file;
+}
+
+/* "model.py:12 y = x + 1", or nothing. Comments end neither early nor in a new line. */
+static void add_loc(strbuf *b, const ir_node *n, const char *before)
+{
+    if (!n->loc)
+        return;
+    strbuf_addf(b, "%s%s:%d ", before, short_file(n->loc->file), n->loc->line);
+    for (const char *s = n->loc->code ? n->loc->code : ""; *s; s++)
+        if (*s == '*' && s[1] == '/')
+            strbuf_add(b, "* ");
+        else
+            strbuf_addc(b, *s == '\n' || *s == '\r' ? ' ' : *s);
+}
+
+static int64_t bytes_of(const tp_tensor *t)
+{
+    int64_t n = (int64_t)dtype_size((dtype)t->dt);
+    bool ok = true;
+    for (int i = 0; i < t->ndim; i++)
+        n *= MAX(sym_hint(t->size[i], &ok), 0);
+    return n;
+}
+
+static void add_operand_bytes(void *sum, ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    if (t)
+        *(int64_t *)sum += bytes_of(t);
+}
+
+static int64_t call_bytes(const ir_node *n)
+{
+    int64_t sum = ir_type(n) ? bytes_of(ir_type(n)) : 0;
+    ir_each_operand((ir_node *)n, add_operand_bytes, &sum);
+    return sum;
+}
+
+static const char *slot_name(const loop_plan *p, int i)
+{
+    return p->slot.at[i].node ? p->slot.at[i].node->name : "?";
+}
+
+/* ---- the step list ---- */
+static void add_operand_name(void *arg, ir_node *n)
+{
+    strbuf *b = arg;
+    strbuf_addf(b, "%s%s", b->s[b->n - 1] == '(' ? "" : ", ", n->name);
+}
+
+static void steps_text(strbuf *b, const loop_plan *p)
+{
+    strbuf_addf(b, "\n/* The steps of %s, in order:\n", p->g->name);
+    for (size_t i = 0; i < p->step.n; i++) {
+        const loop_step *s = &p->step.at[i];
+        if (s->kind == STEP_extern) {
+            strbuf_addf(b, " *   %s = %s(", s->node->name, op_name(s->node));
+            ir_each_operand((ir_node *)s->node, add_operand_name, b);
+            strbuf_add(b, ")");
+            add_loc(b, s->node, "   ");
+        } else {
+            const loop_kernel *k = s->kernel;
+            strbuf_addf(b, " *   %s(", k->name);
+            for (int q = 0; q < k->nbuf; q++)
+                strbuf_addf(b, "%s%s", q ? ", " : "", slot_name(p, k->buf[q]));
+            strbuf_add(b, ")");
+            const ir_loc *last = NULL;
+            for (size_t q = 0; q < k->nodes.n; q++) /* the lines it came from, each once in a row */
+                if (k->nodes.at[q]->loc && (!last || last->line != k->nodes.at[q]->loc->line ||
+                                            strcmp(last->file, k->nodes.at[q]->loc->file))) {
+                    last = k->nodes.at[q]->loc;
+                    add_loc(b, k->nodes.at[q], "\n *       from ");
+                }
+        }
+        strbuf_add(b, "\n");
+    }
+    strbuf_add(b, " *   return (");
+    for (int i = 0; i < p->nout; i++)
+        strbuf_addf(b, "%s%s", i ? ", " : "", p->out[i] >= 0 ? slot_name(p, p->out[i]) : "a number");
+    strbuf_add(b, ") */\n");
+}
+
+/* Equal kernels (repeated layers) are written once. */
+static void program_text(strbuf *b, const loop_plan *p, const run_kernel *const *k)
+{
+    gen_c_unit u = { 0 };
+    map first = { 0 }; /* code -> step + 1 */
+    strbuf same = { 0 };
+    for (size_t i = 0; i < p->step.n; i++) {
+        if (p->step.at[i].kind != STEP_kernel)
+            continue;
+        const loop_kernel *lk = p->step.at[i].kernel;
+        size_t at = (size_t)(uintptr_t)map_geti(&first, (uintptr_t)k[i]);
+        if (at) {
+            strbuf_addf(&same, "#define %s %s /* the same code */\n", lk->name,
+                        p->step.at[at - 1].kernel->name);
+            continue;
+        }
+        map_puti(&first, (uintptr_t)k[i], (void *)(i + 1));
+        gen_c_kernel(&u, lk->k, lk->name);
+    }
+    gen_c_text(&u, b);
+    if (same.n)
+        strbuf_addf(b, "\n%s", strbuf_str(&same));
+    steps_text(b, p);
+    gen_c_free(&u);
+    strbuf_free(&same);
+    map_free(&first);
+}
+
+static void output_code(const loop_plan *p, const run_kernel *const *k)
+{
+    if (!ev_text_on(EV_output_code) && !ev_trace_on(EV_inductor_output_code))
+        return;
+    strbuf b = { 0 };
+    program_text(&b, p, k);
+    if (ev_text_on(EV_output_code))
+        ev_text(EV_output_code, NULL, "Output code: \n%s", strbuf_str(&b));
+    if (ev_trace_on(EV_inductor_output_code)) {
+        strbuf meta = { 0 };
+        json_w w = { &meta };
+        json_obj(&w);
+        json_key(&w, "filename");
+        json_strf(&w, "%s.c", p->g->name);
+        json_end(&w);
+        ev_json(EV_inductor_output_code, NULL, strbuf_str(&meta), strbuf_str(&b));
+        strbuf_free(&meta);
+    }
+    strbuf_free(&b);
+}
+
+/* ---- each kernel ---- */
+void code_log_kernel(const loop_kernel *lk, const run_kernel *rk)
+{
+    ev_add(rk->cached ? EVN_kernel_hits : EVN_kernel_misses, 1);
+    ev_add(EVN_code_bytes, (int64_t)rk->ncode);
+    if (ev_log_on(EVC_inductor, EV_DEBUG))
+        ev_log(EVC_inductor, EV_DEBUG, NULL, "kernel %s: %zu bytes of code in %.3f ms%s", lk->name, rk->ncode,
+               rk->compile_us / 1000, rk->cached ? " (shared with an equal kernel)" : "");
+    if (ev_text_on(EV_kernel_code)) {
+        strbuf b = { 0 }, asm_text = { 0 };
+        gen_code code = { 0 };
+        gen_isa isa = gen_isa_host();
+        tp_err none = { 0 };
+        vir_print(lk->k, &b);
+        if (rk->fn && gen_x64(lk->k, isa, &code, &asm_text, &none))
+            strbuf_addf(&b, "machine code:\n%s", strbuf_str(&asm_text));
+        gen_code_free(&code);
+        ev_text(EV_kernel_code, NULL, "kernel %s (%zu bytes of code, %.3f ms)\n%s", lk->name, rk->ncode,
+                rk->compile_us / 1000, strbuf_str(&b));
+        strbuf_free(&asm_text);
+        strbuf_free(&b);
+    }
+    if (ev_text_on(EV_ir_post_fusion)) {
+        strbuf b = { 0 };
+        vir_print(lk->k, &b);
+        ev_text(EV_ir_post_fusion, NULL, "AFTER FUSION\n%s", strbuf_str(&b));
+        strbuf_free(&b);
+    }
+}
+
+/* ---- hints ---- */
+enum { TINY = 4096 };
+static void hint(strbuf *b, const char *text, const ir_node *n)
+{
+    strbuf_add(b, text);
+    if (n)
+        add_loc(b, n, "\n    at ");
+    ev_text(EV_perf_hints, NULL, "%s", strbuf_str(b));
+    strbuf_clear(b);
+}
+
+static void perf_hints(const loop_plan *p, const run_kernel *const *k)
+{
+    strbuf b = { 0 };
+    int tiny = 0;
+    if (!ev_text_on(EV_perf_hints))
+        return;
+    for (size_t i = 0; i < p->step.n; i++) {
+        const loop_step *s = &p->step.at[i];
+        if (s->kind == STEP_extern) {
+            strbuf_addf(&b, "%s runs as a library call (%s)", s->node->name, op_name(s->node));
+            hint(&b, s->node->kind == IR_call ? "" : ": a call from outside that nothing can be fused with",
+                 s->node);
+            continue;
+        }
+        const ir_node *n = s->kernel->nodes.n ? s->kernel->nodes.at[0] : NULL;
+        tiny += s->kernel->bytes < TINY;
+        if (!k[i]->fn) {
+            strbuf_addf(&b, "kernel %s is interpreted, which is slow: %s", s->kernel->name, k[i]->why);
+            hint(&b, "", n);
+        }
+    }
+    if (tiny) {
+        strbuf_addf(
+            &b,
+            "%d of %d kernels of %s move less than %d bytes: calling them costs more than their work. "
+            "Larger batches would use them better.",
+            tiny, p->nkernel, p->g->name, TINY);
+        hint(&b, "", NULL);
+    }
+    strbuf_free(&b);
+}
+
+/* ---- the cache, as a record of the trace ---- */
+static void cache_record(const loop_plan *p, const run_kernel *const *k)
+{
+    bool all = true;
+    if (!ev_trace_on(EV_artifact) || !p->nkernel)
+        return;
+    strbuf b = { 0 };
+    json_w w = { &b };
+    json_obj(&w);
+    json_key(&w, "graph");
+    json_str(&w, p->g->name);
+    json_key(&w, "kernels");
+    json_arr(&w);
+    for (size_t i = 0; i < p->step.n; i++) {
+        if (p->step.at[i].kind != STEP_kernel)
+            continue;
+        json_obj(&w);
+        json_key(&w, "name");
+        json_str(&w, p->step.at[i].kernel->name);
+        json_key(&w, "key");
+        json_strf(&w, "%016llx", (unsigned long long)k[i]->hash);
+        json_key(&w, "hit");
+        json_bool(&w, k[i]->cached);
+        json_end(&w);
+        all &= k[i]->cached;
+    }
+    json_end(&w);
+    json_end(&w);
+    ev_artifact(all ? "fx_graph_cache_hit" : "fx_graph_cache_miss", "json", NULL, strbuf_str(&b));
+    strbuf_free(&b);
+}
+
+/* ---- the whole ---- */
+void code_log_begin(const ir_graph *g)
+{
+    if (ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL, "compiling graph %s", g->name);
+    if (!ev_text_on(EV_post_grad_graphs) && !ev_trace_on(EV_inductor_post_grad_graph) &&
+        !ev_text_on(EV_ir_pre_fusion))
+        return;
+    strbuf b = { 0 };
+    ir_print(&b, g, IR_PRINT_log);
+    if (ev_text_on(EV_post_grad_graphs))
+        ev_text(EV_post_grad_graphs, NULL, "AFTER POST GRAD\n ===== %s =====\n%s", g->name, strbuf_str(&b));
+    if (ev_text_on(EV_ir_pre_fusion))
+        ev_text(EV_ir_pre_fusion, NULL, "BEFORE FUSION\n%s", strbuf_str(&b));
+    if (ev_trace_on(EV_inductor_post_grad_graph))
+        ev_json(EV_inductor_post_grad_graph, NULL, "{}", strbuf_str(&b));
+    strbuf_free(&b);
+}
+
+void code_log_plan(const loop_plan *p, const run_kernel *const *k)
+{
+    int64_t moved = 0;
+    for (size_t i = 0; i < p->step.n; i++)
+        moved += p->step.at[i].kind == STEP_kernel ? p->step.at[i].kernel->bytes
+                                                   : call_bytes(p->step.at[i].node);
+    ev_add(EVN_kernels, p->nkernel);
+    ev_add(EVN_calls, p->nextern);
+    ev_add(EVN_fused, p->nfused);
+    ev_add(EVN_ir, (int64_t)p->step.n);
+    ev_add(EVN_moved, moved);
+    if (ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL,
+               "%s: %d kernels, %d library calls, %d values fused, about %lld bytes moved", p->g->name,
+               p->nkernel, p->nextern, p->nfused, (long long)moved);
+    output_code(p, k);
+    perf_hints(p, k);
+    cache_record(p, k);
+}

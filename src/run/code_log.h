@@ -1,0 +1,10 @@
+/* code_log.h - what the last stage shows of a plan: the program as C text with the user's lines, kernels, the cache. */
+#ifndef TAPER_CODE_LOG_H
+#define TAPER_CODE_LOG_H
+#include "loop/loop.h"
+#include "run/exec.h"
+
+void code_log_begin(const ir_graph *g);                             /* before planning */
+void code_log_kernel(const loop_kernel *lk, const run_kernel *rk);  /* each kernel, when it is ready */
+void code_log_plan(const loop_plan *p, const run_kernel *const *k); /* all of it; k by step */
+#endif

@@ -1,0 +1,289 @@
+"""Every option of TAPER_LOGS that the guide lists: what it prints on one small program, and that it prints nothing else."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TAPER = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(ROOT, "build")), "taper")
+PROGRAM = """
+import taper
+
+class Box:
+    pass
+box = Box()
+
+def inner(x):
+    return x.cos()
+
+@taper.compile
+def f(x, w):
+    y = taper.sin(x) + 1
+    box.seen = y.shape[1]
+    return taper.softmax(inner(y) @ w, -1) * y.sum()
+
+@taper.compile
+def g(x):
+    y = x + 1
+    print('between')
+    return y * 2
+
+w = taper.ones(4, 4, requires_grad=True)
+for n in (3, 3, 5):
+    f(taper.ones(n, 4), w).sum().backward()
+g(taper.ones(3))
+"""
+_dir = tempfile.mkdtemp(prefix="taper_log_options_")
+SCRIPT = os.path.join(_dir, "prog.py")
+
+
+def run(logs=None, program=PROGRAM, **env):
+    with open(SCRIPT, "w") as f:
+        f.write(program)
+    e = {k: v for k, v in os.environ.items() if not k.startswith("TAPER_LOGS")}
+    e.update(env)
+    if logs is not None:
+        e["TAPER_LOGS"] = logs
+    p = subprocess.run([sys.executable, SCRIPT], env=e, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert p.returncode == 0 and p.stdout == "between\n", (p.stdout, p.stderr)
+    return p.stderr.splitlines()
+
+
+LINE = re.compile(r"([VIWEC])\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ ([\w/.]+):\d+\] (?:\[(\d+/\d+(?:_\d+)?)\] )?(?:\[__(\w+)\] )?(.*)")
+
+
+def texts(logs, only=True, **env):
+    """The messages as [(artifact or None, compile id or None, line)]; `only`: all belong to the artifact named."""
+    out = []
+    for line in run(logs, **env):
+        m = LINE.fullmatch(line)
+        assert m, line
+        out.append((m.group(4), m.group(3), m.group(5)))
+    if only:
+        assert {a for a, _, _ in out} == {logs}, {a for a, _, _ in out}
+    return out
+
+
+def lines(logs, **kw):
+    return [t for _, _, t in texts(logs, **kw)]
+
+
+def test_graph_code():
+    t = lines("graph_code")
+    assert t[:3] == ["TRACED GRAPH", " ===== __compiled_fn_1 =====", "class GraphModule(taper.nn.Module):"], t[:3]
+    assert any(re.search(r'sin: "f32\[3, 4\]\[4, 1\]cpu" = taper\.sin\(l_x_\)', x) for x in t), t
+    assert any("# File: " in x and "prog.py:13 in f, code: y = taper.sin(x) + 1" in x for x in t), t
+
+
+def test_graph_sizes():
+    t = lines("graph_sizes")
+    assert t[:2] == ["TRACED GRAPH TENSOR SIZES", "===== __compiled_fn_1 ====="], t[:2]
+    assert "l_x_: (3, 4)" in t and "l_x_: (s0, 4)" in t and "l_x_ (concrete): (5, 4)" in t, t
+
+
+def test_trace_source():
+    t = lines("trace_source")
+    i = next(i for i, x in enumerate(t) if "prog.py:9" in x and "(inline depth: 1)" in x)
+    assert re.fullmatch(r"TRACE starts_line .*prog\.py:9 in inner \(inner\) \(inline depth: 1\)", t[i]), t[i]
+    assert t[i + 1] == "        return x.cos()", t[i + 1]
+
+
+def test_trace_bytecode():
+    t = lines("trace_bytecode")
+    assert "TRACE BINARY_OP 0 [TensorVariable(), ConstantVariable(int: 1)]" in t, t
+    assert "TRACE RETURN_VALUE None [TensorVariable()]" in t, t
+
+
+def test_bytecode():
+    t = lines("bytecode")
+    assert re.fullmatch(r"ORIGINAL BYTECODE f .*prog\.py line 11", t[0]), t[0]
+    assert any(re.fullmatch(r"MODIFIED BYTECODE f .*prog\.py line 11", x) for x in t), t
+    assert any("CALL_GRAPH" in x and "__compiled_fn_1" in x for x in t) and any("BINARY_OP" in x for x in t), t
+
+
+def test_guards():
+    t = lines("guards")
+    assert t[0] == "GUARDS:" and "TREE_GUARD_MANAGER:" in t and "+- RootGuardManager" in t, t
+    assert any("TENSOR_MATCH: check_tensor(L['x'], Tensor" in x and "prog.py:13 in f" in x for x in t), t
+    assert any(re.fullmatch(r"Guard eval latency = \d+\.\d\d us", x) for x in t), t
+
+
+def test_recompiles():
+    t = texts("recompiles")
+    assert [x for _, _, x in t] == [f"Recompiling function f in {SCRIPT}:11", "    triggered by the following guard failure(s):",
+                                    "    - 0/0: tensor 'L['x']' size mismatch at index 0. expected 3, actual 5"], t
+    assert {i for _, i, _ in t} == {"0/1"}, t
+
+
+def test_recompiles_verbose():
+    t = lines("recompiles_verbose")
+    assert "    guard 0 failures:" in t and any("size mismatch at index 0. expected 3, actual 5" in x for x in t), t
+
+
+def test_graph_breaks():
+    t = lines("graph_breaks")
+    assert t[0] == f"Graph break in user code at {SCRIPT}:20" and t[1].startswith("Reason: Unsupported: builtin: print"), t
+    assert "    print('between')" in t and any(x.startswith("  [TB0005]") for x in t) and any(x.startswith("  Hint: ") for x in t), t
+
+
+def test_side_effects():
+    assert lines("side_effects")[:2] == ["Mutations replayed after the graph of f:", "    setattr 'seen' of G['box']"]
+
+
+def test_aot_graphs():
+    t = lines("aot_graphs")
+    assert " ===== Forward graph __compiled_fn_1_forward =====" in t and " ===== Backward graph __compiled_fn_1_backward =====" in t, t
+
+
+def test_aot_joint_graphs():
+    t = texts("aot_joint_graphs", only=False)
+    assert {a for a, _, _ in t} == {"aot_joint_graph"} and " ===== Joint graph __compiled_fn_1 =====" in [x for _, _, x in t], t
+
+
+def test_output_code_is_c_with_the_users_lines():
+    t = texts("output_code")
+    assert t[0][2] == "Output code: " and t[0][1] == "0/0", t[0]
+    starts = [i for i, x in enumerate(t) if x[2] == "Output code: "]
+    first = [x for _, _, x in t[starts[0] + 1:starts[1]]]
+    assert any(x.startswith("void k0_") for x in first) and any("prog.py:13 y = taper.sin(x) + 1 */" in x for x in first), first
+    steps = first[next(i for i, x in enumerate(first) if x.startswith("/* The steps of __compiled_fn_1_forward")):]
+    assert any(re.fullmatch(r" \*   mm = mm\(\w+, primals_2\)   prog\.py:15 return .*", x) for x in steps), steps
+    assert any(re.match(r" \*   k0_\w+\(", x) for x in steps) and steps[-1].startswith(" *   return ("), steps
+    for cc in ("cc", "gcc"):
+        try:
+            p = subprocess.run([cc, "-std=c99", "-Wall", "-fsyntax-only", "-xc", "-"], input="\n".join(first) + "\n", text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except FileNotFoundError:
+            continue
+        assert p.returncode == 0, p.stdout
+        break
+    assert any(i == "0/0" and "__compiled_fn_1_backward" in x for _, i, x in t), "the backward program belongs to the same compile"
+
+
+def test_kernel_code():
+    t = lines("kernel_code")
+    heads = [x for x in t if re.fullmatch(r"kernel \w+ \(\d+ bytes of code, [\d.]+ ms\)", x)]
+    assert heads and any("# " in x and "prog.py:13" in x for x in t), t[:40]
+    if "(0 bytes" not in heads[0]:  # interpreted where there is no machine code
+        i = t.index("machine code:")
+        assert re.search(r"\b(v?mov|push|ret)", "\n".join(t[i:i + 200])), t[i:i + 40]
+
+
+def test_schedule():
+    t = lines("schedule")
+    assert re.fullmatch(r"schedule of __compiled_fn_1_forward: \d+ kernels, 1 library calls, \d+ values fused", t[0]), t[0]
+    assert any(re.fullmatch(r" +\d+ call   mm = mm", x) for x in t) and any(re.match(r" +\d+ kernel k0_\w+: ", x) for x in t), t
+
+
+def test_fusion_says_yes_and_no_with_reasons():
+    t = lines("fusion")
+    assert any(re.fullmatch(r"fused \w+ with group \d+ \(\w+\): [\w ]+", x) for x in t), t
+    assert any(re.fullmatch(r"did not fuse \w+ with group \d+ \(\w+\): [\w ]+", x) for x in t), t
+
+
+def test_perf_hints():
+    t = lines("perf_hints")
+    assert t[0] == "mm runs as a library call (mm)" and t[1] == "    at prog.py:15 return taper.softmax(inner(y) @ w, -1) * y.sum()", t
+    assert any("move less than 4096 bytes" in x for x in t), t
+
+
+def test_dynamic():
+    t = [x for _, _, x in texts("dynamic", only=False)]
+    assert "automatic dynamic size L['x'] size(0) 5 != 3" in t, t
+    assert any(x.startswith("create_symbol s0 = 5 for L['x'].size()[0] [2, int_oo]") for x in t) and t.count("produce_guards") >= 2, t
+
+
+def test_ledger():
+    t = lines("ledger")
+    assert t[0] == "LEDGER" and any(re.fullmatch(r"f \(.*prog\.py:\d+\): compiled, \d+ ops, ran 2 times", x) for x in t), t
+    assert any(re.match(r"g \(.*prog\.py:\d+\): compiled, 1 ops, ran 1 times \(builtin: print", x) for x in t), t
+
+
+def test_cache_tells_hits_and_why_it_missed():
+    t = [x for a, _, x in texts("cache", only=False) if a is None]
+    assert "guard cache miss: f has no compiled code yet" in t and "guard cache hit: f runs 0/0" in t, t
+    i = t.index("guard cache miss: Recompiling function f in " + SCRIPT + ":11")
+    assert "size mismatch at index 0. expected 3, actual 5" in t[i + 2], t[i:i + 3]
+    assert any(re.match(r"kernel cache miss: k0_\w+ \(key [0-9a-f]{16}\): no kernel like it was compiled before", x) for x in t), t
+    assert any("kernels of this name exist, for other sizes, types or operations" in x for x in t), t
+    again = PROGRAM.replace("g(taper.ones(3))", "g(taper.ones(3)); h = taper.compile(lambda x: x * 2); h(taper.ones(3))")
+    out = run("cache", program=again)
+    assert any("kernel cache hit: " in x and "runs the code of" in x for x in out), out
+
+
+def test_components():
+    for name, has, lacks in (("+dynamo", {"graph_code", "guards", "graph_breaks", "trace_source"}, {"aot_graphs", "output_code", "bytecode"}),
+                             ("+aot", {"aot_graphs", "aot_joint_graph"}, {"graph_code", "guards"}),
+                             ("+inductor", {"post_grad_graphs", None}, {"graph_code", "aot_graphs", "output_code"}),
+                             ("+all", {"graph_code", "aot_graphs", "post_grad_graphs", None}, {"output_code", "kernel_code", "fusion", "ledger"})):
+        seen = {a for a, _, _ in texts(name, only=False)}
+        assert has <= seen and not lacks & seen, (name, seen)
+    t = lines("inductor", only=False)
+    assert "compiling graph __compiled_fn_1_forward" in t and any(re.match(r"__compiled_fn_1_forward: \d+ kernels, 1 library calls", x) for x in t), t
+    t = lines("dynamo", only=False)
+    assert any(x.startswith("Step 1: capture starts with f ") for x in t) and any(x.startswith("Step 3: compiled") for x in t), t
+
+
+def test_rank_stands_before_the_line():
+    out = run("recompiles", RANK="2")
+    assert out and all(x.startswith("[rank2]:V") for x in out), out
+
+
+CONFIG = """
+import taper, logging
+cfg = taper._dynamo.config
+{0}
+@taper.compile
+def g(x):
+    y = x + 1
+    print('between')
+    return y * 2
+g(taper.ones(3))
+"""
+
+
+def shown(setting, **env):
+    return "\n".join(run(program=CONFIG.format(setting), **env))
+
+
+def test_config_log_level():
+    assert "Graph break in user code" in shown("cfg.log_level = logging.INFO")
+    out = shown("cfg.log_level = logging.DEBUG")
+    assert "Graph break in user code" in out and "TRACED GRAPH" in out
+    assert shown("cfg.log_level = logging.WARNING") == ""
+    assert shown("cfg.log_level = logging.INFO; cfg.log_level = logging.ERROR") == ""
+    assert "Graph break" not in shown("cfg.log_level = logging.INFO", TAPER_LOGS="recompiles"), "the variable wins"
+
+
+def test_config_debug_shows_graphs_and_guards():
+    out = shown("cfg.debug = True")
+    assert "TRACED GRAPH" in out and "GUARDS:" in out and "Graph break" not in out, out
+    assert shown("with cfg.patch(debug=True): pass") == ""
+
+
+def test_config_verbose_shows_the_instructions_before_a_break():
+    head = "Most recent bytecode instructions traced (max 20):"
+    assert head not in shown("cfg.log_level = logging.INFO")
+    out = shown("cfg.log_level = logging.INFO; cfg.verbose = True")
+    assert head in out and "TRACE BINARY_OP 0 [LazyVariableTracker(), ConstantVariable(int: 1)]" in out, out
+    assert head in shown("cfg.log_level = logging.INFO", TAPER_VERBOSE="1")
+
+
+def test_taper_logs_lists_every_option():
+    def cli(*args):
+        p = subprocess.run([TAPER, "logs", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return p.returncode, p.stdout
+    rc, out = cli()
+    assert rc == 0 and 'Example: TAPER_LOGS="+dynamo,graph_breaks" python program.py' in out, out
+    names = "all dynamo aot inductor dynamic cache graph_code graph_sizes trace_bytecode trace_source bytecode guards recompiles " \
+            "recompiles_verbose aot_graphs aot_joint_graphs output_code kernel_code schedule perf_hints fusion graph_breaks ledger".split()
+    for n in names:
+        assert re.search(rf"^[ *]{{2,3}}{n} +\S", out, re.M), n
+        rc, one = cli(n)
+        assert rc == 0 and one.startswith(n + ": ") and f"python program.py" in one, one
+    rc, out = cli("nonsense")
+    assert rc == 2 and "there is no log option 'nonsense'" in out, out
+
+
+# sanitize: skip
