@@ -2,6 +2,7 @@
 #include "ops/conv.h"
 #include "ops/decomp.h"
 #include "ops/gemm.h"
+#include "ops/provider.h"
 #include "base/pool.h"
 #include <stdio.h>
 
@@ -99,7 +100,8 @@ void conv_forward(dtype dt, const conv_geom *g, const void *x, const void *w, co
 {
     int64_t L = volume(g->out), cg = g->c / g->groups, og = g->o / g->groups, rows = cg * volume(g->k);
     fwd_job j = { dt, g, x, w, bias, y, 0, 0 };
-    if (g->n * g->o * L == 0)
+    const ops_provider *own = ops_provider_now();
+    if (g->n * g->o * L == 0 || (own && own->conv_forward(dt, g, x, w, bias, y)))
         return;
     if (cg == 1 && og <= 4 && g->groups > 1) { /* too thin for a matrix product */
         pool_for(g->n * g->o, MAX(1, 65536 / (L * volume(g->k))), direct_tasks, &j);
@@ -145,7 +147,8 @@ static void input_tasks(void *arg, int64_t b, int64_t e)
 void conv_grad_input(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
 {
     bwd_job j = { dt, g, dy, w, dx };
-    if (g->n * g->c * volume(g->in) == 0)
+    const ops_provider *own = ops_provider_now();
+    if (g->n * g->c * volume(g->in) == 0 || (own && own->conv_grad_input(dt, g, dy, w, dx)))
         return;
     if (volume(g->out) == 0 || g->o == 0) {
         memset(dx, 0, (size_t)(g->n * g->c * volume(g->in)) * dtype_size(dt));
@@ -172,6 +175,9 @@ void conv_grad_weight(dtype dt, const conv_geom *g, const void *x, const void *d
     int64_t es = (int64_t)dtype_size(dt), cg = g->c / g->groups, og = g->o / g->groups, L = volume(g->out);
     int64_t rows = cg * volume(g->k), X = volume(g->in);
     bool flat = pointwise(g);
+    const ops_provider *own = ops_provider_now();
+    if (own && own->conv_grad_weight(dt, g, x, dy, dw))
+        return;
     memset(dw, 0, (size_t)(g->o * rows * es));
     if (g->n * L == 0)
         return;

@@ -3,6 +3,7 @@
 #include "run/exec.h"
 #include "base/map.h"
 #include "events/events.h"
+#include "gen/provide.h"
 #include "gen/publish.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -12,6 +13,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static map cache; /* key bytes + instruction set -> run_kernel; entries live as long as the process */
 static map named; /* kernel name -> how many of that name were compiled, for the reason of a miss */
 static exec_stats stats;
+
+/* Eager programs call nothing of gen/ by name, so its kernels are offered when the library is loaded. */
+__attribute__((constructor)) static void offer(void) { gen_provide(); }
 
 exec_stats exec_get_stats(void)
 {

@@ -1,0 +1,558 @@
+/* corr.c - see corr.h. Forward and input gradient are one loop: places of the result times channels of the result. The
+ * input gradient of a strided convolution falls apart into one such loop for each residue of the stride. */
+#include "gen/corr.h"
+#include "gen/corr_int.h"
+#include "base/map.h"
+#include "base/pool.h"
+#include <pthread.h>
+
+enum { SEG = 64, CHUNK_BYTES = 8 << 20, MAX_PLANS = 4096, MAX_NV = 4 };
+
+/* Scratch of the calling thread, kept for its next call. */
+static _Thread_local struct {
+    void *p[3];
+    size_t n[3];
+} kept;
+char *corr_scratch(int which, int64_t bytes)
+{
+    size_t n = ((size_t)bytes + 4095) & ~(size_t)4095;
+    if (kept.n[which] < n) {
+        free(kept.p[which]);
+        kept.p[which] = aligned_alloc(64, n);
+        kept.n[which] = kept.p[which] ? n : 0;
+    }
+    return kept.p[which];
+}
+
+/* --- the padded image ------------------------------------------------------------------------------------------------- */
+void corr_image_init(corr_image *p)
+{
+    p->copy = false;
+    for (int i = 0; i < 3; i++)
+        p->copy |= p->lo[i] != 0 || p->size[i] > p->in[i];
+    const int64_t *s = p->copy ? p->size : p->in;
+    p->pitch = s[2];
+    p->layer = s[1] * s[2];
+    p->plane = corr_volume(s);
+}
+
+typedef struct pad_job {
+    const corr_image *p;
+    const char *from;
+    char *to;
+    int64_t es;
+} pad_job;
+
+static void pad_planes(void *arg, int64_t b, int64_t e)
+{
+    const pad_job *j = arg;
+    const corr_image *p = j->p;
+    int64_t es = j->es, len = MIN(p->in[2], p->size[2] - p->lo[2]), left = p->lo[2] * es,
+            right = (p->size[2] - p->lo[2] - len) * es;
+    for (int64_t c = b; c < e; c++) {
+        const char *from = j->from + c * corr_volume(p->in) * es;
+        char *to = j->to + c * p->plane * es;
+        for (int64_t d = 0; d < p->size[0]; d++)
+            for (int64_t h = 0; h < p->size[1]; h++, to += p->pitch * es) {
+                int64_t id = d - p->lo[0], ih = h - p->lo[1];
+                if (id < 0 || id >= p->in[0] || ih < 0 || ih >= p->in[1] || len <= 0) {
+                    memset(to, 0, (size_t)(p->pitch * es));
+                    continue;
+                }
+                memset(to, 0, (size_t)left);
+                memcpy(to + left, from + (id * p->in[1] + ih) * p->in[2] * es, (size_t)(len * es));
+                memset(to + left + len * es, 0, (size_t)right);
+            }
+    }
+}
+
+/* planes of it, in the caller's scratch or in place. */
+const char *corr_pad(const corr_image *p, const char *from, int64_t planes, int64_t es)
+{
+    if (!p->copy)
+        return from;
+    pad_job j = { p, from, corr_scratch(0, planes * p->plane * es + 64), es };
+    if (!j.to)
+        return NULL;
+    pool_for(planes, MAX(1, 32768 / MAX(1, p->plane)), pad_planes, &j);
+    return j.to;
+}
+
+/* --- plans ------------------------------------------------------------------------------------------------------------ */
+typedef struct phase { /* results first + step * i, from the window elements of tap[] */
+    int64_t first[3], count[3];
+    int ntap;
+    int64_t *tap, *at; /* number in the window; place in the padded image relative to the result's */
+    int64_t *off;      /* (channel, tap) in bytes */
+    int64_t row0;      /* number of its first row among all */
+    int64_t b_at;      /* where its packed weights start, in rows */
+} phase;
+
+typedef struct plan {
+    conv_geom g;
+    gen_isa isa;
+    vir_mem type;
+    bool grad;
+    int64_t es, W;
+    int64_t ca, cb; /* channels in a group: of the image that is read, of the result */
+    corr_image img;
+    int64_t out[3], step[3]; /* of the result; step: between results of a phase */
+    int64_t go[3];           /* step in the image from one result to the next */
+    int nv, nphase;
+    int64_t lanes, nblk, seg, rows, depth; /* depth: rows of packed weights over all phases */
+    corr_micro micro[CORR_ROWS + 1];
+    phase *ph;
+} plan;
+
+static void plan_free(plan *p)
+{
+    for (int i = 0; i < p->nphase; i++) {
+        free(p->ph[i].tap);
+        free(p->ph[i].at);
+        free(p->ph[i].off);
+    }
+    free(p->ph);
+    free(p);
+}
+
+/* Cycles of one k: multiplications, loads, or the latency of the sums. */
+static double step_cost(gen_isa isa, int mr, int nv)
+{
+    double one = isa == ISA_avx512 ? 1.0 : 0.5, load = nv * one + mr * 0.5;
+    return MAX(MAX(mr * nv * one, load), 4) + 0.4 + 0.1 * nv;
+}
+
+static int64_t seg_len(int64_t n)
+{
+    int64_t parts = (n + SEG - 1) / SEG;
+    return parts > 1 ? MIN(SEG, ((n + parts - 1) / parts + 7) & ~(int64_t)7) : n;
+}
+
+static void choose_lanes(plan *p, int64_t cols)
+{
+    int64_t nvec = (p->cb + p->W - 1) / p->W;
+    double best = 1e300;
+    for (int nv = 1; nv <= MAX_NV && nv <= nvec; nv++) {
+        int top = corr_max_rows(p->isa, nv);
+        if (top < 1)
+            break;
+        int64_t pan = (cols + top - 1) / top, nblk = (nvec + nv - 1) / nv;
+        double cost = (double)nblk * (double)pan * step_cost(p->isa, (int)((cols + pan - 1) / pan), nv);
+        if (cost < best * 0.99)
+            best = cost, p->nv = nv;
+    }
+    p->lanes = p->nv * p->W;
+    p->nblk = (p->cb + p->lanes - 1) / p->lanes;
+}
+
+static corr_micro micro_get(plan *p, int mr, tp_err *err)
+{
+    corr_tile t = { .isa = (uint8_t)p->isa,
+                    .wide = p->type == VM_f64,
+                    .mr = (uint8_t)mr,
+                    .nv = (uint8_t)p->nv,
+                    .b_row = (int32_t)(p->lanes * p->es) };
+    for (int r = 0; r < mr; r++)
+        t.disp[r] = (int32_t)(r * p->go[2] * p->es);
+    return corr_tile_get(&t, err);
+}
+
+static bool make_micro(plan *p, int64_t cols)
+{
+    tp_err err = { 0 };
+    int top = corr_max_rows(p->isa, p->nv);
+    int64_t pan = (cols + top - 1) / top;
+    if (cols <= 0)
+        return true;
+    for (int64_t mr = cols / pan; mr <= (cols + pan - 1) / pan; mr++)
+        if (!p->micro[mr] && !(p->micro[mr] = micro_get(p, (int)mr, &err)))
+            return false;
+    return true;
+}
+
+static int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+
+/* Which window elements reach results first + s i, along one dimension: their places relative to i. */
+static int taps_1d(const conv_geom *g, bool grad, int dim, int64_t first, int64_t *tap, int64_t *at)
+{
+    int n = 0;
+    for (int64_t k = 0; k < g->k[dim]; k++) {
+        if (!grad) {
+            tap[n] = k;
+            at[n++] = k * g->d[dim] - g->p[dim];
+            continue;
+        }
+        int64_t x = first + g->p[dim] - k * g->d[dim];
+        if (x - floor_div(x, g->s[dim]) * g->s[dim] == 0) {
+            tap[n] = k;
+            at[n++] = floor_div(x, g->s[dim]);
+        }
+    }
+    return n;
+}
+
+/* The zeros needed around the image. */
+static void plan_image(plan *p)
+{
+    const conv_geom *g = &p->g;
+    int64_t *tap = mem_alloc(sizeof *tap * 2 * (size_t)(MAX(MAX(g->k[0], g->k[1]), g->k[2]) + 1));
+    memcpy(p->img.in, p->grad ? g->out : g->in, sizeof p->img.in);
+    for (int i = 0; i < 3; i++) {
+        int64_t lo = 0, hi = 0, phases = p->grad ? MIN(g->s[i], p->out[i]) : 1, *at = tap + g->k[i];
+        for (int64_t f = 0; f < phases; f++) {
+            int64_t count = p->grad ? (p->out[i] - f + g->s[i] - 1) / g->s[i] : p->out[i];
+            int n = taps_1d(g, p->grad, i, f, tap, at);
+            for (int t = 0; t < n; t++) {
+                lo = MIN(lo, at[t]);
+                hi = MAX(hi, (count - 1) * p->go[i] + at[t]);
+            }
+        }
+        p->img.lo[i] = -lo;
+        p->img.size[i] = hi - lo + 1;
+    }
+    free(tap);
+    corr_image_init(&p->img);
+}
+
+static void make_phase(plan *p, phase *f)
+{
+    const conv_geom *g = &p->g;
+    int64_t *tap[3], *at[3];
+    int n[3], m = 0;
+    for (int i = 0; i < 3; i++) {
+        tap[i] = mem_alloc(sizeof(int64_t) * (size_t)g->k[i]);
+        at[i] = mem_alloc(sizeof(int64_t) * (size_t)g->k[i]);
+        n[i] = taps_1d(g, p->grad, i, f->first[i], tap[i], at[i]);
+    }
+    f->ntap = n[0] * n[1] * n[2];
+    f->tap = mem_alloc(sizeof(int64_t) * (size_t)MAX(f->ntap, 1));
+    f->at = mem_alloc(sizeof(int64_t) * (size_t)MAX(f->ntap, 1));
+    for (int a = 0; a < n[0]; a++)
+        for (int b = 0; b < n[1]; b++)
+            for (int c = 0; c < n[2]; c++, m++) {
+                f->tap[m] = (tap[0][a] * g->k[1] + tap[1][b]) * g->k[2] + tap[2][c];
+                f->at[m] = (at[0][a] + p->img.lo[0]) * p->img.layer +
+                           (at[1][b] + p->img.lo[1]) * p->img.pitch + at[2][c] + p->img.lo[2];
+            }
+    f->off = mem_alloc(sizeof(int64_t) * (size_t)MAX(p->ca * f->ntap, 1));
+    for (int64_t c = 0; c < p->ca; c++)
+        for (int t = 0; t < f->ntap; t++)
+            f->off[c * f->ntap + t] = (c * p->img.plane + f->at[t]) * p->es;
+    for (int i = 0; i < 3; i++) {
+        free(tap[i]);
+        free(at[i]);
+    }
+}
+
+static void make_phases(plan *p)
+{
+    int64_t ns[3];
+    for (int i = 0; i < 3; i++)
+        ns[i] = p->grad ? MIN(p->step[i], p->out[i]) : 1;
+    p->ph = mem_zalloc(sizeof *p->ph * (size_t)corr_volume(ns));
+    for (int64_t a = 0; a < ns[0]; a++)
+        for (int64_t b = 0; b < ns[1]; b++)
+            for (int64_t c = 0; c < ns[2]; c++) {
+                phase *f = &p->ph[p->nphase++];
+                const int64_t first[3] = { a, b, c };
+                for (int i = 0; i < 3; i++) {
+                    f->first[i] = first[i];
+                    f->count[i] = (p->out[i] - first[i] + p->step[i] - 1) / p->step[i];
+                }
+                make_phase(p, f);
+                f->row0 = p->rows;
+                f->b_at = p->depth;
+                p->rows += f->count[0] * f->count[1];
+                p->depth += p->ca * f->ntap;
+            }
+}
+
+static plan *plan_new(gen_isa isa, dtype dt, const conv_geom *g, bool grad)
+{
+    plan *p = mem_zalloc(sizeof *p);
+    p->g = *g;
+    p->isa = isa;
+    p->type = dt == DT_f64 ? VM_f64 : VM_f32;
+    p->grad = grad;
+    p->es = (int64_t)dtype_size(dt);
+    p->W = (isa == ISA_avx512 ? 64 : 32) / p->es;
+    p->ca = (grad ? g->o : g->c) / g->groups;
+    p->cb = (grad ? g->c : g->o) / g->groups;
+    memcpy(p->out, grad ? g->in : g->out, sizeof p->out);
+    for (int i = 0; i < 3; i++) {
+        p->go[i] = grad ? 1 : g->s[i];
+        p->step[i] = grad ? g->s[i] : 1;
+    }
+    plan_image(p);
+    int64_t widest = (p->out[2] + p->step[2] - 1) / p->step[2];
+    p->seg = seg_len(widest);
+    choose_lanes(p, p->seg);
+    make_phases(p);
+    for (int i = 0; i < p->nphase; i++) {
+        int64_t n = p->ph[i].count[2];
+        if (!make_micro(p, MIN(n, p->seg)) || !make_micro(p, n % p->seg)) {
+            plan_free(p);
+            return NULL;
+        }
+    }
+    return p;
+}
+
+typedef struct plan_key {
+    int64_t kind, isa, dt;
+    conv_geom g;
+} plan_key;
+
+/* From the cache, or made; *own: the caller frees it. */
+static plan *plan_get(gen_isa isa, dtype dt, const conv_geom *g, bool grad, bool *own)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static map cache;
+    plan_key key = { grad, isa, dt, *g };
+    key.g.n = 0; /* does not matter */
+    *own = false;
+    pthread_mutex_lock(&lock);
+    plan *p = map_getn(&cache, &key, sizeof key);
+    bool full = cache.n >= MAX_PLANS;
+    pthread_mutex_unlock(&lock);
+    if (p)
+        return p;
+    p = plan_new(isa, dt, g, grad);
+    if (!p || full) {
+        *own = p != NULL;
+        return p;
+    }
+    pthread_mutex_lock(&lock);
+    plan *other = map_getn(&cache, &key, sizeof key);
+    if (!other)
+        map_putn(&cache, &key, sizeof key, p);
+    pthread_mutex_unlock(&lock);
+    if (other) {
+        plan_free(p);
+        p = other;
+    }
+    return p;
+}
+
+/* --- packed weights ---------------------------------------------------------------------------------------------------- */
+typedef struct run {
+    const plan *p;
+    const char *a, *w, *bias;
+    char *b, *y;
+} run;
+
+/* b[group, block][(channel, tap)][lane]; one task a group and block. */
+static void pack_weights(void *arg, int64_t lo, int64_t hi)
+{
+    const run *r = arg;
+    const plan *p = r->p;
+    int64_t K = corr_volume(p->g.k), es = p->es;
+    for (int64_t q = lo; q < hi; q++) {
+        int64_t gi = q / p->nblk, c0 = q % p->nblk * p->lanes, cols = MIN(p->lanes, p->cb - c0);
+        char *dst = r->b + q * p->depth * p->lanes * es;
+        if (!p->grad) {
+            gemm_pack_b(p->type, true, r->w + (gi * p->cb + c0) * p->depth * es, 1, p->depth, (int)cols,
+                        (int)p->lanes, p->depth, dst);
+            continue;
+        }
+        for (int f = 0; f < p->nphase; f++)
+            for (int64_t o = 0; o < p->ca; o++)
+                for (int t = 0; t < p->ph[f].ntap; t++, dst += p->lanes * es) {
+                    const char *w = r->w + (((gi * p->ca + o) * p->cb + c0) * K + p->ph[f].tap[t]) * es;
+                    memset(dst, 0, (size_t)(p->lanes * es));
+                    if (es == 4)
+                        for (int64_t c = 0; c < cols; c++)
+                            ((float *)dst)[c] = ((const float *)w)[c * K];
+                    else
+                        for (int64_t c = 0; c < cols; c++)
+                            ((double *)dst)[c] = ((const double *)w)[c * K];
+                }
+    }
+}
+
+/* --- running ---------------------------------------------------------------------------------------------------------- */
+/* dst[c * cstride + i * istride] = src[i * lanes + c] + bias[c] */
+#define SPREAD(name, T)                                                                            \
+    static void name(const T *src, int64_t lanes, int64_t n, int64_t chans, const T *bias, T *dst, \
+                     int64_t cstride, int64_t istride)                                             \
+    {                                                                                              \
+        for (int64_t c = 0; c < chans; c++) {                                                      \
+            T add = bias ? bias[c] : 0;                                                            \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                dst[c * cstride + i * istride] = src[i * lanes + c] + add;                         \
+        }                                                                                          \
+    }
+SPREAD(spread_f32, float)
+SPREAD(spread_f64, double)
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define AVX2 __attribute__((target("avx2")))
+/* The same for istride 1 and n >= 8: blocks of eight by eight; the last one may overlap its neighbour. */
+AVX2 static void turn_f32(const float *src, int64_t lanes, int64_t n, int64_t chans, const float *bias,
+                          float *dst, int64_t cstride)
+{
+    for (int64_t c = 0; c < chans; c += 8)
+        for (int64_t i = 0; i < n; i += 8) {
+            int64_t i0 = MIN(i, n - 8);
+            __m256 r[8], t[8];
+            for (int k = 0; k < 8; k++)
+                r[k] = _mm256_loadu_ps(src + (i0 + k) * lanes + c);
+            for (int k = 0; k < 8; k += 2) {
+                t[k] = _mm256_unpacklo_ps(r[k], r[k + 1]);
+                t[k + 1] = _mm256_unpackhi_ps(r[k], r[k + 1]);
+            }
+            for (int k = 0; k < 8; k += 4) {
+                r[k] = _mm256_shuffle_ps(t[k], t[k + 2], 0x44);
+                r[k + 1] = _mm256_shuffle_ps(t[k], t[k + 2], 0xee);
+                r[k + 2] = _mm256_shuffle_ps(t[k + 1], t[k + 3], 0x44);
+                r[k + 3] = _mm256_shuffle_ps(t[k + 1], t[k + 3], 0xee);
+            }
+            for (int k = 0; k < 4; k++) {
+                t[k] = _mm256_permute2f128_ps(r[k], r[k + 4], 0x20);
+                t[k + 4] = _mm256_permute2f128_ps(r[k], r[k + 4], 0x31);
+            }
+            int top = (int)MIN(8, chans - c);
+            for (int k = 0; k < top; k++) {
+                __m256 v = bias ? _mm256_add_ps(t[k], _mm256_set1_ps(bias[c + k])) : t[k];
+                _mm256_storeu_ps(dst + (c + k) * cstride + i0, v);
+            }
+        }
+}
+#else
+static void turn_f32(const float *src, int64_t lanes, int64_t n, int64_t chans, const float *bias, float *dst,
+                     int64_t cstride)
+{
+    spread_f32(src, lanes, n, chans, bias, dst, cstride, 1);
+}
+#endif
+
+static void put(const plan *p, const char *src, int64_t n, int64_t chans, const char *bias, char *dst)
+{
+    const void *b = bias;
+    int64_t cstride = corr_volume(p->out);
+    if (p->es == 8)
+        spread_f64((const double *)(const void *)src, p->lanes, n, chans, b, (double *)(void *)dst, cstride,
+                   p->step[2]);
+    else if (n >= 8 && p->step[2] == 1)
+        turn_f32((const float *)(const void *)src, p->lanes, n, chans, b, (float *)(void *)dst, cstride);
+    else
+        spread_f32((const float *)(const void *)src, p->lanes, n, chans, b, (float *)(void *)dst, cstride,
+                   p->step[2]);
+}
+
+/* Rows of results, one block of channels each: task = ((image, group), block, row). */
+static void rows(void *arg, int64_t lo, int64_t hi)
+{
+    const run *r = arg;
+    const plan *p = r->p;
+    int64_t es = p->es, groups = p->g.groups;
+    int top = corr_max_rows(p->isa, p->nv);
+    _Alignas(64) char tile[SEG * MAX_NV * 64];
+    for (int64_t q = lo; q < hi; q++) {
+        int64_t row = q % p->rows, blk = q / p->rows % p->nblk, ng = q / p->rows / p->nblk;
+        int64_t c0 = blk * p->lanes, chans = MIN(p->lanes, p->cb - c0);
+        const phase *f = &p->ph[p->nphase - 1];
+        while (row < f->row0)
+            f--;
+        row -= f->row0;
+        int64_t i0 = row / f->count[1], i1 = row % f->count[1];
+        const char *a = r->a + (ng * p->ca * p->img.plane + i0 * p->go[0] * p->img.layer +
+                                i1 * p->go[1] * p->img.pitch) *
+                                   es;
+        const char *b = r->b + ((ng % groups * p->nblk + blk) * p->depth + f->b_at) * p->lanes * es;
+        const char *bias = r->bias ? r->bias + (ng % groups * p->cb + c0) * es : NULL;
+        char *y = r->y +
+                  ((ng * p->cb + c0) * corr_volume(p->out) +
+                   ((f->first[0] + i0 * p->step[0]) * p->out[1] + f->first[1] + i1 * p->step[1]) * p->out[2] +
+                   f->first[2]) *
+                      es;
+        for (int64_t s = 0; s < f->count[2]; s += p->seg) {
+            int64_t n = MIN(p->seg, f->count[2] - s), pan = (n + top - 1) / top, at = 0;
+            for (int64_t i = 0; i < pan; i++) {
+                int64_t mr = n / pan + (i < n % pan);
+                p->micro[mr](a + (s + at) * p->go[2] * es, b, tile + at * p->lanes * es, p->ca * f->ntap,
+                             f->off, p->lanes * es);
+                at += mr;
+            }
+            put(p, tile, n, chans, bias, y + s * p->step[2] * es);
+        }
+    }
+}
+
+/* A window of one element that steps by one sees the image as one long row. */
+static conv_geom flattened(const conv_geom *g)
+{
+    conv_geom f = *g;
+    bool flat = true;
+    for (int i = 0; i < 3; i++)
+        flat &= g->k[i] == 1 && g->s[i] == 1 && g->p[i] == 0;
+    if (flat) {
+        f.in[2] = f.out[2] = corr_volume(g->in);
+        f.in[0] = f.in[1] = f.out[0] = f.out[1] = 1;
+        f.d[0] = f.d[1] = f.d[2] = 1;
+    }
+    return f;
+}
+
+/* Sizes that the tiles' 32-bit displacements and the tables can hold, and enough channels to fill vectors. */
+bool corr_worth(gen_isa isa, dtype dt, const conv_geom *g, int64_t lanes_of, int64_t reads)
+{
+    int64_t W = (isa == ISA_avx512 ? 64 : 32) / (int64_t)dtype_size(dt);
+    if (isa == ISA_none || (dt != DT_f32 && dt != DT_f64))
+        return false;
+    if (lanes_of < W / 2 || g->n == 0 || corr_volume(g->out) == 0 || corr_volume(g->in) == 0 || reads == 0)
+        return false;
+    return reads * corr_volume(g->k) < 1 << 20 && g->s[2] < 1 << 16 && corr_volume(g->k) < 4096;
+}
+
+static bool run_all(const plan *p, const void *a, const void *w, const void *bias, void *y)
+{
+    int64_t es = p->es, groups = p->g.groups, bytes = groups * p->nblk * p->depth * p->lanes * es;
+    int64_t image = p->ca * groups * p->img.plane * es, n = p->g.n;
+    int64_t chunk = p->img.copy ? MAX(1, MIN(n, CHUNK_BYTES / MAX(image, 1))) : n;
+    run r = { p, NULL, w, bias, corr_scratch(1, bytes + 64), y };
+    if (!r.b)
+        return false;
+    pool_for(groups * p->nblk, MAX(1, 16384 / MAX(1, p->depth * p->lanes)), pack_weights, &r);
+    for (int64_t i = 0; i < n; i += chunk) {
+        int64_t m = MIN(chunk, n - i);
+        r.a = corr_pad(&p->img, (const char *)a + i * p->ca * groups * corr_volume(p->img.in) * es,
+                       m * p->ca * groups, es);
+        if (!r.a)
+            return false;
+        r.y = (char *)y + i * p->cb * groups * corr_volume(p->out) * es;
+        int64_t each = MAX(1, p->out[2] * p->lanes * p->depth / MAX(p->nphase, 1));
+        pool_for(m * groups * p->nblk * p->rows, MAX(1, (1 << 17) / each), rows, &r);
+    }
+    return true;
+}
+
+static bool run_plan(gen_isa isa, dtype dt, const conv_geom *given, bool grad, const void *a, const void *w,
+                     const void *bias, void *y)
+{
+    conv_geom g = flattened(given);
+    bool own, ok;
+    plan *p = plan_get(isa, dt, &g, grad, &own);
+    if (!p)
+        return false;
+    plan q = *p; /* the cached one serves any batch */
+    q.g.n = g.n;
+    ok = run_all(&q, a, w, bias, y);
+    if (own)
+        plan_free(p);
+    return ok;
+}
+
+bool corr_forward(gen_isa isa, dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
+                  void *y)
+{
+    return corr_worth(isa, dt, g, g->o / g->groups, g->c / g->groups) &&
+           run_plan(isa, dt, g, false, x, w, bias, y);
+}
+
+bool corr_grad_input(gen_isa isa, dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
+{
+    return corr_worth(isa, dt, g, g->c / g->groups, g->o / g->groups) &&
+           run_plan(isa, dt, g, true, dy, w, NULL, dx);
+}

@@ -1,0 +1,15 @@
+/* corr.h - convolution and its two gradients without a patch matrix.
+ * Vector lanes hold channels: each element of the padded image is broadcast and multiplied with a row of packed weights
+ * (for the weight gradient: of the transposed output gradient). Results do not depend on the thread count. */
+#ifndef TAPER_GEN_CORR_H
+#define TAPER_GEN_CORR_H
+#include "gen/x64.h"
+#include "ops/conv.h"
+
+/* As conv_forward and its siblings (ops/conv.h). False: declined, nothing was written; shapes with few channels are
+ * better served by others. */
+bool corr_forward(gen_isa isa, dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
+                  void *y);
+bool corr_grad_input(gen_isa isa, dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx);
+bool corr_grad_weight(gen_isa isa, dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw);
+#endif

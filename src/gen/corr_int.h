@@ -1,0 +1,41 @@
+/* corr_int.h - shared by gen/corr*.c only.
+ * A correlation tile: for rows r (places of the output, or window elements) and vectors of channels
+ *     c[r][lane] (+)= sum over k of a[disp[r] + off[k]] * b[k][lane]
+ * The elements of a are broadcast, the rows of b lie b_row bytes apart. */
+#ifndef TAPER_GEN_CORR_INT_H
+#define TAPER_GEN_CORR_INT_H
+#include "gen/gemm_int.h"
+#include "ops/conv.h"
+
+enum { CORR_ROWS = 28 };
+typedef struct corr_tile {
+    uint8_t isa, wide; /* gen_isa; f64 */
+    uint8_t mr, nv;
+    uint8_t add; /* c is added to */
+    uint8_t pad[3];
+    int32_t b_row; /* bytes */
+    int32_t disp[CORR_ROWS];
+} corr_tile;
+
+/* off: bytes, k of them; c_row in bytes. */
+typedef void (*corr_micro)(const void *a, const void *b, void *c, int64_t k, const int64_t *off,
+                           int64_t c_row);
+corr_micro corr_tile_get(const corr_tile *t, tp_err *err); /* from a process-wide cache */
+int corr_max_rows(gen_isa isa, int nv);                    /* most rows of a tile of nv vectors */
+/* An image with zeros around it. */
+typedef struct corr_image {
+    int64_t in[3];               /* sizes of the image as given */
+    int64_t lo[3];               /* zeros before it */
+    int64_t size[3];             /* with zeros; may be less than the image where nobody looks at its end */
+    int64_t pitch, layer, plane; /* elements between rows, layers, channels */
+    bool copy;                   /* else the image is read where it is */
+} corr_image;
+
+void corr_image_init(corr_image *p); /* from in, lo and size */
+/* planes of it one after the other: in the calling thread's scratch 0, or in place. NULL: out of memory. */
+const char *corr_pad(const corr_image *p, const char *from, int64_t planes, int64_t es);
+char *corr_scratch(int which,
+                   int64_t bytes); /* of the calling thread: 0 images, 1 weights, 2 transposed gradients */
+bool corr_worth(gen_isa isa, dtype dt, const conv_geom *g, int64_t lanes_of, int64_t reads);
+static inline int64_t corr_volume(const int64_t v[3]) { return v[0] * v[1] * v[2]; }
+#endif

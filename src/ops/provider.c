@@ -1,0 +1,32 @@
+/* provider.c - see provider.h. */
+#include "ops/provider.h"
+#include "base/envvars.h"
+#include <stdatomic.h>
+
+static const ops_provider *_Atomic given;
+static _Atomic int off = -1; /* -1: the environment has not been asked */
+
+void ops_provide(const ops_provider *p) { atomic_store(&given, p); }
+
+static bool is_off(void)
+{
+    int v = atomic_load_explicit(&off, memory_order_relaxed);
+    if (v < 0) {
+        const char *e = env_get(ENV_products);
+        v = e && !strcmp(e, "blas");
+        atomic_store(&off, v);
+    }
+    return v;
+}
+
+const ops_provider *ops_provider_now(void)
+{
+    return is_off() ? NULL : atomic_load_explicit(&given, memory_order_relaxed);
+}
+
+bool ops_provider_use(bool on)
+{
+    bool was = !is_off();
+    atomic_store(&off, !on);
+    return was;
+}

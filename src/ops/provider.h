@@ -1,0 +1,24 @@
+/* provider.h - who computes matrix products and convolutions.
+ * A later stage that can emit machine code registers its functions here; each may decline a call (false, nothing
+ * written), and then BLAS or plain loops do it. So eager and compiled programs use the same kernels, and the two can
+ * be compared: TAPER_PRODUCTS=blas declines everything. */
+#ifndef TAPER_OPS_PROVIDER_H
+#define TAPER_OPS_PROVIDER_H
+#include "ops/conv.h"
+#include "ops/gemm.h"
+
+typedef struct ops_provider {
+    const char *name;
+    /* batch products, sa, sb, sc elements apart */
+    bool (*gemm)(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c,
+                 int64_t batch, int64_t sa, int64_t sb, int64_t sc);
+    bool (*conv_forward)(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
+                         void *y);
+    bool (*conv_grad_input)(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx);
+    bool (*conv_grad_weight)(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw);
+} ops_provider;
+
+void ops_provide(const ops_provider *p);    /* once, before the first call */
+const ops_provider *ops_provider_now(void); /* NULL: none, or switched off */
+bool ops_provider_use(bool on);             /* for tests and benchmarks; returns what it was */
+#endif
