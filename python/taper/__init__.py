@@ -17,6 +17,7 @@ from .functional import *  # noqa: E402,F401,F403
 from ._foreach import *  # noqa: E402,F401,F403
 from . import autograd  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402,F401
+from ._higher_order_ops import cond, scan, while_loop  # noqa: E402,F401
 
 # Submodules are loaded when first named, so that `import taper` stays fast.
 _SUBMODULES = {"nn", "optim", "autograd", "fx", "linalg", "special", "random", "testing", "utils", "safetensors",

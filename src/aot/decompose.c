@@ -139,7 +139,8 @@ ir_graph *aot_decompose(tp_comp *c, ir_graph *g)
                     for (int k = 0; k < arg[i].n; k++)
                         ns[k] = arg[i].ts[k] ? arg[i].ts[k]->node : NULL;
                     na[i] = (tp_val){ .kind = VAL_nodes, .n = arg[i].n, .nodes = ns };
-                }
+                } else if (arg[i].kind == VAL_graph && !(na[i].graph = aot_decompose(c, arg[i].graph)))
+                    goto done;
             }
             tp_val type = s->val;
             if (type.kind == VAL_tensor)

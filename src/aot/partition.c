@@ -269,7 +269,8 @@ static ir_node *copy_node(copier *k, const ir_node *n)
             arg[i].nodes = ARENA_ARR(a, ir_node *, MAX(arg[i].n, 1));
             for (int q = 0; q < arg[i].n; q++)
                 arg[i].nodes[q] = n->arg[i].nodes[q] ? k->map[n->arg[i].nodes[q]->id] : NULL;
-        }
+        } else if (arg[i].kind == VAL_graph)
+            arg[i].graph = ir_graph_copy(arg[i].graph);
     }
     ir_node *m;
     switch (n->kind) {

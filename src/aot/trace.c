@@ -1,5 +1,6 @@
 /* trace.c - the captured graph is run once on fake tensors through the tape; what that does is the joint graph. */
-#include "aot/aot.h"
+#include "aot/trace.h"
+#include "ir/hop.h"
 #include "base/fault.h"
 #include "events/events.h"
 #include <stdio.h>
@@ -39,21 +40,6 @@ bool aot_switches_grad(const ir_node *n)
            strstr(n->target, "set_grad_enabled");
 }
 
-/* One trace under way. */
-typedef struct trace {
-    tp_comp *c;
-    op_ctx cx; /* a context of its own: recording must not leak into the thread's */
-    ir_graph *g;
-    ir_rec rec;
-    fn_state *fn;
-    tp_val *val; /* by node id of the captured graph; owned */
-    int nval;
-    const ir_node *now; /* node of the captured graph being replayed */
-    const ir_loc *now_loc;
-    tp_tensor **in; /* proxies of the primals; owned */
-    int nin;
-} trace;
-
 static const ir_loc *where(void *data, ir_graph *g)
 {
     trace *t = data;
@@ -64,7 +50,9 @@ static const ir_loc *where(void *data, ir_graph *g)
     return t->now_loc;
 }
 
-static bool operand(trace *t, const tp_val *v, tp_val *out, arena *scratch)
+const ir_loc *trace_where(trace *t) { return where(t, t->g); }
+
+void trace_operand(trace *t, const tp_val *v, tp_val *out, arena *scratch)
 {
     *out = *v;
     if (v->kind == VAL_node)
@@ -75,7 +63,6 @@ static bool operand(trace *t, const tp_val *v, tp_val *out, arena *scratch)
             ts[i] = v->nodes[i] ? t->val[v->nodes[i]->id].t : NULL;
         *out = vTs(ts, v->n);
     }
-    return true;
 }
 
 static tp_val list_of(const tp_val *out, int n)
@@ -92,7 +79,7 @@ static bool replay_opaque(trace *t, const ir_node *n, arena *scratch, tp_err *er
     tp_val *arg = ARENA_ARR(scratch, tp_val, MAX(n->narg, 1));
     for (int i = 0; i < n->narg; i++) {
         tp_val v;
-        operand(t, &n->arg[i], &v, scratch);
+        trace_operand(t, &n->arg[i], &v, scratch);
         arg[i] = v;
         if (v.kind == VAL_tensor)
             arg[i] = (tp_val){ .kind = VAL_node, .node = fn_node(t->fn, &t->cx, v.t, err) };
@@ -161,12 +148,12 @@ static bool replay_node(trace *t, ir_node *n, arena *scratch, tp_err *err)
             t->cx.grad_mode = n->arg[0].b && t->g->grad_mode;
             return true;
         }
-        return replay_opaque(t, n, scratch, err);
+        return ir_hop(n) ? trace_hop(t, n, scratch, err) : replay_opaque(t, n, scratch, err);
     case IR_call: {
         tp_val arg[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
         const op_row *row = op_row_of((op_id)n->op);
         for (int i = 0; i < n->narg; i++)
-            operand(t, &n->arg[i], &arg[i], scratch);
+            trace_operand(t, &n->arg[i], &arg[i], scratch);
         if (!grad_call(&t->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err))
             return false;
         if (!plant(t, row, out, err))
@@ -423,6 +410,116 @@ static bool trace_backward(trace *t, aot_unit *u, results *res, tp_tensor *const
 }
 
 static const char *const clean_passes = "noop,cse,dce";
+
+/* ---- nested graphs ---- */
+static bool nested_results(trace *t, const ir_graph *g, tp_tensor **out, results *res, tp_err *err)
+{
+    for (int i = 0; i < g->output->narg; i++) {
+        const tp_val *v = &g->output->arg[i];
+        tp_tensor *x = v->kind == VAL_node && t->val[v->node->id].kind == VAL_tensor ? t->val[v->node->id].t
+                                                                                     : NULL;
+        if (!x)
+            return err_set(err, ERR_notimpl, "a nested graph returns something that is no tensor");
+        out[i] = tensor_ref(x);
+        if (input_of_storage(t, x) >= 0) { /* a result of its own, whatever happens to the input's memory */
+            tp_val arg[2] = { vT(x), vNone }, copy = vNone;
+            if (!grad_call(&t->cx, OP_clone, OPV_fn, arg, &copy, err))
+                return false;
+            tensor_unref(out[i]);
+            out[i] = copy.t;
+        }
+        ir_node *n = res ? fn_node(t->fn, &t->cx, out[i], err) : NULL;
+        if (res && !n)
+            return false;
+        if (res)
+            add_result(res, n, false);
+    }
+    for (int i = 0; i < t->nin; i++)
+        if (t->in[i] && fn_written(t->fn, t->in[i]))
+            return err_set(err, ERR_notimpl, "a nested graph writes to its input '%s'",
+                           g->inputs.at[i]->name);
+    return true;
+}
+
+static bool nested_gradients(trace *t, tp_tensor *const *out, int nout, const bool *needs, results *res,
+                             tp_err *err)
+{
+    tp_tensor **root = mem_zalloc(sizeof *root * (size_t)MAX(nout, 1)),
+              **tan = mem_zalloc(sizeof *tan * (size_t)MAX(nout, 1)),
+              **want = mem_zalloc(sizeof *want * (size_t)MAX(t->nin, 1)),
+              **got = mem_zalloc(sizeof *got * (size_t)MAX(t->nin, 1));
+    int nroot = 0, nwant = 0, ntan = 0;
+    bool ok = true;
+    for (int i = 0; i < nout; i++) {
+        if (!dtype_is_float((dtype)out[i]->dt))
+            continue;
+        char name[32];
+        snprintf(name, sizeof name, "tangents_%d", ++ntan);
+        tp_tensor *fake = tensor_new_fake((dtype)out[i]->dt, out[i]->ndim, out[i]->size, out[i]->stride,
+                                          tensor_device(out[i]));
+        ir_node *p = ir_add_placeholder(t->g, name, name, fake);
+        tensor_unref(fake);
+        if (!ag_requires_grad(out[i]))
+            continue;
+        tan[nroot] = ir_proxy(&t->rec, p);
+        root[nroot++] = out[i];
+    }
+    for (int i = 0; i < t->nin; i++)
+        if (needs[i] && t->in[i])
+            want[nwant++] = t->in[i];
+    t->cx.grad_mode = false;
+    ag_options o = { .allow_unused = true, .inputs = want, .ninput = nwant, .result = got };
+    if (nroot && nwant)
+        ok = ag_backward(&t->cx, root, nroot, tan, &o, err);
+    for (int i = 0; ok && i < nwant; i++) {
+        if (!got[i]) { /* no influence: zeros, so that every branch returns the same things */
+            tp_val arg[6] = { vT(want[i]), vNone, vNone, vNone, vNone, vNone }, zero = vNone;
+            if (!(ok = grad_call(&t->cx, OP_zeros_like, OPV_fn, arg, &zero, err)))
+                break;
+            got[i] = zero.t;
+        }
+        ir_node *n = fn_node(t->fn, &t->cx, got[i], err);
+        ok = n != NULL;
+        if (n)
+            add_result(res, n, false);
+    }
+    for (int i = 0; i < nwant; i++)
+        tensor_unref(got[i]);
+    for (int i = 0; i < nroot; i++)
+        tensor_unref(tan[i]);
+    free(root);
+    free(tan);
+    free(want);
+    free(got);
+    return ok;
+}
+
+ir_graph *aot_nested(tp_comp *c, const ir_graph *g, const bool *needs)
+{
+    trace t = { 0 };
+    results res = { { 0 } };
+    int nout = g->output ? g->output->narg : 0;
+    tp_tensor **out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
+    ir_graph *done = NULL;
+    ir_renumber((ir_graph *)g);
+    if (!g->output || !begin(&t, c, g, needs, needs != NULL, c->err) || !replay(&t, (ir_graph *)g, c->err) ||
+        !nested_results(&t, g, out, needs ? NULL : &res, c->err) ||
+        (needs && !nested_gradients(&t, out, nout, needs, &res, c->err)))
+        goto done;
+    ir_set_output(t.g, res.list.at, (int)res.list.n);
+    if (!pass_run_named(c, t.g, clean_passes))
+        goto done;
+    done = t.g;
+    t.g = NULL;
+done:
+    for (int i = 0; i < nout; i++)
+        tensor_unref(out[i]);
+    free(out);
+    end(&t);
+    ir_graph_free(t.g);
+    vec_free(&res.list);
+    return done;
+}
 
 static void log_graph(ev_kind text, ev_kind trace, const char *title, const ir_graph *g)
 {

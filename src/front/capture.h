@@ -447,6 +447,8 @@ int t_setglobal(trace *t, frame *f, PyObject *name, PyObject *v);
 PyObject *t_cell_get(trace *t, PyObject *cell); /* NULL without exception: empty */
 int t_cell_set(trace *t, PyObject *cell, PyObject *v);
 PyObject *t_import(trace *t, frame *f, PyObject *name, PyObject *fromlist, PyObject *level);
+/* thop.c: cond, while_loop, scan, map */
+PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *t_format(trace *t, PyObject *v, PyObject *spec);
 PyObject *t_raise(trace *t, PyObject *exc, PyObject *cause); /* always NULL */

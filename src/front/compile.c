@@ -2,6 +2,7 @@
 #include "base/envvars.h"
 #include "front/capture.h"
 #include "aot/aot.h"
+#include "ir/hop.h"
 
 void cfg_unref(cap_cfg *c);
 bool cap_is_tracing(void);
@@ -282,6 +283,10 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
     IR_EACH(n, g)
     {
         if (n->kind == IR_opaque) {
+            if (ir_hop(n)) {
+                off = off && !mode;
+                continue;
+            }
             if (!aot_switches_grad(n))
                 return false;
             mode = n->arg[0].b;
@@ -298,7 +303,7 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
     if (needs && !off)
         return g->grad_mode;
     IR_EACH_SAFE(n, g)
-    if (n->kind == IR_opaque)
+    if (n->kind == IR_opaque && aot_switches_grad(n))
         ir_erase(n);
     if (needs && g->grad_mode) {
         g->grad_mode = false;
@@ -407,7 +412,10 @@ static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf
     }
     if (TP_UNLIKELY(!r) && config && cfg_bool("suppress_errors", false) && !c->cfg->fullgraph) {
         PyObject *cls = exc_class("TorchDynamoException");
-        if (cls && PyErr_ExceptionMatches(cls)) { /* the compiler failed, not the program: run plainly */
+        PyObject *never = exc_class("UncapturedHigherOrderOpError");
+        if (cls && PyErr_ExceptionMatches(cls) &&
+            !(never &&
+              PyErr_ExceptionMatches(never))) { /* the compiler failed, not the program: run plainly */
             PyObject *t, *v, *tb;
             PyErr_Fetch(&t, &v, &tb);
             PyObject *s = v ? PyObject_Str(v) : NULL, *q = PyObject_Repr(c->fn);

@@ -25,6 +25,9 @@ static PyObject *value(const tp_val *v)
         for (int i = 0; l && i < v->n; i++)
             PyList_SET_ITEM(l, i, node_ref(v->nodes[i]));
         return l;
+    case VAL_graph:
+        l = graph_view(ir_graph_copy(v->graph));
+        return l ? Py_BuildValue("(sN)", "%graph", l) : NULL;
     case VAL_int: return py_int(v->i);
     case VAL_float: return PyFloat_FromDouble(v->f);
     case VAL_bool: return PyBool_FromLong(v->b);
@@ -110,7 +113,7 @@ static PyObject *nodes(PyObject *m, PyObject *c)
             strbuf_add(&b, "output");
             break;
         case IR_getitem: strbuf_add(&b, "%getitem"); break;
-        case IR_opaque: strbuf_addf(&b, "%%opaque"); break;
+        case IR_opaque: strbuf_addf(&b, "%%%s", n->target); break;
         default: op_full_name(&b, (op_id)n->op, (op_variant)n->variant);
         }
         target = n->kind == IR_opaque && n->opaque ? Py_NewRef((PyObject *)n->opaque)
@@ -200,7 +203,7 @@ static PyObject *run_capsule(PyObject *c, PyObject *args)
             goto done;
         }
     }
-    ir_hook h = { .call = grad_call };
+    ir_hook h = { .call = grad_call, .opaque = cap_run_opaque };
     if (!ir_run(CX, g, in, nin, out, nout, &h, &err)) {
         py_raise(&err);
         goto done;

@@ -1,5 +1,6 @@
 /* rebuild.c - the end of a trace: what must be rebuilt afterwards, and the code that rebuilds it. */
 #include "front/capture.h"
+#include "ir/hop.h"
 
 PyObject *inst_dict(PyObject *o);
 PyObject *t_deleted_mark(void);
@@ -182,9 +183,11 @@ static recipe *rebuild(rb *b, PyObject *o)
         return k->src->kind == SRC_const ? konst(b, k->real) : from_src(b, k->src);
     PyTypeObject *tp = Py_TYPE(o);
     if (py_is_tensor(o))
-        return !tensor_is_fake(py_tensor(o))                        ? konst(b, o)
-               : py_tensor(o)->node && py_tensor(o)->rec == &t->rec ? out_recipe(b, o)
-                                                                    : cannot(b, o, 0);
+        return !tensor_is_fake(py_tensor(o)) ? konst(b, o)
+               : py_tensor(o)->node && py_tensor(o)->rec == &t->rec &&
+                       ((ir_node *)py_tensor(o)->node)->graph == t->g
+                   ? out_recipe(b, o)
+                   : cannot(b, o, 0);
     if (py_is_symint(o)) {
         r = make(b, R_sym, 0);
         r->index = (int)b->e->exprs.n;
@@ -516,7 +519,7 @@ static void finish_graph(trace *t)
     IR_EACH(x, t->g)
     x->data = NULL;
     IR_EACH(x, t->g)
-    e->nops += x->kind == IR_call;
+    e->nops += x->kind == IR_call || ir_hop(x) != HOP_none;
 }
 
 bool rebuild_finish(trace *t, bool returned, PyObject *ret)

@@ -695,7 +695,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         char nm[96];
         snprintf(nm, sizeof nm, "taper._C.%s", ((PyCFunctionObject *)f)->m_ml->ml_name);
         tp_val v = vB(a == Py_True);
-        ir_add_opaque(t->g, nm, f, &v, 1, vNone);
+        ir_add_opaque(t->rec.g, nm, f, &v, 1, vNone);
         return PyObject_Vectorcall(f, &a, 1, NULL);
     }
     default: break;

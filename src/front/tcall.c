@@ -456,6 +456,8 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
         Py_XDECREF(n);
         return NULL;
     }
+    if (!strncmp(r, "hop:", 4))
+        return t_hop(t, r + 4, args, nargs, kw);
     if (!strcmp(r, "break"))
         return t_break(t, BRK_call_builtin, "call of a function marked disallow_in_graph");
     if (!strcmp(r, "native") || !strcmp(r, "const"))

@@ -129,7 +129,7 @@ void t_name(trace *t, PyObject *o, PyObject *name)
     const char *u = PyUnicode_AsUTF8(name);
     if (u && *u != '.' && *u != '_') {
         n->data = t;
-        ir_rename(n, ir_unique_name(t->g, u));
+        ir_rename(n, ir_unique_name(n->graph, u));
     }
 }
 

@@ -179,9 +179,13 @@ typedef struct ir_prog ir_prog;
 ir_prog *ir_prog_new(ir_graph *g);
 void ir_prog_free(ir_prog *p); /* NULL is allowed */
 /* in: one value per placeholder (borrowed). out: one owned value per returned item. With fake inputs, or with
- * hook->call = ops_fake, only types are computed. Calls of cond and while_loop run their nested graphs. */
+ * hook->call = ops_fake, only types are computed. Calls of cond and the like (ir/hop.h) run their nested graphs. */
 bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                  const ir_hook *hook, tp_err *err);
+/* The same for a graph nested in another: what the symbols of the other one are in this run. */
+struct sym_bind;
+bool ir_prog_run_nested(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                        const ir_hook *hook, const struct sym_bind *bind, int nbind, tp_err *err);
 /* Do these inputs fit the placeholders: kind, dtype, rank, constant sizes? "input 'x': expected ..., but got
  * ..." */
 bool ir_check_inputs(const ir_graph *g, const tp_val *in, int nin, tp_err *err);

@@ -1,5 +1,6 @@
 /* pass.c - the driver, and what passes ask about memory. */
 #include "ir/pass.h"
+#include "ir/hop.h"
 #include "events/events.h"
 
 const pass_row pass_rows[] = {
@@ -96,8 +97,21 @@ bool ir_node_writes(const ir_node *n)
     return n->variant != OPV_fn || (op_row_of((op_id)n->op)->flags & OPF_MUT);
 }
 
+/* A call with nested graphs does what they do. */
+static bool nested_effects(const ir_node *n)
+{
+    int at[2], k = ir_hop_subs(n, at);
+    for (int i = 0; i < k; i++)
+        IR_EACH(m, n->arg[at[i]].graph)
+    if (m->kind != IR_placeholder && m->kind != IR_output && ir_node_is_effect(m))
+        return true;
+    return k == 0;
+}
+
 bool ir_node_is_effect(const ir_node *n)
 {
+    if (n->kind == IR_opaque && !nested_effects(n))
+        return false;
     if (n->kind == IR_opaque || n->kind == IR_placeholder || n->kind == IR_output || ir_node_writes(n))
         return true;
     return n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_RAND);
@@ -120,6 +134,8 @@ void escape_init(escape *e, ir_graph *g)
     memset(e, 0, sizeof *e);
     IR_EACH(n, g)
     {
+        if (n->kind == IR_opaque && !nested_effects(n))
+            continue;
         if (n->kind == IR_opaque) {
             e->opaque = true;
             ir_each_operand(n, note_operand, &e->written); /* it may write or keep what it is given */

@@ -49,7 +49,7 @@ static bool to_nodes(ir_rec *r, const op_row *row, const tp_val *arg, tp_val *na
         narg[i] = arg[i];
         if (arg[i].kind == VAL_tensor) {
             ir_node *n = ir_node_of(r, arg[i].t);
-            if (!n)
+            if (!n || n->graph != r->g)
                 return err_set(err, ERR_internal, "argument '%s' of %s is a fake tensor from another trace",
                                row->schema.param[i].name, row->full);
             narg[i] = (tp_val){ .kind = VAL_node, .node = n };

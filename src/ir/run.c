@@ -1,6 +1,6 @@
 /* run.c - the interpreter: one operator at a time, values released at their last use.
  * ir_prog_new looks at the graph once; running only reads what it made, so programs are re-entrant. */
-#include "ir/graph.h"
+#include "ir/hop.h"
 #include "sym/env.h"
 
 typedef struct patch { /* argument `arg` of a step comes from a value, a list of values, or a symbolic
@@ -8,8 +8,6 @@ typedef struct patch { /* argument `arg` of a step comes from a value, a list of
     int arg;
     int slot; /* value; first entry of `slots`; first entry of `exprs` */
 } patch;
-
-typedef enum { HOP_none, HOP_cond, HOP_while } hop;
 
 typedef struct step {
     ir_node *n;
@@ -99,20 +97,10 @@ static ir_prog *sub_prog(ir_prog *p, const tp_val *v)
 
 static void find_hop(ir_prog *p, step *s)
 {
-    const ir_node *n = s->n;
-    if (n->kind != IR_opaque || n->narg < 3)
-        return;
-    if (!strcmp(n->target, "ops.higher_order.cond") && n->narg == 4 && n->arg[1].kind == VAL_graph &&
-        n->arg[2].kind == VAL_graph && n->arg[3].kind == VAL_nodes) {
-        s->hop = HOP_cond;
-        s->sub[0] = sub_prog(p, &n->arg[1]);
-        s->sub[1] = sub_prog(p, &n->arg[2]);
-    } else if (!strcmp(n->target, "ops.higher_order.while_loop") && n->arg[0].kind == VAL_graph &&
-               n->arg[1].kind == VAL_graph && n->arg[2].kind == VAL_nodes) {
-        s->hop = HOP_while;
-        s->sub[0] = sub_prog(p, &n->arg[0]);
-        s->sub[1] = sub_prog(p, &n->arg[1]);
-    }
+    int at[2], n = ir_hop_subs(s->n, at);
+    s->hop = (uint8_t)ir_hop(s->n);
+    for (int i = 0; i < n; i++)
+        s->sub[i] = sub_prog(p, &s->n->arg[at[i]]);
 }
 
 typedef struct reader {
@@ -331,99 +319,32 @@ static bool run_call(frame *f, const step *s, tp_val *arg, tp_val *result)
 }
 
 /* ---- control flow: nested graphs ---- */
-static bool truth(frame *f, const tp_val *v, bool *yes)
+typedef struct nest {
+    hop_host host;
+    frame *f;
+    const step *s;
+} nest;
+
+static bool call_sub(hop_host *host, int which, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
-    if (val_is_number(v)) {
-        *yes = val_as_f(v) != 0;
-        return true;
-    }
-    if (v->kind != VAL_tensor || v->t->numel != 1 || tensor_is_fake(v->t))
-        return err_set(f->err, ERR_runtime, "a condition is one real truth value");
-    *yes = elem_get_f((dtype)v->t->dt, tensor_data(v->t)) != 0;
-    return true;
+    nest *x = (nest *)host;
+    ir_hook h = x->f->h ? *x->f->h : (ir_hook){ 0 };
+    h.before = NULL; /* they watch the nodes of the graph that was asked for */
+    h.after = NULL;
+    return ir_prog_run_nested(x->s->sub[which], host->cx, in, nin, out, nout, &h, x->f->bind, x->f->nbind,
+                              err);
 }
 
-static bool call_sub(frame *f, const ir_prog *sub, const tp_val *in, int nin, tp_val *out, int nout)
+static bool run_hop(frame *f, const step *s, const tp_val *arg, tp_val *result)
 {
-    return ir_prog_run(sub, f->cx, in, nin, out, nout, f->h, f->err);
-}
-
-static tp_val pack(tp_val *out, int n) /* takes them over */
-{
-    tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(n, 1));
-    for (int i = 0; i < n; i++) {
-        if (out[i].kind == VAL_tensor)
-            ts[i] = out[i].t;
-        else
-            val_clear(&out[i]);
-    }
-    return vTs(ts, n);
-}
-
-static int returns(const ir_prog *p) { return p->g->output ? p->g->output->narg : 0; }
-
-static bool run_cond(frame *f, const step *s, const tp_val *arg, tp_val *result)
-{
-    bool yes;
-    if (!truth(f, &arg[0], &yes))
-        return false;
-    const ir_prog *sub = s->sub[yes ? 0 : 1];
-    int nout = returns(sub), nin = arg[3].n;
-    tp_val *out = ARENA_ARR(&f->scratch, tp_val, MAX(nout, 1)),
-           *in = ARENA_ARR(&f->scratch, tp_val, MAX(nin, 1));
-    for (int i = 0; i < nin; i++)
-        in[i] = vT(arg[3].ts[i]);
-    if (!call_sub(f, sub, in, nin, out, nout))
-        return false;
-    *result = pack(out, nout);
-    return true;
-}
-
-static bool run_while(frame *f, const step *s, const tp_val *arg, tp_val *result)
-{
-    int nc = arg[2].n, nx = s->n->narg > 3 && arg[3].kind == VAL_tensors ? arg[3].n : 0;
-    tp_val *in = ARENA_ARR(&f->scratch, tp_val, MAX(nc + nx, 1)),
-           *out = ARENA_ARR(&f->scratch, tp_val, MAX(nc, 1));
-    bool ok = false, again;
-
-    if (returns(s->sub[0]) != 1 || returns(s->sub[1]) != nc)
-        return err_set(f->err, ERR_runtime, "a loop's body returns what it carries, its condition one value");
-    for (int i = 0; i < nc + nx; i++) {
-        tp_val v = vT(i < nc ? arg[2].ts[i] : arg[3].ts[i - nc]);
-        in[i] = own(&v);
-    }
-    for (;;) {
-        tp_val t = vNone;
-        if (!call_sub(f, s->sub[0], in, nc + nx, &t, 1))
-            goto done;
-        ok = truth(f, &t, &again);
-        val_clear(&t);
-        if (!ok || !again)
-            break;
-        ok = false;
-        if (!call_sub(f, s->sub[1], in, nc + nx, out, nc))
-            goto done;
-        for (int i = 0; i < nc; i++) {
-            val_clear(&in[i]);
-            in[i] = out[i];
-        }
-    }
-    if (ok) {
-        *result = pack(in, nc);
-        nc = -nc; /* handed over */
-    }
-done:
-    for (int i = nc < 0 ? -nc : 0, n = (nc < 0 ? -nc : nc) + nx; i < n; i++)
-        val_clear(&in[i]);
-    return ok;
+    nest x = { { f->cx, f->h && f->h->call ? f->h->call : ops_call, call_sub, NULL }, f, s };
+    return ir_hop_run(&x.host, s->n, arg, result, f->err);
 }
 
 static bool run_opaque(frame *f, const step *s, const tp_val *arg, tp_val *result)
 {
-    if (s->hop == HOP_cond)
-        return run_cond(f, s, arg, result);
-    if (s->hop == HOP_while)
-        return run_while(f, s, arg, result);
+    if (s->hop != HOP_none)
+        return run_hop(f, s, arg, result);
     if (!f->h || !f->h->opaque)
         return err_set(f->err, ERR_runtime, "'%s' can only run where it was registered", s->n->target);
     return f->h->opaque(f->h->data, s->n, arg, result, f->err);
@@ -493,8 +414,8 @@ static bool run_steps(frame *f)
     return true;
 }
 
-bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
-                 const ir_hook *h, tp_err *err)
+bool ir_prog_run_nested(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                        const ir_hook *h, const sym_bind *bind, int nbind, tp_err *err)
 {
     const ir_graph *g = p->g;
     frame f = { .p = p, .cx = cx, .h = h, .err = err };
@@ -508,6 +429,8 @@ bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val
     f.val = mem_zalloc(sizeof *f.val * (size_t)MAX(p->nslot, 1));
     if (p->nsym)
         f.bind = mem_alloc(sizeof *f.bind * (size_t)p->nsym);
+    for (int i = 0; i < nbind && f.nbind < p->nsym; i++)
+        f.bind[f.nbind++] = bind[i];
     for (int i = 0; i < nin; i++) {
         if (p->nsym)
             bind_value(&f, &g->inputs.at[i]->val, &in[i]);
@@ -532,6 +455,12 @@ done:
     free(f.bind);
     arena_free(&f.scratch);
     return ok;
+}
+
+bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                 const ir_hook *h, tp_err *err)
+{
+    return ir_prog_run_nested(p, cx, in, nin, out, nout, h, NULL, 0, err);
 }
 
 bool ir_run(op_ctx *cx, ir_graph *g, const tp_val *in, int nin, tp_val *out, int nout, const ir_hook *h,

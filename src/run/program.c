@@ -3,6 +3,7 @@
 #include "run/backend_aot.h"
 #include "run/code_log.h"
 #include "run/exec.h"
+#include "ir/hop.h"
 #include "loop/loop.h"
 #include "base/fault.h"
 #include "base/pool.h"
@@ -18,8 +19,17 @@ typedef struct kstep {
     int64_t cpar, cwork;
 } kstep;
 
+/* A call with nested graphs: each is a program of its own, or interpreted where it needs symbols that its inputs
+ * do not tell. */
+typedef struct nested {
+    run_program *prog[2];
+    ir_prog *interp[2];
+    const ir_graph *g[2];
+} nested;
+
 typedef struct program {
     run_program base;
+    nested *sub; /* by step; NULL: there are none */
     loop_plan *p;
     kstep *ks; /* by step; unused for calls */
     bool symbolic;
@@ -256,15 +266,103 @@ static bool run_row(call *c, const ir_node *n, tp_val *out, tp_err *err)
     return ops_call(c->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
 }
 
-static bool run_custom(call *c, const ir_node *n, tp_val *out, tp_err *err)
+typedef struct nest {
+    hop_host host;
+    call *c;
+    nested *sub;
+} nest;
+
+/* Kernels are made for one memory layout: an operand that comes in another is copied into it. */
+static tp_tensor *in_layout(tp_tensor *x, const tp_tensor *type, tp_err *err)
+{
+    if (!type || x->ndim != type->ndim || !sym_all_const(type->stride, type->ndim) ||
+        !memcmp(x->stride, type->stride, sizeof(symint) * x->ndim))
+        return tensor_ref(x);
+    tp_tensor *t = tensor_new_strided((dtype)x->dt, x->ndim, x->size, type->stride, DEVICE_CPU, err);
+    if (t && !tensor_copy(t, x, err)) {
+        tensor_unref(t);
+        t = NULL;
+    }
+    return t;
+}
+
+static bool nest_sub(hop_host *h, int which, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+{
+    nest *x = (nest *)h;
+    nested *s = x->sub;
+    if (s->interp[which]) {
+        ir_hook hook = { .opaque = run_opaque };
+        return ir_prog_run_nested(s->interp[which], h->cx, in, nin, out, nout, &hook, x->c->bind, x->c->nbind,
+                                  err);
+    }
+    if (nin != (int)s->g[which]->inputs.n)
+        return err_set(err, ERR_type, "the nested graph takes %d inputs", (int)s->g[which]->inputs.n);
+    tp_val *v = mem_zalloc(sizeof *v * (size_t)MAX(nin, 1));
+    bool ok = true;
+    for (int i = 0; ok && i < nin; i++) {
+        if (in[i].kind != VAL_tensor)
+            v[i] = in[i];
+        else
+            v[i] = vT(in_layout(in[i].t, ir_type(s->g[which]->inputs.at[i]), err));
+        ok = v[i].kind != VAL_none;
+    }
+    ok = ok && run_program_call(s->prog[which], h->cx, v, nin, out, nout, err);
+    for (int i = 0; i < nin; i++)
+        if (v[i].kind == VAL_tensor)
+            tensor_unref(v[i].t);
+    free(v);
+    return ok;
+}
+
+/* What a call outside returned must be what its node says: kernels read it so. */
+static bool fit_result(const ir_node *n, tp_tensor **t, const tp_tensor *type, tp_err *err)
+{
+    if (!*t || !type)
+        return true;
+    bool same = (*t)->dt == type->dt && (*t)->ndim == type->ndim;
+    for (int d = 0; same && d < type->ndim; d++)
+        same = sym_is_expr(type->size[d]) || type->size[d] == (*t)->size[d];
+    if (!same) {
+        strbuf a = { 0 }, b = { 0 };
+        tp_val got = vT(*t), want = vT((tp_tensor *)type);
+        ir_type_print(&a, &got);
+        ir_type_print(&b, &want);
+        err_set(err, ERR_runtime, "'%s' returned %s but its shape function says %s", n->target,
+                strbuf_str(&a), strbuf_str(&b));
+        strbuf_free(&a);
+        strbuf_free(&b);
+        return false;
+    }
+    tp_tensor *x = in_layout(*t, type, err);
+    if (x)
+        tensor_unref(*t);
+    *t = x ? x : *t;
+    return x != NULL;
+}
+
+static bool fit_results(const ir_node *n, tp_val *out, tp_err *err)
+{
+    if (out->kind == VAL_tensor && n->val.kind == VAL_tensor)
+        return fit_result(n, &out->t, n->val.t, err);
+    for (int i = 0; out->kind == VAL_tensors && n->val.kind == VAL_tensors && i < out->n && i < n->val.n; i++)
+        if (!fit_result(n, &out->ts[i], n->val.ts[i], err))
+            return false;
+    return true;
+}
+
+static bool run_custom(call *c, const ir_node *n, nested *sub, tp_val *out, tp_err *err)
 {
     tp_val *arg = ARENA_ARR(&c->scratch, tp_val, MAX(n->narg, 1));
     for (int i = 0; i < n->narg; i++)
         if (!node_arg(c, &n->arg[i], &arg[i], err))
             return false;
+    if (sub && (sub->prog[0] || sub->interp[0])) {
+        nest x = { { c->cx, ops_call, nest_sub, NULL }, c, sub };
+        return ir_hop_run(&x.host, n, arg, out, err) && fit_results(n, out, err);
+    }
     if (!run_opaque)
         return err_set(err, ERR_runtime, "'%s' can only run where it was registered", n->target);
-    return run_opaque(NULL, (ir_node *)n, arg, out, err);
+    return run_opaque(NULL, (ir_node *)n, arg, out, err) && fit_results(n, out, err);
 }
 
 /* The value of a slot, made on demand where it is a view, a constant or an input. Borrowed. */
@@ -377,8 +475,12 @@ static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
         } else {
             tp_val res[OP_MAX_RETURNS] = { 0 };
             if (s->node->kind != IR_call) {
-                if (!run_custom(&c, s->node, &c.slot[s->slot], err))
+                if (!run_custom(&c, s->node, pr->sub ? &pr->sub[i] : NULL, &c.slot[s->slot], err)) {
+                    err_note(err, "in node '%s'", s->node->name);
+                    if (s->node->loc)
+                        err_place(err, s->node->loc->file, s->node->loc->line);
                     goto done;
+                }
                 release_dead(pr, c.slot, i);
                 continue;
             }
@@ -433,6 +535,12 @@ static void program_free(run_program *rp)
         sym_prog_free(pr->ks[i].ints);
         free(pr->ks[i].cints);
     }
+    for (size_t i = 0; pr->sub && i < pr->p->step.n; i++)
+        for (int k = 0; k < 2; k++) {
+            run_program_free(pr->sub[i].prog[k]);
+            ir_prog_free(pr->sub[i].interp[k]);
+        }
+    free(pr->sub);
     free(pr->ks);
     free(pr->offset);
     free(pr->dead);
@@ -465,6 +573,61 @@ static bool ready_kernel(program *pr, kstep *k, loop_kernel *lk, tp_err *err)
     return true;
 }
 
+/* Do the inputs of g tell all symbols that its nodes need? */
+static bool tells_all(const ir_graph *g)
+{
+    VEC(sym_bind) bind = { 0 };
+    bool ok = true;
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        const tp_tensor *t = ir_type(g->inputs.at[i]);
+        for (int d = 0; t && d < t->ndim; d++) {
+            if (sym_is_symbol(t->size[d]))
+                vec_push(&bind, ((sym_bind){ sym_expr_of(t->size[d]), 7 }));
+            if (sym_is_symbol(t->stride[d]))
+                vec_push(&bind, ((sym_bind){ sym_expr_of(t->stride[d]), 7 }));
+        }
+    }
+    IR_EACH(n, g)
+    {
+        const tp_tensor *t = ir_type(n);
+        symint v;
+        for (int d = 0; ok && t && d < t->ndim; d++)
+            ok = (!sym_is_expr(t->size[d]) || sym_eval(t->size[d], bind.at, (int)bind.n, &v)) &&
+                 (!sym_is_expr(t->stride[d]) || sym_eval(t->stride[d], bind.at, (int)bind.n, &v));
+        for (int i = 0; ok && i < n->narg; i++) {
+            const tp_val *a = &n->arg[i];
+            if (a->kind == VAL_int && sym_is_expr(a->i))
+                ok = sym_eval(a->i, bind.at, (int)bind.n, &v);
+            for (int k = 0; ok && a->kind == VAL_ints && k < a->n; k++)
+                ok = !sym_is_expr(a->ints[k]) || sym_eval(a->ints[k], bind.at, (int)bind.n, &v);
+            if (a->kind == VAL_graph)
+                ok = ok && tells_all(a->graph);
+        }
+    }
+    vec_free(&bind);
+    return ok;
+}
+
+static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_graph *g);
+
+static bool ready_nested(const aot_inner *in, tp_comp *c, program *pr, size_t step, const ir_node *n)
+{
+    int at[2], k = ir_hop_subs(n, at);
+    if (!k)
+        return true;
+    if (!pr->sub)
+        pr->sub = mem_zalloc(sizeof *pr->sub * pr->p->step.n);
+    nested *s = &pr->sub[step];
+    for (int i = 0; i < k; i++) {
+        s->g[i] = n->arg[at[i]].graph;
+        if (!tells_all(s->g[i]))
+            s->interp[i] = ir_prog_new(n->arg[at[i]].graph);
+        else if (!(s->prog[i] = loops_compile(in, c, s->g[i])))
+            return err_note(c->err, "in the graph '%s' nested in node '%s'", s->g[i]->name, n->name);
+    }
+    return true;
+}
+
 static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
 {
     program *pr = mem_zalloc(sizeof *pr);
@@ -488,7 +651,8 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
         if (pr->p->step.at[i].kind == STEP_kernel) {
             ok = ready_kernel(pr, &pr->ks[i], pr->p->step.at[i].kernel, c->err);
             made[i] = pr->ks[i].k;
-        }
+        } else
+            ok = ready_nested(in, c, pr, i, pr->p->step.at[i].node);
     ev_span_end(&span);
     if (ok)
         code_log_plan(pr->p, made);

@@ -66,6 +66,32 @@ def _target(full):
     return t
 
 
+def _opaque(name):
+    """What an opaque node calls: ops.<namespace>.<name>."""
+    kind, _, rest = name.partition(".")
+    if kind == "ops":
+        space, _, op = rest.partition(".")
+        if space == "higher_order":
+            from .._higher_order_ops import graph_calls
+            return graph_calls[op]
+        import taper
+        o = getattr(taper.ops, space)
+        for part in op.split("."):
+            o = getattr(o, part)
+        return o
+    return _Missing(name)
+
+
+class _Missing:
+    """A callee that is known by name only."""
+
+    def __init__(self, name):
+        self.__name__ = name
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError(f"{self.__name__!r} can only run where it was registered")
+
+
 class Node:
     """One step of a graph."""
 
@@ -180,6 +206,8 @@ def _show(a):
         return "(" + ", ".join(_show(x) for x in a) + ("," if len(a) == 1 else "") + ")"
     if isinstance(a, list):
         return "[" + ", ".join(_show(x) for x in a) + "]"
+    if isinstance(a, GraphModule):
+        return "self." + a._class_name
     return repr(a)
 
 
@@ -308,6 +336,10 @@ class Graph:
     def python_code(self, root="self"):
         lines = [f"def forward({', '.join(['self'] + [n.name for n in self.nodes if n.op == 'placeholder'])}):"]
         lines += ["    " + _line(n) for n in self.nodes if n.op != "placeholder"]
+        for n in reversed(list(self.nodes)):
+            for a in reversed(n.args):
+                if isinstance(a, GraphModule):
+                    lines = a.code.replace("def forward(", f"def {a._class_name}(", 1).rstrip("\n").splitlines() + [""] + lines
         return "\n".join(lines) + "\n"
 
     def print_tabular(self):
@@ -422,6 +454,10 @@ class GraphModule:
         def val(a):
             if type(a) is tuple and len(a) == 2 and a[0] == "%node":
                 return env[a[1]]
+            if type(a) is tuple and len(a) == 2 and a[0] == "%graph":
+                sub = cls._from_capture(a[1])
+                setattr(gm, sub._class_name, sub)
+                return sub
             if isinstance(a, list):
                 return [val(x) for x in a]
             return a
@@ -429,7 +465,8 @@ class GraphModule:
         for nid, op, name, target, args, kwargs, value, locs in _C._graph_nodes(capsule):
             args = tuple(val(a) for a in args)
             if op == "call_function":
-                target = operator.getitem if target == "%getitem" else _target(target) if isinstance(target, str) else target
+                target = operator.getitem if target == "%getitem" else _opaque(target[1:]) if isinstance(target, str) and target[:1] == "%" \
+                    else _target(target) if isinstance(target, str) else target
             elif op == "output":
                 args = (args,)
             elif op == "get_attr":

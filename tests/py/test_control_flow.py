@@ -1,0 +1,348 @@
+"""taper.cond, while_loop, scan and map: eager, captured in one graph, under every backend, with gradients."""
+import os
+import subprocess
+import tempfile
+
+import taper
+from taper._higher_order_ops import cond, map as tmap, scan, while_loop
+
+BACKENDS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+
+
+def graphs_of(fn, *args, **kw):
+    seen = []
+
+    def keep(gm, inputs):
+        seen.append(gm)
+        return gm.forward
+    taper._dynamo.reset()
+    taper.compile(fn, backend=keep, fullgraph=True, **kw)(*args)
+    return seen
+
+
+def grads(fn, args, params=()):
+    args = [a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, taper.Tensor) else a for a in args]
+    for p in params:
+        p.grad = None
+    out = fn(*args)
+    flat = []
+
+    def walk(o):
+        if isinstance(o, taper.Tensor):
+            flat.append(o)
+        elif isinstance(o, (tuple, list)):
+            for v in o:
+                walk(v)
+        elif isinstance(o, dict):
+            for v in o.values():
+                walk(v)
+    walk(out)
+    loss = sum((o * (i + 1)).sum() for i, o in enumerate(flat) if o.is_floating_point())
+    if loss.requires_grad:
+        loss.backward()
+    got = [a.grad for a in args if isinstance(a, taper.Tensor)] + [p.grad for p in params]
+    return [o.detach() for o in flat], got
+
+
+def check(fn, cases, params=(), dynamic=None, compiles=None):
+    """Compiled in one graph and alike under every backend, values and gradients."""
+    for backend in BACKENDS:
+        taper._dynamo.reset()
+        f = taper.compile(fn, backend=backend, fullgraph=True, dynamic=dynamic)
+        for args in cases:
+            want, wg = grads(fn, args, params)
+            got, gg = grads(f, args, params)
+            assert len(want) == len(got)
+            for a, b in zip(want, got):
+                assert a.shape == b.shape and a.dtype == b.dtype, (backend, a, b)
+                assert taper.allclose(a, b, atol=1e-5), (backend, a, b)
+            for a, b in zip(wg, gg):
+                if a is None:
+                    assert b is None or not b.any(), (backend, b)
+                else:
+                    assert taper.allclose(a, b, atol=1e-4), (backend, a, b)
+        if compiles is not None:
+            assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == compiles, (backend, taper._dynamo.utils.counters["stats"])
+
+
+def x33(v=1.0, grad=True):
+    return (taper.arange(9).reshape(3, 3) / 7 * v + 0.1 * v).requires_grad_(grad)
+
+
+def test_the_guides_cond_program_is_one_graph_with_both_branches():
+    def fn(x):
+        return taper.cond(
+            x.sum() > 0,
+            lambda x: x + 1,
+            lambda x: x - 1,
+            (x,),
+        )
+    assert taper.allclose(fn(taper.ones(3, 3)), taper.full((3, 3), 2.0))
+    graphs = graphs_of(fn, taper.ones(3, 3))
+    assert len(graphs) == 1
+    text = graphs[0].print_readable(print_output=False)
+    assert "true_graph_0" in text and "false_graph_0" in text and "+ 1" in text and "- 1" in text, text
+    check(fn, [(x33(1),), (x33(-1),)], compiles=1)
+
+
+def test_cond_closures_become_operands_and_get_gradients():
+    w, b = taper.randn(3, 3, requires_grad=True), taper.randn(3, requires_grad=True)
+
+    def fn(x):
+        y = x * 2
+        return taper.cond(x.sum() > 0, lambda: y @ w + b, lambda: y.sin() - x, ())
+    check(fn, [(x33(1),), (x33(-1),)], params=(w, b), compiles=1)
+
+
+def test_cond_on_a_module_with_parameters():
+    class Net(taper.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = taper.nn.Linear(3, 4), taper.nn.Linear(3, 4)
+
+        def forward(self, x):
+            return taper.cond(x.mean() > 0, self.a, self.b, (x,))
+    net = Net()
+    check(lambda x: net(x), [(x33(1),), (x33(-1),)], params=tuple(net.parameters()))
+
+
+def test_cond_nested_three_deep():
+    def fn(x):
+        def inner(x):
+            return taper.cond(x.max() > 1, lambda v: v * 2, lambda v: taper.cond(v.min() > 0, lambda u: u.exp(), lambda u: u * u, (v,)), (x,))
+        return taper.cond(x.sum() > 0, inner, lambda x: x.cos(), (x,))
+    check(fn, [(x33(1),), (x33(-1),), (x33(0.3),), (x33(0.3) - 0.2,)], compiles=None)
+
+
+def test_cond_results_may_be_tuples_lists_and_dicts():
+    def fn(x):
+        r = taper.cond(x.sum() > 0, lambda x: {"a": x + 1, "b": (x.sum(), [x * x])}, lambda x: {"a": x - 1, "b": (x.mean(), [x])}, (x,))
+        return r["a"], r["b"][0], r["b"][1][0]
+    check(fn, [(x33(1),), (x33(-1),)])
+
+
+def test_cond_branches_with_different_strides():
+    def fn(x):
+        return taper.cond(x.sum() > 0, lambda x: x.t(), lambda x: x + 1, (x,)) * 2
+    check(fn, [(x33(1),), (x33(-1),)])
+
+
+def test_cond_integer_results_and_operands_without_gradient():
+    def fn(x, k):
+        a, b = taper.cond(k.sum() > 2, lambda x, k: (x * k, k + 1), lambda x, k: (x, k - 1), (x, k))
+        return a, b
+    check(fn, [(x33(1), taper.tensor([1, 2, 3])), (x33(1), taper.tensor([0, 0, 1]))])
+
+
+def test_cond_with_dynamic_sizes():
+    def fn(x):
+        return taper.cond(x.sum() > 0, lambda x: x.reshape(-1) * x.shape[0], lambda x: (x - 1).reshape(-1), (x,)).sum()
+    check(fn, [(taper.ones(n, 3, requires_grad=True),) for n in (2, 3, 5)] + [(-taper.ones(4, 3),)], dynamic=True)
+
+
+def test_cond_on_a_python_bool_takes_one_branch():
+    def fn(x, flag):
+        return taper.cond(flag, lambda x: x + 1, lambda x: x - 1, (x,))
+    (g,) = graphs_of(fn, taper.ones(3), True)
+    assert "cond" not in str(g)
+    check(fn, [(x33(), True), (x33(), False)])
+
+
+def test_cond_refuses_different_shapes_naming_both():
+    def fn(x):
+        return taper.cond(x.sum() > 0, lambda x: x[:2], lambda x: x, (x,))
+    try:
+        taper.compile(fn)(taper.ones(3, 3))
+    except taper._dynamo.exc.UncapturedHigherOrderOpError as e:
+        assert "f32[2, 3]" in str(e) and "f32[3, 3]" in str(e) and "true_fn" in str(e) and "false_fn" in str(e), e
+        assert "test_control_flow.py" in str(e)
+    else:
+        raise AssertionError("not refused")
+    for bad, word in ((lambda x: (x, x), "structures"), (lambda x: x.to(taper.float64), "f64[3, 3]")):
+        try:
+            taper.compile(lambda x: taper.cond(x.sum() > 0, bad, lambda x: x, (x,)))(taper.ones(3, 3))
+        except taper._dynamo.exc.UncapturedHigherOrderOpError as e:
+            assert word in str(e), e
+        else:
+            raise AssertionError("not refused")
+
+
+def test_suppress_errors_does_not_hide_a_refused_cond():
+    with taper._dynamo.config.patch(suppress_errors=True):
+        try:
+            taper.compile(lambda x: taper.cond(x.sum() > 0, lambda x: x[:2], lambda x: x, (x,)))(taper.ones(3, 3))
+        except taper._dynamo.exc.UncapturedHigherOrderOpError:
+            return
+    raise AssertionError("hidden")
+
+
+def test_cond_wrong_arguments():
+    x = taper.ones(3)
+    for call in (lambda: taper.cond(x > 0, lambda v: v, lambda v: v, (x,)), lambda: taper.cond("yes", lambda v: v, lambda v: v, (x,)),
+                 lambda: taper.cond(True, 1, 2), lambda: taper.cond(True, lambda v: v, lambda v: v, x)):
+        try:
+            call()
+        except RuntimeError as e:
+            assert "cond" in str(e), e
+        else:
+            raise AssertionError("accepted")
+
+
+def test_cond_that_writes_to_its_operand_runs_eagerly_and_right():
+    def fn(x):
+        y = x * 1
+        taper.cond(x.sum() > 0, lambda v: v.add_(1), lambda v: v.sub_(1), (y,))
+        return y
+    for s in (1.0, -1.0):
+        x = taper.full((3,), s)
+        assert taper.equal(taper.compile(fn)(x), fn(x))
+    try:
+        taper.compile(fn, fullgraph=True)(taper.ones(3))
+    except taper._dynamo.exc.Unsupported as e:
+        assert "writes to a tensor from outside" in str(e), e
+    else:
+        raise AssertionError("captured a write")
+
+
+def test_cond_that_changes_python_objects_runs_eagerly_and_right():
+    log = []
+
+    def fn(x):
+        def yes(v):
+            log.append("yes")
+            return v + 1
+
+        def no(v):
+            log.append("no")
+            return v - 1
+        return taper.cond(x.sum() > 0, yes, no, (x,))
+    f = taper.compile(fn)
+    f(taper.ones(3)), f(-taper.ones(3))
+    assert log == ["yes", "no"], log
+
+
+def test_a_tensor_of_a_branch_does_not_leak():
+    def fn(x):
+        out = []
+
+        def yes(v):
+            out.append(v * 3)
+            return v + 1
+        r = taper.cond(x.sum() > 0, yes, lambda v: v - 1, (x,))
+        return r + out[0] if out else r
+    f = taper.compile(fn)
+    assert taper.equal(f(taper.ones(3)), fn(taper.ones(3)))
+
+
+def test_while_loop():
+    def fn(x, n):
+        return while_loop(lambda i, v: i < n, lambda i, v: (i + 1, v * 1.5 + 1), (taper.tensor(0), x))
+    for backend in BACKENDS:
+        taper._dynamo.reset()
+        f = taper.compile(fn, backend=backend, fullgraph=True)
+        for n in (0, 1, 5):
+            i, v = f(taper.ones(3), taper.tensor(n))
+            wi, wv = fn(taper.ones(3), taper.tensor(n))
+            assert taper.equal(i, wi) and taper.allclose(v, wv), backend
+        assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_while_loop_gradient():
+    check(lambda x: while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * v), (taper.tensor(0), x)), [(x33(0.5),)])
+
+
+def test_while_loop_refuses_a_changing_shape():
+    try:
+        taper.compile(lambda x: while_loop(lambda v: v.sum() < 9, lambda v: (taper.cat([v, v]),), (x,)))(taper.ones(2))
+    except taper._dynamo.exc.UncapturedHigherOrderOpError as e:
+        assert "f32[2]" in str(e) and "f32[4]" in str(e), e
+    else:
+        raise AssertionError("accepted")
+
+
+def test_scan_is_a_cumulative_sum():
+    def fn(x):
+        return scan(lambda c, v: (c + v, c * v), taper.zeros(3), x)
+    carry, ys = fn(x33(1, False))
+    assert taper.allclose(carry, x33(1, False).sum(0)) and ys.shape == (3, 3)
+    check(fn, [(x33(),)], compiles=1)
+
+
+def test_scan_gradients_of_carry_inputs_and_closures():
+    w, h = taper.randn(4, 4, requires_grad=True), taper.randn(2, 4, requires_grad=True)
+    u = taper.randn(3, 4, requires_grad=True)
+
+    def rnn(x):
+        return scan(lambda c, v: ((c @ w + v @ u).tanh(), c.sum(-1)), h, x)
+    check(rnn, [(taper.randn(5, 2, 3, requires_grad=True),), (taper.randn(5, 2, 3),)], params=(w, h, u))
+
+
+def test_scan_reverse_and_dim_and_trees():
+    def fn(x):
+        init = {"s": taper.zeros(3), "n": taper.tensor(0)}
+
+        def step(c, v):
+            return {"s": c["s"] + v["a"] * v["b"], "n": c["n"] + 1}, (v["a"] - c["s"], c["n"])
+        return scan(step, init, {"a": x, "b": x.cos()}, dim=1, reverse=True)
+    check(fn, [(x33(),)])
+
+
+def test_scan_with_a_dynamic_length():
+    def fn(x):
+        return scan(lambda c, v: (c + v, c), taper.zeros(2), x)
+    check(fn, [(taper.ones(n, 2, requires_grad=True),) for n in (3, 4, 6)], dynamic=True)
+
+
+def test_scan_refusals():
+    for f, words in ((lambda c, v: (c[:1], v), ("f32[3]", "f32[1]")), (lambda c, v: c, ("carry, output",))):
+        try:
+            taper.compile(lambda x: scan(f, taper.zeros(3), x))(taper.ones(2, 3))
+        except taper._dynamo.exc.UncapturedHigherOrderOpError as e:
+            assert all(w in str(e) for w in words), e
+        else:
+            raise AssertionError("accepted")
+
+
+def test_map_with_closures_extra_arguments_and_gradients():
+    w = taper.randn(3, 3, requires_grad=True)
+
+    def fn(x, b):
+        return tmap(lambda v, b: (v @ w + b, v.sum()), x, b)
+    check(fn, [(x33(), taper.randn(3, requires_grad=True)), (x33(grad=False), taper.randn(3))], params=(w,))
+
+
+def test_cond_inside_scan():
+    def fn(x):
+        return scan(lambda c, v: taper.cond(v.sum() > 0, lambda c, v: (c + v, v * 2), lambda c, v: (c - v, c * 3), (c, v)), taper.zeros(3), x)
+    check(fn, [(x33() - 0.5,)])
+
+
+def test_graphs_with_nested_graphs_print_and_parse():
+    def fn(x):
+        return scan(lambda c, v: (taper.cond(v.sum() > 0, lambda: c + v, lambda: c * 1), v), taper.zeros(3), x)
+    (g,) = graphs_of(fn, x33(grad=False))
+    text = g.print_readable(print_output=False)
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "g.graph")
+        with open(path, "w") as f:
+            f.write(text)
+        exe = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "build", "taper")
+        again = subprocess.run([exe, "graph", "print", path], check=True, capture_output=True, text=True).stdout
+        assert "def combine_graph_0(self, " in again and "def true_graph_0(self, " in again, again
+        ran = subprocess.run([exe, "graph", "run", path], check=True, capture_output=True, text=True).stdout
+        assert ran
+
+
+def test_python_backends_see_nested_graphs_and_can_run_them():
+    def fn(x):
+        return scan(lambda c, v: (taper.cond(v.sum() > 0, lambda: c + v, lambda: c * 1), v), taper.zeros(3), x)
+
+    def interpret(gm, inputs):
+        node = next(n for n in gm.graph.nodes if getattr(n.target, "__name__", "") == "scan")
+        assert isinstance(node.args[0], taper.fx.GraphModule)
+        assert any(getattr(n.target, "__name__", "") == "cond" for n in node.args[0].graph.nodes)
+        return taper.fx.Interpreter(gm).run
+    taper._dynamo.reset()
+    x = x33(grad=False) - 0.5
+    got, want = taper.compile(fn, backend=interpret)(x), fn(x)
+    assert taper.allclose(got[0], want[0]) and taper.allclose(got[1], want[1])
