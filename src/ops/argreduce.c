@@ -67,51 +67,15 @@ typedef struct arg_job {
     bool min;
 } arg_job;
 
-/* First position of the extreme in a packed block, better than *best; NaN beats everything. */
-#define SEEK(T, sfx)                                                                \
-    static int64_t seek_##sfx(int64_t n, const T *a, T *best, bool min, bool first) \
-    {                                                                               \
-        T top = a[0];                                                               \
-        int bad = 0;                                                                \
-        if (min)                                                                    \
-            for (int64_t i = 0; i < n; i++) {                                       \
-                top = a[i] < top ? a[i] : top;                                      \
-                bad |= a[i] != a[i];                                                \
-            }                                                                       \
-        else                                                                        \
-            for (int64_t i = 0; i < n; i++) {                                       \
-                top = a[i] > top ? a[i] : top;                                      \
-                bad |= a[i] != a[i];                                                \
-            }                                                                       \
-        if (bad) {                                                                  \
-            if (!first && *best != *best)                                           \
-                return -1;                                                          \
-            for (int64_t i = 0; i < n; i++)                                         \
-                if (a[i] != a[i]) {                                                 \
-                    *best = a[i];                                                   \
-                    return i;                                                       \
-                }                                                                   \
-        }                                                                           \
-        if (!first && !(min ? top < *best : top > *best))                           \
-            return -1;                                                              \
-        *best = top;                                                                \
-        for (int64_t i = 0; i < n; i++)                                             \
-            if (a[i] == top)                                                        \
-                return i;                                                           \
-        return -1;                                                                  \
-    }
-SEEK(float, f32)
-SEEK(double, f64)
-SEEK(int32_t, i32)
-SEEK(int64_t, i64)
-SEEK(uint8_t, b8)
+ISA_DECL(seek_fn *, seek_pick, (bool min, ctype ct));
 
 static void arg_lines(void *arg, int64_t b, int64_t e)
 {
     const arg_job *j = arg;
     const lines *l = &j->l;
     ctype ct = (ctype)ctype_of[j->dt];
-    size_t es = dtype_size(j->dt), ces = dtype_size((dtype)ctype_dtype[ct]);
+    size_t es = dtype_size(j->dt);
+    seek_fn *seek = ISA_PICK(seek_pick)(j->min, ct);
     uint64_t buf[BLOCK], tmp[BLOCK], best = 0;
     for (; b < e; b++) {
         char *p[LINES_MAX];
@@ -130,17 +94,10 @@ static void arg_lines(void *arg, int64_t b, int64_t e)
                 j->conv(m, buf, a);
                 a = buf;
             }
-            switch (ct) {
-            case CT_f32: hit = seek_f32(m, a, (float *)&best, j->min, !at); break;
-            case CT_f64: hit = seek_f64(m, a, (double *)&best, j->min, !at); break;
-            case CT_i32: hit = seek_i32(m, a, (int32_t *)&best, j->min, !at); break;
-            case CT_i64: hit = seek_i64(m, a, (int64_t *)&best, j->min, !at); break;
-            default: hit = seek_b8(m, a, (uint8_t *)&best, j->min, !at);
-            }
+            hit = seek(m, a, &best, !at);
             if (hit >= 0)
                 where = at + hit;
         }
-        (void)ces;
         if (p[1])
             memcpy(p[1], p[0] + where * l->step[0], es);
         if (p[2])
@@ -162,8 +119,45 @@ static tp_tensor *with_dim(tp_tensor *r, const tp_tensor *t, int dim)
     return tensor_on(r->storage, (dtype)r->dt, t->ndim, size, stride, r->offset);
 }
 
+/* Contiguous tensors along a dimension that is not the last: whole columns. */
+ISA_DECL(place_cols_fn *, place_cols_pick, (bool min, dtype dt));
+typedef struct cols_job {
+    place_cols_fn *fn;
+    const char *in;
+    char *values;
+    int64_t *indices, tiles;
+    around a;
+    size_t es;
+} cols_job;
+static void arg_cols(void *arg, int64_t b, int64_t e)
+{
+    const cols_job *j = arg;
+    for (; b < e; b++) {
+        int64_t k = b % j->tiles * SCAN_COLS, at = b / j->tiles * j->a.inner + k;
+        j->fn(j->a.n, MIN(SCAN_COLS, j->a.inner - k),
+              j->in + (size_t)(b / j->tiles * j->a.n * j->a.inner + k) * j->es, j->a.inner,
+              j->values ? j->values + (size_t)at * j->es : NULL, j->indices + at);
+    }
+}
+static bool arg_by_cols(tp_tensor *t, int dim, tp_tensor *values, tp_tensor *indices, bool min)
+{
+    cols_job j = { .a = around_dim(t, dim), .es = dtype_size((dtype)t->dt) };
+    j.fn = ISA_PICK(place_cols_pick)(min, (dtype)t->dt);
+    if (!j.fn || !t->numel || j.a.inner < 8 || j.a.n > INT32_MAX || !tensor_is_contiguous(t) ||
+        !tensor_is_contiguous(indices) || (values && !tensor_is_contiguous(values)))
+        return false;
+    j.in = tensor_data(t);
+    j.values = values ? tensor_data(values) : NULL;
+    j.indices = tensor_data(indices);
+    j.tiles = (j.a.inner + SCAN_COLS - 1) / SCAN_COLS;
+    pool_for(j.a.outer * j.tiles, MAX(1, 32768 / (j.a.n * MIN(SCAN_COLS, j.a.inner))), arg_cols, &j);
+    return true;
+}
+
 static void arg_run(tp_tensor *t, int dim, tp_tensor *values, tp_tensor *indices, bool min)
 {
+    if (arg_by_cols(t, dim, values, indices, min))
+        return;
     arg_job j = { .dt = (dtype)t->dt, .min = min };
     dtype cdt = (dtype)ctype_dtype[ctype_of[t->dt]];
     tp_tensor *v = values ? with_dim(values, t, dim) : NULL, *i = with_dim(indices, t, dim);

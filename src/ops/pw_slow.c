@@ -3,7 +3,8 @@
 #include <math.h>
 #define LIBM2(fn, x, y) _Generic((x), float : fn##f, double : fn)(x, y)
 
-static double digamma(double x)
+double slow_digamma(double x);
+double slow_digamma(double x)
 {
     if (x == 0)
         return copysign(INFINITY, -x);
@@ -11,7 +12,7 @@ static double digamma(double x)
         if (x == trunc(x))
             return NAN;
         double fr = x - trunc(x); /* reflection */
-        return digamma(1 - x) - M_PI / tan(M_PI * fr);
+        return slow_digamma(1 - x) - M_PI / tan(M_PI * fr);
     }
     double r = 0;
     for (; x < 10; x++)
@@ -88,7 +89,7 @@ static double hurwitz_zeta(double x, double q)
 static double polygamma(double n, double x)
 {
     if (n == 0)
-        return digamma(x);
+        return slow_digamma(x);
     if (n == 1)
         return trigamma(x);
     return (fmod(n, 2) ? 1 : -1) * exp(lgamma(n + 1)) * hurwitz_zeta(n + 1, x);

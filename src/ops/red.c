@@ -4,7 +4,8 @@
 #include "base/pool.h"
 
 ISA_DECL(const red_kernel *, red_kernels, (void));
-ISA_DECL(void, col4_sum, (int64_t n, const char *a, int64_t step, double *o));
+ISA_DECL(red_col8 *, red_col8_of, (red_id id));
+ISA_DECL(red_row *, red_quick_of, (red_id id));
 const red_kernel *red_kernel_of(red_id id) { return &ISA_PICK(red_kernels)()[id]; }
 
 enum { BLOCK = 512, CHUNK = 65536 };
@@ -22,9 +23,10 @@ typedef struct red_job {
     dim kept[TP_MAX_DIMS], red[TP_MAX_DIMS]; /* fastest first */
     int64_t nout, nred, chunk, nchunk, ncol;
     const char *data;
-    char *acc; /* nchunk * nout accumulators; the first nout are the result */
-    bool cols; /* kept[0] runs over packed columns */
-    bool four; /* sums of floats: four rows at a time */
+    char *acc;      /* nchunk * nout accumulators; the first nout are the result */
+    bool cols;      /* kept[0] runs over packed columns */
+    red_row *row;   /* the row of this type */
+    red_col8 *col8; /* floats in columns, eight rows at a time; or NULL */
 } red_job;
 
 static int merge(dim *d, int n) /* sorts by input stride and joins neighbours */
@@ -66,6 +68,10 @@ static int64_t offset_of(const dim *d, int n, int64_t k, int64_t *acc)
 {
     int64_t off = 0;
     *acc = 0;
+    if (n == 1) { /* the usual case, without dividing */
+        *acc = k * d->acc;
+        return k * d->in;
+    }
     for (int i = 0; i < n; i++) {
         int64_t at = k % d[i].size;
         k /= d[i].size;
@@ -88,14 +94,14 @@ static void fold_row(const red_job *j, int64_t o, int64_t b, int64_t e, char *ac
     int64_t n0 = j->nr ? j->red[0].size : 1, st = j->nr ? j->red[0].in : (int64_t)j->es;
     bool direct = !j->conv && st == (int64_t)j->es;
     while (b < e) {
-        int64_t run = MIN(n0 - b % n0, e - b);
+        int64_t run = MIN(n0 - (b < n0 ? b : b % n0), e - b);
         const char *p = base + offset_of(j->red, j->nr, b, &unused);
         if (direct)
-            j->k->row[j->kind](run, p, to, &par);
+            j->row(run, p, to, &par);
         else
             for (int64_t at = 0; at < run; at += BLOCK) {
                 int64_t m = MIN(run - at, BLOCK);
-                j->k->row[j->kind](m, packed(j, m, p + at * st, st, buf, tmp), to, &par);
+                j->row(m, packed(j, m, p + at * st, st, buf, tmp), to, &par);
             }
         b += run;
     }
@@ -114,9 +120,9 @@ static void fold_cols(const red_job *j, int64_t o, int64_t c, int64_t n, int64_t
     int64_t n0 = j->nr ? j->red[0].size : 1;
     for (; b < e; b++) {
         const char *p = base + offset_of(j->red, j->nr, b, &unused);
-        if (j->four && b + 4 <= e && b % n0 + 4 <= n0) {
-            ISA_PICK(col4_sum)(n, p, j->red[0].in, (double *)(acc + where * 8));
-            b += 3;
+        if (j->col8 && b + 8 <= e && b % n0 + 8 <= n0) {
+            j->col8(n, p, j->red[0].in, (double *)(acc + where * 8));
+            b += 7;
             continue;
         }
         j->k->col[j->kind](n, packed(j, n, p, j->kept[0].in, buf, tmp), acc + where * 8, &par);
@@ -127,7 +133,7 @@ static void piece(void *arg, int64_t begin, int64_t end)
 {
     const red_job *j = arg;
     for (; begin < end; begin++) {
-        int64_t ch = begin % j->nchunk, o = begin / j->nchunk;
+        int64_t ch = j->nchunk > 1 ? begin % j->nchunk : 0, o = j->nchunk > 1 ? begin / j->nchunk : begin;
         int64_t b = ch * j->chunk, e = MIN(b + j->chunk, j->nred);
         char *acc = j->acc + ch * j->nout * 8;
         if (!j->cols)
@@ -189,7 +195,9 @@ tp_tensor *red_run(red_id id, tp_tensor *t, uint32_t mask, int ndim, const symin
     j.nk = merge(j.kept, j.nk);
     j.cols = j.nk && j.kept[0].acc == 1 && j.kept[0].in == (int64_t)j.es &&
              j.kept[0].size * (int64_t)j.es >= 64 && (!j.nr || j.red[0].in > j.kept[0].in);
-    j.four = j.cols && id == RED_sum && t->dt == DT_f32 && j.nr;
+    j.col8 = j.cols && t->dt == DT_f32 && j.nr ? ISA_PICK(red_col8_of)(id) : NULL;
+    red_row *quick = j.kind == 0 ? ISA_PICK(red_quick_of)(id) : NULL;
+    j.row = quick ? quick : j.k->row[j.kind];
     int64_t width = j.cols ? MIN(BLOCK, j.kept[0].size) : 1;
     j.chunk = MAX(1, CHUNK / width);
     j.nchunk = (j.nred + j.chunk - 1) / j.chunk;

@@ -307,20 +307,12 @@ bool eager_vector_norm(op_call *c)
     red_id id = p == 0           ? RED_nz
                 : p == 1         ? RED_sumabs
                 : p == 2         ? RED_sumsq
+                : p == 3         ? RED_sumcube
                 : p == INFINITY  ? RED_maxabs
                 : p == -INFINITY ? RED_minabs
                                  : RED_sumpow;
-    tp_tensor *t = tensor_ref(arg_t(c, 0));
-    if (id ==
-        RED_sumpow) { /* powers of large or tiny floats need the wider range; squares are taken in double */
-        tp_tensor *wide = tensor_cast(t, DT_f64, c->err);
-        tensor_unref(t);
-        if (!(t = wide))
-            return false;
-    }
-    tp_tensor *acc = fold(c, id, t, mask, &par);
-    tensor_unref(t);
-    if (acc && (id == RED_sumsq || id == RED_sumpow)) {
+    tp_tensor *acc = fold(c, id, arg_t(c, 0), mask, &par);
+    if (acc && (id == RED_sumsq || id == RED_sumcube || id == RED_sumpow)) {
         double *v = tensor_data(acc);
         for (int64_t i = 0; i < acc->numel; i++)
             v[i] = p == 2 ? sqrt(v[i]) : pow(v[i], 1 / p);

@@ -37,7 +37,6 @@ bool shape_cummax(op_call *c)
     return true;
 }
 
-typedef enum { SCAN_sum, SCAN_prod, SCAN_lse, SCAN_max, SCAN_min } scan_kind;
 typedef struct scan_job {
     lines l; /* 0 input, 1 output, 2 indices or NULL */
     scan_kind kind;
@@ -130,6 +129,57 @@ static void scan_lines(void *arg, int64_t b, int64_t e)
     }
 }
 
+/* Contiguous tensors of one type: whole lines, or tiles of columns. */
+ISA_DECL(scan_line_fn *, scan_line_pick, (scan_kind k, dtype dt));
+ISA_DECL(scan_cols_fn *, scan_cols_pick, (scan_kind k, dtype dt));
+typedef struct packed_job {
+    scan_line_fn *line;
+    scan_cols_fn *cols;
+    const char *in;
+    char *out;
+    int64_t *idx;
+    around a;
+    size_t es;
+    int64_t tiles;
+} packed_job;
+static void scan_packed_lines(void *arg, int64_t b, int64_t e)
+{
+    const packed_job *j = arg;
+    for (; b < e; b++) {
+        size_t at = (size_t)(b * j->a.n) * j->es;
+        j->line(j->a.n, j->in + at, j->out + at, j->idx ? j->idx + b * j->a.n : NULL);
+    }
+}
+static void scan_packed_cols(void *arg, int64_t b, int64_t e)
+{
+    const packed_job *j = arg;
+    for (; b < e; b++) {
+        int64_t k = b % j->tiles * SCAN_COLS, at = b / j->tiles * j->a.n * j->a.inner + k;
+        j->cols(j->a.n, MIN(SCAN_COLS, j->a.inner - k), j->in + (size_t)at * j->es,
+                j->out + (size_t)at * j->es, j->idx ? j->idx + at : NULL, j->a.inner);
+    }
+}
+static bool scan_packed(tp_tensor *t, tp_tensor *o, tp_tensor *idx, int dim, scan_kind k)
+{
+    packed_job j = { .a = around_dim(t, dim), .es = dtype_size((dtype)t->dt) };
+    j.line = ISA_PICK(scan_line_pick)(k, (dtype)t->dt);
+    j.cols = ISA_PICK(scan_cols_pick)(k, (dtype)t->dt);
+    if (t->dt != o->dt || (j.a.inner == 1 ? !j.line : !j.cols) || !t->numel || !tensor_is_contiguous(t) ||
+        !tensor_is_contiguous(o) || (idx && !tensor_is_contiguous(idx)) || (j.a.inner > 1 && j.a.inner < 8) ||
+        j.a.n > INT32_MAX)
+        return false;
+    j.in = tensor_data(t);
+    j.out = tensor_data(o);
+    j.idx = idx ? tensor_data(idx) : NULL;
+    j.tiles = (j.a.inner + SCAN_COLS - 1) / SCAN_COLS;
+    if (j.a.inner == 1)
+        pool_for(j.a.outer, MAX(1, 16384 / j.a.n), scan_packed_lines, &j);
+    else
+        pool_for(j.a.outer * j.tiles, MAX(1, 32768 / (j.a.n * MIN(SCAN_COLS, j.a.inner))), scan_packed_cols,
+                 &j);
+    return true;
+}
+
 static bool scan(op_call *c, scan_kind k)
 {
     tp_tensor *t = arg_t(c, 0), *src = NULL, *o = c->res[0];
@@ -143,6 +193,10 @@ static bool scan(op_call *c, scan_kind k)
         src = tensor_ref(t);
     if (!src)
         return false;
+    if (scan_packed(src, o, c->nout > 1 ? c->res[1] : NULL, dim, k)) {
+        tensor_unref(src);
+        return true;
+    }
     scan_job j = { .kind = k,
                    .flt = dtype_is_float((dtype)src->dt) || dtype_is_float((dtype)o->dt),
                    .es = dtype_size((dtype)src->dt),

@@ -4,11 +4,39 @@
 #include "ops/red.h"
 #include "ops/simd/vmath.h"
 
-enum { LANES = 64, PIECE = 4096 };
+enum { PIECE = 4096 };
 #define LOWEST  (-INFINITY)
 #define HIGHEST INFINITY
 #define ABS(x)  ((x) < 0 ? -(x) : (x))
 #define K       (par->k)
+
+/* |x|^k in double, good enough for a norm */
+VM_INL double abs_pow(double x, double k) { return m_exp_f64(k * m_log_f64(x)); }
+
+/* All lanes into one: down to eight a vector at a time, those in registers. */
+#define TREE(A, to, lanes, n, combine)            \
+    {                                             \
+        A v8[8];                                  \
+        for (int j = 0; j < 8; j++) {             \
+            A s = (lanes)[j];                     \
+            for (int i_ = 8; i_ < (n); i_ += 8) { \
+                const A t = (lanes)[j + i_];      \
+                s = (A)(combine);                 \
+            }                                     \
+            v8[j] = s;                            \
+        }                                         \
+        A v4[4], v2[2];                           \
+        for (int j = 0; j < 4; j++) {             \
+            const A s = v8[j], t = v8[j + 4];     \
+            v4[j] = (A)(combine);                 \
+        }                                         \
+        for (int j = 0; j < 2; j++) {             \
+            const A s = v4[j], t = v4[j + 2];     \
+            v2[j] = (A)(combine);                 \
+        }                                         \
+        const A s = v2[0], t = v2[1];             \
+        to = (A)(combine);                        \
+    }
 
 /* T element, L lane and A accumulator type. */
 #define ROW(nm, sfx, T, L, ACC, start, combine, step)                                             \
@@ -22,6 +50,7 @@ enum { LANES = 64, PIECE = 4096 };
             int64_t m_ = MIN(n, PIECE), i = 0;                                                    \
             typedef L A;                                                                          \
             const A m TP_UNUSED = (A)mean;                                                        \
+            enum { LANES = sizeof(A) == 4 ? 64 : 32 };                                            \
             A lanes[LANES];                                                                       \
             for (int j = 0; j < LANES; j++)                                                       \
                 lanes[j] = (A)(start);                                                            \
@@ -34,13 +63,10 @@ enum { LANES = 64, PIECE = 4096 };
                 const A s = lanes[j], x = (A)a[i];                                                \
                 lanes[j] = (A)(step);                                                             \
             }                                                                                     \
-            for (int w = LANES / 2; w; w /= 2)                                                    \
-                for (int j = 0; j < w; j++) {                                                     \
-                    const A s = lanes[j], t = lanes[j + w];                                       \
-                    lanes[j] = (A)(combine);                                                      \
-                }                                                                                 \
+            A one;                                                                                \
+            TREE(A, one, lanes, LANES, combine)                                                   \
             {                                                                                     \
-                const ACC s = total, t = (ACC)lanes[0];                                           \
+                const ACC s = total, t = (ACC)one;                                                \
                 total = (ACC)(combine);                                                           \
             }                                                                                     \
             a += m_;                                                                              \
@@ -101,36 +127,148 @@ enum { LANES = 64, PIECE = 4096 };
 #define RED(nm, types, lane, start, combine, f, i) PICK_##types(nm, start, combine, f, i)
 #include "ops/red.def"
 
-/* Sums of floats, the commonest reduction: four elements are added in float before they meet the double lanes. */
-static void row_sum_quick(int64_t n, const void *a_, void *acc, const red_par *par)
+/* ---- quick forms for float ---- */
+/* Sums, the commonest reduction: eight elements are added in float before they meet the double lanes. */
+#define QUICK_SUM(nm, VAL)                                                                                 \
+    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par)                 \
+    {                                                                                                      \
+        enum { Q = 32 };                                                                                   \
+        const float *a = a_;                                                                               \
+        int64_t i = 0;                                                                                     \
+        double lanes[Q] = { 0 };                                                                           \
+        for (; i + 8 * Q <= n; i += 8 * Q)                                                                 \
+            for (int j = 0; j < Q; j++) {                                                                  \
+                const float *p = a + i + j;                                                                \
+                lanes[j] += (double)(((VAL(p[0]) + VAL(p[Q])) + (VAL(p[2 * Q]) + VAL(p[3 * Q]))) +         \
+                                     ((VAL(p[4 * Q]) + VAL(p[5 * Q])) + (VAL(p[6 * Q]) + VAL(p[7 * Q])))); \
+            }                                                                                              \
+        double one;                                                                                        \
+        TREE(double, one, lanes, Q, s + t)                                                                 \
+        *(double *)acc += one;                                                                             \
+        if (i < n)                                                                                         \
+            row_##nm##_f32(n - i, a + i, acc, par);                                                        \
+    }
+#define VAL_any(x) (x)
+#define VAL_num(x) ((x) != (x) ? 0.0f : (x))
+QUICK_SUM(sum, VAL_any)
+QUICK_SUM(nansum, VAL_num)
+
+/* Products of pairs in float, unless one of them leaves the range where float keeps all its digits. */
+static void row_prod_quick(int64_t n, const void *a_, void *acc, const red_par *par)
 {
     enum { Q = 32 };
-    const float *a = a_;
-    int64_t i = 0;
-    double lanes[Q] = { 0 };
-    for (; i + 4 * Q <= n; i += 4 * Q)
-        for (int j = 0; j < Q; j++) {
-            const float *p = a + i + j;
-            lanes[j] += (double)((p[0] + p[Q]) + (p[2 * Q] + p[3 * Q]));
-        }
-    for (; i + Q <= n; i += Q)
+    for (const float *a = a_; n > 0; a += PIECE, n -= PIECE) {
+        int64_t m = MIN(n, PIECE), i = 0;
+        double lanes[Q], one;
+        float low[Q], high[Q];
         for (int j = 0; j < Q; j++)
-            lanes[j] += (double)a[i + j];
-    for (int j = 0; i < n; i++, j++)
-        lanes[j] += (double)a[i];
-    for (int w = Q / 2; w; w /= 2)
-        for (int j = 0; j < w; j++)
-            lanes[j] += lanes[j + w];
-    *(double *)acc += lanes[0];
+            lanes[j] = 1, low[j] = 1, high[j] = 1;
+        for (; i + 2 * Q <= m; i += 2 * Q)
+            for (int j = 0; j < Q; j++) {
+                float x = a[i + j] * a[i + j + Q], b = fabsf(x);
+                lanes[j] *= (double)x;
+                low[j] = b < low[j] ? b : low[j];
+                high[j] = b > high[j] ? b : high[j];
+            }
+        int out = 0;
+        for (int j = 0; j < Q; j++)
+            out |= (low[j] < 1e-37f) | (high[j] > 3e38f);
+        if (out || m < 2 * Q) {
+            row_prod_f32(m, a, acc, par);
+            continue;
+        }
+        TREE(double, one, lanes, Q, s *t)
+        *(double *)acc *= one;
+        if (i < m)
+            row_prod_f32(m - i, a + i, acc, par);
+    }
 }
-/* The same for columns: four rows `step` bytes apart. */
-void ISA_NAME(col4_sum)(int64_t n, const char *a_, int64_t step, double *o)
+
+/* Extremes: plain comparisons, which pass over NaN, and a question about NaN for every two elements. */
+#define QUICK_EXTREME(nm, op)                                                              \
+    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par) \
+    {                                                                                      \
+        enum { Q = 64 };                                                                   \
+        const float *a = a_;                                                               \
+        if (n < 2 * Q) {                                                                   \
+            row_##nm##_f32(n, a, acc, par);                                                \
+            return;                                                                        \
+        }                                                                                  \
+        float best[Q];                                                                     \
+        int bad[Q] = { 0 };                                                                \
+        for (int j = 0; j < Q; j++)                                                        \
+            best[j] = a[j];                                                                \
+        int64_t i = 0;                                                                     \
+        for (; i + 2 * Q <= n; i += 2 * Q)                                                 \
+            for (int j = 0; j < Q; j++) {                                                  \
+                const float x = a[i + j], y = a[i + j + Q], z = x op y ? x : y;            \
+                best[j] = z op best[j] ? z : best[j];                                      \
+                bad[j] |= __builtin_isunordered(x, y);                                     \
+            }                                                                              \
+        float one;                                                                         \
+        int any = 0;                                                                       \
+        TREE(float, one, best, Q, s op t ? s : t)                                          \
+        for (int j = 0; j < Q; j++)                                                        \
+            any |= bad[j];                                                                 \
+        if (i < n)                                                                         \
+            row_##nm##_f32(n - i, a + i, acc, par);                                        \
+        const double s = *(double *)acc, t = any ? NAN : (double)one;                      \
+        *(double *)acc = (t op s || t != t) ? t : s;                                       \
+    }
+QUICK_EXTREME(max, >)
+QUICK_EXTREME(min, <)
+
+/* The same for columns: eight rows `step` bytes apart. */
+#define COL8(nm, ...)                                                                       \
+    static void col8_##nm(int64_t n, const char *p, int64_t step, double *o)                \
+    {                                                                                       \
+        const float *a = (const float *)p, *b = (const float *)(p + step),                  \
+                    *c = (const float *)(p + 2 * step), *d = (const float *)(p + 3 * step), \
+                    *e = (const float *)(p + 4 * step), *f = (const float *)(p + 5 * step), \
+                    *g = (const float *)(p + 6 * step), *h = (const float *)(p + 7 * step); \
+        _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) { __VA_ARGS__ }                \
+    }
+#define ADD8(V)                                                    \
+    o[k] += (double)(((V(a[k]) + V(b[k])) + (V(c[k]) + V(d[k]))) + \
+                     ((V(e[k]) + V(f[k])) + (V(g[k]) + V(h[k]))));
+#define TOP(op, x, y) ((x)op(y) ? (x) : (y))
+#define TOP8(op)                                                                            \
+    const float q = TOP(op, a[k], b[k]), r = TOP(op, c[k], d[k]), s = TOP(op, e[k], f[k]),  \
+                t = TOP(op, g[k], h[k]), u = TOP(op, q, r), v = TOP(op, s, t);              \
+    const int bad = __builtin_isunordered(a[k], b[k]) | __builtin_isunordered(c[k], d[k]) | \
+                    __builtin_isunordered(e[k], f[k]) | __builtin_isunordered(g[k], h[k]);  \
+    const double m = (double)(bad ? NAN : TOP(op, u, v)), w = o[k];                         \
+    o[k] = m op w || m != m ? m : w;
+COL8(sum, ADD8(VAL_any))
+COL8(nansum, ADD8(VAL_num))
+COL8(max, TOP8(>))
+COL8(min, TOP8(<))
+red_col8 *ISA_NAME(red_col8_of)(red_id id)
 {
-    const float *a = (const float *)a_, *b = (const float *)(a_ + step), *c = (const float *)(a_ + 2 * step),
-                *d = (const float *)(a_ + 3 * step);
-    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) o[k] += (double)((a[k] + b[k]) + (c[k] + d[k]));
+    switch (id) {
+    case RED_sum: return col8_sum;
+    case RED_nansum: return col8_nansum;
+    case RED_max: return col8_max;
+    case RED_min: return col8_min;
+    default: return NULL;
+    }
 }
-#define row_sum_f32 row_sum_quick
+static red_row *quick_row(red_id id)
+{
+    switch (id) {
+    case RED_sum: return row_sum_quick;
+    case RED_nansum: return row_nansum_quick;
+    case RED_max: return row_max_quick;
+    case RED_min: return row_min_quick;
+    case RED_prod: return row_prod_quick;
+    default: return NULL;
+    }
+}
+red_row *ISA_NAME(red_quick_of)(red_id id) { return quick_row(id); }
+#define sum_line_f32 row_sum_quick
+#define max_line_f32 row_max_quick
+#define sum_line_f64 row_sum_f64
+#define max_line_f64 row_max_f64
 
 #define ENTRY_F(nm) \
     { row_##nm##_f32, row_##nm##_f64, NULL }, { col_##nm##_f32, col_##nm##_f64, NULL }, { mix_##nm##_d, NULL }
@@ -165,14 +303,14 @@ const red_kernel *ISA_NAME(red_kernels)(void) { return kernels; }
         T *o = o_;                                                                                    \
         const T *a = a_;                                                                              \
         double top = -INFINITY, sum = 0;                                                              \
-        row_max_##sfx(n, a, &top, NULL);                                                              \
+        max_line_##sfx(n, a, &top, NULL);                                                             \
         const T m = (T)top == -(T)INFINITY ? (T)top : (T)top;                                         \
         for (int64_t at = 0; at < n; at += PIECE) {                                                   \
             int64_t w = MIN(n - at, PIECE);                                                           \
             T part[PIECE], *e = log_ ? part : o + at;                                                 \
             const T *x = a + at;                                                                      \
             _Pragma("GCC ivdep") for (int64_t i = 0; i < w; i++) e[i] = M_exp(x[i] - m);              \
-            row_sum_##sfx(w, e, &sum, NULL);                                                          \
+            sum_line_##sfx(w, e, &sum, NULL);                                                         \
         }                                                                                             \
         if (log_) {                                                                                   \
             const T ls = (T)log(sum);                                                                 \
@@ -190,7 +328,7 @@ const red_kernel *ISA_NAME(red_kernels)(void) { return kernels; }
         const T *g = g_, *y = y_;                                                                     \
         double sum = 0;                                                                               \
         if (log_) {                                                                                   \
-            row_sum_##sfx(n, g, &sum, NULL);                                                          \
+            sum_line_##sfx(n, g, &sum, NULL);                                                         \
             const T s = (T)sum;                                                                       \
             _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = g[i] - M_exp(y[i]) * s;       \
             return;                                                                                   \
@@ -200,7 +338,7 @@ const red_kernel *ISA_NAME(red_kernels)(void) { return kernels; }
             T part[PIECE];                                                                            \
             for (int64_t i = 0; i < w; i++)                                                           \
                 part[i] = g[at + i] * y[at + i];                                                      \
-            row_sum_##sfx(w, part, &sum, NULL);                                                       \
+            sum_line_##sfx(w, part, &sum, NULL);                                                      \
         }                                                                                             \
         const T s = (T)sum;                                                                           \
         _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (g[i] - s) * y[i];                \

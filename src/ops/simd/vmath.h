@@ -211,6 +211,13 @@ VM_INL double m_log_f64(double x)
     double r = FMA(k, LN2_LO, log_r_d(f, s)) + f;
     return log_special_d(x, FMA(k, LN2_HI, r));
 }
+VM_INL double log_normal(double x) /* x > 0, normal and finite */
+{
+    uint64_t ix = bits_d(x) - 0x3fe6a09e667f3bcdull, e = (ix >> 52) ^ 0x800;
+    double k = double_b(e | 0x4330000000000000ull) - (4503599627370496.0 + 2048.0);
+    double f = double_b((ix & 0xfffffffffffffull) + 0x3fe6a09e667f3bcdull) - 1.0, s = f / (2.0 + f);
+    return FMA(k, LN2_HI, FMA(k, LN2_LO, log_r_d(f, s)) + f);
+}
 VM_INL double m_log2_f64(double x)
 {
     double k, f = log_frac_d(x, &k), s = f / (2.0 + f), d = log_r_d(f, s);
@@ -221,6 +228,21 @@ VM_INL double m_log2_f64(double x)
 VM_INL float m_log2_f32(float x) { return (float)m_log2_f64((double)x); }
 VM_INL float m_log10_f32(float x) { return (float)(m_log_f64((double)x) * 0.43429448190325182765); }
 VM_INL double m_log10_f64(double x) { return log10(x); }
+VM_INL double log_mid(double x) /* float accuracy, x > 0 and normal */
+{
+    uint64_t ix = bits_d(x) - 0x3fe6a09e667f3bcdull, e = (ix >> 52) ^ 0x800;
+    double k = double_b(e | 0x4330000000000000ull) - (4503599627370496.0 + 2048.0);
+    double f = double_b((ix & 0xfffffffffffffull) + 0x3fe6a09e667f3bcdull) - 1.0, z = f * f;
+    double p = FMA(f, 0.0697161147145117783, -0.114797338466376356);
+    p = FMA(p, f, 0.116854199234867393);
+    p = FMA(p, f, -0.124256873314511061);
+    p = FMA(p, f, 0.142490576456974804);
+    p = FMA(p, f, -0.166678023195012541);
+    p = FMA(p, f, 0.200007157488921017);
+    p = FMA(p, f, -0.24999996957950882);
+    p = FMA(p, f, 0.333333311800300481);
+    return FMA(k, 0.69314718055994531, FMA(z * f, p, FMA(z, -0.5, f)));
+}
 VM_INL double m_log1p_f64(double x)
 {
     double u = 1.0 + x, c = (u - 1.0) - x;
@@ -327,7 +349,17 @@ VM_INL double m_asin_f64(double x)
     double a = fabs(x), r = m_atan_f64(a / sqrt((1.0 - a) * (1.0 + a)));
     return copysign(x == 0 ? a : r, x);
 }
-VM_INL float m_asin_f32(float x) { return (float)m_asin_f64((double)x); }
+VM_INL float m_asin_f32(float x) /* beyond 1/2 by the half angle */
+{
+    float a = fabsf(x), z = a > 0.5f ? 0.5f - 0.5f * a : a * a;
+    float s = a > 0.5f ? __builtin_sqrtf(z) : a, p = FMAF(z, 0.0336908472f, 0.0171492384f);
+    p = FMAF(p, z, 0.0311006627f);
+    p = FMAF(p, z, 0.0445994015f);
+    p = FMAF(p, z, 0.0750009454f);
+    p = FMAF(p, z, 0.166666663f);
+    float r = FMAF(s * z, p, s), h = FMAF(-2.0f * s, z * p, (1.57079637f - 2.0f * s) - 4.37113883e-8f);
+    return copysignf(a > 0.5f ? h : r, x);
+}
 VM_INL double m_acos_f64(double x) { return 2.0 * m_atan_f64(sqrt((1.0 - x) / (1.0 + x))); }
 VM_INL float m_acos_f32(float x) { return (float)m_acos_f64((double)x); }
 
@@ -388,12 +420,19 @@ VM_INL double m_atanh_f64(double x)
     double a = fabs(x);
     return copysign(0.5 * m_log1p_f64(2.0 * a / (1.0 - a)), x);
 }
-VM_INL float m_atanh_f32(float x) { return (float)m_atanh_f64((double)x); }
+VM_INL float m_atanh_f32(float x)
+{
+    double a = fabs((double)x), r = 0.5 * log_mid((1.0 + a) / (1.0 - a));
+    r = a < 1e-3 ? FMA(a * a * a, 1.0 / 3, a) : r;
+    r = a == 1.0 ? INFINITY : r;
+    return (float)copysign(a > 1.0 || a != a ? NAN : r, (double)x);
+}
 
 /* ---- logistic and error functions ---- */
 VM_INL float m_sigmoid_f32(float x) { return 1.0f / (1.0f + m_exp_f32(-x)); }
 VM_INL double m_sigmoid_f64(double x) { return 1.0 / (1.0 + m_exp_f64(-x)); }
-/* erfc of a >= 0: polynomial over (1 + 2a), one division for both quotients */
+/* erfc of a >= 0: polynomial over (1 + 2a), one division for both quotients. Zero beyond 9.3, where it leaves
+ * the normal numbers; e^(-a^2) with what the rounded square lost. */
 VM_INL float erfc_pos_f(float a)
 {
     float d = FMAF(2.0f, a, 1.0f), n = a + 3.75f, r = 1.0f / (n * d), t = (a - 3.75f) * d * r;
@@ -407,19 +446,31 @@ VM_INL float erfc_pos_f(float a)
     p = FMAF(p, t, 0.00358475087f);
     p = FMAF(p, t, -0.140240486f);
     p = FMAF(p, t, 1.23751264f);
-    return p * (n * r) * m_exp_f32(-a * a);
+    float c = a > 9.3f ? 9.3f : a, q = c * c;
+#ifdef __FMA__
+    float lost = FMAF(c, c, -q);
+#else
+    float lost = (float)((double)c * (double)c - (double)q);
+#endif
+    float w = FMAF(q, -1.44269504f, RND_F), k = w - RND_F;
+    float u = FMAF(k, -0.693145751953125f, -q);
+    u = FMAF(k, -1.42860677e-6f, u) - lost;
+    float e = exp_tail_f(u) * float_b((bits_f(w) << 23) + 0x3f800000u);
+    return a > 9.3f ? 0 : p * (n * r) * e;
 }
-VM_INL float m_erf_f32(float x)
+VM_INL float erf_near_f(float a) /* a <= 1 */
 {
-    float a = fabsf(x), z = x * x, p = FMAF(z, -9.66704457e-6f, 0.00011265959f);
+    float z = a * a, p = FMAF(z, -9.66704457e-6f, 0.00011265959f);
     p = FMAF(p, z, -0.000848408041f);
     p = FMAF(p, z, 0.00522103181f);
     p = FMAF(p, z, -0.0268654307f);
     p = FMAF(p, z, 0.112837825f);
     p = FMAF(p, z, -0.376126385f);
-    p = FMAF(p, z, 1.12837917f);
-    float far = 1.0f - erfc_pos_f(a > 11.0f ? 11.0f : a);
-    float r = a < 1.0f ? a * p : far;
+    return a * FMAF(p, z, 1.12837917f);
+}
+VM_INL float m_erf_f32(float x)
+{
+    float a = fabsf(x), r = a < 1.0f ? erf_near_f(a) : 1.0f - erfc_pos_f(a);
     return x != x ? x : copysignf(r, x);
 }
 VM_INL double erf_near_d(double x)
@@ -474,14 +525,126 @@ VM_INL double m_erfc_f64(double x)
     double r = x < 0 ? 2.0 - e : e;
     return x != x ? x : a < 1.0 ? 1.0 - erf_near_d(x) : r;
 }
-VM_INL float m_erfc_f32(float x) { return (float)m_erfc_f64((double)x); }
-/* x Phi(x), from the tail so that no digits cancel on the negative side */
+VM_INL float m_erfc_f32(float x)
+{
+    float a = fabsf(x), e = a < 0.6f ? 1.0f - erf_near_f(a) : erfc_pos_f(a);
+    return x < 0 ? 2.0f - e : e;
+}
+/* erfinv: a polynomial in w = -log(1 - y^2), or in its root further out; good to 4e-8 */
+VM_INL double erfinv_start(double a)
+{
+    double w = -log_mid((1.0 - a) * (1.0 + a)), t = w - 2.5, s = __builtin_sqrt(w) - 4.15;
+    double p = FMA(t, -2.12035651318190039e-11, 1.23028889731208042e-10);
+    p = FMA(p, t, 8.32700082103081304e-10);
+    p = FMA(p, t, -1.08543970931123768e-8);
+    p = FMA(p, t, 1.36914960151991517e-8);
+    p = FMA(p, t, 4.78644824340027128e-7);
+    p = FMA(p, t, -3.41711523274501038e-6);
+    p = FMA(p, t, -4.99588144876005954e-6);
+    p = FMA(p, t, 0.000218250649399950023);
+    p = FMA(p, t, -0.00125270808362228086);
+    p = FMA(p, t, -0.00417731781014003476);
+    p = FMA(p, t, 0.246640276785267755);
+    p = FMA(p, t, 1.50140935111079192);
+    double q = FMA(s, -3.64345170058774425e-7, 9.0242708908304294e-7);
+    q = FMA(q, s, 3.20040589350005503e-6);
+    q = FMA(q, s, -0.0000118359191859089488);
+    q = FMA(q, s, 8.13603187342484209e-6);
+    q = FMA(q, s, -1.5859752356572542e-6);
+    q = FMA(q, s, 0.0000314077648371353203);
+    q = FMA(q, s, -0.0000954254000271294872);
+    q = FMA(q, s, 0.000248553998895527769);
+    q = FMA(q, s, -0.000692726864724642566);
+    q = FMA(q, s, 0.000908266503010297787);
+    q = FMA(q, s, 1.00981569277910623);
+    q = FMA(q, s, 3.99123336978068421);
+    return a * (w < 5.0 ? p : q);
+}
+VM_INL double erfinv_ends(double y, double a, double r)
+{
+    r = a == 1.0 ? INFINITY : r;
+    return copysign(a > 1.0 || a != a ? NAN : r, y);
+}
+VM_INL float m_erfinv_f32(float y)
+{
+    double a = fabs((double)y);
+    return (float)erfinv_ends((double)y, a, erfinv_start(a));
+}
+VM_INL double m_erfinv_f64(double y) /* one step of Halley's iteration triples the digits */
+{
+    double a = fabs(y), x = erfinv_start(a);
+    double e = a > 0.5 ? (1.0 - a) - m_erfc_f64(x) : m_erf_f64(x) - a;
+    double u = e / (1.12837916709551257390 * m_exp_f64(-x * x));
+    return erfinv_ends(y, a, x - u / FMA(x, u, 1.0));
+}
+/* x Phi(x) = max(x, 0) - |x| Phi(-|x|): from the tail, so that no digits cancel on the negative side */
 VM_INL float m_gelu_f32(float x)
 {
-    float a = fabsf(x) * 0.707106781f, h = 0.5f * x * erfc_pos_f(a > 11.0f ? 11.0f : a);
-    return x > 0 ? x - h : h;
+    float a = fabsf(x);
+    a = a > 13.1f ? 13.1f : a;
+    float t = 1.0f / FMAF(a, 0.25f, 1.0f), p = FMAF(t, 0.02970171757f, -0.1722137771f);
+    p = FMAF(p, t, 0.3363922027f);
+    p = FMAF(p, t, -0.2521244046f);
+    p = FMAF(p, t, 0.2340290132f);
+    p = FMAF(p, t, 0.01903120434f);
+    p = FMAF(p, t, 0.1073541579f);
+    p = FMAF(p, t, 0.09800137903f);
+    p = FMAF(p, t, 0.09982850094f);
+    float q = -0.5f * a * a, w = FMAF(q, 1.44269504f, RND_F), r = FMAF(w - RND_F, -0.693147181f, q);
+    float e = FMAF(r, 0.001394110843f, 0.008375126398f);
+    e = FMAF(e, r, 0.0416663529f);
+    e = FMAF(e, r, 0.1666641551f);
+    e = FMAF(e, r, 0.5000000047f);
+    e = FMAF(FMAF(e, r, 1.0f), r, 1.0f) * float_b((bits_f(w) << 23) + 0x3f800000u);
+    return (x > 0 ? x : 0.0f) - a * t * p * e;
 }
 VM_INL double m_gelu_f64(double x) { return x * 0.5 * (1.0 + m_erf_f64(x * 0.70710678118654752440)); }
+
+/* ---- gamma functions, float: shifted up past 8, then Stirling's series; reflected below 1/2 ---- */
+VM_INL float m_lgamma_f32(float xf)
+{
+    double x = (double)xf, v = x < 0.5 ? 1.0 - x : x, c = v > 8.0 ? 8.0 : v;
+    double prod = ((c * (c + 1.0)) * ((c + 2.0) * (c + 3.0))) *
+                  (((c + 4.0) * (c + 5.0)) * ((c + 6.0) * (c + 7.0)));
+    prod = v < 8.0 ? prod : 1.0;
+    double y = v < 8.0 ? v + 8.0 : v, i = 1.0 / y, z = i * i, p = FMA(z, 1.0 / 156, -691.0 / 360360);
+    p = FMA(p, z, 1.0 / 1188);
+    p = FMA(p, z, -1.0 / 1680);
+    p = FMA(p, z, 1.0 / 1260);
+    p = FMA(p, z, -1.0 / 360);
+    p = FMA(p, z, 1.0 / 12);
+    double s = FMA(y - 0.5, log_normal(y), FMA(p, i, 0.91893853320467274178 - y));
+    double turn = fabs(sincos_d((x - __builtin_rint(x)) * 3.14159265358979323846, 0));
+    double q = log_normal(x < 0.5 ? 3.14159265358979323846 * prod / turn : prod);
+    double r = x < 0.5 ? q - s : s - q;
+    r = (x - 1.0) * (x - 2.0) == 0 ? 0.0 : r;
+    r = x <= 0 ? (turn == 0 ? INFINITY : r) : r;
+    return (float)(fabs(x) == INFINITY ? INFINITY : r);
+}
+VM_INL double m_lgamma_f64(double x) { return lgamma(x); }
+VM_INL float m_digamma_f32(float xf)
+{
+    double x = (double)xf, v = x < 0.5 ? 1.0 - x : x, c = v > 8.0 ? 8.0 : v, f = c, d = 1.0;
+    for (int k = 1; k < 8; k++) { /* the product of eight factors and its derivative */
+        d = FMA(d, c + (double)k, f);
+        f *= c + (double)k;
+    }
+    double y = v < 8.0 ? v + 8.0 : v, i = 1.0 / y, z = i * i, p = FMA(z, -1.0 / 12, 691.0 / 32760);
+    p = FMA(p, z, -1.0 / 132);
+    p = FMA(p, z, 1.0 / 240);
+    p = FMA(p, z, -1.0 / 252);
+    p = FMA(p, z, 1.0 / 120);
+    p = FMA(p, z, -1.0 / 12);
+    double s = log_normal(y) + FMA(z, p, -0.5 * i) - (v < 8.0 ? d / f : 0.0);
+    double frac = x - __builtin_rint(x),
+           turn = 3.14159265358979323846 / m_tan_f64(frac * 3.14159265358979323846);
+    double r = x < 0.5 ? s - turn : s;
+    r = x < 0 ? (frac == 0 ? NAN : r) : r;
+    r = x == INFINITY ? INFINITY : r;
+    return (float)(x == 0 ? copysign(INFINITY, -x) : r);
+}
+double slow_digamma(double x); /* pw_slow.c */
+VM_INL double m_digamma_f64(double x) { return slow_digamma(x); }
 
 /* ---- remainders: exact while the quotient has few bits (m_quot_big tells the caller) ---- */
 VM_INL float m_fmod_f32(float x, float y)
@@ -524,30 +687,45 @@ VM_INL float m_pow_f32(float xf, float yf)
 }
 VM_INL double m_pow_f64(double x, double y) { return pow(x, y); }
 
-#define M1(fn, x)        _Generic((x), float : fn##_f32, double : fn##_f64)(x)
-#define M2(fn, x, y)     _Generic((x), float : fn##_f32, double : fn##_f64)(x, y)
-#define M_exp(x)         M1(m_exp, x)
-#define M_exp2(x)        M1(m_exp2, x)
-#define M_expm1(x)       M1(m_expm1, x)
-#define M_log(x)         M1(m_log, x)
-#define M_log2(x)        M1(m_log2, x)
-#define M_log10(x)       M1(m_log10, x)
-#define M_log1p(x)       M1(m_log1p, x)
-#define M_sin(x)         M1(m_sin, x)
-#define M_cos(x)         M1(m_cos, x)
-#define M_tan(x)         M1(m_tan, x)
-#define M_asin(x)        M1(m_asin, x)
-#define M_acos(x)        M1(m_acos, x)
-#define M_atan(x)        M1(m_atan, x)
-#define M_sinh(x)        M1(m_sinh, x)
-#define M_cosh(x)        M1(m_cosh, x)
-#define M_tanh(x)        M1(m_tanh, x)
-#define M_asinh(x)       M1(m_asinh, x)
-#define M_acosh(x)       M1(m_acosh, x)
-#define M_atanh(x)       M1(m_atanh, x)
-#define M_sigmoid(x)     M1(m_sigmoid, x)
-#define M_erf(x)         M1(m_erf, x)
-#define M_erfc(x)        M1(m_erfc, x)
+#define NAN_TO_NUM(T, sfx)                                \
+    VM_INL T m_nan_to_num_##sfx(T x, T nan, T top, T low) \
+    {                                                     \
+        T r = x == (T)INFINITY ? top : x;                 \
+        r = x == -(T)INFINITY ? low : r;                  \
+        return x != x ? nan : r;                          \
+    }
+NAN_TO_NUM(float, f32)
+NAN_TO_NUM(double, f64)
+
+#define M1(fn, x)    _Generic((x), float : fn##_f32, double : fn##_f64)(x)
+#define M2(fn, x, y) _Generic((x), float : fn##_f32, double : fn##_f64)(x, y)
+#define M_exp(x)     M1(m_exp, x)
+#define M_exp2(x)    M1(m_exp2, x)
+#define M_expm1(x)   M1(m_expm1, x)
+#define M_log(x)     M1(m_log, x)
+#define M_log2(x)    M1(m_log2, x)
+#define M_log10(x)   M1(m_log10, x)
+#define M_log1p(x)   M1(m_log1p, x)
+#define M_sin(x)     M1(m_sin, x)
+#define M_cos(x)     M1(m_cos, x)
+#define M_tan(x)     M1(m_tan, x)
+#define M_asin(x)    M1(m_asin, x)
+#define M_acos(x)    M1(m_acos, x)
+#define M_atan(x)    M1(m_atan, x)
+#define M_sinh(x)    M1(m_sinh, x)
+#define M_cosh(x)    M1(m_cosh, x)
+#define M_tanh(x)    M1(m_tanh, x)
+#define M_asinh(x)   M1(m_asinh, x)
+#define M_acosh(x)   M1(m_acosh, x)
+#define M_atanh(x)   M1(m_atanh, x)
+#define M_sigmoid(x) M1(m_sigmoid, x)
+#define M_erf(x)     M1(m_erf, x)
+#define M_erfc(x)    M1(m_erfc, x)
+#define M_nan_to_num(x, n, t, l) \
+    _Generic((x), float : m_nan_to_num_f32, double : m_nan_to_num_f64)(x, n, t, l)
+#define M_erfinv(x)      M1(m_erfinv, x)
+#define M_lgamma(x)      M1(m_lgamma, x)
+#define M_digamma(x)     M1(m_digamma, x)
 #define M_gelu(x)        M1(m_gelu, x)
 #define M_hypot(x, y)    _Generic((x), float : m_hypot_f32, double : hypot)(x, y)
 #define M_pow(x, y)      M2(m_pow, x, y)
