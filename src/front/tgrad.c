@@ -177,7 +177,8 @@ PyObject *t_backward(trace *t, PyObject *const *args)
             return NULL;
     bool retain = PyObject_IsTrue(a[2]), create = PyObject_IsTrue(a[3]), store = a[5] == Py_True,
          unused = PyObject_IsTrue(a[6]);
-    if (!(root = fakes(t, a[0], false, &nroot)) || (a[1] != Py_None && !(grad = fakes(t, a[1], true, &ngrad))) ||
+    if (!(root = fakes(t, a[0], false, &nroot)) ||
+        (a[1] != Py_None && !(grad = fakes(t, a[1], true, &ngrad))) ||
         (a[4] != Py_None && !(in = fakes(t, a[4], false, &nin))))
         goto done;
     if (grad && ngrad != nroot) {

@@ -4,7 +4,8 @@
 const char ag_again[] =
     "Trying to backward through the graph a second time (or directly access saved tensors after they have "
     "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-    "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
+    "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
+    "if "
     "you need to access saved tensors after calling backward.";
 
 /* Every step behind these roots, each once. stop: ends the walk by returning true. */

@@ -361,19 +361,31 @@ static bool castable(dtype from, dtype to) /* category must not fall */
     return from == DT_bool || to != DT_bool;
 }
 
+static bool shape_is(const tp_tensor *to, int nd, const symint *size, tp_err *err)
+{
+    if (nd == to->ndim && tensor_same_size(to, &(tp_tensor){ .ndim = (uint8_t)nd, .size = (symint *)size }))
+        return true;
+    strbuf a = { 0 }, b = { 0 };
+    shape_print(&a, to->ndim, to->size);
+    shape_print(&b, nd, size);
+    err_set(err, ERR_runtime, "output with shape %s doesn't match the broadcast shape %s", strbuf_str(&a),
+            strbuf_str(&b));
+    strbuf_free(&a);
+    strbuf_free(&b);
+    return false;
+}
+bool shape_fits(const tp_tensor *to, const tp_tensor *from, tp_err *err)
+{
+    symint size[TP_MAX_DIMS];
+    int nd = to->ndim;
+    memcpy(size, to->size, sizeof(symint) * (size_t)nd);
+    return shape_broadcast(&nd, size, from->ndim, from->size, err) && shape_is(to, nd, size, err);
+}
+
 static bool inplace_ok(op_call *c, const op_out *o, const tp_tensor *self)
 {
-    if (o->ndim != self->ndim ||
-        !tensor_same_size(self, &(tp_tensor){ .ndim = o->ndim, .size = (symint *)o->size })) {
-        strbuf a = { 0 }, b = { 0 };
-        shape_print(&a, self->ndim, self->size);
-        shape_print(&b, o->ndim, o->size);
-        err_set(c->err, ERR_runtime, "output with shape %s doesn't match the broadcast shape %s",
-                strbuf_str(&a), strbuf_str(&b));
-        strbuf_free(&a);
-        strbuf_free(&b);
+    if (!shape_is(self, o->ndim, o->size, c->err))
         return false;
-    }
     if (!castable((dtype)o->dt, (dtype)self->dt))
         return err_set(c->err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
                        dtype_rows[o->dt].gname, dtype_rows[self->dt].gname);

@@ -51,21 +51,8 @@ static void move(void *arg, int64_t n, char *const *p, const int64_t *st)
 
 bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
 {
-    symint size[TP_MAX_DIMS];
-    int nd = dst->ndim;
-    memcpy(size, dst->size, sizeof(symint) * (size_t)nd);
-    if (!shape_broadcast(&nd, size, src->ndim, src->size, err))
+    if (!shape_fits(dst, src, err))
         return false;
-    if (nd != dst->ndim || !tensor_same_size(dst, &(tp_tensor){ .ndim = (uint8_t)nd, .size = size })) {
-        strbuf a = { 0 }, b = { 0 };
-        shape_print(&a, dst->ndim, dst->size);
-        shape_print(&b, nd, size);
-        err_set(err, ERR_runtime, "output with shape %s doesn't match the broadcast shape %s", strbuf_str(&a),
-                strbuf_str(&b));
-        strbuf_free(&a);
-        strbuf_free(&b);
-        return false;
-    }
     if (tensor_is_fake(dst) || tensor_is_fake(src))
         return true;
     tp_tensor *op[2] = { dst, (tp_tensor *)src };
@@ -111,6 +98,15 @@ tp_tensor *tensor_contiguous(tp_tensor *t, tp_err *err)
 
 /* ---- rows ---- */
 bool shape_self0(op_call *c) { return out_self(c, 0) != NULL; }
+bool shape_copy_(op_call *c)
+{
+    if (tensor_overlaps_itself(arg_t(c, 0)))
+        return err_set(
+            c->err, ERR_runtime,
+            "unsupported operation: more than one element of the written-to tensor refers to a single "
+            "memory location. Please clone() the tensor before performing the operation.");
+    return shape_fits(arg_t(c, 0), arg_t(c, 1), c->err) && shape_self0(c);
+}
 
 static bool like_in_format(op_call *c, tp_tensor *t, dtype dt, memfmt f)
 {
@@ -143,11 +139,6 @@ bool eager_clone(op_call *c) { return tensor_copy(c->res[0], arg_t(c, 0), c->err
 bool eager_copy(op_call *c)
 {
     tp_tensor *dst = arg_t(c, 0), *src = arg_t(c, 1);
-    if (tensor_overlaps_itself(dst))
-        return err_set(
-            c->err, ERR_runtime,
-            "unsupported operation: more than one element of the written-to tensor refers to a single "
-            "memory location. Please clone() the tensor before performing the operation.");
     if (dst->storage == src->storage &&
         dst != src) { /* views of one storage may overlap: go through a copy */
         tp_tensor *tmp = tensor_new_strided((dtype)src->dt, src->ndim, src->size, NULL, tensor_device(src),

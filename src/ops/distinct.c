@@ -353,6 +353,11 @@ bool shape_histc(op_call *c)
         return err_set(c->err, ERR_runtime,
                        "torch.histogram(): bins must be > 0, but got %lld for dimension 0",
                        (long long)c->arg[1].i);
+    double lo = val_as_f(&c->arg[2]), hi = val_as_f(&c->arg[3]);
+    if (lo > hi)
+        return err_set(c->err, ERR_runtime,
+                       "torch.histogramdd: min should not exceed max, but got min %g max %g for dimension 0",
+                       lo, hi);
     return out_new(c, (dtype)t->dt, 1, &c->arg[1].i) != NULL;
 }
 bool eager_histc(op_call *c)
@@ -374,10 +379,6 @@ bool eager_histc(op_call *c)
     if (!isfinite(lo) || !isfinite(hi))
         ok = err_set(c->err, ERR_runtime, "torch.histogramdd: dimension 0's range [%g, %g] is not finite", lo,
                      hi);
-    else if (lo > hi)
-        ok = err_set(c->err, ERR_runtime,
-                     "torch.histogramdd: min should not exceed max, but got min %g max %g for dimension 0",
-                     lo, hi);
     for (int64_t i = 0; ok && i < t->numel; i++) {
         double v = elem_get_f((dtype)t->dt, tensor_elem(t, i));
         if (v >= lo && v <= hi) {

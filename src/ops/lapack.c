@@ -84,6 +84,9 @@ bool shape_slogdet(op_call *c)
 bool shape_lu_factor(op_call *c)
 {
     tp_tensor *a = arg_t(c, 0);
+    if (!arg_b(c, 1, true))
+        return err_set(c->err, ERR_runtime,
+                       "linalg.lu_factor: LU without pivoting is not implemented on the CPU");
     return is_matrix(c, a, "torch.lu_factor", "A") && lu_outputs(c, a) && out_batch(c, DT_i32, a, -1);
 }
 bool shape_cholesky(op_call *c)
@@ -510,9 +513,6 @@ bool eager_lu_factor(op_call *c)
     tp_tensor *lu = c->res[0], *info = c->res[2];
     char el[64];
     no_info(info);
-    if (!arg_b(c, 1, true))
-        return err_set(c->err, ERR_runtime,
-                       "linalg.lu_factor: LU without pivoting is not implemented on the CPU");
     if (!factor(c, lu, c->res[1], tensor_data(info)))
         return false;
     for (int64_t i = 0; i < info->numel && arg_b(c, 2, false); i++) {

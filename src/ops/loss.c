@@ -190,7 +190,7 @@ static tp_tensor *weight_as(scratch *s, tp_tensor *w, const tp_tensor *x, dtype 
 bool shape_bce(op_call *c) /* (self, target, weight, reduction) */
 {
     tp_tensor *x = arg_t(c, 0);
-    if (!bce_check(c, x, arg_t(c, 1)))
+    if (!bce_check(c, x, arg_t(c, 1)) || (arg_t(c, 2) && !shape_fits(x, arg_t(c, 2), c->err)))
         return false;
     return c->arg[3].i == 0 ? out_like(c, x, (dtype)x->dt) != NULL
                             : out_new(c, (dtype)x->dt, 0, NULL) != NULL;
@@ -229,8 +229,8 @@ bool shape_bce_backward(op_call *c) /* (grad_output, self, target, weight, reduc
 {
     tp_tensor *x = arg_t(c, 1);
     bool each = c->arg[4].i == 0;
-    return bce_check(c, x, arg_t(c, 2)) && grad_is(c, arg_t(c, 0), each ? x->ndim : 0, x->size) &&
-           out_like(c, x, (dtype)x->dt);
+    return bce_check(c, x, arg_t(c, 2)) && (!arg_t(c, 3) || shape_fits(x, arg_t(c, 3), c->err)) &&
+           grad_is(c, arg_t(c, 0), each ? x->ndim : 0, x->size) && out_like(c, x, (dtype)x->dt);
 }
 bool eager_bce_backward(op_call *c)
 {

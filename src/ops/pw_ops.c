@@ -398,10 +398,14 @@ bool eager_gelu_b_any(op_call *c)
     return approx_tanh(c, &c->arg[2], &t) && pw_run(c, t ? PW_gelu_tanh_b : PW_gelu_b, NULL);
 }
 
-bool eager_polygamma_n(op_call *c) /* polygamma(n, self) */
+bool shape_polygamma(op_call *c)
 {
     if (c->arg[0].i < 0)
         return err_set(c->err, ERR_runtime, "polygamma(n, x) does not support negative n.");
+    return shape_pw_float(c);
+}
+bool eager_polygamma_n(op_call *c) /* polygamma(n, self) */
+{
     pw_par p = { { (double)c->arg[0].i }, { 0 } };
     return pw_run(c, PW_polygamma, &p);
 }
@@ -428,6 +432,11 @@ bool eager_elu_b_any(
 }
 
 bool eager_positive(op_call *c) { return true; }
+bool shape_logit_backward(op_call *c)
+{
+    dtype dt = (dtype)arg_t(c, 1)->dt;
+    return shape_pw(c) && (dtype_is_float(dt) || no_kernel(c, dt));
+}
 bool eager_logit_b(op_call *c) /* grad, self, eps */
 {
     double eps = arg_f(c, 2, -1);

@@ -283,78 +283,84 @@ bool shape_like0(op_call *c)
     return true;
 }
 
-bool eager_uniform_(op_call *c)
+/* The distributions' arguments are checked in their shape rules, so that wrong ones fail without data, too. */
+bool shape_self0(op_call *c);
+static bool drawn(op_call *c) { return c->row->flags & OPF_MUT ? shape_self0(c) : shape_like0(c); }
+static bool continuous(op_call *c, const char *what)
 {
-    double a = val_as_f(&c->arg[1]), b = val_as_f(&c->arg[2]);
+    dtype dt = (dtype)arg_t(c, 0)->dt;
+    return dtype_is_float(dt) || err_set(c->err, ERR_runtime,
+                                         "%s distribution is a continuous probability distribution. dtype "
+                                         "must be a floating point but you "
+                                         "specified %s",
+                                         what, dtype_rows[dt].gname);
+}
+#define ARG_F(i) val_as_f(&c->arg[i])
+bool shape_uniform_(op_call *c)
+{
     if (!float_only(c, (dtype)arg_t(c, 0)->dt, "check_uniform_bounds"))
         return false;
-    if (a > b)
+    if (ARG_F(1) > ARG_F(2))
         return err_set(c->err, ERR_runtime,
-                       "uniform_ expects to return a [from, to) range, but found from=%g > to=%g", a, b);
-    return draw_fill(c, target(c), &(draw){ .kind = DRAW_uniform, .a = a, .b = b });
+                       "uniform_ expects to return a [from, to) range, but found from=%g > to=%g", ARG_F(1),
+                       ARG_F(2));
+    return drawn(c);
 }
-bool eager_normal_(op_call *c)
+bool shape_normal_(op_call *c)
 {
-    double a = val_as_f(&c->arg[1]), b = val_as_f(&c->arg[2]);
     if (!float_only(c, (dtype)arg_t(c, 0)->dt, "normal_kernel_cpu"))
         return false;
-    if (!(b >= 0))
-        return err_set(c->err, ERR_runtime, "normal expects std >= 0.0, but found std %g", b);
-    return draw_fill(c, target(c), &(draw){ .kind = DRAW_normal, .a = a, .b = b });
+    if (!(ARG_F(2) >= 0))
+        return err_set(c->err, ERR_runtime, "normal expects std >= 0.0, but found std %g", ARG_F(2));
+    return drawn(c);
 }
-bool eager_log_normal_(op_call *c)
+bool shape_log_normal_(op_call *c)
 {
-    double a = val_as_f(&c->arg[1]), b = val_as_f(&c->arg[2]);
     if (!float_only(c, (dtype)arg_t(c, 0)->dt, "log_normal_cpu"))
         return false;
-    if (!(b > 0))
-        return err_set(c->err, ERR_runtime, "log_normal_ expects std > 0.0, but found std=%g", b);
-    return draw_fill(c, target(c), &(draw){ .kind = DRAW_lognormal, .a = a, .b = b });
+    if (!(ARG_F(2) > 0))
+        return err_set(c->err, ERR_runtime, "log_normal_ expects std > 0.0, but found std=%g", ARG_F(2));
+    return drawn(c);
 }
-bool eager_exponential_(op_call *c)
+bool shape_exponential_(op_call *c)
 {
-    double a = val_as_f(&c->arg[1]);
-    dtype dt = (dtype)arg_t(c, 0)->dt;
-    if (!dtype_is_float(dt))
-        return err_set(c->err, ERR_runtime,
-                       "Exponential distribution is a continuous probability distribution. dtype must be a "
-                       "floating point but you specified %s",
-                       dtype_rows[dt].gname);
-    if (!(a > 0))
-        return err_set(c->err, ERR_runtime, "exponential_ expects lambda > 0.0, but found lambda=%g", a);
-    return draw_fill(c, target(c), &(draw){ .kind = DRAW_exp, .a = a });
+    if (!continuous(c, "Exponential"))
+        return false;
+    if (!(ARG_F(1) > 0))
+        return err_set(c->err, ERR_runtime, "exponential_ expects lambda > 0.0, but found lambda=%g",
+                       ARG_F(1));
+    return drawn(c);
 }
-bool eager_cauchy_(op_call *c)
+bool shape_cauchy_(op_call *c)
 {
-    double a = val_as_f(&c->arg[1]), b = val_as_f(&c->arg[2]);
-    dtype dt = (dtype)arg_t(c, 0)->dt;
-    if (!dtype_is_float(dt))
-        return err_set(
-            c->err, ERR_runtime,
-            "Cauchy distribution is a continuous probability distribution. dtype must be a floating "
-            "point but you specified %s",
-            dtype_rows[dt].gname);
-    if (!(b > 0))
-        return err_set(c->err, ERR_runtime, "cauchy_ expects sigma > 0.0, but found sigma=%g", b);
-    return draw_fill(c, target(c), &(draw){ .kind = DRAW_cauchy, .a = a, .b = b });
+    if (!continuous(c, "Cauchy"))
+        return false;
+    if (!(ARG_F(2) > 0))
+        return err_set(c->err, ERR_runtime, "cauchy_ expects sigma > 0.0, but found sigma=%g", ARG_F(2));
+    return drawn(c);
 }
-bool eager_geometric_(op_call *c)
+bool shape_geometric_(op_call *c)
 {
-    double a = val_as_f(&c->arg[1]);
-    if (!(a > 0 && a < 1))
-        return err_set(c->err, ERR_runtime, "geometric_ expects p to be in (0, 1), but got p=%g", a);
-    return draw_fill(c, target(c), &(draw){ .kind = DRAW_geom, .a = a });
+    if (!(ARG_F(1) > 0 && ARG_F(1) < 1))
+        return err_set(c->err, ERR_runtime, "geometric_ expects p to be in (0, 1), but got p=%g", ARG_F(1));
+    return drawn(c);
 }
+static bool draw2(op_call *c, int kind, bool second)
+{
+    return draw_fill(c, target(c), &(draw){ .kind = kind, .a = ARG_F(1), .b = second ? ARG_F(2) : 0 });
+}
+bool eager_uniform_(op_call *c) { return draw2(c, DRAW_uniform, true); }
+bool eager_normal_(op_call *c) { return draw2(c, DRAW_normal, true); }
+bool eager_log_normal_(op_call *c) { return draw2(c, DRAW_lognormal, true); }
+bool eager_exponential_(op_call *c) { return draw2(c, DRAW_exp, false); }
+bool eager_cauchy_(op_call *c) { return draw2(c, DRAW_cauchy, true); }
+bool eager_geometric_(op_call *c) { return draw2(c, DRAW_geom, false); }
 
 /* bernoulli: with a probability for all, or one for each element */
 static bool bern(op_call *c, tp_tensor *to, const tp_val *p, const char *msg)
 {
-    if (p->kind != VAL_tensor) {
-        double a = val_as_f(p);
-        if (!(a >= 0 && a <= 1))
-            return err_set(c->err, ERR_runtime, "bernoulli_ expects p to be in [0, 1], but got p=%g", a);
-        return draw_fill(c, to, &(draw){ .kind = DRAW_bern, .a = a });
-    }
+    if (p->kind != VAL_tensor)
+        return draw_fill(c, to, &(draw){ .kind = DRAW_bern, .a = val_as_f(p) });
     tp_tensor *w = tensor_new(DT_f64, to->ndim, to->size, c->err);
     bool ok = w && tensor_copy(w, p->t, c->err);
     const double *v = ok ? tensor_data(w) : NULL;
@@ -366,6 +372,13 @@ static bool bern(op_call *c, tp_tensor *to, const tp_val *p, const char *msg)
     return ok;
 }
 #define P_RANGE "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
+bool shape_bernoulli_(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0), *p = c->arg[1].kind == VAL_tensor ? arg_t(c, 1) : NULL;
+    if (!p && !(ARG_F(1) >= 0 && ARG_F(1) <= 1))
+        return err_set(c->err, ERR_runtime, "bernoulli_ expects p to be in [0, 1], but got p=%g", ARG_F(1));
+    return (!p || shape_fits(t, p, c->err)) && drawn(c);
+}
 bool eager_bernoulli_(op_call *c) { return bern(c, target(c), &c->arg[1], P_RANGE); }
 bool eager_bernoulli(op_call *c)
 {
@@ -373,30 +386,39 @@ bool eager_bernoulli(op_call *c)
            bern(c, c->res[0], &c->arg[0], P_RANGE);
 }
 
-bool eager_random_(op_call *c) /* random_(), random_(to), random_(from, to) */
+/* random_(), random_(to), random_(from, to): first number and how many there are */
+static bool random_span(op_call *c, int64_t *lo, uint64_t *span)
 {
-    tp_tensor *t = target(c);
-    dtype dt = (dtype)t->dt;
-    int64_t lo = 0, hi;
+    dtype dt = (dtype)arg_t(c, 0)->dt;
     bool from = c->row->schema.nparam == 4, to = c->row->schema.nparam == 3;
+    int64_t hi;
+    *lo = from ? c->arg[1].i : 0;
     if (to)
         hi = c->arg[1].i;
     else if (from && c->arg[2].kind != VAL_none)
-        lo = c->arg[1].i, hi = c->arg[2].i;
+        hi = c->arg[2].i;
     else {
         static const int bits[DT_COUNT] = { 1, 8, 7, 15, 31, 63, 11, 8, 24, 53 };
         int k = bits[dt];
-        if (from)
-            lo = c->arg[1].i;
-        if (k == 63)
-            return draw_fill(
-                c, t,
-                &(draw){ .kind = DRAW_int, .lo = lo, .span = (uint64_t)INT64_MAX - (uint64_t)lo + !from });
+        if (k == 63) {
+            *span = (uint64_t)INT64_MAX - (uint64_t)*lo + !from;
+            return true;
+        }
         hi = ((int64_t)1 << k) + (dtype_is_float(dt) ? 1 : 0);
     }
-    if (!int_range(c, dt, lo, hi))
-        return false;
-    return draw_fill(c, t, &(draw){ .kind = DRAW_int, .lo = lo, .span = (uint64_t)hi - (uint64_t)lo });
+    *span = (uint64_t)hi - (uint64_t)*lo;
+    return int_range(c, dt, *lo, hi);
+}
+bool shape_random_(op_call *c)
+{
+    int64_t lo;
+    uint64_t span;
+    return random_span(c, &lo, &span) && drawn(c);
+}
+bool eager_random_(op_call *c)
+{
+    draw d = { .kind = DRAW_int };
+    return random_span(c, &d.lo, &d.span) && draw_fill(c, target(c), &d);
 }
 
 /* ---- normal with tensors ---- */

@@ -216,7 +216,8 @@ bool eager_all(op_call *c) { return plain(c, RED_all); }
 bool eager_count_nonzero(op_call *c) { return plain(c, RED_nz); }
 bool eager_nansum(op_call *c)
 {
-    return plain(c, dtype_is_float((dtype)arg_t(c, 0)->dt) ? RED_nansum : RED_sum);
+    return plain(c, dtype_is_float((dtype)c->res[0]->dt) ? RED_nansum
+                                                         : RED_sum); /* summed in the result's type */
 }
 bool eager_aminmax(op_call *c)
 {

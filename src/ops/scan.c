@@ -237,10 +237,17 @@ bool shape_softmax(op_call *c) /* _softmax(self, dim, half_to_float) */
 
 bool shape_softmax_back(op_call *c) /* (grad_output, output, dim, input_dtype) */
 {
-    tp_tensor *g = arg_t(c, 0);
+    tp_tensor *g = arg_t(c, 0), *y = arg_t(c, 1);
     int dim;
     if (!arg_dim(c, 2, g->ndim, &dim))
         return false;
+    if (y->ndim != g->ndim || !tensor_same_size(y, g))
+        return err_set(c->err, ERR_runtime, "%s: the gradient and the output must be of one size",
+                       c->row->name);
+    if (!dtype_is_float((dtype)c->arg[3].i) || !dtype_is_float((dtype)g->dt) || !dtype_is_float((dtype)y->dt))
+        return err_set(c->err, ERR_runtime,
+                       "%s: the gradient, the output and the input must be of floating point types",
+                       c->row->name);
     out_new(c, (dtype)c->arg[3].i, g->ndim, g->size);
     return true;
 }

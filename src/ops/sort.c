@@ -318,6 +318,9 @@ bool shape_quantile(op_call *c) /* self, q, dim, keepdim, interpolation */
         return err_set(c->err, ERR_runtime, "%s() q tensor must be same dtype as the input tensor", nm);
     if (sym_eq(t->numel, 0))
         return err_set(c->err, ERR_runtime, "%s() input tensor must be non-empty", nm);
+    if (!q && !(val_as_f(&c->arg[1]) >= 0 && val_as_f(&c->arg[1]) <= 1))
+        return err_set(c->err, ERR_runtime, "%s() q must be in the range [0, 1] but got %g", nm,
+                       val_as_f(&c->arg[1]));
     if (!q_mode_of(c, &m) || (c->arg[2].kind != VAL_none && !arg_dim(c, 2, t->ndim, &dim)))
         return false;
     if (q && q->ndim)
@@ -367,10 +370,7 @@ bool eager_quantile(op_call *c)
         for (int64_t i = 0; i < nq; i++) {
             double f = q ? elem_get_f(dt, tensor_elem(q, i)) : val_as_f(&c->arg[1]), r = NAN;
             if (!(f >= 0 && f <= 1)) {
-                err_set(c->err, ERR_runtime,
-                        q ? "%s() q values must be in the range [0, 1]"
-                          : "%s() q must be in the range [0, 1] but got %g",
-                        c->row->name, f);
+                err_set(c->err, ERR_runtime, "%s() q values must be in the range [0, 1]", c->row->name);
                 goto done;
             }
             if ((skip_nan && good) || good == n) {
