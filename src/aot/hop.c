@@ -265,10 +265,7 @@ static bool scan_backward(hop_step *s, bld *b, ir_node *const *tan, tp_tensor **
     g = NULL;
     int e = 0, gc = 0, acc = 0, gx = 0;
     for (int i = 0; i < o->n; i++) {
-        int at = !needs[i]     ? -1
-                 : i < nc      ? gc++
-                 : i < nc + nx ? ngc + nacc + gx++
-                               : ngc + acc++;
+        int at = !needs[i] ? -1 : i < nc ? gc++ : i < nc + nx ? ngc + nacc + gx++ : ngc + acc++;
         if (!o->needs[i])
             continue;
         tp_tensor *d = item(t, m, at);
@@ -301,7 +298,8 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     for (int i = 0; ok && i < k; i++)
         ok = (tan[i] = fn_node(s->t->fn, b->cx, dy[i], err)) != NULL;
     if (ok)
-        ok = ir_hop(s->src) == HOP_cond ? cond_backward(s, tan, k, dx, err) : scan_backward(s, b, tan, dx, err);
+        ok = ir_hop(s->src) == HOP_cond ? cond_backward(s, tan, k, dx, err)
+                                        : scan_backward(s, b, tan, dx, err);
     free(tan);
     return ok || err->kind != ERR_none ? ok : err_set(err, ERR_internal, "%s failed", step_name(n));
 }

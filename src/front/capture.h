@@ -415,7 +415,7 @@ struct trace {
     bool log_src, log_bc;
     bool did_backward; /* gradients were computed inside the graph */
     bool again;        /* not a break: the trace starts once more, now knowing better */
-    char *last[20]; /* verbose: the newest instructions traced */
+    char *last[20];    /* verbose: the newest instructions traced */
     unsigned nlast;
     bool verbose;
 };

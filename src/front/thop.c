@@ -7,10 +7,10 @@
 typedef struct nest {
     trace *t;
     ir_graph *g;
-    struct nest *up;        /* the nested graph around this one */
-    VEC(ir_node *) key;     /* what was lifted: the node in whichever graph made it */
-    VEC(ir_node *) outer;   /* its node in the graph around this one */
-    VEC(ir_node *) inner;   /* the input that stands for it */
+    struct nest *up;      /* the nested graph around this one */
+    VEC(ir_node *) key;   /* what was lifted: the node in whichever graph made it */
+    VEC(ir_node *) outer; /* its node in the graph around this one */
+    VEC(ir_node *) inner; /* the input that stands for it */
     ir_rec saved;
     PyObject *seen; /* contents of everything from outside, before */
     bool on;
@@ -68,13 +68,15 @@ static tp_tensor *nest_tensor(nest *x, tp_tensor *t, tp_err *err)
         return tensor_ref(t);
     ir_node *m = nest_lift(x, t->node);
     if (!m) {
-        err_set(err, ERR_runtime, "a tensor made inside a function given to cond, scan or the like is used outside of it");
+        err_set(err, ERR_runtime,
+                "a tensor made inside a function given to cond, scan or the like is used outside of it");
         return NULL;
     }
     return ir_proxy(r, m);
 }
 
-static bool nest_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+static bool nest_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
+                      tp_err *err)
 {
     nest *x = data;
     const op_row *row = op_row_of(op);
@@ -106,7 +108,8 @@ static bool nest_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_v
     bool writes = v == OPV_inplace || (row->flags & OPF_MUT);
     if (ok && writes && a[0].kind == VAL_tensor && outside(x, a[0].t))
         ok = err_set(err, ERR_runtime,
-                     "a function given to cond, scan or the like writes to a tensor from outside ('%s'): return the new "
+                     "a function given to cond, scan or the like writes to a tensor from outside ('%s'): "
+                     "return the new "
                      "value instead",
                      row->full);
     ok = ok && ir_record(cx, &x->t->rec, op, v, a, out, err);
@@ -356,8 +359,8 @@ static PyObject *refuse(trace *t, const char *fmt, ...)
     va_end(ap);
     PyObject *cls = exc_class("UncapturedHigherOrderOpError");
     frame *f = t->top;
-    PyErr_Format(cls ? cls : PyExc_RuntimeError, "%s\n\nfrom user code:\n  File \"%s\", line %d, in %s", text, f->cc->file,
-                 frame_line(f), f->cc->name);
+    PyErr_Format(cls ? cls : PyExc_RuntimeError, "%s\n\nfrom user code:\n  File \"%s\", line %d, in %s", text,
+                 f->cc->file, frame_line(f), f->cc->name);
     t->internal = true;
     return NULL;
 }
@@ -377,7 +380,8 @@ static bool same_type(const tp_tensor *a, const tp_tensor *b)
 }
 
 /* Traces f(*args) into x and sets its outputs. The result tree goes to *ret (new). */
-static bool nest_trace(nest *x, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject **ret, tree *out)
+static bool nest_trace(nest *x, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject **ret,
+                       tree *out)
 {
     trace *t = x->t;
     *ret = t_call(t, f, args, nargs, NULL);
@@ -401,7 +405,8 @@ static bool nest_trace(nest *x, PyObject *f, PyObject *const *args, Py_ssize_t n
             n = ir_add_const(x->g, "_tensor_constant0", p);
         v[i] = (tp_val){ .kind = VAL_node, .node = n };
         if (!n) {
-            t_break(t, BRK_nested, "a function given to a higher-order operator returns a tensor of another trace");
+            t_break(t, BRK_nested,
+                    "a function given to a higher-order operator returns a tensor of another trace");
             ok = false;
         }
     }
@@ -443,7 +448,8 @@ static tp_val graph_val(nest *x) { return (tp_val){ .kind = VAL_graph, .graph = 
 static tp_val nodes_val(ir_node **n, int k) { return (tp_val){ .kind = VAL_nodes, .n = k, .nodes = n }; }
 
 /* Appends the call to the graph that is recorded now and returns its results as tensors in `leaf` (new refs). */
-static bool add_call(trace *t, hop_kind k, const tp_val *arg, int narg, tp_tensor **type, int n, bool grad, PyObject **leaf)
+static bool add_call(trace *t, hop_kind k, const tp_val *arg, int narg, tp_tensor **type, int n, bool grad,
+                     PyObject **leaf)
 {
     tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(n, 1));
     for (int i = 0; i < n; i++)
@@ -454,7 +460,8 @@ static bool add_call(trace *t, hop_kind k, const tp_val *arg, int narg, tp_tenso
         tp_tensor *p = ir_proxy(&t->rec, ir_add_getitem(t->rec.g, m, i, vT(tensor_ref(m->val.ts[i]))));
         tp_err err = { 0 };
         op_ctx cx = *CX;
-        if (grad && CX->grad_mode && dtype_is_float((dtype)p->dt) && !ag_set_requires_grad(&cx, p, true, &err)) {
+        if (grad && CX->grad_mode && dtype_is_float((dtype)p->dt) &&
+            !ag_set_requires_grad(&cx, p, true, &err)) {
             tensor_unref(p);
             py_raise(&err);
             return false;
@@ -484,8 +491,8 @@ static bool any_grad(PyObject *const *o, size_t n)
 }
 
 /* Named arguments in order; missing ones stay NULL. */
-static bool bind(trace *t, const char *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kw, const char *const *names,
-                 PyObject **out)
+static bool bind(trace *t, const char *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
+                 const char *const *names, PyObject **out)
 {
     int n = 0;
     while (names[n])
@@ -530,7 +537,8 @@ static PyObject *do_cond(trace *t, PyObject *const *args, Py_ssize_t nargs, PyOb
         return NULL;
     PyObject *const *av = ((PyListObject *)list)->ob_item;
     Py_ssize_t na = PyList_GET_SIZE(list);
-    if (!py_is_tensor(pred) && !py_is_symint(pred)) { /* known while tracing: one branch, guarded where it came from */
+    if (!py_is_tensor(pred) &&
+        !py_is_symint(pred)) { /* known while tracing: one branch, guarded where it came from */
         int yes = t_truth(t, pred);
         if (yes >= 0)
             res = t_call(t, a[yes ? 1 : 2], av, na, NULL);
@@ -562,7 +570,8 @@ static PyObject *do_cond(trace *t, PyObject *const *args, Py_ssize_t nargs, PyOb
     }
     same_inputs(&x[0], &x[1]);
     if (strcmp(strbuf_str(&out[0].spec), strbuf_str(&out[1].spec))) {
-        refuse(t, "cond: the branches return different structures: true_fn returns %s but false_fn returns %s",
+        refuse(t,
+               "cond: the branches return different structures: true_fn returns %s but false_fn returns %s",
                strbuf_str(&out[0].spec), strbuf_str(&out[1].spec));
         goto done;
     }
@@ -576,7 +585,8 @@ static PyObject *do_cond(trace *t, PyObject *const *args, Py_ssize_t nargs, PyOb
             type_text(pt, sizeof pt, p);
             type_text(qt, sizeof qt, q);
             refuse(t,
-                   "cond: the branches must return tensors of the same dtype and shape: true_fn returns %s but false_fn "
+                   "cond: the branches must return tensors of the same dtype and shape: true_fn returns %s "
+                   "but false_fn "
                    "returns %s (result %d)",
                    pt, qt, i);
             goto done;
@@ -588,7 +598,8 @@ static PyObject *do_cond(trace *t, PyObject *const *args, Py_ssize_t nargs, PyOb
         types[i] = ir_type(out_node(&x[0], i));
     }
     bool grad = any_grad(out[0].leaf.at, out[0].leaf.n) || any_grad(out[1].leaf.at, out[1].leaf.n);
-    tp_val arg[4] = { vNone, graph_val(&x[0]), graph_val(&x[1]), nodes_val(x[0].outer.at, (int)x[0].outer.n) };
+    tp_val arg[4] = { vNone, graph_val(&x[0]), graph_val(&x[1]),
+                      nodes_val(x[0].outer.at, (int)x[0].outer.n) };
     if (py_is_tensor(pred)) {
         ir_node *p = node_here(t, pred);
         if (!p) {
@@ -641,7 +652,8 @@ static PyObject *inputs_like(nest *x, PyObject *o, tree *w, const char *name, in
     for (size_t i = 0; ok && i < w->leaf.n; i++) {
         char nm[40];
         snprintf(nm, sizeof nm, "%s_%d", name, (int)i);
-        in[i] = nest_input(x, nm, py_tensor(w->leaf.at[i]), drop, grad || ag_requires_grad(py_tensor(w->leaf.at[i])));
+        in[i] = nest_input(x, nm, py_tensor(w->leaf.at[i]), drop,
+                           grad || ag_requires_grad(py_tensor(w->leaf.at[i])));
         ok = in[i] != NULL;
     }
     int at = 0;
@@ -671,7 +683,9 @@ static bool carried_type(trace *t, const char *fn, nest *x, int i, PyObject *in)
     char pt[300], qt[300];
     type_text(pt, sizeof pt, p);
     type_text(qt, sizeof qt, q);
-    refuse(t, "%s: what is carried must keep its dtype and shape: it starts as %s but the function returns %s (result %d)",
+    refuse(t,
+           "%s: what is carried must keep its dtype and shape: it starts as %s but the function returns %s "
+           "(result %d)",
            fn, pt, qt, i);
     return false;
 }
@@ -703,19 +717,23 @@ static PyObject *do_while(trace *t, PyObject *const *args, Py_ssize_t nargs, PyO
         Py_XSETREF(in, inputs_like(&x[k], list, &w, "arg", 0, false));
         if (k)
             same_inputs(&x[1], &x[0]);
-        bool ok = in && nest_trace(&x[k], a[k], ((PyListObject *)in)->ob_item, PyList_GET_SIZE(in), &ret[k], &out[k]);
+        bool ok = in && nest_trace(&x[k], a[k], ((PyListObject *)in)->ob_item, PyList_GET_SIZE(in), &ret[k],
+                                   &out[k]);
         nest_leave(&x[k]);
         if (!ok)
             goto done;
     }
     same_inputs(&x[0], &x[1]);
     if (out[0].leaf.n != 1 || ir_type(out_node(&x[0], 0))->numel != 1) {
-        refuse(t, "while_loop: cond_fn must return a bool tensor with one element; it returns %s", strbuf_str(&out[0].spec));
+        refuse(t, "while_loop: cond_fn must return a bool tensor with one element; it returns %s",
+               strbuf_str(&out[0].spec));
         goto done;
     }
     if (out[1].leaf.n != n) {
-        refuse(t, "while_loop: body_fn must return as many tensors as are carried: %zu are carried but it returns %zu", n,
-               out[1].leaf.n);
+        refuse(t,
+               "while_loop: body_fn must return as many tensors as are carried: %zu are carried but it "
+               "returns %zu",
+               n, out[1].leaf.n);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
@@ -804,7 +822,8 @@ static PyObject *scan_like(trace *t, bool map, PyObject *f, PyObject *init, PyOb
             char pt[300], qt[300];
             type_text(pt, sizeof pt, q);
             type_text(qt, sizeof qt, p);
-            refuse(t, "%s: all tensors that are walked along must have the same length: %s and %s", fn, pt, qt);
+            refuse(t, "%s: all tensors that are walked along must have the same length: %s and %s", fn, pt,
+                   qt);
             goto done;
         }
     }
@@ -836,11 +855,13 @@ static PyObject *scan_like(trace *t, bool map, PyObject *f, PyObject *init, PyOb
     PyObject *r = t_real(t, ret);
     if (!map) {
         tree one = { .t = t };
-        bool pair = r && PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 2 && tree_walk(&one, PyTuple_GET_ITEM(r, 0)) &&
-                    one.leaf.n == nc;
+        bool pair = r && PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 2 &&
+                    tree_walk(&one, PyTuple_GET_ITEM(r, 0)) && one.leaf.n == nc;
         tree_end(&one);
         if (!pair) {
-            refuse(t, "scan: combine_fn must return (carry, output) with a carry like init: init has %zu tensors, it returns %s",
+            refuse(t,
+                   "scan: combine_fn must return (carry, output) with a carry like init: init has %zu "
+                   "tensors, it returns %s",
                    nc, strbuf_str(&out.spec));
             goto done;
         }
@@ -892,7 +913,8 @@ static PyObject *do_scan(trace *t, PyObject *const *args, Py_ssize_t nargs, PyOb
         return NULL;
     if (!a[0] || !a[1] || !a[2])
         return t_break(t, BRK_arguments, "scan() takes combine_fn, init and xs");
-    PyObject *dim = a[3] ? t_real(t, a[3]) : NULL, *rev = a[4] ? t_real(t, a[4]) : NULL, *xs = Py_NewRef(a[2]), *r;
+    PyObject *dim = a[3] ? t_real(t, a[3]) : NULL, *rev = a[4] ? t_real(t, a[4]) : NULL,
+             *xs = Py_NewRef(a[2]), *r;
     if ((a[3] && !dim) || (a[4] && !rev)) {
         Py_DECREF(xs);
         return NULL;
@@ -921,7 +943,8 @@ static PyObject *do_scan(trace *t, PyObject *const *args, Py_ssize_t nargs, PyOb
 static PyObject *do_map(trace *t, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
     if (nargs < 2 || kw)
-        return t_break(t, BRK_arguments, "map() takes a function, what it walks along and more arguments by position");
+        return t_break(t, BRK_arguments,
+                       "map() takes a function, what it walks along and more arguments by position");
     PyObject *rest = PyList_New(0);
     for (Py_ssize_t i = 2; rest && i < nargs; i++)
         if (PyList_Append(rest, args[i]) < 0)

@@ -189,8 +189,9 @@ static bool run_scan(hop_host *h, const ir_node *n, const tp_val *arg, tp_val *r
          rest = list_of(&arg[map ? 2 : 3]);
     int nc = init.n, nin = nc + xs.n + rest.n, nout = returns(n, 0), ny = nout - nc, made = 0;
     if (ny < 0 || !xs.n || !xs.t[0] || xs.t[0]->ndim < 1)
-        return err_set(err, ERR_runtime, "a scan walks along the first dimension of at least one tensor, and "
-                                         "returns what it carries first");
+        return err_set(err, ERR_runtime,
+                       "a scan walks along the first dimension of at least one tensor, and "
+                       "returns what it carries first");
     int64_t steps = xs.t[0]->size[0];
     for (int i = 1; i < xs.n; i++)
         if (!xs.t[i] || xs.t[i]->ndim < 1 || xs.t[i]->size[0] != steps)

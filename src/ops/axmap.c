@@ -1,4 +1,5 @@
 #include "ops/axmap.h"
+#include "ops/move.h"
 #include "base/pool.h"
 
 int64_t *axmap_axis(axmap *m, int d, int64_t n)
@@ -17,7 +18,10 @@ typedef struct job {
     const tp_tensor *out, *in;
     const int64_t *last; /* table of the last axis, in source elements */
     bool run;            /* the last axis is one run in both */
-    int head;            /* axmap_put: axes before this one have no table */
+    bool back;           /* the last axis is one run, read backwards */
+    int64_t nrun; /* or it is so many runs, beginning at start[0 .. nrun); 0: too many to be worth it */
+    const int64_t *start;
+    int head; /* axmap_put: axes before this one have no table */
     red_op op;
     bool columns; /* axmap_put: threads share the columns of the last axis */
 } job;
@@ -48,7 +52,18 @@ static void copy_rows(void *arg, int64_t b, int64_t e)
         char *o = out + po * es;
         const char *s = in + pi * es;
         if (j->run) {
-            memcpy(o, s + m[0] * es, (size_t)(n * es));
+            moves()->run(n * es, o, s + m[0] * es);
+            continue;
+        }
+        if (j->nrun) {
+            for (int64_t k = 0; k < j->nrun; k++) {
+                int64_t at = j->start[k], m_ = (k + 1 < j->nrun ? j->start[k + 1] : n) - at;
+                moves()->run(m_ * es, o + at * es, s + m[at] * es);
+            }
+            continue;
+        }
+        if (j->back) {
+            moves()->back(n, o, s + m[n - 1] * es, (size_t)es);
             continue;
         }
 #define MOVE(T)                     \
@@ -75,6 +90,23 @@ static int64_t *last_table(const axmap *m, const tp_tensor *out, const tp_tensor
     return t;
 }
 
+/* Where runs of a table begin, or NULL when they are short. */
+static int64_t *runs_of(const int64_t *t, int64_t n, int64_t *nrun)
+{
+    int64_t count = 1, w = 0;
+    for (int64_t i = 1; i < n; i++)
+        count += t[i] != t[i - 1] + 1;
+    *nrun = 0;
+    if (count * 16 > n)
+        return NULL;
+    int64_t *start = mem_alloc(sizeof *start * (size_t)count);
+    for (int64_t i = 0; i < n; i++)
+        if (!i || t[i] != t[i - 1] + 1)
+            start[w++] = i;
+    *nrun = count;
+    return start;
+}
+
 void axmap_copy(const axmap *m, tp_tensor *out, const tp_tensor *in)
 {
     if (out->numel == 0)
@@ -83,10 +115,17 @@ void axmap_copy(const axmap *m, tp_tensor *out, const tp_tensor *in)
         memcpy(tensor_data(out), tensor_data(in), dtype_size((dtype)out->dt));
         return;
     }
-    job j = { m, out, in, NULL, false, 0, RED_set, false };
-    int64_t n = out->size[out->ndim - 1], *t = last_table(m, out, in, &j.run);
+    job j = { .m = m, .out = out, .in = in, .op = RED_set };
+    int64_t n = out->size[out->ndim - 1], *t = last_table(m, out, in, &j.run), *start = NULL;
     j.last = t;
+    if (!j.run && n > 1 && out->stride[out->ndim - 1] == 1) {
+        j.start = start = runs_of(t, n, &j.nrun);
+        j.back = true;
+        for (int64_t i = 1; i < n && j.back; i++)
+            j.back = t[i] == t[i - 1] - 1;
+    }
     pool_for(out->numel / n, MAX(1, 32768 / n), copy_rows, &j);
+    free(start);
     free(t);
 }
 
@@ -119,7 +158,7 @@ static void put_rows(void *arg, int64_t b, int64_t e)
 
 void axmap_put(const axmap *m, red_op op, tp_tensor *dst, const tp_tensor *src)
 {
-    job j = { m, src, dst, NULL, false, 0, op, false };
+    job j = { .m = m, .out = src, .in = dst, .op = op };
     int64_t rows = 1;
     if (src->numel == 0)
         return;

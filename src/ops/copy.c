@@ -1,7 +1,8 @@
 /* copy.c - copying with conversion: copy_, clone, to, contiguous, fill. */
 #include "ops/op.h"
 #include "ops/iter.h"
-#include "ops/pw.h"
+#include "ops/move.h"
+#include "base/pool.h"
 
 /* Converting runs: packed operands at once, strided ones through a buffer. */
 typedef struct conv_job {
@@ -32,12 +33,22 @@ static void convert(void *arg, int64_t n, char *const *p, const int64_t *st)
     }
 }
 
-/* Same type: whole runs with memcpy, otherwise element by element. */
+ISA_DECL(void, fill_packed, (int64_t n, void *buf, const void *v, size_t es));
+
+/* Same type: whole runs with memcpy, one element again and again, otherwise element by element. */
 static void move(void *arg, int64_t n, char *const *p, const int64_t *st)
 {
     size_t es = *(const size_t *)arg;
     if (st[0] == (int64_t)es && st[1] == (int64_t)es) {
-        memmove(p[0], p[1], (size_t)n * es);
+        int64_t bytes = n * (int64_t)es;
+        if (p[0] < p[1] + bytes && p[1] < p[0] + bytes)
+            memmove(p[0], p[1], (size_t)bytes);
+        else
+            moves()->run(bytes, p[0], p[1]);
+        return;
+    }
+    if (st[0] == (int64_t)es && st[1] == 0) {
+        ISA_PICK(fill_packed)(n, p[0], p[1], es);
         return;
     }
     if (st[0] == (int64_t)es)
@@ -47,6 +58,61 @@ static void move(void *arg, int64_t n, char *const *p, const int64_t *st)
     else
         for (int64_t i = 0; i < n; i++)
             memcpy(p[0] + i * st[0], p[1] + i * st[1], es);
+}
+
+/* Rows of one operand are columns of the other: tiles that fit the cache. Dimension 0 is packed in the result,
+ * dimension 1 in the source; all others are walked. */
+enum { TILE = 64 };
+typedef struct turn_job {
+    const iter *it;
+    size_t es;
+    int64_t nt0, nt1; /* tiles along dimensions 0 and 1 */
+} turn_job;
+/* Through a buffer with an odd stride: rows a power of two apart would fall on one another in the cache. */
+#define TURN(T)                                                                             \
+    {                                                                                       \
+        T buf[TILE * (TILE + 1)];                                                           \
+        for (int64_t k = 0; k < n0; k++) {                                                  \
+            const T *from = (const T *)(s + k * it->stride[1][0]);                          \
+            for (int64_t i = 0; i < n1; i++)                                                \
+                buf[i * (TILE + 1) + k] = from[i];                                          \
+        }                                                                                   \
+        for (int64_t i = 0; i < n1; i++)                                                    \
+            memcpy(d + i * it->stride[0][1], buf + i * (TILE + 1), (size_t)n0 * sizeof(T)); \
+    }
+static void turn_tiles(void *arg, int64_t b, int64_t e)
+{
+    const turn_job *j = arg;
+    const iter *it = j->it;
+    for (; b < e; b++) {
+        int64_t rest = b, a0 = rest % j->nt0 * TILE, a1 = (rest /= j->nt0) % j->nt1 * TILE;
+        int64_t n0 = MIN(TILE, it->size[0] - a0), n1 = MIN(TILE, it->size[1] - a1);
+        char *d = it->data[0] + a0 * it->stride[0][0] + a1 * it->stride[0][1];
+        const char *s = it->data[1] + a0 * it->stride[1][0] + a1 * it->stride[1][1];
+        rest /= j->nt1;
+        for (int k = 2; k < it->ndim; k++) {
+            d += rest % it->size[k] * it->stride[0][k];
+            s += rest % it->size[k] * it->stride[1][k];
+            rest /= it->size[k];
+        }
+        switch (j->es) {
+        case 1: TURN(uint8_t) break;
+        case 2: TURN(uint16_t) break;
+        case 4: TURN(uint32_t) break;
+        default: TURN(uint64_t)
+        }
+    }
+}
+static bool turn(const iter *it, size_t es)
+{
+    turn_job j = { it, es, 0, 0 };
+    if (it->ndim < 2 || it->stride[0][0] != (int64_t)es || it->stride[1][1] != (int64_t)es ||
+        it->size[0] < 8 || it->size[1] < 8)
+        return false;
+    j.nt0 = (it->size[0] + TILE - 1) / TILE;
+    j.nt1 = (it->size[1] + TILE - 1) / TILE;
+    pool_for(it->numel / (it->size[0] * it->size[1]) * j.nt0 * j.nt1, 32, turn_tiles, &j);
+    return true;
 }
 
 bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
@@ -59,9 +125,10 @@ bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
     iter it;
     iter_init(&it, 2, op);
     size_t es = dtype_size((dtype)dst->dt);
-    if (dst->dt == src->dt)
-        iter_run(&it, move, &es, 0);
-    else {
+    if (dst->dt == src->dt) {
+        if (!turn(&it, es))
+            iter_run(&it, move, &es, 0);
+    } else {
         conv_job j = { conv_of((dtype)dst->dt, (dtype)src->dt), es, dtype_size((dtype)src->dt) };
         iter_run(&it, convert, &j, 0);
     }

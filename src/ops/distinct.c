@@ -317,31 +317,42 @@ bool shape_bincount(op_call *c)
         return true;
     return unknown_size(c, &n) && out_new(c, !w ? DT_i64 : w->dt == DT_f32 ? DT_f32 : DT_f64, 1, &n) != NULL;
 }
-bool eager_bincount(op_call *c)
+static bool bincount(op_call *c, tp_tensor *t, tp_tensor *w) /* t: packed int64 */
 {
-    tp_tensor *t = arg_t(c, 0), *w = arg_t(c, 1);
-    int64_t n = c->arg[2].i;
+    const int64_t *v = tensor_data(t);
+    int64_t n = c->arg[2].i, top = -1, low = 0;
     for (int64_t i = 0; i < t->numel; i++) {
-        int64_t v = elem_get_i((dtype)t->dt, tensor_elem(t, i));
-        if (v < 0)
-            return err_set(c->err, ERR_runtime, "bincount only supports 1-d non-negative integral inputs.");
-        n = MAX(n, v + 1);
+        top = MAX(top, v[i]);
+        low = MIN(low, v[i]);
     }
+    if (low < 0)
+        return err_set(c->err, ERR_runtime, "bincount only supports 1-d non-negative integral inputs.");
+    n = MAX(n, top + 1);
     dtype dt = !w ? DT_i64 : w->dt == DT_f32 ? DT_f32 : DT_f64;
     tp_tensor *r = c->res[0] = tensor_new(dt, 1, &n, c->err);
     if (!r)
         return false;
     if (n)
         memset(tensor_data(r), 0, (size_t)n * dtype_size(dt));
-    for (int64_t i = 0; i < t->numel; i++) {
-        void *p = (char *)tensor_data(r) +
-                  (size_t)elem_get_i((dtype)t->dt, tensor_elem(t, i)) * dtype_size(dt);
-        if (w)
+    char *o = tensor_data(r);
+    if (!w)
+        for (int64_t i = 0; i < t->numel; i++)
+            ((int64_t *)o)[v[i]]++;
+    else
+        for (int64_t i = 0; i < t->numel; i++) {
+            void *p = o + (size_t)v[i] * dtype_size(dt);
             elem_set_f(dt, p, elem_get_f(dt, p) + elem_get_f((dtype)w->dt, tensor_elem(w, i)));
-        else
-            ++*(int64_t *)p;
-    }
+        }
     return true;
+}
+bool eager_bincount(op_call *c)
+{
+    tp_tensor *t = tensor_cast(arg_t(c, 0), DT_i64, c->err);
+    tp_tensor *line = t ? tensor_contiguous(t, c->err) : NULL;
+    bool ok = line && bincount(c, line, arg_t(c, 1));
+    tensor_unref(line);
+    tensor_unref(t);
+    return ok;
 }
 
 bool shape_histc(op_call *c)

@@ -3,6 +3,7 @@
 #include "ops/decomp.h"
 #include "ops/axmap.h"
 #include "ops/iter.h"
+#include "ops/move.h"
 
 static bool zero(tp_tensor *t)
 {
@@ -56,42 +57,44 @@ typedef struct along {
     bool failed;
     size_t es;
     redrow_fn *red;
+    const char *base; /* take */
 } along;
 
-/* p: index, other operand, base of the indexed tensor */
+enum { BLOCK = 256 };
+static bool places(along *a, int64_t n, const char *ix, int64_t st, int64_t step, int64_t next, int64_t *at)
+{
+    if (moves()->places(n, ix, st, a->size, false, step, next, at))
+        return true;
+    for (int64_t i = 0; i < n && !a->failed; i++) {
+        a->bad = *(const int64_t *)(ix + i * st);
+        a->failed = a->bad < 0 || a->bad >= a->size;
+    }
+    return false;
+}
+
+/* p: result, index, base of the indexed tensor */
 static void gather_run(void *arg, int64_t n, char *const *p, const int64_t *st)
 {
     along *a = arg;
-    const char *base = p[2];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t k = *(const int64_t *)(p[1] + i * st[1]);
-        if (k < 0 || k >= a->size) {
-            a->bad = k;
-            a->failed = true;
+    int64_t at[BLOCK];
+    for (int64_t b = 0; b < n; b += BLOCK) {
+        int64_t m = MIN(n - b, BLOCK);
+        if (!places(a, m, p[1] + b * st[1], st[1], a->step, st[2], at))
             return;
-        }
-        const char *s = base + i * st[2] + k * a->step;
-        char *o = p[0] + i * st[0];
-        switch (a->es) {
-        case 1: *(uint8_t *)o = *(const uint8_t *)s; break;
-        case 2: *(uint16_t *)o = *(const uint16_t *)s; break;
-        case 4: *(uint32_t *)o = *(const uint32_t *)s; break;
-        default: *(uint64_t *)o = *(const uint64_t *)s;
-        }
+        moves()->fetch(m, p[0] + b * st[0], st[0], p[2] + b * st[2], at, a->es);
     }
 }
 
+/* p: index, other operand, base of the indexed tensor */
 static void scatter_run(void *arg, int64_t n, char *const *p, const int64_t *st)
 {
     along *a = arg;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t k = *(const int64_t *)(p[0] + i * st[0]);
-        if (k < 0 || k >= a->size) {
-            a->bad = k;
-            a->failed = true;
+    int64_t at[BLOCK], es = (int64_t)a->es, step = a->step / es, next = st[2] / es;
+    for (int64_t b = 0; b < n; b += BLOCK) {
+        int64_t m = MIN(n - b, BLOCK);
+        if (!places(a, m, p[0] + b * st[0], st[0], step, next, at))
             return;
-        }
-        a->red(1, p[2] + i * st[2] + k * a->step, NULL, 1, p[1] + i * st[1], 1);
+        a->red(m, p[2] + b * st[2], at, 1, p[1] + b * st[1], st[1] / es);
     }
 }
 
@@ -600,13 +603,19 @@ bool eager_index_reduce(op_call *c)
 static bool flat_index(op_call *c, tp_tensor *t, tp_tensor *ix, axmap *m)
 {
     int64_t *at = axmap_axis(m, 0, ix->numel), n = t->numel;
+    bool packed = tensor_is_contiguous(ix), flat = tensor_is_contiguous(t);
+    const int64_t *all = tensor_data(ix);
     for (int64_t i = 0; i < ix->numel; i++) {
-        int64_t k = *(int64_t *)tensor_elem(ix, i);
+        int64_t k = packed ? all[i] : *(int64_t *)tensor_elem(ix, i);
         if (k < -n || k >= n)
             return err_set(c->err, ERR_index,
                            "out of range: tried to access index %lld on a tensor of %lld elements.",
                            (long long)k, (long long)n);
         k = k < 0 ? k + n : k;
+        if (flat) {
+            at[i] = k;
+            continue;
+        }
         int64_t off = 0;
         for (int d = t->ndim - 1; d >= 0; d--) {
             off += k % t->size[d] * t->stride[d];
@@ -633,8 +642,31 @@ bool shape_take(op_call *c)
         return err_set(c->err, ERR_index, "take(): tried to take from an empty tensor");
     return out_new(c, (dtype)t->dt, ix->ndim, ix->size) != NULL;
 }
+/* p: result, index. Contiguous tensors: no table is needed. */
+static void take_run(void *arg, int64_t n, char *const *p, const int64_t *st)
+{
+    along *a = arg;
+    int64_t at[BLOCK];
+    for (int64_t b = 0; b < n; b += BLOCK) {
+        int64_t m = MIN(n - b, BLOCK);
+        if (!moves()->places(m, p[1] + b * st[1], st[1], a->size, true, (int64_t)a->es, 0, at)) {
+            a->failed = true;
+            return;
+        }
+        moves()->fetch(m, p[0] + b * st[0], st[0], a->base, at, a->es);
+    }
+}
 bool eager_take(op_call *c)
 {
+    if (tensor_is_contiguous(arg_t(c, 0))) {
+        along a = { .size = arg_t(c, 0)->numel, .es = dtype_size((dtype)arg_t(c, 0)->dt) };
+        a.base = tensor_data(arg_t(c, 0));
+        iter it;
+        iter_init(&it, 2, (tp_tensor *[]){ c->res[0], arg_t(c, 1) });
+        iter_run(&it, take_run, &a, 0);
+        if (!a.failed)
+            return true; /* else the slow way says which index it was */
+    }
     axmap m = { 0 };
     tp_tensor *in = as_line(arg_t(c, 0)), *out = as_line(c->res[0]);
     bool ok = flat_index(c, arg_t(c, 0), arg_t(c, 1), &m);

@@ -161,3 +161,28 @@ void keys_select(int64_t n, keyed *o, int64_t k)
             return;
     }
 }
+
+keyed keys_nth(int64_t n, keyed *o, int64_t k, int bits)
+{
+    enum { DIGIT = 11, BUCKETS = 1 << DIGIT };
+    if (n < 4 * BUCKETS) {
+        keys_select(n, o, k);
+        return o[k];
+    }
+    for (int left = bits; left > 0 && n > 1;
+         left -= DIGIT) { /* from the top digit down, keeping one bucket */
+        int shift = MAX(left - DIGIT, 0);
+        int64_t count[BUCKETS] = { 0 }, w = 0;
+        for (int64_t i = 0; i < n; i++)
+            count[o[i].k >> shift & (BUCKETS - 1)]++;
+        uint64_t b = 0;
+        for (; k >= count[b]; b++)
+            k -= count[b];
+        for (int64_t i = 0; i < n; i++) { /* in order, so that equal keys stay in theirs */
+            o[w] = o[i];
+            w += (o[i].k >> shift & (BUCKETS - 1)) == b;
+        }
+        n = w;
+    }
+    return o[k];
+}

@@ -16,4 +16,6 @@ void keys_flip(int64_t n, keyed *o, int bits);                              /* r
 void keys_sort(int64_t n, keyed *o, keyed *spare, int bits);                /* stable; spare: n more */
 void keys_select(int64_t n, keyed *o,
                  int64_t k); /* o[k] is as if sorted by (key, position), smaller before */
+/* The k-th by (key, position), by counting digits; o is left in disorder. */
+keyed keys_nth(int64_t n, keyed *o, int64_t k, int bits);
 #endif

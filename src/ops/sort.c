@@ -63,6 +63,40 @@ static int64_t mode_of(int64_t n, const keyed *o) /* sorted keys -> position of 
     return best;
 }
 
+/* The k best of long lines, k small: a sorted list of them, and a look at each element whether it belongs in it. */
+enum { FEW = 64, LOOK = 256 };
+static void few_lines(void *arg, int64_t b, int64_t e)
+{
+    const ord_job *j = arg;
+    int64_t n = j->l.n, k = j->k;
+    int bits = key_bits(j->dt);
+    for (; b < e; b++) {
+        char *p[LINES_MAX];
+        keyed best[FEW + 1], o[LOOK];
+        int64_t have = 0;
+        uint64_t worst = UINT64_MAX;
+        lines_at(&j->l, b, p);
+        for (int64_t at = 0; at < n; at += LOOK) {
+            int64_t m = MIN(n - at, LOOK);
+            keys_load(j->dt, m, p[0] + at * j->l.step[0], j->l.step[0], o);
+            if (j->flip)
+                keys_flip(m, o, bits);
+            for (int64_t i = 0; i < m; i++) {
+                if (TP_LIKELY(have == k && o[i].k >= worst))
+                    continue;
+                int64_t w = have;
+                for (; w > 0 && best[w - 1].k > o[i].k; w--)
+                    best[w] = best[w - 1];
+                best[w] = (keyed){ o[i].k, at + i };
+                have = MIN(have + 1, k);
+                worst = best[have - 1].k;
+            }
+        }
+        for (int64_t i = 0; i < k; i++)
+            emit(j, p, i, best[i].i);
+    }
+}
+
 static void ord_lines(void *arg, int64_t b, int64_t e)
 {
     const ord_job *j = arg;
@@ -108,16 +142,11 @@ static void ord_lines(void *arg, int64_t b, int64_t e)
             for (int64_t i = 0; i < j->k; i++)
                 emit(j, p, i, o[i].i);
             break;
-        case ORD_kth:
-            keys_select(n, o, j->k - 1);
-            emit(j, p, 0, o[j->k - 1].i);
-            break;
+        case ORD_kth: emit(j, p, 0, keys_nth(n, o, j->k - 1, bits).i); break;
         case ORD_median:
         case ORD_nanmedian: {
             int64_t at = median_at(j, n, o);
-            if (at >= 0)
-                keys_select(n, o, at);
-            emit(j, p, 0, at < 0 ? ~at : o[at].i);
+            emit(j, p, 0, at < 0 ? ~at : keys_nth(n, o, at, bits).i);
             break;
         }
         default: keys_sort(n, o, spare, bits); emit(j, p, 0, mode_of(n, o));
@@ -145,8 +174,9 @@ static void ord_run(ord_job *j, tp_tensor *t, int dim, tp_tensor *values, tp_ten
     tp_tensor *v = with_dim(values, t, dim), *i = with_dim(indices, t, dim);
     j->dt = (dtype)t->dt;
     lines_init(&j->l, 3, (tp_tensor *[]){ t, v, i }, dim);
+    bool few = j->kind == ORD_topk && j->k <= FEW && j->k * 4 <= j->l.n;
     if (j->l.n && j->l.count)
-        pool_for(j->l.count, MAX(1, 4096 / j->l.n), ord_lines, j);
+        pool_for(j->l.count, MAX(1, 4096 / j->l.n), few ? few_lines : ord_lines, j);
     tensor_unref(v);
     tensor_unref(i);
 }

@@ -1,0 +1,81 @@
+/* move.c - see ops/move.h; once per instruction set. */
+#include "ops/move.h"
+
+static void run(int64_t bytes, void *d_, const void *s_)
+{
+    char *d = d_;
+    const char *s = s_;
+    bool level = (((uintptr_t)d ^ (uintptr_t)s) & 63) == 0; /* then memcpy is as good as it gets */
+    for (; !level && bytes >= 256; bytes -= 256, d += 256, s += 256) {
+        uint64_t w[32];
+        memcpy(w, s, 256);
+        memcpy(d, w, 256);
+    }
+    if (bytes)
+        memcpy(d, s, (size_t)bytes);
+}
+
+#define BACK(T)                                \
+    {                                          \
+        T *o = d;                              \
+        const T *a = s;                        \
+        _Pragma("GCC ivdep")                   \
+        for (int64_t i = 0; i < n; i++)        \
+            o[i] = a[n - 1 - i];               \
+        break;                                 \
+    }
+static void back(int64_t n, void *d, const void *s, size_t es)
+{
+    switch (es) {
+    case 1: BACK(uint8_t)
+    case 2: BACK(uint16_t)
+    case 4: BACK(uint32_t)
+    default: BACK(uint64_t)
+    }
+}
+
+static bool places(int64_t n, const char *index, int64_t st, int64_t size, bool wrap, int64_t step, int64_t along,
+                   int64_t *at)
+{
+    uint64_t worst = 0;
+    const int64_t up = wrap ? size : 0;
+    const int64_t *ix = (const int64_t *)index;
+    if (st == 8)
+        for (int64_t i = 0; i < n; i++) {
+            int64_t k = ix[i] + (ix[i] < 0 ? up : 0);
+            worst = (uint64_t)k > worst ? (uint64_t)k : worst;
+            at[i] = (int64_t)((uint64_t)k * (uint64_t)step) + i * along;
+        }
+    else
+        for (int64_t i = 0; i < n; i++) {
+            int64_t v = *(const int64_t *)(index + i * st), k = v + (v < 0 ? up : 0);
+            worst = (uint64_t)k > worst ? (uint64_t)k : worst;
+            at[i] = (int64_t)((uint64_t)k * (uint64_t)step) + i * along;
+        }
+    return !n || worst < (uint64_t)size;
+}
+
+#define FETCH(T)                                                \
+    {                                                           \
+        if (os == (int64_t)sizeof(T)) {                         \
+            T *to = (T *)o;                                     \
+            _Pragma("GCC ivdep")                                \
+            for (int64_t i = 0; i < n; i++)                     \
+                to[i] = *(const T *)(base + at[i]);             \
+        } else                                                  \
+            for (int64_t i = 0; i < n; i++)                     \
+                *(T *)(o + i * os) = *(const T *)(base + at[i]); \
+        break;                                                  \
+    }
+static void fetch(int64_t n, char *o, int64_t os, const char *base, const int64_t *at, size_t es)
+{
+    switch (es) {
+    case 1: FETCH(uint8_t)
+    case 2: FETCH(uint16_t)
+    case 4: FETCH(uint32_t)
+    default: FETCH(uint64_t)
+    }
+}
+
+static const move_row row = { run, back, places, fetch };
+const move_row *ISA_NAME(move_loops)(void) { return &row; }
