@@ -1576,8 +1576,11 @@ static void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
             const access *a = &w->seen.at[i];
             if (a->raw || a->at.opaque)
                 continue;
-            ku += stride_in(&a->at, k) == 1;
-            ru += r >= 0 && stride_in(&a->at, r) == 1;
+            bool each = t->nred == 0; /* touched in every step, not once a row */
+            for (int q = 0; q < t->nred; q++)
+                each |= stride_in(&a->at, t->red[q]) != 0;
+            ku += each && stride_in(&a->at, k) == 1;
+            ru += each && r >= 0 && stride_in(&a->at, r) == 1;
         }
         t->column = ku > ru && hint(t->size[k]) >= 8;
         if (r < 0)
