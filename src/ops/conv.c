@@ -3,6 +3,7 @@
 #include "ops/decomp.h"
 #include "ops/gemm.h"
 #include "ops/provider.h"
+#include "ops/rowstat.h"
 #include "base/pool.h"
 #include <stdio.h>
 
@@ -434,17 +435,31 @@ bool shape_convolution_backward(op_call *c)
     return true;
 }
 
-static void sum_planes(const tp_tensor *dy, tp_tensor *db)
+typedef struct plane_job {
+    const tp_tensor *dy;
+    tp_tensor *db;
+} plane_job;
+static void sum_channels(void *arg, int64_t lo, int64_t hi)
 {
+    const tp_tensor *dy = ((plane_job *)arg)->dy;
+    tp_tensor *db = ((plane_job *)arg)->db;
     int64_t C = dy->size[1], planes = dy->size[0] * C, L = planes ? dy->numel / planes : 0;
-    for (int64_t k = 0; k < C; k++) {
+    for (int64_t k = lo; k < hi; k++) {
         double sum = 0;
         for (int64_t n = 0; n < dy->size[0]; n++)
-            for (int64_t l = 0; l < L; l++)
-                sum += dy->dt == DT_f32 ? ((float *)tensor_data(dy))[(n * C + k) * L + l]
-                                        : ((double *)tensor_data(dy))[(n * C + k) * L + l];
+            if (dy->dt == DT_f32)
+                sum += ISA_PICK(rs_sum)(L, (float *)tensor_data(dy) + (n * C + k) * L);
+            else
+                for (int64_t l = 0; l < L; l++)
+                    sum += ((double *)tensor_data(dy))[(n * C + k) * L + l];
         elem_set_f((dtype)db->dt, (char *)tensor_data(db) + (size_t)k * dtype_size((dtype)db->dt), sum);
     }
+}
+static void sum_planes(const tp_tensor *dy, tp_tensor *db)
+{
+    int64_t C = dy->size[1];
+    plane_job j = { dy, db };
+    pool_for(C, MAX(1, 32768 * C / MAX(1, dy->numel)), sum_channels, &j);
 }
 
 bool eager_convolution_backward(op_call *c)

@@ -1,6 +1,7 @@
 /* norm.c - batch, layer, group and RMS normalisation: kernels with double accumulators, their backward forms, and the
  * decompositions that say the same in simpler rows. */
 #include "ops/decomp.h"
+#include "ops/rowstat.h"
 #include "base/pool.h"
 #include <math.h>
 
@@ -26,12 +27,8 @@ static void moments(const void *x, bool f, int64_t n, double *mean, double *var)
 {
     double s = 0, q = 0;
     if (f) {
-        const float *p = x;
-        for (int64_t i = 0; i < n; i++)
-            s += p[i];
-        *mean = s / (double)n;
-        for (int64_t i = 0; i < n; i++)
-            q += (p[i] - *mean) * (p[i] - *mean);
+        *mean = ISA_PICK(rs_sum)(n, x) / (double)n;
+        q = ISA_PICK(rs_square)(n, x, *mean);
     } else {
         const double *p = x;
         for (int64_t i = 0; i < n; i++)
@@ -82,13 +79,40 @@ static void norm_rows(void *arg, int64_t lo, int64_t hi)
         for (int64_t c = 0; c < j->channels; c++) {
             double a = s * (j->w ? get(j->w, j->f, w0 + c) : 1),
                    o = (j->b ? get(j->b, j->f, w0 + c) : 0) - m * a;
-            for (int64_t i = c * j->per; i < (c + 1) * j->per; i++)
-                put(y, j->f, i, get(x, j->f, i) * a + o);
+            if (j->f)
+                ISA_PICK(rs_scale)
+                (j->per, (const float *)x + c * j->per, (float)a, (float)o, (float *)y + c * j->per);
+            else
+                for (int64_t i = c * j->per; i < (c + 1) * j->per; i++)
+                    put(y, j->f, i, get(x, j->f, i) * a + o);
         }
     }
 }
 
 /* dx of a row: rstd (g - mean(g) - xhat mean(g xhat)), where g = dy w */
+static void float_row_back(const row_job *j, const float *x, const float *dy, int64_t w0, double m, double s,
+                           float *dx)
+{
+    const float *w = j->w ? (const float *)j->w + w0 : NULL;
+    double g1 = 0, g2 = 0;
+    if (j->per == 1)
+        ISA_PICK(rs_wdots)(j->n, dy, w, x, m, &g1, &g2);
+    else
+        for (int64_t c = 0; c < j->channels; c++) {
+            double a = 0, b = 0;
+            ISA_PICK(rs_dots)(j->per, dy + c * j->per, x + c * j->per, m, &a, &b);
+            g1 += a * (w ? w[c] : 1);
+            g2 += b * (w ? w[c] : 1);
+        }
+    float k = (float)(-s * s * s * g2 / (double)j->n), o = (float)(-s * g1 / (double)j->n), mf = (float)m,
+          sf = (float)s;
+    if (j->per == 1)
+        ISA_PICK(rs_wback)(j->n, dy, w, x, mf, sf, k, o, dx);
+    else
+        for (int64_t c = 0; c < j->channels; c++)
+            ISA_PICK(rs_back)
+            (j->per, dy + c * j->per, x + c * j->per, mf, sf * (w ? w[c] : 1), k, o, dx + c * j->per);
+}
 static void norm_rows_back(void *arg, int64_t lo, int64_t hi)
 {
     const row_job *j = arg;
@@ -98,6 +122,10 @@ static void norm_rows_back(void *arg, int64_t lo, int64_t hi)
         char *dx = j->y + r * j->n * es;
         double m = get(j->mean, j->f, r), s = get(j->rstd, j->f, r), g1 = 0, g2 = 0;
         int64_t w0 = r % j->groups * j->channels;
+        if (j->f) {
+            float_row_back(j, (const float *)x, (const float *)dy, w0, m, s, (float *)dx);
+            continue;
+        }
         for (int64_t c = 0; c < j->channels; c++) {
             double w = j->w ? get(j->w, j->f, w0 + c) : 1;
             for (int64_t i = c * j->per; i < (c + 1) * j->per; i++) {
@@ -134,12 +162,28 @@ static void norm_cols_back(void *arg, int64_t lo, int64_t hi)
         double m = get(j->mean, j->f, r), s = get(j->rstd, j->f, r);
         int64_t w0 = r % j->groups * j->channels;
         int64_t c0 = MAX(lo - w0, 0), c1 = MIN(hi - w0, j->channels);
-        for (int64_t c = c0; c < c1; c++)
+        if (j->f && j->per == 1) {
+            if (c0 < c1)
+                ISA_PICK(rs_cols)
+                (c1 - c0, (const float *)dy + c0, (const float *)x + c0, (float)m, (float)s,
+                 dw + w0 + c0 - lo, db + w0 + c0 - lo);
+            continue;
+        }
+        for (int64_t c = c0; c < c1; c++) {
+            if (j->f) {
+                double p = 0;
+                ISA_PICK(rs_dots)
+                (j->per, (const float *)dy + c * j->per, (const float *)x + c * j->per, m, &db[w0 + c - lo],
+                 &p);
+                dw[w0 + c - lo] += p * s;
+                continue;
+            }
             for (int64_t i = c * j->per; i < (c + 1) * j->per; i++) {
                 double g = get(dy, j->f, i);
                 db[w0 + c - lo] += g;
                 dw[w0 + c - lo] += g * (get(x, j->f, i) - m) * s;
             }
+        }
     }
     for (int64_t c = lo; c < hi; c++) {
         if (k->dw)
@@ -493,16 +537,16 @@ static void bn_channels(void *arg, int64_t lo, int64_t hi)
         if (j->train) {
             for (int64_t n = 0; n < j->N; n++) {
                 const char *x = j->x + (n * j->C + c) * j->L * es;
-                double s = 0;
-                for (int64_t i = 0; i < j->L; i++)
+                double s = j->f ? ISA_PICK(rs_sum)(j->L, (const float *)x) : 0;
+                for (int64_t i = 0; i < j->L && !j->f; i++)
                     s += get(x, j->f, i);
                 m += s;
             }
             m /= count;
             for (int64_t n = 0; n < j->N; n++) {
                 const char *x = j->x + (n * j->C + c) * j->L * es;
-                double s = 0;
-                for (int64_t i = 0; i < j->L; i++) {
+                double s = j->f ? ISA_PICK(rs_square)(j->L, (const float *)x, m) : 0;
+                for (int64_t i = 0; i < j->L && !j->f; i++) {
                     double d = get(x, j->f, i) - m;
                     s += d * d;
                 }
@@ -524,11 +568,9 @@ static void bn_channels(void *arg, int64_t lo, int64_t hi)
         for (int64_t n = 0; n < j->N; n++) {
             const char *x = j->x + (n * j->C + c) * j->L * es;
             char *y = j->y + (n * j->C + c) * j->L * es;
-            if (j->f) {
-                float af = (float)a, of = (float)o;
-                for (int64_t i = 0; i < j->L; i++)
-                    ((float *)y)[i] = ((const float *)x)[i] * af + of;
-            } else
+            if (j->f)
+                ISA_PICK(rs_scale)(j->L, (const float *)x, (float)a, (float)o, (float *)y);
+            else
                 for (int64_t i = 0; i < j->L; i++)
                     ((double *)y)[i] = ((const double *)x)[i] * a + o;
         }
@@ -551,7 +593,9 @@ static void bn_channels_back(void *arg, int64_t lo, int64_t hi)
         }
         for (int64_t n = 0; n < j->N; n++) {
             int64_t at = (n * j->C + c) * j->L * es;
-            for (int64_t i = 0; i < j->L; i++) {
+            if (j->f)
+                ISA_PICK(rs_dots)(j->L, (const float *)(j->dy + at), (const float *)(j->x + at), m, &s, &p);
+            for (int64_t i = 0; i < j->L && !j->f; i++) {
                 double g = get(j->dy + at, j->f, i);
                 s += g;
                 p += g * (get(j->x + at, j->f, i) - m);
@@ -566,6 +610,13 @@ static void bn_channels_back(void *arg, int64_t lo, int64_t hi)
         double w = j->w ? get(j->w, j->f, c) : 1, k = p * inv * inv / count, gm = s / count;
         for (int64_t n = 0; n < j->N; n++) {
             int64_t at = (n * j->C + c) * j->L * es;
+            if (j->f) {
+                double a = inv * w;
+                ISA_PICK(rs_back)
+                (j->L, (const float *)(j->dy + at), (const float *)(j->x + at), (float)m, (float)a,
+                 (float)(j->train ? -k * a : 0), (float)(j->train ? -gm * a : 0), (float *)(j->y + at));
+                continue;
+            }
             for (int64_t i = 0; i < j->L; i++) {
                 double g = get(j->dy + at, j->f, i);
                 put(j->y + at, j->f, i,

@@ -1,5 +1,6 @@
 /* pool2d.c - max, average and adaptive pooling over one to three spatial dimensions (as three with leading ones). */
 #include "ops/decomp.h"
+#include "ops/rowstat.h"
 #include "base/pool.h"
 #include <math.h>
 #include <stdio.h>
@@ -113,7 +114,7 @@ static bool out_pool(op_call *c, tp_tensor *x, dtype dt, const symint *size)
     op_out *o = out_new(c, dt, x->ndim, size);
     return shape_memfmt_strides(tensor_suggest_memfmt(x), x->ndim, size, o->stride, c->err);
 }
-static bool no_kernel(op_call *c, const tp_tensor *x, bool ints, const char *name)
+static bool no_window(op_call *c, const tp_tensor *x, bool ints, const char *name)
 {
     if (x->dt == DT_bool || (!ints && !dtype_is_float((dtype)x->dt)))
         return err_set(c->err, ERR_notimpl, "\"%s\" not implemented for '%s'", name, dtype_rows[x->dt].gname);
@@ -124,7 +125,7 @@ static bool max_shape(op_call *c, int nd)
 {
     tp_tensor *x = arg_t(c, 0);
     symint size[8];
-    return no_kernel(c, x, true, nd == 3 ? "max_pool3d" : "max_pool2d") &&
+    return no_window(c, x, true, nd == 3 ? "max_pool3d" : "max_pool2d") &&
            pooled(c, x, nd, &c->arg[1], &c->arg[2], &c->arg[3], &c->arg[4], arg_b(c, 5, false), size) &&
            out_pool(c, x, (dtype)x->dt, size) && out_pool(c, x, DT_i64, size);
 }
@@ -137,7 +138,7 @@ static bool avg_shape(op_call *c, int nd)
     symint size[8];
     if (c->arg[6].kind != VAL_none && c->arg[6].i == 0)
         return err_set(c->err, ERR_runtime, "divisor must be not zero");
-    return no_kernel(c, x, true, nd == 3 ? "avg_pool3d" : "avg_pool2d") &&
+    return no_window(c, x, true, nd == 3 ? "avg_pool3d" : "avg_pool2d") &&
            pooled(c, x, nd, &c->arg[1], &c->arg[2], &c->arg[3], NULL, arg_b(c, 4, false), size) &&
            out_pool(c, x, (dtype)x->dt, size);
 }
@@ -173,7 +174,7 @@ static bool adaptive_shape(op_call *c, int nd, bool max)
                 name, sizes_str(&t, x->ndim, x->size), d);
         size[d] = v->ints[i];
     }
-    return no_kernel(c, x, false, name) && out_pool(c, x, (dtype)x->dt, size) &&
+    return no_window(c, x, false, name) && out_pool(c, x, (dtype)x->dt, size) &&
            (!max || out_pool(c, x, DT_i64, size));
 }
 bool shape_adaptive_avg2d(op_call *c) { return adaptive_shape(c, 2, false); }
@@ -264,8 +265,27 @@ typedef struct job {
             }                                                                     \
         }                                                                         \
     }
-MAX_PLANE(float, max_f32)
+MAX_PLANE(float, max_any_f32)
 MAX_PLANE(double, max_f64)
+
+/* Windows that lie inside the image, row by row with vectors; those over its edge one by one. */
+static void max_f32(const win *w, const float *x, float *y, int64_t *ix)
+{
+    bool inside = !w->adaptive && w->k[0] == 1 && w->in[0] == 1 && w->out[0] == 1 &&
+                  w->in[1] * w->in[2] < INT32_MAX / 2 && w->s[2] < 1 << 20;
+    for (int i = 0; i < 3; i++)
+        inside &= w->p[i] == 0 && (w->out[i] - 1) * w->s[i] + (w->k[i] - 1) * w->d[i] + 1 <= w->in[i];
+    if (!inside) {
+        max_any_f32(w, x, y, ix);
+        return;
+    }
+    for (int64_t b = 0; b < w->out[1]; b++) {
+        int64_t at = b * w->s[1] * w->in[2];
+        ISA_PICK(rs_max_row)
+        (w->out[2], w->k[1], w->k[2], x + at, at, w->d[1] * w->in[2], w->d[2], w->s[2], y + b * w->out[2],
+         ix + b * w->out[2]);
+    }
+}
 
 /* back: spreads the gradient y over x instead of averaging x into y */
 #define AVG_PLANE(T, name)                                                                        \
