@@ -219,7 +219,7 @@ TP_API const char *tp_backend_about(int i);
 /* The graph stays the caller's and may be freed at once. */
 TP_API tp_program *tp_compile(const tp_graph *g, const char *backend, tp_err *err);
 /* Inputs are borrowed and checked against the graph's; outputs belong to the caller (NULL for a returned
- * None). */
+ * None). Numbers (a symbolic size, a float) go in and come out as tensors of one element. */
 TP_API bool tp_program_run(tp_program *p, tp_tensor *const *in, int n_in, tp_tensor **out, int n_out,
                            tp_err *err);
 TP_API void tp_program_free(tp_program *p); /* NULL is allowed */

@@ -81,10 +81,9 @@ static void norm_rows(void *arg, int64_t lo, int64_t hi)
                    o = (j->b ? get(j->b, j->f, w0 + c) : 0) - m * a;
             if (j->f)
                 ISA_PICK(rs_scale)
-                (j->per, (const float *)x + c * j->per, (float)a, (float)o, (float *)y + c * j->per);
-            else
-                for (int64_t i = c * j->per; i < (c + 1) * j->per; i++)
-                    put(y, j->f, i, get(x, j->f, i) * a + o);
+            (j->per, (const float *)x + c * j->per, (float)a, (float)o, (float *)y + c * j->per);
+            else for (int64_t i = c * j->per; i < (c + 1) * j->per; i++)
+                put(y, j->f, i, get(x, j->f, i) * a + o);
         }
     }
 }
@@ -111,7 +110,7 @@ static void float_row_back(const row_job *j, const float *x, const float *dy, in
     else
         for (int64_t c = 0; c < j->channels; c++)
             ISA_PICK(rs_back)
-            (j->per, dy + c * j->per, x + c * j->per, mf, sf * (w ? w[c] : 1), k, o, dx + c * j->per);
+    (j->per, dy + c * j->per, x + c * j->per, mf, sf * (w ? w[c] : 1), k, o, dx + c * j->per);
 }
 static void norm_rows_back(void *arg, int64_t lo, int64_t hi)
 {
@@ -165,8 +164,8 @@ static void norm_cols_back(void *arg, int64_t lo, int64_t hi)
         if (j->f && j->per == 1) {
             if (c0 < c1)
                 ISA_PICK(rs_cols)
-                (c1 - c0, (const float *)dy + c0, (const float *)x + c0, (float)m, (float)s,
-                 dw + w0 + c0 - lo, db + w0 + c0 - lo);
+            (c1 - c0, (const float *)dy + c0, (const float *)x + c0, (float)m, (float)s, dw + w0 + c0 - lo,
+             db + w0 + c0 - lo);
             continue;
         }
         for (int64_t c = c0; c < c1; c++) {

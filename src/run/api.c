@@ -304,19 +304,48 @@ tp_program *tp_compile(const tp_graph *g, const char *name, tp_err *err)
     return p;
 }
 
+/* Numbers travel as tensors of one element. */
+static tp_val number_of(const tp_tensor *t, int kind)
+{
+    const char *p = tensor_elem(t, 0);
+    dtype dt = (dtype)t->dt;
+    return kind == VAL_float  ? vF(elem_get_f(dt, p))
+           : kind == VAL_bool ? vB(elem_get_f(dt, p) != 0)
+                              : vI(elem_get_i(dt, p));
+}
+static tp_tensor *tensor_of_number(const tp_val *v, tp_err *err)
+{
+    dtype dt = v->kind == VAL_float ? DT_f64 : v->kind == VAL_bool ? DT_bool : DT_i64;
+    tp_tensor *t = tensor_new(dt, 0, NULL, err);
+    if (t && dt == DT_f64)
+        elem_set_f(dt, tensor_data(t), v->f);
+    else if (t)
+        elem_set_i(dt, tensor_data(t), val_as_i(v));
+    return t;
+}
+
 bool tp_program_run(tp_program *p, tp_tensor *const *in, int nin, tp_tensor **out, int nout, tp_err *err)
 {
     tp_val *iv = mem_zalloc(sizeof *iv * (size_t)MAX(nin, 1));
     tp_val *ov = mem_zalloc(sizeof *ov * (size_t)MAX(nout, 1));
     bool ok = nout == p->nout || err_set(err, ERR_type, "the graph returns %d values, not %d", p->nout, nout);
 
+    const ir_node *ph = p->sig->first;
     for (int i = 0; i < nin && ok; i++) {
         ok = in[i] || err_set(err, ERR_type, "input %d is missing", i);
-        iv[i] = vT(in[i]);
+        while (ph && ph->kind != IR_placeholder)
+            ph = ph->next;
+        iv[i] = ok && ph && ph->val.kind != VAL_tensor && in[i]->numel == 1 ? number_of(in[i], ph->val.kind)
+                                                                            : vT(in[i]);
+        ph = ph ? ph->next : NULL;
     }
     ok = ok && ir_check_inputs(p->sig, iv, nin, err) &&
          run_program_call(p->run, op_ctx_cur(), iv, nin, ov, nout, err);
     for (int i = 0; i < nout; i++) {
+        if (ok && (ov[i].kind == VAL_int || ov[i].kind == VAL_float || ov[i].kind == VAL_bool)) {
+            ov[i] = vT(tensor_of_number(&ov[i], err));
+            ok = ov[i].t != NULL;
+        }
         out[i] = ok && ov[i].kind == VAL_tensor ? ov[i].t : NULL;
         if (!out[i])
             val_clear(&ov[i]);

@@ -96,3 +96,32 @@ TEST(api_graphs)
     tp_graph_free(other);
     tp_err_free(e);
 }
+
+TEST(api_numbers_travel_as_tensors)
+{
+    static const char text[] = "# symbol: s0 = 3 in [2, int_oo] from \"L['n']\"\n"
+                               "def forward(self, n: \"Sym(s0)\", f: \"float\", x: \"f32[s0]\"):\n"
+                               "    y = x * 2.0\n    return (y, n)\n";
+    tp_err *e = tp_err_new();
+    tp_graph *g = tp_graph_parse(text, sizeof text - 1, "numbers", e);
+    tp_program *p = g ? tp_compile(g, "eager", e) : NULL;
+    int64_t four[] = { 4 }, n = 4;
+    float v[4] = { 1, 2, 3, 4 };
+    double half = 0.5;
+    tp_tensor *in[3] = { tp_tensor_from_data(TP_I64, 0, NULL, &n, e),
+                         tp_tensor_from_data(TP_F64, 0, NULL, &half, e),
+                         tp_tensor_from_data(TP_F32, 1, four, v, e) },
+              *out[2] = { 0 };
+    if (!p || !tp_program_run(p, in, 3, out, 2, e))
+        test_fail(__FILE__, __LINE__, "%s", tp_err_message(e));
+    else
+        CHECK(((float *)tp_tensor_data(out[0]))[3] == 8 && tp_tensor_ndim(out[1]) == 0 &&
+              *(int64_t *)tp_tensor_data(out[1]) == 4);
+    for (int i = 0; i < 3; i++)
+        tp_tensor_unref(in[i]);
+    for (int i = 0; i < 2; i++)
+        tp_tensor_unref(out[i]);
+    tp_program_free(p);
+    tp_graph_free(g);
+    tp_err_free(e);
+}

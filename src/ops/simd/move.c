@@ -15,14 +15,12 @@ static void run(int64_t bytes, void *d_, const void *s_)
         memcpy(d, s, (size_t)bytes);
 }
 
-#define BACK(T)                                \
-    {                                          \
-        T *o = d;                              \
-        const T *a = s;                        \
-        _Pragma("GCC ivdep")                   \
-        for (int64_t i = 0; i < n; i++)        \
-            o[i] = a[n - 1 - i];               \
-        break;                                 \
+#define BACK(T)                                                                   \
+    {                                                                             \
+        T *o = d;                                                                 \
+        const T *a = s;                                                           \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = a[n - 1 - i]; \
+        break;                                                                    \
     }
 static void back(int64_t n, void *d, const void *s, size_t es)
 {
@@ -34,8 +32,8 @@ static void back(int64_t n, void *d, const void *s, size_t es)
     }
 }
 
-static bool places(int64_t n, const char *index, int64_t st, int64_t size, bool wrap, int64_t step, int64_t along,
-                   int64_t *at)
+static bool places(int64_t n, const char *index, int64_t st, int64_t size, bool wrap, int64_t step,
+                   int64_t along, int64_t *at)
 {
     uint64_t worst = 0;
     const int64_t up = wrap ? size : 0;
@@ -55,17 +53,15 @@ static bool places(int64_t n, const char *index, int64_t st, int64_t size, bool 
     return !n || worst < (uint64_t)size;
 }
 
-#define FETCH(T)                                                \
-    {                                                           \
-        if (os == (int64_t)sizeof(T)) {                         \
-            T *to = (T *)o;                                     \
-            _Pragma("GCC ivdep")                                \
-            for (int64_t i = 0; i < n; i++)                     \
-                to[i] = *(const T *)(base + at[i]);             \
-        } else                                                  \
-            for (int64_t i = 0; i < n; i++)                     \
-                *(T *)(o + i * os) = *(const T *)(base + at[i]); \
-        break;                                                  \
+#define FETCH(T)                                                                                     \
+    {                                                                                                \
+        if (os == (int64_t)sizeof(T)) {                                                              \
+            T *to = (T *)o;                                                                          \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) to[i] = *(const T *)(base + at[i]); \
+        } else                                                                                       \
+            for (int64_t i = 0; i < n; i++)                                                          \
+                *(T *)(o + i * os) = *(const T *)(base + at[i]);                                     \
+        break;                                                                                       \
     }
 static void fetch(int64_t n, char *o, int64_t os, const char *base, const int64_t *at, size_t es)
 {

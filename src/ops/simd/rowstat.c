@@ -66,7 +66,8 @@ void ISA_NAME(rs_dots)(int64_t n, const float *g, const float *x, double m, doub
     *p += dot;
 }
 
-void ISA_NAME(rs_wdots)(int64_t n, const float *g, const float *w, const float *x, double m, double *s, double *p)
+void ISA_NAME(rs_wdots)(int64_t n, const float *g, const float *w, const float *x, double m, double *s,
+                        double *p)
 {
     if (!w) {
         ISA_NAME(rs_dots)(n, g, x, m, s, p);
@@ -95,12 +96,13 @@ void ISA_NAME(rs_scale)(int64_t n, const float *x, float a, float b, float *y)
 {
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] * a + b;
 }
-void ISA_NAME(rs_back)(int64_t n, const float *g, const float *x, float m, float a, float b, float c, float *y)
+void ISA_NAME(rs_back)(int64_t n, const float *g, const float *x, float m, float a, float b, float c,
+                       float *y)
 {
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = g[i] * a + (x[i] - m) * b + c;
 }
-void ISA_NAME(rs_wback)(int64_t n, const float *g, const float *w, const float *x, float m, float a, float b, float c,
-                        float *y)
+void ISA_NAME(rs_wback)(int64_t n, const float *g, const float *w, const float *x, float m, float a, float b,
+                        float c, float *y)
 {
     if (!w) {
         ISA_NAME(rs_back)(n, g, x, m, a, b, c, y);
@@ -118,8 +120,8 @@ void ISA_NAME(rs_cols)(int64_t n, const float *g, const float *x, float m, float
 }
 
 enum { WINDOWS = 128 };
-void ISA_NAME(rs_max_row)(int64_t n, int64_t kh, int64_t kw, const float *x, int64_t at, int64_t dh, int64_t dw,
-                          int64_t step, float *y, int64_t *ix)
+void ISA_NAME(rs_max_row)(int64_t n, int64_t kh, int64_t kw, const float *x, int64_t at, int64_t dh,
+                          int64_t dw, int64_t step, float *y, int64_t *ix)
 {
     float m[WINDOWS];
     int32_t best[WINDOWS]; /* relative to the window's first element */
