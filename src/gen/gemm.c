@@ -23,8 +23,7 @@ struct gemm_plan {
     gemm_micro fn[2][2][2]; /* [mr - 1 rows][last panel][not the first k block] */
     double ab_d[2];
     float ab_f[2];
-    gemm_pack_fn *pack_cols; /* or NULL */
-    vir_fn few;              /* few rows, both operands contiguous along k: dot products */
+    vir_fn few; /* few rows, both operands contiguous along k: dot products */
 };
 
 /* --- choosing -------------------------------------------------------------------------------------------------------- */
@@ -78,7 +77,7 @@ static void choose_blocks(gemm_plan *p)
     p->pack_a = !a_same || p->npan >= 12 || alias || a_reach > INT32_MAX / 2;
     bool near = b->row * elem * p->kc <= 24 << 10 && b->row > 0;
     p->pack_b = !b_same || b->col != 1 || (!near && p->mpan >= 3) ||
-                llabs(b->row) * elem * 16 > INT32_MAX / 2 || p->pack_cols;
+                llabs(b->row) * elem * 16 > INT32_MAX / 2;
     int64_t panel = p->kc * p->nv * p->W * elem;
     p->npan_block = p->pack_b ? MAX(1, MIN(p->npan, B_BLOCK / MAX(panel, 1))) : p->npan;
     p->nblocks = (p->npan + p->npan_block - 1) / MAX(p->npan_block, 1);
@@ -114,8 +113,7 @@ static bool make_tiles(gemm_plan *p, tp_err *err)
 static bool few_rows(const gemm_plan *p)
 {
     const gemm_desc *d = &p->d;
-    return d->m <= 4 && d->b.row == 1 && (d->a.col == 1 || d->m * d->k == 1) && d->k >= 16 && !p->pack_cols &&
-           !p->temp;
+    return d->m <= 4 && d->b.row == 1 && (d->a.col == 1 || d->m * d->k == 1) && d->k >= 16 && !p->temp;
 }
 
 /* for j in columns: c[i][j] = alpha sum over k of a[i][k] b[j][k] + beta c[i][j], all rows in one pass over b. */
@@ -172,7 +170,7 @@ static bool check(const gemm_desc *d, tp_err *err)
     return true;
 }
 
-static gemm_plan *plan_new(const gemm_desc *d, gen_isa isa, gemm_pack_fn *pack, tp_err *err)
+gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err)
 {
     if (!check(d, err))
         return NULL;
@@ -180,9 +178,12 @@ static gemm_plan *plan_new(const gemm_desc *d, gen_isa isa, gemm_pack_fn *pack, 
     p->d = *d;
     p->isa = isa;
     p->wide = d->c.type == VM_f64;
-    p->pack_cols = pack;
     bool narrow = d->c.type == VM_f16 || d->c.type == VM_bf16;
-    if (d->c.col != 1 && d->c.row == 1 && d->n > 1 && !narrow) {
+    /* Few rows against a transposed matrix: its rows are read as they lie, and the small side is packed. */
+    bool thin = d->m > 4 && d->m <= 32 && d->n >= 4 * d->m && d->b.row == 1 && d->b.col != 1 &&
+                d->c.col == 1 && d->beta == 0 && d->c.type == VM_f32 && d->b.type == VM_f32 &&
+                isa != ISA_none;
+    if ((d->c.col != 1 && d->c.row == 1 && d->n > 1 && !narrow) || thin) {
         p->swapped = true;
         p->d.m = d->n, p->d.n = d->m;
         p->d.a = flip(d->b), p->d.b = flip(d->a), p->d.c = flip(d->c);
@@ -210,11 +211,6 @@ static gemm_plan *plan_new(const gemm_desc *d, gen_isa isa, gemm_pack_fn *pack, 
     return p;
 }
 
-gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err) { return plan_new(d, isa, NULL, err); }
-gemm_plan *gemm_plan_packed(const gemm_desc *d, gen_isa isa, gemm_pack_fn *pack, tp_err *err)
-{
-    return plan_new(d, isa, pack, err);
-}
 void gemm_plan_free(gemm_plan *p) { free(p); }
 
 void gemm_describe(const gemm_plan *p, strbuf *out)
@@ -254,9 +250,7 @@ typedef struct job {
     char *c;
     int64_t c_row;         /* elements */
     int64_t batch, kb, nb; /* block being worked on */
-    int64_t first;         /* number of batch entry 0 */
     char *bpack;
-    void *pack_arg;
     const gemm_epilogue *e;
     char *user_c;           /* where temp rows go */
     bool failed, rows_done; /* rows_done: a panel's epilogue may run when its last block ends */
@@ -273,7 +267,7 @@ static void run_epilogue(const job *j, int64_t lo, int64_t hi)
     const int64_t *use = e->ints;
     if (e->batch_int >= 0 && e->nints <= 32) {
         memcpy(ints, e->ints, sizeof(int64_t) * (size_t)e->nints);
-        ints[e->batch_int] = j->first + j->batch;
+        ints[e->batch_int] = j->batch;
         use = ints;
     }
     e->fn(e->bufs, use, e->flts, lo, hi);
@@ -283,6 +277,11 @@ static void run_epilogue(const job *j, int64_t lo, int64_t hi)
 static void temp_out(const job *j, int64_t lo, int64_t hi)
 {
     const gemm_desc *d = &j->p->d;
+    if (d->c.type == VM_f32 && d->c.row == 1) {
+        gemm_turn_f32((float *)j->c + lo * j->c_row, j->c_row, (int)(hi - lo), d->n, d->c.col,
+                      (float *)j->user_c + lo);
+        return;
+    }
     for (int64_t r = lo; r < hi; r++)
         for (int64_t c = 0; c < d->n; c++) {
             int64_t at = r * d->c.row + c * d->c.col, from = r * j->c_row + c;
@@ -322,10 +321,6 @@ static void pack_b_panels(void *arg, int64_t lo, int64_t hi)
         int width = (first + i == p->npan - 1 ? p->last_nv : p->nv) * p->W,
             cols = (int)MIN(width, p->d.n - n0);
         char *dst = j->bpack + i * p->kc * p->nv * p->W * esize(p);
-        if (p->pack_cols) {
-            p->pack_cols(j->pack_arg, j->batch, j->kb * p->kc, k, n0, cols, width, dst);
-            continue;
-        }
         const gemm_mat *b = &p->d.b;
         gemm_pack_b(b->type, true,
                     j->b + (j->kb * p->kc * b->row + n0 * b->col) * (int64_t)vir_mem_size(b->type), b->row,
@@ -364,7 +359,7 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
         if (j->rows_done) {
             if (p->temp)
                 temp_out(j, row, row + rows);
-            if (j->e)
+            if (j->e && !p->swapped)
                 run_epilogue(j, row, row + rows);
         }
     }
@@ -380,14 +375,8 @@ static void by_cols(void *arg, int64_t lo, int64_t hi)
     job *j = arg;
     tiles(j, 0, j->p->mpan, lo, hi);
 }
-static void finish_rows(void *arg, int64_t lo, int64_t hi)
-{
-    job *j = arg;
-    if (j->p->temp)
-        temp_out(j, lo, hi);
-    if (j->e)
-        run_epilogue(j, lo, hi);
-}
+static void temp_rows(void *arg, int64_t lo, int64_t hi) { temp_out(arg, lo, hi); }
+static void epilogue_rows(void *arg, int64_t lo, int64_t hi) { run_epilogue(arg, lo, hi); }
 
 static void spread(bool threads, int64_t n, pool_fn *fn, void *arg)
 {
@@ -417,7 +406,6 @@ static bool run_one(job *j, bool threads)
         return true;
     }
     bool over_rows = p->mpan >= 2 * pool_threads() || p->mpan >= p->npan || !threads;
-    bool inside = over_rows && !p->swapped;
     if (p->temp && p->d.beta != 0)
         temp_in(j);
     if (p->pack_b) {
@@ -428,7 +416,7 @@ static bool run_one(job *j, bool threads)
     for (j->nb = 0; j->nb < p->nblocks; j->nb++)
         for (j->kb = 0; j->kb < p->kblocks; j->kb++) {
             int64_t np = MIN(p->npan_block, p->npan - j->nb * p->npan_block);
-            j->rows_done = inside && j->nb == p->nblocks - 1 && j->kb == p->kblocks - 1;
+            j->rows_done = over_rows && j->nb == p->nblocks - 1 && j->kb == p->kblocks - 1;
             if (p->pack_b)
                 spread(threads, np, pack_b_panels, j);
             if (over_rows)
@@ -436,15 +424,10 @@ static bool run_one(job *j, bool threads)
             else
                 spread(threads, np, by_cols, j);
         }
-    if (!inside && (p->temp || j->e)) {
-        int64_t rows = p->swapped ? p->d.n : p->d.m;
-        if (p->swapped && p->temp)
-            temp_out(j, 0, p->d.m);
-        if (j->e && p->swapped)
-            run_epilogue(j, 0, rows);
-        else
-            spread(threads, rows, finish_rows, j);
-    }
+    if (p->temp && !over_rows)
+        spread(threads, p->d.m, temp_rows, j);
+    if (j->e && (p->swapped || !over_rows))
+        spread(threads, p->swapped ? p->d.n : p->d.m, epilogue_rows, j);
     return !j->failed;
 }
 
@@ -489,8 +472,6 @@ typedef struct batch_job {
     const char *a, *b;
     char *c;
     const gemm_epilogue *e;
-    void *pack_arg;
-    int64_t first;
     bool threads, failed;
 } batch_job;
 
@@ -500,9 +481,7 @@ static void run_batches(void *arg, int64_t lo, int64_t hi)
     const gemm_plan *p = bj->p;
     const gemm_desc *d = &p->d;
     for (int64_t i = lo; i < hi; i++) {
-        job j = {
-            .p = p, .batch = i, .e = bj->e, .pack_arg = bj->pack_arg, .first = bj->first, .c_row = d->c.row
-        };
+        job j = { .p = p, .batch = i, .e = bj->e, .c_row = d->c.row };
         j.a = bj->a + i * d->a.batch * (int64_t)vir_mem_size(d->a.type);
         j.b = bj->b ? bj->b + i * d->b.batch * (int64_t)vir_mem_size(d->b.type) : NULL;
         j.c = j.user_c = bj->c + i * d->c.batch * (int64_t)vir_mem_size(d->c.type);
@@ -519,11 +498,10 @@ static void run_batches(void *arg, int64_t lo, int64_t hi)
     }
 }
 
-static bool run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e,
-                int64_t first, void *pack_arg, tp_err *err)
+bool gemm_run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e, tp_err *err)
 {
     const gemm_desc *d = &p->d;
-    batch_job bj = { .p = p, .e = e, .first = first, .pack_arg = pack_arg, .a = a, .b = b, .c = c };
+    batch_job bj = { .p = p, .e = e, .a = a, .b = b, .c = c };
     double work = (double)d->m * (double)d->n * (double)d->k;
     if (!d->m || !d->n || !d->batch)
         return true;
@@ -536,14 +514,4 @@ static bool run(const gemm_plan *p, const void *a, const void *b, void *c, const
     else
         run_batches(&bj, 0, d->batch);
     return bj.failed ? err_set(err, ERR_oom, "out of memory in a matrix product") : true;
-}
-
-bool gemm_run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e, tp_err *err)
-{
-    return run(p, a, b, c, e, 0, NULL, err);
-}
-bool gemm_run_packed(const gemm_plan *p, const void *a, void *c, const gemm_epilogue *e, int64_t first,
-                     void *arg, tp_err *err)
-{
-    return run(p, a, NULL, c, e, first, arg, err);
 }

@@ -35,22 +35,4 @@ gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err);
 void gemm_plan_free(gemm_plan *p);
 bool gemm_run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e, tp_err *err);
 void gemm_describe(const gemm_plan *p, strbuf *out); /* tile, blocking, packing: for logs */
-
-/* Convolution, 1 to 3 spatial dimensions as d, h, w (unused ones 1), by products with the input gathered while
- * packing. x: n, cin, (d, h, w) by strides; w: cout, cin / groups, (kd, kh, kw) contiguous; y: n, cout, (od, oh, ow)
- * contiguous. f32 and f64. */
-typedef struct conv_desc {
-    vir_mem type;
-    int64_t n, cin, cout, groups;
-    int64_t in[3], kernel[3], stride[3], pad[3], dilation[3], out[3]; /* out is filled by conv_out */
-    int64_t xs[5]; /* strides of x in elements: n, c, d, h, w */
-} conv_desc;
-bool conv_out(conv_desc *d, tp_err *err);
-typedef struct conv_plan conv_plan;
-conv_plan *conv_plan_new(const conv_desc *d, gen_isa isa, tp_err *err);
-void conv_plan_free(conv_plan *p);
-/* bias: cout elements or NULL. The epilogue's rows are those of y seen as (n cout) x (od oh ow), per image:
- * batch entry = image, row = output channel. */
-bool conv_run(const conv_plan *p, const void *x, const void *w, const void *bias, void *y,
-              const gemm_epilogue *e, tp_err *err);
 #endif

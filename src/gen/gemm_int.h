@@ -26,12 +26,6 @@ void gemm_pack_a(vir_mem type, bool avx2, const void *a, int64_t row, int64_t co
 void gemm_pack_b(vir_mem type, bool avx2, const void *b, int64_t row, int64_t col, int cols, int width,
                  int64_t k, void *dst);
 
-/* A product whose right operand exists only as packed panels: dst[k][width] for k0 <= row < k0 + k and columns from n0,
- * zero beyond cols. */
-typedef void gemm_pack_fn(void *arg, int64_t batch, int64_t k0, int64_t k, int64_t n0, int cols, int width,
-                          void *dst);
-gemm_plan *gemm_plan_packed(const gemm_desc *d, gen_isa isa, gemm_pack_fn *pack, tp_err *err);
-/* first: number of the first batch entry, for the epilogue. */
-bool gemm_run_packed(const gemm_plan *p, const void *a, void *c, const gemm_epilogue *e, int64_t first,
-                     void *arg, tp_err *err);
+/* dst[c * dstride + r] = src[r * row + c], where there is AVX2. */
+void gemm_turn_f32(const float *src, int64_t row, int rows, int64_t cols, int64_t dstride, float *dst);
 #endif

@@ -122,6 +122,15 @@ static bool pack_avx2(vir_mem type, const void *src, int64_t row, int64_t col, i
 }
 #endif
 
+void gemm_turn_f32(const float *src, int64_t row, int rows, int64_t cols, int64_t dstride, float *dst)
+{
+#if defined(__x86_64__)
+    turn_f32(src, row, rows, cols, dstride, dst);
+#else
+    move_f32(src, row, 1, rows, cols, dstride, dst);
+#endif
+}
+
 static void zero_rest(bool wide, void *dst, int rows, int width, int64_t cols)
 {
     size_t e = wide ? 8 : 4;

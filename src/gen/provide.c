@@ -1,7 +1,61 @@
 /* provide.c - see provide.h. */
 #include "gen/provide.h"
 #include "gen/corr.h"
+#include "gen/gemm.h"
+#include "base/map.h"
 #include "ops/provider.h"
+#include <pthread.h>
+
+/* --- matrix products: a plan for each shape, found again --------------------------------------------------------------- */
+enum { NEAR = 64, MAX_PLANS = 4096 };
+static _Thread_local struct {
+    gemm_desc d;
+    const gemm_plan *p;
+} near[NEAR]; /* the shapes this thread used last */
+
+static const gemm_plan *gemm_plan_for(const gemm_desc *d)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static map cache;
+    uint64_t h = hash_bytes(d, sizeof *d, 0);
+    int at = (int)(h % NEAR);
+    if (near[at].p && !memcmp(&near[at].d, d, sizeof *d))
+        return near[at].p;
+    tp_err err = { 0 };
+    pthread_mutex_lock(&lock);
+    gemm_plan *p = map_getn(&cache, d, sizeof *d);
+    if (!p && cache.n < MAX_PLANS && (p = gemm_plan_new(d, gen_isa_host(), &err)))
+        map_putn(&cache, d, sizeof *d, p);
+    pthread_mutex_unlock(&lock);
+    if (p) {
+        near[at].d = *d;
+        near[at].p = p;
+    }
+    return p;
+}
+
+static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
+                     mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc)
+{
+    if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none)
+        return false;
+    if ((double)m * (double)n * (double)k < 16384 || MAX(m, n) < 16) /* calls of BLAS cost less */
+        return false;
+    vir_mem t = dt == DT_f64 ? VM_f64 : VM_f32;
+    tp_err err = { 0 };
+    gemm_desc d;
+    memset(&d, 0, sizeof d); /* its padding is part of the key */
+    d.m = m, d.n = n, d.k = k, d.batch = batch;
+    d.a.type = d.b.type = d.c.type = t;
+    d.a.row = a.rs, d.a.col = a.cs, d.a.batch = sa;
+    d.b.row = b.rs, d.b.col = b.cs, d.b.batch = sb;
+    d.c.row = c.rs, d.c.col = c.cs, d.c.batch = sc;
+    d.alpha = alpha, d.beta = beta;
+    const gemm_plan *p = gemm_plan_for(&d);
+    return p && gemm_run(p, a.p, b.p, c.p, NULL, &err);
+}
+
+/* --- convolutions ------------------------------------------------------------------------------------------------------ */
 
 static bool conv_forward_own(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
                              void *y)
@@ -17,6 +71,7 @@ static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, co
     return corr_grad_weight(gen_isa_host(), dt, g, x, dy, dw);
 }
 
-static const ops_provider own = { "own", NULL, conv_forward_own, conv_grad_input_own, conv_grad_weight_own };
+static const ops_provider own = { "own", gemm_own, conv_forward_own, conv_grad_input_own,
+                                  conv_grad_weight_own };
 
 void gen_provide(void) { ops_provide(&own); }

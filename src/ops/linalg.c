@@ -1,6 +1,7 @@
 /* linalg.c - matrix products: shape rules and kernels over gemm. */
 #include "ops/decomp.h"
 #include "ops/gemm.h"
+#include "ops/provider.h"
 #include "base/pool.h"
 
 /* The C++ names that PyTorch's messages use. */
@@ -231,6 +232,10 @@ static bool product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, dou
         gemm(w, a->size[0], b->size[1], a->size[1], alpha, mat_of(a), mat_of(b), beta, mat_of(o));
     else {
         int64_t n = o->size[0], each = o->numel ? o->size[1] * o->size[2] * MAX(a->size[2], 1) : 0;
+        const ops_provider *own = ops_provider_now();
+        if (own && own->gemm(w, a->size[1], b->size[2], a->size[2], alpha, mat_of(a), mat_of(b), beta,
+                             mat_of(o), n, a->stride[0], b->stride[0], o->stride[0]))
+            return scratch_end(&s, true);
         if (n >= pool_threads() || each < 1 << 16) {
             batch_job j = { a, b, o, alpha, beta };
             pool_for(n, MAX(1, (1 << 18) / MAX(each, 1)), batches, &j);

@@ -88,11 +88,12 @@ static void check(const gemm_desc *d, gen_isa isa)
 
 TEST(gemm_shapes)
 {
-    static const int64_t sizes[][3] = {
-        { 1, 1, 1 },     { 1, 17, 5 },   { 2, 100, 33 }, { 5, 3, 64 },      { 13, 32, 7 },    { 14, 48, 20 },
-        { 15, 49, 129 }, { 29, 31, 37 }, { 64, 64, 64 }, { 33, 250, 70 },   { 128, 128, 32 }, { 70, 17, 700 },
-        { 3, 5, 0 },     { 0, 4, 4 },    { 30, 1, 50 },  { 100, 210, 1100 }
-    };
+    static const int64_t sizes[][3] = { { 1, 1, 1 },        { 1, 17, 5 },     { 2, 100, 33 },
+                                        { 5, 3, 64 },       { 13, 32, 7 },    { 14, 48, 20 },
+                                        { 15, 49, 129 },    { 29, 31, 37 },   { 64, 64, 64 },
+                                        { 33, 250, 70 },    { 128, 128, 32 }, { 70, 17, 700 },
+                                        { 3, 5, 0 },        { 0, 4, 4 },      { 30, 1, 50 },
+                                        { 100, 210, 1100 }, { 16, 200, 40 },  { 7, 65, 300 } };
     static const vir_mem types[] = { VM_f32, VM_f64, VM_bf16, VM_f16 };
     static const double ab[][2] = { { 1, 0 }, { 1, 1 }, { -0.5, 2 } };
     uint32_t r = 7;
@@ -160,92 +161,6 @@ TEST(gemm_epilogue_rows)
     }
     free(x), free(w), free(y), free(b);
     arena_free(&a);
-}
-
-static void check_conv(conv_desc d, bool bias, gen_isa isa)
-{
-    tp_err err = { 0 };
-    CHECK(conv_out(&d, &err));
-    conv_plan *p = conv_plan_new(&d, isa, &err);
-    CHECK(p != NULL);
-    if (!p)
-        return;
-    int64_t cg = d.cin / d.groups, window = d.kernel[0] * d.kernel[1] * d.kernel[2],
-            size = d.out[0] * d.out[1] * d.out[2];
-    void *x = filled(d.type, d.n * d.xs[0] + 64, 1), *w = filled(d.type, d.cout * cg * window, 2),
-         *b = filled(d.type, d.cout, 3);
-    void *y = filled(d.type, d.n * d.cout * size, 4);
-    CHECK(conv_run(p, x, w, bias ? b : NULL, y, NULL, &err));
-    double worst = 0;
-    for (int64_t n = 0; n < d.n; n++)
-        for (int64_t o = 0; o < d.cout; o++)
-            for (int64_t q = 0; q < size; q++) {
-                int64_t ow = q % d.out[2], oh = q / d.out[2] % d.out[1], od = q / d.out[2] / d.out[1],
-                        g = o / (d.cout / d.groups);
-                double s = bias ? get(d.type, b, o) : 0;
-                for (int64_t c = 0; c < cg; c++)
-                    for (int64_t t = 0; t < window; t++) {
-                        int64_t kw = t % d.kernel[2], kh = t / d.kernel[2] % d.kernel[1],
-                                kd = t / d.kernel[2] / d.kernel[1];
-                        int64_t iw = ow * d.stride[2] - d.pad[2] + kw * d.dilation[2],
-                                ih = oh * d.stride[1] - d.pad[1] + kh * d.dilation[1];
-                        int64_t id = od * d.stride[0] - d.pad[0] + kd * d.dilation[0];
-                        if (iw < 0 || ih < 0 || id < 0 || iw >= d.in[2] || ih >= d.in[1] || id >= d.in[0])
-                            continue;
-                        s += get(d.type, x,
-                                 n * d.xs[0] + (g * cg + c) * d.xs[1] + id * d.xs[2] + ih * d.xs[3] +
-                                     iw * d.xs[4]) *
-                             get(d.type, w, (o * cg + c) * window + t);
-                    }
-                worst = fmax(worst, fabs(s - get(d.type, y, (n * d.cout + o) * size + q)));
-            }
-    if (!(worst < (d.type == VM_f64 ? 1e-11 : 1e-3)))
-        test_fail(__FILE__, __LINE__, "convolution %lldx%lldx%lldx%lld groups %lld: error %g", (long long)d.n,
-                  (long long)d.cin, (long long)d.in[1], (long long)d.in[2], (long long)d.groups, worst);
-    free(x), free(w), free(b), free(y);
-    conv_plan_free(p);
-}
-
-static conv_desc image(vir_mem t, int64_t n, int64_t cin, int64_t cout, int64_t h, int64_t w, int64_t k)
-{
-    return (conv_desc){ .type = t,
-                        .n = n,
-                        .cin = cin,
-                        .cout = cout,
-                        .groups = 1,
-                        .in = { 1, h, w },
-                        .kernel = { 1, k, k },
-                        .stride = { 1, 1, 1 },
-                        .pad = { 0, k / 2, k / 2 },
-                        .dilation = { 1, 1, 1 },
-                        .xs = { cin * h * w, h * w, h * w, w, 1 } };
-}
-
-TEST(conv_shapes)
-{
-    for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
-        conv_desc d = image(VM_f32, 2, 5, 7, 9, 13, 3);
-        check_conv(d, false, (gen_isa)isa);
-        check_conv(d, true, (gen_isa)isa);
-        d.stride[1] = d.stride[2] = 2, d.dilation[2] = 2, d.pad[1] = 0;
-        check_conv(d, true, (gen_isa)isa);
-        d = image(VM_f32, 3, 8, 12, 6, 50, 5); /* channels last */
-        d.xs[1] = 1, d.xs[4] = 8, d.xs[3] = 8 * 50, d.xs[2] = 8 * 50 * 6;
-        check_conv(d, false, (gen_isa)isa);
-        d = image(VM_f64, 1, 6, 6, 8, 8, 3);
-        d.groups = 3;
-        check_conv(d, true, (gen_isa)isa);
-        d.groups = 6;
-        check_conv(d, false, (gen_isa)isa);
-        d = image(VM_f32, 1, 2, 3, 5, 6, 2); /* three dimensions */
-        d.in[0] = 4, d.kernel[0] = 2, d.pad[0] = 1, d.xs[0] = 2 * 4 * 30, d.xs[1] = 4 * 30;
-        check_conv(d, false, (gen_isa)isa);
-    }
-    tp_err err = { 0 };
-    conv_desc bad = image(VM_f32, 1, 1, 1, 2, 2, 9);
-    bad.pad[1] = bad.pad[2] = 0;
-    CHECK(!conv_out(&bad, &err));
-    CHECK(strstr(err.msg, "larger than the padded input") != NULL);
 }
 
 TEST(executable_memory_runs_out_cleanly)
