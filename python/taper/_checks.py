@@ -9,6 +9,10 @@ __all__ = ["_check", "_check_is_size", "_check_value", "_check_index", "_check_t
 def _check_with(error_type, cond, message=None):
     if cond is True:
         return
+    if isinstance(cond, _C.SymInt):
+        text = "Expected cond to be True, but got False." if message is None else str(message())
+        _C._sym_check(cond, text, error_type.__name__)
+        return
     if isinstance(cond, _C.Tensor):
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if not isinstance(cond, (bool, int)) and not hasattr(cond, "__bool__"):
@@ -31,6 +35,8 @@ def _check(cond, message=None):
 
 def _check_is_size(i, message=None, *, max=None):
     """States that i is a size: not negative (and at most max)."""
+    if isinstance(i, _C.SymInt):
+        _C._sym_size_like(i)
     _check(i >= 0, message)
     if max is not None:
         _check(i <= max, message)
@@ -77,7 +83,7 @@ def sym_int(a):
 
 
 def sym_float(a):
-    return float(a)
+    return a if isinstance(a, _C.SymFloat) else float(a)
 
 
 def sym_not(a):

@@ -62,6 +62,30 @@ bool aot_is_core(op_id op); /* stays as it is */
 /* partition.c: fills u->fw, u->bw, nsaved, saved_bytes from u->joint; nfw: results that belong to forward. */
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut);
 
+/* replay.c: a graph runs once more on fake tensors under a recorder. */
+typedef struct aot_replay {
+    op_ctx *cx;
+    ir_rec *rec; /* records into rec->g; its loc is aot_replay_where with the replay as data */
+    /* The value that stands for input i; owned. */
+    tp_val (*input)(struct aot_replay *r, ir_node *n, int i);
+    bool (*call)(struct aot_replay *r, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
+    /* 1: it took care of n, 0: n goes over as it is, -1: error; may be NULL. */
+    int (*opaque)(struct aot_replay *r, const ir_node *n, tp_err *err);
+    ir_graph *(*graph)(struct aot_replay *r,
+                       ir_graph *g); /* nested graphs of what goes over; NULL: the same */
+    ir_node *(*node)(struct aot_replay *r, tp_tensor *t, tp_err *err); /* of a value */
+    void *data;
+    tp_val *val; /* by node id of the graph that was replayed; owned */
+    int nval;
+    const ir_node *now; /* private: being replayed */
+    const ir_loc *loc;
+    arena scratch;
+} aot_replay;
+bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err);
+void aot_replay_end(aot_replay *r);
+const ir_loc *aot_replay_where(void *replay, ir_graph *g);
+tp_val aot_replay_operand(aot_replay *r, const tp_val *v); /* an argument as it is now; lists are borrowed */
+
 /* locations travel along */
 const ir_loc *aot_loc_copy(ir_graph *g, const ir_loc *l);
 #endif

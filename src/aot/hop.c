@@ -317,7 +317,7 @@ static bool gather(trace *t, const ir_node *n, operands *o, arena *scratch, tp_e
             tp_val v;
             if (at[i] < 0 || at[i] >= n->narg)
                 continue;
-            trace_operand(t, &n->arg[at[i]], &v, scratch);
+            v = aot_replay_operand(&t->r, &n->arg[at[i]]);
             for (int q = 0; v.kind == VAL_tensors && q < v.n; q++, k++) {
                 if (!pass)
                     continue;
@@ -368,8 +368,9 @@ static bool keep_carries(ir_graph *g, const operands *o, tp_val *type, tp_err *e
     return ok;
 }
 
-bool trace_hop(trace *t, const ir_node *n, arena *scratch, tp_err *err)
+bool trace_hop(trace *t, const ir_node *n, tp_err *err)
 {
+    arena *scratch = &t->r.scratch;
     hop_kind kind = ir_hop(n);
     operands o = { 0 };
     tp_val *arg = ARENA_ARR(scratch, tp_val, n->narg), type = n->val;
@@ -395,8 +396,7 @@ bool trace_hop(trace *t, const ir_node *n, arena *scratch, tp_err *err)
     for (int i = 0; i < n->narg; i++) {
         arg[i] = n->arg[i];
         if (arg[i].kind == VAL_node) {
-            tp_val v;
-            trace_operand(t, &n->arg[i], &v, scratch);
+            tp_val v = aot_replay_operand(&t->r, &n->arg[i]);
             ir_node *p = v.kind == VAL_tensor ? fn_node(t->fn, &t->cx, v.t, err) : NULL;
             arg[i] = p ? (tp_val){ .kind = VAL_node, .node = p } : v;
         } else if (arg[i].kind == VAL_nodes) {
@@ -413,12 +413,12 @@ bool trace_hop(trace *t, const ir_node *n, arena *scratch, tp_err *err)
         if (any && (kind == HOP_scan) && !keep_carries(g, &o, &type, err))
             goto done;
     }
-    ir_node *m = add_hop(t, kind, arg, n->narg, type, trace_where(t));
+    ir_node *m = add_hop(t, kind, arg, n->narg, type, aot_replay_where(&t->r, t->g));
     type.ts = NULL; /* the node's */
     tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(n->val.n, 1));
     for (int i = 0; i < n->val.n; i++)
         ts[i] = item(t, m, i);
-    t->val[n->id] = vTs(ts, n->val.n);
+    t->r.val[n->id] = vTs(ts, n->val.n);
     if (!any) {
         ok = true;
         goto done;

@@ -3,6 +3,7 @@
  * an edge whose capacity is its size; values that are dear to compute must be saved or depend on saved ones;
  * the cut between the inputs and what backward reads is what is kept. */
 #include "aot/aot.h"
+#include "sym/env.h"
 
 enum { SIDE_fw = 1, SIDE_bw = 2 }; /* needed for forward results; depends on a tangent */
 
@@ -238,6 +239,66 @@ static void choose(part *p, bool min_cut)
     vec_free(&f.e);
 }
 
+/* ---- symbols that the forward run decides ---- */
+static void note_symbols(map *m, const tp_val *v)
+{
+    const symint *at = v->kind == VAL_ints ? v->ints : &v->i;
+    int n = v->kind == VAL_ints ? v->n : v->kind == VAL_int;
+    for (int i = 0; i < n; i++)
+        if (sym_is_expr(at[i]) && sym_is_unbacked(at[i]))
+            map_puti(m, (uint64_t)at[i], m);
+}
+
+static void need_again(part *p, bool *again, ir_node *n) /* n and what it needs, down to saved values */
+{
+    VEC(ir_node *) stack = { 0 };
+    vec_push(&stack, n);
+    while (stack.n) {
+        ir_node *x = vec_pop(&stack);
+        if (again[x->id] || p->save[x->id] || (p->side[x->id] & SIDE_bw))
+            continue;
+        again[x->id] = true;
+        for (int i = 0; i < x->narg; i++) {
+            const tp_val *a = &x->arg[i];
+            if (a->kind == VAL_node)
+                vec_push(&stack, a->node);
+            else if (a->kind == VAL_nodes)
+                for (int q = 0; q < a->n; q++)
+                    if (a->nodes[q])
+                        vec_push(&stack, a->nodes[q]);
+        }
+    }
+    vec_free(&stack);
+}
+
+/* Backward binds symbols from its inputs' sizes. Where an argument there names a symbol of the forward run, the
+ * value that decided it is saved. */
+static void save_symbols(part *p)
+{
+    map used = { 0 };
+    if (!p->j->env || !sym_env_n_symbols(p->j->env))
+        return;
+    bool *again = mem_zalloc((size_t)MAX(p->j->next_id, 1));
+    IR_EACH(n, p->j)
+    if (p->needed[n->id])
+        need_again(p, again, n);
+    IR_EACH(n, p->j)
+    if ((p->side[n->id] & SIDE_bw) || again[n->id])
+        for (int i = 0; i < n->narg && n->kind != IR_output; i++)
+            note_symbols(&used, &n->arg[i]);
+    if (used.n)
+        IR_EACH(n, p->j)
+    if (!(p->side[n->id] & SIDE_bw) && ir_decides(n)) {
+        if (savable(n))
+            p->save[n->id] = true;
+        for (ir_use *q = n->uses; q; q = q->next) /* of several results, those that are there */
+            if (n->val.kind == VAL_tensors && q->user->kind == IR_getitem)
+                p->save[q->user->id] = true;
+    }
+    free(again);
+    map_free(&used);
+}
+
 /* ---- building the two graphs ---- */
 typedef struct copier {
     ir_graph *to;
@@ -331,28 +392,6 @@ static void build_fw(part *p, aot_unit *u, int nfw)
     u->fw = k.to;
 }
 
-static void need_again(part *p, bool *again, ir_node *n) /* n and what it needs, down to saved values */
-{
-    VEC(ir_node *) stack = { 0 };
-    vec_push(&stack, n);
-    while (stack.n) {
-        ir_node *x = vec_pop(&stack);
-        if (again[x->id] || p->save[x->id] || (p->side[x->id] & SIDE_bw))
-            continue;
-        again[x->id] = true;
-        for (int i = 0; i < x->narg; i++) {
-            const tp_val *a = &x->arg[i];
-            if (a->kind == VAL_node)
-                vec_push(&stack, a->node);
-            else if (a->kind == VAL_nodes)
-                for (int q = 0; q < a->n; q++)
-                    if (a->nodes[q])
-                        vec_push(&stack, a->nodes[q]);
-        }
-    }
-    vec_free(&stack);
-}
-
 static void build_bw(part *p, aot_unit *u, int nfw)
 {
     ir_graph *j = p->j;
@@ -420,6 +459,10 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
             p.side[v->id] |= SIDE_bw;
     }
     mark_needed_by(&p, j->output->arg, nfw, SIDE_fw);
+    IR_EACH(v, j) /* what decides symbols or checks them belongs to forward whoever reads it */
+    if (v->kind == IR_call && !(p.side[v->id] & SIDE_bw) &&
+        ((op_row_of((op_id)v->op)->flags & OPF_CHECK) || ir_decides(v)))
+        mark_needed_by(&p, &(tp_val){ .kind = VAL_node, .node = v }, 1, SIDE_fw);
     if (u->ngrad) {
         IR_EACH(v, j)
         if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
@@ -431,6 +474,7 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
         if (p.needed[v->id] && v->kind != IR_placeholder)
             u->all_bytes += p.bytes[v->id];
         choose(&p, min_cut);
+        save_symbols(&p);
         IR_EACH(v, j) /* whatever is saved must be computed in forward */
         if (p.save[v->id]) {
             tp_val one = { .kind = VAL_node, .node = v };

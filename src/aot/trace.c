@@ -3,6 +3,7 @@
 #include "ir/hop.h"
 #include "base/fault.h"
 #include "events/events.h"
+#include "sym/env.h"
 #include <stdio.h>
 
 const ir_loc *aot_loc_copy(ir_graph *g, const ir_loc *l)
@@ -40,79 +41,6 @@ bool aot_switches_grad(const ir_node *n)
            strstr(n->target, "set_grad_enabled");
 }
 
-static const ir_loc *where(void *data, ir_graph *g)
-{
-    trace *t = data;
-    if (!t->now)
-        return NULL;
-    if (!t->now_loc)
-        t->now_loc = aot_loc_copy(g, t->now->loc);
-    return t->now_loc;
-}
-
-const ir_loc *trace_where(trace *t) { return where(t, t->g); }
-
-void trace_operand(trace *t, const tp_val *v, tp_val *out, arena *scratch)
-{
-    *out = *v;
-    if (v->kind == VAL_node)
-        *out = t->val[v->node->id];
-    else if (v->kind == VAL_nodes) {
-        tp_tensor **ts = ARENA_ARR(scratch, tp_tensor *, MAX(v->n, 1));
-        for (int i = 0; i < v->n; i++)
-            ts[i] = v->nodes[i] ? t->val[v->nodes[i]->id].t : NULL;
-        *out = vTs(ts, v->n);
-    }
-}
-
-static tp_val list_of(const tp_val *out, int n)
-{
-    tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(n, 1));
-    for (int i = 0; i < n; i++)
-        ts[i] = out[i].kind == VAL_tensor ? out[i].t : NULL;
-    return vTs(ts, n);
-}
-
-/* An opaque call goes over as it is; its results are proxies of the recorded types and have no derivative. */
-static bool replay_opaque(trace *t, const ir_node *n, arena *scratch, tp_err *err)
-{
-    tp_val *arg = ARENA_ARR(scratch, tp_val, MAX(n->narg, 1));
-    for (int i = 0; i < n->narg; i++) {
-        tp_val v;
-        trace_operand(t, &n->arg[i], &v, scratch);
-        arg[i] = v;
-        if (v.kind == VAL_tensor)
-            arg[i] = (tp_val){ .kind = VAL_node, .node = fn_node(t->fn, &t->cx, v.t, err) };
-        else if (v.kind == VAL_tensors) {
-            ir_node **ns = ARENA_ARR(scratch, ir_node *, MAX(v.n, 1));
-            for (int k = 0; k < v.n; k++)
-                ns[k] = v.ts[k] ? fn_node(t->fn, &t->cx, v.ts[k], err) : NULL;
-            arg[i] = (tp_val){ .kind = VAL_nodes, .n = v.n, .nodes = ns };
-        }
-    }
-    tp_val type = n->val;
-    if (type.kind == VAL_tensor)
-        type.t = tensor_fake_of(type.t);
-    else if (type.kind == VAL_tensors) {
-        type.ts = mem_zalloc(sizeof *type.ts * (size_t)MAX(n->val.n, 1));
-        for (int i = 0; i < n->val.n; i++)
-            type.ts[i] = n->val.ts[i] ? tensor_fake_of(n->val.ts[i]) : NULL;
-    }
-    ir_node *m = ir_add_opaque(t->g, n->target, n->opaque, arg, n->narg, type);
-    m->loc = where(t, t->g);
-    m->meta = n->meta ? arena_strdup(&t->g->mem, n->meta) : NULL;
-    if (m->val.kind == VAL_tensor)
-        t->val[n->id] = vT(ir_proxy(&t->rec, m));
-    else if (m->val.kind == VAL_tensors) {
-        tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(m->val.n, 1));
-        for (int i = 0; i < m->val.n; i++)
-            if (m->val.ts[i])
-                ts[i] = ir_proxy(&t->rec, ir_add_getitem(t->g, m, i, vT(tensor_ref(m->val.ts[i]))));
-        t->val[n->id] = vTs(ts, m->val.n);
-    }
-    return true;
-}
-
 /* Faults planted to test the debugging tools (base/fault.h). */
 static bool plant(trace *t, const op_row *row, tp_val *out, tp_err *err)
 {
@@ -129,72 +57,32 @@ static bool plant(trace *t, const op_row *row, tp_val *out, tp_err *err)
     return true;
 }
 
-static bool replay_node(trace *t, ir_node *n, arena *scratch, tp_err *err)
+static tp_val replay_input(aot_replay *r, ir_node *n, int i)
 {
-    switch (n->kind) {
-    case IR_const: {
-        ir_node *k = ir_add_const(t->g, n->name, n->konst);
-        t->val[n->id] = vT(ir_proxy(&t->rec, k));
-        return true;
-    }
-    case IR_getitem: {
-        tp_val *of = &t->val[n->arg[0].node->id];
-        tp_tensor *x = of->kind == VAL_tensors && n->arg[1].i < of->n ? of->ts[n->arg[1].i] : NULL;
-        t->val[n->id] = x ? vT(tensor_ref(x)) : vNone;
-        return true;
-    }
-    case IR_opaque:
-        if (aot_switches_grad(n)) { /* obeyed here; the joint graph holds what came of it */
-            t->cx.grad_mode = n->arg[0].b && t->g->grad_mode;
-            return true;
-        }
-        return ir_hop(n) ? trace_hop(t, n, scratch, err) : replay_opaque(t, n, scratch, err);
-    case IR_call: {
-        tp_val arg[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
-        const op_row *row = op_row_of((op_id)n->op);
-        for (int i = 0; i < n->narg; i++)
-            trace_operand(t, &n->arg[i], &arg[i], scratch);
-        if (!grad_call(&t->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err))
-            return false;
-        if (!plant(t, row, out, err))
-            return false;
-        t->val[n->id] = row->schema.nret > 1 && !row->schema.ret_list ? list_of(out, row->schema.nret)
-                                                                      : out[0];
-        return true;
-    }
-    default: return true;
-    }
+    trace *t = r->data;
+    return t->in[i] ? vT(tensor_ref(t->in[i])) : n->val; /* a number: symbols stay symbols */
 }
 
-static bool replay(trace *t, ir_graph *g, tp_err *err)
+static bool replay_call(aot_replay *r, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
 {
-    arena scratch = { 0 };
-    bool ok = true;
-    int k = 0;
-    IR_EACH(n, g)
-    {
-        if (n->kind == IR_placeholder) {
-            if (t->in[k])
-                t->val[n->id] = vT(tensor_ref(t->in[k]));
-            else
-                t->val[n->id] = n->val; /* a number: symbols stay symbols */
-            k++;
-            continue;
-        }
-        t->now = n;
-        t->now_loc = NULL;
-        if (!replay_node(t, n, &scratch, err)) {
-            err_note(err, "in node '%s'", n->name);
-            if (n->loc)
-                err_place(err, n->loc->file, n->loc->line);
-            ok = false;
-            break;
-        }
-    }
-    t->now = NULL;
-    t->now_loc = NULL;
-    arena_free(&scratch);
-    return ok;
+    return grad_call(r->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err) &&
+           plant(r->data, op_row_of((op_id)n->op), out, err);
+}
+
+static int replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)
+{
+    trace *t = r->data;
+    if (ir_hop(n))
+        return trace_hop(t, n, err) ? 1 : -1;
+    if (!aot_switches_grad(n))
+        return 0;
+    t->cx.grad_mode = n->arg[0].b && t->g->grad_mode; /* obeyed here; the joint graph holds what came of it */
+    return 1;
+}
+
+static ir_node *replay_of(aot_replay *r, tp_tensor *x, tp_err *err)
+{
+    return fn_node(((trace *)r->data)->fn, r->cx, x, err);
 }
 
 static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode,
@@ -209,11 +97,16 @@ static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_gra
     t->g = ir_graph_new(g->name);
     t->g->env = g->env;
     t->g->grad_mode = grad_mode;
-    t->rec = (ir_rec){ .g = t->g, .flags = REC_composites, .loc = where, .loc_data = t };
+    t->rec = (ir_rec){ .g = t->g, .flags = REC_composites, .loc = aot_replay_where, .loc_data = &t->r };
     t->fn = fn_new(&t->rec);
     t->cx.rec = &t->rec;
-    t->nval = g->next_id;
-    t->val = mem_zalloc(sizeof *t->val * (size_t)MAX(t->nval, 1));
+    t->r = (aot_replay){ .cx = &t->cx,
+                         .rec = &t->rec,
+                         .input = replay_input,
+                         .call = replay_call,
+                         .opaque = replay_opaque,
+                         .node = replay_of,
+                         .data = t };
     t->nin = (int)g->inputs.n;
     t->in = mem_zalloc(sizeof *t->in * (size_t)MAX(t->nin, 1));
     for (int i = 0; i < t->nin; i++) {
@@ -237,12 +130,9 @@ static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_gra
 
 static void end(trace *t)
 {
-    for (int i = 0; i < t->nval; i++)
-        if (t->val[i].kind == VAL_tensor || t->val[i].kind == VAL_tensors)
-            val_clear(&t->val[i]);
+    aot_replay_end(&t->r);
     for (int i = 0; i < t->nin; i++)
         tensor_unref(t->in[i]);
-    free(t->val);
     free(t->in);
     fn_free(t->fn);
 }
@@ -256,7 +146,7 @@ static int add_result(results *r, ir_node *n, bool once)
 {
     if (once)
         for (size_t i = 0; i < r->list.n; i++)
-            if (r->list.at[i].node == n)
+            if (r->list.at[i].kind == VAL_node && r->list.at[i].node == n)
                 return (int)i;
     vec_push(&r->list, ((tp_val){ .kind = VAL_node, .node = n }));
     return (int)r->list.n - 1;
@@ -287,7 +177,14 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
     u->out = mem_zalloc(sizeof *u->out * (size_t)MAX(u->nout, 1));
     for (int i = 0; i < u->nout && ok; i++) {
         aot_out *a = &u->out[i];
-        tp_val v = o->arg[i].kind == VAL_node ? t->val[o->arg[i].node->id] : o->arg[i];
+        tp_val v = o->arg[i].kind == VAL_node ? t->r.val[o->arg[i].node->id] : o->arg[i];
+        if (v.kind == VAL_int &&
+            sym_is_unbacked(v.i)) { /* only the run knows it: the forward graph returns it */
+            a->kind = AOT_value;
+            a->index = (int)res->list.n;
+            vec_push(&res->list, v);
+            continue;
+        }
         if (v.kind != VAL_tensor) {
             a->kind = AOT_number;
             a->num = v;
@@ -416,8 +313,9 @@ static bool nested_results(trace *t, const ir_graph *g, tp_tensor **out, results
 {
     for (int i = 0; i < g->output->narg; i++) {
         const tp_val *v = &g->output->arg[i];
-        tp_tensor *x = v->kind == VAL_node && t->val[v->node->id].kind == VAL_tensor ? t->val[v->node->id].t
-                                                                                     : NULL;
+        tp_tensor *x = v->kind == VAL_node && t->r.val[v->node->id].kind == VAL_tensor
+                           ? t->r.val[v->node->id].t
+                           : NULL;
         if (!x)
             return err_set(err, ERR_notimpl, "a nested graph returns something that is no tensor");
         out[i] = tensor_ref(x);
@@ -502,7 +400,8 @@ ir_graph *aot_nested(tp_comp *c, const ir_graph *g, const bool *needs)
     tp_tensor **out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
     ir_graph *done = NULL;
     ir_renumber((ir_graph *)g);
-    if (!g->output || !begin(&t, c, g, needs, needs != NULL, c->err) || !replay(&t, (ir_graph *)g, c->err) ||
+    if (!g->output || !begin(&t, c, g, needs, needs != NULL, c->err) ||
+        !aot_replay_run(&t.r, (ir_graph *)g, c->err) ||
         !nested_results(&t, g, out, needs ? NULL : &res, c->err) ||
         (needs && !nested_gradients(&t, out, nout, needs, &res, c->err)))
         goto done;
@@ -548,7 +447,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     for (int i = 0; i < u->nin; i++)
         any |= grad_mode && needs_grad && needs_grad[i];
     root = mem_zalloc(sizeof *root * (size_t)MAX(g->output ? g->output->narg : 1, 1));
-    if (!begin(&t, c, g, any ? needs_grad : NULL, any, err) || !replay(&t, (ir_graph *)g, err) ||
+    if (!begin(&t, c, g, any ? needs_grad : NULL, any, err) || !aot_replay_run(&t.r, (ir_graph *)g, err) ||
         !collect_outputs(&t, u, g, &res, root, err) || !collect_writes(&t, u, &res, err))
         goto done;
     int nfw = (int)res.list.n;

@@ -9,19 +9,13 @@ typedef struct trace {
     ir_graph *g;
     ir_rec rec;
     fn_state *fn;
-    tp_val *val; /* by node id of the captured graph; owned */
-    int nval;
-    const ir_node *now; /* node of the captured graph being replayed */
-    const ir_loc *now_loc;
+    aot_replay r;   /* of the captured graph */
     tp_tensor **in; /* proxies of the primals; owned */
     int nin;
 } trace;
 
-const ir_loc *trace_where(trace *t); /* the place of the node being replayed, owned by t->g */
-/* The node's argument as it is now: tensors for nodes. Lists are borrowed from scratch. */
-void trace_operand(trace *t, const tp_val *v, tp_val *out, arena *scratch);
 /* hop.c: a call with nested graphs goes over, its nested graphs made pure, its derivative a call like it. */
-bool trace_hop(trace *t, const ir_node *n, arena *scratch, tp_err *err);
+bool trace_hop(trace *t, const ir_node *n, tp_err *err);
 /* A nested graph made pure; new. needs NULL: it returns what g returns. Otherwise its gradients: it takes what
  * g takes and a tangent for each float result, and returns a gradient for each input with needs. */
 ir_graph *aot_nested(tp_comp *c, const ir_graph *g, const bool *needs);

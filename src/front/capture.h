@@ -112,7 +112,8 @@ typedef enum {
     R_method,
     R_call,
     R_null,
-    R_tupletype
+    R_tupletype,
+    R_num /* graph output as a number; n: 'i' int, 'b' bool, 'f' float */
 } recipe_kind;
 typedef struct recipe {
     uint8_t kind;
@@ -469,6 +470,16 @@ bool t_safe_type(PyTypeObject *tp); /* operations on it run no Python code of th
 PyObject *t_backward(trace *t, PyObject *const *a);
 PyObject *t_tensor_backward(trace *t, PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
 bool t_grad_finish(trace *t); /* the graph's end: false when what it returns still needs the tape */
+/* A number read from a tensor (tscalar.c). as: '?' by its type, 'i' int(), 'f' float(). */
+extern PyTypeObject PySymFloat_Type;
+static inline bool py_is_symfloat(PyObject *o) { return Py_TYPE(o) == &PySymFloat_Type; }
+bool t_dynamic_outputs(trace *t); /* may sizes of results depend on data? */
+PyObject *t_item(trace *t, PyObject *o, char as);
+PyObject *t_symfloat_int(trace *t, PyObject *o);
+PyObject *py_symfloat_tensor(PyObject *o); /* borrowed */
+enum { T_SYMFLOATS = 8 };
+/* SymFloats among the arguments of an operator become tensors, which own holds. False: error. */
+bool t_symfloat_args(PyObject **v, Py_ssize_t n, PyObject **own);
 source *t_source_of(trace *t, PyObject *o); /* of a known object; constants get one; NULL: made here */
 bool t_trusted_module(PyObject *mod_name);
 PyObject *t_instdict(trace *t, PyObject *o);

@@ -104,6 +104,21 @@ static recipe *out_recipe(rb *b, PyObject *o)
     return r;
 }
 
+/* A number that only the run knows: the graph returns it. */
+static recipe *num_recipe(rb *b, PyObject *o)
+{
+    recipe *r = make(b, R_num, 0);
+    PyObject *as = py_is_symfloat(o) ? py_symfloat_tensor(o) : o;
+    size_t i = 0;
+    while (i < b->t->outs.n && b->t->outs.at[i] != as)
+        i++;
+    if (i == b->t->outs.n)
+        vec_push(&b->t->outs, Py_NewRef(as));
+    r->index = (int)i;
+    r->n = py_is_symfloat(o) ? 'f' : sym_is_bool(py_symint_value(o)) ? 'b' : 'i';
+    return remember(b, o, r);
+}
+
 static recipe *reduce(rb *b,
                       PyObject *o) /* builtin iterators and the like, by the protocol that copies them */
 {
@@ -188,6 +203,8 @@ static recipe *rebuild(rb *b, PyObject *o)
                        ((ir_node *)py_tensor(o)->node)->graph == t->g
                    ? out_recipe(b, o)
                    : cannot(b, o, 0);
+    if (py_is_symfloat(o) || (py_is_symint(o) && sym_is_unbacked(py_symint_value(o))))
+        return num_recipe(b, o);
     if (py_is_symint(o)) {
         r = make(b, R_sym, 0);
         r->index = (int)b->e->exprs.n;
@@ -476,7 +493,8 @@ static bool must_stay(const ir_node *n)
         return x && (!sym_all_const(x->size, x->ndim) || !sym_all_const(x->stride, x->ndim));
     }
     return n->kind == IR_call &&
-           (n->variant != OPV_fn || (op_row_of((op_id)n->op)->flags & (OPF_MUT | OPF_RAND | OPF_SYNC)));
+           (n->variant != OPV_fn ||
+            (op_row_of((op_id)n->op)->flags & (OPF_MUT | OPF_RAND | OPF_SYNC | OPF_CHECK)) || ir_decides(n));
 }
 
 static void clean(ir_graph *g)
@@ -503,7 +521,9 @@ static void finish_graph(trace *t)
     int n = (int)t->outs.n;
     tp_val *out = arena_alloc(&e->mem, sizeof *out * (size_t)MAX(n, 1));
     for (int i = 0; i < n; i++)
-        out[i] = (tp_val){ .kind = VAL_node, .node = py_tensor(t->outs.at[i])->node };
+        out[i] = py_is_symint(t->outs.at[i])
+                     ? vI(py_symint_value(t->outs.at[i]))
+                     : (tp_val){ .kind = VAL_node, .node = py_tensor(t->outs.at[i])->node };
     ir_set_output(t->g, out, n);
     clean(t->g);
     e->nout = n;
@@ -605,6 +625,14 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
     case R_const: return Py_NewRef(r->obj);
     case R_src: return Py_NewRef(b->reg[r->index]);
     case R_sym: return PyLong_FromLongLong(b->sym[r->index]);
+    case R_num: {
+        const tp_val *x = &b->out[r->index];
+        if (r->n == 'f') {
+            tp_tensor *f = b->outobj[r->index] ? py_tensor(b->outobj[r->index]) : x->t;
+            return PyFloat_FromDouble(elem_get_f((dtype)f->dt, tensor_data(f)));
+        }
+        return r->n == 'b' ? PyBool_FromLong(x->i != 0) : PyLong_FromLongLong(x->i);
+    }
     case R_out:
         if (!b->outobj[r->index]) {
             tp_tensor *x = b->out[r->index].t;

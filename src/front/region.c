@@ -130,6 +130,21 @@ static bool has_index(PyObject *o, const char *attr, int dim)
     return r;
 }
 
+/* mark_dynamic(min=, max=): a pair by dimension; -1 is no limit. */
+static void mark_range(PyObject *o, int dim, int64_t *lo, int64_t *hi)
+{
+    PyObject *d = ((PyTensor *)o)->dict, *r = d ? PyDict_GetItemString(d, "_dynamo_dynamic_range") : NULL;
+    PyObject *i = PyLong_FromLong(dim), *pair = r && PyDict_Check(r) && i ? PyDict_GetItem(r, i) : NULL;
+    if (pair && PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
+        long long a = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 0)),
+                  b = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 1));
+        *lo = a > 0 ? a : 0;
+        *hi = b >= 0 ? b : INT64_MAX;
+    }
+    PyErr_Clear();
+    Py_XDECREF(i);
+}
+
 bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
                   int64_t *hi)
 {
@@ -159,7 +174,8 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
     if (has_index(o, "_dynamo_static_indices", dim))
         return true;
     if (has_index(o, "_dynamo_dynamic_indices", dim) && t->cfg->dynamic != 0) {
-        *p = SYM_dynamic;
+        *p = has_index(o, "_dynamo_unbacked_indices", dim) ? SYM_unbacked : SYM_dynamic;
+        mark_range(o, dim, lo, hi);
         return true;
     }
     if (Py_TYPE(o) != &PyTensor_Type)

@@ -177,6 +177,12 @@ static PyObject *si_compare(PyObject *a, PyObject *b, int op)
         return r;
     }
     bool r = false;
+    if (sym_is_unbacked(x) || sym_is_unbacked(y)) { /* what only the run knows stays a question */
+        static const sym_rel rels[] = { [Py_LT] = SYM_lt, [Py_LE] = SYM_le, [Py_EQ] = SYM_eq,
+                                        [Py_NE] = SYM_ne, [Py_GT] = SYM_gt, [Py_GE] = SYM_ge };
+        symint cond = sym_simplify(sym_rel_of(rels[op], x, y));
+        return failed(x, y) ? NULL : sym_is_expr(cond) ? py_symint(cond) : PyBool_FromLong(cond != 0);
+    }
     switch (op) {
     case Py_LT: r = sym_lt(x, y); break;
     case Py_LE: r = sym_le(x, y); break;

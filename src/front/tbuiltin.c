@@ -367,7 +367,9 @@ static PyObject *do_number(trace *t, PyObject *f, builtin b, PyObject *const *ar
         return NULL;
     if (o && py_is_tensor(o))
         return b == B_bool ? t_break(t, BRK_data_jump, "bool() of a tensor")
-                           : t_break(t, BRK_item, "Tensor.item");
+                           : t_item(t, o, b == B_int ? 'i' : 'f');
+    if (o && py_is_symfloat(o) && b != B_bool && nargs == 1)
+        return b == B_float ? Py_NewRef(o) : t_symfloat_int(t, o);
     if (b == B_bool && o) {
         int v = t_truth(t, o);
         return v < 0 ? NULL : PyBool_FromLong(v);
@@ -717,7 +719,9 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                                            "is_anomaly_enabled",
                                            "broadcast_shapes",
                                            "tensor",
-                                           "as_tensor" };
+                                           "as_tensor",
+                                           "_sym_check",
+                                           "_sym_size_like" };
         const char *n = ((PyCFunctionObject *)f)->m_ml->ml_name;
         *handled = true;
         if (!strcmp(n, "_run_backward") && nargs == 7)
@@ -761,7 +765,8 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                     o = nargs ? t_real(t, args[0]) : NULL;
                     const char *row = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
                     if (row && op_find(row, strlen(row), &op, &var) &&
-                        (op_row_of(op)->flags & (OPF_SYNC | OPF_DYN)))
+                        ((op_row_of(op)->flags & OPF_SYNC) ||
+                         ((op_row_of(op)->flags & OPF_DYN) && !t_dynamic_outputs(t))))
                         return t_break(t, BRK_data, "%s reads a tensor's data", row);
                 }
                 return t_native(t, f, args, nargs, kw);
@@ -832,7 +837,10 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
     if (n > 32)
         return t_break(t, BRK_call_builtin, "%s with more than 32 arguments", name);
     if (py_is_tensor(self)) {
-        if (!strcmp(name, "item") || !strcmp(name, "__bool__"))
+        if (!strcmp(name, "item") || !strcmp(name, "__int__") || !strcmp(name, "__float__") ||
+            !strcmp(name, "__index__"))
+            return t_item(t, self, !strcmp(name, "item") ? '?' : !strcmp(name, "__float__") ? 'f' : 'i');
+        if (!strcmp(name, "__bool__"))
             return t_break(t, BRK_item, "Tensor.item");
         if (one_of(name, reads))
             return t_break(t, BRK_data, "Tensor.%s", name);

@@ -507,7 +507,9 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
     if (PyMethod_Check(f))
         return call_with(t, PyMethod_GET_FUNCTION(f), PyMethod_GET_SELF(f), args, nargs, kw);
     if (Py_TYPE(f) == &PyOpFunc_Type || Py_TYPE(f) == &PyOpMethod_Type) {
-        if (op_flags(f) & (OPF_SYNC | OPF_DYN)) { /* the result, or its size, depends on data */
+        if ((op_flags(f) & OPF_SYNC) ||
+            ((op_flags(f) & OPF_DYN) &&
+             !t_dynamic_outputs(t))) { /* the result, or its size, depends on data */
             PyObject *n = PyObject_GetAttrString(f, "__name__");
             t_break(t, BRK_data,
                     op_flags(f) & OPF_SYNC ? "%s.%s reads a tensor's data"

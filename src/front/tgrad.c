@@ -295,8 +295,8 @@ bool t_grad_finish(trace *t)
     if (!t->did_backward)
         return true;
     for (size_t i = 0; i < t->outs.n; i++) {
-        tp_tensor *x = py_tensor(t->outs.at[i]);
-        if (ag_requires_grad(x) && !ag_is_spent(x)) {
+        tp_tensor *x = py_is_tensor(t->outs.at[i]) ? py_tensor(t->outs.at[i]) : NULL;
+        if (x && ag_requires_grad(x) && !ag_is_spent(x)) {
             t->e->r->no_backward = "the graph returns a tensor that can still be differentiated";
             t->again = true;
             no_backward(t, "tracing again");

@@ -52,8 +52,19 @@ bool t_fake_failed(trace *t, const char *what)
 {
     if (!PyErr_Occurred() || !PyErr_ExceptionMatches(py_fake_error))
         return false;
+    PyObject *ty, *v, *tb;
+    PyErr_Fetch(&ty, &v, &tb);
+    PyObject *s = v ? PyObject_Str(v) : NULL;
+    const char *text = s ? PyUnicode_AsUTF8(s) : NULL;
+    Py_XDECREF(ty);
+    Py_XDECREF(v);
+    Py_XDECREF(tb);
     PyErr_Clear();
-    t_break(t, BRK_data, "%s", what);
+    if (text && !strncmp(text, "Could not ", 10))
+        t_break(t, BRK_symbolic, "%s", text);
+    else
+        t_break(t, BRK_data, "%s", what);
+    Py_XDECREF(s);
     return true;
 }
 
@@ -185,13 +196,14 @@ bool t_safe_type(PyTypeObject *tp)
 {
     return tp == &PyLong_Type || tp == &PyFloat_Type || tp == &PyBool_Type || tp == &PyUnicode_Type ||
            tp == &PyTuple_Type || tp == &PyList_Type || tp == &PyDict_Type || tp == Py_TYPE(Py_None) ||
-           t_is_tensor_type(tp) || tp == &PySymInt_Type || tp == PySize_Type || tp == &PySet_Type ||
-           tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type || tp == &PyBytes_Type ||
-           tp == &PyComplex_Type || tp == &PyDtype_Type || tp == &PyDevice_Type || tp == &PyMemfmt_Type ||
-           tp == &PyLayout_Type || tp == ordered_dict || tp == default_dict || tp == deque_type ||
-           tp == &PyEllipsis_Type || tp == Py_TYPE(Py_NotImplemented) || tp == &PyByteArray_Type ||
-           tp == &PyRng_Type || tp == &PyDictKeys_Type || tp == &PyDictValues_Type ||
-           tp == &PyDictItems_Type || (PyType_IsSubtype(tp, &PyTuple_Type) && !type_is_python(tp)) ||
+           t_is_tensor_type(tp) || tp == &PySymInt_Type || tp == &PySymFloat_Type || tp == PySize_Type ||
+           tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
+           tp == &PyBytes_Type || tp == &PyComplex_Type || tp == &PyDtype_Type || tp == &PyDevice_Type ||
+           tp == &PyMemfmt_Type || tp == &PyLayout_Type || tp == ordered_dict || tp == default_dict ||
+           tp == deque_type || tp == &PyEllipsis_Type || tp == Py_TYPE(Py_NotImplemented) ||
+           tp == &PyByteArray_Type || tp == &PyRng_Type || tp == &PyDictKeys_Type ||
+           tp == &PyDictValues_Type || tp == &PyDictItems_Type ||
+           (PyType_IsSubtype(tp, &PyTuple_Type) && !type_is_python(tp)) ||
            (PyType_IsSubtype(tp, &PyTuple_Type) && !strncmp(tp->tp_name, "taper.return_types", 18));
 }
 
@@ -648,10 +660,14 @@ static bool deep(trace *t, PyObject *o, int depth)
 }
 bool t_deep(trace *t, PyObject *o) { return deep(t, o, 0); }
 
+bool t_dynamic_outputs(trace *t) { return cfg_bool("capture_dynamic_output_shape_ops", false); }
+
 /* A result whose size only the data decides ends the graph. Takes r. */
 static PyObject *sized(trace *t, PyObject *r)
 {
     bool bad = false;
+    if (t_dynamic_outputs(t))
+        return r;
     if (r && t_is_tensor_type(Py_TYPE(r)))
         for (int i = 0; i < py_tensor(r)->ndim; i++)
             bad |= sym_is_expr(py_tensor(r)->size[i]) && sym_is_unbacked(py_tensor(r)->size[i]);
@@ -670,20 +686,36 @@ static PyObject *sized(trace *t, PyObject *r)
 PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-    PyObject *small[12] = { NULL }, **v = n <= 12 ? small : mem_alloc(sizeof *v * (size_t)n), *r = NULL;
-    for (Py_ssize_t i = 0; i < n; i++)
+    PyObject *small[12] = { NULL }, **v = n <= 12 ? small : mem_alloc(sizeof *v * (size_t)n), *r = NULL,
+             *own[T_SYMFLOATS] = { NULL };
+    bool floats = false;
+    for (Py_ssize_t i = 0; i < n; i++) {
         if (!(v[i] = t_real(t, args[i])) || !t_deep(t, v[i]))
             goto done;
+        floats |= py_is_symfloat(v[i]);
+    }
+    bool operator_ = Py_TYPE(f) == &PyOpFunc_Type || Py_TYPE(f) == &PyOpMethod_Type ||
+                     (PyCFunction_Check(f) && PyCFunction_GET_SELF(f) &&
+                      py_is_tensor(PyCFunction_GET_SELF(f)));
+    if (floats && operator_ && !t_symfloat_args(v, n, own))
+        goto done;
     r = PyObject_Vectorcall(f, v, (size_t)nargs, kwnames);
     if (!r && PyErr_ExceptionMatches(py_fake_error)) {
-        PyErr_Clear();
+        PyObject *et, *ev, *etb;
+        PyErr_Fetch(&et, &ev, &etb);
         PyObject *nm = PyObject_GetAttrString(f, "__name__");
-        t_break(t, BRK_data, "%s%s of a tensor whose data is not known", nm ? PyUnicode_AsUTF8(nm) : "call",
-                "()");
+        char what[128];
+        PyErr_Clear();
+        snprintf(what, sizeof what, "%s() of a tensor whose data is not known",
+                 nm ? PyUnicode_AsUTF8(nm) : "call");
         Py_XDECREF(nm);
         PyErr_Clear();
+        PyErr_Restore(et, ev, etb);
+        t_fake_failed(t, what);
     }
 done:
+    for (int i = 0; i < T_SYMFLOATS; i++)
+        Py_XDECREF(own[i]);
     if (v != small)
         free(v);
     return sized(t, r);
@@ -723,7 +755,12 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
             return NULL;
         if (op == 6 && PyUnicode_Check(a) && !plain_const(b))
             return t_break(t, BRK_format, "%% formatting of a %s", Py_TYPE(b)->tp_name);
-        r = native_binary(op, a, b);
+        PyObject *ab[2] = { a, b }, *own[T_SYMFLOATS] = { NULL };
+        if ((py_is_symfloat(a) && py_is_tensor(b)) || (py_is_tensor(a) && py_is_symfloat(b)))
+            if (!t_symfloat_args(ab, 2, own))
+                return NULL;
+        r = native_binary(op, ab[0], ab[1]);
+        Py_XDECREF(own[0]);
         if (!r)
             t_fake_failed(t, "arithmetic with a tensor's value");
         return r;
@@ -776,7 +813,12 @@ PyObject *t_compare(trace *t, PyObject *a, PyObject *b, int op)
     if (sa && sb) {
         if (!t_deep(t, a) || !t_deep(t, b))
             return NULL;
-        PyObject *r = PyObject_RichCompare(a, b, op);
+        PyObject *ab[2] = { a, b }, *own[T_SYMFLOATS] = { NULL };
+        if ((py_is_symfloat(a) && py_is_tensor(b)) || (py_is_tensor(a) && py_is_symfloat(b)))
+            if (!t_symfloat_args(ab, 2, own))
+                return NULL;
+        PyObject *r = PyObject_RichCompare(ab[0], ab[1], op);
+        Py_XDECREF(own[0]);
         if (!r)
             t_fake_failed(t, "comparison that needs a tensor's value");
         return r;
@@ -871,8 +913,12 @@ int t_truth(trace *t, PyObject *o)
         return o == Py_True;
     if (py_is_tensor(o))
         return t_break(t, BRK_data_jump, "Data-dependent jump"), -1;
-    if (t_safe_type(Py_TYPE(o)))
-        return PyObject_IsTrue(o);
+    if (t_safe_type(Py_TYPE(o))) {
+        int yes = PyObject_IsTrue(o);
+        if (yes < 0)
+            t_fake_failed(t, "the truth of a value that is not known");
+        return yes;
+    }
     PyObject *fn = type_func(o, "%s", "__bool__"), *r;
     if (fn || (fn = type_func(o, "%s", "__len__"))) {
         if (!(r = t_call(t, fn, &o, 1, NULL)))

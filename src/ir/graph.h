@@ -136,7 +136,14 @@ ir_node *ir_build_item(ir_graph *g, ir_node *of, int index, tp_err *err);
 bool ir_check_arg(const op_row *row, int i, const tp_val *v, tp_err *err);
 bool ir_val_equal(const tp_val *a, const tp_val *b);  /* same kind, same bits (nan equals nan) */
 bool ir_type_equal(const tp_val *a, const tp_val *b); /* dtype, sizes, strides, device; symbols by identity */
-bool ir_row_is_dyn(const op_row *row); /* the result's type cannot be inferred again: data decides it */
+/* Does running n decide unbacked symbols: do its results have some that its operands have not? */
+bool ir_decides(const ir_node *n);
+int ir_decided(const ir_node *n, symint *out,
+               int cap); /* those symbols, in order of creation; returns how many */
+int ir_decided_by(const tp_val *type, const tp_val *arg, int narg, symint *out,
+                  int cap);              /* before it is a node */
+bool ir_has_unbacked(const ir_graph *g); /* are there sizes that cannot be asked about? */
+bool ir_row_is_dyn(const op_row *row);   /* the result's type cannot be inferred again: data decides it */
 
 /* --- recording: operator calls on fake tensors become nodes -----------------------------------------------
  */

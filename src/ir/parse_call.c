@@ -91,9 +91,18 @@ static bool add_call(parser *p, stmt *s, op_id op, op_variant v, const tp_val *f
     for (int i = 0; i < row->schema.nparam; i++)
         if (!ir_check_arg(row, i, &full[i], &e))
             return parse_fail_at(p, s->at, e.kind, "%s", e.msg);
+    symint again[16];
+    int nagain = ir_decided_by(&s->type, full, row->schema.nparam, again, COUNT(again));
+    bool ok = true;
+    if (nagain && p->env)
+        sym_env_replay(p->env, again, nagain);
     if (s->type.kind != VAL_none && ir_row_is_dyn(row))
         val = take_type(s); /* data decided it */
-    else if (!ir_infer(p->g, op, v, full, &val, &e))
+    else
+        ok = ir_infer(p->g, op, v, full, &val, &e);
+    if (nagain && p->env)
+        sym_env_replay(p->env, NULL, 0);
+    if (!ok)
         return parse_fail_at(p, s->at, e.kind, "%s", e.msg);
     if (p->env && err_is_set(sym_env_err(p->env))) {
         parse_fail_at(p, s->at, sym_env_err(p->env)->kind, "%s", sym_env_err(p->env)->msg);

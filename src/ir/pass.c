@@ -114,7 +114,7 @@ bool ir_node_is_effect(const ir_node *n)
         return false;
     if (n->kind == IR_opaque || n->kind == IR_placeholder || n->kind == IR_output || ir_node_writes(n))
         return true;
-    return n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_RAND);
+    return n->kind == IR_call && ((op_row_of((op_id)n->op)->flags & (OPF_RAND | OPF_CHECK)) || ir_decides(n));
 }
 
 static void note_storage(map *m, const ir_node *n)

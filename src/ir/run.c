@@ -71,23 +71,6 @@ static void patch_arg(maker *m, int i, const tp_val *v)
     vec_push(&m->patches, q);
 }
 
-static bool has_symbols(const tp_tensor *t)
-{
-    return t && (!sym_all_const(t->size, t->ndim) || !sym_all_const(t->stride, t->ndim));
-}
-
-static bool decides_symbols(const ir_node *n)
-{
-    if (n->kind == IR_call && !ir_row_is_dyn(op_row_of((op_id)n->op)))
-        return false;
-    if (n->kind != IR_call && n->kind != IR_opaque)
-        return false;
-    for (int i = 0; n->val.kind == VAL_tensors && i < n->val.n; i++)
-        if (has_symbols(n->val.ts[i]))
-            return true;
-    return has_symbols(ir_type(n)) || (n->val.kind == VAL_int && sym_is_expr(n->val.i));
-}
-
 static ir_prog *sub_prog(ir_prog *p, const tp_val *v)
 {
     ir_prog *s = ir_prog_new(v->graph);
@@ -138,7 +121,7 @@ ir_prog *ir_prog_new(ir_graph *g)
     {
         ir_each_operand(n, read_by, &(reader){ &m, n->kind == IR_output ? INT32_MAX : k });
         if (n->kind != IR_placeholder && n->kind != IR_output)
-            p->steps[k++] = (step){ .n = n, .slot = n->id, .binds = g->env && decides_symbols(n) };
+            p->steps[k++] = (step){ .n = n, .slot = n->id, .binds = ir_decides(n) };
     }
     p->nstep = k;
     for (int i = 0; i < k; i++) {
@@ -229,8 +212,8 @@ static void bind_tensor(frame *f, const tp_tensor *type, const tp_tensor *t)
 
 static void bind_value(frame *f, const tp_val *type, const tp_val *v)
 {
-    if (type->kind == VAL_int && v->kind == VAL_int)
-        bind_one(f, type->i, v->i);
+    if (type->kind == VAL_int && (v->kind == VAL_int || v->kind == VAL_bool))
+        bind_one(f, type->i, v->kind == VAL_int ? v->i : v->b);
     else if (type->kind == VAL_tensor && v->kind == VAL_tensor)
         bind_tensor(f, type->t, v->t);
     else if (type->kind == VAL_tensors && v->kind == VAL_tensors)
@@ -398,7 +381,9 @@ static bool run_steps(frame *f)
         if (h && h->before && !h->before(h->data, n, f->err))
             return false;
         if (!run_step(f, s)) {
-            err_note(f->err, "in node '%s'", n->name);
+            if (n->kind != IR_call ||
+                !(op_row_of((op_id)n->op)->flags & OPF_CHECK)) /* the user's own words */
+                err_note(f->err, "in node '%s'", n->name);
             if (n->loc)
                 err_place(f->err, n->loc->file, n->loc->line);
             return false;

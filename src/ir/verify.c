@@ -93,7 +93,14 @@ static bool check_call(check *c)
             return broken(c, "schema", "%s", e.msg);
     if (ir_row_is_dyn(row))
         return true;
-    if (!ir_infer((ir_graph *)c->g, (op_id)n->op, (op_variant)n->variant, n->arg, &val, &e))
+    symint again[16];
+    int nagain = ir_decided(n, again, COUNT(again));
+    if (nagain)
+        sym_env_replay(c->g->env, again, nagain);
+    bool same = ir_infer((ir_graph *)c->g, (op_id)n->op, (op_variant)n->variant, n->arg, &val, &e);
+    if (nagain)
+        sym_env_replay(c->g->env, NULL, 0);
+    if (!same)
         return broken(c, "shape rule", "%s", e.msg);
     bool ok = check_type(c, &val, "the shape rule");
     val_clear(&val);

@@ -14,7 +14,7 @@ static bool unknown_size(op_call *c, symint *n)
             "%s: the size of the result depends on the values of the input, which a fake tensor does "
             "not have",
             c->row->name);
-    *n = sym_env_unbacked(c->cx->env, 0, INT64_MAX);
+    *n = sym_env_unbacked_size(c->cx->env, SYM_OO);
     return true;
 }
 static bool is_real(const op_call *c)
@@ -652,9 +652,28 @@ bool shape_item(op_call *c)
     if (!is_real(c)) { /* an integer the program will know */
         if (!c->cx->env || dtype_is_float((dtype)t->dt))
             return err_set(c->err, ERR_datadep, "item(): a fake tensor has no value");
-        o->num = vI(sym_env_unbacked(c->cx->env, INT64_MIN, INT64_MAX));
+        static const int64_t
+            lo[] = { [DT_u8] = 0, [DT_i8] = INT8_MIN, [DT_i16] = INT16_MIN, [DT_i32] = INT32_MIN },
+            hi[] = { [DT_u8] = 255, [DT_i8] = INT8_MAX, [DT_i16] = INT16_MAX, [DT_i32] = INT32_MAX };
+        bool wide = t->dt >= COUNT(lo) || !hi[t->dt];
+        if (t->dt == DT_bool)
+            o->num = vI(sym_env_unbacked(c->cx->env, 0, 1));
+        else
+            o->num = vI(
+                sym_env_unbacked(c->cx->env, wide ? INT64_MIN : lo[t->dt], wide ? INT64_MAX : hi[t->dt]));
     }
     return true;
+}
+
+/* What the program stated about a value that only its run knows (taper._check). kind: an err_kind. */
+bool shape_check_scalar(op_call *c) { return true; }
+bool eager_check_scalar(op_call *c)
+{
+    if (val_as_f(&c->arg[0]) != 0)
+        return true;
+    int64_t kind = c->arg[2].i;
+    return err_set(c->err, kind > ERR_none && kind < ERR_COUNT ? (err_kind)kind : ERR_runtime, "%s",
+                   c->arg[1].s);
 }
 bool eager_item(op_call *c)
 {

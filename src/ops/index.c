@@ -281,6 +281,9 @@ bool shape_index_put(op_call *c)
     if (!adv_make(c, &a, true))
         goto done;
     int n = adv_size(&a, t, size), nb = n;
+    for (int i = MAX(n - v->ndim, 0); i < n && a.unbacked; i++) /* a mask's count: the kernel compares it */
+        if (size[i] == a.unbacked && sym_is_unbacked(v->size[i - (n - v->ndim)]))
+            size[i] = v->size[i - (n - v->ndim)];
     memcpy(bs, size, sizeof(symint) * (size_t)n);
     tp_err quiet = { 0 };
     bool fits = shape_broadcast(&nb, bs, v->ndim, v->size, &quiet) && nb == n;

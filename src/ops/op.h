@@ -26,6 +26,7 @@ enum {
     OPF_NODIFF = 1 << 10,  /* never differentiable (comparisons, integer results) */
     OPF_SYNC = 1 << 11,    /* reads data back to the host (item) */
     OPF_HIDE = 1 << 12,    /* no Python name: backward forms and internals */
+    OPF_CHECK = 1 << 14,   /* returns nothing: it is there for the error it may raise */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 

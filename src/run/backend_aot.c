@@ -359,7 +359,11 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     for (; made < nout; made++) {
         const aot_out *o = &u->out[made];
         switch (o->kind) {
-        case AOT_value: out[made] = vT(tensor_ref(res[o->index].t)); break;
+        case AOT_value:
+            out[made] = res[o->index];
+            if (out[made].kind == VAL_tensor)
+                tensor_ref(out[made].t);
+            break;
         case AOT_input: out[made] = vT(tensor_ref(in[o->index].t)); break;
         case AOT_view:
         case AOT_result_view: {

@@ -630,6 +630,14 @@ static bool ready_nested(const aot_inner *in, tp_comp *c, program *pr, size_t st
 
 static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
 {
+    if (ir_has_unbacked(
+            g)) { /* sizes that only the run knows: nothing can be planned, so operator by operator */
+        extern const backend backend_eager;
+        if (ev_log_on(EVC_inductor, EV_INFO))
+            ev_log(EVC_inductor, EV_INFO, NULL,
+                   "%s has sizes that only its run decides: it runs one operator at a time", g->name);
+        return backend_eager.compile(&backend_eager, c, g);
+    }
     program *pr = mem_zalloc(sizeof *pr);
     pr->base = (run_program){ NULL, program_call, program_free };
     pthread_mutex_init(&pr->lock, NULL);

@@ -30,7 +30,11 @@ void sym_env_free(sym_env *env)
 }
 
 tp_err *sym_env_err(sym_env *env) { return &env->err; }
-void sym_env_freeze(sym_env *env) { env->frozen = true; }
+void sym_env_freeze(sym_env *env)
+{
+    env->frozen = true;
+    env->o.where = NULL; /* whoever answered is gone */
+}
 
 static const char *where_now(sym_env *env)
 {
@@ -113,13 +117,35 @@ symint sym_env_int(sym_env *env, int64_t hint, const char *source)
     return sym_of_expr(fresh(env, true, hint, source, (sx_range){ SYM_NEG_OO, SYM_OO }));
 }
 
+void sym_env_replay(sym_env *env, const symint *symbols, int n)
+{
+    env->again = symbols;
+    env->nagain = n;
+}
+
+static symint old_symbol(sym_env *env)
+{
+    env->nagain--;
+    return *env->again++;
+}
+
+void sym_env_size_like(symint v)
+{
+    if (sym_is_symbol(v) && sx_of(v)->unbacked)
+        sx_of(v)->s->is_size = true;
+}
+
 symint sym_env_unbacked(sym_env *env, int64_t lo, int64_t hi)
 {
+    if (env->nagain)
+        return old_symbol(env);
     return sx_value(fresh(env, false, 0, NULL, (sx_range){ lo, hi }));
 }
 
 symint sym_env_unbacked_size(sym_env *env, int64_t hi)
 {
+    if (env->nagain)
+        return old_symbol(env);
     sym_expr *e = fresh(env, false, 0, NULL, (sx_range){ 0, hi });
     e->s->is_size = true;
     return sx_value(e);

@@ -45,6 +45,11 @@ symint sym_env_unbacked(sym_env *env, int64_t lo, int64_t hi);
 /* The same for a size that data decides. Shape rules (sym_eq and friends) may take it for neither 0 nor 1,
  * which they would treat specially; sym_truth, the user's own question, may not. */
 symint sym_env_unbacked_size(sym_env *env, int64_t hi);
+/* A graph is recorded again: the next unbacked symbols asked for are these, in this order, instead of new ones.
+ * n 0 ends it. The array is the caller's. */
+void sym_env_replay(sym_env *env, const symint *symbols, int n);
+/* taper._check_is_size: v is used as a size, so shape rules may take it for neither 0 nor 1. */
+void sym_env_size_like(symint v);
 /* A symbol by name, as graph text declares it; ERR_value when the name is taken with other properties. */
 symint sym_env_declare(sym_env *env, const char *name, bool has_hint, int64_t hint, int64_t lo, int64_t hi,
                        const char *source, tp_err *err);

@@ -83,6 +83,8 @@ struct sym_env {
     map names, duck;
     uint32_t facts, substs; /* versions */
     int next_s, next_u;
+    const symint *again; /* unbacked symbols to hand out once more */
+    int nagain;
     int budget; /* parts the current question may still look at */
     bool pure;  /* ranges come from declarations only (while emitting guards) */
     bool frozen;

@@ -11,7 +11,7 @@ _DEFAULTS = {
     "automatic_dynamic_shapes": True, "assume_static_by_default": True, "dynamic_shapes": True, "specialize_int": False,
     "specialize_float": True, "force_parameter_static_shapes": True, "automatic_dynamic_shapes_mark_as": "dynamic",
     "capture_scalar_outputs": _os.environ.get("TAPER_CAPTURE_SCALAR_OUTPUTS", _os.environ.get("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS")) == "1",
-    "capture_dynamic_output_shape_ops": False,
+    "capture_dynamic_output_shape_ops": _os.environ.get("TAPER_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", _os.environ.get("TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS")) == "1",
     # breaks and errors
     "suppress_errors": False, "verbose": False, "raise_on_backend_error": True, "verify_correctness": False,
     "reorderable_logging_functions": set(), "ignore_logging_functions": set(), "debug_break_at": -1,

@@ -313,8 +313,14 @@ def _mark(t, attr, index):
 
 
 def mark_dynamic(t, index, *, hint_override=None, min=None, max=None, specialize_on=None):
-    """Make a dimension dynamic; an error if it ends up specialised."""
+    """Make a dimension dynamic, within [min, max] if given; an error if it ends up specialised."""
     _mark(t, "_dynamo_dynamic_indices", index)
+    if min is not None or max is not None:
+        if min is not None and max is not None and min > max:
+            raise ValueError(f"mark_dynamic(): min={min} is above max={max}")
+        ranges = t.__dict__.setdefault("_dynamo_dynamic_range", {})
+        for i in [index] if isinstance(index, int) else index:
+            ranges[i % t.dim()] = (0 if min is None else min, -1 if max is None else max)
 
 
 def maybe_mark_dynamic(t, index):
@@ -328,7 +334,9 @@ def mark_static(t, index=None):
 
 
 def mark_unbacked(t, index, **kwargs):
+    """Make a dimension one whose value is never looked at: a question about it is an error, not a guard."""
     _mark(t, "_dynamo_dynamic_indices", index)
+    _mark(t, "_dynamo_unbacked_indices", index)
 
 
 def mark_static_address(t, guard=True):

@@ -1,0 +1,147 @@
+/* replay.c - a graph runs once more on fake tensors, under a recorder: how the joint graph is traced and how
+ * composite rows are replaced. The two differ in what an input is and how a call is made. */
+#include "aot/aot.h"
+#include "sym/env.h"
+
+const ir_loc *aot_replay_where(void *data, ir_graph *g)
+{
+    aot_replay *r = data;
+    if (!r->now)
+        return NULL;
+    if (!r->loc)
+        r->loc = aot_loc_copy(g, r->now->loc);
+    return r->loc;
+}
+
+static tp_val list_of(const tp_val *out, int n)
+{
+    tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(n, 1));
+    for (int i = 0; i < n; i++)
+        ts[i] = out[i].kind == VAL_tensor ? out[i].t : NULL;
+    return vTs(ts, n);
+}
+
+tp_val aot_replay_operand(aot_replay *r, const tp_val *v)
+{
+    if (v->kind == VAL_node)
+        return r->val[v->node->id];
+    if (v->kind != VAL_nodes)
+        return *v;
+    tp_tensor **ts = ARENA_ARR(&r->scratch, tp_tensor *, MAX(v->n, 1));
+    for (int i = 0; i < v->n; i++)
+        ts[i] = v->nodes[i] ? r->val[v->nodes[i]->id].t : NULL;
+    return vTs(ts, v->n);
+}
+
+/* An opaque call goes over as it is; its results are proxies of the recorded types and have no derivative. */
+static bool replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)
+{
+    tp_val *arg = ARENA_ARR(&r->scratch, tp_val, MAX(n->narg, 1));
+    for (int i = 0; i < n->narg; i++) {
+        tp_val v = arg[i] = aot_replay_operand(r, &n->arg[i]);
+        if (v.kind == VAL_tensor)
+            arg[i] = (tp_val){ .kind = VAL_node, .node = r->node(r, v.t, err) };
+        else if (v.kind == VAL_tensors) {
+            ir_node **ns = ARENA_ARR(&r->scratch, ir_node *, MAX(v.n, 1));
+            for (int k = 0; k < v.n; k++)
+                ns[k] = v.ts[k] ? r->node(r, v.ts[k], err) : NULL;
+            arg[i] = (tp_val){ .kind = VAL_nodes, .n = v.n, .nodes = ns };
+        } else if (v.kind == VAL_graph && r->graph && !(arg[i].graph = r->graph(r, v.graph)))
+            return false;
+    }
+    tp_val type = n->val;
+    if (type.kind == VAL_tensor)
+        type.t = tensor_fake_of(type.t);
+    else if (type.kind == VAL_tensors) {
+        type.ts = mem_zalloc(sizeof *type.ts * (size_t)MAX(n->val.n, 1));
+        for (int i = 0; i < n->val.n; i++)
+            type.ts[i] = n->val.ts[i] ? tensor_fake_of(n->val.ts[i]) : NULL;
+    }
+    ir_node *m = ir_add_opaque(r->rec->g, n->target, n->opaque, arg, n->narg, type);
+    m->loc = aot_replay_where(r, r->rec->g);
+    m->meta = n->meta ? arena_strdup(&r->rec->g->mem, n->meta) : NULL;
+    if (m->val.kind == VAL_tensor)
+        r->val[n->id] = vT(ir_proxy(r->rec, m));
+    else if (m->val.kind == VAL_tensors) {
+        tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(m->val.n, 1));
+        for (int i = 0; i < m->val.n; i++)
+            if (m->val.ts[i])
+                ts[i] = ir_proxy(r->rec, ir_add_getitem(r->rec->g, m, i, vT(tensor_ref(m->val.ts[i]))));
+        r->val[n->id] = vTs(ts, m->val.n);
+    } else
+        r->val[n->id] = m->val;
+    return true;
+}
+
+static bool replay_call(aot_replay *r, ir_node *n, tp_err *err)
+{
+    tp_val arg[OP_MAX_PARAMS] = { 0 }, out[OP_MAX_RETURNS] = { 0 }; /* decompositions look past short lists */
+    const op_row *row = op_row_of((op_id)n->op);
+    symint again[16];
+    int nagain = ir_decided(n, again, COUNT(again));
+    for (int i = 0; i < n->narg; i++)
+        arg[i] = aot_replay_operand(r, &n->arg[i]);
+    if (nagain) /* the arguments of later nodes name these symbols */
+        sym_env_replay(r->cx->env, again, nagain);
+    bool ok = r->call(r, n, arg, out, err);
+    if (nagain)
+        sym_env_replay(r->cx->env, NULL, 0);
+    if (!ok)
+        return false;
+    r->val[n->id] = row->schema.nret > 1 && !row->schema.ret_list ? list_of(out, row->schema.nret) : out[0];
+    return true;
+}
+
+static bool replay_node(aot_replay *r, ir_node *n, tp_err *err)
+{
+    switch (n->kind) {
+    case IR_const:
+        r->val[n->id] = vT(ir_proxy(r->rec, ir_add_const(r->rec->g, n->name, n->konst)));
+        return true;
+    case IR_getitem: {
+        tp_val *of = &r->val[n->arg[0].node->id];
+        tp_tensor *x = of->kind == VAL_tensors && n->arg[1].i < of->n ? of->ts[n->arg[1].i] : NULL;
+        r->val[n->id] = x ? vT(tensor_ref(x)) : vNone;
+        return true;
+    }
+    case IR_opaque: {
+        int done = r->opaque ? r->opaque(r, n, err) : 0;
+        return done ? done > 0 : replay_opaque(r, n, err);
+    }
+    case IR_call: return replay_call(r, n, err);
+    default: return true;
+    }
+}
+
+bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err)
+{
+    int k = 0;
+    ir_renumber(g);
+    r->nval = g->next_id;
+    r->val = mem_zalloc(sizeof *r->val * (size_t)MAX(r->nval, 1));
+    IR_EACH(n, g)
+    {
+        r->now = n;
+        r->loc = NULL;
+        if (n->kind == IR_placeholder)
+            r->val[n->id] = r->input(r, n, k++);
+        else if (!replay_node(r, n, err)) {
+            err_note(err, "in node '%s'", n->name);
+            if (n->loc)
+                err_place(err, n->loc->file, n->loc->line);
+            return false;
+        }
+    }
+    r->now = NULL;
+    r->loc = NULL;
+    return true;
+}
+
+void aot_replay_end(aot_replay *r)
+{
+    for (int i = 0; i < r->nval; i++)
+        if (r->val[i].kind == VAL_tensor || r->val[i].kind == VAL_tensors)
+            val_clear(&r->val[i]);
+    free(r->val);
+    arena_free(&r->scratch);
+}
