@@ -35,17 +35,14 @@ static bool short_o(cli_args *a, const char **out)
     return true;
 }
 
-static int write_page(const report *r, const char *out, bool browser, bool quiet)
+static int write_page(report *r, report *diff, const char *out, bool browser, bool quiet)
 {
-    strbuf b = { 0 };
     tp_err e = { 0 };
-    report_html(r, &b);
-    bool ok = file_write(out, strbuf_str(&b), b.n, &e);
-    strbuf_free(&b);
-    if (!ok)
+    if (!report_html_file(r, diff, out, &e))
         return cli_fail(&e);
     if (!quiet)
         printf("Wrote %s\n", out);
+    fflush(stdout);
     if (browser && !show(out))
         fprintf(stderr, "taper: no browser could be started; open %s yourself\n", out);
     return 0;
@@ -54,20 +51,22 @@ static int write_page(const report *r, const char *out, bool browser, bool quiet
 static int run_report(int argc, char **argv)
 {
     cli_args a = { argc, 1, argv };
-    const char *out = NULL;
-    bool browser = true, json = false;
+    const char *out = NULL, *other = NULL;
+    bool browser = true, json = false, redact = false;
     int rc = 0, given = 0;
     tp_err e = { 0 };
-    report *r = report_new();
+    report *r = report_new(), *diff = NULL;
 
     while (a.at < argc && !rc) {
         if (cli_flag(&a, "no-browser"))
             browser = false;
         else if (cli_flag(&a, "json"))
             json = true;
-        else if (short_o(&a, &out) || cli_option(&a, "output", &out))
+        else if (cli_flag(&a, "redact"))
+            redact = true;
+        else if (cli_option(&a, "diff", &other) || short_o(&a, &out) || cli_option(&a, "output", &out))
             continue;
-        else if (argv[a.at][0] == '-')
+        else if (argv[a.at][0] == '-' && argv[a.at][1])
             rc = cli_unknown(&a);
         else if (!report_add(r, argv[a.at++], &e))
             rc = cli_fail(&e);
@@ -76,8 +75,17 @@ static int run_report(int argc, char **argv)
     }
     if (!rc && !given)
         rc = cli_usage("'report' needs a trace file or a directory of them (TAPER_TRACE=DIR makes one)");
+    if (!rc && other && json && !out)
+        rc = cli_usage("--diff makes a page, not a summary: leave out --json");
+    if (!rc && other) {
+        diff = report_new();
+        if (!report_add(diff, other, &e))
+            rc = cli_fail(&e);
+    }
+    if (redact)
+        report_redact(r);
     if (!rc && (out || !json))
-        rc = write_page(r, out ? out : "taper_report.html", browser && !json, json);
+        rc = write_page(r, diff, out ? out : "taper_report.html", browser && !json, json);
     if (!rc && json) {
         strbuf b = { 0 };
         report_json(r, &b);
@@ -85,14 +93,17 @@ static int run_report(int argc, char **argv)
         strbuf_free(&b);
     }
     report_free(r);
+    report_free(diff);
     return rc;
 }
 
 const cli_cmd cmd_report = {
     "report",
-    "DIR|FILE... [-o OUT.html] [--no-browser] [--json]",
+    "DIR|FILE... [-o OUT.html] [--diff DIR|FILE] [--redact] [--no-browser] [--json]",
     "Turns trace files into one HTML page: what was compiled, what broke, what to do",
     "  -o, --output=OUT  where to write the page (default taper_report.html)\n"
+    "  --diff=OTHER      compare with another trace, side by side\n"
+    "  --redact          replace names, paths and source lines, so that the page can be shown to others\n"
     "  --no-browser      do not open it\n"
     "  --json            print a summary for programs instead (with -o: as well)\n"
     "Traces are made by TAPER_TRACE=DIR python prog.py. A directory stands for every *.log in it. Lines "

@@ -1,167 +1,61 @@
-/* html.c - the model as one HTML page that needs nothing else. Text from a trace goes through esc(), always;
- * it never becomes an attribute, a link or a script. Links inside the page use our own numbers. */
+/* html.c - the page: overview, time, stacks, breaks, recompiles, regions, timeline, ledger, files. */
+#define _GNU_SOURCE
 #include "report/model.h"
-#include "base/utf8.h"
-
-/* ---- escaping ---- */
-static bool is_plain(unsigned char c)
-{
-    return (c >= 0x20 && c < 0x7f && c != '<' && c != '>' && c != '&' && c != '"' && c != '\'') ||
-           c == '\n' || c == '\t';
-}
-
-static void escn(strbuf *o, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n;) {
-        uint32_t cp;
-        size_t plain = i; /* most text is plain: copied in runs */
-        while (plain < n && is_plain((unsigned char)s[plain]))
-            plain++;
-        if (plain > i) {
-            strbuf_addn(o, s + i, plain - i);
-            i = plain;
-            continue;
-        }
-        int k = utf8_decode(s + i, n - i, &cp);
-        if (!k || cp == 0x7f || (cp < 0x20 && cp != '\n' && cp != '\t'))
-            strbuf_add(o, "\xef\xbf\xbd");
-        else if (cp == '<')
-            strbuf_add(o, "&lt;");
-        else if (cp == '>')
-            strbuf_add(o, "&gt;");
-        else if (cp == '&')
-            strbuf_add(o, "&amp;");
-        else if (cp == '"')
-            strbuf_add(o, "&quot;");
-        else if (cp == '\'')
-            strbuf_add(o, "&#39;");
-        else
-            strbuf_addn(o, s + i, (size_t)k);
-        i += (size_t)MAX(k, 1);
-    }
-}
-
-static void esc(strbuf *o, const char *s) { escn(o, s ? s : "", s ? strlen(s) : 0); }
-
-/* ---- small pieces ---- */
-static const char style[] =
-    ":root{color-scheme:light dark;--bg:#fbfbfa;--fg:#1c1f23;--dim:#5c646e;--card:#fff;--line:#d9dde2;"
-    "--code:#f3f5f7;--link:#0b5cad;--ok:#1b7f4d;--break:#a6d96a;--error:#c0262d;--empty:#fff;--unfinished:#"
-    "7a4fb5}"
-    "@media(prefers-color-scheme:dark){:root{--bg:#15181c;--fg:#e4e7ea;--dim:#9aa4af;--card:#1c2025;"
-    "--line:#343b43;--code:#111417;--link:#7db8f5}}"
-    "*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 "
-    "system-ui,sans-serif}"
-    "header,main{max-width:1280px;margin:0 auto;padding:0 1rem}header{padding-top:1.2rem}"
-    "h1{font-size:1.6rem;margin:.2rem 0}h2{margin:2rem 0 "
-    ".4rem;font-size:1.25rem}h3{font-size:1rem;margin:.8rem 0 .3rem}"
-    "a{color:var(--link)}nav{display:flex;flex-wrap:wrap;gap:.3rem 1rem;margin:.4rem 0}"
-    ".help,.dim{color:var(--dim)}.help{max-width:75ch;margin:.2rem 0 .8rem}"
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(8.5rem,1fr));gap:.7rem;margin:1rem 0}"
-    ".tile{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.6rem .8rem}"
-    ".tile b{display:block;font-size:1.6rem;line-height:1.2}"
-    "pre,code,.mono{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:.85rem}"
-    "pre{background:var(--code);border:1px solid var(--line);border-radius:6px;padding:.6rem "
-    ".8rem;overflow-x:auto;"
-    "margin:.4rem 0;line-height:1.45}pre i{font-style:normal;color:var(--dim)}"
-    "code,.mono{overflow-wrap:anywhere}"
-    "details{margin:.25rem 0}summary{cursor:pointer}"
-    ".item{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.45rem "
-    ".8rem;margin:.5rem 0}"
-    ".item details{border-top:1px solid var(--line);padding-top:.25rem}"
-    ".tag{display:inline-block;border:1px solid #0006;border-radius:5px;padding:0 .45em;font:600 .8rem/1.5 "
-    "ui-monospace,monospace;color:#fff;text-decoration:none;white-space:nowrap}"
-    ".ok{background:var(--ok)}.break{background:var(--break);color:#16210a}.error{background:var(--error)}"
-    ".empty{background:var(--empty);color:#222}.unfinished{background:var(--unfinished)}"
-    "ul.trie,ul.trie ul{list-style:none;padding-left:1rem;margin:.2rem 0;border-left:1px solid var(--line)}"
-    "ul.trie{padding-left:0;border:0}.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}"
-    "td,th{text-align:left;vertical-align:top;padding:.25rem .6rem .25rem 0;border-bottom:1px solid "
-    "var(--line)}"
-    "#q{width:100%;max-width:28rem;font:inherit;padding:.4rem .6rem;border:1px solid "
-    "var(--line);border-radius:6px;"
-    "background:var(--card);color:var(--fg)}.hide{display:none}:target{outline:2px solid var(--link)}"
-    "footer{margin:3rem 0 1rem;color:var(--dim);font-size:.85rem}";
-
-static const char script[] =
-    "(function(){var q=document.getElementById('q'),n=document.getElementById('n'),"
-    "all=[].slice.call(document.querySelectorAll('.item'));document.getElementById('s').hidden=false;"
-    "function go(){var t=q.value.toLowerCase(),k=0;all.forEach(function(e){"
-    "var hit=!t||e.textContent.toLowerCase().indexOf(t)>=0;e.classList.toggle('hide',!hit);k+=hit;"
-    "if(t&&hit)[].forEach.call(e.querySelectorAll('details'),function(d){"
-    "if(d.textContent.toLowerCase().indexOf(t)>=0)d.open=true;})});"
-    "n.textContent=t?k+' of '+all.length+' entries':'';}"
-    "function fold(open){[].forEach.call(document.querySelectorAll('main "
-    "details'),function(d){d.open=open;});}"
-    "q.addEventListener('input',go);"
-    "document.getElementById('o').addEventListener('click',function(){fold(true);});"
-    "document.getElementById('f').addEventListener('click',function(){fold(false);});"
-    "function jump(){var e=location.hash&&document.getElementById(location.hash.slice(1));"
-    "if(e&&e.tagName==='DETAILS')e.open=true;}window.addEventListener('hashchange',jump);jump();"
-    "document.addEventListener('keydown',function(e){if(e.key==='/'&&document.activeElement!==q){"
-    "e.preventDefault();q.focus();}else "
-    "if(e.key==='Escape'&&document.activeElement===q){q.value='';go();q.blur();}"
-    "});})();";
-
-static const char *css_of(rp_status s)
-{
-    static const char *const names[] = { "ok", "break", "error", "empty", "unfinished" };
-    return names[s];
-}
-
-static void tag(strbuf *o, const report *r, size_t i)
-{
-    const rp_compile *c = r->compiles.at[i];
-    rp_status s = rp_status_of(c);
-    strbuf_addf(o, "<a class=\"tag %s\" href=\"#c%zu\">[", css_of(s), i);
-    esc(o, c->id);
-    strbuf_addf(o, "] %s</a>", rp_status_name(s));
-}
-
-static void place(strbuf *o, const char *func, const char *file, int64_t line)
-{
-    strbuf_add(o, "<span class=\"mono\">");
-    esc(o, func ? func : "(function not recorded)");
-    if (file) {
-        strbuf_add(o, " <span class=\"dim\">");
-        esc(o, file);
-        strbuf_addf(o, ":%lld</span>", (long long)line);
-    }
-    strbuf_add(o, "</span>");
-}
-
-static void code(strbuf *o, const char *s, size_t n)
-{
-    strbuf_add(o, "<pre>");
-    for (size_t at = 0; at < n;) {
-        const char *nl = memchr(s + at, '\n', n - at);
-        size_t end = nl ? (size_t)(nl - s) + 1 : n, k = at;
-        while (k < end && (s[k] == ' ' || s[k] == '\t'))
-            k++;
-        bool comment = k < end && s[k] == '#';
-        strbuf_add(o, comment ? "<i>" : "");
-        escn(o, s + at, end - at);
-        strbuf_add(o, comment ? "</i>" : "");
-        at = end;
-    }
-    strbuf_add(o, "</pre>\n");
-}
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
 
 static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- overview ---- */
-static void tile(strbuf *o, int64_t n, const char *what)
+static void tile(page *p, int64_t n, const char *what, bool bad)
 {
-    strbuf_addf(o, "<div class=\"tile\"><b>%lld</b>%s</div>\n", (long long)n, what);
+    strbuf_addf(&p->o, "<div class=\"tile%s\"><b>%lld</b>%s</div>\n", bad && n ? " bad" : "", (long long)n,
+                what);
 }
 
-static void next_steps(strbuf *o, const rp_counts *n)
+/* The slowest compile and the region where compiling does not pay yet. */
+static void notable(page *p, const report *r)
 {
-    strbuf_add(o, "<h3>What to do next</h3><ul>\n");
+    const rp_compile *slow = NULL, *lazy = NULL;
+    size_t at = 0, lat = 0;
+    for (size_t i = 0; i < r->compiles.n; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        if (c->seconds > 0 && (!slow || c->seconds > slow->seconds))
+            slow = c, at = i;
+        if (c->eager_us > 0 && c->best_us > c->eager_us &&
+            (!lazy || c->best_us / c->eager_us > lazy->best_us / lazy->eager_us))
+            lazy = c, lat = i;
+    }
+    if (slow && slow->seconds > 0.5) {
+        strbuf_add(&p->o, "<li>The longest compile is ");
+        page_tag(p, r, at, "c");
+        strbuf_addf(&p->o, " with %.2f s. If it happens in every process, look at its stages below.</li>\n",
+                    slow->seconds);
+    }
+    if (lazy) {
+        strbuf_add(&p->o, "<li>");
+        page_tag(p, r, lat, "c");
+        strbuf_addf(
+            &p->o,
+            " runs slower compiled than not (%.1f times). Its tensors may be too small to gain; "
+            "leave it uncompiled with <code>disable</code>, or compile a larger function around it.</li>\n",
+            lazy->best_us / lazy->eager_us);
+    }
+}
+
+static void next_steps(page *p, const report *r, const rp_counts *n)
+{
+    strbuf *o = &p->o;
+    strbuf_add(o, "<h3>What to do next</h3><ol class=\"next\">\n");
     if (n->errors)
-        strbuf_addf(o,
-                    "<li><b>Start with the %lld error%s</b> (red): that code ran without the compiler or "
-                    "stopped the program. Each one below shows the message.</li>\n",
-                    (long long)n->errors, plural(n->errors));
+        strbuf_addf(
+            o,
+            "<li><b>Start with the <a href=\"#breaks\">%lld error%s</a></b> (red): that code ran without the "
+            "compiler or stopped the program. Each one below shows the message.</li>\n",
+            (long long)n->errors, plural(n->errors));
     if (n->breaks)
         strbuf_add(o,
                    "<li><b>Look at the <a href=\"#breaks\">graph breaks</a></b>: each one splits a function "
@@ -176,17 +70,48 @@ static void next_steps(strbuf *o, const rp_counts *n)
         strbuf_add(o,
                    "<li>Some compiles have no result in the trace: the process may have ended in the middle, "
                    "or nothing was worth compiling.</li>\n");
-    if (!n->errors && !n->breaks && !n->recompiles && n->compiles)
+    notable(p, r);
+    if (n->runs && n->eager_runs > n->runs)
+        strbuf_add(o, "<li>More calls ran uncompiled than compiled; the <a href=\"#ledger\">ledger</a> says "
+                      "which and why.</li>\n");
+    if (!n->errors && !n->breaks && !n->recompiles && !n->unfinished && n->compiles)
         strbuf_add(o, "<li>Nothing: every function was compiled once, whole.</li>\n");
     if (!n->compiles)
         strbuf_add(o, "<li>The trace holds no compile. Was the compiled function called while "
                       "<code>TAPER_TRACE</code> was set?</li>\n");
-    strbuf_add(o, "</ul>\n");
+    strbuf_add(o, "</ol>\n");
 }
 
-static void overview(strbuf *o, const report *r, const rp_counts *n)
+static void where_time_went(page *p, const rp_counts *n)
 {
-    strbuf_add(o, "<section id=\"overview\"><h2>Overview</h2>\n<p>");
+    strbuf *o = &p->o;
+    double sum = 0, total = n->seconds * 1e6;
+    for (int i = 0; i < RP_STAGES; i++)
+        sum += n->stage[i];
+    double rest = MAX(total - sum, 0), all = MAX(sum + rest, 1e-9);
+    if (total <= 0)
+        return;
+    strbuf_add(o, "<h3>Where compile time went</h3>\n<div class=\"bar\" aria-hidden=\"true\">");
+    for (int i = 0; i < RP_STAGES; i++)
+        strbuf_addf(o, "<span class=\"s%d\" style=\"width:%.2f%%\"></span>", i, 100 * n->stage[i] / all);
+    strbuf_addf(o, "<span class=\"s5\" style=\"width:%.2f%%\"></span></div>\n<div class=\"legend\">",
+                100 * rest / all);
+    for (int i = 0; i < RP_STAGES; i++) {
+        strbuf_addf(o, "<span title=\"%s\"><span class=\"key s%d\"></span>%s ", rp_stages[i].help, i,
+                    rp_stages[i].name);
+        page_us(p, n->stage[i]);
+        strbuf_addf(o, " (%.0f\xc2\xa0%%)</span>\n", 100 * n->stage[i] / all);
+    }
+    strbuf_add(o, "<span><span class=\"key s5\"></span>everything else ");
+    page_us(p, rest);
+    strbuf_add(o, "</span></div>\n");
+}
+
+static void overview(page *p, const rp_counts *n)
+{
+    const report *r = p->r;
+    strbuf *o = &p->o;
+    strbuf_add(o, "<section id=\"overview\"><h2>Overview</h2>\n<p class=\"lead\">");
     strbuf_addf(
         o,
         "%lld trace file%s with %lld record%s. The compiler looked at %lld function%s or part%s of one "
@@ -197,17 +122,26 @@ static void overview(strbuf *o, const report *r, const rp_counts *n)
     strbuf_addf(o, ", of which %lld again because a guard failed.", (long long)n->recompiles);
     if (n->seconds > 0)
         strbuf_addf(o, " Compiling took %.3f s in all.", n->seconds);
+    if (n->kernels) {
+        strbuf_addf(o, " The programs hold %lld kernel%s and %lld library call%s; a run of each moves about ",
+                    (long long)n->kernels, plural(n->kernels), (long long)n->calls, plural(n->calls));
+        page_bytes(p, (double)n->moved);
+        strbuf_addf(o, ". %lld of %lld kernels were found in the cache.", (long long)n->hits,
+                    (long long)(n->hits + n->misses));
+    }
     if (!n->has_metrics && n->compiles)
         strbuf_add(o, " This trace holds no metrics, so times are not known.");
     strbuf_add(o, "</p>\n<div class=\"tiles\">\n");
-    tile(o, n->compiles, "compiles");
-    tile(o, n->breaks, "with graph breaks");
-    tile(o, n->recompiles, "recompiles");
-    tile(o, n->errors, "errors");
-    tile(o, n->restarts, "restarts of the analysis");
-    tile(o, r->nskip, "problems in the trace");
+    tile(p, n->compiles, "compiles", false);
+    tile(p, n->breaks, "with graph breaks", false);
+    tile(p, n->recompiles, "recompiles", false);
+    tile(p, n->errors, "errors", true);
+    tile(p, n->restarts, "restarts of the analysis", false);
+    tile(p, n->runs, "calls of compiled code", false);
+    tile(p, r->nskip, "problems in the trace", true);
     strbuf_add(o, "</div>\n");
-    next_steps(o, n);
+    next_steps(p, r, n);
+    where_time_went(p, n);
     strbuf_add(o, "</section>\n");
 }
 
@@ -218,332 +152,548 @@ typedef struct trie {
     VEC(size_t) ids;
 } trie;
 
-static trie *trie_kid(arena *a, trie *t, const rp_frame *f)
+static trie *trie_kid(arena *a, map *known, trie *t, const rp_frame *f)
 {
-    for (trie *k = t->kids; k; k = k->next)
-        if (k->f.line == f->line && !strcmp(k->f.name, f->name) && !strcmp(k->f.file, f->file))
-            return k;
-    trie *k = ARENA_NEW(a, trie);
-    k->f = *f;
-    if (t->last)
-        t->last->next = k;
-    else
-        t->kids = k;
-    return t->last = k;
+    strbuf key = { 0 };
+    strbuf_addn(&key, (const char *)&t, sizeof t);
+    strbuf_addn(&key, (const char *)&f->line, sizeof f->line);
+    strbuf_addf(&key, "%s\n%s", f->name, f->file);
+    trie *k = map_getn(known, key.s, key.n);
+    if (!k) {
+        k = ARENA_NEW(a, trie);
+        k->f = *f;
+        if (t->last)
+            t->last->next = k;
+        else
+            t->kids = k;
+        t->last = k;
+        map_putn(known, key.s, key.n, k);
+    }
+    strbuf_free(&key);
+    return k;
 }
 
-static void trie_print(strbuf *o, const report *r, trie *t)
+static void trie_print(page *p, trie *t)
 {
+    strbuf *o = &p->o;
     for (trie *k = t->kids; k; k = k->next) {
         strbuf_add(o, k->kids ? "<li><details open><summary>" : "<li>");
-        place(o, k->f.name, k->f.file, k->f.line);
+        page_place(p, k->f.name, k->f.file, k->f.line);
         for (size_t i = 0; i < k->ids.n; i++) {
             strbuf_addc(o, ' ');
-            tag(o, r, k->ids.at[i]);
+            page_tag(p, p->r, k->ids.at[i], "c");
         }
-        if (k->f.loc && *k->f.loc) {
+        if (k->f.loc && *k->f.loc && !p->r->redact) {
             strbuf_add(o, "<br><code class=\"dim\">");
-            esc(o, k->f.loc);
+            esc(p, k->f.loc);
             strbuf_add(o, "</code>");
         }
         if (k->kids) {
             strbuf_add(o, "</summary><ul>\n");
-            trie_print(o, r, k);
+            trie_print(p, k);
             strbuf_add(o, "</ul></details>");
         }
         strbuf_add(o, "</li>\n");
         vec_free(&k->ids);
+        page_flush(p, false);
     }
 }
 
-static void stacks(strbuf *o, const report *r)
+static void stacks(page *p)
 {
+    const report *r = p->r;
     arena mem = { 0 };
     trie root = { 0 };
+    map known = { 0 };
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
         rp_frame alone = { c->where_file ? c->where_file : "", c->func ? c->func : "(function not recorded)",
                            NULL, c->where_line };
         trie *t = &root;
-        if (!strcmp(c->id, "no id"))
+        if (!rp_is_compile(c))
             continue;
         for (int k = 0; k < c->nstack; k++)
-            t = trie_kid(&mem, t, &c->stack[k]);
+            t = trie_kid(&mem, &known, t, &c->stack[k]);
         if (!c->nstack)
-            t = trie_kid(&mem, t, &alone);
+            t = trie_kid(&mem, &known, t, &alone);
         vec_push(&t->ids, i);
     }
     strbuf_add(
-        o,
+        &p->o,
         "<section id=\"stacks\"><h2>Where compiles came from</h2>\n<p class=\"help\">Each line is a call "
         "in your program, callers above callees. A tag such as [0/1] is a compile: function number 0, "
-        "compiled for the second time. Follow it to see what was compiled.</p>\n<p>"
-        "<span class=\"tag ok\">ok</span> compiled whole &nbsp;<span class=\"tag break\">graph break</span> "
-        "compiled in pieces &nbsp;<span class=\"tag error\">error</span> failed &nbsp;"
-        "<span class=\"tag empty\">empty</span> nothing to compile &nbsp;"
-        "<span class=\"tag unfinished\">unfinished</span> no result in the trace</p>\n"
+        "compiled for the second time. Follow it to see what was compiled.</p>\n<p class=\"legend\">"
+        "<span><span class=\"tag ok\">\xe2\x9c\x93 ok</span> compiled whole</span> "
+        "<span><span class=\"tag break\">\xe2\x97\x90 graph break</span> compiled in pieces</span> "
+        "<span><span class=\"tag error\">\xe2\x9c\x95 error</span> failed</span> "
+        "<span><span class=\"tag empty\">\xe2\x97\x8b empty</span> nothing to compile</span> "
+        "<span><span class=\"tag unfinished\">\xe2\x80\xa6 unfinished</span> no result in the "
+        "trace</span></p>\n"
         "<div class=\"scroll\"><ul class=\"trie\">\n");
-    trie_print(o, r, &root);
-    strbuf_add(o, "</ul></div></section>\n");
+    trie_print(p, &root);
+    strbuf_add(&p->o, "</ul></div></section>\n");
+    map_free(&known);
     arena_free(&mem);
 }
 
-/* ---- lists ---- */
-static void list_head(strbuf *o, const rp_compile *c, const report *r, size_t i)
+/* ---- breaks and errors ---- */
+/* The rest of the line that starts with key (after spaces), in a message; NULL when there is none. */
+static const char *line_of(const char *msg, const char *key, size_t *n)
 {
-    strbuf_add(o, "<div class=\"item\">");
-    tag(o, r, i);
-    strbuf_addc(o, ' ');
-    place(o, c->func, c->where_file, c->where_line);
+    for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
+        while (*s == ' ')
+            s++;
+        if (strncmp(s, key, strlen(key)))
+            continue;
+        s += strlen(key);
+        *n = strcspn(s, "\n");
+        return s;
+    }
+    return NULL;
 }
 
-static void breaks(strbuf *o, const report *r)
+static void list_head(page *p, size_t i)
 {
+    const rp_compile *c = p->r->compiles.at[i];
+    strbuf_add(&p->o, "<div class=\"item\">");
+    if (rp_is_compile(c)) {
+        page_tag(p, p->r, i, "c");
+        strbuf_addc(&p->o, ' ');
+        page_place(p, c->func, c->where_file, c->where_line);
+    } else
+        strbuf_add(&p->o, "<span class=\"dim\">a function that had nothing to compile up to here</span>");
+}
+
+/* "[TB0005] Output must appear ..." */
+static const char *break_code(const char *msg, size_t *n)
+{
+    const char *s = strstr(msg, "[TB");
+    size_t k = 3;
+    while (s && isalnum((unsigned char)s[k]))
+        k++;
+    if (!s || s[k] != ']')
+        return NULL;
+    *n = k - 1;
+    return s + 1;
+}
+
+static void one_break(page *p, const char *msg)
+{
+    size_t n, m;
+    strbuf *o = &p->o;
+    const char *at = line_of(msg, "Graph break in user code at ", &n), *why = line_of(msg, "Reason: ", &m);
+    if (!at || !why) {
+        page_code(p, msg, strlen(msg));
+        return;
+    }
+    strbuf_add(o, "<p>");
+    size_t cn, hn;
+    const char *code = break_code(msg, &cn), *hint = line_of(msg, "Hint: ", &hn);
+    if (code) {
+        strbuf_add(o, "<span class=\"chip\">");
+        escn(p, code, cn);
+        strbuf_add(o, "</span> ");
+    }
+    strbuf_add(o, "<b>");
+    escn(p, why, m);
+    strbuf_add(o, "</b> <span class=\"mono dim\">");
+    escn(p, at, n);
+    strbuf_add(o, "</span></p>\n");
+    const char *trace = strstr(msg, "User code traceback:\n"), *end = code ? code - 1 : NULL;
+    if (trace && end && end > trace && !p->r->redact) {
+        trace += strlen("User code traceback:\n");
+        while (end > trace && (end[-1] == ' ' || end[-1] == '\n'))
+            end--;
+        page_code(p, trace, (size_t)(end - trace));
+    }
+    if (code) {
+        const char *text = code + cn + 1;
+        strbuf_add(o, "<p>");
+        escn(p, text, strcspn(text, "\n"));
+        strbuf_add(o, "</p>\n");
+    }
+    if (hint) {
+        strbuf_add(o, "<p class=\"fix\"><b>What helps:</b> ");
+        escn(p, hint, hn);
+        strbuf_add(o, "</p>\n");
+    }
+}
+
+static void breaks(page *p)
+{
+    const report *r = p->r;
     size_t shown = 0;
     strbuf_add(
-        o,
+        &p->o,
         "<section id=\"breaks\"><h2>Graph breaks and errors</h2>\n<p class=\"help\">A graph break is a place "
         "where the compiler had to stop, let Python run, and start again. The result is right, but slower "
-        "than one graph.</p>\n");
+        "than one graph. The code in the box is explained in docs/graph-breaks.md.</p>\n");
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
-        if (!c->breaks.n && !c->error)
+        if (!c->breaks.n && !c->error && !c->restart)
             continue;
         shown++;
-        list_head(o, c, r, i);
+        list_head(p, i);
         if (c->error)
-            code(o, c->error, strlen(c->error));
+            page_code(p, c->error, strlen(c->error));
         for (size_t k = 0; k < c->breaks.n; k++)
-            code(o, c->breaks.at[k], strlen(c->breaks.at[k]));
-        strbuf_add(o, "</div>\n");
+            one_break(p, c->breaks.at[k]);
+        if (!c->breaks.n && c->restart)
+            page_code(p, c->restart, strlen(c->restart));
+        strbuf_add(&p->o, "</div>\n");
+        page_flush(p, false);
     }
-    strbuf_add(o, shown ? "</section>\n" : "<p>None recorded.</p></section>\n");
+    strbuf_add(&p->o, shown ? "</section>\n" : "<p>None recorded.</p></section>\n");
 }
 
-static void recompiles(strbuf *o, const report *r)
+/* ---- recompiles ---- */
+static void one_reason(page *p, const char *s, size_t n)
 {
-    size_t shown = 0;
-    strbuf_add(
-        o,
-        "<section id=\"recompiles\"><h2>Recompiles</h2>\n<p class=\"help\">A compiled function is guarded by "
-        "what was true when it was compiled. When a guard fails, the function is compiled again; the reason "
-        "names the guard.</p>\n");
-    for (size_t i = 0; i < r->compiles.n; i++) {
-        const rp_compile *c = r->compiles.at[i];
-        if (c->compile <= 0 && !c->recompiles.n)
-            continue;
-        shown++;
-        list_head(o, c, r, i);
-        for (size_t k = 0; k < c->recompiles.n; k++)
-            code(o, c->recompiles.at[k], strlen(c->recompiles.at[k]));
-        if (!c->recompiles.n)
-            strbuf_add(o, "<p class=\"dim\">The trace does not say which guard failed; "
-                          "<code>TAPER_LOGS=recompiles</code> prints it.</p>");
-        strbuf_add(o, "</div>\n");
+    char was[80], now[80];
+    char *line = mem_strndup(s, n);
+    strbuf *o = &p->o;
+    strbuf_add(o, "<p class=\"mono\">");
+    escn(p, s, n);
+    strbuf_add(o, "</p>\n");
+    if (rp_values(line, was, now, sizeof was)) {
+        strbuf_add(o, "<p>It was <b class=\"mono\">");
+        esc(p, was);
+        strbuf_add(o, "</b> when that version was compiled and is <b class=\"mono\">");
+        esc(p, now);
+        strbuf_add(o, "</b> now.</p>\n");
     }
-    strbuf_add(o, shown ? "</section>\n" : "<p>None.</p></section>\n");
+    strbuf_addf(o, "<p class=\"fix\"><b>What helps:</b> %s</p>\n", rp_advice(line));
+    free(line);
 }
 
-/* ---- one compile ---- */
-static void record(strbuf *o, const rp_rec *p)
+static void reasons(page *p, const char *msg)
 {
-    strbuf_add(o, "<details><summary>");
-    esc(o, p->title);
-    if (p->attempt > 0)
-        strbuf_addf(o, " <span class=\"dim\">(attempt %lld)</span>", (long long)p->attempt);
-    strbuf_addf(o, " <span class=\"dim\">trace line %lld</span></summary>\n", (long long)p->line);
-    if (p->damaged)
-        strbuf_add(
-            o, "<p><b>Damaged:</b> the text does not match its checksum; it may be cut or changed.</p>\n");
-    if (p->same) {
-        strbuf_add(o, "<p class=\"dim\">The same text as <b>");
-        esc(o, p->same->title);
-        strbuf_addf(o, "</b> (trace line %lld).</p>\n", (long long)p->same->line);
-    } else
-        code(o, p->text, p->n);
-    if (p->cut && !p->same)
-        strbuf_addf(o, "<p class=\"dim\">%zu more bytes are in the trace file.</p>\n", p->cut);
-    strbuf_add(o, "</details>\n");
-}
-
-static void symbols(strbuf *o, const rp_compile *c)
-{
-    if (!c->symbols.n)
-        return;
-    strbuf_addf(
-        o,
-        "<details><summary>Symbols (%zu): sizes kept open, so one compile serves many</summary>"
-        "<div class=\"scroll\"><table><tr><th>Symbol<th>Kind<th>Value seen<th>Range or reason<th>Comes from",
-        c->symbols.n);
-    for (size_t i = 0; i < c->symbols.n; i++) {
-        const rp_symbol *s = &c->symbols.at[i];
-        const char *cells[] = { s->symbol, s->what, s->val, s->range, s->source };
-        strbuf_add(o, "\n<tr>");
-        for (size_t k = 0; k < 5; k++) {
-            strbuf_add(o, "<td class=\"mono\">");
-            esc(o, cells[k]);
+    size_t found = 0;
+    for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
+        const char *t = s + strspn(s, " ");
+        size_t n = strcspn(t, "\n");
+        if (t[0] == '-' && t[1] == ' ' && isdigit((unsigned char)t[2])) {
+            if (++found > 4) /* the newest versions tell enough */
+                continue;
+            one_reason(p, t + 2, n - 2);
         }
     }
-    strbuf_add(o, "</table></div></details>\n");
-}
-
-static void guards(strbuf *o, const rp_compile *c)
-{
-    if (!c->guards.n)
-        return;
-    strbuf_addf(
-        o, "<details><summary>Guards (%zu): what must stay true for this code to be used again</summary><ul>",
-        c->guards.n);
-    for (size_t i = 0; i < c->guards.n; i++) {
-        strbuf_add(o, "<li><code>");
-        esc(o, c->guards.at[i]);
-        strbuf_add(o, "</code>\n");
+    if (found > 4)
+        strbuf_addf(&p->o, "<p class=\"dim\">and %zu older versions that did not fit either</p>\n",
+                    found - 4);
+    if (!found) {
+        page_code(p, msg, strlen(msg));
+        strbuf_addf(&p->o, "<p class=\"fix\"><b>What helps:</b> %s</p>\n", rp_advice(msg));
     }
-    strbuf_add(o, "</ul></details>\n");
 }
 
-static void metrics(strbuf *o, const rp_compile *c)
+static void recompiles(page *p)
 {
-    if (!c->metrics.n)
-        return;
-    strbuf_addf(o, "<details><summary>Metrics (%zu)</summary><div class=\"scroll\"><table>", c->metrics.n);
-    for (size_t i = 0; i < c->metrics.n; i++) {
-        strbuf_add(o, "<tr><td class=\"mono\">");
-        esc(o, c->metrics.at[i].key);
-        strbuf_add(o, "<td class=\"mono\">");
-        esc(o, c->metrics.at[i].val);
+    const report *r = p->r;
+    size_t shown = 0;
+    strbuf_add(
+        &p->o,
+        "<section id=\"recompiles\"><h2>Recompiles</h2>\n<p class=\"help\">A compiled function is guarded by "
+        "what was true when it was compiled. When a guard fails, the function is compiled again; the reason "
+        "names the guard and the version it belongs to.</p>\n");
+    for (size_t i = 0; i < r->compiles.n; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        if (!rp_is_compile(c) || (c->compile <= 0 && !c->recompiles.n))
+            continue;
+        shown++;
+        list_head(p, i);
+        for (size_t k = 0; k < c->recompiles.n; k++)
+            reasons(p, c->recompiles.at[k]);
+        if (!c->recompiles.n)
+            strbuf_add(&p->o, "<p class=\"dim\">The trace does not say which guard failed; "
+                              "<code>TAPER_LOGS=recompiles</code> prints it.</p>");
+        strbuf_add(&p->o, "</div>\n");
+        page_flush(p, false);
+    }
+    strbuf_add(&p->o, shown ? "</section>\n" : "<p>None.</p></section>\n");
+}
+
+/* ---- regions: what calls cost ---- */
+static void time_cell(page *p, double us)
+{
+    strbuf_addf(&p->o, "<td class=\"n\" data-v=\"%.3f\">", us);
+    page_us(p, us);
+}
+
+static void regions(page *p)
+{
+    const report *r = p->r;
+    size_t rows = 0;
+    strbuf *o = &p->o;
+    strbuf_add(
+        o,
+        "<section id=\"regions\"><h2>What calls cost</h2>\n<p class=\"help\">One row for each compiled "
+        "region. The "
+        "first call includes capturing and compiling; warm is the mean of the sampled later calls. Eager is "
+        "the "
+        "same graph uncompiled, measured once when the program ran with <code>TAPER_PROFILE=1</code>. A "
+        "dash: not measured.</p>\n");
+    for (size_t i = 0; i < r->compiles.n; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        if (!rp_is_compile(c) || (!c->ran && c->seconds < 0))
+            continue;
+        if (!rows++)
+            strbuf_add(
+                o, "<div class=\"scroll\"><table class=\"sort\"><thead><tr><th>Compile<th>Function<th "
+                   "class=\"n\">Calls"
+                   "<th class=\"n\">First call<th class=\"n\">Warm<th class=\"n\">Best<th class=\"n\">Eager"
+                   "<th class=\"n\">Faster by<th class=\"n\">Compile time<th class=\"n\">Operators<th "
+                   "class=\"n\">Kernels"
+                   "<th class=\"n\">Library calls<th class=\"n\">Bytes moved</thead><tbody>\n");
+        strbuf_add(o, "<tr><td>");
+        page_tag(p, r, i, "c");
+        strbuf_add(o, "<td>");
+        page_place(p, c->func, c->where_file, c->where_line);
+        strbuf_addf(o, "<td class=\"n\" data-v=\"%lld\">%lld", (long long)c->ran, (long long)c->ran);
+        time_cell(p, c->first_us);
+        time_cell(p, c->warm_us);
+        time_cell(p, c->best_us);
+        time_cell(p, c->eager_us);
+        double gain = c->best_us > 0 && c->eager_us > 0 ? c->eager_us / c->best_us : -1;
+        strbuf_addf(o, "<td class=\"n\" data-v=\"%.3f\">", gain);
+        if (gain > 0)
+            strbuf_addf(o, "%.2f\xc3\x97", gain);
+        time_cell(p, c->seconds >= 0 ? (c->seconds + MAX(c->bwd_seconds, 0.0)) * 1e6 : -1);
+        strbuf_addf(o,
+                    "<td class=\"n\" data-v=\"%lld\">%lld<td class=\"n\" data-v=\"%lld\">%lld<td class=\"n\" "
+                    "data-v=\"%lld\">%lld"
+                    "<td class=\"n\" data-v=\"%lld\">",
+                    (long long)c->ops, (long long)c->ops, (long long)c->kernels, (long long)c->kernels,
+                    (long long)c->calls, (long long)c->calls, (long long)c->moved);
+        page_bytes(p, (double)c->moved);
         strbuf_addc(o, '\n');
+        page_flush(p, false);
     }
-    strbuf_add(o, "</table></div></details>\n");
+    strbuf_add(o,
+               rows ? "</tbody></table></div></section>\n" : "<p>The trace does not tell.</p></section>\n");
 }
 
-static void stack_list(strbuf *o, const rp_compile *c)
+/* ---- timeline ---- */
+enum { LINES = 300 };
+static void timeline(page *p)
 {
-    if (!c->nstack)
+    const report *r = p->r;
+    double first = 0, last = 0;
+    size_t rows = 0;
+    strbuf *o = &p->o;
+    for (size_t i = 0; i < r->compiles.n; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        if (c->start <= 0 || c->seconds < 0)
+            continue;
+        first = !first || c->start < first ? c->start : first;
+        last = MAX(last, c->start + c->seconds);
+    }
+    if (last <= first)
         return;
-    strbuf_add(o, "<details><summary>Call stack</summary><ol>");
-    for (int i = 0; i < c->nstack; i++) {
-        strbuf_add(o, "<li>");
-        place(o, c->stack[i].name, c->stack[i].file, c->stack[i].line);
-        strbuf_addc(o, '\n');
+    strbuf_addf(o,
+                "<section id=\"timeline\"><h2>Timeline</h2>\n<p class=\"help\">When each compile ran, over "
+                "%.3f s from the "
+                "first to the last; colours are the stages of the overview.</p>\n<div class=\"tl\">\n",
+                last - first);
+    for (size_t i = 0; i < r->compiles.n && rows < LINES; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        if (c->start <= 0 || c->seconds < 0)
+            continue;
+        rows++;
+        double left = (c->start - first) / (last - first) * 100, wide = c->seconds / (last - first) * 100,
+               at = left, sum = 0;
+        strbuf_add(o, "<div class=\"w\">");
+        page_tag(p, r, i, "c");
+        strbuf_add(o, " <span class=\"mono\">");
+        esc(p, c->func);
+        strbuf_add(o, "</span></div><div class=\"t\">");
+        strbuf_addf(o, "<span class=\"s5\" style=\"left:%.3f%%;width:%.3f%%\"></span>", left, wide);
+        for (int k = 0; k < RP_STAGES; k++)
+            sum += c->stage[k];
+        for (int k = 0; k < RP_STAGES && sum > 0; k++) {
+            double w = MIN(c->stage[k] / MAX(sum, (c->seconds + MAX(c->bwd_seconds, 0.0)) * 1e6), 1.0) * wide;
+            if (w > 0)
+                strbuf_addf(o, "<span class=\"s%d\" style=\"left:%.3f%%;width:%.3f%%\"></span>", k, at, w);
+            at += w;
+        }
+        strbuf_add(o, "</div>\n");
+        page_flush(p, false);
     }
-    strbuf_add(o, "</ol></details>\n");
+    strbuf_add(o, "</div>\n");
+    if (rows == LINES)
+        strbuf_addf(o, "<p class=\"dim\">The first %d are shown.</p>\n", LINES);
+    strbuf_add(o, "</section>\n");
 }
 
-static void compile(strbuf *o, const report *r, size_t i)
+/* ---- ledger ---- */
+static void ledger(page *p)
 {
-    const rp_compile *c = r->compiles.at[i];
-    bool none = !strcmp(c->id, "no id");
-    strbuf_addf(o, "<details class=\"item\" id=\"c%zu\"><summary>", i);
-    if (none)
-        strbuf_add(o, "Records outside any compile");
-    else {
-        tag(o, r, i);
-        strbuf_addc(o, ' ');
-        place(o, c->func, c->where_file, c->where_line);
+    const report *r = p->r;
+    strbuf *o = &p->o;
+    strbuf_add(o, "<section id=\"ledger\"><h2>Ledger</h2>\n<p class=\"help\">What ran compiled and what did "
+                  "not, how often "
+                  "and why. Nothing falls back silently: whatever is not compiled stands here.</p>\n");
+    if (!r->ledger.n) {
+        strbuf_add(o, "<p>The trace holds none: the process did not end in an ordinary way.</p></section>\n");
+        return;
     }
-    if (c->seconds >= 0)
-        strbuf_addf(o, " <span class=\"dim\">%.3f s</span>", c->seconds);
-    if (r->files.n > 1) {
-        strbuf_add(o, " <span class=\"dim\">");
-        if (r->files.at[c->file].rank >= 0)
-            strbuf_addf(o, "rank %lld, ", (long long)r->files.at[c->file].rank);
-        esc(o, r->files.at[c->file].name);
-        strbuf_add(o, "</span>");
+    strbuf_add(
+        o, "<div class=\"scroll\"><table class=\"sort\"><thead><tr><th>Function<th class=\"n\">Ran compiled"
+           "<th class=\"n\">Ran eager<th class=\"n\">Operators<th>Why it ended, or was not "
+           "compiled</thead><tbody>\n");
+    for (size_t i = 0; i < r->ledger.n; i++) {
+        const rp_ledger *l = &r->ledger.at[i];
+        strbuf_add(o, "<tr><td>");
+        page_place(p, l->func, l->src, l->line);
+        strbuf_addf(o,
+                    "<td class=\"n\" data-v=\"%lld\">%lld<td class=\"n\" data-v=\"%lld\">%lld<td class=\"n\" "
+                    "data-v=\"%lld\">%lld<td>",
+                    (long long)l->compiled, (long long)l->compiled, (long long)l->eager, (long long)l->eager,
+                    (long long)l->ops, (long long)l->ops);
+        esc(p, l->reason);
+        strbuf_addc(o, '\n');
+        page_flush(p, false);
     }
-    strbuf_add(o, "</summary>\n");
-    if (c->attempts > 0)
-        strbuf_addf(o, "<p class=\"dim\">The analysis started over %lld time%s.</p>\n",
-                    (long long)c->attempts, plural(c->attempts));
-    if (!c->has_metrics && !none)
-        strbuf_add(o, "<p class=\"dim\">No metrics in the trace for this compile.</p>\n");
-    stack_list(o, c);
-    for (size_t k = 0; k < c->recs.n; k++)
-        record(o, c->recs.at[k]);
-    guards(o, c);
-    symbols(o, c);
-    metrics(o, c);
-    strbuf_add(o, "</details>\n");
+    strbuf_add(o, "</tbody></table></div></section>\n");
 }
 
 /* ---- the trace itself ---- */
-static void problems(strbuf *o, const report *r)
+static void problems(page *p)
 {
-    strbuf_add(
-        o, "<section id=\"trace\"><h2>The trace files</h2>\n<div class=\"scroll\"><table><tr><th>File<th>Rank"
-           "<th>Lines<th>Records");
+    const report *r = p->r;
+    strbuf *o = &p->o;
+    strbuf_add(o,
+               "<section id=\"trace\"><h2>Trace files</h2>\n<div class=\"scroll\"><table><tr><th>File<th>Rank"
+               "<th class=\"n\">Lines<th class=\"n\">Records<th class=\"n\">Size\n");
     for (size_t i = 0; i < r->files.n; i++) {
         const rp_file *f = &r->files.at[i];
-        strbuf_add(o, "\n<tr><td class=\"mono\">");
-        esc(o, f->name);
+        strbuf_add(o, "<tr><td class=\"mono\">");
+        esc(p, f->name);
         if (f->rank >= 0)
             strbuf_addf(o, "<td>%lld", (long long)f->rank);
         else
             strbuf_add(o, "<td>-");
-        strbuf_addf(o, "<td>%lld<td>%lld", (long long)f->lines, (long long)f->records);
+        strbuf_addf(o, "<td class=\"n\">%lld<td class=\"n\">%lld<td class=\"n\">", (long long)f->lines,
+                    (long long)f->records);
+        page_bytes(p, (double)f->bytes);
+        strbuf_addc(o, '\n');
     }
     strbuf_add(o, "</table></div>\n");
-    if (r->nskip)
-        strbuf_addf(o, "<details open><summary>%lld problem%s while reading</summary><ul>\n",
-                    (long long)r->nskip, plural(r->nskip));
-    for (size_t i = 0; i < r->skips.n; i++) {
-        strbuf_add(o, "<li><span class=\"mono\">");
-        esc(o, r->files.at[r->skips.at[i].file].name);
-        strbuf_addf(o, ":%lld</span> ", (long long)r->skips.at[i].line);
-        esc(o, r->skips.at[i].why);
-        strbuf_add(o, "</li>\n");
+    if (r->ndropped)
+        strbuf_addf(o, "<p>Only the first %d compiles are shown; the trace holds more.</p>\n", RP_COMPILES);
+    if (!r->nskip)
+        strbuf_add(o, "<p>Every line was understood.</p>\n");
+    else {
+        strbuf_addf(o, "<p>%lld problem%s, skipped or shown with a mark:</p><ul>\n", (long long)r->nskip,
+                    plural(r->nskip));
+        for (size_t i = 0; i < r->skips.n; i++) {
+            strbuf_add(o, "<li><span class=\"mono\">");
+            esc(p, r->files.at[r->skips.at[i].file].name);
+            strbuf_addf(o, ":%lld</span> %s\n", (long long)r->skips.at[i].line, r->skips.at[i].why);
+        }
+        if ((int64_t)r->skips.n < r->nskip)
+            strbuf_addf(o, "<li>and %lld more\n", (long long)(r->nskip - (int64_t)r->skips.n));
+        strbuf_add(o, "</ul>\n");
     }
-    if (r->nskip > (int64_t)r->skips.n)
-        strbuf_addf(o, "<li>and %lld more</li>\n", (long long)(r->nskip - (int64_t)r->skips.n));
-    strbuf_add(o, r->nskip ? "</ul></details>\n" : "<p>Every line was understood.</p>\n");
-    for (size_t i = 0; i < r->unknown.cap; i++) {
-        const map_slot *s = &r->unknown.slots[i];
-        if (!map_slot_live(s))
-            continue;
-        strbuf_add(o, "<p>Unknown kind of record: <code>");
-        escn(o, s->key, s->klen);
-        strbuf_addf(o, "</code>, %lld times</p>\n", (long long)(intptr_t)s->val);
+    if (r->unknown.n) {
+        strbuf_add(o, "<p class=\"dim\">Records of kinds this report does not know: ");
+        const char *sep = "";
+        for (size_t i = 0; i < r->unknown.cap; i++)
+            if (map_slot_live(&r->unknown.slots[i])) {
+                strbuf_add(o, sep);
+                escn(p, r->unknown.slots[i].key, r->unknown.slots[i].klen);
+                strbuf_addf(o, " (%zu)", (size_t)(uintptr_t)r->unknown.slots[i].val);
+                sep = ", ";
+            }
+        strbuf_add(o, "</p>\n");
     }
     strbuf_add(o, "</section>\n");
 }
 
-void report_html(const report *r, strbuf *o)
+static void search_bar(page *p)
 {
-    rp_counts n = rp_count(r);
     strbuf_add(
-        o, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-           "'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>Taper compile report</title>\n<style>");
-    strbuf_add(o, style);
-    strbuf_add(
-        o, "</style></head>\n<body><header><h1>Taper compile report</h1>\n<nav><a "
-           "href=\"#overview\">Overview</a>"
-           "<a href=\"#stacks\">Where compiles came from</a><a href=\"#breaks\">Graph breaks and errors</a>"
-           "<a href=\"#recompiles\">Recompiles</a><a href=\"#compiles\">Compiles</a>"
-           "<a href=\"#trace\">Trace files</a></nav>\n<div id=\"s\" hidden><input id=\"q\" type=\"search\" "
-           "aria-label=\"Search\" placeholder=\"Search code, guards, names (press /)\"> <span id=\"n\" "
-           "class=\"dim\" role=\"status\"></span> <button id=\"o\">Unfold all</button> <button id=\"f\">Fold "
-           "all</button></div></header>\n<main>\n");
-    overview(o, r, &n);
-    stacks(o, r);
-    breaks(o, r);
-    recompiles(o, r);
-    strbuf_add(
-        o,
-        "<section id=\"compiles\"><h2>Compiles</h2>\n<p class=\"help\">Unfold a compile to follow it from "
-        "your "
-        "code to what runs: the captured graph (your operations), the graphs after gradients are worked out "
-        "(joint, forward, backward, or inference), later rewrites, generated code, and the guards that "
-        "decide whether it can be used again.</p>\n");
-    for (size_t i = 0; i < r->compiles.n; i++)
-        compile(o, r, i);
-    strbuf_add(o, r->compiles.n ? "</section>\n" : "<p>None.</p></section>\n");
-    problems(o, r);
-    strbuf_add(
-        o,
-        "<footer>This page holds the source lines and graphs of the traced program, and no tensor data. It "
-        "loads nothing from the network.</footer>\n</main>\n<script>");
-    strbuf_add(o, script);
-    strbuf_add(o, "</script></body></html>\n");
+        &p->o,
+        "<div id=\"s\" hidden><input id=\"q\" type=\"search\" aria-label=\"Search\" placeholder=\"Search "
+        "code, "
+        "guards, names (press /)\"> <span id=\"n\" class=\"dim\" role=\"status\"></span> <button id=\"o\" "
+        "type=\"button\">Unfold all</button> <button id=\"f\" type=\"button\">Fold "
+        "all</button></div></header>\n<main>\n");
+}
+
+static void whole(page *p)
+{
+    rp_finish(p->r);
+    rp_counts n = rp_count(p->r);
+    page_head(p, "Taper compile report");
+    strbuf_add(&p->o,
+               "<nav><a href=\"#overview\">Overview</a><a href=\"#stacks\">Where compiles came from</a>"
+               "<a href=\"#breaks\">Graph breaks and errors</a><a href=\"#recompiles\">Recompiles</a>"
+               "<a href=\"#regions\">What calls cost</a><a href=\"#timeline\">Timeline</a><a "
+               "href=\"#ledger\">Ledger</a>"
+               "<a href=\"#compiles\">Compiles</a><a href=\"#trace\">Trace files</a></nav>\n");
+    search_bar(p);
+    overview(p, &n);
+    stacks(p);
+    breaks(p);
+    recompiles(p);
+    regions(p);
+    timeline(p);
+    ledger(p);
+    page_compiles(p);
+    problems(p);
+    page_foot(p);
+}
+
+static void difference(page *p, report *b)
+{
+    b->redact = p->r->redact;
+    rp_finish(p->r);
+    rp_finish(b);
+    page_head(p, "Two compile traces side by side");
+    strbuf_add(&p->o, "<nav><a href=\"#overview\">Overview</a><a href=\"#changes\">Compiles that differ</a>"
+                      "<a href=\"#same\">The same in both</a></nav>\n");
+    search_bar(p);
+    page_diff(p, b);
+    page_foot(p);
+}
+
+void report_html(report *r, strbuf *out)
+{
+    page p = { .r = r, .fd = -1 };
+    whole(&p);
+    strbuf_addn(out, strbuf_str(&p.o), p.o.n);
+    strbuf_free(&p.o);
+}
+
+void report_diff_html(report *a, report *b, strbuf *out)
+{
+    page p = { .r = a, .fd = -1 };
+    difference(&p, b);
+    strbuf_addn(out, strbuf_str(&p.o), p.o.n);
+    strbuf_free(&p.o);
+}
+
+bool report_html_file(report *r, report *diff, const char *path, tp_err *err)
+{
+    strbuf tmp = { 0 };
+    strbuf_addf(&tmp, "%s.%d.tmp", path, (int)getpid());
+    page p = { .r = r, .fd = open(tmp.s, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) };
+    bool ok = p.fd >= 0;
+    if (ok) {
+        if (diff)
+            difference(&p, diff);
+        else
+            whole(&p);
+        ok = !p.bad && close(p.fd) == 0 && rename(tmp.s, path) == 0;
+        if (p.bad)
+            close(p.fd), errno = p.err;
+    }
+    if (!ok) {
+        err_set(err, ERR_os, "cannot write '%s': %s", path, strerror(errno));
+        unlink(tmp.s);
+    }
+    strbuf_free(&p.o);
+    strbuf_free(&tmp);
+    return ok;
 }

@@ -1,4 +1,6 @@
-/* model.h - what the report knows after reading: files, compiles and their records. Private to report. */
+/* model.h - what the report knows after reading: files, compiles and where their records lie. Private to report.
+ * Payloads stay in the files: a record holds an offset, and what the page shows is read again when it is written. So
+ * memory grows with the number of compiles, not with the size of the trace. */
 #ifndef TAPER_REPORT_MODEL_H
 #define TAPER_REPORT_MODEL_H
 #include "base/arena.h"
@@ -8,23 +10,31 @@
 #include "report/report.h"
 
 enum {
-    RP_PAYLOAD = 256 << 10, /* bytes of one payload that are kept */
-    RP_FRAMES = 128,        /* frames of one stack that are kept */
+    RP_HEAD = 64 << 10,     /* bytes of a payload that are looked at while reading */
+    RP_PAYLOAD = 256 << 10, /* bytes of one payload that are shown */
+    RP_PAGE = 24 << 20,     /* bytes of payloads that one page shows */
+    RP_LINE = 16 << 20,     /* longest envelope line */
+    RP_TEXT = 16 << 10,     /* longest message that is kept */
+    RP_FRAMES = 128,        /* frames of one stack */
     RP_SKIPS = 100,         /* skipped lines that are named one by one */
+    RP_COMPILES = 20000,    /* compiles that are shown */
+    RP_RECS = 256,          /* records of one compile */
+    RP_SYMBOLS = 256,       /* symbols of one compile */
 };
+
+typedef struct rp_text { /* a piece of a trace file */
+    int file;
+    int64_t off, n;
+} rp_text;
 
 typedef struct rp_frame {
     const char *file, *name, *loc; /* loc may be NULL */
     int64_t line;
 } rp_frame;
 
-typedef struct rp_pair {
-    const char *key, *val;
-} rp_pair;
-
 typedef struct rp_rec { /* a payload to show */
-    const char *event, *title, *text;
-    size_t n, cut; /* cut: bytes left out */
+    const char *event, *title;
+    rp_text text; /* with the tabs */
     int64_t attempt, line;
     bool damaged;              /* the MD5 does not fit */
     const struct rp_rec *same; /* an earlier record of this compile with the same text */
@@ -32,10 +42,16 @@ typedef struct rp_rec { /* a payload to show */
 } rp_rec;
 
 typedef struct rp_symbol {
-    const char *what, *symbol, *val, *range, *source;
+    const char *what, *symbol, *val, *range, *source, *why;
 } rp_symbol;
 
 typedef enum { RP_ok, RP_break, RP_error, RP_empty, RP_unfinished } rp_status;
+
+/* The stages a compile spends its time in, and the field of compilation_metrics that tells. */
+enum { RP_STAGES = 5 };
+extern const struct rp_stage {
+    const char *key, *name, *field, *help;
+} rp_stages[RP_STAGES];
 
 typedef struct rp_compile {
     int file; /* index into report.files */
@@ -47,18 +63,33 @@ typedef struct rp_compile {
     int nstack;
     VEC(rp_rec *) recs;
     VEC(rp_symbol) symbols;
-    VEC(rp_pair) metrics;
-    VEC(const char *) breaks, recompiles, guards;
-    const char *error;
-    bool has_metrics, has_graph, has_guards, no_ops;
-    double seconds; /* whole compile, < 0 when not recorded */
-    double t0, t1;  /* first and last record, seconds of the day */
+    VEC(rp_text) metrics;                 /* the metadata, to be read again */
+    VEC(const char *) breaks, recompiles; /* messages */
+    VEC(const char *) failed;             /* guards of this compile that a later call did not pass */
+    VEC(const char *) dynamic, exprs;     /* why sizes were made symbolic; guards on symbols */
+    rp_text guards;                       /* dynamo_guards; file -1: none */
+    const char *error, *restart;          /* restart: the reason metrics gave */
+    bool has_metrics, has_graph, has_guards, no_ops, dropped;
+    double seconds, bwd_seconds; /* < 0 when not recorded */
+    double start;                /* of the compile, seconds since 1970; 0: not recorded */
+    double stage[RP_STAGES];     /* microseconds, forward and backward */
+    int64_t nguards, ops, kernels, calls, moved, hits, misses;
+    /* calls of the compiled region */
+    int64_t ran;
+    double first_us, warm_us, best_us, eager_us; /* < 0: not recorded */
 } rp_compile;
 
+typedef struct rp_ledger {
+    int file;
+    const char *func, *src, *reason; /* reason may be NULL */
+    int64_t line, frame, ops, compiled, eager;
+} rp_ledger;
+
 typedef struct rp_file {
-    const char *name;
+    const char *name, *path; /* path NULL: text is in memory */
+    const char *text;
     int64_t rank; /* -1: none */
-    int64_t lines, records;
+    int64_t lines, records, bytes;
     map strs; /* index -> interned string */
 } rp_file;
 
@@ -72,18 +103,59 @@ struct report {
     arena mem;
     VEC(rp_file) files;
     VEC(rp_compile *) compiles;
+    VEC(rp_ledger) ledger;
     map by_id; /* "file/id" -> rp_compile */
     VEC(rp_skip) skips;
-    int64_t nskip, nmd5, nrecord;
-    map unknown; /* event name -> count */
+    int64_t nskip, nmd5, nrecord, ndropped; /* ndropped: compiles beyond RP_COMPILES */
+    map unknown;                            /* event name -> count */
+    map hidden;                             /* identifiers that redaction replaces -> number */
+    bool redact;
+    int open_file, fd; /* the file that payloads are read from now; -1: none */
 };
 
 rp_status rp_status_of(const rp_compile *c);
 const char *rp_status_name(rp_status s);
+bool rp_is_compile(const rp_compile *c); /* not the records outside any */
 typedef struct rp_counts {
     int64_t compiles, functions, recompiles, breaks, errors, unfinished, restarts;
-    double seconds;
+    int64_t kernels, calls, moved, hits, misses, runs, eager_runs;
+    double seconds, stage[RP_STAGES];
     bool has_metrics;
 } rp_counts;
 rp_counts rp_count(const report *r);
+void rp_finish(report *r); /* after reading: what needs all compiles */
+
+/* At most limit bytes of a payload, without the tabs. The length is in out->n. */
+void rp_load(report *r, rp_text t, size_t limit, strbuf *out);
+/* How a recompile can be avoided, in words. */
+const char *rp_advice(const char *reason);
+/* "expected 3, actual 5" of a reason. False: it tells no values. */
+bool rp_values(const char *reason, char *was, char *now, size_t n);
+/* s with every name, path and source line replaced when the report is redacted; as it is otherwise. */
+void rp_hide(report *r, strbuf *out, const char *s, size_t n);
+const char *rp_hidden(report *r, const char *s); /* the same, kept; NULL stays NULL */
+
+/* ---- writing pages ---- */
+typedef struct page {
+    report *r;
+    strbuf o; /* not written yet */
+    int fd;   /* -1: everything stays in o */
+    bool bad; /* a write failed; errno is in err */
+    int err;
+    size_t shown;    /* bytes of payloads so far */
+    size_t left_out; /* payloads that were too many */
+} page;
+void page_flush(page *p, bool all);
+void esc(page *p, const char *s); /* user text, escaped and redacted */
+void escn(page *p, const char *s, size_t n);
+void page_code(page *p, const char *s, size_t n); /* <pre> with highlighting */
+void page_head(page *p, const char *title);
+void page_foot(page *p);
+void page_tag(page *p, const report *r, size_t i, const char *anchor);
+void page_place(page *p, const char *func, const char *file, int64_t line);
+void page_compiles(page *p);
+void page_diff(page *p, report *b); /* p->r is the first trace, b the second */
+const char *rp_css(rp_status s);
+void page_us(page *p, double us); /* a time with its unit */
+void page_bytes(page *p, double n);
 #endif

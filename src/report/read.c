@@ -1,22 +1,39 @@
-/* read.c - trace lines to the model. A record is a prefix line with a JSON envelope and the tab-prefixed
- * lines after it; what does not fit is skipped with its line number, and reading goes on. */
+/* read.c - trace lines to the model, in one pass over each file with a buffer of fixed size. A record is a prefix line
+ * with a JSON envelope and the tab-prefixed lines after it; what does not fit is skipped with its line number, and
+ * reading goes on. */
+#define _GNU_SOURCE
 #include "report/model.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
+
+const struct rp_stage rp_stages[RP_STAGES] = {
+    { "capture", "capture", "bytecode_tracing_time_us", "reading your Python bytecode into a graph" },
+    { "guards", "guards", "guard_build_time_us", "deciding what must stay true" },
+    { "autograd", "autograd", "aot_autograd_cumulative_compile_time_us",
+      "working out gradients, simplifying" },
+    { "fusion", "fusion", "inductor_schedule_time_us", "choosing which operations share a kernel" },
+    { "code", "code", "inductor_code_gen_cumulative_compile_time_us", "writing machine code" },
+};
 
 typedef struct reader {
     report *r;
     int file;
-    int64_t line;
-    arena tmp;           /* the envelope at hand */
-    const json_val *env; /* NULL: no record is open */
+    int64_t line, off;    /* of the line at hand */
+    arena tmp;            /* the envelope at hand */
+    const json_val *env;  /* NULL: no record is open */
+    const json_val *said; /* has_payload of it */
     double time;
-    int64_t at; /* line of the envelope */
-    strbuf payload;
+    int64_t at;              /* line of the envelope */
+    rp_text envelope, lines; /* where the JSON and the payload lie */
+    digest sum;
+    strbuf payload; /* its beginning */
+    int64_t npayload;
     bool any_payload, damaged;
     char md5[DIGEST_HEX]; /* of the payload */
 } reader;
@@ -53,10 +70,13 @@ static const char *prefix(const char *p, const char *end, double *time)
     if (!digits(&p, end, 2) || !lit(&p, end, ':') || !digits(&p, end, 2) || !lit(&p, end, ':') ||
         !digits(&p, end, 2) || p++ >= end || !digits(&p, end, 6) || !lit(&p, end, ' '))
         return NULL;
-    *time = atoi(t) * 3600.0 + atoi(t + 3) * 60.0 + atoi(t + 6) + atoi(t + 9) * 1e-6;
+#define TWO(k) ((t[k] - '0') * 10 + t[(k) + 1] - '0')
+    *time = TWO(0) * 3600.0 + TWO(3) * 60.0 + TWO(6);
+#undef TWO
     if (!digits(&p, end, 0) || !lit(&p, end, ' '))
         return NULL;
-    for (; p + 3 < end; p++) {
+    const char *stop = end - p > 4096 ? p + 4096 : end;
+    for (; p + 3 < stop; p++) {
         const char *q = p + 1;
         if (*p == ':' && digits(&q, end, 0) && lit(&q, end, ']') && lit(&q, end, ' '))
             return q;
@@ -76,8 +96,10 @@ static const char *find_prefix(const char *p, const char *end, double *time)
 }
 
 /* ---- JSON to text ---- */
-static void text_of(strbuf *b, const json_val *v, int depth)
+static void text_of(strbuf *b, const json_val *v)
 {
+    if (b->n > RP_TEXT)
+        return;
     if (!v || v->type == JSON_null)
         strbuf_add(b, "none");
     else if (v->type == JSON_bool)
@@ -89,24 +111,29 @@ static void text_of(strbuf *b, const json_val *v, int depth)
     else if (v->type == JSON_str)
         strbuf_addn(b, v->s, v->n);
     else if (v->type == JSON_arr)
-        for (size_t i = 0; i < v->n; i++) {
+        for (size_t i = 0; i < v->n && b->n < RP_TEXT; i++) {
             strbuf_add(b, i ? ", " : "");
-            text_of(b, &v->at[i], depth + 1);
+            text_of(b, &v->at[i]);
         }
     else
-        for (size_t i = 0; i < v->n; i++) {
+        for (size_t i = 0; i < v->n && b->n < RP_TEXT; i++) {
             strbuf_add(b, i ? ", " : "");
             strbuf_addn(b, v->members[i].key, v->members[i].n_key);
             strbuf_add(b, ": ");
-            text_of(b, &v->members[i].val, depth + 1);
+            text_of(b, &v->members[i].val);
         }
+}
+
+static const char *keep_n(report *r, const char *s, size_t n)
+{
+    return arena_strndup(&r->mem, s, MIN(n, (size_t)RP_TEXT));
 }
 
 static const char *keep_text(report *r, const json_val *v)
 {
     strbuf b = { 0 };
-    text_of(&b, v, 0);
-    const char *s = arena_strndup(&r->mem, strbuf_str(&b), MIN(b.n, (size_t)RP_PAYLOAD));
+    text_of(&b, v);
+    const char *s = keep_n(r, strbuf_str(&b), b.n);
     strbuf_free(&b);
     return s;
 }
@@ -143,6 +170,7 @@ static rp_frame *stack_of(reader *rd, const json_val *v, int *n)
 /* ---- which compile ---- */
 static rp_compile *compile_of(reader *rd)
 {
+    static rp_compile none; /* where the records of compiles beyond the limit go */
     report *r = rd->r;
     int64_t frame = json_i64(json_get(rd->env, "frame_id"), -1);
     int64_t comp = json_i64(json_get(rd->env, "frame_compile_id"), -1);
@@ -158,39 +186,50 @@ static rp_compile *compile_of(reader *rd)
         snprintf(id, sizeof id, "no id");
     snprintf(key, sizeof key, "%d %s", rd->file, id);
     rp_compile *c = map_get(&r->by_id, key);
+    if (!c && r->compiles.n >= RP_COMPILES) {
+        if (r->by_id.n < 4 * RP_COMPILES) /* counted once each, as far as that is affordable */
+            map_put(&r->by_id, key, &none);
+        r->ndropped++;
+        none.dropped = true;
+        return &none;
+    }
     if (!c) {
         c = ARENA_NEW(&r->mem, rp_compile);
         *c = (rp_compile){ .file = rd->file,
                            .frame = frame,
                            .compile = comp,
                            .seconds = -1,
-                           .t0 = rd->time,
+                           .bwd_seconds = -1,
+                           .first_us = -1,
+                           .warm_us = -1,
+                           .best_us = -1,
+                           .eager_us = -1,
+                           .guards = { -1, 0, 0 },
                            .id = arena_strdup(&r->mem, id) };
         map_put(&r->by_id, key, c);
         vec_push(&r->compiles, c);
     }
-    c->attempts = MAX(c->attempts, attempt);
-    c->t1 = rd->time;
+    if (!c->dropped)
+        c->attempts = MAX(c->attempts, attempt);
     return c;
 }
 
 /* ---- events ---- */
 static void add_payload(reader *rd, rp_compile *c, const char *event, const char *title)
 {
+    if (c->recs.n >= RP_RECS)
+        return;
     rp_rec *p = ARENA_NEW(&rd->r->mem, rp_rec);
     memcpy(p->md5, rd->md5, 33);
-    p->event = arena_strdup(&rd->r->mem, event);
-    p->title = arena_strdup(&rd->r->mem, title);
+    p->event = event;
+    p->title = keep_n(rd->r, title, strlen(title));
     p->attempt = json_i64(json_get(rd->env, "attempt"), 0);
     p->line = rd->at;
     p->damaged = rd->damaged;
+    p->text = rd->lines;
     for (size_t i = c->recs.n; i > 0 && c->recs.n - i < 64 && !p->same; i--)
         if (!strcmp(c->recs.at[i - 1]->md5, p->md5))
             p->same = c->recs.at[i - 1]->same ? c->recs.at[i - 1]->same : c->recs.at[i - 1];
-    p->n = MIN(rd->payload.n, (size_t)RP_PAYLOAD);
-    p->cut = rd->payload.n - p->n;
-    if (!p->same)
-        p->text = arena_strndup(&rd->r->mem, strbuf_str(&rd->payload), p->n);
     if (p->same && !strcmp(p->same->title, p->title))
         return; /* the very same once more */
     vec_push(&c->recs, p);
@@ -214,8 +253,8 @@ static void place_from_graph(reader *rd, rp_compile *c)
     const char *stop = in + 4;
     while (stop < end && strncmp(stop, ", code", 6))
         stop++;
-    c->func = arena_strndup(&rd->r->mem, in + 4, (size_t)(stop - in - 4));
-    c->where_file = arena_strndup(&rd->r->mem, s, (size_t)(colon - s));
+    c->func = keep_n(rd->r, in + 4, (size_t)(stop - in - 4));
+    c->where_file = keep_n(rd->r, s, (size_t)(colon - s));
     c->where_line = strtoll(colon + 1, NULL, 10);
 }
 
@@ -223,30 +262,68 @@ static void on_metrics(reader *rd, rp_compile *c, const json_val *m, bool forwar
 {
     if (!json_is(m, JSON_obj))
         return;
-    for (size_t i = 0; i < m->n; i++)
-        if (m->members[i].val.type != JSON_null)
-            vec_push(&c->metrics,
-                     ((rp_pair){ arena_strndup(&rd->r->mem, m->members[i].key, m->members[i].n_key),
-                                 keep_text(rd->r, &m->members[i].val) }));
-    if (!forward)
+    if (c->metrics.n < 8)
+        vec_push(&c->metrics, rd->envelope);
+    for (int i = 0; i < RP_STAGES; i++)
+        c->stage[i] += MAX(json_f64(json_get(m, rp_stages[i].field), 0), 0.0);
+    c->kernels += json_i64(json_get(m, "kernel_count"), 0);
+    c->calls += json_i64(json_get(m, "library_call_count"), 0);
+    c->moved += json_i64(json_get(m, "bytes_moved"), 0);
+    c->hits += json_i64(json_get(m, "inductor_fx_local_cache_hit_count"), 0);
+    c->misses += json_i64(json_get(m, "inductor_fx_local_cache_miss_count"), 0);
+    double us = json_f64(json_get(m, "duration_us"), -1);
+    double s = us >= 0 ? us * 1e-6 : json_f64(json_get(m, "entire_frame_compile_time_s"), -1);
+    if (!forward) {
+        c->bwd_seconds = s;
         return;
+    }
     c->has_metrics = true;
+    c->seconds = s;
+    c->start = json_f64(json_get(m, "start_time"), 0);
+    c->ops = json_i64(json_get(m, "graph_op_count"), 0);
+    c->nguards = json_i64(json_get(m, "guard_count"), 0);
     const json_val *fail = json_get(m, "fail_type"), *restart = json_get(m, "restart_reasons");
-    if (fail && fail->type != JSON_null)
+    if (fail && fail->type != JSON_null && !c->error)
         c->error = arena_printf(&rd->r->mem, "%s: %s", keep_text(rd->r, fail),
                                 keep_or(rd->r, json_get(m, "fail_reason"), "(no reason recorded)"));
-    for (size_t i = 0; json_is(restart, JSON_arr) && i < restart->n; i++)
-        vec_push(&c->breaks, keep_text(rd->r, &restart->at[i]));
-    c->no_ops = json_i64(json_get(m, "graph_op_count"), 0) == 0;
+    if (json_is(restart, JSON_arr) && restart->n)
+        c->restart = keep_text(rd->r, &restart->at[0]);
+    c->no_ops = c->ops == 0;
     const json_val *why = json_get(m, "recompile_reason");
     if (why && why->type != JSON_null && !c->recompiles.n)
         vec_push(&c->recompiles, keep_text(rd->r, why));
-    double us = json_f64(json_get(m, "duration_us"), -1);
-    c->seconds = us >= 0 ? us * 1e-6 : json_f64(json_get(m, "entire_frame_compile_time_s"), -1);
     if (json_cstr(json_get(m, "co_name"))) {
         c->func = keep_text(rd->r, json_get(m, "co_name"));
         c->where_file = keep_or(rd->r, json_get(m, "co_filename"), "(unknown)");
         c->where_line = json_i64(json_get(m, "co_firstlineno"), 0);
+    }
+}
+
+static void on_runtime(rp_compile *c, const json_val *m)
+{
+    c->ran = json_i64(json_get(m, "calls"), c->ran);
+    c->first_us = json_f64(json_get(m, "first_call_us"), -1);
+    c->warm_us = json_f64(json_get(m, "warm_call_us"), -1);
+    c->best_us = json_f64(json_get(m, "warm_best_us"), -1);
+    c->eager_us = json_f64(json_get(m, "eager_call_us"), -1);
+}
+
+static void on_ledger(reader *rd)
+{
+    report *r = rd->r;
+    tp_err e = { 0 };
+    const json_val *v = json_parse(&rd->tmp, strbuf_str(&rd->payload), rd->payload.n, &e);
+    for (size_t i = 0; i < r->ledger.n; i++) /* a later one tells more */
+        if (r->ledger.at[i].file == rd->file)
+            r->ledger.at[i--] = r->ledger.at[--r->ledger.n];
+    for (size_t i = 0; json_is(v, JSON_arr) && i < v->n && r->ledger.n < RP_COMPILES; i++) {
+        const json_val *x = &v->at[i];
+        vec_push(&r->ledger,
+                 ((rp_ledger){ rd->file, keep_or(r, json_get(x, "function"), "?"),
+                               keep_or(r, json_get(x, "file"), "?"), keep_or(r, json_get(x, "reason"), NULL),
+                               json_i64(json_get(x, "line"), 0), json_i64(json_get(x, "frame_id"), -1),
+                               json_i64(json_get(x, "ops"), 0), json_i64(json_get(x, "compiled_runs"), 0),
+                               json_i64(json_get(x, "eager_runs"), 0) }));
     }
 }
 
@@ -255,37 +332,27 @@ static void on_artifact(reader *rd, rp_compile *c, const json_val *m)
     const char *name = json_cstr(json_get(m, "name"));
     report *r = rd->r;
     name = name ? name : "artifact";
-    char *text = arena_strndup(&r->mem, strbuf_str(&rd->payload), MIN(rd->payload.n, (size_t)RP_PAYLOAD));
+    const char *text = strbuf_str(&rd->payload);
+    size_t n = rd->payload.n;
     if (!strcmp(name, "dynamo_graph_break_reason"))
-        vec_push(&c->breaks, text);
-    else if (!strcmp(name, "dynamo_error") && !c->error)
-        c->error = text;
+        vec_push(&c->breaks, keep_n(r, text, n));
+    else if (!strcmp(name, "dynamo_error")) {
+        if (!c->error)
+            c->error = keep_n(r, text, n);
+    } else if (!strcmp(name, "automatic_dynamic"))
+        vec_push(&c->dynamic, keep_n(r, text, n));
+    else if (!strcmp(name, "ledger"))
+        on_ledger(rd);
     else if (!strcmp(name, "recompile_reasons")) {
         tp_err e = { 0 };
-        const json_val *v = json_parse(&rd->tmp, strbuf_str(&rd->payload), rd->payload.n, &e);
+        const json_val *v = json_parse(&rd->tmp, text, n, &e);
         if (json_is(v, JSON_arr))
-            for (size_t i = 0; i < v->n; i++)
+            for (size_t i = 0; i < v->n && c->recompiles.n < 64; i++)
                 vec_push(&c->recompiles, keep_text(r, &v->at[i]));
         else
-            vec_push(&c->recompiles, v ? keep_text(r, v) : text);
-    }
-    add_payload(rd, c, "artifact", name);
-}
-
-static void on_guards(reader *rd, rp_compile *c)
-{
-    tp_err e = { 0 };
-    const json_val *v = json_parse(&rd->tmp, strbuf_str(&rd->payload), rd->payload.n, &e);
-    c->has_guards = true;
-    if (!json_is(v, JSON_arr)) {
-        skip(rd, rd->at, "the guards are not a JSON list; shown as they are");
-        add_payload(rd, c, "dynamo_guards", "Guards");
-        return;
-    }
-    for (size_t i = 0; i < v->n; i++) {
-        const json_val *code = json_get(&v->at[i], "code");
-        vec_push(&c->guards, keep_text(rd->r, code ? code : &v->at[i]));
-    }
+            vec_push(&c->recompiles, v ? keep_text(r, v) : keep_n(r, text, n));
+    } else
+        add_payload(rd, c, "artifact", name);
 }
 
 static void on_symbol(reader *rd, rp_compile *c, const char *event, const json_val *m)
@@ -298,12 +365,14 @@ static void on_symbol(reader *rd, rp_compile *c, const char *event, const json_v
                     keep_or(r, json_get(m, "symbol"), "?"),
                     keep_or(r, json_get(m, spec ? "value" : "val"), ""),
                     keep_or(r, json_get(m, spec ? "reason" : "vr"), ""),
-                    keep_or(r, json_get(m, spec ? "sources" : "source"), "") };
+                    keep_or(r, json_get(m, spec ? "sources" : "source"), ""),
+                    NULL };
     for (size_t i = c->symbols.n > 64 ? c->symbols.n - 64 : 0; i < c->symbols.n; i++)
         if (!strcmp(c->symbols.at[i].symbol, s.symbol) && !strcmp(c->symbols.at[i].source, s.source) &&
             !strcmp(c->symbols.at[i].val, s.val) && c->symbols.at[i].what == s.what)
             return; /* a restart made it again */
-    vec_push(&c->symbols, s);
+    if (c->symbols.n < RP_SYMBOLS)
+        vec_push(&c->symbols, s);
 }
 
 static const struct {
@@ -335,7 +404,7 @@ static const char *event_of(const json_val *env, const json_val **meta)
     };
     for (size_t i = 0; i < env->n; i++) {
         bool is = true;
-        for (size_t k = 0; k < sizeof reserved / sizeof *reserved; k++)
+        for (size_t k = 0; k < COUNT(reserved); k++)
             is = is && strcmp(env->members[i].key, reserved[k]);
         if (is)
             return *meta = &env->members[i].val, env->members[i].key;
@@ -345,24 +414,27 @@ static const char *event_of(const json_val *env, const json_val **meta)
 
 static void on_str(reader *rd, const json_val *m)
 {
+    map *strs = &rd->r->files.at[rd->file].strs;
     if (!json_is(m, JSON_arr) || m->n != 2 || !json_is(&m->at[0], JSON_str) || !json_is(&m->at[1], JSON_int))
         skip(rd, rd->at, "a string entry is not [text, number]");
-    else
-        map_puti(&rd->r->files.at[rd->file].strs, (uint64_t)m->at[1].i, (void *)keep_text(rd->r, &m->at[0]));
+    else if (strs->n < 100000)
+        map_puti(strs, (uint64_t)m->at[1].i, (void *)keep_text(rd->r, &m->at[0]));
 }
 
 static void count_unknown(report *r, const char *event)
 {
     intptr_t n = (intptr_t)map_get(&r->unknown, event);
-    if (n || r->unknown.n < 256)
+    if (n || (r->unknown.n < 256 && strlen(event) < 256))
         map_put(&r->unknown, event, (void *)(n + 1));
 }
 
 static void on_start(reader *rd, rp_compile *c, const json_val *m)
 {
     int n;
+    if (c->nstack)
+        return;
     rp_frame *f = stack_of(rd, json_get(m, "stack"), &n);
-    if (!n || c->nstack)
+    if (!n)
         return;
     c->stack = f;
     c->nstack = n;
@@ -377,43 +449,51 @@ static void on_event(reader *rd, const char *event, const json_val *m)
         on_str(rd, m);
         return;
     }
-    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
+    for (size_t i = 0; i < COUNT(quiet); i++)
         if (!strcmp(event, quiet[i]))
             return;
     rp_compile *c = compile_of(rd);
-    for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++)
+    if (c->dropped)
+        return;
+    for (size_t i = 0; i < COUNT(graphs); i++)
         if (!strcmp(event, graphs[i].event)) {
             if (!i) {
                 c->has_graph = true;
                 place_from_graph(rd, c);
             }
             c->has_guards |= !strcmp(event, "dynamo_cpp_guards_str");
-            add_payload(rd, c, event, graphs[i].title);
+            const char *file = json_cstr(json_get(m, "filename"));
+            add_payload(rd, c, graphs[i].event,
+                        file ? arena_printf(&rd->tmp, "%s: %.200s", graphs[i].title, file) : graphs[i].title);
             return;
         }
     if (!strcmp(event, "dynamo_start"))
         on_start(rd, c, m);
-    else if (!strcmp(event, "dynamo_guards"))
-        on_guards(rd, c);
-    else if (!strcmp(event, "artifact"))
+    else if (!strcmp(event, "dynamo_guards")) {
+        c->has_guards = true;
+        c->guards = rd->lines;
+    } else if (!strcmp(event, "artifact"))
         on_artifact(rd, c, m);
     else if (!strcmp(event, "compilation_metrics"))
         on_metrics(rd, c, m, true);
+    else if (!strcmp(event, "compilation_metrics_runtime"))
+        on_runtime(c, m);
     else if (strstr(event, "compilation_metrics"))
         on_metrics(rd, c, m, false);
     else if (!strcmp(event, "create_symbol") || !strcmp(event, "create_unbacked_symbol") ||
              !strcmp(event, "symbolic_shape_specialization"))
         on_symbol(rd, c, event, m);
-    else if (!strcmp(event, "guard_added_fast"))
-        vec_push(&c->guards, keep_or(rd->r, json_get(m, "expr"), "?"));
-    else {
+    else if (!strcmp(event, "guard_added_fast")) {
+        if (c->exprs.n < RP_SYMBOLS)
+            vec_push(&c->exprs, keep_or(rd->r, json_get(m, "expr"), "?"));
+    } else {
         const char *name = json_cstr(json_get(m, "name"));
         bool known = !strcmp(event, "graph_dump") || !strcmp(event, "dump_file") || !strcmp(event, "link") ||
                      !strcmp(event, "optimize_ddp_split_child");
         if (!known)
             count_unknown(rd->r, event);
         if (rd->any_payload)
-            add_payload(rd, c, event, name ? name : event);
+            add_payload(rd, c, "other", name ? name : event);
     }
 }
 
@@ -424,7 +504,7 @@ static void close_record(reader *rd)
         return;
     report *r = rd->r;
     rp_file *f = &r->files.at[rd->file];
-    const json_val *meta = NULL, *said = json_get(rd->env, "has_payload");
+    const json_val *meta = NULL;
     const char *event = event_of(rd->env, &meta);
     int64_t rank = json_i64(json_get(rd->env, "rank"), -1);
     if (f->rank < 0)
@@ -432,8 +512,10 @@ static void close_record(reader *rd)
     if (!event)
         skip(rd, rd->at, "the record names no event");
     else {
-        digest_of(DIGEST_md5, strbuf_str(&rd->payload), rd->payload.n, rd->md5);
-        rd->damaged = json_is(said, JSON_str) && strcmp(said->s, rd->md5);
+        rd->md5[0] = 0;
+        if (rd->said)
+            digest_hex(&rd->sum, rd->md5);
+        rd->damaged = json_is(rd->said, JSON_str) && strcmp(rd->said->s, rd->md5);
         if (rd->damaged) {
             r->nmd5++;
             skip(rd, rd->at, "the payload does not match its checksum (cut or changed); shown all the same");
@@ -442,56 +524,117 @@ static void close_record(reader *rd)
         r->nrecord++;
         on_event(rd, event, meta);
     }
-    rd->env = NULL;
+    rd->env = rd->said = NULL;
     rd->any_payload = false;
     strbuf_clear(&rd->payload);
     arena_free(&rd->tmp);
 }
 
-static void on_line(reader *rd, const char *s, size_t n)
+static void on_payload(reader *rd, const char *s, size_t n, int64_t next)
+{
+    if (!rd->said) {
+        skip(rd, rd->line, "a payload line without its record");
+        return;
+    }
+    if (rd->any_payload) {
+        digest_add(&rd->sum, "\n", 1);
+        if (rd->payload.n < RP_HEAD)
+            strbuf_addc(&rd->payload, '\n');
+    } else
+        rd->lines = (rp_text){ rd->file, rd->off, 0 };
+    digest_add(&rd->sum, s + 1, n - 1);
+    if (rd->payload.n < RP_HEAD)
+        strbuf_addn(&rd->payload, s + 1, MIN(n - 1, RP_HEAD - rd->payload.n));
+    rd->lines.n = next - rd->lines.off;
+    rd->any_payload = true;
+}
+
+/* One line without its end; next: where the following one starts. */
+static void on_line(reader *rd, const char *s, size_t n, int64_t next)
 {
     rd->line++;
     rd->r->files.at[rd->file].lines++;
-    if (n && s[n - 1] == '\n')
-        n--;
     if (n && s[0] == '\t') {
-        if (!rd->env || !json_get(rd->env, "has_payload")) {
-            skip(rd, rd->line, "a payload line without its record");
-            return;
-        }
-        if (rd->any_payload)
-            strbuf_addc(&rd->payload, '\n');
-        strbuf_addn(&rd->payload, s + 1, n - 1);
-        rd->any_payload = true;
+        on_payload(rd, s, n, next);
         return;
     }
     close_record(rd);
     if (!n)
         return;
-    double time = 0;
-    const char *json = find_prefix(s, s + n, &time);
+    const char *json = find_prefix(s, s + n, &rd->time);
     if (!json) {
         skip(rd, rd->line, "not a trace line");
         return;
     }
     tp_err e = { 0 };
-    const json_val *v = json_parse(&rd->tmp, json, (size_t)(s + n - json), &e);
-    if (!json_is(v, JSON_obj)) {
-        strbuf why = { 0 };
-        strbuf_addf(&why, "the envelope is not a JSON object%s%s", v ? "" : ": ", v ? "" : e.msg);
-        skip(rd, rd->line, strbuf_str(&why));
-        strbuf_free(&why);
+    const json_val *env = json_parse(&rd->tmp, json, (size_t)(s + n - json), &e);
+    if (!json_is(env, JSON_obj)) {
+        skip(rd, rd->line, "the envelope is not a JSON object (cut or mixed with another line)");
         arena_free(&rd->tmp);
         return;
     }
-    rd->env = v;
-    rd->time = time;
+    rd->env = env;
+    rd->said = json_get(env, "has_payload");
     rd->at = rd->line;
+    rd->envelope = (rp_text){ rd->file, rd->off + (json - s), (int64_t)(s + n - json) };
+    rd->lines = (rp_text){ rd->file, next, 0 };
+    if (rd->said)
+        digest_init(&rd->sum, DIGEST_md5);
 }
 
-static reader begin(report *r, const char *name)
+/* A payload line may be of any length: it is taken piece by piece. An envelope must fit the buffer. */
+typedef struct feed {
+    char *buf;
+    size_t cap, n; /* n: bytes that no line was made of yet */
+    int64_t off;   /* of buf[0] in the file */
+    bool skipping; /* inside a line that is too long */
+} feed;
+
+static void feed_lines(reader *rd, feed *f, bool last)
 {
-    vec_push(&r->files, ((rp_file){ .name = arena_strdup(&r->mem, name), .rank = -1 }));
+    size_t at = 0;
+    for (;;) {
+        char *nl = memchr(f->buf + at, '\n', f->n - at);
+        if (!nl && !(last && at < f->n))
+            break;
+        size_t end = nl ? (size_t)(nl - f->buf) : f->n;
+        rd->off = f->off + (int64_t)at;
+        if (f->skipping)
+            f->skipping = false;
+        else
+            on_line(rd, f->buf + at, end - at, f->off + (int64_t)end + 1);
+        at = end + 1;
+        if (!nl)
+            break;
+    }
+    at = MIN(at, f->n);
+    memmove(f->buf, f->buf + at, f->n - at);
+    f->n -= at;
+    f->off += (int64_t)at;
+    if (f->n < f->cap || last)
+        return;
+    if (f->cap < RP_LINE) {
+        f->cap *= 2;
+        f->buf = mem_realloc(f->buf, f->cap);
+        return;
+    }
+    if (!f->skipping) {
+        rd->line++;
+        rd->r->files.at[rd->file].lines++;
+        close_record(rd);
+        skip(rd, rd->line, "a line of more than 16 MiB");
+    }
+    f->skipping = true;
+    f->off += (int64_t)f->n;
+    f->n = 0;
+}
+
+static reader begin(report *r, const char *name, const char *path, const char *text)
+{
+    vec_push(&r->files, ((rp_file){ .name = arena_strdup(&r->mem, name),
+                                    .path = path ? arena_strdup(&r->mem, path) : NULL,
+                                    .text = text,
+                                    .rank = -1 }));
     return (reader){ .r = r, .file = (int)r->files.n - 1 };
 }
 
@@ -504,34 +647,41 @@ static void end(reader *rd)
 
 void report_add_text(report *r, const char *name, const char *text, size_t n)
 {
-    reader rd = begin(r, name);
+    reader rd = begin(r, name, NULL, text);
+    r->files.at[rd.file].bytes = (int64_t)n;
     for (size_t at = 0; at < n;) {
         const char *nl = memchr(text + at, '\n', n - at);
-        size_t len = nl ? (size_t)(nl - text) - at + 1 : n - at;
-        on_line(&rd, text + at, len);
-        at += len;
+        size_t stop = nl ? (size_t)(nl - text) : n;
+        rd.off = (int64_t)at;
+        on_line(&rd, text + at, stop - at, (int64_t)MIN(stop + 1, n));
+        at = stop + 1;
     }
     end(&rd);
 }
 
 static bool add_file(report *r, const char *path, tp_err *err)
 {
-    FILE *f = fopen(path, "re");
-    if (!f)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
         return err_set(err, ERR_os, "cannot open '%s': %s", path, strerror(errno));
-    const char *base = strrchr(path, '/');
-    reader rd = begin(r, base ? base + 1 : path);
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
-    errno = 0;
-    while ((n = getline(&line, &cap, f)) > 0)
-        on_line(&rd, line, (size_t)n);
-    bool ok = !ferror(f) || err_set(err, ERR_os, "cannot read '%s': %s", path, strerror(errno));
-    free(line);
-    fclose(f);
+    const char *slash = strrchr(path, '/');
+    reader rd = begin(r, slash ? slash + 1 : path, path, NULL);
+    feed f = { mem_alloc(1 << 20), 1 << 20, 0, 0, false };
+    ssize_t got;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    while ((got = read(fd, f.buf + f.n, f.cap - f.n)) > 0 || (got < 0 && errno == EINTR)) {
+        if (got < 0)
+            continue;
+        f.n += (size_t)got;
+        r->files.at[rd.file].bytes += got;
+        feed_lines(&rd, &f, false);
+    }
+    int why = errno;
+    feed_lines(&rd, &f, true);
     end(&rd);
-    return ok;
+    free(f.buf);
+    close(fd);
+    return got == 0 || err_set(err, ERR_os, "cannot read '%s': %s", path, strerror(why));
 }
 
 static int is_log(const struct dirent *d)
@@ -561,7 +711,49 @@ bool report_add(report *r, const char *path, tp_err *err)
     return ok;
 }
 
+/* ---- reading again ---- */
+static ssize_t read_at(report *r, rp_text t, char *buf, size_t n, int64_t at)
+{
+    const rp_file *f = &r->files.at[t.file];
+    if (!f->path) {
+        size_t have = (size_t)MAX(MIN(t.n, f->bytes - t.off) - at, 0);
+        n = MIN(n, have);
+        memcpy(buf, f->text + t.off + at, n);
+        return (ssize_t)n;
+    }
+    if (r->open_file != t.file + 1) {
+        if (r->open_file)
+            close(r->fd);
+        r->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+        r->open_file = r->fd < 0 ? 0 : t.file + 1;
+    }
+    return r->open_file ? pread(r->fd, buf, n, t.off + at) : -1;
+}
+
+void rp_load(report *r, rp_text t, size_t limit, strbuf *out)
+{
+    size_t want = MIN((size_t)MAX(t.n, 0), limit + limit / 8 + 16), got = 0;
+    char *raw = mem_alloc(want + 1);
+    while (got < want) {
+        ssize_t k = read_at(r, t, raw + got, want - got, (int64_t)got);
+        if (k <= 0)
+            break;
+        got += (size_t)k;
+    }
+    for (size_t at = 0; at < got && out->n < limit;) {
+        char *nl = memchr(raw + at, '\n', got - at);
+        size_t stop = nl ? (size_t)(nl - raw) : got, from = at + (raw[at] == '\t');
+        strbuf_addn(out, raw + from, MIN(stop > from ? stop - from : 0, limit - out->n));
+        if (nl && stop + 1 < got && out->n < limit)
+            strbuf_addc(out, '\n');
+        at = stop + 1;
+    }
+    free(raw);
+}
+
 report *report_new(void) { return mem_zalloc(sizeof(report)); }
+
+void report_redact(report *r) { r->redact = true; }
 
 void report_free(report *r)
 {
@@ -574,15 +766,21 @@ void report_free(report *r)
         vec_free(&c->metrics);
         vec_free(&c->breaks);
         vec_free(&c->recompiles);
-        vec_free(&c->guards);
+        vec_free(&c->failed);
+        vec_free(&c->dynamic);
+        vec_free(&c->exprs);
     }
     for (size_t i = 0; i < r->files.n; i++)
         map_free(&r->files.at[i].strs);
+    if (r->open_file)
+        close(r->fd);
     vec_free(&r->files);
     vec_free(&r->compiles);
+    vec_free(&r->ledger);
     vec_free(&r->skips);
     map_free(&r->by_id);
     map_free(&r->unknown);
+    map_free(&r->hidden);
     arena_free(&r->mem);
     free(r);
 }

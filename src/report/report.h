@@ -9,9 +9,14 @@
 typedef struct report report;
 report *report_new(void);
 void report_free(report *r);
+void report_redact(report *r); /* before anything is written: names, paths and source lines are replaced */
 /* A trace file, or a directory: every *.log in it. False: unreadable, or a directory without traces. */
 bool report_add(report *r, const char *path, tp_err *err);
-void report_add_text(report *r, const char *name, const char *text, size_t n); /* as if read from a file */
-void report_html(const report *r, strbuf *out);
-void report_json(const report *r, strbuf *out);
+/* As if read from a file; the text must outlive the report. */
+void report_add_text(report *r, const char *name, const char *text, size_t n);
+void report_html(report *r, strbuf *out);
+void report_json(report *r, strbuf *out);
+/* The page into a file, as it is made: memory does not grow with it. diff: NULL, or the trace to compare with. */
+bool report_html_file(report *r, report *diff, const char *path, tp_err *err);
+void report_diff_html(report *a, report *b, strbuf *out);
 #endif

@@ -1,11 +1,13 @@
-/* summary.c - counts and states, and the same as JSON. */
+/* summary.c - states, counts and conclusions; and all of it as JSON. */
 #include "report/model.h"
+#include <ctype.h>
+#include <stdio.h>
 
 rp_status rp_status_of(const rp_compile *c)
 {
     if (c->error)
         return RP_error;
-    if (c->breaks.n)
+    if (c->breaks.n || c->restart)
         return RP_break;
     if (c->has_metrics)
         return c->no_ops && !c->has_graph ? RP_empty : RP_ok;
@@ -18,45 +20,197 @@ const char *rp_status_name(rp_status s)
     return names[s];
 }
 
-static bool is_compile(const rp_compile *c) { return strcmp(c->id, "no id") != 0; }
+const char *rp_css(rp_status s)
+{
+    static const char *const names[] = { "ok", "break", "error", "empty", "unfinished" };
+    return names[s];
+}
+
+bool rp_is_compile(const rp_compile *c) { return strcmp(c->id, "no id") != 0; }
 
 rp_counts rp_count(const report *r)
 {
     rp_counts n = { 0 };
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
-        if (!is_compile(c))
+        if (!rp_is_compile(c)) {
+            n.breaks += c->breaks.n > 0; /* of functions that had nothing to compile before the break */
             continue;
+        }
         rp_status s = rp_status_of(c);
         n.compiles++;
         n.functions += c->compile <= 0;
         n.recompiles += c->compile > 0;
-        n.breaks += c->breaks.n > 0;
+        n.breaks += c->breaks.n || c->restart;
         n.errors += s == RP_error;
         n.unfinished += s == RP_unfinished;
         n.restarts += c->attempts;
-        n.seconds += MAX(c->seconds, 0.0);
+        n.seconds += MAX(c->seconds, 0.0) + MAX(c->bwd_seconds, 0.0);
         n.has_metrics |= c->has_metrics;
+        n.kernels += c->kernels;
+        n.calls += c->calls;
+        n.moved += c->moved;
+        n.hits += c->hits;
+        n.misses += c->misses;
+        n.runs += c->ran;
+        for (int k = 0; k < RP_STAGES; k++)
+            n.stage[k] += c->stage[k];
     }
+    for (size_t i = 0; i < r->ledger.n; i++)
+        n.eager_runs += r->ledger.at[i].eager;
     return n;
 }
 
-static void texts(json_w *w, const char *key, const char *const *at, size_t n)
+/* ---- conclusions ---- */
+/* "    - 0/1: tensor ..." in a recompile message: the guard of compile 0/1 that failed. */
+static void note_failures(report *r, const rp_compile *c, const char *msg)
+{
+    for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
+        while (*s == ' ' || *s == '-')
+            s++;
+        char id[48], key[80];
+        size_t n = 0, end = strcspn(s, "\n");
+        while (n < end && n < sizeof id - 1 && (isdigit((unsigned char)s[n]) || s[n] == '/' || s[n] == '_'))
+            n++;
+        if (!n || s[n] != ':' || !memchr(s, '/', n))
+            continue;
+        snprintf(id, sizeof id, "%.*s", (int)n, s);
+        snprintf(key, sizeof key, "%d %s", c->file, id);
+        rp_compile *old = map_get(&r->by_id, key);
+        if (!old || old->dropped || old->failed.n >= 32)
+            continue;
+        const char *text = arena_strndup(&r->mem, s + n + 1 + (s[n + 1] == ' '),
+                                         end - MIN(end, n + 1 + (s[n + 1] == ' ')));
+        bool seen = false;
+        for (size_t i = 0; i < old->failed.n; i++)
+            seen |= !strcmp(old->failed.at[i], text);
+        if (!seen)
+            vec_push(&old->failed, text);
+    }
+}
+
+static void explain_symbols(report *r, rp_compile *c)
+{
+    for (size_t i = 0; i < c->symbols.n; i++) {
+        rp_symbol *s = &c->symbols.at[i];
+        size_t n = strlen(s->source);
+        for (size_t k = 0; n && k < c->dynamic.n && !s->why; k++)
+            if (!strncmp(c->dynamic.at[k], s->source, n) && c->dynamic.at[k][n] == ' ')
+                s->why = arena_printf(&r->mem, "it changed between calls: it%s", c->dynamic.at[k] + n);
+        if (!s->why)
+            s->why = s->what[0] == 'f'   ? "the program needs this one value"
+                     : s->what[0] == 'd' ? "only running the program tells it"
+                     : c->compile > 0    ? "it changed before, or was marked dynamic"
+                                         : "dynamic=True, or it was marked dynamic";
+    }
+}
+
+void rp_finish(report *r)
+{
+    for (size_t i = 0; i < r->compiles.n; i++) {
+        rp_compile *c = r->compiles.at[i];
+        for (size_t k = 0; k < c->recompiles.n; k++)
+            note_failures(r, c, c->recompiles.at[k]);
+        explain_symbols(r, c);
+    }
+}
+
+bool rp_values(const char *reason, char *was, char *now, size_t n)
+{
+    static const struct {
+        const char *a, *b;
+    } forms[] = { { "expected ", ", actual " }, { "Expected device index to be ", ", actual " } };
+    for (size_t i = 0; i < COUNT(forms); i++) {
+        const char *a = strstr(reason, forms[i].a), *b = a ? strstr(a, forms[i].b) : NULL;
+        if (!b || memchr(a, '\n', (size_t)(b - a)))
+            continue;
+        a += strlen(forms[i].a);
+        snprintf(was, n, "%.*s", (int)(b - a), a);
+        b += strlen(forms[i].b);
+        snprintf(now, n, "%.*s", (int)strcspn(b, "\n"), b);
+        return true;
+    }
+    return false;
+}
+
+const char *rp_advice(const char *s)
+{
+    static const struct {
+        const char *has, *say;
+    } rows[] = {
+        { "rank mismatch",
+          "The number of dimensions changed. Each rank is compiled on its own; give the input one rank, "
+          "for example with unsqueeze, or accept one compile per rank." },
+        { "size mismatch", "A size changed. If it keeps changing, compile with dynamic=True or call "
+                           "mark_dynamic(tensor, dim); "
+                           "if there are only a few sizes, pad the input to them." },
+        { "stride mismatch",
+          "The memory layout changed. Pass a contiguous tensor (x.contiguous()), or always the same view." },
+        { "dtype mismatch",
+          "The element type changed. Convert the input before the call, so that it is always the same." },
+        { "requires_grad mismatch",
+          "An input needed a gradient in one call and not in another. Keep the two uses in separate "
+          "compiled functions, or detach the input." },
+        { "dispatch key set mismatch",
+          "The same code ran in another mode (inference mode, autocast, gradients). Call it in "
+          "one mode." },
+        { "device index mismatch", "The input was on another device." },
+        { "GLOBAL_STATE", "A global setting changed (gradients on or off, autocast, default dtype). Change "
+                          "it outside the loop "
+                          "that calls the function." },
+        { "Duplicate tensors",
+          "The same tensor was passed twice, or no longer was. Pass a clone if they are meant to differ." },
+        { "len(", "A container had another length. Pass a tensor instead of a list that grows." },
+        { "___check_obj_id",
+          "Another object was used in the same place (a new function, module or class each call). Create it "
+          "once, outside the call." },
+        { "___check_type_id", "An argument had another type. Pass one type." },
+        { " == ", "A plain Python number or string changed, and its value is part of the compiled code. If "
+                  "it changes often, "
+                  "pass it as a tensor: taper.tensor(value)." },
+        { "dict.keys", "A dictionary had other keys. Use the same keys in every call." },
+        { "hasattr", "An attribute appeared or went away between calls." },
+    };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (strstr(s, rows[i].has))
+            return rows[i].say;
+    return "Keep what the guard names the same in every call, or move it out of the compiled function.";
+}
+
+/* ---- JSON ---- */
+static void text(report *r, json_w *w, const char *key, const char *s)
+{
+    json_key(w, key);
+    json_str(w, rp_hidden(r, s));
+}
+static void texts(report *r, json_w *w, const char *key, const char *const *at, size_t n)
 {
     json_key(w, key);
     json_arr(w);
     for (size_t i = 0; i < n; i++)
-        json_str(w, at[i]);
+        json_str(w, rp_hidden(r, at[i]));
     json_end(w);
 }
+static void number(json_w *w, const char *key, int64_t v)
+{
+    json_key(w, key);
+    json_int(w, v);
+}
+static void real(json_w *w, const char *key, double v)
+{
+    json_key(w, key);
+    if (v >= 0)
+        json_dbl(w, v);
+    else
+        json_null(w);
+}
 
-static void one(json_w *w, const report *r, const rp_compile *c)
+static void one(json_w *w, report *r, const rp_compile *c)
 {
     json_obj(w);
     json_key(w, "id");
     json_str(w, c->id);
-    json_key(w, "file");
-    json_str(w, r->files.at[c->file].name);
+    text(r, w, "file", r->files.at[c->file].name);
     json_key(w, "rank");
     if (r->files.at[c->file].rank >= 0)
         json_int(w, r->files.at[c->file].rank);
@@ -64,35 +218,56 @@ static void one(json_w *w, const report *r, const rp_compile *c)
         json_null(w);
     json_key(w, "status");
     json_str(w, rp_status_name(rp_status_of(c)));
-    json_key(w, "function");
-    json_str(w, c->func);
-    json_key(w, "source");
-    json_str(w, c->where_file);
-    json_key(w, "line");
-    json_int(w, c->where_line);
-    json_key(w, "restarts");
-    json_int(w, c->attempts);
-    texts(w, "graph_breaks", c->breaks.at, c->breaks.n);
-    texts(w, "recompile_reasons", c->recompiles.at, c->recompiles.n);
-    json_key(w, "error");
-    json_str(w, c->error);
-    json_key(w, "seconds");
-    if (c->seconds >= 0)
-        json_dbl(w, c->seconds);
-    else
-        json_null(w);
+    text(r, w, "function", c->func);
+    text(r, w, "source", c->where_file);
+    number(w, "line", c->where_line);
+    number(w, "restarts", c->attempts);
+    texts(r, w, "graph_breaks", c->breaks.at, c->breaks.n);
+    texts(r, w, "recompile_reasons", c->recompiles.at, c->recompiles.n);
+    texts(r, w, "guards_failed_later", c->failed.at, c->failed.n);
+    text(r, w, "error", c->error);
+    real(w, "seconds", c->seconds);
+    real(w, "backward_seconds", c->bwd_seconds);
+    json_key(w, "stages_us");
+    json_obj(w);
+    for (int i = 0; i < RP_STAGES; i++)
+        number(w, rp_stages[i].key, (int64_t)c->stage[i]);
+    json_end(w);
+    number(w, "ops", c->ops);
+    number(w, "kernels", c->kernels);
+    number(w, "library_calls", c->calls);
+    number(w, "bytes_moved", c->moved);
+    number(w, "calls", c->ran);
+    real(w, "first_call_us", c->first_us);
+    real(w, "warm_call_us", c->warm_us);
+    real(w, "warm_best_us", c->best_us);
+    real(w, "eager_call_us", c->eager_us);
     json_end(w);
 }
 
-static void number(json_w *w, const char *key, int64_t v)
+static void ledger_json(json_w *w, report *r)
 {
-    json_key(w, key);
-    json_int(w, v);
+    json_key(w, "ledger");
+    json_arr(w);
+    for (size_t i = 0; i < r->ledger.n; i++) {
+        const rp_ledger *l = &r->ledger.at[i];
+        json_obj(w);
+        text(r, w, "function", l->func);
+        text(r, w, "source", l->src);
+        number(w, "line", l->line);
+        number(w, "ops", l->ops);
+        number(w, "compiled_runs", l->compiled);
+        number(w, "eager_runs", l->eager);
+        text(r, w, "reason", l->reason);
+        json_end(w);
+    }
+    json_end(w);
 }
 
-void report_json(const report *r, strbuf *out)
+void report_json(report *r, strbuf *out)
 {
     json_w w = { out };
+    rp_finish(r);
     rp_counts n = rp_count(r);
     json_obj(&w);
     number(&w, "files", (int64_t)r->files.n);
@@ -105,18 +280,30 @@ void report_json(const report *r, strbuf *out)
     number(&w, "graph_breaks", n.breaks);
     number(&w, "errors", n.errors);
     number(&w, "unfinished", n.unfinished);
+    number(&w, "compiles_left_out", r->ndropped);
+    real(&w, "seconds", n.seconds);
+    json_key(&w, "stages_us");
+    json_obj(&w);
+    for (int i = 0; i < RP_STAGES; i++)
+        number(&w, rp_stages[i].key, (int64_t)n.stage[i]);
+    json_end(&w);
+    number(&w, "kernels", n.kernels);
+    number(&w, "library_calls", n.calls);
+    number(&w, "bytes_moved", n.moved);
+    number(&w, "kernel_cache_hits", n.hits);
+    number(&w, "kernel_cache_misses", n.misses);
     json_key(&w, "compile_ids");
     json_arr(&w);
     for (size_t i = 0; i < r->compiles.n; i++)
-        if (is_compile(r->compiles.at[i]))
+        if (rp_is_compile(r->compiles.at[i]))
             one(&w, r, r->compiles.at[i]);
     json_end(&w);
+    ledger_json(&w, r);
     json_key(&w, "problem_lines");
     json_arr(&w);
     for (size_t i = 0; i < r->skips.n; i++) {
         json_obj(&w);
-        json_key(&w, "file");
-        json_str(&w, r->files.at[r->skips.at[i].file].name);
+        text(r, &w, "file", r->files.at[r->skips.at[i].file].name);
         number(&w, "line", r->skips.at[i].line);
         json_key(&w, "why");
         json_str(&w, r->skips.at[i].why);

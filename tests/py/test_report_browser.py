@@ -1,0 +1,159 @@
+"""The report page in a real browser: no complaints, search, fold, sort, diff, widths, colours, and nothing planted runs.
+
+Skips where there is no Chromium. TAPER_SHOTS=DIR keeps screenshots."""
+import atexit, json, os, sys, time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from browser import Browser
+import test_report_page as pages
+
+EVIL = "<script>document.title='planted';window.ran=1</script><img src=x onerror=window.ran=1>"
+PLANTED = """
+import taper, os
+evil = %r
+def make(name):
+    code = compile("def f(x):\\n    return (x + 1).sin()\\n", evil + ".py", "exec")
+    space = {}
+    exec(code, space)
+    return space["f"]
+f = make("f")
+f.__code__ = f.__code__.replace(co_name=evil, co_qualname=evil, co_varnames=(evil,))
+f.__name__ = f.__qualname__ = evil
+taper.compile(f)(taper.ones(3))
+taper.compile(f)(taper.ones(4))
+def bad(gm, inputs):
+    raise RuntimeError(evil)
+try:
+    taper.compile(lambda x: x * 2, backend=bad)(taper.ones(3))
+except Exception:
+    pass
+""" % EVIL
+
+
+_browser = []
+
+
+def browser():
+    """One for all tests; it ends with the process."""
+    if not _browser:
+        b = Browser()
+        atexit.register(b.__exit__)
+        _browser.append(b)
+    return _browser[0]
+
+
+def wait(page, js, what):
+    deadline = time.monotonic() + 10
+    while not page.eval(js):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def shot(page, name, **kw):
+    if os.environ.get("TAPER_SHOTS"):
+        page.shot(os.path.join(os.environ["TAPER_SHOTS"], name), **kw)
+
+
+def visible(page, selector):
+    return page.eval("[].filter.call(document.querySelectorAll(%s),function(e){return e.offsetParent!==null;}).length" % json.dumps(selector))
+
+
+def test_search_fold_and_sort():
+    b = browser()
+    with pages.Trace(TAPER_PROFILE="1") as t:
+        t.report()
+        page = b.open(os.path.join(t.dir, "out.html"), 1600, 1100)
+        assert page.eval("document.title") == "Taper compile report" and page.console == [], page.console
+        shot(page, "overview.png")
+        assert page.eval("document.getElementById('s').hidden") is False
+        # the key '/' starts a search
+        page.key("/")
+        assert page.eval("document.activeElement.id") == "q" and page.eval("document.getElementById('q').value") == ""
+        all_items = visible(page, ".item")
+        page.type("noisy")
+        wait(page, "document.getElementById('n').textContent.indexOf(' of ')>0", "search answers")
+        few = visible(page, ".item")
+        assert 0 < few < all_items, (few, all_items)
+        assert page.eval("[].every.call(document.querySelectorAll('.item:not(.hide)'),function(e){return e.textContent.indexOf('noisy')>=0;})")
+        page.eval("document.getElementById('q').value='';document.getElementById('q').dispatchEvent(new Event('input'))")
+        wait(page, "document.querySelectorAll('.hide').length===0", "search ends")
+        # fold and unfold
+        page.click("#o")
+        assert page.eval("[].every.call(document.querySelectorAll('main details'),function(d){return d.open;})")
+        shot(page, "compile.png", selector="#c0", height=1400)
+        page.click("#f")
+        assert page.eval("[].every.call(document.querySelectorAll('main details'),function(d){return !d.open;})")
+        # a link to a compile unfolds it
+        page.eval("location.hash='#c0'")
+        wait(page, "document.getElementById('c0').open", "the target of a link is unfolded")
+        # sort by calls, both ways
+        calls = "[].map.call(document.querySelectorAll('#regions tbody tr'),function(r){return +r.cells[2].textContent;})"
+        for way in (1, -1):
+            page.click("#regions th:nth-child(3) button")
+            v = page.eval(calls)
+            assert v == sorted(v)[::way] and len(set(v)) > 1, v
+        assert page.console == [], page.console
+
+
+def test_no_sideways_scrolling_and_both_colours():
+    b = browser()
+    with pages.Trace() as t:
+        t.report()
+        path = os.path.join(t.dir, "out.html")
+        for width in (400, 800, 1600):
+            page = b.open(path, width, 900)
+            page.click("#o")
+            assert page.eval("document.documentElement.scrollWidth<=innerWidth"), (width, page.eval("document.documentElement.scrollWidth"))
+            shot(page, f"width{width}.png")
+        light, dark = b.open(path), b.open(path, dark=True)
+        back = "getComputedStyle(document.body).backgroundColor"
+        assert light.eval(back) != dark.eval(back)
+        shot(dark, "dark.png")
+        for page in (light, dark):  # readable: every status tag has a contrast of 4.5 or more
+            low = page.eval("""(function(){function lum(c){c=c.match(/[\\d.]+/g).slice(0,3).map(function(v){v/=255;return v<=.03928?v/12.92:Math.pow((v+.055)/1.055,2.4);});
+                return .2126*c[0]+.7152*c[1]+.0722*c[2];}var worst=99;[].forEach.call(document.querySelectorAll('.tag'),function(e){var s=getComputedStyle(e),
+                a=lum(s.color),b=lum(s.backgroundColor);worst=Math.min(worst,(Math.max(a,b)+.05)/(Math.min(a,b)+.05));});return worst;})()""")
+            assert low >= 4.5, low
+
+
+def test_readable_without_script():
+    b = browser()
+    with pages.Trace() as t:
+        t.report()
+        page = b.open(os.path.join(t.dir, "out.html"), script=False)
+        html = page.send("DOM.getOuterHTML", nodeId=page.send("DOM.getDocument", depth=-1)["root"]["nodeId"])["outerHTML"]
+        assert '<div id="s" hidden' in html and "What to do next" in html and "<summary>" in html
+        assert page.console == [], page.console
+
+
+def test_diff_marks_the_planted_difference():
+    b = browser()
+    with pages.Trace() as a, pages.Trace(pages.PROGRAM.replace(".sin()", ".cos()")) as c:
+        a.report("--diff", c.traces)
+        page = b.open(os.path.join(a.dir, "out.html"), 1600, 1100)
+        assert page.eval("document.title") == "Two compile traces side by side" and page.console == []
+        gone = page.eval("[].map.call(document.querySelector('.side').querySelectorAll('.d'),function(e){return e.textContent;}).join('\\n')")
+        came = page.eval("[].map.call(document.querySelector('.side').querySelectorAll('.a'),function(e){return e.textContent;}).join('\\n')")
+        assert "called from" not in gone, "the same line under another directory is the same line"
+        assert "taper.sin(" in gone and "taper.cos(" not in gone and "taper.cos(" in came and "taper.sin(" not in came, (gone[:500], came[:500])
+        assert visible(page, ".side .d") > 0 and visible(page, ".side .u") > 0
+        shot(page, "diff.png")
+
+
+def test_nothing_planted_runs():
+    b = browser()
+    with pages.Trace(PLANTED) as t:
+        html = t.report()
+        assert html.count("&lt;script&gt;document.title") > 5, "the name, the file, the variable and the message are shown"
+        page = b.open(os.path.join(t.dir, "out.html"))
+        page.click("#o")
+        assert page.eval("document.title") == "Taper compile report" and page.eval("window.ran") is None
+        assert page.eval("document.querySelectorAll('script').length") == 1 and page.eval("document.querySelectorAll('img').length") == 0
+        for place in ("#stacks", "#breaks", "#compiles", "#regions"):
+            assert page.eval(f"document.querySelector('{place}').textContent.indexOf('<script>')>=0"), place
+        assert page.eval("document.querySelector('#compiles pre').textContent.length>0")
+        assert page.console == [], page.console
+        # and the policy would stop what escaping did not
+        page.eval("var s=document.createElement('script');s.textContent='window.ran=2';document.body.appendChild(s)")
+        assert page.eval("window.ran") is None
+# sanitize: skip

@@ -1,0 +1,214 @@
+"""`taper report` on traces of real programs: what it finds, what it hides, how much memory it takes."""
+import json, os, re, resource, shutil, stat, subprocess, sys, tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TAPER = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(ROOT, "build")), "taper")
+PROGRAM = """
+import json, sys, taper, taper.compiler
+
+def secret_helper(private_tensor):
+    return private_tensor.sin()
+
+@taper.compile
+def undisclosed_step(private_tensor, learning_secret):
+    confidential = secret_helper(private_tensor) * learning_secret
+    return taper.softmax(confidential, -1).sum() + confidential.sum()
+
+@taper.compile
+def noisy(x):
+    y = x + 1
+    print('proprietary message', file=sys.stderr)
+    return y * 2
+
+w = taper.ones(6, 4, requires_grad=True)
+for n in (6, 6, 6):
+    undisclosed_step(w, 2.0).backward()
+undisclosed_step(taper.ones(8, 4, requires_grad=True), 2.0)
+undisclosed_step(taper.ones(9, 4, requires_grad=True), 3.5)
+noisy(taper.ones(3))
+noisy(taper.ones(3))
+try:
+    taper.compile(noisy.__wrapped__, fullgraph=True)(taper.ones(3))
+except Exception:
+    pass
+print(json.dumps(taper.compiler.metrics()))
+"""
+
+
+class Trace:
+    def __init__(self, program=PROGRAM, name="private_model.py", **env):
+        self.dir = tempfile.mkdtemp(prefix="taper_report_")
+        self.traces = os.path.join(self.dir, "trace")
+        script = os.path.join(self.dir, name)
+        with open(script, "w", encoding="utf-8") as f:
+            f.write(program)
+        p = subprocess.run([sys.executable, script], env=dict(os.environ, TAPER_TRACE=self.traces, **env), stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True, timeout=60)
+        assert p.returncode == 0, p.stderr
+        self.out = p.stdout
+
+    def report(self, *args):
+        page = os.path.join(self.dir, "out.html")
+        p = subprocess.run([TAPER, "report", self.traces, "--no-browser", "-o", page, *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert p.returncode == 0, p.stdout
+        with open(page, encoding="utf-8") as f:
+            return f.read()
+
+    def json(self, *args):
+        p = subprocess.run([TAPER, "report", self.traces, "--json", *args], stdout=subprocess.PIPE, text=True)
+        assert p.returncode == 0
+        return json.loads(p.stdout)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        shutil.rmtree(self.dir)
+
+
+def text_of(html):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.split("<main>")[1]).replace("&#39;", "'").replace("&quot;", '"').replace("\u00a0", " "))
+
+
+def test_report_and_metrics_agree():
+    with Trace(TAPER_PROFILE="1") as t:
+        m, r = json.loads(t.out.splitlines()[-1]), t.json()
+        for key in ("kernels", "library_calls", "bytes_moved", "stages_us"):
+            assert m[key] == r[key], (key, m[key], r[key])
+        assert m["kernels"] > 0 and m["bytes_moved"] > 0 and m["stages_us"]["code"] > 0, m
+        assert abs(m["compile_us"] - r["seconds"] * 1e6) < 1, (m["compile_us"], r["seconds"])
+        ids = {c["id"]: c for c in r["compile_ids"]}
+        assert m["regions"], m
+        for g in m["regions"]:
+            c = ids[g["compile_id"]]
+            for key in ("calls", "first_call_us", "warm_call_us", "warm_best_us", "eager_call_us"):
+                assert c[key] == g[key], (key, g, c)
+        first = next(g for g in m["regions"] if g["compile_id"] == "0/0")
+        assert first["calls"] == 3 and 0 < first["warm_best_us"] <= first["warm_call_us"] < first["first_call_us"] and first["eager_call_us"] > 0, first
+        assert sum(1 for c in m["compiles"] if not c["is_forward"]) == 1, "one backward graph was compiled"
+
+
+def test_page_tells_what_happened_and_what_to_do():
+    with Trace(TAPER_PROFILE="1") as t:
+        page = t.report()
+        text = text_of(page)
+        for part in ("What to do next", "Where compile time went", "Joint graph (forward and backward)", "Fusion decisions", "Generated code: __compiled_fn_1_forward.c",
+                     "It was 6 when that version was compiled and is 8 now", "call mark_dynamic(tensor, dim)", "pass it as a tensor: taper.tensor(value)",
+                     "TB0005", "builtin: print", "What helps: Add the function to", "failed later", "it changed between calls: it was 6 and is now 8",
+                     "confidential = secret_helper(private_tensor) * learning_secret", "Ledger", "Timeline", "Unsupported", "Metrics of the backward graph",
+                     "Every line was understood."):
+            assert part in text, part
+        assert 'class="tag ok"' in page and 'class="tag break"' in page and 'class="tag error"' in page
+        j = t.json()
+        assert j["graph_breaks"] >= 1 and j["errors"] == 1 and j["recompiles"] >= 2 and j["problems"] == 0, j
+        assert any(row["function"] == "noisy" and row["compiled_runs"] == 2 for row in j["ledger"]), j["ledger"]
+        assert j["compile_ids"][0]["guards_failed_later"], j["compile_ids"][0]
+
+
+def test_redact_replaces_names_paths_and_source():
+    secrets = ("secret", "private", "confidential", "undisclosed", "noisy", "proprietary", "learning")
+    with Trace() as t:
+        plain, hidden = t.report(), t.report("--redact")
+        for s in secrets:
+            assert s in plain, s
+            assert s not in hidden.lower(), (s, re.findall(".{60}%s.{60}" % s, hidden.lower())[:3])
+        assert t.dir not in hidden and os.path.basename(t.dir) not in hidden
+        for kept in ("taper.sin", "f32[6, 4]", "graph break", "TB0005", "builtin: print", "size mismatch at index 0. expected 6, actual 8", "fused", "They were replaced"[5:]):
+            assert kept in text_of(hidden), kept
+        out = json.dumps(t.json("--redact"))
+        for s in secrets:
+            assert s not in out.lower(), s
+
+
+def test_diff_shows_what_changed():
+    other = PROGRAM.replace(".sin()", ".cos()")
+    with Trace() as a, Trace(other) as b:
+        text = text_of(a.report("--diff", b.traces))
+        assert "compiles differ between the two traces" in text or "compile differs" in text, text[:500]
+        assert re.search(r"sin: .* = taper\.sin\(", text) and re.search(r"cos: .* = taper\.cos\(", text), text[:3000]
+        same = text_of(a.report("--diff", a.traces))
+        assert "0 compiles differ" in same and "None: both traces compiled the same things" in same, same[:600]
+
+
+def test_memory_does_not_grow_with_the_trace():
+    with Trace() as t:
+        (log,) = os.listdir(t.traces)
+        with open(os.path.join(t.traces, log)) as f:
+            one = f.read()
+        big = os.path.join(t.dir, "big.log")
+        with open(big, "w") as f:
+            n = 0
+            while f.tell() < 48 << 20:
+                f.write(re.sub(r'"frame_id": (\d+)', lambda m: f'"frame_id": {int(m.group(1)) + 10 * n}', one))
+                n += 1
+        code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        p = subprocess.run([sys.executable, "-c", code, TAPER, "report", big, "--no-browser", "-o", os.path.join(t.dir, "big.html")],
+                           stdout=subprocess.PIPE, text=True, check=True)
+        assert int(p.stdout) < 64 << 10, f"{int(p.stdout)} kB for 48 MiB of trace"
+        assert os.path.getsize(os.path.join(t.dir, "big.html")) < 100 << 20
+        with open(os.path.join(t.dir, "big.html")) as f:
+            assert f.read().endswith("</html>\n")
+
+
+def cli(*args, **kw):
+    p = subprocess.run([TAPER, "report", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kw)
+    return p.returncode, p.stdout
+
+
+def test_clear_messages():
+    with Trace() as t:
+        empty = os.path.join(t.dir, "empty")
+        os.mkdir(empty)
+        rc, out = cli(empty)
+        assert rc == 2 and f"no trace files (*.log) in '{empty}'" in out and "TAPER_TRACE=" in out, out
+        rc, out = cli(t.traces, "--no-browser", "-o", os.path.join(t.dir, "no", "such", "x.html"))
+        assert rc == 2 and "cannot write" in out and "No such file or directory" in out, out
+        rc, out = cli(t.traces, "--no-browser", "-o", "/dev/full/x.html")
+        assert rc == 2 and "cannot write '/dev/full/x.html'" in out, out
+        rc, out = cli(t.traces, "--diff", empty, "--no-browser")
+        assert rc == 2 and "no trace files" in out, out
+        rc, out = cli(t.traces, "--wrong")
+        assert rc == 2 and "does not know the option '--wrong'" in out, out
+        page = os.path.join(t.dir, "p.html")
+        env = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+        rc, out = cli(t.traces, "-o", page, env=env)
+        assert rc == 0 and f"no browser could be started; open {page} yourself" in out, out
+
+
+def test_the_browser_is_opened_unless_told_not_to():
+    with Trace() as t:
+        bin_, seen, page = os.path.join(t.dir, "bin"), os.path.join(t.dir, "seen"), os.path.join(t.dir, "p.html")
+        os.mkdir(bin_)
+        fake = os.path.join(bin_, "xdg-open")
+        with open(fake, "w") as f:
+            f.write(f"#!/bin/sh\necho \"$1\" > {seen}\n")
+        os.chmod(fake, stat.S_IRWXU)
+        env = dict(os.environ, DISPLAY=":9", PATH=bin_ + ":" + os.environ["PATH"])
+        rc, out = cli(t.traces, "-o", page, "--no-browser", env=env)
+        assert rc == 0 and not os.path.exists(seen), out
+        rc, out = cli(t.traces, "-o", page, env=env)
+        assert rc == 0 and open(seen).read() == page + "\n", out
+
+
+def test_ranks_in_one_page():
+    with Trace("import taper\ntaper.compile(lambda x: x + 1)(taper.ones(3))\n", RANK="0") as t:
+        subprocess.run([sys.executable, os.path.join(t.dir, "private_model.py")], env=dict(os.environ, TAPER_TRACE=t.traces, RANK="1"), check=True)
+        names = sorted(os.listdir(t.traces))
+        assert [n[:34] for n in names] == ["dedicated_log_taper_trace_rank_0_" + names[0][33], "dedicated_log_taper_trace_rank_1_" + names[1][33]], names
+        text = text_of(t.report())
+        assert "2 trace files" in text and "rank 0," in text and "rank 1," in text, text[:800]
+        assert {c["rank"] for c in t.json()["compile_ids"]} == {0, 1}
+
+
+def test_a_killed_process_leaves_a_readable_trace():
+    program = "import os, signal, taper\ntaper.compile(lambda x: x.sin())(taper.ones(3))\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    d = tempfile.mkdtemp()
+    try:
+        p = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, TAPER_TRACE=d))
+        assert p.returncode == -9
+        rc, out = cli(d, "--json")
+        j = json.loads(out)
+        assert rc == 0 and j["compiles"] == 1 and j["problems"] == 0 and j["compile_ids"][0]["status"] == "ok" and j["compile_ids"][0]["calls"] == 1, out
+    finally:
+        shutil.rmtree(d)
+# sanitize: skip
