@@ -203,13 +203,48 @@ static inline tp_arg tp_named(const char *keyword, tp_arg a)
 TP_API tp_node *tp_graph_input(tp_graph *g, const char *name, tp_dtype dt, int ndim, const int64_t *size,
                                const int64_t *stride, tp_err *err); /* stride NULL: contiguous */
 TP_API tp_node *tp_graph_constant(tp_graph *g, const char *name, tp_tensor *t, tp_err *err); /* refs t */
-/* op: "add.Tensor", "relu", "add_.Tensor" (in place); "aten." before it is allowed. Arguments left out take
+/* op: "add.Tensor", "relu", "add_.Tensor" (in place); "aten." before it is allowed; "mylib::scale", a custom one, with
+ * all its arguments by position. Arguments left out take
  * their defaults. */
 TP_API tp_node *tp_graph_call(tp_graph *g, const char *op, const tp_arg *args, int n, tp_err *err);
 TP_API tp_node *tp_graph_item(tp_graph *g, tp_node *of, int index, tp_err *err); /* one result of several */
 TP_API bool tp_graph_output(tp_graph *g, tp_node *const *values, int n, tp_err *err); /* again: replaces it */
 TP_API const char *tp_node_name(const tp_node *n);
 TP_API char *tp_node_type(const tp_node *n); /* "f32[3, 3][3, 1]cpu"; ended by tp_free */
+
+/* --- custom operators
+ * ------------------------------------------------------------------------------------------- */
+/* One call of a custom operator, as its functions see it. */
+typedef struct tp_call tp_call;
+TP_API int tp_call_n_args(const tp_call *c);
+TP_API tp_tensor *tp_call_tensor(const tp_call *c, int i); /* borrowed; NULL: None, or no tensor */
+TP_API int64_t tp_call_int(const tp_call *c, int i);       /* 0 where argument i is no number */
+TP_API double tp_call_float(const tp_call *c, int i);
+TP_API bool tp_call_bool(const tp_call *c, int i);
+TP_API const char *tp_call_str(const tp_call *c, int i);     /* NULL: no string */
+TP_API void tp_call_return(tp_call *c, int i, tp_tensor *t); /* result i; takes the count */
+/* Shape functions: the type of result i. stride NULL: contiguous. */
+TP_API bool tp_call_return_type(tp_call *c, int i, tp_dtype dt, int ndim, const int64_t *size,
+                                const int64_t *stride, tp_err *err);
+
+/* Functions return false after setting an error with tp_err_set. */
+typedef bool tp_call_fn(void *data, tp_call *c, tp_err *err);
+typedef struct tp_custom_op {
+    const char
+        *schema; /* "mylib::scale(Tensor x, float by) -> Tensor"; what is written is marked Tensor(a!) */
+    const char *needs;  /* what registers it, for messages: "libmylib.so"; may be NULL */
+    tp_call_fn *kernel; /* computes the results, which must not share memory with arguments */
+    tp_call_fn
+        *shape; /* sets the results' types; the tensors it sees have no data. May be NULL: like argument 0 */
+    /* Arguments of the call, then its results, then the gradients of the results (NULL: zero). Returns the gradient of
+     * argument i as result i. May be NULL: the operator has no derivative. */
+    tp_call_fn *backward;
+    void *data;
+} tp_custom_op;
+/* Copies *op; an operator of the same name is replaced. It is then known to every graph of the process: in text as
+ * taper.ops.mylib.scale(x, 2.0), from Python as taper.ops.mylib.scale. */
+TP_API bool tp_register_op(const tp_custom_op *op, tp_err *err);
+TP_API bool tp_err_set(tp_err *err, const char *message); /* returns false */
 
 /* --- programs
  * -------------------------------------------------------------------------------------------------- */

@@ -145,6 +145,10 @@ class _Namespace(_types.ModuleType):
     def __getattr__(self, op):
         if op.startswith("__"):
             raise AttributeError(op)
+        from . import library
+        native = library._native(self.name, op)
+        if native is not None:
+            return native
         raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{op}'")
 
     def _define(self, name, fn, overloads):
@@ -187,6 +191,11 @@ class _Aten(_Namespace):
     def __dir__(self):
         _rows_of("add")
         return sorted(_inplace_of)
+
+
+def load_library(path):
+    """Load a shared library that registers operators (include/taper.h: taper_register_ops)."""
+    _C._load_library(path)
 
 
 aten = _Aten("aten")

@@ -431,6 +431,75 @@ static void build_bw(part *p, aot_unit *u, int nfw)
     u->bw = k.to;
 }
 
+/* ---- symbols that backward needs ---- */
+typedef VEC(sym_bind) binds;
+
+static void bind_from(binds *b, const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    if (n->val.kind == VAL_int && sym_is_symbol(n->val.i))
+        vec_push(b, ((sym_bind){ sym_expr_of(n->val.i), 7 }));
+    for (int d = 0; t && d < t->ndim; d++) {
+        if (sym_is_symbol(t->size[d]))
+            vec_push(b, ((sym_bind){ sym_expr_of(t->size[d]), 7 }));
+        if (sym_is_symbol(t->stride[d]))
+            vec_push(b, ((sym_bind){ sym_expr_of(t->stride[d]), 7 }));
+    }
+}
+
+static bool known(const binds *b, symint v)
+{
+    int64_t x;
+    return !sym_is_expr(v) || sym_eval(v, b->at, (int)b->n, &x);
+}
+
+static bool node_known(const binds *b, const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    bool ok = true;
+    for (int d = 0; ok && t && d < t->ndim; d++)
+        ok = known(b, t->size[d]) && known(b, t->stride[d]);
+    for (int i = 0; ok && i < n->narg; i++) {
+        const tp_val *a = &n->arg[i];
+        if (a->kind == VAL_int)
+            ok = known(b, a->i);
+        for (int k = 0; ok && a->kind == VAL_ints && k < a->n; k++)
+            ok = known(b, a->ints[k]);
+    }
+    return ok;
+}
+
+/* Sizes reach backward with the tensors that have them: where none of those it gets tells a symbol, an input that
+ * does is saved as well. */
+static void save_for_symbols(part *p, int nprimal)
+{
+    ir_graph *j = p->j;
+    binds b = { 0 };
+    int k = 0;
+    if (!j->env)
+        return;
+    IR_EACH(n, j)
+    {
+        if (p->save[n->id] || (n->kind == IR_placeholder && k >= nprimal))
+            bind_from(&b, n);
+        k += n->kind == IR_placeholder;
+    }
+    IR_EACH(n, j)
+    {
+        if (!(p->side[n->id] & SIDE_bw) || n->kind == IR_output)
+            continue;
+        for (int i = 0; i < nprimal && !node_known(&b, n); i++) {
+            ir_node *in = j->inputs.at[i];
+            size_t had = b.n;
+            if (p->save[in->id])
+                continue;
+            bind_from(&b, in);
+            p->save[in->id] = p->save[in->id] || b.n > had;
+        }
+    }
+    vec_free(&b);
+}
+
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
 {
     ir_graph *j = u->joint;
@@ -475,6 +544,7 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
             u->all_bytes += p.bytes[v->id];
         choose(&p, min_cut);
         save_symbols(&p);
+        save_for_symbols(&p, u->nin);
         IR_EACH(v, j) /* whatever is saved must be computed in forward */
         if (p.save[v->id]) {
             tp_val one = { .kind = VAL_node, .node = v };

@@ -1,6 +1,7 @@
 /* trace.c - the captured graph is run once on fake tensors through the tape; what that does is the joint graph. */
 #include "aot/trace.h"
 #include "ir/hop.h"
+#include "ops/custom.h"
 #include "base/fault.h"
 #include "events/events.h"
 #include "sym/env.h"
@@ -33,6 +34,13 @@ void aot_unit_free(aot_unit *u)
     free(u->tangent);
     free(u->grad);
     free(u);
+}
+
+bool (*aot_inline)(op_ctx *cx, const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
+
+bool aot_inlines(const ir_node *n)
+{
+    return aot_inline && n->kind == IR_opaque && n->opaque && n->meta && strstr(n->meta, "\"inline\": true");
 }
 
 bool aot_switches_grad(const ir_node *n)
@@ -74,6 +82,14 @@ static int replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)
     trace *t = r->data;
     if (ir_hop(n))
         return trace_hop(t, n, err) ? 1 : -1;
+    if (custom_find(n->target, NULL) && !n->opaque)
+        return trace_custom(t, n, err) ? 1 : -1;
+    if (aot_inlines(n)) {
+        tp_val *arg = ARENA_ARR(&r->scratch, tp_val, MAX(n->narg, 1));
+        for (int i = 0; i < n->narg; i++)
+            arg[i] = aot_replay_operand(r, &n->arg[i]);
+        return aot_inline(&t->cx, n, arg, &r->val[n->id], err) ? 1 : -1;
+    }
     if (!aot_switches_grad(n))
         return 0;
     t->cx.grad_mode = n->arg[0].b && t->g->grad_mode; /* obeyed here; the joint graph holds what came of it */

@@ -16,6 +16,8 @@ typedef struct trace {
 
 /* hop.c: a call with nested graphs goes over, its nested graphs made pure, its derivative a call like it. */
 bool trace_hop(trace *t, const ir_node *n, tp_err *err);
+/* custom.c: a custom operator goes over without its writes, its derivative beside it. */
+bool trace_custom(trace *t, const ir_node *n, tp_err *err);
 /* A nested graph made pure; new. needs NULL: it returns what g returns. Otherwise its gradients: it takes what
  * g takes and a tangent for each float result, and returns a gradient for each input with needs. */
 ir_graph *aot_nested(tp_comp *c, const ir_graph *g, const bool *needs);

@@ -448,6 +448,12 @@ int t_setglobal(trace *t, frame *f, PyObject *name, PyObject *v);
 PyObject *t_cell_get(trace *t, PyObject *cell); /* NULL without exception: empty */
 int t_cell_set(trace *t, PyObject *cell, PyObject *v);
 PyObject *t_import(trace *t, frame *f, PyObject *name, PyObject *fromlist, PyObject *level);
+ir_node *
+t_node_here(trace *t,
+            PyObject *o); /* of a tensor, in the graph that is recorded now; NULL: of another trace */
+/* customop.c */
+PyObject *t_custom(trace *t, PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *t_allowed(trace *t, PyObject *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 /* thop.c: cond, while_loop, scan, map */
 PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

@@ -3,6 +3,7 @@
 #include "front/capture.h"
 #include "aot/aot.h"
 #include "ir/hop.h"
+#include "ops/custom.h"
 
 void cfg_unref(cap_cfg *c);
 bool cap_is_tracing(void);
@@ -116,35 +117,6 @@ bool cap_is_skipped_file(const char *file)
 /* ---- backends ---- */
 static VEC(const cap_backend *) backends;
 void cap_backend_add(const cap_backend *b) { vec_push(&backends, b); }
-
-bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
-{
-    PyObject *f = n->opaque;
-    if (!f || !PyCallable_Check(f))
-        return err_set(err, ERR_runtime, "'%s' cannot be called", n->target);
-    PyObject *args = PyTuple_New(n->narg), *r = NULL;
-    for (int i = 0; args && i < n->narg; i++) {
-        PyObject *v = arg[i].kind == VAL_tensor  ? py_wrap(tensor_ref(arg[i].t))
-                      : arg[i].kind == VAL_bool  ? PyBool_FromLong(arg[i].b)
-                      : arg[i].kind == VAL_int   ? PyLong_FromLongLong(arg[i].i)
-                      : arg[i].kind == VAL_float ? PyFloat_FromDouble(arg[i].f)
-                                                 : Py_NewRef(Py_None);
-        if (!v) {
-            Py_CLEAR(args);
-            break;
-        }
-        PyTuple_SET_ITEM(args, i, v);
-    }
-    r = args ? PyObject_Call(f, args, NULL) : NULL;
-    Py_XDECREF(args);
-    if (!r)
-        return err_set(err, ERR_python, "%s failed", n->target);
-    *out = vNone;
-    if (py_is_tensor(r))
-        *out = vT(tensor_ref(py_tensor(r)));
-    Py_DECREF(r);
-    return true;
-}
 
 static bool eager_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
@@ -287,7 +259,7 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
     IR_EACH(n, g)
     {
         if (n->kind == IR_opaque) {
-            if (ir_hop(n)) {
+            if (ir_hop(n) || aot_inlines(n) || (!n->opaque && custom_find(n->target, NULL))) {
                 off = off && !mode;
                 continue;
             }

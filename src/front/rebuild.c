@@ -539,7 +539,8 @@ static void finish_graph(trace *t)
     IR_EACH(x, t->g)
     x->data = NULL;
     IR_EACH(x, t->g)
-    e->nops += x->kind == IR_call || ir_hop(x) != HOP_none;
+    e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
+               ir_hop(x) != HOP_none;
 }
 
 bool rebuild_finish(trace *t, bool returned, PyObject *ret)

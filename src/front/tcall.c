@@ -456,6 +456,10 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
         Py_XDECREF(n);
         return NULL;
     }
+    if (!strcmp(r, "custom") && PyMethod_Check(f))
+        return t_custom(t, PyMethod_GET_SELF(f), args, nargs, kw);
+    if (!strcmp(r, "allow"))
+        return t_allowed(t, f, args, nargs, kw);
     if (!strncmp(r, "hop:", 4))
         return t_hop(t, r + 4, args, nargs, kw);
     if (!strcmp(r, "break"))

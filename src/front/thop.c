@@ -473,7 +473,7 @@ static bool add_call(trace *t, hop_kind k, const tp_val *arg, int narg, tp_tenso
 }
 
 /* The node of a tensor in the graph that is recorded now. */
-static ir_node *node_here(trace *t, PyObject *o)
+ir_node *t_node_here(trace *t, PyObject *o)
 {
     tp_tensor *p = py_tensor(o);
     nest *x = t->rec.call == nest_call ? t->rec.call_data : NULL;
@@ -601,7 +601,7 @@ static PyObject *do_cond(trace *t, PyObject *const *args, Py_ssize_t nargs, PyOb
     tp_val arg[4] = { vNone, graph_val(&x[0]), graph_val(&x[1]),
                       nodes_val(x[0].outer.at, (int)x[0].outer.n) };
     if (py_is_tensor(pred)) {
-        ir_node *p = node_here(t, pred);
+        ir_node *p = t_node_here(t, pred);
         if (!p) {
             t_break(t, BRK_nested, "the predicate of cond belongs to another trace");
             goto done;
@@ -668,7 +668,7 @@ static PyObject *inputs_like(nest *x, PyObject *o, tree *w, const char *name, in
 static bool nodes_here(trace *t, tree *w, ir_node **out)
 {
     for (size_t i = 0; i < w->leaf.n; i++)
-        if (!(out[i] = node_here(t, w->leaf.at[i]))) {
+        if (!(out[i] = t_node_here(t, w->leaf.at[i]))) {
             t_break(t, BRK_nested, "an operand belongs to another trace");
             return false;
         }

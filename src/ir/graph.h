@@ -189,6 +189,8 @@ void ir_prog_free(ir_prog *p); /* NULL is allowed */
  * hook->call = ops_fake, only types are computed. Calls of cond and the like (ir/hop.h) run their nested graphs. */
 bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                  const ir_hook *hook, tp_err *err);
+/* An opaque node by the list of custom operators (ops/custom.h): what runs where a hook has no opaque. */
+bool ir_run_custom(const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
 /* The same for a graph nested in another: what the symbols of the other one are in this run. */
 struct sym_bind;
 bool ir_prog_run_nested(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,

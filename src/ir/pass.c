@@ -1,6 +1,7 @@
 /* pass.c - the driver, and what passes ask about memory. */
 #include "ir/pass.h"
 #include "ir/hop.h"
+#include "ops/custom.h"
 #include "events/events.h"
 
 const pass_row pass_rows[] = {
@@ -110,7 +111,7 @@ static bool nested_effects(const ir_node *n)
 
 bool ir_node_is_effect(const ir_node *n)
 {
-    if (n->kind == IR_opaque && !nested_effects(n))
+    if (n->kind == IR_opaque && (!nested_effects(n) || custom_is_pure(n->target)))
         return false;
     if (n->kind == IR_opaque || n->kind == IR_placeholder || n->kind == IR_output || ir_node_writes(n))
         return true;
@@ -134,7 +135,7 @@ void escape_init(escape *e, ir_graph *g)
     memset(e, 0, sizeof *e);
     IR_EACH(n, g)
     {
-        if (n->kind == IR_opaque && !nested_effects(n))
+        if (n->kind == IR_opaque && (!nested_effects(n) || custom_is_pure(n->target)))
             continue;
         if (n->kind == IR_opaque) {
             e->opaque = true;

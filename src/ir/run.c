@@ -1,7 +1,9 @@
 /* run.c - the interpreter: one operator at a time, values released at their last use.
  * ir_prog_new looks at the graph once; running only reads what it made, so programs are re-entrant. */
 #include "ir/hop.h"
+#include "ops/custom.h"
 #include "sym/env.h"
+#include <stdio.h>
 
 typedef struct patch { /* argument `arg` of a step comes from a value, a list of values, or a symbolic
                           expression */
@@ -329,7 +331,7 @@ static bool run_opaque(frame *f, const step *s, const tp_val *arg, tp_val *resul
     if (s->hop != HOP_none)
         return run_hop(f, s, arg, result);
     if (!f->h || !f->h->opaque)
-        return err_set(f->err, ERR_runtime, "'%s' can only run where it was registered", s->n->target);
+        return ir_run_custom(s->n, arg, result, f->err);
     return f->h->opaque(f->h->data, s->n, arg, result, f->err);
 }
 
@@ -440,6 +442,15 @@ done:
     free(f.bind);
     arena_free(&f.scratch);
     return ok;
+}
+
+bool ir_run_custom(const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    char needs[200] = "";
+    const char *at = n->meta ? strstr(n->meta, "\"requires\": \"") : NULL, *end;
+    if (at && (end = strchr(at += 13, '"')))
+        snprintf(needs, sizeof needs, "%.*s", (int)MIN(end - at, 190), at);
+    return custom_run(n->target, *needs ? needs : NULL, arg, n->narg, out, err);
 }
 
 bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,

@@ -3,6 +3,7 @@
 #include "taper.h"
 #include "ir/pass.h"
 #include "ir/text.h"
+#include "run/api_custom.h"
 #include "run/backend.h"
 
 const char *tp_version(void) { return TP_VERSION; }
@@ -200,6 +201,17 @@ tp_node *tp_graph_call(tp_graph *g, const char *op, const tp_arg *args, int n, t
     op_id id;
     op_variant v;
 
+    const op_custom *custom = strstr(op, "::") ? custom_find(op, NULL) : NULL;
+    if (custom) {
+        tp_val pos[CUSTOM_MAX_ARGS];
+        bool ok = n <= CUSTOM_MAX_ARGS;
+        for (int i = 0; ok && i < n; i++)
+            ok = !args[i].keyword && to_val(G(g), &args[i], &pos[i], err);
+        r = ok ? custom_build(G(g), custom, pos, n, err) : NULL;
+        if (!ok && !err_is_set(err))
+            err_set(err, ERR_type, "a custom operator takes its arguments by position");
+        goto done;
+    }
     if (!strncmp(op, "aten.", 5))
         op += 5;
     size_t len = strlen(op);

@@ -75,6 +75,19 @@ static void step_free(ag_node *n)
 /* Kernels are made for one memory layout: a gradient that comes in another is copied into it. */
 static tp_tensor *with_strides(tp_tensor *g, const tp_tensor *type, tp_err *err)
 {
+    if (g->ndim == type->ndim && !tensor_is_fake(g) && !sym_all_const(type->stride, type->ndim)) {
+        symint want
+            [TP_MAX_DIMS]; /* symbolic sizes: kernels were made for contiguous memory, or for these strides */
+        shape_contiguous_strides(type->ndim, type->size, want);
+        if (memcmp(want, type->stride, sizeof(symint) * type->ndim) || tensor_is_contiguous(g))
+            return tensor_ref(g);
+        tp_tensor *t = tensor_new_strided((dtype)g->dt, g->ndim, g->size, NULL, tensor_device(g), err);
+        if (t && !tensor_copy(t, g, err)) {
+            tensor_unref(t);
+            t = NULL;
+        }
+        return t;
+    }
     if (g->ndim != type->ndim || !sym_all_const(type->stride, type->ndim) || tensor_is_fake(g) ||
         (!memcmp(g->stride, type->stride, sizeof(symint) * g->ndim)))
         return tensor_ref(g);
@@ -349,7 +362,12 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     }
     nres = u->nvalue + u->nmut + u->nsaved;
     res = mem_zalloc(sizeof *res * (size_t)MAX(nres, 1));
-    if (!run_program_call(v->fw, cx, in, nin, res, nres, err) || !copy_back(u, cx, in, res, err))
+    op_ctx *here = op_ctx_cur(); /* callees outside must not record: the step below is the record */
+    bool was = here->grad_mode;
+    here->grad_mode = false;
+    bool ran = run_program_call(v->fw, cx, in, nin, res, nres, err);
+    here->grad_mode = was;
+    if (!ran || !copy_back(u, cx, in, res, err))
         goto done;
     if (u->bw)
         s = record_step(v, in, res, err);

@@ -265,7 +265,7 @@ def allow_in_graph(fn):
         return [allow_in_graph(f) for f in fn]
     if not callable(fn):
         raise AssertionError("allow_in_graph expects a callable")
-    _role(fn, "native")
+    _role(fn, "allow")
     return fn
 
 

@@ -75,10 +75,7 @@ def _opaque(name):
             from .._higher_order_ops import graph_calls
             return graph_calls[op]
         import taper
-        o = getattr(taper.ops, space)
-        for part in op.split("."):
-            o = getattr(o, part)
-        return o
+        return getattr(getattr(taper.ops, space), op.split(".")[0]).default
     return _Missing(name)
 
 
