@@ -39,6 +39,8 @@ static void program_unref(aot_program *p)
         free(v);
     }
     ir_graph_free(p->g);
+    if (p->inner->free)
+        p->inner->free(p->inner);
     free(p);
 }
 

@@ -9,8 +9,9 @@ typedef struct aot_inner {
     run_program *(*compile)(const struct aot_inner *in, tp_comp *c, const ir_graph *g);
     uint32_t flags; /* AOT_* */
     void *data;
+    void (*free)(const struct aot_inner *in); /* with the last program that uses it; NULL: it is for ever */
 } aot_inner;
 
-/* inner must live as long as the process. */
+/* inner lives as long as the process or has a free, which is called also when this fails. */
 run_program *aot_backend_compile(const backend *b, tp_comp *c, const ir_graph *g, const aot_inner *inner);
 #endif

@@ -50,7 +50,8 @@ class InvalidBackend(TorchDynamoException):
     """No backend of that name."""
 
     def __init__(self, name):
-        super().__init__(f"Invalid backend: {name!r}, see `taper._dynamo.list_backends()` for available backends.")
+        from .._settings import _prefix
+        super().__init__(f"Invalid backend: {name!r}, see `{_prefix()}._dynamo.list_backends()` for available backends.")
 
 
 class UserError(Unsupported):

@@ -66,6 +66,13 @@ def _target(full):
     return t
 
 
+def _overload(full):
+    """The operator itself: taper.ops.aten.gelu.default."""
+    import taper
+    name, _, overload = full.partition(".")
+    return getattr(getattr(taper.ops.aten, name), overload or "default")
+
+
 def _opaque(name):
     """What an opaque node calls: ops.<namespace>.<name>."""
     kind, _, rest = name.partition(".")
@@ -441,7 +448,9 @@ class GraphModule:
             setattr(self, k, v)
 
     @classmethod
-    def _from_capture(cls, capsule):
+    def _from_capture(cls, capsule, aten=False):
+        """aten: calls are shown as operators (taper.ops.aten.sin.default) instead of as users write them."""
+        named = _overload if aten else _target
         gm = cls()
         gm._capsule = capsule
         gm._runner = _C._graph_runner(capsule)
@@ -452,7 +461,7 @@ class GraphModule:
             if type(a) is tuple and len(a) == 2 and a[0] == "%node":
                 return env[a[1]]
             if type(a) is tuple and len(a) == 2 and a[0] == "%graph":
-                sub = cls._from_capture(a[1])
+                sub = cls._from_capture(a[1], aten)
                 setattr(gm, sub._class_name, sub)
                 return sub
             if isinstance(a, list):
@@ -463,7 +472,7 @@ class GraphModule:
             args = tuple(val(a) for a in args)
             if op == "call_function":
                 target = operator.getitem if target == "%getitem" else _opaque(target[1:]) if isinstance(target, str) and target[:1] == "%" \
-                    else _target(target) if isinstance(target, str) else target
+                    else named(target) if isinstance(target, str) else target
             elif op == "output":
                 args = (args,)
             elif op == "get_attr":

@@ -3,6 +3,7 @@ from ... import _C
 from ..exc import InvalidBackend
 
 _registry = {}
+_tags = {}
 _NATIVE = ("eager", "aot_eager", "aot_eager_decomp_partition", "aot_eager_decomp_partition_crossref", "inductor")
 
 
@@ -16,11 +17,16 @@ def register_backend(fn=None, name=None, tags=()):
     if name in _registry or name == "eager":
         raise AssertionError(f"duplicate backend name: {name}")
     _registry[name] = fn
+    _tags[name] = tuple(tags)
     return fn
 
 
 def list_backends(exclude_tags=("debug", "experimental")):
-    return sorted(set(_registry) | set(_NATIVE))
+    """Names for taper.compile(backend=...); those with one of these tags are left out."""
+    from . import debugging  # noqa: F401
+    no = set(exclude_tags or ())
+    native = [n for n in _NATIVE if n == "inductor" or "debug" not in no]
+    return sorted(native + [n for n in _registry if not no & set(_tags[n])])
 
 
 def lookup_backend(backend):
@@ -42,8 +48,7 @@ class _Native:
 
 def check(backend):
     if isinstance(backend, str):
-        if backend not in _registry and backend not in _NATIVE:
-            raise InvalidBackend(backend)
+        _lookup(backend)
     elif not callable(backend):
         raise TypeError(f"backend must be a name or a callable, not {type(backend).__name__}")
 
@@ -53,6 +58,9 @@ def _lookup(name):
         return _registry[name]
     if name in _NATIVE:
         return None
+    from . import debugging  # noqa: F401
+    if name in _registry:
+        return _registry[name]
     raise InvalidBackend(name)
 
 

@@ -1,0 +1,1 @@
+"""The autograd stage, under the names programs import it from."""

@@ -1,0 +1,279 @@
+/* aotuser.c - aot_autograd(fw_compiler=..., bw_compiler=...): the autograd stage with the user's own compilers.
+ * The forward, backward and inference graphs are shown to Python callables, which return what runs them. */
+#include "front/capture.h"
+#include "run/backend_aot.h"
+
+PyObject *graph_view(ir_graph *g);
+
+/* ---- a Python callable as a program ---- */
+typedef struct user_program {
+    run_program base;
+    PyObject *fn;
+    bool boxed; /* takes one list, which it may empty */
+    char what[16];
+} user_program;
+
+static bool user_call(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+{
+    user_program *u = (user_program *)p;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *args = PyList_New(nin), *res = NULL, *seq = NULL;
+    bool ok = false;
+    for (int i = 0; args && i < nin; i++) {
+        PyObject *v = in[i].kind == VAL_tensor ? py_wrap(tensor_ref(in[i].t)) : PyLong_FromLongLong(in[i].i);
+        if (!v)
+            Py_CLEAR(args);
+        else
+            PyList_SET_ITEM(args, i, v);
+    }
+    if (args && u->boxed)
+        res = PyObject_CallOneArg(u->fn, args);
+    else if (args) {
+        PyObject *t = PyList_AsTuple(args);
+        res = t ? PyObject_Call(u->fn, t, NULL) : NULL;
+        Py_XDECREF(t);
+    }
+    if (!res) {
+        err_set(err, ERR_python, "the compiled %s failed", u->what);
+        goto done;
+    }
+    seq = PyTuple_Check(res) || PyList_Check(res) ? Py_NewRef(res) : PyTuple_Pack(1, res);
+    if (!seq || PySequence_Fast_GET_SIZE(seq) != nout) {
+        err_set(err, ERR_runtime, "the compiled %s returned %zd values for a graph with %d outputs", u->what,
+                seq ? PySequence_Fast_GET_SIZE(seq) : (Py_ssize_t)0, nout);
+        goto done;
+    }
+    ok = true;
+    for (int i = 0; i < nout; i++) {
+        PyObject *v = PySequence_Fast_GET_ITEM(seq, i);
+        out[i] = vNone;
+        if (py_is_tensor(v))
+            out[i] = vT(tensor_ref(py_tensor(v)));
+        else if (PyLong_Check(v))
+            out[i] = vI(PyLong_AsLongLong(v));
+        else if (v != Py_None)
+            ok = err_set(err, ERR_type, "the compiled %s returned a %s where a Tensor was expected", u->what,
+                         Py_TYPE(v)->tp_name);
+    }
+    for (int i = 0; !ok && i < nout; i++)
+        val_clear(&out[i]);
+done:
+    Py_XDECREF(args);
+    Py_XDECREF(res);
+    Py_XDECREF(seq);
+    PyGILState_Release(gil);
+    return ok;
+}
+
+static void user_free(run_program *p)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    Py_XDECREF(((user_program *)p)->fn);
+    PyGILState_Release(gil);
+    free(p);
+}
+
+/* ---- the compilers ---- */
+typedef struct user_inner {
+    aot_inner base;
+    PyObject *compile; /* (capsule, "forward" | "backward" | "inference", fake inputs) -> callable */
+} user_inner;
+
+static run_program *user_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    const char *tail = strrchr(g->name, '_'), *what = tail ? tail + 1 : "inference";
+    PyObject *view = graph_view(ir_graph_copy(g)), *list = PyList_New(0), *fn = NULL, *boxed = NULL;
+    for (size_t i = 0; list && i < g->inputs.n; i++) {
+        const tp_val *t = &g->inputs.at[i]->val;
+        PyObject *v = t->kind == VAL_tensor ? py_wrap(tensor_fake_of(t->t)) : py_int(t->i);
+        if (!v || PyList_Append(list, v) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(v);
+    }
+    if (view && list)
+        fn = PyObject_CallFunction(((const user_inner *)in)->compile, "OsO", view, what, list);
+    if (fn && !PyCallable_Check(fn)) {
+        PyErr_Format(PyExc_TypeError, "the %s compiler returned a %s, which cannot be called", what,
+                     Py_TYPE(fn)->tp_name);
+        Py_CLEAR(fn);
+    }
+    user_program *u = NULL;
+    if (fn) {
+        u = mem_zalloc(sizeof *u);
+        u->base = (run_program){ NULL, user_call, user_free };
+        u->fn = Py_NewRef(fn);
+        boxed = PyObject_GetAttrString(fn, "_boxed_call");
+        u->boxed = boxed && PyObject_IsTrue(boxed) == 1;
+        PyErr_Clear();
+        snprintf(u->what, sizeof u->what, "%s", what);
+    } else
+        err_set(c->err, ERR_python, "the %s compiler failed", what);
+    Py_XDECREF(view);
+    Py_XDECREF(list);
+    Py_XDECREF(fn);
+    Py_XDECREF(boxed);
+    PyGILState_Release(gil);
+    return u ? &u->base : NULL;
+}
+
+static void inner_free(const aot_inner *in)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    Py_XDECREF(((const user_inner *)in)->compile);
+    PyGILState_Release(gil);
+    free((void *)in);
+}
+
+/* ---- the callable that a backend returns ---- */
+static void program_drop(PyObject *c) { run_program_free(PyCapsule_GetPointer(c, "taper.program")); }
+
+static PyObject *program_run(PyObject *c, PyObject *const *args, Py_ssize_t nargs)
+{
+    run_program *p = PyCapsule_GetPointer(c, "taper.program");
+    int *count = PyCapsule_GetContext(c);
+    int nout = (int)(intptr_t)count;
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)(nargs + nout + 1)), *out = in + nargs;
+    tp_err err = { 0 };
+    PyObject *res = NULL;
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        symint v;
+        if (py_is_tensor(args[i]))
+            in[i] = (tp_val){ .kind = VAL_tensor, .t = py_tensor(args[i]) };
+        else if (py_to_symint(args[i], &v))
+            in[i] = vI(v);
+        else {
+            PyErr_Format(PyExc_TypeError, "graph input %zd must be a Tensor or an int, not %s", i,
+                         Py_TYPE(args[i])->tp_name);
+            goto done;
+        }
+    }
+    if (!run_program_call(p, CX, in, (int)nargs, out, nout, &err)) {
+        py_raise(&err);
+        goto done;
+    }
+    res = PyTuple_New(nout);
+    for (int i = 0; i < nout; i++) {
+        PyObject *v = py_val(&out[i]);
+        if (res && v)
+            PyTuple_SET_ITEM(res, i, v);
+        else {
+            Py_XDECREF(v);
+            Py_CLEAR(res);
+        }
+    }
+done:
+    free(in);
+    return res;
+}
+static PyMethodDef run_def = { "compiled", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL,
+                               "runs the compiled graph" };
+
+/* _aot_compile(capsule, example_inputs, compile, min_cut) -> callable */
+static PyObject *aot_compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
+{
+    static const backend user = { "aot_autograd", "the autograd stage with the user's compilers", NULL, NULL };
+    ir_graph *g = n == 4 ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
+    if (!g || !PyList_Check(a[1]) || !PyCallable_Check(a[2]))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "_aot_compile(graph, inputs, compile, min_cut)");
+    tp_err err = { 0 };
+    tp_comp c = { .err = &err };
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(a[1]) && i < (Py_ssize_t)g->inputs.n; i++) {
+        PyObject *o = PyList_GET_ITEM(a[1], i);
+        tp_tensor *t = ir_type(g->inputs.at[i]);
+        if (t && py_is_tensor(o) && dtype_is_float((dtype)t->dt) && ag_requires_grad(py_tensor(o)) &&
+            !ag_set_requires_grad(CX, t, true, &err))
+            return py_raise(&err);
+    }
+    user_inner *in = mem_zalloc(sizeof *in);
+    in->base = (aot_inner){ .compile = user_compile, .flags = PyObject_IsTrue(a[3]) ? AOT_min_cut : 0, .free = inner_free };
+    in->compile = Py_NewRef(a[2]);
+    run_program *p = aot_backend_compile(&user, &c, g, &in->base);
+    if (!p)
+        return py_raise(&err);
+    PyObject *cap = PyCapsule_New(p, "taper.program", program_drop), *fn = NULL;
+    if (!cap)
+        run_program_free(p);
+    else if (PyCapsule_SetContext(cap, (void *)(intptr_t)(g->output ? g->output->narg : 0)) == 0)
+        fn = PyCFunction_New(&run_def, cap);
+    Py_XDECREF(cap);
+    return fn;
+}
+
+/* ---- recording again ---- */
+/* _graph_retrace(capsule, fn) -> capsule: what fn does with the graph's inputs, as a graph with the same inputs. */
+static PyObject *retrace(PyObject *m, PyObject *const *a, Py_ssize_t n)
+{
+    ir_graph *g = n == 2 ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
+    if (!g)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "_graph_retrace(graph, fn)");
+    ir_graph *to = ir_graph_new(g->name);
+    ir_rec rec = { .g = to };
+    op_ctx *cx = CX, was = *cx;
+    int nin = (int)g->inputs.n;
+    PyObject *args = PyTuple_New(nin), *res = NULL, *cap = NULL;
+    to->env = g->env;
+    to->grad_mode = g->grad_mode;
+    cx->rec = &rec;
+    cx->env = g->env;
+    cx->grad_mode = false;
+    for (int i = 0; args && i < nin; i++) {
+        const ir_node *p = g->inputs.at[i];
+        PyObject *v;
+        if (p->val.kind == VAL_tensor) {
+            tp_tensor *fake = tensor_fake_of(p->val.t);
+            v = py_wrap(ir_proxy(&rec, ir_add_placeholder(to, p->name, p->target, fake)));
+            tensor_unref(fake);
+        } else {
+            ir_add_placeholder_val(to, p->name, p->target, p->val);
+            v = py_int(p->val.i);
+        }
+        if (!v)
+            Py_CLEAR(args);
+        else
+            PyTuple_SET_ITEM(args, i, v);
+    }
+    res = args ? PyObject_Call(a[1], args, NULL) : NULL;
+    if (res && !PyTuple_Check(res) && !PyList_Check(res))
+        Py_SETREF(res, PyTuple_Pack(1, res));
+    if (res) {
+        int nout = (int)PySequence_Fast_GET_SIZE(res);
+        tp_val *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
+        bool ok = true;
+        for (int i = 0; i < nout && ok; i++) {
+            PyObject *v = PySequence_Fast_GET_ITEM(res, i);
+            symint s;
+            if (py_is_tensor(v)) {
+                ir_node *node = ir_node_of(&rec, py_tensor(v));
+                ok = node != NULL;
+                out[i] = (tp_val){ .kind = VAL_node, .node = node };
+            } else if (v == Py_None)
+                out[i] = vNone;
+            else if (py_to_symint(v, &s))
+                out[i] = vI(s);
+            else
+                ok = false;
+        }
+        if (ok)
+            ir_set_output(to, out, nout);
+        else
+            PyErr_SetString(PyExc_TypeError, "a graph returns tensors, integers and None");
+        free(out);
+        if (ok) {
+            cap = graph_view(to);
+            to = NULL;
+        }
+    }
+    *cx = was;
+    ir_graph_free(to);
+    Py_XDECREF(args);
+    Py_XDECREF(res);
+    return cap;
+}
+
+static PyMethodDef functions[] = {
+    { "_aot_compile", (PyCFunction)(void (*)(void))aot_compile, METH_FASTCALL, "forward and backward by Python compilers" },
+    { "_graph_retrace", (PyCFunction)(void (*)(void))retrace, METH_FASTCALL, "a graph recorded again" },
+    { NULL }
+};
+int py_init_aotuser(PyObject *m) { return PyModule_AddFunctions(m, functions); }
