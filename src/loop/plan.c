@@ -47,6 +47,7 @@ struct group {
     uint64_t *before; /* bit set of groups and calls that must come first */
     int order;        /* position among steps */
     ir_node *ext;     /* a library call instead of a kernel */
+    int part;         /* + 1: which operand of its only member, a cat, this kernel copies; size is the operand's */
 };
 
 typedef struct planner {
@@ -534,6 +535,16 @@ static vir_ref under_mask(walk *w, vir_ref m, ir_node *n, const lin *idx) /* eva
     return v;
 }
 
+/* Where operand i of a cat starts. */
+static symint part_at(const ir_node *n, int i)
+{
+    int d = dim_arg(n, 1, ir_type(n)->ndim);
+    symint at = 0;
+    for (int k = 0; k < i; k++)
+        at = sym_add(at, ir_type(n->arg[0].nodes[k])->size[d]);
+    return at;
+}
+
 static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
 {
     const tp_tensor *t = ir_type(n);
@@ -569,6 +580,13 @@ static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
         vir_ref d = vir_sub(k, emit_lin(w, &c), emit_lin(w, &r)), lim = emit_int(w, n->arg[1].i);
         vir_ref keep = n->op == OP_tril ? vir_le(k, d, lim) : vir_ge(k, d, lim);
         return vir_select(k, keep, v, number(k, &vI(0), (dtype)t->dt));
+    }
+    if (is_cat(n) && n == w->self && w->g->part) {
+        int d = dim_arg(n, 1, t->ndim);
+        lin sub[TP_MAX_DIMS];
+        memcpy(sub, idx, sizeof *sub * t->ndim);
+        sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, part_at(n, w->g->part - 1))));
+        return eval(w, n->arg[0].nodes[w->g->part - 1], sub);
     }
     if (is_cat(n)) {
         int d = dim_arg(n, 1, t->ndim);
@@ -833,6 +851,13 @@ static void member_index(walk *w, ir_node *n, lin *out)
     const tp_tensor *t = ir_type(n);
     const group *g = w->g;
     const info *f = &w->pl->in[n->id];
+    if (g->part) {
+        int cat = dim_arg(n, 1, t->ndim);
+        for (int d = 0; d < t->ndim; d++)
+            out[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+        out[cat] = ladd(w, out[cat], lin_const(part_at(n, g->part - 1)));
+        return;
+    }
     if (!f->outer) {
         if (same_sizes(t->ndim, t->size, g->nd, g->size)) {
             for (int d = 0; d < t->ndim; d++)
@@ -1808,6 +1833,23 @@ done:
     return ok;
 }
 
+/* A cat alone is one copy for each operand: no element asks which one it comes from. */
+static bool write_group(planner *pl, group *g)
+{
+    ir_node *n = g->n == 1 ? g->member[0] : NULL;
+    if (!n || g->red || !is_cat(n) || n->arg[0].n < 2 || !decide(pl->c, DECIDE_fuse, n))
+        return write_kernel(pl, g);
+    int d = dim_arg(n, 1, ir_type(n)->ndim);
+    for (int i = 0; i < n->arg[0].n; i++) {
+        group part = *g;
+        part.part = i + 1;
+        part.size[d] = ir_type(n->arg[0].nodes[i])->size[d];
+        if (!write_kernel(pl, &part))
+            return false;
+    }
+    return true;
+}
+
 /* ---- putting it together ---- */
 static bool used_outside(planner *pl, const group *g, ir_node *n)
 {
@@ -1923,7 +1965,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     for (size_t i = 0; i < pl.groups.n; i++) {
         group *g = pl.groups.at[order[i]];
         if (!g->ext) {
-            if (!write_kernel(&pl, g))
+            if (!write_group(&pl, g))
                 goto done;
             continue;
         }
