@@ -237,7 +237,7 @@ static void bench_gemm(int threads)
     };
     gemm_plan *pp = gemm_plan_new(&pd, gen_isa_host(), &err);
     double t, peak;
-    BEST(t, gemm_run(pp, a, b, c, NULL, &err));
+    BEST(t, gemm_run(pp, a, b, NULL, c, NULL, &err));
     peak = 2.0 * 14 * 32 * 256 / t * 1e-9 * threads;
     gemm_plan_free(pp);
     printf("\nmatrix product f32, %d thread(s), peak (tile in first cache) %.0f GFlop/s\n%-34s %8s %8s %8s "
@@ -254,7 +254,7 @@ static void bench_gemm(int threads)
         gemm_plan *p = gemm_plan_new(&d, gen_isa_host(), &err);
         p0 = now() - p0;
         double flops = 2.0 * (double)(m * n * k * nb), tb = 0;
-        BEST(t, gemm_run(p, a, b, c, NULL, &err));
+        BEST(t, gemm_run(p, a, b, NULL, c, NULL, &err));
         if (sgemm)
             BEST(tb, for (int64_t x = 0; x < nb; x++)
                          sgemm(101, 111, list[i].bt ? 112 : 111, (int)m, (int)n, (int)k, 1, a + x * m * k,

@@ -96,7 +96,7 @@ static bool make_tiles(gemm_plan *p, tp_err *err)
                     continue;
                 t.nv = (uint8_t)(last ? p->last_nv : p->nv);
                 t.last = (uint8_t)(last ? p->last_lanes : 0);
-                t.mode = later ? 1 : p->d.beta == 0 ? 0 : p->d.beta == 1 ? 1 : 2;
+                t.mode = later ? 1 : p->d.bias ? 3 : p->d.beta == 0 ? 0 : p->d.beta == 1 ? 1 : 2;
                 t.scaled = p->d.alpha != 1;
                 t.a_row = p->pack_a ? elem : (int32_t)(p->d.a.row * elem);
                 t.a_col = p->pack_a ? elem * p->mr : (int32_t)(p->d.a.col * elem);
@@ -113,7 +113,8 @@ static bool make_tiles(gemm_plan *p, tp_err *err)
 static bool few_rows(const gemm_plan *p)
 {
     const gemm_desc *d = &p->d;
-    return d->m <= 4 && d->b.row == 1 && (d->a.col == 1 || d->m * d->k == 1) && d->k >= 16 && !p->temp;
+    return d->m <= 4 && d->b.row == 1 && (d->a.col == 1 || d->m * d->k == 1) && d->k >= 16 && !p->temp &&
+           !d->bias;
 }
 
 /* for j in columns: c[i][j] = alpha sum over k of a[i][k] b[j][k] + beta c[i][j], all rows in one pass over b. */
@@ -165,6 +166,9 @@ static bool check(const gemm_desc *d, tp_err *err)
     }
     if (wide != 0 && wide != 3)
         return err_set(err, ERR_notimpl, "matrix product of f64 with another type");
+    if (d->bias &&
+        (d->alpha != 1 || d->beta != 0 || wide == 3 || d->c.type != VM_f32 || d->c.col != 1 || !d->k))
+        return err_set(err, ERR_notimpl, "matrix product with such a row to add");
     if (d->m < 0 || d->n < 0 || d->k < 0 || d->batch < 0)
         return err_set(err, ERR_value, "matrix product with a negative size");
     return true;
@@ -181,9 +185,9 @@ gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err)
     bool narrow = d->c.type == VM_f16 || d->c.type == VM_bf16;
     /* Few rows against a transposed matrix: its rows are read as they lie, and the small side is packed. */
     bool thin = d->m > 4 && d->m <= 32 && d->n >= 4 * d->m && d->b.row == 1 && d->b.col != 1 &&
-                d->c.col == 1 && d->beta == 0 && d->c.type == VM_f32 && d->b.type == VM_f32 &&
+                d->c.col == 1 && d->beta == 0 && !d->bias && d->c.type == VM_f32 && d->b.type == VM_f32 &&
                 isa != ISA_none;
-    if ((d->c.col != 1 && d->c.row == 1 && d->n > 1 && !narrow) || thin) {
+    if ((d->c.col != 1 && d->c.row == 1 && d->n > 1 && !narrow && !d->bias) || thin) {
         p->swapped = true;
         p->d.m = d->n, p->d.n = d->m;
         p->d.a = flip(d->b), p->d.b = flip(d->a), p->d.c = flip(d->c);
@@ -246,7 +250,7 @@ static void *scratch_get(int which, size_t n)
 
 typedef struct job {
     const gemm_plan *p;
-    const char *a, *b;
+    const char *a, *b, *bias;
     char *c;
     int64_t c_row;         /* elements */
     int64_t batch, kb, nb; /* block being worked on */
@@ -354,7 +358,8 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
             bool last = first + n == p->npan - 1;
             const char *bp = p->pack_b ? j->bpack + n * p->kc * p->nv * p->W * e
                                        : j->b + (j->kb * p->kc * b->row + n0) * e;
-            p->fn[small][last][j->kb > 0](ap, bp, j->c + (row * j->c_row + n0) * e, k, j->c_row * e, ab);
+            p->fn[small][last][j->kb > 0](ap, bp, j->c + (row * j->c_row + n0) * e, k, j->c_row * e,
+                                          j->bias ? j->bias + n0 * e : ab);
         }
         if (j->rows_done) {
             if (p->temp)
@@ -461,6 +466,8 @@ static void plain(job *j)
                      element(d->b.type, j->b, k * d->b.row + c * d->b.col);
             if (d->beta != 0)
                 old = d->beta * element(d->c.type, j->user_c, at);
+            if (j->bias)
+                old = element(d->c.type, j->bias, c);
             put(d->c.type, j->user_c, at, d->alpha * s + old);
         }
     if (j->e)
@@ -469,7 +476,7 @@ static void plain(job *j)
 
 typedef struct batch_job {
     const gemm_plan *p;
-    const char *a, *b;
+    const char *a, *b, *bias;
     char *c;
     const gemm_epilogue *e;
     bool threads, failed;
@@ -481,7 +488,7 @@ static void run_batches(void *arg, int64_t lo, int64_t hi)
     const gemm_plan *p = bj->p;
     const gemm_desc *d = &p->d;
     for (int64_t i = lo; i < hi; i++) {
-        job j = { .p = p, .batch = i, .e = bj->e, .c_row = d->c.row };
+        job j = { .p = p, .batch = i, .e = bj->e, .c_row = d->c.row, .bias = bj->bias };
         j.a = bj->a + i * d->a.batch * (int64_t)vir_mem_size(d->a.type);
         j.b = bj->b ? bj->b + i * d->b.batch * (int64_t)vir_mem_size(d->b.type) : NULL;
         j.c = j.user_c = bj->c + i * d->c.batch * (int64_t)vir_mem_size(d->c.type);
@@ -498,10 +505,11 @@ static void run_batches(void *arg, int64_t lo, int64_t hi)
     }
 }
 
-bool gemm_run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e, tp_err *err)
+bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias, void *c,
+              const gemm_epilogue *e, tp_err *err)
 {
     const gemm_desc *d = &p->d;
-    batch_job bj = { .p = p, .e = e, .a = a, .b = b, .c = c };
+    batch_job bj = { .p = p, .e = e, .bias = bias, .a = a, .b = b, .c = c };
     double work = (double)d->m * (double)d->n * (double)d->k;
     if (!d->m || !d->n || !d->batch)
         return true;

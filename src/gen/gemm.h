@@ -17,6 +17,7 @@ typedef struct gemm_desc {
     int64_t m, n, k, batch; /* C is m x n, A m x k, B k x n; batch >= 1 */
     gemm_mat a, b, c;
     double alpha, beta; /* beta 0: C is not read */
+    int64_t bias;       /* 1: a row of n elements is added to every row of C; alpha 1, beta 0 */
 } gemm_desc;
 
 /* Applied to finished rows while they are in cache: an ordinary kernel whose parallel loop runs over the rows of one
@@ -33,6 +34,8 @@ typedef struct gemm_epilogue {
 typedef struct gemm_plan gemm_plan;
 gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err);
 void gemm_plan_free(gemm_plan *p);
-bool gemm_run(const gemm_plan *p, const void *a, const void *b, void *c, const gemm_epilogue *e, tp_err *err);
+/* bias: as the plan says, or NULL. */
+bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias, void *c,
+              const gemm_epilogue *e, tp_err *err);
 void gemm_describe(const gemm_plan *p, strbuf *out); /* tile, blocking, packing: for logs */
 #endif

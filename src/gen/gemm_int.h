@@ -8,7 +8,7 @@ typedef struct gemm_tile {
     uint8_t isa, wide; /* gen_isa; f64 */
     uint8_t mr, nv;
     uint8_t last;   /* lanes of the last vector, 0: all */
-    uint8_t mode;   /* 0: C = P, 1: C = C + P, 2: C = beta C + P */
+    uint8_t mode;   /* 0: C = P, 1: C = C + P, 2: C = beta C + P, 3: C = P + a row that ab points to */
     uint8_t scaled; /* P is multiplied by alpha */
     uint8_t pad;
     int32_t a_row, a_col; /* bytes between rows and columns of A */

@@ -95,7 +95,7 @@ static void finish_row(tile *g, int i)
         if (t->scaled)
             op_reg(g, w ? XV_mulpd : XV_mulps, r, r, g->avec);
         if (t->mode) {
-            load_row(g, tmp, m, v);
+            load_row(g, tmp, t->mode == 3 ? (x64_mem){ R9, X64_NOREG, 1, v * g->vbytes } : m, v);
             if (t->mode == 2)
                 op_reg(g, w ? XV_fma231pd : XV_fma231ps, r, tmp, g->beta);
             else

@@ -35,7 +35,7 @@ static const gemm_plan *gemm_plan_for(const gemm_desc *d)
 }
 
 static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
-                     mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc)
+                     mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias)
 {
     if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none)
         return false;
@@ -50,9 +50,11 @@ static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, ma
     d.a.row = a.rs, d.a.col = a.cs, d.a.batch = sa;
     d.b.row = b.rs, d.b.col = b.cs, d.b.batch = sb;
     d.c.row = c.rs, d.c.col = c.cs, d.c.batch = sc;
-    d.alpha = alpha, d.beta = beta;
+    d.alpha = alpha, d.beta = beta, d.bias = bias != NULL;
+    if (bias && (dt != DT_f32 || m <= 4))
+        return false;
     const gemm_plan *p = gemm_plan_for(&d);
-    return p && gemm_run(p, a.p, b.p, c.p, NULL, &err);
+    return p && gemm_run(p, a.p, b.p, bias, c.p, NULL, &err);
 }
 
 /* --- convolutions ------------------------------------------------------------------------------------------------------ */

@@ -190,7 +190,7 @@ void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b,
     job j = { dt, m, n, k, alpha, beta, a, b, c, m >= n };
     int64_t len = j.rows ? m : n, other = j.rows ? n : m;
     const ops_provider *own = ops_provider_now();
-    if (own && own->gemm(dt, m, n, k, alpha, a, b, beta, c, 1, 0, 0, 0))
+    if (own && own->gemm(dt, m, n, k, alpha, a, b, beta, c, 1, 0, 0, 0, NULL))
         return;
     int64_t work = 1 << 18; /* multiply-adds that are worth a thread */
     int64_t grain = MAX(16, work / MAX(1, other * k));

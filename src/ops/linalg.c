@@ -214,6 +214,22 @@ static void batches(void *arg, int64_t b, int64_t e)
                  at_batch(mat_of(j->o), j->o, i));
 }
 
+/* A linear layer: self is one row for all rows. False: not such a product, or declined. */
+static bool row_added(const tp_tensor *self, dtype w, tp_tensor *a, tp_tensor *b, tp_tensor *o, double alpha,
+                      double beta)
+{
+    const ops_provider *own = ops_provider_now();
+    if (!own || !self || o->ndim != 2 || alpha != 1 || beta != 1 || self->dt != w || o->stride[1] != 1)
+        return false;
+    int last = self->ndim - 1;
+    if (last < 0 || last > 1 || self->size[last] != o->size[1] ||
+        (self->stride[last] != 1 && o->size[1] > 1) ||
+        (last == 1 && self->size[0] != 1 && self->stride[0] != 0))
+        return false;
+    return own->gemm(w, a->size[0], b->size[1], a->size[1], 1, mat_of(a), mat_of(b), 0, mat_of(o), 1, 0, 0, 0,
+                     tensor_data(self));
+}
+
 /* res = alpha a b + beta self; two or three dimensions; self NULL means beta 0. */
 static bool product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, double alpha, double beta)
 {
@@ -224,6 +240,8 @@ static bool product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, dou
     b = operand(&s, b, w);
     if (!a || !b || !o)
         return scratch_end(&s, false);
+    if (row_added(self, w, a, b, o, alpha, beta))
+        return scratch_end(&s, true);
     if (self && beta != 0 && !tensor_copy(o, self, c->err))
         return scratch_end(&s, false);
     if (!self)
@@ -234,7 +252,7 @@ static bool product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, dou
         int64_t n = o->size[0], each = o->numel ? o->size[1] * o->size[2] * MAX(a->size[2], 1) : 0;
         const ops_provider *own = ops_provider_now();
         if (own && own->gemm(w, a->size[1], b->size[2], a->size[2], alpha, mat_of(a), mat_of(b), beta,
-                             mat_of(o), n, a->stride[0], b->stride[0], o->stride[0]))
+                             mat_of(o), n, a->stride[0], b->stride[0], o->stride[0], NULL))
             return scratch_end(&s, true);
         if (n >= pool_threads() || each < 1 << 16) {
             batch_job j = { a, b, o, alpha, beta };

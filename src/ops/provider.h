@@ -9,9 +9,9 @@
 
 typedef struct ops_provider {
     const char *name;
-    /* batch products, sa, sb, sc elements apart */
+    /* batch products, sa, sb, sc elements apart; bias: NULL, or a row added to every row of c (then alpha 1, beta 0) */
     bool (*gemm)(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c,
-                 int64_t batch, int64_t sa, int64_t sb, int64_t sc);
+                 int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias);
     bool (*conv_forward)(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
                          void *y);
     bool (*conv_grad_input)(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx);

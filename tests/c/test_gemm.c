@@ -52,7 +52,7 @@ static void check(const gemm_desc *d, gen_isa isa)
             nc = d->batch * MAX(d->c.batch, 1) + 64;
     void *a = filled(d->a.type, na, 1), *b = filled(d->b.type, nb, 2), *c = filled(d->c.type, nc, 3),
          *old = filled(d->c.type, nc, 3);
-    CHECK(gemm_run(p, a, b, c, NULL, &err));
+    CHECK(gemm_run(p, a, b, NULL, c, NULL, &err));
     double worst = 0, eps = d->c.type == VM_f64   ? 1e-13
                             : d->c.type == VM_f32 ? 1e-5
                             : d->c.type == VM_f16 ? 2e-3
@@ -145,7 +145,7 @@ TEST(gemm_epilogue_rows)
             .bufs = (void *[]){ y, b }, .ints = (int64_t[]){ N, M, 0 }, .nints = 3, .batch_int = 2
         };
         *(void **)&e.fn = gen_publish(&code, "bias_relu", &err);
-        CHECK(gemm_run(p, x, w, y, &e, &err));
+        CHECK(gemm_run(p, x, w, NULL, y, &e, &err));
         double worst = 0;
         for (int t = 0; t < BATCH; t++)
             for (int ii = 0; ii < M; ii++)
@@ -161,6 +161,34 @@ TEST(gemm_epilogue_rows)
     }
     free(x), free(w), free(y), free(b);
     arena_free(&a);
+}
+
+TEST(gemm_adds_a_row)
+{
+    static const int64_t sizes[][3] = { { 37, 53, 21 }, { 16, 200, 900 }, { 5, 1, 3 }, { 64, 96, 64 } };
+    for (int isa = ISA_none; isa <= (int)gen_isa_host(); isa++)
+        for (size_t s = 0; s < COUNT(sizes); s++)
+            for (int layout = 0; layout < 2; layout++) {
+                int64_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
+                tp_err err = { 0 };
+                gemm_desc d = {
+                    m, n, k, 1, mat(VM_f32, m, k, 0), mat(VM_f32, k, n, layout), mat(VM_f32, m, n, 0), 1, 0, 1
+                };
+                float *a = filled(VM_f32, m * k, 1), *b = filled(VM_f32, k * n, 2),
+                      *row = filled(VM_f32, n, 3), *with = filled(VM_f32, m * n, 4),
+                      *without = filled(VM_f32, m * n, 5);
+                gemm_plan *p = gemm_plan_new(&d, (gen_isa)isa, &err);
+                CHECK(p && gemm_run(p, a, b, row, with, NULL, &err));
+                d.bias = 0;
+                gemm_plan *q = gemm_plan_new(&d, (gen_isa)isa, &err);
+                CHECK(q && gemm_run(q, a, b, NULL, without, NULL, &err));
+                double worst = 0;
+                for (int64_t i = 0; i < m * n; i++)
+                    worst = fmax(worst, fabs(with[i] - (double)without[i] - row[i % n]));
+                CHECK(worst < 1e-3);
+                gemm_plan_free(p), gemm_plan_free(q);
+                free(a), free(b), free(row), free(with), free(without);
+            }
 }
 
 TEST(executable_memory_runs_out_cleanly)
