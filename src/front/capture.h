@@ -451,6 +451,12 @@ PyObject *t_import(trace *t, frame *f, PyObject *name, PyObject *fromlist, PyObj
 ir_node *
 t_node_here(trace *t,
             PyObject *o); /* of a tensor, in the graph that is recorded now; NULL: of another trace */
+/* comptime.c */
+PyObject *t_comptime(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+bool comptime_watches(void); /* TAPER_BREAK_ON is set */
+bool comptime_at(trace *t, frame *f, const char *opname);
+void comptime_at_break(trace *t);
+void comptime_at_wrap(trace *t, const char *source, PyObject *real);
 /* customop.c */
 PyObject *t_custom(trace *t, PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *t_allowed(trace *t, PyObject *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

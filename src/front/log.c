@@ -165,6 +165,8 @@ void log_instr(trace *t, frame *f)
     const instr *in = &f->cc->ins[f->ip];
     if (!t->log_bc || in->op == CACHE || in->op == EXTENDED_ARG || !strcmp(opname(in->op), "PRECALL"))
         return;
+    if (!comptime_at(t, f, opname(in->op)))
+        return;
     strbuf b = { 0 };
     strbuf_addf(&b, "TRACE %s ", opname(in->op));
     argval(&b, f, in);
@@ -172,7 +174,8 @@ void log_instr(trace *t, frame *f)
     for (int i = 0; i < f->sp; i++)
         strbuf_addf(&b, "%s%s", i ? ", " : "", value_name(t, f->stack[i]));
     strbuf_add(&b, "]");
-    ev_text(EV_trace_bytecode, NULL, "%s", strbuf_str(&b));
+    if (ev_on(EV_trace_bytecode))
+        ev_text(EV_trace_bytecode, NULL, "%s", strbuf_str(&b));
     if (t->verbose) {
         char **slot = &t->last[t->nlast++ % COUNT(t->last)];
         free(*slot);

@@ -286,7 +286,7 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     t->exc_at = t->live_at = -1;
     t->log_src = ev_on(EV_trace_source);
     t->verbose = env_on(ENV_verbose) || cfg_bool("verbose", false);
-    t->log_bc = ev_on(EV_trace_bytecode) || t->verbose;
+    t->log_bc = ev_on(EV_trace_bytecode) || t->verbose || comptime_watches();
     cap_code *cc = r->cc;
     a->storage = mem_zalloc(sizeof(PyObject *) * (size_t)(cc->nfast + cc->nstack));
     frame *f = &a->f;
@@ -326,6 +326,8 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
         if (TP_UNLIKELY(t->log_src || t->log_bc)) {
             log_line(t, f);
             log_instr(t, f);
+            if (t->internal) /* the debugger was quit there */
+                return ST_error;
         }
         bool idle = (t->steps & 1023) == 0 && t->steps >= 51200 && t->g->nnode == (int)t->g->inputs.n;
         if (idle || t->steps > 500000) { /* a long loop without tensors is none of our business */

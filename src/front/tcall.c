@@ -20,6 +20,8 @@ int t_run(trace *t, frame *f, PyObject **res)
         if (TP_UNLIKELY(t->log_src || t->log_bc)) {
             log_line(t, f);
             log_instr(t, f);
+            if (t->internal) /* the debugger was quit there */
+                return ST_error;
         }
         int rc = interp_step(f, res);
         if (TP_LIKELY(rc == ST_next))
@@ -458,6 +460,8 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
     }
     if (!strcmp(r, "custom") && PyMethod_Check(f))
         return t_custom(t, PyMethod_GET_SELF(f), args, nargs, kw);
+    if (!strcmp(r, "comptime"))
+        return t_comptime(t, f, args, nargs, kw);
     if (!strcmp(r, "allow"))
         return t_allowed(t, f, args, nargs, kw);
     if (!strncmp(r, "hop:", 4))

@@ -45,6 +45,7 @@ PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
     stack_text(t, &t->stack_text, f);
     t->brk_line = frame_line(f);
     snprintf(t->brk_file, sizeof t->brk_file, "%s", f->cc->file);
+    comptime_at_break(t);
     return NULL;
 }
 
@@ -113,8 +114,11 @@ PyObject *t_real(trace *t, PyObject *o)
     if (!o || !IS_LAZY(o))
         return o;
     PyLazy *l = (PyLazy *)o;
-    if (!l->val)
-        l->val = t_wrap(t, l->real, l->src);
+    if (!l->val) {
+        if (TP_UNLIKELY(comptime_watches()))
+            comptime_at_wrap(t, src_text(l->src), l->real);
+        l->val = t->internal ? NULL : t_wrap(t, l->real, l->src);
+    }
     return l->val;
 }
 

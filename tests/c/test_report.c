@@ -66,7 +66,8 @@ TEST(report_shows_every_kind_of_record)
            "\"step\", \"source\": \"model.py\", \"line\": 2");
     HAS(j, "\"recompile_reasons\": [\"size changed 4 to 5\"]");
     HAS(j, "\"error\": \"Unsupported: cannot do it\"");
-    HAS(h, "class=\"tag break\" href=\"#c0\">[0/0] <span aria-hidden=\"true\">\xe2\x97\x90</span> graph break</a>");
+    HAS(h, "class=\"tag break\" href=\"#c0\">[0/0] <span aria-hidden=\"true\">\xe2\x97\x90</span> graph "
+           "break</a>");
     HAS(h, "class=\"tag error\" href=\"#c2\">[1/0] <span aria-hidden=\"true\">\xe2\x9c\x95</span> error</a>");
     HAS(h, "Compiling took 2.500 s");
     HAS(h, "the backward text");
