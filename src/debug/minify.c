@@ -427,7 +427,7 @@ static bool simpler_inputs(search *s)
         if (plain)
             continue;
         repro *r = repro_copy(s->now);
-        tp_tensor *one = tensor_scalar((dtype)t->dt, 1, 1);
+        tp_tensor *one = tensor_scalar((dtype)t->dt, 1, 1, NULL);
         tensor_copy(r->in[i].t, one, NULL);
         tensor_unref(one);
         any |= contest(s, &r, 1);

@@ -165,7 +165,7 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
         for (int i = 0; i < x->nout; i++)
             if (x->out[i].kind == VAL_tensor && ag_requires_grad(x->out[i].t)) {
                 root[n] = x->out[i].t;
-                tp_tensor *one = tensor_scalar((dtype)root[n]->dt, 1, 1);
+                tp_tensor *one = tensor_scalar((dtype)root[n]->dt, 1, 1, NULL);
                 dy[n] = tensor_new((dtype)root[n]->dt, root[n]->ndim, root[n]->size, err);
                 if (dy[n] && one)
                     tensor_copy(dy[n], one, err);

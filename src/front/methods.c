@@ -517,14 +517,13 @@ static PyObject *f_memory(PyObject *m, PyObject *x)
 {
     return Py_BuildValue("(LL)", (long long)storage_live_bytes(), (long long)storage_peak_bytes(false));
 }
-/* _fail_allocation(n): the n-th storage allocation from now fails (0: none). Tests sweep it. */
+/* _fail_allocation(n) -> what was left of the last n: the n-th storage allocation from now fails (0: none). */
 static PyObject *f_fail(PyObject *m, PyObject *n)
 {
     long long v = PyLong_AsLongLong(n);
     if (v == -1 && PyErr_Occurred())
         return NULL;
-    storage_fail_after(v);
-    Py_RETURN_NONE;
+    return PyLong_FromLongLong(storage_fail_after(v));
 }
 
 static PyMethodDef methods[] = {
@@ -592,7 +591,8 @@ static PyMethodDef functions[] = {
     { "result_type", f_result_type, METH_VARARGS, "result_type(a, b) -> dtype" },
     { "_parse_to", KW(f_parse_to), "_parse_to(...) -> (device, dtype, non_blocking, memory_format)" },
     { "_memory", f_memory, METH_NOARGS, "(bytes of storage alive, most ever)" },
-    { "_fail_allocation", f_fail, METH_O, "the n-th storage allocation from now fails" },
+    { "_fail_allocation", f_fail, METH_O,
+      "the n-th storage allocation from now fails; gives back how many were left to go" },
     { NULL }
 };
 

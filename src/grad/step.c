@@ -473,6 +473,8 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
     const op_row *row = op_row_of(op);
     uint32_t need = 0;
 
+    if (TP_UNLIKELY(v == OPV_inplace && arg[0].kind != VAL_tensor))
+        return ops_call(cx, op, v, arg, out, err); /* which says what is wrong with it */
     for (uint32_t m = vi->tmask; m; m &= m - 1) {
         int i = __builtin_ctz(m);
         if (arg[i].kind == VAL_tensor && ag_requires_grad(arg[i].t))

@@ -498,6 +498,9 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     c.res = NULL;
     bool ok = false;
 
+    if (v == OPV_inplace && arg[0].kind != VAL_tensor)
+        return err_set(err, ERR_type, "%s_(): argument 'self' (position 1) must be Tensor, not a number",
+                       c.row->name);
     if (TP_UNLIKELY(c.row->flags & OPF_COMP)) { /* defined by its decomposition: run that, with no tape */
         bld b;
         bld_init(&b, cx, err);

@@ -124,7 +124,7 @@ static bool fill_with(tp_tensor *t, const tp_val *v, tp_err *err)
         memset(tensor_data(t), 0, (size_t)t->numel * dtype_size((dtype)t->dt));
         return true;
     }
-    tp_tensor *s = tensor_scalar((dtype)t->dt, val_as_f(v), val_as_i(v));
+    tp_tensor *s = tensor_scalar((dtype)t->dt, val_as_f(v), val_as_i(v), err);
     bool ok = s && tensor_copy(t, s, err);
     tensor_unref(s);
     return ok;

@@ -477,7 +477,7 @@ bool shape_bucketize(op_call *c) /* self, boundaries, out_int32, right */
 static tp_tensor *packed_as(op_call *c, const tp_val *v, dtype dt)
 {
     if (v->kind != VAL_tensor)
-        return tensor_scalar(dt, val_as_f(v), val_as_i(v));
+        return tensor_scalar(dt, val_as_f(v), val_as_i(v), c->err);
     tp_tensor *r = tensor_new(dt, v->t->ndim, v->t->size, c->err);
     if (r && !tensor_copy(r, v->t, c->err)) {
         tensor_unref(r);

@@ -201,7 +201,7 @@ static bool scatter(op_call *c, tp_tensor *dst, tp_tensor *src, const tp_val *v,
         return scratch_end(&s, false);
     tp_tensor *num = NULL;
     if (!src) {
-        num = scratch_take(&s, tensor_scalar((dtype)dst->dt, val_as_f(v), val_as_i(v)));
+        num = scratch_take(&s, tensor_scalar((dtype)dst->dt, val_as_f(v), val_as_i(v), c->err));
         if (!num)
             return scratch_end(&s, false);
     }
@@ -239,15 +239,15 @@ static red_op reduce_named(const char *r)
 }
 
 /* The value that leaves the other side unchanged. */
-static tp_tensor *neutral(dtype dt, red_op op)
+static tp_tensor *neutral(dtype dt, red_op op, tp_err *err)
 {
     static const int64_t top[] = { 1, 255, 127, 32767, 2147483647, INT64_MAX };
     static const int64_t low[] = { 0, 0, -128, -32768, -2147483648LL, INT64_MIN };
     switch (op) {
-    case RED_mul: return tensor_scalar(dt, 1, 1);
-    case RED_max: return tensor_scalar(dt, -__builtin_inf(), dtype_is_float(dt) ? 0 : low[dt]);
-    case RED_min: return tensor_scalar(dt, __builtin_inf(), dtype_is_float(dt) ? 0 : top[dt]);
-    default: return tensor_scalar(dt, 0, 0);
+    case RED_mul: return tensor_scalar(dt, 1, 1, err);
+    case RED_max: return tensor_scalar(dt, -__builtin_inf(), dtype_is_float(dt) ? 0 : low[dt], err);
+    case RED_min: return tensor_scalar(dt, __builtin_inf(), dtype_is_float(dt) ? 0 : top[dt], err);
+    default: return tensor_scalar(dt, 0, 0, err);
     }
 }
 
@@ -286,7 +286,9 @@ bool eager_scatter_reduce(op_call *c)
     if (!tensor_copy(out, t, c->err))
         return false;
     if (!include) { /* start from the neutral element in the places that are written */
-        tp_tensor *n = scratch_take(&s, neutral((dtype)t->dt, op));
+        tp_tensor *n = scratch_take(&s, neutral((dtype)t->dt, op, c->err));
+        if (!n)
+            return scratch_end(&s, false);
         tp_val v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, tensor_data(n)))
                                                 : vI(elem_get_i((dtype)t->dt, tensor_data(n)));
         if (!scatter(c, out, NULL, &v, RED_set))
@@ -296,7 +298,7 @@ bool eager_scatter_reduce(op_call *c)
         return scratch_end(&s, false);
     if (mean) {
         tp_tensor *n = scratch_new(&s, DT_i64, t->ndim, t->size);
-        if (!n || !fill_with(n, tensor_scalar(DT_i64, 0, include), c->err) ||
+        if (!n || !fill_with(n, tensor_scalar(DT_i64, 0, include, c->err), c->err) ||
             !scatter(c, n, NULL, &one, RED_add))
             return scratch_end(&s, false);
         if (!include)
@@ -529,7 +531,8 @@ bool eager_index_fill(op_call *c)
     if (v)
         v = scratch_in(&s, v, (dtype)out->dt);
     else
-        v = scratch_take(&s, tensor_scalar((dtype)out->dt, val_as_f(&c->arg[3]), val_as_i(&c->arg[3])));
+        v = scratch_take(&s,
+                         tensor_scalar((dtype)out->dt, val_as_f(&c->arg[3]), val_as_i(&c->arg[3]), c->err));
     if (!v)
         return scratch_end(&s, false);
     memcpy(size, out->size, sizeof(symint) * out->ndim);
@@ -577,7 +580,9 @@ bool eager_index_reduce(op_call *c)
     if (!tensor_copy(out, arg_t(c, 0), c->err))
         return false;
     if (!include) {
-        tp_tensor *n = scratch_take(&s, neutral((dtype)out->dt, op));
+        tp_tensor *n = scratch_take(&s, neutral((dtype)out->dt, op, c->err));
+        if (!n)
+            return scratch_end(&s, false);
         n = scratch_take(&s, tensor_on(n->storage, (dtype)n->dt, src->ndim, src->size, zeros, 0));
         if (!put_slices(c, out, n, RED_set, RANGE_self))
             return scratch_end(&s, false);
@@ -586,8 +591,8 @@ bool eager_index_reduce(op_call *c)
         return scratch_end(&s, false);
     if (mean) {
         tp_tensor *n = scratch_new(&s, DT_i64, out->ndim, out->size),
-                  *one = scratch_take(&s, tensor_scalar(DT_i64, 1, 1));
-        if (!n || !one || !fill_with(n, tensor_scalar(DT_i64, 0, include), c->err))
+                  *one = scratch_take(&s, tensor_scalar(DT_i64, 1, 1, c->err));
+        if (!n || !one || !fill_with(n, tensor_scalar(DT_i64, 0, include, c->err), c->err))
             return scratch_end(&s, false);
         one = scratch_take(&s, tensor_on(one->storage, DT_i64, src->ndim, src->size, zeros, 0));
         if (!put_slices(c, n, one, RED_add, RANGE_self))

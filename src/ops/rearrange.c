@@ -528,7 +528,7 @@ bool eager_constant_pad(op_call *c)
         any |= p->ints[i] > 0;
     ok = true;
     if (any) {
-        s = tensor_scalar((dtype)dst->dt, val_as_f(&c->arg[2]), val_as_i(&c->arg[2]));
+        s = tensor_scalar((dtype)dst->dt, val_as_f(&c->arg[2]), val_as_i(&c->arg[2]), c->err);
         ok = s && tensor_copy(dst, s, c->err);
         tensor_unref(s);
     }

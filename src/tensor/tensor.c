@@ -142,7 +142,7 @@ static tp_storage *storage_header(tp_device dev)
     return s;
 }
 
-void storage_fail_after(int64_t n) { atomic_store(&fail_after, n); }
+int64_t storage_fail_after(int64_t n) { return atomic_exchange(&fail_after, n); }
 int64_t storage_live_bytes(void) { return atomic_load(&live_bytes); }
 
 int64_t storage_peak_bytes(bool reset)
@@ -420,9 +420,9 @@ tp_tensor *tensor_alias(tp_tensor *t)
     return tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset);
 }
 
-tp_tensor *tensor_scalar(dtype dt, double f, int64_t i)
+tp_tensor *tensor_scalar(dtype dt, double f, int64_t i, tp_err *err)
 {
-    tp_tensor *t = tensor_new(dt, 0, NULL, NULL);
+    tp_tensor *t = tensor_new(dt, 0, NULL, err);
     if (!t)
         return NULL;
     if (dtype_is_float(dt))

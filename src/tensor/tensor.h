@@ -83,8 +83,9 @@ tp_tensor *tensor_view(tp_tensor *t, int ndim, const symint *size, const symint 
 tp_tensor *tensor_alias(tp_tensor *t); /* same bytes, same shape, new header, no view relation */
 tp_tensor *tensor_on(tp_storage *s, dtype dt, int ndim, const symint *size, const symint *stride,
                      symint offset);
-tp_tensor *tensor_scalar(dtype dt, double f, int64_t i); /* 0-dim; f for floating types, else i */
-tp_tensor *tensor_fake_of(const tp_tensor *t);           /* same metadata, new fake storage */
+tp_tensor *tensor_scalar(dtype dt, double f, int64_t i,
+                         tp_err *err);         /* 0-dim; f for floats, else i; or NULL */
+tp_tensor *tensor_fake_of(const tp_tensor *t); /* same metadata, new fake storage */
 tp_tensor *tensor_ref(tp_tensor *t);
 void tensor_unref(tp_tensor *t);         /* NULL is allowed */
 extern void (*tensor_ag_free)(void *ag); /* set once by grad */
@@ -98,8 +99,8 @@ tp_storage *storage_new_fake(symint nbytes, tp_device dev);
 tp_storage *storage_wrap(void *data, int64_t nbytes, void (*release)(void *, void *), void *ctx);
 tp_storage *storage_ref(tp_storage *s);
 void storage_unref(tp_storage *s);
-/* Tests: the n-th storage allocation from now fails (0: never). */
-void storage_fail_after(int64_t n);
+/* Tests: the n-th storage allocation from now fails (0: never). Says how many were left to go. */
+int64_t storage_fail_after(int64_t n);
 int64_t storage_live_bytes(void); /* bytes of storage now alive, for memory tests */
 int64_t storage_peak_bytes(bool reset);
 

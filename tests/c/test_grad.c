@@ -53,7 +53,7 @@ TEST(grad_chain_rule_and_names)
 TEST(grad_accumulates_and_sums_broadcast)
 {
     tp_err e = { 0 };
-    tp_tensor *x = leaf(vec3(1, 2, 3)), *w = leaf(tensor_scalar(DT_f64, 5, 0));
+    tp_tensor *x = leaf(vec3(1, 2, 3)), *w = leaf(tensor_scalar(DT_f64, 5, 0, NULL));
     for (int k = 0; k < 2; k++) {
         tp_tensor *y = OPC(mul_Tensor, &e, vT(x), vT(w)), *s = OPC(sum, &e, vT(y));
         CHECK(backward(s, &e));
@@ -122,7 +122,7 @@ TEST(grad_bad_input)
     ag_options o = { 0 };
     CHECK(!ag_backward(op_ctx_cur(), &y, 1, &g2, &o, &e) && strstr(e.msg, "Mismatch in shape"));
     err_clear(&e);
-    tp_tensor *i = tensor_scalar(DT_i64, 0, 3);
+    tp_tensor *i = tensor_scalar(DT_i64, 0, 3, NULL);
     CHECK(!ag_set_requires_grad(op_ctx_cur(), i, true, &e));
     tensor_unref(i), tensor_unref(y), tensor_unref(g2), tensor_unref(c), tensor_unref(x);
 }
@@ -141,7 +141,7 @@ TEST(grad_inplace_keeps_history)
 TEST(grad_million_step_chain)
 {
     tp_err e = { 0 };
-    tp_tensor *x = leaf(tensor_scalar(DT_f64, 1, 0)), *y = tensor_ref(x);
+    tp_tensor *x = leaf(tensor_scalar(DT_f64, 1, 0, NULL)), *y = tensor_ref(x);
     for (int i = 0; i < 1000000; i++) {
         tp_tensor *n = OPC(add_Tensor, &e, vT(y), vT(x));
         tensor_unref(y);

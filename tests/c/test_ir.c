@@ -228,7 +228,8 @@ TEST(ir_run_nested)
     CHECK(ir_verify(g, &e));
     ir_prog *p = ir_prog_new(g);
     for (int yes = 0; yes < 2; yes++) {
-        tp_val in[2] = { vT(tensor_scalar(DT_bool, 0, yes)), vT(floats(2, (float[]){ 3, 3 })) }, out = vNone;
+        tp_val in[2] = { vT(tensor_scalar(DT_bool, 0, yes, NULL)), vT(floats(2, (float[]){ 3, 3 })) },
+               out = vNone;
         CHECK(ir_prog_run(p, op_ctx_cur(), in, 2, &out, 1, NULL, &e));
         CHECK(out.kind == VAL_tensor && first(&out) == (yes ? 4 : 2) * 1024);
         val_clear(&out);
