@@ -247,7 +247,7 @@ static bool backward(const op_custom *o, const tp_val *arg, int narg, tp_val *ou
         if (g)
             tensor_ref(g);
         else {
-            tp_tensor *zero = tensor_scalar((dtype)arg[i].t->dt, 0, 0);
+            tp_tensor *zero = tensor_scalar((dtype)arg[i].t->dt, 0, 0, err);
             g = tensor_new((dtype)arg[i].t->dt, arg[i].t->ndim, arg[i].t->size, err);
             ok = ok && g && zero && tensor_copy(g, zero, err);
             tensor_unref(zero);
