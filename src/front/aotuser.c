@@ -13,7 +13,8 @@ typedef struct user_program {
     char what[16];
 } user_program;
 
-static bool user_call(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+static bool user_call(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                      tp_err *err)
 {
     user_program *u = (user_program *)p;
     PyGILState_STATE gil = PyGILState_Ensure();
@@ -172,10 +173,13 @@ static PyMethodDef run_def = { "compiled", (PyCFunction)(void (*)(void))program_
 /* _aot_compile(capsule, example_inputs, compile, min_cut) -> callable */
 static PyObject *aot_compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
 {
-    static const backend user = { "aot_autograd", "the autograd stage with the user's compilers", NULL, NULL };
+    static const backend user = { "aot_autograd", "the autograd stage with the user's compilers", NULL,
+                                  NULL };
     ir_graph *g = n == 4 ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
     if (!g || !PyList_Check(a[1]) || !PyCallable_Check(a[2]))
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "_aot_compile(graph, inputs, compile, min_cut)");
+        return PyErr_Occurred()
+                   ? NULL
+                   : PyErr_Format(PyExc_TypeError, "_aot_compile(graph, inputs, compile, min_cut)");
     tp_err err = { 0 };
     tp_comp c = { .err = &err };
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(a[1]) && i < (Py_ssize_t)g->inputs.n; i++) {
@@ -186,7 +190,9 @@ static PyObject *aot_compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
             return py_raise(&err);
     }
     user_inner *in = mem_zalloc(sizeof *in);
-    in->base = (aot_inner){ .compile = user_compile, .flags = PyObject_IsTrue(a[3]) ? AOT_min_cut : 0, .free = inner_free };
+    in->base = (aot_inner){ .compile = user_compile,
+                            .flags = PyObject_IsTrue(a[3]) ? AOT_min_cut : 0,
+                            .free = inner_free };
     in->compile = Py_NewRef(a[2]);
     run_program *p = aot_backend_compile(&user, &c, g, &in->base);
     if (!p)
@@ -271,9 +277,9 @@ static PyObject *retrace(PyObject *m, PyObject *const *a, Py_ssize_t n)
     return cap;
 }
 
-static PyMethodDef functions[] = {
-    { "_aot_compile", (PyCFunction)(void (*)(void))aot_compile, METH_FASTCALL, "forward and backward by Python compilers" },
-    { "_graph_retrace", (PyCFunction)(void (*)(void))retrace, METH_FASTCALL, "a graph recorded again" },
-    { NULL }
-};
+static PyMethodDef functions[] = { { "_aot_compile", (PyCFunction)(void (*)(void))aot_compile, METH_FASTCALL,
+                                     "forward and backward by Python compilers" },
+                                   { "_graph_retrace", (PyCFunction)(void (*)(void))retrace, METH_FASTCALL,
+                                     "a graph recorded again" },
+                                   { NULL } };
 int py_init_aotuser(PyObject *m) { return PyModule_AddFunctions(m, functions); }

@@ -174,6 +174,7 @@ typedef struct cap_cfg {
     bool fullgraph;
     int refs;
     PyObject *guard_fail_fn;
+    struct cap_cfg *alt; /* the same with another backend (set_stance), or NULL; owned */
 } cap_cfg;
 
 /* --- code objects, regions, entries
@@ -396,6 +397,7 @@ struct trace {
     int stop_at;
     /* a break */
     bool broke, quiet, hopeless;
+    bool error_breaks; /* error_on_graph_break(True) is in force */
     break_id brk;
     char reason[600], detail[1600];
     strbuf stack_text; /* user frames of the break, innermost last */
@@ -451,6 +453,13 @@ PyObject *t_import(trace *t, frame *f, PyObject *name, PyObject *fromlist, PyObj
 ir_node *
 t_node_here(trace *t,
             PyObject *o); /* of a tensor, in the graph that is recorded now; NULL: of another trace */
+/* tlog.c */
+PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                    bool *handled);
+PyObject *t_error_breaks(trace *t, PyObject *f, PyObject *on);
+bool cap_error_breaks(void);
+int cap_stance(void);
+void cap_note_sizes(PyObject *func, PyObject *const *args, Py_ssize_t nargs);
 /* comptime.c */
 PyObject *t_comptime(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 bool comptime_watches(void); /* TAPER_BREAK_ON is set */
@@ -542,6 +551,14 @@ static inline bool metrics_sampled(const entry *e) { return e->hits < 32 || !(e-
 void cap_each_entry(void (*fn)(void *data, entry *e), void *data);
 PyObject *cap_ledger(void); /* new list */
 
+enum {
+    STANCE_default,
+    STANCE_force_eager,
+    STANCE_eager_on_recompile,
+    STANCE_fail_on_recompile,
+    STANCE_eager_then_compile,
+    STANCE_aot_eager_then_compile
+};
 const char *cap_brand(void); /* "taper", or "torch" under the alias */
 /* config: taper._dynamo.config */
 bool cfg_bool(const char *name, bool dflt);

@@ -14,7 +14,9 @@ extern PyObject *break_list;
 static PyObject *config;   /* dict of taper._dynamo.config */
 static PyObject *counters; /* taper._dynamo.utils.counters */
 static bool off;           /* TAPER_COMPILE_DISABLE */
-static int stance;         /* 0 default, 1 force_eager */
+static int stance;         /* STANCE_* */
+static PyObject *forced;   /* set_stance(force_backend=): in place of every backend; NULL: none */
+int cap_stance(void) { return stance; }
 static __thread int disabled;
 
 const char *cap_brand(void) { return py_prefix; }
@@ -362,6 +364,7 @@ typedef struct PyCompiled {
     PyObject *fn; /* what was given */
     cap_cfg *cfg;
     PyObject *dict, *weakrefs;
+    bool ran; /* under a stance that treats the first call apart */
 } PyCompiled;
 extern PyTypeObject PyCompiled_Type;
 
@@ -373,17 +376,62 @@ PyObject *compiled_inner(PyObject *o)
 cap_cfg *compiled_cfg(PyObject *o) { return Py_TYPE(o) == &PyCompiled_Type ? ((PyCompiled *)o)->cfg : NULL; }
 bool cap_is_disabled(void) { return disabled || stance == 1; }
 
+/* c's settings with another backend. Borrowed; lives as long as c. */
+static cap_cfg *with_backend(cap_cfg *c, PyObject *backend)
+{
+    for (cap_cfg *a = c->alt; a; a = a->alt)
+        if (a->backend == backend || (PyUnicode_Check(backend) && PyUnicode_Check(a->backend) &&
+                                      PyUnicode_Compare(backend, a->backend) == 0))
+            return a;
+    cap_cfg *n = mem_zalloc(sizeof *n);
+    *n = *c;
+    n->refs = 1;
+    Py_INCREF(backend);
+    n->backend = backend;
+    Py_XINCREF(n->options);
+    Py_XINCREF(n->guard_fail_fn);
+    n->alt = c->alt;
+    c->alt = n;
+    return n;
+}
+
+/* The settings for this call, or NULL: it runs eagerly. */
+static cap_cfg *by_stance(PyCompiled *c, PyObject *const *args, Py_ssize_t n)
+{
+    bool first = !c->ran;
+    if (stance == STANCE_force_eager)
+        return NULL;
+    if (stance == STANCE_eager_then_compile || stance == STANCE_aot_eager_then_compile) {
+        c->ran = true;
+        if (first && stance == STANCE_eager_then_compile) {
+            cap_note_sizes(c->fn, args, n);
+            return NULL;
+        }
+        if (first) {
+            static PyObject *aot;
+            if (!aot)
+                aot = PyUnicode_InternFromString("aot_eager");
+            return with_backend(c->cfg, aot);
+        }
+    }
+    return forced ? with_backend(c->cfg, forced) : c->cfg;
+}
+
 static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyCompiled *c = (PyCompiled *)o;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    cap_cfg *cfg = c->cfg;
+    if (TP_UNLIKELY(stance || forced) && !disabled && !off && !cap_is_tracing() &&
+        !(cfg = by_stance(c, args, n)))
+        return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
     if (TP_UNLIKELY(disabled || stance == 1 || off || cap_is_tracing()))
         return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
     PyObject *r;
     if (TP_LIKELY(PyFunction_Check(c->fn)))
-        r = cap_run(c->cfg, c->fn, args, n, kwnames);
+        r = cap_run(cfg, c->fn, args, n, kwnames);
     else {
-        frame f = { .cfg = c->cfg };
+        frame f = { .cfg = cfg };
         r = cap_call_native(&f, c->fn, args, n, kwnames);
     }
     if (TP_UNLIKELY(!r) && config && cfg_bool("suppress_errors", false) && !c->cfg->fullgraph) {
@@ -490,6 +538,7 @@ static PyObject *compile(PyObject *m, PyObject *args)
     c->call = compiled_call;
     c->fn = Py_NewRef(compiled_inner(fn) ? compiled_inner(fn) : fn);
     c->dict = c->weakrefs = NULL;
+    c->ran = false;
     c->cfg = mem_zalloc(sizeof *c->cfg);
     *c->cfg = (cap_cfg){ Py_NewRef(backend),
                          Py_NewRef(options),
@@ -607,11 +656,17 @@ static PyObject *disable_push(PyObject *m, PyObject *n)
     disabled += (int)PyLong_AsLong(n);
     Py_RETURN_NONE;
 }
-static PyObject *set_stance(PyObject *m, PyObject *n)
+/* _capture_stance(number, backend or None) -> the ones before */
+static PyObject *set_stance(PyObject *m, PyObject *args)
 {
-    long old = stance;
-    stance = (int)PyLong_AsLong(n);
-    return PyLong_FromLong(old);
+    int n;
+    PyObject *backend;
+    if (!PyArg_ParseTuple(args, "iO", &n, &backend))
+        return NULL;
+    PyObject *was = Py_BuildValue("(iO)", stance, forced ? forced : Py_None);
+    stance = n;
+    Py_XSETREF(forced, backend == Py_None ? NULL : Py_NewRef(backend));
+    return was;
 }
 static PyObject *is_tracing(PyObject *m, PyObject *x) { return PyBool_FromLong(cap_is_tracing()); }
 
@@ -647,7 +702,7 @@ static PyMethodDef functions[] = {
     { "_capture_ledger", ledger, METH_NOARGS, "what ran compiled, what did not" },
     { "_capture_breaks", collect_breaks, METH_O, "start or stop collecting graph breaks" },
     { "_capture_disable", disable_push, METH_O, "nest or unnest a region without capture" },
-    { "_capture_stance", set_stance, METH_O, "0 default, 1 force_eager" },
+    { "_capture_stance", set_stance, METH_VARARGS, "what calls of compiled functions do" },
     { "_capture_tracing", is_tracing, METH_NOARGS, "whether a function is being traced" },
     { "_capture_break_rows", breaks_table, METH_NOARGS, "the table of graph breaks" },
     { "_capture_run", run_with, METH_VARARGS, "a function through capture" },

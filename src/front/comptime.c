@@ -11,7 +11,8 @@ static trace *now; /* the trace that asks, while its callback runs */
 
 static PyObject *python(const char *fn) /* new: a function of taper._dynamo.comptime */
 {
-    PyObject *m = PyImport_ImportModule("taper._dynamo.comptime"), *f = m ? PyObject_GetAttrString(m, fn) : NULL;
+    PyObject *m = PyImport_ImportModule("taper._dynamo.comptime"),
+             *f = m ? PyObject_GetAttrString(m, fn) : NULL;
     Py_XDECREF(m);
     return f;
 }
@@ -28,7 +29,8 @@ static PyObject *call_back(trace *t, PyObject *f, PyObject *args, PyObject *kw)
     now = was;
     if (r && t->broke)
         Py_CLEAR(r);
-    if (!r && PyErr_Occurred() && !t->broke) { /* the debugger's q, a failed assertion: not the traced program's */
+    if (!r && PyErr_Occurred() &&
+        !t->broke) { /* the debugger's q, a failed assertion: not the traced program's */
         if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_AssertionError) ||
             strcmp(((PyTypeObject *)PyErr_Occurred())->tp_name, "BdbQuit") == 0 ||
             strstr(((PyTypeObject *)PyErr_Occurred())->tp_name, "BdbQuit"))
@@ -45,7 +47,8 @@ PyObject *t_comptime(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t na
     PyObject *target = PyMethod_Check(f) ? PyMethod_GET_FUNCTION(f) : f;
     for (Py_ssize_t i = 0; fn && list && dict && i < nargs + (kw ? PyTuple_GET_SIZE(kw) : 0); i++) {
         PyObject *o = t_real(t, args[i]);
-        if (!o || (i < nargs ? PyList_Append(list, o) : PyDict_SetItem(dict, PyTuple_GET_ITEM(kw, i - nargs), o)) < 0)
+        if (!o || (i < nargs ? PyList_Append(list, o)
+                             : PyDict_SetItem(dict, PyTuple_GET_ITEM(kw, i - nargs), o)) < 0)
             goto done;
     }
     if (fn && list && dict) {
@@ -244,8 +247,9 @@ static PyObject *query(PyObject *m, PyObject *args)
         return PyBool_FromLong(now != NULL);
     frame *f = frame_at(depth);
     if (!f)
-        return PyErr_Format(PyExc_RuntimeError, now ? "there is no frame that far up"
-                                                    : "this can be asked while a function is being traced only");
+        return PyErr_Format(PyExc_RuntimeError,
+                            now ? "there is no frame that far up"
+                                : "this can be asked while a function is being traced only");
     if (!strcmp(what, "stack_text")) {
         strbuf b = { 0 };
         user_stack(&b, f);
@@ -271,7 +275,8 @@ static PyObject *query(PyObject *m, PyObject *args)
         return Py_NewRef(f->globals);
     if (!strcmp(what, "local")) { /* looks at it, so it is guarded from now on */
         for (int i = 0; i < f->cc->nfast; i++) {
-            if (!f->fast[i] || PyObject_RichCompareBool(PyTuple_GET_ITEM(f->cc->localsplus, i), arg, Py_EQ) != 1)
+            if (!f->fast[i] ||
+                PyObject_RichCompareBool(PyTuple_GET_ITEM(f->cc->localsplus, i), arg, Py_EQ) != 1)
                 continue;
             PyObject *o = f->fast[i];
             if (!IS_LAZY(o) && PyCell_Check(o))
@@ -318,13 +323,16 @@ static int stack_now(void *data, ev_frame *out, int max)
         k--;
         free(line[k]);
         line[k] = mem_strdup(s ? PyUnicode_AsUTF8(s) : "");
-        out[k] = (ev_frame){ .file = f->cc->file, .name = f->cc->name, .line = frame_line(f), .loc = line[k] };
+        out[k] = (ev_frame){
+            .file = f->cc->file, .name = f->cc->name, .line = frame_line(f), .loc = line[k]
+        };
         Py_XDECREF(s);
     }
     return n;
 }
 
-static PyMethodDef functions[] = { { "_comptime", query, METH_VARARGS, "what the trace under way looks like" },
+static PyMethodDef functions[] = { { "_comptime", query, METH_VARARGS,
+                                     "what the trace under way looks like" },
                                    { "_sym_fixed", is_fixed, METH_O, "has a symbolic integer been fixed?" },
                                    { NULL } };
 int py_init_comptime(PyObject *m)

@@ -38,6 +38,7 @@ void cfg_unref(cap_cfg *c)
     Py_XDECREF(c->backend);
     Py_XDECREF(c->options);
     Py_XDECREF(c->guard_fail_fn);
+    cfg_unref(c->alt);
     free(c);
 }
 
@@ -283,6 +284,7 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
                        .flags = r->expand ? REC_composites : 0 };
     t->cfg = cfg;
     t->stop_at = stop_at;
+    t->error_breaks = cap_error_breaks();
     t->exc_at = t->live_at = -1;
     t->log_src = ev_on(EV_trace_source);
     t->verbose = env_on(ENV_verbose) || cfg_bool("verbose", false);
@@ -383,7 +385,7 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
 
 /* ---- breaks in the log, as errors ---- */
 typedef struct why_broke {
-    bool set, quiet;
+    bool set, quiet, error;
     break_id id;
     char reason[600], file[400];
     int line;
@@ -398,6 +400,7 @@ static void break_note(why_broke *w, trace *t)
         return;
     w->set = true;
     w->quiet = t->quiet;
+    w->error = t->error_breaks;
     w->id = t->brk;
     snprintf(w->reason, sizeof w->reason, "%s", t->reason);
     snprintf(w->file, sizeof w->file, "%s", t->brk_file);
@@ -783,7 +786,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             r->empty++;
             goto out;
         }
-        if (cfg->fullgraph && !t->quiet) {
+        if ((cfg->fullgraph || w.error) && !t->quiet) {
             attempt_end(a);
             a = NULL;
             if (!(w.id == BRK_exception && w.reason[0] == 0))
@@ -979,8 +982,29 @@ static void log_no_entry(const region *r)
 }
 
 /* Over the limit: false, having said so once. */
+static bool stance_allows(region *r, frame *f, cap_cfg *cfg)
+{
+    if (cap_stance() == STANCE_eager_on_recompile)
+        return false;
+    if (cap_stance() != STANCE_fail_on_recompile)
+        return true;
+    strbuf msg = { 0 }, old = { 0 };
+    bool any = recompile_log(r, f, cfg, &msg, &old);
+    PyErr_Format(PyExc_RuntimeError,
+                 "Detected recompile when %s.compile stance is 'fail_on_recompile'. filename: '%s', function "
+                 "name: '%s', "
+                 "line number: %d%s%s",
+                 cap_brand(), r->cc->file, r->cc->name, r->cc->first_line, any ? "\n" : "",
+                 any ? strbuf_str(&msg) : "");
+    strbuf_free(&msg);
+    strbuf_free(&old);
+    return false;
+}
+
 static bool may_compile(region *r, frame *f, cap_cfg *cfg)
 {
+    if (TP_UNLIKELY(cap_stance()) && !stance_allows(r, f, cfg))
+        return false;
     int n = count_entries(r, cfg);
     if (!n) {
         log_no_entry(r);
@@ -1066,7 +1090,7 @@ static PyObject *run_frame(frame *f)
                 bool go = may_compile(r, f, cfg);
                 if (go)
                     e = capture_region(r, f, cfg);
-                else if (!PyErr_Occurred() && r->limit_hit)
+                else if (!PyErr_Occurred() && (r->limit_hit || cap_stance() == STANCE_eager_on_recompile))
                     until = f->cc->n; /* eager from here on */
                 if (e) {
                     if (reg != small)
@@ -1293,4 +1317,30 @@ void region_reset_ids(void)
 {
     next_frame_id = 0;
     next_fn = 1;
+}
+
+/* A call that ran eagerly: the sizes it was given count for automatic dynamic shapes. */
+void cap_note_sizes(PyObject *func, PyObject *const *args, Py_ssize_t nargs)
+{
+    cap_code *cc = PyFunction_Check(func) ? cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func)) : NULL;
+    region *r = cc ? region_at(cc, 0) : NULL;
+    if (!r || (!r->dynamic && !(r->dynamic = PyDict_New()))) {
+        PyErr_Clear();
+        return;
+    }
+    for (Py_ssize_t i = 0; i < nargs && i < cc->co->co_argcount; i++) {
+        const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(cc->localsplus, i));
+        if (!name || !py_is_tensor(args[i]))
+            continue;
+        tp_tensor *x = py_tensor(args[i]);
+        for (int d = 0; d < x->ndim; d++) {
+            char key[300];
+            snprintf(key, sizeof key, "L['%s'].size()[%d]/%d", name, d, x->ndim);
+            PyObject *v = PyLong_FromLongLong(x->size[d]);
+            if (v)
+                PyDict_SetItemString(r->dynamic, key, v);
+            Py_XDECREF(v);
+        }
+    }
+    PyErr_Clear();
 }

@@ -508,26 +508,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
     case B_break:
         return t_break(t, BRK_call_builtin, "call of builtin function %s",
                        ((PyCFunctionObject *)f)->m_ml->ml_name);
-    case B_print: {
-        PyObject *re = cfg_obj("reorderable_logging_functions");
-        if (re && PySet_Check(re) && PySet_Contains(re, f) == 1) {
-            PyObject *d = PyTuple_New(nargs);
-            for (Py_ssize_t i = 0; i < nargs; i++) {
-                if (!(o = t_real(t, args[i])) || !(py_is_tensor(o) || t_plain_const(o))) {
-                    Py_DECREF(d);
-                    return o ? t_break(t, BRK_print, "print of a %s", Py_TYPE(o)->tp_name) : NULL;
-                }
-                PyTuple_SET_ITEM(d, i, Py_NewRef(o));
-            }
-            PyObject *pair = Py_BuildValue("(ON)", f, d);
-            if (!t->params_seen)
-                t->params_seen = PyList_New(0);
-            PyList_Append(t->params_seen, pair);
-            Py_DECREF(pair);
-            Py_RETURN_NONE;
-        }
-        return t_break(t, BRK_print, "builtin: print [%s]", nargs ? "..." : "");
-    }
+    case B_print: return t_break(t, BRK_print, "builtin: print [%s]", nargs ? "..." : "");
     case B_len:
         if (nargs != 1 || !(o = t_real(t, args[0])))
             return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);

@@ -440,6 +440,14 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
 {
     *handled = true;
     const char *r = PyUnicode_AsUTF8(role);
+    if (!strcmp(r, "errbreaks") && nargs == 1)
+        return t_error_breaks(t, f, args[0]);
+    if (!strcmp(r, "graph_break") && (nargs || kw)) {
+        PyObject *msg = t_real(t, args[0]);
+        if (msg && PyUnicode_Check(msg) && PyUnicode_GetLength(msg))
+            return t_break(t, BRK_manual, "Call to `%s._dynamo.graph_break()`: %s", cap_brand(),
+                           PyUnicode_AsUTF8(msg));
+    }
     if (!strcmp(r, "graph_break"))
         return t_break(t, BRK_manual, "'skip function graph_break in file %s/_dynamo/decorators.py'",
                        cap_brand());
@@ -452,10 +460,18 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
     if (!strcmp(r, "identity"))
         return nargs ? Py_NewRef(args[0]) : Py_NewRef(Py_None);
     if (!strcmp(r, "disable")) {
-        PyObject *n = PyObject_GetAttrString(f, "__qualname__");
-        t_break(t, BRK_disabled, "Skip calling `%s.compiler.disable()`d function %s", cap_brand(),
-                n ? PyUnicode_AsUTF8(n) : "?");
+        PyObject *fn = PyMethod_Check(f) ? PyMethod_GET_FUNCTION(f) : f;
+        PyObject *n = PyObject_GetAttrString(fn, "__qualname__"),
+                 *why = PyObject_GetAttrString(fn, "_torchdynamo_disable_msg"),
+                 *rec = PyObject_GetAttrString(fn, "_torchdynamo_disable_recursive");
+        PyErr_Clear();
+        bool said = why && PyUnicode_Check(why);
+        t_break(t, BRK_disabled, "Skip %s `%s.compiler.disable()`d function %s%s%s",
+                rec == Py_False ? "inlining" : "calling", cap_brand(), n ? PyUnicode_AsUTF8(n) : "?",
+                said ? ", reason: " : "", said ? PyUnicode_AsUTF8(why) : "");
         Py_XDECREF(n);
+        Py_XDECREF(why);
+        Py_XDECREF(rec);
         return NULL;
     }
     if (!strcmp(r, "custom") && PyMethod_Check(f))
@@ -507,6 +523,9 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
     PyObject *role = py_special(f);
     if (role && ((r = role_call(t, f, role, args, nargs, kw, &handled)), handled))
         return r;
+    r = t_logging(t, f, args, nargs, kw, &handled);
+    if (handled)
+        return r;
     r = t_builtin(t, f, args, nargs, kw, &handled);
     if (handled)
         return r;
@@ -556,6 +575,8 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
         const char *name = ((PyCFunctionObject *)f)->m_ml->ml_name;
         if (self && !PyModule_Check(self) && !PyType_Check(self))
             return t_method(t, f, self, name, args, nargs, kw);
+        if (!strcmp(name, "warn") || !strcmp(name, "warn_explicit"))
+            return t_break(t, BRK_print, "call of warnings.%s", name);
         return t_break(t, BRK_call_builtin, "call of builtin function %s", name);
     }
     if (Py_TYPE(f) == &PyMethodDescr_Type && nargs) {

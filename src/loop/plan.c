@@ -47,7 +47,7 @@ struct group {
     uint64_t *before; /* bit set of groups and calls that must come first */
     int order;        /* position among steps */
     ir_node *ext;     /* a library call instead of a kernel */
-    int part;         /* + 1: which operand of its only member, a cat, this kernel copies; size is the operand's */
+    int part; /* + 1: which operand of its only member, a cat, this kernel copies; size is the operand's */
 };
 
 typedef struct planner {

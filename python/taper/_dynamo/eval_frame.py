@@ -228,6 +228,7 @@ def disable(fn=None, recursive=True, *, reason=None):
             return fn(*args, **kwargs)
     disabled._torchdynamo_disable = True
     disabled._torchdynamo_disable_msg = reason
+    disabled._torchdynamo_disable_recursive = recursive
     disabled._torchdynamo_orig_callable = fn
     _role(disabled, "disable")
     return disabled
@@ -351,18 +352,7 @@ def patch_dynamo_config(*args, **kwargs):
     return config.patch(*args, **kwargs)
 
 
-class error_on_graph_break:
-    def __init__(self, on=True):
-        self.on = on
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        return False
-
-    def __call__(self, fn):
-        return _C._capture_compile(fn, "eager", None, self.on, None) if self.on else fn
+from .._controls import error_on_graph_break  # noqa: E402,F401
 
 
 # --- reports

@@ -4,6 +4,8 @@ from .._dynamo import (allow_in_graph, assume_constant_result, config, disable, 
                        reset, substitute_in_graph)
 from .._dynamo.eval_frame import compile  # noqa: F401
 
+from .._controls import error_on_graph_break  # noqa: E402,F401
+
 is_dynamo_compiling = is_compiling
 
 
@@ -12,20 +14,55 @@ def is_exporting():
 
 
 class set_stance:
-    """'default' or 'force_eager'; a function call and a context manager."""
-    _NAMES = {"default": 0, "force_eager": 1, "eager_on_recompile": 0, "fail_on_recompile": 0, "eager_then_compile": 0, "aot_eager_then_compile": 0}
+    """How calls of compiled functions behave: a function call, a context manager and a decorator.
 
-    def __init__(self, stance="default", **kwargs):
+    default                 capture and compile as usual
+    force_eager             nothing is compiled and nothing compiled is used
+    eager_on_recompile      use what is compiled already; where none of it fits, run eagerly
+    fail_on_recompile       use what is compiled already; where none of it fits, raise, with the guards that failed
+    eager_then_compile      the first call runs eagerly, later ones are compiled (sizes that differ are dynamic at once)
+    aot_eager_then_compile  the same with backend aot_eager for the first call
+
+    force_backend=          a backend in place of every other one (with the default stance)
+    """
+    _NAMES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile")
+
+    def __init__(self, stance="default", *, skip_guard_eval_unsafe=False, force_backend=None):
         if stance not in self._NAMES:
-            raise RuntimeError(f"invalid torch.compile stance {stance!r}")
-        self.prior = _C._capture_stance(self._NAMES[stance])
+            raise RuntimeError(f"invalid taper.compile stance {stance!r}; there are: {', '.join(self._NAMES)}")
+        if force_backend is not None:
+            if stance != "default":
+                raise RuntimeError("non-default stance cannot have force_backend set")
+            from .._dynamo.backends import check
+            check(force_backend)
+        if skip_guard_eval_unsafe:
+            raise RuntimeError("skip_guard_eval_unsafe is not supported: guards are always checked")
+        self.args = (self._NAMES.index(stance), force_backend)
+        self.prior = _C._capture_stance(*self.args)
 
     def __enter__(self):
+        _C._capture_stance(*self.args)
         return self
 
     def __exit__(self, *exc):
-        _C._capture_stance(self.prior)
+        _C._capture_stance(*self.prior)
         return False
+
+    def __call__(self, fn):
+        import functools
+        _C._capture_stance(*self.prior)  # making the decorator changed it
+
+        @functools.wraps(fn)
+        def inner(*args, **kwargs):
+            prior = _C._capture_stance(*self.args)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _C._capture_stance(*prior)
+        return inner
+
+
+_C._capture_role(set_stance, "break")
 
 
 class Row(tuple):
