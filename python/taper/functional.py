@@ -138,9 +138,7 @@ def combinations(input, r=2, with_replacement=False):
         return T.empty(0, dtype=input.dtype)
     f = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(f(range(input.numel()), r))
-    if not rows:
-        return T.empty(0, r, dtype=input.dtype)
-    return input[T.tensor(rows)]
+    return input[T.tensor(rows, dtype=T.int64).reshape(-1, r)]
 
 
 def cdist(x1, x2, p=2.0, compute_mode=None):
@@ -149,7 +147,7 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
     d = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
     if p == 0:
-        return (d != 0).to(d.dtype).sum(-1)
+        return _ops["norm"](d, 0, [-1])
     if p == 1:
         return d.sum(-1)
     if p == _math.inf:
@@ -172,7 +170,10 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     parts = [t for t in (prepend, input, append) if t is not None]
-    r = T.cat(parts, dim) if len(parts) > 1 else input
+    for t in (prepend, append):
+        if t is not None and t.dim() != input.dim():
+            raise RuntimeError("diff expects prepend or append to be the same dimension as input")
+    r = T.cat(parts, dim) if len(parts) > 1 and n else input
     for _ in range(min(n, r.shape[dim])):
         a, b = r.narrow(dim, 1, r.shape[dim] - 1), r.narrow(dim, 0, r.shape[dim] - 1)
         r = a ^ b if r.dtype is T.bool else a - b
@@ -208,12 +209,23 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     if input.dim() > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.dim()} dimensions")
     x = input if input.dim() == 2 else input.reshape(1, -1)
+    for what, w, integral in (("fweights", fweights, True), ("aweights", aweights, False)):
+        if w is None:
+            continue
+        if w.dim() > 1:
+            raise RuntimeError(f"cov(): expected {what} to have one or fewer dimensions but got {what} with {w.dim()} dimensions")
+        if w.dtype.is_floating_point == integral or w.dtype is T.bool:
+            raise RuntimeError(f"cov(): expected {what} to have {'integral' if integral else 'floating point'} dtype but got {what} "
+                               f"with {w.dtype} dtype")
+        if w.numel() != x.shape[1]:
+            raise RuntimeError(f"cov(): expected {what} to have the same numel as there are observations in the input but got "
+                               f"{w.numel()} != {x.shape[1]}")
+        if w.numel() and bool((w < 0).any()):
+            raise RuntimeError(f"cov(): {what} cannot be negative")
     x = x if x.dtype.is_floating_point else x.to(T.get_default_dtype())
     w = fweights
     if aweights is not None:
         w = aweights if w is None else aweights * w
-    if w is not None and not w.dtype.is_floating_point:
-        w = w.to(T.get_default_dtype())
     if w is None:
         norm_ = x.shape[1] - correction
         c = x - x.mean(1, keepdim=True)
@@ -240,11 +252,17 @@ def unravel_index(indices, shape):
     shape = [shape] if isinstance(shape, int) else list(shape)
     if any(n < 0 for n in shape):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(shape)}")
-    out = []
+    T = _T()
+    if indices.dtype.is_floating_point or indices.dtype is T.bool:
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if not shape:
+        return ()
+    step, steps = 1, []
     for n in reversed(shape):
-        out.append(indices % n)
-        indices = indices // n
-    return tuple(reversed(out))
+        steps.append(step)
+        step *= n
+    steps = T.tensor(steps[::-1], dtype=T.int64)
+    return (indices.unsqueeze(-1).div(steps, rounding_mode="floor") % T.tensor(shape, dtype=T.int64)).unbind(-1)
 
 
 def isreal(input):
@@ -261,6 +279,10 @@ def renorm(input, p, dim, maxnorm):
     """Scales the slices along dim down to a p-norm of at most maxnorm."""
     if p <= 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
+    if maxnorm < 0:
+        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+    if input.dim() < 2:
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.dim()} dimensions")
     dims = [d for d in range(input.dim()) if d != dim % input.dim()]
     n = _ops["norm"](input, p, dims, True)
     return input * _ops["where"](n > maxnorm, maxnorm / (n + 1e-7), _T().ones_like(n))
@@ -304,7 +326,15 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     spacing = 1 if spacing is None else spacing
     dims = list(range(input.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    seen = set()
+    for d in dims:
+        if d % max(input.dim(), 1) in seen:
+            raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
+        seen.add(d % max(input.dim(), 1))
     steps = spacing if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
+    if len(steps) != len(dims):
+        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have "
+                           f"the same length, but got a spacing argument of length {len(steps)} and a dim argument of length {len(dims)}.")
     T, out = _T(), []
     x = input if input.dtype.is_floating_point else input.to(T.get_default_dtype())
     for d, h in zip(dims, steps):
@@ -338,7 +368,9 @@ def sum_to_size(input, *size):
     dims = list(range(lead)) + [i + lead for i, n in enumerate(size) if n == 1 and input.shape[i + lead] != 1]
     if lead < 0 or any(n != 1 and n != input.shape[i + lead] for i, n in enumerate(size)):
         raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(input.shape)}}}.")
-    r = input.sum(dims, keepdim=True) if dims else input if input.dtype.is_floating_point else input.long()
+    if not size:
+        return input.sum()
+    r = input.sum(dims, keepdim=True) if dims else input
     return r.reshape(size) if lead else r
 
 

@@ -297,7 +297,11 @@ static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, t
             *v = (tp_val){ .kind = VAL_tensor, .t = py_tensor(o) };
             return true;
         }
-        return (r->flags & OPF_NUM) && !PyUnicode_Check(o) && to_number(o, v);
+        if (!(r->flags & OPF_NUM) || PyUnicode_Check(o) || ((r->flags & OPF_NUM2) && q == r->schema.param))
+            return false;
+        if ((r->flags & OPF_NUMT) && q != r->schema.param && p->val[0].kind != VAL_tensor)
+            return false;
+        return to_number(o, v);
     case PT_scalar: return to_number(o, v);
     case PT_int: {
         symint i;

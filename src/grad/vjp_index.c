@@ -26,40 +26,69 @@ VJP(scatter_add, "2")
     return true;
 }
 
-/* scatter_reduce: sum, mean, amax, amin; prod where nothing is zero. */
-VJP(scatter_reduce, "0 2 3 r")
+/* scatter_reduce and index_reduce differ only in how places are found: spread adds v at the places of `index`, pick
+ * reads them, cleared sets them to zero, reduced runs the row itself. */
+static tp_val spread(vjp *g, bool slices, tp_val to, tp_val v)
 {
-    tp_val dim = *ARG(1), index = *ARG(2), src = *ARG(3);
+    return slices ? V(index_add, to, *ARG(1), *ARG(2), v) : V(scatter_add, to, *ARG(1), *ARG(2), v);
+}
+static tp_val pick(vjp *g, bool slices, tp_val from)
+{
+    if (!slices)
+        return V(gather, from, *ARG(1), *ARG(2));
+    tp_val r = V(index_select, from, *ARG(1), *ARG(2));
+    return vT(vh_reshape(B, r.t, INM(3)->ndim, INM(3)->size));
+}
+static tp_val cleared(vjp *g, bool slices, tp_val t)
+{
+    return slices ? V(index_fill_int_Scalar, t, *ARG(1), *ARG(2), vI(0))
+                  : V(scatter_value, t, *ARG(1), *ARG(2), vI(0));
+}
+static tp_val reduced(vjp *g, bool slices, tp_val self, tp_val src)
+{
+    return slices ? V(index_reduce, self, *ARG(1), *ARG(2), src, *ARG(4), *ARG(5))
+                  : V(scatter_reduce_two, self, *ARG(1), *ARG(2), src, *ARG(4), *ARG(5));
+}
+static bool reduce_grad(vjp *g, bool slices)
+{
     const char *how = ARG(4)->s;
     bool self = ARG(5)->b;
-    tp_val d0 = DYV, d1 = V(gather, DYV, dim, index);
+    tp_val src = *ARG(3), d0 = DYV, d1 = vNone;
+    dtype dt = (dtype)INM(0)->dt;
     if (!strcmp(how, "sum")) {
-        ;
-    } else if (!strcmp(how, "prod")) {
-        d0 = DIV(MUL(DYV, R), X);
-        d1 = V(gather, MUL(DYV, R), dim, index);
-        d1 = DIV(d1, src);
+        d1 = pick(g, slices, DYV);
+    } else if (!strcmp(
+                   how,
+                   "prod")) { /* the product of the others; a lone zero gets it computed without the zero */
+        tp_val whole = V(masked_fill_Scalar, X, EQ(X, vI(0)), vI(1));
+        d0 = DIV(MUL(DYV, reduced(g, slices, whole, src)), whole);
+        tp_val zero = EQ(src, vI(0)), n = spread(g, slices, vh_zeros(B, INM(0)), V(to_dtype, zero, vDT(dt)));
+        tp_val lone = V(logical_and, zero, EQ(pick(g, slices, n), vI(1)));
+        tp_val without = reduced(g, slices, X, V(masked_fill_Scalar, src, lone, vI(1)));
+        d1 = WHERE(lone, pick(g, slices, MUL(DYV, without)),
+                   DIV(pick(g, slices, MUL(DYV, R)), V(masked_fill_Scalar, src, zero, vI(1))));
     } else if (!strcmp(how, "mean")) {
-        tp_val one = V(ones, vIs(INM(3)->size, INM(3)->ndim), vDT(INM(3)->dt));
-        tp_val n = self ? V(ones, vIs(INM(0)->size, INM(0)->ndim), vDT(INM(0)->dt)) : vh_zeros(B, INM(0));
-        n = V(scatter_add, n, dim, index, one);
-        n = WHERE(EQ(n, vI(0)), vI(1), n);
-        d0 = DIV(DYV, n);
-        d1 = V(gather, d0, dim, index);
+        tp_val one = V(ones, vIs(INM(3)->size, INM(3)->ndim), vDT(dt));
+        tp_val n = self ? V(ones, vIs(INM(0)->size, INM(0)->ndim), vDT(dt)) : vh_zeros(B, INM(0));
+        n = spread(g, slices, n, one);
+        d0 = DIV(DYV, WHERE(EQ(n, vI(0)), vI(1), n));
+        d1 = pick(g, slices, d0);
     } else { /* amax, amin: shared between all that reach the bound */
-        tp_val hit0 = V(to_dtype, EQ(X, R), vDT(INM(0)->dt));
-        tp_val hit1 = V(to_dtype, EQ(src, V(gather, R, dim, index)), vDT(INM(0)->dt));
-        tp_val n = V(scatter_add, self ? hit0 : vh_zeros(B, INM(0)), dim, index, hit1);
+        tp_val hit0 = V(to_dtype, EQ(X, R), vDT(dt));
+        tp_val hit1 = V(to_dtype, EQ(src, pick(g, slices, R)), vDT(dt));
+        tp_val n = spread(g, slices, self ? hit0 : vh_zeros(B, INM(0)), hit1);
         tp_val share = DIV(DYV, WHERE(EQ(n, vI(0)), vI(1), n));
         d0 = MUL(share, hit0);
-        d1 = MUL(V(gather, share, dim, index), hit1);
+        d1 = MUL(pick(g, slices, share), hit1);
     }
-    if (!self) /* what was scattered over does not count */
-        d0 = V(scatter_value, d0, dim, index, vI(0));
+    if (!self) /* what was written over does not count */
+        d0 = cleared(g, slices, !strcmp(how, "amax") || !strcmp(how, "amin") ? DYV : d0);
     DXV(0, d0);
     DXV(3, d1);
     return true;
 }
+VJP(scatter_reduce, "0 2 3 r") { return reduce_grad(g, false); }
+VJP(index_reduce, "0 2 3 r") { return reduce_grad(g, true); }
 
 VJP(index_select, "2")
 {
@@ -91,7 +120,7 @@ VJP(index_fill, "2")
 {
     DXV(0, V(index_fill_int_Scalar, DYV, *ARG(1), *ARG(2), vI(0)));
     if (INM(3) && NEED(3))
-        DXV(3, V(sum, V(index_select, DYV, *ARG(1), *ARG(2))));
+        DXV(3, V(sum, SUB(DYV, V(index_fill_int_Scalar, DYV, *ARG(1), *ARG(2), vI(0)))));
     return true;
 }
 

@@ -7,6 +7,7 @@ const char vjp_file_linalg;
 
 static tp_val times(vjp *g, tp_val t, const tp_val *by) { return val_as_f(by) == 1 ? t : MUL(t, *by); }
 static tp_val column(vjp *g, tp_val t) { return V(unsqueeze, t, vI(-1)); }
+static tp_val row_of(vjp *g, tp_val t) { return V(unsqueeze, t, vI(-2)); }
 
 /* ---- products ---- */
 /* A transposed matrix gets its gradient transposed too, so that the gradient of a weight used as W' lies as W. */
@@ -102,7 +103,7 @@ VJP(det, "0 r ~r1") /* det A^-T; a singular A has no such gradient and gives inf
     return true;
 }
 
-VJP(slogdet, "0 ~r ~r2")
+VJP(slogdet, "0 ~r2") /* the sign is constant almost everywhere */
 {
     if (DY(1))
         DXV(0, MUL(column(g, column(g, vT(DY(1)))), MT(inverse(g, X))));
@@ -123,12 +124,122 @@ VJP(solve_ex, "0 r ~r1")
     return true;
 }
 
-VJP(lu_solve, "0 1")
+/* ---- LU: A = P L U, with L and U in one matrix ---- */
+static tp_val low(vjp *g, tp_val t) { return V(tril, t, vI(-1)); }
+static tp_val cut(vjp *g, tp_val t, int dim, symint from, symint n)
+{
+    return V(narrow, t, vI(dim), vI(from), vI(n));
+}
+static tp_val over_l(vjp *g, tp_val l, tp_val t) /* L^-T t */
+{
+    return V(linalg_solve_triangular, MT(l), t, vB(true), vB(true), vB(true));
+}
+static tp_val over_u(vjp *g, tp_val u, tp_val t) /* t U^-T */
+{
+    return V(linalg_solve_triangular, MT(u), t, vB(false), vB(false), vB(false));
+}
+VJP(lu_factor_ex, "r r1 ~r1 ~r2")
+{
+    int nd = INM(0)->ndim;
+    symint m = INM(0)->size[nd - 2], n = INM(0)->size[nd - 1], k = sym_min(m, n);
+    tp_tensor *r[3];
+    if (!DY(0) || !b_opn(B, lu_unpack, r, 3, R, vT(OUT(1))))
+        return !B->failed;
+    tp_val l = vT(r[1]), u = vT(r[2]), dl = low(g, cut(g, DYV, -1, 0, k)),
+           du = V(triu, cut(g, DYV, -2, 0, k));
+    tp_val l1 = cut(g, l, -2, 0, k), u1 = cut(g, u, -1, 0, k);
+    tp_val ml = MM(MT(l1), cut(g, dl, -2, 0, k)), mu = MM(cut(g, du, -1, 0, k), MT(u1)), rest = vNone, d;
+    if (sym_gt(m, n)) { /* rows of L below the square part */
+        tp_val d2 = cut(g, dl, -2, k, sym_sub(m, k));
+        mu = SUB(mu, MM(MT(cut(g, l, -2, k, sym_sub(m, k))), d2));
+        rest = over_u(g, u1, d2);
+    } else if (sym_gt(n, m)) { /* columns of U beyond it */
+        tp_val d2 = cut(g, du, -1, k, sym_sub(n, k));
+        ml = SUB(ml, MM(d2, MT(cut(g, u, -1, k, sym_sub(n, k)))));
+        rest = over_l(g, l1, d2);
+    }
+    d = over_u(g, u1, over_l(g, l1, ADD(low(g, ml), V(triu, mu))));
+    if (rest.kind != VAL_none)
+        d = V(cat, vTs(((tp_tensor *[]){ d.t, rest.t }), 2), vI(sym_gt(m, n) ? -2 : -1));
+    DXV(0, MM(vT(r[0]), d));
+    return true;
+}
+
+/* X A = B is A' X' = B', so there are two cases: P L U X = B, and U' L' P' X = B. */
+VJP(lu_solve, "0 1 r")
+{
+    bool left = ARG(3)->b, adjoint = ARG(4)->b == left;
+    DXV(2, V(linalg_lu_solve, X, Y, DYV, *ARG(3), vB(!ARG(4)->b)));
+    if (!NEED(0))
+        return true;
+    tp_tensor *r[3];
+    if (!b_opn(B, lu_unpack, r, 3, X, Y))
+        return false;
+    tp_val p = vT(r[0]), l = vT(r[1]), u = vT(r[2]), x = left ? R : MT(R), dx = left ? DYV : MT(DYV), dl, du;
+    if (!adjoint) {
+        tp_val w = V(linalg_solve_triangular, MT(u), dx, vB(false), vB(true), vB(false));
+        du = MM(w, MT(x));
+        dl = MM(over_l(g, l, w), MT(MM(u, x)));
+    } else {
+        tp_val z = MM(MT(p), x),
+               w = V(linalg_solve_triangular, l, MM(MT(p), dx), vB(false), vB(true), vB(true));
+        dl = MM(z, MT(w));
+        du = MM(MM(MT(l), z), MT(V(linalg_solve_triangular, u, w, vB(true), vB(true), vB(false))));
+    }
+    DXV(0, NEG(ADD(low(g, dl), V(triu, du))));
+    return true;
+}
+
+/* ---- pseudo-inverse and least squares ---- */
+/* P = pinv(A): dP = -P dA P + P P' dA' (I - A P) + (I - P A) dA' P' P */
+static tp_val pinv_grad(vjp *g, tp_val a, tp_val p, tp_val d)
+{
+    tp_val dt = MT(d), x = MM(dt, MM(p, MT(p))), y = MM(MM(MT(p), p), dt);
+    tp_val r = NEG(MM(MT(p), MM(d, MT(p))));
+    r = ADD(r, SUB(x, MM(a, MM(p, x))));
+    return ADD(r, SUB(y, MM(MM(y, p), a)));
+}
+VJP(pinv, "0 r")
 {
     if (NEED(0))
-        return err_set(B->err, ERR_runtime,
-                       "the derivative for 'linalg_lu_solve' with respect to LU is not implemented");
-    DXV(2, V(linalg_lu_solve, X, Y, DYV, *ARG(3), vB(!ARG(4)->b)));
+        DXV(0, pinv_grad(g, X, R, DYV));
+    return true;
+}
+VJP(lstsq, "0 1 r ~r2 ~r3") /* X = pinv(A) B; the residuals are the column sums of (A X - B)^2 */
+{
+    bool vec = INM(1)->ndim == INM(0)->ndim - 1;
+    tp_val p = V(linalg_pinv_atol_rtol_tensor, X), b = vec ? column(g, Y) : Y, x = vec ? column(g, R) : R;
+    tp_val da = vNone, db = vNone;
+    if (DY(0)) {
+        tp_val d = vec ? column(g, DYV) : DYV;
+        da = pinv_grad(g, X, p, MM(d, MT(b)));
+        db = MM(MT(p), d);
+    }
+    if (DY(1) && !sym_eq(OUTM(1)->numel, 0)) {
+        tp_val e = MUL(MUL(SUB(MM(X, x), b), vI(2)), row_of(g, vT(DY(1))));
+        tp_val a1 = MM(e, MT(x));
+        da = da.kind == VAL_none ? a1 : ADD(da, a1);
+        db = db.kind == VAL_none ? NEG(e) : SUB(db, e);
+    }
+    if (da.kind == VAL_none)
+        return true;
+    DXV(0, da);
+    DXV(1, vec ? V(squeeze_dim, db, vI(-1)) : db);
+    return true;
+}
+
+/* exp of [[A', G], [0, A']] holds the gradient in its upper right block. */
+VJP(matrix_exp, "0")
+{
+    int nd = INM(0)->ndim;
+    symint n = INM(0)->size[nd - 1];
+    if (!NEED(0))
+        return true;
+    tp_val at = MT(X), zero = vh_zeros(B, INM(0));
+    tp_val top = V(cat, vTs(((tp_tensor *[]){ at.t, DY(0) }), 2), vI(-1));
+    tp_val low_ = V(cat, vTs(((tp_tensor *[]){ zero.t, at.t }), 2), vI(-1));
+    tp_val e = V(linalg_matrix_exp, V(cat, vTs(((tp_tensor *[]){ top.t, low_.t }), 2), vI(-2)));
+    DXV(0, cut(g, cut(g, e, -2, 0, n), -1, n, n));
     return true;
 }
 
@@ -204,8 +315,6 @@ VJP(qr, "r r1")
     DXV(0, V(linalg_solve_triangular, MT(r), d, vB(false), vB(false), vB(false)));
     return true;
 }
-
-static tp_val row_of(vjp *g, tp_val t) { return V(unsqueeze, t, vI(-2)); }
 
 /* x_j - x_i off the diagonal, 1 on it: the gaps that eigenvectors divide by. */
 static tp_val gaps(vjp *g, tp_val x)

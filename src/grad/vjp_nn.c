@@ -255,6 +255,20 @@ RESIZE(upsample_trilinear3d, V(upsample_trilinear3d, DYV, *ARG(1), *ARG(3), *ARG
 RESIZE(upsample_bicubic2d, V(upsample_bicubic2d, DYV, *ARG(1), *ARG(3), *ARG(4), *ARG(5)),
        V(upsample_bicubic2d_backward, DYV, *ARG(1), SIZES, *ARG(2), *ARG(3), *ARG(4)))
 
+/* ---- sampling at places of a grid ---- */
+#define SAMPLE(name)                                                                              \
+    VJP(name, "0 1")                                                                              \
+    {                                                                                             \
+        tp_tensor *d[2];                                                                          \
+        tp_val mask = { .kind = VAL_bools, .n = 2, .bools = (const bool[]){ NEED(0), NEED(1) } }; \
+        b_opn(B, name##_backward, d, 2, DYV, X, Y, *ARG(2), *ARG(3), *ARG(4), mask);              \
+        DX(0, d[0]);                                                                              \
+        DX(1, d[1]);                                                                              \
+        return true;                                                                              \
+    }
+SAMPLE(grid_sampler_2d)
+SAMPLE(grid_sampler_3d)
+
 /* ---- losses ---- */
 #define NLL(name)                                                                           \
     VJP(name, "0 1 2 r1 ~r1")                                                               \
@@ -295,5 +309,12 @@ VJP(bce, "0 1 2")
         tp_val d = MUL(per_element(g, INM(0), ARG(3)->i), SUB(l1, l0));
         DXV(1, w.kind == VAL_none ? d : MUL(d, w));
     }
+    return true;
+}
+
+VJP(ctc_loss, "0 1 r r1 ~r1")
+{
+    if (DY(0))
+        DXV(0, V(_ctc_loss_backward, DYV, X, Y, *ARG(2), *ARG(3), R, vT(OUT(1)), *ARG(4), *ARG(5)));
     return true;
 }

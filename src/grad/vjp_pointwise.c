@@ -547,3 +547,24 @@ VJP(logspace, "r")
         DXV(1, V(dot, d, V(linspace, vI(0), vI(1), steps, dt)));
     return true;
 }
+
+VJP(nextafter, "0 1")
+{
+    tp_val same = EQ(X, Y);
+    DXV(0, WHERE(same, vI(0), DYV));
+    DXV(1, WHERE(same, DYV, vI(0)));
+    return true;
+}
+
+/* Both are known only by their second argument: dP/dx = exp(-x) x^(a-1) / Gamma(a), dQ/dx = -dP/dx. */
+static bool igamma_grad(vjp *g, bool upper)
+{
+    if (NEED(0))
+        return err_set(B->err, ERR_runtime, "the derivative for '%s: input' is not implemented",
+                       g->row->name);
+    tp_val d = MUL(DYV, V(exp, SUB(SUB(MUL(SUB(X, vI(1)), V(log, Y)), Y), V(lgamma, X))));
+    DXV(1, upper ? NEG(d) : d);
+    return true;
+}
+VJP(igamma, "0 1") { return igamma_grad(g, false); }
+VJP(igammac, "0 1") { return igamma_grad(g, true); }

@@ -322,85 +322,26 @@ VJP(cumprod, "0 r") /* sum over later outputs of dy * out, divided by x; zeros h
     return true;
 }
 
-VJP(logcumsumexp, "0 r") /* exp(x) * reversed cumulative sum of dy exp(-out) */
+/* log of the reversed cumulative sum of exp(t) */
+static tp_val reversed_lse(vjp *g, tp_val t)
+{
+    symint d = vh_dim(ARG(1), INM(0)->ndim);
+    return V(flip, V(logcumsumexp, V(flip, t, vIs(&d, 1)), vI(d)), vIs(&d, 1));
+}
+VJP(logcumsumexp,
+    "0 r") /* exp(x) * reversed cumulative sum of dy exp(-out): in logarithms, by the sign of dy */
 {
     if (!INM(0)->ndim) {
         DXV(0, DYV);
         return true;
     }
-    tp_val w = MUL(DYV, V(exp, NEG(R)));
-    DXV(0, MUL(V(exp, X), reversed_sum(g, w)));
-    return true;
-}
-
-/* quantile(self, q, dim, keepdim, interpolation): a mix of the two order statistics around q (n - 1). The lines are
- * sorted again and dy is sent to the elements at those ranks. */
-VJP(quantile, "0 1")
-{
-    const tp_tensor *in = INM(0);
-    const char *how = ARG(4)->s;
-    bool all = ARG(2)->kind == VAL_none, keep = ARG(3)->b;
-    bool many = INM(1) && INM(1)->ndim == 1;
-    int dim = all ? 0 : vh_dim(ARG(2), in->ndim), nd = all ? 1 : MAX(in->ndim, 1);
-    symint shape[TP_MAX_DIMS], perm[TP_MAX_DIMS];
-    if (INM(1) && NEED(1))
-        return err_set(B->err, ERR_runtime,
-                       "the derivative for 'quantile' with respect to q is not implemented");
-    tp_val x = all || !in->ndim ? vT(vh_reshape(B, X.t, 1, (symint[]){ in->numel }))
-                                : V(transpose_int, X, vI(dim), vI(-1));
-    symint n = x.t ? x.t->size[nd - 1] : 0, k = many ? INM(1)->size[0] : 1;
-    tp_tensor *sorted[2];
-    b_opn(B, sort, sorted, 2, x, vI(-1));
-
-    /* dy with the quantiles as its last dimension and the rest in the order of x */
-    tp_val d = DYV;
-    int lead = many ? 1 : 0, m = 0;
-    for (int i = 0; i < nd - 1; i++) /* sizes of x without the last dimension: (k, rest...) */
-        shape[m++] = x.t->size[i];
-    if (!all && in->ndim && dim != nd - 1) { /* bring dy from the order of self without dim to that of x */
-        symint size[TP_MAX_DIMS];
-        int s = 0;
-        if (many)
-            size[s++] = k;
-        for (int i = 0; i < in->ndim; i++)
-            size[s++] = i == dim ? 1 : in->size[i];
-        d = V(transpose_int, vT(vh_reshape(B, d.t, s, size)), vI(dim + lead), vI(-1));
+    tp_val l = V(log, V(abs, DYV)), sum = vNone;
+    double low = INM(0)->dt == DT_f64 ? -1e308 : INM(0)->dt == DT_f16 ? -65504 : -3e38;
+    for (int neg = 0; neg < 2; neg++) {
+        tp_val t = WHERE(neg ? LT(DYV, vI(0)) : GT(DYV, vI(0)), l, vF(low));
+        t = V(exp, ADD(reversed_lse(g, SUB(t, R)), X));
+        sum = neg ? SUB(sum, t) : t;
     }
-    symint flat[TP_MAX_DIMS];
-    int f = 0;
-    if (many)
-        flat[f++] = k;
-    for (int i = 0; i < m; i++)
-        flat[f++] = shape[i];
-    d = vT(vh_reshape(B, d.t, f, flat));
-    if (many) {
-        for (int i = 0; i < f; i++)
-            perm[i] = (i + 1) % f;
-        d = V(permute, d, vIs(perm, f));
-    } else
-        d = V(unsqueeze, d, vI(-1));
-
-    tp_val q = INM(1) ? V(to_dtype, Y, vDT(in->dt)) : V(full, vIs(NULL, 0), Y, vDT(in->dt));
-    tp_val rank = MUL(q, vI(sym_sub(n, 1))), low = V(floor, rank), high = V(ceil, rank), w = SUB(rank, low);
-    if (!strcmp(how, "lower"))
-        w = MUL(w, vI(0));
-    else if (!strcmp(how, "higher"))
-        w = ADD(MUL(w, vI(0)), vI(1));
-    else if (!strcmp(how, "midpoint"))
-        w = ADD(MUL(w, vI(0)), vF(0.5));
-    else if (!strcmp(how, "nearest")) {
-        low = high = V(round, rank);
-        w = MUL(w, vI(0));
-    }
-    shape[m++] = k;
-    tp_val g0 = vT(b_op(B, zeros, vIs(x.t->size, x.t->ndim), vDT(in->dt)));
-    for (int side = 0; side < 2; side++) {
-        tp_val i = V(expand, V(to_dtype, side ? high : low, vDT(DT_i64)), vIs(shape, m));
-        tp_val at = V(gather, vT(sorted[1]), vI(-1), i);
-        g0 = V(scatter_add, g0, vI(-1), at, MUL(d, side ? w : V(rsub_Tensor, w, vI(1))));
-    }
-    (void)keep; /* only a dimension of size 1 more or less: vh_reshape above covers both */
-    DXV(0, all || !in->ndim ? vT(vh_reshape(B, g0.t, in->ndim, in->size))
-                            : V(transpose_int, g0, vI(dim), vI(-1)));
+    DXV(0, sum);
     return true;
 }

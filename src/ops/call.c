@@ -547,7 +547,7 @@ static bool give_out(op_ctx *cx, const op_row *row, tp_tensor *r, tp_tensor *o, 
     if (r->dt != o->dt && !castable((dtype)r->dt, (dtype)o->dt))
         return err_set(err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
                        dtype_rows[r->dt].gname, dtype_rows[o->dt].gname);
-    if (!tensor_same_size(r, o)) {
+    if (!tensor_same_size(r, o) && !tensor_overlaps_itself(o)) {
         tp_val arg[3] = { vT(o), vIs(r->size, r->ndim), vNone }, same = vNone;
         if (!ops_call(cx, OP_resize_, OPV_fn, arg, &same, err))
             return false;

@@ -288,7 +288,7 @@ static bool spaced(op_call *c, double base)
     tp_tensor *t = c->res[0];
     double a = bound(&c->arg[0]), b = bound(&c->arg[1]);
     int64_t n = t->numel;
-    if (!dtype_is_float((dtype)t->dt) && base <= 0)
+    if (!dtype_is_float((dtype)t->dt))
         a = trunc(a), b = trunc(b);
     ramp_job j = { .data = tensor_data(t),
                    .dt = (dtype)t->dt,

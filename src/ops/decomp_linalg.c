@@ -193,13 +193,30 @@ bool decomp_addr(bld *b, const tp_val *arg, tp_val *out)
                         i == 3 ? "beta" : "alpha");
     if (!decomp_outer(b, arg + 1, &o))
         return false;
-    return RET(blend(b, val_t(&arg[0]), &arg[3], bld_keep(b, o.t), &arg[4]));
+    tp_tensor *o2 = bld_keep(b, o.t), *r = blend(b, val_t(&arg[0]), &arg[3], o2, &arg[4]);
+    bool truth = val_t(&arg[0])->dt == DT_bool && o2->dt == DT_bool;
+    return RET(truth && r && r->dt != DT_bool ? b_op(b, ne_Tensor, vT(r), vI(0)) : r);
 }
 bool decomp_addbmm(bld *b, const tp_val *arg, tp_val *out)
 {
-    tp_tensor *p = b_op(b, bmm, arg[1], arg[2]);
-    if (p)
-        p = b_op(b, sum_dim_IntList, vT(p), LIST(0), vB(false), vDT(p->dt));
+    tp_tensor *x = val_t(&arg[1]), *y = val_t(&arg[2]), *p;
+    size_text s, t;
+    if (x->ndim != 3 || y->ndim != 3)
+        return FAIL("batch%d must be a 3D tensor", x->ndim != 3 ? 1 : 2);
+    if (x->dt != y->dt)
+        return FAIL("batch1 and batch2 must have the same dtype, but got %s and %s", dtype_rows[x->dt].gname,
+                    dtype_rows[y->dt].gname);
+    if (!sym_eq(x->size[0], y->size[0]))
+        return FAIL("batch1 and batch2 must have same number of batches, got %s and %s",
+                    size_str(&s, x->size[0]), size_str(&t, y->size[0]));
+    if (!sym_eq(x->size[2], y->size[1]))
+        return FAIL("Incompatible matrix sizes for bmm (%s and %s)", sizes_str(&s, 2, x->size + 1),
+                    sizes_str(&t, 2, y->size + 1));
+    /* the sum of the products is one product of the batches laid side by side */
+    symint k = sym_mul(x->size[0], x->size[2]);
+    p = b_op(b, mm,
+             vT(b_op(b, reshape, vT(b_op(b, transpose_int, vT(x), vI(0), vI(1))), LIST(x->size[1], k))),
+             vT(b_op(b, reshape, vT(y), LIST(k, y->size[2]))));
     tp_val beta = arg[3], alpha = arg[4];
     if (!dtype_is_float((dtype)val_t(&arg[0])->dt)) { /* whole factors for whole numbers */
         beta = vI(val_as_i(&arg[3]));
@@ -334,8 +351,9 @@ bool decomp_matrix_power(bld *b, const tp_val *arg, tp_val *out)
         return FAIL(
             "linalg.matrix_power: A must be batches of square matrices, but they are %lld by %lld matrices",
             (long long)a->size[a->ndim - 2], (long long)a->size[a->ndim - 1]);
-    if (n == 0)
-        return RET(eye_like(b, a));
+    if (n == 0) /* a constant, but still a function of a */
+        return RET(b_op(b, add_Tensor, vT(b_op(b, mul_Tensor, vT(b_op(b, zeros_like, vT(a))), vT(a))),
+                        vT(eye_like(b, a))));
     if (n < 0) {
         tp_tensor *inv[1];
         b_opn(b, linalg_inv_ex, inv, 1, vT(a), vB(true));
@@ -380,9 +398,9 @@ bool decomp_tensordot(bld *b, const tp_val *arg, tp_val *out)
         my |= 1u << q;
         if (!sym_eq(x->size[p], y->size[q])) { /* a size of 1 stretches: sum the other side first */
             if (sym_eq(x->size[p], 1))
-                sy = b_op(b, sum_dim_IntList, vT(sy), LIST(q), vB(true));
+                sy = b_op(b, sum_dim_IntList, vT(sy), LIST(q), vB(true), vDT(y->dt));
             else if (sym_eq(y->size[q], 1))
-                sx = b_op(b, sum_dim_IntList, vT(sx), LIST(p), vB(true));
+                sx = b_op(b, sum_dim_IntList, vT(sx), LIST(p), vB(true), vDT(x->dt));
             else
                 return FAIL("contracted dimensions need to match, but first has size %s in dim %lld and "
                             "second has size "
@@ -520,6 +538,8 @@ static tp_tensor *sum_product(bld *b, tp_tensor *x, tp_tensor *y, uint64_t gone)
     }
     if (b->failed)
         return NULL;
+    if (!cs) /* nothing to contract */
+        return b_op(b, mul_Tensor, vT(x), vT(y));
     if (cl && cr && lo[0] > ro[0]) /* the order of the result's dimensions says which side comes first */
         return sum_product(b, y, x, gone);
     /* results come as [lro, lo, ro, sum (1)] and go back in place */

@@ -118,6 +118,155 @@ bool decomp_poisson_nll_loss(bld *b, const tp_val *arg, tp_val *out)
     return RET(reduced(b, l, arg[5].i));
 }
 
+/* (self N C or C, target, p, margin, weight, reduction): every other class should be `margin` below the target's */
+bool decomp_multi_margin_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0), *t = T(1), *w = T(4);
+    double p = val_as_f(&arg[2]);
+    size_text s, u;
+    bool one = x->ndim < 2;
+    if (p != 1 && p != 2)
+        return FAIL("only p == 1 and p == 2 supported");
+    if (x->ndim > 2 || (x->ndim == 2 && sym_eq(x->size[1], 0)) || (one && sym_eq(x->numel, 0)))
+        return FAIL("Expected non-empty vector or matrix with optional 0-dim batch size, but got: %s",
+                    sizes_str(&s, x->ndim, x->size));
+    symint n = one ? 1 : x->size[0], c = one ? x->numel : x->size[1];
+    if (t->ndim > 1 || !sym_eq(t->numel, n))
+        return FAIL("inconsistent target size, expected %s but got %s", size_str(&s, n),
+                    sizes_str(&u, t->ndim, t->size));
+    if (w && (w->ndim > 1 || !sym_eq(w->numel, c)))
+        return FAIL("inconsistent weight size, expected %s but got %s", size_str(&s, c),
+                    sizes_str(&u, w->ndim, w->size));
+    x = b_op(b, reshape, vT(x), LIST(n, c));
+    t = b_op(b, reshape, vT(t), LIST(n, 1));
+    tp_tensor *own = b_op(b, gather, vT(x), vI(1), vT(t));
+    tp_tensor *z = b_op(b, clamp_min, vT(ADD(vT(SUB(vT(x), vT(own))), arg[3])), vI(0));
+    if (p == 2)
+        z = b_op(b, square, vT(z));
+    if (w)
+        z = MUL(vT(z),
+                vT(b_op(b, gather, vT(b_op(b, expand, vT(b_op(b, reshape, vT(w), LIST(1, c))), LIST(n, c))),
+                        vI(1), vT(t))));
+    tp_tensor *mine = b_op(b, scatter_value, vT(b_op(b, zeros, LIST(n, c), vDT(DT_bool))), vI(1), vT(t),
+                           vB(true));
+    z = DIV(vT(b_op(b, sum_dim_IntList, vT(where(b, mine, vI(0), vT(z))), LIST(1))), vI(c));
+    if (arg[5].i == RED_NONE && one && z && T(1)->ndim == 0)
+        return RET(b_op(b, squeeze_dim, vT(z), vI(0)));
+    return RET(reduced(b, z, arg[5].i));
+}
+/* (self N C or C, target, reduction): labels up to the first -1 should be 1 above all others; also gives which are
+ * labels */
+static tp_tensor *multilabel(bld *b, const tp_val *arg, tp_tensor **labels)
+{
+    tp_tensor *x = T(0), *t = T(1);
+    size_text s;
+    bool one = x->ndim < 2;
+    if (x->ndim > 2 || (x->ndim == 2 && sym_eq(x->size[1], 0)) || (one && sym_eq(x->numel, 0)))
+        return FAIL("Expected non-empty vector or matrix with optional 0-dim batch size, but got: %s",
+                    sizes_str(&s, x->ndim, x->size)),
+               NULL;
+    symint n = one ? 1 : x->size[0], c = one ? x->numel : x->size[1];
+    if (!sym_eq(t->numel, x->numel) || t->ndim != x->ndim)
+        return FAIL("inconsistent target size: %s", sizes_str(&s, t->ndim, t->size)), NULL;
+    dtype dt = (dtype)x->dt;
+    x = b_op(b, reshape, vT(x), LIST(n, c));
+    t = b_op(b, reshape, vT(t), LIST(n, c));
+    tp_tensor *valid = b_op(b, cumprod, vT(b_op(b, to_dtype, vT(b_op(b, ge_Tensor, vT(t), vI(0))), vDT(dt))),
+                            vI(1));
+    tp_tensor *safe = b_op(b, clamp_min, vT(t), vI(0));
+    tp_tensor *hit = b_op(b, scatter_add, vT(b_op(b, zeros, LIST(n, c), vDT(dt))), vI(1), vT(safe),
+                          vT(valid));
+    *labels = b_op(b, to_dtype, vT(b_op(b, gt_Tensor, vT(hit), vI(0))), vDT(dt));
+    tp_tensor *own = b_op(b, gather, vT(x), vI(1), vT(safe)); /* n c: score of the k-th label */
+    tp_tensor *z = SUB(vT(b_op(b, unsqueeze, vT(x), vI(1))), vT(b_op(b, unsqueeze, vT(own), vI(2))));
+    z = b_op(b, clamp_min, vT(ADD(vT(z), vI(1))), vI(0)); /* n labels classes */
+    z = MUL(vT(z), vT(b_op(b, unsqueeze, vT(valid), vI(2))));
+    z = MUL(vT(z), vT(b_op(b, unsqueeze, vT(b_op(b, rsub_Tensor, vT(*labels), vI(1))), vI(1))));
+    z = DIV(vT(b_op(b, sum_dim_IntList, vT(z), LIST(1, 2))), vI(c));
+    return one && z ? b_op(b, squeeze_dim, vT(z), vI(0)) : z;
+}
+bool decomp_multilabel_margin_loss(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *is;
+    return RET(reduced(b, multilabel(b, arg, &is), arg[2].i));
+}
+
+/* ---- max_unpool: values go back to where pooling found them ---- */
+static bool unpool(bld *b, const tp_val *arg, tp_val *out, int nd)
+{
+    tp_tensor *x = T(0), *ix = T(1);
+    const tp_val *o = &arg[2];
+    size_text s, u;
+    symint size[TP_MAX_DIMS], flat = 1, n = 1;
+    int lead = x->ndim - nd;
+    if (ix->dt != DT_i64)
+        return FAIL("elements in indices should be type int64 but got: %s", dtype_rows[ix->dt].gname);
+    if (lead != 1 && lead != 2)
+        return FAIL(
+            "Input to max_unpooling%dd should be a %dd or %dd Tensor, but got a tensor with %d dimensions",
+            nd, nd + 1, nd + 2, x->ndim);
+    if (o->n != nd)
+        return FAIL("There should be exactly %d elements in output_size, but got %d elements.", nd, o->n);
+    if (!tensor_same_size(x, ix))
+        return FAIL("Expected shape of indices to be same as that of the input tensor (%s) but got indices "
+                    "tensor with "
+                    "shape: %s",
+                    sizes_str(&s, x->ndim, x->size), sizes_str(&u, ix->ndim, ix->size));
+    for (int i = lead ? 1 : 0; i < x->ndim; i++)
+        if (lead == 2 && sym_eq(x->size[i], 0))
+            return FAIL("max_unpooling%dd(): Expected input to have non-zero size for non-batch dimensions, "
+                        "but got %s "
+                        "with dimension %d being empty.",
+                        nd, sizes_str(&s, x->ndim, x->size), i);
+    memcpy(size, x->size, sizeof(symint) * (size_t)lead);
+    for (int i = 0; i < nd; i++) {
+        flat = sym_mul(flat, size[lead + i] = o->ints[i]);
+        n = sym_mul(n, x->size[lead + i]);
+    }
+    if (!tensor_is_fake(ix)) /* a wrong place would be written to silently */
+        for (int64_t i = 0; i < ix->numel; i++) {
+            int64_t v = *(int64_t *)tensor_elem(ix, i);
+            if (v < 0 || v >= flat)
+                return FAIL("Found an invalid max index: %lld (output volumes are of size %s", (long long)v,
+                            sizes_str(&s, nd, o->ints));
+        }
+    symint in[3] = { x->size[0], lead == 2 ? x->size[1] : n, n },
+           to[3] = { x->size[0], lead == 2 ? x->size[1] : flat, flat };
+    tp_tensor *v = b_op(b, reshape, vT(x), vIs(in, lead + 1)),
+              *at = b_op(b, reshape, vT(ix), vIs(in, lead + 1));
+    tp_tensor *z = b_op(b, zeros, vIs(to, lead + 1), vDT(x->dt));
+    tp_tensor *r = b_op(b, view, vT(b_op(b, scatter_src, vT(z), vI(-1), vT(at), vT(v))),
+                        vIs(size, lead + nd));
+    memfmt mf = nd == 2 ? tensor_suggest_memfmt(x) : MF_contiguous;
+    return RET(mf == MF_contiguous ? r : b_op(b, contiguous, vT(r), vMF(mf)));
+}
+bool decomp_max_unpool2d(bld *b, const tp_val *arg, tp_val *out) { return unpool(b, arg, out, 2); }
+bool decomp_max_unpool3d(bld *b, const tp_val *arg, tp_val *out) { return unpool(b, arg, out, 3); }
+
+/* ---- fractional pooling: the places of the maxima, then a gather ---- */
+bool decomp_fractional_max_pool(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(0), *r[2];
+    const tp_val *o = &arg[2];
+    int nd = o->n, lead = x->ndim - nd;
+    symint size[TP_MAX_DIMS], flat = 1, n = 1;
+    tp_tensor *ix = b_op(b, _fractional_places, arg[0], arg[1], arg[2], arg[3]);
+    if (!ix)
+        return false;
+    memcpy(size, x->size, sizeof(symint) * (size_t)lead);
+    for (int i = 0; i < nd; i++) {
+        flat = sym_mul(flat, x->size[lead + i]);
+        n = sym_mul(n, o->ints[i]);
+    }
+    size[lead] = flat;
+    tp_tensor *v = b_op(b, reshape, vT(x), vIs(size, lead + 1));
+    size[lead] = n;
+    tp_tensor *g = b_op(b, gather, vT(v), vI(-1), vT(b_op(b, reshape, vT(ix), vIs(size, lead + 1))));
+    r[0] = g ? b_op(b, view, vT(g), vIs(ix->size, ix->ndim)) : NULL;
+    r[1] = ix;
+    return comp_ret_n(b, r, 2, out);
+}
+
 bool decomp_pairwise_distance(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *d = ADD(vT(SUB(arg[0], arg[1])), arg[3]);
@@ -159,8 +308,18 @@ bool decomp_cosine_similarity(bld *b, const tp_val *arg, tp_val *out)
 }
 bool decomp_cosine_embedding_loss(bld *b, const tp_val *arg, tp_val *out)
 {
-    int last = T(0)->ndim - 1;
-    tp_tensor *cos = b_op(b, cosine_similarity, arg[0], arg[1], vI(MAX(last, 0)));
+    tp_tensor *x = T(0), *y = T(1), *t = T(2);
+    size_text s, u;
+    if (t->ndim > 1)
+        return FAIL("0D or 1D target tensor expected, multi-target not supported");
+    if (x->ndim != t->ndim + 1 || y->ndim != t->ndim + 1)
+        return FAIL("%dD target tensor expects %dD input tensors, but found inputs with sizes %s and %s.",
+                    t->ndim, t->ndim + 1, sizes_str(&s, x->ndim, x->size), sizes_str(&u, y->ndim, y->size));
+    tp_val d = LIST(-1), eps = vF(1e-12);
+    tp_tensor *dot = b_op(b, sum_dim_IntList, vT(MUL(vT(x), vT(y))), d);
+    tp_tensor *nx = ADD(vT(b_op(b, sum_dim_IntList, vT(MUL(vT(x), vT(x))), d)), eps);
+    tp_tensor *ny = ADD(vT(b_op(b, sum_dim_IntList, vT(MUL(vT(y), vT(y))), d)), eps);
+    tp_tensor *cos = DIV(vT(dot), vT(b_op(b, sqrt, vT(MUL(vT(nx), vT(ny))))));
     tp_tensor *near = b_op(b, rsub_Tensor, vT(cos), vI(1));
     tp_tensor *far = b_op(b, clamp_min, vT(SUB(vT(cos), arg[3])), vI(0));
     tp_tensor *p = where(b, b_op(b, eq_Tensor, arg[2], vI(1)), vT(near), vI(0));
@@ -465,7 +624,7 @@ bool decomp_channel_shuffle(bld *b, const tp_val *arg, tp_val *out)
     size[2] = sym_floordiv(x->size[1], g);
     memcpy(size + 3, x->size + 2, sizeof(symint) * (size_t)(x->ndim - 2));
     tp_tensor *v = b_op(b, transpose_int, vT(b_op(b, reshape, vT(x), vIs(size, x->ndim + 1))), vI(1), vI(2));
-    return RET(b_op(b, reshape, vT(v), vIs(x->size, x->ndim)));
+    return RET(b_op(b, view, vT(b_op(b, clone, vT(v), vMF(MF_contiguous))), vIs(x->size, x->ndim)));
 }
 
 /* ---- gated linear unit ---- */
@@ -519,6 +678,13 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
             "Expected attn_mask dtype to be bool or to match query dtype, but got attn_mask.dtype: %s and "
             "query.dtype: %s instead.",
             dtype_name((dtype)mask->dt), dtype_name((dtype)q->dt));
+    dtype dt = (dtype)q->dt;
+    if (dt == DT_f16 || dt == DT_bf16) { /* scores of narrow floats are kept in float */
+        tp_tensor **in[4] = { &q, &k, &v, &mask };
+        for (int i = 0; i < 4; i++)
+            if (*in[i] && (*in[i])->dt == dt && !(*in[i] = b_op(b, to_dtype, vT(*in[i]), vDT(DT_f32))))
+                return false;
+    }
     symint e = q->size[q->ndim - 1], L = q->size[q->ndim - 2], S = k->size[k->ndim - 2];
     if (gqa && q->ndim >= 3 && k->ndim >= 3) { /* every key head serves several query heads */
         symint nq = q->size[q->ndim - 3];
@@ -553,5 +719,6 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
             return false;
         s = r[0];
     }
-    return RET(b_op(b, matmul, vT(s), vT(v)));
+    tp_tensor *y = b_op(b, matmul, vT(s), vT(v));
+    return RET(y && y->dt != dt ? b_op(b, to_dtype, vT(y), vDT(dt)) : y);
 }

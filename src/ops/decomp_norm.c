@@ -59,13 +59,19 @@ static tp_tensor *matrix_norm(bld *b, tp_tensor *a, const char *name, double ord
     bool largest = ord > 0;
     if (m == 2) {
         tp_tensor *s = singular_values(b, to_end(b, a, p, q));
+        if (largest && s && sym_known(SYM_eq, s->size[s->ndim - 1], 0)) /* of nothing */
+            return put_back(b, b_op(b, sum_dim_IntList, vT(s), LIST(-1)), p, q, keep);
         s = largest ? b_op(b, amax, vT(s), LIST(-1)) : b_op(b, amin, vT(s), LIST(-1));
         return put_back(b, s, p, q, keep);
     }
     if (m == 1 || isinf(m)) { /* the largest (smallest) absolute column or row sum */
         int over = m == 1 ? p : q, pick = m == 1 ? q : p;
         tp_tensor *s = b_op(b, linalg_vector_norm, vT(a), vI(1), LIST(over), vB(true));
-        s = largest ? b_op(b, amax, vT(s), LIST(pick), vB(true)) : b_op(b, amin, vT(s), LIST(pick), vB(true));
+        if (largest && sym_known(SYM_eq, a->size[pick], 0)) /* of nothing */
+            s = b_op(b, sum_dim_IntList, vT(s), LIST(pick), vB(true));
+        else
+            s = largest ? b_op(b, amax, vT(s), LIST(pick), vB(true))
+                        : b_op(b, amin, vT(s), LIST(pick), vB(true));
         return keep ? s : b_op(b, squeeze_dims, vT(s), LIST(p, q));
     }
     err_set(b->err, ERR_runtime, "linalg.matrix_norm: Order %g not supported.", ord);
@@ -120,12 +126,6 @@ static double default_rtol(const tp_tensor *a)
     bool ok = true;
     return eps * (double)sym_hint(sym_max(m, n), &ok);
 }
-/* max(atol, rtol * the largest value), per matrix; keeps a last dimension of 1 */
-static tp_tensor *threshold(bld *b, tp_tensor *s, double atol, double rtol)
-{
-    tp_tensor *top = b_op(b, mul_Tensor, vT(b_op(b, amax, vT(s), LIST(-1), vB(true))), vF(rtol));
-    return b_op(b, clamp_min, vT(top), vF(atol));
-}
 static bool matrix_ok(bld *b, const tp_tensor *a, const char *who)
 {
     if (a->ndim < 2)
@@ -136,70 +136,117 @@ static bool matrix_ok(bld *b, const tp_tensor *a, const char *who)
     return true;
 }
 
-static bool rank(bld *b, tp_tensor *a, double atol, double rtol, bool hermitian, tp_val *out)
+/* A bound per matrix as a tensor of a's type, or NULL for none: numbers become scalars. */
+static tp_tensor *bound_of(bld *b, const tp_val *v, const tp_tensor *a)
+{
+    if (v->kind == VAL_none)
+        return NULL;
+    return v->kind == VAL_tensor ? v->t : b_op(b, full, vIs(NULL, 0), *v, vDT(a->dt));
+}
+/* max(atol, rtol * the largest value), per matrix; keeps a last dimension of 1. Without rtol it is a default, which an
+ * atol above zero switches off. */
+static tp_tensor *threshold(bld *b, tp_tensor *a, tp_tensor *s, const tp_val *atol, const tp_val *rtol)
+{
+    tp_tensor *at = bound_of(b, atol, a), *rt = bound_of(b, rtol, a);
+    tp_val dflt = vF(default_rtol(a));
+    tp_tensor *top = b_op(b, amax, vT(s), LIST(-1), vB(true));
+    if (at)
+        at = b_op(b, unsqueeze, vT(at), vI(-1));
+    if (rt)
+        top = b_op(b, mul_Tensor, vT(b_op(b, unsqueeze, vT(rt), vI(-1))), vT(top));
+    else if (at) {
+        tp_tensor *r = b_op(b, mul_Tensor, vT(top), dflt);
+        top = b_op(b, where_self, vT(b_op(b, gt_Tensor, vT(at), vI(0))), vI(0), vT(r));
+    } else
+        top = b_op(b, mul_Tensor, vT(top), dflt);
+    return at ? b_op(b, maximum, vT(top), vT(at)) : top;
+}
+
+static bool rank(bld *b, tp_tensor *a, const tp_val *atol, const tp_val *rtol, bool hermitian, tp_val *out)
 {
     if (!matrix_ok(b, a, "torch.linalg.matrix_rank"))
         return false;
     if (sym_eq(a->numel, 0))
         return RET(b_op(b, zeros, vIs(a->size, a->ndim - 2), vDT(DT_i64)));
     tp_tensor *s = spectrum(b, a, hermitian);
-    tp_tensor *t = s ? threshold(b, s, atol, rtol) : NULL;
+    tp_tensor *t = s ? threshold(b, a, s, atol, rtol) : NULL;
     return RET(b_op(b, sum_dim_IntList, vT(b_op(b, gt_Tensor, vT(s), vT(t))), LIST(-1)));
-}
-/* An absolute bound alone switches the relative one off. */
-static double rtol_of(const tp_val *atol, const tp_val *rtol, const tp_tensor *a)
-{
-    if (rtol->kind != VAL_none)
-        return val_as_f(rtol);
-    return atol->kind != VAL_none && val_as_f(atol) > 0 ? 0 : a->ndim < 2 ? 0 : default_rtol(a);
 }
 bool decomp_matrix_rank(bld *b, const tp_val *arg, tp_val *out) /* (self, atol, rtol, hermitian) */
 {
-    return rank(b, arg[0].t, val_f(&arg[1], 0), rtol_of(&arg[1], &arg[2], arg[0].t), val_b(&arg[3], false),
-                out);
+    return rank(b, arg[0].t, &arg[1], &arg[2], val_b(&arg[3], false), out);
 }
 bool decomp_matrix_rank_tol(bld *b, const tp_val *arg, tp_val *out) /* (self, tol, hermitian) */
 {
-    return rank(b, arg[0].t, val_as_f(&arg[1]), 0, val_b(&arg[2], false), out);
+    return rank(b, arg[0].t, &arg[1], &vI(0), val_b(&arg[2], false), out);
 }
 
-static bool pinv(bld *b, tp_tensor *a, double atol, double rtol, bool hermitian, tp_val *out)
+/* (self, atol, rtol, hermitian): the row with a derivative; the other spellings lead here */
+bool shape_pinv(op_call *c)
 {
+    tp_tensor *a = arg_t(c, 0);
+    bld b = { .err = c->err };
     symint size[TP_MAX_DIMS];
-    tp_tensor *r[3];
-    if (!matrix_ok(b, a, "linalg.pinv"))
+    size_text s, t;
+    if (!matrix_ok(&b, a, "linalg.pinv"))
         return false;
-    if (sym_eq(a->numel, 0)) {
-        memcpy(size, a->size, sizeof(symint) * a->ndim);
-        size[a->ndim - 1] = a->size[a->ndim - 2];
-        size[a->ndim - 2] = a->size[a->ndim - 1];
-        return RET(b_op(b, zeros, vIs(size, a->ndim), vDT(a->dt)));
-    }
-    if (hermitian) {
+    if (arg_b(c, 3, false) && !sym_eq(a->size[a->ndim - 1], a->size[a->ndim - 2]))
+        return err_set(c->err, ERR_runtime,
+                       "linalg.pinv: A must be batches of square matrices, but they are %s by %s matrices",
+                       size_str(&s, a->size[a->ndim - 2]), size_str(&t, a->size[a->ndim - 1]));
+    memcpy(size, a->size, sizeof(symint) * a->ndim);
+    size[a->ndim - 1] = a->size[a->ndim - 2];
+    size[a->ndim - 2] = a->size[a->ndim - 1];
+    return out_new(c, (dtype)a->dt, a->ndim, size) != NULL;
+}
+static tp_tensor *pinv(bld *b, const tp_val *arg)
+{
+    tp_tensor *a = arg[0].t, *r[3];
+    if (val_b(&arg[3], false)) {
         if (!b_opn(b, linalg_eigh, r, 2, vT(a)))
-            return false;
+            return NULL;
         tp_tensor *ab = b_op(b, abs, vT(r[0]));
-        tp_tensor *keep = b_op(b, gt_Tensor, vT(ab), vT(threshold(b, ab, atol, rtol)));
+        tp_tensor *keep = b_op(b, gt_Tensor, vT(ab), vT(threshold(b, a, ab, &arg[1], &arg[2])));
         tp_tensor *inv = b_op(b, where_self, vT(keep), vT(b_op(b, reciprocal, vT(r[0]))), vI(0));
         tp_tensor *v = b_op(b, mul_Tensor, vT(r[1]), vT(b_op(b, unsqueeze, vT(inv), vI(-2))));
-        return RET(b_op(b, matmul, vT(v), vT(b_op(b, transpose_int, vT(r[1]), vI(-2), vI(-1)))));
+        return b_op(b, matmul, vT(v), vT(b_op(b, transpose_int, vT(r[1]), vI(-2), vI(-1))));
     }
     if (!b_opn(b, linalg_svd, r, 3, vT(a), vB(false)))
-        return false;
-    tp_tensor *keep = b_op(b, gt_Tensor, vT(r[1]), vT(threshold(b, r[1], atol, rtol)));
+        return NULL;
+    tp_tensor *keep = b_op(b, gt_Tensor, vT(r[1]), vT(threshold(b, a, r[1], &arg[1], &arg[2])));
     tp_tensor *inv = b_op(b, where_self, vT(keep), vT(b_op(b, reciprocal, vT(r[1]))), vI(0));
     tp_tensor *v = b_op(b, transpose_int, vT(r[2]), vI(-2), vI(-1));
     v = b_op(b, mul_Tensor, vT(v), vT(b_op(b, unsqueeze, vT(inv), vI(-2))));
-    return RET(b_op(b, matmul, vT(v), vT(b_op(b, transpose_int, vT(r[0]), vI(-2), vI(-1)))));
+    return b_op(b, matmul, vT(v), vT(b_op(b, transpose_int, vT(r[0]), vI(-2), vI(-1))));
+}
+bool eager_pinv(op_call *c)
+{
+    bld b;
+    if (!c->res[0]->numel)
+        return true;
+    bld_init(&b, c->cx, c->err);
+    tp_tensor *r = pinv(&b, c->arg);
+    bool ok = r && !b.failed && tensor_copy(c->res[0], r, c->err);
+    bld_end(&b);
+    return ok;
+}
+static bool pinv_call(bld *b, tp_tensor *a, const tp_val *atol, const tp_val *rtol, bool hermitian,
+                      tp_val *out)
+{
+    return RET(b_op(b, linalg_pinv_atol_rtol_tensor, vT(a), vT(bound_of(b, atol, a)),
+                    vT(bound_of(b, rtol, a)), vB(hermitian)));
 }
 bool decomp_pinv(bld *b, const tp_val *arg, tp_val *out) /* (self, atol, rtol, hermitian) */
 {
-    return pinv(b, arg[0].t, val_f(&arg[1], 0), rtol_of(&arg[1], &arg[2], arg[0].t), val_b(&arg[3], false),
-                out);
+    return pinv_call(b, arg[0].t, &arg[1], &arg[2], val_b(&arg[3], false), out);
 }
-bool decomp_pinv_rcond(bld *b, const tp_val *arg, tp_val *out) /* (self, rcond[, hermitian]) */
+bool decomp_pinv_rcond(bld *b, const tp_val *arg, tp_val *out) /* (self, rcond, hermitian) */
 {
-    return pinv(b, arg[0].t, 0, val_as_f(&arg[1]), false, out);
+    return pinv_call(b, arg[0].t, &vI(0), &arg[1], val_b(&arg[2], false), out);
+}
+bool decomp_pinverse(bld *b, const tp_val *arg, tp_val *out) /* (self, rcond) */
+{
+    return pinv_call(b, arg[0].t, &vI(0), &arg[1], false, out);
 }
 
 static bool cond(bld *b, tp_tensor *a, const char *name, const tp_val *p, tp_val *out)

@@ -28,7 +28,10 @@ bool decomp_celu(bld *b, const tp_val *arg, tp_val *out)
 }
 bool decomp_ldexp(bld *b, const tp_val *arg, tp_val *out)
 {
-    return give(b, b_op(b, mul_Tensor, arg[0], vT(b_op(b, pow_Tensor_Tensor, vF(2), arg[1]))), out);
+    tp_tensor *x = arg[0].t, *p = b_op(b, pow_Tensor_Tensor, vF(2), arg[1]);
+    if (p && dtype_is_float((dtype)x->dt) && !dtype_is_float((dtype)arg[1].t->dt) && p->dt != x->dt)
+        p = b_op(b, to_dtype, vT(p), vDT(x->dt)); /* a whole exponent does not widen the result */
+    return give(b, b_op(b, mul_Tensor, arg[0], vT(p)), out);
 }
 static tp_val as_f64(bld *b, tp_val v)
 {
@@ -70,4 +73,13 @@ bool decomp_isclose(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *in = b_op(b, logical_and, vT(b_op(b, isfinite, vT(actual))),
                          vT(b_op(b, le_Tensor, vT(actual), vT(allowed))));
     return give(b, b_op(b, logical_or, vT(close), vT(in)), out);
+}
+
+bool decomp_gammainc(bld *b, const tp_val *arg, tp_val *out)
+{
+    return give(b, b_op(b, igamma, arg[0], arg[1]), out);
+}
+bool decomp_gammaincc(bld *b, const tp_val *arg, tp_val *out)
+{
+    return give(b, b_op(b, igammac, arg[0], arg[1]), out);
 }

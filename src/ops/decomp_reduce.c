@@ -307,3 +307,96 @@ bool decomp_msort(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *r[2];
     return b_opn(b, sort, r, 2, arg[0], vI(0)) && give(b, r[0], out);
 }
+
+/* ---- quantiles: order statistics around q (n - 1) of sorted lines ---- */
+static bool quantile_ok(bld *b, const tp_val *arg, const char *nm)
+{
+    tp_tensor *t = arg[0].t, *q = arg[1].kind == VAL_tensor ? arg[1].t : NULL;
+    static const char *const names[] = { "linear", "lower", "higher", "midpoint", "nearest" };
+    bool known = false;
+    if (t->dt != DT_f32 && t->dt != DT_f64)
+        return err_set(b->err, ERR_runtime, "%s() input tensor must be either float or double dtype", nm);
+    if (sym_eq(t->numel, 0))
+        return err_set(b->err, ERR_runtime, "%s() input tensor must be non-empty", nm);
+    if (q && q->ndim > 1)
+        return err_set(b->err, ERR_runtime, "%s() q must be a scalar or 1D tensor", nm);
+    if (q && q->dt != t->dt)
+        return err_set(b->err, ERR_runtime, "%s() q tensor must be same dtype as the input tensor", nm);
+    for (int i = 0; i < 5; i++)
+        known |= !strcmp(arg[4].s, names[i]);
+    if (!known)
+        return err_set(
+            b->err, ERR_runtime,
+            "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but "
+            "got %.40s",
+            arg[4].s);
+    if (!q && !(val_as_f(&arg[1]) >= 0 && val_as_f(&arg[1]) <= 1))
+        return err_set(b->err, ERR_runtime, "%s() q must be in the range [0, 1] but got %g", nm,
+                       val_as_f(&arg[1]));
+    for (int64_t i = 0; q && !tensor_is_fake(q) && i < q->numel; i++) {
+        double v = elem_get_f((dtype)q->dt, tensor_elem(q, i));
+        if (!(v >= 0 && v <= 1))
+            return err_set(b->err, ERR_runtime, "%s() q values must be in the range [0, 1]", nm);
+    }
+    return true;
+}
+/* (self, q, dim, keepdim, interpolation) */
+static bool quantile(bld *b, const tp_val *arg, tp_val *out, bool skip_nan)
+{
+    tp_tensor *t = arg[0].t, *sorted[2], *rank;
+    const char *how = arg[4].s;
+    bool keep = arg[3].b, all = arg[2].kind == VAL_none, many = arg[1].kind == VAL_tensor && arg[1].t->ndim;
+    int dim = 0, nd = t->ndim;
+    if (!quantile_ok(b, arg, skip_nan ? "nanquantile" : "quantile"))
+        return false;
+    if (!all && !dim_wrap(arg[2].i, nd, &dim, b->err))
+        return false;
+    if (all) { /* one line, with a dimension of 1 for each that keepdim keeps */
+        symint size[TP_MAX_DIMS + 1];
+        int n = 0;
+        for (int d = 0; keep && d < nd; d++)
+            size[n++] = 1;
+        size[n++] = t->numel;
+        t = b_op(b, reshape, vT(t), vIs(size, n));
+    } else if (!nd)
+        t = b_op(b, unsqueeze, vT(t), vI(0));
+    else {
+        t = b_op(b, transpose_int, vT(b_op(b, unsqueeze, vT(t), vI(-1))), vI(dim), vI(-1));
+        if (!keep)
+            t = b_op(b, squeeze_dim, vT(t), vI(dim));
+    }
+    if (!b_opn(b, sort, sorted, 2, vT(t), vI(-1)))
+        return false;
+    symint last = sym_sub(t->size[t->ndim - 1], 1);
+    tp_val q = arg[1].kind == VAL_tensor ? arg[1] : vT(b_op(b, full, vIs(NULL, 0), arg[1], vDT(t->dt)));
+    tp_tensor *bad = b_op(b, isnan, vT(sorted[0]));
+    if (skip_nan) { /* ranks among those that are numbers */
+        symint d = -1;
+        tp_tensor *n = b_op(b, sum_dim_IntList, vT(b_op(b, logical_not, vT(bad))), vIs(&d, 1), vB(true));
+        n = b_op(b, clamp_min, vT(b_op(b, sub_Tensor, vT(n), vI(1))), vI(0));
+        rank = b_op(b, mul_Tensor, q, vT(n));
+    } else { /* a NaN sorts last and is the answer of its line */
+        symint d = -1;
+        tp_tensor *any = b_op(b, any_dims, vT(bad), vIs(&d, 1), vB(true));
+        rank = b_op(b, masked_fill_Scalar, vT(b_op(b, mul_Tensor, q, vI(last))), vT(any), vI(last));
+    }
+    if (!strcmp(how, "lower"))
+        rank = b_op(b, floor, vT(rank));
+    else if (!strcmp(how, "higher"))
+        rank = b_op(b, ceil, vT(rank));
+    else if (!strcmp(how, "nearest"))
+        rank = b_op(b, round, vT(rank));
+    tp_tensor *low = b_op(b, to_dtype, vT(rank), vDT(DT_i64));
+    tp_tensor *r = b_op(b, gather, vT(sorted[0]), vI(-1), vT(low));
+    if (!strcmp(how, "linear") || !strcmp(how, "midpoint")) {
+        tp_tensor *high = b_op(b, to_dtype, vT(b_op(b, ceil, vT(rank))), vDT(DT_i64));
+        high = b_op(b, gather, vT(sorted[0]), vI(-1), vT(high));
+        r = how[0] == 'm' ? b_op(b, lerp_Scalar, vT(r), vT(high), vF(0.5))
+                          : b_op(b, lerp_Tensor, vT(r), vT(high), vT(b_op(b, sub_Tensor, vT(rank), vT(low))));
+    }
+    if (many) /* the quantiles are the first dimension of the result */
+        r = b_op(b, transpose_int, vT(b_op(b, unsqueeze, vT(r), vI(0))), vI(0), vI(-1));
+    return give(b, b_op(b, squeeze_dim, vT(r), vI(-1)), out);
+}
+bool decomp_quantile(bld *b, const tp_val *arg, tp_val *out) { return quantile(b, arg, out, false); }
+bool decomp_nanquantile(bld *b, const tp_val *arg, tp_val *out) { return quantile(b, arg, out, true); }

@@ -68,6 +68,12 @@ bool eager_nonzero(op_call *c)
 }
 
 /* ---- unique ---- */
+/* Sizes or strides with dimension `dim` in front -> in the order of the input. */
+static void from_front(int ndim, int dim, const symint *front, symint *out)
+{
+    for (int d = 0; d < ndim; d++)
+        out[d] = front[d == dim ? 0 : d < dim ? d + 1 : d];
+}
 static bool unique_fake(op_call *c, int dim, bool inverse, bool counts)
 {
     tp_tensor *t = arg_t(c, 0);
@@ -77,9 +83,15 @@ static bool unique_fake(op_call *c, int dim, bool inverse, bool counts)
     if (dim < 0)
         out_new(c, (dtype)t->dt, 1, &n);
     else {
-        memcpy(size, t->size, sizeof(symint) * t->ndim);
-        size[dim] = n;
-        out_new(c, (dtype)t->dt, t->ndim, size);
+        size[0] = n;
+        for (int d = 0, k = 1; d < t->ndim; d++)
+            if (d != dim)
+                size[k++] = t->size[d];
+        op_out *o = out_new(c, (dtype)t->dt, t->ndim, size);
+        symint stride[TP_MAX_DIMS];
+        memcpy(stride, o->stride, sizeof stride);
+        from_front(t->ndim, dim, size, o->size);
+        from_front(t->ndim, dim, stride, o->stride);
     }
     if (!inverse)
         out_new(c, DT_i64, 1, (symint[]){ 0 });
@@ -199,32 +211,17 @@ static bool unique_out(op_call *c, tp_tensor *src, int dim, const groups *g, boo
     memcpy(size, src->size, sizeof(symint) * src->ndim);
     size[0] = g->count; /* src has the dimension in front */
     c->res[0] = tensor_new((dtype)src->dt, src->ndim, size, c->err);
-    if (dim >= 0 && c->res[0]) { /* put the dimension back where it was, contiguous */
-        symint fin[TP_MAX_DIMS];
-        memcpy(fin, t->size, sizeof(symint) * t->ndim);
-        fin[dim] = g->count;
-        tp_tensor *r = tensor_new((dtype)t->dt, t->ndim, fin, c->err);
-        if (!r)
-            return false;
-        symint vs[TP_MAX_DIMS], vt[TP_MAX_DIMS];
-        vs[0] = fin[dim];
-        vt[0] = r->stride[dim];
-        for (int d = 0, k = 1; d < t->ndim; d++)
-            if (d != dim) {
-                vs[k] = fin[d];
-                vt[k++] = r->stride[d];
-            }
-        tp_tensor *v = tensor_on(r->storage, (dtype)r->dt, t->ndim, vs, vt, 0);
+    if (dim >= 0 && c->res[0]) { /* the rows found, with the dimension seen where it was */
         size_t row = (size_t)(src->size[0] ? src->numel / src->size[0] : 0) * dtype_size((dtype)src->dt);
         for (int64_t i = 0; i < g->count; i++)
             memcpy((char *)tensor_data(c->res[0]) + (size_t)i * row,
                    (char *)tensor_data(src) + (size_t)g->first[i] * row, row);
-        bool ok = tensor_copy(v, c->res[0], c->err);
-        tensor_unref(v);
-        tensor_unref(c->res[0]);
-        c->res[0] = r;
-        if (!ok)
-            return false;
+        tp_tensor *r = c->res[0];
+        symint fin[TP_MAX_DIMS], stride[TP_MAX_DIMS];
+        from_front(t->ndim, dim, r->size, fin);
+        from_front(t->ndim, dim, r->stride, stride);
+        c->res[0] = tensor_on(r->storage, (dtype)r->dt, t->ndim, fin, stride, 0);
+        tensor_unref(r);
     } else if (c->res[0]) {
         size_t es = dtype_size((dtype)src->dt);
         for (int64_t i = 0; i < g->count; i++)

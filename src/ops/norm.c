@@ -882,6 +882,8 @@ static tp_tensor *normalised(bld *b, tp_tensor *x, tp_tensor *const *par, bool t
 bool decomp_batch_norm(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *par[4] = { val_t(&arg[1]), val_t(&arg[2]), val_t(&arg[3]), val_t(&arg[4]) }, *st[2];
+    if (arg[0].t->ndim == 1 && sym_known(SYM_eq, arg[0].t->numel, 0)) /* nothing to normalise */
+        return RET(b_op(b, clone, arg[0]));
     tp_tensor *y = normalised(b, arg[0].t, par, arg[5].b, &arg[6], &arg[7], st);
     for (int i = 0; i < 2; i++)
         if (st[i])

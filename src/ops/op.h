@@ -27,6 +27,8 @@ enum {
     OPF_SYNC = 1 << 11,    /* reads data back to the host (item) */
     OPF_HIDE = 1 << 12,    /* no Python name: backward forms and internals */
     OPF_CHECK = 1 << 14,   /* returns nothing: it is there for the error it may raise */
+    OPF_NUMT = 1 << 15,    /* of OPF_NUM rows: one argument at least must be a tensor */
+    OPF_NUM2 = 1 << 16,    /* of OPF_NUM rows: the first argument must be a tensor */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 

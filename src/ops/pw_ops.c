@@ -197,6 +197,13 @@ bool shape_square(op_call *c) /* as pow(x, 2): the number makes an integer of a 
     return true;
 }
 
+bool shape_log_sigmoid(op_call *c) /* contiguous whatever the input's strides */
+{
+    tp_tensor *t = arg_t(c, 0);
+    return pointwise(c, RES_promote, 0) &&
+           (shape_contiguous_strides(t->ndim, t->size, c->out[0].stride), true);
+}
+
 bool shape_hardtanh(op_call *c)
 {
     if (val_as_f(&c->arg[1]) > val_as_f(&c->arg[2]))

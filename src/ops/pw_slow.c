@@ -179,6 +179,147 @@ static double round_decimals(double x, double d)
     return d < 0 ? rint(x / p) * p : rint(x * p) / p;
 }
 
+/* ---- incomplete gamma: P by its series, Q by its continued fraction ---- */
+static double gamma_factor(double a, double x) /* x^a e^-x / Gamma(a) */
+{
+    return exp(a * log(x) - x - lgamma(a));
+}
+static double gamma_series(double a, double x)
+{
+    double t = 1 / a, s = t;
+    for (int k = 1; k < 100000; k++) {
+        t *= x / (a + k);
+        s += t;
+        if (t < s * 1e-17)
+            break;
+    }
+    return s * gamma_factor(a, x);
+}
+static double gamma_fraction(double a, double x) /* Lentz */
+{
+    double b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
+    for (int k = 1; k < 100000; k++) {
+        double an = -k * (k - a);
+        b += 2;
+        d = an * d + b;
+        d = 1 / (fabs(d) < 1e-300 ? 1e-300 : d);
+        c = b + an / c;
+        c = fabs(c) < 1e-300 ? 1e-300 : c;
+        h *= d * c;
+        if (fabs(d * c - 1) < 1e-16)
+            break;
+    }
+    return h * gamma_factor(a, x);
+}
+static double igamma(double a, double x, bool upper)
+{
+    if (!(x >= 0) || !(a >= 0) || (a == 0 && x == 0) || (isinf(a) && isinf(x)))
+        return NAN;
+    if (a == 0 || isinf(x))
+        return !upper;
+    if (x == 0 || isinf(a))
+        return upper;
+    bool series = x < a + 1;
+    double p = series ? gamma_series(a, x) : gamma_fraction(a, x);
+    return series == upper ? 1 - p : p;
+}
+
+/* ---- K_nu(x) = integral of exp(-x cosh t) cosh(nu t): the trapezoid rule converges exponentially ---- */
+static double bessel_k(double nu, double x, bool scaled)
+{
+    if (!(x > 0))
+        return x == 0 ? INFINITY : NAN;
+    const double h = 0.125;
+    double s = 0.5 * (scaled ? 1 : exp(-x));
+    for (int i = 1; i < 400; i++) {
+        double t = i * h, e = x * (scaled ? 2 * sinh(t / 2) * sinh(t / 2) : cosh(t));
+        if (e > 745 + nu * t)
+            break;
+        s += exp(-e) * cosh(nu * t);
+    }
+    return s * h;
+}
+static double airy(double x)
+{
+    if (x != x || isinf(x))
+        return x != x ? x : 0;
+    if (x > 1) {
+        double z = 2.0 / 3 * x * sqrt(x);
+        return sqrt(x / 3) * bessel_k(1.0 / 3, z, false) / M_PI;
+    }
+    if (x > -9) { /* Taylor's series of y'' = x y, from Ai(0) and Ai'(0) */
+        long double f = 1, g = x, tf = 1, tg = x, c = (long double)x * x * x;
+        for (int k = 1; k < 120; k++) {
+            tf *= c / ((3.0L * k - 1) * (3.0L * k));
+            tg *= c / ((3.0L * k) * (3.0L * k + 1));
+            f += tf;
+            g += tg;
+        }
+        return (double)(0.355028053887817239260063186004183L * f - 0.258819403792806798405183560189204L * g);
+    }
+    double y = -x, z = 2.0 / 3 * y * sqrt(y), p = 1, q = 0, u = 1;
+    for (int k = 1; k < 30; k++) { /* asymptotic: even terms to the cosine, odd ones to the sine */
+        double n = u * (6.0 * k - 5) * (6.0 * k - 3) * (6.0 * k - 1) / ((2.0 * k - 1) * 216 * k * z);
+        if (fabs(n) > fabs(u))
+            break;
+        u = n;
+        *(k & 1 ? &q : &p) += (k / 2) & 1 ? -u : u;
+    }
+    return (cos(z - M_PI_4) * p + sin(z - M_PI_4) * q) / (sqrt(M_PI) * sqrt(sqrt(y)));
+}
+static double sph_bessel_j0(double x)
+{
+    if (isinf(x))
+        return 0;
+    return fabs(x) < 1e-4 ? 1 - x * x / 6 : sin(x) / x;
+}
+
+/* ---- orthogonal polynomials, by their recurrences ---- */
+typedef enum { POLY_t, POLY_u, POLY_v, POLY_w, POLY_h, POLY_he, POLY_l, POLY_p } poly;
+static double polynomial(poly kind, double x, double degree)
+{
+    if (!(degree > -1) || x != x) /* degrees are truncated */
+        return x != x ? x : 0;
+    int64_t n = degree < 1e6 ? (int64_t)degree : 1000000;
+    double odd = n & 1 ? -1 : 1, w = 2 * (double)n + 1;
+    if (kind <= POLY_w && fabs(x) == 1)
+        switch (kind) {
+        case POLY_t: return x > 0 ? 1 : odd;
+        case POLY_u: return (x > 0 ? 1 : odd) * ((double)n + 1);
+        case POLY_v: return x > 0 ? 1 : odd * w;
+        default: return x > 0 ? w : odd;
+        }
+    if (kind <= POLY_w && n > 8 && fabs(x) < 1) { /* no error grows in the closed form */
+        double a = acos(x);
+        switch (kind) {
+        case POLY_t: return cos((double)n * a);
+        case POLY_u: return sin(((double)n + 1) * a) / sin(a);
+        case POLY_v: return cos(((double)n + 0.5) * a) / cos(a / 2);
+        default: return sin(((double)n + 0.5) * a) / sin(a / 2);
+        }
+    }
+    double first[] = { [POLY_t] = x,     [POLY_u] = 2 * x, [POLY_v] = 2 * x - 1, [POLY_w] = 2 * x + 1,
+                       [POLY_h] = 2 * x, [POLY_he] = x,    [POLY_l] = 1 - x,     [POLY_p] = x };
+    double p = 1, q = first[kind];
+    if (!n)
+        return 1;
+    for (int64_t k = 1; k < n; k++) {
+        double m = (double)k, r;
+        switch (kind) {
+        case POLY_h: r = 2 * x * q - 2 * m * p; break;
+        case POLY_he: r = x * q - m * p; break;
+        case POLY_l: r = ((2 * m + 1 - x) * q - m * p) / (m + 1); break;
+        case POLY_p: r = ((2 * m + 1) * x * q - m * p) / (m + 1); break;
+        default: r = 2 * x * q - p;
+        }
+        p = q;
+        q = r;
+        if (q != q)
+            break;
+    }
+    return q;
+}
+
 #define FLOATS(T, f)                                     \
     static inline T rem_float_##T(T x, T y)              \
     {                                                    \

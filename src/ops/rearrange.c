@@ -515,6 +515,8 @@ bool shape_constant_pad(op_call *c)
                            "size, which is invalid. Check dimension %d of your input.",
                            size_str(&a, t->size[d]), size_str(&b, p->ints[2 * i]), "the other", d);
     }
+    if (!p->n) /* a copy */
+        return out_like(c, t, (dtype)t->dt) != NULL;
     op_out *o = out_new(c, (dtype)t->dt, t->ndim, size);
     return shape_memfmt_strides(tensor_suggest_memfmt(t), t->ndim, size, o->stride, c->err);
 }

@@ -233,12 +233,67 @@ static bool separable(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const 
     }
     return scratch_end(&s, true);
 }
+/* Images of bytes: weights are whole numbers of 15 bits, and every axis ends in bytes again. */
+static void byte_axis(const taps *t, int64_t outer, int64_t in, int64_t out, int64_t inner, const uint8_t *x,
+                      uint8_t *y)
+{
+    double top = 0;
+    int shift = 0;
+    for (int64_t i = 0; i < out; i++) /* places that fall together at an edge are one */
+        for (int p = t->n - 1; p > 0; p--)
+            if (t->at[i * t->n + p] == t->at[i * t->n + p - 1]) {
+                t->w[i * t->n + p - 1] += t->w[i * t->n + p];
+                t->w[i * t->n + p] = 0;
+            }
+    for (int64_t i = 0; i < out * t->n; i++)
+        top = fmax(top, t->w[i]);
+    while (shift < 22 && (int)(0.5 + top * (double)(1 << (shift + 1))) < (1 << 15))
+        shift++;
+    int16_t *w = mem_alloc(sizeof *w * (size_t)(out * t->n));
+    for (int64_t i = 0; i < out * t->n; i++) {
+        double v = t->w[i] * (double)(1 << shift);
+        w[i] = (int16_t)(v < 0 ? v - 0.5 : v + 0.5);
+    }
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < out; i++)
+            for (int64_t k = 0; k < inner; k++) {
+                int64_t sum = shift ? (int64_t)1 << (shift - 1) : 0;
+                for (int p = 0; p < t->n; p++)
+                    sum += (int64_t)w[i * t->n + p] * x[(o * in + t->at[i * t->n + p]) * inner + k];
+                sum >>= shift;
+                y[(o * out + i) * inner + k] = (uint8_t)MIN(MAX(sum, 0), 255);
+            }
+    free(w);
+}
+static bool byte_image(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const tp_val *scales,
+                       bool is_cubic)
+{
+    scratch s = { .err = c->err };
+    tp_tensor *cur = scratch_in(&s, x, DT_u8), *end = scratch_out(&s, y, DT_u8);
+    tp_tensor *mid = scratch_new(&s, DT_u8, 4, (symint[]){ x->size[0], x->size[1], x->size[2], y->size[3] });
+    if (!cur || !end || !mid)
+        return scratch_end(&s, false);
+    int64_t nc = x->size[0] * x->size[1], h = x->size[2], w = x->size[3];
+    taps t = taps_of(w, y->size[3], align, &scales[1], is_cubic, false);
+    byte_axis(&t, nc * h, w, y->size[3], 1, tensor_data(cur), tensor_data(mid));
+    free(t.at);
+    free(t.w);
+    t = taps_of(h, y->size[2], align, &scales[0], is_cubic, false);
+    byte_axis(&t, nc, h, y->size[2], y->size[3], tensor_data(mid), tensor_data(end));
+    free(t.at);
+    free(t.w);
+    return scratch_end(&s, true);
+}
 bool eager_upsample_linear(op_call *c)
 {
+    if (arg_t(c, 0)->dt == DT_u8 && arg_t(c, 0)->ndim == 4)
+        return byte_image(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], false);
     return separable(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], false, false);
 }
 bool eager_upsample_cubic(op_call *c)
 {
+    if (arg_t(c, 0)->dt == DT_u8)
+        return byte_image(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], true);
     return separable(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], true, false);
 }
 bool eager_upsample_linear_backward(op_call *c)

@@ -79,6 +79,8 @@ threshold = _act("threshold", ("threshold", 0.0), ("value", 0.0))
 
 
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if training:
         slope = taper.rand_like(input) * (upper - lower) + lower
         r = taper.where(input >= 0, input, input * slope)
@@ -196,6 +198,12 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     return (input * keep + alpha * (1 - keep)) * a + (-alpha * a * p)
 
 
+def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    _check_p(p)
+    r = taper.feature_alpha_dropout(input, p, training)
+    return input.copy_(r) if inplace else r
+
+
 # --- normalisation -------------------------------------------------------------------------------------------------
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     if training:
@@ -225,6 +233,10 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
 
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    if input.dim() < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")
+    if not input.numel():
+        return input
     sq = (input * input).unsqueeze(1)
     if input.dim() == 3:
         sq = pad(sq, (0, 0, size // 2, (size - 1) // 2))
@@ -238,6 +250,15 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
 
 
 # --- embedding -------------------------------------------------------------------------------------------------------
+def _renorm_rows(weight, index, max_norm, norm_type):
+    """Scales the rows that are looked up down to max_norm, in place."""
+    with taper.no_grad():
+        rows = taper.unique(index.reshape(-1))
+        w = weight.detach()[rows]
+        norm = w.norm(norm_type, -1, keepdim=True)
+        weight.index_copy_(0, rows.long(), taper.where(norm > max_norm, w * (max_norm / (norm + 1e-7)), w))
+
+
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     if padding_idx is not None:
         n = weight.size(0)
@@ -248,11 +269,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     else:
         padding_idx = -1
     if max_norm is not None:
-        with taper.no_grad():
-            rows = taper.unique(input.reshape(-1))
-            w = weight[rows]
-            norm = w.norm(norm_type, -1, keepdim=True)
-            weight.index_copy_(0, rows, taper.where(norm > max_norm, w * (max_norm / (norm + 1e-7)), w))
+        _renorm_rows(weight, input, max_norm, norm_type)
     return taper.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 
@@ -260,8 +277,10 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
                   per_sample_weights=None, include_last_offset=False, padding_idx=None):
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
-    if max_norm is not None or scale_grad_by_freq:
-        raise NotImplementedError("embedding_bag: max_norm and scale_grad_by_freq are not implemented")
+    if scale_grad_by_freq and mode == "max":
+        raise RuntimeError("embedding_bag: scale_grad_by_freq was not supported for mode='max'")
+    if max_norm is not None:
+        _renorm_rows(weight, input, max_norm, norm_type)
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='{mode}').")
     if input.dim() == 2:
@@ -289,17 +308,19 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         input, bag = input[keep], bag[keep]
         if per_sample_weights is not None:
             per_sample_weights = per_sample_weights[keep]
-    rows = taper.embedding(weight, input)
+    rows = taper.embedding(weight, input, -1, scale_grad_by_freq)
+    wide = taper.float32 if weight.dtype in (taper.float16, taper.bfloat16) else weight.dtype
+    rows = rows.to(wide)  # narrow floats are summed in float
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(1)
-    out = taper.zeros(bags, weight.size(1), dtype=weight.dtype)
+        rows = rows * per_sample_weights.to(wide).unsqueeze(1)
+    out = taper.zeros(bags, weight.size(1), dtype=wide)
     if mode == "max":
-        return out.scatter_reduce(0, bag.unsqueeze(1).expand(rows.shape), rows, "amax", include_self=False)
+        return out.scatter_reduce(0, bag.unsqueeze(1).expand(rows.shape), rows, "amax", include_self=False).to(weight.dtype)
     out = out.index_add(0, bag, rows)
     if mode == "mean":
-        count = taper.zeros(bags, dtype=weight.dtype).index_add(0, bag, taper.ones(bag.numel(), dtype=weight.dtype))
+        count = taper.zeros(bags, dtype=wide).index_add(0, bag, taper.ones(bag.numel(), dtype=wide))
         out = out / count.clamp_min(1).unsqueeze(1)
-    return out
+    return out.to(weight.dtype)
 
 
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
@@ -349,6 +370,8 @@ avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
 
 def _adaptive_size(size, input, nd):
     size = _pair(size, nd)
+    if nd > 1 and input.dim() <= len(size):
+        raise ValueError(f"Input dimension should be at least {len(size) + 1}")
     return tuple(s if s is not None else input.shape[i - nd] for i, s in enumerate(size))
 
 
@@ -388,6 +411,79 @@ def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     kh, kw = _pair(kernel_size, 2)
     out = avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
     return (out.sign() * relu(out.abs())).mul(kh * kw).pow(1.0 / norm_type)
+
+
+def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    kd, kh, kw = _pair(kernel_size, 3)
+    out = avg_pool3d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    return (out.sign() * relu(out.abs())).mul(kd * kh * kw).pow(1.0 / norm_type)
+
+
+def _unpool_size(input, kernel_size, stride, padding, output_size):
+    """The size before pooling: the smallest one, or the one asked for when pooling could have had it."""
+    nd = len(kernel_size)
+    least = [(n - 1) * s + k - 2 * p for n, k, s, p in zip(input.shape[-nd:], kernel_size, stride, padding)]
+    if output_size is None:
+        return least
+    output_size = list(output_size)
+    if len(output_size) == nd + 2:
+        output_size = output_size[2:]
+    if len(output_size) != nd:
+        raise ValueError(f"output_size should be a sequence containing {nd} or {nd + 2} elements, but it has a length of '{len(output_size)}'")
+    for d, n in enumerate(least):
+        if not n - stride[d] < output_size[d] < n + stride[d]:
+            raise ValueError(f'invalid output_size "{output_size}" (dim {d} must be between {n - stride[d]} and {n + stride[d]})')
+    return output_size
+
+
+def _max_unpool(nd):
+    def f(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+        kernel_size, padding = _pair(kernel_size, nd), _pair(padding, nd)
+        stride = _pair(stride, nd) if stride is not None else kernel_size
+        size = _unpool_size(input, kernel_size, stride, padding, output_size)
+        if nd == 1:
+            return _call("max_unpool2d", input.unsqueeze(-1), indices.unsqueeze(-1), [size[0], 1]).squeeze(-1)
+        if nd == 2:
+            return _call("max_unpool2d", input, indices, size)
+        return _call("max_unpool3d", input, indices, size, list(stride), list(padding))
+
+    f.__name__ = f.__qualname__ = f"max_unpool{nd}d"
+    f.__doc__ = "Puts values back where max pooling found them."
+    return f
+
+
+max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_unpool(3)
+
+
+def _fractional_max_pool(nd):
+    def f(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"fractional_max_pool{nd}d requires specifying either an output_size or an output_ratio")
+        if output_size is None:
+            ratio = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * nd
+            if len(ratio) > nd:
+                raise ValueError(f"fractional_max_pool{nd}d requires output_ratio to either be a single Int or tuple of Ints.")
+            output_size = [int(n * r) for n, r in zip(input.shape[-nd:], ratio)]
+        if _random_samples is None:
+            n = 1 if input.dim() == nd + 1 else input.size(0)
+            _random_samples = taper.rand(n, input.size(-nd - 1), nd, dtype=input.dtype)
+        r = _call(f"fractional_max_pool{nd}d", input, list(_pair(kernel_size, nd)), list(_pair(output_size, nd)), _random_samples)
+        return r if return_indices else r[0]
+
+    f.__name__ = f.__qualname__ = f"fractional_max_pool{nd}d"
+    f.__doc__ = "Max pooling with windows at pseudorandom steps."
+    return f
+
+
+fractional_max_pool2d, fractional_max_pool3d = _fractional_max_pool(2), _fractional_max_pool(3)
+
+
+def upsample_nearest(input, size=None, scale_factor=None):
+    return interpolate(input, size, scale_factor, mode="nearest")
+
+
+def upsample_bilinear(input, size=None, scale_factor=None):
+    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
 def pad(input, pad, mode="constant", value=None):
@@ -528,7 +624,20 @@ def poisson_nll_loss(input, target, log_input=True, full=False, size_average=Non
 
 
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
-    var = var.expand_as(input).clone()
+    if not isinstance(var, taper.Tensor):
+        if var < 0:
+            raise ValueError("var has negative entry/entries")
+        var = var * taper.ones_like(input)
+    elif bool((var < 0).any()):
+        raise ValueError("var has negative entry/entries")
+    if var.shape != input.shape:
+        if input.shape[:-1] == var.shape:  # one variance a row
+            var = var.unsqueeze(-1)
+        elif input.dim() != var.dim() or sum(y for x, y in zip(input.shape, var.shape) if x != y) != 1:
+            raise ValueError("var is of incorrect size")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    var = var.clone()
     with taper.no_grad():
         var.clamp_(min=eps)
     loss = 0.5 * (var.log() + (input - target) ** 2 / var)
@@ -554,9 +663,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
 
 def cosine_embedding_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
-    cos = taper.cosine_similarity(input1, input2, -1)
-    zero = taper.zeros_like(cos)
-    return _reduce(taper.where(target == 1, 1 - cos, zero) + taper.where(target == -1, (cos - margin).clamp_min(0), zero), reduction)
+    return _call("cosine_embedding_loss", input1, input2, target, margin, _red(reduction))
 
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
@@ -564,11 +671,43 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"):
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
     dp = pairwise_distance(anchor, positive, p, eps)
     dn = pairwise_distance(anchor, negative, p, eps)
     if swap:
         dn = taper.minimum(dn, pairwise_distance(positive, negative, p, eps))
     return _reduce((dp - dn + margin).clamp_min(0), reduction)
+
+
+def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    _red(reduction)
+    distance = distance_function if distance_function is not None else pairwise_distance
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
+                           f"anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs")
+    dp, dn = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        dn = taper.minimum(dn, distance(positive, negative))
+    return _reduce((margin + dp - dn).clamp_min(0), reduction)
+
+
+def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+    if p not in (1, 2):
+        raise ValueError("only p == 1 and p == 2 supported")
+    if weight is not None and weight.dim() != 1:
+        raise ValueError("weight must be one-dimensional")
+    return _call("multi_margin_loss", input, target, p, margin, weight, _red(reduction))
+
+
+def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    return _call("multilabel_margin_loss", input, target, _red(reduction))
+
+
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    return taper.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _red(reduction), zero_infinity)
 
 
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):

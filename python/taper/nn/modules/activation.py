@@ -289,6 +289,11 @@ class AlphaDropout(_DropoutNd):
         return F.alpha_dropout(input, self.p, self.training)
 
 
+class FeatureAlphaDropout(_DropoutNd):
+    def forward(self, input):
+        return F.feature_alpha_dropout(input, self.p, self.training)
+
+
 class NonDynamicallyQuantizableLinear(Linear):
     """Linear under the name that state dicts and printouts of attention use."""
 
