@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test build setup bench asan ubsan oracle format format-check fuzz clean bless docs
+.PHONY: help demo test build setup bench asan ubsan oracle oracle-full format format-check fuzz clean bless docs
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
@@ -48,6 +48,9 @@ ubsan:           ## the same under UndefinedBehaviorSanitizer
 
 oracle: build    ## compare with PyTorch (needs it importable; skips loudly otherwise)
 	@$(PYTHON) tests/run.py --build $(BUILD) tests/oracle
+
+oracle-full: build ## every sample of PyTorch's operator database, on one core (minutes); refreshes docs/opinfo.json
+	@TAPER_OPINFO=all TAPER_OPINFO_DOCS=1 TAPER_TEST_SECONDS=3600 nice -n 19 $(PYTHON) tests/run.py --build $(BUILD) tests/oracle/test_opinfo.py
 
 fuzz: build      ## long fuzzing of graphs and readers
 	@TAPER_FUZZ_KERNELS=$${TAPER_FUZZ_KERNELS:-20000} $(BUILD)/taper_ctest gen_fuzz

@@ -12,7 +12,7 @@ import argparse, concurrent.futures as cf, importlib.util, json, os, re, shlex, 
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-TIMEOUT = 600
+TIMEOUT = int(os.environ.get("TAPER_TEST_SECONDS", 600))
 if "PYTHONPATH" not in os.environ:  # the checkout's own package; `make` sets it too
     os.environ["PYTHONPATH"] = os.path.join(ROOT, "python")
     sys.path.insert(0, os.environ["PYTHONPATH"])

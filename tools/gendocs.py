@@ -37,6 +37,13 @@ def status(eager, vjp, decomp, lower, flags):
     return e, d, c, l
 
 
+def exceptions():
+    space = {}
+    with open(os.path.join(ROOT, "tests", "oracle", "exceptions.py")) as f:
+        exec(f.read(), space)
+    return space["EXCEPTIONS"]
+
+
 def ops_md():
     rows = sorted(C._schemas())
     core = [r for r in rows if r[6] == "none" and not r[3] & FLAGS["COMP"]]
@@ -53,19 +60,19 @@ def ops_md():
         with open(path) as f:
             d = json.load(f)
         res, missing = d["results"], d["missing"]
-        p, q = sum(v["passed"] for v in res.values()), sum(v["failed"] for v in res.values())
-        gp, gq = sum(v["grads"][0] for v in res.values()), sum(v["grads"][1] for v in res.values())
+        sums = [sum(v[k] for v in res.values()) for k in range(6)]
+        p, q, gp, gq, ep, eq = sums
         out += ["## Agreement with PyTorch on its own samples", "",
                 f"PyTorch's operator database, in the dtypes both have ({d['limit']}): {p} of {p + q} samples agree in value, dtype, "
-                f"shape and strides ({100 * p / max(1, p + q):.1f} %); gradients (float64) {gp} of {gp + gq}.", ""]
-        bad = {k: v for k, v in sorted(res.items()) if v["failed"] or v["grads"][1]}
-        if bad:
-            out += ["Exceptions, each with the first difference:", "", "| operator | samples | gradients | first difference |",
-                    "| --- | --- | --- | --- |"]
-            for k, v in bad.items():
-                out.append(f"| `{k}` | {v['passed']} of {v['passed'] + v['failed']} | {v['grads'][0]} of {sum(v['grads'])} | "
-                           f"{v['first'].replace('|', '/')} |")
-            out.append("")
+                f"shape and strides ({100 * p / max(1, p + q):.2f} %); gradients (float64) {gp} of {gp + gq}; wrong inputs refused with "
+                f"the same class of exception {ep} of {ep + eq}. The exceptions, from `tests/oracle/exceptions.py`:", "",
+                "| operator | what | samples | reason |", "| --- | --- | --- | --- |"]
+        for (op, pattern, reason), n in zip(exceptions(), d["explained"]):
+            what = "gradient" if pattern.startswith("grad") else "wrong input" if pattern.startswith("error") else "values"
+            v = res.get(op, [0] * 6)
+            k = {"values": 0, "gradient": 2, "wrong input": 4}[what]
+            out.append(f"| `{op}` | {what} | {n} of {v[k] + v[k + 1]} | {reason} |")
+        out.append("")
         out += ["Names of the database that Taper does not have (complex numbers, sparse and nested tensors are left out on purpose): "
                 + ", ".join(f"`{m}`" for m in missing) + ".", ""]
     counts = {}
@@ -74,8 +81,8 @@ def ops_md():
         for part in (key, key.split(".")[0]):
             if part not in counts:
                 counts[part] = [0, 0]
-        counts[key.split(".")[0]][0] += v["passed"]
-        counts[key.split(".")[0]][1] += v["passed"] + v["failed"]
+        counts[key.split(".")[0]][0] += v[0]
+        counts[key.split(".")[0]][1] += v[0] + v[1]
     out += ["## Table", "", "| row | schema | Python | eager | derivative | decomposition | lowering | samples |",
             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for full, schema, py, flags, eager, vjp, decomp, lower in rows:

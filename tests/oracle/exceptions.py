@@ -1,0 +1,40 @@
+"""Samples of PyTorch's operator database on which Taper differs, each kind with its reason. test_opinfo.py holds this
+table to the truth both ways: a difference no row explains is an error, and (in the full run) a row that explains nothing
+is one too. docs/ops.md prints it.
+
+operator, what fails (a pattern searched in "dtype: difference"; "grad float64: ..." for gradients, "error: ..." for wrong
+inputs), reason."""
+UNREAD = "PyTorch also gives the triangle that is never read a gradient; Taper gives it zero, as finite differences do"
+POLES = "at the poles (non-positive integers) PyTorch computes in float and returns rounding noise instead of infinity"
+OVERLAP = "Taper computes the result before it writes out=, so an overlap of out= with an input does no harm and is allowed"
+OUT_TYPE = "out= of a wider type is converted to, as for other operators"
+EXCEPTIONS = [
+    ("cholesky_inverse", "grad", UNREAD),
+    ("cholesky_solve", "grad", UNREAD),
+    ("as_strided.partial_views", "grad", "the input is itself a view of a larger tensor; Taper's rule is for the memory of the input"),
+    ("as_strided_scatter", "grad", "PyTorch gives the input the gradient of the part that was written over; Taper that of the rest, "
+     "as finite differences do"),
+    ("native_group_norm", "grad", "the mean and the reciprocal deviation are statistics without a derivative"),
+    ("polygamma.polygamma_n_0", "int", POLES),
+    ("polygamma.polygamma_n_1", "int", POLES),
+    ("polygamma.polygamma_n_2", "int", POLES),
+    ("polygamma.polygamma_n_3", "int", POLES),
+    ("polygamma.polygamma_n_4", "int", POLES),
+    ("special.polygamma.special_polygamma_n_0", "int", POLES),
+    ("nn.functional.multi_head_attention_forward", "float", "scores in the hundreds: the softmax turns their last bit into visible "
+     "differences; the float64 samples agree"),
+    ("matrix_exp", "float16", "PyTorch overflows on the way and gives NaN"),
+    ("special.bessel_j0", "float64", "PyTorch's is off by up to 3e-7 (against mpmath); Taper's is the C library's"),
+    ("special.bessel_y1", "float64", "PyTorch's is off by up to 3e-7 (against mpmath); Taper's is the C library's"),
+    ("arange", "error", "steps are counted in the type of the numbers, not of out=; the cast to out= is refused instead"),
+    ("narrow", "error", "a start that is not an int is a TypeError"),
+    ("kthvalue", "error.*refer to a single", OVERLAP),
+    ("masked_select", "error.*refer to a single", OVERLAP),
+    ("gather", "error.*refer to a single", OVERLAP),
+    ("take", "error.*refer to a single", OVERLAP),
+    ("cat", "error.*refer to a single", OVERLAP),
+    ("index_select", "error.*refers to a single", OVERLAP),
+    ("gather", "error.*dtype float, but got double", OUT_TYPE),
+    ("aminmax", "error.*dtype float, but got double", OUT_TYPE),
+    ("multinomial", "error.*expects Long tensor out", OUT_TYPE),
+]
