@@ -194,6 +194,25 @@ bool shape_pinv(op_call *c)
         return err_set(c->err, ERR_runtime,
                        "linalg.pinv: A must be batches of square matrices, but they are %s by %s matrices",
                        size_str(&s, a->size[a->ndim - 2]), size_str(&t, a->size[a->ndim - 1]));
+    if ((a->dt == DT_f16 || a->dt == DT_bf16) && !sym_eq(a->numel, 0))
+        return err_set(c->err, ERR_runtime, "linalg.%s: Low precision dtypes not supported. Got %s",
+                       arg_b(c, 3, false) ? "eigh" : "svd", dtype_rows[a->dt].gname);
+    for (int i = 1; i < 3; i++) { /* bounds are per matrix */
+        tp_tensor *tol = arg_t(c, i);
+        int nd = a->ndim - 2;
+        bool fits = true;
+        if (!tol)
+            continue;
+        memcpy(size, a->size, sizeof(symint) * (size_t)nd);
+        if (!shape_broadcast(&nd, size, tol->ndim, tol->size, c->err))
+            return false;
+        for (int d = 0; d < nd && nd == a->ndim - 2; d++)
+            fits = fits && sym_eq(size[d], a->size[d]);
+        if (nd != a->ndim - 2 || !fits)
+            return err_set(c->err, ERR_runtime, "linalg.pinv: %s of size %s does not fit matrices of size %s",
+                           i == 1 ? "atol" : "rtol", sizes_str(&s, tol->ndim, tol->size),
+                           sizes_str(&t, a->ndim, a->size));
+    }
     memcpy(size, a->size, sizeof(symint) * a->ndim);
     size[a->ndim - 1] = a->size[a->ndim - 2];
     size[a->ndim - 2] = a->size[a->ndim - 1];
