@@ -55,8 +55,12 @@ static bool plant(trace *t, const op_row *row, tp_val *out, tp_err *err)
     fault_kind f = fault_at("aot", row->name);
     if (f == FAULT_compile_error)
         return err_set(err, ERR_compiler, "planted fault: the autograd stage cannot take '%s'", row->name);
-    if (f == FAULT_accuracy && out[0].kind == VAL_tensor) {
-        tp_val arg[3] = { out[0], vI(1), vI(1) }, sum = vNone;
+    if (fault_is_sudden(f) || f == FAULT_runtime_error) /* there is no run time here */
+        return fault_strike(f, row->name, err);
+    if (f == FAULT_flaky && fault_coin())
+        f = FAULT_accuracy;
+    if ((f == FAULT_accuracy || f == FAULT_nan) && out[0].kind == VAL_tensor) {
+        tp_val arg[3] = { out[0], f == FAULT_nan ? vF(__builtin_nan("")) : vI(1), vI(1) }, sum = vNone;
         bool ok = grad_call(&t->cx, OP_add_Tensor, OPV_fn, arg, &sum, err);
         tensor_unref(out[0].t);
         out[0] = sum;

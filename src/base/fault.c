@@ -28,11 +28,21 @@ static void drop(void)
     list.n = 0;
 }
 
+static const char *const stages[] = { "capture", "aot", "lower", "fuse", "gen" };
+
 static bool one(const char *s, size_t n, tp_err *err)
 {
     const char *colon = memchr(s, ':', n), *at = memchr(s, '@', n);
     if (!colon || !at || at < colon)
         return err_set(err, ERR_value, "TAPER_INJECT: '%.*s' is not of the form op:kind@stage", (int)n, s);
+    size_t k0 = 0;
+    while (k0 < COUNT(stages) &&
+           (strlen(stages[k0]) != (size_t)(s + n - at - 1) || memcmp(stages[k0], at + 1, strlen(stages[k0]))))
+        k0++;
+    if (k0 == COUNT(stages))
+        return err_set(err, ERR_value,
+                       "TAPER_INJECT: there is no stage '%.*s'; there are: capture, aot, lower, fuse, gen",
+                       (int)(s + n - at - 1), at + 1);
     for (int k = 1; k < FAULT_COUNT; k++)
         if (strlen(names[k]) == (size_t)(at - colon - 1) &&
             !memcmp(names[k], colon + 1, (size_t)(at - colon - 1))) {
@@ -90,9 +100,16 @@ fault_kind fault_ask(const char *stage, const char *op)
     return FAULT_none;
 }
 
+bool fault_coin(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint32_t x = (uint32_t)t.tv_nsec * 2654435761u ^ (uint32_t)getpid() * 40503u;
+    return x >> 16 & 1;
+}
+
 bool fault_strike(fault_kind k, const char *op, tp_err *err)
 {
-    static unsigned turn;
     switch (k) {
     case FAULT_runtime_error: return err_set(err, ERR_runtime, "planted fault: '%s' failed at run time", op);
     case FAULT_oom:
@@ -105,9 +122,6 @@ bool fault_strike(fault_kind k, const char *op, tp_err *err)
     case FAULT_hang:
         for (;;)
             sleep(1);
-    case FAULT_flaky:
-        turn = turn * 1103515245u + 12345u + (unsigned)clock() + (unsigned)getpid();
-        return true;
     default: return true;
     }
 }

@@ -17,8 +17,14 @@ static inline fault_kind fault_at(const char *stage, const char *op)
     return TP_LIKELY(fault_state == 0) ? FAULT_none : fault_ask(stage, op);
 }
 const char *fault_name(fault_kind k);
+/* Ends or stops the process, or finds no memory: at stages that only compile it does so there. */
+static inline bool fault_is_sudden(fault_kind k)
+{
+    return k == FAULT_segv || k == FAULT_abort || k == FAULT_hang || k == FAULT_oom;
+}
 /* Does what the kind says at run time: raises a signal, hangs, fails. True when nothing happened. */
 bool fault_strike(fault_kind k, const char *op, tp_err *err);
+bool fault_coin(void);                         /* true now and then: FAULT_flaky */
 bool fault_set(const char *spec, tp_err *err); /* instead of the environment; NULL or "": off */
 const char *fault_spec(void);                  /* what is planted, or NULL */
 #endif

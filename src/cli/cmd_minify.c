@@ -1,27 +1,35 @@
 /* cmd_minify.c - taper minify BUNDLE: the smallest graph that still fails; taper repro BUNDLE: does it fail here? */
 #include "cli/cli.h"
-#include "base/fault.h"
 #include "base/file.h"
-#include "base/json.h"
-#include "debug/bundle.h"
+#include "base/proc.h"
+#include "debug/backends.h"
 #include "debug/minify.h"
+#include "debug/script.h"
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t stop;
 static void on_int(int sig) { stop = 1; }
 static bool interrupted(void *data) { return stop != 0; }
 
-static void line(void *data, const char *text)
-{
-    fprintf(stderr, "%s\n", text);
-    fflush(stderr);
-}
-
 typedef struct where {
     char *dir;
     signature sig;
+    bool tty;
 } where;
+
+static void line(void *data,
+                 const char *text) /* one line that changes on a terminal, plain lines elsewhere */
+{
+    where *w = data;
+    if (w->tty && strstr(text, " left after "))
+        fprintf(stderr, "\r\x1b[K%s", text);
+    else
+        fprintf(stderr, "%s%s\n", w->tty ? "\r\x1b[K" : "", text);
+    fflush(stderr);
+}
+
 static void keep_best(void *data, const repro *r,
                       int nodes) /* an interrupted search leaves the best so far */
 {
@@ -30,68 +38,153 @@ static void keep_best(void *data, const repro *r,
     bundle_write(w->dir, r, &w->sig, &err);
 }
 
-static repro *open_bundle(const char *dir, signature *s, tp_err *err)
+static bool is_script(const char *path)
 {
-    size_t n;
-    arena a = { 0 };
-    char *path = path_join(dir, "failure.json"), *text = file_read(path, 1 << 20, &n, NULL);
-    const json_val *j = text ? json_parse(&a, text, n, NULL) : NULL;
-    const char *inject = j ? json_cstr(json_get(j, "inject")) : NULL;
-    if (inject && *inject && fault_set(inject, err))
-        fprintf(stderr, "taper: the bundle was made with planted faults (%s)\n", inject);
-    arena_free(&a);
-    free(text);
-    free(path);
-    return bundle_read(dir, s, err);
+    size_t n = strlen(path);
+    return n > 3 && !strcmp(path + n - 3, ".py");
+}
+
+static int by_script(const char *path, const char *command)
+{
+    fflush(NULL);
+    execlp("python3", "python3", path, command, (char *)NULL);
+    return cli_usage("'%s' is a script, and python3 cannot be started", path);
+}
+
+/* The scripts of the answer, beside it and in the working directory. */
+static void write_scripts(const char *dir, const repro *m, const signature *s, strbuf *said)
+{
+    strbuf py = { 0 }, c = { 0 };
+    script_opts o = { .command = "run", .save_dir = dir };
+    bool kernels = s->kind != SIG_compile_error && script_c(&c, m, s, &(tp_err){ 0 });
+    script_python(&py, m, s, &o);
+    const struct {
+        const char *name;
+        strbuf *text;
+        bool on;
+    } file[] = { { "repro.py", &py, true }, { "repro.c", &c, kernels } };
+    for (size_t i = 0; i < COUNT(file); i++) {
+        char *there = path_join(dir, file[i].name);
+        if (file[i].on && file_write(there, file[i].text->s, file[i].text->n, NULL))
+            strbuf_addf(said, ", %s", file[i].name);
+        if (file[i].on &&
+            (access(".", W_OK) || !file_write(file[i].name, file[i].text->s, file[i].text->n, NULL)))
+            fprintf(stderr, "No write permissions for %s\n", file[i].name);
+        free(there);
+    }
+    strbuf_free(&py);
+    strbuf_free(&c);
+}
+
+/* Three processes that know nothing but the bundle. */
+static int verified(const char *dir)
+{
+    int good = 0;
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0)
+        return -1;
+    self[n] = 0;
+    const char *argv[] = { self, "repro", dir, NULL };
+    for (int i = 0; i < 3; i++) {
+        proc_result r = { 0 };
+        if (proc_run(&(proc_spec){ .argv = argv, .timeout_ms = 120000 }, &r, NULL))
+            good += r.status == 1;
+        proc_result_free(&r);
+    }
+    return good;
+}
+
+static int report(where *w, const repro *m, const minify_stats *st)
+{
+    strbuf b = { 0 }, said = { 0 };
+    tp_err err = { 0 };
+    if (!bundle_write(w->dir, m, &st->sig, &err))
+        return cli_fail(&err);
+    write_scripts(w->dir, m, &st->sig, &said);
+    ir_print(&b, m->g, IR_PRINT_log);
+    printf("%s\n%s: %s\n", strbuf_str(&b), sig_name(st->sig.kind), st->sig.full);
+    if (st->sig.kind == SIG_accuracy) {
+        strbuf at = { 0 };
+        if (trial_diverge(m, &at, NULL))
+            printf("%s\n", strbuf_str(&at));
+        strbuf_free(&at);
+    }
+    printf("%d operators before, %d after; %d trials, %.1f s", st->before, st->after, st->trials,
+           st->seconds);
+    if (st->repeats > 1)
+        printf("; it comes and goes, so not every run of the answer fails");
+    else if (!st->stopped)
+        printf("; verified in %d of 3 fresh processes", verified(w->dir));
+    printf("\nWrote the minimal failure to %s (graph.py, inputs.safetensors, failure.json%s): attach it to a "
+           "report\n",
+           w->dir, strbuf_str(&said));
+    strbuf_free(&b);
+    strbuf_free(&said);
+    return 0;
 }
 
 static int run_minify(int argc, char **argv)
 {
     cli_args a = { argc, 1, argv };
-    const char *dir = NULL, *out = NULL, *secs = NULL;
+    const char *dir = NULL, *out = NULL, *secs = NULL, *check = NULL, *mem = NULL;
     tp_err err = { 0 };
     while (a.at < a.argc) {
-        if (cli_option(&a, "out", &out) || cli_option(&a, "timeout", &secs))
+        if (cli_option(&a, "out", &out) || cli_option(&a, "timeout", &secs) ||
+            cli_option(&a, "check-str", &check) || cli_option(&a, "memory", &mem))
             continue;
         if (argv[a.at][0] == '-')
             return cli_unknown(&a);
         dir = argv[a.at++];
     }
     if (!dir)
-        return cli_usage("taper minify BUNDLE [--out DIR] [--timeout SECONDS]");
-    where w = { 0 };
-    repro *r = open_bundle(dir, &w.sig, &err);
+        return cli_usage(
+            "taper minify BUNDLE [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT]");
+    if (secs && atof(secs) <= 0)
+        return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
+    if (mem && atof(mem) <= 0)
+        return cli_usage("--memory wants a number of MiB, not '%s'", mem);
+    if (is_script(dir))
+        return by_script(dir, "minify");
+    where w = { .tty = isatty(2) };
+    debug_backends_register();
+    repro *r = bundle_read(dir, &w.sig, true, &err);
     if (!r)
         return cli_fail(&err);
+    signature was = w.sig;
     w.dir = out ? mem_strdup(out) : path_join(dir, "minimal");
+    char *memo = path_join(dir, "memo");
     signal(SIGINT, on_int);
     minify_opts o = { .limits = { .timeout_ms = secs ? (int64_t)(atof(secs) * 1000) : 20000,
+                                  .memory = mem ? (size_t)(atof(mem) * 1048576) : 0,
                                   .interrupted = interrupted },
                       .progress = line,
                       .best = keep_best,
-                      .data = &w };
-    minify_stats st;
-    repro *m = minify(r, &o, &st, &err);
+                      .data = &w,
+                      .check_str = check,
+                      .memo_file = memo };
+    minify_stats st = { 0 };
+    repro *m = NULL;
     int rc = 1;
-    if (!m)
+    const repro *one = r;
+    signature now;
+    if (!trial_run(&one, 1, &o.limits, &now, &err))
         rc = cli_fail(&err);
+    else if (was.kind != SIG_passes && was.kind != SIG_flaky && now.kind != SIG_passes &&
+             !sig_equal(&was, &now) && !check)
+        rc = cli_usage("the failure is another one here: %s: %s was recorded at stage '%s', but stage '%s' "
+                       "gives %s: %s\n"
+                       "  --check-str TEXT minifies what shows here",
+                       sig_name(was.kind), was.full, was.stage, now.stage, sig_name(now.kind), now.full);
     else {
-        w.sig = st.sig;
-        if (!bundle_write(w.dir, m, &st.sig, &err))
-            rc = cli_fail(&err);
-        else {
-            strbuf b = { 0 };
-            ir_print(&b, m->g, IR_PRINT_log);
-            printf(
-                "%s\n%s: %s\nWrote the minimal failure to %s (graph.py, inputs.safetensors, failure.json)\n",
-                strbuf_str(&b), sig_name(st.sig.kind), st.sig.full, w.dir);
-            strbuf_free(&b);
-            rc = 0;
-        }
+        w.sig = now;
+        m = minify(r, &o, &st, &err);
+        rc = m ? report(&w, m, &st) : cli_fail(&err);
     }
     repro_free(m);
     repro_free(r);
     free(w.dir);
+    free(memo);
     return rc;
 }
 
@@ -101,7 +194,10 @@ static int run_repro(int argc, char **argv)
     signature was, now;
     if (argc != 2)
         return cli_usage("taper repro BUNDLE");
-    repro *r = open_bundle(argv[1], &was, &err);
+    if (is_script(argv[1]))
+        return by_script(argv[1], "run");
+    debug_backends_register();
+    repro *r = bundle_read(argv[1], &was, true, &err);
     if (!r)
         return cli_fail(&err);
     const repro *one = r;
@@ -118,14 +214,17 @@ static int run_repro(int argc, char **argv)
 
 const cli_cmd cmd_minify = {
     "minify",
-    "BUNDLE [--out DIR] [--timeout SECONDS]",
+    "BUNDLE|repro.py [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT]",
     "Finds the smallest graph that still fails in the same way",
     "Trials run in forked children with a time limit each, on all cores. The answer goes to\n"
-    "BUNDLE/minimal; Ctrl-C leaves the best so far there.\n",
+    "BUNDLE/minimal, with repro.py and repro.c in the working directory too; Ctrl-C leaves the best\n"
+    "so far there, and the same command goes on from it.\n",
     run_minify,
     NULL
 };
-const cli_cmd cmd_repro = {
-    "repro", "BUNDLE",  "Runs a saved failure again: exit code 1 when it still fails, 0 when it passes",
-    NULL,    run_repro, NULL
-};
+const cli_cmd cmd_repro = { "repro",
+                            "BUNDLE|repro.py",
+                            "Runs a saved failure again: exit code 1 when it still fails, 0 when it passes",
+                            NULL,
+                            run_repro,
+                            NULL };

@@ -10,15 +10,21 @@ typedef struct minify_opts {
     void (*best)(void *data, const repro *r, int nodes); /* after each success; may be NULL */
     bool (*fails)(void *data, const repro *r,
                   signature *out); /* instead of a trial in a child; may be NULL */
+    bool here;                     /* trials in this process: no isolation */
+    const char *check_str;         /* the message must contain it; NULL: any that is the same */
+    const char
+        *memo_file; /* answers are kept there: an interrupted search goes on where it stood; may be NULL */
 } minify_opts;
 typedef struct minify_stats {
     int before, after; /* operator nodes */
     int trials, hits;  /* runs; answers from memory */
     double seconds;
+    bool stopped; /* interrupted: the best so far */
+    int verified; /* runs that confirmed the answer */
+    int repeats;  /* runs a trial took: more than one when the failure comes and goes */
     signature sig;
 } minify_stats;
 
 /* A new, minimal repro; NULL with err when r does not fail, is flaky, or the search was interrupted at once. */
 repro *minify(const repro *r, const minify_opts *o, minify_stats *st, tp_err *err);
-int repro_ops(const repro *r); /* operator nodes */
 #endif

@@ -1,14 +1,29 @@
+/* trial.c - one run of a repro, here or in a forked child, and the signature of what came of it. */
 #include "debug/trial.h"
-#include "grad/tape.h"
-#include "base/proc.h"
+#include "debug/backends.h"
+#include "aot/aot.h"
 #include "base/pool.h"
+#include "base/proc.h"
+#include "grad/tape.h"
+#include "ops/random.h"
+#include "run/backend_aot.h"
 #include <ctype.h>
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
+/* ---- signatures ---- */
 static const char *const names[] = { "passes", "cannot run", "compile error", "exception", "accuracy",
                                      "signal", "time-out",   "out of memory", "flaky" };
 const char *sig_name(sig_kind k) { return names[k]; }
+sig_kind sig_by_name(const char *name)
+{
+    for (size_t i = 0; name && i < COUNT(names); i++)
+        if (!strcmp(names[i], name))
+            return (sig_kind)i;
+    return SIG_passes;
+}
 
 bool sig_equal(const signature *a, const signature *b)
 {
@@ -31,82 +46,38 @@ static void normalise(const char *msg, char *out, size_t cap)
             out[n++] = '\'';
             if (e && e - s < 80)
                 s = e;
+        } else if (*s == '/' && (s == msg || isspace((unsigned char)s[-1]))) { /* a path */
+            while (s[1] && !isspace((unsigned char)s[1]) && s[1] != ':')
+                s++;
+            out[n++] = '/';
         } else
             out[n++] = *s;
     }
     out[n] = 0;
 }
 
-static void set(signature *s, sig_kind k, const char *msg)
+void sig_set(signature *s, sig_kind k, const char *stage, const char *msg)
 {
     memset(s, 0, sizeof *s);
     s->kind = k;
     snprintf(s->full, sizeof s->full, "%s", msg);
+    snprintf(s->stage, sizeof s->stage, "%s", stage);
     normalise(msg, s->text, sizeof s->text);
 }
 
-/* ---- repro ---- */
-static tp_val own_input(const tp_val *v, tp_err *err)
+static void sig_err(signature *s, sig_kind k, const char *stage, const tp_err *e)
 {
-    tp_val r = *v;
-    if (v->kind == VAL_tensor) { /* same strides, bytes of its own */
-        tp_tensor *t = v->t,
-                  *c = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
-        if (c && !tensor_overlaps_itself(t))
-            tensor_copy(c, t, err);
-        else if (c) { /* expanded inputs keep their strides: copy through the storage extent */
-            tensor_unref(c);
-            c = tensor_ref(t);
-        }
-        r = vT(c);
-    }
-    return r;
-}
-
-repro *repro_new(const ir_graph *g, const tp_val *in, int nin, const char *backend)
-{
-    repro *r = mem_zalloc(sizeof *r);
-    r->g = ir_graph_copy(g);
-    r->nin = nin;
-    r->in = mem_zalloc(sizeof *r->in * (size_t)MAX(nin, 1));
-    r->needs_grad = mem_zalloc((size_t)MAX(nin, 1));
-    r->backend = mem_strdup(backend);
-    r->acc = (acc_opts){ .tol = 1e-3, .equal_nan = true };
-    for (int i = 0; i < nin; i++) {
-        r->in[i] = own_input(&in[i], NULL);
-        r->needs_grad[i] = in[i].kind == VAL_tensor && ag_requires_grad(in[i].t);
-    }
-    return r;
-}
-
-repro *repro_copy(const repro *r)
-{
-    repro *c = repro_new(r->g, r->in, r->nin, r->backend);
-    memcpy(c->needs_grad, r->needs_grad, sizeof(bool) * (size_t)r->nin);
-    c->accuracy = r->accuracy;
-    c->acc = r->acc;
-    return c;
-}
-
-void repro_free(repro *r)
-{
-    if (!r)
-        return;
-    for (int i = 0; i < r->nin; i++)
-        if (r->in[i].kind == VAL_tensor)
-            tensor_unref(r->in[i].t);
-    free(r->in);
-    free(r->needs_grad);
-    free(r->backend);
-    ir_graph_free(r->g);
-    free(r);
+    if (e->kind == ERR_memory || e->kind == ERR_oom)
+        k = SIG_oom;
+    sig_set(s, k, stage, e->msg);
+    snprintf(s->type, sizeof s->type, "%s", err_class(e->kind));
 }
 
 /* ---- one run ---- */
 typedef struct result {
     tp_val *out;
     int nout;
-    tp_tensor **in; /* inputs as they are afterwards, with gradients */
+    tp_val *in; /* inputs as they are afterwards, with gradients */
     int nin;
 } result;
 
@@ -114,159 +85,204 @@ static void result_free(result *x)
 {
     for (int i = 0; i < x->nout; i++)
         val_clear(&x->out[i]);
-    for (int i = 0; i < x->nin; i++)
-        tensor_unref(x->in[i]);
+    inputs_free(x->in, x->nin);
     free(x->out);
-    free(x->in);
     memset(x, 0, sizeof *x);
 }
 
-/* p NULL: the interpreter under the tape. dt: floats are converted to it (DT_none: left alone). */
+static bool run_backward(op_ctx *cx, result *x, tp_err *err) /* from ones */
+{
+    tp_tensor **root = mem_zalloc(sizeof *root * (size_t)MAX(x->nout, 1)),
+              **dy = mem_zalloc(sizeof *dy * (size_t)MAX(x->nout, 1));
+    int n = 0;
+    for (int i = 0; i < x->nout; i++)
+        if (x->out[i].kind == VAL_tensor && ag_requires_grad(x->out[i].t)) {
+            root[n] = x->out[i].t;
+            tp_tensor *one = tensor_scalar((dtype)root[n]->dt, 1, 1, NULL);
+            dy[n] = tensor_new((dtype)root[n]->dt, root[n]->ndim, root[n]->size, err);
+            if (dy[n] && one)
+                tensor_copy(dy[n], one, err);
+            tensor_unref(one);
+            n++;
+        }
+    ag_options o = { 0 };
+    bool ok = !n || ag_backward(cx, root, n, dy, &o, err);
+    for (int i = 0; i < n; i++)
+        tensor_unref(dy[i]);
+    free(root);
+    free(dy);
+    return ok;
+}
+
+/* p NULL: the interpreter under the tape. dt: floats are converted to it (DT_none: left alone). Every run draws
+ * the same random numbers. */
 static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, result *x, tp_err *err)
 {
     op_ctx cx = *op_ctx_cur();
     bool grads = false, ok = false;
-    tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(r->nin, 1));
+    tp_gen *gen = gen_default(), was = *gen;
     cx.rec = NULL;
     x->nin = r->nin;
     x->nout = g->output->narg;
-    x->in = mem_zalloc(sizeof *x->in * (size_t)MAX(x->nin, 1));
     x->out = mem_zalloc(sizeof *x->out * (size_t)MAX(x->nout, 1));
-    for (int i = 0; i < r->nin; i++) {
-        in[i] = r->in[i];
-        if (r->in[i].kind != VAL_tensor)
-            continue;
-        tp_val v = own_input(&r->in[i], err);
-        if (v.t && dt != DT_none && dtype_is_float((dtype)v.t->dt)) {
-            tp_tensor *w = tensor_cast(v.t, dt, err);
-            tensor_unref(v.t);
-            v.t = w;
-        }
-        if (!v.t)
-            goto done;
-        x->in[i] = v.t;
-        in[i] = vT(v.t);
-        if (r->needs_grad[i] && dtype_is_float((dtype)v.t->dt)) {
+    x->in = inputs_copy(r->in, r->nin, dt, err);
+    gen->seed = r->seed;
+    gen->offset = r->offset;
+    if (!x->in)
+        goto done;
+    for (int i = 0; i < r->nin && !r->forward_only && !r->inner; i++)
+        if (x->in[i].kind == VAL_tensor && r->needs_grad[i] && dtype_is_float((dtype)x->in[i].t->dt)) {
             grads = true;
-            if (!ag_set_requires_grad(&cx, v.t, true, err))
+            if (!ag_set_requires_grad(&cx, x->in[i].t, true, err))
                 goto done;
         }
-    }
     cx.grad_mode = grads;
     ir_hook h = { .call = grad_call, .opaque = run_opaque };
-    ok = p ? run_program_call(p, &cx, in, r->nin, x->out, x->nout, err)
-           : ir_run(&cx, g, in, r->nin, x->out, x->nout, &h, err);
+    ok = p ? run_program_call(p, &cx, x->in, r->nin, x->out, x->nout, err)
+           : ir_run(&cx, g, x->in, r->nin, x->out, x->nout, &h, err);
     if (!ok)
         x->nout = 0;
-    if (ok && grads) {
-        tp_tensor **root = mem_zalloc(sizeof *root * (size_t)MAX(x->nout, 1)),
-                  **dy = mem_zalloc(sizeof *dy * (size_t)MAX(x->nout, 1));
-        int n = 0;
-        for (int i = 0; i < x->nout; i++)
-            if (x->out[i].kind == VAL_tensor && ag_requires_grad(x->out[i].t)) {
-                root[n] = x->out[i].t;
-                tp_tensor *one = tensor_scalar((dtype)root[n]->dt, 1, 1, NULL);
-                dy[n] = tensor_new((dtype)root[n]->dt, root[n]->ndim, root[n]->size, err);
-                if (dy[n] && one)
-                    tensor_copy(dy[n], one, err);
-                tensor_unref(one);
-                n++;
-            }
-        ag_options o = { 0 };
-        if (n)
-            ok = ag_backward(&cx, root, n, dy, &o, err);
-        for (int i = 0; i < n; i++)
-            tensor_unref(dy[i]);
-        free(root);
-        free(dy);
-    }
+    if (ok && grads)
+        ok = run_backward(&cx, x, err);
 done:
-    free(in);
+    if (!x->in)
+        x->nin = 0;
+    gen->seed = was.seed;
+    gen->offset = was.offset;
     return ok;
 }
 
-/* The graph computing in float64: dtype arguments that name a float become float64. */
+/* The graph computing in float64: dtype arguments that name a float become float64, and so do constants. */
 static ir_graph *wider(const ir_graph *g)
 {
     ir_graph *w = ir_graph_copy(g);
     IR_EACH(n, w)
-    for (int i = 0; i < n->narg; i++)
-        if (n->arg[i].kind == VAL_dtype && dtype_is_float((dtype)n->arg[i].i))
-            n->arg[i].i = DT_f64;
+    {
+        for (int i = 0; i < n->narg; i++)
+            if (n->arg[i].kind == VAL_dtype && dtype_is_float((dtype)n->arg[i].i))
+                n->arg[i].i = DT_f64;
+        if (n->kind == IR_const && n->konst && !tensor_is_fake(n->konst) &&
+            dtype_is_float((dtype)n->konst->dt)) {
+            tp_tensor *k = tensor_cast(n->konst, DT_f64, NULL);
+            if (k) {
+                vec_push(&w->keep, k);
+                n->konst = k; /* the old one stays in the list of what the graph releases */
+            }
+        }
+    }
     return w;
+}
+
+static bool nan_inside(const tp_tensor *t)
+{
+    for (int64_t k = 0; k < t->numel; k++)
+        if (isnan(elem_get_f((dtype)t->dt, tensor_elem(t, k))))
+            return true;
+    return false;
+}
+
+static bool differ(const repro *r, const char *what, int i, const tp_tensor *a, const tp_tensor *b,
+                   const tp_tensor *c, strbuf *why)
+{
+    strbuf_clear(why);
+    strbuf_addf(why, what, i);
+    size_t at = why->n;
+    if (acc_same(a, b, c, &r->acc, why))
+        return false;
+    if (dtype_is_float((dtype)a->dt) && dtype_is_float((dtype)b->dt) && nan_inside(b) && !nan_inside(a)) {
+        strbuf rest = { 0 };
+        strbuf_add(&rest, why->s + at);
+        why->n = at;
+        strbuf_addf(why, "NaN only in the compiled one: %s", strbuf_str(&rest));
+        strbuf_free(&rest);
+    }
+    return true;
 }
 
 static bool compare(const repro *r, const result *eager, const result *got, const result *fp64, strbuf *why)
 {
     for (int i = 0; i < eager->nout; i++) {
-        if (eager->out[i].kind != VAL_tensor || got->out[i].kind != VAL_tensor)
-            continue;
+        if (eager->out[i].kind != VAL_tensor || got->out[i].kind != VAL_tensor) {
+            if (eager->out[i].kind == got->out[i].kind || r->acc.ignore_non_fp ||
+                (eager->out[i].kind != VAL_tensor && got->out[i].kind != VAL_tensor))
+                continue;
+            strbuf_clear(why);
+            strbuf_addf(why, "result %d: one is a tensor, the other is not", i);
+            return false;
+        }
         const tp_tensor *f = fp64 && fp64->out[i].kind == VAL_tensor ? fp64->out[i].t : NULL;
-        strbuf_clear(why);
-        strbuf_addf(why, "result %d: ", i);
-        if (!acc_same(eager->out[i].t, got->out[i].t, f, &r->acc, why))
+        if (differ(r, "result %d: ", i, eager->out[i].t, got->out[i].t, f, why))
             return false;
     }
     for (int i = 0; i < eager->nin; i++) {
-        if (!eager->in[i])
+        if (eager->in[i].kind != VAL_tensor)
             continue;
-        strbuf_clear(why);
-        strbuf_addf(why, "input %d after the call: ", i);
-        if (!acc_same(eager->in[i], got->in[i], fp64 ? fp64->in[i] : NULL, &r->acc, why))
+        tp_tensor *a = eager->in[i].t, *b = got->in[i].t, *c = fp64 ? fp64->in[i].t : NULL;
+        if (differ(r, "input %d after the call: ", i, a, b, c, why))
             return false;
-        tp_tensor *a = ag_grad(eager->in[i]), *b = ag_grad(got->in[i]),
-                  *c = fp64 ? ag_grad(fp64->in[i]) : NULL;
-        strbuf_clear(why);
-        strbuf_addf(why, "gradient of input %d: ", i);
-        if ((a != NULL) != (b != NULL)) {
-            strbuf_add(why, "only one of the two has it");
+        tp_tensor *ga = ag_grad(a), *gb = ag_grad(b), *gc = c ? ag_grad(c) : NULL;
+        if ((ga != NULL) != (gb != NULL)) {
+            strbuf_clear(why);
+            strbuf_addf(why, "gradient of input %d: only one of the two has it", i);
             return false;
         }
-        if (a && !acc_same(a, b, c, &r->acc, why))
+        if (ga && differ(r, "gradient of input %d: ", i, ga, gb, gc, why))
             return false;
     }
     return true;
 }
 
-static sig_kind kind_of(const tp_err *e)
+run_program *repro_compile(tp_comp *c, const repro *r)
 {
-    return e->kind == ERR_memory || e->kind == ERR_oom ? SIG_oom : SIG_exception;
+    for (int i = 0; i < r->nin; i++) { /* what needs a gradient is part of a graph's type */
+        tp_tensor *t = ir_type(r->g->inputs.at[i]);
+        if (t && dtype_is_float((dtype)t->dt) && ag_requires_grad(t) != (r->needs_grad[i] && !r->inner))
+            ag_set_requires_grad(op_ctx_cur(), t, r->needs_grad[i] && !r->inner, NULL);
+    }
+    const backend *b = backend_find(r->backend, c->err);
+    if (!b)
+        return NULL;
+    if (r->inner && b->inner)
+        return b->inner->compile(b->inner, c, r->g);
+    debug_needs_grad = r->needs_grad;
+    run_program *p = backend_compile(c, r->backend, r->g);
+    debug_needs_grad = NULL;
+    return p;
 }
 
-void trial_here(const repro *r, signature *out)
+void trial_with(const repro *r, run_program *p, signature *out, tp_err *keep)
 {
     tp_err err = { 0 };
     result eager = { 0 }, got = { 0 }, fp64 = { 0 };
-    run_program *p = NULL;
+    run_program *own = NULL;
     strbuf why = { 0 };
     ir_graph *w = NULL;
     tp_comp c = { .err = &err };
 
-    set(out, SIG_passes, "");
+    sig_set(out, SIG_passes, "", "");
     if (!run_once(r, NULL, r->g, DT_none, &eager, &err)) {
-        set(out, SIG_cannot_run, err.msg);
+        sig_err(out, SIG_cannot_run, "eager", &err);
+        out->kind = SIG_cannot_run;
         goto done;
     }
-    for (int i = 0; i < r->nin; i++) /* what needs a gradient is part of a graph's type */
-        if (r->needs_grad[i] && ir_type(r->g->inputs.at[i]))
-            ag_set_requires_grad(op_ctx_cur(), ir_type(r->g->inputs.at[i]), true, NULL);
-    p = backend_compile(&c, r->backend, r->g);
-    if (!p) {
-        set(out, SIG_compile_error, err.msg);
+    if (!p && !(p = own = repro_compile(&c, r))) {
+        sig_err(out, SIG_compile_error, "compile", &err);
         goto done;
     }
     if (!run_once(r, p, r->g, DT_none, &got, &err)) {
-        set(out, kind_of(&err), err.msg);
+        sig_err(out, SIG_exception, "run", &err);
         goto done;
     }
     if (!r->accuracy)
         goto done;
     w = wider(r->g);
-    bool have64 = run_once(r, NULL, w, DT_f64, &fp64, NULL);
+    bool have64 = !r->no_fp64 && run_once(r, NULL, w, DT_f64, &fp64, NULL);
     if (!compare(r, &eager, &got, have64 ? &fp64 : NULL, &why))
-        set(out, SIG_accuracy, strbuf_str(&why));
+        sig_set(out, SIG_accuracy, "compare", strbuf_str(&why));
 done:
-    run_program_free(p);
+    if (keep)
+        *keep = err;
+    run_program_free(own);
     result_free(&eager);
     result_free(&got);
     result_free(&fp64);
@@ -274,48 +290,322 @@ done:
     strbuf_free(&why);
 }
 
+void trial_here(const repro *r, signature *out) { trial_with(r, NULL, out, NULL); }
+
+/* ---- the graphs behind the autograd stage ---- */
+static repro *repro_unit(const repro *r, bool backward, tp_err *err)
+{
+    const backend *b = backend_find(r->backend, err);
+    tp_comp c = { .err = err };
+    result x = { 0 };
+    aot_unit *u = NULL;
+    repro *out = NULL;
+    bool grad = false;
+    if (r->inner) {
+        if (backward)
+            err_set(err, ERR_value, "the graph is behind the autograd stage already");
+        return backward ? NULL : repro_copy(r);
+    }
+    for (int i = 0; i < r->nin; i++)
+        grad |= r->needs_grad[i] && !r->forward_only;
+    bool *needs = mem_zalloc((size_t)MAX(r->nin, 1));
+    for (int i = 0; i < r->nin; i++)
+        needs[i] = grad && r->needs_grad[i];
+    u = b ? aot_trace(&c, r->g, needs, grad, b->inner ? b->inner->flags : 0) : NULL;
+    free(needs);
+    if (!u)
+        return NULL;
+    if (!backward) {
+        out = repro_new(u->fw, r->in, r->nin, r->backend);
+    } else if (!u->bw) {
+        err_set(err, ERR_value, "no input needs a gradient");
+    } else {
+        repro *fw = repro_new(u->fw, r->in, r->nin, r->backend);
+        fw->inner = true;
+        fw->seed = r->seed, fw->offset = r->offset;
+        if (run_once(fw, NULL, fw->g, DT_none, &x, err)) {
+            int n = (int)u->bw->inputs.n;
+            tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(n, 1));
+            for (int i = 0; i < u->nsaved; i++)
+                in[i] = x.out[u->nvalue + u->nmut + i];
+            bool ok = true;
+            for (int i = 0; i < u->ntangent; i++) {
+                const tp_tensor *y = x.out[u->tangent[i]].t;
+                tp_tensor *one = tensor_scalar((dtype)y->dt, 1, 1, NULL),
+                          *t = tensor_new_strided((dtype)y->dt, y->ndim, y->size,
+                                                  ir_type(u->bw->inputs.at[u->nsaved + i])->stride,
+                                                  DEVICE_CPU, err);
+                ok = ok && t && tensor_copy(t, one, err);
+                tensor_unref(one);
+                in[u->nsaved + i] = vT(t);
+            }
+            if (ok)
+                out = repro_new(u->bw, in, n, r->backend);
+            for (int i = 0; i < u->ntangent; i++)
+                tensor_unref(in[u->nsaved + i].t);
+            free(in);
+        }
+        result_free(&x);
+        repro_free(fw);
+    }
+    if (out) {
+        memset(out->needs_grad, 0, (size_t)out->nin);
+        out->inner = true;
+        out->accuracy = r->accuracy;
+        out->no_fp64 = r->no_fp64;
+        out->acc = r->acc;
+        out->seed = r->seed;
+        out->offset = r->offset;
+        out->state = r->state ? mem_strdup(r->state) : NULL;
+    }
+    aot_unit_free(u);
+    return out;
+}
+repro *repro_forward(const repro *r, tp_err *err) { return repro_unit(r, false, err); }
+repro *repro_backward(const repro *r, tp_err *err) { return repro_unit(r, true, err); }
+
+/* ---- where they part ---- */
+static bool comparable(const ir_node *n)
+{
+    return (n->kind == IR_call || n->kind == IR_getitem) && n->val.kind == VAL_tensor;
+}
+
+static void place_print(strbuf *b, const ir_node *n)
+{
+    strbuf_addf(b, "'%s'", n->name);
+    if (n->loc)
+        strbuf_addf(b, " (%s:%d%s%s)", n->loc->file ? n->loc->file : "?", n->loc->line,
+                    n->loc->code ? ": " : "", n->loc->code ? n->loc->code : "");
+}
+
+/* All values of a graph returned at once: one compile shows where the first one goes wrong. */
+typedef struct values {
+    repro *r;
+    result eager, got, fp64;
+    VEC(const ir_node *) node;
+    run_program *p;
+    bool ok, have64;
+} values;
+
+static values values_of(const repro *r)
+{
+    values v = { .r = repro_copy(r) };
+    VEC(tp_val) vals = { 0 };
+    tp_err err = { 0 };
+    tp_comp c = { .err = &err };
+    repro *x = v.r;
+    IR_EACH(n, x->g)
+    if (comparable(n)) {
+        vec_push(&vals, ((tp_val){ .kind = VAL_node, .node = n }));
+        vec_push(&v.node, n);
+    }
+    ir_set_output(x->g, vals.at, (int)vals.n);
+    vec_free(&vals);
+    memset(x->needs_grad, 0, (size_t)x->nin);
+    v.p = repro_compile(&c, x);
+    v.ok = v.p && run_once(x, NULL, x->g, DT_none, &v.eager, NULL) &&
+           run_once(x, v.p, x->g, DT_none, &v.got, NULL);
+    ir_graph *w = wider(x->g);
+    v.have64 = v.ok && !x->no_fp64 && run_once(x, NULL, w, DT_f64, &v.fp64, NULL);
+    ir_graph_free(w);
+    return v;
+}
+
+static void values_free(values *v)
+{
+    run_program_free(v->p);
+    result_free(&v->eager);
+    result_free(&v->got);
+    result_free(&v->fp64);
+    vec_free(&v->node);
+    repro_free(v->r);
+}
+
+static bool value_differs(const values *v, int i, acc_worst *worst, strbuf *why)
+{
+    const tp_val *a = &v->eager.out[i], *b = &v->got.out[i];
+    const tp_tensor *f = v->have64 && v->fp64.out[i].kind == VAL_tensor ? v->fp64.out[i].t : NULL;
+    if (a->kind != VAL_tensor || b->kind != VAL_tensor || acc_same(a->t, b->t, f, &v->r->acc, why))
+        return false;
+    *worst = acc_largest(a->t, b->t, f);
+    return true;
+}
+
+static bool diverge_in(const repro *r, const char *which, strbuf *out, char **node)
+{
+    values v = values_of(r);
+    bool found = false;
+    for (int i = 0; v.ok && i < v.eager.nout && !found; i++) {
+        strbuf why = { 0 };
+        acc_worst m;
+        if (value_differs(&v, i, &m, &why)) {
+            found = true;
+            strbuf_addf(out, "first diverging node%s: ", which);
+            place_print(out, v.node.at[i]);
+            if (m.at >= 0) {
+                strbuf_add(out, "; largest deviation: ");
+                acc_worst_print(out, v.eager.out[i].t, &m);
+            } else
+                strbuf_addf(out, "; %s", strbuf_str(&why));
+            if (node)
+                *node = mem_strdup(v.node.at[i]->name);
+        }
+        strbuf_free(&why);
+    }
+    values_free(&v);
+    return found;
+}
+
+/* Returned at once, values may come out right although a graph that returns less goes wrong (fusion is another): then
+ * the graph is ended earlier and earlier. */
+static bool ends_wrong(const repro *r, int upto)
+{
+    repro *x = repro_copy(r);
+    signature s;
+    int k = 0;
+    ir_node *last = NULL;
+    IR_EACH(n, x->g)
+    if (comparable(n) && k++ == upto)
+        last = n;
+    tp_val v = { .kind = VAL_node, .node = last };
+    if (last)
+        ir_set_output(x->g, &v, 1);
+    memset(x->needs_grad, 0, (size_t)x->nin);
+    x->accuracy = true;
+    trial_here(x, &s);
+    repro_free(x);
+    return last && s.kind == SIG_accuracy;
+}
+
+static bool diverge_by_end(const repro *r, strbuf *out, char **node)
+{
+    int n = 0;
+    IR_EACH(x, r->g)
+    n += comparable(x);
+    int lo = 0, hi = n - 1;
+    if (n < 1 || !ends_wrong(r, hi))
+        return false;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (ends_wrong(r, mid))
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    IR_EACH(x, r->g)
+    if (comparable(x) && lo-- == 0) {
+        strbuf_add(out, "first diverging node: ");
+        place_print(out, x);
+        strbuf_add(out, "; it is right as long as it is returned together with what it is made of");
+        if (node)
+            *node = mem_strdup(x->name);
+        break;
+    }
+    return true;
+}
+
+bool trial_diverge(const repro *r, strbuf *out, char **node)
+{
+    if (diverge_in(r, "", out, node))
+        return true;
+    repro *b = repro_backward(r, &(tp_err){ 0 });
+    bool found = b && diverge_in(b, " of the backward graph", out, node);
+    repro_free(b);
+    return found || diverge_by_end(r, out, node);
+}
+
+int trial_analyze(const repro *r, bool once, strbuf *out)
+{
+    values v = values_of(r), again = { 0 };
+    int lines = 0;
+    if (!once)
+        again = values_of(r);
+    for (int i = 0; v.ok && i < v.eager.nout; i++) {
+        strbuf why = { 0 };
+        acc_worst m;
+        const char *name = v.node.at[i]->name;
+        if (!once && again.ok && again.got.out[i].kind == VAL_tensor && v.got.out[i].kind == VAL_tensor &&
+            !acc_same(v.got.out[i].t, again.got.out[i].t, NULL, &(acc_opts){ .equal_nan = true }, NULL)) {
+            strbuf_addf(out, "NONDETERMINISTIC INDUCTOR at %s\n", name);
+            lines++;
+        }
+        if (value_differs(&v, i, &m, &why)) {
+            strbuf_addf(out, "DIVERGED at %s: %s\n", name, strbuf_str(&why));
+            lines++;
+        }
+        strbuf_free(&why);
+    }
+    values_free(&v);
+    if (!once)
+        values_free(&again);
+    return lines;
+}
+
 /* ---- in children ---- */
 static int child(void *arg)
 {
     signature s;
     trial_here(arg, &s);
-    printf("\x02%d\n%s\n%s\n", (int)s.kind, s.text, s.full);
+    for (char *c = s.full; *c; c++)
+        if (*c == '\n')
+            *c = ' ';
+    printf("\x02%d\n%s\n%s\n%s\n%s\n", (int)s.kind, s.stage, s.type, s.text, s.full);
     fflush(stdout);
     return 0;
+}
+
+static const char *take_line(const char *s, char *to, size_t cap)
+{
+    size_t n = strcspn(s, "\n");
+    snprintf(to, cap, "%.*s", (int)n, s);
+    return s + n + (s[n] == '\n');
 }
 
 static void read_back(const proc_result *r, signature *out)
 {
     const char *s = strbuf_str(&r->out), *mark = strrchr(s, 2);
     if (r->timed_out) {
-        set(out, SIG_timeout, "no answer in time");
+        sig_set(out, SIG_timeout, "run", "no answer in time");
         return;
     }
     if (r->status < 0) {
         char msg[64];
-        snprintf(msg, sizeof msg, "killed by signal %d", -r->status);
-        set(out, SIG_signal, msg);
-        out->number = -r->status;
+        bool killed = r->status == -SIGKILL; /* nobody but the kernel's memory killer does that here */
+        snprintf(msg, sizeof msg, killed ? "killed for its memory" : "killed by signal %d", -r->status);
+        sig_set(out, killed ? SIG_oom : SIG_signal, "run", msg);
+        out->number = killed ? 0 : -r->status;
         return;
     }
     if (!mark || r->status) {
-        set(out, SIG_signal, "the process ended early");
+        sig_set(out, SIG_signal, "run", "the process ended early");
         out->number = r->status;
         return;
     }
     memset(out, 0, sizeof *out);
-    out->kind = (sig_kind)atoi(mark + 1);
-    const char *text = strchr(mark, '\n'), *full = text ? strchr(text + 1, '\n') : NULL;
-    if (text && full)
-        snprintf(out->text, sizeof out->text, "%.*s", (int)(full - text - 1), text + 1);
-    if (full)
-        snprintf(out->full, sizeof out->full, "%.*s", (int)strcspn(full + 1, "\n"), full + 1);
+    int k = atoi(mark + 1);
+    out->kind = k >= 0 && k <= SIG_flaky ? (sig_kind)k : SIG_cannot_run;
+    const char *at = mark + 1 + strcspn(mark + 1, "\n");
+    at += *at == '\n';
+    at = take_line(at, out->stage, sizeof out->stage);
+    at = take_line(at, out->type, sizeof out->type);
+    at = take_line(at, out->text, sizeof out->text);
+    take_line(at, out->full, sizeof out->full);
+}
+
+static size_t memory_default(void)
+{
+#if defined __SANITIZE_ADDRESS__ /* reserves more address space than any machine has */
+    return 0;
+#else
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (size_t)pages / 4 * 3 * (size_t)size : 0;
+#endif
 }
 
 bool trial_run(const repro *const *r, int n, const trial_limits *l, signature *out, tp_err *err)
 {
     enum { MOST = 16 };
-    int width = MIN(MAX(pool_threads(), 1), MOST), next = 0, live = 0, which[MOST];
+    int width = MIN(MAX(l->width ? l->width : pool_threads(), 1), MOST), next = 0, live = 0, which[MOST];
     proc *p[MOST];
     bool ok = true;
     fflush(NULL);
@@ -324,7 +614,7 @@ bool trial_run(const repro *const *r, int n, const trial_limits *l, signature *o
             proc_spec s = { .fn = child,
                             .arg = (void *)r[next],
                             .timeout_ms = l->timeout_ms ? l->timeout_ms : 20000,
-                            .memory_limit = l->memory,
+                            .memory_limit = l->memory ? l->memory : memory_default(),
                             .interrupted = l->interrupted,
                             .data = l->data };
             p[live] = proc_start(&s, err);

@@ -1,22 +1,8 @@
 /* trial.h - one run of a graph with a backend, and what came of it. */
 #ifndef TAPER_TRIAL_H
 #define TAPER_TRIAL_H
-#include "debug/accuracy.h"
+#include "debug/repro.h"
 #include "run/backend.h"
-
-/* A graph, real inputs, a backend: all that a failure needs to show itself again. */
-typedef struct repro {
-    ir_graph *g;
-    tp_val *in;       /* owned, one per placeholder */
-    bool *needs_grad; /* one per placeholder */
-    int nin;
-    char *backend;
-    bool accuracy; /* compare with eager and float64, too */
-    acc_opts acc;
-} repro;
-repro *repro_new(const ir_graph *g, const tp_val *in, int nin, const char *backend); /* copies everything */
-repro *repro_copy(const repro *r);
-void repro_free(repro *r);
 
 typedef enum {
     SIG_passes,
@@ -34,16 +20,34 @@ typedef struct signature {
     int number;      /* signal */
     char text[400];  /* message with numbers, names and paths made alike */
     char full[1024]; /* as it was */
+    char stage[16];  /* compile, run, compare: what was going on */
+    char type[48];   /* class of the exception, or empty */
 } signature;
 const char *sig_name(sig_kind k);
+sig_kind sig_by_name(const char *name); /* SIG_passes when there is none */
 bool sig_equal(const signature *a, const signature *b);
+void sig_set(signature *s, sig_kind k, const char *stage, const char *msg);
 
 /* In this process: eager first, then the backend. Never crashes by itself, but the backend may. */
 void trial_here(const repro *r, signature *out);
+/* The same with a program that is compiled already; NULL: compile. err (may be NULL) gets the error as it was. */
+void trial_with(const repro *r, run_program *p, signature *out, tp_err *err);
+run_program *repro_compile(tp_comp *c,
+                           const repro *r); /* as its backend does, or only the part behind autograd */
+/* The pure forward or backward graph that the autograd stage makes of r, with the values it gets. NULL with err. */
+repro *repro_forward(const repro *r, tp_err *err);
+repro *repro_backward(const repro *r, tp_err *err);
+/* Where compiled and eager part: "first diverging node: relu (model.py:7: y = relu(x)): element [0] is ...". False when none
+ * was found. The node's name goes to *node (owned, may be NULL). */
+bool trial_diverge(const repro *r, strbuf *out, char **node);
+/* Every node: a line "DIVERGED at relu: ..." for each that differs, "NONDETERMINISTIC INDUCTOR at relu" for each that is not the
+ * same in two runs (left out when once is set). How many lines. */
+int trial_analyze(const repro *r, bool once, strbuf *out);
 /* In forked children with limits; several at once. interrupted may be NULL. False when interrupted. */
 typedef struct trial_limits {
     int64_t timeout_ms;
-    size_t memory;
+    size_t memory; /* bytes of address space a child may use; 0: three quarters of the machine's memory */
+    int width;     /* children at once; 0: as many as the pool has threads */
     bool (*interrupted)(void *data);
     void *data;
 } trial_limits;

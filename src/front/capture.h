@@ -280,6 +280,7 @@ struct entry {
     PyObject **in_const;
     /* symbols */
     sym_env *env;
+    int *env_refs; /* as ir_graph's: shared with the graphs made here */
     sym_guards *symguards;
     int nsymval;
     struct symval {

@@ -42,6 +42,7 @@ PyObject *py_memfmt(memfmt f);                          /* borrowed */
 PyObject *py_size(int ndim, const symint *size);        /* new taper.Size */
 PyObject *py_int(symint v);                             /* new int, or SymInt for expressions */
 PyObject *py_raise(tp_err *e); /* always NULL; keeps an exception that is already set */
+void py_note_saved(void);      /* debug.c: adds where the failure was saved, if it was */
 
 /* SymInt objects (front/symint.c). */
 extern PyTypeObject PySymInt_Type;

@@ -1,4 +1,5 @@
 /* region.c - capturing a region, and running a function as a chain of regions and native steps. */
+#include "base/fault.h"
 #include "front/capture.h"
 #include "events/metrics.h"
 #include "base/clock.h"
@@ -54,8 +55,11 @@ void entry_free(entry *e)
         sym_guards_free(e->symguards);
     if (e->prog)
         sym_prog_free(e->prog);
-    if (e->env)
+    if (e->env_refs &&
+        !__atomic_sub_fetch(e->env_refs, 1, __ATOMIC_ACQ_REL)) { /* no graph looks at it any more */
         sym_env_free(e->env);
+        free(e->env_refs);
+    }
     vec_free(&e->sources);
     vec_free(&e->guards);
     vec_free(&e->effects);
@@ -109,6 +113,30 @@ static void where_now(void *data, strbuf *out)
 }
 /* A real tensor met an operator while tracing: it is known only as a constant. */
 static ir_node *lift(void *data, ir_rec *r, tp_tensor *x) { return NULL; }
+
+/* Faults planted at stage "capture": the graph is wrong, or there is none. */
+static bool plant(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    trace *t = data;
+    const op_row *row = op_row_of(op);
+    fault_kind f = fault_at("capture", row->name);
+    if (f == FAULT_compile_error || f == FAULT_runtime_error)
+        return err_set(err, ERR_internal, "planted fault: capture cannot take '%s'", row->name);
+    if (fault_is_sudden(f) && !fault_strike(f, row->name, err))
+        return false;
+    if (!ir_record(cx, &t->rec, op, v, arg, out, err))
+        return false;
+    if (f == FAULT_flaky && fault_coin())
+        f = FAULT_accuracy;
+    if ((f == FAULT_accuracy || f == FAULT_nan) && out[0].kind == VAL_tensor) {
+        tp_val a[3] = { out[0], f == FAULT_nan ? vF(__builtin_nan("")) : vI(1), vI(1) }, sum = vNone;
+        bool ok = ir_record(cx, &t->rec, OP_add_Tensor, OPV_fn, a, &sum, err);
+        tensor_unref(out[0].t);
+        out[0] = sum;
+        return ok;
+    }
+    return true;
+}
 
 /* ---- automatic dynamic shapes ---- */
 static void TP_PRINTF(1, 2) trace_dynamic(const char *fmt, ...) /* why a symbol comes to be */
@@ -275,13 +303,20 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     t->g->grad_mode = CX->grad_mode;
     sym_env_opts o = { .where = where_now, .data = t };
     t->env = t->e->env = sym_env_new(&o);
+    t->e->env_refs = mem_alloc(sizeof *t->e->env_refs);
+    *t->e->env_refs = 2; /* the entry and the graph, which Python code may keep longer */
     t->g->env = t->env;
+    t->g->env_refs = t->e->env_refs;
     t->rec = (ir_rec){ .g = t->g,
                        .loc = loc_now,
                        .loc_data = t,
                        .lift = lift,
                        .lift_data = t,
                        .flags = r->expand ? REC_composites : 0 };
+    if (TP_UNLIKELY(fault_spec() != NULL)) { /* planted to test the debugging tools */
+        t->rec.call = plant;
+        t->rec.call_data = t;
+    }
     t->cfg = cfg;
     t->stop_at = stop_at;
     t->error_breaks = cap_error_breaks();

@@ -115,6 +115,7 @@ PyObject *py_raise(tp_err *e)
     else
         PyErr_SetString(type, e->msg);
     Py_DECREF(type);
+    py_note_saved();
     return NULL;
 }
 

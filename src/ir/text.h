@@ -47,5 +47,4 @@ bool spell_resolve(arena *mem, char space, const char *name, size_t n, const tex
 /* --- constants
  * ----------------------------------------------------------------------------------------------- */
 void const_print(strbuf *b, const ir_node *n); /* "f32[2][1]cpu" = [1.0, 2.0] */
-bool ir_consts_load(ir_graph *g, const char *path, tp_err *err);
 #endif

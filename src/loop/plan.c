@@ -354,7 +354,9 @@ static vir_ref number(vir *k, const tp_val *v, dtype dt)
 static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
 {
     fault_kind f = fault_at("gen", row_of(n)->name);
-    if (f == FAULT_none && w->g->n > 1)
+    if (f == FAULT_none && !fault_is_sudden(fault_at("lower", row_of(n)->name)))
+        f = fault_at("lower", row_of(n)->name);
+    if (f == FAULT_none && (w->g->n > 1 || n != w->g->member[0])) /* not alone in its kernel */
         f = fault_at("fuse", row_of(n)->name);
     if (f == FAULT_none)
         return v;
@@ -1938,8 +1940,23 @@ static void life_times(planner *pl)
     }
 }
 
+static bool plant_lowering(tp_comp *c, const ir_graph *g) /* those that strike while compiling */
+{
+    IR_EACH(n, g)
+    {
+        fault_kind f = n->kind == IR_call ? fault_at("lower", row_of(n)->name) : FAULT_none;
+        if (f == FAULT_compile_error)
+            return err_set(c->err, ERR_compiler, "planted fault: '%s' cannot be lowered", row_of(n)->name);
+        if (fault_is_sudden(f) && !fault_strike(f, row_of(n)->name, c->err))
+            return false;
+    }
+    return true;
+}
+
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
 {
+    if (TP_UNLIKELY(fault_state != 0) && !plant_lowering(c, src))
+        return NULL;
     loop_plan *p = mem_zalloc(sizeof *p);
     planner pl = { .c = c, .p = p };
     bool ok = false;
@@ -1968,6 +1985,12 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
             if (!write_group(&pl, g))
                 goto done;
             continue;
+        }
+        if (TP_UNLIKELY(fault_state != 0) && g->ext->kind == IR_call &&
+            fault_at("gen", row_of(g->ext)->name) == FAULT_compile_error) {
+            err_set(c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'",
+                    row_of(g->ext)->name);
+            goto done;
         }
         int s = slot_of(&pl, g->ext);
         vec_push(&p->step, ((loop_step){ .kind = STEP_extern, .node = g->ext, .slot = s, .nslot = 1 }));

@@ -110,4 +110,4 @@ static run_program *eager_compile(const backend *b, tp_comp *c, const ir_graph *
     return &e->base;
 }
 
-const backend backend_eager = { "eager", "runs the graph one operator at a time", eager_compile, NULL };
+const backend backend_eager = { "eager", "runs the graph one operator at a time", eager_compile, NULL, NULL };

@@ -6,11 +6,14 @@
 #include "ir/decide.h"
 
 typedef struct run_program run_program;
+struct aot_inner;
 typedef struct backend {
     const char *name, *what;
     /* g stays the caller's and may go away: copy what is kept. NULL with c->err. */
     run_program *(*compile)(const struct backend *b, tp_comp *c, const ir_graph *g);
     void *data; /* of whoever registered it */
+    const struct aot_inner
+        *inner; /* what compiles the graphs behind the autograd stage; NULL: there is no such stage */
 } backend;
 
 struct run_program { /* a backend's own struct begins with this */

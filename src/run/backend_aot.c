@@ -129,10 +129,13 @@ static void late_end(bool known, const tp_err *err)
     ev_cid_set(NULL);
 }
 
-static run_program *inner_compile(const aot_program *p, tp_comp *c, const ir_graph *g)
+aot_wrap_fn *aot_wrap;
+
+static run_program *inner_compile(const aot_program *p, tp_comp *c, const ir_graph *g, const char *what)
 {
     ev_span s = ev_span_begin(EVS_loops);
-    run_program *r = p->inner->compile(p->inner, c, g);
+    run_program *r = TP_UNLIKELY(aot_wrap != NULL) ? aot_wrap(p->base.backend, p->inner, c, g, what)
+                                                   : p->inner->compile(p->inner, c, g);
     ev_span_end(&s);
     return r;
 }
@@ -143,7 +146,7 @@ static run_program *backward_of(variant *v, tp_err *err)
     if (!v->bw) {
         tp_comp c = { .err = err, .decider = v->owner->decider };
         bool known = late_begin(v->owner, true, v->u->bw);
-        v->bw = inner_compile(v->owner, &c, v->u->bw);
+        v->bw = inner_compile(v->owner, &c, v->u->bw, "backward");
         late_end(known, v->bw ? NULL : err);
     }
     pthread_mutex_unlock(&v->lock);
@@ -231,7 +234,7 @@ static variant *variant_new(aot_program *p, tp_comp *c, const bool *needs, bool 
     ev_span s = ev_span_begin(EVS_aot);
     v->u = aot_trace(c, p->g, needs, any, p->inner->flags);
     ev_span_end(&s);
-    v->fw = v->u ? inner_compile(p, c, v->u->fw) : NULL;
+    v->fw = v->u ? inner_compile(p, c, v->u->fw, any ? "forward" : "inference") : NULL;
     if (!v->fw) {
         aot_unit_free(v->u);
         free(v);
@@ -472,10 +475,10 @@ static run_program *compile_decomp(const backend *b, tp_comp *c, const ir_graph 
 }
 const backend backend_aot_eager = { "aot_eager",
                                     "functional forward and backward graphs, one operator at a time",
-                                    compile_aot_eager, NULL };
+                                    compile_aot_eager, NULL, &inner_eager };
 const backend backend_aot_eager_decomp_partition = {
     "aot_eager_decomp_partition", "the same after decompositions and the min-cut partition", compile_decomp,
-    NULL
+    NULL, &inner_decomp
 };
 
 /* ---- crossref: every operator's shape rule is held against what its kernel returns ---- */
@@ -542,5 +545,6 @@ static run_program *compile_crossref(const backend *b, tp_comp *c, const ir_grap
 }
 const backend backend_aot_eager_decomp_partition_crossref = {
     "aot_eager_decomp_partition_crossref",
-    "the same with every shape rule checked against the kernel's result", compile_crossref, NULL
+    "the same with every shape rule checked against the kernel's result", compile_crossref, NULL,
+    &inner_crossref
 };

@@ -12,6 +12,11 @@ typedef struct aot_inner {
     void (*free)(const struct aot_inner *in); /* with the last program that uses it; NULL: it is for ever */
 } aot_inner;
 
+/* Stands around every compile of a pure graph while somebody debugs; what it returns runs instead. NULL: nobody. */
+typedef run_program *aot_wrap_fn(const backend *b, const aot_inner *in, tp_comp *c, const ir_graph *g,
+                                 const char *what);
+extern aot_wrap_fn *aot_wrap;
+
 /* inner lives as long as the process or has a free, which is called also when this fails. */
 run_program *aot_backend_compile(const backend *b, tp_comp *c, const ir_graph *g, const aot_inner *inner);
 #endif

@@ -29,8 +29,10 @@ _DEFAULTS = {
     # debugging
     "repro_after": _os.environ.get("TAPER_REPRO_AFTER", _os.environ.get("TORCHDYNAMO_REPRO_AFTER")),
     "repro_level": int(_os.environ.get("TAPER_REPRO_LEVEL", _os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))),
-    "repro_tolerance": 1e-3, "repro_ignore_non_fp": False, "repro_forward_only": False, "same_two_models_use_fp64": True,
-    "debug_dir_root": _os.path.join(_os.getcwd(), "taper_compile_debug"), "base_dir": _os.getcwd(),
+    "repro_tolerance": 1e-3, "same_two_models_use_fp64": True,
+    "repro_ignore_non_fp": _os.environ.get("TAPER_REPRO_IGNORE_NON_FP", _os.environ.get("TORCHDYNAMO_REPRO_IGNORE_NON_FP")) == "1",
+    "repro_forward_only": _os.environ.get("TAPER_REPRO_FORWARD_ONLY", _os.environ.get("TORCHDYNAMO_REPRO_FORWARD_ONLY")) == "1",
+    "debug_dir_root": None, "base_dir": _os.getcwd(),
 }
 _ALIASES = {"recompile_limit": "cache_size_limit", "accumulated_recompile_limit": "accumulated_cache_size_limit"}
 _settings = {k: (set(v) if isinstance(v, set) else v) for k, v in _DEFAULTS.items()}
@@ -79,6 +81,9 @@ class _Patch:
 class _Config(_types.ModuleType):
     def __getattr__(self, name):
         name = _ALIASES.get(name, name)
+        if name == "debug_dir_root" and _settings[name] is None:  # not set: where failures go by themselves
+            brand = "torch" if _sys.modules.get("torch") is _sys.modules["taper"] else "taper"
+            return _os.path.join(_os.environ.get("TAPER_COMPILE_DEBUG_DIR") or _os.getcwd(), brand + "_compile_debug")
         try:
             return _settings[name]
         except KeyError:
@@ -111,6 +116,13 @@ def patch(*args, **kwargs):
 
 def shallow_copy_dict():
     return dict(_settings)
+
+
+def _changes_json():
+    """What differs from the defaults, for saved failures."""
+    import json
+    return json.dumps({k: v for k, v in _settings.items() if isinstance(v, (int, float, str, bool, type(None))) and (v != _DEFAULTS[k] or (v and k == "repro_ignore_non_fp"))
+                       and k not in ("repro_after", "repro_level", "debug_dir_root", "base_dir")})
 
 
 def save_config():

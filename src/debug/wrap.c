@@ -1,0 +1,266 @@
+#include "debug/wrap.h"
+#include "debug/backends.h"
+#include "base/envvars.h"
+#include "events/events.h"
+#include "grad/tape.h"
+#include <stdio.h>
+
+/* ---- settings ---- */
+void (*debug_config_read)(debug_config *c);
+static __thread bool busy; /* a check runs: what it computes is not checked again */
+
+static uint8_t after_of(const char *s, debug_config *c)
+{
+    if (!s || !*s)
+        return AFTER_none;
+    if (!strcmp(s, "dynamo"))
+        return AFTER_dynamo;
+    if (!strcmp(s, "aot"))
+        return AFTER_aot;
+    snprintf(c->wrong, sizeof c->wrong, "%s", s);
+    return AFTER_wrong;
+}
+
+debug_config debug_config_now(void)
+{
+    debug_config c = { .tol = 1e-3 };
+    if (debug_config_read)
+        debug_config_read(&c);
+    else {
+        c.after = after_of(env_get(ENV_repro_after), &c);
+        c.level = (int)env_int(ENV_repro_level, 2);
+        c.forward_only = env_on(ENV_repro_forward);
+        c.ignore_non_fp = env_on(ENV_repro_non_fp);
+    }
+    return c;
+}
+
+/* ---- the program ---- */
+typedef struct wrapped {
+    run_program base;
+    run_program *p;
+    ir_graph *g; /* as it was before anybody compiled it */
+    char *backend, *name;
+    bool inner;
+} wrapped;
+
+static repro *repro_of(const wrapped *w, const tp_val *in, int nin, const debug_config *c)
+{
+    repro *r = repro_new(w->g, in, nin, w->backend);
+    r->inner = w->inner;
+    if (w->inner)
+        memset(r->needs_grad, 0, (size_t)nin);
+    r->forward_only = c->forward_only;
+    r->acc.ignore_non_fp = c->ignore_non_fp;
+    r->acc.tol = c->tol;
+    r->no_fp64 = c->no_fp64;
+    return r;
+}
+
+static void dump(const repro *r, signature *s, int what, bool accuracy)
+{
+    strbuf who = { 0 };
+    strbuf_addf(&who, "%s%s", r->backend, accuracy ? "_accuracy" : "");
+    free(debug_dump(r, s, what, strbuf_str(&who)));
+    strbuf_free(&who);
+}
+
+static int by_level(const debug_config *c) { return c->level == 1 ? DUMP_graph : DUMP_launcher; }
+
+static void sig_of(signature *s, sig_kind k, const char *stage, const tp_err *e)
+{
+    if (e->kind == ERR_memory || e->kind == ERR_oom)
+        k = SIG_oom;
+    sig_set(s, k, stage, e->msg);
+    snprintf(s->type, sizeof s->type, "%s", err_class(e->kind));
+}
+
+/* Level 4: false when the results differ. */
+static bool results_agree(wrapped *w, const tp_val *in, int nin, const debug_config *c, tp_err *err)
+{
+    repro *r = repro_of(w, in, nin, c);
+    signature s;
+    r->accuracy = true;
+    trial_with(r, w->p, &s, NULL);
+    if (s.kind == SIG_accuracy) {
+        strbuf where = { 0 };
+        if (w->inner)
+            ev_log(EVC_aot, EV_WARNING, NULL, "Accuracy failed for the AOT Autograd graph %s", w->name);
+        else
+            ev_log(
+                EVC_dynamo, EV_WARNING, NULL,
+                "Accuracy failed for the TorchDynamo produced graph. Creating script to minify the error.");
+        dump(r, &s, DUMP_graph | DUMP_launcher, true);
+        trial_diverge(r, &where, NULL);
+        err_set(err, ERR_accuracy, "Bad accuracy detected: %s%s%s", s.full, where.n ? "\n" : "",
+                strbuf_str(&where));
+        strbuf_free(&where);
+    }
+    repro_free(r);
+    return s.kind != SIG_accuracy;
+}
+
+static bool wrapped_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                         tp_err *err)
+{
+    wrapped *w = (wrapped *)rp;
+    debug_config c = debug_config_now();
+    if (busy || c.after != (w->inner ? AFTER_aot : AFTER_dynamo))
+        return run_program_call(w->p, cx, in, nin, out, nout, err);
+    bool ok = false;
+    busy = true;
+    if (c.level == 3) { /* before anything can kill the process */
+        repro *r = repro_of(w, in, nin, &c);
+        signature s;
+        sig_set(&s, SIG_passes, "", "");
+        dump(r, &s, DUMP_launcher, false);
+        repro_free(r);
+    }
+    if (c.level == 4 && !results_agree(w, in, nin, &c, err))
+        goto done;
+    ok = run_program_call(w->p, cx, in, nin, out, nout, err);
+    if (!ok) {
+        repro *r = repro_of(w, in, nin, &c);
+        signature s;
+        sig_of(&s, SIG_exception, "run", err);
+        dump(r, &s, by_level(&c), false);
+        repro_free(r);
+    }
+done:
+    busy = false;
+    return ok;
+}
+
+static void wrapped_free(run_program *rp)
+{
+    wrapped *w = (wrapped *)rp;
+    run_program_free(w->p);
+    ir_graph_free(w->g);
+    free(w->backend);
+    free(w->name);
+    free(w);
+}
+
+/* ---- compiling ---- */
+static char *graph_name(const ir_graph *g, const char *what)
+{
+    static int aot, n;
+    strbuf b = { 0 };
+    if (!what)
+        strbuf_add(&b, g->name ? g->name : "graph");
+    else {
+        int id = !strcmp(what, "backward") && aot ? aot - 1 : aot++;
+        strbuf_addf(&b, "model__%d_%s_%d", id, what, n++);
+    }
+    return strbuf_take(&b);
+}
+
+/* The whole backend, told which inputs are leaves. */
+static run_program *compile_whole(tp_comp *c, const backend *b, const ir_graph *g, const tp_val *in, int nin)
+{
+    uint8_t *leaf = in ? mem_zalloc((size_t)nin + 1) : NULL;
+    for (int i = 0; in && i < nin; i++)
+        if (in[i].kind == VAL_tensor && ag_requires_grad(in[i].t))
+            leaf[i] = ag_is_leaf(in[i].t) ? 1 : 2;
+    debug_needs_grad = leaf;
+    run_program *p = backend_compile(c, b->name, g);
+    debug_needs_grad = NULL;
+    free(leaf);
+    return p;
+}
+
+static tp_val *fakes(const ir_graph *g) /* borrowed tensors */
+{
+    tp_val *v = mem_zalloc(sizeof *v * (g->inputs.n + 1));
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        bool ok = true;
+        v[i] = g->inputs.at[i]->val;
+        if (v[i].kind == VAL_int && sym_is_expr(v[i].i))
+            v[i].i = sym_hint(v[i].i, &ok);
+    }
+    return v;
+}
+
+/* Without a run of the backward pass now, its failures would show far from here. */
+static bool first_run(wrapped *w, const tp_val *in, int nin, const debug_config *c, tp_err *err)
+{
+    repro *r = repro_of(w, in, nin, c);
+    signature s;
+    tp_err e = { 0 };
+    bool grads = false, ok = true;
+    for (int i = 0; i < nin; i++)
+        grads |= r->needs_grad[i];
+    if (grads && w->g->grad_mode && !c->forward_only) {
+        trial_with(r, w->p, &s, &e);
+        if (s.kind == SIG_exception || s.kind == SIG_oom) {
+            ev_log(EVC_dynamo, EV_WARNING, NULL,
+                   "Compiled Fx GraphModule failed. Creating script to minify the error.");
+            dump(r, &s, by_level(c), false);
+            if (!err_is_set(err))
+                *err = e;
+            ok = false;
+        }
+    }
+    repro_free(r);
+    return ok;
+}
+
+run_program *debug_compile(tp_comp *c, const backend *b, const aot_inner *inner, const ir_graph *g,
+                           const tp_val *in, int nin, const char *what)
+{
+    debug_config cfg = debug_config_now();
+    uint8_t mine = inner ? AFTER_aot : AFTER_dynamo;
+    if (cfg.after == AFTER_wrong) {
+        err_set(c->err, ERR_assertion, "repro_after must be 'dynamo', 'aot' or unset, not '%.60s'",
+                cfg.wrong);
+        return NULL;
+    }
+    if (busy || cfg.after != mine || !strcmp(b->name, "eager"))
+        return inner ? inner->compile(inner, c, g) : compile_whole(c, b, g, in, nin);
+    wrapped *w = mem_zalloc(sizeof *w);
+    *w = (wrapped){ .base = { b, wrapped_call, wrapped_free },
+                    .g = ir_graph_copy(g),
+                    .backend = mem_strdup(b->name),
+                    .name = graph_name(g, what),
+                    .inner = inner != NULL };
+    tp_val *made = in ? NULL : fakes(w->g);
+    const tp_val *v = in ? in : made;
+    int n = in ? nin : (int)w->g->inputs.n;
+    signature s;
+    busy = true;
+    if (cfg.level == 3) { /* a compiler that kills the process leaves this behind */
+        repro *r = repro_of(w, v, n, &cfg);
+        sig_set(&s, SIG_passes, "", "");
+        dump(r, &s, DUMP_launcher, false);
+        repro_free(r);
+    }
+    w->p = inner ? inner->compile(inner, c, g) : compile_whole(c, b, g, in, nin);
+    bool ok = w->p != NULL;
+    if (!ok && c->err->kind != ERR_notimpl) {
+        repro *r = repro_of(w, v, n, &cfg);
+        sig_of(&s, SIG_compile_error, "compile", c->err);
+        ev_log(EVC_aot, EV_ERROR, NULL, "CompilerError");
+        dump(r, &s, by_level(&cfg), false);
+        repro_free(r);
+    } else if (ok && !inner && cfg.level <= 2)
+        ok = first_run(w, v, n, &cfg, c->err);
+    busy = false;
+    free(made);
+    if (ok)
+        return &w->base;
+    wrapped_free(&w->base);
+    return NULL;
+}
+
+static run_program *behind_autograd(const backend *b, const aot_inner *in, tp_comp *c, const ir_graph *g,
+                                    const char *what)
+{
+    return debug_compile(c, b, in, g, NULL, 0, what);
+}
+
+void debug_install(void)
+{
+    uint8_t after = debug_config_now().after;
+    if (after == AFTER_aot || after == AFTER_wrong)
+        aot_wrap = behind_autograd;
+}
