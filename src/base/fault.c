@@ -65,6 +65,8 @@ bool fault_set(const char *spec, tp_err *err)
         size_t n = strcspn(s, ",");
         if (n && !one(s, n, err)) {
             drop();
+            free(spec_now);
+            spec_now = NULL;
             return false;
         }
         s += n + (s[n] == ',');

@@ -94,7 +94,11 @@ static char *dump_launcher(const char *dir, const repro *r, const signature *s, 
     script_opts o = { .command = "minify", .save_dir = dir, .compiler = compiler };
     bool ok = bundle_write(dir, r, s, err) && file_mkdirs(sub, err) && write_script(path, r, s, &o, err);
     if (ok && s->kind != SIG_passes) /* level 3 saves before anything failed: quietly */
-        ev_log(EVC_dynamo, EV_WARNING, NULL, "Writing minified repro to:\n%s", path);
+        ev_log(EVC_dynamo, EV_WARNING, NULL,
+               "Writing minified repro to:\n%s\nThe failure is saved in %s; `taper minify %s` finds the "
+               "smallest graph "
+               "that still shows it, without Python",
+               path, dir, dir);
     free(sub);
     if (ok)
         return path;

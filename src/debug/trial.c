@@ -250,14 +250,14 @@ run_program *repro_compile(tp_comp *c, const repro *r)
     return p;
 }
 
-void trial_with(const repro *r, run_program *p, signature *out, tp_err *keep)
+static void trial_full(const repro *r, run_program *p, decider d, signature *out, tp_err *keep)
 {
     tp_err err = { 0 };
     result eager = { 0 }, got = { 0 }, fp64 = { 0 };
     run_program *own = NULL;
     strbuf why = { 0 };
     ir_graph *w = NULL;
-    tp_comp c = { .err = &err };
+    tp_comp c = { .err = &err, .decider = d };
 
     sig_set(out, SIG_passes, "", "");
     if (!run_once(r, NULL, r->g, DT_none, &eager, &err)) {
@@ -290,6 +290,11 @@ done:
     strbuf_free(&why);
 }
 
+void trial_with(const repro *r, run_program *p, signature *out, tp_err *keep)
+{
+    trial_full(r, p, (decider){ 0 }, out, keep);
+}
+void trial_decided(const repro *r, decider d, signature *out) { trial_full(r, NULL, d, out, NULL); }
 void trial_here(const repro *r, signature *out) { trial_with(r, NULL, out, NULL); }
 
 /* ---- the graphs behind the autograd stage ---- */
@@ -542,15 +547,20 @@ int trial_analyze(const repro *r, bool once, strbuf *out)
 }
 
 /* ---- in children ---- */
+void trial_print(const signature *s)
+{
+    printf("\x02%d\n%s\n%s\n%s\n", (int)s->kind, s->stage, s->type, s->text);
+    for (const char *c = s->full; *c; c++)
+        putchar(*c == '\n' ? ' ' : *c);
+    putchar('\n');
+    fflush(stdout);
+}
+
 static int child(void *arg)
 {
     signature s;
     trial_here(arg, &s);
-    for (char *c = s.full; *c; c++)
-        if (*c == '\n')
-            *c = ' ';
-    printf("\x02%d\n%s\n%s\n%s\n%s\n", (int)s.kind, s.stage, s.type, s.text, s.full);
-    fflush(stdout);
+    trial_print(&s);
     return 0;
 }
 
@@ -561,7 +571,7 @@ static const char *take_line(const char *s, char *to, size_t cap)
     return s + n + (s[n] == '\n');
 }
 
-static void read_back(const proc_result *r, signature *out)
+void trial_read(const proc_result *r, signature *out)
 {
     const char *s = strbuf_str(&r->out), *mark = strrchr(s, 2);
     if (r->timed_out) {
@@ -631,7 +641,7 @@ bool trial_run(const repro *const *r, int n, const trial_limits *l, signature *o
         proc_end(p[i], &res);
         if (res.interrupted)
             ok = err_set(err, ERR_interrupt, "interrupted");
-        read_back(&res, &out[which[i]]);
+        trial_read(&res, &out[which[i]]);
         proc_result_free(&res);
         live--;
         p[i] = p[live];

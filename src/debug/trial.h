@@ -2,6 +2,7 @@
 #ifndef TAPER_TRIAL_H
 #define TAPER_TRIAL_H
 #include "debug/repro.h"
+#include "base/proc.h"
 #include "run/backend.h"
 
 typedef enum {
@@ -32,6 +33,10 @@ void sig_set(signature *s, sig_kind k, const char *stage, const char *msg);
 void trial_here(const repro *r, signature *out);
 /* The same with a program that is compiled already; NULL: compile. err (may be NULL) gets the error as it was. */
 void trial_with(const repro *r, run_program *p, signature *out, tp_err *err);
+void trial_decided(const repro *r, decider d, signature *out); /* with somebody who answers decide() */
+/* How a child tells its parent. */
+void trial_print(const signature *s);
+void trial_read(const proc_result *r, signature *out);
 run_program *repro_compile(tp_comp *c,
                            const repro *r); /* as its backend does, or only the part behind autograd */
 /* The pure forward or backward graph that the autograd stage makes of r, with the values it gets. NULL with err. */

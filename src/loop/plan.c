@@ -32,6 +32,7 @@ typedef struct info { /* per node, by id */
     int slot;   /* + 1 */
     bool covered, tested;
     bool memview; /* a view that the runtime makes over memory */
+    int depth;    /* operators from the values in memory that its expression reads up to it */
     int leaves;   /* values in memory that its expression reads, counted with repeats */
 } info;
 
@@ -1246,6 +1247,34 @@ static void count_leaves(planner *pl)
     }
 }
 
+typedef struct deeper {
+    planner *pl;
+    int most;
+} deeper;
+static void operand_depth(void *arg, ir_node *x)
+{
+    deeper *d = arg;
+    const info *f = &d->pl->in[x->id];
+    d->most = MAX(d->most, f->sched ? 0 : f->depth);
+}
+
+/* An expression of a thousand operators is no kernel, and whoever walks it recursively runs out of stack. */
+static void cut_deep(planner *pl)
+{
+    enum { DEEP = 100 };
+    IR_EACH(n, pl->g)
+    {
+        info *f = &pl->in[n->id];
+        if (n->kind != IR_call || f->sched || n->val.kind != VAL_tensor)
+            continue;
+        deeper d = { pl, 0 };
+        ir_each_operand(n, operand_depth, &d);
+        f->depth = d.most + 1;
+        if (f->depth >= DEEP && !known_view(n) && !f->memview)
+            f->sched = true;
+    }
+}
+
 static void choose_sched(planner *pl)
 {
     IR_EACH(n, pl->g)
@@ -1276,6 +1305,7 @@ static void choose_sched(planner *pl)
     IR_EACH(n, pl->g)
     if (pl->in[n->id].memview)
         mark_sched(pl, behind_views(n));
+    cut_deep(pl);
     count_leaves(pl);
 }
 

@@ -1,0 +1,83 @@
+/* cmd_bisect.c - taper bisect BUNDLE: the stage and the rewrite at fault. */
+#include "cli/cli.h"
+#include "base/proc.h"
+#include "debug/backends.h"
+#include "debug/bisect.h"
+#include "debug/bundle.h"
+#include "ir/decide.h"
+#include <stdio.h>
+#include <unistd.h>
+
+static void line(void *data, const char *text)
+{
+    printf("%s\n", text);
+    fflush(stdout);
+}
+
+static void print_set(const bisect_result *b, int from, int n)
+{
+    printf("culprit%s:\n", n > 1 ? "s (together)" : "");
+    for (int i = from; i < from + n; i++) {
+        const char *s = b->found.at[i].site;
+        decide_kind k;
+        printf("  %s", s);
+        if (decide_by_name(s, strcspn(s, ":"), &k))
+            printf("   (%s)", decide_what(k));
+        printf("\n");
+    }
+}
+
+static void report(const bisect_result *b)
+{
+    static const char *const what[] = { "capture (the graph itself), or the eager kernels",
+                                        "the autograd stage: functionalisation, derivatives",
+                                        "decompositions or the cut between forward and backward",
+                                        "lowering, fusion, memory plan or generated code" };
+    if (b->stage < 0) {
+        printf("no backend fails in the recorded way here\n");
+        return;
+    }
+    printf("the fault is in %s\n%d optional rewrites were made; refusing all of them %s\n", what[b->stage], b->nsite,
+           !b->nsite     ? "is not possible"
+           : b->without ? "changes nothing: the fault is in what always happens"
+                         : "makes it pass");
+    for (size_t i = 0, at = 0; i < b->set.n; at += (size_t)b->set.at[i++])
+        print_set(b, (int)at, b->set.at[i]);
+}
+
+static int run_bisect(int argc, char **argv)
+{
+    tp_err err = { 0 };
+    signature was, now;
+    if (argc != 2)
+        return cli_usage("taper bisect BUNDLE");
+    debug_backends_register();
+    repro *r = bundle_read(argv[1], &was, true, &err);
+    if (!r)
+        return cli_fail(&err);
+    const repro *one = r;
+    trial_limits l = { .timeout_ms = 20000 };
+    bisect_result b = { 0 };
+    int rc = 0;
+    if (!trial_run(&one, 1, &l, &now, &err))
+        rc = cli_fail(&err);
+    else if (now.kind == SIG_passes)
+        rc = cli_usage("it does not fail here; %s: %s was recorded", sig_name(was.kind), was.full);
+    else if (!bisect(r, &now, &l, line, NULL, &b, &err))
+        rc = cli_fail(&err);
+    else
+        report(&b);
+    bisect_free(&b);
+    repro_free(r);
+    return rc;
+}
+
+const cli_cmd cmd_bisect = {
+    "bisect",
+    "BUNDLE",
+    "Names the stage and the rewrite that make a saved failure",
+    "Runs the backends one more stage at a time, then refuses the optional rewrites of the first that\n"
+    "fails (decompositions, fusions, recomputation, ...) until the ones that matter are left.\n",
+    run_bisect,
+    NULL
+};

@@ -1,0 +1,24 @@
+/* bisect.h - which stage, and which optional rewrite, makes a failure. */
+#ifndef TAPER_BISECT_H
+#define TAPER_BISECT_H
+#include "debug/trial.h"
+
+typedef struct bisect_site {
+    uint64_t hash;
+    char *site; /* "fuse:relu@model.py:5" */
+} bisect_site;
+typedef struct bisect_result {
+    int stage;              /* first rung of the ladder that fails, or -1: none does */
+    int nsite;              /* optional rewrites that were asked for */
+    bool without;           /* it fails with all of them refused, too */
+    VEC(bisect_site) found; /* the rewrites of every minimal set, one set after the other */
+    VEC(int) set;           /* how many of them each set has */
+    int trials;
+} bisect_result;
+
+extern const char *const bisect_ladder[]; /* backends, one more stage each; NULL ends it */
+/* want: the failure that counts. line (may be NULL) is told what happens. False with err. */
+bool bisect(const repro *r, const signature *want, const trial_limits *l, void (*line)(void *data, const char *text),
+            void *data, bisect_result *out, tp_err *err);
+void bisect_free(bisect_result *b);
+#endif
