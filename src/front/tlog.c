@@ -37,8 +37,8 @@ static bool call_later(trace *t, PyObject *f, PyObject *args, PyObject *kw)
 {
     PyObject *call = Py_NewRef(f);
     if (kw && PyDict_GET_SIZE(kw)) {
-        PyObject *m = PyImport_ImportModule("functools"), *p = m ? PyObject_GetAttrString(m, "partial") : NULL,
-                 *a = PyTuple_Pack(1, f);
+        PyObject *m = PyImport_ImportModule("functools"),
+                 *p = m ? PyObject_GetAttrString(m, "partial") : NULL, *a = PyTuple_Pack(1, f);
         Py_SETREF(call, p && a ? PyObject_Call(p, a, kw) : NULL);
         Py_XDECREF(m);
         Py_XDECREF(p);
@@ -53,7 +53,8 @@ static bool call_later(trace *t, PyObject *f, PyObject *args, PyObject *kw)
     return ok;
 }
 
-PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw, bool *handled)
+PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
+                    bool *handled)
 {
     *handled = true;
     if (listed("ignore_logging_functions", f))
@@ -68,7 +69,8 @@ PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         if (!o)
             goto done;
         if (!can_wait(t, o) || (i >= nargs && py_is_tensor(o))) {
-            t_break(t, BRK_print, "logging function with a %s argument, which cannot wait until the graph has run",
+            t_break(t, BRK_print,
+                    "logging function with a %s argument, which cannot wait until the graph has run",
                     Py_TYPE(o)->tp_name);
             goto done;
         }
@@ -98,8 +100,9 @@ static PyObject *set_error_breaks(PyObject *m, PyObject *on)
     return PyBool_FromLong(was);
 }
 
-static PyMethodDef functions[] = { { "_capture_error_breaks", set_error_breaks, METH_O, "are graph breaks errors?" },
-                                   { NULL } };
+static PyMethodDef functions[] = {
+    { "_capture_error_breaks", set_error_breaks, METH_O, "are graph breaks errors?" }, { NULL }
+};
 
 /* While tracing: from here on, and for native code that follows the graph. */
 PyObject *t_error_breaks(trace *t, PyObject *f, PyObject *on)

@@ -141,7 +141,7 @@ static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_
 
 static inline symint *put_shape(ag_shape *m, const tp_tensor *t, symint *at)
 {
-    *m = (ag_shape){ at, t->dt, t->ndim, t->storage->device };
+    *m = (ag_shape){ at, t->offset, t->dt, t->ndim, t->storage->device };
     for (int d = 0; d < t->ndim; d++) {
         at[d] = t->size[d];
         at[t->ndim + d] = t->stride[d];
@@ -531,6 +531,7 @@ static void meta_header(tp_tensor *t, const ag_shape *s)
     t->size = s->dims;
     t->stride = s->dims + s->ndim;
     t->numel = shape_numel(s->ndim, s->dims);
+    t->offset = s->offset;
 }
 
 static bool changed(const op_step *s, const tp_tensor *t, uint32_t want, ag_edge from, tp_err *err)

@@ -194,7 +194,7 @@ ag_node *ag_acc_of(tp_tensor *t) /* counted */
     a->t = tensor_ref(t);
     memcpy(a->dims, t->size, sizeof(symint) * t->ndim);
     memcpy(a->dims + t->ndim, t->stride, sizeof(symint) * t->ndim);
-    n->in[0] = (ag_shape){ a->dims, t->dt, t->ndim, tensor_device(t) };
+    n->in[0] = (ag_shape){ a->dims, 0, t->dt, t->ndim, tensor_device(t) };
     return m->acc = n;
 }
 
@@ -399,11 +399,11 @@ static const ag_vt view_vt = { view_name, view_apply, NULL, NULL };
 static void view_geometry(ag_shape *base, ag_shape *view, symint *offset, symint *dims, const tp_tensor *b,
                           const tp_tensor *v)
 {
-    *base = (ag_shape){ dims, b->dt, b->ndim, tensor_device(b) };
+    *base = (ag_shape){ dims, 0, b->dt, b->ndim, tensor_device(b) };
     memcpy(dims, b->size, sizeof(symint) * b->ndim);
     memcpy(dims + b->ndim, b->stride, sizeof(symint) * b->ndim);
     dims += 2 * b->ndim;
-    *view = (ag_shape){ dims, v->dt, v->ndim, tensor_device(v) };
+    *view = (ag_shape){ dims, 0, v->dt, v->ndim, tensor_device(v) };
     memcpy(dims, v->size, sizeof(symint) * v->ndim);
     memcpy(dims + v->ndim, v->stride, sizeof(symint) * v->ndim);
     *offset = sym_sub(v->offset, b->offset);

@@ -13,7 +13,8 @@ typedef struct ag_edge {
 
 /* Type of a gradient: that of the result it belongs to. */
 typedef struct ag_shape {
-    symint *dims; /* sizes then strides; belongs to the node */
+    symint *dims;  /* sizes then strides; belongs to the node */
+    symint offset; /* of arguments: where in its storage it begins */
     uint8_t dt, ndim;
     tp_device dev;
 } ag_shape;

@@ -27,7 +27,7 @@ VJP(scatter_add, "2")
 }
 
 /* scatter_reduce and index_reduce differ only in how places are found: spread adds v at the places of `index`, pick
- * reads them, cleared sets them to zero, reduced runs the row itself. */
+ * reads them, cleared sets them to zero, product multiplies into them. */
 static tp_val spread(vjp *g, bool slices, tp_val to, tp_val v)
 {
     return slices ? V(index_add, to, *ARG(1), *ARG(2), v) : V(scatter_add, to, *ARG(1), *ARG(2), v);
@@ -44,15 +44,13 @@ static tp_val cleared(vjp *g, bool slices, tp_val t)
     return slices ? V(index_fill_int_Scalar, t, *ARG(1), *ARG(2), vI(0))
                   : V(scatter_value, t, *ARG(1), *ARG(2), vI(0));
 }
-static tp_val reduced(vjp *g, bool slices, tp_val self, tp_val src)
+static tp_val product(vjp *g, bool slices, tp_val to, tp_val src, bool self)
 {
-    return slices ? V(index_reduce, self, *ARG(1), *ARG(2), src, *ARG(4), *ARG(5))
-                  : V(scatter_reduce_two, self, *ARG(1), *ARG(2), src, *ARG(4), *ARG(5));
+    return slices ? V(index_reduce, to, *ARG(1), *ARG(2), src, vS("prod"), vB(self))
+                  : V(scatter_reduce_two, to, *ARG(1), *ARG(2), src, vS("prod"), vB(self));
 }
-static bool reduce_grad(vjp *g, bool slices)
+static bool reduce_grad(vjp *g, bool slices, const char *how, bool self)
 {
-    const char *how = ARG(4)->s;
-    bool self = ARG(5)->b;
     tp_val src = *ARG(3), d0 = DYV, d1 = vNone;
     dtype dt = (dtype)INM(0)->dt;
     if (!strcmp(how, "sum")) {
@@ -61,10 +59,10 @@ static bool reduce_grad(vjp *g, bool slices)
                    how,
                    "prod")) { /* the product of the others; a lone zero gets it computed without the zero */
         tp_val whole = V(masked_fill_Scalar, X, EQ(X, vI(0)), vI(1));
-        d0 = DIV(MUL(DYV, reduced(g, slices, whole, src)), whole);
+        d0 = DIV(MUL(DYV, product(g, slices, whole, src, self)), whole);
         tp_val zero = EQ(src, vI(0)), n = spread(g, slices, vh_zeros(B, INM(0)), V(to_dtype, zero, vDT(dt)));
         tp_val lone = V(logical_and, zero, EQ(pick(g, slices, n), vI(1)));
-        tp_val without = reduced(g, slices, X, V(masked_fill_Scalar, src, lone, vI(1)));
+        tp_val without = product(g, slices, X, V(masked_fill_Scalar, src, lone, vI(1)), self);
         d1 = WHERE(lone, pick(g, slices, MUL(DYV, without)),
                    DIV(pick(g, slices, MUL(DYV, R)), V(masked_fill_Scalar, src, zero, vI(1))));
     } else if (!strcmp(how, "mean")) {
@@ -87,8 +85,22 @@ static bool reduce_grad(vjp *g, bool slices)
     DXV(3, d1);
     return true;
 }
-VJP(scatter_reduce, "0 2 3 r") { return reduce_grad(g, false); }
-VJP(index_reduce, "0 2 3 r") { return reduce_grad(g, true); }
+VJP(scatter_reduce, "0 2 3 r") { return reduce_grad(g, false, ARG(4)->s, ARG(5)->b); }
+VJP(index_reduce, "0 2 3 r") { return reduce_grad(g, true, ARG(4)->s, ARG(5)->b); }
+VJP(scatter_named, "0 2 3 r") /* scatter.reduce: add or multiply */
+{
+    return reduce_grad(g, false, ARG(4)->s[0] == 'a' ? "sum" : "prod", true);
+}
+VJP(scatter_value_named, "2")
+{
+    if (ARG(4)->s[0] == 'a') {
+        DXV(0, DYV);
+        return true;
+    }
+    tp_val one = V(ones, vIs(INM(0)->size, INM(0)->ndim), vDT(INM(0)->dt));
+    DXV(0, MUL(DYV, V(scatter_value_reduce, one, *ARG(1), *ARG(2), *ARG(3), *ARG(4))));
+    return true;
+}
 
 VJP(index_select, "2")
 {

@@ -146,9 +146,51 @@ VJP(unbind, "")
     return joined(g, d, count(g, d), true);
 }
 
+/* Memory that holds both the input and the view of it, counted in elements from the start of the storage. */
+static symint spanned(const tp_tensor *in, const tp_val *size, const tp_val *stride, symint offset)
+{
+    symint a = sym_add(in->offset, 1), b = sym_add(offset, 1);
+    for (int d = 0; d < in->ndim; d++)
+        a = sym_add(a, sym_mul(sym_max(sym_sub(in->size[d], 1), 0), in->stride[d]));
+    for (int d = 0; d < size->n; d++)
+        b = sym_add(b, sym_mul(sym_max(sym_sub(size->ints[d], 1), 0), stride->ints[d]));
+    return sym_max(a, b);
+}
+static bool lies_plainly(const tp_tensor *t) /* contiguous and at the start of its storage */
+{
+    symint n = 1;
+    if (!sym_eq(t->offset, 0))
+        return false;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        if (!sym_eq(t->size[d], 1) && !sym_eq(t->stride[d], n))
+            return false;
+        n = sym_mul(n, t->size[d]);
+    }
+    return true;
+}
+
+/* Gradients are sent to memory and looked at through the input's own layout; places that several elements of the
+ * input share are shared between them. */
 VJP(as_strided, "")
 {
-    DXV(0, V(as_strided_backward, DYV, IN_SIZES, *ARG(1), *ARG(2), *ARG(3)));
+    const tp_tensor *in = INM(0);
+    symint offset = ARG(3)->kind == VAL_none ? in->offset : ARG(3)->i;
+    if (lies_plainly(in)) {
+        DXV(0, V(as_strided_backward, DYV, IN_SIZES, *ARG(1), *ARG(2), vI(offset)));
+        return true;
+    }
+    symint n = spanned(in, ARG(1), ARG(2), offset);
+    tp_val flat = V(as_strided_backward, DYV, vIs(&n, 1), *ARG(1), *ARG(2), vI(offset));
+    bool shares = false;
+    for (int d = 0; d < in->ndim; d++)
+        shares = shares || (sym_eq(in->stride[d], 0) && !sym_eq(in->size[d], 1));
+    if (shares) {
+        tp_val one = V(ones, vIs(in->size, in->ndim), vDT(in->dt));
+        tp_val many = V(as_strided_backward, one, vIs(&n, 1), vIs(in->size, in->ndim),
+                        vIs(in->stride, in->ndim), vI(in->offset));
+        flat = DIV(flat, V(clamp_min, many, vI(1)));
+    }
+    DXV(0, V(as_strided, flat, vIs(in->size, in->ndim), vIs(in->stride, in->ndim), vI(in->offset)));
     return true;
 }
 
@@ -309,11 +351,16 @@ VJP(diagonal_scatter, "")
     return true;
 }
 
+/* The result is laid out as self was, from the start of its own storage (as shape_as_strided_scatter has it). */
 VJP(as_strided_scatter, "")
 {
-    tp_val d = V(clone, DYV, vMF(MF_contiguous));
+    const tp_tensor *in = OUTM(0);
+    symint offset = ARG(4)->kind == VAL_none ? 0 : ARG(4)->i, n = spanned(in, ARG(2), ARG(3), offset);
+    tp_val size = vIs(in->size, in->ndim), stride = vIs(in->stride, in->ndim);
+    tp_val d = V(as_strided_backward, DYV, vIs(&n, 1), size, stride, vI(0));
     if (NEED(0))
-        DXV(0, V(as_strided_scatter, d, vh_zeros(B, INM(1)), *ARG(2), *ARG(3), *ARG(4)));
-    DXV(1, V(as_strided, d, *ARG(2), *ARG(3), *ARG(4)));
+        DXV(0, V(as_strided, V(as_strided_scatter, d, vh_zeros(B, INM(1)), *ARG(2), *ARG(3), vI(offset)),
+                 size, stride, vI(0)));
+    DXV(1, V(as_strided, d, *ARG(2), *ARG(3), vI(offset)));
     return true;
 }

@@ -11,7 +11,6 @@ OUT_TYPE = "out= of a wider type is converted to, as for other operators"
 EXCEPTIONS = [
     ("cholesky_inverse", "grad", UNREAD),
     ("cholesky_solve", "grad", UNREAD),
-    ("as_strided.partial_views", "grad", "the input is itself a view of a larger tensor; Taper's rule is for the memory of the input"),
     ("as_strided_scatter", "grad", "PyTorch gives the input the gradient of the part that was written over; Taper that of the rest, "
      "as finite differences do"),
     ("native_group_norm", "grad", "the mean and the reciprocal deviation are statistics without a derivative"),

@@ -19,11 +19,11 @@ spec.loader.exec_module(table)
 
 # Ours by design: rows PyTorch spells otherwise, and gradients outside a triangle that is never read.
 # hardsigmoid: PyTorch rounds 1/6 to float32; as_strided_scatter: its gradient of self disagrees with differences;
-# linspace and logspace between tensors have no derivative there; slogdet's sign and
-# group norm's statistics are marked differentiable there.
-OTHER = {"hardsigmoid", "native_group_norm", "as_strided_scatter", "_linalg_slogdet", "nanmean", "narrow", "log_sigmoid", "cholesky_solve", "cholesky_inverse", "frexp.Tensor", "alias", "masked_scatter_backward",
+# linspace and logspace between tensors have no derivative there; group norm's
+# statistics are marked differentiable there.
+OTHER = {"hardsigmoid", "native_group_norm", "as_strided_scatter", "nanmean", "narrow", "log_sigmoid", "cholesky_solve", "cholesky_inverse", "frexp.Tensor", "alias", "masked_scatter_backward",
          "linalg_solve_triangular"}
-COMPOSITE_THERE = {"special_ndtr", "square", "quantile", "quantile.scalar", "_native_batch_norm_legit_functional"}  # so the step has another name
+COMPOSITE_THERE = {"special_ndtr", "square", "quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar", "_native_batch_norm_legit_functional"}  # so the step has another name
 DTYPES = {taper.float64: (torch.float64, 1e-9), taper.float32: (torch.float32, 2e-4)}
 
 
@@ -145,3 +145,34 @@ def test_gradients_equal_pytorch():
     bad = list(dict.fromkeys(bad))
     assert not bad, f"{len(bad)}:\n" + "\n".join(bad)
     assert n > 400, n
+
+
+def test_as_strided_of_any_layout():
+    """Inputs that are transposed, expanded, sliced or begin inside their storage; results that overlap."""
+    inputs = {
+        "plain": lambda x: x.view(3, 4), "transposed": lambda x: x.view(3, 4).t(), "inside": lambda x: x[4:].view(2, 4),
+        "expanded": lambda x: x[:3].view(3, 1).expand(3, 4), "sliced": lambda x: x.view(3, 4)[:, ::2],
+    }
+    views = {"plain": ([2, 2], [1, 2]), "overlapping": ([2, 2], [1, 1], 1), "from 4": ([2, 2], [2, 1], 4)}
+    for how, make in inputs.items():
+        for what, args in views.items():
+            for leaf in (True, False):
+                grads = []
+                for T in (taper, torch):
+                    x = make(T.arange(12, dtype=T.float64)).requires_grad_()
+                    y = (x if leaf else x * 2)
+                    if what == "from 4" and y.untyped_storage().nbytes() < 64:
+                        continue
+                    y = y.as_strided(*args)
+                    (y * (T.arange(4, dtype=T.float64).view(2, 2) + 1)).sum().backward()
+                    grads.append(x.grad.tolist())
+                assert len(grads) in (0, 2) and (not grads or grads[0] == grads[1]), (how, what, leaf, grads)
+
+
+def test_the_sign_of_a_determinant_has_no_gradient():
+    a, b = (T.eye(3, requires_grad=True) for T in (taper, torch))
+    (sa, _), (sb, _) = taper.linalg.slogdet(a), torch.linalg.slogdet(b)
+    assert sa.requires_grad == sb.requires_grad is True
+    sa.backward()
+    sb.backward()
+    assert a.grad is None and b.grad is None

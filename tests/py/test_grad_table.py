@@ -106,7 +106,8 @@ CASES = {
     "masked_scatter_backward": [lambda: (rnd(2, 3), taper.tensor([[True, False, True], [False, True, False]]), [4])],
     "split.Tensor": [lambda: (rnd(5, 2), 2, 0)], "split_with_sizes": [lambda: (rnd(5, 2), [1, 4], 0)],
     "unbind.int": [lambda: (rnd(2, 3), 1)],
-    "as_strided": [lambda: (rnd(6), [2, 2], [3, 1], 1), lambda: (rnd(4), [3, 2], [1, 1], 0)],
+    "as_strided": [lambda: (rnd(6), [2, 2], [3, 1], 1), lambda: (rnd(4), [3, 2], [1, 1], 0),  # other layouts: the oracle
+                   lambda: (rnd(3, 4).detach().t().requires_grad_(), [2, 2], [1, 2])],
     "diagonal": [lambda: (rnd(3, 4), 1, 0, 1)], "unfold": [lambda: (rnd(7), 0, 3, 2), lambda: (rnd(5, 2), 0, 2, 1)],
     "repeat": [lambda: (rnd(2, 3), [2, 1, 2])], "roll": [lambda: (rnd(4), [1], [0]), lambda: (rnd(2, 3), [2], [])],
     "flip": [lambda: (rnd(2, 3), [0, 1])], "tril": [lambda: (rnd(3, 3), -1)], "triu": [lambda: (rnd(3, 3), 1)],
@@ -116,7 +117,8 @@ CASES = {
     "select_scatter": [lambda: (rnd(2, 3), rnd(2), 1, 0)],
     "slice_scatter": [lambda: (rnd(5, 2), rnd(2, 2), 0, 1, 4, 2)],
     "diagonal_scatter": [lambda: (rnd(3, 3), rnd(3), 0, 0, 1)],
-    "as_strided_scatter": [lambda: (rnd(6), rnd(2, 2), [2, 2], [3, 1], 1)],
+    "as_strided_scatter": [lambda: (rnd(6), rnd(2, 2), [2, 2], [3, 1], 1), lambda: (rnd(2, 3), rnd(2, 2), [2, 2], [3, 1]),
+                           lambda: (rnd(3, 2).detach().t().requires_grad_(), rnd(2, 2), [2, 2], [3, 1], 1)],
     "select_backward": [lambda: (rnd(2), [2, 3], 1, 2)],
     "slice_backward": [lambda: (rnd(2, 2), [5, 2], 0, 1, 4, 2)],
     "diagonal_backward": [lambda: (rnd(3), [3, 4], 1, 0, 1)],
@@ -132,6 +134,9 @@ CASES = {
     "scatter_reduce.two": [lambda r=r, s=s: (rnd(4, lo=.5, hi=2), 0, ints(0, 0, 1), rnd(3, lo=.5, hi=2), r, s)
                            for r in ("sum", "prod", "mean", "amax", "amin") for s in (True, False)
                            if not (r == "prod" and not s)],
+    "scatter.reduce": [lambda r=r: (rnd(3, 2, lo=.5, hi=2), 0, ints(0, 0, 1, 0, 2, 0, shape=[3, 2]), rnd(3, 2, lo=.5, hi=2), r)
+                       for r in ("add", "multiply")],
+    "scatter.value_reduce": [lambda r=r: (rnd(3), 0, ints(0, 0, 1), 2.5, r) for r in ("add", "multiply")],
     "index_reduce": [lambda r=r, s=s: (rnd(4, 2, lo=.5, hi=2), 0, ints(0, 0, 1), rnd(3, 2, lo=.5, hi=2), r, s)
                      for r in ("prod", "mean", "amax", "amin") for s in (True, False) if not (r == "prod" and not s)],
     "index_select": [lambda: (rnd(3, 2), 0, ints(2, 0, 2))],
@@ -173,7 +178,7 @@ CASES = {
     + [lambda: (rnd(2, 3), 2, None, True)],
     "_softmax": [lambda: (rnd(2, 3), 1, False)], "_log_softmax": [lambda: (rnd(2, 3), 0, False)],
     "_softmax_backward_data": [], "_log_softmax_backward_data": [],
-    "cumsum": [lambda: (rnd(2, 3), 1)], "logcumsumexp": [lambda: (rnd(2, 3), 1)],
+    "cumsum": [lambda: (rnd(2, 3), 1)], "logcumsumexp": [lambda: (rnd(2, 3), 1), lambda: ((rnd(2, 3).detach() - 2000).requires_grad_(), 0)],
     "cumprod": [lambda: (rnd(2, 3), 1),
                 lambda: ((rnd(4) * taper.tensor([1., 0., 1., 1.], dtype=F64)).detach().requires_grad_(), 0)],
     "cummax": [lambda: (rnd(2, 3), 1)], "cummin": [lambda: (rnd(2, 3), 0)],
@@ -363,7 +368,7 @@ def test_first_derivatives():
 
 
 # Rows that take tensors and have no rule. Backward forms are used only where no derivative of them is asked for.
-HOLES = {"heaviside", "scatter.reduce", "scatter.value_reduce", "resize_", "resize_as_"}
+HOLES = {"heaviside", "resize_", "resize_as_"}
 HOLES |= {"special_" + n for n in (  # PyTorch has no derivative of these either
     "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",
     "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai",

@@ -10,6 +10,8 @@ from test_grad_table import INP, MUT, call_of, ints, mask, params, rnd, square
 
 i64 = lambda *s: taper.randint(0, 2, s)  # noqa: E731
 M = [True, True, True]
+CTC = ints(1, 2, 1, 1, shape=[2, 2]), [5, 5], [2, 2]  # targets, lengths
+ctc = lambda: taper.log_softmax(rnd(5, 2, 3), -1)  # noqa: E731
 SELF = {  # rows whose arguments cannot be guessed from the schema
     "count_nonzero.dim_IntList": lambda: (rnd(2, 3), [0, 1]), "item": lambda: (rnd(),), "_local_scalar_dense": lambda: (rnd(),),
     "squeeze_.dims": lambda: (rnd(1, 3), [0]), "unflatten.int": lambda: (rnd(6), 0, [2, 3]),
@@ -51,7 +53,25 @@ SELF = {  # rows whose arguments cannot be guessed from the schema
     "binary_cross_entropy_backward": lambda: (rnd(), rnd(2, 3, lo=.2, hi=.8), rnd(2, 3, lo=.2, hi=.8)),
     "prelu": lambda: (rnd(2, 3), rnd(3)), "empty_permuted": lambda: ([2, 3], [1, 0]), "fill_.Tensor": lambda: (rnd(2), rnd()),
     "randint.low": lambda: (0, 5, [3]), "randint_like.low_dtype": lambda: (rnd(2), 0, 5),
-    "nanquantile": lambda: (rnd(3, 4), rnd(2, lo=.1, hi=.9), 1), "multinomial": lambda: (rnd(2, 3, lo=.1, hi=.9), 2),
+    "_lu_permutation": lambda: (taper.linalg.lu_factor(square(3).detach())[1], 3),
+    "lu_unpack": lambda: taper.linalg.lu_factor(square(3).detach()),
+    "lu_solve": lambda: (rnd(3, 2), *taper.linalg.lu_factor(square(3).detach())),
+    "linalg_householder_product": lambda: (rnd(4, 2), rnd(2)), "orgqr": lambda: (rnd(4, 2), rnd(2)),
+    "ormqr": lambda: (rnd(4, 2), rnd(2), rnd(4, 3)), "linalg_tensorinv": lambda: (square(4).view(2, 2, 4), 2),
+    "linalg_tensorsolve": lambda: (square(4).view(2, 2, 4), rnd(2, 2)),
+    "linalg_pinv.rcond_tensor": lambda: (rnd(3, 2), rnd(lo=.001, hi=.01)),
+    "grid_sampler_3d_backward": lambda: (rnd(1, 2, 2, 2, 2), rnd(1, 2, 3, 3, 3), rnd(1, 2, 2, 2, 3), 0, 0, False, [True, True]),
+    "multi_margin_loss": lambda: (rnd(3, 2), i64(3)),
+    "_ctc_loss": lambda: (ctc(), *CTC),
+    "_ctc_loss_backward": lambda: (rnd(2), ctc(), *CTC, *taper._C._call("_ctc_loss", ctc(), *CTC), 0),
+    "ctc_loss.IntList": lambda: (ctc(), *CTC), "ctc_loss.Tensor": lambda: (ctc(), CTC[0], ints(5, 5), ints(2, 2)),
+    "max_unpool2d": lambda: (rnd(1, 2, 2, 2), ints(0, 3, 8, 11, 0, 3, 8, 11, shape=[1, 2, 2, 2]), [4, 4]),
+    "max_unpool3d": lambda: (rnd(1, 1, 1, 2, 2), ints(0, 3, 8, 11, shape=[1, 1, 1, 2, 2]), [2, 4, 4], [2, 2, 2], [0, 0, 0]),
+    "_fractional_places": lambda: (rnd(1, 2, 5, 5), [2, 2], [2, 2], rnd(1, 2, 2, lo=.1, hi=.9)),
+    "fractional_max_pool2d": lambda: (rnd(1, 2, 5, 5), [2, 2], [2, 2], rnd(1, 2, 2, lo=.1, hi=.9)),
+    "fractional_max_pool3d": lambda: (rnd(1, 2, 5, 5, 5), [2, 2, 2], [2, 2, 2], rnd(1, 2, 3, lo=.1, hi=.9)),
+    "cosine_embedding_loss": lambda: (rnd(2, 3), rnd(2, 3), ints(1, -1)),
+    "quantile": lambda: (rnd(3, 4), rnd(2, lo=.1, hi=.9), 1), "nanquantile": lambda: (rnd(3, 4), rnd(2, lo=.1, hi=.9), 1), "multinomial": lambda: (rnd(2, 3, lo=.1, hi=.9), 2),
     "bernoulli": lambda: (rnd(3, lo=.1, hi=.9),), "random_.from": lambda: (rnd(3), 0, 5),
 }
 GUESS = {"Scalar": 2, "float": 0.5, "bool": False, "str": "sum", "int[]": [2, 3], "SymInt[]": [2, 3], "int[1]": [1],
@@ -91,8 +111,9 @@ def samples(row):
         if fn is short and found:
             break
         try:
-            fn(*detached(list(make())))
-            found.append((make, fn))
+            args = make()
+            fn(*detached(list(args)))
+            found.append((lambda args=args: args, fn))
             if fn is short:
                 break
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
