@@ -67,7 +67,8 @@ def run(cmd, cwd, timeout=300, **env):
         p = subprocess.run(cmd, cwd=cwd, capture_output=True, text=True, timeout=timeout, env=dict(base, PYTHONPATH=os.path.join(ROOT, "python"), **env))
         return p.returncode, p.stdout, p.stderr, time.time() - t
     except subprocess.TimeoutExpired as e:
-        return "time-out", e.stdout or "", e.stderr or "", time.time() - t
+        text = [x.decode(errors="replace") if isinstance(x, bytes) else x or "" for x in (e.stdout, e.stderr)]
+        return "time-out", *text, time.time() - t
 
 
 def level(kind):

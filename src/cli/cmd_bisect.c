@@ -37,10 +37,13 @@ static void report(const bisect_result *b)
         printf("no backend fails in the recorded way here\n");
         return;
     }
-    printf("the fault is in %s\n%d optional rewrites were made; refusing all of them %s\n", what[b->stage], b->nsite,
-           !b->nsite     ? "is not possible"
-           : b->without ? "changes nothing: the fault is in what always happens"
-                         : "makes it pass");
+    printf("the fault is in %s\n", what[b->stage]);
+    if (!b->nsite) {
+        printf("no optional rewrites were made\n");
+        return;
+    }
+    printf("%d optional rewrites were made; refusing all of them %s\n", b->nsite,
+           b->without ? "changes nothing: the fault is in what always happens" : "makes it pass");
     for (size_t i = 0, at = 0; i < b->set.n; at += (size_t)b->set.at[i++])
         print_set(b, (int)at, b->set.at[i]);
 }

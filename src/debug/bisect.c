@@ -156,8 +156,8 @@ static bool find_sets(hunt *h, void (*line)(void *, const char *), void *data)
     return ok;
 }
 
-bool bisect(const repro *r, const signature *want, const trial_limits *l, void (*line)(void *data, const char *text),
-            void *data, bisect_result *out, tp_err *err)
+bool bisect(const repro *r, const signature *want, const trial_limits *l,
+            void (*line)(void *data, const char *text), void *data, bisect_result *out, tp_err *err)
 {
     hunt h = { .want = want, .l = l, .out = out, .err = err };
     repro *x = repro_copy(r);

@@ -18,7 +18,7 @@ typedef struct bisect_result {
 
 extern const char *const bisect_ladder[]; /* backends, one more stage each; NULL ends it */
 /* want: the failure that counts. line (may be NULL) is told what happens. False with err. */
-bool bisect(const repro *r, const signature *want, const trial_limits *l, void (*line)(void *data, const char *text),
-            void *data, bisect_result *out, tp_err *err);
+bool bisect(const repro *r, const signature *want, const trial_limits *l,
+            void (*line)(void *data, const char *text), void *data, bisect_result *out, tp_err *err);
 void bisect_free(bisect_result *b);
 #endif

@@ -511,6 +511,40 @@ static bool values_for_nodes(search *s, int size)
     return any;
 }
 
+/* Writes to inputs (running statistics, counters) and random draws stay although nobody uses them: try without. */
+static repro *without_effects(search *s, int from, int count)
+{
+    cand c = cand_new(s);
+    bool any = false;
+    for (int id = MIN(from + count, c.n) - 1; id >= from; id--) {
+        ir_node *n = c.node[id];
+        if (n && !n->nuse && (n->kind == IR_call || n->kind == IR_opaque) && ir_node_is_effect(n)) {
+            ir_erase(n);
+            any = true;
+        }
+    }
+    return cand_done(s, &c, any, true);
+}
+
+static bool fewer_effects(search *s, int size)
+{
+    bool any = false;
+    for (int at = 0; at < s->now->g->nnode && !s->stopped;) {
+        repro *c[MOST];
+        int n = 0;
+        for (; n < s->width && at < s->now->g->nnode; at += size) {
+            repro *r = without_effects(s, at, size);
+            if (r)
+                c[n++] = r;
+        }
+        if (contest(s, c, n)) {
+            any = true;
+            at = 0;
+        }
+    }
+    return any;
+}
+
 /* A result is replaced by one of its operands of the same type. */
 static repro *with_operand(search *s, int id, int which)
 {
@@ -553,12 +587,14 @@ static bool smaller_graph(search *s)
     bool any = no_gradients(s);
     any |= numbers_for_symbols(s);
     any |= fewer_results(s);
+    any |= fewer_effects(s, s->now->g->nnode);
     int g = 1;
     while (g * 2 <= s->now->g->nnode)
         g *= 2;
     for (; g >= 1 && !s->stopped; g /= 2) {
         any |= earlier_end(s, g);
         any |= values_for_nodes(s, g);
+        any |= fewer_effects(s, g);
         while (g > s->now->g->nnode && g > 1)
             g /= 2;
     }

@@ -561,6 +561,8 @@ enum {
     STANCE_aot_eager_then_compile
 };
 const char *cap_brand(void); /* "taper", or "torch" under the alias */
+/* config.suppress_errors: the exception that is set comes from the compiler; it is logged and gone. */
+bool cap_suppress(const cap_cfg *cfg, PyObject *fn);
 /* config: taper._dynamo.config */
 bool cfg_bool(const char *name, bool dflt);
 long cfg_int(const char *name, long dflt);

@@ -417,6 +417,27 @@ static cap_cfg *by_stance(PyCompiled *c, PyObject *const *args, Py_ssize_t n)
     return forced ? with_backend(c->cfg, forced) : c->cfg;
 }
 
+bool cap_suppress(const cap_cfg *cfg, PyObject *fn)
+{
+    if (!config || !cfg_bool("suppress_errors", false) || cfg->fullgraph)
+        return false;
+    PyObject *cls = exc_class("TorchDynamoException"), *never = exc_class("UncapturedHigherOrderOpError"), *t,
+             *v, *tb;
+    if (!cls || !PyErr_ExceptionMatches(cls) || (never && PyErr_ExceptionMatches(never)))
+        return false; /* the program failed, not the compiler */
+    PyErr_Fetch(&t, &v, &tb);
+    PyObject *s = v ? PyObject_Str(v) : NULL, *q = fn ? PyObject_Repr(fn) : NULL;
+    ev_log(EVC_dynamo, EV_WARNING, NULL, "WON'T CONVERT %s\ndue to:\n%s", q ? PyUnicode_AsUTF8(q) : "?",
+           s ? PyUnicode_AsUTF8(s) : "?");
+    Py_XDECREF(s);
+    Py_XDECREF(q);
+    Py_XDECREF(t);
+    Py_XDECREF(v);
+    Py_XDECREF(tb);
+    PyErr_Clear();
+    return true;
+}
+
 static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyCompiled *c = (PyCompiled *)o;
@@ -434,26 +455,8 @@ static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf
         frame f = { .cfg = cfg };
         r = cap_call_native(&f, c->fn, args, n, kwnames);
     }
-    if (TP_UNLIKELY(!r) && config && cfg_bool("suppress_errors", false) && !c->cfg->fullgraph) {
-        PyObject *cls = exc_class("TorchDynamoException");
-        PyObject *never = exc_class("UncapturedHigherOrderOpError");
-        if (cls && PyErr_ExceptionMatches(cls) &&
-            !(never &&
-              PyErr_ExceptionMatches(never))) { /* the compiler failed, not the program: run plainly */
-            PyObject *t, *v, *tb;
-            PyErr_Fetch(&t, &v, &tb);
-            PyObject *s = v ? PyObject_Str(v) : NULL, *q = PyObject_Repr(c->fn);
-            ev_log(EVC_dynamo, EV_WARNING, NULL, "WON'T CONVERT %s\ndue to:\n%s",
-                   q ? PyUnicode_AsUTF8(q) : "?", s ? PyUnicode_AsUTF8(s) : "?");
-            Py_XDECREF(s);
-            Py_XDECREF(q);
-            Py_XDECREF(t);
-            Py_XDECREF(v);
-            Py_XDECREF(tb);
-            PyErr_Clear();
-            return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
-        }
-    }
+    if (TP_UNLIKELY(!r) && cap_suppress(c->cfg, c->fn))
+        return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
     return r;
 }
 

@@ -308,8 +308,35 @@ static PyObject *f_repro_info(PyObject *m, PyObject *c) /* (nodes, operators, in
 }
 
 /* ---- the minifier ---- */
+/* _repro_parts(repro) -> (graph, inputs): for backends written in Python */
+PyObject *graph_view(ir_graph *g);
+static PyObject *f_repro_parts(PyObject *m, PyObject *c)
+{
+    const repro *r = repro_at(c);
+    if (!r)
+        return NULL;
+    tp_val *in = inputs_copy(r->in, r->nin, DT_none, NULL);
+    PyObject *list = in ? PyList_New(r->nin) : NULL, *g = graph_view(ir_graph_copy(r->g));
+    for (int i = 0; list && i < r->nin; i++) {
+        PyObject *o = in[i].kind != VAL_tensor ? PyLong_FromLongLong(in[i].i) : NULL;
+        if (in[i].kind == VAL_tensor) {
+            if (r->needs_grad[i])
+                ag_set_requires_grad(CX, in[i].t, true, NULL);
+            o = py_wrap(tensor_ref(in[i].t));
+        }
+        if (o)
+            PyList_SET_ITEM(list, i, o);
+    }
+    inputs_free(in, r->nin);
+    if (list && g && !PyErr_Occurred())
+        return Py_BuildValue("NN", g, list);
+    Py_XDECREF(list);
+    Py_XDECREF(g);
+    return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+}
+
 typedef struct search_py {
-    PyObject *line, *best; /* callables or NULL */
+    PyObject *line, *best, *tester; /* callables or None */
     const char *check;
     bool failed;
 } search_py;
@@ -330,7 +357,22 @@ static void py_best(void *data, const repro *r, int nodes)
     Py_XDECREF(c);
 }
 
-/* _repro_minify(repro, timeout, isolate, check_str, state file or None, line, best) -> (repro, dict) */
+/* tester(repro) -> None, or what went wrong */
+static bool py_fails(void *data, const repro *r, signature *out)
+{
+    search_py *s = data;
+    PyObject *c = repro_obj(repro_copy(r)), *x = c ? PyObject_CallOneArg(s->tester, c) : NULL;
+    const char *text = x && PyUnicode_Check(x) ? PyUnicode_AsUTF8(x) : NULL;
+    sig_set(out, text ? SIG_exception : SIG_passes, "run", text ? text : "");
+    bool yes = text != NULL;
+    if (!x)
+        PyErr_Clear();
+    Py_XDECREF(x);
+    Py_XDECREF(c);
+    return yes;
+}
+
+/* _repro_minify(repro, timeout, isolate, check_str, state file or None, line, best, tester) -> (repro, dict) */
 static PyObject *f_repro_minify(PyObject *m, PyObject *args)
 {
     PyObject *c;
@@ -340,8 +382,8 @@ static PyObject *f_repro_minify(PyObject *m, PyObject *args)
     const char *resume;
     tp_err err = { 0 };
     minify_stats st = { 0 };
-    if (!PyArg_ParseTuple(args, "OdpzzOO:_repro_minify", &c, &secs, &isolate, &s.check, &resume, &s.line,
-                          &s.best) ||
+    if (!PyArg_ParseTuple(args, "OdpzzOOO:_repro_minify", &c, &secs, &isolate, &s.check, &resume, &s.line,
+                          &s.best, &s.tester) ||
         !repro_at(c))
         return NULL;
     minify_opts o = { .limits = { .timeout_ms = (int64_t)(secs * 1000), .interrupted = py_interrupted },
@@ -349,6 +391,7 @@ static PyObject *f_repro_minify(PyObject *m, PyObject *args)
                       .best = py_best,
                       .data = &s,
                       .here = !isolate,
+                      .fails = s.tester != Py_None ? py_fails : NULL,
                       .check_str = s.check,
                       .memo_file = resume };
     repro *r = minify(repro_at(c), &o, &st, &err);
@@ -388,6 +431,7 @@ static PyMethodDef functions[] = {
     { "_repro_diverge", f_repro_diverge, METH_O, "the first node that differs" },
     { "_repro_analyze", f_repro_analyze, METH_VARARGS, "all nodes that differ" },
     { "_repro_info", f_repro_info, METH_O, "nodes, operators, inputs" },
+    { "_repro_parts", f_repro_parts, METH_O, "its graph and inputs" },
     { "_repro_minify", f_repro_minify, METH_VARARGS, "the smallest one that still fails" },
     { "_inject", f_inject, METH_VARARGS, "plants faults for testing" },
     { "_injected", f_injected, METH_NOARGS, "the faults planted" },

@@ -1154,8 +1154,11 @@ static PyObject *run_frame(frame *f)
                 free(reg);
             if (sym != symsmall)
                 free(sym);
-            if (!ran && PyErr_Occurred())
-                return NULL; /* capture itself failed: not the user's exception */
+            if (!ran && PyErr_Occurred()) { /* capture itself failed: not the user's exception */
+                if (!cap_suppress(cfg, f->func))
+                    return NULL;
+                until = f->cc->n; /* eager from here on; the next call tries again */
+            }
             if (rc == ST_return)
                 return res;
             if (rc == ST_error) {

@@ -359,6 +359,34 @@ def test_wrappers_in_python():
             os.chdir(cwd)
 
 
+def test_backends_written_in_python():
+    code = """
+import taper
+from taper._dynamo import register_backend
+
+@register_backend(name="picky")
+def picky(gm, inputs):
+    if any(n.op == "call_function" and "relu" in str(n.target) for n in gm.graph.nodes):
+        raise NotImplementedError("relu is beyond me")
+    return gm.forward
+"""
+    with Dir() as d:
+        rc, out, err = run(code + PROG % "picky", d, TAPER_REPRO_AFTER="dynamo")
+        assert rc == 1 and "relu is beyond me" in err, err
+        (launcher,) = found(d, "minifier_launcher.py")
+        assert "backend='picky'" in open(launcher).read()
+        rc, out, err = run(launcher, d)  # the script cannot know where the backend comes from
+        assert rc == 1 and "Invalid backend: 'picky'" in err, err
+        with open(launcher) as f:
+            text = f.read()
+        with open(launcher, "w") as f:
+            f.write(text.replace("\n\nclass Repro", code + "\n\nclass Repro", 1))
+        rc, out, err = run(launcher, d)
+        assert rc == 0 and "1 after" in out, out + err
+        body = open(os.path.join(d, "repro.py")).read().split("def forward")[1].split("return")[0]
+        assert body.count(" = taper.") == 1 and "taper.relu(" in body, body
+
+
 def test_inputs_keep_strides_offsets_and_sharing():
     base = taper.arange(40).float()
     a, b, c = base[2:14].view(3, 4), base[8:20].view(4, 3).t(), taper.ones(1).expand(5)

@@ -13,7 +13,7 @@ _DEFAULTS = {
     "capture_scalar_outputs": _os.environ.get("TAPER_CAPTURE_SCALAR_OUTPUTS", _os.environ.get("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS")) == "1",
     "capture_dynamic_output_shape_ops": _os.environ.get("TAPER_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", _os.environ.get("TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS")) == "1",
     # breaks and errors
-    "suppress_errors": False, "verbose": False, "raise_on_backend_error": True, "verify_correctness": False,
+    "suppress_errors": bool(_os.environ.get("TAPER_SUPPRESS_ERRORS", "").strip() not in ("", "0")), "verbose": False, "raise_on_backend_error": True, "verify_correctness": False,
     "reorderable_logging_functions": set(), "ignore_logging_functions": set(), "debug_break_at": -1,
     # what is shown: see _shown
     "log_level": 30, "debug": False, "profile": False,

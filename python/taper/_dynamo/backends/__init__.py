@@ -72,6 +72,10 @@ def _call_backend(fn, capsule, example_inputs, options):
     kw = {}
     if isinstance(options, dict) and options.get("options") and getattr(fn, "_takes_options", False):
         kw["options"] = options["options"]
+    from .. import config
+    if config.repro_after:  # failures are saved; the script can run what is registered by name
+        from ..repro.after_dynamo import wrap_backend_debug
+        fn = wrap_backend_debug(fn, next((n for n, f in _registry.items() if f is fn), getattr(fn, "__name__", None)))
     out = fn(gm, example_inputs, **kw)
     if out is None or not callable(out):
         raise TypeError(f"the backend returned {type(out).__name__}, which cannot be called")

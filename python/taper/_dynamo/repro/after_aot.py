@@ -78,7 +78,7 @@ def _signature(e, stage, kind=None):
 
 
 def _repro(gm, args, compiler_name, accuracy, inner):
-    name = (compiler_name or "inductor").replace("_accuracy", "")
+    name = (compiler_name or "unnamed").replace("_accuracy", "")
     args = list(args)
     return _C._repro_new(_graph(gm, args), args, name, inner, accuracy, False, None, 0, 0)
 

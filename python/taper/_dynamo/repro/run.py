@@ -85,6 +85,28 @@ def fails(sig, check_str=None):
     return sig["kind"] not in ("passes", "cannot run") and (not check_str or check_str in sig["type"] + ": " + sig["message"])
 
 
+def python_backend(name):
+    """A backend that is a Python function, or None: the extension knows the others."""
+    from .. import backends
+    return backends._lookup(name)
+
+
+def python_trial(fn, repro, accuracy):
+    """What a Python backend makes of a graph: None, or what went wrong."""
+    from ...fx import GraphModule
+    from ..debug_utils import run_fwd_maybe_bwd, same_two_models
+    capsule, args = _C._repro_parts(repro)
+    gm = GraphModule._from_capture(capsule)
+    try:
+        compiled = fn(gm, list(args))
+        run_fwd_maybe_bwd(compiled, args)
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+    if accuracy and not same_two_models(GraphModule._from_capture(capsule), compiled, args, ignore_non_fp=config.repro_ignore_non_fp):
+        return "AccuracyError: Bad accuracy detected"
+    return None
+
+
 def _minify(run):
     o, r = run.o, run.repro()
     where = o.save_dir if o.save_dir and os.access(o.save_dir, os.W_OK) else os.getcwd()
@@ -103,8 +125,10 @@ def _minify(run):
             f.write(_C._repro_script(small, seen.get("sig"), "run", data, o.tracing_mode, o.check_str, None, False))
         seen["best"] = data + ".py"
         say(f"Writing checkpoint with {nodes} nodes to {data}.py")
-    seen["sig"] = _C._repro_trial(r, o.isolate, o.timeout)
-    small, st = _C._repro_minify(r, o.timeout, o.isolate, o.check_str, os.path.join(where, "memo"), say, best)
+    fn = python_backend(o.backend)
+    tester = None if fn is None else lambda small: python_trial(fn, small, o.accuracy != "")
+    seen["sig"] = _C._repro_trial(r, o.isolate, o.timeout) if fn is None else {"kind": "exception", "message": tester(r) or ""}
+    small, st = _C._repro_minify(r, o.timeout, o.isolate, o.check_str, os.path.join(where, "memo"), say, best, tester)
     sig = st["signature"]
     minimal = os.path.join(where, "minimal")
     _C._repro_save(small, sig, minimal)
@@ -123,7 +147,7 @@ def _minify(run):
     say(f"Made {st['trials']} queries")
     say("Wrote minimal repro out to repro.py")
     print(f"{st['before']} operators before, {st['after']} after; {st['trials']} trials ({st['hits']} answered from memory), {st['seconds']:.1f} s; "
-          f"{'interrupted: the best so far' if st['stopped'] else 'verified %d times in fresh processes' % _verify(minimal)}")
+          f"{'interrupted: the best so far' if st['stopped'] else 'verified 3 times' if fn else 'verified %d times in fresh processes' % _verify(minimal)}")
     print("Attach to a report: " + ", ".join(files))
 
 
@@ -207,6 +231,16 @@ def run_repro(mod, load_args, *, inner, command="run", accuracy="", save_dir=Non
     if o.command == "minify":
         return _minify(run)
     r = run.repro()
+    fn = python_backend(o.backend)
+    if fn is not None:
+        wrong = python_trial(fn, r, o.accuracy != "")
+        if o.command == "minifier-query":
+            sys.exit(1 if wrong and (not o.check_str or o.check_str in wrong) else 0)
+        if wrong:
+            name, _, message = wrong.partition(": ")
+            raise _class_of(name)(message)
+        print("it does not fail here")
+        return None
     if o.command == "minifier-query":
         sys.exit(1 if fails(_C._repro_trial(r, o.isolate, o.timeout), o.check_str) else 0)
     if o.command == "analyze":
