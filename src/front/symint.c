@@ -238,8 +238,40 @@ PyTypeObject PySymInt_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.S
                                .tp_methods = methods,
                                .tp_doc = "An integer whose value is an expression over sizes." };
 
+/* _sym_eval(SymInt, {symbol name: int}) -> int, or the SymInt itself when a symbol has no value. */
+static PyObject *eval_in(PyObject *m, PyObject *args)
+{
+    PyObject *o, *d, *k, *v;
+    Py_ssize_t p = 0;
+    if (!PyArg_ParseTuple(args, "OO!", &o, &PyDict_Type, &d))
+        return NULL;
+    if (!py_is_symint(o))
+        return Py_NewRef(o);
+    symint x = sym_simplify(py_symint_value(o));
+    if (!sym_is_expr(x))
+        return PyLong_FromLongLong(x);
+    sym_env *env = sym_env_of(x);
+    sym_bind *bind = mem_zalloc(sizeof *bind * (size_t)(PyDict_GET_SIZE(d) + 1));
+    int n = 0;
+    int64_t r = 0;
+    while (env && PyDict_Next(d, &p, &k, &v)) {
+        const char *name = PyUnicode_Check(k) ? PyUnicode_AsUTF8(k) : NULL;
+        symint s = name ? sym_env_find(env, name, strlen(name)) : 0;
+        if (sym_is_symbol(s) && PyLong_Check(v))
+            bind[n++] = (sym_bind){ sym_expr_of(s), PyLong_AsLongLong(v) };
+    }
+    bool ok = env && sym_eval(x, bind, n, &r);
+    free(bind);
+    PyErr_Clear();
+    return !ok ? Py_NewRef(o) : sym_is_bool(x) ? PyBool_FromLong(r != 0) : PyLong_FromLongLong(r);
+}
+static PyMethodDef functions[] = { { "_sym_eval", eval_in, METH_VARARGS, "the value of a SymInt" },
+                                   { NULL } };
+
 int py_init_symint(PyObject *m)
 {
+    if (PyModule_AddFunctions(m, functions) < 0)
+        return -1;
     return PyType_Ready(&PySymInt_Type) < 0 ? -1
                                             : PyModule_AddObjectRef(m, "SymInt", (PyObject *)&PySymInt_Type);
 }

@@ -128,6 +128,21 @@ def test_edited_graphs_are_compiled_as_edited():
     assert abs(x.grad.item() + 2 * taper.sin(taper.tensor(0.5)).item()) < 1e-6
 
 
+def test_graphs_with_symbolic_sizes_run_node_by_node():
+    from taper.fx import Interpreter
+
+    def f(x):
+        return (x.view(-1) + taper.arange(x.shape[0] * 2)).sin().sum()
+
+    c = taper.compile(f, backend=aot_autograd(fw_compiler=lambda gm, ex: Interpreter(gm).run), dynamic=True)
+    for n in (3, 5):
+        x = taper.randn(n, 2, requires_grad=True)
+        c(x).backward()
+        g, x.grad = x.grad, None
+        f(x).backward()
+        assert taper.allclose(g, x.grad)
+
+
 def test_a_compiler_that_fails_says_which_and_why():
     def bad(gm, ex):
         raise KeyError("no such thing")

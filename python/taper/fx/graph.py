@@ -391,23 +391,40 @@ class Interpreter:
         self.env = {}
 
     def run(self, *args):
-        self.env = {}
+        self.env, self.symbols = {}, {}
         it = iter(args)
         for n in self.graph.nodes:
             if n.op == "placeholder":
                 try:
-                    self.env[n] = next(it)
+                    out = next(it)
                 except StopIteration:
                     raise RuntimeError(f"Expected positional argument for parameter {n.name}, but one was not passed in!") from None
-                continue
-            out = self.run_node(n)
+            else:
+                out = self.run_node(n)
             if n.op == "output":
                 return out
             self.env[n] = out
+            self._bind(n.meta.get("val"), out)
+
+    def _bind(self, fake, real):
+        """Symbols in the type that was recorded take the sizes that are there now."""
+        if isinstance(fake, _C.SymInt) and isinstance(real, int):
+            self.symbols.setdefault(str(fake), int(real))
+        elif isinstance(fake, _C.Tensor) and isinstance(real, _C.Tensor):
+            for f, r in zip((*fake.shape, *fake.stride()), (*real.shape, *real.stride())):
+                if isinstance(f, _C.SymInt):
+                    self.symbols.setdefault(str(f), r)
+
+    def _values(self, a):
+        if isinstance(a, (list, tuple)):
+            return type(a)(self._values(x) for x in a)
+        return _C._sym_eval(a, self.symbols) if isinstance(a, _C.SymInt) else a
 
     def run_node(self, n):
         look = lambda x: self.env[x]  # noqa: E731
         args, kwargs = map_arg(n.args, look), map_arg(n.kwargs, look)
+        if self.symbols:
+            args, kwargs = self._values(args), {k: self._values(v) for k, v in kwargs.items()}
         return getattr(self, n.op)(n.target, args, kwargs)
 
     def call_function(self, target, args, kwargs):
