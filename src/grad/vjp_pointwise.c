@@ -110,6 +110,8 @@ VJP(pow_scalar, "0")
 
 VJP(pow, "0 1 r?1")
 {
+    if (val_is_number(ARG(1)))
+        return vjp_pow_scalar(g);
     if (NEED(0)) {
         tp_val p = MUL(Y, V(pow_Tensor_Tensor, X, SUB(Y, vI(1))));
         DXV(0, WHERE(EQ(Y, vI(0)), vI(0), MUL(DYV, p)));

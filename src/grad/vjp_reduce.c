@@ -96,12 +96,15 @@ VJP(amax, "0 r")
 
 VJP(aminmax, "0 r r1")
 {
-    tp_val sum = vNone;
+    tp_val sum = vNone, dims = *the_dims(g);
+    symint one = dims.i;
+    if (dims.kind == VAL_int)
+        dims = vIs(&one, 1);
     for (int i = 0; i < 2; i++) {
         if (!DY(i))
             continue;
         tp_val hit = EQ(X, SPREAD(vT(OUT(i))));
-        tp_val n = V(sum_dim_IntList, hit, *the_dims(g), vB(true));
+        tp_val n = V(sum_dim_IntList, hit, dims, vB(true));
         tp_val d = DIV(MUL(SPREAD(vT(DY(i))), hit), n);
         sum = sum.kind == VAL_none ? d : ADD(sum, d);
     }

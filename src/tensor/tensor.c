@@ -552,6 +552,8 @@ bool tensor_is_dense(const tp_tensor *t)
 
 bool tensor_overlaps_itself(const tp_tensor *t)
 {
+    if (t->numel == 0)
+        return false;
     for (int i = 0; i < t->ndim; i++)
         if (sym_eq(t->stride[i], 0) && sym_gt(t->size[i], 1))
             return true;
