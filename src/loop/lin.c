@@ -98,6 +98,8 @@ lin lin_div(const lin *a, symint by, const symint *sizes, bool *ok)
     lin even, rest;
     if (by == 1)
         return *a;
+    if (by == 0) /* a size of an empty tensor, which nobody indexes */
+        return lin_const(0);
     if (!split(a, by, sizes, &even, &rest)) {
         *ok = false;
         return *a;
@@ -112,7 +114,7 @@ lin lin_div(const lin *a, symint by, const symint *sizes, bool *ok)
 lin lin_mod(const lin *a, symint by, const symint *sizes, bool *ok)
 {
     lin even, rest;
-    if (by == 1)
+    if (by == 1 || by == 0)
         return lin_const(0);
     if (!split(a, by, sizes, &even, &rest)) {
         *ok = false;

@@ -1094,6 +1094,10 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
 
     if (!related)
         return false;
+    if (ir_type(n) && ir_type(n)->numel == 0) { /* behind a reduction it would still be written once */
+        log_fusion(pl, n, g, false, "it has no elements");
+        return false;
+    }
     if (g->ext || g->n >= MAX_MEMBERS) {
         log_fusion(pl, n, g, false, g->ext ? "that group is a library call" : "the kernel is large enough");
         return false;
@@ -1275,6 +1279,13 @@ static void cut_deep(planner *pl)
     }
 }
 
+/* Reductions of empty values are left to the library: loops that never run have nothing to index. */
+static bool of_nothing(const ir_node *n)
+{
+    const tp_tensor *t = n->narg && n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
+    return t && t->numel == 0;
+}
+
 static void choose_sched(planner *pl)
 {
     IR_EACH(n, pl->g)
@@ -1282,7 +1293,7 @@ static void choose_sched(planner *pl)
         info *f = &pl->in[n->id];
         if (n->kind == IR_opaque || (n->kind == IR_call && !is_inline(pl, n))) {
             f->sched = true;
-            if (n->kind == IR_call && reduction(n, &f->mask, &f->rkind)) {
+            if (n->kind == IR_call && !of_nothing(n) && reduction(n, &f->mask, &f->rkind)) {
                 f->red = true;
                 continue;
             }
@@ -1306,6 +1317,13 @@ static void choose_sched(planner *pl)
     if (pl->in[n->id].memview)
         mark_sched(pl, behind_views(n));
     cut_deep(pl);
+    for (ir_node *n = pl->g->last; n; n = n->prev) { /* no kernels for values without elements */
+        info *f = &pl->in[n->id];
+        if (n->kind != IR_call || !f->sched || f->ext || f->red || !ir_type(n) || ir_type(n)->numel != 0)
+            continue;
+        f->ext = true;
+        ir_each_operand(n, operand_in_memory, pl);
+    }
     count_leaves(pl);
 }
 
@@ -1928,13 +1946,22 @@ static void schedule_order(planner *pl, int *order)
     free(is_done);
 }
 
-static void touch(loop_plan *p, int slot, int step)
+/* The value that a library call only looks at in another way (split, unbind), or NULL. */
+static ir_node *looks_at(const ir_node *n)
+{
+    bool view = n && n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_VIEW);
+    return view && n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
+}
+
+static void touch(planner *pl, int slot, int step)
 {
     while (slot >= 0) {
-        loop_slot *s = &p->slot.at[slot];
+        loop_slot *s = &pl->p->slot.at[slot];
         s->last = MAX(s->last, step);
         if (s->kind == SLOT_view || (s->kind == SLOT_extern && s->index >= 0))
             slot = s->index;
+        else if (s->kind == SLOT_extern && looks_at(s->node))
+            slot = slot_of(pl, looks_at(s->node));
         else
             break;
     }
@@ -1947,7 +1974,7 @@ typedef struct touching {
 static void touch_operand(void *arg, ir_node *n)
 {
     touching *t = arg;
-    touch(t->pl->p, slot_of(t->pl, n), t->step);
+    touch(t->pl, slot_of(t->pl, n), t->step);
 }
 
 static void life_times(planner *pl)
@@ -1960,7 +1987,7 @@ static void life_times(planner *pl)
                 loop_slot *sl = &p->slot.at[s->kernel->buf[b]];
                 if (sl->kind == SLOT_buffer && sl->first < 0)
                     sl->first = i;
-                touch(p, s->kernel->buf[b], i);
+                touch(pl, s->kernel->buf[b], i);
             }
         else {
             p->slot.at[s->slot].first = i;
@@ -2039,7 +2066,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         p->out[i] = v->kind == VAL_node && v->node->val.kind != VAL_int ? slot_of(&pl, v->node) : -1;
         if (v->kind == VAL_node && p->out[i] >= 0) {
             int s = p->out[i];
-            touch(p, s, (int)p->step.n);
+            touch(&pl, s, (int)p->step.n);
             while (p->slot.at[s].kind == SLOT_view)
                 s = p->slot.at[s].index;
             p->slot.at[s].output = true;

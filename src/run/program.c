@@ -91,7 +91,7 @@ static void plan_memory(program *pr)
             }
         }
         pr->offset[order[a]] = at;
-        pr->block = MAX(pr->block, at + need);
+        pr->block = MAX(pr->block, MAX(at + need, 64)); /* empty buffers lie somewhere, too */
     }
     free(order);
 }
@@ -263,6 +263,10 @@ static bool run_row(call *c, const ir_node *n, tp_val *out, tp_err *err)
     for (int i = 0; i < n->narg; i++)
         if (!node_arg(c, &n->arg[i], &arg[i], err))
             return false;
+    /* as_strided counts from the beginning of the storage; here that is a buffer's place in the block. */
+    if (n->op == OP_as_strided && arg[3].kind == VAL_int && arg[0].t->storage == c->block &&
+        n->arg[0].kind == VAL_node && ir_type(n->arg[0].node))
+        arg[3].i += arg[0].t->offset - ir_type(n->arg[0].node)->offset;
     return ops_call(c->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
 }
 

@@ -122,3 +122,33 @@ def test_double_backward_is_refused_with_a_reason():
         assert "double backward" in str(e)
     else:
         raise AssertionError("an error was expected")
+
+
+def test_views_made_by_a_call_keep_their_base_alive():
+    def f(x):
+        a, b, c = (x * 2).split(2)
+        return a.sin().sum() + (b * b).sum() * 2
+
+    check(f, (5, 2))
+    check(lambda x: (x * 2).unbind(1)[1].sin().sum() + (x * 3).unbind(1)[0].exp().sum(), (5, 2))
+
+
+def test_as_strided_counts_from_its_own_value():
+    def f(x, s):
+        k = s.sin()
+        k = (k / (2 + k * k)).sum()
+        o = (x * (1 + k)).as_strided([2, 2], [3, 1], 1)
+        return (o / (2 + o * o)).sum() + k
+
+    check(f, (6,), (3,))
+
+
+def test_empty_values_behind_a_reduction():
+    check(lambda x, a: (a * (1 + (x / (2 + x * x)).sum())).sum() + x.sum(), (0, 3), (2, 0))
+    check(lambda x, a, b: ((a * (1 + x.sum())) @ b).sum(), (0, 3), (2, 0), (0, 2))
+    check(lambda x: x.reshape(0, 6).sin().sum() + x.exp().sum(), (3, 0))
+
+
+def test_numbers_and_dims_in_derivative_rules():
+    check(lambda x: taper.pow(x * x + 1, taper.tensor(2.0)).sum() + taper.ops.aten.pow.Tensor_Tensor(x * x + 1, 2.0).sum(), (3,))
+    check(lambda x: sum(v.sum() for v in taper.aminmax(x, dim=1)), (2, 3))
