@@ -55,6 +55,7 @@ oracle-full: build ## every sample of PyTorch's operator database, on one core (
 fuzz: build      ## long fuzzing of graphs and readers
 	@TAPER_FUZZ_KERNELS=$${TAPER_FUZZ_KERNELS:-20000} $(BUILD)/taper_ctest gen_fuzz
 	@$(PYTHON) tools/fuzz.py --build $(BUILD)
+	@TAPER_FUZZ_JOINT=$${TAPER_FUZZ_JOINT:-3000} $(PYTHON) tests/run.py --build $(BUILD) tests/py/test_joint_random.py
 
 FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
 format:          ## reformat the C sources in place
