@@ -2,6 +2,7 @@
 #include "aot/trace.h"
 #include "ir/hop.h"
 #include "ops/custom.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "events/events.h"
 #include "sym/env.h"
@@ -453,6 +454,18 @@ static void log_graph(ev_kind text, ev_kind trace, const char *title, const ir_g
     strbuf_free(&b);
 }
 
+static void log_unit(const ir_graph *g, const aot_unit *u, int64_t ns)
+{
+    strbuf b = { 0 };
+    strbuf_addf(&b, "%s: %d captured nodes became %d in %.3f ms", g->name, g->nnode, u->joint->nnode,
+                (double)ns / 1e6);
+    if (u->bw)
+        strbuf_addf(&b, "; forward keeps %lld bytes in %d values for backward, which reads %lld bytes of it",
+                    (long long)u->saved_bytes, u->nsaved, (long long)u->all_bytes);
+    ev_log(EVC_aot, EV_INFO, NULL, "%s", strbuf_str(&b));
+    strbuf_free(&b);
+}
+
 aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags)
 {
     tp_err *err = c->err;
@@ -461,6 +474,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     results res = { { 0 } };
     tp_tensor **root = NULL;
     bool ok = false, any = false;
+    int64_t spent = -clock_ns(); /* without the time it takes to print */
 
     ir_renumber((ir_graph *)g);
     u->nin = (int)g->inputs.n;
@@ -487,10 +501,15 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     }
     u->joint = t.g;
     t.g = NULL;
+    spent += clock_ns();
     if (u->ngrad)
         log_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);
+    spent -= clock_ns();
     if (!aot_partition(c, u, nfw, flags & AOT_min_cut))
         goto done;
+    spent += clock_ns();
+    if (ev_log_on(EVC_aot, EV_INFO))
+        log_unit(g, u, spent);
     if (u->bw) {
         log_graph(EV_aot_graphs, EV_aot_forward_graph, "Forward graph", u->fw);
         log_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
