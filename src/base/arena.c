@@ -1,4 +1,5 @@
 #include "base/arena.h"
+#include "base/strbuf.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -51,13 +52,12 @@ void *arena_dup(arena *a, const void *p, size_t n) { return n ? memcpy(arena_all
 
 char *arena_printf(arena *a, const char *fmt, ...)
 {
+    strbuf b = { 0 };
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    strbuf_addv(&b, fmt, ap);
     va_end(ap);
-    char *p = arena_alloc(a, (size_t)n + 1);
-    va_start(ap, fmt);
-    vsnprintf(p, (size_t)n + 1, fmt, ap);
-    va_end(ap);
+    char *p = arena_strndup(a, strbuf_str(&b), b.n);
+    strbuf_free(&b);
     return p;
 }

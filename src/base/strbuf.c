@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "base/strbuf.h"
 #include <math.h>
 #include <stdio.h>
@@ -22,12 +23,26 @@ void strbuf_addn(strbuf *b, const char *s, size_t n)
 void strbuf_add(strbuf *b, const char *s) { strbuf_addn(b, s, strlen(s)); }
 void strbuf_addc(strbuf *b, char c) { strbuf_addn(b, &c, 1); }
 
-void strbuf_addv(strbuf *b, const char *fmt, va_list ap)
+/* ---- formatting ----
+ * The conversions that nearly all formats consist of are written here: libc's printf takes a slow path for every call
+ * once any loaded library has registered conversions of its own (libquadmath does), and printing is what traces and
+ * logs spend their time on. Whatever else a format holds goes to libc, with the rest of the format. */
+typedef struct args {
+    va_list ap;
+} args;
+typedef struct spec {
+    bool left, zero;
+    int width, precision; /* precision -1: none */
+    int longs;            /* l or z: 1, ll: 2 */
+    char conv;
+} spec;
+
+static void add_libc(strbuf *b, const char *fmt, args *a)
 {
     va_list again;
-    va_copy(again, ap);
+    va_copy(again, a->ap);
     grow(b, 64);
-    int n = vsnprintf(b->s + b->n, b->cap - b->n, fmt, ap);
+    int n = vsnprintf(b->s + b->n, b->cap - b->n, fmt, a->ap);
     if (n >= 0 && (size_t)n >= b->cap - b->n) {
         grow(b, (size_t)n);
         vsnprintf(b->s + b->n, b->cap - b->n, fmt, again);
@@ -35,6 +50,116 @@ void strbuf_addv(strbuf *b, const char *fmt, va_list ap)
     va_end(again);
     if (n > 0)
         b->n += (size_t)n;
+}
+
+/* The conversion after a '%', or false: one for libc. Arguments are not touched when there is a '*' to give back. */
+static bool read_spec(const char **fmt, spec *s)
+{
+    const char *p = *fmt;
+    *s = (spec){ .precision = -1 };
+    for (;; p++) {
+        if (*p == '-')
+            s->left = true;
+        else if (*p == '0')
+            s->zero = true;
+        else
+            break;
+    }
+    while (*p >= '0' && *p <= '9' && s->width < 10000)
+        s->width = s->width * 10 + *p++ - '0';
+    if (*p == '.') {
+        s->precision = 0;
+        if (p[1] == '*' && p[2] == 's') { /* %.*s */
+            s->precision = -2;
+            p += 2;
+        } else
+            for (p++; *p >= '0' && *p <= '9' && s->precision < 100000;)
+                s->precision = s->precision * 10 + *p++ - '0';
+    }
+    for (; (*p == 'l' || *p == 'z') && s->longs < 2; p++)
+        s->longs++;
+    s->conv = *p;
+    if (!*p || !strchr("sdiuxc%", *p) || (s->precision >= 0 && *p != 's') ||
+        (s->longs && !strchr("diux", *p)))
+        return false;
+    *fmt = p + 1;
+    return true;
+}
+
+static void add_padded(strbuf *b, const spec *s, const char *text, size_t n, bool zeros)
+{
+    size_t pad = (size_t)s->width > n ? (size_t)s->width - n : 0;
+    grow(b, n + pad);
+    char *o = b->s + b->n;
+    if (pad && !s->left) {
+        size_t sign = zeros && n && *text == '-';
+        memcpy(o, text, sign);
+        memset(o + sign, zeros ? '0' : ' ', pad);
+        memcpy(o + sign + pad, text + sign, n - sign);
+    } else {
+        memcpy(o, text, n);
+        memset(o + n, ' ', pad);
+    }
+    b->n += n + pad;
+    b->s[b->n] = 0;
+}
+
+static void add_number(strbuf *b, const spec *s, args *a)
+{
+    char t[24], *end = t + sizeof t, *p = end;
+    bool is_signed = s->conv == 'd' || s->conv == 'i', negative = false;
+    unsigned base = s->conv == 'x' ? 16 : 10;
+    uint64_t v;
+    if (is_signed) {
+        int64_t x = s->longs ? va_arg(a->ap, long) : va_arg(a->ap, int);
+        negative = x < 0;
+        v = negative ? 0 - (uint64_t)x : (uint64_t)x;
+    } else
+        v = s->longs ? va_arg(a->ap, unsigned long) : va_arg(a->ap, unsigned);
+    do
+        *--p = "0123456789abcdef"[v % base];
+    while (v /= base);
+    if (negative)
+        *--p = '-';
+    add_padded(b, s, p, (size_t)(end - p), s->zero && !s->left);
+}
+_Static_assert(sizeof(long) == 8 && sizeof(long long) == 8 && sizeof(size_t) == 8,
+               "l, ll and z are one size");
+
+static void add_string(strbuf *b, const spec *s, args *a)
+{
+    int most = s->precision == -2 ? va_arg(a->ap, int) : s->precision;
+    const char *text = va_arg(a->ap, const char *);
+    text = text ? text : "(null)";
+    add_padded(b, s, text, most < 0 ? strlen(text) : strnlen(text, (size_t)most), false);
+}
+
+void strbuf_addv(strbuf *b, const char *fmt, va_list ap)
+{
+    args a;
+    va_copy(a.ap, ap);
+    for (;;) {
+        size_t plain = strcspn(fmt, "%");
+        strbuf_addn(b, fmt, plain);
+        fmt += plain;
+        if (!*fmt)
+            break;
+        spec s;
+        const char *at = fmt++;
+        if (!read_spec(&fmt, &s)) {
+            add_libc(b, at, &a);
+            break;
+        }
+        if (s.conv == 's')
+            add_string(b, &s, &a);
+        else if (s.conv == 'c')
+            add_padded(b, &s, (char[]){ (char)va_arg(a.ap, int) }, 1, false);
+        else if (s.conv == '%')
+            strbuf_addc(b, '%');
+        else
+            add_number(b, &s, &a);
+    }
+    va_end(a.ap);
 }
 
 void strbuf_addf(strbuf *b, const char *fmt, ...)

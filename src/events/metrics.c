@@ -4,6 +4,7 @@
 #include "events/internal.h"
 #include "base/clock.h"
 #include "base/vec.h"
+#include <stdio.h>
 
 static const struct {
     const char *phase, *field;
@@ -84,6 +85,14 @@ static void number(json_w *w, const char *key, int64_t v)
     json_int(w, v);
 }
 
+static void seconds(json_w *w, const char *key, int64_t ns)
+{
+    char t[40]; /* fixed point: the shortest digits of a double take long to find */
+    snprintf(t, sizeof t, "%lld.%09d", (long long)(ns / 1000000000), (int)(ns % 1000000000));
+    json_key(w, key);
+    json_raw(w, t);
+}
+
 /* Where a compile failed, the counts of its graph are unknown and all its time went "before the restart". */
 static void print_record(strbuf *b, const record *r, int64_t ns)
 {
@@ -102,21 +111,15 @@ static void print_record(strbuf *b, const record *r, int64_t ns)
     json_key(&w, "is_runtime");
     json_bool(&w, false);
     number(&w, "log_format_version", 3);
-    json_key(&w, "start_time");
-    json_dbl(&w, (double)r->start_us / 1e6);
+    seconds(&w, "start_time", r->start_us * 1000);
     number(&w, "start_time_us", r->start_us);
     number(&w, "end_time_us", r->start_us + ns / 1000);
     number(&w, "duration_us", ns / 1000);
-    json_key(&w, "entire_frame_compile_time_s");
-    json_dbl(&w, (double)ns / 1e9);
-    json_key(&w, "backend_compile_time_s");
-    json_dbl(&w, (double)r->ns[EVS_backend] / 1e9);
-    json_key(&w, "inductor_compile_time_s");
-    json_dbl(&w, (double)r->ns[EVS_loops] / 1e9);
-    json_key(&w, "code_gen_time_s");
-    json_dbl(&w, (double)r->ns[EVS_code] / 1e9);
-    json_key(&w, "dynamo_time_before_restart_s");
-    json_dbl(&w, failed ? (double)ns / 1e9 : 0);
+    seconds(&w, "entire_frame_compile_time_s", ns);
+    seconds(&w, "backend_compile_time_s", r->ns[EVS_backend]);
+    seconds(&w, "inductor_compile_time_s", r->ns[EVS_loops]);
+    seconds(&w, "code_gen_time_s", r->ns[EVS_code]);
+    seconds(&w, "dynamo_time_before_restart_s", failed ? ns : 0);
     for (int i = 0; i < EVS_COUNT; i++)
         number(&w, stages[i].field, (i == EVS_frame ? ns : r->ns[i]) / 1000);
     if (r->backward)

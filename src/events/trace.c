@@ -226,11 +226,14 @@ void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file,
 
     if (!ev_trace_on(EV_chromium_event))
         return;
+    char ts[40];
+    int64_t ns = clock_wall_ns();
+    snprintf(ts, sizeof ts, "%lld.%03d", (long long)(ns / 1000), (int)(ns % 1000));
     json_obj(&w);
     json_key(&w, "name");
     json_str(&w, name);
     json_key(&w, "ts");
-    json_dbl(&w, (double)clock_wall_ns() / 1e3);
+    json_raw(&w, ts);
     json_key(&w, "args");
     json_raw(&w, args ? args : "{}");
     json_key(&w, "ph");

@@ -519,6 +519,7 @@ void guard_finish(entry *e);
 bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *why, bool all);
 /* The same by way of the shortcut when it holds; *out is where the objects are. */
 bool guard_fast(entry *e, frame *f, PyObject **reg, int64_t *symval, PyObject ***out);
+extern char guard_now[120]; /* what the last guard that failed found, or "" */
 void guard_print(strbuf *b, const entry *e);
 void log_effects(const entry *e);           /* the side_effects log */
 void guard_json(strbuf *b, const entry *e); /* dynamo_guards: a list of {code, type, stack, user_stack} */

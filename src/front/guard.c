@@ -436,6 +436,22 @@ static Py_ssize_t length(PyObject *o)
     return n;
 }
 
+/* What the guard that failed last found, when that can be said in a word: for the trace, which tells old and new. */
+char guard_now[120];
+static void note_now(PyObject *o)
+{
+    guard_now[0] = 0;
+    if (!o || !(PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyUnicode_CheckExact(o) ||
+                o == Py_None))
+        return;
+    PyObject *r = PyObject_Repr(o);
+    const char *t = r ? PyUnicode_AsUTF8(r) : NULL;
+    if (t && strlen(t) < sizeof guard_now && !strchr(t, '\n'))
+        snprintf(guard_now, sizeof guard_now, "%s", t);
+    PyErr_Clear();
+    Py_XDECREF(r);
+}
+
 static bool check_one(const guard *g, PyObject **reg, strbuf *why)
 {
     PyObject *o = g->src ? reg[g->src->id] : NULL, *d;
@@ -472,6 +488,8 @@ static bool check_one(const guard *g, PyObject **reg, strbuf *why)
     case G_GLOBAL_STATE: return state_check(g, why);
     default: ok = true;
     }
+    if (!ok && why)
+        note_now(o);
     return ok || MISS("%s", text_now(g));
 }
 

@@ -523,7 +523,7 @@ static void reason_of(entry *e, frame *f, strbuf *b, bool all)
 }
 
 /* The recompiles message; also the last line for the limit. Oldest entry's reason goes to *oldest. */
-static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf *oldest)
+static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf *traced, strbuf *oldest)
 {
     bool any = false, verbose = ev_on(EV_recompiles_verbose);
     char name[300];
@@ -531,6 +531,7 @@ static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf
     strbuf_addf(msg,
                 "Recompiling function %s in %s:%d\n    triggered by the following guard failure(s):", name,
                 r->cc->file, r->cc->first_line);
+    strbuf_addn(traced, msg->s, msg->n);
     int max_id = -1, i = 0;
     for (entry *e = r->first; e; e = e->next)
         max_id = MAX(max_id, e->compile_id);
@@ -539,7 +540,11 @@ static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf
             if (e->compile_id != id || e->cfg != cfg)
                 continue;
             strbuf w = { 0 };
+            guard_now[0] = 0;
             reason_of(e, f, &w, verbose);
+            strbuf_addf(traced, "\n    - %d/%d: %s", r->frame_id, e->compile_id, strbuf_str(&w));
+            if (guard_now[0])
+                strbuf_addf(traced, " (now %s)", guard_now);
             if (verbose)
                 strbuf_addf(msg, "%s\n    guard %d failures:\n    - %d/%d: %s", i ? "\n" : "", i, r->frame_id,
                             e->compile_id, strbuf_str(&w));
@@ -1023,8 +1028,8 @@ static bool stance_allows(region *r, frame *f, cap_cfg *cfg)
         return false;
     if (cap_stance() != STANCE_fail_on_recompile)
         return true;
-    strbuf msg = { 0 }, old = { 0 };
-    bool any = recompile_log(r, f, cfg, &msg, &old);
+    strbuf msg = { 0 }, traced = { 0 }, old = { 0 };
+    bool any = recompile_log(r, f, cfg, &msg, &traced, &old);
     PyErr_Format(PyExc_RuntimeError,
                  "Detected recompile when %s.compile stance is 'fail_on_recompile'. filename: '%s', function "
                  "name: '%s', "
@@ -1032,6 +1037,7 @@ static bool stance_allows(region *r, frame *f, cap_cfg *cfg)
                  cap_brand(), r->cc->file, r->cc->name, r->cc->first_line, any ? "\n" : "",
                  any ? strbuf_str(&msg) : "");
     strbuf_free(&msg);
+    strbuf_free(&traced);
     strbuf_free(&old);
     return false;
 }
@@ -1046,7 +1052,7 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
         return true;
     }
     long limit = cfg_int("cache_size_limit", 8);
-    strbuf msg = { 0 }, old = { 0 };
+    strbuf msg = { 0 }, traced = { 0 }, old = { 0 };
     bool over = n >= limit, log = ev_on(EV_recompiles) || ev_on(EV_recompiles_verbose);
     bool error = cfg_bool("error_on_recompile", false);
     if (over && r->limit_hit)
@@ -1055,7 +1061,7 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
     if (log || cache || over || error || cfg->guard_fail_fn || ev_trace_on(EV_artifact)) {
         ev_cid cid = { r->frame_id, r->compiles, 0 };
         ev_cid_set(&cid);
-        bool any = recompile_log(r, f, cfg, &msg, &old);
+        bool any = recompile_log(r, f, cfg, &msg, &traced, &old);
         if (any && cache)
             ev_log(EVC_cache, EV_INFO, NULL, "guard cache miss: %s", strbuf_str(&msg));
         if (any)
@@ -1071,7 +1077,7 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
             strbuf list = { 0 };
             json_w jw = { &list };
             json_arr(&jw);
-            json_str(&jw, strbuf_str(&msg));
+            json_str(&jw, strbuf_str(&traced));
             json_end(&jw);
             ev_artifact("recompile_reasons", "json", NULL, strbuf_str(&list));
             strbuf_free(&list);
@@ -1095,6 +1101,7 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
     }
     ev_cid_set(NULL);
     strbuf_free(&msg);
+    strbuf_free(&traced);
     strbuf_free(&old);
     return !over && !PyErr_Occurred();
 }

@@ -1,4 +1,5 @@
 /* summary.c - states, counts and conclusions; and all of it as JSON. */
+#define _GNU_SOURCE
 #include "report/model.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -115,6 +116,20 @@ void rp_finish(report *r)
     }
 }
 
+/* "L['k'] == 2.0 (now 3.0)" */
+static bool constant_values(const char *reason, char *was, char *now, size_t n)
+{
+    size_t end = strcspn(reason, "\n");
+    const char *eq = memmem(reason, end, " == ", 4), *at = NULL;
+    for (const char *s = reason; (s = memmem(s, end - (size_t)(s - reason), " (now ", 6)); s++)
+        at = s;
+    if (!eq || !at || at < eq || reason[end - 1] != ')')
+        return false;
+    snprintf(was, n, "%.*s", (int)(at - eq - 4), eq + 4);
+    snprintf(now, n, "%.*s", (int)(reason + end - 1 - (at + 6)), at + 6);
+    return true;
+}
+
 bool rp_values(const char *reason, char *was, char *now, size_t n)
 {
     static const struct {
@@ -130,7 +145,7 @@ bool rp_values(const char *reason, char *was, char *now, size_t n)
         snprintf(now, n, "%.*s", (int)strcspn(b, "\n"), b);
         return true;
     }
-    return false;
+    return constant_values(reason, was, now, n);
 }
 
 const char *rp_advice(const char *s)

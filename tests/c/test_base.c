@@ -55,6 +55,42 @@ TEST(strbuf_numbers_read_back)
     strbuf_free(&b);
 }
 
+#define SAME(fmt, ...)                                 \
+    do {                                               \
+        char want[600];                                \
+        strbuf got = { 0 };                            \
+        snprintf(want, sizeof want, fmt, __VA_ARGS__); \
+        strbuf_addf(&got, fmt, __VA_ARGS__);           \
+        CHECK_STR(strbuf_str(&got), want);             \
+        CHECK(got.n == strlen(want));                  \
+        strbuf_free(&got);                             \
+    } while (0)
+
+TEST(strbuf_formats_like_printf)
+{
+    char long_text[400];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = 0;
+    SAME("%s|%10s|%-10s|%.3s|%.0s|%-8.2s|%%", "abcdef", "ab", "ab", "abcdef", "abc", "abcdef");
+    SAME("%.*s|%.*s|%s", 2, "abcdef", 9, "ab", long_text);
+    SAME("%d %i %5d|%-5d|%05d|%05d|%d", 7, -7, 42, 42, 42, -42, INT32_MIN);
+    SAME("%lld %lld %ld %zu %zd|%12lld|%-12lld|", (long long)INT64_MIN, (long long)INT64_MAX, -1L, (size_t)-1,
+         (ssize_t)-5, -12345LL, 12345LL);
+    SAME("%u %x %08x %16llx|%016llx|%lu", 4294967295u, 0xbeefu, 0xbeefu, 0x123456789abcull, 0x1fULL, 99UL);
+    SAME("%c%c|%3c|", 'a', '%', 'z');
+    SAME("%s %.3f %d %g %s", "before", 2.5, 3, 1e300, "after");
+    SAME("%d %*d %5.3d %+d %p", 1, 6, 2, 3, 4, (void *)0x10);
+    SAME("%s%s", "", "");
+    strbuf b = { 0 };
+    arena a = { 0 };
+    strbuf_addf(&b, "plain");
+    strbuf_addf(&b, "%s", "");
+    CHECK_STR(b.s, "plain");
+    CHECK_STR(arena_printf(&a, "%s-%d-%.2f", "x", 5, 0.125), "x-5-0.12");
+    arena_free(&a);
+    strbuf_free(&b);
+}
+
 TEST(map_put_get_delete)
 {
     map m = { 0 };

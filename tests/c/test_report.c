@@ -2,7 +2,10 @@
 #include "test.h"
 #include "base/digest.h"
 #include "base/file.h"
+#include <stdio.h>
 #include "report/report.h"
+#define FUZZ_ENTRY fuzz_trace
+#include "../fuzz/fuzz_trace.c"
 
 #define AT "V0131 10:00:00.123456 77 front/x.c:5] "
 #define ID ", \"frame_id\": 0, \"frame_compile_id\": 0, \"attempt\": 0"
@@ -198,4 +201,57 @@ TEST(report_keeps_processes_apart)
     strbuf_free(&a);
     strbuf_free(&b);
     strbuf_free(&j);
+}
+
+/* Lines swapped, doubled, joined and cut, bytes changed: as when processes write into one file, or a disk is full. */
+static uint64_t next_random(uint64_t *seed)
+{
+    return *seed = *seed * 6364136223846793005ULL + 1442695040888963407ULL, *seed >> 33;
+}
+
+static void damage(strbuf *m, const char *text, size_t n, uint64_t *seed)
+{
+    size_t start[256], lines = 0;
+    for (size_t i = 0; i < n && lines < 255; i++)
+        if (!i || text[i - 1] == '\n')
+            start[lines++] = i;
+    start[lines] = n;
+    for (size_t i = 0; i < lines; i++) {
+        size_t k = next_random(seed) % 16 ? i : next_random(seed) % lines;
+        size_t len = start[k + 1] - start[k],
+               cut = next_random(seed) % 16 ? len : next_random(seed) % (len + 1);
+        strbuf_addn(m, text + start[k], cut);
+    }
+    for (uint64_t k = next_random(seed) % 4; k > 0 && m->n; k--)
+        m->s[next_random(seed) % m->n] = (char)next_random(seed);
+}
+
+TEST(report_takes_any_damage)
+{
+    static const char *const seeds[] = { "tests/fuzz/corpus/trace/graph", "tests/fuzz/corpus/trace/metrics" };
+    uint64_t seed = 11;
+    for (size_t i = 0; i < COUNT(seeds); i++) {
+        char path[600];
+        tp_err e = { 0 };
+        size_t n;
+        snprintf(path, sizeof path, "%s/%s", TP_SOURCE_DIR, seeds[i]);
+        char *text = file_read(path, 1 << 20, &n, &e);
+        CHECK(text != NULL);
+        if (!text)
+            return;
+        report *r = report_new();
+        strbuf j = { 0 };
+        report_add_text(r, "seed", text, n);
+        report_json(r, &j);
+        HAS(j, "\"problems\": 0, \"bad_checksums\": 0");
+        report_free(r);
+        strbuf_free(&j);
+        for (int round = 0; round < 60; round++) {
+            strbuf m = { 0 };
+            damage(&m, text, n, &seed);
+            fuzz_trace((const uint8_t *)strbuf_str(&m), m.n);
+            strbuf_free(&m);
+        }
+        free(text);
+    }
 }

@@ -93,7 +93,7 @@ def test_page_tells_what_happened_and_what_to_do():
         page = t.report()
         text = text_of(page)
         for part in ("What to do next", "Where compile time went", "Joint graph (forward and backward)", "Fusion decisions", "Generated code: __compiled_fn_1_forward.c",
-                     "It was 6 when that version was compiled and is 8 now", "call mark_dynamic(tensor, dim)", "pass it as a tensor: taper.tensor(value)",
+                     "It was 6 when that version was compiled and is 8 now", "call mark_dynamic(tensor, dim)", "It was 2.0 when that version was compiled and is 3.5 now", "pass it as a tensor: taper.tensor(value)",
                      "TB0005", "builtin: print", "What helps: Add the function to", "failed later", "it changed between calls: it was 6 and is now 8",
                      "confidential = secret_helper(private_tensor) * learning_secret", "Ledger", "Timeline", "Unsupported", "Metrics of the backward graph",
                      "Every line was understood."):

@@ -1,0 +1,50 @@
+/* Any bytes may stand in a trace file: the page and the summary are whole, every line is counted, and no tag is on the
+ * page that is not ours. */
+#include "fuzz.h"
+#include "base/json.h"
+#include "report/report.h"
+
+static size_t count(const strbuf *b, const char *what)
+{
+    size_t n = 0;
+    for (const char *s = strbuf_str(b); (s = strstr(s, what)); s++)
+        n++;
+    return n;
+}
+
+static void check(report *r)
+{
+    strbuf html = { 0 }, json = { 0 };
+    arena mem = { 0 };
+    tp_err e = { 0 };
+    report_html(r, &html);
+    report_json(r, &json);
+    MUST(html.n > 8 && !strcmp(html.s + html.n - 8, "</html>\n"));
+    MUST(strlen(html.s) == html.n);
+    MUST(count(&html, "<script") == 1 && count(&html, "<img") == 0 && count(&html, "<svg") == 0);
+    MUST(json_parse(&mem, json.s, json.n, &e));
+    arena_free(&mem);
+    strbuf_free(&html);
+    strbuf_free(&json);
+}
+
+int FUZZ_ENTRY(const uint8_t *data, size_t n)
+{
+    report *r = report_new(), *hidden = report_new(), *other = report_new();
+    strbuf diff = { 0 };
+    const char *text = (const char *)data;
+
+    report_add_text(r, "a.log", text, n);
+    check(r);
+    report_add_text(hidden, "a.log", text, n);
+    report_redact(hidden);
+    check(hidden);
+    report_add_text(other, "b.log", text, n / 2);
+    report_diff_html(r, other, &diff);
+    MUST(diff.n > 8 && !strcmp(diff.s + diff.n - 8, "</html>\n") && count(&diff, "<script") == 1);
+    strbuf_free(&diff);
+    report_free(r);
+    report_free(hidden);
+    report_free(other);
+    return 0;
+}
