@@ -1058,30 +1058,29 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
     if (over && r->limit_hit)
         return false;
     bool cache = ev_log_on(EVC_cache, EV_INFO);
-    if (log || cache || over || error || cfg->guard_fail_fn || ev_trace_on(EV_artifact)) {
-        ev_cid cid = { r->frame_id, r->compiles, 0 };
-        ev_cid_set(&cid);
-        bool any = recompile_log(r, f, cfg, &msg, &traced, &old);
-        if (any && cache)
-            ev_log(EVC_cache, EV_INFO, NULL, "guard cache miss: %s", strbuf_str(&msg));
-        if (any)
-            ev_metrics_recompile(strbuf_str(&msg));
-        if (any && error && !over) {
-            PyObject *cls = exc_class("RecompileError");
-            PyErr_SetString(cls ? cls : PyExc_RuntimeError, strbuf_str(&msg));
-        } else if (any && ev_on(EV_recompiles_verbose))
-            ev_text(EV_recompiles_verbose, NULL, "%s", strbuf_str(&msg));
-        else if (any && log)
-            ev_text(EV_recompiles, NULL, "%s", strbuf_str(&msg));
-        if (any && ev_trace_on(EV_artifact)) {
-            strbuf list = { 0 };
-            json_w jw = { &list };
-            json_arr(&jw);
-            json_str(&jw, strbuf_str(&traced));
-            json_end(&jw);
-            ev_artifact("recompile_reasons", "json", NULL, strbuf_str(&list));
-            strbuf_free(&list);
-        }
+    /* the reason is kept also when nobody listens: metrics() and the profiler tell it */
+    ev_cid cid = { r->frame_id, r->compiles, 0 };
+    ev_cid_set(&cid);
+    bool any = recompile_log(r, f, cfg, &msg, &traced, &old);
+    if (any && cache)
+        ev_log(EVC_cache, EV_INFO, NULL, "guard cache miss: %s", strbuf_str(&msg));
+    if (any)
+        ev_metrics_recompile(strbuf_str(&msg));
+    if (any && error && !over) {
+        PyObject *cls = exc_class("RecompileError");
+        PyErr_SetString(cls ? cls : PyExc_RuntimeError, strbuf_str(&msg));
+    } else if (any && ev_on(EV_recompiles_verbose))
+        ev_text(EV_recompiles_verbose, NULL, "%s", strbuf_str(&msg));
+    else if (any && log)
+        ev_text(EV_recompiles, NULL, "%s", strbuf_str(&msg));
+    if (any && ev_trace_on(EV_artifact)) {
+        strbuf list = { 0 };
+        json_w jw = { &list };
+        json_arr(&jw);
+        json_str(&jw, strbuf_str(&traced));
+        json_end(&jw);
+        ev_artifact("recompile_reasons", "json", NULL, strbuf_str(&list));
+        strbuf_free(&list);
     }
     cap_count("recompiles", r->cc->name, 1);
     if (over) {

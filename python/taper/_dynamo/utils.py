@@ -144,3 +144,108 @@ def __getattr__(name):
         from .profiler import CompileProfiler
         return CompileProfiler
     raise AttributeError(f"module 'taper._dynamo.utils' has no attribute '{name}'")
+
+
+# --- the recompilation profiler ----------------------------------------------------------------------------------
+class CompilationProfiler:
+    """A backend that only watches: it runs graphs as they are and remembers every graph break and every guard failure.
+
+        prof = CompilationProfiler()
+        with taper._dynamo.optimize(prof):   # or taper.compile(fn, backend=prof)
+            my_model()
+        print(prof.report())
+
+    No failure is lost: the limit on recompiles does not count while the profiler is there. Statistics add up until read."""
+
+    def __init__(self):
+        self.frame_count = self.op_count = 0
+        self._breaks, self._failures = collections.Counter(), collections.OrderedDict()
+        self.backend_ctx_ctor = None
+        self._last = None
+        from . import config
+        self._config = config
+        self._limit = config.cache_size_limit
+        config.cache_size_limit = max(self._limit, 1 << 20)
+        self._base = collections.Counter(counters["graph_break"])
+        self._seen = len(self._records())
+
+    def _records(self):
+        import json
+        from .. import _C
+        return [json.loads(t) for t in _C._capture_metrics()[0]]
+
+    def __call__(self, gm, example_inputs):
+        self.frame_count += 1
+        self.op_count += sum(1 for n in gm.graph.nodes if n.op.startswith("call"))
+        return gm.forward
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+        return False
+
+    def close(self):
+        """Give the limit on recompiles its old value back."""
+        if self._limit is not None:
+            self._config.cache_size_limit = self._limit
+            self._limit = None
+
+    def __del__(self):
+        try:
+            self.close()
+        except Exception:
+            pass
+
+    def graph_breaks(self):
+        """{reason: count}"""
+        now = counters["graph_break"]
+        return {k: n - self._base[k] for k, n in now.items() if n > self._base[k]}
+
+    def recompiles(self):
+        """{(function, file, line): [reasons of its recompiles]}"""
+        out = collections.OrderedDict()
+        for c in self._records()[self._seen:]:
+            if not c["recompile_reason"]:
+                continue
+            lines = c["recompile_reason"].splitlines()[2:]
+            reasons = [x.strip()[2:] for x in lines if x.strip().startswith("- ")]
+            out.setdefault((c["co_name"], c["co_filename"], c["co_firstlineno"]), []).append("; ".join(reasons[:1]))
+        return out
+
+    def report(self):
+        import os
+        title = "Torchdynamo Profiler Report"
+        out = [title, "=" * len(title), "", "Graph Breaks", "------------"]
+        breaks = self.graph_breaks()
+        if breaks:
+            out += ["Graph breaks happen when something cannot be captured: the graph ends there and a new one begins.", "",
+                    *_table(("Graph Break Reason", "Count"), sorted(breaks.items(), key=lambda kv: -kv[1]))]
+        else:
+            out.append("No graph breaks detected.")
+        out += ["", "Recompilation", "-------------"]
+        again = self.recompiles()
+        if again:
+            rows = []
+            for (name, file, line), reasons in again.items():
+                rows.append((f"'{name}' ({os.path.basename(file)}:{line})", len(reasons), reasons[0]))
+                rows += [("", "", r) for r in reasons[1:]]
+            most = max(len(r) for r in again.values())
+            out += ["These functions were compiled again because a guard failed.", "", *_table(("Function", "Recompiles", "Recompile Reasons"), rows),
+                    "", f"Set config.cache_size_limit to {most + 1} or more to keep every variant, or remove the cause of the failures."]
+        else:
+            out.append("No recompilation detected.")
+        return "\n".join(out) + "\n"
+
+
+CompileProfiler = CompilationProfiler
+
+
+def _table(head, rows):
+    rows = [tuple(map(str, r)) for r in rows]
+    width = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
+
+    def line(r):
+        return "  ".join(c.ljust(w) for c, w in zip(r, width)).rstrip()
+    return [line(head), line(tuple("-" * w for w in width)), *map(line, rows)]
