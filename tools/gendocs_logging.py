@@ -63,7 +63,9 @@ A record is a line with the prefix above and a JSON object, then the payload, ea
 V1115 10:20:30.123456 4711 front/trace.c:12] {"dynamo_output_graph": {"sizes": {}}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "<md5>"}
 <TAB>def forward(self, ...):
 ```
-The format is the one `tlparse` reads. File names in stacks are numbers announced by `str` records. The trace holds
+The format is the one `tlparse` reads; `taper report` makes a page of it ([report.md](report.md)). In a distributed run the
+name holds the rank (`..._trace_rank_<r>_<random>.log`). Text is made while compiling, so that nothing is lost when the
+process dies: tracing costs time (`bench/trace.py`). File names in stacks are numbers announced by `str` records. The trace holds
 the program's source, never tensor data. `TAPER_DTRACE=DIR` adds the records marked *slow*.
 
 | record | | what |
