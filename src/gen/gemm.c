@@ -267,14 +267,8 @@ static int panel_rows(const gemm_plan *p, int64_t i) { return i < p->mfull ? p->
 static void run_epilogue(const job *j, int64_t lo, int64_t hi)
 {
     const gemm_epilogue *e = j->e;
-    int64_t ints[32];
-    const int64_t *use = e->ints;
-    if (e->batch_int >= 0 && e->nints <= 32) {
-        memcpy(ints, e->ints, sizeof(int64_t) * (size_t)e->nints);
-        ints[e->batch_int] = j->batch;
-        use = ints;
-    }
-    e->fn(e->bufs, use, e->flts, lo, hi);
+    int64_t first = j->batch * (j->p->swapped ? j->p->d.n : j->p->d.m);
+    e->fn(e->bufs, e->ints, e->flts, first + lo, first + hi);
 }
 
 /* Rows of the temporary to the user's C. */

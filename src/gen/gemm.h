@@ -20,15 +20,13 @@ typedef struct gemm_desc {
     int64_t bias;       /* 1: a row of n elements is added to every row of C; alpha 1, beta 0 */
 } gemm_desc;
 
-/* Applied to finished rows while they are in cache: an ordinary kernel whose parallel loop runs over the rows of one
- * batch entry; ints[batch_int] is set to the entry's number (-1: nowhere). */
+/* Applied to finished rows while they are in cache: an ordinary kernel, step i of whose parallel loop needs row i; the
+ * rows of a batch are counted through. */
 typedef struct gemm_epilogue {
     vir_fn fn;
     void *const *bufs;
     const int64_t *ints;
-    int nints; /* how many, at most 32 */
     const double *flts;
-    int batch_int;
 } gemm_epilogue;
 
 typedef struct gemm_plan gemm_plan;

@@ -34,8 +34,9 @@ static const gemm_plan *gemm_plan_for(const gemm_desc *d)
     return p;
 }
 
-static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
-                     mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias)
+static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c,
+                    int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias,
+                    const gemm_epilogue *e)
 {
     if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none)
         return false;
@@ -54,7 +55,18 @@ static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, ma
     if (bias && (dt != DT_f32 || m <= 4))
         return false;
     const gemm_plan *p = gemm_plan_for(&d);
-    return p && gemm_run(p, a.p, b.p, bias, c.p, NULL, &err);
+    return p && gemm_run(p, a.p, b.p, bias, c.p, e, &err);
+}
+
+static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
+                     mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias)
+{
+    return product(dt, m, n, k, alpha, a, b, beta, c, batch, sa, sb, sc, bias, NULL);
+}
+bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, mat c, int64_t batch, int64_t sa,
+                 int64_t sb, int64_t sc, const void *bias, const gemm_epilogue *e)
+{
+    return ops_provider_now() && product(dt, m, n, k, 1, a, b, 0, c, batch, sa, sb, sc, bias, e);
 }
 
 /* --- convolutions ------------------------------------------------------------------------------------------------------ */

@@ -35,6 +35,9 @@ typedef struct loop_kernel {
 } loop_kernel;
 typedef struct loop_step {
     uint8_t kind;
+    bool product; /* extern: a matrix product into a buffer of the plan */
+    bool
+        rides; /* kernel: step i of its parallel loop needs row i of the product before it, and nothing later */
     loop_kernel *kernel;
     const ir_node *node; /* extern: the operator */
     int slot;            /* extern: first slot of its results */
@@ -49,7 +52,7 @@ typedef struct loop_plan {
     int *out; /* slot per returned item, or -1: the number in the graph's output */
     int nout;
     map slot_of; /* node -> slot + 1 */
-    int nkernel, nextern, nfused;
+    int nkernel, nextern, nproduct, nfused;
 } loop_plan;
 
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *g); /* NULL with c->err */

@@ -23,6 +23,7 @@ typedef struct info { /* per node, by id */
     bool sched;       /* scheduled */
     bool stored;      /* exists in memory */
     bool ext;         /* a library call */
+    bool product;     /* a matrix product into a buffer of the plan */
     bool red;         /* a reduction */
     uint32_t mask;    /* reduction: which dimensions of its input */
     uint8_t rkind;    /* vir_red_kind */
@@ -84,7 +85,8 @@ static bool same_sizes(int nd, const symint *a, int nd2, const symint *b)
 /* ---- walking an expression --------------------------------------------------------------------------------------- */
 typedef struct access {
     lin at;
-    bool raw; /* an index used as a value, not an address */
+    bool raw;         /* an index used as a value, not an address */
+    const ir_node *n; /* what is read there; NULL: written */
 } access;
 typedef struct walk {
     planner *pl;
@@ -121,7 +123,7 @@ static lin opaque(walk *w, vir_ref r) { return (lin){ .opaque = true, .ref = r }
 static void use_raw(walk *w, const lin *a)
 {
     if (w->dry)
-        vec_push(&w->seen, ((access){ *a, true }));
+        vec_push(&w->seen, ((access){ *a, true, NULL }));
 }
 
 /* Arithmetic that falls back to emitted instructions where it is not linear. */
@@ -1099,7 +1101,10 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         return false;
     }
     if (g->ext || g->n >= MAX_MEMBERS) {
-        log_fusion(pl, n, g, false, g->ext ? "that group is a library call" : "the kernel is large enough");
+        log_fusion(pl, n, g, false,
+                   g->ext && pl->in[g->ext->id].product ? "that group is a matrix product"
+                   : g->ext                             ? "that group is a library call"
+                                                        : "the kernel is large enough");
         return false;
     }
     if (would_cycle(pl, g, deps)) {
@@ -1185,12 +1190,34 @@ static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
     return true;
 }
 
+/* Products whose memory the plan can hold: one type, and what is added is a row or nothing. */
+static bool is_product(const ir_node *n)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensor)
+        return false;
+    int a = n->op == OP_addmm;
+    if (n->op != OP_mm && n->op != OP_bmm && !a)
+        return false;
+    const tp_tensor *t = ir_type(n);
+    if ((t->dt != DT_f32 && t->dt != DT_f64) || n->arg[a].kind != VAL_node ||
+        n->arg[a + 1].kind != VAL_node || ir_type(n->arg[a].node)->dt != t->dt ||
+        ir_type(n->arg[a + 1].node)->dt != t->dt)
+        return false;
+    if (!a)
+        return true;
+    const tp_tensor *row = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
+    return row && row->dt == t->dt && row->ndim == 1 && sym_known(SYM_eq, row->size[0], t->size[1]) &&
+           val_is_number(&n->arg[3]) && val_is_number(&n->arg[4]) && val_as_f(&n->arg[3]) == 1 &&
+           val_as_f(&n->arg[4]) == 1;
+}
+
 static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
 {
     group *g = group_new(pl);
     g->ext = n;
     pl->in[n->id].g = g;
     pl->in[n->id].ext = true;
+    pl->in[n->id].product = is_product(n);
     add_before(pl, g, deps);
 }
 
@@ -1387,7 +1414,7 @@ static int slot_of(planner *pl, ir_node *n)
             int base = slot_of(pl, n->arg[0].node);
             return slot_add(pl, SLOT_view, n, base);
         }
-        return slot_add(pl, f->ext ? SLOT_extern : SLOT_buffer, n, -1);
+        return slot_add(pl, f->ext && !f->product ? SLOT_extern : SLOT_buffer, n, -1);
     }
 }
 
@@ -1470,7 +1497,7 @@ static vir_ref emit_load(walk *w, ir_node *n, const lin *idx)
 {
     lin a = address(w, ir_type(n), idx);
     if (w->dry) {
-        vec_push(&w->seen, ((access){ a, false }));
+        vec_push(&w->seen, ((access){ a, false, n }));
         vec_push(&w->loads, n);
         return 0;
     }
@@ -1598,7 +1625,7 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                 if (pass == 0) {
                     if (f->stored) {
                         member_index(w, n, home);
-                        vec_push(&w->seen, ((access){ address(w, ir_type(n), home), false }));
+                        vec_push(&w->seen, ((access){ address(w, ir_type(n), home), false, NULL }));
                     }
                     continue;
                 }
@@ -1747,7 +1774,39 @@ static const char *kernel_name(planner *pl, const group *g)
     return s;
 }
 
-static bool write_kernel(planner *pl, group *g)
+/* May the kernel run on rows of a product as they are finished? Step i of its parallel loop must be row i. */
+static bool rides(const walk *w, const nest *t, bool red, const ir_node *product)
+{
+    const tp_tensor *c = ir_type(product);
+    symint len = c->size[c->ndim - 1], run = len;
+    int nouter = t->nkeep - !red, inner = red ? t->red[0] : t->nkeep ? t->keep[t->nkeep - 1] : -1;
+    bool read = false;
+    if (t->column || inner < 0 || (red && t->nred != 1))
+        return false;
+    bool flat = !red && nouter == 0;
+    if (!flat && !sym_known(SYM_eq, t->size[inner], len))
+        return false;
+    for (size_t i = 0; i < w->seen.n; i++) {
+        const access *a = &w->seen.at[i];
+        if (a->n && a->n != product && behind_views((ir_node *)a->n) == product)
+            return false;
+        if (a->n != product)
+            continue;
+        read = true;
+        if (a->raw || a->at.opaque || a->at.k != 0 || stride_in(&a->at, inner) != 1)
+            return false;
+        run = len;
+        for (int k = nouter - 1; k >= 0; k--) {
+            if (!sym_known(SYM_eq, stride_in(&a->at, t->keep[k]), run))
+                return false;
+            run = sym_mul(run, t->size[t->keep[k]]);
+        }
+    }
+    return read && sym_known(SYM_eq, flat ? t->size[inner] : run, c->numel);
+}
+
+/* fits, where given: the kernel is to run on the rows of a product; false there: it cannot, nothing was written. */
+static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits)
 {
     loop_plan *p = pl->p;
     tp_err *err = pl->c->err;
@@ -1769,8 +1828,12 @@ static bool write_kernel(planner *pl, group *g)
     symint vsize[MAX_VARS];
     memcpy(vsize, s.size, sizeof vsize); /* before merging: index arithmetic needs the parts */
     make_nest(pl, g, &s, &w, &t);
+    if (product)
+        *fits = rides(&w, &t, g->red != 0, product);
     vec_free(&w.seen);
     vec_free(&w.loads);
+    if (product && !*fits)
+        return true;
     for (int i = 0; i < g->n; i++) {
         value_pass[i] = -1;
         passes = MAX(passes, pl->in[g->member[i]->id].level + 1);
@@ -1800,9 +1863,14 @@ static bool write_kernel(planner *pl, group *g)
     for (int i = 0; i < nouter; i++)
         outer = sym_mul(outer, t.size[t.keep[i]]);
     int vv = vec_keep ? t.keep[t.nkeep - 1] : -1;
+    symint len = CHUNK;
     bool chunked = vec_keep && hint(t.size[vv]) > CHUNK;
+    if (product && vec_keep) {
+        len = ir_type(product)->size[ir_type(product)->ndim - 1];
+        chunked = nouter == 0;
+    }
     if (chunked)
-        chunks = sym_floordiv(sym_add(t.size[vv], CHUNK - 1), CHUNK);
+        chunks = sym_floordiv(sym_add(t.size[vv], sym_sub(len, 1)), len);
     symint par = sym_mul(outer, chunks);
     vir_ref counter = vir_loop(k, LOOP_parallel, vir_int(k, 0), emit_int(&w, par));
     vir_ref rest = counter, chunk = 0;
@@ -1828,8 +1896,8 @@ static bool write_kernel(planner *pl, group *g)
     if (vec_keep) {
         vir_ref lo = vir_int(k, 0), hi = emit_int(&w, t.size[vv]);
         if (chunked) {
-            lo = vir_mul(k, chunk, vir_int(k, CHUNK));
-            hi = vir_min(k, vir_add(k, lo, vir_int(k, CHUNK)), hi);
+            lo = vir_mul(k, chunk, emit_int(&w, len));
+            hi = vir_min(k, vir_add(k, lo, emit_int(&w, len)), hi);
         }
         declare_var(&w, vv, vir_loop(k, LOOP_vector, lo, hi));
     }
@@ -1870,11 +1938,11 @@ static bool write_kernel(planner *pl, group *g)
     for (int i = 0; i < t.nred; i++)
         work = sym_mul(work, t.size[t.red[i]]);
     if (vec_keep)
-        work = sym_mul(work, chunked ? CHUNK : t.size[vv]);
+        work = sym_mul(work, chunked ? len : t.size[vv]);
     lk->work = work;
     for (int i = 0; i < g->n; i++)
         vec_push(&lk->nodes, (const ir_node *)g->member[i]);
-    vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk }));
+    vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk, .rides = product != NULL }));
     p->nkernel++;
     ok = true;
 done:
@@ -1888,14 +1956,41 @@ static bool write_group(planner *pl, group *g)
 {
     ir_node *n = g->n == 1 ? g->member[0] : NULL;
     if (!n || g->red || !is_cat(n) || n->arg[0].n < 2 || !decide(pl->c, DECIDE_fuse, n))
-        return write_kernel(pl, g);
+        return write_kernel(pl, g, NULL, NULL);
     int d = dim_arg(n, 1, ir_type(n)->ndim);
     for (int i = 0; i < n->arg[0].n; i++) {
         group part = *g;
         part.part = i + 1;
         part.size[d] = ir_type(n->arg[0].nodes[i])->size[d];
-        if (!write_kernel(pl, &part))
+        if (!write_kernel(pl, &part, NULL, NULL))
             return false;
+    }
+    return true;
+}
+
+/* What follows a product and needs nothing later may run on its rows while they are in cache. */
+static bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written)
+{
+    for (size_t i = at + 1; i < pl->groups.n; i++) {
+        group *h = pl->groups.at[order[i]];
+        bool ready = !h->ext && bit_has(h->before, g->id) && !bit_has(written, h->id), fits = false;
+        for (int j = 0; j < (int)pl->groups.n && ready; j++)
+            ready = !bit_has(h->before, j) || bit_has(written, j);
+        if (!ready)
+            continue;
+        const char *why = "its rows are not the product's";
+        if (h->n == 1 && is_cat(h->member[0]))
+            continue;
+        if (!decide(pl->c, DECIDE_fuse, h->member[0]))
+            why = "refused";
+        else if (!write_kernel(pl, h, g->ext, &fits))
+            return false;
+        log_fusion(pl, h->member[0], g, fits, fits ? "on the rows of the product" : why);
+        if (fits) {
+            bit_set(written, h->id);
+            pl->p->nfused++;
+            return true;
+        }
     }
     return true;
 }
@@ -1946,25 +2041,25 @@ static void schedule_order(planner *pl, int *order)
     free(is_done);
 }
 
-/* The value that a library call only looks at in another way (split, unbind), or NULL. */
-static ir_node *looks_at(const ir_node *n)
+/* The slot whose memory this one looks at, or -1. Calls may return their first operand or views of it. */
+static int looks_at(planner *pl, int slot)
 {
-    bool view = n && n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_VIEW);
-    return view && n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
+    const loop_slot *s = &pl->p->slot.at[slot];
+    if (s->kind == SLOT_view || (s->kind == SLOT_extern && s->index >= 0))
+        return s->index;
+    if (s->kind != SLOT_extern || s->node->narg < 1 || s->node->arg[0].kind != VAL_node)
+        return -1;
+    ir_node *a = s->node->arg[0].node;
+    bool same = s->type && ir_type(a) && s->type->storage == ir_type(a)->storage;
+    if (s->node->kind == IR_call && !same && !(row_of(s->node)->flags & OPF_VIEW))
+        return -1;
+    return slot_of(pl, a);
 }
 
 static void touch(planner *pl, int slot, int step)
 {
-    while (slot >= 0) {
-        loop_slot *s = &pl->p->slot.at[slot];
-        s->last = MAX(s->last, step);
-        if (s->kind == SLOT_view || (s->kind == SLOT_extern && s->index >= 0))
-            slot = s->index;
-        else if (s->kind == SLOT_extern && looks_at(s->node))
-            slot = slot_of(pl, looks_at(s->node));
-        else
-            break;
-    }
+    for (; slot >= 0; slot = looks_at(pl, slot))
+        pl->p->slot.at[slot].last = MAX(pl->p->slot.at[slot].last, step);
 }
 
 typedef struct touching {
@@ -1986,12 +2081,14 @@ static void life_times(planner *pl)
             for (int b = 0; b < s->kernel->nbuf; b++) {
                 loop_slot *sl = &p->slot.at[s->kernel->buf[b]];
                 if (sl->kind == SLOT_buffer && sl->first < 0)
-                    sl->first = i;
+                    sl->first = i - s->rides; /* written while the product reads its operands */
                 touch(pl, s->kernel->buf[b], i);
             }
         else {
             p->slot.at[s->slot].first = i;
-            touching t = { pl, i };
+            touch(pl, s->slot, i);
+            /* a call from outside may keep what it was given */
+            touching t = { pl, s->node->kind == IR_call ? i : (int)p->step.n };
             ir_each_operand(s->node, touch_operand, &t);
         }
     }
@@ -2036,8 +2133,12 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     }
     order = mem_alloc(sizeof *order * (size_t)MAX(pl.groups.n, 1));
     schedule_order(&pl, order);
+    uint64_t *written = ARENA_ARR(&pl.tmp, uint64_t, pl.words);
     for (size_t i = 0; i < pl.groups.n; i++) {
         group *g = pl.groups.at[order[i]];
+        if (bit_has(written, g->id)) /* on the rows of a product */
+            continue;
+        bit_set(written, g->id);
         if (!g->ext) {
             if (!write_group(&pl, g))
                 goto done;
@@ -2050,8 +2151,13 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
             goto done;
         }
         int s = slot_of(&pl, g->ext);
-        vec_push(&p->step, ((loop_step){ .kind = STEP_extern, .node = g->ext, .slot = s, .nslot = 1 }));
-        p->nextern++;
+        bool own = pl.in[g->ext->id].product;
+        vec_push(&p->step,
+                 ((loop_step){ .kind = STEP_extern, .product = own, .node = g->ext, .slot = s, .nslot = 1 }));
+        p->nextern += !own;
+        p->nproduct += own;
+        if (own && !write_riders(&pl, g, order, i, written))
+            goto done;
     }
     /* views and constants that only calls or results use */
     for (size_t i = 0; i < p->step.n; i++)
@@ -2067,9 +2173,8 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         if (v->kind == VAL_node && p->out[i] >= 0) {
             int s = p->out[i];
             touch(&pl, s, (int)p->step.n);
-            while (p->slot.at[s].kind == SLOT_view)
-                s = p->slot.at[s].index;
-            p->slot.at[s].output = true;
+            for (; s >= 0; s = looks_at(&pl, s))
+                p->slot.at[s].output = true;
         }
     }
     life_times(&pl);
@@ -2113,16 +2218,16 @@ void loop_plan_free(loop_plan *p)
 
 void loop_plan_print(strbuf *b, const loop_plan *p)
 {
-    strbuf_addf(b, "schedule of %s: %d kernels, %d library calls, %d values fused\n", p->g->name, p->nkernel,
-                p->nextern, p->nfused);
+    strbuf_addf(b, "schedule of %s: %d kernels, %d products, %d library calls, %d values fused\n", p->g->name,
+                p->nkernel, p->nproduct, p->nextern, p->nfused);
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
         if (s->kind == STEP_extern) {
-            strbuf_addf(b, "%3d call   %s = %s\n", (int)i, s->node->name,
+            strbuf_addf(b, "%3d %s %s = %s\n", (int)i, s->product ? "product" : "call  ", s->node->name,
                         s->node->kind == IR_call ? op_row_of((op_id)s->node->op)->full : s->node->target);
             continue;
         }
-        strbuf_addf(b, "%3d kernel %s:", (int)i, s->kernel->name);
+        strbuf_addf(b, "%3d kernel %s%s:", (int)i, s->kernel->name, s->rides ? " on its rows" : "");
         for (size_t k = 0; k < s->kernel->nodes.n; k++)
             strbuf_addf(b, " %s", s->kernel->nodes.at[k]->name);
         strbuf_addf(b, "  (about %lld bytes moved)\n", (long long)s->kernel->bytes);

@@ -192,6 +192,8 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
         return;
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
+        if (s->product)
+            continue;
         if (s->kind == STEP_extern) {
             strbuf_addf(&b, "%s runs as a library call (%s)", s->node->name, op_name(s->node));
             hint(&b, s->node->kind == IR_call ? "" : ": a call from outside that nothing can be fused with",
@@ -280,8 +282,8 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
     ev_add(EVN_moved, moved);
     if (ev_log_on(EVC_inductor, EV_INFO))
         ev_log(EVC_inductor, EV_INFO, NULL,
-               "%s: %d kernels, %d library calls, %d values fused, about %lld bytes moved", p->g->name,
-               p->nkernel, p->nextern, p->nfused, (long long)moved);
+               "%s: %d kernels, %d products, %d library calls, %d values fused, about %lld bytes moved",
+               p->g->name, p->nkernel, p->nproduct, p->nextern, p->nfused, (long long)moved);
     output_code(p, k);
     perf_hints(p, k);
     cache_record(p, k);

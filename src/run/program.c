@@ -3,13 +3,13 @@
 #include "run/backend_aot.h"
 #include "run/code_log.h"
 #include "run/exec.h"
+#include "run/product.h"
 #include "ir/hop.h"
 #include "loop/loop.h"
 #include "base/fault.h"
 #include "base/pool.h"
 #include "base/clock.h"
 #include "events/metrics.h"
-#include <pthread.h>
 
 typedef struct kstep {
     const run_kernel *k;
@@ -39,8 +39,6 @@ typedef struct program {
     /* memory: one block with an offset per buffer slot, when all sizes are constants */
     int64_t *offset; /* by slot; -1: not in the block */
     int64_t block;
-    pthread_mutex_t lock;
-    tp_storage *free_block; /* kept between calls */
 } program;
 
 /* ---- memory plan ---- */
@@ -121,28 +119,6 @@ static void release_dead(program *pr, tp_val *slot, size_t step)
             *v = vNone;
         }
     }
-}
-
-static tp_storage *block_take(program *pr, tp_err *err)
-{
-    pthread_mutex_lock(&pr->lock);
-    tp_storage *s = pr->free_block;
-    pr->free_block = NULL;
-    pthread_mutex_unlock(&pr->lock);
-    return s ? s : storage_new(pr->block, DEVICE_CPU, err);
-}
-
-static void block_give(program *pr, tp_storage *s)
-{
-    if (s->refs > 1) { /* somebody still looks at it */
-        storage_unref(s);
-        return;
-    }
-    pthread_mutex_lock(&pr->lock);
-    tp_storage *old = pr->free_block;
-    pr->free_block = s;
-    pthread_mutex_unlock(&pr->lock);
-    storage_unref(old);
 }
 
 /* ---- one call ---- */
@@ -444,39 +420,80 @@ static void par_span(void *arg, int64_t lo, int64_t hi)
     exec_run(r->k, r->bufs, r->ints, NULL, lo, hi);
 }
 
-static bool run_kernel_step(call *c, kstep *k, tp_err *err)
-{
+typedef struct kargs { /* of one launch */
     void *bufs[80];
-    int64_t vals[64], *ints = k->cints, par = k->cpar, work = k->cwork;
+    int64_t vals[64], *ints, par, work;
+} kargs;
+
+static bool kernel_args(call *c, kstep *k, kargs *a, tp_err *err)
+{
+    a->ints = k->cints;
+    a->par = k->cpar;
+    a->work = k->cwork;
     for (int i = 0; i < k->lk->nbuf; i++) {
         tp_val v;
         if (!slot_get(c, k->lk->buf[i], &v, err))
             return false;
-        bufs[i] = tensor_data(v.t);
+        a->bufs[i] = tensor_data(v.t);
     }
     if (k->ints) {
-        ints = k->lk->nint + 2 <= 64 ? vals : ARENA_ARR(&c->scratch, int64_t, k->lk->nint + 2);
-        if (!sym_prog_run(k->ints, c->sym, ints))
+        a->ints = k->lk->nint + 2 <= 64 ? a->vals : ARENA_ARR(&c->scratch, int64_t, k->lk->nint + 2);
+        if (!sym_prog_run(k->ints, c->sym, a->ints))
             return err_set(err, ERR_runtime, "a size overflows 64 bits");
-        par = ints[k->lk->nint];
-        work = ints[k->lk->nint + 1];
+        a->par = a->ints[k->lk->nint];
+        a->work = a->ints[k->lk->nint + 1];
     }
-    if (TP_UNLIKELY(k->lk->fault) && !fault_strike((fault_kind)k->lk->fault, k->lk->fault_op, err))
+    return !TP_UNLIKELY(k->lk->fault) || fault_strike((fault_kind)k->lk->fault, k->lk->fault_op, err);
+}
+
+static void kernel_flaky(call *c, kstep *k, const kargs *a) /* a planted fault */
+{
+    if (TP_LIKELY(k->lk->fault != FAULT_flaky) || !fault_coin())
+        return;
+    for (int i = 0; i < k->lk->nbuf; i++)
+        if (k->lk->k->bufs[i].flags & VIR_OUT) { /* the first element of what it wrote */
+            const tp_tensor *t = c->slot[k->lk->buf[i]].t;
+            if (t->numel && dtype_is_float((dtype)t->dt))
+                elem_set_f((dtype)t->dt, a->bufs[i], elem_get_f((dtype)t->dt, a->bufs[i]) + 1);
+        }
+}
+
+static bool run_kernel_step(call *c, kstep *k, tp_err *err)
+{
+    kargs a;
+    if (!kernel_args(c, k, &a, err))
         return false;
-    if (par <= 0)
-        return true;
-    par_run r = { k->k, bufs, ints };
-    if (par == 1)
+    par_run r = { k->k, a.bufs, a.ints };
+    if (a.par == 1)
         par_span(&r, 0, 1);
-    else
-        pool_for(par, MAX(1, 16384 / MAX(work, 1)), par_span, &r);
-    if (TP_UNLIKELY(k->lk->fault == FAULT_flaky) && fault_coin())
-        for (int i = 0; i < k->lk->nbuf; i++)
-            if (k->lk->k->bufs[i].flags & VIR_OUT) { /* the first element of what it wrote */
-                const tp_tensor *t = c->slot[k->lk->buf[i]].t;
-                if (t->numel && dtype_is_float((dtype)t->dt))
-                    elem_set_f((dtype)t->dt, bufs[i], elem_get_f((dtype)t->dt, bufs[i]) + 1);
-            }
+    else if (a.par > 0)
+        pool_for(a.par, MAX(1, 16384 / MAX(a.work, 1)), par_span, &r);
+    kernel_flaky(c, k, &a);
+    return true;
+}
+
+/* A product, and where `k` is given the kernel that follows, on rows as they are finished. */
+static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
+{
+    int first = s->node->op == OP_addmm;
+    tp_val o, row = vNone, a, b;
+    kargs ka;
+    if (!slot_get(c, s->slot, &o, err) || !node_arg(c, &s->node->arg[first], &a, err) ||
+        !node_arg(c, &s->node->arg[first + 1], &b, err) ||
+        (first && !node_arg(c, &s->node->arg[0], &row, err)))
+        return false;
+    if (k && !kernel_args(c, k, &ka, err))
+        return false;
+    bool with = k && k->k->fn;
+    gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
+    if (!product_run(o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, with ? &e : NULL, err))
+        return false;
+    if (k && !with) {
+        par_run r = { k->k, ka.bufs, ka.ints };
+        pool_for(ka.par, 1, par_span, &r);
+    }
+    if (k)
+        kernel_flaky(c, k, &ka);
     return true;
 }
 
@@ -495,13 +512,23 @@ static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
     c.slot = arena_zalloc(&c.scratch, sizeof *c.slot * (size_t)MAX(p->slot.n, 1));
     if (pr->symbolic)
         bind_symbols(&c);
-    if (pr->block && !(c.block = block_take(pr, err)))
+    if (pr->block && !(c.block = storage_new(pr->block, DEVICE_CPU, err)))
         goto done;
     for (size_t i = 0; i < p->step.n; i++) {
         loop_step *s = &p->step.at[i];
         if (s->kind == STEP_kernel) {
             if (!run_kernel_step(&c, &pr->ks[i], err))
                 goto done;
+        } else if (s->product) {
+            bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
+            if (!run_product_step(&c, s, rider ? &pr->ks[i + 1] : NULL, err)) {
+                err_note(err, "in node '%s'", s->node->name);
+                if (s->node->loc)
+                    err_place(err, s->node->loc->file, s->node->loc->line);
+                goto done;
+            }
+            if (rider)
+                release_dead(pr, c.slot, i++);
         } else {
             tp_val res[OP_MAX_RETURNS] = { 0 };
             if (s->node->kind != IR_call) {
@@ -550,8 +577,7 @@ done:
     for (size_t i = 0; i < p->slot.n; i++)
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);
-    if (c.block)
-        block_give(pr, c.block);
+    storage_unref(c.block); /* the next call finds it among the freed blocks that are kept */
     arena_free(&c.scratch);
     if (!ok)
         for (int i = 0; i < made; i++)
@@ -576,7 +602,6 @@ static void program_free(run_program *rp)
     free(pr->offset);
     free(pr->dead);
     free(pr->dead_at);
-    storage_unref(pr->free_block);
     loop_plan_free(pr->p);
     free(pr);
 }
@@ -671,7 +696,6 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
     }
     program *pr = mem_zalloc(sizeof *pr);
     pr->base = (run_program){ NULL, program_call, program_free };
-    pthread_mutex_init(&pr->lock, NULL);
     code_log_begin(g);
     ev_span span = ev_span_begin(EVS_plan);
     pr->p = loop_plan_new(c, g);

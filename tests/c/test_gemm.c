@@ -122,9 +122,8 @@ TEST(gemm_epilogue_rows)
     enum { M = 37, N = 53, K = 21, BATCH = 2 };
     vir *k = vir_make(&a, "bias_relu");
     int c = vir_buffer(k, VM_f32, VIR_INOUT, "c"), bias = vir_buffer(k, VM_f32, VIR_IN, "bias");
-    vir_ref n = vir_int_arg(k, "n"), m = vir_int_arg(k, "m"), entry = vir_int_arg(k, "entry");
-    vir_ref r = vir_loop(k, LOOP_parallel, vir_int(k, 0), m),
-            row = vir_mul(k, vir_add(k, vir_mul(k, entry, m), r), n);
+    vir_ref n = vir_int_arg(k, "n"), m = vir_int_arg(k, "m");
+    vir_ref r = vir_loop(k, LOOP_parallel, vir_int(k, 0), m), row = vir_mul(k, r, n);
     vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), n);
     vir_ref v = vir_add(k, vir_load(k, c, vir_add(k, row, i), 0), vir_load(k, bias, i, 0));
     vir_store(k, c, vir_add(k, row, i), vir_max(k, v, vir_flt(k, VT_f32, 0)), 0);
@@ -141,9 +140,7 @@ TEST(gemm_epilogue_rows)
         d.b.batch = 0;
         gemm_plan *p = gemm_plan_new(&d, (gen_isa)isa, &err);
         CHECK(p && gen_x64(k, (gen_isa)isa, &code, NULL, &err));
-        gemm_epilogue e = {
-            .bufs = (void *[]){ y, b }, .ints = (int64_t[]){ N, M, 0 }, .nints = 3, .batch_int = 2
-        };
+        gemm_epilogue e = { .bufs = (void *[]){ y, b }, .ints = (int64_t[]){ N, BATCH * M } };
         *(void **)&e.fn = gen_publish(&code, "bias_relu", &err);
         CHECK(gemm_run(p, x, w, NULL, y, &e, &err));
         double worst = 0;

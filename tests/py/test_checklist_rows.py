@@ -262,7 +262,7 @@ import taper
 @taper.compile
 def f(x, w):
     y = (x @ w).sin()
-    return y + 1, y.cos().sum(0)
+    return y + 1, y.cos().sum(0), taper.sort(y)[0]
 f(taper.ones(8, 8), taper.ones(8, 8))
 """
 

@@ -172,8 +172,8 @@ def test_kernel_code():
 
 def test_schedule():
     t = lines("schedule")
-    assert re.fullmatch(r"schedule of __compiled_fn_1_forward: \d+ kernels, 1 library calls, \d+ values fused", t[0]), t[0]
-    assert any(re.fullmatch(r" +\d+ call   mm = mm", x) for x in t) and any(re.match(r" +\d+ kernel k0_\w+: ", x) for x in t), t
+    assert re.fullmatch(r"schedule of __compiled_fn_1_forward: \d+ kernels, 1 products, 0 library calls, \d+ values fused", t[0]), t[0]
+    assert any(re.fullmatch(r" +\d+ product mm = mm", x) for x in t) and any(re.match(r" +\d+ kernel k0_\w+: ", x) for x in t), t
 
 
 def test_fusion_says_yes_and_no_with_reasons():
@@ -184,7 +184,6 @@ def test_fusion_says_yes_and_no_with_reasons():
 
 def test_perf_hints():
     t = lines("perf_hints")
-    assert t[0] == "mm runs as a library call (mm)" and t[1] == "    at prog.py:15 return taper.softmax(inner(y) @ w, -1) * y.sum()", t
     assert any("move less than 4096 bytes" in x for x in t), t
 
 
@@ -220,7 +219,7 @@ def test_components():
         seen = {a for a, _, _ in texts(name, only=False)}
         assert has <= seen and not lacks & seen, (name, seen)
     t = lines("inductor", only=False)
-    assert "compiling graph __compiled_fn_1_forward" in t and any(re.match(r"__compiled_fn_1_forward: \d+ kernels, 1 library calls", x) for x in t), t
+    assert "compiling graph __compiled_fn_1_forward" in t and any(re.match(r"__compiled_fn_1_forward: \d+ kernels, 1 products, 0 library calls", x) for x in t), t
     t = lines("dynamo", only=False)
     assert any(x.startswith("Step 1: capture starts with f ") for x in t) and any(x.startswith("Step 3: compiled") for x in t), t
 

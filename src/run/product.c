@@ -1,0 +1,52 @@
+/* product.c - see product.h. */
+#include "run/product.h"
+#include "base/pool.h"
+#include "gen/provide.h"
+#include "ops/gemm.h"
+
+static mat mat_at(const tp_tensor *t, int64_t i)
+{
+    int64_t skip = t->ndim == 3 ? i * t->stride[0] : 0;
+    return (mat){ (char *)tensor_data(t) + skip * (int64_t)dtype_size((dtype)t->dt), t->stride[t->ndim - 2],
+                  t->stride[t->ndim - 1] };
+}
+
+/* Every row of o becomes the given one. */
+static void fill_rows(tp_tensor *o, const tp_tensor *row)
+{
+    int64_t m = o->size[0], n = o->size[1], es = (int64_t)dtype_size((dtype)o->dt);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            memcpy((char *)tensor_data(o) + (i * o->stride[0] + j * o->stride[1]) * es,
+                   (const char *)tensor_data(row) + j * row->stride[0] * es, (size_t)es);
+}
+
+static void all_rows(void *arg, int64_t lo, int64_t hi)
+{
+    const gemm_epilogue *e = arg;
+    e->fn(e->bufs, e->ints, e->flts, lo, hi);
+}
+
+bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b,
+                 const gemm_epilogue *e, tp_err *err)
+{
+    int d = o->ndim - 2;
+    dtype dt = (dtype)o->dt;
+    int64_t m = o->size[d], n = o->size[d + 1], k = a->size[d + 1], batch = d ? o->size[0] : 1;
+    if (a->ndim != o->ndim || b->ndim != o->ndim || b->size[d] != k || a->size[d] != m || b->size[d + 1] != n)
+        return err_set(err, ERR_internal, "the operands of a product changed their sizes");
+    if (!o->numel)
+        return true;
+    bool plain_row = !row || row->stride[0] == 1 || n == 1;
+    if (plain_row &&
+        gen_product(dt, m, n, k, mat_at(a, 0), mat_at(b, 0), mat_at(o, 0), batch, d ? a->stride[0] : 0,
+                    d ? b->stride[0] : 0, d ? o->stride[0] : 0, row ? tensor_data(row) : NULL, e))
+        return true;
+    if (row)
+        fill_rows(o, row);
+    for (int64_t i = 0; i < batch; i++)
+        gemm(dt, m, n, k, 1, mat_at(a, i), mat_at(b, i), row ? 1 : 0, mat_at(o, i));
+    if (e)
+        pool_for(batch * m, MAX(1, 16384 / MAX(n, 1)), all_rows, (void *)(uintptr_t)e);
+    return true;
+}

@@ -1,0 +1,11 @@
+/* product.h - a matrix product of a compiled program, into memory that the program planned. */
+#ifndef TAPER_RUN_PRODUCT_H
+#define TAPER_RUN_PRODUCT_H
+#include "gen/gemm.h"
+#include "tensor/tensor.h"
+
+/* o = a b, two or three dimensions; row: NULL, or one element per column, added to all rows; e: NULL, or a kernel to run
+ * on the rows of o, counted through the batch. */
+bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b,
+                 const gemm_epilogue *e, tp_err *err);
+#endif
