@@ -63,10 +63,10 @@ static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, ma
 {
     return product(dt, m, n, k, alpha, a, b, beta, c, batch, sa, sb, sc, bias, NULL);
 }
-bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, mat c, int64_t batch, int64_t sa,
-                 int64_t sb, int64_t sc, const void *bias, const gemm_epilogue *e)
+bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c, int64_t batch,
+                 int64_t sa, int64_t sb, int64_t sc, const void *bias, const gemm_epilogue *e)
 {
-    return ops_provider_now() && product(dt, m, n, k, 1, a, b, 0, c, batch, sa, sb, sc, bias, e);
+    return ops_provider_now() && product(dt, m, n, k, 1, a, b, add, c, batch, sa, sb, sc, bias, e);
 }
 
 /* --- convolutions ------------------------------------------------------------------------------------------------------ */

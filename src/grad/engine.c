@@ -430,6 +430,7 @@ static bool run_step(ag_run *r, ag_slot *s)
     if (runs) {
         if (n->zeros && !fill_zeros(r, s))
             goto done;
+        n->last = !r->o->retain_graph && !n->released;
         if (!n->vt->apply(n, &r->b, s->g, need, dx, r->err) || r->b.failed) {
             if (TP_UNLIKELY(r->cx->anomaly) && ag_anomaly_hooks.report && !n->leaf)
                 ag_anomaly_hooks.report(ag_anomaly_hooks.data, ag_node_name(n), n->where);

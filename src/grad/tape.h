@@ -56,6 +56,7 @@ typedef struct ag_vt {
 struct ag_node {
     int refs;
     bool released; /* saved tensors are gone */
+    bool last;     /* apply: nobody will ask again, saved tensors may go as they are read */
     bool saves;    /* some tensor was saved: a second backward needs it */
     bool zeros;    /* apply wants zeros instead of NULL gradients */
     bool leaf;     /* accumulates into a tensor */

@@ -16,6 +16,7 @@ typedef struct loop_slot {
     const ir_node *node;
     tp_tensor *type;  /* fake: dtype, sizes, strides; borrowed from the graph */
     tp_tensor *konst; /* borrowed from the graph */
+    int over;         /* + 1: a product that is added to what lies in that slot; 0: none */
     int first, last;  /* steps that make it and that use it last; -1: never */
 } loop_slot;
 

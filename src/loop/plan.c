@@ -1191,6 +1191,18 @@ static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
 }
 
 /* Products whose memory the plan can hold: one type, and what is added is a row or nothing. */
+static bool is_product(const ir_node *n);
+/* addmm(x, a, b) where x is the result of a product that nobody else wants: it is added to in place. */
+static bool adds_to_product(const ir_node *n)
+{
+    if (n->kind != IR_call || n->op != OP_addmm || n->arg[0].kind != VAL_node)
+        return false;
+    const ir_node *x = n->arg[0].node;
+    return x->nuse == 1 && ir_type(x) && ir_type(x)->ndim == 2 && is_product(x) &&
+           same_sizes(2, ir_type(x)->size, 2, ir_type(n)->size) &&
+           same_sizes(2, ir_type(x)->stride, 2, ir_type(n)->stride);
+}
+
 static bool is_product(const ir_node *n)
 {
     if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensor)
@@ -1206,9 +1218,9 @@ static bool is_product(const ir_node *n)
     if (!a)
         return true;
     const tp_tensor *row = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
-    return row && row->dt == t->dt && row->ndim == 1 && sym_known(SYM_eq, row->size[0], t->size[1]) &&
-           val_is_number(&n->arg[3]) && val_is_number(&n->arg[4]) && val_as_f(&n->arg[3]) == 1 &&
-           val_as_f(&n->arg[4]) == 1;
+    bool fits = row && row->dt == t->dt && row->ndim == 1 && sym_known(SYM_eq, row->size[0], t->size[1]);
+    return row && row->dt == t->dt && (fits || adds_to_product(n)) && val_is_number(&n->arg[3]) &&
+           val_is_number(&n->arg[4]) && val_as_f(&n->arg[3]) == 1 && val_as_f(&n->arg[4]) == 1;
 }
 
 static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
@@ -1413,6 +1425,11 @@ static int slot_of(planner *pl, ir_node *n)
         if (!f->sched && n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->arg[0].kind == VAL_node) {
             int base = slot_of(pl, n->arg[0].node);
             return slot_add(pl, SLOT_view, n, base);
+        }
+        if (f->product && n->op == OP_addmm && ir_type(n->arg[0].node)->ndim == 2) {
+            int over = slot_of(pl, n->arg[0].node), s = slot_add(pl, SLOT_extern, n, -1);
+            pl->p->slot.at[s].over = over + 1;
+            return s;
         }
         return slot_add(pl, f->ext && !f->product ? SLOT_extern : SLOT_buffer, n, -1);
     }
@@ -2019,32 +2036,79 @@ static bool used_outside(planner *pl, const group *g, ir_node *n)
     return out;
 }
 
+typedef struct orderer {
+    planner *pl;
+    bool *done, *floats; /* by group; floats: computed from inputs alone, so it can wait until it is wanted */
+    int *order, n;
+} orderer;
+
+/* g after everything it needs, lowest number first: stable and close to program order. */
+static void place(orderer *o, group *g)
+{
+    if (o->done[g->id])
+        return;
+    for (int j = 0; j < (int)o->pl->groups.n;
+         j++) /* `before` is transitive and numbers follow it among what waits */
+        if (!o->done[j] && j != g->id && bit_has(g->before, j)) {
+            bool ready = true;
+            for (int q = 0; q < (int)o->pl->groups.n && ready; q++)
+                ready = o->done[q] || !bit_has(o->pl->groups.at[j]->before, q);
+            if (ready) {
+                o->done[j] = true;
+                o->order[o->n++] = j;
+                j = -1; /* something lower may be ready now */
+            }
+        }
+    o->done[g->id] = true;
+    o->order[o->n++] = g->id;
+}
+
+/* Program order, but what was moved to the backward pass to be computed again waits for its first user: computed early
+ * it would only take memory. */
 static void schedule_order(planner *pl, int *order)
 {
-    int n = (int)pl->groups.n, done = 0;
-    bool *is_done = mem_zalloc((size_t)MAX(n, 1));
-    while (done < n) { /* lowest number whose sources are done: stable and close to program order */
-        int pick = -1;
-        for (int i = 0; i < n && pick < 0; i++) {
-            if (is_done[i])
-                continue;
-            bool ready = true;
-            for (int j = 0; j < n && ready; j++)
-                ready = j == i || is_done[j] || !bit_has(pl->groups.at[i]->before, j);
-            if (ready)
-                pick = i;
+    int n = (int)pl->groups.n;
+    orderer o = { pl, mem_zalloc((size_t)MAX(n, 1)), mem_zalloc((size_t)MAX(n, 1)), order, 0 };
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < n; i++) {
+            group *g = pl->groups.at[i];
+            bool call = g->ext && !(g->ext->kind == IR_call && (row_of(g->ext)->flags & OPF_VIEW));
+            bool f = !call && !o.floats[i];
+            for (int j = 0; j < n && f; j++)
+                f = !bit_has(g->before, j) || o.floats[j];
+            more |= f;
+            o.floats[i] |= f;
         }
-        assert(pick >= 0);
-        is_done[pick] = true;
-        order[done++] = pick;
     }
-    free(is_done);
+    for (int pass = 0; pass < 2; pass++) {
+        for (bool more = true; more;) {
+            more = false;
+            for (int i = 0; i < n && !more;
+                 i++) { /* lowest number first whose sources are there or can wait */
+                if (o.done[i] || (pass == 0 && o.floats[i]))
+                    continue;
+                bool ready = true;
+                for (int j = 0; j < n && ready; j++)
+                    ready = o.done[j] || !bit_has(pl->groups.at[i]->before, j) || o.floats[j];
+                if (ready) {
+                    place(&o, pl->groups.at[i]);
+                    more = true;
+                }
+            }
+        }
+    }
+    assert(o.n == n);
+    free(o.done);
+    free(o.floats);
 }
 
 /* The slot whose memory this one looks at, or -1. Calls may return their first operand or views of it. */
 static int looks_at(planner *pl, int slot)
 {
     const loop_slot *s = &pl->p->slot.at[slot];
+    if (s->over)
+        return s->over - 1;
     if (s->kind == SLOT_view || (s->kind == SLOT_extern && s->index >= 0))
         return s->index;
     if (s->kind != SLOT_extern || s->node->narg < 1 || s->node->arg[0].kind != VAL_node)
@@ -2107,6 +2171,51 @@ static bool plant_lowering(tp_comp *c, const ir_graph *g) /* those that strike w
     return true;
 }
 
+/* x + a b, where x is itself a sum of products: the product is added to x where it lies. A weight that is used at every
+ * step of a loop gets its gradient this way, without a matrix for each step. */
+static void accumulate_products(tp_comp *c, ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->kind == IR_call && n->op == OP_t && n->arg[0].kind == VAL_node &&
+            n->arg[0].node->kind == IR_call && n->arg[0].node->op == OP_t &&
+            ir_type(n)->ndim == 2) { /* there and back */
+            ir_node *back = n->arg[0].node;
+            if (back->arg[0].kind == VAL_node && ir_type_equal(&back->arg[0].node->val, &n->val) &&
+                decide(c, DECIDE_fuse, n)) {
+                ir_replace_uses(n, back->arg[0].node);
+                ir_erase(n);
+                if (!back->nuse)
+                    ir_erase(back);
+            }
+            continue;
+        }
+        if (n->kind != IR_call || n->op != OP_add_Tensor || n->variant != OPV_fn ||
+            n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_node || !val_is_number(&n->arg[2]) ||
+            val_as_f(&n->arg[2]) != 1)
+            continue;
+        for (int i = 1; i >= 0; i--) {
+            ir_node *e = n->arg[i].node, *x = n->arg[1 - i].node;
+            if (e == x || e->kind != IR_call || e->op != OP_mm || e->variant != OPV_fn || e->nuse != 1 ||
+                x->nuse != 1 || !is_product(e) || !is_product(x) || ir_type(x)->ndim != 2 ||
+                !ir_type_equal(&x->val, &n->val) || !ir_type_equal(&e->val, &n->val) ||
+                !decide(c, DECIDE_fuse, n))
+                continue;
+            tp_val arg[5] = { { .kind = VAL_node, .node = x }, e->arg[0], e->arg[1], vI(1), vI(1) };
+            ir_node *m = ir_add_call(g, OP_addmm, OPV_fn, arg, 5, vT(tensor_ref(n->val.t)));
+            m->loc = n->loc;
+            ir_insert_before(g, n, m);
+            ir_replace_uses(n, m);
+            ir_erase(n);
+            ir_erase(e);
+            if (ev_text_on(EV_fusion))
+                ev_text(EV_fusion, NULL, "fused %s with %s: a product is added to where the sum lies",
+                        m->name, x->name);
+            break;
+        }
+    }
+}
+
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
 {
     if (TP_UNLIKELY(fault_state != 0) && !plant_lowering(c, src))
@@ -2118,6 +2227,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
 
     p->g = ir_graph_copy(src);
     pl.g = p->g;
+    accumulate_products(c, p->g);
     ir_renumber(p->g);
     pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));
     pl.words = p->g->next_id / 64 + 1;

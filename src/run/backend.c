@@ -70,6 +70,14 @@ bool run_program_call(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_
     return p->call(p, cx, in, nin, out, nout, err);
 }
 
+bool run_program_take(run_program *p, op_ctx *cx, tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+{
+    bool ok = p->take ? p->take(p, cx, in, nin, out, nout, err) : p->call(p, cx, in, nin, out, nout, err);
+    for (int i = 0; i < nin; i++)
+        val_clear(&in[i]);
+    return ok;
+}
+
 void run_program_free(run_program *p)
 {
     if (p)

@@ -21,6 +21,8 @@ struct run_program { /* a backend's own struct begins with this */
     /* in: borrowed, one per placeholder. out: owned, one per returned item. Re-entrant. */
     bool (*call)(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err);
     void (*free)(run_program *p);
+    /* The same with inputs the program may give back (and set to none) once it has read them; NULL: it cannot. */
+    bool (*take)(run_program *p, op_ctx *cx, tp_val *in, int nin, tp_val *out, int nout, tp_err *err);
 };
 
 const backend *backend_find(const char *name, tp_err *err); /* NULL with the names there are */
@@ -36,5 +38,7 @@ extern run_opaque_fn *run_opaque; /* NULL: there are none */
 run_program *backend_compile(tp_comp *c, const char *name, const ir_graph *g); /* verifies g first */
 bool run_program_call(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                       tp_err *err);
+/* in: owned by the callee; all of them are gone afterwards. */
+bool run_program_take(run_program *p, op_ctx *cx, tp_val *in, int nin, tp_val *out, int nout, tp_err *err);
 void run_program_free(run_program *p); /* NULL is allowed */
 #endif

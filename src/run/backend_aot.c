@@ -183,6 +183,8 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
            *out = mem_zalloc(sizeof *out * (size_t)MAX(u->ngrad, 1));
     for (int i = 0; i < u->nsaved; i++)
         in[i] = s->saved[i];
+    if (n->last) /* given back as the program goes along */
+        memset(s->saved, 0, sizeof *s->saved * (size_t)u->nsaved);
     for (; made < u->ntangent; made++) {
         const tp_tensor *type = ir_type(u->bw->inputs.at[u->nsaved + made]);
         tp_tensor *g = with_strides(dy[made], type, err);
@@ -190,7 +192,11 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
             goto done;
         in[u->nsaved + made] = vT(g);
     }
-    if (!run_program_call(bw, b->cx, in, nin, out, u->ngrad, err))
+    bool ran = n->last ? run_program_take(bw, b->cx, in, nin, out, u->ngrad, err)
+                       : run_program_call(bw, b->cx, in, nin, out, u->ngrad, err);
+    if (n->last)
+        made = 0;
+    if (!ran)
         goto done;
     for (int i = 0; i < u->ngrad; i++)
         if (out[i].kind == VAL_tensor) {
@@ -203,6 +209,8 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
 done:
     for (int i = 0; i < made; i++)
         tensor_unref(in[u->nsaved + i].t);
+    for (int i = 0; i < u->nsaved && n->last && made; i++) /* a tangent failed before the call */
+        val_clear(&in[i]);
     free(in);
     free(out);
     return ok;

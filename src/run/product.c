@@ -27,7 +27,7 @@ static void all_rows(void *arg, int64_t lo, int64_t hi)
     e->fn(e->bufs, e->ints, e->flts, lo, hi);
 }
 
-bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b,
+bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b, bool add,
                  const gemm_epilogue *e, tp_err *err)
 {
     int d = o->ndim - 2;
@@ -39,13 +39,13 @@ bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const t
         return true;
     bool plain_row = !row || row->stride[0] == 1 || n == 1;
     if (plain_row &&
-        gen_product(dt, m, n, k, mat_at(a, 0), mat_at(b, 0), mat_at(o, 0), batch, d ? a->stride[0] : 0,
+        gen_product(dt, m, n, k, mat_at(a, 0), mat_at(b, 0), add, mat_at(o, 0), batch, d ? a->stride[0] : 0,
                     d ? b->stride[0] : 0, d ? o->stride[0] : 0, row ? tensor_data(row) : NULL, e))
         return true;
     if (row)
         fill_rows(o, row);
     for (int64_t i = 0; i < batch; i++)
-        gemm(dt, m, n, k, 1, mat_at(a, i), mat_at(b, i), row ? 1 : 0, mat_at(o, i));
+        gemm(dt, m, n, k, 1, mat_at(a, i), mat_at(b, i), row || add ? 1 : 0, mat_at(o, i));
     if (e)
         pool_for(batch * m, MAX(1, 16384 / MAX(n, 1)), all_rows, (void *)(uintptr_t)e);
     return true;

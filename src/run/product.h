@@ -4,8 +4,8 @@
 #include "gen/gemm.h"
 #include "tensor/tensor.h"
 
-/* o = a b, two or three dimensions; row: NULL, or one element per column, added to all rows; e: NULL, or a kernel to run
- * on the rows of o, counted through the batch. */
-bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b,
+/* o = a b, two or three dimensions; row: NULL, or one element per column, added to all rows; add: to what o holds; e: NULL,
+ * or a kernel to run on the rows of o, counted through the batch. */
+bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b, bool add,
                  const gemm_epilogue *e, tp_err *err);
 #endif

@@ -8,8 +8,11 @@
 #include "loop/loop.h"
 #include "base/fault.h"
 #include "base/pool.h"
+#include <stdatomic.h>
 #include "base/clock.h"
 #include "events/metrics.h"
+
+enum { BLOCK_KEPT = 16 << 20 };
 
 typedef struct kstep {
     const run_kernel *k;
@@ -36,9 +39,12 @@ typedef struct program {
     int nsym; /* symbols of the environment at compile time */
     int *dead,
         *dead_at; /* slots that nobody reads after step i: dead[dead_at[i]] up to dead[dead_at[i + 1]] */
+    int *item,
+        *item_at; /* the same for slots that are items of step i's list; empty where the list itself is used */
     /* memory: one block with an offset per buffer slot, when all sizes are constants */
     int64_t *offset; /* by slot; -1: not in the block */
     int64_t block;
+    tp_storage *_Atomic kept; /* the block of the last call, where it is large */
 } program;
 
 /* ---- memory plan ---- */
@@ -108,6 +114,37 @@ static void plan_release(program *pr)
                 pr->dead[at++] = s;
     }
     pr->dead_at[steps] = at;
+    at = 0;
+    pr->item = mem_alloc(sizeof *pr->item * (size_t)MAX(n, 1));
+    pr->item_at = mem_alloc(sizeof *pr->item_at * (size_t)(steps + 1));
+    for (int i = 0; i < steps; i++) {
+        const loop_step *st = &p->step.at[i];
+        bool only = st->kind == STEP_extern && !st->product;
+        pr->item_at[i] = at;
+        for (const ir_use *u = only ? st->node->uses : NULL; u; u = u->next)
+            only &= u->user->kind == IR_getitem;
+        for (int s = 0; s < n && only; s++)
+            if (p->slot.at[s].kind == SLOT_extern && p->slot.at[s].index == st->slot)
+                pr->item[at++] = s;
+    }
+    pr->item_at[steps] = at;
+}
+
+/* The results of a call, each by itself: one that is wanted to the end does not keep the others. */
+static void take_items(program *pr, tp_val *slot, size_t step)
+{
+    if (pr->item_at[step] == pr->item_at[step + 1])
+        return;
+    tp_val *list = &slot[pr->p->step.at[step].slot];
+    if (list->kind != VAL_tensors)
+        return;
+    for (int d = pr->item_at[step]; d < pr->item_at[step + 1]; d++) {
+        int64_t k = pr->p->slot.at[pr->item[d]].node->arg[1].i;
+        if (k >= 0 && k < list->n && list->ts[k])
+            slot[pr->item[d]] = vT(tensor_ref(list->ts[k]));
+    }
+    val_clear(list);
+    *list = vNone;
 }
 
 static void release_dead(program *pr, tp_val *slot, size_t step)
@@ -126,6 +163,7 @@ typedef struct call {
     program *pr;
     op_ctx *cx;
     const tp_val *in;
+    tp_val *take; /* the same, owned: inputs go when they were read last; or NULL */
     tp_val *slot; /* owned values, by slot */
     int64_t *sym; /* values of symbols, by sym_index */
     sym_bind *bind;
@@ -375,7 +413,9 @@ static bool slot_get(call *c, int i, tp_val *out, tp_err *err)
         switch (s->kind) {
         case SLOT_input:
             *v = c->in[s->index];
-            if (v->kind == VAL_tensor)
+            if (c->take)
+                c->take[s->index] = vNone;
+            else if (v->kind == VAL_tensor)
                 tensor_ref(v->t);
             break;
         case SLOT_number: *v = c->in[s->index]; break;
@@ -478,15 +518,22 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     int first = s->node->op == OP_addmm;
     tp_val o, row = vNone, a, b;
     kargs ka;
+    int over = c->pr->p->slot.at[s->slot].over - 1;
+    if (over >= 0) { /* added to what lies there */
+        if (!slot_get(c, over, &o, err))
+            return false;
+        c->slot[s->slot] = vT(tensor_ref(o.t));
+        first = 1;
+    }
     if (!slot_get(c, s->slot, &o, err) || !node_arg(c, &s->node->arg[first], &a, err) ||
         !node_arg(c, &s->node->arg[first + 1], &b, err) ||
-        (first && !node_arg(c, &s->node->arg[0], &row, err)))
+        (first && over < 0 && !node_arg(c, &s->node->arg[0], &row, err)))
         return false;
     if (k && !kernel_args(c, k, &ka, err))
         return false;
     bool with = k && k->k->fn;
     gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
-    if (!product_run(o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, with ? &e : NULL, err))
+    if (!product_run(o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, with ? &e : NULL, err))
         return false;
     if (k && !with) {
         par_run r = { k->k, ka.bufs, ka.ints };
@@ -497,12 +544,12 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     return true;
 }
 
-static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
-                         tp_err *err)
+static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *take, int nin, tp_val *out,
+                        int nout, tp_err *err)
 {
     program *pr = (program *)rp;
     loop_plan *p = pr->p;
-    call c = { .pr = pr, .cx = cx, .in = in };
+    call c = { .pr = pr, .cx = cx, .in = in, .take = take };
     bool ok = false;
     int made = 0;
 
@@ -512,7 +559,8 @@ static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
     c.slot = arena_zalloc(&c.scratch, sizeof *c.slot * (size_t)MAX(p->slot.n, 1));
     if (pr->symbolic)
         bind_symbols(&c);
-    if (pr->block && !(c.block = storage_new(pr->block, DEVICE_CPU, err)))
+    if (pr->block && !(c.block = atomic_exchange(&pr->kept, NULL)) &&
+        !(c.block = storage_new(pr->block, DEVICE_CPU, err)))
         goto done;
     for (size_t i = 0; i < p->step.n; i++) {
         loop_step *s = &p->step.at[i];
@@ -538,6 +586,7 @@ static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
                         err_place(err, s->node->loc->file, s->node->loc->line);
                     goto done;
                 }
+                take_items(pr, c.slot, i);
                 release_dead(pr, c.slot, i);
                 continue;
             }
@@ -556,6 +605,7 @@ static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
                 c.slot[s->slot] = vTs(ts, sc->nret);
             } else
                 c.slot[s->slot] = res[0];
+            take_items(pr, c.slot, i);
         }
         release_dead(pr, c.slot, i);
     }
@@ -577,12 +627,25 @@ done:
     for (size_t i = 0; i < p->slot.n; i++)
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);
-    storage_unref(c.block); /* the next call finds it among the freed blocks that are kept */
+    /* the next call finds a small one among the freed blocks that storage keeps; a large one would drive those out */
+    if (c.block && pr->block > BLOCK_KEPT && c.block->refs == 1)
+        c.block = atomic_exchange(&pr->kept, c.block);
+    storage_unref(c.block);
     arena_free(&c.scratch);
     if (!ok)
         for (int i = 0; i < made; i++)
             val_clear(&out[i]);
     return ok;
+}
+
+static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                         tp_err *err)
+{
+    return program_run(rp, cx, in, NULL, nin, out, nout, err);
+}
+static bool program_take(run_program *rp, op_ctx *cx, tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+{
+    return program_run(rp, cx, in, in, nin, out, nout, err);
 }
 
 static void program_free(run_program *rp)
@@ -602,6 +665,9 @@ static void program_free(run_program *rp)
     free(pr->offset);
     free(pr->dead);
     free(pr->dead_at);
+    storage_unref(pr->kept);
+    free(pr->item);
+    free(pr->item_at);
     loop_plan_free(pr->p);
     free(pr);
 }
@@ -695,7 +761,7 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
         return backend_eager.compile(&backend_eager, c, g);
     }
     program *pr = mem_zalloc(sizeof *pr);
-    pr->base = (run_program){ NULL, program_call, program_free };
+    pr->base = (run_program){ NULL, program_call, program_free, program_take };
     code_log_begin(g);
     ev_span span = ev_span_begin(EVS_plan);
     pr->p = loop_plan_new(c, g);

@@ -104,3 +104,49 @@ def test_blas_is_behind_the_same_interface():
     for env in ({"TAPER_PRODUCTS": "blas"}, {"TAPER_ISA": "base"}, {"TAPER_ISA": "avx2"}):
         r = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, **env), capture_output=True, text=True)
         assert r.stdout.strip() == "True", (env, r.stderr)
+
+
+def peak(compiled):
+    code = f"""
+import sys
+sys.path.insert(0, {os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench")!r})
+import models, taper
+for name in ("resnet", "gpt", "lstm", "unet", "vit"):
+    model, args, target, loss = models.build(name, taper)
+    fn = taper.compile(model) if {compiled} else model
+    for _ in range(2):
+        loss(fn(*args), target).backward()
+        for p in model.parameters():
+            p.grad = None
+    loss(fn(*args), target).backward()
+    model = fn = None
+print(taper._C._memory()[1])
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    return int(out.stdout)
+
+
+def test_a_compiled_step_needs_no_more_memory_than_an_eager_one():
+    """Recomputed values wait for their use, saved ones go as they are read, weight gradients of a loop are added up in place."""
+    e, c = peak(False), peak(True)
+    assert c <= e, (c, e)
+
+
+def test_sums_of_products_are_added_in_place():
+    taper.manual_seed(5)
+    x = [taper.randn(8, 16).double() for _ in range(6)]
+    w = taper.randn(16, 16).double().requires_grad_(True)
+
+    def f(w):
+        h = x[0]
+        for y in x[1:]:
+            h = taper.tanh(h @ w + y)
+        return h.sum() + (w * 2).sum()
+
+    f(w).backward()
+    want, w.grad = w.grad.clone(), None
+    taper.compile(f)(w).backward()
+    assert (w.grad - want).abs().max().item() < 1e-12
+    a, b = taper.randn(5, 7), taper.randn(7, 3)
+    same(lambda: (a @ b + a @ b * 2, (a @ b) + (a @ b) + (a @ (b + 1))), tol=1e-5)
