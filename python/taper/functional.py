@@ -9,7 +9,9 @@ _row = _C._aten
 __all__ = ["einsum", "tensordot", "norm", "unique", "unique_consecutive", "nonzero", "broadcast_shapes",
            "cartesian_prod", "combinations", "cdist", "chain_matmul", "diff", "trapezoid", "trapz",
            "cumulative_trapezoid", "cov", "corrcoef", "unravel_index", "isreal", "logdet", "renorm", "mvlgamma",
-           "atleast_1d", "atleast_2d", "atleast_3d", "gradient", "sum_to_size", "unsafe_chunk", "unsafe_split"]
+           "atleast_1d", "atleast_2d", "atleast_3d", "gradient", "sum_to_size", "unsafe_chunk", "unsafe_split",
+           "histogram", "histogramdd", "nonzero_static", "svd_lowrank", "pca_lowrank", "lu", "vander", "angle", "conj_physical", "real",
+           "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"]
 
 
 def _T():
@@ -382,6 +384,178 @@ def unsafe_split(tensor, split_size, dim=0):
     return _ops["split"](tensor, split_size, dim)
 
 
+# --- histograms ---
+def _edges(x, bins, range_, who):
+    """Edges of the bins for the values x, as torch.histogram chooses them."""
+    T = _T()
+    if isinstance(bins, Tensor):
+        return bins
+    if bins <= 0:
+        raise RuntimeError(f"{who}: bins must be > 0, but got {bins}")
+    lo, hi = range_ if range_ is not None else (x.min().item(), x.max().item()) if x.numel() else (0.0, 1.0)
+    if not (_math.isfinite(lo) and _math.isfinite(hi)):
+        raise RuntimeError(f"{who}: dimension 0's range [{lo}, {hi}] is not finite")
+    if lo > hi:
+        raise RuntimeError(f"{who}: min should not exceed max, but got min {lo} max {hi}")
+    if lo == hi:
+        lo, hi = lo - 0.5, hi + 0.5
+    return T.linspace(lo, hi, bins + 1, dtype=x.dtype)
+
+
+def histogramdd(input, bins, *, range=None, weight=None, density=False):
+    """Counts of points (the last dimension) in a grid of bins, and the edges of the bins."""
+    T, who = _T(), "torch.histogramdd"
+    if input.dim() < 2:
+        raise RuntimeError(f"{who}: input tensor should have at least 2 dimensions")
+    n = input.shape[-1]
+    pts = input.reshape(-1, n)
+    bins = [bins] * n if isinstance(bins, int) else list(bins)
+    if len(bins) != n:
+        raise RuntimeError(f"{who}: expected {n} sequences of bin edges for a {n}-dimensional histogram but got {len(bins)}")
+    ranges = [None] * n if range is None else list(zip(range[::2], range[1::2]))
+    edges = [_edges(pts[:, i], b, r, who) for i, (b, r) in enumerate(zip(bins, ranges))]
+    sizes = [e.numel() - 1 for e in edges]
+    flat, keep = T.zeros(pts.shape[0], dtype=T.int64), T.ones(pts.shape[0], dtype=T.bool)
+    for i, e in enumerate(edges):
+        x = pts[:, i].contiguous()
+        at = T.searchsorted(e, x, right=True) - 1
+        at = T.where(x == e[-1], sizes[i] - 1, at)
+        keep = keep & (x >= e[0]) & (x <= e[-1])
+        flat = flat * sizes[i] + at
+    w = T.ones(pts.shape[0], dtype=input.dtype) if weight is None else weight.reshape(-1)
+    hist = T.zeros(_math.prod(sizes), dtype=input.dtype).index_add(0, flat[keep], w[keep]).reshape(sizes)
+    if density:
+        hist = hist / hist.sum()
+        for i, e in enumerate(edges):
+            hist = hist / diff(e).reshape([-1 if k == i else 1 for k, _ in enumerate(edges)])
+    return hist, edges
+
+
+def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
+    """Counts of values in bins, and the edges of the bins."""
+    if not input.dtype.is_floating_point:
+        raise NotImplementedError(f"histogram_cpu not implemented for '{input.dtype}'")
+    if isinstance(bins, Tensor) and bins.dim() != 1:
+        raise RuntimeError("torch.histogram: bins tensor should have one dimension")
+    w = None if weight is None else weight.reshape(-1)
+    hist, edges = histogramdd(input.reshape(-1, 1), [bins], range=range, weight=w, density=density)
+    return hist, edges[0]
+
+
+# --- small ones ---
+def nonzero_static(input, *, size, fill_value=-1):
+    """nonzero with a number of rows that is given: cut, or filled up."""
+    T = _T()
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, but got {size}")
+    r = _ops["nonzero"](input)[:size]
+    if r.shape[0] == size:
+        return r.clone(memory_format=T.contiguous_format)
+    return T.cat([r.contiguous(), T.full((size - r.shape[0], r.shape[1]), fill_value, dtype=r.dtype)])
+
+
+def svd_lowrank(A, q=6, niter=2, M=None):
+    """The q largest singular values with their vectors, from the whole decomposition."""
+    U, S, Vh = _T().linalg.svd(A if M is None else A - M, full_matrices=False)
+    return U[..., :q].contiguous(), S[..., :q].contiguous(), Vh.mT[..., :q].contiguous()
+
+
+def pca_lowrank(A, q=None, center=True, niter=2):
+    """Principal components: svd_lowrank of the rows without their mean."""
+    m, n = A.shape[-2:]
+    q = min(6, m, n) if q is None else q
+    if not 0 <= q <= min(m, n):
+        raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}")
+    if niter < 0:
+        raise ValueError(f"niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
+
+
+def lu(A, pivot=True, get_infos=False, out=None):
+    """The LU factorisation in one matrix, its pivots, and on request which ones failed."""
+    r = _T().linalg.lu_factor_ex(A, pivot=pivot)
+    return tuple(r) if get_infos else (r[0], r[1])
+
+
+def vander(x, N=None, increasing=False):
+    """Powers of a vector as columns, highest first unless increasing."""
+    T = _T()
+    if x.dim() != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
+    N = x.shape[0] if N is None else N
+    if N < 0:
+        raise RuntimeError("N must be non-negative.")
+    dt = x.dtype if x.dtype.is_floating_point else T.int64
+    r = T.empty(x.shape[0], N, dtype=dt)
+    if N:
+        r = T.cat([T.ones(x.shape[0], 1, dtype=dt), x.to(dt).unsqueeze(1).expand(-1, N - 1).cumprod(1)], 1)
+    return r if increasing else r.flip(1)
+
+
+def angle(input, *, out=None):
+    """0 for numbers that are not negative, pi for those that are."""
+    T = _T()
+    x = input if input.dtype.is_floating_point else input.to(T.get_default_dtype())
+    r = T.where(x < 0, _math.pi, T.where(x.isnan(), x, T.zeros_like(x))).to(x.dtype)
+    return r if out is None else out.copy_(r)
+
+
+def conj_physical(input, *, out=None):
+    return input.clone() if out is None else out.copy_(input)
+
+
+def real(input):
+    return input
+
+
+def _old_window(name):
+    def f(window_length, periodic=True, *args, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, **kw):
+        w, T = _T().signal.windows, _T()
+        if window_length < 0:
+            raise RuntimeError(f"{name}_window requires non-negative window_length, got window_length={window_length}")
+        sym = not periodic
+        if name == "hamming":
+            alpha, beta = [*args, *list(kw.values()), 0.54, 0.46][:2] if not kw else (kw.get("alpha", 0.54), kw.get("beta", 0.46))
+            r = w.general_cosine(window_length, a=[alpha, beta], sym=sym, dtype=dtype)
+        elif name == "kaiser":
+            r = w.kaiser(window_length, beta=args[0] if args else kw.get("beta", 12.0), sym=sym, dtype=dtype)
+        else:
+            r = getattr(w, name)(window_length, sym=sym, dtype=dtype)
+        return r.requires_grad_() if requires_grad else r
+
+    f.__name__ = f.__qualname__ = name + "_window"
+    f.__doc__ = f"The {name} window; periodic windows are for spectral analysis."
+    return f
+
+
+hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window = map(
+    _old_window, ("hann", "hamming", "blackman", "bartlett", "kaiser"))
+
+
+def _copying(view):
+    def f(*args, **kwargs):
+        kwargs.pop("out", None)
+        r = view(*args, **kwargs)
+        return r.clone(memory_format=_C.contiguous_format) if isinstance(r, Tensor) else \
+            tuple(t.clone(memory_format=_C.contiguous_format) for t in r)
+
+    return f
+
+
+for _n in ("alias", "as_strided", "diagonal", "expand", "narrow", "permute", "split", "split_with_sizes", "squeeze", "t", "transpose",
+           "unbind", "unfold", "unsqueeze", "view", "select", "slice", "detach"):
+    _v = _ops.get(_n) or getattr(Tensor, _n, None)
+    if _n == "alias":
+        _v = lambda x: _C._call("alias", x)
+    elif _n == "slice":
+        _v = lambda x, dim=0, start=None, end=None, step=1: _C._call("slice.Tensor", x, dim, start, end, step)
+    _f = _copying(_v)
+    _f.__name__ = _f.__qualname__ = _n + "_copy"
+    _f.__doc__ = f"{_n} with a result of its own memory."
+    globals()[_n + "_copy"] = _f
+    __all__.append(_n + "_copy")
+
+
 def _method(f):
     def m(self, *args, **kwargs):
         return f(self, *args, **kwargs)
@@ -392,5 +566,5 @@ def _method(f):
 
 
 for _f in (norm, unique, unique_consecutive, nonzero, diff, cov, corrcoef, isreal, logdet, renorm, mvlgamma, sum_to_size,
-           unsafe_chunk, unsafe_split):
+           unsafe_chunk, unsafe_split, histogram, nonzero_static, lu, angle, conj_physical):
     _C._tensor_set(_f.__name__, _method(_f))

@@ -104,6 +104,10 @@ ADAPT = {
     "normal.in_place": lambda x, *a, **k: x.clone().normal_(*a, **k),
     "linalg.lstsq.grad_oriented": lambda a, b, driver=None: taper.linalg.lstsq(a, b, driver=driver)[0:2],
     "linalg.pinv.singular": lambda a, b: taper.linalg.pinv(a @ b.mT),
+    "linalg.eig": None, "linalg.eigvals": None,  # complex
+    "max_pool2d_with_indices_backward": None,  # a function of the database's own
+    "svd_lowrank": lambda a, b, **k: taper.svd_lowrank(a @ b.mT, **k),
+    "pca_lowrank": lambda a, b, **k: taper.pca_lowrank(a @ b.mT, **k),
     "masked_fill": lambda x, m, v: x.masked_fill(m, v),
     "exponential": lambda x, *a, **k: x.clone().exponential_(*a, **k),
     "geometric": lambda x, *a, **k: x.clone().geometric_(*a, **k),
@@ -131,8 +135,9 @@ def function_for(name, variant=""):
     if callable(at):
         return at
     m = getattr(taper.Tensor, name, None)
-    if m is None:
-        return None
+    if m is None:  # a row without a Python name
+        row = getattr(taper.ops.aten, name, None) if "." not in name else None
+        return getattr(row, "default", None) or getattr(row, "Tensor", None)
     return m if callable(m) else (lambda x, *a, **k: getattr(x, name))
 
 
