@@ -25,7 +25,7 @@ MEMORY = {torch.contiguous_format: "contiguous_format", torch.channels_last: "ch
 LARGEST, KEEP = 150, 3  # elements in a call, where there are any so small; calls a name
 # Results that are random, undefined, or defined only up to signs or order.
 SKIP = re.compile(r"rand|bernoulli|multinomial|normal|dropout|empty|uniform|exponential|cauchy|geometric|svd|_qr|\bqr|eigh|geqrf|"
-                  r"unique|_local_scalar|item|rrelu|gumbel|resize|_unsafe|jiterator|fractional|lstsq|poisson|_foreach|record|multi_head_attention")
+                  r"unique|_local_scalar|item|rrelu|gumbel|resize|_unsafe|jiterator|fractional|lstsq|poisson|_foreach|record|multi_head_attention|lowrank")
 
 
 class Skip(Exception):
