@@ -611,6 +611,36 @@ static void graph_code(strbuf *out, ir_graph *g)
     strbuf_free(&b);
 }
 
+/* {"sizes": {node: [3, "s0"], ...}} */
+static void sizes_json(strbuf *b, const ir_graph *g)
+{
+    json_w w = { b };
+    json_obj(&w);
+    json_key(&w, "sizes");
+    json_obj(&w);
+    IR_EACH(n, g)
+    {
+        const tp_tensor *x = ir_type(n);
+        if (!x)
+            continue;
+        json_key(&w, n->name);
+        json_arr(&w);
+        for (int i = 0; i < x->ndim; i++) {
+            strbuf t = { 0 };
+            if (!sym_is_expr(x->size[i])) {
+                json_int(&w, x->size[i]);
+                continue;
+            }
+            sym_print(&t, x->size[i]);
+            json_str(&w, strbuf_str(&t));
+            strbuf_free(&t);
+        }
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+}
+
 static void log_graph(entry *e, ir_graph *g)
 {
     if (ev_on(EV_graph_code)) {
@@ -654,7 +684,10 @@ static void log_graph(entry *e, ir_graph *g)
     if (ev_on(EV_dynamo_output_graph)) {
         strbuf b = { 0 };
         ir_print(&b, g, IR_PRINT_all);
-        ev_json(EV_dynamo_output_graph, NULL, "{\"sizes\": {}}", strbuf_str(&b));
+        strbuf meta = { 0 };
+        sizes_json(&meta, g);
+        ev_json(EV_dynamo_output_graph, NULL, strbuf_str(&meta), strbuf_str(&b));
+        strbuf_free(&meta);
         strbuf_free(&b);
     }
 }
@@ -704,6 +737,7 @@ static void trace_start(const region *r)
         return;
     enum { DEEPEST = 64 };
     ev_frame f[DEEPEST + 1];
+    PyObject *text[DEEPEST] = { NULL }; /* source lines */
     int n = DEEPEST;
     char name[300];
     region_name(r, name, sizeof name);
@@ -713,8 +747,12 @@ static void trace_start(const region *r)
         PyCodeObject *co = PyFrame_GetCode(fr);
         const char *file = PyUnicode_AsUTF8(co->co_filename), *fn = PyUnicode_AsUTF8(co->co_name);
         PyFrameObject *back = PyFrame_GetBack(fr);
-        if (file && fn)
-            f[--n] = (ev_frame){ .file = file, .name = fn, .line = PyFrame_GetLineNumber(fr) };
+        if (file && fn) {
+            int line = PyFrame_GetLineNumber(fr);
+            text[--n] = source_line(file, line);
+            const char *loc = text[n] ? PyUnicode_AsUTF8(text[n]) : NULL;
+            f[n] = (ev_frame){ .file = file, .name = fn, .line = line, .loc = loc && *loc ? loc : NULL };
+        }
         PyErr_Clear();
         Py_DECREF(co);
         Py_DECREF(fr);
@@ -729,6 +767,8 @@ static void trace_start(const region *r)
     json_end(&w);
     ev_json(EV_dynamo_start, NULL, strbuf_str(&b), NULL);
     strbuf_free(&b);
+    for (int i = n; i < DEEPEST; i++)
+        Py_XDECREF(text[i]);
 }
 
 /* The trace: the compile of r ends in the Python exception that is set, and stays set. */

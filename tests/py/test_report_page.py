@@ -99,6 +99,11 @@ def test_page_tells_what_happened_and_what_to_do():
                      "Every line was understood."):
             assert part in text, part
         assert 'class="tag ok"' in page and 'class="tag break"' in page and 'class="tag error"' in page
+        assert "undisclosed_step(w, 2.0).backward()" in text, "calls are shown with their line"
+        (log,) = os.listdir(t.traces)
+        with open(os.path.join(t.traces, log)) as f:
+            trace = f.read()
+        assert '"sizes": {"l_private_tensor_": [6, 4], ' in trace and '"l_private_tensor_": ["s0", 4]' in trace
         j = t.json()
         assert j["graph_breaks"] >= 1 and j["errors"] == 1 and j["recompiles"] >= 2 and j["problems"] == 0, j
         assert any(row["function"] == "noisy" and row["compiled_runs"] == 2 for row in j["ledger"]), j["ledger"]
