@@ -1,5 +1,6 @@
 /* call.c - one operator call: shape rule, allocation, kernel. Also values, contexts and builders. */
 #include "ops/op.h"
+#include "ops/random.h"
 
 /* ---- values ---- */
 double val_as_f(const tp_val *v)
@@ -538,7 +539,13 @@ bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out
 
 bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
 {
-    return call(cx, op, v, arg, out, err, true);
+    tp_gen *g =
+        gen_default(); /* the parts of a composite row may be real: they draw no numbers of the program's */
+    uint64_t seed = g->seed, offset = g->offset;
+    bool ok = call(cx, op, v, arg, out, err, true);
+    g->seed = seed;
+    g->offset = offset;
+    return ok;
 }
 
 /* One result into the tensor the caller gave: its type must be able to hold it, its size is made to fit. */
