@@ -216,11 +216,9 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
         a->requires_grad = ag_requires_grad(x);
         seen[i] = x;
         if (in >= 0 && x->node) {
-            a->kind = x == t->in[in] || same_view(x, t->in[in]) ? AOT_input : AOT_view;
+            a->kind = x == t->in[in] ? AOT_input : AOT_view; /* x.view(-1) is another tensor than x */
             a->index = in;
             a->type = tensor_fake_of(x);
-            if (a->kind == AOT_input && x != t->in[in] && ag_requires_grad(t->in[in]) != a->requires_grad)
-                a->kind = AOT_view;
             continue;
         }
         ir_node *n = fn_node(t->fn, &t->cx, x, err);
@@ -485,8 +483,14 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
         !collect_outputs(&t, u, g, &res, root, err) || !collect_writes(&t, u, &res, err))
         goto done;
     int nfw = (int)res.list.n;
-    if (any && !trace_backward(&t, u, &res, root, needs_grad, err))
+    if (any && !trace_backward(&t, u, &res, root, needs_grad, err)) {
+        if (err->kind == ERR_runtime) { /* the program's own mistake: it shows where eager shows it */
+            tp_err why = *err;
+            err_clear(err);
+            err_set(err, ERR_notimpl, "backward of this graph cannot work, so it runs eagerly: %s", why.msg);
+        }
         goto done;
+    }
     ir_set_output(t.g, res.list.at, (int)res.list.n);
     if (!pass_run_named(c, t.g, clean_passes))
         goto done;

@@ -12,9 +12,9 @@
 typedef struct doctor {
     char **argv; /* of the script */
     int argc;
-    char *out;        /* the directory of findings */
-    char self[4096];  /* this program */
-    int64_t timeout;  /* of one run, ms */
+    char *out;       /* the directory of findings */
+    char self[4096]; /* this program */
+    int64_t timeout; /* of one run, ms */
     strbuf report;
 } doctor;
 
@@ -83,7 +83,8 @@ static bool step(doctor *d, const char *what, const char *const *vars, proc_resu
     if (r->status || r->timed_out) {
         proc_describe(&how, r);
         last_line(r, &said);
-        note(d, "| %s | %s: `%s` | %.1f s |", what, strbuf_str(&how), strbuf_str(&said), (double)r->wall_ns / 1e9);
+        note(d, "| %s | %s: `%s` | %.1f s |", what, strbuf_str(&how), strbuf_str(&said),
+             (double)r->wall_ns / 1e9);
     } else
         note(d, "| %s | runs | %.1f s |", what, (double)r->wall_ns / 1e9);
     strbuf_free(&how);
@@ -99,7 +100,8 @@ static char *find_bundle(const char *out)
     for (struct dirent *e; dir && (e = readdir(dir));) {
         if (strncmp(e->d_name, "run_", 4))
             continue;
-        char *run = path_join(top, e->d_name), *b = path_join(run, "minifier"), *f = path_join(b, "failure.json");
+        char *run = path_join(top, e->d_name), *b = path_join(run, "minifier"),
+             *f = path_join(b, "failure.json");
         if (file_exists(f) && (!best || strcmp(b, best) > 0)) {
             free(best);
             best = b;
@@ -120,7 +122,8 @@ static void tool(doctor *d, const char *command, const char *bundle)
     const char *argv[] = { d->self, command, bundle, NULL };
     proc_result r = { 0 };
     if (proc_run(&(proc_spec){ .argv = argv, .cwd = d->out, .timeout_ms = 600000 }, &r, NULL))
-        note(d, "\n`taper %s %s`:\n\n```\n%s%s```", command, bundle, strbuf_str(&r.out), r.status ? strbuf_str(&r.err) : "");
+        note(d, "\n`taper %s %s`:\n\n```\n%s%s```", command, bundle, strbuf_str(&r.out),
+             r.status ? strbuf_str(&r.err) : "");
     proc_result_free(&r);
 }
 
@@ -131,7 +134,8 @@ static bool examine(doctor *d, tp_err *err)
     bool ok = false;
     strbuf dir = { 0 };
     strbuf_addf(&dir, "TAPER_COMPILE_DEBUG_DIR=%s", d->out);
-    note(d, "# What `taper doctor` found for %s\n\n| run | outcome | time |\n| --- | --- | --- |", d->argv[0]);
+    note(d, "# What `taper doctor` found for %s\n\n| run | outcome | time |\n| --- | --- | --- |",
+         d->argv[0]);
     if (!step(d, "without the compiler", (const char *[]){ "TAPER_COMPILE_DISABLE=1", NULL }, &plain, err) ||
         !step(d, "as it is", NULL, &with, err))
         goto done;
@@ -146,7 +150,8 @@ static bool examine(doctor *d, tp_err *err)
             char var[80], what[80];
             snprintf(var, sizeof var, "TAPER_COMPILE_BACKEND=%s", ladder[i]);
             snprintf(what, sizeof what, "backend `%s`", ladder[i]);
-            bool went = step(d, what, (const char *[]){ var, NULL }, &r, err), bad = went && (r.status || r.timed_out);
+            bool went = step(d, what, (const char *[]){ var, NULL }, &r, err),
+                 bad = went && (r.status || r.timed_out);
             proc_result_free(&r);
             if (!went)
                 goto done;
@@ -155,7 +160,8 @@ static bool examine(doctor *d, tp_err *err)
         }
     bool died = with.status < 0 || with.timed_out;
     if (!step(d, died ? "saved before every call (level 3)" : "every result compared with eager (level 4)",
-              (const char *[]){ "TAPER_REPRO_AFTER=dynamo", died ? "TAPER_REPRO_LEVEL=3" : "TAPER_REPRO_LEVEL=4", strbuf_str(&dir),
+              (const char *[]){ "TAPER_REPRO_AFTER=dynamo",
+                                died ? "TAPER_REPRO_LEVEL=3" : "TAPER_REPRO_LEVEL=4", strbuf_str(&dir),
                                 NULL },
               &checked, err) ||
         !run_script(d, (const char *[]){ "TAPER_LOGS=graph_breaks,recompiles", NULL }, &logged, err))
@@ -170,7 +176,8 @@ static bool examine(doctor *d, tp_err *err)
         tool(d, "bisect", bundle);
         note(d, "\nAttach to a report: this file, and repro.py, repro.c and %s/minimal.", bundle);
     } else if (checked.status || checked.timed_out)
-        note(d, "\nNo graph was saved: what fails is not a compiled graph. `TAPER_LOGS=+dynamo` shows how capture went.");
+        note(d, "\nNo graph was saved: what fails is not a compiled graph. `TAPER_LOGS=+dynamo` shows how "
+                "capture went.");
     else
         note(d, "\nNothing fails, and every compiled result agrees with eager.");
     free(bundle);

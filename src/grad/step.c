@@ -114,9 +114,8 @@ static size_t copied_bytes(const tp_val *v)
     }
 }
 
-static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_ctx *cx, tp_err *err)
+bool ag_may_save(const op_ctx *cx, const tp_tensor *t, tp_err *err)
 {
-    s->n.saves = true;
     if (TP_UNLIKELY(t->flags & TF_inference) && !cx->inference_mode)
         return err_set(
             err, ERR_runtime,
@@ -124,6 +123,14 @@ static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_
             "inference mode in computation tracked by autograd. To work around this, you can make a "
             "clone to get a normal tensor and use it in autograd, or use `taper.no_grad()` instead "
             "of `taper.inference_mode()`.");
+    return true;
+}
+
+static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_ctx *cx, tp_err *err)
+{
+    s->n.saves = true;
+    if (!ag_may_save(cx, t, err))
+        return false;
     if (TP_UNLIKELY(cx->hooks != NULL)) {
         ag_pack *p = cx->hooks;
         if (!s->handle) {
@@ -534,7 +541,7 @@ static void meta_header(tp_tensor *t, const ag_shape *s)
     t->offset = s->offset;
 }
 
-static bool changed(const op_step *s, const tp_tensor *t, uint32_t want, ag_edge from, tp_err *err)
+bool ag_changed(const tp_tensor *t, uint32_t want, ag_edge from, tp_err *err)
 {
     strbuf b = { 0 };
     strbuf_addf(&b, "[%sTensor ", dtype_rows[t->dt].gname);
@@ -567,7 +574,7 @@ static bool unpack(op_step *s, bld *b, int at, tp_tensor **t, ag_edge from, tp_e
     } else if (!*t)
         return true;
     else if (TP_UNLIKELY((*t)->storage->version != s->ver[at]))
-        return changed(s, *t, s->ver[at], from, err);
+        return ag_changed(*t, s->ver[at], from, err);
     if (!b->cx->grad_mode || !dtype_is_float((dtype)(*t)->dt))
         return true;
     ag_edge now = ag_requires_grad(*t) ? ag_edge_of(*t, NULL) : (ag_edge){ 0 };

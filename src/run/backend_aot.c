@@ -2,6 +2,7 @@
  * program, and a call of it is one step on the tape. What runs the two graphs is the inner compiler. */
 #include "run/backend_aot.h"
 #include "events/metrics.h"
+#include "ops/random.h"
 #include <pthread.h>
 
 /* One trace of the graph for one set of inputs that need gradients. */
@@ -50,9 +51,12 @@ static void aot_free(run_program *p) { program_unref((aot_program *)p); }
 typedef struct step {
     ag_node n;
     variant *v;
-    tp_val *saved;       /* owned */
-    uint32_t *version;   /* of the saved tensors' storage, to notice writes */
-    tp_tensor **tangent; /* types of the tangents, borrowed from the backward graph */
+    tp_val *saved;     /* owned */
+    uint32_t *version; /* of the saved tensors' storage, to notice writes */
+    tp_val *in;        /* inputs and their versions, for a backward that must be differentiable itself */
+    uint32_t *in_version;
+    uint64_t seed, offset; /* of the random numbers that forward drew */
+    tp_tensor **tangent;   /* types of the tangents, borrowed from the backward graph */
 } step;
 
 static const char *step_name(const ag_node *n) { return "CompiledFunctionBackward"; }
@@ -62,8 +66,14 @@ static void step_release(ag_node *n)
     step *s = (step *)n;
     for (int i = 0; s->saved && i < s->v->u->nsaved; i++)
         val_clear(&s->saved[i]);
+    for (int i = 0; s->in && i < s->v->u->nin; i++)
+        val_clear(&s->in[i]);
+    free(s->in);
+    free(s->in_version);
     free(s->saved);
     free(s->version);
+    s->in = NULL;
+    s->in_version = NULL;
     s->saved = NULL;
     s->version = NULL;
 }
@@ -153,6 +163,73 @@ static run_program *backward_of(variant *v, tp_err *err)
     return v->bw;
 }
 
+/* create_graph=True: the compiled backward has no derivative, so the captured graph runs once more on the tape, with
+ * the random numbers it had, and gradients are taken of that. */
+static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                           tp_err *err)
+{
+    aot_program *p = s->v->owner;
+    aot_unit *u = s->v->u;
+    int nout = u->nout, nroot = 0, nwant = 0;
+    if (u->nmut)
+        return err_set(
+            err, ERR_runtime,
+            "backward with create_graph=True runs a compiled function's graph again, which is not possible "
+            "here: the graph writes to its inputs. Run the function without taper.compile.");
+    for (int i = 0; i < u->nin; i++)
+        if (s->in[i].kind == VAL_tensor && s->in[i].t->storage->version != s->in_version[i])
+            return ag_changed(s->in[i].t, s->in_version[i], (ag_edge){ NULL, 0 }, err);
+    if (ev_log_on(EVC_aot, EV_WARNING))
+        ev_log(EVC_aot, EV_WARNING, NULL,
+               "%s runs again eagerly: its backward was asked for with create_graph=True, and compiled "
+               "backwards cannot "
+               "be differentiated",
+               p->g->name);
+    tp_gen *rng = gen_default();
+    uint64_t seed = rng->seed, offset = rng->offset;
+    tp_val *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
+    tp_tensor **root = mem_zalloc(sizeof *root * (size_t)MAX(u->ntangent, 1)),
+              **tan = mem_zalloc(sizeof *tan * (size_t)MAX(u->ntangent, 1)),
+              **want = mem_zalloc(sizeof *want * (size_t)MAX(u->ngrad, 1)),
+              **got = mem_zalloc(sizeof *got * (size_t)MAX(u->ngrad, 1));
+    ir_hook h = { .call = grad_call, .opaque = run_opaque };
+    rng->seed = s->seed;
+    rng->offset = s->offset;
+    bool ok = ir_run(b->cx, p->g, s->in, u->nin, out, nout, &h, err);
+    rng->seed = seed;
+    rng->offset = offset;
+    for (int t = 0; ok && t < u->ntangent; t++)
+        for (int k = 0; k < nout; k++)
+            if (u->out[k].kind == AOT_value && u->out[k].index == u->tangent[t] &&
+                out[k].kind == VAL_tensor && ag_requires_grad(out[k].t)) {
+                root[nroot] = out[k].t;
+                tan[nroot++] = dy[t];
+                break;
+            }
+    for (int i = 0; i < u->ngrad; i++)
+        if (need[i])
+            want[nwant++] = s->in[u->grad[i]].t;
+    ag_options o = { .create_graph = true,
+                     .retain_graph = true,
+                     .allow_unused = true,
+                     .inputs = want,
+                     .ninput = nwant,
+                     .result = got };
+    if (ok && nroot && nwant)
+        ok = ag_backward(b->cx, root, nroot, tan, &o, err);
+    for (int i = 0, k = 0; ok && i < u->ngrad; i++)
+        if (need[i])
+            dx[i] = got[k++];
+    for (int k = 0; k < nout; k++)
+        val_clear(&out[k]);
+    free(out);
+    free(root);
+    free(tan);
+    free(want);
+    free(got);
+    return ok;
+}
+
 static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err)
 {
@@ -162,23 +239,16 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     int nin = u->nsaved + u->ntangent, made = 0;
     bool ok = false;
 
+    if (n->released && u->nsaved)
+        return err_set(err, ERR_runtime, "%s", ag_again);
     if (b->cx->grad_mode)
-        return err_set(
-            err, ERR_runtime,
-            "taper.compile does not support double backward: the compiled backward cannot be "
-            "differentiated again. Run the function without taper.compile to use create_graph=True.");
+        return backward_again(s, b, dy, need, dx, err);
     run_program *bw = backward_of(v, err);
     if (!bw)
         return false;
     for (int i = 0; i < u->nsaved; i++)
         if (s->saved[i].kind == VAL_tensor && s->saved[i].t->storage->version != s->version[i])
-            return err_set(
-                err, ERR_runtime,
-                "one of the variables needed for gradient computation has been modified by an inplace "
-                "operation: saved tensor %d of the compiled function is at version %u; expected version %u "
-                "instead. Hint: enable anomaly detection to find the operation that failed to compute its "
-                "gradient, with torch.autograd.set_detect_anomaly(True).",
-                i, s->saved[i].t->storage->version, s->version[i]);
+            return ag_changed(s->saved[i].t, s->version[i], (ag_edge){ NULL, 0 }, err);
     tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(nin, 1)),
            *out = mem_zalloc(sizeof *out * (size_t)MAX(u->ngrad, 1));
     for (int i = 0; i < u->nsaved; i++)
@@ -280,13 +350,31 @@ static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp
     return true;
 }
 
-static step *record_step(variant *v, const tp_val *in, tp_val *res, tp_err *err)
+static step *record_step(variant *v, const op_ctx *cx, const tp_val *in, tp_val *res, uint64_t offset,
+                         tp_err *err)
 {
     aot_unit *u = v->u;
+    for (int i = 0; i < u->nsaved; i++) {
+        const tp_val *r = &res[u->nvalue + u->nmut + i];
+        if (r->kind == VAL_tensor && !ag_may_save(cx, r->t, err))
+            return NULL;
+    }
     step *s = (step *)ag_node_new(&step_vt, sizeof *s, u->ntangent, u->ngrad);
     s->n.zeros = true;
     s->v = v;
     __atomic_add_fetch(&v->owner->refs, 1, __ATOMIC_RELAXED);
+    s->n.saves = u->nsaved > 0;
+    s->in = mem_zalloc(sizeof *s->in * (size_t)MAX(u->nin, 1));
+    s->in_version = mem_zalloc(sizeof *s->in_version * (size_t)MAX(u->nin, 1));
+    s->seed = gen_default()->seed;
+    s->offset = offset;
+    for (int i = 0; i < u->nin; i++) {
+        s->in[i] = in[i];
+        if (in[i].kind == VAL_tensor) {
+            tensor_ref(in[i].t);
+            s->in_version[i] = in[i].t->storage->version;
+        }
+    }
     s->saved = mem_zalloc(sizeof *s->saved * (size_t)MAX(u->nsaved, 1));
     s->version = mem_zalloc(sizeof *s->version * (size_t)MAX(u->nsaved, 1));
     for (int i = 0; i < u->ngrad; i++)
@@ -373,6 +461,7 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
         err_set(err, ERR_type, "the graph returns %d values, not %d", u->nout, nout);
         goto done;
     }
+    uint64_t offset = gen_default()->offset;
     nres = u->nvalue + u->nmut + u->nsaved;
     res = mem_zalloc(sizeof *res * (size_t)MAX(nres, 1));
     op_ctx *here = op_ctx_cur(); /* callees outside must not record: the step below is the record */
@@ -382,8 +471,8 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     here->grad_mode = was;
     if (!ran || !copy_back(u, cx, in, res, err))
         goto done;
-    if (u->bw)
-        s = record_step(v, in, res, err);
+    if (u->bw && !(s = record_step(v, cx, in, res, offset, err)))
+        goto done;
     for (int i = 0; s && i < u->ntangent; i++)
         if (!ag_set_history(res[u->tangent[i]].t, &s->n, i, err))
             goto done;
