@@ -27,6 +27,18 @@ _SUBMODULES = {"nn", "optim", "autograd", "fx", "linalg", "special", "signal", "
                "distributed", "multiprocessing", "profiler", "distributions"}
 
 
+def debug_print(x, label="debug_print"):
+    """Print x where the graph computes it. Use the result (x = debug_print(x)) to have its gradient printed, too."""
+    from ._debug_ops import debug_print
+    return debug_print(x, label)
+
+
+def debug_check_finite(x, label="tensor"):
+    """Raise FloatingPointError where x has a NaN or an infinity; with the result used, its gradient is checked, too."""
+    from ._debug_ops import debug_check_finite
+    return debug_check_finite(x, label)
+
+
 def __getattr__(name):
     if name in _SUBMODULES:
         try:

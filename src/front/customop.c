@@ -146,8 +146,8 @@ static PyObject *reg(PyObject *m, PyObject *args)
 {
     const char *schema, *needs;
     PyObject *op;
-    int diff;
-    if (!PyArg_ParseTuple(args, "szOp", &schema, &needs, &op, &diff))
+    int diff, effects = 0;
+    if (!PyArg_ParseTuple(args, "szOp|p", &schema, &needs, &op, &diff, &effects))
         return NULL;
     tp_err err = { 0 };
     op_custom row = { .schema = schema,
@@ -155,7 +155,8 @@ static PyObject *reg(PyObject *m, PyObject *args)
                       .kernel = py_kernel,
                       .fake = py_fake,
                       .vjp = diff ? py_vjp : NULL,
-                      .data = op };
+                      .data = op,
+                      .effects = effects };
     if (!custom_register(&row, &err))
         return py_raise(&err);
     Py_INCREF(op); /* as long as the process: graphs may call it */
@@ -325,10 +326,10 @@ static PyObject *to_scratch(scratch *s,
 }
 
 /* f(*args, **kw) on fakes. New. */
-static PyObject *fake_call(trace *t, PyObject *f, PyObject *args, PyObject *kw)
+static PyObject *fake_call(sym_env *env, PyObject *f, PyObject *args, PyObject *kw)
 {
     scratch s = { .g = ir_graph_new("fake"), .saved = *CX };
-    s.g->env = t->env;
+    s.g->env = env;
     s.rec = (ir_rec){ .g = s.g };
     CX->rec = &s.rec;
     CX->grad_mode = false;
@@ -478,7 +479,7 @@ PyObject *t_custom(trace *t, PyObject *op, PyObject *const *args, Py_ssize_t nar
     if (!(bound = PyObject_CallMethod(op, "_bind", "OO", tup, dict)) ||
         !(info = PyObject_GetAttrString(op, "_node_info")) ||
         !PyArg_ParseTuple(info, "sszp", &target, &base, &meta, &diff) ||
-        !(f = PyObject_GetAttrString(op, "_fake_run")) || !(fake = fake_call(t, f, bound, NULL)))
+        !(f = PyObject_GetAttrString(op, "_fake_run")) || !(fake = fake_call(t->env, f, bound, NULL)))
         goto done;
     r = add_node(t, target, base, NULL, bound, fake, meta, diff && CX->grad_mode && wants_grad(bound));
 done:
@@ -520,7 +521,7 @@ PyObject *t_allowed(trace *t, PyObject *fn, PyObject *const *args, Py_ssize_t na
         if (!call)
             goto done;
     }
-    if (!(fake = fake_call(t, call, tup, NULL)))
+    if (!(fake = fake_call(t->env, call, tup, NULL)))
         goto done;
     m = PyObject_GetAttrString(fn, "__module__");
     q = PyObject_GetAttrString(fn, "__qualname__");
@@ -541,6 +542,74 @@ done:
     Py_XDECREF(call);
     Py_XDECREF(m);
     Py_XDECREF(q);
+    return r;
+}
+
+/* ---- called by Python code that a recorder watches: derivatives and allow_in_graph functions while the autograd stage
+ * traces them ---- */
+static bool is_proxy(PyObject *o)
+{
+    if (py_is_tensor(o))
+        return CX->rec && py_tensor(o)->node && py_tensor(o)->rec == CX->rec;
+    for (Py_ssize_t i = 0; (PyTuple_Check(o) || PyList_Check(o)) && i < PySequence_Fast_GET_SIZE(o); i++)
+        if (is_proxy(PySequence_Fast_GET_ITEM(o, i)))
+            return true;
+    return false;
+}
+
+/* _custom_record(op, args) -> results as proxies, or NotImplemented: nothing is being recorded */
+static PyObject *record(PyObject *m, PyObject *args)
+{
+    PyObject *op, *a, *info = NULL, *f = NULL, *fake = NULL, *r = NULL;
+    const char *target, *base, *meta;
+    int diff;
+    if (!PyArg_ParseTuple(args, "OO!", &op, &PyTuple_Type, &a))
+        return NULL;
+    if (!is_proxy(a))
+        Py_RETURN_NOTIMPLEMENTED;
+    ir_rec *rec = CX->rec;
+    int n = (int)PyTuple_GET_SIZE(a);
+    arena mem = { 0 };
+    tp_val *v = ARENA_ARR(&mem, tp_val, MAX(n, 1)), type;
+    tp_err err = { 0 };
+    if (!(info = PyObject_GetAttrString(op, "_node_info")) || !PyArg_ParseTuple(info, "sszp", &target, &base, &meta, &diff) ||
+        !(f = PyObject_GetAttrString(op, "_fake_run")))
+        goto done;
+    if (CX->grad_mode && wants_grad(a)) {
+        PyErr_Format(PyExc_NotImplementedError, "the derivative of %s inside a function that is not looked into", target);
+        goto done;
+    }
+    if (!(fake = fake_call(CX->env, f, a, NULL)))
+        goto done;
+    for (int i = 0; i < n; i++) {
+        PyObject *o = PyTuple_GET_ITEM(a, i);
+        if (!val_of(o, &v[i], &mem) || v[i].kind == VAL_tensors) {
+            PyErr_Format(PyExc_NotImplementedError, "%s with a %s argument inside a derivative", target, Py_TYPE(o)->tp_name);
+            goto done;
+        }
+        if (v[i].kind == VAL_tensor)
+            v[i] = (tp_val){ .kind = VAL_node, .node = ir_node_of(rec, v[i].t) };
+    }
+    if (!result_of(fake, target, &type, &err)) {
+        py_raise(&err);
+        goto done;
+    }
+    ir_node *node = ir_add_opaque(rec->g, target, NULL, v, n, type);
+    node->loc = rec->loc ? rec->loc(rec->loc_data, rec->g) : NULL;
+    node->meta = meta ? arena_strdup(&rec->g->mem, meta) : NULL;
+    if (node->val.kind == VAL_tensor)
+        r = py_wrap(ir_proxy(rec, node));
+    else if (node->val.kind == VAL_tensors) {
+        r = PyTuple_New(node->val.n);
+        for (int i = 0; r && i < node->val.n; i++)
+            PyTuple_SET_ITEM(r, i, py_wrap(ir_proxy(rec, ir_add_getitem(rec->g, node, i, vT(tensor_ref(node->val.ts[i]))))));
+    } else
+        r = Py_NewRef(Py_None);
+done:
+    arena_free(&mem);
+    Py_XDECREF(info);
+    Py_XDECREF(f);
+    Py_XDECREF(fake);
     return r;
 }
 
@@ -612,6 +681,7 @@ static PyMethodDef functions[] = {
     { "_custom_register", reg, METH_VARARGS, "a custom operator written in Python" },
     { "_custom_list", list, METH_NOARGS, "custom operators registered from C" },
     { "_custom_call", call_c, METH_VARARGS, "one of them" },
+    { "_custom_record", record, METH_VARARGS, "a call while a recorder watches" },
     { "_load_library", load, METH_O, "loads a library that registers operators" },
     { NULL }
 };

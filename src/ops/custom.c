@@ -144,7 +144,7 @@ bool custom_is_pure(const char *target)
 {
     custom_form f;
     const op_custom *o = custom_find(target, &f);
-    return o && (f != CUSTOM_call || !o->mutated) && (f != CUSTOM_call || o->nret);
+    return o && !o->effects && (f != CUSTOM_call || !o->mutated) && (f != CUSTOM_call || o->nret);
 }
 
 /* ---- calls ---- */

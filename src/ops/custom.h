@@ -25,6 +25,7 @@ struct op_custom {
         *backward; /* as the form .backward says, but one result per argument, NULL where there is none */
     custom_vjp_fn *vjp; /* the same as calls of operators, which are recorded; goes before backward */
     void *data;
+    bool effects; /* called for what it does: never dropped, even where nobody uses its results */
     /* filled in from the schema */
     int narg, nret;
     bool ret_list;      /* returns Tensor[] */
