@@ -454,6 +454,13 @@ PyObject *t_import(trace *t, frame *f, PyObject *name, PyObject *fromlist, PyObj
 ir_node *
 t_node_here(trace *t,
             PyObject *o); /* of a tensor, in the graph that is recorded now; NULL: of another trace */
+/* survey.c: who looks on is told of breaks and recompilations */
+bool cap_watching(void);
+void cap_watch_break(const cap_cfg *cfg, const break_row *row, const char *reason, const char *stack,
+                     const char *file, int line);
+void cap_watch_recompile(const cap_cfg *cfg, const char *name, const char *file, int line,
+                         const char *reasons);
+const char *guard_reads(const guard *g); /* its text, as logs show it */
 /* tlog.c */
 PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                     bool *handled);

@@ -119,6 +119,13 @@ bool cap_is_skipped_file(const char *file)
 /* ---- backends ---- */
 static VEC(const cap_backend *) backends;
 void cap_backend_add(const cap_backend *b) { vec_push(&backends, b); }
+const cap_backend *cap_backend_find(const char *name)
+{
+    for (size_t i = 0; i < backends.n; i++)
+        if (!strcmp(backends.at[i]->name, name))
+            return backends.at[i];
+    return NULL;
+}
 
 static bool eager_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
@@ -565,6 +572,7 @@ static PyObject *set_config(PyObject *m, PyObject *args)
 
 /* every code object that capture knows */
 static VEC(cap_code *) known;
+cap_code *code_at(size_t i) { return i < known.n ? known.at[i] : NULL; }
 void code_known(cap_code *cc, bool add)
 {
     if (add) {

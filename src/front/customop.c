@@ -572,11 +572,13 @@ static PyObject *record(PyObject *m, PyObject *args)
     arena mem = { 0 };
     tp_val *v = ARENA_ARR(&mem, tp_val, MAX(n, 1)), type;
     tp_err err = { 0 };
-    if (!(info = PyObject_GetAttrString(op, "_node_info")) || !PyArg_ParseTuple(info, "sszp", &target, &base, &meta, &diff) ||
+    if (!(info = PyObject_GetAttrString(op, "_node_info")) ||
+        !PyArg_ParseTuple(info, "sszp", &target, &base, &meta, &diff) ||
         !(f = PyObject_GetAttrString(op, "_fake_run")))
         goto done;
     if (CX->grad_mode && wants_grad(a)) {
-        PyErr_Format(PyExc_NotImplementedError, "the derivative of %s inside a function that is not looked into", target);
+        PyErr_Format(PyExc_NotImplementedError,
+                     "the derivative of %s inside a function that is not looked into", target);
         goto done;
     }
     if (!(fake = fake_call(CX->env, f, a, NULL)))
@@ -584,7 +586,8 @@ static PyObject *record(PyObject *m, PyObject *args)
     for (int i = 0; i < n; i++) {
         PyObject *o = PyTuple_GET_ITEM(a, i);
         if (!val_of(o, &v[i], &mem) || v[i].kind == VAL_tensors) {
-            PyErr_Format(PyExc_NotImplementedError, "%s with a %s argument inside a derivative", target, Py_TYPE(o)->tp_name);
+            PyErr_Format(PyExc_NotImplementedError, "%s with a %s argument inside a derivative", target,
+                         Py_TYPE(o)->tp_name);
             goto done;
         }
         if (v[i].kind == VAL_tensor)
@@ -602,7 +605,9 @@ static PyObject *record(PyObject *m, PyObject *args)
     else if (node->val.kind == VAL_tensors) {
         r = PyTuple_New(node->val.n);
         for (int i = 0; r && i < node->val.n; i++)
-            PyTuple_SET_ITEM(r, i, py_wrap(ir_proxy(rec, ir_add_getitem(rec->g, node, i, vT(tensor_ref(node->val.ts[i]))))));
+            PyTuple_SET_ITEM(
+                r, i,
+                py_wrap(ir_proxy(rec, ir_add_getitem(rec->g, node, i, vT(tensor_ref(node->val.ts[i]))))));
     } else
         r = Py_NewRef(Py_None);
 done:

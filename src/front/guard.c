@@ -259,6 +259,7 @@ static const char *text_now(const guard *g)
         ((guard *)g)->text = guard_text(g->e, g);
     return g->text;
 }
+const char *guard_reads(const guard *g) { return text_now(g); }
 
 typedef struct state { /* GLOBAL_STATE */
     bool grad_mode, deterministic, inference;

@@ -463,12 +463,14 @@ static PyObject *break_raise(const why_broke *w)
     return NULL;
 }
 
-static void break_log(region *r, const why_broke *w)
+static void break_log(region *r, const cap_cfg *cfg, const why_broke *w)
 {
     const break_row *row = &break_rows[w->id];
     if (w->quiet)
         return;
     cap_count("graph_break", w->reason, 1);
+    if (TP_UNLIKELY(cap_watching()))
+        cap_watch_break(cfg, row, w->reason, w->stack, w->file, w->line);
     if (break_list) {
         PyObject *p = Py_BuildValue("(sssi)", w->reason, w->stack, w->file, w->line);
         if (p)
@@ -893,14 +895,14 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         if (w.set) {
             if (r->frame_id < 0) /* the number goes to somebody else: the record names nobody */
                 ev_cid_set(NULL);
-            break_log(r, &w);
+            break_log(r, cfg, &w);
         }
         if (a)
             attempt_end(a);
         goto out;
     }
     if (w.set) {
-        break_log(r, &w);
+        break_log(r, cfg, &w);
         if (!w.quiet) {
             ev_metrics_restart(w.reason);
             ev_add(EVN_breaks, 1);
@@ -1106,6 +1108,11 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
         ev_log(EVC_cache, EV_INFO, NULL, "guard cache miss: %s", strbuf_str(&msg));
     if (any)
         ev_metrics_recompile(strbuf_str(&msg));
+    if (any && cap_watching()) {
+        char name[300];
+        region_name(r, name, sizeof name);
+        cap_watch_recompile(cfg, name, r->cc->file, r->cc->first_line, strbuf_str(&msg));
+    }
     if (any && error && !over) {
         PyObject *cls = exc_class("RecompileError");
         PyErr_SetString(cls ? cls : PyExc_RuntimeError, strbuf_str(&msg));

@@ -360,65 +360,7 @@ from .._controls import error_on_graph_break  # noqa: E402,F401
 
 
 # --- reports
-class ExplainOutput:
-    def __init__(self, graphs, ops, breaks, guards):
-        self.graphs = graphs
-        self.graph_count = len(graphs)
-        self.break_reasons = breaks
-        self.graph_break_count = max(len(graphs) - 1, 0)
-        self.ops_per_graph = ops
-        self.op_count = sum(len(o) for o in ops)
-        self.out_guards = guards
-        self.compile_times = None
-
-    def __str__(self):
-        out = [f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}", f"Op Count: {self.op_count}", "Break Reasons:"]
-        for i, b in enumerate(self.break_reasons):
-            out.append(f"  Break Reason {i + 1}:")
-            out.append(f"    Reason: {b.reason}")
-            out.append("    User Stack:")
-            out += ["      " + line for line in b.user_stack_text.rstrip().splitlines()]
-        out.append("Ops per Graph:")
-        for i, ops in enumerate(self.ops_per_graph):
-            out.append(f"  Ops {i + 1}:")
-            out += [f"    {op}" for op in ops]
-        out.append("Out Guards:")
-        return "\n".join(out) + "\n"
-
-    __repr__ = __str__
-
-
-class GraphCompileReason:
-    def __init__(self, reason, stack, file, line):
-        self.reason = reason
-        self.user_stack_text = stack
-        self.user_stack = [line_.strip() for line_ in stack.splitlines() if line_.strip().startswith("File")]
-        self.file, self.line = file, line
-
-    def __repr__(self):
-        return f"GraphCompileReason(reason={self.reason!r})"
-
-
-def explain(f, *extra_args, **extra_kwargs):
-    """explain(f)(*args): the graphs, the breaks and why."""
-    def inner(*args, **kwargs):
-        reset()
-        graphs, ops = [], []
-
-        def observe(gm, inputs):
-            graphs.append(gm)
-            ops.append([n.target for n in gm.graph.nodes if n.op == "call_function"])
-            return gm.forward
-        _C._capture_breaks(True)
-        try:
-            _wrap(f, _make(observe, None, False, None))(*args, **kwargs)
-        finally:
-            breaks = _C._capture_breaks(False)
-            reset()
-        return ExplainOutput(graphs, ops, [GraphCompileReason(*b) for b in breaks], [])
-    if extra_args or extra_kwargs:
-        return inner(*extra_args, **extra_kwargs)
-    return inner
+from .reports import ExplainOutput, GraphCompileReason, explain  # noqa: E402,F401
 
 
 class ExportResult(tuple):

@@ -81,6 +81,12 @@ class Row(tuple):
         return f"{self.function} ({self.file}:{self.line or self.first_line}): {what}{why}"
 
 
+def survey(fn):
+    """survey(fn)(*args): every graph break, skipped frame, likely recompilation and side effect of one call, with a fix for each."""
+    from .._dynamo.reports import survey
+    return survey(fn)
+
+
 def ledger():
     """For each code object what ran compiled, eager or skipped, how often and why."""
     return [Row(r) for r in _C._capture_ledger()]

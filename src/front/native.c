@@ -1,0 +1,85 @@
+/* native.c - a built-in backend called from Python: taper._dynamo.lookup_backend("inductor")(gm, inputs). */
+#include "front/capture.h"
+
+static void runner_free(PyObject *c)
+{
+    cap_runner *r = PyCapsule_GetPointer(c, "taper.runner");
+    r->free(r);
+}
+
+static PyObject *run(PyObject *c, PyObject *args)
+{
+    cap_runner *r = PyCapsule_GetPointer(c, "taper.runner");
+    if (!r)
+        return NULL;
+    int nin = (int)PyTuple_GET_SIZE(args), nout = r->g && r->g->output ? r->g->output->narg : 0;
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)(nin + nout + 1)), *out = in + nin;
+    tp_err err = { 0 };
+    PyObject *res = NULL;
+    for (int i = 0; i < nin; i++) {
+        PyObject *o = PyTuple_GET_ITEM(args, i);
+        symint v;
+        if (py_is_tensor(o))
+            in[i] = vT(py_tensor(o));
+        else if (py_to_symint(o, &v))
+            in[i] = vI(v);
+        else {
+            PyErr_Format(PyExc_TypeError, "graph input %d must be a Tensor or an int, not %s", i, Py_TYPE(o)->tp_name);
+            goto done;
+        }
+    }
+    if (!r->run(r, in, nin, out, nout, &err)) {
+        py_raise(&err);
+        goto done;
+    }
+    res = PyTuple_New(nout);
+    for (int i = 0; i < nout; i++) {
+        PyObject *v = py_val(&out[i]);
+        if (res && v)
+            PyTuple_SET_ITEM(res, i, v);
+        else
+            Py_CLEAR(res);
+    }
+done:
+    free(in);
+    return res;
+}
+static PyMethodDef run_def = { "compiled", run, METH_VARARGS, "runs the compiled graph" };
+
+const cap_backend *cap_backend_find(const char *name);
+
+/* _graph_compile(capsule, backend, inputs) -> callable */
+static PyObject *compile(PyObject *m, PyObject *args)
+{
+    PyObject *cap, *inputs;
+    const char *name;
+    if (!PyArg_ParseTuple(args, "OsO!", &cap, &name, &PyList_Type, &inputs))
+        return NULL;
+    ir_graph *g = PyCapsule_GetPointer(cap, "taper.graph");
+    if (!g)
+        return NULL;
+    int nin = (int)PyList_GET_SIZE(inputs);
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)(nin + 1));
+    tp_err err = { 0 };
+    for (int i = 0; i < nin; i++) {
+        PyObject *o = PyList_GET_ITEM(inputs, i);
+        symint v = 0;
+        in[i] = py_is_tensor(o) ? vT(py_tensor(o)) : vI((py_to_symint(o, &v), v));
+    }
+    const cap_backend *b = cap_backend_find(name);
+    ir_graph *copy = ir_graph_copy(g);
+    cap_runner *r = b ? b->compile(copy, in, nin, NULL, &err) : cap_eager(copy, in, nin, NULL, &err);
+    free(in);
+    if (!r)
+        return py_raise(&err);
+    PyObject *c = PyCapsule_New(r, "taper.runner", runner_free);
+    PyObject *f = c ? PyCFunction_New(&run_def, c) : NULL;
+    if (!c)
+        r->free(r);
+    Py_XDECREF(c);
+    return f;
+}
+
+static PyMethodDef functions[] = { { "_graph_compile", compile, METH_VARARGS, "a captured graph through a built-in backend" },
+                                   { NULL } };
+int py_init_native(PyObject *m) { return PyModule_AddFunctions(m, functions); }
