@@ -51,3 +51,19 @@ def collect_results(model, prediction, loss, example_inputs):
         elif isinstance(x, Tensor):
             results.append(x.grad)
     return results
+
+
+def rand_strided(size, stride, dtype=None, device="cpu", extra_size=0):
+    """A random tensor with these strides."""
+    import taper
+    n = sum((s - 1) * st for s, st in zip(size, stride)) + 1 + extra_size
+    dtype = dtype or taper.float32
+    data = taper.randn(n) if dtype.is_floating_point else taper.randint(0, 100, (n,))
+    return taper.as_strided(data.to(dtype), size, stride)
+
+
+def __getattr__(name):
+    if name in ("CompileCounter", "CompileCounterWithBackend", "TestCase", "same"):
+        from ..testing import compiled
+        return getattr(compiled, name)
+    raise AttributeError(f"module 'taper._dynamo.testing' has no attribute '{name}'")

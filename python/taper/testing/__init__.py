@@ -1,4 +1,4 @@
-"""assert_close and make_tensor."""
+"""assert_close and make_tensor; for compiled code CompileCounter, same and TestCase."""
 import math as _math
 from .. import _C
 
@@ -163,3 +163,10 @@ def make_tensor(*shape, dtype, device="cpu", low=None, high=None, requires_grad=
     if requires_grad:
         t.requires_grad_()
     return t
+
+
+def __getattr__(name):
+    if name in ("CompileCounter", "CompileCounterWithBackend", "TestCase", "same"):
+        from . import compiled
+        return getattr(compiled, name)
+    raise AttributeError(f"module 'taper.testing' has no attribute '{name}'")
