@@ -454,6 +454,10 @@ PyObject *t_import(trace *t, frame *f, PyObject *name, PyObject *fromlist, PyObj
 ir_node *
 t_node_here(trace *t,
             PyObject *o); /* of a tensor, in the graph that is recorded now; NULL: of another trace */
+/* verify.c */
+bool cap_wants_verify(void);
+bool cap_verify(entry *e, cap_runner *r, ir_graph *copy, PyObject *const *in, int nin);
+void cap_record_failure(const region *r, const frame *f, int line);
 /* survey.c: who looks on is told of breaks and recompilations */
 bool cap_watching(void);
 void cap_watch_break(const cap_cfg *cfg, const break_row *row, const char *reason, const char *stack,

@@ -428,10 +428,14 @@ bool cap_suppress(const cap_cfg *cfg, PyObject *fn)
 {
     if (!config || !cfg_bool("suppress_errors", false) || cfg->fullgraph)
         return false;
-    PyObject *cls = exc_class("TorchDynamoException"), *never = exc_class("UncapturedHigherOrderOpError"), *t,
-             *v, *tb;
-    if (!cls || !PyErr_ExceptionMatches(cls) || (never && PyErr_ExceptionMatches(never)))
+    static const char *const never[] = { "UncapturedHigherOrderOpError", "Unsupported", "RecompileError",
+                                         "FailOnRecompileLimitHit" };
+    PyObject *cls = exc_class("TorchDynamoException"), *t, *v, *tb;
+    if (!cls || !PyErr_ExceptionMatches(cls))
         return false; /* the program failed, not the compiler */
+    for (size_t i = 0; i < COUNT(never); i++) /* what was asked to be said */
+        if (exc_class(never[i]) && PyErr_ExceptionMatches(exc_class(never[i])))
+            return false;
     PyErr_Fetch(&t, &v, &tb);
     PyObject *s = v ? PyObject_Str(v) : NULL, *q = fn ? PyObject_Repr(fn) : NULL;
     ev_log(EVC_dynamo, EV_WARNING, NULL, "WON'T CONVERT %s\ndue to:\n%s", q ? PyUnicode_AsUTF8(q) : "?",
@@ -679,6 +683,12 @@ static PyObject *set_stance(PyObject *m, PyObject *args)
     Py_XSETREF(forced, backend == Py_None ? NULL : Py_NewRef(backend));
     return was;
 }
+void region_replay_id(void);
+static PyObject *replay_next(PyObject *m, PyObject *x)
+{
+    region_replay_id();
+    Py_RETURN_NONE;
+}
 static PyObject *is_tracing(PyObject *m, PyObject *x) { return PyBool_FromLong(cap_is_tracing()); }
 
 static PyObject *breaks_table(PyObject *m, PyObject *x)
@@ -714,6 +724,7 @@ static PyMethodDef functions[] = {
     { "_capture_breaks", collect_breaks, METH_O, "start or stop collecting graph breaks" },
     { "_capture_disable", disable_push, METH_O, "nest or unnest a region without capture" },
     { "_capture_stance", set_stance, METH_VARARGS, "what calls of compiled functions do" },
+    { "_capture_replay_id", replay_next, METH_NOARGS, "the next new frame is 42/999" },
     { "_capture_tracing", is_tracing, METH_NOARGS, "whether a function is being traced" },
     { "_capture_break_rows", breaks_table, METH_NOARGS, "the table of graph breaks" },
     { "_capture_run", run_with, METH_VARARGS, "a function through capture" },

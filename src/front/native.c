@@ -12,7 +12,7 @@ static PyObject *run(PyObject *c, PyObject *args)
     cap_runner *r = PyCapsule_GetPointer(c, "taper.runner");
     if (!r)
         return NULL;
-    int nin = (int)PyTuple_GET_SIZE(args), nout = r->g && r->g->output ? r->g->output->narg : 0;
+    int nin = (int)PyTuple_GET_SIZE(args), nout = (int)(intptr_t)PyCapsule_GetContext(c);
     tp_val *in = mem_zalloc(sizeof *in * (size_t)(nin + nout + 1)), *out = in + nin;
     tp_err err = { 0 };
     PyObject *res = NULL;
@@ -24,7 +24,8 @@ static PyObject *run(PyObject *c, PyObject *args)
         else if (py_to_symint(o, &v))
             in[i] = vI(v);
         else {
-            PyErr_Format(PyExc_TypeError, "graph input %d must be a Tensor or an int, not %s", i, Py_TYPE(o)->tp_name);
+            PyErr_Format(PyExc_TypeError, "graph input %d must be a Tensor or an int, not %s", i,
+                         Py_TYPE(o)->tp_name);
             goto done;
         }
     }
@@ -45,6 +46,15 @@ done:
     return res;
 }
 static PyMethodDef run_def = { "compiled", run, METH_VARARGS, "runs the compiled graph" };
+
+PyObject *native_runner(cap_runner *r, int nout)
+{
+    PyObject *c = PyCapsule_New(r, "taper.runner", NULL), *f = NULL;
+    if (c && PyCapsule_SetContext(c, (void *)(intptr_t)nout) == 0)
+        f = PyCFunction_New(&run_def, c);
+    Py_XDECREF(c);
+    return f;
+}
 
 const cap_backend *cap_backend_find(const char *name);
 
@@ -73,6 +83,8 @@ static PyObject *compile(PyObject *m, PyObject *args)
     if (!r)
         return py_raise(&err);
     PyObject *c = PyCapsule_New(r, "taper.runner", runner_free);
+    if (c)
+        PyCapsule_SetContext(c, (void *)(intptr_t)(g->output ? g->output->narg : 0));
     PyObject *f = c ? PyCFunction_New(&run_def, c) : NULL;
     if (!c)
         r->free(r);
@@ -80,6 +92,7 @@ static PyObject *compile(PyObject *m, PyObject *args)
     return f;
 }
 
-static PyMethodDef functions[] = { { "_graph_compile", compile, METH_VARARGS, "a captured graph through a built-in backend" },
-                                   { NULL } };
+static PyMethodDef functions[] = {
+    { "_graph_compile", compile, METH_VARARGS, "a captured graph through a built-in backend" }, { NULL }
+};
 int py_init_native(PyObject *m) { return PyModule_AddFunctions(m, functions); }

@@ -17,6 +17,8 @@ cap_cfg *hook_push(cap_cfg *cfg);
 void hook_pop(cap_cfg *cfg, cap_cfg *was);
 static int next_frame_id;
 static int next_fn = 1;
+static bool replay_id;
+void region_replay_id(void) { replay_id = true; }
 static __thread int tracing;
 bool cap_is_tracing(void) { return tracing; }
 
@@ -806,6 +808,11 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         gen_default(); /* shape rules of random operators may draw: the graph draws again when it runs */
     uint64_t seed = rng->seed, offset = rng->offset;
     bool fresh_id = r->frame_id < 0, started = false;
+    if (fresh_id && replay_id) { /* a recorded frame is traced again under an id of its own */
+        r->frame_id = 42;
+        r->compiles = 999;
+        replay_id = fresh_id = false;
+    }
     if (fresh_id)
         r->frame_id = next_frame_id++;
     ev_cid cid = { r->frame_id, r->compiles, 0 };
@@ -945,7 +952,13 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
                    done->nops);
         tracing--;
         ev_span span = ev_span_begin(EVS_backend);
+        ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
         done->run = cap_compile(done, g, in, done->nin); /* takes g */
+        if (plain && done->run && !cap_verify(done, done->run, plain, in, done->nin)) {
+            done->run->free(done->run);
+            done->run = NULL;
+        } else if (plain && !done->run)
+            ir_graph_free(plain);
         ev_span_end(&span);
         tracing++;
         if (ev_log_on(EVC_dynamo, EV_INFO))
@@ -975,8 +988,10 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         r->native_until = -1;
     }
 out:
-    if (!done && PyErr_Occurred())
+    if (!done && PyErr_Occurred()) {
         trace_error(r, started, w.line ? w.line : r->cc->first_line);
+        cap_record_failure(r, real, w.line ? w.line : r->cc->first_line);
+    }
     ev_span_end(&whole);
     ev_metrics_end(!done && !PyErr_Occurred());
     tracing--;

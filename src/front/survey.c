@@ -15,13 +15,15 @@ static void tell(PyObject *t) /* steals */
     PyErr_Clear();
 }
 
-void cap_watch_break(const cap_cfg *cfg, const break_row *row, const char *reason, const char *stack, const char *file,
-                     int line)
+void cap_watch_break(const cap_cfg *cfg, const break_row *row, const char *reason, const char *stack,
+                     const char *file, int line)
 {
-    tell(Py_BuildValue("(sOsssisss)", "break", cfg->backend, reason, stack, file, line, row->code, row->explain, row->hint));
+    tell(Py_BuildValue("(sOsssisss)", "break", cfg->backend, reason, stack, file, line, row->code,
+                       row->explain, row->hint));
 }
 
-void cap_watch_recompile(const cap_cfg *cfg, const char *name, const char *file, int line, const char *reasons)
+void cap_watch_recompile(const cap_cfg *cfg, const char *name, const char *file, int line,
+                         const char *reasons)
 {
     tell(Py_BuildValue("(sOssis)", "recompile", cfg->backend, name, file, line, reasons));
 }
@@ -47,8 +49,18 @@ static const char *where_from(const entry *e, const recipe *r)
 
 static PyObject *effects_of(const entry *e)
 {
-    static const char *const names[] = { "list",   "dict",   "set",       "attribute", "attribute deleted", "global", "global deleted",
-                                         "closure variable", "closure variable deleted", "item", "item deleted", "call" };
+    static const char *const names[] = { "list",
+                                         "dict",
+                                         "set",
+                                         "attribute",
+                                         "attribute deleted",
+                                         "global",
+                                         "global deleted",
+                                         "closure variable",
+                                         "closure variable deleted",
+                                         "item",
+                                         "item deleted",
+                                         "call" };
     PyObject *l = PyList_New(0);
     for (size_t i = 0; l && i < e->effects.n; i++) {
         const effect *x = &e->effects.at[i];
@@ -87,8 +99,8 @@ static PyObject *entries(PyObject *m, PyObject *x)
         for (int k = 0; l && k < cc->n; k++)
             for (entry *e = cc->regions[k] ? cc->regions[k]->first : NULL; l && e; e = e->next) {
                 PyObject *g = guards_of(e), *f = g ? effects_of(e) : NULL;
-                PyObject *t = f ? Py_BuildValue("(ssiiiiOO)", cc->name, cc->file, cc->ins[k].line, cc->regions[k]->frame_id,
-                                                e->compile_id, e->nops, g, f)
+                PyObject *t = f ? Py_BuildValue("(ssiiiiOO)", cc->name, cc->file, cc->ins[k].line,
+                                                cc->regions[k]->frame_id, e->compile_id, e->nops, g, f)
                                 : NULL;
                 if (!t || PyList_Append(l, t) < 0)
                     Py_CLEAR(l);

@@ -16,7 +16,7 @@ _atexit.register(_C._capture_finish)
 
 
 # Loaded when first named: comparing results, and saving failures.
-_LATER = {"testing": "testing", "debug_utils": "debug_utils", "repro": "repro", "requires_bwd_pass": "testing", "reduce_to_scalar_loss": "testing",
+_LATER = {"replay": "replay_record", "testing": "testing", "debug_utils": "debug_utils", "repro": "repro", "requires_bwd_pass": "testing", "reduce_to_scalar_loss": "testing",
           "collect_results": "testing", "clone_inputs_retaining_gradness": "debug_utils", "run_fwd_maybe_bwd": "debug_utils",
           "cast_to_fp64": "debug_utils", "same_two_models": "debug_utils", "backend_accuracy_fails": "debug_utils", "same": "utils"}
 

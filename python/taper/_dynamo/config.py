@@ -14,6 +14,7 @@ _DEFAULTS = {
     "capture_dynamic_output_shape_ops": _os.environ.get("TAPER_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", _os.environ.get("TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS")) == "1",
     # breaks and errors
     "suppress_errors": bool(_os.environ.get("TAPER_SUPPRESS_ERRORS", "").strip() not in ("", "0")), "verbose": False, "raise_on_backend_error": True, "verify_correctness": False,
+    "replay_record_enabled": _os.environ.get("TAPER_COMPILE_REPLAY_RECORD", _os.environ.get("TORCH_COMPILE_REPLAY_RECORD")) == "1",
     "reorderable_logging_functions": set(), "ignore_logging_functions": set(), "debug_break_at": -1,
     # what is shown: see _shown
     "log_level": 30, "debug": False, "profile": False,
