@@ -51,7 +51,7 @@ def cases():
         yield model, other, "runtime_error", "lower", "aot", False, 1
         yield model, op, "accuracy", "gen", "dynamo", True, 1
         yield model, other, "accuracy", "gen", "aot", True, 1
-        yield model, op, "accuracy", "fuse", "dynamo", False, 2
+        yield model, op, "accuracy", "fuse", "dynamo", False, 3
         yield model, other, "accuracy", "aot", "dynamo", False, 1
         yield model, op, "nan", "lower", "dynamo", False, 1
         yield model, op, "segv", "gen", "dynamo", False, 1

@@ -37,7 +37,10 @@ typedef struct info { /* per node, by id */
     int leaves;   /* values in memory that its expression reads, counted with repeats */
 } info;
 
+enum { DEEP = 100 }; /* operators in one expression */
+
 struct group {
+    bool deep; /* a cut was made at its end: nothing joins it any more */
     int id;
     int nd;
     symint size[TP_MAX_DIMS]; /* full iteration space, logical order */
@@ -1304,7 +1307,6 @@ static void operand_depth(void *arg, ir_node *x)
 /* An expression of a thousand operators is no kernel, and whoever walks it recursively runs out of stack. */
 static void cut_deep(planner *pl)
 {
-    enum { DEEP = 100 };
     IR_EACH(n, pl->g)
     {
         info *f = &pl->in[n->id];
@@ -1382,7 +1384,7 @@ static void form_groups(planner *pl)
         }
         bool in = false;
         for (int i = (int)pl->groups.n - 1; i >= 0 && !in; i--) /* newest first: the likely producer */
-            if (bit_has(deps, i))
+            if (bit_has(deps, i) && !pl->groups.at[i]->deep)
                 in = join(pl, pl->groups.at[i], n, deps);
         if (!in && !start_group(pl, n, deps)) {
             pl->groups.n--; /* the empty group */
@@ -1390,6 +1392,8 @@ static void form_groups(planner *pl)
             start_call(pl, n, deps);
             ir_each_operand(n, operand_in_memory, pl);
         }
+        if (f->depth >= DEEP && f->g)
+            f->g->deep = true;
     }
 }
 
