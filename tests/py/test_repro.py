@@ -427,3 +427,15 @@ for i in range(4):
     with Dir() as d:
         rc, out, err = run(code, d, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4")
         assert rc == 1 and out.split("\n")[-2] == "step 2" and "first diverging node: 'input_3'" in err and "taper.relu(input)" in err, err
+
+
+def test_switches_of_the_original():
+    code = "import taper._inductor.config as c\nc.cpp.inject_relu_bug_TESTING_ONLY = 'accuracy'\n" + PROG % "inductor"
+    with Dir() as d:
+        assert "AccuracyError" in run(code, d, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4")[2]
+        assert run(code.replace("'accuracy'", "None"), d, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4")[0] == 0
+        assert "is one of compile_error, runtime_error, accuracy or None, not 'nonsense'" in run(code.replace("'accuracy'", "'nonsense'"), d)[2]
+        rc, out, err = run("import taper._inductor.config as c\nc.cpp.inject_relu_bug_TESTING_ONLY = 'accuracy'\n"
+                           "c.cpp.inject_log1p_bug_TESTING_ONLY = 'accuracy'\nprint(c.cpp.inject_relu_bug_TESTING_ONLY)\n"
+                           "c.cpp.inject_relu_bug_TESTING_ONLY = None\nimport taper\nprint(taper._C._injected())", d)
+        assert out == "accuracy\nlog1p:accuracy@gen\n", out + err
