@@ -1,9 +1,11 @@
 """Compiled against eager and against PyTorch: first call and steady state of the models in bench/models.py.
 
-    python3 bench/compiled.py [--small] [--torch-compile] [--cpu-time] [model ...]
+    python3 bench/compiled.py [--small] [--torch-compile] [--cpu-time] [--models | --kernels] [model ...]
 
 Best of several runs, two threads, one process; ratios below 1 mean Taper needs less time. PyTorch's columns appear
-where it is importable; its compiler takes minutes, so it is measured only when asked for.
+where it is importable; its compiler takes minutes, so it is measured only when asked for. A second table holds single
+products, convolutions and memory-bound functions, with the share of the peak (the fastest product that stays in cache) or
+of the copy bandwidth that was measured here.
 --cpu-time uses one thread and counts the processor time of the process: the choice on a machine that does other work
 too, where threads that wait for one another measure the neighbours.
 """
@@ -70,13 +72,73 @@ def measure(lib, name, small, compile_with):
     return first, fwd, first_train, best(step(fn, args, target, loss, params))
 
 
+def kernels(lib):
+    """name, function, floating-point operations or None, bytes moved or None."""
+    F = lib.nn.functional
+    lib.manual_seed(0)
+    a, b = lib.randn(512, 2048), lib.randn(2048, 512)
+    yield "mm 512x512x2048", lambda: lib.mm(a, b), 2 * 512 * 512 * 2048, None
+    c, d = lib.randn(256, 256), lib.randn(256, 256)
+    yield "mm 256x256x256", lambda: lib.mm(c, d), 2 * 256 ** 3, None
+    e, f = lib.randn(16, 128, 32), lib.randn(16, 32, 128)
+    yield "bmm 16x(128x128x32)", lambda: lib.bmm(e, f), 2 * 16 * 128 * 128 * 32, None
+    x, w, v = lib.randn(512, 256), lib.randn(1024, 256), lib.randn(1024)
+    yield "gelu(linear 512x1024x256 + bias)", lambda: F.gelu(F.linear(x, w, v)), 2 * 512 * 1024 * 256, None
+    i, k = lib.randn(4, 64, 32, 32), lib.randn(64, 64, 3, 3)
+    yield "conv 4x64x32x32 by 64 3x3", lambda: F.conv2d(i, k, padding=1), 2 * 4 * 64 * 1024 * 576, None
+    p, q = lib.randn(1 << 20), lib.randn(1 << 20)
+    yield "relu(p * q + 1) * 2 - p, 1M", lambda: lib.relu(p * q + 1) * 2 - p, None, 12 << 20
+    s = lib.randn(4096, 1024)
+    yield "softmax 4096x1024", lambda: lib.softmax(s, -1), None, 8 * 4096 * 1024
+    n, g, h = lib.randn(4096, 768), lib.randn(768), lib.randn(768)
+    yield "layer_norm 4096x768", lambda: F.layer_norm(n, (768,), g, h), None, 8 * 4096 * 768
+    t = lib.ones(8)
+    yield "t + 1 on 8 floats (the call)", lambda: t + 1, None, None
+
+
+def machine():
+    """Peak (operations a second) and copy bandwidth (bytes a second, read and written), measured with Taper."""
+    taper.set_num_threads(1)
+    peak = 0.0
+    for m, n, k in ((96, 96, 256), (192, 192, 256), (256, 256, 256)):
+        a, b = taper.randn(m, k), taper.randn(k, n)
+        peak = max(peak, 2 * m * n * k / best(lambda: taper.mm(a, b), 0.3))
+    taper.set_num_threads(THREADS)
+    x, y = taper.randn(4 << 20), taper.zeros(4 << 20)
+    return peak * THREADS, 2 * 4 * (4 << 20) / best(lambda: y.copy_(x), 0.5)
+
+
+def kernel_table(torch_compile):
+    peak, copy = machine()
+    print(f"\npeak {peak * 1e-9:.0f} GFlop/s, copy {copy * 1e-9:.1f} GB/s, {THREADS} thread(s)")
+    print(f"{'what':34s} {'compiled us':>12s} {'eager us':>10s} {'of machine':>11s} {'torch us':>10s} {'c/torch':>8s}"
+          + (f" {'t.compile us':>13s} {'c/t.compile':>12s}" if torch_compile else ""))
+    theirs = list(kernels(torch)) if torch else None
+    for j, (name, fn, flops, moved) in enumerate(kernels(taper)):
+        with taper.no_grad():
+            c, e = best(taper.compile(fn), 0.5), best(fn, 0.5)
+        share = f"{flops / c / peak * 100:.0f} % peak" if flops else f"{moved / c / copy * 100:.0f} % copy" if moved else ""
+        line = f"{name:34s} {c * 1e6:12.2f} {e * 1e6:10.2f} {share:>11s}"
+        if theirs:
+            with torch.no_grad():
+                t = best(theirs[j][1], 0.5)
+                line += f" {t * 1e6:10.2f} {c / t:8.2f}"
+                if torch_compile:
+                    t = best(torch.compile(theirs[j][1]), 0.5)
+                    line += f" {t * 1e6:13.2f} {c / t:12.2f}"
+        print(line, flush=True)
+
+
 def main():
     argv = sys.argv[1:]
     small, torch_compile = "--small" in argv, "--torch-compile" in argv
     names = [a for a in argv if not a.startswith("--")] or models.NAMES
+    if "--kernels" in argv:
+        kernel_table(torch_compile)
+        return
     print(f"{'model':12s} {'what':8s} {'first ms':>9s} {'compiled ms':>12s} {'eager ms':>9s} {'torch ms':>9s} {'c/eager':>8s} {'c/torch':>8s}"
           + ("  t.compile first, steady ms" if torch_compile else ""))
-    logs = {"forward": [], "training": []}
+    logs, logs_compile = {"forward": [], "training": []}, {"forward": [], "training": []}
     for name in names:
         c = measure(taper, name, small, lambda m: taper.compile(m))
         e = measure(taper, name, small, None)
@@ -89,13 +151,17 @@ def main():
                 logs[what].append(c[i + 1] / p[i + 1])
             if q:
                 line += f"  {q[i] * 1e3:9.0f} {q[i + 1] * 1e3:9.3f} ({c[i + 1] / q[i + 1]:.2f})"
+                logs_compile[what].append(c[i + 1] / q[i + 1])
             print(line, flush=True)
-    for what, r in logs.items():
-        if r:
-            g = 1.0
-            for x in r:
-                g *= x
-            print(f"geometric mean, {what}: {g ** (1 / len(r)):.2f}x of PyTorch eager's time")
+    for all_of, whose in ((logs, "PyTorch eager's"), (logs_compile, "torch.compile's")):
+        for what, r in list(all_of.items()) + [("both", all_of["forward"] + all_of["training"])]:
+            if r:
+                g = 1.0
+                for x in r:
+                    g *= x
+                print(f"geometric mean, {what}: {g ** (1 / len(r)):.2f}x of {whose} time")
+    if "--models" not in argv and len(names) == len(models.NAMES):
+        kernel_table(torch_compile)
 
 
 if __name__ == "__main__":

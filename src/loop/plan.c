@@ -1989,6 +1989,34 @@ static bool write_group(planner *pl, group *g)
     return true;
 }
 
+/* Small things that what follows a product also needs (a mask) come before it, so that it may run on its rows. */
+static bool write_needed(planner *pl, const group *g, const int *order, size_t at, uint64_t *written)
+{
+    for (size_t i = at + 1; i < pl->groups.n; i++) {
+        const group *h = pl->groups.at[order[i]];
+        int missing = 0;
+        if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id))
+            continue;
+        for (int j = 0; j < (int)pl->groups.n && missing <= 2; j++)
+            if (j != g->id && bit_has(h->before, j) && !bit_has(written, j)) {
+                const group *m = pl->groups.at[j];
+                missing += m->ext || bit_has(m->before, g->id) ? 3 : 1;
+            }
+        if (missing > 2)
+            continue;
+        for (size_t k = at + 1; k < i; k++) { /* in their order */
+            group *m = pl->groups.at[order[k]];
+            if (!bit_has(h->before, m->id) || bit_has(written, m->id))
+                continue;
+            bit_set(written, m->id);
+            if (!write_group(pl, m))
+                return false;
+        }
+        return true;
+    }
+    return true;
+}
+
 /* What follows a product and needs nothing later may run on its rows while they are in cache. */
 static bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written)
 {
@@ -2264,8 +2292,10 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
                     row_of(g->ext)->name);
             goto done;
         }
-        int s = slot_of(&pl, g->ext);
         bool own = pl.in[g->ext->id].product;
+        if (own && !write_needed(&pl, g, order, i, written))
+            goto done;
+        int s = slot_of(&pl, g->ext);
         vec_push(&p->step,
                  ((loop_step){ .kind = STEP_extern, .product = own, .node = g->ext, .slot = s, .nslot = 1 }));
         p->nextern += !own;

@@ -66,14 +66,9 @@ static void norm_rows(void *arg, int64_t lo, int64_t hi)
         put(j->mean, j->f, r, m);
         put(j->rstd, j->f, r, s);
         if (j->f && j->per == 1 && j->groups == 1) { /* the common layer norm */
-            const float *xf = (const float *)x, *wf = (const float *)j->w, *bf = (const float *)j->b;
-            float *yf = (float *)y, sf = (float)s, mf = (float)m;
-            if (wf && bf)
-                for (int64_t i = 0; i < j->n; i++)
-                    yf[i] = (xf[i] - mf) * sf * wf[i] + bf[i];
-            else
-                for (int64_t i = 0; i < j->n; i++)
-                    yf[i] = (xf[i] - mf) * sf * (wf ? wf[i] : 1) + (bf ? bf[i] : 0);
+            ISA_PICK(rs_affine)
+            (j->n, (const float *)x, (float)m, (float)s, (const float *)j->w, (const float *)j->b,
+             (float *)y);
             continue;
         }
         for (int64_t c = 0; c < j->channels; c++) {

@@ -12,6 +12,9 @@ ISA_DECL(void, rs_wdots,
          (int64_t n, const float *g, const float *w, const float *x, double m, double *s, double *p));
 /* the same with g w; w may be NULL */
 ISA_DECL(void, rs_scale, (int64_t n, const float *x, float a, float b, float *y)); /* a x + b */
+ISA_DECL(void, rs_affine,
+         (int64_t n, const float *x, float m, float a, const float *w, const float *b, float *y));
+/* (x - m) a w + b; w, b may be NULL */
 ISA_DECL(void, rs_back,
          (int64_t n, const float *g, const float *x, float m, float a, float b, float c, float *y));
 /* a g + b (x - m) + c */

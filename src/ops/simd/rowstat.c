@@ -96,6 +96,17 @@ void ISA_NAME(rs_scale)(int64_t n, const float *x, float a, float b, float *y)
 {
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] * a + b;
 }
+void ISA_NAME(rs_affine)(int64_t n, const float *x, float m, float a, const float *w, const float *b,
+                         float *y)
+{
+    if (w && b) {
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * a * w[i] + b[i];
+    } else if (w) {
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * a * w[i];
+    } else {
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * a + (b ? b[i] : 0);
+    }
+}
 void ISA_NAME(rs_back)(int64_t n, const float *g, const float *x, float m, float a, float b, float c,
                        float *y)
 {
