@@ -513,9 +513,13 @@ static PyObject *f_result_type(PyObject *m, PyObject *args)
         return NULL;
     return Py_NewRef(py_dtype(dtype_join_result(&j)));
 }
-static PyObject *f_memory(PyObject *m, PyObject *x)
+static PyObject *f_memory(PyObject *m, PyObject *args) /* reset: the peak is counted anew from here */
 {
-    return Py_BuildValue("(LL)", (long long)storage_live_bytes(), (long long)storage_peak_bytes(false));
+    int reset = 0;
+    if (!PyArg_ParseTuple(args, "|p:_memory", &reset))
+        return NULL;
+    long long peak = storage_peak_bytes(reset);
+    return Py_BuildValue("(LL)", (long long)storage_live_bytes(), peak);
 }
 /* _fail_allocation(n) -> what was left of the last n: the n-th storage allocation from now fails (0: none). */
 static PyObject *f_fail(PyObject *m, PyObject *n)
@@ -590,7 +594,7 @@ static PyMethodDef functions[] = {
     { "promote_types", f_promote, METH_VARARGS, "promote_types(type1, type2) -> dtype" },
     { "result_type", f_result_type, METH_VARARGS, "result_type(a, b) -> dtype" },
     { "_parse_to", KW(f_parse_to), "_parse_to(...) -> (device, dtype, non_blocking, memory_format)" },
-    { "_memory", f_memory, METH_NOARGS, "(bytes of storage alive, most ever)" },
+    { "_memory", f_memory, METH_VARARGS, "_memory(reset=False) -> (bytes of storage alive, most so far)" },
     { "_fail_allocation", f_fail, METH_O,
       "the n-th storage allocation from now fails; gives back how many were left to go" },
     { NULL }

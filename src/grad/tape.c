@@ -176,7 +176,15 @@ static void acc_free(ag_node *n)
 }
 static bool acc_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx, tp_err *err)
 {
-    return !dy[0] || ag_accumulate_into(b, ((acc_step *)n)->t, tensor_ref(dy[0]), b->cx->grad_mode, err);
+    tp_tensor *g = dy[0];
+    if (!g)
+        return true;
+    if (n->after || tensor_is_fake(g))
+        tensor_ref(g); /* hooks still look at it; a trace wants its own node for the result */
+    else
+        ((tp_tensor **)dy)[0] =
+            NULL; /* the engine's own count: a gradient nobody else has becomes .grad as it is */
+    return ag_accumulate_into(b, ((acc_step *)n)->t, g, b->cx->grad_mode, err);
 }
 static const ag_vt acc_vt = { acc_name, acc_apply, NULL, acc_free };
 

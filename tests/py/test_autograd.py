@@ -339,3 +339,30 @@ def test_backward_inside_a_hook():
     y.register_hook(lambda g: inner.backward())
     y.sum().backward()
     assert x.grad.tolist() == [7.0]
+
+
+def test_a_gradient_becomes_grad_without_a_copy():
+    w, x = taper.randn(64, 64, requires_grad=True), taper.randn(8, 64)
+    size = 64 * 64 * 4
+    for f in (lambda: x @ w, lambda: taper.nn.functional.linear(x, w)):
+        w.grad, y = None, f()
+        g = taper.ones(8, 64)
+        live = taper._C._memory(True)[0]
+        y.backward(g)
+        assert size <= taper._C._memory()[1] - live < size + 4096
+    # but never what somebody else can see
+    a, b = taper.ones(3, requires_grad=True), taper.ones(3, requires_grad=True)
+    g = taper.ones(3)
+    (a + b).backward(g)
+    a.grad.mul_(5)
+    assert b.grad.tolist() == [1, 1, 1] and g.tolist() == [1, 1, 1]
+    c = taper.ones(3, requires_grad=True)
+    kept = []
+    c.register_hook(kept.append)
+    (c * 2).backward(g)
+    c.grad.mul_(5)
+    assert kept[0].tolist() == [2, 2, 2]
+    (u, v) = taper.ones(2, requires_grad=True), taper.ones(2, requires_grad=True)
+    (taper.cat([u, v]) * 2).sum().backward()
+    u.grad.mul_(5)
+    assert v.grad.tolist() == [2, 2]
