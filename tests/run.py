@@ -52,6 +52,7 @@ def run_file(path, word):
 
 def child(path, word):
     t0 = time.time()
+    os.environ.setdefault("TAPER_CHECK_TEXT", "1")  # every graph that a test makes reads back
     cmd = [sys.executable, os.path.abspath(__file__), "--file", path] + (["-k", word] if word else [])
     p = subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT)
     try:

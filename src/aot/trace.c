@@ -1,5 +1,6 @@
 /* trace.c - the captured graph is run once on fake tensors through the tape; what that does is the joint graph. */
 #include "aot/trace.h"
+#include "base/envvars.h"
 #include "ir/hop.h"
 #include "ops/custom.h"
 #include "base/clock.h"
@@ -519,7 +520,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
         log_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
     } else
         log_graph(EV_aot_graphs, EV_aot_inference_graph, "Forward graph", u->fw);
-    ok = true;
+    ok = !env_get(ENV_check_text) ||
+         (ir_verify(u->joint, err) && ir_verify(u->fw, err) && (!u->bw || ir_verify(u->bw, err)));
 done:
     end(&t);
     ir_graph_free(t.g);

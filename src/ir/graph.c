@@ -228,19 +228,42 @@ static tp_val val_copy(arena *a, const tp_val *v)
     return r;
 }
 
-/* Nested graphs belong to the graph that uses them. */
+/* Nested graphs belong to the graph that uses them. In the text all of them stand side by side, so that a name is used
+ * once in the whole tree: true_graph_0, true_graph_1. */
+static bool name_taken(const ir_graph *g, const char *name, const ir_graph *but)
+{
+    if (g != but && g->parent && !strcmp(g->name, name))
+        return true;
+    for (size_t i = 0; i < g->subs.n; i++)
+        if (name_taken(g->subs.at[i], name, but))
+            return true;
+    return false;
+}
+static void settle_name(const ir_graph *root, ir_graph *s)
+{
+    char *name = identifier(&s->mem, s->name);
+    size_t n = strlen(name), stem = n;
+    while (stem && name[stem - 1] >= '0' && name[stem - 1] <= '9')
+        stem--;
+    bool numbered = stem < n && stem && name[stem - 1] == '_' && n - stem < 8;
+    int k = numbered ? atoi(name + stem) : 0;
+    s->name = name;
+    while (is_reserved(s->name) || !strcmp(s->name, "forward") || name_taken(root, s->name, s))
+        s->name = numbered ? arena_printf(&s->mem, "%.*s%d", (int)stem, name, ++k)
+                           : arena_printf(&s->mem, "%s_%d", name, ++k);
+    for (size_t i = 0; i < s->subs.n; i++)
+        settle_name(root, s->subs.at[i]);
+}
 static void adopt(ir_graph *g, const tp_val *v)
 {
     if (v->kind != VAL_graph || !v->graph || v->graph->parent)
         return;
-    ir_graph *s = v->graph;
-    char *name = identifier(&s->mem, s->name);
-    bool clash = is_reserved(name) || !strcmp(name, "forward");
-    for (size_t i = 0; i < g->subs.n && !clash; i++)
-        clash = !strcmp(g->subs.at[i]->name, name);
-    s->name = clash ? arena_printf(&s->mem, "%s_%d", name, (int)g->subs.n) : name;
-    s->parent = g;
-    vec_push(&g->subs, s);
+    ir_graph *root = g;
+    v->graph->parent = g;
+    vec_push(&g->subs, v->graph);
+    while (root->parent)
+        root = root->parent;
+    settle_name(root, v->graph);
 }
 
 void ir_set_arg(ir_node *n, int i, tp_val v)

@@ -1,4 +1,5 @@
 /* verify.c - the rules every graph keeps. A broken one is named with its node. */
+#include "base/envvars.h"
 #include "ir/text.h"
 #include <stdio.h>
 
@@ -49,6 +50,7 @@ static void check_operand(void *arg, ir_node *of)
         broken(c, "definition before use", "operand '%s' is defined later, or not in the graph", of->name);
 }
 
+static bool verify(const ir_graph *g, tp_err *err, bool text);
 static bool check_uses(check *c)
 {
     int k = 0;
@@ -122,7 +124,7 @@ static bool check_item(check *c)
 static bool check_subs(check *c)
 {
     for (int i = 0; i < c->n->narg; i++)
-        if (c->n->arg[i].kind == VAL_graph && !ir_verify(c->n->arg[i].graph, c->err)) {
+        if (c->n->arg[i].kind == VAL_graph && !verify(c->n->arg[i].graph, c->err, false)) {
             err_note(c->err, "in the graph nested in node '%s'", c->n->name);
             return c->ok = false;
         }
@@ -186,7 +188,26 @@ static bool check_all(check *c)
     return true;
 }
 
-bool ir_verify(const ir_graph *g, tp_err *err)
+/* What is printed reads back to the same text. */
+static bool same_text(check *c)
+{
+    strbuf first = { 0 }, second = { 0 };
+    tp_err why = { 0 };
+    ir_print(&first, c->g, IR_PRINT_all);
+    ir_graph *back = ir_parse(strbuf_str(&first), first.n, "graph", NULL, &why);
+    if (back)
+        ir_print(&second, back, IR_PRINT_all);
+    bool ok = back && !strcmp(strbuf_str(&first), strbuf_str(&second));
+    if (!ok)
+        broken(c, "text", "%s\n%s\n%s", back ? "it reads back differently" : why.msg, strbuf_str(&first),
+               strbuf_str(&second));
+    ir_graph_free(back);
+    strbuf_free(&first);
+    strbuf_free(&second);
+    return ok;
+}
+
+static bool verify(const ir_graph *g, tp_err *err, bool text)
 {
     tp_err own = { 0 };
     check c = { .g = g, .err = err ? err : &own, .ok = true };
@@ -197,5 +218,6 @@ bool ir_verify(const ir_graph *g, tp_err *err)
     c.seen = mem_zalloc(sizeof *c.seen * cap);
     bool ok = check_all(&c);
     free(c.seen);
-    return ok;
+    return ok && (!text || same_text(&c));
 }
+bool ir_verify(const ir_graph *g, tp_err *err) { return verify(g, err, env_get(ENV_check_text) != NULL); }
