@@ -25,6 +25,7 @@ typedef struct parser {
     VEC(ir_graph *) pending; /* nested graphs nobody uses yet: ours to free */
     VEC(tp_val) list;
     const char *graph_name;
+    bool raw; /* the arguments of a check are read as they stand */
     bool grad_mode;
     const ir_loc *loc;
     int n_aten, n_python;

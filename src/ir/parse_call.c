@@ -150,7 +150,10 @@ static bool aten_call(parser *p, stmt *s, const char *name, size_t n, ir_node **
     if (!op_find(name, k, &op, &v))
         return parse_fail_at(p, s->at, ERR_syntax, "there is no operator 'aten.%.*s'", (int)MIN(n, 100),
                              name);
-    if (!parse_want(p, "(") || !arguments(p, &a, false))
+    p->raw = op == OP__check_scalar;
+    bool read = parse_want(p, "(") && arguments(p, &a, false);
+    p->raw = false;
+    if (!read)
         return false;
     if (!spell_bind(&p->mem, op_row_of(op), &a, full, &e))
         return parse_fail_at(p, s->at, e.kind, "%s", e.msg);

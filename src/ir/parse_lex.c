@@ -242,7 +242,7 @@ bool parse_expression(parser *p, symint *out)
     if (!p->env)
         return parse_fail_at(p, start, ERR_syntax,
                              "a value was expected, not an expression (no symbol is declared)");
-    if (!sym_parse(p->env, start, (size_t)(end - start), out, &e)) {
+    if (!(p->raw ? sym_parse_raw : sym_parse)(p->env, start, (size_t)(end - start), out, &e)) {
         const char *msg = e.msg;
         if (!strncmp(msg, "column ", 7)) {
             col = strtol(msg + 7, (char **)&msg, 10);

@@ -103,7 +103,7 @@ bool parse_body_comment(parser *p)
     return !err_is_set(p->err);
 }
 
-/* # symbol: s0 = 5 in [2, int_oo] from "L['x'].size()[0]" */
+/* # symbol: s0 = 5 in [2, int_oo] from "L['x'].size()[0]"; # symbol: u0 in [0, int_oo] size */
 static bool bound(parser *p, int64_t *v)
 {
     bool neg = parse_take(p, "-int_oo");
@@ -130,6 +130,7 @@ static bool symbol_comment(parser *p)
     if (parse_take(p, "in") &&
         !(parse_want(p, "[") && bound(p, &lo) && parse_want(p, ",") && bound(p, &hi) && parse_want(p, "]")))
         return false;
+    bool size = parse_take(p, "size");
     if (parse_take(p, "from") && !parse_want_string(p, "a source in quotes", &source))
         return false;
     if (!p->env) {
@@ -140,6 +141,8 @@ static bool symbol_comment(parser *p)
     if (!sym_env_declare(p->env, arena_strndup(&p->mem, w, n), hinted, hint, lo, hi, source, &e))
         return parse_fail_at(p, w, e.kind == ERR_none ? ERR_value : e.kind, "%s",
                              e.kind == ERR_none ? "this symbol cannot be declared" : e.msg);
+    if (size)
+        sym_env_size_like(sym_env_find(p->env, w, n));
     return true;
 }
 

@@ -412,25 +412,19 @@ static void name_print(strbuf *b, const char *s)
         strbuf_pyrepr(b, s, strlen(s));
 }
 
-static void symbols_print(strbuf *b, const ir_graph *g, const char *pad)
+/* Does the text hold this name as a word? */
+static bool says(const char *text, const char *name)
 {
-    if (!g->env)
-        return;
-    for (int i = 0; i < sym_env_n_symbols(g->env); i++) {
-        symint s = sym_env_symbol_at(g->env, i);
-        int64_t lo, hi;
-        strbuf_addf(b, "%s# symbol: %s", pad, sym_symbol_name(sym_expr_of(s)));
-        if (!sym_is_unbacked(s)) /* an unbacked one stays so, even where an equality has given it a value */
-            strbuf_addf(b, " = %lld", (long long)sym_hint(s, NULL));
-        sym_declared(s, &lo, &hi);
-        strbuf_add(b, " in ");
-        sym_range_print(b, lo, hi);
-        if (*sym_source(s)) {
-            strbuf_add(b, " from ");
-            strbuf_pyrepr(b, sym_source(s), strlen(sym_source(s)));
-        }
-        strbuf_addc(b, '\n');
-    }
+    size_t n = strlen(name);
+    for (const char *p = text; (p = strstr(p, name)); p += n)
+        if (!isalnum((unsigned char)p[n]) && p[n] != '_' &&
+            (p == text || (!isalnum((unsigned char)p[-1]) && p[-1] != '_')))
+            return true;
+    return false;
+}
+
+static void relations_print(strbuf *b, const ir_graph *g, const char *pad)
+{
     int n;
     const sym_assumed *a = sym_env_guards(g->env, &n);
     for (int i = 0; i < n; i++) {
@@ -450,14 +444,45 @@ static void symbols_print(strbuf *b, const ir_graph *g, const char *pad)
     }
 }
 
-static void file_head(strbuf *b, const ir_graph *g, const char *pad)
+/* Unbacked symbols that nothing speaks of (a shape rule made them on its way) are left out. */
+static void symbols_print(strbuf *b, const ir_graph *g, const char *pad, const char *code)
+{
+    if (!g->env)
+        return;
+    strbuf rel = { 0 };
+    relations_print(&rel, g, pad);
+    for (int i = 0; i < sym_env_n_symbols(g->env); i++) {
+        symint s = sym_env_symbol_at(g->env, i);
+        const char *name = sym_symbol_name(sym_expr_of(s));
+        int64_t lo, hi;
+        if (sym_is_unbacked(s) && !says(code, name) && !says(strbuf_str(&rel), name))
+            continue;
+        strbuf_addf(b, "%s# symbol: %s", pad, name);
+        if (!sym_is_unbacked(s)) /* an unbacked one stays so, even where an equality has given it a value */
+            strbuf_addf(b, " = %lld", (long long)sym_hint(s, NULL));
+        sym_declared(s, &lo, &hi);
+        strbuf_add(b, " in ");
+        sym_range_print(b, lo, hi);
+        if (sym_is_size_like(s))
+            strbuf_add(b, " size");
+        if (*sym_source(s)) {
+            strbuf_add(b, " from ");
+            strbuf_pyrepr(b, sym_source(s), strlen(sym_source(s)));
+        }
+        strbuf_addc(b, '\n');
+    }
+    strbuf_addn(b, strbuf_str(&rel), rel.n);
+    strbuf_free(&rel);
+}
+
+static void file_head(strbuf *b, const ir_graph *g, const char *pad, const char *code)
 {
     if (strcmp(g->name, "forward")) {
         strbuf_addf(b, "%s# graph: ", pad);
         name_print(b, g->name);
         strbuf_addc(b, '\n');
     }
-    symbols_print(b, g, pad);
+    symbols_print(b, g, pad, code);
 }
 
 static void graph_head(strbuf *b, const ir_graph *g, const char *pad)
@@ -773,14 +798,15 @@ void ir_print(strbuf *b, const ir_graph *g, int what)
         table_print(b, g);
     else if (what & IR_PRINT_sizes)
         sizes_print(b, g);
-    else if (what & IR_PRINT_class) {
-        strbuf_addf(b, "class GraphModule(%s.nn.Module):\n", root_of(g->style));
+    else {
+        strbuf code = { 0 };
+        bool in_class = what & IR_PRINT_class;
+        code_print(&code, g, in_class, what);
+        if (in_class)
+            strbuf_addf(b, "class GraphModule(%s.nn.Module):\n", root_of(g->style));
         if (what & IR_PRINT_head)
-            file_head(b, g, "    ");
-        code_print(b, g, 1, what);
-    } else {
-        if (what & IR_PRINT_head)
-            file_head(b, g, "");
-        code_print(b, g, 0, what);
+            file_head(b, g, in_class ? "    " : "", strbuf_str(&code));
+        strbuf_addn(b, strbuf_str(&code), code.n);
+        strbuf_free(&code);
     }
 }

@@ -198,9 +198,14 @@ static bool same_text(check *c)
     if (back)
         ir_print(&second, back, IR_PRINT_all);
     bool ok = back && !strcmp(strbuf_str(&first), strbuf_str(&second));
-    if (!ok)
-        broken(c, "text", "%s\n%s\n%s", back ? "it reads back differently" : why.msg, strbuf_str(&first),
-               strbuf_str(&second));
+    if (!ok) {
+        const char *p = strbuf_str(&first), *q = back ? strbuf_str(&second) : p, *from = p;
+        for (; *p && *p == *q; p++, q++) /* to the first line that differs */
+            from = *p == '\n' ? p + 1 : from;
+        int n = (int)strcspn(from, "\n"), m = (int)strcspn(q - (p - from), "\n");
+        broken(c, "text", "%s\n%.*s\n%.*s", back ? "it reads back differently" : why.msg, n, from, m,
+               q - (p - from));
+    }
     ir_graph_free(back);
     strbuf_free(&first);
     strbuf_free(&second);

@@ -135,6 +135,8 @@ void sym_env_size_like(symint v)
         sx_of(v)->s->is_size = true;
 }
 
+bool sym_is_size_like(symint v) { return sym_is_symbol(v) && sx_of(v)->unbacked && sx_of(v)->s->is_size; }
+
 symint sym_env_unbacked(sym_env *env, int64_t lo, int64_t hi)
 {
     if (env->nagain)
@@ -179,7 +181,6 @@ symint sym_env_declare(sym_env *env, const char *name, bool has_hint, int64_t hi
         return 0;
     }
     e = sx_symbol_make(env, name, has_hint, hint, (sx_range){ lo, hi });
-    e->s->is_size = lo >= 0;
     if (source && *source)
         e->s->source = add_source(env, source, e, hint, false);
     return sym_of_expr(e);

@@ -50,6 +50,7 @@ symint sym_env_unbacked_size(sym_env *env, int64_t hi);
 void sym_env_replay(sym_env *env, const symint *symbols, int n);
 /* taper._check_is_size: v is used as a size, so shape rules may take it for neither 0 nor 1. */
 void sym_env_size_like(symint v);
+bool sym_is_size_like(symint v);
 /* A symbol by name, as graph text declares it; ERR_value when the name is taken with other properties. */
 symint sym_env_declare(sym_env *env, const char *name, bool has_hint, int64_t hint, int64_t lo, int64_t hi,
                        const char *source, tp_err *err);
@@ -120,5 +121,7 @@ void sym_prog_free(sym_prog *p);
  */
 /* Reads what sym_print writes, and Python's spelling of the same. ERR_syntax "column N: ...". */
 bool sym_parse(sym_env *env, const char *text, size_t n, symint *out, tp_err *err);
+/* The same, as if nothing were known of the symbols: a check stays a check, even where its outcome is declared. */
+bool sym_parse_raw(sym_env *env, const char *text, size_t n, symint *out, tp_err *err);
 void sym_print_source(strbuf *out, symint v); /* with sources for symbols and Python's operators */
 #endif

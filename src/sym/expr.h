@@ -87,6 +87,7 @@ struct sym_env {
     int nagain;
     int budget; /* parts the current question may still look at */
     bool pure;  /* ranges come from declarations only (while emitting guards) */
+    bool raw;   /* nothing is known (while text is read: it says what was not known when it was written) */
     bool frozen;
 };
 

@@ -325,3 +325,13 @@ bool sym_parse(sym_env *env, const char *text, size_t n, symint *out, tp_err *er
     space(&s);
     return s.p == s.end || bad(&s, s.p, "expected the end after the expression");
 }
+
+bool sym_parse_raw(sym_env *env, const char *text, size_t n, symint *out, tp_err *err)
+{
+    bool pure = env->pure, raw = env->raw;
+    env->pure = env->raw = true;
+    bool ok = sym_parse(env, text, n, out, err);
+    env->pure = pure;
+    env->raw = raw;
+    return ok;
+}

@@ -170,6 +170,8 @@ sx_range sx_range_of(symint v)
     if (!sym_is_expr(v))
         return (sx_range){ v, v };
     sym_expr *e = sx_of(v);
+    if (e->env->raw)
+        return (sx_range){ SYM_NEG_OO, SYM_OO };
     if (e->env->pure)
         return e->base;
     e->env->budget = REFRESH_PARTS;
