@@ -25,7 +25,8 @@ typedef struct parser {
     VEC(ir_graph *) pending; /* nested graphs nobody uses yet: ours to free */
     VEC(tp_val) list;
     const char *graph_name;
-    bool raw; /* the arguments of a check are read as they stand */
+    bool typed; /* nodes have their types beside them */
+    bool raw;   /* the arguments of a check are read as they stand */
     bool grad_mode;
     const ir_loc *loc;
     int n_aten, n_python;

@@ -94,6 +94,9 @@ static bool add_call(parser *p, stmt *s, op_id op, op_variant v, const tp_val *f
     symint again[16];
     int nagain = ir_decided_by(&s->type, full, row->schema.nparam, again, COUNT(again));
     bool ok = true;
+    p->typed |= s->type.kind != VAL_none;
+    if (p->env)
+        sym_env_reading(p->env, p->typed && (s->type.kind != VAL_none || row->schema.nret != 1));
     if (nagain && p->env)
         sym_env_replay(p->env, again, nagain);
     if (s->type.kind != VAL_none && ir_row_is_dyn(row))
@@ -102,6 +105,8 @@ static bool add_call(parser *p, stmt *s, op_id op, op_variant v, const tp_val *f
         ok = ir_infer(p->g, op, v, full, &val, &e);
     if (nagain && p->env)
         sym_env_replay(p->env, NULL, 0);
+    if (p->env)
+        sym_env_reading(p->env, false);
     if (!ok)
         return parse_fail_at(p, s->at, e.kind, "%s", e.msg);
     if (p->env && err_is_set(sym_env_err(p->env))) {

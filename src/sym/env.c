@@ -236,6 +236,8 @@ static bool cannot_guard(sym_env *env, symint v)
     return false;
 }
 
+void sym_env_reading(sym_env *env, bool on) { env->reading = on; }
+
 bool sym_truth(symint cond)
 {
     if (!sym_is_expr(cond))
@@ -254,6 +256,8 @@ bool sym_truth(symint cond)
         return false;
     }
     bool yes = e->hint != 0;
+    if (env->reading)
+        return yes;
     if (env->frozen) {
         strbuf text = { 0 };
         sym_print(&text, cond);

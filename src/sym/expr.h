@@ -85,9 +85,10 @@ struct sym_env {
     int next_s, next_u;
     const symint *again; /* unbacked symbols to hand out once more */
     int nagain;
-    int budget; /* parts the current question may still look at */
-    bool pure;  /* ranges come from declarations only (while emitting guards) */
-    bool raw;   /* nothing is known (while text is read: it says what was not known when it was written) */
+    int budget;   /* parts the current question may still look at */
+    bool pure;    /* ranges come from declarations only (while emitting guards) */
+    bool raw;     /* nothing is known (while text is read: it says what was not known when it was written) */
+    bool reading; /* questions are answered from hints and not remembered: the text says what was assumed */
     bool frozen;
 };
 
