@@ -393,8 +393,10 @@ static step *record_step(variant *v, const op_ctx *cx, const tp_val *in, tp_val 
     return s;
 }
 
-static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *type, const ir_graph *g,
-                           const tp_val *in, int nin, tp_err *err)
+/* A view of base as the graph's types say: `type` is what the result is when the base is `as`. Where the base really
+ * begins is not guarded, so that only the distance counts. */
+static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, const tp_tensor *type,
+                           const ir_graph *g, const tp_val *in, int nin, tp_err *err)
 {
     symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS], offset;
     const symint *from[2] = { type->size, type->stride };
@@ -428,9 +430,11 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *type, c
         for (int d = 0; d < type->ndim && ok; d++)
             ok = sym_is_expr(from[k][d]) ? sym_eval(from[k][d], bind, nb, &to[k][d])
                                          : (to[k][d] = from[k][d], true);
-    offset = type->offset;
-    if (ok && sym_is_expr(offset))
-        ok = sym_eval(type->offset, bind, nb, &offset);
+    symint ahead = sym_sub(type->offset, as->offset);
+    offset = ahead;
+    if (ok && sym_is_expr(ahead))
+        ok = sym_eval(ahead, bind, nb, &offset);
+    offset += base->offset;
     free(bind);
     if (!ok) {
         err_set(err, ERR_internal, "a size of an aliasing result has no value in these inputs");
@@ -494,7 +498,9 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
                     goto done;
                 base = cut.t;
             }
-            tp_tensor *t = geometry(cx, base, o->type, p->g, in, nin, err);
+            const ir_node *as = o->kind == AOT_view ? p->g->inputs.at[o->index]
+                                                    : u->fw->output->arg[o->index].node;
+            tp_tensor *t = geometry(cx, base, as->val.t, o->type, p->g, in, nin, err);
             val_clear(&cut);
             if (!t)
                 goto done;
