@@ -285,8 +285,11 @@ static bool trace_backward(trace *t, aot_unit *u, results *res, tp_tensor *const
             continue;
         char name[32];
         snprintf(name, sizeof name, "tangents_%d", nroot + 1);
-        tp_tensor *fake = tensor_new_fake((dtype)root[i]->dt, root[i]->ndim, root[i]->size, root[i]->stride,
-                                          tensor_device(root[i]));
+        /* Laid out like the result, or, where that has gaps or sizes are symbols, contiguous: what comes is copied so. */
+        bool like = sym_all_const(root[i]->size, root[i]->ndim) &&
+                    sym_all_const(root[i]->stride, root[i]->ndim) && tensor_is_dense(root[i]);
+        tp_tensor *fake = tensor_new_fake((dtype)root[i]->dt, root[i]->ndim, root[i]->size,
+                                          like ? root[i]->stride : NULL, tensor_device(root[i]));
         ir_node *p = ir_add_placeholder(t->g, name, name, fake);
         tensor_unref(fake);
         tan[nroot] = ir_proxy(&t->rec, p);

@@ -224,7 +224,7 @@ static tp_tensor *buffer_make(call *c, int i, tp_err *err)
     const loop_slot *s = &pr->p->slot.at[i];
     const tp_tensor *t = s->type;
     if (!pr->symbolic || const_type(t)) {
-        if (pr->offset[i] >= 0)
+        if (pr->offset[i] >= 0 && c->block) /* there is none for buffers without elements alone */
             return tensor_on(c->block, (dtype)t->dt, t->ndim, t->size, t->stride,
                              pr->offset[i] / (int64_t)dtype_size((dtype)t->dt));
         return tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);

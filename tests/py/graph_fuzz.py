@@ -187,6 +187,8 @@ class Program:
         dtype = v.dtype if v.floating or f in ("amax", "amin") else "int64"
         exact = f in ("amax", "amin") and v.exact or not v.floating
         src = v.name if f in ("amax", "amin") or not v.floating else f"{v.name}.clamp(-4, 4)"
+        if f == "sum" and v.floating and v.dtype in ("float16", "bfloat16"):
+            f = "mean"
         if f == "sum" and v.floating:
             text = f"({src} * 0.125).sum({dims}, {keep})"
         else:
@@ -448,9 +450,10 @@ def check(seed, ops=12, backend="inductor", dynamic=None):
         return f"seed {seed}: {type(e).__name__}: {e}\n{p.program()}"
     for name, a, b in [(v.name, x, y) for v, x, y in zip(p.outs, want[0], got[0])] + \
             [(f"gradient {i}", x, y) for i, (x, y) in enumerate(zip(want[1], got[1]))]:
-        if (a is None) != (b is None):
-            return f"seed {seed}, {name}: one is None\n{p.program()}"
-        if a is None:
+        if a is None or b is None:  # a compiled function is one step of the tape: it gives zeros where nothing comes
+            some = a if b is None else b
+            if some is not None and some.abs().sum().item() != 0:
+                return f"seed {seed}, {name}: one is None\n{p.program()}"
             continue
         exact = {v.name: v.exact for v in p.values}.get(name, False)
         dt = str(a.dtype).split(".")[-1]
