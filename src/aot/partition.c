@@ -469,11 +469,27 @@ static bool node_known(const binds *b, const ir_node *n)
     return ok;
 }
 
+/* What backward computes: all that its results need and that is not given to it. */
+typedef struct {
+    const part *p;
+    bool *in;
+    VEC(ir_node *) todo;
+} computed;
+static void compute_too(void *arg, ir_node *n)
+{
+    computed *c = arg;
+    if (c->in[n->id] || c->p->save[n->id] || n->kind == IR_placeholder)
+        return;
+    c->in[n->id] = true;
+    vec_push(&c->todo, n);
+}
+
 /* Sizes reach backward with the tensors that have them: where none of those it gets tells a symbol, an input that
  * does is saved as well. */
-static void save_for_symbols(part *p, int nprimal)
+static void save_for_symbols(part *p, int nprimal, int nfw)
 {
     ir_graph *j = p->j;
+    computed c = { .p = p };
     binds b = { 0 };
     int k = 0;
     if (!j->env)
@@ -484,9 +500,15 @@ static void save_for_symbols(part *p, int nprimal)
             bind_from(&b, n);
         k += n->kind == IR_placeholder;
     }
+    c.in = mem_zalloc((size_t)MAX(j->next_id, 1));
+    for (int i = nfw; i < j->output->narg; i++)
+        if (j->output->arg[i].kind == VAL_node)
+            compute_too(&c, j->output->arg[i].node);
+    while (c.todo.n)
+        ir_each_operand(vec_pop(&c.todo), compute_too, &c);
     IR_EACH(n, j)
     {
-        if (!(p->side[n->id] & SIDE_bw) || n->kind == IR_output)
+        if (!c.in[n->id])
             continue;
         for (int i = 0; i < nprimal && !node_known(&b, n); i++) {
             ir_node *in = j->inputs.at[i];
@@ -498,6 +520,8 @@ static void save_for_symbols(part *p, int nprimal)
         }
     }
     vec_free(&b);
+    vec_free(&c.todo);
+    free(c.in);
 }
 
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
@@ -547,7 +571,7 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
             u->all_bytes += p.bytes[v->id];
         choose(&p, min_cut);
         save_symbols(&p);
-        save_for_symbols(&p, u->nin);
+        save_for_symbols(&p, u->nin, nfw);
         IR_EACH(v, j) /* whatever is saved must be computed in forward */
         if (p.save[v->id]) {
             tp_val one = { .kind = VAL_node, .node = v };

@@ -189,6 +189,14 @@ static bool same_view(const tp_tensor *a, const tp_tensor *b)
            !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
 }
 
+static bool expanded(const tp_tensor *t)
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (t->stride[d] == 0 && (sym_is_expr(t->size[d]) || t->size[d] > 1))
+            return true;
+    return false;
+}
+
 static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *res, tp_tensor **root,
                             tp_err *err)
 {
@@ -216,7 +224,10 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
         int in = input_of_storage(t, x);
         a->requires_grad = ag_requires_grad(x);
         seen[i] = x;
-        if (in >= 0 && x->node) {
+        /* Where elements of the input share memory, the place of a view does not tell which of them it shows, and so
+         * not whose its gradient is: that is traced. */
+        bool vague = in >= 0 && a->requires_grad && expanded(t->in[in]) && !same_view(x, t->in[in]);
+        if (in >= 0 && x->node && !vague) {
             a->kind = x == t->in[in] ? AOT_input : AOT_view; /* x.view(-1) is another tensor than x */
             a->index = in;
             a->type = tensor_fake_of(x);

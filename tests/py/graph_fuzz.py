@@ -158,7 +158,7 @@ class Program:
         keep = self.r.random() < 0.4
         out = [1 if d in dims else n for d, n in enumerate(v.shape) if keep or d not in dims]
         full = len(dims) == nd and not keep
-        names = ["sum", "amax", "amin"] + (["mean", "logsumexp", "norm", "var", "softmax", "log_softmax", "cumsum", "std"] if v.floating else [])
+        names = ["sum"] + (["amax", "amin"] if v.exact else []) + (["mean", "logsumexp", "norm", "var", "softmax", "log_softmax", "cumsum", "std"] if v.floating else [])
         if v.exact:
             names += ["argmax", "argmin", "any", "all", "count_nonzero"]
         f = self.r.choice(names)
