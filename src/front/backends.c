@@ -36,8 +36,7 @@ static cap_runner *compile_with(const char *name, ir_graph *g, const tp_val *in,
     debug_install();
     run_program *p = b ? debug_compile(&c, b, NULL, g, in, nin, NULL) : NULL;
     if (!p && err->kind == ERR_notimpl) { /* a graph this stage cannot take: say so and run it as captured */
-        if (ev_log_on(EVC_aot, EV_WARNING))
-            ev_log(EVC_aot, EV_WARNING, NULL, "backend '%s': %s", name, err->msg);
+        cap_fall_back(g->name, name, err->msg);
         err_clear(err);
         return cap_eager(g, in, nin, options, err);
     }

@@ -307,9 +307,9 @@ struct entry {
         int64_t warm, best, eager;
         uint32_t nwarm;
     } times;
-    PyObject *kwnames; /* keyword names of the call at stop, borrowed from the code */
-    bool plain;        /* returns one graph output and nothing else happens */
-    PyObject *break_reason;
+    PyObject *kwnames;      /* keyword names of the call at stop, borrowed from the code */
+    bool plain;             /* returns one graph output and nothing else happens */
+    PyObject *break_reason; /* why the graph ends here, or why it runs with backend eager */
 };
 
 /* --- frames
@@ -552,6 +552,8 @@ bool cap_wants(PyObject *func); /* may this function's frame be captured on its 
 PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames);
 /* A backend's work on the captured graph. NULL with err or an exception set. */
+/* A graph runs with backend eager instead: said in the log, counted in counters["aot_fallback"], shown in the ledger. */
+void cap_fall_back(const char *graph, const char *backend, const char *why);
 cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin);
 
 /* --- numbers (metrics.c) --- */

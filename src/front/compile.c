@@ -297,8 +297,20 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
     return true;
 }
 
+static __thread char fell_back[500]; /* why the graph being compiled runs with backend eager */
+
+void cap_fall_back(const char *graph, const char *backend, const char *why)
+{
+    snprintf(fell_back, sizeof fell_back, "backend 'eager' instead of '%s': %.400s", backend, why);
+    cap_count("aot_fallback", why, 1);
+    if (ev_log_on(EVC_aot, EV_WARNING))
+        ev_log(EVC_aot, EV_WARNING, NULL, "%s runs with backend 'eager' instead of '%s': %s", graph, backend,
+               why);
+}
+
 cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
 {
+    fell_back[0] = 0;
     PyObject *b = e->cfg->backend;
     tp_err err = { 0 };
     cap_runner *r = NULL;
@@ -314,11 +326,8 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
     for (size_t i = 0; name && i < backends.n; i++)
         if (!strcmp(backends.at[i]->name, name)) {
             if (!drop_modes(e, g, in, nin)) {
-                if (ev_log_on(EVC_aot, EV_WARNING))
-                    ev_log(EVC_aot, EV_WARNING, NULL,
-                           "%s switches modes or calls outside in a way that backend '%s' cannot take: it "
-                           "runs with backend 'eager'",
-                           g->name, name);
+                cap_fall_back(g->name, name,
+                              "it switches modes or calls outside in a way that this stage cannot take");
                 r = cap_eager(g, v, nin, e->cfg->options, &err);
                 goto done;
             }
@@ -361,6 +370,12 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
     if (!r)
         backend_failed(b, e);
 done:
+    if (r && fell_back[0]) {
+        PyObject *why = PyUnicode_FromString(fell_back);
+        if (why)
+            Py_XSETREF(e->break_reason, why);
+        PyErr_Clear();
+    }
     free(v);
     return r;
 }
@@ -432,7 +447,7 @@ bool cap_suppress(const cap_cfg *cfg, PyObject *fn)
                                          "FailOnRecompileLimitHit" };
     PyObject *cls = exc_class("TorchDynamoException"), *t, *v, *tb;
     if (!cls || !PyErr_ExceptionMatches(cls))
-        return false; /* the program failed, not the compiler */
+        return false;                         /* the program failed, not the compiler */
     for (size_t i = 0; i < COUNT(never); i++) /* what was asked to be said */
         if (exc_class(never[i]) && PyErr_ExceptionMatches(exc_class(never[i])))
             return false;

@@ -143,3 +143,33 @@ def test_inference_tensors_are_not_saved():
         return wrap(lambda t, w: (t * w).sum())(t, leaf(3)).backward()
 
     same(run, "Inference tensors cannot be saved for backward")
+
+
+def test_what_runs_eagerly_instead_says_why():
+    """Every way the stage steps aside: in the counters, the ledger and the log."""
+    def reshapes_in_place(x, w):
+        y = x * w
+        y.unsqueeze_(0)
+        return y.sum()
+
+    def cannot_work(x, w):
+        y = w.exp()
+        z = (y * y).sum()
+        y.add_(1)
+        return z
+
+    def mode(x, w):
+        with taper.inference_mode():
+            y = x * 2
+        return (w * 2).sum()
+
+    from taper._dynamo.utils import counters
+    cases = [(reshapes_in_place, "has no functional form"), (cannot_work, "backward of this graph cannot work"), (mode, "switches modes")]
+    for f, word in cases:
+        for b in BACKENDS[1:]:
+            taper._dynamo.reset()
+            counters.clear()
+            w = leaf(3)
+            outcome(lambda: taper.compile(f, backend=b)(taper.ones(3), w))
+            assert any(word in k for k in counters["aot_fallback"]), (f.__name__, b, dict(counters))
+            assert any(word in str(r) for r in taper.compiler.ledger()), (f.__name__, b, taper.compiler.ledger())
