@@ -13,7 +13,11 @@ static inline d8 wide(const float *p)
     memcpy(&v, p, sizeof v);
     return __builtin_convertvector(v, d8);
 }
-static inline double fold(d8 a) { return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7])); }
+static inline double fold(const d8 *p)
+{
+    d8 a = *p;
+    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
 
 double ISA_NAME(rs_sum)(int64_t n, const float *x)
 {
@@ -25,7 +29,8 @@ double ISA_NAME(rs_sum)(int64_t n, const float *x)
         c += wide(x + i + 16);
         d += wide(x + i + 24);
     }
-    double s = fold((a + b) + (c + d));
+    a = (a + b) + (c + d);
+    double s = fold(&a);
     for (; i < n; i++)
         s += x[i];
     return s;
@@ -40,7 +45,8 @@ double ISA_NAME(rs_square)(int64_t n, const float *x, double m)
         a += u * u;
         b += v * v;
     }
-    double s = fold(a + b);
+    a += b;
+    double s = fold(&a);
     for (; i < n; i++)
         s += (x[i] - m) * (x[i] - m);
     return s;
@@ -57,7 +63,9 @@ void ISA_NAME(rs_dots)(int64_t n, const float *g, const float *x, double m, doub
         c += u * (wide(x + i) - m);
         d += v * (wide(x + i + 8) - m);
     }
-    double sum = fold(a + b), dot = fold(c + d);
+    a += b;
+    c += d;
+    double sum = fold(&a), dot = fold(&c);
     for (; i < n; i++) {
         sum += g[i];
         dot += g[i] * (x[i] - m);
@@ -82,7 +90,9 @@ void ISA_NAME(rs_wdots)(int64_t n, const float *g, const float *w, const float *
         c += u * (wide(x + i) - m);
         d += v * (wide(x + i + 8) - m);
     }
-    double sum = fold(a + b), dot = fold(c + d);
+    a += b;
+    c += d;
+    double sum = fold(&a), dot = fold(&c);
     for (; i < n; i++) {
         double u = (double)g[i] * w[i];
         sum += u;
