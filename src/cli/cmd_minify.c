@@ -170,6 +170,11 @@ static int run_minify(int argc, char **argv)
     signature now;
     if (!trial_run(&one, 1, &o.limits, &now, &err))
         rc = cli_fail(&err);
+    else if (trial_stages(r, &now), stages_differ(&was, &now) && now.kind == SIG_passes)
+        rc = cli_usage("it does not fail here, and the %s graph is another one than where it failed: another "
+                       "version of Taper, "
+                       "or other settings (state.json says which)",
+                       stages_differ(&was, &now));
     else if (was.kind != SIG_passes && was.kind != SIG_flaky && now.kind != SIG_passes &&
              !sig_equal(&was, &now) && !check)
         rc = cli_usage("the failure is another one here: %s: %s was recorded at stage '%s', but stage '%s' "
@@ -177,6 +182,9 @@ static int run_minify(int argc, char **argv)
                        "  --check-str TEXT minifies what shows here",
                        sig_name(was.kind), was.full, was.stage, now.stage, sig_name(now.kind), now.full);
     else {
+        if (stages_differ(&was, &now))
+            fprintf(stderr, "taper: the %s graph is another one than where it failed, but it fails alike\n",
+                    stages_differ(&was, &now));
         w.sig = now;
         m = minify(r, &o, &st, &err);
         rc = m ? report(&w, m, &st) : cli_fail(&err);

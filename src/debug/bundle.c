@@ -247,6 +247,8 @@ bool bundle_write(const char *dir, const repro *r, const signature *s, tp_err *e
         json_int(&w, s->number);
         key_str(&w, "text", s->text);
         key_str(&w, "message", s->full);
+        if (s->stages[0])
+            key_str(&w, "stages", s->stages);
         key_str(&w, "inject", fault_spec()); /* a planted fault is part of what reproduces it */
         key_str(&w, "graph_sha256", hex);
         json_key(&w, "inputs");
@@ -426,7 +428,8 @@ static bool graph_is_whole(const char *path, const json_val *j, tp_err *err)
 static void read_signature(const json_val *j, signature *s)
 {
     const char *text = json_cstr(json_get(j, "text")), *full = json_cstr(json_get(j, "message")),
-               *stage = json_cstr(json_get(j, "stage")), *type = json_cstr(json_get(j, "type"));
+               *stage = json_cstr(json_get(j, "stage")), *type = json_cstr(json_get(j, "type")),
+               *stages = json_cstr(json_get(j, "stages"));
     memset(s, 0, sizeof *s);
     s->kind = sig_by_name(json_cstr(json_get(j, "kind")));
     s->number = (int)json_i64(json_get(j, "signal"), 0);
@@ -434,6 +437,7 @@ static void read_signature(const json_val *j, signature *s)
     snprintf(s->full, sizeof s->full, "%s", full ? full : "");
     snprintf(s->stage, sizeof s->stage, "%s", stage ? stage : "");
     snprintf(s->type, sizeof s->type, "%s", type ? type : "");
+    snprintf(s->stages, sizeof s->stages, "%s", stages ? stages : "");
 }
 
 repro *bundle_read(const char *dir, signature *s, bool plant, tp_err *err)

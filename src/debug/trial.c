@@ -181,6 +181,8 @@ static bool nan_inside(const tp_tensor *t)
     return false;
 }
 
+#define NAN_IN_EAGER "NaN in the eager result" /* another failure than one with a sound reference */
+
 static bool differ(const repro *r, const char *what, int i, const tp_tensor *a, const tp_tensor *b,
                    const tp_tensor *c, strbuf *why)
 {
@@ -189,11 +191,13 @@ static bool differ(const repro *r, const char *what, int i, const tp_tensor *a, 
     size_t at = why->n;
     if (acc_same(a, b, c, &r->acc, why))
         return false;
-    if (dtype_is_float((dtype)a->dt) && dtype_is_float((dtype)b->dt) && nan_inside(b) && !nan_inside(a)) {
+    bool flt = dtype_is_float((dtype)a->dt) && dtype_is_float((dtype)b->dt), left = flt && nan_inside(a),
+         right = flt && nan_inside(b);
+    if (left != right || left) {
         strbuf rest = { 0 };
         strbuf_add(&rest, why->s + at);
         why->n = at;
-        strbuf_addf(why, "NaN only in the compiled one: %s", strbuf_str(&rest));
+        strbuf_addf(why, "%s: %s", left ? NAN_IN_EAGER : "NaN only in the compiled one", strbuf_str(&rest));
         strbuf_free(&rest);
     }
     return true;
@@ -277,8 +281,10 @@ static void trial_full(const repro *r, run_program *p, decider d, signature *out
         goto done;
     w = wider(r->g);
     bool have64 = !r->no_fp64 && run_once(r, NULL, w, DT_f64, &fp64, NULL);
-    if (!compare(r, &eager, &got, have64 ? &fp64 : NULL, &why))
+    if (!compare(r, &eager, &got, have64 ? &fp64 : NULL, &why)) {
         sig_set(out, SIG_accuracy, "compare", strbuf_str(&why));
+        out->number = strstr(strbuf_str(&why), NAN_IN_EAGER) != NULL;
+    }
 done:
     if (keep)
         *keep = err;
@@ -368,6 +374,43 @@ static repro *repro_unit(const repro *r, bool backward, tp_err *err)
 }
 repro *repro_forward(const repro *r, tp_err *err) { return repro_unit(r, false, err); }
 repro *repro_backward(const repro *r, tp_err *err) { return repro_unit(r, true, err); }
+
+/* ---- what the stages made of it ---- */
+static int stages_child(void *arg)
+{
+    const repro *r = arg;
+    repro *f = repro_forward(r, &(tp_err){ 0 }), *b = r->inner ? NULL : repro_backward(r, &(tp_err){ 0 });
+    if (f && !r->inner)
+        printf(" forward:%016llx", (unsigned long long)ir_hash(f->g));
+    if (b)
+        printf(" backward:%016llx", (unsigned long long)ir_hash(b->g));
+    fflush(stdout);
+    repro_free(f);
+    repro_free(b);
+    return 0;
+}
+
+void trial_stages(const repro *r, signature *s)
+{
+    proc_result res = { 0 };
+    fflush(NULL);
+    bool ok = proc_run(&(proc_spec){ .fn = stages_child, .arg = (void *)r, .timeout_ms = 10000 }, &res, NULL);
+    snprintf(s->stages, sizeof s->stages, "captured:%016llx%.70s", (unsigned long long)ir_hash(r->g),
+             ok && !res.status ? strbuf_str(&res.out) : "");
+    proc_result_free(&res);
+}
+
+const char *stages_differ(const signature *a, const signature *b)
+{
+    static const char *const names[] = { "captured", "forward", "backward" };
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *x = strstr(a->stages, names[i]), *y = strstr(b->stages, names[i]);
+        size_t n = strlen(names[i]) + 17;
+        if (x && y && strncmp(x, y, n))
+            return names[i];
+    }
+    return NULL;
+}
 
 /* ---- where they part ---- */
 static bool comparable(const ir_node *n)
@@ -549,7 +592,7 @@ int trial_analyze(const repro *r, bool once, strbuf *out)
 /* ---- in children ---- */
 void trial_print(const signature *s)
 {
-    printf("\x02%d\n%s\n%s\n%s\n", (int)s->kind, s->stage, s->type, s->text);
+    printf("\x02%d %d\n%s\n%s\n%s\n", (int)s->kind, s->number, s->stage, s->type, s->text);
     for (const char *c = s->full; *c; c++)
         putchar(*c == '\n' ? ' ' : *c);
     putchar('\n');
@@ -593,6 +636,8 @@ void trial_read(const proc_result *r, signature *out)
     }
     memset(out, 0, sizeof *out);
     int k = atoi(mark + 1);
+    const char *num = mark + 1 + strcspn(mark + 1, " \n");
+    out->number = *num == ' ' ? atoi(num) : 0;
     out->kind = k >= 0 && k <= SIG_flaky ? (sig_kind)k : SIG_cannot_run;
     const char *at = mark + 1 + strcspn(mark + 1, "\n");
     at += *at == '\n';

@@ -23,6 +23,8 @@ typedef struct signature {
     char full[1024]; /* as it was */
     char stage[16];  /* compile, run, compare: what was going on */
     char type[48];   /* class of the exception, or empty */
+    char
+        stages[96]; /* hashes of the graph at each stage: "captured:... forward:... backward:...", or empty */
 } signature;
 const char *sig_name(sig_kind k);
 sig_kind sig_by_name(const char *name); /* SIG_passes when there is none */
@@ -42,6 +44,10 @@ run_program *repro_compile(tp_comp *c,
 /* The pure forward or backward graph that the autograd stage makes of r, with the values it gets. NULL with err. */
 repro *repro_forward(const repro *r, tp_err *err);
 repro *repro_backward(const repro *r, tp_err *err);
+/* What each stage makes of r, as hashes, into s->stages; found in a child, since a stage may not survive it. */
+void trial_stages(const repro *r, signature *s);
+/* The first stage whose hash differs ("forward"), or NULL. */
+const char *stages_differ(const signature *a, const signature *b);
 /* Where compiled and eager part: "first diverging node: relu (model.py:7: y = relu(x)): element [0] is ...". False when none
  * was found. The node's name goes to *node (owned, may be NULL). */
 bool trial_diverge(const repro *r, strbuf *out, char **node);

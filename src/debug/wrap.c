@@ -61,6 +61,8 @@ static void dump(const repro *r, signature *s, int what, bool accuracy)
 {
     strbuf who = { 0 };
     strbuf_addf(&who, "%s%s", r->backend, accuracy ? "_accuracy" : "");
+    if (s->kind != SIG_passes)
+        trial_stages(r, s);
     free(debug_dump(r, s, what, strbuf_str(&who)));
     strbuf_free(&who);
 }
