@@ -17,6 +17,7 @@ typedef struct where {
     char *dir;
     signature sig;
     bool tty;
+    double secs; /* limit of a trial */
 } where;
 
 static void line(void *data,
@@ -77,7 +78,7 @@ static void write_scripts(const char *dir, const repro *m, const signature *s, s
 }
 
 /* Three processes that know nothing but the bundle. */
-static int verified(const char *dir)
+static int verified(const char *dir, double secs)
 {
     int good = 0;
     char self[4096];
@@ -85,7 +86,9 @@ static int verified(const char *dir)
     if (n <= 0)
         return -1;
     self[n] = 0;
-    const char *argv[] = { self, "repro", dir, NULL };
+    char limit[32];
+    snprintf(limit, sizeof limit, "%g", secs);
+    const char *argv[] = { self, "repro", dir, "--timeout", limit, NULL };
     for (int i = 0; i < 3; i++) {
         proc_result r = { 0 };
         if (proc_run(&(proc_spec){ .argv = argv, .timeout_ms = 120000 }, &r, NULL))
@@ -115,7 +118,7 @@ static int report(where *w, const repro *m, const minify_stats *st)
     if (st->repeats > 1)
         printf("; it comes and goes, so not every run of the answer fails");
     else if (!st->stopped)
-        printf("; verified in %d of 3 fresh processes", verified(w->dir));
+        printf("; verified in %d of 3 fresh processes", verified(w->dir, w->secs));
     printf("\nWrote the minimal failure to %s (graph.py, inputs.safetensors, failure.json%s): attach it to a "
            "report\n",
            w->dir, strbuf_str(&said));
@@ -146,7 +149,7 @@ static int run_minify(int argc, char **argv)
         return cli_usage("--memory wants a number of MiB, not '%s'", mem);
     if (is_script(dir))
         return by_script(dir, "minify");
-    where w = { .tty = isatty(2) };
+    where w = { .tty = isatty(2), .secs = secs ? atof(secs) : 20 };
     debug_backends_register();
     repro *r = bundle_read(dir, &w.sig, true, &err);
     if (!r)
@@ -200,16 +203,27 @@ static int run_repro(int argc, char **argv)
 {
     tp_err err = { 0 };
     signature was, now;
-    if (argc != 2)
-        return cli_usage("taper repro BUNDLE");
-    if (is_script(argv[1]))
-        return by_script(argv[1], "run");
+    cli_args a = { argc, 1, argv };
+    const char *dir = NULL, *secs = NULL;
+    while (a.at < argc) {
+        if (cli_option(&a, "timeout", &secs))
+            continue;
+        if (argv[a.at][0] == '-')
+            return cli_unknown(&a);
+        dir = argv[a.at++];
+    }
+    if (!dir)
+        return cli_usage("taper repro BUNDLE [--timeout SECONDS]");
+    if (secs && atof(secs) <= 0)
+        return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
+    if (is_script(dir))
+        return by_script(dir, "run");
     debug_backends_register();
-    repro *r = bundle_read(argv[1], &was, true, &err);
+    repro *r = bundle_read(dir, &was, true, &err);
     if (!r)
         return cli_fail(&err);
     const repro *one = r;
-    trial_limits l = { .timeout_ms = 60000 };
+    trial_limits l = { .timeout_ms = secs ? (int64_t)(atof(secs) * 1000) : 60000 };
     if (!trial_run(&one, 1, &l, &now, &err)) {
         repro_free(r);
         return cli_fail(&err);
@@ -231,7 +245,7 @@ const cli_cmd cmd_minify = {
     NULL
 };
 const cli_cmd cmd_repro = { "repro",
-                            "BUNDLE|repro.py",
+                            "BUNDLE|repro.py [--timeout SECONDS]",
                             "Runs a saved failure again: exit code 1 when it still fails, 0 when it passes",
                             NULL,
                             run_repro,
