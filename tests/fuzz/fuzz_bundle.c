@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 /* Any bytes are read as a bundle or refused. The input is the three files, a line of four dashes between them. */
 #include "fuzz.h"
 #include "base/file.h"
