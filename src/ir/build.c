@@ -195,6 +195,7 @@ bool ir_infer(ir_graph *g, op_id op, op_variant v, const tp_val *arg, tp_val *va
     tp_val in[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
     arena tmp = { 0 };
     op_ctx cx = *op_ctx_cur();
+    tp_tensor *self = NULL; /* a header of its own: unsqueeze_ and the like change it, not the operand's type */
     bool ok = false;
 
     cx.rec = NULL;
@@ -203,6 +204,11 @@ bool ir_infer(ir_graph *g, op_id op, op_variant v, const tp_val *arg, tp_val *va
         if (!ir_check_arg(row, i, &arg[i], err))
             goto done;
         in[i] = to_value(&tmp, &arg[i]);
+    }
+    if ((row->flags & OPF_MUT) && s->nparam && in[0].kind == VAL_tensor) {
+        const tp_tensor *t = in[0].t;
+        self = tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset);
+        in[0] = vT(self);
     }
     if (!some_tensor(row, arg, err) || !ops_fake(&cx, op, v, in, out, err))
         goto done;
@@ -221,6 +227,7 @@ bool ir_infer(ir_graph *g, op_id op, op_variant v, const tp_val *arg, tp_val *va
         *val = out[0];
     ok = true;
 done:
+    tensor_unref(self);
     arena_free(&tmp);
     return ok;
 }
