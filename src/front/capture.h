@@ -125,6 +125,7 @@ typedef struct recipe {
     struct recipe **kid;
     PyObject *obj;        /* kept by the entry */
     struct recipe *attrs; /* a dict recipe: attributes to set on a tensor or object */
+    struct recipe *inst;  /* containers: their instance attributes, or NULL */
 } recipe;
 
 typedef enum {
@@ -310,6 +311,8 @@ struct entry {
     PyObject *kwnames;      /* keyword names of the call at stop, borrowed from the code */
     bool plain;             /* returns one graph output and nothing else happens */
     PyObject *break_reason; /* why the graph ends here, or why it runs with backend eager */
+    bool repeats; /* the graph writes nothing from outside: its instructions may be executed after a failure */
+    bool random;
 };
 
 /* --- frames
@@ -333,9 +336,11 @@ struct frame {
     PyObject *yielded;
     const ir_loc *loc; /* tracing: of line loc_line, made once */
     int loc_line;
-    int fail_line; /* where the graph failed, when that is a line of this function; else 0 */
+    int fail_line;      /* where the graph failed, when that is a line of this function; else 0 */
+    PyObject *failed;   /* why the graph failed whose instructions are executed now instead, or NULL */
+    unsigned long seen; /* py_raised when it failed */
 };
-enum { ST_next, ST_return, ST_yield, ST_error };
+enum { ST_next, ST_return, ST_yield, ST_error, ST_repeat };
 int interp_step(frame *f, PyObject **result); /* executes the instruction at f->ip */
 int interp_turn(frame *f);                    /* other threads may run, Ctrl-C is heard */
 /* Looks for a handler of the exception that is set; true: the frame continues there. */
@@ -347,6 +352,7 @@ void frame_clear(frame *f);
 int frame_bind(frame *f, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 /* A run-time failure at a place known from the graph: the traceback shall show that line. */
 void cap_traceback(frame *f, const char *file, int line);
+void frame_raised(frame *f);
 static inline int frame_line(const frame *f) { return f->cc->ins[f->at].line; }
 
 cap_code *cap_code_of(PyCodeObject *co); /* borrowed; NULL with an exception */
@@ -404,10 +410,13 @@ struct trace {
     strbuf stack_text; /* user frames of the break, innermost last */
     int brk_line;
     char brk_file[400];
-    int exc_at; /* outer step that raised the exception being handled, or -1 */
+    int exc_at;        /* outer step that raised the exception being handled, or -1 */
+    PyObject *handled; /* what the thread was handling when tracing began, or NULL; borrowed */
+    PyObject *caught;  /* exceptions caught so far -> the outer step that raised them */
     bool exc_in_trace;
     int ninline;
     VEC(PyObject *) outs; /* fake tensors returned by the graph, owned */
+    VEC(PyObject *) gens; /* generators that are alive, borrowed */
     bool internal;        /* a real error, not a break: the exception is set */
     op_ctx saved;
     int cur_line;
@@ -422,6 +431,7 @@ struct trace {
     char *last[20];    /* verbose: the newest instructions traced */
     unsigned nlast;
     bool verbose;
+    bool class_written; /* some class has attributes written while tracing */
 };
 
 PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
@@ -484,8 +494,10 @@ PyObject *t_allowed(trace *t, PyObject *fn, PyObject *const *args, Py_ssize_t na
 /* thop.c: cond, while_loop, scan, map */
 PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *t_format(trace *t, PyObject *v, PyObject *spec);
-PyObject *t_raise(trace *t, PyObject *exc, PyObject *cause); /* always NULL */
+PyObject *t_format(trace *t, PyObject *v, PyObject *spec); /* format() of a user object */
+PyObject *t_text(trace *t, PyObject *v, int how);          /* 1, 0: str(), 2: repr(), 3: ascii() */
+bool t_caught(trace *t, PyObject *exc);   /* an exception goes to its handler; false: out of memory */
+int t_caught_at(trace *t, PyObject *exc); /* the outer step that raised it, or -1: it was never raised */
 PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames); /* deep, then call */
 tobj *t_obj(trace *t, PyObject *o);    /* record of an object, or NULL */
@@ -493,6 +505,21 @@ tobj *t_obj_add(trace *t, PyObject *abs, PyObject *real, source *s);
 bool t_fake_failed(trace *t,
                    const char *what); /* after a failed native call: turns a data error into a break */
 PyObject *t_gen_next(trace *t, PyObject *gen, PyObject *send, bool *done);
+bool t_gens_idle(trace *t, int *born); /* false: one that must still run its finally blocks is alive */
+/* Objects that builtin iterators may hold in place of traced functions and iterators (tbridge.c). */
+typedef enum {
+    TI_raw,
+    TI_real,
+    TI_known,
+    TI_inner
+} t_items; /* as they are, looked at, with contents, iterable */
+extern PyTypeObject PyTraceFn_Type, PyTraceIter_Type;
+extern _Thread_local trace *t_now;
+extern PyObject *py_break_error;
+PyObject *t_broken(trace *t);                              /* NULL with an exception set */
+PyObject *t_fn(PyObject *fn, bool truth);                  /* new */
+PyObject *t_iterable(trace *t, PyObject *o, t_items kind); /* new */
+PyObject *t_behind(PyObject *o);                           /* borrowed, NULL: no bridge */
 PyObject *t_super_getattr(trace *t, PyObject *o, PyObject *name);
 PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                     bool *handled);
@@ -513,6 +540,11 @@ PyObject *py_symfloat_tensor(PyObject *o); /* borrowed */
 enum { T_SYMFLOATS = 8 };
 /* SymFloats among the arguments of an operator become tensors, which own holds. False: error. */
 bool t_symfloat_args(PyObject **v, Py_ssize_t n, PyObject **own);
+PyTypeObject *t_base(PyTypeObject *tp); /* the builtin container or number a user's class extends, or NULL */
+PyObject *t_new_derived(PyTypeObject *base, PyTypeObject *cls); /* empty container, without __init__; new */
+PyObject *dict_keys(PyObject *d);                               /* new list, in the dictionary's own order */
+int dict_set(PyObject *d, PyObject *k, PyObject *v); /* as dict.__setitem__, v NULL: as __delitem__ */
+PyObject *polyfill(const char *name);                /* a function of taper/_polyfill.py, borrowed */
 source *t_source_of(trace *t, PyObject *o); /* of a known object; constants get one; NULL: made here */
 bool t_trusted_module(PyObject *mod_name);
 PyObject *t_instdict(trace *t, PyObject *o);

@@ -24,7 +24,10 @@ static PyObject *call_back(trace *t, PyObject *f, PyObject *args, PyObject *kw)
     op_ctx saved = *CX;
     now = t;
     CX->rec = NULL;
+    trace *under_way = t_now;
+    t_now = NULL; /* what it prints shows symbols, not the numbers behind them */
     PyObject *r = PyObject_Call(f, args, kw);
+    t_now = under_way;
     *CX = saved;
     now = was;
     if (r && t->broke)

@@ -401,6 +401,15 @@ static bool keys_equal(PyObject *keys, PyObject *d)
     PyObject *k;
     if (!PyDict_Check(d) || PyDict_GET_SIZE(d) != PyList_GET_SIZE(keys))
         return false;
+    if (PyODict_Check(d) && PyList_GET_SIZE(keys) > 1) { /* its order is not that of the table */
+        PyObject *now = dict_keys(d);
+        bool ok = now != NULL;
+        for (; ok && i < PyList_GET_SIZE(keys); i++)
+            ok = const_equal(PyList_GET_ITEM(keys, i), PyList_GET_ITEM(now, i));
+        Py_XDECREF(now);
+        PyErr_Clear();
+        return ok;
+    }
     while (PyDict_Next(d, &p, &k, NULL)) {
         PyObject *w = PyList_GET_ITEM(keys, i++);
         if (k != w && !const_equal(k, w))
@@ -615,7 +624,8 @@ static bool watched(const entry *e, const source *s) /* one of the remembered te
 static bool always(const entry *e, const guard *g)
 {
     return (g->src2 && !g->src2->cached) || g->kind == G_SEQUENCE_LENGTH || g->kind == G_SET_CONTAINS ||
-           g->kind == G_TENSOR_MATCH || (g->kind == G_NO_HASATTR && !watched(e, g->src));
+           g->kind == G_TENSOR_MATCH || (g->kind == G_DICT_KEYS_MATCH && g->n) ||
+           (g->kind == G_NO_HASATTR && !watched(e, g->src));
 }
 
 static bool parent(const entry *e, const source *s) /* does something cached hang on it? */

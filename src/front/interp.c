@@ -509,7 +509,7 @@ static int dict_merge(frame *f, int arg, bool unique)
     PyObject *d = real(f, PEEK(arg + 1)), *m = real(f, TOP);
     if (!d || !m)
         return ST_error;
-    if (T && !PyDict_Check(m)) {
+    if (T && !PyDict_CheckExact(m) && !t_safe_type(Py_TYPE(m))) {
         t_break(T, BRK_call_builtin, "** of a %s", Py_TYPE(m)->tp_name);
         return ST_error;
     }
@@ -517,19 +517,24 @@ static int dict_merge(frame *f, int arg, bool unique)
     if (rc < 0) {
         if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
             PyErr_Clear();
-            PyErr_Format(PyExc_TypeError,
-                         unique ? "argument after ** must be a mapping, not %.200s"
-                                : "'%.200s' object is not a mapping",
-                         Py_TYPE(m)->tp_name);
+            PyObject *who = unique ? _PyObject_FunctionStr(PEEK(arg + 3)) : NULL;
+            if (who)
+                PyErr_Format(PyExc_TypeError, "%U argument after ** must be a mapping, not %.200s", who,
+                             Py_TYPE(m)->tp_name);
+            else
+                PyErr_Format(PyExc_TypeError, "'%.200s' object is not a mapping", Py_TYPE(m)->tp_name);
+            Py_XDECREF(who);
         } else if (unique && PyErr_ExceptionMatches(PyExc_KeyError)) {
             PyObject *t, *v, *tb;
             PyErr_Fetch(&t, &v, &tb);
             PyErr_NormalizeException(&t, &v, &tb);
             PyObject *args = v ? PyObject_GetAttrString(v, "args") : NULL;
-            PyErr_Format(PyExc_TypeError, "got multiple values for keyword argument '%S'",
+            PyObject *who = _PyObject_FunctionStr(real(f, PEEK(arg + 3)));
+            PyErr_Format(PyExc_TypeError, "%V got multiple values for keyword argument '%S'", who, "function",
                          args && PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0)
                                                                                : Py_None);
             Py_XDECREF(args);
+            Py_XDECREF(who);
             Py_XDECREF(t);
             Py_XDECREF(v);
             Py_XDECREF(tb);
@@ -660,9 +665,21 @@ HANDLER(FORMAT_VALUE)
     v = real(f, v);
     if (spec)
         spec = real(f, spec);
-    if (!v || (T && !t_deep(T, v)))
+    if (!v)
         return ST_error;
-    if (T && (py_is_tensor(v) || py_is_symint(v))) {
+    if (T && (arg & 3 || !spec) && (arg & 3 ? 1 : !PyUnicode_Check(v))) { /* as str(v), repr(v), ... */
+        c = t_text(T, v, arg & 3);
+        if (!c)
+            return ST_error;
+        goto have;
+    }
+    if (T && !t_safe_type(Py_TYPE(v))) {
+        PyObject *none = NULL;
+        r = t_format(T, v, spec ? spec : (none = PyUnicode_FromString("")));
+        Py_XDECREF(none);
+        goto done;
+    }
+    if (T && py_is_tensor(v)) {
         t_break(T, BRK_format, "formatting a %s into a string", Py_TYPE(v)->tp_name);
         return ST_error;
     }
@@ -674,8 +691,10 @@ HANDLER(FORMAT_VALUE)
     }
     if (!c)
         return ST_error;
+have:
     r = PyUnicode_CheckExact(c) && !spec ? Py_NewRef(c) : PyObject_Format(c, spec);
     Py_DECREF(c);
+done:
     if (!r)
         return ST_error;
     drop(f, (arg & 4) ? 2 : 1);
@@ -882,8 +901,10 @@ HANDLER(CALL_FUNCTION_EX)
     if (!pos) {
         if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError) && !T && !Py_TYPE(seq)->tp_iter) {
             PyErr_Clear();
-            PyErr_Format(PyExc_TypeError, "%S argument after * must be an iterable, not %.200s", callee,
-                         Py_TYPE(seq)->tp_name);
+            PyObject *who = _PyObject_FunctionStr(callee);
+            PyErr_Format(PyExc_TypeError, "%V argument after * must be an iterable, not %.200s", who,
+                         "function", Py_TYPE(seq)->tp_name);
+            Py_XDECREF(who);
         }
         return ST_error;
     }
@@ -1007,10 +1028,8 @@ HANDLER(GET_LEN)
     PyObject *o = real(f, TOP);
     if (!o)
         return ST_error;
-    if (T && !t_safe_type(Py_TYPE(o))) {
-        t_break(T, BRK_call_builtin, "len() of a %s in a match statement", Py_TYPE(o)->tp_name);
-        return ST_error;
-    }
+    if (T)
+        PUSH_OR_FAIL(t_call(T, PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &o, 1, NULL));
     Py_ssize_t n = PyObject_Length(o);
     if (n < 0)
         return ST_error;
@@ -1184,6 +1203,7 @@ HANDLER(PUSH_EXC_INFO)
         }
         old = f->handled ? f->handled : Py_NewRef(Py_None);
         f->handled = Py_NewRef(v);
+        PyErr_SetHandledException(v); /* exceptions raised from here on have it as context */
     } else {
         old = PyErr_GetHandledException();
         if (!old)
@@ -1201,6 +1221,10 @@ HANDLER(POP_EXCEPT)
     if (T) {
         PyObject *r = t_real(T, old);
         Py_XSETREF(f->handled, r == Py_None ? NULL : Py_XNewRef(r));
+        const frame *h = f;
+        while (h && !h->handled)
+            h = h->back;
+        PyErr_SetHandledException(h ? h->handled : T->handled);
     } else
         PyErr_SetHandledException(old == Py_None ? NULL : old);
     Py_DECREF(old);
@@ -1246,7 +1270,10 @@ HANDLER(RAISE_VARARGS)
     if ((arg && !exc) || (arg == 2 && !cause))
         return ST_error;
     if (!arg) {
-        exc = T ? Py_XNewRef(f->handled) : PyErr_GetHandledException();
+        const frame *h = f;
+        while (T && h && !h->handled)
+            h = h->back;
+        exc = T ? Py_XNewRef(h ? h->handled : NULL) : PyErr_GetHandledException();
         if (!exc || exc == Py_None) {
             Py_XDECREF(exc);
             if (T)
@@ -1257,6 +1284,10 @@ HANDLER(RAISE_VARARGS)
         }
         raise_again(exc);
         Py_DECREF(exc);
+        return ST_error;
+    }
+    if (T && PyExceptionInstance_Check(exc) && t_source_of(T, exc)) { /* raising writes into it */
+        t_break(T, BRK_exception, "raise of an exception made before the graph began");
         return ST_error;
     }
     v = PyExceptionClass_Check(exc) ? call(f, exc, NULL, 0, NULL) : Py_NewRef(exc);
@@ -1382,6 +1413,12 @@ bool interp_unwind(frame *f)
     PyErr_NormalizeException(&t, &v, &tb);
     if (tb)
         PyException_SetTraceback(v, tb);
+    if (T && !t_caught(T, v)) {
+        Py_XDECREF(t);
+        Py_XDECREF(v);
+        Py_XDECREF(tb);
+        return false;
+    }
     if (f->sp > depth)
         drop(f, f->sp - depth);
     if (lasti)
@@ -1421,6 +1458,7 @@ void frame_clear(frame *f)
     f->sp = 0;
     Py_CLEAR(f->handled);
     Py_CLEAR(f->yielded);
+    Py_CLEAR(f->failed);
 }
 
 int frame_bind(frame *f, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)

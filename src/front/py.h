@@ -43,6 +43,7 @@ PyObject *py_size(int ndim, const symint *size);        /* new taper.Size */
 PyObject *py_int(symint v);                             /* new int, or SymInt for expressions */
 PyObject *py_raise(tp_err *e); /* always NULL; keeps an exception that is already set */
 void py_note_saved(void);      /* debug.c: adds where the failure was saved, if it was */
+extern _Thread_local unsigned long py_raised; /* how often an operator's failure became an exception */
 
 /* SymInt objects (front/symint.c). */
 extern PyTypeObject PySymInt_Type;

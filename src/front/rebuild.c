@@ -1,6 +1,8 @@
 /* rebuild.c - the end of a trace: what must be rebuilt afterwards, and the code that rebuilds it. */
+#include "aot/aot.h"
 #include "front/capture.h"
 #include "ir/hop.h"
+#include "ir/pass.h"
 
 PyObject *inst_dict(PyObject *o);
 PyObject *t_deleted_mark(void);
@@ -64,12 +66,18 @@ static bool kids(rb *b, recipe *r, int at, PyObject *const *v, Py_ssize_t n)
     return true;
 }
 
+static recipe *dict_recipe(rb *b, PyObject *o, PyTypeObject *type);
+/* A container of a user's class has attributes, too. */
+static bool with_inst(rb *b, PyObject *o, recipe *r)
+{
+    PyObject *d = t_base(Py_TYPE(o)) ? inst_dict(o) : NULL;
+    return !d || !PyDict_GET_SIZE(d) || (r->inst = dict_recipe(b, d, &PyDict_Type));
+}
+
 static recipe *dict_recipe(rb *b, PyObject *o, PyTypeObject *type)
 {
-    PyObject *k, *v;
-    Py_ssize_t p = 0;
     int i = 0;
-    bool dd = type == t_default_type();
+    bool dd = PyType_IsSubtype(type, t_default_type());
     recipe *r = remember(b, o, make(b, R_dict, 2 * (int)PyDict_GET_SIZE(o)));
     r->obj = keep(b->e, (PyObject *)type);
     if (dd) {
@@ -79,10 +87,16 @@ static recipe *dict_recipe(rb *b, PyObject *o, PyTypeObject *type)
         if (!r->attrs)
             return NULL;
     }
-    while (PyDict_Next(o, &p, &k, &v))
-        if (!(r->kid[i++] = rebuild(b, k)) || !(r->kid[i++] = rebuild(b, v)))
-            return NULL;
-    return r;
+    PyObject *keys = dict_keys(o);
+    for (Py_ssize_t q = 0; keys && r && q < PyList_GET_SIZE(keys); q++) {
+        PyObject *k = PyList_GET_ITEM(keys, q), *v = PyDict_GetItemWithError(o, k);
+        if (!v || !(r->kid[i++] = rebuild(b, k)) || !(r->kid[i++] = rebuild(b, v)))
+            r = NULL;
+    }
+    if (!keys)
+        r = NULL;
+    Py_XDECREF(keys);
+    return r && with_inst(b, o, r) ? r : NULL;
 }
 
 static recipe *out_recipe(rb *b, PyObject *o)
@@ -119,10 +133,33 @@ static recipe *num_recipe(rb *b, PyObject *o)
     return remember(b, o, r);
 }
 
+/* o.__reduce__(), without the warning that itertools gives from 3.12 on. New reference or NULL. */
+static PyObject *copy_plan(PyObject *o)
+{
+#if TP_PY312
+    PyObject *w = PyImport_ImportModule("warnings"), *r = NULL,
+             *cm = w ? PyObject_CallMethod(w, "catch_warnings", NULL) : NULL,
+             *x = cm ? PyObject_CallMethod(cm, "__enter__", NULL) : NULL;
+    if (x) {
+        Py_XDECREF(PyObject_CallMethod(w, "simplefilter", "s", "ignore"));
+        r = PyErr_Occurred() ? NULL : PyObject_CallMethod(o, "__reduce__", NULL);
+        PyObject *e = PyErr_GetRaisedException();
+        Py_XDECREF(PyObject_CallMethod(cm, "__exit__", "OOO", Py_None, Py_None, Py_None));
+        PyErr_SetRaisedException(e);
+    }
+    Py_XDECREF(x);
+    Py_XDECREF(cm);
+    Py_XDECREF(w);
+    return r;
+#else
+    return PyObject_CallMethod(o, "__reduce__", NULL);
+#endif
+}
+
 static recipe *reduce(rb *b,
                       PyObject *o) /* builtin iterators and the like, by the protocol that copies them */
 {
-    PyObject *red = PyObject_CallMethod(o, "__reduce__", NULL);
+    PyObject *red = copy_plan(o);
     recipe *r = NULL;
     if (!red || !PyTuple_Check(red) || PyTuple_GET_SIZE(red) < 2 ||
         !PyTuple_Check(PyTuple_GET_ITEM(red, 1))) {
@@ -193,6 +230,8 @@ static recipe *rebuild(rb *b, PyObject *o)
     recipe *r = map_geti(&b->seen, (uint64_t)(uintptr_t)o);
     if (r)
         return r;
+    if (t_behind(o))
+        return rebuild(b, t_behind(o));
     tobj *k = t_obj(t, o);
     if (k && k->src)
         return k->src->kind == SRC_const ? konst(b, k->real) : from_src(b, k->src);
@@ -224,21 +263,24 @@ static recipe *rebuild(rb *b, PyObject *o)
     if (PyTuple_Check(o)) {
         r = make(b, R_tupletype, (int)PyTuple_GET_SIZE(o));
         r->obj = keep(b->e, (PyObject *)tp);
-        return kids(b, r, 0, &PyTuple_GET_ITEM(o, 0), r->n) ? remember(b, o, r) : NULL;
+        return kids(b, r, 0, &PyTuple_GET_ITEM(o, 0), r->n) && with_inst(b, o, r) ? remember(b, o, r) : NULL;
     }
-    if (tp == &PyList_Type) {
+    if (PyList_Check(o)) {
         r = remember(b, o, make(b, R_list, (int)PyList_GET_SIZE(o)));
-        return kids(b, r, 0, ((PyListObject *)o)->ob_item, r->n) ? r : NULL;
+        r->obj = keep(b->e, (PyObject *)tp);
+        return kids(b, r, 0, ((PyListObject *)o)->ob_item, r->n) && with_inst(b, o, r) ? r : NULL;
     }
-    if (tp == &PyDict_Type || tp == t_ordered_type() || tp == t_default_type())
+    if (PyDict_Check(o))
         return dict_recipe(b, o, tp);
-    if (tp == &PySet_Type || tp == &PyFrozenSet_Type) {
+    if (PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o)) /* of a user's class: immutable */
+        return inst_dict(o) && PyDict_GET_SIZE(inst_dict(o)) ? cannot(b, o, 0) : konst(b, o);
+    if (tp == &PySet_Type || tp == &PyFrozenSet_Type || t_base(tp) == &PySet_Type) {
         PyObject *l = PySequence_List(o);
         keep(b->e, l);
         r = l ? remember(b, o, make(b, R_set, (int)PyList_GET_SIZE(l))) : NULL;
         if (r)
             r->obj = keep(b->e, (PyObject *)tp);
-        if (r && !kids(b, r, 0, ((PyListObject *)l)->ob_item, r->n))
+        if (r && (!kids(b, r, 0, ((PyListObject *)l)->ob_item, r->n) || !with_inst(b, o, r)))
             r = NULL;
         Py_XDECREF(l);
         return r;
@@ -321,8 +363,10 @@ static recipe *rebuild(rb *b, PyObject *o)
         return ok ? r : NULL;
     }
     if (PyExceptionInstance_Check(o) || !type_is_python(tp) || !strncmp(tp->tp_name, "functools.", 10) ||
-        !strncmp(tp->tp_name, "operator.", 9) || tp == t_deque_type()) {
-        if (tp == t_deque_type()) {
+        !strncmp(tp->tp_name, "operator.", 9) || PyType_IsSubtype(tp, t_deque_type())) {
+        if (PyType_IsSubtype(tp, t_deque_type())) {
+            if (tp != t_deque_type())
+                return cannot(b, o, 0);
             PyObject *l = PySequence_List(o), *maxlen = PyObject_GetAttrString(o, "maxlen");
             keep(b->e, l);
             r = remember(b, o, make(b, R_call, 2));
@@ -332,6 +376,9 @@ static recipe *rebuild(rb *b, PyObject *o)
             Py_XDECREF(maxlen);
             return ok ? r : NULL;
         }
+        int raised = PyExceptionInstance_Check(o) ? t_caught_at(t, o) : -1;
+        if (raised >= 0)
+            return cannot(b, o, raised);
         if ((r = reduce(b, o)))
             return r;
         return cannot(b, o, t->exc_at >= 0 ? t->exc_at : 0);
@@ -345,6 +392,7 @@ static recipe *rebuild(rb *b, PyObject *o)
 }
 
 /* ---- side effects ---- */
+static recipe *cannot(rb *b, PyObject *o, int born);
 static bool unchanged(PyObject *was, PyObject *is)
 {
     return was == is || (IS_LAZY(was) && ((PyLazy *)was)->val == is);
@@ -367,35 +415,46 @@ static recipe *target_of(rb *b, const tobj *k)
 static bool dict_effects(rb *b, tobj k)
 {
     PyObject *key, *v, *was;
-    Py_ssize_t p = 0, q = 0;
-    PyObject *k1, *v1;
+    Py_ssize_t p = 0, q = 0, at = 0;
+    PyObject *k1, *v1, *now = dict_keys(k.abs);
     bool ordered = true;
+    if (!now)
+        return false;
     /* old keys that are still there must come first and in order; otherwise the dict is filled anew */
     while (PyDict_Next(k.snapshot, &q, &k1, &v1)) {
         if (!PyDict_Contains(k.abs, k1))
             continue;
-        ordered = ordered && PyDict_Next(k.abs, &p, &key, &v) && key == k1;
+        ordered = ordered && at < PyList_GET_SIZE(now) && PyList_GET_ITEM(now, at++) == k1;
     }
     if (!ordered) {
-        PyObject *copy = PyDict_Copy(k.abs);
+        PyObject *copy = PyDict_New();
+        for (Py_ssize_t i = 0; copy && i < PyList_GET_SIZE(now); i++)
+            if (PyDict_SetItem(copy, PyList_GET_ITEM(now, i),
+                               PyDict_GetItemWithError(k.abs, PyList_GET_ITEM(now, i))) < 0)
+                Py_CLEAR(copy);
+        Py_DECREF(now);
         bool ok = copy && keep(b->e, copy) && add_effect(b, FX_dict, target_of(b, &k), NULL, copy);
         Py_XDECREF(copy);
         return ok;
     }
     for (p = 0; PyDict_Next(k.snapshot, &p, &key, &v);)
-        if (!PyDict_Contains(k.abs, key) && !add_effect(b, FX_delitem, target_of(b, &k), NULL, key))
+        if (!PyDict_Contains(k.abs, key) && !add_effect(b, FX_delitem, target_of(b, &k), NULL, key)) {
+            Py_DECREF(now);
             return false;
-    for (p = 0; PyDict_Next(k.abs, &p, &key, &v);) {
+        }
+    bool ok = true;
+    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(now); i++) {
+        key = PyList_GET_ITEM(now, i);
+        v = PyDict_GetItemWithError(k.abs, key);
         was = PyDict_GetItemWithError(k.snapshot, key);
         if (was && unchanged(was, v))
             continue;
         PyObject *pair = PyTuple_Pack(2, key, v);
-        bool ok = pair && keep(b->e, pair) && add_effect(b, FX_setitem, target_of(b, &k), NULL, pair);
+        ok = pair && keep(b->e, pair) && add_effect(b, FX_setitem, target_of(b, &k), NULL, pair);
         Py_XDECREF(pair);
-        if (!ok)
-            return false;
     }
-    return true;
+    Py_DECREF(now);
+    return ok;
 }
 
 /* An integer attribute that the region itself writes is a counter: should it differ next time, it becomes a
@@ -515,6 +574,36 @@ static void clean(ir_graph *g)
     }
 }
 
+/* Does the graph write nothing but what it made itself? */
+static bool repeats(const ir_graph *g, bool *random)
+{
+    map outside = { 0 };
+    bool ok = true;
+    IR_EACH(n, g)
+    {
+        const tp_tensor *x = ir_type(n);
+        if ((n->kind == IR_placeholder || n->kind == IR_const) && x && x->storage)
+            map_puti(&outside, (uint64_t)(uintptr_t)x->storage, (void *)1);
+    }
+    IR_EACH(n, g)
+    {
+        if (n->kind == IR_opaque)
+            ok &= aot_switches_grad(n);
+        if (n->kind != IR_call)
+            continue;
+        const op_row *row = op_row_of((op_id)n->op);
+        *random |= (row->flags & OPF_RAND) != 0;
+        for (int i = 0; i < n->narg; i++) {
+            bool writes = row->schema.param[i].mutated || (i == 0 && ir_node_writes(n)) ||
+                          n->variant == OPV_out;
+            const tp_tensor *x = writes && n->arg[i].kind == VAL_node ? ir_type(n->arg[i].node) : NULL;
+            ok &= !(x && x->storage && map_geti(&outside, (uint64_t)(uintptr_t)x->storage));
+        }
+    }
+    map_free(&outside);
+    return ok;
+}
+
 static void finish_graph(trace *t)
 {
     entry *e = t->e;
@@ -541,6 +630,7 @@ static void finish_graph(trace *t)
     IR_EACH(x, t->g)
     e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
                ir_hop(x) != HOP_none;
+    e->repeats = repeats(t->g, &e->random);
 }
 
 bool rebuild_finish(trace *t, bool returned, PyObject *ret)
@@ -582,6 +672,11 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
     }
     if (!effects(&b) || !t_grad_finish(t))
         goto done;
+    if (!t_gens_idle(t, &t->live_at)) {
+        t_break(t, BRK_live, "a generator is alive inside try or with");
+        t->quiet = true;
+        goto done;
+    }
     distinct(t);
     finish_graph(t);
     e->plain = returned && e->ret->kind == R_out && !e->ret->attrs && !e->ret->spent && !e->effects.n &&
@@ -667,9 +762,13 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
                                                                   : PyTuple_Type.tp_new(tp, args, NULL);
             Py_XDECREF(args);
         }
+        if (o && r->inst && set_attrs(o, r->inst, b) < 0)
+            Py_CLEAR(o);
         return o;
     case R_list:
-        if (!(o = PyList_New(0)))
+        o = r->obj && r->obj != (PyObject *)&PyList_Type ? t_new_derived(&PyList_Type, (PyTypeObject *)r->obj)
+                                                         : PyList_New(0);
+        if (!o)
             return NULL;
         *memo = o; /* before its elements: it may contain itself */
         for (int i = 0; i < r->n; i++) {
@@ -679,27 +778,34 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
             if (rc < 0)
                 goto fail;
         }
+        if (r->inst && set_attrs(o, r->inst, b) < 0)
+            goto fail;
         return o;
-    case R_dict:
-        if (r->attrs) {
-            v = build_one(r->attrs, b);
-            o = v ? PyObject_CallOneArg(r->obj, v) : NULL;
-            Py_XDECREF(v);
-        } else
-            o = PyObject_CallNoArgs(r->obj);
-        if (!o)
+    case R_dict: {
+        PyTypeObject *tp = (PyTypeObject *)r->obj, *base = t_base(tp);
+        if (!(o = t_new_derived(base ? base : tp, tp)))
             return NULL;
         *memo = o;
+        if (r->attrs) {
+            v = build_one(r->attrs, b);
+            int rc = v ? PyObject_SetAttrString(o, "default_factory", v) : -1;
+            Py_XDECREF(v);
+            if (rc < 0)
+                goto fail;
+        }
         for (int i = 0; i + 1 < r->n; i += 2) {
             PyObject *k = build_one(r->kid[i], b);
             v = k ? build_one(r->kid[i + 1], b) : NULL;
-            int rc = v ? PyObject_SetItem(o, k, v) : -1;
+            int rc = v ? dict_set(o, k, v) : -1;
             Py_XDECREF(k);
             Py_XDECREF(v);
             if (rc < 0)
                 goto fail;
         }
+        if (r->inst && set_attrs(o, r->inst, b) < 0)
+            goto fail;
         return o;
+    }
     case R_set: {
         PyObject *l = PyList_New(0);
         for (int i = 0; l && i < r->n; i++) {
@@ -708,7 +814,12 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
                 Py_CLEAR(l);
             Py_XDECREF(v);
         }
-        o = l ? PyObject_CallOneArg(r->obj, l) : NULL;
+        if (l && r->obj != (PyObject *)&PyFrozenSet_Type) {
+            o = t_new_derived(&PySet_Type, (PyTypeObject *)r->obj);
+            if (o && (_PySet_Update(o, l) < 0 || (r->inst && set_attrs(o, r->inst, b) < 0)))
+                Py_CLEAR(o);
+        } else
+            o = l ? PyFrozenSet_New(l) : NULL;
         Py_XDECREF(l);
         return o;
     }
@@ -820,13 +931,27 @@ static int apply(const effect *fx, PyObject *t, PyObject *v)
         if (PyList_Check(t))
             return PyList_SetSlice(t, 0, PyList_GET_SIZE(t), v);
         else {
-            PyObject *x = PyObject_CallMethod(t, "clear", NULL),
-                     *y = x ? PyObject_CallMethod(t, "extend", "O", v) : NULL;
+            PyObject *dq = (PyObject *)t_deque_type(), *x = PyObject_CallMethod(dq, "clear", "O", t),
+                     *y = x ? PyObject_CallMethod(dq, "extend", "OO", t, v) : NULL;
             Py_XDECREF(x);
             Py_XDECREF(y);
             return y ? 0 : -1;
         }
-    case FX_dict: PyDict_Clear(t); return PyDict_Update(t, v);
+    case FX_dict: {
+        PyObject *k, *x;
+        Py_ssize_t p = 0;
+        if (PyODict_Check(t)) {
+            PyObject *r = PyObject_CallMethod((PyObject *)&PyODict_Type, "clear", "O", t);
+            if (!r)
+                return -1;
+            Py_DECREF(r);
+        } else
+            PyDict_Clear(t);
+        while (PyDict_Next(v, &p, &k, &x))
+            if (dict_set(t, k, x) < 0)
+                return -1;
+        return 0;
+    }
     case FX_set: {
         PyObject *copy = PySet_New(v);
         int rc = copy ? PySet_Clear(t) : -1;
@@ -845,8 +970,8 @@ static int apply(const effect *fx, PyObject *t, PyObject *v)
     case FX_delglobal: return PyDict_DelItem(t, fx->key);
     case FX_cell: return PyCell_Set(t, v);
     case FX_delcell: return PyCell_Set(t, NULL);
-    case FX_setitem: return PyObject_SetItem(t, PyTuple_GET_ITEM(v, 0), PyTuple_GET_ITEM(v, 1));
-    case FX_delitem: return PyObject_DelItem(t, v);
+    case FX_setitem: return dict_set(t, PyTuple_GET_ITEM(v, 0), PyTuple_GET_ITEM(v, 1));
+    case FX_delitem: return dict_set(t, v, NULL);
     case FX_call: {
         PyObject *r = PyObject_CallObject(t, v);
         Py_XDECREF(r);
@@ -931,6 +1056,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     memset(out, 0, sizeof *out * (size_t)e->nout);
     e->hits++;
     bool mode = CX->grad_mode;
+    tp_gen *rng = e->random ? gen_default() : NULL;
+    uint64_t seed = rng ? rng->seed : 0, offset = rng ? rng->offset : 0;
     CX->grad_mode = mode && !e->nograd;
     bool ran = !e->run || e->run->run(e->run, in, e->nin, out, e->nout, &err);
     if (e->nograd)
@@ -940,6 +1067,13 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         py_raise(&err);
         if (placed)
             cap_traceback(f, err.file, err.line);
+        if (e->repeats && PyErr_ExceptionMatches(PyExc_Exception)) {
+            rc = ST_repeat;
+            if (rng) {
+                rng->seed = seed;
+                rng->offset = offset;
+            }
+        }
         goto done;
     }
     if (e->plain) {

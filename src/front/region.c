@@ -8,6 +8,7 @@
 #include <opcode.h>
 
 int t_run(trace *t, frame *f, PyObject **res);
+bool from_outside(const frame *f);
 void log_line(trace *t, frame *f);
 void log_instr(trace *t, frame *f);
 void log_region(const region *r, const entry *e);
@@ -284,8 +285,10 @@ static void attempt_end(attempt *a)
         Py_XDECREF(o->dict);
     }
     vec_free(&t->objs);
+    vec_free(&t->gens);
     map_free(&t->by_ptr);
     Py_CLEAR(t->params_seen);
+    Py_CLEAR(t->caught);
     if (t->g)
         ir_graph_free(t->g);
     if (t->e)
@@ -376,6 +379,13 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
             return ST_error;
         }
         int rc = interp_step(f, ret);
+        if (TP_UNLIKELY(t->broke || t->internal)) {
+            if (rc == ST_return)
+                Py_CLEAR(*ret);
+            if (t->broke)
+                PyErr_Clear(); /* what carried it here */
+            return ST_error;
+        }
         if (rc == ST_return)
             return rc;
         if (rc == ST_next) {
@@ -384,20 +394,19 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
                 t->exc_at = -1;
             continue;
         }
-        if (t->broke || t->internal)
-            return ST_error;
         if (!PyErr_Occurred()) {
             t_break(t, BRK_wrapped, "the tracer cannot continue here");
             return ST_error;
         }
         if (t_fake_failed(t, "an operation that needs a tensor's value"))
             return ST_error;
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        if (from_outside(f)) {
             t->internal = true;
             return ST_error;
         }
         if (t->exc_at < 0)
             t->exc_at = t->steps;
+        frame_raised(f);
         if (interp_unwind(f)) {
             t->steps++;
             continue;
@@ -803,6 +812,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     entry *done = NULL;
     attempt *a = NULL;
     PyObject *ret = NULL;
+    PyObject *handled = PyErr_GetHandledException();
+    trace *outer = t_now;
     op_ctx *cx = CX, saved = *cx;
     tp_gen *rng =
         gen_default(); /* shape rules of random operators may draw: the graph draws again when it runs */
@@ -836,6 +847,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         cx->rec = &t->rec;
         cx->env = t->env;
         ev_span reading = ev_span_begin(EVS_trace);
+        t->handled = handled;
+        t_now = t;
         int rc = attempt_run(a, &ret, NULL);
         ev_span_end(&reading);
         if (t->steps == force && rc == ST_next && t->stop_at == force && stop_at != force)
@@ -848,7 +861,9 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             rc = ST_error;
         }
         bool ok = rc != ST_error && !t->internal && finish_entry(a, rc == ST_return, ret, real);
+        t_now = outer;
         *cx = saved;
+        PyErr_SetHandledException(handled);
         rng->seed = seed;
         rng->offset = offset;
         Py_CLEAR(ret);
@@ -891,8 +906,13 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         if (stop_at == 0)
             break;
     }
-    if (!a ||
-        (a->t.e->nops == 0 && !(cfg->fullgraph && 0))) { /* nothing to gain: run up to the break natively */
+    /* Without tensor work there is nothing to gain and the instructions up to the break are executed; but fullgraph means
+     * that all of a function is known, also where it computes nothing. */
+    bool idle = a && a->t.e->nops == 0, known = idle && cfg->fullgraph && a->t.e->returns;
+    if (known)
+        IR_EACH(n, a->t.g)
+    idle &= n->kind != IR_opaque && !a->t.e->nout;
+    if (!a || (idle && !known)) {
         r->native_until = a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;
         r->empty++;
         if (fresh_id && r->frame_id == next_frame_id - 1 && !r->nentry) {
@@ -927,7 +947,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         done->break_reason = PyUnicode_FromString(w.reason);
     trace_start(r);
     started = true;
-    log_graph(done, g);
+    if (!idle)
+        log_graph(done, g);
     attempt_end(a);
     a = NULL;
     sym_env_freeze(done->env);
@@ -951,6 +972,9 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operators) goes to the backend", g->name,
                    done->nops);
         tracing--;
+        if (idle)
+            ir_graph_free(g);
+        else {
         ev_span span = ev_span_begin(EVS_backend);
         ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
         done->run = cap_compile(done, g, in, done->nin); /* takes g */
@@ -960,13 +984,14 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         } else if (plain && !done->run)
             ir_graph_free(plain);
         ev_span_end(&span);
+        }
         tracing++;
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL,
-                   done->run ? "Step 3: compiled; %d guards are checked before each use"
-                             : "Step 3: the backend failed (%d guards)",
+                   done->run || idle ? "Step 3: compiled; %d guards are checked before each use"
+                                     : "Step 3: the backend failed (%d guards)",
                    done->nstep);
-        if (!done->run) {
+        if (!done->run && !idle) {
             entry_free(done);
             done = NULL;
         }
@@ -979,7 +1004,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         log_guards(done, real);
         log_region(r, done);
         log_effects(done);
-        cap_count("stats", "unique_graphs", 1);
+        cap_count("stats", "unique_graphs", !idle);
         cap_count("stats", "calls_captured", done->nops);
         done->next = r->first;
         r->first = done;
@@ -997,6 +1022,7 @@ out:
     tracing--;
     free(w.stack);
     free(w.last);
+    Py_XDECREF(handled);
     *cx = saved;
     ev_cid_set(NULL);
     return done;
@@ -1017,8 +1043,12 @@ static void add_line(frame *f, const char *file, const char *name, int line)
     Py_XDECREF((PyObject *)co);
 }
 
-static void add_traceback(frame *f)
+/* The traceback gets the frame's line, unless the instruction raised again what has its traceback already. */
+void frame_raised(frame *f)
 {
+    const instr *in = &f->cc->ins[f->at];
+    if (in->op == RERAISE || (in->op == RAISE_VARARGS && !in->arg))
+        return;
     add_line(f, f->cc->file, f->cc->name, f->fail_line ? f->fail_line : frame_line(f));
     f->fail_line = 0;
 }
@@ -1167,6 +1197,21 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
     return !over && !PyErr_Occurred();
 }
 
+/* A graph failed and its instructions have been executed instead. When no operator failed this time, the fault is the
+ * backend's and its error is raised after all. */
+static bool backend_failure(frame *f, int *rc)
+{
+    PyObject *v = f->failed;
+    f->failed = NULL;
+    if (py_raised != f->seen || *rc == ST_error) {
+        Py_DECREF(v);
+        return false;
+    }
+    PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(v)), v, PyException_GetTraceback(v));
+    *rc = ST_error;
+    return true;
+}
+
 /* Runs f from where it is. New reference or NULL. */
 static PyObject *run_frame(frame *f)
 {
@@ -1229,16 +1274,31 @@ static PyObject *run_frame(frame *f)
             }
             if (rc == ST_return)
                 return res;
+            if (rc ==
+                ST_repeat) { /* what plain execution does before, at and after the failure happens now */
+                PyObject *ty, *v, *tb;
+                PyErr_Fetch(&ty, &v, &tb);
+                PyErr_NormalizeException(&ty, &v, &tb);
+                if (tb)
+                    PyException_SetTraceback(v, tb);
+                Py_XSETREF(f->failed, v);
+                Py_XDECREF(ty);
+                Py_XDECREF(tb);
+                f->seen = py_raised;
+                until = e->returns ? f->cc->n : e->stop;
+            }
             if (rc == ST_error) {
                 f->at = f->ip;
-                add_traceback(f);
+                add_line(f, f->cc->file, f->cc->name, f->fail_line ? f->fail_line : frame_line(f));
+                f->fail_line = 0;
                 return NULL;
             }
-            if (ran && interp_turn(f) == ST_error) { /* the region may have held the way back of a loop */
+            if (ran && rc == ST_next &&
+                interp_turn(f) == ST_error) { /* the region may have held the way back of a loop */
                 f->at = f->ip;
+                frame_raised(f);
                 if (interp_unwind(f))
                     continue;
-                add_traceback(f);
                 return NULL;
             }
             if (!ran && r->native_until >= 0) {
@@ -1254,11 +1314,14 @@ static PyObject *run_frame(frame *f)
         int rc = interp_step(f, &res);
         if (last)
             until = -1;
+        if (TP_UNLIKELY(f->failed) && (last || rc != ST_next) && backend_failure(f, &rc))
+            Py_CLEAR(res);
         if (rc == ST_return)
             return res;
-        if (rc == ST_error && !interp_unwind(f)) {
-            add_traceback(f);
-            return NULL;
+        if (rc == ST_error) {
+            frame_raised(f);
+            if (!interp_unwind(f))
+                return NULL;
         }
     }
 }

@@ -19,8 +19,15 @@ PyObject *py_symint(symint v)
 
 PyObject *py_int(symint v) { return sym_is_expr(v) ? py_symint(v) : PyLong_FromLongLong(v); }
 
+extern _Thread_local struct trace *t_now;
+static PyObject *fixed(PyObject *o);
 static PyObject *symint_repr(PyObject *o)
 {
+    if (t_now) { /* the program's own text shows a number */
+        PyObject *n = fixed(o), *t = n ? PyObject_Repr(n) : NULL;
+        Py_XDECREF(n);
+        return t;
+    }
     strbuf b = { 0 };
     sym_print(&b, ((PySymInt *)o)->v);
     PyObject *r = PyUnicode_FromString(strbuf_str(&b));

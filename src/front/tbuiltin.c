@@ -53,7 +53,13 @@ typedef enum {
     B_safe_native,
     B_copy,
     B_mode,
-    B_dict_new,
+    B_callable,
+    B_deepcopy,
+    B_id,
+    B_native,
+    B_count_elements,
+    B_cmp_to_key,
+    B_size,
 } builtin;
 
 static PyObject *table;   /* callable -> id */
@@ -106,19 +112,6 @@ PyObject *py_special(PyObject *f)
     return r;
 }
 
-/* Something a native iterator may run over: the object itself, or a list of what it yields. New. */
-static PyObject *iterable(trace *t, PyObject *o)
-{
-    if (!(o = t_real(t, o)))
-        return NULL;
-    if ((t_safe_type(Py_TYPE(o)) || PyTuple_Check(o)) && !py_is_tensor(o))
-        return Py_NewRef(o);
-    if (!t_source_of(t, o) && Py_TYPE(o) != &PyTraceGen_Type && !type_is_python(Py_TYPE(o)) &&
-        Py_TYPE(o)->tp_iter)
-        return Py_NewRef(o);
-    return t_list_of(t, o);
-}
-
 static PyObject *kwarg(PyObject *const *args, Py_ssize_t nargs, PyObject *kw, const char *name)
 {
     for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++)
@@ -142,8 +135,8 @@ static PyObject *call_native_iter(trace *t, PyObject *f, PyObject *const *args, 
             t_break(t, BRK_call_builtin, "%s with a Python function", ((PyTypeObject *)f)->tp_name);
             goto done;
         }
-        bool it = (Py_TYPE(a)->tp_iter || Py_TYPE(a) == &PyTraceGen_Type) && !PyUnicode_Check(a);
-        v[i] = it ? iterable(t, a) : Py_NewRef(a);
+        bool it = Py_TYPE(a)->tp_iter && !PyUnicode_Check(a);
+        v[i] = it ? t_iterable(t, a, TI_raw) : Py_NewRef(a);
         if (!v[i])
             goto done;
     }
@@ -154,36 +147,118 @@ done:
     return r;
 }
 
-static PyObject *do_map(trace *t, PyObject *const *args, Py_ssize_t nargs, bool filter)
+/* Builtin iterators that call functions or look at their items: what stands in each place of the call. f: a function,
+ * t: a function asked for truth, r: items as they are, k: items that are looked at, v: a value. */
+static const struct lazy_row {
+    const char *name, *args;
+    const char *kw[3];
+} lazy_rows[] = {
+    { "map", "frrrrrrrr", { 0 } },
+    { "filter", "tr", { 0 } },
+    { "accumulate", "kfv", { "iterable", "func", "initial" } },
+    { "takewhile", "tr", { 0 } },
+    { "dropwhile", "tr", { 0 } },
+    { "filterfalse", "tr", { 0 } },
+    { "starmap", "fk", { 0 } },
+    { "groupby", "kf", { "iterable", "key" } },
+    { "compress", "rk", { "data", "selectors" } },
+    { "repeat", "vv", { "object", "times" } },
+};
+
+static PyObject *operator_add(void) /* borrowed */
 {
-    PyObject *lists[8] = { NULL }, *out = NULL, *it = NULL;
-    Py_ssize_t n = PY_SSIZE_T_MAX;
-    if (nargs < 2 || nargs > 8)
-        return t_break(t, BRK_call_builtin, "%s with %zd arguments", filter ? "filter" : "map", nargs);
-    for (Py_ssize_t i = 1; i < nargs; i++) {
-        if (!(lists[i] = t_list_of(t, args[i])))
+    static PyObject *fn;
+    PyObject *op = fn ? NULL : PyImport_ImportModule("operator");
+    if (op)
+        fn = PyObject_GetAttrString(op, "add");
+    Py_XDECREF(op);
+    return fn;
+}
+
+static PyObject *lazy_arg(trace *t, PyObject *a, char how, bool add)
+{
+    if (how == 'r' || how == 'k')
+        return t_iterable(t, a, how == 'r' ? TI_raw : TI_known);
+    if (!(a = t_real(t, a)))
+        return NULL;
+    if (a == Py_None && how == 't')
+        a = (PyObject *)&PyBool_Type;
+    if (a == Py_None && how == 'f' && add)
+        a = operator_add();
+    return how == 'v' || a == Py_None ? Py_NewRef(a) : t_fn(a, how == 't');
+}
+
+static PyObject *do_lazy(trace *t, PyObject *f, const struct lazy_row *row, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *in[12], *v[12] = { NULL }, *r = NULL;
+    Py_ssize_t nkw = kw ? PyTuple_GET_SIZE(kw) : 0, n = 0;
+    bool add = !strcmp(row->name, "accumulate");
+    if (nargs > (Py_ssize_t)strlen(row->args) || nargs + nkw > 10)
+        return t_break(t, BRK_arguments, "%s with %zd arguments", row->name, nargs + nkw);
+    for (Py_ssize_t i = 0; i < nargs; i++)
+        in[n++] = args[i];
+    if (add && nargs == 1 && !kwarg(args, nargs, kw, "func"))
+        in[n++] = Py_None;
+    Py_ssize_t npos = n;
+    for (Py_ssize_t i = 0; i < nkw; i++)
+        in[n++] = args[nargs + i];
+    for (Py_ssize_t i = 0; i < n; i++) {
+        size_t k = (size_t)i;
+        if (i >= npos)
+            for (k = 0; k < 3 && row->kw[k] &&
+                        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kw, i - npos), row->kw[k]);)
+                k++;
+        if (i >= npos && (k == 3 || !row->kw[k])) {
+            t_break(t, BRK_arguments, "%s with these keywords", row->name);
             goto done;
-        n = MIN(n, PyList_GET_SIZE(lists[i]));
+        }
+        if (!(v[i] = lazy_arg(t, in[i], row->args[k], add)))
+            goto done;
     }
-    out = PyList_New(0);
-    for (Py_ssize_t k = 0; out && k < n; k++) {
-        PyObject *a[8], *v;
-        for (Py_ssize_t i = 1; i < nargs; i++)
-            a[i - 1] = PyList_GET_ITEM(lists[i], k);
-        PyObject *fn = t_real(t, args[0]);
-        v = !fn ? NULL : filter && fn == Py_None ? Py_NewRef(a[0]) : t_call(t, fn, a, nargs - 1, NULL);
-        int keep_ = v && filter ? t_truth(t, v) : 1;
-        if (!v || keep_ < 0 || (keep_ && PyList_Append(out, filter ? a[0] : v) < 0))
-            Py_CLEAR(out);
-        Py_XDECREF(v);
-    }
-    if (out)
-        it = PyObject_GetIter(out);
+    r = PyObject_Vectorcall(f, v, (size_t)npos, kw);
 done:
-    for (int i = 0; i < 8; i++)
-        Py_XDECREF(lists[i]);
-    Py_XDECREF(out);
-    return it;
+    for (Py_ssize_t i = 0; i < n; i++)
+        Py_XDECREF(v[i]);
+    return r;
+}
+
+static PyObject *do_itertool(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    const char *name = ((PyTypeObject *)f)->tp_name, *dot = strrchr(name, '.');
+    name = dot ? dot + 1 : name;
+    for (size_t i = 0; i < COUNT(lazy_rows); i++)
+        if (PyType_Check(f) && !strcmp(name, lazy_rows[i].name))
+            return do_lazy(t, f, &lazy_rows[i], args, nargs, kw);
+    return call_native_iter(t, f, args, nargs, kw);
+}
+
+/* Class methods of builtin classes. NULL without an exception: not known. */
+PyObject *t_classmethod(trace *t, PyObject *f, PyObject *cls, const char *name, PyObject *const *args,
+                        Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *it = NULL, *r = NULL;
+    if (!strcmp(name, "from_iterable") && nargs == 1 && !kw &&
+        !strcmp(((PyTypeObject *)cls)->tp_name, "itertools.chain")) {
+        if (!(it = t_iterable(t, args[0], TI_inner)))
+            return NULL;
+        r = PyObject_CallOneArg(f, it);
+    } else if (!strcmp(name, "fromkeys") && nargs && !kw &&
+               (cls == (PyObject *)&PyDict_Type || cls == (PyObject *)t_ordered_type())) {
+        if (!(it = t_list_of(t, args[0])) || !t_deep(t, it)) {
+            Py_XDECREF(it);
+            return NULL;
+        }
+        r = PyObject_Vectorcall(f, (PyObject *[]){ it, nargs > 1 ? args[1] : Py_None }, 2, NULL);
+    } else if ((cls == (PyObject *)&PyLong_Type || cls == (PyObject *)&PyFloat_Type ||
+                cls == (PyObject *)&PyBytes_Type || cls == (PyObject *)&PyUnicode_Type)) {
+        for (Py_ssize_t i = 0; i < nargs; i++)
+            if (!(it = t_real(t, args[i])) || !t_safe_type(Py_TYPE(it)) || py_is_tensor(it))
+                return NULL;
+        return t_native(t, f, args, nargs, kw);
+    }
+    Py_XDECREF(it);
+    return r;
 }
 
 static PyObject *keys_of(trace *t, PyObject *list, PyObject *key)
@@ -197,6 +272,55 @@ static PyObject *keys_of(trace *t, PyObject *list, PyObject *key)
         Py_XDECREF(v);
     }
     return out;
+}
+
+/* Positions of list, sorted by t_compare: a stable merge. False: break or exception. */
+static bool merge_sort(trace *t, PyObject *list, Py_ssize_t *ix, Py_ssize_t *tmp, Py_ssize_t n, bool reverse)
+{
+    Py_ssize_t h = n / 2, i = 0, k = h, o = 0;
+    if (n < 2)
+        return true;
+    if (!merge_sort(t, list, ix, tmp, h, reverse) || !merge_sort(t, list, ix + h, tmp, n - h, reverse))
+        return false;
+    while (i < h && k < n) {
+        PyObject *a = PyList_GET_ITEM(list, ix[i]), *b = PyList_GET_ITEM(list, ix[k]),
+                 *c = reverse ? t_compare(t, a, b, Py_LT) : t_compare(t, b, a, Py_LT);
+        int less = c ? t_truth(t, c) : -1;
+        Py_XDECREF(c);
+        if (less < 0)
+            return false;
+        tmp[o++] = less ? ix[k++] : ix[i++];
+    }
+    while (i < h)
+        tmp[o++] = ix[i++];
+    while (k < n)
+        tmp[o++] = ix[k++];
+    memcpy(ix, tmp, sizeof *ix * (size_t)n);
+    return true;
+}
+
+static PyObject *sort_by_code(trace *t, PyObject *list, PyObject *keys, bool reverse)
+{
+    Py_ssize_t n = PyList_GET_SIZE(list), *ix = mem_alloc(sizeof *ix * (size_t)(2 * n + 1));
+    PyObject *out = NULL;
+    for (Py_ssize_t i = 0; i < n; i++)
+        ix[i] = i;
+    if (merge_sort(t, keys, ix, ix + n, n, reverse) && (out = PyList_New(n)))
+        for (Py_ssize_t i = 0; i < n; i++)
+            PyList_SET_ITEM(out, i, Py_NewRef(PyList_GET_ITEM(list, ix[i])));
+    free(ix);
+    return out;
+}
+
+static bool has_code(PyObject *l) /* is one of them compared by code of the user's? */
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(l); i++) {
+        PyObject *o = PyList_GET_ITEM(l, i);
+        o = IS_LAZY(o) ? ((PyLazy *)o)->real : o;
+        if (!t_safe_type(Py_TYPE(o)) && !PyTuple_Check(o))
+            return true;
+    }
+    return false;
 }
 
 static bool only_plain(trace *t, PyObject *l, const char *what)
@@ -223,6 +347,11 @@ static PyObject *do_sorted(trace *t, PyObject *list, PyObject *key, PyObject *re
     PyObject *keys = key && (key = t_real(t, key)) && key != Py_None ? keys_of(t, list, key)
                                                                      : Py_NewRef(list),
              *out = NULL;
+    if (keys && has_code(keys)) {
+        int rev = reverse ? t_truth(t, reverse) : 0;
+        out = rev < 0 ? NULL : sort_by_code(t, list, keys, rev);
+        goto done;
+    }
     if (!keys || !only_plain(t, keys, "sorting"))
         goto done;
     PyObject *b = PyImport_ImportModule("builtins"), *get = PyObject_GetAttrString(keys, "__getitem__"),
@@ -345,18 +474,71 @@ static PyObject *type_func(PyObject *o, const char *name)
     return d && PyFunction_Check(d) ? d : NULL;
 }
 
-static PyObject *do_str(trace *t, PyObject *o, bool repr)
+static bool printable(PyObject *o,
+                      int depth) /* its text depends on no tensor and runs no code of the user's */
 {
-    PyObject *fn;
+    if (depth > 20)
+        return false;
+    if (PyDict_Check(o) && t_safe_type(Py_TYPE(o))) {
+        PyObject *k, *v;
+        Py_ssize_t p = 0;
+        while (PyDict_Next(o, &p, &k, &v))
+            if (!printable(k, depth + 1) || !printable(v, depth + 1))
+                return false;
+        return true;
+    }
+    if (PyTuple_Check(o) || PyList_CheckExact(o) || PyAnySet_CheckExact(o) || Py_TYPE(o) == t_deque_type()) {
+        PyObject *l = PySequence_List(o);
+        bool ok = l != NULL;
+        for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(l); i++)
+            ok = printable(PyList_GET_ITEM(l, i), depth + 1);
+        Py_XDECREF(l);
+        return ok;
+    }
+    return !py_is_tensor(o) && Py_TYPE(o) != &PyLazy_Type && (t_safe_type(Py_TYPE(o)) || t_plain_const(o));
+}
+
+bool t_printable(PyObject *o) { return printable(o, 0); }
+
+PyObject *t_text(trace *t, PyObject *o, int how)
+{
+    PyObject *fn, *r;
+    bool repr = how > 1;
     if (!(o = t_real(t, o)))
         return NULL;
-    if (py_is_tensor(o) || py_is_symint(o))
+    if (py_is_tensor(o))
         return t_break(t, BRK_format, "%s() of a %s", repr ? "repr" : "str", Py_TYPE(o)->tp_name);
-    if ((fn = type_func(o, repr ? "__repr__" : "__str__")) || (!repr && (fn = type_func(o, "__repr__"))))
-        return t_call(t, fn, &o, 1, NULL);
-    if (!t_plain_const(o) && !(PyExceptionInstance_Check(o) && !t_source_of(t, o)))
+    if (!PyType_Check(o) && !PyExceptionInstance_Check(o) &&
+        ((fn = type_func(o, repr ? "__repr__" : "__str__")) || (!repr && (fn = type_func(o, "__repr__"))))) {
+        if (!(r = t_call(t, fn, &o, 1, NULL)))
+            return NULL;
+        if (how == 3)
+            Py_SETREF(r, PyObject_ASCII(r));
+        return r;
+    }
+    if (PyExceptionInstance_Check(o) && !t_source_of(t, o) && !type_func(o, repr ? "__repr__" : "__str__")) {
+        PyObject *a = ((PyBaseExceptionObject *)o)->args;
+        if (a && (!t_deep(t, a) || !printable(a, 0)))
+            return t->broke ? NULL : t_break(t, BRK_format, "the text of an exception about a tensor");
+    } else if (!t_deep(t, o))
+        return NULL;
+    else if (!printable(o, 0))
         return t_break(t, BRK_format, "%s() of a %s", repr ? "repr" : "str", Py_TYPE(o)->tp_name);
-    return t_deep(t, o) ? (repr ? PyObject_Repr(o) : PyObject_Str(o)) : NULL;
+    return how == 3 ? PyObject_ASCII(o) : repr ? PyObject_Repr(o) : PyObject_Str(o);
+}
+
+PyObject *t_format(trace *t, PyObject *v, PyObject *spec)
+{
+    PyObject *fn = type_func(v, "__format__"), *args[2] = { v, spec };
+    if (fn)
+        return t_call(t, fn, args, 2, NULL);
+    PyObject *s = t_text(t, v, 1);
+    if (s && PyUnicode_GetLength(spec)) {
+        PyErr_Format(PyExc_TypeError, "unsupported format string passed to %.200s.__format__",
+                     Py_TYPE(v)->tp_name);
+        Py_CLEAR(s);
+    }
+    return s;
 }
 
 static PyObject *do_number(trace *t, PyObject *f, builtin b, PyObject *const *args, Py_ssize_t nargs,
@@ -378,58 +560,68 @@ static PyObject *do_number(trace *t, PyObject *f, builtin b, PyObject *const *ar
         return Py_NewRef(o);
     if (o && !t_safe_type(Py_TYPE(o))) {
         PyObject *fn = type_func(o, b == B_int ? "__int__" : "__float__");
-        return fn ? t_call(t, fn, &o, 1, NULL)
-                  : t_break(t, BRK_operator, "number of a %s", Py_TYPE(o)->tp_name);
+        if (fn || !(PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o)))
+            return fn ? t_call(t, fn, &o, 1, NULL)
+                      : t_break(t, BRK_operator, "number of a %s", Py_TYPE(o)->tp_name);
     }
     return t_native(t, f, args, nargs, kw);
 }
 
-static PyObject *do_dict(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+/* d.update(...) of a builtin dictionary, by the rules of its class. d again (new reference), or NULL. */
+PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
-    PyObject *d = PyObject_CallNoArgs(f), *src = NULL;
-    if (d && nargs) {
+    PyObject *src = NULL;
+    int t_setitem_base(trace * t, PyObject * o, PyObject * k, PyObject * v);
+    if (nargs > 1) {
+        PyErr_Format(PyExc_TypeError, "dict expected at most 1 argument, got %zd", nargs);
+        return NULL;
+    }
+    if (nargs) {
         if (!(src = t_real(t, args[0])))
-            goto fail;
-        if (PyDict_Check(src) && t_safe_type(Py_TYPE(src))) {
-            if (PyObject_CallMethod(d, "update", "O", src) == NULL)
-                goto fail;
-            Py_DECREF(Py_None);
+            return NULL;
+        if (PyDict_Check(src) && !type_func(src, "keys") && !type_func(src, "__iter__")) {
+            PyObject *keys = dict_keys(src);
+            for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys); i++)
+                if (dict_set(d, PyList_GET_ITEM(keys, i),
+                             PyDict_GetItemWithError(src, PyList_GET_ITEM(keys, i))) < 0)
+                    Py_CLEAR(keys);
+            if (!keys)
+                return NULL;
+            Py_DECREF(keys);
         } else {
-            if (type_func(src, "keys")) {
-                t_break(t, BRK_construct, "dict of a %s", Py_TYPE(src)->tp_name);
-                goto fail;
-            }
+            if (type_func(src, "keys"))
+                return t_break(t, BRK_construct, "dict of a %s", Py_TYPE(src)->tp_name);
             PyObject *l = t_list_of(t, src);
             for (Py_ssize_t i = 0; l && i < PyList_GET_SIZE(l); i++) {
                 PyObject *pair = t_list_of(t, PyList_GET_ITEM(l, i));
-                if (!pair || PyList_GET_SIZE(pair) != 2) {
-                    if (pair)
-                        PyErr_Format(PyExc_ValueError,
-                                     "dictionary update sequence element #%zd has length %zd; 2 is required",
-                                     i, PyList_GET_SIZE(pair));
-                    Py_XDECREF(pair);
-                    Py_CLEAR(l);
-                    break;
-                }
-                if (t_setitem(t, d, PyList_GET_ITEM(pair, 0), PyList_GET_ITEM(pair, 1)) < 0) {
+                if (pair && PyList_GET_SIZE(pair) != 2)
+                    PyErr_Format(PyExc_ValueError,
+                                 "dictionary update sequence element #%zd has length %zd; 2 is required", i,
+                                 PyList_GET_SIZE(pair));
+                else if (pair &&
+                         t_setitem_base(t, d, PyList_GET_ITEM(pair, 0), PyList_GET_ITEM(pair, 1)) >= 0) {
                     Py_DECREF(pair);
-                    Py_CLEAR(l);
-                    break;
+                    continue;
                 }
-                Py_DECREF(pair);
+                Py_XDECREF(pair);
+                Py_CLEAR(l);
             }
             if (!l)
-                goto fail;
+                return NULL;
             Py_DECREF(l);
         }
     }
-    for (Py_ssize_t i = 0; d && kw && i < PyTuple_GET_SIZE(kw); i++)
-        if (PyObject_SetItem(d, PyTuple_GET_ITEM(kw, i), args[nargs + i]) < 0)
-            goto fail;
-    return d;
-fail:
+    for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++)
+        if (dict_set(d, PyTuple_GET_ITEM(kw, i), args[nargs + i]) < 0)
+            return NULL;
+    return Py_NewRef(d);
+}
+
+static PyObject *do_dict(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *d = PyObject_CallNoArgs(f), *r = d ? t_fill_dict(t, d, args, nargs, kw) : NULL;
     Py_XDECREF(d);
-    return NULL;
+    return r;
 }
 
 static PyObject *do_getattr(trace *t, PyObject *const *args, Py_ssize_t nargs)
@@ -482,6 +674,62 @@ static bool is_int_class(PyObject *c)
     return c == (PyObject *)&PyLong_Type || c == (PyObject *)&PySymInt_Type;
 }
 
+/* The method behind a builtin function of numbers, or NULL. */
+static const char *dunder_of(PyObject *f)
+{
+    static const char *const rows[][2] = { { "abs", "__abs__" },
+                                           { "round", "__round__" },
+                                           { "divmod", "__divmod__" },
+                                           { "pow", "__pow__" },
+                                           { "hash", "__hash__" },
+                                           { "format", "__format__" },
+                                           { "floor", "__floor__" },
+                                           { "ceil", "__ceil__" },
+                                           { "trunc", "__trunc__" },
+                                           { "index", "__index__" },
+                                           { "add", "__add__" },
+                                           { "sub", "__sub__" },
+                                           { "mul", "__mul__" },
+                                           { "truediv", "__truediv__" },
+                                           { "floordiv", "__floordiv__" },
+                                           { "mod", "__mod__" },
+                                           { "matmul", "__matmul__" },
+                                           { "neg", "__neg__" },
+                                           { "pos", "__pos__" },
+                                           { "invert", "__invert__" },
+                                           { "and_", "__and__" },
+                                           { "or_", "__or__" },
+                                           { "xor", "__xor__" },
+                                           { "eq", "__eq__" },
+                                           { "ne", "__ne__" },
+                                           { "lt", "__lt__" },
+                                           { "le", "__le__" },
+                                           { "gt", "__gt__" },
+                                           { "ge", "__ge__" },
+                                           { "getitem", "__getitem__" },
+                                           { "contains", "__contains__" },
+                                           { "bin", "__index__" } };
+    const char *n = PyCFunction_Check(f) ? ((PyCFunctionObject *)f)->m_ml->ml_name : "";
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (!strcmp(n, rows[i][0]))
+            return rows[i][1];
+    return NULL;
+}
+static PyObject *call_rest(trace *t, PyObject *fn, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kw)
+{
+    PyObject *v[8] = { self };
+    if (nargs > 8 || kw)
+        return t_break(t, BRK_arguments, "%zd arguments", nargs);
+    for (Py_ssize_t i = 1; i < nargs; i++)
+        v[i] = args[i];
+    PyObject *r = t_call(t, fn, v, nargs, NULL);
+    if (r != Py_NotImplemented)
+        return r;
+    Py_DECREF(r);
+    return t_break(t, BRK_operator, "an operator that %s refuses", Py_TYPE(self)->tp_name);
+}
+
 PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
                     bool *handled)
 {
@@ -497,8 +745,11 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             if (!(o = t_real(t, args[i])))
                 return NULL;
             if (!t_safe_type(Py_TYPE(o)) && !t_plain_const(o) && !PyTuple_Check(o)) {
-                PyObject *fn = b == B_abs ? type_func(o, "__abs__") : NULL;
-                return fn ? t_call(t, fn, &o, 1, NULL)
+                const char *dunder = i ? NULL : dunder_of(f);
+                PyObject *fn = dunder ? type_func(o, dunder) : NULL;
+                if (!fn && t_base(Py_TYPE(o)))
+                    continue;
+                return fn ? call_rest(t, fn, o, args, nargs, kw)
                           : t_break(t, BRK_call_builtin, "%s of a %s",
                                     PyCFunction_Check(f) ? ((PyCFunctionObject *)f)->m_ml->ml_name : "call",
                                     Py_TYPE(o)->tp_name);
@@ -518,7 +769,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return PyObject_Vectorcall(f, &o, 1, NULL);
         if ((l = type_func(o, "__len__")))
             return t_call(t, l, &o, 1, NULL);
-        if (PyType_Check(o))
+        if (PyType_Check(o) || t_base(Py_TYPE(o)))
             return PyObject_Vectorcall(f, &o, 1, NULL);
         return t_break(t, BRK_call_builtin, "len() of a %s", Py_TYPE(o)->tp_name);
     case B_isinstance: {
@@ -530,8 +781,12 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return NULL;
         if (py_is_symint(o) && is_int_class(c))
             Py_RETURN_TRUE;
-        if (Py_TYPE(o) == &PyTraceGen_Type || Py_TYPE(o) == &PyTraceSuper_Type)
-            return t_break(t, BRK_call_builtin, "isinstance() of a generator");
+        if (Py_TYPE(o) == &PyTraceSuper_Type || t_behind(o))
+            return t_break(t, BRK_call_builtin, "isinstance() of a %s", Py_TYPE(o)->tp_name);
+        if (Py_TYPE(o) == &PyTraceGen_Type) {
+            int g = PyObject_IsSubclass((PyObject *)&PyGen_Type, c);
+            return g < 0 ? NULL : PyBool_FromLong(g);
+        }
         int v = PyObject_IsInstance(o, c);
         return v < 0 ? NULL : PyBool_FromLong(v);
     }
@@ -540,7 +795,46 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return t_break(t, BRK_class_body, "type() with %zd arguments", nargs);
         if (!(o = t_real(t, args[0])))
             return NULL;
-        return Py_NewRef(py_is_symint(o) ? (PyObject *)&PyLong_Type : (PyObject *)Py_TYPE(o));
+        return Py_NewRef(py_is_symint(o)                    ? (PyObject *)&PyLong_Type
+                         : Py_TYPE(o) == &PyTraceGen_Type   ? (PyObject *)&PyGen_Type
+                         : Py_TYPE(o) == &PyTraceSuper_Type ? (PyObject *)&PySuper_Type
+                                                            : (PyObject *)Py_TYPE(o));
+    case B_callable:
+        return nargs == 1 && (o = t_real(t, args[0])) ? PyBool_FromLong(PyCallable_Check(o))
+                                                      : t_native(t, f, args, nargs, kw);
+    case B_id: /* our own modules tell objects apart by it; elsewhere the number may be seen */
+        if (nargs == 1 && strstr(t->top->cc->file, "/taper/") && (o = t_real(t, args[0])))
+            return PyLong_FromVoidPtr(o);
+        return t_break(t, BRK_call_builtin, "call of builtin function id");
+    case B_native: { /* makes an object of its arguments, which it does not look at */
+        Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0);
+        PyObject *v[16];
+        if (n > 16)
+            return t_break(t, BRK_call_builtin, "more than 16 arguments");
+        for (Py_ssize_t i = 0; i < n; i++)
+            if (!(v[i] = t_real(t, args[i])) || !t_deep(t, v[i]))
+                return NULL;
+        return PyObject_Vectorcall(f, v, (size_t)nargs, kw);
+    }
+    case B_count_elements: {
+        PyObject *pf = polyfill("count_elements");
+        return pf ? t_call(t, pf, args, nargs, kw) : NULL;
+    }
+    case B_cmp_to_key: {
+        if (nargs != 1 || !(o = t_real(t, args[0])))
+            return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
+        PyObject *call = t_fn(o, false);
+        r = call ? PyObject_CallOneArg(f, call) : NULL;
+        Py_XDECREF(call);
+        return r;
+    }
+    case B_size:
+        if (nargs != 1 || kw)
+            return t_break(t, BRK_construct, "Size(...) with these arguments");
+        l = t_list_of(t, args[0]);
+        r = l && t_deep(t, l) ? PyObject_CallOneArg(f, l) : NULL;
+        Py_XDECREF(l);
+        return r;
     case B_super: return t_super_new(t, args, nargs);
     case B_getattr: return do_getattr(t, args, nargs);
     case B_hasattr:
@@ -557,7 +851,17 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return t_break(t, BRK_attribute, "setattr with a name that is not a constant");
         return t_setattr(t, args[0], n, b == B_setattr ? args[2] : NULL) < 0 ? NULL : Py_NewRef(Py_None);
     }
-    case B_iter: return nargs == 1 ? t_iter(t, args[0]) : t_break(t, BRK_iterate, "iter() with a sentinel");
+    case B_iter:
+        if (nargs == 2) { /* until it returns the second argument */
+            PyObject *end = t_real(t, args[1]), *call;
+            if (!end || !t_deep(t, end) || !(o = t_real(t, args[0])))
+                return NULL;
+            call = t_fn(o, false);
+            r = call ? PyObject_Vectorcall(f, (PyObject *[]){ call, end }, 2, NULL) : NULL;
+            Py_XDECREF(call);
+            return r;
+        }
+        return nargs == 1 ? t_iter(t, args[0]) : t_native(t, f, args, nargs, kw);
     case B_next: {
         bool done;
         if (!nargs)
@@ -595,14 +899,14 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
     case B_str:
     case B_repr:
         if (nargs == 1 && !kw)
-            return do_str(t, args[0], b == B_repr);
+            return t_text(t, args[0], b == B_repr ? 2 : 1);
         return t_native(t, f, args, nargs, kw);
     case B_int:
     case B_float:
     case B_bool: return do_number(t, f, b, args, nargs, kw);
     case B_zip:
-    case B_enumerate:
-    case B_itertool:
+    case B_enumerate: return call_native_iter(t, f, args, nargs, kw);
+    case B_itertool: return do_itertool(t, f, args, nargs, kw);
     case B_container: return call_native_iter(t, f, args, nargs, kw);
     case B_reversed:
         if (nargs != 1 || !(o = t_real(t, args[0])))
@@ -618,8 +922,8 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return r;
         }
         return PyObject_Vectorcall(f, &o, 1, NULL);
-    case B_map: return do_map(t, args, nargs, false);
-    case B_filter: return do_map(t, args, nargs, true);
+    case B_map:
+    case B_filter: return do_itertool(t, f, args, nargs, kw);
     case B_sum: return nargs ? do_sum(t, args, nargs, kw) : t_native(t, f, args, nargs, kw);
     case B_any:
     case B_all: return nargs == 1 ? do_anyall(t, args[0], b == B_any) : t_native(t, f, args, nargs, kw);
@@ -657,6 +961,11 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         if (nargs < 1 || !(o = t_real(t, args[0])) || !PyType_Check(o))
             return t_break(t, BRK_construct, "object.__new__");
         return PyObject_Vectorcall(f, &o, 1, NULL);
+    case B_deepcopy: /* of what cannot change */
+        if (nargs == 1 && (o = t_real(t, args[0])) && t_plain_const(o) && !PyTuple_Check(o))
+            return Py_NewRef(o);
+        *handled = false;
+        return NULL;
     case B_copy: /* copy.copy of builtin containers */
         if (nargs != 1 || !(o = t_real(t, args[0])))
             return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
@@ -666,6 +975,15 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return PyDict_Copy(o);
         if (t_plain_const(o) || PyTuple_CheckExact(o))
             return Py_NewRef(o);
+        if (PySet_CheckExact(o))
+            return PySet_New(o);
+        if (type_func(o, "__copy__"))
+            return t_call(t, type_func(o, "__copy__"), &o, 1, NULL);
+        if (type_is_python(Py_TYPE(o)) && Py_TYPE(o)->tp_new == PyBaseObject_Type.tp_new &&
+            Py_TYPE(o)->tp_dictoffset && !type_func(o, "__reduce_ex__") && !type_func(o, "__reduce__") &&
+            !type_func(o, "__getstate__") && !type_func(o, "__setstate__") && !type_func(o, "__setattr__") &&
+            (l = polyfill("copy_object")))
+            return t_call(t, l, &o, 1, NULL);
         *handled = false;
         return NULL;
     case B_mode: { /* switches of the thread's state become nodes, so that they happen in order */
@@ -766,13 +1084,13 @@ static bool one_of(const char *n, const char *const *list)
     return false;
 }
 
-static bool any_tensor(PyObject *o, int depth)
+static bool tensor_inside(PyObject *o, int depth)
 {
-    if (py_is_tensor(o) || py_is_symint(o))
+    if (py_is_tensor(o))
         return true;
     if (depth < 10 && (PyTuple_Check(o) || PyList_Check(o)))
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++)
-            if (any_tensor(PySequence_Fast_GET_ITEM(o, i), depth + 1))
+            if (tensor_inside(PySequence_Fast_GET_ITEM(o, i), depth + 1))
                 return true;
     return false;
 }
@@ -832,7 +1150,12 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
         return t_native(t, f, args, nargs, kw);
     }
     tobj *k = t_obj(t, self);
-    if (!t_safe_type(tp) && !PyTuple_Check(self)) {
+    if (PyDict_Check(self) && !strcmp(name, "update") && tp != t_ordered_type() && !PyODict_Check(self)) {
+        r = t_fill_dict(t, self, args, nargs, kw);
+        Py_XDECREF(r);
+        return r ? Py_NewRef(Py_None) : NULL;
+    }
+    if (!t_safe_type(tp) && !PyTuple_Check(self) && !t_base(tp)) {
         if (k && k->src)
             return t_break(t, BRK_call_builtin, "%s.%s", tp->tp_name, name);
         if (PyExceptionInstance_Check(self) || !type_is_python(tp))
@@ -841,7 +1164,19 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
     }
     if (tp == &PyRng_Type)
         return t_break(t, BRK_call_builtin, "Generator.%s", name);
-    if (tp == &PyList_Type && !strcmp(name, "sort")) {
+    if (PyList_Check(self) && nargs >= 1 &&
+        (!strcmp(name, "index") || !strcmp(name, "count") || !strcmp(name, "remove"))) {
+        bool code = has_code(self);
+        PyObject *a = t_real(t, args[0]), *pf = NULL;
+        if (!a)
+            return NULL;
+        code = code || (!t_safe_type(Py_TYPE(a)) && !PyTuple_Check(a));
+        if (code && nargs == 1 && (pf = polyfill(name))) {
+            PyObject *in[2] = { self, a };
+            return t_call(t, pf, in, 2, NULL);
+        }
+    }
+    if (PyList_Check(self) && !strcmp(name, "sort")) {
         PyObject *copy = PyList_GetSlice(self, 0, PyList_GET_SIZE(self));
         PyObject *s = copy ? do_sorted(t, copy, kwarg(args, nargs, kw, "key"),
                                        kwarg(args, nargs, kw, "reverse"))
@@ -856,14 +1191,19 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
             PyObject *a = t_real(t, args[q]);
             if (!a)
                 return NULL;
-            if (any_tensor(a, 0) || (!strcmp(name, "format") && !t_plain_const(a)))
+            if (!strcmp(name, "format") && PyExceptionInstance_Check(a))
+                return t_break(t, BRK_format, "str.format of a %s", Py_TYPE(a)->tp_name);
+            if (!strcmp(name, "format") && (!t_deep(t, a) || !printable(a, 0)))
+                return t->broke ? NULL : t_break(t, BRK_format, "str.format of a %s", Py_TYPE(a)->tp_name);
+            if (tensor_inside(a, 0))
                 return t_break(t, BRK_format, "str.%s of a %s", name, Py_TYPE(a)->tp_name);
         }
     bool sh = one_of(name, shallow), it = one_of(name, iters);
     for (; i < n; i++) {
         PyObject *a = args[i];
-        bool key = i == 0 && PyDict_Check(self);
-        if (sh && !key) {
+        bool value = !strcmp(name, "append") || !strcmp(name, "appendleft") ||
+                     (i == 1 && (!strcmp(name, "insert") || PyDict_Check(self)));
+        if (sh && value && i < nargs && strcmp(name, "move_to_end")) { /* goes in as it is */
             v[i] = Py_NewRef(a);
             continue;
         }
@@ -875,7 +1215,8 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
                   : Py_NewRef(a);
         if (!v[i])
             goto done;
-        bool deep_ = !(it && (PyList_Check(self) || PyDict_Check(self) || tp == t_deque_type()));
+        bool deep_ = !(it &&
+                       (PyList_Check(self) || PyDict_Check(self) || PyType_IsSubtype(tp, t_deque_type())));
         if (deep_ && !t_deep(t, v[i])) {
             i++;
             goto done;
@@ -932,7 +1273,7 @@ int py_init_tbuiltin(PyObject *m)
                  { "pow", B_pure },
                  { "round", B_pure },
                  { "hash", B_pure },
-                 { "callable", B_safe_native },
+                 { "callable", B_callable },
                  { "issubclass", B_safe_native },
                  { "len", B_len },
                  { "isinstance", B_isinstance },
@@ -973,7 +1314,8 @@ int py_init_tbuiltin(PyObject *m)
                  { "bytes", B_pure },
                  { "input", B_break },
                  { "open", B_break },
-                 { "id", B_break },
+                 { "id", B_id },
+                 { "bytearray", B_pure },
                  { "exec", B_break },
                  { "eval", B_break },
                  { "compile", B_break },
@@ -995,6 +1337,12 @@ int py_init_tbuiltin(PyObject *m)
     put("collections", "deque", B_container);
     put("collections", "OrderedDict", B_dict);
     put("copy", "copy", B_copy);
+    put("copy", "deepcopy", B_deepcopy);
+    put("operator", "itemgetter", B_native);
+    put("operator", "attrgetter", B_native);
+    put("operator", "methodcaller", B_native);
+    put("_collections", "_count_elements", B_count_elements);
+    put("functools", "cmp_to_key", B_cmp_to_key);
     PyObject *dd = (PyObject *)t_default_type(), *i = PyLong_FromLong(B_partial);
     PyDict_SetItem(table, dd, i);
     Py_DECREF(i);
@@ -1014,6 +1362,10 @@ int py_init_tbuiltin(PyObject *m)
 /* Called once the package is loaded: functions of the extension that switch modes. */
 void t_register_modes(void)
 {
+    PyObject *size = PyLong_FromLong(B_size);
+    if (size && PySize_Type)
+        PyDict_SetItem(table, (PyObject *)PySize_Type, size);
+    Py_XDECREF(size);
     static const char *const modes[] = { "_set_grad_enabled", "set_grad_enabled", "_set_inference_mode" };
     PyObject *d = PyModule_GetDict(py_module);
     for (size_t i = 0; i < COUNT(modes); i++) {

@@ -1,17 +1,28 @@
 /* tcall.c - calls while tracing: inlining, generators, construction, super. */
 #include "front/capture.h"
+#include <opcode.h>
 
 PyObject *inst_dict(PyObject *o);
-PyTypeObject *t_partial_type(void);
+PyTypeObject *t_partial_type(void), *t_default_type(void);
 bool t_is_tensor_type(PyTypeObject *tp);
+int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v);
 PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name);
 int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v);
 PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *name, PyObject *d);
 PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyObject *const *args,
                    Py_ssize_t nargs, PyObject *kw);
+PyObject *t_classmethod(trace *t, PyObject *f, PyObject *cls, const char *name, PyObject *const *args,
+                        Py_ssize_t nargs, PyObject *kw); /* NULL without exception: not known */
 void log_line(trace *t, frame *f);
 void log_instr(trace *t, frame *f);
 PyObject *compiled_inner(PyObject *o);
+
+/* Ctrl-C and the like: not the program's own exception, which its handlers would see. */
+bool from_outside(const frame *f)
+{
+    return f->cc->ins[f->at].op != RAISE_VARARGS &&
+           (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_MemoryError));
+}
 
 /* ---- running an inlined frame ---- */
 int t_run(trace *t, frame *f, PyObject **res)
@@ -24,12 +35,15 @@ int t_run(trace *t, frame *f, PyObject **res)
                 return ST_error;
         }
         int rc = interp_step(f, res);
-        if (TP_LIKELY(rc == ST_next))
+        if (TP_LIKELY(rc == ST_next && !t->broke))
             continue;
+        if (t->broke || t->internal) {
+            if (rc == ST_return || rc == ST_yield)
+                Py_CLEAR(*res);
+            return ST_error;
+        }
         if (rc != ST_error)
             return rc;
-        if (t->broke || t->internal)
-            return ST_error;
         if (!PyErr_Occurred()) {
             PyErr_Format(PyExc_SystemError, "tracing stopped at %s:%d without saying why", f->cc->file,
                          frame_line(f));
@@ -38,10 +52,11 @@ int t_run(trace *t, frame *f, PyObject **res)
         }
         if (t_fake_failed(t, "an operation that needs a tensor's value"))
             return ST_error;
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-            t->internal = true; /* Ctrl-C and the like */
+        if (from_outside(f)) {
+            t->internal = true;
             return ST_error;
         }
+        frame_raised(f);
         if (!interp_unwind(f))
             return ST_error;
     }
@@ -55,10 +70,48 @@ typedef struct PyTraceGen {
     bool started, done, running;
     int born; /* outer step that made it */
 } PyTraceGen;
+bool code_handler(const cap_code *cc, int ip, int *target, int *depth, bool *lasti);
+
+/* Suspended inside try or with: something is still to be done when it is dropped. */
+static bool gen_open(const PyTraceGen *g)
+{
+    int to, depth;
+    bool lasti;
+    if (!g->started || g->done || !code_handler(g->f.cc, g->f.at, &to, &depth, &lasti))
+        return false;
+#if TP_PY312
+    if (g->f.cc->ins[to].op == CALL_INTRINSIC_1) /* only turns StopIteration into RuntimeError */
+        return false;
+#endif
+    return true;
+}
+bool t_gens_idle(trace *t, int *born)
+{
+    for (size_t i = 0; i < t->gens.n; i++) {
+        const PyTraceGen *g = (PyTraceGen *)t->gens.at[i];
+        if (gen_open(g)) {
+            *born = g->born;
+            return false;
+        }
+    }
+    return true;
+}
 
 static void gen_dealloc(PyObject *o)
 {
     PyTraceGen *g = (PyTraceGen *)o;
+    trace *t = t_now;
+    if (t && g->storage && g->f.t == t) {
+        for (size_t i = 0; i < t->gens.n; i++)
+            if (t->gens.at[i] == o) {
+                t->gens.at[i] = t->gens.at[--t->gens.n];
+                break;
+            }
+        if (gen_open(g) && !t->broke && !t->internal) {
+            t->live_at = g->born;
+            t_break(t, BRK_function, "a generator is dropped inside try or with");
+        }
+    }
     if (g->storage) {
         frame_clear(&g->f);
         free(g->storage);
@@ -66,35 +119,38 @@ static void gen_dealloc(PyObject *o)
     Py_XDECREF(g->func);
     PyObject_Free(o);
 }
-PyTypeObject PyTraceGen_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "generator",
-                                 .tp_basicsize = sizeof(PyTraceGen),
-                                 .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                 .tp_dealloc = gen_dealloc };
+
 int t_gen_born(PyObject *o) { return ((PyTraceGen *)o)->born; }
 
-PyObject *t_gen_next(trace *t, PyObject *o, PyObject *send, bool *done)
+/* The sub-iterator of `yield from` at which the generator is suspended, borrowed, or NULL. */
+static PyObject *delegate(const PyTraceGen *g)
 {
-    PyTraceGen *g = (PyTraceGen *)o;
-    PyObject *res = NULL;
-    *done = false;
-    if (g->done) {
-        *done = true;
-        return NULL;
-    }
-    if (g->running) {
-        PyErr_SetString(PyExc_ValueError, "generator already executing");
-        return NULL;
-    }
-    if (g->started)
-        g->f.stack[g->f.sp++] = Py_NewRef(send);
+    const instr *in = &g->f.cc->ins[g->f.ip];
+    return g->started && !g->done && in->op == RESUME && (in->arg & 3) >= 2 ? g->f.stack[g->f.sp - 1] : NULL;
+}
+
+/* Runs a generator, or when raise is set lets the exception that is set loose in it. */
+static PyObject *gen_run(trace *t, PyTraceGen *g, bool raise, bool *done)
+{
+    PyObject *res = NULL, *was = PyErr_GetHandledException();
     g->started = g->running = true;
     g->f.back = t->top;
     g->f.depth = t->top->depth + 1;
     frame *caller = t->top;
     t->top = &g->f;
-    int rc = t_run(t, &g->f, &res);
+    if (g->f.handled)
+        PyErr_SetHandledException(g->f.handled);
+    int rc = ST_next;
+    if (raise) {
+        frame_raised(&g->f);
+        rc = interp_unwind(&g->f) ? ST_next : ST_error;
+    }
+    if (rc == ST_next)
+        rc = t_run(t, &g->f, &res);
     if (!t->broke)
         t->top = caller;
+    PyErr_SetHandledException(was);
+    Py_XDECREF(was);
     g->running = false;
     if (rc == ST_yield)
         return res;
@@ -102,9 +158,167 @@ PyObject *t_gen_next(trace *t, PyObject *o, PyObject *send, bool *done)
     if (rc == ST_return) {
         *done = true;
         Py_XSETREF(caller->yielded, res);
-    }
+    } else if (!t->broke && !t->internal && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration))
+        _PyErr_FormatFromCause(PyExc_RuntimeError, "generator raised StopIteration");
     return NULL;
 }
+
+PyObject *t_gen_next(trace *t, PyObject *o, PyObject *send, bool *done)
+{
+    PyTraceGen *g = (PyTraceGen *)o;
+    *done = false;
+    if (g->done) {
+        *done = true;
+        Py_CLEAR(t->top->yielded);
+        return NULL;
+    }
+    if (g->running) {
+        PyErr_SetString(PyExc_ValueError, "generator already executing");
+        return NULL;
+    }
+    if (!g->started && (IS_LAZY(send) || send != Py_None)) {
+        PyErr_SetString(PyExc_TypeError, "can't send non-None value to a just-started generator");
+        return NULL;
+    }
+    if (g->started)
+        g->f.stack[g->f.sp++] = Py_NewRef(send);
+    return gen_run(t, g, false, done);
+}
+
+static PyObject *stopped(trace *t) /* the generator returned: StopIteration with its value */
+{
+    PyObject *v = t->top->yielded;
+    t->top->yielded = NULL;
+    if (v && v != Py_None) {
+        PyObject *e = PyObject_CallOneArg(PyExc_StopIteration, v);
+        if (e)
+            PyErr_SetObject(PyExc_StopIteration, e);
+        Py_XDECREF(e);
+    } else
+        PyErr_SetNone(PyExc_StopIteration);
+    Py_XDECREF(v);
+    return NULL;
+}
+
+static PyObject *gen_throw_in(trace *t, PyTraceGen *g, PyObject *exc, bool *done)
+{
+    PyObject *sub = delegate(g), *v;
+    *done = false;
+    if (g->running)
+        return PyErr_Format(PyExc_ValueError, "generator already executing");
+    if (sub && Py_TYPE(sub) == &PyTraceGen_Type) {
+        frame *caller = t->top;
+        g->f.back = caller;
+        t->top = &g->f;
+        v = gen_throw_in(t, (PyTraceGen *)sub, exc, done);
+        if (!t->broke)
+            t->top = caller;
+        if (v || t->broke || t->internal)
+            return v;
+        if (*done) { /* goes on behind the `yield from`, with the value */
+            const instr *in = g->f.cc->ins;
+            int send = in[g->f.ip].next, at = in[send].next - in[send].arg;
+            v = g->f.yielded ? g->f.yielded : Py_NewRef(Py_None);
+            g->f.yielded = NULL;
+            *done = false;
+#if TP_PY312
+            g->f.stack[g->f.sp++] = v;
+#else
+            Py_SETREF(g->f.stack[g->f.sp - 1], v);
+#endif
+            g->f.ip = in[at].next + in[at].arg;
+            return gen_run(t, g, false, done);
+        }
+        return gen_run(t, g, true, done);
+    }
+    PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+    if (!g->started || g->done) {
+        g->done = true;
+        return NULL;
+    }
+    return gen_run(t, g, true, done);
+}
+
+/* The methods of generators, called by way of t_method. */
+static PyObject *gen_send(PyObject *o, PyObject *v)
+{
+    bool done;
+    PyObject *r = t_now ? t_gen_next(t_now, o, v, &done) : NULL;
+    return r || !t_now ? r : done ? stopped(t_now) : t_broken(t_now);
+}
+static PyObject *gen_iternext(PyObject *o)
+{
+    bool done;
+    PyObject *r = t_now ? t_gen_next(t_now, o, Py_None, &done) : NULL;
+    return r || !t_now || done ? r : t_broken(t_now);
+}
+static PyObject *gen_throw(PyObject *o, PyObject *const *args, Py_ssize_t n)
+{
+    bool done;
+    trace *t = t_now;
+    PyObject *exc = n ? args[0] : NULL, *made = NULL, *r;
+    if (exc && PyExceptionClass_Check(exc) && n < 3)
+        exc = made = n == 2 && args[1] != Py_None
+                         ? (PyExceptionInstance_Check(args[1]) ? Py_NewRef(args[1])
+                                                               : t_call(t, exc, args + 1, 1, NULL))
+                         : t_call(t, exc, NULL, 0, NULL);
+    if (!exc || !PyExceptionInstance_Check(exc) || n > 1 + (made != NULL)) {
+        Py_XDECREF(made);
+        t_break(t, BRK_function, "generator.throw() with these arguments");
+        return t_broken(t);
+    }
+    if (t_source_of(t, exc)) {
+        t_break(t, BRK_exception, "raise of an exception made before the graph began");
+        return t_broken(t);
+    }
+    r = gen_throw_in(t, (PyTraceGen *)o, exc, &done);
+    Py_XDECREF(made);
+    return r ? r : done ? stopped(t) : t_broken(t);
+}
+static PyObject *gen_close(PyObject *o, PyObject *x)
+{
+    PyTraceGen *g = (PyTraceGen *)o;
+    trace *t = t_now;
+    bool done = false;
+    PyObject *sub = delegate(g), *e, *r;
+    if (!g->started || g->done) {
+        g->done = true;
+        Py_RETURN_NONE;
+    }
+    if (sub && Py_TYPE(sub) == &PyTraceGen_Type) {
+        if (!(r = gen_close(sub, NULL)))
+            return NULL;
+        Py_DECREF(r);
+        ((PyTraceGen *)sub)->done = true;
+    }
+    if (!(e = PyObject_CallNoArgs(PyExc_GeneratorExit)))
+        return NULL;
+    PyErr_SetObject(PyExc_GeneratorExit, e);
+    Py_DECREF(e);
+    r = gen_run(t, g, true, &done);
+    if (r) {
+        Py_DECREF(r);
+        return PyErr_Format(PyExc_RuntimeError, "generator ignored GeneratorExit");
+    }
+    if (!done && (t->broke || t->internal || !PyErr_Occurred()))
+        return t_broken(t);
+    if (!done && !PyErr_ExceptionMatches(PyExc_GeneratorExit) && !PyErr_ExceptionMatches(PyExc_StopIteration))
+        return NULL;
+    PyErr_Clear();
+    Py_CLEAR(t->top->yielded);
+    Py_RETURN_NONE;
+}
+static PyMethodDef gen_methods[] = { { "send", gen_send, METH_O, NULL },
+                                     { "throw", (PyCFunction)(void (*)(void))gen_throw, METH_FASTCALL, NULL },
+                                     { "close", gen_close, METH_NOARGS, NULL },
+                                     { NULL } };
+PyTypeObject PyTraceGen_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "generator",
+                                 .tp_basicsize = sizeof(PyTraceGen),
+                                 .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                 .tp_iter = PyObject_SelfIter,
+                                 .tp_iternext = gen_iternext,
+                                 .tp_methods = gen_methods,
+                                 .tp_dealloc = gen_dealloc };
 
 /* ---- inlining ---- */
 static const char *cannot(trace *t, PyObject *func, cap_code *cc, break_id *id)
@@ -162,6 +376,7 @@ PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t n
         g->storage = st;
         g->func = Py_NewRef(func);
         f = &g->f;
+        vec_push(&t->gens, (PyObject *)g);
     }
     frame_init(f, cc, func, st);
     f->t = t;
@@ -318,7 +533,74 @@ static PyObject *call_with(trace *t, PyObject *f, PyObject *first, PyObject *con
     return r;
 }
 
-PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
+static bool immutable(PyTypeObject *b)
+{
+    return b == &PyTuple_Type || b == &PyFrozenSet_Type || b == &PyUnicode_Type || b == &PyLong_Type ||
+           b == &PyFloat_Type;
+}
+
+/* base.__new__(cls, ...) of a class that extends a builtin one: empty, or the value itself when it cannot change. */
+static PyObject *new_value(trace *t, PyTypeObject *base, PyTypeObject *cls, PyObject *const *args,
+                           Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *tup, *o = NULL;
+    if (!immutable(base))
+        return t_new_derived(base, cls);
+    if (kw)
+        return t_break(t, BRK_construct, "%s(...) with keywords", cls->tp_name);
+    if (!(tup = PyTuple_New(nargs)))
+        return NULL;
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        PyObject *a = base == &PyTuple_Type || base == &PyFrozenSet_Type ? t_list_of(t, args[i])
+                                                                         : Py_XNewRef(t_real(t, args[i]));
+        if (!a || !t_deep(t, a))
+            goto done;
+        PyTuple_SET_ITEM(tup, i, a);
+        if (base != &PyTuple_Type && (py_is_tensor(a) || !t_safe_type(Py_TYPE(a)))) {
+            t_break(t, BRK_construct, "%s of a %s", cls->tp_name, Py_TYPE(a)->tp_name);
+            goto done;
+        }
+    }
+    o = base->tp_new(cls, tup, NULL);
+done:
+    Py_DECREF(tup);
+    return o;
+}
+
+/* base.__init__(self, ...) of a builtin container. */
+static int init_base(trace *t, PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyTypeObject *base = t_base(Py_TYPE(o)) ? t_base(Py_TYPE(o)) : Py_TYPE(o);
+    PyObject *l;
+    if (immutable(base))
+        return 0;
+    if (PyDict_Check(o)) {
+        if (base == t_default_type() && nargs) {
+            PyObject *fac = t_real(t, args[0]);
+            if (!fac || PyObject_SetAttrString(o, "default_factory", fac) < 0)
+                return -1;
+            args++;
+            nargs--;
+        }
+        l = t_fill_dict(t, o, args, nargs, kw);
+        Py_XDECREF(l);
+        return l ? 0 : -1;
+    }
+    if (nargs > 1 || kw)
+        return t_break(t, BRK_construct, "%s with these arguments", Py_TYPE(o)->tp_name), -1;
+    l = nargs ? t_list_of(t, args[0]) : PyList_New(0);
+    int rc = !l                ? -1
+             : PyList_Check(o) ? PyList_SetSlice(o, 0, PyList_GET_SIZE(o), l)
+             : PySet_Check(o)  ? (t_deep(t, l) ? _PySet_Update(o, l) : -1)
+                               : 1;
+    Py_XDECREF(l);
+    return rc <= 0 ? rc : (t_break(t, BRK_construct, "%s(...)", Py_TYPE(o)->tp_name), -1);
+}
+
+/* meta: the metaclass may have its own idea of a call. */
+static PyObject *construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
+                           bool meta)
 {
     PyObject *o = NULL, *init = lookup(cls, "__init__"), *mk = lookup(cls, "__new__"),
              *mc = lookup(Py_TYPE(cls), "__call__");
@@ -328,7 +610,7 @@ PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssi
         return t_native(t, (PyObject *)cls, args, nargs, kw);
     if (PyType_IsSubtype(cls, &PyType_Type))
         return t_break(t, BRK_class_body, "class made by %s", cls->tp_name);
-    if (Py_TYPE(cls) != &PyType_Type && mc && PyFunction_Check(mc))
+    if (meta && Py_TYPE(cls) != &PyType_Type && mc && PyFunction_Check(mc))
         return call_with(t, mc, (PyObject *)cls, args, nargs, kw);
     if (lookup(cls, "__del__"))
         return t_break(t, BRK_construct, "%s(...), which has __del__", cls->tp_name);
@@ -354,6 +636,12 @@ PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssi
             Py_DECREF(fn);
             if (o && !PyType_IsSubtype(Py_TYPE(o), cls))
                 return o;
+        } else if (t_base(cls) && !lookup(cls, "__del__")) {
+            Py_XDECREF(fn);
+            if (!(o = new_value(t, t_base(cls), cls, args, nargs, kw)))
+                return NULL;
+            if (!(init && PyFunction_Check(init)) && init_base(t, o, args, nargs, kw) < 0)
+                Py_CLEAR(o);
         } else {
             Py_XDECREF(fn);
             if (!type_is_python(cls) || cls->tp_new != PyBaseObject_Type.tp_new)
@@ -372,6 +660,11 @@ PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssi
         Py_XDECREF(r);
     }
     return o;
+}
+
+PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    return construct(t, cls, args, nargs, kw, true);
 }
 
 /* ---- slots called by name: object.__setattr__(o, n, v), super().__init__() ---- */
@@ -404,14 +697,29 @@ static PyObject *slot_call(trace *t, PyObject *f, PyTypeObject *owner, const cha
     }
     if (PyExceptionInstance_Check(self) && !t_source_of(t, self))
         return t_native(t, f, args, nargs, kw);
-    if (t_safe_type(Py_TYPE(self)) || PyTuple_Check(self)) {
+    bool derived = t_base(Py_TYPE(self)) != NULL;
+    if (t_safe_type(Py_TYPE(self)) || PyTuple_Check(self) || derived) {
         if (py_is_tensor(self))
             return t_native(t, f, args, nargs, kw);
-        if (!strcmp(name, "__getitem__") && nargs == 2)
+        if (!strcmp(name, "__init__"))
+            return init_base(t, self, args + 1, nargs - 1, kw) < 0 ? NULL : Py_NewRef(Py_None);
+        if (!strcmp(name, "__getitem__") && nargs == 2 && derived && PyDict_Check(self)) {
+            PyObject *k = t_real(t, args[1]),
+                     *v = k && t_deep(t, k) ? PyDict_GetItemWithError(self, k) : NULL;
+            if (!v && k && !t->broke && !PyErr_Occurred() && lookup(Py_TYPE(self), "__missing__"))
+                return call_with(t, lookup(Py_TYPE(self), "__missing__"), self, args + 1, 1, NULL);
+            if (!v && k && !t->broke && !PyErr_Occurred())
+                PyErr_SetObject(PyExc_KeyError, k);
+            return Py_XNewRef(v);
+        }
+        if (!strcmp(name, "__getitem__") && nargs == 2 && !derived)
             return t_subscr(t, self, args[1]);
         if ((!strcmp(name, "__setitem__") && nargs == 3) || (!strcmp(name, "__delitem__") && nargs == 2))
-            return t_setitem(t, self, args[1], nargs == 3 ? args[2] : NULL) < 0 ? NULL : Py_NewRef(Py_None);
-        if (!strcmp(name, "__contains__") && nargs == 2) {
+            return t_setitem_base(t, self, args[1], nargs == 3 ? args[2] : NULL) < 0 ? NULL
+                                                                                     : Py_NewRef(Py_None);
+        if (!strcmp(name, "__iter__") && derived)
+            return t_base(Py_TYPE(self))->tp_iter(self);
+        if (!strcmp(name, "__contains__") && nargs == 2 && !derived) {
             int c = t_contains(t, self, args[1]);
             return c < 0 ? NULL : PyBool_FromLong(c);
         }
@@ -430,6 +738,8 @@ static PyObject *slot_call(trace *t, PyObject *f, PyTypeObject *owner, const cha
         PyObject *o = t_real(t, args[1]);
         return !o ? NULL : o == Py_None ? Py_NewRef(self) : PyMethod_New(self, o);
     }
+    if (owner == &PyType_Type && !strcmp(name, "__call__") && PyType_Check(self))
+        return construct(t, (PyTypeObject *)self, args + 1, nargs - 1, kw, false);
     if (!strcmp(name, "__call__"))
         return t_call(t, self, args + 1, nargs - 1, kw);
     return t_break(t, BRK_call_builtin, "%s.%s of a %s", owner->tp_name, name, Py_TYPE(self)->tp_name);
@@ -577,6 +887,9 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
             return t_method(t, f, self, name, args, nargs, kw);
         if (!strcmp(name, "warn") || !strcmp(name, "warn_explicit"))
             return t_break(t, BRK_print, "call of warnings.%s", name);
+        if (self && PyType_Check(self) &&
+            ((r = t_classmethod(t, f, self, name, args, nargs, kw)) || t->broke || PyErr_Occurred()))
+            return r;
         return t_break(t, BRK_call_builtin, "call of builtin function %s", name);
     }
     if (Py_TYPE(f) == &PyMethodDescr_Type && nargs) {
@@ -650,6 +963,10 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
         r = w ? t_call(t, w, args, nargs, kw) : NULL;
         Py_XDECREF(w);
         return r;
+    }
+    if (!strcmp(Py_TYPE(f)->tp_name, "functools.KeyWrapper") && nargs == 1 && !kw) {
+        PyObject *a = t_real(t, args[0]);
+        return a ? PyObject_CallOneArg(f, a) : NULL;
     }
     if (!strncmp(Py_TYPE(f)->tp_name, "operator.", 9)) {
         for (Py_ssize_t i = 0; i < nargs; i++) {

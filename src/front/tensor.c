@@ -84,8 +84,10 @@ PyObject *py_val(tp_val *v)
 }
 
 /* ---- errors ---- */
+_Thread_local unsigned long py_raised;
 PyObject *py_raise(tp_err *e)
 {
+    py_raised++;
     if (PyErr_Occurred() || e->kind == ERR_none || e->kind == ERR_python) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_SystemError, "an operation failed without saying why");

@@ -2,6 +2,7 @@
 #include "front/capture.h"
 
 PyObject *native_binary(int op, PyObject *a, PyObject *b);
+bool t_printable(PyObject *o);
 PyObject *inst_dict(PyObject *o);
 PyObject *py_fake_error;
 static PyObject *deleted; /* marks attributes and globals that were deleted */
@@ -67,6 +68,31 @@ bool t_fake_failed(trace *t, const char *what)
         t_break(t, BRK_data, "%s", what);
     Py_XDECREF(s);
     return true;
+}
+
+/* An exception that was raised carries a traceback, which only plain execution makes: it is remembered with the step
+ * before which the graph must end when more than its class and text is asked for. */
+bool t_caught(trace *t, PyObject *exc)
+{
+    if (!t->caught && !(t->caught = PyDict_New()))
+        return false;
+    PyObject *k = PyLong_FromVoidPtr(exc), *v = PyTuple_New(2);
+    bool ok = k && v;
+    if (ok) {
+        PyTuple_SET_ITEM(v, 0, PyLong_FromLong(t->exc_at >= 0 ? t->exc_at : t->steps));
+        PyTuple_SET_ITEM(v, 1, Py_NewRef(exc));
+        ok = PyDict_SetDefault(t->caught, k, v) != NULL;
+    }
+    Py_XDECREF(k);
+    Py_XDECREF(v);
+    return ok;
+}
+int t_caught_at(trace *t, PyObject *exc)
+{
+    PyObject *k = t->caught ? PyLong_FromVoidPtr(exc) : NULL,
+             *v = k ? PyDict_GetItemWithError(t->caught, k) : NULL;
+    Py_XDECREF(k);
+    return v ? (int)PyLong_AsLong(PyTuple_GET_ITEM(v, 0)) : -1;
 }
 
 /* ---- objects ---- */
@@ -209,6 +235,48 @@ bool t_safe_type(PyTypeObject *tp)
            tp == &PyDictValues_Type || tp == &PyDictItems_Type ||
            (PyType_IsSubtype(tp, &PyTuple_Type) && !type_is_python(tp)) ||
            (PyType_IsSubtype(tp, &PyTuple_Type) && !strncmp(tp->tp_name, "taper.return_types", 18));
+}
+
+PyTypeObject *t_base(PyTypeObject *tp)
+{
+    if (!type_is_python(tp) || t_is_tensor_type(tp))
+        return NULL;
+    PyTypeObject *const known[] = { ordered_dict,    default_dict, &PyDict_Type,      &PyList_Type,
+                                    &PySet_Type,     deque_type,   &PyFrozenSet_Type, &PyTuple_Type,
+                                    &PyUnicode_Type, &PyLong_Type, &PyFloat_Type };
+    for (size_t i = 0; i < COUNT(known); i++)
+        if (PyType_IsSubtype(tp, known[i]))
+            return known[i];
+    return NULL;
+}
+PyObject *t_new_derived(PyTypeObject *base, PyTypeObject *cls)
+{
+    PyObject *none = PyTuple_New(0), *o = none ? base->tp_new(cls, none, NULL) : NULL;
+    Py_XDECREF(none);
+    return o;
+}
+
+PyObject *dict_keys(PyObject *d)
+{
+    if (!PyODict_Check(d))
+        return PyDict_Keys(d);
+    PyObject *it = PyODict_Type.tp_iter(d), *l = it ? PySequence_List(it) : NULL;
+    Py_XDECREF(it);
+    return l;
+}
+int dict_set(PyObject *d, PyObject *k, PyObject *v)
+{
+    if (PyODict_Check(d))
+        return v ? PyODict_SetItem(d, k, v) : PyODict_DelItem(d, k);
+    return v ? PyDict_SetItem(d, k, v) : PyDict_DelItem(d, k);
+}
+
+PyObject *polyfill(const char *name)
+{
+    static PyObject *mod;
+    if (!mod)
+        mod = PyImport_ImportModule("taper._polyfill");
+    return mod ? PyDict_GetItemString(PyModule_GetDict(mod), name) : NULL;
 }
 
 static bool is_namedtuple(PyTypeObject *tp)
@@ -359,7 +427,8 @@ static PyObject *wrap_tuple(trace *t, PyObject *o, source *s)
 
 static PyObject *wrap_list(trace *t, PyObject *o, source *s)
 {
-    bool dq = Py_TYPE(o) == deque_type;
+    bool dq = PyType_IsSubtype(Py_TYPE(o), deque_type);
+    PyTypeObject *base = t_base(Py_TYPE(o));
     Py_ssize_t n = dq ? PyObject_Length(o) : PyList_GET_SIZE(o);
     want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
     want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
@@ -375,9 +444,16 @@ static PyObject *wrap_list(trace *t, PyObject *o, source *s)
     if (!items)
         return NULL;
     if (dq) {
-        PyObject *maxlen = PyObject_GetAttrString(o, "maxlen");
-        abs = maxlen ? PyObject_CallFunctionObjArgs((PyObject *)deque_type, items, maxlen, NULL) : NULL;
+        PyObject *maxlen = PyObject_GetAttrString(o, "maxlen"), *r = NULL;
+        abs = maxlen ? t_new_derived(deque_type, Py_TYPE(o)) : NULL;
+        if (abs && !(r = PyObject_CallMethod((PyObject *)deque_type, "__init__", "OOO", abs, items, maxlen)))
+            Py_CLEAR(abs);
+        Py_XDECREF(r);
         Py_XDECREF(maxlen);
+    } else if (base) {
+        abs = t_new_derived(base, Py_TYPE(o));
+        if (abs && PyList_SetSlice(abs, 0, 0, items) < 0)
+            Py_CLEAR(abs);
     } else
         abs = PyList_GetSlice(items, 0, n);
     if (!abs) {
@@ -418,31 +494,49 @@ static bool plain_const(PyObject *o)
 
 static PyObject *wrap_dict(trace *t, PyObject *o, source *s)
 {
-    PyObject *keys = PyDict_Keys(o), *abs = NULL, *k, *v, *snap = NULL;
-    Py_ssize_t p = 0;
-    int i = 0;
+    PyObject *keys = dict_keys(o), *abs = NULL, *snap = NULL;
+    PyTypeObject *tp = Py_TYPE(o), *base = t_base(tp) ? t_base(tp) : tp;
     if (!keys)
         return NULL;
-    want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
-    want(t, G_DICT_KEYS_MATCH, s, keys);
-    Py_DECREF(keys);
-    if (Py_TYPE(o) == default_dict) {
-        PyObject *fac = PyObject_GetAttrString(o, "default_factory");
-        abs = fac ? PyObject_CallFunctionObjArgs((PyObject *)default_dict, fac, NULL) : NULL;
+    want(t, G_TYPE_MATCH, s, (PyObject *)tp);
+    want(t, G_DICT_KEYS_MATCH, s, keys)->n = PyODict_Check(o) && PyList_GET_SIZE(keys) > 1; /* order counts */
+    Py_SETREF(keys, PyList_GetSlice(keys, 0, PyList_GET_SIZE(keys))); /* the guard has the first */
+    abs = keys ? t_new_derived(base, tp) : NULL;
+    if (abs && base == default_dict) {
+        static PyObject *name;
+        if (!name)
+            name = PyUnicode_InternFromString("default_factory");
+        PyObject *fac = PyObject_GetAttr(o, name),
+                 *w = fac ? t_wrap(t, fac, src_get(t->e, SRC_attr, s, NULL, name, 0)) : NULL;
+        if (!w || PyObject_SetAttr(abs, name, w) < 0)
+            Py_CLEAR(abs);
         Py_XDECREF(fac);
-    } else
-        abs = PyObject_CallNoArgs((PyObject *)Py_TYPE(o));
-    for (; abs && PyDict_Next(o, &p, &k, &v); i++) {
+        Py_XDECREF(w);
+    }
+    for (int i = 0; abs && i < PyList_GET_SIZE(keys); i++) {
+        PyObject *k = PyList_GET_ITEM(keys, i), *v = PyDict_GetItemWithError(o, k);
+        if (!v) {
+            Py_CLEAR(abs);
+            break;
+        }
         PyObject *lv = plain_const(k) ? t_lazy(t, v, src_get(t->e, SRC_key, s, NULL, k, 0))
                                       : t_lazy(t, v, src_get(t->e, SRC_key, s, NULL, k, 1));
         PyObject *ak = plain_const(k) ? Py_NewRef(k)
                                       : t_wrap(t, k, src_get(t->e, SRC_dictkey, s, NULL, NULL, i));
-        if (!lv || !ak || PyObject_SetItem(abs, ak, lv) < 0)
+        if (!lv || !ak || dict_set(abs, ak, lv) < 0)
             Py_CLEAR(abs);
+        else if (ak != k)
+            PyList_SetItem(keys, i, Py_NewRef(ak));
         Py_XDECREF(lv);
         Py_XDECREF(ak);
     }
-    if (!abs || !(snap = PyDict_New()) || PyDict_Update(snap, abs) < 0) {
+    snap = abs && keys ? PyDict_New() : NULL;
+    for (Py_ssize_t i = 0; snap && i < PyList_GET_SIZE(keys); i++) /* in order */
+        if (PyDict_SetItem(snap, PyList_GET_ITEM(keys, i),
+                           PyDict_GetItemWithError(abs, PyList_GET_ITEM(keys, i))) < 0)
+            Py_CLEAR(snap);
+    Py_XDECREF(keys);
+    if (!snap) {
         Py_XDECREF(abs);
         return NULL;
     }
@@ -461,7 +555,11 @@ static PyObject *wrap_set(trace *t, PyObject *o, source *s)
     Py_XDECREF(l);
     if (!ok)
         return t_break(t, BRK_wrapped, "a set of objects that are not constants (%s)", src_text(s));
-    PyObject *copy = PyFrozenSet_New(o), *abs = PySet_New(o);
+    PyObject *copy = PyFrozenSet_New(o), *abs = t_new_derived(&PySet_Type, Py_TYPE(o));
+    if (abs && _PySet_Update(abs, o) < 0)
+        Py_CLEAR(abs);
+    if (Py_TYPE(o) != &PySet_Type)
+        want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
     guard *g = want(t, G_SET_CONTAINS, s, NULL);
     g->obj = keep(t->e, PySet_New(o));
     Py_XDECREF(g->obj);
@@ -508,14 +606,19 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     }
     if (t_is_tensor_type(tp))
         return wrap_tensor(t, o, s);
-    if (tp == &PyTuple_Type || is_namedtuple(tp))
+    PyTypeObject *base = t_base(tp);
+    if (tp == &PyTuple_Type || is_namedtuple(tp) || (base == &PyTuple_Type && !is_enum(o)))
         return wrap_tuple(t, o, s);
-    if (tp == &PyList_Type || tp == deque_type)
+    if (tp == &PyList_Type || tp == deque_type || base == &PyList_Type || base == deque_type)
         return wrap_list(t, o, s);
-    if (tp == &PyDict_Type || tp == ordered_dict || tp == default_dict)
+    if (PyDict_Check(o) && (base || t_safe_type(tp)))
         return wrap_dict(t, o, s);
-    if (tp == &PySet_Type)
+    if (tp == &PySet_Type || base == &PySet_Type)
         return wrap_set(t, o, s);
+    if (base && !is_enum(o)) /* numbers, strings and frozen sets with a class of their own */
+        return t_break(t, BRK_wrapped, "an object of class %s, which extends %s", tp->tp_name, base->tp_name);
+    if (tp == &PyByteArray_Type)
+        return t_break(t, BRK_wrapped, "a bytearray made before the graph began");
     if (PyFunction_Check(o)) {
         guard *g = want(t, G_FUNCTION_MATCH, s, PyFunction_GET_CODE(o));
         g->obj2 = keep(t->e, PyFunction_GET_GLOBALS(o));
@@ -618,7 +721,7 @@ static bool deep(trace *t, PyObject *o, int depth)
         }
         return true;
     }
-    if (tp == &PyList_Type) {
+    if (PyList_Check(o)) {
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(o); i++) {
             PyObject *r = t_real(t, PyList_GET_ITEM(o, i));
             if (!r)
@@ -630,7 +733,7 @@ static bool deep(trace *t, PyObject *o, int depth)
         }
         return true;
     }
-    if (PyDict_Check(o) && t_safe_type(tp)) {
+    if (PyDict_Check(o)) {
         Py_ssize_t p = 0;
         PyObject *k, *v;
         while (PyDict_Next(o, &p, &k, &v)) {
@@ -640,7 +743,7 @@ static bool deep(trace *t, PyObject *o, int depth)
         }
         return true;
     }
-    if (tp == deque_type) {
+    if (PyType_IsSubtype(tp, deque_type)) {
         Py_ssize_t n = PyObject_Length(o);
         for (Py_ssize_t i = 0; i < n; i++) {
             PyObject *v = PySequence_GetItem(o, i), *r = v ? t_real(t, v) : NULL;
@@ -657,7 +760,9 @@ static bool deep(trace *t, PyObject *o, int depth)
     }
     if (t_safe_type(tp) || default_eq_hash(tp) || PyType_Check(o) || PyFunction_Check(o) ||
         PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o) || PyCell_Check(o) || is_enum(o) ||
-        tp == &PyLazy_Type || PyExceptionInstance_Check(o))
+        tp == &PyLazy_Type || PyExceptionInstance_Check(o) || t_behind(o) || tp == &PyTraceGen_Type ||
+        (t_base(tp) && !type_func(o, "%s", "__eq__") && !type_func(o, "%s", "__hash__")) ||
+        !type_is_python(tp))
         return true;
     t_break(t, BRK_operator, "an object of class %s with its own comparison", tp->tp_name);
     return false;
@@ -747,6 +852,13 @@ static PyObject *try_dunder(trace *t, PyObject *a, PyObject *b, const char *fmt,
     return t_call(t, fn, args, 2, NULL);
 }
 
+/* Builtin values, and those of classes that extend a builtin: what Python code does not define, C code does. */
+static bool native_value(PyObject *o)
+{
+    return t_safe_type(Py_TYPE(o)) || t_base(Py_TYPE(o)) ||
+           (is_enum(o) && (PyLong_Check(o) || PyUnicode_Check(o)));
+}
+
 PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
 {
     PyObject *r;
@@ -757,7 +869,7 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
                        (PyTuple_CheckExact(a) && PyTuple_CheckExact(b));
         if (!shallow && ((!t_deep(t, a)) || !t_deep(t, b)))
             return NULL;
-        if (op == 6 && PyUnicode_Check(a) && !plain_const(b))
+        if (op == 6 && PyUnicode_Check(a) && !t_printable(b))
             return t_break(t, BRK_format, "%% formatting of a %s", Py_TYPE(b)->tp_name);
         PyObject *ab[2] = { a, b }, *own[T_SYMFLOATS] = { NULL };
         if ((py_is_symfloat(a) && py_is_tensor(b)) || (py_is_tensor(a) && py_is_symfloat(b)))
@@ -786,6 +898,20 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
             return r;
         Py_DECREF(r);
     }
+    if (PyType_Check(a) && PyType_Check(b) && base == 7)
+        return PyNumber_Or(a, b); /* int | str */
+    if (native_value(a) && native_value(b) && (op < 13 || t_safe_type(Py_TYPE(a)) || t_base(Py_TYPE(a)))) {
+        if (!t_deep(t, a) || !t_deep(t, b))
+            return NULL;
+        if (op == 6 && PyUnicode_Check(a) && !t_printable(b))
+            return t_break(t, BRK_format, "%% formatting of a %s", Py_TYPE(b)->tp_name);
+        r = native_binary(op, a, b);
+        if (!r)
+            t_fake_failed(t, "arithmetic with a tensor's value");
+        return r;
+    }
+    if (native_value(a) || native_value(b))
+        return t_break(t, BRK_operator, "%s of %s and %s", nm, Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
     return t_break(t, BRK_operator, "%s of %s and %s", nm, Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
 }
 
@@ -795,8 +921,9 @@ PyObject *t_unary(trace *t, int op, PyObject *a)
         return NULL;
     if (!t_safe_type(Py_TYPE(a))) {
         PyObject *fn = type_func(a, "__%s__", op == '-' ? "neg" : op == '+' ? "pos" : "invert");
-        return fn ? t_call(t, fn, &a, 1, NULL)
-                  : t_break(t, BRK_operator, "unary %c of %s", op, Py_TYPE(a)->tp_name);
+        if (fn || !native_value(a))
+            return fn ? t_call(t, fn, &a, 1, NULL)
+                      : t_break(t, BRK_operator, "unary %c of %s", op, Py_TYPE(a)->tp_name);
     }
     return op == '-' ? PyNumber_Negative(a) : op == '+' ? PyNumber_Positive(a) : PyNumber_Invert(a);
 }
@@ -855,6 +982,14 @@ PyObject *t_compare(trace *t, PyObject *a, PyObject *b, int op)
         if (!r)
             return NULL;
     }
+    bool key = Py_TYPE(a) == Py_TYPE(b) && !strcmp(Py_TYPE(a)->tp_name, "functools.KeyWrapper");
+    if (key || (native_value(a) && native_value(b)) || ((op == Py_EQ || op == Py_NE) && native_value(a))) {
+        if (!t_deep(t, a) || !t_deep(t, b))
+            return NULL;
+        if (!(r = PyObject_RichCompare(a, b, op)))
+            t_fake_failed(t, "comparison that needs a tensor's value");
+        return r;
+    }
     return t_break(t, BRK_operator, "%s of %s and %s", names[op], Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
 }
 
@@ -880,6 +1015,45 @@ int t_is(trace *t, PyObject *a, PyObject *b)
     return 0;
 }
 
+/* Is v among what it yields? Takes it. */
+static int find_in(trace *t, PyObject *it, PyObject *v)
+{
+    int found = 0;
+    while (!found) {
+        bool done;
+        PyObject *e = t_next(t, it, &done), *r = e ? t_real(t, e) : NULL;
+        if (!r) {
+            found = e || !done ? -1 : 0;
+            Py_XDECREF(e);
+            break;
+        }
+        if (r == v)
+            found = 1;
+        else {
+            PyObject *c = t_compare(t, r, v, Py_EQ);
+            found = c ? t_truth(t, c) : -1;
+            Py_XDECREF(c);
+        }
+        Py_DECREF(e);
+    }
+    Py_DECREF(it);
+    return found;
+}
+
+/* Has the object, or one inside the sequence, a comparison written in Python? */
+static bool compared_by_code(PyObject *o)
+{
+    if (PyList_Check(o) || PyTuple_Check(o)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++) {
+            PyObject *e = PySequence_Fast_GET_ITEM(o, i);
+            if (IS_LAZY(e) ? compared_by_code(((PyLazy *)e)->real) : type_func(e, "%s", "__eq__") != NULL)
+                return true;
+        }
+        return false;
+    }
+    return type_func(o, "%s", "__eq__") != NULL;
+}
+
 int t_contains(trace *t, PyObject *c, PyObject *v)
 {
     if (!(c = t_real(t, c)) || !(v = t_real(t, v)))
@@ -892,12 +1066,14 @@ int t_contains(trace *t, PyObject *c, PyObject *v)
             Py_XDECREF(r);
             return b;
         }
-        PyObject *l = t_list_of(t, c);
-        if (!l)
-            return -1;
-        int b = t_contains(t, l, v);
-        Py_DECREF(l);
-        return b;
+        PyObject *it = t_base(Py_TYPE(c)) && !type_func(c, "%s", "__iter__") ? NULL : t_iter(t, c);
+        if (it || t->broke || PyErr_Occurred())
+            return it ? find_in(t, it, v) : -1;
+    }
+    if (PyList_Check(c) || PyTuple_Check(c)) {
+        PyObject *it = compared_by_code(c) || compared_by_code(v) ? PyObject_GetIter(c) : NULL;
+        if (it)
+            return find_in(t, it, v);
     }
     if (py_is_tensor(c))
         return t_break(t, BRK_data_jump, "'in' on a tensor"), -1;
@@ -931,6 +1107,8 @@ int t_truth(trace *t, PyObject *o)
         Py_DECREF(r);
         return b;
     }
+    if (native_value(o))
+        return PyObject_IsTrue(o);
     PyNumberMethods *n = Py_TYPE(o)->tp_as_number;
     if ((n && n->nb_bool) || (Py_TYPE(o)->tp_as_mapping && Py_TYPE(o)->tp_as_mapping->mp_length) ||
         (Py_TYPE(o)->tp_as_sequence && Py_TYPE(o)->tp_as_sequence->sq_length))
@@ -958,13 +1136,25 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
             return t_call(t, fn, args, 2, NULL);
         if (PyType_Check(o)) /* list[int] and the like */
             return PyObject_GetItem(o, k);
-        return t_break(t, BRK_operator, "indexing of a %s", Py_TYPE(o)->tp_name);
+        if (!native_value(o))
+            return t_break(t, BRK_operator, "indexing of a %s", Py_TYPE(o)->tp_name);
+    }
+    PyObject *ix = type_func(k, "%s", "__index__");
+    if (ix && !PyDict_Check(o)) {
+        PyObject *n = t_call(t, ix, &k, 1, NULL), *r = n ? t_subscr(t, o, n) : NULL;
+        Py_XDECREF(n);
+        return r;
     }
     if (!t_deep(t, k))
         return NULL;
     if (!py_is_tensor(o) && !PyDict_Check(o) && has_tensor(k))
         return t_break(t, BRK_tensor_list_index, "__getitem__ with non-constant tensor");
-    if (Py_TYPE(o) == default_dict && PyDict_Check(o) && !PyDict_Contains(o, k)) {
+    if (PyDict_Check(o) && !PyDict_CheckExact(o) && (ix = type_func(o, "%s", "__missing__"))) {
+        int has = PyDict_Contains(o, k);
+        PyObject *args[2] = { o, k };
+        if (has <= 0)
+            return has < 0 ? NULL : t_call(t, ix, args, 2, NULL);
+    } else if (PyType_IsSubtype(Py_TYPE(o), default_dict) && !PyDict_Contains(o, k)) {
         PyObject *fac = PyObject_GetAttrString(o, "default_factory");
         PyObject *v = fac && fac != Py_None ? t_call(t, fac, NULL, 0, NULL) : NULL;
         bool none = fac == Py_None;
@@ -973,9 +1163,15 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
             PyErr_SetObject(PyExc_KeyError, k);
             return NULL;
         }
-        if (v && PyDict_SetItem(o, k, v) < 0)
+        if (v && t_setitem(t, o, k, v) < 0)
             Py_CLEAR(v);
         return v;
+    }
+    if (PyDict_Check(o) && !t_safe_type(Py_TYPE(o))) {
+        PyObject *v = PyDict_GetItemWithError(o, k);
+        if (!v && !PyErr_Occurred())
+            PyErr_SetObject(PyExc_KeyError, k);
+        return Py_XNewRef(v);
     }
     PyObject *r = PyObject_GetItem(o, k);
     if (!r)
@@ -983,20 +1179,36 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
     return sized(t, r);
 }
 
+int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v);
 int t_setitem(trace *t, PyObject *o, PyObject *k, PyObject *v)
 {
     if (!(o = t_real(t, o)) || !(k = t_real(t, k)))
         return -1;
     if (!t_safe_type(Py_TYPE(o))) {
         PyObject *fn = type_func(o, "%s", v ? "__setitem__" : "__delitem__"), *args[3] = { o, k, v };
-        if (!fn)
+        if (!fn && !native_value(o))
             return t_break(t, BRK_operator, "item assignment of a %s", Py_TYPE(o)->tp_name), -1;
-        PyObject *r = t_call(t, fn, args, v ? 3 : 2, NULL);
-        Py_XDECREF(r);
-        return r ? 0 : -1;
+        if (fn) {
+            PyObject *r = t_call(t, fn, args, v ? 3 : 2, NULL);
+            Py_XDECREF(r);
+            return r ? 0 : -1;
+        }
     }
+    return t_setitem_base(t, o, k, v);
+}
+
+/* The same by the builtin class's own rules, whatever a user's class made of them. */
+int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v)
+{
+    if (!(o = t_real(t, o)) || !(k = t_real(t, k)))
+        return -1;
     if (!t_deep(t, k))
         return -1;
+    if (PyDict_Check(o)) {
+        if (!v && PyDict_Contains(o, k) == 0)
+            return PyErr_SetObject(PyExc_KeyError, k), -1;
+        return dict_set(o, k, v);
+    }
     if (!py_is_tensor(o) && !PyDict_Check(o) && has_tensor(k))
         return t_break(t, BRK_tensor_list_index, "__setitem__ with non-constant tensor"), -1;
     PyObject *items = NULL;
@@ -1040,14 +1252,16 @@ PyObject *t_iter(trace *t, PyObject *o)
     PyObject *fn = type_func(o, "%s", "__iter__");
     if (fn)
         return t_call(t, fn, &o, 1, NULL);
+    if (t_base(Py_TYPE(o)))
+        return t_base(Py_TYPE(o))->tp_iter(o);
     if (!t_obj(t, o) && Py_TYPE(o)->tp_iter == PyObject_SelfIter && !type_is_python(Py_TYPE(o)))
         return Py_NewRef(o); /* a builtin iterator made here */
     if (is_enum(o) || PyType_Check(o))
         return PyObject_GetIter(o);
     if (!t_obj(t, o) && Py_TYPE(o)->tp_iter && !type_is_python(Py_TYPE(o)))
         return PyObject_GetIter(o);
-    if ((fn = type_func(o, "%s", "__getitem__")) && !Py_TYPE(o)->tp_iter)
-        return t_break(t, BRK_iterate, "iteration of a %s through __getitem__", Py_TYPE(o)->tp_name);
+    if (type_func(o, "%s", "__getitem__") && !Py_TYPE(o)->tp_iter)
+        return (fn = polyfill("sequence_iter")) ? t_call(t, fn, &o, 1, NULL) : NULL;
     if (!Py_TYPE(o)->tp_iter) {
         PyErr_Format(PyExc_TypeError, "'%.200s' object is not iterable", Py_TYPE(o)->tp_name);
         return NULL;
@@ -1229,6 +1443,21 @@ static bool trusted_class(PyTypeObject *tp)
     return t_trusted_module(PyDict_GetItemWithError(type_dict(tp), key));
 }
 
+/* As _PyType_Lookup, with what was written to classes while tracing. Borrowed. */
+PyObject *t_lookup(trace *t, PyTypeObject *tp, PyObject *name)
+{
+    if (TP_LIKELY(!t->class_written))
+        return _PyType_Lookup(tp, name);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tp->tp_mro); i++) {
+        PyObject *b = PyTuple_GET_ITEM(tp->tp_mro, i);
+        tobj *k = t_obj(t, b);
+        PyObject *v = k && k->over ? PyDict_GetItemWithError(k->over, name) : NULL;
+        if (v || (v = PyDict_GetItemWithError(type_dict((PyTypeObject *)b), name)))
+            return v;
+    }
+    return NULL;
+}
+
 static PyTypeObject *defining(PyTypeObject *tp, PyObject *name)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tp->tp_mro); i++) {
@@ -1242,16 +1471,23 @@ static PyTypeObject *defining(PyTypeObject *tp, PyObject *name)
 /* An object found on a class, guarded when the class is the user's. New reference. */
 static PyObject *class_value(trace *t, PyObject *o, PyTypeObject *tp, PyObject *name, PyObject *v)
 {
+    if (t->class_written && v != _PyType_Lookup(tp, name))
+        return Py_NewRef(v); /* written while tracing */
     if (trusted_class(defining(tp, name)))
         return plain_const(v) || !t_source_of(t, o)
                    ? Py_NewRef(v)
                    : t_wrap(t, v, src_get(t->e, SRC_typeattr, t_source_of(t, o), NULL, name, 0));
     source *s = t_source_of(t, o);
+    tobj *k = t_obj(t, o);
     if (!s)
         s = src_get(t->e, SRC_const, NULL, (PyObject *)tp, NULL, 0);
+    else if (k && k->over &&
+             PyDict_GetItemWithError(k->over, name)) /* the instance hides it when guards run */
+        s = src_get(t->e, SRC_type, s, NULL, NULL, 0);
     return t_wrap(t, v, src_get(t->e, SRC_typeattr, s, NULL, name, 0));
 }
 
+int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v);
 PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *name, PyObject *d)
 {
     if (PyFunction_Check(d)) {
@@ -1285,6 +1521,13 @@ PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *n
         return g ? g(d, o, (PyObject *)tp) : Py_NewRef(d);
     }
     PyObject *get = type_func(d, "%s", "__get__");
+    if (get && o && !strcmp(Py_TYPE(d)->tp_name, "cached_property")) { /* computed, then an attribute */
+        PyObject *fn = PyObject_GetAttrString(d, "func"), *v = fn ? t_call(t, fn, &o, 1, NULL) : NULL;
+        if (v && t_generic_setattr(t, o, name, v) < 0)
+            Py_CLEAR(v);
+        Py_XDECREF(fn);
+        return v;
+    }
     if (get) {
         PyObject *args[3] = { d, o ? o : Py_None, (PyObject *)tp };
         if (t_source_of(t, d) == NULL)
@@ -1376,7 +1619,7 @@ static PyObject *class_getattr(trace *t, PyObject *cls, PyObject *name)
     if (v && v != deleted)
         return Py_NewRef(v);
     PyObject *meta = Py_TYPE(cls) == &PyType_Type ? NULL : _PyType_Lookup(Py_TYPE(cls), name);
-    PyObject *d = _PyType_Lookup(tp, name);
+    PyObject *d = t_lookup(t, tp, name);
     if (meta && (!d || Py_TYPE(meta)->tp_descr_set)) {
         if (PyFunction_Check(meta))
             return PyMethod_New(meta, cls);
@@ -1412,7 +1655,7 @@ PyObject *t_instdict(trace *t, PyObject *o)
     }
     if (k->dict)
         return Py_NewRef(k->dict);
-    PyObject *d = inst_dict(o);
+    PyObject *d = inst_dict(k->real ? k->real : o);
     if (!d)
         return t_break(t, BRK_attribute, "__dict__ of a %s", Py_TYPE(o)->tp_name);
     size_t at = (size_t)(k - t->objs.at);
@@ -1448,14 +1691,18 @@ PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name)
         return Py_NewRef((PyObject *)tp);
     if (is(name, "__dict__") && inst_dict(o))
         return t_instdict(t, o);
-    PyObject *d = _PyType_Lookup(tp, name), *v;
+    if (is(name, "__traceback__") && PyExceptionInstance_Check(o) && t_caught_at(t, o) >= 0) {
+        t->live_at = t_caught_at(t, o);
+        return t_break(t, BRK_exception, "the traceback of an exception");
+    }
+    PyObject *d = t_lookup(t, tp, name), *v;
     bool data = d && Py_TYPE(d)->tp_descr_get && Py_TYPE(d)->tp_descr_set;
     if (data) {
         if (Py_TYPE(d) == &PyMemberDescr_Type || Py_TYPE(d) == &PyGetSetDescr_Type) {
             v = k && k->over ? PyDict_GetItemWithError(k->over, name) : NULL;
             if (v)
                 return v == deleted ? missing(o, name) : Py_NewRef(v);
-            if (!(v = PyObject_GenericGetAttr(o, name)))
+            if (!(v = PyObject_GenericGetAttr(k && k->real && s ? k->real : o, name)))
                 return NULL;
             PyObject *r = s && !plain_const(v) ? t_lazy(t, v, src_get(t->e, SRC_attr, s, NULL, name, 0))
                                                : NULL;
@@ -1476,7 +1723,7 @@ PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name)
         v = k && k->over ? PyDict_GetItemWithError(k->over, name) : NULL;
         if (v && v != deleted)
             return Py_NewRef(v);
-        PyObject *id = v ? NULL : inst_dict(o);
+        PyObject *id = v ? NULL : inst_dict(k && k->real && s ? k->real : o);
         if (id && (v = PyDict_GetItemWithError(id, name)))
             return s ? t_lazy(t, v, src_get(t->e, SRC_instattr, s, NULL, name, 0)) : Py_NewRef(v);
     }
@@ -1623,11 +1870,14 @@ int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         return PyObject_GenericSetAttr(o, name, v);
     }
     if (!v) {
-        PyObject *now = t_generic_getattr(t, o, name);
+        PyObject *now = t_generic_getattr(t, o, name), *id = inst_dict(k->real ? k->real : o);
         if (!now)
             return -1;
         Py_DECREF(now);
         k = t_obj(t, o);
+        if (!k->dict && k->over && !(d && Py_TYPE(d) == &PyMemberDescr_Type) &&
+            !(id && PyDict_GetItemWithError(id, name)) && PyDict_GetItemWithError(k->over, name))
+            return PyDict_DelItem(k->over, name); /* it was not there before */
     }
     if (k->dict)
         return v ? PyDict_SetItem(k->dict, name, v) : PyDict_DelItem(k->dict, name);
@@ -1675,6 +1925,7 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         tobj *k = record(t, o, source_or_const(t, o));
         if (!k->over && !(k->over = PyDict_New()))
             return -1;
+        t->class_written = true;
         return PyDict_SetItem(k->over, name, v);
     }
     PyObject *fn = type_func(o, "%s", v ? "__setattr__" : "__delattr__"), *args[3] = { o, name, v };

@@ -12,10 +12,9 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 import taper
-from capture_util import check
+from capture_util import Cases
 
 F = taper.nn.functional
-CASES = {}
 
 
 def X(*s):
@@ -26,14 +25,7 @@ def one():
     return (X(3, 2),)
 
 
-def case(*makers):
-    def deco(fn):
-        m = makers or (one, lambda: (X(4, 2),), lambda: (X(5, 3),))
-        CASES[fn.__name__] = (fn, m[0], m[1:])
-        return fn
-    return deco
-
-
+case = Cases((one, lambda: (X(4, 2),), lambda: (X(5, 3),)))
 G_SCALE = 3.0
 G_LIST = [1, 2, 3]
 G_TENSOR = X(2)
@@ -880,20 +872,4 @@ def dict_views(x):
     return list(k), x + len(d.items())
 
 
-def _run(names):
-    bad = []
-    for n in names:
-        try:
-            check(*CASES[n])
-        except AssertionError as e:
-            bad.append(str(e)[:700])
-        except Exception as e:
-            import traceback
-            bad.append(f"{n}: {type(e).__name__}: {e}"[:700] + traceback.format_exc()[-300:])
-    assert not bad, f"{len(bad)} of {len(names)} differ:\n" + "\n".join(bad)
-
-
-_names = list(CASES)
-for _i in range(0, len(_names), 20):
-    def _t(names=_names[_i:_i + 20]): _run(names)
-    globals()[f"test_{_i:03d}_{_names[_i]}"] = _t
+case.tests(globals())
