@@ -7,7 +7,7 @@ _Thread_local int recursion_depth;
 #endif
 
 static Py_ssize_t extra_index = -1;
-bool interp_knows(int op);
+bool interp_knows(int op, int arg);
 void code_known(cap_code *cc, bool add);
 
 static void code_free(void *p)
@@ -52,7 +52,7 @@ static const char *never(PyCodeObject *co, const cap_code *cc)
     if (!(co->co_flags & CO_OPTIMIZED) || !(co->co_flags & CO_NEWLOCALS))
         return "it is a class or module body";
     for (int i = 0; i < cc->n; i++)
-        if (!interp_knows(cc->ins[i].op))
+        if (!interp_knows(cc->ins[i].op, cc->ins[i].arg))
             return "it uses instructions that are not stepped (async, class bodies, except*)";
     for (int i = 0; i < cc->n; i++) {
         const instr *in = &cc->ins[i];

@@ -1372,7 +1372,14 @@ static handler *const handlers[256] = {
 #define PYOP(name) [name] = op_##name,
 #include "front/opcode.def"
 };
-bool interp_knows(int op) { return handlers[op] != NULL; }
+bool interp_knows(int op, int arg)
+{
+#if TP_PY312
+    if (op == CALL_INTRINSIC_1)
+        return arg == 3 || arg == 5 || arg == 6;
+#endif
+    return handlers[op] != NULL;
+}
 
 int interp_step(frame *f, PyObject **result)
 {

@@ -1376,6 +1376,8 @@ int t_setglobal(trace *t, frame *f, PyObject *name, PyObject *v)
         if (!now)
             return -1;
         Py_DECREF(now);
+        if (!PyDict_GetItemWithError(f->globals, name)) /* made while tracing, or a builtin */
+            return PyDict_DelItem(k->over, name);
     }
     return PyDict_SetItem(k->over, name, v ? v : deleted);
 }
@@ -1915,6 +1917,16 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         tobj *k = record(t, d, src_get(t->e, SRC_const, NULL, d, NULL, 0));
         if (!k->over && !(k->over = PyDict_New()))
             return -1;
+        if (!v) {
+            PyObject *is = PyDict_GetItemWithError(k->over, name), *was = PyDict_GetItemWithError(d, name);
+            if (is == deleted || (!is && !was)) {
+                PyObject *mn = PyDict_GetItemString(d, "__name__");
+                PyErr_Format(PyExc_AttributeError, "module %R has no attribute %R", mn ? mn : Py_None, name);
+                return -1;
+            }
+            if (!was)
+                return PyDict_DelItem(k->over, name);
+        }
         return PyDict_SetItem(k->over, name, v ? v : deleted);
     }
     if (PyType_Check(o)) {
