@@ -130,6 +130,7 @@ typedef struct recipe {
 
 typedef enum {
     FX_list,
+    FX_extend,
     FX_dict,
     FX_set,
     FX_setattr,
@@ -379,6 +380,7 @@ typedef struct tobj {
     PyObject *over;     /* attributes written: name -> value or the deleted mark */
     PyObject *dict;     /* shadow of __dict__ once asked for */
     bool container;
+    PyObject *tail; /* a list that was not looked at, only appended to: what was appended */
 } tobj;
 
 typedef struct break_row {
@@ -519,7 +521,11 @@ extern PyObject *py_break_error;
 PyObject *t_broken(trace *t);                              /* NULL with an exception set */
 PyObject *t_fn(PyObject *fn, bool truth);                  /* new */
 PyObject *t_iterable(trace *t, PyObject *o, t_items kind); /* new */
-PyObject *t_behind(PyObject *o);                           /* borrowed, NULL: no bridge */
+extern PyTypeObject PyTraceAppend_Type;
+PyObject *t_appender(PyObject *lazy); /* the append method of a list that was not looked at yet; new */
+int t_append(trace *t, PyObject *lazy, PyObject *v);
+PyObject *t_appends_to(PyObject *o); /* the lazy list, borrowed */
+PyObject *t_behind(PyObject *o);     /* borrowed, NULL: no bridge */
 PyObject *t_super_getattr(trace *t, PyObject *o, PyObject *name);
 PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                     bool *handled);

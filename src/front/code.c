@@ -82,7 +82,7 @@ static bool in_package(const char *file)
             memcpy(dir, s, n = (size_t)(end - s) + 1);
         Py_XDECREF(f);
         Py_XDECREF(pkg);
-        PyErr_Clear();
+        py_forget();
     }
     return file && n && strncmp(file, dir, n) == 0;
 }
@@ -117,7 +117,7 @@ static char *utf8_dup(PyObject *s)
 {
     const char *u = s && PyUnicode_Check(s) ? PyUnicode_AsUTF8(s) : NULL;
     if (!u)
-        PyErr_Clear();
+        py_forget();
     return mem_strdup(u ? u : "?");
 }
 

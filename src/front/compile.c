@@ -41,7 +41,7 @@ PyObject *exc_class(const char *name)
     if (!mod)
         mod = PyImport_ImportModule("taper._dynamo.exc");
     PyObject *c = mod ? PyObject_GetAttrString(mod, name) : NULL;
-    PyErr_Clear();
+    py_forget();
     PyErr_Restore(t, v, tb);
     Py_XDECREF(c); /* the module keeps it */
     return c;
@@ -62,7 +62,7 @@ void cap_count(const char *group, const char *key, int n)
              *now = PyLong_FromLong((was ? PyLong_AsLong(was) : 0) + n);
     if (d && k && now)
         PyObject_SetItem(d, k, now);
-    PyErr_Clear();
+    py_forget();
     hook_pop(NULL, was_hook);
     PyErr_Restore(et, ev, etb);
     Py_XDECREF(g);
@@ -97,7 +97,7 @@ bool cap_is_skipped_file(const char *file)
         if ((s = strrchr(pkg, '/')))
             s[1] = 0;
         Py_XDECREF(mf);
-        PyErr_Clear();
+        py_forget();
     }
     if (!strncmp(file, pkg, strlen(pkg))) {
         for (size_t i = 0; i < COUNT(own); i++)
@@ -210,7 +210,7 @@ static PyObject *backend_failed(PyObject *backend, entry *e)
         PyException_SetTraceback(v, tb);
     PyObject *n = PyUnicode_Check(backend) ? Py_NewRef(backend) : PyObject_GetAttrString(backend, "__name__");
     if (!n) {
-        PyErr_Clear();
+        py_forget();
         n = PyUnicode_FromString(Py_TYPE(backend)->tp_name);
     }
     PyObject *msg = PyUnicode_FromFormat(
@@ -460,7 +460,7 @@ bool cap_suppress(const cap_cfg *cfg, PyObject *fn)
     Py_XDECREF(t);
     Py_XDECREF(v);
     Py_XDECREF(tb);
-    PyErr_Clear();
+    py_forget();
     return true;
 }
 
@@ -495,7 +495,7 @@ static PyObject *compiled_getattr(PyObject *o, PyObject *name)
     PyObject *r = PyObject_GenericGetAttr(o, name);
     if (r || !PyErr_ExceptionMatches(PyExc_AttributeError))
         return r;
-    PyErr_Clear();
+    py_forget();
     return PyObject_GetAttr(((PyCompiled *)o)->fn, name);
 }
 static int compiled_traverse(PyObject *o, visitproc visit, void *arg)

@@ -40,7 +40,7 @@ static PyObject *call_back(trace *t, PyObject *f, PyObject *args, PyObject *kw)
             t->internal = true;
     }
     if (t->broke)
-        PyErr_Clear();
+        py_forget();
     return r;
 }
 
@@ -103,7 +103,7 @@ static void stop(trace *t, const char *why, const char *detail)
     Py_XDECREF(r);
     t->broke = broke || t->broke;
     if (ty && !t->internal) {
-        PyErr_Clear();
+        py_forget();
         PyErr_Restore(ty, v, tb);
     } else {
         Py_XDECREF(ty);

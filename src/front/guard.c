@@ -5,7 +5,7 @@
 PyObject *keep(entry *e, PyObject *o)
 {
     if (o && PyList_Append(e->keep, o) < 0)
-        PyErr_Clear();
+        py_forget();
     return o;
 }
 
@@ -26,7 +26,7 @@ static const char *text_of(entry *e, const source *s)
                           : NULL;
         const char *t = n && PyUnicode_Check(n) ? PyUnicode_AsUTF8(n) : NULL;
         const char *r = arena_printf(&e->mem, "G['%s']", t ? t : Py_TYPE(s->obj)->tp_name);
-        PyErr_Clear();
+        py_forget();
         Py_XDECREF(n);
         return r;
     }
@@ -38,7 +38,7 @@ static const char *text_of(entry *e, const source *s)
     case SRC_key: {
         PyObject *r = PyObject_Repr(s->key);
         const char *t = arena_printf(&e->mem, "%s[%s]", b, r ? PyUnicode_AsUTF8(r) : "?");
-        PyErr_Clear();
+        py_forget();
         Py_XDECREF(r);
         return t;
     }
@@ -107,7 +107,7 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
     case SRC_attr: {
         PyObject *v = PyObject_GetAttr(b, s->key);
         if (!v) {
-            PyErr_Clear();
+            py_forget();
             return NULL;
         }
         if (Py_REFCNT(v) == 1) { /* made for us: nobody else keeps it */
@@ -160,7 +160,7 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
     case SRC_deque: {
         PyObject *v = PySequence_GetItem(b, s->index);
         if (!v) {
-            PyErr_Clear();
+            py_forget();
             return NULL;
         }
         Py_DECREF(v);
@@ -183,7 +183,7 @@ static const char *repr(entry *e, PyObject *o)
 {
     PyObject *r = PyObject_Repr(o);
     const char *t = arena_strdup(&e->mem, r ? PyUnicode_AsUTF8(r) : "?");
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(r);
     return t;
 }
@@ -391,7 +391,7 @@ bool const_equal(PyObject *a, PyObject *b) /* same type and value; NaN equals Na
         return false; /* only the same object is the same key; comparing would run code */
     int r = PyObject_RichCompareBool(a, b, Py_EQ);
     if (r < 0)
-        PyErr_Clear();
+        py_forget();
     return r > 0;
 }
 
@@ -407,7 +407,7 @@ static bool keys_equal(PyObject *keys, PyObject *d)
         for (; ok && i < PyList_GET_SIZE(keys); i++)
             ok = const_equal(PyList_GET_ITEM(keys, i), PyList_GET_ITEM(now, i));
         Py_XDECREF(now);
-        PyErr_Clear();
+        py_forget();
         return ok;
     }
     while (PyDict_Next(d, &p, &k, NULL)) {
@@ -442,7 +442,7 @@ static Py_ssize_t length(PyObject *o)
         return PyDict_GET_SIZE(o);
     Py_ssize_t n = PyObject_Length(o);
     if (n < 0)
-        PyErr_Clear();
+        py_forget();
     return n;
 }
 

@@ -30,7 +30,7 @@ static void end_frame(PyThreadState *ts, struct _PyInterpreterFrame *f)
     PyErr_SetNone(PyExc_StopIteration);
     r = _PyEval_EvalFrameDefault(ts, f, 1);
     Py_XDECREF(r);
-    PyErr_Clear();
+    py_forget();
     if (exc)
         PyErr_SetRaisedException(exc);
 #endif

@@ -479,7 +479,7 @@ HANDLER(LIST_EXTEND)
         r = _PyList_Extend((PyListObject *)l, TOP);
         if (!r && PyErr_ExceptionMatches(PyExc_TypeError) && !Py_TYPE(TOP)->tp_iter &&
             !PySequence_Check(TOP)) {
-            PyErr_Clear();
+            py_forget();
             PyErr_Format(PyExc_TypeError, "Value after * must be an iterable, not %.200s",
                          Py_TYPE(TOP)->tp_name);
         }
@@ -516,7 +516,7 @@ static int dict_merge(frame *f, int arg, bool unique)
     int rc = unique ? _PyDict_MergeEx(d, m, 2) : PyDict_Update(d, m);
     if (rc < 0) {
         if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            PyErr_Clear();
+            py_forget();
             PyObject *who = unique ? _PyObject_FunctionStr(PEEK(arg + 3)) : NULL;
             if (who)
                 PyErr_Format(PyExc_TypeError, "%U argument after ** must be a mapping, not %.200s", who,
@@ -558,7 +558,7 @@ static PyObject *next_of(frame *f, PyObject *it, bool *done)
         if (PyErr_Occurred()) {
             if (!PyErr_ExceptionMatches(PyExc_StopIteration))
                 return NULL;
-            PyErr_Clear();
+            py_forget();
         }
         *done = true;
     }
@@ -593,7 +593,7 @@ static PyObject *take(frame *f, PyObject *o, int before, int after, bool ex) /* 
     if (!it) {
         if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError) && !Py_TYPE(o)->tp_iter &&
             !PySequence_Check(o)) {
-            PyErr_Clear();
+            py_forget();
             PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", Py_TYPE(o)->tp_name);
         }
         return NULL;
@@ -900,7 +900,7 @@ HANDLER(CALL_FUNCTION_EX)
     PyObject *pos = T ? t_list_of(T, seq) : PySequence_List(seq), *names = NULL, **v = NULL;
     if (!pos) {
         if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError) && !T && !Py_TYPE(seq)->tp_iter) {
-            PyErr_Clear();
+            py_forget();
             PyObject *who = _PyObject_FunctionStr(callee);
             PyErr_Format(PyExc_TypeError, "%V argument after * must be an iterable, not %.200s", who,
                          "function", Py_TYPE(seq)->tp_name);
@@ -1067,7 +1067,7 @@ HANDLER(MATCH_KEYS)
         else {
             v = PyObject_GetItem(o, k);
             if (!v && PyErr_ExceptionMatches(PyExc_KeyError))
-                PyErr_Clear();
+                py_forget();
         }
         if (!v) {
             Py_CLEAR(vals);
@@ -1084,7 +1084,7 @@ static PyObject *maybe_attr(frame *f, PyObject *o, PyObject *name) /* NULL witho
 {
     PyObject *v = getattr(f, o, name);
     if (!v && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError))
-        PyErr_Clear();
+        py_forget();
     return v;
 }
 HANDLER(MATCH_CLASS)
@@ -1105,7 +1105,7 @@ HANDLER(MATCH_CLASS)
         bool self = false;
         ma = PyObject_GetAttrString(type, "__match_args__");
         if (!ma) {
-            PyErr_Clear();
+            py_forget();
             self = PyType_HasFeature((PyTypeObject *)type, _Py_TPFLAGS_MATCH_SELF);
         }
         Py_ssize_t allowed = self ? 1 : ma && PyTuple_Check(ma) ? PyTuple_GET_SIZE(ma) : 0;
@@ -1355,7 +1355,7 @@ HANDLER(IMPORT_FROM)
         return ST_error;
     v = getattr(f, m, NAME(arg));
     if (!v && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
+        py_forget();
         PyObject *pkg = PyObject_GetAttrString(m, "__name__"), *full, *mods = PyImport_GetModuleDict();
         full = pkg ? PyUnicode_FromFormat("%U.%U", pkg, NAME(arg)) : NULL;
         v = full ? Py_XNewRef(PyDict_GetItemWithError(mods, full)) : NULL;

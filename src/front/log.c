@@ -30,7 +30,7 @@ static PyObject *read_line(const char *file, int line, const char *strip)
              *r = s ? PyObject_CallMethod(s, strip, NULL) : NULL;
     CX->rec = rec;
     Py_XDECREF(s);
-    PyErr_Clear();
+    py_forget();
     return r;
 }
 
@@ -90,7 +90,7 @@ const char *value_name(trace *t, PyObject *o)
         snprintf(b, 400, "%s(%s: %.300s)", kind, tp->tp_name, r ? PyUnicode_AsUTF8(r) : "?");
     else
         snprintf(b, 400, "%s(%.300s)", kind, r ? PyUnicode_AsUTF8(r) : "?");
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(r);
     return b;
 }
@@ -156,7 +156,7 @@ static void argval(strbuf *b, const frame *f, const instr *in)
     }
     const char *u = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
     strbuf_add(b, u ? u : "?");
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(r);
 }
 
@@ -184,8 +184,9 @@ void log_instr(trace *t, frame *f)
     strbuf_free(&b);
 }
 
-static const char *const effect_names[] = { "list",      "dict", "set",     "setattr", "delattr", "global",
-                                            "delglobal", "cell", "delcell", "setitem", "delitem", "call" };
+static const char *const effect_names[] = { "list",    "extend",  "dict",      "set",  "setattr",
+                                            "delattr", "global",  "delglobal", "cell", "delcell",
+                                            "setitem", "delitem", "call" };
 
 void log_effects(const entry *e)
 {
@@ -199,7 +200,7 @@ void log_effects(const entry *e)
                     k ? PyUnicode_AsUTF8(k) : "", fx->target && fx->target->kind == R_src ? " of " : "",
                     fx->target && fx->target->kind == R_src ? src_text(e->sources.at[fx->target->index])
                                                             : "");
-        PyErr_Clear();
+        py_forget();
         Py_XDECREF(k);
     }
     ev_text(EV_side_effects, NULL, "Mutations replayed after the graph of %s:%s", e->r->cc->name,
@@ -218,7 +219,7 @@ void log_region(const region *r, const entry *e)
              *s = bc ? PyObject_CallMethod(bc, "dis", NULL) : NULL;
     ev_text(EV_bytecode, NULL, "ORIGINAL BYTECODE %s %s line %d\n%s", cc->name, cc->file, cc->first_line,
             s ? PyUnicode_AsUTF8(s) : "");
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(m);
     Py_XDECREF(bc);
     Py_XDECREF(s);

@@ -187,7 +187,7 @@ static void measure_eager(entry *e, frame *f, PyObject **reg)
     free(out);
     rng->seed = seed;
     rng->offset = offset;
-    PyErr_Clear();
+    py_forget();
 }
 
 static bool profiling(void) { return env_on(ENV_profile) || cfg_bool("profile", false); }
@@ -254,7 +254,7 @@ static void ledger_row(strbuf *text, json_w *w, PyObject *t)
     unsigned long long runs, native;
     PyObject *reason;
     if (!PyArg_ParseTuple(t, "ssiiiiKKO", &fn, &file, &first, &line, &id, &ops, &runs, &native, &reason)) {
-        PyErr_Clear();
+        py_forget();
         return;
     }
     why = PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : NULL;

@@ -41,8 +41,9 @@ PyObject *py_device(tp_device d);                       /* new */
 PyObject *py_memfmt(memfmt f);                          /* borrowed */
 PyObject *py_size(int ndim, const symint *size);        /* new taper.Size */
 PyObject *py_int(symint v);                             /* new int, or SymInt for expressions */
-PyObject *py_raise(tp_err *e); /* always NULL; keeps an exception that is already set */
-void py_note_saved(void);      /* debug.c: adds where the failure was saved, if it was */
+PyObject *py_raise(tp_err *e);                /* always NULL; keeps an exception that is already set */
+void py_note_saved(void);                     /* debug.c: adds where the failure was saved, if it was */
+void py_forget(void);                         /* as PyErr_Clear(), but Ctrl-C is heard again later */
 extern _Thread_local unsigned long py_raised; /* how often an operator's failure became an exception */
 
 /* SymInt objects (front/symint.c). */

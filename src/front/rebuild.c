@@ -163,7 +163,7 @@ static recipe *reduce(rb *b,
     recipe *r = NULL;
     if (!red || !PyTuple_Check(red) || PyTuple_GET_SIZE(red) < 2 ||
         !PyTuple_Check(PyTuple_GET_ITEM(red, 1))) {
-        PyErr_Clear();
+        py_forget();
         Py_XDECREF(red);
         return NULL;
     }
@@ -194,7 +194,7 @@ static recipe *object_recipe(rb *b, PyObject *o)
                 if (x)
                     PyDict_SetItem(all, k, x);
                 else
-                    PyErr_Clear();
+                    py_forget();
                 Py_XDECREF(x);
             }
     }
@@ -214,7 +214,7 @@ static recipe *cannot(rb *b, PyObject *o, int born)
         t_break(t, BRK_live, "a live %s object cannot be rebuilt", Py_TYPE(o)->tp_name);
         t->quiet = true;
     }
-    PyErr_Clear();
+    py_forget();
     return NULL;
 }
 
@@ -232,6 +232,15 @@ static recipe *rebuild(rb *b, PyObject *o)
         return r;
     if (t_behind(o))
         return rebuild(b, t_behind(o));
+    if (Py_TYPE(o) == &PyTraceAppend_Type) { /* asked for again */
+        PyObject *name = PyUnicode_InternFromString("append");
+        r = remember(b, o, make(b, R_call, 2));
+        r->obj = keep(b->e, PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"));
+        r->kid[0] = rebuild(b, t_appends_to(o));
+        r->kid[1] = konst(b, name);
+        Py_XDECREF(name);
+        return r->kid[0] ? r : NULL;
+    }
     tobj *k = t_obj(t, o);
     if (k && k->src)
         return k->src->kind == SRC_const ? konst(b, k->real) : from_src(b, k->src);
@@ -349,7 +358,7 @@ static recipe *rebuild(rb *b, PyObject *o)
         PyObject *self = PyObject_GetAttrString(o, "__self__"), *name = PyObject_GetAttrString(o, "__name__");
         PyObject *ga = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
         if (!self || !name || PyModule_Check(self) || PyType_Check(self)) {
-            PyErr_Clear();
+            py_forget();
             Py_XDECREF(self);
             Py_XDECREF(name);
             return konst(b, o);
@@ -466,7 +475,7 @@ static void counted(trace *t, const source *s)
     if (!t->e->r->dynamic)
         t->e->r->dynamic = PyDict_New();
     if (!t->e->r->dynamic || PyDict_SetItemString(t->e->r->dynamic, key, Py_True) < 0)
-        PyErr_Clear();
+        py_forget();
 }
 
 static bool effects(rb *b)
@@ -476,6 +485,14 @@ static bool effects(rb *b)
         tobj k = t->objs.at[i]; /* a copy: rebuilding may move the vector */
         if (!k.src)
             continue;
+        if (k.tail && PyList_GET_SIZE(k.tail)) {
+            PyObject *added = PyList_GetSlice(k.tail, 0,
+                                              PyList_GET_SIZE(k.tail)); /* the tail stands for the list */
+            bool ok = added && keep(b->e, added) && add_effect(b, FX_extend, target_of(b, &k), NULL, added);
+            Py_XDECREF(added);
+            if (!ok)
+                return false;
+        }
         if (k.container && k.snapshot) {
             if (PyDict_Check(k.abs)) {
                 if (!dict_effects(b, k))
@@ -927,6 +944,7 @@ static PyObject *build_one(const recipe *r, build *b) /* new */
 static int apply(const effect *fx, PyObject *t, PyObject *v)
 {
     switch (fx->kind) {
+    case FX_extend: return PyList_SetSlice(t, PyList_GET_SIZE(t), PyList_GET_SIZE(t), v);
     case FX_list:
         if (PyList_Check(t))
             return PyList_SetSlice(t, 0, PyList_GET_SIZE(t), v);

@@ -173,7 +173,7 @@ static void mark_range(PyObject *o, int dim, int64_t *lo, int64_t *hi)
         *lo = a > 0 ? a : 0;
         *hi = b >= 0 ? b : INT64_MAX;
     }
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(i);
 }
 
@@ -281,6 +281,7 @@ static void attempt_end(attempt *a)
         Py_XDECREF(o->abs);
         Py_XDECREF(o->real);
         Py_XDECREF(o->snapshot);
+        Py_XDECREF(o->tail);
         Py_XDECREF(o->over);
         Py_XDECREF(o->dict);
     }
@@ -383,7 +384,7 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
             if (rc == ST_return)
                 Py_CLEAR(*ret);
             if (t->broke)
-                PyErr_Clear(); /* what carried it here */
+                py_forget(); /* what carried it here */
             return ST_error;
         }
         if (rc == ST_return)
@@ -420,7 +421,7 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
         else
             t_break(t, BRK_exception, "%s: %s", ty ? ((PyTypeObject *)ty)->tp_name : "error",
                     s ? PyUnicode_AsUTF8(s) : "");
-        PyErr_Clear();
+        py_forget();
         Py_XDECREF(s);
         Py_XDECREF(ty);
         Py_XDECREF(v);
@@ -487,7 +488,7 @@ static void break_log(region *r, const cap_cfg *cfg, const why_broke *w)
         if (p)
             PyList_Append(break_list, p);
         Py_XDECREF(p);
-        PyErr_Clear();
+        py_forget();
     }
     if (ev_on(EV_graph_breaks))
         ev_text(EV_graph_breaks, NULL,
@@ -513,7 +514,7 @@ static int count_entries(const region *r, const cap_cfg *cfg)
 {
     int n = 0;
     for (entry *e = r->first; e; e = e->next)
-        n += e->cfg == cfg && !e->invalid;
+        n += (!cfg || e->cfg == cfg) && !e->invalid;
     return n;
 }
 
@@ -569,7 +570,7 @@ static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf
             if (cfg->guard_fail_fn && cfg->guard_fail_fn != Py_None && !any) {
                 PyObject *x = PyObject_CallFunction(cfg->guard_fail_fn, "s", strbuf_str(&w));
                 if (!x)
-                    PyErr_Clear();
+                    py_forget();
                 Py_XDECREF(x);
             }
             strbuf_free(&w);
@@ -766,7 +767,7 @@ static void trace_start(const region *r)
             const char *loc = text[n] ? PyUnicode_AsUTF8(text[n]) : NULL;
             f[n] = (ev_frame){ .file = file, .name = fn, .line = line, .loc = loc && *loc ? loc : NULL };
         }
-        PyErr_Clear();
+        py_forget();
         Py_DECREF(co);
         Py_DECREF(fr);
         fr = back;
@@ -799,7 +800,7 @@ static void trace_error(const region *r, bool started, int line)
     strbuf_addf(&b, "%s: %s", name, s ? s : "");
     ev_artifact("dynamo_error", "string", NULL, strbuf_str(&b));
     strbuf_free(&b);
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(text);
     PyErr_Restore(type, val, tb);
 }
@@ -883,18 +884,19 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             continue;
         }
         break_note(&w, t);
-        if (t->hopeless) { /* the rest of the frame runs natively */
-            attempt_end(a);
-            a = NULL;
-            r->native_until = r->cc->n;
-            r->empty++;
-            goto out;
-        }
         if ((cfg->fullgraph || w.error) && !t->quiet) {
             attempt_end(a);
             a = NULL;
             if (!(w.id == BRK_exception && w.reason[0] == 0))
                 break_raise(&w);
+            goto out;
+        }
+        if (t->hopeless) { /* the rest of the frame runs natively */
+            attempt_end(a);
+            a = NULL;
+            r->native_until = r->cc->n;
+            r->empty++;
+            break_log(r, &w);
             goto out;
         }
         int at = t->live_at >= 0 ? t->live_at : t->steps;
@@ -1035,7 +1037,7 @@ static void add_line(frame *f, const char *file, const char *name, int line)
     PyErr_Fetch(&t, &v, &tb);
     PyCodeObject *co = PyCode_NewEmpty(file, name, line);
     PyFrameObject *pf = co ? PyFrame_New(PyThreadState_Get(), co, f->globals, NULL) : NULL;
-    PyErr_Clear();
+    py_forget();
     PyErr_Restore(t, v, tb);
     if (pf)
         PyTraceBack_Here(pf);
@@ -1133,14 +1135,15 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
 {
     if (TP_UNLIKELY(cap_stance()) && !stance_allows(r, f, cfg))
         return false;
-    int n = count_entries(r, cfg);
-    if (!n) {
+    int n = count_entries(r, cfg), every = count_entries(r, NULL);
+    long limit = cfg_int("cache_size_limit", 8), total = cfg_int("accumulated_cache_size_limit", 256);
+    bool too_many = every >= total || r->compiles >= total; /* for whatever backend, also those gone since */
+    if (!n && !too_many) {
         log_no_entry(r);
         return true;
     }
-    long limit = cfg_int("cache_size_limit", 8);
     strbuf msg = { 0 }, traced = { 0 }, old = { 0 };
-    bool over = n >= limit, log = ev_on(EV_recompiles) || ev_on(EV_recompiles_verbose);
+    bool over = n >= limit || too_many, log = ev_on(EV_recompiles) || ev_on(EV_recompiles_verbose);
     bool error = cfg_bool("error_on_recompile", false);
     if (over && r->limit_hit)
         return false;
@@ -1186,9 +1189,10 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
                                            : "Hard failure due to fail_on_recompile_limit_hit");
         } else
             ev_log(EVC_dynamo, EV_WARNING, NULL,
-                   "%s._dynamo hit config.cache_size_limit (%ld)\n    function: '%s' (%s:%d)\n    last "
+                   "%s._dynamo hit config.%s (%ld)\n    function: '%s' (%s:%d)\n    last "
                    "reason: %s",
-                   cap_brand(), limit, name, r->cc->file, r->cc->first_line, strbuf_str(&old));
+                   cap_brand(), n >= limit ? "cache_size_limit" : "accumulated_cache_size_limit",
+                   n >= limit ? limit : total, name, r->cc->file, r->cc->first_line, strbuf_str(&old));
     }
     ev_cid_set(NULL);
     strbuf_free(&msg);
@@ -1232,7 +1236,7 @@ static PyObject *run_frame(frame *f)
             bool fresh = false;
             if (TP_UNLIKELY(ev_log_on(EVC_cache, EV_INFO)) && e)
                 log_hit(r, e);
-            if (!e && r->native_until < 0 && r->empty < 8) {
+            if (!e && ((r->native_until < 0 && r->empty < 8) || cfg->fullgraph)) {
                 t0 = clock_ns();
                 fresh = true;
                 bool go = may_compile(r, f, cfg);
@@ -1343,6 +1347,11 @@ PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_
     if (!cc)
         return NULL;
     cc->calls++;
+    if (TP_UNLIKELY(cc->whole_native && cfg->fullgraph && !tracing)) {
+        PyObject *cls = exc_class("Unsupported");
+        return PyErr_Format(cls ? cls : PyExc_RuntimeError, "'%s' (%s:%d) cannot be captured: %s", cc->name,
+                            cc->file, cc->first_line, cc->whole_native);
+    }
     if (cc->whole_native || tracing)
         return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
     if (TP_UNLIKELY(only_function() && strcmp(only_function(), cc->name))) { /* look for it further down */
@@ -1411,7 +1420,7 @@ bool cap_wants(PyObject *func)
         return false;
     cap_code *cc = cap_code_of(co);
     if (!cc) {
-        PyErr_Clear();
+        py_forget();
         return false;
     }
     if (only_function() && strcmp(only_function(), cc->name))
@@ -1494,7 +1503,7 @@ void cap_note_sizes(PyObject *func, PyObject *const *args, Py_ssize_t nargs)
     cap_code *cc = PyFunction_Check(func) ? cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func)) : NULL;
     region *r = cc ? region_at(cc, 0) : NULL;
     if (!r || (!r->dynamic && !(r->dynamic = PyDict_New()))) {
-        PyErr_Clear();
+        py_forget();
         return;
     }
     for (Py_ssize_t i = 0; i < nargs && i < cc->co->co_argcount; i++) {
@@ -1511,5 +1520,5 @@ void cap_note_sizes(PyObject *func, PyObject *const *args, Py_ssize_t nargs)
             Py_XDECREF(v);
         }
     }
-    PyErr_Clear();
+    py_forget();
 }

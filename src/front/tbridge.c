@@ -116,6 +116,35 @@ PyObject *t_iterable(trace *t, PyObject *o, t_items kind)
     return (PyObject *)i;
 }
 
+typedef struct PyTraceAppend {
+    PyObject_HEAD PyObject *lazy;
+} PyTraceAppend;
+static PyObject *append_call(PyObject *o, PyObject *args, PyObject *kw)
+{
+    if (!t_now || PyTuple_GET_SIZE(args) != 1 || (kw && PyDict_GET_SIZE(kw)))
+        return PyErr_Format(PyExc_TypeError, "list.append() takes exactly one argument (%zd given)",
+                            PyTuple_GET_SIZE(args));
+    return t_append(t_now, ((PyTraceAppend *)o)->lazy, PyTuple_GET_ITEM(args, 0)) < 0 ? t_broken(t_now)
+                                                                                      : Py_NewRef(Py_None);
+}
+static void append_dealloc(PyObject *o)
+{
+    Py_XDECREF(((PyTraceAppend *)o)->lazy);
+    PyObject_Free(o);
+}
+PyTypeObject PyTraceAppend_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "builtin_function_or_method",
+                                    .tp_basicsize = sizeof(PyTraceAppend),
+                                    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                    .tp_call = append_call, .tp_dealloc = append_dealloc };
+PyObject *t_appender(PyObject *lazy)
+{
+    PyTraceAppend *a = PyObject_New(PyTraceAppend, &PyTraceAppend_Type);
+    if (a)
+        a->lazy = Py_NewRef(lazy);
+    return (PyObject *)a;
+}
+PyObject *t_appends_to(PyObject *o) { return ((PyTraceAppend *)o)->lazy; }
+
 /* What is behind a bridge, borrowed: what the iterator or function is after the graph. */
 PyObject *t_behind(PyObject *o)
 {
@@ -127,6 +156,8 @@ PyObject *t_behind(PyObject *o)
 int py_init_tbridge(PyObject *m)
 {
     py_break_error = PyErr_NewException("taper._C.GraphBreak", PyExc_BaseException, NULL);
-    return !py_break_error || PyType_Ready(&PyTraceFn_Type) < 0 || PyType_Ready(&PyTraceIter_Type) < 0 ? -1
-                                                                                                       : 0;
+    return !py_break_error || PyType_Ready(&PyTraceFn_Type) < 0 || PyType_Ready(&PyTraceIter_Type) < 0 ||
+                   PyType_Ready(&PyTraceAppend_Type) < 0
+               ? -1
+               : 0;
 }

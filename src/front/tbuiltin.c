@@ -71,7 +71,7 @@ static void put(const char *mod, const char *name, builtin b)
              *i = PyLong_FromLong(b);
     if (o && i)
         PyDict_SetItem(table, o, i);
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(m);
     Py_XDECREF(o);
     Py_XDECREF(i);
@@ -86,7 +86,7 @@ static void put_all(const char *mod, builtin b)
             PyDict_SetItem(table, v, i);
             Py_DECREF(i);
         }
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(m);
 }
 
@@ -96,7 +96,7 @@ static builtin find(PyObject *f)
         return B_none;
     PyObject *i = PyDict_GetItemWithError(table, f);
     if (!i)
-        PyErr_Clear();
+        py_forget();
     return i ? (builtin)PyLong_AsLong(i) : B_none;
 }
 
@@ -108,7 +108,7 @@ PyObject *py_special(PyObject *f)
         return NULL;
     PyObject *r = PyDict_GetItemWithError(special, PyMethod_Check(f) ? PyMethod_GET_FUNCTION(f) : f);
     if (!r)
-        PyErr_Clear();
+        py_forget();
     return r;
 }
 
@@ -634,7 +634,7 @@ static PyObject *do_getattr(trace *t, PyObject *const *args, Py_ssize_t nargs)
     PyObject *v = t_getattr(t, args[0], keep(t->e, n));
     Py_DECREF(n);
     if (!v && nargs == 3 && !t->broke && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
+        py_forget();
         return Py_NewRef(args[2]);
     }
     return v;
@@ -841,7 +841,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         r = do_getattr(t, args, nargs);
         if (!r && (t->broke || !PyErr_ExceptionMatches(PyExc_AttributeError)))
             return NULL;
-        PyErr_Clear();
+        py_forget();
         Py_XDECREF(r);
         return PyBool_FromLong(r != NULL);
     case B_setattr:
@@ -1036,7 +1036,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                     if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o))
                         return t_break(t, BRK_construct, "%s() of a %s", n, Py_TYPE(o)->tp_name);
                     l = PyList_Check(o) || PyTuple_Check(o) ? PyObject_Repr(o) : NULL;
-                    PyErr_Clear();
+                    py_forget();
                     bool dyn = l && (strstr(PyUnicode_AsUTF8(l), "tensor(") ||
                                      strstr(PyUnicode_AsUTF8(l), "Tensor"));
                     Py_XDECREF(l);
@@ -1247,7 +1247,7 @@ static PyObject *set_role(PyObject *m, PyObject *args)
         return NULL;
     if (role == Py_None) {
         if (PyDict_DelItem(special, f) < 0)
-            PyErr_Clear();
+            py_forget();
     } else if (PyDict_SetItem(special, f, role) < 0)
         return NULL;
     Py_RETURN_NONE;

@@ -304,7 +304,7 @@ static PyObject *gen_close(PyObject *o, PyObject *x)
         return t_broken(t);
     if (!done && !PyErr_ExceptionMatches(PyExc_GeneratorExit) && !PyErr_ExceptionMatches(PyExc_StopIteration))
         return NULL;
-    PyErr_Clear();
+    py_forget();
     Py_CLEAR(t->top->yielded);
     Py_RETURN_NONE;
 }
@@ -343,6 +343,7 @@ static const char *cannot(trace *t, PyObject *func, cap_code *cc, break_id *id)
 
 const char *value_name(trace *t, PyObject *o); /* "TensorVariable()" */
 
+enum { DEEPEST = 500 }; /* inlined calls: some 2 KiB of stack each */
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func));
@@ -358,10 +359,12 @@ PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t n
         return t_break(t, id, "call of %s (%s)", cc->name, cc->file);
     if (why)
         return t_break(t, id, "%s: %s", cc->name, why);
-    if (t->top->depth > 120)
-        return t_break(t, BRK_depth, "calls nested deeper than 120 at %s", cc->name);
-    if (recursion_enter(" while tracing"))
-        return NULL;
+    if (t->top->depth > DEEPEST)
+        return t_break(t, BRK_depth, "calls nested deeper than %d at %s", DEEPEST, cc->name);
+    if (recursion_enter(" while tracing")) {
+        py_forget();
+        return t_break(t, BRK_depth, "Python's recursion limit is near at %s", cc->name);
+    }
 
     bool gen = cc->co->co_flags & CO_GENERATOR;
     PyObject **st = mem_zalloc(sizeof *st * (size_t)(cc->nfast + cc->nstack)), *res = NULL;
@@ -749,7 +752,14 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
                            PyObject *kw, bool *handled)
 {
     *handled = true;
+    if (PyFunction_Check(role)) /* substitute_in_graph */
+        return t_call(t, role, args, nargs, kw);
     const char *r = PyUnicode_AsUTF8(role);
+    if (!strcmp(r, "skip_frame")) {
+        t_break(t, BRK_manual, "call to %s._dynamo.skip_frame()", cap_brand());
+        t->hopeless = true;
+        return NULL;
+    }
     if (!strcmp(r, "errbreaks") && nargs == 1)
         return t_error_breaks(t, f, args[0]);
     if (!strcmp(r, "graph_break") && (nargs || kw)) {
@@ -774,7 +784,7 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
         PyObject *n = PyObject_GetAttrString(fn, "__qualname__"),
                  *why = PyObject_GetAttrString(fn, "_torchdynamo_disable_msg"),
                  *rec = PyObject_GetAttrString(fn, "_torchdynamo_disable_recursive");
-        PyErr_Clear();
+        py_forget();
         bool said = why && PyUnicode_Check(why);
         t_break(t, BRK_disabled, "Skip %s `%s.compiler.disable()`d function %s%s%s",
                 rec == Py_False ? "inlining" : "calling", cap_brand(), n ? PyUnicode_AsUTF8(n) : "?",
@@ -816,7 +826,7 @@ static uint32_t op_flags(PyObject *f)
         if (n && op_find(n, strlen(n), &op, &var))
             flags |= op_row_of(op)->flags;
     }
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(rows);
     map_puti(&known, (uint64_t)(uintptr_t)Py_NewRef(f),
              (void *)((uintptr_t)flags + 1)); /* operators live for ever */
@@ -830,6 +840,8 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
     bool handled = false;
     if (!(f = t_real(t, f)))
         return NULL;
+    if (Py_TYPE(f) == &PyTraceAppend_Type && nargs == 1 && !kw)
+        return t_append(t, t_appends_to(f), args[0]) < 0 ? NULL : Py_NewRef(Py_None);
     PyObject *role = py_special(f);
     if (role && ((r = role_call(t, f, role, args, nargs, kw, &handled)), handled))
         return r;

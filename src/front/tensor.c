@@ -84,6 +84,14 @@ PyObject *py_val(tp_val *v)
 }
 
 /* ---- errors ---- */
+void py_forget(void)
+{
+    bool stop = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    PyErr_Clear();
+    if (stop)
+        PyErr_SetInterrupt();
+}
+
 _Thread_local unsigned long py_raised;
 PyObject *py_raise(tp_err *e)
 {

@@ -61,7 +61,7 @@ bool t_fake_failed(trace *t, const char *what)
     Py_XDECREF(ty);
     Py_XDECREF(v);
     Py_XDECREF(tb);
-    PyErr_Clear();
+    py_forget();
     if (text && !strncmp(text, "Could not ", 10))
         t_break(t, BRK_symbolic, "%s", text);
     else
@@ -466,6 +466,52 @@ static PyObject *wrap_list(trace *t, PyObject *o, source *s)
     return abs;
 }
 
+/* A list that was only appended to is looked at after all: it gets its items, and what was appended. */
+static bool tail_join(trace *t, PyObject *o, size_t at)
+{
+    source *s = t->objs.at[at].src;
+    PyObject *tail = keep(t->e, t->objs.at[at].tail), *items = PyList_New(0), *abs;
+    Py_ssize_t n = PyList_GET_SIZE(o);
+    want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
+    for (Py_ssize_t i = 0; items && i < n; i++) {
+        PyObject *v = lazy_item(t, PyList_GET_ITEM(o, i), s, SRC_item, NULL, (int)i);
+        if (!v || PyList_Append(items, v) < 0)
+            Py_CLEAR(items);
+        Py_XDECREF(v);
+    }
+    abs = items ? PyList_GetSlice(items, 0, n) : NULL;
+    if (!abs || PyList_SetSlice(abs, n, n, tail) < 0) {
+        Py_XDECREF(items);
+        Py_XDECREF(abs);
+        return false;
+    }
+    tobj *k = &t->objs.at[at];
+    Py_SETREF(k->abs, abs);
+    k->snapshot = items;
+    Py_CLEAR(k->tail);
+    map_puti(&t->by_ptr, (uint64_t)(uintptr_t)abs, (void *)(at + 1));
+    return true;
+}
+
+int t_append(trace *t, PyObject *lazy, PyObject *v)
+{
+    PyLazy *l = (PyLazy *)lazy;
+    tobj *k = t_obj(t, l->real);
+    if (!k && !l->val) { /* one guard: what is in it does not matter */
+        PyObject *tail = PyList_New(0);
+        if (!tail)
+            return -1;
+        want(t, G_TYPE_MATCH, l->src, (PyObject *)&PyList_Type);
+        k = t_obj_add(t, tail, l->real, l->src);
+        k->tail = tail;
+        k->container = true;
+    }
+    if (k && k->tail && k->src == l->src)
+        return PyList_Append(k->tail, v);
+    PyObject *abs = t_real(t, lazy);
+    return abs ? PyList_Append(abs, v) : -1;
+}
+
 static bool free_builtin(PyObject *o) /* a C function that is not bound to an object */
 {
     if (!PyCFunction_Check(o))
@@ -594,6 +640,9 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         return Py_NewRef(o);
     }
     tobj *known = t_obj(t, o);
+    if (known && known->tail && !tail_join(t, o, (size_t)(known - t->objs.at)))
+        return NULL;
+    known = t_obj(t, o);
     if (known) { /* reached on two ways: they must stay one object */
         if (known->src && known->src != s && s->kind != SRC_const && known->src->kind != SRC_const) {
             guard *g = guard_add(t->e, G_DUPLICATE_INPUT, s, NULL);
@@ -814,11 +863,11 @@ PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t narg
         PyErr_Fetch(&et, &ev, &etb);
         PyObject *nm = PyObject_GetAttrString(f, "__name__");
         char what[128];
-        PyErr_Clear();
+        py_forget();
         snprintf(what, sizeof what, "%s() of a tensor whose data is not known",
                  nm ? PyUnicode_AsUTF8(nm) : "call");
         Py_XDECREF(nm);
-        PyErr_Clear();
+        py_forget();
         PyErr_Restore(et, ev, etb);
         t_fake_failed(t, what);
     }
@@ -1289,7 +1338,7 @@ PyObject *t_next(trace *t, PyObject *it, bool *done)
     if (fn) {
         r = t_call(t, fn, &it, 1, NULL);
         if (!r && !t->broke && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) {
-            PyErr_Clear();
+            py_forget();
             *done = true;
         }
         return r;
@@ -1303,7 +1352,7 @@ PyObject *t_next(trace *t, PyObject *it, bool *done)
                 return NULL;
             if (!PyErr_ExceptionMatches(PyExc_StopIteration))
                 return NULL;
-            PyErr_Clear();
+            py_forget();
         }
         *done = true;
     }
@@ -1670,7 +1719,7 @@ PyObject *t_instdict(trace *t, PyObject *o)
         Py_ssize_t p = 0;
         while (PyDict_Next(k->over, &p, &key, &v))
             if (v == deleted ? PyDict_DelItem(sh, key) < 0 : PyDict_SetItem(sh, key, v) < 0)
-                PyErr_Clear();
+                py_forget();
         Py_CLEAR(k->over);
     }
     k->dict = Py_NewRef(sh);
@@ -1774,6 +1823,9 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
 
 PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
 {
+    if (IS_LAZY(o) && !((PyLazy *)o)->val && PyList_CheckExact(((PyLazy *)o)->real) && is(name, "append") &&
+        ((PyLazy *)o)->src->kind != SRC_const)
+        return t_appender(o);
     if (!(o = t_real(t, o)))
         return NULL;
     if (t_is_tensor_type(Py_TYPE(o)))

@@ -195,7 +195,14 @@ def run(fn=None):
     """Call fn with what is compiled already; compile nothing new."""
     if fn is None:
         return run
-    return getattr(fn, "__wrapped__", fn)
+    from ..compiler import set_stance
+
+    @functools.wraps(fn)
+    def inner(*args, **kwargs):
+        with set_stance("eager_on_recompile"):
+            return fn(*args, **kwargs)
+    inner._torchdynamo_orig_callable = fn
+    return inner
 
 
 # --- marks on functions
@@ -246,10 +253,10 @@ _role(graph_break, "graph_break")
 
 
 def skip_frame(msg=""):
-    """Run the rest of this frame natively."""
+    """The function that calls this is executed plainly; what it calls may still be captured."""
 
 
-_role(skip_frame, "graph_break")
+_role(skip_frame, "skip_frame")
 
 
 def is_compiling():
@@ -292,8 +299,23 @@ def assume_constant_result(fn):
     return fn
 
 
-def substitute_in_graph(original, **kwargs):
+def substitute_in_graph(original, *, can_constant_fold_through=False, skip_signature_check=False,
+                        is_embedded_type=False):
+    """While tracing, calls of original (a builtin) are calls of the decorated function, which is followed."""
+    if not callable(original):
+        raise TypeError(f"substitute_in_graph expects a function but got {type(original)!r}")
+
     def deco(fn):
+        if not isinstance(fn, types.FunctionType):
+            raise TypeError(f"the substitute must be a Python function, not {type(fn)!r}")
+        if not skip_signature_check:
+            try:
+                want = inspect.signature(original)
+            except (TypeError, ValueError):
+                want = None
+            if want is not None and list(want.parameters) != list(inspect.signature(fn).parameters):
+                raise TypeError(f"Signature mismatch between {original!r} and {fn!r}: {want} is not {inspect.signature(fn)}")
+        _role(original, fn)
         return fn
     return deco
 
