@@ -40,6 +40,20 @@ static void code_free(void *p)
     free(cc);
 }
 
+/* Is this vars(o) or dir(o), which ask an object and not the frame? */
+static bool asks_object(const cap_code *cc, int i, PyObject *name)
+{
+    const instr *in = &cc->ins[i], *then = &cc->ins[in->next];
+    if (PyUnicode_CompareWithASCIIString(name, "vars") && PyUnicode_CompareWithASCIIString(name, "dir"))
+        return false;
+#if TP_PY312
+    bool empty = then->op == CALL && !then->arg;
+#else
+    bool empty = then->op == PRECALL && !then->arg;
+#endif
+    return (in->arg & 1) && !empty; /* the form of a call, with something between it and the call */
+}
+
 /* Code that looks at its own frame, or whose frame lives on, is executed by CPython itself. */
 static const char *never(PyCodeObject *co, const cap_code *cc)
 {
@@ -58,6 +72,8 @@ static const char *never(PyCodeObject *co, const cap_code *cc)
         const instr *in = &cc->ins[i];
         int k = in->op == LOAD_GLOBAL ? in->arg >> 1 : -1;
         if (k < 0 || k >= PyTuple_GET_SIZE(cc->names))
+            continue;
+        if (asks_object(cc, i, PyTuple_GET_ITEM(cc->names, k)))
             continue;
         for (size_t q = 0; q < COUNT(peek); q++)
             if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(cc->names, k), peek[q]) == 0)

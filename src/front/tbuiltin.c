@@ -54,6 +54,7 @@ typedef enum {
     B_copy,
     B_mode,
     B_callable,
+    B_vars,
     B_deepcopy,
     B_id,
     B_native,
@@ -799,6 +800,13 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                          : Py_TYPE(o) == &PyTraceGen_Type   ? (PyObject *)&PyGen_Type
                          : Py_TYPE(o) == &PyTraceSuper_Type ? (PyObject *)&PySuper_Type
                                                             : (PyObject *)Py_TYPE(o));
+    case B_vars: {
+        static PyObject *dict;
+        if (!dict)
+            dict = PyUnicode_InternFromString("__dict__");
+        return nargs == 1 ? t_getattr(t, args[0], dict)
+                          : t_break(t, BRK_function, "vars() of the running frame");
+    }
     case B_callable:
         return nargs == 1 && (o = t_real(t, args[0])) ? PyBool_FromLong(PyCallable_Check(o))
                                                       : t_native(t, f, args, nargs, kw);
@@ -1274,6 +1282,7 @@ int py_init_tbuiltin(PyObject *m)
                  { "round", B_pure },
                  { "hash", B_pure },
                  { "callable", B_callable },
+                 { "vars", B_vars },
                  { "issubclass", B_safe_native },
                  { "len", B_len },
                  { "isinstance", B_isinstance },
