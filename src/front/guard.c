@@ -458,7 +458,7 @@ static void note_now(PyObject *o)
     const char *t = r ? PyUnicode_AsUTF8(r) : NULL;
     if (t && strlen(t) < sizeof guard_now && !strchr(t, '\n'))
         snprintf(guard_now, sizeof guard_now, "%s", t);
-    PyErr_Clear();
+    py_forget();
     Py_XDECREF(r);
 }
 

@@ -896,7 +896,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             a = NULL;
             r->native_until = r->cc->n;
             r->empty++;
-            break_log(r, &w);
+            break_log(r, cfg, &w);
             goto out;
         }
         int at = t->live_at >= 0 ? t->live_at : t->steps;
