@@ -239,6 +239,30 @@ static bool same_text(check *c)
     return ok;
 }
 
+/* A tensor whose shape is changed in place has two types in the course of the graph and one place for them: what is
+ * printed at its creation is the later one. */
+static bool reshaped(const ir_graph *g)
+{
+    IR_EACH(n, g)
+    {
+        if (n->kind != IR_call)
+            continue;
+        switch ((op_id)n->op) {
+        case OP_squeeze_:
+        case OP_squeeze__dim:
+        case OP_squeeze__dims:
+        case OP_unsqueeze_:
+        case OP_t_:
+        case OP_transpose_:
+        case OP_as_strided_:
+        case OP_resize_:
+        case OP_resize_as_: return true;
+        default: break;
+        }
+    }
+    return false;
+}
+
 static bool verify(const ir_graph *g, tp_err *err, bool text)
 {
     tp_err own = { 0 };
@@ -250,6 +274,6 @@ static bool verify(const ir_graph *g, tp_err *err, bool text)
     c.seen = mem_zalloc(sizeof *c.seen * cap);
     bool ok = check_all(&c);
     free(c.seen);
-    return ok && (!text || same_text(&c));
+    return ok && (!text || reshaped(g) || same_text(&c));
 }
 bool ir_verify(const ir_graph *g, tp_err *err) { return verify(g, err, env_get(ENV_check_text) != NULL); }
