@@ -349,6 +349,11 @@ static bool fill_with(tp_tensor *dst, PyObject *value, tp_err *err)
         long long i = PyLong_AsLongLongAndOverflow(value, &over);
         if (over)
             return err_set(err, ERR_value, "Overflow when unpacking long long");
+        if (sym_is_expr(i) && !dtype_is_float((dtype)dst->dt))
+            return err_set(
+                err, ERR_runtime,
+                "integers of 2**62 and more cannot be assigned as numbers (Taper keeps them for symbolic "
+                "sizes); assign a tensor, such as taper.tensor(2**62)");
         v = sym_is_expr(i) ? vF((double)i) : vI(i);
     } else {
         double f = PyFloat_AsDouble(value);

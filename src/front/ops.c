@@ -109,6 +109,14 @@ static void *list_mem(parse *p, size_t bytes, size_t *used)
     return arena_alloc(&p->mem, bytes);
 }
 
+static symint clamped(long long i,
+                      int overflow) /* refused later as too large, with the operator's own message */
+{
+    if (overflow > 0 || (!overflow && i >= SYM_TAG))
+        return SYM_TAG - 1;
+    return overflow < 0 || i < -SYM_TAG ? -SYM_TAG : i;
+}
+
 bool py_to_symint(PyObject *o, symint *v)
 {
     if (PyLong_Check(o)) {
@@ -116,13 +124,7 @@ bool py_to_symint(PyObject *o, symint *v)
             return false;
         int overflow;
         long long i = PyLong_AsLongLongAndOverflow(o, &overflow);
-        if (overflow || i >= SYM_TAG || i < -SYM_TAG) {
-            if (overflow > 0 || i >= SYM_TAG)
-                i = SYM_TAG - 1; /* refused later as too large, with the operator's own message */
-            else
-                i = -SYM_TAG;
-        }
-        *v = i;
+        *v = clamped(i, overflow);
         return true;
     }
     if (py_is_symint(o)) {
@@ -135,7 +137,7 @@ bool py_to_symint(PyObject *o, symint *v)
         tp_tensor *t = py_tensor(o);
         if (t->ndim != 0 || dtype_is_float((dtype)t->dt) || t->dt == DT_bool || tensor_is_fake(t))
             return false;
-        *v = elem_get_i((dtype)t->dt, tensor_data(t));
+        *v = clamped(elem_get_i((dtype)t->dt, tensor_data(t)), 0);
         return true;
     }
     if (!PyIndex_Check(o))
@@ -145,12 +147,10 @@ bool py_to_symint(PyObject *o, symint *v)
         PyErr_Clear();
         return false;
     }
-    *v = PyLong_AsLongLong(i);
+    int overflow;
+    long long n = PyLong_AsLongLongAndOverflow(i, &overflow);
     Py_DECREF(i);
-    if (PyErr_Occurred()) {
-        PyErr_Clear();
-        return false;
-    }
+    *v = clamped(n, overflow);
     return true;
 }
 
@@ -185,6 +185,8 @@ static bool to_number(PyObject *o, tp_val *v)
         *v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, tensor_data(t)))
              : t->dt == DT_bool           ? vB(elem_get_i((dtype)t->dt, tensor_data(t)))
                                           : vI(elem_get_i((dtype)t->dt, tensor_data(t)));
+        if (v->kind == VAL_int && sym_is_expr(v->i))
+            *v = vF((double)v->i);
         return true;
     }
     symint i;
@@ -283,6 +285,28 @@ static bool to_list(parse *p, const op_param *q, PyObject *o, tp_val *v, size_t 
     }
 }
 
+/* An integer of 2^62 and more is only a number where the result is a float anyway: as an integer it would be taken
+ * for a symbol, and as a float it would lose its last digits. */
+static bool number_arg(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v)
+{
+    if (!to_number(o, v))
+        return false;
+    if (TP_LIKELY(v->kind != VAL_float || PyFloat_Check(o) || v->f < 0x1p62 || v->f > 0x1p63))
+        return true;
+    if (!PyLong_Check(o) && !(py_is_tensor(o) && !dtype_is_float((dtype)py_tensor(o)->dt)))
+        return true;
+    for (const op_param *k = r->schema.param; k < q; k++) {
+        const tp_val *a = &p->val[k - r->schema.param];
+        if (a->kind == VAL_tensor && dtype_is_float((dtype)a->t->dt))
+            return true;
+    }
+    return err_set(
+        &p->err, ERR_runtime,
+        "%s(): argument '%s': integers of 2**62 and more are not supported as numbers here (Taper keeps them "
+        "for symbolic sizes); use a tensor, such as taper.tensor(2**62), or a float",
+        r->name, q->name);
+}
+
 static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v, size_t *used)
 {
     if (o == Py_None && (q->optional || (q->has_default && q->def.kind == VAL_none))) {
@@ -301,8 +325,8 @@ static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, t
             return false;
         if ((r->flags & OPF_NUMT) && q != r->schema.param && p->val[0].kind != VAL_tensor)
             return false;
-        return to_number(o, v);
-    case PT_scalar: return to_number(o, v);
+        return number_arg(p, r, q, o, v);
+    case PT_scalar: return number_arg(p, r, q, o, v);
     case PT_int: {
         symint i;
         if (!py_to_symint(o, &i))

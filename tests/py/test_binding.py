@@ -45,3 +45,27 @@ def test_shape_errors():
            "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0")
     raises(RuntimeError, lambda: taper.ones(2, -1), "negative dimension -1")
     raises(IndexError, lambda: taper.ones(2).sum(3), "Dimension out of range (expected to be in range of [-1, 0], but got 3)")
+
+
+def test_integers_that_would_look_like_symbols():
+    """2**62 and more: exact in tensors, a clear error as numbers, never a wrong answer."""
+    big = 2 ** 62 + 1
+    t, x = taper.tensor([big, 1]), taper.arange(6.0).view(2, 3)
+    assert t.tolist() == [big, 1] and (t + taper.tensor(1)).tolist() == [big + 1, 2] and t.max().item() == big
+    for call in (lambda: t + big, lambda: t == big, lambda: t.clamp(max=big), lambda: t.fill_(big), lambda: taper.full((2,), big),
+                 lambda: taper.arange(big, big + 2), lambda: t.__setitem__(0, big), lambda: t.clamp(max=taper.tensor(big).item())):
+        try:
+            r = call()
+        except RuntimeError as e:
+            assert "integers of 2**62 and more" in str(e), e
+        else:
+            raise AssertionError(f"no error: {r}")
+    for call in (lambda: x.view(taper.tensor(big)), lambda: x.narrow(0, big, 1), lambda: x.sum(big), lambda: x.roll(big, 0),
+                 lambda: taper.zeros(big), lambda: x.select(0, taper.tensor(big)), lambda: x[big]):
+        try:
+            call()
+        except (RuntimeError, IndexError, TypeError):
+            continue
+        raise AssertionError("no error")
+    assert (x + 2 ** 62).tolist()[0][0] == 2.0 ** 62 and x.clamp(max=2 ** 63 - 1).tolist() == x.tolist()
+    assert x[:, :2 ** 63 - 1].tolist() == x.tolist()
