@@ -346,3 +346,16 @@ def test_python_backends_see_nested_graphs_and_can_run_them():
     x = x33(grad=False) - 0.5
     got, want = taper.compile(fn, backend=interpret)(x), fn(x)
     assert taper.allclose(got[0], want[0]) and taper.allclose(got[1], want[1])
+
+
+def test_cond_on_a_symbolic_predicate():
+    """A number that only the running program knows decides; both branches are in the graph."""
+    def fn(x):
+        return taper.cond(x.sum().item() > 3, lambda x: x + 1, lambda x: x - 1, (x,))
+    with taper._dynamo.config.patch(capture_scalar_outputs=True):
+        for backend in BACKENDS:
+            taper._dynamo.reset()
+            f = taper.compile(fn, backend=backend, fullgraph=True)
+            for v in ([1, 2], [5, 5], [0, 0]):
+                assert taper.equal(f(taper.tensor(v)), fn(taper.tensor(v))), (backend, v)
+            assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == 1, backend
