@@ -44,6 +44,25 @@ def _step_of(state):
     return state["step"]
 
 
+def _count(state):
+    """The step count after this step as a number; while tracing as a float64 value."""
+    step = _step_of(state)
+    return step.double() if step._is_fake() else step.item()
+
+
+def _over(a, b):
+    """a / b where a number over a tensor is one division, not a product with the reciprocal."""
+    return (taper.full_like(b, a) if isinstance(b, taper.Tensor) and not isinstance(a, taper.Tensor) else a) / b
+
+
+def _descend(p, a, b, size):
+    """p -= size * a / b, rounded alike whether size is a number or a tensor."""
+    if isinstance(size, taper.Tensor):
+        p.sub_((a / b).mul_(size))
+    else:
+        p.addcdiv_(a, b, value=-size)
+
+
 class Adam(Optimizer):
     decoupled = False
 
@@ -99,13 +118,7 @@ class Adam(Optimizer):
     @staticmethod
     def _apply(p, m, v, lr, c1, c2, eps):
         denom = (v.sqrt() / c2).add_(eps)
-        if isinstance(c1, taper.Tensor) and not isinstance(lr, taper.Tensor):
-            lr = taper.full_like(c1, lr)  # a number over a tensor would be a product with the reciprocal
-        size = lr / c1
-        if isinstance(size, taper.Tensor):
-            p.sub_((m / denom).mul_(size))
-        else:
-            p.addcdiv_(m, denom, value=-size)
+        _descend(p, m, denom, _over(lr, c1))
 
 
 class AdamW(Adam):
@@ -132,13 +145,13 @@ class Adamax(Optimizer):
                 state["step"] = taper.zeros((), dtype=taper.float32)
                 state["exp_avg"] = taper.zeros_like(p)
                 state["exp_inf"] = taper.zeros_like(p)
-            step = _step_of(state).item()
+            step = _count(state)
             if group["weight_decay"] != 0:
                 g = g.add(p, alpha=group["weight_decay"])
             m, u = state["exp_avg"], state["exp_inf"]
             m.lerp_(g, 1 - b1)
             u.copy_(taper.maximum(u * b2, g.abs() + group["eps"]))
-            p.addcdiv_(m, u, value=-group["lr"] / (1 - b1 ** step))
+            _descend(p, m, u, _over(group["lr"], 1 - b1 ** step))
 
 
 class NAdam(Optimizer):
@@ -274,12 +287,12 @@ class Adagrad(Optimizer):
                 continue
             g = -p.grad if group["maximize"] else p.grad
             state = self.state[p]
-            step = _step_of(state).item()
+            step = _count(state)
             if group["weight_decay"] != 0:
                 g = g.add(p, alpha=group["weight_decay"])
-            clr = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+            clr = _over(group["lr"], 1 + (step - 1) * group["lr_decay"])
             state["sum"].addcmul_(g, g, value=1)
-            p.addcdiv_(g, state["sum"].sqrt().add_(group["eps"]), value=-clr)
+            _descend(p, g, state["sum"].sqrt().add_(group["eps"]), clr)
 
 
 class Adadelta(Optimizer):
