@@ -88,6 +88,8 @@ bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err);
 void aot_replay_end(aot_replay *r);
 const ir_loc *aot_replay_where(void *replay, ir_graph *g);
 tp_val aot_replay_operand(aot_replay *r, const tp_val *v); /* an argument as it is now; lists are borrowed */
+/* val with its dimensions in the order in memory that t has: val itself, or a copy that b records. NULL stays NULL. */
+tp_tensor *aot_in_order_of(bld *b, tp_tensor *val, tp_tensor *t);
 
 /* locations travel along */
 const ir_loc *aot_loc_copy(ir_graph *g, const ir_loc *l);

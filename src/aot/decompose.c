@@ -55,12 +55,39 @@ static tp_val replay_input(aot_replay *r, ir_node *n, int i)
     return n->val;
 }
 
+/* What takes a row's place gives its results the row's strides: views of them were made for those. */
+static bool same_order(dec *d, const ir_node *n, tp_val *out, tp_err *err)
+{
+    bool list = n->val.kind == VAL_tensors && op_row_of((op_id)n->op)->schema.nret > 1, ok = true;
+    int k = n->val.kind == VAL_tensor ? 1 : list ? n->val.n : 0;
+    for (int i = 0; i < k && ok; i++) {
+        tp_tensor *type = list ? n->val.ts[i] : n->val.t;
+        if (!type || out[i].kind != VAL_tensor)
+            continue;
+        bld b;
+        bld_init(&b, &d->cx, err);
+        b.call = bld_rec;
+        tp_tensor *t = aot_in_order_of(&b, out[i].t, type);
+        if (t && t != out[i].t) {
+            tensor_ref(t);
+            tensor_unref(out[i].t);
+            out[i].t = t;
+        }
+        ok = t != NULL;
+        bld_end(&b);
+    }
+    return ok;
+}
+
 static bool replay_call(aot_replay *r, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
 {
     dec *d = r->data;
     d->keep = !aot_is_core((op_id)n->op) && !decide(d->c, DECIDE_decomp, n);
     bool ok = ir_call(&d->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
     d->keep = false;
+    if (ok && n->variant == OPV_fn && !aot_is_core((op_id)n->op) &&
+        !(op_row_of((op_id)n->op)->flags & OPF_VIEW))
+        ok = same_order(d, n, out, err);
     return ok;
 }
 

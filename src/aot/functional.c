@@ -226,33 +226,6 @@ static tp_tensor *mut_value(fn_state *f, bld *b, const op_row *row, op_id op, co
     return a[0].t ? b_callv(b, op, OPV_fn, a, row->schema.nparam) : NULL;
 }
 
-/* What was written lies in memory as the tensor it was written to: later steps and the caller see its order of
- * dimensions. */
-static tp_tensor *in_order_of(bld *b, tp_tensor *val, tp_tensor *t)
-{
-    symint want[TP_MAX_DIMS], have[TP_MAX_DIMS];
-    int64_t order[TP_MAX_DIMS], back[TP_MAX_DIMS];
-    int nd = t->ndim;
-    if (!val || !sym_all_const(t->size, nd) || !sym_all_const(t->stride, nd) ||
-        !sym_all_const(val->stride, nd))
-        return val;
-    shape_pointwise_strides(nd, t->size, 1, &t, want);
-    shape_pointwise_strides(nd, val->size, 1, &val, have);
-    if (!memcmp(want, have, sizeof(symint) * (size_t)nd) && tensor_is_dense(val))
-        return val;
-    for (int i = 0; i < nd; i++) { /* outermost first */
-        int k = i;
-        for (; k > 0 && want[order[k - 1]] < want[i]; k--)
-            order[k] = order[k - 1];
-        order[k] = i;
-    }
-    for (int i = 0; i < nd; i++)
-        back[order[i]] = i;
-    val = b_op(b, permute, vT(val), vIs(order, nd));
-    val = val ? b_op(b, clone, vT(val), vMF(MF_contiguous)) : NULL;
-    return val ? b_op(b, permute, vT(val), vIs(back, nd)) : NULL;
-}
-
 static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                   tp_err *err)
 {
@@ -285,8 +258,8 @@ static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val 
             val = b_op(&b, expand, vT(val), vIs(self->size, self->ndim));
     } else
         val = mut_value(f, &b, row, op, arg);
-    val = in_order_of(&b, val, self);
-    if (val && val->node == self->node) /* x.copy_(x) */
+    val = aot_in_order_of(&b, val, self); /* later steps and the caller see its order of dimensions */
+    if (val && val->node == self->node)   /* x.copy_(x) */
         ok = true;
     else
         ok = val && set_value(f, &b, self, val);

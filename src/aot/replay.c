@@ -145,3 +145,28 @@ void aot_replay_end(aot_replay *r)
     free(r->val);
     arena_free(&r->scratch);
 }
+
+tp_tensor *aot_in_order_of(bld *b, tp_tensor *val, tp_tensor *t)
+{
+    symint want[TP_MAX_DIMS], have[TP_MAX_DIMS];
+    int64_t order[TP_MAX_DIMS], back[TP_MAX_DIMS];
+    int nd = t->ndim;
+    if (!val || val->ndim != nd || !sym_all_const(t->size, nd) || !sym_all_const(t->stride, nd) ||
+        !sym_all_const(val->stride, nd))
+        return val;
+    shape_pointwise_strides(nd, t->size, 1, &t, want);
+    shape_pointwise_strides(nd, val->size, 1, &val, have);
+    if (!memcmp(want, have, sizeof(symint) * (size_t)nd) && tensor_is_dense(val))
+        return val;
+    for (int i = 0; i < nd; i++) { /* outermost first */
+        int k = i;
+        for (; k > 0 && want[order[k - 1]] < want[i]; k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (int i = 0; i < nd; i++)
+        back[order[i]] = i;
+    val = b_op(b, permute, vT(val), vIs(order, nd));
+    val = val ? b_op(b, clone, vT(val), vMF(MF_contiguous)) : NULL;
+    return val ? b_op(b, permute, vT(val), vIs(back, nd)) : NULL;
+}

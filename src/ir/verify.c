@@ -65,7 +65,7 @@ static bool check_uses(check *c)
 }
 
 /* Facts that were learnt after a type was made can leave two ways to say one size, of which nobody knows that they are
- * equal: then their values in the example decide. */
+ * equal: then their values in the example decide. The stride of a dimension of size 1 says nothing. */
 static bool alike(symint a, symint b)
 {
     bool ok = true;
@@ -78,7 +78,7 @@ static bool tensors_alike(const tp_tensor *a, const tp_tensor *b)
 {
     bool same = a && b && a->dt == b->dt && a->ndim == b->ndim;
     for (int d = 0; same && d < a->ndim; d++)
-        same = alike(a->size[d], b->size[d]) && alike(a->stride[d], b->stride[d]);
+        same = alike(a->size[d], b->size[d]) && (a->size[d] == 1 || alike(a->stride[d], b->stride[d]));
     return same;
 }
 static bool types_alike(const tp_val *a, const tp_val *b)
@@ -94,7 +94,7 @@ static bool types_alike(const tp_val *a, const tp_val *b)
 static bool check_type(check *c, const tp_val *is, const char *what)
 {
     strbuf a = { 0 }, b = { 0 };
-    if (ir_type_equal(&c->n->val, is) || (c->g->env && types_alike(&c->n->val, is)))
+    if (ir_type_equal(&c->n->val, is) || types_alike(&c->n->val, is))
         return true;
     ir_type_print(&a, &c->n->val);
     ir_type_print(&b, is);

@@ -1514,10 +1514,22 @@ static lin address(walk *w, const tp_tensor *t, const lin *idx)
     return a;
 }
 
+/* Whose memory a view that is not folded into the index looks at. */
+static ir_node *memory_of(planner *pl, ir_node *n)
+{
+    while (n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && !pl->in[n->id].sched &&
+           n->arg[0].kind == VAL_node)
+        n = n->arg[0].node;
+    return n;
+}
+
 static vir_ref emit_load(walk *w, ir_node *n, const lin *idx)
 {
     lin a = address(w, ir_type(n), idx);
     if (w->dry) {
+        ir_node *of = memory_of(w->pl, n);
+        if (of != n && w->g && w->pl->in[of->id].g == w->g) /* it is only there when the group is done */
+            w->fail = true;
         vec_push(&w->seen, ((access){ a, false, n }));
         vec_push(&w->loads, n);
         return 0;
