@@ -215,22 +215,9 @@ static bool check_all(check *c)
     return true;
 }
 
-/* A row that changes the shape of a tensor in place changes the type its producer is printed with, too. */
-op_eager_fn eager_header, eager_resize;
-static bool changes_shapes(const ir_graph *g)
-{
-    IR_EACH(n, g)
-    if (n->kind == IR_call &&
-        (op_row_of(n->op)->eager == eager_header || op_row_of(n->op)->eager == eager_resize))
-        return true;
-    return false;
-}
-
 /* What is printed reads back to the same text. */
 static bool same_text(check *c)
 {
-    if (changes_shapes(c->g))
-        return true;
     strbuf first = { 0 }, second = { 0 };
     tp_err why = { 0 };
     ir_print(&first, c->g, IR_PRINT_all);
@@ -252,30 +239,6 @@ static bool same_text(check *c)
     return ok;
 }
 
-/* A tensor whose shape is changed in place has two types in the course of the graph and one place for them: what is
- * printed at its creation is the later one. */
-static bool reshaped(const ir_graph *g)
-{
-    IR_EACH(n, g)
-    {
-        if (n->kind != IR_call)
-            continue;
-        switch ((op_id)n->op) {
-        case OP_squeeze_:
-        case OP_squeeze__dim:
-        case OP_squeeze__dims:
-        case OP_unsqueeze_:
-        case OP_t_:
-        case OP_transpose_:
-        case OP_as_strided_:
-        case OP_resize_:
-        case OP_resize_as_: return true;
-        default: break;
-        }
-    }
-    return false;
-}
-
 static bool verify(const ir_graph *g, tp_err *err, bool text)
 {
     tp_err own = { 0 };
@@ -287,6 +250,6 @@ static bool verify(const ir_graph *g, tp_err *err, bool text)
     c.seen = mem_zalloc(sizeof *c.seen * cap);
     bool ok = check_all(&c);
     free(c.seen);
-    return ok && (!text || reshaped(g) || same_text(&c));
+    return ok && (!text || same_text(&c));
 }
 bool ir_verify(const ir_graph *g, tp_err *err) { return verify(g, err, env_get(ENV_check_text) != NULL); }
