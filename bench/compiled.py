@@ -136,7 +136,7 @@ def main():
     if "--kernels" in argv:
         kernel_table(torch_compile)
         return
-    print(f"{'model':12s} {'what':8s} {'first ms':>9s} {'compiled ms':>12s} {'eager ms':>9s} {'torch ms':>9s} {'c/eager':>8s} {'c/torch':>8s}"
+    print(f"{'model':12s} {'what':8s} {'first ms':>9s} {'compiled ms':>12s} {'eager ms':>9s} {'torch ms':>9s} {'c/eager':>8s} {'c/torch':>8s} {'e/torch':>8s}"
           + ("  t.compile first, steady ms" if torch_compile else ""))
     logs, logs_compile = {"forward": [], "training": []}, {"forward": [], "training": []}
     for name in names:
@@ -146,7 +146,7 @@ def main():
         q = measure(torch, name, small, lambda m: torch.compile(m)) if torch and torch_compile else None
         for what, i in (("forward", 0), ("training", 2)):
             line = f"{name:12s} {what:8s} {c[i] * 1e3:9.1f} {c[i + 1] * 1e3:12.3f} {e[i + 1] * 1e3:9.3f}"
-            line += f" {p[i + 1] * 1e3:9.3f} {c[i + 1] / e[i + 1]:8.2f} {c[i + 1] / p[i + 1]:8.2f}" if p else f" {'-':>9s} {c[i + 1] / e[i + 1]:8.2f}"
+            line += f" {p[i + 1] * 1e3:9.3f} {c[i + 1] / e[i + 1]:8.2f} {c[i + 1] / p[i + 1]:8.2f} {e[i + 1] / p[i + 1]:8.2f}" if p else f" {'-':>9s} {c[i + 1] / e[i + 1]:8.2f}"
             if p:
                 logs[what].append(c[i + 1] / p[i + 1])
             if q:
