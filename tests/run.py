@@ -8,7 +8,7 @@ own process; a test is a function test_*(); unittest.SkipTest skips it. A golden
 '# RUN: command' (%s is the file, %taper the program, %python the interpreter) and '# CHECK:' lines say what the
 output must hold, in order. Closes with 'N passed, M failed, K skipped'.
 """
-import argparse, concurrent.futures as cf, importlib.util, json, os, re, shlex, subprocess, sys, time, traceback, unittest
+import argparse, concurrent.futures as cf, importlib.util, json, os, re, shlex, signal, subprocess, sys, time, traceback, unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -157,6 +157,8 @@ def main():
     ap.add_argument("-k", default="")
     ap.add_argument("-j", type=int, default=os.cpu_count() or 2)
     a = ap.parse_args()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a shell; tests of Ctrl-C need it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if a.file:
         return run_file(os.path.abspath(a.file), a.k)
     a.build = os.path.abspath(a.build)

@@ -312,7 +312,8 @@ struct entry {
     PyObject *kwnames;      /* keyword names of the call at stop, borrowed from the code */
     bool plain;             /* returns one graph output and nothing else happens */
     PyObject *break_reason; /* why the graph ends here, or why it runs with backend eager */
-    bool repeats; /* the graph writes nothing from outside: its instructions may be executed after a failure */
+    bool
+        repeats; /* the graph writes nothing from outside: its instructions may be executed after a failure */
     bool random;
 };
 

@@ -977,15 +977,15 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         if (idle)
             ir_graph_free(g);
         else {
-        ev_span span = ev_span_begin(EVS_backend);
-        ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
-        done->run = cap_compile(done, g, in, done->nin); /* takes g */
-        if (plain && done->run && !cap_verify(done, done->run, plain, in, done->nin)) {
-            done->run->free(done->run);
-            done->run = NULL;
-        } else if (plain && !done->run)
-            ir_graph_free(plain);
-        ev_span_end(&span);
+            ev_span span = ev_span_begin(EVS_backend);
+            ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
+            done->run = cap_compile(done, g, in, done->nin); /* takes g */
+            if (plain && done->run && !cap_verify(done, done->run, plain, in, done->nin)) {
+                done->run->free(done->run);
+                done->run = NULL;
+            } else if (plain && !done->run)
+                ir_graph_free(plain);
+            ev_span_end(&span);
         }
         tracing++;
         if (ev_log_on(EVC_dynamo, EV_INFO))

@@ -234,7 +234,7 @@ static void nest_free(nest *x)
 static PyObject *nest_input(nest *x, const char *name, const tp_tensor *like, int drop, bool grad)
 {
     symint stride[TP_MAX_DIMS];
-    memcpy(stride, like->stride, sizeof stride);
+    memcpy(stride, like->stride, sizeof(symint) * like->ndim);
     tp_tensor *fake = tensor_new_fake((dtype)like->dt, like->ndim - drop, like->size + drop, stride + drop,
                                       tensor_device(like));
     ir_node *n = ir_add_placeholder(x->g, name, name, fake);

@@ -195,7 +195,8 @@ bool ir_infer(ir_graph *g, op_id op, op_variant v, const tp_val *arg, tp_val *va
     tp_val in[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
     arena tmp = { 0 };
     op_ctx cx = *op_ctx_cur();
-    tp_tensor *self = NULL; /* a header of its own: unsqueeze_ and the like change it, not the operand's type */
+    tp_tensor *self =
+        NULL; /* a header of its own: unsqueeze_ and the like change it, not the operand's type */
     bool ok = false;
 
     cx.rec = NULL;

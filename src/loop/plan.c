@@ -1658,7 +1658,9 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                 if (pass == 0) {
                     if (f->stored) {
                         member_index(w, n, home);
-                        vec_push(&w->seen, ((access){ address(w, ir_type(n), home), false, NULL }));
+                        access at = { address(w, ir_type(n), home), false,
+                                      NULL }; /* which may see more on its way */
+                        vec_push(&w->seen, at);
                     }
                     continue;
                 }

@@ -396,7 +396,7 @@ static bool inplace_ok(op_call *c, const op_out *o, const tp_tensor *self)
 enum { UNLOCK_NUMEL = 1 << 16 }; /* below, letting go of a lock costs more than the kernel */
 static bool run_kernel(op_call *c)
 {
-    bool many = c->res && c->res[0] && c->res[0]->numel >= UNLOCK_NUMEL;
+    bool many = c->row->schema.nret && c->res && c->res[0] && c->res[0]->numel >= UNLOCK_NUMEL;
     for (int i = 0; !many && i < c->row->schema.nparam; i++)
         many = c->arg[i].kind == VAL_tensor && c->arg[i].t->numel >= UNLOCK_NUMEL;
     if (TP_LIKELY(!many) || !op_unlock)

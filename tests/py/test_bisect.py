@@ -1,4 +1,4 @@
-"""taper bisect: the stage and the rewrite that make a saved failure."""
+"""(sanitize: skip, it starts the program that was built without) taper bisect: the stage and the rewrite that make a saved failure."""
 import glob
 import os
 import subprocess

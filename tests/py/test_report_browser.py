@@ -1,4 +1,4 @@
-"""The report page in a real browser: no complaints, search, fold, sort, diff, widths, colours, and nothing planted runs.
+"""(sanitize: skip, a browser does not start under a preloaded sanitizer) The report page in a real browser: no complaints, search, fold, sort, diff, widths, colours, and nothing planted runs.
 
 Skips where there is no Chromium. TAPER_SHOTS=DIR keeps screenshots."""
 import atexit, json, os, sys, time
