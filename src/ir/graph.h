@@ -227,10 +227,12 @@ ir_graph *ir_parse(const char *text, size_t n, const char *file, sym_env *env, t
 ir_graph *ir_load(const char *path, sym_env *env, tp_err *err);
 bool ir_save(const ir_graph *g, const char *path, tp_err *err);
 bool ir_consts_load(ir_graph *g, const char *path,
-                    tp_err *err);               /* constants named by digest, from a safetensors file */
-const char *ir_const_digest(ir_node *n);        /* of an IR_const; NULL when it has no bytes */
-bool ir_verify(const ir_graph *g, tp_err *err); /* names the broken node and rule */
-void ir_type_print(strbuf *b, const tp_val *v); /* f32[3, 3][3, 1]cpu */
+                    tp_err *err);        /* constants named by digest, from a safetensors file */
+const char *ir_const_digest(ir_node *n); /* of an IR_const; NULL when it has no bytes */
+/* Equal types, as far as known facts and the example's values tell: see verify.c. */
+bool ir_types_alike(const tp_val *a, const tp_val *b);
+bool ir_verify(const ir_graph *g, tp_err *err);           /* names the broken node and rule */
+void ir_type_print(strbuf *b, const tp_val *v);           /* f32[3, 3][3, 1]cpu */
 void ir_val_print(strbuf *b, const tp_val *v, int style); /* an operand as the text form writes it */
 uint64_t
 ir_hash(const ir_graph *g); /* structure, types, attributes, constants; not names or places. Stable. */

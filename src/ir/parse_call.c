@@ -115,6 +115,11 @@ static bool add_call(parser *p, stmt *s, op_id op, op_variant v, const tp_val *f
         val_clear(&val);
         return false;
     }
+    if (s->type.kind == VAL_tensor && p->env && val.kind == VAL_tensor && ir_types_alike(&s->type, &val)) {
+        memcpy(val.t->size, s->type.t->size,
+               sizeof(symint) * val.t->ndim); /* a size may be said in two ways: as written */
+        memcpy(val.t->stride, s->type.t->stride, sizeof(symint) * val.t->ndim);
+    }
     if (s->type.kind != VAL_none && !type_agrees(s, &val)) {
         type_clash(p, s, &val, row->full);
         val_clear(&val);

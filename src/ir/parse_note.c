@@ -152,12 +152,14 @@ static bool relation_comment(parser *p)
     const char *msg = NULL, *at;
     parse_space(p);
     at = p->p;
-    if (!parse_expression(p, &cond) ||
-        (parse_take(p, ",") && !parse_want_string(p, "a message in quotes", &msg)))
+    p->raw = true;
+    bool read = parse_expression(p, &cond);
+    p->raw = false;
+    if (!read || (parse_take(p, ",") && !parse_want_string(p, "a message in quotes", &msg)))
         return false;
     if (sym_is_expr(cond) ? !sym_is_bool(cond) : cond != 1)
         return parse_fail_at(p, at, ERR_value, "a relation that can hold was expected");
-    if (sym_env_assert(p->env, cond, msg))
+    if (sym_is_expr(cond) ? sym_env_restore(p->env, cond, msg) : sym_env_assert(p->env, cond, msg))
         return true;
     parse_fail_at(p, at, ERR_value, "this contradicts what is declared above");
     err_clear(sym_env_err(p->env));

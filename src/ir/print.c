@@ -7,6 +7,15 @@
 static const char *root_of(int style) { return style & IR_STYLE_torch ? "torch" : "taper"; }
 
 /* ---- types ---- */
+/* A size; where it can only be one number by now, that. */
+static void size_print(strbuf *b, symint v)
+{
+    int64_t lo = 0, hi = 1;
+    if (sym_is_expr(v))
+        sym_range(v, &lo, &hi);
+    sym_print(b, sym_is_expr(v) && lo == hi ? lo : v);
+}
+
 static void dims_print(strbuf *b, int n, const symint *v)
 {
     strbuf_addc(b, '[');
@@ -16,7 +25,7 @@ static void dims_print(strbuf *b, int n, const symint *v)
         if (!sym_is_expr(v[i]) && v[i] >= 0 && v[i] < 10)
             strbuf_addc(b, (char)('0' + v[i]));
         else
-            sym_print(b, v[i]);
+            size_print(b, v[i]);
     }
     strbuf_addc(b, ']');
 }

@@ -81,7 +81,7 @@ static bool tensors_alike(const tp_tensor *a, const tp_tensor *b)
         same = alike(a->size[d], b->size[d]) && (a->size[d] == 1 || alike(a->stride[d], b->stride[d]));
     return same;
 }
-static bool types_alike(const tp_val *a, const tp_val *b)
+bool ir_types_alike(const tp_val *a, const tp_val *b)
 {
     if (a->kind == VAL_tensor && b->kind == VAL_tensor)
         return tensors_alike(a->t, b->t);
@@ -94,7 +94,7 @@ static bool types_alike(const tp_val *a, const tp_val *b)
 static bool check_type(check *c, const tp_val *is, const char *what)
 {
     strbuf a = { 0 }, b = { 0 };
-    if (ir_type_equal(&c->n->val, is) || types_alike(&c->n->val, is))
+    if (ir_type_equal(&c->n->val, is) || ir_types_alike(&c->n->val, is))
         return true;
     ir_type_print(&a, &c->n->val);
     ir_type_print(&b, is);

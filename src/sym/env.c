@@ -332,6 +332,22 @@ bool sym_env_assert(sym_env *env, symint cond, const char *msg)
     return known;
 }
 
+bool sym_env_restore(sym_env *env, symint cond, const char *msg)
+{
+    sym_expr *e = sx_of(cond);
+    int known = sx_decide(cond);
+    if (known == 0 || (!e->unbacked && (!e->has_hint || !e->hint)))
+        return false;
+    sym_assumed a = { cond, where_now(env), msg ? arena_strdup(&env->mem, msg) : NULL };
+    if (known < 0 && !sx_learn(env, cond, a.where))
+        return false;
+    if (e->unbacked)
+        vec_push(&env->asserts, a);
+    else
+        vec_push(&env->guards, a);
+    return true;
+}
+
 const sym_assumed *sym_env_guards(const sym_env *env, int *n)
 {
     *n = (int)env->guards.n;

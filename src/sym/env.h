@@ -81,6 +81,8 @@ symint sym_simplify(symint v); /* with all that is known now */
  * unbacked symbols: a runtime assert. False when it is known not to hold: ERR_runtime with msg (or a text).
  */
 bool sym_env_assert(sym_env *env, symint cond, const char *msg);
+/* An assumption as text says it (a relation, not a constant): kept word for word, even where it is known already. */
+bool sym_env_restore(sym_env *env, symint cond, const char *msg);
 typedef struct sym_assumed {
     symint cond;
     const char *where; /* the user's line, "" when unknown */
