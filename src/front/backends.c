@@ -1,6 +1,7 @@
 /* backends.c - the compiled backends (autograd stage and beyond) behind taper.compile. */
 #include "front/capture.h"
 #include "run/backend.h"
+#include "run/options.h"
 #include "debug/backends.h"
 #include "debug/wrap.h"
 
@@ -22,10 +23,29 @@ static void program_drop(cap_runner *r)
     free(r);
 }
 
+/* {"mode": ..., "options": ..., "resolved": {name: word}}, of which the last was made by taper.compiler. */
+static bool read_options(run_options *o, PyObject *options, tp_err *err)
+{
+    PyObject *d = options && PyDict_Check(options) ? PyDict_GetItemString(options, "resolved") : NULL, *k, *v;
+    Py_ssize_t at = 0;
+    while (d && PyDict_Check(d) && PyDict_Next(d, &at, &k, &v)) {
+        const char *name = PyUnicode_Check(k) ? PyUnicode_AsUTF8(k) : NULL,
+                   *word = PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : NULL;
+        if (!name || !word)
+            return err_set(err, ERR_type, "options are words by name");
+        if (!options_set(o, name, word, err))
+            return false;
+    }
+    return true;
+}
+
 static cap_runner *compile_with(const char *name, ir_graph *g, const tp_val *in, int nin, PyObject *options,
                                 tp_err *err)
 {
-    tp_comp c = { .err = err };
+    run_options opt = options_default();
+    tp_comp c = { .err = err, .opt = &opt };
+    if (!read_options(&opt, options, err))
+        goto fail;
     for (int i = 0; i < nin && i < (int)g->inputs.n; i++) { /* the types say which inputs need gradients */
         tp_tensor *t = ir_type(g->inputs.at[i]);
         if (t && in[i].kind == VAL_tensor && dtype_is_float((dtype)t->dt) && ag_requires_grad(in[i].t) &&
@@ -76,6 +96,25 @@ SPOILT(1)
 SPOILT(2)
 SPOILT(3)
 
+/* _options() -> [(name, default, values, meaning)] */
+static PyObject *list_options(PyObject *m, PyObject *x)
+{
+    PyObject *l = PyList_New(0);
+    for (int i = 0; l && i < OPT_COUNT; i++) {
+        const option_row *r = option_row_of((option_id)i);
+        PyObject *t = Py_BuildValue("(ssss)", r->name, r->def, r->values, r->help);
+        if (!t || PyList_Append(l, t) < 0)
+            Py_CLEAR(l);
+        Py_XDECREF(t);
+    }
+    return l;
+}
+
+static PyMethodDef functions[] = {
+    { "_options", list_options, METH_NOARGS, "the table of options" },
+    { NULL },
+};
+
 int py_init_backends(PyObject *m)
 {
     static cap_backend spoilt[4] = {
@@ -90,5 +129,5 @@ int py_init_backends(PyObject *m)
     for (size_t i = 0; i < COUNT(rows); i++)
         if (strcmp(rows[i].name, "eager"))
             cap_backend_add(&rows[i]);
-    return 0;
+    return PyModule_AddFunctions(m, functions);
 }

@@ -17,12 +17,15 @@ void gen_c_kernel(gen_c_unit *u, const vir *k, const char *name);
 void gen_c_text(const gen_c_unit *u, strbuf *out);
 void gen_c_free(gen_c_unit *u);
 
-/* The same text through the system's C compiler ($CC, else cc) into a loaded library. */
+/* The same text through the system's C compiler ($CC, else cc) into a shared library: its bytes. No files stay.
+ * flags: NULL or e.g. "-O3". Fails with ERR_os where there is no compiler, ERR_compiler where it fails. */
+bool gen_cc_build(const char *text, const char *flags, strbuf *so, tp_err *err);
+const char *gen_cc_name(void); /* the command */
 typedef struct gen_lib {
     void *dl;
 } gen_lib;
-bool gen_cc_load(const char *text, const char *flags, gen_lib *lib,
-                 tp_err *err); /* flags: NULL or e.g. "-O3" */
+bool gen_so_load(const void *so, size_t n, gen_lib *lib, tp_err *err);
+bool gen_cc_load(const char *text, const char *flags, gen_lib *lib, tp_err *err); /* both */
 vir_fn gen_lib_find(const gen_lib *lib, const char *name);
 void gen_lib_free(gen_lib *lib);
 #endif

@@ -23,10 +23,11 @@ typedef struct decider {
 
 /* One compilation: what its stages share. Zeroed is valid. */
 typedef struct tp_comp {
-    tp_err *err;     /* where failures go */
-    decider decider; /* who answers decide(); nobody: yes */
-    bool verify;     /* check the graph after every pass, in release builds too */
-    op_ctx *cx;      /* for what is computed while compiling; NULL: the thread's */
+    tp_err *err;                   /* where failures go */
+    decider decider;               /* who answers decide(); nobody: yes */
+    bool verify;                   /* check the graph after every pass, in release builds too */
+    op_ctx *cx;                    /* for what is computed while compiling; NULL: the thread's */
+    const struct run_options *opt; /* of the last stage (run/options.h); NULL: the defaults */
 } tp_comp;
 
 bool decide_ask(tp_comp *c, decide_kind k, const char *site); /* somebody is installed */

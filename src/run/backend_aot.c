@@ -3,6 +3,7 @@
 #include "run/backend_aot.h"
 #include "events/metrics.h"
 #include "ops/random.h"
+#include "run/options.h"
 #include <pthread.h>
 
 /* One trace of the graph for one set of inputs that need gradients. */
@@ -26,6 +27,7 @@ typedef struct aot_program {
     int refs;   /* the program itself and every step on a tape */
     ev_cid cid; /* the compile it belongs to, for what is made later */
     bool in_compile;
+    run_options opt; /* the same for what is made later */
 } aot_program;
 
 static void program_unref(aot_program *p)
@@ -151,7 +153,7 @@ static run_program *backward_of(variant *v, tp_err *err)
 {
     pthread_mutex_lock(&v->lock);
     if (!v->bw) {
-        tp_comp c = { .err = err, .decider = v->owner->decider };
+        tp_comp c = { .err = err, .decider = v->owner->decider, .opt = &v->owner->opt };
         bool known = late_begin(v->owner, true, v->u->bw);
         v->bw = inner_compile(v->owner, &c, v->u->bw, "backward");
         late_end(known, v->bw ? NULL : err);
@@ -328,7 +330,7 @@ static variant *variant_for(aot_program *p, op_ctx *cx, const tp_val *in, int ni
         if (v->key == key && v->grad == any)
             return v;
     pthread_mutex_lock(&p->lock);
-    tp_comp c = { .err = err, .decider = p->decider };
+    tp_comp c = { .err = err, .decider = p->decider, .opt = &p->opt };
     bool known = late_begin(p, false, p->g);
     variant *v = variant_new(p, &c, needs, any, key);
     late_end(known, v ? NULL : err);
@@ -530,6 +532,7 @@ run_program *aot_backend_compile(const backend *b, tp_comp *c, const ir_graph *g
     p->g = ir_graph_copy(g);
     p->inner = inner;
     p->decider = c->decider;
+    p->opt = options_of(c->opt);
     p->refs = 1;
     if (ev_cid_now()) {
         p->in_compile = true;

@@ -157,7 +157,7 @@ void code_log_kernel(const loop_kernel *lk, const run_kernel *rk)
         gen_isa isa = gen_isa_host();
         tp_err none = { 0 };
         vir_print(lk->k, &b);
-        if (rk->fn && gen_x64(lk->k, isa, &code, &asm_text, &none))
+        if (rk->emitter == EMITTER_x64 && gen_x64(lk->k, isa, &code, &asm_text, &none))
             strbuf_addf(&b, "machine code:\n%s", strbuf_str(&asm_text));
         gen_code_free(&code);
         ev_text(EV_kernel_code, NULL, "kernel %s (%zu bytes of code, %.3f ms)\n%s", lk->name, rk->ncode,

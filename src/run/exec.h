@@ -1,13 +1,16 @@
 /* exec.h - executable memory and the in-memory kernel cache.
  * A kernel is compiled once a process: equal kernels (vir_key) share their code. Memory is written, then made
- * executable and never writable again. Where the machine cannot run generated code, kernels are interpreted.
+ * executable and never writable again. Where the machine cannot run machine code of ours, kernels go as C through the
+ * system's compiler (cbuild.c), or are interpreted.
  */
 #ifndef TAPER_RUN_EXEC_H
 #define TAPER_RUN_EXEC_H
 #include "gen/x64.h"
+#include "run/options.h"
 
 typedef struct run_kernel {
     vir_fn fn;         /* NULL: interpreted */
+    uint8_t emitter;   /* EMITTER_x64, EMITTER_c or EMITTER_interpreter */
     const char *name;  /* of the first kernel with this structure */
     size_t ncode;      /* bytes of machine code */
     double compile_us; /* vector IR to callable */
@@ -22,6 +25,11 @@ typedef struct run_kernel {
 const run_kernel *exec_kernel(const vir *k, tp_err *err);
 /* The same with the instruction set chosen by the caller; ISA_none interprets. NULL with an error, nothing cached. */
 const run_kernel *exec_kernel_isa(const vir *k, gen_isa isa, tp_err *err);
+
+/* The kernels of one graph ready to run, as the options say: k[i] gives out[i], borrowed from the cache. With the C
+ * emitter all that do not exist yet are built in one process. Where that cannot be done they are interpreted, and one
+ * line says why. */
+bool exec_kernels(const vir *const *k, int n, const run_options *o, const run_kernel **out, tp_err *err);
 
 static inline void exec_run(const run_kernel *r, void *const *bufs, const int64_t *ints, const double *flts,
                             int64_t lo, int64_t hi)

@@ -672,12 +672,29 @@ static void program_free(run_program *rp)
     free(pr);
 }
 
-static bool ready_kernel(program *pr, kstep *k, loop_kernel *lk, tp_err *err)
+/* All kernels of the plan as code: made[i] runs step i. */
+static bool build_kernels(const loop_plan *p, const run_options *o, const run_kernel **made, tp_err *err)
+{
+    int n = 0;
+    const vir **k = mem_alloc(sizeof *k * MAX(p->step.n, (size_t)1));
+    const run_kernel **r = mem_zalloc(sizeof *r * MAX(p->step.n, (size_t)1));
+    for (size_t i = 0; i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_kernel)
+            k[n++] = p->step.at[i].kernel->k;
+    bool ok = exec_kernels(k, n, o, r, err);
+    n = 0;
+    for (size_t i = 0; ok && i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_kernel)
+            made[i] = r[n++];
+    free(k);
+    free(r);
+    return ok;
+}
+
+static void ready_kernel(kstep *k, loop_kernel *lk, const run_kernel *made)
 {
     k->lk = lk;
-    k->k = exec_kernel(lk->k, err);
-    if (!k->k)
-        return err_note(err, "building kernel '%s'", lk->name);
+    k->k = made;
     code_log_kernel(lk, k->k);
     bool sym = sym_is_expr(lk->par) || sym_is_expr(lk->work) || lk->nint > 0;
     if (sym) {
@@ -692,7 +709,6 @@ static bool ready_kernel(program *pr, kstep *k, loop_kernel *lk, tp_err *err)
         k->cpar = lk->par;
         k->cwork = lk->work;
     }
-    return true;
 }
 
 /* Do the inputs of g tell all symbols that its nodes need? */
@@ -773,14 +789,14 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
     pr->symbolic = g->env && sym_env_n_symbols(g->env) > 0;
     pr->nsym = g->env ? sym_env_n_symbols(g->env) : 0;
     pr->ks = mem_zalloc(sizeof *pr->ks * MAX(pr->p->step.n, (size_t)1));
-    bool ok = true;
     const run_kernel **made = mem_zalloc(sizeof *made * MAX(pr->p->step.n, (size_t)1));
+    run_options opt = options_of(c->opt);
     span = ev_span_begin(EVS_code);
+    bool ok = build_kernels(pr->p, &opt, made, c->err);
     for (size_t i = 0; ok && i < pr->p->step.n; i++)
-        if (pr->p->step.at[i].kind == STEP_kernel) {
-            ok = ready_kernel(pr, &pr->ks[i], pr->p->step.at[i].kernel, c->err);
-            made[i] = pr->ks[i].k;
-        } else
+        if (pr->p->step.at[i].kind == STEP_kernel)
+            ready_kernel(&pr->ks[i], pr->p->step.at[i].kernel, made[i]);
+        else
             ok = ready_nested(in, c, pr, i, pr->p->step.at[i].node);
     ev_span_end(&span);
     if (ok)

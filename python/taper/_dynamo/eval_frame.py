@@ -11,8 +11,16 @@ from .backends import check
 _role = _C._capture_role
 
 
-def _options(mode, options):
-    return {"mode": mode, "options": options} if mode or options else None
+def _options(backend, mode, options):
+    if mode is None and options is None:
+        return None
+    from ..compiler._options import list_mode_options, resolve
+    if mode is not None:
+        list_mode_options(mode)
+    found = {"mode": mode, "options": options}
+    if backend == "inductor":
+        found["resolved"] = resolve(mode, options)
+    return found
 
 
 class _Lazy:
@@ -137,15 +145,14 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
     if dynamic is not None and not isinstance(dynamic, bool):
         raise TypeError(f"dynamic must be None, True or False, not {type(dynamic).__name__}")
-    if mode not in (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
-        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs")
+    extra = _options(backend, mode, options)
     if disable:
         return model
     forced = os.environ.get("TAPER_COMPILE_BACKEND")
     if forced:  # for whoever looks for the stage at fault: the same program with another backend
-        backend, mode, options = forced, None, None
+        backend, extra = forced, None
     check(backend)
-    return _wrap(model, _make(backend, dynamic, bool(fullgraph), _options(mode, options)))
+    return _wrap(model, _make(backend, dynamic, bool(fullgraph), extra))
 
 
 class _Optimize:

@@ -4,6 +4,7 @@ from .._dynamo import (allow_in_graph, assume_constant_result, config, disable, 
                        reset, substitute_in_graph)
 from .._dynamo.eval_frame import compile  # noqa: F401
 
+from ._options import list_mode_options, list_options  # noqa: E402,F401
 from .._controls import error_on_graph_break  # noqa: E402,F401
 
 is_dynamo_compiling = is_compiling

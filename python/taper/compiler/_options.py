@@ -1,0 +1,52 @@
+"""Options and modes of the last backend: names, values, and what a mode means."""
+from .. import _C
+
+MODES = {
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": {},
+    "max-autotune-no-cudagraphs": {},
+}
+
+
+def _words(values):
+    return ["False", "True"] if values == "bool" else values.split("|")
+
+
+def list_options():
+    """Names of everything that options= may contain."""
+    return [name for name, *_ in _C._options()]
+
+
+def list_mode_options(mode=None, dynamic=None):
+    """What each mode sets, or what one of them sets."""
+    if mode is None:
+        return {m: dict(o) for m, o in MODES.items()}
+    if mode not in MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
+    return dict(MODES[mode])
+
+
+def resolve(mode, options):
+    """{name: word} as the core takes it; raises for what is not there."""
+    if mode is not None:
+        options = list_mode_options(mode)
+    elif not isinstance(options, dict):
+        raise TypeError(f"options must be a dictionary, not {type(options).__name__}")
+    rows = {name: _words(values) for name, _, values, _ in _C._options()}
+    out = {}
+    for name, value in options.items():
+        key = name.replace("-", "_") if isinstance(name, str) else name
+        if key not in rows:
+            raise RuntimeError(f"Unexpected optimization option {name}, known options are {list(rows)}")
+        words = rows[key]
+        if words == ["False", "True"]:
+            if not isinstance(value, bool):
+                raise RuntimeError(f"Unexpected type of attr {name}, got {type(value).__name__} should be bool")
+            word = str(value)
+        else:
+            word = str(value)
+            if not isinstance(value, (str, int)) or isinstance(value, bool) or word not in words:
+                raise RuntimeError(f"option {name} cannot be {value!r}; it is one of: {', '.join(words)}")
+        out[key] = word
+    return out
