@@ -2,40 +2,18 @@
 import math
 
 import taper
-from . import lr_scheduler
-from .optimizer import Optimizer, _check, required
+from . import lr_scheduler  # noqa: F401
+from .optimizer import Optimizer, _check, required  # noqa: F401
 
 
-class SGD(Optimizer):
-    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None, differentiable=False, fused=None):
-        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
-        _check("momentum", momentum, 0.0 <= momentum, "momentum value")
-        _check("weight_decay", weight_decay, 0.0 <= weight_decay, "weight_decay value")
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize))
-
-    def _update(self, group):
-        lr, momentum, wd = group["lr"], group["momentum"], group["weight_decay"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = -p.grad if group["maximize"] else p.grad
-            if wd != 0:
-                g = g.add(p, alpha=wd)
-            if momentum != 0:
-                state = self.state[p]
-                buf = state.get("momentum_buffer")
-                if buf is None:
-                    buf = g.clone()
-                    state["momentum_buffer"] = buf
-                else:
-                    buf.mul_(momentum).add_(g, alpha=1 - group["dampening"])
-                g = g.add(buf, alpha=momentum) if group["nesterov"] else buf
-            if isinstance(lr, taper.Tensor):
-                p.add_(g * -lr)
-            else:
-                p.add_(g, alpha=-lr)
+def _check_all(lr, eps=0.0, betas=(), **least_zero):
+    """The arguments that optimisers share, each with the message PyTorch has for it."""
+    _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+    _check("eps", eps, 0.0 <= eps, "epsilon value")
+    for i, b in enumerate(betas):
+        _check("beta", b, 0.0 <= b < 1.0, f"beta parameter at index {i}")
+    for name, value in least_zero.items():
+        _check(name, value, 0.0 <= value, f"{name} value")
 
 
 def _step_of(state):
@@ -44,10 +22,18 @@ def _step_of(state):
     return state["step"]
 
 
+def _number(x):
+    """A 0-d tensor as a number; while tracing as a float64 value, which compiled code computes anew each time."""
+    return x.double() if x._is_fake() else x.item()
+
+
 def _count(state):
-    """The step count after this step as a number; while tracing as a float64 value."""
-    step = _step_of(state)
-    return step.double() if step._is_fake() else step.item()
+    """The step count after this step."""
+    return _number(_step_of(state))
+
+
+def _sqrt(x):
+    return x.sqrt() if isinstance(x, taper.Tensor) else math.sqrt(x)
 
 
 def _over(a, b):
@@ -63,269 +49,251 @@ def _descend(p, a, b, size):
         p.addcdiv_(a, b, value=-size)
 
 
+def _subtract(p, a, size):
+    """p -= size * a"""
+    if isinstance(size, taper.Tensor):
+        p.add_(a * -size)
+    else:
+        p.add_(a, alpha=-size)
+
+
+def _decay(p, g, lr, wd, decoupled):
+    """The gradient with weight decay in it, or the parameter shrunk on its own."""
+    if wd == 0:
+        return g
+    if decoupled:
+        p.mul_(1 - lr * wd)
+        return g
+    return g.add(p, alpha=wd)
+
+
+class SGD(Optimizer):
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None, differentiable=False, fused=None):
+        _check_all(lr, momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
+
+    def _begin(self, group, p):
+        return {}  # without momentum there is none
+
+    def _move(self, group, p, g, state):
+        momentum = group["momentum"]
+        g = _decay(p, g, 0, group["weight_decay"], False)
+        if momentum != 0:
+            buf = state.get("momentum_buffer")
+            if buf is None:
+                buf = g.clone()
+                self.state[p]["momentum_buffer"] = buf
+            else:
+                buf.mul_(momentum).add_(g, alpha=1 - group["dampening"])
+            g = g.add(buf, alpha=momentum) if group["nesterov"] else buf
+        _subtract(p, g, group["lr"])
+
+
 class Adam(Optimizer):
-    decoupled = False
+    like = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False, capturable=False,
                  differentiable=False, fused=None, decoupled_weight_decay=False):
-        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
-        _check("eps", eps, 0.0 <= eps, "epsilon value")
-        _check("beta", betas[0], 0.0 <= betas[0] < 1.0, "beta parameter at index 0")
-        _check("beta", betas[1], 0.0 <= betas[1] < 1.0, "beta parameter at index 1")
-        _check("weight_decay", weight_decay, 0.0 <= weight_decay, "weight_decay value")
+        _check_all(lr, eps, betas, weight_decay=weight_decay)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize, capturable=capturable,
-                                      decoupled_weight_decay=decoupled_weight_decay))
+                                      decoupled_weight_decay=decoupled_weight_decay, foreach=foreach,
+                                      differentiable=differentiable, fused=fused))
 
-    def _update(self, group):
+    def _begin(self, group, p):
+        state = super()._begin(group, p)
+        if group["amsgrad"]:
+            state["max_exp_avg_sq"] = taper.zeros_like(p)
+        return state
+
+    def _move(self, group, p, g, state):
         b1, b2 = group["betas"]
-        lr, eps, wd = group["lr"], group["eps"], group["weight_decay"]
-        decoupled = self.decoupled or group["decoupled_weight_decay"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = -p.grad if group["maximize"] else p.grad
-            state = self.state[p]
-            if len(state) == 0:
-                state["step"] = taper.zeros((), dtype=taper.float32)
-                state["exp_avg"] = taper.zeros_like(p)
-                state["exp_avg_sq"] = taper.zeros_like(p)
-                if group["amsgrad"]:
-                    state["max_exp_avg_sq"] = taper.zeros_like(p)
-            m, v = state["exp_avg"], state["exp_avg_sq"]
-            step = _step_of(state)
-            if wd != 0:
-                if decoupled:
-                    p.mul_(1 - lr * wd)
-                else:
-                    g = g.add(p, alpha=wd)
-            m.lerp_(g, 1 - b1)
-            v.mul_(b2).addcmul_(g, g, value=1 - b2)
-            c1, c2 = self._corrections(step, b1, b2)
-            if group["amsgrad"]:
-                taper.maximum(state["max_exp_avg_sq"], v, out=state["max_exp_avg_sq"])
-                v = state["max_exp_avg_sq"]
-            self._apply(p, m, v, lr, c1, c2, eps)
-
-    @staticmethod
-    def _corrections(step, b1, b2):
-        """1 - b1^step and sqrt(1 - b2^step), in float64. While tracing the count is a value, not a number."""
-        if step._is_fake():
-            s = step.double()
-            return 1 - b1 ** s, (1 - b2 ** s).sqrt()
-        s = step.item()
-        return 1 - b1 ** s, math.sqrt(1 - b2 ** s)
-
-    @staticmethod
-    def _apply(p, m, v, lr, c1, c2, eps):
-        denom = (v.sqrt() / c2).add_(eps)
-        _descend(p, m, denom, _over(lr, c1))
+        lr, m, v = group["lr"], state["exp_avg"], state["exp_avg_sq"]
+        step = _count(state)
+        g = _decay(p, g, lr, group["weight_decay"], group["decoupled_weight_decay"])
+        m.lerp_(g, 1 - b1)
+        v.mul_(b2).addcmul_(g, g, value=1 - b2)
+        if group["amsgrad"]:
+            v = state["max_exp_avg_sq"].copy_(taper.maximum(state["max_exp_avg_sq"], v))
+        denom = (v.sqrt() / _sqrt(1 - b2 ** step)).add_(group["eps"])
+        _descend(p, m, denom, _over(lr, 1 - b1 ** step))
 
 
 class AdamW(Adam):
-    decoupled = True
-
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None, capturable=False,
                  differentiable=False, fused=None):
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, capturable=capturable)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach, capturable=capturable,
+                         differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
 
 
 class Adamax(Optimizer):
-    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *, maximize=False, differentiable=False, capturable=False):
-        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize))
+    like = ("exp_avg", "exp_inf")
 
-    def _update(self, group):
+    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *, maximize=False, differentiable=False, capturable=False):
+        _check_all(lr, eps, betas, weight_decay=weight_decay)
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
+                                      differentiable=differentiable, capturable=capturable))
+
+    def _move(self, group, p, g, state):
         b1, b2 = group["betas"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = -p.grad if group["maximize"] else p.grad
-            state = self.state[p]
-            if len(state) == 0:
-                state["step"] = taper.zeros((), dtype=taper.float32)
-                state["exp_avg"] = taper.zeros_like(p)
-                state["exp_inf"] = taper.zeros_like(p)
-            step = _count(state)
-            if group["weight_decay"] != 0:
-                g = g.add(p, alpha=group["weight_decay"])
-            m, u = state["exp_avg"], state["exp_inf"]
-            m.lerp_(g, 1 - b1)
-            u.copy_(taper.maximum(u * b2, g.abs() + group["eps"]))
-            _descend(p, m, u, _over(group["lr"], 1 - b1 ** step))
+        m, u = state["exp_avg"], state["exp_inf"]
+        step = _count(state)
+        g = _decay(p, g, 0, group["weight_decay"], False)
+        m.lerp_(g, 1 - b1)
+        u.copy_(taper.maximum(u * b2, g.abs() + group["eps"]))
+        _descend(p, m, u, _over(group["lr"], 1 - b1 ** step))
 
 
 class NAdam(Optimizer):
+    like = ("exp_avg", "exp_avg_sq")
+
     def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3, decoupled_weight_decay=False, *, foreach=None,
                  maximize=False, capturable=False, differentiable=False):
-        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        _check_all(lr, eps, betas, weight_decay=weight_decay, momentum_decay=momentum_decay)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
-                                      decoupled_weight_decay=decoupled_weight_decay, maximize=maximize))
+                                      decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach, capturable=capturable,
+                                      differentiable=differentiable))
 
-    def _update(self, group):
+    def _begin(self, group, p):
+        state = super()._begin(group, p)
+        state["mu_product"] = taper.ones((), dtype=taper.float32)
+        return state
+
+    def _move(self, group, p, g, state):
         b1, b2 = group["betas"]
-        lr, wd = group["lr"], group["weight_decay"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = -p.grad if group["maximize"] else p.grad
-            state = self.state[p]
-            if len(state) == 0:
-                state["step"] = taper.zeros((), dtype=taper.float32)
-                state["mu_product"] = taper.ones((), dtype=taper.float32)
-                state["exp_avg"] = taper.zeros_like(p)
-                state["exp_avg_sq"] = taper.zeros_like(p)
-            m, v = state["exp_avg"], state["exp_avg_sq"]
-            step = _step_of(state).item()
-            if wd != 0:
-                if group["decoupled_weight_decay"]:
-                    p.mul_(1 - lr * wd)
-                else:
-                    g = g.add(p, alpha=wd)
-            mu = b1 * (1.0 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
-            mu_next = b1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * group["momentum_decay"]))
-            state["mu_product"] *= mu
-            prod = state["mu_product"].item()
-            m.lerp_(g, 1 - b1)
-            v.mul_(b2).addcmul_(g, g, value=1 - b2)
-            denom = (v / (1 - b2 ** step)).sqrt().add_(group["eps"])
-            p.addcdiv_(g, denom, value=-lr * (1.0 - mu) / (1.0 - prod))
-            p.addcdiv_(m, denom, value=-lr * mu_next / (1.0 - prod * mu_next))
+        lr, decay, m, v = group["lr"], group["momentum_decay"], state["exp_avg"], state["exp_avg_sq"]
+        step = _count(state)
+        g = _decay(p, g, lr, group["weight_decay"], group["decoupled_weight_decay"])
+        mu = b1 * (1.0 - 0.5 * 0.96 ** (step * decay))
+        mu_next = b1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * decay))
+        state["mu_product"].mul_(mu.float() if isinstance(mu, taper.Tensor) else mu)
+        prod = _number(state["mu_product"])
+        m.lerp_(g, 1 - b1)
+        v.mul_(b2).addcmul_(g, g, value=1 - b2)
+        denom = (v / (1 - b2 ** step)).sqrt().add_(group["eps"])
+        _descend(p, g, denom, lr * (1.0 - mu) / (1.0 - prod))
+        _descend(p, m, denom, lr * mu_next / (1.0 - prod * mu_next))
 
 
 class RAdam(Optimizer):
+    like = ("exp_avg", "exp_avg_sq")
+
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *, foreach=None, maximize=False,
                  capturable=False, differentiable=False):
-        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, decoupled_weight_decay=decoupled_weight_decay, maximize=maximize))
+        _check_all(lr, eps, betas, weight_decay=weight_decay)
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach,
+                                      capturable=capturable, differentiable=differentiable))
 
-    def _update(self, group):
+    def _move(self, group, p, g, state):
         b1, b2 = group["betas"]
-        lr, wd, eps = group["lr"], group["weight_decay"], group["eps"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = -p.grad if group["maximize"] else p.grad
-            state = self.state[p]
-            if len(state) == 0:
-                state["step"] = taper.zeros((), dtype=taper.float32)
-                state["exp_avg"] = taper.zeros_like(p)
-                state["exp_avg_sq"] = taper.zeros_like(p)
-            m, v = state["exp_avg"], state["exp_avg_sq"]
-            step = _step_of(state).item()
-            if wd != 0:
-                if group["decoupled_weight_decay"]:
-                    p.mul_(1 - lr * wd)
-                else:
-                    g = g.add(p, alpha=wd)
-            m.lerp_(g, 1 - b1)
-            v.mul_(b2).addcmul_(g, g, value=1 - b2)
-            c1, c2 = 1 - b1 ** step, 1 - b2 ** step
-            mc = m / c1
-            rho_inf = 2 / (1 - b2) - 1
-            rho = rho_inf - 2 * step * (b2 ** step) / c2
-            if rho > 5.0:
-                rect = math.sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho))
-                p.add_(mc * (math.sqrt(c2) / v.sqrt().add_(eps)) * rect, alpha=-lr)
-            else:
-                p.add_(mc, alpha=-lr)
+        lr, m, v = group["lr"], state["exp_avg"], state["exp_avg_sq"]
+        step = _count(state)
+        g = _decay(p, g, lr, group["weight_decay"], group["decoupled_weight_decay"])
+        m.lerp_(g, 1 - b1)
+        v.mul_(b2).addcmul_(g, g, value=1 - b2)
+        c1, c2 = 1 - b1 ** step, 1 - b2 ** step
+        move = m / c1
+        rho_inf = 2 / (1 - b2) - 1
+        rho = rho_inf - 2 * step * (b2 ** step) / c2
+
+        def rectified():
+            rect = _sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho))
+            return move * v.sqrt().add_(group["eps"]).reciprocal_().mul_(_sqrt(c2)) * rect
+
+        if isinstance(rho, taper.Tensor):  # while tracing the count is not known: both ways, and one is taken
+            move = taper.where(rho > 5.0, rectified(), move)
+        elif rho > 5.0:
+            move = rectified()
+        _subtract(p, move, lr)
 
 
 class RMSprop(Optimizer):
+    like = ("square_avg",)
+
     def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False, foreach=None, maximize=False,
                  differentiable=False):
-        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
-        _check("momentum", momentum, 0.0 <= momentum, "momentum value")
-        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, maximize=maximize))
+        _check_all(lr, eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
+        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
+                                      capturable=capturable, differentiable=differentiable))
 
-    def _update(self, group):
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = -p.grad if group["maximize"] else p.grad
-            state = self.state[p]
-            if len(state) == 0:
-                state["step"] = taper.zeros((), dtype=taper.float32)
-                state["square_avg"] = taper.zeros_like(p)
-                if group["momentum"] > 0:
-                    state["momentum_buffer"] = taper.zeros_like(p)
-                if group["centered"]:
-                    state["grad_avg"] = taper.zeros_like(p)
-            _step_of(state)
-            if group["weight_decay"] != 0:
-                g = g.add(p, alpha=group["weight_decay"])
-            s = state["square_avg"]
-            s.mul_(group["alpha"]).addcmul_(g, g, value=1 - group["alpha"])
-            if group["centered"]:
-                ga = state["grad_avg"]
-                ga.lerp_(g, 1 - group["alpha"])
-                avg = s.addcmul(ga, ga, value=-1).sqrt_()
-            else:
-                avg = s.sqrt()
-            avg = avg.add_(group["eps"])
-            if group["momentum"] > 0:
-                buf = state["momentum_buffer"]
-                buf.mul_(group["momentum"]).addcdiv_(g, avg)
-                p.add_(buf, alpha=-group["lr"])
-            else:
-                p.addcdiv_(g, avg, value=-group["lr"])
+    def _begin(self, group, p):
+        state = super()._begin(group, p)
+        if group["momentum"] > 0:
+            state["momentum_buffer"] = taper.zeros_like(p)
+        if group["centered"]:
+            state["grad_avg"] = taper.zeros_like(p)
+        return state
+
+    def _move(self, group, p, g, state):
+        alpha, s = group["alpha"], state["square_avg"]
+        _step_of(state)
+        g = _decay(p, g, 0, group["weight_decay"], False)
+        s.mul_(alpha).addcmul_(g, g, value=1 - alpha)
+        if group["centered"]:
+            ga = state["grad_avg"]
+            ga.lerp_(g, 1 - alpha)
+            avg = s.addcmul(ga, ga, value=-1).sqrt_()
+        else:
+            avg = s.sqrt()
+        avg = avg.add_(group["eps"])
+        if group["momentum"] > 0:
+            buf = state["momentum_buffer"]
+            buf.mul_(group["momentum"]).addcdiv_(g, avg)
+            _subtract(p, buf, group["lr"])
+        else:
+            _descend(p, g, avg, group["lr"])
 
 
 class Adagrad(Optimizer):
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
                  differentiable=False, fused=None):
-        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
+        _check_all(lr, eps, lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value)
         super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value,
-                                      maximize=maximize))
+                                      maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
         for group in self.param_groups:
             for p in group["params"]:
-                self.state[p]["step"] = taper.zeros((), dtype=taper.float32)
-                self.state[p]["sum"] = taper.full_like(p, group["initial_accumulator_value"]).detach()
+                self.state[p] = self._begin(group, p)
 
-    def _update(self, group):
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = -p.grad if group["maximize"] else p.grad
-            state = self.state[p]
-            step = _count(state)
-            if group["weight_decay"] != 0:
-                g = g.add(p, alpha=group["weight_decay"])
-            clr = _over(group["lr"], 1 + (step - 1) * group["lr_decay"])
-            state["sum"].addcmul_(g, g, value=1)
-            _descend(p, g, state["sum"].sqrt().add_(group["eps"]), clr)
+    def _begin(self, group, p):
+        state = super()._begin(group, p)
+        state["sum"] = taper.full_like(p, group["initial_accumulator_value"]).detach()
+        return state
+
+    def _move(self, group, p, g, state):
+        step = _count(state)
+        g = _decay(p, g, 0, group["weight_decay"], False)
+        clr = _over(group["lr"], 1 + (step - 1) * group["lr_decay"])
+        state["sum"].addcmul_(g, g, value=1)
+        _descend(p, g, state["sum"].sqrt().add_(group["eps"]), clr)
 
 
 class Adadelta(Optimizer):
-    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False, maximize=False, differentiable=False):
-        _check("lr", lr, isinstance(lr, taper.Tensor) or 0.0 <= lr, "learning rate")
-        _check("rho", rho, 0.0 <= rho <= 1.0, "rho value")
-        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize))
+    like = ("square_avg", "acc_delta")
 
-    def _update(self, group):
+    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False, maximize=False, differentiable=False):
+        _check_all(lr)
+        _check("rho", rho, 0.0 <= rho <= 1.0, "rho value")
+        _check_all(0.0, eps, weight_decay=weight_decay)
+        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
+                                      capturable=capturable, differentiable=differentiable))
+
+    def _move(self, group, p, g, state):
         rho, eps = group["rho"], group["eps"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = -p.grad if group["maximize"] else p.grad
-            state = self.state[p]
-            if len(state) == 0:
-                state["step"] = taper.zeros((), dtype=taper.float32)
-                state["square_avg"] = taper.zeros_like(p)
-                state["acc_delta"] = taper.zeros_like(p)
-            _step_of(state)
-            if group["weight_decay"] != 0:
-                g = g.add(p, alpha=group["weight_decay"])
-            sq, acc = state["square_avg"], state["acc_delta"]
-            sq.mul_(rho).addcmul_(g, g, value=1 - rho)
-            delta = (acc + eps).sqrt_().div_((sq + eps).sqrt_()).mul_(g)
-            acc.mul_(rho).addcmul_(delta, delta, value=1 - rho)
-            p.add_(delta, alpha=-group["lr"])
+        _step_of(state)
+        g = _decay(p, g, 0, group["weight_decay"], False)
+        sq, acc = state["square_avg"], state["acc_delta"]
+        sq.mul_(rho).addcmul_(g, g, value=1 - rho)
+        delta = (acc + eps).sqrt_().div_((sq + eps).sqrt_()).mul_(g)
+        acc.mul_(rho).addcmul_(delta, delta, value=1 - rho)
+        _subtract(p, delta, group["lr"])
 
 
 class LBFGS(Optimizer):
     """Limited-memory BFGS with an optional strong-Wolfe line search; step() needs a closure."""
 
     def __init__(self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9, history_size=100, line_search_fn=None):
+        _check_all(lr)
         if max_eval is None:
             max_eval = max_iter * 5 // 4
         super().__init__(params, dict(lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad, tolerance_change=tolerance_change,
@@ -344,6 +312,7 @@ class LBFGS(Optimizer):
             p.add_(d[at:at + n].view_as(p), alpha=t)
             at += n
 
+    @taper._dynamo.disable(reason="LBFGS decides by numbers that it reads from tensors")
     def step(self, closure):
         with taper.no_grad():
             return self._step(closure)

@@ -21,7 +21,7 @@ class Optimizer:
         self.param_groups = []
         self._step_pre_hooks, self._step_post_hooks = {}, {}
         if isinstance(params, taper.Tensor):
-            raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {type(params).__name__}")
+            raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {taper.typename(params)}")
         groups = list(params)
         if len(groups) == 0:
             raise ValueError("optimizer got an empty parameter list")
@@ -43,7 +43,7 @@ class Optimizer:
         group["params"] = [p[1] if isinstance(p, tuple) else p for p in group["params"]]
         for p in group["params"]:
             if not isinstance(p, taper.Tensor):
-                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__module__}.{type(p).__name__}")
+                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {taper.typename(p)}")
             if not (p.is_leaf or p.requires_grad is False):
                 raise ValueError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
@@ -83,7 +83,29 @@ class Optimizer:
             hook(self, (), {})
         return loss
 
+    like = ()  # names of the state's tensors that are laid out like the parameter and begin as zeros
+
+    def _begin(self, group, p):
+        """The state of a parameter before its first step."""
+        state = {"step": taper.zeros((), dtype=taper.float32)}
+        for name in self.like:
+            state[name] = taper.zeros_like(p)
+        return state
+
     def _update(self, group):
+        for p in group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            state = self.state.get(p)
+            if not state:
+                state = self._begin(group, p)
+                if state:
+                    self.state[p] = state
+            self._move(group, p, -g if group["maximize"] else g, state)
+
+    def _move(self, group, p, g, state):
+        """One step of one parameter."""
         raise NotImplementedError
 
     def register_step_pre_hook(self, hook):
