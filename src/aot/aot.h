@@ -43,10 +43,15 @@ enum {
 };
 /* Set by the front end: calls an opaque node's Python callee on proxies, so that its operators are recorded. */
 extern bool (*aot_inline)(op_ctx *cx, const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
-bool aot_inlines(const ir_node *n); /* a Python callee that is called on proxies (allow_in_graph) */
-/* needs_grad: one per placeholder. NULL with c->err on failure. */
+bool aot_inlines(const ir_node *n);       /* a Python callee that is called on proxies (allow_in_graph) */
 bool aot_switches_grad(const ir_node *n); /* taper._C._set_grad_enabled(bool) in a captured graph */
-aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags);
+/* Somebody else's partition: sets u->fw and u->bw from u->joint, whose first nfw results are forward's. */
+typedef struct aot_cut {
+    bool (*fn)(const struct aot_cut *cut, tp_comp *c, aot_unit *u, int nfw);
+} aot_cut;
+/* needs_grad: one per placeholder; cut: NULL for the partition that the flags name. NULL with c->err on failure. */
+aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags,
+                    const aot_cut *cut);
 void aot_unit_free(aot_unit *u);
 
 /* --- parts, in order of use -------------------------------------------------------------------------------- */

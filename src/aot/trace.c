@@ -479,7 +479,40 @@ static void log_unit(const ir_graph *g, const aot_unit *u, int64_t ns)
     strbuf_free(&b);
 }
 
-aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags)
+/* What somebody else cut must fit what the joint graph said. */
+static bool check_cut(aot_unit *u, int nfw, tp_err *err)
+{
+    int nout = u->fw->output ? u->fw->output->narg : 0;
+    u->nsaved = nout - nfw;
+    if ((int)u->fw->inputs.n != u->nin || u->nsaved < 0)
+        return err_set(
+            err, ERR_runtime,
+            "the partition's forward graph takes %d inputs and returns %d values; it must take %d and "
+            "return at least %d",
+            (int)u->fw->inputs.n, nout, u->nin, nfw);
+    if ((int)u->bw->inputs.n != u->nsaved + u->ntangent || !u->bw->output || u->bw->output->narg != u->ngrad)
+        return err_set(
+            err, ERR_runtime,
+            "the partition's backward graph takes %d inputs and returns %d values; it must take the %d "
+            "values that forward saves and %d tangents, and return %d gradients",
+            (int)u->bw->inputs.n, u->bw->output ? u->bw->output->narg : 0, u->nsaved, u->ntangent, u->ngrad);
+    for (int i = 0; i < u->nsaved; i++) {
+        const tp_val *v = &u->fw->output->arg[nfw + i];
+        const tp_tensor *a = v->kind == VAL_node ? ir_type(v->node) : NULL, *b = ir_type(u->bw->inputs.at[i]);
+        if (v->kind != VAL_node || !a != !b || (a && (a->dt != b->dt || !tensor_same_size(a, b))))
+            return err_set(err, ERR_runtime,
+                           "the partition's forward graph saves value %d in another form than the backward "
+                           "graph's input '%s' has",
+                           i, u->bw->inputs.at[i]->name);
+        u->saved_bytes += a && v->node->kind != IR_placeholder && !sym_is_expr(a->numel)
+                              ? a->numel * (int64_t)dtype_size((dtype)a->dt)
+                              : 0;
+    }
+    return ir_verify(u->fw, err) && ir_verify(u->bw, err);
+}
+
+aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags,
+                    const aot_cut *cut)
 {
     tp_err *err = c->err;
     trace t = { 0 };
@@ -524,7 +557,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     if (u->ngrad)
         log_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);
     spent -= clock_ns();
-    if (!aot_partition(c, u, nfw, flags & AOT_min_cut))
+    if (cut && u->ngrad ? !cut->fn(cut, c, u, nfw) || !check_cut(u, nfw, err)
+                        : !aot_partition(c, u, nfw, flags & AOT_min_cut))
         goto done;
     spent += clock_ns();
     if (ev_log_on(EVC_aot, EV_INFO))

@@ -322,7 +322,7 @@ static repro *repro_unit(const repro *r, bool backward, tp_err *err)
     bool *needs = mem_zalloc((size_t)MAX(r->nin, 1));
     for (int i = 0; i < r->nin; i++)
         needs[i] = grad && r->needs_grad[i];
-    u = b ? aot_trace(&c, r->g, needs, grad, b->inner ? b->inner->flags : 0) : NULL;
+    u = b ? aot_trace(&c, r->g, needs, grad, b->inner ? b->inner->flags : 0, NULL) : NULL;
     free(needs);
     if (!u)
         return NULL;

@@ -1,6 +1,7 @@
 /* aotuser.c - aot_autograd(fw_compiler=..., bw_compiler=...): the autograd stage with the user's own compilers.
  * The forward, backward and inference graphs are shown to Python callables, which return what runs them. */
 #include "front/capture.h"
+#include "ir/text.h"
 #include "run/backend_aot.h"
 
 PyObject *graph_view(ir_graph *g);
@@ -78,7 +79,40 @@ static void user_free(run_program *p)
 typedef struct user_inner {
     aot_inner base;
     PyObject *compile; /* (capsule, "forward" | "backward" | "inference", fake inputs) -> callable */
+    aot_cut cut;
+    PyObject *
+        partition; /* (capsule of the joint graph, forward's results) -> (forward capsule, backward capsule) */
 } user_inner;
+
+static void name_half(ir_graph *g, const ir_graph *joint, const char *what)
+{
+    size_t n = strlen(joint->name) + strlen(what) + 2;
+    char *name = arena_alloc(&g->mem, n);
+    snprintf(name, n, "%s_%s", joint->name, what);
+    g->name = name;
+}
+
+static bool user_cut(const aot_cut *cut, tp_comp *c, aot_unit *u, int nfw)
+{
+    const user_inner *in = (const user_inner *)((const char *)cut - offsetof(user_inner, cut));
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *view = graph_view(ir_graph_copy(u->joint)),
+             *r = view ? PyObject_CallFunction(in->partition, "Oi", view, nfw) : NULL;
+    ir_graph *fw = NULL, *bw = NULL;
+    if (r && PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 2 &&
+        (fw = PyCapsule_GetPointer(PyTuple_GET_ITEM(r, 0), "taper.graph")) &&
+        (bw = PyCapsule_GetPointer(PyTuple_GET_ITEM(r, 1), "taper.graph"))) {
+        u->fw = ir_graph_copy(fw);
+        u->bw = ir_graph_copy(bw);
+        name_half(u->fw, u->joint, "forward");
+        name_half(u->bw, u->joint, "backward");
+    } else
+        err_set(c->err, ERR_python, "the partition function failed");
+    Py_XDECREF(view);
+    Py_XDECREF(r);
+    PyGILState_Release(gil);
+    return u->bw != NULL;
+}
 
 static run_program *user_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
 {
@@ -122,6 +156,7 @@ static void inner_free(const aot_inner *in)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
     Py_XDECREF(((const user_inner *)in)->compile);
+    Py_XDECREF(((const user_inner *)in)->partition);
     PyGILState_Release(gil);
     free((void *)in);
 }
@@ -170,16 +205,16 @@ done:
 static PyMethodDef run_def = { "compiled", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL,
                                "runs the compiled graph" };
 
-/* _aot_compile(capsule, example_inputs, compile, min_cut) -> callable */
+/* _aot_compile(capsule, example_inputs, compile, min_cut, partition or None) -> callable */
 static PyObject *aot_compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
 {
     static const backend user = { "aot_autograd", "the autograd stage with the user's compilers", NULL,
                                   NULL };
-    ir_graph *g = n == 4 ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
+    ir_graph *g = n == 5 ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
     if (!g || !PyList_Check(a[1]) || !PyCallable_Check(a[2]))
-        return PyErr_Occurred()
-                   ? NULL
-                   : PyErr_Format(PyExc_TypeError, "_aot_compile(graph, inputs, compile, min_cut)");
+        return PyErr_Occurred() ? NULL
+                                : PyErr_Format(PyExc_TypeError,
+                                               "_aot_compile(graph, inputs, compile, min_cut, partition)");
     tp_err err = { 0 };
     tp_comp c = { .err = &err };
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(a[1]) && i < (Py_ssize_t)g->inputs.n; i++) {
@@ -194,6 +229,11 @@ static PyObject *aot_compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
                             .flags = PyObject_IsTrue(a[3]) ? AOT_min_cut : 0,
                             .free = inner_free };
     in->compile = Py_NewRef(a[2]);
+    if (a[4] != Py_None) {
+        in->cut.fn = user_cut;
+        in->partition = Py_NewRef(a[4]);
+        in->base.cut = &in->cut;
+    }
     run_program *p = aot_backend_compile(&user, &c, g, &in->base);
     if (!p)
         return py_raise(&err);
@@ -206,39 +246,88 @@ static PyObject *aot_compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
     return fn;
 }
 
-/* ---- recording again ---- */
-/* _graph_retrace(capsule, fn) -> capsule: what fn does with the graph's inputs, as a graph with the same inputs. */
-static PyObject *retrace(PyObject *m, PyObject *const *a, Py_ssize_t n)
+/* _aot_partition(capsule of a joint graph, primals, forward's results, min_cut) -> (forward capsule, backward capsule) */
+static PyObject *partition(PyObject *m, PyObject *const *a, Py_ssize_t n)
 {
-    ir_graph *g = n == 2 ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
-    if (!g)
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "_graph_retrace(graph, fn)");
-    ir_graph *to = ir_graph_new(g->name);
-    ir_rec rec = { .g = to };
-    op_ctx *cx = CX, was = *cx;
-    int nin = (int)g->inputs.n;
-    PyObject *args = PyTuple_New(nin), *res = NULL, *cap = NULL;
-    to->env = g->env;
-    to->grad_mode = g->grad_mode;
-    cx->rec = &rec;
-    cx->env = g->env;
-    cx->grad_mode = false;
+    ir_graph *g = n == 4 ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
+    long nin = g ? PyLong_AsLong(a[1]) : 0, nfw = g ? PyLong_AsLong(a[2]) : 0;
+    if (!g || PyErr_Occurred())
+        return PyErr_Occurred()
+                   ? NULL
+                   : PyErr_Format(PyExc_TypeError, "_aot_partition(graph, primals, nfw, min_cut)");
+    int nout = g->output ? g->output->narg : 0;
+    if (nin < 0 || nin > (long)g->inputs.n || nfw < 0 || nfw >= nout)
+        return PyErr_Format(
+            PyExc_ValueError,
+            "num_fwd_outputs must be from 0 to %d: the joint graph returns forward's results, "
+            "then gradients",
+            nout - 1);
+    tp_err err = { 0 };
+    tp_comp c = { .err = &err };
+    aot_unit u = { .joint = ir_graph_copy(g), .nin = (int)nin, .ngrad = nout - (int)nfw };
+    bool ok = aot_partition(&c, &u, (int)nfw, PyObject_IsTrue(a[3]) == 1);
+    ir_share_env(u.fw, u.joint);
+    ir_share_env(u.bw, u.joint);
+    ir_graph_free(u.joint);
+    PyObject *fw = ok ? graph_view(u.fw) : NULL, *bw = ok ? graph_view(u.bw) : NULL;
+    return ok ? Py_BuildValue("(NN)", fw, bw) : py_raise(&err);
+}
+
+/* ---- recording again ---- */
+/* The inputs of a graph, or those listed as (name, fake value), as values that are recorded; NULL with an exception. */
+static PyObject *proxies(ir_rec *rec, const ir_graph *g, PyObject *list)
+{
+    ir_graph *to = rec->g;
+    int nin = list ? (int)PyList_GET_SIZE(list) : (int)g->inputs.n;
+    PyObject *args = PyTuple_New(nin);
     for (int i = 0; args && i < nin; i++) {
-        const ir_node *p = g->inputs.at[i];
-        PyObject *v;
-        if (p->val.kind == VAL_tensor) {
-            tp_tensor *fake = tensor_fake_of(p->val.t);
-            v = py_wrap(ir_proxy(&rec, ir_add_placeholder(to, p->name, p->target, fake)));
+        const ir_node *p = list ? NULL : g->inputs.at[i];
+        const char *name = p ? p->name : NULL;
+        tp_val val = p ? p->val : vNone;
+        PyObject *o = NULL, *v = NULL;
+        if (!p && !PyArg_ParseTuple(PyList_GET_ITEM(list, i), "sO", &name, &o))
+            Py_CLEAR(args);
+        else if (o && py_is_tensor(o))
+            val = (tp_val){ .kind = VAL_tensor, .t = py_tensor(o) };
+        else if (o && !py_to_symint(o, &val.i))
+            PyErr_Format(PyExc_TypeError, "input '%s' of the graph has no recorded value", name);
+        else if (o)
+            val.kind = VAL_int;
+        if (!args || PyErr_Occurred())
+            ;
+        else if (val.kind == VAL_tensor) {
+            tp_tensor *fake = tensor_fake_of(val.t);
+            v = py_wrap(ir_proxy(rec, ir_add_placeholder(to, name, p ? p->target : name, fake)));
             tensor_unref(fake);
         } else {
-            ir_add_placeholder_val(to, p->name, p->target, p->val);
-            v = py_int(p->val.i);
+            ir_add_placeholder_val(to, name, p ? p->target : name, val);
+            v = py_int(val.i);
         }
         if (!v)
             Py_CLEAR(args);
         else
             PyTuple_SET_ITEM(args, i, v);
     }
+    return args;
+}
+
+/* _graph_retrace(capsule, fn[, inputs]) -> capsule: what fn does with the graph's inputs (or with those listed), as a
+ * graph. */
+static PyObject *retrace(PyObject *m, PyObject *const *a, Py_ssize_t n)
+{
+    ir_graph *g = n == 2 || (n == 3 && PyList_Check(a[2])) ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
+    if (!g)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "_graph_retrace(graph, fn, inputs)");
+    ir_graph *to = ir_graph_new(g->name);
+    ir_rec rec = { .g = to };
+    op_ctx *cx = CX, was = *cx;
+    PyObject *args, *res = NULL, *cap = NULL;
+    ir_share_env(to, g);
+    to->grad_mode = g->grad_mode;
+    cx->rec = &rec;
+    cx->env = g->env;
+    cx->grad_mode = false;
+    args = proxies(&rec, g, n == 3 ? a[2] : NULL);
     res = args ? PyObject_Call(a[1], args, NULL) : NULL;
     if (res && !PyTuple_Check(res) && !PyList_Check(res))
         Py_SETREF(res, PyTuple_Pack(1, res));
@@ -277,9 +366,11 @@ static PyObject *retrace(PyObject *m, PyObject *const *a, Py_ssize_t n)
     return cap;
 }
 
-static PyMethodDef functions[] = { { "_aot_compile", (PyCFunction)(void (*)(void))aot_compile, METH_FASTCALL,
-                                     "forward and backward by Python compilers" },
-                                   { "_graph_retrace", (PyCFunction)(void (*)(void))retrace, METH_FASTCALL,
-                                     "a graph recorded again" },
-                                   { NULL } };
+static PyMethodDef functions[] = {
+    { "_aot_compile", (PyCFunction)(void (*)(void))aot_compile, METH_FASTCALL,
+      "forward and backward by Python compilers" },
+    { "_aot_partition", (PyCFunction)(void (*)(void))partition, METH_FASTCALL, "a joint graph cut in two" },
+    { "_graph_retrace", (PyCFunction)(void (*)(void))retrace, METH_FASTCALL, "a graph recorded again" },
+    { NULL }
+};
 int py_init_aotuser(PyObject *m) { return PyModule_AddFunctions(m, functions); }

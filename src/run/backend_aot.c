@@ -309,7 +309,7 @@ static variant *variant_new(aot_program *p, tp_comp *c, const bool *needs, bool 
     v->owner = p;
     pthread_mutex_init(&v->lock, NULL);
     ev_span s = ev_span_begin(EVS_aot);
-    v->u = aot_trace(c, p->g, needs, any, p->inner->flags);
+    v->u = aot_trace(c, p->g, needs, any, p->inner->flags, p->inner->cut);
     ev_span_end(&s);
     v->fw = v->u ? inner_compile(p, c, v->u->fw, any ? "forward" : "inference") : NULL;
     if (!v->fw) {

@@ -9,6 +9,7 @@ typedef struct aot_inner {
     run_program *(*compile)(const struct aot_inner *in, tp_comp *c, const ir_graph *g);
     uint32_t flags; /* AOT_* */
     void *data;
+    const aot_cut *cut;                       /* NULL: the partition that the flags name */
     void (*free)(const struct aot_inner *in); /* with the last program that uses it; NULL: it is for ever */
 } aot_inner;
 

@@ -213,7 +213,8 @@ TEST(aot_partition_recomputes_cheap_work)
     CHECK(g != NULL);
     tp_comp c = { .err = &err };
     bool needs[1] = { true };
-    aot_unit *all = aot_trace(&c, g, needs, true, 0), *cut = aot_trace(&c, g, needs, true, AOT_min_cut);
+    aot_unit *all = aot_trace(&c, g, needs, true, 0, NULL),
+             *cut = aot_trace(&c, g, needs, true, AOT_min_cut, NULL);
     CHECK(all && cut);
     if (all && cut) {
         CHECK(cut->saved_bytes < all->saved_bytes);
@@ -234,7 +235,7 @@ TEST(aot_no_joint_graph_without_gradients)
     ir_graph *g = ir_parse(text, strlen(text), "test", NULL, &err);
     tp_comp c = { .err = &err };
     bool needs[1] = { true };
-    aot_unit *u = aot_trace(&c, g, needs, false, AOT_min_cut);
+    aot_unit *u = aot_trace(&c, g, needs, false, AOT_min_cut, NULL);
     CHECK(u && !u->bw && u->ngrad == 0 && u->nsaved == 0);
     aot_unit_free(u);
     ir_graph_free(g);

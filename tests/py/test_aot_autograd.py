@@ -6,6 +6,7 @@ import sys
 import taper
 from taper import nn
 from taper._dynamo.backends.common import aot_autograd
+from taper.fx import Graph, GraphModule
 from taper._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 from taper._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 
@@ -80,10 +81,92 @@ def test_partitioners_by_name():
         assert taper.allclose(want, x.grad)
         outs[fn.__name__] = counts[0]
     assert outs["min_cut_rematerialization_partition"] < outs["default_partition"], outs
+
+
+def halves(joint, inputs, num_fwd_outputs, keep):
+    """A partition written by hand: saves the nodes that keep() names, backward computes the rest again."""
+    nodes = list(joint.graph.nodes)
+    out = nodes[-1].args[0]
+    primals = [n for n in nodes if n.op == "placeholder" and not n.name.startswith("tangents")]
+    tangents = [n for n in nodes if n.op == "placeholder" and n.name.startswith("tangents")]
+    assert [len(i) for i in inputs] == [len(primals), len(tangents)]
+    saved = [n for n in nodes if keep(n)]
+
+    def extract(given, results):
+        g, env = Graph(), {}
+        for n in given:
+            env[n] = g.placeholder(n.name)
+            env[n].meta = dict(n.meta)
+
+        def want(n):
+            if n not in env:
+                for a in n.all_input_nodes:
+                    want(a)
+                env[n] = g.node_copy(n, lambda x: env[x])
+            return env[n]
+        g.output(tuple(want(n) for n in results))
+        return GraphModule(joint, g)
+
+    return extract(primals, list(out[:num_fwd_outputs]) + saved), extract(saved + tangents, list(out[num_fwd_outputs:]))
+
+
+def test_a_partition_of_the_users_own():
+    seen = []
+
+    def inputs_only(joint, inputs, *, num_fwd_outputs, **kw):
+        seen.append(num_fwd_outputs)
+        return halves(joint, inputs, num_fwd_outputs, lambda n: n.op == "placeholder" and not n.name.startswith("tangents"))
+
+    s = Seen()
+    same(aot_autograd(fw_compiler=s.compiler("fw"), bw_compiler=s.compiler("bw"), partition_fn=inputs_only))
+    assert seen == [1] and [g[0] for g in s.graphs] == ["fw", "bw", "fw"], (seen, s.graphs)
+    assert s.graphs[1][2] == 5 + 1 and taper.ops.aten.addmm.default in s.graphs[1][1], s.graphs[1]  # products run again
+
+
+def test_a_partition_that_edits_the_joint_graph_and_passes_it_on():
+    aten = taper.ops.aten
+
+    def doubled(joint, inputs, *, num_fwd_outputs, **kw):
+        for n in joint.graph.nodes:
+            if n.op == "call_function" and n.target == aten.cos.default:
+                n.target = aten.sin.default  # a wrong derivative, to see it arrive
+        return min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+
+    for dynamic in (False, True):
+        taper._dynamo.reset()
+        x = taper.randn(4, requires_grad=True)
+        taper.compile(lambda x: x.sin(), backend=aot_autograd(partition_fn=doubled), dynamic=dynamic)(x).sum().backward()
+        assert taper.allclose(x.grad, x.detach().sin())
+
+
+def test_partitions_that_do_not_fit():
+    def go(fn):
+        taper._dynamo.reset()
+        x = taper.randn(4, requires_grad=True)
+        try:
+            taper.compile(lambda x: x.sin().exp(), backend=aot_autograd(partition_fn=fn))(x)
+        except Exception as e:
+            return str(e)
+        raise AssertionError(fn)
+
+    def short(joint, inputs, num_fwd_outputs):
+        fw, bw = default_partition(joint, num_fwd_outputs=num_fwd_outputs)
+        return bw, fw
+
+    def other(joint, inputs, num_fwd_outputs):
+        fw, bw = halves(joint, inputs, num_fwd_outputs, lambda n: n.op == "placeholder" and n.name == "primals_1")
+        next(iter(bw.graph.nodes)).meta["val"] = taper.ones(1)
+        return fw, bw
+
+    assert "must return a forward and a backward GraphModule" in go(lambda *a, **k: None)
+    assert "num_fwd_outputs must be from 0 to 1" in go(lambda j, i, num_fwd_outputs: default_partition(j, num_fwd_outputs=9))
+    assert "the partition's forward graph takes" in go(short)
+    assert "in another form" in go(other)
+    assert "boom" in go(lambda *a, **k: (_ for _ in ()).throw(ValueError("boom")))
     try:
-        aot_autograd(partition_fn=lambda *a: None)
-    except ValueError as e:
-        assert "partition_fn must be" in str(e)
+        aot_autograd(partition_fn=3)
+    except TypeError as e:
+        assert "partition_fn must be callable" in str(e)
     else:
         raise AssertionError
 

@@ -463,6 +463,10 @@ class GraphModule:
         self._class_name = class_name
         for k, v in (root.items() if isinstance(root, dict) else ()):
             setattr(self, k, v)
+        if root is not None and not isinstance(root, dict):  # what the graph reads of the module it was made from
+            for n in self.graph.nodes:
+                if n.op == "get_attr":
+                    setattr(self, n.target, getattr(root, n.target))
 
     @classmethod
     def _from_capture(cls, capsule, aten=False):

@@ -336,7 +336,7 @@ class LBFGS(Optimizer):
         d, t = st.get("d"), st.get("t")
         old_d, old_s, ro = st.get("old_dirs", []), st.get("old_stps", []), st.get("ro", [])
         H, prev, prev_loss = st.get("H_diag"), st.get("prev_flat_grad"), st.get("prev_loss")
-        n = 0
+        n, al = 0, st.get("al", [])
         while n < g["max_iter"]:
             n += 1
             st["n_iter"] += 1
@@ -399,7 +399,7 @@ class LBFGS(Optimizer):
                 break
             if (d * t).abs().max().item() <= g["tolerance_change"] or abs(loss - prev_loss) < g["tolerance_change"]:
                 break
-        st.update(d=d, t=t, old_dirs=old_d, old_stps=old_s, ro=ro, H_diag=H, prev_flat_grad=prev, prev_loss=prev_loss)
+        st.update(al=al, d=d, t=t, old_dirs=old_d, old_stps=old_s, ro=ro, H_diag=H, prev_flat_grad=prev, prev_loss=prev_loss)
         return orig_loss
 
 

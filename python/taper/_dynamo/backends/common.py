@@ -7,10 +7,15 @@ def _eager(gm, example_inputs):
     return gm.forward
 
 
-def _capsule(gm):
-    """The graph behind gm as it is now; recorded again when its nodes were edited."""
+def _capsule(gm, base=None):
+    """The graph behind gm as it is now; recorded again when its nodes were edited, or when it was put together from nodes
+    of the graph module `base`."""
     if gm._capsule is not None and gm._state() == gm._mark:
         return gm._capsule
+    if base is not None:
+        known = {n.name: n.meta.get("val") for n in base.graph.nodes}
+        inputs = [(n.name, n.meta.get("val", known.get(n.name))) for n in gm.graph.nodes if n.op == "placeholder"]
+        return _C._graph_retrace(base._capsule, Interpreter(gm).run, inputs)
     if gm._capsule is None:
         raise TypeError("aot_autograd takes a graph that taper.compile captured")
     return _C._graph_retrace(gm._capsule, Interpreter(gm).run)
@@ -51,13 +56,13 @@ class AotAutograd:
                 raise TypeError(f"{name} must be callable, not {type(fn).__name__}")
         if options:
             raise TypeError(f"aot_autograd() got an unexpected keyword argument {next(iter(options))!r}")
-        if partition_fn not in (None, default_partition, min_cut_rematerialization_partition):
-            raise ValueError("partition_fn must be default_partition or min_cut_rematerialization_partition of "
-                             "taper._functorch.partitioners")
+        if partition_fn is not None and not callable(partition_fn):
+            raise TypeError(f"partition_fn must be callable, not {type(partition_fn).__name__}")
         fw = fw_compiler or _eager
         self.compilers = {"forward": fw, "backward": bw_compiler or fw, "inference": inference_compiler or fw}
         self.decompositions = _by_operator(decompositions) if decompositions else None
         self.min_cut = partition_fn is min_cut_rematerialization_partition
+        self.partition_fn = None if partition_fn in (None, default_partition, min_cut_rematerialization_partition) else partition_fn
         self.__name__ = "aot_autograd"
 
     def _compile(self, capsule, kind, example_inputs):
@@ -65,8 +70,18 @@ class AotAutograd:
             capsule = _C._graph_retrace(capsule, _Decompose(GraphModule._from_capture(capsule, aten=True), self.decompositions).run)
         return self.compilers[kind](GraphModule._from_capture(capsule, aten=True), example_inputs)
 
+    def _partition(self, capsule, num_fwd_outputs):
+        joint = GraphModule._from_capture(capsule, aten=True)
+        inputs = [n for n in joint.graph.nodes if n.op == "placeholder"]
+        primals = [n.meta["val"] for n in inputs if not n.name.startswith("tangents")]
+        tangents = [n.meta["val"] for n in inputs if n.name.startswith("tangents")]
+        halves = self.partition_fn(joint, (primals, tangents), num_fwd_outputs=num_fwd_outputs)
+        if not (isinstance(halves, (tuple, list)) and len(halves) == 2 and all(isinstance(h, GraphModule) for h in halves)):
+            raise TypeError(f"partition_fn must return a forward and a backward GraphModule, not {halves!r}")
+        return tuple(_capsule(h, joint) for h in halves)
+
     def __call__(self, gm, example_inputs, **kwargs):
-        return _C._aot_compile(_capsule(gm), list(example_inputs), self._compile, self.min_cut)
+        return _C._aot_compile(_capsule(gm), list(example_inputs), self._compile, self.min_cut, self._partition if self.partition_fn else None)
 
 
 def aot_autograd(**kwargs):
