@@ -33,13 +33,14 @@ static int max_mr(gen_isa isa, int nv, bool mask)
     return MIN((regs - nv - (nv == 1 ? 2 : 1)) / nv, 24);
 }
 
-/* Cycles of one k step of a tile: multiplications, loads, or the latency of the sums. */
+/* Cycles of one k step of a tile: multiplications, loads, or the latency of the sums; and where two wide
+ * multiplications fit in a cycle, what bringing a row of B from the second cache costs beside them. */
 static double step_cost(gen_isa isa, int mr, int nv)
 {
-    double fma = isa == ISA_avx512 ? 1.0 : 0.5, load = isa == ISA_avx512 ? 1.0 : 0.5;
-    double loads = nv * load + mr * (isa == ISA_avx512 && nv <= 2 ? nv : 1) * 0.5;
-    double best = MAX(mr * nv * fma, loads);
-    return MAX(best, 4) + 0.4;
+    bool two = isa != ISA_avx512 || gen_two_wide_fma();
+    double unit = two ? 0.5 : 1.0, l2 = two && isa == ISA_avx512 ? 0.25 * nv : 0;
+    double loads = nv * unit + mr * (isa == ISA_avx512 && nv <= 2 ? nv : 1) * 0.5;
+    return MAX(MAX(mr * nv * unit, loads), 4) + 0.4 + l2;
 }
 
 static void choose_tile(gemm_plan *p)
@@ -252,8 +253,10 @@ typedef struct job {
     const gemm_plan *p;
     const char *a, *b, *bias;
     char *c;
-    int64_t c_row;         /* elements */
-    int64_t batch, kb, nb; /* block being worked on */
+    int64_t c_row;     /* elements */
+    int64_t batch, kb; /* block being worked on: of k, */
+    int64_t first, np; /* and of the panels of columns */
+    int64_t parts;     /* shares of the whole, each with its own copy of B */
     char *bpack;
     const gemm_epilogue *e;
     char *user_c;           /* where temp rows go */
@@ -313,7 +316,7 @@ static void pack_b_panels(void *arg, int64_t lo, int64_t hi)
 {
     job *j = arg;
     const gemm_plan *p = j->p;
-    int64_t k = block_k(p, j->kb), first = j->nb * p->npan_block;
+    int64_t k = block_k(p, j->kb), first = j->first;
     for (int64_t i = lo; i < hi; i++) {
         int64_t n0 = (first + i) * p->nv * p->W;
         int width = (first + i == p->npan - 1 ? p->last_nv : p->nv) * p->W,
@@ -332,7 +335,7 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
     const gemm_plan *p = j->p;
     const gemm_mat *a = &p->d.a, *b = &p->d.b;
     int e = esize(p);
-    int64_t k = block_k(p, j->kb), first = j->nb * p->npan_block;
+    int64_t k = block_k(p, j->kb), first = j->first;
     const void *ab = p->wide ? (const void *)p->ab_d : (const void *)p->ab_f;
     for (int64_t i = lo; i < hi; i++) {
         int64_t row = panel_row(p, i);
@@ -367,7 +370,7 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
 static void by_rows(void *arg, int64_t lo, int64_t hi)
 {
     job *j = arg;
-    tiles(j, lo, hi, 0, MIN(j->p->npan_block, j->p->npan - j->nb * j->p->npan_block));
+    tiles(j, lo, hi, 0, j->np);
 }
 static void by_cols(void *arg, int64_t lo, int64_t hi)
 {
@@ -391,6 +394,60 @@ static void few_columns(void *arg, int64_t lo, int64_t hi)
     j->p->few((void *[]){ (void *)(uintptr_t)j->a, (void *)(uintptr_t)j->b, j->c }, NULL, NULL, lo, hi);
 }
 
+static bool get_bpack(job *j)
+{
+    const gemm_plan *p = j->p;
+    if (p->pack_b)
+        j->bpack = scratch_get(1, (size_t)(p->kc * p->npan_block * p->nv * p->W * esize(p)) + 64);
+    return !p->pack_b || j->bpack;
+}
+
+/* A share of the product from start to end, without waiting for anybody: row panels lo..hi, column panels c0..c1.
+ * What a thread packs stays in its own cache. */
+static void own(job *whole, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
+{
+    const gemm_plan *p = whole->p;
+    job j = *whole;
+    if (!get_bpack(&j)) {
+        whole->failed = true;
+        return;
+    }
+    for (j.first = c0; j.first < c1; j.first += p->npan_block)
+        for (j.kb = 0; j.kb < p->kblocks; j.kb++) {
+            j.np = MIN(p->npan_block, c1 - j.first);
+            j.rows_done = j.first + j.np == p->npan && j.kb == p->kblocks - 1;
+            if (p->pack_b)
+                pack_b_panels(&j, 0, j.np);
+            tiles(&j, lo, hi, 0, j.np);
+        }
+    if (j.failed)
+        whole->failed = true;
+}
+static void own_rows(void *arg, int64_t lo, int64_t hi)
+{
+    job *j = arg;
+    own(j, j->p->mpan * lo / j->parts, j->p->mpan * hi / j->parts, 0, j->p->npan);
+}
+static void own_cols(void *arg, int64_t lo, int64_t hi)
+{
+    job *j = arg;
+    own(j, 0, j->p->mpan, j->p->npan * lo / j->parts, j->p->npan * hi / j->parts);
+}
+
+/* Panels of columns that threads can share evenly: every column of B is then packed once. */
+static bool cols_even(const gemm_plan *p)
+{
+    int64_t each = (p->npan + pool_threads() - 1) / pool_threads();
+    return each * pool_threads() * 15 <= p->npan * 16;
+}
+/* Shares of rows pack all of B each: not with few rows a thread. */
+static bool split(const gemm_plan *p, job *j)
+{
+    j->parts = pool_threads();
+    return p->mpan >= j->parts && (p->d.m >= 96 * j->parts || (!p->pack_b && p->d.m >= 16 * j->parts) ||
+                                   (!j->e && !p->temp && cols_even(p)));
+}
+
 /* One matrix of the batch. */
 static bool run_one(job *j, bool threads)
 {
@@ -404,24 +461,27 @@ static bool run_one(job *j, bool threads)
             run_epilogue(j, 0, p->swapped ? p->d.n : p->d.m);
         return true;
     }
-    bool over_rows = p->mpan >= 2 * pool_threads() || p->mpan >= p->npan || !threads;
     if (p->temp && p->d.beta != 0)
         temp_in(j);
-    if (p->pack_b) {
-        j->bpack = scratch_get(1, (size_t)(p->kc * p->npan_block * p->nv * p->W * esize(p)) + 64);
-        if (!j->bpack)
-            return false;
+    if (threads && split(p, j)) {
+        pool_for(j->parts, 1, j->e || p->temp || !cols_even(p) ? own_rows : own_cols, j);
+        if (j->e && p->swapped)
+            spread(threads, p->d.n, epilogue_rows, j);
+        return !j->failed;
     }
-    for (j->nb = 0; j->nb < p->nblocks; j->nb++)
+    bool over_rows = p->mpan >= 2 * pool_threads() || p->mpan >= p->npan || !threads;
+    if (!get_bpack(j))
+        return false;
+    for (j->first = 0; j->first < p->npan; j->first += p->npan_block)
         for (j->kb = 0; j->kb < p->kblocks; j->kb++) {
-            int64_t np = MIN(p->npan_block, p->npan - j->nb * p->npan_block);
-            j->rows_done = over_rows && j->nb == p->nblocks - 1 && j->kb == p->kblocks - 1;
+            j->np = MIN(p->npan_block, p->npan - j->first);
+            j->rows_done = over_rows && j->first + j->np == p->npan && j->kb == p->kblocks - 1;
             if (p->pack_b)
-                spread(threads, np, pack_b_panels, j);
+                spread(threads, j->np, pack_b_panels, j);
             if (over_rows)
                 spread(threads, p->mpan, by_rows, j);
             else
-                spread(threads, np, by_cols, j);
+                spread(threads, j->np, by_cols, j);
         }
     if (p->temp && !over_rows)
         spread(threads, p->d.m, temp_rows, j);

@@ -23,9 +23,30 @@ static gen_isa detect(void)
     unsigned need = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL;
     return (lo & 0xe0) == 0xe0 && (b & need) == need ? ISA_avx512 : ISA_avx2;
 }
+
+static bool two_wide(void)
+{
+    unsigned a, b, c, d, family;
+    if (!__get_cpuid(0, &a, &b, &c, &d))
+        return false;
+    if (b == signature_INTEL_ebx)
+        return true;
+    __get_cpuid(1, &a, &b, &c, &d);
+    family = (a >> 8 & 15) + (a >> 20 & 255);
+    return family >= 0x1a; /* Zen 5 */
+}
 #else
 static gen_isa detect(void) { return ISA_none; }
+static bool two_wide(void) { return false; }
 #endif
+
+bool gen_two_wide_fma(void)
+{
+    static int cached = -1;
+    if (cached < 0)
+        __atomic_store_n(&cached, two_wide(), __ATOMIC_RELAXED);
+    return cached;
+}
 
 gen_isa gen_isa_host(void)
 {

@@ -9,6 +9,8 @@ typedef enum { ISA_none, ISA_avx2, ISA_avx512 } gen_isa;
 /* What this machine has (cpuid and the operating system's word); TAPER_ISA=base|avx2|avx512 lowers it. */
 gen_isa gen_isa_host(void);
 const char *gen_isa_name(gen_isa isa);
+bool gen_two_wide_fma(
+    void); /* two 512-bit multiplications a cycle (Intel's servers), or one (Zen 4 and before) */
 
 typedef struct gen_code {
     uint8_t *bytes; /* position-independent: code, then constants; owned, freed by gen_code_free */

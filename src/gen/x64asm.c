@@ -409,6 +409,17 @@ void x64_lea(x64 *e, int dst, x64_mem m)
     say_mem(e, "lea", gpr[dst], &m, 0, false);
 }
 
+void x64_prefetch(x64 *e, x64_mem m, bool write)
+{
+    x64_rm rm = mem_rm(m);
+    legacy(e, false, false, 0x0f, write ? 0x0d : 0x18, 1, &rm, 0);
+    if (e->text) {
+        strbuf_addf(e->text, "    %s ", write ? "prefetchw" : "prefetcht0");
+        mem_text(e->text, &m, 1, 0);
+        strbuf_addc(e->text, '\n');
+    }
+}
+
 static const char *const alu_names[] = { "add", "or", "adc", "sbb", "and", "sub", "xor", "cmp" };
 void x64_alu_rr(x64 *e, x64_alu op, int dst, int src)
 {

@@ -105,6 +105,7 @@ void x64_store(x64 *e, x64_mem m, int src);
 void x64_load_n(x64 *e, int dst, x64_mem m, int bytes, bool sign); /* 1, 2, 4 bytes, extended to 64 bits */
 void x64_store_n(x64 *e, x64_mem m, int src, int bytes);
 void x64_lea(x64 *e, int dst, x64_mem m);
+void x64_prefetch(x64 *e, x64_mem m, bool write); /* a hint: never faults */
 void x64_alu_rr(x64 *e, x64_alu op, int dst, int src);
 void x64_alu_ri(x64 *e, x64_alu op, int dst, int32_t v);
 void x64_alu_rm(x64 *e, x64_alu op, int dst, x64_mem m);

@@ -108,6 +108,7 @@ static void general_forms(forms *f)
         int s = (r * 7 + 3) & 15, c = (r * 5 + 1) & 15;
         x64_mem m = mems[r % 9];
         x64_mov(e, r, s), x64_load(e, r, m), x64_store(e, m, r), x64_lea(e, r, m);
+        x64_prefetch(e, m, false), x64_prefetch(e, m, true);
         for (size_t i = 0; i < COUNT(imms); i++)
             x64_imm(e, r, imms[i]);
         for (int b = 1; b <= 4; b *= 2) {
