@@ -1,7 +1,9 @@
 /* print.c - expressions as text: s0*s1 + 3, (s0//2), Mod(s0, 2), Max(1, s0), Eq(s0, s1), s0 <= 9.
  * Shared parts are written out each time, so the text of a contrived expression could be exponentially
  * long; it ends in "..." after LIMIT bytes (a quarter in guards). */
+#define _GNU_SOURCE
 #include "sym/expr.h"
+#include <string.h>
 
 enum { LIMIT = 1 << 14, DEEP = 1000 };
 typedef struct {
@@ -22,10 +24,87 @@ static bool full(printer *p, int depth)
     return true;
 }
 
+/* The order of terms and factors in the text: by what they are, not by which was made first, so that what is read back
+ * prints alike. To sort the parts of parts of contrived expressions could take forever: there age decides. */
+enum { NESTED = 2, FEW = 8 };
+static _Thread_local int nested;
+static int by_shape(const sym_expr *a, const sym_expr *b), by_parts(const sym_expr *a, const sym_expr *b);
+static int by_factor(const void *a, const void *b)
+{
+    return by_shape(((const sx_term *)a)->e, ((const sx_term *)b)->e);
+}
+static sx_term *factors(const sym_expr *e, int *n) /* sorted; the caller's */
+{
+    const sx_term one = { e, 1 };
+    *n = e->kind == SX_mul ? e->n : 1;
+    sx_term *t = mem_alloc((size_t)*n * sizeof *t);
+    memcpy(t, e->kind == SX_mul ? e->t : &one, (size_t)*n * sizeof *t);
+    qsort(t, (size_t)*n, sizeof *t, by_factor);
+    return t;
+}
+static int by_order(const void *a, const void *b)
+{
+    int n, m, r = 0;
+    if (((const sx_term *)a)->e == ((const sx_term *)b)->e)
+        return 0;
+    sx_term *s = factors(((const sx_term *)a)->e, &n), *t = factors(((const sx_term *)b)->e, &m);
+    for (int i = 0; i < n && i < m && !r; i++)
+        r = s[i].e != t[i].e ? by_shape(s[i].e, t[i].e) : (t[i].k > s[i].k) - (t[i].k < s[i].k);
+    free(s);
+    free(t);
+    return r ? r : m - n;
+}
+static int by_age(const void *a, const void *b)
+{
+    return sx_mono_cmp(((const sx_term *)a)->e, ((const sx_term *)b)->e);
+}
+static sx_term *terms(const sym_expr *e) /* likewise, of a sum */
+{
+    sx_term *t = mem_alloc((size_t)e->n * sizeof *t);
+    memcpy(t, e->t, (size_t)e->n * sizeof *t);
+    qsort(t, (size_t)e->n, sizeof *t, by_order);
+    return t;
+}
+static int by_shape(const sym_expr *a, const sym_expr *b)
+{
+    int r = (int)a->kind - (int)b->kind;
+    if (a == b || r)
+        return r;
+    if (a->kind == SX_sym)
+        return strverscmp(a->s->name, b->s->name);
+    if (nested >= NESTED || a->n > FEW || b->n > FEW)
+        return a->id < b->id ? -1 : 1;
+    nested++;
+    r = by_parts(a, b);
+    nested--;
+    return r;
+}
+static int by_parts(const sym_expr *a, const sym_expr *b)
+{
+    int r = 0;
+    if (a->kind == SX_mul)
+        return by_order(&(sx_term){ a, 1 }, &(sx_term){ b, 1 });
+    if (a->kind == SX_add) {
+        sx_term *s = terms(a), *t = terms(b);
+        for (int i = 0; i < a->n && i < b->n && !r; i++)
+            r = s[i].e != t[i].e ? by_order(&s[i], &t[i]) : (s[i].k > t[i].k) - (s[i].k < t[i].k);
+        free(s);
+        free(t);
+        return r ? r : a->n != b->n ? a->n - b->n : (a->c > b->c) - (a->c < b->c);
+    }
+    for (int i = 0; i < a->n && i < b->n && !r; i++) {
+        symint x = a->a[i], y = b->a[i];
+        r = sym_is_expr(x) && sym_is_expr(y)   ? by_shape(sym_expr_of(x), sym_expr_of(y))
+            : sym_is_expr(x) != sym_is_expr(y) ? (sym_is_expr(x) ? 1 : -1)
+                                               : (x > y) - (x < y);
+    }
+    return r ? r : a->n - b->n;
+}
+
 static void product(printer *p, const sym_expr *e, int64_t k, int depth)
 {
-    const sx_term one = { e, 1 }, *t = e->kind == SX_mul ? e->t : &one;
-    int n = e->kind == SX_mul ? e->n : 1;
+    int n;
+    sx_term *t = factors(e, &n);
 
     if (k == -1)
         strbuf_addc(p->out, '-');
@@ -38,11 +117,7 @@ static void product(printer *p, const sym_expr *e, int64_t k, int depth)
         if (t[i].k != 1)
             strbuf_addf(p->out, "**%lld", (long long)t[i].k);
     }
-}
-
-static int by_order(const void *a, const void *b)
-{
-    return sx_mono_cmp(((const sx_term *)a)->e, ((const sx_term *)b)->e);
+    free(t);
 }
 
 /* sign * (the terms of e whose coefficient has that sign, or all for sign 0) + c; "0" when there are none. */
@@ -55,7 +130,7 @@ static void sum(printer *p, const sym_expr *e, int sign, int64_t c, int depth)
     for (int i = 0; i < n; i++)
         if (!sign || (t[i].k < 0) == (sign < 0))
             sorted[m++] = (sx_term){ t[i].e, sign < 0 ? -t[i].k : t[i].k };
-    qsort(sorted, (size_t)m, sizeof *sorted, by_order);
+    qsort(sorted, (size_t)m, sizeof *sorted, m > FEW ? by_age : by_order);
     for (int i = 0; i < m && !full(p, depth); i++) {
         int64_t k = sorted[i].k;
         if (i)
@@ -89,6 +164,20 @@ static void relation(printer *p, const sym_expr *e, int depth)
         c = 0;
     }
     bool left = !lone && c < 0 && c != INT64_MIN;
+    if (call && !lone) { /* which term has which sign depends on who was made first: the text does not */
+        strbuf *out = p->out, a = { 0 }, b = { 0 };
+        p->out = &a;
+        sum(p, L, 1, left ? -c : 0, depth);
+        p->out = &b;
+        sum(p, L, -1, left ? 0 : c, depth);
+        p->out = out;
+        bool swap = strcmp(strbuf_str(&a), strbuf_str(&b)) > 0;
+        strbuf_addf(p->out, "%s(%s, %s)", e->kind == SX_eq ? "Eq" : "Ne", strbuf_str(swap ? &b : &a),
+                    strbuf_str(swap ? &a : &b));
+        strbuf_free(&a);
+        strbuf_free(&b);
+        return;
+    }
     if (call)
         strbuf_add(p->out, e->kind == SX_eq ? "Eq(" : "Ne(");
     sum(p, L, 1, left ? -c : 0, depth);
