@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "events/metrics.h"
 
-enum { BLOCK_KEPT = 16 << 20 };
+enum { BLOCK_KEPT = 96 << 20 };
 
 typedef struct kstep {
     const run_kernel *k;

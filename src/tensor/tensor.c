@@ -1,5 +1,5 @@
 #include "tensor/tensor.h"
-#include <pthread.h>
+#include "tensor/bytes.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <errno.h>
@@ -43,96 +43,6 @@ void device_print(strbuf *b, tp_device d)
 }
 
 /* ---- storage ---- */
-/* Small blocks are recycled per thread: allocation is most of the cost of an operation on a few elements. */
-enum { SMALL = 1024, KEEP = 64 };
-static _Thread_local struct {
-    void *block[KEEP];
-    int n;
-} freelist;
-
-/* Large blocks are kept too, up to a limit in all: the system hands out new pages one fault at a time, and a model asks
- * for the same sizes in every step. Whoever finds the lock taken does without (a fork may leave it taken for good). */
-enum { LARGE = 64 << 10, LARGE_KEEP = 128, LARGE_LIMIT = 128 << 20 };
-static struct {
-    pthread_mutex_t lock;
-    struct {
-        void *p;
-        size_t n;
-    } block[LARGE_KEEP]; /* oldest first */
-    int n;
-    size_t bytes;
-} large = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-static void *large_drop(int i) /* takes a block out */
-{
-    void *p = large.block[i].p;
-    large.bytes -= large.block[i].n;
-    large.n--;
-    memmove(&large.block[i], &large.block[i + 1], sizeof large.block[0] * (size_t)(large.n - i));
-    return p;
-}
-
-static void *large_take(size_t n)
-{
-    void *p = NULL;
-    if (pthread_mutex_trylock(&large.lock))
-        return NULL;
-    for (int i = large.n - 1; i >= 0 && !p; i--)
-        if (large.block[i].n == n)
-            p = large_drop(i);
-    pthread_mutex_unlock(&large.lock);
-    return p;
-}
-
-static bool large_give(void *p, size_t n)
-{
-    if (n > LARGE_LIMIT / 4 || pthread_mutex_trylock(&large.lock))
-        return false;
-    while (large.n == LARGE_KEEP || large.bytes + n > LARGE_LIMIT)
-        free(large_drop(0));
-    large.block[large.n].p = p;
-    large.block[large.n++].n = n;
-    large.bytes += n;
-    pthread_mutex_unlock(&large.lock);
-    return true;
-}
-
-static void large_clear(void)
-{
-    if (pthread_mutex_trylock(&large.lock))
-        return;
-    while (large.n)
-        free(large_drop(large.n - 1));
-    pthread_mutex_unlock(&large.lock);
-}
-
-static size_t bytes_round(int64_t n) { return n <= SMALL ? SMALL : ((size_t)n + 63) & ~(size_t)63; }
-
-static void *bytes_new(int64_t n)
-{
-    if (n <= SMALL && freelist.n)
-        return freelist.block[--freelist.n];
-    size_t want = bytes_round(n);
-    void *p = want >= LARGE ? large_take(want) : NULL;
-    if (p || !posix_memalign(&p, 64, want))
-        return p;
-    large_clear(); /* what is kept may be what is missing */
-    return posix_memalign(&p, 64, want) ? NULL : p;
-}
-
-static void bytes_free(void *p, int64_t n)
-{
-#ifndef __SANITIZE_ADDRESS__
-    if (n <= SMALL && freelist.n < KEEP) {
-        freelist.block[freelist.n++] = p;
-        return;
-    }
-    if (n >= LARGE && large_give(p, bytes_round(n)))
-        return;
-#endif
-    free(p);
-}
-
 static tp_storage *storage_header(tp_device dev)
 {
     tp_storage *s = mem_zalloc(sizeof *s);
