@@ -38,12 +38,14 @@ const uint8_t ctype_dtype[CT_COUNT] = { DT_f32, DT_f64, DT_i32, DT_i64, DT_bool 
 /* ---- the loops, by instruction set ---- */
 #define DECL_T(nm, t, isa)  pw_loop pw_##nm##_##t##isa;
 #define DECL_F(nm, isa)     DECL_T(nm, f32, isa) DECL_T(nm, f64, isa)
+#define DECL_R(nm, isa)     DECL_F(nm, isa)
 #define DECL_I(nm, isa)     DECL_T(nm, i32, isa) DECL_T(nm, i64, isa)
 #define DECL_FI(nm, isa)    DECL_F(nm, isa) DECL_I(nm, isa)
 #define DECL_IB(nm, isa)    DECL_I(nm, isa) DECL_T(nm, b8, isa)
 #define DECL_FIB(nm, isa)   DECL_F(nm, isa) DECL_IB(nm, isa)
 #define ENTRY_T(nm, t, isa) [CT_##t] = pw_##nm##_##t##isa,
 #define ENTRY_F(nm, isa)    ENTRY_T(nm, f32, isa) ENTRY_T(nm, f64, isa)
+#define ENTRY_R(nm, isa)    ENTRY_F(nm, isa)
 #define ENTRY_I(nm, isa)    ENTRY_T(nm, i32, isa) ENTRY_T(nm, i64, isa)
 #define ENTRY_FI(nm, isa)   ENTRY_F(nm, isa) ENTRY_I(nm, isa)
 #define ENTRY_IB(nm, isa)   ENTRY_I(nm, isa) ENTRY_T(nm, b8, isa)
@@ -54,26 +56,21 @@ const uint8_t ctype_dtype[CT_COUNT] = { DT_f32, DT_f64, DT_i32, DT_i64, DT_bool 
 #define PW(nm, nin, res, types, f, i, b) DECL_##types(nm, )
 #include "ops/pw_slow.def"
 #define SLOW_ROW(nm, nin, res, types) [PW_##nm] = { nin, BOOL_##res, { ENTRY_##types(nm, ) } },
-#define MORE(X, isa)                  X(sin, isa) X(cos, isa) X(tan, isa)
-#define TRIG_ROW(nm, isa)             [PW_##nm] = { 1, false, { ENTRY_F(nm, isa) } },
 
 /* One table an instruction set: its own loops, the shared slow ones, the hand-written few. */
 #define PW(nm, nin, res, types, f, i, b) DECL_##types(nm, _base)
 #include "ops/pw.def"
-MORE(DECL_F, _base)
 DECL_FIB(where, _base)
 static const pw_row rows_base[PW_COUNT] = {
 #define PW(nm, nin, res, types, f, i, b) [PW_##nm] = { nin, BOOL_##res, { ENTRY_##types(nm, _base) } },
 #include "ops/pw.def"
 #define PW(nm, nin, res, types, f, i, b) SLOW_ROW(nm, nin, res, types)
 #include "ops/pw_slow.def"
-    MORE(TRIG_ROW, _base)[PW_where] = { 3, false, { ENTRY_FIB(where, _base) } },
+    [PW_where] = { 3, false, { ENTRY_FIB(where, _base) } },
 };
 #if defined(__x86_64__)
 #define PW(nm, nin, res, types, f, i, b) DECL_##types(nm, _avx2) DECL_##types(nm, _avx512)
 #include "ops/pw.def"
-MORE(DECL_F, _avx2)
-MORE(DECL_F, _avx512)
 DECL_FIB(where, _avx2)
 DECL_FIB(where, _avx512)
 static const pw_row rows_avx2[PW_COUNT] = {
@@ -81,14 +78,14 @@ static const pw_row rows_avx2[PW_COUNT] = {
 #include "ops/pw.def"
 #define PW(nm, nin, res, types, f, i, b) SLOW_ROW(nm, nin, res, types)
 #include "ops/pw_slow.def"
-    MORE(TRIG_ROW, _avx2)[PW_where] = { 3, false, { ENTRY_FIB(where, _avx2) } },
+    [PW_where] = { 3, false, { ENTRY_FIB(where, _avx2) } },
 };
 static const pw_row rows_avx512[PW_COUNT] = {
 #define PW(nm, nin, res, types, f, i, b) [PW_##nm] = { nin, BOOL_##res, { ENTRY_##types(nm, _avx512) } },
 #include "ops/pw.def"
 #define PW(nm, nin, res, types, f, i, b) SLOW_ROW(nm, nin, res, types)
 #include "ops/pw_slow.def"
-    MORE(TRIG_ROW, _avx512)[PW_where] = { 3, false, { ENTRY_FIB(where, _avx512) } },
+    [PW_where] = { 3, false, { ENTRY_FIB(where, _avx512) } },
 };
 static const pw_row *const tables[] = { rows_base, rows_avx2, rows_avx512 };
 #else
@@ -99,21 +96,22 @@ ISA_DECL(void, pw_fmod_fast,
          (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
 ISA_DECL(void, pw_remainder_fast,
          (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
-ISA_DECL(void, pw_atan2_fast,
-         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
 ISA_DECL(void, pw_div_floor_fast,
+         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
+ISA_DECL(void, pw_pow_fast,
          (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
 static pw_loop *fast_form(pw_id id)
 {
     switch (id) {
     case PW_fmod: return ISA_PICK(pw_fmod_fast);
     case PW_remainder: return ISA_PICK(pw_remainder_fast);
-    case PW_atan2: return ISA_PICK(pw_atan2_fast);
+    case PW_pow: return ISA_PICK(pw_pow_fast);
     case PW_div_floor: return ISA_PICK(pw_div_floor_fast);
     default: return NULL;
     }
 }
-const pw_row *pw_row_of(pw_id id) { return &tables[isa_current()][id]; }
+const pw_row *pw_row_of(pw_id id) { return pw_row_for(isa_current(), id); }
+const pw_row *pw_row_for(isa_kind isa, pw_id id) { return &tables[isa][id]; }
 
 /* ---- the runner ---- */
 #define STRIDED(T, dst, src)        \
@@ -329,6 +327,3 @@ static bool run_plain(op_call *c, pw_id id)
 #define PW(name, nin, res, types, f, i, b) \
     bool eager_##name(op_call *c) { return run_plain(c, PW_##name); }
 #include "ops/pw_slow.def"
-bool eager_sin(op_call *c) { return pw_run(c, PW_sin, NULL); }
-bool eager_cos(op_call *c) { return pw_run(c, PW_cos, NULL); }
-bool eager_tan(op_call *c) { return pw_run(c, PW_tan, NULL); }

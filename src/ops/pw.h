@@ -21,9 +21,6 @@ typedef enum {
 #include "ops/pw.def"
 #define PW(name, nin, res, types, f, i, b) PW_##name,
 #include "ops/pw_slow.def"
-    PW_sin,
-    PW_cos,
-    PW_tan,
     PW_where,
     PW_COUNT
 } pw_id;
@@ -53,6 +50,7 @@ isa_kind isa_current(void); /* best of this machine; TAPER_ISA=base|avx2|avx512 
 #define ISA_NAME(name)   ISA_PASTE(name, TP_ISA)
 
 const pw_row *pw_row_of(pw_id id); /* for this machine */
+const pw_row *pw_row_for(isa_kind isa, pw_id id);
 
 /* Packed conversion between element types. */
 typedef void conv_fn(int64_t n, void *dst, const void *src);

@@ -367,6 +367,15 @@ bool eager_pow_scalar(op_call *c)
     return pw_apply(c, id, dt, c->res[0], in, n, NULL);
 }
 
+bool eager_pow_tensor(op_call *c) /* either may be a number; powers of two have a loop of their own */
+{
+    dtype dt = (dtype)c->out[0].dt;
+    pw_in in = { arg_t(c, 1), NULL, false };
+    if (c->arg[0].kind != VAL_tensor && dtype_is_float(dt) && val_as_f(&c->arg[0]) == 2)
+        return pw_apply(c, PW_exp2, dt, c->res[0], &in, 1, NULL);
+    return pw_run(c, PW_pow, NULL);
+}
+
 /* The type whose limits stand in for infinities. */
 bool eager_nan_to_num_any(op_call *c)
 {

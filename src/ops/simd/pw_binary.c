@@ -57,7 +57,7 @@ enum { CHUNK = 256 };
             }                                                                                          \
         }                                                                                              \
     }
-pw_loop pw_fmod_f32, pw_remainder_f32, pw_atan2_f32, pw_div_floor_f32;
+pw_loop pw_fmod_f32, pw_remainder_f32, pw_div_floor_f32;
 VM_INL float remainder_fast(float x, float y)
 {
     float m = m_fmod_f32(x, y), up = m + y;
@@ -66,7 +66,6 @@ VM_INL float remainder_fast(float x, float y)
 }
 GUARDED(fmod, m_quot_big(x, y), m_fmod_f32, pw_fmod_f32)
 GUARDED(remainder, m_quot_big(x, y), remainder_fast, pw_remainder_f32)
-GUARDED(atan2, !(fabsf(x) + fabsf(y) < INFINITY) | (x == 0) | (y == 0), m_atan2_f32, pw_atan2_f32)
 VM_INL float floor_div_fast(float xf, float yf)
 {
     double x = (double)xf, y = (double)yf, m = (double)m_fmod_f32(xf, yf);
@@ -75,3 +74,4 @@ VM_INL float floor_div_fast(float xf, float yf)
     return (float)(d == 0 ? copysign(0.0, x * y) : d);
 }
 GUARDED(div_floor, m_quot_big(x, y), floor_div_fast, pw_div_floor_f32)
+RANGED(ISA_NAME(pw_pow_fast), 2, float, v_pow_f32(x, y), m_pow_f32(x, y), NOT_LOG(x) | OUTSIDE(y, 1e6, 1e6))
