@@ -94,6 +94,17 @@ typedef struct guard {
     int line;
 } guard;
 
+/* What was found in a class or namespace (tlook.c): value NULL, nothing. */
+typedef struct look {
+    PyObject *owner, *name, *value; /* owner: a class, or the dictionary of a module; kept by the entry */
+    int older;                      /* of the same name + 1 */
+} look;
+typedef struct look_group {
+    PyObject *owner;
+    uint64_t version; /* for which all of them hold */
+    int from, to;
+} look_group;
+
 /* --- recipes: Python objects rebuilt after the graph ran ---------------------------------------------------
  */
 typedef enum {
@@ -233,6 +244,8 @@ struct entry {
     source *table[512];
     VEC(source *) sources;
     VEC(guard) guards;
+    VEC(look) looks;
+    VEC(look_group) look_groups;
     struct step {
         source *s;
         guard *g;
@@ -279,6 +292,10 @@ struct entry {
     cap_runner *run;
     int nin, nout, nops;
     source **in; /* one source per graph input */
+    struct share {
+        int with; /* the first input on the same storage */
+        int64_t offset;
+    } * shares; /* of a graph that writes to inputs: which of them share memory; else NULL */
     PyObject **in_const;
     /* symbols */
     sym_env *env;
@@ -315,6 +332,7 @@ struct entry {
     bool
         repeats; /* the graph writes nothing from outside: its instructions may be executed after a failure */
     bool random;
+    bool writes_shared; /* the graph writes to memory that several inputs look at */
 };
 
 /* --- frames
@@ -403,6 +421,7 @@ struct trace {
     cap_cfg *cfg;
     VEC(tobj) objs;
     map by_ptr; /* pointer bytes -> index + 1 */
+    map looked; /* name -> newest of entry.looks + 1 */
     int steps;  /* instructions of the outer frame executed so far */
     int stop_at;
     /* a break */
@@ -547,6 +566,17 @@ PyObject *py_symfloat_tensor(PyObject *o); /* borrowed */
 enum { T_SYMFLOATS = 8 };
 /* SymFloats among the arguments of an operator become tensors, which own holds. False: error. */
 bool t_symfloat_args(PyObject **v, Py_ssize_t n, PyObject **own);
+/* tlook.c: lookups in classes and namespaces, remembered as guards. Results borrowed. */
+void t_found(trace *t, PyObject *owner, PyObject *name, PyObject *value);
+PyObject *t_look(PyTypeObject *tp, PyObject *name);
+PyObject *t_look_for(PyTypeObject *tp, const char *name);
+PyObject *t_type_func(PyObject *o, const char *name); /* a method written in Python, or NULL */
+void looks_finish(entry *e);
+bool looks_hold_slow(entry *e, strbuf *why);
+static inline bool looks_hold(entry *e, strbuf *why) { return !e->look_groups.n || looks_hold_slow(e, why); }
+void looks_print(strbuf *b, const entry *e,
+                 void (*line)(strbuf *b, int depth, const char *kind, const char *text, const char *where));
+uint64_t dict_version(PyObject *d);
 PyTypeObject *t_base(PyTypeObject *tp); /* the builtin container or number a user's class extends, or NULL */
 PyObject *t_new_derived(PyTypeObject *base, PyTypeObject *cls); /* empty container, without __init__; new */
 PyObject *dict_keys(PyObject *d);                               /* new list, in the dictionary's own order */
@@ -565,6 +595,7 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg);
 guard *guard_add(entry *e, guard_kind k, source *s, PyObject *obj);
 void guard_where(trace *t, guard *g);
 void guard_finish(entry *e);
+void guard_shares(entry *e, PyObject *const *in); /* the inputs are known: who shares memory with whom? */
 /* True when all hold; reg receives the objects (borrowed). why NULL on the hot path. */
 bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *why, bool all);
 /* The same by way of the shortcut when it holds; *out is where the objects are. */

@@ -325,9 +325,12 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
     }
     for (size_t i = 0; name && i < backends.n; i++)
         if (!strcmp(backends.at[i]->name, name)) {
-            if (!drop_modes(e, g, in, nin)) {
-                cap_fall_back(g->name, name,
-                              "it switches modes or calls outside in a way that this stage cannot take");
+            if (e->writes_shared || !drop_modes(e, g, in, nin)) {
+                cap_fall_back(
+                    g->name, name,
+                    e->writes_shared
+                        ? "it writes to an input that shares its memory with another input"
+                        : "it switches modes or calls outside in a way that this stage cannot take");
                 r = cap_eager(g, v, nin, e->cfg->options, &err);
                 goto done;
             }

@@ -235,7 +235,7 @@ static const char *guard_text(entry *e, const guard *g)
         return arena_printf(&e->mem, "___check_obj_id(%s.__code__, %zu), type=<class 'code'>", s,
                             (size_t)g->obj);
     case G_DICT_CONTAINS:
-        return arena_printf(&e->mem, "%s___dict_contains(%s, %s)", g->n ? "" : "not ", repr(e, g->obj), s);
+        return arena_printf(&e->mem, "not ___dict_contains(%s, %s.__dict__)", repr(e, g->obj), s);
     case G_SET_CONTAINS: return arena_printf(&e->mem, "%s == %s", s, repr(e, g->obj));
     case G_SEQUENCE_LENGTH:
         return g->n ? arena_printf(&e->mem, "len(%s) == %lld", s, (long long)g->n)
@@ -332,6 +332,7 @@ void guard_finish(entry *e)
         if (e->guards.at[q].src2)
             e->steps[k++] = (struct step){ NULL, &e->guards.at[q] };
     e->nstep = k;
+    looks_finish(e);
 }
 
 /* ---- checking ---- */
@@ -462,6 +463,17 @@ static void note_now(PyObject *o)
     Py_XDECREF(r);
 }
 
+static bool slot_is_empty(PyObject *o, PyObject *name)
+{
+    PyObject *d = _PyType_Lookup(Py_TYPE(o), name);
+    PyObject *v = d && Py_TYPE(d) == &PyMemberDescr_Type ? PyObject_GenericGetAttr(o, name)
+                                                         : Py_NewRef(Py_None);
+    if (!v)
+        py_forget();
+    Py_XDECREF(v);
+    return !v;
+}
+
 static bool check_one(const guard *g, PyObject **reg, strbuf *why)
 {
     PyObject *o = g->src ? reg[g->src->id] : NULL, *d;
@@ -474,7 +486,8 @@ static bool check_one(const guard *g, PyObject **reg, strbuf *why)
         break;
     case G_HASATTR:
         d = inst_dict(o);
-        ok = !(d && PyDict_GetItemWithError(d, g->obj)) && !_PyType_Lookup(Py_TYPE(o), g->obj);
+        ok = !(d && PyDict_GetItemWithError(d, g->obj)) &&
+             (g->n ? slot_is_empty(o, g->obj) : !_PyType_Lookup(Py_TYPE(o), g->obj));
         break;
     case G_EQUALS_MATCH: ok = const_equal(g->obj, o); break;
     case G_BOOL_MATCH:
@@ -489,7 +502,10 @@ static bool check_one(const guard *g, PyObject **reg, strbuf *why)
         break;
     case G_SEQUENCE_LENGTH: ok = length(o) == g->n; break;
     case G_DICT_KEYS_MATCH: ok = keys_equal(g->obj, o); break;
-    case G_DICT_CONTAINS: ok = PyDict_Check(o) && !!PyDict_GetItemWithError(o, g->obj) == g->n; break;
+    case G_DICT_CONTAINS: /* of the instance: nothing there hides what the class has */
+        d = inst_dict(o);
+        ok = !d || !PyDict_GetItemWithError(d, g->obj);
+        break;
     case G_SET_CONTAINS:
         ok = Py_TYPE(o) == Py_TYPE(g->obj) && PyObject_RichCompareBool(o, g->obj, Py_EQ) == 1;
         break;
@@ -532,6 +548,57 @@ static bool alias_check(const entry *e, PyObject **reg, strbuf *why)
     return true;
 }
 
+/* A graph that writes to its inputs depends on which of them share memory. */
+static void shares_of(const entry *e, PyObject *const *in, struct share *out)
+{
+    int n = e->nin;
+    struct at {
+        uintptr_t storage;
+        int i;
+    } *at = mem_alloc(sizeof *at * (size_t)MAX(n, 1));
+    for (int i = 0; i < n; i++) {
+        at[i].storage = in[i] && py_is_tensor(in[i]) ? (uintptr_t)py_tensor(in[i])->storage : (uintptr_t)i;
+        at[i].i = i;
+    }
+    if (n > 1)
+        qsort(at, (size_t)n, sizeof *at, by_pointer);
+    for (int i = 0, from = 0; i < n; i++) {
+        if (at[i].storage != at[from].storage)
+            from = i;
+        int first = at[from].i; /* qsort leaves equals in any order */
+        for (int k = from; k < n && at[k].storage == at[from].storage; k++)
+            first = MIN(first, at[k].i);
+        PyObject *a = in[at[i].i], *b = in[first];
+        out[at[i].i] = (struct share){ first, a && b && py_is_tensor(a) && py_is_tensor(b)
+                                                  ? py_tensor(a)->offset - py_tensor(b)->offset
+                                                  : 0 };
+    }
+    free(at);
+}
+void guard_shares(entry *e, PyObject *const *in)
+{
+    if (e->repeats || e->nin < 2)
+        return;
+    e->shares = arena_alloc(&e->mem, sizeof *e->shares * (size_t)e->nin);
+    shares_of(e, in, e->shares);
+}
+static bool shares_check(const entry *e, PyObject **reg, strbuf *why)
+{
+    PyObject **in = mem_alloc(sizeof *in * (size_t)e->nin);
+    struct share *now = mem_alloc(sizeof *now * (size_t)e->nin);
+    int bad = -1;
+    for (int i = 0; i < e->nin; i++)
+        in[i] = reg[e->in[i]->id];
+    shares_of(e, in, now);
+    for (int i = 0; i < e->nin && bad < 0; i++)
+        if (now[i].with != e->shares[i].with || now[i].offset != e->shares[i].offset)
+            bad = i;
+    int with = bad < 0 ? 0 : now[bad].with != bad ? now[bad].with : e->shares[bad].with;
+    free(in);
+    free(now);
+    return bad < 0 || MISS("check_no_aliasing(%s, %s)", src_text(e->in[with]), src_text(e->in[bad]));
+}
+
 static bool shape_check(const entry *e, PyObject **reg, int64_t *symval, strbuf *why)
 {
     for (int i = 0; i < e->nsymval; i++) {
@@ -551,6 +618,8 @@ static bool shape_check(const entry *e, PyObject **reg, int64_t *symval, strbuf 
 bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *why, bool all)
 {
     bool ok = true;
+    if (TP_UNLIKELY(!looks_hold(e, why)))
+        return false;
     for (int i = 0; i < e->nstep; i++) {
         const struct step *st = &e->steps[i];
         if (st->s) {
@@ -577,6 +646,8 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
     }
     if (ok && e->nin > 1 && !alias_check(e, reg, why))
         return false;
+    if (ok && e->shares && !shares_check(e, reg, why))
+        return false;
     if (ok && e->nsymval && !shape_check(e, reg, symval, why))
         return false;
     return ok;
@@ -588,7 +659,7 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
  * there is what it was: parents come first, so no dict is looked at that its parent does not keep alive. The
  * metadata of a tensor is no part of any dict: the tensors are watched, and looked at again when the epoch has
  * moved. */
-static uint64_t dict_version(PyObject *d)
+uint64_t dict_version(PyObject *d)
 {
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
@@ -625,7 +696,7 @@ static bool always(const entry *e, const guard *g)
 {
     return (g->src2 && !g->src2->cached) || g->kind == G_SEQUENCE_LENGTH || g->kind == G_SET_CONTAINS ||
            g->kind == G_TENSOR_MATCH || (g->kind == G_DICT_KEYS_MATCH && g->n) ||
-           (g->kind == G_NO_HASATTR && !watched(e, g->src));
+           (g->kind == G_HASATTR && g->n) || (g->kind == G_NO_HASATTR && !watched(e, g->src));
 }
 
 static bool parent(const entry *e, const source *s) /* does something cached hang on it? */
@@ -738,7 +809,9 @@ static void cut_make(entry *e, PyObject **reg)
         /* the contents of a dict that is itself a value: its keys are guarded; absent attributes likewise */
         PyObject *o = reg[i];
         for (int q = s->guards; q; q = e->guards.at[q - 1].older) {
-            PyObject *od = e->guards.at[q - 1].kind == G_HASATTR ? inst_dict(o) : NULL;
+            bool absent = e->guards.at[q - 1].kind == G_HASATTR ||
+                          e->guards.at[q - 1].kind == G_DICT_CONTAINS;
+            PyObject *od = absent ? inst_dict(o) : NULL;
             if (od && !map_puti(&seen, (uint64_t)(uintptr_t)od, e))
                 c->dicts[c->ndict++] = (struct vdict){ od, dict_version(od) };
         }
@@ -773,11 +846,16 @@ static bool cut_walk(struct shortcut *c, int from, int to, frame *f, PyObject **
     return true;
 }
 
+static bool same_storage(PyObject *a, PyObject *b) /* b is a tensor */
+{
+    return py_is_tensor(a) && py_tensor(a)->storage == py_tensor(b)->storage;
+}
+
 static bool cut_check(entry *e, frame *f, int64_t *symval)
 {
     struct shortcut *c = &e->cut;
     PyObject **reg = c->reg;
-    if (!cut_walk(c, 0, c->nearly, f, reg))
+    if (!looks_hold(e, NULL) || !cut_walk(c, 0, c->nearly, f, reg))
         return false;
     for (int i = 0; i < c->nroot; i++)
         if (TP_UNLIKELY(reg[c->roots[i].reg] != c->roots[i].o))
@@ -801,6 +879,8 @@ static bool cut_check(entry *e, frame *f, int64_t *symval)
     }
     uint64_t epoch = __atomic_load_n(&tensor_epoch, __ATOMIC_ACQUIRE);
     if (TP_UNLIKELY(epoch != c->epoch)) {
+        if (e->shares)
+            return false;
         for (int i = 0; i < c->ntensor; i++) {
             if (!tensor_check(c->tensors[i], c->objects[i].o, NULL))
                 return false;
@@ -813,11 +893,13 @@ static bool cut_check(entry *e, frame *f, int64_t *symval)
         if (!py_is_tensor(x))
             continue;
         for (int i = 0; i < c->nfixed; i++)
-            if (TP_UNLIKELY(c->fixed[i] == x))
+            if (TP_UNLIKELY(c->fixed[i] == x || (e->shares && same_storage(c->fixed[i], x))))
                 return false;
-        for (int i = 0; i < k; i++)
-            if (TP_UNLIKELY(reg[e->in[c->loose[i]]->id] == x))
+        for (int i = 0; i < k; i++) {
+            PyObject *y = reg[e->in[c->loose[i]]->id];
+            if (TP_UNLIKELY(y == x || (e->shares && same_storage(y, x))))
                 return false;
+        }
     }
     return !e->nsymval || shape_check(e, reg, symval, NULL);
 }
@@ -902,6 +984,7 @@ void guard_print(strbuf *b, const entry *e)
             const sym_guard_text *t = sym_guards_at(e->symguards, i);
             line(b, 1, "SHAPE_ENV", t->text, t->where && *t->where ? t->where : NULL);
         }
+    looks_print(b, e, line);
     for (size_t i = 0; i < e->sources.n; i++)
         if (!e->sources.at[i]->base)
             print_source(b, e, e->sources.at[i], 1);

@@ -667,7 +667,8 @@ HANDLER(FORMAT_VALUE)
         spec = real(f, spec);
     if (!v)
         return ST_error;
-    if (T && (arg & 3 || !spec) && (arg & 3 ? 1 : !PyUnicode_Check(v))) { /* as str(v), repr(v), ... */
+    if (T && (arg & 3 ||
+              (!spec && t_safe_type(Py_TYPE(v)) && !PyUnicode_Check(v)))) { /* as str(v), repr(v), ... */
         c = t_text(T, v, arg & 3);
         if (!c)
             return ST_error;

@@ -592,15 +592,17 @@ static void clean(ir_graph *g)
 }
 
 /* Does the graph write nothing but what it made itself? */
-static bool repeats(const ir_graph *g, bool *random)
+static bool repeats(const ir_graph *g, bool *random, bool *shared)
 {
     map outside = { 0 };
     bool ok = true;
     IR_EACH(n, g)
     {
         const tp_tensor *x = ir_type(n);
-        if ((n->kind == IR_placeholder || n->kind == IR_const) && x && x->storage)
-            map_puti(&outside, (uint64_t)(uintptr_t)x->storage, (void *)1);
+        if ((n->kind == IR_placeholder || n->kind == IR_const) && x && x->storage) {
+            uint64_t at = (uint64_t)(uintptr_t)x->storage;
+            map_puti(&outside, at, (void *)((uintptr_t)map_geti(&outside, at) + 1));
+        }
     }
     IR_EACH(n, g)
     {
@@ -614,7 +616,11 @@ static bool repeats(const ir_graph *g, bool *random)
             bool writes = row->schema.param[i].mutated || (i == 0 && ir_node_writes(n)) ||
                           n->variant == OPV_out;
             const tp_tensor *x = writes && n->arg[i].kind == VAL_node ? ir_type(n->arg[i].node) : NULL;
-            ok &= !(x && x->storage && map_geti(&outside, (uint64_t)(uintptr_t)x->storage));
+            uintptr_t inputs = x && x->storage
+                                   ? (uintptr_t)map_geti(&outside, (uint64_t)(uintptr_t)x->storage)
+                                   : 0;
+            ok &= !inputs;
+            *shared |= inputs > 1;
         }
     }
     map_free(&outside);
@@ -647,7 +653,7 @@ static void finish_graph(trace *t)
     IR_EACH(x, t->g)
     e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
                ir_hop(x) != HOP_none;
-    e->repeats = repeats(t->g, &e->random);
+    e->repeats = repeats(t->g, &e->random, &e->writes_shared);
 }
 
 bool rebuild_finish(trace *t, bool returned, PyObject *ret)

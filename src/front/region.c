@@ -65,6 +65,8 @@ void entry_free(entry *e)
     }
     vec_free(&e->sources);
     vec_free(&e->guards);
+    vec_free(&e->looks);
+    vec_free(&e->look_groups);
     vec_free(&e->effects);
     vec_free(&e->exprs);
     free(e->symval);
@@ -288,6 +290,7 @@ static void attempt_end(attempt *a)
     vec_free(&t->objs);
     vec_free(&t->gens);
     map_free(&t->by_ptr);
+    map_free(&t->looked);
     Py_CLEAR(t->params_seen);
     Py_CLEAR(t->caught);
     if (t->g)
@@ -968,6 +971,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     } else {
         for (int i = 0; i < done->nin; i++)
             in[i] = reg[done->in[i]->id];
+        guard_shares(done, in);
         metrics_entry(done, g, in);
         metrics_inputs(done, in);
         if (ev_log_on(EVC_dynamo, EV_INFO))

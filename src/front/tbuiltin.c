@@ -468,13 +468,6 @@ static PyObject *do_anyall(trace *t, PyObject *o, bool any)
     return r < 0 ? NULL : PyBool_FromLong(r);
 }
 
-static PyObject *type_func(PyObject *o, const char *name)
-{
-    PyObject *n = PyUnicode_InternFromString(name), *d = n ? _PyType_Lookup(Py_TYPE(o), n) : NULL;
-    Py_XDECREF(n);
-    return d && PyFunction_Check(d) ? d : NULL;
-}
-
 static bool printable(PyObject *o,
                       int depth) /* its text depends on no tensor and runs no code of the user's */
 {
@@ -510,14 +503,16 @@ PyObject *t_text(trace *t, PyObject *o, int how)
     if (py_is_tensor(o))
         return t_break(t, BRK_format, "%s() of a %s", repr ? "repr" : "str", Py_TYPE(o)->tp_name);
     if (!PyType_Check(o) && !PyExceptionInstance_Check(o) &&
-        ((fn = type_func(o, repr ? "__repr__" : "__str__")) || (!repr && (fn = type_func(o, "__repr__"))))) {
+        ((fn = t_type_func(o, repr ? "__repr__" : "__str__")) ||
+         (!repr && (fn = t_type_func(o, "__repr__"))))) {
         if (!(r = t_call(t, fn, &o, 1, NULL)))
             return NULL;
         if (how == 3)
             Py_SETREF(r, PyObject_ASCII(r));
         return r;
     }
-    if (PyExceptionInstance_Check(o) && !t_source_of(t, o) && !type_func(o, repr ? "__repr__" : "__str__")) {
+    if (PyExceptionInstance_Check(o) && !t_source_of(t, o) &&
+        !t_type_func(o, repr ? "__repr__" : "__str__")) {
         PyObject *a = ((PyBaseExceptionObject *)o)->args;
         if (a && (!t_deep(t, a) || !printable(a, 0)))
             return t->broke ? NULL : t_break(t, BRK_format, "the text of an exception about a tensor");
@@ -530,7 +525,9 @@ PyObject *t_text(trace *t, PyObject *o, int how)
 
 PyObject *t_format(trace *t, PyObject *v, PyObject *spec)
 {
-    PyObject *fn = type_func(v, "__format__"), *args[2] = { v, spec };
+    if (t_plain_const(v))
+        return PyObject_Format(v, spec);
+    PyObject *fn = t_type_func(v, "__format__"), *args[2] = { v, spec };
     if (fn)
         return t_call(t, fn, args, 2, NULL);
     PyObject *s = t_text(t, v, 1);
@@ -560,7 +557,7 @@ static PyObject *do_number(trace *t, PyObject *f, builtin b, PyObject *const *ar
     if (b == B_int && o && py_is_symint(o) && nargs == 1)
         return Py_NewRef(o);
     if (o && !t_safe_type(Py_TYPE(o))) {
-        PyObject *fn = type_func(o, b == B_int ? "__int__" : "__float__");
+        PyObject *fn = t_type_func(o, b == B_int ? "__int__" : "__float__");
         if (fn || !(PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o)))
             return fn ? t_call(t, fn, &o, 1, NULL)
                       : t_break(t, BRK_operator, "number of a %s", Py_TYPE(o)->tp_name);
@@ -580,7 +577,7 @@ PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t n
     if (nargs) {
         if (!(src = t_real(t, args[0])))
             return NULL;
-        if (PyDict_Check(src) && !type_func(src, "keys") && !type_func(src, "__iter__")) {
+        if (PyDict_Check(src) && !t_type_func(src, "keys") && !t_type_func(src, "__iter__")) {
             PyObject *keys = dict_keys(src);
             for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys); i++)
                 if (dict_set(d, PyList_GET_ITEM(keys, i),
@@ -590,7 +587,7 @@ PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t n
                 return NULL;
             Py_DECREF(keys);
         } else {
-            if (type_func(src, "keys"))
+            if (t_type_func(src, "keys"))
                 return t_break(t, BRK_construct, "dict of a %s", Py_TYPE(src)->tp_name);
             PyObject *l = t_list_of(t, src);
             for (Py_ssize_t i = 0; l && i < PyList_GET_SIZE(l); i++) {
@@ -747,7 +744,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                 return NULL;
             if (!t_safe_type(Py_TYPE(o)) && !t_plain_const(o) && !PyTuple_Check(o)) {
                 const char *dunder = i ? NULL : dunder_of(f);
-                PyObject *fn = dunder ? type_func(o, dunder) : NULL;
+                PyObject *fn = dunder ? t_type_func(o, dunder) : NULL;
                 if (!fn && t_base(Py_TYPE(o)))
                     continue;
                 return fn ? call_rest(t, fn, o, args, nargs, kw)
@@ -768,7 +765,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return py_int(py_tensor(o)->size[0]);
         if (t_safe_type(Py_TYPE(o)) || PyTuple_Check(o))
             return PyObject_Vectorcall(f, &o, 1, NULL);
-        if ((l = type_func(o, "__len__")))
+        if ((l = t_type_func(o, "__len__")))
             return t_call(t, l, &o, 1, NULL);
         if (PyType_Check(o) || t_base(Py_TYPE(o)))
             return PyObject_Vectorcall(f, &o, 1, NULL);
@@ -919,10 +916,10 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
     case B_reversed:
         if (nargs != 1 || !(o = t_real(t, args[0])))
             return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
-        if ((l = type_func(o, "__reversed__")))
+        if ((l = t_type_func(o, "__reversed__")))
             return t_call(t, l, &o, 1, NULL);
         if (!t_safe_type(Py_TYPE(o)) && !PyTuple_Check(o)) {
-            if (!type_func(o, "__len__") || !type_func(o, "__getitem__"))
+            if (!t_type_func(o, "__len__") || !t_type_func(o, "__getitem__"))
                 return t_break(t, BRK_iterate, "reversed() of a %s", Py_TYPE(o)->tp_name);
             l = t_list_of(t, o);
             r = l ? PyObject_Vectorcall(f, &l, 1, NULL) : NULL;
@@ -985,12 +982,12 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return Py_NewRef(o);
         if (PySet_CheckExact(o))
             return PySet_New(o);
-        if (type_func(o, "__copy__"))
-            return t_call(t, type_func(o, "__copy__"), &o, 1, NULL);
+        if (t_type_func(o, "__copy__"))
+            return t_call(t, t_type_func(o, "__copy__"), &o, 1, NULL);
         if (type_is_python(Py_TYPE(o)) && Py_TYPE(o)->tp_new == PyBaseObject_Type.tp_new &&
-            Py_TYPE(o)->tp_dictoffset && !type_func(o, "__reduce_ex__") && !type_func(o, "__reduce__") &&
-            !type_func(o, "__getstate__") && !type_func(o, "__setstate__") && !type_func(o, "__setattr__") &&
-            (l = polyfill("copy_object")))
+            Py_TYPE(o)->tp_dictoffset && !t_type_func(o, "__reduce_ex__") && !t_type_func(o, "__reduce__") &&
+            !t_type_func(o, "__getstate__") && !t_type_func(o, "__setstate__") &&
+            !t_type_func(o, "__setattr__") && (l = polyfill("copy_object")))
             return t_call(t, l, &o, 1, NULL);
         *handled = false;
         return NULL;

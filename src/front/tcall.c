@@ -491,6 +491,7 @@ PyObject *t_super_getattr(trace *t, PyObject *o, PyObject *name)
     for (i++; i < n; i++) {
         PyTypeObject *b = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
         PyObject *d = PyDict_GetItemWithError(type_dict(b), name);
+        t_found(t, (PyObject *)b, name, _PyType_Lookup(b, name));
         if (!d)
             continue;
         if (PyFunction_Check(d)) {
@@ -515,12 +516,7 @@ PyObject *t_super_getattr(trace *t, PyObject *o, PyObject *name)
 }
 
 /* ---- construction ---- */
-static PyObject *lookup(PyTypeObject *tp, const char *name) /* borrowed */
-{
-    PyObject *n = PyUnicode_InternFromString(name), *d = n ? _PyType_Lookup(tp, n) : NULL;
-    Py_XDECREF(n);
-    return d;
-}
+static PyObject *lookup(PyTypeObject *tp, const char *name) /* borrowed */ { return t_look_for(tp, name); }
 
 static PyObject *call_with(trace *t, PyObject *f, PyObject *first, PyObject *const *args, Py_ssize_t nargs,
                            PyObject *kw)
@@ -971,8 +967,9 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
     if ((inner = compiled_inner(f)))
         return t_call(t, inner, args, nargs, kw);
     if (!strcmp(Py_TYPE(f)->tp_name, "functools._lru_cache_wrapper")) {
-        PyObject *w = PyObject_GetAttrString(f, "__wrapped__");
+        PyObject *n = PyUnicode_InternFromString("__wrapped__"), *w = n ? t_getattr(t, f, n) : NULL;
         r = w ? t_call(t, w, args, nargs, kw) : NULL;
+        Py_XDECREF(n);
         Py_XDECREF(w);
         return r;
     }

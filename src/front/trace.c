@@ -650,7 +650,8 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
             for (source *b = known->src; b; b = b->base)
                 b->used = true;
             guard_where(t, g);
-        }
+        } else if (known->src && known->src->kind == SRC_const && s->kind != SRC_const)
+            want(t, G_ID_MATCH, s, known->real ? known->real : known->abs);
         return Py_NewRef(known->abs);
     }
     if (t_is_tensor_type(tp))
@@ -887,9 +888,7 @@ static PyObject *type_func(PyObject *o, const char *fmt,
 {
     char buf[64];
     snprintf(buf, sizeof buf, fmt, name);
-    PyObject *n = PyUnicode_InternFromString(buf), *d = n ? _PyType_Lookup(Py_TYPE(o), n) : NULL;
-    Py_XDECREF(n);
-    return d && PyFunction_Check(d) ? d : NULL;
+    return t_type_func(o, buf);
 }
 
 static PyObject *try_dunder(trace *t, PyObject *a, PyObject *b, const char *fmt, const char *name)
@@ -1403,13 +1402,19 @@ PyObject *t_global(trace *t, frame *f, PyObject *name)
     v = v ? NULL : PyDict_GetItemWithError(f->globals, name);
     if (v) {
         bool code = PyFunction_Check(v) || PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v);
-        if (code && f->cc->library)
+        if (code && f->cc->library) {
+            t_found(t, f->globals, name, v);
             return Py_NewRef(v);
+        }
         return t_lazy(t, v, src_get(t->e, SRC_global, NULL, f->globals, name, 0));
     }
     if (PyErr_Occurred())
         return NULL;
     v = PyDict_Check(f->builtins) ? PyDict_GetItemWithError(f->builtins, name) : NULL;
+    if (!(k && k->over && PyDict_GetItemWithError(k->over, name)))
+        t_found(t, f->globals, name, NULL);
+    if (PyDict_Check(f->builtins))
+        t_found(t, f->builtins, name, v);
     if (!v && !PyErr_Occurred())
         PyErr_Format(PyExc_NameError, "name '%U' is not defined", name);
     return Py_XNewRef(v);
@@ -1494,21 +1499,6 @@ static bool trusted_class(PyTypeObject *tp)
     return t_trusted_module(PyDict_GetItemWithError(type_dict(tp), key));
 }
 
-/* As _PyType_Lookup, with what was written to classes while tracing. Borrowed. */
-PyObject *t_lookup(trace *t, PyTypeObject *tp, PyObject *name)
-{
-    if (TP_LIKELY(!t->class_written))
-        return _PyType_Lookup(tp, name);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tp->tp_mro); i++) {
-        PyObject *b = PyTuple_GET_ITEM(tp->tp_mro, i);
-        tobj *k = t_obj(t, b);
-        PyObject *v = k && k->over ? PyDict_GetItemWithError(k->over, name) : NULL;
-        if (v || (v = PyDict_GetItemWithError(type_dict((PyTypeObject *)b), name)))
-            return v;
-    }
-    return NULL;
-}
-
 static PyTypeObject *defining(PyTypeObject *tp, PyObject *name)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tp->tp_mro); i++) {
@@ -1517,6 +1507,25 @@ static PyTypeObject *defining(PyTypeObject *tp, PyObject *name)
             return b;
     }
     return tp;
+}
+
+/* As _PyType_Lookup, with what was written to classes while tracing. Borrowed. */
+PyObject *t_lookup(trace *t, PyTypeObject *tp, PyObject *name)
+{
+    PyObject *d = _PyType_Lookup(tp, name);
+    /* values are guarded where they are used; what has code or is not there, here */
+    if (type_is_python(tp) && (!d || Py_TYPE(d)->tp_descr_get || trusted_class(defining(tp, name))))
+        t_found(t, (PyObject *)tp, name, d);
+    if (TP_LIKELY(!t->class_written))
+        return d;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tp->tp_mro); i++) {
+        PyObject *b = PyTuple_GET_ITEM(tp->tp_mro, i);
+        tobj *k = t_obj(t, b);
+        PyObject *v = k && k->over ? PyDict_GetItemWithError(k->over, name) : NULL;
+        if (v || (v = PyDict_GetItemWithError(type_dict((PyTypeObject *)b), name)))
+            return v;
+    }
+    return NULL;
 }
 
 /* An object found on a class, guarded when the class is the user's. New reference. */
@@ -1615,7 +1624,7 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
             return t_lazy(t, v, src_get(t->e, SRC_instattr, k->src, NULL, name, 0));
         want(t, G_NO_HASATTR, k->src, name);
     }
-    PyObject *d = _PyType_Lookup(Py_TYPE(o), name);
+    PyObject *d = t_look(Py_TYPE(o), name);
     if (d && PyFunction_Check(d)) /* a method of a Python subclass or one that the package adds */
         return PyMethod_New(d, o);
     if (d && Py_TYPE(d) == &PyProperty_Type)
@@ -1652,8 +1661,10 @@ static PyObject *module_getattr(trace *t, PyObject *m, PyObject *name)
     }
     bool code = PyFunction_Check(v) || PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v) ||
                 Py_TYPE(v) == &PyOpFunc_Type || Py_TYPE(v) == &PyDtype_Type;
-    if (code && t_trusted_module(mn))
+    if (code && t_trusted_module(mn)) {
+        t_found(t, d, name, v);
         return Py_NewRef(v);
+    }
     return t_lazy(t, v, src_get(t->e, SRC_instattr, source_or_const(t, m), NULL, name, 0));
 }
 
@@ -1669,7 +1680,7 @@ static PyObject *class_getattr(trace *t, PyObject *cls, PyObject *name)
     PyObject *v = k && k->over ? PyDict_GetItemWithError(k->over, name) : NULL;
     if (v && v != deleted)
         return Py_NewRef(v);
-    PyObject *meta = Py_TYPE(cls) == &PyType_Type ? NULL : _PyType_Lookup(Py_TYPE(cls), name);
+    PyObject *meta = Py_TYPE(cls) == &PyType_Type ? NULL : t_look(Py_TYPE(cls), name);
     PyObject *d = t_lookup(t, tp, name);
     if (meta && (!d || Py_TYPE(meta)->tp_descr_set)) {
         if (PyFunction_Check(meta))
@@ -1732,6 +1743,11 @@ static PyObject *missing(PyObject *o, PyObject *name)
     return NULL;
 }
 
+static bool may_hide(PyTypeObject *tp) /* have its instances attributes of their own? */
+{
+    return tp->tp_dictoffset || (tp->tp_flags & Py_TPFLAGS_MANAGED_DICT);
+}
+
 /* object.__getattribute__ on an instance. */
 PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name)
 {
@@ -1747,6 +1763,7 @@ PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name)
         return t_break(t, BRK_exception, "the traceback of an exception");
     }
     PyObject *d = t_lookup(t, tp, name), *v;
+    k = t_obj(t, o); /* the lookup may have moved it */
     bool data = d && Py_TYPE(d)->tp_descr_get && Py_TYPE(d)->tp_descr_set;
     if (data) {
         if (Py_TYPE(d) == &PyMemberDescr_Type || Py_TYPE(d) == &PyGetSetDescr_Type) {
@@ -1778,6 +1795,10 @@ PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name)
         if (id && (v = PyDict_GetItemWithError(id, name)))
             return s ? t_lazy(t, v, src_get(t->e, SRC_instattr, s, NULL, name, 0)) : Py_NewRef(v);
     }
+    if (d && s && !(k->dict || (k->over && PyDict_GetItemWithError(k->over, name))) && may_hide(tp) &&
+        !(PyFunction_Check(d) &&
+          !trusted_class(defining(tp, name)))) /* those are guarded with their source */
+        want(t, G_DICT_CONTAINS, s, name);
     if (d)
         return t_bind_class_attr(t, o, tp, name, d);
     return missing(o, name);
@@ -1791,7 +1812,7 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
         ga = PyUnicode_InternFromString("__getattr__");
         gab = PyUnicode_InternFromString("__getattribute__");
     }
-    PyObject *hook = _PyType_Lookup(tp, gab);
+    PyObject *hook = t_look(tp, gab);
     if (hook && PyFunction_Check(hook)) {
         PyObject *args[2] = { o, name };
         return t_call(t, hook, args, 2, NULL);
@@ -1803,12 +1824,13 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
         return v;
     PyObject *et, *ev, *etb;
     PyErr_Fetch(&et, &ev, &etb); /* lookups misbehave while an exception is set */
-    PyObject *fn = _PyType_Lookup(tp, ga);
+    PyObject *fn = t_look(tp, ga);
     source *s = t_source_of(t, o);
-    if (s && !_PyType_Lookup(tp, name)) {
+    PyObject *slot = _PyType_Lookup(tp, name);
+    if (s && (!slot || Py_TYPE(slot) == &PyMemberDescr_Type)) {
         tobj *k = t_obj(t, o);
-        if (!k->dict && !k->over)
-            want(t, G_HASATTR, s, name);
+        if (!k->dict && !(k->over && PyDict_GetItemWithError(k->over, name)))
+            want(t, G_HASATTR, s, name)->n = slot != NULL;
     }
     if (!fn || !PyFunction_Check(fn)) {
         PyErr_Restore(et, ev, etb);
@@ -1869,7 +1891,7 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
         return v;
     }
     if (PyTuple_Check(o)) { /* named tuples: fields are tuple getters */
-        PyObject *d = _PyType_Lookup(Py_TYPE(o), name);
+        PyObject *d = t_look(Py_TYPE(o), name);
         if (d && PyFunction_Check(d))
             return PyMethod_New(d, o);
         if (d && Py_TYPE(d) == &PyProperty_Type)
@@ -1893,7 +1915,7 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
 int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
 {
     PyTypeObject *tp = Py_TYPE(o);
-    PyObject *d = _PyType_Lookup(tp, name);
+    PyObject *d = t_lookup(t, tp, name);
     if (d && Py_TYPE(d) == &PyProperty_Type) {
         PyObject *set = PyObject_GetAttrString(d, v ? "fset" : "fdel"), *args[2] = { o, v }, *r = NULL;
         if (set && set != Py_None)
@@ -1982,7 +2004,9 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         return PyDict_SetItem(k->over, name, v ? v : deleted);
     }
     if (PyType_Check(o)) {
-        if (!(tp == &PyType_Type) || !type_is_python((PyTypeObject *)o) || !v)
+        const char *n = PyUnicode_AsUTF8(name);
+        if (!(tp == &PyType_Type) || !type_is_python((PyTypeObject *)o) || !v ||
+            (n && n[0] == '_' && n[1] == '_'))
             return t_break(t, BRK_attribute, "writing %s.%s", ((PyTypeObject *)o)->tp_name,
                            PyUnicode_AsUTF8(name)),
                    -1;
