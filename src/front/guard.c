@@ -370,6 +370,31 @@ static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
     return true;
 }
 
+bool const_equal(PyObject *a, PyObject *b);
+/* Ranges by start, stop and step; sets in the order they are walked. */
+static bool parts_equal(PyObject *a, PyObject *b)
+{
+    static const char *const parts[] = { "start", "stop", "step" };
+    bool ok = true;
+    if (Py_TYPE(a) == &PyRange_Type)
+        for (int i = 0; ok && i < 3; i++) {
+            PyObject *x = PyObject_GetAttrString(a, parts[i]), *y = PyObject_GetAttrString(b, parts[i]);
+            ok = x && y && const_equal(x, y);
+            Py_XDECREF(x);
+            Py_XDECREF(y);
+        }
+    else {
+        Py_ssize_t p = 0, q = 0;
+        PyObject *x, *y;
+        Py_hash_t h;
+        ok = PySet_GET_SIZE(a) == PySet_GET_SIZE(b);
+        while (ok && _PySet_NextEntry(a, &p, &x, &h))
+            ok = _PySet_NextEntry(b, &q, &y, &h) && const_equal(x, y);
+    }
+    if (!ok)
+        py_forget();
+    return ok;
+}
 bool const_equal(PyObject *a, PyObject *b) /* same type and value; NaN equals NaN, -0.0 is not 0.0 */
 {
     if (a == b)
@@ -388,6 +413,13 @@ bool const_equal(PyObject *a, PyObject *b) /* same type and value; NaN equals Na
                 return false;
         return true;
     }
+    if (PyComplex_CheckExact(a)) {
+        Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+        return memcmp(&x, &y, sizeof x) == 0;
+    }
+    if (Py_TYPE(a) == &PyRange_Type ||
+        PyAnySet_Check(a)) /* equal is not enough: what one reads of them counts */
+        return parts_equal(a, b);
     if (py_is_tensor(a) || type_is_python(Py_TYPE(a)))
         return false; /* only the same object is the same key; comparing would run code */
     int r = PyObject_RichCompareBool(a, b, Py_EQ);
@@ -507,7 +539,7 @@ static bool check_one(const guard *g, PyObject **reg, strbuf *why)
         ok = !d || !PyDict_GetItemWithError(d, g->obj);
         break;
     case G_SET_CONTAINS:
-        ok = Py_TYPE(o) == Py_TYPE(g->obj) && PyObject_RichCompareBool(o, g->obj, Py_EQ) == 1;
+        ok = (Py_TYPE(o) == Py_TYPE(g->obj) || g->n) && PyAnySet_Check(o) && parts_equal(o, g->obj);
         break;
     case G_DUPLICATE_INPUT: ok = o == reg[g->src2->id]; break;
     case G_NOT_SAME: ok = o != reg[g->src2->id]; break;

@@ -502,9 +502,9 @@ PyObject *t_text(trace *t, PyObject *o, int how)
         return NULL;
     if (py_is_tensor(o))
         return t_break(t, BRK_format, "%s() of a %s", repr ? "repr" : "str", Py_TYPE(o)->tp_name);
-    if (!PyType_Check(o) && !PyExceptionInstance_Check(o) &&
+    if (!PyType_Check(o) && !PyExceptionInstance_Check(o) && !t_plain_const(o) &&
         ((fn = t_type_func(o, repr ? "__repr__" : "__str__")) ||
-         (!repr && (fn = t_type_func(o, "__repr__"))))) {
+         (!repr && Py_TYPE(o)->tp_str == PyBaseObject_Type.tp_str && (fn = t_type_func(o, "__repr__"))))) {
         if (!(r = t_call(t, fn, &o, 1, NULL)))
             return NULL;
         if (how == 3)
@@ -672,6 +672,23 @@ static bool is_int_class(PyObject *c)
     return c == (PyObject *)&PyLong_Type || c == (PyObject *)&PySymInt_Type;
 }
 
+/* A metaclass's own idea of isinstance or issubclass, borrowed; abc's rests on C code that needs no tracing. */
+static PyObject *own_check(PyObject *c, const char *name)
+{
+    PyObject *fn = NULL;
+    if (PyTuple_Check(c)) {
+        for (Py_ssize_t i = 0; !fn && i < PyTuple_GET_SIZE(c); i++)
+            fn = own_check(PyTuple_GET_ITEM(c, i), name);
+        return fn;
+    }
+    if (!PyType_Check(c) || Py_TYPE(c) == &PyType_Type || !(fn = t_type_func(c, name)))
+        return NULL;
+    cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(fn));
+    if (!cc)
+        py_forget();
+    return cc && !cc->library && !cap_is_skipped_file(cc->file) ? fn : NULL;
+}
+
 /* The method behind a builtin function of numbers, or NULL. */
 static const char *dunder_of(PyObject *f)
 {
@@ -742,6 +759,8 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         for (Py_ssize_t i = 0; i < nargs; i++) {
             if (!(o = t_real(t, args[i])))
                 return NULL;
+            if (i == 1 && own_check(o, "__subclasscheck__"))
+                return t_break(t, BRK_call_builtin, "issubclass() of a class with a check of its own");
             if (!t_safe_type(Py_TYPE(o)) && !t_plain_const(o) && !PyTuple_Check(o)) {
                 const char *dunder = i ? NULL : dunder_of(f);
                 PyObject *fn = dunder ? t_type_func(o, dunder) : NULL;
@@ -777,8 +796,19 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return nargs == 2 ? NULL : t_native(t, f, args, nargs, kw);
         if (!t_deep(t, c))
             return NULL;
-        if (py_is_symint(o) && is_int_class(c))
-            Py_RETURN_TRUE;
+        if (own_check(c, "__instancecheck__")) {
+            PyObject *fn = PyTuple_Check(c) ? NULL : own_check(c, "__instancecheck__");
+            if (!fn)
+                return t_break(t, BRK_call_builtin, "isinstance() of classes with a check of their own");
+            r = t_call(t, fn, (PyObject *[]){ c, o }, 2, NULL);
+            int v = Py_TYPE(o) == (PyTypeObject *)c ? 1 : r ? t_truth(t, r) : -1;
+            Py_XDECREF(r);
+            return v < 0 ? NULL : PyBool_FromLong(v);
+        }
+        if (py_is_symint(o) || py_is_symfloat(o)) { /* numbers, as far as the program knows */
+            int v = PyObject_IsSubclass((PyObject *)(py_is_symint(o) ? &PyLong_Type : &PyFloat_Type), c);
+            return v < 0 ? NULL : PyBool_FromLong(v || (py_is_symint(o) && is_int_class(c)));
+        }
         if (Py_TYPE(o) == &PyTraceSuper_Type || t_behind(o))
             return t_break(t, BRK_call_builtin, "isinstance() of a %s", Py_TYPE(o)->tp_name);
         if (Py_TYPE(o) == &PyTraceGen_Type) {

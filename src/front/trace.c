@@ -604,11 +604,25 @@ static PyObject *wrap_set(trace *t, PyObject *o, source *s)
     PyObject *copy = PyFrozenSet_New(o), *abs = t_new_derived(&PySet_Type, Py_TYPE(o));
     if (abs && _PySet_Update(abs, o) < 0)
         Py_CLEAR(abs);
+    PyObject *walked = copy && abs ? PySet_New(o) : NULL, *a = walked ? PySequence_List(o) : NULL,
+             *b = a ? PySequence_List(abs) : NULL, *c = b ? PySequence_List(walked) : NULL;
+    bool order = c && PyObject_RichCompareBool(a, b, Py_EQ) == 1 &&
+                 PyObject_RichCompareBool(a, c, Py_EQ) == 1;
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    Py_XDECREF(c);
+    if (!order) { /* elements were removed from it: a copy is walked in another order */
+        Py_XDECREF(abs);
+        Py_XDECREF(copy);
+        Py_XDECREF(walked);
+        return t_break(t, BRK_wrapped, "a set that a copy would not be walked like (%s)", src_text(s));
+    }
     if (Py_TYPE(o) != &PySet_Type)
         want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
     guard *g = want(t, G_SET_CONTAINS, s, NULL);
-    g->obj = keep(t->e, PySet_New(o));
-    Py_XDECREF(g->obj);
+    g->n = Py_TYPE(o) != &PySet_Type;
+    g->obj = keep(t->e, walked);
+    Py_DECREF(walked);
     tobj *x = abs ? t_obj_add(t, abs, o, s) : NULL;
     if (x) {
         x->snapshot = copy;

@@ -278,8 +278,19 @@ bool shape_index_put(op_call *c)
             "Index put requires the source and destination dtypes match, got %s for the destination and "
             "%s for the source.",
             dtype_rows[t->dt].gname, dtype_rows[v->dt].gname);
-    if (!adv_make(c, &a, true))
+    tp_err *said = c->err, counted = { 0 };
+    c->err = &counted;
+    bool made = adv_make(c, &a, true);
+    c->err = said;
+    if (!made && counted.kind == ERR_datadep) { /* one element goes everywhere, however many there are */
+        ok = v->numel == 1 ? out_like(c, t, (dtype)t->dt) != NULL
+                           : err_set(c->err, ERR_datadep, "%s", counted.msg);
         goto done;
+    }
+    if (!made) {
+        *c->err = counted;
+        goto done;
+    }
     int n = adv_size(&a, t, size), nb = n;
     for (int i = MAX(n - v->ndim, 0); i < n && a.unbacked; i++) /* a mask's count: the kernel compares it */
         if (size[i] == a.unbacked && sym_is_unbacked(v->size[i - (n - v->ndim)]))

@@ -32,7 +32,8 @@ bool cbuild_kernels(const vir *const *k, int n, vir_fn *fn, tp_err *err)
             ok = err_set(err, ERR_compiler, "the built library has no '%s'", name);
     }
     if (ok && ev_log_on(EVC_inductor, EV_DEBUG))
-        ev_log(EVC_inductor, EV_DEBUG, NULL, "%d kernels built as C by '%s': %zu bytes", n, gen_cc_name(), so.n);
+        ev_log(EVC_inductor, EV_DEBUG, NULL, "%d kernels built as C by '%s': %zu bytes", n, gen_cc_name(),
+               so.n);
     if (!ok)
         gen_lib_free(&lib);
 done:

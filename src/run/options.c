@@ -80,5 +80,6 @@ void options_print(strbuf *b, const run_options *o)
 {
     char w[40];
     for (int i = 0; i < OPT_COUNT; i++)
-        strbuf_addf(b, "%s%s=%s", i ? " " : "", rows[i].name, option_word((option_id)i, o->v[i], w, sizeof w));
+        strbuf_addf(b, "%s%s=%s", i ? " " : "", rows[i].name,
+                    option_word((option_id)i, o->v[i], w, sizeof w));
 }
