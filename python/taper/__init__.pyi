@@ -11,7 +11,7 @@ from ._checks import *
 from .functional import *
 from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor, LongTensor, ShortTensor)
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
-from . import _dynamo, _functorch, _higher_order_ops, _inductor, _logging, _ops, autograd, compiler, fx, library, linalg, masked, nn, ops, optim, overrides, random, return_types, safetensors, signal, special, storage, testing, torch_alias, types, utils
+from . import _dynamo, _functorch, _higher_order_ops, _inductor, _logging, _ops, autograd, compiler, distributed, fx, library, linalg, masked, nn, ops, optim, overrides, random, return_types, safetensors, signal, special, storage, testing, torch_alias, types, utils
 
 __version__: _str
 def compile(model: Any = ..., *, fullgraph: _bool = ..., dynamic: Optional[_bool] = ..., backend: Any = ..., mode: Optional[_str] = ..., options: Optional[Dict[_str, Any]] = ..., disable: _bool = ...) -> Any: ...

@@ -11,6 +11,7 @@ import warnings as _warnings
 
 import taper as _taper
 from . import _C
+from ._dynamo import exc as _exc
 
 
 class _Loader(_abc.Loader):
@@ -52,6 +53,9 @@ def install():
     _sys.meta_path.insert(0, _Finder())
     _C._set_prefix("torch")
     _sys.modules["torch"] = _taper
+    for cls in vars(_exc).values():  # tracebacks name them as the program does
+        if isinstance(cls, type) and cls.__module__ == "taper._dynamo.exc":
+            cls.__module__ = "torch._dynamo.exc"
     return True
 
 

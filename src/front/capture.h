@@ -411,6 +411,7 @@ typedef enum {
     BRK_COUNT
 } break_id;
 extern const break_row break_rows[BRK_COUNT];
+const break_row *break_row_now(break_id id);
 
 struct trace {
     entry *e;
@@ -431,6 +432,7 @@ struct trace {
     char reason[600], detail[1600];
     strbuf stack_text; /* user frames of the break, innermost last */
     int brk_line;
+    bool brk_inlined; /* in a function that was inlined */
     char brk_file[400];
     int exc_at;        /* outer step that raised the exception being handled, or -1 */
     PyObject *handled; /* what the thread was handling when tracing began, or NULL; borrowed */

@@ -456,8 +456,15 @@ bool cap_suppress(const cap_cfg *cfg, PyObject *fn)
             return false;
     PyErr_Fetch(&t, &v, &tb);
     PyObject *s = v ? PyObject_Str(v) : NULL, *q = fn ? PyObject_Repr(fn) : NULL;
-    ev_log(EVC_dynamo, EV_WARNING, NULL, "WON'T CONVERT %s\ndue to:\n%s", q ? PyUnicode_AsUTF8(q) : "?",
-           s ? PyUnicode_AsUTF8(s) : "?");
+    PyObject *f = fn && PyMethod_Check(fn) ? PyMethod_GET_FUNCTION(fn) : fn;
+    PyCodeObject *co = f && PyFunction_Check(f) ? (PyCodeObject *)PyFunction_GET_CODE(f) : NULL;
+    char at[600];
+    if (co)
+        snprintf(at, sizeof at, "%s %s line %d", PyUnicode_AsUTF8(co->co_name),
+                 PyUnicode_AsUTF8(co->co_filename), co->co_firstlineno);
+    else
+        snprintf(at, sizeof at, "%s", q ? PyUnicode_AsUTF8(q) : "?");
+    ev_log(EVC_dynamo, EV_WARNING, NULL, "WON'T CONVERT %s\ndue to:\n%s", at, s ? PyUnicode_AsUTF8(s) : "?");
     Py_XDECREF(s);
     Py_XDECREF(q);
     Py_XDECREF(t);

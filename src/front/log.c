@@ -86,6 +86,9 @@ const char *value_name(trace *t, PyObject *o)
         return b;
     }
     PyObject *r = PyObject_Repr(o);
+    if (r && PyModule_Check(o) && !strcmp(cap_brand(), "torch") &&
+        !strncmp(PyUnicode_AsUTF8(r), "<module 'taper", 14)) /* by the name it was imported with */
+        Py_SETREF(r, PyUnicode_FromFormat("<module 'torch%s", PyUnicode_AsUTF8(r) + 14));
     if (!strcmp(kind, "ConstantVariable"))
         snprintf(b, 400, "%s(%s: %.300s)", kind, tp->tp_name, r ? PyUnicode_AsUTF8(r) : "?");
     else

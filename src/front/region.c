@@ -435,7 +435,7 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
 
 /* ---- breaks in the log, as errors ---- */
 typedef struct why_broke {
-    bool set, quiet, error;
+    bool set, quiet, error, inlined;
     break_id id;
     char reason[600], file[400];
     int line;
@@ -455,6 +455,7 @@ static void break_note(why_broke *w, trace *t)
     snprintf(w->reason, sizeof w->reason, "%s", t->reason);
     snprintf(w->file, sizeof w->file, "%s", t->brk_file);
     w->line = t->brk_line;
+    w->inlined = t->brk_inlined;
     w->stack = mem_strdup(strbuf_str(&t->stack_text));
     if (t->verbose) {
         strbuf b = { 0 };
@@ -467,7 +468,7 @@ static void break_note(why_broke *w, trace *t)
 
 static PyObject *break_raise(const why_broke *w)
 {
-    const break_row *r = &break_rows[w->id];
+    const break_row *r = break_row_now(w->id);
     PyObject *cls = exc_class("Unsupported");
     PyObject *msg = PyUnicode_FromFormat(
         "%s\n  Explanation: %s\n  Hint: %s\n  Code: %s (%s)\n\nfrom user code:\n%s", w->reason, r->explain,
@@ -480,10 +481,11 @@ static PyObject *break_raise(const why_broke *w)
 
 static void break_log(region *r, const cap_cfg *cfg, const why_broke *w)
 {
-    const break_row *row = &break_rows[w->id];
+    const break_row *row = break_row_now(w->id);
     if (w->quiet)
         return;
     cap_count("graph_break", w->reason, 1);
+    cap_count(w->inlined ? "inline_call" : "unimplemented", w->reason, 1);
     if (TP_UNLIKELY(cap_watching()))
         cap_watch_break(cfg, row, w->reason, w->stack, w->file, w->line);
     if (break_list) {

@@ -686,7 +686,8 @@ static PyObject *own_check(PyObject *c, const char *name)
     cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(fn));
     if (!cc)
         py_forget();
-    return cc && !cc->library && !cap_is_skipped_file(cc->file) ? fn : NULL;
+    return cc && !cc->library && !cap_is_skipped_file(cc->file) && strncmp(cc->file, "<frozen", 7) ? fn
+                                                                                                   : NULL;
 }
 
 /* The method behind a builtin function of numbers, or NULL. */

@@ -13,6 +13,23 @@ const break_row break_rows[BRK_COUNT] = {
 };
 
 /* ---- breaks ---- */
+/* The row in the names that users of this process know: torch's under the alias. */
+const break_row *break_row_now(break_id id)
+{
+    static break_row rows[BRK_COUNT];
+    const char *const *from = (const char *const *)&break_rows[id];
+    const char **to = (const char **)&rows[id];
+    if (strcmp(cap_brand(), "torch"))
+        return &break_rows[id];
+    for (size_t i = 0; !rows[id].hint && i < sizeof(break_row) / sizeof *to; i++) {
+        char *s = mem_strdup(from[i]);
+        for (char *at = s; (at = strstr(at, "taper."));)
+            memcpy(at, "torch", 5);
+        to[i] = s;
+    }
+    return &rows[id];
+}
+
 static void stack_text(trace *t, strbuf *b, frame *f)
 {
     if (f->back)
@@ -45,6 +62,7 @@ PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
     strbuf_free(&t->stack_text);
     stack_text(t, &t->stack_text, f);
     t->brk_line = frame_line(f);
+    t->brk_inlined = f != t->outer;
     snprintf(t->brk_file, sizeof t->brk_file, "%s", f->cc->file);
     comptime_at_break(t);
     return NULL;

@@ -236,3 +236,28 @@ def test_a_folder_of_users_may_be_called_taper():
         p = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60,
                            env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(taper.__file__))})
         assert p.stdout.split() == ["2.0", "4.0", "1"], (p.stdout, p.stderr)
+
+
+def test_breaks_in_inlined_calls_are_counted_apart():
+    def inner(x):
+        y = x + 1
+        print(end="")
+        return y
+
+    def outer(x):
+        return inner(x) * 2
+
+    def direct(x):
+        y = x + 1
+        print(end="")
+        return y
+
+    counters = dynamo.utils.counters
+    dynamo.reset()
+    counters.clear()
+    taper.compile(direct, backend="eager")(taper.ones(2))
+    assert sum(counters["unimplemented"].values()) == 1 and not counters["inline_call"], counters
+    counters.clear()
+    taper.compile(outer, backend="eager")(taper.ones(2))
+    # once where it was inlined, once as a function of its own when the call was made
+    assert sum(counters["inline_call"].values()) == 1 and sum(counters["unimplemented"].values()) == 1, counters

@@ -462,3 +462,14 @@ def test_bucketing_bounds_recompilations():
         print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     """)
     assert out == "3\n", out
+
+
+def test_every_program_is_a_golden_file():
+    with open(os.path.join(ROOT, "docs", "checklist.md")) as f:
+        named = [line.rsplit("`", 2)[1] for line in f if "tests/golden/guides/" in line and line.count("|") == 4 and not line[2].isdigit()]
+    there = sorted("tests/golden/guides/" + n for n in os.listdir(os.path.join(ROOT, "tests", "golden", "guides")) if n.endswith(".py"))
+    assert sorted(named) == there, set(named) ^ set(there)
+    for path in there:
+        with open(os.path.join(ROOT, path)) as f:
+            text = f.read()
+        assert "import torch" in text and "%python -m taper " + os.path.basename(path) in text and "taper" not in text.split("# RUN")[0], path
