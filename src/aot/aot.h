@@ -87,6 +87,8 @@ typedef struct aot_replay {
     int nval;
     const ir_node *now; /* private: being replayed */
     const ir_loc *loc;
+    map locs; /* places of the old graph in locs_in */
+    const ir_graph *locs_in;
     arena scratch;
 } aot_replay;
 bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err);
@@ -96,6 +98,4 @@ tp_val aot_replay_operand(aot_replay *r, const tp_val *v); /* an argument as it 
 /* val with its dimensions in the order in memory that t has: val itself, or a copy that b records. NULL stays NULL. */
 tp_tensor *aot_in_order_of(bld *b, tp_tensor *val, tp_tensor *t);
 
-/* locations travel along */
-const ir_loc *aot_loc_copy(ir_graph *g, const ir_loc *l);
 #endif

@@ -303,6 +303,7 @@ static void save_symbols(part *p)
 typedef struct copier {
     ir_graph *to;
     ir_node **map; /* by joint id */
+    map locs;
 } copier;
 
 static tp_val copy_type(const tp_val *v)
@@ -343,7 +344,7 @@ static ir_node *copy_node(copier *k, const ir_node *n)
     }
     if (strcmp(m->name, n->name) && !map_get(&k->to->names, n->name))
         ir_rename(m, n->name);
-    m->loc = aot_loc_copy(k->to, n->loc);
+    m->loc = ir_loc_copy(a, &k->locs, n->loc);
     m->meta = n->meta ? arena_strdup(a, n->meta) : NULL;
     return k->map[n->id] = m;
 }
@@ -389,6 +390,7 @@ static void build_fw(part *p, aot_unit *u, int nfw)
     ir_set_output(k.to, out.at, (int)out.n);
     vec_free(&out);
     free(k.map);
+    map_free(&k.locs);
     u->fw = k.to;
 }
 
@@ -427,6 +429,7 @@ static void build_bw(part *p, aot_unit *u, int nfw)
     ir_set_output(k.to, out.at, (int)out.n);
     vec_free(&out);
     free(k.map);
+    map_free(&k.locs);
     free(again);
     u->bw = k.to;
 }

@@ -8,8 +8,12 @@ const ir_loc *aot_replay_where(void *data, ir_graph *g)
     aot_replay *r = data;
     if (!r->now)
         return NULL;
+    if (!r->loc && r->locs_in != g) {
+        map_free(&r->locs);
+        r->locs_in = g;
+    }
     if (!r->loc)
-        r->loc = aot_loc_copy(g, r->now->loc);
+        r->loc = ir_loc_copy(&g->mem, &r->locs, r->now->loc);
     return r->loc;
 }
 
@@ -143,6 +147,7 @@ void aot_replay_end(aot_replay *r)
         if (r->val[i].kind == VAL_tensor || r->val[i].kind == VAL_tensors)
             val_clear(&r->val[i]);
     free(r->val);
+    map_free(&r->locs);
     arena_free(&r->scratch);
 }
 

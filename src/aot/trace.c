@@ -9,19 +9,6 @@
 #include "sym/env.h"
 #include <stdio.h>
 
-const ir_loc *aot_loc_copy(ir_graph *g, const ir_loc *l)
-{
-    if (!l)
-        return NULL;
-    ir_loc *r = ARENA_NEW(&g->mem, ir_loc);
-    r->file = l->file ? arena_strdup(&g->mem, l->file) : NULL;
-    r->func = l->func ? arena_strdup(&g->mem, l->func) : NULL;
-    r->code = l->code ? arena_strdup(&g->mem, l->code) : NULL;
-    r->line = l->line;
-    r->outer = aot_loc_copy(g, l->outer);
-    return r;
-}
-
 void aot_unit_free(aot_unit *u)
 {
     if (!u)

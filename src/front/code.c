@@ -103,6 +103,43 @@ static bool in_package(const char *file)
     return file && n && strncmp(file, dir, n) == 0;
 }
 
+/* Lines of all instructions in one pass over the location table, where the C API would start from the front for each.
+ * Returns false when the table is not what this knows. */
+static bool decode_lines(cap_code *cc, PyCodeObject *co)
+{
+    const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(co->co_linetable),
+                  *end = p + PyBytes_GET_SIZE(co->co_linetable);
+    int at = 0, line = co->co_firstlineno, known = line;
+    while (p < end) {
+        int code = *p >> 3 & 15, n = (*p & 7) + 1;
+        if (!(*p & 128))
+            return false;
+        p++;
+        if (code >= 13 &&
+            code <=
+                14) { /* signed variable length, six bits a byte, least first; the sign is the lowest bit */
+            unsigned v = 0;
+            for (int shift = 0; p < end && shift < 30; shift += 6) {
+                v |= (unsigned)(*p & 63) << shift;
+                if (!(*p++ & 64))
+                    break;
+            }
+            line += v & 1 ? -(int)(v >> 1) : (int)(v >> 1);
+        } else if (code >= 10 && code <= 12)
+            line += code - 10;
+        while (p < end && !(*p & 128)) /* columns */
+            p++;
+        if (code != 15)
+            known = line;
+        for (; n > 0; n--, at++) { /* code 15, made by the compiler: belongs to what came before */
+            if (at >= cc->n)
+                return false;
+            cc->ins[at].line = known;
+        }
+    }
+    return at == cc->n;
+}
+
 static bool decode(cap_code *cc, PyCodeObject *co)
 {
     PyObject *bytes = PyCode_GetCode(co);
@@ -118,14 +155,17 @@ static bool decode(cap_code *cc, PyCodeObject *co)
         in->op = p[2 * i];
         in->arg = (int)(ext << 8 | p[2 * i + 1]);
         ext = in->op == EXTENDED_ARG ? (uint32_t)in->arg : 0;
-        in->line = PyCode_Addr2Line(co, 2 * i);
-        if (in->line < 0) /* made by the compiler: belongs to what came before */
-            in->line = i ? cc->ins[i - 1].line : co->co_firstlineno;
         in->next = i + 1;
         while (in->next < cc->n && p[2 * in->next] == CACHE && in->op != CACHE)
             in->next++;
     }
     Py_DECREF(bytes);
+    if (!decode_lines(cc, co))
+        for (int i = 0; i < cc->n; i++) {
+            cc->ins[i].line = PyCode_Addr2Line(co, 2 * i);
+            if (cc->ins[i].line < 0)
+                cc->ins[i].line = i ? cc->ins[i - 1].line : co->co_firstlineno;
+        }
     return true;
 }
 

@@ -102,6 +102,18 @@ static char *identifier(arena *a, const char *base)
     return r;
 }
 
+static void decimal(char *out, uintptr_t i) /* every node passes here: no printf */
+{
+    char d[20];
+    int k = 0;
+    do
+        d[k++] = (char)('0' + i % 10);
+    while (i /= 10);
+    while (k)
+        *out++ = d[--k];
+    *out = 0;
+}
+
 /* sin, sin_1, sin_2, ...; a base that ends in _<digits> counts on from there. Linear overall. */
 const char *ir_unique_name(ir_graph *g, const char *base)
 {
@@ -115,9 +127,11 @@ const char *ir_unique_name(ir_graph *g, const char *base)
         n = k - 1;
     char *stem = arena_strndup(&g->mem, base, n);
     uintptr_t i = (uintptr_t)map_get(&g->name_next, stem);
-    char *name;
+    char *name = arena_alloc(&g->mem, n + 22);
+    memcpy(name, stem, n);
+    name[n] = '_';
     do
-        name = arena_printf(&g->mem, "%s_%lu", stem, (unsigned long)++i);
+        decimal(name + n + 1, ++i);
     while (map_get(&g->names, name));
     map_put(&g->name_next, stem, (void *)i);
     return name;
@@ -383,10 +397,12 @@ ir_node *ir_add_call(ir_graph *g, op_id op, op_variant v, const tp_val *arg, int
 {
     const op_row *r = op_row_of(op);
     char base[96];
-    size_t k = (size_t)snprintf(base, sizeof base, "%s%s", r->name, v == OPV_inplace ? "_" : "");
-    for (size_t i = 0; i < k && i < sizeof base; i++)
-        if (base[i] == '.')
-            base[i] = '_';
+    size_t k = 0;
+    for (; r->name[k] && k < sizeof base - 2; k++)
+        base[k] = r->name[k] == '.' ? '_' : r->name[k];
+    if (v == OPV_inplace)
+        base[k++] = '_';
+    base[k] = 0;
     ir_node *n = node_new(g, IR_call, base, arg, narg, val);
     n->op = (uint16_t)op;
     n->variant = (uint8_t)v;
@@ -454,7 +470,7 @@ static tp_val ref_val(const tp_val *v)
     return r;
 }
 
-static const ir_loc *copy_loc(arena *a, map *done, const ir_loc *l)
+const ir_loc *ir_loc_copy(arena *a, map *done, const ir_loc *l)
 {
     if (!l)
         return NULL;
@@ -467,7 +483,7 @@ static const ir_loc *copy_loc(arena *a, map *done, const ir_loc *l)
     r->func = l->func ? arena_strdup(a, l->func) : NULL;
     r->code = l->code ? arena_strdup(a, l->code) : NULL;
     r->line = l->line;
-    r->outer = copy_loc(a, done, l->outer);
+    r->outer = ir_loc_copy(a, done, l->outer);
     return r;
 }
 
@@ -486,7 +502,7 @@ ir_graph *ir_graph_copy(const ir_graph *g)
         ir_node *m = node_new(c, (ir_kind)n->kind, n->name, arg, n->narg, ref_val(&n->val));
         m->variant = n->variant;
         m->op = n->op;
-        m->loc = copy_loc(&c->mem, &locs, n->loc);
+        m->loc = ir_loc_copy(&c->mem, &locs, n->loc);
         m->target = n->target ? arena_strdup(&c->mem, n->target) : NULL;
         m->meta = n->meta ? arena_strdup(&c->mem, n->meta) : NULL;
         m->opaque = n->opaque;

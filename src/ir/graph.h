@@ -89,6 +89,8 @@ enum { IR_STYLE_python = 0, IR_STYLE_aten = 1, IR_STYLE_torch = 2 };
 
 ir_graph *ir_graph_new(const char *name);
 void ir_graph_free(ir_graph *g);
+/* done: places that were copied already, for the next call. */
+const ir_loc *ir_loc_copy(arena *a, map *done, const ir_loc *l);
 ir_graph *ir_graph_copy(const ir_graph *g); /* deep: nodes, names, constants by count; same env */
 
 /* --- building (no shape inference: see ir_build and ir_rec for that) ----------------------------------- */

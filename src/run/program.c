@@ -66,28 +66,30 @@ static void plan_memory(program *pr)
     loop_plan *p = pr->p;
     int n = (int)p->slot.n, placed = 0;
     int *order = mem_alloc(sizeof *order * (size_t)MAX(n, 1));
+    int64_t *bytes = mem_alloc(sizeof *bytes * (size_t)MAX(n, 1));
     pr->offset = mem_alloc(sizeof *pr->offset * (size_t)MAX(n, 1));
     for (int i = 0; i < n; i++) {
         pr->offset[i] = -1;
         loop_slot *s = &p->slot.at[i];
-        if (s->kind == SLOT_buffer && !s->output && s->first >= 0 && const_type(s->type))
+        if (s->kind == SLOT_buffer && !s->output && s->first >= 0 && const_type(s->type)) {
+            bytes[i] = slot_bytes(s);
             order[placed++] = i;
+        }
     }
     for (int a = 1; a < placed; a++) /* larger ones first */
-        for (int b = a; b > 0 && slot_bytes(&p->slot.at[order[b - 1]]) < slot_bytes(&p->slot.at[order[b]]);
-             b--) {
+        for (int b = a; b > 0 && bytes[order[b - 1]] < bytes[order[b]]; b--) {
             int t = order[b];
             order[b] = order[b - 1];
             order[b - 1] = t;
         }
     for (int a = 0; a < placed; a++) {
         loop_slot *s = &p->slot.at[order[a]];
-        int64_t need = slot_bytes(s), at = 0;
+        int64_t need = bytes[order[a]], at = 0;
         for (bool moved = true; moved;) {
             moved = false;
             for (int b = 0; b < a; b++) {
                 loop_slot *o = &p->slot.at[order[b]];
-                int64_t ob = pr->offset[order[b]], oe = ob + slot_bytes(o);
+                int64_t ob = pr->offset[order[b]], oe = ob + bytes[order[b]];
                 if (o->first <= s->last && s->first <= o->last && ob < at + need && at < oe) {
                     at = oe;
                     moved = true;
@@ -98,6 +100,7 @@ static void plan_memory(program *pr)
         pr->block = MAX(pr->block, MAX(at + need, 64)); /* empty buffers lie somewhere, too */
     }
     free(order);
+    free(bytes);
 }
 
 /* What a step was the last to read is given back at once: the next call finds that memory warm. */
