@@ -119,7 +119,8 @@ int64_t sx_floordiv(int64_t a, int64_t b); /* of any two integers, b not 0; sym.
 static inline int64_t sx_mod(int64_t a, int64_t b) { return a - sx_floordiv(a, b) * b; }
 
 /* poly.c */
-symint sx_linear(sym_env *env, symint a, int64_t ka, symint b, int64_t kb); /* ka*a + kb*b */
+symint sx_linear(sym_env *env, symint a, int64_t ka, symint b, int64_t kb); /* ka*a + kb*b, or ERR_overflow */
+bool sx_linear_fits(sym_env *env, symint a, int64_t ka, symint b, int64_t kb, symint *out);
 /* v = k*L + c with L as in a relation; v is an expression. */
 bool sx_split(sym_expr *e, sym_expr **L, int64_t *k, int64_t *c, bool make);
 int sx_mono_cmp(const sym_expr *a, const sym_expr *b);           /* lexicographic: the order of printing */

@@ -1,7 +1,8 @@
 /* poly.c - arithmetic on canonical sums of products.
- * Products are expanded while the result has at most SX_MAX_TERMS terms; beyond that, and where a
- * coefficient would overflow, an operand becomes an atom. So every operation is bounded, whatever the
- * program does, and only monsters lose the one-pointer property. */
+ * Products are expanded while the result has at most SX_MAX_TERMS terms and coefficients that fit; beyond that their
+ * factors stay factors. A sum of too many terms takes an operand as an atom. So every operation is bounded, whatever
+ * the program does, and only monsters lose the one-pointer property. A sum whose coefficients do not fit is an error:
+ * its value could not be computed either. */
 #include "sym/expr.h"
 
 typedef struct {
@@ -14,7 +15,7 @@ typedef struct {
     int64_t c;
     int n, cap;
     sx_term *t;
-    bool overflow;
+    bool overflow, many; /* a number does not fit; more than SX_MAX_TERMS terms */
     sx_term room[24];
 } poly;
 
@@ -81,7 +82,7 @@ static void merge(poly *p, const view *a, int64_t ka, const view *b, int64_t kb)
         if (k)
             poly_push(p, e, k);
     }
-    p->overflow |= p->n > SX_MAX_TERMS;
+    p->many = p->n > SX_MAX_TERMS;
 }
 
 static symint make_sum(sym_env *env, const poly *p)
@@ -93,17 +94,16 @@ static symint make_sum(sym_env *env, const poly *p)
     return sx_value(sx_intern(env, SX_add, p->n, p->t, p->c));
 }
 
-symint sx_linear(sym_env *env, symint a, int64_t ka, symint b, int64_t kb)
+bool sx_linear_fits(sym_env *env, symint a, int64_t ka, symint b, int64_t kb, symint *out)
 {
     view va, vb;
     poly p;
-    symint r;
 
     view_of(&va, a);
     view_of(&vb, b);
     poly_init(&p);
     merge(&p, &va, ka, &vb, kb);
-    if (p.overflow) {
+    if (p.many && !p.overflow) {
         if (sym_is_expr(a))
             view_opaque(&va, a);
         if (sym_is_expr(b))
@@ -112,9 +112,16 @@ symint sx_linear(sym_env *env, symint a, int64_t ka, symint b, int64_t kb)
         poly_init(&p);
         merge(&p, &va, ka, &vb, kb);
     }
-    r = p.overflow ? sx_overflow(env) : make_sum(env, &p);
+    bool fits = !p.overflow;
+    *out = fits ? make_sum(env, &p) : 0;
     poly_free(&p);
-    return r;
+    return fits;
+}
+
+symint sx_linear(sym_env *env, symint a, int64_t ka, symint b, int64_t kb)
+{
+    symint r;
+    return sx_linear_fits(env, a, ka, b, kb, &r) ? r : sx_overflow(env);
 }
 
 /* --- products ------------------------------------------------------------------------------------------ */
@@ -241,7 +248,9 @@ again:
             poly_push(&p, vb.t[j].e, k);
     }
     tidy(&p);
-    if (p.overflow && (va.t != &va.one || vb.t != &vb.one)) {
+    p.many = p.n > SX_MAX_TERMS;
+    bool sums = va.n + (va.c != 0) > 1 || vb.n + (vb.c != 0) > 1;
+    if ((p.overflow || p.many) && sums && (va.t != &va.one || vb.t != &vb.one)) {
         poly_free(&p);
         view_opaque(&va, a);
         view_opaque(&vb, b);
@@ -340,7 +349,7 @@ symint sx_div_exact(sym_env *env, symint a, symint b, bool *ok)
 
     *ok = false;
     view_of(&vb, b);
-    if (vb.n == 0 || vb.n > 16)
+    if (vb.n == 0 || vb.n > 16 || env->err.kind != ERR_none)
         return 0;
     sx_term lead = leading(&vb);
     for (int round = 0; round < 40; round++) {
@@ -359,6 +368,11 @@ symint sx_div_exact(sym_env *env, symint a, symint b, bool *ok)
             return 0;
         q = sym_add(q, x);
         a = sx_linear(env, a, 1, multiply(env, x, b), -1);
+        if (env->err.kind !=
+            ERR_none) { /* a step that does not fit is no quotient, and no fault of the caller */
+            err_clear(&env->err);
+            return 0;
+        }
     }
     return 0;
 }
@@ -544,7 +558,10 @@ static symint extreme(sym_env *env, sx_kind k, symint a, symint b)
         for (int j = 0; j < n && !beaten; j++) {
             if (i == j || arg[j] == SYM_NEG_OO)
                 continue;
-            sx_range d = sx_range_of(sx_linear(env, arg[j], 1, arg[i], -1));
+            symint diff;
+            if (!sx_linear_fits(env, arg[j], 1, arg[i], -1, &diff))
+                continue;
+            sx_range d = sx_range_of(diff);
             bool same = d.lo == 0 && d.hi == 0;
             beaten = same ? j < i : k == SX_max ? d.lo >= 0 : d.hi <= 0;
         }

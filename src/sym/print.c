@@ -29,9 +29,16 @@ static bool full(printer *p, int depth)
 enum { NESTED = 2, FEW = 8 };
 static _Thread_local int nested;
 static int by_shape(const sym_expr *a, const sym_expr *b), by_parts(const sym_expr *a, const sym_expr *b);
-static int by_factor(const void *a, const void *b)
+/* Sums come first: what stands before them would be multiplied out when the text is read. */
+static int by_factor(const void *pa, const void *pb)
 {
-    return by_shape(((const sx_term *)a)->e, ((const sx_term *)b)->e);
+    const sx_term *a = pa, *b = pb;
+    bool sum = a->e->kind == SX_add;
+    if (sum != (b->e->kind == SX_add))
+        return sum ? -1 : 1;
+    if (sum && (a->k == 1) != (b->k == 1))
+        return a->k == 1 ? -1 : 1;
+    return by_shape(a->e, b->e);
 }
 static sx_term *factors(const sym_expr *e, int *n) /* sorted; the caller's */
 {
@@ -105,11 +112,14 @@ static void product(printer *p, const sym_expr *e, int64_t k, int depth)
 {
     int n;
     sx_term *t = factors(e, &n);
+    bool sums = e->kind == SX_mul && t[0].e->kind == SX_add;
 
     if (k == -1)
         strbuf_addc(p->out, '-');
     else if (k != 1)
         strbuf_addf(p->out, "%lld*", (long long)k);
+    if (sums && k != 1)
+        strbuf_addc(p->out, '(');
     for (int i = 0; i < n && !full(p, depth); i++) {
         if (i)
             strbuf_addc(p->out, '*');
@@ -117,6 +127,8 @@ static void product(printer *p, const sym_expr *e, int64_t k, int depth)
         if (t[i].k != 1)
             strbuf_addf(p->out, "**%lld", (long long)t[i].k);
     }
+    if (sums && k != 1)
+        strbuf_addc(p->out, ')');
     free(t);
 }
 

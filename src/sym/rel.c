@@ -48,9 +48,9 @@ static bool as_remainder(sym_env *env, sym_expr *L, symint *out)
         int64_t k = L->t[i].k, d;
         if (f->kind != SX_floordiv || sym_is_expr(f->a[1]) || k % (d = f->a[1]))
             continue;
-        symint rest = sx_linear(env, sym_of_expr(L), 1, sym_of_expr(f), -k);
-        symint c = sx_linear(env, rest, 1, f->a[0], k / d);
-        if (sym_is_expr(c))
+        symint rest, c;
+        if (!sx_linear_fits(env, sym_of_expr(L), 1, sym_of_expr(f), -k, &rest) ||
+            !sx_linear_fits(env, rest, 1, f->a[0], k / d, &c) || sym_is_expr(c))
             continue;
         *out = sx_linear(env, sym_mod(f->a[0], d), -(k / d), c, 1);
         return true;

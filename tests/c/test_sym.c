@@ -615,6 +615,34 @@ TEST(sym_guards_are_sound)
     CHECK(passed > 3000 && refused > 1000);
 }
 
+TEST(sym_sums_that_do_not_fit_are_errors)
+{
+    SETUP;
+    static const char *bad[] = { "s0*18 < s2*91**9 *18 < s2*96**9 +1+139",
+                                 "4000000000000000000*s0 + 4000000000000000000*s0",
+                                 "1099511627776*s0*1099511627776", "s0*1099511627776*(s1*1099511627776)" };
+    static const char *good[] = { "Max(4000000000000000000*s0, -4000000000000000000*s0)", "(s0 - 2)**100",
+                                  "3*((1099511627776*s0 + 1)*(1099511627776*s1 + 1)*s1)",
+                                  "-((1099511627776*s0 + 1)*(1099511627776*s1 + 1))",
+                                  "(4000000000000000000*s0 + 1) // (s1 + 4000000000000000000)" };
+    symint v, again;
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        tp_err err = { 0 };
+        CHECK(!sym_parse(f.env, bad[i], strlen(bad[i]), &v, &err));
+        CHECK(err.kind == ERR_syntax && strstr(err.msg, "does not fit in 62 bits"));
+    }
+    for (size_t i = 0; i < COUNT(good); i++) {
+        tp_err err = { 0 };
+        CHECK(sym_parse(f.env, good[i], strlen(good[i]), &v, &err));
+        char *t = strdup(text(v));
+        CHECK(sym_parse(f.env, t, strlen(t), &again, &err));
+        if (again != v)
+            test_fail(__FILE__, __LINE__, "%s reads back as %s", t, text(again));
+        free(t);
+    }
+    sym_env_free(f.env);
+}
+
 /* --- never exponential --------------------------------------------------------------------------------- */
 /* Of this thread, so that a busy machine does not count. */
 static int64_t cpu_ns(void) { return clock_read(CLOCK_THREAD_CPUTIME_ID); }
