@@ -158,9 +158,7 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
 
 
 def chain_matmul(*matrices, out=None):
-    r = matrices[0]
-    for m in matrices[1:]:
-        r = r @ m
+    r = _C._call("chain_matmul", list(matrices))
     return r if out is None else out.copy_(r)
 
 

@@ -272,23 +272,6 @@ static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val 
     return true;
 }
 
-/* Rows that change a tensor's shape in place: values do not change, only how they are looked at. */
-static bool changes_header(op_id op)
-{
-    switch (op) {
-    case OP_squeeze_:
-    case OP_squeeze__dim:
-    case OP_squeeze__dims:
-    case OP_unsqueeze_:
-    case OP_t_:
-    case OP_transpose_:
-    case OP_as_strided_:
-    case OP_resize_:
-    case OP_resize_as_: return true;
-    default: return false;
-    }
-}
-
 static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                             tp_err *err)
 {
@@ -306,7 +289,7 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
                     return false;
     }
     bool writes = v == OPV_inplace || ((row->flags & OPF_MUT) && arg[0].kind == VAL_tensor);
-    if (changes_header(op))
+    if (row->flags & OPF_HEAD)
         return err_set(err, ERR_notimpl,
                        "'%s' changes the shape of a tensor in place, which has no functional form",
                        row->full);

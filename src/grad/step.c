@@ -412,7 +412,7 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
         goto done;
     if (!collect(c, err))
         goto done;
-    c->header = (row->flags & OPF_MUT) && !strcmp(row->eager_name, "header");
+    c->header = row->flags & OPF_HEAD;
     if (c->header) {
         tp_tensor *t = c->arg[0].t;
         c->was = *t;

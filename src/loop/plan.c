@@ -796,7 +796,8 @@ static bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
                 return false;
             *mask |= 1u << d;
         }
-    }
+    } else if (dims && dims->kind == VAL_ints && op_row_of((op_id)n->op)->flags & OPF_NODIMS)
+        return false;                           /* nothing is reduced */
     if ((*kind == RED_max || *kind == RED_min)) /* an empty reduction must raise */
         for (int d = 0; d < t->ndim; d++)
             if ((*mask >> d & 1) && !sym_known(SYM_gt, t->size[d], 0))

@@ -355,13 +355,6 @@ static tp_tensor *make_out(op_call *c, const op_out *o, bool fake)
     }
 }
 
-static bool castable(dtype from, dtype to) /* category must not fall */
-{
-    if (dtype_is_float(from))
-        return dtype_is_float(to);
-    return from == DT_bool || to != DT_bool;
-}
-
 static bool shape_is(const tp_tensor *to, int nd, const symint *size, tp_err *err)
 {
     if (nd == to->ndim && tensor_same_size(to, &(tp_tensor){ .ndim = (uint8_t)nd, .size = (symint *)size }))
@@ -387,7 +380,7 @@ static bool inplace_ok(op_call *c, const op_out *o, const tp_tensor *self)
 {
     if (!shape_is(self, o->ndim, o->size, c->err))
         return false;
-    if (!castable((dtype)o->dt, (dtype)self->dt))
+    if (!dtype_can_cast((dtype)o->dt, (dtype)self->dt))
         return err_set(c->err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
                        dtype_rows[o->dt].gname, dtype_rows[self->dt].gname);
     return check_overlap(c, self);
@@ -551,7 +544,7 @@ bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out
 /* One result into the tensor the caller gave: its type must be able to hold it, its size is made to fit. */
 static bool give_out(op_ctx *cx, const op_row *row, tp_tensor *r, tp_tensor *o, tp_err *err)
 {
-    if (r->dt != o->dt && !castable((dtype)r->dt, (dtype)o->dt))
+    if (r->dt != o->dt && !dtype_can_cast((dtype)r->dt, (dtype)o->dt))
         return err_set(err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
                        dtype_rows[r->dt].gname, dtype_rows[o->dt].gname);
     if (!tensor_same_size(r, o) && !tensor_overlaps_itself(o)) {

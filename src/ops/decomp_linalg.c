@@ -245,7 +245,7 @@ bool decomp_chain_matmul(bld *b, const tp_val *arg, tp_val *out)
     for (int i = 0; i < arg[0].n; i++)
         if (arg[0].ts[i]->ndim != 2)
             return FAIL("Tensor dimension is %d, expected 2 instead.", arg[0].ts[i]->ndim);
-    return RET(chain(b, arg[0].ts, arg[0].n));
+    return RET(arg[0].n == 1 ? b_op(b, clone, vT(arg[0].ts[0])) : chain(b, arg[0].ts, arg[0].n));
 }
 bool decomp_multi_dot(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -301,8 +301,9 @@ static bool cross(bld *b, tp_tensor *x, tp_tensor *y, int d, tp_val *out)
         return false;
     tp_tensor *x1 = b_op(b, roll, vT(x), LIST(-1), LIST(d)), *x2 = b_op(b, roll, vT(x), LIST(-2), LIST(d));
     tp_tensor *y1 = b_op(b, roll, vT(y), LIST(-1), LIST(d)), *y2 = b_op(b, roll, vT(y), LIST(-2), LIST(d));
-    return RET(b_op(b, sub_Tensor, vT(b_op(b, mul_Tensor, vT(x1), vT(y2))),
-                    vT(b_op(b, mul_Tensor, vT(x2), vT(y1)))));
+    tp_tensor *r = b_op(b, sub_Tensor, vT(b_op(b, mul_Tensor, vT(x1), vT(y2))),
+                        vT(b_op(b, mul_Tensor, vT(x2), vT(y1))));
+    return RET(b_op(b, contiguous, vT(r)));
 }
 bool decomp_linalg_cross(bld *b, const tp_val *arg, tp_val *out)
 {

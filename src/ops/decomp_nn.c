@@ -19,6 +19,22 @@ static tp_tensor *reduced(bld *b, tp_tensor *x, int64_t how)
         return NULL;
     return how == RED_MEAN ? b_op(b, mean, vT(x)) : how == RED_SUM ? b_op(b, sum, vT(x)) : x;
 }
+/* The type a result is stored in where PyTorch computes in place: refused when that would change its category. */
+static tp_tensor *stored_as(bld *b, tp_tensor *x, dtype dt)
+{
+    if (!x || x->dt == dt)
+        return x;
+    if (!dtype_can_cast((dtype)x->dt, dt)) {
+        FAIL("result type %s can't be cast to the desired output type %s", dtype_rows[x->dt].gname,
+             dtype_rows[dt].gname);
+        return NULL;
+    }
+    return b_op(b, to_dtype, vT(x), vDT(dt));
+}
+static tp_tensor *in_format(bld *b, tp_tensor *x, memfmt f)
+{
+    return x && f != MF_contiguous ? b_op(b, contiguous, vT(x), vMF(f)) : x;
+}
 static tp_tensor *where(bld *b, tp_tensor *c, tp_val x, tp_val y) { return b_op(b, where_self, vT(c), x, y); }
 
 bool decomp_mse_loss(bld *b, const tp_val *arg, tp_val *out)
@@ -48,7 +64,8 @@ bool decomp_huber_loss(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *d = SUB(arg[0], arg[1]), *a = b_op(b, abs, vT(d));
     tp_tensor *q = MUL(vT(b_op(b, square, vT(d))), vF(0.5)),
               *l = MUL(vT(SUB(vT(a), vF(0.5 * delta))), vF(delta));
-    return RET(reduced(b, where(b, b_op(b, le_Tensor, vT(a), vF(delta)), vT(q), vT(l)), arg[2].i));
+    l = where(b, b_op(b, le_Tensor, vT(a), vF(delta)), vT(q), vT(l));
+    return RET(reduced(b, stored_as(b, l, (dtype)T(0)->dt), arg[2].i));
 }
 bool decomp_bce(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -72,7 +89,7 @@ bool decomp_bce_with_logits(bld *b, const tp_val *arg, tp_val *out)
         tp_tensor *lw = ADD(vT(MUL(vT(SUB(arg[3], vI(1))), vT(t))), vI(1));
         ls = MUL(vT(lw), vT(ls));
     }
-    tp_tensor *l = SUB(vT(MUL(vT(one), vT(x))), vT(ls));
+    tp_tensor *l = stored_as(b, SUB(vT(MUL(vT(one), vT(x))), vT(ls)), (dtype)t->dt);
     if (T(2))
         l = MUL(vT(l), arg[2]);
     return RET(reduced(b, l, arg[4].i));
@@ -89,11 +106,13 @@ bool decomp_kl_div(bld *b, const tp_val *arg, tp_val *out)
 bool decomp_soft_margin_loss(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *z = b_op(b, exp, vT(MUL(vT(b_op(b, neg, arg[1])), arg[0])));
-    return RET(reduced(b, b_op(b, log1p, vT(z)), arg[2].i));
+    return RET(reduced(b, stored_as(b, b_op(b, log1p, vT(z)), (dtype)T(0)->dt), arg[2].i));
 }
 bool decomp_hinge_embedding_loss(bld *b, const tp_val *arg, tp_val *out)
 {
-    tp_tensor *far = b_op(b, clamp_min, vT(b_op(b, rsub_Tensor, arg[0], arg[2])), vI(0));
+    double m = val_as_f(&arg[2]); /* whole numbers take a whole margin */
+    tp_val margin = dtype_is_float((dtype)T(0)->dt) || !(fabs(m) < 0x1p62) ? arg[2] : vI((int64_t)m);
+    tp_tensor *far = b_op(b, clamp_min, vT(b_op(b, rsub_Tensor, arg[0], margin)), vI(0));
     tp_tensor *p = where(b, b_op(b, ne_Tensor, arg[1], vI(1)), vT(far), vI(0));
     tp_tensor *n = where(b, b_op(b, ne_Tensor, arg[1], vI(-1)), arg[0], vI(0));
     return RET(reduced(b, ADD(vT(p), vT(n)), arg[3].i));
@@ -166,9 +185,14 @@ static tp_tensor *multilabel(bld *b, const tp_val *arg, tp_tensor **labels)
                     sizes_str(&s, x->ndim, x->size)),
                NULL;
     symint n = one ? 1 : x->size[0], c = one ? x->numel : x->size[1];
+    dtype dt = (dtype)x->dt;
     if (!sym_eq(t->numel, x->numel) || t->ndim != x->ndim)
         return FAIL("inconsistent target size: %s", sizes_str(&s, t->ndim, t->size)), NULL;
-    dtype dt = (dtype)x->dt;
+    if (!dtype_is_float(dt) && !sym_eq(x->numel, 0))
+        return err_set(b->err, ERR_notimpl,
+                       "\"multilabel_margin_loss_forward_out_frame\" not implemented for '%s'",
+                       dtype_rows[dt].gname),
+               NULL;
     x = b_op(b, reshape, vT(x), LIST(n, c));
     t = b_op(b, reshape, vT(t), LIST(n, c));
     tp_tensor *valid = b_op(b, cumprod, vT(b_op(b, to_dtype, vT(b_op(b, ge_Tensor, vT(t), vI(0))), vDT(dt))),
@@ -183,6 +207,7 @@ static tp_tensor *multilabel(bld *b, const tp_val *arg, tp_tensor **labels)
     z = MUL(vT(z), vT(b_op(b, unsqueeze, vT(valid), vI(2))));
     z = MUL(vT(z), vT(b_op(b, unsqueeze, vT(b_op(b, rsub_Tensor, vT(*labels), vI(1))), vI(1))));
     z = DIV(vT(b_op(b, sum_dim_IntList, vT(z), LIST(1, 2))), vI(c));
+    z = z && z->dt != dt ? b_op(b, to_dtype, vT(z), vDT(dt)) : z;
     return one && z ? b_op(b, squeeze_dim, vT(z), vI(0)) : z;
 }
 bool decomp_multilabel_margin_loss(bld *b, const tp_val *arg, tp_val *out)
@@ -292,7 +317,7 @@ bool decomp_cosine_similarity(bld *b, const tp_val *arg, tp_val *out)
     if (!dim_wrap(val_i(&arg[2], 1), nd, &d, b->err))
         return false;
     for (int i = 0; i < 2; i++)
-        dtype_join_add(&j, (dtype)x[i]->dt, x[i]->ndim, false);
+        dtype_join_add(&j, (dtype)x[i]->dt, nd, false); /* as expanded: none is a mere number */
     dtype dt = dtype_join_result(&j);
     if (!dtype_is_float(dt))
         return FAIL("expected common dtype to be floating point, yet common dtype is %s",
@@ -606,7 +631,8 @@ static bool shuffle(bld *b, const tp_val *arg, tp_val *out, bool up)
     }
     tp_tensor *v = b_op(b, permute, vT(b_op(b, reshape, vT(x), vIs(mid, n + 5))), vIs(perm, n + 5));
     v = b_op(b, clone, vT(v), vMF(MF_contiguous));
-    return RET(v ? b_op(b, view, vT(v), vIs(end, n + 3)) : NULL);
+    v = v ? b_op(b, view, vT(v), vIs(end, n + 3)) : NULL;
+    return RET(in_format(b, v, tensor_suggest_memfmt(x)));
 }
 bool decomp_pixel_shuffle(bld *b, const tp_val *arg, tp_val *out) { return shuffle(b, arg, out, true); }
 bool decomp_pixel_unshuffle(bld *b, const tp_val *arg, tp_val *out) { return shuffle(b, arg, out, false); }
@@ -624,7 +650,8 @@ bool decomp_channel_shuffle(bld *b, const tp_val *arg, tp_val *out)
     size[2] = sym_floordiv(x->size[1], g);
     memcpy(size + 3, x->size + 2, sizeof(symint) * (size_t)(x->ndim - 2));
     tp_tensor *v = b_op(b, transpose_int, vT(b_op(b, reshape, vT(x), vIs(size, x->ndim + 1))), vI(1), vI(2));
-    return RET(b_op(b, view, vT(b_op(b, clone, vT(v), vMF(MF_contiguous))), vIs(x->size, x->ndim)));
+    v = b_op(b, view, vT(b_op(b, clone, vT(v), vMF(MF_contiguous))), vIs(x->size, x->ndim));
+    return RET(in_format(b, v, tensor_suggest_memfmt(x)));
 }
 
 /* ---- gated linear unit ---- */

@@ -117,16 +117,17 @@ bool decomp_aminmax(bld *b, const tp_val *arg, tp_val *out)
     return give(b, b_op(b, amin, arg[0], dim, arg[2]), &out[0]) &&
            give(b, b_op(b, amax, arg[0], dim, arg[2]), &out[1]);
 }
-bool decomp_all(bld *b, const tp_val *arg, tp_val *out)
+/* All are true where none is false. */
+static bool all_of(bld *b, tp_tensor *t, const tp_val *dim, const tp_val *keep, tp_val *out)
 {
     symint one;
-    tp_tensor *t = arg[0].t, *no = b_op(b, logical_not, vT(t));
-    tp_tensor *any = arg[1].kind == VAL_int    ? b_op(b, any_dims, vT(no), as_list(&arg[1], &one), arg[2])
-                     : arg[1].kind == VAL_ints ? b_op(b, any_dims, vT(no), arg[1], arg[2])
-                                               : b_op(b, any, vT(no));
+    tp_tensor *no = b_op(b, logical_not, vT(t));
+    tp_tensor *any = dim ? b_op(b, any_dims, vT(no), as_list(dim, &one), *keep) : b_op(b, any, vT(no));
     tp_tensor *r = b_op(b, logical_not, vT(any));
     return give(b, t->dt == DT_u8 ? to_type(b, r, DT_u8) : r, out);
 }
+bool decomp_all(bld *b, const tp_val *arg, tp_val *out) { return all_of(b, arg[0].t, &arg[1], &arg[2], out); }
+bool decomp_all_whole(bld *b, const tp_val *arg, tp_val *out) { return all_of(b, arg[0].t, NULL, NULL, out); }
 bool decomp_count_nonzero(bld *b, const tp_val *arg, tp_val *out)
 {
     symint one;
@@ -292,14 +293,14 @@ bool decomp_softmax_back(bld *b, const tp_val *arg, tp_val *out)
     symint d = arg[2].i;
     tp_tensor *gy = b_op(b, mul_Tensor, arg[0], arg[1]), *s = sum_over(b, gy, vIs(&d, 1), true);
     tp_tensor *r = b_op(b, sub_Tensor, vT(gy), vT(b_op(b, mul_Tensor, arg[1], vT(s))));
-    return give(b, to_type(b, r, (dtype)arg[3].i), out);
+    return give(b, to_type(b, r, (dtype)arg[0].t->dt), out);
 }
 bool decomp_log_softmax_back(bld *b, const tp_val *arg, tp_val *out)
 {
     symint d = arg[2].i;
     tp_tensor *s = sum_over(b, arg[0].t, vIs(&d, 1), true);
     tp_tensor *r = b_op(b, sub_Tensor, arg[0], vT(b_op(b, mul_Tensor, vT(b_op(b, exp, arg[1])), vT(s))));
-    return give(b, to_type(b, r, (dtype)arg[3].i), out);
+    return give(b, to_type(b, r, (dtype)arg[0].t->dt), out);
 }
 
 bool decomp_msort(bld *b, const tp_val *arg, tp_val *out)

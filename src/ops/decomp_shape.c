@@ -368,10 +368,18 @@ bool decomp_stack(bld *b, const tp_val *arg, tp_val *out)
                       sizes_str(&a, v->ts[0]->ndim, v->ts[0]->size),
                       sizes_str(&s, v->ts[i]->ndim, v->ts[i]->size), i);
         else
-            ok = (ts[i] = b_op(b, unsqueeze, vT(v->ts[i]), vI(d))) != NULL;
+            ok = d < v->ts[i]->ndim || (ts[i] = b_op(b, unsqueeze, vT(v->ts[i]), vI(d))) != NULL;
     }
-    if (ok)
+    if (ok && d == v->ts[0]->ndim)
         r = b_op(b, cat, vTs(ts, v->n), vI(d));
+    else if (ok && (r = b_op(b, cat, *v,
+                             vI(d)))) { /* joined along d, which then falls into pieces; keeps the format */
+        symint size[TP_MAX_DIMS];
+        memcpy(size, v->ts[0]->size, sizeof *size * (size_t)d);
+        memcpy(size + d + 1, v->ts[0]->size + d, sizeof *size * (size_t)(v->ts[0]->ndim - d));
+        size[d] = v->n;
+        r = b_op(b, view, vT(r), vIs(size, v->ts[0]->ndim + 1));
+    }
     free(ts);
     return ok && RET(r);
 }
@@ -642,7 +650,7 @@ bool decomp_pad_circular(bld *b, const tp_val *arg, tp_val *out)
         if (!t)
             return false;
     }
-    return RET(p->n ? b_op(b, contiguous, vT(t)) : b_op(b, clone, vT(t)));
+    return RET(p->n ? b_op(b, contiguous, vT(t)) : b_op(b, clone, vT(t), vMF(MF_contiguous)));
 }
 
 bool decomp_pad(bld *b, const tp_val *arg, tp_val *out)

@@ -187,13 +187,15 @@ static tp_tensor *weight_as(scratch *s, tp_tensor *w, const tp_tensor *x, dtype 
         s->failed = true;
     return r;
 }
+/* Every number but those of the mean and the sum asks for the losses themselves. */
+static bool is_one_number(int64_t reduction) { return reduction == 1 || reduction == 2; }
 bool shape_bce(op_call *c) /* (self, target, weight, reduction) */
 {
     tp_tensor *x = arg_t(c, 0);
     if (!bce_check(c, x, arg_t(c, 1)) || (arg_t(c, 2) && !shape_fits(x, arg_t(c, 2), c->err)))
         return false;
-    return c->arg[3].i == 0 ? out_like(c, x, (dtype)x->dt) != NULL
-                            : out_new(c, (dtype)x->dt, 0, NULL) != NULL;
+    return !is_one_number(c->arg[3].i) ? out_like(c, x, (dtype)x->dt) != NULL
+                                       : out_new(c, (dtype)x->dt, 0, NULL) != NULL;
 }
 bool eager_bce(op_call *c)
 {
@@ -202,7 +204,8 @@ bool eager_bce(op_call *c)
     tp_tensor *xi = scratch_in(&s, x, DT_f64), *t = scratch_in(&s, arg_t(c, 1), DT_f64),
               *w = weight_as(&s, arg_t(c, 2), x, DT_f64);
     int64_t red = c->arg[3].i;
-    tp_tensor *y = red == 0 ? scratch_out(&s, c->res[0], DT_f64) : c->res[0];
+    bool each = !is_one_number(red);
+    tp_tensor *y = each ? scratch_out(&s, c->res[0], DT_f64) : c->res[0];
     if (!xi || !t || !y || s.failed)
         return scratch_end(&s, false);
     double sum = 0;
@@ -218,10 +221,10 @@ bool eager_bce(op_call *c)
         double l = (q - 1) * fmax(l1, -100) - q * fmax(l0, -100);
         l *= w ? ((double *)tensor_data(w))[i] : 1;
         sum += l;
-        if (red == 0)
+        if (each)
             ((double *)tensor_data(y))[i] = l;
     }
-    if (red)
+    if (!each)
         elem_set_f((dtype)y->dt, tensor_data(y), red == 1 ? sum / (double)x->numel : sum);
     return scratch_end(&s, true);
 }

@@ -13,22 +13,24 @@ typedef enum {
 
 /* Facts about a row. */
 enum {
-    OPF_INP = 1 << 0,      /* has an in-place twin: name_ writes the result into the first argument */
-    OPF_OUT = 1 << 1,      /* takes out= from Python */
-    OPF_PW = 1 << 2,       /* pointwise: element i of the result depends on element i of the inputs only */
-    OPF_VIEW = 1 << 3,     /* the result shares the first argument's storage */
-    OPF_RAND = 1 << 4,     /* draws random numbers */
-    OPF_COMM = 1 << 5,     /* commutative in its first two arguments */
-    OPF_NUM = 1 << 6,      /* Tensor parameters accept Python numbers */
-    OPF_COMP = 1 << 7,     /* composite: defined by its decomposition alone; autograd sees through it */
-    OPF_DYN = 1 << 8,      /* output sizes depend on data: the eager kernel allocates */
-    OPF_MUT = 1 << 9,      /* always writes its first argument (copy_, fill_, normal_): the name ends in _ */
-    OPF_NODIFF = 1 << 10,  /* never differentiable (comparisons, integer results) */
-    OPF_SYNC = 1 << 11,    /* reads data back to the host (item) */
-    OPF_HIDE = 1 << 12,    /* no Python name: backward forms and internals */
-    OPF_CHECK = 1 << 14,   /* returns nothing: it is there for the error it may raise */
-    OPF_NUMT = 1 << 15,    /* of OPF_NUM rows: one argument at least must be a tensor */
-    OPF_NUM2 = 1 << 16,    /* of OPF_NUM rows: the first argument must be a tensor */
+    OPF_INP = 1 << 0,     /* has an in-place twin: name_ writes the result into the first argument */
+    OPF_OUT = 1 << 1,     /* takes out= from Python */
+    OPF_PW = 1 << 2,      /* pointwise: element i of the result depends on element i of the inputs only */
+    OPF_VIEW = 1 << 3,    /* the result shares the first argument's storage */
+    OPF_RAND = 1 << 4,    /* draws random numbers */
+    OPF_COMM = 1 << 5,    /* commutative in its first two arguments */
+    OPF_NUM = 1 << 6,     /* Tensor parameters accept Python numbers */
+    OPF_COMP = 1 << 7,    /* composite: defined by its decomposition alone; autograd sees through it */
+    OPF_DYN = 1 << 8,     /* output sizes depend on data: the eager kernel allocates */
+    OPF_MUT = 1 << 9,     /* always writes its first argument (copy_, fill_, normal_): the name ends in _ */
+    OPF_NODIFF = 1 << 10, /* never differentiable (comparisons, integer results) */
+    OPF_SYNC = 1 << 11,   /* reads data back to the host (item) */
+    OPF_HIDE = 1 << 12,   /* no Python name: backward forms and internals */
+    OPF_CHECK = 1 << 14,  /* returns nothing: it is there for the error it may raise */
+    OPF_NUMT = 1 << 15,   /* of OPF_NUM rows: one argument at least must be a tensor */
+    OPF_NUM2 = 1 << 16,   /* of OPF_NUM rows: the first argument must be a tensor */
+    OPF_HEAD = 1 << 17, /* of OPF_MUT rows: changes sizes and strides of its first argument, not its values */
+    OPF_NODIMS = 1 << 18,  /* an empty list of dimensions names none; with other reductions it names all */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 

@@ -109,9 +109,12 @@ static bool pooled(op_call *c, tp_tensor *x, int nd, const tp_val *k, const tp_v
     return true;
 }
 
+/* The format of x survives in planes, and in volumes where the largest is taken. */
 static bool out_pool(op_call *c, tp_tensor *x, dtype dt, const symint *size)
 {
     op_out *o = out_new(c, dt, x->ndim, size);
+    if (strstr(c->row->name, "3d") && (x->ndim == 4 || strncmp(c->row->name, "max_pool", 8)))
+        return true;
     return shape_memfmt_strides(tensor_suggest_memfmt(x), x->ndim, size, o->stride, c->err);
 }
 static bool no_window(op_call *c, const tp_tensor *x, bool ints, const char *name)
@@ -174,8 +177,9 @@ static bool adaptive_shape(op_call *c, int nd, bool max)
                 name, sizes_str(&t, x->ndim, x->size), d);
         size[d] = v->ints[i];
     }
-    return no_window(c, x, false, name) && out_pool(c, x, (dtype)x->dt, size) &&
-           (!max || out_pool(c, x, DT_i64, size));
+    if (!no_window(c, x, false, name))
+        return false;
+    return out_pool(c, x, (dtype)x->dt, size) && (!max || out_pool(c, x, DT_i64, size));
 }
 bool shape_adaptive_avg2d(op_call *c) { return adaptive_shape(c, 2, false); }
 bool shape_adaptive_avg3d(op_call *c) { return adaptive_shape(c, 3, false); }

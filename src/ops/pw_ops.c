@@ -5,7 +5,8 @@
 
 /* ---- shape rules ---- */
 typedef enum { RES_promote, RES_float, RES_bool, RES_first } res_rule;
-enum { JOIN_SCALARS = 1, SKIP_FIRST = 2 }; /* Scalar parameters promote too; the first tensor does not */
+/* Scalar parameters promote too; the first tensor does not; the order of dimensions comes from the last tensor first */
+enum { JOIN_SCALARS = 1, SKIP_FIRST = 2, LAST_FIRST = 4 };
 
 /* Broadcast and promote all tensor and number arguments in Tensor positions. */
 static bool pointwise(op_call *c, res_rule rule, int how)
@@ -38,6 +39,8 @@ static bool pointwise(op_call *c, res_rule rule, int how)
     if (rule == RES_float && !dtype_is_float(dt))
         dt = c->cx->default_dtype;
     op_out *o = out_new(c, rule == RES_bool ? DT_bool : dt, ndim, size);
+    if (how & LAST_FIRST && nin == 2)
+        in[2] = in[0], in[0] = in[1], in[1] = in[2];
     if (ndim > 1)
         shape_pointwise_strides(ndim, size, nin, in, o->stride);
     return true;
@@ -67,7 +70,7 @@ static bool is_bool(const tp_val *v)
     return v->kind == VAL_bool || (v->kind == VAL_tensor && v->t->dt == DT_bool);
 }
 
-bool shape_pw_sub(op_call *c)
+static bool subtraction(op_call *c, int how)
 {
     if (is_bool(&c->arg[0]) && is_bool(&c->arg[1]))
         return err_set(
@@ -79,8 +82,22 @@ bool shape_pw_sub(op_call *c)
             c->err, ERR_runtime,
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert "
             "a mask, use the `~` or `logical_not()` operator instead.");
-    return pointwise(c, RES_promote, 0) && alpha_ok(c);
+    return pointwise(c, RES_promote, how) && alpha_ok(c);
 }
+bool shape_pw_sub(op_call *c) { return subtraction(c, 0); }
+bool shape_pw_rsub(op_call *c) { return subtraction(c, LAST_FIRST); }
+bool shape_pw_mish_back(op_call *c) /* (grad_output, self): of self's type */
+{
+    if (!pointwise(c, RES_promote, 0))
+        return false;
+    dtype dt = (dtype)arg_t(c, 1)->dt, got = (dtype)c->out[0].dt;
+    if (!dtype_can_cast(got, dt))
+        return err_set(c->err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
+                       dtype_rows[got].gname, dtype_rows[dt].gname);
+    c->out[0].dt = dt;
+    return true;
+}
+bool shape_pw_threshold_back(op_call *c) { return pointwise(c, RES_promote, LAST_FIRST); }
 
 bool shape_pw_neg(op_call *c)
 {
@@ -147,7 +164,10 @@ bool shape_masked_fill(op_call *c)
                        dtype_name((dtype)arg_t(c, 0)->dt));
     if (!v && !fill_value_ok((dtype)arg_t(c, 0)->dt, &c->arg[2], c->err))
         return false;
-    return pointwise(c, RES_first, 0);
+    if (!pointwise(c, RES_first, 0))
+        return false;
+    op_out *o = &c->out[0]; /* a plain copy that is then filled, whatever the order of the dimensions was */
+    return shape_memfmt_strides(MF_contiguous, o->ndim, o->size, o->stride, c->err);
 }
 
 bool shape_same_types(op_call *c) /* lerp: all tensors of one floating type */

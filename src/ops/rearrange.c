@@ -171,12 +171,17 @@ bool shape_roll(op_call *c)
     if (t->ndim == 0 && d->n)
         return err_set(c->err, ERR_index, "Dimension specified as %lld but tensor has no dimensions",
                        (long long)d->ints[0]);
+    memfmt f = d->n ? tensor_suggest_memfmt(t) : MF_contiguous;
     for (int i = 0; i < d->n && !sym_eq(t->numel, 0); i++) {
         int k;
         if (!dim_wrap(d->ints[i], t->ndim, &k, c->err))
             return false;
+        /* Two pieces joined: one that is empty has no format, and then the result has none. */
+        if (f != MF_contiguous && sym_eq(sym_mod(s->ints[i], t->size[k]), 0))
+            f = MF_contiguous;
     }
-    return out_new(c, (dtype)t->dt, t->ndim, t->size) != NULL;
+    op_out *o = out_new(c, (dtype)t->dt, t->ndim, t->size);
+    return shape_memfmt_strides(f, t->ndim, t->size, o->stride, c->err);
 }
 
 bool eager_roll(op_call *c)
@@ -604,7 +609,12 @@ bool shape_reflection_pad(op_call *c) { return mirror_out(c, true); }
 bool shape_replication_pad(op_call *c) { return mirror_out(c, false); }
 bool shape_mirror_backward(op_call *c)
 {
-    return grad_fits(c, arg_t(c, 0), &c->arg[1], 2) && out_like(c, arg_t(c, 1), (dtype)arg_t(c, 1)->dt);
+    tp_tensor *x = arg_t(c, 1);
+    if (!grad_fits(c, arg_t(c, 0), &c->arg[1], 2))
+        return false;
+    op_out *o = out_new(c, (dtype)x->dt, x->ndim, x->size);
+    return c->arg[2].n < 4 ||
+           shape_memfmt_strides(tensor_suggest_memfmt(x), x->ndim, x->size, o->stride, c->err);
 }
 
 static void mirror_map(axmap *m, const tp_tensor *in, const tp_val *p, bool reflect)

@@ -52,7 +52,7 @@ static bool mask_of(op_call *c, const red_args *a, tp_tensor *t, uint32_t *mask)
         *mask = t->ndim ? 1u << d : 0;
         return true;
     }
-    bool ok = arg_dims(c, a->dim, t->ndim, true, mask);
+    bool ok = arg_dims(c, a->dim, t->ndim, !(c->row->flags & OPF_NODIMS), mask);
     if (!t->ndim)
         *mask = 0;
     return ok;

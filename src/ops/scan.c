@@ -247,7 +247,7 @@ bool shape_softmax_back(op_call *c) /* (grad_output, output, dim, input_dtype) *
         return err_set(c->err, ERR_runtime,
                        "%s: the gradient, the output and the input must be of floating point types",
                        c->row->name);
-    out_new(c, (dtype)c->arg[3].i, g->ndim, g->size);
+    out_new(c, (dtype)g->dt, g->ndim, g->size); /* input_dtype matters where halves are widened on the way */
     return true;
 }
 

@@ -22,6 +22,11 @@ extern const dtype_row dtype_rows[DT_COUNT];
 
 static inline size_t dtype_size(dtype d) { return dtype_rows[d].size; }
 static inline bool dtype_is_float(dtype d) { return d >= DT_f16; }
+/* May a result of one type be stored in another: its category must not fall. */
+static inline bool dtype_can_cast(dtype from, dtype to)
+{
+    return dtype_is_float(from) ? dtype_is_float(to) : from == DT_bool || to != DT_bool;
+}
 static inline bool dtype_is_int(dtype d) { return d > DT_bool && d < DT_f16; } /* integral, not bool */
 static inline const char *dtype_name(dtype d) { return dtype_rows[d].pname; }
 dtype dtype_promote(dtype a, dtype b);           /* of two tensors of equal category standing */

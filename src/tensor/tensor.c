@@ -427,13 +427,27 @@ bool tensor_is_contiguous_as(const tp_tensor *t, memfmt f)
     return true;
 }
 
+/* Read inwards, strides must not shrink: [2, 3, 4, 1] with strides [12, 1, 3, 1] is no more channels-last than it is
+ * anything else, and counts as contiguous. */
+static bool channels_first(const tp_tensor *t)
+{
+    symint least = 0;
+    for (int k = 0; k < t->ndim; k++) {
+        int d = k == 0 ? 1 : k == t->ndim - 1 ? 0 : t->ndim - k;
+        if (sym_lt(t->stride[d], least) || (d == 0 && sym_eq(least, t->stride[1])))
+            return false;
+        least = sym_gt(t->size[d], 1) ? sym_mul(t->stride[d], t->size[d]) : t->stride[d];
+    }
+    return true;
+}
+
 memfmt tensor_suggest_memfmt(const tp_tensor *t)
 {
     if (tensor_is_contiguous(t))
         return MF_contiguous;
-    if (t->ndim == 4 && tensor_is_contiguous_as(t, MF_channels_last))
+    if (t->ndim == 4 && tensor_is_contiguous_as(t, MF_channels_last) && channels_first(t))
         return MF_channels_last;
-    if (t->ndim == 5 && tensor_is_contiguous_as(t, MF_channels_last_3d))
+    if (t->ndim == 5 && tensor_is_contiguous_as(t, MF_channels_last_3d) && channels_first(t))
         return MF_channels_last_3d;
     return MF_contiguous;
 }

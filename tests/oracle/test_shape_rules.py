@@ -21,21 +21,7 @@ LAYOUTS = [((2, 3), (3, 1), 0), ((2, 3), (1, 2), 0), ((2, 3), (12, 2), 1), ((2, 
 DTYPES = ["float32", "float32", "float32", "float64", "int64", "int32", "bool", "bfloat16"]
 TRIALS = 6
 # Rows that differ in some call, each with the reason; one that no longer differs is an error too.
-MIXED = "PyTorch computes losses of arguments of different types in the type of the first, or refuses them"
-ORDER = "the result follows the strides of the first argument; PyTorch's kernel happens to look at the second first"
-ODD = "strides of a permuted input survive in one of the two only"
-KNOWN = {
-    "_pad_circular.default": ODD, "adaptive_avg_pool3d.default": ODD, "chain_matmul.default": ODD, "channel_shuffle.default": ODD,
-    "masked_fill.Scalar": ODD, "pixel_shuffle.default": ODD, "replication_pad2d_backward.default": ODD, "roll.default": ODD,
-    "stack.default": ODD, "rsub.Tensor": ORDER, "threshold_backward.default": ORDER,
-    "all.dims": "an empty list of dimensions means all, as for sum; PyTorch reduces none",
-    "any.dims": "an empty list of dimensions means all, as for sum; PyTorch reduces none",
-    "_softmax_backward_data.default": "PyTorch's CPU kernel does not look at input_dtype",
-    "_log_softmax_backward_data.default": "PyTorch's CPU kernel does not look at input_dtype",
-    "binary_cross_entropy.default": "PyTorch takes any number but 1 and 2 as the reduction 'none'",
-    "binary_cross_entropy_with_logits.default": MIXED, "hinge_embedding_loss.default": MIXED, "huber_loss.default": MIXED,
-    "mish_backward.default": MIXED, "soft_margin_loss.default": MIXED, "multilabel_margin_loss.default": MIXED,
-}
+KNOWN = {}
 # Results whose memory order PyTorch itself leaves to a library, or that are not compared for other good reasons.
 SKIP = re.compile(r"rand|bernoulli|multinomial|normal|dropout|empty|uniform|exponential|cauchy|geometric|linalg|lu_|qr|svd|"
                   r"cholesky|triangular|item|nonzero|unique|set_|resize|_local_scalar|record_stream|pin_memory|_foreach|"
@@ -103,7 +89,7 @@ def arguments(rng, ps, layout):
             va, vb = [t[0] for t in ts], [t[1] for t in ts]
             seen += 1
         elif kind in ("int", "SymInt"):
-            va = vb = rng.choice([0, 1, -1, 2, 3])
+            va = vb = rng.choice([0, 1, 2] if name == "reduction" else [0, 1, -1, 2, 3])
         elif kind == "Scalar":
             va = vb = rng.choice([0, 1, 2, 0.5, 1.5])
         elif kind == "float":
@@ -152,7 +138,9 @@ def attempt(now, lib, fn, args, kw, call):
 def one_row(now, name, over, ps, theirs, ours):
     rng = random.Random(name + over)
     same, wrong, refused = 0, [], []
-    for layout in LAYOUTS:
+    for layout in LAYOUTS * 3:
+        if same > 40 and layout == LAYOUTS[0]:  # rows that refuse most of what is drawn get three rounds
+            break
         for _ in range(TRIALS):
             args = arguments(rng, ps, layout)
             if args is None:

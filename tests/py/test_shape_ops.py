@@ -104,3 +104,35 @@ def test_in_place_headers():
     assert x.squeeze_() is x and x.shape == (2, 3) and x.t_().shape == (3, 2) and x.unsqueeze_(0).shape == (1, 3, 2)
     x.resize_([5])
     assert x.shape == (5,) and x.tolist() == [0] * 5
+
+
+def test_channels_last_survives_where_pytorch_keeps_it():
+    x = taper.arange(120, dtype=taper.float32).reshape(2, 3, 4, 5).contiguous(memory_format=taper.channels_last)
+    stacked = [(120, 60, 1, 15, 3), (120, 3, 1, 30, 6), (120, 1, 60, 15, 3), (120, 1, 30, 15, 3), (120, 40, 10, 2, 1)]
+    F = taper.nn.functional
+    cases = [(lambda x, d=d: taper.stack([x, x], d), s) for d, s in enumerate(stacked)] + [
+        (lambda x: taper.roll(x, (1, 2), (0, 3)), (60, 1, 15, 3)), (lambda x: taper.roll(x, 4, 2), (60, 20, 5, 1)),
+        (lambda x: taper.roll(x, 1), (60, 20, 5, 1)), (lambda x: x.masked_fill(x > 3, 0.0), (60, 20, 5, 1)),
+        (lambda x: F.pixel_shuffle(x, 1), (60, 1, 15, 3)), (lambda x: F.channel_shuffle(x, 3), (60, 1, 15, 3)),
+        (lambda x: F.adaptive_avg_pool3d(x, (2, 1, 3)), (6, 3, 3, 1))]
+    for i, (f, stride) in enumerate(cases):
+        plain, got, fused = f(x.contiguous()), f(x), taper.compile(f)(x)
+        assert got.stride() == fused.stride() == stride, (i, got.stride(), fused.stride())
+        assert taper.equal(got, plain) and taper.equal(fused, plain), i
+
+
+def test_any_and_all_over_no_dimension_reduce_none():
+    x = taper.tensor([[0.0, 1.0], [0.0, 2.0]])
+    for f in (lambda x: taper.any(x, dim=[]), lambda x: x.all(dim=(), keepdim=True)):
+        for g in (f, taper.compile(f)):
+            assert g(x).tolist() == [[False, True], [False, True]]
+    for f, want in ((taper.any, True), (taper.all, False)):
+        assert f(x).item() is want and taper.compile(lambda x: f(x))(x).item() is want
+    assert taper.sum(x, dim=[]).item() == 3.0
+
+
+def test_chain_matmul_of_one_matrix_is_a_copy():
+    x = taper.ones(2, 3)
+    y = taper.chain_matmul(x)
+    y += 1
+    assert x.sum().item() == 6

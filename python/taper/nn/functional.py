@@ -543,8 +543,7 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def channel_shuffle(input, groups):
-    n, c = input.shape[:2]
-    return input.view(n, groups, c // groups, *input.shape[2:]).transpose(1, 2).reshape(input.shape)
+    return taper.channel_shuffle(input, groups)
 
 
 # --- losses ------------------------------------------------------------------------------------------------------------
