@@ -6,7 +6,15 @@
 #include "base/pool.h"
 #include <pthread.h>
 
-enum { SEG = 64, CHUNK_BYTES = 8 << 20, MAX_PLANS = 4096, MAX_NV = 4 };
+/* Weights of a block of channels are used from the first cache for all results of a band, whose sums wait in a tile. */
+enum {
+    SEG = 64,
+    CHUNK_BYTES = 8 << 20,
+    MAX_PLANS = 4096,
+    MAX_NV = 4,
+    TILE_BYTES = 16 << 10,
+    NEAR_BYTES = 16 << 10
+};
 
 /* Scratch of the calling thread, kept for its next call. */
 static _Thread_local struct {
@@ -43,6 +51,30 @@ typedef struct pad_job {
     int64_t es;
 } pad_job;
 
+/* Rows are short: a call of memcpy costs more than the bytes do. */
+typedef struct chunk {
+    char b[32];
+} chunk;
+static void move_row(char *to, const char *from, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32)
+        *(chunk *)(to + i) = *(const chunk *)(from + i);
+    if (i < n && n >= 32)
+        *(chunk *)(to + n - 32) = *(const chunk *)(from + n - 32);
+    else if (i < n)
+        memcpy(to + i, from + i, (size_t)(n - i));
+}
+static void clear_row(char *to, int64_t n, bool over) /* over: up to 31 bytes more may be written */
+{
+    static const chunk zero;
+    if (!over || n > 64)
+        memset(to, 0, (size_t)n);
+    else
+        for (int64_t i = 0; i < n; i += 32)
+            *(chunk *)(to + i) = zero;
+}
+
 static void pad_planes(void *arg, int64_t b, int64_t e)
 {
     const pad_job *j = arg;
@@ -59,9 +91,10 @@ static void pad_planes(void *arg, int64_t b, int64_t e)
                     memset(to, 0, (size_t)(p->pitch * es));
                     continue;
                 }
-                memset(to, 0, (size_t)left);
-                memcpy(to + left, from + (id * p->in[1] + ih) * p->in[2] * es, (size_t)(len * es));
-                memset(to + left + len * es, 0, (size_t)right);
+                /* what is written too far comes before what belongs there, except at the end of a plane */
+                clear_row(to, left, left + len * es + right >= ((left + 31) & ~(int64_t)31));
+                move_row(to + left, from + (id * p->in[1] + ih) * p->in[2] * es, len * es);
+                clear_row(to + left + len * es, right, p->pitch * es >= 32 && h + 1 < p->size[1]);
             }
     }
 }
@@ -84,7 +117,6 @@ typedef struct phase { /* results first + step * i, from the window elements of 
     int ntap;
     int64_t *tap, *at; /* number in the window; place in the padded image relative to the result's */
     int64_t *off;      /* (channel, tap) in bytes */
-    int64_t row0;      /* number of its first row among all */
     int64_t b_at;      /* where its packed weights start, in rows */
 } phase;
 
@@ -100,7 +132,8 @@ typedef struct plan {
     int64_t go[3];           /* step in the image from one result to the next */
     int nv, nphase;
     int64_t lanes, nblk, seg, rows, depth; /* depth: rows of packed weights over all phases */
-    corr_micro micro[CORR_ROWS + 1];
+    int64_t near, band;                    /* channels of a chunk of weights; most rows of a band */
+    corr_micro micro[2][CORR_ROWS + 1];    /* [added to what is there][rows] */
     phase *ph;
 } plan;
 
@@ -118,7 +151,7 @@ static void plan_free(plan *p)
 /* Cycles of one k: multiplications, loads, or the latency of the sums. */
 static double step_cost(gen_isa isa, int mr, int nv)
 {
-    double one = isa == ISA_avx512 ? 1.0 : 0.5, load = nv * one + mr * 0.5;
+    double one = isa == ISA_avx512 && !gen_two_wide_fma() ? 1.0 : 0.5, load = nv * one + mr * 0.5 + 0.5;
     return MAX(MAX(mr * nv * one, load), 4) + 0.4 + 0.1 * nv;
 }
 
@@ -145,12 +178,13 @@ static void choose_lanes(plan *p, int64_t cols)
     p->nblk = (p->cb + p->lanes - 1) / p->lanes;
 }
 
-static corr_micro micro_get(plan *p, int mr, tp_err *err)
+static corr_micro micro_get(plan *p, int mr, bool add, tp_err *err)
 {
     corr_tile t = { .isa = (uint8_t)p->isa,
                     .wide = p->type == VM_f64,
                     .mr = (uint8_t)mr,
                     .nv = (uint8_t)p->nv,
+                    .add = add,
                     .b_row = (int32_t)(p->lanes * p->es) };
     for (int r = 0; r < mr; r++)
         t.disp[r] = (int32_t)(r * p->go[2] * p->es);
@@ -165,8 +199,9 @@ static bool make_micro(plan *p, int64_t cols)
     if (cols <= 0)
         return true;
     for (int64_t mr = cols / pan; mr <= (cols + pan - 1) / pan; mr++)
-        if (!p->micro[mr] && !(p->micro[mr] = micro_get(p, (int)mr, &err)))
-            return false;
+        for (int add = 0; add < (p->near < p->ca ? 2 : 1); add++)
+            if (!p->micro[add][mr] && !(p->micro[add][mr] = micro_get(p, (int)mr, add, &err)))
+                return false;
     return true;
 }
 
@@ -260,7 +295,6 @@ static void make_phases(plan *p)
                     f->count[i] = (p->out[i] - first[i] + p->step[i] - 1) / p->step[i];
                 }
                 make_phase(p, f);
-                f->row0 = p->rows;
                 f->b_at = p->depth;
                 p->rows += f->count[0] * f->count[1];
                 p->depth += p->ca * f->ntap;
@@ -288,6 +322,12 @@ static plan *plan_new(gen_isa isa, dtype dt, const conv_geom *g, bool grad)
     p->seg = seg_len(widest);
     choose_lanes(p, p->seg);
     make_phases(p);
+    int64_t taps = 1;
+    for (int i = 0; i < p->nphase; i++)
+        taps = MAX(taps, p->ph[i].ntap);
+    int64_t chunks = (p->ca * taps * p->lanes * p->es + NEAR_BYTES - 1) / NEAR_BYTES;
+    p->near = (p->ca + chunks - 1) / chunks;
+    p->band = MAX(1, TILE_BYTES / (p->seg * p->lanes * p->es));
     for (int i = 0; i < p->nphase; i++) {
         int64_t n = p->ph[i].count[2];
         if (!make_micro(p, MIN(n, p->seg)) || !make_micro(p, n % p->seg)) {
@@ -339,6 +379,7 @@ typedef struct run {
     const plan *p;
     const char *a, *w, *bias;
     char *b, *y;
+    int64_t band, nband; /* rows of a task, tasks of all phases */
 } run;
 
 /* b[group, block][(channel, tap)][lane]; one task a group and block. */
@@ -441,41 +482,60 @@ static void put(const plan *p, const char *src, int64_t n, int64_t chans, const 
                    p->step[2]);
 }
 
-/* Rows of results, one block of channels each: task = ((image, group), block, row). */
-static void rows(void *arg, int64_t lo, int64_t hi)
+/* Rows row.. of a phase, places s..s + n of each: all channels that are read, chunk by chunk. */
+static void band_sums(const run *r, const phase *f, const char *a, const char *b, int64_t row, int64_t nrow,
+                      int64_t s, int64_t n, char *tile)
+{
+    const plan *p = r->p;
+    int64_t es = p->es, top = corr_max_rows(p->isa, p->nv), pan = (n + top - 1) / top;
+    for (int64_t c = 0; c < p->ca; c += p->near) {
+        int64_t k = MIN(p->near, p->ca - c) * f->ntap;
+        char *to = tile;
+        for (int64_t i = row; i < row + nrow; i++) {
+            const char *from = a + (i / f->count[1] * p->go[0] * p->img.layer +
+                                    i % f->count[1] * p->go[1] * p->img.pitch + s * p->go[2]) *
+                                       es;
+            for (int64_t j = 0; j < pan; j++) {
+                int64_t mr = n / pan + (j < n % pan);
+                p->micro[c > 0][mr](from, b + c * f->ntap * p->lanes * es, to, k, f->off + c * f->ntap,
+                                    p->lanes * es);
+                from += mr * p->go[2] * es;
+                to += mr * p->lanes * es;
+            }
+        }
+    }
+}
+
+/* Bands of rows of results, one block of channels each: task = ((image, group), block, band). */
+static void bands(void *arg, int64_t lo, int64_t hi)
 {
     const run *r = arg;
     const plan *p = r->p;
     int64_t es = p->es, groups = p->g.groups;
-    int top = corr_max_rows(p->isa, p->nv);
-    _Alignas(64) char tile[SEG * MAX_NV * 64];
+    _Alignas(64) char tile[MAX((int)TILE_BYTES, SEG * MAX_NV * 64)];
     for (int64_t q = lo; q < hi; q++) {
-        int64_t row = q % p->rows, blk = q / p->rows % p->nblk, ng = q / p->rows / p->nblk;
+        int64_t at = q % r->nband, blk = q / r->nband % p->nblk, ng = q / r->nband / p->nblk;
         int64_t c0 = blk * p->lanes, chans = MIN(p->lanes, p->cb - c0);
-        const phase *f = &p->ph[p->nphase - 1];
-        while (row < f->row0)
-            f--;
-        row -= f->row0;
-        int64_t i0 = row / f->count[1], i1 = row % f->count[1];
-        const char *a = r->a + (ng * p->ca * p->img.plane + i0 * p->go[0] * p->img.layer +
-                                i1 * p->go[1] * p->img.pitch) *
-                                   es;
+        const phase *f = p->ph;
+        int64_t here;
+        while (at >= (here = (f->count[0] * f->count[1] + r->band - 1) / r->band)) {
+            at -= here;
+            f++;
+        }
+        int64_t row = at * r->band, nrow = MIN(r->band, f->count[0] * f->count[1] - row);
+        const char *a = r->a + ng * p->ca * p->img.plane * es;
         const char *b = r->b + ((ng % groups * p->nblk + blk) * p->depth + f->b_at) * p->lanes * es;
         const char *bias = r->bias ? r->bias + (ng % groups * p->cb + c0) * es : NULL;
-        char *y = r->y +
-                  ((ng * p->cb + c0) * corr_volume(p->out) +
-                   ((f->first[0] + i0 * p->step[0]) * p->out[1] + f->first[1] + i1 * p->step[1]) * p->out[2] +
-                   f->first[2]) *
-                      es;
+        char *y = r->y + ((ng * p->cb + c0) * corr_volume(p->out) + f->first[2]) * es;
         for (int64_t s = 0; s < f->count[2]; s += p->seg) {
-            int64_t n = MIN(p->seg, f->count[2] - s), pan = (n + top - 1) / top, at = 0;
-            for (int64_t i = 0; i < pan; i++) {
-                int64_t mr = n / pan + (i < n % pan);
-                p->micro[mr](a + (s + at) * p->go[2] * es, b, tile + at * p->lanes * es, p->ca * f->ntap,
-                             f->off, p->lanes * es);
-                at += mr;
+            int64_t n = MIN(p->seg, f->count[2] - s);
+            band_sums(r, f, a, b, row, nrow, s, n, tile);
+            for (int64_t i = row; i < row + nrow; i++) {
+                int64_t i0 = f->first[0] + i / f->count[1] * p->step[0],
+                        i1 = f->first[1] + i % f->count[1] * p->step[1];
+                put(p, tile + (i - row) * n * p->lanes * es, n, chans, bias,
+                    y + ((i0 * p->out[1] + i1) * p->out[2] + s * p->step[2]) * es);
             }
-            put(p, tile, n, chans, bias, y + s * p->step[2] * es);
         }
     }
 }
@@ -511,7 +571,7 @@ static bool run_all(const plan *p, const void *a, const void *w, const void *bia
     int64_t es = p->es, groups = p->g.groups, bytes = groups * p->nblk * p->depth * p->lanes * es;
     int64_t image = p->ca * groups * p->img.plane * es, n = p->g.n;
     int64_t chunk = p->img.copy ? MAX(1, MIN(n, CHUNK_BYTES / MAX(image, 1))) : n;
-    run r = { p, NULL, w, bias, corr_scratch(1, bytes + 64), y };
+    run r = { p, NULL, w, bias, corr_scratch(1, bytes + 64), y, 1, 0 };
     if (!r.b)
         return false;
     pool_for(groups * p->nblk, MAX(1, 16384 / MAX(1, p->depth * p->lanes)), pack_weights, &r);
@@ -522,8 +582,13 @@ static bool run_all(const plan *p, const void *a, const void *w, const void *bia
         if (!r.a)
             return false;
         r.y = (char *)y + i * p->cb * groups * corr_volume(p->out) * es;
-        int64_t each = MAX(1, p->out[2] * p->lanes * p->depth / MAX(p->nphase, 1));
-        pool_for(m * groups * p->nblk * p->rows, MAX(1, (1 << 17) / each), rows, &r);
+        int64_t work = m * groups * p->nblk,
+                each = MAX(1, p->out[2] * p->lanes * p->depth / MAX(p->nphase, 1));
+        r.band = MAX(1, MIN(p->band, work * p->rows / (4 * pool_threads()))); /* threads come before reuse */
+        r.nband = 0;
+        for (int k = 0; k < p->nphase; k++)
+            r.nband += (p->ph[k].count[0] * p->ph[k].count[1] + r.band - 1) / r.band;
+        pool_for(work * r.nband, MAX(1, (1 << 17) / (each * r.band)), bands, &r);
     }
     return true;
 }
