@@ -272,22 +272,51 @@ typedef struct job {
 MAX_PLANE(float, max_any_f32)
 MAX_PLANE(double, max_f64)
 
-/* Windows that lie inside the image, row by row with vectors; those over its edge one by one. */
+/* One window of a plane, cut at the edges of the image. */
+static void max_one(const win *w, const float *x, int64_t b, int64_t c, float *y, int64_t *ix)
+{
+    int64_t lo[2], hi[2], f;
+    window(w, 1, b, &lo[0], &hi[0], &f);
+    window(w, 2, c, &lo[1], &hi[1], &f);
+    int64_t best = lo[0] * w->in[2] + lo[1];
+    float m = -INFINITY;
+    for (int64_t j = lo[0]; j < hi[0]; j += w->d[1])
+        for (int64_t k = lo[1]; k < hi[1]; k += w->d[2]) {
+            float v = x[j * w->in[2] + k];
+            if (v > m || v != v) {
+                m = v;
+                best = j * w->in[2] + k;
+            }
+        }
+    *y = m;
+    *ix = best;
+}
+
+/* Row by row: with vectors where windows lie inside the image's columns, one by one over its edges. */
 static void max_f32(const win *w, const float *x, float *y, int64_t *ix)
 {
-    bool inside = !w->adaptive && w->k[0] == 1 && w->in[0] == 1 && w->out[0] == 1 &&
-                  w->in[1] * w->in[2] < INT32_MAX / 2 && w->s[2] < 1 << 20;
-    for (int i = 0; i < 3; i++)
-        inside &= w->p[i] == 0 && (w->out[i] - 1) * w->s[i] + (w->k[i] - 1) * w->d[i] + 1 <= w->in[i];
-    if (!inside) {
+    if (w->adaptive || w->k[0] != 1 || w->in[0] != 1 || w->out[0] != 1 ||
+        w->in[1] * w->in[2] >= INT32_MAX / 2 || w->s[2] >= 1 << 20) {
         max_any_f32(w, x, y, ix);
         return;
     }
-    for (int64_t b = 0; b < w->out[1]; b++) {
-        int64_t at = b * w->s[1] * w->in[2];
-        ISA_PICK(rs_max_row)
-        (w->out[2], w->k[1], w->k[2], x + at, at, w->d[1] * w->in[2], w->d[2], w->s[2], y + b * w->out[2],
-         ix + b * w->out[2]);
+    int64_t n = w->out[2],
+            reach = w->in[2] + w->p[2] - (w->k[2] - 1) * w->d[2]; /* starts below it end inside */
+    int64_t from = MIN(n, (w->p[2] + w->s[2] - 1) / w->s[2]),
+            to = reach > 0 ? MIN(n, (reach + w->s[2] - 1) / w->s[2]) : 0;
+    to = MAX(from, to);
+    for (int64_t b = 0; b < w->out[1]; b++, y += n, ix += n) {
+        int64_t lo, hi, f;
+        window(w, 1, b, &lo, &hi, &f);
+        for (int64_t c = 0; c < from; c++)
+            max_one(w, x, b, c, y + c, ix + c);
+        int64_t at = lo * w->in[2] + from * w->s[2] - w->p[2];
+        if (to > from)
+            ISA_PICK(rs_max_row)
+        (to - from, hi > lo ? (hi - lo + w->d[1] - 1) / w->d[1] : 0, w->k[2], x + at, at, w->d[1] * w->in[2],
+         w->d[2], w->s[2], y + from, ix + from);
+        for (int64_t c = to; c < n; c++)
+            max_one(w, x, b, c, y + c, ix + c);
     }
 }
 

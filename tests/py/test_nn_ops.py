@@ -91,3 +91,41 @@ def test_dropout_keeps_the_mean_and_follows_the_seed():
     assert (a - taper.dropout(x, 0.25, True)).abs().sum().item() == 0
     assert abs(a.mean().item() - 1) < 0.05
     assert taper.dropout(x, 0.25, False) is x
+
+
+def _max_pool_by_hand(rows, k, s, p, d, out):
+    """One plane as lists -> values and places; NaN wins, the last of several; ties go to the first."""
+    vals, places = [], []
+    for b in range(out[0]):
+        for c in range(out[1]):
+            best, at = -math.inf, None
+            for i in range(k):
+                for j in range(k):
+                    h, w = b * s - p + i * d, c * s - p + j * d
+                    if not (0 <= h < len(rows) and 0 <= w < len(rows[0])):
+                        continue
+                    v = rows[h][w]
+                    at = h * len(rows[0]) + w if at is None else at
+                    if v > best or v != v:
+                        best, at = v, h * len(rows[0]) + w
+            vals.append(best)
+            places.append(at)
+    return vals, places
+
+
+def test_max_pool_of_every_width_and_edge():
+    taper.manual_seed(0)
+    for width in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 40):
+        for k, s, p, d, ceil in ((2, 2, 0, 1, False), (3, 2, 1, 1, False), (3, 1, 1, 1, False), (2, 1, 0, 2, False), (3, 3, 1, 1, True),
+                                 (2, 2, 1, 1, True), (3, 2, 0, 1, True)):
+            if (k - 1) * d + 1 > min(width, 6) + 2 * p:
+                continue
+            x = taper.randn(6, width).mul(2).round()  # many equal values
+            if width > 3:
+                x[2, 3] = math.nan
+                x[3, 1] = -math.inf
+            y, ix = taper.nn.functional.max_pool2d(x[None, None], k, s, p, d, ceil, return_indices=True)
+            vals, places = _max_pool_by_hand(x.tolist(), k, s, p, d, y.shape[2:])
+            got = y.flatten().tolist()
+            assert all(a == b or (a != a and b != b) for a, b in zip(got, vals)), (width, k, s, p, d, ceil)
+            assert ix.flatten().tolist() == places, (width, k, s, p, d, ceil)

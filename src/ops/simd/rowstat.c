@@ -140,37 +140,72 @@ void ISA_NAME(rs_cols)(int64_t n, const float *g, const float *x, float m, float
     }
 }
 
-enum { WINDOWS = 128 };
+/* V windows at a time, all their elements in registers; the last V may overlap the ones before. Steps of 1 and 2. */
+#define MAX_WINDOWS(V, even)                                                                                 \
+    typedef float mf##V __attribute__((vector_size(4 * V)));                                                 \
+    typedef int32_t mi##V __attribute__((vector_size(4 * V)));                                               \
+    typedef int64_t ml##V __attribute__((vector_size(8 * V)));                                               \
+    static inline mf##V elements##V(const float *p, int64_t step)                                            \
+    {                                                                                                        \
+        mf##V a, b;                                                                                          \
+        memcpy(&a, p, sizeof a);                                                                             \
+        if (step == 1)                                                                                       \
+            return a;                                                                                        \
+        memcpy(&b, p + V - 1, sizeof b); /* not a float further than asked for */                            \
+        return __builtin_shuffle(a, b, (mi##V)even);                                                         \
+    }                                                                                                        \
+    static inline void windows##V(int64_t n, int64_t kh, int64_t kw, const float *x, int64_t at, int64_t dh, \
+                                  int64_t dw, int64_t step, float *y, int64_t *ix)                           \
+    {                                                                                                        \
+        ml##V lane;                                                                                          \
+        for (int i = 0; i < V; i++)                                                                          \
+            lane[i] = i * step + at;                                                                         \
+        for (int64_t q = 0; q < n; q += V) {                                                                 \
+            int64_t i = MIN(q, n - V);                                                                       \
+            mf##V m = (mf##V){ 0 } - INFINITY;                                                               \
+            mi##V best = { 0 }; /* relative to the window's first element */                                 \
+            for (int64_t h = 0; h < kh; h++)                                                                 \
+                for (int64_t k = 0; k < kw; k++) {                                                           \
+                    mf##V v = elements##V(x + i * step + h * dh + k * dw, step);                             \
+                    mi##V more = (v > m) | (v != v);                                                         \
+                    m = (mf##V)(((mi##V)v & more) | ((mi##V)m & ~more));                                     \
+                    best = (((mi##V){ 0 } + (int32_t)(h * dh + k * dw)) & more) | (best & ~more);            \
+                }                                                                                            \
+            ml##V where = __builtin_convertvector(best, ml##V) + lane + i * step;                            \
+            memcpy(y + i, &m, sizeof m);                                                                     \
+            memcpy(ix + i, &where, sizeof where);                                                            \
+        }                                                                                                    \
+    }
+MAX_WINDOWS(16, ((mi16){ 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31 }))
+MAX_WINDOWS(8, ((mi8){ 0, 2, 4, 6, 9, 11, 13, 15 }))
+MAX_WINDOWS(4, ((mi4){ 0, 2, 5, 7 }))
+
 void ISA_NAME(rs_max_row)(int64_t n, int64_t kh, int64_t kw, const float *x, int64_t at, int64_t dh,
                           int64_t dw, int64_t step, float *y, int64_t *ix)
 {
-    float m[WINDOWS];
-    int32_t best[WINDOWS]; /* relative to the window's first element */
-    for (; n > 0; n -= WINDOWS, x += WINDOWS * step, at += WINDOWS * step, y += WINDOWS, ix += WINDOWS) {
-        int len = (int)MIN(n, WINDOWS);
-        for (int i = 0; i < len; i++)
-            m[i] = -INFINITY, best[i] = 0;
+    if (step <= 2 && n >= 16) {
+        windows16(n, kh, kw, x, at, dh, dw, step, y, ix);
+        return;
+    }
+    if (step <= 2 && n >= 8) {
+        windows8(n, kh, kw, x, at, dh, dw, step, y, ix);
+        return;
+    }
+    if (step <= 2 && n >= 4) {
+        windows4(n, kh, kw, x, at, dh, dw, step, y, ix);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float m = -INFINITY;
+        int64_t best = 0;
         for (int64_t h = 0; h < kh; h++)
             for (int64_t k = 0; k < kw; k++) {
-                const float *p = x + h * dh + k * dw;
-                int32_t here = (int32_t)(h * dh + k * dw);
-                if (step == 2)
-                    for (int i = 0; i < len; i++) {
-                        bool more = p[i * 2] > m[i] || p[i * 2] != p[i * 2];
-                        m[i] = more ? p[i * 2] : m[i];
-                        best[i] = more ? here : best[i];
-                    }
-                else
-                    for (int i = 0; i < len; i++) {
-                        float v = p[i * step];
-                        bool more = v > m[i] || v != v;
-                        m[i] = more ? v : m[i];
-                        best[i] = more ? here : best[i];
-                    }
+                float v = x[i * step + h * dh + k * dw];
+                int more = (v > m) | (v != v);
+                m = more ? v : m;
+                best = more ? h * dh + k * dw : best;
             }
-        for (int i = 0; i < len; i++) {
-            y[i] = m[i];
-            ix[i] = at + i * step + best[i];
-        }
+        y[i] = m;
+        ix[i] = at + i * step + best;
     }
 }
