@@ -8,7 +8,7 @@ own process; a test is a function test_*(); unittest.SkipTest skips it. A golden
 '# RUN: command' (%s is the file, %taper the program, %python the interpreter) and '# CHECK:' lines say what the
 output must hold, in order. Closes with 'N passed, M failed, K skipped'.
 """
-import argparse, concurrent.futures as cf, importlib.util, json, os, re, shlex, signal, subprocess, sys, time, traceback, unittest
+import argparse, atexit, concurrent.futures as cf, importlib.util, json, os, re, shlex, shutil, signal, subprocess, sys, tempfile, time, traceback, unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -48,6 +48,13 @@ def run_file(path, word):
             emit(name, "skip", str(e))
         except BaseException:
             emit(name, "fail", traceback.format_exc())
+
+
+def private_cache():
+    """The disk cache of one run of the tests: empty at first, gone at the end."""
+    if "TAPER_CACHE_DIR" not in os.environ:
+        os.environ["TAPER_CACHE_DIR"] = tempfile.mkdtemp(prefix="taper-tests-")
+        atexit.register(shutil.rmtree, os.environ["TAPER_CACHE_DIR"], ignore_errors=True)
 
 
 def child(path, word):
@@ -162,6 +169,7 @@ def main():
     if a.file:
         return run_file(os.path.abspath(a.file), a.k)
     a.build = os.path.abspath(a.build)
+    private_cache()
     tot = {"pass": 0, "fail": 0, "skip": 0}
     if not a.paths and not a.k:
         p = subprocess.run([os.path.join(a.build, "taper_ctest")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -3,6 +3,7 @@
 #include "run/backend_aot.h"
 #include "events/metrics.h"
 #include "ops/random.h"
+#include "run/gcache.h"
 #include "run/options.h"
 #include <pthread.h>
 
@@ -15,6 +16,7 @@ typedef struct variant {
     run_program *fw, *bw; /* bw is made on first use */
     pthread_mutex_t lock;
     struct aot_program *owner;
+    gcache disk;
 } variant;
 
 typedef struct aot_program {
@@ -39,6 +41,7 @@ static void program_unref(aot_program *p)
         aot_unit_free(v->u);
         run_program_free(v->fw);
         run_program_free(v->bw);
+        gcache_free(&v->disk);
         free(v);
     }
     ir_graph_free(p->g);
@@ -154,8 +157,13 @@ static run_program *backward_of(variant *v, tp_err *err)
     pthread_mutex_lock(&v->lock);
     if (!v->bw) {
         tp_comp c = { .err = err, .decider = v->owner->decider, .opt = &v->owner->opt };
-        bool known = late_begin(v->owner, true, v->u->bw);
-        v->bw = inner_compile(v->owner, &c, v->u->bw, "backward");
+        bool known = late_begin(v->owner, true, v->u->bw ? v->u->bw : v->owner->g);
+        v->bw = gcache_backward(&v->disk, v->owner->inner, &c, v->owner->g, v->u);
+        if (!v->bw && v->u->bw && (v->bw = inner_compile(v->owner, &c, v->u->bw, "backward")) &&
+            !gcache_keep_backward(&v->disk, v->owner->inner, &c, v->owner->g, v->u, &v->bw)) {
+            run_program_free(v->bw);
+            v->bw = NULL;
+        }
         late_end(known, v->bw ? NULL : err);
     }
     pthread_mutex_unlock(&v->lock);
@@ -308,12 +316,21 @@ static variant *variant_new(aot_program *p, tp_comp *c, const bool *needs, bool 
     v->grad = any;
     v->owner = p;
     pthread_mutex_init(&v->lock, NULL);
-    ev_span s = ev_span_begin(EVS_aot);
-    v->u = aot_trace(c, p->g, needs, any, p->inner->flags, p->inner->cut);
-    ev_span_end(&s);
-    v->fw = v->u ? inner_compile(p, c, v->u->fw, any ? "forward" : "inference") : NULL;
+    if (p->inner->on_disk)
+        gcache_open(&v->disk, c, p->g, needs, any, p->inner->flags);
+    if (!gcache_forward(&v->disk, p->inner, c, p->g, &v->u, &v->fw)) {
+        ev_span s = ev_span_begin(EVS_aot);
+        v->u = aot_trace(c, p->g, needs, any, p->inner->flags, p->inner->cut);
+        ev_span_end(&s);
+        v->fw = v->u ? inner_compile(p, c, v->u->fw, any ? "forward" : "inference") : NULL;
+        if (v->fw && !gcache_keep_forward(&v->disk, p->inner, c, p->g, &v->u, &v->fw)) {
+            run_program_free(v->fw);
+            v->fw = NULL;
+        }
+    }
     if (!v->fw) {
         aot_unit_free(v->u);
+        gcache_free(&v->disk);
         free(v);
         return NULL;
     }
@@ -474,7 +491,7 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     here->grad_mode = was;
     if (!ran || !copy_back(u, cx, in, res, err))
         goto done;
-    if (u->bw && !(s = record_step(v, cx, in, res, offset, err)))
+    if (v->disk.has_bw && !(s = record_step(v, cx, in, res, offset, err)))
         goto done;
     for (int i = 0; s && i < u->ntangent; i++)
         if (!ag_set_history(res[u->tangent[i]].t, &s->n, i, err))

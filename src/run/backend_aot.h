@@ -11,6 +11,7 @@ typedef struct aot_inner {
     void *data;
     const aot_cut *cut;                       /* NULL: the partition that the flags name */
     void (*free)(const struct aot_inner *in); /* with the last program that uses it; NULL: it is for ever */
+    bool on_disk;                             /* its programs can be kept in the disk cache (run/gcache.h) */
 } aot_inner;
 
 /* Stands around every compile of a pure graph while somebody debugs; what it returns runs instead. NULL: nobody. */

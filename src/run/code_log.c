@@ -111,7 +111,12 @@ static void program_text(strbuf *b, const loop_plan *p, const run_kernel *const 
             continue;
         }
         map_puti(&first, (uintptr_t)k[i], (void *)(i + 1));
-        gen_c_kernel(&u, lk->k, lk->name);
+        if (lk->k)
+            gen_c_kernel(&u, lk->k, lk->name);
+        else
+            strbuf_addf(
+                &same, "/* %s: %zu bytes of machine code from the disk cache; TAPER_CACHE=0 shows its C */\n",
+                lk->name, k[i]->ncode);
     }
     gen_c_text(&u, b);
     if (same.n)
@@ -151,6 +156,8 @@ void code_log_kernel(const loop_kernel *lk, const run_kernel *rk)
     if (ev_log_on(EVC_inductor, EV_DEBUG))
         ev_log(EVC_inductor, EV_DEBUG, NULL, "kernel %s: %zu bytes of code in %.3f ms%s", lk->name, rk->ncode,
                rk->compile_us / 1000, rk->cached ? " (shared with an equal kernel)" : "");
+    if (!lk->k) /* from disk: the code alone */
+        return;
     if (ev_text_on(EV_kernel_code)) {
         strbuf b = { 0 }, asm_text = { 0 };
         gen_code code = { 0 };

@@ -49,6 +49,8 @@ static run_kernel *compile(const vir *k, gen_isa isa, tp_err *err)
         if (!r->fn)
             goto fail;
         r->emitter = EMITTER_x64;
+        r->nbytes = code.n;
+        r->leaf = code.leaf;
     } else {
         r->k = vir_copy(k);
         r->emitter = EMITTER_interpreter;
@@ -160,6 +162,31 @@ const run_kernel *exec_kernel(const vir *k, tp_err *err)
 {
     gen_isa isa = gen_isa_host();
     return isa == ISA_none ? interpreted(k, "this machine has no AVX2 and FMA", err) : emitted(k, isa, err);
+}
+
+const run_kernel *exec_adopt(const gen_code *c, const char *name, uint64_t hash, tp_err *err)
+{
+    static map adopted; /* code -> run_kernel */
+    pthread_mutex_lock(&lock);
+    run_kernel *r = map_getn(&adopted, c->bytes, c->n);
+    if (!r) {
+        void *fn = gen_publish(c, name, err);
+        if (fn) {
+            r = mem_zalloc(sizeof *r);
+            *r = (run_kernel){ .emitter = EMITTER_x64,
+                               .name = mem_strdup(name),
+                               .ncode = c->ncode,
+                               .nbytes = c->n,
+                               .leaf = c->leaf,
+                               .hash = hash,
+                               .cached = true };
+            *(void **)&r->fn = fn;
+            map_putn(&adopted, c->bytes, c->n, r);
+        }
+    }
+    stats.hits += r != NULL;
+    pthread_mutex_unlock(&lock);
+    return r;
 }
 
 /* --- C

@@ -13,6 +13,8 @@ typedef struct run_kernel {
     uint8_t emitter;   /* EMITTER_x64, EMITTER_c or EMITTER_interpreter */
     const char *name;  /* of the first kernel with this structure */
     size_t ncode;      /* bytes of machine code */
+    size_t nbytes;     /* the same with its constants */
+    bool leaf;         /* as gen_code says */
     double compile_us; /* vector IR to callable */
     uint64_t hash;     /* of the key */
     const vir *k;      /* a private copy where it is interpreted */
@@ -39,6 +41,9 @@ static inline void exec_run(const run_kernel *r, void *const *bufs, const int64_
     else
         vir_interp(r->k, bufs, ints, flts, lo, hi, NULL);
 }
+
+/* Machine code that another process emitted. NULL with an error. */
+const run_kernel *exec_adopt(const gen_code *c, const char *name, uint64_t hash, tp_err *err);
 
 typedef struct exec_stats {
     int64_t kernels, hits, code_bytes;

@@ -4,6 +4,7 @@
 #include "run/code_log.h"
 #include "run/exec.h"
 #include "run/product.h"
+#include "run/program.h"
 #include "ir/hop.h"
 #include "loop/loop.h"
 #include "base/fault.h"
@@ -769,6 +770,41 @@ static bool ready_nested(const aot_inner *in, tp_comp *c, program *pr, size_t st
     return true;
 }
 
+run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const run_kernel **made)
+{
+    program *pr = mem_zalloc(sizeof *pr);
+    const ir_graph *g = p->g;
+    bool ok = true;
+    pr->base = (run_program){ NULL, program_call, program_free, program_take };
+    pr->p = p;
+    pr->symbolic = g->env && sym_env_n_symbols(g->env) > 0;
+    pr->nsym = g->env ? sym_env_n_symbols(g->env) : 0;
+    pr->ks = mem_zalloc(sizeof *pr->ks * MAX(p->step.n, (size_t)1));
+    for (size_t i = 0; ok && i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_kernel)
+            ready_kernel(&pr->ks[i], p->step.at[i].kernel, made[i]);
+        else
+            ok = ready_nested(in, c, pr, i, p->step.at[i].node);
+    if (!ok) {
+        program_free(&pr->base);
+        return NULL;
+    }
+    code_log_plan(p, made);
+    plan_memory(pr);
+    plan_release(pr);
+    return &pr->base;
+}
+
+const loop_plan *program_plan(const run_program *p)
+{
+    return p->call == program_call ? ((const program *)p)->p : NULL;
+}
+
+const run_kernel *program_kernel(const run_program *p, size_t step)
+{
+    return ((const program *)p)->ks[step].k;
+}
+
 static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
 {
     if (ir_has_unbacked(
@@ -779,42 +815,26 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
                    "%s has sizes that only its run decides: it runs one operator at a time", g->name);
         return backend_eager.compile(&backend_eager, c, g);
     }
-    program *pr = mem_zalloc(sizeof *pr);
-    pr->base = (run_program){ NULL, program_call, program_free, program_take };
     code_log_begin(g);
     ev_span span = ev_span_begin(EVS_plan);
-    pr->p = loop_plan_new(c, g);
+    loop_plan *p = loop_plan_new(c, g);
     ev_span_end(&span);
-    if (!pr->p) {
-        free(pr);
+    if (!p)
         return NULL;
-    }
-    pr->symbolic = g->env && sym_env_n_symbols(g->env) > 0;
-    pr->nsym = g->env ? sym_env_n_symbols(g->env) : 0;
-    pr->ks = mem_zalloc(sizeof *pr->ks * MAX(pr->p->step.n, (size_t)1));
-    const run_kernel **made = mem_zalloc(sizeof *made * MAX(pr->p->step.n, (size_t)1));
+    const run_kernel **made = mem_zalloc(sizeof *made * MAX(p->step.n, (size_t)1));
     run_options opt = options_of(c->opt);
+    run_program *r = NULL;
     span = ev_span_begin(EVS_code);
-    bool ok = build_kernels(pr->p, &opt, made, c->err);
-    for (size_t i = 0; ok && i < pr->p->step.n; i++)
-        if (pr->p->step.at[i].kind == STEP_kernel)
-            ready_kernel(&pr->ks[i], pr->p->step.at[i].kernel, made[i]);
-        else
-            ok = ready_nested(in, c, pr, i, pr->p->step.at[i].node);
+    if (build_kernels(p, &opt, made, c->err))
+        r = program_make(in, c, p, made);
+    else
+        loop_plan_free(p);
     ev_span_end(&span);
-    if (ok)
-        code_log_plan(pr->p, made);
     free(made);
-    if (!ok) {
-        program_free(&pr->base);
-        return NULL;
-    }
-    plan_memory(pr);
-    plan_release(pr);
-    return &pr->base;
+    return r;
 }
 
-static const aot_inner inner_loops = { loops_compile, AOT_decompose | AOT_min_cut, NULL };
+static const aot_inner inner_loops = { loops_compile, AOT_decompose | AOT_min_cut, NULL, .on_disk = true };
 
 static run_program *inductor_compile(const backend *b, tp_comp *c, const ir_graph *g)
 {
