@@ -134,6 +134,10 @@ typedef struct plan {
     int64_t lanes, nblk, seg, rows, depth; /* depth: rows of packed weights over all phases */
     int64_t near, band;                    /* channels of a chunk of weights; most rows of a band */
     corr_micro micro[2][CORR_ROWS + 1];    /* [added to what is there][rows] */
+    /* lanes are places: lanes above is then the channels of a tile, seg the places, lines the lines of one */
+    bool px;
+    int64_t lines;
+    corr_micro by_line[2][2][2]; /* [last channels][last places][one line] */
     phase *ph;
 } plan;
 
@@ -161,7 +165,7 @@ static int64_t seg_len(int64_t n)
     return parts > 1 ? MIN(SEG, ((n + parts - 1) / parts + 7) & ~(int64_t)7) : n;
 }
 
-static void choose_lanes(plan *p, int64_t cols)
+static double choose_lanes(plan *p, int64_t cols)
 {
     int64_t nvec = (p->cb + p->W - 1) / p->W;
     double best = 1e300;
@@ -176,6 +180,7 @@ static void choose_lanes(plan *p, int64_t cols)
     }
     p->lanes = p->nv * p->W;
     p->nblk = (p->cb + p->lanes - 1) / p->lanes;
+    return best;
 }
 
 static corr_micro micro_get(plan *p, int mr, bool add, tp_err *err)
@@ -202,6 +207,55 @@ static bool make_micro(plan *p, int64_t cols)
         for (int add = 0; add < (p->near < p->ca ? 2 : 1); add++)
             if (!p->micro[add][mr] && !(p->micro[add][mr] = micro_get(p, (int)mr, add, &err)))
                 return false;
+    return true;
+}
+
+/* Lanes as places: results need no turning, and few channels fill vectors. Wants lines that fill vectors, too.
+ * The cost is that of a line of results over all channels. */
+static double px_cost(plan *p, bool choose)
+{
+    int64_t n = p->out[2];
+    double best = 1e300;
+    if (p->go[2] != 1 || p->step[2] != 1 || corr_volume(p->step) != 1)
+        return best;
+    for (int across = 1; across <= 4; across++)
+        for (int lines = 1; lines * across <= 4 && (lines == 1 || (across * p->W >= n && p->out[1] >= lines));
+             lines++) {
+            int64_t segs = (n + across * p->W - 1) / (across * p->W), part = n % p->W;
+            int top = corr_px_rows(p->isa, lines * across, part != 0), nv = lines * across;
+            if (top < 1 || (int64_t)across * p->W >= n + p->W)
+                continue;
+            int64_t nblk = (p->cb + top - 1) / top, mr = (p->cb + nblk - 1) / nblk;
+            double cost = (double)(segs * nblk) * step_cost(p->isa, (int)mr, nv) / lines;
+            if (cost >= best)
+                continue;
+            best = cost;
+            if (choose)
+                p->lines = lines, p->seg = across * p->W, p->nv = nv, p->lanes = mr, p->nblk = nblk;
+        }
+    return best;
+}
+
+static bool make_px(plan *p)
+{
+    tp_err err = { 0 };
+    int64_t rest = p->cb - (p->nblk - 1) * p->lanes, tail = p->out[2] % p->seg;
+    for (int few = 0; few < 2; few++)
+        for (int end = 0; end < 2; end++)
+            for (int one = 0; one < 2; one++) {
+                int64_t n = end ? tail : p->seg, across = (n + p->W - 1) / p->W;
+                corr_px t = { .isa = (uint8_t)p->isa,
+                              .wide = p->type == VM_f64,
+                              .mr = (uint8_t)(few ? rest : p->lanes),
+                              .nv = (uint8_t)(across * (one ? 1 : p->lines)),
+                              .across = (uint8_t)across,
+                              .last = (uint8_t)(n % p->W),
+                              .a_row = (int32_t)(p->lanes * p->es),
+                              .b_line = (int32_t)(p->go[1] * p->img.pitch * p->es),
+                              .c_line = (int32_t)(p->out[2] * p->es) };
+                if (n && !(p->by_line[few][end][one] = corr_px_get(&t, &err)))
+                    return false;
+            }
     return true;
 }
 
@@ -320,8 +374,17 @@ static plan *plan_new(gen_isa isa, dtype dt, const conv_geom *g, bool grad)
     plan_image(p);
     int64_t widest = (p->out[2] + p->step[2] - 1) / p->step[2];
     p->seg = seg_len(widest);
-    choose_lanes(p, p->seg);
+    double turned = choose_lanes(p, p->seg) * (double)((widest + p->seg - 1) / p->seg);
+    p->px = px_cost(p, false) < turned * 1.05;
+    if (p->px)
+        px_cost(p, true);
     make_phases(p);
+    if (p->px && make_px(p))
+        return p;
+    if (p->px) {
+        plan_free(p);
+        return NULL;
+    }
     int64_t taps = 1;
     for (int i = 0; i < p->nphase; i++)
         taps = MAX(taps, p->ph[i].ntap);
@@ -390,7 +453,13 @@ static void pack_weights(void *arg, int64_t lo, int64_t hi)
     int64_t K = corr_volume(p->g.k), es = p->es;
     for (int64_t q = lo; q < hi; q++) {
         int64_t gi = q / p->nblk, c0 = q % p->nblk * p->lanes, cols = MIN(p->lanes, p->cb - c0);
-        char *dst = r->b + q * p->depth * p->lanes * es;
+        char *dst = r->b + q * (p->depth + p->px) * p->lanes * es;
+        if (p->px) { /* what sums start from */
+            memset(dst, 0, (size_t)(p->lanes * es));
+            if (r->bias)
+                memcpy(dst, r->bias + (gi * p->cb + c0) * es, (size_t)(cols * es));
+            dst += p->lanes * es;
+        }
         if (!p->grad) {
             gemm_pack_b(p->type, true, r->w + (gi * p->cb + c0) * p->depth * es, 1, p->depth, (int)cols,
                         (int)p->lanes, p->depth, dst);
@@ -540,6 +609,36 @@ static void bands(void *arg, int64_t lo, int64_t hi)
     }
 }
 
+/* Lanes are places: task = ((image, group), lines of results). The lines of the image that they need stay in the first
+ * cache while the weights of all channels pass by. */
+static void lines(void *arg, int64_t lo, int64_t hi)
+{
+    const run *r = arg;
+    const plan *p = r->p;
+    const phase *f = p->ph;
+    int64_t es = p->es, groups = p->g.groups, vol = corr_volume(p->out), k = p->ca * f->ntap;
+    int64_t per = (p->out[1] + p->lines - 1) / p->lines, rest = p->cb - (p->nblk - 1) * p->lanes;
+    for (int64_t q = lo; q < hi; q++) {
+        int64_t i1 = q % per * p->lines, i0 = q / per % p->out[0], ng = q / per / p->out[0];
+        int64_t have = MIN(p->lines, p->out[1] - i1);
+        const char *a = r->a + (ng * p->ca * p->img.plane + i0 * p->go[0] * p->img.layer +
+                                i1 * p->go[1] * p->img.pitch) *
+                                   es;
+        char *y = r->y + (ng * p->cb * vol + (i0 * p->out[1] + i1) * p->out[2]) * es;
+        for (int64_t blk = 0; blk < p->nblk; blk++) {
+            bool few = blk == p->nblk - 1 && rest < p->lanes;
+            const char *w = r->b + ((ng % groups * p->nblk + blk) * (p->depth + 1) + 1) * p->lanes * es;
+            for (int64_t s = 0; s < p->out[2]; s += p->seg) {
+                bool end = s + p->seg > p->out[2];
+                for (int64_t l = 0; l < have; l += have == p->lines ? have : 1)
+                    p->by_line[few][end][have < p->lines](w, a + (l * p->go[1] * p->img.pitch + s) * es,
+                                                          y + (blk * p->lanes * vol + l * p->out[2] + s) * es,
+                                                          k, f->off, vol * es);
+            }
+        }
+    }
+}
+
 /* A window of one element that steps by one sees the image as one long row. */
 static conv_geom flattened(const conv_geom *g)
 {
@@ -566,9 +665,16 @@ bool corr_worth(gen_isa isa, dtype dt, const conv_geom *g, int64_t lanes_of, int
     return reads * corr_volume(g->k) < 1 << 20 && g->s[2] < 1 << 16 && corr_volume(g->k) < 4096;
 }
 
+/* Lines of results that fill vectors serve any number of channels. */
+static bool px_worth(gen_isa isa, dtype dt, const conv_geom *g, const int64_t *out, int64_t reads)
+{
+    int64_t W = (isa == ISA_avx512 ? 64 : 32) / (int64_t)dtype_size(dt);
+    return corr_volume(g->s) == 1 && out[2] >= W / 2 && corr_worth(isa, dt, g, W, reads);
+}
+
 static bool run_all(const plan *p, const void *a, const void *w, const void *bias, void *y)
 {
-    int64_t es = p->es, groups = p->g.groups, bytes = groups * p->nblk * p->depth * p->lanes * es;
+    int64_t es = p->es, groups = p->g.groups, bytes = groups * p->nblk * (p->depth + p->px) * p->lanes * es;
     int64_t image = p->ca * groups * p->img.plane * es, n = p->g.n;
     int64_t chunk = p->img.copy ? MAX(1, MIN(n, CHUNK_BYTES / MAX(image, 1))) : n;
     run r = { p, NULL, w, bias, corr_scratch(1, bytes + 64), y, 1, 0 };
@@ -582,6 +688,11 @@ static bool run_all(const plan *p, const void *a, const void *w, const void *bia
         if (!r.a)
             return false;
         r.y = (char *)y + i * p->cb * groups * corr_volume(p->out) * es;
+        if (p->px) {
+            int64_t tasks = m * groups * p->out[0] * ((p->out[1] + p->lines - 1) / p->lines);
+            pool_for(tasks, MAX(1, (1 << 17) / MAX(1, p->lines * p->out[2] * p->cb * p->depth)), lines, &r);
+            continue;
+        }
         int64_t work = m * groups * p->nblk,
                 each = MAX(1, p->out[2] * p->lanes * p->depth / MAX(p->nphase, 1));
         r.band = MAX(1, MIN(p->band, work * p->rows / (4 * pool_threads()))); /* threads come before reuse */
@@ -612,12 +723,14 @@ static bool run_plan(gen_isa isa, dtype dt, const conv_geom *given, bool grad, c
 bool corr_forward(gen_isa isa, dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
                   void *y)
 {
-    return corr_worth(isa, dt, g, g->o / g->groups, g->c / g->groups) &&
+    int64_t c = g->c / g->groups, o = g->o / g->groups;
+    return (corr_worth(isa, dt, g, o, c) || px_worth(isa, dt, g, g->out, c)) &&
            run_plan(isa, dt, g, false, x, w, bias, y);
 }
 
 bool corr_grad_input(gen_isa isa, dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
 {
-    return corr_worth(isa, dt, g, g->c / g->groups, g->o / g->groups) &&
+    int64_t c = g->c / g->groups, o = g->o / g->groups;
+    return (corr_worth(isa, dt, g, c, o) || px_worth(isa, dt, g, g->in, o)) &&
            run_plan(isa, dt, g, true, dy, w, NULL, dx);
 }

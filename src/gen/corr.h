@@ -1,6 +1,7 @@
 /* corr.h - convolution and its two gradients without a patch matrix.
  * Vector lanes hold channels: each element of the padded image is broadcast and multiplied with a row of packed weights
- * (for the weight gradient: of the transposed output gradient). Results do not depend on the thread count. */
+ * (for the weight gradient: of the transposed output gradient). Or, where windows step by one, they hold places along a
+ * row: each weight is broadcast and multiplied with a piece of the image. Whichever costs less for the shape. Results do not depend on the thread count. */
 #ifndef TAPER_GEN_CORR_H
 #define TAPER_GEN_CORR_H
 #include "gen/x64.h"

@@ -21,7 +21,19 @@ typedef struct corr_tile {
 typedef void (*corr_micro)(const void *a, const void *b, void *c, int64_t k, const int64_t *off,
                            int64_t c_row);
 corr_micro corr_tile_get(const corr_tile *t, tp_err *err); /* from a process-wide cache */
-int corr_max_rows(gen_isa isa, int nv);                    /* most rows of a tile of nv vectors */
+/* The other way round: rows are channels of the result, lanes its places. Vector v lies v % across vectors into line v / across.
+ *     c[r][v][lane] = a[-1][r] + sum over k of a[k][r] * b[off[k] + v + lane] */
+typedef struct corr_px {
+    uint8_t isa, wide;
+    uint8_t mr, nv, across;
+    uint8_t last; /* lanes of the last vector of a line, 0: all */
+    uint8_t pad[2];
+    int32_t a_row, b_line,
+        c_line; /* bytes between k of the weights, lines of the image, lines of the result */
+} corr_px;
+corr_micro corr_px_get(const corr_px *t, tp_err *err); /* the same arguments; c_row: between channels */
+int corr_px_rows(gen_isa isa, int nv, bool last);      /* most rows of a tile of nv vectors */
+int corr_max_rows(gen_isa isa, int nv);                /* most rows of a tile of nv vectors */
 /* An image with zeros around it. */
 typedef struct corr_image {
     int64_t in[3];               /* sizes of the image as given */

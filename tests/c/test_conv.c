@@ -95,6 +95,14 @@ TEST(conv_own_against_patches)
         { 1, 16, 32, 1, { 1, 12, 12 }, { 0 }, { 1, 7, 7 }, { 1, 4, 4 }, { 0, 3, 3 }, { 1, 1, 1 } },
         { 1, 64, 16, 1, { 1, 2, 2 }, { 0 }, { 1, 2, 2 }, { 1, 3, 3 }, { 0, 1, 1 }, { 1, 1, 1 } },
         { 4, 3, 32, 1, { 1, 40, 70 }, { 0 }, { 1, 3, 3 }, { 1, 1, 1 }, { 0, 1, 1 }, { 1, 1, 1 } },
+        /* few channels and channels on their own, lines of many lengths, layers */
+        { 2, 12, 12, 12, { 1, 9, 31 }, { 0 }, { 1, 3, 3 }, { 1, 1, 1 }, { 0, 1, 1 }, { 1, 1, 1 } },
+        { 1, 3, 2, 1, { 1, 7, 17 }, { 0 }, { 1, 3, 5 }, { 1, 1, 1 }, { 0, 0, 0 }, { 1, 1, 1 } },
+        { 2, 6, 9, 3, { 1, 5, 8 }, { 0 }, { 1, 1, 3 }, { 1, 1, 1 }, { 0, 0, 1 }, { 1, 1, 2 } },
+        { 1, 4, 65, 1, { 1, 11, 64 }, { 0 }, { 1, 3, 3 }, { 1, 1, 1 }, { 0, 1, 1 }, { 1, 1, 1 } },
+        { 2, 5, 7, 1, { 4, 6, 19 }, { 0 }, { 2, 3, 3 }, { 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 } },
+        { 1, 1, 1, 1, { 1, 1, 1000 }, { 0 }, { 1, 1, 9 }, { 1, 1, 1 }, { 0, 0, 4 }, { 1, 1, 1 } },
+        { 3, 8, 30, 1, { 1, 1, 48 }, { 0 }, { 1, 1, 1 }, { 1, 1, 1 }, { 0, 0, 0 }, { 1, 1, 1 } },
     };
     int done = 0;
     if (gen_isa_host() == ISA_none)
@@ -110,10 +118,11 @@ TEST(conv_own_against_patches)
 TEST(conv_own_declines)
 {
     conv_geom g = {
-        1, 4, 2, 1, { 1, 8, 8 }, { 1, 8, 8 }, { 1, 1, 1 }, { 1, 1, 1 }, { 0, 0, 0 }, { 1, 1, 1 }
+        1, 4, 2, 1, { 1, 8, 8 }, { 1, 4, 4 }, { 1, 1, 1 }, { 1, 2, 2 }, { 0, 0, 0 }, { 1, 1, 1 }
     };
     float x[256], w[8], y[128];
-    CHECK(!corr_forward(gen_isa_host(), DT_f32, &g, x, w, NULL, y)); /* two channels fill no vector */
+    CHECK(!corr_forward(gen_isa_host(), DT_f32, &g, x, w, NULL,
+                        y)); /* two channels fill no vector, steps leave gaps in lines */
     CHECK(!corr_forward(ISA_none, DT_f32, &g, x, w, NULL, y));
     g.o = 32, g.n = 0;
     CHECK(!corr_forward(gen_isa_host(), DT_f32, &g, x, w, NULL, y));
