@@ -422,6 +422,11 @@ struct trace {
     cap_cfg *cfg;
     VEC(tobj) objs;
     map by_ptr; /* pointer bytes -> index + 1 */
+    VEC(struct own_key {
+        PyObject *key;
+        Py_hash_t hash;
+    }) keys;    /* whose class compares them */
+    unsigned long reads; /* values that were looked at, functions and classes aside */
     map looked; /* name -> newest of entry.looks + 1 */
     int steps;  /* instructions of the outer frame executed so far */
     int stop_at;
@@ -463,6 +468,7 @@ PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
 /* Leaf operations of the interpreter while tracing. Arguments borrowed, results new; NULL: exception or
  * break. */
 PyObject *t_real(trace *t, PyObject *o); /* borrowed: o with laziness removed */
+bool t_key(trace *t, PyObject *o);       /* the same of what goes into a dictionary or set as a key */
 bool t_deep(trace *t, PyObject *o);      /* removes laziness inside containers; false: break or not builtin */
 PyObject *t_wrap(trace *t, PyObject *real, source *s); /* guards s; new */
 PyObject *t_lazy(trace *t, PyObject *real, source *s);
@@ -502,6 +508,7 @@ const char *guard_reads(const guard *g); /* its text, as logs show it */
 /* tlog.c */
 PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                     bool *handled);
+bool t_call_later(trace *t, PyObject *f, PyObject *args); /* after the graph; args: a tuple */
 PyObject *t_error_breaks(trace *t, PyObject *f, PyObject *on);
 bool cap_error_breaks(void);
 int cap_stance(void);

@@ -420,6 +420,21 @@ bool const_equal(PyObject *a, PyObject *b) /* same type and value; NaN equals Na
     if (Py_TYPE(a) == &PyRange_Type ||
         PyAnySet_Check(a)) /* equal is not enough: what one reads of them counts */
         return parts_equal(a, b);
+    PyTypeObject *base = PyLong_Check(a)      ? &PyLong_Type
+                         : PyUnicode_Check(a) ? &PyUnicode_Type
+                         : PyFloat_Check(a)   ? &PyFloat_Type
+                                              : NULL;
+    if (base && Py_TYPE(a) != base) { /* the value, whatever the class makes of == */
+        if (base == &PyFloat_Type) {
+            double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+            return memcmp(&x, &y, sizeof x) == 0;
+        }
+        PyObject *r = base->tp_richcompare(a, b, Py_EQ);
+        bool same = r == Py_True;
+        Py_XDECREF(r);
+        py_forget();
+        return same;
+    }
     if (py_is_tensor(a) || type_is_python(Py_TYPE(a)))
         return false; /* only the same object is the same key; comparing would run code */
     int r = PyObject_RichCompareBool(a, b, Py_EQ);

@@ -354,7 +354,7 @@ static bool hashable(frame *f, PyObject **slot) /* keys: realised, with a builti
     if (!k)
         return false;
     Py_SETREF(*slot, Py_NewRef(k));
-    return t_deep(T, k);
+    return t_key(T, k);
 }
 HANDLER(BUILD_TUPLE)
 {
@@ -493,7 +493,7 @@ HANDLER(LIST_EXTEND)
 HANDLER(SET_UPDATE)
 {
     PyObject *s = real(f, PEEK(arg + 1)), *items = T ? t_list_of(T, TOP) : Py_NewRef(TOP);
-    if (!s || !items || (T && !t_deep(T, items))) {
+    if (!s || !items || (T && !t_key(T, items))) {
         Py_XDECREF(items);
         return ST_error;
     }
@@ -509,9 +509,18 @@ static int dict_merge(frame *f, int arg, bool unique)
     PyObject *d = real(f, PEEK(arg + 1)), *m = real(f, TOP);
     if (!d || !m)
         return ST_error;
-    if (T && !PyDict_CheckExact(m) && !t_safe_type(Py_TYPE(m))) {
-        t_break(T, BRK_call_builtin, "** of a %s", Py_TYPE(m)->tp_name);
-        return ST_error;
+    PyObject *own = NULL;
+    if (T && !t_safe_type(Py_TYPE(m)) && !(PyDict_Check(m) && Py_TYPE(m)->tp_iter == PyDict_Type.tp_iter)) {
+        PyObject *fn = polyfill("mapping");
+        if (!t_type_func(m, "keys")) {
+            t_break(T, BRK_call_builtin, "** of a %s", Py_TYPE(m)->tp_name);
+            return ST_error;
+        }
+        own = fn ? t_call(T, fn, &m, 1, NULL) : NULL;
+        if (!own)
+            return ST_error;
+        m = keep(T->e, own);
+        Py_DECREF(own);
     }
     int rc = unique ? _PyDict_MergeEx(d, m, 2) : PyDict_Update(d, m);
     if (rc < 0) {
@@ -964,6 +973,8 @@ HANDLER(MAKE_FUNCTION)
         Py_DECREF(fn);
         return ST_error;
     }
+    if (T)
+        t_obj_add(T, fn, NULL, NULL); /* made here: what it closes over is ours */
     PUSH(fn);
     return ST_next;
 }

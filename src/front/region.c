@@ -291,6 +291,7 @@ static void attempt_end(attempt *a)
     vec_free(&t->gens);
     map_free(&t->by_ptr);
     map_free(&t->looked);
+    vec_free(&t->keys);
     Py_CLEAR(t->params_seen);
     Py_CLEAR(t->caught);
     if (t->g)

@@ -61,6 +61,8 @@ typedef enum {
     B_count_elements,
     B_cmp_to_key,
     B_size,
+    B_methodtype,
+    B_exc_info,
 } builtin;
 
 static PyObject *table;   /* callable -> id */
@@ -132,7 +134,7 @@ static PyObject *call_native_iter(trace *t, PyObject *f, PyObject *const *args, 
         PyObject *a = t_real(t, args[i]);
         if (!a)
             goto done;
-        if (PyCallable_Check(a) && !PyType_Check(a) && !PyCFunction_Check(a)) {
+        if (PyCallable_Check(a) && !PyType_Check(a) && !PyCFunction_Check(a) && !Py_TYPE(a)->tp_iter) {
             t_break(t, BRK_call_builtin, "%s with a Python function", ((PyTypeObject *)f)->tp_name);
             goto done;
         }
@@ -246,7 +248,7 @@ PyObject *t_classmethod(trace *t, PyObject *f, PyObject *cls, const char *name, 
         r = PyObject_CallOneArg(f, it);
     } else if (!strcmp(name, "fromkeys") && nargs && !kw &&
                (cls == (PyObject *)&PyDict_Type || cls == (PyObject *)t_ordered_type())) {
-        if (!(it = t_list_of(t, args[0])) || !t_deep(t, it)) {
+        if (!(it = t_list_of(t, args[0])) || !t_key(t, it)) {
             Py_XDECREF(it);
             return NULL;
         }
@@ -489,6 +491,8 @@ static bool printable(PyObject *o,
         Py_XDECREF(l);
         return ok;
     }
+    if ((PyLong_Check(o) || PyUnicode_Check(o) || PyFloat_Check(o)) && t_base(Py_TYPE(o)))
+        return !t_type_func(o, "__str__") && !t_type_func(o, "__repr__") && !t_type_func(o, "__format__");
     return !py_is_tensor(o) && Py_TYPE(o) != &PyLazy_Type && (t_safe_type(Py_TYPE(o)) || t_plain_const(o));
 }
 
@@ -577,7 +581,7 @@ PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t n
     if (nargs) {
         if (!(src = t_real(t, args[0])))
             return NULL;
-        if (PyDict_Check(src) && !t_type_func(src, "keys") && !t_type_func(src, "__iter__")) {
+        if (PyDict_Check(src) && !t_type_func(src, "__iter__")) {
             PyObject *keys = dict_keys(src);
             for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys); i++)
                 if (dict_set(d, PyList_GET_ITEM(keys, i),
@@ -587,8 +591,15 @@ PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t n
                 return NULL;
             Py_DECREF(keys);
         } else {
-            if (t_type_func(src, "keys"))
-                return t_break(t, BRK_construct, "dict of a %s", Py_TYPE(src)->tp_name);
+            if (t_type_func(src, "keys")) {
+                PyObject *fn = polyfill("mapping"), *m = fn ? t_call(t, fn, &src, 1, NULL) : NULL,
+                         *done = m ? t_fill_dict(t, d, &m, 1, NULL) : NULL;
+                Py_XDECREF(m);
+                Py_XDECREF(done);
+                if (!done)
+                    return NULL;
+                goto named;
+            }
             PyObject *l = t_list_of(t, src);
             for (Py_ssize_t i = 0; l && i < PyList_GET_SIZE(l); i++) {
                 PyObject *pair = t_list_of(t, PyList_GET_ITEM(l, i));
@@ -609,6 +620,7 @@ PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t n
             Py_DECREF(l);
         }
     }
+named:
     for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++)
         if (dict_set(d, PyTuple_GET_ITEM(kw, i), args[nargs + i]) < 0)
             return NULL;
@@ -774,6 +786,16 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             }
         }
         return t_native(t, f, args, nargs, kw);
+    case B_methodtype: {
+        PyObject *fn = nargs == 2 && !kw ? t_real(t, args[0]) : NULL, *self = fn ? t_real(t, args[1]) : NULL;
+        return self ? PyMethod_New(fn, self) : t_native(t, f, args, nargs, kw);
+    }
+    case B_exc_info:
+        for (frame *g = t->top; g; g = g->back)
+            if (g->handled)
+                return t_break(t, BRK_exception, "sys.exc_info() while an exception is handled");
+        return t->handled ? t_break(t, BRK_exception, "sys.exc_info() while an exception is handled")
+                          : PyTuple_Pack(3, Py_None, Py_None, Py_None);
     case B_break:
         return t_break(t, BRK_call_builtin, "call of builtin function %s",
                        ((PyCFunctionObject *)f)->m_ml->ml_name);
@@ -928,7 +950,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
     case B_set:
     case B_frozenset:
         l = nargs ? t_list_of(t, args[0]) : PyList_New(0);
-        r = l && t_deep(t, l) ? (b == B_set ? PySet_New(l) : PyFrozenSet_New(l)) : NULL;
+        r = l && t_key(t, l) ? (b == B_set ? PySet_New(l) : PyFrozenSet_New(l)) : NULL;
         Py_XDECREF(l);
         return r;
     case B_dict: return do_dict(t, f, args, nargs, kw);
@@ -1069,6 +1091,21 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                         return o ? NULL : t_break(t, BRK_construct, "%s()", n);
                     if (py_is_tensor(o) && !strcmp(n, "as_tensor") && nargs == 1 && !kw)
                         return Py_NewRef(o);
+                    if (py_is_symint(o) && nargs == 1) { /* as full((), n) */
+                        PyObject *mod = PyImport_ImportModule("taper"),
+                                 *full = mod ? PyObject_GetAttrString(mod, "full") : NULL, *none = PyTuple_New(0),
+                                 *names = kw ? Py_NewRef(kw) : Py_BuildValue("(s)", "dtype"),
+                                 *in[10] = { none, o, py_dtype(DT_i64) };
+                        for (Py_ssize_t q = 0; kw && q < PyTuple_GET_SIZE(kw) && q < 8; q++)
+                            in[2 + q] = args[1 + q];
+                        bool typed = !kw || kwarg(args, nargs, kw, "dtype");
+                        r = full && none && names && typed ? t_call(t, full, in, 2, names) : NULL;
+                        Py_XDECREF(mod);
+                        Py_XDECREF(full);
+                        Py_XDECREF(none);
+                        Py_XDECREF(names);
+                        return r || typed ? r : t_break(t, BRK_construct, "%s() of a %s", n, Py_TYPE(o)->tp_name);
+                    }
                     if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o))
                         return t_break(t, BRK_construct, "%s() of a %s", n, Py_TYPE(o)->tp_name);
                     l = PyList_Check(o) || PyTuple_Check(o) ? PyObject_Repr(o) : NULL;
@@ -1129,6 +1166,28 @@ static bool tensor_inside(PyObject *o, int depth)
             if (tensor_inside(PySequence_Fast_GET_ITEM(o, i), depth + 1))
                 return true;
     return false;
+}
+
+/* str.format with texts that the user's classes make. */
+static PyObject *format_by_code(trace *t, PyObject *self, bool spread, PyObject *const *args, Py_ssize_t nargs,
+                                PyObject *kw)
+{
+    PyObject *fn = polyfill("str_format"), *pos = PyTuple_New(spread ? nargs : 0), *named = NULL, *r = NULL;
+    if (!spread && (nargs != 1 || kw)) {
+        Py_XDECREF(pos);
+        return t_break(t, BRK_arguments, "format_map with %zd arguments", nargs);
+    }
+    for (Py_ssize_t i = 0; pos && spread && i < nargs; i++)
+        PyTuple_SET_ITEM(pos, i, Py_NewRef(args[i]));
+    named = spread ? PyDict_New() : Py_NewRef(args[0]);
+    for (Py_ssize_t i = 0; named && kw && i < PyTuple_GET_SIZE(kw); i++)
+        if (PyDict_SetItem(named, PyTuple_GET_ITEM(kw, i), args[nargs + i]) < 0)
+            Py_CLEAR(named);
+    if (fn && pos && named)
+        r = t_call(t, fn, (PyObject *[]){ self, pos, named }, 3, NULL);
+    Py_XDECREF(pos);
+    Py_XDECREF(named);
+    return r;
 }
 
 PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyObject *const *args,
@@ -1227,10 +1286,8 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
             PyObject *a = t_real(t, args[q]);
             if (!a)
                 return NULL;
-            if (!strcmp(name, "format") && PyExceptionInstance_Check(a))
-                return t_break(t, BRK_format, "str.format of a %s", Py_TYPE(a)->tp_name);
-            if (!strcmp(name, "format") && (!t_deep(t, a) || !printable(a, 0)))
-                return t->broke ? NULL : t_break(t, BRK_format, "str.format of a %s", Py_TYPE(a)->tp_name);
+            if ((!strcmp(name, "format") || !strcmp(name, "format_map")) && !printable(a, 0) && !tensor_inside(a, 0))
+                return format_by_code(t, self, !strcmp(name, "format"), args, nargs, kw);
             if (tensor_inside(a, 0))
                 return t_break(t, BRK_format, "str.%s of a %s", name, Py_TYPE(a)->tp_name);
         }
@@ -1253,18 +1310,19 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
             goto done;
         bool deep_ = !(it &&
                        (PyList_Check(self) || PyDict_Check(self) || PyType_IsSubtype(tp, t_deque_type())));
-        if (deep_ && !t_deep(t, v[i])) {
+        bool keyed = PyDict_Check(self) || PyAnySet_Check(self);
+        if (deep_ && !(keyed ? t_key(t, v[i]) : t_deep(t, v[i]))) {
             i++;
             goto done;
         }
         if (it && PyDict_Check(self) && PyList_Check(v[i])) { /* pairs: keys must be known */
-            if (!t_deep(t, v[i])) {
+            if (!t_key(t, v[i])) {
                 i++;
                 goto done;
             }
         }
     }
-    if (!sh && !it && !t_deep(t, self))
+    if (!sh && !it && !PyAnySet_Check(self) && !t_deep(t, self))
         goto done;
     r = PyObject_Vectorcall(f, v, (size_t)nargs, kw);
     if (!r)
@@ -1380,6 +1438,10 @@ int py_init_tbuiltin(PyObject *m)
     put("operator", "methodcaller", B_native);
     put("_collections", "_count_elements", B_count_elements);
     put("functools", "cmp_to_key", B_cmp_to_key);
+    put("types", "MethodType", B_methodtype);
+    put("sys", "exc_info", B_exc_info);
+    put("_string", "formatter_parser", B_pure);
+    put("_string", "formatter_field_name_split", B_pure);
     PyObject *dd = (PyObject *)t_default_type(), *i = PyLong_FromLong(B_partial);
     PyDict_SetItem(table, dd, i);
     Py_DECREF(i);

@@ -3,7 +3,8 @@
 #include <opcode.h>
 
 PyObject *inst_dict(PyObject *o);
-PyTypeObject *t_partial_type(void), *t_default_type(void);
+PyTypeObject *t_partial_type(void), *t_default_type(void), *t_deque_type(void);
+bool t_plain_const(PyObject *o);
 bool t_is_tensor_type(PyTypeObject *tp);
 int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v);
 PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name);
@@ -257,12 +258,12 @@ static PyObject *gen_throw(PyObject *o, PyObject *const *args, Py_ssize_t n)
     bool done;
     trace *t = t_now;
     PyObject *exc = n ? args[0] : NULL, *made = NULL, *r;
-    if (exc && PyExceptionClass_Check(exc) && n < 3)
-        exc = made = n == 2 && args[1] != Py_None
+    if (exc && PyExceptionClass_Check(exc) && n <= 3) /* the third is a traceback, which only plain execution makes */
+        exc = made = n >= 2 && args[1] != Py_None
                          ? (PyExceptionInstance_Check(args[1]) ? Py_NewRef(args[1])
                                                                : t_call(t, exc, args + 1, 1, NULL))
                          : t_call(t, exc, NULL, 0, NULL);
-    if (!exc || !PyExceptionInstance_Check(exc) || n > 1 + (made != NULL)) {
+    if (!exc || !PyExceptionInstance_Check(exc) || n > 1 + 2 * (made != NULL)) {
         Py_XDECREF(made);
         t_break(t, BRK_function, "generator.throw() with these arguments");
         return t_broken(t);
@@ -383,6 +384,8 @@ PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t n
     }
     frame_init(f, cc, func, st);
     f->t = t;
+    if (!t_obj(t, func) && !cc->library) /* neither made here nor come upon: it is from outside all the same */
+        t_obj_add(t, func, func, src_get(t->e, SRC_const, NULL, func, NULL, 0));
     f->src = t_source_of(t, func);
     f->back = t->top;
     f->depth = t->top->depth + 1;
@@ -567,6 +570,13 @@ done:
     return o;
 }
 
+static int init_deque(PyObject *o, PyObject *items, PyObject *max)
+{
+    PyObject *r = PyObject_CallMethod((PyObject *)t_deque_type(), "__init__", "OOO", o, items, max);
+    Py_XDECREF(r);
+    return r ? 0 : -1;
+}
+
 /* base.__init__(self, ...) of a builtin container. */
 static int init_base(trace *t, PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
@@ -586,12 +596,15 @@ static int init_base(trace *t, PyObject *o, PyObject *const *args, Py_ssize_t na
         Py_XDECREF(l);
         return l ? 0 : -1;
     }
-    if (nargs > 1 || kw)
-        return t_break(t, BRK_construct, "%s with these arguments", Py_TYPE(o)->tp_name), -1;
+    bool dq = PyType_IsSubtype(Py_TYPE(o), t_deque_type());
+    PyObject *max = dq && nargs == 2 && !kw ? t_real(t, args[1]) : Py_None;
+    if (!max || nargs > 1 + dq || kw)
+        return max ? (t_break(t, BRK_construct, "%s with these arguments", Py_TYPE(o)->tp_name), -1) : -1;
     l = nargs ? t_list_of(t, args[0]) : PyList_New(0);
     int rc = !l                ? -1
              : PyList_Check(o) ? PyList_SetSlice(o, 0, PyList_GET_SIZE(o), l)
-             : PySet_Check(o)  ? (t_deep(t, l) ? _PySet_Update(o, l) : -1)
+             : PySet_Check(o)  ? (t_key(t, l) ? _PySet_Update(o, l) : -1)
+             : dq              ? init_deque(o, l, max)
                                : 1;
     Py_XDECREF(l);
     return rc <= 0 ? rc : (t_break(t, BRK_construct, "%s(...)", Py_TYPE(o)->tp_name), -1);
@@ -704,7 +717,7 @@ static PyObject *slot_call(trace *t, PyObject *f, PyTypeObject *owner, const cha
             return init_base(t, self, args + 1, nargs - 1, kw) < 0 ? NULL : Py_NewRef(Py_None);
         if (!strcmp(name, "__getitem__") && nargs == 2 && derived && PyDict_Check(self)) {
             PyObject *k = t_real(t, args[1]),
-                     *v = k && t_deep(t, k) ? PyDict_GetItemWithError(self, k) : NULL;
+                     *v = k && t_key(t, k) ? PyDict_GetItemWithError(self, k) : NULL;
             if (!v && k && !t->broke && !PyErr_Occurred() && lookup(Py_TYPE(self), "__missing__"))
                 return call_with(t, lookup(Py_TYPE(self), "__missing__"), self, args + 1, 1, NULL);
             if (!v && k && !t->broke && !PyErr_Occurred())
@@ -827,6 +840,65 @@ static uint32_t op_flags(PyObject *f)
     map_puti(&known, (uint64_t)(uintptr_t)Py_NewRef(f),
              (void *)((uintptr_t)flags + 1)); /* operators live for ever */
     return flags;
+}
+
+/* ---- functions that remember their results ---- */
+/* What the trace wrote so far, as a number that changes when it writes. */
+static uint64_t written(const trace *t)
+{
+    uint64_t h = (uint64_t)t->g->nnode;
+    for (size_t i = 0; i < t->objs.n; i++) {
+        const tobj *k = &t->objs.at[i];
+        PyObject *key, *v, *parts[] = { k->over, k->dict, k->container && k->src ? k->abs : NULL };
+        for (int q = 0; q < 3; q++) {
+            Py_ssize_t p = 0;
+            if (parts[q] && PyDict_Check(parts[q]))
+                while (PyDict_Next(parts[q], &p, &key, &v))
+                    h = hash_mix(h, (uint64_t)(uintptr_t)key + 3 * (uint64_t)(uintptr_t)v);
+            else if (parts[q] && PyList_Check(parts[q]))
+                for (; p < PyList_GET_SIZE(parts[q]); p++)
+                    h = hash_mix(h, (uint64_t)(uintptr_t)PyList_GET_ITEM(parts[q], p));
+            else if (parts[q])
+                h = hash_mix(h, (uint64_t)PyObject_Length(parts[q]));
+        }
+    }
+    return h;
+}
+
+/* functools.lru_cache: a function of its arguments alone, with a result that is a plain value, is followed, and called
+ * after the graph so that the cache counts it. Of all others only the cache knows what they return. */
+static PyObject *cached_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *n = PyUnicode_InternFromString("__wrapped__"), *w = NULL, *fn = NULL, *r = NULL,
+             *in = PyTuple_New(nargs);
+    Py_ssize_t i = 0;
+    for (; in && i < nargs; i++) {
+        PyObject *a = t_real(t, args[i]);
+        if (!a)
+            goto done;
+        if (!t_plain_const(a) && !py_is_symint(a))
+            break;
+        PyTuple_SET_ITEM(in, i, Py_NewRef(a));
+    }
+    if (!n || !in || !(w = t_getattr(t, f, n)) || !(fn = t_real(t, w)))
+        goto done;
+    unsigned long reads = t->reads;
+    uint64_t before = written(t);
+    if (i == nargs && !kw && !(r = t_call(t, fn, args, nargs, NULL)) && (t->broke || t->internal))
+        goto done;
+    PyObject *v = r ? t_real(t, r) : NULL;
+    if (!v || !(t_plain_const(v) || py_is_symint(v)) || reads != t->reads || before != written(t) ||
+        !t_call_later(t, f, in)) {
+        py_forget();
+        Py_CLEAR(r);
+        t_break(t, BRK_call_builtin, "a function with a cache (functools.lru_cache), whose result depends on more than "
+                                     "plain arguments or is no plain value");
+    }
+done:
+    Py_XDECREF(n);
+    Py_XDECREF(w);
+    Py_XDECREF(in);
+    return r;
 }
 
 /* ---- any call ---- */
@@ -967,11 +1039,7 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
     if ((inner = compiled_inner(f)))
         return t_call(t, inner, args, nargs, kw);
     if (!strcmp(Py_TYPE(f)->tp_name, "functools._lru_cache_wrapper")) {
-        PyObject *n = PyUnicode_InternFromString("__wrapped__"), *w = n ? t_getattr(t, f, n) : NULL;
-        r = w ? t_call(t, w, args, nargs, kw) : NULL;
-        Py_XDECREF(n);
-        Py_XDECREF(w);
-        return r;
+        return cached_call(t, f, args, nargs, kw);
     }
     if (!strcmp(Py_TYPE(f)->tp_name, "functools.KeyWrapper") && nargs == 1 && !kw) {
         PyObject *a = t_real(t, args[0]);

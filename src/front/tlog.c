@@ -53,6 +53,8 @@ static bool call_later(trace *t, PyObject *f, PyObject *args, PyObject *kw)
     return ok;
 }
 
+bool t_call_later(trace *t, PyObject *f, PyObject *args) { return call_later(t, f, args, NULL); }
+
 PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
                     bool *handled)
 {

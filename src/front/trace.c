@@ -587,7 +587,7 @@ static PyObject *wrap_dict(trace *t, PyObject *o, source *s)
                                       : t_lazy(t, v, src_get(t->e, SRC_key, s, NULL, k, 1));
         PyObject *ak = plain_const(k) ? Py_NewRef(k)
                                       : t_wrap(t, k, src_get(t->e, SRC_dictkey, s, NULL, NULL, i));
-        if (!lv || !ak || dict_set(abs, ak, lv) < 0)
+        if (!lv || !ak || (!plain_const(k) && !t_key(t, ak)) || dict_set(abs, ak, lv) < 0)
             Py_CLEAR(abs);
         else if (ak != k)
             PyList_SetItem(keys, i, Py_NewRef(ak));
@@ -614,9 +614,18 @@ static PyObject *wrap_set(trace *t, PyObject *o, source *s)
 {
     PyObject *l = PySequence_List(o);
     bool ok = l != NULL;
-    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(l); i++)
-        ok = plain_const(PyList_GET_ITEM(l, i));
+    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(l); i++) {
+        PyObject *v = PyList_GET_ITEM(l, i);
+        if (plain_const(v))
+            continue;
+        ok = !PyTuple_Check(v) && !py_is_tensor(v) && !t_base(Py_TYPE(v)) && type_is_python(Py_TYPE(v));
+        if (ok && !t_obj(t, v)) /* the guard holds them fast */
+            t_obj_add(t, v, v, src_get(t->e, SRC_const, NULL, v, NULL, 0));
+        ok = ok && t_key(t, v);
+    }
     Py_XDECREF(l);
+    if (!ok && (t->broke || PyErr_Occurred()))
+        return NULL;
     if (!ok)
         return t_break(t, BRK_wrapped, "a set of objects that are not constants (%s)", src_text(s));
     PyObject *copy = PyFrozenSet_New(o), *abs = t_new_derived(&PySet_Type, Py_TYPE(o));
@@ -654,6 +663,8 @@ static PyObject *wrap_int(trace *t, PyObject *o, source *s);
 PyObject *t_wrap(trace *t, PyObject *o, source *s)
 {
     PyTypeObject *tp = Py_TYPE(o);
+    t->reads += !PyFunction_Check(o) && !PyType_Check(o) && !PyModule_Check(o) && !free_builtin(o) &&
+                strcmp(tp->tp_name, "functools._lru_cache_wrapper");
     if (o == Py_None) {
         want(t, G_NONE_MATCH, s, NULL);
         return Py_NewRef(o);
@@ -697,7 +708,13 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         return wrap_dict(t, o, s);
     if (tp == &PySet_Type || base == &PySet_Type)
         return wrap_set(t, o, s);
-    if (base && !is_enum(o)) /* numbers, strings and frozen sets with a class of their own */
+    if ((base == &PyLong_Type || base == &PyFloat_Type || base == &PyUnicode_Type) && !is_enum(o)) {
+        want(t, G_TYPE_MATCH, s, (PyObject *)tp);
+        want(t, G_EQUALS_MATCH, s, o);
+        t_obj_add(t, o, o, s);
+        return Py_NewRef(o);
+    }
+    if (base && !is_enum(o)) /* frozen sets with a class of their own */
         return t_break(t, BRK_wrapped, "an object of class %s, which extends %s", tp->tp_name, base->tp_name);
     if (tp == &PyByteArray_Type)
         return t_break(t, BRK_wrapped, "a bytearray made before the graph began");
@@ -784,7 +801,43 @@ static bool default_eq_hash(PyTypeObject *tp)
            (tp->tp_richcompare == PyBaseObject_Type.tp_richcompare || !tp->tp_richcompare);
 }
 
-static bool deep(trace *t, PyObject *o, int depth)
+/* A key whose class says itself when two are equal. Dictionaries and sets compare it natively, with keys of the same hash
+ * only: tracing its hash, and the comparison with each such key seen so far, guards all that they read. */
+static bool own_key(trace *t, PyObject *o)
+{
+    for (size_t i = 0; i < t->keys.n; i++)
+        if (t->keys.at[i].key == o)
+            return true;
+    PyObject *fn = type_func(o, "%s", "__hash__"), *h, *e;
+    tobj *k = t_obj(t, o);
+    if (!fn) { /* None: what uses it as a key raises */
+        if (Py_TYPE(o)->tp_hash == PyObject_HashNotImplemented)
+            return true;
+        return t_break(t, BRK_operator, "an object of class %s with its own comparison", Py_TYPE(o)->tp_name) != NULL;
+    }
+    if (k && (k->over || k->dict))
+        return t_break(t, BRK_operator, "a key of class %s that was changed", Py_TYPE(o)->tp_name) != NULL;
+    if (!(h = t_call(t, fn, &o, 1, NULL)))
+        return false;
+    if (!PyLong_CheckExact(h)) {
+        Py_DECREF(h);
+        return t_break(t, BRK_operator, "a key of class %s, whose hash is not known", Py_TYPE(o)->tp_name) != NULL;
+    }
+    struct own_key me = { keep(t->e, o), PyObject_Hash(h) };
+    Py_DECREF(h);
+    for (size_t i = 0; i < t->keys.n; i++)
+        for (int turn = 0; turn < 2 && t->keys.at[i].hash == me.hash; turn++) {
+            PyObject *a = turn ? o : t->keys.at[i].key, *b = turn ? t->keys.at[i].key : o;
+            int known = (e = t_compare(t, a, b, Py_EQ)) ? t_truth(t, e) : -1;
+            Py_XDECREF(e);
+            if (known < 0)
+                return false;
+        }
+    vec_push(&t->keys, me);
+    return true;
+}
+
+static bool deep(trace *t, PyObject *o, int depth, bool key)
 {
     if (depth > 40)
         return t_break(t, BRK_wrapped, "containers nested too deeply") != NULL;
@@ -798,7 +851,7 @@ static bool deep(trace *t, PyObject *o, int depth)
                 PyTuple_SET_ITEM(o, i, Py_NewRef(r));
                 Py_DECREF(v);
             }
-            if (!deep(t, r, depth + 1))
+            if (!deep(t, r, depth + 1, key))
                 return false;
         }
         return true;
@@ -810,7 +863,7 @@ static bool deep(trace *t, PyObject *o, int depth)
                 return false;
             if (r != PyList_GET_ITEM(o, i))
                 PyList_SetItem(o, i, Py_NewRef(r));
-            if (!deep(t, r, depth + 1))
+            if (!deep(t, r, depth + 1, key))
                 return false;
         }
         return true;
@@ -820,7 +873,7 @@ static bool deep(trace *t, PyObject *o, int depth)
         PyObject *k, *v;
         while (PyDict_Next(o, &p, &k, &v)) {
             PyObject *r = t_real(t, v);
-            if (!r || (r != v && PyDict_SetItem(o, k, r) < 0) || !deep(t, r, depth + 1))
+            if (!r || (r != v && PyDict_SetItem(o, k, r) < 0) || !deep(t, r, depth + 1, key))
                 return false;
         }
         return true;
@@ -829,7 +882,7 @@ static bool deep(trace *t, PyObject *o, int depth)
         Py_ssize_t n = PyObject_Length(o);
         for (Py_ssize_t i = 0; i < n; i++) {
             PyObject *v = PySequence_GetItem(o, i), *r = v ? t_real(t, v) : NULL;
-            bool ok = r && (r == v || PySequence_SetItem(o, i, r) >= 0) && deep(t, r, depth + 1);
+            bool ok = r && (r == v || PySequence_SetItem(o, i, r) >= 0) && deep(t, r, depth + 1, key);
             Py_XDECREF(v);
             if (!ok)
                 return false;
@@ -838,7 +891,7 @@ static bool deep(trace *t, PyObject *o, int depth)
     }
     if (tp == &PySlice_Type) {
         PySliceObject *s = (PySliceObject *)o;
-        return deep(t, s->start, depth + 1) && deep(t, s->stop, depth + 1) && deep(t, s->step, depth + 1);
+        return deep(t, s->start, depth + 1, key) && deep(t, s->stop, depth + 1, key) && deep(t, s->step, depth + 1, key);
     }
     if (t_safe_type(tp) || default_eq_hash(tp) || PyType_Check(o) || PyFunction_Check(o) ||
         PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o) || PyCell_Check(o) || is_enum(o) ||
@@ -846,10 +899,13 @@ static bool deep(trace *t, PyObject *o, int depth)
         (t_base(tp) && !type_func(o, "%s", "__eq__") && !type_func(o, "%s", "__hash__")) ||
         !type_is_python(tp))
         return true;
+    if (key)
+        return own_key(t, o);
     t_break(t, BRK_operator, "an object of class %s with its own comparison", tp->tp_name);
     return false;
 }
-bool t_deep(trace *t, PyObject *o) { return deep(t, o, 0); }
+bool t_deep(trace *t, PyObject *o) { return deep(t, o, 0, false); }
+bool t_key(trace *t, PyObject *o) { return deep(t, o, 0, true); }
 
 bool t_dynamic_outputs(trace *t) { return cfg_bool("capture_dynamic_output_shape_ops", false); }
 
@@ -939,6 +995,13 @@ static bool native_value(PyObject *o)
            (is_enum(o) && (PyLong_Check(o) || PyUnicode_Check(o)));
 }
 
+/* a % b with texts that the user's classes make. */
+static PyObject *percent(trace *t, PyObject *a, PyObject *b)
+{
+    PyObject *fn = polyfill("percent"), *args[2] = { a, b };
+    return fn ? t_call(t, fn, args, 2, NULL) : NULL;
+}
+
 PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
 {
     PyObject *r;
@@ -950,7 +1013,7 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
         if (!shallow && ((!t_deep(t, a)) || !t_deep(t, b)))
             return NULL;
         if (op == 6 && PyUnicode_Check(a) && !t_printable(b))
-            return t_break(t, BRK_format, "%% formatting of a %s", Py_TYPE(b)->tp_name);
+            return percent(t, a, b);
         PyObject *ab[2] = { a, b }, *own[T_SYMFLOATS] = { NULL };
         if ((py_is_symfloat(a) && py_is_tensor(b)) || (py_is_tensor(a) && py_is_symfloat(b)))
             if (!t_symfloat_args(ab, 2, own))
@@ -961,6 +1024,8 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
             t_fake_failed(t, "arithmetic with a tensor's value");
         return r;
     }
+    if (op == 6 && PyUnicode_CheckExact(a) && !type_func(b, "%s", "__rmod__"))
+        return percent(t, a, b);
     int base = op % 13;
     const char *nm = binop_names[base];
     if (op >= 13) {
@@ -1157,7 +1222,8 @@ int t_contains(trace *t, PyObject *c, PyObject *v)
     }
     if (py_is_tensor(c))
         return t_break(t, BRK_data_jump, "'in' on a tensor"), -1;
-    if (!t_deep(t, v) || (!PyDict_Check(c) && !t_deep(t, c)))
+    bool keyed = PyDict_Check(c) || PyAnySet_Check(c);
+    if (!(keyed ? t_key(t, v) : t_deep(t, v)) || (!keyed && !t_deep(t, c)))
         return -1;
     int r = PySequence_Contains(c, v);
     if (r < 0)
@@ -1225,7 +1291,7 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
         Py_XDECREF(n);
         return r;
     }
-    if (!t_deep(t, k))
+    if (!(PyDict_Check(o) ? t_key(t, k) : t_deep(t, k)))
         return NULL;
     if (!py_is_tensor(o) && !PyDict_Check(o) && has_tensor(k))
         return t_break(t, BRK_tensor_list_index, "__getitem__ with non-constant tensor");
@@ -1282,7 +1348,7 @@ int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v)
 {
     if (!(o = t_real(t, o)) || !(k = t_real(t, k)))
         return -1;
-    if (!t_deep(t, k))
+    if (!(PyDict_Check(o) ? t_key(t, k) : t_deep(t, k)))
         return -1;
     if (PyDict_Check(o)) {
         if (!v && PyDict_Contains(o, k) == 0)
@@ -1615,6 +1681,8 @@ PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *n
     PyObject *get = type_func(d, "%s", "__get__");
     if (get && o && !strcmp(Py_TYPE(d)->tp_name, "cached_property")) { /* computed, then an attribute */
         PyObject *fn = PyObject_GetAttrString(d, "func"), *v = fn ? t_call(t, fn, &o, 1, NULL) : NULL;
+        if (v && IS_LAZY(v) && t_real(t, v))
+            Py_SETREF(v, Py_NewRef(t_real(t, v)));
         if (v && t_generic_setattr(t, o, name, v) < 0)
             Py_CLEAR(v);
         Py_XDECREF(fn);
@@ -1890,6 +1958,15 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
         return class_getattr(t, o, name);
     if (Py_TYPE(o) == &PyTraceSuper_Type)
         return t_super_getattr(t, o, name);
+    if (py_is_symint(o) && is(name, "__class__"))
+        return Py_NewRef((PyObject *)&PyLong_Type);
+    if (py_is_symint(o) && !PyObject_HasAttr(o, name)) { /* what only a number has asks for its value */
+        PyObject *n = PyNumber_Index(o), *r = n ? PyObject_GetAttr(n, name) : NULL;
+        Py_XDECREF(n);
+        if (!r)
+            t_fake_failed(t, "an attribute of a number that is not known");
+        return r;
+    }
     if (t_safe_type(Py_TYPE(o)) || PyMethod_Check(o) || PyCFunction_Check(o) ||
         Py_TYPE(o) == &PyTraceGen_Type) {
         if (PyMethod_Check(o) && !is(name, "__func__") && !is(name, "__self__") && !is(name, "__name__"))
@@ -1914,8 +1991,11 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
             return Py_NewRef(w);
         if (v)
             return s ? t_lazy(t, v, src_get(t->e, SRC_instattr, s, NULL, name, 0)) : Py_NewRef(v);
-        if (!(v = PyObject_GetAttr(o, name)))
+        if (!(v = PyObject_GetAttr(o, name))) {
+            if (s && !w)
+                want(t, G_HASATTR, s, name);
             return NULL;
+        }
         if (!plain_const(v) && !PyCode_Check(v) && s && v != Py_None) {
             Py_DECREF(v);
             return t_break(t, BRK_attribute, "function attribute %s", PyUnicode_AsUTF8(name));
@@ -2056,9 +2136,16 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
     }
     if (PyFunction_Check(o)) {
         tobj *k = t_obj(t, o);
-        if (!k || !k->src)
+        if (!k || !k->src) {
+            if (v && !(v = t_real(t, v)))
+                return -1;
             return PyObject_SetAttr(o, name, v);
-        return t_break(t, BRK_attribute, "writing attribute %s of a function", PyUnicode_AsUTF8(name)), -1;
+        }
+        if (_PyType_Lookup(tp, name) || !v)
+            return t_break(t, BRK_attribute, "writing attribute %s of a function", PyUnicode_AsUTF8(name)), -1;
+        if (!k->over && !(k->over = PyDict_New()))
+            return -1;
+        return PyDict_SetItem(k->over, name, v);
     }
     if (tp->tp_setattro != PyObject_GenericSetAttr && !type_is_python(tp))
         return t_break(t, BRK_attribute, "writing %s.%s", tp->tp_name, PyUnicode_AsUTF8(name)), -1;

@@ -159,19 +159,24 @@ static bool check_node(symint cond, const char *msg, err_kind kind)
            py_raise(&err);
 }
 
+/* The graph fails with Python's error when o is zero. */
+static bool not_zero(PyObject *o, const char *msg)
+{
+    PyObject *zero = PyFloat_FromDouble(0),
+             *ne = zero ? PyObject_RichCompare(py_symfloat_tensor(o), zero, Py_NE) : NULL,
+             *u = ne ? read_int(NULL, ne) : NULL;
+    bool ok = u && (!py_is_symint(u) || check_node(py_symint_value(u), msg, ERR_zerodiv));
+    Py_XDECREF(zero);
+    Py_XDECREF(ne);
+    Py_XDECREF(u);
+    return ok;
+}
+
 static PyObject *sf_div(PyObject *a, PyObject *b)
 {
     if (py_is_symfloat(b) &&
         (py_is_symfloat(a) || PyFloat_Check(a) || PyLong_Check(a))) { /* Python refuses zero */
-        PyObject *zero = PyFloat_FromDouble(0),
-                 *ne = zero ? PyObject_RichCompare(py_symfloat_tensor(b), zero, Py_NE) : NULL,
-                 *u = ne ? read_int(NULL, ne) : NULL;
-        bool ok = u &&
-                  (!py_is_symint(u) || check_node(py_symint_value(u), "float division by zero", ERR_zerodiv));
-        Py_XDECREF(zero);
-        Py_XDECREF(ne);
-        Py_XDECREF(u);
-        if (!ok)
+        if (!not_zero(b, "float division by zero"))
             return NULL;
     } else if (PyFloat_Check(b) ? PyFloat_AS_DOUBLE(b) == 0 : PyLong_Check(b) && PyObject_Not(b))
         return PyErr_Format(PyExc_ZeroDivisionError, "float division by zero");
@@ -189,9 +194,40 @@ static PyObject *unknown(void)
 }
 static PyObject *sf_unknown(PyObject *a) { return unknown(); }
 static PyObject *sf_unknown2(PyObject *a, PyObject *b) { return unknown(); }
-static PyObject *sf_pow(PyObject *a, PyObject *b, PyObject *m) { return unknown(); }
+
+static PyObject *pow_tensors(PyObject *a, PyObject *b) { return PyNumber_Power(a, b, Py_None); }
+/* Python's powers of negative numbers are complex, and zero has no negative ones. */
+static PyObject *sf_pow(PyObject *a, PyObject *b, PyObject *m)
+{
+    if (m && m != Py_None)
+        return PyErr_Format(PyExc_TypeError, "pow() 3rd argument not allowed unless all arguments are integers");
+    double n = PyFloat_Check(b) ? PyFloat_AS_DOUBLE(b) : PyLong_Check(b) ? PyLong_AsDouble(b) : 0.5;
+    if (n == -1 && PyErr_Occurred())
+        return NULL;
+    if (!py_is_symfloat(a)) {
+        double base = PyFloat_Check(a) ? PyFloat_AS_DOUBLE(a) : PyLong_Check(a) ? PyLong_AsDouble(a) : 1;
+        if (base == -1 && PyErr_Occurred())
+            return NULL;
+        if (!(base > 0))
+            return unknown();
+    } else if (n != floor(n))
+        return unknown();
+    else if (n < 0 && !not_zero(a, "0.0 cannot be raised to a negative power"))
+        return NULL;
+    return arith(a, b, pow_tensors);
+}
 static int sf_bool(PyObject *a) { return unknown() ? 0 : -1; }
-static PyObject *sf_compare(PyObject *a, PyObject *b, int op) { return unknown(); }
+static PyObject *sf_compare(PyObject *a, PyObject *b, int op) /* known when the graph runs */
+{
+    PyObject *x = operand(a), *y = x ? operand(b) : NULL, *c = y ? PyObject_RichCompare(x, y, op) : NULL,
+             *r = c ? read_int(NULL, c) : NULL;
+    if (!r && !PyErr_Occurred())
+        r = Py_NewRef(Py_NotImplemented);
+    Py_XDECREF(x);
+    Py_XDECREF(y);
+    Py_XDECREF(c);
+    return r;
+}
 static Py_hash_t sf_hash(PyObject *a) { return unknown() ? 0 : -1; }
 static PyObject *sf_repr(PyObject *o) { return PyUnicode_FromString("zuf"); }
 
