@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test build setup bench asan ubsan oracle oracle-full format format-check fuzz clean bless docs
+.PHONY: help demo test build setup bench asan ubsan oracle oracle-full format format-check breaks fuzz clean bless docs
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
@@ -51,6 +51,9 @@ oracle: build    ## compare with PyTorch (needs it importable; skips loudly othe
 
 oracle-full: build ## every sample of PyTorch's operator database, on one core (minutes); refreshes docs/opinfo.json
 	@TAPER_OPINFO=all TAPER_OPINFO_DOCS=1 TAPER_TEST_SECONDS=3600 nice -n 19 $(PYTHON) tests/run.py --build $(BUILD) tests/oracle/test_opinfo.py
+
+breaks: build    ## the tests of capture with a graph break forced at every instruction (minutes)
+	@TAPER_BREAK_EVERYWHERE=1 TAPER_TEST_SECONDS=3600 $(PYTHON) tests/run.py --build $(BUILD) tests/py/test_capture_diff.py tests/py/test_capture_values.py tests/py/test_capture_leak.py
 
 fuzz: build      ## long fuzzing of graphs and readers
 	@TAPER_FUZZ_KERNELS=$${TAPER_FUZZ_KERNELS:-20000} $(BUILD)/taper_ctest gen_fuzz

@@ -425,10 +425,11 @@ struct trace {
     VEC(struct own_key {
         PyObject *key;
         Py_hash_t hash;
-    }) keys;    /* whose class compares them */
+    })
+    keys;                /* whose class compares them */
     unsigned long reads; /* values that were looked at, functions and classes aside */
-    map looked; /* name -> newest of entry.looks + 1 */
-    int steps;  /* instructions of the outer frame executed so far */
+    map looked;          /* name -> newest of entry.looks + 1 */
+    int steps;           /* instructions of the outer frame executed so far */
     int stop_at;
     /* a break */
     bool broke, quiet, hopeless;

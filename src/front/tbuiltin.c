@@ -1093,7 +1093,8 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                         return Py_NewRef(o);
                     if (py_is_symint(o) && nargs == 1) { /* as full((), n) */
                         PyObject *mod = PyImport_ImportModule("taper"),
-                                 *full = mod ? PyObject_GetAttrString(mod, "full") : NULL, *none = PyTuple_New(0),
+                                 *full = mod ? PyObject_GetAttrString(mod, "full") : NULL,
+                                 *none = PyTuple_New(0),
                                  *names = kw ? Py_NewRef(kw) : Py_BuildValue("(s)", "dtype"),
                                  *in[10] = { none, o, py_dtype(DT_i64) };
                         for (Py_ssize_t q = 0; kw && q < PyTuple_GET_SIZE(kw) && q < 8; q++)
@@ -1104,7 +1105,8 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                         Py_XDECREF(full);
                         Py_XDECREF(none);
                         Py_XDECREF(names);
-                        return r || typed ? r : t_break(t, BRK_construct, "%s() of a %s", n, Py_TYPE(o)->tp_name);
+                        return r || typed ? r
+                                          : t_break(t, BRK_construct, "%s() of a %s", n, Py_TYPE(o)->tp_name);
                     }
                     if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o))
                         return t_break(t, BRK_construct, "%s() of a %s", n, Py_TYPE(o)->tp_name);
@@ -1169,8 +1171,8 @@ static bool tensor_inside(PyObject *o, int depth)
 }
 
 /* str.format with texts that the user's classes make. */
-static PyObject *format_by_code(trace *t, PyObject *self, bool spread, PyObject *const *args, Py_ssize_t nargs,
-                                PyObject *kw)
+static PyObject *format_by_code(trace *t, PyObject *self, bool spread, PyObject *const *args,
+                                Py_ssize_t nargs, PyObject *kw)
 {
     PyObject *fn = polyfill("str_format"), *pos = PyTuple_New(spread ? nargs : 0), *named = NULL, *r = NULL;
     if (!spread && (nargs != 1 || kw)) {
@@ -1286,7 +1288,8 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
             PyObject *a = t_real(t, args[q]);
             if (!a)
                 return NULL;
-            if ((!strcmp(name, "format") || !strcmp(name, "format_map")) && !printable(a, 0) && !tensor_inside(a, 0))
+            if ((!strcmp(name, "format") || !strcmp(name, "format_map")) && !printable(a, 0) &&
+                !tensor_inside(a, 0))
                 return format_by_code(t, self, !strcmp(name, "format"), args, nargs, kw);
             if (tensor_inside(a, 0))
                 return t_break(t, BRK_format, "str.%s of a %s", name, Py_TYPE(a)->tp_name);

@@ -258,7 +258,8 @@ static PyObject *gen_throw(PyObject *o, PyObject *const *args, Py_ssize_t n)
     bool done;
     trace *t = t_now;
     PyObject *exc = n ? args[0] : NULL, *made = NULL, *r;
-    if (exc && PyExceptionClass_Check(exc) && n <= 3) /* the third is a traceback, which only plain execution makes */
+    if (exc && PyExceptionClass_Check(exc) &&
+        n <= 3) /* the third is a traceback, which only plain execution makes */
         exc = made = n >= 2 && args[1] != Py_None
                          ? (PyExceptionInstance_Check(args[1]) ? Py_NewRef(args[1])
                                                                : t_call(t, exc, args + 1, 1, NULL))
@@ -384,7 +385,8 @@ PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t n
     }
     frame_init(f, cc, func, st);
     f->t = t;
-    if (!t_obj(t, func) && !cc->library) /* neither made here nor come upon: it is from outside all the same */
+    if (!t_obj(t, func) &&
+        !cc->library) /* neither made here nor come upon: it is from outside all the same */
         t_obj_add(t, func, func, src_get(t->e, SRC_const, NULL, func, NULL, 0));
     f->src = t_source_of(t, func);
     f->back = t->top;
@@ -716,8 +718,7 @@ static PyObject *slot_call(trace *t, PyObject *f, PyTypeObject *owner, const cha
         if (!strcmp(name, "__init__"))
             return init_base(t, self, args + 1, nargs - 1, kw) < 0 ? NULL : Py_NewRef(Py_None);
         if (!strcmp(name, "__getitem__") && nargs == 2 && derived && PyDict_Check(self)) {
-            PyObject *k = t_real(t, args[1]),
-                     *v = k && t_key(t, k) ? PyDict_GetItemWithError(self, k) : NULL;
+            PyObject *k = t_real(t, args[1]), *v = k && t_key(t, k) ? PyDict_GetItemWithError(self, k) : NULL;
             if (!v && k && !t->broke && !PyErr_Occurred() && lookup(Py_TYPE(self), "__missing__"))
                 return call_with(t, lookup(Py_TYPE(self), "__missing__"), self, args + 1, 1, NULL);
             if (!v && k && !t->broke && !PyErr_Occurred())
@@ -891,8 +892,9 @@ static PyObject *cached_call(trace *t, PyObject *f, PyObject *const *args, Py_ss
         !t_call_later(t, f, in)) {
         py_forget();
         Py_CLEAR(r);
-        t_break(t, BRK_call_builtin, "a function with a cache (functools.lru_cache), whose result depends on more than "
-                                     "plain arguments or is no plain value");
+        t_break(t, BRK_call_builtin,
+                "a function with a cache (functools.lru_cache), whose result depends on more than "
+                "plain arguments or is no plain value");
     }
 done:
     Py_XDECREF(n);

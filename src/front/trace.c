@@ -813,7 +813,8 @@ static bool own_key(trace *t, PyObject *o)
     if (!fn) { /* None: what uses it as a key raises */
         if (Py_TYPE(o)->tp_hash == PyObject_HashNotImplemented)
             return true;
-        return t_break(t, BRK_operator, "an object of class %s with its own comparison", Py_TYPE(o)->tp_name) != NULL;
+        return t_break(t, BRK_operator, "an object of class %s with its own comparison",
+                       Py_TYPE(o)->tp_name) != NULL;
     }
     if (k && (k->over || k->dict))
         return t_break(t, BRK_operator, "a key of class %s that was changed", Py_TYPE(o)->tp_name) != NULL;
@@ -821,7 +822,8 @@ static bool own_key(trace *t, PyObject *o)
         return false;
     if (!PyLong_CheckExact(h)) {
         Py_DECREF(h);
-        return t_break(t, BRK_operator, "a key of class %s, whose hash is not known", Py_TYPE(o)->tp_name) != NULL;
+        return t_break(t, BRK_operator, "a key of class %s, whose hash is not known", Py_TYPE(o)->tp_name) !=
+               NULL;
     }
     struct own_key me = { keep(t->e, o), PyObject_Hash(h) };
     Py_DECREF(h);
@@ -891,7 +893,8 @@ static bool deep(trace *t, PyObject *o, int depth, bool key)
     }
     if (tp == &PySlice_Type) {
         PySliceObject *s = (PySliceObject *)o;
-        return deep(t, s->start, depth + 1, key) && deep(t, s->stop, depth + 1, key) && deep(t, s->step, depth + 1, key);
+        return deep(t, s->start, depth + 1, key) && deep(t, s->stop, depth + 1, key) &&
+               deep(t, s->step, depth + 1, key);
     }
     if (t_safe_type(tp) || default_eq_hash(tp) || PyType_Check(o) || PyFunction_Check(o) ||
         PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o) || PyCell_Check(o) || is_enum(o) ||
@@ -1007,6 +1010,20 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
     PyObject *r;
     if (!(a = t_real(t, a)) || !(b = t_real(t, b)))
         return NULL;
+    if (op == 6 && PyUnicode_CheckExact(a) && (PyTuple_CheckExact(b) || PyDict_CheckExact(b))) {
+        PyObject *l = PyDict_Check(b) ? PyDict_Values(b) : PySequence_List(b);
+        bool plain = l != NULL, ok = plain;
+        for (Py_ssize_t i = 0; plain && ok && i < PyList_GET_SIZE(l); i++) {
+            PyObject *v = t_real(t, PyList_GET_ITEM(l, i));
+            ok = v != NULL;
+            plain = v && t_printable(v);
+        }
+        Py_XDECREF(l);
+        if (!ok)
+            return NULL;
+        if (!plain)
+            return percent(t, a, b);
+    }
     if (t_safe_type(Py_TYPE(a)) && t_safe_type(Py_TYPE(b))) {
         bool shallow = (PyList_CheckExact(a) && PyList_CheckExact(b)) ||
                        (PyTuple_CheckExact(a) && PyTuple_CheckExact(b));
@@ -2142,7 +2159,8 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
             return PyObject_SetAttr(o, name, v);
         }
         if (_PyType_Lookup(tp, name) || !v)
-            return t_break(t, BRK_attribute, "writing attribute %s of a function", PyUnicode_AsUTF8(name)), -1;
+            return t_break(t, BRK_attribute, "writing attribute %s of a function", PyUnicode_AsUTF8(name)),
+                   -1;
         if (!k->over && !(k->over = PyDict_New()))
             return -1;
         return PyDict_SetItem(k->over, name, v);

@@ -200,7 +200,8 @@ static PyObject *pow_tensors(PyObject *a, PyObject *b) { return PyNumber_Power(a
 static PyObject *sf_pow(PyObject *a, PyObject *b, PyObject *m)
 {
     if (m && m != Py_None)
-        return PyErr_Format(PyExc_TypeError, "pow() 3rd argument not allowed unless all arguments are integers");
+        return PyErr_Format(PyExc_TypeError,
+                            "pow() 3rd argument not allowed unless all arguments are integers");
     double n = PyFloat_Check(b) ? PyFloat_AS_DOUBLE(b) : PyLong_Check(b) ? PyLong_AsDouble(b) : 0.5;
     if (n == -1 && PyErr_Occurred())
         return NULL;

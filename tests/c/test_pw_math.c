@@ -19,7 +19,7 @@ static double rsqrt_d(double x) { return 1 / sqrt(x); }
 static long double rsqrt_l(long double x) { return 1 / sqrtl(x); }
 #define R(f, bar32, bar64)                \
     {                                     \
-        #f, PW_##f, f, f##l, bar32, bar64 \
+#f, PW_##f, f, f##l, bar32, bar64 \
     }
 static const row rows[] = {
     R(exp, 1.1, 1.1),
@@ -142,9 +142,26 @@ TEST(pw_math_accuracy)
 /* One special value among ordinary ones, and by itself; the sign of zero counts. */
 TEST(pw_math_special_values)
 {
-    static const double specials[] = { 0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 1e-45, -1e-45, 1e-39,
-                                       3.4028234663852886e38, -3.4028234663852886e38, 1e10, -1e10, 88.9, -88.9,
-                                       -103.5, 0.5, -0.5, 1.5707963267948966 };
+    static const double specials[] = { 0.0,
+                                       -0.0,
+                                       INFINITY,
+                                       -INFINITY,
+                                       NAN,
+                                       1,
+                                       -1,
+                                       1e-45,
+                                       -1e-45,
+                                       1e-39,
+                                       3.4028234663852886e38,
+                                       -3.4028234663852886e38,
+                                       1e10,
+                                       -1e10,
+                                       88.9,
+                                       -88.9,
+                                       -103.5,
+                                       0.5,
+                                       -0.5,
+                                       1.5707963267948966 };
     for (isa_kind isa = isa_current();; isa--) {
         for (const row *r = rows; r < rows + COUNT(rows); r++)
             for (int k = 0; k < (int)COUNT(specials); k++)
@@ -156,7 +173,8 @@ TEST(pw_math_special_values)
                     pw_row_for(isa, r->id)->loop[CT_f32](n, y, x, NULL, NULL, &zero);
                     pw_row_for(isa, r->id)->loop[CT_f64](n, v, u, NULL, NULL, &zero);
                     double want = r->ref((double)x[n / 2]);
-                    bool ok = ulps32(y[n / 2], want) <= r->bar32 && ulps64(v[n / 2], r->refl(u[n / 2])) <= 4 &&
+                    bool ok = ulps32(y[n / 2], want) <= r->bar32 &&
+                              ulps64(v[n / 2], r->refl(u[n / 2])) <= 4 &&
                               (want != 0 || isnan(want) || !signbit(want) == !signbit(y[n / 2]));
                     if (!ok)
                         fprintf(stderr, "%s(%g), instruction set %d: %g and %g, not %g\n", r->name,

@@ -1,6 +1,7 @@
 """Runs a function plainly and captured, in every way that must not matter, and compares all that can be seen."""
 import copy
 import dis
+import os
 
 import taper
 import taper._dynamo as dynamo
@@ -94,8 +95,8 @@ def check(fn, make, others=(), backend="eager", breaks=True, reset=None, whole=F
             w, g = outcome(fn, m(), reset, file), outcome(c, m(), reset, file)
             assert same(g, w), f"{fn.__name__} {label} other {i}: {g!r} is not {w!r}"
     if breaks:
-        n = sum(1 for i in dis.get_instructions(fn))
-        for k in range(min(n + 3, 70)):
+        n = sum(1 for i in dis.get_instructions(fn)) + 3
+        for k in places(fn.__name__, n):
             dynamo.reset()
             with dynamo.config.patch(debug_break_at=k):
                 c = taper.compile(fn, backend=backend)
@@ -103,6 +104,15 @@ def check(fn, make, others=(), backend="eager", breaks=True, reset=None, whole=F
                     got = outcome(c, make(), reset, file)
                     assert same(got, want), f"{fn.__name__} break at {k} call {j}: {got!r} is not {want!r}"
     dynamo.reset()
+
+
+def places(name, n, most=24):
+    """Where breaks are forced: at every instruction when TAPER_BREAK_EVERYWHERE is set (make breaks), else at some,
+    spread over the function, others for each function."""
+    if n <= most or os.environ.get("TAPER_BREAK_EVERYWHERE"):
+        return range(n)
+    first = sum(map(ord, name)) % (n // most)
+    return range(first, n, n // most)
 
 
 class Cases(dict):

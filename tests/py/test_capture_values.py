@@ -11,6 +11,7 @@ import math
 import operator
 import os
 import sys
+import types
 import typing
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -119,7 +120,7 @@ def dict_missing(x):
 def dict_missing_arg(x, d): return x * d["a"] + d["xyz"]
 @case()
 def str_and_int_subclass(x): return x * Int(3).twice(), Str("ab") + "c", Int(4) + 1
-@case(lambda: (X(3), Int(3), Str("k")))
+@whole(lambda: (X(3), Int(3), Str("k")))
 def str_and_int_subclass_args(x, i, s): return x * i, s.upper(), i.twice()
 @case()
 def tuple_subclass(x):
@@ -628,7 +629,7 @@ def user_conversions(x, o): return abs(o), int(o), float(o), ~o, +o, x + [1, 2, 
 def user_more_operators(x, o): return round(o), divmod(o, 3), o ** 2, o @ 1, o < 3, 5 - o, o & 1, o << 2, o // 1, x + 1
 @whole(lambda: (X(3), Adder(2)))
 def user_formats(x, o): return f"{o:abc}", f"{o!s}", x + 1
-@case(lambda: (X(3), Adder(2)))
+@whole(lambda: (X(3), Adder(2)))
 def user_str_format(x, o): return "{:q}".format(o), x + 1
 @whole(lambda: (X(3), Adder(2)))
 def user_items(x, o):
@@ -638,7 +639,7 @@ def user_items(x, o):
     return o.v
 @whole(lambda: (X(3), Adder(2)))
 def user_math(x, o): return math.floor(o), math.ceil(o), math.trunc(o), x + operator.index(o), operator.add(o, 3).v
-@case()
+@whole()
 def user_set_and_dict(x): return len({Ver(1), Ver(1), Ver(2)}), {Ver(1): x}[Ver(1)], Ver(2) in [Ver(1), Ver(2)], [Ver(1), Ver(2)].index(Ver(2)), [Ver(1)].count(Ver(1))
 @whole()
 def user_sorted(x): return [v.n for v in sorted([Ver(2), Ver(1)], reverse=True)], min([Ver(4), Ver(3)]).n, x + 1
@@ -1685,6 +1686,94 @@ def module_walk(x, m): return m(x), len(m), [n for n, _ in m.named_parameters()]
 def module_buffers(x, m):
     y = m(x)
     return y.detach(), m.running_mean, [n for n, _ in m.named_buffers()], m.num_batches_tracked
+
+
+# ---- what the user's classes decide: keys, texts, mappings
+class Named:
+    def __init__(self, v):
+        self.v = v
+        self.d = {"k": [1, v]}
+
+    def __hash__(self): return hash(self.v)
+    def __eq__(self, o): return isinstance(o, Named) and self.v == o.v
+    def __str__(self): return f"P{self.v}"
+    def __repr__(self): return f"<P {self.v!r}>"
+
+
+class Quantity(float):
+    def twice(self): return self * 2
+
+
+class Pairs:
+    def keys(self): return ["p", "q"]
+    def __getitem__(self, k): return k * 2
+
+
+class Keyed(dict):
+    def keys(self): return ["never asked"]
+
+
+class Window(collections.deque):
+    def total(self): return sum(self)
+
+
+def keywords(**kw): return kw
+
+
+@functools.lru_cache(maxsize=None)
+def cubed(n): return n * n * n
+
+
+@whole(lambda: (X(3), Quantity(1.5)), lambda: (X(3), Quantity(2.5)))
+def float_subclass_arg(x, q): return x * q + q.twice(), q, type(q).__name__, q > 2
+@whole(lambda: (X(3), {Named(1): 2}, Named(1)), lambda: (X(3), {Named(1): 2}, Named(3)))
+def own_keys(x, d, p):
+    d[p] = d.get(p, 0) + 1
+    return x * d[p], len(d), Named(1) in d, Named(9) in d, len({Named(1), Named(2), p}), {(Named(1), 2): "a"}[Named(1), 2]
+@whole(lambda: (X(3), Named(1)), lambda: (X(3), Named("q")))
+def own_texts(x, p): return "{} {!r} {!s:>5} {k:{w}}".format(p, p, p, k="z", w=4), "{0.v} {0.d[k][1]}".format(p), "%s %r %5s|%-5s|%.2s %d%%" % (p, p, p, p, p, 3), "%(a)s %(b)03d" % {"a": p, "b": 7}, x + 1
+@whole(lambda: (X(3), Pairs(), Keyed(a=1)))
+def own_mappings(x, m, d): return keywords(**m), {**m, "x": 1}, keywords(**d), dict(m), dict(d), x + 1
+@whole()
+def deque_subclass_made(x):
+    w = Window([1, 2], 3)
+    w.append(3)
+    w.append(4)
+    return list(w), w.total(), w.maxlen, x + 1
+@case()
+def deque_subclass_alive(x):
+    w = Window([1, 2])
+    w.append(x)
+    if x.sum() > 0:
+        w.append(3)
+    return list(w), type(w).__name__
+@whole()
+def cached_function(x): return x * cubed(3) + cubed(2)
+@whole(lambda: (taper.nn.ModuleList([taper.nn.ReLU(), taper.nn.Tanh()]), X(3)), lambda: (taper.nn.ModuleList([taper.nn.Tanh()]), X(4)))
+def zip_module_list(l, x):
+    for i, (a, b) in enumerate(zip(l, reversed(l))):
+        x = a(b(x)) + i
+    return x, [type(m).__name__ for _, m in enumerate(l)]
+@whole()
+def throw_three(x):
+    g = catching()
+    next(g)
+    return g.throw(ValueError, ValueError("m"), None), x + 1
+@whole()
+def method_type(x):
+    m = types.MethodType(lambda self, v: v + self.v, Named(2))
+    return m(x), m.__self__.v
+@whole()
+def exit_stack(x):
+    log = []
+    with contextlib.ExitStack() as s:
+        s.callback(log.append, "back")
+        x = x * 2
+    return x, log
+@whole(lambda: (X(3),), lambda: (X(4),), lambda: (X(5),))
+def size_as_number(x):
+    n = x.shape[0]
+    return n.bit_length(), n.real, n.__class__ is int, taper.tensor(n), taper.tensor(n, dtype=taper.float32) * x
 
 
 case.tests(globals())
