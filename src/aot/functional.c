@@ -272,6 +272,28 @@ static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val 
     return true;
 }
 
+/* The one row that writes to arguments beside the first: its pure twin returns the new statistics. */
+static bool batch_norm(fn_state *f, op_ctx *cx, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    tp_tensor *r[5];
+    bld b;
+    if (arg[3].kind != VAL_tensor || arg[4].kind != VAL_tensor)
+        return err_set(err, ERR_notimpl, "batch norm with one running statistic has no functional form");
+    rec_begin(&b, cx, err);
+    f->depth++;
+    bool ok = b_callvn(&b, OP__native_batch_norm_legit_functional, OPV_fn, arg, 8, r, 5) &&
+              set_value(f, &b, arg[3].t, r[3]) && set_value(f, &b, arg[4].t, r[4]);
+    f->depth--;
+    for (int i = 0; ok && i < 3; i++)
+        out[i] = vT(tensor_ref(r[i]));
+    bld_end(&b);
+    if (ok) {
+        tensor_bump(arg[3].t);
+        tensor_bump(arg[4].t);
+    }
+    return ok;
+}
+
 static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                             tp_err *err)
 {
@@ -293,6 +315,8 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
         return err_set(err, ERR_notimpl,
                        "'%s' changes the shape of a tensor in place, which has no functional form",
                        row->full);
+    if (op == OP_native_batch_norm && arg[5].b && (arg[3].kind == VAL_tensor || arg[4].kind == VAL_tensor))
+        return batch_norm(f, cx, arg, out, err);
     if (writes && !(f->depth && v == OPV_fn))
         return write(f, cx, op, v, arg, out, err);
     if (!ir_record(cx, f->r, op, v, arg, out, err))

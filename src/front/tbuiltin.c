@@ -1236,6 +1236,9 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
         if (!strcmp(name, "item") || !strcmp(name, "__int__") || !strcmp(name, "__float__") ||
             !strcmp(name, "__index__"))
             return t_item(t, self, !strcmp(name, "item") ? '?' : !strcmp(name, "__float__") ? 'f' : 'i');
+        if (!strcmp(name, "requires_grad_") && !kw && nargs <= 1 && /* as it is already */
+            (!nargs || args[0] == Py_True) && ag_requires_grad(py_tensor(self)))
+            return Py_NewRef(self);
         if (!strcmp(name, "__bool__"))
             return t_break(t, BRK_item, "Tensor.item");
         if (one_of(name, reads))

@@ -799,13 +799,11 @@ static bool batch_norm_parts(bld *b, const tp_val *arg, tp_tensor **r)
               *rv = val_t(&arg[4]);
     bool train = arg[5].b;
     double mom = val_as_f(&arg[6]), eps = val_as_f(&arg[7]);
-    symint dims[TP_MAX_DIMS], count = 1;
+    symint dims[TP_MAX_DIMS];
     int n = 0, nd = x->ndim;
     for (int i = 0; i < nd; i++)
-        if (i != 1) {
+        if (i != 1)
             dims[n++] = i;
-            count = sym_mul(count, x->size[i]);
-        }
     tp_tensor *wide = widen(b, x), *y;
     dtype st = w && w->dt == DT_f32 ? DT_f32 : (dtype)x->dt;
     r[3] = rm;
@@ -818,19 +816,20 @@ static bool batch_norm_parts(bld *b, const tp_val *arg, tp_tensor **r)
         y = b_op(b, mul_Tensor, vT(b_op(b, sub_Tensor, vT(wide), vT(vm[1]))), vT(inv));
         r[1] = b_op(b, squeeze_dims, vT(vm[1]), vIs(dims, n));
         r[2] = b_op(b, squeeze_dims, vT(inv), vIs(dims, n));
-        tp_tensor *var = b_op(b, squeeze_dims, vT(vm[0]), vIs(dims, n));
-        bool ok = true;
-        double cnt = (double)sym_hint(count, &ok), fix = ok && cnt > 1 ? cnt / (cnt - 1) : 1;
         if (rm)
             r[3] = to_type(b,
                            b_op(b, add_Tensor, vT(b_op(b, mul_Tensor, vT(r[1]), vF(mom))),
                                 vT(b_op(b, mul_Tensor, vT(rm), vF(1 - mom)))),
                            (dtype)rm->dt);
-        if (rv)
+        if (rv) { /* the running variance is the unbiased one */
+            tp_tensor *var = b_op(b, squeeze_dims,
+                                  vT(b_op(b, var_correction, vT(wide), vIs(dims, n), vI(1), vB(true))),
+                                  vIs(dims, n));
             r[4] = to_type(b,
-                           b_op(b, add_Tensor, vT(b_op(b, mul_Tensor, vT(var), vF(mom * fix))),
+                           b_op(b, add_Tensor, vT(b_op(b, mul_Tensor, vT(var), vF(mom))),
                                 vT(b_op(b, mul_Tensor, vT(rv), vF(1 - mom)))),
                            (dtype)rv->dt);
+        }
         r[1] = to_type(b, r[1], st);
         r[2] = to_type(b, r[2], st);
     } else {

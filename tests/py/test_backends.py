@@ -104,6 +104,45 @@ def test_unused_and_integer_inputs():
         taper._dynamo.reset()
 
 
+def test_batch_norm_writes_its_statistics():
+    """The row with hidden writes, and the public function: one value a channel and momentum 1 give what eager gives."""
+    def rows(x, m, v):
+        return taper.native_batch_norm(x, None, None, m, v, True, 1.0, 1e-5)[0] * 2 + m.view(1, 3, 1)
+
+    def public(x, m, v):
+        return taper.nn.functional.batch_norm(x, m, v, training=True, momentum=0.25) + v.view(1, 3, 1)
+
+    for f, shape in ((rows, (4, 3, 2)), (rows, (1, 3, 1)), (public, (4, 3, 2))):
+        for b in [None] + BACKENDS:
+            taper._dynamo.reset()
+            taper.manual_seed(0)
+            x, m, v = taper.randn(*shape, requires_grad=True), taper.zeros(3), taper.ones(3)
+            out = (taper.compile(f, backend=b) if b else f)(x, m, v)
+            out.sin().sum().backward()
+            now = [out, m, v, x.grad]
+            if b is None:
+                want = now
+            for p, q in zip(now, want):
+                assert taper.allclose(p, q, atol=1e-4, equal_nan=True), (f, shape, b, p, q)
+
+
+def test_batch_norm_statistics_of_sizes_that_change():
+    bn = taper.nn.BatchNorm1d(3)
+    ref = taper.nn.BatchNorm1d(3)
+    for b in BACKENDS:
+        taper._dynamo.reset()
+        f = taper.compile(bn, backend=b, dynamic=True)
+        for n in (9, 2, 5):
+            x = taper.randn(n, 3)
+            assert taper.allclose(f(x), ref(x), atol=1e-5) and taper.allclose(bn.running_var, ref.running_var, atol=1e-6), (b, n)
+
+
+def test_requires_grad_that_changes_nothing_is_no_break():
+    x = taper.ones(2, requires_grad=True)
+    f = taper.compile(lambda x: x.requires_grad_().sin().requires_grad_(True) * 2, fullgraph=True, backend="aot_eager")
+    assert f(x).requires_grad
+
+
 def test_dynamic_sizes_share_one_compile():
     for b in BACKENDS:
         f = taper.compile(lambda x: (x * 2).sum(-1) + 1, backend=b, dynamic=True)
