@@ -1009,6 +1009,35 @@ static PyObject *call_row(PyObject *m, PyObject *const *args, Py_ssize_t nargs, 
     return py_op_call(&n, false, args + 1, nargs - 1, kwnames);
 }
 
+/* _call_parts("native_layer_norm", args...): the same through the row's decomposition. */
+static PyObject *call_parts(PyObject *m, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    op_id op;
+    op_variant v;
+    const char *s = nargs ? PyUnicode_AsUTF8(args[0]) : NULL;
+    if (!s || !op_find(s, strlen(s), &op, &v) || !strcmp(op_row_of(op)->decomp_name, "none"))
+        return PyErr_Format(PyExc_AttributeError, "no operator row named %R has a decomposition",
+                            nargs ? args[0] : Py_None);
+    parse p;
+    extra x;
+    PyObject *res = NULL;
+    tp_val out[OP_MAX_RETURNS] = { 0 };
+    tp_err err = { 0 };
+    arena_init(&p.mem);
+    p.err.kind = ERR_none;
+    p.strict = false;
+    int fit = match(&p, op_row_of(op), args + 1, nargs - 1, kwnames, &x);
+    if (fit != MATCHED)
+        PyErr_Format(PyExc_TypeError, "%s: the arguments do not fit the schema", s);
+    else if (!grad_call_parts(CX, op, p.val, out, &err))
+        py_raise(&err);
+    else
+        res = results(op_row_of(op), out);
+    if (p.mem.blocks)
+        arena_free(&p.mem);
+    return res;
+}
+
 /* _aten("add") or _aten("add.Tensor") -> function: all rows of an ATen name, or the one with this overload
  * ("add.default" is the row without one); None when there is none. */
 static PyObject *aten(PyObject *m, PyObject *name)
@@ -1037,6 +1066,8 @@ static PyObject *aten(PyObject *m, PyObject *name)
 
 static PyMethodDef functions[] = { { "_aten", aten, METH_O, "the rows of an ATen name as one function" },
                                    { "_schemas", schemas, METH_NOARGS, "the op table as a list of tuples" },
+                                   { "_call_parts", (PyCFunction)(void (*)(void))call_parts, METH_FASTCALL | METH_KEYWORDS,
+                                     "an operator row through its decomposition" },
                                    { "_call", (PyCFunction)(void (*)(void))call_row,
                                      METH_FASTCALL | METH_KEYWORDS, "call a row by its full name" },
                                    { NULL } };

@@ -305,6 +305,11 @@ static bool composite(op_ctx *cx, const op_row *row, op_variant v, const tp_val 
     return ok;
 }
 
+bool grad_call_parts(op_ctx *cx, op_id op, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    return composite(cx, op_row_of(op), OPV_fn, arg, out, err);
+}
+
 static void mark_view(op_ctx *cx, tp_tensor *t, const tp_tensor *of, bool need, bool many)
 {
     if (!t || !t->base)

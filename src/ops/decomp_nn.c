@@ -407,6 +407,47 @@ bool decomp_nll_loss_nd(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *r = b_op(b, nll_loss2d, vT(xi), vT(ti), arg[2], arg[3], arg[4]);
     return RET(arg[3].i == RED_NONE && r ? b_op(b, view, vT(r), vIs(t->size, t->ndim)) : r);
 }
+/* (grad_output, self, target, weight, reduction, ignore_index, total_weight): minus the gradient where the class is the
+ * target, nothing elsewhere. */
+bool decomp_nll_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *g = T(0), *x = T(1), *t = T(2), *w = T(3);
+    int cd = x->ndim < 2 ? 0 : 1;
+    symint classes[TP_MAX_DIMS], at[TP_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++) {
+        classes[d] = d == cd ? x->size[cd] : 1;
+        at[d] = d == cd ? 1 : x->size[d];
+    }
+    t = b_op(b, reshape, vT(t), vIs(at, x->ndim));
+    g = b_op(b, neg, vT(g));
+    if (arg[4].i == RED_MEAN)
+        g = b_op(b, div_Tensor, vT(g), vT(b_op(b, reshape, vT(T(6)), vIs(NULL, 0))));
+    if (g && g->ndim)
+        g = b_op(b, reshape, vT(g), vIs(at, x->ndim));
+    if (w)
+        g = MUL(vT(g), vT(b_op(b, reshape, vT(w), vIs(classes, x->ndim))));
+    tp_tensor *i = b_op(b, arange, vI(x->size[cd]), vDT(DT_i64), vNone, vDev(tensor_device(x)));
+    i = b_op(b, reshape, vT(i), vIs(classes, x->ndim));
+    tp_tensor *here = b_op(b, logical_and, vT(b_op(b, eq_Tensor, vT(i), vT(t))),
+                           vT(b_op(b, ne_Tensor, vT(t), arg[5])));
+    tp_tensor *r = where(b, here, vT(g), vI(0));
+    if (r && r->dt != x->dt)
+        r = b_op(b, to_dtype, vT(r), vDT(x->dt));
+    return RET(r && !tensor_same_size(r, x) ? b_op(b, clone, vT(b_op(b, expand, vT(r), vIs(x->size, x->ndim)))) : r);
+}
+/* (grad_output, self, target, weight, reduction) */
+bool decomp_bce_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = T(1), *w = T(3);
+    tp_tensor *rest = b_op(b, rsub_Tensor, vT(x), vI(1));
+    tp_tensor *den = b_op(b, clamp_min, vT(MUL(vT(rest), vT(x))), vF(1e-12));
+    tp_tensor *r = b_op(b, div_Tensor, vT(MUL(arg[0], vT(b_op(b, sub_Tensor, vT(x), arg[2])))), vT(den));
+    if (w)
+        r = MUL(vT(r), vT(w));
+    if (arg[4].i == RED_MEAN)
+        r = b_op(b, div_Tensor, vT(r), vI(x->numel));
+    return RET(r);
+}
 /* The same in simpler rows: gather the target's entry, weigh, mask, reduce. */
 bool decomp_nll_forward(bld *b, const tp_val *arg, tp_val *out)
 {

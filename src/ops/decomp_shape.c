@@ -773,3 +773,18 @@ bool decomp_cartesian_prod(bld *b, const tp_val *arg, tp_val *out)
     free(ts);
     return ok && RET(r);
 }
+
+/* The gradient of a part of a tensor: zeros with the part in its place. */
+static tp_tensor *zeros_like_of(bld *b, const tp_val *sizes, const tp_tensor *g)
+{
+    return b_op(b, zeros, *sizes, vDT(g->dt), vNone, vDev(tensor_device(g)));
+}
+bool decomp_select_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    return RET(b_op(b, select_scatter, vT(zeros_like_of(b, &arg[1], arg[0].t)), arg[0], arg[2], arg[3]));
+}
+bool decomp_slice_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    return RET(
+        b_op(b, slice_scatter, vT(zeros_like_of(b, &arg[1], arg[0].t)), arg[0], arg[2], arg[3], arg[4], arg[5]));
+}

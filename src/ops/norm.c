@@ -372,6 +372,89 @@ static tp_tensor *affine(bld *b, tp_tensor *y, tp_tensor *w, tp_tensor *bias)
         y = b_op(b, add_Tensor, vT(y), vT(bias));
     return y;
 }
+/* What a backward form returns: those of dx, dw, db that the mask asks for, in the types of x and of the weight. */
+static bool ret_masked(bld *b, tp_tensor *const *r, const bool *want, const tp_tensor *x, const tp_tensor *w,
+                       tp_val *out)
+{
+    if (b->failed)
+        return false;
+    for (int i = 0; i < 3; i++) {
+        tp_tensor *t = want[i] ? to_type(b, r[i], (dtype)(i && w ? w : x)->dt) : NULL;
+        if (want[i] && !t)
+            return false;
+        out[i] = t ? vT(tensor_ref(t)) : vNone;
+    }
+    return true;
+}
+/* dx of y = (x - mean) rstd where mean and rstd depend on x: the parts of g along 1 and along y leave it. */
+static tp_tensor *unstandard(bld *b, tp_tensor *g, tp_tensor *y, tp_tensor *rstd, const symint *dims, int n)
+{
+    tp_tensor *m = b_op(b, mean_dim, vT(g), vIs(dims, n), vB(true)),
+              *p = b_op(b, mean_dim, vT(b_op(b, mul_Tensor, vT(g), vT(y))), vIs(dims, n), vB(true));
+    tp_tensor *r = b_op(b, sub_Tensor, vT(b_op(b, sub_Tensor, vT(g), vT(m))),
+                        vT(b_op(b, mul_Tensor, vT(y), vT(p))));
+    return b_op(b, mul_Tensor, vT(r), vT(rstd));
+}
+static tp_tensor *standard_by(bld *b, tp_tensor *x, tp_tensor *mean, tp_tensor *rstd)
+{
+    return b_op(b, mul_Tensor, vT(b_op(b, sub_Tensor, vT(x), vT(mean))), vT(rstd));
+}
+
+/* (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask) */
+bool decomp_layer_norm_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = arg[1].t, *dy = widen(b, arg[0].t), *w = val_t(&arg[5]), *r[3] = { 0 };
+    const bool *want = arg[7].bools;
+    int n = arg[2].n, lead = x->ndim - n;
+    symint rows[TP_MAX_DIMS], dims[TP_MAX_DIMS], outer[TP_MAX_DIMS];
+    for (int i = 0; i < x->ndim; i++)
+        rows[i] = i < lead ? x->size[i] : 1;
+    for (int i = 0; i < n; i++)
+        dims[i] = lead + i;
+    for (int i = 0; i < lead; i++)
+        outer[i] = i;
+    tp_tensor *mean = b_op(b, reshape, vT(widen(b, arg[3].t)), vIs(rows, x->ndim)),
+              *rstd = b_op(b, reshape, vT(widen(b, arg[4].t)), vIs(rows, x->ndim));
+    tp_tensor *y = standard_by(b, widen(b, x), mean, rstd);
+    if (want[0])
+        r[0] = unstandard(b, w ? b_op(b, mul_Tensor, vT(dy), vT(widen(b, w))) : dy, y, rstd, dims, n);
+    if (want[1])
+        r[1] = b_op(b, mul_Tensor, vT(dy), vT(y));
+    if (want[2])
+        r[2] = dy;
+    for (int i = 1; i < 3; i++)
+        if (want[i])
+            r[i] = lead ? b_op(b, sum_dim_IntList, vT(r[i]), vIs(outer, lead), vB(false))
+                        : b_op(b, clone, vT(r[i]));
+    return ret_masked(b, r, want, x, w, out);
+}
+
+/* (grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask) */
+bool decomp_group_norm_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = arg[1].t, *w = val_t(&arg[4]), *r[3] = { 0 };
+    symint N = arg[5].i, C = arg[6].i, hw = arg[7].i, g = arg[8].i, in = sym_floordiv(C, g);
+    const bool *want = arg[9].bools;
+    static const symint inner[2] = { 2, 3 }, across[2] = { 0, 3 };
+    tp_tensor *dy = b_op(b, reshape, vT(widen(b, arg[0].t)), LIST(N, g, in, hw)),
+              *xv = b_op(b, reshape, vT(widen(b, x)), LIST(N, g, in, hw)),
+              *mean = b_op(b, reshape, vT(widen(b, arg[2].t)), LIST(N, g, 1, 1)),
+              *rstd = b_op(b, reshape, vT(widen(b, arg[3].t)), LIST(N, g, 1, 1));
+    tp_tensor *y = standard_by(b, xv, mean, rstd), *gw = dy;
+    if (w)
+        gw = b_op(b, mul_Tensor, vT(dy), vT(b_op(b, reshape, vT(widen(b, w)), LIST(1, g, in, 1))));
+    if (want[0])
+        r[0] = b_op(b, reshape, vT(unstandard(b, gw, y, rstd, inner, 2)), vIs(x->size, x->ndim));
+    if (want[1])
+        r[1] = b_op(b, sum_dim_IntList, vT(b_op(b, mul_Tensor, vT(dy), vT(y))), vIs(across, 2), vB(false));
+    if (want[2])
+        r[2] = b_op(b, sum_dim_IntList, vT(dy), vIs(across, 2), vB(false));
+    for (int i = 1; i < 3; i++)
+        if (want[i])
+            r[i] = b_op(b, reshape, vT(r[i]), LIST(C));
+    return ret_masked(b, r, want, x, w, out);
+}
+
 bool decomp_native_layer_norm(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *x = arg[0].t, *r[3];
@@ -791,6 +874,32 @@ static tp_tensor *per_channel(bld *b, tp_tensor *v, int nd) /* [C] -> [1, C, 1, 
     for (int i = 0; i < nd; i++)
         size[i] = i == 1 && v ? v->size[0] : 1;
     return v ? b_op(b, reshape, vT(v), vIs(size, nd)) : NULL;
+}
+/* (grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask) */
+bool decomp_batch_norm_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *x = arg[1].t, *dy = widen(b, arg[0].t), *w = val_t(&arg[2]), *r[3] = { 0 };
+    const bool *want = arg[9].bools;
+    bool train = arg[7].b;
+    symint dims[TP_MAX_DIMS];
+    int n = 0, nd = x->ndim;
+    for (int i = 0; i < nd; i++)
+        if (i != 1)
+            dims[n++] = i;
+    tp_tensor *mean = per_channel(b, widen(b, train ? arg[5].t : arg[3].t), nd),
+              *inv = per_channel(b,
+                                 train ? widen(b, arg[6].t)
+                                       : b_op(b, rsqrt, vT(b_op(b, add_Tensor, vT(widen(b, arg[4].t)), arg[8]))),
+                                 nd);
+    tp_tensor *y = standard_by(b, widen(b, x), mean, inv);
+    tp_tensor *g = w ? b_op(b, mul_Tensor, vT(dy), vT(per_channel(b, widen(b, w), nd))) : dy;
+    if (want[0])
+        r[0] = train ? unstandard(b, g, y, inv, dims, n) : b_op(b, mul_Tensor, vT(g), vT(inv));
+    if (want[1])
+        r[1] = b_op(b, sum_dim_IntList, vT(b_op(b, mul_Tensor, vT(dy), vT(y))), vIs(dims, n), vB(false));
+    if (want[2])
+        r[2] = b_op(b, sum_dim_IntList, vT(dy), vIs(dims, n), vB(false));
+    return ret_masked(b, r, want, x, w, out);
 }
 /* y, mean, invstd, and the new running statistics (the old ones in evaluation) into r. */
 static bool batch_norm_parts(bld *b, const tp_val *arg, tp_tensor **r)

@@ -320,12 +320,13 @@ def examples(row):
     return None
 
 
-def call_of(full, schema):
+def call_of(full, schema, row=_C._call):
     names = [(name, kwonly) for _, name, _, kwonly in params(schema)]
 
     def call(*args):
         pos = [a for a, (_, kwonly) in zip(args, names) if not kwonly]
-        return _C._call(full, *pos, **{name: a for a, (name, kwonly) in zip(args, names) if kwonly})
+        return row(full, *pos, **{name: a for a, (name, kwonly) in zip(args, names) if kwonly})
+    call.__name__ = full
     return call
 
 
