@@ -529,6 +529,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     ir_set_output(t.g, res.list.at, (int)res.list.n);
     if (!pass_run_named(c, t.g, clean_passes))
         goto done;
+    if ((flags & AOT_min_cut) && any && !aot_pool_offsets(c, t.g))
+        goto done;
     if (flags & AOT_decompose) {
         ir_graph *d = aot_decompose(c, t.g);
         if (!d)

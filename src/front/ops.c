@@ -1066,7 +1066,8 @@ static PyObject *aten(PyObject *m, PyObject *name)
 
 static PyMethodDef functions[] = { { "_aten", aten, METH_O, "the rows of an ATen name as one function" },
                                    { "_schemas", schemas, METH_NOARGS, "the op table as a list of tuples" },
-                                   { "_call_parts", (PyCFunction)(void (*)(void))call_parts, METH_FASTCALL | METH_KEYWORDS,
+                                   { "_call_parts", (PyCFunction)(void (*)(void))call_parts,
+                                     METH_FASTCALL | METH_KEYWORDS,
                                      "an operator row through its decomposition" },
                                    { "_call", (PyCFunction)(void (*)(void))call_row,
                                      METH_FASTCALL | METH_KEYWORDS, "call a row by its full name" },

@@ -433,7 +433,8 @@ bool decomp_nll_backward(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *r = where(b, here, vT(g), vI(0));
     if (r && r->dt != x->dt)
         r = b_op(b, to_dtype, vT(r), vDT(x->dt));
-    return RET(r && !tensor_same_size(r, x) ? b_op(b, clone, vT(b_op(b, expand, vT(r), vIs(x->size, x->ndim)))) : r);
+    return RET(
+        r && !tensor_same_size(r, x) ? b_op(b, clone, vT(b_op(b, expand, vT(r), vIs(x->size, x->ndim)))) : r);
 }
 /* (grad_output, self, target, weight, reduction) */
 bool decomp_bce_backward(bld *b, const tp_val *arg, tp_val *out)

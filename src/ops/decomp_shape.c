@@ -785,6 +785,6 @@ bool decomp_select_backward(bld *b, const tp_val *arg, tp_val *out)
 }
 bool decomp_slice_backward(bld *b, const tp_val *arg, tp_val *out)
 {
-    return RET(
-        b_op(b, slice_scatter, vT(zeros_like_of(b, &arg[1], arg[0].t)), arg[0], arg[2], arg[3], arg[4], arg[5]));
+    return RET(b_op(b, slice_scatter, vT(zeros_like_of(b, &arg[1], arg[0].t)), arg[0], arg[2], arg[3], arg[4],
+                    arg[5]));
 }

@@ -881,24 +881,37 @@ bool decomp_batch_norm_backward(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *x = arg[1].t, *dy = widen(b, arg[0].t), *w = val_t(&arg[2]), *r[3] = { 0 };
     const bool *want = arg[9].bools;
     bool train = arg[7].b;
-    symint dims[TP_MAX_DIMS];
+    symint dims[TP_MAX_DIMS], count = 1;
     int n = 0, nd = x->ndim;
     for (int i = 0; i < nd; i++)
-        if (i != 1)
+        if (i != 1) {
             dims[n++] = i;
+            count = sym_mul(count, x->size[i]);
+        }
     tp_tensor *mean = per_channel(b, widen(b, train ? arg[5].t : arg[3].t), nd),
-              *inv = per_channel(b,
-                                 train ? widen(b, arg[6].t)
-                                       : b_op(b, rsqrt, vT(b_op(b, add_Tensor, vT(widen(b, arg[4].t)), arg[8]))),
-                                 nd);
-    tp_tensor *y = standard_by(b, widen(b, x), mean, inv);
-    tp_tensor *g = w ? b_op(b, mul_Tensor, vT(dy), vT(per_channel(b, widen(b, w), nd))) : dy;
-    if (want[0])
-        r[0] = train ? unstandard(b, g, y, inv, dims, n) : b_op(b, mul_Tensor, vT(g), vT(inv));
-    if (want[1])
-        r[1] = b_op(b, sum_dim_IntList, vT(b_op(b, mul_Tensor, vT(dy), vT(y))), vIs(dims, n), vB(false));
-    if (want[2])
-        r[2] = b_op(b, sum_dim_IntList, vT(dy), vIs(dims, n), vB(false));
+              *inv = per_channel(
+                  b,
+                  train ? widen(b, arg[6].t)
+                        : b_op(b, rsqrt, vT(b_op(b, add_Tensor, vT(widen(b, arg[4].t)), arg[8]))),
+                  nd);
+    tp_tensor *y = standard_by(b, widen(b, x), mean, inv), *g = dy, *sum[3] = { 0 };
+    bool dx = want[0] && train;
+    if (want[1] || dx)
+        sum[1] = b_op(b, sum_dim_IntList, vT(b_op(b, mul_Tensor, vT(dy), vT(y))), vIs(dims, n), vB(true));
+    if (want[2] || dx)
+        sum[2] = b_op(b, sum_dim_IntList, vT(dy), vIs(dims, n), vB(true));
+    if (dx) { /* the parts of dy along 1 and along y leave it */
+        g = b_op(b, sub_Tensor, vT(g), vT(b_op(b, div_Tensor, vT(sum[2]), vI(count))));
+        g = b_op(b, sub_Tensor, vT(g),
+                 vT(b_op(b, mul_Tensor, vT(y), vT(b_op(b, div_Tensor, vT(sum[1]), vI(count))))));
+    }
+    if (want[0]) {
+        tp_tensor *scale = w ? b_op(b, mul_Tensor, vT(inv), vT(per_channel(b, widen(b, w), nd))) : inv;
+        r[0] = b_op(b, mul_Tensor, vT(g), vT(scale));
+    }
+    for (int i = 1; i < 3; i++)
+        if (want[i])
+            r[i] = b_op(b, squeeze_dims, vT(sum[i]), vIs(dims, n));
     return ret_masked(b, r, want, x, w, out);
 }
 /* y, mean, invstd, and the new running statistics (the old ones in evaluation) into r. */

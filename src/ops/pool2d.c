@@ -448,6 +448,123 @@ static bool max_nd(op_call *c, int nd)
 }
 bool eager_max_pool2d(op_call *c) { return max_nd(c, 2); }
 bool eager_max_pool3d(op_call *c) { return max_nd(c, 3); }
+/* Offsets: which element of its window was the largest, in one byte. */
+static void index_to_offset(const win *w, const int64_t *ix, int8_t *of)
+{
+    int64_t row = w->d[1] * w->in[2], k = w->k[2];
+    /* a row of the window is less than one of the image, and floats divide exactly enough */
+    bool quick = (k - 1) * w->d[2] < w->in[2] && w->d[2] == 1 && row * w->k[1] < 1 << 22;
+    float inv = 1 / (float)row;
+    for (int64_t a = 0; a < w->out[1]; a++) {
+        int64_t i0 = a * w->s[1] - w->p[1], at = i0 * w->in[2] - w->p[2];
+        for (int64_t b = 0; b < w->out[2]; b++, ix++, of++)
+            if (quick) {
+                int32_t t = (int32_t)(*ix - at - b * w->s[2]), i = (int32_t)(((float)t + 0.5f) * inv);
+                *of = (int8_t)(i * (int32_t)k + t - i * (int32_t)row);
+            } else {
+                int64_t i = (*ix / w->in[2] - i0) / w->d[1],
+                        j = (*ix % w->in[2] - (b * w->s[2] - w->p[2])) / w->d[2];
+                *of = (int8_t)(i * k + j);
+            }
+    }
+}
+static void max_offset_planes(void *arg, int64_t b, int64_t e)
+{
+    job *j = arg;
+    int64_t X = volume(j->w->in), Y = volume(j->w->out), *ix = mem_alloc(sizeof *ix * (size_t)MAX(Y, 1));
+    for (int64_t p = b; p < e; p++) {
+        if (j->dt == DT_f32)
+            max_f32(j->w, (float *)j->x + p * X, (float *)j->y + p * Y, ix);
+        else
+            max_f64(j->w, (double *)j->x + p * X, (double *)j->y + p * Y, ix);
+        index_to_offset(j->w, ix, (int8_t *)j->ix + p * Y);
+    }
+    free(ix);
+}
+static void max_offset_back_planes(void *arg, int64_t lo, int64_t hi)
+{
+    job *j = arg;
+    const win *w = j->w;
+    int64_t X = volume(w->in), Y = volume(w->out), di[128], dk[128];
+    for (int64_t of = 0; of < 128; of++) {
+        di[of] = of / w->k[2] * w->d[1] - w->p[1];
+        dk[of] = of % w->k[2] * w->d[2] - w->p[2];
+    }
+    for (int64_t p = lo; p < hi; p++) {
+        const int8_t *of = (int8_t *)j->ix + p * Y;
+        for (int64_t a = 0, o = p * Y; a < w->out[1]; a++)
+            for (int64_t b = 0; b < w->out[2]; b++, o++, of++) {
+                int64_t i = a * w->s[1] + di[*of & 127], k = b * w->s[2] + dk[*of & 127];
+                if (*of < 0 || i < 0 || k < 0 || i >= w->in[1] || k >= w->in[2])
+                    continue;
+                if (j->dt == DT_f32)
+                    ((float *)j->x)[p * X + i * w->in[2] + k] += ((float *)j->y)[o];
+                else
+                    ((double *)j->x)[p * X + i * w->in[2] + k] += ((double *)j->y)[o];
+            }
+    }
+}
+bool shape_max_pool2d_offsets(op_call *c)
+{
+    tp_tensor *x = arg_t(c, 0);
+    symint size[8];
+    if (!no_window(c, x, true, "max_pool2d") ||
+        !pooled(c, x, 2, &c->arg[1], &c->arg[2], &c->arg[3], &c->arg[4], arg_b(c, 5, false), size))
+        return false;
+    if (sym_gt(sym_mul(val_at(&c->arg[1], 0), val_at(&c->arg[1], 1)), 127))
+        return err_set(c->err, ERR_runtime, "_max_pool2d_with_offsets: a window has at most 127 elements");
+    return out_pool(c, x, (dtype)x->dt, size) && out_pool(c, x, DT_i8, size);
+}
+bool eager_max_pool2d_offsets(op_call *c)
+{
+    tp_tensor *x = arg_t(c, 0);
+    win w = win_of(x, c->res[0], 2);
+    scratch s = { .err = c->err };
+    dtype t = pool_type((dtype)x->dt);
+    win_args(&w, 2, &c->arg[1], &c->arg[2], &c->arg[3], &c->arg[4]);
+    tp_tensor *xi = scratch_in(&s, x, t), *y = scratch_out(&s, c->res[0], t),
+              *of = scratch_out(&s, c->res[1], DT_i8);
+    if (!xi || !y || !of)
+        return scratch_end(&s, false);
+    job j = { &w, t, tensor_data(xi), tensor_data(y), tensor_data(of) };
+    pool_for(w.planes, grain(&w), max_offset_planes, &j);
+    return scratch_end(&s, true);
+}
+/* (grad_output, offsets, input_size, kernel_size, stride, padding, dilation) */
+bool shape_max_pool2d_offsets_backward(op_call *c)
+{
+    tp_tensor *dy = arg_t(c, 0), *of = arg_t(c, 1);
+    const tp_val *in = &c->arg[2];
+    bool ok = dtype_is_float((dtype)dy->dt) && of->dt == DT_i8 && tensor_same_size(of, dy) &&
+              in->n == dy->ndim && (in->n == 3 || in->n == 4);
+    for (int d = 0; ok && d < in->n; d++)
+        ok = sym_ge(in->ints[d], d < in->n - 2 ? 0 : 1) &&
+             (d >= in->n - 2 || sym_eq(in->ints[d], dy->size[d]));
+    for (int i = 0; ok && i < 2; i++)
+        ok = sym_gt(val_at(&c->arg[3], i), 0) && sym_gt(val_at(&c->arg[6], i), 0);
+    if (!ok)
+        return err_set(
+            c->err, ERR_runtime,
+            "_max_pool2d_offsets_backward: expected int8 offsets of the gradient's size, the input's "
+            "size and positive windows");
+    return out_new(c, (dtype)dy->dt, in->n, in->ints) != NULL;
+}
+bool eager_max_pool2d_offsets_backward(op_call *c)
+{
+    win w = win_of(c->res[0], arg_t(c, 0), 2);
+    scratch s = { .err = c->err };
+    dtype t = pool_type((dtype)c->res[0]->dt);
+    win_args(&w, 2, &c->arg[3], &c->arg[4], &c->arg[5], &c->arg[6]);
+    tp_tensor *dy = scratch_in(&s, arg_t(c, 0), t), *of = scratch_in(&s, arg_t(c, 1), DT_i8),
+              *dx = scratch_out(&s, c->res[0], t);
+    if (!dy || !of || !dx)
+        return scratch_end(&s, false);
+    if (dx->numel)
+        memset(tensor_data(dx), 0, (size_t)dx->numel * dtype_size(t));
+    job j = { &w, t, tensor_data(dx), tensor_data(dy), tensor_data(of) };
+    pool_for(w.planes, grain(&w), max_offset_back_planes, &j);
+    return scratch_end(&s, true);
+}
 static bool avg_nd(op_call *c, int nd)
 {
     win w = win_of(arg_t(c, 0), c->res[0], nd);
@@ -539,6 +656,33 @@ bool decomp_max_pool1d_with_indices(bld *b, const tp_val *arg, tp_val *out)
     r[0] = b_op(b, squeeze_dim, vT(r[0]), vI(-2));
     r[1] = b_op(b, squeeze_dim, vT(r[1]), vI(-2));
     return comp_ret_n(b, r, 2, out);
+}
+/* Windows that lie side by side and fill the image: every element of a window takes the gradient or zero. */
+bool decomp_max_pool2d_offsets_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *dy = arg[0].t, *of = arg[1].t;
+    int nd = dy->ndim;
+    symint k[2], one[TP_MAX_DIMS], at[TP_MAX_DIMS];
+    bool exact = true;
+    for (int i = 0; i < 2; i++) {
+        k[i] = val_at(&arg[3], i);
+        symint s = arg[4].n ? val_at(&arg[4], i) : k[i];
+        exact = exact && s == k[i] && val_at(&arg[5], i) == 0 && val_at(&arg[6], i) == 1 &&
+                sym_known(SYM_eq, arg[2].ints[nd - 2 + i], sym_mul(dy->size[nd - 2 + i], k[i]));
+    }
+    if (!exact)
+        return err_set(b->err, ERR_notimpl, "windows overlap or leave something over");
+    for (int d = 0; d < nd + 2; d++) { /* [..., rows, k, columns, k] */
+        int i = d - (nd - 2);
+        one[d] = i < 0 ? dy->size[d] : i & 1 ? 1 : dy->size[nd - 2 + i / 2];
+        at[d] = i >= 0 && (i & 1) ? k[i / 2] : 1;
+    }
+    tp_tensor *place = b_op(b, arange, vI(k[0] * k[1]), vDT(DT_i8), vNone, vDev(tensor_device(dy)));
+    place = b_op(b, reshape, vT(place), vIs(at, nd + 2));
+    tp_tensor *here = b_op(b, eq_Tensor, vT(b_op(b, reshape, vT(of), vIs(one, nd + 2))), vT(place));
+    tp_tensor *r = b_op(b, where_self, vT(here), vT(b_op(b, reshape, vT(dy), vIs(one, nd + 2))), vI(0));
+    r = b_op(b, reshape, vT(r), arg[2]);
+    return comp_ret(b, r && r->dt != dy->dt ? b_op(b, to_dtype, vT(r), vDT(dy->dt)) : r, out);
 }
 bool decomp_max_pool2d(bld *b, const tp_val *arg, tp_val *out)
 {
