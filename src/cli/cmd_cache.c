@@ -21,7 +21,8 @@ static void add_size(strbuf *b, int64_t n)
         strbuf_addf(b, "%.1f MiB", (double)n / (1 << 20));
 }
 
-static void safe(strbuf *b, const char *s) /* names come from programs: nothing of them may steer the terminal */
+static void safe(strbuf *b,
+                 const char *s) /* names come from programs: nothing of them may steer the terminal */
 {
     for (; *s; s++)
         strbuf_addc(b, (unsigned char)*s < 32 || (unsigned char)*s == 127 ? '?' : *s);
@@ -123,15 +124,19 @@ static const cli_cmd subs[] = {
       "  --full   also what each was made with and for\n", run_ls, NULL },
     { "clear", "", "Removes every entry", NULL, run_clear, NULL },
     { "verify", "", "Reads every entry, compares its checksum, and lists those that would be refused",
-      "  Exit code 1 when there are any. Damaged entries are also found, dropped and made again when they are used.\n",
+      "  Exit code 1 when there are any. Damaged entries are also found, dropped and made again when they "
+      "are used.\n",
       run_verify, NULL },
     { 0 },
 };
 
-const cli_cmd cmd_cache = { "cache",
-                            "ls | clear | verify",
-                            "Looks after the compiled graphs and kernels kept on disk",
-                            "  They lie in TAPER_CACHE_DIR, else in taper/ of the user's cache directory; TAPER_CACHE=0 "
-                            "turns the cache off,\n"
-                            "  TAPER_CACHE_SIZE=MiB limits it. TAPER_LOGS=cache says what was found there, and why not.\n",
-                            NULL, subs };
+const cli_cmd cmd_cache = {
+    "cache",
+    "ls | clear | verify",
+    "Looks after the compiled graphs and kernels kept on disk",
+    "  They lie in TAPER_CACHE_DIR, else in taper/ of the user's cache directory; TAPER_CACHE=0 "
+    "turns the cache off,\n"
+    "  TAPER_CACHE_SIZE=MiB limits it. TAPER_LOGS=cache says what was found there, and why not.\n",
+    NULL,
+    subs
+};

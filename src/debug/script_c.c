@@ -64,35 +64,6 @@ static tp_tensor *slot_value(const unit *u, int i) /* borrowed, or NULL */
 }
 
 /* ---- arrays ---- */
-static const char *ctype_of(dtype dt)
-{
-    static const char *const t[DT_COUNT] = {
-        [DT_bool] = "uint8_t", [DT_u8] = "uint8_t",  [DT_i8] = "int8_t",    [DT_i16] = "int16_t",
-        [DT_i32] = "int32_t",  [DT_i64] = "int64_t", [DT_f16] = "uint16_t", [DT_bf16] = "uint16_t",
-        [DT_f32] = "float",    [DT_f64] = "double"
-    };
-    return t[dt];
-}
-
-static void number(strbuf *b, dtype dt, const void *p)
-{
-    if (dt == DT_f16 || dt == DT_bf16)
-        strbuf_addf(b, "0x%04x", *(const uint16_t *)p);
-    else if (!dtype_is_float(dt)) {
-        int64_t v = elem_get_i(dt, p);
-        if (v == INT64_MIN)
-            strbuf_add(b, "INT64_MIN");
-        else
-            strbuf_addf(b, "%lld", (long long)v);
-    } else {
-        double v = elem_get_f(dt, p);
-        if (isnan(v) || isinf(v))
-            strbuf_add(b, isnan(v) ? "NAN" : v < 0 ? "-INFINITY" : "INFINITY");
-        else
-            strbuf_double(b, v);
-    }
-}
-
 /* The elements in the memory order that `type` says. */
 static bool array(unit *u, const char *qual, const char *name, int slot, const tp_tensor *v,
                   const tp_tensor *type, tp_err *err)
@@ -105,7 +76,7 @@ static bool array(unit *u, const char *qual, const char *name, int slot, const t
     u->room -= n;
     if (u->room < 0)
         return err_set(err, ERR_notimpl, "the data is too big for a C file");
-    strbuf_addf(u->data, "%s%s %s%s%d[%lld]", qual, ctype_of(dt), u->prefix, name, slot,
+    strbuf_addf(u->data, "%s%s %s%s%d[%lld]", qual, gen_c_type(dt), u->prefix, name, slot,
                 (long long)MAX(n, 1));
     if (v) {
         tp_tensor *t = tensor_new_strided(dt, type->ndim, type->size, type->stride, DEVICE_CPU, err);
@@ -116,7 +87,7 @@ static bool array(unit *u, const char *qual, const char *name, int slot, const t
         strbuf_add(u->data, " = {");
         for (int64_t k = 0; k < n; k++) {
             strbuf_add(u->data, k % 10 ? ", " : k ? ",\n    " : n > 10 ? "\n    " : " ");
-            number(u->data, dt, (char *)t->storage->data + k * (int64_t)dtype_size(dt));
+            gen_c_number(u->data, dt, (char *)t->storage->data + k * (int64_t)dtype_size(dt));
         }
         strbuf_add(u->data, n > 10 ? "\n}" : " }");
         tensor_unref(t);

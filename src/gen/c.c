@@ -1,6 +1,7 @@
 /* c.c - the C emitter. One statement a value, the user's source line beside it. */
 #define _GNU_SOURCE
 #include "gen/c.h"
+#include "tensor/tensor.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -689,4 +690,35 @@ void gen_c_free(gen_c_unit *u)
     strbuf_free(&u->helpers);
     strbuf_free(&u->kernels);
     map_free(&u->seen);
+}
+
+/* --- data
+ * ------------------------------------------------------------------------------------------------------------- */
+const char *gen_c_type(dtype dt)
+{
+    static const char *const t[DT_COUNT] = {
+        [DT_bool] = "uint8_t", [DT_u8] = "uint8_t",  [DT_i8] = "int8_t",    [DT_i16] = "int16_t",
+        [DT_i32] = "int32_t",  [DT_i64] = "int64_t", [DT_f16] = "uint16_t", [DT_bf16] = "uint16_t",
+        [DT_f32] = "float",    [DT_f64] = "double"
+    };
+    return t[dt];
+}
+
+void gen_c_number(strbuf *b, dtype dt, const void *p)
+{
+    if (dt == DT_f16 || dt == DT_bf16)
+        strbuf_addf(b, "0x%04x", *(const uint16_t *)p);
+    else if (!dtype_is_float(dt)) {
+        int64_t v = elem_get_i(dt, p);
+        if (v == INT64_MIN)
+            strbuf_add(b, "INT64_MIN");
+        else
+            strbuf_addf(b, "%lld", (long long)v);
+    } else {
+        double v = elem_get_f(dt, p);
+        if (isnan(v) || isinf(v))
+            strbuf_add(b, isnan(v) ? "NAN" : v < 0 ? "-INFINITY" : "INFINITY");
+        else
+            strbuf_double(b, v);
+    }
 }

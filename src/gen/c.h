@@ -4,6 +4,7 @@
 #define TAPER_GEN_C_H
 #include "loop/vir.h"
 #include "base/map.h"
+#include "tensor/dtype.h"
 
 typedef struct gen_c_unit {
     strbuf helpers, kernels; /* text so far */
@@ -17,9 +18,15 @@ void gen_c_kernel(gen_c_unit *u, const vir *k, const char *name);
 void gen_c_text(const gen_c_unit *u, strbuf *out);
 void gen_c_free(gen_c_unit *u);
 
+/* Data: the C type of an element (f16 and bf16 are uint16_t), and one element as a constant that gives its bits back. */
+const char *gen_c_type(dtype dt);
+void gen_c_number(strbuf *b, dtype dt, const void *p);
+
 /* The same text through the system's C compiler ($CC, else cc) into a shared library: its bytes. No files stay.
  * flags: NULL or e.g. "-O3". Fails with ERR_os where there is no compiler, ERR_compiler where it fails. */
 bool gen_cc_build(const char *text, const char *flags, strbuf *so, tp_err *err);
+/* For other machines than this one: a library, or assembly text. */
+bool gen_cc_export(const char *text, bool assembly, strbuf *out, tp_err *err);
 const char *gen_cc_name(void); /* the command */
 typedef struct gen_lib {
     void *dl;

@@ -19,7 +19,8 @@ const char *gen_cc_name(void)
 }
 
 /* One run of the compiler; status as of the process. */
-static bool run_cc(const char *src, const char *so, const char *flags, bool native, proc_result *r,
+typedef enum { FOR_here, FOR_others, AS_text } cc_kind;
+static bool run_cc(const char *src, const char *so, const char *flags, cc_kind kind, proc_result *r,
                    tp_err *err)
 {
     char *words = mem_strdup(gen_cc_name()), *save = NULL;
@@ -30,28 +31,26 @@ static bool run_cc(const char *src, const char *so, const char *flags, bool nati
     if (!n)
         argv[n++] = "cc";
     argv[n++] = flags ? flags : "-O2";
-    if (native)
+    if (kind == FOR_here)
         argv[n++] = "-march=native";
-    static const char *const rest[] = { "-ffp-contract=off",
-                                        "-fno-strict-aliasing",
-                                        "-fwrapv",
-                                        "-fno-math-errno",
-                                        "-w",
-                                        "-shared",
-                                        "-fPIC",
-                                        "-o" };
+    static const char *const rest[] = {
+        "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-w", "-fPIC"
+    };
     for (size_t i = 0; i < COUNT(rest); i++)
         argv[n++] = rest[i];
+    argv[n++] = kind == AS_text ? "-S" : "-shared";
+    argv[n++] = "-o";
     argv[n++] = so;
     argv[n++] = src;
-    argv[n++] = "-lm";
+    if (kind != AS_text)
+        argv[n++] = "-lm";
     argv[n] = NULL;
     bool ok = proc_run(&(proc_spec){ .argv = argv, .timeout_ms = 120000 }, r, err);
     free(words);
     return ok;
 }
 
-bool gen_cc_build(const char *text, const char *flags, strbuf *so, tp_err *err)
+static bool build(const char *text, const char *flags, cc_kind kind, strbuf *so, tp_err *err)
 {
     bool ok = false;
     proc_result r = { 0 };
@@ -61,12 +60,13 @@ bool gen_cc_build(const char *text, const char *flags, strbuf *so, tp_err *err)
         return false;
     src = path_join(dir, "k.c");
     lib = path_join(dir, "k.so");
-    if (!file_write(src, text, strlen(text), err) || !run_cc(src, lib, flags, true, &r, err))
+    if (!file_write(src, text, strlen(text), err) || !run_cc(src, lib, flags, kind, &r, err))
         goto done;
-    if (r.status && strstr(strbuf_str(&r.err), "march")) { /* not every compiler knows it */
+    if (r.status && kind == FOR_here &&
+        strstr(strbuf_str(&r.err), "march")) { /* not every compiler knows it */
         proc_result_free(&r);
         r = (proc_result){ 0 };
-        if (!run_cc(src, lib, flags, false, &r, err))
+        if (!run_cc(src, lib, flags, FOR_others, &r, err))
             goto done;
     }
     if (r.timed_out || r.status) {
@@ -90,6 +90,16 @@ done:
     free(src);
     free(dir);
     return ok;
+}
+
+bool gen_cc_build(const char *text, const char *flags, strbuf *so, tp_err *err)
+{
+    return build(text, flags, FOR_here, so, err);
+}
+
+bool gen_cc_export(const char *text, bool assembly, strbuf *out, tp_err *err)
+{
+    return build(text, NULL, assembly ? AS_text : FOR_others, out, err);
 }
 
 /* Loaded from memory, so that what was checked is what runs; from a private file where memory cannot be mapped so. */

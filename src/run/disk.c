@@ -103,8 +103,7 @@ static int find_build_id(struct dl_phdr_info *i, size_t size, void *data)
                    *e = p + i->dlpi_phdr[k].p_memsz;
         while (p + sizeof(ElfW(Nhdr)) <= e) {
             const ElfW(Nhdr) *n = (const ElfW(Nhdr) *)p;
-            const unsigned char *d =
-                (const unsigned char *)p + sizeof *n + ((n->n_namesz + 3u) & ~3u);
+            const unsigned char *d = (const unsigned char *)p + sizeof *n + ((n->n_namesz + 3u) & ~3u);
             if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp(p + sizeof *n, "GNU", 4)) {
                 for (unsigned b = 0; b < n->n_descsz && b < 20; b++)
                     sprintf(out + 2 * b, "%02x", d[b]);
@@ -170,7 +169,8 @@ static char *read_ours(int at, const char *file, size_t limit, size_t *n, struct
     else if (st->st_uid != geteuid())
         snprintf(why, DISK_WHY, "refused: it belongs to user %u", (unsigned)st->st_uid);
     else if (st->st_mode & 022)
-        snprintf(why, DISK_WHY, "refused: mode %04o lets others write to it", (unsigned)(st->st_mode & 07777));
+        snprintf(why, DISK_WHY, "refused: mode %04o lets others write to it",
+                 (unsigned)(st->st_mode & 07777));
     else if (st->st_size > ENTRY_LIMIT)
         snprintf(why, DISK_WHY, "refused: %lld bytes are too many", (long long)st->st_size);
     else {
@@ -195,7 +195,8 @@ static char *read_ours(int at, const char *file, size_t limit, size_t *n, struct
  * entry could forge its checksum of any kind. */
 static void checksum(const void *head, size_t nhead, const void *p, size_t n, char hex[33])
 {
-    uint64_t a = hash_bytes(p, n, hash_bytes(head, nhead, 1)), b = hash_bytes(p, n, hash_bytes(head, nhead, 2));
+    uint64_t a = hash_bytes(p, n, hash_bytes(head, nhead, 1)),
+             b = hash_bytes(p, n, hash_bytes(head, nhead, 2));
     snprintf(hex, 33, "%016llx%016llx", (unsigned long long)a, (unsigned long long)b);
 }
 
@@ -248,8 +249,8 @@ static bool other_config(const char *head, const char *config, char why[DISK_WHY
         snprintf(name, sizeof name, "%.*s", (int)l, p);
         const char *v = line_of(head, name, &n);
         if (!v || n != now || strncmp(v, p + l + 1, n)) {
-            snprintf(why, DISK_WHY, "it is there for %s=%.*s, but now %s is %.*s", name, (int)MIN(n, (size_t)70),
-                     v ? v : "", name, (int)MIN(now, (size_t)70), p + l + 1);
+            snprintf(why, DISK_WHY, "it is there for %s=%.*s, but now %s is %.*s", name,
+                     (int)MIN(n, (size_t)70), v ? v : "", name, (int)MIN(now, (size_t)70), p + l + 1);
             return true;
         }
     }
@@ -282,7 +283,8 @@ static void explain_miss(int at, const disk_item *it, char why[DISK_WHY])
     if (d)
         closedir(d);
     if (!why[0])
-        snprintf(why, DISK_WHY, "nothing like it was compiled before (%d other entries of this kind)", others);
+        snprintf(why, DISK_WHY, "nothing like it was compiled before (%d other entries of this kind)",
+                 others);
     strbuf_free(&prefix);
 }
 
@@ -455,8 +457,8 @@ bool disk_put(const disk_item *it, const void *p, size_t n)
         if (fd >= 0)
             unlinkat(at, tmp.s, 0);
         if (!atomic_exchange(&put_failed, true))
-            ev_log(EVC_inductor, EV_WARNING, NULL,
-                   "nothing more is written to the disk cache in '%s': %s", dir, strerror(e));
+            ev_log(EVC_inductor, EV_WARNING, NULL, "nothing more is written to the disk cache in '%s': %s",
+                   dir, strerror(e));
     } else if (ev_log_on(EVC_cache, EV_INFO))
         ev_log(EVC_cache, EV_INFO, NULL, "disk cache: wrote %s for %s (%zu bytes)", name.s,
                it->what ? it->what : "?", n);
@@ -504,7 +506,9 @@ bool disk_each(bool deep, void (*fn)(void *data, const disk_entry *e), void *dat
         char *p = read_ours(at, l.at[i].file, deep ? ENTRY_LIMIT : HEAD_LIMIT, &n, &st, why);
         const char *head = p ? check(p, n, deep, &payload, why) : NULL;
         char *config = head ? mem_strndup(head, (size_t)(payload - head)) : mem_strdup("");
-        disk_entry e = { .file = l.at[i].file, .bytes = l.at[i].bytes, .used = l.at[i].sec, .config = config };
+        disk_entry e = {
+            .file = l.at[i].file, .bytes = l.at[i].bytes, .used = l.at[i].sec, .config = config
+        };
         char *kind = value(head, "kind"), *id = value(head, "id"), *what = value(head, "what");
         e.kind = kind;
         e.id = id;

@@ -8,10 +8,11 @@
 #include "base/strbuf.h"
 
 typedef struct disk_item {
-    const char *kind;   /* "graph", "backward", "library", "tuning" */
-    const char *id;     /* hex digest of what it is made from */
-    const char *config; /* "name=value\n" lines: what it was made with and for; a difference is a miss that names it */
-    const char *what;   /* for people: "f at model.py:12" */
+    const char *kind; /* "graph", "backward", "library", "tuning" */
+    const char *id;   /* hex digest of what it is made from */
+    const char *
+        config; /* "name=value\n" lines: what it was made with and for; a difference is a miss that names it */
+    const char *what; /* for people: "f at model.py:12" */
 } disk_item;
 
 enum { DISK_WHY = 240 };

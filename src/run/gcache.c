@@ -18,7 +18,8 @@ enum { MAX_ITEMS = 1 << 20 };
 
 /* --- events
  * ------------------------------------------------------------------------------------------------------------------ */
-static void tell(const char *what, const gcache *x, const char *part, const char *why, size_t bytes, double ms)
+static void tell(const char *what, const gcache *x, const char *part, const char *why, size_t bytes,
+                 double ms)
 {
     if (ev_log_on(EVC_cache, EV_INFO)) {
         if (!strcmp(what, "hit"))
@@ -54,9 +55,10 @@ static void tell(const char *what, const gcache *x, const char *part, const char
  * ------------------------------------------------------------------------------------------------------------------ */
 static bool somebody_watches(void)
 {
-    static const int texts[] = { EV_aot_graphs,       EV_aot_joint_graph, EV_post_grad_graphs, EV_ir_pre_fusion,
-                                 EV_ir_post_fusion,   EV_output_code,     EV_kernel_code,      EV_schedule,
-                                 EV_fusion,           EV_perf_hints,      EV_pre_grad_graphs,  EV_autotuning,
+    static const int texts[] = { EV_aot_graphs,        EV_aot_joint_graph, EV_post_grad_graphs,
+                                 EV_ir_pre_fusion,     EV_ir_post_fusion,  EV_output_code,
+                                 EV_kernel_code,       EV_schedule,        EV_fusion,
+                                 EV_perf_hints,        EV_pre_grad_graphs, EV_autotuning,
                                  EV_aot_graphs_effects };
     for (size_t i = 0; i < COUNT(texts); i++)
         if (ev_text_on(texts[i]))
@@ -137,8 +139,8 @@ void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bo
     disk_config(&key);
     strbuf_add(&key, "options=");
     options_print(&key, &opt);
-    strbuf_addf(&key, "\nsettings=products:%.20s,deterministic:%d,dtype:%d\n", products ? products : "emitted",
-                cx->deterministic, cx->default_dtype);
+    strbuf_addf(&key, "\nsettings=products:%.20s,deterministic:%d,dtype:%d\n",
+                products ? products : "emitted", cx->deterministic, cx->default_dtype);
     x->on = true;
     x->id = mem_strdup(hex);
     x->config = strbuf_take(&key);
@@ -218,8 +220,8 @@ static void get_out(io_in *r, aot_out *o, const ir_graph *g, const ir_graph *fw)
     o->requires_grad = io_get_in(r, 0, 2);
     o->index = (int)io_get_in(r, -1, MAX_ITEMS);
     bool in = o->kind == AOT_input || o->kind == AOT_view;
-    if ((o->kind != AOT_number && o->index < 0) ||
-        (in && o->index >= (int)g->inputs.n) || (!in && o->kind != AOT_number && o->index >= fw->output->narg))
+    if ((o->kind != AOT_number && o->index < 0) || (in && o->index >= (int)g->inputs.n) ||
+        (!in && o->kind != AOT_number && o->index >= fw->output->narg))
         r->bad = true;
     if (!r->bad && (o->kind == AOT_view || o->kind == AOT_result_view)) {
         const tp_tensor *as = base_type(o, g, fw);

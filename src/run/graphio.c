@@ -146,7 +146,8 @@ static bool put_const(strbuf *b, const ir_node *n, const ir_graph *from, tp_err 
     if (!t)
         return false;
     size_t bytes = (size_t)t->numel * dtype_size((dtype)t->dt);
-    bool ok = bytes <= MAX_CONST || err_set(err, ERR_notimpl, "the constant '%s' is %zu bytes", n->name, bytes);
+    bool ok = bytes <= MAX_CONST ||
+              err_set(err, ERR_notimpl, "the constant '%s' is %zu bytes", n->name, bytes);
     io_put(b, n->konst->flags & TF_wrapped ? 1 : 0);
     if (ok)
         io_put_bytes(b, tensor_data(t), bytes);
@@ -429,7 +430,8 @@ static ir_node *get_operand(greader *x, bool none)
     return x->r->bad || !at ? NULL : x->node[at - 1];
 }
 
-static tp_val get_val(greader *x, bool type) /* lists live in the graph's arena, those of types are malloced */
+static tp_val get_val(greader *x,
+                      bool type) /* lists live in the graph's arena, those of types are malloced */
 {
     io_in *r = x->r;
     arena *a = &x->g->mem;
@@ -517,7 +519,8 @@ static void get_node(greader *x)
     io_in *r = x->r;
     ir_graph *g = x->g;
     int kind = (int)io_get_in(r, 0, IR_output + 1);
-    int variant = (int)io_get_in(r, 0, 8), spell = (int)io_get_in(r, 0, 256), op = (int)io_get_in(r, 0, OP_COUNT);
+    int variant = (int)io_get_in(r, 0, 8), spell = (int)io_get_in(r, 0, 256),
+        op = (int)io_get_in(r, 0, OP_COUNT);
     const char *name = get_string(x), *target = get_string(x), *meta = get_string(x);
     int64_t loc = io_get_in(r, 0, x->nloc + 1);
     tp_val val = get_val(x, true);

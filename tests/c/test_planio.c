@@ -90,7 +90,9 @@ TEST(planio_refuses_damaged_graphs)
 
 TEST(planio_numbers)
 {
-    static const int64_t v[] = { 0, 1, -1, 63, 64, -64, -65, INT32_MAX, INT64_C(1) << 61, -(INT64_C(1) << 61) };
+    static const int64_t v[] = {
+        0, 1, -1, 63, 64, -64, -65, INT32_MAX, INT64_C(1) << 61, -(INT64_C(1) << 61)
+    };
     strbuf b = { 0 };
     for (size_t i = 0; i < COUNT(v); i++)
         io_put(&b, v[i]);
