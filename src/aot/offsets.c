@@ -33,8 +33,9 @@ static bool for_backward(const ir_node *m)
             return false;
     for (const ir_use *u = ix->uses; u; u = u->next) {
         const ir_node *b = u->user;
-        if (b->kind != IR_call || b->op != OP_max_pool2d_with_indices_backward || b->arg[7].kind != VAL_node ||
-            b->arg[7].node != ix || b->arg[1].kind != VAL_node || !tensor_is_contiguous(ir_type(b)))
+        if (b->kind != IR_call || b->op != OP_max_pool2d_with_indices_backward ||
+            b->arg[7].kind != VAL_node || b->arg[7].node != ix || b->arg[1].kind != VAL_node ||
+            !tensor_is_contiguous(ir_type(b)))
             return false;
         for (int i = 1; i < 6; i++)
             if (!ir_val_equal(&b->arg[i + 1], &m->arg[i]) &&
@@ -70,8 +71,13 @@ bool aot_pool_offsets(tp_comp *c, ir_graph *g)
         while (ix->uses) {
             ir_node *b = ix->uses->user;
             const tp_tensor *x = ir_type(b->arg[1].node);
-            tp_val arg[7] = { b->arg[0], { .kind = VAL_node, .node = of }, vIs(x->size, x->ndim),
-                              b->arg[2], b->arg[3], b->arg[4], b->arg[5] };
+            tp_val arg[7] = { b->arg[0],
+                              { .kind = VAL_node, .node = of },
+                              vIs(x->size, x->ndim),
+                              b->arg[2],
+                              b->arg[3],
+                              b->arg[4],
+                              b->arg[5] };
             ir_node *d = build(g, b, OP__max_pool2d_offsets_backward, arg, 7, c->err);
             if (!d)
                 return false;

@@ -28,6 +28,14 @@ static inline PyObject *type_dict(PyTypeObject *t)
 #endif
 }
 
+/* An object that came back to life may be finalised again when it goes for good: clears the collector's mark, the lowest
+ * bit of the second word of the head in front of it. */
+static inline void gc_not_finalized(void *o)
+{
+    uintptr_t *head = (uintptr_t *)o - 2;
+    head[1] &= ~(uintptr_t)1;
+}
+
 /* A class that Python code made. C code makes classes on the heap, too (all of itertools from 3.12 on), but those cannot
  * be changed. */
 static inline int type_is_python(PyTypeObject *t)

@@ -14,8 +14,45 @@ PyObject *py_wrap_as(PyTypeObject *type, tp_tensor *t)
     return (PyObject *)o;
 }
 
+/* An object whose last Python reference goes while C still holds its tensor (the tape, a view) may have something to
+ * lose: attributes, its class, weak references. Then the two change roles: the tensor owns the object until Python asks
+ * for it again or the tensor goes, too. */
+static bool would_be_missed(PyObject *o)
+{
+    const PyTensor *self = (PyTensor *)o;
+    const tp_tensor *t = self->t;
+    return t && __atomic_load_n(&t->refs, __ATOMIC_RELAXED) > 1 && !tensor_is_fake(t) &&
+           ((self->dict && PyDict_GET_SIZE(self->dict)) || self->weakrefs || Py_TYPE(o) != &PyTensor_Type);
+}
+
+static void tensor_finalize(PyObject *o)
+{
+    tp_tensor *t = ((PyTensor *)o)->t;
+    if (!would_be_missed(o) || (t->flags & TF_owns_py))
+        return;
+    t->flags |= TF_owns_py;
+    Py_INCREF(o);
+    tensor_unref(t);
+}
+
+static void give_up(void *py)
+{
+    if (!Py_IsInitialized())
+        return;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    gc_not_finalized(py);
+    Py_DECREF((PyObject *)py);
+    PyGILState_Release(gil);
+}
+
 PyObject *py_wrap(tp_tensor *t)
 {
+    if (t->py &&
+        (t->flags & TF_owns_py)) { /* kept for this moment: takes the tensor's count, gives its own */
+        t->flags &= (uint8_t)~TF_owns_py;
+        gc_not_finalized(t->py);
+        return t->py;
+    }
     if (t->py) { /* still alive: the same object */
         PyObject *o = Py_NewRef((PyObject *)t->py);
         tensor_unref(t);
@@ -27,6 +64,9 @@ PyObject *py_wrap(tp_tensor *t)
 static void tensor_dealloc(PyObject *o)
 {
     PyTensor *self = (PyTensor *)o;
+    if (TP_UNLIKELY(self->dict || self->weakrefs) && would_be_missed(o) &&
+        PyObject_CallFinalizerFromDealloc(o) < 0)
+        return;
     PyObject_GC_UnTrack(o);
     if (self->weakrefs)
         PyObject_ClearWeakRefs(o);
@@ -40,7 +80,8 @@ static void tensor_dealloc(PyObject *o)
 
 static int tensor_traverse(PyObject *o, visitproc visit, void *arg)
 {
-    Py_VISIT(((PyTensor *)o)->dict);
+    if (!would_be_missed(o)) /* otherwise C holds what the attributes hold: no garbage */
+        Py_VISIT(((PyTensor *)o)->dict);
     return 0;
 }
 
@@ -514,6 +555,7 @@ PyTypeObject PyTensor_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.T
                                .tp_dealloc = tensor_dealloc,
                                .tp_traverse = tensor_traverse,
                                .tp_clear = tensor_clear,
+                               .tp_finalize = tensor_finalize,
                                .tp_dictoffset = offsetof(PyTensor, dict),
                                .tp_weaklistoffset = offsetof(PyTensor, weakrefs),
                                .tp_getset = getset,
@@ -556,6 +598,7 @@ int py_tensor_add_getset(PyGetSetDef *d)
 
 int py_init_tensor(PyObject *m)
 {
+    tensor_py_free = give_up;
     return PyType_Ready(&PyTensor_Type) < 0 ? -1
                                             : PyModule_AddObjectRef(m, "Tensor", (PyObject *)&PyTensor_Type);
 }

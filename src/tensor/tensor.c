@@ -8,6 +8,7 @@
 static atomic_uint_fast64_t next_id = 1;
 static atomic_llong fail_after, live_bytes, peak_bytes;
 void (*tensor_ag_free)(void *ag);
+void (*tensor_py_free)(void *py);
 uint64_t tensor_epoch;
 
 /* ---- devices ---- */
@@ -351,6 +352,12 @@ tp_tensor *tensor_ref(tp_tensor *t)
 void tensor_unref(tp_tensor *t)
 {
     while (t && !__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL)) {
+        if (TP_UNLIKELY(t->flags & TF_owns_py)) { /* from here on the object owns the tensor again */
+            t->flags &= (uint8_t)~TF_owns_py;
+            t->refs = 1;
+            tensor_py_free(t->py);
+            return;
+        }
         tp_tensor *base = t->base; /* a loop, not recursion */
         tensor_changed(t);
         if (t->ag)

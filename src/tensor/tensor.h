@@ -89,6 +89,7 @@ tp_tensor *tensor_fake_of(const tp_tensor *t); /* same metadata, new fake storag
 tp_tensor *tensor_ref(tp_tensor *t);
 void tensor_unref(tp_tensor *t);         /* NULL is allowed */
 extern void (*tensor_ag_free)(void *ag); /* set once by grad */
+extern void (*tensor_py_free)(void *py); /* set once by front: gives up a reference to a Python object */
 /* Make t look at other storage/metadata in place (set_, .data =, resize_). Takes nothing, refs s. */
 bool tensor_reset(tp_tensor *t, tp_storage *s, dtype dt, int ndim, const symint *size, const symint *stride,
                   symint offset, tp_err *err);
