@@ -170,3 +170,27 @@ def test_weight_norm_learns():
     m(taper.ones(1, 3)).sum().backward()
     assert {k for k, _ in m.named_parameters()} == {"bias", "parametrizations.weight.original0", "parametrizations.weight.original1"}
     assert all(p.grad is not None for p in m.parameters())
+
+
+def test_lazy_modules_take_their_sizes_from_the_first_input():
+    m = nn.Sequential(nn.LazyConv2d(4, 3, padding=1), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5))
+    assert m[4].has_uninitialized_params() and repr(m[4].weight) == "<UninitializedParameter>"
+    raises(RuntimeError, lambda: m[4].weight.shape, "Can't access the shape of an uninitialized parameter")
+    out = m(taper.randn(2, 3, 6, 6))
+    assert out.shape == (2, 5) and type(m[4]) is nn.Linear and m[4].in_features == 4 * 36 and m[0].in_channels == 3
+    other = nn.Sequential(nn.LazyConv2d(4, 3, padding=1), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5))
+    other.load_state_dict(m.state_dict())
+    x = taper.randn(2, 3, 6, 6)
+    assert taper.equal(m.eval()(x), other.eval()(x)) and type(other[0]) is nn.Conv2d
+    raises(RuntimeError, lambda: nn.LazyConv2d(4, 3)(taper.ones(3, 4)), "Expected 3D (unbatched) or 4D (batched) input to LazyConv2d")
+
+
+def test_adaptive_softmax_agrees_with_its_own_probabilities():
+    m = nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 7], div_value=2.0)
+    x, t = taper.randn(9, 8), taper.tensor([0, 1, 2, 3, 6, 7, 11, 5, 0])
+    out, loss = m(x, t)
+    full = m.log_prob(x)
+    assert taper.allclose(full.exp().sum(1), taper.ones(9), atol=1e-5)
+    assert taper.allclose(out, full.gather(1, t.unsqueeze(1)).squeeze(1), atol=1e-5) and abs(loss.item() + out.mean().item()) < 1e-6
+    assert taper.equal(m.predict(x), full.argmax(1))
+    raises(ValueError, lambda: nn.AdaptiveLogSoftmaxWithLoss(8, 12, [7, 3]), "cutoffs should be a sequence of unique, positive integers")

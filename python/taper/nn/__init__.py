@@ -1,5 +1,5 @@
 """Neural-network building blocks, shaped like torch.nn."""
-from .parameter import Buffer, Parameter, UninitializedParameter
+from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from . import functional, init
 from .modules import *  # noqa: F401,F403
 from .modules import GRU, RNN, GRUCell, LSTM, LSTMCell, Module, ModuleDict, ModuleList, ParameterDict, ParameterList, RNNBase, RNNCell, Sequential

@@ -41,5 +41,50 @@ class Buffer(_C.Tensor):
         return b
 
 
-class UninitializedParameter(Parameter):
-    """Named for programs that test for it; lazy modules are not provided."""
+_NO_SHAPE = ("Can't access the shape of an uninitialized parameter or buffer. This error usually happens in `load_state_dict` when trying to load an "
+             "uninitialized parameter into an initialized one. Call `forward` to initialize the parameters before accessing their attributes.")
+
+
+class _Uninitialized:
+    """Has a type and a device, but no shape until materialize() gives it one."""
+
+    def materialize(self, shape, device=None, dtype=None):
+        self.data = _C._op_functions[""]["empty"](list(shape), device=device or self.data.device, dtype=dtype or self.data.dtype)
+        self.__class__ = self.cls_to_become
+
+    @property
+    def shape(self):
+        raise RuntimeError(_NO_SHAPE)
+
+    def __repr__(self):
+        return f"<{type(self).__name__}>"
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self.requires_grad, self.data.device, self.data.dtype)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, proto):
+        return type(self), (self.requires_grad, self.data.device, self.data.dtype)
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A parameter of a lazy module that has not seen an input."""
+    cls_to_become = Parameter
+
+    def __new__(cls, requires_grad=True, device=None, dtype=None):
+        return _C._make_subclass(cls, _C._op_functions[""]["empty"]([0], device=device, dtype=dtype), requires_grad)
+
+
+class UninitializedBuffer(_Uninitialized, _C.Tensor):
+    """A buffer of a lazy module that has not seen an input."""
+    cls_to_become = Buffer
+
+    def __new__(cls, requires_grad=False, device=None, dtype=None):
+        b = _C._make_subclass(cls, _C._op_functions[""]["empty"]([0], device=device, dtype=dtype), requires_grad)
+        b.persistent = True
+        return b
+
+
+def is_lazy(param):
+    return isinstance(param, _Uninitialized)

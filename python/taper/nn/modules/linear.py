@@ -1,4 +1,5 @@
 import math
+from collections import namedtuple
 
 import taper
 from .. import functional as F, init
@@ -272,3 +273,76 @@ class Unfold(Module):
 
     def forward(self, input):
         return F.unfold(input, *self.args)
+
+
+_Scores = namedtuple("ASMoutput", ["output", "loss"])
+
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """log softmax over many classes: frequent ones in the head, rarer ones in clusters that the head picks, each computed
+    only for the rows that need it. Class numbers go by frequency; cutoffs say where the clusters begin."""
+
+    def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
+        super().__init__()
+        cutoffs = list(cutoffs)
+        if not cutoffs:
+            raise ValueError("cutoffs should be a sequence of length larger than 0")
+        if any(int(c) != c or not 0 < c < n_classes for c in cutoffs) or sorted(set(cutoffs)) != cutoffs:
+            raise ValueError("cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each value is between 1 and n_classes-1")
+        from .container import ModuleList, Sequential
+        self.in_features, self.n_classes, self.div_value, self.head_bias = in_features, n_classes, div_value, head_bias
+        self.cutoffs = cutoffs + [n_classes]
+        self.shortlist_size, self.n_clusters = cutoffs[0], len(cutoffs)
+        self.head_size = self.shortlist_size + self.n_clusters
+        kw = dict(bias=False, device=device, dtype=dtype)
+        self.head = Linear(in_features, self.head_size, **dict(kw, bias=head_bias))
+        self.tail = ModuleList(Sequential(Linear(in_features, width, **kw), Linear(width, high - low, **kw))
+                               for low, high, width in ((lo, hi, int(in_features // div_value ** (i + 1)))
+                                                        for i, (lo, hi) in enumerate(zip(self.cutoffs, self.cutoffs[1:]))))
+
+    def reset_parameters(self):
+        self.head.reset_parameters()
+        for narrow, out in self.tail:
+            narrow.reset_parameters()
+            out.reset_parameters()
+
+    def forward(self, input, target):
+        if target.dim() == 1:
+            if input.size(0) != target.size(0):
+                raise RuntimeError("Input and target should have the same size in the batch dimension.")
+            if input.dim() != 2:
+                raise RuntimeError(f"1D target tensor expects 2D input tensors, but found inputs with size {input.size()}")
+        elif target.dim() == 0:
+            if input.dim() != 1:
+                raise RuntimeError(f"0D target tensor expects 1D input tensors, but found inputs with size {input.size()}")
+            scores, loss = self(input.unsqueeze(0), target.unsqueeze(0))
+            return _Scores(scores.squeeze(0), loss)
+        else:
+            raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+        if target.numel() and (target.min().item() < 0 or target.max().item() >= self.n_classes):
+            raise RuntimeError(f"Target values should be in [0, {self.n_classes - 1}], but values in range [{target.min().item()}, {target.max().item()}] were found. ")
+        pick, scores = target, taper.zeros_like(target, dtype=input.dtype)
+        for i, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
+            rows = ((target >= low) & (target < high)).nonzero().squeeze(1)
+            if rows.numel():
+                inner = F.log_softmax(self.tail[i](input.index_select(0, rows)), 1)
+                own = inner.gather(1, (target.index_select(0, rows) - low).unsqueeze(1)).squeeze(1)
+                scores = scores.index_add(0, rows, own)
+                pick = pick.index_fill(0, rows, self.shortlist_size + i)
+        scores = scores + F.log_softmax(self.head(input), 1).gather(1, pick.unsqueeze(1)).squeeze(1)
+        return _Scores(scores, -scores.mean())
+
+    def log_prob(self, input):
+        """Of every class, [batch, n_classes]."""
+        head = F.log_softmax(self.head(input), 1)
+        parts = [head[:, :self.shortlist_size]]
+        for i, tail in enumerate(self.tail):
+            parts.append(F.log_softmax(tail(input), 1) + head[:, self.shortlist_size + i].unsqueeze(1))
+        return taper.cat(parts, 1)
+
+    def predict(self, input):
+        """The likeliest class of each row; clusters are computed for the rows whose head picks one."""
+        head = self.head(input)
+        best = head.argmax(1)
+        rows = (best >= self.shortlist_size).nonzero().squeeze(1)
+        return best.index_copy(0, rows, self.log_prob(input.index_select(0, rows)).argmax(1)) if rows.numel() else best
