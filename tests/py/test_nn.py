@@ -194,3 +194,18 @@ def test_adaptive_softmax_agrees_with_its_own_probabilities():
     assert taper.allclose(out, full.gather(1, t.unsqueeze(1)).squeeze(1), atol=1e-5) and abs(loss.item() + out.mean().item()) < 1e-6
     assert taper.equal(m.predict(x), full.argmax(1))
     raises(ValueError, lambda: nn.AdaptiveLogSoftmaxWithLoss(8, 12, [7, 3]), "cutoffs should be a sequence of unique, positive integers")
+
+
+def test_names_that_write_and_norms_that_go():
+    x = taper.tensor([-1.0, 2.0])
+    F = nn.functional
+    for name, args in (("relu", ()), ("elu", (0.5,)), ("celu", ()), ("selu", ()), ("hardtanh", (-0.5, 0.5)), ("leaky_relu", (0.1,)), ("threshold", (0.0, 7.0))):
+        y = x.clone()
+        assert getattr(F, name + "_")(y, *args) is y and taper.equal(y, getattr(F, name)(x, *args)), name
+    for norm, remove in ((nn.utils.weight_norm, nn.utils.remove_weight_norm), (nn.utils.spectral_norm, nn.utils.remove_spectral_norm)):
+        m = norm(nn.Linear(3, 2)).eval()
+        want = m(taper.ones(1, 3))
+        remove(m)
+        assert taper.allclose(m(taper.ones(1, 3)), want) and [n for n, _ in m.named_parameters()][0] in ("weight", "bias")
+        raises(ValueError, lambda: remove(m), "not found in Linear")
+    assert taper.utils.data.DataLoader

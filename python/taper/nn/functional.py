@@ -799,3 +799,16 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     return taper.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+
+def _writing(name):
+    def f(input, *args, **kw):
+        return globals()[name](input, *args, inplace=True, **kw)
+    f.__name__ = f.__qualname__ = name + "_"
+    f.__doc__ = f"{name}(..., inplace=True)"
+    return f
+
+
+for _n in ("relu", "elu", "celu", "selu", "hardtanh", "leaky_relu", "rrelu", "threshold"):
+    globals()[_n + "_"] = _writing(_n)
+del _n

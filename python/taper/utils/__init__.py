@@ -1,1 +1,9 @@
 """Utilities around the tensor library."""
+
+
+def __getattr__(name):
+    """Submodules are loaded when they are asked for."""
+    if name in ("data", "checkpoint", "_pytree"):
+        import importlib
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@ import warnings
 
 import taper
 from . import parametrize, parametrizations
-from .parametrizations import weight_norm
+from .parametrizations import spectral_norm, weight_norm
 
 
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
@@ -59,3 +59,18 @@ def vector_to_parameters(vec, parameters):
         n = p.numel()
         p.data = vec[at:at + n].view_as(p).data
         at += n
+
+
+def _removed(module, name, kind):
+    if not parametrize.is_parametrized(module, name):
+        raise ValueError(f"{kind} of '{name}' not found in {module}")
+    return parametrize.remove_parametrizations(module, name)
+
+
+def remove_weight_norm(module, name="weight"):
+    """The parameter becomes an ordinary one again, with the value it has now."""
+    return _removed(module, name, "weight_norm")
+
+
+def remove_spectral_norm(module, name="weight"):
+    return _removed(module, name, "spectral_norm")
