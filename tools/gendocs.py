@@ -53,7 +53,15 @@ def ops_md():
            f"{sum(1 for r in rows if r[3] & FLAGS['INP'])} of them with an in-place twin. "
            f"Core set (rows without a decomposition): {len(core)}. Lowered to fused loops: {sum(r[7] != 'none' for r in rows)}.", "",
            "Columns: *eager* the kernel that runs it; *derivative*; *decomposition* into simpler rows; *lowering* to loops "
-           "(empty: the compiler calls the eager kernel).", ""]
+           "(empty: the compiler calls the eager kernel).", "",
+           "## The core set", "",
+           "What graphs consist of after decomposition; every other row is replaced by rows of this set "
+           "(`tests/py/test_decompositions.py` holds each decomposition against the row's kernel).", ""]
+    views, rest = FLAGS["VIEW"], FLAGS["VIEW"] | FLAGS["RAND"] | FLAGS["MUT"]
+    for title, pick in (("Views", lambda r: r[3] & views), ("Lowered to loops, products and convolutions", lambda r: not r[3] & rest and r[7] != "none"),
+                        ("Random", lambda r: r[3] & FLAGS["RAND"]), ("Writing (functionalisation removes them)", lambda r: r[3] & FLAGS["MUT"] and not r[3] & FLAGS["RAND"]),
+                        ("Called", lambda r: not r[3] & rest and r[7] == "none")):
+        out += [f"{title}: " + ", ".join(f"`{r[0]}`" for r in core if pick(r)) + ".", ""]
     res, missing = {}, []
     path = os.path.join(ROOT, "docs", "opinfo.json")
     if os.path.exists(path):
