@@ -245,6 +245,9 @@ class Softmin(Module):
     def forward(self, input):
         return F.softmin(input, self.dim)
 
+    def extra_repr(self):
+        return f"dim={self.dim}"
+
 
 class Softmax2d(Module):
     def forward(self, input):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import taper
 from ..parameter import Parameter
-from .module import Module
+from .module import Module, _indent
 
 
 def _index(n, i):
@@ -83,6 +83,20 @@ class Sequential(Module):
 
 class ModuleList(Module):
     """A list of modules that are registered."""
+
+    def __repr__(self):
+        """Neighbours that read the same are shown once."""
+        if not len(self):
+            return self._get_name() + "()"
+        runs = []
+        for i, m in enumerate(self):
+            text = repr(m)
+            if runs and runs[-1][2] == text:
+                runs[-1][1] = i
+            else:
+                runs.append([i, i, text])
+        lines = [_indent(f"({a}): {text}" if a == b else f"({a}-{b}): {b - a + 1} x {text}", 2) for a, b, text in runs]
+        return self._get_name() + "(\n  " + "\n  ".join(lines) + "\n)"
 
     def __init__(self, modules=None):
         super().__init__()

@@ -298,31 +298,28 @@ class FractionalMaxPool3d(_FractionalMaxPool):
     nd, fn = 3, staticmethod(F.fractional_max_pool3d)
 
 
-class LPPool3d(Module):
+class _LPPool(Module):
     def __init__(self, norm_type, kernel_size, stride=None, ceil_mode=False):
         super().__init__()
-        self.args = (norm_type, kernel_size, stride, ceil_mode)
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
     def forward(self, input):
-        return F.lp_pool3d(input, *self.args)
+        return self.fn(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+    def extra_repr(self):
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
 
 
-class LPPool1d(Module):
-    def __init__(self, norm_type, kernel_size, stride=None, ceil_mode=False):
-        super().__init__()
-        self.args = (norm_type, kernel_size, stride, ceil_mode)
-
-    def forward(self, input):
-        return F.lp_pool1d(input, *self.args)
+class LPPool1d(_LPPool):
+    fn = staticmethod(F.lp_pool1d)
 
 
-class LPPool2d(Module):
-    def __init__(self, norm_type, kernel_size, stride=None, ceil_mode=False):
-        super().__init__()
-        self.args = (norm_type, kernel_size, stride, ceil_mode)
+class LPPool2d(_LPPool):
+    fn = staticmethod(F.lp_pool2d)
 
-    def forward(self, input):
-        return F.lp_pool2d(input, *self.args)
+
+class LPPool3d(_LPPool):
+    fn = staticmethod(F.lp_pool3d)
 
 
 def _pad_class(name, nd, mode):
@@ -336,7 +333,7 @@ def _pad_class(name, nd, mode):
             return F.pad(input, self.padding, mode, self.value if mode == "constant" else None)
 
         def extra_repr(self):
-            return f"{self.padding}"
+            return f"padding={self.padding}, value={self.value}" if name.startswith("Constant") else f"{self.padding}"
 
     P.__name__ = P.__qualname__ = name
     return P
