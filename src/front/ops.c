@@ -1,5 +1,6 @@
 /* ops.c - operators as Python callables: names from the op table, arguments by schema, PyTorch's error texts.
  */
+#include "grad/tape.h"
 #include "front/py.h"
 #include "base/map.h"
 
@@ -777,6 +778,10 @@ static bool write_one(const op_row *r, PyObject *dst, tp_tensor *s, tp_err *err)
         return false;
     }
     tp_tensor *d = py_tensor(dst);
+    if (s == d) { /* the kernel wrote there itself */
+        tensor_bump(d);
+        return true;
+    }
     if ((dtype_is_float((dtype)s->dt) && !dtype_is_float((dtype)d->dt)) ||
         (d->dt == DT_bool && s->dt != DT_bool))
         return err_set(err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
@@ -815,13 +820,33 @@ static PyObject *write_out(const op_row *r, PyObject *given, tp_val *out) /* out
     return ok ? Py_NewRef(given) : py_raise(&err);
 }
 
+/* The tensor given by out= when the kernel may write there itself: no gradient is wanted, nothing is recorded. */
+static tp_tensor *into_of(const op_row *r, const parse *p, PyObject *given)
+{
+    if (!py_is_tensor(given) || r->schema.nret != 1 || r->schema.ret_list || CX->rec)
+        return NULL;
+    tp_tensor *t = py_tensor(given);
+    bool grad = ag_requires_grad(t);
+    for (int i = 0; CX->grad_mode && !grad && i < r->schema.nparam; i++) {
+        const tp_val *v = &p->val[i];
+        grad = v->kind == VAL_tensor && ag_requires_grad(v->t);
+        for (int k = 0; v->kind == VAL_tensors && !grad && k < v->n; k++)
+            grad = v->ts[k] && ag_requires_grad(v->ts[k]);
+    }
+    return grad || tensor_is_fake(t) ? NULL : t;
+}
+
 /* ---- the call ---- */
 static PyObject *run(op_id op, const op_row *r, op_variant v, parse *p, const extra *x)
 {
     tp_val out[OP_MAX_RETURNS] = { 0 };
     tp_err err;
     err.kind = ERR_none;
-    if (!grad_call(CX, op, v, p->val, out, &err))
+    if (x->out)
+        CX->into = into_of(r, p, x->out);
+    bool ok = grad_call(CX, op, v, p->val, out, &err);
+    CX->into = NULL;
+    if (!ok)
         return py_raise(&err);
     if (x->out)
         return write_out(r, x->out, out);

@@ -331,6 +331,28 @@ static bool any_fake(const op_call *c)
     return false;
 }
 
+/* May the kernel write its one result straight into the tensor given by out=? Of the same kind, with a storage of its
+ * own (some kernels clear all of it), and read by nobody. */
+static bool into_fits(const op_call *c, const op_out *o)
+{
+    const tp_tensor *t = c->into;
+    if (c->nout != 1 || t->offset || t->storage->nbytes != t->numel * (int64_t)dtype_size((dtype)t->dt) ||
+        t->dt != o->dt || t->ndim != o->ndim || tensor_is_fake(t) || !device_eq(tensor_device(t), o->dev) ||
+        memcmp(t->size, o->size, sizeof(symint) * t->ndim) ||
+        memcmp(t->stride, o->stride, sizeof(symint) * t->ndim))
+        return false;
+    for (int i = 0; i < c->row->schema.nparam; i++) {
+        const tp_val *v = &c->arg[i];
+        if (v->kind == VAL_tensor && v->t->storage == t->storage &&
+            !(c->row->flags & OPF_PW && same_geometry(v->t, t)))
+            return false;
+        for (int k = 0; v->kind == VAL_tensors && k < v->n; k++)
+            if (v->ts[k] && v->ts[k]->storage == t->storage)
+                return false;
+    }
+    return true;
+}
+
 static tp_tensor *make_out(op_call *c, const op_out *o, bool fake)
 {
     tp_tensor *t;
@@ -344,6 +366,8 @@ static tp_tensor *make_out(op_call *c, const op_out *o, bool fake)
         return t;
     }
     case OUT_new:
+        if (c->into && !fake && into_fits(c, o))
+            return tensor_ref(c->into);
         if (!shape_check_sizes(o->ndim, o->size, c->err))
             return NULL;
         t = fake ? tensor_new_fake((dtype)o->dt, o->ndim, o->size, o->stride, o->dev)
@@ -490,6 +514,8 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     c.nout = 0;
     c.out = NULL;
     c.res = NULL;
+    c.into = v == OPV_fn ? cx->into : NULL; /* for this call, not for those it makes */
+    cx->into = NULL;
     bool ok = false;
 
     if (v == OPV_inplace && arg[0].kind != VAL_tensor)

@@ -135,6 +135,8 @@ struct op_ctx {
     sym_env *env;             /* for data-dependent sizes of fake results; NULL outside tracing */
     void *autocast;           /* reserved for autocast state */
     void *hooks;              /* reserved for saved-tensor hooks */
+    tp_tensor
+        *into; /* borrowed: the next call may write its result there instead of making a tensor (out=) */
 };
 op_ctx *op_ctx_cur(void); /* this thread's */
 /* Set once by whoever holds a lock that long kernels need not hold (Python's): op_unlock is called before a
@@ -153,6 +155,7 @@ struct op_call {
     int nout;        /* outputs described so far */
     op_out *out;     /* nout of them; shape rules fill, via the functions below */
     tp_tensor **res; /* eager kernels: one per output, allocated from `out` */
+    tp_tensor *into; /* the context's, or NULL */
     op_out inl[OP_INLINE_OUTS];
 };
 
