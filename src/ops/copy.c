@@ -115,6 +115,35 @@ static bool turn(const iter *it, size_t es)
     return true;
 }
 
+/* Each element of a packed row several times over, as repeat_interleave wants it. */
+static void spread_span(void *arg, int64_t b, int64_t e)
+{
+    const turn_job *j = arg;
+    const iter *it = j->it;
+    int64_t times = it->size[0], n = it->size[1];
+    while (b < e) {
+        int64_t rest = b / n, at = b % n, m = MIN(n - at, e - b);
+        char *d = it->data[0] + at * times * (int64_t)j->es;
+        const char *s = it->data[1] + at * (int64_t)j->es;
+        for (int k = 2; k < it->ndim; k++) {
+            d += rest % it->size[k] * it->stride[0][k];
+            s += rest % it->size[k] * it->stride[1][k];
+            rest /= it->size[k];
+        }
+        moves()->spread(m, times, d, s, j->es);
+        b += m;
+    }
+}
+static bool spread(const iter *it, size_t es)
+{
+    turn_job j = { it, es, 0, 0 };
+    if (it->ndim < 2 || it->size[0] > 32 || it->stride[0][0] != (int64_t)es || it->stride[1][0] != 0 ||
+        it->stride[0][1] != (int64_t)es * it->size[0] || it->stride[1][1] != (int64_t)es || it->size[1] < 8)
+        return false;
+    pool_for(it->numel / it->size[0], 16384, spread_span, &j);
+    return true;
+}
+
 bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
 {
     if (!shape_fits(dst, src, err))
@@ -126,7 +155,7 @@ bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
     iter_init(&it, 2, op);
     size_t es = dtype_size((dtype)dst->dt);
     if (dst->dt == src->dt) {
-        if (!turn(&it, es))
+        if (!turn(&it, es) && !spread(&it, es))
             iter_run(&it, move, &es, 0);
     } else {
         conv_job j = { conv_of((dtype)dst->dt, (dtype)src->dt), es, dtype_size((dtype)src->dt) };

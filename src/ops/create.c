@@ -1,4 +1,5 @@
 /* create.c - tensors from nothing: empty, full, ranges, identity, triangles. */
+#include "ops/move.h"
 #include "ops/pw.h"
 #include "base/pool.h"
 #include <math.h>
@@ -116,12 +117,13 @@ bool fill_value_ok(dtype dt, const tp_val *v, tp_err *err)
         return err_set(err, ERR_runtime, "value cannot be converted to type %s without overflow", name[dt]);
     return true;
 }
+static void zero_span(void *arg, int64_t b, int64_t e) { memset((char *)arg + b, 0, (size_t)(e - b)); }
 static bool fill_with(tp_tensor *t, const tp_val *v, tp_err *err)
 {
     if (!fill_value_ok((dtype)t->dt, v, err))
         return false;
     if (tensor_is_dense(t) && t->numel && val_as_f(v) == 0 && !signbit(val_as_f(v))) {
-        memset(tensor_data(t), 0, (size_t)t->numel * dtype_size((dtype)t->dt));
+        pool_for(t->numel * (int64_t)dtype_size((dtype)t->dt), 1 << 17, zero_span, tensor_data(t));
         return true;
     }
     tp_tensor *s = tensor_scalar((dtype)t->dt, val_as_f(v), val_as_i(v), err);
@@ -232,22 +234,27 @@ static void ramp_span(void *arg, int64_t b, int64_t e)
     enum { STEP = 512 };
     const ramp_job *j = arg;
     size_t es = dtype_size(j->dt);
-    for (; b < e; b += STEP) {
-        int64_t n = MIN(e - b, STEP), iv[STEP];
+    for (int64_t n; b < e; b += n) {
+        int64_t iv[STEP], mid = j->by_end ? j->n / 2 : j->n;
         double fv[STEP];
+        char *o = j->data + (size_t)b * es;
+        n = MIN(e - b, STEP);
         if (j->whole) {
-            for (int64_t i = 0; i < n; i++)
-                iv[i] = (int64_t)((uint64_t)j->ia + (uint64_t)j->is * (uint64_t)(b + i));
-            conv_of(j->dt, DT_i64)(n, j->data + (size_t)b * es, iv);
+            int64_t *to = j->dt == DT_i64 ? (int64_t *)o : iv;
+            moves()->ramp_int(n, to, j->ia, j->is, b);
+            if (to == iv)
+                conv_of(j->dt, DT_i64)(n, o, iv);
             continue;
         }
-        for (int64_t i = 0; i < n; i++) {
-            int64_t k = b + i;
-            double v = j->by_end && k >= j->n / 2 ? j->end - j->step * (double)(j->n - 1 - k)
-                                                  : j->a + j->step * (double)k;
-            fv[i] = j->base > 0 ? pow(j->base, v) : v;
-        }
-        conv_of(j->dt, DT_f64)(n, j->data + (size_t)b * es, fv);
+        if (b < mid) { /* a + k step */
+            n = MIN(n, mid - b);
+            moves()->ramp_float(n, fv, j->a, j->step, b);
+        } else /* end - (n - 1 - k) step */
+            moves()->ramp_float(n, fv, j->end, j->step, b - (j->n - 1));
+        if (j->base > 0)
+            for (int64_t i = 0; i < n; i++)
+                fv[i] = pow(j->base, fv[i]);
+        conv_of(j->dt, DT_f64)(n, o, fv);
     }
 }
 

@@ -1,6 +1,8 @@
 /* distinct.c - operators whose result size depends on the data, and searches: unique, nonzero, bincount,
  * histc, searchsorted, isin, equal, item. */
 #include "ops/order.h"
+#include "ops/mask.h"
+#include "base/pool.h"
 #include "sym/env.h"
 #include <math.h>
 
@@ -44,23 +46,14 @@ bool eager_nonzero(op_call *c)
     tp_tensor *t = arg_t(c, 0), *flat = tensor_new(DT_bool, t->ndim, t->size, c->err), *r = NULL;
     bool ok = flat && tensor_copy(flat, t, c->err);
     if (ok) {
-        const uint8_t *p = tensor_data(flat);
-        int64_t n = 0, w = 0;
-        for (int64_t i = 0; i < t->numel; i++)
-            n += p[i];
+        const uint8_t *m = tensor_data(flat);
+        int64_t n = mask_count(m, t->numel), *to[TP_MAX_DIMS];
         r = tensor_new_strided(DT_i64, 2, (symint[]){ n, t->ndim }, (symint[]){ 1, n }, DEVICE_CPU, c->err);
         ok = r != NULL;
-        int64_t *o = r ? tensor_data(r) : NULL;
-        for (int64_t i = 0; ok && n && i < t->numel; i++) {
-            if (!p[i])
-                continue;
-            int64_t rest = i;
-            for (int d = t->ndim - 1; d >= 0; d--) {
-                o[d * n + w] = rest % t->size[d];
-                rest /= t->size[d];
-            }
-            w++;
-        }
+        for (int d = 0; ok && d < t->ndim; d++)
+            to[d] = (int64_t *)tensor_data(r) + d * n;
+        if (ok && n)
+            mask_where(m, t->ndim, t->size, to);
     }
     tensor_unref(flat);
     c->res[0] = r;
@@ -129,7 +122,7 @@ static void groups_alloc(groups *g, int64_t n)
 {
     g->n = n;
     g->count = 0;
-    g->group = mem_alloc(sizeof(int64_t) * (size_t)MAX(n, 1) * 3);
+    g->group = tmp_alloc((int64_t)sizeof(int64_t) * MAX(n, 1) * 3);
     g->first = g->group + n;
     g->size = g->first + n;
 }
@@ -147,12 +140,23 @@ static void group_sorted(groups *g, const tp_tensor *flat)
 {
     int64_t n = flat->numel;
     dtype dt = (dtype)flat->dt;
-    keyed *o = mem_alloc(sizeof *o * (size_t)MAX(n, 1) * 2);
+    int64_t room = (int64_t)sizeof(keyed) * MAX(n, 1) * 2;
+    int place;
+    keyed *o = tmp_alloc(room);
+    const uint64_t *w = dtype_is_float(dt) ? NULL
+                                           : words_sort(dt, n, tensor_data(flat), (int64_t)dtype_size(dt),
+                                                        false, (uint64_t *)o, &place);
+    if (w) {
+        for (int64_t i = 0; i < n; i++)
+            groups_put(g, (int64_t)(w[i] & ((1ull << place) - 1)), !i || w[i] >> place != w[i - 1] >> place);
+        tmp_free(o, room);
+        return;
+    }
     keys_load(dt, n, tensor_data(flat), (int64_t)dtype_size(dt), o);
     keys_sort(n, o, o + n, key_bits(dt));
     for (int64_t i = 0; i < n; i++) /* no NaN equals another */
         groups_put(g, o[i].i, !i || o[i].k != o[i - 1].k || (dtype_is_float(dt) && o[i].k == key_nan(dt)));
-    free(o);
+    tmp_free(o, room);
 }
 static void group_runs(groups *g, const tp_tensor *flat)
 {
@@ -254,7 +258,7 @@ static bool unique_flat(op_call *c, bool sort, bool inverse, bool counts)
     groups_alloc(&g, t->numel);
     (sort ? group_sorted : group_runs)(&g, flat);
     bool ok = unique_out(c, flat, -1, &g, inverse, counts);
-    free(g.group);
+    tmp_free(g.group, (int64_t)sizeof(int64_t) * MAX(g.n, 1) * 3);
     tensor_unref(flat);
     tensor_unref(t);
     return ok;
@@ -285,7 +289,7 @@ static bool unique_along(op_call *c, int at, bool sort, bool inverse, bool count
     groups_alloc(&g, n);
     group_rows(&g, front, w, sort);
     bool ok = unique_out(c, front, dim, &g, inverse, counts);
-    free(g.group);
+    tmp_free(g.group, (int64_t)sizeof(int64_t) * MAX(g.n, 1) * 3);
     tensor_unref(front);
     return ok;
 }
@@ -471,10 +475,13 @@ bool shape_bucketize(op_call *c) /* self, boundaries, out_int32, right */
 }
 
 /* Packed copy of t (or of one number) in a type both sides compare in. */
-static tp_tensor *packed_as(op_call *c, const tp_val *v, dtype dt)
+/* v packed, in type dt; own: a copy that may be written to */
+static tp_tensor *packed_as(op_call *c, const tp_val *v, dtype dt, bool own)
 {
     if (v->kind != VAL_tensor)
         return tensor_scalar(dt, val_as_f(v), val_as_i(v), c->err);
+    if (!own && v->t->dt == dt && tensor_is_contiguous(v->t))
+        return tensor_ref(v->t);
     tp_tensor *r = tensor_new(dt, v->t->ndim, v->t->size, c->err);
     if (r && !tensor_copy(r, v->t, c->err)) {
         tensor_unref(r);
@@ -491,43 +498,99 @@ static dtype common_type(op_call *c, const tp_val *a, const tp_val *b)
             dtype_join_add(&j, (dtype)v[i]->t->dt, v[i]->t->ndim, v[i]->t->flags & TF_wrapped);
         else
             dtype_join_add(&j, val_number_dtype(v[i], c->cx->default_dtype), 0, true);
-    return dtype_is_float(dtype_join_result(&j)) ? DT_f64 : DT_i64;
+    dtype dt = dtype_join_result(&j);
+    bool narrow = dt == DT_f32; /* exact only where nothing is rounded on the way */
+    for (int i = 0; i < 2; i++)
+        narrow = narrow && v[i]->kind == VAL_tensor && v[i]->t->dt == DT_f32;
+    return narrow ? DT_f32 : dtype_is_float(dt) ? DT_f64 : DT_i64;
+}
+
+typedef struct search_job {
+    const void *bounds, *values;
+    char *out;
+    int64_t n, per; /* boundaries in a line; values for a line, 0: one line for all */
+    dtype dt;
+    bool right, narrow;
+} search_job;
+/* Halves the range without a branch: where a value goes cannot be foreseen. NaN lies after everything. */
+#define SEARCH(T, go_right, go_left)                                               \
+    {                                                                              \
+        const T *v = j->values, *lines = j->bounds;                                \
+        for (; b < e; b++) {                                                       \
+            const T *line = j->per ? lines + b / j->per * j->n : lines, *p = line; \
+            const T y = v[b];                                                      \
+            int64_t len = j->n;                                                    \
+            while (len > 1) {                                                      \
+                int64_t half = len / 2;                                            \
+                const T m = p[half - 1];                                           \
+                p += half & -(int64_t)(right ? (go_right) : (go_left));            \
+                len -= half;                                                       \
+            }                                                                      \
+            if (len) {                                                             \
+                const T m = *p;                                                    \
+                p += (right ? (go_right) : (go_left));                             \
+            }                                                                      \
+            if (j->narrow)                                                         \
+                ((int32_t *)j->out)[b] = (int32_t)(p - line);                      \
+            else                                                                   \
+                ((int64_t *)j->out)[b] = p - line;                                 \
+        }                                                                          \
+        break;                                                                     \
+    }
+#define SEARCH_BOTH(T, go_right, go_left) \
+    if (j->right) {                       \
+        const bool right = true;          \
+        SEARCH(T, go_right, go_left)      \
+    } else {                              \
+        const bool right = false;         \
+        SEARCH(T, go_right, go_left)      \
+    }
+static void search_span(void *arg, int64_t b, int64_t e)
+{
+    const search_job *j = arg;
+    switch (j->dt) {
+    case DT_f32: SEARCH_BOTH(float, !(m > y), !(m >= y))
+    case DT_f64: SEARCH_BOTH(double, !(m > y), !(m >= y))
+    default: SEARCH_BOTH(int64_t, m <= y, m < y)
+    }
+}
+
+/* The boundaries in their order, by a sorter for each line of them. */
+static bool sorted_by(op_call *c, tp_tensor *s, const tp_tensor *order)
+{
+    int64_t n = s->size[s->ndim - 1], es = (int64_t)dtype_size((dtype)s->dt);
+    const int64_t *at = tensor_data(order);
+    char *line = tensor_data(s), *copy = mem_alloc((size_t)MAX(n * es, 1));
+    bool ok = true;
+    for (int64_t i = 0; ok && n && i < s->numel; i += n, line += n * es) {
+        memcpy(copy, line, (size_t)(n * es));
+        for (int64_t k = 0; ok && k < n; k++)
+            if (at[i + k] < 0 || at[i + k] >= n)
+                ok = err_set(c->err, ERR_runtime, "torch.searchsorted(): sorter index out of range");
+            else
+                memcpy(line + k * es, copy + at[i + k] * es, (size_t)es);
+    }
+    free(copy);
+    return ok;
 }
 
 static bool search(op_call *c, const tp_val *bound, const tp_val *val, tp_tensor *sorter, bool right)
 {
     dtype dt = common_type(c, bound, val);
-    tp_tensor *s = packed_as(c, bound, dt), *v = packed_as(c, val, dt), *o = c->res[0], *so = NULL;
-    tp_val order_arg = vT(sorter);
-    bool ok = s && v && (!sorter || (so = packed_as(c, &order_arg, DT_i64)));
+    tp_tensor *s = packed_as(c, bound, dt, sorter), *v = packed_as(c, val, dt, false), *so = NULL,
+              *o = c->res[0];
+    tp_val order = vT(sorter);
+    bool ok = s && v && (!sorter || ((so = packed_as(c, &order, DT_i64, false)) && sorted_by(c, s, so)));
     if (ok) {
-        int64_t n = s->size[s->ndim - 1], per = s->ndim > 1 ? v->size[v->ndim - 1] : 0;
-        for (int64_t i = 0; ok && i < v->numel; i++) {
-            int64_t line = s->ndim > 1 && per ? i / per : 0, lo = 0, hi = n;
-            const char *base = (char *)tensor_data(s) + (size_t)(line * n) * 8;
-            const int64_t *order = so ? (int64_t *)tensor_data(so) + line * n : NULL;
-            const void *x = (char *)tensor_data(v) + (size_t)i * 8;
-            while (lo < hi) {
-                int64_t mid = lo + (hi - lo) / 2, at = order ? order[mid] : mid;
-                if (at < 0 || at >= n) {
-                    ok = err_set(c->err, ERR_runtime, "torch.searchsorted(): sorter index out of range");
-                    break;
-                }
-                bool go;
-                if (dt == DT_f64) { /* written so that NaN lies after everything */
-                    double m = ((const double *)base)[at], y = *(const double *)x;
-                    go = right ? !(m > y) : !(m >= y);
-                } else {
-                    int64_t m = ((const int64_t *)base)[at], y = *(const int64_t *)x;
-                    go = right ? m <= y : m < y;
-                }
-                if (go)
-                    lo = mid + 1;
-                else
-                    hi = mid;
-            }
-            elem_set_i((dtype)o->dt, (char *)tensor_data(o) + (size_t)i * dtype_size((dtype)o->dt), lo);
-        }
+        search_job j = { .bounds = tensor_data(s),
+                         .values = tensor_data(v),
+                         .out = tensor_data(o),
+                         .n = s->size[s->ndim - 1],
+                         .per = s->ndim > 1 ? v->size[v->ndim - 1] : 0,
+                         .dt = dt,
+                         .right = right,
+                         .narrow = o->dt == DT_i32 };
+        pool_for(v->numel, 4096, search_span, &j);
     }
     tensor_unref(s);
     tensor_unref(v);
@@ -552,7 +615,8 @@ bool shape_isin(op_call *c)
 bool eager_isin(op_call *c) /* elements, test_elements, assume_unique, invert */
 {
     dtype dt = common_type(c, &c->arg[0], &c->arg[1]);
-    tp_tensor *e = packed_as(c, &c->arg[0], dt), *t = packed_as(c, &c->arg[1], dt);
+    dt = dtype_is_float(dt) ? DT_f64 : DT_i64;
+    tp_tensor *e = packed_as(c, &c->arg[0], dt, false), *t = packed_as(c, &c->arg[1], dt, false);
     bool ok = e && t, inv = c->arg[3].b;
     if (ok) {
         int64_t n = t->numel, m = e->numel;
@@ -606,7 +670,7 @@ bool eager_equal(op_call *c)
             tensor_is_contiguous(b))
             same = !memcmp(tensor_data(a), tensor_data(b), (size_t)a->numel * dtype_size((dtype)a->dt));
         else {
-            tp_tensor *x = packed_as(c, &c->arg[0], dt), *y = packed_as(c, &c->arg[1], dt);
+            tp_tensor *x = packed_as(c, &c->arg[0], dt, false), *y = packed_as(c, &c->arg[1], dt, false);
             ok = x && y;
             for (int64_t i = 0; ok && same && i < a->numel; i++)
                 same = dt == DT_f64 ? ((double *)tensor_data(x))[i] == ((double *)tensor_data(y))[i]

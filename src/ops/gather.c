@@ -1,5 +1,6 @@
 /* gather.c - gather and scatter along one dimension; selection and update of whole slices by an index vector.
  */
+#include "ops/mask.h"
 #include "ops/decomp.h"
 #include "ops/axmap.h"
 #include "ops/iter.h"
@@ -849,15 +850,18 @@ bool eager_masked_scatter(op_call *c)
         return scratch_end(&s, false);
     size_t es = dtype_size((dtype)out->dt);
     const uint8_t *m = tensor_data(mask);
-    int64_t used = 0;
-    for (int64_t i = 0; i < out->numel; i++)
-        if (m[i]) {
-            if (used == src->numel) {
-                err_set(c->err, ERR_runtime, "Number of elements of source < number of ones in mask");
-                return scratch_end(&s, false);
-            }
-            memcpy(tensor_elem(out, i), (char *)tensor_data(src) + (size_t)used++ * es, es);
-        }
+    int64_t used = mask_count(m, out->numel);
+    if (used > src->numel) {
+        err_set(c->err, ERR_runtime, "Number of elements of source < number of ones in mask");
+        return scratch_end(&s, false);
+    }
+    if (tensor_is_contiguous(out)) {
+        mask_put(m, out->numel, (int64_t)es, tensor_data(out), tensor_data(src));
+        return scratch_end(&s, true);
+    }
+    for (int64_t i = 0, k = 0; i < out->numel; i++)
+        if (m[i])
+            memcpy(tensor_elem(out, i), (char *)tensor_data(src) + (size_t)k++ * es, es);
     return scratch_end(&s, true);
 }
 

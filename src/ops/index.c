@@ -4,6 +4,7 @@
  * otherwise. */
 #include "ops/decomp.h"
 #include "ops/axmap.h"
+#include "ops/mask.h"
 #include "sym/env.h"
 
 typedef struct adv {
@@ -34,26 +35,21 @@ static bool mask_to_index(op_call *c, adv *a, tp_tensor *mask, tp_tensor **ix)
             ix[d] = tensor_new_fake(DT_i64, 1, &a->unbacked, NULL, tensor_device(mask));
         return true;
     }
-    int64_t n = 0, at[TP_MAX_DIMS] = { 0 };
+    int64_t n;
     scratch s = { .err = c->err };
     tp_tensor *flat = scratch_in(&s, mask, DT_bool);
     if (!flat)
         return scratch_end(&s, false);
     const uint8_t *m = tensor_data(flat);
-    for (int64_t i = 0; i < flat->numel; i++)
-        n += m[i] != 0;
-    for (int d = 0; d < nd; d++)
+    int64_t *to[TP_MAX_DIMS];
+    n = mask_count(m, flat->numel);
+    for (int d = 0; d < nd; d++) {
         if (!(ix[d] = tensor_new(DT_i64, 1, &n, c->err)))
             return scratch_end(&s, false);
-    for (int64_t i = 0, k = 0; i < flat->numel; i++) {
-        if (m[i]) {
-            for (int d = 0; d < nd; d++)
-                ((int64_t *)tensor_data(ix[d]))[k] = at[d];
-            k++;
-        }
-        for (int d = nd - 1; d >= 0 && ++at[d] == flat->size[d]; d--)
-            at[d] = 0;
+        to[d] = tensor_data(ix[d]);
     }
+    if (n)
+        mask_where(m, nd, flat->size, to);
     return scratch_end(&s, true);
 }
 
@@ -174,11 +170,32 @@ static void adv_strides(const adv *a, tp_tensor *t, int nd, const symint *size, 
         tensor_unref(in[i]);
 }
 
+/* t[mask] with nothing else, t packed: its rows where the mask is true, with no index made of it. NULL: not so. */
+static tp_tensor *lone_mask(const op_call *c)
+{
+    const tp_tensor *t = arg_t(c, 0);
+    const tp_val *v = &c->arg[1];
+    tp_tensor *m = v->n ? v->ts[0] : NULL;
+    for (int i = 1; i < v->n; i++)
+        if (v->ts[i])
+            return NULL;
+    if (!m || m->dt != DT_bool || !m->ndim || m->ndim > t->ndim || tensor_is_fake(m) || tensor_is_fake(t) ||
+        !tensor_is_contiguous(m) || !tensor_is_contiguous(t))
+        return NULL;
+    return memcmp(m->size, t->size, sizeof(symint) * m->ndim) ? NULL : m;
+}
+
 bool shape_index(op_call *c)
 {
-    tp_tensor *t = arg_t(c, 0);
+    tp_tensor *t = arg_t(c, 0), *mask = lone_mask(c);
     symint size[TP_MAX_DIMS];
     adv a;
+    if (mask) {
+        size[0] = mask_count(tensor_data(mask), mask->numel);
+        for (int d = mask->ndim; d < t->ndim; d++)
+            size[1 + d - mask->ndim] = t->size[d];
+        return out_new(c, (dtype)t->dt, 1 + t->ndim - mask->ndim, size) != NULL;
+    }
     bool ok = adv_make(c, &a, false);
     if (ok && t->ndim - a.count + a.nb > TP_MAX_DIMS)
         ok = err_set(c->err, ERR_runtime, "tensor has too many (>%d) dims", TP_MAX_DIMS);
@@ -250,10 +267,17 @@ static tp_tensor *adv_folded(const adv *a, tp_tensor *x, const tp_tensor *line)
 bool eager_index(op_call *c)
 {
     scratch s = { .err = c->err };
-    tp_tensor *t = arg_t(c, 0), *out = scratch_out(&s, c->res[0], (dtype)t->dt);
+    tp_tensor *t = arg_t(c, 0), *mask = lone_mask(c), *out = scratch_out(&s, c->res[0], (dtype)t->dt);
     axmap m = { 0 };
     int64_t n = 0;
     adv a;
+    if (mask && out) {
+        if (out->numel)
+            mask_take(tensor_data(mask), mask->numel,
+                      t->numel / mask->numel * (int64_t)dtype_size((dtype)t->dt), tensor_data(out),
+                      tensor_data(t));
+        return scratch_end(&s, true);
+    }
     bool ok = adv_make(c, &a, false);
     ok = ok && out && (out->numel == 0 && a.count == 0 ? true : adv_offsets(c, &a, t, &m.at[a.first], &n));
     if (ok && out->numel) {

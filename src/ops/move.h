@@ -18,6 +18,11 @@ typedef struct move_row {
     move_back_fn *back;
     move_places_fn *places;
     move_fetch_fn *fetch;
+    /* each of n elements `times` times */
+    void (*spread)(int64_t n, int64_t times, void *d, const void *s, size_t es);
+    /* o[i] = a + (at + i) step, n < 2^31 */
+    void (*ramp_int)(int64_t n, int64_t *o, int64_t a, int64_t step, int64_t at);
+    void (*ramp_float)(int64_t n, double *o, double a, double step, int64_t at);
 } move_row;
 ISA_DECL(const move_row *, move_loops, (void));
 static inline const move_row *moves(void) { return ISA_PICK(move_loops)(); }

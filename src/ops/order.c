@@ -31,26 +31,36 @@ static inline uint64_t key_f64(double f)
     return u >> 63 ? ~u : u | (1ull << 63);
 }
 
-void keys_load(dtype dt, int64_t n, const char *p, int64_t st, keyed *o)
-{
 #define LOAD(T, e)                            \
     for (int64_t i = 0; i < n; i++) {         \
         const T v = *(const T *)(p + i * st); \
-        o[i] = (keyed){ e, i };               \
+        PUT(i, e);                            \
     }                                         \
     break
-    switch (dt) {
-    case DT_bool: LOAD(uint8_t, v != 0);
-    case DT_u8: LOAD(uint8_t, v);
-    case DT_i8: LOAD(int8_t, (uint8_t)(v ^ 0x80));
-    case DT_i16: LOAD(int16_t, (uint16_t)(v ^ 0x8000));
-    case DT_i32: LOAD(int32_t, (uint32_t)v ^ 0x80000000u);
-    case DT_i64: LOAD(int64_t, (uint64_t)v ^ (1ull << 63));
-    case DT_f16: LOAD(uint16_t, key_f32(f16_to_f32(v)));
-    case DT_bf16: LOAD(uint16_t, key_f32(bf16_to_f32(v)));
-    case DT_f32: LOAD(float, key_f32(v));
-    default: LOAD(double, key_f64(v));
+#define LOADS                                               \
+    switch (dt) {                                           \
+    case DT_bool: LOAD(uint8_t, v != 0);                    \
+    case DT_u8: LOAD(uint8_t, v);                           \
+    case DT_i8: LOAD(int8_t, (uint8_t)(v ^ 0x80));          \
+    case DT_i16: LOAD(int16_t, (uint16_t)(v ^ 0x8000));     \
+    case DT_i32: LOAD(int32_t, (uint32_t)v ^ 0x80000000u);  \
+    case DT_i64: LOAD(int64_t, (uint64_t)v ^ (1ull << 63)); \
+    case DT_f16: LOAD(uint16_t, key_f32(f16_to_f32(v)));    \
+    case DT_bf16: LOAD(uint16_t, key_f32(bf16_to_f32(v)));  \
+    case DT_f32: LOAD(float, key_f32(v));                   \
+    default: LOAD(double, key_f64(v));                      \
     }
+void keys_load(dtype dt, int64_t n, const char *p, int64_t st, keyed *o)
+{
+#define PUT(i, e) o[i] = (keyed){ e, i }
+    LOADS
+#undef PUT
+}
+static void words_load(dtype dt, int64_t n, const char *p, int64_t st, uint64_t *o)
+{
+#define PUT(i, e) o[i] = e
+    LOADS
+#undef PUT
 }
 
 void keys_flip(int64_t n, keyed *o, int bits)
@@ -58,6 +68,31 @@ void keys_flip(int64_t n, keyed *o, int bits)
     uint64_t all = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
     for (int64_t i = 0; i < n; i++)
         o[i].k = all ^ o[i].k;
+}
+
+/* Stable, on bits [low, high) of single words; sorted words end up in the one returned, o or spare. */
+static uint64_t *radix(int64_t n, uint64_t *o, uint64_t *spare, int low, int high)
+{
+    int digit = n < 1 << 14 ? 8 : 11;
+    uint64_t *from = o, *to = spare, ones = (1ull << digit) - 1;
+    for (int shift = low; shift < high; shift += digit) {
+        uint32_t at[1 << 11] = { 0 }, sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            at[from[i] >> shift & ones]++;
+        if (at[from[0] >> shift & ones] == n) /* all equal here: nothing to move */
+            continue;
+        for (uint64_t b = 0; b <= ones; b++) {
+            uint32_t c = at[b];
+            at[b] = sum;
+            sum += c;
+        }
+        for (int64_t i = 0; i < n; i++)
+            to[at[from[i] >> shift & ones]++] = from[i];
+        uint64_t *t = from;
+        from = to;
+        to = t;
+    }
+    return from;
 }
 
 static void insertion(int64_t n, keyed *o)
@@ -89,6 +124,26 @@ static void merge_sort(int64_t n, keyed *o, keyed *spare)
         o[w++] = o[b].k < spare[a].k ? o[b++] : spare[a++];
     while (a < h)
         o[w++] = spare[a++];
+}
+
+static int bits_in(uint64_t v) { return v ? 64 - __builtin_clzll(v) : 0; }
+
+/* Keys and positions that fit one word together are sorted as such words, by the bits in which keys differ. */
+const uint64_t *words_sort(dtype dt, int64_t n, const char *p, int64_t st, bool flip, uint64_t *o, int *place)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    words_load(dt, n, p, st, o);
+    for (int64_t i = 0; i < n; i++) {
+        least = MIN(least, o[i]);
+        most = MAX(most, o[i]);
+    }
+    int width = bits_in(most - least);
+    *place = bits_in((uint64_t)n - 1);
+    if (n < 2 || n > UINT32_MAX || width + *place > 64)
+        return NULL;
+    for (int64_t i = 0; i < n; i++)
+        o[i] = (flip ? most - o[i] : o[i] - least) << *place | (uint64_t)i;
+    return radix(n, o, o + n, *place, *place + width);
 }
 
 void keys_sort(int64_t n, keyed *o, keyed *spare, int bits)

@@ -14,6 +14,10 @@ void keys_load(dtype dt, int64_t n, const char *p, int64_t step, keyed *o); /* o
 uint64_t key_nan(dtype dt);                                                 /* what every NaN maps to */
 void keys_flip(int64_t n, keyed *o, int bits);                              /* reverses the order */
 void keys_sort(int64_t n, keyed *o, keyed *spare, int bits);                /* stable; spare: n more */
+/* Stable sort of a line in words: position i of the order is word i's low `place` bits. o: room for 2 n words. NULL when
+ * keys and positions do not fit words together. */
+const uint64_t *words_sort(dtype dt, int64_t n, const char *p, int64_t step, bool flip, uint64_t *o,
+                           int *place);
 void keys_select(int64_t n, keyed *o,
                  int64_t k); /* o[k] is as if sorted by (key, position), smaller before */
 /* The k-th by (key, position), by counting digits; o is left in disorder. */

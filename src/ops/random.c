@@ -62,6 +62,7 @@ static tp_gen *gen_of(const op_call *c)
 /* ---- filling ---- */
 ISA_DECL(void, rand_f32, (int64_t n, uint64_t seed, uint64_t block, float *o, bool normal));
 ISA_DECL(void, rand_f64, (int64_t n, uint64_t seed, uint64_t block, double *o, bool normal));
+ISA_DECL(void, rand_bits, (int64_t n, uint64_t seed, uint64_t block, uint64_t *o));
 
 typedef enum {
     DRAW_uniform,   /* a + u (b - a) */
@@ -87,7 +88,24 @@ typedef struct draw {
     uint64_t seed, block;
     bool wide;
     conv_fn *out;
+    uint64_t mul; /* see rest_by */
+    int sh1, sh2;
 } draw;
+
+/* r mod span by multiplication: Granlund and Montgomery's quotient of an unsigned number by a constant. */
+static void rest_by(draw *d)
+{
+    int l = d->span > 1 ? 64 - __builtin_clzll(d->span - 1) : 0;
+    unsigned __int128 top = ((unsigned __int128)1 << l) - d->span;
+    d->mul = (uint64_t)((top << 64) / d->span + 1);
+    d->sh1 = MIN(l, 1);
+    d->sh2 = l - d->sh1;
+}
+static inline uint64_t rest_of(const draw *d, uint64_t r)
+{
+    uint64_t t = (uint64_t)((unsigned __int128)d->mul * r >> 64);
+    return r - ((t + ((r - t) >> d->sh1)) >> d->sh2) * d->span;
+}
 
 static void shape_values(const draw *d, int64_t at, int64_t n, double *v)
 {
@@ -119,15 +137,10 @@ static void draw_span(void *arg, int64_t b, int64_t e)
         int64_t n = MIN(e - b, STEP);
         char *o = d->data + (size_t)b * es;
         if (d->kind == DRAW_int) {
-            int64_t v[STEP];
-            for (int64_t i = 0; i < n; i += 2) {
-                uint32_t w[4];
-                philox(d->seed, d->block, (uint64_t)(b + i) / 2, w);
-                for (int h = 0; h < 2 && i + h < n; h++) {
-                    uint64_t r = (uint64_t)w[2 * h] << 32 | w[2 * h + 1];
-                    v[i + h] = (int64_t)((uint64_t)d->lo + (d->span ? r % d->span : r));
-                }
-            }
+            uint64_t v[STEP];
+            ISA_PICK(rand_bits)(n, d->seed, d->block + (uint64_t)b / 2, v);
+            for (int64_t i = 0; i < n; i++)
+                v[i] = (uint64_t)d->lo + (d->span ? rest_of(d, v[i]) : v[i]);
             d->out(n, o, v);
         } else if (d->wide || d->kind > DRAW_normal) {
             double v[STEP];
@@ -164,6 +177,8 @@ static bool draw_fill(op_call *c, tp_tensor *t, draw *d)
                                                                : DT_f32);
     d->data = tensor_data(to);
     d->seed = g->seed;
+    if (d->kind == DRAW_int && d->span)
+        rest_by(d);
     int per = d->kind == DRAW_int || d->wide || d->kind > DRAW_normal ? 2 : 4;
     d->block = gen_reserve(g, (uint64_t)(to->numel + per - 1) / (uint64_t)per);
     pool_for(to->numel, 8 * STEP, draw_span, d);

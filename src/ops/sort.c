@@ -31,6 +31,56 @@ static void emit(const ord_job *j, char **p, int64_t to, int64_t from)
         *(int64_t *)(p[2] + to * l->step[2]) = from;
 }
 
+/* A whole line in the order of w's low `place` bits. */
+static void emit_all(const ord_job *j, char **p, int64_t n, const uint64_t *w, int place)
+{
+    const lines *l = &j->l;
+    const uint64_t low = place == 64 ? UINT64_MAX : (1ull << place) - 1;
+#define EMIT(T)                     \
+    for (int64_t i = 0; i < n; i++) \
+    *(T *)(p[1] + i * l->step[1]) = *(const T *)(p[0] + (int64_t)(w[i] & low) * l->step[0])
+    if (p[1])
+        switch (dtype_size(j->dt)) {
+        case 1: EMIT(uint8_t); break;
+        case 2: EMIT(uint16_t); break;
+        case 4: EMIT(uint32_t); break;
+        default: EMIT(uint64_t);
+        }
+    if (p[2])
+        for (int64_t i = 0; i < n; i++)
+            *(int64_t *)(p[2] + i * l->step[2]) = (int64_t)(w[i] & low);
+}
+
+static void sort_line(const ord_job *j, char **p, keyed *o)
+{
+    int64_t n = j->l.n;
+    int bits = key_bits(j->dt), place;
+    const uint64_t *w = words_sort(j->dt, n, p[0], j->l.step[0], j->flip, (uint64_t *)o, &place);
+    if (!w) {
+        keys_load(j->dt, n, p[0], j->l.step[0], o);
+        if (j->flip)
+            keys_flip(n, o, bits);
+        keys_sort(n, o, o + n, bits);
+        uint64_t *at = (uint64_t *)(o + n);
+        for (int64_t i = 0; i < n; i++)
+            at[i] = (uint64_t)o[i].i;
+        w = at;
+        place = 64;
+    }
+    if (p[1] == p[0] && p[1]) { /* in place: read all before writing */
+        char *from = p[0], *copy = mem_alloc((size_t)n * 8);
+        int64_t es = (int64_t)dtype_size(j->dt);
+        for (int64_t i = 0; i < n; i++)
+            memcpy(copy + i * es, from + i * j->l.step[0], (size_t)es);
+        ord_job packed = *j;
+        packed.l.step[0] = es;
+        emit_all(&packed, (char *[]){ copy, p[1], p[2] }, n, w, place);
+        free(copy);
+        return;
+    }
+    emit_all(j, p, n, w, place);
+}
+
 /* Where in a sorted order the lower median of the numbers is; NaNs come last. */
 static int64_t median_at(const ord_job *j, int64_t n, const keyed *o)
 {
@@ -102,28 +152,20 @@ static void ord_lines(void *arg, int64_t b, int64_t e)
     const ord_job *j = arg;
     int64_t n = j->l.n;
     int bits = key_bits(j->dt);
-    keyed *o = mem_alloc(sizeof *o * (size_t)n * 2), *spare = o + n;
+    int64_t room = (int64_t)sizeof(keyed) * n *
+                   (j->kind == ORD_sort || j->kind == ORD_topk || j->kind == ORD_mode ? 2 : 1);
+    keyed *o = tmp_alloc(room), *spare = o + n;
     for (; b < e; b++) {
         char *p[LINES_MAX];
         lines_at(&j->l, b, p);
+        if (j->kind == ORD_sort) {
+            sort_line(j, p, o);
+            continue;
+        }
         keys_load(j->dt, n, p[0], j->l.step[0], o);
         if (j->flip)
             keys_flip(n, o, bits);
         switch (j->kind) {
-        case ORD_sort: {
-            keys_sort(n, o, spare, bits);
-            if (p[1] && p[1] == p[0]) { /* in place: read all before writing */
-                keyed *copy = spare;
-                for (int64_t i = 0; i < n; i++)
-                    memcpy(&copy[i].k, p[0] + o[i].i * j->l.step[0], dtype_size(j->dt));
-                for (int64_t i = 0; i < n; i++)
-                    memcpy(p[1] + i * j->l.step[1], &copy[i].k, dtype_size(j->dt));
-                break;
-            }
-            for (int64_t i = 0; i < n; i++)
-                emit(j, p, i, o[i].i);
-            break;
-        }
         case ORD_topk:
             if (j->k < n)
                 keys_select(n, o, j->k);
@@ -152,7 +194,7 @@ static void ord_lines(void *arg, int64_t b, int64_t e)
         default: keys_sort(n, o, spare, bits); emit(j, p, 0, mode_of(n, o));
         }
     }
-    free(o);
+    tmp_free(o, room);
 }
 
 /* r with dimension dim put back as size 1 when it was dropped */

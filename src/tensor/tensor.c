@@ -44,6 +44,13 @@ void device_print(strbuf *b, tp_device d)
 }
 
 /* ---- storage ---- */
+void *tmp_alloc(int64_t nbytes)
+{
+    void *p = bytes_new(nbytes);
+    return p ? p : mem_alloc((size_t)nbytes);
+}
+void tmp_free(void *p, int64_t nbytes) { bytes_free(p, nbytes); }
+
 static tp_storage *storage_header(tp_device dev)
 {
     tp_storage *s = mem_zalloc(sizeof *s);

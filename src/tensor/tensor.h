@@ -101,6 +101,9 @@ tp_storage *storage_wrap(void *data, int64_t nbytes, void (*release)(void *, voi
 tp_storage *storage_ref(tp_storage *s);
 void storage_unref(tp_storage *s);
 /* Tests: the n-th storage allocation from now fails (0: never). Says how many were left to go. */
+/* Memory for the time of one operation, from the blocks that storages leave behind; running out ends the process. */
+void *tmp_alloc(int64_t nbytes);
+void tmp_free(void *p, int64_t nbytes);
 int64_t storage_fail_after(int64_t n);
 int64_t storage_live_bytes(void); /* bytes of storage now alive, for memory tests */
 int64_t storage_peak_bytes(bool reset);

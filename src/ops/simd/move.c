@@ -73,5 +73,57 @@ static void fetch(int64_t n, char *o, int64_t os, const char *base, const int64_
     }
 }
 
-static const move_row row = { run, back, places, fetch };
+#define SPREAD(T)                                                                                \
+    {                                                                                            \
+        T *o = d;                                                                                \
+        const T *a = s;                                                                          \
+        if (times == 2)                                                                          \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[2 * i] = o[2 * i + 1] = a[i]; \
+        else if (times == 4)                                                                     \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                 \
+                o[4 * i] = o[4 * i + 1] = o[4 * i + 2] = o[4 * i + 3] = a[i];                    \
+        else                                                                                     \
+            for (int64_t i = 0; i < n; i++)                                                      \
+                for (int64_t k = 0; k < times; k++)                                              \
+                    *o++ = a[i];                                                                 \
+        break;                                                                                   \
+    }
+static void spread(int64_t n, int64_t times, void *d, const void *s, size_t es)
+{
+    switch (es) {
+    case 1: SPREAD(uint8_t)
+    case 2: SPREAD(uint16_t)
+    case 4: SPREAD(uint32_t)
+    default: SPREAD(uint64_t)
+    }
+}
+
+/* o[i] = a + (at + i) step */
+static void ramp_int(int64_t n, int64_t *o, int64_t a, int64_t step, int64_t at)
+{
+    for (int64_t i = 0; i < n; i++)
+        o[i] = (int64_t)((uint64_t)a + (uint64_t)step * (uint64_t)(at + i));
+}
+static void ramp_float(int64_t n, double *o, double a, double step, int64_t at)
+{
+    const double base = (double)at; /* whole numbers below 2^53: exact */
+    for (int32_t i = 0; i < (int32_t)n; i++)
+        o[i] = a + step * (base + (double)i);
+}
+
+static const move_row row = { run, back, places, fetch, spread, ramp_int, ramp_float };
 const move_row *ISA_NAME(move_loops)(void) { return &row; }
+
+int64_t ISA_NAME(count_true)(int64_t n, const uint8_t *m);
+int64_t ISA_NAME(count_true)(int64_t n, const uint8_t *m)
+{
+    int64_t sum = 0;
+    for (int64_t at = 0; at < n; at += 4096) { /* 16 bits hold what a lane can gather */
+        int64_t end = MIN(n, at + 4096);
+        uint16_t part = 0;
+        for (int64_t i = at; i < end; i++)
+            part = (uint16_t)(part + (m[i] != 0));
+        sum += part;
+    }
+    return sum;
+}

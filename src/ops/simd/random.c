@@ -81,3 +81,16 @@ void ISA_NAME(rand_f64)(int64_t n, uint64_t seed, uint64_t block, double *o, boo
             o[i] = v[i % 2][i / 2];
     }
 }
+
+/* 64 bits each, elements [2 * block, 2 * block + n) as of rand_f64 */
+void ISA_NAME(rand_bits)(int64_t n, uint64_t seed, uint64_t block, uint64_t *o);
+void ISA_NAME(rand_bits)(int64_t n, uint64_t seed, uint64_t block, uint64_t *o)
+{
+    uint32_t w[4][BLOCKS];
+    for (; n > 0; n -= 2 * BLOCKS, block += BLOCKS, o += 2 * BLOCKS) {
+        philox_many(seed, block, w);
+        int64_t m = MIN(n, 2 * BLOCKS);
+        for (int64_t i = 0; i < m; i++)
+            o[i] = (uint64_t)w[2 * (i % 2)][i / 2] << 32 | w[2 * (i % 2) + 1][i / 2];
+    }
+}

@@ -1,0 +1,137 @@
+"""Kernels that take another way above a size: the same answers as the obvious ones, for any number of threads."""
+import bisect
+import taper
+
+N = 70001  # more than two chunks of a mask, and an odd end
+
+
+def on_threads(f):
+    was, got = taper.get_num_threads(), []
+    for n in (1, 2):
+        taper.set_num_threads(n)
+        got.append(f())
+    taper.set_num_threads(was)
+    assert got[0] == got[1]
+    return got[0]
+
+
+def data(n=N):
+    taper.manual_seed(7)
+    return taper.randint(-500, 500, (n,))
+
+
+def test_masks_select_in_order():
+    x = data()
+    v = x.tolist()
+    want = [a for a in v if a > 100]
+    for dt in (taper.int64, taper.float32, taper.int16, taper.int8):
+        y = (x % 100).to(dt)
+        assert on_threads(lambda: y[x > 100].tolist()) == [a % 100 for a in v if a > 100]
+    assert on_threads(lambda: taper.masked_select(x, x > 100).tolist()) == want
+    assert on_threads(lambda: taper.nonzero(x > 100).flatten().tolist()) == [i for i, a in enumerate(v) if a > 100]
+    m = x[:70000].view(7, 100, 100) > 300
+    got = on_threads(lambda: taper.nonzero(m).tolist())
+    assert got == [[i // 10000, i // 100 % 100, i % 100] for i in range(70000) if v[i] > 300]
+    rows = x[:70000].view(7000, 10)
+    assert rows[rows[:, 0] > 450].tolist() == [v[i:i + 10] for i in range(0, 70000, 10) if v[i] > 450]
+    assert x[taper.zeros(N, dtype=taper.bool)].shape == (0,)
+    assert taper.zeros(4, 0)[taper.tensor([True, False, True, True])].shape == (3, 0)
+
+
+def test_masked_scatter_takes_in_order():
+    x, m = data(), data() > 0
+    n = int(m.sum())
+    src = taper.arange(n)
+    k, want = 0, []
+    for a, b in zip(x.tolist(), m.tolist()):
+        want.append(k if b else a)
+        k += b
+    assert on_threads(lambda: x.masked_scatter(m, src).tolist()) == want
+    try:
+        x.masked_scatter(m, src[1:])
+        assert False
+    except RuntimeError as e:
+        assert "Number of elements of source" in str(e)
+
+
+def test_sorts_are_stable_in_every_type():
+    x = data(20001)
+    for dt in (taper.int64, taper.int32, taper.int16, taper.float32, taper.float64, taper.float16):
+        y = x.to(dt)
+        v = y.tolist()
+        for down in (False, True):
+            s, i = taper.sort(y, descending=down, stable=True)
+            want = sorted(range(len(v)), key=lambda k: -v[k] if down else v[k])
+            assert i.tolist() == want, (dt, down)
+            assert s.tolist() == [v[k] for k in want]
+    wide = taper.tensor([2 ** 62, -2 ** 62, 0, 5, -1] * 500)  # keys and positions do not fit one word
+    v = wide.tolist()
+    assert taper.sort(wide, stable=True)[1].tolist() == sorted(range(len(v)), key=lambda k: v[k])
+    lines = x[:20000].view(200, 100)
+    assert taper.sort(lines, 1)[0].tolist() == [sorted(r) for r in lines.tolist()]
+    nan = taper.tensor([float("nan"), 1.0, -0.0, 0.0, float("-inf"), float("nan")] * 20)
+    i = taper.sort(nan, stable=True)[1].tolist()
+    assert i[:20] == list(range(4, 120, 6)) and sorted(i[-40:]) == sorted(list(range(0, 120, 6)) + list(range(5, 120, 6)))
+    assert taper.unique(x).tolist() == sorted(set(x.tolist()))
+    assert taper.kthvalue(x, 77)[0].item() == sorted(x.tolist())[76]
+
+
+def test_searches_find_both_sides():
+    x = data(5000)
+    edges = sorted(data(301).tolist())
+    for dt in (taper.int64, taper.float32, taper.float64):
+        for n in (0, 1, 2, 300, 301):
+            b, v = taper.tensor(edges[:n], dtype=dt), x.to(dt)
+            assert on_threads(lambda: taper.bucketize(v, b).tolist()) == [bisect.bisect_left(edges, a, 0, n) for a in x.tolist()]
+            assert taper.searchsorted(b, v, right=True, out_int32=True).tolist() == [
+                bisect.bisect_right(edges, a, 0, n) for a in x.tolist()]
+    order = taper.tensor([2, 0, 1])
+    assert taper.searchsorted(taper.tensor([5.0, 9.0, 1.0]), taper.tensor([4.0, 6.0]), sorter=order).tolist() == [1, 2]
+    lines = taper.tensor([[1, 3], [10, 30]])
+    assert taper.searchsorted(lines, taper.tensor([[2, 4], [2, 40]])).tolist() == [[1, 2], [0, 2]]
+    assert taper.bucketize(taper.tensor(float("nan")), taper.tensor([1.0, 2.0])).item() == 2
+
+
+def test_repeated_elements_and_ramps():
+    x = data(3000)
+    for k in (2, 3, 4, 7):
+        for dt in (taper.int64, taper.int32, taper.int16, taper.int8):
+            y = (x % 100).to(dt)
+            assert on_threads(lambda: y.repeat_interleave(k).tolist()) == [a % 100 for a in x.tolist() for _ in range(k)]
+    t = x.view(30, 100).t()
+    assert t.repeat_interleave(2, 1).tolist() == [[a for a in r for _ in range(2)] for r in t.tolist()]
+    assert on_threads(lambda: taper.arange(5, 100000, 3).tolist()) == list(range(5, 100000, 3))
+    assert taper.arange(0, 3000, dtype=taper.int16).tolist() == list(range(3000))
+    f = on_threads(lambda: taper.linspace(-1, 1, 40001, dtype=taper.float64).tolist())
+    assert f[0] == -1 and f[-1] == 1 and f[20000] == 0 and all(abs(f[i] + f[-1 - i]) < 1e-15 for i in range(0, 20000, 97))
+    assert on_threads(lambda: taper.zeros(300000).sum().item()) == 0
+
+
+def test_out_is_written_by_the_kernel_when_it_may():
+    a = taper.arange(12.0).view(3, 4)
+    o = taper.empty(3, 4)
+    p, v = o.data_ptr(), o._version
+    assert taper.mul(a, 2, out=o) is o
+    assert o.data_ptr() == p and o._version == v + 1 and o.tolist() == (a * 2).tolist()
+    taper.add(o, o, out=o)  # reads what it writes, element by element
+    assert o.tolist() == (a * 4).tolist()
+    s = taper.arange(9.0).view(3, 3)
+    want = (s @ s).tolist()
+    taper.mm(s, s, out=s)  # reads all of it: not in place
+    assert s.tolist() == want
+    b = taper.zeros(3, 4)
+    taper.sum(a, 1, out=b[:, 1])  # strided, inside a larger one
+    assert b.tolist() == [[0, 6, 0, 0], [0, 22, 0, 0], [0, 38, 0, 0]]
+    c = taper.zeros(2, 3)
+    taper.cumsum(taper.ones(3), 0, out=c[1])
+    assert c.tolist() == [[0, 0, 0], [1, 2, 3]]
+    w = taper.ones(3, requires_grad=True)
+    try:
+        taper.mul(w, 2, out=taper.empty(3))
+    except RuntimeError as e:
+        assert "out" in str(e)
+    t = taper.empty(4, 3).t()
+    assert taper.exp(a, out=t).tolist() == a.exp().tolist() and t.stride() == (1, 3)
+    e = taper.empty(0)
+    taper.where(a > 5, a, 0.0, out=e)  # takes the size of the result
+    assert e.shape == (3, 4)
