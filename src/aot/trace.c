@@ -13,6 +13,7 @@ void aot_unit_free(aot_unit *u)
 {
     if (!u)
         return;
+    ev_wait(u);
     for (int i = 0; i < u->nout; i++)
         tensor_unref(u->out[i].type);
     ir_graph_free(u->joint);
@@ -454,6 +455,34 @@ static void log_graph(ev_kind text, ev_kind trace, const char *title, const ir_g
     strbuf_free(&b);
 }
 
+typedef struct graphs {
+    const ir_graph *g[2];
+    ev_kind k[2];
+} graphs;
+
+static void trace_graphs(void *arg)
+{
+    graphs *a = arg;
+    strbuf *b = ev_scratch();
+    for (int i = 0; i < 2 && a->g[i]; i++) {
+        strbuf_clear(b);
+        ir_print(b, a->g[i], IR_PRINT_log);
+        ev_json(a->k[i], NULL, "{}", strbuf_str(b));
+    }
+    ev_scratch_done(b);
+}
+
+/* To the trace alone, and the graphs have no symbols (printing them asks the environment, which changes): then another
+ * thread prints them. */
+static bool log_later(ev_kind text, const ir_graph *g, ev_kind k, const ir_graph *more, ev_kind k2,
+                      const void *keep)
+{
+    if (ev_text_on(text) || !ev_trace_on(k) || (g->env && sym_env_n_symbols(g->env)))
+        return false;
+    ev_later(trace_graphs, &(graphs){ { g, more }, { k, k2 } }, sizeof(graphs), keep, NULL);
+    return true;
+}
+
 static void log_unit(const ir_graph *g, const aot_unit *u, int64_t ns)
 {
     strbuf b = { 0 };
@@ -543,7 +572,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     u->joint = t.g;
     t.g = NULL;
     spent += clock_ns();
-    if (u->ngrad)
+    if (u->ngrad && !log_later(EV_aot_joint_graph, u->joint, EV_aot_joint_graph, NULL, 0, u))
         log_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);
     spent -= clock_ns();
     if (cut && u->ngrad ? !cut->fn(cut, c, u, nfw) || !check_cut(u, nfw, err)
@@ -552,7 +581,10 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     spent += clock_ns();
     if (ev_log_on(EVC_aot, EV_INFO))
         log_unit(g, u, spent);
-    if (u->bw) {
+    if (log_later(EV_aot_graphs, u->fw, u->bw ? EV_aot_forward_graph : EV_aot_inference_graph, u->bw,
+                  EV_aot_backward_graph, u))
+        ;
+    else if (u->bw) {
         log_graph(EV_aot_graphs, EV_aot_forward_graph, "Forward graph", u->fw);
         log_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
     } else

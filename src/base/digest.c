@@ -1,7 +1,6 @@
 /* digest.c - RFC 1321, RFC 3174 and FIPS 180-4. All three eat 64-byte blocks and pad alike; they differ in
  * the block step, the byte order and the number of words. */
 #include "base/digest.h"
-#include <stdio.h>
 
 static uint32_t rol(uint32_t x, int n) { return x << n | x >> (32 - n); }
 static uint32_t ror(uint32_t x, int n) { return x >> n | x << (32 - n); }
@@ -155,8 +154,10 @@ void digest_hex(digest *d, char out[DIGEST_HEX])
         len[i] = (unsigned char)(bits >> 8 * (big ? 7 - i : i));
     digest_add(d, pad, 64 - (d->total + 8) % 64);
     digest_add(d, len, 8);
-    for (int i = 0; i < kinds[d->kind].words; i++)
-        snprintf(out + 8 * i, 9, "%08x", (unsigned)(big ? d->h[i] : __builtin_bswap32(d->h[i])));
+    for (int i = 0; i < kinds[d->kind].words; i++, out += 8)
+        for (int k = 0; k < 8; k++)
+            out[k] = "0123456789abcdef"[(big ? d->h[i] : __builtin_bswap32(d->h[i])) >> (28 - 4 * k) & 15];
+    *out = 0;
 }
 
 void digest_of(digest_kind k, const void *p, size_t n, char out[DIGEST_HEX])

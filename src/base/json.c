@@ -10,11 +10,16 @@
 /* --- writing ------------------------------------------------------------------------------------------- */
 void json_quote(strbuf *out, const char *s, size_t n)
 {
+    static const bool plain[256] = { [' ' ... '!'] = true, ['#' ... '['] = true, [']' ... '~'] = true };
     size_t from = 0;
 
     strbuf_addc(out, '"');
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)s[i];
+        if (plain[c]) {
+            i++;
+            continue;
+        }
         int len = c < 0x80 ? 1 : utf8_decode(s + i, n - i, NULL);
         if (len && c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) {
             i += (size_t)len;
@@ -113,7 +118,7 @@ void json_raw(json_w *w, const char *json)
 void json_int(json_w *w, int64_t v)
 {
     item(w);
-    strbuf_addf(w->out, "%lld", (long long)v);
+    strbuf_int(w->out, v);
 }
 
 void json_dbl(json_w *w, double v)

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static void grow(strbuf *b, size_t more)
+void strbuf_grow(strbuf *b, size_t more)
 {
     size_t need = b->n + more + 1;
     if (b->cap >= need)
@@ -12,16 +12,17 @@ static void grow(strbuf *b, size_t more)
     b->s = mem_realloc(b->s, b->cap);
 }
 
-void strbuf_addn(strbuf *b, const char *s, size_t n)
+void strbuf_int(strbuf *b, int64_t v)
 {
-    grow(b, n);
-    memcpy(b->s + b->n, s, n);
-    b->n += n;
-    b->s[b->n] = 0;
+    char t[24], *end = t + sizeof t, *p = end;
+    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    do
+        *--p = (char)('0' + u % 10);
+    while (u /= 10);
+    if (v < 0)
+        *--p = '-';
+    strbuf_addn(b, p, (size_t)(end - p));
 }
-
-void strbuf_add(strbuf *b, const char *s) { strbuf_addn(b, s, strlen(s)); }
-void strbuf_addc(strbuf *b, char c) { strbuf_addn(b, &c, 1); }
 
 /* ---- formatting ----
  * The conversions that nearly all formats consist of are written here: libc's printf takes a slow path for every call
@@ -41,10 +42,10 @@ static void add_libc(strbuf *b, const char *fmt, args *a)
 {
     va_list again;
     va_copy(again, a->ap);
-    grow(b, 64);
+    strbuf_grow(b, 64);
     int n = vsnprintf(b->s + b->n, b->cap - b->n, fmt, a->ap);
     if (n >= 0 && (size_t)n >= b->cap - b->n) {
-        grow(b, (size_t)n);
+        strbuf_grow(b, (size_t)n);
         vsnprintf(b->s + b->n, b->cap - b->n, fmt, again);
     }
     va_end(again);
@@ -89,7 +90,7 @@ static bool read_spec(const char **fmt, spec *s)
 static void add_padded(strbuf *b, const spec *s, const char *text, size_t n, bool zeros)
 {
     size_t pad = (size_t)s->width > n ? (size_t)s->width - n : 0;
-    grow(b, n + pad);
+    strbuf_grow(b, n + pad);
     char *o = b->s + b->n;
     if (pad && !s->left) {
         size_t sign = zeros && n && *text == '-';
@@ -139,13 +140,25 @@ void strbuf_addv(strbuf *b, const char *fmt, va_list ap)
     args a;
     va_copy(a.ap, ap);
     for (;;) {
-        size_t plain = strcspn(fmt, "%");
-        strbuf_addn(b, fmt, plain);
-        fmt += plain;
+        const char *from = fmt;
+        while (*fmt && *fmt != '%')
+            fmt++;
+        strbuf_addn(b, from, (size_t)(fmt - from));
         if (!*fmt)
             break;
         spec s;
         const char *at = fmt++;
+        if (*fmt == 's') { /* the two that nearly all formats are made of */
+            const char *text = va_arg(a.ap, const char *);
+            strbuf_add(b, text ? text : "(null)");
+            fmt++;
+            continue;
+        }
+        if (*fmt == 'd') {
+            strbuf_int(b, va_arg(a.ap, int));
+            fmt++;
+            continue;
+        }
         if (!read_spec(&fmt, &s)) {
             add_libc(b, at, &a);
             break;
@@ -209,6 +222,24 @@ void strbuf_double(strbuf *b, double v)
         strbuf_add(b, v < 0 ? "-inf" : "inf");
         return;
     }
+    /* m / 10^k with both exact: where that gives v back, its digits are the shortest (m has fewer than 16) */
+    static const double ten[] = { 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12 };
+    double size = fabs(v);
+    if (size < 1e15 && (size >= 1e-4 || (v == 0 && !signbit(v))))
+        for (size_t k = 0; k < COUNT(ten) && size * ten[k] < 1e15; k++) {
+            int64_t m = (int64_t)(size * ten[k] + 0.5);
+            if ((double)m / ten[k] != size)
+                continue;
+            if (v < 0)
+                strbuf_addc(b, '-');
+            strbuf_int(b, m / (int64_t)ten[k]);
+            strbuf_addc(b, '.');
+            if (!k)
+                strbuf_addc(b, '0');
+            for (size_t d = k; d-- > 0;)
+                strbuf_addc(b, (char)('0' + m / (int64_t)ten[d] % 10));
+            return;
+        }
     int p = 1;
     for (; p < 17; p++) {
         snprintf(t, sizeof t, "%.*e", p - 1, v);
@@ -244,7 +275,7 @@ void strbuf_free(strbuf *b)
 
 char *strbuf_take(strbuf *b)
 {
-    grow(b, 0);
+    strbuf_grow(b, 0);
     b->s[b->n] = 0;
     char *s = b->s;
     memset(b, 0, sizeof *b);

@@ -9,9 +9,26 @@ typedef struct strbuf {
     size_t n, cap;
 } strbuf;
 
-void strbuf_add(strbuf *b, const char *s);
-void strbuf_addn(strbuf *b, const char *s, size_t n);
-void strbuf_addc(strbuf *b, char c);
+void strbuf_grow(strbuf *b, size_t more); /* room for so many bytes and the NUL */
+
+/* Inline: texts are made of short pieces whose length is mostly known where they are written. */
+static inline void strbuf_addn(strbuf *b, const char *s, size_t n)
+{
+    if (TP_UNLIKELY(b->cap - b->n <= n))
+        strbuf_grow(b, n);
+    memcpy(b->s + b->n, s, n);
+    b->n += n;
+    b->s[b->n] = 0;
+}
+static inline void strbuf_add(strbuf *b, const char *s) { strbuf_addn(b, s, strlen(s)); }
+static inline void strbuf_addc(strbuf *b, char c)
+{
+    if (TP_UNLIKELY(b->cap - b->n <= 1))
+        strbuf_grow(b, 1);
+    b->s[b->n++] = c;
+    b->s[b->n] = 0;
+}
+void strbuf_int(strbuf *b, int64_t v); /* "%lld" without reading a format */
 void strbuf_addf(strbuf *b, const char *fmt, ...) TP_PRINTF(2, 3);
 void strbuf_addv(strbuf *b, const char *fmt, va_list ap) TP_PRINTF(2, 0);
 void strbuf_pad(strbuf *b, size_t column_start, size_t width); /* spaces until n - start == width */

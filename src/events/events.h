@@ -82,6 +82,20 @@ void ev_artifact_at(const char *name, const char *encoding, const ev_cid *cid, c
                     const char *payload);
 void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file, int line, const char *args);
 
+/* Trace records of this thread between ev_batch(true) and ev_batch(false) go out with one write. For many small ones in
+ * a row: a killed process loses those of the batch it was in. */
+void ev_batch(bool on);
+/* A record that takes long to make: fn(copy of arg) is called on another thread, in the same compile, while the caller
+ * goes on; or at once, when that thread is busy. What the record is made of must not change until then: who frees or
+ * changes one of the two objects to keep calls ev_wait(object) before. Records are on disk when the compile ends. */
+typedef void ev_later_fn(void *arg);
+void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *keep2);
+/* An empty buffer for the text of a record, given back by ev_scratch_done. The thread of ev_later keeps its buffers:
+ * memory that comes and goes there would make the compiling thread stop, too. */
+strbuf *ev_scratch(void);
+void ev_scratch_done(strbuf *b);
+void ev_wait(const void *kept); /* until it is free again; NULL: until everything is written */
+
 /* --- the user's stack -------------------------------------------------------------------------------------
  */
 typedef struct ev_frame {

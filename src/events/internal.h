@@ -20,7 +20,8 @@ void ev_lock_init(void);        /* registers the fork handlers once */
 
 const char *ev_short_file(const char *file); /* path below src/ */
 void ev_prefix(strbuf *out, char letter, const char *file,
-               int line); /* "V1115 10:20:30.123456 99 sym/env.c:9]" */
+               int line);  /* "V1115 10:20:30.123456 99 sym/env.c:9]" */
+void ev_later_ready(void); /* the thread of ev_later is there */
 char ev_letter(int level);
 const ev_cid *ev_cid_or_now(const ev_cid *c);
 

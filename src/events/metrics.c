@@ -87,10 +87,11 @@ static void number(json_w *w, const char *key, int64_t v)
 
 static void seconds(json_w *w, const char *key, int64_t ns)
 {
-    char t[40]; /* fixed point: the shortest digits of a double take long to find */
-    snprintf(t, sizeof t, "%lld.%09d", (long long)(ns / 1000000000), (int)(ns % 1000000000));
+    strbuf t = { 0 }; /* fixed point: the shortest digits of a double take long to find */
+    strbuf_addf(&t, "%lld.%09d", (long long)(ns / 1000000000), (int)(ns % 1000000000));
     json_key(w, key);
-    json_raw(w, t);
+    json_raw(w, t.s);
+    strbuf_free(&t);
 }
 
 /* Where a compile failed, the counts of its graph are unknown and all its time went "before the restart". */
@@ -173,6 +174,7 @@ void ev_metrics_end(bool drop)
     record *r = open_now;
     if (!r)
         return;
+    ev_wait(NULL); /* part of the compile: afterwards its records are on disk, whatever happens */
     open_now = r->outer;
     if (!drop) {
         strbuf b = { 0 };

@@ -95,6 +95,14 @@ char ev_letter(int level)
                                  : 'V';
 }
 
+static void digits(strbuf *out, int v, int n) /* exactly n of them */
+{
+    char t[8];
+    for (int i = n; i-- > 0; v /= 10)
+        t[i] = (char)('0' + v % 10);
+    strbuf_addn(out, t, (size_t)n);
+}
+
 void ev_prefix(strbuf *out, char letter, const char *file, int line)
 {
     static _Thread_local struct tm t; /* of the second last asked for: a burst of records needs it once */
@@ -104,8 +112,24 @@ void ev_prefix(strbuf *out, char letter, const char *file, int line)
 
     if (s != of)
         localtime_r(&s, &t), of = s;
-    strbuf_addf(out, "%c%02d%02d %02d:%02d:%02d.%06d %d %s:%d]", letter, t.tm_mon + 1, t.tm_mday, t.tm_hour,
-                t.tm_min, t.tm_sec, (int)(ns / 1000 % 1000000), (int)getpid(), ev_short_file(file), line);
+    strbuf_addc(out, letter);
+    digits(out, t.tm_mon + 1, 2);
+    digits(out, t.tm_mday, 2);
+    strbuf_addc(out, ' ');
+    digits(out, t.tm_hour, 2);
+    strbuf_addc(out, ':');
+    digits(out, t.tm_min, 2);
+    strbuf_addc(out, ':');
+    digits(out, t.tm_sec, 2);
+    strbuf_addc(out, '.');
+    digits(out, (int)(ns / 1000 % 1000000), 6);
+    strbuf_addc(out, ' ');
+    strbuf_int(out, getpid());
+    strbuf_addc(out, ' ');
+    strbuf_add(out, ev_short_file(file));
+    strbuf_addc(out, ':');
+    strbuf_int(out, line);
+    strbuf_addc(out, ']');
 }
 
 int ev_rank(void)

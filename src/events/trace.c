@@ -14,6 +14,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Records of this thread that go out with one write: between ev_batch(true) and ev_batch(false). */
+static _Thread_local strbuf batch;
+static _Thread_local bool batching;
+
 static struct {
     char *dir, *path;
     bool slow;
@@ -40,6 +44,7 @@ static void shut(void)
 
 void ev_trace_stop(void)
 {
+    ev_wait(NULL);
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
     shut();
@@ -61,6 +66,7 @@ bool ev_trace_start(const char *dir, bool slow, tp_err *err)
     trace.slow = slow;
     ev_refresh();
     pthread_mutex_unlock(&ev_lock);
+    ev_later_ready();
     return true;
 }
 
@@ -93,12 +99,12 @@ static bool ensure_open(void)
     return trace.fd >= 0;
 }
 
-static void add_payload(strbuf *b, const char *payload)
+static void add_payload(strbuf *b, const char *payload, size_t n)
 {
-    for (const char *p = payload;;) {
-        const char *nl = strchr(p, '\n');
+    for (const char *p = payload, *end = payload + n;;) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
         strbuf_addc(b, '\t');
-        strbuf_addn(b, p, nl ? (size_t)(nl - p) : strlen(p));
+        strbuf_addn(b, p, (size_t)((nl ? nl : end) - p));
         strbuf_addc(b, '\n');
         if (!nl)
             return;
@@ -106,28 +112,30 @@ static void add_payload(strbuf *b, const char *payload)
     }
 }
 
-/* Under the lock. ids: the compile id keys and, without one, the stack, already rendered. */
-static void write_record(const char *event, const char *file, int line, const char *metadata, const char *ids,
-                         const char *payload)
+/* A record as it stands in the file. ids: the compile id keys and, without one, the stack, already rendered. */
+static void print_record(strbuf *b, const char *event, const char *file, int line, const char *metadata,
+                         const char *ids, const char *payload)
 {
-    strbuf b = { 0 };
+    size_t n = payload ? strlen(payload) : 0;
 
-    ev_prefix(&b, 'V', file, line);
-    strbuf_addf(&b, " {\"%s\": ", event);
-    strbuf_add(&b, metadata);
-    if (ev_rank() >= 0)
-        strbuf_addf(&b, ", \"rank\": %d", ev_rank());
-    strbuf_add(&b, ids);
+    strbuf_grow(b, n + n / 8 + strlen(metadata) + 400);
+    ev_prefix(b, 'V', file, line);
+    strbuf_add(b, " {\"");
+    strbuf_add(b, event);
+    strbuf_add(b, "\": ");
+    strbuf_add(b, metadata);
+    int rank = ev_rank();
+    if (rank >= 0)
+        strbuf_addf(b, ", \"rank\": %d", rank);
+    strbuf_add(b, ids);
     if (payload) {
         char md5[DIGEST_HEX];
-        digest_of(DIGEST_md5, payload, strlen(payload), md5);
-        strbuf_addf(&b, ", \"has_payload\": \"%s\"", md5);
+        digest_of(DIGEST_md5, payload, n, md5);
+        strbuf_addf(b, ", \"has_payload\": \"%s\"", md5);
     }
-    strbuf_add(&b, "}\n");
+    strbuf_add(b, "}\n");
     if (payload)
-        add_payload(&b, payload);
-    fd_write_all(trace.fd, b.s, b.n);
-    strbuf_free(&b);
+        add_payload(b, payload, n);
 }
 
 static uint32_t intern_file(const char *name)
@@ -141,7 +149,10 @@ static uint32_t intern_file(const char *name)
         json_str(&w, name);
         json_int(&w, id);
         json_end(&w);
-        write_record("str", __FILE__, __LINE__, b.s, "", NULL);
+        strbuf rec = { 0 };
+        print_record(&rec, "str", __FILE__, __LINE__, b.s, "", NULL);
+        fd_write_all(trace.fd, rec.s, rec.n);
+        strbuf_free(&rec);
         strbuf_free(&b);
     }
     return id;
@@ -177,6 +188,24 @@ void ev_json_user_stack(json_w *w)
     ev_json_stack(w, f, n);
 }
 
+static void write_out(const strbuf *b)
+{
+    ev_lock_init();
+    pthread_mutex_lock(&ev_lock);
+    if (b->n && trace.dir && ensure_open())
+        fd_write_all(trace.fd, b->s, b->n);
+    pthread_mutex_unlock(&ev_lock);
+}
+
+void ev_batch(bool on)
+{
+    if (!on) {
+        write_out(&batch);
+        strbuf_free(&batch);
+    }
+    batching = on;
+}
+
 void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const char *metadata,
                 const char *payload)
 {
@@ -193,11 +222,12 @@ void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
         strbuf_add(&ids, ", \"stack\": ");
         ev_json_user_stack(&w);
     }
-    ev_lock_init();
-    pthread_mutex_lock(&ev_lock);
-    if (trace.dir && ensure_open())
-        write_record(ev_rows[k].name, file, line, metadata, strbuf_str(&ids), payload);
-    pthread_mutex_unlock(&ev_lock);
+    strbuf *rec = batching ? &batch : ev_scratch();
+    print_record(rec, ev_rows[k].name, file, line, metadata, strbuf_str(&ids), payload);
+    if (!batching) {
+        write_out(rec);
+        ev_scratch_done(rec);
+    }
     strbuf_free(&ids);
 }
 
@@ -219,6 +249,15 @@ void ev_artifact_at(const char *name, const char *encoding, const ev_cid *cid, c
     strbuf_free(&b);
 }
 
+static int thread_id(void)
+{
+#ifdef SYS_gettid
+    return (int)syscall(SYS_gettid);
+#else
+    return 0;
+#endif
+}
+
 void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file, int line, const char *args)
 {
     strbuf b = { 0 };
@@ -226,33 +265,13 @@ void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file,
 
     if (!ev_trace_on(EV_chromium_event))
         return;
-    char ts[40];
     int64_t ns = clock_wall_ns();
-    snprintf(ts, sizeof ts, "%lld.%03d", (long long)(ns / 1000), (int)(ns % 1000));
-    json_obj(&w);
-    json_key(&w, "name");
+    strbuf_add(&b, "{\"name\": ");
     json_str(&w, name);
-    json_key(&w, "ts");
-    json_raw(&w, ts);
-    json_key(&w, "args");
-    json_raw(&w, args ? args : "{}");
-    json_key(&w, "ph");
-    json_strn(&w, &ph, 1);
-    json_key(&w, "cat");
-    json_str(&w, "dynamo_timed");
-    json_key(&w, "tid");
-#ifdef SYS_gettid
-    json_int(&w, (int64_t)syscall(SYS_gettid));
-#else
-    json_int(&w, 0);
-#endif
-    json_key(&w, "pid");
-    json_int(&w, getpid());
-    if (ph == 'i') {
-        json_key(&w, "s");
-        json_str(&w, "p");
-    }
-    json_end(&w);
+    strbuf_addf(&b, ", \"ts\": %lld.%03d, \"args\": ", (long long)(ns / 1000), (int)(ns % 1000));
+    strbuf_add(&b, args ? args : "{}");
+    strbuf_addf(&b, ", \"ph\": \"%c\", \"cat\": \"dynamo_timed\", \"tid\": %d, \"pid\": %d%s}", ph,
+                thread_id(), (int)getpid(), ph == 'i' ? ", \"s\": \"p\"" : "");
     ev_json_at(EV_chromium_event, cid, file, line, "{}", b.s);
     strbuf_free(&b);
 }

@@ -87,6 +87,7 @@ typedef struct guard {
     int64_t n;
     guard_tensor *t;
     const char *text; /* what failed, exactly as the log prints it; made when asked for */
+    const char *hint; /* the part of it that only Python knows (guard_prepare) */
     struct entry *e;
     const char *where;     /* "return x + 1  # file:line in fn", or NULL */
     int older;             /* guard of the same source + 1 */
@@ -246,6 +247,10 @@ struct entry {
     VEC(guard) guards;
     VEC(look) looks;
     VEC(look_group) look_groups;
+    struct {
+        PyObject *type;
+        const char *text;
+    } reprs[16]; /* of types that guards name, last seen: the same ones come again and again */
     struct step {
         source *s;
         guard *g;
@@ -613,6 +618,7 @@ bool guard_fast(entry *e, frame *f, PyObject **reg, int64_t *symval, PyObject **
 extern char guard_now[120]; /* what the last guard that failed found, or "" */
 void guard_print(strbuf *b, const entry *e);
 void log_effects(const entry *e);           /* the side_effects log */
+void guard_prepare(guard *g);               /* before guard_json */
 void guard_json(strbuf *b, const entry *e); /* dynamo_guards: a list of {code, type, stack, user_stack} */
 PyObject *keep(entry *e, PyObject *o);      /* borrowed back */
 

@@ -238,8 +238,7 @@ static PyObject *backend_failed(PyObject *backend, entry *e)
 
 static cap_runner *compile_python(entry *e, ir_graph *g, PyObject *fn, PyObject *const *in, int nin)
 {
-    int nout = e->nout;
-    (void)nout;
+    ev_wait(g); /* it may change the graph */
     PyObject *cap = graph_view(g), *list = PyList_New(nin), *m = NULL, *r = NULL;
     for (int i = 0; list && i < nin; i++)
         PyList_SET_ITEM(list, i, Py_NewRef(in[i]));
@@ -762,6 +761,8 @@ static bool is_module(void *data, const char *name)
     return o != NULL;
 }
 
+static void text_ready(void *unused) { ir_text_ready(); }
+
 int cap_brand_changed(bool torch)
 {
     strbuf why = { 0 };
@@ -785,6 +786,8 @@ int py_init_compile(PyObject *m)
             return -1;
         }
         started = true;
+        if (ev_trace_on(EV_dynamo_output_graph)) /* not within the first compile */
+            ev_later(text_ready, "", 0, NULL, NULL);
         off = env_on(ENV_disable);
     }
     if (PyType_Ready(&PyCompiled_Type) < 0 ||

@@ -181,6 +181,17 @@ void src_release(entry *e)
 /* ---- adding ---- */
 static const char *repr(entry *e, PyObject *o)
 {
+    int big = 0;
+    long long v = PyLong_CheckExact(o) ? PyLong_AsLongLongAndOverflow(o, &big) : 0;
+    if (PyLong_CheckExact(o) && !big)
+        return arena_printf(&e->mem, "%lld", v);
+    if (PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o)) {
+        strbuf b = { 0 };
+        strbuf_pyrepr(&b, (const char *)PyUnicode_1BYTE_DATA(o), (size_t)PyUnicode_GET_LENGTH(o));
+        const char *t = arena_strndup(&e->mem, b.s, b.n);
+        strbuf_free(&b);
+        return t;
+    }
     PyObject *r = PyObject_Repr(o);
     const char *t = arena_strdup(&e->mem, r ? PyUnicode_AsUTF8(r) : "?");
     py_forget();
@@ -188,75 +199,153 @@ static const char *repr(entry *e, PyObject *o)
     return t;
 }
 
-static const char *dims(entry *e, const int64_t *v, int n)
+static const char *type_repr(entry *e, PyObject *type)
 {
-    strbuf b = { 0 };
-    for (int i = 0; i < n; i++)
-        if (v[i] < 0)
-            strbuf_addf(&b, "%sNone", i ? ", " : "");
-        else
-            strbuf_addf(&b, "%s%lld", i ? ", " : "", (long long)v[i]);
-    const char *t = arena_strdup(&e->mem, strbuf_str(&b));
-    strbuf_free(&b);
-    return t;
+    size_t at = ((uintptr_t)type >> 4) % COUNT(e->reprs);
+    if (e->reprs[at].type != type) {
+        e->reprs[at].type = type;
+        e->reprs[at].text = repr(e, type);
+    }
+    return e->reprs[at].text;
 }
 
-static const char *guard_text(entry *e, const guard *g)
+static void dims(strbuf *b, const int64_t *v, int n)
 {
-    const char *s = g->src ? src_text(g->src) : "";
-    switch (g->kind) {
-    case G_TENSOR_MATCH: {
-        guard_tensor *t = g->t;
-        const char *cls = strrchr(t->type->tp_name, '.');
-        return arena_printf(
-            &e->mem,
-            "check_tensor(%s, %s, DispatchKeySet(CPU, BackendSelect, ADInplaceOrView, AutogradCPU), "
-            "%s.%s, device=%s, requires_grad=%s, size=[%s], stride=[%s])",
-            s, cls ? cls + 1 : t->type->tp_name, cap_brand(), dtype_rows[t->dt].pname,
-            t->dev.index < 0 ? "None" : arena_printf(&e->mem, "%d", t->dev.index),
-            t->requires_grad ? "True" : "False", dims(e, t->size, t->ndim), dims(e, t->stride, t->ndim));
+    for (int i = 0; i < n; i++) {
+        if (i)
+            strbuf_addn(b, ", ", 2);
+        if (v[i] < 0)
+            strbuf_addn(b, "None", 4);
+        else
+            strbuf_int(b, v[i]);
     }
-    case G_NO_HASATTR:
-        return arena_printf(&e->mem, "hasattr(%s, '%s') == False", s, PyUnicode_AsUTF8(g->obj));
-    case G_HASATTR: return arena_printf(&e->mem, "not hasattr(%s, %s)", s, repr(e, g->obj));
+}
+
+static void tensor_put(strbuf *b, const char *s, const guard_tensor *t)
+{
+    const char *cls = strrchr(t->type->tp_name, '.');
+    strbuf_add(b, "check_tensor(");
+    strbuf_add(b, s);
+    strbuf_add(b, ", ");
+    strbuf_add(b, cls ? cls + 1 : t->type->tp_name);
+    strbuf_add(b, ", DispatchKeySet(CPU, BackendSelect, ADInplaceOrView, AutogradCPU), ");
+    strbuf_add(b, cap_brand());
+    strbuf_addc(b, '.');
+    strbuf_add(b, dtype_rows[t->dt].pname);
+    strbuf_add(b, ", device=");
+    if (t->dev.index < 0)
+        strbuf_add(b, "None");
+    else
+        strbuf_int(b, t->dev.index);
+    strbuf_add(b, t->requires_grad ? ", requires_grad=True, size=[" : ", requires_grad=False, size=[");
+    dims(b, t->size, t->ndim);
+    strbuf_add(b, "], stride=[");
+    dims(b, t->stride, t->ndim);
+    strbuf_add(b, "])");
+}
+
+/* Asks Python for all that the text of a guard needs: then another thread can write it. */
+void guard_prepare(guard *g)
+{
+    if (g->src)
+        src_text(g->src);
+    if (g->src2)
+        src_text(g->src2);
+    if (g->hint)
+        return;
+    switch (g->kind) {
+    case G_NO_HASATTR: g->hint = PyUnicode_AsUTF8(g->obj); break;
     case G_EQUALS_MATCH:
         if (PyFloat_Check(g->obj) && isnan(PyFloat_AS_DOUBLE(g->obj)))
-            return arena_printf(&e->mem, "(type(%s) is float and __math_isnan(%s))", s, s);
-        return arena_printf(&e->mem, "%s == %s", s, repr(e, g->obj));
-    case G_BOOL_MATCH: return arena_printf(&e->mem, "%s == %s", s, repr(e, g->obj));
-    case G_NONE_MATCH: return arena_printf(&e->mem, "%s is None", s);
-    case G_TYPE_MATCH:
-        return arena_printf(&e->mem, "___check_type_id(%s, %zu), type=%s (HINT: type %s)", s, (size_t)g->obj,
-                            repr(e, g->obj), ((PyTypeObject *)g->obj)->tp_name);
-    case G_ID_MATCH:
-        return arena_printf(&e->mem, "___check_obj_id(%s, %zu), type=%s", s, (size_t)g->obj,
-                            repr(e, (PyObject *)Py_TYPE(g->obj)));
-    case G_FUNCTION_MATCH:
-        return arena_printf(&e->mem, "___check_obj_id(%s.__code__, %zu), type=<class 'code'>", s,
-                            (size_t)g->obj);
+            break;
+        g->hint = repr(g->e, g->obj);
+        break;
+    case G_HASATTR:
+    case G_BOOL_MATCH:
     case G_DICT_CONTAINS:
-        return arena_printf(&e->mem, "not ___dict_contains(%s, %s.__dict__)", repr(e, g->obj), s);
-    case G_SET_CONTAINS: return arena_printf(&e->mem, "%s == %s", s, repr(e, g->obj));
-    case G_SEQUENCE_LENGTH:
-        return g->n ? arena_printf(&e->mem, "len(%s) == %lld", s, (long long)g->n)
-                    : arena_printf(&e->mem, "not %s", s);
-    case G_DICT_KEYS_MATCH: return arena_printf(&e->mem, "list(dict.keys(%s)) == %s", s, repr(e, g->obj));
-    case G_DUPLICATE_INPUT: return arena_printf(&e->mem, "%s is %s", s, src_text(g->src2));
-    case G_NOT_SAME: return arena_printf(&e->mem, "%s is not %s", s, src_text(g->src2));
-    case G_GLOBAL_STATE: return "___check_global_state()";
-    case G_DEFAULT_DEVICE: return "utils_device.CURRENT_DEVICE == None";
-    case G_TORCH_FUNCTION_MODE_STACK: return "___check_torch_function_mode_stack()";
-    case G_BUILTIN_MATCH:
-        return arena_printf(&e->mem, "%s.__name__ == '%s'", s, ((PyMethodDef *)(intptr_t)g->n)->ml_name);
-    case G_EXISTS: return arena_printf(&e->mem, "hasattr(%s)", s);
-    default: return "";
+    case G_SET_CONTAINS:
+    case G_DICT_KEYS_MATCH: g->hint = repr(g->e, g->obj); break;
+    case G_TYPE_MATCH: g->hint = type_repr(g->e, g->obj); break;
+    case G_ID_MATCH: g->hint = type_repr(g->e, (PyObject *)Py_TYPE(g->obj)); break;
+    default: break;
     }
+}
+
+static void put3(strbuf *b, const char *x, const char *y, const char *z)
+{
+    strbuf_add(b, x);
+    strbuf_add(b, y);
+    strbuf_add(b, z);
+}
+
+/* Of a prepared guard. */
+static void guard_put(strbuf *b, const guard *g)
+{
+    const char *s = g->src ? src_text(g->src) : "", *hint = g->hint ? g->hint : "?";
+    switch (g->kind) {
+    case G_TENSOR_MATCH: tensor_put(b, s, g->t); break;
+    case G_NO_HASATTR: strbuf_addf(b, "hasattr(%s, '%s') == False", s, hint); break;
+    case G_HASATTR: strbuf_addf(b, "not hasattr(%s, %s)", s, hint); break;
+    case G_EQUALS_MATCH:
+        if (!g->hint)
+            strbuf_addf(b, "(type(%s) is float and __math_isnan(%s))", s, s);
+        else
+            put3(b, s, " == ", hint);
+        break;
+    case G_BOOL_MATCH:
+    case G_SET_CONTAINS: put3(b, s, " == ", hint); break;
+    case G_NONE_MATCH: put3(b, s, " is ", "None"); break;
+    case G_TYPE_MATCH:
+        put3(b, "___check_type_id(", s, ", ");
+        strbuf_int(b, (int64_t)(size_t)g->obj);
+        put3(b, "), type=", hint, " (HINT: type ");
+        put3(b, ((PyTypeObject *)g->obj)->tp_name, ")", "");
+        break;
+    case G_ID_MATCH:
+        put3(b, "___check_obj_id(", s, ", ");
+        strbuf_int(b, (int64_t)(size_t)g->obj);
+        put3(b, "), type=", hint, "");
+        break;
+    case G_FUNCTION_MATCH:
+        put3(b, "___check_obj_id(", s, ".__code__, ");
+        strbuf_int(b, (int64_t)(size_t)g->obj);
+        strbuf_add(b, "), type=<class 'code'>");
+        break;
+    case G_DICT_CONTAINS: strbuf_addf(b, "not ___dict_contains(%s, %s.__dict__)", hint, s); break;
+    case G_SEQUENCE_LENGTH:
+        if (g->n)
+            strbuf_addf(b, "len(%s) == %lld", s, (long long)g->n);
+        else
+            put3(b, "not ", s, "");
+        break;
+    case G_DICT_KEYS_MATCH: strbuf_addf(b, "list(dict.keys(%s)) == %s", s, hint); break;
+    case G_DUPLICATE_INPUT: put3(b, s, " is ", src_text(g->src2)); break;
+    case G_NOT_SAME: put3(b, s, " is not ", src_text(g->src2)); break;
+    case G_GLOBAL_STATE: strbuf_add(b, "___check_global_state()"); break;
+    case G_DEFAULT_DEVICE: strbuf_add(b, "utils_device.CURRENT_DEVICE == None"); break;
+    case G_TORCH_FUNCTION_MODE_STACK: strbuf_add(b, "___check_torch_function_mode_stack()"); break;
+    case G_BUILTIN_MATCH:
+        strbuf_addf(b, "%s.__name__ == '%s'", s, ((PyMethodDef *)(intptr_t)g->n)->ml_name);
+        break;
+    case G_EXISTS: put3(b, "hasattr(", s, ")"); break;
+    default: break;
+    }
+}
+
+static const char *guard_text(entry *e, guard *g)
+{
+    strbuf b = { 0 };
+    guard_prepare(g);
+    guard_put(&b, g);
+    const char *t = arena_strndup(&e->mem, strbuf_str(&b), b.n);
+    strbuf_free(&b);
+    return t;
 }
 
 static const char *text_now(const guard *g)
 {
     if (!g->text)
-        ((guard *)g)->text = guard_text(g->e, g);
+        ((guard *)g)->text = guard_text(g->e, (guard *)g);
     return g->text;
 }
 const char *guard_reads(const guard *g) { return text_now(g); }
@@ -1042,10 +1131,9 @@ static void json_guard(json_w *w, const char *kind, const char *text, const guar
     json_obj(w);
     json_key(w, "code");
     json_str(w, text);
-    json_key(w, "type");
-    json_str(w, kind);
-    json_key(w, "stack");
-    json_null(w);
+    strbuf_add(w->out, ", \"type\": \"");
+    strbuf_add(w->out, kind);
+    strbuf_add(w->out, "\", \"stack\": null");
     json_key(w, "user_stack");
     if (g && g->file)
         ev_json_stack(w, &(ev_frame){ .file = g->file, .name = g->fn, .line = g->line }, 1);
@@ -1057,9 +1145,14 @@ static void json_guard(json_w *w, const char *kind, const char *text, const guar
 void guard_json(strbuf *b, const entry *e)
 {
     json_w w = { b };
+    strbuf text = { 0 };
     json_arr(&w);
-    for (size_t i = 0; i < e->guards.n; i++)
-        json_guard(&w, kind_names[e->guards.at[i].kind], text_now(&e->guards.at[i]), &e->guards.at[i]);
+    for (size_t i = 0; i < e->guards.n; i++) {
+        strbuf_clear(&text);
+        guard_put(&text, &e->guards.at[i]);
+        json_guard(&w, kind_names[e->guards.at[i].kind], strbuf_str(&text), &e->guards.at[i]);
+    }
+    strbuf_free(&text);
     for (int i = 0; e->symguards && i < sym_guards_n(e->symguards); i++)
         json_guard(&w, "SHAPE_ENV", sym_guards_at(e->symguards, i)->text, NULL);
     json_end(&w);

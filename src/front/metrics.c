@@ -28,13 +28,15 @@ void metrics_entry(const entry *e, const ir_graph *g, PyObject *const *in)
         }
 }
 
-static void ints(json_w *w, const char *key, const symint *v, int n)
+static void ints(strbuf *b, const char *key, const symint *v, int n)
 {
-    json_key(w, key);
-    json_arr(w);
-    for (int i = 0; i < n; i++)
-        json_int(w, v[i]);
-    json_end(w);
+    strbuf_add(b, key);
+    for (int i = 0; i < n; i++) {
+        if (i)
+            strbuf_addn(b, ", ", 2);
+        strbuf_int(b, v[i]);
+    }
+    strbuf_addc(b, ']');
 }
 static void number(json_w *w, const char *key, int64_t v)
 {
@@ -47,55 +49,34 @@ void metrics_inputs(const entry *e, PyObject *const *in)
 {
     if (!ev_trace_on(EV_describe_tensor))
         return;
+    strbuf b = { 0 };
+    ev_batch(true);
     for (int i = 0; i < e->nin; i++) {
         if (!py_is_tensor(in[i]))
             continue;
         const tp_tensor *t = py_tensor(in[i]);
-        strbuf b = { 0 };
-        json_w w = { &b };
-        json_obj(&w);
-        number(&w, "id", i);
-        number(&w, "describer_id", e->r->frame_id);
-        number(&w, "size", t->storage ? t->storage->nbytes : 0);
-        json_end(&w);
-        ev_json(EV_describe_storage, NULL, strbuf_str(&b), NULL);
         strbuf_clear(&b);
-        w = (json_w){ &b };
-        json_obj(&w);
-        number(&w, "id", i);
-        number(&w, "describer_id", e->r->frame_id);
-        number(&w, "ndim", t->ndim);
-        json_key(&w, "dtype");
-        json_strf(&w, "%s.%s", cap_brand(), dtype_name((dtype)t->dt));
-        json_key(&w, "device");
-        json_strf(&w, "device(type='%s')", device_name((dev_kind)tensor_device(t).kind));
-        ints(&w, "size", t->size, t->ndim);
-        ints(&w, "stride", t->stride, t->ndim);
-        number(&w, "storage", i);
-        number(&w, "storage_offset", t->offset);
-        json_key(&w, "layout");
-        json_strf(&w, "%s.strided", cap_brand());
-        if (ag_requires_grad(t)) {
-            json_key(&w, "requires_grad");
-            json_bool(&w, true);
-        }
-        if (Py_TYPE(in[i]) != &PyTensor_Type) {
-            json_key(&w, "is_parameter");
-            json_bool(&w, true);
-        }
-        json_end(&w);
-        ev_json(EV_describe_tensor, NULL, strbuf_str(&b), NULL);
+        strbuf_addf(&b, "{\"id\": %d, \"describer_id\": %d, \"size\": %lld}", i, e->r->frame_id,
+                    t->storage ? (long long)t->storage->nbytes : 0);
+        ev_json(EV_describe_storage, NULL, b.s, NULL);
         strbuf_clear(&b);
-        w = (json_w){ &b };
-        json_obj(&w);
-        number(&w, "describer_id", e->r->frame_id);
-        number(&w, "id", i);
-        json_key(&w, "source");
-        json_str(&w, src_text(e->in[i]));
-        json_end(&w);
-        ev_json(EV_describe_source, NULL, strbuf_str(&b), NULL);
-        strbuf_free(&b);
+        strbuf_addf(&b, "{\"id\": %d, \"describer_id\": %d, \"ndim\": %d, \"dtype\": \"%s.%s\"", i,
+                    e->r->frame_id, t->ndim, cap_brand(), dtype_name((dtype)t->dt));
+        strbuf_addf(&b, ", \"device\": \"device(type='%s')\"", device_name((dev_kind)tensor_device(t).kind));
+        ints(&b, ", \"size\": [", t->size, t->ndim);
+        ints(&b, ", \"stride\": [", t->stride, t->ndim);
+        strbuf_addf(&b, ", \"storage\": %d, \"storage_offset\": %lld, \"layout\": \"%s.strided\"%s%s}", i,
+                    (long long)t->offset, cap_brand(), ag_requires_grad(t) ? ", \"requires_grad\": true" : "",
+                    Py_TYPE(in[i]) != &PyTensor_Type ? ", \"is_parameter\": true" : "");
+        ev_json(EV_describe_tensor, NULL, b.s, NULL);
+        strbuf_clear(&b);
+        strbuf_addf(&b, "{\"describer_id\": %d, \"id\": %d, \"source\": ", e->r->frame_id, i);
+        json_quote(&b, src_text(e->in[i]), strlen(src_text(e->in[i])));
+        strbuf_addc(&b, '}');
+        ev_json(EV_describe_source, NULL, b.s, NULL);
     }
+    ev_batch(false);
+    strbuf_free(&b);
 }
 
 /* ---- calls ---- */

@@ -364,7 +364,7 @@ static void write_frag(cw *w, const vir_frag *f)
 /* --- statements
  * ---------------------------------------------------------------------------------------------------------
  */
-static void line(cw *w) { strbuf_addf(w->o, "%*s", w->indent, ""); }
+static void line(cw *w) { strbuf_pad(w->o, w->o->n, (size_t)w->indent); }
 
 static void end(cw *w, const char *note)
 {
@@ -631,6 +631,8 @@ static void region(cw *w, int n)
 void gen_c_kernel(gen_c_unit *u, const vir *k, const char *name)
 {
     cw w = { .u = u, .k = k, .o = &u->kernels, .indent = 4 };
+    if (!u->kernels.cap)
+        strbuf_grow(&u->kernels, 1 << 15);
     bool *used_i = mem_zalloc((size_t)k->nints + 1), *used_b = mem_zalloc((size_t)k->nbufs + 1);
     for (int i = 1; i < k->n; i++) {
         const vir_ins *in = &k->ins[i];

@@ -1,5 +1,6 @@
 /* graph.c - nodes, names, use lists. */
 #include "ir/graph.h"
+#include "events/events.h"
 #include "ir/text.h"
 #include <stdio.h>
 #include "base/utf8.h"
@@ -17,6 +18,7 @@ void ir_graph_free(ir_graph *g)
 {
     if (!g)
         return;
+    ev_wait(g);
     for (size_t i = 0; i < g->keep.n; i++)
         tensor_unref(g->keep.at[i]);
     vec_free(&g->keep);

@@ -22,8 +22,8 @@ static void dims_print(strbuf *b, int n, const symint *v)
     for (int i = 0; i < n; i++) {
         if (i)
             strbuf_addn(b, ", ", 2);
-        if (!sym_is_expr(v[i]) && v[i] >= 0 && v[i] < 10)
-            strbuf_addc(b, (char)('0' + v[i]));
+        if (!sym_is_expr(v[i]))
+            strbuf_int(b, v[i]);
         else
             size_print(b, v[i]);
     }
@@ -79,6 +79,14 @@ static void memfmt_print(strbuf *b, int64_t f, const char *root)
     strbuf_addf(b, "%s.%s", root, names[f >= 0 && f < 4 ? f : 0]);
 }
 
+static void int_print(strbuf *b, symint v)
+{
+    if (sym_is_expr(v))
+        sym_print(b, v);
+    else
+        strbuf_int(b, v);
+}
+
 void ir_val_print(strbuf *b, const tp_val *v, int style)
 {
     const char *root = root_of(style);
@@ -86,7 +94,7 @@ void ir_val_print(strbuf *b, const tp_val *v, int style)
     case VAL_none:
     case VAL_gen: strbuf_add(b, "None"); break;
     case VAL_node: node_or_none(b, v->node); break;
-    case VAL_int: sym_print(b, v->i); break;
+    case VAL_int: int_print(b, v->i); break;
     case VAL_float: strbuf_double(b, v->f); break;
     case VAL_bool: strbuf_add(b, v->b ? "True" : "False"); break;
     case VAL_str: strbuf_pyrepr(b, v->s, strlen(v->s)); break;
@@ -107,7 +115,7 @@ void ir_val_print(strbuf *b, const tp_val *v, int style)
         for (int i = 0; i < v->n; i++) {
             strbuf_add(b, i ? ", " : "");
             if (v->kind == VAL_ints)
-                sym_print(b, v->ints[i]);
+                int_print(b, v->ints[i]);
             else if (v->kind == VAL_floats)
                 strbuf_double(b, v->floats[i]);
             else if (v->kind == VAL_bools)
@@ -128,7 +136,9 @@ static void args_print(strbuf *b, const text_args *a, int from, int style)
         ir_val_print(b, &a->pos[i], style);
     }
     for (int i = 0; i < a->nkw; i++, first = false) {
-        strbuf_addf(b, "%s%s = ", first ? "" : ", ", a->kwname[i]);
+        strbuf_add(b, first ? "" : ", ");
+        strbuf_add(b, a->kwname[i]);
+        strbuf_addn(b, " = ", 3);
         ir_val_print(b, &a->kw[i], style);
     }
 }
@@ -159,7 +169,9 @@ static void call_print(strbuf *b, const ir_node *n)
         x = infix_of(r);
         if (!x->unary) {
             ir_val_print(b, &a.pos[0], style);
-            strbuf_addf(b, " %s ", x->sign);
+            strbuf_addc(b, ' ');
+            strbuf_add(b, x->sign);
+            strbuf_addc(b, ' ');
             ir_val_print(b, &a.pos[1], style);
         } else {
             strbuf_add(b, x->sign);
@@ -339,8 +351,10 @@ static void frees_print(strbuf *b, const frees *f, int back)
     if (from == to)
         return;
     strbuf_add(b, ";  ");
-    for (size_t i = from; i < to; i++)
-        strbuf_addf(b, "%s = ", f->dead.at[i]->name);
+    for (size_t i = from; i < to; i++) {
+        strbuf_add(b, f->dead.at[i]->name);
+        strbuf_addn(b, " = ", 3);
+    }
     strbuf_add(b, "None");
 }
 
@@ -379,7 +393,9 @@ static void field_print(strbuf *b, const char *s, char kind)
 static void place_print(strbuf *b, const ir_loc *l)
 {
     field_print(b, l->file ? l->file : "", 'f');
-    strbuf_addf(b, ":%d in ", l->line);
+    strbuf_addc(b, ':');
+    strbuf_int(b, l->line);
+    strbuf_addn(b, " in ", 4);
     field_print(b, l->func ? l->func : "", 'n');
     if (l->code) {
         strbuf_add(b, ", code: ");
@@ -399,7 +415,9 @@ static bool same_loc(const ir_loc *a, const ir_loc *b)
 
 static void loc_print(strbuf *b, const ir_loc *l, const char *pad, bool all)
 {
-    strbuf_addf(b, "\n%s# ", pad);
+    strbuf_addc(b, '\n');
+    strbuf_add(b, pad);
+    strbuf_addn(b, "# ", 2);
     if (!l)
         strbuf_add(b, "No stacktrace found for following nodes");
     for (const ir_loc *f = l; f; f = all ? f->outer : NULL) {
@@ -808,13 +826,18 @@ void ir_print(strbuf *b, const ir_graph *g, int what)
     else if (what & IR_PRINT_sizes)
         sizes_print(b, g);
     else {
-        strbuf code = { 0 };
         bool in_class = what & IR_PRINT_class;
-        code_print(&code, g, in_class, what);
         if (in_class)
             strbuf_addf(b, "class GraphModule(%s.nn.Module):\n", root_of(g->style));
-        if (what & IR_PRINT_head)
-            file_head(b, g, in_class ? "    " : "", strbuf_str(&code));
+        if (!(what & IR_PRINT_head) || !g->env || !sym_env_n_symbols(g->env)) {
+            if (what & IR_PRINT_head)
+                file_head(b, g, in_class ? "    " : "", "");
+            code_print(b, g, in_class, what);
+            return;
+        }
+        strbuf code = { 0 }; /* the head speaks of the symbols that the code holds */
+        code_print(&code, g, in_class, what);
+        file_head(b, g, in_class ? "    " : "", strbuf_str(&code));
         strbuf_addn(b, strbuf_str(&code), code.n);
         strbuf_free(&code);
     }

@@ -4,11 +4,44 @@
 #include "ir/text.h"
 #include <pthread.h>
 
+/* ---- operators ---- */
+static const infix signs[] = {
+    { "add", "+", false },
+    { "sub", "-", false },
+    { "mul", "*", false },
+    { "div", "/", false },
+    { "floor_divide", "//", false },
+    { "remainder", "%", false },
+    { "pow", "**", false },
+    { "matmul", "@", false },
+    { "eq", "==", false },
+    { "ne", "!=", false },
+    { "lt", "<", false },
+    { "le", "<=", false },
+    { "gt", ">", false },
+    { "ge", ">=", false },
+    { "bitwise_and", "&", false },
+    { "bitwise_or", "|", false },
+    { "bitwise_xor", "^", false },
+    { "neg", "-", true },
+    { "bitwise_not", "~", true },
+};
+
+static const infix *find_sign(const char *name)
+{
+    for (const infix *s = signs; s < END(signs); s++)
+        if (!strcmp(s->op, name))
+            return s;
+    return NULL;
+}
+
 /* ---- rows by public name ---- */
 typedef struct name_rows {
     VEC(op_id) ops;
 } name_rows;
-static map by_public; /* built once, then constant */
+static map by_public;                  /* built once, then constant */
+static bool alone[OP_COUNT];           /* no other row has its name */
+static const infix *sign_of[OP_COUNT]; /* how it is written between or before operands */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void index_name(const char *name, size_t n, op_id op)
@@ -34,7 +67,15 @@ static void build_index(void)
             p = strchr(p, ' ');
         }
     }
+    for (int i = 0; i < OP_COUNT; i++) {
+        const op_row *r = op_row_of((op_id)i);
+        const name_rows *same = map_getn(&by_public, r->name, strlen(r->name));
+        alone[i] = same && same->ops.n == 1;
+        sign_of[i] = find_sign(r->name);
+    }
 }
+
+void ir_text_ready(void) { pthread_once(&once, build_index); }
 
 static const name_rows *rows_named(const char *name, size_t n)
 {
@@ -48,35 +89,10 @@ static bool py_has(const op_row *r, char flag)
     return memchr(r->py, flag, e ? (size_t)(e - r->py) : strlen(r->py)) != NULL;
 }
 
-/* ---- operators ---- */
-static const infix signs[] = {
-    { "add", "+", false },
-    { "sub", "-", false },
-    { "mul", "*", false },
-    { "div", "/", false },
-    { "floor_divide", "//", false },
-    { "remainder", "%", false },
-    { "pow", "**", false },
-    { "matmul", "@", false },
-    { "eq", "==", false },
-    { "ne", "!=", false },
-    { "lt", "<", false },
-    { "le", "<=", false },
-    { "gt", ">", false },
-    { "ge", ">=", false },
-    { "bitwise_and", "&", false },
-    { "bitwise_or", "|", false },
-    { "bitwise_xor", "^", false },
-    { "neg", "-", true },
-    { "bitwise_not", "~", true },
-};
-
 const infix *infix_of(const op_row *r)
 {
-    for (const infix *s = signs; s < END(signs); s++)
-        if (!strcmp(s->op, r->name))
-            return s;
-    return NULL;
+    pthread_once(&once, build_index);
+    return sign_of[r - op_row_of((op_id)0)];
 }
 
 const infix *infix_by_sign(const char *sign, size_t n, bool unary)
@@ -152,7 +168,12 @@ static const char *name_in(const op_row *r, char space)
 void spell_function(strbuf *b, const op_row *r, op_variant v, const char *root)
 {
     char space = space_of(r, SPELL_function);
-    strbuf_addf(b, "%s.%s%s%s", root, spaces[(int)space], name_in(r, space), v == OPV_inplace ? "_" : "");
+    strbuf_add(b, root);
+    strbuf_addc(b, '.');
+    strbuf_add(b, spaces[(int)space]);
+    strbuf_add(b, name_in(r, space));
+    if (v == OPV_inplace)
+        strbuf_addc(b, '_');
 }
 
 int spell_of(const ir_node *n, const text_args *a)
@@ -177,8 +198,8 @@ int spell_of(const ir_node *n, const text_args *a)
     if (want == SPELL_aten)
         return want;
     /* One row of this name cannot be mistaken; otherwise ask the reader. */
-    const name_rows *same = rows_named(r->name, strlen(r->name));
-    if (same && same->ops.n == 1)
+    pthread_once(&once, build_index);
+    if (alone[n->op])
         return want;
     arena mem = { 0 };
     tp_val full[OP_MAX_PARAMS];
@@ -324,7 +345,7 @@ bool spell_resolve(arena *mem, char space, const char *name, size_t n, const tex
         if (!in_space(r, space) || (*v == OPV_inplace && !(r->flags & (OPF_INP | OPF_INPONLY))))
             continue;
         tried++;
-        if (spell_bind(mem, r, a, full, tried == 1 ? &first : NULL)) {
+        if (spell_bind(mem, r, a, full, err && tried == 1 ? &first : NULL)) {
             *op = rows->ops.at[i];
             return true;
         }

@@ -1063,13 +1063,18 @@ static bool would_cycle(planner *pl, const group *g, const uint64_t *deps)
 
 static void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why)
 {
-    if (ev_trace_on(EV_artifact))
-        strbuf_addf(&pl->decisions, "%s %s with group %d (%s): %s\n", yes ? "fused" : "did not fuse", n->name,
-                    g->id,
-                    g->n     ? g->member[0]->name
-                    : g->ext ? g->ext->name
-                             : "call",
-                    why);
+    if (ev_trace_on(EV_artifact)) {
+        strbuf *b = &pl->decisions;
+        strbuf_add(b, yes ? "fused " : "did not fuse ");
+        strbuf_add(b, n->name);
+        strbuf_add(b, " with group ");
+        strbuf_int(b, g->id);
+        strbuf_add(b, " (");
+        strbuf_add(b, g->n ? g->member[0]->name : g->ext ? g->ext->name : "call");
+        strbuf_add(b, "): ");
+        strbuf_add(b, why);
+        strbuf_addc(b, '\n');
+    }
     if (ev_text_on(EV_fusion))
         ev_text(EV_fusion, NULL, "%s %s with group %d (%s): %s", yes ? "fused" : "did not fuse", n->name,
                 g->id,
@@ -2337,16 +2342,14 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         }
     }
     life_times(&pl);
-    if (ev_text_on(EV_schedule) || ev_trace_on(EV_artifact)) {
+    if (ev_text_on(EV_schedule)) {
         strbuf b = { 0 };
         loop_plan_print(&b, p);
-        if (ev_text_on(EV_schedule))
-            ev_text(EV_schedule, NULL, "%s", strbuf_str(&b));
-        ev_artifact("schedule", "string", NULL, strbuf_str(&b));
-        if (pl.decisions.n)
-            ev_artifact("fusion", "string", NULL, strbuf_str(&pl.decisions));
+        ev_text(EV_schedule, NULL, "%s", strbuf_str(&b));
         strbuf_free(&b);
     }
+    if (pl.decisions.n)
+        ev_artifact("fusion", "string", NULL, strbuf_str(&pl.decisions));
     ok = true;
 done:
     free(order);
@@ -2364,6 +2367,7 @@ void loop_plan_free(loop_plan *p)
 {
     if (!p)
         return;
+    ev_wait(p);
     for (size_t i = 0; i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
             vec_free(&p->step.at[i].kernel->nodes);

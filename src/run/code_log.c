@@ -95,28 +95,29 @@ static void steps_text(strbuf *b, const loop_plan *p)
 }
 
 /* Equal kernels (repeated layers) are written once. */
-static void program_text(strbuf *b, const loop_plan *p, const run_kernel *const *k)
+static void program_text(strbuf *b, const loop_plan *p)
 {
     gen_c_unit u = { 0 };
-    map first = { 0 }; /* code -> step + 1 */
-    strbuf same = { 0 };
+    map first = { 0 }; /* key -> step + 1 */
+    strbuf same = { 0 }, key = { 0 };
     for (size_t i = 0; i < p->step.n; i++) {
         if (p->step.at[i].kind != STEP_kernel)
             continue;
         const loop_kernel *lk = p->step.at[i].kernel;
-        size_t at = (size_t)(uintptr_t)map_geti(&first, (uintptr_t)k[i]);
+        if (!lk->k) {
+            strbuf_addf(&same, "/* %s: machine code from the disk cache; TAPER_CACHE=0 shows its C */\n", lk->name);
+            continue;
+        }
+        strbuf_clear(&key);
+        vir_key(lk->k, &key);
+        size_t at = (size_t)(uintptr_t)map_getn(&first, key.s, key.n);
         if (at) {
             strbuf_addf(&same, "#define %s %s /* the same code */\n", lk->name,
                         p->step.at[at - 1].kernel->name);
             continue;
         }
-        map_puti(&first, (uintptr_t)k[i], (void *)(i + 1));
-        if (lk->k)
-            gen_c_kernel(&u, lk->k, lk->name);
-        else
-            strbuf_addf(
-                &same, "/* %s: %zu bytes of machine code from the disk cache; TAPER_CACHE=0 shows its C */\n",
-                lk->name, k[i]->ncode);
+        map_putn(&first, key.s, key.n, (void *)(i + 1));
+        gen_c_kernel(&u, lk->k, lk->name);
     }
     gen_c_text(&u, b);
     if (same.n)
@@ -124,17 +125,18 @@ static void program_text(strbuf *b, const loop_plan *p, const run_kernel *const 
     steps_text(b, p);
     gen_c_free(&u);
     strbuf_free(&same);
+    strbuf_free(&key);
     map_free(&first);
 }
 
-static void output_code(const loop_plan *p, const run_kernel *const *k)
+/* Called on another thread: reads the plan and nothing else. */
+static void output_code(void *arg)
 {
-    if (!ev_text_on(EV_output_code) && !ev_trace_on(EV_inductor_output_code))
-        return;
-    strbuf b = { 0 };
-    program_text(&b, p, k);
+    const loop_plan *p = *(loop_plan **)arg;
+    strbuf *b = ev_scratch();
+    program_text(b, p);
     if (ev_text_on(EV_output_code))
-        ev_text(EV_output_code, NULL, "Output code: \n%s", strbuf_str(&b));
+        ev_text(EV_output_code, NULL, "Output code: \n%s", strbuf_str(b));
     if (ev_trace_on(EV_inductor_output_code)) {
         strbuf meta = { 0 };
         json_w w = { &meta };
@@ -142,10 +144,15 @@ static void output_code(const loop_plan *p, const run_kernel *const *k)
         json_key(&w, "filename");
         json_strf(&w, "%s.c", p->g->name);
         json_end(&w);
-        ev_json(EV_inductor_output_code, NULL, strbuf_str(&meta), strbuf_str(&b));
+        ev_json(EV_inductor_output_code, NULL, strbuf_str(&meta), strbuf_str(b));
         strbuf_free(&meta);
     }
-    strbuf_free(&b);
+    if (ev_trace_on(EV_artifact)) {
+        strbuf_clear(b);
+        loop_plan_print(b, p);
+        ev_artifact("schedule", "string", NULL, strbuf_str(b));
+    }
+    ev_scratch_done(b);
 }
 
 /* ---- each kernel ---- */
@@ -276,6 +283,14 @@ void code_log_begin(const ir_graph *g)
     strbuf_free(&b);
 }
 
+void code_log_program(const loop_plan *p)
+{
+    if (ev_text_on(EV_output_code))
+        output_code(&p);
+    else if (ev_trace_on(EV_inductor_output_code))
+        ev_later(output_code, &p, sizeof p, p, NULL);
+}
+
 void code_log_plan(const loop_plan *p, const run_kernel *const *k)
 {
     int64_t moved = 0;
@@ -291,7 +306,6 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
         ev_log(EVC_inductor, EV_INFO, NULL,
                "%s: %d kernels, %d products, %d library calls, %d values fused, about %lld bytes moved",
                p->g->name, p->nkernel, p->nproduct, p->nextern, p->nfused, (long long)moved);
-    output_code(p, k);
     perf_hints(p, k);
     cache_record(p, k);
 }

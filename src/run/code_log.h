@@ -5,6 +5,7 @@
 #include "run/exec.h"
 
 void code_log_begin(const ir_graph *g);                             /* before planning */
+void code_log_program(const loop_plan *p);                          /* planned: the program as C text */
 void code_log_kernel(const loop_kernel *lk, const run_kernel *rk);  /* each kernel, when it is ready */
 void code_log_plan(const loop_plan *p, const run_kernel *const *k); /* all of it; k by step */
 #endif

@@ -1,6 +1,7 @@
 /* gcache.c - compiled graphs to disk and back. */
 #define _GNU_SOURCE
 #include "run/gcache.h"
+#include "run/code_log.h"
 #include "base/clock.h"
 #include "base/envvars.h"
 #include "base/fault.h"
@@ -362,6 +363,7 @@ static bool read_forward(gcache *x, const char *p, size_t n, const aot_inner *in
             (*u)->fw = ir_graph_copy(plan->g);
     tp_comp mine = *c;
     mine.err = err;
+    code_log_program(plan);
     *fw = program_make(in, &mine, plan, made);
     free(made);
     if (*fw)
@@ -461,6 +463,7 @@ static run_program *read_backward(const char *p, size_t n, const aot_inner *in, 
         ir_graph *copy = u->bw ? NULL : ir_graph_copy(plan->g);
         tp_comp mine = *c;
         mine.err = err;
+        code_log_program(plan);
         bw = program_make(in, &mine, plan, made);
         if (bw && copy)
             u->bw = copy; /* types of the tangents */

@@ -219,3 +219,47 @@ def test_a_killed_process_leaves_a_readable_trace():
     finally:
         shutil.rmtree(d)
 # sanitize: skip
+
+
+def records(path):
+    """(event, payload or None) of a trace file; checks every digest."""
+    import hashlib
+    out = []
+    with open(path) as f:
+        lines = f.read().split("\n")
+    assert lines.pop() == "", "the last line is whole"
+    for line in lines:
+        if line.startswith("\t"):
+            out[-1][1].append(line[1:])
+        else:
+            out.append((json.loads(line[line.index("] {") + 2:]), []))
+    for head, payload in out:
+        want = head.get("has_payload")
+        assert (hashlib.md5("\n".join(payload).encode()).hexdigest() if payload else None) == want, head
+    return [next(iter(h)) for h, _ in out]
+
+
+def test_records_of_a_compile_are_on_disk_when_it_ends():
+    """Large records are made by a thread of their own: a kernel that dies at once, a kill and a fork lose none of them."""
+    body = "def f(x):\n    for _ in range(40):\n        x = x.sin() * 1.1\n    return x\n"
+    ends = {"kill": ("taper.compile(f)(taper.ones(3))\nos.kill(os.getpid(), signal.SIGKILL)\n", -9),
+            "segv": ("taper.compile(f)(taper.ones(3))\n", -11),
+            "fork": ("import threading\nc = taper.compile(f)\nc(taper.ones(3))\n"
+                     "for _ in range(3):\n    pid = os.fork()\n    if not pid:\n        c(taper.ones(4)); os._exit(0)\n"
+                     "    c(taper.ones(2 + _, 2))\n    assert os.waitpid(pid, 0)[1] == 0\n", 0)}
+    for name, (tail, rc) in ends.items():
+        d = tempfile.mkdtemp()
+        try:
+            env = dict(os.environ, TAPER_TRACE=os.path.join(d, "t"), TAPER_CACHE="0")
+            if name == "segv":
+                env["TAPER_INJECT"] = "sin:segv@gen"
+            with open(os.path.join(d, "p.py"), "w") as f:
+                f.write("import os, signal, taper\n" + body + tail)
+            p = subprocess.run([sys.executable, os.path.join(d, "p.py")], env=env, stderr=subprocess.PIPE, text=True, timeout=100)
+            assert p.returncode == rc, (name, p.returncode, p.stderr[-500:])
+            for log in os.listdir(env["TAPER_TRACE"]):
+                got = records(os.path.join(env["TAPER_TRACE"], log))
+                assert {"dynamo_output_graph", "dynamo_guards", "aot_inference_graph", "inductor_output_code", "compilation_metrics"} <= set(got), (name, got)
+            assert len(os.listdir(env["TAPER_TRACE"])) == (4 if name == "fork" else 1)
+        finally:
+            shutil.rmtree(d)
