@@ -104,6 +104,7 @@ static int report(where *w, const repro *m, const minify_stats *st)
     tp_err err = { 0 };
     if (!bundle_write(w->dir, m, &st->sig, &err))
         return cli_fail(&err);
+    bundle_events(w->dir, m);
     write_scripts(w->dir, m, &st->sig, &said);
     ir_print(&b, m->g, IR_PRINT_log);
     printf("%s\n%s: %s\n", strbuf_str(&b), sig_name(st->sig.kind), st->sig.full);
@@ -130,11 +131,12 @@ static int report(where *w, const repro *m, const minify_stats *st)
 static int run_minify(int argc, char **argv)
 {
     cli_args a = { argc, 1, argv };
-    const char *dir = NULL, *out = NULL, *secs = NULL, *check = NULL, *mem = NULL;
+    const char *dir = NULL, *out = NULL, *secs = NULL, *check = NULL, *mem = NULL, *step = NULL;
     tp_err err = { 0 };
     while (a.at < a.argc) {
         if (cli_option(&a, "out", &out) || cli_option(&a, "timeout", &secs) ||
-            cli_option(&a, "check-str", &check) || cli_option(&a, "memory", &mem))
+            cli_option(&a, "check-str", &check) || cli_option(&a, "memory", &mem) ||
+            cli_option(&a, "max-granularity", &step))
             continue;
         if (argv[a.at][0] == '-')
             return cli_unknown(&a);
@@ -142,7 +144,10 @@ static int run_minify(int argc, char **argv)
     }
     if (!dir)
         return cli_usage(
-            "taper minify BUNDLE [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT]");
+            "taper minify BUNDLE [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT] "
+            "[--max-granularity N]");
+    if (step && (atoi(step) < 1 || atoi(step) & (atoi(step) - 1)))
+        return cli_usage("--max-granularity wants a power of two, not '%s'", step);
     if (secs && atof(secs) <= 0)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     if (mem && atof(mem) <= 0)
@@ -165,6 +170,7 @@ static int run_minify(int argc, char **argv)
                       .best = keep_best,
                       .data = &w,
                       .check_str = check,
+                      .max_granularity = step ? atoi(step) : 0,
                       .memo_file = memo };
     minify_stats st = { 0 };
     repro *m = NULL;

@@ -4,11 +4,13 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/pool.h"
+#include "events/metrics.h"
 #include "gen/x64.h"
 #include "grad/tape.h"
 #include "ops/random.h"
 #include "taper.h"
 #include "tensor/safetensors.h"
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/time.h>
@@ -269,6 +271,56 @@ bool bundle_write(const char *dir, const repro *r, const signature *s, tp_err *e
     free(inputs);
     free(about);
     return ok;
+}
+
+/* ---- what the compiler did ---- */
+typedef struct traced {
+    const char *dir;
+    const repro *r;
+} traced;
+
+static int events_child(void *arg)
+{
+    const traced *a = arg;
+    tp_err err = { 0 };
+    tp_comp c = { .err = &err };
+    ev_cid id = { 0, 0, 0 };
+    strbuf b = { 0 };
+    if (!ev_trace_start(a->dir, false, &err))
+        return 1;
+    ev_cid_set(&id);
+    ev_metrics_begin(&id, false, a->r->g->name ? a->r->g->name : "graph", "graph.py", 1);
+    ir_print(&b, a->r->g, IR_PRINT_log);
+    ev_json(EV_dynamo_output_graph, NULL, "{\"sizes\": {}}", strbuf_str(&b));
+    strbuf_free(&b);
+    if (!repro_compile(&c, a->r))
+        ev_metrics_fail(err_class(err.kind), err.msg, "graph.py", 1);
+    ev_metrics_end(false);
+    ev_trace_stop();
+    return 0;
+}
+
+void bundle_events(const char *dir, const repro *r)
+{
+    char *tmp = path_join(dir, "events.tmp"), *to = path_join(dir, "events");
+    traced a = { tmp, r };
+    proc_result res = { 0 };
+    fflush(NULL);
+    if (file_mkdirs(tmp, NULL))
+        proc_run(&(proc_spec){ .fn = events_child, .arg = &a, .timeout_ms = 10000 }, &res, NULL);
+    proc_result_free(&res);
+    DIR *d = opendir(tmp);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char *from = path_join(tmp, e->d_name);
+        if (e->d_name[0] != '.')
+            rename(from, to);
+        free(from);
+    }
+    if (d)
+        closedir(d);
+    rmdir(tmp);
+    free(tmp);
+    free(to);
 }
 
 /* ---- reading ---- */

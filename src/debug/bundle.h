@@ -3,6 +3,7 @@
  *   graph.py             the graph (docs/graph.md), big constants beside it
  *   inputs.safetensors   the bytes of the inputs' storages, each under its SHA-1
  *   failure.json         backend, signature, geometry of the inputs, digests of the other files
+ *   events               a trace of its compile (`taper report DIR/events`); nobody reads it back
  *   state.json           versions, machine, settings, random state, environment variables of ours */
 #ifndef TAPER_BUNDLE_H
 #define TAPER_BUNDLE_H
@@ -10,6 +11,9 @@
 #include "debug/trial.h"
 
 bool bundle_write(const char *dir, const repro *r, const signature *s, tp_err *err); /* makes the directory */
+/* Compiles r once more in a child, with a trace, and keeps that as DIR/events: what the compiler did until it failed. For
+ * reading only: when it cannot be made there is none. */
+void bundle_events(const char *dir, const repro *r);
 /* s may be NULL. Inputs that were saved without bytes get random numbers (floats) or zeros. Plants the faults it was made
  * with when plant is set. */
 repro *bundle_read(const char *dir, signature *s, bool plant, tp_err *err);

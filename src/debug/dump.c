@@ -118,8 +118,10 @@ char *debug_dump(const repro *r, const signature *s, int what, const char *compi
     }
     free(other);
     free(rel);
-    if (path && s->kind != SIG_passes)
+    if (path && s->kind != SIG_passes) {
+        bundle_events(dir, r);
         remember(path);
+    }
     free(dir);
     return path ? path : not_written(&err);
 }

@@ -12,6 +12,12 @@ typedef struct minify_opts {
                   signature *out); /* instead of a trial in a child; may be NULL */
     bool here;                     /* trials in this process: no isolation */
     const char *check_str;         /* the message must contain it; NULL: any that is the same */
+    int max_granularity; /* nodes that one step takes away at most, a power of two; 0: as many as there are */
+    bool
+        skip_sanity; /* the graph is not run before the search: the first failure that shows is the one to keep */
+    const char *
+        offload; /* directory: values that stand in for nodes are kept there instead of in memory; may be NULL */
+    bool reuse_offloaded; /* what is in that directory already stays as it is */
     const char
         *memo_file; /* answers are kept there: an interrupted search goes on where it stood; may be NULL */
 } minify_opts;

@@ -453,6 +453,7 @@ struct trace {
     VEC(PyObject *) outs; /* fake tensors returned by the graph, owned */
     VEC(PyObject *) gens; /* generators that are alive, borrowed */
     bool internal;        /* a real error, not a break: the exception is set */
+    bool planted;         /* and it was planted: capture itself is said to have failed */
     op_ctx saved;
     int cur_line;
     const ir_loc *loc;

@@ -372,18 +372,19 @@ static bool py_fails(void *data, const repro *r, signature *out)
     return yes;
 }
 
-/* _repro_minify(repro, timeout, isolate, check_str, state file or None, line, best, tester) -> (repro, dict) */
+/* _repro_minify(repro, timeout, isolate, check_str, state file or None, line, best, tester, max_granularity or 0,
+ *               skip_sanity, directory for values or None, reuse them) -> (repro, dict) */
 static PyObject *f_repro_minify(PyObject *m, PyObject *args)
 {
     PyObject *c;
     search_py s = { 0 };
     double secs;
-    int isolate;
-    const char *resume;
+    int isolate, granularity = 0, skip = 0, reuse = 0;
+    const char *resume, *offload = NULL;
     tp_err err = { 0 };
     minify_stats st = { 0 };
-    if (!PyArg_ParseTuple(args, "OdpzzOOO:_repro_minify", &c, &secs, &isolate, &s.check, &resume, &s.line,
-                          &s.best, &s.tester) ||
+    if (!PyArg_ParseTuple(args, "OdpzzOOO|ipzp:_repro_minify", &c, &secs, &isolate, &s.check, &resume,
+                          &s.line, &s.best, &s.tester, &granularity, &skip, &offload, &reuse) ||
         !repro_at(c))
         return NULL;
     minify_opts o = { .limits = { .timeout_ms = (int64_t)(secs * 1000), .interrupted = py_interrupted },
@@ -393,6 +394,10 @@ static PyObject *f_repro_minify(PyObject *m, PyObject *args)
                       .here = !isolate,
                       .fails = s.tester != Py_None ? py_fails : NULL,
                       .check_str = s.check,
+                      .max_granularity = granularity,
+                      .skip_sanity = skip,
+                      .offload = offload,
+                      .reuse_offloaded = reuse,
                       .memo_file = resume };
     repro *r = minify(repro_at(c), &o, &st, &err);
     if (PyErr_Occurred() && !r)

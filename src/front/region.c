@@ -126,8 +126,10 @@ static bool plant(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *
     trace *t = data;
     const op_row *row = op_row_of(op);
     fault_kind f = fault_at("capture", row->name);
-    if (f == FAULT_compile_error || f == FAULT_runtime_error)
-        return err_set(err, ERR_internal, "planted fault: capture cannot take '%s'", row->name);
+    if (f == FAULT_compile_error || f == FAULT_runtime_error) {
+        t->internal = t->planted = true; /* the stage fails; a break would be no failure */
+        return err_set(err, ERR_runtime, "planted fault: capture cannot take '%s'", row->name);
+    }
     if (fault_is_sudden(f) && !fault_strike(f, row->name, err))
         return false;
     if (!ir_record(cx, &t->rec, op, v, arg, out, err))
@@ -837,6 +839,20 @@ static void trace_error(const region *r, bool started, int line)
     PyErr_Restore(type, val, tb);
 }
 
+/* An error of capture itself: InternalTorchDynamoError: <class>: <message>. */
+static void raise_internal(void)
+{
+    PyObject *type, *val, *tb, *cls = NULL;
+    PyErr_Fetch(&type, &val, &tb);
+    PyErr_NormalizeException(&type, &val, &tb);
+    cls = exc_class("InternalTorchDynamoError");
+    PyErr_Format(cls ? cls : PyExc_RuntimeError, "%s: %S", type ? ((PyTypeObject *)type)->tp_name : "error",
+                 val ? val : Py_None);
+    Py_XDECREF(type);
+    Py_XDECREF(val);
+    Py_XDECREF(tb);
+}
+
 /* break_at: config.debug_break_at, the outer step at which a break is forced */
 entry *capture_region(region *r, frame *real, cap_cfg *cfg)
 {
@@ -906,6 +922,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             break;
         }
         if (t->internal || (!t->broke && PyErr_Occurred())) {
+            if (t->planted)
+                raise_internal();
             attempt_end(a);
             a = NULL;
             goto out;

@@ -440,3 +440,51 @@ def test_switches_of_the_original():
                            "c.cpp.inject_log1p_bug_TESTING_ONLY = 'accuracy'\nprint(c.cpp.inject_relu_bug_TESTING_ONLY)\n"
                            "c.cpp.inject_relu_bug_TESTING_ONLY = None\nimport taper\nprint(taper._C._injected())", d)
         assert out == "accuracy\nlog1p:accuracy@gen\n", out + err
+
+
+def test_a_bundle_tells_what_the_compiler_did():
+    """`events` in the bundle is a trace of the compile, up to the error."""
+    taper_bin = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(ROOT, "build")), "taper")
+    for fault, level, has in (("relu:compile_error@gen", "2", "aot_forward_graph"), ("relu:accuracy@gen", "4", "inductor_output_code")):
+        with Dir() as d:
+            run(PROG % "inductor", d, TAPER_INJECT=fault, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL=level)
+            (events,) = found(d, "events")
+            assert not found(d, "events.tmp")
+            with open(events) as f:
+                text = f.read()
+            assert f'"{has}"' in text and '"dynamo_output_graph"' in text and '"compilation_metrics"' in text, text[:2000]
+            p = subprocess.run([taper_bin, "report", events, "--json"], capture_output=True, text=True, timeout=60)
+            j = json.loads(p.stdout)
+            assert j["compiles"] == 1 and j["problems"] == 0 and j["compile_ids"][0]["status"] == ("error" if "compile" in fault else "ok"), p.stdout
+
+
+def test_options_of_the_search():
+    with Dir() as d:
+        run(PROG % "inductor", d, TAPER_INJECT="relu:runtime_error@gen", TAPER_REPRO_AFTER="aot", TAPER_REPRO_LEVEL="2")
+        (launcher,) = found(d, "minifier_launcher.py")
+        trials = {}
+        for name, args in {"plain": (), "small steps": ("--max-granularity", "1"), "unchecked": ("--skip-sanity",), "on disk": ("--offload-to-disk",)}.items():
+            rc, out, err = run(launcher, d, "minify", *args)
+            m = re.search(r"(\d+) operators before, 1 after; (\d+) trials", out)
+            assert rc == 0 and m, (name, out, err)
+            trials[name] = int(m[2])
+            assert ("the failure is" in err) == (name != "unchecked"), (name, err)
+            values = glob.glob(os.path.join(os.path.dirname(launcher), "checkpoints", "tensors", "eager", "*"))
+            assert bool(values) == (name == "on disk"), (name, values)
+        assert trials["unchecked"] < trials["plain"], trials
+        rc, out, err = run(launcher, d, "minify", "--max-granularity", "3")
+        assert rc != 0 and "max_granularity 3 not power of two" in err
+        rc, out, err = run(launcher, d, "minify", "--offload-to-disk", "--no-save-dir")
+        assert rc != 0 and "--offload-to-disk needs a directory" in err, err
+        rc, out, err = run(launcher, d, "minify", "--skip-sanity", "--backend", "eager")
+        assert rc != 0 and "Input graph did not fail the tester" in err, err
+
+
+def test_a_fault_of_capture_is_its_failure():
+    """Not a graph break: the stage says that it failed; suppress_errors goes on without it."""
+    with Dir() as d:
+        for kind in ("compile_error", "runtime_error"):
+            rc, out, err = run(PROG % "eager", d, TAPER_INJECT=f"relu:{kind}@capture")
+            assert rc == 1 and "InternalTorchDynamoError: RuntimeError: planted fault: capture cannot take 'relu'" in err, err
+        rc, out, err = run(PROG % "eager", d, TAPER_INJECT="relu:compile_error@capture", TAPER_SUPPRESS_ERRORS="1")
+        assert rc == 0 and "finished" in out and "planted fault" in err, err

@@ -127,8 +127,16 @@ def _minify(run):
         say(f"Writing checkpoint with {nodes} nodes to {data}.py")
     fn = python_backend(o.backend)
     tester = None if fn is None else lambda small: python_trial(fn, small, o.accuracy != "")
-    seen["sig"] = _C._repro_trial(r, o.isolate, o.timeout) if fn is None else {"kind": "exception", "message": tester(r) or ""}
-    small, st = _C._repro_minify(r, o.timeout, o.isolate, o.check_str, os.path.join(where, "memo"), say, best, tester)
+    values = None
+    if o.offload_to_disk:
+        if not o.save_dir:
+            raise RuntimeError("--offload-to-disk needs a directory: give --save-dir")
+        values = os.path.join(points, "tensors", "eager")
+        os.makedirs(values, exist_ok=True)
+    if not o.skip_sanity:
+        seen["sig"] = _C._repro_trial(r, o.isolate, o.timeout) if fn is None else {"kind": "exception", "message": tester(r) or ""}
+    small, st = _C._repro_minify(r, o.timeout, o.isolate, o.check_str, os.path.join(where, "memo"), say, best, tester, o.max_granularity or 0,
+                                 o.skip_sanity, values, o.skip_saving_eager_intermediates)
     sig = st["signature"]
     minimal = os.path.join(where, "minimal")
     _C._repro_save(small, sig, minimal)
@@ -187,10 +195,10 @@ def parser(baked):
     q = sub.add_parser("minify", help="find the smallest graph that still fails")
     common(q)
     check(q)
-    q.add_argument("--skip-saving-eager-intermediates", action="store_true", help="accepted; values are kept in memory")
-    q.add_argument("--offload-to-disk", action="store_true", help="accepted; values are kept in memory")
-    q.add_argument("--skip-sanity", action="store_true", help="accepted; the first trial is needed for its signature")
-    q.add_argument("--max-granularity", type=int, default=None, metavar="N", help="accepted, must be a power of two; the search finds its own steps")
+    q.add_argument("--skip-saving-eager-intermediates", action="store_true", help="with --offload-to-disk: use what is there already")
+    q.add_argument("--offload-to-disk", action="store_true", help="keep values that stand in for nodes in DIR/checkpoints/tensors, not in memory")
+    q.add_argument("--skip-sanity", action="store_true", help="do not check first that the graph fails: the first failure that shows is kept")
+    q.add_argument("--max-granularity", type=int, default=None, metavar="N", help="take away at most N nodes in one step; a power of two")
     q = sub.add_parser("minifier-query")
     common(q)
     check(q)
