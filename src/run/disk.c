@@ -8,6 +8,7 @@
 #include "events/events.h"
 #include "gen/x64.h"
 #include "taper.h"
+#include <limits.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -240,44 +241,47 @@ static const char *line_of(const char *head, const char *name, size_t *n) /* its
     return NULL;
 }
 
-/* "made with cpu=avx2, now avx512": the first line of the configuration that another entry has otherwise. */
-static bool other_config(const char *head, const char *config, char why[DISK_WHY])
+/* "made with cpu=avx2, now avx512": the first line of the configuration that another entry has otherwise. How many such
+ * lines there are. */
+static int other_config(const char *head, const char *config, char why[DISK_WHY])
 {
+    int count = 0;
     for (const char *p = config; *p; p += strcspn(p, "\n") + 1) {
         char name[40];
         size_t l = strcspn(p, "=\n"), n = 0, now = strcspn(p, "\n") - l - 1;
         snprintf(name, sizeof name, "%.*s", (int)l, p);
         const char *v = line_of(head, name, &n);
-        if (!v || n != now || strncmp(v, p + l + 1, n)) {
+        if ((!v || n != now || strncmp(v, p + l + 1, n)) && !count++)
             snprintf(why, DISK_WHY, "it is there for %s=%.*s, but now %s is %.*s", name,
                      (int)MIN(n, (size_t)70), v ? v : "", name, (int)MIN(now, (size_t)70), p + l + 1);
-            return true;
-        }
     }
-    return false;
+    return count;
 }
 
 static void explain_miss(int at, const disk_item *it, char why[DISK_WHY])
 {
     strbuf prefix = { 0 };
-    int others = 0, fd = dup(at);
+    int others = 0, fd = dup(at), least = INT_MAX;
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     strbuf_addf(&prefix, "%s-%.32s-", it->kind, it->id);
     why[0] = 0;
     if (d)
         rewinddir(d);
-    for (struct dirent *e; d && !why[0] && (e = readdir(d));) {
+    for (struct dirent *e; d && (e = readdir(d));) { /* the entry that differs least tells best */
         others += !strncmp(e->d_name, it->kind, strlen(it->kind)) && e->d_name[strlen(it->kind)] == '-';
         if (strncmp(e->d_name, prefix.s, prefix.n))
             continue;
         size_t n = 0;
         struct stat st;
-        char none[DISK_WHY];
+        char none[DISK_WHY], text[DISK_WHY];
         const char *payload;
         char *p = read_ours(at, e->d_name, HEAD_LIMIT, &n, &st, none);
         const char *head = p ? check(p, n, false, &payload, none) : NULL;
-        if (head)
-            other_config(head, it->config, why);
+        int lines = head ? other_config(head, it->config, text) : 0;
+        if (lines && lines < least) {
+            least = lines;
+            memcpy(why, text, DISK_WHY);
+        }
         free(p);
     }
     if (d)
