@@ -88,7 +88,11 @@ def fails(sig, check_str=None):
 def python_backend(name):
     """A backend that is a Python function, or None: the extension knows the others."""
     from .. import backends
-    return backends._lookup(name)
+    try:
+        return backends._lookup(name)
+    except exc.InvalidBackend:
+        raise RuntimeError(f"the compiler of this failure, {name!r}, is not registered here: add an import of the module that registers it "
+                           "(taper._dynamo.register_backend) at the top of this script, or choose another one with --backend") from None
 
 
 def python_trial(fn, repro, accuracy):
