@@ -477,7 +477,8 @@ static void trace_graphs(void *arg)
 static bool log_later(ev_kind text, const ir_graph *g, ev_kind k, const ir_graph *more, ev_kind k2,
                       const void *keep)
 {
-    if (ev_text_on(text) || !ev_trace_on(k) || (g->env && sym_env_n_symbols(g->env)))
+    if (ev_text_on(text) || !ev_trace_on(k) || g->nnode < EV_LATER_NODES ||
+        (g->env && sym_env_n_symbols(g->env)))
         return false;
     ev_later(trace_graphs, &(graphs){ { g, more }, { k, k2 } }, sizeof(graphs), keep, NULL);
     return true;

@@ -89,6 +89,7 @@ void ev_batch(bool on);
  * goes on; or at once, when that thread is busy. What the record is made of must not change until then: who frees or
  * changes one of the two objects to keep calls ev_wait(object) before. Records are on disk when the compile ends. */
 typedef void ev_later_fn(void *arg);
+enum { EV_LATER_NODES = 64 }; /* smaller graphs are printed sooner than another thread wakes up */
 void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *keep2);
 /* An empty buffer for the text of a record, given back by ev_scratch_done. The thread of ev_later keeps its buffers:
  * memory that comes and goes there would make the compiling thread stop, too. */

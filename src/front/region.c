@@ -754,7 +754,7 @@ static void log_captured(entry *e, const ir_graph *g)
         IR_EACH(n, g) { still &= n->kind != IR_const; }
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
-    if (still)
+    if (still && (e->guards.n >= EV_LATER_NODES || (g && g->nnode >= EV_LATER_NODES)))
         ev_later(trace_captured, &a, sizeof a, g, e);
     else
         trace_captured(&a);

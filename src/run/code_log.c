@@ -105,7 +105,8 @@ static void program_text(strbuf *b, const loop_plan *p)
             continue;
         const loop_kernel *lk = p->step.at[i].kernel;
         if (!lk->k) {
-            strbuf_addf(&same, "/* %s: machine code from the disk cache; TAPER_CACHE=0 shows its C */\n", lk->name);
+            strbuf_addf(&same, "/* %s: machine code from the disk cache; TAPER_CACHE=0 shows its C */\n",
+                        lk->name);
             continue;
         }
         strbuf_clear(&key);
@@ -285,7 +286,7 @@ void code_log_begin(const ir_graph *g)
 
 void code_log_program(const loop_plan *p)
 {
-    if (ev_text_on(EV_output_code))
+    if (ev_text_on(EV_output_code) || (p->g->nnode < EV_LATER_NODES && ev_trace_on(EV_inductor_output_code)))
         output_code(&p);
     else if (ev_trace_on(EV_inductor_output_code))
         ev_later(output_code, &p, sizeof p, p, NULL);
