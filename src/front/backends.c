@@ -4,6 +4,7 @@
 #include "run/options.h"
 #include "debug/backends.h"
 #include "debug/wrap.h"
+#include "gen/c.h"
 
 typedef struct runner {
     run_program *p;
@@ -115,12 +116,18 @@ static PyMethodDef functions[] = {
     { NULL },
 };
 
+static bool interrupted(void *data) /* Ctrl-C while a C compiler runs for us */
+{
+    return PyGILState_Check() && PyErr_CheckSignals() != 0;
+}
+
 int py_init_backends(PyObject *m)
 {
     static cap_backend spoilt[4] = {
         { NULL, spoilt_0 }, { NULL, spoilt_1 }, { NULL, spoilt_2 }, { NULL, spoilt_3 }
     };
     debug_backends_register();
+    gen_cc_interrupted = interrupted;
     for (int i = 0; i < 4; i++) {
         spoilt[i].name = debug_backends[i]->name;
         cap_backend_add(&spoilt[i]);

@@ -12,6 +12,8 @@
 
 enum { SO_LIMIT = 256 << 20, MAX_WORDS = 16 };
 
+bool (*gen_cc_interrupted)(void *);
+
 const char *gen_cc_name(void)
 {
     const char *cc = getenv("CC");
@@ -45,7 +47,8 @@ static bool run_cc(const char *src, const char *so, const char *flags, cc_kind k
     if (kind != AS_text)
         argv[n++] = "-lm";
     argv[n] = NULL;
-    bool ok = proc_run(&(proc_spec){ .argv = argv, .timeout_ms = 120000 }, r, err);
+    bool ok = proc_run(&(proc_spec){ .argv = argv, .timeout_ms = 120000, .interrupted = gen_cc_interrupted },
+                       r, err);
     free(words);
     return ok;
 }

@@ -233,6 +233,11 @@ static bool kernels_c(const vir *const *k, int n, const run_kernel **out, tp_err
 {
     tp_err why = { 0 };
     bool ok = build_c(k, n, &why);
+    if (!ok && why.kind == ERR_interrupt) {
+        if (err && !err_is_set(err))
+            *err = why;
+        return false;
+    }
     static atomic_bool said;
     if (!ok && !atomic_exchange(&said, true))
         ev_log(EVC_inductor, EV_WARNING, NULL,

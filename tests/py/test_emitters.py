@@ -1,8 +1,11 @@
 """The interpreter, machine code and C built by the system's compiler give the same bits."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 import taper
 
@@ -96,6 +99,23 @@ def test_a_c_compiler_that_fails_is_named_with_its_message():
     none = program(TAPER_EMITTER="c", CC="false")
     assert none.returncode == 0 and none.stdout == program().stdout
     assert len(none.stderr.splitlines()) == 1 and "'false' failed (exit status 1)" in none.stderr
+
+
+def test_ctrl_c_ends_the_c_compiler():
+    with tempfile.TemporaryDirectory() as d:
+        slow = d + "/slow-cc"
+        with open(slow, "w") as f:
+            f.write("#!/bin/sh\ntouch " + d + "/started\nsleep 60\n")
+        os.chmod(slow, 0o755)
+        p = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env={**os.environ, "TAPER_EMITTER": "c", "CC": slow, "TAPER_CACHE": "0"})
+        for _ in range(600):
+            if os.path.exists(d + "/started"):
+                break
+            time.sleep(0.05)
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=30)
+        assert p.returncode != 0 and err.rstrip().endswith("KeyboardInterrupt"), err
 
 
 def test_machines_without_avx2_use_c():
