@@ -23,10 +23,12 @@ static char *stem_of(const char *path) /* "dir/my-model.graph" -> "my_model" */
 
 static bool is_identifier(const char *s)
 {
-    static const char *const words[] = { "auto",   "break", "case",   "char",   "const",    "continue", "default", "do",
-                                         "double", "else",  "enum",   "extern", "float",    "for",      "goto",    "if",
-                                         "int",    "long",  "return", "short",  "signed",   "sizeof",   "static",  "struct",
-                                         "switch", "void",  "union",  "while",  "unsigned", "volatile", "typedef", "main" };
+    static const char *const words[] = { "auto",    "break", "case",   "char",   "const",    "continue",
+                                         "default", "do",    "double", "else",   "enum",     "extern",
+                                         "float",   "for",   "goto",   "if",     "int",      "long",
+                                         "return",  "short", "signed", "sizeof", "static",   "struct",
+                                         "switch",  "void",  "union",  "while",  "unsigned", "volatile",
+                                         "typedef", "main" };
     if (!isalpha((unsigned char)*s) && *s != '_')
         return false;
     for (const char *p = s; *p; p++)
@@ -78,7 +80,8 @@ static int run_compile(int argc, char **argv)
     else if (ok)
         ok = gen_cc_export(strbuf_str(&text), !strcmp(kind, "asm"), &bytes, &err);
     const char *slash = strrchr(out, '/'), *dot = strrchr(out, '.');
-    strbuf_addf(&hpath, "%.*s.h", (int)(dot && (!slash || dot > slash) ? dot - out : (ptrdiff_t)strlen(out)), out);
+    strbuf_addf(&hpath, "%.*s.h", (int)(dot && (!slash || dot > slash) ? dot - out : (ptrdiff_t)strlen(out)),
+                out);
     ok = ok && file_write(out, bytes.s ? bytes.s : "", bytes.n, &err) &&
          file_write(hpath.s, header.s, header.n, &err);
     if (ok)
@@ -97,10 +100,12 @@ const cli_cmd cmd_compile = {
     "compile",
     "GRAPH --emit c|so|asm -o FILE [--name NAME] [--blas]",
     "Makes C, a shared library or assembly of a graph, for programs without Taper",
-    "  GRAPH        a graph file, as taper.export(fn, args).save(\"GRAPH\") writes it, with GRAPH.safetensors beside it\n"
+    "  GRAPH        a graph file, as taper.export(fn, args).save(\"GRAPH\") writes it, with "
+    "GRAPH.safetensors beside it\n"
     "  --emit c     one C file that needs a C compiler and libm; beside it a header to call it\n"
     "  --emit so    the same built as a shared library, --emit asm as assembly, by $CC or cc\n"
     "  --name NAME  of the function; default: the file's name\n"
     "  --blas       products by cblas_sgemm and cblas_dgemm\n",
-    run_compile, NULL
+    run_compile,
+    NULL
 };

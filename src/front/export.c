@@ -7,15 +7,17 @@ static PyObject *graph_export(PyObject *m, PyObject *args)
 {
     PyObject *cap, *weights, *inputs, *results, *path, *ret = NULL;
     tp_err err = { 0 };
-    if (!PyArg_ParseTuple(args, "OO!O!O!O", &cap, &PyList_Type, &weights, &PyList_Type, &inputs, &PyList_Type, &results,
-                          &path))
+    if (!PyArg_ParseTuple(args, "OO!O!O!O", &cap, &PyList_Type, &weights, &PyList_Type, &inputs, &PyList_Type,
+                          &results, &path))
         return NULL;
     ir_graph *g0 = PyCapsule_GetPointer(cap, "taper.graph");
     if (!g0)
         return NULL;
     ir_graph *g = ir_graph_copy(g0);
-    Py_ssize_t nin = (Py_ssize_t)g->inputs.n, nkeep = PyList_GET_SIZE(inputs), nout = PyList_GET_SIZE(results);
-    ir_node **old = mem_alloc(sizeof *old * (size_t)(nin + 1)), **keep = mem_alloc(sizeof *keep * (size_t)(nkeep + 1));
+    Py_ssize_t nin = (Py_ssize_t)g->inputs.n, nkeep = PyList_GET_SIZE(inputs),
+               nout = PyList_GET_SIZE(results);
+    ir_node **old = mem_alloc(sizeof *old * (size_t)(nin + 1)),
+            **keep = mem_alloc(sizeof *keep * (size_t)(nkeep + 1));
     tp_val *out = mem_zalloc(sizeof *out * (size_t)(nout + 1));
     strbuf text = { 0 };
     if (PyList_GET_SIZE(weights) != nin) {

@@ -27,6 +27,7 @@ typedef struct tp_comp {
     decider decider;               /* who answers decide(); nobody: yes */
     bool verify;                   /* check the graph after every pass, in release builds too */
     op_ctx *cx;                    /* for what is computed while compiling; NULL: the thread's */
+    int unroll;                    /* vectors in flight in loops: 1, 2, 4; 0: as each kernel likes */
     const struct run_options *opt; /* of the last stage (run/options.h); NULL: the defaults */
 } tp_comp;
 

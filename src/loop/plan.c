@@ -1880,6 +1880,7 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
         passes = MAX(passes, pl->in[g->member[i]->id].level + 1);
     }
     vir *k = vir_make(&p->mem, kernel_name(pl, g));
+    k->ways = pl->c->unroll;
     loop_kernel *lk = ARENA_NEW(&p->mem, loop_kernel);
     e.k = k;
     e.out = lk;

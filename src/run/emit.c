@@ -33,7 +33,8 @@ static bool cannot(emit *e, const ir_node *n, const char *why)
 
 static bool is_fixed(const tp_tensor *t)
 {
-    return t && sym_all_const(t->size, t->ndim) && sym_all_const(t->stride, t->ndim) && !sym_is_expr(t->offset);
+    return t && sym_all_const(t->size, t->ndim) && sym_all_const(t->stride, t->ndim) &&
+           !sym_is_expr(t->offset);
 }
 
 static bool is_contiguous(const tp_tensor *t)
@@ -192,7 +193,8 @@ static const struct {
 } helpers[] = {
     { "product",
       "/* c (m x n) = a (m x k) b (k x n), or added to c, or to a row in each row; strides in elements */\n"
-      "static void N_product_T(int64_t m, int64_t n, int64_t k, const T *a, int64_t a0, int64_t a1, const T *b,\n"
+      "static void N_product_T(int64_t m, int64_t n, int64_t k, const T *a, int64_t a0, int64_t a1, const T "
+      "*b,\n"
       "                        int64_t b0, int64_t b1, T *c, int64_t c0, int64_t c1, int add, const T *row,\n"
       "                        int64_t r0)\n"
       "{\n"
@@ -220,59 +222,64 @@ static const struct {
               "        for (int64_t i = 0; i < size[0]; i++)\n"
               "            N_copy_T(nd - 1, size + 1, x + i * xs[0], xs + 1, y + i * ys[0], ys + 1);\n"
               "}\n" },
-    { "conv",
-      "/* x (n, c, h, w), f (o, c / groups, kh, kw), y (n, o, oh, ow); v: sizes and strides of the three, then\n"
-      " * stride, padding, dilation (two each) and groups */\n"
-      "static void N_conv_T(const int64_t *v, const T *x, const T *f, const T *bias, T *y)\n"
-      "{\n"
-      "    const int64_t *xn = v, *xs = v + 4, *fn = v + 8, *fs = v + 12, *yn = v + 16, *ys = v + 20, *st = v + 24,\n"
-      "                  *pad = v + 26, *dil = v + 28, per = yn[1] / v[30];\n"
-      "    for (int64_t n = 0; n < yn[0]; n++)\n"
-      "        for (int64_t o = 0; o < yn[1]; o++)\n"
-      "            for (int64_t i = 0; i < yn[2]; i++)\n"
-      "                for (int64_t j = 0; j < yn[3]; j++) {\n"
-      "                    T sum = bias ? bias[o] : 0;\n"
-      "                    for (int64_t c = 0; c < fn[1]; c++)\n"
-      "                        for (int64_t p = 0; p < fn[2]; p++)\n"
-      "                            for (int64_t q = 0; q < fn[3]; q++) {\n"
-      "                                const int64_t r = i * st[0] - pad[0] + p * dil[0], s = j * st[1] - pad[1] + q * dil[1];\n"
-      "                                if (r >= 0 && r < xn[2] && s >= 0 && s < xn[3])\n"
-      "                                    sum += x[n * xs[0] + (o / per * fn[1] + c) * xs[1] + r * xs[2] + s * xs[3]] *\n"
-      "                                           f[o * fs[0] + c * fs[1] + p * fs[2] + q * fs[3]];\n"
-      "                            }\n"
-      "                    y[n * ys[0] + o * ys[1] + i * ys[2] + j * ys[3]] = sum;\n"
-      "                }\n"
-      "}\n" },
-    { "maxpool",
-      "/* x (n, c, h, w) to y and, where asked for, the places of the maxima; v: sizes and strides of both, then kernel,\n"
-      " * stride, padding, dilation (two each) */\n"
-      "static void N_maxpool_T(const int64_t *v, const T *x, T *y, int64_t *at)\n"
-      "{\n"
-      "    const int64_t *xn = v, *xs = v + 4, *yn = v + 8, *ys = v + 12, *k = v + 16, *st = v + 18, *pad = v + 20,\n"
-      "                  *dil = v + 22;\n"
-      "    for (int64_t n = 0; n < yn[0]; n++)\n"
-      "        for (int64_t c = 0; c < yn[1]; c++)\n"
-      "            for (int64_t i = 0; i < yn[2]; i++)\n"
-      "                for (int64_t j = 0; j < yn[3]; j++) {\n"
-      "                    T best = -INFINITY;\n"
-      "                    int64_t where = -1;\n"
-      "                    for (int64_t p = 0; p < k[0]; p++)\n"
-      "                        for (int64_t q = 0; q < k[1]; q++) {\n"
-      "                            const int64_t r = i * st[0] - pad[0] + p * dil[0], s = j * st[1] - pad[1] + q * dil[1];\n"
-      "                            if (r < 0 || r >= xn[2] || s < 0 || s >= xn[3])\n"
-      "                                continue;\n"
-      "                            const T t = x[n * xs[0] + c * xs[1] + r * xs[2] + s * xs[3]];\n"
-      "                            if (where < 0 || t > best || t != t) {\n"
-      "                                best = t;\n"
-      "                                where = r * xn[3] + s;\n"
-      "                            }\n"
-      "                        }\n"
-      "                    const int64_t to = n * ys[0] + c * ys[1] + i * ys[2] + j * ys[3];\n"
-      "                    y[to] = best;\n"
-      "                    if (at)\n"
-      "                        at[to] = where;\n"
-      "                }\n"
-      "}\n" },
+    { "conv", "/* x (n, c, h, w), f (o, c / groups, kh, kw), y (n, o, oh, ow); v: sizes and strides of the "
+              "three, then\n"
+              " * stride, padding, dilation (two each) and groups */\n"
+              "static void N_conv_T(const int64_t *v, const T *x, const T *f, const T *bias, T *y)\n"
+              "{\n"
+              "    const int64_t *xn = v, *xs = v + 4, *fn = v + 8, *fs = v + 12, *yn = v + 16, *ys = v + "
+              "20, *st = v + 24,\n"
+              "                  *pad = v + 26, *dil = v + 28, per = yn[1] / v[30];\n"
+              "    for (int64_t n = 0; n < yn[0]; n++)\n"
+              "        for (int64_t o = 0; o < yn[1]; o++)\n"
+              "            for (int64_t i = 0; i < yn[2]; i++)\n"
+              "                for (int64_t j = 0; j < yn[3]; j++) {\n"
+              "                    T sum = bias ? bias[o] : 0;\n"
+              "                    for (int64_t c = 0; c < fn[1]; c++)\n"
+              "                        for (int64_t p = 0; p < fn[2]; p++)\n"
+              "                            for (int64_t q = 0; q < fn[3]; q++) {\n"
+              "                                const int64_t r = i * st[0] - pad[0] + p * dil[0], s = j * "
+              "st[1] - pad[1] + q * dil[1];\n"
+              "                                if (r >= 0 && r < xn[2] && s >= 0 && s < xn[3])\n"
+              "                                    sum += x[n * xs[0] + (o / per * fn[1] + c) * xs[1] + r * "
+              "xs[2] + s * xs[3]] *\n"
+              "                                           f[o * fs[0] + c * fs[1] + p * fs[2] + q * fs[3]];\n"
+              "                            }\n"
+              "                    y[n * ys[0] + o * ys[1] + i * ys[2] + j * ys[3]] = sum;\n"
+              "                }\n"
+              "}\n" },
+    { "maxpool", "/* x (n, c, h, w) to y and, where asked for, the places of the maxima; v: sizes and "
+                 "strides of both, then kernel,\n"
+                 " * stride, padding, dilation (two each) */\n"
+                 "static void N_maxpool_T(const int64_t *v, const T *x, T *y, int64_t *at)\n"
+                 "{\n"
+                 "    const int64_t *xn = v, *xs = v + 4, *yn = v + 8, *ys = v + 12, *k = v + 16, *st = v + "
+                 "18, *pad = v + 20,\n"
+                 "                  *dil = v + 22;\n"
+                 "    for (int64_t n = 0; n < yn[0]; n++)\n"
+                 "        for (int64_t c = 0; c < yn[1]; c++)\n"
+                 "            for (int64_t i = 0; i < yn[2]; i++)\n"
+                 "                for (int64_t j = 0; j < yn[3]; j++) {\n"
+                 "                    T best = -INFINITY;\n"
+                 "                    int64_t where = -1;\n"
+                 "                    for (int64_t p = 0; p < k[0]; p++)\n"
+                 "                        for (int64_t q = 0; q < k[1]; q++) {\n"
+                 "                            const int64_t r = i * st[0] - pad[0] + p * dil[0], s = j * "
+                 "st[1] - pad[1] + q * dil[1];\n"
+                 "                            if (r < 0 || r >= xn[2] || s < 0 || s >= xn[3])\n"
+                 "                                continue;\n"
+                 "                            const T t = x[n * xs[0] + c * xs[1] + r * xs[2] + s * xs[3]];\n"
+                 "                            if (where < 0 || t > best || t != t) {\n"
+                 "                                best = t;\n"
+                 "                                where = r * xn[3] + s;\n"
+                 "                            }\n"
+                 "                        }\n"
+                 "                    const int64_t to = n * ys[0] + c * ys[1] + i * ys[2] + j * ys[3];\n"
+                 "                    y[to] = best;\n"
+                 "                    if (at)\n"
+                 "                        at[to] = where;\n"
+                 "                }\n"
+                 "}\n" },
     { "upsample", "/* nearest neighbours; v: sizes and strides of x (n, c, h, w) and y; h, w: steps in x */\n"
                   "static void N_upsample_T(const int64_t *v, float h, float w, const T *x, T *y)\n"
                   "{\n"
@@ -288,18 +295,20 @@ static const struct {
                   "                        x[n * xs[0] + c * xs[1] + r * xs[2] + s * xs[3]];\n"
                   "                }\n"
                   "}\n" },
-    { "select", "/* slices of x along a dimension: before x count x after elements; 1: an index is out of range */\n"
-                "static int N_select_T(int64_t before, int64_t n, int64_t after, const T *x, const INDEX *at, int64_t "
-                "count, T *y)\n"
-                "{\n"
-                "    for (int64_t b = 0; b < before; b++)\n"
-                "        for (int64_t i = 0; i < count; i++) {\n"
-                "            if (at[i] < 0 || at[i] >= n)\n"
-                "                return 1;\n"
-                "            memcpy(y + (b * count + i) * after, x + (b * n + at[i]) * after, (size_t)after * sizeof *y);\n"
-                "        }\n"
-                "    return 0;\n"
-                "}\n" },
+    { "select",
+      "/* slices of x along a dimension: before x count x after elements; 1: an index is out of range */\n"
+      "static int N_select_T(int64_t before, int64_t n, int64_t after, const T *x, const INDEX *at, int64_t "
+      "count, T *y)\n"
+      "{\n"
+      "    for (int64_t b = 0; b < before; b++)\n"
+      "        for (int64_t i = 0; i < count; i++) {\n"
+      "            if (at[i] < 0 || at[i] >= n)\n"
+      "                return 1;\n"
+      "            memcpy(y + (b * count + i) * after, x + (b * n + at[i]) * after, (size_t)after * sizeof "
+      "*y);\n"
+      "        }\n"
+      "    return 0;\n"
+      "}\n" },
 };
 
 /* The name of the helper for this type, its text written on first use. */
@@ -401,9 +410,9 @@ static bool call_product(emit *e, const loop_step *s)
     const char *fn = blas ? NULL : helper(e, "product", dt, DT_none);
     for (int64_t i = 0; i < batch && ok; i++) {
         if (blas) {
-            strbuf_addf(&e->body, "    cblas_%cgemm(CblasRowMajor, %s, %s, %lld, %lld, %lld, 1", dt == DT_f32 ? 's' : 'd',
-                        ta ? "CblasTrans" : "CblasNoTrans", tb ? "CblasTrans" : "CblasNoTrans", (long long)m,
-                        (long long)w, (long long)k);
+            strbuf_addf(&e->body, "    cblas_%cgemm(CblasRowMajor, %s, %s, %lld, %lld, %lld, 1",
+                        dt == DT_f32 ? 's' : 'd', ta ? "CblasTrans" : "CblasNoTrans",
+                        tb ? "CblasTrans" : "CblasNoTrans", (long long)m, (long long)w, (long long)k);
             ok = add_at(e, an, d ? i * a->stride[0] : 0);
             strbuf_addf(&e->body, ", %lld", (long long)lda);
             ok = ok && add_at(e, bn, d ? i * b->stride[0] : 0);
@@ -473,7 +482,8 @@ static bool call_conv(emit *e, const loop_step *s)
     bool signal = f->ndim == 3, ok;
     if (!plain_float(y) || f->ndim < 3 || f->ndim > 4 || x->ndim != f->ndim || n->arg[6].b ||
         (bias && ir_type(bias)->stride[0] != 1 && ir_type(bias)->size[0] != 1))
-        return cannot(e, n, "only one- and two-dimensional convolutions of float32 and float64 are, none transposed");
+        return cannot(
+            e, n, "only one- and two-dimensional convolutions of float32 and float64 are, none transposed");
     strbuf *b = &e->body;
     strbuf_addf(b, "    %s((const int64_t[]){ ", helper(e, "conv", (dtype)y->dt, DT_none));
     add_four(b, x, signal);
@@ -499,7 +509,8 @@ static int item_slot(emit *e, int of, int64_t which)
 {
     for (size_t i = 0; i < e->p->slot.n; i++) {
         const loop_slot *s = &e->p->slot.at[i];
-        if (s->kind == SLOT_extern && s->index == of && s->node->kind == IR_getitem && s->node->arg[1].i == which)
+        if (s->kind == SLOT_extern && s->index == of && s->node->kind == IR_getitem &&
+            s->node->arg[1].i == which)
             return (int)i;
     }
     return -1;
@@ -570,15 +581,16 @@ static bool call_select(emit *e, const loop_step *s)
     bool ok;
     if (dim < 0)
         dim += x->ndim;
-    if (!is_contiguous(x) || !is_contiguous(at) || !is_contiguous(y) || (at->dt != DT_i64 && at->dt != DT_i32))
+    if (!is_contiguous(x) || !is_contiguous(at) || !is_contiguous(y) ||
+        (at->dt != DT_i64 && at->dt != DT_i32))
         return cannot(e, n, "its operands do not lie one element after the other");
     for (int d = 0; d < x->ndim; d++) {
         before *= d < dim ? x->size[d] : 1;
         after *= d > dim ? x->size[d] : 1;
     }
     strbuf *b = &e->body;
-    strbuf_addf(b, "    bad |= %s(%lld, %lld, %lld", helper(e, "select", (dtype)x->dt, (dtype)at->dt), (long long)before,
-                (long long)x->size[dim], (long long)after);
+    strbuf_addf(b, "    bad |= %s(%lld, %lld, %lld", helper(e, "select", (dtype)x->dt, (dtype)at->dt),
+                (long long)before, (long long)x->size[dim], (long long)after);
     ok = add_at(e, xn, 0) && add_at(e, in, 0);
     strbuf_addf(b, ", %lld, ", (long long)at->numel);
     ok = ok && add_slot(e, b, s->slot);
@@ -637,7 +649,8 @@ static bool steps(emit *e)
         if (loc && loc->code) { /* the user's line */
             strbuf_add(&e->body, "    /* ");
             for (const char *p = loc->code; *p; p++)
-                strbuf_addc(&e->body, (*p == '*' && p[1] == '/') || (unsigned char)*p < 32 || *p == '\\' ? ' ' : *p);
+                strbuf_addc(&e->body,
+                            (*p == '*' && p[1] == '/') || (unsigned char)*p < 32 || *p == '\\' ? ' ' : *p);
             strbuf_add(&e->body, " */\n");
         }
         if (!(s->kind == STEP_kernel ? call_kernel(e, s->kernel)
@@ -683,7 +696,8 @@ static bool results(emit *e, const ir_graph *g, strbuf *about)
         bool ok = true;
         if (o->kind == AOT_number) {
             if (o->num.kind != VAL_none)
-                return err_set(e->c->err, ERR_notimpl, "result %d is a number: only tensors can be returned from C", i);
+                return err_set(e->c->err, ERR_notimpl,
+                               "result %d is a number: only tensors can be returned from C", i);
             continue;
         }
         snprintf(to, sizeof to, "out%d", k);
@@ -708,7 +722,9 @@ static bool results(emit *e, const ir_graph *g, strbuf *about)
         }
         if (!ok || !is_fixed(t)) {
             strbuf_free(&from);
-            return err_is_set(e->c->err) ? false : err_set(e->c->err, ERR_notimpl, "result %d has no fixed layout", i);
+            return err_is_set(e->c->err)
+                       ? false
+                       : err_set(e->c->err, ERR_notimpl, "result %d has no fixed layout", i);
         }
         tp_tensor *row = tensor_new_fake((dtype)t->dt, t->ndim, t->size, NULL, DEVICE_CPU);
         if (!(s >= 0 && o->kind == AOT_value && e->direct[s] == k + 1))
@@ -730,10 +746,13 @@ static bool inputs(emit *e, const ir_graph *g, strbuf *about)
         const ir_node *n = g->inputs.at[i];
         const tp_tensor *t = ir_type(n);
         if (!t || !is_fixed(t))
-            return err_set(e->c->err, ERR_notimpl,
-                           "input '%s' is not a tensor of fixed sizes: export with example inputs, not dynamic", n->name);
+            return err_set(
+                e->c->err, ERR_notimpl,
+                "input '%s' is not a tensor of fixed sizes: export with example inputs, not dynamic",
+                n->name);
         if (!is_contiguous(t))
-            return err_set(e->c->err, ERR_notimpl, "input '%s' does not lie one element after the other", n->name);
+            return err_set(e->c->err, ERR_notimpl, "input '%s' does not lie one element after the other",
+                           n->name);
         strbuf_addf(&e->proto, "%sconst %s *in%zu", e->proto.n ? ", " : "", gen_c_type((dtype)t->dt), i);
         strbuf_addf(about, " *   in%zu:  ", i);
         add_c_type(about, t);
@@ -768,22 +787,27 @@ bool emit_c(tp_comp *c, const ir_graph *g, const char *name, bool blas, strbuf *
     if (!weights(&e) || !steps(&e) || !results(&e, g, &about))
         goto done;
     gen_c_text(&e.unit, &kernels);
-    strbuf_addf(text, "/* %s: a graph that needs nothing but this file. Build with\n *   cc -O2 -ffp-contract=off "
-                      "-fno-strict-aliasing -fwrapv -c FILE.c, and link with -lm%s\n%s */\n",
-                name, blas ? " and a BLAS (-lblas or -lopenblas)" : "", strbuf_str(&about));
-    strbuf_addf(text, "#include <stdlib.h>\n%s%s\n%s", blas ? "#include <cblas.h>\n" : "", strbuf_str(&kernels),
-                strbuf_str(&e.data));
     strbuf_addf(text,
-                "\n/* 0: done; 1: an index was out of range; 2: no memory. May be called by several threads at once. */\n"
-                "int %s(%s)\n{\n    int bad = 0;\n    char *space = malloc(%lld);\n    if (!space)\n        return 2;\n"
+                "/* %s: a graph that needs nothing but this file. Build with\n *   cc -O2 -ffp-contract=off "
+                "-fno-strict-aliasing -fwrapv -c FILE.c, and link with -lm%s\n%s */\n",
+                name, blas ? " and a BLAS (-lblas or -lopenblas)" : "", strbuf_str(&about));
+    strbuf_addf(text, "#include <stdlib.h>\n%s%s\n%s", blas ? "#include <cblas.h>\n" : "",
+                strbuf_str(&kernels), strbuf_str(&e.data));
+    strbuf_addf(text,
+                "\n/* 0: done; 1: an index was out of range; 2: no memory. May be called by several threads "
+                "at once. */\n"
+                "int %s(%s)\n{\n    int bad = 0;\n    char *space = malloc(%lld);\n    if (!space)\n        "
+                "return 2;\n"
                 "%s    free(space);\n    return bad;\n}\n",
-                name, e.proto.n ? strbuf_str(&e.proto) : "void", (long long)MAX(e.space, 1), strbuf_str(&e.body));
-    strbuf_addf(header,
-                "/* %s: generated by Taper. Memory is the caller's, elements in row-major order:\n%s */\n"
-                "#ifndef TAPER_EXPORT_%s\n#define TAPER_EXPORT_%s\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern "
-                "\"C\" {\n#endif\n/* 0: done; 1: an index was out of range; 2: no memory. */\nint %s(%s);\n#ifdef "
-                "__cplusplus\n}\n#endif\n#endif\n",
-                name, strbuf_str(&about), name, name, name, e.proto.n ? strbuf_str(&e.proto) : "void");
+                name, e.proto.n ? strbuf_str(&e.proto) : "void", (long long)MAX(e.space, 1),
+                strbuf_str(&e.body));
+    strbuf_addf(
+        header,
+        "/* %s: generated by Taper. Memory is the caller's, elements in row-major order:\n%s */\n"
+        "#ifndef TAPER_EXPORT_%s\n#define TAPER_EXPORT_%s\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern "
+        "\"C\" {\n#endif\n/* 0: done; 1: an index was out of range; 2: no memory. */\nint %s(%s);\n#ifdef "
+        "__cplusplus\n}\n#endif\n#endif\n",
+        name, strbuf_str(&about), name, name, name, e.proto.n ? strbuf_str(&e.proto) : "void");
     ok = true;
 done:
     free(needs);

@@ -5,6 +5,7 @@
 #include "run/exec.h"
 #include "run/product.h"
 #include "run/program.h"
+#include "run/tune.h"
 #include "ir/hop.h"
 #include "loop/loop.h"
 #include "base/fault.h"
@@ -46,6 +47,8 @@ typedef struct program {
     int64_t *offset; /* by slot; -1: not in the block */
     int64_t block;
     tp_storage *_Atomic kept; /* the block of the last call, where it is large */
+    tp_storage *_Atomic
+        *result; /* by slot: memory of the last result, used again once nobody else holds it; NULL: never */
 } program;
 
 /* ---- memory plan ---- */
@@ -222,6 +225,23 @@ static bool concrete(call *c, symint v, symint *out, tp_err *err)
     return false;
 }
 
+/* A result in the memory of the one before, if that is ours alone. */
+static tp_tensor *result_make(call *c, int i, tp_err *err)
+{
+    program *pr = c->pr;
+    const tp_tensor *t = pr->p->slot.at[i].type;
+    tp_storage *s = atomic_exchange(&pr->result[i], NULL);
+    tp_tensor *r;
+    if (s && __atomic_load_n(&s->refs, __ATOMIC_ACQUIRE) == 1)
+        r = tensor_on(s, (dtype)t->dt, t->ndim, t->size, t->stride, 0);
+    else
+        r = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
+    storage_unref(s);
+    if (r)
+        storage_unref(atomic_exchange(&pr->result[i], storage_ref(r->storage)));
+    return r;
+}
+
 static tp_tensor *buffer_make(call *c, int i, tp_err *err)
 {
     program *pr = c->pr;
@@ -231,6 +251,8 @@ static tp_tensor *buffer_make(call *c, int i, tp_err *err)
         if (pr->offset[i] >= 0 && c->block) /* there is none for buffers without elements alone */
             return tensor_on(c->block, (dtype)t->dt, t->ndim, t->size, t->stride,
                              pr->offset[i] / (int64_t)dtype_size((dtype)t->dt));
+        if (pr->result && s->output)
+            return result_make(c, i, err);
         return tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
     }
     symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
@@ -670,6 +692,9 @@ static void program_free(run_program *rp)
     free(pr->dead);
     free(pr->dead_at);
     storage_unref(pr->kept);
+    for (size_t i = 0; pr->result && i < pr->p->slot.n; i++)
+        storage_unref(pr->result[i]);
+    free((void *)pr->result);
     free(pr->item);
     free(pr->item_at);
     loop_plan_free(pr->p);
@@ -792,6 +817,8 @@ run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const r
     code_log_plan(p, made);
     plan_memory(pr);
     plan_release(pr);
+    if (options_of(c->opt).v[OPT_reuse_outputs])
+        pr->result = mem_zalloc(sizeof *pr->result * MAX(p->slot.n, (size_t)1));
     return &pr->base;
 }
 
@@ -805,7 +832,17 @@ const run_kernel *program_kernel(const run_program *p, size_t step)
     return ((const program *)p)->ks[step].k;
 }
 
+static run_program *loops_once(const aot_inner *in, tp_comp *c, const ir_graph *g);
+
 static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
+{
+    run_options o = options_of(c->opt);
+    tp_comp mine = *c;
+    mine.unroll = o.v[OPT_unroll] ? 1 << (o.v[OPT_unroll] - 1) : 0;
+    return o.v[OPT_max_autotune] ? tune_compile(loops_once, in, &mine, g) : loops_once(in, &mine, g);
+}
+
+static run_program *loops_once(const aot_inner *in, tp_comp *c, const ir_graph *g)
 {
     if (ir_has_unbacked(
             g)) { /* sizes that only the run knows: nothing can be planned, so operator by operator */

@@ -3,9 +3,10 @@ from .. import _C
 
 MODES = {
     "default": {},
-    "reduce-overhead": {},
-    "max-autotune": {},
-    "max-autotune-no-cudagraphs": {},
+    "reduce-overhead": {"reuse_outputs": True, "trust_guards": True},
+    "max-autotune": {"max_autotune": True, "reuse_outputs": True, "trust_guards": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True},
+    "lite": {"unroll": "1"},
 }
 
 

@@ -1,0 +1,68 @@
+"""What kernels cannot have: executable memory, 32-bit sizes, few inputs. It works, or one line says how it goes on."""
+import os
+import subprocess
+import sys
+import unittest
+
+import taper
+
+PROGRAM = """
+import ctypes, sys, taper
+if "deny" in sys.argv:  # from here on nothing that was written may become executable
+    sys.exit(77) if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else None
+def f(x, w):
+    return (taper.sin(x) @ w).relu().sum(1), taper.softmax(x, 1)
+taper.manual_seed(1)
+x, w = taper.randn(8, 8), taper.randn(8, 8, requires_grad=True)
+y = taper.compile(f)(x, w)
+y[0].sum().backward()
+conv = taper.nn.functional.conv2d(taper.ones(1, 16, 8, 8), taper.ones(16, 16, 3, 3), padding=1)
+print([round(v, 4) for v in y[0].tolist()], round(w.grad.sum().item(), 4), conv.sum().item())
+"""
+
+
+def run(*args):
+    return subprocess.run([sys.executable, "-c", PROGRAM, *args], capture_output=True, text=True, timeout=100,
+                          env={**os.environ, "TAPER_CACHE": "0"})
+
+
+def test_without_executable_memory_kernels_are_interpreted():
+    denied, plain = run("deny"), run()
+    if denied.returncode == 77:
+        raise unittest.SkipTest("this kernel cannot forbid executable memory")
+    assert denied.returncode == 0 and denied.stdout == plain.stdout, denied.stderr
+    lines = denied.stderr.splitlines()
+    assert len(lines) == 1 and "kernels are interpreted, which is slow" in lines[0], denied.stderr
+
+
+def test_sizes_beyond_32_bits():
+    n = 2 ** 31 + 3
+    x = taper.ones(1, dtype=taper.int8).expand(n)
+
+    def f(x):
+        return (x * 1).sum()
+    assert taper.compile(f)(x).item() == n
+    taper._dynamo.reset()
+    assert taper.compile(f, dynamic=True)(x[:n - 2]).item() == n - 2
+
+
+def test_kernels_of_thousands_of_inputs():
+    xs = [taper.full((3,), float(i)) for i in range(2000)]
+
+    def total(xs):
+        s = xs[0]
+        for x in xs[1:]:
+            s = s + x
+        return s
+    assert taper.compile(total, fullgraph=True)(xs).tolist() == [1999000.0] * 3
+    for emitter in ("c", "interpreter"):
+        taper._dynamo.reset()
+        assert taper.compile(total, fullgraph=True, options={"emitter": emitter})(xs[:300]).tolist() == [44850.0] * 3
+    joined = taper.compile(lambda xs: taper.cat(xs) * 2, fullgraph=True)(xs)
+    assert joined.shape == (6000,) and joined.sum().item() == 2 * 3 * 1999000.0
+
+
+def test_many_results():
+    def f(x):
+        return [x + i for i in range(500)]
+    assert [y[0].item() for y in taper.compile(f)(taper.zeros(2))] == list(range(500))

@@ -1,0 +1,129 @@
+"""Modes and options of taper.compile: what they do, and what is said about wrong ones."""
+import os
+import subprocess
+import sys
+import tempfile
+
+import taper
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
+
+
+def raised(kind, fn):
+    try:
+        fn()
+    except kind as e:
+        return str(e)
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def test_lists():
+    names = taper.compiler.list_options()
+    assert names[:2] == ["emitter", "isa"] and {"unroll", "reuse_outputs", "trust_guards", "max_autotune", "disk_cache"} <= set(names)
+    modes = taper.compiler.list_mode_options()
+    assert tuple(modes) == MODES and modes["default"] == {} and all(set(o) <= set(names) for o in modes.values())
+    assert taper.compiler.list_mode_options("reduce-overhead") == modes["reduce-overhead"]
+
+
+def test_wrong_modes_and_options_are_named():
+    def f(x):
+        return x + 1
+    assert raised(RuntimeError, lambda: taper.compile(f, mode="fast")) == "Unrecognized mode=fast, should be one of: " + ", ".join(MODES)
+    assert raised(RuntimeError, lambda: taper.compiler.list_mode_options("fast")).startswith("Unrecognized mode=fast")
+    text = raised(RuntimeError, lambda: taper.compile(f, options={"emiter": "c"}))
+    assert text.startswith("Unexpected optimization option emiter, known options are ['emitter', ")
+    assert raised(RuntimeError, lambda: taper.compile(f, options={"emitter": "cuda"})) == \
+        "option emitter cannot be 'cuda'; it is one of: auto, x64, c, interpreter"
+    assert "got str should be bool" in raised(RuntimeError, lambda: taper.compile(f, options={"max_autotune": "yes"}))
+    assert "must be a dictionary, not list" in raised(TypeError, lambda: taper.compile(f, options=["emitter"]))
+    assert "both can't be specified" in raised(RuntimeError, lambda: taper.compile(f, mode="default", options={"unroll": 2}))
+    assert taper.compile(f, options={})(taper.zeros(2)).tolist() == [1.0, 1.0]
+
+
+def test_every_mode_and_option_computes_the_same():
+    def f(x, w):
+        return (taper.sin(x) @ w).relu().sum(1), taper.softmax(x, 1) * w.mean()
+
+    taper.manual_seed(0)
+    x, w = taper.randn(16, 16), taper.randn(16, 16)
+
+    def run(g):
+        a, b = x.clone().requires_grad_(), w.clone().requires_grad_()
+        y = g(a, b)
+        (y[0].sum() + y[1].sum()).backward()
+        return [y[0].detach(), y[1].detach(), a.grad, b.grad]
+    want = run(f)
+    ways = [{"mode": m} for m in MODES] + [{"options": {"unroll": n}} for n in (1, 2, 4)] + [{"options": {"isa": "avx2"}}]
+    for kw in ways:
+        taper._dynamo.reset()
+        g = taper.compile(f, **kw)
+        for _ in range(3):
+            for a, b in zip(run(g), want):
+                assert taper.allclose(a, b, atol=1e-4), kw
+
+
+def test_reduce_overhead_reuses_only_what_nobody_holds():
+    f = taper.compile(lambda x: x + 1, mode="reduce-overhead")
+    x = taper.zeros(1000)
+    y = f(x)
+    at = y.data_ptr()
+    del y
+    y = f(x)
+    assert y.data_ptr() == at
+    z = f(x + 1)
+    assert z.data_ptr() != at and y[0].item() == 1 and z[0].item() == 2
+    part = y[10:20]
+    del y
+    w = f(x + 5)
+    assert part[0].item() == 1 and w[0].item() == 6
+    kept = [f(x + i) for i in range(5)]
+    assert [k[0].item() for k in kept] == [1, 2, 3, 4, 5]
+
+    def g(a):
+        return (a * a).sin()
+    c = taper.compile(g, mode="reduce-overhead")
+    for i in range(4):  # what backward needs is held, too
+        a, b = (taper.full((7,), 0.3 * i).requires_grad_() for _ in range(2))
+        c(a).sum().backward()
+        g(b).sum().backward()
+        assert taper.allclose(a.grad, b.grad)
+
+
+PROGRAM = """
+import taper
+def f(x):
+    return taper.softmax(x, 1).sum(0)
+x = taper.randn(32, 64)
+assert taper.allclose(taper.compile(f, mode="max-autotune")(x), f(x), atol=1e-5)
+assert taper.allclose(taper.compile(f, mode="max-autotune", dynamic=True)(x), f(x), atol=1e-5)
+"""
+
+
+def test_max_autotune_measures_and_remembers():
+    with tempfile.TemporaryDirectory() as d:
+        def run():
+            r = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100,
+                               env={**os.environ, "TAPER_CACHE_DIR": d, "TAPER_LOGS": "autotuning"})
+            assert r.returncode == 0, r.stderr
+            return r.stderr
+        first, again = run(), run()
+        assert first.count(": tried ") >= 4 and first.count(": chosen: ") == 1 and "not tuned: its sizes are symbolic" in first
+        won = first.split(": chosen: ")[1].splitlines()[0]
+        assert f"remembered from the disk cache: {won}\n" in again and ": tried " not in again
+        assert [f for f in os.listdir(d + "/v1") if f.startswith("tuning-")]
+
+
+def test_random_numbers_are_not_used_up_by_tuning():
+    def draws(mode):
+        taper._dynamo.reset()
+        taper.manual_seed(5)
+        return taper.compile(lambda x: x + taper.rand(4), mode=mode)(taper.zeros(4)).tolist()
+    assert draws("max-autotune") == draws("default")
+
+
+def test_the_page_of_options_is_up_to_date():
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    import gendocs_options
+    with open(os.path.join(ROOT, "docs", "options.md")) as f:
+        assert f.read() == gendocs_options.page(), "run make docs"

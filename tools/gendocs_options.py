@@ -1,0 +1,34 @@
+"""Writes docs/options.md from the table of options (src/run/options.def) and the modes (python/taper/compiler/_options.py)."""
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "python"))
+
+
+def page():
+    from taper import _C
+    from taper.compiler._options import MODES
+    out = ["# Modes and options", "",
+           "`taper.compile(fn, mode=...)` or `taper.compile(fn, options={...})`, with backend `inductor`. A mode is a set of options.",
+           "`taper.compiler.list_options()` and `list_mode_options()` give the names below; an unknown mode, option or value is an error",
+           "when `compile` is called, with the ones there are. Options never change what a program computes beyond the order of sums.", "",
+           "| mode | sets |", "|---|---|"]
+    for mode, sets in MODES.items():
+        out.append(f"| `{mode}` | {', '.join(f'`{k}={v}`' for k, v in sets.items()) or 'nothing'} |")
+    out += ["", "| option | values | default | meaning |", "|---|---|---|---|"]
+    for name, default, values, meaning in _C._options():
+        words = "False, True" if values == "bool" else values.replace("|", ", ")
+        out.append(f"| `{name}` | {words} | {default} | {meaning} |")
+    out += ["", "`reuse_outputs` keeps the memory of each result and gives it to the next call once the program holds no reference to the",
+            "old result; a result that is still held is never written to. `trust_guards` skips the look at which inputs need gradients, which",
+            "the guards have answered. `max_autotune` compiles a graph of fixed sizes several times (unrolling, instruction set, C), measures",
+            "them in turns on made-up inputs and keeps the fastest; the disk cache remembers the winner, and `TAPER_LOGS=autotuning` shows the",
+            "times. `TAPER_EMITTER` sets `emitter` for every compile.", ""]
+    return "\n".join(out)
+
+
+if __name__ == "__main__":
+    with open(os.path.join(ROOT, "docs", "options.md"), "w") as f:
+        f.write(page())
+    print("wrote: docs/options.md")
