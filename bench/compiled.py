@@ -13,6 +13,7 @@ import os
 import sys
 import time
 
+os.environ.setdefault("TAPER_CACHE", "0")  # first calls are to compile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import models  # noqa: E402
 import taper  # noqa: E402

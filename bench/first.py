@@ -2,7 +2,8 @@
 
     python3 bench/first.py [--threads 2] [--runs 7] [--small-pages]
 
-Each measurement is a process of its own with an empty cache directory. Printed are best and median over the processes, and beside them
+Each measurement is a process of its own with an empty cache directory; the rows "kept" are those of a second process that finds in it
+what the first compiled. Printed are best and median over the processes, and beside them
 the second call, so that what is left is the cost of compiling and of touching memory for the first time.
 --small-pages forbids huge pages to the process.
 """
@@ -53,17 +54,18 @@ def main():
     if "--child" in sys.argv:
         child(sys.argv[sys.argv.index("--child") + 1], threads, small)
         return
-    print(f"{'':9s} {'first ms':>18s} {'second ms':>18s} {'first cpu ms':>18s} {'second cpu ms':>18s} {'page faults':>12s}")
-    for what in ("forward", "training"):
+    print(f"{'':14s} {'first ms':>18s} {'second ms':>18s} {'first cpu ms':>18s} {'second cpu ms':>18s} {'page faults':>12s}")
+    for what, kept in (("forward", False), ("training", False), ("forward", True), ("training", True)):
         rows = []
         for _ in range(option("--runs", 7)):
             with tempfile.TemporaryDirectory() as d:
                 cmd = [sys.executable, os.path.abspath(__file__), "--child", what, "--threads", str(threads)] + ["--small-pages"] * small
-                out = subprocess.run(cmd, env={**os.environ, "TAPER_CACHE_DIR": d}, capture_output=True, text=True, check=True).stdout
+                for _ in range(1 + kept):
+                    out = subprocess.run(cmd, env={**os.environ, "TAPER_CACHE_DIR": d}, capture_output=True, text=True, check=True).stdout
             first, second = ([float(x) for x in line.split()] for line in out.strip().splitlines())
             rows.append((first[0], second[0], first[1], second[1], first[2]))
         cells = [f"{min(c):8.1f} {statistics.median(c):9.1f}" for c in list(zip(*rows))[:4]]
-        print(f"{what:9s} " + " ".join(cells) + f" {int(statistics.median([r[4] for r in rows])):12d}", flush=True)
+        print(f"{what + ', kept' * kept:14s} " + " ".join(cells) + f" {int(statistics.median([r[4] for r in rows])):12d}", flush=True)
     print("each pair: best, median")
 
 
