@@ -240,3 +240,36 @@ TEST(aot_no_joint_graph_without_gradients)
     aot_unit_free(u);
     ir_graph_free(g);
 }
+
+TEST(aot_composites_reach_the_core_set)
+{
+    static const char *const text =
+        "def forward(self, x: \"f32[4, 6, 8, 8]\", w: \"f32[6]\", b: \"f32[6]\", m: \"f32[6]\", v: "
+        "\"f32[6]\", "
+        "t: \"i64[4]\", k: \"f32[8]\"):\n"
+        "    a = taper.ops.aten.batch_norm.default(x, w, b, m, v, True, 0.1, 1e-05, False)\n"
+        "    c = taper.ops.aten.gelu.default(a)\n"
+        "    d = taper.ops.aten.layer_norm.default(c, [8], k, k)\n"
+        "    e = taper.ops.aten.group_norm.default(d, 2, w, b)\n"
+        "    f = taper.ops.aten.softmax.int(e, 3)\n"
+        "    s = taper.ops.aten.slice.Tensor(f, 2, 1, 7)\n"
+        "    q = taper.ops.aten.max_pool2d.default(s, [2, 2])\n"
+        "    h = taper.ops.aten.mean.dim(q, [2, 3])\n"
+        "    l = taper.ops.aten.cross_entropy_loss.default(h, t)\n"
+        "    return (l,)\n";
+    tp_err err = { 0 };
+    ir_graph *g = ir_parse(text, strlen(text), "test", NULL, &err);
+    CHECK_STR(err.msg, "");
+    tp_comp c = { .err = &err };
+    bool needs[7] = { true, true, true, false, false, false, true };
+    aot_unit *u = g ? aot_trace(&c, g, needs, true, AOT_decompose | AOT_min_cut, NULL) : NULL;
+    CHECK_STR(err.msg, "");
+    if (u)
+        IR_EACH(n, u->joint)
+        {
+            if (n->kind == IR_call && !aot_is_core((op_id)n->op))
+                CHECK_STR(op_row_of((op_id)n->op)->full, "a row of the core set");
+        }
+    aot_unit_free(u);
+    ir_graph_free(g);
+}
