@@ -130,7 +130,17 @@ static void max_flow(flow *f, int s, int t)
         while (augment(f, s, t, path))
             ;
     }
-    levels(f, s, t, queue); /* what the source still reaches */
+    /* Of the cheapest cuts the last one, which leaves the least to compute again: what still reaches t has level 0. */
+    int qh = 0, qt = 0;
+    memset(f->level, -1, sizeof(int) * (size_t)f->n);
+    queue[qt++] = t;
+    f->level[t] = 0;
+    while (qh < qt)
+        for (int i = f->head[queue[qh++]]; i >= 0; i = f->e.at[i].next)
+            if (f->e.at[i ^ 1].cap > 0 && f->level[f->e.at[i].to] < 0) {
+                f->level[f->e.at[i].to] = 0;
+                queue[qt++] = f->e.at[i].to;
+            }
     free(queue);
     free(path);
 }
@@ -231,7 +241,7 @@ static void choose(part *p, bool min_cut)
     max_flow(&f, s, t);
     IR_EACH(v, j)
     if (!(p->side[v->id] & SIDE_bw) && v->kind != IR_output && v->kind != IR_const &&
-        f.level[2 * v->id] >= 0 && f.level[2 * v->id + 1] < 0)
+        f.level[2 * v->id] < 0 && f.level[2 * v->id + 1] >= 0)
         p->save[v->id] = true;
     free(f.head);
     free(f.level);

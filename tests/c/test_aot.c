@@ -273,3 +273,26 @@ TEST(aot_composites_reach_the_core_set)
     aot_unit_free(u);
     ir_graph_free(g);
 }
+
+TEST(aot_partition_saves_what_backward_reads_when_it_costs_the_same)
+{
+    static const char *const text =
+        "def forward(self, x: \"f32[64, 64]\", w: \"f32[64, 64]\", v: \"f32[64, 64]\"):\n"
+        "    a = taper.ops.aten.mm.default(x, w)\n"
+        "    b = taper.ops.aten.relu.default(a)\n"
+        "    c = taper.ops.aten.mm.default(b, v)\n"
+        "    return (c,)\n";
+    tp_err err = { 0 };
+    ir_graph *g = ir_parse(text, strlen(text), "test", NULL, &err);
+    tp_comp c = { .err = &err };
+    bool needs[3] = { false, true, true };
+    aot_unit *u = g ? aot_trace(&c, g, needs, true, AOT_decompose | AOT_min_cut, NULL) : NULL;
+    CHECK_STR(err.msg, "");
+    if (u) {
+        CHECK_INT(u->saved_bytes, 64 * 64 * 4);
+        IR_EACH(n, u->bw)
+        CHECK(n->kind != IR_call || n->op != OP_relu); /* not computed again */
+    }
+    aot_unit_free(u);
+    ir_graph_free(g);
+}
