@@ -294,6 +294,23 @@ static bool batch_norm(fn_state *f, op_ctx *cx, const tp_val *arg, tp_val *out, 
     return ok;
 }
 
+static bool is_input(const fn_state *f, const tp_tensor *t)
+{
+    for (size_t i = 0; i < f->r->g->inputs.n; i++) {
+        const tp_tensor *x = ir_type(f->r->g->inputs.at[i]);
+        if (x && x->storage == t->storage)
+            return true;
+    }
+    return false;
+}
+static bool tensor_overlaps(const tp_tensor *t) /* one element seen at several places */
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (t->stride[d] == 0 && t->size[d] != 1)
+            return true;
+    return false;
+}
+
 static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                             tp_err *err)
 {
@@ -317,8 +334,16 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
                        row->full);
     if (op == OP_native_batch_norm && arg[5].b && (arg[3].kind == VAL_tensor || arg[4].kind == VAL_tensor))
         return batch_norm(f, cx, arg, out, err);
-    if (writes && !(f->depth && v == OPV_fn))
+    if (op == OP_as_strided && v == OPV_fn && arg[3].kind == VAL_int && is_input(f, arg[0].t))
+        return err_set(err, ERR_notimpl,
+                       "'as_strided' with an offset counts from the start of the storage of an input, "
+                       "which may begin anywhere in it");
+    if (writes && !(f->depth && v == OPV_fn)) {
+        if (tensor_overlaps(arg[0].t) && is_input(f, arg[0].t))
+            return err_set(err, ERR_notimpl, "'%s' writes into an input whose elements share memory",
+                           row->full);
         return write(f, cx, op, v, arg, out, err);
+    }
     if (!ir_record(cx, f->r, op, v, arg, out, err))
         return false;
     for (int i = 0; i < row->schema.nret;

@@ -3,6 +3,7 @@
 #include "grad/tape.h"
 #include "front/py.h"
 #include "base/map.h"
+#include "sym/env.h"
 
 /* ---- names: every spelling of every row ---- */
 static map names; /* "space\0name" joined by '/', -> op_name */
@@ -411,6 +412,22 @@ static bool all_ints(PyObject *const *a, Py_ssize_t n)
     return true;
 }
 
+/* What the schema calls an int (a mode, a window, a power) is looked at while tracing: symbolic ones get a guard. */
+static int settle(parse *p, const op_schema *s)
+{
+    for (int i = 0; i < s->nparam; i++) {
+        tp_val *v = &p->val[i];
+        if (!s->param[i].fixed)
+            continue;
+        if (v->kind == VAL_int && sym_is_expr(v->i) && !sym_is_unbacked(v->i))
+            v->i = sym_specialize(v->i);
+        for (int k = 0; v->kind == VAL_ints && k < v->n; k++)
+            if (sym_is_expr(v->ints[k]) && !sym_is_unbacked(v->ints[k]))
+                ((symint *)v->ints)[k] = sym_specialize(v->ints[k]);
+    }
+    return MATCHED;
+}
+
 static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                  extra *x)
 {
@@ -484,7 +501,7 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
         }
     }
     if (kwused == nkw)
-        return MATCHED;
+        return settle(p, s);
     bool creates = false;
     for (int i = s->nparam - 1; i >= 0 && s->param[i].kwonly && !creates; i--)
         creates = !strcmp(s->param[i].name, "pin_memory");
@@ -508,7 +525,7 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
             return NOT_THIS;
         }
     }
-    return MATCHED;
+    return settle(p, s);
 }
 
 /* ---- errors ---- */

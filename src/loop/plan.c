@@ -506,10 +506,15 @@ static bool is_cat(const ir_node *n)
     return true;
 }
 
+static bool is_known_number(const tp_val *v)
+{
+    return val_is_number(v) && !(v->kind == VAL_int && sym_is_expr(v->i));
+}
+
 static bool is_pad(const ir_node *n)
 {
     return n->kind == IR_call && n->variant == OPV_fn && n->op == OP_constant_pad_nd &&
-           val_is_number(&n->arg[2]);
+           is_known_number(&n->arg[2]);
 }
 
 static bool is_scatter(const ir_node *n) /* slices written into a value */
@@ -1228,8 +1233,8 @@ static bool is_product(const ir_node *n)
         return true;
     const tp_tensor *row = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
     bool fits = row && row->dt == t->dt && row->ndim == 1 && sym_known(SYM_eq, row->size[0], t->size[1]);
-    return row && row->dt == t->dt && (fits || adds_to_product(n)) && val_is_number(&n->arg[3]) &&
-           val_is_number(&n->arg[4]) && val_as_f(&n->arg[3]) == 1 && val_as_f(&n->arg[4]) == 1;
+    return row && row->dt == t->dt && (fits || adds_to_product(n)) && is_known_number(&n->arg[3]) &&
+           is_known_number(&n->arg[4]) && val_as_f(&n->arg[3]) == 1 && val_as_f(&n->arg[4]) == 1;
 }
 
 static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
@@ -2244,7 +2249,7 @@ static void accumulate_products(tp_comp *c, ir_graph *g)
             continue;
         }
         if (n->kind != IR_call || n->op != OP_add_Tensor || n->variant != OPV_fn ||
-            n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_node || !val_is_number(&n->arg[2]) ||
+            n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_node || !is_known_number(&n->arg[2]) ||
             val_as_f(&n->arg[2]) != 1)
             continue;
         for (int i = 1; i >= 0; i--) {

@@ -3,15 +3,17 @@
 #include "ops/random.h"
 
 /* ---- values ---- */
+/* Whoever looks at a symbolic number has it fixed by a guard. */
+static int64_t int_of(symint v) { return sym_is_expr(v) ? sym_specialize(v) : v; }
 double val_as_f(const tp_val *v)
 {
-    return v->kind == VAL_float ? v->f : v->kind == VAL_bool ? (double)v->b : (double)v->i;
+    return v->kind == VAL_float ? v->f : v->kind == VAL_bool ? (double)v->b : (double)int_of(v->i);
 }
 int64_t val_as_i(const tp_val *v)
 {
     if (v->kind == VAL_float)
         return elem_get_i(DT_f64, &v->f);
-    return v->kind == VAL_bool ? v->b : v->i;
+    return v->kind == VAL_bool ? v->b : int_of(v->i);
 }
 dtype val_number_dtype(const tp_val *v, dtype deflt)
 {

@@ -13,6 +13,9 @@ static inline int64_t val_i(const tp_val *v, int64_t none) { return v->kind == V
 static inline bool val_b(const tp_val *v, bool none) { return v->kind == VAL_none ? none : v->b; }
 static inline double val_f(const tp_val *v, double none) { return v->kind == VAL_none ? none : val_as_f(v); }
 
+/* a / n as an operand: a number, or where n is symbolic a tensor of type dt without dimensions. */
+tp_val val_over(bld *b, double a, symint n, dtype dt);
+
 /* printf("%s", size_str(b, ...)): a shape, or one size, as text; the buffer is the caller's. */
 typedef struct size_text {
     char s[160];

@@ -497,6 +497,24 @@ static tp_tensor *class_weights(bld *b, tp_tensor *w, int nd, int cd)
     return b_op(b, reshape, vT(w), vIs(size, nd));
 }
 
+/* How many predictions x holds. */
+static symint positions(const tp_tensor *x, int cd)
+{
+    symint n = 1;
+    for (int i = 0; i < x->ndim; i++)
+        if (i != cd)
+            n = sym_mul(n, x->size[i]);
+    return n;
+}
+
+tp_val val_over(bld *b, double a, symint n, dtype dt)
+{
+    if (!sym_is_expr(n))
+        return vF(a / (double)n);
+    tp_tensor *q = DIV(vT(b_op(b, scalar_tensor, vF(a), vDT(DT_f64))), vI(n));
+    return vT(b_op(b, to_dtype, vT(q), vDT(dt)));
+}
+
 bool decomp_cross_entropy(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *x = T(0), *t = T(1), *w = T(2);
@@ -506,8 +524,6 @@ bool decomp_cross_entropy(bld *b, const tp_val *arg, tp_val *out)
     if (x->ndim < 1)
         return FAIL("Expected 1 or more dimensions (got %d)", x->ndim);
     symint classes = x->size[cd];
-    bool ok = true;
-    double nc = (double)sym_hint(classes, &ok);
     tp_tensor *lp = b_op(b, log_softmax_int, vT(x), vI(cd));
     if (tensor_same_size(x, t)) { /* probabilities */
         if (!dtype_is_float((dtype)t->dt))
@@ -516,7 +532,7 @@ bool decomp_cross_entropy(bld *b, const tp_val *arg, tp_val *out)
         if (arg[4].i >= 0)
             return FAIL("ignore_index is not supported for floating point target");
         if (eps > 0)
-            t = ADD(vT(MUL(vT(t), vF(1 - eps))), vF(eps / nc));
+            t = ADD(vT(MUL(vT(t), vF(1 - eps))), val_over(b, eps, classes, (dtype)x->dt));
         tp_tensor *p = MUL(vT(lp), vT(t));
         if (w)
             p = MUL(vT(p), vT(class_weights(b, w, x->ndim, cd)));
@@ -524,7 +540,7 @@ bool decomp_cross_entropy(bld *b, const tp_val *arg, tp_val *out)
             return RET(b_op(b, neg, vT(b_op(b, sum_dim_IntList, vT(p), LIST(cd)))));
         tp_tensor *s = b_op(b, neg, vT(b_op(b, sum, vT(p))));
         if (red == RED_MEAN)
-            s = DIV(vT(s), x->ndim == 1 ? vI(1) : vI(sym_floordiv(x->numel, classes)));
+            s = DIV(vT(s), x->ndim == 1 ? vI(1) : vI(positions(x, cd)));
         return RET(s);
     }
     tp_tensor *nl = b_op(b, nll_loss_nd, vT(lp), vT(t), arg[2], arg[3], arg[4]);
@@ -545,7 +561,7 @@ bool decomp_cross_entropy(bld *b, const tp_val *arg, tp_val *out)
             total = b_op(b, sum, vT(keep));
         sm = DIV(vT(sm), vT(total));
     }
-    return RET(ADD(vT(MUL(vT(nl), vF(1 - eps))), vT(MUL(vT(sm), vF(eps / nc)))));
+    return RET(ADD(vT(MUL(vT(nl), vF(1 - eps))), vT(MUL(vT(sm), val_over(b, eps, classes, (dtype)x->dt)))));
 }
 
 /* ---- dropout ---- */
@@ -768,12 +784,14 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
                 return false;
         }
     }
-    bool ok = true;
-    double scale = arg[6].kind != VAL_none ? val_as_f(&arg[6]) : 1 / sqrt((double)sym_hint(e, &ok));
     /* half of the factor on each side keeps narrow floats in range */
-    double half = sqrt(fabs(scale));
-    tp_tensor *qs = MUL(vT(q), vF(scale < 0 ? -half : half));
-    tp_tensor *ks = MUL(vT(b_op(b, transpose_int, vT(k), vI(-2), vI(-1))), vF(half));
+    bool given = arg[6].kind != VAL_none, open = !given && sym_is_expr(e);
+    double scale = given ? val_as_f(&arg[6]) : open ? 1 : 1 / sqrt((double)e), root = sqrt(fabs(scale));
+    tp_val half = vF(root);
+    if (open)
+        half = vT(b_op(b, sqrt, vT(b_op(b, rsqrt, vT(b_op(b, scalar_tensor, vI(e), vDT(DT_f64)))))));
+    tp_tensor *qs = MUL(vT(q), scale < 0 ? vF(-root) : half);
+    tp_tensor *ks = MUL(vT(b_op(b, transpose_int, vT(k), vI(-2), vI(-1))), half);
     tp_tensor *s = b_op(b, matmul, vT(qs), vT(ks));
     if (causal) {
         tp_tensor *tri = b_op(b, tril, vT(b_op(b, ones, LIST(L, S), vDT(DT_bool))));

@@ -119,12 +119,13 @@ static tp_tensor *spectrum(bld *b, tp_tensor *a, bool hermitian)
 {
     return hermitian ? b_op(b, abs, vT(b_op(b, linalg_eigvalsh, vT(a)))) : singular_values(b, a);
 }
-static double default_rtol(const tp_tensor *a)
+static tp_val default_rtol(bld *b, const tp_tensor *a)
 {
     double eps = a->dt == DT_f64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
-    symint m = a->size[a->ndim - 2], n = a->size[a->ndim - 1];
-    bool ok = true;
-    return eps * (double)sym_hint(sym_max(m, n), &ok);
+    symint most = sym_max(a->size[a->ndim - 2], a->size[a->ndim - 1]);
+    if (!sym_is_expr(most))
+        return vF(eps * (double)most);
+    return vT(b_op(b, mul_Tensor, vT(b_op(b, scalar_tensor, vF(eps), vDT(DT_f64))), vI(most)));
 }
 static bool matrix_ok(bld *b, const tp_tensor *a, const char *who)
 {
@@ -148,7 +149,7 @@ static tp_tensor *bound_of(bld *b, const tp_val *v, const tp_tensor *a)
 static tp_tensor *threshold(bld *b, tp_tensor *a, tp_tensor *s, const tp_val *atol, const tp_val *rtol)
 {
     tp_tensor *at = bound_of(b, atol, a), *rt = bound_of(b, rtol, a);
-    tp_val dflt = vF(default_rtol(a));
+    tp_val dflt = default_rtol(b, a);
     tp_tensor *top = b_op(b, amax, vT(s), LIST(-1), vB(true));
     if (at)
         at = b_op(b, unsqueeze, vT(at), vI(-1));

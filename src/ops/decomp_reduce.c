@@ -278,6 +278,8 @@ static bool soft_parts(bld *b, const tp_val *arg, tp_val *out, bool log_)
     tp_tensor *t = arg[0].t;
     dtype dt = (dtype)t->dt;
     symint d = arg[1].i;
+    if (t->numel == 0) /* nothing has no maximum */
+        return give(b, b_op(b, clone, vT(t)), out);
     if (dt == DT_f16 || dt == DT_bf16)
         t = to_type(b, t, DT_f32);
     tp_tensor *x = b_op(b, sub_Tensor, vT(t), vT(b_op(b, amax, vT(t), vIs(&d, 1), vB(true))));

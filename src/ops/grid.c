@@ -333,11 +333,15 @@ bool decomp_affine_grid(bld *b, const tp_val *arg, tp_val *out)
         points = sym_mul(points, sz->ints[2 + i]);
     for (int i = 0; i < nd; i++) { /* x along the width, y along the height, ..., each in [-1, 1] */
         symint n = sz->ints[1 + nd - i], one[3] = { 1, 1, 1 };
-        bool ok = true;
-        double len = (double)sym_hint(n, &ok), step = align ? (len > 1 ? 2 / (len - 1) : 0) : 2 / len;
-        double first = align ? (len > 1 ? -1 : 0) : -1 + 1 / len;
         tp_tensor *t = b_op(b, arange, vI(n), vDT(th->dt));
-        t = b_op(b, add_Tensor, vT(b_op(b, mul_Tensor, vT(t), vF(step))), vF(first));
+        if (sym_is_expr(n)) { /* at least 2 */
+            t = b_op(b, mul_Tensor, vT(t), val_over(b, 2, align ? sym_sub(n, 1) : n, (dtype)th->dt));
+            t = b_op(b, add_Tensor, vT(b_op(b, sub_Tensor, vT(t), vF(1))), align ? vF(0) : val_over(b, 1, n, (dtype)th->dt));
+        } else {
+            double len = (double)n, step = align ? (len > 1 ? 2 / (len - 1) : 0) : 2 / len;
+            double first = align ? (len > 1 ? -1 : 0) : -1 + 1 / len;
+            t = b_op(b, add_Tensor, vT(b_op(b, mul_Tensor, vT(t), vF(step))), vF(first));
+        }
         one[nd - 1 - i] = n;
         t = b_op(b, reshape, vT(t), vIs(one, nd));
         axis[i] = b_op(b, expand, vT(t), vIs(sz->ints + 2, nd));

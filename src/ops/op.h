@@ -64,6 +64,7 @@ typedef struct op_param {
     bool kwonly;
     bool has_default;
     bool mutated;   /* Tensor(a!) */
+    bool fixed;     /* a mode, a power: a symbolic number is fixed to its value by a guard */
     int16_t list_n; /* int[2]: a single int stands for this many; 0 otherwise */
     tp_val def;
 } op_param;

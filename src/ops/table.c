@@ -82,9 +82,22 @@ static param_type type_of(scan *s, const char *w)
     return PT_int;
 }
 
+/* Numbers that become values of elements or sizes; all others decide what is computed. */
+static bool stays_symbolic(const char *name)
+{
+    static const char *const names[] = { "fill_value", "value", "s", "start", "end", "step", "min", "max",
+                                         "self",       "other" };
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
 static void type(scan *s, op_param *p)
 {
-    p->type = (uint8_t)type_of(s, word(s));
+    const char *w = word(s);
+    p->type = (uint8_t)type_of(s, w);
+    p->fixed = !strcmp(w, "int") || !strcmp(w, "Scalar"); /* until its name says otherwise */
     if (*s->p == '(') { /* alias annotation: (a), (a!) */
         while (*s->p && *s->p != ')')
             if (*s->p++ == '!')
@@ -201,6 +214,7 @@ static void parse_schema(op_row *r)
         p->kwonly = kwonly;
         type(&s, p);
         p->name = word(&s);
+        p->fixed &= p->type != PT_scalar || !stays_symbolic(p->name);
         if (eat(&s, "=")) {
             p->has_default = true;
             p->def = default_value(&s, p);

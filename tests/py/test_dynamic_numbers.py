@@ -1,0 +1,100 @@
+"""Numbers that a trace only knows as symbols: sizes that become factors, ints that choose what is computed. A compiled
+function that serves several of them gives each its own answer."""
+import taper
+import taper._dynamo as dynamo
+from taper import nn
+from taper.nn import functional as F
+
+
+def near(a, b, what=None):
+    if isinstance(a, (tuple, list)):
+        for x, y in zip(a, b):
+            near(x, y, what)
+    else:
+        assert a.shape == b.shape and taper.allclose(a, b, 1e-4, 1e-5, equal_nan=True), (what, a, b)
+
+
+def each(f, cases, grad=False):
+    for backend in ("aot_eager", "inductor"):
+        dynamo.reset()
+        g = taper.compile(f, backend=backend, dynamic=True, fullgraph=True)
+        for args in cases:
+            if not grad:
+                near(f(*args), g(*args), (backend, args))
+                continue
+            got = []
+            for h in (f, g):
+                a = [v.detach().clone().requires_grad_() if isinstance(v, taper.Tensor) and v.is_floating_point() else v for v in args]
+                h(*a).square().sum().backward()
+                got.append([v.grad for v in a if isinstance(v, taper.Tensor) and v.is_floating_point()])
+            near(*got, (backend, args))
+
+
+def test_sizes_as_factors():
+    taper.manual_seed(0)
+    each(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), [[taper.randn(2, 3, n, e) for _ in range(3)] for n, e in ((4, 8), (5, 16), (7, 3))])
+    each(lambda x, t: F.cross_entropy(x, t, label_smoothing=0.3), [[taper.randn(n, c), taper.randint(0, c, [n])] for n, c in ((4, 8), (5, 3), (9, 17))])
+    each(lambda x, t: F.cross_entropy(x, t.softmax(1), label_smoothing=0.3), [[taper.randn(n, c), taper.randn(n, c)] for n, c in ((4, 8), (5, 3), (9, 17))])
+    each(lambda x: taper.linalg.matrix_rank(x).float(), [[taper.randn(n, m)] for n, m in ((4, 8), (5, 3))])
+    each(lambda t, x: F.affine_grid(t, [2, 3, x.shape[0], x.shape[1]], align_corners=False), [[taper.randn(2, 2, 3), taper.zeros(n, m)] for n, m in ((4, 8), (5, 3))])
+    each(lambda t, x: F.affine_grid(t, [2, 3, x.shape[0], x.shape[1]], align_corners=True), [[taper.randn(2, 2, 3), taper.zeros(n, m)] for n, m in ((4, 8), (5, 3))])
+    each(lambda x: (x.mean(0), x.var(1), x.std(), x / x.shape[0], x * x.shape[1] - x.numel()), [[taper.randn(n, m)] for n, m in ((4, 8), (5, 3), (17, 33))])
+
+
+def test_running_statistics_with_any_batch():
+    for backend in ("aot_eager", "inductor"):
+        taper.manual_seed(0)
+        a, b = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+        dynamo.reset()
+        g = taper.compile(b, backend=backend, dynamic=True)
+        for n in (4, 7, 2, 33):
+            x = taper.randn(n, 3)
+            near(a(x), g(x))
+            near([a.running_mean, a.running_var], [b.running_mean, b.running_var], (backend, n))
+
+
+def test_ints_that_choose():
+    x = taper.randn(3, 3).abs() + 0.5
+    each(lambda x, n: taper.linalg.matrix_power(x, n), [[x, n] for n in (2, 3, 5)])
+    each(lambda x, n: (x.norm(n), taper.linalg.vector_norm(x, n, 1)), [[x, n] for n in (2, 3, 4)])
+    each(lambda x, n: taper.var(x, 0, correction=n), [[x, n] for n in (2, 1, 0)])
+    each(lambda x, n: taper.addmm(x, x, x, beta=n, alpha=n), [[x, n] for n in (2, 3, 4)])
+    each(lambda x, n: F.max_pool1d(x[None], n).sum(-1), [[x, n] for n in (2, 3)])
+    each(lambda x, n: F.pixel_shuffle(x, n), [[taper.randn(1, 36, 2, 2), n] for n in (2, 3, 6)])
+    each(lambda x, n: (x.clamp(max=n) + n, taper.full([3], n), taper.full_like(x, n) * x, x.masked_fill(x > 1, n), taper.arange(n) + x.sum()),
+         [[x, n] for n in (2, 3, 4)])
+
+
+def test_gradients_by_such_ints():
+    x = taper.randn(3, 3).abs() + 0.5
+    for f in (lambda x, n: x.pow(n), lambda x, n: x.clamp(max=n) * n, lambda x, n: n / x, lambda x, n: F.leaky_relu(1 - x, n),
+              lambda x, n: x.add(x, alpha=n), lambda x, n: x.norm(n, dim=1), lambda x, n: F.elu(-x, n), lambda x, n: taper.lerp(x, x * 2, n)):
+        each(f, [[x, n] for n in (2, 3, 1, 4)], grad=True)
+
+
+def test_storage_offsets_of_inputs():
+    """as_strided with an offset counts from the start of the storage, wherever the input begins."""
+    w = taper.arange(40.)
+    for f in (lambda x: x.as_strided([2, 2], [3, 1], 1) + 0, lambda x: x.as_strided([2, 2], [3, 1]) * 2, lambda x: x.as_strided([2, 2], [3, 1], 0)):
+        for backend in ("eager", "aot_eager", "inductor"):
+            dynamo.reset()
+            g = taper.compile(f, backend=backend)
+            for x in (w[:20], w[1:21], w[4:24], w[1::2]):
+                near(f(x), g(x), backend)
+
+
+def test_writes_into_expanded_inputs():
+    for f in (lambda x: x.fill_(3), lambda x: x.zero_()):
+        for backend in ("aot_eager", "inductor"):
+            dynamo.reset()
+            a, b = taper.ones(1, 4), taper.ones(1, 4)
+            near(f(a.expand(3, 4)), taper.compile(f, backend=backend)(b.expand(3, 4)))
+            near(a, b)
+
+
+def test_softmax_of_nothing():
+    for shape, dim in (((0, 4), 0), ((2, 0), 1), ((2, 0, 3), 1)):
+        for f in (taper.softmax, taper.log_softmax):
+            x = taper.zeros(*shape)
+            near(f(x, dim), taper.compile(f, fullgraph=True)(x, dim))
+    near(F.cross_entropy(taper.zeros(2, 0), taper.zeros(2, 0)), taper.tensor(-0.0))
