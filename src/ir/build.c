@@ -1,6 +1,7 @@
 /* build.c - appending calls with their types inferred: arguments checked, defaults filled in, shape rule run.
  */
 #include "ir/graph.h"
+#include "sym/env.h"
 
 /* ---- values ---- */
 static bool same_bits(const double *a, const double *b, int n)
@@ -9,6 +10,12 @@ static bool same_bits(const double *a, const double *b, int n)
         if (memcmp(&a[i], &b[i], sizeof *a) && !(a[i] != a[i] && b[i] != b[i]))
             return false;
     return true;
+}
+
+/* A symbol may have become a number since it was written down. */
+static bool equal_now(symint a, symint b)
+{
+    return a == b || (SYM_EITHER(a, b) && sym_simplify(a) == sym_simplify(b));
 }
 
 bool ir_val_equal(const tp_val *a, const tp_val *b)
@@ -21,7 +28,12 @@ bool ir_val_equal(const tp_val *a, const tp_val *b)
     case VAL_bool: return a->b == b->b;
     case VAL_str: return !strcmp(a->s, b->s);
     case VAL_device: return device_eq(a->dev, b->dev);
-    case VAL_ints: return a->n == b->n && (!a->n || !memcmp(a->ints, b->ints, sizeof(symint) * (size_t)a->n));
+    case VAL_ints:
+        for (int i = 0; a->n == b->n && i < a->n; i++)
+            if (!equal_now(a->ints[i], b->ints[i]))
+                return false;
+        return a->n == b->n;
+    case VAL_int: return equal_now(a->i, b->i);
     case VAL_floats: return a->n == b->n && same_bits(a->floats, b->floats, a->n);
     case VAL_bools: return a->n == b->n && (!a->n || !memcmp(a->bools, b->bools, (size_t)a->n));
     case VAL_nodes:

@@ -288,6 +288,11 @@ static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
     }
 }
 
+static bool counts_from_start(symint i) /* or is known to count from the end */
+{
+    return !sym_is_expr(i) || sym_known(SYM_ge, i, 0);
+}
+
 static bool known_view(const ir_node *n)
 {
     if (n->kind != IR_call || n->variant != OPV_fn)
@@ -303,8 +308,8 @@ static bool known_view(const ir_node *n)
     case OP_expand:
     case OP_permute:
     case OP_transpose_int:
-    case OP_t:
-    case OP_select_int: return true;
+    case OP_t: return true;
+    case OP_select_int: return n->arg[2].kind == VAL_int && counts_from_start(n->arg[2].i);
     case OP_slice_Tensor: {
         symint st = n->arg[2].kind == VAL_int ? n->arg[2].i : 0,
                step = n->arg[4].kind == VAL_int ? n->arg[4].i : 1;
@@ -522,7 +527,7 @@ static bool is_scatter(const ir_node *n) /* slices written into a value */
     if (n->kind != IR_call || n->variant != OPV_fn)
         return false;
     if (n->op == OP_select_scatter || n->op == OP_select_backward)
-        return n->arg[3].kind == VAL_int;
+        return n->arg[3].kind == VAL_int && counts_from_start(n->arg[3].i);
     if (n->op != OP_slice_scatter && n->op != OP_slice_backward)
         return false;
     symint step = int_arg(n, 5, 1), start = int_arg(n, 3, 0);

@@ -336,7 +336,8 @@ bool decomp_affine_grid(bld *b, const tp_val *arg, tp_val *out)
         tp_tensor *t = b_op(b, arange, vI(n), vDT(th->dt));
         if (sym_is_expr(n)) { /* at least 2 */
             t = b_op(b, mul_Tensor, vT(t), val_over(b, 2, align ? sym_sub(n, 1) : n, (dtype)th->dt));
-            t = b_op(b, add_Tensor, vT(b_op(b, sub_Tensor, vT(t), vF(1))), align ? vF(0) : val_over(b, 1, n, (dtype)th->dt));
+            t = b_op(b, add_Tensor, vT(b_op(b, sub_Tensor, vT(t), vF(1))),
+                     align ? vF(0) : val_over(b, 1, n, (dtype)th->dt));
         } else {
             double len = (double)n, step = align ? (len > 1 ? 2 / (len - 1) : 0) : 2 / len;
             double first = align ? (len > 1 ? -1 : 0) : -1 + 1 / len;

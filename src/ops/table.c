@@ -85,8 +85,8 @@ static param_type type_of(scan *s, const char *w)
 /* Numbers that become values of elements or sizes; all others decide what is computed. */
 static bool stays_symbolic(const char *name)
 {
-    static const char *const names[] = { "fill_value", "value", "s", "start", "end", "step", "min", "max",
-                                         "self",       "other" };
+    static const char *const names[] = { "fill_value", "value", "s",   "start", "end",
+                                         "step",       "min",   "max", "self",  "other" };
     for (size_t i = 0; i < COUNT(names); i++)
         if (!strcmp(names[i], name))
             return true;
@@ -98,7 +98,7 @@ static void type(scan *s, op_param *p)
     const char *w = word(s);
     p->type = (uint8_t)type_of(s, w);
     p->fixed = !strcmp(w, "int") || !strcmp(w, "Scalar"); /* until its name says otherwise */
-    if (*s->p == '(') { /* alias annotation: (a), (a!) */
+    if (*s->p == '(') {                                   /* alias annotation: (a), (a!) */
         while (*s->p && *s->p != ')')
             if (*s->p++ == '!')
                 p->mutated = true;
