@@ -58,6 +58,8 @@ breaks: build    ## the tests of capture with a graph break forced at every inst
 fuzz: build      ## long fuzzing of graphs and readers
 	@TAPER_FUZZ_KERNELS=$${TAPER_FUZZ_KERNELS:-20000} $(BUILD)/taper_ctest gen_fuzz
 	@$(PYTHON) tools/fuzz.py --build $(BUILD)
+	@$(PYTHON) tests/py/graph_fuzz.py --count $${TAPER_FUZZ_GRAPHS:-20000} --engines avx512,avx2,interp,c,aot_eager --keep-going
+	@$(PYTHON) tests/py/table_compiled.py
 	@TAPER_FUZZ_JOINT=$${TAPER_FUZZ_JOINT:-3000} $(PYTHON) tests/run.py --build $(BUILD) tests/py/test_joint_random.py
 
 FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)

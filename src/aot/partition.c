@@ -568,9 +568,9 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
     IR_EACH(v, j) /* calls made for what they do */
     if (v->kind == IR_opaque && !(p.side[v->id] & SIDE_bw) && ir_node_is_effect(v))
         mark_needed_by(&p, &(tp_val){ .kind = VAL_node, .node = v }, 1, SIDE_fw);
-    IR_EACH(v, j) /* what decides symbols or checks them belongs to forward whoever reads it */
+    IR_EACH(v, j) /* what decides symbols, checks them or draws numbers belongs to forward whoever reads it */
     if (v->kind == IR_call && !(p.side[v->id] & SIDE_bw) &&
-        ((op_row_of((op_id)v->op)->flags & OPF_CHECK) || ir_decides(v)))
+        ((op_row_of((op_id)v->op)->flags & (OPF_CHECK | OPF_RAND)) || ir_decides(v)))
         mark_needed_by(&p, &(tp_val){ .kind = VAL_node, .node = v }, 1, SIDE_fw);
     if (u->ngrad) {
         IR_EACH(v, j)
