@@ -311,6 +311,35 @@ static bool tensor_overlaps(const tp_tensor *t) /* one element seen at several p
     return false;
 }
 
+/* A view of a tensor that was written: the new value may lie in memory another way than the tensor does. The tensors
+ * keep their form, which is what the caller sees; the node says what it computes. */
+static bool view_of_new_value(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
+                              tp_err *err)
+{
+    const op_row *row = op_row_of(op);
+    tp_val a[OP_MAX_PARAMS], probe[OP_MAX_RETURNS] = { 0 };
+    tp_tensor *t = arg[0].t, *now = t->node ? ir_type(t->node) : NULL;
+    bool same = !now || now->ndim != t->ndim;
+    for (int i = 0; i < t->ndim && !same; i++)
+        if (now->stride[i] != t->stride[i] && !sym_known(SYM_eq, now->stride[i], t->stride[i]))
+            break;
+        else
+            same = i == t->ndim - 1;
+    if (same || t->ndim == 0 || row->schema.nret != 1 || row->schema.ret_list || !out[0].t->node)
+        return true;
+    memcpy(a, arg, sizeof(tp_val) * (size_t)row->schema.nparam);
+    a[0] = vT(ir_proxy(f->r, t->node));
+    bool ok = ops_fake(cx, op, v, a, probe, err);
+    tp_tensor *type = ir_type(out[0].t->node);
+    if (ok && type && type->ndim == probe[0].t->ndim) {
+        memcpy(type->stride, probe[0].t->stride, sizeof(symint) * (size_t)type->ndim);
+        type->offset = probe[0].t->offset;
+    }
+    val_clear(&probe[0]);
+    tensor_unref(a[0].t);
+    return ok;
+}
+
 static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                             tp_err *err)
 {
@@ -345,6 +374,9 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
         return write(f, cx, op, v, arg, out, err);
     }
     if (!ir_record(cx, f->r, op, v, arg, out, err))
+        return false;
+    if ((row->flags & OPF_VIEW) && arg[0].kind == VAL_tensor && find(f, arg[0].t->storage) &&
+        !view_of_new_value(f, cx, op, v, arg, out, err))
         return false;
     for (int i = 0; i < row->schema.nret;
          i++) { /* results that look at written storage belong to its generation */

@@ -151,17 +151,35 @@ void aot_replay_end(aot_replay *r)
     arena_free(&r->scratch);
 }
 
+/* How far apart the elements of each dimension would lie in a dense tensor with t's order, by hint; false: unknown. */
+static bool order_of(tp_tensor *t, symint *want)
+{
+    bool ok = true;
+    if (sym_all_const(t->size, t->ndim) && sym_all_const(t->stride, t->ndim)) {
+        shape_pointwise_strides(t->ndim, t->size, 1, &t, want);
+        return true;
+    }
+    for (int i = 0; i < t->ndim; i++)
+        want[i] = sym_hint(t->stride[i], &ok);
+    return ok;
+}
+static bool lie_alike(const tp_tensor *a, const tp_tensor *b)
+{
+    for (int i = 0; i < a->ndim; i++)
+        if (a->stride[i] != b->stride[i] && !sym_known(SYM_eq, a->stride[i], b->stride[i]) && a->size[i] != 1)
+            return false;
+    return true;
+}
+
 tp_tensor *aot_in_order_of(bld *b, tp_tensor *val, tp_tensor *t)
 {
     symint want[TP_MAX_DIMS], have[TP_MAX_DIMS];
     int64_t order[TP_MAX_DIMS], back[TP_MAX_DIMS];
     int nd = t->ndim;
-    if (!val || val->ndim != nd || !sym_all_const(t->size, nd) || !sym_all_const(t->stride, nd) ||
-        !sym_all_const(val->stride, nd))
+    if (!val || val->ndim != nd || lie_alike(val, t) || !order_of(t, want))
         return val;
-    shape_pointwise_strides(nd, t->size, 1, &t, want);
-    shape_pointwise_strides(nd, val->size, 1, &val, have);
-    if (!memcmp(want, have, sizeof(symint) * (size_t)nd) && tensor_is_dense(val))
+    if (sym_all_const(t->size, nd) && sym_all_const(val->stride, nd) && order_of(val, have) &&
+        !memcmp(want, have, sizeof(symint) * (size_t)nd) && tensor_is_dense(val))
         return val;
     for (int i = 0; i < nd; i++) { /* outermost first */
         int k = i;

@@ -1,5 +1,6 @@
 /* lower.c - pointwise operators in terms of the vector IR, one line each. */
 #include "loop/loop.h"
+#include <float.h>
 #include <math.h>
 
 vir_mem loop_mem(dtype dt)
@@ -58,6 +59,12 @@ static bool is_one(const tp_val *a) { return val_as_f(a) == 1; }
 static vir_ref wrap(lower_in *l, vir_ref v) /* narrow integers wrap after arithmetic */
 {
     return dtype_is_int(l->dt) && dtype_size(l->dt) < 4 ? vir_narrow(l->k, loop_mem(l->dt), v) : v;
+}
+
+static bool number_fits(dtype dt, int64_t v) /* as it is, without wrapping */
+{
+    return dtype_size(dt) == 8 || (v >= (dt == DT_u8 ? 0 : -(1ll << (8 * dtype_size(dt) - 1))) &&
+                                   v < 1ll << (8 * dtype_size(dt) - (dt != DT_u8)));
 }
 
 #define LOWER(name) static vir_ref l_##name(lower_in *l)
@@ -218,13 +225,13 @@ LOWER(relu) { return T == VT_mask ? 0 : vir_select(K, vir_le(K, X, C(0)), C(0), 
 LOWER(leaky_relu) { return vir_select(K, vir_gt(K, X, C(0)), X, vir_mul(K, X, arg_num(l, 1))); }
 LOWER(threshold) { return vir_select(K, vir_le(K, X, arg_num(l, 1)), arg_num(l, 2), X); }
 LOWER(threshold_backward) { return vir_select(K, vir_le(K, Y, arg_num(l, 2)), C(0), X); }
-LOWER(sigmoid_backward) { return vir_mul(K, X, vir_mul(K, vir_sub(K, C(1), Y), Y)); }
+LOWER(sigmoid_backward) { return vir_mul(K, vir_mul(K, X, Y), vir_sub(K, C(1), Y)); }
 LOWER(tanh_backward) { return vir_mul(K, X, vir_sub(K, C(1), vir_mul(K, Y, Y))); }
 LOWER(silu) { return vir_div(K, X, vir_add(K, C(1), vir_exp(K, vir_neg(K, X)))); }
 LOWER(silu_backward)
 {
     vir_ref s = vir_sigmoid(K, Y);
-    return vir_mul(K, X, vir_mul(K, s, vir_add(K, C(1), vir_mul(K, Y, vir_sub(K, C(1), s)))));
+    return vir_mul(K, vir_mul(K, X, s), vir_add(K, C(1), vir_mul(K, Y, vir_sub(K, C(1), s))));
 }
 static bool is_tanh(const tp_val *a) { return a->kind == VAL_str && !strcmp(a->s, "tanh"); }
 LOWER(gelu)
@@ -262,6 +269,207 @@ LOWER(hardswish)
 {
     return vir_div(K, vir_mul(K, X, vir_min(K, vir_max(K, vir_add(K, X, C(3)), C(0)), C(6))), C(6));
 }
+
+/* ---- more activations and their gradients ---- */
+static vir_ref below(lower_in *l, vir_ref x, double v) { return vir_lt(K, x, C(v)); }
+LOWER(elu)
+{
+    double a = val_as_f(ARG(1)), sc = val_as_f(ARG(2));
+    vir_ref neg = vir_mul(K, vir_expm1(K, vir_mul(K, X, arg_num(l, 3))), C(a * sc));
+    return vir_select(K, vir_gt(K, X, C(0)), vir_mul(K, X, C(sc)), neg);
+}
+LOWER(elu_backward) /* alpha, scale, input_scale, is_result are arguments 1 to 4 */
+{
+    double a = val_as_f(ARG(1)), sc = val_as_f(ARG(2)), in = val_as_f(ARG(3));
+    vir_ref gx = vir_mul(K, X, C(in));
+    vir_ref neg = ARG(4)->b
+                      ? vir_mul(K, gx, vir_add(K, Y, C(a * sc)))
+                      : vir_mul(K, vir_mul(K, vir_mul(K, gx, C(a)), C(sc)), vir_exp(K, vir_mul(K, Y, C(in))));
+    return vir_select(K, vir_le(K, Y, C(0)), neg, vir_mul(K, X, C(sc)));
+}
+static vir_ref tanh_softplus(lower_in *l, vir_ref x)
+{
+    vir_ref lim = C(T == VT_f64 ? 30 : 20);
+    vir_ref e = vir_exp(K, vir_select(K, vir_gt(K, x, lim), lim, x)), n = vir_mul(K, e, vir_add(K, e, C(2)));
+    return vir_div(K, n, vir_add(K, n, C(2)));
+}
+LOWER(mish) { return vir_mul(K, X, tanh_softplus(l, X)); }
+LOWER(mish_backward)
+{
+    vir_ref t = tanh_softplus(l, Y), s = vir_sigmoid(K, Y);
+    vir_ref rest = vir_mul(K, vir_mul(K, Y, s), vir_sub(K, C(1), vir_mul(K, t, t)));
+    return vir_mul(K, X, vir_add(K, t, rest));
+}
+LOWER(softplus_backward)
+{
+    vir_ref by = vir_mul(K, Y, arg_num(l, 2));
+    return vir_select(K, vir_gt(K, by, arg_num(l, 3)), X, vir_mul(K, X, vir_sigmoid(K, by)));
+}
+LOWER(log_sigmoid)
+{
+    vir_ref low = vir_select(K, below(l, X, 0), X, C(0));
+    return vir_sub(K, low, vir_log1p(K, vir_exp(K, vir_neg(K, vir_abs(K, X)))));
+}
+LOWER(log_sigmoid_backward) { return vir_mul(K, X, vir_sigmoid(K, vir_neg(K, Y))); }
+LOWER(leaky_relu_backward) { return vir_select(K, vir_gt(K, Y, C(0)), X, vir_mul(K, X, arg_num(l, 2))); }
+LOWER(hardtanh_backward)
+{
+    vir_ref out = vir_or(K, vir_le(K, Y, arg_num(l, 2)), vir_ge(K, Y, arg_num(l, 3)));
+    return FL ? vir_select(K, out, C(0), X) : 0;
+}
+LOWER(hardsigmoid_backward)
+{
+    vir_ref in = vir_and(K, vir_gt(K, Y, C(-3)), vir_lt(K, Y, C(3)));
+    return vir_select(K, in, vir_div(K, X, C(6)), C(0));
+}
+LOWER(hardswish_backward)
+{
+    vir_ref mid = vir_mul(K, X, vir_add(K, vir_div(K, Y, C(3)), C(0.5)));
+    return vir_select(K, vir_le(K, Y, C(-3)), C(0), vir_select(K, vir_lt(K, Y, C(3)), mid, X));
+}
+static vir_ref within(lower_in *l, vir_ref x, int arg) /* -lambd <= x <= lambd */
+{
+    double v = val_as_f(ARG(arg));
+    return vir_and(K, vir_ge(K, x, C(-v)), vir_le(K, x, C(v)));
+}
+LOWER(hardshrink) { return FL ? vir_select(K, within(l, X, 1), C(0), X) : 0; }
+LOWER(shrink_backward) { return FL ? vir_select(K, within(l, Y, 2), C(0), X) : 0; }
+LOWER(softshrink)
+{
+    double v = val_as_f(ARG(1));
+    vir_ref low = vir_select(K, below(l, X, -v), vir_add(K, X, C(v)), vir_mul(K, X, C(0)));
+    return FL ? vir_select(K, vir_gt(K, X, C(v)), vir_sub(K, X, C(v)), low) : 0;
+}
+LOWER(logit)
+{
+    vir_ref x = X;
+    if (ARG(1)->kind != VAL_none) {
+        double eps = val_as_f(ARG(1));
+        vir_ref hi = vir_sub(K, C(1), C(eps));
+        x = vir_select(K, below(l, x, eps), C(eps), vir_select(K, vir_gt(K, x, hi), hi, x));
+    }
+    return vir_log(K, vir_div(K, x, vir_sub(K, C(1), x)));
+}
+
+/* ---- more of two numbers ---- */
+LOWER(xlogy)
+{
+    vir_ref v = vir_select(K, vir_eq(K, X, C(0)), C(0), vir_mul(K, X, vir_log(K, Y)));
+    return vir_select(K, vir_ne(K, Y, Y), Y, v);
+}
+LOWER(special_xlog1py)
+{
+    vir_ref v = vir_select(K, vir_eq(K, X, C(0)), C(0), vir_mul(K, X, vir_log1p(K, Y)));
+    return vir_select(K, vir_ne(K, Y, Y), Y, v);
+}
+static vir_ref log_add(lower_in *l, bool two)
+{
+    vir_ref far = vir_neg(K, vir_abs(K, vir_sub(K, X, Y)));
+    vir_ref r = vir_log1p(K, two ? vir_exp2(K, far) : vir_exp(K, far));
+    vir_ref same = vir_and(K, vir_eq(K, vir_abs(K, X), C(INFINITY)), vir_eq(K, X, Y));
+    r = vir_add(K, vir_select(K, vir_lt(K, X, Y), Y, X), two ? vir_mul(K, r, C(1.4426950408889634)) : r);
+    return vir_select(K, same, X, r);
+}
+LOWER(logaddexp) { return FL ? log_add(l, false) : 0; }
+LOWER(logaddexp2) { return FL ? log_add(l, true) : 0; }
+LOWER(heaviside)
+{
+    if (T == VT_mask)
+        return vir_or(K, X, Y);
+    vir_ref v = vir_select(K, vir_eq(K, X, C(0)), Y, vir_select(K, vir_gt(K, X, C(0)), C(1), C(0)));
+    return FL ? vir_select(K, vir_ne(K, X, X), X, v) : v;
+}
+/* A whole number to divide by that is known and not 0; dividing by 0 is an error that no kernel can raise. */
+static bool safe_divisor(lower_in *l)
+{
+    const tp_val *d = ARG(1);
+    return T != VT_mask && (d->kind == VAL_int || d->kind == VAL_bool) &&
+           !(d->kind == VAL_int && sym_is_expr(d->i)) && val_as_i(d) != 0 && number_fits(l->dt, val_as_i(d));
+}
+static vir_ref rem_float(lower_in *l, vir_ref m) /* of the divisor's sign */
+{
+    vir_ref other = vir_xor(K, below(l, Y, 0), below(l, m, 0));
+    return vir_select(K, vir_and(K, vir_ne(K, m, C(0)), other), vir_add(K, m, Y), m);
+}
+static vir_ref floor_float(lower_in *l)
+{
+    vir_ref m = vir_call(K, "fmod", X, Y), d = vir_div(K, vir_sub(K, X, m), Y), q = vir_div(K, X, Y);
+    vir_ref other = vir_xor(K, below(l, Y, 0), below(l, m, 0));
+    d = vir_select(K, vir_and(K, vir_ne(K, m, C(0)), other), vir_sub(K, d, C(1)), d);
+    vir_ref fl = vir_floor(K, d);
+    fl = vir_select(K, vir_gt(K, vir_sub(K, d, fl), C(0.5)), vir_add(K, fl, C(1)), fl);
+    fl = vir_select(K, vir_eq(K, d, C(0)), vir_copysign(K, C(0), q), fl);
+    return vir_select(K, vir_eq(K, Y, C(0)), q, fl);
+}
+LOWER(fmod) { return FL ? vir_call(K, "fmod", X, Y) : safe_divisor(l) ? wrap(l, vir_modt(K, X, Y)) : 0; }
+LOWER(remainder)
+{
+    return FL ? rem_float(l, vir_call(K, "fmod", X, Y)) : safe_divisor(l) ? wrap(l, vir_modf(K, X, Y)) : 0;
+}
+LOWER(floor_divide) { return FL ? floor_float(l) : safe_divisor(l) ? wrap(l, vir_divf(K, X, Y)) : 0; }
+LOWER(div_mode)
+{
+    if (ARG(2)->kind == VAL_none)
+        return vir_div(K, X, Y);
+    bool down = !strcmp(ARG(2)->s, "floor");
+    if (!FL)
+        return !safe_divisor(l) ? 0 : wrap(l, down ? vir_divf(K, X, Y) : vir_divt(K, X, Y));
+    return down ? floor_float(l) : vir_trunc(K, vir_div(K, X, Y));
+}
+LOWER(clamp_tensor)
+{
+    vir_ref v = X;
+    int at = 1;
+    if (T == VT_mask)
+        return 0;
+    if (ARG(1)->kind != VAL_none)
+        v = vir_max(K, v, l->x[at++]);
+    return ARG(2)->kind != VAL_none ? vir_min(K, v, l->x[at]) : v;
+}
+
+/* ---- more of one number ---- */
+LOWER(deg2rad) { return FL ? vir_mul(K, X, C(0.017453292519943295769)) : 0; }
+LOWER(rad2deg) { return FL ? vir_mul(K, X, C(57.29577951308232088)) : 0; }
+LOWER(isposinf) { return FL ? vir_eq(K, X, C(INFINITY)) : vir_imm(K, VT_mask, 0); }
+LOWER(isneginf) { return FL ? vir_eq(K, X, C(-INFINITY)) : vir_imm(K, VT_mask, 0); }
+LOWER(signbit)
+{
+    if (T == VT_mask)
+        return vir_imm(K, VT_mask, 0);
+    return below(l, FL ? vir_copysign(K, C(1), X) : X, 0);
+}
+LOWER(nan_to_num)
+{
+    if (!FL)
+        return X;
+    double max = l->out == DT_f64   ? DBL_MAX
+                 : l->out == DT_f32 ? FLT_MAX
+                 : l->out == DT_f16 ? 65504
+                                    : 3.3895313892515355e38;
+    vir_ref hi = ARG(2)->kind == VAL_none ? C(max) : arg_num(l, 2);
+    vir_ref lo = ARG(3)->kind == VAL_none ? C(-max) : arg_num(l, 3);
+    vir_ref v = vir_select(K, vir_eq(K, X, C(INFINITY)), hi,
+                           vir_select(K, vir_eq(K, X, C(-INFINITY)), lo, X));
+    return vir_select(K, vir_ne(K, X, X), ARG(1)->kind == VAL_none ? C(0) : arg_num(l, 1), v);
+}
+LOWER(sinc)
+{
+    if (!FL)
+        return 0;
+    vir_ref w = vir_mul(K, vir_cvt(K, VT_f64, X), vir_flt(K, VT_f64, 3.14159265358979323846));
+    vir_ref v = vir_cvt(K, T, vir_div(K, vir_sin(K, w), w));
+    return vir_select(K, vir_eq(K, X, C(0)), C(1), v);
+}
+LOWER(special_entr)
+{
+    vir_ref v = vir_select(K, vir_eq(K, X, C(0)), C(0), C(-INFINITY));
+    v = vir_select(K, vir_gt(K, X, C(0)), vir_mul(K, vir_neg(K, X), vir_log(K, X)), v);
+    return vir_select(K, vir_ne(K, X, X), X, v);
+}
+LOWER(special_ndtr)
+{
+    return vir_mul(K, C(0.5), vir_erfc(K, vir_mul(K, vir_neg(K, X), C(0.7071067811865476))));
+}
 #undef X
 #undef Y
 #undef Z
@@ -276,18 +484,28 @@ static const struct {
     lower_fn *fn;
 } rows[] = {
 #define R(n) { #n, l_##n },
-    R(add) R(sub) R(rsub) R(mul) R(div) R(neg) R(abs) R(square) R(positive) R(exp) R(exp2) R(expm1) R(log)
-        R(log2) R(log10) R(log1p) R(sqrt) R(rsqrt) R(sin) R(cos) R(tan) R(asin) R(acos) R(atan) R(sinh)
-            R(cosh) R(tanh) R(asinh) R(acosh) R(atanh) R(erf) R(erfc) R(sigmoid) R(reciprocal) R(floor)
-                R(ceil) R(trunc) R(round) R(frac) R(sign) R(isnan) R(isinf) R(isfinite) R(eq) R(ne) R(lt)
-                    R(le) R(gt) R(ge) R(logical_not) R(logical_and) R(logical_or) R(logical_xor)
-                        R(bitwise_not) R(bitwise_and) R(bitwise_or) R(bitwise_xor) R(maximum) R(minimum)
-                            R(fmax) R(fmin) R(atan2) R(hypot) R(copysign) R(pow) R(pow_scalar) R(where)
-                                R(masked_fill) R(clamp) R(clamp_min) R(clamp_max) R(lerp_scalar)
-                                    R(lerp_tensor) R(addcmul) R(addcdiv) R(relu) R(leaky_relu) R(threshold)
-                                        R(threshold_backward) R(sigmoid_backward) R(tanh_backward) R(silu)
-                                            R(silu_backward) R(gelu) R(gelu_backward) R(softplus) R(hardtanh)
-                                                R(hardsigmoid) R(hardswish)
+    R(add) R(sub) R(rsub) R(mul) R(div) R(neg) R(abs) R(square) R(positive) R(exp) R(exp2) R(expm1) R(log) R(
+        log2) R(log10) R(log1p) R(sqrt) R(rsqrt) R(sin) R(cos) R(tan) R(asin) R(acos) R(atan) R(sinh) R(cosh)
+        R(tanh) R(asinh) R(acosh) R(atanh) R(erf) R(erfc) R(sigmoid) R(reciprocal) R(floor) R(ceil) R(trunc)
+            R(round) R(frac) R(sign) R(isnan) R(isinf) R(isfinite) R(eq) R(ne) R(lt) R(le) R(gt) R(ge)
+                R(logical_not) R(logical_and) R(logical_or) R(logical_xor) R(bitwise_not) R(bitwise_and)
+                    R(bitwise_or) R(bitwise_xor) R(maximum) R(minimum) R(fmax) R(fmin) R(atan2) R(hypot) R(
+                        copysign) R(pow) R(pow_scalar) R(where) R(masked_fill) R(clamp) R(clamp_min)
+                        R(clamp_max) R(lerp_scalar) R(lerp_tensor) R(addcmul) R(addcdiv) R(relu) R(leaky_relu)
+                            R(threshold) R(threshold_backward) R(sigmoid_backward) R(tanh_backward) R(silu)
+                                R(silu_backward) R(gelu) R(gelu_backward) R(softplus) R(hardtanh) R(
+                                    hardsigmoid) R(hardswish) R(elu) R(elu_backward) R(mish) R(mish_backward)
+                                    R(softplus_backward) R(log_sigmoid) R(log_sigmoid_backward)
+                                        R(leaky_relu_backward) R(hardtanh_backward) R(hardsigmoid_backward)
+                                            R(hardswish_backward) R(hardshrink) R(softshrink) R(logit)
+                                                R(xlogy) R(special_xlog1py) R(logaddexp) R(logaddexp2)
+                                                    R(heaviside) R(fmod) R(remainder) R(floor_divide)
+                                                        R(div_mode) R(clamp_tensor) R(deg2rad) R(rad2deg)
+                                                            R(isposinf) R(isneginf) R(signbit) R(nan_to_num)
+                                                                R(sinc) R(special_entr)
+                                                                    R(special_ndtr){ "sgn", l_sign },
+    { "hardshrink_backward", l_shrink_backward },
+    { "softshrink_backward", l_shrink_backward },
 #undef R
 };
 

@@ -75,6 +75,12 @@ static int64_t hint(symint v)
     int64_t h = sym_hint(v, &ok);
     return ok ? h : 4096;
 }
+/* Is a dimension of size `from` broadcast to `to`? A guard fixed the answer when the shape was made, by hint; the sizes
+ * themselves need not be simple enough to see it. */
+static bool is_spread(symint from, symint to)
+{
+    return from != to && (from == 1 || (sym_is_expr(from) && hint(from) == 1 && hint(to) != 1));
+}
 static bool same_sizes(int nd, const symint *a, int nd2, const symint *b)
 {
     if (nd != nd2)
@@ -242,7 +248,7 @@ static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
     case OP_expand: {
         int off = t->ndim - s->ndim;
         for (int d = 0; d < s->ndim; d++)
-            out[d] = s->size[d] == 1 ? lin_const(0) : idx[d + off];
+            out[d] = is_spread(s->size[d], t->size[d + off]) ? lin_const(0) : idx[d + off];
         return true;
     }
     case OP_permute:
@@ -403,7 +409,7 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
         lin sub[TP_MAX_DIMS];
         int off = t->ndim - at->ndim;
         for (int d = 0; d < at->ndim; d++)
-            sub[d] = at->size[d] == 1 && t->size[d + off] != 1 ? lin_const(0) : idx[d + off];
+            sub[d] = is_spread(at->size[d], t->size[d + off]) ? lin_const(0) : idx[d + off];
         vir_ref v = eval(w, a, sub);
         if (w->fail)
             return 0;

@@ -448,6 +448,13 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, con
         for (int d = 0; d < type->ndim && ok; d++)
             ok = sym_is_expr(from[k][d]) ? sym_eval(from[k][d], bind, nb, &to[k][d])
                                          : (to[k][d] = from[k][d], true);
+    if (ok && type->dt != base->dt && !sym_is_expr(type->offset) && !sym_is_expr(as->offset)) {
+        /* the same bytes read as another type (view.dtype), which no gradient passes */
+        int64_t sz = (int64_t)dtype_size((dtype)type->dt), bsz = (int64_t)dtype_size((dtype)base->dt);
+        int64_t at = type->offset * sz - as->offset * bsz + base->offset * bsz;
+        free(bind);
+        return tensor_on(base->storage, (dtype)type->dt, type->ndim, size, stride, at / sz);
+    }
     symint ahead = sym_sub(type->offset, as->offset);
     offset = ahead;
     if (ok && sym_is_expr(ahead))

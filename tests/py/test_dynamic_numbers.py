@@ -116,3 +116,59 @@ def test_random_numbers_nobody_reads():
             want = f(x)
             taper.manual_seed(0)
             near(want, taper.compile(f, backend=backend)(x), backend)
+
+
+def test_sizes_that_are_one_by_computation():
+    def f(x, y):
+        return taper.maximum(y.sin(), x[:x.shape[0] // 3].flip([1]))
+    each(f, [[taper.randn(3, 5), taper.randn(3, 5)], [taper.randn(3, 7), taper.randn(3, 7)]])
+
+
+def test_writes_through_views_of_turned_tensors():
+    """Gradients through a write into part of a tensor that lies the other way round, sizes fixed and not."""
+    def a(x):
+        v = x.clone()
+        v.unsqueeze(0)[0].sub_(1)
+        return v * v
+
+    def b(x):
+        v = x * 2
+        v.select(0, 0).sub_(1)
+        v[:, 1:].mul_(v[:, :-1].clone())
+        return v.unsqueeze(0).sin()
+    for f in (a, b):
+        for shape in ((3, 7, 2), (4, 5, 3)):
+            x = taper.randn(*shape).permute([2, 1, 0])
+            for backend in ("aot_eager", "inductor"):
+                for dynamic in (False, True):
+                    dynamo.reset()
+                    grads = []
+                    for g in (f, taper.compile(f, backend=backend, dynamic=dynamic)):
+                        y = x.detach().requires_grad_()
+                        g(y).square().sum().backward()
+                        grads.append(y.grad)
+                    near(*grads, (backend, dynamic))
+
+
+def test_views_of_written_inputs_that_are_not_dense():
+    def f(x):
+        x.copy_(x * 2)
+        v = F.pad(x[None], [1, 1], mode="reflect")
+        x.t().add_(1)
+        return v, x[0] + 1, x.transpose(0, 1).sum(0)
+    for backend in ("aot_eager", "inductor"):
+        for dynamic in (False, True):
+            dynamo.reset()
+            a, b = taper.arange(60.).view(3, 20)[:, 1::2], taper.arange(60.).view(3, 20)[:, 1::2]
+            near(f(a), taper.compile(f, backend=backend, dynamic=dynamic)(b))
+            near(a, b)
+
+
+def test_bytes_read_as_another_type():
+    for dtype in (taper.int32, taper.int16, taper.float64):
+        x = taper.randn(3, 4)
+        for f in (lambda x: x.view(dtype), lambda x: x[1:].view(dtype), lambda x: x.view(dtype) + 1):
+            for backend in ("aot_eager", "inductor"):
+                dynamo.reset()
+                want, got = f(x), taper.compile(f, backend=backend)(x)
+                assert want.dtype == got.dtype and want.tolist() == got.tolist(), (dtype, backend)
