@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test build setup bench asan ubsan oracle oracle-full format format-check breaks fuzz clean bless docs
+.PHONY: help demo test build setup bench asan ubsan oracle oracle-full format format-check breaks fuzz numerics clean bless docs
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
@@ -61,6 +61,10 @@ fuzz: build      ## long fuzzing of graphs and readers
 	@$(PYTHON) tests/py/graph_fuzz.py --count $${TAPER_FUZZ_GRAPHS:-20000} --engines avx512,avx2,interp,c,aot_eager --keep-going
 	@$(PYTHON) tests/py/table_compiled.py
 	@TAPER_FUZZ_JOINT=$${TAPER_FUZZ_JOINT:-3000} $(PYTHON) tests/run.py --build $(BUILD) tests/py/test_joint_random.py
+
+numerics: build  ## errors of the vector math at every float there is (hours); prints the table of docs/numerics.md
+	@TAPER_NUMERICS=$(BUILD)/numerics.txt TAPER_NUMERICS_STRIDE=$${TAPER_NUMERICS_STRIDE:-1} nice -n 19 $(BUILD)/taper_ctest gen_math
+	@cat $(BUILD)/numerics.txt
 
 FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
 format:          ## reformat the C sources in place

@@ -61,7 +61,8 @@ typedef struct planner {
     ir_graph *g;
     info *in; /* by node id */
     VEC(group *) groups;
-    int words; /* of bit sets */
+    group *effect; /* the last call made for more than its result */
+    int words;     /* of bit sets */
     arena tmp;
     strbuf decisions; /* what was fused and what not, for the trace */
 } planner;
@@ -290,6 +291,14 @@ static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
         out[d] = ladd(w, lscale(w, idx[d], step), lin_const(start));
         return true;
     }
+    case OP_flip: /* no view of memory, but a value at another index all the same */
+        memcpy(out, idx, sizeof *out * t->ndim);
+        for (int i = 0; i < n->arg[1].n; i++) {
+            int d;
+            dim_wrap(n->arg[1].ints[i], t->ndim, &d, NULL);
+            out[d] = ladd(w, lscale(w, idx[d], -1), lin_const(sym_sub(t->size[d], 1)));
+        }
+        return true;
     default: return false;
     }
 }
@@ -314,7 +323,8 @@ static bool known_view(const ir_node *n)
     case OP_expand:
     case OP_permute:
     case OP_transpose_int:
-    case OP_t: return true;
+    case OP_t:
+    case OP_flip: return true;
     case OP_select_int: return n->arg[2].kind == VAL_int && counts_from_start(n->arg[2].i);
     case OP_slice_Tensor: {
         symint st = n->arg[2].kind == VAL_int ? n->arg[2].i : 0,
@@ -367,6 +377,14 @@ static vir_ref number(vir *k, const tp_val *v, dtype dt)
     return vir_imm(k, t, i);
 }
 
+/* The same where it may be symbolic: an argument of the kernel. */
+static vir_ref number_now(walk *w, const tp_val *v, dtype dt)
+{
+    if (v->kind != VAL_int || !sym_is_expr(v->i))
+        return number(w->k, v, dt);
+    return loop_convert(w->k, emit_int(w, v->i), DT_i64, dt);
+}
+
 /* Faults planted to test the debugging tools (base/fault.h). */
 static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
 {
@@ -400,7 +418,7 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
             continue;
         if (n->arg[i].kind != VAL_node) {
             if (!w->dry)
-                l.x[l.nx] = number(w->k, &n->arg[i], keeps_mask(n, i) ? DT_bool : l.dt);
+                l.x[l.nx] = number_now(w, &n->arg[i], keeps_mask(n, i) ? DT_bool : l.dt);
             l.nx++;
             continue;
         }
@@ -430,6 +448,7 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
     return plant(w, n, v);
 }
 
+static bool sym_has_hint(symint v);
 /* Does the lowering cover this node's types? Tried once on a scratch kernel. */
 static bool covered(planner *pl, ir_node *n)
 {
@@ -451,18 +470,28 @@ static bool covered(planner *pl, ir_node *n)
         if (r->schema.param[p].type != PT_tensor || n->arg[p].kind == VAL_none)
             continue;
         dtype want = keeps_mask(n, p) ? DT_bool : dt;
-        if (n->arg[p].kind == VAL_int && sym_is_expr(n->arg[p].i))
-            ok = false;
         if (l.nx < 6)
             l.x[l.nx++] = vir_load(k, vir_buffer(k, loop_mem(want), VIR_IN, "x"), i, 0);
     }
-    for (int p = 0; p < n->narg; p++)
-        if (n->arg[p].kind == VAL_int && sym_is_expr(n->arg[p].i))
+    for (int p = 0; p < n->narg; p++) /* lowerings look at the other numbers */
+        if (n->arg[p].kind == VAL_int && sym_is_expr(n->arg[p].i) &&
+            (r->schema.param[p].type != PT_tensor || !sym_has_hint(n->arg[p].i)))
             ok = false;
     vir_ref v = ok ? fn(&l) : 0;
     f->covered = v && !k->err.kind && vir_type_of(k, v) == loop_type((dtype)ir_type(n)->dt);
     arena_free(&a);
     return f->covered;
+}
+
+static bool sym_has_hint(symint v)
+{
+    bool ok = true;
+    sym_hint(v, &ok);
+    return ok;
+}
+static bool number_is_ready(const tp_val *v) /* what data decides is known to the calls alone */
+{
+    return v->kind != VAL_int || !sym_is_expr(v->i) || sym_has_hint(v->i);
 }
 
 static bool is_fill(const ir_node *n)
@@ -471,11 +500,8 @@ static bool is_fill(const ir_node *n)
         return false;
     switch ((op_id)n->op) {
     case OP_full:
-        return n->arg[1].kind != VAL_node && !(n->arg[1].kind == VAL_int && sym_is_expr(n->arg[1].i));
-    case OP_full_like:
-        return n->arg[1].kind != VAL_node && !(n->arg[1].kind == VAL_int && sym_is_expr(n->arg[1].i));
-    case OP_scalar_tensor:
-        return n->arg[0].kind != VAL_node && !(n->arg[0].kind == VAL_int && sym_is_expr(n->arg[0].i));
+    case OP_full_like: return n->arg[1].kind != VAL_node && number_is_ready(&n->arg[1]);
+    case OP_scalar_tensor: return n->arg[0].kind != VAL_node && number_is_ready(&n->arg[0]);
     case OP_zeros:
     case OP_ones:
     case OP_zeros_like:
@@ -580,7 +606,7 @@ static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
                    : n->op == OP_scalar_tensor                 ? n->arg[0]
                    : n->op == OP_ones || n->op == OP_ones_like ? vI(1)
                                                                : vI(0);
-        return number(k, &v, (dtype)t->dt);
+        return number_now(w, &v, (dtype)t->dt);
     }
     if (is_copy(n)) {
         ir_node *a = n->arg[0].node;
@@ -1251,11 +1277,18 @@ static bool is_product(const ir_node *n)
 static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
 {
     group *g = group_new(pl);
+    uint64_t *all = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
+    memcpy(all, deps, sizeof *all * (size_t)pl->words);
+    if (ir_node_is_effect(n)) { /* numbers are drawn, and things done, in the order of the program */
+        if (pl->effect)
+            bit_set(all, pl->effect->id);
+        pl->effect = g;
+    }
     g->ext = n;
     pl->in[n->id].g = g;
     pl->in[n->id].ext = true;
     pl->in[n->id].product = is_product(n);
-    add_before(pl, g, deps);
+    add_before(pl, g, all);
 }
 
 /* ---- what is scheduled ---- */
@@ -2285,6 +2318,50 @@ static void accumulate_products(tp_comp *c, ir_graph *g)
     }
 }
 
+/* Parts of a split are slices, which fold into the index of whoever reads them; the call itself goes. */
+static void split_into_slices(tp_comp *c, ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        bool one = n->kind == IR_call && n->op == OP_unbind_int;
+        if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensors ||
+            (n->op != OP_split_Tensor && n->op != OP_split_with_sizes && !one) || n->arg[0].kind != VAL_node)
+            continue;
+        int dim = dim_arg(n, one ? 1 : 2, ir_type(n->arg[0].node)->ndim);
+        bool plain = n->val.n > 0;
+        for (ir_use *u = n->uses; u; u = u->next)
+            plain &= u->user->kind == IR_getitem && u->user->arg[1].kind == VAL_int &&
+                     !sym_is_expr(u->user->arg[1].i) && u->user->arg[1].i >= 0 &&
+                     u->user->arg[1].i < n->val.n && u->user->val.kind == VAL_tensor;
+        if (!plain || !decide(c, DECIDE_fuse, n))
+            continue;
+        while (n->uses) {
+            ir_node *item = n->uses->user, *m;
+            int at = (int)item->arg[1].i;
+            symint lo = 0;
+            for (int k = 0; k < at && !one; k++)
+                lo = sym_add(lo, n->val.ts[k]->size[dim]);
+            if (item == next)
+                next = item->next;
+            if (one) {
+                tp_val arg[3] = { n->arg[0], vI(dim), vI(at) };
+                m = ir_add_call(g, OP_select_int, OPV_fn, arg, 3, vT(tensor_ref(item->val.t)));
+            } else {
+                tp_val arg[5] = { n->arg[0], vI(dim), vI(lo), vI(sym_add(lo, n->val.ts[at]->size[dim])),
+                                  vI(1) };
+                m = ir_add_call(g, OP_slice_Tensor, OPV_fn, arg, 5, vT(tensor_ref(item->val.t)));
+            }
+            m->loc = item->loc;
+            ir_insert_before(g, item, m);
+            ir_replace_uses(item, m);
+            ir_erase(item);
+        }
+        if (ev_text_on(EV_fusion))
+            ev_text(EV_fusion, NULL, "parts of %s are read where they lie", n->name);
+        ir_erase(n);
+    }
+}
+
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
 {
     if (TP_UNLIKELY(fault_state != 0) && !plant_lowering(c, src))
@@ -2297,6 +2374,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     p->g = ir_graph_copy(src);
     pl.g = p->g;
     accumulate_products(c, p->g);
+    split_into_slices(c, p->g);
     ir_renumber(p->g);
     pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));
     pl.words = p->g->next_id / 64 + 1;

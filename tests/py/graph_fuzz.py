@@ -63,6 +63,7 @@ def table_rows():
 
 
 ROWS = table_rows()
+WIDE = True  # False: only the steps whose graphs are held to read back from their text
 
 
 class Value:
@@ -127,7 +128,7 @@ class Program:
 
     # ---- steps ----
     def step(self):
-        self.r.choice(STEPS if self.r.random() < 0.6 else MORE)(self)
+        self.r.choice(STEPS if not WIDE or self.r.random() < 0.6 else MORE)(self)
 
     def unary(self):
         v = self.pick(lambda v: v.floating)
