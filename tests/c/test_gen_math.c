@@ -139,7 +139,7 @@ static double worst64(const row *r, const run_kernel *f, int count, double *at)
 TEST(gen_math_accuracy)
 {
     const char *path = getenv("TAPER_NUMERICS");
-    FILE *f = path ? fopen(path, "w") : NULL;
+    FILE *f = path ? fopen(path, "a") : NULL;
     const char *step = getenv("TAPER_NUMERICS_STRIDE");
     uint32_t stride = step && atoi(step) > 0 ? (uint32_t)atoi(step) : path ? 509 : 20011;
     if (gen_isa_host() == ISA_none)
