@@ -475,6 +475,8 @@ class Program:
         exact = v.exact and "var" not in f
         if v.dtype == "bool" and "topk" in f:
             return
+        if self.grad and not v.exact and v.dtype in ("float16", "bfloat16"):  # ties, which a kernel that rounds less often does not see
+            return
         self.tried(f.format(v.name, d), exact)
 
     def wide(self):
