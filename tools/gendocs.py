@@ -44,6 +44,27 @@ def exceptions():
     return space["EXCEPTIONS"]
 
 
+# Names of PyTorch's operator database without a counterpart here: why, and a pattern. The first that matches counts.
+MISSING = [
+    ("complex numbers, which Taper has not, and the Fourier transforms built on them",
+     r"c(double|float|half)|complex|fft\.|imag|i?stft|polar|view_as_(complex|real)|linalg\.eig(vals)?$"),
+    ("sparse tensors, which Taper has not", r"sparse\.|to_sparse"),
+    ("make CUDA kernels from text", r"jiterator"),
+    ("float8, which Taper has not", r"torch\._scaled_mm"),
+    ("internals of PyTorch's attention on CUDA", r"torch\.ops\.aten\._(efficient|flash)_attention"),
+    ("names PyTorch's own decompositions use between themselves; programs call the public operator, which Taper has",
+     r"(?!_upsample)_|torch\.ops\.aten\._|max_pool2d_with_indices_backward"),
+    ("not written yet", ""),
+]
+
+
+def why_missing(names):
+    groups = [(reason, []) for reason, _ in MISSING]
+    for n in names:
+        next(g for g, (_, pattern) in zip(groups, MISSING) if re.match(pattern, n))[1].append(n)
+    return [g for g in groups if g[1]]
+
+
 def ops_md():
     rows = sorted(C._schemas())
     core = [r for r in rows if r[6] == "none" and not r[3] & FLAGS["COMP"]]
@@ -81,8 +102,10 @@ def ops_md():
             k = {"values": 0, "gradient": 2, "wrong input": 4}[what]
             out.append(f"| `{op}` | {what} | {n} of {v[k] + v[k + 1]} | {reason} |")
         out.append("")
-        out += ["Names of the database that Taper does not have (complex numbers, sparse and nested tensors are left out on purpose): "
-                + ", ".join(f"`{m}`" for m in missing) + ".", ""]
+        out += ["Names of the database that Taper does not have:", "", "| why | names |", "| --- | --- |"]
+        for reason, names in why_missing(missing):
+            out.append(f"| {reason} | {', '.join(f'`{m}`' for m in names)} |")
+        out.append("")
     counts = {}
     for k, v in res.items():
         key = re.sub(r"^(nn\.functional|linalg|special)\.", "", k.split(" ")[0])
