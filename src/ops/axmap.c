@@ -31,8 +31,11 @@ static void row_at(const job *j, int64_t r, int nd, int64_t *po, int64_t *pi)
 {
     *po = *pi = 0;
     for (int d = nd - 1; d >= 0; d--) {
-        int64_t i = r % j->out->size[d];
-        r /= j->out->size[d];
+        int64_t i = r;
+        if (d) { /* what is left is the first axis' */
+            i = r % j->out->size[d];
+            r /= j->out->size[d];
+        }
         *po += i * j->out->stride[d];
         *pi += (j->m->at[d] ? j->m->at[d][i] : i) * j->in->stride[d];
     }

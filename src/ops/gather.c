@@ -5,6 +5,7 @@
 #include "ops/axmap.h"
 #include "ops/iter.h"
 #include "ops/move.h"
+#include "base/pool.h"
 
 static bool zero(tp_tensor *t)
 {
@@ -188,6 +189,31 @@ bool shape_scatter_reduce(op_call *c)
                    "reduce argument must be either sum, prod, mean, amax or amin, got %s", r);
 }
 
+/* Indices that differ in another dimension than d never meet: threads share the longest of those. */
+typedef struct scatter_job {
+    along *a;
+    tp_tensor *ix, *src, *base;
+    int split;
+} scatter_job;
+static tp_tensor *part(const tp_tensor *t, int d, int64_t b, int64_t e)
+{
+    symint size[TP_MAX_DIMS];
+    memcpy(size, t->size, sizeof(symint) * t->ndim);
+    size[d] = e - b;
+    return tensor_on(t->storage, (dtype)t->dt, t->ndim, size, t->stride, t->offset + b * t->stride[d]);
+}
+static void scatter_part(void *arg, int64_t b, int64_t e)
+{
+    const scatter_job *j = arg;
+    tp_tensor *op[3] = { part(j->ix, j->split, b, e), part(j->src, j->split, b, e),
+                         part(j->base, j->split, b, e) };
+    iter it;
+    iter_init(&it, 3, op);
+    iter_run(&it, scatter_run, j->a, INT64_MAX); /* places may repeat: one thread */
+    for (int i = 0; i < 3; i++)
+        tensor_unref(op[i]);
+}
+
 /* dst op= src at index along d. src NULL: the number v. */
 static bool scatter(op_call *c, tp_tensor *dst, tp_tensor *src, const tp_val *v, red_op op)
 {
@@ -210,9 +236,17 @@ static bool scatter(op_call *c, tp_tensor *dst, tp_tensor *src, const tp_val *v,
     tp_tensor *base = scratch_take(&s, still(dst, ix, d, true));
     along a = along_of(dst, d);
     a.red = redrow(op, (dtype)dst->dt);
-    iter it;
-    iter_init(&it, 3, (tp_tensor *[]){ ix, src, base });
-    iter_run(&it, scatter_run, &a, INT64_MAX); /* places may repeat: one thread */
+    scatter_job j = { &a, ix, src, base, -1 };
+    for (int k = 0; k < ix->ndim; k++)
+        if (k != d && ix->size[k] > 1 && (j.split < 0 || ix->size[k] > ix->size[j.split]))
+            j.split = k;
+    if (j.split >= 0)
+        pool_for(ix->size[j.split], MAX(1, 32768 * ix->size[j.split] / ix->numel), scatter_part, &j);
+    else {
+        iter it;
+        iter_init(&it, 3, (tp_tensor *[]){ ix, src, base });
+        iter_run(&it, scatter_run, &a, INT64_MAX);
+    }
     return scratch_end(&s, along_ok(c, &a, d));
 }
 

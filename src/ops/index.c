@@ -461,6 +461,12 @@ bool decomp_one_hot(bld *b, const tp_val *arg, tp_val *out)
     memcpy(size, t->size, sizeof(symint) * t->ndim);
     size[t->ndim] = n;
     tp_tensor *z = b_op(b, zeros, vIs(size, t->ndim + 1), vDT(DT_i64));
+    if (z && !tensor_is_fake(z) && !tensor_is_fake(t)) { /* nobody has seen it: no need for a copy */
+        int64_t *p = tensor_data(z);
+        for (int64_t i = 0; i < t->numel; i++, p += n)
+            p[*(int64_t *)tensor_elem(t, i)] = 1;
+        return comp_ret(b, z, out);
+    }
     tp_tensor *ix = b_op(b, unsqueeze, vT(t), vI(-1));
     return comp_ret(b, b_op(b, scatter_value, vT(z), vI(-1), vT(ix), vI(1)), out);
 }

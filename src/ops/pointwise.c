@@ -100,6 +100,8 @@ ISA_DECL(void, pw_div_floor_fast,
          (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
 ISA_DECL(void, pw_pow_fast,
          (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
+ISA_DECL(void, pw_div_floor_whole,
+         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
 static pw_loop *fast_form(pw_id id)
 {
     switch (id) {
@@ -234,7 +236,9 @@ bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, i
 
     if (!p.loop)
         return no_kernel(c, dt);
-    pw_loop *fast = ct == CT_f32 ? fast_form(id) : NULL;
+    pw_loop *fast = ct == CT_f32                         ? fast_form(id)
+                    : ct == CT_i64 && id == PW_div_floor ? ISA_PICK(pw_div_floor_whole)
+                                                         : NULL;
     if (fast)
         p.loop = fast;
     p.es[0] = (uint8_t)dtype_size((dtype)out->dt);

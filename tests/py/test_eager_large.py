@@ -135,3 +135,82 @@ def test_out_is_written_by_the_kernel_when_it_may():
     e = taper.empty(0)
     taper.where(a > 5, a, 0.0, out=e)  # takes the size of the result
     assert e.shape == (3, 4)
+
+
+def test_scatters_share_other_dimensions():
+    x = data(60000)
+    for shape, dim in (((300, 200), 0), ((300, 200), 1), ((20, 30, 100), 1), ((60000,), 0)):
+        t, src = taper.zeros(shape, dtype=taper.int64), x.view(shape)
+        index = (src % shape[dim]).abs()
+        step = 1
+        for n in shape[dim + 1:]:
+            step *= n
+        want = [0] * 60000
+        for i, (v, k) in enumerate(zip(x.tolist(), index.flatten().tolist())):
+            want[i + (k - i // step % shape[dim]) * step] += v
+        assert on_threads(lambda: t.scatter_add(dim, index, src).flatten().tolist()) == want
+    try:
+        taper.zeros(300, 200).scatter(1, taper.full((300, 200), 200), 1.0)
+        assert False
+    except RuntimeError as e:
+        assert "out of bounds for dimension 1 with size 200" in str(e)
+    r = (x[:500] % 40).abs()
+    rows = x[500:10500].view(500, 20)
+    want = [[0] * 20 for _ in range(40)]
+    for k, row in zip(r.tolist(), rows.tolist()):
+        want[k] = [a + b for a, b in zip(want[k], row)]
+    assert on_threads(lambda: taper.zeros(40, 20, dtype=taper.int64).index_add(0, r, rows).tolist()) == want
+    hot = taper.nn.functional.one_hot(r.view(50, 10), 41)
+    assert hot.shape == (50, 10, 41) and hot.sum().item() == 500 and hot.argmax(-1).flatten().tolist() == r.tolist()
+
+
+def test_products_and_norms_beyond_the_short_way():
+    taper.manual_seed(1)
+    near = 1 + taper.randn(600, 40) * 1e-2
+    for scale in (1.0, 1e30, 1e-30):  # a large and a small factor cancel only if neither was lost on the way
+        y = near.clone()
+        y[3::8] *= scale
+        y[4::8] /= scale
+        for dim in (0, 1):
+            a, b = y.prod(dim), y.double().prod(dim)
+            ok = ((a.double() - b).abs() <= 1e-5 * b.abs()) | ((b.abs() > 3e38) & (a.abs() > 3e38)) | (b.abs() < 1e-37)
+            assert ok.all(), (scale, dim)
+        wide, b = y * taper.ones(40), y.double().norm(2, 0)
+        assert ((wide.norm(2, 0).double() - b).abs() <= 1e-5 * b).all(), scale
+    assert taper.tensor([2.0] * 300 + [0.0]).prod().item() == 0
+    assert taper.full((5000,), 1e-30).norm().item() > 7e-29
+
+
+def test_running_extremes_keep_the_last_place():
+    x = data(3000) % 90
+    x[2500] = 200
+    for dt in (taper.int64, taper.float32):
+        values, places = taper.cummax(x.to(dt), 0)
+        best, at, want_v, want_i = None, 0, [], []
+        for i, v in enumerate(x.tolist()):
+            if best is None or v >= best:
+                best, at = v, i
+            want_v.append(best)
+            want_i.append(at)
+        assert values.tolist() == want_v and places.tolist() == want_i
+    y = x.to(taper.float32)
+    y[700] = float("nan")
+    v, i = taper.cummin(y, 0)
+    assert v[699].item() == v[699].item() and v[700].item() != v[700].item() and i[2999].item() == 700
+
+
+def test_whole_numbers_divide_down():
+    x = data(5000) * 10 ** 9
+    d = (data(5000) % 13) * 2 + 27
+    d[::3] *= -1
+    want = [a // b for a, b in zip(x.tolist(), d.tolist())]
+    assert taper.floor_divide(x, d).tolist() == want
+    x[17] = 2 ** 60 + 1  # beyond what double holds: the other way
+    x[18] = -2 ** 60
+    want[17:19] = [(2 ** 60 + 1) // d[17].item(), -2 ** 60 // d[18].item()]
+    assert taper.floor_divide(x, d).tolist() == want
+    try:
+        taper.floor_divide(x, d * 0)
+        assert False
+    except RuntimeError as e:
+        assert "ZeroDivisionError" in str(e)

@@ -63,7 +63,12 @@ static bool places(int64_t n, const char *index, int64_t st, int64_t size, bool 
                 *(T *)(o + i * os) = *(const T *)(base + at[i]);                                     \
         break;                                                                                       \
     }
-static void fetch(int64_t n, char *o, int64_t os, const char *base, const int64_t *at, size_t es)
+/* Element by element: instructions that gather are slower where processors had to be mended. */
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((optimize("no-tree-vectorize")))
+#endif
+static void
+fetch(int64_t n, char *o, int64_t os, const char *base, const int64_t *at, size_t es)
 {
     switch (es) {
     case 1: FETCH(uint8_t)

@@ -57,7 +57,7 @@ enum { CHUNK = 256 };
             }                                                                                          \
         }                                                                                              \
     }
-pw_loop pw_fmod_f32, pw_remainder_f32, pw_div_floor_f32;
+pw_loop pw_fmod_f32, pw_remainder_f32, pw_div_floor_f32, pw_div_floor_i64;
 VM_INL float remainder_fast(float x, float y)
 {
     float m = m_fmod_f32(x, y), up = m + y;
@@ -75,3 +75,28 @@ VM_INL float floor_div_fast(float xf, float yf)
 }
 GUARDED(div_floor, m_quot_big(x, y), floor_div_fast, pw_div_floor_f32)
 RANGED(ISA_NAME(pw_pow_fast), 2, float, v_pow_f32(x, y), m_pow_f32(x, y), NOT_LOG(x) | OUTSIDE(y, 1e6, 1e6))
+
+/* Floor division of whole numbers below 2^52 through double, which holds quotients and remainders exactly. */
+VM_INL int64_t floor_div_near(int64_t x, int64_t y)
+{
+    return (int64_t)__builtin_floor((double)x / (double)y);
+}
+void ISA_NAME(pw_div_floor_whole)(int64_t n, void *o_, const void *a_, const void *b_, const void *c_,
+                                  const pw_par *par)
+{
+    const int64_t *a = a_, *b = b_;
+    int64_t *o = o_;
+    const uint64_t top = 1ull << 52;
+    for (int64_t at = 0; at < n; at += PW_CHUNK) {
+        const int64_t end = MIN(n, at + PW_CHUNK);
+        uint64_t some = 0;
+        for (int64_t k = at; k < end; k++) { /* the top bit: beyond 2^52 either way, or divided by zero */
+            const uint64_t x = (uint64_t)a[k], y = (uint64_t)b[k];
+            some |= (x + top) | (top - x) | (y + top) | (top - y) | (y == 0 ? 1ull << 63 : 0);
+        }
+        if (some >> 63)
+            pw_div_floor_i64(end - at, o + at, a + at, b + at, NULL, par);
+        else
+            _Pragma("GCC ivdep") for (int64_t k = at; k < end; k++) o[k] = floor_div_near(a[k], b[k]);
+    }
+}

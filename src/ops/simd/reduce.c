@@ -153,27 +153,44 @@ VM_INL double abs_pow(double x, double k) { return m_exp_f64(k * m_log_f64(x)); 
 QUICK_SUM(sum, VAL_any)
 QUICK_SUM(nansum, VAL_num)
 
-/* Products of pairs in float, unless one of them leaves the range where float keeps all its digits. */
+#define row_sumsq_near_f32 row_sumsq_f32
+#define VAL_square(x)      ((x) * (x))
+QUICK_SUM(sumsq_near, VAL_square)
+static void row_sumsq_quick(int64_t n, const void *a, void *acc, const red_par *par)
+{
+    double part = 0;
+    row_sumsq_near_quick(n, a, &part, par);
+    if (!(part > 1e-25 && part < 1e37)) { /* squares that float does not hold */
+        part = 0;
+        row_sumsq_f32(n, a, &part, par);
+    }
+    *(double *)acc += part;
+}
+
+/* Eight factors: pairs within 2^62 of one either way multiply in float, the two halves in double. The top bit of
+ * PAIR_FAR is set for others. */
+#define PAIR_FAR(p) \
+    ((bits_f(0x1p62f) - bits_f(__builtin_fabsf(p))) | (bits_f(__builtin_fabsf(p)) - bits_f(0x1p-62f)))
 static void row_prod_quick(int64_t n, const void *a_, void *acc, const red_par *par)
 {
     enum { Q = 32 };
     for (const float *a = a_; n > 0; a += PIECE, n -= PIECE) {
         int64_t m = MIN(n, PIECE), i = 0;
         double lanes[Q], one;
-        float low[Q], high[Q];
+        uint32_t far[Q] = { 0 }, some = 0;
         for (int j = 0; j < Q; j++)
-            lanes[j] = 1, low[j] = 1, high[j] = 1;
-        for (; i + 2 * Q <= m; i += 2 * Q)
+            lanes[j] = 1;
+        for (; i + 8 * Q <= m; i += 8 * Q)
             for (int j = 0; j < Q; j++) {
-                float x = a[i + j] * a[i + j + Q], b = fabsf(x);
-                lanes[j] *= (double)x;
-                low[j] = b < low[j] ? b : low[j];
-                high[j] = b > high[j] ? b : high[j];
+                const float *p = a + i + j;
+                const float w = p[0] * p[Q], x = p[2 * Q] * p[3 * Q], y = p[4 * Q] * p[5 * Q],
+                            z = p[6 * Q] * p[7 * Q];
+                far[j] |= PAIR_FAR(w) | PAIR_FAR(x) | PAIR_FAR(y) | PAIR_FAR(z);
+                lanes[j] *= (double)(w * x) * (double)(y * z);
             }
-        int out = 0;
         for (int j = 0; j < Q; j++)
-            out |= (low[j] < 1e-37f) | (high[j] > 3e38f);
-        if (out || m < 2 * Q) {
+            some |= far[j];
+        if (some >> 31 || !i) {
             row_prod_f32(m, a, acc, par);
             continue;
         }
@@ -239,6 +256,31 @@ QUICK_EXTREME(min, <)
                     __builtin_isunordered(e[k], f[k]) | __builtin_isunordered(g[k], h[k]);  \
     const double m = (double)(bad ? NAN : TOP(op, u, v)), w = o[k];                         \
     o[k] = m op w || m != m ? m : w;
+static void col8_prod(int64_t n, const char *p, int64_t step, double *o)
+{
+    enum { Q = 256 };
+    const float *r[8];
+    for (int i = 0; i < 8; i++)
+        r[i] = (const float *)(p + i * step);
+    for (int64_t at = 0; at < n; at += Q) {
+        const int64_t m = MIN(n - at, Q);
+        const float *a = r[0] + at, *b = r[1] + at, *c = r[2] + at, *d = r[3] + at, *e = r[4] + at,
+                    *f = r[5] + at, *g = r[6] + at, *h = r[7] + at;
+        double v[Q];
+        uint32_t some = 0;
+        for (int64_t k = 0; k < m; k++) {
+            const float w = a[k] * b[k], x = c[k] * d[k], y = e[k] * f[k], z = g[k] * h[k];
+            some |= PAIR_FAR(w) | PAIR_FAR(x) | PAIR_FAR(y) | PAIR_FAR(z);
+            v[k] = (double)(w * x) * (double)(y * z);
+        }
+        if (some >> 31)
+            for (int64_t k = 0; k < m; k++)
+                v[k] = ((double)a[k] * (double)b[k]) * ((double)c[k] * (double)d[k]) *
+                       (((double)e[k] * (double)f[k]) * ((double)g[k] * (double)h[k]));
+        for (int64_t k = 0; k < m; k++)
+            o[at + k] *= v[k];
+    }
+}
 COL8(sum, ADD8(VAL_any))
 COL8(nansum, ADD8(VAL_num))
 COL8(max, TOP8(>))
@@ -247,6 +289,7 @@ red_col8 *ISA_NAME(red_col8_of)(red_id id)
 {
     switch (id) {
     case RED_sum: return col8_sum;
+    case RED_prod: return col8_prod;
     case RED_nansum: return col8_nansum;
     case RED_max: return col8_max;
     case RED_min: return col8_min;
@@ -261,6 +304,7 @@ static red_row *quick_row(red_id id)
     case RED_max: return row_max_quick;
     case RED_min: return row_min_quick;
     case RED_prod: return row_prod_quick;
+    case RED_sumsq: return row_sumsq_quick;
     default: return NULL;
     }
 }

@@ -63,12 +63,26 @@ FOLD_COLS(lse, f64, double, double, -INFINITY, log_add)
         const T *a = a_;                                                                                     \
         T *o = o_, v = a[0];                                                                                 \
         int64_t best = 0;                                                                                    \
-        for (int64_t i = 0; i < n; i++) {                                                                    \
-            const T x = a[i];                                                                                \
-            if (TP_UNLIKELY(BETTER_##nm(x, v))) /* rare in most data: a branch costs less than a chain */    \
-                v = x, best = i;                                                                             \
-            o[i] = v;                                                                                        \
-            idx[i] = best;                                                                                   \
+        enum { Q = 64 };                                                                                     \
+        for (int64_t i = 0; i < n;) {                                                                        \
+            const int64_t end = MIN(n, i + Q);                                                               \
+            int some = end - i <                                                                             \
+                       Q; /* most blocks of most data hold nothing better: copies of what there is */        \
+            if (!some)                                                                                       \
+                for (int64_t k = i; k < i + Q; k++)                                                          \
+                    some |= BETTER_##nm(a[k], v);                                                            \
+            if (!some)                                                                                       \
+                for (int64_t k = i; k < i + Q; k++)                                                          \
+                    o[k] = v, idx[k] = best;                                                                 \
+            else                                                                                             \
+                for (int64_t k = i; k < end; k++) {                                                          \
+                    const T x = a[k];                                                                        \
+                    if (TP_UNLIKELY(BETTER_##nm(x, v)))                                                      \
+                        v = x, best = k;                                                                     \
+                    o[k] = v;                                                                                \
+                    idx[k] = best;                                                                           \
+                }                                                                                            \
+            i = end;                                                                                         \
         }                                                                                                    \
     }                                                                                                        \
     static void cols_##nm##_##sfx(int64_t n, int64_t w, const void *a_, void *o_, int64_t *idx, int64_t row) \

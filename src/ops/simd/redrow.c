@@ -1,3 +1,4 @@
+/* redrow.c - see ops/redrow.h; once per instruction set. */
 #include "ops/redrow.h"
 
 #define LD_id(x)    (x)
@@ -18,12 +19,13 @@
                 A x = LD(d[m[i]]), y = LD(s[i * ss]);                                                        \
                 (void)x, d[m[i]] = ST(T, e);                                                                 \
             }                                                                                                \
-        else if (ds == 1 && ss == 1)                                                                         \
-            for (int64_t i = 0; i < n; i++) {                                                                \
+        else if (ds == 1 && ss == 1) {                                                                       \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                             \
+            {                                                                                                \
                 A x = LD(d[i]), y = LD(s[i]);                                                                \
                 (void)x, d[i] = ST(T, e);                                                                    \
             }                                                                                                \
-        else                                                                                                 \
+        } else                                                                                               \
             for (int64_t i = 0; i < n; i++) {                                                                \
                 A x = LD(d[i * ds]), y = LD(s[i * ss]);                                                      \
                 (void)x, d[i * ds] = ST(T, e);                                                               \
@@ -66,4 +68,4 @@ enum { DT_b8 = DT_bool };
 static redrow_fn *const table[DT_COUNT][RED_COUNT] = { OPS(b8) OPS(u8) OPS(i8) OPS(i16) OPS(i32) OPS(i64)
                                                            OPS(f16) OPS(bf16) OPS(f32) OPS(f64) };
 
-redrow_fn *redrow(red_op op, dtype dt) { return table[dt][op]; }
+redrow_fn *ISA_NAME(redrow_of)(red_op op, dtype dt) { return table[dt][op]; }
