@@ -12,14 +12,23 @@ symint py_symint_value(PyObject *o) { return ((PySymInt *)o)->v; }
 PyObject *py_symint(symint v)
 {
     PySymInt *o = PyObject_New(PySymInt, &PySymInt_Type);
-    if (o)
+    if (o) {
         o->v = v;
+        sym_env_ref(sym_env_of(v)); /* the user may keep it longer than we keep the graph */
+    }
     return (PyObject *)o;
+}
+
+static void si_dealloc(PyObject *o)
+{
+    sym_env_unref(sym_env_of(((PySymInt *)o)->v));
+    PyObject_Free(o);
 }
 
 PyObject *py_int(symint v) { return sym_is_expr(v) ? py_symint(v) : PyLong_FromLongLong(v); }
 
 extern _Thread_local struct trace *t_now;
+bool t_keeps_relations(void); /* thop.c */
 static PyObject *fixed(PyObject *o);
 static PyObject *symint_repr(PyObject *o)
 {
@@ -72,6 +81,10 @@ static PyObject *fixed(PyObject *o) /* new int: the value, from now on a guard *
     if (!py_is_symint(o))
         return Py_NewRef(o);
     symint v = py_symint_value(o);
+    if (sym_is_bool(v)) {
+        bool yes = sym_truth(v);
+        return failed(v, 0) ? NULL : PyBool_FromLong(yes);
+    }
     int64_t n = sym_specialize(v);
     return failed(v, 0) ? NULL : PyLong_FromLongLong(n);
 }
@@ -184,7 +197,7 @@ static PyObject *si_compare(PyObject *a, PyObject *b, int op)
         return r;
     }
     bool r = false;
-    if (sym_is_unbacked(x) || sym_is_unbacked(y)) { /* what only the run knows stays a question */
+    if (sym_is_unbacked(x) || sym_is_unbacked(y) || t_keeps_relations()) { /* stays a question */
         static const sym_rel rels[] = { [Py_LT] = SYM_lt, [Py_LE] = SYM_le, [Py_EQ] = SYM_eq,
                                         [Py_NE] = SYM_ne, [Py_GT] = SYM_gt, [Py_GE] = SYM_ge };
         symint cond = sym_simplify(sym_rel_of(rels[op], x, y));
@@ -238,6 +251,7 @@ static PyMethodDef methods[] = { { "__format__", si_format, METH_O, NULL },
 PyTypeObject PySymInt_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.SymInt",
                                .tp_basicsize = sizeof(PySymInt),
                                .tp_flags = Py_TPFLAGS_DEFAULT,
+                               .tp_dealloc = si_dealloc,
                                .tp_repr = symint_repr,
                                .tp_as_number = &number,
                                .tp_richcompare = si_compare,

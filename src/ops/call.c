@@ -1,4 +1,6 @@
 /* call.c - one operator call: shape rule, allocation, kernel. Also values, contexts and builders. */
+#include "ops/decomp.h"
+#include "sym/env.h"
 #include "ops/op.h"
 #include "ops/random.h"
 
@@ -313,6 +315,35 @@ static bool check_devices(const op_call *c)
     return true;
 }
 
+/* A symbolic size beside real data while nobody records: its number is not known, and to take the one seen while tracing
+ * would be wrong for the next. */
+static bool no_stray_symbol(const op_call *c)
+{
+    symint stray = 0;
+    bool real = false;
+    size_text t;
+    for (int i = 0; i < c->row->schema.nparam; i++) {
+        const tp_val *v = &c->arg[i];
+        if (v->kind == VAL_tensor || (v->kind == VAL_tensors && v->n && v->ts[0])) {
+            if (tensor_is_fake(v->kind == VAL_tensor ? v->t : v->ts[0]))
+                return true;
+            real = true;
+        }
+        if (v->kind == VAL_int && sym_is_expr(v->i))
+            stray = v->i;
+        for (int k = 0; v->kind == VAL_ints && k < v->n; k++)
+            if (sym_is_expr(v->ints[k]))
+                stray = v->ints[k];
+    }
+    if (!stray || !real)
+        return true;
+    err_clear(sym_env_err(sym_env_of(stray))); /* whatever a question asked on the way here left */
+    return err_set(
+        c->err, ERR_runtime,
+        "%s(): the size %s is symbolic: outside of the graph it belongs to it has no value to compute with",
+        c->row->name, size_str(&t, stray));
+}
+
 static bool any_fake(const op_call *c)
 {
     for (int i = 0; i < c->row->schema.nparam; i++) {
@@ -530,7 +561,11 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
         bld_end(&b);
         return ok && (v == OPV_inplace ? into_self(&c, out, fake || any_fake(&c)) : true);
     }
-    fake = fake || any_fake(&c);
+    if (!fake && any_fake(&c)) {
+        if (!cx->rec && !no_stray_symbol(&c))
+            return false;
+        fake = true;
+    }
     if (!check_devices(&c) || !c.row->shape(&c))
         goto done;
     fake = fake || (c.nout && c.out[0].dev.kind == DEV_meta);

@@ -14,9 +14,11 @@ sym_env *sym_env_new(const sym_env_opts *o)
     return env;
 }
 
-void sym_env_free(sym_env *env)
+void sym_env_ref(sym_env *env) { env->holds++; }
+
+void sym_env_unref(sym_env *env)
 {
-    if (!env)
+    if (env->holds-- > 0)
         return;
     free(env->table);
     vec_free(&env->symbols);
@@ -30,6 +32,14 @@ void sym_env_free(sym_env *env)
 }
 
 tp_err *sym_env_err(sym_env *env) { return &env->err; }
+void sym_env_free(sym_env *env)
+{
+    if (!env)
+        return;
+    sym_env_freeze(env); /* for those who hold it longer */
+    sym_env_unref(env);
+}
+
 void sym_env_freeze(sym_env *env)
 {
     env->frozen = true;

@@ -21,6 +21,8 @@ typedef struct sym_env_opts { /* zeroed is the default */
 
 sym_env *sym_env_new(const sym_env_opts *o); /* o may be NULL */
 void sym_env_free(sym_env *env);             /* NULL is allowed */
+void sym_env_ref(sym_env *env); /* for expressions that live longer: they are valid until sym_env_unref */
+void sym_env_unref(sym_env *env);
 /* The error slot that undecidable questions, zero divisors and overflow fill; check it after a run of
  * symbolic work and err_clear it when handled. */
 tp_err *sym_env_err(sym_env *env);

@@ -83,6 +83,7 @@ struct sym_env {
     map names, duck;
     uint32_t facts, substs; /* versions */
     int next_s, next_u;
+    int holds;           /* beside the first */
     const symint *again; /* unbacked symbols to hand out once more */
     int nagain;
     int budget;   /* parts the current question may still look at */

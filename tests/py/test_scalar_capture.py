@@ -244,3 +244,27 @@ def test_mark_unbacked_asks_no_question():
         assert "mark_dynamic instead of mark_unbacked" in str(e), e
     else:
         raise AssertionError
+
+
+def test_a_symbolic_size_kept_by_a_backend_is_refused_on_real_data_and_outlives_its_graph():
+    kept = []
+
+    def backend(gm, inputs):
+        for n in gm.graph.nodes:
+            v = n.meta.get("val", n.meta.get("example_value"))
+            if hasattr(v, "shape"):
+                kept.append(v.shape[0])
+        return gm
+    taper.compile(lambda x: x.sin(), backend=backend, dynamic=True)(taper.ones(5, 3))
+    s = kept[0]
+    for call in (lambda: taper.ones(5, 3).view(s, 3), lambda: taper.ones(4).expand(s, 4), lambda: taper.ones(7)[:s],
+                 lambda: taper.ones(3) * s, lambda: taper.ones(3).add_(s), lambda: taper.ones(5).reshape(s, -1)):
+        try:
+            call()
+        except RuntimeError as e:
+            assert "symbolic" in str(e), e
+        else:
+            raise AssertionError("accepted")
+    taper._dynamo.reset()
+    assert repr(s) == "s0" and repr(s * 2 + 1) == "2*s0 + 1"
+
