@@ -9,10 +9,10 @@ typedef struct custom_step {
     const op_custom *op;
     const ir_loc *loc;
     const char *meta;
-    int narg, nres, nedge;
-    tp_val *arg;   /* operands as nodes of the joint graph, owned arrays */
-    ir_node **res; /* result nodes */
-    int *edge_arg; /* which argument an edge belongs to */
+    int narg, nres, nedge, nslot; /* a slot: a place for one gradient; a list has one for each element */
+    tp_val *arg;                  /* operands as nodes of the joint graph, owned arrays */
+    ir_node **res;                /* result nodes */
+    int *edge_arg, *edge_slot;    /* which argument and which slot an edge belongs to */
     bool list_result;
 } custom_step;
 
@@ -27,6 +27,7 @@ static void step_free(ag_node *n)
     free(s->arg);
     free(s->res);
     free(s->edge_arg);
+    free(s->edge_slot);
 }
 
 /* The saved operands as proxies of the values they had then. */
@@ -50,16 +51,16 @@ static bool by_operators(custom_step *s, bld *b, tp_tensor *const *dy, tp_tensor
     arena a = { 0 };
     tp_val *arg = ARENA_ARR(&a, tp_val, MAX(s->narg, 1)), res;
     tp_tensor **rt = ARENA_ARR(&a, tp_tensor *, MAX(s->nres, 1)),
-              **g = ARENA_ARR(&a, tp_tensor *, MAX(s->narg, 1));
+              **g = ARENA_ARR(&a, tp_tensor *, MAX(s->nslot, 1));
     proxies(s, b, &a, arg);
     for (int i = 0; i < s->nres; i++)
         rt[i] = bld_keep(b, ir_proxy(&s->t->rec, s->res[i]));
     res = s->list_result ? vTs(rt, s->nres) : vT(rt[0]);
     bool ok = s->op->vjp(s->op, b->cx, arg, s->narg, &res, dy, s->nres, g, err);
     for (int e = 0; ok && e < s->nedge; e++)
-        if (g[s->edge_arg[e]])
-            dx[e] = tensor_ref(g[s->edge_arg[e]]);
-    for (int i = 0; i < s->narg; i++)
+        if (g[s->edge_slot[e]])
+            dx[e] = tensor_ref(g[s->edge_slot[e]]);
+    for (int i = 0; i < s->nslot; i++)
         tensor_unref(g[i]);
     arena_free(&a);
     return ok;
@@ -74,6 +75,10 @@ static bool by_call(custom_step *s, bld *b, tp_tensor *const *dy, tp_tensor **dx
     tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)(s->narg + 1));
     int *at = ARENA_ARR(&a, int, MAX(s->narg, 1));
     bool ok = true;
+    for (int e = 0; e < s->nedge; e++)
+        if (s->arg[s->edge_arg[e]].kind == VAL_nodes)
+            return err_set(err, ERR_notimpl, "%s: a derivative written in C gives none for lists of tensors",
+                           s->op->name);
     for (int i = 0; i < s->narg; i++) {
         arg[k++] = s->arg[i];
         at[i] = -1;
@@ -155,6 +160,13 @@ static bool write_back(trace *t, tp_tensor *into, tp_tensor *value, tp_err *err)
     return ok;
 }
 
+/* An argument's slots, and the tensor in one of them or NULL. */
+static int width(const tp_val *v) { return v->kind == VAL_tensors ? v->n : 1; }
+static tp_tensor *element(const tp_val *v, int k)
+{
+    return v->kind == VAL_tensors ? v->ts[k] : v->kind == VAL_tensor ? v->t : NULL;
+}
+
 bool trace_custom(trace *t, const ir_node *n, tp_err *err)
 {
     arena *scratch = &t->r.scratch;
@@ -171,7 +183,8 @@ bool trace_custom(trace *t, const ir_node *n, tp_err *err)
         ok = to_nodes(t, &arg[i], &na[i], err);
         nmut += functional && (op->mutated >> i & 1) && arg[i].kind == VAL_tensor;
         if (form == CUSTOM_call && !functional && t->cx.grad_mode)
-            nedge += arg[i].kind == VAL_tensor && ag_requires_grad(arg[i].t);
+            for (int k = 0; k < width(&arg[i]); k++)
+                nedge += element(&arg[i], k) && ag_requires_grad(element(&arg[i], k));
     }
     tp_tensor **types = mem_zalloc(sizeof *types * (size_t)(nres + nmut + 1));
     for (int i = 0; i < nres; i++) {
@@ -233,12 +246,17 @@ bool trace_custom(trace *t, const ir_node *n, tp_err *err)
     s->res = rn;
     s->list_result = n->val.kind == VAL_tensors;
     s->edge_arg = mem_zalloc(sizeof *s->edge_arg * (size_t)nedge);
+    s->edge_slot = mem_zalloc(sizeof *s->edge_slot * (size_t)nedge);
     na = NULL;
     rn = NULL;
     for (int i = 0, e = 0; i < n->narg; i++)
-        if (arg[i].kind == VAL_tensor && ag_requires_grad(arg[i].t)) {
+        for (int k = 0; k < width(&arg[i]); k++, s->nslot++) {
+            tp_tensor *x = element(&arg[i], k);
+            if (!x || !ag_requires_grad(x))
+                continue;
             s->edge_arg[e] = i;
-            ag_node_set_edge(&s->n, e++, arg[i].t);
+            s->edge_slot[e] = s->nslot;
+            ag_node_set_edge(&s->n, e++, x);
         }
     for (int i = 0; ok && i < nres; i++) {
         tp_tensor *x = n->val.kind == VAL_tensor ? t->r.val[n->id].t : t->r.val[n->id].ts[i];

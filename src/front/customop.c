@@ -128,9 +128,21 @@ static bool py_vjp(const op_custom *o, op_ctx *cx, const tp_val *arg, int narg, 
         err_set(err, ERR_python, "the derivative of %s failed", o->name);
     else if (!ok)
         err_set(err, ERR_runtime, "the derivative of '%s' must return one gradient per argument", o->name);
-    for (int i = 0; ok && i < narg; i++) {
+    for (int i = 0, at = 0; ok && i < narg; i++) {
         PyObject *d = PyTuple_GET_ITEM(got, i);
-        dx[i] = py_is_tensor(d) ? tensor_ref(py_tensor(d)) : NULL;
+        if (arg[i].kind != VAL_tensors) {
+            dx[at++] = py_is_tensor(d) ? tensor_ref(py_tensor(d)) : NULL;
+            continue;
+        }
+        bool list = PyList_Check(d) || PyTuple_Check(d);
+        if (d != Py_None && (!list || PySequence_Fast_GET_SIZE(d) != arg[i].n))
+            ok = err_set(err, ERR_runtime,
+                         "the derivative of '%s' must return %d gradients for the list of argument %d",
+                         o->name, arg[i].n, i);
+        for (int k = 0; ok && k < arg[i].n; k++, at++) {
+            PyObject *e = list ? PySequence_Fast_GET_ITEM(d, k) : NULL;
+            dx[at] = e && py_is_tensor(e) ? tensor_ref(py_tensor(e)) : NULL;
+        }
     }
     Py_XDECREF(a);
     Py_XDECREF(r);

@@ -10,7 +10,7 @@
 typedef struct op_custom op_custom;
 /* arg: in schema order. out: VAL_tensor, VAL_tensors or none, owned. */
 typedef bool custom_fn(const op_custom *op, const tp_val *arg, int narg, tp_val *out, tp_err *err);
-/* dy: one per result, NULL for zero. dx: one per argument, starts as NULL; owned counts. */
+/* dy: one per result, NULL for zero. dx: one per argument, and for a list one per element; starts as NULL; owned counts. */
 typedef bool custom_vjp_fn(const op_custom *op, op_ctx *cx, const tp_val *arg, int narg, const tp_val *res,
                            tp_tensor *const *dy, int ndy, tp_tensor **dx, tp_err *err);
 

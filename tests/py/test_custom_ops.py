@@ -385,3 +385,36 @@ def test_gradients_of_dynamic_shapes_reach_backward():
         (a.sum() + b.sum()).backward()
         want = taper.cat([y.detach()[:1].cos(), -y.detach()[1:].sin()])
         assert taper.allclose(y.grad, want), (backend, y.grad, want)
+
+
+def test_gradients_of_a_list_of_tensors():
+    from typing import List
+
+    @taper.library.custom_op("rows::join", mutates_args=())
+    def join(xs: List[taper.Tensor], w: taper.Tensor) -> taper.Tensor:
+        return taper.cat(list(xs)) * w
+
+    @join.register_fake
+    def _(xs, w):
+        return taper.cat(list(xs)) * w
+
+    def setup(ctx, inputs, output):
+        ctx.xs, ctx.w = inputs
+
+    def backward(ctx, g):
+        return list(taper.split(g * ctx.w, [x.shape[0] for x in ctx.xs])), (g * taper.cat(list(ctx.xs))).sum()
+    join.register_autograd(backward, setup_context=setup)
+
+    def prog(a, b, w):
+        return (join([a, b.sin(), taper.ones(1)], w) ** 2).sum()
+
+    def grads(fn):
+        taper.manual_seed(0)
+        leaves = taper.randn(3, requires_grad=True), taper.randn(2, requires_grad=True), taper.tensor(2.0, requires_grad=True)
+        fn(*leaves).backward()
+        return [x.grad for x in leaves]
+    want = grads(prog)
+    for backend in ("eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        got = grads(taper.compile(prog, backend=backend, fullgraph=True))
+        assert all(taper.allclose(p, q) for p, q in zip(got, want)), backend
