@@ -211,7 +211,8 @@ struct region {
     int native_until; /* >= 0: nothing worth capturing before that offset */
     int empty;        /* captures that found no tensor work */
     bool limit_hit, skip;
-    bool expand;             /* traces through backward(): composites are recorded as their parts */
+    bool keep_relations; /* comparisons of sizes stay symbolic until their truth is asked: cond wants them */
+    bool expand;         /* traces through backward(): composites are recorded as their parts */
     const char *no_backward; /* why backward() ends the graph here all the same, or NULL */
     PyObject *dynamic;       /* source text -> sizes seen, for automatic dynamic shapes */
     uint64_t runs, natives;
@@ -463,6 +464,7 @@ struct trace {
     PyObject *params_seen;
     bool log_src, log_bc;
     bool did_backward; /* gradients were computed inside the graph */
+    bool compared;     /* sizes were compared, and the outcome became a guard */
     bool again;        /* not a break: the trace starts once more, now knowing better */
     char *last[20];    /* verbose: the newest instructions traced */
     unsigned nlast;

@@ -253,6 +253,9 @@ static recipe *rebuild(rb *b, PyObject *o)
                    : cannot(b, o, 0);
     if (py_is_symfloat(o) || (py_is_symint(o) && sym_is_unbacked(py_symint_value(o))))
         return num_recipe(b, o);
+    if (py_is_symint(o) &&
+        sym_is_bool(py_symint_value(o))) /* a truth value that is kept becomes a guard after all */
+        return konst(b, PyObject_IsTrue(o) ? Py_True : Py_False);
     if (py_is_symint(o)) {
         r = make(b, R_sym, 0);
         r->index = (int)b->e->exprs.n;

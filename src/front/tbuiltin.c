@@ -829,7 +829,10 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return v < 0 ? NULL : PyBool_FromLong(v);
         }
         if (py_is_symint(o) || py_is_symfloat(o)) { /* numbers, as far as the program knows */
-            int v = PyObject_IsSubclass((PyObject *)(py_is_symint(o) ? &PyLong_Type : &PyFloat_Type), c);
+            PyTypeObject *as = !py_is_symint(o)                  ? &PyFloat_Type
+                               : sym_is_bool(py_symint_value(o)) ? &PyBool_Type
+                                                                 : &PyLong_Type;
+            int v = PyObject_IsSubclass((PyObject *)as, c);
             return v < 0 ? NULL : PyBool_FromLong(v || (py_is_symint(o) && is_int_class(c)));
         }
         if (Py_TYPE(o) == &PyTraceSuper_Type || t_behind(o))
@@ -846,6 +849,8 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return t_break(t, BRK_class_body, "type() with %zd arguments", nargs);
         if (!(o = t_real(t, args[0])))
             return NULL;
+        if (py_is_symint(o) && sym_is_bool(py_symint_value(o)))
+            return Py_NewRef((PyObject *)&PyBool_Type);
         return Py_NewRef(py_is_symint(o)                    ? (PyObject *)&PyLong_Type
                          : Py_TYPE(o) == &PyTraceGen_Type   ? (PyObject *)&PyGen_Type
                          : Py_TYPE(o) == &PyTraceSuper_Type ? (PyObject *)&PySuper_Type

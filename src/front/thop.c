@@ -517,6 +517,16 @@ static bool bind(trace *t, const char *fn, PyObject *const *args, Py_ssize_t nar
 }
 
 /* ---- cond ---- */
+/* Asked where two sizes are compared. Usually the outcome is wanted at once and becomes a guard; a function that hands it to
+ * cond is traced again with comparisons kept. */
+bool t_keeps_relations(void)
+{
+    if (!t_now || !t_now->e || !t_now->e->r)
+        return false;
+    t_now->compared = true;
+    return t_now->e->r->keep_relations;
+}
+
 static PyObject *do_cond(trace *t, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
     static const char *const names[] = { "pred", "true_fn", "false_fn", "operands", NULL };
@@ -539,6 +549,11 @@ static PyObject *do_cond(trace *t, PyObject *const *args, Py_ssize_t nargs, PyOb
     Py_ssize_t na = PyList_GET_SIZE(list);
     if (!py_is_tensor(pred) &&
         !py_is_symint(pred)) { /* known while tracing: one branch, guarded where it came from */
+        if (PyBool_Check(pred) && t->compared && !t->e->r->keep_relations) {
+            t->e->r->keep_relations = t->again = true;
+            t_break(t, BRK_nested, "tracing again");
+            goto done;
+        }
         int yes = t_truth(t, pred);
         if (yes >= 0)
             res = t_call(t, a[yes ? 1 : 2], av, na, NULL);

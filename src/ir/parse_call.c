@@ -1,5 +1,6 @@
 /* parse_call.c - the right side of an assignment: which row is meant, with which arguments, of what type. */
 #include "ir/parse.h"
+#include "ir/hop.h"
 
 /* ---- calls ---- */
 
@@ -174,7 +175,12 @@ static bool opaque_call(parser *p, stmt *s, const char *target, ir_node **out)
 {
     text_args a = { 0 };
     size_t from = p->list.n;
-    if (!arguments(p, &a, true)) {
+    p->raw = !strcmp(
+        target,
+        ir_hop_target(HOP_cond)); /* what decides stays a question, even where a guard has answered it */
+    bool read = arguments(p, &a, true);
+    p->raw = false;
+    if (!read) {
         p->list.n = from;
         return false;
     }

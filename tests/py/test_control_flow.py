@@ -359,3 +359,65 @@ def test_cond_on_a_symbolic_predicate():
             for v in ([1, 2], [5, 5], [0, 0]):
                 assert taper.equal(f(taper.tensor(v)), fn(taper.tensor(v))), (backend, v)
             assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == 1, backend
+
+
+def test_cond_on_a_symbolic_size_is_one_graph_with_both_branches():
+    def fn(x):
+        n = x.shape[0]
+        return taper.cond(n > 4, lambda x: x.sin(), lambda x: x.cos(), (x,))
+    for backend in BACKENDS:
+        taper._dynamo.reset()
+        f = taper.compile(fn, backend=backend, dynamic=True, fullgraph=True)
+        for n in (3, 5, 8, 2):
+            x = taper.randn(n, 7, requires_grad=True)
+            y = x.detach().clone().requires_grad_()
+            a, b = f(x), fn(y)
+            a.sum().backward()
+            b.sum().backward()
+            assert taper.allclose(a, b) and taper.allclose(x.grad, y.grad), (backend, n)
+        assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == 1, backend
+
+
+def test_a_comparison_of_sizes_beside_cond_stays_a_bool():
+    def fn(x):
+        big = x.shape[0] > 4
+        y = taper.cond(big, lambda x: x + 1, lambda x: x - 1, (x,))
+        return (y if not big else y * 2), big, isinstance(big, bool), type(big) is bool, f"{big}"
+    f = taper.compile(fn, dynamic=True, fullgraph=True)
+    for n in (5, 3, 9):
+        got, want = f(taper.ones(n)), fn(taper.ones(n))
+        assert taper.equal(got[0], want[0]) and got[1:] == want[1:] and got[1] is want[1], (n, got)
+
+
+def test_cond_on_a_float_read_from_a_tensor():
+    def fn(x):
+        return taper.cond(x.mean().item() * 2 > 3.5, lambda x: x + 1, lambda x: x - 1, (x,))
+    with taper._dynamo.config.patch(capture_scalar_outputs=True):
+        for backend in BACKENDS:
+            taper._dynamo.reset()
+            f = taper.compile(fn, backend=backend, fullgraph=True)
+            for v in ([1.0, 2.0], [5.0, 5.0], [0.0, 0.0]):
+                assert taper.equal(f(taper.tensor(v)), fn(taper.tensor(v))), (backend, v)
+            assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == 1, backend
+
+
+def test_a_python_branch_on_a_float_read_from_a_tensor_breaks_the_graph():
+    def fn(x):
+        return x + 1 if x.sum().item() > 3.5 else x - 1
+    with taper._dynamo.config.patch(capture_scalar_outputs=True):
+        f = taper.compile(fn)
+        for v in ([1.0, 2.0], [5.0, 5.0]):
+            assert taper.equal(f(taper.tensor(v)), fn(taper.tensor(v)))
+        try:
+            taper.compile(fn, fullgraph=True)(taper.ones(2))
+        except taper._dynamo.exc.Unsupported as e:
+            assert "taper.cond" in str(e)
+        else:
+            raise AssertionError("accepted")
+
+
+def test_while_loop_that_carries_an_int_breaks_the_graph_and_is_right():
+    def fn(x):
+        return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2), (0, x.sin()))
+    for got in (fn(taper.ones(2)), taper.compile(fn)(taper.ones(2))):
+        assert got[0] == 3 and taper.allclose(got[1], 8 * taper.ones(2).sin())
