@@ -76,7 +76,8 @@ bool taper_register_ops(tp_err *err)
                         scale_kernel,
                         scale_shape,
                         scale_backward,
-                        NULL };
+                        NULL,
+                        true }; /* the shape function only passes sizes on */
     return tp_register_op(&op, err);
 }
 

@@ -240,7 +240,22 @@ typedef struct tp_custom_op {
      * argument i as result i. May be NULL: the operator has no derivative. */
     tp_call_fn *backward;
     void *data;
+    /* The shape function treats sizes and numbers as handles, see tp_size_add: sizes that are symbolic while tracing stay so.
+     * Otherwise they are fixed to the numbers they have then, and other sizes are compiled for anew. */
+    bool symbolic;
 } tp_custom_op;
+/* Sizes (and integer arguments) in a shape function of a `symbolic` operator. They may be passed on as they are; other sizes
+ * are made of them by these functions alone. A comparison is answered for the sizes at hand and becomes a condition
+ * under which the compiled code is used. Plain numbers may stand beside them. */
+TP_API int64_t tp_size_add(int64_t a, int64_t b);
+TP_API int64_t tp_size_sub(int64_t a, int64_t b);
+TP_API int64_t tp_size_mul(int64_t a, int64_t b);
+TP_API int64_t tp_size_div(int64_t a, int64_t b); /* rounded down; 0 where b is 0 */
+TP_API int64_t tp_size_mod(int64_t a, int64_t b); /* with the sign of b; 0 where b is 0 */
+TP_API int64_t tp_size_min(int64_t a, int64_t b);
+TP_API int64_t tp_size_max(int64_t a, int64_t b);
+TP_API bool tp_size_equal(int64_t a, int64_t b);
+TP_API bool tp_size_less(int64_t a, int64_t b);
 /* Copies *op; an operator of the same name is replaced. It is then known to every graph of the process: in text as
  * taper.ops.mylib.scale(x, 2.0), from Python as taper.ops.mylib.scale. */
 TP_API bool tp_register_op(const tp_custom_op *op, tp_err *err);

@@ -1,6 +1,7 @@
 /* api_custom.c - custom operators of include/taper.h on the list of ops/custom.h. */
 #include "run/api_custom.h"
 #include "ops/custom.h"
+#include "sym/env.h"
 #include "taper.h"
 
 struct tp_call {
@@ -103,7 +104,37 @@ static bool kernel(const op_custom *o, const tp_val *arg, int narg, tp_val *out,
     return run(((const tp_custom_op *)o->data)->kernel, o, arg, narg, o->nret, out, err);
 }
 
-/* C shape functions know numbers only: a symbolic size is fixed to its value, with a guard. */
+int64_t tp_size_add(int64_t a, int64_t b) { return sym_add(a, b); }
+int64_t tp_size_sub(int64_t a, int64_t b) { return sym_sub(a, b); }
+int64_t tp_size_mul(int64_t a, int64_t b) { return sym_mul(a, b); }
+int64_t tp_size_div(int64_t a, int64_t b) { return b == 0 ? 0 : sym_floordiv(a, b); }
+int64_t tp_size_mod(int64_t a, int64_t b) { return b == 0 ? 0 : sym_mod(a, b); }
+int64_t tp_size_min(int64_t a, int64_t b) { return sym_min(a, b); }
+int64_t tp_size_max(int64_t a, int64_t b) { return sym_max(a, b); }
+bool tp_size_equal(int64_t a, int64_t b) { return sym_eq(a, b); }
+bool tp_size_less(int64_t a, int64_t b) { return sym_lt(a, b); }
+
+/* What the arithmetic of a shape function ran into: an overflow, a question that cannot be answered. */
+static bool sound(const tp_val *arg, int narg, tp_val *out, bool ok, tp_err *err)
+{
+    for (int i = 0; i < narg; i++) {
+        const tp_tensor *t = arg[i].kind == VAL_tensor ? arg[i].t : NULL;
+        for (int d = 0; t && d < t->ndim; d++) {
+            sym_env *env = sym_env_of(t->size[d]);
+            if (!env || sym_env_err(env)->kind == ERR_none)
+                continue;
+            if (ok) {
+                *err = *sym_env_err(env);
+                val_clear(out);
+            }
+            err_clear(sym_env_err(env));
+            ok = false;
+        }
+    }
+    return ok;
+}
+
+/* Other C shape functions know numbers only: a symbolic size is fixed to its value, with a guard. */
 static void fix_sizes(tp_tensor *t)
 {
     for (int d = 0; d < t->ndim; d++) {
@@ -127,9 +158,13 @@ static bool fake(const op_custom *o, const tp_val *arg, int narg, tp_val *out, t
     const tp_custom_op *u = o->data;
     tp_val a[CUSTOM_MAX_ARGS] = { { 0 } };
     bool ok;
+    if (u->shape && u->symbolic)
+        return sound(arg, narg, out, run(u->shape, o, arg, narg, o->nret, out, err), err);
     for (int i = 0; i < narg && i < CUSTOM_MAX_ARGS; i++) {
         a[i] = arg[i];
-        if (arg[i].kind == VAL_tensor) {
+        if (arg[i].kind == VAL_tensor && !u->shape) /* like argument 0, whatever that is */
+            a[i] = vT(tensor_ref(arg[i].t));
+        else if (arg[i].kind == VAL_tensor) {
             fix_sizes(arg[i].t);
             a[i] = vT(plain(arg[i].t));
         }

@@ -418,3 +418,47 @@ def test_gradients_of_a_list_of_tensors():
         taper._dynamo.reset()
         got = grads(taper.compile(prog, backend=backend, fullgraph=True))
         assert all(taper.allclose(p, q) for p, q in zip(got, want)), backend
+
+
+def test_c_shape_functions_keep_symbolic_sizes():
+    source = r"""
+#include "taper.h"
+static bool shape(void *data, tp_call *c, tp_err *err)
+{
+    tp_tensor *x = tp_call_tensor(c, 0);
+    int64_t size[1] = { tp_size_add(tp_size_mul(tp_tensor_size(x, 0), 2), tp_call_int(c, 1)) };
+    return tp_call_return_type(c, 0, tp_tensor_dtype(x), 1, size, 0, err);
+}
+static bool kernel(void *data, tp_call *c, tp_err *err)
+{
+    tp_tensor *x = tp_call_tensor(c, 0);
+    int64_t n = tp_tensor_size(x, 0), k = tp_call_int(c, 1), size[1] = { 2 * n + k };
+    tp_tensor *y = tp_tensor_new(TP_F32, 1, size, err);
+    if (!y)
+        return false;
+    for (int64_t i = 0; i < size[0]; i++)
+        ((float *)tp_tensor_data(y))[i] = i < 2 * n ? ((float *)tp_tensor_data(x))[i % n] : 0;
+    tp_call_return(c, 0, y);
+    return true;
+}
+bool taper_register_ops(tp_err *err)
+{
+    tp_custom_op op = { "grow::twice(Tensor x, int k) -> Tensor", "libgrow.so", kernel, shape, 0, 0, true };
+    tp_custom_op fixed = { "grow::fixed(Tensor x, int k) -> Tensor", "libgrow.so", kernel, shape, 0, 0, false };
+    return tp_register_op(&op, err) && tp_register_op(&fixed, err);
+}
+"""
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(d, "grow.c"), "w") as f:
+            f.write(source)
+        lib = os.path.join(d, "libgrow.so")
+        subprocess.run(["cc", "-shared", "-fPIC", os.path.join(d, "grow.c"), "-I", os.path.join(ROOT, "include"), "-o", lib], check=True)
+        taper.ops.load_library(lib)
+    for op, graphs in ((taper.ops.grow.twice, 1), (taper.ops.grow.fixed, 3)):
+        for backend in ("eager", "inductor"):
+            taper._dynamo.reset()
+            f = taper.compile(lambda x: op(x + 1, 3) * 2, backend=backend, dynamic=True, fullgraph=True)
+            for n in (2, 4, 7):
+                x = taper.arange(n, dtype=taper.float32)
+                assert taper.equal(f(x), taper.cat([x + 1, x + 1, taper.zeros(3)]) * 2), (op, backend, n)
+            assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == graphs, (op, backend)
