@@ -1,8 +1,9 @@
 /* hop.c - calls with nested graphs in the autograd stage. Forward, the nested graphs are made pure. Backward is
  * a call of the same sort: a cond runs the derivative of the branch that ran, a scan (and map) walks back over
- * its steps. Derivatives compute their branch or step anew from its inputs instead of keeping its insides. */
+ * its steps, and so does what was a while_loop, whose number of steps only the run knows. Derivatives compute their branch or step anew from its inputs instead of keeping its insides. */
 #include "aot/trace.h"
 #include "ir/hop.h"
+#include "sym/env.h"
 
 typedef struct lists { /* positions of the lists among the arguments, -1: absent */
     int carry, xs, rest;
@@ -34,7 +35,7 @@ typedef struct hop_step {
     tp_val pred; /* cond */
     operands o;
     tp_tensor **edge; /* types of the operands that need gradients, borrowed from their nodes */
-    ir_node **saved;  /* scan: what was carried into each step, stacked */
+    ir_node **saved;  /* scan, while_loop: what was carried into each step, stacked */
     int nresult;      /* results of the captured call */
 } hop_step;
 
@@ -45,6 +46,7 @@ static const char *step_name(const ag_node *n)
     switch (ir_hop(((const hop_step *)n)->src)) {
     case HOP_cond: return "CondBackward";
     case HOP_map: return "MapBackward";
+    case HOP_while: return "WhileBackward";
     default: return "ScanBackward";
     }
 }
@@ -224,7 +226,7 @@ static bool scan_backward(hop_step *s, bld *b, ir_node *const *tan, tp_tensor **
     arena a = { 0 };
     VEC(ir_node *) init = { 0 };
     VEC(ir_node *) xs = { 0 };
-    const tp_val *sub = &s->src->arg[0];
+    const tp_val *sub = &s->src->arg[ir_hop(s->src) == HOP_while ? 1 : 0];
 
     for (int i = 0; i < o->n; i++) {
         needs[i] = i < nc ? is_float(o->node[i]) : o->needs[i];
@@ -343,14 +345,13 @@ static bool gather(trace *t, const ir_node *n, operands *o, arena *scratch, tp_e
     return true;
 }
 
-/* A scan that will be walked back also returns what was carried into each step. */
-static bool keep_carries(ir_graph *g, const operands *o, tp_val *type, tp_err *err)
+/* A scan or loop that will be walked back also returns what was carried into each step. */
+static bool keep_carries(ir_graph *g, const operands *o, symint steps, tp_val *type, tp_err *err)
 {
     int n = g->output->narg, nc = o->ncarry;
     tp_val *out = mem_zalloc(sizeof *out * (size_t)(n + nc));
     memcpy(out, g->output->arg, sizeof *out * (size_t)n);
     type->ts = mem_realloc(type->ts, sizeof *type->ts * (size_t)MAX(n + nc, 1));
-    symint steps = ir_type(o->node[nc])->size[0];
     bool ok = true;
     for (int i = 0; ok && i < nc; i++) {
         tp_val arg[2] = { { .kind = VAL_node, .node = g->inputs.at[i] }, vNone };
@@ -386,10 +387,15 @@ bool trace_hop(trace *t, const ir_node *n, tp_err *err)
     for (int i = 0; i < n->val.n; i++)
         nfloat += n->val.ts[i] && dtype_is_float((dtype)n->val.ts[i]->dt);
     any = any && nfloat;
-    if (any && kind == HOP_while) {
-        err_set(err, ERR_notimpl, "while_loop has no derivative in compiled form (scan has one)");
+    if (any && kind == HOP_while && !t->g->env) {
+        err_set(err, ERR_notimpl, "while_loop has a derivative only in graphs that may hold symbolic sizes");
         goto done;
     }
+    symint steps = !any                ? 0
+                   : kind == HOP_while ? sym_env_unbacked_size(t->g->env, SYM_OO)
+                   : kind == HOP_scan  ? ir_type(o.node[o.ncarry])->size[0]
+                                       : 0;
+    int body = kind == HOP_while ? 1 : 0;
     type.ts = mem_zalloc(sizeof *type.ts * (size_t)MAX(n->val.n, 1));
     for (int i = 0; i < n->val.n; i++)
         type.ts[i] = n->val.ts[i] ? tensor_fake_of(n->val.ts[i]) : NULL;
@@ -410,7 +416,8 @@ bool trace_hop(trace *t, const ir_node *n, tp_err *err)
             goto done;
         g->name = arena_strdup(&g->mem, n->arg[at[i]].graph->name);
         arg[at[i]].graph = g;
-        if (any && (kind == HOP_scan) && !keep_carries(g, &o, &type, err))
+        if (any && i == body && (kind == HOP_scan || kind == HOP_while) &&
+            !keep_carries(g, &o, steps, &type, err))
             goto done;
     }
     ir_node *m = add_hop(t, kind, arg, n->narg, type, aot_replay_where(&t->r, t->g));
@@ -435,7 +442,7 @@ bool trace_hop(trace *t, const ir_node *n, tp_err *err)
     s->o = o;
     s->nresult = n->val.n;
     s->saved = mem_zalloc(sizeof *s->saved * (size_t)MAX(o.ncarry, 1));
-    for (int i = 0; kind == HOP_scan && i < o.ncarry; i++)
+    for (int i = 0; (kind == HOP_scan || kind == HOP_while) && i < o.ncarry; i++)
         s->saved[i] = ir_add_getitem(t->g, m, n->val.n + i, vT(tensor_ref(m->val.ts[n->val.n + i])));
     for (int i = 0, e = 0; i < o.n; i++)
         if (o.needs[i])

@@ -122,38 +122,6 @@ static bool run_cond(hop_host *h, const ir_node *n, const tp_val *arg, tp_val *r
     return ok;
 }
 
-static bool run_while(hop_host *h, const ir_node *n, const tp_val *arg, tp_val *result, tp_err *err)
-{
-    list carry = list_of(&arg[2]), rest = n->narg > 3 ? list_of(&arg[3]) : (list){ NULL, 0 };
-    int nc = carry.n, nin = nc + rest.n;
-    if (returns(n, 0) != 1 || returns(n, 1) != nc)
-        return err_set(err, ERR_runtime, "a loop's body returns what it carries, its condition one value");
-    tp_val *in = vals(nin), *out = vals(nc);
-    bool ok = false;
-    for (int i = 0; i < nin; i++) {
-        tp_tensor *t = i < nc ? carry.t[i] : rest.t[i - nc];
-        in[i] = t && i < nc ? vT(tensor_ref(t)) : vT(t);
-    }
-    for (;;) {
-        tp_val t = vNone;
-        bool again = false;
-        ok = h->sub(h, 0, in, nin, &t, 1, err) && truth(&t, &again, err);
-        val_clear(&t);
-        if (!ok || !again || !(ok = h->sub(h, 1, in, nin, out, nc, err)))
-            break;
-        clear(in, nc);
-        memcpy(in, out, sizeof *in * (size_t)nc);
-        memset(out, 0, sizeof *out * (size_t)MAX(nc, 1));
-    }
-    if (ok)
-        *result = pack(in, nc);
-    else
-        clear(in, nc);
-    free(in);
-    free(out);
-    return ok;
-}
-
 /* The i-th slice along the first dimension. Counted, or NULL. */
 static tp_tensor *slice(hop_host *h, tp_tensor *t, int64_t i, tp_err *err)
 {
@@ -181,6 +149,71 @@ static tp_tensor *empty_like_type(const ir_node *n, int i, tp_err *err)
         size[d] = d ? sym_hint(t->size[d], &ok) : 0;
     }
     return tensor_new((dtype)t->dt, t->ndim, size, err);
+}
+
+static tp_tensor *none_like(const tp_tensor *t, tp_err *err) /* nothing, stacked */
+{
+    symint size[TP_MAX_DIMS] = { 0 };
+    memcpy(size + 1, t->size, sizeof *size * (size_t)MIN(t->ndim, TP_MAX_DIMS - 1));
+    return tensor_new((dtype)t->dt, t->ndim + 1, size, err);
+}
+
+/* Every ny-th of them from the i-th on, stacked; NULL without an error when there are none. */
+static tp_tensor *stack_every(hop_host *h, tp_tensor **ts, int64_t n, int i, int ny, tp_err *err)
+{
+    tp_tensor **mine = mem_zalloc(sizeof *mine * (size_t)MAX(n / ny, 1)), *r;
+    for (int64_t k = 0; k < n / ny; k++)
+        mine[k] = ts[k * ny + i];
+    r = n ? stack(h, mine, n / ny, err) : NULL;
+    free(mine);
+    return r;
+}
+
+static bool run_while(hop_host *h, const ir_node *n, const tp_val *arg, tp_val *result, tp_err *err)
+{
+    list carry = list_of(&arg[2]), rest = n->narg > 3 ? list_of(&arg[3]) : (list){ NULL, 0 };
+    int nc = carry.n, nin = nc + rest.n, nout = returns(n, 1), ny = nout - nc;
+    if (returns(n, 0) != 1 || ny < 0)
+        return err_set(err, ERR_runtime, "a loop's body returns what it carries, its condition one value");
+    tp_val *in = vals(nin), *out = vals(nout), *res = vals(nout);
+    VEC(tp_tensor *) ys = { 0 }; /* what else each step returned */
+    bool ok = false;
+    for (int i = 0; i < nin; i++) {
+        tp_tensor *t = i < nc ? carry.t[i] : rest.t[i - nc];
+        in[i] = t && i < nc ? vT(tensor_ref(t)) : vT(t);
+    }
+    for (;;) {
+        tp_val t = vNone;
+        bool again = false;
+        ok = h->sub(h, 0, in, nin, &t, 1, err) && truth(&t, &again, err);
+        val_clear(&t);
+        if (!ok || !again || !(ok = h->sub(h, 1, in, nin, out, nout, err)))
+            break;
+        clear(in, nc);
+        memcpy(in, out, sizeof *in * (size_t)nc);
+        for (int i = nc; i < nout; i++)
+            vec_push(&ys, out[i].t);
+        memset(out, 0, sizeof *out * (size_t)MAX(nout, 1));
+    }
+    memcpy(res, in, sizeof *res * (size_t)nc);
+    for (int i = 0; ok && i < ny; i++) {
+        tp_tensor *t = stack_every(h, ys.at, (int64_t)ys.n, i, ny, err);
+        if (!t && !ys.n)
+            t = i < nc && carry.t[i] ? none_like(carry.t[i], err) : empty_like_type(n, nc + i, err);
+        res[nc + i] = vT(t);
+        ok = t != NULL;
+    }
+    if (ok)
+        *result = pack(res, nout);
+    else
+        clear(res, nout);
+    for (size_t i = 0; i < ys.n; i++)
+        tensor_unref(ys.at[i]);
+    vec_free(&ys);
+    free(res);
+    free(in);
+    free(out);
+    return ok;
 }
 
 static bool run_scan(hop_host *h, const ir_node *n, const tp_val *arg, tp_val *result, bool map, tp_err *err)

@@ -1,7 +1,7 @@
 /* hop.h - calls that run nested graphs: cond, while_loop, scan, map. In a graph they are opaque nodes:
  *
  *   ops.higher_order.cond(pred, self.true, self.false, [operands])        -> results of one of the two
- *   ops.higher_order.while_loop(self.cond, self.body, [carried], [others]) -> carried
+ *   ops.higher_order.while_loop(self.cond, self.body, [carried], [others]) -> carried, and stacked what else the body returns
  *   ops.higher_order.scan(self.combine, [init], [xs], [others])           -> carry and stacked results
  *   ops.higher_order.map(self.body, [xs], [others])                       -> stacked results
  *

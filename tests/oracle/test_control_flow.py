@@ -86,6 +86,18 @@ def test_while_loop():
     check(fn, grads=False)
 
 
+def test_while_loop_gradient():
+    """PyTorch's while_loop has none in plain calls; the loop written out says what it should be."""
+    def fn(lib, x, w):
+        if lib is torch:
+            v = x
+            while v.abs().sum() < 20:
+                v = v * 1.5 + w
+            return v
+        return hop(lib, "while_loop")(lambda v: v.abs().sum() < 20, lambda v: (v * 1.5 + w,), (x,))[0]
+    check(fn)
+
+
 def test_scan():
     check(lambda lib, x, w: hop(lib, "scan")(lambda c, v: (c + v, c * v), lib.zeros(3), x, dim=0))
 

@@ -421,3 +421,31 @@ def test_while_loop_that_carries_an_int_breaks_the_graph_and_is_right():
         return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2), (0, x.sin()))
     for got in (fn(taper.ones(2)), taper.compile(fn)(taper.ones(2))):
         assert got[0] == 3 and taper.allclose(got[1], 8 * taper.ones(2).sin())
+
+
+def test_while_loop_gradients_are_compiled():
+    """The number of steps is the data's: none, few, many; closures and carried values get gradients."""
+    w = taper.tensor([0.9, 1.2], requires_grad=True)
+
+    def count(x):
+        return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * v * w), (taper.tensor(0), x))[1]
+
+    def until(x):
+        return while_loop(lambda v: v.sum() < 9, lambda v: (v * w.exp() + 1,), (x,))[0].sin()
+
+    def inside(x):
+        return taper.cond(x.sum() > 1, until, lambda x: x * w, (x,))
+
+    def grads(fn, v):
+        x = taper.tensor(v, requires_grad=True)
+        w.grad = None
+        y = fn(x)
+        y.sum().backward()
+        return y.detach(), x.grad, w.grad if w.grad is not None else taper.zeros(2)
+    for fn in (count, until, inside):
+        for backend in BACKENDS:
+            taper._dynamo.reset()
+            f = taper.compile(fn, backend=backend, dynamic=True, fullgraph=True)
+            for v in ([[1.1, 0.7], [0.2, 0.3], [1, 1]], [[11.0, 2.0]] * 4, [[0.1, 0.1]] * 6):
+                assert all(taper.allclose(p, q) for p, q in zip(grads(f, v), grads(fn, v))), (fn, backend, v)
+            assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == 1, (fn, backend)
