@@ -1,6 +1,7 @@
 """Shape rules against PyTorch: for every row PyTorch has too, and many layouts, both give results of the same dtype,
 sizes and strides, from arguments drawn from the schema. (tests/c/test_op_table.c holds fake results equal to eager
-ones.) Calls that one of the two refuses are counted and listed."""
+ones; where PyTorch's meta results and its kernels differ, as for any(dim=[]) of a permuted tensor, its kernels count.) Calls
+that one of the two refuses are counted and listed."""
 import json
 import mmap
 import os
