@@ -2,7 +2,10 @@
 import contextlib
 import glob
 import io
+import json
 import os
+import subprocess
+import sys
 import tempfile
 
 import taper
@@ -71,6 +74,52 @@ def test_records_of_failed_captures_can_be_replayed():
             assert str(e).splitlines()[0] == first.splitlines()[0], e
         else:
             raise AssertionError("the failure did not come back")
+
+
+class Scaled(taper.nn.Module):
+    def __init__(self, owner):
+        super().__init__()
+        self.inner = taper.nn.Sequential(taper.nn.Linear(3, 3), taper.nn.ReLU())
+        self.register_buffer("offset", taper.full((3,), 2.0))
+        self.owner = owner
+
+    def forward(self, x):
+        y = self.inner(x) * self.owner.factor + self.offset
+        if y.sum() > 0:
+            taper._dynamo.graph_break()
+        return self.owner.twice(y)
+
+
+def test_records_hold_modules_objects_and_their_classes():
+    class Owner:
+        def __init__(self):
+            self.factor, self.me = taper.tensor([1.0, 2.0, 3.0]), self
+
+        def twice(self, y):
+            return y * TWO
+    m = Scaled(Owner())
+    with tempfile.TemporaryDirectory() as d, config.patch(replay_record_enabled=True, debug_dir_root=d):
+        taper._dynamo.reset()
+        try:
+            taper.compile(m, fullgraph=True)(taper.ones(2, 3))
+        except taper._dynamo.exc.Unsupported as e:
+            path, first = e.exec_record, str(e)
+        prog = ("import sys, taper\n"
+                "try:\n    taper._dynamo.replay(sys.argv[1])\n"
+                "except taper._dynamo.exc.Unsupported as e:\n    print(str(e).splitlines()[0])\n")
+        p = subprocess.run([sys.executable, "-c", prog, path], cwd=d, env=dict(os.environ, TAPER_COMPILE_REPLAY_RECORD="0"),
+                           capture_output=True, text=True, timeout=60)
+        assert p.stdout.splitlines()[:1] == first.splitlines()[:1], (p.stdout, p.stderr, first)
+        from taper._dynamo import replay_record
+        with open(path) as f:
+            record = json.load(f)
+        r = replay_record._Reader(record, taper.safetensors.load_file(path + ".safetensors"))
+        (again,) = [v for v in (r.value(x) for x in record["locals"].values()) if isinstance(v, taper.nn.Module)][:1]
+        assert type(again) is not Scaled and again.owner.me is again.owner and type(again.inner[0].weight) is taper.nn.Parameter
+        assert taper.equal(again(taper.ones(2, 3)), m(taper.ones(2, 3)))
+
+
+TWO = 2
 
 
 def test_nothing_is_recorded_by_default():
