@@ -140,8 +140,13 @@ void ISA_NAME(rs_cols)(int64_t n, const float *g, const float *x, float m, float
     }
 }
 
+#ifdef __clang__
+#define PICK(I, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PICK(I, a, b, ...) __builtin_shuffle(a, b, (I){ __VA_ARGS__ })
+#endif
 /* V windows at a time, all their elements in registers; the last V may overlap the ones before. Steps of 1 and 2. */
-#define MAX_WINDOWS(V, even)                                                                                 \
+#define MAX_WINDOWS(V, ...)                                                                                  \
     typedef float mf##V __attribute__((vector_size(4 * V)));                                                 \
     typedef int32_t mi##V __attribute__((vector_size(4 * V)));                                               \
     typedef int64_t ml##V __attribute__((vector_size(8 * V)));                                               \
@@ -152,7 +157,7 @@ void ISA_NAME(rs_cols)(int64_t n, const float *g, const float *x, float m, float
         if (step == 1)                                                                                       \
             return a;                                                                                        \
         memcpy(&b, p + V - 1, sizeof b); /* not a float further than asked for */                            \
-        return __builtin_shuffle(a, b, (mi##V)even);                                                         \
+        return PICK(mi##V, a, b, __VA_ARGS__);                                                               \
     }                                                                                                        \
     static inline void windows##V(int64_t n, int64_t kh, int64_t kw, const float *x, int64_t at, int64_t dh, \
                                   int64_t dw, int64_t step, float *y, int64_t *ix)                           \
@@ -176,9 +181,9 @@ void ISA_NAME(rs_cols)(int64_t n, const float *g, const float *x, float m, float
             memcpy(ix + i, &where, sizeof where);                                                            \
         }                                                                                                    \
     }
-MAX_WINDOWS(16, ((mi16){ 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31 }))
-MAX_WINDOWS(8, ((mi8){ 0, 2, 4, 6, 9, 11, 13, 15 }))
-MAX_WINDOWS(4, ((mi4){ 0, 2, 5, 7 }))
+MAX_WINDOWS(16, 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31)
+MAX_WINDOWS(8, 0, 2, 4, 6, 9, 11, 13, 15)
+MAX_WINDOWS(4, 0, 2, 5, 7)
 
 void ISA_NAME(rs_max_row)(int64_t n, int64_t kh, int64_t kw, const float *x, int64_t at, int64_t dh,
                           int64_t dw, int64_t step, float *y, int64_t *ix)
