@@ -1,6 +1,7 @@
 /* ops.c - operators as Python callables: names from the op table, arguments by schema, PyTorch's error texts.
  */
 #include "grad/tape.h"
+#include "sym/env.h"
 #include "front/py.h"
 #include "base/map.h"
 #include "sym/env.h"
@@ -342,6 +343,10 @@ static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, t
         *v = vF(val_as_f(v));
         return true;
     case PT_bool:
+        if (py_is_symint(o) && sym_is_bool(py_symint_value(o)) && !sym_is_unbacked(py_symint_value(o))) {
+            *v = vB(sym_truth(py_symint_value(o)));
+            return true;
+        }
         if (!PyBool_Check(o))
             return false;
         *v = vB(o == Py_True);

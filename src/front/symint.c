@@ -66,6 +66,8 @@ static bool operand(PyObject *o, symint *v)
 {
     if (py_is_symint(o)) {
         *v = py_symint_value(o);
+        if (sym_is_bool(*v) && !sym_is_unbacked(*v)) /* a truth value counts as 0 or 1: it is asked for now */
+            *v = sym_truth(*v);
         return true;
     }
     if (!PyLong_Check(o))

@@ -558,6 +558,11 @@ static PyObject *do_number(trace *t, PyObject *f, builtin b, PyObject *const *ar
         int v = t_truth(t, o);
         return v < 0 ? NULL : PyBool_FromLong(v);
     }
+    if (b == B_int && o && py_is_symint(o) && nargs == 1 && sym_is_bool(py_symint_value(o)) &&
+        !sym_is_unbacked(py_symint_value(o))) {
+        int v = t_truth(t, o);
+        return v < 0 ? NULL : PyLong_FromLong(v);
+    }
     if (b == B_int && o && py_is_symint(o) && nargs == 1)
         return Py_NewRef(o);
     if (o && !t_safe_type(Py_TYPE(o))) {

@@ -382,6 +382,8 @@ def test_a_comparison_of_sizes_beside_cond_stays_a_bool():
     def fn(x):
         big = x.shape[0] > 4
         y = taper.cond(big, lambda x: x + 1, lambda x: x - 1, (x,))
+        y = y * (big + 1) + int(big) + taper.cond(big == True, lambda x: x, lambda x: -x, (x,))  # noqa: E712
+        y = y + x.sum(0, keepdim=big)
         return (y if not big else y * 2), big, isinstance(big, bool), type(big) is bool, f"{big}"
     f = taper.compile(fn, dynamic=True, fullgraph=True)
     for n in (5, 3, 9):
