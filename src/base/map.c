@@ -1,5 +1,6 @@
 #include "base/map.h"
 
+enum { EMPTY = 0 };
 #define DELETED ((size_t)-1)
 
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
@@ -16,13 +17,17 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
     return hash_mix(h, w);
 }
 
-static char deleted_key;
+static void key_free(map_slot *s)
+{
+    if (map_slot_len(s) > sizeof s->key.here)
+        free(s->key.far);
+}
 
 void map_free(map *m)
 {
     for (size_t i = 0; i < m->cap; i++)
         if (map_slot_live(&m->slots[i]))
-            free(m->slots[i].key);
+            key_free(&m->slots[i]);
     free(m->slots);
     memset(m, 0, sizeof *m);
 }
@@ -31,9 +36,9 @@ static map_slot *find(const map *m, const void *key, size_t klen, uint64_t h)
 {
     for (size_t i = h & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
         map_slot *s = &m->slots[i];
-        if (!s->key)
+        if (s->state == EMPTY)
             return NULL;
-        if (s->klen == klen && s->hash == h && !memcmp(s->key, key, klen))
+        if (s->hash == h && s->state == klen + 1 && !memcmp(map_slot_key(s), key, klen))
             return s;
     }
 }
@@ -50,7 +55,7 @@ static void rehash(map *m, size_t cap)
         if (!map_slot_live(&old[j]))
             continue;
         size_t i = old[j].hash & (cap - 1);
-        while (m->slots[i].key)
+        while (m->slots[i].state != EMPTY)
             i = (i + 1) & (cap - 1);
         m->slots[i] = old[j];
     }
@@ -76,15 +81,18 @@ void *map_putn(map *m, const void *key, size_t klen, void *val)
     if ((m->used + 1) * 4 > m->cap * 3)
         rehash(m, m->n * 2 + 2 > m->cap / 2 ? (m->cap ? m->cap * 2 : 16) : m->cap);
     size_t i = h & (m->cap - 1);
-    while (m->slots[i].key && m->slots[i].klen != DELETED)
+    while (map_slot_live(&m->slots[i]))
         i = (i + 1) & (m->cap - 1);
     s = &m->slots[i];
-    if (!s->key)
+    if (s->state == EMPTY)
         m->used++;
     m->n++;
     s->hash = h;
-    s->klen = klen;
-    s->key = mem_strndup(key, klen);
+    s->state = klen + 1;
+    if (klen <= sizeof s->key.here)
+        memcpy(s->key.here, key, klen);
+    else
+        s->key.far = mem_strndup(key, klen);
     s->val = val;
     return NULL;
 }
@@ -95,9 +103,8 @@ void *map_deln(map *m, const void *key, size_t klen)
     if (!s)
         return NULL;
     void *old = s->val;
-    free(s->key);
-    s->key = &deleted_key;
-    s->klen = DELETED;
+    key_free(s);
+    s->state = DELETED;
     m->n--;
     return old;
 }

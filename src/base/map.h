@@ -16,12 +16,15 @@ static inline uint64_t hash_mix(uint64_t h, uint64_t x) { return hash_u64(h * 0x
 
 typedef struct map_slot {
     uint64_t hash;
-    char *key; /* owned bytes; NULL for an empty slot */
-    size_t klen;
     void *val;
+    union { /* private: short keys lie in the slot */
+        char here[16];
+        char *far;
+    } key;
+    size_t state; /* private: 0 empty, -1 deleted, else the length of the key + 1 */
 } map_slot;
 typedef struct map {
-    map_slot *slots; /* read-only: iterate over cap, skipping key == NULL */
+    map_slot *slots; /* read-only: iterate over cap, skipping what is not map_slot_live */
     size_t n, cap;   /* n live entries */
     size_t used;     /* private: live + deleted */
 } map;
@@ -34,5 +37,10 @@ static inline void *map_get(const map *m, const char *key) { return map_getn(m, 
 static inline void *map_put(map *m, const char *key, void *v) { return map_putn(m, key, strlen(key), v); }
 static inline void *map_geti(const map *m, uint64_t key) { return map_getn(m, &key, sizeof key); }
 static inline void *map_puti(map *m, uint64_t key, void *v) { return map_putn(m, &key, sizeof key, v); }
-static inline bool map_slot_live(const map_slot *s) { return s->key && s->klen != (size_t)-1; }
+static inline bool map_slot_live(const map_slot *s) { return s->state + 1 > 1; }
+static inline size_t map_slot_len(const map_slot *s) { return s->state - 1; } /* of the key; live ones only */
+static inline const char *map_slot_key(const map_slot *s)
+{
+    return s->state <= sizeof s->key.here + 1 ? s->key.here : s->key.far;
+}
 #endif

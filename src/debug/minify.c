@@ -294,7 +294,7 @@ static void memo_save(search *s)
     for (size_t i = 0; i < s->memo.cap; i++)
         if (map_slot_live(&s->memo.slots[i])) {
             uint64_t k;
-            memcpy(&k, s->memo.slots[i].key, sizeof k);
+            memcpy(&k, map_slot_key(&s->memo.slots[i]), sizeof k);
             strbuf_addf(&b, "%016llx %d\n", (unsigned long long)k, (int)(uintptr_t)s->memo.slots[i].val);
         }
     file_write(s->o->memo_file, b.s, b.n, NULL);

@@ -601,7 +601,7 @@ static void problems(page *p)
         for (size_t i = 0; i < r->unknown.cap; i++)
             if (map_slot_live(&r->unknown.slots[i])) {
                 strbuf_add(o, sep);
-                escn(p, r->unknown.slots[i].key, r->unknown.slots[i].klen);
+                escn(p, map_slot_key(&r->unknown.slots[i]), map_slot_len(&r->unknown.slots[i]));
                 strbuf_addf(o, " (%zu)", (size_t)(uintptr_t)r->unknown.slots[i].val);
                 sep = ", ";
             }

@@ -114,13 +114,16 @@ static void plan_release(program *pr)
     int n = (int)p->slot.n, steps = (int)p->step.n, at = 0;
     pr->dead = mem_alloc(sizeof *pr->dead * (size_t)MAX(n, 1));
     pr->dead_at = mem_alloc(sizeof *pr->dead_at * (size_t)(steps + 1));
-    for (int i = 0; i < steps; i++) {
-        pr->dead_at[i] = at;
-        for (int s = 0; s < n; s++)
-            if (p->slot.at[s].last == i)
-                pr->dead[at++] = s;
-    }
+    memset(pr->dead_at, 0, sizeof *pr->dead_at * (size_t)(steps + 1));
+    for (int s = 0; s < n; s++) /* how many, where they end, then from the last to the first */
+        if (p->slot.at[s].last >= 0 && p->slot.at[s].last < steps)
+            pr->dead_at[p->slot.at[s].last]++;
+    for (int i = 0; i < steps; i++)
+        pr->dead_at[i] = at += pr->dead_at[i];
     pr->dead_at[steps] = at;
+    for (int s = n - 1; s >= 0; s--)
+        if (p->slot.at[s].last >= 0 && p->slot.at[s].last < steps)
+            pr->dead[--pr->dead_at[p->slot.at[s].last]] = s;
     at = 0;
     pr->item = mem_alloc(sizeof *pr->item * (size_t)MAX(n, 1));
     pr->item_at = mem_alloc(sizeof *pr->item_at * (size_t)(steps + 1));

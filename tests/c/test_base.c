@@ -91,6 +91,30 @@ TEST(strbuf_formats_like_printf)
     strbuf_free(&b);
 }
 
+TEST(map_keys_of_every_length)
+{
+    map m = { 0 };
+    char key[64];
+    for (size_t n = 0; n < sizeof key; n++) { /* short ones lie in the slot, long ones do not */
+        memset(key, 'k', n);
+        CHECK(!map_putn(&m, key, n, (void *)(n + 1)));
+    }
+    CHECK(m.n == sizeof key);
+    for (size_t n = 0; n < sizeof key; n += 3)
+        CHECK(map_deln(&m, key, n) == (void *)(n + 1));
+    for (size_t n = 0; n < sizeof key; n++)
+        CHECK(map_getn(&m, key, n) == (n % 3 ? (void *)(n + 1) : NULL));
+    size_t seen = 0;
+    for (size_t i = 0; i < m.cap; i++)
+        if (map_slot_live(&m.slots[i])) {
+            size_t n = map_slot_len(&m.slots[i]);
+            seen++;
+            CHECK(m.slots[i].val == (void *)(n + 1) && !memcmp(map_slot_key(&m.slots[i]), key, n));
+        }
+    CHECK(seen == m.n);
+    map_free(&m);
+}
+
 TEST(map_put_get_delete)
 {
     map m = { 0 };
