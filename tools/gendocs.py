@@ -282,6 +282,7 @@ def init_pyi(names):
            "from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor, "
            "LongTensor, ShortTensor)",
            "from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled",
+           "from .amp import autocast, get_autocast_dtype, is_autocast_enabled",
            "from . import " + ", ".join(sorted(n for n in taper._SUBMODULES
                                                if os.path.exists(os.path.join(ROOT, "python/taper", n + ".py"))
                                                or os.path.exists(os.path.join(ROOT, "python/taper", n, "__init__.py")))),

@@ -21,10 +21,17 @@ from ._higher_order_ops import cond, scan, while_loop  # noqa: E402,F401
 
 # Submodules are loaded when first named, so that `import taper` stays fast.
 _SUBMODULES = {"nn", "optim", "autograd", "fx", "linalg", "special", "signal", "masked", "random", "testing", "utils", "safetensors",
-               "ops", "compiler", "library", "amp", "overrides", "func", "jit", "cuda", "backends", "export",
+               "ops", "compiler", "library", "amp", "overrides", "func", "jit", "cpu", "cuda", "backends", "export",
                "_dynamo", "_logging", "_inductor", "_functorch", "_decomp", "_prims_common", "_higher_order_ops",
                "_guards", "_subclasses", "_ops", "return_types", "types", "storage", "serialization", "torch_alias",
                "distributed", "multiprocessing", "profiler", "distributions"}
+
+
+# Functions that live in such a submodule.
+_ELSEWHERE = dict.fromkeys(
+    ["autocast", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled",
+     "is_autocast_cpu_enabled", "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype",
+     "set_autocast_cpu_enabled", "set_autocast_dtype", "set_autocast_enabled"], "amp")
 
 
 def debug_print(x, label="debug_print"):
@@ -46,6 +53,10 @@ def __getattr__(name):
         except ModuleNotFoundError as e:
             if e.name != "taper." + name:
                 raise
+    if name in _ELSEWHERE:
+        value = getattr(_importlib.import_module("taper." + _ELSEWHERE[name]), name)
+        globals()[name] = value  # found at once from now on
+        return value
     raise AttributeError(f"module 'taper' has no attribute '{name}'")
 
 
@@ -62,4 +73,4 @@ def export(fn, args=(), kwargs=None, path=None):
 
 
 def __dir__():
-    return sorted(set(globals()) | _SUBMODULES)
+    return sorted(set(globals()) | _SUBMODULES | set(_ELSEWHERE))

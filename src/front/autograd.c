@@ -1036,6 +1036,21 @@ static PyObject *set_inference(PyObject *m, PyObject *v)
     CX->inference_mode = b;
     return PyBool_FromLong(old);
 }
+static PyObject *get_autocast(PyObject *m, PyObject *x)
+{
+    return Py_BuildValue("(NO)", PyBool_FromLong(CX->autocast), py_dtype(CX->autocast_dtype));
+}
+static PyObject *set_autocast(PyObject *m, PyObject *args)
+{
+    PyObject *on, *type;
+    dtype dt;
+    if (!PyArg_ParseTuple(args, "O!O:_set_autocast", &PyBool_Type, &on, &type) || !py_to_dtype(type, &dt))
+        return NULL;
+    PyObject *old = get_autocast(NULL, NULL);
+    CX->autocast = on == Py_True;
+    CX->autocast_dtype = dt;
+    return old;
+}
 static PyObject *anomaly_enabled(PyObject *m, PyObject *x) { return PyBool_FromLong(CX->anomaly); }
 static PyObject *anomaly_check_nan(PyObject *m, PyObject *x)
 {
@@ -1171,6 +1186,8 @@ static PyMethodDef functions[] = {
     { "_set_grad_enabled", set_grad_enabled_, METH_O, "returns the mode before" },
     { "is_inference_mode_enabled", inference_enabled, METH_NOARGS, "is_inference_mode_enabled() -> bool" },
     { "_set_inference_mode", set_inference, METH_O, "returns the mode before" },
+    { "_get_autocast", get_autocast, METH_NOARGS, "(is it on, the lower type)" },
+    { "_set_autocast", set_autocast, METH_VARARGS, "(on, lower type); returns what was set before" },
     { "is_anomaly_enabled", anomaly_enabled, METH_NOARGS, "is_anomaly_enabled() -> bool" },
     { "is_anomaly_check_nan_enabled", anomaly_check_nan, METH_NOARGS, NULL },
     { "_set_anomaly", set_anomaly, METH_VARARGS, NULL },

@@ -421,6 +421,8 @@ const break_row *break_row_now(break_id id);
 
 struct trace {
     entry *e;
+    bool autocast; /* as the region starts */
+    dtype autocast_dtype;
     ir_graph *g;
     ir_rec rec;
     sym_env *env;

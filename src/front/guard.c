@@ -352,13 +352,13 @@ const char *guard_reads(const guard *g) { return text_now(g); }
 
 typedef struct state { /* GLOBAL_STATE */
     bool grad_mode, deterministic, inference;
-    dtype default_dtype;
-    void *autocast;
+    dtype default_dtype, autocast; /* autocast: the lower type, DT_COUNT while off */
 } state;
 static state state_now(void)
 {
     op_ctx *cx = CX;
-    return (state){ cx->grad_mode, cx->deterministic, cx->inference_mode, cx->default_dtype, cx->autocast };
+    return (state){ cx->grad_mode, cx->deterministic, cx->inference_mode, cx->default_dtype,
+                    cx->autocast ? cx->autocast_dtype : DT_COUNT };
 }
 
 static guard_tensor *state_make(entry *e)

@@ -864,10 +864,14 @@ static PyObject *run(op_id op, const op_row *r, op_variant v, parse *p, const ex
     tp_val out[OP_MAX_RETURNS] = { 0 };
     tp_err err;
     err.kind = ERR_none;
-    if (x->out)
+    bool cast = CX->autocast;
+    if (x->out) {
         CX->into = into_of(r, p, x->out);
+        CX->autocast = false; /* out= has the type it has */
+    }
     bool ok = grad_call(CX, op, v, p->val, out, &err);
     CX->into = NULL;
+    CX->autocast = cast;
     if (!ok)
         return py_raise(&err);
     if (x->out)

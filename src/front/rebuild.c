@@ -537,6 +537,17 @@ static bool effects(rb *b)
         if (!add_effect(b, FX_call, konst(b, PyTuple_GET_ITEM(c, 0)), NULL, PyTuple_GET_ITEM(c, 1)))
             return false;
     }
+    if (CX->autocast != t->autocast || CX->autocast_dtype != t->autocast_dtype) {
+        PyObject *f = PyObject_GetAttrString(py_module, "_set_autocast"),
+                 *v = Py_BuildValue("(OO)", CX->autocast ? Py_True : Py_False, py_dtype(CX->autocast_dtype));
+        keep(b->e, f);
+        keep(b->e, v);
+        bool ok = f && v && add_effect(b, FX_call, konst(b, f), NULL, v);
+        Py_XDECREF(f);
+        Py_XDECREF(v);
+        if (!ok)
+            return false;
+    }
     return true;
 }
 
@@ -1082,13 +1093,15 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     }
     memset(out, 0, sizeof *out * (size_t)e->nout);
     e->hits++;
-    bool mode = CX->grad_mode;
+    bool mode = CX->grad_mode, cast = CX->autocast;
     tp_gen *rng = e->random ? gen_default() : NULL;
     uint64_t seed = rng ? rng->seed : 0, offset = rng ? rng->offset : 0;
     CX->grad_mode = mode && !e->nograd;
+    CX->autocast = false; /* the conversions are in the graph */
     bool ran = !e->run || e->run->run(e->run, in, e->nin, out, e->nout, &err);
     if (e->nograd)
         CX->grad_mode = mode;
+    CX->autocast = cast;
     if (!ran) {
         bool placed = err.kind != ERR_none && err.kind != ERR_python && err.line > 0;
         py_raise(&err);

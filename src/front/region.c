@@ -314,6 +314,8 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     t->e = entry_new(r, cfg);
     t->g = ir_graph_new(name);
     t->g->grad_mode = CX->grad_mode;
+    t->autocast = CX->autocast;
+    t->autocast_dtype = CX->autocast_dtype;
     sym_env_opts o = { .where = where_now, .data = t };
     t->env = t->e->env = sym_env_new(&o);
     t->e->env_refs = mem_alloc(sizeof *t->e->env_refs);
@@ -1030,6 +1032,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             ir_graph_free(g);
         else {
             ev_span span = ev_span_begin(EVS_backend);
+            cx->autocast = false; /* conversions are in the graph: the stages make none */
             ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
             done->run = cap_compile(done, g, in, done->nin); /* takes g */
             if (plain && done->run && !cap_verify(done, done->run, plain, in, done->nin)) {

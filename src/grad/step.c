@@ -487,6 +487,12 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
 
     if (TP_UNLIKELY(v == OPV_inplace && arg[0].kind != VAL_tensor))
         return ops_call(cx, op, v, arg, out, err); /* which says what is wrong with it */
+    if (TP_UNLIKELY(cx->autocast) && v == OPV_fn) {
+        if (row->flags & (OPF_LOW | OPF_FULL | OPF_WIDEST))
+            return ag_autocast(cx, op, arg, out, err);
+        if (row->flags & OPF_COMP)
+            return composite(cx, row, v, arg, out, err);
+    }
     for (uint32_t m = vi->tmask; m; m &= m - 1) {
         int i = __builtin_ctz(m);
         if (arg[i].kind == VAL_tensor && ag_requires_grad(arg[i].t))

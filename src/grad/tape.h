@@ -195,4 +195,7 @@ tp_tensor *ag_fit(bld *b, tp_tensor *g, const ag_shape *s, const char *fn, int i
 bool ag_accumulate_into(bld *b, tp_tensor *leaf, tp_tensor *g, bool create_graph, tp_err *err); /* takes g */
 ag_node *ag_acc_of(tp_tensor *t);
 tp_tensor *ag_acc_tensor(const ag_node *n);
+
+/* The call with its arguments converted as autocast wants. */
+bool ag_autocast(op_ctx *cx, op_id op, const tp_val *arg, tp_val *out, tp_err *err);
 #endif

@@ -31,6 +31,9 @@ enum {
     OPF_NUM2 = 1 << 16,   /* of OPF_NUM rows: the first argument must be a tensor */
     OPF_HEAD = 1 << 17, /* of OPF_MUT rows: changes sizes and strides of its first argument, not its values */
     OPF_NODIMS = 1 << 18,  /* an empty list of dimensions names none; with other reductions it names all */
+    OPF_LOW = 1 << 19,     /* autocast runs it in the lower type, */
+    OPF_FULL = 1 << 20,    /* in float32, */
+    OPF_WIDEST = 1 << 21,  /* or in the widest type among its arguments */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 
@@ -134,7 +137,8 @@ struct op_ctx {
     tp_device default_device; /* of results of calls without a tensor argument */
     void *rec;                /* ir_rec: where calls on fake tensors with nodes are recorded; NULL: nowhere */
     sym_env *env;             /* for data-dependent sizes of fake results; NULL outside tracing */
-    void *autocast;           /* reserved for autocast state */
+    bool autocast;            /* calls convert their arguments as the row's flag says */
+    dtype autocast_dtype;     /* the lower type */
     void *hooks;              /* reserved for saved-tensor hooks */
     tp_tensor
         *into; /* borrowed: the next call may write its result there instead of making a tensor (out=) */

@@ -615,11 +615,7 @@ def _reduce(x, reduction):
 
 
 def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
-    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
-    if full:
-        extra = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
-        loss = loss + taper.where(target > 1, extra, taper.zeros_like(extra))
-    return _reduce(loss, reduction)
+    return _call("poisson_nll_loss", input, target, log_input, full, eps, _red(reduction))
 
 
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
@@ -646,7 +642,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
 
 
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
-    return _reduce((-target * input).exp().log1p(), reduction)
+    return _call("soft_margin_loss", input, target, _red(reduction))
 
 
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
@@ -654,7 +650,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
 
 
 def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
-    return _reduce((-target * (input1 - input2) + margin).clamp_min(0), reduction)
+    return _call("margin_ranking_loss", input1, input2, target, margin, _red(reduction))
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
@@ -672,11 +668,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"):
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
-    dp = pairwise_distance(anchor, positive, p, eps)
-    dn = pairwise_distance(anchor, negative, p, eps)
-    if swap:
-        dn = taper.minimum(dn, pairwise_distance(positive, negative, p, eps))
-    return _reduce((dp - dn + margin).clamp_min(0), reduction)
+    return _call("triplet_margin_loss", anchor, positive, negative, margin, p, eps, swap, _red(reduction))
 
 
 def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):

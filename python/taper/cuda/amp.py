@@ -1,0 +1,15 @@
+"""Autocast for a GPU: without one it says so once and changes nothing."""
+from .. import _C
+from ..amp import GradScaler as _GradScaler, autocast as _autocast
+
+__all__ = ["GradScaler", "autocast"]
+
+
+class autocast(_autocast):
+    def __init__(self, enabled=True, dtype=None, cache_enabled=True):
+        super().__init__("cuda", _C.float16 if dtype is None else dtype, enabled, cache_enabled)
+
+
+class GradScaler(_GradScaler):
+    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
+        super().__init__("cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
