@@ -57,7 +57,9 @@ o.append('''
 ## Trace: `TAPER_TRACE`
 
 `TAPER_TRACE=DIR` writes one file a process, `DIR/dedicated_log_taper_trace_<random>.log`, made at the first record; a
-forked child writes its own. Each record is one `write`, so a killed process loses at most the record it was writing.
+forked child writes its own. Each record is one `write`, so a killed process loses at most the record it was writing. Large
+records (graphs, guards, generated code) are made by a thread of their own, one at a time, while the compile goes on; when
+the compile ends they are on disk, before anything it made runs.
 A record is a line with the prefix above and a JSON object, then the payload, each line after a tab:
 ```
 V1115 10:20:30.123456 4711 front/trace.c:12] {"dynamo_output_graph": {"sizes": {}}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "<md5>"}

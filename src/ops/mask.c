@@ -74,7 +74,8 @@ void mask_where(const uint8_t *m, int ndim, const symint *size, int64_t *const *
     if (!j.n || !ndim)
         return;
     int64_t line = size[ndim - 1];
-    if (ndim == 1 && line > CHUNK) { /* one long line: as lines of a chunk, whose first coordinate is put right */
+    if (ndim == 1 &&
+        line > CHUNK) { /* one long line: as lines of a chunk, whose first coordinate is put right */
         int64_t whole = line / CHUNK * CHUNK, first = 0;
         int64_t *high = mem_alloc(sizeof(int64_t) * (size_t)line);
         j.n = whole;
@@ -100,15 +101,15 @@ static void fill_take(void *arg, int64_t b, int64_t e)
     const mask_job *j = arg;
     int64_t i = b * j->chunk, w = j->before[b], many = j->before[e];
     const uint8_t *m = j->m;
-#define TAKE(T)                           \
-    {                                     \
-        T *o = (T *)j->dst;               \
-        const T *s = (const T *)j->src;   \
-        for (; w < many; i++) {           \
-            o[w] = s[i];                  \
-            w += m[i] != 0;               \
-        }                                 \
-        break;                            \
+#define TAKE(T)                         \
+    {                                   \
+        T *o = (T *)j->dst;             \
+        const T *s = (const T *)j->src; \
+        for (; w < many; i++) {         \
+            o[w] = s[i];                \
+            w += m[i] != 0;             \
+        }                               \
+        break;                          \
     }
     switch (j->row) {
     case 1: TAKE(uint8_t)
@@ -133,16 +134,16 @@ static void fill_put(void *arg, int64_t b, int64_t e)
     const uint8_t *m = j->m;
     if (j->before[e] == w)
         return;
-#define PUT(T)                                 \
-    {                                          \
-        T *o = (T *)j->dst;                    \
-        const T *s = (const T *)j->src;        \
-        for (; i < end; i++) {                 \
+#define PUT(T)                                   \
+    {                                            \
+        T *o = (T *)j->dst;                      \
+        const T *s = (const T *)j->src;          \
+        for (; i < end; i++) {                   \
             T was = o[i], next = s[MIN(w, top)]; \
-            o[i] = m[i] ? next : was;          \
-            w += m[i] != 0;                    \
-        }                                      \
-        break;                                 \
+            o[i] = m[i] ? next : was;            \
+            w += m[i] != 0;                      \
+        }                                        \
+        break;                                   \
     }
     switch (j->row) {
     case 1: PUT(uint8_t)

@@ -34,7 +34,8 @@ static run_options with(const run_options *o, int i)
     return r;
 }
 
-static run_program *compile(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g, const run_options *o)
+static run_program *compile(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g,
+                            const run_options *o)
 {
     tp_comp mine = *c;
     mine.opt = o;
@@ -117,8 +118,8 @@ static void tell(const ir_graph *g, const char *what, const char *name, double u
 
 /* Every variant compiled, all measured in turns so that a busy moment of the machine hits them alike; the fastest stays.
  * won: its name, or empty where nothing could be measured. NULL with c->err. */
-static run_program *fastest(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g, const run_options *o,
-                            strbuf *won)
+static run_program *fastest(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g,
+                            const run_options *o, strbuf *won)
 {
     run_program *p[COUNT(variants)] = { NULL };
     int64_t ns[COUNT(variants)];
