@@ -456,6 +456,13 @@ static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
         if (TP_UNLIKELY(t->stride[i] >= 0 && x->stride[i] != t->stride[i]))
             return MISS("tensor '%s' stride mismatch at index %d. expected %lld, actual %lld", name, i,
                         (long long)t->stride[i], (long long)x->stride[i]);
+    if (g->n) { /* strides that follow from the sizes */
+        int64_t want = 1;
+        for (int i = t->ndim - 1; i >= 0; want *= MAX(x->size[i], 1), i--)
+            if (TP_UNLIKELY(t->stride[i] < 0 && x->stride[i] != want && x->size[i] != 1))
+                return MISS("tensor '%s' stride mismatch at index %d. expected %lld, actual %lld", name, i,
+                            (long long)want, (long long)x->stride[i]);
+    }
     return true;
 }
 
