@@ -3,6 +3,8 @@ import _string
 
 from ._dynamo import graph_break as _break  # the builtin itself then says what is wrong
 
+_VALUES = (int, str, bytes, complex)  # compared by value; NaN is why floats are not among them
+
 
 def sequence_iter(o):
     i = 0
@@ -25,7 +27,7 @@ def mapping(m):
 
 def index(l, v):
     for i, e in enumerate(l):
-        if e is v or e == v:
+        if type(e) not in _VALUES and e is v or e == v:
             return i
     raise ValueError(f"{v!r} is not in list")
 
@@ -33,14 +35,14 @@ def index(l, v):
 def count(l, v):
     n = 0
     for e in l:
-        if e is v or e == v:
+        if type(e) not in _VALUES and e is v or e == v:
             n += 1
     return n
 
 
 def remove(l, v):
     for i, e in enumerate(l):
-        if e is v or e == v:
+        if type(e) not in _VALUES and e is v or e == v:
             del l[i]
             return
     raise ValueError("list.remove(x): x not in list")

@@ -99,8 +99,19 @@ HANDLER(LOAD_FAST)
     PUSH(Py_NewRef(o));
     return ST_next;
 }
+/* Dropping an object that has a finalizer runs the user's code, at this very moment. */
+static bool ends_here(frame *f, PyObject *old)
+{
+    PyObject *o = T && old ? (IS_LAZY(old) ? ((PyLazy *)old)->real : old) : NULL;
+    if (TP_LIKELY(!o || !Py_TYPE(o)->tp_finalize || !type_is_python(Py_TYPE(o))))
+        return false;
+    t_break(T, BRK_live, "a %s is dropped, which has __del__", Py_TYPE(o)->tp_name);
+    return true;
+}
 HANDLER(STORE_FAST)
 {
+    if (ends_here(f, f->fast[arg]))
+        return ST_error;
     PyObject *o = POP();
     f->stack[f->sp] = NULL;
     if (T && o && !IS_LAZY(o) &&
@@ -113,6 +124,8 @@ HANDLER(DELETE_FAST)
 {
     if (!f->fast[arg])
         return unbound(f, arg, false);
+    if (ends_here(f, f->fast[arg]))
+        return ST_error;
     Py_CLEAR(f->fast[arg]);
     return ST_next;
 }

@@ -1155,12 +1155,51 @@ PyObject *t_compare(trace *t, PyObject *a, PyObject *b, int op)
     return t_break(t, BRK_operator, "%s of %s and %s", names[op], Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
 }
 
+static bool plain_value(PyObject *o)
+{
+    PyTypeObject *p = Py_TYPE(o);
+    return p == &PyLong_Type || p == &PyFloat_Type || p == &PyUnicode_Type || p == &PyBytes_Type ||
+           p == &PyComplex_Type;
+}
+/* Values are guarded by what they are, not by which object holds them: whether two equal ones are one object is known of
+ * small integers and what is empty only. */
+static int same_value(trace *t, PyObject *a, PyObject *b)
+{
+    bool const_equal(PyObject * a, PyObject * b);
+    if (!const_equal(a, b))
+        return 0;
+    if (PyLong_CheckExact(a)) {
+        int over;
+        long long v = PyLong_AsLongLongAndOverflow(a, &over);
+        if (!over && v >= -5 && v <= 256)
+            return 1;
+    }
+    if ((PyUnicode_CheckExact(a) && PyUnicode_GET_LENGTH(a) == 0) ||
+        (PyBytes_CheckExact(a) && PyBytes_GET_SIZE(a) < 2))
+        return 1;
+    return t_break(t, BRK_operator, "the identity of two equal values of type %s", Py_TYPE(a)->tp_name) ? 0
+                                                                                                        : -1;
+}
+
 int t_is(trace *t, PyObject *a, PyObject *b)
 {
     if (!(a = t_real(t, a)) || !(b = t_real(t, b)))
         return -1;
-    if (a == b || a == Py_None || b == Py_None)
+    if (a == Py_None || b == Py_None || PyBool_Check(a) || PyBool_Check(b))
         return a == b;
+    if ((py_is_symint(a) && (py_is_symint(b) || PyLong_Check(b))) || (py_is_symint(b) && PyLong_Check(a))) {
+        PyObject *m = PyNumber_Index(a), *n = m ? PyNumber_Index(b) : NULL; /* numbers from here on */
+        int same = n ? same_value(t, m, n) : -1;
+        Py_XDECREF(m);
+        Py_XDECREF(n);
+        if (!n)
+            t_fake_failed(t, "the identity of a number that is not known");
+        return same;
+    }
+    if (Py_TYPE(a) == Py_TYPE(b) && plain_value(a))
+        return same_value(t, a, b);
+    if (a == b)
+        return 1;
     tobj *x = t_obj(t, a), *y = t_obj(t, b);
     if (x && y && x->src && y->src && x->src->kind != SRC_const && y->src->kind != SRC_const) {
         for (size_t i = 0; i < t->e->guards.n; i++) {
