@@ -103,7 +103,8 @@ HANDLER(LOAD_FAST)
 static bool ends_here(frame *f, PyObject *old)
 {
     PyObject *o = T && old ? (IS_LAZY(old) ? ((PyLazy *)old)->real : old) : NULL;
-    if (TP_LIKELY(!o || !Py_TYPE(o)->tp_finalize || !type_is_python(Py_TYPE(o))))
+    if (TP_LIKELY(!o || !Py_TYPE(o)->tp_finalize || !type_is_python(Py_TYPE(o)) ||
+                  !t_type_func(o, "__del__")))
         return false;
     t_break(T, BRK_live, "a %s is dropped, which has __del__", Py_TYPE(o)->tp_name);
     return true;

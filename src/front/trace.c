@@ -797,6 +797,10 @@ static PyObject *wrap_int(trace *t, PyObject *o, source *s)
 /* ---- removing laziness inside containers ---- */
 static bool default_eq_hash(PyTypeObject *tp)
 {
+    if (type_is_python(tp)) {
+        t_look_for(tp, "__eq__");
+        t_look_for(tp, "__hash__");
+    }
     return tp->tp_hash == PyBaseObject_Type.tp_hash &&
            (tp->tp_richcompare == PyBaseObject_Type.tp_richcompare || !tp->tp_richcompare);
 }
@@ -1093,6 +1097,10 @@ PyObject *t_unary(trace *t, int op, PyObject *a)
 static bool identity_compared(PyObject *o)
 {
     PyTypeObject *tp = Py_TYPE(o);
+    if (type_is_python(tp)) { /* as long as nobody gives it a comparison */
+        t_look_for(tp, "__eq__");
+        t_look_for(tp, "__ne__");
+    }
     return tp->tp_richcompare == PyBaseObject_Type.tp_richcompare || !tp->tp_richcompare || PyType_Check(o);
 }
 
