@@ -335,7 +335,7 @@ static bool no_stray_symbol(const op_call *c)
             if (sym_is_expr(v->ints[k]))
                 stray = v->ints[k];
     }
-    if (!stray || !real)
+    if (!stray || !real || c->cx->env == sym_env_of(stray)) /* its graph is being worked on */
         return true;
     err_clear(sym_env_err(sym_env_of(stray))); /* whatever a question asked on the way here left */
     return err_set(
