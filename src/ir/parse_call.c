@@ -76,6 +76,22 @@ static bool type_clash(parser *p, const stmt *s, const tp_val *val, const char *
     return false;
 }
 
+/* Strides that nothing is ever multiplied with, those of sizes 1 and of tensors without elements, may be said in any way:
+ * they stay as written. */
+static void idle_strides(const stmt *s, tp_val *val)
+{
+    if (s->type.kind != VAL_tensor || val->kind != VAL_tensor || s->type.t->ndim != val->t->ndim)
+        return;
+    const tp_tensor *said = s->type.t;
+    tp_tensor *t = val->t;
+    bool empty = false;
+    for (int i = 0; i < t->ndim; i++)
+        empty |= t->size[i] == 0;
+    for (int i = 0; i < t->ndim; i++)
+        if (said->size[i] == t->size[i] && (empty || t->size[i] == 1))
+            t->stride[i] = said->stride[i];
+}
+
 static tp_val take_type(stmt *s)
 {
     tp_val t = s->type;
@@ -121,6 +137,7 @@ static bool add_call(parser *p, stmt *s, op_id op, op_variant v, const tp_val *f
                sizeof(symint) * val.t->ndim); /* a size may be said in two ways: as written */
         memcpy(val.t->stride, s->type.t->stride, sizeof(symint) * val.t->ndim);
     }
+    idle_strides(s, &val);
     if (s->type.kind != VAL_none && !type_agrees(s, &val)) {
         type_clash(p, s, &val, row->full);
         val_clear(&val);
@@ -270,6 +287,7 @@ static bool item(parser *p, stmt *s, ir_node *of, ir_node **out)
         return parse_fail_at(p, at, ERR_index, "'%s' has %d results", of->name, of->val.n);
     if (of->val.ts[i])
         val = vT(tensor_ref(of->val.ts[i]));
+    idle_strides(s, &val);
     if (s->type.kind != VAL_none && !type_agrees(s, &val)) {
         type_clash(p, s, &val, "that result");
         val_clear(&val);
