@@ -53,6 +53,16 @@ def test_three_emitters_give_the_same_bits():
         assert taper.allclose(got.double(), want.double(), rtol=1e-3, atol=wide, equal_nan=True), i
 
 
+def test_a_conversion_to_a_narrow_type_rounds_inside_a_kernel():
+    programs = (lambda x: x.to(taper.bfloat16).float(), lambda x: x.half().float().sum(-1), lambda x: x.bfloat16().double() * 3,
+                lambda x: (x.to(taper.float16) * 2).float())
+    x = taper.randn(33, 17)
+    for emitter in EMITTERS:
+        for f in programs:
+            taper._dynamo.reset()
+            assert taper.compile(f, options={"emitter": emitter})(x).equal(f(x)), emitter
+
+
 def test_gradients_and_symbolic_sizes_by_c():
     def f(x, w):
         return (F.gelu(x) * w).sum(1).tanh()
