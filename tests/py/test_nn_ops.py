@@ -129,3 +129,17 @@ def test_max_pool_of_every_width_and_edge():
             got = y.flatten().tolist()
             assert all(a == b or (a != a and b != b) for a, b in zip(got, vals)), (width, k, s, p, d, ceil)
             assert ix.flatten().tolist() == places, (width, k, s, p, d, ceil)
+
+
+def test_interpolate_refuses_what_it_cannot_do():
+    F = taper.nn.functional
+    for shape, kw, kind, word in (((1, 1, 2, 2, 2, 2), {}, NotImplementedError, "got 6D"), ((2, 2), {}, NotImplementedError, "got 2D"),
+                                  ((1, 2, 2), {"mode": "bilinear"}, NotImplementedError, "needs 4D"),
+                                  ((1, 1, 4, 4), {"mode": "bilinear", "antialias": True}, NotImplementedError, "antialias"),
+                                  ((1, 1, 4, 4), {"antialias": True}, ValueError, "restricted to bilinear")):
+        try:
+            F.interpolate(taper.zeros(*shape), scale_factor=2, **kw)
+        except kind as e:
+            assert word in str(e), e
+        else:
+            raise AssertionError(f"{shape} {kw}")

@@ -492,6 +492,13 @@ def pad(input, pad, mode="constant", value=None):
 
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
     nd = input.dim() - 2
+    modes = "nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact"
+    if not 1 <= nd <= 3:
+        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: {modes} (got {mode})")
+    if antialias:
+        if mode not in ("bilinear", "bicubic") or nd != 2:
+            raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
+        raise NotImplementedError("interpolate(antialias=True) is not available; blur the input first (for example avg_pool2d), or resize in steps of two")
     if size is None and scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
     if size is not None and scale_factor is not None:
@@ -516,7 +523,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     ac = bool(align_corners)
     names = {"linear": (1, "upsample_linear1d"), "bilinear": (2, "upsample_bilinear2d"), "trilinear": (3, "upsample_trilinear3d"), "bicubic": (2, "upsample_bicubic2d")}
     if mode not in names:
-        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode})")
+        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: {modes} (got {mode})")
     want, row = names[mode]
     if want != nd:
         raise NotImplementedError(f"Got {input.dim()}D input, but {mode} mode needs {want + 2}D input")
