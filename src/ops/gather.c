@@ -324,9 +324,10 @@ bool eager_scatter_reduce(op_call *c)
         tp_tensor *n = scratch_take(&s, neutral((dtype)t->dt, op, c->err));
         if (!n)
             return scratch_end(&s, false);
-        tp_val v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, tensor_data(n)))
-                                                : vI(elem_get_i((dtype)t->dt, tensor_data(n)));
-        if (!scatter(c, out, NULL, &v, RED_set))
+        tp_tensor *ix = arg_t(c, 2); /* as a tensor: the largest int64 is no number an argument can be */
+        tp_tensor *wide = scratch_take(
+            &s, tensor_on(n->storage, (dtype)t->dt, ix->ndim, ix->size, (symint[TP_MAX_DIMS]){ 0 }, 0));
+        if (!wide || !scatter(c, out, wide, NULL, RED_set))
             return scratch_end(&s, false);
     }
     if (!scatter(c, out, arg_t(c, 3), NULL, op))

@@ -214,3 +214,11 @@ def test_whole_numbers_divide_down():
         assert False
     except RuntimeError as e:
         assert "ZeroDivisionError" in str(e)
+
+
+def test_scatter_reduce_starts_from_the_ends_of_every_type():
+    for dt in (taper.int64, taper.int32, taper.int16, taper.int8, taper.uint8, taper.float32):
+        x, i = taper.tensor([7, 5, 3], dtype=dt), taper.tensor([0, 0, 2])
+        src = taper.tensor([4, 9, 6], dtype=dt)
+        assert taper.scatter_reduce(x, 0, i, src, "amin", include_self=False).tolist() == [4, 5, 6]
+        assert taper.scatter_reduce(x, 0, i, src, "amax", include_self=False).tolist() == [9, 5, 6]
