@@ -27,7 +27,7 @@ vir_ref loop_convert(vir *k, vir_ref v, dtype from, dtype to)
         else
             v = vir_cvt(k, b, v);
     }
-    if (to != DT_bool && dtype_size(to) < 4) /* floats too: the program asks for the rounding */
+    if (dtype_is_int(to) && dtype_size(to) < 4)
         v = vir_narrow(k, loop_mem(to), v);
     return v;
 }
