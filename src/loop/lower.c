@@ -124,12 +124,18 @@ LOWER(sign)
 LOWER(isnan) { return FL ? vir_ne(K, X, X) : vir_imm(K, VT_mask, 0); }
 LOWER(isinf) { return FL ? vir_eq(K, vir_abs(K, X), C(INFINITY)) : vir_imm(K, VT_mask, 0); }
 LOWER(isfinite) { return FL ? vir_lt(K, vir_abs(K, X), C(INFINITY)) : vir_imm(K, VT_mask, 1); }
+/* What is compared is what memory would hold: a value computed here again equals the one that was stored elsewhere, as the
+ * gradient of a maximum needs. */
+static vir_ref rounded(lower_in *l, vir_ref v)
+{
+    return dtype_is_float(l->dt) && dtype_size(l->dt) < 4 ? vir_narrow(l->k, loop_mem(l->dt), v) : v;
+}
 #define CMP(name)                                                               \
     LOWER(name)                                                                 \
     {                                                                           \
         if (T == VT_mask)                                                       \
             return vir_##name(K, vir_cvt(K, VT_i32, X), vir_cvt(K, VT_i32, Y)); \
-        return vir_##name(K, X, Y);                                             \
+        return vir_##name(K, rounded(l, X), rounded(l, Y));                     \
     }
 CMP(eq)
 CMP(ne)

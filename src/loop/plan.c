@@ -614,7 +614,9 @@ static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
         if (w->dry)
             return 0;
         v = loop_convert(k, v, (dtype)ir_type(a)->dt, (dtype)t->dt);
-        return ir_type(a)->dt == t->dt ? v : vir_narrow(k, loop_mem((dtype)t->dt), v); /* the program asks for the rounding */
+        return ir_type(a)->dt == t->dt
+                   ? v
+                   : vir_narrow(k, loop_mem((dtype)t->dt), v); /* the program asks for the rounding */
     }
     if (is_arange(n)) {
         lin i = idx[0];

@@ -63,6 +63,22 @@ def test_a_conversion_to_a_narrow_type_rounds_inside_a_kernel():
             assert taper.compile(f, options={"emitter": emitter})(x).equal(f(x)), emitter
 
 
+def test_narrow_values_are_compared_as_they_are_stored():
+    def f(x):
+        y = taper.sigmoid(x) * 0.6 + 0.2
+        return y.min() + y.amax()
+
+    for n in (7, 3000):
+        for dtype in (taper.bfloat16, taper.float16):
+            taper._dynamo.reset()
+            taper.manual_seed(3)
+            a = (taper.randint(-16, 17, [n]) / 8).to(dtype).requires_grad_()
+            b = a.detach().clone().requires_grad_()
+            f(a).backward()
+            taper.compile(f)(b).backward()
+            assert a.grad.ne(0).any() and taper.allclose(a.grad.float(), b.grad.float(), rtol=0.05, atol=1e-3), (n, dtype)
+
+
 def test_gradients_and_symbolic_sizes_by_c():
     def f(x, w):
         return (F.gelu(x) * w).sum(1).tanh()
