@@ -68,6 +68,10 @@ static bool by_operators(custom_step *s, bld *b, tp_tensor *const *dy, tp_tensor
 
 static bool by_call(custom_step *s, bld *b, tp_tensor *const *dy, tp_tensor **dx, tp_err *err)
 {
+    for (int e = 0; e < s->nedge; e++)
+        if (s->arg[s->edge_arg[e]].kind == VAL_nodes)
+            return err_set(err, ERR_notimpl, "%s: a derivative written in C gives none for lists of tensors",
+                           s->op->name);
     trace *t = s->t;
     arena a = { 0 };
     int n = s->narg + 2 * s->nres, k = 0, ngrad = 0;
@@ -75,10 +79,6 @@ static bool by_call(custom_step *s, bld *b, tp_tensor *const *dy, tp_tensor **dx
     tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)(s->narg + 1));
     int *at = ARENA_ARR(&a, int, MAX(s->narg, 1));
     bool ok = true;
-    for (int e = 0; e < s->nedge; e++)
-        if (s->arg[s->edge_arg[e]].kind == VAL_nodes)
-            return err_set(err, ERR_notimpl, "%s: a derivative written in C gives none for lists of tensors",
-                           s->op->name);
     for (int i = 0; i < s->narg; i++) {
         arg[k++] = s->arg[i];
         at[i] = -1;

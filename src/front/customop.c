@@ -641,6 +641,10 @@ static bool wants_tape(const ir_node *n, const tp_val *arg)
     for (int i = 0; i < n->narg; i++)
         if (arg[i].kind == VAL_tensor && ag_requires_grad(arg[i].t))
             return true;
+        else
+            for (int k = 0; arg[i].kind == VAL_tensors && k < arg[i].n; k++)
+                if (arg[i].ts[k] && ag_requires_grad(arg[i].ts[k]))
+                    return true;
     return false;
 }
 

@@ -462,3 +462,45 @@ bool taper_register_ops(tp_err *err)
                 x = taper.arange(n, dtype=taper.float32)
                 assert taper.equal(f(x), taper.cat([x + 1, x + 1, taper.zeros(3)]) * 2), (op, backend, n)
             assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == graphs, (op, backend)
+
+
+def test_c_derivatives_refuse_lists_of_tensors_in_eager_too():
+    source = r"""
+#include "taper.h"
+static bool shape(void *data, tp_call *c, tp_err *err)
+{
+    int64_t size[1] = { 2 };
+    return tp_call_return_type(c, 0, TP_F32, 1, size, 0, err);
+}
+static bool kernel(void *data, tp_call *c, tp_err *err)
+{
+    int64_t size[1] = { 2 };
+    tp_tensor *y = tp_tensor_new(TP_F32, 1, size, err);
+    if (!y)
+        return false;
+    ((float *)tp_tensor_data(y))[0] = ((float *)tp_tensor_data(y))[1] = 1;
+    tp_call_return(c, 0, y);
+    return true;
+}
+bool taper_register_ops(tp_err *err)
+{
+    tp_custom_op op = { "lists::ones(Tensor[] xs) -> Tensor", "liblists.so", kernel, shape, kernel, 0, false };
+    return tp_register_op(&op, err);
+}
+"""
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(d, "lists.c"), "w") as f:
+            f.write(source)
+        lib = os.path.join(d, "liblists.so")
+        subprocess.run(["cc", "-shared", "-fPIC", os.path.join(d, "lists.c"), "-I", os.path.join(ROOT, "include"), "-o", lib], check=True)
+        taper.ops.load_library(lib)
+    op = taper.ops.lists.ones
+    assert op([taper.ones(2)]).tolist() == [1, 1]
+    for f in (lambda x: op([x, x]), taper.compile(lambda x: op([x, x]), backend="aot_eager")):
+        x = taper.ones(2, requires_grad=True)
+        try:
+            f(x).sum().backward()
+        except Exception as e:
+            assert "gives none for lists of tensors" in str(e), e
+        else:
+            raise AssertionError("no gradient, and nothing said")
