@@ -1,10 +1,7 @@
 /* corr_px.c - machine code for a tile of a convolution whose lanes are places along a row: mr channels by nv vectors,
  * which are written where they belong. */
 #include "gen/corr_int.h"
-#include "gen/publish.h"
-#include "gen/x64asm.h"
-#include "base/map.h"
-#include <pthread.h>
+#include "gen/tile.h"
 #include <stdio.h>
 
 /* Registers: rdi weights, rsi image, rdx result, rcx k, r8 off, r9 bytes between channels of the result, rax the offset of
@@ -126,11 +123,11 @@ static void emit(tile *g)
     x64_ret(e);
 }
 
-static void *build(const corr_px *t, tp_err *err)
+static void *build(const void *tile_of, tp_err *err)
 {
+    const corr_px *t = tile_of;
     tile g = { .t = t, .z = t->isa == ISA_avx512, .elem = t->wide ? 8 : 4 };
     uint8_t mask[64] = { 0 };
-    gen_code c = { 0 };
     char name[64];
     g.vl = g.z ? 2 : 1;
     g.vbytes = g.z ? 64 : 32;
@@ -142,31 +139,14 @@ static void *build(const corr_px *t, tp_err *err)
     assert(g.na >= 1);
     memset(mask, 0xff, (size_t)t->last * (size_t)g.elem);
     emit(&g);
-    size_t at = (g.e.n + 63) & ~(size_t)63;
-    x64_link(&g.e, at);
-    c.ncode = g.e.n;
-    c.leaf = true;
-    c.n = at + 64;
-    c.bytes = mem_zalloc(c.n);
-    memcpy(c.bytes, g.e.code, g.e.n);
-    memcpy(c.bytes + at, mask, 64);
     snprintf(name, sizeof name, "conv_%s_%dc_x%d", t->wide ? "f64" : "f32", t->mr, t->nv * g.vbytes / g.elem);
-    void *p = gen_publish(&c, name, err);
-    gen_code_free(&c);
-    x64_free(&g.e);
-    return p;
+    return tile_publish(&g.e, mask, sizeof mask, name, err);
 }
 
 corr_micro corr_px_get(const corr_px *t, tp_err *err)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static map cache;
+    static tile_cache cache = TILE_CACHE;
     corr_micro fn;
-    pthread_mutex_lock(&lock);
-    void *p = map_getn(&cache, t, sizeof *t);
-    if (!p && (p = build(t, err)))
-        map_putn(&cache, t, sizeof *t, p);
-    pthread_mutex_unlock(&lock);
-    *(void **)&fn = p;
+    *(void **)&fn = tile_get(&cache, t, sizeof *t, build, err);
     return fn;
 }

@@ -1,9 +1,6 @@
 /* corr_tile.c - machine code for one register tile of a convolution. */
 #include "gen/corr_int.h"
-#include "gen/publish.h"
-#include "gen/x64asm.h"
-#include "base/map.h"
-#include <pthread.h>
+#include "gen/tile.h"
 #include <stdio.h>
 
 /* Registers: rdi a, rsi b, rdx c, rcx k, r8 off, r9 c_row, rax the offset of this k. Accumulators come first, then the
@@ -107,10 +104,10 @@ static void emit(tile *g)
     x64_ret(e);
 }
 
-static void *build(const corr_tile *t, tp_err *err)
+static void *build(const void *tile_of, tp_err *err)
 {
+    const corr_tile *t = tile_of;
     tile g = { .t = t, .z = t->isa == ISA_avx512 };
-    gen_code c = { 0 };
     char name[64];
     g.vl = g.z ? 2 : 1;
     g.vbytes = g.z ? 64 : 32;
@@ -121,29 +118,15 @@ static void *build(const corr_tile *t, tp_err *err)
     g.ride = g.z && t->nv == 1;
     assert(g.na >= 1 || g.ride);
     emit(&g);
-    x64_link(&g.e, (g.e.n + 63) & ~(size_t)63);
-    c.ncode = c.n = g.e.n;
-    c.leaf = true;
-    c.bytes = mem_alloc(c.n);
-    memcpy(c.bytes, g.e.code, g.e.n);
     snprintf(name, sizeof name, "conv_%s_%dx%d", t->wide ? "f64" : "f32", t->mr,
              t->nv * g.vbytes / (t->wide ? 8 : 4));
-    void *p = gen_publish(&c, name, err);
-    gen_code_free(&c);
-    x64_free(&g.e);
-    return p;
+    return tile_publish(&g.e, NULL, 0, name, err);
 }
 
 corr_micro corr_tile_get(const corr_tile *t, tp_err *err)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static map cache;
+    static tile_cache cache = TILE_CACHE;
     corr_micro fn;
-    pthread_mutex_lock(&lock);
-    void *p = map_getn(&cache, t, sizeof *t);
-    if (!p && (p = build(t, err)))
-        map_putn(&cache, t, sizeof *t, p);
-    pthread_mutex_unlock(&lock);
-    *(void **)&fn = p;
+    *(void **)&fn = tile_get(&cache, t, sizeof *t, build, err);
     return fn;
 }
