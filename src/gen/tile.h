@@ -11,7 +11,10 @@ typedef struct tile_cache { /* process-wide; the key is the description's bytes 
     pthread_mutex_t lock;
     map made;
 } tile_cache;
-#define TILE_CACHE { .lock = PTHREAD_MUTEX_INITIALIZER }
+#define TILE_CACHE                        \
+    {                                     \
+        .lock = PTHREAD_MUTEX_INITIALIZER \
+    }
 
 typedef void *tile_build(const void *tile, tp_err *err);
 void *tile_get(tile_cache *c, const void *tile, size_t n, tile_build *build, tp_err *err);
