@@ -285,7 +285,7 @@ static bool soft_parts(bld *b, const tp_val *arg, tp_val *out, bool log_)
     tp_tensor *x = b_op(b, sub_Tensor, vT(t), vT(b_op(b, amax, vT(t), vIs(&d, 1), vB(true))));
     tp_tensor *e = b_op(b, exp, vT(x)), *s = sum_over(b, e, vIs(&d, 1), true);
     tp_tensor *r = log_ ? b_op(b, sub_Tensor, vT(x), vT(b_op(b, log, vT(s))))
-                        : b_op(b, div_Tensor, vT(e), vT(s));
+                        : b_op(b, mul_Tensor, vT(e), vT(b_op(b, reciprocal, vT(s)))); /* once a row */
     return give(b, to_type(b, r, dt), out);
 }
 bool decomp_softmax(bld *b, const tp_val *arg, tp_val *out) { return soft_parts(b, arg, out, false); }
