@@ -261,6 +261,7 @@ typedef struct job {
     const gemm_epilogue *e;
     char *user_c;           /* where temp rows go */
     bool failed, rows_done; /* rows_done: a panel's epilogue may run when its last block ends */
+    bool e_later;           /* it runs when all is done */
 } job;
 
 static int esize(const gemm_plan *p) { return p->wide ? 8 : 4; }
@@ -361,7 +362,7 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
         if (j->rows_done) {
             if (p->temp)
                 temp_out(j, row, row + rows);
-            if (j->e && !p->swapped)
+            if (j->e && !p->swapped && !j->e_later)
                 run_epilogue(j, row, row + rows);
         }
     }
@@ -445,7 +446,7 @@ static bool split(const gemm_plan *p, job *j)
 {
     j->parts = pool_threads();
     return p->mpan >= j->parts && (p->d.m >= 96 * j->parts || (!p->pack_b && p->d.m >= 16 * j->parts) ||
-                                   (!j->e && !p->temp && cols_even(p)));
+                                   (!p->temp && cols_even(p)));
 }
 
 /* One matrix of the batch. */
@@ -464,9 +465,12 @@ static bool run_one(job *j, bool threads)
     if (p->temp && p->d.beta != 0)
         temp_in(j);
     if (threads && split(p, j)) {
-        pool_for(j->parts, 1, j->e || p->temp || !cols_even(p) ? own_rows : own_cols, j);
-        if (j->e && p->swapped)
-            spread(threads, p->d.n, epilogue_rows, j);
+        /* rows as they are finished, where there are many; else whole columns, and the rows afterwards */
+        bool rows = p->temp || !cols_even(p) || (j->e && p->d.m >= 96 * j->parts);
+        j->e_later = j->e && (p->swapped || !rows);
+        pool_for(j->parts, 1, rows ? own_rows : own_cols, j);
+        if (j->e_later)
+            spread(threads, p->swapped ? p->d.n : p->d.m, epilogue_rows, j);
         return !j->failed;
     }
     bool over_rows = p->mpan >= 2 * pool_threads() || p->mpan >= p->npan || !threads;
