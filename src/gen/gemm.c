@@ -445,8 +445,8 @@ static bool cols_even(const gemm_plan *p)
 static bool split(const gemm_plan *p, job *j)
 {
     j->parts = pool_threads();
-    return p->mpan >= j->parts && (p->d.m >= 96 * j->parts || (!p->pack_b && p->d.m >= 16 * j->parts) ||
-                                   (!p->temp && cols_even(p)));
+    return p->mpan >= j->parts &&
+           (p->d.m >= 96 * j->parts || (!p->pack_b && p->d.m >= 16 * j->parts) || (!p->temp && cols_even(p)));
 }
 
 /* One matrix of the batch. */

@@ -40,7 +40,8 @@ typedef struct info { /* per node, by id */
 enum { DEEP = 100 }; /* operators in one expression */
 
 struct group {
-    bool deep; /* a cut was made at its end: nothing joins it any more */
+    bool deep;  /* a cut was made at its end: nothing joins it any more */
+    bool split; /* loops are taken apart for a member */
     int id;
     int nd;
     symint size[TP_MAX_DIMS]; /* full iteration space, logical order */
@@ -153,17 +154,31 @@ static lin lscale(walk *w, lin a, symint c)
         return lin_scale(a, c);
     return opaque(w, w->dry ? 0 : vir_mul(w->k, emit_lin(w, &a), emit_int(w, c)));
 }
+/* A quotient by `by` that does not come out: v = q * in + r would, where a term c v has c in = by. */
+static void want_split(walk *w, const lin *a, symint by)
+{
+    if (!w->dry || a->opaque || w->split_var >= 0 || !sym_known(SYM_eq, sym_mod(a->k, by), 0))
+        return;
+    for (int i = 0; i < a->n; i++) {
+        symint c = a->t[i].c, size = w->vsize[a->t[i].var];
+        if (!sym_known(SYM_gt, c, 0) || sym_known(SYM_eq, sym_mod(c, by), 0) ||
+            !sym_known(SYM_eq, sym_mod(by, c), 0))
+            continue;
+        symint in = sym_floordiv(by, c);
+        if (!sym_known(SYM_eq, sym_mod(size, in), 0) || (a->n > 1 && !sym_known(SYM_gt, size, in)))
+            continue;
+        w->split_var = a->t[i].var;
+        w->split_in = in;
+        return;
+    }
+}
 static lin lquot(walk *w, lin a, symint by)
 {
     bool ok = true;
     lin r = lin_div(&a, by, w->vsize, &ok);
     if (ok)
         return r;
-    if (w->dry && !a.opaque && a.n == 1 && a.t[0].c == 1 && a.k == 0 && w->split_var < 0 &&
-        sym_known(SYM_eq, sym_mod(w->vsize[a.t[0].var], by), 0)) {
-        w->split_var = a.t[0].var; /* v = q * by + r would make this come out even */
-        w->split_in = by;
-    }
+    want_split(w, &a, by);
     use_raw(w, &a);
     return opaque(w, w->dry ? 0 : vir_divf(w->k, emit_lin(w, &a), emit_int(w, by)));
 }
@@ -173,11 +188,7 @@ static lin lrest(walk *w, lin a, symint by)
     lin r = lin_mod(&a, by, w->vsize, &ok);
     if (ok)
         return r;
-    if (w->dry && !a.opaque && a.n == 1 && a.t[0].c == 1 && a.k == 0 && w->split_var < 0 &&
-        sym_known(SYM_eq, sym_mod(w->vsize[a.t[0].var], by), 0)) {
-        w->split_var = a.t[0].var;
-        w->split_in = by;
-    }
+    want_split(w, &a, by);
     use_raw(w, &a);
     return opaque(w, w->dry ? 0 : vir_modf(w->k, emit_lin(w, &a), emit_int(w, by)));
 }
@@ -880,7 +891,7 @@ static void space_init(space *s, const group *g)
 
 static bool space_split(space *s, int var, symint inner) /* var = q * inner + r; q keeps the number */
 {
-    if (s->nvar >= MAX_VARS)
+    if (s->nvar >= MAX_VARS || s->at[s->dim[var]].n >= LIN_MAX)
         return false;
     int r = s->nvar++;
     s->size[r] = inner;
@@ -889,8 +900,6 @@ static bool space_split(space *s, int var, symint inner) /* var = q * inner + r;
     lin *a = &s->at[s->dim[var]];
     for (int i = 0; i < a->n; i++)
         if (a->t[i].var == var) {
-            if (a->n >= LIN_MAX)
-                return false;
             a->t[a->n].var = r;
             a->t[a->n].c = a->t[i].c;
             a->n++;
@@ -957,7 +966,7 @@ static bool outer_shape(const tp_tensor *t, int nd, const symint *size, uint32_t
 }
 
 typedef struct trial {
-    bool outer;
+    bool outer, split; /* split: a loop was taken apart for it */
     int level;
     ir_node *load[MAX_BUFS];
     int nload; /* MAX_BUFS + 1: more than fit */
@@ -1020,11 +1029,12 @@ static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out
         bool inner = w.inner;
         vec_free(&w.seen);
         vec_free(&w.loads);
-        if (sv >= 0 && !fail && round < 7) {
+        if (sv >= 0 && round < 7) { /* taken apart, values may meet */
             if (!space_split(&s, sv, si))
                 return false;
             continue;
         }
+        out->split = round > 0;
         if (fail || opaque_home || (outer && !f->red && inner))
             return false;
         out->outer = outer;
@@ -1140,6 +1150,43 @@ static int64_t product_hint(int nd, const symint *size, uint32_t mask)
     return p;
 }
 
+/* Loop structure of a kernel after merging: kept variables outermost first, then reduced ones. */
+typedef struct nest {
+    int nkeep, keep[MAX_VARS];
+    int nred, red[MAX_VARS];
+    symint size[MAX_VARS]; /* of merged variables, by the number of the inner one */
+    int merged[MAX_VARS];
+    bool column; /* the vector loop is the last kept one, reductions run inside it */
+} nest;
+
+static bool survey(planner *pl, group *g, space *s, walk *w);
+static void make_nest(planner *pl, group *g, space *s, walk *w, nest *t);
+/* Do the loops still serve all members when n is one, and fill vectors? */
+static bool fits_together(planner *pl, group *g, ir_node *n, bool outer)
+{
+    info *f = &pl->in[n->id], was = *f;
+    space s;
+    walk w;
+    f->g = g;
+    f->outer = outer;
+    g->member[g->n++] = n;
+    space_init(&s, g);
+    bool ok = survey(pl, g, &s, &w);
+    if (ok) {
+        nest t;
+        make_nest(pl, g, &s, &w, &t);
+        int inner = g->red && !t.column ? (t.nred ? t.red[t.nred - 1] : -1)
+                    : t.nkeep           ? t.keep[t.nkeep - 1]
+                                        : -1;
+        ok = inner < 0 || hint(t.size[inner]) >= 8;
+    }
+    vec_free(&w.seen);
+    vec_free(&w.loads);
+    g->n--;
+    *f = was;
+    return ok;
+}
+
 /* Try to compute n in g. */
 static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
 {
@@ -1207,6 +1254,11 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         why = "too many buffers";
         goto no;
     }
+    g->split |= tr.split;
+    if (g->split && !fits_together(pl, g, n, outer)) {
+        why = "loops would be taken apart too far";
+        goto no;
+    }
     if (!decide(pl->c, DECIDE_fuse, n)) {
         why = "refused";
         goto no;
@@ -1238,6 +1290,7 @@ static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
         return false;
     memcpy(g->load, tr.load, sizeof g->load);
     g->nload = tr.nload;
+    g->split = tr.split;
     f->g = g;
     f->outer = f->red;
     f->level = tr.level;
@@ -1790,15 +1843,6 @@ static void store_parked(walk *w, int pass)
         }
 }
 
-/* Loop structure of a kernel after merging: kept variables outermost first, then reduced ones. */
-typedef struct nest {
-    int nkeep, keep[MAX_VARS];
-    int nred, red[MAX_VARS];
-    symint size[MAX_VARS]; /* of merged variables, by the number of the inner one */
-    int merged[MAX_VARS];
-    bool column; /* the vector loop is the last kept one, reductions run inside it */
-} nest;
-
 static symint stride_in(const lin *a, int var)
 {
     for (int i = 0; i < a->n; i++)
@@ -1858,8 +1902,10 @@ static void order_list(const walk *w, int *list, int n)
 /* Dry run of the whole group: splits and accesses. */
 static bool survey(planner *pl, group *g, space *s, walk *w)
 {
-    for (int round = 0; round < 12; round++) {
-        *w = (walk){ .pl = pl, .g = g, .vsize = s->size, .nvar = s->nvar, .dry = true, .split_var = -1 };
+    for (int round = 0, last = 16; round <= last; round++) { /* the last one takes indices as they are */
+        bool more = round < last;
+        *w = (walk){ .pl = pl, .g = g, .vsize = s->size, .nvar = s->nvar, .dry = true };
+        w->split_var = more ? -1 : 0;
         space_now = s;
         for (int pass = 0; pass < 2; pass++) /* results first: they decide the order of loops */
             for (int i = 0; i < g->n; i++) {
@@ -1885,17 +1931,18 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                 } else
                     member_index(w, n, home);
                 eval(w, root, home);
-                if (w->fail)
+                if (w->fail && (w->split_var < 0 || !more))
                     return false;
+                w->fail = false;
             }
-        if (w->split_var < 0)
+        if (w->split_var < 0 || !more)
             return true;
         int v = w->split_var;
         symint by = w->split_in;
         vec_free(&w->seen);
         vec_free(&w->loads);
         if (!space_split(s, v, by))
-            return false;
+            last = round + 1;
     }
     return false;
 }
