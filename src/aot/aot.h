@@ -17,7 +17,9 @@ typedef enum {
 typedef struct aot_out {
     uint8_t kind;
     bool requires_grad;
+    bool leaf; /* made a leaf by requires_grad_(): it has no history, gradients end at it */
     int index;
+    int of; /* views: the item that is a leaf and whose view this is, or -1 */
     tp_val num;
     tp_tensor *type; /* fake: geometry of views; one count */
 } aot_out;
@@ -29,11 +31,17 @@ typedef struct aot_unit {
     int nin;         /* primals */
     int nout;        /* items the captured graph returned */
     aot_out *out;
-    int nvalue;                     /* first results of fw */
-    int nmut, *mut;                 /* next results of fw go back into these inputs */
-    int nsaved;                     /* last results of fw, first inputs of bw */
-    int ntangent, *tangent;         /* last inputs of bw: gradients of these fw results */
-    int ngrad, *grad;               /* results of bw belong to these inputs */
+    int nvalue;             /* first results of fw */
+    int nmut, *mut;         /* next results of fw go back into these inputs */
+    int nsaved;             /* last results of fw, first inputs of bw */
+    int ntangent, *tangent; /* last inputs of bw: gradients of these fw results */
+    int ngrad, *grad; /* results of bw belong to these inputs; nin + i: to item i, a leaf; -1: to nobody */
+    /* Inputs that the graph says requires_grad_() to, and what they are afterwards. */
+    struct aot_flag {
+        int in;
+        bool on;
+    } * flag;
+    int nflag;
     int64_t saved_bytes, all_bytes; /* by hint: what the partition saves; what saving everything would */
 } aot_unit;
 
@@ -43,8 +51,10 @@ enum {
 };
 /* Set by the front end: calls an opaque node's Python callee on proxies, so that its operators are recorded. */
 extern bool (*aot_inline)(op_ctx *cx, const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
-bool aot_inlines(const ir_node *n);       /* a Python callee that is called on proxies (allow_in_graph) */
-bool aot_switches_grad(const ir_node *n); /* taper._C._set_grad_enabled(bool) in a captured graph */
+bool aot_inlines(const ir_node *n);    /* a Python callee that is called on proxies (allow_in_graph) */
+bool aot_makes_leaf(const ir_node *n); /* taper._C._set_requires_grad(tensor, bool) in a captured graph */
+bool *aot_leaves_of(const ir_graph *g,
+                    bool *any); /* by input: is it said to it? Freed; NULL where no node is */
 /* Somebody else's partition: sets u->fw and u->bw from u->joint, whose first nfw results are forward's. */
 typedef struct aot_cut {
     bool (*fn)(const struct aot_cut *cut, tp_comp *c, aot_unit *u, int nfw);

@@ -23,6 +23,7 @@ void aot_unit_free(aot_unit *u)
     free(u->mut);
     free(u->tangent);
     free(u->grad);
+    free(u->flag);
     free(u);
 }
 
@@ -33,10 +34,27 @@ bool aot_inlines(const ir_node *n)
     return aot_inline && n->kind == IR_opaque && n->opaque && n->meta && strstr(n->meta, "\"inline\": true");
 }
 
-bool aot_switches_grad(const ir_node *n)
+bool aot_makes_leaf(const ir_node *n)
 {
-    return n->kind == IR_opaque && n->narg == 1 && n->arg[0].kind == VAL_bool && n->target &&
-           strstr(n->target, "set_grad_enabled");
+    return n->kind == IR_opaque && n->narg == 2 && n->arg[0].kind == VAL_node && n->arg[1].kind == VAL_bool &&
+           n->target && strstr(n->target, "_set_requires_grad");
+}
+
+bool *aot_leaves_of(const ir_graph *g, bool *any)
+{
+    bool *in = NULL;
+    *any = false;
+    IR_EACH(n, g)
+    {
+        if (!aot_makes_leaf(n))
+            continue;
+        *any = true;
+        if (!in)
+            in = mem_zalloc(MAX(g->inputs.n, 1));
+        for (size_t i = 0; i < g->inputs.n; i++)
+            in[i] |= g->inputs.at[i] == n->arg[0].node;
+    }
+    return in;
 }
 
 /* Faults planted to test the debugging tools (base/fault.h). */
@@ -84,7 +102,11 @@ static int replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)
             arg[i] = aot_replay_operand(r, &n->arg[i]);
         return aot_inline(&t->cx, n, arg, &r->val[n->id], err) ? 1 : -1;
     }
-    if (!aot_switches_grad(n))
+    if (aot_makes_leaf(n)) {
+        tp_val x = aot_replay_operand(r, &n->arg[0]);
+        return ag_set_requires_grad(&t->cx, x.t, n->arg[1].b, err) ? 1 : -1;
+    }
+    if (!ir_switches_grad(n))
         return 0;
     t->cx.grad_mode = n->arg[0].b && t->g->grad_mode; /* obeyed here; the joint graph holds what came of it */
     return 1;
@@ -144,6 +166,7 @@ static void end(trace *t)
     for (int i = 0; i < t->nin; i++)
         tensor_unref(t->in[i]);
     free(t->in);
+    free(t->flagged);
     fn_free(t->fn);
 }
 
@@ -185,6 +208,27 @@ static bool expanded(const tp_tensor *t)
     return false;
 }
 
+/* Gradients of x, which lies on the memory of an input, end at a tensor that requires_grad_() made a leaf: -1 no; the item
+ * that is this leaf; g's number of items, when no item is. */
+static int ends_inside(const trace *t, const ir_graph *g, tp_tensor *x)
+{
+    int n = 0, item = -1, nout = g->output->narg;
+    tp_tensor **leaf = t->leaves ? ag_leaves(&x, 1, &n) : NULL;
+    for (int i = 0; i < n && item < 0; i++) {
+        bool inside = true;
+        for (int k = 0; k < t->nin; k++)
+            inside &= leaf[i] != t->in[k];
+        for (item = inside ? 0 : -1; inside && item < nout; item++) {
+            const tp_val *v = &g->output->arg[item];
+            if (v->kind == VAL_node && t->r.val[v->node->id].kind == VAL_tensor &&
+                t->r.val[v->node->id].t == leaf[i])
+                break;
+        }
+    }
+    free(leaf);
+    return item;
+}
+
 static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *res, tp_tensor **root,
                             tp_err *err)
 {
@@ -211,7 +255,18 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
         tp_tensor *x = v.t;
         int in = input_of_storage(t, x);
         a->requires_grad = ag_requires_grad(x);
+        a->of = -1;
+        a->leaf = a->requires_grad && ag_is_leaf(x) && (in < 0 || x != t->in[in]);
         seen[i] = x;
+        if (in >= 0 && a->requires_grad && !a->leaf)
+            a->of = ends_inside(t, g, x);
+        if (a->of >= u->nout) {
+            ok = err_set(
+                err, ERR_notimpl,
+                "a view of a tensor is returned that requires_grad_() made a leaf on the memory of an "
+                "input, and not that tensor; this graph runs eagerly instead");
+            break;
+        }
         /* Where elements of the input share memory, the place of a view does not tell which of them it shows, and so
          * not whose its gradient is: that is traced. */
         bool vague = in >= 0 && a->requires_grad && expanded(t->in[in]) && !same_view(x, t->in[in]);
@@ -232,6 +287,7 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
                 tensor_is_contiguous(seen[k]) && !fn_written(t->fn, x)) {
                 a->kind = AOT_result_view;
                 a->index = u->out[k].index;
+                a->of = u->out[k].leaf && a->requires_grad && !a->leaf ? k : -1;
                 a->type = tensor_fake_of(x);
                 break;
             }
@@ -239,7 +295,7 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
             continue;
         a->kind = AOT_value;
         a->index = add_result(res, n, true);
-        if (!root[a->index])
+        if (!root[a->index] && !a->leaf)
             root[a->index] = x;
     }
     free(seen);
@@ -266,19 +322,28 @@ static bool collect_writes(trace *t, aot_unit *u, results *res, tp_err *err)
     return true;
 }
 
-/* Backward of the forward results that need it, recorded into the same graph. */
-static bool trace_backward(trace *t, aot_unit *u, results *res, tp_tensor *const *root, const bool *needs,
-                           tp_err *err)
+static void collect_flags(const trace *t, aot_unit *u)
 {
+    u->flag = mem_zalloc(sizeof *u->flag * (size_t)MAX(t->nin, 1));
+    for (int i = 0; t->leaves && i < t->nin; i++)
+        if (t->in[i] && t->flagged[i])
+            u->flag[u->nflag++] = (struct aot_flag){ i, ag_requires_grad(t->in[i]) };
+}
+
+/* Backward of the forward results that need it, recorded into the same graph. */
+static bool trace_backward(trace *t, aot_unit *u, const ir_graph *g, results *res, tp_tensor *const *root,
+                           const bool *needs, tp_err *err)
+{
+    int most = t->nin + u->nout + 1;
     tp_tensor **roots = mem_zalloc(sizeof *roots * (size_t)MAX(u->nvalue, 1));
     tp_tensor **tan = mem_zalloc(sizeof *tan * (size_t)MAX(u->nvalue, 1));
-    tp_tensor **want = mem_zalloc(sizeof *want * (size_t)MAX(t->nin, 1));
-    tp_tensor **got = mem_zalloc(sizeof *got * (size_t)MAX(t->nin, 1));
+    tp_tensor **want = mem_zalloc(sizeof *want * (size_t)most);
+    tp_tensor **got = mem_zalloc(sizeof *got * (size_t)most);
     int nroot = 0, nwant = 0;
     bool ok = true;
 
     u->tangent = mem_zalloc(sizeof *u->tangent * (size_t)MAX(u->nvalue, 1));
-    u->grad = mem_zalloc(sizeof *u->grad * (size_t)MAX(t->nin, 1));
+    u->grad = mem_zalloc(sizeof *u->grad * (size_t)most);
     for (int i = 0; i < u->nvalue; i++) {
         if (!root[i] || !ag_requires_grad(root[i]))
             continue;
@@ -296,10 +361,28 @@ static bool trace_backward(trace *t, aot_unit *u, results *res, tp_tensor *const
         u->tangent[nroot++] = i;
     }
     for (int i = 0; i < t->nin; i++)
-        if (t->in[i] && needs[i] && ag_requires_grad(t->in[i])) {
+        if (t->in[i] && (t->flagged && t->flagged[i] ? ag_set_requires_grad(&t->cx, t->in[i], true, NULL)
+                                                     : needs[i] && ag_requires_grad(t->in[i]))) {
             u->grad[nwant] = i;
             want[nwant++] = t->in[i];
         }
+    for (int i = 0; t->leaves && i < u->nout; i++)
+        if (u->out[i].leaf) {
+            u->grad[nwant] = t->nin + i;
+            want[nwant++] = t->r.val[g->output->arg[i].node->id].t;
+        }
+    if (t->leaves && nroot) { /* a leaf that nobody will see still makes a backward */
+        int n = 0, seen = 0;
+        tp_tensor **leaf = ag_leaves(roots, nroot, &n);
+        for (int i = 0; i < nwant; i++)
+            for (int k = 0; k < n; k++)
+                seen += leaf[k] == want[i];
+        if (n && !seen) {
+            u->grad[nwant] = -1;
+            want[nwant++] = leaf[0];
+        }
+        free(leaf);
+    }
     if (nroot && nwant) {
         t->cx.grad_mode = false;
         ag_options o = { .allow_unused = true, .inputs = want, .ninput = nwant, .result = got };
@@ -317,7 +400,7 @@ static bool trace_backward(trace *t, aot_unit *u, results *res, tp_tensor *const
         u->grad[u->ngrad++] = u->grad[i];
         add_result(res, n, false);
     }
-    for (int i = 0; i < t->nin; i++)
+    for (int i = 0; i < most; i++)
         tensor_unref(got[i]);
     for (int i = 0; i < nroot; i++)
         tensor_unref(tan[i]);
@@ -543,12 +626,15 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     u->nin = (int)g->inputs.n;
     for (int i = 0; i < u->nin; i++)
         any |= grad_mode && needs_grad && needs_grad[i];
+    t.flagged = aot_leaves_of(g, &t.leaves);
+    any |= grad_mode && t.leaves;
     root = mem_zalloc(sizeof *root * (size_t)MAX(g->output ? g->output->narg : 1, 1));
     if (!begin(&t, c, g, any ? needs_grad : NULL, any, err) || !aot_replay_run(&t.r, (ir_graph *)g, err) ||
         !collect_outputs(&t, u, g, &res, root, err) || !collect_writes(&t, u, &res, err))
         goto done;
+    collect_flags(&t, u);
     int nfw = (int)res.list.n;
-    if (any && !trace_backward(&t, u, &res, root, needs_grad, err)) {
+    if (any && !trace_backward(&t, u, g, &res, root, needs_grad, err)) {
         if (err->kind == ERR_runtime) { /* the program's own mistake: it shows where eager shows it */
             tp_err why = *err;
             err_clear(err);

@@ -12,6 +12,8 @@ typedef struct trace {
     aot_replay r;   /* of the captured graph */
     tp_tensor **in; /* proxies of the primals; owned */
     int nin;
+    bool leaves;   /* requires_grad_() is said in the graph ... */
+    bool *flagged; /* ... to these inputs; NULL where it is not */
 } trace;
 
 /* hop.c: a call with nested graphs goes over, its nested graphs made pure, its derivative a call like it. */

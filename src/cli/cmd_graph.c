@@ -277,7 +277,7 @@ static bool trace_node(void *data, ir_node *n, tp_val *v, tp_err *err)
 
 static bool run_graph(ir_graph *g, const char *backend, bool trace, tp_val *in, tp_val *out, tp_err *err)
 {
-    ir_hook h = { .after = trace_node };
+    ir_hook h = { .after = trace_node, .opaque = run_opaque };
     int nin = (int)g->inputs.n, nout = g->output->narg;
     if (trace)
         return ir_run(op_ctx_cur(), g, in, nin, out, nout, &h, err);

@@ -797,7 +797,13 @@ static PyObject *m_requires_grad_(PyObject *o, PyObject *args, PyObject *kw)
 {
     static char *names[] = { "requires_grad", NULL };
     PyObject *v = Py_True;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|O:requires_grad_", names, &v) || set_requires(o, v) < 0)
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|O:requires_grad_", names, &v))
+        return NULL;
+    if (!PyBool_Check(v))
+        return PyErr_Format(PyExc_TypeError,
+                            "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not %s",
+                            Py_TYPE(v)->tp_name);
+    if (set_requires(o, v) < 0)
         return NULL;
     return Py_NewRef(o);
 }
@@ -1026,6 +1032,13 @@ static PyObject *set_grad_enabled_(PyObject *m, PyObject *v)
     CX->grad_mode = b;
     return PyBool_FromLong(old);
 }
+static PyObject *set_requires_grad_(PyObject *m, PyObject *args)
+{
+    PyObject *o, *v;
+    if (!PyArg_ParseTuple(args, "O!O", &PyTensor_Type, &o, &v) || set_requires(o, v) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
 static PyObject *inference_enabled(PyObject *m, PyObject *x) { return PyBool_FromLong(CX->inference_mode); }
 static PyObject *set_inference(PyObject *m, PyObject *v)
 {
@@ -1184,6 +1197,7 @@ static PyMethodDef functions[] = {
     { "_function_apply", (PyCFunction)(void (*)(void))function_apply, METH_FASTCALL, NULL },
     { "is_grad_enabled", grad_enabled, METH_NOARGS, "is_grad_enabled() -> bool" },
     { "_set_grad_enabled", set_grad_enabled_, METH_O, "returns the mode before" },
+    { "_set_requires_grad", set_requires_grad_, METH_VARARGS, "what requires_grad_() is in a graph" },
     { "is_inference_mode_enabled", inference_enabled, METH_NOARGS, "is_inference_mode_enabled() -> bool" },
     { "_set_inference_mode", set_inference, METH_O, "returns the mode before" },
     { "_get_autocast", get_autocast, METH_NOARGS, "(is it on, the lower type)" },

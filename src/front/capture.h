@@ -138,6 +138,7 @@ typedef struct recipe {
     PyObject *obj;        /* kept by the entry */
     struct recipe *attrs; /* a dict recipe: attributes to set on a tensor or object */
     struct recipe *inst;  /* containers: their instance attributes, or NULL */
+    struct recipe *grad;  /* R_out: its gradient, which the graph computed; or NULL */
 } recipe;
 
 typedef enum {
@@ -574,6 +575,8 @@ PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssi
 bool t_safe_type(PyTypeObject *tp); /* operations on it run no Python code of the user's */
 /* backward inside the captured function (tgrad.c): a as _run_backward takes them. */
 PyObject *t_backward(trace *t, PyObject *const *a);
+bool t_mark_leaf(trace *t, PyObject *o, bool on);               /* a node says so */
+PyObject *t_requires_grad(trace *t, PyObject *o, PyObject *on); /* o, new; on: a bool */
 PyObject *t_tensor_backward(trace *t, PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
 bool t_grad_finish(trace *t); /* the graph's end: false when what it returns still needs the tape */
 /* A number read from a tensor (tscalar.c). as: '?' by its type, 'i' int(), 'f' float(). */

@@ -271,7 +271,11 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
                 off = off && !mode;
                 continue;
             }
-            if (!aot_switches_grad(n))
+            if (aot_makes_leaf(n)) { /* the autograd stage sees to it */
+                needs = true;
+                continue;
+            }
+            if (!ir_switches_grad(n))
                 return false;
             mode = n->arg[0].b;
             any = true;
@@ -287,7 +291,7 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
     if (needs && !off)
         return g->grad_mode;
     IR_EACH_SAFE(n, g)
-    if (n->kind == IR_opaque && aot_switches_grad(n))
+    if (n->kind == IR_opaque && ir_switches_grad(n))
         ir_erase(n);
     if (needs && g->grad_mode) {
         g->grad_mode = false;

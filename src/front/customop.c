@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* dladdr */
 #endif
 #include "front/capture.h"
+#include "run/backend.h"
 #include "aot/aot.h"
 #include "ops/custom.h"
 #include "run/api_custom.h"
@@ -667,7 +668,7 @@ bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_e
     PyObject *f = n->opaque;
     *out = vNone;
     if (!f)
-        return wants_tape(n, arg) ? run_on_tape(n, arg, out, err) : ir_run_custom(n, arg, out, err);
+        return wants_tape(n, arg) ? run_on_tape(n, arg, out, err) : run_core_opaque(data, n, arg, out, err);
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *a = args_of(arg, n->narg), *r = a ? PyObject_Call(f, a, NULL) : NULL;
     bool ok = r != NULL;

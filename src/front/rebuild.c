@@ -112,6 +112,14 @@ static recipe *out_recipe(rb *b, PyObject *o)
     if (t->did_backward && ag_is_spent(py_tensor(o)))
         r->spent = arena_strdup(&b->e->mem, ag_node_name(ag_grad_fn(py_tensor(o), NULL, NULL)));
     remember(b, o, r);
+    tp_tensor *g = ag_grad(py_tensor(o)); /* of a leaf made in the graph */
+    if (g) {
+        PyObject *go = py_wrap(tensor_ref(g));
+        r->grad = go ? rebuild(b, go) : NULL;
+        Py_XDECREF(go);
+        if (!r->grad)
+            return NULL;
+    }
     PyObject *d = ((PyTensor *)o)->dict;
     if (d && PyDict_GET_SIZE(d) && !(r->attrs = dict_recipe(b, d, &PyDict_Type)))
         return NULL;
@@ -621,7 +629,7 @@ static bool repeats(const ir_graph *g, bool *random, bool *shared)
     IR_EACH(n, g)
     {
         if (n->kind == IR_opaque)
-            ok &= aot_switches_grad(n);
+            ok &= ir_switches_grad(n);
         if (n->kind != IR_call)
             continue;
         const op_row *row = op_row_of((op_id)n->op);
@@ -666,7 +674,7 @@ static void finish_graph(trace *t)
     x->data = NULL;
     IR_EACH(x, t->g)
     e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
-               ir_hop(x) != HOP_none;
+               ir_hop(x) != HOP_none || aot_makes_leaf(x);
     e->repeats = repeats(t->g, &e->random, &e->writes_shared);
 }
 
@@ -716,8 +724,8 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
     }
     distinct(t);
     finish_graph(t);
-    e->plain = returned && e->ret->kind == R_out && !e->ret->attrs && !e->ret->spent && !e->effects.n &&
-               e->nout == 1;
+    e->plain = returned && e->ret->kind == R_out && !e->ret->attrs && !e->ret->spent && !e->ret->grad &&
+               !e->effects.n && e->nout == 1;
     ok = true;
 done:
     map_free(&b.seen);
@@ -778,6 +786,12 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
             b->outobj[r->index] = x ? py_wrap(x) : Py_NewRef(Py_None);
         }
         o = Py_XNewRef(b->outobj[r->index]);
+        if (o && r->grad) {
+            int rc = (v = build_one(r->grad, b)) ? PyObject_SetAttrString(o, "grad", v) : -1;
+            Py_XDECREF(v);
+            if (rc < 0)
+                Py_CLEAR(o);
+        }
         if (o && r->attrs && set_attrs(o, r->attrs, b) < 0)
             Py_CLEAR(o);
         return o;

@@ -1126,21 +1126,24 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                     bool dyn = l && (strstr(PyUnicode_AsUTF8(l), "tensor(") ||
                                      strstr(PyUnicode_AsUTF8(l), "Tensor"));
                     Py_XDECREF(l);
-                    if (dyn || kwarg(args, nargs, kw, "requires_grad"))
+                    if (dyn)
                         return t_break(t, BRK_construct, "%s() of tensors", n);
                     void *rec = CX->rec; /* a constant: made once, held by the graph */
                     CX->rec = NULL;
                     r = t_native(t, f, args, nargs, kw);
                     CX->rec = rec;
                     if (r && py_is_tensor(r)) {
+                        bool leaf = ag_requires_grad(py_tensor(r)); /* the copy is, not the constant */
+                        if (leaf)
+                            ag_set_requires_grad(CX, py_tensor(r), false, NULL);
                         ir_node *node = ir_add_const(t->g, "_tensor_constant0", py_tensor(r));
-                        tp_val a[1] = { { .kind = VAL_node, .node = node } };
-                        (void)a;
                         tp_tensor *p = ir_proxy(&t->rec, node);
                         PyObject *c = py_wrap(p), *q = c ? PyObject_CallMethod(c, "clone", NULL) : NULL;
                         Py_XDECREF(c);
                         Py_DECREF(r);
-                        return q;
+                        c = q && leaf ? t_requires_grad(t, q, Py_True) : Py_XNewRef(q);
+                        Py_XDECREF(q);
+                        return c;
                     }
                     return r;
                 }
@@ -1229,15 +1232,9 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
         "storage", "_data_text", "__repr__",  "__str__",       "__format__",   "share_memory_",
         "__int__", "__float__",  "__index__", "__reduce_ex__", "__deepcopy__", NULL
     };
-    static const char *const tape[] = { "register_hook",
-                                        "requires_grad_",
-                                        "retain_grad",
-                                        "register_post_accumulate_grad_hook",
-                                        "set_",
-                                        "resize_",
-                                        "detach_",
-                                        "_backward",
-                                        NULL };
+    static const char *const tape[] = { "register_hook", "retain_grad", "register_post_accumulate_grad_hook",
+                                        "set_",          "resize_",     "detach_",
+                                        "_backward",     NULL };
     PyTypeObject *tp = Py_TYPE(self);
     PyObject *v[32], *r = NULL;
     Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0), i = 0;
@@ -1247,9 +1244,13 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
         if (!strcmp(name, "item") || !strcmp(name, "__int__") || !strcmp(name, "__float__") ||
             !strcmp(name, "__index__"))
             return t_item(t, self, !strcmp(name, "item") ? '?' : !strcmp(name, "__float__") ? 'f' : 'i');
-        if (!strcmp(name, "requires_grad_") && !kw && nargs <= 1 && /* as it is already */
-            (!nargs || args[0] == Py_True) && ag_requires_grad(py_tensor(self)))
-            return Py_NewRef(self);
+        if (!strcmp(name, "requires_grad_") && n <= 1 &&
+            (!kw || !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kw, 0), "requires_grad"))) {
+            PyObject *on = n ? t_real(t, args[0]) : Py_True;
+            return !on                ? NULL
+                   : PyBool_Check(on) ? t_requires_grad(t, self, on)
+                                      : t_native(t, f, args, nargs, kw);
+        }
         if (!strcmp(name, "__bool__"))
             return t_break(t, BRK_item, "Tensor.item");
         if (one_of(name, reads))

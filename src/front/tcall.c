@@ -937,16 +937,18 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
             Py_XDECREF(n);
             return NULL;
         }
+        bool leaf = false;
         for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++) {
             PyObject *k = PyTuple_GET_ITEM(kw, i), *v = t_real(t, args[nargs + i]);
             if (!v)
                 return NULL;
             if (PyUnicode_CompareWithASCIIString(k, "out") == 0 && v != Py_None)
                 return t_break(t, BRK_call_builtin, "out= argument");
-            if (PyUnicode_CompareWithASCIIString(k, "requires_grad") == 0 && v == Py_True)
-                return t_break(t, BRK_construct, "a new tensor with requires_grad=True");
+            leaf |= PyUnicode_CompareWithASCIIString(k, "requires_grad") == 0 && v == Py_True;
         }
         r = t_native(t, f, args, nargs, kw);
+        if (r && leaf && py_is_tensor(r) && !t_mark_leaf(t, r, true))
+            Py_CLEAR(r);
         if (!r && !t->broke &&
             PyErr_ExceptionMatches(PyExc_TypeError)) { /* name the callee, as the log shows it */
             PyObject *ty, *v, *tb;

@@ -1,10 +1,45 @@
-/* tgrad.c - backward() inside a captured function.
+/* tgrad.c - requires_grad_() and backward() inside a captured function.
  * The operators of a trace went through the tape, on fake tensors. Running the tape's own backward under the
  * recorder appends the derivative rules' operators to the graph; the gradients become attributes written on
  * the parameters. The whole graph then runs with gradients off: nobody outside can need its tape, which the
  * rules below make sure of. */
 #include "front/capture.h"
 #include "aot/aot.h"
+
+/* A leaf, or no longer one: a node of the graph, because it matters when that happens. */
+bool t_mark_leaf(trace *t, PyObject *o, bool on)
+{
+    static PyObject *f;
+    if (!f && !(f = PyObject_GetAttrString(py_module, "_set_requires_grad")))
+        return false;
+    tp_tensor *x = py_tensor(o);
+    if (!x->node || x->rec != &t->rec || t->rec.g != t->g)
+        return t_break(t, BRK_call_builtin, "Tensor.requires_grad_ in a nested graph") != NULL;
+    tp_val arg[2] = { { .kind = VAL_node, .node = x->node }, vB(on) };
+    ir_node *n = ir_add_opaque(t->g, "taper._C._set_requires_grad", f, arg, 2, vNone);
+    n->loc = t->rec.loc ? t->rec.loc(t->rec.loc_data, t->g) : NULL;
+    return true;
+}
+
+PyObject *t_requires_grad(trace *t, PyObject *o, PyObject *v)
+{
+    tp_tensor *x = py_tensor(o);
+    tobj *k = t_obj(t, o);
+    tp_err err = { 0 };
+    bool on = v == Py_True;
+    if (ag_requires_grad(x) == on && (on || ag_is_leaf(x)))
+        return Py_NewRef(o);   /* as it is already */
+    if (k && k->real && !on) { /* nobody but this graph may know its history */
+        if (!ag_is_bare_leaf(py_tensor(k->real)))
+            return t_break(t, BRK_call_builtin,
+                           "Tensor.requires_grad_(False) of a tensor with a history or hooks");
+        guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->bare = true;
+    }
+    op_ctx cx = *CX;
+    if (!ag_set_requires_grad(&cx, x, on, &err))
+        return py_raise(&err);
+    return t_mark_leaf(t, o, on) ? Py_NewRef(o) : NULL;
+}
 
 static PyObject *no_backward(trace *t, const char *why)
 {
@@ -34,8 +69,8 @@ static bool in_list(tp_tensor *const *list, int n, const tp_tensor *x)
 static bool leaf_ok(trace *t, tp_tensor *x, bool is_end)
 {
     tobj *k = leaf_obj(t, x);
-    if (!k)
-        return no_backward(t, "gradients flow to a leaf that was made inside the function") != NULL;
+    if (!k) /* made by requires_grad_() in this trace */
+        return true;
     tp_tensor *real = py_tensor(k->real);
     if (!ag_is_leaf(real) && !is_end)
         return no_backward(t, "gradients flow on to what was computed before this graph") != NULL;
@@ -99,12 +134,17 @@ static tp_tensor *own_gradient(const tp_tensor *leaf, tp_tensor *g, tp_err *err)
 }
 
 /* What AccumulateGrad does, on what the traced program sees. Takes g. */
-static bool accumulate(trace *t, PyObject *abs, tp_tensor *g, bool create)
+static bool accumulate(trace *t, tp_tensor *leaf, tp_tensor *g, bool create)
 {
     static PyObject *name;
     if (!name)
         name = PyUnicode_InternFromString("grad");
     tp_err err = { 0 };
+    PyObject *abs = py_wrap(tensor_ref(leaf));
+    if (!abs) {
+        tensor_unref(g);
+        return false;
+    }
     PyObject *old = t_getattr(t, abs, name), *now = old ? t_real(t, old) : NULL, *set = NULL;
     bool ok = false;
     if (!now)
@@ -132,6 +172,7 @@ done:
     tensor_unref(g);
     Py_XDECREF(set);
     Py_XDECREF(old);
+    Py_DECREF(abs);
     return ok;
 }
 
@@ -196,7 +237,7 @@ PyObject *t_backward(trace *t, PyObject *const *args)
         if (!leaf_ok(t, leaf[i], in_list(in, nin, leaf[i])))
             goto done;
     for (int i = 0; store && i < nin; i++)
-        if (!leaf_obj(t, in[i]) || !ag_is_leaf(py_tensor(leaf_obj(t, in[i])->real))) {
+        if (leaf_obj(t, in[i]) ? !ag_is_leaf(py_tensor(leaf_obj(t, in[i])->real)) : !ag_is_leaf(in[i])) {
             no_backward(t, "inputs= names a tensor that is not a leaf");
             goto done;
         }
@@ -220,7 +261,9 @@ PyObject *t_backward(trace *t, PyObject *const *args)
         tp_tensor *g = got[i];
         got[i] = NULL;
         if (store) {
-            if (g && !accumulate(t, leaf_obj(t, want[i])->abs, g, create))
+            if (g && !ag_requires_grad(want[i]))
+                tensor_unref(g); /* requires_grad_(False) since */
+            else if (g && !accumulate(t, want[i], g, create))
                 goto done;
         } else {
             PyObject *x = g ? py_wrap(g) : Py_NewRef(Py_None);
@@ -296,7 +339,7 @@ bool t_grad_finish(trace *t)
         return true;
     for (size_t i = 0; i < t->outs.n; i++) {
         tp_tensor *x = py_is_tensor(t->outs.at[i]) ? py_tensor(t->outs.at[i]) : NULL;
-        if (x && ag_requires_grad(x) && !ag_is_spent(x)) {
+        if (x && ag_requires_grad(x) && !ag_is_leaf(x) && !ag_is_spent(x)) {
             t->e->r->no_backward = "the graph returns a tensor that can still be differentiated";
             t->again = true;
             no_backward(t, "tracing again");
@@ -304,7 +347,7 @@ bool t_grad_finish(trace *t)
         }
     }
     IR_EACH_SAFE(n, t->g)
-    if (aot_switches_grad(n))
+    if (ir_switches_grad(n))
         ir_erase(n);
     t->g->grad_mode = false;
     t->e->nograd = true;

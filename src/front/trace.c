@@ -1779,6 +1779,8 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
         Py_DECREF(v);
         return r;
     }
+    if (is(name, "is_leaf") && (!k || !k->src || !ag_requires_grad(py_tensor(o))))
+        return PyBool_FromLong(ag_is_leaf(py_tensor(o)));
     if (is(name, "data") || is(name, "grad_fn") || is(name, "_version") || is(name, "__array_interface__") ||
         is(name, "is_leaf") || is(name, "_base"))
         return t_break(t, BRK_attribute, "Tensor.%s", PyUnicode_AsUTF8(name));
@@ -2149,6 +2151,13 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
     PyTypeObject *tp = Py_TYPE(o);
     if (t_is_tensor_type(tp)) {
         tobj *k = t_obj(t, o);
+        if (is(name, "requires_grad") && v) {
+            PyObject *on = t_real(t, v), *r = on && PyBool_Check(on) ? t_requires_grad(t, o, on) : NULL;
+            if (on && !PyBool_Check(on))
+                PyErr_SetString(PyExc_RuntimeError, "requires_grad must be a bool");
+            Py_XDECREF(r);
+            return r ? 0 : -1;
+        }
         if (is(name, "data") || is(name, "requires_grad"))
             return t_break(t, BRK_attribute, "writing Tensor.%s", PyUnicode_AsUTF8(name)), -1;
         if (k && k->src) {
@@ -2158,7 +2167,7 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         }
         if (v && !(v = t_real(t, v)))
             return -1;
-        if (is(name, "grad"))
+        if (is(name, "grad") && !ag_is_leaf(py_tensor(o)))
             return t_break(t, BRK_attribute, "writing the gradient of an intermediate tensor"), -1;
         return PyObject_SetAttr(o, name, v);
     }

@@ -177,7 +177,7 @@ static void acc_free(ag_node *n)
 static bool acc_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx, tp_err *err)
 {
     tp_tensor *g = dy[0];
-    if (!g)
+    if (!g || !ag_requires_grad(((acc_step *)n)->t)) /* requires_grad_(False) since */
         return true;
     if (n->after || tensor_is_fake(g))
         tensor_ref(g); /* hooks still look at it; a trace wants its own node for the result */

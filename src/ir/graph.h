@@ -192,6 +192,8 @@ void ir_prog_free(ir_prog *p); /* NULL is allowed */
 bool ir_prog_run(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                  const ir_hook *hook, tp_err *err);
 /* An opaque node by the list of custom operators (ops/custom.h): what runs where a hook has no opaque. */
+bool ir_switches_grad(
+    const ir_node *n); /* taper._C._set_grad_enabled(bool) in a captured graph: done by the run */
 bool ir_run_custom(const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
 /* The same for a graph nested in another: what the symbols of the other one are in this run. */
 struct sym_bind;

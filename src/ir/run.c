@@ -326,8 +326,18 @@ static bool run_hop(frame *f, const step *s, const tp_val *arg, tp_val *result)
     return ir_hop_run(&x.host, s->n, arg, result, f->err);
 }
 
+bool ir_switches_grad(const ir_node *n)
+{
+    return n->kind == IR_opaque && n->narg == 1 && n->arg[0].kind == VAL_bool && n->target &&
+           strstr(n->target, "set_grad_enabled");
+}
+
 static bool run_opaque(frame *f, const step *s, const tp_val *arg, tp_val *result)
 {
+    if (ir_switches_grad(s->n)) {
+        f->cx->grad_mode = arg[0].b;
+        return true;
+    }
     if (s->hop != HOP_none)
         return run_hop(f, s, arg, result);
     if (!f->h || !f->h->opaque)

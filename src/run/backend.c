@@ -1,5 +1,6 @@
 /* backend.c - the list of backends, and the first of them: the interpreter. */
 #include "run/backend.h"
+#include "aot/aot.h"
 #include <pthread.h>
 
 #define BACKEND(name) extern const backend backend_##name;
@@ -84,7 +85,13 @@ void run_program_free(run_program *p)
         p->free(p);
 }
 
-run_opaque_fn *run_opaque;
+bool run_core_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    if (aot_makes_leaf(n))
+        return ag_set_requires_grad(op_ctx_cur(), arg[0].t, arg[1].b, err);
+    return ir_run_custom(n, arg, out, err);
+}
+run_opaque_fn *run_opaque = run_core_opaque;
 void run_set_opaque(run_opaque_fn *fn) { run_opaque = fn; }
 
 /* ---- eager ---- */

@@ -33,7 +33,8 @@ void backend_register(const backend *b);
 /* How opaque calls (custom operators, Python callables) are made; set once by whoever registers them. */
 typedef bool run_opaque_fn(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
 void run_set_opaque(run_opaque_fn *fn);
-extern run_opaque_fn *run_opaque; /* NULL: there are none */
+extern run_opaque_fn *run_opaque;
+run_opaque_fn run_core_opaque; /* what needs nobody outside: how it is at first */
 
 run_program *backend_compile(tp_comp *c, const char *name, const ir_graph *g); /* verifies g first */
 bool run_program_call(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,

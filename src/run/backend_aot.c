@@ -29,6 +29,7 @@ typedef struct aot_program {
     int refs;   /* the program itself and every step on a tape */
     ev_cid cid; /* the compile it belongs to, for what is made later */
     bool in_compile;
+    bool leaves;     /* requires_grad_() is said in the graph */
     run_options opt; /* the same for what is made later */
 } aot_program;
 
@@ -178,11 +179,12 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
     aot_program *p = s->v->owner;
     aot_unit *u = s->v->u;
     int nout = u->nout, nroot = 0, nwant = 0;
-    if (u->nmut)
+    if (u->nmut || p->leaves)
         return err_set(
             err, ERR_runtime,
             "backward with create_graph=True runs a compiled function's graph again, which is not possible "
-            "here: the graph writes to its inputs. Run the function without taper.compile.");
+            "here: the graph %s. Run the function without taper.compile.",
+            u->nmut ? "writes to its inputs" : "makes leaves with requires_grad_()");
     for (int i = 0; i < u->nin; i++)
         if (s->in[i].kind == VAL_tensor && s->in[i].t->storage->version != s->in_version[i])
             return ag_changed(s->in[i].t, s->in_version[i], (ag_edge){ NULL, 0 }, err);
@@ -296,10 +298,11 @@ done:
 static const ag_vt step_vt = { step_name, step_apply, step_release, step_free };
 
 /* ---- the call ---- */
-static uint64_t key_of(const op_ctx *cx, const tp_val *in, int nin, bool *needs, bool *any)
+static uint64_t key_of(const aot_program *p, const op_ctx *cx, const tp_val *in, int nin, bool *needs,
+                       bool *any)
 {
     uint64_t k = 1;
-    *any = false;
+    *any = cx->grad_mode && p->leaves;
     for (int i = 0; i < nin; i++) {
         needs[i] = cx->grad_mode && in[i].kind == VAL_tensor && ag_requires_grad(in[i].t) &&
                    dtype_is_float((dtype)in[i].t->dt);
@@ -344,7 +347,7 @@ static variant *variant_for(aot_program *p, op_ctx *cx, const tp_val *in, int ni
     bool any;
     if (p->opt.v[OPT_trust_guards] && p->variants && !p->variants->next)
         return p->variants; /* guards hold grad mode and what needs gradients */
-    uint64_t key = key_of(cx, in, nin, needs, &any);
+    uint64_t key = key_of(p, cx, in, nin, needs, &any);
     for (variant *v = p->variants; v; v = v->next)
         if (v->key == key && v->grad == any)
             return v;
@@ -368,8 +371,8 @@ static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp
     return true;
 }
 
-static step *record_step(variant *v, const op_ctx *cx, const tp_val *in, tp_val *res, uint64_t offset,
-                         tp_err *err)
+static step *record_step(variant *v, const op_ctx *cx, const tp_val *in, tp_val *res, const tp_val *item,
+                         uint64_t offset, tp_err *err)
 {
     aot_unit *u = v->u;
     for (int i = 0; i < u->nsaved; i++) {
@@ -396,7 +399,10 @@ static step *record_step(variant *v, const op_ctx *cx, const tp_val *in, tp_val 
     s->saved = mem_zalloc(sizeof *s->saved * (size_t)MAX(u->nsaved, 1));
     s->version = mem_zalloc(sizeof *s->version * (size_t)MAX(u->nsaved, 1));
     for (int i = 0; i < u->ngrad; i++)
-        ag_node_set_edge(&s->n, i, in[u->grad[i]].t);
+        ag_node_set_edge(&s->n, i,
+                         u->grad[i] < 0        ? NULL
+                         : u->grad[i] < u->nin ? in[u->grad[i]].t
+                                               : item[u->grad[i] - u->nin].t);
     for (int i = 0; i < u->ntangent; i++)
         ag_node_set_shape(&s->n, i, res[u->tangent[i]].t);
     for (int i = 0; i < u->nsaved; i++) {
@@ -469,6 +475,63 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, con
     return grad_call(cx, OP_as_strided, OPV_fn, arg, &out, err) ? out.t : NULL;
 }
 
+/* Item i of what the captured graph returned; counted. */
+static bool make_item(aot_program *p, aot_unit *u, op_ctx *cx, int i, const tp_val *in, int nin, tp_val *res,
+                      tp_val *out, tp_err *err)
+{
+    const aot_out *o = &u->out[i];
+    tp_tensor *t = NULL;
+    switch (o->kind) {
+    case AOT_value:
+        out[i] = res[o->index];
+        if (out[i].kind != VAL_tensor)
+            return true;
+        if (!o->leaf) {
+            tensor_ref(out[i].t);
+            return true;
+        }
+        t = tensor_alias(out[i].t); /* other items may be the same value, and no leaf */
+        break;
+    case AOT_input: out[i] = vT(tensor_ref(in[o->index].t)); return true;
+    case AOT_view:
+    case AOT_result_view: {
+        tp_tensor *base = o->of >= 0 ? out[o->of].t : o->kind == AOT_view ? in[o->index].t : res[o->index].t;
+        tp_val cut = vNone;
+        if ((!o->requires_grad || o->leaf) && ag_requires_grad(base)) { /* x.detach(): off the tape */
+            if (!grad_call(cx, OP_detach, OPV_fn, (tp_val[]){ vT(base) }, &cut, err))
+                return false;
+            base = cut.t;
+        }
+        const tp_tensor *as = o->kind == AOT_view ? p->g->inputs.at[o->index]->val.t
+                                                  : u->fw->output->arg[o->index].node->val.t;
+        if (o->of >= 0 && u->out[o->of].type)
+            as = u->out[o->of].type;
+        t = geometry(cx, base, as, o->type, p->g, in, nin, err);
+        val_clear(&cut);
+        if (!t)
+            return false;
+        break;
+    }
+    default: out[i] = o->num; return true;
+    }
+    if (o->leaf && !ag_set_requires_grad(cx, t, true, err)) {
+        tensor_unref(t);
+        return false;
+    }
+    out[i] = vT(t);
+    return true;
+}
+
+/* What requires_grad_() in the graph did to inputs: on before the step is recorded, for gradients may end there, off
+ * after it. */
+static bool set_flags(const aot_unit *u, op_ctx *cx, const tp_val *in, bool before, tp_err *err)
+{
+    for (int i = 0; i < u->nflag; i++)
+        if ((before || !u->flag[i].on) && !ag_set_requires_grad(cx, in[u->flag[i].in].t, before, err))
+            return false;
+    return true;
+}
+
 static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                      tp_err *err)
 {
@@ -476,8 +539,9 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     bool small[64], *needs = nin <= 64 ? small : mem_alloc((size_t)nin), ok = false;
     tp_val *res = NULL;
     step *s = NULL;
-    int nres = 0, made = 0;
+    int nres = 0;
 
+    memset(out, 0, sizeof *out * (size_t)nout);
     if (nin != (int)p->g->inputs.n) {
         err_set(err, ERR_type, "the graph takes %d inputs but %d were given", (int)p->g->inputs.n, nin);
         goto done;
@@ -500,41 +564,21 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     here->grad_mode = was;
     if (!ran || !copy_back(u, cx, in, res, err))
         goto done;
-    if (v->disk.has_bw && !(s = record_step(v, cx, in, res, offset, err)))
+    if (!set_flags(u, cx, in, true, err))
+        goto done;
+    for (int i = 0; p->leaves && i < nout; i++) /* gradients end at them, so they come first */
+        if (u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
+            goto done;
+    if (v->disk.has_bw && !(s = record_step(v, cx, in, res, out, offset, err)))
         goto done;
     for (int i = 0; s && i < u->ntangent; i++)
         if (!ag_set_history(res[u->tangent[i]].t, &s->n, i, err))
             goto done;
-    for (; made < nout; made++) {
-        const aot_out *o = &u->out[made];
-        switch (o->kind) {
-        case AOT_value:
-            out[made] = res[o->index];
-            if (out[made].kind == VAL_tensor)
-                tensor_ref(out[made].t);
-            break;
-        case AOT_input: out[made] = vT(tensor_ref(in[o->index].t)); break;
-        case AOT_view:
-        case AOT_result_view: {
-            tp_tensor *base = o->kind == AOT_view ? in[o->index].t : res[o->index].t;
-            tp_val cut = vNone;
-            if (!o->requires_grad && ag_requires_grad(base)) { /* x.detach(): the same memory off the tape */
-                if (!grad_call(cx, OP_detach, OPV_fn, (tp_val[]){ vT(base) }, &cut, err))
-                    goto done;
-                base = cut.t;
-            }
-            const ir_node *as = o->kind == AOT_view ? p->g->inputs.at[o->index]
-                                                    : u->fw->output->arg[o->index].node;
-            tp_tensor *t = geometry(cx, base, as->val.t, o->type, p->g, in, nin, err);
-            val_clear(&cut);
-            if (!t)
-                goto done;
-            out[made] = vT(t);
-            break;
-        }
-        default: out[made] = o->num;
-        }
-    }
+    if (!set_flags(u, cx, in, false, err))
+        goto done;
+    for (int i = 0; i < nout; i++)
+        if (!u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
+            goto done;
     ok = true;
 done:
     if (s)
@@ -546,7 +590,7 @@ done:
     if (needs != small)
         free(needs);
     if (!ok)
-        for (int i = 0; i < made; i++)
+        for (int i = 0; i < nout; i++)
             val_clear(&out[i]);
     return ok;
 }
@@ -556,6 +600,7 @@ run_program *aot_backend_compile(const backend *b, tp_comp *c, const ir_graph *g
     aot_program *p = mem_zalloc(sizeof *p);
     p->base = (run_program){ b, aot_call, aot_free };
     p->g = ir_graph_copy(g);
+    free(aot_leaves_of(g, &p->leaves));
     p->inner = inner;
     p->decider = c->decider;
     p->opt = options_of(c->opt);
@@ -573,7 +618,7 @@ run_program *aot_backend_compile(const backend *b, tp_comp *c, const ir_graph *g
     cx.grad_mode = g->grad_mode;
     for (int i = 0; i < n; i++)
         types[i] = g->inputs.at[i]->val;
-    uint64_t key = key_of(&cx, types, n, needs, &any);
+    uint64_t key = key_of(p, &cx, types, n, needs, &any);
     variant *v = variant_new(p, c, needs, any, key);
     free(needs);
     free(types);

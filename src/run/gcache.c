@@ -12,8 +12,9 @@
 #include "sym/env.h"
 #include <stdio.h>
 
-_Static_assert(sizeof(aot_unit) == 104, "say here how the disk cache stores the new field");
-_Static_assert(sizeof(aot_out) == 16 + sizeof(tp_val), "say here how the disk cache stores the new field");
+/* Leaves and flags are not stored: a graph with requires_grad_() calls something outside. */
+_Static_assert(sizeof(aot_unit) == 120, "say here how the disk cache stores the new field");
+_Static_assert(sizeof(aot_out) == 24 + sizeof(tp_val), "say here how the disk cache stores the new field");
 
 enum { MAX_ITEMS = 1 << 20 };
 
@@ -220,6 +221,7 @@ static void get_out(io_in *r, aot_out *o, const ir_graph *g, const ir_graph *fw)
     o->kind = (uint8_t)io_get_in(r, 0, AOT_number + 1);
     o->requires_grad = io_get_in(r, 0, 2);
     o->index = (int)io_get_in(r, -1, MAX_ITEMS);
+    o->of = -1;
     bool in = o->kind == AOT_input || o->kind == AOT_view;
     if ((o->kind != AOT_number && o->index < 0) || (in && o->index >= (int)g->inputs.n) ||
         (!in && o->kind != AOT_number && o->index >= fw->output->narg))

@@ -427,7 +427,7 @@ static bool run_custom(call *c, const ir_node *n, nested *sub, tp_val *out, tp_e
         nest x = { { c->cx, ops_call, nest_sub, NULL }, c, sub };
         return ir_hop_run(&x.host, n, arg, out, err) && fit_results(n, out, err);
     }
-    bool ok = run_opaque ? run_opaque(NULL, (ir_node *)n, arg, out, err) : ir_run_custom(n, arg, out, err);
+    bool ok = run_opaque(NULL, (ir_node *)n, arg, out, err);
     return ok && fit_results(n, out, err);
 }
 
