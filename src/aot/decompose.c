@@ -1,6 +1,7 @@
 /* decompose.c - composite rows become simpler ones, down to the core set: the graph is recorded once more, each
  * row that has a decomposition running it instead. */
 #include "aot/aot.h"
+#include "ir/planted.h"
 
 /* A row is core when it has nothing simpler to offer. */
 bool aot_is_core(op_id op) { return !strcmp(op_row_of(op)->decomp_name, "none"); }
@@ -12,6 +13,24 @@ typedef struct dec {
     aot_replay r;
     bool keep; /* the row at hand stays although it has a decomposition */
 } dec;
+
+static const ir_node *marked(const ir_node *n) /* n, or which of its results says what it stands for */
+{
+    for (const ir_use *u = n->uses; u; u = u->next)
+        if (u->user->kind == IR_getitem && u->user->meta)
+            return u->user;
+    return n;
+}
+
+/* A fault planted on the row goes over to what takes its place. */
+static void pass_on(dec *d, const tp_val *out, int since, const char *op, const ir_node *from)
+{
+    int i = from && from->kind == IR_getitem ? (int)from->arg[1].i : 0;
+    bool list = out[0].kind == VAL_tensors;
+    tp_tensor *x = list ? (i < out[0].n ? out[0].ts[i] : NULL) : out[i].kind == VAL_tensor ? out[i].t : NULL;
+    if (x)
+        ir_pass_on(ir_node_of(&d->rec, x), since, op, from);
+}
 
 static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                      tp_err *err);
@@ -34,6 +53,7 @@ static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_va
     bld_init(&b, cx, err);
     b.call = bld_rec;
     tp_val got[OP_MAX_RETURNS] = { 0 };
+    int since = d->rec.g->next_id;
     bool ok = row->decomp(&b, arg, got) && !b.failed;
     bld_end(&b);
     if (!ok && err &&
@@ -44,6 +64,8 @@ static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_va
     if (ok)
         for (int i = 0; i < row->schema.nret; i++)
             out[i] = got[i];
+    if (ok && TP_UNLIKELY(fault_state != 0))
+        pass_on(d, out, since, row->name, NULL);
     return ok;
 }
 
@@ -82,12 +104,15 @@ static bool same_order(dec *d, const ir_node *n, tp_val *out, tp_err *err)
 static bool replay_call(aot_replay *r, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
 {
     dec *d = r->data;
+    int since = d->rec.g->next_id;
     d->keep = !aot_is_core((op_id)n->op) && !decide(d->c, DECIDE_decomp, n);
     bool ok = ir_call(&d->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
     d->keep = false;
     if (ok && n->variant == OPV_fn && !aot_is_core((op_id)n->op) &&
         !(op_row_of((op_id)n->op)->flags & OPF_VIEW))
         ok = same_order(d, n, out, err);
+    if (ok && TP_UNLIKELY(fault_state != 0))
+        pass_on(d, out, since, op_row_of((op_id)n->op)->name, marked(n));
     return ok;
 }
 

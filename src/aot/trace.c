@@ -4,7 +4,7 @@
 #include "ir/hop.h"
 #include "ops/custom.h"
 #include "base/clock.h"
-#include "base/fault.h"
+#include "ir/planted.h"
 #include "events/events.h"
 #include "sym/env.h"
 #include <stdio.h>
@@ -57,23 +57,48 @@ bool *aot_leaves_of(const ir_graph *g, bool *any)
     return in;
 }
 
-/* Faults planted to test the debugging tools (base/fault.h). */
-static bool plant(trace *t, const op_row *row, tp_val *out, tp_err *err)
+/* Faults planted to test the debugging tools (base/fault.h). The call made the nodes from number `since` on. */
+static bool spoil(trace *t, tp_tensor **x, double by, bool in_place, tp_err *err)
 {
+    tp_val arg[3] = { vT(*x), by == 1 ? vI(1) : vF(by), vI(1) }, sum = vNone;
+    if ((*x)->dt == DT_bool) {
+        if (!grad_call(&t->cx, OP_logical_not, in_place ? OPV_inplace : OPV_fn, arg, &sum, err))
+            return false;
+    } else if (!grad_call(&t->cx, OP_add_Tensor, in_place ? OPV_inplace : OPV_fn, arg, &sum, err))
+        return false;
+    tensor_unref(*x);
+    *x = sum.t;
+    return true;
+}
+
+static bool plant(trace *t, const ir_node *n, int since, tp_val *out, tp_err *err)
+{
+    const op_row *row = op_row_of((op_id)n->op);
     fault_kind f = fault_at("aot", row->name);
+    tp_tensor **x = out[0].kind == VAL_tensor                ? &out[0].t
+                    : out[0].kind == VAL_tensors && out[0].n ? &out[0].ts[0]
+                                                             : NULL;
+    if (x && *x && fault_later(row->name))
+        ir_pass_on(fn_node(t->fn, &t->cx, *x, err), since, row->name, NULL);
     if (f == FAULT_compile_error)
         return err_set(err, ERR_compiler, "planted fault: the autograd stage cannot take '%s'", row->name);
-    if (fault_is_sudden(f) || f == FAULT_runtime_error) /* there is no run time here */
+    if (f == FAULT_runtime_error) { /* the graph fails when it runs */
+        strbuf b = { 0 };
+        strbuf_addf(&b, "planted fault: the autograd stage made a graph that fails at '%s'", row->name);
+        tp_val arg[3] = { vI(0),
+                          { .kind = VAL_str, .s = arena_strdup(&t->g->mem, strbuf_str(&b)) },
+                          vI(ERR_runtime) },
+               none = vNone;
+        strbuf_free(&b);
+        return grad_call(&t->cx, OP__check_scalar, OPV_fn, arg, &none, err);
+    }
+    if (fault_is_sudden(f))
         return fault_strike(f, row->name, err);
     if (f == FAULT_flaky && fault_coin())
         f = FAULT_accuracy;
-    if ((f == FAULT_accuracy || f == FAULT_nan) && out[0].kind == VAL_tensor) {
-        tp_val arg[3] = { out[0], f == FAULT_nan ? vF(__builtin_nan("")) : vI(1), vI(1) }, sum = vNone;
-        bool ok = grad_call(&t->cx, OP_add_Tensor, OPV_fn, arg, &sum, err);
-        tensor_unref(out[0].t);
-        out[0] = sum;
-        return ok;
-    }
+    if ((f == FAULT_accuracy || (f == FAULT_nan && x && *x && dtype_is_float((dtype)(*x)->dt))) && x && *x)
+        return spoil(t, x, f == FAULT_nan ? __builtin_nan("") : 1,
+                     n->variant == OPV_inplace || row->flags & OPF_MUT, err);
     return true;
 }
 
@@ -85,8 +110,9 @@ static tp_val replay_input(aot_replay *r, ir_node *n, int i)
 
 static bool replay_call(aot_replay *r, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
 {
+    int since = ((trace *)r->data)->g->next_id;
     return grad_call(r->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err) &&
-           plant(r->data, op_row_of((op_id)n->op), out, err);
+           (TP_LIKELY(fault_state == 0) || plant(r->data, n, since, out, err));
 }
 
 static int replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)

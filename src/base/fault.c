@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "base/fault.h"
 #include "base/vec.h"
 #include <signal.h>
@@ -8,6 +9,8 @@
 typedef struct planted {
     char *op, *stage;
     fault_kind kind;
+    bool met;    /* some stage met the operator */
+    bool struck; /* its own did */
 } planted;
 static VEC(planted) list;
 static char *spec_now;
@@ -28,12 +31,16 @@ static void drop(void)
     list.n = 0;
 }
 
+static const char kinds[] = ""
+#define FAULT(name, what) ", " #name
+#include "base/fault.def"
+    ;
 static const char *const stages[] = { "capture", "aot", "lower", "fuse", "gen" };
 
 static bool one(const char *s, size_t n, tp_err *err)
 {
-    const char *colon = memchr(s, ':', n), *at = memchr(s, '@', n);
-    if (!colon || !at || at < colon)
+    const char *at = memchr(s, '@', n), *colon = at ? memrchr(s, ':', (size_t)(at - s)) : NULL;
+    if (!colon || colon == s)
         return err_set(err, ERR_value, "TAPER_INJECT: '%.*s' is not of the form op:kind@stage", (int)n, s);
     size_t k0 = 0;
     while (k0 < COUNT(stages) &&
@@ -47,12 +54,12 @@ static bool one(const char *s, size_t n, tp_err *err)
         if (strlen(names[k]) == (size_t)(at - colon - 1) &&
             !memcmp(names[k], colon + 1, (size_t)(at - colon - 1))) {
             planted p = { mem_strndup(s, (size_t)(colon - s)), mem_strndup(at + 1, (size_t)(s + n - at - 1)),
-                          (fault_kind)k };
+                          (fault_kind)k, false, false };
             vec_push(&list, p);
             return true;
         }
-    return err_set(err, ERR_value, "TAPER_INJECT: there is no kind of fault '%.*s'", (int)(at - colon - 1),
-                   colon + 1);
+    return err_set(err, ERR_value, "TAPER_INJECT: there is no kind of fault '%.*s'; there are: %s",
+                   (int)(at - colon - 1), colon + 1, kinds + strlen(", none, "));
 }
 
 bool fault_set(const char *spec, tp_err *err)
@@ -75,14 +82,29 @@ bool fault_set(const char *spec, tp_err *err)
     return true;
 }
 
+/* A fault that did nothing is easily taken for a tool that found nothing. */
+static pid_t reader;
+static void tell_idle(void)
+{
+    for (size_t i = 0; reader == getpid() && i < list.n; i++)
+        if (!list.at[i].struck)
+            fprintf(stderr, "taper: the planted fault %s:%s@%s never struck: %s\n", list.at[i].op,
+                    names[list.at[i].kind], list.at[i].stage,
+                    list.at[i].met ? "the operator did not reach that stage as code of its own"
+                                   : "no operator of that name was compiled");
+}
+
 static void read_env(void)
 {
     const char *spec = getenv("TAPER_INJECT");
     tp_err err = { 0 };
     if (!fault_set(spec, &err))
         fprintf(stderr, "taper: %s; no fault is planted\n", err.msg);
-    else if (fault_state)
+    else if (fault_state) {
         fprintf(stderr, "taper: faults are planted for testing (TAPER_INJECT=%s)\n", spec);
+        reader = getpid();
+        atexit(tell_idle);
+    }
 }
 
 const char *fault_spec(void)
@@ -97,9 +119,25 @@ fault_kind fault_ask(const char *stage, const char *op)
     if (fault_state < 0)
         read_env();
     for (size_t i = 0; fault_state && i < list.n; i++)
-        if (!strcmp(list.at[i].stage, stage) && !strcmp(list.at[i].op, op))
+        if (!strcmp(list.at[i].op, op)) {
+            list.at[i].met = true;
+            if (strcmp(list.at[i].stage, stage))
+                continue;
+            list.at[i].struck = true;
             return list.at[i].kind;
+        }
     return FAULT_none;
+}
+
+bool fault_later(const char *op)
+{
+    if (fault_state < 0)
+        read_env();
+    for (size_t i = 0; fault_state && i < list.n; i++)
+        if (!strcmp(list.at[i].op, op) && strcmp(list.at[i].stage, "capture") &&
+            strcmp(list.at[i].stage, "aot"))
+            return list.at[i].met = true;
+    return false;
 }
 
 bool fault_coin(void)

@@ -16,6 +16,8 @@ static inline fault_kind fault_at(const char *stage, const char *op)
 {
     return TP_LIKELY(fault_state == 0) ? FAULT_none : fault_ask(stage, op);
 }
+/* Is one planted on op at a stage behind the autograd stage? Those find operators that were replaced by their marks. */
+bool fault_later(const char *op);
 const char *fault_name(fault_kind k);
 /* Ends or stops the process, or finds no memory: at stages that only compile it does so there. */
 static inline bool fault_is_sudden(fault_kind k)

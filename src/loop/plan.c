@@ -12,7 +12,7 @@
  * vector loop (rows lie in memory), or the last kept dimension is and each lane keeps its own sum (columns do). */
 #include "loop/loop.h"
 #include "loop/lin.h"
-#include "base/fault.h"
+#include "ir/planted.h"
 #include "events/events.h"
 #include <stdio.h>
 
@@ -396,26 +396,36 @@ static vir_ref number_now(walk *w, const tp_val *v, dtype dt)
     return loop_convert(w->k, emit_int(w, v->i), DT_i64, dt);
 }
 
-/* Faults planted to test the debugging tools (base/fault.h). */
+/* Faults planted to test the debugging tools (base/fault.h). A copy that carries the fault of what it copies is no company. */
+static bool alone(const walk *w, const ir_node *n)
+{
+    const ir_node *x = n->op == OP_clone && n->meta ? n->arg[0].node : NULL;
+    for (int i = 0; i < w->g->n; i++)
+        if (w->g->member[i] != n && w->g->member[i] != x)
+            return false;
+    return w->g->n > 0 && (w->g->member[0] == n || w->g->member[w->g->n - 1] == n);
+}
+
 static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
 {
-    fault_kind f = fault_at("gen", row_of(n)->name);
-    if (f == FAULT_none && !fault_is_sudden(fault_at("lower", row_of(n)->name)))
-        f = fault_at("lower", row_of(n)->name);
-    if (f == FAULT_none && (w->g->n > 1 || n != w->g->member[0])) /* not alone in its kernel */
-        f = fault_at("fuse", row_of(n)->name);
+    fault_kind f = ir_fault_at("gen", n);
+    char buf[64];
+    if (f == FAULT_none && !fault_is_sudden(ir_fault_at("lower", n)))
+        f = ir_fault_at("lower", n);
+    if (f == FAULT_none && !alone(w, n))
+        f = ir_fault_at("fuse", n);
     if (f == FAULT_none)
         return v;
     vir_type t = vir_type_of(w->k, v);
-    if (f == FAULT_accuracy && t != VT_mask)
-        return vir_add(w->k, v, vir_imm(w->k, t, 1));
+    const char *op = ir_stands_for(n, buf, sizeof buf);
+    if (f == FAULT_accuracy)
+        return t == VT_mask ? vir_not(w->k, v) : vir_add(w->k, v, vir_imm(w->k, t, 1));
     if (f == FAULT_nan && (t == VT_f32 || t == VT_f64))
         return vir_flt(w->k, t, __builtin_nan(""));
     if (f == FAULT_compile_error)
-        err_set(w->pl->c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'",
-                row_of(n)->name);
+        err_set(w->pl->c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'", op);
     w->out->fault = (uint8_t)f;
-    w->out->fault_op = row_of(n)->name;
+    w->out->fault_op = arena_strdup(&w->pl->p->mem, op);
     return v;
 }
 
@@ -456,7 +466,7 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
     } else
         vir_note(w->k, NULL);
     vir_ref v = lower_find(token(n))(&l);
-    return plant(w, n, v);
+    return TP_LIKELY(fault_state == 0) ? v : plant(w, n, v);
 }
 
 static bool sym_has_hint(symint v);
@@ -625,9 +635,9 @@ static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
         if (w->dry)
             return 0;
         v = loop_convert(k, v, (dtype)ir_type(a)->dt, (dtype)t->dt);
-        return ir_type(a)->dt == t->dt
-                   ? v
-                   : vir_narrow(k, loop_mem((dtype)t->dt), v); /* the program asks for the rounding */
+        if (ir_type(a)->dt != t->dt)
+            v = vir_narrow(k, loop_mem((dtype)t->dt), v); /* the program asks for the rounding */
+        return TP_LIKELY(fault_state == 0) ? v : plant(w, n, v);
     }
     if (is_arange(n)) {
         lin i = idx[0];
@@ -2478,12 +2488,51 @@ static void life_times(planner *pl)
 
 static bool plant_lowering(tp_comp *c, const ir_graph *g) /* those that strike while compiling */
 {
+    char buf[64];
     IR_EACH(n, g)
     {
-        fault_kind f = n->kind == IR_call ? fault_at("lower", row_of(n)->name) : FAULT_none;
+        fault_kind f = ir_fault_at("lower", n);
         if (f == FAULT_compile_error)
-            return err_set(c->err, ERR_compiler, "planted fault: '%s' cannot be lowered", row_of(n)->name);
-        if (fault_is_sudden(f) && !fault_strike(f, row_of(n)->name, c->err))
+            return err_set(c->err, ERR_compiler, "planted fault: '%s' cannot be lowered",
+                           ir_stands_for(n, buf, sizeof buf));
+        if (fault_is_sudden(f) && !fault_strike(f, ir_stands_for(n, buf, sizeof buf), c->err))
+            return false;
+    }
+    return true;
+}
+
+/* Views, reductions, products and library calls: a copy of their result carries the fault, since kernels are made for that. */
+static bool plant_carriers(tp_comp *c, ir_graph *g)
+{
+    char buf[64];
+    for (ir_node *n = g->first, *next; n; n = next) {
+        const char *op = ir_stands_for(n, buf, sizeof buf);
+        ir_node *x = n->kind == IR_call || n->kind == IR_getitem ? n : NULL;
+        next = n->next;
+        if (!x || !fault_later(op) ||
+            (n->kind == IR_call && (is_copy(n) || (row_of(n)->flags & OPF_PW && lower_find(token(n))))))
+            continue;
+        for (ir_use *u = n->uses; n->val.kind == VAL_tensors && u; u = u->next)
+            if (u->user->kind == IR_getitem && (x == n || u->user->id < x->id))
+                x = u->user; /* its first result */
+        if (!ir_type(x))
+            continue;
+        char *name = mem_strdup(op);
+        tp_val arg[2] = { { .kind = VAL_node, .node = x }, vNone };
+        ir_node *copy = ir_build(g, OP_clone, OPV_fn, arg, 2, c->err);
+        if (copy) {
+            if (x->next != copy)
+                ir_insert_before(g, x->next, copy);
+            ir_replace_uses(x, copy);
+            ir_set_arg(copy, 0, arg[0]);
+            copy->loc = n->loc;
+            ir_stand_for(copy, name);
+            ir_stand_for(n, "");
+            if (x != n)
+                ir_stand_for(x, "");
+        }
+        free(name);
+        if (!copy)
             return false;
     }
     return true;
@@ -2589,6 +2638,8 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
 
     p->g = ir_graph_copy(src);
     pl.g = p->g;
+    if (TP_UNLIKELY(fault_state != 0) && !plant_carriers(c, p->g))
+        goto done;
     accumulate_products(c, p->g);
     split_into_slices(c, p->g);
     ir_renumber(p->g);
@@ -2617,8 +2668,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
                 goto done;
             continue;
         }
-        if (TP_UNLIKELY(fault_state != 0) && g->ext->kind == IR_call &&
-            fault_at("gen", row_of(g->ext)->name) == FAULT_compile_error) {
+        if (TP_UNLIKELY(fault_state != 0) && ir_fault_at("gen", g->ext) == FAULT_compile_error) {
             err_set(c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'",
                     row_of(g->ext)->name);
             goto done;

@@ -8,7 +8,7 @@
 #include "run/tune.h"
 #include "ir/hop.h"
 #include "loop/loop.h"
-#include "base/fault.h"
+#include "ir/planted.h"
 #include "base/pool.h"
 #include <stdatomic.h>
 #include "base/clock.h"
@@ -313,22 +313,23 @@ static bool run_row(call *c, const ir_node *n, tp_val *out, tp_err *err)
     return ops_call(c->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
 }
 
-/* Faults planted in library calls. */
+/* Faults planted in library calls that stand for pointwise rows; the others have a kernel that carries theirs. */
 static bool plant_call(const ir_node *n, tp_val *res, tp_err *err)
 {
-    const char *name = op_row_of((op_id)n->op)->name;
-    fault_kind f = fault_at("gen", name);
-    if (f == FAULT_none && !fault_is_sudden(fault_at("lower", name)))
-        f = fault_at("lower", name);
+    char buf[64];
+    fault_kind f = ir_fault_at("gen", n);
+    if (f == FAULT_none && !fault_is_sudden(ir_fault_at("lower", n)))
+        f = ir_fault_at("lower", n);
     if (f == FAULT_none)
         return true;
-    if (!fault_strike(f, name, err))
+    if (!fault_strike(f, ir_stands_for(n, buf, sizeof buf), err))
         return false;
     tp_tensor *t = res[0].kind == VAL_tensor ? res[0].t : NULL;
     bool wrong = f == FAULT_accuracy || f == FAULT_nan || (f == FAULT_flaky && fault_coin());
-    for (int64_t k = 0; wrong && t && dtype_is_float((dtype)t->dt) && k < t->numel; k++) {
+    for (int64_t k = 0; wrong && t && k < t->numel; k++) {
         void *p = tensor_elem(t, k);
-        elem_set_f((dtype)t->dt, p, f == FAULT_nan ? __builtin_nan("") : elem_get_f((dtype)t->dt, p) + 1);
+        double v = elem_get_f((dtype)t->dt, p);
+        elem_set_f((dtype)t->dt, p, f == FAULT_nan ? __builtin_nan("") : t->dt == DT_bool ? !v : v + 1);
     }
     return true;
 }
