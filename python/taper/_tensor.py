@@ -66,6 +66,52 @@ def new(self, *args, **kwargs):
     return _C._legacy_new(self.dtype, args)
 
 
+# --- calls that a subclass takes over (taper.overrides) ---------------------------------------------------------
+class _Off:
+    def __enter__(self):
+        _C._overrides_off(self._all, 1)
+        return self
+
+    def __exit__(self, *exc):
+        _C._overrides_off(self._all, -1)
+
+
+class DisableTorchFunctionSubclass(_Off):
+    """with DisableTorchFunctionSubclass(): tensors of all classes are ordinary ones; modes go on."""
+    _all = False
+
+
+class DisableTorchFunction(_Off):
+    """with DisableTorchFunction(): neither classes nor modes take calls over."""
+    _all = True
+
+
+_C.DisableTorchFunctionSubclass, _C.DisableTorchFunction = DisableTorchFunctionSubclass, DisableTorchFunction
+_nowrap = {getattr(Tensor, n) for n in ("_base", "grad", "_grad")}
+
+
+def _convert(r, cls):
+    if isinstance(r, Tensor) and not isinstance(r, cls):
+        return r.as_subclass(cls)
+    if isinstance(r, (tuple, list)):
+        new = [_convert(x, cls) for x in r]
+        if all(a is b for a, b in zip(new, r)):
+            return r
+        return new if isinstance(r, list) else tuple(new) if type(r) is tuple else type(r)(new)
+    return r
+
+
+@classmethod
+def __torch_function__(cls, func, types, args=(), kwargs=None):
+    """A subclass that says nothing else: the call runs as it would, and tensors come back as that subclass."""
+    if not all(issubclass(cls, t) for t in types):
+        return NotImplemented
+    r = _C._disabled_torch_function_impl(func, types, args, kwargs)
+    return r if func in _nowrap else _convert(r, cls)
+
+
+_C._tensor_set("__torch_function__", __torch_function__)
+
 for _f in (__deepcopy__, __reduce_ex__, __copy__, new):
     _C._tensor_set(_f.__name__, _f)
 

@@ -181,6 +181,12 @@ def _rows_of(name):
     return _inplace_of.get(name)
 
 
+def _of_row(full):
+    """The overload a row's full name stands for: add.Tensor, add_.Tensor, relu."""
+    name, _, overload = full.partition(".")
+    return getattr(getattr(_sys.modules[__name__].aten, name), overload or "default")
+
+
 class _Aten(_Namespace):
     def __getattr__(self, op):
         rows = None if op.startswith("__") else _rows_of(op)
@@ -198,8 +204,24 @@ def load_library(path):
     _C._load_library(path)
 
 
+class _HigherOrder(_Namespace):
+    """Control flow as it stands in graphs."""
+
+    def __getattr__(self, op):
+        from . import _higher_order_ops as h
+        fn = h.wrap if op == "wrap" else h.graph_calls.get(op)
+        if fn is None:
+            raise AttributeError(f"'_HigherOrderNamespace' object has no attribute '{op}'")
+        return fn
+
+    def __dir__(self):
+        from ._higher_order_ops import graph_calls
+        return [*graph_calls, "wrap"]
+
+
 aten = _Aten("aten")
-_namespaces = {"aten": aten}
+higher_order = _HigherOrder("higher_order")
+_namespaces = {"aten": aten, "higher_order": higher_order}
 
 
 def __getattr__(name):

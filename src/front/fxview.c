@@ -64,7 +64,7 @@ static PyObject *type_value(const tp_val *v) /* the fake value of a node, withou
     return v->kind == VAL_int ? py_int(v->i) : Py_NewRef(Py_None);
 }
 
-static bool is_default(const tp_val *a, const op_param *p)
+bool fx_is_default(const tp_val *a, const op_param *p)
 {
     if (!p->has_default && !(p->optional && a->kind == VAL_none))
         return false;
@@ -123,11 +123,11 @@ static PyObject *nodes(PyObject *m, PyObject *c)
         int last = n->narg;
         if (row) /* trailing defaults are not shown */
             while (last > 0 && (row->schema.param[last - 1].kwonly ||
-                                is_default(&n->arg[last - 1], &row->schema.param[last - 1])))
+                                fx_is_default(&n->arg[last - 1], &row->schema.param[last - 1])))
                 last--;
         for (int i = 0; args && kw && i < n->narg; i++) {
             if (row && i >= last) {
-                if (is_default(&n->arg[i], &row->schema.param[i]))
+                if (fx_is_default(&n->arg[i], &row->schema.param[i]))
                     continue;
                 PyObject *v = value(&n->arg[i]);
                 PyDict_SetItemString(kw, row->schema.param[i].name, v);

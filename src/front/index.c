@@ -1,6 +1,6 @@
 /* index.c - x[...] and x[...] = v: Python indices become select, slice, unsqueeze, index and index_put_
  * calls, so that the tape and the recorder see them. */
-#include "front/py.h"
+#include "front/override.h"
 
 static py_row_ref r_select = PY_ROW("select.int"), r_slice = PY_ROW("slice.Tensor"),
                   r_unsqueeze = PY_ROW("unsqueeze"), r_alias = PY_ROW("alias"),
@@ -273,6 +273,9 @@ PyObject *py_tensor_getitem(PyObject *self, PyObject *index)
     slicing s;
     tp_err err = { 0 };
     tp_tensor *r = NULL;
+    PyObject *res;
+    if (TP_UNLIKELY(py_overrides) && py_taken_method("__getitem__", self, &index, 1, NULL, &res))
+        return res;
     if (slicing_run(&s, self, index, &err)) {
         if (s.nindex)
             r = py_row_t(&r_index, (tp_val[]){ vT(s.t), vTs(s.index, s.nindex) }, 2, &err);
@@ -386,6 +389,12 @@ int py_tensor_setitem(PyObject *self, PyObject *index, PyObject *value)
     if (!value) {
         PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
         return -1;
+    }
+    PyObject *res;
+    if (TP_UNLIKELY(py_overrides) &&
+        py_taken_method("__setitem__", self, (PyObject *[]){ index, value }, 2, NULL, &res)) {
+        Py_XDECREF(res);
+        return res ? 0 : -1;
     }
     number = is_number(value);
     if (!py_is_tensor(value) && !number) {

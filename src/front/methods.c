@@ -1,6 +1,6 @@
 /* methods.c - Tensor methods that are no operators: conversion of type and device, small questions, views by
  * property; and the settings of the process. */
-#include "front/py.h"
+#include "front/override.h"
 #include "base/pool.h"
 
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
@@ -155,6 +155,9 @@ static int read_to(target *g, PyObject *const *args, Py_ssize_t nargs, PyObject 
 static PyObject *m_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
     target g = { .dt = DT_none };
+    PyObject *res;
+    if (TP_UNLIKELY(py_overrides) && py_taken_method("to", self, args, nargs, kw, &res))
+        return res;
     int r = read_to(&g, args, nargs, kw);
     if (r > 0)
         return convert_to(self, &g);
@@ -179,8 +182,10 @@ static PyObject *cast_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs
                          const char *fn)
 {
     static const char *const names[] = { "memory_format" };
-    PyObject *a[1];
+    PyObject *a[1], *res;
     target g = { .dt = dt };
+    if (TP_UNLIKELY(py_overrides) && py_taken_method(fn, self, args, nargs, kw, &res))
+        return res;
     if (!py_take(fn, names, 1, 0, 0, args, nargs, kw, a))
         return NULL;
     if (a[0] && a[0] != Py_None) {

@@ -2,7 +2,7 @@
  */
 #include "grad/tape.h"
 #include "sym/env.h"
-#include "front/py.h"
+#include "front/override.h"
 #include "base/map.h"
 #include "sym/env.h"
 
@@ -892,6 +892,8 @@ PyObject *py_op_call(const op_name *n, bool method, PyObject *const *args, Py_ss
     parse p;
     extra x;
     PyObject *res = NULL;
+    if (TP_UNLIKELY(py_overrides) && n->obj && py_taken(n->obj, args, nargs, kwnames, &res))
+        return res;
     arena_init(&p.mem);
     p.err.kind = ERR_none;
     p.strict = n->nrow > 1;
@@ -912,7 +914,9 @@ again:
         p.strict = false;
         goto again;
     }
-    res = no_match(n, method, &p, args, nargs, kwnames);
+    if (!n->obj || !py_untaken(args, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0)) ||
+        !py_taken(n->obj, args, nargs, kwnames, &res))
+        res = no_match(n, method, &p, args, nargs, kwnames);
 done:
     if (p.mem.blocks)
         arena_free(&p.mem);
@@ -1020,14 +1024,17 @@ PyTypeObject PyOpMethod_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper
                                  .tp_getset = op_getset,
                                  .tp_methods = op_methods };
 
-static PyObject *op_object(const op_name *n)
+static PyObject *op_object(op_name *n)
 {
+    if (n->obj)
+        return Py_NewRef(n->obj);
     bool method = !strcmp(n->space, "Tensor");
     PyOp *o = PyObject_New(PyOp, method ? &PyOpMethod_Type : &PyOpFunc_Type);
     if (!o)
         return NULL;
     o->call = method ? method_call : func_call;
     o->name = n;
+    n->obj = Py_NewRef((PyObject *)o);
     return (PyObject *)o;
 }
 
@@ -1056,7 +1063,7 @@ static PyObject *call_row(PyObject *m, PyObject *const *args, Py_ssize_t nargs, 
     if (!s || !op_find(s, strlen(s), &op, &v))
         return PyErr_Format(PyExc_AttributeError, "no operator row named %R", nargs ? args[0] : Py_None);
     uint16_t row = (uint16_t)op;
-    op_name n = { op_row_of(op)->name, "", v, 1, &row, NULL };
+    op_name n = { .name = op_row_of(op)->name, .space = "", .variant = v, .nrow = 1, .row = &row };
     return py_op_call(&n, false, args + 1, nargs - 1, kwnames);
 }
 
@@ -1112,7 +1119,7 @@ static PyObject *aten(PyObject *m, PyObject *name)
             break;
     }
     have = py_op_name(s, "aten");
-    return have ? op_object(have) : Py_NewRef(Py_None);
+    return have ? op_object((op_name *)have) : Py_NewRef(Py_None);
 }
 
 static PyMethodDef functions[] = { { "_aten", aten, METH_O, "the rows of an ATen name as one function" },

@@ -41,6 +41,9 @@ PyObject *py_device(tp_device d);                       /* new */
 PyObject *py_memfmt(memfmt f);                          /* borrowed */
 PyObject *py_size(int ndim, const symint *size);        /* new taper.Size */
 PyObject *py_int(symint v);                             /* new int, or SymInt for expressions */
+PyObject *py_rng(tp_gen *g);
+PyObject *custom_to_py(const tp_val *v);                /* new; v stays */
+bool fx_is_default(const tp_val *a, const op_param *p); /* would the row fill this in itself? */
 PyObject *py_raise(tp_err *e);                /* always NULL; keeps an exception that is already set */
 void py_note_saved(void);                     /* debug.c: adds where the failure was saved, if it was */
 void py_forget(void);                         /* as PyErr_Clear(), but Ctrl-C is heard again later */
@@ -61,6 +64,7 @@ typedef struct op_name {
     op_variant variant;
     int nrow;
     uint16_t *row; /* op_id */
+    PyObject *obj; /* the function or method of this name; NULL before it was asked for */
     struct op_name *next;
 } op_name;
 /* Vectorcall of a name; method: the first argument is self and is not nameable. New reference. */

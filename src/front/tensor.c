@@ -1,5 +1,5 @@
 /* tensor.c - the Tensor type: life cycle, properties, operators. */
-#include "front/py.h"
+#include "front/override.h"
 
 /* ---- life cycle ---- */
 PyObject *py_wrap_as(PyTypeObject *type, tp_tensor *t)
@@ -344,9 +344,15 @@ static PyObject *binary(const op_name **cache, const char *name, PyObject *a, Py
         return PyErr_Format(PyExc_NotImplementedError, "taper has no operator '%s' yet", name);
     if (!py_is_tensor(b) && !PyFloat_Check(b) && !PyLong_Check(b) && !py_is_symint(b) &&
         !(Py_TYPE(b)->tp_as_number &&
-          (Py_TYPE(b)->tp_as_number->nb_float || Py_TYPE(b)->tp_as_number->nb_index)))
+          (Py_TYPE(b)->tp_as_number->nb_float || Py_TYPE(b)->tp_as_number->nb_index)) &&
+        !py_type_overrides(Py_TYPE(b)))
         Py_RETURN_NOTIMPLEMENTED;
-    PyObject *args[2] = { a, b };
+    PyObject *args[2] = { a, b }, *r;
+    if (TP_UNLIKELY(py_overrides)) { /* x + y is known as the method */
+        const op_name *m = py_op_name(name, "Tensor");
+        if (m && m->obj && py_taken(m->obj, args, 2, NULL, &r))
+            return r;
+    }
     return py_op_call(*cache, false, args, 2, NULL);
 }
 /* a op b with the tensor on either side; `rname` is used when only b is the tensor and order matters. */

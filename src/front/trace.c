@@ -1,4 +1,5 @@
 /* trace.c - what the interpreter's leaf operations mean while tracing. */
+#include "front/override.h"
 #include "front/capture.h"
 
 PyObject *native_binary(int op, PyObject *a, PyObject *b);
@@ -697,6 +698,9 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
             want(t, G_ID_MATCH, s, known->real ? known->real : known->abs);
         return Py_NewRef(known->abs);
     }
+    if (t_is_tensor_type(tp) && py_type_overrides(tp))
+        return t_break(t, BRK_wrapped, "a tensor of class %s, whose calls go through __torch_function__",
+                       tp->tp_name);
     if (t_is_tensor_type(tp))
         return wrap_tensor(t, o, s);
     PyTypeObject *base = t_base(tp);

@@ -263,6 +263,13 @@ static PyObject *gen_pynew(PyTypeObject *t, PyObject *args, PyObject *kw)
         g->g = gen_new(67280421310721ULL);
     return (PyObject *)g;
 }
+PyObject *py_rng(tp_gen *g) /* new; another object for the same numbers */
+{
+    PyRng *o = (PyRng *)PyRng_Type.tp_alloc(&PyRng_Type, 0);
+    if (o)
+        o->g = gen_ref(g);
+    return (PyObject *)o;
+}
 static bool seed_of(PyObject *v, uint64_t *seed)
 {
     PyObject *i = PyNumber_Index(v);

@@ -590,6 +590,8 @@ done:
 
 bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
 {
+    if (TP_UNLIKELY(cx->dispatch) && !(op_row_of(op)->flags & OPF_COMP))
+        return cx->dispatch(cx, op, v, arg, out, err);
     return call(cx, op, v, arg, out, err, false);
 }
 

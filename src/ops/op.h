@@ -128,6 +128,7 @@ bool op_find(const char *full, size_t n, op_id *op, op_variant *v); /* "add.Tens
 void op_full_name(strbuf *b, op_id op, op_variant v);               /* add_.Tensor */
 
 /* What a call needs to know of its surroundings. One per thread that calls. */
+typedef bool op_dispatch_fn(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
 struct op_ctx {
     bool grad_mode; /* record on the tape */
     bool inference_mode;
@@ -140,6 +141,7 @@ struct op_ctx {
     bool autocast;            /* calls convert their arguments as the row's flag says */
     dtype autocast_dtype;     /* the lower type */
     void *hooks;              /* reserved for saved-tensor hooks */
+    op_dispatch_fn *dispatch; /* takes the place of every row's kernel; NULL: nobody does */
     tp_tensor
         *into; /* borrowed: the next call may write its result there instead of making a tensor (out=) */
 };

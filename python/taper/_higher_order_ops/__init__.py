@@ -121,10 +121,6 @@ for _f in (cond, while_loop, scan, map):
 
 
 # --- the same as they stand in a graph: nested graphs and flat lists of tensors
-def _graph_cond(pred, true_graph, false_graph, operands):
-    return (true_graph if _single(pred, "the predicate of cond") else false_graph)(*operands)
-
-
 def _graph_while(cond_graph, body_graph, carried, others=()):
     while _single(cond_graph(*carried, *others)[0], "what cond_fn returns"):
         carried = body_graph(*carried, *others)
@@ -144,6 +140,11 @@ def _graph_map(body, xs, others):
     return _graph_scan(body, [], xs, others)
 
 
-graph_calls = {"cond": _graph_cond, "while_loop": _graph_while, "scan": _graph_scan, "map": _graph_map}
+graph_calls = {"cond": cond, "while_loop": _graph_while, "scan": _graph_scan, "map": _graph_map}
 for _n, _f in graph_calls.items():
     _f.__name__, _f.__module__ = _n, "taper.ops.higher_order"
+
+
+def wrap(body, *args, **kwargs):
+    """body(*args, **kwargs): captured, it is followed like any other call."""
+    return body(*args, **kwargs)

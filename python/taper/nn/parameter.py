@@ -4,6 +4,7 @@ from .. import _C
 
 class Parameter(_C.Tensor):
     """A tensor that is learnt: assigning it to a Module adds it to parameters()."""
+    __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, data=None, requires_grad=True):
         if data is None:
@@ -32,6 +33,7 @@ def _rebuild_parameter(cls, data, requires_grad):
 
 class Buffer(_C.Tensor):
     """A tensor that is state but not learnt: assigning it to a Module adds it to buffers()."""
+    __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, data=None, *, persistent=True):
         if data is None:
