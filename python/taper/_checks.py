@@ -96,3 +96,50 @@ def sym_ite(b, t, f):
 
 def sym_sum(args):
     return sum(args)
+
+
+# --- questions about symbolic sizes (taper.fx.experimental.symbolic_shapes)
+def is_symbolic(v):
+    """Is v a size that has no number yet?"""
+    return isinstance(v, _C.SymInt)
+
+
+def guard_or_false(expr):
+    """The truth of expr where it is known or may become a guard; False where it is about sizes that must not be guarded."""
+    return False if _C._sym_open(expr) else bool(expr)
+
+
+def guard_or_true(expr):
+    """The truth of expr where it is known or may become a guard; True where it is about sizes that must not be guarded."""
+    return True if _C._sym_open(expr) else bool(expr)
+
+
+guard_size_oblivious = guard_or_false
+
+
+def statically_known_true(expr):
+    """True where expr holds for all sizes; a comparison of ordinary symbolic sizes has become a guard when it gets here."""
+    return False if _C._sym_open(expr) else bool(expr)
+
+
+def sym_and(x, *others):
+    """x and all of the others; questions about sizes that must not be guarded stay questions."""
+    for o in others:
+        x = x & o
+    return x
+
+
+def sym_or(x, *others):
+    """x or any of the others; questions about sizes that must not be guarded stay questions."""
+    for o in others:
+        x = x | o
+    return x
+
+
+def hint_int(v, fallback=None):
+    """The number that was seen for a size."""
+    if not isinstance(v, _C.SymInt):
+        return v
+    if _C._sym_open(v) and fallback is not None:
+        return fallback
+    return int(v)

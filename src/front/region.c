@@ -182,6 +182,21 @@ static void mark_range(PyObject *o, int dim, int64_t *lo, int64_t *hi)
     Py_XDECREF(i);
 }
 
+/* config.dynamic_sources and unbacked_sources: lists of sources by name. */
+static bool listed(const char *which, source *s)
+{
+    PyObject *names = cfg_obj(which);
+    if (!names || !PyUnicode_Check(names) || !PyUnicode_GET_LENGTH(names))
+        return false;
+    PyObject *m = PyImport_ImportModule("taper._dynamo.config"),
+             *r = m ? PyObject_CallMethod(m, "_source_listed", "Os", names, src_text(s)) : NULL;
+    bool yes = r == Py_True;
+    py_forget();
+    Py_XDECREF(m);
+    Py_XDECREF(r);
+    return yes;
+}
+
 bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
                   int64_t *hi)
 {
@@ -215,6 +230,10 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
         mark_range(o, dim, lo, hi);
         return true;
     }
+    if (t->cfg->dynamic != 0 && listed("unbacked_sources", s))
+        return *p = SYM_unbacked, true;
+    if (t->cfg->dynamic != 0 && listed("dynamic_sources", s))
+        return *p = SYM_duck, true;
     if (Py_TYPE(o) != &PyTensor_Type)
         return true; /* parameters keep static shapes */
     if (has_index(o, "_dynamo_weak_dynamic_indices", dim) && t->cfg->dynamic != 0)
@@ -245,7 +264,7 @@ int t_int_policy(trace *t, PyObject *o, source *s)
     PyObject *was = PyDict_GetItemString(r->dynamic, src_text(s));
     if (!was) {
         PyDict_SetItemString(r->dynamic, src_text(s), o);
-        return t->cfg->dynamic > 0;
+        return t->cfg->dynamic > 0 || listed("dynamic_sources", s);
     }
     if (was == Py_None)
         return 1;

@@ -65,6 +65,7 @@ static PyObject *s_repr(PyObject *o)
                                 device_name((dev_kind)st(o)->device.kind), (long long)st(o)->nbytes);
 }
 static PyObject *s_device(PyObject *o, void *x) { return py_device(st(o)->device); }
+static PyObject *s_cdata(PyObject *o, void *x) { return PyLong_FromVoidPtr(st(o)); }
 
 static tp_storage *storage_of_bytes(const void *p, Py_ssize_t n, tp_err *err)
 {
@@ -147,7 +148,9 @@ static PyMethodDef methods[] = { { "nbytes", s_nbytes, METH_NOARGS, "nbytes() ->
                                  { "__deepcopy__", s_deepcopy, METH_O, NULL },
                                  { "__reduce__", s_reduce, METH_NOARGS, NULL },
                                  { NULL } };
-static PyGetSetDef getset[] = { { "device", s_device, NULL, "where the bytes are", NULL }, { NULL } };
+static PyGetSetDef getset[] = { { "device", s_device, NULL, "where the bytes are", NULL },
+                                { "_cdata", s_cdata, NULL, "a number of its own", NULL },
+                                { NULL } };
 static PySequenceMethods sequence = { .sq_length = s_len, .sq_item = s_item };
 static PyTypeObject PyStorage_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.UntypedStorage",
                                        .tp_basicsize = sizeof(PyStorage),

@@ -288,7 +288,14 @@ static PyObject *eval_in(PyObject *m, PyObject *args)
     PyErr_Clear();
     return !ok ? Py_NewRef(o) : sym_is_bool(x) ? PyBool_FromLong(r != 0) : PyLong_FromLongLong(r);
 }
-static PyMethodDef functions[] = { { "_sym_eval", eval_in, METH_VARARGS, "the value of a SymInt" },
+/* _sym_open(v): a question that is still open and must not become a guard */
+static PyObject *open_question(PyObject *m, PyObject *o)
+{
+    return PyBool_FromLong(py_is_symint(o) && sym_is_unbacked(py_symint_value(o)));
+}
+static PyMethodDef functions[] = { { "_sym_open", open_question, METH_O,
+                                     "is this question about unbacked sizes?" },
+                                   { "_sym_eval", eval_in, METH_VARARGS, "the value of a SymInt" },
                                    { NULL } };
 
 int py_init_symint(PyObject *m)

@@ -1089,6 +1089,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                                            "tensor",
                                            "as_tensor",
                                            "_sym_check",
+                                           "_sym_open",
                                            "_sym_size_like" };
         const char *n = ((PyCFunctionObject *)f)->m_ml->ml_name;
         *handled = true;

@@ -10,6 +10,8 @@ _DEFAULTS = {
     # shapes
     "automatic_dynamic_shapes": True, "assume_static_by_default": True, "dynamic_shapes": True, "specialize_int": False,
     "specialize_float": True, "force_parameter_static_shapes": True, "automatic_dynamic_shapes_mark_as": "dynamic",
+    "dynamic_sources": _os.environ.get("TAPER_COMPILE_DYNAMIC_SOURCES", _os.environ.get("TORCH_COMPILE_DYNAMIC_SOURCES", "")),
+    "unbacked_sources": _os.environ.get("TAPER_COMPILE_UNBACKED_SOURCES", _os.environ.get("TORCH_COMPILE_UNBACKED_SOURCES", "")),
     "capture_scalar_outputs": _os.environ.get("TAPER_CAPTURE_SCALAR_OUTPUTS", _os.environ.get("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS")) == "1",
     "capture_dynamic_output_shape_ops": _os.environ.get("TAPER_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", _os.environ.get("TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS")) == "1",
     # breaks and errors
@@ -124,6 +126,23 @@ def _changes_json():
     import json
     return json.dumps({k: v for k, v in _settings.items() if isinstance(v, (int, float, str, bool, type(None))) and (v != _DEFAULTS[k] or (v and k == "repro_ignore_non_fp"))
                        and k not in ("repro_after", "repro_level", "debug_dir_root", "base_dir")})
+
+
+def _source_listed(names, source):
+    """Is a source (L['x']) in a list such as "L['x'],L['args'][0]" or does it match a regular expression of it?"""
+    import re
+    for one in names.split(","):
+        one = one.strip()
+        if not one:
+            continue
+        if one == source:
+            return True
+        try:
+            if re.fullmatch(one, source):
+                return True
+        except re.error:
+            pass
+    return False
 
 
 def save_config():

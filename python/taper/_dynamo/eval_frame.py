@@ -381,6 +381,11 @@ for _f in (mark_dynamic, maybe_mark_dynamic, mark_static, mark_unbacked, mark_st
     _role(_f, "none")
 
 
+def unsupported(msg=""):
+    """Raise the error of a graph break where none is allowed."""
+    raise exc.Unsupported(msg)
+
+
 def patch_dynamo_config(*args, **kwargs):
     return config.patch(*args, **kwargs)
 

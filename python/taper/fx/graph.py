@@ -1,9 +1,15 @@
 """Nodes, graphs and graph modules over what capture recorded."""
 import builtins
+import copy
+import itertools
 import keyword
+import linecache
+import math
 import operator
 
 from .. import _C
+from ..nn.modules.module import Module
+from ..nn.parameter import Parameter
 
 
 def map_aggregate(a, fn):
@@ -215,18 +221,31 @@ def _show(a):
     return repr(a)
 
 
+def _path(target):
+    """layers.0.weight of self, as Python writes it."""
+    out = "self"
+    for part in target.split("."):
+        out = f"{out}.{part}" if part.isidentifier() and not keyword.iskeyword(part) else f"getattr({out}, {part!r})"
+    return out
+
+
 def _line(n):
     args = ", ".join([_show(a) for a in n.args] + [f"{k} = {_show(v)}" for k, v in n.kwargs.items()])
     if n.op == "call_method":
         rest = ", ".join([_show(a) for a in n.args[1:]] + [f"{k} = {_show(v)}" for k, v in n.kwargs.items()])
         return f"{n.name} = {_show(n.args[0])}.{n.target}({rest})"
     if n.op == "get_attr":
-        return f"{n.name} = self.{n.target}"
+        return f"{n.name} = {_path(n.target)}"
     if n.op == "output":
         return f"return {_show(n.args[0])}"
+    if n.op == "call_module":
+        return f"{n.name} = {_path(n.target)}({args})"
     if n.target is operator.getitem:
         return f"{n.name} = {_show(n.args[0])}[{_show(n.args[1])}]"
     return f"{n.name} = {_name_of(n.target)}({args})"
+
+
+_NO_DEFAULT = object()
 
 
 class _Insert:
@@ -274,8 +293,8 @@ class Graph:
         self._insert.prepend(n)
         return n
 
-    def placeholder(self, name, type_expr=None, default_value=None):
-        return self.create_node("placeholder", name)
+    def placeholder(self, name, type_expr=None, default_value=_NO_DEFAULT):
+        return self.create_node("placeholder", name, () if default_value is _NO_DEFAULT else (default_value,))
 
     def call_function(self, fn, args=(), kwargs=None, type_expr=None, name=None):
         return self.create_node("call_function", fn, args, kwargs, name)
@@ -337,8 +356,13 @@ class Graph:
                     raise RuntimeError(f"Argument {a} of Node {n} was used before it has been defined! Please check that Nodes in the graph are topologically ordered\n{self}")
             seen.add(n)
 
+    def _parameters(self):
+        """The placeholders as a signature: defaults, *args and **kwargs as the traced function has them."""
+        return ["self"] + ["*" * (len(n.target) - len(n.target.lstrip("*"))) + n.name + (f" = {_show(n.args[0])}" if n.args else "")
+                           for n in self.nodes if n.op == "placeholder"]
+
     def python_code(self, root="self"):
-        lines = [f"def forward({', '.join(['self'] + [n.name for n in self.nodes if n.op == 'placeholder'])}):"]
+        lines = [f"def forward({', '.join(self._parameters())}):"]
         lines += ["    " + _line(n) for n in self.nodes if n.op != "placeholder"]
         for n in reversed(list(self.nodes)):
             for a in reversed(n.args):
@@ -395,10 +419,9 @@ class Interpreter:
         it = iter(args)
         for n in self.graph.nodes:
             if n.op == "placeholder":
-                try:
-                    out = next(it)
-                except StopIteration:
-                    raise RuntimeError(f"Expected positional argument for parameter {n.name}, but one was not passed in!") from None
+                out = next(it, n.args[0] if n.args else _NO_DEFAULT)
+                if out is _NO_DEFAULT:
+                    raise RuntimeError(f"Expected positional argument for parameter {n.name}, but one was not passed in!")
             else:
                 out = self.run_node(n)
             if n.op == "output":
@@ -446,27 +469,173 @@ class Interpreter:
         return args[0]
 
 
-class Proxy:
-    def __init__(self, node):
-        self.node = node
+# ---- graphs as Python functions ----
+class _Emit:
+    """Names for everything a graph's code mentions."""
+
+    def __init__(self, graph):
+        self.globals = {"inf": math.inf, "nan": math.nan}
+        self.taken = set(graph._names) | set(self.globals) | {"self"}
+
+    def bind(self, value, base):
+        for name, v in self.globals.items():
+            if v is value:
+                return name
+        base = "".join(c if c.isalnum() or c == "_" else "_" for c in base)
+        name, i = base if base.isidentifier() and not keyword.iskeyword(base) else "_" + base, 0
+        while name in self.taken or hasattr(builtins, name):
+            i += 1
+            name = f"{base}_{i}"
+        self.taken.add(name)
+        self.globals[name] = value
+        return name
+
+    def target(self, fn):
+        mod, name = getattr(fn, "__module__", None) or "", getattr(fn, "__name__", "call")
+        if mod == "builtins" and getattr(builtins, name, None) is fn:
+            return name
+        return self.bind(fn, f"{mod}_{name}".lstrip("_") if mod.split(".")[0] in ("taper", "torch", "_operator", "math") else name)
+
+    def arg(self, a):
+        if isinstance(a, Node):
+            return a.name
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            return f"{self.bind(type(a), type(a).__name__)}({', '.join(map(self.arg, a))})"
+        if isinstance(a, tuple):
+            return "(" + "".join(self.arg(x) + ", " for x in a).rstrip(" " if len(a) == 1 else ", ") + ")"
+        if isinstance(a, list):
+            return "[" + ", ".join(map(self.arg, a)) + "]"
+        if isinstance(a, dict):
+            return "{" + ", ".join(f"{k!r}: {self.arg(v)}" for k, v in a.items()) + "}"
+        if isinstance(a, slice):
+            return f"slice({self.arg(a.start)}, {self.arg(a.stop)}, {self.arg(a.step)})"
+        if type(a) in (int, float, bool, str, bytes, complex, type(None), type(Ellipsis)):
+            return repr(a)
+        return self.bind(a, getattr(a, "__name__", type(a).__name__))
 
 
-class GraphModule:
+def _function(gm):
+    """forward(self, ...) of a graph, with its text where tracebacks and debuggers find it."""
+    e, g = _Emit(gm.graph), gm.graph
+    last = {}
+    for n in g.nodes:
+        for a in n.all_input_nodes:
+            last[a] = n
+    lines = []
+    for n in g.nodes:
+        call = ", ".join([e.arg(a) for a in n.args] + [f"{k} = {e.arg(v)}" for k, v in n.kwargs.items()])
+        if n.op == "placeholder":
+            continue
+        if n.op == "output":
+            lines.append(f"return {e.arg(n.args[0])}")
+        elif n.op == "get_attr":
+            lines.append(f"{n.name} = {_path(n.target)}")
+        elif n.op == "call_module":
+            lines.append(f"{n.name} = {_path(n.target)}({call})")
+        elif n.op == "call_method":
+            rest = ", ".join([e.arg(a) for a in n.args[1:]] + [f"{k} = {e.arg(v)}" for k, v in n.kwargs.items()])
+            lines.append(f"{n.name} = {e.arg(n.args[0])}.{n.target}({rest})")
+        else:
+            lines.append(f"{n.name} = {e.target(n.target)}({call})")
+        if n.op != "output":
+            dead = [a.name for a in n.all_input_nodes if last.get(a) is n]
+            if dead:
+                lines[-1] += f";  {' = '.join(dead)} = None"
+    params = ["self"]
+    for n in g.nodes:
+        if n.op == "placeholder":
+            stars = "*" * (len(n.target) - len(n.target.lstrip("*")))
+            params.append(stars + n.name + (f" = {e.arg(n.args[0])}" if n.args else ""))
+    text = f"def forward({', '.join(params)}):\n" + "".join(f"    {x}\n" for x in lines or ["pass"])
+    file = f"<graph {gm._class_name} {next(_texts)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    exec(compile(text, file, "exec"), e.globals)
+    return e.globals["forward"]
+
+
+_texts = itertools.count()
+
+
+class Transformer(Interpreter):
+    """Runs a graph module on proxies: what its methods return instead of a call goes into a new one."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        from ._symbolic_trace import Tracer
+        self.new_graph = Graph()
+        self.tracer = Tracer()
+        self.tracer.graph, self.tracer.root = self.new_graph, module
+
+    def _proxy(self, *node):
+        return self.tracer.proxy(self.new_graph.create_node(*node))
+
+    def placeholder(self, target, args, kwargs):
+        return self._proxy("placeholder", target, args)
+
+    def get_attr(self, target, args, kwargs):
+        return self._proxy("get_attr", target)
+
+    def call_module(self, target, args, kwargs):
+        return self.tracer.create_proxy("call_module", target, args, kwargs)
+
+    def call_function(self, target, args, kwargs):
+        return self.tracer.create_proxy("call_function", target, args, kwargs)
+
+    def call_method(self, target, args, kwargs):
+        return self.tracer.create_proxy("call_method", target, args, kwargs)
+
+    def transform(self):
+        for n in self.graph.nodes:
+            look = lambda x: self.env[x]  # noqa: E731
+            out = getattr(self, n.op)(n.target, map_arg(n.args, look), map_arg(n.kwargs, look))
+            if n.op == "output":
+                self.new_graph.output(self.tracer.create_arg(out))
+            self.env[n] = out
+        return GraphModule(self.module, self.new_graph)
+
+
+class GraphModule(Module):
     """A graph that can be called."""
 
     def __init__(self, root=None, graph=None, class_name="GraphModule"):
+        super().__init__()
         self._capsule = None
         self._edited = True
         self.meta = {}
         self.graph = graph or Graph(self)
         self.graph.owning_module = self
         self._class_name = class_name
-        for k, v in (root.items() if isinstance(root, dict) else ()):
-            setattr(self, k, v)
-        if root is not None and not isinstance(root, dict):  # what the graph reads of the module it was made from
+        if root is not None:  # what the graph reads of the module it was made from
+            if isinstance(root, Module):
+                self.training = root.training
             for n in self.graph.nodes:
-                if n.op == "get_attr":
-                    setattr(self, n.target, getattr(root, n.target))
+                if n.op in ("get_attr", "call_module"):
+                    self._take(root, n.target)
+            if graph is not None and self.graph.nodes:
+                self.recompile()
+
+    def _take(self, root, target):
+        """The attribute of that path, with the modules on the way to it."""
+        if isinstance(root, dict):
+            if target not in root:
+                raise RuntimeError(f"Node referenced nonexistent target {target}! Not in the root dictionary that was given")
+            src = root[target]
+        else:
+            src = root
+            for part in target.split("."):
+                if not hasattr(src, part):
+                    raise RuntimeError(f"Node referenced nonexistent target {target}!")
+                src = getattr(src, part)
+        *way, last = target.split(".")
+        at = self
+        for part in way:
+            if not hasattr(at, part):
+                at.add_module(part, Module())
+            at = getattr(at, part)
+        if isinstance(src, _C.Tensor) and not isinstance(src, Parameter) and last not in at._buffers:
+            at.register_buffer(last, src)
+        else:
+            setattr(at, last, src)
 
     @classmethod
     def _from_capture(cls, capsule, aten=False):
@@ -515,16 +684,29 @@ class GraphModule:
     def _state(self):
         return [(n, n.target, n.args, tuple(n.kwargs.items())) for n in self.graph.nodes]
 
-    def forward(self, *args):
+    def forward(self, *args, **kwargs):
         if self._capsule is not None and self._state() == self._mark:
-            return self._runner(*args)
-        return Interpreter(self).run(*args)
+            return self._runner(*args, **kwargs)
+        if self._symbolic():
+            return Interpreter(self).run(*args)
+        self.recompile()
+        return self.forward(*args, **kwargs)
 
-    def __call__(self, *args):
-        return self.forward(*args)
+    def _symbolic(self):
+        found = []
+        for n in self.graph.nodes:
+            map_aggregate((n.args, n.kwargs), lambda a: found.append(a) if isinstance(a, _C.SymInt) else None)
+        return bool(found)
 
     def recompile(self):
+        """The graph as Python code that calls run from now on. Graphs that were captured do so by themselves after edits."""
         self.graph.lint()
+        if not self._symbolic():
+            cls = type(self)
+            if not cls.__dict__.get("_own"):  # forward is looked up on the class
+                cls = type(cls.__name__, (cls,), {"_own": True, "__module__": cls.__module__})
+                self.__class__ = cls
+            cls.forward = _function(self)
         return self.graph.python_code()
 
     @property
@@ -540,31 +722,17 @@ class GraphModule:
             print(text)
         return text
 
-    def parameters(self):
-        return iter(())
-
-    def named_modules(self):
-        yield "", self
-
-    def eval(self):
-        return self
-
-    def train(self, mode=True):
-        return self
-
-    def get_submodule(self, name):
-        o = self
-        for part in name.split("."):
-            o = getattr(o, part)
-        return o
-
     def __deepcopy__(self, memo):
         new = GraphModule(class_name=self._class_name)
         env = {}
         for n in self.graph.nodes:
             env[n] = new.graph.node_copy(n, lambda x: env[x])
-            if n.op == "get_attr":
-                setattr(new, n.target, getattr(self, n.target))
+        own = copy.deepcopy({k: self.__dict__[k] for k in ("_parameters", "_buffers", "_modules")}, memo)
+        new.__dict__.update(own)
+        for n in self.graph.nodes:  # constants of a captured graph are plain attributes
+            if n.op == "get_attr" and n.target in self.__dict__:
+                setattr(new, n.target, self.__dict__[n.target])
+        new.training = self.training
         return new
 
     def __repr__(self):
