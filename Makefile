@@ -67,7 +67,7 @@ numerics: build  ## errors of the vector math at every float there is (hours); p
 	@TAPER_NUMERICS=$(BUILD)/numerics.txt TAPER_NUMERICS_STRIDE=$${TAPER_NUMERICS_STRIDE:-1} nice -n 19 $(BUILD)/taper_ctest gen_math
 	@cat $(BUILD)/numerics.txt
 
-FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+FORMAT_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null)
 format:          ## reformat the C sources in place
 	@clang-format -i $(FORMAT_FILES)
 format-check:    ## fail when a C source is not formatted

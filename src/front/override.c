@@ -134,8 +134,8 @@ done:
     return true;
 }
 
-bool py_taken_method(const char *name, PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                     PyObject **res)
+bool py_taken_method(const char *name, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames, PyObject **res)
 {
     Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
     PyObject *func = PyObject_GetAttrString((PyObject *)&PyTensor_Type, name);
@@ -385,7 +385,8 @@ static PyObject *init_subclass(PyObject *cls, PyObject *args)
     }
     Py_RETURN_NONE;
 }
-static PyMethodDef methods[] = { { "__init_subclass__", init_subclass, METH_NOARGS | METH_CLASS, NULL }, { NULL } };
+static PyMethodDef methods[] = { { "__init_subclass__", init_subclass, METH_NOARGS | METH_CLASS, NULL },
+                                 { NULL } };
 
 static PyMethodDef functions[] = {
     { "_mode_push", (PyCFunction)(void (*)(void))mode_push, METH_FASTCALL, "enter a mode" },
