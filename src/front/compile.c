@@ -314,6 +314,8 @@ void cap_fall_back(const char *graph, const char *backend, const char *why)
 cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
 {
     fell_back[0] = 0;
+    cap_cfg *hook = hook_push(
+        NULL); /* Python code of a backend, and what it imports, is none of the program's */
     PyObject *b = e->cfg->backend;
     tp_err err = { 0 };
     cap_runner *r = NULL;
@@ -376,6 +378,7 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
     if (!r)
         backend_failed(b, e);
 done:
+    hook_pop(NULL, hook);
     if (r && fell_back[0]) {
         PyObject *why = PyUnicode_FromString(fell_back);
         if (why)
