@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 /* parse.c - text to graph: recursive descent over untrusted text, one statement a line.
  * Indentation carries no meaning: a body ends at its return. Types are inferred by the shape rules and compared
  * with the annotations, so what is read is consistent or refused. */
@@ -323,7 +324,8 @@ ir_graph *ir_parse(const char *text, size_t n, const char *name, sym_env *env, t
                  .file = name ? name : "<text>",
                  .err = err ? err : &own,
                  .env = env,
-                 .grad_mode = true };
+                 .grad_mode = true,
+                 .typed = memmem(text, n, "\" = ", 4) != NULL };
     ir_graph *g = NULL;
 
     err_clear(p.err);

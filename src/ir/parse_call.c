@@ -113,7 +113,8 @@ static bool add_call(parser *p, stmt *s, op_id op, op_variant v, const tp_val *f
     bool ok = true;
     p->typed |= s->type.kind != VAL_none;
     if (p->env)
-        sym_env_reading(p->env, p->typed && (s->type.kind != VAL_none || row->schema.nret != 1));
+        sym_env_reading(p->env, p->typed && (s->type.kind != VAL_none || row->schema.nret != 1 ||
+                                             row->schema.ret_list)); /* lists have no types beside them */
     if (nagain && p->env)
         sym_env_replay(p->env, again, nagain);
     if (s->type.kind != VAL_none && ir_row_is_dyn(row))
@@ -178,9 +179,10 @@ static bool aten_call(parser *p, stmt *s, const char *name, size_t n, ir_node **
     if (!op_find(name, k, &op, &v))
         return parse_fail_at(p, s->at, ERR_syntax, "there is no operator 'aten.%.*s'", (int)MIN(n, 100),
                              name);
-    p->raw = op == OP__check_scalar;
+    bool was = p->raw;
+    p->raw |= op == OP__check_scalar;
     bool read = parse_want(p, "(") && arguments(p, &a, false);
-    p->raw = false;
+    p->raw = was;
     if (!read)
         return false;
     if (!spell_bind(&p->mem, op_row_of(op), &a, full, &e))
@@ -192,11 +194,12 @@ static bool opaque_call(parser *p, stmt *s, const char *target, ir_node **out)
 {
     text_args a = { 0 };
     size_t from = p->list.n;
-    p->raw = !strcmp(
+    bool was = p->raw;
+    p->raw |= !strcmp(
         target,
         ir_hop_target(HOP_cond)); /* what decides stays a question, even where a guard has answered it */
     bool read = arguments(p, &a, true);
-    p->raw = false;
+    p->raw = was;
     if (!read) {
         p->list.n = from;
         return false;
@@ -328,7 +331,7 @@ static bool unary_call(parser *p, stmt *s, ir_node **out)
     return parse_value(p, &a.pos[0]) && python_call(p, s, 'm', x->op, strlen(x->op), &a, SPELL_operator, out);
 }
 
-bool parse_right_side(parser *p, stmt *s, ir_node **out)
+static bool right_side(parser *p, stmt *s, ir_node **out)
 {
     const char *w, *key;
     size_t n;
@@ -362,4 +365,14 @@ bool parse_right_side(parser *p, stmt *s, ir_node **out)
     if (parse_take(p, "["))
         return item(p, s, left.node, out);
     return infix_call(p, s, &left, out);
+}
+
+/* Guards that the text declares were not all known when its nodes were made: where it has types, their arguments are
+ * read as they stand. */
+bool parse_right_side(parser *p, stmt *s, ir_node **out)
+{
+    p->raw = p->typed;
+    bool ok = right_side(p, s, out);
+    p->raw = false;
+    return ok;
 }

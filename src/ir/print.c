@@ -172,7 +172,14 @@ static void call_print(strbuf *b, const ir_node *n)
             strbuf_addc(b, ' ');
             strbuf_add(b, x->sign);
             strbuf_addc(b, ' ');
-            ir_val_print(b, &a.pos[1], style);
+            if (a.pos[1].kind == VAL_int && sym_is_expr(a.pos[1].i)) { /* x / (s0*s1) */
+                strbuf right = { 0 };
+                ir_val_print(&right, &a.pos[1], style);
+                bool sum = strpbrk(strbuf_str(&right) + 1, "+-*/ (") != NULL;
+                strbuf_addf(b, sum ? "(%s)" : "%s", strbuf_str(&right));
+                strbuf_free(&right);
+            } else
+                ir_val_print(b, &a.pos[1], style);
         } else {
             strbuf_add(b, x->sign);
             ir_val_print(b, &a.pos[0], style);

@@ -78,7 +78,8 @@ static bool tensors_alike(const tp_tensor *a, const tp_tensor *b)
 {
     bool same = a && b && a->dt == b->dt && a->ndim == b->ndim;
     for (int d = 0; same && d < a->ndim; d++)
-        same = alike(a->size[d], b->size[d]) && (a->size[d] == 1 || alike(a->stride[d], b->stride[d]));
+        same = alike(a->size[d], b->size[d]) &&
+               (sym_known(SYM_eq, a->size[d], 1) || alike(a->stride[d], b->stride[d]));
     return same;
 }
 bool ir_types_alike(const tp_val *a, const tp_val *b)
