@@ -2402,7 +2402,10 @@ static void schedule_order(planner *pl, int *order)
         for (int i = 0; i < n; i++) {
             group *g = pl->groups.at[i];
             bool call = g->ext && !(g->ext->kind == IR_call && (row_of(g->ext)->flags & OPF_VIEW));
-            bool f = !call && !o.floats[i];
+            bool f = !call && !o.floats[i], sum = g->red != 0;
+            for (int j = 0; j < n && sum; j++)
+                sum = !bit_has(pl->groups.at[j]->before, i);
+            f = f && !sum; /* a sum that is only returned frees what it reads */
             for (int j = 0; j < n && f; j++)
                 f = !bit_has(g->before, j) || o.floats[j];
             more |= f;

@@ -271,6 +271,11 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
             goto done;
         in[u->nsaved + made] = vT(g);
     }
+    for (int i = 0; i < u->ntangent && n->last && !n->after;
+         i++) { /* the engine's counts: they go on the way, too */
+        tensor_unref(dy[i]);
+        ((tp_tensor **)dy)[i] = NULL;
+    }
     bool ran = n->last ? run_program_take(bw, b->cx, in, nin, out, u->ngrad, err)
                        : run_program_call(bw, b->cx, in, nin, out, u->ngrad, err);
     if (n->last)

@@ -64,7 +64,67 @@ static int64_t slot_bytes(const loop_slot *s)
     return (b + 63) & ~(int64_t)63;
 }
 
-/* First fit over life times: a buffer may lie where another has ended. */
+/* Most bytes that are alive at once: results, the block of the buffers below `large` bytes for all of the time, the
+ * others each for its own, and inputs that are given away (others are alive in any case). */
+static int64_t most_alive(const loop_plan *p, const int64_t *bytes, int64_t block, int64_t large, bool given)
+{
+    int steps = (int)p->step.n;
+    int64_t most = 0, now = block, *change = mem_zalloc(sizeof *change * (size_t)(steps + 2));
+    for (int i = 0; i < (int)p->slot.n; i++) {
+        const loop_slot *s = &p->slot.at[i];
+        if (!s->type || !const_type(s->type) || s->last < 0)
+            continue;
+        if (s->kind == SLOT_input && given)
+            change[0] += slot_bytes(s);
+        else if (s->kind == SLOT_buffer && (s->output || bytes[i] >= large) && s->first >= 0)
+            change[s->first] += slot_bytes(s);
+        else
+            continue;
+        if (!s->output)
+            change[MIN(s->last, steps) + 1] -= slot_bytes(s);
+    }
+    for (int i = 0; i <= steps; i++) {
+        now += change[i];
+        most = MAX(most, now);
+    }
+    free(change);
+    return most;
+}
+
+/* The caller decides which inputs it gives away: both extremes count. */
+static int64_t height(const loop_plan *p, const int64_t *bytes, int64_t block, int64_t large)
+{
+    return most_alive(p, bytes, block, large, false) + most_alive(p, bytes, block, large, true);
+}
+
+/* First fit over life times: a buffer may lie where another has ended. Returns how much all of them take. */
+static int64_t place_buffers(const loop_plan *p, const int *order, int n, const int64_t *bytes,
+                             int64_t *offset)
+{
+    int64_t block = 0;
+    for (int a = 0; a < n; a++) {
+        const loop_slot *s = &p->slot.at[order[a]];
+        int64_t need = bytes[order[a]], at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int b = 0; b < a; b++) {
+                const loop_slot *o = &p->slot.at[order[b]];
+                int64_t ob = offset[order[b]], oe = ob + bytes[order[b]];
+                if (o->first <= s->last && s->first <= o->last && ob < at + need && at < oe) {
+                    at = oe;
+                    moved = true;
+                }
+            }
+        }
+        offset[order[a]] = at;
+        block = MAX(block, MAX(at + need, 64)); /* empty buffers lie somewhere, too */
+    }
+    return block;
+}
+
+/* One block for all buffers costs nothing to ask for, but makes a program need more memory at its height than one that
+ * frees each after its last use: where the difference counts, large ones get memory of their own while they live. What
+ * is large: asking for it costs little beside filling it. */
 static void plan_memory(program *pr)
 {
     loop_plan *p = pr->p;
@@ -73,7 +133,7 @@ static void plan_memory(program *pr)
     int64_t *bytes = mem_alloc(sizeof *bytes * (size_t)MAX(n, 1));
     pr->offset = mem_alloc(sizeof *pr->offset * (size_t)MAX(n, 1));
     for (int i = 0; i < n; i++) {
-        pr->offset[i] = -1;
+        bytes[i] = pr->offset[i] = -1;
         loop_slot *s = &p->slot.at[i];
         if (s->kind == SLOT_buffer && !s->output && s->first >= 0 && const_type(s->type)) {
             bytes[i] = slot_bytes(s);
@@ -86,23 +146,23 @@ static void plan_memory(program *pr)
             order[b] = order[b - 1];
             order[b - 1] = t;
         }
-    for (int a = 0; a < placed; a++) {
-        loop_slot *s = &p->slot.at[order[a]];
-        int64_t need = bytes[order[a]], at = 0;
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (int b = 0; b < a; b++) {
-                loop_slot *o = &p->slot.at[order[b]];
-                int64_t ob = pr->offset[order[b]], oe = ob + bytes[order[b]];
-                if (o->first <= s->last && s->first <= o->last && ob < at + need && at < oe) {
-                    at = oe;
-                    moved = true;
-                }
-            }
-        }
-        pr->offset[order[a]] = at;
-        pr->block = MAX(pr->block, MAX(at + need, 64)); /* empty buffers lie somewhere, too */
+    pr->block = place_buffers(p, order, placed, bytes, pr->offset);
+    int64_t *offset = mem_alloc(sizeof *offset * (size_t)MAX(n, 1)),
+            most = placed ? height(p, bytes, pr->block, INT64_MAX) : 0;
+    for (int64_t large = 32 << 10; placed && large >= 4 << 10 && bytes[order[0]] >= large; large /= 8) {
+        int k = 0;
+        memset(offset, -1, sizeof *offset * (size_t)n);
+        while (k < placed && bytes[order[k]] >= large)
+            k++;
+        int64_t block = place_buffers(p, order + k, placed - k, bytes, offset),
+                now = height(p, bytes, block, large);
+        if (now >= most - most / 64)
+            continue;
+        most = now;
+        pr->block = block;
+        memcpy(pr->offset, offset, sizeof *offset * (size_t)n);
     }
+    free(offset);
     free(order);
     free(bytes);
 }
