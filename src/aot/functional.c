@@ -311,6 +311,14 @@ static bool tensor_overlaps(const tp_tensor *t) /* one element seen at several p
     return false;
 }
 
+static void set_form(tp_tensor *type, const tp_tensor *is)
+{
+    if (!type || type->ndim != is->ndim)
+        return;
+    memcpy(type->stride, is->stride, sizeof(symint) * (size_t)type->ndim);
+    type->offset = is->offset;
+}
+
 /* A view of a tensor that was written: the new value may lie in memory another way than the tensor does. The tensors
  * keep their form, which is what the caller sees; the node says what it computes. */
 static bool view_of_new_value(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
@@ -325,15 +333,18 @@ static bool view_of_new_value(fn_state *f, op_ctx *cx, op_id op, op_variant v, c
             break;
         else
             same = i == t->ndim - 1;
-    if (same || t->ndim == 0 || row->schema.nret != 1 || row->schema.ret_list || !out[0].t->node)
+    bool list = row->schema.ret_list && out[0].kind == VAL_tensors; /* unbind and its like */
+    if (same || t->ndim == 0 || row->schema.nret != 1 || (!list && !out[0].t->node))
         return true;
     memcpy(a, arg, sizeof(tp_val) * (size_t)row->schema.nparam);
     a[0] = vT(ir_proxy(f->r, t->node));
     bool ok = ops_fake(cx, op, v, a, probe, err);
-    tp_tensor *type = ir_type(out[0].t->node);
-    if (ok && type && type->ndim == probe[0].t->ndim) {
-        memcpy(type->stride, probe[0].t->stride, sizeof(symint) * (size_t)type->ndim);
-        type->offset = probe[0].t->offset;
+    for (int i = 0; ok && i < (list ? MIN(out[0].n, probe[0].n) : 1); i++) {
+        const tp_tensor *is = list ? probe[0].ts[i] : probe[0].t;
+        ir_node *item = (list ? out[0].ts[i] : out[0].t)->node;
+        set_form(item ? ir_type(item) : NULL, is);
+        if (list && item && item->kind == IR_getitem) /* the list says so, too */
+            set_form(item->arg[0].node->val.kind == VAL_tensors ? item->arg[0].node->val.ts[i] : NULL, is);
     }
     val_clear(&probe[0]);
     tensor_unref(a[0].t);

@@ -1746,11 +1746,12 @@ static void reach_operand(void *arg, ir_node *n)
 static reach reach_of(planner *pl, const group *g, ir_node *n)
 {
     reach r = { .pl = pl, .g = g, .dear = is_dear(n) };
-    ir_each_operand(n, reach_operand, &r);
+    vec_push(&r.stack, n);
     while (r.stack.n) {
         ir_node *x = vec_pop(&r.stack);
         r.dear |= is_dear(x);
-        ir_each_operand(x, reach_operand, &r);
+        if (!is_fill(x)) /* full_like(y, 1) looks at the sizes of y alone */
+            ir_each_operand(x, reach_operand, &r);
     }
     vec_free(&r.stack);
     map_free(&r.seen);
