@@ -1,5 +1,6 @@
 /* metrics.c - records of compiles; a stack of open ones per thread, a ring of finished ones per process. */
 #define _GNU_SOURCE
+#include "base/envvars.h"
 #include "events/metrics.h"
 #include "events/internal.h"
 #include "base/clock.h"
@@ -101,7 +102,8 @@ static void print_record(strbuf *b, const record *r, int64_t ns)
     bool failed = r->fail_type != NULL;
     json_obj(&w);
     json_key(&w, "compile_id");
-    json_strf(&w, "%d/%d", r->cid.frame, r->cid.compile);
+    const char *prefix = env_get(ENV_compile_id_prefix); /* tells the programs of one collection apart */
+    json_strf(&w, "%s%d/%d", prefix ? prefix : "", r->cid.frame, r->cid.compile);
     json_key(&w, "frame_key");
     json_strf(&w, "%d", r->cid.frame + 1);
     text(&w, "co_name", r->name);

@@ -44,7 +44,7 @@ static cap_runner *compile_with(const char *name, ir_graph *g, const tp_val *in,
                                 tp_err *err)
 {
     run_options opt = options_default();
-    tp_comp c = { .err = err, .opt = &opt };
+    tp_comp c = { .err = err, .opt = &opt, .decider = decide_env() };
     if (!read_options(&opt, options, err))
         goto fail;
     for (int i = 0; i < nin && i < (int)g->inputs.n; i++) { /* the types say which inputs need gradients */

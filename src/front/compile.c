@@ -236,7 +236,7 @@ static PyObject *backend_failed(PyObject *backend, entry *e)
     return NULL;
 }
 
-static cap_runner *compile_python(entry *e, ir_graph *g, PyObject *fn, PyObject *const *in, int nin)
+static cap_runner *compile_python(ir_graph *g, PyObject *fn, PyObject *options, PyObject *const *in, int nin)
 {
     ev_wait(g); /* it may change the graph */
     PyObject *cap = graph_view(g), *list = PyList_New(nin), *m = NULL, *r = NULL;
@@ -244,8 +244,7 @@ static cap_runner *compile_python(entry *e, ir_graph *g, PyObject *fn, PyObject 
         PyList_SET_ITEM(list, i, Py_NewRef(in[i]));
     m = PyImport_ImportModule("taper._dynamo.backends");
     if (cap && list && m)
-        r = PyObject_CallMethod(m, "_call_backend", "OOOO", fn, cap, list,
-                                e->cfg->options ? e->cfg->options : Py_None);
+        r = PyObject_CallMethod(m, "_call_backend", "OOOO", fn, cap, list, options ? options : Py_None);
     Py_XDECREF(m);
     Py_XDECREF(list);
     Py_XDECREF(cap);
@@ -311,12 +310,51 @@ void cap_fall_back(const char *graph, const char *backend, const char *why)
                why);
 }
 
+/* Another backend, other options for this frame: config.debug_backend_override and debug_inductor_config_override. New
+ * references, NULL where they say nothing. */
+static bool overridden(entry *e, PyObject **backend, PyObject **options)
+{
+    PyObject *m, *r, *a = cfg_obj("debug_backend_override"), *b = cfg_obj("debug_inductor_config_override");
+    *backend = *options = NULL;
+    if (!(a && PyUnicode_Check(a) && PyUnicode_GET_LENGTH(a)) &&
+        !(b && PyUnicode_Check(b) && PyUnicode_GET_LENGTH(b)))
+        return true;
+    m = PyImport_ImportModule("taper._dynamo.eval_frame");
+    r = m ? PyObject_CallMethod(m, "_override", "i", e->r->frame_id) : NULL;
+    bool ok = r && PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 2;
+    if (ok && PyTuple_GET_ITEM(r, 0) != Py_None)
+        *backend = Py_NewRef(PyTuple_GET_ITEM(r, 0));
+    if (ok && PyTuple_GET_ITEM(r, 1) != Py_None)
+        *options = Py_NewRef(PyTuple_GET_ITEM(r, 1));
+    Py_XDECREF(m);
+    Py_XDECREF(r);
+    return ok;
+}
+
+static cap_runner *compile_with(entry *e, ir_graph *g, PyObject *b, PyObject *options, PyObject *const *in,
+                                int nin);
+
 cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
 {
-    fell_back[0] = 0;
+    PyObject *backend, *options;
     cap_cfg *hook = hook_push(
         NULL); /* Python code of a backend, and what it imports, is none of the program's */
-    PyObject *b = e->cfg->backend;
+    cap_runner *r = NULL;
+    if (!overridden(e, &backend, &options))
+        ir_graph_free(g);
+    else
+        r = compile_with(e, g, backend ? backend : e->cfg->backend,
+                         options ? options : e->cfg->options, in, nin);
+    hook_pop(NULL, hook);
+    Py_XDECREF(backend);
+    Py_XDECREF(options);
+    return r;
+}
+
+static cap_runner *compile_with(entry *e, ir_graph *g, PyObject *b, PyObject *options, PyObject *const *in,
+                                int nin)
+{
+    fell_back[0] = 0;
     tp_err err = { 0 };
     cap_runner *r = NULL;
     const char *name = PyUnicode_Check(b) ? PyUnicode_AsUTF8(b) : NULL;
@@ -325,7 +363,7 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
         v[i] = py_is_tensor(in[i]) ? (tp_val){ .kind = VAL_tensor, .t = py_tensor(in[i]) }
                                    : vI(PyLong_AsLongLong(in[i]));
     if (name && !strcmp(name, "eager")) {
-        r = cap_eager(g, v, nin, e->cfg->options, &err);
+        r = cap_eager(g, v, nin, options, &err);
         goto done;
     }
     for (size_t i = 0; name && i < backends.n; i++)
@@ -336,12 +374,12 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
                     e->writes_shared
                         ? "it writes to an input that shares its memory with another input"
                         : "it switches modes or calls outside in a way that this stage cannot take");
-                r = cap_eager(g, v, nin, e->cfg->options, &err);
+                r = cap_eager(g, v, nin, options, &err);
                 goto done;
             }
             bool was = CX->grad_mode;
             CX->grad_mode = was && !e->nograd;
-            r = backends.at[i]->compile(g, v, nin, e->cfg->options, &err);
+            r = backends.at[i]->compile(g, v, nin, options, &err);
             CX->grad_mode = was;
             if (!r) {
                 py_raise(&err);
@@ -365,20 +403,19 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
                        "backend '%s' is not part of this build: graphs run with backend 'eager'", name);
             said = true;
             Py_DECREF(f);
-            r = cap_eager(g, v, nin, e->cfg->options, &err);
+            r = cap_eager(g, v, nin, options, &err);
             goto done;
         }
-        r = compile_python(e, g, f, in, nin);
+        r = compile_python(g, f, options, in, nin);
         if (!r)
             backend_failed(b, e);
         Py_DECREF(f);
         goto done;
     }
-    r = compile_python(e, g, b, in, nin);
+    r = compile_python(g, b, options, in, nin);
     if (!r)
         backend_failed(b, e);
 done:
-    hook_pop(NULL, hook);
     if (r && fell_back[0]) {
         PyObject *why = PyUnicode_FromString(fell_back);
         if (why)

@@ -87,7 +87,8 @@ static void times_json(strbuf *b, const entry *e)
     json_w w = { b };
     json_obj(&w);
     json_key(&w, "compile_id");
-    json_strf(&w, "%d/%d", r->frame_id, e->compile_id);
+    const char *prefix = env_get(ENV_compile_id_prefix);
+    json_strf(&w, "%s%d/%d", prefix ? prefix : "", r->frame_id, e->compile_id);
     json_key(&w, "co_name");
     json_str(&w, r->cc->name);
     json_key(&w, "co_filename");

@@ -1,5 +1,8 @@
 /* decide.c - names of the kinds, and the slow path of asking. */
 #include "ir/decide.h"
+#include "base/envvars.h"
+#include "events/events.h"
+#include <limits.h>
 
 static const struct {
     const char *name, *what;
@@ -41,4 +44,44 @@ bool decide_ask_node(tp_comp *c, decide_kind k, const ir_node *n)
     bool yes = decide_ask(c, k, strbuf_str(&b));
     strbuf_free(&b);
     return yes;
+}
+
+/* ---- by hand: the environment says which rewrites are made ---- */
+static struct {
+    decide_kind kind;
+    long max;
+    long asked; /* sites of that kind so far */
+} by_env;
+
+static bool env_answer(void *data, decide_kind k, const char *site, uint64_t hash)
+{
+    if (k != by_env.kind)
+        return true;
+    long i = __atomic_fetch_add(&by_env.asked, 1, __ATOMIC_RELAXED);
+    bool yes = i <= by_env.max;
+    if (ev_log_on(EVC_debug, EV_INFO))
+        ev_log(EVC_debug, EV_INFO, NULL, "rewrite %ld of kind %s: %s, %s", i, rows[k].name, site,
+               yes ? "made" : "left out");
+    return yes;
+}
+
+decider decide_env(void)
+{
+    const char *name = env_get(ENV_bisect_subsystem), *max = env_get(ENV_bisect_max);
+    static bool said;
+    if (!name || !*name)
+        return (decider){ 0 };
+    if (!decide_by_name(name, strlen(name), &by_env.kind)) {
+        strbuf b = { 0 };
+        for (int i = 0; i < DECIDE_COUNT; i++)
+            strbuf_addf(&b, "%s%s", i ? ", " : "", rows[i].name);
+        if (!said)
+            ev_log(EVC_debug, EV_WARNING, NULL,
+                   "TAPER_BISECT_SUBSYSTEM=%s is no kind of rewrite; there are %s", name, strbuf_str(&b));
+        said = true;
+        strbuf_free(&b);
+        return (decider){ 0 };
+    }
+    by_env.max = max && *max ? strtol(max, NULL, 10) : LONG_MAX;
+    return (decider){ env_answer, NULL };
 }

@@ -31,6 +31,9 @@ typedef struct tp_comp {
     const struct run_options *opt; /* of the last stage (run/options.h); NULL: the defaults */
 } tp_comp;
 
+/* The answerer that TAPER_BISECT_SUBSYSTEM and TAPER_BISECT_MAX ask for: of that kind, only the first MAX + 1 rewrites of
+ * the process are made. Nobody where they are not set. */
+decider decide_env(void);
 bool decide_ask(tp_comp *c, decide_kind k, const char *site); /* somebody is installed */
 bool decide_ask_node(tp_comp *c, decide_kind k, const ir_node *n);
 static inline bool decide(tp_comp *c, decide_kind k, const ir_node *n)

@@ -8,7 +8,7 @@ _DEFAULTS = {
     "cache_size_limit": 8, "accumulated_cache_size_limit": 256, "fail_on_recompile_limit_hit": False,
     "error_on_recompile": False, "fail_on_cache_limit_hit": False,
     # shapes
-    "automatic_dynamic_shapes": True, "assume_static_by_default": True, "dynamic_shapes": True, "specialize_int": False,
+    "automatic_dynamic_shapes": _os.environ.get("TAPER_AUTOMATIC_DYNAMIC_SHAPES", _os.environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES", "1")) != "0", "assume_static_by_default": True, "dynamic_shapes": True, "specialize_int": False,
     "specialize_float": True, "force_parameter_static_shapes": True, "automatic_dynamic_shapes_mark_as": "dynamic",
     "dynamic_sources": _os.environ.get("TAPER_COMPILE_DYNAMIC_SOURCES", _os.environ.get("TORCH_COMPILE_DYNAMIC_SOURCES", "")),
     "unbacked_sources": _os.environ.get("TAPER_COMPILE_UNBACKED_SOURCES", _os.environ.get("TORCH_COMPILE_UNBACKED_SOURCES", "")),
@@ -30,6 +30,8 @@ _DEFAULTS = {
     "use_lamba_guard_for_object_aliasing": True, "use_recursive_dict_tags_for_guards": True, "inline_inbuilt_nn_modules": True,
     "optimize_ddp": True, "print_graph_breaks": False, "dead_code_elimination": True, "allow_rnn": False,
     # debugging
+    "debug_backend_override": _os.environ.get("TAPER_COMPILE_OVERRIDE_BACKENDS", _os.environ.get("TORCH_COMPILE_OVERRIDE_BACKENDS", "")),
+    "debug_inductor_config_override": _os.environ.get("TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", _os.environ.get("TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", "")),
     "repro_after": _os.environ.get("TAPER_REPRO_AFTER", _os.environ.get("TORCHDYNAMO_REPRO_AFTER")),
     "repro_level": int(_os.environ.get("TAPER_REPRO_LEVEL", _os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))),
     "repro_tolerance": 1e-3, "same_two_models_use_fp64": True,

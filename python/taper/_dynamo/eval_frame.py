@@ -11,6 +11,54 @@ from .backends import check
 _role = _C._capture_role
 
 
+def _env(ours, theirs):
+    """An environment variable; the original's spelling counts where ours is not set."""
+    return os.environ.get(ours, os.environ.get(theirs, ""))
+
+
+def _override(frame):
+    """(backend, options) that config.debug_backend_override and debug_inductor_config_override name for a frame, or None each."""
+    backend, found = _listed(config.debug_backend_override, frame, "debug_backend_override"), None
+    if backend is not None:
+        check(backend)
+    text = _listed(config.debug_inductor_config_override, frame, "debug_inductor_config_override")
+    if text is not None:
+        options = {}
+        for pair in text.split(","):
+            key, eq, value = pair.partition("=")
+            if not eq:
+                raise ValueError(f"debug_inductor_config_override: {pair!r} is not key=value")
+            value = value.strip()
+            options[key.strip()] = {"True": True, "False": False}.get(value, int(value) if value.lstrip("-").isdigit() else value)
+        found = _options("inductor", None, options)
+    return backend, found
+
+
+def _listed(rules, frame, what):
+    """What the first rule says whose filter takes the frame: "0,5:x;10-20:y;>=30:z"."""
+    for rule in filter(None, (r.strip() for r in rules.split(";"))):
+        where, colon, value = rule.partition(":")
+        if not colon or not value:
+            raise ValueError(f"{what}: {rule!r} is not filter:value")
+        try:
+            if _takes(where.strip(), frame):
+                return value.strip()
+        except ValueError:
+            raise ValueError(f"{what}: {where!r} is no filter; write 0,5 or 10-20 or >10, >=10, <10, <=10") from None
+    return None
+
+
+def _takes(where, frame):
+    for op, test in ((">=", frame.__ge__), ("<=", frame.__le__), (">", frame.__gt__), ("<", frame.__lt__)):
+        if where.startswith(op):
+            return test(int(where[len(op):]))
+    for part in where.split(","):
+        low, dash, high = part.partition("-")
+        if int(low) <= frame <= int(high if dash else low):
+            return True
+    return False
+
+
 def _options(backend, mode, options):
     if mode is None and options is None:
         return None
@@ -146,9 +194,9 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
     if dynamic is not None and not isinstance(dynamic, bool):
         raise TypeError(f"dynamic must be None, True or False, not {type(dynamic).__name__}")
     extra = _options(backend, mode, options)
-    if disable:
+    if disable or _env("TAPER_DISABLE", "TORCHDYNAMO_DISABLE") not in ("", "0"):
         return model
-    forced = os.environ.get("TAPER_COMPILE_BACKEND")
+    forced = _env("TAPER_BISECT_BACKEND", "TORCH_BISECT_BACKEND") or _env("TAPER_COMPILE_BACKEND", "TORCH_COMPILE_BACKEND")
     if forced:  # for whoever looks for the stage at fault: the same program with another backend
         backend, extra = forced, None
     check(backend)

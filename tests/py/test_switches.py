@@ -1,0 +1,97 @@
+"""Environment variables and settings that change what a program's compile() calls do, each in a process of its own."""
+import os
+import subprocess
+import sys
+
+import taper
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def run(code, **env):
+    p = subprocess.run([sys.executable, "-c", "import taper\n" + code], capture_output=True, text=True, timeout=60,
+                       env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(taper.__file__)), "TAPER_CACHE": "0", **env})
+    return p.stdout, p.stderr, p.returncode
+
+
+TWO = """
+def f(x): return x.sin() + 1
+def g(x): return x.cos() * 2
+F, G = taper.compile(f), taper.compile(g)
+a, b = F(taper.ones(4)), G(taper.ones(4))
+assert taper.allclose(a, f(taper.ones(4))) and taper.allclose(b, g(taper.ones(4)))
+"""
+
+
+def test_disable_makes_compile_return_its_argument():
+    for name in ("TAPER_DISABLE", "TORCHDYNAMO_DISABLE"):
+        out, err, rc = run("f = lambda x: x\nprint(taper.compile(f) is f, taper.compile()(f) is f)", **{name: "1"})
+        assert out == "True True\n", (out, err)
+    assert run("f = lambda x: x\nprint(taper.compile(f) is f)", TAPER_DISABLE="0")[0] == "False\n"
+
+
+def test_automatic_dynamic_shapes_can_be_turned_off():
+    code = """
+from taper._dynamo.testing import CompileCounter
+c = CompileCounter()
+f = taper.compile(lambda x: x + 1, backend=c)
+for n in (3, 4, 5): f(taper.ones(n))
+print(c.frame_count)
+"""
+    assert run(code)[0] == "2\n" and run(code, TAPER_AUTOMATIC_DYNAMIC_SHAPES="0")[0] == "3\n"
+
+
+def test_backends_by_frame():
+    text = "print([r['kernel_count'] for r in taper.compiler.metrics()['compiles']])"
+    plain = run(TWO + text)[0]
+    assert plain == "[1, 1]\n", plain
+    for rule, want in (("0:eager", "[0, 1]\n"), (">0:eager", "[1, 0]\n"), ("5,1:eager;0:aot_eager", "[0, 0]\n"), ("0-1:eager", "[0, 0]\n"), (">=7:eager;<=8:inductor", "[1, 1]\n")):
+        out, err, rc = run(TWO + text, TAPER_COMPILE_OVERRIDE_BACKENDS=rule)
+        assert out.replace("None", "0") == want, (rule, out, err)
+
+
+def test_bad_rules_are_said():
+    for rule, words in (("0", "'0' is not filter:value"), ("x:eager", "is no filter"), ("0:nothing", "Invalid backend: 'nothing'")):
+        out, err, rc = run(TWO, TAPER_COMPILE_OVERRIDE_BACKENDS=rule)
+        assert rc != 0 and words in err, (rule, err)
+    out, err, rc = run(TWO, TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS="0:emitter")
+    assert rc != 0 and "is not key=value" in err, err
+    out, err, rc = run(TWO, TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS="0:nothing=1")
+    assert rc != 0 and "nothing" in err, err
+
+
+def test_options_by_frame():
+    log = {"TAPER_LOGS": "output_code"}
+    out, err, rc = run(TWO, TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS="1:emitter=interpreter", **log)
+    assert rc == 0, err
+    with taper._dynamo.config.patch(debug_inductor_config_override="0-999:emitter=interpreter"):
+        from taper._dynamo.eval_frame import _override
+        assert _override(3)[1]["resolved"]["emitter"] == "interpreter" and _override(1000) == (None, None)
+
+
+def test_rewrites_up_to_a_number():
+    code = """
+def f(x): return x.softmax(-1) + 1
+F = taper.compile(f)
+assert taper.allclose(F(taper.ones(8, 40)), f(taper.ones(8, 40)))
+print(taper.compiler.metrics()['kernels'])
+"""
+    one, many = run(code)[0], run(code, TAPER_BISECT_SUBSYSTEM="fuse", TAPER_BISECT_MAX="-1")[0]
+    assert int(many) > int(one) >= 1, (one, many)
+    some = run(code, TAPER_BISECT_SUBSYSTEM="fuse", TAPER_BISECT_MAX="0", TAPER_LOGS="+debug")
+    assert int(one) <= int(some[0]) <= int(many) and "rewrite 0 of kind fuse" in some[1] and "left out" in some[1], some
+    assert run(code, TAPER_BISECT_SUBSYSTEM="fuse")[0] == one
+    out, err, rc = run(code, TAPER_BISECT_SUBSYSTEM="nothing")
+    assert out == one and err.count("is no kind of rewrite; there are dce, cse") == 1, err
+
+
+def test_backend_for_every_compile():
+    code = "f = taper.compile(lambda x: x.sin() + 1)\nf(taper.ones(3))\nprint(taper.compiler.metrics()['kernels'])"
+    assert run(code)[0] == "1\n"
+    for name in ("TAPER_BISECT_BACKEND", "TAPER_COMPILE_BACKEND", "TORCH_COMPILE_BACKEND"):
+        assert run(code, **{name: "eager"})[0] == "0\n"
+
+
+def test_ids_in_metrics_have_a_prefix():
+    code = "f = taper.compile(lambda x: x + 1)\nf(taper.ones(3))\nm = taper.compiler.metrics()\nprint(m['compiles'][0]['compile_id'], m['regions'][0]['compile_id'])"
+    assert run(code)[0] == "0/0 0/0\n" and run(code, TAPER_COMPILE_ID_PREFIX="job7:")[0] == "job7:0/0 job7:0/0\n"
