@@ -1,3 +1,4 @@
+#include "debug/artefacts.h"
 #include "debug/wrap.h"
 #include "debug/backends.h"
 #include "base/envvars.h"
@@ -207,8 +208,8 @@ static bool first_run(wrapped *w, const tp_val *in, int nin, const debug_config 
     return ok;
 }
 
-run_program *debug_compile(tp_comp *c, const backend *b, const aot_inner *inner, const ir_graph *g,
-                           const tp_val *in, int nin, const char *what)
+static run_program *watched(tp_comp *c, const backend *b, const aot_inner *inner, const ir_graph *g,
+                            const tp_val *in, int nin, const char *what)
 {
     debug_config cfg = debug_config_now();
     uint8_t mine = inner ? AFTER_aot : AFTER_dynamo;
@@ -254,6 +255,24 @@ run_program *debug_compile(tp_comp *c, const backend *b, const aot_inner *inner,
     return NULL;
 }
 
+run_program *debug_compile(tp_comp *c, const backend *b, const aot_inner *inner, const ir_graph *g,
+                           const tp_val *in, int nin, const char *what)
+{
+    artefacts *a = NULL;
+    if (!busy && artefacts_wanted()) {
+        tp_val *made = in ? NULL : fakes(g);
+        a = artefacts_begin(b->name,
+                            what      ? what
+                            : g->name ? g->name
+                                      : "graph",
+                            inner != NULL, g, in ? in : made, in ? nin : (int)g->inputs.n);
+        free(made);
+    }
+    run_program *p = watched(c, b, inner, g, in, nin, what);
+    artefacts_end(a);
+    return p;
+}
+
 static run_program *behind_autograd(const backend *b, const aot_inner *in, tp_comp *c, const ir_graph *g,
                                     const char *what)
 {
@@ -263,6 +282,6 @@ static run_program *behind_autograd(const backend *b, const aot_inner *in, tp_co
 void debug_install(void)
 {
     uint8_t after = debug_config_now().after;
-    if (after == AFTER_aot || after == AFTER_wrong)
+    if (after == AFTER_aot || after == AFTER_wrong || artefacts_wanted())
         aot_wrap = behind_autograd;
 }

@@ -150,6 +150,11 @@ bool ev_describe(strbuf *out, const char *name); /* false: no such name */
  */
 /* Text lines go to fd 2 (and the TAPER_LOGS_OUT file); or to this function instead of fd 2. */
 void ev_set_writer(void (*write)(void *data, const char *text, size_t n), void *data);
+/* One listener inside the process: it gets every text of an artifact and every message of a component (artifact is NULL),
+ * also those that no log shows. Called on the thread that speaks. */
+typedef void ev_listener(void *data, const char *component, const char *artifact, const ev_cid *cid,
+                         const char *text);
+void ev_listen(ev_listener *fn, void *data);                  /* NULL: nobody */
 bool ev_trace_start(const char *dir, bool slow, tp_err *err); /* the file is made at the first record */
 void ev_trace_stop(void);
 const char *ev_trace_path(void); /* NULL until the file exists */

@@ -28,6 +28,7 @@ const ev_cid *ev_cid_or_now(const ev_cid *c);
 void ev_text_init(void);          /* reads the variables of the text sink */
 void ev_refresh(void);            /* recomputes ev_mask and ev_levels; under ev_lock */
 uint8_t ev_trace_bits(ev_kind k); /* EVF_trace when the trace wants this kind */
+extern bool ev_listened;          /* somebody inside the process wants every text */
 bool ev_text_wants(ev_kind k);
 int ev_component_level(ev_component c);
 #endif

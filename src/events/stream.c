@@ -38,9 +38,11 @@ void ev_lock_init(void)
 void ev_refresh(void)
 {
     for (int c = 0; c < EVC_COUNT; c++)
-        __atomic_store_n(&ev_levels[c], (uint8_t)ev_component_level(c), __ATOMIC_RELAXED);
+        __atomic_store_n(&ev_levels[c], (uint8_t)(ev_listened ? EV_DEBUG : ev_component_level(c)),
+                         __ATOMIC_RELAXED);
     for (int k = 0; k < EV_COUNT; k++)
-        __atomic_store_n(&ev_mask[k], (uint8_t)((ev_text_wants(k) ? EVF_log : 0) | ev_trace_bits(k)),
+        __atomic_store_n(&ev_mask[k],
+                         (uint8_t)((ev_listened || ev_text_wants(k) ? EVF_log : 0) | ev_trace_bits(k)),
                          __ATOMIC_RELAXED);
 }
 

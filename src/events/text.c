@@ -166,6 +166,33 @@ static void show(const message *m)
     strbuf_free(&b);
 }
 
+bool ev_listened;
+static ev_listener *listener;
+static void *listener_data;
+
+void ev_listen(ev_listener *fn, void *data)
+{
+    ev_lock_init();
+    pthread_mutex_lock(&ev_lock);
+    listener = fn;
+    listener_data = data;
+    ev_listened = fn != NULL;
+    ev_refresh();
+    pthread_mutex_unlock(&ev_lock);
+}
+
+/* The listener may speak itself: not to itself. */
+static void tell(const char *component, const char *artifact, const ev_cid *cid, const char *text)
+{
+    static _Thread_local bool telling;
+    ev_listener *fn = listener;
+    if (!fn || telling)
+        return;
+    telling = true;
+    fn(listener_data, component, artifact, cid, text);
+    telling = false;
+}
+
 void ev_text_at(ev_kind k, const ev_cid *cid, const char *file, int line, const char *fmt, ...)
 {
     const ev_row *r = &ev_rows[k];
@@ -177,8 +204,11 @@ void ev_text_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
     va_start(ap, fmt);
     strbuf_addv(&b, fmt, ap);
     va_end(ap);
-    show(&(message){ r->level, ev_crows[r->component].name, r->name, file, line, ev_cid_or_now(cid),
-                     strbuf_str(&b), r->flags & EVF_bare });
+    if (TP_UNLIKELY(ev_listened))
+        tell(ev_crows[r->component].name, r->name, ev_cid_or_now(cid), strbuf_str(&b));
+    if (!ev_listened || ev_text_wants(k))
+        show(&(message){ r->level, ev_crows[r->component].name, r->name, file, line, ev_cid_or_now(cid),
+                         strbuf_str(&b), r->flags & EVF_bare });
     strbuf_free(&b);
 }
 
@@ -193,6 +223,9 @@ void ev_log_at(ev_component c, ev_level l, const ev_cid *cid, const char *file, 
     va_start(ap, fmt);
     strbuf_addv(&b, fmt, ap);
     va_end(ap);
-    show(&(message){ l, ev_crows[c].name, NULL, file, line, ev_cid_or_now(cid), strbuf_str(&b), false });
+    if (TP_UNLIKELY(ev_listened))
+        tell(ev_crows[c].name, NULL, ev_cid_or_now(cid), strbuf_str(&b));
+    if (!ev_listened || (int)l >= ev_component_level(c))
+        show(&(message){ l, ev_crows[c].name, NULL, file, line, ev_cid_or_now(cid), strbuf_str(&b), false });
     strbuf_free(&b);
 }

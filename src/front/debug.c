@@ -1,4 +1,5 @@
 /* debug.c - the debugging tools from Python: comparing results, saved failures, their scripts. */
+#include "debug/artefacts.h"
 #include "front/capture.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -445,6 +446,7 @@ static PyMethodDef functions[] = {
 
 int py_init_debug(PyObject *m)
 {
+    artefacts_init();
     debug_config_read = read_config;
     bundle_facts = facts;
     return PyModule_AddFunctions(m, functions);

@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 import taper
 
@@ -95,3 +96,56 @@ def test_backend_for_every_compile():
 def test_ids_in_metrics_have_a_prefix():
     code = "f = taper.compile(lambda x: x + 1)\nf(taper.ones(3))\nm = taper.compiler.metrics()\nprint(m['compiles'][0]['compile_id'], m['regions'][0]['compile_id'])"
     assert run(code)[0] == "0/0 0/0\n" and run(code, TAPER_COMPILE_ID_PREFIX="job7:")[0] == "job7:0/0 job7:0/0\n"
+
+
+def test_a_folder_for_every_graph():
+    code = """
+f = taper.compile(lambda x, w: (x @ w).relu().softmax(-1).sum())
+w = taper.randn(4, 4, requires_grad=True)
+f(taper.randn(3, 4), w).backward()
+"""
+    with tempfile.TemporaryDirectory() as d:
+        out, err, rc = run(code, TAPER_COMPILE_DEBUG="1", TAPER_COMPILE_DEBUG_DIR=d)
+        assert rc == 0 and out == "" and err == "", (out, err)
+        found = {}
+        for top, _, names in os.walk(d):
+            for n in names:
+                with open(os.path.join(top, n)) as f:
+                    found[os.path.join(os.path.relpath(top, d), n).split("/", 2)[2]] = f.read()
+        assert "Step 1: capture starts" in found["dynamo/debug.log"] and "TREE_GUARD_MANAGER" in found["dynamo/debug.log"]
+        graph = next(k for k in found if k.startswith("dynamo/__compiled_fn") and k.endswith("fx_graph_readable.py"))
+        assert "taper.softmax" in found[graph]
+        for part in ("forward.1", "backward.2"):
+            for n in ("fx_graph_readable.py", "fx_graph_runnable.py", "fx_graph_transformed.py", "ir_pre_fusion.txt", "ir_post_fusion.txt", "fusion.txt", "schedule.txt", "output_code.c"):
+                assert found[f"inductor/{part}/{n}"].strip(), (part, n)
+        assert found["inductor/forward.1/output_code.c"].startswith("/*")
+        assert not any(k.endswith(".safetensors") for k in found)
+        runnable = os.path.join(d, "taper_compile_debug", os.listdir(os.path.join(d, "taper_compile_debug"))[0], graph.replace("readable", "runnable"))
+        with open(runnable) as f:
+            text = f.read()
+        assert run(f"exec(compile({text!r}, 'r.py', 'exec'), {{'__name__': '__main__'}})")[2] == 0
+    with tempfile.TemporaryDirectory() as d:
+        run(code, TAPER_COMPILE_DEBUG="1", TAPER_COMPILE_DEBUG_DIR=d, TAPER_COMPILE_DEBUG_SAVE_REAL="1")
+        assert any("inputs.safetensors" in names for _, _, names in os.walk(d))
+
+
+def test_a_folder_that_cannot_be_made_is_said_once():
+    out, err, rc = run("f = taper.compile(lambda x: x + 1)\nprint(f(taper.ones(2)).tolist())\nprint(f(taper.ones(2, 2)).tolist())", TAPER_COMPILE_DEBUG="1",
+                       TAPER_COMPILE_DEBUG_DIR="/proc/nothing")
+    assert out == "[2.0, 2.0]\n[[2.0, 2.0], [2.0, 2.0]]\n" and err.count("artefacts are not written") == 1, err
+
+
+def test_every_variable_that_is_documented_is_read():
+    import re
+    root = os.path.dirname(os.path.dirname(HERE))
+    text = ""
+    for top in ("src", "python"):
+        for where, _, names in os.walk(os.path.join(root, top)):
+            for n in names:
+                if n.endswith((".c", ".h", ".py")):
+                    with open(os.path.join(where, n), encoding="utf-8") as f:
+                        text += f.read()
+    with open(os.path.join(root, "src/base/envvars.def"), encoding="utf-8") as f:
+        rows = re.findall(r'^ENV\((\w+),\s*"(\w+)"', f.read(), re.M)
+    words = set(re.findall(r"\w+", text))
+    assert len(rows) > 30 and not [name for i, name in rows if f"ENV_{i}" not in words and name not in words]
