@@ -32,7 +32,8 @@ static void complain(tp_err *err) /* once: the program goes on */
 {
     static bool said;
     if (!said)
-        ev_log(EVC_debug, EV_WARNING, NULL, "%s: artefacts are not written: %s", env_name(ENV_debug), err->msg);
+        ev_log(EVC_debug, EV_WARNING, NULL, "%s: artefacts are not written: %s", env_name(ENV_debug),
+               err->msg);
     said = true;
     err_clear(err);
 }
@@ -63,7 +64,8 @@ static const struct {
               { "output_code", "output_code.c" },
               { "kernel_code", "kernel_code.txt" } };
 
-static void heard(void *unused, const char *component, const char *artifact, const ev_cid *cid, const char *text)
+static void heard(void *unused, const char *component, const char *artifact, const ev_cid *cid,
+                  const char *text)
 {
     for (size_t i = 0; now && artifact && i < COUNT(files); i++)
         if (!strcmp(files[i].artifact, artifact)) {
@@ -83,7 +85,8 @@ static void heard(void *unused, const char *component, const char *artifact, con
         ev_cid_print(&b, cid);
         strbuf_add(&b, "] ");
     }
-    strbuf_addf(&b, "%s%s%s%s\n", artifact ? "[__" : "", artifact ? artifact : "", artifact ? "] " : "", text);
+    strbuf_addf(&b, "%s%s%s%s\n", artifact ? "[__" : "", artifact ? artifact : "", artifact ? "] " : "",
+                text);
     char *run = run_dir(), *dir = path_join(run, "dynamo");
     tp_err err = { 0 };
     if (!file_mkdirs(dir, &err))
@@ -102,8 +105,8 @@ void artefacts_init(void)
 }
 
 /* ---- one graph ---- */
-artefacts *artefacts_begin(const char *backend, const char *name, bool inner, const ir_graph *g, const tp_val *in,
-                           int nin)
+artefacts *artefacts_begin(const char *backend, const char *name, bool inner, const ir_graph *g,
+                           const tp_val *in, int nin)
 {
     static int count;
     if (!artefacts_wanted())

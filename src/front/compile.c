@@ -343,8 +343,8 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
     if (!overridden(e, &backend, &options))
         ir_graph_free(g);
     else
-        r = compile_with(e, g, backend ? backend : e->cfg->backend,
-                         options ? options : e->cfg->options, in, nin);
+        r = compile_with(e, g, backend ? backend : e->cfg->backend, options ? options : e->cfg->options, in,
+                         nin);
     hook_pop(NULL, hook);
     Py_XDECREF(backend);
     Py_XDECREF(options);
