@@ -4,6 +4,7 @@
 #ifndef TAPER_CLI_H
 #define TAPER_CLI_H
 #include "base/err.h"
+#include "base/strbuf.h"
 
 typedef struct cli_cmd {
     const char *name;
@@ -22,7 +23,9 @@ typedef struct cli_args {
 } cli_args;
 bool cli_flag(cli_args *a, const char *name); /* consumes --name */
 bool cli_option(cli_args *a, const char *name,
-                const char **value);                 /* consumes --name VALUE; exits 2 without */
+                const char **value); /* consumes --name VALUE; exits 2 without */
+/* Appends the line of what a program wrote to stderr that names an error, or just the last one. */
+void cli_error_line(strbuf *b, const char *text);
 int cli_unknown(const cli_args *a);                  /* says so; returns 2 */
 int cli_fail(const tp_err *e);                       /* prints it; returns the exit code */
 int cli_usage(const char *fmt, ...) TP_PRINTF(1, 2); /* prints it; returns 2 */

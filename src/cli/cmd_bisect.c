@@ -29,15 +29,11 @@ static void print_set(const bisect_result *b, int from, int n)
 
 static void report(const bisect_result *b)
 {
-    static const char *const what[] = { "capture (the graph itself), or the eager kernels",
-                                        "the autograd stage: functionalisation, derivatives",
-                                        "decompositions or the cut between forward and backward",
-                                        "lowering, fusion, memory plan or generated code" };
     if (b->stage < 0) {
         printf("no backend fails in the recorded way here\n");
         return;
     }
-    printf("the fault is in %s\n", what[b->stage]);
+    printf("the fault is in %s\n", bisect_stage(b->stage));
     if (!b->nsite) {
         printf("no optional rewrites were made\n");
         return;

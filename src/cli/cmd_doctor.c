@@ -53,20 +53,6 @@ static bool run_script(doctor *d, const char *const *vars, proc_result *r, tp_er
     return ok;
 }
 
-static void last_line(const proc_result *r, strbuf *b) /* that names an error, or just the last one */
-{
-    const char *s = strbuf_str(&r->err), *best = s;
-    for (const char *p = s; *p;) {
-        size_t n = strcspn(p, "\n");
-        const char *e = strstr(p, "Error"), *old = strstr(best, "Error");
-        bool named = e && e < p + n, was = old && old < best + strcspn(best, "\n");
-        if (n && (named || !was))
-            best = p;
-        p += n + (p[n] == '\n');
-    }
-    strbuf_addf(b, "%.*s", (int)MIN(strcspn(best, "\n"), (size_t)200), best);
-}
-
 static int count(const char *text, const char *what)
 {
     int n = 0;
@@ -82,7 +68,7 @@ static bool step(doctor *d, const char *what, const char *const *vars, proc_resu
         return false;
     if (r->status || r->timed_out) {
         proc_describe(&how, r);
-        last_line(r, &said);
+        cli_error_line(&said, strbuf_str(&r->err));
         note(d, "| %s | %s: `%s` | %.1f s |", what, strbuf_str(&how), strbuf_str(&said),
              (double)r->wall_ns / 1e9);
     } else

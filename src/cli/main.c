@@ -71,6 +71,20 @@ bool cli_option(cli_args *a, const char *name, const char **value)
     return true;
 }
 
+void cli_error_line(strbuf *b, const char *text)
+{
+    const char *best = text;
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, "\n");
+        const char *e = strstr(p, "Error"), *old = strstr(best, "Error");
+        bool named = e && e < p + n, was = old && old < best + strcspn(best, "\n");
+        if (n && (named || !was))
+            best = p;
+        p += n + (p[n] == '\n');
+    }
+    strbuf_addf(b, "%.*s", (int)MIN(strcspn(best, "\n"), (size_t)200), best);
+}
+
 int cli_unknown(const cli_args *a)
 {
     return cli_usage("'%s' does not know the option '%s'; see --help", a->argv[0], a->argv[a->at]);

@@ -6,6 +6,15 @@
 
 const char *const bisect_ladder[] = { "eager", "aot_eager", "aot_eager_decomp_partition", "inductor", NULL };
 
+const char *bisect_stage(int i)
+{
+    static const char *const what[] = { "capture (the graph itself), or the eager kernels",
+                                        "the autograd stage: functionalisation, derivatives",
+                                        "decompositions or the cut between forward and backward",
+                                        "lowering, fusion, memory plan or generated code" };
+    return what[i];
+}
+
 typedef struct hunt {
     const repro *r;
     const signature *want;

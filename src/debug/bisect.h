@@ -16,6 +16,7 @@ typedef struct bisect_result {
     int trials;
 } bisect_result;
 
+const char *bisect_stage(int i);          /* what the i-th backend of the ladder adds, in words */
 extern const char *const bisect_ladder[]; /* backends, one more stage each; NULL ends it */
 /* want: the failure that counts. line (may be NULL) is told what happens. False with err. */
 bool bisect(const repro *r, const signature *want, const trial_limits *l,

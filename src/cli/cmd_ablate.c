@@ -1,0 +1,127 @@
+/* cmd_ablate.c - taper ablate BUNDLE|SCRIPT: one more stage at a time, until it fails. */
+#include "cli/cli.h"
+#include "base/file.h"
+#include "base/proc.h"
+#include "debug/backends.h"
+#include "debug/bisect.h"
+#include "debug/bundle.h"
+#include <stdio.h>
+
+static void row(const char *backend, const char *verdict, const char *more)
+{
+    printf("%-28s %s%s%.*s\n", backend, verdict, *more ? ": " : "", (int)strcspn(more, "\n"), more);
+    fflush(stdout);
+}
+
+static void blame(int stage, bool bundle, const char *what)
+{
+    if (stage < 0)
+        printf("no backend fails here\n");
+    else
+        printf("the fault is in %s%s%s%s\n", bisect_stage(stage), stage == 3 && bundle ? "; `taper bisect " : "",
+               stage == 3 && bundle ? what : "", stage == 3 && bundle ? "` names the rewrite" : "");
+}
+
+/* A saved failure: every backend of the ladder in a child of its own. */
+static int ablate_bundle(const char *dir, double secs)
+{
+    tp_err err = { 0 };
+    signature was, now;
+    debug_backends_register();
+    repro *r = bundle_read(dir, &was, true, &err);
+    int first = -1;
+    if (!r)
+        return cli_fail(&err);
+    r->accuracy |= was.kind == SIG_accuracy;
+    bool only_fwd = r->forward_only;
+    for (int i = r->inner ? 3 : 0; bisect_ladder[i]; i++) {
+        const repro *one = r;
+        free(r->backend);
+        r->backend = mem_strdup(bisect_ladder[i]);
+        r->forward_only = only_fwd || !i; /* the interpreter alone keeps no tape */
+        if (!trial_run(&one, 1, &(trial_limits){ .timeout_ms = (int64_t)(secs * 1000) }, &now, &err)) {
+            repro_free(r);
+            return cli_fail(&err);
+        }
+        bool bad = now.kind != SIG_passes,
+             same = was.kind == SIG_passes || sig_equal(&now, &was); /* level 3 does not know how it fails */
+        row(bisect_ladder[i], !bad ? "passes" : same ? "fails" : "fails in another way", bad ? now.full : "");
+        if (bad && first < 0)
+            first = i;
+    }
+    blame(first, true, dir);
+    repro_free(r);
+    return first < 0 ? 0 : 1;
+}
+
+/* A program: TAPER_COMPILE_BACKEND decides for every compile that names no backend itself, or another one. */
+static int ablate_script(int argc, char **argv, double secs)
+{
+    const char **cmd = mem_zalloc(sizeof *cmd * (size_t)(argc + 2));
+    tp_err err = { 0 };
+    int first = -1, rc = 0;
+    cmd[0] = "python3";
+    for (int i = 0; i < argc; i++)
+        cmd[i + 1] = argv[i];
+    for (int i = -1; !rc && (i < 0 || bisect_ladder[i]); i++) {
+        proc_result r = { 0 };
+        strbuf how = { 0 };
+        setenv(i < 0 ? "TAPER_COMPILE_DISABLE" : "TAPER_COMPILE_BACKEND", i < 0 ? "1" : bisect_ladder[i], 1);
+        if (!proc_run(&(proc_spec){ .argv = cmd, .timeout_ms = (int64_t)(secs * 1000) }, &r, &err)) {
+            rc = cli_fail(&err);
+            break;
+        }
+        unsetenv("TAPER_COMPILE_DISABLE");
+        bool bad = r.status || r.timed_out;
+        if (bad) {
+            proc_describe(&how, &r);
+            strbuf_add(&how, ": ");
+            cli_error_line(&how, strbuf_str(&r.err));
+        }
+        row(i < 0 ? "(not compiled)" : bisect_ladder[i], bad ? "fails" : "runs", strbuf_str(&how));
+        if (bad && i < 0)
+            rc = cli_usage("it fails without the compiler, too: the compiler is not what is wrong");
+        if (bad && first < 0)
+            first = i;
+        strbuf_free(&how);
+        proc_result_free(&r);
+    }
+    if (!rc) {
+        blame(first, false, NULL);
+        if (first < 0)
+            printf("silent mistakes show with TAPER_REPRO_AFTER=dynamo TAPER_REPRO_LEVEL=4, or `taper doctor`\n");
+        rc = first < 0 ? 0 : 1;
+    }
+    free(cmd);
+    return rc;
+}
+
+static int run_ablate(int argc, char **argv)
+{
+    cli_args a = { argc, 1, argv };
+    const char *secs = NULL;
+    while (a.at < argc && argv[a.at][0] == '-')
+        if (!cli_option(&a, "timeout", &secs))
+            return cli_unknown(&a);
+    if (a.at >= argc)
+        return cli_usage("taper ablate [--timeout SECONDS] BUNDLE | SCRIPT [ARGS ...]");
+    if (secs && atof(secs) <= 0)
+        return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
+    const char *what = argv[a.at];
+    size_t n = strlen(what);
+    if (!file_exists(what))
+        return cli_usage("there is no '%s'", what);
+    if (n > 3 && !strcmp(what + n - 3, ".py"))
+        return ablate_script(argc - a.at, argv + a.at, secs ? atof(secs) : 300);
+    return a.at + 1 < argc ? cli_usage("taper ablate takes one bundle, not also '%s'", argv[a.at + 1])
+                           : ablate_bundle(what, secs ? atof(secs) : 20);
+}
+
+const cli_cmd cmd_ablate = {
+    "ablate",
+    "[--timeout SECONDS] BUNDLE | SCRIPT [ARGS ...]",
+    "Runs a saved failure or a script with one more stage at a time, and names the first that fails",
+    "The backends are eager, aot_eager, aot_eager_decomp_partition, inductor. Exit code 1 when one fails.\n",
+    run_ablate,
+    NULL
+};
