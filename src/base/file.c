@@ -138,8 +138,13 @@ static bool mkdirs(const char *path, mode_t last_mode, tp_err *err)
             continue;
         char c = p[i];
         p[i] = 0;
-        if (mkdir(p, i == n ? last_mode : 0777) && errno != EEXIST && !file_is_dir(p))
-            ok = fail(err, "create directory", p);
+        if (mkdir(p, i == n ? last_mode : 0777) && errno != EEXIST) {
+            int why = errno; /* looking changes it */
+            ok = file_is_dir(p);
+            errno = why;
+            if (!ok)
+                fail(err, "create directory", p);
+        }
         p[i] = c;
     }
     if (ok && !file_is_dir(p)) {

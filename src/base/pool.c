@@ -205,6 +205,33 @@ static void wait_done(void)
     pthread_mutex_unlock(&lock);
 }
 
+bool pool_reported;
+static tp_err report; /* under lock */
+
+void pool_report(const tp_err *e)
+{
+    pthread_mutex_lock(&lock);
+    if (!pool_reported)
+        report = *e;
+    __atomic_store_n(&pool_reported, true, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&lock);
+}
+
+bool pool_sync(tp_err *err)
+{
+    for (uint64_t now = serial(); !inside && atomic_load(&busy) && serial() == now;)
+        sched_yield();
+    if (TP_LIKELY(!__atomic_load_n(&pool_reported, __ATOMIC_ACQUIRE)))
+        return true;
+    pthread_mutex_lock(&lock);
+    bool had = pool_reported;
+    if (had && err && !err_is_set(err))
+        *err = report;
+    pool_reported = false;
+    pthread_mutex_unlock(&lock);
+    return !had;
+}
+
 void pool_for(int64_t n, int64_t grain, pool_fn *fn, void *arg)
 {
     if (n <= 0)

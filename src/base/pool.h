@@ -3,7 +3,7 @@
  * A forked child starts without workers and makes its own when it needs them. */
 #ifndef TAPER_POOL_H
 #define TAPER_POOL_H
-#include "base/base.h"
+#include "base/err.h"
 
 typedef void pool_fn(void *arg, int64_t begin, int64_t end);
 
@@ -12,6 +12,12 @@ typedef void pool_fn(void *arg, int64_t begin, int64_t end);
  * so work that is elementwise, or reduces a grain at a time, does not depend on the thread count.
  * A call from inside fn, or while another thread's job runs, is one fn(arg, 0, n) on the calling thread. */
 void pool_for(int64_t n, int64_t grain, pool_fn *fn, void *arg);
+
+/* A part returns nothing: what goes wrong in it is reported here and kept, the first one, until somebody asks. */
+void pool_report(const tp_err *e);
+/* Waits for the job that runs now, if any. False with what was reported since the last time. */
+bool pool_sync(tp_err *err);
+extern bool pool_reported; /* private */
 
 int pool_threads(void);       /* how many a job may use: TAPER_NUM_THREADS, else the usable cores */
 void pool_set_threads(int n); /* clamped to [1, POOL_MAX] */

@@ -17,6 +17,7 @@ typedef struct where {
     char *dir;
     signature sig;
     bool tty;
+    int ops;     /* at the beginning */
     double secs; /* limit of a trial */
 } where;
 
@@ -24,9 +25,16 @@ static void line(void *data,
                  const char *text) /* one line that changes on a terminal, plain lines elsewhere */
 {
     where *w = data;
-    if (w->tty && strstr(text, " left after "))
-        fprintf(stderr, "\r\x1b[K%s", text);
-    else
+    const char *trials = strstr(text, " left after ");
+    if (w->tty && trials) {
+        char bar[31];
+        int left = MIN(atoi(text), w->ops), done = 30 * (w->ops - left) / MAX(w->ops, 1);
+        memset(bar, '.', 30);
+        memset(bar, '#', (size_t)done);
+        bar[30] = 0;
+        fprintf(stderr, "\r\x1b[K[%s] %d of %d operators left, %s", bar, left, w->ops,
+                trials + strlen(" left after "));
+    } else
         fprintf(stderr, "%s%s\n", w->tty ? "\r\x1b[K" : "", text);
     fflush(stderr);
 }
@@ -121,8 +129,9 @@ static int report(where *w, const repro *m, const minify_stats *st)
     else if (!st->stopped)
         printf("; verified in %d of 3 fresh processes", verified(w->dir, w->secs));
     printf("\nWrote the minimal failure to %s (graph.py, inputs.safetensors, failure.json%s): attach it to a "
-           "report\n",
-           w->dir, strbuf_str(&said));
+           "report\nNext: `python repro.py` shows it again; `taper bisect %s` names the stage and the "
+           "rewrite at fault\n",
+           w->dir, strbuf_str(&said), w->dir);
     strbuf_free(&b);
     strbuf_free(&said);
     return 0;
@@ -160,6 +169,7 @@ static int run_minify(int argc, char **argv)
     if (!r)
         return cli_fail(&err);
     signature was = w.sig;
+    w.ops = repro_ops(r);
     w.dir = out ? mem_strdup(out) : path_join(dir, "minimal");
     char *memo = path_join(dir, "memo");
     signal(SIGINT, on_int);

@@ -27,7 +27,9 @@ static char *not_written(const tp_err *e)
     static bool said;
     if (!said)
         ev_log(EVC_dynamo, EV_WARNING, NULL,
-               "the failure could not be saved: %s (said once; the program goes on)", e->msg);
+               "the failure could not be saved: %s (said once; the program goes on; "
+               "TAPER_COMPILE_DEBUG_DIR=DIR saves elsewhere)",
+               e->msg);
     said = true;
     return NULL;
 }
@@ -87,18 +89,35 @@ static char *dump_graph(const char *dir, const repro *r, const signature *s, con
     return path;
 }
 
+/* Level 3 is for programs that die without a word: what to do then is said before. */
+static void say_saved(const char *dir, const char *path, bool by_script)
+{
+    static bool said;
+    if (!said)
+        ev_log(EVC_dynamo, EV_WARNING, NULL,
+               "every graph is saved in %s before it is compiled and run (level 3, said once). If the "
+               "process dies, run "
+               "`%s %s`",
+               dir, by_script ? "python" : "taper minify", by_script ? path : dir);
+    said = true;
+}
+
 static char *dump_launcher(const char *dir, const repro *r, const signature *s, const char *compiler,
                            tp_err *err)
 {
     char *path = path_join(dir, "minifier_launcher.py"), *sub = path_join(dir, "checkpoints");
     script_opts o = { .command = "minify", .save_dir = dir, .compiler = compiler };
     bool ok = bundle_write(dir, r, s, err) && file_mkdirs(sub, err) && write_script(path, r, s, &o, err);
+    if (ok && s->kind == SIG_passes)
+        say_saved(dir, path, r->setup != NULL);
     if (ok && s->kind != SIG_passes) /* level 3 saves before anything failed: quietly */
-        ev_log(EVC_dynamo, EV_WARNING, NULL,
-               "Writing minified repro to:\n%s\nThe failure is saved in %s; `taper minify %s` finds the "
-               "smallest graph "
-               "that still shows it, without Python",
-               path, dir, dir);
+        ev_log(
+            EVC_dynamo, EV_WARNING, NULL,
+            r->setup
+                ? "Writing minified repro to:\n%s\nThe failure is saved in %s"
+                : "Writing minified repro to:\n%s\nThe failure is saved in %s; `taper minify %s` finds the "
+                  "smallest graph that still shows it, without Python",
+            path, dir, dir);
     free(sub);
     if (ok)
         return path;

@@ -132,6 +132,7 @@ repro *repro_copy(const repro *r)
     c->seed = r->seed;
     c->offset = r->offset;
     c->state = r->state ? mem_strdup(r->state) : NULL;
+    c->setup = r->setup ? mem_strdup(r->setup) : NULL;
     c->acc = r->acc;
     return c;
 }
@@ -144,6 +145,7 @@ void repro_free(repro *r)
     free(r->needs_grad);
     free(r->backend);
     free(r->state);
+    free(r->setup);
     ir_graph_free(r->g);
     free(r);
 }

@@ -333,6 +333,8 @@ void script_python(strbuf *out, const repro *r, const signature *s, const script
         quoted(out, fault_spec());
         strbuf_add(out, ")  # planted for testing\n");
     }
+    if (r->setup)
+        strbuf_addf(out, "%s\n", r->setup);
     ir_print(&code, r->g, IR_PRINT_all | IR_PRINT_class);
     const char *body = strchr(strbuf_str(&code), '\n');
     if (strstr(body, "device(type=") || strstr(body, " nan") || strstr(body, "inf") || strstr(body, "Mod(") ||

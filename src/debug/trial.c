@@ -138,7 +138,7 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
         }
     cx.grad_mode = grads;
     ir_hook h = { .call = grad_call, .opaque = run_opaque };
-    ok = p ? run_program_call(p, &cx, x->in, r->nin, x->out, x->nout, err)
+    ok = p ? run_program_call(p, &cx, x->in, r->nin, x->out, x->nout, err) && device_sync(DEVICE_CPU, err)
            : ir_run(&cx, g, x->in, r->nin, x->out, x->nout, &h, err);
     if (!ok)
         x->nout = 0;

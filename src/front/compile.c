@@ -224,6 +224,16 @@ static PyObject *backend_failed(PyObject *backend, entry *e)
     PyObject *ex = msg ? PyObject_CallOneArg(cls, msg) : NULL;
     if (ex) {
         PyObject_SetAttrString(ex, "inner_exception", v);
+        PyObject *path = PyObject_GetAttrString(v, "minifier_path"),
+                 *notes = path ? PyObject_GetAttrString(v, "__notes__") : NULL;
+        if (notes) { /* where the failure was saved stands where the user reads: at the end, once */
+            PyObject_SetAttrString(ex, "minifier_path", path);
+            PyObject_SetAttrString(ex, "__notes__", notes);
+            PyObject_DelAttrString(v, "__notes__");
+        }
+        py_forget();
+        Py_XDECREF(path);
+        Py_XDECREF(notes);
         PyException_SetCause(ex, Py_NewRef(v));
         PyErr_SetObject(cls, ex);
     }

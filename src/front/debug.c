@@ -89,13 +89,17 @@ void py_note_saved(void)
     PyErr_Fetch(&t, &v, &tb);
     PyErr_NormalizeException(&t, &v, &tb);
     if (v) {
-        PyObject *p = PyUnicode_FromString(path),
-                 *r = PyObject_CallMethod(
-                     v, "add_note", "N",
-                     PyUnicode_FromFormat(
-                         "Minifier script written to %s. Run this script to find the smallest "
-                         "traced graph which reproduces this error.",
-                         path));
+        PyObject
+            *p = PyUnicode_FromString(path),
+            *r = PyObject_CallMethod(
+                v, "add_note", "N",
+                PyUnicode_FromFormat(
+                    strstr(path, "minifier_launcher.py")
+                        ? "Minifier script written to %s. Run this script to find the smallest "
+                          "traced graph which reproduces this error."
+                        : "The graph is saved as %s. Run this script to see the error again; with the word "
+                          "'minify' behind it, it finds the smallest graph which reproduces this error.",
+                    path));
         if (p)
             PyObject_SetAttrString(v, "minifier_path", p);
         Py_XDECREF(p);
@@ -117,17 +121,18 @@ static PyObject *repro_obj(repro *r)
     return c;
 }
 
-/* _repro_new(graph: text or a capture's capsule, args, backend, inner, accuracy, only_fwd, save_dir or None, seed, offset) */
+/* _repro_new(graph: text or a capture's capsule, args, backend, inner, accuracy, only_fwd, save_dir or None, seed, offset,
+ * lines that make the backend known or None) */
 static PyObject *f_repro_new(PyObject *m, PyObject *args)
 {
     PyObject *graph, *list, *cap = NULL;
-    const char *name, *save;
+    const char *name, *save, *setup = NULL;
     int inner, accuracy, fwd;
     unsigned long long seed, offset;
     tp_err err = { 0 };
     ir_graph *g = NULL, *own = NULL;
-    if (!PyArg_ParseTuple(args, "OO!spppzKK:_repro_new", &graph, &PyList_Type, &list, &name, &inner,
-                          &accuracy, &fwd, &save, &seed, &offset))
+    if (!PyArg_ParseTuple(args, "OO!spppzKK|z:_repro_new", &graph, &PyList_Type, &list, &name, &inner,
+                          &accuracy, &fwd, &save, &seed, &offset, &setup))
         return NULL;
     if (PyUnicode_Check(graph)) {
         Py_ssize_t n;
@@ -158,6 +163,7 @@ static PyObject *f_repro_new(PyObject *m, PyObject *args)
         r->forward_only = fwd;
         r->seed = seed;
         r->offset = offset;
+        r->setup = setup ? mem_strdup(setup) : NULL;
         debug_config c = debug_config_now();
         r->acc.tol = c.tol;
         r->acc.ignore_non_fp = cfg_bool("repro_ignore_non_fp", false);
@@ -425,7 +431,14 @@ static PyObject *f_injected(PyObject *m, PyObject *x)
     return fault_spec() ? PyUnicode_FromString(fault_spec()) : Py_NewRef(Py_None);
 }
 
+static PyObject *f_sync(PyObject *m, PyObject *x) /* waits for the device; raises what went wrong on it */
+{
+    tp_err err = { 0 };
+    return device_sync(DEVICE_CPU, &err) ? Py_NewRef(Py_None) : py_raise(&err);
+}
+
 static PyMethodDef functions[] = {
+    { "_sync", f_sync, METH_NOARGS, "waits for the device" },
     { "_acc_same", f_acc_same, METH_VARARGS, "None, or why two tensors differ" },
     { "_repro_new", f_repro_new, METH_VARARGS, "a graph with inputs and a backend" },
     { "_repro_load", f_repro_load, METH_VARARGS, "the same from a bundle" },

@@ -33,6 +33,7 @@ typedef struct loop_kernel {
     int64_t bytes;              /* moved, by hint */
     uint8_t fault;              /* fault_kind planted in it */
     const char *fault_op;
+    const ir_node *fault_node;
 } loop_kernel;
 typedef struct loop_step {
     uint8_t kind;

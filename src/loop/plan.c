@@ -426,6 +426,7 @@ static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
         err_set(w->pl->c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'", op);
     w->out->fault = (uint8_t)f;
     w->out->fault_op = arena_strdup(&w->pl->p->mem, op);
+    w->out->fault_node = n;
     return v;
 }
 

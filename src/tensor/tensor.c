@@ -1,4 +1,5 @@
 #include "tensor/tensor.h"
+#include "base/pool.h"
 #include "tensor/bytes.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -572,4 +573,12 @@ void *tensor_elem(const tp_tensor *t, int64_t k)
         k /= t->size[i];
     }
     return (char *)t->storage->data + at * (int64_t)dtype_size((dtype)t->dt);
+}
+
+bool device_sync(tp_device d, tp_err *err)
+{
+    switch ((dev_kind)d.kind) {
+    case DEV_cpu: return pool_sync(err);
+    default: return true;
+    }
 }

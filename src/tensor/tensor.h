@@ -17,6 +17,8 @@ typedef struct tp_device {
     int8_t index; /* -1: the current one */
 } tp_device;
 #define DEVICE_CPU ((tp_device){ DEV_cpu, -1 })
+/* Waits until the device has done what it was given. False with what went wrong on it since the last time. */
+bool device_sync(tp_device d, tp_err *err);
 static inline bool device_eq(tp_device a, tp_device b) { return a.kind == b.kind && a.index == b.index; }
 const char *device_name(dev_kind k);                           /* cpu, cuda, meta */
 bool device_parse(const char *s, tp_device *out, tp_err *err); /* "cpu", "cuda:1" */

@@ -192,6 +192,28 @@ def test_unwritable_directory_is_one_warning():
             assert rc == 0 and err.count("could not be saved") == 1, err
 
 
+def test_a_full_disk_is_one_warning():
+    full = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"  # no file may become longer
+    with Dir() as d:
+        for level, rc_want in (("2", 1), ("3", 1), ("4", 1)):
+            fault = "relu:accuracy@gen" if level == "4" else "relu:runtime_error@gen"
+            rc, out, err = run(full + PROG % "inductor", d, TAPER_INJECT=fault, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL=level)
+            assert rc == 1 and ("AccuracyError" if level == "4" else "planted fault: 'relu' failed at run time") in err, (level, err)
+            assert err.count("could not be saved") == 1 and "TAPER_COMPILE_DEBUG_DIR=DIR saves elsewhere" in err, (level, err)
+            assert not found(d, "failure.json") and "Minifier script written" not in err, (level, err)
+        rc, out, err = run(full + PROG % "inductor", d, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="3")
+        assert rc == 0 and out == "finished\n" and err.count("could not be saved") == 1, err
+
+
+def test_errors_name_the_node_that_failed():
+    """Also where its kernel runs on the rows of a product."""
+    line = PROG[:PROG.index("taper.relu(h)")].count("\n") + 1
+    for dynamic in ("", ", dynamic=True"):
+        with Dir() as d:
+            rc, out, err = run(PROG % ("inductor\"%s, mode=\"default" % dynamic), d, TAPER_INJECT="relu:runtime_error@gen")
+            assert rc == 1 and re.search(r"planted fault: 'relu' failed at run time\n  \(in node 'relu', \S+:%d\)" % line, err), err
+
+
 def test_nothing_secret_is_saved():
     with Dir() as d:
         run(PROG % "inductor", d, TAPER_INJECT="relu:accuracy@gen", TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4", MY_SECRET="hunter2",

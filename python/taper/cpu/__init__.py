@@ -1,6 +1,7 @@
 """The CPU as a device with the functions programs ask of one."""
 import contextlib
 
+from .. import _C
 from . import amp
 
 __all__ = ["amp", "current_device", "device_count", "is_available", "synchronize"]
@@ -23,7 +24,8 @@ def set_device(device):
 
 
 def synchronize(device=None):
-    """Nothing is left running when a call returns."""
+    """Nothing is left running when a call returns; an error that a worker thread found late is raised here."""
+    _C._sync()
 
 
 class Stream:

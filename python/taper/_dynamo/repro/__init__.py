@@ -21,6 +21,13 @@ def inject(spec):
         print(f"taper: faults are planted for testing ({spec})", file=sys.stderr)
 
 
+def backend(name, fn):
+    """A backend written in Python, known by name to this script."""
+    from .. import backends
+    backends._registry.setdefault(name, fn)
+    backends._tags.setdefault(name, ())
+
+
 def constant(save_dir, digest, shape, dtype):
     """A constant of a graph that was too big for its text."""
     from ... import empty, randn, safetensors, zeros

@@ -74,19 +74,19 @@ def _graph(gm, args):
 
 def _signature(e, stage, kind=None):
     name = type(e).__name__
-    return {"kind": kind or ("exception" if stage == "run" else "compile error"), "stage": stage, "type": name, "message": str(e).split("\n")[0]}
+    return {"kind": kind or ("exception" if stage == "run" else "compile error"), "stage": stage, "type": name, "message": _run.message_of(e).split("\n")[0]}
 
 
-def _repro(gm, args, compiler_name, accuracy, inner):
+def _repro(gm, args, compiler_name, accuracy, inner, setup=None):
     name = (compiler_name or "unnamed").replace("_accuracy", "")
     args = list(args)
-    return _C._repro_new(_graph(gm, args), args, name, inner, accuracy, False, None, 0, 0)
+    return _C._repro_new(_graph(gm, args), args, name, inner, accuracy, False, None, 0, 0, setup)
 
 
-def _dump(gm, args, compiler_name, sig, launcher=False, graph=False, accuracy=False, inner=True):
+def _dump(gm, args, compiler_name, sig, launcher=False, graph=False, accuracy=False, inner=True, setup=None):
     """Saves; the script's path, or None after a warning."""
     try:
-        r = _repro(gm, args, compiler_name, accuracy, inner)
+        r = _repro(gm, args, compiler_name, accuracy, inner, setup)
     except Exception as e:
         log.warning("the failure could not be saved: %s", e)
         return None

@@ -2,6 +2,7 @@
 import copy
 import functools
 import logging
+import threading
 
 from ... import _C
 from .. import config
@@ -16,43 +17,107 @@ def run_repro(mod, load_args, *, command="run", accuracy="", save_dir=None, auto
     return _run.run_repro(mod, load_args, inner=False, command=command, accuracy=accuracy, save_dir=save_dir, backend=backend, **kwargs)
 
 
+def _note(e, path):
+    e.minifier_path = path
+    if path and hasattr(e, "add_note"):
+        e.add_note(f"Minifier script written to {path}. Run this script to find the smallest traced graph which reproduces this error."
+                   if path.endswith("minifier_launcher.py") else
+                   f"The graph is saved as {path}. Run this script to see the error again; with the word 'minify' behind it, it finds the smallest "
+                   "graph which reproduces this error.")
+
+
+def _call(compiled, args):
+    return compiled(list(args)) if getattr(compiled, "_boxed_call", False) else compiled(*args)
+
+
+_inside = threading.local()  # a check runs on this thread: what it computes is not checked again
+
+
+class _Watched:
+    """One graph with a backend written in Python."""
+
+    def __init__(self, gm, fn, name):
+        self.gm, self.fn, self.name, self.compiled = copy.deepcopy(gm), fn, name, None
+
+    def save(self, args, sig, **how):
+        return _dump(self.gm, args, self.name, sig, inner=False, setup=_run.backend_lines(self.name, self.fn), **how)
+
+    def failed(self, e, args):
+        log.warning("Compiled Fx GraphModule failed. Creating script to minify the error.")
+        level = config.repro_level
+        _note(e, self.save(args, _signature(e, "run"), launcher=level != 1, graph=level == 1))
+
+    def compare(self, args):
+        from ..debug_utils import same_two_models
+        if same_two_models(self.gm, self.compiled, args, only_fwd=config.repro_forward_only, ignore_non_fp=config.repro_ignore_non_fp):
+            return
+        log.warning("Accuracy failed for the TorchDynamo produced graph. Creating script to minify the error.")
+        e = AccuracyError("Bad accuracy detected.")
+        _note(e, self.save(args, _signature(e, "compare", "accuracy"), launcher=True, graph=True, accuracy=True))
+        raise e
+
+    def __call__(self, *args):
+        if config.repro_after != "dynamo" or getattr(_inside, "now", False):
+            return _call(self.compiled, args)
+        _inside.now = True
+        try:
+            if config.repro_level == 3:
+                self.save(args, None, launcher=True)
+            if config.repro_level == 4:
+                self.compare(args)
+            try:
+                out = _call(self.compiled, args)
+                _C._sync()
+                return out
+            except Exception as e:
+                self.failed(e, args)
+                raise
+        finally:
+            _inside.now = False
+
+
+def _nothing_saved(e, name):
+    """Behind the autograd stage there is nothing to watch in most backends written in Python: say so."""
+    if not hasattr(e, "minifier_path") and hasattr(e, "add_note"):
+        e.minifier_path = None
+        e.add_note(f"Nothing was saved: repro_after='aot' watches the compiler behind the autograd stage, and backend {name!r} failed outside of it. "
+                   "Use repro_after='dynamo' (TAPER_REPRO_AFTER=dynamo).")
+
+
 def wrap_backend_debug(unconfigured_compiler_fn, compiler_name):
     """The backend with its failures saved, by taper._dynamo.config.repro_after == "dynamo" and repro_level."""
     @functools.wraps(unconfigured_compiler_fn)
     def debug_wrapper(gm, example_inputs, **kwargs):
-        from ..debug_utils import run_fwd_maybe_bwd, same_two_models
+        from ..debug_utils import run_fwd_maybe_bwd
         compiler_fn = functools.partial(unconfigured_compiler_fn, **kwargs)
         if config.repro_after not in ("dynamo", "aot", None, ""):
             raise AssertionError(f"repro_after must be 'dynamo', 'aot' or unset, not {config.repro_after!r}")
         if config.repro_after != "dynamo":
-            return compiler_fn(gm, example_inputs)
-        original, level = copy.deepcopy(gm), config.repro_level
+            try:
+                return compiler_fn(gm, example_inputs)
+            except Exception as e:
+                if config.repro_after == "aot":
+                    _nothing_saved(e, compiler_name)
+                raise
+        w, level = _Watched(gm, unconfigured_compiler_fn, compiler_name), config.repro_level
         for x in example_inputs:
             if not isinstance(x, (int, _C.Tensor)):
                 raise TypeError(f"cannot save an input of type {type(x).__name__}")
         if level == 3:
-            _dump(gm, example_inputs, compiler_name, None, launcher=True, inner=False)
+            w.save(example_inputs, None, launcher=True)
+        _inside.now = True
         try:
-            compiled = compiler_fn(gm, example_inputs)
+            w.compiled = compiler_fn(gm, example_inputs)
+            if not callable(w.compiled):
+                return w.compiled
             if level != 4:
                 with config.patch(repro_after=None):
-                    run_fwd_maybe_bwd(compiled, example_inputs)
+                    run_fwd_maybe_bwd(w.compiled, example_inputs)
         except Exception as e:
-            log.warning("Compiled Fx GraphModule failed. Creating script to minify the error.")
-            e.minifier_path = _dump(original, example_inputs, compiler_name, _signature(e, "run"), launcher=level != 1, graph=level == 1, inner=False)
-            if e.minifier_path and hasattr(e, "add_note"):
-                e.add_note(f"Minifier script written to {e.minifier_path}. Run this script to find the smallest traced graph which reproduces "
-                           "this error.")
+            w.failed(e, example_inputs)
             raise
-        if level == 4:
-            with config.patch(repro_after=None):
-                ok = same_two_models(original, compiled, example_inputs, only_fwd=config.repro_forward_only, ignore_non_fp=config.repro_ignore_non_fp)
-            if not ok:
-                log.warning("Accuracy failed for the TorchDynamo produced graph. Creating script to minify the error.")
-                e = AccuracyError("Bad accuracy detected.")
-                e.minifier_path = _dump(original, example_inputs, compiler_name, _signature(e, "compare", "accuracy"), launcher=True, graph=True,
-                                        accuracy=True, inner=False)
-                raise e
-        return compiled
+        finally:
+            _inside.now = False
+        return w
     debug_wrapper._torchdynamo_orig_callable = unconfigured_compiler_fn
     return debug_wrapper

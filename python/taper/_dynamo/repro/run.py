@@ -3,6 +3,9 @@ import argparse
 import inspect
 import os
 import re
+import resource
+import select
+import signal
 import sys
 import textwrap
 
@@ -57,8 +60,11 @@ class _Run:
         if o.tracing_mode in ("real", "fake") and isinstance(graph, str):
             graph = re.sub(r"^ *# (symbol|guard):.*\n", "", graph, flags=re.M) if "# symbol:" not in graph else graph
         strict = o.accuracy == "strict_accuracy"
+        from .. import backends
+        fn = backends._registry.get(o.backend)
+        setup = None if fn is None else backend_lines(o.backend, fn)
         with config.patch(repro_ignore_non_fp=accuracy and (config.repro_ignore_non_fp or not strict and o.command not in ("run", "analyze"))):
-            r = _C._repro_new(graph, list(args), o.backend, self.inner, accuracy, o.only_fwd, o.save_dir, *self.random)
+            r = _C._repro_new(graph, list(args), o.backend, self.inner, accuracy, o.only_fwd, o.save_dir, *self.random, setup)
         return r
 
 
@@ -95,6 +101,64 @@ def python_backend(name):
                            "(taper._dynamo.register_backend) at the top of this script, or choose another one with --backend") from None
 
 
+def message_of(e):
+    """Its text; a KeyError quotes the key, and so would the one that is raised again."""
+    return str(e.args[0]) if isinstance(e, KeyError) and len(e.args) == 1 else str(e)
+
+
+def backend_lines(name, fn):
+    """Lines of a script that make a backend written in Python known by its name, or say what to add."""
+    fn = getattr(fn, "_torchdynamo_orig_callable", fn)
+    module, place, code = getattr(fn, "__module__", None), getattr(fn, "__qualname__", type(fn).__name__), getattr(fn, "__code__", None)
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if module not in (None, "__main__", "builtins") and file and "<" not in place:
+        top = os.path.dirname(os.path.abspath(file))
+        for _ in range(module.count(".") + (os.path.basename(file) == "__init__.py")):
+            top = os.path.dirname(top)
+        path = [] if "site-packages" in top else ["import sys", f"sys.path.insert(0, {top!r})"]
+        return "\n".join(path + [f"import {module}", f"taper._dynamo.repro.backend({name!r}, {module}.{place})"])
+    where = f" of {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+    return (f"# The backend {name!r} is the function '{place}'{where}. Define or import it here; then:\n"
+            f"# taper._dynamo.repro.backend({name!r}, {place})")
+
+
+def apart(fn, seconds):
+    """fn() in a forked child with limits: what it returns (text or None), or how the child ended."""
+    r, w = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4 * 3
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            text = fn()
+            os.write(w, b"." if text is None else b"!" + text.encode(errors="replace")[:4000])
+        finally:
+            os._exit(0)
+    os.close(w)
+    try:
+        ready = select.select([r], [], [], seconds)[0]
+        got = os.read(r, 8192) if ready else b""
+    except BaseException:  # Ctrl-C
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    finally:
+        os.close(r)
+    if not ready:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitpid(pid, 0)[1]
+    if not ready:
+        return "TimeoutError: no answer in time"
+    if not got:
+        return f"RuntimeError: killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "RuntimeError: the process ended early"
+    return None if got[:1] == b"." else got[1:].decode(errors="replace")
+
+
 def python_trial(fn, repro, accuracy):
     """What a Python backend makes of a graph: None, or what went wrong."""
     from ...fx import GraphModule
@@ -105,10 +169,30 @@ def python_trial(fn, repro, accuracy):
         compiled = fn(gm, list(args))
         run_fwd_maybe_bwd(compiled, args)
     except Exception as e:
-        return f"{type(e).__name__}: {e}"
+        return f"{type(e).__name__}: {message_of(e)}"
     if accuracy and not same_two_models(GraphModule._from_capture(capsule), compiled, args, ignore_non_fp=config.repro_ignore_non_fp):
         return "AccuracyError: Bad accuracy detected"
     return None
+
+
+class Bar:
+    """Lines on stderr; on a terminal those about progress become one that changes."""
+
+    def __init__(self, ops):
+        self.ops, self.tty = ops, sys.stderr.isatty()
+
+    def say(self, line):
+        m = re.match(r"(\d+) operators, .* left after (\d+) trials", line)
+        if self.tty and m:
+            left = min(int(m[1]), self.ops)
+            done = 30 * (self.ops - left) // max(self.ops, 1)
+            print(f"\r\x1b[K[{'#' * done}{'.' * (30 - done)}] {left} of {self.ops} operators left, {m[2]} trials", end="", file=sys.stderr, flush=True)
+        else:
+            print(("\r\x1b[K" if self.tty else "") + line, file=sys.stderr, flush=True)
+
+    def detail(self, line):
+        if not self.tty:
+            self.say(line)
 
 
 def _minify(run):
@@ -118,8 +202,10 @@ def _minify(run):
     os.makedirs(points, exist_ok=True)
     seen = {}
 
+    bar = Bar(_C._repro_info(r)[1])
+
     def say(line):
-        print(line, file=sys.stderr, flush=True)
+        bar.say(line)
 
     def best(small):
         nodes = _C._repro_info(small)[0]
@@ -128,9 +214,13 @@ def _minify(run):
         with open(data + ".py", "w") as f:
             f.write(_C._repro_script(small, seen.get("sig"), "run", data, o.tracing_mode, o.check_str, None, False))
         seen["best"] = data + ".py"
-        say(f"Writing checkpoint with {nodes} nodes to {data}.py")
+        bar.detail(f"Writing checkpoint with {nodes} nodes to {data}.py")
     fn = python_backend(o.backend)
-    tester = None if fn is None else lambda small: python_trial(fn, small, o.accuracy != "")
+    def tester(small):
+        def trial():
+            return python_trial(fn, small, o.accuracy != "")
+        return apart(trial, o.timeout) if o.isolate else trial()
+    tester = tester if fn is not None else None
     values = None
     if o.offload_to_disk:
         if not o.save_dir:
@@ -159,13 +249,22 @@ def _minify(run):
     say(f"Made {st['trials']} queries")
     say("Wrote minimal repro out to repro.py")
     print(f"{st['before']} operators before, {st['after']} after; {st['trials']} trials ({st['hits']} answered from memory), {st['seconds']:.1f} s; "
-          f"{'interrupted: the best so far' if st['stopped'] else 'verified 3 times' if fn else 'verified %d times in fresh processes' % _verify(minimal)}")
+          f"{'interrupted: the best so far' if st['stopped'] else 'verified 3 times' if fn and not _known(text) else 'verified %d times in fresh processes' % _verify(minimal, fn)}")
     print("Attach to a report: " + ", ".join(files))
 
 
-def _verify(bundle):
+def _known(script):
+    """Does the script itself make its backend known?"""
+    return "\ntaper._dynamo.repro.backend(" in script
+
+
+def _verify(bundle, fn=None):
     """Fresh processes in which the minimal failure shows again."""
     import subprocess
+    if fn is not None:
+        cmd = [sys.executable, os.path.join(bundle, "repro.py"), "minifier-query"]
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
+        return sum(subprocess.call(cmd, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=env) == 1 for _ in range(3))
     code = f"import sys; from taper import _C; from taper._dynamo.repro import run; sys.exit(run.fails(_C._repro_trial(_C._repro_load({bundle!r}), True, 60.0)))"
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
     ps = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=env) for _ in range(3)]
@@ -245,7 +344,9 @@ def run_repro(mod, load_args, *, inner, command="run", accuracy="", save_dir=Non
     r = run.repro()
     fn = python_backend(o.backend)
     if fn is not None:
-        wrong = python_trial(fn, r, o.accuracy != "")
+        def trial():
+            return python_trial(fn, r, o.accuracy != "")
+        wrong = apart(trial, o.timeout) if o.isolate and o.command == "minifier-query" else trial()
         if o.command == "minifier-query":
             sys.exit(1 if wrong and (not o.check_str or o.check_str in wrong) else 0)
         if wrong:
