@@ -18,8 +18,9 @@ static void blame(int stage, bool bundle, const char *what)
     if (stage < 0)
         printf("no backend fails here\n");
     else
-        printf("the fault is in %s%s%s%s\n", bisect_stage(stage), stage == 3 && bundle ? "; `taper bisect " : "",
-               stage == 3 && bundle ? what : "", stage == 3 && bundle ? "` names the rewrite" : "");
+        printf("the fault is in %s%s%s%s\n", bisect_stage(stage),
+               stage == 3 && bundle ? "; `taper bisect " : "", stage == 3 && bundle ? what : "",
+               stage == 3 && bundle ? "` names the rewrite" : "");
 }
 
 /* A saved failure: every backend of the ladder in a child of its own. */
@@ -89,7 +90,8 @@ static int ablate_script(int argc, char **argv, double secs)
     if (!rc) {
         blame(first, false, NULL);
         if (first < 0)
-            printf("silent mistakes show with TAPER_REPRO_AFTER=dynamo TAPER_REPRO_LEVEL=4, or `taper doctor`\n");
+            printf("silent mistakes show with TAPER_REPRO_AFTER=dynamo TAPER_REPRO_LEVEL=4, or `taper "
+                   "doctor`\n");
         rc = first < 0 ? 0 : 1;
     }
     free(cmd);

@@ -1524,11 +1524,14 @@ static PyObject *plain_super(frame *f)
 PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames)
 {
+    cap_cfg *cfg = f->failed
+                       ? NULL
+                       : f->cfg; /* the instructions of a graph that failed run as written, callees too */
     if (callee == (PyObject *)&PySuper_Type && !nargs && !kwnames && f->cc)
         return plain_super(f);
-    if (f->cfg && !cap_is_tracing()) {
+    if (cfg && !cap_is_tracing()) {
         if (PyFunction_Check(callee) && cap_wants(callee))
-            return cap_run(f->cfg, callee, args, nargs, kwnames);
+            return cap_run(cfg, callee, args, nargs, kwnames);
         PyObject *fn = NULL, *self = NULL;
         if (PyMethod_Check(callee) && PyFunction_Check(PyMethod_GET_FUNCTION(callee))) {
             fn = PyMethod_GET_FUNCTION(callee);
@@ -1548,7 +1551,7 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
                 v[i + 1] = args[i];
             Py_INCREF(fn);
             Py_INCREF(self);
-            r = cap_run(f->cfg, fn, v, nargs + 1, kwnames);
+            r = cap_run(cfg, fn, v, nargs + 1, kwnames);
             Py_DECREF(fn);
             Py_DECREF(self);
             if (v != small)
@@ -1556,12 +1559,12 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
             return r;
         }
     }
-    if (!f->cfg || cap_is_tracing() || Py_TYPE(callee) == &PyOpFunc_Type ||
+    if ((!cfg && !f->failed) || cap_is_tracing() || Py_TYPE(callee) == &PyOpFunc_Type ||
         Py_TYPE(callee) == &PyOpMethod_Type)
         return PyObject_Vectorcall(callee, args, (size_t)nargs, kwnames);
-    cap_cfg *was = hook_push(f->cfg); /* what C code calls back is captured */
+    cap_cfg *was = hook_push(cfg); /* what C code calls back is captured */
     PyObject *r = PyObject_Vectorcall(callee, args, (size_t)nargs, kwnames);
-    hook_pop(f->cfg, was);
+    hook_pop(cfg, was);
     return r;
 }
 

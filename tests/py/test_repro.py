@@ -214,6 +214,41 @@ def test_errors_name_the_node_that_failed():
             assert rc == 1 and re.search(r"planted fault: 'relu' failed at run time\n  \(in node 'relu', \S+:%d\)" % line, err), err
 
 
+NESTED = """
+import taper
+class Block(taper.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = taper.nn.Linear(4, 4)
+    def forward(self, x):
+        %s
+        return x + taper.relu(self.fc(x))
+class Net(taper.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = taper.nn.ModuleList([Block() for _ in range(4)])
+    def forward(self, x):
+        for i in range(4):
+            x = self.blocks[i](x)
+        return taper.tanh(x)
+taper.manual_seed(0)
+taper.compile(Net())(taper.randn(2, 4))
+"""
+
+
+def test_the_graph_that_failed_is_saved_not_one_of_its_callees():
+    """When a graph fails its instructions are executed; the functions they call are not compiled and judged once more."""
+    for inside, relus in (("pass", 4), ("taper._dynamo.graph_break()", 1)):
+        for level, fault in (("4", "relu:accuracy@gen"), ("2", "relu:late@gen")):
+            with Dir() as d:
+                rc, out, err = run(NESTED % inside, d, TAPER_INJECT=fault, TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL=level)
+                assert rc == 1 and err.count("Writing minified repro to:") == 1, (inside, level, err)
+                (graph,) = found(d, "graph.py")
+                with open(graph) as f:
+                    text = f.read()
+                assert len(re.findall(r"taper\.relu\(", text)) >= relus and ("tanh" in text) == (relus == 4), (inside, level, text)
+
+
 def test_nothing_secret_is_saved():
     with Dir() as d:
         run(PROG % "inductor", d, TAPER_INJECT="relu:accuracy@gen", TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4", MY_SECRET="hunter2",
