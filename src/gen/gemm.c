@@ -7,6 +7,8 @@
 
 /* Measured: 256 rows of B a block, and B blocks that fill the second cache. */
 enum { KC_WHOLE = 384, KC = 256, B_BLOCK = 1 << 20 };
+/* Packing an element of B takes as long as multiplying it with so many rows. */
+enum { PACK_COST = 20 };
 
 struct gemm_plan {
     gemm_desc d; /* as computed: C's columns contiguous */
@@ -435,18 +437,20 @@ static void own_cols(void *arg, int64_t lo, int64_t hi)
     own(j, 0, j->p->mpan, j->p->npan * lo / j->parts, j->p->npan * hi / j->parts);
 }
 
-/* Panels of columns that threads can share evenly: every column of B is then packed once. */
-static bool cols_even(const gemm_plan *p)
+/* How threads share a matrix, each way with what the busiest one has to do: a unit is an element of B times a row.
+ * Threads that pack together wait for one another at every block. */
+typedef enum { SHARE_blocks, SHARE_rows, SHARE_cols } sharing;
+static sharing choose_sharing(const gemm_plan *p, int64_t threads)
 {
-    int64_t each = (p->npan + pool_threads() - 1) / pool_threads();
-    return each * pool_threads() * 15 <= p->npan * 16;
-}
-/* Shares of rows pack all of B each: not with few rows a thread. */
-static bool split(const gemm_plan *p, job *j)
-{
-    j->parts = pool_threads();
-    return p->mpan >= j->parts &&
-           (p->d.m >= 96 * j->parts || (!p->pack_b && p->d.m >= 16 * j->parts) || (!p->temp && cols_even(p)));
+    double pack = p->pack_b ? PACK_COST : 0, n = (double)p->d.n, m = (double)p->d.m;
+    double rows = (double)MIN((p->mpan + threads - 1) / threads * p->mr, p->d.m);
+    double cols = (double)MIN((p->npan + threads - 1) / threads * p->nv * p->W, p->d.n);
+    double by_blocks = n * (pack / (double)threads + rows) * 1.2,
+           by_rows = p->mpan >= threads ? n * (pack + rows) : 1e300,
+           by_cols = p->npan >= threads && !p->temp ? cols * (pack + m) : 1e300;
+    return by_rows <= by_cols && by_rows <= by_blocks ? SHARE_rows
+           : by_cols <= by_blocks                     ? SHARE_cols
+                                                      : SHARE_blocks;
 }
 
 /* One matrix of the batch. */
@@ -464,11 +468,11 @@ static bool run_one(job *j, bool threads)
     }
     if (p->temp && p->d.beta != 0)
         temp_in(j);
-    if (threads && split(p, j)) {
-        /* rows as they are finished, where there are many; else whole columns, and the rows afterwards */
-        bool rows = p->temp || !cols_even(p) || (j->e && p->d.m >= 96 * j->parts);
-        j->e_later = j->e && (p->swapped || !rows);
-        pool_for(j->parts, 1, rows ? own_rows : own_cols, j);
+    j->parts = pool_threads();
+    sharing how = threads && j->parts > 1 ? choose_sharing(p, j->parts) : SHARE_blocks;
+    if (how != SHARE_blocks) {
+        j->e_later = j->e && (p->swapped || how == SHARE_cols); /* no thread has whole rows */
+        pool_for(j->parts, 1, how == SHARE_rows ? own_rows : own_cols, j);
         if (j->e_later)
             spread(threads, p->swapped ? p->d.n : p->d.m, epilogue_rows, j);
         return !j->failed;
