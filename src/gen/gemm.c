@@ -274,7 +274,7 @@ static void run_epilogue(const job *j, int64_t lo, int64_t hi)
 {
     const gemm_epilogue *e = j->e;
     int64_t first = j->batch * (j->p->swapped ? j->p->d.n : j->p->d.m);
-    e->fn(e->bufs, e->ints, e->flts, first + lo, first + hi);
+    e->fn(e->bufs, e->ints, e->flts, e->first + first + lo, e->first + first + hi);
 }
 
 /* Rows of the temporary to the user's C. */
@@ -496,6 +496,36 @@ static bool run_one(job *j, bool threads)
     if (j->e && (p->swapped || !over_rows))
         spread(threads, p->swapped ? p->d.n : p->d.m, epilogue_rows, j);
     return !j->failed;
+}
+
+/* --- one B for many products ------------------------------------------------------------------------------------------ */
+static int64_t packed_block(const gemm_plan *p) { return p->kc * p->npan_block * p->nv * p->W * esize(p); }
+
+bool gemm_packs(const gemm_plan *p) { return p->W && !p->few && !p->swapped && !p->temp; }
+size_t gemm_packed_bytes(const gemm_plan *p)
+{
+    return p->pack_b ? (size_t)(packed_block(p) * p->nblocks * p->kblocks) + 64 : 0;
+}
+
+void gemm_pack_all(const gemm_plan *p, const void *b, void *to)
+{
+    job j = { .p = p, .b = b, .bpack = to };
+    for (j.first = 0; j.first < p->npan && p->pack_b; j.first += p->npan_block)
+        for (j.kb = 0; j.kb < p->kblocks; j.kb++, j.bpack += packed_block(p))
+            pack_b_panels(&j, 0, MIN(p->npan_block, p->npan - j.first));
+}
+
+bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c,
+                     const gemm_epilogue *e)
+{
+    job j = { .p = p, .a = a, .b = b, .bpack = packed, .c = c, .user_c = c, .c_row = p->d.c.row, .e = e };
+    for (j.first = 0; j.first < p->npan; j.first += p->npan_block)
+        for (j.kb = 0; j.kb < p->kblocks; j.kb++, j.bpack += p->pack_b ? packed_block(p) : 0) {
+            j.np = MIN(p->npan_block, p->npan - j.first);
+            j.rows_done = j.first + j.np == p->npan && j.kb == p->kblocks - 1;
+            tiles(&j, 0, p->mpan, 0, j.np);
+        }
+    return !j.failed;
 }
 
 /* --- without vectors: plain loops ------------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@ typedef struct gemm_epilogue {
     void *const *bufs;
     const int64_t *ints;
     const double *flts;
+    int64_t first; /* what row 0 counts as */
 } gemm_epilogue;
 
 typedef struct gemm_plan gemm_plan;
@@ -35,5 +36,12 @@ void gemm_plan_free(gemm_plan *p);
 /* bias: as the plan says, or NULL. */
 bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias, void *c,
               const gemm_epilogue *e, tp_err *err);
+/* The same on the calling thread alone, with a B that serves several products: laid out once, in gemm_packed_bytes (0: it is
+ * read where it lies). Only where gemm_packs; the first of a batch, and no row to add. */
+bool gemm_packs(const gemm_plan *p);
+size_t gemm_packed_bytes(const gemm_plan *p);
+void gemm_pack_all(const gemm_plan *p, const void *b, void *to);
+bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c,
+                     const gemm_epilogue *e);
 void gemm_describe(const gemm_plan *p, strbuf *out); /* tile, blocking, packing: for logs */
 #endif

@@ -34,6 +34,29 @@ static const gemm_plan *gemm_plan_for(const gemm_desc *d)
     return p;
 }
 
+static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
+                          mat c)
+{
+    vir_mem t = dt == DT_f64 ? VM_f64 : VM_f32;
+    gemm_desc d;
+    memset(&d, 0, sizeof d); /* its padding is part of the key */
+    d.m = m, d.n = n, d.k = k, d.batch = 1;
+    d.a.type = d.b.type = d.c.type = t;
+    d.a.row = a.rs, d.a.col = a.cs;
+    d.b.row = b.rs, d.b.col = b.cs;
+    d.c.row = c.rs, d.c.col = c.cs;
+    d.alpha = alpha, d.beta = beta;
+    return d;
+}
+
+const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, mat c)
+{
+    if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none || !ops_provider_now())
+        return NULL;
+    gemm_desc d = describe(dt, m, n, k, 1, a, b, 0, c);
+    return gemm_plan_for(&d);
+}
+
 static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c,
                     int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias,
                     const gemm_epilogue *e)
@@ -42,16 +65,11 @@ static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat
         return false;
     if ((double)m * (double)n * (double)k < 16384 || MAX(m, n) < 16) /* calls of BLAS cost less */
         return false;
-    vir_mem t = dt == DT_f64 ? VM_f64 : VM_f32;
     tp_err err = { 0 };
-    gemm_desc d;
-    memset(&d, 0, sizeof d); /* its padding is part of the key */
-    d.m = m, d.n = n, d.k = k, d.batch = batch;
-    d.a.type = d.b.type = d.c.type = t;
-    d.a.row = a.rs, d.a.col = a.cs, d.a.batch = sa;
-    d.b.row = b.rs, d.b.col = b.cs, d.b.batch = sb;
-    d.c.row = c.rs, d.c.col = c.cs, d.c.batch = sc;
-    d.alpha = alpha, d.beta = beta, d.bias = bias != NULL;
+    gemm_desc d = describe(dt, m, n, k, alpha, a, b, beta, c);
+    d.batch = batch;
+    d.a.batch = sa, d.b.batch = sb, d.c.batch = sc;
+    d.bias = bias != NULL;
     if (bias && (dt != DT_f32 || m <= 4))
         return false;
     const gemm_plan *p = gemm_plan_for(&d);

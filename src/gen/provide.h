@@ -8,4 +8,6 @@ void gen_provide(void);
 /* c = a b (+ c, where add; + bias, a row for all rows), batch times, then e on its rows. False: declined, nothing was written. */
 bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c, int64_t batch,
                  int64_t sa, int64_t sb, int64_t sc, const void *bias, const gemm_epilogue *e);
+/* The plan of one product, kept for good; NULL: there is none, BLAS does such products. */
+const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, mat c);
 #endif

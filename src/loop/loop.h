@@ -16,6 +16,7 @@ typedef struct loop_slot {
     const ir_node *node;
     tp_tensor *type;  /* fake: dtype, sizes, strides; borrowed from the graph */
     tp_tensor *konst; /* borrowed from the graph */
+    bool passing;     /* rows that only the next kernel or product reads: it need not exist as a whole */
     int over;         /* + 1: a product that is added to what lies in that slot; 0: none */
     int first, last;  /* steps that make it and that use it last; -1: never */
 } loop_slot;
@@ -40,6 +41,8 @@ typedef struct loop_step {
     bool product; /* extern: a matrix product into a buffer of the plan */
     bool
         rides; /* kernel: step i of its parallel loop needs row i of the product before it, and nothing later */
+    bool
+        chain; /* extern: a product of what the kernel before it wrote, which rode on the product before that */
     loop_kernel *kernel;
     const ir_node *node; /* extern: the operator */
     int slot;            /* extern: first slot of its results */

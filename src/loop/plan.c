@@ -96,8 +96,9 @@ static bool same_sizes(int nd, const symint *a, int nd2, const symint *b)
 /* ---- walking an expression --------------------------------------------------------------------------------------- */
 typedef struct access {
     lin at;
-    bool raw;         /* an index used as a value, not an address */
-    const ir_node *n; /* what is read there; NULL: written */
+    bool raw;          /* an index used as a value, not an address */
+    const ir_node *n;  /* what is read there; NULL: written */
+    const ir_node *to; /* what is written there */
 } access;
 typedef struct walk {
     planner *pl;
@@ -134,7 +135,7 @@ static lin opaque(walk *w, vir_ref r) { return (lin){ .opaque = true, .ref = r }
 static void use_raw(walk *w, const lin *a)
 {
     if (w->dry)
-        vec_push(&w->seen, ((access){ *a, true, NULL }));
+        vec_push(&w->seen, ((access){ *a, true, NULL, NULL }));
 }
 
 /* Arithmetic that falls back to emitted instructions where it is not linear. */
@@ -1659,7 +1660,7 @@ static vir_ref emit_load(walk *w, ir_node *n, const lin *idx)
         ir_node *of = memory_of(w->pl, n);
         if (of != n && w->g && w->pl->in[of->id].g == w->g) /* it is only there when the group is done */
             w->fail = true;
-        vec_push(&w->seen, ((access){ a, false, n }));
+        vec_push(&w->seen, ((access){ a, false, n, NULL }));
         vec_push(&w->loads, n);
         return 0;
     }
@@ -1927,8 +1928,8 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                 if (pass == 0) {
                     if (f->stored) {
                         member_index(w, n, home);
-                        access at = { address(w, ir_type(n), home), false,
-                                      NULL }; /* which may see more on its way */
+                        access at = { address(w, ir_type(n), home), false, NULL,
+                                      n }; /* which may see more on its way */
                         vec_push(&w->seen, at);
                     }
                     continue;
@@ -2112,8 +2113,27 @@ static bool rides(const walk *w, const nest *t, bool red, const ir_node *product
     return read && sym_known(SYM_eq, flat ? t->size[inner] : run, c->numel);
 }
 
+/* Does the kernel write its row i where it reads row i of the product, each counted in its own memory? */
+static bool same_rows(const walk *w, const ir_node *product, const ir_node *to)
+{
+    const lin *at = NULL;
+    for (size_t i = 0; i < w->seen.n && !at; i++)
+        if (w->seen.at[i].to == to)
+            at = &w->seen.at[i].at;
+    for (size_t i = 0; i < w->seen.n && at; i++)
+        if (w->seen.at[i].n == product && !lin_equal(&w->seen.at[i].at, at))
+            at = NULL;
+    return at != NULL;
+}
+
+typedef struct chain { /* a product, a kernel on its rows, and a product of those rows */
+    group *kernel, *last;
+    ir_node *between; /* what the kernel writes and only the last product reads */
+    bool fits;
+} chain;
+
 /* fits, where given: the kernel is to run on the rows of a product; false there: it cannot, nothing was written. */
-static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits)
+static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch)
 {
     loop_plan *p = pl->p;
     tp_err *err = pl->c->err;
@@ -2139,6 +2159,8 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     make_nest(pl, g, &s, &w, &t);
     if (product)
         *fits = rides(&w, &t, g->red != 0, product);
+    if (product && *fits && ch && ch->kernel == g)
+        ch->fits = same_rows(&w, product, ch->between);
     vec_free(&w.seen);
     vec_free(&w.loads);
     if (product && !*fits)
@@ -2275,13 +2297,13 @@ static bool write_group(planner *pl, group *g)
 {
     ir_node *n = g->n == 1 ? g->member[0] : NULL;
     if (!n || g->red || !is_cat(n) || n->arg[0].n < 2 || !decide(pl->c, DECIDE_fuse, n))
-        return write_kernel(pl, g, NULL, NULL);
+        return write_kernel(pl, g, NULL, NULL, NULL);
     int d = dim_arg(n, 1, ir_type(n)->ndim);
     for (int i = 0; i < n->arg[0].n; i++) {
         group part = *g;
         part.part = i + 1;
         part.size[d] = ir_type(n->arg[0].nodes[i])->size[d];
-        if (!write_kernel(pl, &part, NULL, NULL))
+        if (!write_kernel(pl, &part, NULL, NULL, NULL))
             return false;
     }
     return true;
@@ -2316,7 +2338,7 @@ static bool write_needed(planner *pl, const group *g, const int *order, size_t a
 }
 
 /* What follows a product and needs nothing later may run on its rows while they are in cache. */
-static bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written)
+static bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written, chain *ch)
 {
     for (size_t i = at + 1; i < pl->groups.n; i++) {
         group *h = pl->groups.at[order[i]];
@@ -2330,7 +2352,7 @@ static bool write_riders(planner *pl, group *g, const int *order, size_t at, uin
             continue;
         if (!decide(pl->c, DECIDE_fuse, h->member[0]))
             why = "refused";
-        else if (!write_kernel(pl, h, g->ext, &fits))
+        else if (!write_kernel(pl, h, g->ext, &fits, ch))
             return false;
         log_fusion(pl, h->member[0], g, fits, fits ? "on the rows of the product" : why);
         if (fits) {
@@ -2340,6 +2362,106 @@ static bool write_riders(planner *pl, group *g, const int *order, size_t at, uin
         }
     }
     return true;
+}
+
+/* ---- attention: two products with a kernel between them ---- */
+static bool used_outside(planner *pl, const group *g, ir_node *n);
+
+static bool is_plain_bmm(planner *pl, const ir_node *n)
+{
+    return n && n->kind == IR_call && n->op == OP_bmm && pl->in[n->id].product &&
+           n->arg[0].kind == VAL_node && n->arg[1].kind == VAL_node;
+}
+
+/* The one product that reads n, as its first factor and nothing else of it; through views. NULL: somebody else does, too. */
+static group *only_product(planner *pl, ir_node *n)
+{
+    group *g = NULL;
+    while (n->nuse == 1) {
+        ir_node *u = n->uses->user;
+        const info *f = &pl->in[u->id];
+        if (f->product)
+            return is_plain_bmm(pl, u) && u->arg[0].node == n ? f->g : NULL;
+        if (f->sched || f->ext || u->kind != IR_call || !(row_of(u)->flags & OPF_VIEW) || u->arg[0].node != n)
+            return NULL;
+        n = u;
+    }
+    return g;
+}
+
+static bool is_packed(const tp_tensor *t)
+{
+    symint want[TP_MAX_DIMS];
+    shape_contiguous_strides(t->ndim, t->size, want);
+    return same_sizes(t->ndim, t->stride, t->ndim, want);
+}
+
+/* What product g could be the first of. */
+static chain find_chain(planner *pl, const group *g)
+{
+    ir_node *n = g->ext;
+    chain none = { 0 };
+    if (!is_plain_bmm(pl, n) || !is_packed(ir_type(n)))
+        return none;
+    for (size_t i = 0; i < pl->groups.n; i++) {
+        group *h = pl->groups.at[i];
+        ir_node *s = NULL;
+        if (h->ext || !h->n || !bit_has(h->before, g->id) || used_outside(pl, h, n))
+            continue;
+        for (int m = 0; m < h->n; m++) {
+            const info *f = &pl->in[h->member[m]->id];
+            if (!f->stored || f->outer)
+                continue;
+            if (s) /* one of them would have to exist as a whole anyway */
+                return none;
+            s = h->member[m];
+        }
+        group *last = s ? only_product(pl, s) : NULL;
+        const tp_tensor *a = last ? ir_type(last->ext->arg[0].node) : NULL;
+        if (!last || ir_type(s)->dt != ir_type(n)->dt || !is_packed(ir_type(s)) || !is_packed(a) ||
+            !same_sizes(3, a->size, 3, ir_type(n)->size))
+            return none;
+        return (chain){ .kernel = h, .last = last, .between = s };
+    }
+    return none;
+}
+
+/* The last product's other factor must be there before the first product starts: small kernels are, by then. */
+static bool write_factors(planner *pl, const group *g, chain *ch, const int *order, uint64_t *written)
+{
+    for (int j = 0; j < (int)pl->groups.n; j++) {
+        const group *m = pl->groups.at[j];
+        if (!bit_has(ch->last->before, j) || bit_has(written, j) || m == g || m == ch->kernel)
+            continue;
+        if (m->ext || bit_has(m->before, g->id)) {
+            log_fusion(pl, ch->last->ext, g, false, "another step must come between the products");
+            ch->kernel = NULL;
+            return true;
+        }
+    }
+    for (size_t i = 0; i < pl->groups.n; i++) { /* in their order */
+        group *m = pl->groups.at[order[i]];
+        if (!bit_has(ch->last->before, m->id) || bit_has(written, m->id) || m == g || m == ch->kernel)
+            continue;
+        bit_set(written, m->id);
+        if (!write_group(pl, m))
+            return false;
+    }
+    return true;
+}
+
+static void write_last(planner *pl, const group *g, const chain *ch, uint64_t *written)
+{
+    ir_node *n = ch->last->ext;
+    int s = slot_of(pl, n);
+    pl->p->slot.at[slot_of(pl, g->ext)].passing = true;
+    pl->p->slot.at[slot_of(pl, ch->between)].passing = true;
+    vec_push(&pl->p->step,
+             ((loop_step){
+                 .kind = STEP_extern, .product = true, .chain = true, .node = n, .slot = s, .nslot = 1 }));
+    pl->p->nproduct++;
+    pl->p->nfused++;
+    bit_set(written, ch->last->id);
 }
 
 /* ---- putting it together ---- */
@@ -2482,7 +2604,8 @@ static void life_times(planner *pl)
                 touch(pl, s->kernel->buf[b], i);
             }
         else {
-            p->slot.at[s->slot].first = i;
+            p->slot.at[s->slot].first = i -
+                                        2 * s->chain; /* written while the first product reads its operands */
             touch(pl, s->slot, i);
             /* a call from outside may keep what it was given */
             touching t = { pl, s->node->kind == IR_call ? i : (int)p->step.n };
@@ -2679,6 +2802,13 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
             goto done;
         }
         bool own = pl.in[g->ext->id].product;
+        chain ch = own ? find_chain(&pl, g) : (chain){ 0 };
+        if (ch.kernel && !decide(c, DECIDE_fuse, ch.last->ext)) {
+            log_fusion(&pl, ch.last->ext, g, false, "refused");
+            ch.kernel = NULL;
+        }
+        if (ch.kernel && !write_factors(&pl, g, &ch, order, written))
+            goto done;
         if (own && !write_needed(&pl, g, order, i, written))
             goto done;
         int s = slot_of(&pl, g->ext);
@@ -2686,8 +2816,15 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
                  ((loop_step){ .kind = STEP_extern, .product = own, .node = g->ext, .slot = s, .nslot = 1 }));
         p->nextern += !own;
         p->nproduct += own;
-        if (own && !write_riders(&pl, g, order, i, written))
+        if (own && !write_riders(&pl, g, order, i, written, &ch))
             goto done;
+        if (ch.kernel) {
+            log_fusion(&pl, ch.last->ext, g, ch.fits,
+                       ch.fits ? "both products block by block, with the kernel between them in cache"
+                               : "what lies between them is not made row by row");
+            if (ch.fits)
+                write_last(&pl, g, &ch, written);
+        }
     }
     /* views and constants that only calls or results use */
     for (size_t i = 0; i < p->step.n; i++)
@@ -2752,8 +2889,9 @@ void loop_plan_print(strbuf *b, const loop_plan *p)
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
         if (s->kind == STEP_extern) {
-            strbuf_addf(b, "%3d %s %s = %s\n", (int)i, s->product ? "product" : "call  ", s->node->name,
-                        s->node->kind == IR_call ? op_row_of((op_id)s->node->op)->full : s->node->target);
+            strbuf_addf(b, "%3d %s %s = %s%s\n", (int)i, s->product ? "product" : "call  ", s->node->name,
+                        s->node->kind == IR_call ? op_row_of((op_id)s->node->op)->full : s->node->target,
+                        s->chain ? " of those rows, block by block" : "");
             continue;
         }
         strbuf_addf(b, "%3d kernel %s%s:", (int)i, s->kernel->name, s->rides ? " on its rows" : "");

@@ -127,6 +127,7 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, s->output);
         io_put(b, s->index);
         io_put(b, at_of(&order, s->node));
+        io_put(b, s->passing);
         io_put(b, s->over);
         io_put(b, s->first);
         io_put(b, s->last);
@@ -138,6 +139,7 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, s->kind);
         io_put(b, s->product);
         io_put(b, s->rides);
+        io_put(b, s->chain);
         io_put(b, at_of(&order, s->node));
         io_put(b, s->slot);
         io_put(b, s->nslot);
@@ -237,6 +239,7 @@ static bool get_slots(reading *x)
         s.output = io_get_in(x->r, 0, 2);
         s.index = (int)io_get_in(x->r, -1, MAX_ITEMS);
         s.node = get_node(x, false);
+        s.passing = io_get_in(x->r, 0, 2);
         s.over = (int)io_get_in(x->r, 0, x->nslot + 1);
         s.first = (int)io_get_in(x->r, -1, MAX_ITEMS);
         s.last = (int)io_get_in(x->r, -1, MAX_ITEMS);
@@ -280,6 +283,7 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
         loop_step s = { .kind = (uint8_t)io_get_in(r, 0, 2) };
         s.product = io_get_in(r, 0, 2);
         s.rides = io_get_in(r, 0, 2);
+        s.chain = io_get_in(r, 0, 2);
         s.node = get_node(&x, true);
         s.slot = (int)io_get_in(r, 0, MAX(x.nslot, 1));
         s.nslot = (int)io_get_in(r, 0, MAX_ITEMS);
@@ -293,6 +297,11 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
             if (!k)
                 r->bad = true;
         } else if (!s.node)
+            r->bad = true;
+        const loop_step *two = i >= 2 ? &p->step.at[i - 2] : NULL;
+        if (s.chain && (!two || !two[0].product || two[0].node->op != OP_bmm || !two[1].rides || !s.product ||
+                        s.kind == STEP_kernel || r->bad || s.node->op != OP_bmm ||
+                        s.node->arg[0].kind != VAL_node || s.node->arg[1].kind != VAL_node))
             r->bad = true;
         vec_push(&p->step, s);
     }

@@ -1,5 +1,6 @@
 /* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory.
  * Backend "inductor": autograd stage, loops, machine code. */
+#include "run/attend.h"
 #include "run/backend_aot.h"
 #include "run/code_log.h"
 #include "run/exec.h"
@@ -135,7 +136,7 @@ static void plan_memory(program *pr)
     for (int i = 0; i < n; i++) {
         bytes[i] = pr->offset[i] = -1;
         loop_slot *s = &p->slot.at[i];
-        if (s->kind == SLOT_buffer && !s->output && s->first >= 0 && const_type(s->type)) {
+        if (s->kind == SLOT_buffer && !s->output && !s->passing && s->first >= 0 && const_type(s->type)) {
             bytes[i] = slot_bytes(s);
             order[placed++] = i;
         }
@@ -659,6 +660,48 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     return true;
 }
 
+/* The product at step i, the kernel on its rows, and the product of those, block by block. */
+static attend_result run_attend(call *c, size_t i, tp_err *err)
+{
+    const loop_step *s = &c->pr->p->step.at[i], *last = s + 2;
+    const kstep *k = &c->pr->ks[i + 1];
+    kargs ka = { .ints = k->cints };
+    attend a = { .nbuf = k->lk->nbuf, .scores = -1, .probs = -1 };
+    tp_val q, kt, v, o;
+    const ir_node *p = last->node->arg[0].node; /* or a view of what the kernel writes */
+    int probs = (int)(uintptr_t)map_geti(&c->pr->p->slot_of, (uintptr_t)p) - 1;
+    while (probs >= 0 && c->pr->p->slot.at[probs].kind == SLOT_view)
+        probs = c->pr->p->slot.at[probs].index;
+    if (!k->k->fn || k->lk->fault || k->lk->nbuf > (int)(sizeof ka.bufs / sizeof *ka.bufs))
+        return ATTEND_declined;
+    for (int b = 0; b < k->lk->nbuf; b++) {
+        tp_val x;
+        if (k->lk->buf[b] == s->slot)
+            a.scores = b;
+        else if (k->lk->buf[b] == probs)
+            a.probs = b;
+        else if (!slot_get(c, k->lk->buf[b], &x, err))
+            return ATTEND_failed;
+        else
+            ka.bufs[b] = tensor_data(x.t);
+    }
+    if (a.scores < 0 || a.probs < 0)
+        return ATTEND_declined;
+    if (k->ints) {
+        ka.ints = k->lk->nint + 2 <= 64 ? ka.vals : ARENA_ARR(&c->scratch, int64_t, k->lk->nint + 2);
+        if (!sym_prog_run(k->ints, c->sym, ka.ints)) {
+            err_set(err, ERR_runtime, "a size overflows 64 bits");
+            return ATTEND_failed;
+        }
+    }
+    if (!node_arg(c, &s->node->arg[0], &q, err) || !node_arg(c, &s->node->arg[1], &kt, err) ||
+        !node_arg(c, &last->node->arg[1], &v, err) || !slot_get(c, last->slot, &o, err))
+        return ATTEND_failed;
+    a.q = q.t, a.k = kt.t, a.v = v.t, a.o = o.t;
+    a.kernel = (gemm_epilogue){ .fn = k->k->fn, .bufs = ka.bufs, .ints = ka.ints };
+    return attend_run(&a, err);
+}
+
 static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *take, int nin, tp_val *out,
                         int nout, tp_err *err)
 {
@@ -687,6 +730,19 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
                 goto done;
         } else if (s->product) {
             bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
+            if (rider && i + 2 < p->step.n && p->step.at[i + 2].chain) {
+                attend_result r = run_attend(&c, i, err);
+                if (r == ATTEND_failed) {
+                    err_note(err, "in node '%s'", s->node->name);
+                    goto done;
+                }
+                if (r == ATTEND_done) {
+                    release_dead(pr, c.slot, i++);
+                    release_dead(pr, c.slot, i++);
+                    release_dead(pr, c.slot, i);
+                    continue;
+                }
+            }
             if (!run_product_step(&c, s, rider ? &pr->ks[i + 1] : NULL, err)) {
                 if (!err->notes[0])
                     err_note(err, "in node '%s'", s->node->name);

@@ -1,0 +1,138 @@
+"""Two products with a softmax between them run block by block: what lies between them never exists as a whole."""
+import os
+import subprocess
+import sys
+import tempfile
+
+import taper
+
+F = taper.nn.functional
+
+
+def sdpa(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def causal(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def scaled(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, scale=0.3) + 1
+
+
+def masked(q, k, v):
+    m = taper.arange(k.shape[-2]) % 3 != 1
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=m.expand(q.shape[-2], -1))
+
+
+def explicit(q, k, v):
+    s = q @ k.transpose(-1, -2) / 4
+    return F.softmax(s, -1) @ v
+
+
+def relu_between(q, k, v):  # no softmax: any kernel on rows
+    return taper.relu(q @ k.transpose(-1, -2)) @ v
+
+
+def strided(q, k, v):  # heads out of one matrix
+    b, h, l, d = q.shape
+    x = taper.cat([q, k, v], 3).transpose(1, 2).reshape(b, l, h * 3 * d)
+    q, k, v = x.view(b, l, h, 3 * d).transpose(1, 2).split(d, 3)
+    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, l, h * d)
+
+
+def kept(q, k, v):  # the probabilities are a result, too
+    p = F.softmax(q @ k.transpose(-1, -2), -1)
+    return p @ v, p
+
+
+def twice(q, k, v):  # on both sides of a product
+    p = F.softmax(q @ k.transpose(-1, -2), -1)
+    return p @ p.transpose(-1, -2)
+
+
+def along_columns(q, k, v):  # not row by row
+    return F.softmax(q @ k.transpose(-1, -2), -2) @ v
+
+
+PROGRAMS = (sdpa, causal, scaled, masked, explicit, relu_between, strided, kept, twice, along_columns)
+SHAPES = ((2, 3, 64, 64, 16), (1, 2, 130, 77, 8), (3, 1, 49, 200, 20), (1, 1, 500, 600, 4), (2, 2, 7, 9, 5), (1, 5, 60, 1, 3))
+
+
+def inputs(shape, dt=taper.float32):
+    b, h, l, s, d = shape
+    taper.manual_seed(4)
+    return taper.randn(b, h, l, d, dtype=dt), taper.randn(b, h, s, d, dtype=dt), taper.randn(b, h, s, d, dtype=dt)
+
+
+def check(p, args, options=None, tol=1e-5, **kw):
+    taper._dynamo.reset()
+    got, want = taper.compile(p, options=options or {}, **kw)(*args), p(*args)
+    for g, w in zip(*((got, want) if isinstance(got, tuple) else ((got,), (want,)))):
+        assert taper.allclose(g, w, rtol=tol, atol=tol), (p.__name__, [a.shape for a in args], options)
+
+
+def test_blocks_give_eager_results():
+    for shape in SHAPES:
+        for p in PROGRAMS:
+            if p in (strided, causal) and shape[2] != shape[3]:
+                continue
+            for options in ({}, {"isa": "avx2"}):
+                check(p, inputs(shape), options)
+
+
+def test_blocks_in_other_ways_to_run():
+    for p in (causal, explicit, kept):
+        args = inputs((2, 1, 64, 64, 8))
+        check(p, args, {"emitter": "interpreter"})
+        check(p, [a.double() for a in args], tol=1e-12)
+        check(p, args, dynamic=True)
+    check(sdpa, [a.bfloat16() for a in inputs((1, 2, 64, 64, 8))], tol=3e-2)
+
+
+def test_blocks_do_not_depend_on_threads():
+    args, n = inputs((1, 3, 300, 256, 16)), taper.get_num_threads()
+    f, results = taper.compile(explicit), []
+    for t in (1, 2, 3, 7):
+        taper.set_num_threads(t)
+        results.append(f(*args))
+    taper.set_num_threads(n)
+    assert all(taper.equal(r, results[0]) for r in results)
+
+
+def test_gradients_through_attention():
+    for p in (causal, explicit, strided):
+        args = [a.requires_grad_() for a in inputs((2, 2, 64, 64, 8))]
+        want = taper.autograd.grad(p(*args).square().sum(), args)
+        taper._dynamo.reset()
+        got = taper.autograd.grad(taper.compile(p)(*args).square().sum(), args)
+        for g, w in zip(got, want):
+            assert taper.allclose(g, w, rtol=1e-4, atol=1e-4), p.__name__
+
+
+SCRIPT = """
+import taper
+F = taper.nn.functional
+q = taper.randn(1, 2, 1024, 16)
+f = taper.compile(lambda q: F.scaled_dot_product_attention(q, q, q))
+y = f(q)
+assert taper.memory_stats()["peak"] < 2 * 1024 * 1024 * 4, "the scores existed"
+print(float((y - F.scaled_dot_product_attention(q, q, q)).abs().max()) < 1e-5)
+"""
+
+
+def run(log, env=None):
+    e = dict(os.environ, TAPER_LOGS=log, **(env or {}))
+    r = subprocess.run([sys.executable, "-c", SCRIPT], env=e, capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0 and r.stdout.strip() == "True", r.stderr
+    return r.stderr
+
+
+def test_the_log_says_so_and_the_disk_cache_keeps_it():
+    assert "both products block by block" in run("fusion", {"TAPER_CACHE": "0"})
+    assert "of those rows, block by block" in run("schedule", {"TAPER_CACHE": "0"})
+    with tempfile.TemporaryDirectory() as d:
+        os.chmod(d, 0o700)
+        for _ in range(2):
+            run("", {"TAPER_CACHE_DIR": d})
