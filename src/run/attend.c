@@ -73,8 +73,10 @@ static bool part_run(const job *j, int64_t batch, int64_t lo, int64_t hi)
         /* the kernel counts rows from the beginning of the whole matrix, which is not there */
         bufs[a->scores] = (void *)((uintptr_t)s - (uintptr_t)at * row);
         bufs[a->probs] = (void *)((uintptr_t)p - (uintptr_t)at * row);
-        if (!product(j, j->scores, rows, j->n, j->d, mat_of(a->q, batch, first), k, (mat){ s, j->n, 1 }, pk, &e) ||
-            !product(j, j->result, rows, j->e, j->n, (mat){ p, j->n, 1 }, v, mat_of(a->o, batch, first), pv, NULL))
+        if (!product(j, j->scores, rows, j->n, j->d, mat_of(a->q, batch, first), k, (mat){ s, j->n, 1 }, pk,
+                     &e) ||
+            !product(j, j->result, rows, j->e, j->n, (mat){ p, j->n, 1 }, v, mat_of(a->o, batch, first), pv,
+                     NULL))
             return false;
     }
     return true;
@@ -110,8 +112,10 @@ attend_result attend_run(const attend *a, tp_err *err)
     j.blocks = (j.m + j.rows - 1) / j.rows;
     int64_t threads = pool_threads(), want = batch >= 2 * threads ? 1 : (2 * threads + batch - 1) / batch;
     j.parts = threads > 1 ? MIN(j.blocks, want) : 1;
-    j.scores = gen_product_plan(dt, j.rows, j.n, j.d, mat_of(q, 0, 0), mat_of(k, 0, 0), (mat){ NULL, j.n, 1 });
-    j.result = gen_product_plan(dt, j.rows, j.e, j.n, (mat){ NULL, j.n, 1 }, mat_of(v, 0, 0), mat_of(o, 0, 0));
+    j.scores = gen_product_plan(dt, j.rows, j.n, j.d, mat_of(q, 0, 0), mat_of(k, 0, 0),
+                                (mat){ NULL, j.n, 1 });
+    j.result = gen_product_plan(dt, j.rows, j.e, j.n, (mat){ NULL, j.n, 1 }, mat_of(v, 0, 0),
+                                mat_of(o, 0, 0));
     if (!j.scores || !j.result)
         return ATTEND_declined;
     pool_for(batch * j.parts, 1, parts, &j);

@@ -9,7 +9,7 @@ typedef struct attend {
     const tp_tensor *q, *k, *v; /* batch x m x d, batch x d x n, batch x n x e */
     tp_tensor *o;               /* batch x m x e */
     gemm_epilogue kernel;       /* on rows of n elements, counted through the batch */
-    int nbuf;                   /* of the kernel; bufs[scores], which it reads, and bufs[probs], which it writes, are set here */
+    int nbuf; /* of the kernel; bufs[scores], which it reads, and bufs[probs], which it writes, are set here */
     int scores, probs;
 } attend;
 
