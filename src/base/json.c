@@ -8,6 +8,19 @@
 #include <stdio.h>
 
 /* --- writing ------------------------------------------------------------------------------------------- */
+/* Eight characters at once: none above '~', below ' ', '"' or '\\'. Classic arithmetic on bytes: a high bit stays where
+ * one is. */
+static bool plain8(const char *s)
+{
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t w, quote, slash;
+    memcpy(&w, s, 8);
+    quote = w ^ ones * '"';
+    slash = w ^ ones * '\\';
+    uint64_t low = (w - ones * 0x20) | (quote - ones) | (slash - ones);
+    return !((low | w | (w + ones)) & high);
+}
+
 void json_quote(strbuf *out, const char *s, size_t n)
 {
     static const bool plain[256] = { [' ' ... '!'] = true, ['#' ... '['] = true, [']' ... '~'] = true };
@@ -15,6 +28,10 @@ void json_quote(strbuf *out, const char *s, size_t n)
 
     strbuf_addc(out, '"');
     for (size_t i = 0; i < n;) {
+        while (n - i >= 8 && plain8(s + i))
+            i += 8;
+        if (i == n)
+            break;
         unsigned char c = (unsigned char)s[i];
         if (plain[c]) {
             i++;

@@ -14,6 +14,10 @@ void strbuf_grow(strbuf *b, size_t more)
 
 void strbuf_int(strbuf *b, int64_t v)
 {
+    if (v >= 0 && v < 10) { /* most numbers of a graph */
+        strbuf_addc(b, (char)('0' + v));
+        return;
+    }
     char t[24], *end = t + sizeof t, *p = end;
     uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
     do
@@ -185,8 +189,13 @@ void strbuf_addf(strbuf *b, const char *fmt, ...)
 
 void strbuf_pad(strbuf *b, size_t start, size_t width)
 {
-    while (b->n - start < width)
-        strbuf_addc(b, ' ');
+    if (b->n - start >= width)
+        return;
+    size_t more = width - (b->n - start);
+    strbuf_grow(b, more);
+    memset(b->s + b->n, ' ', more);
+    b->n += more;
+    b->s[b->n] = 0;
 }
 
 void strbuf_pyrepr(strbuf *b, const char *s, size_t n)
@@ -194,6 +203,12 @@ void strbuf_pyrepr(strbuf *b, const char *s, size_t n)
     char q = memchr(s, '\'', n) && !memchr(s, '"', n) ? '"' : '\'';
     strbuf_addc(b, q);
     for (size_t i = 0; i < n; i++) {
+        size_t from = i;
+        while (i < n && (unsigned char)s[i] >= 32 && s[i] != 127 && s[i] != '\\' && s[i] != q)
+            i++;
+        strbuf_addn(b, s + from, i - from);
+        if (i == n)
+            break;
         unsigned char c = (unsigned char)s[i];
         if (c == '\n')
             strbuf_add(b, "\\n");
@@ -203,10 +218,8 @@ void strbuf_pyrepr(strbuf *b, const char *s, size_t n)
             strbuf_add(b, "\\r");
         else if (c == '\\' || c == (unsigned char)q)
             strbuf_addf(b, "\\%c", c);
-        else if (c < 32 || c == 127)
-            strbuf_addf(b, "\\x%02x", c);
         else
-            strbuf_addc(b, (char)c);
+            strbuf_addf(b, "\\x%02x", c);
     }
     strbuf_addc(b, q);
 }
@@ -240,11 +253,18 @@ void strbuf_double(strbuf *b, double v)
                 strbuf_addc(b, (char)('0' + m / (int64_t)ten[d] % 10));
             return;
         }
-    int p = 1;
+    /* 15 digits are exact both ways, but for the tiniest: if they give v back, they are the shortest with zeros behind */
+    bool tiny = size < 1e-300;
+    int p = tiny ? 1 : 15;
     for (; p < 17; p++) {
         snprintf(t, sizeof t, "%.*e", p - 1, v);
         if (strtod(t, NULL) == v)
             break;
+    }
+    if (p == 15 && !tiny) {
+        const char *digit = strchr(t, 'e') - 1;
+        for (; p > 1 && *digit == '0'; digit--)
+            p--;
     }
     snprintf(t, sizeof t, "%.*e", p - 1, v);
     int exp10 = atoi(strchr(t, 'e') + 1);

@@ -74,6 +74,8 @@ static void run_one(void)
 static void *worker(void *unused)
 {
     on_thread = true;
+    pthread_setschedparam(pthread_self(), SCHED_BATCH,
+                          &(struct sched_param){ 0 }); /* waking does not push the compile aside */
     pthread_mutex_lock(&q.lock);
     for (;;) {
         while (!q.fn)
@@ -133,6 +135,13 @@ void ev_later_ready(void)
     pthread_mutex_unlock(&q.lock);
 }
 
+static __attribute__((noinline)) void make_now(ev_later_fn *fn, const void *arg, size_t n)
+{
+    _Alignas(16) char here[ARG_MAX_BYTES];
+    memcpy(here, arg, n);
+    fn(here);
+}
+
 void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *keep2)
 {
     assert(n <= ARG_MAX_BYTES);
@@ -148,14 +157,12 @@ void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, cons
         q.keep[1] = keep2;
         q.fn = fn;
         __atomic_store_n(&q.busy, 1, __ATOMIC_RELAXED);
-        pthread_cond_signal(&q.work);
     }
     pthread_mutex_unlock(&q.lock);
-    if (!taken) {
-        _Alignas(16) char here[ARG_MAX_BYTES];
-        memcpy(here, arg, n);
-        fn(here);
-    }
+    if (taken)
+        pthread_cond_signal(&q.work);
+    if (!taken)
+        make_now(fn, arg, n);
 }
 
 void ev_wait(const void *kept)

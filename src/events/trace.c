@@ -23,7 +23,10 @@ static struct {
     bool slow;
     int fd;
     pid_t pid; /* who opened fd */
+    int rank;  /* of the file; -1: none */
     interns strings;
+    char *last; /* of them */
+    uint32_t last_id;
 } trace = { .fd = -1 };
 
 uint8_t ev_trace_bits(ev_kind k)
@@ -38,6 +41,8 @@ static void shut(void)
         close(trace.fd);
     trace.fd = -1;
     interns_free(&trace.strings);
+    free(trace.last);
+    trace.last = NULL;
     free(trace.path);
     trace.path = NULL;
 }
@@ -87,8 +92,9 @@ static bool ensure_open(void)
         for (int i = 0; i < 8; i++, seed = seed * 6364136223846793005ull + 1442695040888963407ull)
             name[i] = letters[(seed >> 33) % (sizeof letters - 1)];
         char rank[24] = "";
-        if (ev_rank() >= 0)
-            snprintf(rank, sizeof rank, "rank_%d_", ev_rank());
+        trace.rank = ev_rank();
+        if (trace.rank >= 0)
+            snprintf(rank, sizeof rank, "rank_%d_", trace.rank);
         snprintf(file, sizeof file, "dedicated_log_%s_trace_%s%s.log", env_torch_alias() ? "torch" : "taper",
                  rank, name);
         free(trace.path);
@@ -112,11 +118,12 @@ static void add_payload(strbuf *b, const char *payload, size_t n)
     }
 }
 
-/* A record as it stands in the file. ids: the compile id keys and, without one, the stack, already rendered. */
+/* A record as it stands in the file. cid: NULL when it belongs to no compile; then stack, rendered, or NULL. */
 static void print_record(strbuf *b, const char *event, const char *file, int line, const char *metadata,
-                         const char *ids, const char *payload)
+                         const ev_cid *cid, const char *stack, const char *payload)
 {
     size_t n = payload ? strlen(payload) : 0;
+    int rank = trace.fd >= 0 ? trace.rank : ev_rank();
 
     strbuf_grow(b, n + n / 8 + strlen(metadata) + 400);
     ev_prefix(b, 'V', file, line);
@@ -124,23 +131,39 @@ static void print_record(strbuf *b, const char *event, const char *file, int lin
     strbuf_add(b, event);
     strbuf_add(b, "\": ");
     strbuf_add(b, metadata);
-    int rank = ev_rank();
-    if (rank >= 0)
-        strbuf_addf(b, ", \"rank\": %d", rank);
-    strbuf_add(b, ids);
+    if (rank >= 0) {
+        strbuf_add(b, ", \"rank\": ");
+        strbuf_int(b, rank);
+    }
+    if (cid) {
+        strbuf_add(b, ", \"frame_id\": ");
+        strbuf_int(b, cid->frame);
+        strbuf_add(b, ", \"frame_compile_id\": ");
+        strbuf_int(b, cid->compile);
+        strbuf_add(b, ", \"attempt\": ");
+        strbuf_int(b, cid->attempt);
+    } else if (stack) {
+        strbuf_add(b, ", \"stack\": ");
+        strbuf_add(b, stack);
+    }
     if (payload) {
         char md5[DIGEST_HEX];
         digest_of(DIGEST_md5, payload, n, md5);
-        strbuf_addf(b, ", \"has_payload\": \"%s\"", md5);
+        strbuf_add(b, ", \"has_payload\": \"");
+        strbuf_add(b, md5);
+        strbuf_addc(b, '"');
     }
     strbuf_add(b, "}\n");
     if (payload)
         add_payload(b, payload, n);
 }
 
+/* Under the lock. The last one asked for is mostly the next one, too. */
 static uint32_t intern_file(const char *name)
 {
     bool fresh;
+    if (trace.last && !strcmp(trace.last, name))
+        return trace.last_id;
     uint32_t id = intern_id(&trace.strings, name, strlen(name), &fresh);
     if (fresh) {
         strbuf b = { 0 };
@@ -150,12 +173,14 @@ static uint32_t intern_file(const char *name)
         json_int(&w, id);
         json_end(&w);
         strbuf rec = { 0 };
-        print_record(&rec, "str", __FILE__, __LINE__, b.s, "", NULL);
+        print_record(&rec, "str", __FILE__, __LINE__, b.s, NULL, NULL, NULL);
         fd_write_all(trace.fd, rec.s, rec.n);
         strbuf_free(&rec);
         strbuf_free(&b);
     }
-    return id;
+    free(trace.last);
+    trace.last = mem_strdup(name);
+    return trace.last_id = id;
 }
 
 void ev_json_stack(json_w *w, const ev_frame *f, int n)
@@ -164,18 +189,19 @@ void ev_json_stack(json_w *w, const ev_frame *f, int n)
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
     for (int i = 0; i < n && trace.dir && ensure_open(); i++) {
-        json_obj(w);
-        json_key(w, "line");
-        json_int(w, f[i].line);
-        json_key(w, "name");
-        json_str(w, f[i].name ? f[i].name : "");
-        json_key(w, "filename");
-        json_int(w, intern_file(f[i].file ? f[i].file : ""));
+        const char *name = f[i].name ? f[i].name : "";
+        uint32_t file = intern_file(f[i].file ? f[i].file : "");
+        strbuf_add(w->out, i ? ", {\"line\": " : "{\"line\": ");
+        strbuf_int(w->out, f[i].line);
+        strbuf_add(w->out, ", \"name\": ");
+        json_quote(w->out, name, strlen(name));
+        strbuf_add(w->out, ", \"filename\": ");
+        strbuf_int(w->out, file);
         if (f[i].loc) {
-            json_key(w, "loc");
-            json_str(w, f[i].loc);
+            strbuf_add(w->out, ", \"loc\": ");
+            json_quote(w->out, f[i].loc, strlen(f[i].loc));
         }
-        json_end(w);
+        strbuf_addc(w->out, '}');
     }
     pthread_mutex_unlock(&ev_lock);
     json_end(w);
@@ -209,26 +235,22 @@ void ev_batch(bool on)
 void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const char *metadata,
                 const char *payload)
 {
-    strbuf ids = { 0 };
+    strbuf stack = { 0 };
 
     if (!ev_trace_on(k))
         return;
     cid = ev_cid_or_now(cid);
-    if (cid)
-        strbuf_addf(&ids, ", \"frame_id\": %d, \"frame_compile_id\": %d, \"attempt\": %d", cid->frame,
-                    cid->compile, cid->attempt);
-    else if (!(ev_rows[k].flags & EVF_free)) {
-        json_w w = { &ids };
-        strbuf_add(&ids, ", \"stack\": ");
+    if (!cid && !(ev_rows[k].flags & EVF_free)) {
+        json_w w = { &stack };
         ev_json_user_stack(&w);
     }
     strbuf *rec = batching ? &batch : ev_scratch();
-    print_record(rec, ev_rows[k].name, file, line, metadata, strbuf_str(&ids), payload);
+    print_record(rec, ev_rows[k].name, file, line, metadata, cid, stack.s, payload);
     if (!batching) {
         write_out(rec);
         ev_scratch_done(rec);
     }
-    strbuf_free(&ids);
+    strbuf_free(&stack);
 }
 
 void ev_artifact_at(const char *name, const char *encoding, const ev_cid *cid, const char *file, int line,
@@ -261,17 +283,27 @@ static int thread_id(void)
 void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file, int line, const char *args)
 {
     strbuf b = { 0 };
-    json_w w = { &b };
 
     if (!ev_trace_on(EV_chromium_event))
         return;
     int64_t ns = clock_wall_ns();
+    strbuf_grow(&b, 200);
     strbuf_add(&b, "{\"name\": ");
-    json_str(&w, name);
-    strbuf_addf(&b, ", \"ts\": %lld.%03d, \"args\": ", (long long)(ns / 1000), (int)(ns % 1000));
+    json_quote(&b, name, strlen(name));
+    strbuf_add(&b, ", \"ts\": ");
+    strbuf_int(&b, ns / 1000);
+    const char nanos[] = { '.', (char)('0' + ns / 100 % 10), (char)('0' + ns / 10 % 10),
+                           (char)('0' + ns % 10) };
+    strbuf_addn(&b, nanos, sizeof nanos);
+    strbuf_add(&b, ", \"args\": ");
     strbuf_add(&b, args ? args : "{}");
-    strbuf_addf(&b, ", \"ph\": \"%c\", \"cat\": \"dynamo_timed\", \"tid\": %d, \"pid\": %d%s}", ph,
-                thread_id(), (int)getpid(), ph == 'i' ? ", \"s\": \"p\"" : "");
+    strbuf_add(&b, ", \"ph\": \"");
+    strbuf_addc(&b, ph);
+    strbuf_add(&b, "\", \"cat\": \"dynamo_timed\", \"tid\": ");
+    strbuf_int(&b, thread_id());
+    strbuf_add(&b, ", \"pid\": ");
+    strbuf_int(&b, getpid());
+    strbuf_add(&b, ph == 'i' ? ", \"s\": \"p\"}" : "}");
     ev_json_at(EV_chromium_event, cid, file, line, "{}", b.s);
     strbuf_free(&b);
 }

@@ -652,8 +652,10 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin);
 
 /* --- numbers (metrics.c) --- */
 void metrics_entry(const entry *e, const ir_graph *g,
-                   PyObject *const *in);                  /* counts of the compile that is open */
-void metrics_inputs(const entry *e, PyObject *const *in); /* describe_* records of the trace */
+                   PyObject *const *in); /* counts of the compile that is open */
+typedef struct input_notes input_notes;
+input_notes *metrics_inputs(const entry *e, PyObject *const *in); /* NULL when nobody listens */
+void metrics_inputs_write(const entry *e, input_notes *notes);    /* frees notes; describe_* of the trace */
 /* A call took ns. first: capture and compile included. reg: the inputs, while they live. */
 void metrics_ran(entry *e, frame *f, PyObject **reg, int64_t ns, bool first);
 static inline bool metrics_sampled(const entry *e) { return e->hits < 32 || !(e->hits & 127); }

@@ -244,6 +244,29 @@ static void tensor_put(strbuf *b, const char *s, const guard_tensor *t)
     strbuf_add(b, "])");
 }
 
+/* A list of ordinary names: its text can be written by any thread, as nobody changes them. */
+static bool plain_keys(PyObject *keys)
+{
+    bool plain = PyList_CheckExact(keys);
+    for (Py_ssize_t i = 0; plain && i < PyList_GET_SIZE(keys); i++) {
+        PyObject *k = PyList_GET_ITEM(keys, i);
+        plain = PyUnicode_CheckExact(k) && PyUnicode_IS_COMPACT_ASCII(k);
+    }
+    return plain;
+}
+
+static void keys_put(strbuf *b, PyObject *keys)
+{
+    strbuf_addc(b, '[');
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
+        PyObject *k = PyList_GET_ITEM(keys, i);
+        if (i)
+            strbuf_addn(b, ", ", 2);
+        strbuf_pyrepr(b, (const char *)PyUnicode_1BYTE_DATA(k), (size_t)PyUnicode_GET_LENGTH(k));
+    }
+    strbuf_addc(b, ']');
+}
+
 /* Asks Python for all that the text of a guard needs: then another thread can write it. */
 void guard_prepare(guard *g)
 {
@@ -263,8 +286,11 @@ void guard_prepare(guard *g)
     case G_HASATTR:
     case G_BOOL_MATCH:
     case G_DICT_CONTAINS:
-    case G_SET_CONTAINS:
-    case G_DICT_KEYS_MATCH: g->hint = repr(g->e, g->obj); break;
+    case G_SET_CONTAINS: g->hint = repr(g->e, g->obj); break;
+    case G_DICT_KEYS_MATCH:
+        if (!plain_keys(g->obj))
+            g->hint = repr(g->e, g->obj);
+        break;
     case G_TYPE_MATCH: g->hint = type_repr(g->e, g->obj); break;
     case G_ID_MATCH: g->hint = type_repr(g->e, (PyObject *)Py_TYPE(g->obj)); break;
     default: break;
@@ -318,7 +344,13 @@ static void guard_put(strbuf *b, const guard *g)
         else
             put3(b, "not ", s, "");
         break;
-    case G_DICT_KEYS_MATCH: strbuf_addf(b, "list(dict.keys(%s)) == %s", s, hint); break;
+    case G_DICT_KEYS_MATCH:
+        put3(b, "list(dict.keys(", s, ")) == ");
+        if (g->hint)
+            strbuf_add(b, hint);
+        else
+            keys_put(b, g->obj);
+        break;
     case G_DUPLICATE_INPUT: put3(b, s, " is ", src_text(g->src2)); break;
     case G_NOT_SAME: put3(b, s, " is not ", src_text(g->src2)); break;
     case G_GLOBAL_STATE: strbuf_add(b, "___check_global_state()"); break;

@@ -28,7 +28,7 @@ void metrics_entry(const entry *e, const ir_graph *g, PyObject *const *in)
         }
 }
 
-static void ints(strbuf *b, const char *key, const symint *v, int n)
+static void ints(strbuf *b, const char *key, const int64_t *v, int n)
 {
     strbuf_add(b, key);
     for (int i = 0; i < n; i++) {
@@ -44,30 +44,75 @@ static void number(json_w *w, const char *key, int64_t v)
     json_int(w, v);
 }
 
-/* The inputs, as they came: sizes and where they were found, never what is in them. */
-void metrics_inputs(const entry *e, PyObject *const *in)
+/* The inputs, as they came: sizes and where they were found, never what is in them. Noted here and written by
+ * metrics_inputs_write on another thread, which may not look at tensors that the program goes on using. */
+typedef struct input_note {
+    int64_t nbytes, offset;
+    uint8_t dt, ndim, device;
+    bool tensor, requires_grad, parameter;
+    int64_t *dims; /* sizes, then strides */
+} input_note;
+struct input_notes {
+    int n;
+    input_note at[];
+};
+
+input_notes *metrics_inputs(const entry *e, PyObject *const *in)
 {
+    size_t ndim = 0;
     if (!ev_trace_on(EV_describe_tensor))
-        return;
+        return NULL;
+    for (int i = 0; i < e->nin; i++)
+        ndim += py_is_tensor(in[i]) ? (size_t)py_tensor(in[i])->ndim : 0;
+    input_notes *notes = mem_alloc(sizeof *notes + sizeof(input_note) * (size_t)e->nin +
+                                   sizeof(int64_t) * 2 * ndim);
+    int64_t *dims = (int64_t *)(notes->at + e->nin);
+    notes->n = e->nin;
+    for (int i = 0; i < e->nin; i++) {
+        input_note *x = &notes->at[i];
+        if (!py_is_tensor(in[i])) {
+            *x = (input_note){ 0 };
+            continue;
+        }
+        const tp_tensor *t = py_tensor(in[i]);
+        *x = (input_note){ .nbytes = t->storage ? (int64_t)t->storage->nbytes : 0,
+                           .offset = t->offset,
+                           .dt = (uint8_t)t->dt,
+                           .ndim = (uint8_t)t->ndim,
+                           .device = (uint8_t)tensor_device(t).kind,
+                           .tensor = true,
+                           .requires_grad = ag_requires_grad(t),
+                           .parameter = Py_TYPE(in[i]) != &PyTensor_Type,
+                           .dims = dims };
+        for (int d = 0; d < t->ndim; d++)
+            *dims++ = t->size[d];
+        for (int d = 0; d < t->ndim; d++)
+            *dims++ = t->stride[d];
+    }
+    return notes;
+}
+
+void metrics_inputs_write(const entry *e, input_notes *notes)
+{
     strbuf b = { 0 };
     ev_batch(true);
-    for (int i = 0; i < e->nin; i++) {
-        if (!py_is_tensor(in[i]))
+    for (int i = 0; notes && i < notes->n; i++) {
+        const input_note *t = &notes->at[i];
+        if (!t->tensor)
             continue;
-        const tp_tensor *t = py_tensor(in[i]);
         strbuf_clear(&b);
         strbuf_addf(&b, "{\"id\": %d, \"describer_id\": %d, \"size\": %lld}", i, e->r->frame_id,
-                    t->storage ? (long long)t->storage->nbytes : 0);
+                    (long long)t->nbytes);
         ev_json(EV_describe_storage, NULL, b.s, NULL);
         strbuf_clear(&b);
         strbuf_addf(&b, "{\"id\": %d, \"describer_id\": %d, \"ndim\": %d, \"dtype\": \"%s.%s\"", i,
                     e->r->frame_id, t->ndim, cap_brand(), dtype_name((dtype)t->dt));
-        strbuf_addf(&b, ", \"device\": \"device(type='%s')\"", device_name((dev_kind)tensor_device(t).kind));
-        ints(&b, ", \"size\": [", t->size, t->ndim);
-        ints(&b, ", \"stride\": [", t->stride, t->ndim);
+        strbuf_addf(&b, ", \"device\": \"device(type='%s')\"", device_name((dev_kind)t->device));
+        ints(&b, ", \"size\": [", t->dims, t->ndim);
+        ints(&b, ", \"stride\": [", t->dims + t->ndim, t->ndim);
         strbuf_addf(&b, ", \"storage\": %d, \"storage_offset\": %lld, \"layout\": \"%s.strided\"%s%s}", i,
-                    (long long)t->offset, cap_brand(), ag_requires_grad(t) ? ", \"requires_grad\": true" : "",
-                    Py_TYPE(in[i]) != &PyTensor_Type ? ", \"is_parameter\": true" : "");
+                    (long long)t->offset, cap_brand(), t->requires_grad ? ", \"requires_grad\": true" : "",
+                    t->parameter ? ", \"is_parameter\": true" : "");
         ev_json(EV_describe_tensor, NULL, b.s, NULL);
         strbuf_clear(&b);
         strbuf_addf(&b, "{\"describer_id\": %d, \"id\": %d, \"source\": ", e->r->frame_id, i);
@@ -77,6 +122,7 @@ void metrics_inputs(const entry *e, PyObject *const *in)
     }
     ev_batch(false);
     strbuf_free(&b);
+    free(notes);
 }
 
 /* ---- calls ---- */

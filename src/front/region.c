@@ -746,12 +746,14 @@ static double guard_latency(entry *e, frame *f) /* microseconds of one check, th
 typedef struct traced {
     const ir_graph *g;
     const entry *e;
+    input_notes *inputs;
 } traced;
 
 static void trace_captured(void *arg)
 {
     const traced *a = arg;
     strbuf *b = ev_scratch(), *meta = ev_scratch();
+    metrics_inputs_write(a->e, a->inputs);
     if (a->g) {
         ir_print(b, a->g, IR_PRINT_all);
         sizes_json(meta, a->g);
@@ -764,17 +766,19 @@ static void trace_captured(void *arg)
     ev_scratch_done(b);
 }
 
-static void log_captured(entry *e, const ir_graph *g)
+static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
 {
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
-    traced a = { g, e };
+    traced a = { g, e, metrics_inputs(e, in) };
     bool still = !g ||
                  !sym_env_n_symbols(g->env); /* may another thread print it? Not what can change meanwhile */
     if (g)
         IR_EACH(n, g) { still &= n->kind != IR_const; }
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
+    for (int i = 0; i < e->nin; i++)
+        src_text(e->in[i]);
     if (still && (e->guards.n >= EV_LATER_NODES || (g && g->nnode >= EV_LATER_NODES)))
         ev_later(trace_captured, &a, sizeof a, g, e);
     else
@@ -1041,8 +1045,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             in[i] = reg[done->in[i]->id];
         guard_shares(done, in);
         metrics_entry(done, g, in);
-        metrics_inputs(done, in);
-        log_captured(done, idle ? NULL : g);
+        log_captured(done, idle ? NULL : g, in);
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operators) goes to the backend", g->name,
                    done->nops);

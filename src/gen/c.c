@@ -371,10 +371,14 @@ static void end(cw *w, const char *note)
     strbuf_addc(w->o, ';');
     if (note) {
         strbuf_add(w->o, " /* ");
-        for (const char *p = note; *p; p++) /* nothing in it may end the comment or the line */
-            strbuf_addc(w->o, *p == '*' && p[1] == '/'               ? '+'
-                              : (unsigned char)*p < 32 || *p == '\\' ? ' '
-                                                                     : *p);
+        for (const char *p = note, *q; *p;) { /* nothing in it may end the comment or the line */
+            for (q = p; (unsigned char)*q >= 32 && *q != '*' && *q != '\\'; q++)
+                ;
+            strbuf_addn(w->o, p, (size_t)(q - p));
+            if (*q)
+                strbuf_addc(w->o, *q != '*' ? ' ' : q[1] == '/' ? '+' : '*');
+            p = q + (*q != 0);
+        }
         strbuf_add(w->o, " */");
     }
     strbuf_addc(w->o, '\n');

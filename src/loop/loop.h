@@ -58,6 +58,7 @@ typedef struct loop_plan {
     int nout;
     map slot_of; /* node -> slot + 1 */
     int nkernel, nextern, nproduct, nfused;
+    strbuf decisions; /* what was fused and what not and why, a line each; empty when no trace is written */
 } loop_plan;
 
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *g); /* NULL with c->err */

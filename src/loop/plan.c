@@ -2851,8 +2851,8 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         ev_text(EV_schedule, NULL, "%s", strbuf_str(&b));
         strbuf_free(&b);
     }
-    if (pl.decisions.n)
-        ev_artifact("fusion", "string", NULL, strbuf_str(&pl.decisions));
+    p->decisions = pl.decisions; /* now the plan's */
+    pl.decisions = (strbuf){ 0 };
     ok = true;
 done:
     free(order);
@@ -2877,6 +2877,7 @@ void loop_plan_free(loop_plan *p)
     vec_free(&p->slot);
     vec_free(&p->step);
     map_free(&p->slot_of);
+    strbuf_free(&p->decisions);
     ir_graph_free(p->g);
     arena_free(&p->mem);
     free(p);

@@ -148,6 +148,8 @@ static void output_code(void *arg)
         ev_json(EV_inductor_output_code, NULL, strbuf_str(&meta), strbuf_str(b));
         strbuf_free(&meta);
     }
+    if (ev_trace_on(EV_artifact) && p->decisions.n)
+        ev_artifact("fusion", "string", NULL, strbuf_str(&p->decisions));
     if (ev_trace_on(EV_artifact)) {
         strbuf_clear(b);
         loop_plan_print(b, p);
@@ -236,7 +238,7 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
 /* ---- the cache, as a record of the trace ---- */
 static void cache_record(const loop_plan *p, const run_kernel *const *k)
 {
-    bool all = true;
+    bool all = true, some = false;
     if (!ev_trace_on(EV_artifact) || !p->nkernel)
         return;
     strbuf b = { 0 };
@@ -249,15 +251,14 @@ static void cache_record(const loop_plan *p, const run_kernel *const *k)
     for (size_t i = 0; i < p->step.n; i++) {
         if (p->step.at[i].kind != STEP_kernel)
             continue;
-        json_obj(&w);
-        json_key(&w, "name");
-        json_str(&w, p->step.at[i].kernel->name);
-        json_key(&w, "key");
-        json_strf(&w, "%016llx", (unsigned long long)k[i]->hash);
-        json_key(&w, "hit");
-        json_bool(&w, k[i]->cached);
-        json_end(&w);
+        strbuf_add(&b, some ? ", {\"name\": " : "{\"name\": "); /* written out: it is part of every compile */
+        json_quote(&b, p->step.at[i].kernel->name, strlen(p->step.at[i].kernel->name));
+        strbuf_add(&b, ", \"key\": \"");
+        for (int s = 60; s >= 0; s -= 4)
+            strbuf_addc(&b, "0123456789abcdef"[k[i]->hash >> s & 15]);
+        strbuf_add(&b, k[i]->cached ? "\", \"hit\": true}" : "\", \"hit\": false}");
         all &= k[i]->cached;
+        some = true;
     }
     json_end(&w);
     json_end(&w);

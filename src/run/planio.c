@@ -8,7 +8,7 @@
 _Static_assert(sizeof(loop_slot) == 48, "say here how the disk cache stores the new field of a slot");
 _Static_assert(sizeof(loop_step) == 32, "say here how the disk cache stores the new field of a step");
 _Static_assert(sizeof(loop_kernel) == 120, "say here how the disk cache stores the new field of a kernel");
-_Static_assert(sizeof(loop_plan) == sizeof(arena) + 120,
+_Static_assert(sizeof(loop_plan) == sizeof(arena) + 120 + sizeof(strbuf), /* decisions: told once, not kept */
                "say here how the disk cache stores the new field of a plan");
 
 enum { MAX_ITEMS = 1 << 22 };

@@ -55,6 +55,37 @@ TEST(strbuf_numbers_read_back)
     strbuf_free(&b);
 }
 
+/* The shortest digits are found by trying, for numbers of every size. */
+TEST(strbuf_double_is_the_shortest)
+{
+    strbuf b = { 0 };
+    uint64_t seed = 7;
+    for (int i = 0; i < 20000; i++) {
+        double v;
+        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        uint64_t bits = i % 3 ? seed ^ (seed >> 29) : (seed & 0xfffffull << 44) | 0x3ull << 60;
+        memcpy(&v, &bits, sizeof v);
+        if (!isfinite(v) || v == 0)
+            continue;
+        if (i % 5 == 0)
+            v = (float)v;
+        char t[40];
+        int p = 1;
+        while (snprintf(t, sizeof t, "%.*e", p - 1, v), strtod(t, NULL) != v)
+            p++;
+        dbl(&b, v);
+        CHECK(strtod(b.s, NULL) == v);
+        int digits = 0, zeros = 0;
+        for (const char *s = b.s; *s && *s != 'e'; s++)
+            if (*s >= '0' && *s <= '9' && (digits || *s != '0')) {
+                digits++;
+                zeros = *s == '0' ? zeros + 1 : 0;
+            }
+        CHECK(!isfinite(v) || digits - zeros <= p);
+    }
+    strbuf_free(&b);
+}
+
 #define SAME(fmt, ...)                                 \
     do {                                               \
         char want[600];                                \

@@ -159,3 +159,26 @@ TEST(json_cut_anywhere_never_reads_past_the_end)
         arena_free(&a);
     }
 }
+
+/* Whatever needs escaping is found at every place among the eight characters that are looked at together. */
+TEST(json_quote_at_every_place)
+{
+    static const struct {
+        char c;
+        const char *want;
+    } odd[] = { { '"', "\\\"" },    { '\\', "\\\\" }, { '\n', "\\n" }, { 1, "\\u0001" },
+                { 127, "\\u007f" }, { '!', "!" },     { '~', "~" } };
+    for (int n = 1; n < 40; n++)
+        for (int at = 0; at < n; at++)
+            for (size_t k = 0; k < COUNT(odd); k++) {
+                char in[64], want[80];
+                memset(in, 'a' + n % 20, (size_t)n);
+                in[n] = 0;
+                snprintf(want, sizeof want, "\"%.*s%s%s\"", at, in, odd[k].want, in + at + 1);
+                in[at] = odd[k].c;
+                strbuf b = { 0 };
+                json_quote(&b, in, (size_t)n);
+                CHECK_STR(strbuf_str(&b), want);
+                strbuf_free(&b);
+            }
+}
