@@ -51,30 +51,49 @@ o.append('''
 | --- | --- | --- | --- | --- |''')
 lv = {'D':'debug','I':'info','W':'warning'}
 for n, c, l, f, h in evs:
-    if 'EVF_log' in f:
+    if 'EVF_log' in f and 'EVF_none' not in f:
         o.append(f"| `{n}` | {c} | {lv[l]} | {'off' if 'EVF_off' in f else ''} | {h} |")
+o.append('''
+These names are accepted, because programs written for PyTorch use them, and nothing comes of them:
+
+| name | why |
+| --- | --- |''')
+for n, c, l, f, h in evs:
+    if 'EVF_log' in f and 'EVF_none' in f:
+        o.append(f"| `{n}` | {h} |")
 o.append('''
 ## Trace: `TAPER_TRACE`
 
 `TAPER_TRACE=DIR` writes one file a process, `DIR/dedicated_log_taper_trace_<random>.log`, made at the first record; a
 forked child writes its own. Each record is one `write`, so a killed process loses at most the record it was writing. Large
 records (graphs, guards, generated code) are made by a thread of their own, one at a time, while the compile goes on; when
-the compile ends they are on disk, before anything it made runs.
+the compile ends they are on disk, before anything it made runs. `bench/trace.py` measures what that costs.
 A record is a line with the prefix above and a JSON object, then the payload, each line after a tab:
 ```
 V1115 10:20:30.123456 4711 front/trace.c:12] {"dynamo_output_graph": {"sizes": {}}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "<md5>"}
 <TAB>def forward(self, ...):
 ```
 The format is the one `tlparse` reads; `taper report` makes a page of it ([report.md](report.md)). In a distributed run the
-name holds the rank (`..._trace_rank_<r>_<random>.log`). Text is made while compiling, so that nothing is lost when the
-process dies: tracing costs time (`bench/trace.py`). File names in stacks are numbers announced by `str` records. The trace holds
+name holds the rank (`..._trace_rank_<r>_<random>.log`). File names in stacks are numbers announced by `str` records. The trace holds
 the program's source, never tensor data. `TAPER_DTRACE=DIR` adds the records marked *slow*.
 
 | record | | what |
 | --- | --- | --- |''')
 for n, c, l, f, h in evs:
-    if 'EVF_trace' in f:
+    if 'EVF_trace' in f and 'EVF_none' not in f:
         o.append(f"| `{n}` | {'slow' if 'EVF_slow' in f else ''} | {h} |")
+o.append('''
+Names of `artifact` records: `dynamo_graph_break_reason`, `dynamo_error`, `recompile_reasons`, `fusion`, `schedule`, `ledger`,
+`fx_graph_cache_hit|miss` (kernels), `aotautograd_cache_hit|miss|bypass` (whole graphs, the disk cache), and under
+`TAPER_DTRACE` also `fx_graph_runnable`: the captured graph as a script that runs alone, on random numbers.
+
+Records that PyTorch writes and Taper does not:
+
+| record | why |
+| --- | --- |''')
+for n, c, l, f, h in evs:
+    if 'EVF_trace' in f and 'EVF_none' in f:
+        o.append(f"| `{n}` | {h} |")
 o.append('''
 ## Environment variables
 

@@ -265,6 +265,7 @@ class CustomOpDef(_Op):
         if self._fake_fn is None:
             if self._schema.returns in ([], [""]):
                 return None
+            _C._trace_missing_fake(self._qualname)
             raise RuntimeError(f"There was no fake impl registered for {self._qualname}. This is necessary for taper.compile to "
                                f"work. Please use `{self._name}.register_fake` to add an fake impl.")
         return self._fake_fn(*args)

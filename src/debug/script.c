@@ -129,7 +129,7 @@ static void symbols(strbuf *b, const repro *r)
     map_free(&seen);
 }
 
-static void constants(strbuf *b, const ir_graph *g, const char *save_dir)
+static void constants(strbuf *b, const ir_graph *g, const char *save_dir, bool no_data)
 {
     map seen = { 0 };
     bool any = false;
@@ -143,7 +143,7 @@ static void constants(strbuf *b, const ir_graph *g, const char *save_dir)
         any = true;
         strbuf_add(b, "        self.register_buffer(");
         quoted(b, n->target ? n->target : n->name);
-        if (t->numel <= 16 && !tensor_is_fake(t)) {
+        if (t->numel <= 16 && !tensor_is_fake(t) && !no_data) {
             strbuf_add(b, ", taper.tensor([");
             for (int64_t k = 0; k < t->numel; k++) {
                 strbuf_add(b, k ? ", " : "");
@@ -158,7 +158,7 @@ static void constants(strbuf *b, const ir_graph *g, const char *save_dir)
         } else {
             strbuf_addf(b, ", taper._dynamo.repro.constant(");
             quoted(b, save_dir);
-            strbuf_addf(b, ", '%s', ", tensor_is_fake(t) ? "" : ir_const_digest(n));
+            strbuf_addf(b, ", '%s', ", tensor_is_fake(t) || no_data ? "" : ir_const_digest(n));
             shape_print(b, t->ndim, t->size);
             strbuf_addf(b, ", taper.%s))\n", dtype_name((dtype)t->dt));
         }
@@ -308,8 +308,11 @@ void script_python(strbuf *out, const repro *r, const signature *s, const script
     const char *who = o->compiler ? o->compiler : r->backend;
     strbuf_addf(out, "# %d operator%s for backend ", repro_ops(r), repro_ops(r) == 1 ? "" : "s");
     clean(out, who, strlen(who));
-    strbuf_addf(out, "%s; it fails with: %s\n", r->inner ? ", behind the autograd stage" : "",
-                s && s->kind != SIG_passes ? sig_name(s->kind) : "(not known yet)");
+    if (o->no_data)
+        strbuf_add(out, ", as captured; inputs and constants are random numbers\n");
+    else
+        strbuf_addf(out, "%s; it fails with: %s\n", r->inner ? ", behind the autograd stage" : "",
+                    s && s->kind != SIG_passes ? sig_name(s->kind) : "(not known yet)");
     if (s && s->full[0])
         comment(out, s->full);
     if (!o->stable)
@@ -335,14 +338,14 @@ void script_python(strbuf *out, const repro *r, const signature *s, const script
     }
     if (r->setup)
         strbuf_addf(out, "%s\n", r->setup);
-    ir_print(&code, r->g, IR_PRINT_all | IR_PRINT_class);
+    ir_print(&code, r->g, IR_PRINT_all | IR_PRINT_class | (o->no_data ? IR_PRINT_no_data : 0));
     const char *body = strchr(strbuf_str(&code), '\n');
     if (strstr(body, "device(type=") || strstr(body, " nan") || strstr(body, "inf") || strstr(body, "Mod(") ||
         strstr(body, "Max(") || strstr(body, "Min("))
         strbuf_add(out, "from taper._dynamo.repro import Max, Min, Mod, device, inf, nan\n");
     symbols(out, r);
     strbuf_addf(out, "\n\nclass Repro(taper.nn.Module):%s", body);
-    constants(out, r->g, o->save_dir);
+    constants(out, r->g, o->save_dir, o->no_data);
     load_args(out, r);
     strbuf_addf(out, "\nif __name__ == '__main__':\n    from taper._dynamo.repro.%s import run_repro\n",
                 r->inner ? "after_aot" : "after_dynamo");

@@ -11,6 +11,7 @@ typedef struct script_opts {
     const char *check_str;    /* text the exception must contain, or NULL */
     const char *compiler;     /* a name for the comment on top, or NULL: the backend's */
     bool stable;              /* the same bytes from every run: nothing about the machine or its settings */
+    bool no_data;             /* constants are random numbers, too */
 } script_opts;
 void script_python(strbuf *out, const repro *r, const signature *s, const script_opts *o);
 

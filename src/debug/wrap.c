@@ -211,6 +211,23 @@ static bool first_run(wrapped *w, const tp_val *in, int nin, const debug_config 
     return ok;
 }
 
+/* The detailed trace: the graph as a script that runs alone, on random numbers. */
+static void trace_runnable(const backend *b, const ir_graph *g)
+{
+    if (!ev_trace_on(EV_graph_dump)) /* one of the slow records: TAPER_DTRACE */
+        return;
+    strbuf text = { 0 };
+    tp_val *in = fakes(g);
+    repro *r = repro_new(g, in, (int)g->inputs.n, b->name);
+    signature s;
+    sig_set(&s, SIG_passes, "", "");
+    script_python(&text, r, &s, &(script_opts){ .no_data = true, .stable = true });
+    ev_artifact("fx_graph_runnable", "string", NULL, strbuf_str(&text));
+    repro_free(r);
+    free(in);
+    strbuf_free(&text);
+}
+
 static run_program *watched(tp_comp *c, const backend *b, const aot_inner *inner, const ir_graph *g,
                             const tp_val *in, int nin, const char *what)
 {
@@ -221,6 +238,8 @@ static run_program *watched(tp_comp *c, const backend *b, const aot_inner *inner
                 cfg.wrong);
         return NULL;
     }
+    if (!inner && !busy)
+        trace_runnable(b, g);
     if (busy || cfg.after != mine || !strcmp(b->name, "eager"))
         return inner ? inner->compile(inner, c, g) : compile_whole(c, b, g, in, nin);
     wrapped *w = mem_zalloc(sizeof *w);

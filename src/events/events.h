@@ -26,7 +26,16 @@ typedef enum {
 #include "events/events.def"
     EV_COUNT
 } ev_kind;
-enum { EVF_log = 1, EVF_trace = 2, EVF_off = 4, EVF_vis = 8, EVF_slow = 16, EVF_free = 32, EVF_bare = 64 };
+enum {
+    EVF_log = 1,
+    EVF_trace = 2,
+    EVF_off = 4,
+    EVF_vis = 8,
+    EVF_slow = 16,
+    EVF_free = 32,
+    EVF_bare = 64,
+    EVF_none = 128
+};
 
 /* --- is anybody listening? ------------------------------------------------------------------------------ */
 extern uint8_t ev_mask[EV_COUNT];    /* EVF_log | EVF_trace bits that are live; read through these: */

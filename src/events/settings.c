@@ -43,6 +43,8 @@ int ev_component_level(ev_component c)
                 : set.implied[c] ? set.implied[c]
                 : set.root       ? set.root
                                  : EV_WARNING;
+    if (c == EVC_cache && set.artifact[EV_caching])
+        level = MIN(level, EV_INFO);
     return c == EVC_dynamo && from_config() ? MIN(level, config_level) : level;
 }
 
@@ -133,6 +135,21 @@ static void valid_names(strbuf *out)
         strbuf_addf(out, "%s%s", i ? ", " : "", names[i]);
 }
 
+static bool told(int k, bool all)
+{
+    int f = ev_rows[k].flags;
+    return f & EVF_log && !(f & EVF_none) && (all || f & EVF_vis);
+}
+
+/* Names that programs written for others use: accepted, and nothing comes of them. */
+static void list_none(strbuf *out)
+{
+    strbuf_add(out, "\nAccepted, but there is nothing to tell\n");
+    for (int k = 0; k < EV_COUNT; k++)
+        if (ev_rows[k].flags & EVF_log && ev_rows[k].flags & EVF_none)
+            strbuf_addf(out, "   %-26s %s\n", ev_rows[k].name, ev_rows[k].help);
+}
+
 void ev_help(strbuf *out, bool all)
 {
     const char *var = env_name(ENV_logs);
@@ -153,9 +170,11 @@ void ev_help(strbuf *out, bool all)
         strbuf_addf(out, "  %-26s %s\n", ev_crows[c].name, ev_crows[c].help);
     strbuf_add(out, "\nArtifacts\n");
     for (int k = 0; k < EV_COUNT; k++)
-        if (ev_rows[k].flags & EVF_log && (all || ev_rows[k].flags & EVF_vis))
+        if (told(k, all))
             strbuf_addf(out, "%s %-26s %s\n", ev_rows[k].flags & EVF_off ? " *" : "  ", ev_rows[k].name,
                         ev_rows[k].help);
+    if (all)
+        list_none(out);
 }
 
 /* ---- taper logs ---- */
@@ -169,11 +188,13 @@ void ev_list(strbuf *out, bool all)
     strbuf_addf(out, "\nOne kind of message each: %s=NAME,NAME. Marked *: only when named\n",
                 env_name(ENV_logs));
     for (int k = 0; k < EV_COUNT; k++)
-        if (ev_rows[k].flags & EVF_log && (all || ev_rows[k].flags & EVF_vis))
+        if (told(k, all))
             strbuf_addf(out, "%s %-26s %s\n", ev_rows[k].flags & EVF_off ? " *" : "  ", ev_rows[k].name,
                         ev_rows[k].help);
     for (size_t i = 0; i < COUNT(aliases); i++)
         strbuf_addf(out, "   %-26s the same as %s\n", aliases[i].alias, aliases[i].name);
+    if (all)
+        list_none(out);
 }
 
 static const char *ev_example(ev_kind k)
@@ -192,7 +213,8 @@ bool ev_describe(strbuf *out, const char *name)
     if (is_root(name))
         strbuf_addf(out, "%s: everything\nExample: %s=+all python program.py\n", name, var);
     else if (k >= 0)
-        strbuf_addf(out, "%s: %s\n%sExample: %s=%s python program.py\n%s", name, ev_rows[k].help,
+        strbuf_addf(out, "%s: %s%s\n%sExample: %s=%s python program.py\n%s", name,
+                    ev_rows[k].flags & EVF_none ? "nothing: " : "", ev_rows[k].help,
                     ev_rows[k].flags & EVF_off ? "Shown only when named.\n" : "", var, name,
                     ev_example((ev_kind)k));
     else if (c >= 0)

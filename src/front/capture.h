@@ -465,7 +465,8 @@ struct trace {
     frame *loc_frame;
     int live_at; /* outer step to stop before when an object cannot be rebuilt */
     PyObject *params_seen;
-    bool log_src, log_bc;
+    bool log_src, log_bc, log_call;
+    int log_nodes;     /* told of by the trace_call log */
     bool did_backward; /* gradients were computed inside the graph */
     bool compared;     /* sizes were compared, and the outcome became a guard */
     bool again;        /* not a break: the trace starts once more, now knowing better */
@@ -474,6 +475,12 @@ struct trace {
     bool verbose;
     bool class_written; /* some class has attributes written while tracing */
 };
+
+/* log.c: what the trace_* logs tell */
+void log_line(trace *t, frame *f);
+void log_instr(trace *t, frame *f);
+void log_calls(trace *t, frame *f);   /* after an instruction: the nodes it made */
+void log_inlined(trace *t, frame *f); /* f begins */
 
 PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))); /* NULL */

@@ -794,7 +794,29 @@ static PyObject *run_with(PyObject *m, PyObject *args)
     return cap_run(((PyCompiled *)c)->cfg, fn, &PyTuple_GET_ITEM(a, 0), PyTuple_GET_SIZE(a), NULL);
 }
 
+/* _trace_missing_fake(op): the trace says that an operator has no function for tensors without data. */
+static PyObject *trace_missing_fake(PyObject *self, PyObject *op)
+{
+    const char *name = PyUnicode_Check(op) ? PyUnicode_AsUTF8(op) : NULL;
+    if (!name)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected the name of an operator");
+    if (ev_log_on(EVC_fake_tensor, EV_INFO))
+        ev_log(EVC_fake_tensor, EV_INFO, NULL, "no shape function is registered for %s", name);
+    if (ev_trace_on(EV_missing_fake_kernel)) {
+        strbuf b = { 0 };
+        json_w w = { &b };
+        json_obj(&w);
+        json_key(&w, "op");
+        json_str(&w, name);
+        json_end(&w);
+        ev_json(EV_missing_fake_kernel, NULL, strbuf_str(&b), NULL);
+        strbuf_free(&b);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    { "_trace_missing_fake", trace_missing_fake, METH_O, "a record of the trace: no fake function" },
     { "_capture_compile", compile, METH_VARARGS, "the callable behind taper.compile" },
     { "_capture_config", set_config, METH_VARARGS, "where settings and counters live" },
     { "_capture_reset", reset, METH_NOARGS, "forget every captured region" },

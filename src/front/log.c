@@ -187,6 +187,55 @@ void log_instr(trace *t, frame *f)
     strbuf_free(&b);
 }
 
+/* ---- the trace_call log ---- */
+/* "file:line in fn (fn)", then the line with the part underlined that the instruction at f->at stands for. */
+static void place_text(strbuf *b, const frame *f)
+{
+    int line = 0, col = -1, end_line = 0, end_col = -1;
+    PyCode_Addr2Location(f->cc->co, 2 * f->at, &line, &col, &end_line, &end_col);
+    strbuf_addf(b, "%s:%d in %s (%s)\n", f->cc->file, line, f->cc->name, f->cc->name);
+    PyObject *s = read_line(f->cc->file, line, "rstrip");
+    const char *text = s ? PyUnicode_AsUTF8(s) : NULL;
+    size_t n = text ? strlen(text) : 0, from = col < 0 ? 0 : MIN((size_t)col, n);
+    size_t to = end_line == line && end_col >= 0 ? MIN((size_t)end_col, n) : n, indent = 0;
+    while (indent < n && (text[indent] == ' ' || text[indent] == '\t'))
+        indent++;
+    strbuf_addf(b, "    %s\n    ", text ? text + indent : "");
+    if (col < 0 || to <= from || from < indent)
+        from = indent, to = n;
+    for (size_t i = indent; i < to; i++) /* one column a character, not a byte */
+        if (((unsigned char)text[i] & 0xc0) != 0x80)
+            strbuf_addc(b, i < from ? ' ' : '~');
+    Py_XDECREF(s);
+}
+
+void log_calls(trace *t, frame *f)
+{
+    if (PyErr_Occurred())
+        return;
+    int now = t->g->nnode - (int)t->g->inputs.n, fresh = now - t->log_nodes; /* inputs go in front */
+    t->log_nodes = now;
+    if (fresh <= 0)
+        return;
+    ir_node *n = t->g->last;
+    while (n && --fresh > 0 && n->prev)
+        n = n->prev;
+    strbuf where = { 0 };
+    place_text(&where, f);
+    for (; n; n = n->next)
+        if (n->kind == IR_call || n->kind == IR_opaque)
+            ev_text(EV_trace_call, NULL, "TRACE FX call %s from %s", n->name, strbuf_str(&where));
+    strbuf_free(&where);
+}
+
+void log_inlined(trace *t, frame *f)
+{
+    strbuf where = { 0 };
+    place_text(&where, f->back);
+    ev_text(EV_trace_call, NULL, "TRACE inlined call %s from %s", f->cc->name, strbuf_str(&where));
+    strbuf_free(&where);
+}
+
 static const char *const effect_names[] = { "list",    "extend",  "dict",      "set",  "setattr",
                                             "delattr", "global",  "delglobal", "cell", "delcell",
                                             "setitem", "delitem", "call" };

@@ -9,8 +9,6 @@
 
 int t_run(trace *t, frame *f, PyObject **res);
 bool from_outside(const frame *f);
-void log_line(trace *t, frame *f);
-void log_instr(trace *t, frame *f);
 void log_region(const region *r, const entry *e);
 bool t_plain_const(PyObject *o);
 
@@ -356,6 +354,7 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     t->error_breaks = cap_error_breaks();
     t->exc_at = t->live_at = -1;
     t->log_src = ev_on(EV_trace_source);
+    t->log_call = ev_on(EV_trace_call);
     t->verbose = env_on(ENV_verbose) || cfg_bool("verbose", false);
     t->log_bc = ev_on(EV_trace_bytecode) || t->verbose || comptime_watches();
     cap_code *cc = r->cc;
@@ -408,6 +407,8 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
             return ST_error;
         }
         int rc = interp_step(f, ret);
+        if (TP_UNLIKELY(t->log_call))
+            log_calls(t, f);
         if (TP_UNLIKELY(t->broke || t->internal)) {
             if (rc == ST_return)
                 Py_CLEAR(*ret);
@@ -693,6 +694,12 @@ static void log_graph(entry *e, ir_graph *g)
         ev_text(EV_graph_code, NULL, "TRACED GRAPH\n ===== %s =====\n%s", g->name, strbuf_str(&b));
         strbuf_free(&b);
     }
+    if (ev_on(EV_graph_code_verbose)) {
+        strbuf b = { 0 };
+        ir_print(&b, g, IR_PRINT_all);
+        ev_text(EV_graph_code_verbose, NULL, "TRACED GRAPH\n ===== %s =====\n%s", g->name, strbuf_str(&b));
+        strbuf_free(&b);
+    }
     if (ev_on(EV_graph)) {
         strbuf b = { 0 };
         ir_print(&b, g, IR_PRINT_table);
@@ -755,7 +762,7 @@ static void trace_captured(void *arg)
     strbuf *b = ev_scratch(), *meta = ev_scratch();
     metrics_inputs_write(a->e, a->inputs);
     if (a->g) {
-        ir_print(b, a->g, IR_PRINT_all);
+        ir_print(b, a->g, IR_PRINT_all | IR_PRINT_no_data);
         sizes_json(meta, a->g);
         ev_json(EV_dynamo_output_graph, NULL, strbuf_str(meta), strbuf_str(b));
         strbuf_clear(b);

@@ -14,8 +14,6 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
                    Py_ssize_t nargs, PyObject *kw);
 PyObject *t_classmethod(trace *t, PyObject *f, PyObject *cls, const char *name, PyObject *const *args,
                         Py_ssize_t nargs, PyObject *kw); /* NULL without exception: not known */
-void log_line(trace *t, frame *f);
-void log_instr(trace *t, frame *f);
 PyObject *compiled_inner(PyObject *o);
 
 /* Ctrl-C and the like: not the program's own exception, which its handlers would see. */
@@ -28,6 +26,8 @@ bool from_outside(const frame *f)
 /* ---- running an inlined frame ---- */
 int t_run(trace *t, frame *f, PyObject **res)
 {
+    if (TP_UNLIKELY(t->log_call) && f->back && f->ip == 0)
+        log_inlined(t, f);
     for (;;) {
         if (TP_UNLIKELY(t->log_src || t->log_bc)) {
             log_line(t, f);
@@ -36,6 +36,8 @@ int t_run(trace *t, frame *f, PyObject **res)
                 return ST_error;
         }
         int rc = interp_step(f, res);
+        if (TP_UNLIKELY(t->log_call))
+            log_calls(t, f);
         if (TP_LIKELY(rc == ST_next && !t->broke))
             continue;
         if (t->broke || t->internal) {

@@ -519,14 +519,14 @@ static void file_head(strbuf *b, const ir_graph *g, const char *pad, const char 
     symbols_print(b, g, pad, code);
 }
 
-static void graph_head(strbuf *b, const ir_graph *g, const char *pad)
+static void graph_head(strbuf *b, const ir_graph *g, const char *pad, bool data)
 {
     map done = { 0 };
     if (!g->grad_mode)
         strbuf_addf(b, "%s# grad_mode: off\n", pad);
     IR_EACH(n, g)
     {
-        if (n->kind != IR_const || map_put(&done, n->target, n))
+        if (!data || n->kind != IR_const || map_put(&done, n->target, n))
             continue;
         strbuf_addf(b, "%s# const: ", pad);
         name_print(b, n->target);
@@ -675,7 +675,7 @@ static void code_print(strbuf *b, const ir_graph *g, int depth, int what)
 
     subs_print(b, g, depth, what);
     if (what & IR_PRINT_head)
-        graph_head(b, g, pad);
+        graph_head(b, g, pad, !(what & IR_PRINT_no_data));
     strbuf_addf(b, "%sdef %s(self", pad, g->parent ? g->name : "forward");
     for (size_t i = 0; i < g->inputs.n; i++) {
         const ir_node *n = g->inputs.at[i];

@@ -308,6 +308,9 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
         ev_log(EVC_inductor, EV_INFO, NULL,
                "%s: %d kernels, %d products, %d library calls, %d values fused, about %lld bytes moved",
                p->g->name, p->nkernel, p->nproduct, p->nextern, p->nfused, (long long)moved);
+    ev_text(EV_inductor_metrics, NULL,
+            "%s: %d kernels, %d products, %d library calls, %d values fused, about %lld bytes moved",
+            p->g->name, p->nkernel, p->nproduct, p->nextern, p->nfused, (long long)moved);
     perf_hints(p, k);
     cache_record(p, k);
 }

@@ -458,6 +458,20 @@ static bool fit_result(const ir_node *n, tp_tensor **t, const tp_tensor *type, t
         ir_type_print(&b, &want);
         err_set(err, ERR_runtime, "'%s' returned %s but its shape function says %s", n->target,
                 strbuf_str(&a), strbuf_str(&b));
+        if (ev_log_on(EVC_fake_tensor, EV_INFO))
+            ev_log(EVC_fake_tensor, EV_INFO, NULL, "%s", err->msg);
+        if (ev_trace_on(EV_mismatched_fake_kernel)) {
+            strbuf meta = { 0 };
+            json_w w = { &meta };
+            json_obj(&w);
+            json_key(&w, "op");
+            json_str(&w, n->target);
+            json_key(&w, "reason");
+            json_str(&w, err->msg);
+            json_end(&w);
+            ev_json(EV_mismatched_fake_kernel, NULL, strbuf_str(&meta), NULL);
+            strbuf_free(&meta);
+        }
         strbuf_free(&a);
         strbuf_free(&b);
         return false;

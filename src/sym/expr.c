@@ -1,5 +1,7 @@
 /* expr.c - interning: structure in, the one pointer out. Hints and ranges are computed here, once. */
 #include "sym/expr.h"
+#include "events/events.h"
+#include "sym/log.h"
 
 static bool is_terms(sx_kind k) { return k == SX_mul || k == SX_add; }
 static size_t args_size(sx_kind k, int n)
@@ -163,6 +165,8 @@ sym_expr *sx_intern(sym_env *env, sx_kind k, int n, const void *args, int64_t c)
     e->has_hint = !e->unbacked && compute_hint(e, &e->hint) && sx_fits(e->hint);
     sx_range_init(e);
     place(env, e);
+    if (ev_on(EV_expression_created) || ev_on(EV_sym_node))
+        sx_log_made(e);
     return e;
 }
 

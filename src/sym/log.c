@@ -59,10 +59,84 @@ static void add_stack(strbuf *b)
     }
 }
 
+/* What an expression was made of: its parts with their numbers. A sum or product lists factor and part as written. */
+static void parts_json(json_w *w, const sym_expr *e, bool ids)
+{
+    bool terms = e->kind == SX_add || e->kind == SX_mul;
+    json_arr(w);
+    for (int i = 0; i < e->n; i++) {
+        symint part = terms ? sym_of_expr(e->t[i].e) : e->a[i];
+        strbuf b = { 0 };
+        sym_print(&b, part);
+        if (terms && e->t[i].k != 1) {
+            strbuf times = { 0 };
+            if (e->kind == SX_add)
+                strbuf_addf(&times, "%lld*%s", (long long)e->t[i].k, strbuf_str(&b));
+            else
+                strbuf_addf(&times, "%s**%lld", strbuf_str(&b), (long long)e->t[i].k);
+            strbuf_free(&b);
+            b = times;
+        }
+        if (!ids)
+            json_strn(w, strbuf_str(&b), b.n);
+        else if (sym_is_expr(part))
+            json_int(w, sx_of(part)->id);
+        strbuf_free(&b);
+    }
+    bool more = (e->kind == SX_add && e->c) || e->kind >= SX_eq;
+    if (!ids && more && (e->kind == SX_add || e->n == 1))
+        json_strf(w, "%lld", (long long)e->c);
+    json_end(w);
+}
+
+void sx_log_made(const sym_expr *e)
+{
+    static const char *const method[] = { "sym", "mul", "add", "floordiv", "mod", "min", "max",
+                                          "eq",  "ne",  "le",  "ge",       "and", "or" };
+    static _Thread_local bool busy; /* printing may build expressions of its own */
+    if (busy)
+        return;
+    busy = true;
+    strbuf result = { 0 };
+    sym_print(&result, sym_of_expr(e));
+    if (ev_text_on(EV_sym_node)) {
+        strbuf b = { 0 };
+        json_w w = { &b };
+        parts_json(&w, e, false);
+        ev_text(EV_sym_node, NULL, "%s %s -> %s", method[e->kind], strbuf_str(&b), strbuf_str(&result));
+        strbuf_free(&b);
+    }
+    if (ev_trace_on(EV_expression_created)) {
+        strbuf b = { 0 };
+        json_w w = { &b };
+        json_obj(&w);
+        json_key(&w, "method");
+        json_str(&w, method[e->kind]);
+        json_key(&w, "result");
+        json_strn(&w, strbuf_str(&result), result.n);
+        json_key(&w, "result_id");
+        json_int(&w, e->id);
+        json_key(&w, "arguments");
+        parts_json(&w, e, false);
+        json_key(&w, "argument_ids");
+        parts_json(&w, e, true);
+        end_with_stacks(&w);
+        ev_json(EV_expression_created, NULL, b.s, NULL);
+        strbuf_free(&b);
+    }
+    strbuf_free(&result);
+    busy = false;
+}
+
 void sx_log_symbol(sym_expr *e)
 {
     const sx_symbol *s = e->s;
     ev_kind kind = s->unbacked ? EV_create_unbacked_symbol : EV_create_symbol;
+
+    if (ev_text_on(EV_trace_shape_events))
+        ev_text(EV_trace_shape_events, NULL, "%s %s for %s",
+                s->unbacked ? "create_unbacked_symbol" : "create_symbol", s->name,
+                s->unbacked ? "a value that data decides" : sym_source(sym_of_expr(e)));
 
     if (ev_log_on(EVC_dynamic, EV_INFO)) {
         strbuf b = { 0 };
@@ -121,6 +195,13 @@ void sx_log_guard(sym_env *env, symint cond, const char *where, bool assertion)
                b.s, *where ? " at " : "", where);
         strbuf_free(&b);
     }
+    if (ev_text_on(EV_trace_shape_events)) {
+        strbuf b = { 0 };
+        sym_print(&b, cond);
+        ev_text(EV_trace_shape_events, NULL, "%s %s%s%s", assertion ? "runtime_assert" : "guard_added",
+                strbuf_str(&b), *where ? " at " : "", where);
+        strbuf_free(&b);
+    }
     if (!assertion && (ev_trace_on(EV_guard_added_fast) || ev_trace_on(EV_guard_added))) {
         strbuf b = { 0 };
         json_w w = { &b };
@@ -159,6 +240,13 @@ void sx_log_replaced(sym_expr *s, symint value, const char *where)
         sym_print(&b, value);
         ev_log(EVC_dynamic, EV_DEBUG, NULL, "set_replacement %s = %s%s%s", s->s->name, b.s,
                *where ? " at " : "", where);
+        strbuf_free(&b);
+    }
+    if (ev_text_on(EV_trace_shape_events)) {
+        strbuf b = { 0 };
+        sym_print(&b, value);
+        ev_text(EV_trace_shape_events, NULL, "set_replacement %s = %s%s%s", s->s->name, strbuf_str(&b),
+                *where ? " at " : "", where);
         strbuf_free(&b);
     }
     if (!sym_is_expr(value) && ev_trace_on(EV_symbolic_shape_specialization)) {

@@ -4,6 +4,7 @@
 #include "sym/expr.h"
 
 void sx_log_env(sym_env *env);
+void sx_log_made(const sym_expr *e); /* an expression that was not there before */
 void sx_log_symbol(sym_expr *e);
 void sx_log_duck(sym_expr *e, const char *source);
 void sx_log_guard(sym_env *env, symint cond, const char *where, bool assertion);

@@ -269,6 +269,81 @@ def test_config_verbose_shows_the_instructions_before_a_break():
     assert head in shown("cfg.log_level = logging.INFO", TAPER_VERBOSE="1")
 
 
+def test_trace_call_underlines_the_expression():
+    t = lines("trace_call")
+    i = next(i for i, x in enumerate(t) if x.startswith("TRACE FX call sin from "))
+    assert re.fullmatch(r"TRACE FX call sin from .*prog\.py:13 in f \(f\)", t[i]), t[i]
+    assert t[i + 1] == "    y = taper.sin(x) + 1" and t[i + 2] == "        ~~~~~~~~~~~~", t[i:i + 3]
+    i = next(i for i, x in enumerate(t) if x.startswith("TRACE inlined call inner from "))
+    assert t[i + 1].endswith("taper.softmax(inner(y) @ w, -1) * y.sum()") and t[i + 2].strip() == "~" * len("inner(y)"), t[i:i + 3]
+    assert t[i + 1][t[i + 2].index("~"):].startswith("inner(y)"), t[i:i + 3]
+    first = [x.split()[3] for x in t if x.startswith("TRACE FX call ")][:6]
+    assert first == ["sin", "y", "cos", "matmul", "softmax", "sum_1"] or len(set(first)) == len(first), first
+
+
+def test_less_common_options():
+    t = lines("graph_code_verbose")
+    assert any("# source: \"L['x']\"" in x for x in t), t
+    t = lines("inductor_metrics")
+    assert re.fullmatch(r"__compiled_fn_1_forward: \d+ kernels?, \d+ products?, \d+ library calls?, \d+ values? fused, about \d+ bytes moved", t[0]), t[0]
+    t = lines("trace_shape_events")
+    assert "create_symbol s0 for L['x'].size()[0]" in t, t
+    t = lines("sym_node")
+    assert any(re.fullmatch(r"(add|mul) \[.*\] -> .*s0.*", x) for x in t), t
+    assert lines("caching", only=False) == [] or any("hit" in x or "miss" in x for x in lines("caching", only=False))
+
+
+SLOW = """
+import taper
+@taper.library.custom_op("play::twice", mutates_args=())
+def twice(x: taper.Tensor) -> taper.Tensor:
+    return taper.cat([x, x])
+@twice.register_fake
+def _(x):
+    return taper.empty_like(x)
+@taper.library.custom_op("play::bare", mutates_args=())
+def bare(x: taper.Tensor) -> taper.Tensor:
+    return x + 1
+try:
+    taper.compile(lambda x: twice(x) + 1)(taper.ones(3))
+except RuntimeError as e:
+    assert "its shape function says" in str(e), e
+taper.compile(lambda x: bare(x) * 2)(taper.ones(3))
+f = taper.compile(lambda x: x.reshape(-1, x.shape[0] * 2)[:, :2] + taper.tensor([7 + 0.0625, 11 + 0.125]), dynamic=True)
+f(taper.ones(2, 1, 4))
+print('between')
+"""
+
+
+def test_records_of_a_detailed_trace():
+    import glob, json
+    with tempfile.TemporaryDirectory() as d:
+        run(program=SLOW, TAPER_DTRACE=d)
+        (log,) = glob.glob(os.path.join(d, "*"))
+        with open(log) as f:
+            text = f.read()
+        found = {}
+        for line in text.splitlines():
+            if not line.startswith("\t"):
+                record = json.loads(line.split("] ", 1)[1])
+                key = next(iter(record))
+                found.setdefault(record[key]["name"] if key == "artifact" else key, []).append(record[key])
+        assert found["missing_fake_kernel"][0] == {"op": "play::bare"}, found["missing_fake_kernel"]
+        wrong = found["mismatched_fake_kernel"][0]
+        assert wrong["op"] == "ops.play.twice" and wrong["reason"].endswith("returned f32[6][1]cpu but its shape function says f32[3][1]cpu"), wrong
+        made = found["expression_created"]
+        assert {"method", "result", "result_id", "arguments", "argument_ids", "user_stack", "stack"} == set(made[0]), made[0]
+        two = next(e for e in made if e["result"] == "2*s0")
+        assert two["method"] == "add" and two["arguments"] == ["2*s0"] and len(two["argument_ids"]) == 1, two
+        assert "7.0625" not in text and "11.125" not in text, "what constants hold is data"
+        script = re.findall(r'"fx_graph_runnable".*\n((?:\t.*\n)+)', text)[-1]
+        path = os.path.join(d, "alone.py")
+        with open(path, "w") as f:
+            f.write("\n".join(x[1:] for x in script.splitlines()))
+        p = subprocess.run([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        assert p.returncode == 0, p.stdout
+
+
 def test_taper_logs_lists_every_option():
     def cli(*args):
         p = subprocess.run([TAPER, "logs", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -57,6 +57,10 @@ class _Run:
         graph = graph_text(self.mod)
         if graph is None:
             graph, args = captured(self.mod, args)
+        for name, value in self.mod.named_buffers() if isinstance(graph, str) else ():  # a script without data: the module has some
+            kind = re.search(rf'^ *\w+: ("[^"]*") = self\.{re.escape(name)}$', graph, re.M)
+            if kind and f"# const: {name}:" not in graph:
+                graph = f"# const: {name}: {kind.group(1)} = {value.flatten().tolist()}\n" + graph
         if o.tracing_mode in ("real", "fake") and isinstance(graph, str):
             graph = re.sub(r"^ *# (symbol|guard):.*\n", "", graph, flags=re.M) if "# symbol:" not in graph else graph
         strict = o.accuracy == "strict_accuracy"
