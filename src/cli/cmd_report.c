@@ -1,6 +1,7 @@
 /* cmd_report.c - taper report: trace files to one HTML page. */
 #include "cli/cli.h"
 #include "base/file.h"
+#include "base/vec.h"
 #include "report/report.h"
 #include <fcntl.h>
 #include <spawn.h>
@@ -53,9 +54,10 @@ static int run_report(int argc, char **argv)
     cli_args a = { argc, 1, argv };
     const char *out = NULL, *other = NULL;
     bool browser = true, json = false, redact = false;
-    int rc = 0, given = 0;
+    int rc = 0;
     tp_err e = { 0 };
     report *r = report_new(), *diff = NULL;
+    VEC(const char *) paths = { 0 };
 
     while (a.at < argc && !rc) {
         if (cli_flag(&a, "no-browser"))
@@ -68,22 +70,25 @@ static int run_report(int argc, char **argv)
             continue;
         else if (argv[a.at][0] == '-' && argv[a.at][1])
             rc = cli_unknown(&a);
-        else if (!report_add(r, argv[a.at++], &e))
-            rc = cli_fail(&e);
         else
-            given++;
+            vec_push(&paths, argv[a.at++]);
     }
-    if (!rc && !given)
+    if (redact)
+        report_redact(r); /* before anything is read: names are collected then */
+    for (size_t i = 0; i < paths.n && !rc; i++)
+        if (!report_add(r, paths.at[i], &e))
+            rc = cli_fail(&e);
+    if (!rc && !paths.n)
         rc = cli_usage("'report' needs a trace file or a directory of them (TAPER_TRACE=DIR makes one)");
     if (!rc && other && json && !out)
         rc = cli_usage("--diff makes a page, not a summary: leave out --json");
     if (!rc && other) {
         diff = report_new();
+        if (redact)
+            report_redact(diff);
         if (!report_add(diff, other, &e))
             rc = cli_fail(&e);
     }
-    if (redact)
-        report_redact(r);
     if (!rc && (out || !json))
         rc = write_page(r, diff, out ? out : "taper_report.html", browser && !json, json);
     if (!rc && json) {
@@ -94,6 +99,7 @@ static int run_report(int argc, char **argv)
     }
     report_free(r);
     report_free(diff);
+    vec_free(&paths);
     return rc;
 }
 

@@ -664,7 +664,8 @@ typedef struct input_notes input_notes;
 input_notes *metrics_inputs(const entry *e, PyObject *const *in); /* NULL when nobody listens */
 void metrics_inputs_write(const entry *e, input_notes *notes);    /* frees notes; describe_* of the trace */
 /* A call took ns. first: capture and compile included. reg: the inputs, while they live. */
-void metrics_ran(entry *e, frame *f, PyObject **reg, int64_t ns, bool first);
+void metrics_profile(entry *e, PyObject **reg); /* before a run */
+void metrics_ran(entry *e, int64_t ns, bool first);
 static inline bool metrics_sampled(const entry *e) { return e->hits < 32 || !(e->hits & 127); }
 void cap_each_entry(void (*fn)(void *data, entry *e), void *data);
 PyObject *cap_ledger(void); /* new list */

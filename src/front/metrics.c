@@ -171,7 +171,7 @@ static void times_record(void *unused, entry *e)
 
 /* The same inputs through the same graph, one operator at a time, on copies: what the region would cost uncompiled.
  * Done once, and only when asked for: the work is done a few times more. */
-static void measure_eager(entry *e, frame *f, PyObject **reg)
+static void measure_eager(entry *e, PyObject **reg)
 {
     const ir_graph *g = e->run ? e->run->g : NULL;
     tp_err err = { 0 };
@@ -220,7 +220,14 @@ static void measure_eager(entry *e, frame *f, PyObject **reg)
 
 static bool profiling(void) { return env_on(ENV_profile) || cfg_bool("profile", false); }
 
-void metrics_ran(entry *e, frame *f, PyObject **reg, int64_t ns, bool first)
+/* Before a run: afterwards the inputs may be gone. */
+void metrics_profile(entry *e, PyObject **reg)
+{
+    if (e->hits && e->hits <= 2 && !e->times.eager && profiling())
+        measure_eager(e, reg);
+}
+
+void metrics_ran(entry *e, int64_t ns, bool first)
 {
     struct run_times *t = &e->times;
     if (first)
@@ -230,8 +237,6 @@ void metrics_ran(entry *e, frame *f, PyObject **reg, int64_t ns, bool first)
         t->best = t->nwarm ? MIN(t->best, ns) : ns;
         t->nwarm++;
     }
-    if (e->hits == 2 && !t->eager && reg && profiling())
-        measure_eager(e, f, reg);
     if (!(e->hits & (e->hits - 1)))
         times_record(NULL, e);
 }

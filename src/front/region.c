@@ -1343,11 +1343,13 @@ static PyObject *run_frame(frame *f)
             bool ran = e != NULL;
             if (e) {
                 r->runs++;
-                if (!fresh && metrics_sampled(e))
+                if (!fresh && metrics_sampled(e)) {
+                    metrics_profile(e, got);
                     t0 = clock_ns();
+                }
                 rc = entry_run(e, f, got, sym, &res);
                 if (TP_UNLIKELY(t0) && rc != ST_error)
-                    metrics_ran(e, f, got, clock_ns() - t0, fresh);
+                    metrics_ran(e, clock_ns() - t0, fresh);
                 if (TP_UNLIKELY(e->has_held))
                     src_release(e);
             }

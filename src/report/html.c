@@ -648,6 +648,8 @@ static void whole(page *p)
 static void difference(page *p, report *b)
 {
     b->redact = p->r->redact;
+    b->with = p->r; /* the same word has the same number on both sides */
+    p->r->with = b;
     rp_finish(p->r);
     rp_finish(b);
     page_head(p, "Two compile traces side by side");

@@ -108,7 +108,9 @@ struct report {
     VEC(rp_skip) skips;
     int64_t nskip, nmd5, nrecord, ndropped; /* ndropped: compiles beyond RP_COMPILES */
     map unknown;                            /* event name -> count */
+    map secret;                             /* words found where the program's own names stand */
     map hidden;                             /* identifiers that redaction replaces -> number */
+    struct report *with; /* the other side of a comparison: its words have the same numbers */
     bool redact;
     int open_file, fd; /* the file that payloads are read from now; -1: none */
 };
@@ -131,6 +133,9 @@ void rp_load(report *r, rp_text t, size_t limit, strbuf *out);
 const char *rp_advice(const char *reason);
 /* "expected 3, actual 5" of a reason. False: it tells no values. */
 bool rp_values(const char *reason, char *was, char *now, size_t n);
+/* Redaction, while reading: every word of s is the program's; what stands at the places of names in this line is. */
+void rp_private(report *r, const char *s, size_t n);
+void rp_private_line(report *r, const char *s, size_t n);
 /* s with every name, path and source line replaced when the report is redacted; as it is otherwise. */
 void rp_hide(report *r, strbuf *out, const char *s, size_t n);
 const char *rp_hidden(report *r, const char *s); /* the same, kept; NULL stays NULL */

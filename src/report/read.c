@@ -124,6 +124,13 @@ static void text_of(strbuf *b, const json_val *v)
         }
 }
 
+/* A field that holds a name of the program. */
+static void private_text(reader *rd, const json_val *v)
+{
+    if (rd->r->redact && json_is(v, JSON_str))
+        rp_private(rd->r, v->s, v->n);
+}
+
 static const char *keep_n(report *r, const char *s, size_t n)
 {
     return arena_strndup(&r->mem, s, MIN(n, (size_t)RP_TEXT));
@@ -163,6 +170,7 @@ static rp_frame *stack_of(reader *rd, const json_val *v, int *n)
         o->name = keep_or(rd->r, json_get(&v->at[i], "name"), "(unknown)");
         o->loc = keep_or(rd->r, json_get(&v->at[i], "loc"), NULL);
         o->line = json_i64(json_get(&v->at[i], "line"), 0);
+        private_text(rd, json_get(&v->at[i], "name"));
     }
     return f;
 }
@@ -292,6 +300,8 @@ static void on_metrics(reader *rd, rp_compile *c, const json_val *m, bool forwar
     const json_val *why = json_get(m, "recompile_reason");
     if (why && why->type != JSON_null && !c->recompiles.n)
         vec_push(&c->recompiles, keep_text(rd->r, why));
+    private_text(rd, json_get(m, "co_name"));
+    private_text(rd, json_get(m, "co_filename"));
     if (json_cstr(json_get(m, "co_name"))) {
         c->func = keep_text(rd->r, json_get(m, "co_name"));
         c->where_file = keep_or(rd->r, json_get(m, "co_filename"), "(unknown)");
@@ -318,6 +328,8 @@ static void on_ledger(reader *rd)
             r->ledger.at[i--] = r->ledger.at[--r->ledger.n];
     for (size_t i = 0; json_is(v, JSON_arr) && i < v->n && r->ledger.n < RP_COMPILES; i++) {
         const json_val *x = &v->at[i];
+        private_text(rd, json_get(x, "function"));
+        private_text(rd, json_get(x, "file"));
         vec_push(&r->ledger,
                  ((rp_ledger){ rd->file, keep_or(r, json_get(x, "function"), "?"),
                                keep_or(r, json_get(x, "file"), "?"), keep_or(r, json_get(x, "reason"), NULL),
@@ -417,7 +429,7 @@ static void on_str(reader *rd, const json_val *m)
     map *strs = &rd->r->files.at[rd->file].strs;
     if (!json_is(m, JSON_arr) || m->n != 2 || !json_is(&m->at[0], JSON_str) || !json_is(&m->at[1], JSON_int))
         skip(rd, rd->at, "a string entry is not [text, number]");
-    else if (strs->n < 100000)
+    else if (private_text(rd, &m->at[0]), strs->n < 100000)
         map_puti(strs, (uint64_t)m->at[1].i, (void *)keep_text(rd->r, &m->at[0]));
 }
 
@@ -522,6 +534,8 @@ static void close_record(reader *rd)
         }
         f->records++;
         r->nrecord++;
+        if (r->redact && !strcmp(event, "describe_source"))
+            private_text(rd, json_get(meta, "source"));
         on_event(rd, event, meta);
     }
     rd->env = rd->said = NULL;
@@ -543,6 +557,7 @@ static void on_payload(reader *rd, const char *s, size_t n, int64_t next)
     } else
         rd->lines = (rp_text){ rd->file, rd->off, 0 };
     digest_add(&rd->sum, s + 1, n - 1);
+    rp_private_line(rd->r, s + 1, n - 1);
     if (rd->payload.n < RP_HEAD)
         strbuf_addn(&rd->payload, s + 1, MIN(n - 1, RP_HEAD - rd->payload.n));
     rd->lines.n = next - rd->lines.off;
@@ -574,6 +589,7 @@ static void on_line(reader *rd, const char *s, size_t n, int64_t next)
         return;
     }
     rd->env = env;
+    rp_private_line(rd->r, json, (size_t)(s + n - json));
     rd->said = json_get(env, "has_payload");
     rd->at = rd->line;
     rd->envelope = (rp_text){ rd->file, rd->off + (json - s), (int64_t)(s + n - json) };
@@ -780,6 +796,7 @@ void report_free(report *r)
     vec_free(&r->skips);
     map_free(&r->by_id);
     map_free(&r->unknown);
+    map_free(&r->secret);
     map_free(&r->hidden);
     arena_free(&r->mem);
     free(r);

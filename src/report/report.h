@@ -9,7 +9,7 @@
 typedef struct report report;
 report *report_new(void);
 void report_free(report *r);
-void report_redact(report *r); /* before anything is written: names, paths and source lines are replaced */
+void report_redact(report *r); /* before anything is added: names, paths and source lines are replaced */
 /* A trace file, or a directory: every *.log in it. False: unreadable, or a directory without traces. */
 bool report_add(report *r, const char *path, tp_err *err);
 /* As if read from a file; the text must outlive the report. */

@@ -36,8 +36,8 @@ int FUZZ_ENTRY(const uint8_t *data, size_t n)
 
     report_add_text(r, "a.log", text, n);
     check(r);
-    report_add_text(hidden, "a.log", text, n);
     report_redact(hidden);
+    report_add_text(hidden, "a.log", text, n);
     check(hidden);
     report_add_text(other, "b.log", text, n / 2);
     report_diff_html(r, other, &diff);

@@ -36,13 +36,13 @@ print(json.dumps(taper.compiler.metrics()))
 
 
 class Trace:
-    def __init__(self, program=PROGRAM, name="private_model.py", **env):
-        self.dir = tempfile.mkdtemp(prefix="taper_report_")
+    def __init__(self, program=PROGRAM, name="private_model.py", prefix="taper_report_", **env):
+        self.dir = tempfile.mkdtemp(prefix=prefix)
         self.traces = os.path.join(self.dir, "trace")
         script = os.path.join(self.dir, name)
         with open(script, "w", encoding="utf-8") as f:
             f.write(program)
-        p = subprocess.run([sys.executable, script], env=dict(os.environ, TAPER_TRACE=self.traces, **env), stdout=subprocess.PIPE,
+        p = subprocess.run([sys.executable, script], env=dict(os.environ, **{"TAPER_TRACE": self.traces, **{k: self.traces if v is None else v for k, v in env.items()}}), stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE, text=True, timeout=60)
         assert p.returncode == 0, p.stderr
         self.out = p.stdout
@@ -123,6 +123,83 @@ def test_redact_replaces_names_paths_and_source():
         out = json.dumps(t.json("--redact"))
         for s in secrets:
             assert s not in out.lower(), s
+
+
+# Every name of this program begins with zq. Another trace is made of its trace by putting words of ours in their place.
+PRIVATE = """
+import taper, sys
+class ZqNet(taper.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.zqlayer = taper.nn.Linear(4, 4)
+        self.register_buffer("zqbuf", taper.ones(4))
+        self.zqscale = 2.5
+        self.zqmode = "zqvalue"
+    def forward(self, zqin):
+        zqhid = zqhelper(self.zqlayer(zqin) * self.zqscale) + self.zqbuf
+        if self.zqmode == "zqvalue":
+            zqhid = zqhid + 1
+        return zqhid
+def zqhelper(zqarg):
+    return zqarg.sin()
+@taper.library.custom_op("zqlib::zqop", mutates_args=())
+def zqop(x: taper.Tensor) -> taper.Tensor:
+    return x + 1
+@zqop.register_fake
+def _(x):
+    return taper.empty_like(x)
+zqdict = {"zqkey": 3}
+@taper.compile
+def zqfn(zqtensor, zqnum):
+    zqtmp = zqop(zqtensor) * zqnum + zqdict["zqkey"]
+    print("zqtext", file=sys.stderr)
+    return zqtmp * 2
+zqnet = ZqNet()
+zqcomp = taper.compile(zqnet)
+for n in (3, 5):
+    zqcomp(taper.ones(n, 4)).sum().backward()
+zqnet.zqmode = "zqother"
+zqcomp(taper.ones(5, 4))
+for zqk in (2, 3.5):
+    zqfn(taper.ones(3), zqk)
+try:
+    taper.compile(zqfn.__wrapped__, fullgraph=True)(taper.ones(3), 2)
+except Exception:
+    pass
+"""
+OURS = {"zqfn": "graph", "zqtensor": "size", "zqnum": "guard", "zqtmp": "kernel", "zqkey": "cache", "zqdict": "group", "zqtext": "reason",
+        "zqop": "add", "zqlib": "inductor", "zqhelper": "fused", "zqarg": "shape", "zqhid": "value", "zqlayer": "code", "zqbuf": "library",
+        "zqscale": "stride", "zqmode": "backend", "zqvalue": "compiled", "zqother": "failed", "ZqNet": "Guard", "zqin": "expected", "zqnet": "call",
+        "zqcomp": "function", "zqfile": "schedule", "zqk": "step", "zqdir": "reasons"}
+
+
+def test_redact_hides_names_that_are_words_of_ours():
+    import hashlib
+    for var in ("TAPER_TRACE", "TAPER_DTRACE"):
+        with Trace(PRIVATE, name="zqfile.py", prefix="zqdir", **{var: None}) as t:
+            hidden = t.report("--redact")
+            assert not re.search("zq", hidden, re.I), re.findall(".{60}zq.{20}", hidden, re.I)[:5]
+            out = json.dumps(t.json("--redact"))
+            assert "zq" not in out.lower(), re.findall(".{60}zq.{20}", out)[:5]
+            (log,) = os.listdir(t.traces)
+            path = os.path.join(t.traces, log)
+            with open(path, encoding="utf-8") as f:
+                text = f.read()
+            for name in sorted(OURS, key=len, reverse=True):
+                text = text.replace(name, OURS[name])
+            assert "zq" not in text.lower(), re.findall(".{30}zq.{30}", text, re.I)[:3]
+            def sum_again(m):
+                body = "\n".join(x[1:] for x in m.group(3).split("\n")[:-1])
+                return m.group(1) + hashlib.md5(body.encode()).hexdigest() + m.group(2) + m.group(3)
+            text = re.sub(r'("has_payload": ")[0-9a-f]{32}("\}\n)((?:\t[^\n]*\n)+)', sum_again, text)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            again = t.report("--redact")
+            a, b = (re.findall(r"\w+", x.split("<main>")[1]) for x in (hidden, again))
+            assert len(a) == len(b), (len(a), len(b))
+            hides = re.compile(r"n\d+$")
+            leaks = {(y, " ".join(b[max(i - 8, 0):i + 4])) for i, (x, y) in enumerate(zip(a, b)) if hides.match(x) and not hides.match(y)}
+            assert not leaks, sorted(leaks)[:10]
 
 
 def test_diff_shows_what_changed():
