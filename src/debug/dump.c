@@ -138,6 +138,7 @@ char *debug_dump(const repro *r, const signature *s, int what, const char *compi
     free(other);
     free(rel);
     if (path && s->kind != SIG_passes) {
+        ev_artifact("repro", "string", NULL, path);
         bundle_events(dir, r);
         remember(path);
     }

@@ -1,4 +1,5 @@
 /* trial.c - one run of a repro, here or in a forked child, and the signature of what came of it. */
+#include "events/events.h"
 #include "debug/trial.h"
 #include "debug/backends.h"
 #include "aot/aot.h"
@@ -379,6 +380,7 @@ repro *repro_backward(const repro *r, tp_err *err) { return repro_unit(r, true, 
 static int stages_child(void *arg)
 {
     const repro *r = arg;
+    ev_trace_stop(); /* what a trial does is none of the program's compiles */
     repro *f = repro_forward(r, &(tp_err){ 0 }), *b = r->inner ? NULL : repro_backward(r, &(tp_err){ 0 });
     if (f && !r->inner)
         printf(" forward:%016llx", (unsigned long long)ir_hash(f->g));
@@ -602,6 +604,7 @@ void trial_print(const signature *s)
 static int child(void *arg)
 {
     signature s;
+    ev_trace_stop();
     trial_here(arg, &s);
     trial_print(&s);
     return 0;

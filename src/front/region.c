@@ -1326,8 +1326,10 @@ static PyObject *run_frame(frame *f)
                 bool go = may_compile(r, f, cfg);
                 if (go)
                     e = capture_region(r, f, cfg);
-                else if (!PyErr_Occurred() && (r->limit_hit || cap_stance() == STANCE_eager_on_recompile))
+                else if (!PyErr_Occurred() && (r->limit_hit || cap_stance() == STANCE_eager_on_recompile)) {
                     until = f->cc->n; /* eager from here on */
+                    r->natives++;
+                }
                 if (e) {
                     if (reg != small)
                         free(reg);

@@ -47,6 +47,57 @@ static bool show(page *p, rp_text t, int64_t line)
     return true;
 }
 
+/* fx_graph_cache_hit or _miss: which kernels had to be compiled. False: it is not the JSON we know. */
+static bool kernel_cache(page *p, const rp_rec *r)
+{
+    strbuf b = { 0 }, *o = &p->o;
+    arena tmp = { 0 };
+    tp_err e = { 0 };
+    if (strncmp(r->title, "fx_graph_cache_", 15) || r->text.n > RP_PAYLOAD || p->shown > RP_PAGE)
+        return false;
+    rp_load(p->r, r->text, RP_PAYLOAD, &b);
+    const json_val *v = json_parse(&tmp, strbuf_str(&b), b.n, &e), *k = json_get(v, "kernels");
+    bool ok = json_is(v, JSON_obj) && json_is(k, JSON_arr);
+    if (ok) {
+        strbuf_add(o, "<div class=\"scroll\"><table><tr><th>Kernel<th>Key<th>\n");
+        for (size_t i = 0; i < k->n; i++) {
+            const json_val *hit = json_get(&k->at[i], "hit");
+            strbuf_add(o, "<tr><td class=\"mono\">");
+            esc(p, json_cstr(json_get(&k->at[i], "name")));
+            strbuf_add(o, "<td class=\"mono dim\">");
+            esc(p, json_cstr(json_get(&k->at[i], "key")));
+            strbuf_add(o, json_is(hit, JSON_bool) && hit->b ? "<td>\xe2\x9c\x93 there already\n"
+                                                            : "<td>compiled\n");
+        }
+        strbuf_add(o, "</table></div>\n");
+        p->shown += b.n;
+    }
+    strbuf_free(&b);
+    arena_free(&tmp);
+    return ok;
+}
+
+/* The order of the stages; records that another thread made come late in the trace. */
+static int stage_of(const rp_rec *r)
+{
+    static const char *const order[] = { "dynamo_output_graph",
+                                         "fx_graph_runnable",
+                                         "aot_joint_graph",
+                                         "aot_forward_graph",
+                                         "aot_inference_graph",
+                                         "aot_backward_graph",
+                                         "inductor_post_grad_graph",
+                                         "fusion",
+                                         "schedule",
+                                         "inductor_output_code",
+                                         "fx_graph_cache_miss",
+                                         "fx_graph_cache_hit" };
+    for (size_t i = 0; i < COUNT(order); i++)
+        if (!strcmp(order[i], strcmp(r->event, "artifact") ? r->event : r->title))
+            return (int)i;
+    return COUNT(order);
+}
+
 static void record(page *p, const rp_rec *r)
 {
     strbuf *o = &p->o;
@@ -62,7 +113,7 @@ static void record(page *p, const rp_rec *r)
         strbuf_add(o, "<p class=\"dim\">The same text as <b>");
         esc(p, title_of(r->same));
         strbuf_addf(o, "</b> (trace line %lld).</p>\n", (long long)r->same->line);
-    } else
+    } else if (!kernel_cache(p, r))
         show(p, r->text, r->line);
     strbuf_add(o, "</details>\n");
     page_flush(p, false);
@@ -350,9 +401,26 @@ static void one(page *p, size_t i)
     if (!c->has_metrics && !none)
         strbuf_add(o, "<p class=\"dim\">No metrics in the trace for this compile.</p>\n");
     user_code(p, c);
+    if (c->hints.n) {
+        strbuf_add(o, "<details open><summary>What keeps it from being faster</summary><ul>");
+        for (size_t k = 0; k < c->hints.n; k++) {
+            strbuf_add(o, "<li>");
+            esc(p, c->hints.at[k]);
+            strbuf_addc(o, '\n');
+        }
+        strbuf_add(o, "</ul></details>\n");
+    }
     stack_list(p, c);
-    for (size_t k = 0; k < c->recs.n; k++)
-        record(p, c->recs.at[k]);
+    for (int at = 0, next; at < 100; at = next) { /* each stage in turn */
+        next = 100;
+        for (size_t k = 0; k < c->recs.n; k++) {
+            int stage = stage_of(c->recs.at[k]);
+            if (stage == at)
+                record(p, c->recs.at[k]);
+            else if (stage > at)
+                next = MIN(next, stage);
+        }
+    }
     guards(p, c);
     symbols(p, c);
     metrics(p, c);

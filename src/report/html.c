@@ -16,72 +16,6 @@ static void tile(page *p, int64_t n, const char *what, bool bad)
                 what);
 }
 
-/* The slowest compile and the region where compiling does not pay yet. */
-static void notable(page *p, const report *r)
-{
-    const rp_compile *slow = NULL, *lazy = NULL;
-    size_t at = 0, lat = 0;
-    for (size_t i = 0; i < r->compiles.n; i++) {
-        const rp_compile *c = r->compiles.at[i];
-        if (c->seconds > 0 && (!slow || c->seconds > slow->seconds))
-            slow = c, at = i;
-        if (c->eager_us > 0 && c->best_us > c->eager_us &&
-            (!lazy || c->best_us / c->eager_us > lazy->best_us / lazy->eager_us))
-            lazy = c, lat = i;
-    }
-    if (slow && slow->seconds > 0.5) {
-        strbuf_add(&p->o, "<li>The longest compile is ");
-        page_tag(p, r, at, "c");
-        strbuf_addf(&p->o, " with %.2f s. If it happens in every process, look at its stages below.</li>\n",
-                    slow->seconds);
-    }
-    if (lazy) {
-        strbuf_add(&p->o, "<li>");
-        page_tag(p, r, lat, "c");
-        strbuf_addf(
-            &p->o,
-            " runs slower compiled than not (%.1f times). Its tensors may be too small to gain; "
-            "leave it uncompiled with <code>disable</code>, or compile a larger function around it.</li>\n",
-            lazy->best_us / lazy->eager_us);
-    }
-}
-
-static void next_steps(page *p, const report *r, const rp_counts *n)
-{
-    strbuf *o = &p->o;
-    strbuf_add(o, "<h3>What to do next</h3><ol class=\"next\">\n");
-    if (n->errors)
-        strbuf_addf(
-            o,
-            "<li><b>Start with the <a href=\"#breaks\">%lld error%s</a></b> (red): that code ran without the "
-            "compiler or stopped the program. Each one below shows the message.</li>\n",
-            (long long)n->errors, plural(n->errors));
-    if (n->breaks)
-        strbuf_add(o,
-                   "<li><b>Look at the <a href=\"#breaks\">graph breaks</a></b>: each one splits a function "
-                   "into smaller graphs that cannot be optimised together. Move printing and data-dependent "
-                   "branches out of the compiled function, or use <code>fullgraph=True</code> to be told at "
-                   "once.</li>\n");
-    if (n->recompiles)
-        strbuf_add(o, "<li><b>Look at the <a href=\"#recompiles\">recompiles</a></b>: a compiled version was "
-                      "called with something it was not made for. Sizes that change can be marked with "
-                      "<code>mark_dynamic</code>; numbers that change can be passed as tensors.</li>\n");
-    if (n->unfinished)
-        strbuf_add(o,
-                   "<li>Some compiles have no result in the trace: the process may have ended in the middle, "
-                   "or nothing was worth compiling.</li>\n");
-    notable(p, r);
-    if (n->runs && n->eager_runs > n->runs)
-        strbuf_add(o, "<li>More calls ran uncompiled than compiled; the <a href=\"#ledger\">ledger</a> says "
-                      "which and why.</li>\n");
-    if (!n->errors && !n->breaks && !n->recompiles && !n->unfinished && n->compiles)
-        strbuf_add(o, "<li>Nothing: every function was compiled once, whole.</li>\n");
-    if (!n->compiles)
-        strbuf_add(o, "<li>The trace holds no compile. Was the compiled function called while "
-                      "<code>TAPER_TRACE</code> was set?</li>\n");
-    strbuf_add(o, "</ol>\n");
-}
-
 static void where_time_went(page *p, const rp_counts *n)
 {
     strbuf *o = &p->o;
@@ -126,9 +60,12 @@ static void overview(page *p, const rp_counts *n)
         strbuf_addf(o, " The programs hold %lld kernel%s and %lld library call%s; a run of each moves about ",
                     (long long)n->kernels, plural(n->kernels), (long long)n->calls, plural(n->calls));
         page_bytes(p, (double)n->moved);
-        strbuf_addf(o, ". %lld of %lld kernels were found in the cache.", (long long)n->hits,
-                    (long long)(n->hits + n->misses));
+        strbuf_addf(o, ". %lld of %lld kernels were there already, in this process or on disk.",
+                    (long long)n->hits, (long long)(n->hits + n->misses));
     }
+    if (n->disk_hits + n->disk_misses)
+        strbuf_addf(o, " %lld of %lld graphs came from the <a href=\"#cache\">disk cache</a>.",
+                    (long long)n->disk_hits, (long long)(n->disk_hits + n->disk_misses));
     if (!n->has_metrics && n->compiles)
         strbuf_add(o, " This trace holds no metrics, so times are not known.");
     strbuf_add(o, "</p>\n<div class=\"tiles\">\n");
@@ -140,7 +77,7 @@ static void overview(page *p, const rp_counts *n)
     tile(p, n->runs, "calls of compiled code", false);
     tile(p, r->nskip, "problems in the trace", true);
     strbuf_add(o, "</div>\n");
-    next_steps(p, r, n);
+    page_next(p, n);
     where_time_went(p, n);
     strbuf_add(o, "</section>\n");
 }
@@ -237,21 +174,6 @@ static void stacks(page *p)
 }
 
 /* ---- breaks and errors ---- */
-/* The rest of the line that starts with key (after spaces), in a message; NULL when there is none. */
-static const char *line_of(const char *msg, const char *key, size_t *n)
-{
-    for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
-        while (*s == ' ')
-            s++;
-        if (strncmp(s, key, strlen(key)))
-            continue;
-        s += strlen(key);
-        *n = strcspn(s, "\n");
-        return s;
-    }
-    return NULL;
-}
-
 static void list_head(page *p, size_t i)
 {
     const rp_compile *c = p->r->compiles.at[i];
@@ -281,14 +203,15 @@ static void one_break(page *p, const char *msg)
 {
     size_t n, m;
     strbuf *o = &p->o;
-    const char *at = line_of(msg, "Graph break in user code at ", &n), *why = line_of(msg, "Reason: ", &m);
+    const char *at = rp_line_of(msg, "Graph break in user code at ", &n),
+               *why = rp_line_of(msg, "Reason: ", &m);
     if (!at || !why) {
         page_code(p, msg, strlen(msg));
         return;
     }
     strbuf_add(o, "<p>");
     size_t cn, hn;
-    const char *code = break_code(msg, &cn), *hint = line_of(msg, "Hint: ", &hn);
+    const char *code = break_code(msg, &cn), *hint = rp_line_of(msg, "Hint: ", &hn);
     if (code) {
         strbuf_add(o, "<span class=\"chip\">");
         escn(p, code, cn);
@@ -319,10 +242,26 @@ static void one_break(page *p, const char *msg)
     }
 }
 
+/* Two messages tell of the same break when place and reason are the same. */
+static bool same_break(const char *a, const char *b)
+{
+    size_t n = 0, m = 0;
+    const char *x = rp_line_of(a, "Graph break in user code at ", &n),
+               *y = rp_line_of(b, "Graph break in user code at ", &m);
+    if (!x || !y || n != m || memcmp(x, y, n))
+        return false;
+    x = rp_line_of(a, "Reason: ", &n);
+    y = rp_line_of(b, "Reason: ", &m);
+    return x && y && n == m && !memcmp(x, y, n);
+}
+
+static bool one_only(const rp_compile *c) { return c->breaks.n == 1 && !c->error; }
+
 static void breaks(page *p)
 {
     const report *r = p->r;
     size_t shown = 0;
+    bool *told = mem_zalloc(r->compiles.n + 1);
     strbuf_add(
         &p->o,
         "<section id=\"breaks\"><h2>Graph breaks and errors</h2>\n<p class=\"help\">A graph break is a place "
@@ -330,10 +269,21 @@ static void breaks(page *p)
         "than one graph. The code in the box is explained in docs/graph-breaks.md.</p>\n");
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
-        if (!c->breaks.n && !c->error && !c->restart)
+        if (told[i] || (!c->breaks.n && !c->error && !c->restart))
             continue;
         shown++;
         list_head(p, i);
+        size_t more = 0; /* the same break in other compiles: tags, no repetition */
+        for (size_t k = i + 1; one_only(c) && k < r->compiles.n && k < i + 2000; k++)
+            if (one_only(r->compiles.at[k]) && same_break(c->breaks.at[0], r->compiles.at[k]->breaks.at[0])) {
+                told[k] = true;
+                if (more++ < 12 && rp_is_compile(r->compiles.at[k])) {
+                    strbuf_addc(&p->o, ' ');
+                    page_tag(p, r, k, "c");
+                }
+            }
+        if (more > 12)
+            strbuf_addf(&p->o, " <span class=\"dim\">and %zu more</span>", more - 12);
         if (c->error)
             page_code(p, c->error, strlen(c->error));
         for (size_t k = 0; k < c->breaks.n; k++)
@@ -344,6 +294,7 @@ static void breaks(page *p)
         page_flush(p, false);
     }
     strbuf_add(&p->o, shown ? "</section>\n" : "<p>None recorded.</p></section>\n");
+    free(told);
 }
 
 /* ---- recompiles ---- */
@@ -471,6 +422,53 @@ static void regions(page *p)
     }
     strbuf_add(o,
                rows ? "</tbody></table></div></section>\n" : "<p>The trace does not tell.</p></section>\n");
+}
+
+/* ---- the disk cache ---- */
+static void cache(page *p)
+{
+    const report *r = p->r;
+    size_t rows = 0;
+    strbuf *o = &p->o;
+    strbuf_add(
+        o,
+        "<section id=\"cache\"><h2>Disk cache</h2>\n<p class=\"help\">Compiled graphs are kept on disk, so "
+        "that "
+        "another process need not compile them again. A miss names what differs from what is there. While a "
+        "trace is written the cache is left alone, because a graph from the cache shows none of its stages; "
+        "<code>TAPER_CACHE=1</code> uses it all the same.</p>\n");
+    for (size_t i = 0; i < r->compiles.n; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        for (size_t k = 0; k < c->cache.n; k++) {
+            const rp_cache *x = &c->cache.at[k];
+            bool hit = !strcmp(x->what, "hit"), miss = !strcmp(x->what, "miss");
+            if (!rows++)
+                strbuf_add(
+                    o,
+                    "<div class=\"scroll\"><table class=\"sort\"><thead><tr><th>Compile<th>Function<th>Part"
+                    "<th>Result<th>Why<th class=\"n\">Size</thead><tbody>\n");
+            strbuf_add(o, "<tr><td>");
+            page_tag(p, r, i, "c");
+            strbuf_add(o, "<td>");
+            page_place(p, c->func, c->where_file, c->where_line);
+            strbuf_add(o, "<td>");
+            esc(p, x->part);
+            strbuf_addf(o, "<td><span class=\"tag %s\">%s</span><td>",
+                        hit    ? "ok"
+                        : miss ? "break"
+                               : "empty",
+                        hit    ? "\xe2\x9c\x93 hit"
+                        : miss ? "\xe2\x9c\x95 miss"
+                               : "\xe2\x97\x8b not asked");
+            esc(p, x->reason);
+            strbuf_addf(o, "<td class=\"n\" data-v=\"%lld\">", (long long)x->bytes);
+            if (x->bytes > 0)
+                page_bytes(p, (double)x->bytes);
+            strbuf_addc(o, '\n');
+            page_flush(p, false);
+        }
+    }
+    strbuf_add(o, rows ? "</tbody></table></div></section>\n" : "<p>It was not asked.</p></section>\n");
 }
 
 /* ---- timeline ---- */
@@ -629,7 +627,8 @@ static void whole(page *p)
     strbuf_add(&p->o,
                "<nav><a href=\"#overview\">Overview</a><a href=\"#stacks\">Where compiles came from</a>"
                "<a href=\"#breaks\">Graph breaks and errors</a><a href=\"#recompiles\">Recompiles</a>"
-               "<a href=\"#regions\">What calls cost</a><a href=\"#timeline\">Timeline</a><a "
+               "<a href=\"#regions\">What calls cost</a><a href=\"#cache\">Disk cache</a><a "
+               "href=\"#timeline\">Timeline</a><a "
                "href=\"#ledger\">Ledger</a>"
                "<a href=\"#compiles\">Compiles</a><a href=\"#trace\">Trace files</a></nav>\n");
     search_bar(p);
@@ -638,6 +637,7 @@ static void whole(page *p)
     breaks(p);
     recompiles(p);
     regions(p);
+    cache(p);
     timeline(p);
     ledger(p);
     page_compiles(p);

@@ -45,6 +45,12 @@ typedef struct rp_symbol {
     const char *what, *symbol, *val, *range, *source, *why;
 } rp_symbol;
 
+typedef struct rp_cache { /* what the disk cache had of a graph */
+    const char *what;     /* hit, miss, bypass */
+    const char *part, *reason;
+    int64_t bytes;
+} rp_cache;
+
 typedef enum { RP_ok, RP_break, RP_error, RP_empty, RP_unfinished } rp_status;
 
 /* The stages a compile spends its time in, and the field of compilation_metrics that tells. */
@@ -66,10 +72,13 @@ typedef struct rp_compile {
     VEC(rp_text) metrics;                 /* the metadata, to be read again */
     VEC(const char *) breaks, recompiles; /* messages */
     VEC(const char *) failed;             /* guards of this compile that a later call did not pass */
-    VEC(const char *) dynamic, exprs;     /* why sizes were made symbolic; guards on symbols */
-    rp_text guards;                       /* dynamo_guards; file -1: none */
-    const char *error, *restart;          /* restart: the reason metrics gave */
+    VEC(rp_cache) cache;
+    VEC(const char *) hints, saved;   /* what keeps it from being faster; where a failing graph lies */
+    VEC(const char *) dynamic, exprs; /* why sizes were made symbolic; guards on symbols */
+    rp_text guards;                   /* dynamo_guards; file -1: none */
+    const char *error, *restart;      /* restart: the reason metrics gave */
     bool has_metrics, has_graph, has_guards, no_ops, dropped;
+    bool refused;                /* not compiled at all: too many versions, only the reason is told */
     double seconds, bwd_seconds; /* < 0 when not recorded */
     double start;                /* of the compile, seconds since 1970; 0: not recorded */
     double stage[RP_STAGES];     /* microseconds, forward and backward */
@@ -90,7 +99,8 @@ typedef struct rp_file {
     const char *text;
     int64_t rank; /* -1: none */
     int64_t lines, records, bytes;
-    map strs; /* index -> interned string */
+    map strs;               /* index -> interned string */
+    VEC(const char *) open; /* phases that began and did not end */
 } rp_file;
 
 typedef struct rp_skip {
@@ -121,6 +131,7 @@ bool rp_is_compile(const rp_compile *c); /* not the records outside any */
 typedef struct rp_counts {
     int64_t compiles, functions, recompiles, breaks, errors, unfinished, restarts;
     int64_t kernels, calls, moved, hits, misses, runs, eager_runs;
+    int64_t disk_hits, disk_misses, disk_unused;
     double seconds, stage[RP_STAGES];
     bool has_metrics;
 } rp_counts;
@@ -131,6 +142,8 @@ void rp_finish(report *r); /* after reading: what needs all compiles */
 void rp_load(report *r, rp_text t, size_t limit, strbuf *out);
 /* How a recompile can be avoided, in words. */
 const char *rp_advice(const char *reason);
+/* The rest of the line that starts with key (after spaces), in a message; NULL when there is none. */
+const char *rp_line_of(const char *msg, const char *key, size_t *n);
 /* "expected 3, actual 5" of a reason. False: it tells no values. */
 bool rp_values(const char *reason, char *was, char *now, size_t n);
 /* Redaction, while reading: every word of s is the program's; what stands at the places of names in this line is. */
@@ -159,7 +172,8 @@ void page_foot(page *p);
 void page_tag(page *p, const report *r, size_t i, const char *anchor);
 void page_place(page *p, const char *func, const char *file, int64_t line);
 void page_compiles(page *p);
-void page_diff(page *p, report *b); /* p->r is the first trace, b the second */
+void page_next(page *p, const rp_counts *n); /* what to do next */
+void page_diff(page *p, report *b);          /* p->r is the first trace, b the second */
 const char *rp_css(rp_status s);
 void page_us(page *p, double us); /* a time with its unit */
 void page_bytes(page *p, double n);

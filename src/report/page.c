@@ -191,8 +191,18 @@ void page_tag(page *p, const report *r, size_t i, const char *anchor)
 
 void page_place(page *p, const char *func, const char *file, int64_t line)
 {
+    /* taper_resume_in_f_at_12: what runs of f behind the break in line 12 */
+    const char *in = func ? strstr(func, "_resume_in_") : NULL, *at = NULL;
+    for (const char *s = in; s && (s = strstr(s, "_at_")); s++)
+        at = s;
     strbuf_add(&p->o, "<span class=\"mono\">");
-    esc(p, func ? func : "(function not recorded)");
+    if (at && at > in + 11 && at[4 + strspn(at + 4, "0123456789")] == 0) {
+        escn(p, in + 11, (size_t)(at - in - 11));
+        strbuf_add(&p->o, "<span class=\"dim\">, behind line ");
+        esc(p, at + 4);
+        strbuf_add(&p->o, "</span>");
+    } else
+        esc(p, func ? func : "(function not recorded)");
     if (file) {
         strbuf_add(&p->o, " <span class=\"dim\">");
         esc(p, file);

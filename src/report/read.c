@@ -339,6 +339,22 @@ static void on_ledger(reader *rd)
     }
 }
 
+/* aotautograd_cache_hit, _miss, _bypass: the disk cache was asked for a whole graph. */
+static void on_cache(reader *rd, rp_compile *c, const char *what)
+{
+    report *r = rd->r;
+    tp_err e = { 0 };
+    const json_val *v = json_parse(&rd->tmp, strbuf_str(&rd->payload), rd->payload.n, &e);
+    if (c->cache.n >= RP_SYMBOLS)
+        return;
+    vec_push(&c->cache,
+             ((rp_cache){ !strcmp(what, "hit")    ? "hit"
+                          : !strcmp(what, "miss") ? "miss"
+                                                  : "bypass",
+                          keep_or(r, json_get(v, "part"), ""), keep_or(r, json_get(v, "reason"), ""),
+                          json_i64(json_get(v, "bytes"), 0) }));
+}
+
 static void on_artifact(reader *rd, rp_compile *c, const json_val *m)
 {
     const char *name = json_cstr(json_get(m, "name"));
@@ -351,7 +367,17 @@ static void on_artifact(reader *rd, rp_compile *c, const json_val *m)
     else if (!strcmp(name, "dynamo_error")) {
         if (!c->error)
             c->error = keep_n(r, text, n);
-    } else if (!strcmp(name, "automatic_dynamic"))
+    } else if (!strncmp(name, "aotautograd_cache_", 18) && n)
+        on_cache(rd, c, name + 18);
+    else if (!strcmp(name, "perf_hints")) {
+        for (const char *s = text, *end; s < text + n; s = end + 1) { /* a line each */
+            end = s + strcspn(s, "\n");
+            if (end > s && c->hints.n < RP_SYMBOLS)
+                vec_push(&c->hints, keep_n(r, s, (size_t)(end - s)));
+        }
+    } else if (!strcmp(name, "repro"))
+        vec_push(&c->saved, keep_n(r, text, n));
+    else if (!strcmp(name, "automatic_dynamic"))
         vec_push(&c->dynamic, keep_n(r, text, n));
     else if (!strcmp(name, "ledger"))
         on_ledger(rd);
@@ -403,9 +429,16 @@ static const struct {
     { "optimize_ddp_split_graph", "Split graph" },
 };
 
-static const char *const quiet[] = { "describe_storage",      "describe_tensor", "describe_source",
-                                     "chromium_event",        "guard_added",     "expression_created",
-                                     "propagate_real_tensors" };
+static const char *const quiet[] = { "describe_storage",
+                                     "describe_tensor",
+                                     "describe_source",
+                                     "chromium_event",
+                                     "guard_added",
+                                     "expression_created",
+                                     "propagate_real_tensors",
+                                     "missing_fake_kernel",
+                                     "mismatched_fake_kernel",
+                                     "guard_on_data_dependent_error" };
 
 static const char *event_of(const json_val *env, const json_val **meta)
 {
@@ -455,10 +488,28 @@ static void on_start(reader *rd, rp_compile *c, const json_val *m)
     c->where_line = f[n - 1].line;
 }
 
+/* {"name": "backend_compile", ..., "ph": "B", ...}: what is going on, for traces that end in the middle. */
+static void on_phase(reader *rd)
+{
+    rp_file *f = &rd->r->files.at[rd->file];
+    const char *s = strbuf_str(&rd->payload), *name = strstr(s, "\"name\": \""),
+               *ph = strstr(s, "\"ph\": \"");
+    if (!name || !ph)
+        return;
+    if (ph[7] == 'B' && f->open.n < 64)
+        vec_push(&f->open, keep_n(rd->r, name + 9, strcspn(name + 9, "\"")));
+    else if (ph[7] == 'E' && f->open.n)
+        f->open.n--;
+}
+
 static void on_event(reader *rd, const char *event, const json_val *m)
 {
     if (!strcmp(event, "str")) {
         on_str(rd, m);
+        return;
+    }
+    if (!strcmp(event, "chromium_event")) {
+        on_phase(rd);
         return;
     }
     for (size_t i = 0; i < COUNT(quiet); i++)
@@ -784,10 +835,15 @@ void report_free(report *r)
         vec_free(&c->recompiles);
         vec_free(&c->failed);
         vec_free(&c->dynamic);
+        vec_free(&c->cache);
+        vec_free(&c->hints);
+        vec_free(&c->saved);
         vec_free(&c->exprs);
     }
-    for (size_t i = 0; i < r->files.n; i++)
+    for (size_t i = 0; i < r->files.n; i++) {
         map_free(&r->files.at[i].strs);
+        vec_free(&r->files.at[i].open);
+    }
     if (r->open_file)
         close(r->fd);
     vec_free(&r->files);

@@ -12,7 +12,8 @@ rp_status rp_status_of(const rp_compile *c)
         return RP_break;
     if (c->has_metrics)
         return c->no_ops && !c->has_graph ? RP_empty : RP_ok;
-    return c->has_graph && c->has_guards ? RP_ok : RP_unfinished; /* guards are made last */
+    return c->has_graph && c->has_guards && !c->nstack ? RP_ok
+                                                       : RP_unfinished; /* a trace that never has metrics */
 }
 
 const char *rp_status_name(rp_status s)
@@ -27,7 +28,7 @@ const char *rp_css(rp_status s)
     return names[s];
 }
 
-bool rp_is_compile(const rp_compile *c) { return strcmp(c->id, "no id") != 0; }
+bool rp_is_compile(const rp_compile *c) { return strcmp(c->id, "no id") != 0 && !c->refused; }
 
 rp_counts rp_count(const report *r)
 {
@@ -54,12 +55,31 @@ rp_counts rp_count(const report *r)
         n.hits += c->hits;
         n.misses += c->misses;
         n.runs += c->ran;
+        for (size_t k = 0; k < c->cache.n; k++) {
+            n.disk_hits += !strcmp(c->cache.at[k].what, "hit");
+            n.disk_misses += !strcmp(c->cache.at[k].what, "miss");
+            n.disk_unused += !strcmp(c->cache.at[k].what, "bypass");
+        }
         for (int k = 0; k < RP_STAGES; k++)
             n.stage[k] += c->stage[k];
     }
     for (size_t i = 0; i < r->ledger.n; i++)
         n.eager_runs += r->ledger.at[i].eager;
     return n;
+}
+
+const char *rp_line_of(const char *msg, const char *key, size_t *n)
+{
+    for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
+        while (*s == ' ')
+            s++;
+        if (strncmp(s, key, strlen(key)))
+            continue;
+        s += strlen(key);
+        *n = strcspn(s, "\n");
+        return s;
+    }
+    return NULL;
 }
 
 /* ---- conclusions ---- */
@@ -106,10 +126,20 @@ static void explain_symbols(report *r, rp_compile *c)
     }
 }
 
+static bool reached_limit(const report *r, int file)
+{
+    for (size_t i = 0; i < r->ledger.n; i++)
+        if (r->ledger.at[i].file == file && r->ledger.at[i].reason && strstr(r->ledger.at[i].reason, "limit"))
+            return true;
+    return false;
+}
+
 void rp_finish(report *r)
 {
     for (size_t i = 0; i < r->compiles.n; i++) {
         rp_compile *c = r->compiles.at[i];
+        c->refused = c->recompiles.n && !c->has_metrics && !c->has_graph && !c->nstack && !c->error &&
+                     !c->breaks.n && reached_limit(r, c->file);
         for (size_t k = 0; k < c->recompiles.n; k++)
             note_failures(r, c, c->recompiles.at[k]);
         explain_symbols(r, c);
@@ -153,6 +183,9 @@ const char *rp_advice(const char *s)
     static const struct {
         const char *has, *say;
     } rows[] = {
+        { "___stack",
+          "A value that was at hand when the graph broke, often the counter of a loop, is another one now. "
+          "Mend the graph break before it; then this version is not needed." },
         { "rank mismatch",
           "The number of dimensions changed. Each rank is compiled on its own; give the input one rank, "
           "for example with unsqueeze, or accept one compile per rank." },
@@ -248,6 +281,18 @@ static void one(json_w *w, report *r, const rp_compile *c)
     for (int i = 0; i < RP_STAGES; i++)
         number(w, rp_stages[i].key, (int64_t)c->stage[i]);
     json_end(w);
+    json_key(w, "disk_cache");
+    json_arr(w);
+    for (size_t i = 0; i < c->cache.n; i++) {
+        json_obj(w);
+        text(r, w, "part", c->cache.at[i].part);
+        text(r, w, "result", c->cache.at[i].what);
+        text(r, w, "reason", c->cache.at[i].reason);
+        json_end(w);
+    }
+    json_end(w);
+    texts(r, w, "hints", c->hints.at, c->hints.n);
+    texts(r, w, "saved", c->saved.at, c->saved.n);
     number(w, "ops", c->ops);
     number(w, "kernels", c->kernels);
     number(w, "library_calls", c->calls);
@@ -307,6 +352,9 @@ void report_json(report *r, strbuf *out)
     number(&w, "bytes_moved", n.moved);
     number(&w, "kernel_cache_hits", n.hits);
     number(&w, "kernel_cache_misses", n.misses);
+    number(&w, "disk_cache_hits", n.disk_hits);
+    number(&w, "disk_cache_misses", n.disk_misses);
+    number(&w, "disk_cache_not_used", n.disk_unused);
     json_key(&w, "compile_ids");
     json_arr(&w);
     for (size_t i = 0; i < r->compiles.n; i++)

@@ -192,20 +192,27 @@ void code_log_kernel(const loop_kernel *lk, const run_kernel *rk)
 
 /* ---- hints ---- */
 enum { TINY = 4096 };
-static void hint(strbuf *b, const char *text, const ir_node *n)
+static void hint(strbuf *b, const char *text, const ir_node *n, strbuf *all)
 {
     strbuf_add(b, text);
+    size_t end = b->n;
     if (n)
         add_loc(b, n, "\n    at ");
     ev_text(EV_perf_hints, NULL, "%s", strbuf_str(b));
+    if (ev_trace_on(EV_artifact)) { /* a line each */
+        strbuf_addn(all, b->s, end);
+        if (b->n > end)
+            strbuf_addf(all, " at %s", b->s + end + strlen("\n    at "));
+        strbuf_addc(all, '\n');
+    }
     strbuf_clear(b);
 }
 
 static void perf_hints(const loop_plan *p, const run_kernel *const *k)
 {
-    strbuf b = { 0 };
+    strbuf b = { 0 }, all = { 0 };
     int tiny = 0;
-    if (!ev_text_on(EV_perf_hints))
+    if (!ev_text_on(EV_perf_hints) && !ev_trace_on(EV_artifact))
         return;
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
@@ -214,14 +221,14 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
         if (s->kind == STEP_extern) {
             strbuf_addf(&b, "%s runs as a library call (%s)", s->node->name, op_name(s->node));
             hint(&b, s->node->kind == IR_call ? "" : ": a call from outside that nothing can be fused with",
-                 s->node);
+                 s->node, &all);
             continue;
         }
         const ir_node *n = s->kernel->nodes.n ? s->kernel->nodes.at[0] : NULL;
         tiny += s->kernel->bytes < TINY;
         if (!k[i]->fn) {
             strbuf_addf(&b, "kernel %s is interpreted, which is slow: %s", s->kernel->name, k[i]->why);
-            hint(&b, "", n);
+            hint(&b, "", n, &all);
         }
     }
     if (tiny) {
@@ -230,8 +237,13 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
             "%d of %d kernels of %s move less than %d bytes: calling them costs more than their work. "
             "Larger batches would use them better.",
             tiny, p->nkernel, p->g->name, TINY);
-        hint(&b, "", NULL);
+        hint(&b, "", NULL, &all);
     }
+    if (all.n) {
+        all.s[--all.n] = 0; /* the last line's end */
+        ev_artifact("perf_hints", "string", NULL, all.s);
+    }
+    strbuf_free(&all);
     strbuf_free(&b);
 }
 
