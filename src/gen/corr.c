@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/pool.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* Weights of a block of channels are used from the first cache for all results of a band, whose sums wait in a tile. */
 enum {
@@ -443,7 +444,19 @@ typedef struct run {
     const char *a, *w, *bias;
     char *b, *y;
     int64_t band, nband; /* rows of a task, tasks of all phases */
+    const gemm_epilogue *e;
+    int64_t image;         /* the first one of this chunk */
+    _Atomic int64_t *left; /* tasks to come of a set of planes that end together */
 } run;
+
+/* A task of those planes has ended. Whoever ends the last one runs the kernel on them while most are in cache. */
+static void planes_ended(const run *r, int64_t set, int64_t tasks, int64_t first, int64_t n)
+{
+    if (!r->e || atomic_fetch_sub(&r->left[set], tasks) != tasks)
+        return;
+    first += r->e->first + r->image * r->p->g.groups * r->p->cb;
+    r->e->fn(r->e->bufs, r->e->ints, r->e->flts, first, first + n);
+}
 
 /* b[group, block][(channel, tap)][lane]; one task a group and block. */
 static void pack_weights(void *arg, int64_t lo, int64_t hi)
@@ -606,6 +619,7 @@ static void bands(void *arg, int64_t lo, int64_t hi)
                     y + ((i0 * p->out[1] + i1) * p->out[2] + s * p->step[2]) * es);
             }
         }
+        planes_ended(r, ng * p->nblk + blk, 1, ng * p->cb + c0, chans);
     }
 }
 
@@ -636,6 +650,7 @@ static void lines(void *arg, int64_t lo, int64_t hi)
                                                           k, f->off, vol * es);
             }
         }
+        planes_ended(r, ng, 1, ng * p->cb, p->cb);
     }
 }
 
@@ -672,24 +687,36 @@ static bool px_worth(gen_isa isa, dtype dt, const conv_geom *g, const int64_t *o
     return corr_volume(g->s) == 1 && out[2] >= W / 2 && corr_worth(isa, dt, g, W, reads);
 }
 
-static bool run_all(const plan *p, const void *a, const void *w, const void *bias, void *y)
+/* Every set of planes waits for the same number of tasks. */
+static void count_tasks(run *r, int64_t sets, int64_t tasks)
+{
+    for (int64_t i = 0; r->e && i < sets; i++)
+        atomic_init(&r->left[i], tasks);
+}
+
+static bool run_all(const plan *p, const void *a, const void *w, const void *bias, void *y,
+                    const gemm_epilogue *e)
 {
     int64_t es = p->es, groups = p->g.groups, bytes = groups * p->nblk * (p->depth + p->px) * p->lanes * es;
     int64_t image = p->ca * groups * p->img.plane * es, n = p->g.n;
     int64_t chunk = p->img.copy ? MAX(1, MIN(n, CHUNK_BYTES / MAX(image, 1))) : n;
-    run r = { p, NULL, w, bias, corr_scratch(1, bytes + 64), y, 1, 0 };
-    if (!r.b)
+    run r = { .p = p, .w = w, .bias = bias, .b = corr_scratch(1, bytes + 64), .y = y, .band = 1, .e = e };
+    if (!r.b || (e && !(r.left = malloc(sizeof *r.left * (size_t)(chunk * groups * p->nblk)))))
         return false;
     pool_for(groups * p->nblk, MAX(1, 16384 / MAX(1, p->depth * p->lanes)), pack_weights, &r);
     for (int64_t i = 0; i < n; i += chunk) {
         int64_t m = MIN(chunk, n - i);
         r.a = corr_pad(&p->img, (const char *)a + i * p->ca * groups * corr_volume(p->img.in) * es,
                        m * p->ca * groups, es);
-        if (!r.a)
+        if (!r.a) {
+            free((void *)r.left);
             return false;
+        }
+        r.image = i;
         r.y = (char *)y + i * p->cb * groups * corr_volume(p->out) * es;
         if (p->px) {
             int64_t tasks = m * groups * p->out[0] * ((p->out[1] + p->lines - 1) / p->lines);
+            count_tasks(&r, m * groups, tasks / (m * groups));
             pool_for(tasks, MAX(1, (1 << 17) / MAX(1, p->lines * p->out[2] * p->cb * p->depth)), lines, &r);
             continue;
         }
@@ -699,13 +726,15 @@ static bool run_all(const plan *p, const void *a, const void *w, const void *bia
         r.nband = 0;
         for (int k = 0; k < p->nphase; k++)
             r.nband += (p->ph[k].count[0] * p->ph[k].count[1] + r.band - 1) / r.band;
+        count_tasks(&r, work, r.nband);
         pool_for(work * r.nband, MAX(1, (1 << 17) / (each * r.band)), bands, &r);
     }
+    free((void *)r.left);
     return true;
 }
 
 static bool run_plan(gen_isa isa, dtype dt, const conv_geom *given, bool grad, const void *a, const void *w,
-                     const void *bias, void *y)
+                     const void *bias, void *y, const gemm_epilogue *e)
 {
     conv_geom g = flattened(given);
     bool own, ok;
@@ -714,23 +743,23 @@ static bool run_plan(gen_isa isa, dtype dt, const conv_geom *given, bool grad, c
         return false;
     plan q = *p; /* the cached one serves any batch */
     q.g.n = g.n;
-    ok = run_all(&q, a, w, bias, y);
+    ok = run_all(&q, a, w, bias, y, e);
     if (own)
         plan_free(p);
     return ok;
 }
 
 bool corr_forward(gen_isa isa, dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
-                  void *y)
+                  void *y, const gemm_epilogue *e)
 {
     int64_t c = g->c / g->groups, o = g->o / g->groups;
     return (corr_worth(isa, dt, g, o, c) || px_worth(isa, dt, g, g->out, c)) &&
-           run_plan(isa, dt, g, false, x, w, bias, y);
+           run_plan(isa, dt, g, false, x, w, bias, y, e);
 }
 
 bool corr_grad_input(gen_isa isa, dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
 {
     int64_t c = g->c / g->groups, o = g->o / g->groups;
     return (corr_worth(isa, dt, g, c, o) || px_worth(isa, dt, g, g->in, o)) &&
-           run_plan(isa, dt, g, true, dy, w, NULL, dx);
+           run_plan(isa, dt, g, true, dy, w, NULL, dx, NULL);
 }

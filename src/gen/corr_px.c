@@ -45,8 +45,9 @@ static void bcast(tile *g, int reg, int64_t at)
                              .rm = { .is_mem = true, .m = { RDI, X64_NOREG, 1, (int32_t)at } } });
 }
 
-static void step(tile *g, int u)
+static void step(void *tile_of, int u)
 {
+    tile *g = tile_of;
     const corr_px *t = g->t;
     x64_load(&g->e, RAX, (x64_mem){ R8, X64_NOREG, 1, u * 8 });
     for (int v = 0; v < t->nv; v++)
@@ -78,8 +79,7 @@ static void emit(tile *g)
 {
     const corr_px *t = g->t;
     x64 *e = &g->e;
-    int unroll = t->mr * t->nv >= 12 ? 2 : 4, top = x64_label(e), rest = x64_label(e), one = x64_label(e),
-        out = x64_label(e);
+    int unroll = t->mr * t->nv >= 12 ? 2 : 4;
     x64_push(e, RBP); /* the prologue every kernel has, for the unwinder */
     x64_mov(e, RBP, RSP);
     if (t->last && g->z) {
@@ -93,25 +93,7 @@ static void emit(tile *g)
     for (int r = 0; r < t->mr; r++) /* the row before the weights is what sums start from */
         for (int v = 0; v < t->nv; v++)
             bcast(g, acc(g, r, v), (int64_t)r * g->elem - t->a_row);
-    x64_alu_ri(e, G_sub, RCX, unroll);
-    x64_jcc(e, CC_l, rest);
-    x64_place(e, top);
-    for (int u = 0; u < unroll; u++)
-        step(g, u);
-    x64_alu_ri(e, G_add, R8, unroll * 8);
-    x64_alu_ri(e, G_add, RDI, unroll * t->a_row);
-    x64_alu_ri(e, G_sub, RCX, unroll);
-    x64_jcc(e, CC_ge, top);
-    x64_place(e, rest);
-    x64_alu_ri(e, G_add, RCX, unroll);
-    x64_jcc(e, CC_e, out);
-    x64_place(e, one);
-    step(g, 0);
-    x64_alu_ri(e, G_add, R8, 8);
-    x64_alu_ri(e, G_add, RDI, t->a_row);
-    x64_alu_ri(e, G_sub, RCX, 1);
-    x64_jcc(e, CC_g, one);
-    x64_place(e, out);
+    tile_k_loop(e, unroll, step, g, (tile_go[]){ { R8, 8 }, { RDI, t->a_row } }, 2);
     for (int r = 0; r < t->mr; r++) {
         for (int v = 0; v < t->nv; v++)
             move(g, true, acc(g, r, v),

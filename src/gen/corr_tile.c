@@ -30,8 +30,9 @@ static void vec_mem(tile *g, x64_vop op, int dst, int src1, x64_mem m, bool bcas
                              .rm = { .is_mem = true, .m = m } });
 }
 
-static void step(tile *g, int u)
+static void step(void *tile_of, int u)
 {
+    tile *g = tile_of;
     const corr_tile *t = g->t;
     x64_vop fma = t->wide ? XV_fma231pd : XV_fma231ps, bc = t->wide ? XV_bcastsd : XV_bcastss;
     x64_load(&g->e, RAX, (x64_mem){ R8, X64_NOREG, 1, u * 8 });
@@ -60,8 +61,7 @@ static void emit(tile *g)
 {
     const corr_tile *t = g->t;
     x64 *e = &g->e;
-    int unroll = t->mr * t->nv >= 12 ? 2 : 4, top = x64_label(e), rest = x64_label(e), one = x64_label(e),
-        out = x64_label(e);
+    int unroll = t->mr * t->nv >= 12 ? 2 : 4;
     x64_push(e, RBP); /* the prologue every kernel has, for the unwinder */
     x64_mov(e, RBP, RSP);
     for (int i = 0; i < t->mr * t->nv; i++)
@@ -70,25 +70,7 @@ static void emit(tile *g)
                              .dst = (int8_t)i,
                              .src1 = (int8_t)i,
                              .rm.reg = (int8_t)i });
-    x64_alu_ri(e, G_sub, RCX, unroll);
-    x64_jcc(e, CC_l, rest);
-    x64_place(e, top);
-    for (int u = 0; u < unroll; u++)
-        step(g, u);
-    x64_alu_ri(e, G_add, R8, unroll * 8);
-    x64_alu_ri(e, G_add, RSI, unroll * t->b_row);
-    x64_alu_ri(e, G_sub, RCX, unroll);
-    x64_jcc(e, CC_ge, top);
-    x64_place(e, rest);
-    x64_alu_ri(e, G_add, RCX, unroll);
-    x64_jcc(e, CC_e, out);
-    x64_place(e, one);
-    step(g, 0);
-    x64_alu_ri(e, G_add, R8, 8);
-    x64_alu_ri(e, G_add, RSI, t->b_row);
-    x64_alu_ri(e, G_sub, RCX, 1);
-    x64_jcc(e, CC_g, one);
-    x64_place(e, out);
+    tile_k_loop(e, unroll, step, g, (tile_go[]){ { R8, 8 }, { RSI, t->b_row } }, 2);
     for (int r = 0; r < t->mr; r++) {
         for (int v = 0; v < t->nv; v++) {
             x64_mem m = { RDX, X64_NOREG, 1, v * g->vbytes };

@@ -62,8 +62,9 @@ static void store_row(tile *g, int src, x64_mem m, int v)
 }
 
 /* One k: a row of B, then every element of A's column against it. */
-static void step(tile *g, int u)
+static void step(void *tile_of, int u)
 {
+    tile *g = tile_of;
     const gemm_tile *t = g->t;
     x64_vop fma = t->wide ? XV_fma231pd : XV_fma231ps, bc = t->wide ? XV_bcastsd : XV_bcastss;
     for (int v = 0; v < t->nv; v++)
@@ -107,8 +108,7 @@ static void emit(tile *g)
     const gemm_tile *t = g->t;
     x64 *e = &g->e;
     bool w = t->wide;
-    int unroll = t->mr * t->nv >= 12 ? 4 : 8, top = x64_label(e), rest = x64_label(e), one = x64_label(e),
-        out = x64_label(e);
+    int unroll = t->mr * t->nv >= 12 ? 4 : 8;
     while (unroll > 1 &&
            ((int64_t)unroll * t->b_row > INT32_MAX / 2 || (int64_t)unroll * t->a_col > INT32_MAX / 2))
         unroll /= 2;
@@ -134,25 +134,7 @@ static void emit(tile *g)
         if (i + 1 < t->mr)
             x64_alu_rr(e, G_add, RAX, R8);
     }
-    x64_alu_ri(e, G_sub, RCX, unroll);
-    x64_jcc(e, CC_l, rest);
-    x64_place(e, top);
-    for (int u = 0; u < unroll; u++)
-        step(g, u);
-    x64_alu_ri(e, G_add, RDI, unroll * t->a_col);
-    x64_alu_ri(e, G_add, RSI, unroll * t->b_row);
-    x64_alu_ri(e, G_sub, RCX, unroll);
-    x64_jcc(e, CC_ge, top);
-    x64_place(e, rest);
-    x64_alu_ri(e, G_add, RCX, unroll);
-    x64_jcc(e, CC_e, out);
-    x64_place(e, one);
-    step(g, 0);
-    x64_alu_ri(e, G_add, RDI, t->a_col);
-    x64_alu_ri(e, G_add, RSI, t->b_row);
-    x64_alu_ri(e, G_sub, RCX, 1);
-    x64_jcc(e, CC_g, one);
-    x64_place(e, out);
+    tile_k_loop(e, unroll, step, g, (tile_go[]){ { RDI, t->a_col }, { RSI, t->b_row } }, 2);
     if (t->scaled)
         op_mem(g, w ? XV_bcastsd : XV_bcastss, g->avec, 0, (x64_mem){ R9, X64_NOREG, 1, 0 }, false);
     if (t->mode == 2)

@@ -92,7 +92,12 @@ bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool a
 static bool conv_forward_own(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
                              void *y)
 {
-    return corr_forward(gen_isa_host(), dt, g, x, w, bias, y);
+    return corr_forward(gen_isa_host(), dt, g, x, w, bias, y, NULL);
+}
+bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias, void *y,
+                     const gemm_epilogue *e)
+{
+    return ops_provider_now() && corr_forward(gen_isa_host(), dt, g, x, w, bias, y, e);
 }
 static bool conv_grad_input_own(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
 {

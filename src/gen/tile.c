@@ -12,6 +12,34 @@ void *tile_get(tile_cache *c, const void *tile, size_t n, tile_build *build, tp_
     return p;
 }
 
+static void advance(x64 *e, const tile_go *go, int ngo, int steps)
+{
+    for (int i = 0; i < ngo; i++)
+        x64_alu_ri(e, G_add, go[i].reg, steps * go[i].bytes);
+}
+
+void tile_k_loop(x64 *e, int unroll, void (*step)(void *tile, int u), void *tile, const tile_go *go, int ngo)
+{
+    int top = x64_label(e), rest = x64_label(e), one = x64_label(e), out = x64_label(e);
+    x64_alu_ri(e, G_sub, RCX, unroll);
+    x64_jcc(e, CC_l, rest);
+    x64_place(e, top);
+    for (int u = 0; u < unroll; u++)
+        step(tile, u);
+    advance(e, go, ngo, unroll);
+    x64_alu_ri(e, G_sub, RCX, unroll);
+    x64_jcc(e, CC_ge, top);
+    x64_place(e, rest);
+    x64_alu_ri(e, G_add, RCX, unroll);
+    x64_jcc(e, CC_e, out);
+    x64_place(e, one);
+    step(tile, 0);
+    advance(e, go, ngo, 1);
+    x64_alu_ri(e, G_sub, RCX, 1);
+    x64_jcc(e, CC_g, one);
+    x64_place(e, out);
+}
+
 void *tile_publish(x64 *e, const void *consts, size_t nconst, const char *name, tp_err *err)
 {
     size_t at = (e->n + 63) & ~(size_t)63;

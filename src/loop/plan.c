@@ -1344,6 +1344,40 @@ static bool is_product(const ir_node *n)
            is_known_number(&n->arg[4]) && val_as_f(&n->arg[3]) == 1 && val_as_f(&n->arg[4]) == 1;
 }
 
+static bool is_packed(const tp_tensor *t)
+{
+    symint want[TP_MAX_DIMS];
+    shape_contiguous_strides(t->ndim, t->size, want);
+    return same_sizes(t->ndim, t->stride, t->ndim, want);
+}
+
+/* Convolutions whose memory the plan can hold: one type, everything where it lies. */
+static bool is_convolution(const ir_node *n)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn || n->op != OP_convolution || n->val.kind != VAL_tensor ||
+        n->arg[6].kind != VAL_bool || n->arg[6].b)
+        return false;
+    const tp_tensor *t = ir_type(n);
+    if ((t->dt != DT_f32 && t->dt != DT_f64) || t->ndim < 3 || !is_packed(t))
+        return false;
+    for (int i = 0; i < 3; i++) {
+        const tp_tensor *x = n->arg[i].kind == VAL_node ? ir_type(n->arg[i].node) : NULL;
+        if (x ? x->dt != t->dt || !is_packed(x) : i < 2)
+            return false;
+    }
+    return true;
+}
+
+/* Elements that are finished together: a row of a product, a plane of a convolution. */
+static symint row_of_product(const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    symint len = t->size[t->ndim - 1];
+    for (int d = 2; n->op == OP_convolution && d < t->ndim - 1; d++)
+        len = sym_mul(len, t->size[d]);
+    return len;
+}
+
 static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
 {
     group *g = group_new(pl);
@@ -1357,7 +1391,7 @@ static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
     g->ext = n;
     pl->in[n->id].g = g;
     pl->in[n->id].ext = true;
-    pl->in[n->id].product = is_product(n);
+    pl->in[n->id].product = is_product(n) || is_convolution(n);
     add_before(pl, g, all);
 }
 
@@ -2086,7 +2120,7 @@ static const char *kernel_name(planner *pl, const group *g)
 static bool rides(const walk *w, const nest *t, bool red, const ir_node *product)
 {
     const tp_tensor *c = ir_type(product);
-    symint len = c->size[c->ndim - 1], run = len;
+    symint len = row_of_product(product), run = len;
     int nouter = t->nkeep - !red, inner = red ? t->red[0] : t->nkeep ? t->keep[t->nkeep - 1] : -1;
     bool read = false;
     if (t->column || inner < 0 || (red && t->nred != 1))
@@ -2201,7 +2235,7 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     symint len = CHUNK;
     bool chunked = vec_keep && hint(t.size[vv]) > CHUNK;
     if (product && vec_keep) {
-        len = ir_type(product)->size[ir_type(product)->ndim - 1];
+        len = row_of_product(product);
         chunked = nouter == 0;
     }
     if (chunked)
@@ -2376,7 +2410,6 @@ static bool is_plain_bmm(planner *pl, const ir_node *n)
 /* The one product that reads n, as its first factor and nothing else of it; through views. NULL: somebody else does, too. */
 static group *only_product(planner *pl, ir_node *n)
 {
-    group *g = NULL;
     while (n->nuse == 1) {
         ir_node *u = n->uses->user;
         const info *f = &pl->in[u->id];
@@ -2386,14 +2419,7 @@ static group *only_product(planner *pl, ir_node *n)
             return NULL;
         n = u;
     }
-    return g;
-}
-
-static bool is_packed(const tp_tensor *t)
-{
-    symint want[TP_MAX_DIMS];
-    shape_contiguous_strides(t->ndim, t->size, want);
-    return same_sizes(t->ndim, t->stride, t->ndim, want);
+    return NULL;
 }
 
 /* What product g could be the first of. */

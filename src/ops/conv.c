@@ -349,7 +349,7 @@ bool shape_convolution(op_call *c)
 }
 
 /* For a transposed convolution the roles of input and output trade places: x is the output side. */
-static conv_geom geom_of(const tp_tensor *x, const tp_tensor *w, const tp_tensor *y, const tp_val *a)
+conv_geom conv_geom_of(const tp_tensor *x, const tp_tensor *w, const tp_tensor *y, const tp_val *a)
 {
     bool tr = val_b(&a[3], false);
     const tp_tensor *i = tr ? y : x, *o = tr ? x : y;
@@ -399,7 +399,7 @@ bool eager_convolution(op_call *c)
     tp_tensor *bias = scratch_in(&s, arg_t(c, 2), w), *y = scratch_out(&s, res, w);
     if (!x || !wt || !y || s.failed)
         return scratch_end(&s, false);
-    conv_geom g = geom_of(x, wt, y, &c->arg[3]);
+    conv_geom g = conv_geom_of(x, wt, y, &c->arg[3]);
     if (val_b(&c->arg[6], false)) {
         conv_grad_input(w, &g, tensor_data(x), tensor_data(wt), tensor_data(y));
         if (bias)
@@ -471,7 +471,7 @@ bool eager_convolution_backward(op_call *c)
     if (!dy || !x || !w)
         return scratch_end(&s, false);
     bool tr = val_b(&c->arg[7], false);
-    conv_geom g = geom_of(x, w, dy, &c->arg[4]);
+    conv_geom g = conv_geom_of(x, w, dy, &c->arg[4]);
     if (c->res[0]) {
         tp_tensor *dx = scratch_out(&s, c->res[0], t);
         if (!dx)

@@ -2,6 +2,7 @@
  * One and two spatial dimensions are three with leading ones. */
 #ifndef TAPER_CONV_H
 #define TAPER_CONV_H
+#include "ops/op.h"
 #include "tensor/tensor.h"
 
 typedef struct conv_geom {
@@ -14,6 +15,8 @@ typedef struct conv_geom {
 void conv_forward(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias, void *y);
 void conv_grad_input(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx);
 void conv_grad_weight(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw);
+/* Of the operator's arguments from stride on. */
+conv_geom conv_geom_of(const tp_tensor *x, const tp_tensor *w, const tp_tensor *y, const tp_val *a);
 /* One image: columns [l0, l1) of the patch matrix (channels * kernel rows, ld columns apart), and back (added). */
 void conv_im2col(dtype dt, const conv_geom *g, int64_t channels, const void *x, void *col, int64_t ld,
                  int64_t l0, int64_t l1);

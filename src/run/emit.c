@@ -653,9 +653,9 @@ static bool steps(emit *e)
                             (*p == '*' && p[1] == '/') || (unsigned char)*p < 32 || *p == '\\' ? ' ' : *p);
             strbuf_add(&e->body, " */\n");
         }
-        if (!(s->kind == STEP_kernel ? call_kernel(e, s->kernel)
-              : s->product           ? call_product(e, s)
-                                     : call_library(e, s)))
+        if (!(s->kind == STEP_kernel                        ? call_kernel(e, s->kernel)
+              : s->product && s->node->op != OP_convolution ? call_product(e, s)
+                                                            : call_library(e, s)))
             return false;
     }
     return true;

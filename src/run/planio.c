@@ -299,9 +299,10 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
         } else if (!s.node)
             r->bad = true;
         const loop_step *two = i >= 2 ? &p->step.at[i - 2] : NULL;
-        if (s.chain && (!two || !two[0].product || two[0].node->op != OP_bmm || !two[1].rides || !s.product ||
-                        s.kind == STEP_kernel || r->bad || s.node->op != OP_bmm ||
-                        s.node->arg[0].kind != VAL_node || s.node->arg[1].kind != VAL_node))
+        if (s.chain &&
+            (!two || two[0].kind != STEP_extern || !two[0].product || two[0].node->op != OP_bmm ||
+             !two[1].rides || !s.product || s.kind == STEP_kernel || r->bad || s.node->op != OP_bmm ||
+             s.node->arg[0].kind != VAL_node || s.node->arg[1].kind != VAL_node))
             r->bad = true;
         vec_push(&p->step, s);
     }

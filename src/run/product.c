@@ -50,3 +50,22 @@ bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const t
         pool_for(batch * m, MAX(1, 16384 / MAX(n, 1)), all_rows, (void *)(uintptr_t)e);
     return true;
 }
+
+bool convolution_run(tp_tensor *y, const tp_tensor *x, const tp_tensor *w, const tp_tensor *bias,
+                     const tp_val *arg, const gemm_epilogue *e, tp_err *err)
+{
+    const tp_tensor *all[] = { y, x, w, bias };
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i] && (!tensor_is_contiguous(all[i]) || all[i]->dt != y->dt))
+            return err_set(err, ERR_internal, "the operands of a convolution changed their layout");
+    conv_geom g = conv_geom_of(x, w, y, arg);
+    const void *add = bias ? tensor_data(bias) : NULL;
+    if (!y->numel ||
+        gen_convolution((dtype)y->dt, &g, tensor_data(x), tensor_data(w), add, tensor_data(y), e))
+        return true;
+    conv_forward((dtype)y->dt, &g, tensor_data(x), tensor_data(w), add, tensor_data(y));
+    int64_t planes = y->size[0] * y->size[1];
+    if (e)
+        pool_for(planes, MAX(1, 16384 / MAX(1, y->numel / planes)), all_rows, (void *)(uintptr_t)e);
+    return true;
+}

@@ -642,9 +642,37 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
     return true;
 }
 
+/* A convolution, and where `k` is given the kernel that follows, on planes as they are finished. */
+static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *err)
+{
+    tp_val y, x, w, bias, arg[OP_MAX_PARAMS];
+    kargs ka;
+    if (!slot_get(c, s->slot, &y, err) || !node_arg(c, &s->node->arg[0], &x, err) ||
+        !node_arg(c, &s->node->arg[1], &w, err) || !node_arg(c, &s->node->arg[2], &bias, err) ||
+        (k && !kernel_args(c, k, &ka, err)))
+        return false;
+    for (int i = 3; i < s->node->narg; i++)
+        if (!node_arg(c, &s->node->arg[i], &arg[i], err))
+            return false;
+    bool with = k && k->k->fn;
+    gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
+    if (!convolution_run(y.t, x.t, w.t, bias.kind == VAL_tensor ? bias.t : NULL, &arg[3], with ? &e : NULL,
+                         err))
+        return false;
+    if (k && !with) {
+        par_run r = { k->k, ka.bufs, ka.ints };
+        pool_for(ka.par, 1, par_span, &r);
+    }
+    if (k)
+        kernel_flaky(c, k, &ka);
+    return true;
+}
+
 /* A product, and where `k` is given the kernel that follows, on rows as they are finished. */
 static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
 {
+    if (s->node->op == OP_convolution)
+        return run_convolution_step(c, s, k, err);
     int first = s->node->op == OP_addmm;
     tp_val o, row = vNone, a, b;
     kargs ka;

@@ -37,7 +37,7 @@ static int64_t volume(const int64_t v[3]) { return v[0] * v[1] * v[2]; }
 typedef bool three(gen_isa isa, dtype dt, const conv_geom *g, const void *a, const void *b, void *out);
 static bool forward(gen_isa isa, dtype dt, const conv_geom *g, const void *x, const void *w, void *y)
 {
-    return corr_forward(isa, dt, g, x, w, NULL, y);
+    return corr_forward(isa, dt, g, x, w, NULL, y, NULL);
 }
 static bool slow(int which, dtype dt, const conv_geom *g, const void *a, const void *b, void *out)
 {
@@ -121,9 +121,9 @@ TEST(conv_own_declines)
         1, 4, 2, 1, { 1, 8, 8 }, { 1, 4, 4 }, { 1, 1, 1 }, { 1, 2, 2 }, { 0, 0, 0 }, { 1, 1, 1 }
     };
     float x[256], w[8], y[128];
-    CHECK(!corr_forward(gen_isa_host(), DT_f32, &g, x, w, NULL,
-                        y)); /* two channels fill no vector, steps leave gaps in lines */
-    CHECK(!corr_forward(ISA_none, DT_f32, &g, x, w, NULL, y));
+    CHECK(!corr_forward(gen_isa_host(), DT_f32, &g, x, w, NULL, y,
+                        NULL)); /* two channels fill no vector, steps leave gaps in lines */
+    CHECK(!corr_forward(ISA_none, DT_f32, &g, x, w, NULL, y, NULL));
     g.o = 32, g.n = 0;
-    CHECK(!corr_forward(gen_isa_host(), DT_f32, &g, x, w, NULL, y));
+    CHECK(!corr_forward(gen_isa_host(), DT_f32, &g, x, w, NULL, y, NULL));
 }
