@@ -41,6 +41,7 @@ typedef struct loop_step {
     bool product; /* extern: a matrix product into a buffer of the plan */
     bool
         rides; /* kernel: step i of its parallel loop needs row i of the product before it, and nothing later */
+    bool plain; /* extern: without emitted register tiles */
     bool
         chain; /* extern: a product of what the kernel before it wrote, which rode on the product before that */
     loop_kernel *kernel;

@@ -2476,6 +2476,22 @@ static bool write_factors(planner *pl, const group *g, chain *ch, const int *ord
     return true;
 }
 
+/* Whoever looks for a miscompile can have the library's products and loops instead. */
+static bool refuses_tiles(planner *pl, const ir_node *n)
+{
+    if (n->kind != IR_call || decide(pl->c, DECIDE_tile, n))
+        return false;
+    if (ev_text_on(EV_fusion))
+        ev_text(EV_fusion, NULL, "%s runs without emitted tiles: refused", n->name);
+    return true;
+}
+static bool has_tiles(const ir_node *n)
+{
+    return n->kind == IR_call &&
+           (n->op == OP_mm || n->op == OP_bmm || n->op == OP_addmm || n->op == OP_baddbmm ||
+            n->op == OP_convolution || n->op == OP_convolution_backward);
+}
+
 static void write_last(planner *pl, const group *g, const chain *ch, uint64_t *written)
 {
     ir_node *n = ch->last->ext;
@@ -2829,7 +2845,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         }
         bool own = pl.in[g->ext->id].product;
         chain ch = own ? find_chain(&pl, g) : (chain){ 0 };
-        if (ch.kernel && !decide(c, DECIDE_fuse, ch.last->ext)) {
+        if (ch.kernel && (!decide(c, DECIDE_fuse, ch.last->ext) || refuses_tiles(&pl, ch.last->ext))) {
             log_fusion(&pl, ch.last->ext, g, false, "refused");
             ch.kernel = NULL;
         }
@@ -2838,8 +2854,12 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         if (own && !write_needed(&pl, g, order, i, written))
             goto done;
         int s = slot_of(&pl, g->ext);
-        vec_push(&p->step,
-                 ((loop_step){ .kind = STEP_extern, .product = own, .node = g->ext, .slot = s, .nslot = 1 }));
+        vec_push(&p->step, ((loop_step){ .kind = STEP_extern,
+                                         .product = own,
+                                         .plain = has_tiles(g->ext) && refuses_tiles(&pl, g->ext),
+                                         .node = g->ext,
+                                         .slot = s,
+                                         .nslot = 1 }));
         p->nextern += !own;
         p->nproduct += own;
         if (own && !write_riders(&pl, g, order, i, written, &ch))

@@ -6,6 +6,8 @@
 static const ops_provider *_Atomic given;
 static _Atomic int off = -1; /* -1: the environment has not been asked */
 
+static _Thread_local bool skipped;
+
 void ops_provide(const ops_provider *p) { atomic_store(&given, p); }
 
 static bool is_off(void)
@@ -21,7 +23,14 @@ static bool is_off(void)
 
 const ops_provider *ops_provider_now(void)
 {
-    return is_off() ? NULL : atomic_load_explicit(&given, memory_order_relaxed);
+    return skipped || is_off() ? NULL : atomic_load_explicit(&given, memory_order_relaxed);
+}
+
+bool ops_provider_skip(bool on)
+{
+    bool was = skipped;
+    skipped = on;
+    return was;
 }
 
 bool ops_provider_use(bool on)

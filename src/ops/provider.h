@@ -20,5 +20,6 @@ typedef struct ops_provider {
 
 void ops_provide(const ops_provider *p);    /* once, before the first call */
 const ops_provider *ops_provider_now(void); /* NULL: none, or switched off */
+bool ops_provider_skip(bool on);            /* the same for the calling thread alone, true: off */
 bool ops_provider_use(bool on);             /* for tests and benchmarks; returns what it was */
 #endif

@@ -140,6 +140,7 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, s->product);
         io_put(b, s->rides);
         io_put(b, s->chain);
+        io_put(b, s->plain);
         io_put(b, at_of(&order, s->node));
         io_put(b, s->slot);
         io_put(b, s->nslot);
@@ -284,6 +285,7 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
         s.product = io_get_in(r, 0, 2);
         s.rides = io_get_in(r, 0, 2);
         s.chain = io_get_in(r, 0, 2);
+        s.plain = io_get_in(r, 0, 2);
         s.node = get_node(&x, true);
         s.slot = (int)io_get_in(r, 0, MAX(x.nslot, 1));
         s.nslot = (int)io_get_in(r, 0, MAX_ITEMS);

@@ -8,6 +8,7 @@
 #include "run/program.h"
 #include "run/tune.h"
 #include "ir/hop.h"
+#include "ops/provider.h"
 #include "loop/loop.h"
 #include "ir/planted.h"
 #include "base/pool.h"
@@ -767,6 +768,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         goto done;
     for (size_t i = 0; i < p->step.n; i++) {
         loop_step *s = &p->step.at[i];
+        ops_provider_skip(TP_UNLIKELY(s->plain));
         if (s->kind == STEP_kernel) {
             if (!run_kernel_step(&c, &pr->ks[i], err))
                 goto done;
@@ -841,6 +843,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
     }
     ok = true;
 done:
+    ops_provider_skip(false);
     for (size_t i = 0; i < p->slot.n; i++)
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);
