@@ -49,16 +49,18 @@ static void choose_tile(gemm_plan *p)
 {
     int64_t m = p->d.m, nvec = (p->d.n + p->W - 1) / p->W;
     double best = 1e300;
-    for (int nv = 1; nv <= 8; nv++) {
+    for (int nv = 1; nv <= GEMM_WIDEST; nv++) {
         int top = max_mr(p->isa, nv, p->d.n % p->W != 0);
         if (top < 1)
             break;
+        if (p->d.nv && p->d.nv != nv && p->mr)
+            continue;
         int64_t mpan = (m + top - 1) / top, mr = (m + mpan - 1) / mpan, full = nvec / nv, rest = nvec % nv;
         double cost = (double)mpan * ((double)full * step_cost(p->isa, (int)mr, nv) +
                                       (rest ? step_cost(p->isa, (int)mr, (int)rest) : 0));
         if (mr % 4) /* such panels pack slower */
             cost *= 1.004;
-        if (cost < best * 0.999)
+        if (cost < best * 0.999 || p->d.nv == nv)
             best = cost, p->mr = (int)mr, p->nv = nv;
     }
     p->mpan = (m + p->mr - 1) / p->mr;
@@ -219,6 +221,7 @@ gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err)
 }
 
 void gemm_plan_free(gemm_plan *p) { free(p); }
+int gemm_tile_width(const gemm_plan *p) { return p->W && !p->few ? p->nv : 0; }
 
 void gemm_describe(const gemm_plan *p, strbuf *out)
 {

@@ -18,6 +18,7 @@ typedef struct gemm_desc {
     gemm_mat a, b, c;
     double alpha, beta; /* beta 0: C is not read */
     int64_t bias;       /* 1: a row of n elements is added to every row of C; alpha 1, beta 0 */
+    int64_t nv;         /* vectors a register tile is wide; 0: as the shape suggests */
 } gemm_desc;
 
 /* Applied to finished rows while they are in cache: an ordinary kernel, step i of whose parallel loop needs row i; the
@@ -38,6 +39,8 @@ bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias
               const gemm_epilogue *e, tp_err *err);
 /* The same on the calling thread alone, with a B that serves several products: laid out once, in gemm_packed_bytes (0: it is
  * read where it lies). Only where gemm_packs; the first of a batch, and no row to add. */
+int gemm_tile_width(const gemm_plan *p); /* vectors; 0: it has no tiles */
+enum { GEMM_WIDEST = 8 };
 bool gemm_packs(const gemm_plan *p);
 size_t gemm_packed_bytes(const gemm_plan *p);
 void gemm_pack_all(const gemm_plan *p, const void *b, void *to);

@@ -13,10 +13,10 @@ static _Thread_local struct {
     const gemm_plan *p;
 } near[NEAR]; /* the shapes this thread used last */
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static map cache;
 static const gemm_plan *gemm_plan_for(const gemm_desc *d)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static map cache;
     uint64_t h = hash_bytes(d, sizeof *d, 0);
     int at = (int)(h % NEAR);
     if (near[at].p && !memcmp(&near[at].d, d, sizeof *d))
@@ -34,6 +34,20 @@ static const gemm_plan *gemm_plan_for(const gemm_desc *d)
     return p;
 }
 
+bool gen_product_use(const gemm_desc *d, int nv)
+{
+    tp_err err = { 0 };
+    gemm_desc with = *d;
+    with.nv = nv;
+    gemm_plan *p = gemm_plan_new(&with, gen_isa_host(), &err);
+    pthread_mutex_lock(&lock);
+    if (p) /* the one before may be running: it stays */
+        map_putn(&cache, d, sizeof *d, p);
+    pthread_mutex_unlock(&lock);
+    near[hash_bytes(d, sizeof *d, 0) % NEAR].p = NULL;
+    return p != NULL;
+}
+
 static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
                           mat c)
 {
@@ -46,6 +60,16 @@ static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alph
     d.b.row = b.rs, d.b.col = b.cs;
     d.c.row = c.rs, d.c.col = c.cs;
     d.alpha = alpha, d.beta = beta;
+    return d;
+}
+
+gemm_desc gen_product_desc(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c,
+                           int64_t batch, int64_t sa, int64_t sb, int64_t sc, bool bias)
+{
+    gemm_desc d = describe(dt, m, n, k, 1, a, b, add, c);
+    d.batch = batch;
+    d.a.batch = sa, d.b.batch = sb, d.c.batch = sc;
+    d.bias = bias;
     return d;
 }
 

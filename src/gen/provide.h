@@ -14,4 +14,8 @@ bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w,
                      const gemm_epilogue *e);
 /* The plan of one product, kept for good; NULL: there is none, BLAS does such products. */
 const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, mat c);
+/* What gen_product would run; and from now on with a tile of so many vectors. */
+gemm_desc gen_product_desc(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c,
+                           int64_t batch, int64_t sa, int64_t sb, int64_t sc, bool bias);
+bool gen_product_use(const gemm_desc *d, int nv);
 #endif

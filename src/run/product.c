@@ -11,6 +11,23 @@ static mat mat_at(const tp_tensor *t, int64_t i)
                   t->stride[t->ndim - 1] };
 }
 
+bool product_desc(const tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b, bool add,
+                  gemm_desc *d)
+{
+    int k = o->ndim - 2;
+    const tp_tensor *all[] = { o, a, b };
+    for (int i = 0; i < 3; i++)
+        if (all[i]->ndim != o->ndim || !sym_all_const(all[i]->size, o->ndim) ||
+            !sym_all_const(all[i]->stride, o->ndim))
+            return false;
+    mat am = { NULL, a->stride[k], a->stride[k + 1] }, bm = { NULL, b->stride[k], b->stride[k + 1] },
+        om = { NULL, o->stride[k], o->stride[k + 1] };
+    *d = gen_product_desc((dtype)o->dt, o->size[k], o->size[k + 1], a->size[k + 1], am, bm, add, om,
+                          k ? o->size[0] : 1, k ? a->stride[0] : 0, k ? b->stride[0] : 0,
+                          k ? o->stride[0] : 0, row != NULL);
+    return true;
+}
+
 /* Every row of o becomes the given one. */
 static void fill_rows(tp_tensor *o, const tp_tensor *row)
 {

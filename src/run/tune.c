@@ -6,7 +6,12 @@
 #include "ops/random.h"
 #include "run/disk.h"
 #include "run/options.h"
+#include "run/product.h"
+#include "run/program.h"
+#include "gen/provide.h"
+#include "loop/loop.h"
 #include "sym/env.h"
+#include <pthread.h>
 #include <stdio.h>
 
 enum { ROUNDS = 3, MIN_RUNS = 2, MAX_RUNS = 100 };
@@ -165,6 +170,110 @@ done:
     return p[best];
 }
 
+/* ---- products: how wide their register tiles are ---- */
+static map tiles; /* desc -> tile width + 1, for the process */
+static pthread_mutex_t tiles_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int64_t measure_tile(const gemm_desc *d, int nv, void *a, void *b, void *bias, void *c)
+{
+    gemm_desc with = *d;
+    tp_err err = { 0 };
+    int64_t best = -1, sum = 0;
+    with.nv = nv;
+    gemm_plan *p = gemm_plan_new(&with, gen_isa_host(), &err);
+    for (int i = 0;
+         p && (!nv || gemm_tile_width(p) == nv) && i < MAX_RUNS && (i < MIN_RUNS || sum < ENOUGH_NS); i++) {
+        int64_t t = clock_ns();
+        if (!gemm_run(p, a, b, bias, c, NULL, &err))
+            break;
+        t = clock_ns() - t;
+        sum += t;
+        best = best < 0 || t < best ? t : best;
+    }
+    gemm_plan_free(p);
+    return best;
+}
+
+static size_t reach(const gemm_mat *m, int64_t rows, int64_t cols, int64_t batch, size_t es)
+{
+    return (size_t)((rows - 1) * llabs(m->row) + (cols - 1) * llabs(m->col) + (batch - 1) * llabs(m->batch) +
+                    1) *
+           es;
+}
+
+/* The fastest width; 0: the one that the shape suggests. */
+static int fastest_tile(const gemm_desc *d, double *us)
+{
+    size_t es = d->c.type == VM_f64 ? 8 : 4, na = reach(&d->a, d->m, d->k, d->batch, es),
+           nb = reach(&d->b, d->k, d->n, d->batch, es), nc = reach(&d->c, d->m, d->n, d->batch, es);
+    void *a = calloc(1, na), *b = calloc(1, nb), *c = calloc(1, nc), *bias = calloc((size_t)d->n, es);
+    int64_t ns[GEMM_WIDEST + 1];
+    int best = 0;
+    for (int r = 0; a && b && c && bias && r < ROUNDS; r++)
+        for (int nv = 0; nv <= GEMM_WIDEST; nv++) {
+            int64_t t = r && ns[nv] < 0 ? -1 : measure_tile(d, nv, a, b, d->bias ? bias : NULL, c);
+            ns[nv] = r && ns[nv] >= 0 && (t < 0 || ns[nv] < t) ? ns[nv] : t;
+        }
+    for (int nv = 1; a && b && c && bias && ns[0] >= 0 && nv <= GEMM_WIDEST; nv++)
+        if (ns[nv] >= 0 && ns[nv] < ns[best] - ns[best] / 50)
+            best = nv;
+    *us = a && b && c && bias ? (double)ns[best] * 1e-3 : 0;
+    free(a);
+    free(b);
+    free(c);
+    free(bias);
+    return best;
+}
+
+static void tune_product(const ir_graph *g, const char *node, const gemm_desc *d, const run_options *o)
+{
+    strbuf config = { 0 }, won = { 0 };
+    char id[33], why[DISK_WHY], what[64];
+    double us = 0;
+    pthread_mutex_lock(&tiles_lock);
+    bool had = map_getn(&tiles, d, sizeof *d) != NULL;
+    pthread_mutex_unlock(&tiles_lock);
+    if (had || !d->m || !d->n || !d->k || !d->batch)
+        return;
+    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)hash_bytes(d, sizeof *d, 3),
+             (unsigned long long)hash_bytes(d, sizeof *d, 4));
+    disk_config(&config);
+    disk_item it = { "tuning", id, strbuf_str(&config), "a product" };
+    bool known = o->v[OPT_disk_cache] && disk_get(&it, &won, why) && won.n == 1 && won.s[0] >= '0' &&
+                 won.s[0] <= '0' + GEMM_WIDEST;
+    int nv = known ? won.s[0] - '0' : fastest_tile(d, &us);
+    if (!known && o->v[OPT_disk_cache])
+        disk_put(&it, (char[]){ (char)('0' + nv) }, 1);
+    if (nv)
+        gen_product_use(d, nv);
+    pthread_mutex_lock(&tiles_lock);
+    map_putn(&tiles, d, sizeof *d, (void *)(intptr_t)(nv + 1));
+    pthread_mutex_unlock(&tiles_lock);
+    snprintf(what, sizeof what, nv ? "tile of %d vectors" : "the usual tile", nv);
+    strbuf_clear(&won);
+    strbuf_addf(&won, "%s%s for", known ? "remembered from the disk cache: " : "", what);
+    tell(g, strbuf_str(&won), node, known ? -1 : us);
+    strbuf_free(&config);
+    strbuf_free(&won);
+}
+
+/* Every product of the program by itself, as it will run. */
+static void tune_products(const ir_graph *g, const run_program *rp, const run_options *o)
+{
+    const loop_plan *p = rp ? program_plan(rp) : NULL;
+    for (size_t i = 0; p && i < p->step.n; i++) {
+        const loop_step *s = &p->step.at[i];
+        if (s->kind != STEP_extern || !s->product || s->plain || s->node->op == OP_convolution)
+            continue;
+        bool over = p->slot.at[s->slot].over, add = s->node->op == OP_addmm;
+        const tp_val *arg = s->node->arg;
+        gemm_desc d;
+        const tp_tensor *row = add && !over ? ir_type(arg[0].node) : NULL;
+        if (product_desc(ir_type(s->node), row, ir_type(arg[add].node), ir_type(arg[add + 1].node), over, &d))
+            tune_product(g, s->node->name, &d, o);
+    }
+}
+
 run_program *tune_compile(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g)
 {
     run_options o = options_of(c->opt);
@@ -205,6 +314,7 @@ run_program *tune_compile(tune_fn *once, const aot_inner *in, tp_comp *c, const 
             disk_put(&it, won.s, won.n - 1);
     }
 done:
+    tune_products(g, best, &o);
     strbuf_free(&key);
     strbuf_free(&config);
     strbuf_free(&won);

@@ -188,6 +188,44 @@ TEST(gemm_adds_a_row)
             }
 }
 
+TEST(gemm_any_tile_gives_the_same_bits)
+{
+    static const int64_t shape[][3] = { { 7, 40, 33 }, { 64, 96, 70 }, { 50, 130, 500 }, { 200, 17, 20 } };
+    for (size_t s = 0; s < COUNT(shape); s++)
+        for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++)
+            for (int layout = 0; layout < 2; layout++) {
+                int64_t m = shape[s][0], n = shape[s][1], k = shape[s][2];
+                gemm_desc d = {
+                    m,         n, k, 1, mat(VM_f32, m, k, 0), mat(VM_f32, k, n, layout), mat(VM_f32, m, n, 0),
+                    .alpha = 1
+                };
+                float *a = filled(VM_f32, m * k, 1), *b = filled(VM_f32, k * n, 2), *first = NULL;
+                for (d.nv = 0; d.nv <= GEMM_WIDEST; d.nv++) {
+                    tp_err err = { 0 };
+                    gemm_plan *p = gemm_plan_new(&d, (gen_isa)isa, &err);
+                    float *c = filled(VM_f32, m * n, 3), *e = filled(VM_f32, m * n, 4);
+                    CHECK(p && gemm_run(p, a, b, NULL, c, NULL, &err));
+                    CHECK(!first || !memcmp(c, first, sizeof *c * (size_t)(m * n)));
+                    if (p && gemm_packs(p)) { /* and a B that was laid out before */
+                        void *packed = mem_zalloc(gemm_packed_bytes(p) + 64);
+                        gemm_pack_all(p, b, packed);
+                        CHECK(gemm_run_packed(p, a, b, packed, e, NULL) &&
+                              !memcmp(c, e, sizeof *c * (size_t)(m * n)));
+                        free(packed);
+                    }
+                    gemm_plan_free(p);
+                    free(e);
+                    if (first)
+                        free(c);
+                    else
+                        first = c;
+                }
+                free(first);
+                free(a);
+                free(b);
+            }
+}
+
 TEST(executable_memory_runs_out_cleanly)
 {
     tp_err err = { 0 };

@@ -1,5 +1,6 @@
 """Modes and options of taper.compile: what they do, and what is said about wrong ones."""
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,28 @@ x = taper.randn(32, 64)
 assert taper.allclose(taper.compile(f, mode="max-autotune")(x), f(x), atol=1e-5)
 assert taper.allclose(taper.compile(f, mode="max-autotune", dynamic=True)(x), f(x), atol=1e-5)
 """
+
+
+PRODUCTS = '''
+import taper
+a, b, w, v = taper.randn(64, 96), taper.randn(96, 80), taper.randn(48, 80), taper.randn(80)
+q = taper.randn(3, 64, 16)
+def f(a, b, w, q):
+    return taper.relu(taper.addmm(v, a, b)) @ w.t(), taper.bmm(q, q.transpose(1, 2))
+with taper.no_grad():
+    for got, want in zip(taper.compile(f, mode="max-autotune")(a, b, w, q), f(a, b, w, q)):
+        assert taper.allclose(got, want, atol=1e-4)
+'''
+
+
+def test_max_autotune_searches_tiles_of_products():
+    with tempfile.TemporaryDirectory() as d:
+        logs = [subprocess.run([sys.executable, "-c", PRODUCTS], capture_output=True, text=True, timeout=60,
+                               env={**os.environ, "TAPER_CACHE_DIR": d, "TAPER_LOGS": "autotuning"}) for _ in range(2)]
+    assert all(r.returncode == 0 for r in logs), logs
+    for name in ("addmm", "mm", "bmm"):
+        assert re.search(rf"tile( of \d vectors)? for {name}: [0-9.]+ us", logs[0].stderr), logs[0].stderr
+        assert re.search(rf"remembered from the disk cache: .*tile( of \d vectors)? for: {name}\b", logs[1].stderr), logs[1].stderr
 
 
 def test_max_autotune_measures_and_remembers():
