@@ -23,7 +23,7 @@ def page():
     out += ["", "`reuse_outputs` keeps the memory of each result and gives it to the next call once the program holds no reference to the",
             "old result; a result that is still held is never written to. `trust_guards` skips the look at which inputs need gradients, which",
             "the guards have answered. `max_autotune` compiles a graph of fixed sizes several times (unrolling, instruction set, C), measures",
-            "them in turns on made-up inputs and keeps the fastest; the disk cache remembers the winner, and `TAPER_LOGS=autotuning` shows the",
+            "them in turns on made-up inputs and keeps the fastest; tiles of every width are measured for each product; the disk cache remembers the winners, and `TAPER_LOGS=autotuning` shows the",
             "times. `TAPER_EMITTER` sets `emitter` for every compile.", ""]
     return "\n".join(out)
 
