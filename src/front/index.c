@@ -76,7 +76,7 @@ static bool slice_part(PyObject *o, symint *v, bool *given)
     Py_ssize_t i = PyNumber_AsSsize_t(o, NULL); /* clips */
     if (i == -1 && PyErr_Occurred())
         return false;
-    *v = MIN(MAX(i, -SYM_MASK), SYM_MASK);
+    *v = MIN(MAX(i, 1 - SYM_LIMIT), SYM_LIMIT - 1);
     return true;
 }
 
@@ -158,7 +158,7 @@ static bool do_item(slicing *s, PyObject *o)
         long long v = PyLong_AsLongLongAndOverflow(o, &over);
         if (over)
             return err_set(s->err, ERR_value, "Overflow when unpacking long long");
-        return do_select(s, MIN(MAX(v, -SYM_MASK), SYM_MASK));
+        return do_select(s, MIN(MAX(v, 1 - SYM_LIMIT), SYM_LIMIT - 1));
     }
     if (PySlice_Check(o))
         return do_slice(s, o);
@@ -353,10 +353,11 @@ static bool fill_with(tp_tensor *dst, PyObject *value, tp_err *err)
         if (over)
             return err_set(err, ERR_value, "Overflow when unpacking long long");
         if (sym_is_expr(i) && !dtype_is_float((dtype)dst->dt))
-            return err_set(
-                err, ERR_runtime,
-                "integers of 2**62 and more cannot be assigned as numbers (Taper keeps them for symbolic "
-                "sizes); assign a tensor, such as taper.tensor(2**62)");
+            return err_set(err, ERR_runtime,
+                           "integers from %lld to %lld cannot be assigned as numbers (Taper keeps them for "
+                           "symbolic sizes); "
+                           "assign a tensor of that value",
+                           (long long)SYM_TAG, (long long)SYM_TAG + (1LL << 48) - 1);
         v = sym_is_expr(i) ? vF((double)i) : vI(i);
     } else {
         double f = PyFloat_AsDouble(value);

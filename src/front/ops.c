@@ -115,9 +115,18 @@ static void *list_mem(parse *p, size_t bytes, size_t *used)
 static symint clamped(long long i,
                       int overflow) /* refused later as too large, with the operator's own message */
 {
-    if (overflow > 0 || (!overflow && i >= SYM_TAG))
-        return SYM_TAG - 1;
-    return overflow < 0 || i < -SYM_TAG ? -SYM_TAG : i;
+    if (overflow > 0 || (!overflow && i >= SYM_LIMIT))
+        return SYM_LIMIT - 1;
+    return overflow < 0 || i < -SYM_LIMIT ? -SYM_LIMIT : i;
+}
+
+static bool long_fits(PyObject *o) /* into 64 bits; true of everything that is no int */
+{
+    int overflow = 0;
+    if (TP_LIKELY(!PyLong_Check(o)))
+        return true;
+    PyLong_AsLongLongAndOverflow(o, &overflow);
+    return !overflow;
 }
 
 bool py_to_symint(PyObject *o, symint *v)
@@ -173,7 +182,7 @@ static bool to_number(PyObject *o, tp_val *v)
         *v = overflow ? vF(PyLong_AsDouble(o)) : vI(i);
         if (overflow && PyErr_Occurred())
             PyErr_Clear();
-        if (!overflow && sym_is_expr(i)) /* 2^62 and above would look like a symbol */
+        if (!overflow && sym_is_expr(i)) /* it would look like a symbol */
             *v = vF((double)i);
         return true;
     }
@@ -223,7 +232,15 @@ static bool dims_fit(parse *p, const op_param *q, Py_ssize_t n)
     return true;
 }
 
-static bool to_list(parse *p, const op_param *q, PyObject *o, tp_val *v, size_t *used)
+static bool entry_fits(parse *p, const op_row *r, const op_param *q, PyObject *o, Py_ssize_t k)
+{
+    return long_fits(o) || err_set(&p->err, ERR_type,
+                                   "%s(): argument '%s' failed to unpack the object at pos %zd with error "
+                                   "\"Overflow when unpacking long long\"",
+                                   r->name, q->name, k + 1);
+}
+
+static bool to_list(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v, size_t *used)
 {
     if (q->list_n > 0 && q->type == PT_ints && !PyTuple_Check(o) &&
         !PyList_Check(o)) { /* int[2]: one int for all */
@@ -246,7 +263,7 @@ static bool to_list(parse *p, const op_param *q, PyObject *o, tp_val *v, size_t 
             return false;
         symint *m = list_mem(p, sizeof *m * (size_t)(n + 1), used);
         for (Py_ssize_t k = 0; k < n; k++)
-            if (!py_to_symint(it[k], &m[k]))
+            if (!py_to_symint(it[k], &m[k]) || !entry_fits(p, r, q, it[k], k))
                 return false;
         *v = vIs(m, (int)n);
         return true;
@@ -288,13 +305,20 @@ static bool to_list(parse *p, const op_param *q, PyObject *o, tp_val *v, size_t 
     }
 }
 
-/* An integer of 2^62 and more is only a number where the result is a float anyway: as an integer it would be taken
- * for a symbol, and as a float it would lose its last digits. */
+/* An integer that looks like a symbol (the 2^48 from SYM_TAG on) is only a number where the result is a float anyway:
+ * as a float it would lose its last digits. */
 static bool number_arg(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v)
 {
     if (!to_number(o, v))
         return false;
-    if (TP_LIKELY(v->kind != VAL_float || PyFloat_Check(o) || v->f < 0x1p62 || v->f > 0x1p63))
+    if (TP_LIKELY(v->kind != VAL_float || PyFloat_Check(o)))
+        return true;
+    if (PyLong_Check(o) && !long_fits(o) &&
+        !(v->f >= 0x1p63 && v->f < 0x1p64)) /* 2^63 and more is uint64 there */
+        return err_set(&p->err, ERR_overflow, "%s(): argument '%s': int too big to convert", r->name,
+                       q->name);
+    bool wide = PyLong_Check(o) && !long_fits(o);
+    if (TP_LIKELY(!wide && (v->f < (double)SYM_TAG || v->f > (double)SYM_TAG + 0x1p48)))
         return true;
     if (!PyLong_Check(o) && !(py_is_tensor(o) && !dtype_is_float((dtype)py_tensor(o)->dt)))
         return true;
@@ -303,11 +327,13 @@ static bool number_arg(parse *p, const op_row *r, const op_param *q, PyObject *o
         if (a->kind == VAL_tensor && dtype_is_float((dtype)a->t->dt))
             return true;
     }
+    if (wide)
+        return err_set(&p->err, ERR_runtime, "value cannot be converted to type int64_t without overflow");
     return err_set(
         &p->err, ERR_runtime,
-        "%s(): argument '%s': integers of 2**62 and more are not supported as numbers here (Taper keeps them "
-        "for symbolic sizes); use a tensor, such as taper.tensor(2**62), or a float",
-        r->name, q->name);
+        "%s(): argument '%s': integers from %lld to %lld are not supported as numbers here (Taper keeps them "
+        "for symbolic sizes); use a tensor of that value, or a float",
+        r->name, q->name, (long long)SYM_TAG, (long long)SYM_TAG + (1LL << 48) - 1);
 }
 
 static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v, size_t *used)
@@ -334,6 +360,10 @@ static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, t
         symint i;
         if (!py_to_symint(o, &i))
             return false;
+        if (PyLong_Check(o) && !long_fits(o))
+            return err_set(&p->err, ERR_value, "Overflow when unpacking long long");
+        if ((r->flags & OPF_RAND) && PyLong_Check(o) && (i == SYM_LIMIT - 1 || i == -SYM_LIMIT))
+            return number_arg(p, r, q, o, v) && v->kind == VAL_int; /* bounds of random integers */
         *v = vI(i);
         return true;
     }
@@ -383,7 +413,7 @@ static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, t
             return false;
         *v = (tp_val){ .kind = VAL_gen, .gen = ((PyRng *)o)->g };
         return true;
-    default: return to_list(p, q, o, v, used);
+    default: return to_list(p, r, q, o, v, used);
     }
 }
 
@@ -462,9 +492,12 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
             if (!dims_fit(p, q, nargs - first))
                 return FAILED;
             symint *m = list_mem(p, sizeof *m * (size_t)(nargs - first), &used);
-            for (Py_ssize_t k = first; k < nargs; k++)
+            for (Py_ssize_t k = first; k < nargs; k++) {
                 if (!py_to_symint(args[k], &m[k - first]))
                     return NOT_THIS;
+                if (!entry_fits(p, r, q, args[k], k - first))
+                    return FAILED;
+            }
             p->val[i] = vIs(m, (int)(nargs - first));
             continue;
         }

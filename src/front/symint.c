@@ -75,7 +75,7 @@ static bool operand(PyObject *o, symint *v)
     int over;
     long long x = PyLong_AsLongLongAndOverflow(o, &over);
     *v = x;
-    return !over && x < SYM_TAG && x > -SYM_TAG;
+    return !over && x < SYM_LIMIT && x > -SYM_LIMIT;
 }
 
 static PyObject *fixed(PyObject *o) /* new int: the value, from now on a guard */

@@ -151,12 +151,29 @@ static bool arg_ok(const op_row *row, const op_param *p, const tp_val *v)
     }
 }
 
+/* Shape rules compute with sizes and the like, and rely on sums that do not overflow. Elements and the bounds of
+ * random integers may be any. */
+static bool int_fits(const op_row *row, const op_param *p, const tp_val *v)
+{
+    bool list = v->kind == VAL_ints;
+    if ((p->type != PT_int && !list) || (!list && (v->kind != VAL_int || (row->flags & OPF_RAND))))
+        return true;
+    const symint *x = list ? v->ints : &v->i;
+    for (int i = 0; i < (list ? v->n : 1); i++)
+        if (!sym_is_expr(x[i]) && (x[i] >= SYM_LIMIT || x[i] < -SYM_LIMIT))
+            return false;
+    return true;
+}
+
 bool ir_check_arg(const op_row *row, int i, const tp_val *v, tp_err *err)
 {
     const op_param *p = &row->schema.param[i];
-    return arg_ok(row, p, v) ||
-           err_set(err, ERR_type, "%s(): argument '%s' (position %d) must be %s, not %s", row->full, p->name,
-                   i + 1, param_names[p->type], val_names[kind_of(v)]);
+    if (!arg_ok(row, p, v))
+        return err_set(err, ERR_type, "%s(): argument '%s' (position %d) must be %s, not %s", row->full,
+                       p->name, i + 1, param_names[p->type], val_names[kind_of(v)]);
+    return int_fits(row, p, v) ||
+           err_set(err, ERR_value, "%s(): argument '%s' (position %d) is not below 2**62", row->full, p->name,
+                   i + 1);
 }
 
 /* With numbers allowed for tensors, one tensor must still be there. */

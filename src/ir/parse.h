@@ -61,6 +61,7 @@ bool parse_want_string(parser *p, const char *what, const char **out);
 bool parse_name_or_string(parser *p, const char *what, const char **out);
 bool parse_digits_follow(const char *q, const char *e);
 bool parse_whole(parser *p, int64_t *out);
+bool parse_number_whole(parser *p, int64_t *out); /* a number that is no size: below 2**63 */
 const char *parse_expr_end(const parser *p, const char *s);
 bool parse_expression(parser *p, symint *out);
 bool parse_size_value(parser *p, symint *out);

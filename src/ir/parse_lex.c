@@ -197,21 +197,26 @@ bool parse_name_or_string(parser *p, const char *what, const char **out)
 /* ---- numbers and symbolic integers ---- */
 bool parse_digits_follow(const char *q, const char *e) { return q < e && isdigit((unsigned char)*q); }
 
-bool parse_whole(parser *p, int64_t *out)
+static bool whole_below(parser *p, uint64_t limit, const char *why, int64_t *out)
 {
     const char *start = p->p;
     bool neg = p->p < p->e && *p->p == '-';
     uint64_t v = 0;
-    const uint64_t limit = (uint64_t)1 << 62;
 
     p->p += neg;
     if (!parse_digits_follow(p->p, p->e))
         return parse_expected(p, "a number");
     for (; parse_digits_follow(p->p, p->e); p->p++)
-        if ((v = v * 10 + (uint64_t)(*p->p - '0')) >= limit)
-            return parse_fail_at(p, start, ERR_value, "this integer is not below 2**62");
-    *out = neg ? -(int64_t)v : (int64_t)v;
-    return true;
+        if (v > limit / 10 || (v = v * 10 + (uint64_t)(*p->p - '0')) >= limit + neg)
+            return parse_fail_at(p, start, ERR_value, "this integer is not %s", why);
+    *out = (int64_t)(neg ? 0 - v : v);
+    return !sym_is_expr(*out) ||
+           parse_fail_at(p, start, ERR_value, "this integer is kept for symbols"); /* one in 2^16 */
+}
+bool parse_whole(parser *p, int64_t *out) { return whole_below(p, (uint64_t)SYM_LIMIT, "below 2**62", out); }
+bool parse_number_whole(parser *p, int64_t *out)
+{
+    return whole_below(p, (uint64_t)1 << 63, "below 2**63", out);
 }
 
 /* The end of the expression that begins at s: a comma, closing bracket, quote, semicolon or comment outside

@@ -192,7 +192,7 @@ static bool number(parser *p, tp_val *out)
             return parse_expression(p, &out->i);
         }
         *out = vI(0);
-        return parse_whole(p, &out->i);
+        return parse_number_whole(p, &out->i);
     }
     char buf[512];
     if (q - s >= (ptrdiff_t)sizeof buf)

@@ -110,10 +110,10 @@ bool fill_value_ok(dtype dt, const tp_val *v, tp_err *err)
     static const char *const name[] = { "bool", "uint8_t", "int8_t", "int16_t", "int", "int64_t" };
     static const double lo[] = { 0, -255, -128, -32768, -2147483648.0, -9.2233720368547758e18 };
     static const double hi[] = { 0, 255, 127, 32767, 2147483647.0, 9.2233720368547758e18 };
-    if (dt == DT_bool || dtype_is_float(dt) || sym_is_expr(v->i))
+    if (dt == DT_bool || dtype_is_float(dt) || (v->kind == VAL_int && (sym_is_expr(v->i) || dt == DT_i64)))
         return true;
     double f = val_as_f(v);
-    if (!(f >= lo[dt] && f <= hi[dt]))
+    if (!(f >= lo[dt] && f <= hi[dt]) || (dt == DT_i64 && f == 0x1p63))
         return err_set(err, ERR_runtime, "value cannot be converted to type %s without overflow", name[dt]);
     return true;
 }
@@ -208,6 +208,13 @@ static bool range_of(op_call *c, range *r)
     }
     if (up ? sym_lt(b, a) : sym_gt(b, a))
         return err_set(c->err, ERR_runtime, "upper bound and lower bound inconsistent with step sign");
+    if (!sym_is_expr(a) && !sym_is_expr(b) &&
+        !sym_is_expr(s)) { /* all of 64 bits; step * n stays within them */
+        __int128 d = up ? (__int128)b - a : (__int128)a - b, by = up ? s : -(__int128)s,
+                 n = (d + by - 1) / by;
+        r->n = (symint)MIN(n, SYM_LIMIT - 1);
+        return true;
+    }
     symint len = up ? sym_sub(b, a) : sym_sub(a, b), st = up ? s : sym_sub(0, s);
     r->n = !sym_is_expr(st) && st == 1 ? len : sym_floordiv(sym_add(len, sym_sub(st, 1)), st);
     return true;

@@ -233,6 +233,8 @@ bool decomp_chunk(bld *b, const tp_val *arg, tp_val *out)
     if (!dim_wrap(arg[2].i, t->ndim, &d, b->err))
         return false;
     symint n = t->size[d], part = sym_floordiv(sym_sub(sym_add(n, k), 1), k);
+    if (sym_eq(part, 0) && !pieces_fit(k, b->err))
+        return false;
     if (sym_eq(part, 0)) { /* an empty dimension still gives the asked number of chunks */
         symint *z = mem_zalloc(sizeof(symint) * (size_t)k);
         bool ok = list_of(b, t, d, OP_split_with_sizes, B_ARGS(arg[0], vIs(z, (int)k), vI(d)), out);
@@ -261,6 +263,8 @@ static bool sections(bld *b, tp_tensor *t, symint k, int d, tp_val *out)
     if (sym_le(k, 0))
         return FAIL("number of sections must be larger than 0, got %s", size_str(&a, k));
     int64_t n = sym_is_expr(k) ? sym_specialize(k) : k;
+    if (!pieces_fit(n, b->err))
+        return false;
     symint *at = mem_alloc(sizeof(symint) * (size_t)n), q = sym_floordiv(t->size[d], n),
            r = sym_mod(t->size[d], n);
     for (int64_t i = 1; i < n; i++)

@@ -188,6 +188,7 @@ static inline dtype arg_dt(const op_call *c, int i, dtype none)
     return c->arg[i].kind == VAL_none ? none : (dtype)c->arg[i].i;
 }
 bool arg_dim(op_call *c, int i, int ndim, int *dim); /* wraps a negative dim; IndexError otherwise */
+bool pieces_fit(int64_t n, tp_err *err); /* a tensor is not split into more than memory can describe */
 bool dim_wrap(int64_t d, int ndim, int *dim, tp_err *err);
 /* Dimension list -> mask and count; an empty or absent list means all when `empty_all`. */
 bool arg_dims(op_call *c, int i, int ndim, bool empty_all, uint32_t *mask);

@@ -163,7 +163,7 @@ bool shape_roll(op_call *c)
     if (s->n == 0)
         return err_set(c->err, ERR_runtime, "`shifts` required");
     for (int i = 0; i < s->n; i++) /* the front end stops larger ones there */
-        if (s->ints[i] == SYM_TAG - 1 || s->ints[i] == -SYM_TAG)
+        if (s->ints[i] == SYM_LIMIT - 1 || s->ints[i] == -SYM_LIMIT)
             return err_set(c->err, ERR_runtime, "roll(): shifts of 2**62 and more are not supported");
     if (s->n != d->n && !(d->n == 0 && s->n == 1))
         return err_set(c->err, ERR_runtime, "shifts and dimensions must align. shifts: %d, dims:%d", s->n,

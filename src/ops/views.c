@@ -96,6 +96,17 @@ bool shape_view(op_call *c)
     return out_view(c, 0, n, size, stride, t->offset) != NULL;
 }
 
+static bool numel_fits(int n, const symint *size, tp_err *err)
+{
+    symint all = 1;
+    for (int i = 0; i < n; i++)
+        all = sym_mul(all, size[i]);
+    for (int i = 0; i < n && all == SYM_LIMIT - 1; i++)
+        if (sym_eq(size[i], 0))
+            return true;
+    return all != SYM_LIMIT - 1 || err_set(err, ERR_runtime, "numel: integer multiplication overflow");
+}
+
 bool shape_expand(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0);
@@ -124,6 +135,11 @@ bool shape_expand(op_call *c)
                 c->err, ERR_runtime,
                 "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension %d",
                 i);
+        if (!keep && sym_lt(w, 0))
+            return err_set(
+                c->err, ERR_runtime,
+                "The expanded size of the tensor (%lld) isn't allowed: it is negative, in dimension %d",
+                (long long)w, i);
         size[i] = keep ? have : w;
         stride[i] = i >= off ? t->stride[i - off] : 0;
         if (!sym_eq(have, size[i])) {
@@ -144,7 +160,7 @@ bool shape_expand(op_call *c)
         } else if (i < off)
             stride[i] = 0;
     }
-    return out_view(c, 0, n, size, stride, t->offset) != NULL;
+    return numel_fits(n, size, c->err) && out_view(c, 0, n, size, stride, t->offset) != NULL;
 }
 
 bool shape_permute(op_call *c)
@@ -354,6 +370,12 @@ bool shape_narrow(op_call *c)
     return true;
 }
 
+bool pieces_fit(int64_t n, tp_err *err)
+{
+    return n <= 1 << 24 || err_set(err, ERR_runtime, "%lld pieces of one tensor are too many (at most %d)",
+                                   (long long)n, 1 << 24);
+}
+
 static void add_part(op_call *c, int d, symint start, symint len)
 {
     tp_tensor *t = arg_t(c, 0);
@@ -385,6 +407,8 @@ bool shape_split(op_call *c)
     }
     symint nparts = sym_max(sym_floordiv(sym_sub(sym_add(n, part), 1), part), 1);
     int64_t k = sym_is_expr(nparts) ? sym_specialize(nparts) : nparts;
+    if (!pieces_fit(k, c->err))
+        return false;
     for (int64_t i = 0; i < k; i++) {
         symint at = sym_mul(part, i);
         add_part(c, d, at, i < k - 1 ? part : sym_sub(n, at));
@@ -435,6 +459,8 @@ bool shape_unbind(op_call *c)
     if (!arg_dim(c, 1, t->ndim, &d))
         return false;
     int64_t len = sym_is_expr(t->size[d]) ? sym_specialize(t->size[d]) : t->size[d];
+    if (!pieces_fit(len, c->err))
+        return false;
     for (int k = 0; k < t->ndim; k++)
         if (k != d) {
             size[n] = t->size[k];
@@ -472,7 +498,7 @@ bool shape_as_strided(op_call *c)
                        "storage size of %lld are out of bounds for storage of size %lld",
                        sizes_str(&a, sz->n, sz->ints), sizes_str(&b, st->n, st->ints), (long long)off,
                        (int)dtype_size((dtype)t->dt), (long long)bytes, (long long)t->storage->nbytes);
-    return out_view(c, 0, sz->n, sz->ints, st->ints, off) != NULL;
+    return numel_fits(sz->n, sz->ints, c->err) && out_view(c, 0, sz->n, sz->ints, st->ints, off) != NULL;
 }
 
 bool shape_diagonal(op_call *c)

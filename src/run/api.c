@@ -40,7 +40,7 @@ static bool geometry_ok(tp_dtype dt, int ndim, const int64_t *size, const int64_
     if (ndim && !size)
         return err_set(err, ERR_value, "no sizes were given");
     for (int d = 0; d < ndim; d++)
-        if (size[d] < 0 || size[d] >= SYM_TAG || (stride && (stride[d] < 0 || stride[d] >= SYM_TAG)))
+        if (size[d] < 0 || size[d] >= SYM_LIMIT || (stride && (stride[d] < 0 || stride[d] >= SYM_LIMIT)))
             return err_set(err, ERR_value, "size or stride of dimension %d is not between 0 and 2**62", d);
     if (!shape_check_sizes(ndim, size, err))
         return false;

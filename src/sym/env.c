@@ -85,7 +85,7 @@ symint sym_env_size_in(sym_env *env, int64_t hint, const char *source, sym_polic
     sx_range r = { MAX(lo, p == SYM_unbacked ? 0 : least), hi };
     sym_expr *e;
 
-    if (hint < 0 || hint >= SYM_TAG) {
+    if (hint < 0 || hint >= SYM_LIMIT) {
         err_set(&env->err, ERR_value, "size %lld of %s is out of range", (long long)hint, source);
         return 0;
     }
@@ -119,7 +119,7 @@ symint sym_env_size(sym_env *env, int64_t hint, const char *source, sym_policy p
 
 symint sym_env_int(sym_env *env, int64_t hint, const char *source)
 {
-    if (hint >= SYM_TAG || hint <= -SYM_TAG) {
+    if (hint >= SYM_LIMIT || hint <= -SYM_LIMIT) {
         err_set(&env->err, ERR_overflow, "%s is %lld, which does not fit in 62 bits", source,
                 (long long)hint);
         return 0;
@@ -179,7 +179,7 @@ symint sym_env_declare(sym_env *env, const char *name, bool has_hint, int64_t hi
         err_set(err, ERR_value, "'%.64s' cannot be the name of a symbol", name);
         return 0;
     }
-    if (lo > hi || (has_hint && (hint < lo || hint > hi || hint >= SYM_TAG || hint <= -SYM_TAG))) {
+    if (lo > hi || (has_hint && (hint < lo || hint > hi || hint >= SYM_LIMIT || hint <= -SYM_LIMIT))) {
         err_set(err, ERR_value, "symbol %s: its value is outside its range", name);
         return 0;
     }

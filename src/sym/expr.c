@@ -123,9 +123,9 @@ static bool compute_hint(const sym_expr *e, int64_t *out)
 static sym_expr *node(sym_env *env, sx_kind k)
 {
     sym_expr *e = ARENA_NEW(&env->mem, sym_expr);
-    /* The two top bits of a symint tag it, so addresses must stay below 2^62; they do on every machine we
-     * know, and a tagged pointer would be misread silently where they did not. */
-    if ((uint64_t)(uintptr_t)e >> 62)
+    /* The 16 top bits of a symint tag it, so addresses must stay below 2^48; they do on every machine we
+     * know (unless asked for more), and a tagged pointer would be misread silently where they did not. */
+    if ((uint64_t)(uintptr_t)e >> 48)
         abort();
     e->env = env;
     e->kind = (uint8_t)k;

@@ -99,7 +99,7 @@ static inline sym_expr *sx_mut(const sym_expr *e) { return (sym_expr *)e; }
 static inline sym_expr *sx_of(symint v) { return sx_mut(sym_expr_of(v)); }
 static inline bool sx_is(symint v, sx_kind k) { return sym_is_expr(v) && sym_expr_of(v)->kind == k; }
 static inline sym_env *sx_env(symint a, symint b) { return sym_is_expr(a) ? sx_of(a)->env : sx_of(b)->env; }
-static inline bool sx_fits(int64_t c) { return c < SYM_TAG && c > -SYM_TAG; } /* may stand as a symint */
+static inline bool sx_fits(int64_t c) { return c < SYM_LIMIT && c > -SYM_LIMIT; } /* may stand as a symint */
 static inline bool sx_kind_is_bool(int k) { return k >= SX_eq; }
 
 /* expr.c */

@@ -111,7 +111,8 @@ static bool number(parser *s, symint *v)
     const char *at = s->p;
     int64_t x = 0;
     while (s->p < s->end && isdigit((unsigned char)*s->p))
-        if (__builtin_mul_overflow(x, 10, &x) || __builtin_add_overflow(x, *s->p++ - '0', &x) || x >= SYM_TAG)
+        if (__builtin_mul_overflow(x, 10, &x) || __builtin_add_overflow(x, *s->p++ - '0', &x) ||
+            x >= SYM_LIMIT)
             return bad(s, at, "number does not fit in 62 bits");
     *v = x;
     return true;
@@ -167,7 +168,7 @@ static bool power(parser *s, symint *v)
     if (!sym_is_expr(*v)) {
         int64_t x = 1;
         for (; n > 0; n--)
-            if (__builtin_mul_overflow(x, *v, &x) || x >= SYM_TAG || x <= -SYM_TAG)
+            if (__builtin_mul_overflow(x, *v, &x) || x >= SYM_LIMIT || x <= -SYM_LIMIT)
                 return bad(s, at, "number does not fit in 62 bits");
         *v = x;
         return true;
@@ -199,7 +200,7 @@ static bool arithmetic(parser *s, const char *at, char op, symint a, symint b, s
     if (!sym_is_expr(a) && !sym_is_expr(b)) {
         if ((op == '*' && __builtin_mul_overflow(a, b, &x)) ||
             (op == '+' && __builtin_add_overflow(a, b, &x)) ||
-            (op == '-' && __builtin_sub_overflow(a, b, &x)) || x >= SYM_TAG || x <= -SYM_TAG)
+            (op == '-' && __builtin_sub_overflow(a, b, &x)) || x >= SYM_LIMIT || x <= -SYM_LIMIT)
             return bad(s, at, "number does not fit in 62 bits");
         *v = x;
         return true;

@@ -478,7 +478,7 @@ static symint floordiv(sym_env *env, symint a, symint b)
         sym_expr *e = sx_of(rest);
         int64_t bb;
         if (sx_is(rest, SX_floordiv) && !sym_is_expr(e->a[1]) && e->a[1] > 0 &&
-            !__builtin_mul_overflow(e->a[1], b, &bb) && bb < SYM_TAG)
+            !__builtin_mul_overflow(e->a[1], b, &bb) && bb < SYM_LIMIT)
             return sym_add(q, floordiv(env, e->a[0], bb)); /* x//2//3 is x//6 */
     }
     return sym_add(q, sx_value(sx_intern(env, SX_floordiv, 2, (symint[]){ rest, b }, 0)));

@@ -1,8 +1,9 @@
 /* sym.h - integers that may be symbolic.
- * A symint is an int64_t. Ordinary values stand for themselves; a value whose top two bits are 01 is a
+ * A symint is an int64_t. Ordinary values stand for themselves; a value whose top 16 bits are SYM_TAG's is a
  * tagged pointer to an interned expression owned by a shape environment. So code that never meets
  * symbols works on plain integers, and shape rules written with the functions below work on both.
- * Sizes of 2^62 and above are refused everywhere, which keeps the two apart. */
+ * Sizes stay below SYM_LIMIT everywhere, which keeps the two apart; of the numbers that are elements of
+ * tensors the 2^48 that look like tags cannot be passed as such and are refused. */
 #ifndef TAPER_SYM_H
 #define TAPER_SYM_H
 #include "base/arena.h"
@@ -13,11 +14,11 @@ typedef int64_t symint;
 typedef struct sym_expr sym_expr;
 typedef struct sym_env sym_env;
 
-#define SYM_TAG  ((int64_t)1 << 62)
-#define SYM_MASK (((int64_t)1 << 62) - 1)
+#define SYM_LIMIT ((int64_t)1 << 62)      /* sizes are below it, and sums of two do not overflow */
+#define SYM_TAG   ((int64_t)0x5A5A << 48) /* numbers people write (2^62, 2^63 - 1) do not look like it */
 
-static inline bool sym_is_expr(symint v) { return ((uint64_t)v >> 62) == 1; }
-static inline const sym_expr *sym_expr_of(symint v) { return (const sym_expr *)(uintptr_t)(v & SYM_MASK); }
+static inline bool sym_is_expr(symint v) { return (uint64_t)v >> 48 == (uint64_t)SYM_TAG >> 48; }
+static inline const sym_expr *sym_expr_of(symint v) { return (const sym_expr *)(uintptr_t)(v ^ SYM_TAG); }
 static inline symint sym_of_expr(const sym_expr *e) { return (symint)(uintptr_t)e | SYM_TAG; }
 static inline bool sym_all_const(const symint *v, int n)
 {
@@ -40,7 +41,7 @@ symint sym_max_slow(symint a, symint b);
 /* Constants stay out of the range of tags: absurd sizes stop at the largest number, and are refused later. */
 static inline symint sym_clamp(symint v, bool over)
 {
-    return TP_UNLIKELY(over || sym_is_expr(v)) ? SYM_TAG - 1 : v;
+    return TP_UNLIKELY(over || v >= SYM_LIMIT) ? SYM_LIMIT - 1 : v;
 }
 static inline symint sym_add(symint a, symint b)
 {
@@ -50,7 +51,14 @@ static inline symint sym_add(symint a, symint b)
     bool over = __builtin_add_overflow(a, b, &r);
     return sym_clamp(r, over);
 }
-static inline symint sym_sub(symint a, symint b) { return SYM_EITHER(a, b) ? sym_sub_slow(a, b) : a - b; }
+static inline symint sym_sub(symint a, symint b)
+{
+    symint r;
+    if (SYM_EITHER(a, b))
+        return sym_sub_slow(a, b);
+    bool over = __builtin_sub_overflow(a, b, &r);
+    return sym_clamp(r, over);
+}
 static inline symint sym_mul(symint a, symint b)
 {
     symint r;

@@ -30,7 +30,7 @@ static bool parse_entry(st_file *f, st_entry *e, const json_member *m, tp_err *e
     symint *size = arena_alloc(&f->mem, sizeof *size * (shape->n + 1));
     for (size_t i = 0; i < shape->n; i++) {
         size[i] = json_i64(&shape->at[i], -1);
-        if (size[i] < 0 || size[i] >= SYM_TAG)
+        if (size[i] < 0 || size[i] >= SYM_LIMIT)
             return err_set(err, ERR_value, "safetensors: tensor '%.60s' has a size that is no size", m->key);
     }
     e->ndim = (int)shape->n;

@@ -336,7 +336,7 @@ TEST(sym_errors_do_not_crash)
     sym_env_size(f.env, -1, "L['x'].size()[0]", SYM_duck);
     CHECK_INT(f.err->kind, ERR_value);
     err_clear(f.err);
-    sym_env_size(f.env, SYM_TAG, "L['x'].size()[0]", SYM_duck);
+    sym_env_size(f.env, SYM_LIMIT, "L['x'].size()[0]", SYM_duck);
     CHECK_INT(f.err->kind, ERR_value);
     err_clear(f.err);
     sym_env_freeze(f.env);

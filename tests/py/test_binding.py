@@ -47,19 +47,56 @@ def test_shape_errors():
     raises(IndexError, lambda: taper.ones(2).sum(3), "Dimension out of range (expected to be in range of [-1, 0], but got 3)")
 
 
+def test_bounds_of_random_integers():
+    """random_(to) counts from 0; random_(from, to) may span any 64-bit range."""
+    x = taper.zeros(100, dtype=taper.int64)
+    assert 0 <= x.random_(5).min().item() and x.max().item() < 5
+    assert taper.zeros(100).random_(3).max().item() < 3
+    assert 7 <= x.random_(7, 9).min().item() and x.max().item() < 9
+    raises(RuntimeError, lambda: x.random_(-5), "random_ expects 'from' to be less than 'to', but got from=0 >= to=-5")
+
+
+def test_integers_beyond_64_bits():
+    """An int no 64-bit integer can hold is an error, not a float and not its nearest neighbour."""
+    x, i = taper.ones(3), taper.ones(3, dtype=taper.int64)
+    for call in (lambda: x + 2 ** 64, lambda: i + 2 ** 64, lambda: i.fill_(-2 ** 63 - 1), lambda: taper.full((2,), 2 ** 65)):
+        raises(OverflowError, call, "int too big to convert")
+    for call in (lambda: i + 2 ** 63, lambda: i.fill_(2 ** 63), lambda: taper.full_like(i, 2 ** 63), lambda: i.masked_fill(i == 1, 2.0 ** 63)):
+        raises(RuntimeError, call, "value cannot be converted to type int64_t without overflow")
+    raises(ValueError, lambda: x.narrow(0, 2 ** 64, 1), "Overflow when unpacking long long")
+    raises(TypeError, lambda: taper.zeros(1, 2 ** 64), "argument 'size' failed to unpack the object at pos 2")
+    assert (x * 2 ** 63).tolist() == [2.0 ** 63] * 3
+    assert taper.arange(-2 ** 62, 2 ** 62, 2 ** 61).tolist() == [-2 ** 62, -2 ** 61, 0, 2 ** 61]
+    raises(RuntimeError, lambda: x.expand(-5, 3), "is negative")
+    raises(RuntimeError, lambda: x.expand(2 ** 61, 3), "numel: integer multiplication overflow")
+
+
 def test_integers_that_would_look_like_symbols():
-    """2**62 and more: exact in tensors, a clear error as numbers, never a wrong answer."""
+    """2**62 and more: exact in tensors and as numbers; those that look like symbols a clear error, never a wrong answer."""
     big = 2 ** 62 + 1
     t, x = taper.tensor([big, 1]), taper.arange(6.0).view(2, 3)
     assert t.tolist() == [big, 1] and (t + taper.tensor(1)).tolist() == [big + 1, 2] and t.max().item() == big
-    for call in (lambda: t + big, lambda: t == big, lambda: t.clamp(max=big), lambda: t.fill_(big), lambda: taper.full((2,), big),
-                 lambda: taper.arange(big, big + 2), lambda: t.__setitem__(0, big), lambda: t.clamp(max=taper.tensor(big).item())):
+    for n in (big, 2 ** 63 - 1, -2 ** 63, -big):
+        a = taper.zeros(3, dtype=taper.int64)
+        a[0] = n
+        assert a.tolist() == [n, 0, 0] and (a == n).tolist() == [True, False, False] and a.clone().fill_(n).tolist() == [n] * 3
+        assert (a | n).tolist() == [n] * 3 and taper.full((2,), n).tolist() == [n] * 2 and taper.where(a == 0, n, a).tolist() == [n] * 3
+        assert a.masked_fill(a == 0, n).tolist() == [n] * 3 and a.clamp(n, n).tolist() == [n] * 3
+        assert taper.compile(lambda v: v + n)(taper.zeros(2, dtype=taper.int64)).tolist() == [n, n]
+    assert taper.arange(big, big + 2).tolist() == [big, big + 1]
+    assert taper.randint(2 ** 63 - 2, 2 ** 63 - 1, (3,)).tolist() == [2 ** 63 - 2] * 3
+    tag = 0x5A5A << 48
+    for call in (lambda: t + tag, lambda: t == tag, lambda: t.clamp(max=tag), lambda: t.fill_(tag), lambda: taper.full((2,), tag),
+                 lambda: taper.arange(tag, tag + 2), lambda: t.__setitem__(0, tag), lambda: t.clamp(max=taper.tensor(tag).item())):
         try:
             r = call()
         except RuntimeError as e:
-            assert "integers of 2**62 and more" in str(e), e
+            assert f"integers from {tag} to" in str(e), e
         else:
             raise AssertionError(f"no error: {r}")
+    raises(RuntimeError, lambda: x.tensor_split(big), "pieces of one tensor are too many")
+    raises(RuntimeError, lambda: taper.zeros(0).chunk(2 ** 40), "pieces of one tensor are too many")
+    raises(RuntimeError, lambda: taper.zeros(1).expand(2 ** 40).split(1), "pieces of one tensor are too many")
     for call in (lambda: x.view(taper.tensor(big)), lambda: x.narrow(0, big, 1), lambda: x.sum(big), lambda: x.roll(big, 0),
                  lambda: taper.zeros(big), lambda: x.select(0, taper.tensor(big)), lambda: x[big]):
         try:
