@@ -34,6 +34,17 @@ def einsum(equation, *operands):
     return _C._call("einsum", equation, list(operands))
 
 
+def _into(out, r):
+    """The result r of an operator, written to out where that is given."""
+    if out is None:
+        return r
+    if out.dtype is not r.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {r.dtype}, but got {out.dtype} instead")
+    if out.shape != r.shape:
+        out.resize_(r.shape)
+    return out.copy_(r)
+
+
 def tensordot(a, b, dims=2, out=None):
     """Contracts the last dims of a with the first of b, or the listed dimensions."""
     if isinstance(dims, Tensor):
@@ -46,7 +57,7 @@ def tensordot(a, b, dims=2, out=None):
         dims = (list(range(-dims, 0)), list(range(dims)))
     da, db = dims
     r = _C._call("tensordot", a, b, [da] if isinstance(da, int) else list(da), [db] if isinstance(db, int) else list(db))
-    return r if out is None else out.copy_(r)
+    return _into(out, r)
 
 
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
@@ -69,7 +80,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
             p = 2
         d = [] if dim is None else [dim] if isinstance(dim, int) else list(dim)
         r = _ops["norm"](input, p, d, keepdim)
-    return r if out is None else out.copy_(r)
+    return _into(out, r)
 
 
 def _results(r, *wanted):
@@ -96,7 +107,7 @@ def nonzero(input, *, out=None, as_tuple=False):
     r = _ops["nonzero"](input)
     if as_tuple:
         return (r if input.dim() else _ops["nonzero"](input.reshape(1))).unbind(1)
-    return r if out is None else out.resize_(r.shape).copy_(r)
+    return _into(out, r)
 
 
 def broadcast_shapes(*shapes):
@@ -159,7 +170,7 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
 
 def chain_matmul(*matrices, out=None):
     r = _C._call("chain_matmul", list(matrices))
-    return r if out is None else out.copy_(r)
+    return _into(out, r)
 
 
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
@@ -177,7 +188,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     for _ in range(min(n, r.shape[dim])):
         a, b = r.narrow(dim, 1, r.shape[dim] - 1), r.narrow(dim, 0, r.shape[dim] - 1)
         r = a ^ b if r.dtype is T.bool else a - b
-    return (r.clone() if r is input else r) if out is None else out.copy_(r)
+    return (r.clone() if r is input else r) if out is None else _into(out, r)
 
 
 def _slices(y, x, dx, dim):
@@ -495,11 +506,11 @@ def angle(input, *, out=None):
     T = _T()
     x = input if input.dtype.is_floating_point else input.to(T.get_default_dtype())
     r = T.where(x < 0, _math.pi, T.where(x.isnan(), x, T.zeros_like(x))).to(x.dtype)
-    return r if out is None else out.copy_(r)
+    return _into(out, r)
 
 
 def conj_physical(input, *, out=None):
-    return input.clone() if out is None else out.copy_(input)
+    return input.clone() if out is None else _into(out, input)
 
 
 def real(input):
@@ -532,10 +543,14 @@ hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window = m
 
 def _copying(view):
     def f(*args, **kwargs):
-        kwargs.pop("out", None)
+        out = kwargs.pop("out", None)
         r = view(*args, **kwargs)
-        return r.clone(memory_format=_C.contiguous_format) if isinstance(r, Tensor) else \
-            tuple(t.clone(memory_format=_C.contiguous_format) for t in r)
+        if isinstance(r, Tensor):
+            return r.clone(memory_format=_C.contiguous_format) if out is None else _into(out, r)
+        if out is not None and len(out) != len(r):
+            raise RuntimeError(f"out= holds {len(out)} tensors, but there are {len(r)} results")
+        made = tuple(t.clone(memory_format=_C.contiguous_format) for t in r)
+        return made if out is None else [_into(o, t) for o, t in zip(out, made)] and None
 
     return f
 

@@ -833,6 +833,9 @@ static bool write_one(const op_row *r, PyObject *dst, tp_tensor *s, tp_err *err)
         return false;
     }
     tp_tensor *d = py_tensor(dst);
+    if ((r->flags & OPF_EXACT) && s->dt != d->dt)
+        return err_set(err, ERR_runtime, "Expected out tensor to have dtype %s, but got %s instead",
+                       dtype_name((dtype)s->dt), dtype_name((dtype)d->dt));
     if (s == d) { /* the kernel wrote there itself */
         tensor_bump(d);
         return true;
@@ -891,6 +894,30 @@ static tp_tensor *into_of(const op_row *r, const parse *p, PyObject *given)
     return grad || tensor_is_fake(t) ? NULL : t;
 }
 
+/* out= of a row that reads its arguments while it writes. */
+static bool out_apart(const op_row *r, const parse *p, PyObject *given, tp_err *err)
+{
+    bool seq = PyTuple_Check(given) || PyList_Check(given);
+    Py_ssize_t n = seq ? PySequence_Fast_GET_SIZE(given) : 1;
+    for (Py_ssize_t k = 0; k < n; k++) {
+        PyObject *o = seq ? PySequence_Fast_GET_ITEM(given, k) : given;
+        if (!py_is_tensor(o))
+            continue;
+        tp_tensor *t = py_tensor(o);
+        if (tensor_overlaps_itself(t))
+            return ops_overlap_err(true, err);
+        for (int i = 0; i < r->schema.nparam; i++) {
+            const tp_val *v = &p->val[i];
+            if (v->kind == VAL_tensor && tensor_shares(t, v->t))
+                return ops_overlap_err(false, err);
+            for (int j = 0; v->kind == VAL_tensors && j < v->n; j++)
+                if (v->ts[j] && tensor_shares(t, v->ts[j]))
+                    return ops_overlap_err(false, err);
+        }
+    }
+    return true;
+}
+
 /* ---- the call ---- */
 static PyObject *run(op_id op, const op_row *r, op_variant v, parse *p, const extra *x)
 {
@@ -898,6 +925,8 @@ static PyObject *run(op_id op, const op_row *r, op_variant v, parse *p, const ex
     tp_err err;
     err.kind = ERR_none;
     bool cast = CX->autocast;
+    if (x->out && (r->flags & OPF_OWN) && !out_apart(r, p, x->out, &err))
+        return py_raise(&err);
     if (x->out) {
         CX->into = into_of(r, p, x->out);
         CX->autocast = false; /* out= has the type it has */

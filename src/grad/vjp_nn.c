@@ -254,6 +254,10 @@ RESIZE(upsample_trilinear3d, V(upsample_trilinear3d, DYV, *ARG(1), *ARG(3), *ARG
        V(upsample_trilinear3d_backward, DYV, *ARG(1), SIZES, *ARG(2), *ARG(3), *ARG(4), *ARG(5)))
 RESIZE(upsample_bicubic2d, V(upsample_bicubic2d, DYV, *ARG(1), *ARG(3), *ARG(4), *ARG(5)),
        V(upsample_bicubic2d_backward, DYV, *ARG(1), SIZES, *ARG(2), *ARG(3), *ARG(4)))
+RESIZE(_upsample_bilinear2d_aa, V(_upsample_bilinear2d_aa, DYV, *ARG(1), *ARG(3), *ARG(4), *ARG(5)),
+       V(_upsample_bilinear2d_aa_backward, DYV, *ARG(1), SIZES, *ARG(2), *ARG(3), *ARG(4)))
+RESIZE(_upsample_bicubic2d_aa, V(_upsample_bicubic2d_aa, DYV, *ARG(1), *ARG(3), *ARG(4), *ARG(5)),
+       V(_upsample_bicubic2d_aa_backward, DYV, *ARG(1), SIZES, *ARG(2), *ARG(3), *ARG(4)))
 
 /* ---- sampling at places of a grid ---- */
 #define SAMPLE(name)                                                                              \

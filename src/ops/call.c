@@ -264,30 +264,38 @@ static bool same_geometry(const tp_tensor *a, const tp_tensor *b)
            !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
 }
 
+/* Two dense tensors with bytes in common. */
+bool tensor_shares(const tp_tensor *a, const tp_tensor *b)
+{
+    symint ea, eb;
+    if (a->storage != b->storage || !a->numel || !b->numel || tensor_is_fake(a) || tensor_is_fake(b) ||
+        !shape_storage_bytes((dtype)a->dt, a->ndim, a->size, a->stride, a->offset, &ea, NULL) ||
+        !shape_storage_bytes((dtype)b->dt, b->ndim, b->size, b->stride, b->offset, &eb, NULL))
+        return false;
+    int64_t ba = a->offset * (int64_t)dtype_size((dtype)a->dt),
+            bb = b->offset * (int64_t)dtype_size((dtype)b->dt);
+    return ba < eb && bb < ea && tensor_is_dense(a) && tensor_is_dense(b);
+}
+
+bool ops_overlap_err(bool itself, tp_err *err)
+{
+    return err_set(
+        err, ERR_runtime,
+        "unsupported operation: %s to a single memory location. Please clone() the tensor before performing "
+        "the operation.",
+        itself ? "more than one element of the written-to tensor refers"
+               : "some elements of the input tensor and the written-to tensor refer");
+}
+
 /* In-place writes must not tread on what is still to be read. */
 static bool check_overlap(const op_call *c, const tp_tensor *self)
 {
     if (tensor_overlaps_itself(self))
-        return err_set(
-            c->err, ERR_runtime,
-            "unsupported operation: more than one element of the written-to tensor refers to a single "
-            "memory location. Please clone() the tensor before performing the operation.");
+        return ops_overlap_err(true, c->err);
     for (int i = 1; i < c->row->schema.nparam; i++) {
         const tp_tensor *t = arg_t(c, i);
-        if (!t || t->storage != self->storage || same_geometry(t, self) || tensor_is_fake(t))
-            continue;
-        symint ea, eb;
-        if (!shape_storage_bytes((dtype)t->dt, t->ndim, t->size, t->stride, t->offset, &ea, NULL) ||
-            !shape_storage_bytes((dtype)self->dt, self->ndim, self->size, self->stride, self->offset, &eb,
-                                 NULL))
-            continue;
-        int64_t ba = t->offset * (int64_t)dtype_size((dtype)t->dt),
-                bb = self->offset * (int64_t)dtype_size((dtype)self->dt);
-        if (ba < eb && bb < ea && tensor_is_dense(t) && tensor_is_dense(self))
-            return err_set(
-                c->err, ERR_runtime,
-                "unsupported operation: some elements of the input tensor and the written-to tensor refer "
-                "to a single memory location. Please clone() the tensor before performing the operation.");
+        if (t && !same_geometry(t, self) && tensor_shares(self, t))
+            return ops_overlap_err(false, c->err);
     }
     return true;
 }

@@ -316,6 +316,17 @@ bool decomp_tensor_split_tensor(bld *b, const tp_val *arg, tp_val *out)
     return ok;
 }
 
+/* A start that is no number: PyTorch takes integers of no dimension. */
+bool decomp_narrow_tensor(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *s = arg[2].t;
+    if (s->ndim || dtype_is_float((dtype)s->dt) || s->dt == DT_bool)
+        return FAIL("start must be an 0-dim integral Tensor.");
+    if (tensor_is_fake(s))
+        return err_set(b->err, ERR_datadep, "narrow: the result depends on the values of a tensor");
+    return RET(b_op(b, narrow, arg[0], arg[1], vI(elem_get_i((dtype)s->dt, tensor_data(s))), arg[3]));
+}
+
 static bool xsplit(bld *b, const tp_val *arg, tp_val *out, const char *who, int least, int dim)
 {
     tp_tensor *t = T0;

@@ -95,6 +95,25 @@ bool shape_cholesky(op_call *c)
     return is_square(c, a, "linalg.cholesky") &&
            out_cm(c, (dtype)a->dt, ND(a) - 2, a->size, ROWS(a), COLS(a)) && out_batch(c, DT_i32, a, -1);
 }
+bool shape_geqrf(op_call *c)
+{
+    tp_tensor *a = arg_t(c, 0);
+    if (ND(a) < 2)
+        return err_set(c->err, ERR_runtime, "torch.geqrf: input must have at least 2 dimensions.");
+    if (a->dt != DT_f32 && a->dt != DT_f64)
+        return err_set(c->err, ERR_notimpl, "\"geqrf_cpu\" not implemented for '%s'",
+                       dtype_rows[a->dt].gname);
+    return out_cm(c, (dtype)a->dt, ND(a) - 2, a->size, ROWS(a), COLS(a)) &&
+           out_batch(c, (dtype)a->dt, a, sym_min(ROWS(a), COLS(a)));
+}
+bool shape_ldl_factor(op_call *c)
+{
+    tp_tensor *a = arg_t(c, 0);
+    if (ND(a) >= 2 && (a->dt == DT_f16 || a->dt == DT_bf16))
+        return err_set(c->err, ERR_notimpl, "\"ldl_factor_kernel_cpu\" not implemented for '%s'",
+                       dtype_rows[a->dt].gname);
+    return is_square(c, a, "torch.linalg.ldl_factor_ex") && lu_outputs(c, a) && out_batch(c, DT_i32, a, -1);
+}
 bool shape_qr(op_call *c)
 {
     tp_tensor *a = arg_t(c, 0);
@@ -279,6 +298,43 @@ bool shape_lu_solve(op_call *c)
     return out_new(c, (dtype)b->dt, n + 2, batch) != NULL;
 }
 
+bool shape_ldl_solve(op_call *c)
+{
+    tp_tensor *a = arg_t(c, 0), *piv = arg_t(c, 1), *b = arg_t(c, 2);
+    const char *who = "torch.linalg.ldl_solve";
+    symint batch[TP_MAX_DIMS];
+    size_text t[4];
+    int n;
+    if (!is_square(c, a, who))
+        return false;
+    bool same = ND(piv) == ND(a) - 1;
+    for (int i = 0; same && i < ND(piv); i++)
+        same = sym_eq(piv->size[i], a->size[i]);
+    if (!same)
+        return err_set(c->err, ERR_runtime,
+                       "%s: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with "
+                       "shape %s instead",
+                       who, sizes_str(&t[0], ND(piv), piv->size));
+    if (dtype_is_float((dtype)piv->dt) || piv->dt == DT_bool)
+        return err_set(c->err, ERR_runtime, "%s: Expected pivots to be integers. Got %s", who,
+                       dtype_rows[piv->dt].gname);
+    if (ND(b) < 2)
+        return err_set(c->err, ERR_index,
+                       "Dimension out of range (expected to be in range of [-%d, %d], but got -2)",
+                       MAX(ND(b), 1), MAX(ND(b) - 1, 0));
+    if (!sym_eq(ROWS(b), ROWS(a)))
+        return err_set(
+            c->err, ERR_runtime,
+            "Incompatible matrix sizes for %s: each A matrix is %s by %s but each b matrix is %s by %s", who,
+            size_str(&t[0], ROWS(a)), t[0].s, size_str(&t[1], ROWS(b)), size_str(&t[2], COLS(b)));
+    if (a->dt != b->dt)
+        return err_set(
+            c->err, ERR_runtime,
+            "Expected b and A to have the same dtype, but found b of type %s and A of type %s instead.",
+            dtype_rows[b->dt].gname, dtype_rows[a->dt].gname);
+    return batch_of(c, a, ND(a) - 2, b, ND(b) - 2, &n, batch) &&
+           out_cm(c, (dtype)b->dt, n, batch, ROWS(b), COLS(b)) != NULL;
+}
 bool shape_lstsq(op_call *c)
 {
     tp_tensor *a = arg_t(c, 0), *b = arg_t(c, 1);
@@ -345,6 +401,10 @@ void openblas_set_num_threads(int n);
                    int *info);                                                                               \
     void s##orgqr_(const int *m, const int *n, const int *k, T *a, const int *lda, const T *tau, T *work,    \
                    const int *lw, int *info);                                                                \
+    void s##sytrf_(const char *uplo, const int *n, T *a, const int *lda, int *piv, T *work, const int *lw,   \
+                   int *info);                                                                               \
+    void s##sytrs_(const char *uplo, const int *n, const int *nrhs, const T *a, const int *lda,              \
+                   const int *piv, T *b, const int *ldb, int *info);                                         \
     void s##gesdd_(const char *job, const int *m, const int *n, T *a, const int *lda, T *sv, T *u,           \
                    const int *ldu, T *vt, const int *ldvt, T *work, const int *lw, int *iw, int *info);      \
     void s##syevd_(const char *job, const char *uplo, const int *n, T *a, const int *lda, T *w, T *work,     \
@@ -628,6 +688,77 @@ bool eager_cholesky(op_call *c)
     }
     keep_triangle(l, upper);
     return true;
+}
+
+bool eager_geqrf(op_call *c)
+{
+    tp_tensor *a = c->res[0], *tau = c->res[1];
+    size_t es = dtype_size((dtype)a->dt);
+    if (!small_enough(c, a) || !tensor_copy(a, arg_t(c, 0), c->err))
+        return false;
+    int m = (int)ROWS(a), n = (int)COLS(a), k = MIN(m, n), lda = ld(a), lw = MAX(n, 1) * 64, inf = 0;
+    void *work = mem_alloc((size_t)lw * 8);
+    for (int64_t i = 0; i < batches(a); i++)
+        CALL((dtype)a->dt, geqrf, &m, &n, matrix(a, i), &lda,
+             (void *)((char *)tensor_data(tau) + (size_t)(i * k) * es), work, &lw, &inf);
+    free(work);
+    return true;
+}
+
+/* L D L^T of the lower triangle; D has blocks of one and of two, which the signs of the pivots tell. */
+bool eager_ldl_factor(op_call *c)
+{
+    tp_tensor *a = c->res[0], *piv = c->res[1], *info = c->res[2];
+    bool ok = true;
+    char el[64];
+    no_info(info);
+    if (!small_enough(c, a) || !tensor_copy(a, arg_t(c, 0), c->err))
+        return false;
+    int n = (int)ROWS(a), lda = ld(a), lw = MAX(n, 1) * 64;
+    void *work = mem_alloc((size_t)lw * 8);
+    for (int64_t i = 0; i < batches(a) && ok; i++) {
+        int inf = 0;
+        CALL((dtype)a->dt, sytrf, "L", &n, matrix(a, i), &lda, (int *)tensor_data(piv) + i * n, work, &lw,
+             &inf);
+        ((int32_t *)tensor_data(info))[i] = inf;
+        if (inf > 0 && arg_b(c, 2, false))
+            ok = err_set(
+                c->err, ERR_runtime,
+                "torch.linalg.ldl_factor_ex: %sD(%d, %d) is zero: the factorization is complete, but D is "
+                "singular and cannot be used to solve equations.",
+                element(el, sizeof el, a, i), inf, inf);
+    }
+    free(work);
+    keep_triangle(a, false);
+    return ok;
+}
+
+bool eager_ldl_solve(op_call *c)
+{
+    scratch s = { .err = c->err };
+    tp_tensor *x = c->res[0];
+    tp_tensor *a = small_enough(c, x) ? cm_copy(&s, arg_t(c, 0), ND(x) - 2, x->size, ROWS(x)) : NULL;
+    symint one[TP_MAX_DIMS]; /* pivots of every matrix of the result */
+    memcpy(one, x->size, sizeof(symint) * (size_t)(ND(x) - 1));
+    tp_tensor *piv = a ? scratch_new(&s, DT_i32, ND(x) - 1, one) : NULL;
+    if (!piv || !tensor_copy(piv, arg_t(c, 1), c->err) || !tensor_copy(x, arg_t(c, 2), c->err))
+        return scratch_end(&s, false);
+    int n = (int)ROWS(x), nrhs = (int)COLS(x), lda = ld(a), inf = 0;
+    bool ok = true; /* LAPACK trusts its pivots */
+    for (int64_t i = 0; ok && i < piv->numel; i++) {
+        int32_t p = ((int32_t *)tensor_data(piv))[i];
+        ok = (p >= 1 && p <= n) || (p <= -1 && p >= -n);
+        if (ok && p < 0) { /* the first of two equal ones */
+            ok = i % n + 1 < n && ((int32_t *)tensor_data(piv))[i + 1] == p;
+            i++;
+        }
+    }
+    if (!ok)
+        err_set(c->err, ERR_runtime, "torch.linalg.ldl_solve: the pivots are not those of ldl_factor");
+    for (int64_t i = 0; ok && i < batches(x); i++)
+        CALL((dtype)x->dt, sytrs, "L", &n, &nrhs, matrix(a, i), &lda, (int *)tensor_data(piv) + i * n,
+             matrix(x, i), &lda, &inf);
+    return scratch_end(&s, ok);
 }
 
 bool eager_qr(op_call *c)
@@ -961,6 +1092,9 @@ NO_LAPACK(slogdet)
 NO_LAPACK(lu_factor)
 NO_LAPACK(solve_ex)
 NO_LAPACK(cholesky)
+NO_LAPACK(geqrf)
+NO_LAPACK(ldl_factor)
+NO_LAPACK(ldl_solve)
 NO_LAPACK(qr)
 NO_LAPACK(svd)
 NO_LAPACK(eigh)
@@ -1014,6 +1148,11 @@ bool decomp_lu_factor(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *r[3];
     return firsts(b, b_opn(b, linalg_lu_factor_ex, r, 3, arg[0], arg[1], vB(true)), r, 2, out);
+}
+bool decomp_ldl_factor(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *r[3];
+    return firsts(b, b_opn(b, linalg_ldl_factor_ex, r, 3, arg[0], arg[1], vB(true)), r, 2, out);
 }
 bool decomp_qr(bld *b, const tp_val *arg, tp_val *out)
 {

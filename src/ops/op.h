@@ -34,6 +34,8 @@ enum {
     OPF_LOW = 1 << 19,     /* autocast runs it in the lower type, */
     OPF_FULL = 1 << 20,    /* in float32, */
     OPF_WIDEST = 1 << 21,  /* or in the widest type among its arguments */
+    OPF_EXACT = 1 << 22,   /* out= must have the type of the result, */
+    OPF_OWN = 1 << 23,     /* and may share no memory with the arguments */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 
@@ -187,7 +189,9 @@ static inline dtype arg_dt(const op_call *c, int i, dtype none)
 {
     return c->arg[i].kind == VAL_none ? none : (dtype)c->arg[i].i;
 }
-bool arg_dim(op_call *c, int i, int ndim, int *dim); /* wraps a negative dim; IndexError otherwise */
+bool arg_dim(op_call *c, int i, int ndim, int *dim);        /* wraps a negative dim; IndexError otherwise */
+bool tensor_shares(const tp_tensor *a, const tp_tensor *b); /* two dense tensors with bytes in common */
+bool ops_overlap_err(bool itself, tp_err *err);             /* "unsupported operation: ..." */
 bool pieces_fit(int64_t n, tp_err *err); /* a tensor is not split into more than memory can describe */
 bool dim_wrap(int64_t d, int ndim, int *dim, tp_err *err);
 /* Dimension list -> mask and count; an empty or absent list means all when `empty_all`. */

@@ -300,7 +300,12 @@ bool shape_like0(op_call *c)
 
 /* The distributions' arguments are checked in their shape rules, so that wrong ones fail without data, too. */
 bool shape_self0(op_call *c);
-static bool drawn(op_call *c) { return c->row->flags & OPF_MUT ? shape_self0(c) : shape_like0(c); }
+static bool drawn(op_call *c)
+{
+    if (!(c->row->flags & OPF_MUT))
+        return shape_like0(c);
+    return tensor_overlaps_itself(arg_t(c, 0)) ? ops_overlap_err(true, c->err) : shape_self0(c);
+}
 static bool continuous(op_call *c, const char *what)
 {
     dtype dt = (dtype)arg_t(c, 0)->dt;

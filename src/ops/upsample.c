@@ -112,31 +112,74 @@ bool eager_upsample_nearest_backward(op_call *c) { return nearest_back(c, false)
 bool eager_upsample_nearest_exact_backward(op_call *c) { return nearest_back(c, true); }
 
 /* ---- linear and cubic: every output place of an axis is a weighted sum of a few input places ---- */
+typedef enum {
+    BY_linear,
+    BY_cubic,
+    BY_linear_aa,
+    BY_cubic_aa
+} filter; /* aa: as wide as what one place stands for */
 typedef struct taps {
-    int n; /* per output place */
+    int n; /* per output place, at most */
     int64_t *at;
     double *w;
+    int *count; /* how many of them; NULL: all */
 } taps;
-
-static double cubic(double x) /* Keys' kernel, a = -0.75 */
+static void taps_free(taps *t)
 {
-    const double a = -0.75;
+    free(t->at);
+    free(t->w);
+    free(t->count);
+}
+
+static double cubic_by(double x, double a) /* Keys' kernel */
+{
     x = fabs(x);
     if (x <= 1)
         return ((a + 2) * x - (a + 3)) * x * x + 1;
     return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
-static taps taps_of(int64_t in, int64_t out, bool align, const tp_val *scale, bool is_cubic, bool single)
+static double cubic(double x) { return cubic_by(x, -0.75); }
+
+/* The filter is stretched by the step where the result is smaller, so that every input place counts; weights sum to 1.
+ * The other value of Keys' a is that of image libraries, which this form follows. */
+static taps taps_wide(int64_t in, int64_t out, double f, bool is_cubic)
 {
-    taps t = { is_cubic ? 4 : 2, NULL, NULL };
+    double reach = (is_cubic ? 2 : 1) * MAX(f, 1), inv = f >= 1 ? 1 / f : 1;
+    taps t = { (int)ceil(reach) * 2 + 1, NULL, NULL, NULL };
     t.at = mem_alloc(sizeof(int64_t) * (size_t)(out * t.n));
-    t.w = mem_alloc(sizeof(double) * (size_t)(out * t.n));
+    t.w = mem_zalloc(sizeof(double) * (size_t)(out * t.n));
+    t.count = mem_alloc(sizeof(int) * (size_t)out);
+    for (int64_t i = 0; i < out; i++) {
+        double at = f * ((double)i + 0.5), sum = 0;
+        int64_t lo = MAX((int64_t)(at - reach + 0.5), 0), hi = MIN((int64_t)(at + reach + 0.5), in);
+        int n = (int)MIN(MAX(hi - lo, 0), t.n);
+        for (int k = 0; k < t.n; k++) {
+            double x = ((double)(lo + k) - at + 0.5) * inv;
+            t.at[i * t.n + k] = MIN(lo + k, in - 1);
+            if (k < n)
+                sum += t.w[i * t.n + k] = is_cubic ? cubic_by(x, -0.5) : MAX(1 - fabs(x), 0);
+        }
+        for (int k = 0; k < n && sum != 0; k++)
+            t.w[i * t.n + k] /= sum;
+        t.count[i] = n;
+    }
+    return t;
+}
+
+static taps taps_of(int64_t in, int64_t out, bool align, const tp_val *scale, filter by, bool single)
+{
+    bool is_cubic = by == BY_cubic || by == BY_cubic_aa;
     double f = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
                : scale->kind != VAL_none && val_as_f(scale) > 0 ? 1 / val_as_f(scale)
                                                                 : (double)in / (double)out;
     if (single)
         f = (double)(float)f;
+    if (by == BY_linear_aa || by == BY_cubic_aa)
+        return taps_wide(in, out, f, is_cubic);
+    taps t = { is_cubic ? 4 : 2, NULL, NULL, NULL };
+    t.at = mem_alloc(sizeof(int64_t) * (size_t)(out * t.n));
+    t.w = mem_alloc(sizeof(double) * (size_t)(out * t.n));
     for (int64_t i = 0; i < out; i++) {
         double x = align ? f * (double)i : f * ((double)i + 0.5) - 0.5;
         if (!is_cubic && x < 0)
@@ -172,7 +215,7 @@ typedef struct axis_job {
             T *y = (T *)j->y + (o * j->out + i) * j->inner;                            \
             for (int64_t k = 0; k < j->inner && !j->back; k++)                         \
                 y[k] = 0;                                                              \
-            for (int p = 0; p < j->t->n; p++) {                                        \
+            for (int p = 0; p < (j->t->count ? j->t->count[i] : j->t->n); p++) {       \
                 T w = (T)j->t->w[i * j->t->n + p];                                     \
                 T *x = (T *)j->x + (o * j->in + j->t->at[i * j->t->n + p]) * j->inner; \
                 if (j->back)                                                           \
@@ -193,7 +236,7 @@ static void axis_run(void *arg, int64_t lo, int64_t hi)
 }
 
 /* Forward, the axes grow one after the other from x's sizes to y's; backward, they shrink from y's to x's. */
-static bool separable(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const tp_val *scales, bool is_cubic,
+static bool separable(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const tp_val *scales, filter by,
                       bool back)
 {
     int nd = x->ndim - 2;
@@ -212,7 +255,7 @@ static bool separable(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const 
             return scratch_end(&s, false);
         if (back && next->numel)
             memset(tensor_data(next), 0, (size_t)next->numel * dtype_size(w));
-        taps t = taps_of(x->size[d], y->size[d], align, &scales[d - 2], is_cubic, w == DT_f32);
+        taps t = taps_of(x->size[d], y->size[d], align, &scales[d - 2], by, w == DT_f32);
         axis_job j = { &t,
                        w == DT_f32,
                        back,
@@ -227,8 +270,7 @@ static bool separable(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const 
         for (int k = d + 1; k < cur->ndim; k++)
             j.inner *= cur->size[k];
         pool_for(outer, MAX(1, 16384 / MAX(1, j.out * j.inner)), axis_run, &j);
-        free(t.at);
-        free(t.w);
+        taps_free(&t);
         cur = next;
     }
     return scratch_end(&s, true);
@@ -265,8 +307,7 @@ static void byte_axis(const taps *t, int64_t outer, int64_t in, int64_t out, int
             }
     free(w);
 }
-static bool byte_image(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const tp_val *scales,
-                       bool is_cubic)
+static bool byte_image(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const tp_val *scales, filter by)
 {
     scratch s = { .err = c->err };
     tp_tensor *cur = scratch_in(&s, x, DT_u8), *end = scratch_out(&s, y, DT_u8);
@@ -274,33 +315,29 @@ static bool byte_image(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const
     if (!cur || !end || !mid)
         return scratch_end(&s, false);
     int64_t nc = x->size[0] * x->size[1], h = x->size[2], w = x->size[3];
-    taps t = taps_of(w, y->size[3], align, &scales[1], is_cubic, false);
+    taps t = taps_of(w, y->size[3], align, &scales[1], by, false);
     byte_axis(&t, nc * h, w, y->size[3], 1, tensor_data(cur), tensor_data(mid));
-    free(t.at);
-    free(t.w);
-    t = taps_of(h, y->size[2], align, &scales[0], is_cubic, false);
+    taps_free(&t);
+    t = taps_of(h, y->size[2], align, &scales[0], by, false);
     byte_axis(&t, nc, h, y->size[2], y->size[3], tensor_data(mid), tensor_data(end));
-    free(t.at);
-    free(t.w);
+    taps_free(&t);
     return scratch_end(&s, true);
 }
-bool eager_upsample_linear(op_call *c)
+static bool forward(op_call *c, filter by)
 {
     if (arg_t(c, 0)->dt == DT_u8 && arg_t(c, 0)->ndim == 4)
-        return byte_image(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], false);
-    return separable(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], false, false);
+        return byte_image(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], by);
+    return separable(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], by, false);
 }
-bool eager_upsample_cubic(op_call *c)
+static bool backward(op_call *c, filter by)
 {
-    if (arg_t(c, 0)->dt == DT_u8)
-        return byte_image(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], true);
-    return separable(c, arg_t(c, 0), c->res[0], arg_b(c, 2, false), &c->arg[3], true, false);
+    return separable(c, c->res[0], arg_t(c, 0), arg_b(c, 3, false), &c->arg[4], by, true);
 }
-bool eager_upsample_linear_backward(op_call *c)
-{
-    return separable(c, c->res[0], arg_t(c, 0), arg_b(c, 3, false), &c->arg[4], false, true);
-}
-bool eager_upsample_cubic_backward(op_call *c)
-{
-    return separable(c, c->res[0], arg_t(c, 0), arg_b(c, 3, false), &c->arg[4], true, true);
-}
+bool eager_upsample_linear(op_call *c) { return forward(c, BY_linear); }
+bool eager_upsample_cubic(op_call *c) { return forward(c, BY_cubic); }
+bool eager_upsample_linear_aa(op_call *c) { return forward(c, BY_linear_aa); }
+bool eager_upsample_cubic_aa(op_call *c) { return forward(c, BY_cubic_aa); }
+bool eager_upsample_linear_backward(op_call *c) { return backward(c, BY_linear); }
+bool eager_upsample_cubic_backward(op_call *c) { return backward(c, BY_cubic); }
+bool eager_upsample_linear_aa_backward(op_call *c) { return backward(c, BY_linear_aa); }
+bool eager_upsample_cubic_aa_backward(op_call *c) { return backward(c, BY_cubic_aa); }

@@ -51,7 +51,10 @@ def ours(v, memo):
             s.new_empty(0).view(torch.uint8).set_(s.untyped_storage()).numpy().tobytes()
         if s.is_conj() or s.is_neg():
             raise Unsupported("conj")
-        t = taper._C._tensor_on(taper._C._storage_from_bytes(raw), _T2P[v.dtype], s.storage_offset(), tuple(s.shape),
+        place = s.untyped_storage().data_ptr() or id(v)  # tensors that share memory still do
+        if ("storage", place) not in memo:
+            memo["storage", place] = taper._C._storage_from_bytes(raw)
+        t = taper._C._tensor_on(memo["storage", place], _T2P[v.dtype], s.storage_offset(), tuple(s.shape),
                                 tuple(s.stride()))
         if v.requires_grad:
             t.requires_grad_()

@@ -265,7 +265,8 @@ for n, (k, tail) in {"upsample_nearest1d": (1, ()), "_upsample_nearest_exact1d":
                      "_upsample_nearest_exact2d": (2, ()), "upsample_nearest3d": (3, ()),
                      "_upsample_nearest_exact3d": (3, ()), "upsample_linear1d": (1, (False,)),
                      "upsample_bilinear2d": (2, (True,)), "upsample_trilinear3d": (3, (False,)),
-                     "upsample_bicubic2d": (2, (False,))}.items():
+                     "upsample_bicubic2d": (2, (False,)), "_upsample_bilinear2d_aa": (2, (False,)),
+                     "_upsample_bicubic2d_aa": (2, (True,))}.items():
     CASES[n] = [lambda k=k, tail=tail: (rnd(1, 2, *[2] * k), [3, 4, 3][:k], *tail, *[None] * k)]
     CASES[n + "_backward"] = [lambda k=k, tail=tail: (rnd(1, 2, *[3, 4, 3][:k]), [3, 4, 3][:k], [1, 2] + [2] * k, *tail,
                                                       *[None] * k)]
@@ -369,7 +370,7 @@ def test_first_derivatives():
 
 
 # Rows that take tensors and have no rule. Backward forms are used only where no derivative of them is asked for.
-HOLES = {"heaviside", "resize_", "resize_as_"}
+HOLES = {"heaviside", "resize_", "resize_as_", "geqrf", "linalg_ldl_factor_ex", "linalg_ldl_solve"}
 HOLES |= {"special_" + n for n in (  # PyTorch has no derivative of these either
     "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",
     "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai",

@@ -23,6 +23,8 @@ SELF = {  # rows whose arguments cannot be guessed from the schema
     "addbmm": lambda: (rnd(2, 3), rnd(4, 2, 5), rnd(4, 5, 3)), "bilinear": lambda: (rnd(2, 3), rnd(2, 4), rnd(5, 3, 4)),
     "einsum": lambda: ("ij,jk->ik", [rnd(2, 3), rnd(3, 4)]), "tensordot": lambda: (rnd(2, 3), rnd(3, 2), [1], [0]),
     "linalg_lu_solve": lambda: (*taper.linalg.lu_factor(square(3).detach()), rnd(3, 2)),
+    "linalg_ldl_solve": lambda: (*taper.linalg.ldl_factor(square(3).detach()), rnd(3, 2)),
+    "narrow.Tensor": lambda: (rnd(4), 0, taper.tensor(1), 2),
     "linalg_norm.ord_str": lambda: (rnd(2, 3), "nuc"), "linalg_cond.p_str": lambda: (square(3), "fro"),
     "conv_transpose1d": lambda: (rnd(1, 2, 4), rnd(2, 3, 2)), "conv2d": lambda: (rnd(1, 2, 4, 4), rnd(3, 2, 2, 2)),
     "conv2d.padding": lambda: (rnd(1, 2, 4, 4), rnd(3, 2, 3, 3), None, 1, "same"),

@@ -498,7 +498,6 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if antialias:
         if mode not in ("bilinear", "bicubic") or nd != 2:
             raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
-        raise NotImplementedError("interpolate(antialias=True) is not available; blur the input first (for example avg_pool2d), or resize in steps of two")
     if size is None and scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
     if size is not None and scale_factor is not None:
@@ -527,7 +526,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     want, row = names[mode]
     if want != nd:
         raise NotImplementedError(f"Got {input.dim()}D input, but {mode} mode needs {want + 2}D input")
-    return _call(row, input, out, ac, *scales)
+    return _call(f"_{row}_aa" if antialias else row, input, out, ac, *scales)
 
 
 upsample = interpolate
@@ -592,6 +591,20 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
     return _call("cross_entropy_loss", input, target, weight, _red(reduction), ignore_index, label_smoothing)
+
+
+def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None, label_smoothing=0.0,
+                         options=None):
+    """cross_entropy of linear(input, linear_weight, linear_bias). Weights of more than two dimensions, (classes, ..., in), give logits of
+    (batch, classes, ...). `options` choose how much is computed at a time in PyTorch; the result is the same without them."""
+    classes = linear_weight.shape[:-1]
+    if len(classes) > 1 and input.dim() != 2:
+        raise ValueError(f"linear_cross_entropy: weights of {linear_weight.dim()} dimensions need a batch of inputs, not {input.dim()} dimensions")
+    logits = linear(input, linear_weight.flatten(0, -2), None if linear_bias is None else linear_bias.flatten())
+    if len(classes) > 1:
+        logits = logits.unflatten(-1, classes)
+    return cross_entropy(logits, target, weight=weight, reduction=reduction, ignore_index=-100 if ignore_index is None else ignore_index,
+                         label_smoothing=label_smoothing)
 
 
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
