@@ -128,7 +128,7 @@ def ops_md():
 
 # --- stubs ---
 TYPES = {"Tensor": "Tensor", "Scalar": "Number", "int": "_int", "SymInt": "_int", "float": "_float", "bool": "_bool", "str": "_str",
-         "ScalarType": "dtype", "Layout": "layout", "Device": "Union[device, _str]", "MemoryFormat": "memory_format",
+         "ScalarType": "_dtype", "Layout": "_layout", "Device": "Union[_device, _str]", "MemoryFormat": "memory_format",
          "Generator": "Generator"}
 
 
@@ -149,7 +149,20 @@ def py_type(t, number_ok=False):
     return f"Optional[{r}]" if opt else r
 
 
-def signature(name, schema, flags, method):
+def spread_of(schema):
+    """The list that may be given as separate integers (zeros(2, 3), x.view(-1)): the only positional argument beside self."""
+    rest = FunctionSchema(schema).arguments
+    rest = rest[1:] if rest and rest[0].name == "self" else rest
+    pos = [a for a in rest if not a.kwarg_only]
+    return pos[0].name if len(pos) == 1 and re.match(r"(int|SymInt)\[\]$", pos[0].type) else None
+
+
+def signatures(name, schema, flags, method):
+    spread = spread_of(schema)
+    return [signature(name, schema, flags, method)] + ([signature(name, schema, flags, method, spread)] if spread else [])
+
+
+def signature(name, schema, flags, method, spread=None):
     s = FunctionSchema(schema)
     parts, star = ["self"] if method else [], False
     first = True
@@ -161,6 +174,10 @@ def signature(name, schema, flags, method):
             star = True
         n = "input" if a.name == "self" else a.name
         n = n + "_" if n in KEYWORDS else n
+        if a.name == spread:
+            parts.append(f"*{n}: _int")
+            star = True
+            continue
         t = py_type(a.type, flags & (1 << 6) and not first)
         parts.append(f"{n}: {t}" + (" = ..." if a.has_default_value() else ""))
         first = False
@@ -195,15 +212,11 @@ def collect_names():
             n = base[7:] if k == "l" and base.startswith("linalg_") else base[8:] if k == "s" and base.startswith("special_") else base
             for nm in [n] + extra:
                 if not (flags & FLAGS["INPONLY"] and k == "m"):
-                    sig = signature(nm, schema, flags, k == "m")
                     out[k].setdefault(nm, [])
-                    if sig not in out[k][nm]:
-                        out[k][nm].append(sig)
+                    out[k][nm] += [s for s in signatures(nm, schema, flags, k == "m") if s not in out[k][nm]]
                 if flags & FLAGS["INP"] and k in "mf":
-                    sig = signature(nm + "_", schema, flags & ~FLAGS["OUT"], k == "m")
                     out[k].setdefault(nm + "_", [])
-                    if sig not in out[k][nm + "_"]:
-                        out[k][nm + "_"].append(sig)
+                    out[k][nm + "_"] += [s for s in signatures(nm + "_", schema, flags & ~FLAGS["OUT"], k == "m") if s not in out[k][nm + "_"]]
     return out
 
 
@@ -224,13 +237,14 @@ def c_pyi(names):
            "    device: device", "    def manual_seed(self, seed: _int) -> Generator: ...", "    def initial_seed(self) -> _int: ...",
            "    def seed(self) -> _int: ...", "    def get_state(self) -> Tensor: ...", "    def set_state(self, state: Tensor) -> Generator: ...",
            "class UntypedStorage:", "    device: device", "    def nbytes(self) -> _int: ...", "    def data_ptr(self) -> _int: ...",
-           "    def clone(self) -> UntypedStorage: ...", "class SymInt: ...", ""]
+           "    def clone(self) -> UntypedStorage: ...", "class SymInt: ...",
+           "_dtype = dtype  # attributes of a tensor hide these names in its class", "_device = device", "_layout = layout", ""]
     for d in sorted(n for n in dir(C) if isinstance(getattr(C, n), C.dtype)):
         out.append(f"{d}: dtype")
     for n in sorted(n for n in dir(C) if isinstance(getattr(C, n), (C.memory_format, C.layout))):
         out.append(f"{n}: {type(getattr(C, n)).__name__}")
     out += ["default_generator: Generator", "", "class Tensor:"]
-    for attr, t in (("shape", "Size"), ("dtype", "dtype"), ("device", "device"), ("ndim", "_int"), ("layout", "layout"),
+    for attr, t in (("shape", "Size"), ("dtype", "_dtype"), ("device", "_device"), ("ndim", "_int"), ("layout", "_layout"),
                     ("requires_grad", "_bool"), ("grad", "Optional[Tensor]"), ("grad_fn", "Any"), ("is_leaf", "_bool"),
                     ("data", "Tensor"), ("T", "Tensor"), ("mT", "Tensor"), ("H", "Tensor"), ("mH", "Tensor"), ("itemsize", "_int"),
                     ("nbytes", "_int"), ("is_cpu", "_bool"), ("is_meta", "_bool"), ("is_cuda", "_bool")):
@@ -278,6 +292,7 @@ def c_pyi(names):
 
 def init_pyi(names):
     out = [HEAD, "from ._C import *", "from ._C import Generator, Size, Tensor, device, dtype, layout, memory_format",
+           "from ._C import _device, _dtype, _layout",
            "from ._settings import *", "from ._checks import *", "from .functional import *",
            "from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor, "
            "LongTensor, ShortTensor)",
