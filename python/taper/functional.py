@@ -34,6 +34,11 @@ def einsum(equation, *operands):
     return _C._call("einsum", equation, list(operands))
 
 
+def _need(fn, name, value):
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{fn}(): argument '{name}' (position 1) must be Tensor, not {type(value).__name__}")
+
+
 def _into(out, r):
     """The result r of an operator, written to out where that is given."""
     if out is None:
@@ -47,6 +52,7 @@ def _into(out, r):
 
 def tensordot(a, b, dims=2, out=None):
     """Contracts the last dims of a with the first of b, or the listed dimensions."""
+    _need("tensordot", "a", a)
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -141,6 +147,7 @@ def cartesian_prod(*tensors):
 
 def combinations(input, r=2, with_replacement=False):
     """All combinations of r elements of a vector, as rows."""
+    _need("combinations", "input", input)
     import itertools
     T = _T()
     if input.dim() != 1:
@@ -156,6 +163,7 @@ def combinations(input, r=2, with_replacement=False):
 
 def cdist(x1, x2, p=2.0, compute_mode=None):
     """Distances between all pairs of rows."""
+    _need("cdist", "x1", x1)
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
     d = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
@@ -175,6 +183,7 @@ def chain_matmul(*matrices, out=None):
 
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     """Differences of neighbours along dim, n times."""
+    _need("diff", "input", input)
     T = _T()
     if input.dim() == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -204,6 +213,7 @@ def _slices(y, x, dx, dim):
 
 def trapezoid(y, x=None, *, dx=1, dim=-1):
     """The integral by trapezoids."""
+    _need("trapezoid", "y", y)
     return _slices(y, x, dx, dim).sum(dim)
 
 
@@ -211,11 +221,13 @@ trapz = trapezoid
 
 
 def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
+    _need("cumulative_trapezoid", "y", y)
     return _slices(y, x, dx, dim).cumsum(dim)
 
 
 def cov(input, *, correction=1, fweights=None, aweights=None):
     """The covariance matrix of variables in rows."""
+    _need("cov", "input", input)
     T = _T()
     if input.dim() > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.dim()} dimensions")
@@ -251,6 +263,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
 
 
 def corrcoef(input):
+    _need("corrcoef", "input", input)
     c = cov(input)
     if c.dim() == 0:
         return c / c
@@ -260,6 +273,7 @@ def corrcoef(input):
 
 def unravel_index(indices, shape):
     """Flat indices as one index tensor a dimension."""
+    _need("unravel_index", "indices", indices)
     shape = [shape] if isinstance(shape, int) else list(shape)
     if any(n < 0 for n in shape):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(shape)}")
@@ -300,6 +314,7 @@ def renorm(input, p, dim, maxnorm):
 
 
 def mvlgamma(input, p):
+    _need("mvlgamma", "input", input)
     x = input if input.dtype.is_floating_point else input.to(_T().get_default_dtype())
     r = p * (p - 1) / 4 * _math.log(_math.pi)
     for j in range(p):
@@ -333,6 +348,7 @@ atleast_1d, atleast_2d, atleast_3d = _ops.get("atleast_1d") or _atleast(1), _ops
 
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
     """Central differences inside, one-sided (of the first or second order) at the edges."""
+    _need("gradient", "input", input)
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     spacing = 1 if spacing is None else spacing
@@ -413,6 +429,7 @@ def _edges(x, bins, range_, who):
 
 def histogramdd(input, bins, *, range=None, weight=None, density=False):
     """Counts of points (the last dimension) in a grid of bins, and the edges of the bins."""
+    _need("histogramdd", "input", input)
     T, who = _T(), "torch.histogramdd"
     if input.dim() < 2:
         raise RuntimeError(f"{who}: input tensor should have at least 2 dimensions")
@@ -442,6 +459,7 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
 
 def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
     """Counts of values in bins, and the edges of the bins."""
+    _need("histogram", "input", input)
     if not input.dtype.is_floating_point:
         raise NotImplementedError(f"histogram_cpu not implemented for '{input.dtype}'")
     if isinstance(bins, Tensor) and bins.dim() != 1:
@@ -471,6 +489,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
 
 def pca_lowrank(A, q=None, center=True, niter=2):
     """Principal components: svd_lowrank of the rows without their mean."""
+    _need("pca_lowrank", "A", A)
     m, n = A.shape[-2:]
     q = min(6, m, n) if q is None else q
     if not 0 <= q <= min(m, n):
@@ -488,6 +507,7 @@ def lu(A, pivot=True, get_infos=False, out=None):
 
 def vander(x, N=None, increasing=False):
     """Powers of a vector as columns, highest first unless increasing."""
+    _need("vander", "x", x)
     T = _T()
     if x.dim() != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
@@ -503,6 +523,7 @@ def vander(x, N=None, increasing=False):
 
 def angle(input, *, out=None):
     """0 for numbers that are not negative, pi for those that are."""
+    _need("angle", "input", input)
     T = _T()
     x = input if input.dtype.is_floating_point else input.to(T.get_default_dtype())
     r = T.where(x < 0, _math.pi, T.where(x.isnan(), x, T.zeros_like(x))).to(x.dtype)
@@ -510,6 +531,7 @@ def angle(input, *, out=None):
 
 
 def conj_physical(input, *, out=None):
+    _need("conj_physical", "input", input)
     return input.clone() if out is None else _into(out, input)
 
 
@@ -520,6 +542,8 @@ def real(input):
 def _old_window(name):
     def f(window_length, periodic=True, *args, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, **kw):
         w, T = _T().signal.windows, _T()
+        if not isinstance(window_length, int) or len(args) > {"hamming": 2, "kaiser": 1}.get(name, 0):
+            raise TypeError(f"{name}_window() received an invalid combination of arguments")
         if window_length < 0:
             raise RuntimeError(f"{name}_window requires non-negative window_length, got window_length={window_length}")
         sym = not periodic

@@ -1057,8 +1057,11 @@ static PyObject *set_autocast(PyObject *m, PyObject *args)
 {
     PyObject *on, *type;
     dtype dt;
-    if (!PyArg_ParseTuple(args, "O!O:_set_autocast", &PyBool_Type, &on, &type) || !py_to_dtype(type, &dt))
+    if (!PyArg_ParseTuple(args, "O!O:_set_autocast", &PyBool_Type, &on, &type))
         return NULL;
+    if (!py_to_dtype(type, &dt))
+        return PyErr_Format(PyExc_TypeError, "autocast: dtype must be a dtype, not %s",
+                            Py_TYPE(type)->tp_name);
     PyObject *old = get_autocast(NULL, NULL);
     CX->autocast = on == Py_True;
     CX->autocast_dtype = dt;

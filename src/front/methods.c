@@ -271,6 +271,8 @@ static PyObject *m_type_as(PyObject *self, PyObject *other)
 
 /* ---- small questions ---- */
 static PyObject *m_false(PyObject *o, PyObject *const *a, Py_ssize_t n, PyObject *kw) { Py_RETURN_FALSE; }
+static PyObject *m_no(PyObject *o, PyObject *x) { Py_RETURN_FALSE; }
+static PyObject *m_itself(PyObject *o, PyObject *x) { return Py_NewRef(o); }
 static PyObject *m_self(PyObject *o, PyObject *const *a, Py_ssize_t n, PyObject *kw) { return Py_NewRef(o); }
 static PyObject *m_get_device(PyObject *o, PyObject *x) { return PyLong_FromLong(-1); }
 static PyObject *m_is_signed(PyObject *o, PyObject *x)
@@ -553,14 +555,14 @@ static PyMethodDef methods[] = {
     { "type_as", m_type_as, METH_O, "type_as(other) -> Tensor" },
     { "is_pinned", KW(m_false), "is_pinned() -> False" },
     { "is_shared", KW(m_false), "is_shared() -> False" },
-    { "is_complex", KW(m_false), "is_complex() -> False" },
-    { "is_conj", KW(m_false), "is_conj() -> False" },
-    { "is_neg", KW(m_false), "is_neg() -> False" },
-    { "is_coalesced", KW(m_false), NULL },
+    { "is_complex", m_no, METH_NOARGS, "is_complex() -> False" },
+    { "is_conj", m_no, METH_NOARGS, "is_conj() -> False" },
+    { "is_neg", m_no, METH_NOARGS, "is_neg() -> False" },
+    { "is_coalesced", m_no, METH_NOARGS, NULL },
     { "share_memory_", KW(m_self), "share_memory_() -> self; storage is not moved" },
-    { "resolve_conj", KW(m_self), "resolve_conj() -> self" },
-    { "resolve_neg", KW(m_self), "resolve_neg() -> self" },
-    { "conj", KW(m_self), "conj() -> self" },
+    { "resolve_conj", m_itself, METH_NOARGS, "resolve_conj() -> self" },
+    { "resolve_neg", m_itself, METH_NOARGS, "resolve_neg() -> self" },
+    { "conj", m_itself, METH_NOARGS, "conj() -> self" },
     { "pin_memory", KW(m_pin_memory), "pin_memory(): needs an accelerator" },
     { "get_device", m_get_device, METH_NOARGS, "get_device() -> -1 on the cpu" },
     { "is_signed", m_is_signed, METH_NOARGS, "is_signed() -> bool" },

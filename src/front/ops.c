@@ -98,7 +98,8 @@ typedef struct parse {
     const char *bad;   /* parameter that did not fit, for the message */
     PyObject *bad_arg; /* borrowed */
     int bad_pos;
-    bool strict; /* tensors are not numbers: max(x, tensor(1)) is not max over dimension 1 */
+    bool takes_out; /* out= is for functions, not for methods and what writes in place */
+    bool strict;    /* tensors are not numbers: max(x, tensor(1)) is not max over dimension 1 */
 } parse;
 
 static void *list_mem(parse *p, size_t bytes, size_t *used)
@@ -478,7 +479,8 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
     bool varargs = npos == first + 1 && s->param[first].type == PT_ints && nargs > first &&
                    all_ints(args + first, nargs - first);
     /* meshgrid(a, b): the one list of tensors may be spread out */
-    bool spread = npos == 1 && s->param[0].type == PT_tensors && nargs >= 1 && py_is_tensor(args[0]);
+    bool spread = npos == 1 && s->param[0].type == PT_tensors && nargs >= 1 && py_is_tensor(args[0]) &&
+                  !(r->flags & OPF_OUT); /* hstack and the like want a list */
     for (Py_ssize_t k = 1; spread && k < nargs; k++)
         spread = py_is_tensor(args[k]);
     if (nargs > npos && !varargs && !spread) {
@@ -550,7 +552,7 @@ static int match(parse *p, const op_row *r, PyObject *const *args, Py_ssize_t na
             known |= same_param(s->param[i].name, kw) && (i >= nargs || s->param[i].kwonly);
         if (known)
             continue;
-        if (kw && !strcmp(kw, "out") && (r->flags & OPF_OUT))
+        if (kw && !strcmp(kw, "out") && (r->flags & OPF_OUT) && p->takes_out)
             x->out = args[nargs + k] == Py_None ? NULL : args[nargs + k];
         else if (kw && !strcmp(kw, "requires_grad") && creates)
             x->requires_grad = args[nargs + k];
@@ -959,6 +961,7 @@ PyObject *py_op_call(const op_name *n, bool method, PyObject *const *args, Py_ss
     arena_init(&p.mem);
     p.err.kind = ERR_none;
     p.strict = n->nrow > 1;
+    p.takes_out = !method && n->variant == OPV_fn;
 again:
     for (int i = 0; i < n->nrow; i++) {
         const op_row *r = op_row_of((op_id)n->row[i]);
@@ -1146,6 +1149,7 @@ static PyObject *call_parts(PyObject *m, PyObject *const *args, Py_ssize_t nargs
     arena_init(&p.mem);
     p.err.kind = ERR_none;
     p.strict = false;
+    p.takes_out = false;
     int fit = match(&p, op_row_of(op), args + 1, nargs - 1, kwnames, &x);
     if (fit != MATCHED)
         PyErr_Format(PyExc_TypeError, "%s: the arguments do not fit the schema", s);

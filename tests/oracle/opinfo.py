@@ -52,9 +52,10 @@ def ours(v, memo):
         if s.is_conj() or s.is_neg():
             raise Unsupported("conj")
         place = s.untyped_storage().data_ptr() or id(v)  # tensors that share memory still do
-        if ("storage", place) not in memo:
-            memo["storage", place] = taper._C._storage_from_bytes(raw)
-        t = taper._C._tensor_on(memo["storage", place], _T2P[v.dtype], s.storage_offset(), tuple(s.shape),
+        shared = memo.setdefault("storages", (None, {}))[1]
+        if place not in shared:
+            shared[place] = taper._C._storage_from_bytes(raw)
+        t = taper._C._tensor_on(shared[place], _T2P[v.dtype], s.storage_offset(), tuple(s.shape),
                                 tuple(s.stride()))
         if v.requires_grad:
             t.requires_grad_()
@@ -303,7 +304,7 @@ def run_grads(op, memo, want, got):
         return None
     torch.manual_seed(1)
     seeds = [torch.randn(x.shape, dtype=torch.float64).to(x.dtype) for x in w]
-    leaves = [(t, u) for t, u in memo.values() if t.requires_grad]
+    leaves = [(t, u) for t, u in memo.values() if t is not None and t.requires_grad]
     try:
         dw = torch.autograd.grad(w, [t for t, _ in leaves], seeds, allow_unused=True)
     except Exception:

@@ -106,3 +106,16 @@ def test_integers_that_would_look_like_symbols():
         raise AssertionError("no error")
     assert (x + 2 ** 62).tolist()[0][0] == 2.0 ** 62 and x.clamp(max=2 ** 63 - 1).tolist() == x.tolist()
     assert x[:, :2 ** 63 - 1].tolist() == x.tolist()
+
+
+def test_nothing_given_is_ignored():
+    """Arguments that a call does not take are an error, not silently dropped."""
+    F, x, v = taper.nn.functional, taper.ones(2, 3), taper.ones(3)
+    for call in (lambda: F.relu6(v, 1, 2), lambda: F.selu(v, True, -1), lambda: F.selu_(v, 0), lambda: F.mish(v, [1], 2), lambda: x.is_conj(v),
+                 lambda: x.is_complex(1, 2), lambda: x.resolve_neg([1]), lambda: taper.dstack(x), lambda: taper.hstack(x, x),
+                 lambda: taper.expm1_(x, out=v), lambda: x.greater(True, out=v), lambda: taper.blackman_window(3, True, -100),
+                 lambda: taper.hann_window(v), lambda: taper.diff([1, 2]), lambda: taper.vander(None), lambda: taper.cov(3)):
+        raises(TypeError, call)
+    raises(RuntimeError, lambda: F.kl_div(taper.tensor(2), v), "Integral inputs not supported")
+    raises(TypeError, lambda: taper.set_autocast_cpu_dtype("float"), "dtype")
+    assert F.elu(v, 1.0, True) is v and F.elu_(v, 2.0) is v

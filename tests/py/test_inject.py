@@ -17,7 +17,7 @@ TAPER = os.environ.get("TAPER_BIN", os.path.join(ROOT, "build", "taper"))
 ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, OverflowError, ZeroDivisionError, ArithmeticError)
 # No code is made for these: the graph ends before them, the whole graph runs eagerly, or they return what they were given.
 BREAKS = {"nonzero", "argwhere", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal", "allclose", "item", "_local_scalar_dense",
-          "repeat_interleave", "masked_select", "one_hot", "ctc_loss", "tensor_split", "quantile", "nanquantile"}
+          "repeat_interleave", "masked_select", "one_hot", "ctc_loss", "tensor_split", "narrow", "quantile", "nanquantile"}
 EAGER = {"squeeze_", "unsqueeze_", "t_", "as_strided_", "transpose_", "resize_", "resize_as_", "as_strided"}
 IDENTITY = {"contiguous", "atleast_1d", "atleast_2d", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
 

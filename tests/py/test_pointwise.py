@@ -104,3 +104,15 @@ def test_bad_types():
     raises(RuntimeError, lambda: b - b, "with two bool tensors")
     raises(NotImplementedError, lambda: taper.ones(2) & taper.ones(2), "not implemented for 'Float'")
     raises(RuntimeError, lambda: taper.where(taper.ones(2), 1, 2), "condition to be a boolean tensor")
+
+
+def test_tails_of_gelu_and_erfc():
+    """Where the values leave the normal numbers: subnormal, then zero, and what the formula gives at infinity."""
+    inf = float("inf")
+    g = taper.nn.functional.gelu(taper.tensor([-12.0, -13.5, -40.0, -1e30, -inf, 0.0, -0.0, 40.0, inf, float("nan")])).tolist()
+    assert -2.2e-32 < g[0] < -2.0e-32 and all(v == 0 and math.copysign(1, v) < 0 for v in g[1:4]) and g[4] != g[4], g
+    assert math.copysign(1, g[5]) > 0 > math.copysign(1, g[6]) and g[7] == 40 and g[8] == inf and g[9] != g[9]
+    for x in (9.0, 9.25, 9.4, 9.7, 10.0):
+        for v in (taper.erfc(taper.full((9,), x))[4].item(), taper.compile(taper.erfc)(taper.full((9,), x))[4].item()):
+            assert abs(v - math.erfc(x)) <= max(4e-7 * math.erfc(x), 3e-45), (x, v, math.erfc(x))
+    assert taper.erfc(taper.tensor([10.3, 30.0, inf, -10.3, -inf])).tolist() == [0, 0, 0, 2, 2]

@@ -50,8 +50,10 @@ def relu(input, inplace=False):
 def _act(name, *params):
     """An activation row with positional parameters before `inplace`."""
 
-    def f(input, *args, inplace=False, **kw):
-        args = list(args)
+    def f(input, *args, inplace=None, **kw):
+        args, most = list(args), len(params) + (inplace is None)
+        if len(args) > most:
+            raise TypeError(f"{name}() takes from 1 to {most + 1} positional arguments but {len(args) + 1} were given")
         if len(args) > len(params):
             inplace = args.pop()
         vals = [args[i] if i < len(args) else kw.pop(p, d) for i, (p, d) in enumerate(params)]
@@ -597,9 +599,20 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
                          options=None):
     """cross_entropy of linear(input, linear_weight, linear_bias). Weights of more than two dimensions, (classes, ..., in), give logits of
     (batch, classes, ...). `options` choose how much is computed at a time in PyTorch; the result is the same without them."""
-    classes = linear_weight.shape[:-1]
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
+    if linear_weight.dim() < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
+    classes, shape = linear_weight.shape[:-1], tuple(linear_weight.shape)
+    if input.shape[-1] != shape[-1]:
+        raise RuntimeError(f"expected equal input and linear_weight last dimensions (in_features), got {input.shape[-1]} and {shape[-1]}, respectively")
     if len(classes) > 1 and input.dim() != 2:
-        raise ValueError(f"linear_cross_entropy: weights of {linear_weight.dim()} dimensions need a batch of inputs, not {input.dim()} dimensions")
+        raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {shape} requires batched input, (N, {shape[-1]}), "
+                           f"got unbatched input with shape {tuple(input.shape)}")
+    if linear_bias is not None and linear_bias.shape != classes:
+        raise RuntimeError(f"expected linear_bias shape {tuple(classes)}, got {tuple(linear_bias.shape)}")
+    if ignore_index is not None and target.is_floating_point():
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
     logits = linear(input, linear_weight.flatten(0, -2), None if linear_bias is None else linear_bias.flatten())
     if len(classes) > 1:
         logits = logits.unflatten(-1, classes)
@@ -624,6 +637,9 @@ def binary_cross_entropy_with_logits(input, target, weight=None, size_average=No
 
 
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+    for t in (input, target):
+        if isinstance(t, taper.Tensor) and not t.is_floating_point():
+            raise RuntimeError("kl_div: Integral inputs not supported.")
     if reduction == "batchmean":
         return _call("kl_div", input, target, 2, log_target=log_target) / input.size(0)
     return _call("kl_div", input, target, _red(reduction), log_target=log_target)

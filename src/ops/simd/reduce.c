@@ -128,30 +128,44 @@ VM_INL double abs_pow(double x, double k) { return m_exp_f64(k * m_log_f64(x)); 
 #include "ops/red.def"
 
 /* ---- quick forms for float ---- */
-/* Sums, the commonest reduction: eight elements are added in float before they meet the double lanes. */
-#define QUICK_SUM(nm, VAL)                                                                                 \
-    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par)                 \
-    {                                                                                                      \
-        enum { Q = 32 };                                                                                   \
-        const float *a = a_;                                                                               \
-        int64_t i = 0;                                                                                     \
-        double lanes[Q] = { 0 };                                                                           \
-        for (; i + 8 * Q <= n; i += 8 * Q)                                                                 \
-            for (int j = 0; j < Q; j++) {                                                                  \
-                const float *p = a + i + j;                                                                \
-                lanes[j] += (double)(((VAL(p[0]) + VAL(p[Q])) + (VAL(p[2 * Q]) + VAL(p[3 * Q]))) +         \
-                                     ((VAL(p[4 * Q]) + VAL(p[5 * Q])) + (VAL(p[6 * Q]) + VAL(p[7 * Q])))); \
-            }                                                                                              \
-        double one;                                                                                        \
-        TREE(double, one, lanes, Q, s + t)                                                                 \
-        *(double *)acc += one;                                                                             \
-        if (i < n)                                                                                         \
-            row_##nm##_f32(n - i, a + i, acc, par);                                                        \
+/* Sums, the commonest reduction: eight elements are added in float before they meet the 32 double lanes, which stay in
+ * registers until they become one (vectors by name: arrays would go through memory for every row). */
+typedef float f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double f64x8 __attribute__((vector_size(64)));
+#define ONE_OF(to, l0, l1, l2, l3, op)                                                   \
+    {                                                                                    \
+        const f64x8 v_ = ((l0 op l1)op l2)op l3;                                         \
+        to = ((v_[0] op v_[4])op(v_[2] op v_[6]))op((v_[1] op v_[5])op(v_[3] op v_[7])); \
     }
+#define QUICK_SUM(nm, VAL)                                                                 \
+    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par) \
+    {                                                                                      \
+        enum { Q = 32 };                                                                   \
+        const float *a = a_;                                                               \
+        int64_t i = 0;                                                                     \
+        f64x8 l0 = { 0 }, l1 = { 0 }, l2 = { 0 }, l3 = { 0 };                              \
+        for (; i + 8 * Q <= n; i += 8 * Q) {                                               \
+            const f32x8 *p = (const f32x8 *)(a + i);                                       \
+            l0 += __builtin_convertvector(EIGHT(VAL, p), f64x8);                           \
+            l1 += __builtin_convertvector(EIGHT(VAL, p + 1), f64x8);                       \
+            l2 += __builtin_convertvector(EIGHT(VAL, p + 2), f64x8);                       \
+            l3 += __builtin_convertvector(EIGHT(VAL, p + 3), f64x8);                       \
+        }                                                                                  \
+        double one;                                                                        \
+        ONE_OF(one, l0, l1, l2, l3, +)                                                     \
+        *(double *)acc += one;                                                             \
+        if (i < n)                                                                         \
+            row_##nm##_f32(n - i, a + i, acc, par);                                        \
+    }
+#define EIGHT(V, p)                                         \
+    (((V((p)[0]) + V((p)[4])) + (V((p)[8]) + V((p)[12]))) + \
+     ((V((p)[16]) + V((p)[20])) + (V((p)[24]) + V((p)[28]))))
 #define VAL_any(x) (x)
 #define VAL_num(x) ((x) != (x) ? 0.0f : (x))
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+#define VAL_num8(x) ((f32x8)((i32x8)(x) & (i32x8)((x) == (x))))
 QUICK_SUM(sum, VAL_any)
-QUICK_SUM(nansum, VAL_num)
+QUICK_SUM(nansum, VAL_num8)
 
 #define row_sumsq_near_f32 row_sumsq_f32
 #define VAL_square(x)      ((x) * (x))
@@ -167,10 +181,11 @@ static void row_sumsq_quick(int64_t n, const void *a, void *acc, const red_par *
     *(double *)acc += part;
 }
 
-/* Eight factors: pairs within 2^62 of one either way multiply in float, the two halves in double. The top bit of
- * PAIR_FAR is set for others. */
-#define PAIR_FAR(p) \
-    ((bits_f(0x1p62f) - bits_f(__builtin_fabsf(p))) | (bits_f(__builtin_fabsf(p)) - bits_f(0x1p-62f)))
+/* Eight factors: pairs within 2^62 of one either way multiply in float, the two halves in double. PAIR_FAR is above
+ * PAIR_MOST for others (for smaller ones, because it wraps around). */
+#define PAIR_FAR(p)  (bits_f(__builtin_fabsf(p)) - bits_f(0x1p-62f))
+#define PAIR_MOST    (bits_f(0x1p62f) - bits_f(0x1p-62f))
+#define LARGER(m, v) (m) = (v) > (m) ? (v) : (m)
 static void row_prod_quick(int64_t n, const void *a_, void *acc, const red_par *par)
 {
     enum { Q = 32 };
@@ -185,12 +200,15 @@ static void row_prod_quick(int64_t n, const void *a_, void *acc, const red_par *
                 const float *p = a + i + j;
                 const float w = p[0] * p[Q], x = p[2 * Q] * p[3 * Q], y = p[4 * Q] * p[5 * Q],
                             z = p[6 * Q] * p[7 * Q];
-                far[j] |= PAIR_FAR(w) | PAIR_FAR(x) | PAIR_FAR(y) | PAIR_FAR(z);
+                LARGER(far[j], PAIR_FAR(w));
+                LARGER(far[j], PAIR_FAR(x));
+                LARGER(far[j], PAIR_FAR(y));
+                LARGER(far[j], PAIR_FAR(z));
                 lanes[j] *= (double)(w * x) * (double)(y * z);
             }
         for (int j = 0; j < Q; j++)
-            some |= far[j];
-        if (some >> 31 || !i) {
+            LARGER(some, far[j]);
+        if (some > PAIR_MOST || !i) {
             row_prod_f32(m, a, acc, par);
             continue;
         }
@@ -270,10 +288,13 @@ static void col8_prod(int64_t n, const char *p, int64_t step, double *o)
         uint32_t some = 0;
         for (int64_t k = 0; k < m; k++) {
             const float w = a[k] * b[k], x = c[k] * d[k], y = e[k] * f[k], z = g[k] * h[k];
-            some |= PAIR_FAR(w) | PAIR_FAR(x) | PAIR_FAR(y) | PAIR_FAR(z);
+            LARGER(some, PAIR_FAR(w));
+            LARGER(some, PAIR_FAR(x));
+            LARGER(some, PAIR_FAR(y));
+            LARGER(some, PAIR_FAR(z));
             v[k] = (double)(w * x) * (double)(y * z);
         }
-        if (some >> 31)
+        if (some > PAIR_MOST)
             for (int64_t k = 0; k < m; k++)
                 v[k] = ((double)a[k] * (double)b[k]) * ((double)c[k] * (double)d[k]) *
                        (((double)e[k] * (double)f[k]) * ((double)g[k] * (double)h[k]));

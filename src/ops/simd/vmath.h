@@ -577,21 +577,21 @@ VM_INL double m_sigmoid_f64(double x)
     double e = m_exp_f64(-fabs(x));
     return (x < 0 ? e : 1.0) / (1.0 + e);
 }
-/* erfc of a >= 0: polynomial over (1 + 2a), one division for both quotients. Zero beyond 9.3, where it leaves
- * the normal numbers; e^(-a^2) with what the rounded square lost. */
+/* erfc of a >= 0: polynomial over (1 + 2a), one division for both quotients; e^(-a^2) with what the rounded square
+ * lost, 2^64 too large until the end so that subnormal results come out. Zero beyond 10.06. */
 VM_INL float erfc_pos_f(float a)
 {
     float d = FMAF(2.0f, a, 1.0f), n = a + 3.75f, r = 1.0f / (n * d), t = (a - 3.75f) * d * r;
     float p = POLYF(t, 0.00107694313f, 0.00224628023f, -0.00999150458f, 0.0280328933f, -0.0587076739f,
                     0.0923704207f, -0.108794356f, 0.082271694f, 0.00358475087f, -0.140240486f, 1.23751264f);
-    float c = a > 9.3f ? 9.3f : a, q = c * c, w;
+    float c = a > 10.06f ? 10.06f : a, q = c * c, w;
 #ifdef __FMA__
     float lost = FMAF(c, c, -q);
 #else
     float lost = (float)((double)c * (double)c - (double)q);
 #endif
-    float u = exp_split_f(-q, &w) - lost, e = scale_f(exp_r_f(u), w);
-    return a > 9.3f ? 0 : p * (n * r) * e;
+    float u = exp_split_f(-q, &w) - lost, e = scale_f(exp_r_f(u), w + 64.0f);
+    return a > 10.06f ? 0 : p * (n * r) * e * 0x1p-64f;
 }
 VM_INL float erf_near_f(float a) /* a <= 1 */
 {
@@ -698,7 +698,9 @@ VM_INL float m_gelu_f32(float x)
     float e = scale_f(
         POLYF(r, 0.001394110843f, 0.008375126398f, 0.0416663529f, 0.1666641551f, 0.5000000047f, 1.0f, 1.0f),
         w);
-    return (x > 0 ? x : 0.0f) - a * t * p * e;
+    float v = a * t * p * e, near = x > 0 ? x - v : copysignf(v, x);
+    return fabsf(x) > 13.1f ? (x > 0 ? x : x * 0.0f)
+                            : near; /* -0, and NaN of -inf: what x / 2 (1 + erf) gives */
 }
 VM_INL double m_gelu_f64(double x) { return x * 0.5 * (1.0 + m_erf_f64(x * 0.70710678118654752440)); }
 
