@@ -26,7 +26,7 @@ sys.path.insert(0, {bench!r})
 import minify_models
 model, args = minify_models.build({model!r}, {lib})
 {lib}._dynamo.reset()
-f = {lib}.compile(model, backend="inductor")
+f = {lib}.compile(model, backend="inductor", dynamic={dynamic})
 out = f(*args)
 if {train}:
     sum(o.sum() for o in (out if isinstance(out, tuple) else (out,))).backward()
@@ -38,7 +38,7 @@ MODELS = {"mlp": ("relu", "tanh"), "convnet": ("relu", "tanh"), "gpt": ("relu", 
           "deep": ("relu", "tanh")}
 ACCURACY = ("accuracy", "nan", "flaky")
 ENDS = {"segv": "signal", "abort": "signal", "hang": "time-out", "oom": "out of memory", "accuracy": "accuracy", "nan": "accuracy",
-        "flaky": "accuracy", "runtime_error": "exception", "compile_error": "compile error"}
+        "flaky": "accuracy", "late": "exception", "runtime_error": "exception", "compile_error": "compile error"}
 
 
 def cases():
@@ -58,6 +58,17 @@ def cases():
     for model, kind, stage, after, left in (("mlp", "segv", "lower", "aot", 1), ("convnet", "abort", "gen", "dynamo", 1), ("gpt", "oom", "gen", "dynamo", 1),
                                             ("lstm", "hang", "gen", "dynamo", 1), ("chain", "flaky", "gen", "dynamo", 1), ("mlp", "segv", "aot", "dynamo", 1)):
         yield model, MODELS[model][0], kind, stage, after, False, left
+    # operators that are decomposed, run-time errors of the autograd stage, late errors, sizes that must stay symbolic, and failures that come and go
+    for row in (("gpt", "softmax", "oom", "gen", "dynamo", False, 1), ("gpt", "softmax", "accuracy", "gen", "dynamo", True, 1),
+                ("gpt", "layer_norm", "runtime_error", "lower", "aot", True, 1), ("gpt", "matmul", "nan", "gen", "dynamo", False, 1),
+                ("convnet", "batch_norm", "accuracy", "gen", "dynamo", True, 1), ("convnet", "mean", "segv", "gen", "dynamo", False, 1),
+                ("lstm", "chunk", "accuracy", "gen", "dynamo", False, 2), ("mlp", "relu", "runtime_error", "aot", "dynamo", True, 1),
+                ("deep", "tanh", "runtime_error", "aot", "dynamo", False, 1), ("mlp", "tanh", "late", "gen", "dynamo", False, 1),
+                ("chain", "cos", "late", "lower", "aot", False, 1), ("mlp", "relu", "accuracy", "gen/dynamic", "dynamo", True, 1),
+                ("gpt", "softmax", "runtime_error", "gen/dynamic", "dynamo", False, 1), ("convnet", "tanh", "accuracy", "lower/dynamic", "aot", False, 1),
+                ("mlp", "relu", "flaky", "lower", "dynamo", False, 1), ("gpt", "relu", "flaky", "gen", "aot", False, 1),
+                ("lstm", "sigmoid", "flaky", "fuse", "dynamo", False, 3), ("convnet", "tanh", "flaky", "aot", "dynamo", False, 1)):
+        yield row
 
 
 def run(cmd, cwd, timeout=300, **env):
@@ -80,7 +91,7 @@ def one(model, op, kind, stage, after, train, most):
     row = dict(fault=f"{op}:{kind}@{stage}", model=model, after=after, nodes=0, left=0, trials=0, seconds=0.0, script="", c="", why="")
     d = tempfile.mkdtemp(prefix="taper_minify_")
     try:
-        code = PROGRAM.format(bench=os.path.join(ROOT, "bench"), model=model, lib="taper", train=train)
+        code = PROGRAM.format(bench=os.path.join(ROOT, "bench"), model=model, lib="taper", train=train, dynamic="dynamic" in stage or None)
         code = "import taper\n" + code
         limit = 8 if kind == "hang" else 300
         for _ in range(12 if kind == "flaky" else 1):
@@ -114,7 +125,7 @@ def one(model, op, kind, stage, after, train, most):
             return dict(row, why="repro.py does not fail alike: " + rcs[0][2].strip().split("\n")[-1][:80])
         with open(os.path.join(d, "repro.py")) as f:
             row["script"] = f"{len(f.read().splitlines())} lines"
-        kernel = stage in ("gen", "lower", "fuse") and kind not in ("compile_error", "flaky") and not (stage == "lower" and kind in ("segv", "abort"))
+        kernel = stage in ("gen", "lower", "fuse") and kind not in ("compile_error", "flaky", "late") and not (stage == "lower" and kind in ("segv", "abort"))
         if kernel and os.path.exists(os.path.join(d, "repro.c")):
             rc, out, err, _ = run(["cc", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "repro.c", "-lm", "-o", "a.out"], d)
             rc = run([os.path.join(d, "a.out")], d, 3)[0] if rc == 0 else f"cc: {err[:60]}"
@@ -133,7 +144,7 @@ def torch_row(model):
     d = tempfile.mkdtemp(prefix="torch_minify_")
     try:
         code = "import torch, torch._inductor.config\ntorch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = 'accuracy'\ntorch.set_num_threads(2)\n"
-        code += PROGRAM.format(bench=os.path.join(ROOT, "bench"), model=model, lib="torch", train=False)
+        code += PROGRAM.format(bench=os.path.join(ROOT, "bench"), model=model, lib="torch", train=False, dynamic=None)
         env = dict(TORCHDYNAMO_REPRO_AFTER="aot", TORCHDYNAMO_REPRO_LEVEL="4", TORCHINDUCTOR_CACHE_DIR=os.path.join(d, "cache"))
         rc, out, err, _ = run([sys.executable, "-c", code], d, 600, **env)
         launchers = glob.glob(os.path.join(d, "torch_compile_debug", "*", "minifier", "minifier_launcher.py"))

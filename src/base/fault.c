@@ -9,8 +9,9 @@
 typedef struct planted {
     char *op, *stage;
     fault_kind kind;
-    bool met;    /* some stage met the operator */
-    bool struck; /* its own did */
+    bool dynamic; /* only where sizes are symbolic */
+    bool met;     /* some stage met the operator */
+    bool struck;  /* its own did */
 } planted;
 static VEC(planted) list;
 static char *spec_now;
@@ -39,9 +40,14 @@ static const char *const stages[] = { "capture", "aot", "lower", "fuse", "gen" }
 
 static bool one(const char *s, size_t n, tp_err *err)
 {
+    size_t all = n;
+    bool dynamic = n > strlen("/dynamic") &&
+                   !memcmp(s + n - strlen("/dynamic"), "/dynamic", strlen("/dynamic"));
+    if (dynamic)
+        n -= strlen("/dynamic");
     const char *at = memchr(s, '@', n), *colon = at ? memrchr(s, ':', (size_t)(at - s)) : NULL;
     if (!colon || colon == s)
-        return err_set(err, ERR_value, "TAPER_INJECT: '%.*s' is not of the form op:kind@stage", (int)n, s);
+        return err_set(err, ERR_value, "TAPER_INJECT: '%.*s' is not of the form op:kind@stage", (int)all, s);
     size_t k0 = 0;
     while (k0 < COUNT(stages) &&
            (strlen(stages[k0]) != (size_t)(s + n - at - 1) || memcmp(stages[k0], at + 1, strlen(stages[k0]))))
@@ -53,8 +59,12 @@ static bool one(const char *s, size_t n, tp_err *err)
     for (int k = 1; k < FAULT_COUNT; k++)
         if (strlen(names[k]) == (size_t)(at - colon - 1) &&
             !memcmp(names[k], colon + 1, (size_t)(at - colon - 1))) {
-            planted p = { mem_strndup(s, (size_t)(colon - s)), mem_strndup(at + 1, (size_t)(s + n - at - 1)),
-                          (fault_kind)k, false, false };
+            planted p = { mem_strndup(s, (size_t)(colon - s)),
+                          mem_strndup(at + 1, (size_t)(s + n - at - 1)),
+                          (fault_kind)k,
+                          dynamic,
+                          false,
+                          false };
             vec_push(&list, p);
             return true;
         }
@@ -88,8 +98,8 @@ static void tell_idle(void)
 {
     for (size_t i = 0; reader == getpid() && i < list.n; i++)
         if (!list.at[i].struck)
-            fprintf(stderr, "taper: the planted fault %s:%s@%s never struck: %s\n", list.at[i].op,
-                    names[list.at[i].kind], list.at[i].stage,
+            fprintf(stderr, "taper: the planted fault %s:%s@%s%s never struck: %s\n", list.at[i].op,
+                    names[list.at[i].kind], list.at[i].stage, list.at[i].dynamic ? "/dynamic" : "",
                     list.at[i].met ? "the operator did not reach that stage as code of its own"
                                    : "no operator of that name was compiled");
 }
@@ -114,14 +124,16 @@ const char *fault_spec(void)
     return spec_now;
 }
 
-fault_kind fault_ask(const char *stage, const char *op)
+fault_kind fault_ask(const char *stage, const char *op) { return fault_ask_sized(stage, op, false); }
+
+fault_kind fault_ask_sized(const char *stage, const char *op, bool dynamic)
 {
     if (fault_state < 0)
         read_env();
     for (size_t i = 0; fault_state && i < list.n; i++)
         if (!strcmp(list.at[i].op, op)) {
             list.at[i].met = true;
-            if (strcmp(list.at[i].stage, stage))
+            if (strcmp(list.at[i].stage, stage) || (list.at[i].dynamic && !dynamic))
                 continue;
             list.at[i].struck = true;
             return list.at[i].kind;

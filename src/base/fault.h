@@ -1,5 +1,6 @@
 /* fault.h - faults planted on purpose, to test the tools that find them. TAPER_INJECT="op:kind@stage,..." turns
- * them on, e.g. "relu:accuracy@gen"; a line on stderr says so once. Off, a question costs one branch. */
+ * them on, e.g. "relu:accuracy@gen"; "relu:accuracy@gen/dynamic" strikes only where sizes are symbolic. A line on stderr says
+ * so once. Off, a question costs one branch. */
 #ifndef TAPER_FAULT_H
 #define TAPER_FAULT_H
 #include "base/err.h"
@@ -12,6 +13,8 @@ typedef enum {
 
 extern int fault_state; /* private: -1 not read yet, 0 off, 1 on */
 fault_kind fault_ask(const char *stage, const char *op);
+fault_kind fault_ask_sized(const char *stage, const char *op,
+                           bool dynamic); /* dynamic: its sizes are symbolic */
 static inline fault_kind fault_at(const char *stage, const char *op)
 {
     return TP_LIKELY(fault_state == 0) ? FAULT_none : fault_ask(stage, op);

@@ -171,6 +171,12 @@ static int run_minify(int argc, char **argv)
     signature was = w.sig;
     w.ops = repro_ops(r);
     w.dir = out ? mem_strdup(out) : path_join(dir, "minimal");
+    if (!file_mkdirs(w.dir, &err)) { /* better now than after the search */
+        err_note(&err, "for the answer; --out DIR puts it elsewhere");
+        repro_free(r);
+        free(w.dir);
+        return cli_fail(&err);
+    }
     char *memo = path_join(dir, "memo");
     signal(SIGINT, on_int);
     minify_opts o = { .limits = { .timeout_ms = secs ? (int64_t)(atof(secs) * 1000) : 20000,
@@ -194,6 +200,11 @@ static int run_minify(int argc, char **argv)
                        "version of Taper, "
                        "or other settings (state.json says which)",
                        stages_differ(&was, &now));
+    else if (now.kind == SIG_cannot_run)
+        rc = cli_usage("it cannot run here without a compiler either: %s\n  where Python registers an "
+                       "operator, import that "
+                       "at the top of %s/minifier_launcher.py and run it instead",
+                       now.full, dir);
     else if (was.kind != SIG_passes && was.kind != SIG_flaky && now.kind != SIG_passes &&
              !sig_equal(&was, &now) && !check)
         rc = cli_usage("the failure is another one here: %s: %s was recorded at stage '%s', but stage '%s' "

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -492,6 +493,16 @@ static void read_signature(const json_val *j, signature *s)
     snprintf(s->stages, sizeof s->stages, "%s", stages ? stages : "");
 }
 
+/* A pipe would never end, and a device may not either. */
+static bool are_files(const char *const *path, int n, tp_err *err)
+{
+    struct stat st;
+    for (int i = 0; i < n; i++)
+        if (!stat(path[i], &st) && !S_ISREG(st.st_mode))
+            return err_set(err, ERR_value, "'%s' is not a regular file", path[i]);
+    return true;
+}
+
 repro *bundle_read(const char *dir, signature *s, bool plant, tp_err *err)
 {
     char *graph = path_join(dir, "graph.py"), *fail = path_join(dir, "failure.json"),
@@ -502,7 +513,9 @@ repro *bundle_read(const char *dir, signature *s, bool plant, tp_err *err)
     bool open = false, ok = false;
     repro *r = NULL;
     tp_val *in = NULL;
-    char *text = file_read(fail, 1 << 24, &n, err);
+    char *state = path_join(dir, "state.json"), *consts = path_join(dir, "graph.py.safetensors");
+    bool sane = are_files((const char *[]){ graph, fail, inputs, state, consts }, 5, err);
+    char *text = sane ? file_read(fail, 1 << 24, &n, err) : NULL;
     const json_val *j = text ? json_parse(&a, text, n, err) : NULL;
     ir_graph *g = NULL;
     if (text && !j)
@@ -578,6 +591,8 @@ done:
     free(graph);
     free(fail);
     free(inputs);
+    free(state);
+    free(consts);
     if (!ok) {
         repro_free(r);
         r = NULL;

@@ -4,6 +4,7 @@
  * inputs. Large steps first, then halves of them, down to single nodes; after a success the search goes on where it stands,
  * and it ends when a whole round finds nothing: the answer is minimal with respect to every single cut. */
 #include "debug/minify.h"
+#include "ir/hop.h"
 #include "ir/pass.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -133,6 +134,28 @@ static void drop_input(repro *r, int i)
     r->nin--;
 }
 
+/* Is there no other input that tells this symbolic size? */
+static bool tells_alone(const repro *r, int i, symint v)
+{
+    for (int k = 0; k < r->nin; k++) {
+        const tp_tensor *t = k != i ? ir_type(r->g->inputs.at[k]) : NULL;
+        for (int d = 0; t && d < t->ndim; d++)
+            if (t->size[d] == v)
+                return false;
+    }
+    return true;
+}
+
+static bool binds_alone(const repro *r, int i)
+{
+    const ir_node *p = r->g->inputs.at[i];
+    const tp_tensor *t = ir_type(p);
+    bool alone = !t && (p->val.kind != VAL_int || !sym_is_expr(p->val.i) || tells_alone(r, i, p->val.i));
+    for (int d = 0; t && d < t->ndim; d++)
+        alone |= sym_is_expr(t->size[d]) && tells_alone(r, i, t->size[d]);
+    return alone;
+}
+
 /* Drop what nobody needs: nodes, then inputs. */
 static bool tidy(repro *r)
 {
@@ -142,11 +165,7 @@ static bool tidy(repro *r)
         return false;
     for (int i = r->nin - 1; i >= 0; i--) {
         ir_node *p = r->g->inputs.at[i];
-        bool symbols = p->val.kind == VAL_int;
-        const tp_tensor *t = ir_type(p);
-        for (int d = 0; t && d < t->ndim; d++)
-            symbols |= sym_is_expr(t->size[d]);
-        if (!p->nuse && !symbols)
+        if (!p->nuse && !binds_alone(r, i))
             drop_input(r, i);
     }
     return ir_verify(r->g, &err);
@@ -185,10 +204,10 @@ static bool cut_node(search *s, cand *c, int id)
     ir_node *n = id < c->n ? c->node[id] : NULL;
     repro *r = c->r;
     if (!n || (n->kind != IR_call && n->kind != IR_getitem && n->kind != IR_opaque) || id >= s->nval ||
-        s->val[id].kind != VAL_tensor || n->val.kind != VAL_tensor || !n->nuse ||
-        !sym_all_const(ir_type(n)->size, ir_type(n)->ndim))
+        s->val[id].kind != VAL_tensor || n->val.kind != VAL_tensor || !n->nuse)
         return false;
-    tp_tensor *v = s->val[id].t, *type = tensor_fake_of(v);
+    bool sized = sym_all_const(ir_type(n)->size, ir_type(n)->ndim); /* else it stays symbolic */
+    tp_tensor *v = s->val[id].t, *type = tensor_fake_of(sized ? v : ir_type(n));
     ir_node *p = ir_add_placeholder(r->g, n->name, n->name, type);
     tensor_unref(type);
     ir_replace_uses(n, p);
@@ -204,6 +223,51 @@ static bool cut_node(search *s, cand *c, int id)
     r->in[r->nin] = vT(t);
     r->needs_grad[r->nin++] = any && dtype_is_float((dtype)v->dt);
     return true;
+}
+
+static bool only_here(const ir_node *n)
+{
+    return n->kind == IR_opaque && !ir_hop(n) && !ir_switches_grad(n) &&
+           (n->opaque || (n->meta && strstr(n->meta, "Python module")));
+}
+
+repro *repro_freed(const repro *r)
+{
+    bool any = false;
+    IR_EACH(n, r->g)
+    any |= only_here(n);
+    if (!any)
+        return NULL;
+    minify_opts o = { 0 };
+    search s = { .now = repro_copy(r), .o = &o };
+    repro *out = NULL;
+    if (record_values(&s)) {
+        cand c = cand_new(&s);
+        bool all = true;
+        for (int id = 0; id < c.n; id++) {
+            const ir_node *n = c.node[id];
+            if (n && n->nuse && (n->val.kind == VAL_tensor ? only_here(n) : false))
+                all &= cut_node(&s, &c, id);
+            else if (n && n->nuse && n->kind == IR_getitem && only_here(n->arg[0].node))
+                all &= cut_node(&s, &c, id);
+        }
+        free(c.node);
+        IR_EACH_SAFE(n, c.r->g)
+        if (!n->nuse && n->kind == IR_getitem && only_here(n->arg[0].node))
+            ir_erase(n);
+        IR_EACH_SAFE(n, c.r->g)
+        if (!n->nuse && only_here(n))
+            ir_erase(n);
+        IR_EACH(n, c.r->g)
+        all &= !only_here(n);
+        if (all && tidy(c.r))
+            out = c.r;
+        else
+            repro_free(c.r);
+    }
+    forget(&s);
+    repro_free(s.now);
+    return out;
 }
 
 /* ---- judging ---- */
@@ -882,7 +946,7 @@ static bool simpler_data(search *s)
 /* It must fail. When it does not fail alike each time, every trial gets enough runs not to miss it. */
 static bool first_look(search *s)
 {
-    enum { LOOKS = 10 };
+    enum { LOOKS = 10, PATIENCE = 40 }; /* a failure that nobody has seen yet may be rare */
     const repro *one = s->now;
     signature sig;
     int bad = 0, looks = 0;
@@ -895,7 +959,7 @@ static bool first_look(search *s)
             s->want = sig;
         bad += failing(&sig) && sig_equal(&sig, &s->want);
         if (looks && bad <= looks)
-            most = LOOKS;
+            most = bad ? MAX(LOOKS, looks + 1) : PATIENCE;
     }
     if (!bad)
         return err_set(s->err, ERR_runtime, "Input graph did not fail the tester");

@@ -32,5 +32,8 @@ typedef struct minify_stats {
 } minify_stats;
 
 /* A new, minimal repro; NULL with err when r does not fail, is flaky, or the search was interrupted at once. */
+/* r with values in the place of calls that only this process can make (operators and functions registered by Python). NULL:
+ * there are none, or their values cannot be had. */
+repro *repro_freed(const repro *r);
 repro *minify(const repro *r, const minify_opts *o, minify_stats *st, tp_err *err);
 #endif

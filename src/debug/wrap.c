@@ -1,5 +1,6 @@
 #include "debug/artefacts.h"
 #include "debug/wrap.h"
+#include "debug/minify.h"
 #include "debug/backends.h"
 #include "base/envvars.h"
 #include "events/events.h"
@@ -58,14 +59,37 @@ static repro *repro_of(const wrapped *w, const tp_val *in, int nin, const debug_
     return r;
 }
 
+/* Without the calls that only this process can make, when it fails alike: then it can be minimised anywhere. */
+static repro *freed(const repro *r, const signature *s)
+{
+    repro *f = s->kind != SIG_passes ? repro_freed(r) : NULL;
+    const repro *one = f;
+    signature now;
+    if (!f)
+        return NULL;
+    f->accuracy |= s->kind == SIG_accuracy;
+    if (trial_run(&one, 1, &(trial_limits){ .timeout_ms = 20000 }, &now, &(tp_err){ 0 }) &&
+        sig_equal(&now, s)) {
+        ev_log(EVC_dynamo, EV_WARNING, NULL,
+               "It fails alike with the values that custom operators gave in the place of their calls: saved "
+               "so");
+        return f;
+    }
+    repro_free(f);
+    return NULL;
+}
+
 static void dump(const repro *r, signature *s, int what, bool accuracy)
 {
     strbuf who = { 0 };
+    repro *f = freed(r, s);
+    r = f ? f : r;
     strbuf_addf(&who, "%s%s", r->backend, accuracy ? "_accuracy" : "");
     if (s->kind != SIG_passes)
         trial_stages(r, s);
     free(debug_dump(r, s, what, strbuf_str(&who)));
     strbuf_free(&who);
+    repro_free(f);
 }
 
 static int by_level(const debug_config *c) { return c->level == 1 ? DUMP_graph : DUMP_launcher; }

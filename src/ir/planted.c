@@ -42,5 +42,6 @@ fault_kind ir_fault_at(const char *stage, const ir_node *n)
 {
     char buf[64];
     const char *op = TP_UNLIKELY(fault_state != 0) ? ir_stands_for(n, buf, sizeof buf) : "";
-    return *op ? fault_ask(stage, op) : FAULT_none;
+    const tp_tensor *t = ir_type(n);
+    return *op ? fault_ask_sized(stage, op, t && !sym_all_const(t->size, t->ndim)) : FAULT_none;
 }

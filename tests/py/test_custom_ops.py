@@ -317,9 +317,10 @@ def test_saved_failures_name_the_operator_and_what_it_needs():
                     "def twice(x: Tensor) -> Tensor:\n    return x * 2\n"
                     "twice.register_fake(lambda x: taper.empty_like(x))\n"
                     "taper.compile(lambda x: twice(x).relu(), backend='inductor')(taper.ones(3))\n")
-        env = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"), TAPER_REPRO_AFTER="dynamo", TAPER_DEBUG_DIR=d, TAPER_INJECT="relu:compile_error@gen")
+        env = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"), TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="3",
+                   TAPER_INJECT="relu:segv@gen")  # saved before anybody knows whether it fails without the operator
         p = subprocess.run([sys.executable, prog], env=env, cwd=d, capture_output=True, text=True, timeout=60)
-        m = re.search(r"saved in (\S+);", p.stderr)
+        m = re.search(r"saved in (\S+) before", p.stderr)
         assert m, p.stderr
         with open(os.path.join(d, m[1], "graph.py")) as f:
             text = f.read()

@@ -124,6 +124,21 @@ def test_safetensors_tricks():
             assert refused(b.dir) is not None
 
 
+def test_pipes_and_devices_are_refused():
+    """They would be read for ever."""
+    with Bundle() as b:
+        for name in FILES + ("graph.py.safetensors",):
+            for put in (os.mkfifo, lambda p: os.symlink("/dev/zero", p)):
+                other, path = os.path.join(b.top, "other"), os.path.join(b.top, "other", name)
+                shutil.copytree(b.dir, other)
+                if os.path.exists(path):
+                    os.remove(path)
+                put(path)
+                why = refused(other)
+                assert why and f"{name}' is not a regular file" in why, (name, why)
+                shutil.rmtree(other)
+
+
 def test_nothing_is_executed():
     """Text from a bundle goes into scripts as data: no line of it becomes code."""
     with Bundle() as b:

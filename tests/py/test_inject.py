@@ -13,7 +13,7 @@ from taper import _C
 from test_out_of_memory import detached, samples
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TAPER = os.environ.get("TAPER_BIN", os.path.join(ROOT, "build", "taper"))
+TAPER = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(ROOT, "build")), "taper")
 ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, OverflowError, ZeroDivisionError, ArithmeticError)
 # No code is made for these: the graph ends before them, the whole graph runs eagerly, or they return what they were given.
 BREAKS = {"nonzero", "argwhere", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal", "allclose", "item", "_local_scalar_dense",
