@@ -53,10 +53,18 @@ static bool is_script(const char *path)
     return n > 3 && !strcmp(path + n - 3, ".py");
 }
 
-static int by_script(const char *path, const char *command)
+static int by_script(const char *path, const char *command,
+                     const char *const *options) /* pairs of name and value */
 {
+    const char *argv[16] = { "python3", path, command };
+    int n = 3;
+    for (; options && *options; options += 2)
+        if (options[1] && n + 2 < (int)COUNT(argv)) {
+            argv[n++] = options[0];
+            argv[n++] = options[1];
+        }
     fflush(NULL);
-    execlp("python3", "python3", path, command, (char *)NULL);
+    execvp("python3", (char *const *)argv);
     return cli_usage("'%s' is a script, and python3 cannot be started", path);
 }
 
@@ -161,8 +169,13 @@ static int run_minify(int argc, char **argv)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     if (mem && atof(mem) <= 0)
         return cli_usage("--memory wants a number of MiB, not '%s'", mem);
+    if (is_script(dir) && (out || mem))
+        return cli_usage("--%s is for saved failures; a script writes its answer beside its data",
+                         out ? "out" : "memory");
     if (is_script(dir))
-        return by_script(dir, "minify");
+        return by_script(dir, "minify",
+                         (const char *[]){ "--timeout", secs ? secs : "20", "--check-str", check,
+                                           "--max-granularity", step, NULL });
     where w = { .tty = isatty(2), .secs = secs ? atof(secs) : 20 };
     debug_backends_register();
     repro *r = bundle_read(dir, &w.sig, true, &err);
@@ -201,10 +214,13 @@ static int run_minify(int argc, char **argv)
                        "or other settings (state.json says which)",
                        stages_differ(&was, &now));
     else if (now.kind == SIG_cannot_run)
-        rc = cli_usage("it cannot run here without a compiler either: %s\n  where Python registers an "
-                       "operator, import that "
-                       "at the top of %s/minifier_launcher.py and run it instead",
-                       now.full, dir);
+        rc = cli_usage(
+            "it cannot run here without a compiler either: %s\n  %s", now.full,
+            strstr(now.full, "registered")
+                ? "import what registers it at the top of minifier_launcher.py there, and run that instead"
+            : r->inner
+                ? "the graph was wrong before this stage: save it after capture (TAPER_REPRO_AFTER=dynamo)"
+                : "the graph is wrong already: what fails is capture, or the program itself");
     else if (was.kind != SIG_passes && was.kind != SIG_flaky && now.kind != SIG_passes &&
              !sig_equal(&was, &now) && !check)
         rc = cli_usage("the failure is another one here: %s: %s was recorded at stage '%s', but stage '%s' "
@@ -244,7 +260,7 @@ static int run_repro(int argc, char **argv)
     if (secs && atof(secs) <= 0)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     if (is_script(dir))
-        return by_script(dir, "run");
+        return by_script(dir, "run", (const char *[]){ "--timeout", secs ? secs : "60", NULL });
     debug_backends_register();
     repro *r = bundle_read(dir, &was, true, &err);
     if (!r)

@@ -308,7 +308,7 @@ void bundle_events(const char *dir, const repro *r)
     proc_result res = { 0 };
     fflush(NULL);
     if (file_mkdirs(tmp, NULL))
-        proc_run(&(proc_spec){ .fn = events_child, .arg = &a, .timeout_ms = 10000 }, &res, NULL);
+        proc_run(&(proc_spec){ .fn = events_child, .arg = &a, .timeout_ms = 5000 }, &res, NULL);
     proc_result_free(&res);
     DIR *d = opendir(tmp);
     for (struct dirent *e; d && (e = readdir(d));) {

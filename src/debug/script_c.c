@@ -326,7 +326,7 @@ bool script_c(strbuf *out, const repro *r, const signature *s, tp_err *err)
     job j = { r, s }; /* what is written down may crash the compiler that writes it */
     proc_result res = { 0 };
     fflush(NULL);
-    bool ok = proc_run(&(proc_spec){ .fn = write_in_child, .arg = &j, .timeout_ms = 20000 }, &res, err);
+    bool ok = proc_run(&(proc_spec){ .fn = write_in_child, .arg = &j, .timeout_ms = 10000 }, &res, err);
     if (ok && res.status == 0)
         strbuf_addn(out, strbuf_str(&res.out), res.out.n);
     else if (ok)

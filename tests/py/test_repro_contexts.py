@@ -115,6 +115,38 @@ def test_inputs_of_every_kind():
         hunt(INPUTS, fault, "dynamo", level, kind)
 
 
+def test_what_cannot_be_minimised_here_says_what_to_do():
+    with tempfile.TemporaryDirectory() as d:  # behind the autograd stage this graph fails by itself
+        run([sys.executable, "-c", INPUTS.replace("KIND", "'bf16'")], d, TAPER_INJECT="relu:runtime_error@aot", TAPER_REPRO_AFTER="aot")
+        (bundle,) = glob.glob(d + "/taper_compile_debug/*/minifier")
+        rc, out, err = run([TAPER, "minify", bundle], d)
+        assert rc == 2 and "it cannot run here without a compiler either" in err and "TAPER_REPRO_AFTER=dynamo" in err, err
+    with tempfile.TemporaryDirectory() as d:  # a custom operator at level 3: nobody knew yet that it would fail
+        run([sys.executable, "-c", CUSTOM], d, TAPER_INJECT="relu:segv@gen", TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="3")
+        (bundle,) = glob.glob(d + "/taper_compile_debug/*/minifier")
+        rc, out, err = run([TAPER, "minify", bundle], d)
+        assert rc == 2 and "import what registers it at the top of minifier_launcher.py" in err, err
+        with open(bundle + "/minifier_launcher.py") as f:
+            text = f.read()
+        with open(d + "/launcher.py", "w") as f:  # as it says
+            f.write(text.replace("\n\nclass Repro", CUSTOM.split("fc = ")[0] + "\n\nclass Repro", 1))
+        rc, out, err = run([sys.executable, "launcher.py"], d)
+        assert rc == 0 and " 1 after" in out, (out, err)
+
+
+def test_options_reach_scripts():
+    with tempfile.TemporaryDirectory() as d:
+        run([sys.executable, "-c", INPUTS.replace("KIND", "'bf16'")], d, TAPER_INJECT="relu:runtime_error@gen", TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="1")
+        rc, out, err = run([TAPER, "minify", "repro.py", "--check-str", "another error"], d)
+        assert rc != 0 and "but not with 'another error'" in err, err
+        rc, out, err = run([TAPER, "minify", "repro.py", "--check-str", "planted fault", "--timeout", "30"], d)
+        assert rc == 0 and " 1 after" in out, (out, err)
+        rc, out, err = run([TAPER, "minify", "repro.py", "--out", "x"], d)
+        assert rc == 2 and "--out is for saved failures" in err, err
+        rc, out, err = run([TAPER, "repro", "repro.py"], d)
+        assert rc == 1 and "planted fault" in err, err
+
+
 def test_where_the_answer_cannot_be_written():
     with tempfile.TemporaryDirectory() as d:
         run([sys.executable, "-c", INPUTS.replace("KIND", "'bf16'")], d, TAPER_INJECT="relu:accuracy@gen", TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4")
