@@ -391,10 +391,25 @@ def test_wrappers_in_python():
                 try:
                     bad([taper.ones(3)])
                     raise SystemError("no error")
-                except ValueError:
-                    pass
+                except ValueError as e:
+                    assert e.minifier_path.endswith(".py") and "The graph is saved as" in e.__notes__[0]
                 text = open("repro.py").read()
                 assert "taper.relu(" in text and "(3,)" in text  # the graph before, and inputs although the list was emptied
+            with config.patch(repro_after="aot", repro_level=3):  # before a compiler that may kill the process
+                for f in glob.glob(d + "/**/minifier_launcher.py", recursive=True):
+                    os.remove(f)
+                wrap(lambda gm, a: seen.update(there=glob.glob(d + "/**/minifier_launcher.py", recursive=True)) or (lambda *args: args), "inductor")(gm, args)
+                assert len(seen["there"]) == 1
+            with config.patch(repro_after="aot", repro_level=2):  # what the device finds late is this graph's
+                late, was = [RuntimeError("late")], taper._C._sync
+                taper._C._sync = lambda: (_ for _ in ()).throw(late.pop()) if late else None
+                try:
+                    wrap(lambda gm, a: lambda *args: [args[0]], "inductor")(gm, args)([taper.ones(3)])
+                    raise SystemError("no error")
+                except RuntimeError as e:
+                    assert str(e) == "late" and e.minifier_path.endswith("minifier_launcher.py")
+                finally:
+                    taper._C._sync = was
             with config.patch(repro_after="aot", repro_level=4):
                 boxed = wrap(lambda gm, a: lambda *args: [args[0] * 0], "inductor")(copy.deepcopy(gm), args)
                 try:

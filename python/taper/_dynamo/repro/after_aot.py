@@ -7,7 +7,7 @@ import logging
 import os
 
 from ... import _C
-from .. import config
+from .. import backends, config
 from ..exc import AccuracyError
 from . import run as _run
 
@@ -93,6 +93,15 @@ def _dump(gm, args, compiler_name, sig, launcher=False, graph=False, accuracy=Fa
     return _C._repro_dump(r, sig, graph, launcher, compiler_name)
 
 
+def _note(e, path):
+    e.minifier_path = path
+    if path and hasattr(e, "add_note"):
+        e.add_note(f"Minifier script written to {path}. Run this script to find the smallest traced graph which reproduces this error."
+                   if path.endswith("minifier_launcher.py") else
+                   f"The graph is saved as {path}. Run this script to see the error again; with the word 'minify' behind it, it finds the smallest "
+                   "graph which reproduces this error.")
+
+
 def _refused(args):
     return any(type(a).__name__ == "BackwardState" for a in args)
 
@@ -154,12 +163,15 @@ def wrap_compiler_debug(unconfigured_compiler_fn, compiler_name):
         if config.repro_after not in ("dynamo", "aot", None, ""):
             raise AssertionError(f"repro_after must be 'dynamo', 'aot' or unset, not {config.repro_after!r}")
         level = config.repro_level
+        setup = None if compiler_name in backends._NATIVE else _run.backend_lines(compiler_name, unconfigured_compiler_fn)
+        if config.repro_after == "aot" and level == 3:  # a compiler that kills the process leaves this behind
+            _dump(original, example_inputs, compiler_name, None, launcher=True, setup=setup)
         try:
             compiled = compiler_fn(gm, example_inputs)
         except Exception as e:
             if config.repro_after == "aot":
                 log.error("CompilerError")
-                _dump(original, example_inputs, compiler_name, _signature(e, "compile"), launcher=level != 1, graph=level == 1)
+                _note(e, _dump(original, example_inputs, compiler_name, _signature(e, "compile"), launcher=level != 1, graph=level == 1, setup=setup))
             raise
         if config.repro_after != "aot":
             return compiled
@@ -173,16 +185,19 @@ def wrap_compiler_debug(unconfigured_compiler_fn, compiler_name):
             with config.patch(repro_after=None):
                 level, kept = config.repro_level, list(real_inputs)  # the compiled function may empty the list
                 if level == 3:
-                    _dump(original, kept, compiler_name, None, launcher=True)
+                    _dump(original, kept, compiler_name, None, launcher=True, setup=setup)
                 if level == 4 and not same_two_models(original, compiled, kept, only_fwd=True, ignore_non_fp=config.repro_ignore_non_fp):
                     log.warning("Accuracy failed for the AOT Autograd graph %s", name)
                     e = AccuracyError("Bad accuracy detected")
-                    _dump(original, kept, f"{compiler_name}_accuracy", _signature(e, "compare", "accuracy"), launcher=True, graph=True, accuracy=True)
+                    _note(e, _dump(original, kept, f"{compiler_name}_accuracy", _signature(e, "compare", "accuracy"), launcher=True, graph=True, accuracy=True,
+                                   setup=setup))
                     raise e
                 try:
-                    return call(real_inputs)
+                    out = call(real_inputs)
+                    _C._sync()  # what the device finds late is this graph's
+                    return out
                 except Exception as e:
-                    _dump(original, kept, compiler_name, _signature(e, "run"), launcher=level != 1, graph=level == 1)
+                    _note(e, _dump(original, kept, compiler_name, _signature(e, "run"), launcher=level != 1, graph=level == 1, setup=setup))
                     raise
         deferred._boxed_call = True
         return deferred

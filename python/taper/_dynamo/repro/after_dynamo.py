@@ -8,22 +8,13 @@ from ... import _C
 from .. import config
 from ..exc import AccuracyError
 from . import run as _run
-from .after_aot import _dump, _signature
+from .after_aot import _dump, _note, _signature
 
 log = logging.getLogger("taper._dynamo.repro.after_dynamo")
 
 
 def run_repro(mod, load_args, *, command="run", accuracy="", save_dir=None, autocast=False, backend="inductor", **kwargs):
     return _run.run_repro(mod, load_args, inner=False, command=command, accuracy=accuracy, save_dir=save_dir, backend=backend, **kwargs)
-
-
-def _note(e, path):
-    e.minifier_path = path
-    if path and hasattr(e, "add_note"):
-        e.add_note(f"Minifier script written to {path}. Run this script to find the smallest traced graph which reproduces this error."
-                   if path.endswith("minifier_launcher.py") else
-                   f"The graph is saved as {path}. Run this script to see the error again; with the word 'minify' behind it, it finds the smallest "
-                   "graph which reproduces this error.")
 
 
 def _call(compiled, args):
