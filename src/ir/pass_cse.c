@@ -2,6 +2,7 @@
  * operands were replaced; earlier nodes win. A write anywhere forgets everything: what was read before it may
  * differ after. */
 #include "ir/pass.h"
+#include "ir/planted.h"
 
 typedef struct table {
     ir_node **slot;
@@ -64,6 +65,8 @@ static ir_node *twin(table *t, ir_node *n)
 
 static bool candidate(const ir_node *n)
 {
+    if (ir_is_marked(n))
+        return false;
     if (n->kind == IR_getitem)
         return true;
     if (n->kind != IR_call || ir_node_is_effect(n))

@@ -2,6 +2,7 @@
  * use may go to the original; a copy is new memory, so it may only go when neither memory is written and the
  * copy is not returned. */
 #include "ir/pass.h"
+#include "ir/planted.h"
 
 static bool number_is(const tp_val *v, double want)
 {
@@ -60,7 +61,7 @@ bool pass_noop(tp_comp *c, ir_graph *g)
     escape_init(&e, g);
     IR_EACH_SAFE(n, g)
     {
-        if (n->kind != IR_call || n->variant != OPV_fn)
+        if (n->kind != IR_call || n->variant != OPV_fn || ir_is_marked(n))
             continue;
         ir_node *x;
         if (same_memory(n, g)) {

@@ -9,6 +9,8 @@ static const char *said(const ir_node *n) /* up to the quote, or NULL */
     return at ? at + strlen(KEY) : NULL;
 }
 
+bool ir_is_marked(const ir_node *n) { return TP_UNLIKELY(n->meta != NULL) && said(n); }
+
 void ir_stand_for(ir_node *n, const char *op)
 {
     strbuf b = { 0 };

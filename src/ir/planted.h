@@ -12,5 +12,6 @@ void ir_stand_for(ir_node *n, const char *op);
 void ir_pass_on(ir_node *result, int since, const char *op, const ir_node *from);
 /* The operator n stands for: what was said, else its own row's name; "" for nodes that call nothing. */
 const char *ir_stands_for(const ir_node *n, char *buf, size_t cap);
+bool ir_is_marked(const ir_node *n); /* it was said what it stands for */
 fault_kind ir_fault_at(const char *stage, const ir_node *n);
 #endif

@@ -42,6 +42,7 @@ enum { DEEP = 100 }; /* operators in one expression */
 struct group {
     bool deep;  /* a cut was made at its end: nothing joins it any more */
     bool split; /* loops are taken apart for a member */
+    bool rides; /* it runs on the rows of a product */
     int id;
     int nd;
     symint size[TP_MAX_DIMS]; /* full iteration space, logical order */
@@ -401,6 +402,8 @@ static vir_ref number_now(walk *w, const tp_val *v, dtype dt)
 static bool alone(const walk *w, const ir_node *n)
 {
     const ir_node *x = n->op == OP_clone && n->meta ? n->arg[0].node : NULL;
+    if (w->g->rides)
+        return false;
     for (int i = 0; i < w->g->n; i++)
         if (w->g->member[i] != n && w->g->member[i] != x)
             return false;
@@ -2192,7 +2195,7 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     memcpy(vsize, s.size, sizeof vsize); /* before merging: index arithmetic needs the parts */
     make_nest(pl, g, &s, &w, &t);
     if (product)
-        *fits = rides(&w, &t, g->red != 0, product);
+        *fits = g->rides = rides(&w, &t, g->red != 0, product);
     if (product && *fits && ch && ch->kernel == g)
         ch->fits = same_rows(&w, product, ch->between);
     vec_free(&w.seen);
