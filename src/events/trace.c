@@ -27,6 +27,7 @@ static struct {
     interns strings;
     char *last; /* of them */
     uint32_t last_id;
+    strbuf news; /* str records that go out before the next record, with the same write */
 } trace = { .fd = -1 };
 
 uint8_t ev_trace_bits(ev_kind k)
@@ -43,6 +44,7 @@ static void shut(void)
     interns_free(&trace.strings);
     free(trace.last);
     trace.last = NULL;
+    strbuf_free(&trace.news);
     free(trace.path);
     trace.path = NULL;
 }
@@ -172,10 +174,7 @@ static uint32_t intern_file(const char *name)
         json_str(&w, name);
         json_int(&w, id);
         json_end(&w);
-        strbuf rec = { 0 };
-        print_record(&rec, "str", __FILE__, __LINE__, b.s, NULL, NULL, NULL);
-        fd_write_all(trace.fd, rec.s, rec.n);
-        strbuf_free(&rec);
+        print_record(&trace.news, "str", __FILE__, __LINE__, b.s, NULL, NULL, NULL);
         strbuf_free(&b);
     }
     free(trace.last);
@@ -218,8 +217,14 @@ static void write_out(const strbuf *b)
 {
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
-    if (b->n && trace.dir && ensure_open())
+    if (b->n && trace.dir && ensure_open()) {
+        if (trace.news.n) {
+            strbuf_addn(&trace.news, b->s, b->n);
+            b = &trace.news;
+        }
         fd_write_all(trace.fd, b->s, b->n);
+        strbuf_free(&trace.news);
+    }
     pthread_mutex_unlock(&ev_lock);
 }
 

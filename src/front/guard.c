@@ -1165,34 +1165,49 @@ void guard_print(strbuf *b, const entry *e)
             print_source(b, e, e->sources.at[i], 1);
 }
 
-static void json_guard(json_w *w, const char *kind, const char *text, const guard *g)
+/* Guards of one line follow each other: their stack is written once and copied. */
+typedef struct stack_text {
+    const char *file, *fn;
+    int line;
+    strbuf text;
+} stack_text;
+
+static void json_guard(strbuf *b, const char *kind, const char *text, size_t n, const guard *g,
+                       stack_text *last)
 {
-    json_obj(w);
-    json_key(w, "code");
-    json_str(w, text);
-    strbuf_add(w->out, ", \"type\": \"");
-    strbuf_add(w->out, kind);
-    strbuf_add(w->out, "\", \"stack\": null");
-    json_key(w, "user_stack");
-    if (g && g->file)
-        ev_json_stack(w, &(ev_frame){ .file = g->file, .name = g->fn, .line = g->line }, 1);
-    else
-        json_null(w);
-    json_end(w);
+    strbuf_add(b, b->n > 1 ? ", {\"code\": " : "{\"code\": ");
+    json_quote(b, text, n);
+    strbuf_add(b, ", \"type\": \"");
+    strbuf_add(b, kind);
+    strbuf_add(b, "\", \"stack\": null, \"user_stack\": ");
+    if (g && g->file) {
+        if (last->file != g->file || last->fn != g->fn || last->line != g->line) {
+            json_w w = { &last->text };
+            strbuf_clear(&last->text);
+            ev_json_stack(&w, &(ev_frame){ .file = g->file, .name = g->fn, .line = g->line }, 1);
+            last->file = g->file, last->fn = g->fn, last->line = g->line;
+        }
+        strbuf_addn(b, last->text.s, last->text.n);
+    } else
+        strbuf_add(b, "null");
+    strbuf_addc(b, '}');
 }
 
-void guard_json(strbuf *b, const entry *e)
+void guard_json(strbuf *b, const entry *e) /* b is empty */
 {
-    json_w w = { b };
     strbuf text = { 0 };
-    json_arr(&w);
+    stack_text last = { 0 };
+    strbuf_addc(b, '[');
     for (size_t i = 0; i < e->guards.n; i++) {
         strbuf_clear(&text);
         guard_put(&text, &e->guards.at[i]);
-        json_guard(&w, kind_names[e->guards.at[i].kind], strbuf_str(&text), &e->guards.at[i]);
+        json_guard(b, kind_names[e->guards.at[i].kind], strbuf_str(&text), text.n, &e->guards.at[i], &last);
     }
     strbuf_free(&text);
-    for (int i = 0; e->symguards && i < sym_guards_n(e->symguards); i++)
-        json_guard(&w, "SHAPE_ENV", sym_guards_at(e->symguards, i)->text, NULL);
-    json_end(&w);
+    for (int i = 0; e->symguards && i < sym_guards_n(e->symguards); i++) {
+        const char *t = sym_guards_at(e->symguards, i)->text;
+        json_guard(b, "SHAPE_ENV", t, strlen(t), NULL, &last);
+    }
+    strbuf_addc(b, ']');
+    strbuf_free(&last.text);
 }

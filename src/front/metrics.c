@@ -92,6 +92,17 @@ input_notes *metrics_inputs(const entry *e, PyObject *const *in)
     return notes;
 }
 
+static void field(strbuf *b, const char *key, int64_t v)
+{
+    strbuf_add(b, key);
+    strbuf_int(b, v);
+}
+static void id_of(strbuf *b, int i, const entry *e)
+{
+    field(b, "{\"id\": ", i);
+    field(b, ", \"describer_id\": ", e->r->frame_id);
+}
+
 void metrics_inputs_write(const entry *e, input_notes *notes)
 {
     strbuf b = { 0 };
@@ -100,23 +111,36 @@ void metrics_inputs_write(const entry *e, input_notes *notes)
         const input_note *t = &notes->at[i];
         if (!t->tensor)
             continue;
+        const char *source = src_text(e->in[i]);
         strbuf_clear(&b);
-        strbuf_addf(&b, "{\"id\": %d, \"describer_id\": %d, \"size\": %lld}", i, e->r->frame_id,
-                    (long long)t->nbytes);
+        id_of(&b, i, e);
+        field(&b, ", \"size\": ", t->nbytes);
+        strbuf_addc(&b, '}');
         ev_json(EV_describe_storage, NULL, b.s, NULL);
         strbuf_clear(&b);
-        strbuf_addf(&b, "{\"id\": %d, \"describer_id\": %d, \"ndim\": %d, \"dtype\": \"%s.%s\"", i,
-                    e->r->frame_id, t->ndim, cap_brand(), dtype_name((dtype)t->dt));
-        strbuf_addf(&b, ", \"device\": \"device(type='%s')\"", device_name((dev_kind)t->device));
+        id_of(&b, i, e);
+        field(&b, ", \"ndim\": ", t->ndim);
+        strbuf_add(&b, ", \"dtype\": \"");
+        strbuf_add(&b, cap_brand());
+        strbuf_addc(&b, '.');
+        strbuf_add(&b, dtype_name((dtype)t->dt));
+        strbuf_add(&b, "\", \"device\": \"device(type='");
+        strbuf_add(&b, device_name((dev_kind)t->device));
+        strbuf_add(&b, "')\"");
         ints(&b, ", \"size\": [", t->dims, t->ndim);
         ints(&b, ", \"stride\": [", t->dims + t->ndim, t->ndim);
-        strbuf_addf(&b, ", \"storage\": %d, \"storage_offset\": %lld, \"layout\": \"%s.strided\"%s%s}", i,
-                    (long long)t->offset, cap_brand(), t->requires_grad ? ", \"requires_grad\": true" : "",
-                    t->parameter ? ", \"is_parameter\": true" : "");
+        field(&b, ", \"storage\": ", i);
+        field(&b, ", \"storage_offset\": ", t->offset);
+        strbuf_add(&b, ", \"layout\": \"");
+        strbuf_add(&b, cap_brand());
+        strbuf_add(&b, ".strided\"");
+        strbuf_add(&b, t->requires_grad ? ", \"requires_grad\": true" : "");
+        strbuf_add(&b, t->parameter ? ", \"is_parameter\": true}" : "}");
         ev_json(EV_describe_tensor, NULL, b.s, NULL);
         strbuf_clear(&b);
-        strbuf_addf(&b, "{\"describer_id\": %d, \"id\": %d, \"source\": ", e->r->frame_id, i);
-        json_quote(&b, src_text(e->in[i]), strlen(src_text(e->in[i])));
+        id_of(&b, i, e);
+        strbuf_add(&b, ", \"source\": ");
+        json_quote(&b, source, strlen(source));
         strbuf_addc(&b, '}');
         ev_json(EV_describe_source, NULL, b.s, NULL);
     }

@@ -16,7 +16,7 @@ enum {
     RP_LINE = 16 << 20,     /* longest envelope line */
     RP_TEXT = 16 << 10,     /* longest message that is kept */
     RP_FRAMES = 128,        /* frames of one stack */
-    RP_SKIPS = 100,         /* skipped lines that are named one by one */
+    RP_SKIPS = 1000,        /* skipped lines that are named one by one */
     RP_COMPILES = 20000,    /* compiles that are shown */
     RP_RECS = 256,          /* records of one compile */
     RP_SYMBOLS = 256,       /* symbols of one compile */
