@@ -31,4 +31,5 @@ uint8_t ev_trace_bits(ev_kind k); /* EVF_trace when the trace wants this kind */
 extern bool ev_listened;          /* somebody inside the process wants every text */
 bool ev_text_wants(ev_kind k);
 int ev_component_level(ev_component c);
+void ev_trace_flush(void); /* what this thread still holds */
 #endif

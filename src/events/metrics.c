@@ -192,6 +192,7 @@ void ev_metrics_end(bool drop)
         next_reason = r->recompile;
         r->recompile = NULL;
     }
+    ev_trace_flush();
     record_free(r);
 }
 

@@ -3,6 +3,7 @@
  * a killed process loses at most the record it was writing, and a forked child starts a file of its own. */
 #define _GNU_SOURCE
 #include "events/internal.h"
+#include "events/metrics.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/envvars.h"
@@ -17,6 +18,8 @@
 /* Records of this thread that go out with one write: between ev_batch(true) and ev_batch(false). */
 static _Thread_local strbuf batch;
 static _Thread_local bool batching;
+/* Ends of phases of this thread's compile: they go out with its next record, or when the compile ends. */
+static _Thread_local strbuf held;
 
 static struct {
     char *dir, *path;
@@ -217,15 +220,25 @@ static void write_out(const strbuf *b)
 {
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
-    if (b->n && trace.dir && ensure_open()) {
-        if (trace.news.n) {
-            strbuf_addn(&trace.news, b->s, b->n);
+    if (held.n && trace.pid != getpid())
+        strbuf_clear(&held); /* a forked child: the parent writes them */
+    if ((b->n || held.n) && trace.dir && ensure_open()) {
+        if (trace.news.n || held.n) {
+            strbuf_addn(&trace.news, strbuf_str(&held), held.n);
+            strbuf_addn(&trace.news, strbuf_str(b), b->n);
             b = &trace.news;
         }
         fd_write_all(trace.fd, b->s, b->n);
         strbuf_free(&trace.news);
     }
     pthread_mutex_unlock(&ev_lock);
+    strbuf_free(&held);
+}
+
+void ev_trace_flush(void)
+{
+    if (held.n)
+        write_out(&(strbuf){ 0 });
 }
 
 void ev_batch(bool on)
@@ -236,6 +249,8 @@ void ev_batch(bool on)
     }
     batching = on;
 }
+
+static _Thread_local bool ends_phase; /* the record at hand is the end of one */
 
 void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const char *metadata,
                 const char *payload)
@@ -249,9 +264,10 @@ void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
         json_w w = { &stack };
         ev_json_user_stack(&w);
     }
-    strbuf *rec = batching ? &batch : ev_scratch();
+    bool hold = k == EV_chromium_event && ends_phase && !batching && ev_metrics_open();
+    strbuf *rec = batching ? &batch : hold ? &held : ev_scratch();
     print_record(rec, ev_rows[k].name, file, line, metadata, cid, stack.s, payload);
-    if (!batching) {
+    if (!batching && !hold) {
         write_out(rec);
         ev_scratch_done(rec);
     }
@@ -309,6 +325,8 @@ void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file,
     strbuf_add(&b, ", \"pid\": ");
     strbuf_int(&b, getpid());
     strbuf_add(&b, ph == 'i' ? ", \"s\": \"p\"}" : "}");
+    ends_phase = ph == 'E';
     ev_json_at(EV_chromium_event, cid, file, line, "{}", b.s);
+    ends_phase = false;
     strbuf_free(&b);
 }
