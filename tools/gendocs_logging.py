@@ -64,8 +64,8 @@ for n, c, l, f, h in evs:
 o.append('''
 ## Trace: `TAPER_TRACE`
 
-`TAPER_TRACE=DIR` writes one file a process, `DIR/dedicated_log_taper_trace_<random>.log`, made at the first record; a
-forked child writes its own. Each record is one `write`, so a killed process loses at most the record it was writing (ends of phases go
+`TAPER_TRACE=DIR` writes one file a process, `DIR/dedicated_log_taper_trace_<random>.log`, made at the first call of
+`compile()` or at the first record; a forked child writes its own. Each record is one `write`, so a killed process loses at most the record it was writing (ends of phases go
 out with the next record, names of files with the record that needs them). Large records (a graph, guards, generated code with
 its schedule) are made by a thread of their own, one hand-over at a time, while the compile goes on; when
 the compile ends they are on disk, before anything it made runs. `bench/trace.py` measures what that costs.

@@ -94,6 +94,8 @@ void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file,
 /* Trace records of this thread between ev_batch(true) and ev_batch(false) go out with one write. For many small ones in
  * a row: a killed process loses those of the batch it was in. */
 void ev_batch(bool on);
+/* A compile is to be expected: the file is made now, by the other thread, as that can take longer than a record. */
+void ev_trace_prepare(void);
 /* A record that takes long to make: fn(copy of arg) is called on another thread, in the same compile, while the caller
  * goes on; or at once, when that thread is busy. What the record is made of must not change until then: who frees or
  * changes one of the two objects to keep calls ev_wait(object) before. Records are on disk when the compile ends. */

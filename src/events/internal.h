@@ -32,4 +32,5 @@ extern bool ev_listened;          /* somebody inside the process wants every tex
 bool ev_text_wants(ev_kind k);
 int ev_component_level(ev_component c);
 void ev_trace_flush(void); /* what this thread still holds */
+void ev_trace_tidy(void);  /* a file without a record goes away */
 #endif

@@ -100,7 +100,11 @@ static void fork_child(void)
     q.busy = 0;
 }
 
-static void finish(void) { ev_wait(NULL); }
+static void finish(void)
+{
+    ev_wait(NULL);
+    ev_trace_tidy();
+}
 static void once_only(void)
 {
     cpu_set_t set;

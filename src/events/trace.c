@@ -25,8 +25,9 @@ static struct {
     char *dir, *path;
     bool slow;
     int fd;
-    pid_t pid; /* who opened fd */
-    int rank;  /* of the file; -1: none */
+    pid_t pid;  /* who opened fd */
+    int rank;   /* of the file; -1: none */
+    bool wrote; /* anything, into this file */
     interns strings;
     char *last; /* of them */
     uint32_t last_id;
@@ -41,9 +42,12 @@ uint8_t ev_trace_bits(ev_kind k)
 
 static void shut(void)
 {
+    if (trace.fd >= 0 && trace.pid == getpid() && !trace.wrote)
+        unlink(trace.path); /* made ready for a compile that never came */
     if (trace.fd >= 0)
         close(trace.fd);
     trace.fd = -1;
+    trace.wrote = false;
     interns_free(&trace.strings);
     free(trace.last);
     trace.last = NULL;
@@ -229,10 +233,35 @@ static void write_out(const strbuf *b)
             b = &trace.news;
         }
         fd_write_all(trace.fd, b->s, b->n);
+        trace.wrote = true;
         strbuf_free(&trace.news);
     }
     pthread_mutex_unlock(&ev_lock);
     strbuf_free(&held);
+}
+
+static void open_now(void *unused)
+{
+    ev_lock_init();
+    pthread_mutex_lock(&ev_lock);
+    if (trace.dir)
+        ensure_open();
+    pthread_mutex_unlock(&ev_lock);
+}
+
+void ev_trace_prepare(void)
+{
+    if (ev_trace_on(EV_dynamo_start) && (trace.fd < 0 || trace.pid != getpid()))
+        ev_later(open_now, "", 0, NULL, NULL);
+}
+
+/* At exit. */
+void ev_trace_tidy(void)
+{
+    pthread_mutex_lock(&ev_lock);
+    if (trace.fd >= 0 && !trace.wrote)
+        shut();
+    pthread_mutex_unlock(&ev_lock);
 }
 
 void ev_trace_flush(void)

@@ -624,6 +624,7 @@ static PyObject *compile(PyObject *m, PyObject *args)
         t_register_modes();
         first = false;
     }
+    ev_trace_prepare();
     PyCompiled *c = PyObject_GC_New(PyCompiled, &PyCompiled_Type);
     if (!c)
         return NULL;
