@@ -10,6 +10,8 @@ typedef struct PyTensor {
     PyObject_HEAD tp_tensor *t; /* one count */
     PyObject *dict;             /* user attributes, made on demand */
     PyObject *weakrefs;
+    struct sym_env
+        *env; /* fakes with symbolic sizes: held, for the user may keep them longer than the graph */
 } PyTensor;
 typedef struct PyDtype {
     PyObject_HEAD dtype dt;

@@ -1,7 +1,18 @@
 /* tensor.c - the Tensor type: life cycle, properties, operators. */
 #include "front/override.h"
+#include "sym/env.h"
 
 /* ---- life cycle ---- */
+static void hold_sizes(PyTensor *o)
+{
+    const tp_tensor *t = o->t;
+    for (int d = 0; d < 2 * t->ndim && !o->env; d++) {
+        symint v = d < t->ndim ? t->size[d] : t->stride[d - t->ndim];
+        if (sym_is_expr(v))
+            sym_env_ref(o->env = sym_env_of(v));
+    }
+}
+
 PyObject *py_wrap_as(PyTypeObject *type, tp_tensor *t)
 {
     PyTensor *o = (PyTensor *)type->tp_alloc(type, 0);
@@ -11,6 +22,8 @@ PyObject *py_wrap_as(PyTypeObject *type, tp_tensor *t)
     }
     o->t = t;
     t->py = o;
+    if (TP_UNLIKELY(tensor_is_fake(t)))
+        hold_sizes(o);
     return (PyObject *)o;
 }
 
@@ -75,6 +88,8 @@ static void tensor_dealloc(PyObject *o)
         self->t->py = NULL;
         tensor_unref(self->t);
     }
+    if (TP_UNLIKELY(self->env != NULL))
+        sym_env_unref(self->env);
     Py_TYPE(o)->tp_free(o);
 }
 

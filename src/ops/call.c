@@ -323,27 +323,24 @@ static bool check_devices(const op_call *c)
     return true;
 }
 
-/* A symbolic size beside real data while nobody records: its number is not known, and to take the one seen while tracing
+/* A symbolic size, alone or beside real data, while nobody records: its number is not known, and to take the one seen while tracing
  * would be wrong for the next. */
 static bool no_stray_symbol(const op_call *c)
 {
     symint stray = 0;
-    bool real = false;
     size_text t;
     for (int i = 0; i < c->row->schema.nparam; i++) {
         const tp_val *v = &c->arg[i];
-        if (v->kind == VAL_tensor || (v->kind == VAL_tensors && v->n && v->ts[0])) {
-            if (tensor_is_fake(v->kind == VAL_tensor ? v->t : v->ts[0]))
-                return true;
-            real = true;
-        }
+        if ((v->kind == VAL_tensor || (v->kind == VAL_tensors && v->n && v->ts[0])) &&
+            tensor_is_fake(v->kind == VAL_tensor ? v->t : v->ts[0]))
+            return true;
         if (v->kind == VAL_int && sym_is_expr(v->i))
             stray = v->i;
         for (int k = 0; v->kind == VAL_ints && k < v->n; k++)
             if (sym_is_expr(v->ints[k]))
                 stray = v->ints[k];
     }
-    if (!stray || !real || c->cx->env == sym_env_of(stray)) /* its graph is being worked on */
+    if (!stray || c->cx->env == sym_env_of(stray)) /* its graph is being worked on */
         return true;
     err_clear(sym_env_err(sym_env_of(stray))); /* whatever a question asked on the way here left */
     return err_set(
