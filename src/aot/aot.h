@@ -24,6 +24,12 @@ typedef struct aot_out {
     tp_tensor *type; /* fake: geometry of views; one count */
 } aot_out;
 
+/* One more input behind those of the captured graph: the memory that several of them share (bases.c). */
+typedef struct aot_base {
+    int of;          /* one of them */
+    int64_t lo, len; /* elements, counted in the storage that the captured graph's types have */
+} aot_base;
+
 typedef struct aot_unit {
     ir_graph *joint; /* values, written inputs, gradients; kept for logs and tests */
     ir_graph *fw;    /* primals -> values, written inputs, saved */
@@ -42,6 +48,8 @@ typedef struct aot_unit {
         bool on;
     } * flag;
     int nflag;
+    aot_base *base; /* the last of the nin */
+    int nbase;
     int64_t saved_bytes, all_bytes; /* by hint: what the partition saves; what saving everything would */
 } aot_unit;
 
@@ -69,9 +77,13 @@ void aot_unit_free(aot_unit *u);
 typedef struct fn_state fn_state;
 fn_state *fn_new(ir_rec *r); /* hooks itself into r */
 void fn_free(fn_state *f);
+void fn_root(fn_state *f, tp_tensor *t); /* what shares its storage is views of t */
 /* The node that holds t's present value (views of written storage are made again). */
 ir_node *fn_node(fn_state *f, op_ctx *cx, tp_tensor *t, tp_err *err);
 bool fn_written(const fn_state *f, const tp_tensor *t); /* was its storage written under this recorder? */
+
+/* bases.c: does the graph write memory that several of its inputs share? */
+bool aot_writes_shared(const ir_graph *g);
 
 /* decompose.c: every row that has a decomposition is replaced by it, asking decide() for each node. New graph. */
 ir_graph *aot_decompose(tp_comp *c, ir_graph *g);

@@ -7,6 +7,7 @@
 typedef struct written {
     tp_tensor *root; /* one count */
     uint32_t gen;
+    bool base; /* begins where its storage begins (bases.c) */
 } written;
 
 struct fn_state {
@@ -182,6 +183,8 @@ static written *written_of(fn_state *f, tp_tensor *t)
     return w;
 }
 
+void fn_root(fn_state *f, tp_tensor *t) { written_of(f, t)->base = true; }
+
 /* From here on t holds val (a tensor of t's size and type). */
 static bool set_value(fn_state *f, bld *b, tp_tensor *t, tp_tensor *val)
 {
@@ -303,6 +306,11 @@ static bool is_input(const fn_state *f, const tp_tensor *t)
     }
     return false;
 }
+static bool is_base(const fn_state *f, const tp_tensor *t)
+{
+    written *w = find(f, t->storage);
+    return w && w->base;
+}
 static bool tensor_overlaps(const tp_tensor *t) /* one element seen at several places */
 {
     for (int d = 0; d < t->ndim; d++)
@@ -374,7 +382,8 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
                        row->full);
     if (op == OP_native_batch_norm && arg[5].b && (arg[3].kind == VAL_tensor || arg[4].kind == VAL_tensor))
         return batch_norm(f, cx, arg, out, err);
-    if (op == OP_as_strided && v == OPV_fn && arg[3].kind == VAL_int && is_input(f, arg[0].t))
+    if (op == OP_as_strided && v == OPV_fn && arg[3].kind == VAL_int && is_input(f, arg[0].t) &&
+        !(f->depth && is_base(f, arg[0].t)))
         return err_set(err, ERR_notimpl,
                        "'as_strided' with an offset counts from the start of the storage of an input, "
                        "which may begin anywhere in it");

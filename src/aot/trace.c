@@ -24,6 +24,7 @@ void aot_unit_free(aot_unit *u)
     free(u->tangent);
     free(u->grad);
     free(u->flag);
+    free(u->base);
     free(u);
 }
 
@@ -166,7 +167,7 @@ static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_gra
                          .node = replay_of,
                          .data = t };
     t->nin = (int)g->inputs.n;
-    t->in = mem_zalloc(sizeof *t->in * (size_t)MAX(t->nin, 1));
+    t->in = mem_zalloc(sizeof *t->in * (size_t)MAX(t->nin + t->nbase, 1));
     for (int i = 0; i < t->nin; i++) {
         const ir_node *p = g->inputs.at[i];
         char name[32];
@@ -183,7 +184,7 @@ static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_gra
             !ag_set_requires_grad(&t->cx, t->in[i], true, err))
             return false;
     }
-    return true;
+    return bases_add(t, g, err);
 }
 
 static void end(trace *t)
@@ -193,6 +194,8 @@ static void end(trace *t)
         tensor_unref(t->in[i]);
     free(t->in);
     free(t->flagged);
+    free(t->base_of);
+    free(t->base);
     fn_free(t->fn);
 }
 
@@ -297,9 +300,13 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
          * not whose its gradient is: that is traced. */
         bool vague = in >= 0 && a->requires_grad && expanded(t->in[in]) && !same_view(x, t->in[in]);
         if (in >= 0 && x->node && !vague) {
+            for (int k = in; k < u->nin && in < u->nin; k++) /* of those that share it, the one that it is */
+                in = t->in[k] == x ? k : in;
             a->kind = x == t->in[in] ? AOT_input : AOT_view; /* x.view(-1) is another tensor than x */
             a->index = in;
             a->type = tensor_fake_of(x);
+            if (t->nbase && t->base_of[in])
+                a->type->offset += t->base[t->base_of[in] - 1].lo;
             continue;
         }
         ir_node *n = fn_node(t->fn, &t->cx, x, err);
@@ -333,7 +340,7 @@ static bool collect_writes(trace *t, aot_unit *u, results *res, tp_err *err)
 {
     u->mut = mem_zalloc(sizeof *u->mut * (size_t)MAX(t->nin, 1));
     for (int i = 0; i < t->nin; i++) {
-        if (!t->in[i] || !fn_written(t->fn, t->in[i]))
+        if (!t->in[i] || !fn_written(t->fn, t->in[i]) || (t->nbase && i < t->nin - t->nbase && t->base_of[i]))
             continue;
         if (ag_requires_grad(t->in[i]) && !ag_is_leaf(t->in[i]))
             return err_set(err, ERR_notimpl,
@@ -654,6 +661,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
         any |= grad_mode && needs_grad && needs_grad[i];
     t.flagged = aot_leaves_of(g, &t.leaves);
     any |= grad_mode && t.leaves;
+    if (!bases_find(&t, g, any, err))
+        goto done;
     root = mem_zalloc(sizeof *root * (size_t)MAX(g->output ? g->output->narg : 1, 1));
     if (!begin(&t, c, g, any ? needs_grad : NULL, any, err) || !aot_replay_run(&t.r, (ir_graph *)g, err) ||
         !collect_outputs(&t, u, g, &res, root, err) || !collect_writes(&t, u, &res, err))
@@ -684,6 +693,10 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     }
     u->joint = t.g;
     t.g = NULL;
+    u->nin += t.nbase;
+    u->nbase = t.nbase;
+    u->base = t.base;
+    t.base = NULL;
     spent += clock_ns();
     if (u->ngrad && !log_later(EV_aot_joint_graph, u->joint, EV_aot_joint_graph, NULL, 0, u))
         log_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);

@@ -14,12 +14,17 @@ typedef struct trace {
     int nin;
     bool leaves;   /* requires_grad_() is said in the graph ... */
     bool *flagged; /* ... to these inputs; NULL where it is not */
+    aot_base *base;
+    int nbase, *base_of; /* by input: + 1, 0 for those that share no memory that is written */
 } trace;
 
 /* hop.c: a call with nested graphs goes over, its nested graphs made pure, its derivative a call like it. */
 bool trace_hop(trace *t, const ir_node *n, tp_err *err);
 /* custom.c: a custom operator goes over without its writes, its derivative beside it. */
 bool trace_custom(trace *t, const ir_node *n, tp_err *err);
+/* bases.c: which inputs share memory that is written; then the placeholders for it, and the inputs as views of them. */
+bool bases_find(trace *t, const ir_graph *g, bool grads, tp_err *err);
+bool bases_add(trace *t, const ir_graph *g, tp_err *err);
 /* A nested graph made pure; new. needs NULL: it returns what g returns. Otherwise its gradients: it takes what
  * g takes and a tangent for each float result, and returns a gradient for each input with needs. */
 ir_graph *aot_nested(tp_comp *c, const ir_graph *g, const bool *needs);

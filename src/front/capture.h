@@ -339,7 +339,6 @@ struct entry {
     bool
         repeats; /* the graph writes nothing from outside: its instructions may be executed after a failure */
     bool random;
-    bool writes_shared; /* the graph writes to memory that several inputs look at */
 };
 
 /* --- frames

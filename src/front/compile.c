@@ -378,12 +378,9 @@ static cap_runner *compile_with(entry *e, ir_graph *g, PyObject *b, PyObject *op
     }
     for (size_t i = 0; name && i < backends.n; i++)
         if (!strcmp(backends.at[i]->name, name)) {
-            if (e->writes_shared || !drop_modes(e, g, in, nin)) {
-                cap_fall_back(
-                    g->name, name,
-                    e->writes_shared
-                        ? "it writes to an input that shares its memory with another input"
-                        : "it switches modes or calls outside in a way that this stage cannot take");
+            if (!drop_modes(e, g, in, nin)) {
+                cap_fall_back(g->name, name,
+                              "it switches modes or calls outside in a way that this stage cannot take");
                 r = cap_eager(g, v, nin, options, &err);
                 goto done;
             }

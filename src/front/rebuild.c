@@ -614,7 +614,7 @@ static void clean(ir_graph *g)
 }
 
 /* Does the graph write nothing but what it made itself? */
-static bool repeats(const ir_graph *g, bool *random, bool *shared)
+static bool repeats(const ir_graph *g, bool *random)
 {
     map outside = { 0 };
     bool ok = true;
@@ -642,11 +642,30 @@ static bool repeats(const ir_graph *g, bool *random, bool *shared)
                                    ? (uintptr_t)map_geti(&outside, (uint64_t)(uintptr_t)x->storage)
                                    : 0;
             ok &= !inputs;
-            *shared |= inputs > 1;
         }
     }
     map_free(&outside);
     return ok;
+}
+
+/* Inputs on one memory: how far apart they begin is part of the graph, and counted from the first of them. */
+static void place_inputs(trace *t)
+{
+    map least = { 0 }; /* storage -> offset + 1 */
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t k = 0; k < t->objs.n; k++) {
+            const tobj *o = &t->objs.at[k];
+            if (!o->node || o->node->kind != IR_placeholder || !o->real || !py_is_tensor(o->real))
+                continue;
+            const tp_tensor *x = py_tensor(o->real);
+            uintptr_t key = (uintptr_t)x->storage, at = (uintptr_t)map_geti(&least, key);
+            tp_tensor *type = ir_type(o->node);
+            if (pass == 0 && (!at || (uintptr_t)x->offset + 1 < at))
+                map_puti(&least, key, (void *)((uintptr_t)x->offset + 1));
+            else if (pass == 1 && type && !sym_is_expr(type->offset))
+                type->offset = x->offset + 1 - (int64_t)at;
+        }
+    map_free(&least);
 }
 
 static void finish_graph(trace *t)
@@ -659,6 +678,7 @@ static void finish_graph(trace *t)
                      ? vI(py_symint_value(t->outs.at[i]))
                      : (tp_val){ .kind = VAL_node, .node = py_tensor(t->outs.at[i])->node };
     ir_set_output(t->g, out, n);
+    place_inputs(t);
     clean(t->g);
     e->nout = n;
     e->nin = (int)t->g->inputs.n;
@@ -675,7 +695,7 @@ static void finish_graph(trace *t)
     IR_EACH(x, t->g)
     e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
                ir_hop(x) != HOP_none || aot_makes_leaf(x);
-    e->repeats = repeats(t->g, &e->random, &e->writes_shared);
+    e->repeats = repeats(t->g, &e->random);
 }
 
 bool rebuild_finish(trace *t, bool returned, PyObject *ret)

@@ -537,6 +537,35 @@ static bool set_flags(const aot_unit *u, op_ctx *cx, const tp_val *in, bool befo
     return true;
 }
 
+static void base_done(void *storage, void *data) { storage_unref(storage); }
+
+/* The inputs and, behind them, the memory that several of them share; owned. */
+static tp_val *with_bases(const aot_unit *u, const tp_val *in, int nin, const ir_graph *g)
+{
+    tp_val *all = mem_zalloc(sizeof *all * (size_t)u->nin);
+    memcpy(all, in, sizeof *all * (size_t)nin);
+    for (int b = 0; b < u->nbase; b++) {
+        const aot_base *o = &u->base[b];
+        tp_tensor *x = in[o->of].t;
+        int64_t size = (int64_t)dtype_size((dtype)x->dt),
+                ahead = ir_type(g->inputs.at[o->of])->offset - o->lo; /* guards keep their distances */
+        tp_storage *s = storage_wrap((char *)tensor_data(x) - ahead * size, o->len * size, base_done,
+                                     storage_ref(x->storage));
+        all[nin + b] = vT(tensor_on(s, (dtype)x->dt, 1, (symint[]){ o->len }, (symint[]){ 1 }, 0));
+        storage_unref(s);
+    }
+    return all;
+}
+
+static void bases_written(const aot_unit *u, const tp_val *in, tp_val *all, int nin)
+{
+    for (int b = 0; b < u->nbase; b++) {
+        tensor_bump(in[u->base[b].of].t);
+        tensor_unref(all[nin + b].t);
+    }
+    free(all);
+}
+
 static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                      tp_err *err)
 {
@@ -565,9 +594,13 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     op_ctx *here = op_ctx_cur(); /* callees outside must not record: the step below is the record */
     bool was = here->grad_mode;
     here->grad_mode = false;
-    bool ran = run_program_call(v->fw, cx, in, nin, res, nres, err);
+    tp_val *all = u->nbase ? with_bases(u, in, nin, p->g) : NULL;
+    bool ran = run_program_call(v->fw, cx, all ? all : in, u->nin, res, nres, err);
     here->grad_mode = was;
-    if (!ran || !copy_back(u, cx, in, res, err))
+    ran = ran && copy_back(u, cx, all ? all : in, res, err);
+    if (all)
+        bases_written(u, in, all, nin);
+    if (!ran)
         goto done;
     if (!set_flags(u, cx, in, true, err))
         goto done;

@@ -12,8 +12,8 @@
 #include "sym/env.h"
 #include <stdio.h>
 
-/* Leaves and flags are not stored: a graph with requires_grad_() calls something outside. */
-_Static_assert(sizeof(aot_unit) == 120, "say here how the disk cache stores the new field");
+/* Leaves, flags and bases are not stored: such graphs do not go to disk. */
+_Static_assert(sizeof(aot_unit) == 136, "say here how the disk cache stores the new field");
 _Static_assert(sizeof(aot_out) == 24 + sizeof(tp_val), "say here how the disk cache stores the new field");
 
 enum { MAX_ITEMS = 1 << 20 };
@@ -84,6 +84,8 @@ static const char *not_for(const tp_comp *c, const ir_graph *g)
         if (n->kind == IR_opaque)
             return "it calls something outside the graph";
     }
+    if (aot_writes_shared(g))
+        return "it writes memory that several of its inputs share";
     return NULL;
 }
 
