@@ -39,19 +39,7 @@ static bool cheap(const ir_node *n)
     const op_row *r = op_row_of((op_id)n->op);
     if (r->flags & (OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC))
         return false;
-    if (r->flags & (OPF_PW | OPF_VIEW))
-        return true;
-    switch ((op_id)n->op) {
-    case OP_clone:
-    case OP_to_dtype:
-    case OP_full:
-    case OP_zeros:
-    case OP_ones:
-    case OP_tril:
-    case OP_triu:
-    case OP_cat: return true;
-    default: return false;
-    }
+    return r->flags & (OPF_PW | OPF_VIEW | OPF_CHEAP);
 }
 
 /* ---- maximum flow (Dinic) ---- */
