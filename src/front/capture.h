@@ -215,7 +215,9 @@ struct region {
     bool keep_relations; /* comparisons of sizes stay symbolic until their truth is asked: cond wants them */
     bool expand;         /* traces through backward(): composites are recorded as their parts */
     const char *no_backward; /* why backward() ends the graph here all the same, or NULL */
-    PyObject *dynamic;       /* source text -> sizes seen, for automatic dynamic shapes */
+    bool
+        no_leaves; /* requires_grad_() ends graphs: a backward with create_graph=True follows, which needs its tensors */
+    PyObject *dynamic; /* source text -> sizes seen, for automatic dynamic shapes */
     uint64_t runs, natives;
 };
 
@@ -467,6 +469,7 @@ struct trace {
     bool log_src, log_bc, log_call;
     int log_nodes;     /* told of by the trace_call log */
     bool did_backward; /* gradients were computed inside the graph */
+    bool made_leaf;    /* requires_grad_() is in the graph */
     bool compared;     /* sizes were compared, and the outcome became a guard */
     bool again;        /* not a break: the trace starts once more, now knowing better */
     char *last[20];    /* verbose: the newest instructions traced */

@@ -15,6 +15,11 @@ bool t_mark_leaf(trace *t, PyObject *o, bool on)
     tp_tensor *x = py_tensor(o);
     if (!x->node || x->rec != &t->rec || t->rec.g != t->g)
         return t_break(t, BRK_call_builtin, "Tensor.requires_grad_ in a nested graph") != NULL;
+    if (t->e->r->no_leaves)
+        return t_break(t, BRK_call_builtin,
+                       "Tensor.requires_grad_ of a tensor that a backward with create_graph=True needs") !=
+               NULL;
+    t->made_leaf = true;
     tp_val arg[2] = { { .kind = VAL_node, .node = x->node }, vB(on) };
     ir_node *n = ir_add_opaque(t->g, "taper._C._set_requires_grad", f, arg, 2, vNone);
     n->loc = t->rec.loc ? t->rec.loc(t->rec.loc_data, t->g) : NULL;
@@ -207,6 +212,15 @@ PyObject *t_backward(trace *t, PyObject *const *args)
     int nroot = 0, ngrad = 0, nin = 0, nleaf = 0, nwant = 0;
     tp_err err = { 0 };
 
+    if (t->made_leaf) { /* a compiled graph can run again for create_graph=True only if it makes no leaves */
+        PyObject *create_ = t_real(t, args[3]);
+        if (!create_)
+            return NULL;
+        if (PyObject_IsTrue(create_) > 0) {
+            r->no_leaves = t->again = true;
+            return no_backward(t, "tracing again");
+        }
+    }
     if (r->no_backward)
         return no_backward(t, r->no_backward);
     if (!r->expand) { /* composites have no rule of their own: record their parts */

@@ -267,6 +267,18 @@ def test_create_graph_says_why_it_cannot():
         assert "makes leaves with requires_grad_()" in str(e)
 
 
+def test_create_graph_in_the_same_function():
+    def f(x):
+        y = x.detach().requires_grad_()
+        g, = taper.autograd.grad((y * y * y).sum(), y, create_graph=True)
+        h, = taper.autograd.grad(g.sum(), y)
+        return g, h
+    want = observe(f, True)
+    for backend in BACKENDS:
+        taper._dynamo.reset()
+        assert observe(taper.compile(f, backend=backend), True) == want
+
+
 def test_symbolic_sizes():
     def f(x):
         y = x.detach().requires_grad_()
