@@ -94,6 +94,8 @@ bool aot_pool_offsets(tp_comp *c, ir_graph *g);
 
 /* partition.c: fills u->fw, u->bw, nsaved, saved_bytes from u->joint; nfw: results that belong to forward. */
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut);
+/* What backward keeps of inputs that forward writes becomes a copy of what they held before, whoever cut the graph. */
+bool aot_keep_old_values(aot_unit *u, int nfw, tp_err *err);
 
 /* replay.c: a graph runs once more on fake tensors under a recorder. */
 typedef struct aot_replay {

@@ -10,6 +10,7 @@ enum { SIDE_fw = 1, SIDE_bw = 2 }; /* needed for forward results; depends on a t
 typedef struct part {
     tp_comp *c;
     ir_graph *j;
+    const aot_unit *u;
     uint8_t *side; /* by node id */
     bool *needed;  /* a forward value that backward reads */
     bool *save;
@@ -203,6 +204,8 @@ static void choose(part *p, bool min_cut)
         if ((p->side[v->id] & SIDE_bw) || v->kind == IR_output)
             continue;
         bool input = v->kind == IR_placeholder;
+        for (int i = 0; i < p->u->nmut && input; i++) /* its old value must be copied */
+            input = p->j->inputs.at[p->u->mut[i]] != v;
         /* Inputs live anyway: holding on to one costs little. Small values cost at least something each. */
         int64_t cap = !savable(v) ? INF : input ? 1 + p->bytes[v->id] / 64 : 64 + p->bytes[v->id];
         arc(&f, 2 * v->id, 2 * v->id + 1, cap);
@@ -212,7 +215,7 @@ static void choose(part *p, bool min_cut)
             const ir_node *of = v->arg[0].node;
             again = of->kind == IR_call && cheap(of);
         }
-        if (v->kind != IR_const && (input || !again))
+        if (v->kind != IR_const && (v->kind == IR_placeholder || !again))
             arc(&f, s, 2 * v->id, INF);
         if (p->needed[v->id] && v->kind != IR_const)
             arc(&f, 2 * v->id + 1, t, INF);
@@ -528,7 +531,7 @@ static void save_for_symbols(part *p, int nprimal, int nfw)
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
 {
     ir_graph *j = u->joint;
-    part p = { .c = c, .j = j };
+    part p = { .c = c, .j = j, .u = u };
     size_t n;
     ir_renumber(j);
     n = (size_t)MAX(j->next_id, 1);
@@ -586,5 +589,47 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
     free(p.needed);
     free(p.save);
     free(p.bytes);
+    return true;
+}
+
+/* ---- inputs that forward writes ---- */
+static const ir_node *memory_of(const ir_node *n) /* the node whose memory n's value lies in */
+{
+    for (;;) {
+        const ir_node *of = n->kind == IR_getitem ? n->arg[0].node : n;
+        if (of->kind != IR_call || !(op_row_of((op_id)of->op)->flags & OPF_VIEW) ||
+            of->arg[0].kind != VAL_node)
+            return n;
+        n = of->arg[0].node;
+    }
+}
+
+bool aot_keep_old_values(aot_unit *u, int nfw, tp_err *err)
+{
+    ir_graph *g = u->fw;
+    for (int i = nfw; i < g->output->narg && u->nmut; i++) {
+        ir_node *n = g->output->arg[i].kind == VAL_node ? g->output->arg[i].node : NULL;
+        const ir_node *of = n ? memory_of(n) : NULL;
+        bool written = false;
+        for (int k = 0; k < u->nmut && of; k++)
+            written |= g->inputs.at[u->mut[k]] == of;
+        if (!written)
+            continue;
+        tp_val arg[2] = { { .kind = VAL_node, .node = n }, vNone }, type = vNone;
+        if (!ir_infer(g, OP_clone, OPV_fn, arg, &type, err))
+            return false;
+        if (!ir_type_equal(&type, &n->val)) {
+            val_clear(&type);
+            return err_set(
+                err, ERR_notimpl,
+                "backward needs what a written input held before, and that does not lie densely in "
+                "memory; this graph runs eagerly instead");
+        }
+        ir_node *copy = ir_add_call(g, OP_clone, OPV_fn, arg, 2, type);
+        copy->loc = n->loc;
+        ir_insert_before(g, g->output, copy);
+        ir_set_arg(g->output, i, (tp_val){ .kind = VAL_node, .node = copy });
+        u->saved_bytes += n->kind == IR_placeholder ? node_bytes(n) : 0;
+    }
     return true;
 }

@@ -704,6 +704,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     if (cut && u->ngrad ? !cut->fn(cut, c, u, nfw) || !check_cut(u, nfw, err)
                         : !aot_partition(c, u, nfw, flags & AOT_min_cut))
         goto done;
+    if (u->bw && !aot_keep_old_values(u, nfw, err))
+        goto done;
     spent += clock_ns();
     if (ev_log_on(EVC_aot, EV_INFO))
         log_unit(g, u, spent);

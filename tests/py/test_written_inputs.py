@@ -1,0 +1,100 @@
+"""Inputs that a compiled function writes and whose values, old or new, its backward needs."""
+import taper
+import taper._dynamo
+from taper._dynamo.backends.common import aot_autograd
+from taper._dynamo.utils import counters
+
+
+def new_value(x, w):
+    x.mul_(2)
+    return (x * x * w).sum()
+
+
+def through_detach(x, w):
+    y = x.detach()
+    y.mul_(2)
+    return (y * y * w).sum()
+
+
+def returned_too(x, w):
+    x.mul_(2)
+    return ((x + 1) * w).sum(), x
+
+
+def old_value(x, w):
+    y = x.clone()
+    x.mul_(2)
+    return (y * w * w).sum() + (x * w).sum()
+
+
+def old_value_turned(x, w):
+    y = x.t().clone()
+    x.add_(1)
+    return (y @ w).sum() + (x * w).sum()
+
+
+def part_written(x, w):
+    y = x + 0
+    x[0] = 7
+    return (y * w * x).sum()
+
+
+def running_mean(x, w):
+    with taper.no_grad():
+        x.mul_(0.5).add_(w.detach(), alpha=0.5)
+    return ((w - x) * (w - x)).sum()
+
+
+def two_results(x, w):
+    a = (x * w).exp().sum() if x.requires_grad else (x.clone() * w).sum()
+    x.sub_(1)
+    return a, (x * w * w).sum()
+
+
+PROGRAMS = [new_value, through_detach, returned_too, old_value, old_value_turned, part_written, running_mean, two_results]
+
+
+def observe(f, layout):
+    x = taper.arange(9.0).view(3, 3) / 4
+    x = x.t().contiguous().t() if layout == "turned" else x
+    w = (taper.arange(9.0).view(3, 3) / 8 - 0.5).requires_grad_()
+    r = f(x, w)
+    for t in r if isinstance(r, tuple) else (r,):
+        if t.requires_grad:
+            t.backward(retain_graph=True)
+    return [v.detach().tolist() for v in (r if isinstance(r, tuple) else (r,))], x.tolist(), w.grad.tolist()
+
+
+def close(a, b):
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(close, a, b))
+    return abs(a - b) <= 1e-5 * max(1, abs(b))
+
+
+def test_gradients_like_eager():
+    own = aot_autograd(fw_compiler=lambda g, inputs: g.forward)
+    for f in PROGRAMS:
+        for layout in ("plain", "turned"):
+            want = observe(f, layout)
+            for backend in ("aot_eager", "aot_eager_decomp_partition", "inductor", own):
+                for dynamic in (False, True):
+                    taper._dynamo.reset()
+                    counters.clear()
+                    c = taper.compile(f, backend=backend, dynamic=dynamic)
+                    for _ in range(2):
+                        got = observe(c, layout)
+                        assert close(got, want), (f.__name__, layout, backend, dynamic, got, want)
+                    assert not counters["aot_fallback"], (f.__name__, dict(counters["aot_fallback"]))
+
+
+def test_a_leaf_on_written_memory():
+    def f(x):
+        y = x.detach().requires_grad_()
+        with taper.no_grad():
+            y.mul_(2)
+        return y, (y * y).sum()
+    for backend in (None, "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        y, loss = (taper.compile(f, backend=backend) if backend else f)(taper.tensor([0.5, -1.0, 2.0]))
+        loss.backward()
+        assert y.grad.tolist() == [2.0, -4.0, 8.0]
