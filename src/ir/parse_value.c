@@ -137,7 +137,11 @@ bool parse_annotation(parser *p, tp_val *out, const char **text, size_t *n)
     if (p->p >= p->e || *p->p != '"')
         return parse_expected(p, "a type in double quotes");
     *text = ++p->p;
-    if (!type_body(p, out))
+    bool raw = p->raw;
+    p->raw |= p->typed; /* sizes, too, as they stand */
+    bool read = type_body(p, out);
+    p->raw = raw;
+    if (!read)
         return false;
     *n = (size_t)(p->p - *text);
     if (parse_want(p, "\""))

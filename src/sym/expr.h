@@ -134,6 +134,7 @@ symint sx_rel(sym_env *env, sx_kind k, symint L, int64_t bound); /* L as in a re
 int sx_decide_big(symint cond);                                  /* by sx_range_big alone */
 int sx_decide(symint cond);                                      /* 1, 0, or -1: not known */
 bool sx_learn(sym_env *env, symint cond, const char *where);
+symint sx_known_now(symint v); /* a number with every fact there is now */
 symint sx_resolve(symint v, int depth);
 /* cond with every symbol that was set equal to another one or to a constant replaced by that; nothing else
  * that was learned is used. */

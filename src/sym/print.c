@@ -280,5 +280,8 @@ static void print(strbuf *out, symint v, bool sources)
 
 /* A number prints as what is known of it now, so that reading the text under the same facts gives it back; a
  * relation prints as it was recorded, or it would be "1" as soon as it is known. */
-void sym_print(strbuf *out, symint v) { print(out, sym_is_bool(v) ? v : sym_simplify(v), false); }
+void sym_print(strbuf *out, symint v)
+{
+    print(out, sym_is_bool(v) || !sym_is_expr(v) ? v : sx_known_now(sym_simplify(v)), false);
+}
 void sym_print_source(strbuf *out, symint v) { print(out, v, true); }

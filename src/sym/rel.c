@@ -281,6 +281,28 @@ static symint refine(symint v, void *memo, int depth)
     return *r;
 }
 
+static symint again(symint v, void *memo, int depth)
+{
+    if (!sym_is_expr(v) || depth > SX_MAX_DEPTH)
+        return v;
+    symint *known = map_geti(memo, (uint64_t)v);
+    if (known)
+        return *known;
+    symint *r = arena_alloc(&sx_of(v)->env->mem, sizeof *r);
+    *r = rebuild(sx_of(v), again, memo, depth, true);
+    map_puti(memo, (uint64_t)v, r);
+    return *r;
+}
+
+/* What sx_resolve remembers may be older than the newest facts; this looks at all parts again. */
+symint sx_known_now(symint v)
+{
+    map memo = { 0 };
+    symint r = sym_is_expr(v) && !sx_of(v)->env->pure ? again(v, &memo, 0) : v;
+    map_free(&memo);
+    return r;
+}
+
 symint sym_simplify(symint v)
 {
     v = sx_resolve(v, 0);
