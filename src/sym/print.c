@@ -211,6 +211,30 @@ static void list(printer *p, const sym_expr *e, const char *sep, level need, int
     }
 }
 
+static int by_shape_of(const void *a, const void *b)
+{
+    symint x = *(const symint *)a, y = *(const symint *)b;
+    if (!sym_is_expr(x) || !sym_is_expr(y)) /* numbers first */
+        return sym_is_expr(x) != sym_is_expr(y) ? (sym_is_expr(x) ? 1 : -1) : (x > y) - (x < y);
+    return by_shape(sym_expr_of(x), sym_expr_of(y));
+}
+
+/* What a minimum is taken of lies in the order in which it was made: the text does not depend on that. */
+static void choices(printer *p, const sym_expr *e, int depth)
+{
+    if (e->n > FEW) {
+        list(p, e, ", ", P_or, depth);
+        return;
+    }
+    symint in[FEW];
+    memcpy(in, e->a, sizeof *in * (size_t)e->n);
+    qsort(in, (size_t)e->n, sizeof *in, by_shape_of);
+    for (int i = 0; i < e->n && !full(p, depth); i++) {
+        strbuf_add(p->out, i ? ", " : "");
+        put(p, in[i], P_or, depth);
+    }
+}
+
 static level level_of(const printer *p, const sym_expr *e)
 {
     switch (e->kind) {
@@ -261,7 +285,7 @@ static void put(printer *p, symint v, level need, int depth)
         strbuf_add(p->out, p->sources          ? (e->kind == SX_min ? "min(" : "max(")
                            : e->kind == SX_min ? "Min("
                                                : "Max(");
-        list(p, e, ", ", P_or, depth);
+        choices(p, e, depth);
         strbuf_addc(p->out, ')');
         break;
     case SX_and: list(p, e, " and ", P_rel, depth); break;
