@@ -1261,6 +1261,11 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         why = "other loops";
         goto no;
     }
+    if (g->red && !f->red && !outer && product_hint(g->nd, g->size, all & ~g->red) < 4 &&
+        product_hint(g->nd, g->size, all) > 65536) {
+        why = "too few rows to share among threads";
+        goto no;
+    }
     if (!try_member(pl, g, n, outer, &tr))
         goto no;
     for (int i = 0; i < MIN(tr.nload, MAX_BUFS); i++)

@@ -672,6 +672,9 @@ bool decomp_max_pool2d_offsets_backward(bld *b, const tp_val *arg, tp_val *out)
     }
     if (!exact)
         return err_set(b->err, ERR_notimpl, "windows overlap or leave something over");
+    if (sym_is_expr(k[1]) || k[1] < 16)
+        return err_set(b->err, ERR_notimpl,
+                       "rows of a window are shorter than a vector: loops would be slower");
     for (int d = 0; d < nd + 2; d++) { /* [..., rows, k, columns, k] */
         int i = d - (nd - 2);
         one[d] = i < 0 ? dy->size[d] : i & 1 ? 1 : dy->size[nd - 2 + i / 2];
