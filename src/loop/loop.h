@@ -21,7 +21,7 @@ typedef struct loop_slot {
     int first, last;  /* steps that make it and that use it last; -1: never */
 } loop_slot;
 
-typedef enum { STEP_kernel, STEP_extern } step_kind;
+typedef enum { STEP_kernel, STEP_extern, STEP_check } step_kind;
 typedef struct loop_kernel {
     vir *k; /* finished; lives in the plan's arena */
     const char *name;
@@ -45,9 +45,9 @@ typedef struct loop_step {
     bool
         chain; /* extern: a product of what the kernel before it wrote, which rode on the product before that */
     loop_kernel *kernel;
-    const ir_node *node; /* extern: the operator */
-    int slot;            /* extern: first slot of its results */
-    int nslot;
+    const ir_node *node; /* extern: the operator; check: the one whose index must lie inside */
+    int slot;            /* extern: first slot of its results; check: the index */
+    int nslot;           /* check: the dimension that it indexes */
 } loop_step;
 
 typedef struct loop_plan {
@@ -65,6 +65,19 @@ typedef struct loop_plan {
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *g); /* NULL with c->err */
 void loop_plan_free(loop_plan *p);
 void loop_plan_print(strbuf *b, const loop_plan *p); /* the schedule log */
+
+/* --- gather.c: operators that read where indices point ---------------------------------------------------------- */
+typedef struct loop_gather { /* by dimension of the first operand */
+    struct {
+        ir_node *index; /* decides the place; NULL: the result's dimension `from` does */
+        int from;       /* with an index: the result's dimension that its first one is */
+    } d[TP_MAX_DIMS];
+    int n;
+    bool wrap; /* negative indices count from the end */
+} loop_gather;
+bool loop_gather_of(const ir_node *n, loop_gather *g); /* false: n is nothing of the kind */
+/* The error of an index that lies outside; false. */
+bool loop_check_fail(const ir_node *n, int dim, int64_t index, int64_t size, tp_err *err);
 
 /* --- lower.c: pointwise operators in terms of the vector IR ---------------------------------------------------- */
 typedef struct lower_in { /* operands already converted to the compute type */

@@ -33,6 +33,8 @@ typedef struct info { /* per node, by id */
     int slot;   /* + 1 */
     bool covered, tested;
     bool memview; /* a view that the runtime makes over memory */
+    bool folds;   /* computed where it is used although that is a choice */
+    bool checked; /* its indices are checked by a step */
     int depth;    /* operators from the values in memory that its expression reads up to it */
     int leaves;   /* values in memory that its expression reads, counted with repeats */
 } info;
@@ -66,7 +68,8 @@ typedef struct planner {
     group *effect; /* the last call made for more than its result */
     int words;     /* of bit sets */
     arena tmp;
-    strbuf decisions; /* what was fused and what not, for the trace */
+    VEC(ir_node *) check; /* what the group being surveyed reads by indices */
+    strbuf decisions;     /* what was fused and what not, for the trace */
 } planner;
 
 static const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
@@ -98,6 +101,7 @@ static bool same_sizes(int nd, const symint *a, int nd2, const symint *b)
 typedef struct access {
     lin at;
     bool raw;          /* an index used as a value, not an address */
+    bool part;         /* what is linear of an address that is not: says which loop walks memory */
     const ir_node *n;  /* what is read there; NULL: written */
     const ir_node *to; /* what is written there */
 } access;
@@ -131,12 +135,13 @@ static vir_ref emit_int(walk *w, symint v);
 static vir_ref emit_lin(walk *w, const lin *a);
 static vir_ref emit_load(walk *w, ir_node *n, const lin *idx);
 static vir_ref member_value(walk *w, ir_node *n);
+static ir_node *behind_views(ir_node *n);
 
 static lin opaque(walk *w, vir_ref r) { return (lin){ .opaque = true, .ref = r }; }
 static void use_raw(walk *w, const lin *a)
 {
     if (w->dry)
-        vec_push(&w->seen, ((access){ *a, true, NULL, NULL }));
+        vec_push(&w->seen, ((access){ .at = *a, .raw = true }));
 }
 
 /* Arithmetic that falls back to emitted instructions where it is not linear. */
@@ -321,7 +326,7 @@ static bool counts_from_start(symint i) /* or is known to count from the end */
     return !sym_is_expr(i) || sym_known(SYM_ge, i, 0);
 }
 
-static bool known_view(const ir_node *n)
+static bool known_view(const planner *pl, const ir_node *n)
 {
     if (n->kind != IR_call || n->variant != OPV_fn)
         return false;
@@ -336,8 +341,8 @@ static bool known_view(const ir_node *n)
     case OP_expand:
     case OP_permute:
     case OP_transpose_int:
-    case OP_t:
-    case OP_flip: return true;
+    case OP_t: return true;
+    case OP_flip: return pl->in[n->id].folds;
     case OP_select_int: return n->arg[2].kind == VAL_int && counts_from_start(n->arg[2].i);
     case OP_slice_Tensor: {
         symint st = n->arg[2].kind == VAL_int ? n->arg[2].i : 0,
@@ -597,8 +602,8 @@ static bool is_inline(planner *pl, ir_node *n)
 {
     if (n->kind != IR_call || n->val.kind != VAL_tensor)
         return false;
-    return known_view(n) || is_fill(n) || is_copy(n) || is_tri(n) || is_arange(n) || is_cat(n) || is_pad(n) ||
-           is_scatter(n) || covered(pl, n);
+    return known_view(pl, n) || pl->in[n->id].folds || is_fill(n) || is_copy(n) || is_tri(n) ||
+           is_arange(n) || is_cat(n) || is_pad(n) || is_scatter(n) || covered(pl, n);
 }
 
 static vir_ref under_mask(walk *w, vir_ref m, ir_node *n, const lin *idx) /* eval where m holds */
@@ -780,6 +785,66 @@ static bool at_home(walk *w, ir_node *n, const lin *idx)
     return true;
 }
 
+/* An index that counts 0, 1, 2, ... inside the size that it indexes: no memory is read and nothing checked. */
+static ir_node *counts_up(const planner *pl, ir_node *index, symint size)
+{
+    while (known_view(pl, index))
+        index = index->arg[0].node;
+    if (!is_arange(index))
+        return NULL;
+    symint first = index->op == OP_arange_start ? index->arg[0].i : 0;
+    bool in = sym_known(SYM_ge, first, 0) && sym_known(SYM_le, sym_add(first, ir_type(index)->size[0]), size);
+    return in ? index : NULL;
+}
+
+/* The value of an index at `at`, as an index. */
+static lin eval_index(walk *w, ir_node *index, const lin *at, symint size, bool wrap)
+{
+    lin sub[2][TP_MAX_DIMS];
+    int side = 0;
+    ir_node *up = counts_up(w->pl, index, size);
+    if (up) {
+        memcpy(sub[0], at, sizeof *at * ir_type(index)->ndim);
+        for (; index != up; index = index->arg[0].node, side = !side)
+            if (!view_index(w, index, sub[side], sub[!side]))
+                w->fail = true;
+        return up->op == OP_arange_start ? ladd(w, sub[side][0], lin_const(up->arg[0].i)) : sub[side][0];
+    }
+    if (w->g && w->pl->in[behind_views(index)->id].g == w->g) /* not there yet when it is checked */
+        w->fail = true;
+    vir_ref v = w->fail ? 0 : eval(w, index, at);
+    if (w->dry || w->fail)
+        return opaque(w, 0);
+    v = vir_cvt(w->k, VT_i64, v);
+    if (wrap)
+        v = vir_add(w->k, v, vir_and(w->k, vir_sra(w->k, v, vir_int(w->k, 63)), emit_int(w, size)));
+    return opaque(w, v);
+}
+
+static vir_ref eval_gather(walk *w, ir_node *n, const loop_gather *g, const lin *idx)
+{
+    ir_node *src = n->arg[0].node;
+    const tp_tensor *s = ir_type(src), *t = ir_type(n);
+    lin sub[TP_MAX_DIMS];
+    for (int d = 0; d < g->n && !w->fail; d++) {
+        ir_node *index = g->d[d].index;
+        if (!index) {
+            sub[d] = idx[g->d[d].from];
+            continue;
+        }
+        const tp_tensor *x = ir_type(index);
+        lin at[TP_MAX_DIMS];
+        for (int k = 0; k < x->ndim; k++)
+            at[k] = is_spread(x->size[k], t->size[g->d[d].from + k]) ? lin_const(0) : idx[g->d[d].from + k];
+        sub[d] = eval_index(w, index, at, s->size[d], g->wrap);
+    }
+    if (w->fail)
+        return 0;
+    if (w->dry)
+        vec_push(&w->pl->check, n);
+    return eval(w, src, sub);
+}
+
 static vir_ref eval(walk *w, ir_node *n, const lin *idx)
 {
     info *f = &w->pl->in[n->id];
@@ -800,7 +865,7 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
             n->kind == IR_getitem)
             return emit_load(w, n, idx);
     }
-    if (known_view(n)) {
+    if (known_view(w->pl, n)) {
         lin sub[TP_MAX_DIMS];
         if (!view_index(w, n, idx, sub)) {
             w->fail = true;
@@ -808,6 +873,9 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
         }
         return eval(w, n->arg[0].node, sub);
     }
+    loop_gather g;
+    if (f->folds && loop_gather_of(n, &g))
+        return eval_gather(w, n, &g, idx);
     if (is_fill(n) || is_copy(n) || is_tri(n) || is_arange(n) || is_cat(n) || is_pad(n) || is_scatter(n))
         return eval_special(w, n, idx);
     return eval_pointwise(w, n, idx);
@@ -1411,9 +1479,9 @@ static void mark_sched(void *arg, ir_node *n)
         pl->in[n->id].sched = true;
 }
 
-static bool cheap_to_repeat(const ir_node *n)
+static bool cheap_to_repeat(const planner *pl, const ir_node *n)
 {
-    return known_view(n) || is_fill(n) || is_arange(n) || is_copy(n);
+    return known_view(pl, n) || is_fill(n) || is_arange(n) || is_copy(n);
 }
 
 /* A library call reads memory: views of something that exists are made by the runtime, other values are stored. */
@@ -1482,7 +1550,7 @@ static void cut_deep(planner *pl)
         deeper d = { pl, 0 };
         ir_each_operand(n, operand_depth, &d);
         f->depth = d.most + 1;
-        if (f->depth >= DEEP && !known_view(n) && !f->memview)
+        if (f->depth >= DEEP && !known_view(pl, n) && !f->memview)
             f->sched = true;
     }
 }
@@ -1494,11 +1562,88 @@ static bool of_nothing(const ir_node *n)
     return t && t->numel == 0;
 }
 
+static void log_lower(const ir_node *n, bool yes, const char *why)
+{
+    if (ev_text_on(EV_fusion))
+        ev_text(EV_fusion, NULL, "%s %s: %s", yes ? "computed inside kernels:" : "left as a call:", n->name,
+                why);
+}
+
+/* Does another step of a kernel read it? */
+static bool feeds_kernels(planner *pl, const ir_node *n)
+{
+    uint32_t mask;
+    uint8_t kind;
+    for (const ir_use *u = n->uses; u; u = u->next)
+        if (is_inline(pl, u->user) || reduction(u->user, &mask, &kind))
+            return true;
+    return false;
+}
+
+/* Why a gather is better called, or NULL. Where each lane has an index of its own, a vector is read element by element in
+ * any case: nothing is won without other work in the same loop. */
+static const char *gather_as_call(planner *pl, const ir_node *n, const loop_gather *g)
+{
+    const tp_tensor *t = ir_type(n);
+    bool lanes = false, slices = false;
+    for (int d = 0; d < g->n; d++) {
+        const tp_tensor *x = g->d[d].index ? ir_type(g->d[d].index) : NULL;
+        slices |= !x;
+        lanes |= x && x->ndim && g->d[d].from + x->ndim == t->ndim && x->size[x->ndim - 1] != 1;
+    }
+    if (!lanes)
+        return NULL;
+    if (dtype_size((dtype)t->dt) < 4)
+        return "elements of fewer than four bytes are not gathered by one instruction";
+    bool quick = n->op != OP_index_Tensor || slices; /* the call knows a faster way than a table of places */
+    return quick && !feeds_kernels(pl, n) ? "each lane has its own index, and no other work shares the loop"
+                                          : NULL;
+}
+
+/* Operators that are calls as well: which of them are computed in the kernels of their users? */
+static void choose_folds(planner *pl)
+{
+    for (ir_node *n = pl->g->last; n; n = n->prev) { /* users first */
+        loop_gather g;
+        const char *what = NULL, *call = NULL;
+        if (n->kind != IR_call || n->variant != OPV_fn || !ir_type(n) || ir_type(n)->numel == 0)
+            continue;
+        if (n->op == OP_flip)
+            what = "a value at another index";
+        else if (loop_gather_of(n, &g)) {
+            what = "read where its index points";
+            call = gather_as_call(pl, n, &g);
+        }
+        if (!what)
+            continue;
+        if (!call && !decide(pl->c, DECIDE_lower, n))
+            call = "refused";
+        pl->in[n->id].folds = !call;
+        log_lower(n, !call, call ? call : what);
+    }
+}
+
+/* What a gather reads: its indices lie in memory, and so does its source where elements are read more than once. */
+static void gather_operands(planner *pl, ir_node *n)
+{
+    loop_gather g;
+    if (!pl->in[n->id].folds || !loop_gather_of(n, &g))
+        return;
+    ir_node *src = n->arg[0].node;
+    for (int d = 0; d < g.n; d++)
+        if (g.d[d].index && !counts_up(pl, g.d[d].index, ir_type(src)->size[d]))
+            operand_in_memory(pl, g.d[d].index);
+    if (hint(ir_type(n)->numel) > hint(ir_type(src)->numel))
+        operand_in_memory(pl, src);
+}
+
 static void choose_sched(planner *pl)
 {
+    choose_folds(pl);
     IR_EACH(n, pl->g)
     {
         info *f = &pl->in[n->id];
+        gather_operands(pl, n);
         if (n->kind == IR_opaque || (n->kind == IR_call && !is_inline(pl, n))) {
             f->sched = true;
             if (n->kind == IR_call && !of_nothing(n) && reduction(n, &f->mask, &f->rkind)) {
@@ -1512,7 +1657,7 @@ static void choose_sched(planner *pl)
                 mark_sched(pl, behind_views(n));
             } else
                 ir_each_operand(n, operand_in_memory, pl);
-        } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(n))
+        } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(pl, n))
             f->sched = true;
         else if (n->kind == IR_call && (n->op == OP_select_backward || n->op == OP_slice_backward))
             operand_in_memory(pl, n->arg[0].node); /* else it would be computed for the zeros too */
@@ -1686,6 +1831,15 @@ static lin address(walk *w, const tp_tensor *t, const lin *idx)
     return a;
 }
 
+static lin linear_part(walk *w, const tp_tensor *t, const lin *idx)
+{
+    lin a = lin_const(0);
+    for (int d = 0; d < t->ndim; d++)
+        if (t->size[d] != 1 && !idx[d].opaque)
+            a = ladd(w, a, lscale(w, idx[d], t->stride[d]));
+    return a;
+}
+
 /* Whose memory a view that is not folded into the index looks at. */
 static ir_node *memory_of(planner *pl, ir_node *n)
 {
@@ -1702,8 +1856,10 @@ static vir_ref emit_load(walk *w, ir_node *n, const lin *idx)
         ir_node *of = memory_of(w->pl, n);
         if (of != n && w->g && w->pl->in[of->id].g == w->g) /* it is only there when the group is done */
             w->fail = true;
-        vec_push(&w->seen, ((access){ a, false, n, NULL }));
+        vec_push(&w->seen, ((access){ .at = a, .n = n }));
         vec_push(&w->loads, n);
+        if (a.opaque)
+            vec_push(&w->seen, ((access){ .at = linear_part(w, ir_type(n), idx), .part = true }));
         return 0;
     }
     return vir_load(w->k, buffer_of(w, n, VIR_IN), emit_lin(w, &a), w->mask);
@@ -1910,7 +2066,7 @@ static bool can_merge(const walk *w, const space *s, int outer, int inner)
 {
     for (size_t i = 0; i < w->seen.n; i++) {
         const lin *a = &w->seen.at[i].at;
-        if (a->opaque)
+        if (a->opaque || w->seen.at[i].part)
             continue; /* its parts were seen on their own */
         symint co = stride_in(a, outer), ci = stride_in(a, inner), want = sym_mul(ci, s->size[inner]);
         if (co != want && !sym_known(SYM_eq, co, want))
@@ -1961,6 +2117,7 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
         bool more = round < last;
         *w = (walk){ .pl = pl, .g = g, .vsize = s->size, .nvar = s->nvar, .dry = true };
         w->split_var = more ? -1 : 0;
+        pl->check.n = 0;
         space_now = s;
         for (int pass = 0; pass < 2; pass++) /* results first: they decide the order of loops */
             for (int i = 0; i < g->n; i++) {
@@ -1970,8 +2127,8 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                 if (pass == 0) {
                     if (f->stored) {
                         member_index(w, n, home);
-                        access at = { address(w, ir_type(n), home), false, NULL,
-                                      n }; /* which may see more on its way */
+                        access at = { .at = address(w, ir_type(n), home),
+                                      .to = n }; /* which may see more on its way */
                         vec_push(&w->seen, at);
                     }
                     continue;
@@ -2026,11 +2183,12 @@ static void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
             const access *a = &w->seen.at[i];
             if (a->raw || a->at.opaque)
                 continue;
-            bool each = t->nred == 0; /* touched in every step, not once a row */
+            bool each = t->nred == 0 || a->part; /* touched in every step, not once a row */
             for (int q = 0; q < t->nred; q++)
                 each |= stride_in(&a->at, t->red[q]) != 0;
-            ku += each && stride_in(&a->at, k) == 1;
-            ru += each && r >= 0 && stride_in(&a->at, r) == 1;
+            int votes = a->part ? 2 : 1; /* the other way round it would be gathered */
+            ku += votes * (each && stride_in(&a->at, k) == 1);
+            ru += votes * (each && r >= 0 && stride_in(&a->at, r) == 1);
         }
         t->column = ku > ru && hint(t->size[k]) >= 8;
         if (r < 0)
@@ -2173,6 +2331,30 @@ typedef struct chain { /* a product, a kernel on its rows, and a product of thos
     ir_node *between; /* what the kernel writes and only the last product reads */
     bool fits;
 } chain;
+
+static int slot_of(planner *pl, ir_node *n);
+/* Before the kernel that was surveyed runs: are its indices inside? In front of the product, where it runs on its rows. */
+static void write_checks(planner *pl, bool rides)
+{
+    loop_plan *p = pl->p;
+    for (size_t i = 0; i < pl->check.n; i++) {
+        ir_node *n = pl->check.at[i];
+        loop_gather g;
+        if (pl->in[n->id].checked || !loop_gather_of(n, &g))
+            continue;
+        pl->in[n->id].checked = true;
+        for (int d = 0; d < g.n; d++) {
+            if (!g.d[d].index || counts_up(pl, g.d[d].index, ir_type(n->arg[0].node)->size[d]))
+                continue;
+            loop_step s = { .kind = STEP_check, .node = n, .slot = slot_of(pl, g.d[d].index), .nslot = d };
+            vec_push(&p->step, s);
+            if (rides) {
+                p->step.at[p->step.n - 1] = p->step.at[p->step.n - 2];
+                p->step.at[p->step.n - 2] = s;
+            }
+        }
+    }
+}
 
 /* fits, where given: the kernel is to run on the rows of a product; false there: it cannot, nothing was written. */
 static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch)
@@ -2325,6 +2507,7 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     lk->work = work;
     for (int i = 0; i < g->n; i++)
         vec_push(&lk->nodes, (const ir_node *)g->member[i]);
+    write_checks(pl, product != NULL);
     vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk, .rides = product != NULL }));
     p->nkernel++;
     ok = true;
@@ -2653,6 +2836,8 @@ static void life_times(planner *pl)
                     sl->first = i - s->rides; /* written while the product reads its operands */
                 touch(pl, s->kernel->buf[b], i);
             }
+        else if (s->kind == STEP_check)
+            touch(pl, s->slot, i);
         else {
             p->slot.at[s->slot].first = i -
                                         2 * s->chain; /* written while the first product reads its operands */
@@ -2912,6 +3097,7 @@ done:
     free(order);
     strbuf_free(&pl.decisions);
     vec_free(&pl.groups);
+    vec_free(&pl.check);
     arena_free(&pl.tmp);
     if (!ok) {
         loop_plan_free(p);
@@ -2943,6 +3129,10 @@ void loop_plan_print(strbuf *b, const loop_plan *p)
                 p->nkernel, p->nproduct, p->nextern, p->nfused);
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
+        if (s->kind == STEP_check) {
+            strbuf_addf(b, "%3d check  %s of %s\n", (int)i, p->slot.at[s->slot].node->name, s->node->name);
+            continue;
+        }
         if (s->kind == STEP_extern) {
             strbuf_addf(b, "%3d %s %s = %s%s\n", (int)i, s->product ? "product" : "call  ", s->node->name,
                         s->node->kind == IR_call ? op_row_of((op_id)s->node->op)->full : s->node->target,

@@ -23,6 +23,9 @@ typedef struct move_row {
     /* o[i] = a + (at + i) step, n < 2^31 */
     void (*ramp_int)(int64_t n, int64_t *o, int64_t a, int64_t step, int64_t at);
     void (*ramp_float)(int64_t n, double *o, double a, double step, int64_t at);
+    /* is every one of n numbers in [lo, lo + width)? */
+    bool (*inside64)(int64_t n, const int64_t *p, int64_t lo, uint64_t width);
+    bool (*inside32)(int64_t n, const int32_t *p, int64_t lo, uint64_t width);
 } move_row;
 ISA_DECL(const move_row *, move_loops, (void));
 static inline const move_row *moves(void) { return ISA_PICK(move_loops)(); }

@@ -67,7 +67,11 @@ static void steps_text(strbuf *b, const loop_plan *p)
     strbuf_addf(b, "\n/* The steps of %s, in order:\n", p->g->name);
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
-        if (s->kind == STEP_extern) {
+        if (s->kind == STEP_check) {
+            strbuf_addf(b, " *   check that %s lies inside what %s reads", slot_name(p, s->slot),
+                        s->node->name);
+            add_loc(b, s->node, "   ");
+        } else if (s->kind == STEP_extern) {
             strbuf_addf(b, " *   %s = %s(", s->node->name, op_name(s->node));
             ir_each_operand((ir_node *)s->node, add_operand_name, b);
             strbuf_add(b, ")");
@@ -216,7 +220,7 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
         return;
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
-        if (s->product)
+        if (s->product || s->kind == STEP_check)
             continue;
         if (s->kind == STEP_extern) {
             strbuf_addf(&b, "%s runs as a library call (%s)", s->node->name, op_name(s->node));
@@ -309,8 +313,9 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
 {
     int64_t moved = 0;
     for (size_t i = 0; i < p->step.n; i++)
-        moved += p->step.at[i].kind == STEP_kernel ? p->step.at[i].kernel->bytes
-                                                   : call_bytes(p->step.at[i].node);
+        moved += p->step.at[i].kind == STEP_kernel   ? p->step.at[i].kernel->bytes
+                 : p->step.at[i].kind == STEP_extern ? call_bytes(p->step.at[i].node)
+                                                     : 0;
     ev_add(EVN_kernels, p->nkernel);
     ev_add(EVN_calls, p->nextern);
     ev_add(EVN_fused, p->nfused);

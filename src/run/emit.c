@@ -640,6 +640,30 @@ static bool call_library(emit *e, const loop_step *s)
     }
 }
 
+/* Nothing is read with an index that lies outside. */
+static bool call_check(emit *e, const loop_step *s)
+{
+    const tp_tensor *x = e->p->slot.at[s->slot].type;
+    loop_gather g;
+    if (!x || !loop_gather_of(s->node, &g))
+        return cannot(e, s->node, "its index is not known");
+    int64_t size = ir_type(s->node->arg[0].node)->size[s->nslot];
+    strbuf *b = &e->body;
+    strbuf_addf(b, "    {\n        const %s *at = ", gen_c_type((dtype)x->dt));
+    if (!add_slot(e, b, s->slot))
+        return false;
+    strbuf_add(b, ";\n");
+    for (int d = 0; d < x->ndim; d++)
+        strbuf_addf(b, "        for (int64_t i%d = 0; i%d < %lld; i%d++)\n", d, d, (long long)x->size[d], d);
+    strbuf_add(b, "        {\n            const int64_t v = at[0");
+    for (int d = 0; d < x->ndim; d++)
+        strbuf_addf(b, " + i%d * %lld", d, (long long)x->stride[d]);
+    strbuf_addf(b, "];\n            bad |= v < %lld || v >= %lld;\n        }\n    }\n",
+                (long long)(g.wrap ? -size : 0), (long long)size);
+    strbuf_add(b, "    if (bad) {\n        free(space);\n        return bad;\n    }\n");
+    return true;
+}
+
 static bool steps(emit *e)
 {
     for (size_t i = 0; i < e->p->step.n; i++) {
@@ -654,6 +678,7 @@ static bool steps(emit *e)
             strbuf_add(&e->body, " */\n");
         }
         if (!(s->kind == STEP_kernel                        ? call_kernel(e, s->kernel)
+              : s->kind == STEP_check                       ? call_check(e, s)
               : s->product && s->node->op != OP_convolution ? call_product(e, s)
                                                             : call_library(e, s)))
             return false;

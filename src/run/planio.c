@@ -281,7 +281,7 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
     int64_t nstep = io_get_in(r, 0, MAX_ITEMS);
     *made = mem_zalloc(sizeof **made * (size_t)MAX(nstep, 1));
     for (int64_t i = 0; i < nstep && !r->bad; i++) {
-        loop_step s = { .kind = (uint8_t)io_get_in(r, 0, 2) };
+        loop_step s = { .kind = (uint8_t)io_get_in(r, 0, STEP_check + 1) };
         s.product = io_get_in(r, 0, 2);
         s.rides = io_get_in(r, 0, 2);
         s.chain = io_get_in(r, 0, 2);
@@ -305,6 +305,9 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
             (!two || two[0].kind != STEP_extern || !two[0].product || two[0].node->op != OP_bmm ||
              !two[1].rides || !s.product || s.kind == STEP_kernel || r->bad || s.node->op != OP_bmm ||
              s.node->arg[0].kind != VAL_node || s.node->arg[1].kind != VAL_node))
+            r->bad = true;
+        loop_gather g;
+        if (s.kind == STEP_check && !r->bad && (!loop_gather_of(s.node, &g) || s.nslot >= g.n))
             r->bad = true;
         vec_push(&p->step, s);
     }

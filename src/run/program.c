@@ -2,6 +2,7 @@
  * Backend "inductor": autograd stage, loops, machine code. */
 #include "run/attend.h"
 #include "run/backend_aot.h"
+#include "run/check.h"
 #include "run/code_log.h"
 #include "run/exec.h"
 #include "run/product.h"
@@ -669,6 +670,22 @@ static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *
     return true;
 }
 
+/* A kernel reads where an index points without looking: every element of it must lie inside. */
+static bool run_check_step(call *c, const loop_step *s, tp_err *err)
+{
+    loop_gather g;
+    tp_val v;
+    symint size;
+    bool inside;
+    int64_t bad;
+    if (!loop_gather_of(s->node, &g))
+        return err_set(err, ERR_internal, "'%s' has no index", s->node->name);
+    return slot_get(c, s->slot, &v, err) &&
+           concrete(c, ir_type(s->node->arg[0].node)->size[s->nslot], &size, err) &&
+           check_inside(v.t, g.wrap ? -size : 0, size, &inside, &bad, err) &&
+           (inside || loop_check_fail(s->node, s->nslot, bad, size, err));
+}
+
 /* A product, and where `k` is given the kernel that follows, on rows as they are finished. */
 static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
 {
@@ -772,6 +789,13 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         if (s->kind == STEP_kernel) {
             if (!run_kernel_step(&c, &pr->ks[i], err))
                 goto done;
+        } else if (s->kind == STEP_check) {
+            if (!run_check_step(&c, s, err)) {
+                err_note(err, "in node '%s'", s->node->name);
+                if (s->node->loc)
+                    err_place(err, s->node->loc->file, s->node->loc->line);
+                goto done;
+            }
         } else if (s->product) {
             bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
             if (rider && i + 2 < p->step.n && p->step.at[i + 2].chain) {
@@ -1002,7 +1026,7 @@ run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const r
     for (size_t i = 0; ok && i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
             ready_kernel(&pr->ks[i], p->step.at[i].kernel, made[i]);
-        else
+        else if (p->step.at[i].kind == STEP_extern)
             ok = ready_nested(in, c, pr, i, p->step.at[i].node);
     if (!ok) {
         program_free(&pr->base);

@@ -328,7 +328,24 @@ class Program:
         k = self.r.choice((1, 3, 8))
         i = f"(taper.arange({k}) * {self.r.randint(1, 5)} % {n})"
         s = list(v.shape)
-        kind = self.r.choice(("select", "getitem", "gather", "add", "put", "scatter", "embedding"))
+        kind = self.r.choice(("select", "getitem", "gather", "gather", "negative", "apart", "around", "add", "put", "scatter", "embedding"))
+        if kind == "gather" and self.r.random() < 0.7:  # an index of its own for every element, or for every line
+            numel = 1
+            for q in s[:d] + s[d + 1:]:
+                numel *= q
+            s[d] = k
+            line = self.r.random() < 0.3
+            j = f"(taper.arange({k if line else numel * k}) * {self.r.randint(1, 5)} % {n})"
+            j = f"{j}.view({[k if q == d else 1 for q in range(len(s))]}).expand({s})" if line else f"{j}.view({s})"
+            return self.emit(f"taper.gather({v.name}, {d}, {j}{self.r.choice(('', '.to(taper.int32)'))})", s, v.dtype, v.exact)
+        if kind == "negative":
+            s[d] = k
+            return self.emit(f"{v.name}[{':, ' * d}{i} - {n}]", s, v.dtype, v.exact)
+        if kind == "apart" and len(s) == 3:
+            return self.emit(f"{v.name}[taper.arange({k}) % {s[0]}, :, (taper.arange({k}) % {s[2]})]", [k, s[1]], v.dtype, v.exact)
+        if kind == "around" and len(s) == 2:
+            return self.emit(f"{v.name}[(taper.arange({k}) % {s[0]})[:, None], (taper.arange({2 * k}) % {s[1]}).view(2, 1, {k}).to(taper.int32)]",
+                             [2, k, k], v.dtype, v.exact)
         if kind == "select":
             s[d] = k
             return self.emit(f"taper.index_select({v.name}, {d}, {i})", s, v.dtype, v.exact)

@@ -45,3 +45,66 @@ def test_a_view_that_regroups_dimensions_splits_the_loop():
 def test_a_large_sum_does_not_take_its_users_off_the_threads():
     log = plan("taper.compile(lambda x: x / x.sum())(taper.rand(1 << 20))")
     assert "did not fuse div" in log and "too few rows to share among threads" in log, log
+
+
+def same(f, *args, exact=True, **options):
+    for dynamic in (False, True):
+        taper._dynamo.reset()
+        got, want = taper.compile(f, dynamic=dynamic, **options)(*args), f(*args)
+        assert got.dtype == want.dtype and got.shape == want.shape, (got.shape, want.shape)
+        assert taper.equal(got, want) if exact else taper.allclose(got, want, rtol=1e-4, atol=1e-5), (got, want)
+
+
+def test_reading_by_an_index_is_part_of_the_kernel():
+    log = plan("w, p, i = taper.randn(50, 24), taper.randn(7, 24), taper.randint(0, 50, (3, 7))\n"
+               "pos = taper.nn.Embedding(9, 24)\n"
+               "taper.compile(lambda i: F.layer_norm(F.embedding(i, w) + p, (24,)))(i)\n"
+               "with taper.no_grad(): taper.compile(lambda i: F.embedding(i, w) * 2 + pos(taper.arange(7)))(i)\n"
+               "x, t = taper.randn(64, 10), taper.randint(0, 10, (64,))\n"
+               "taper.compile(lambda x, t: -taper.gather(F.log_softmax(x, 1), 1, t[:, None]).sum())(x, t)")
+    assert [c[1] for c in counts(log)] == [0, 0, 0], log
+    assert counts(log)[:2] == [(1, 0), (1, 0)], log
+    assert "computed inside kernels: index_select: read where its index points" in log, log
+    assert log.count("check ") == 3, log  # positions that count up are inside: nothing to look at
+
+
+def test_reading_by_an_index_equals_eager():
+    taper.manual_seed(1)
+    x, a, b = taper.randn(9, 6, 5), taper.randint(0, 9, (4,)), taper.randint(-5, 5, (3, 1))
+    same(lambda x, a: x.index_select(0, a) * 2, x, a)
+    same(lambda x, a: x[a] + 1, x, a - 9)
+    same(lambda x, b: x[:, :, b] * 2 - 1, x, b)
+    same(lambda x, a, b: (x[a % 9, :, b] + 1) * 2, x, a, b)
+    same(lambda x, a, b: x[a, b % 6] * 3, x, a, b)
+    same(lambda x, a: (x.transpose(0, 2)[:, :, a.to(taper.int32)] + 1).sum(0), x, a, exact=False)
+    same(lambda x, i: taper.gather(x, 1, i) + x[:, :2], x, taper.randint(0, 6, (9, 2, 5)))
+    same(lambda x, i: taper.gather(taper.sin(x), 0, i[None, :, None].expand(2, 6, 5)) * 2, x, taper.randint(0, 9, (6,)), exact=False)
+    same(lambda x, i: F.embedding(i, x).mean(1), taper.randn(40, 33), taper.randint(0, 40, (5, 8)), exact=False)
+    for dt in (taper.bfloat16, taper.float16, taper.float64, taper.int64, taper.int8, taper.bool):
+        y = taper.randint(0, 3, (9, 20)).to(dt)
+        same(lambda y, a: y[a].repeat(1, 1) == y[a + 1 - 1], y, a)
+        same(lambda y, a: taper.where(y[a] == 1, y[a], y[:4]), y, a)
+
+
+def test_an_index_outside_is_the_error_of_eager():
+    x = taper.randn(5, 4)
+    programs = [(lambda i: F.embedding(i, x) * 2), (lambda i: x[i] + 1), (lambda i: x[:, i] * 2), (lambda i: x.index_select(1, i) + 1),
+                (lambda i: taper.gather(x, 0, i[None].expand(2, -1)) + 1), (lambda i: taper.relu(x @ x.t())[i % 5][:, i] + 1)]
+    for k, f in enumerate(programs):
+        for bad in (7, -9, 2 ** 40):
+            for dynamic in (False, True):
+                taper._dynamo.reset()
+                index, said = taper.tensor([0, 1, 2, bad]), []
+                for g in (f, taper.compile(f, dynamic=dynamic)):
+                    try:
+                        g(index)
+                        said.append(None)
+                    except (IndexError, RuntimeError) as e:
+                        said.append((type(e), str(e).split("\n")[0]))
+                assert said[0] and said[0] == said[1], (k, bad, said)
+    c = taper.compile(lambda i: F.embedding(i, x) * 2)
+    for i in ([0, 4], [5, 0], [1, 1]):  # and the next call runs again
+        try:
+            assert taper.equal(c(taper.tensor(i)), x[taper.tensor(i)] * 2)
+        except IndexError:
+            assert i == [5, 0]

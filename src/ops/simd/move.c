@@ -116,7 +116,27 @@ static void ramp_float(int64_t n, double *o, double a, double step, int64_t at)
         o[i] = a + step * (base + (double)i);
 }
 
-static const move_row row = { run, back, places, fetch, spread, ramp_int, ramp_float };
+static bool inside64(int64_t n, const int64_t *p, int64_t lo, uint64_t width)
+{
+    int64_t bad = 0; /* the sign says so */
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)(int64_t)p[i] - (uint64_t)lo;
+        bad |= (int64_t)(at | (width - 1 - at));
+    }
+    return bad >= 0;
+}
+
+static bool inside32(int64_t n, const int32_t *p, int64_t lo, uint64_t width)
+{
+    int64_t bad = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)(int64_t)p[i] - (uint64_t)lo;
+        bad |= (int64_t)(at | (width - 1 - at));
+    }
+    return bad >= 0;
+}
+
+static const move_row row = { run, back, places, fetch, spread, ramp_int, ramp_float, inside64, inside32 };
 const move_row *ISA_NAME(move_loops)(void) { return &row; }
 
 int64_t ISA_NAME(count_true)(int64_t n, const uint8_t *m);

@@ -1,0 +1,45 @@
+/* test_plan.c - choices of the plan: each asks first, and a refused one leaves the library call. */
+#include "test.h"
+#include "loop/loop.h"
+
+static const char *const lowered[] = {
+    "def forward(self, x: \"f32[9, 20][20, 1]cpu\", i: \"i64[4][1]cpu\"):\n"
+    "    a = taper.index_select(x, 0, i)\n    b = a * 2\n    return (b,)\n",
+    "def forward(self, x: \"f32[9, 20][20, 1]cpu\", i: \"i64[9, 4][4, 1]cpu\"):\n"
+    "    a = taper.gather(x, 1, i)\n    b = a * 2\n    return (b,)\n",
+    "def forward(self, x: \"f32[9, 20][20, 1]cpu\"):\n    a = taper.flip(x, [0])\n    b = a * 2\n    return "
+    "(b,)\n",
+};
+
+static int asked;
+static bool refuse_lower(void *data, decide_kind k, const char *site, uint64_t hash)
+{
+    (void)data, (void)site, (void)hash;
+    asked += k == DECIDE_lower;
+    return k != DECIDE_lower;
+}
+
+TEST(plan_lowering_asks_first)
+{
+    for (size_t i = 0; i < COUNT(lowered); i++)
+        for (int no = 0; no < 2; no++) {
+            tp_err err = { 0 };
+            ir_graph *g = ir_parse(lowered[i], strlen(lowered[i]), "t", NULL, &err);
+            CHECK(g != NULL);
+            if (!g) {
+                printf("%s\n", err.msg);
+                return;
+            }
+            tp_comp c = { .err = &err, .decider = { no ? refuse_lower : NULL, NULL } };
+            asked = 0;
+            loop_plan *p = loop_plan_new(&c, g);
+            CHECK(p != NULL);
+            if (p) {
+                CHECK(p->nextern == no);
+                CHECK(p->nkernel == 1);
+                CHECK(asked == no);
+            }
+            loop_plan_free(p);
+            ir_graph_free(g);
+        }
+}
