@@ -91,6 +91,7 @@ bool aot_is_core(op_id op); /* stays as it is */
 
 /* offsets.c: pooling keeps offsets in its windows for backward instead of indices. */
 bool aot_pool_offsets(tp_comp *c, ir_graph *g);
+bool aot_draws(tp_comp *c, ir_graph *g); /* rand becomes a place in the sequence and what is drawn there */
 
 /* partition.c: fills u->fw, u->bw, nsaved, saved_bytes from u->joint; nfw: results that belong to forward. */
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut);

@@ -688,7 +688,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
             goto done;
         ir_graph_free(t.g);
         t.g = d;
-        if (!pass_run_named(c, t.g, clean_passes))
+        if (!pass_run_named(c, t.g, clean_passes) || ((flags & AOT_min_cut) && !aot_draws(c, t.g)))
             goto done;
     }
     u->joint = t.g;

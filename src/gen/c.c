@@ -73,6 +73,22 @@ static const struct {
              "(int32_t)x : INT32_MIN; }\n"
              "static inline int64_t tp_to_i64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : "
              "INT64_MIN; }\n" },
+    { "draw",
+      "/* word i of a Philox4x32-10 block */\n"
+      "static inline int32_t tp_draw(int64_t seed, int64_t at, int i)\n"
+      "{\n"
+      "    uint32_t c[4] = { (uint32_t)at, (uint32_t)((uint64_t)at >> 32), 0, 0 };\n"
+      "    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)((uint64_t)seed >> 32);\n"
+      "    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {\n"
+      "        const uint64_t p = (uint64_t)0xD2511F53u * c[0], q = (uint64_t)0xCD9E8D57u * c[2];\n"
+      "        const uint32_t x = (uint32_t)(q >> 32) ^ c[1] ^ k0, y = (uint32_t)(p >> 32) ^ c[3] ^ k1;\n"
+      "        c[1] = (uint32_t)q;\n"
+      "        c[3] = (uint32_t)p;\n"
+      "        c[0] = x;\n"
+      "        c[2] = y;\n"
+      "    }\n"
+      "    return (int32_t)c[i];\n"
+      "}\n" },
     { "scale2", "/* a * 2**n */\n"
                 "static inline float tp_scale2_f32(float a, float n) { int32_t i = (int32_t)n, h = i >> 1; "
                 "return a * tp_f32_bits((h + 127) << 23) * tp_f32_bits((i - h + 127) << 23); }\n"
@@ -303,6 +319,13 @@ static void pure_expr(cw *w, const vir_ins *in)
         return;
     case VIR_narrow: narrow(w, in); return;
     case VIR_call: call(w, in); return;
+    case VIR_draw: {
+        int i = w->k->loops[in->region].vector;
+        need(w, "draw");
+        expr(w, "tp_draw($a, $b", in);
+        strbuf_addf(w->o, " + i%d / 4, (int)(i%d %% 4))", i, i);
+        return;
+    }
     case VIR_scale2: need(w, "scale2"); break;
     case VIR_min:
     case VIR_max:

@@ -14,11 +14,13 @@ typedef struct low {
     uint8_t *needvec;
     int32_t (*strides)[2]; /* uniform strides known at run time: 0, s, 2s, ... in 64-bit lanes, second half */
     uint8_t *needstride;
-    int32_t **red;    /* by reduction: [copy * 4 + part] */
-    int tail;         /* mask register of active lanes, or 0 outside tails */
-    int tailmask[16]; /* by copy, in tails */
-    int cur;          /* the copy being written */
-    int ivar;         /* general register of the vector loop's variable */
+    int32_t **red;       /* by reduction: [copy * 4 + part] */
+    int tail;            /* mask register of active lanes, or 0 outside tails */
+    int tailmask[16];    /* by copy, in tails */
+    int cur;             /* the copy being written */
+    int first;           /* the first copy of the region being written */
+    int32_t (*drawn)[4]; /* by value: what four copies drew together */
+    int ivar;            /* general register of the vector loop's variable */
     bool failed;
 } low;
 
@@ -910,12 +912,87 @@ static int bcast_lane0(low *l, int t, int v)
     return v_rm(l, XV_bcastss, vl_of(l, t), v, 0);
 }
 
+/* --- random numbers
+ * ----------------------------------------------------------------------------------------------- */
+static int xor0(low *l, int a, int b) /* 0: a zero */
+{
+    return !a ? b : !b ? a : v_rvm(l, XV_xorps, vl_of(l, VT_i32), a, b);
+}
+
+/* Both halves of the unsigned products of 32-bit lanes with a constant. */
+static int mul_wide(low *l, int a, uint32_t by, int odd, int *lo)
+{
+    int vl = vl_of(l, VT_i32), m = c_i(l, VT_i32, by);
+    int even = v_rm(l, XV_psrlqi, vl, v_rvm(l, XV_pmuludq, vl, a, m), 32);
+    int rest = v_rvm(l, XV_pmuludq, vl, v_rm(l, XV_psrlqi, vl, a, 32), m);
+    *lo = v_rvm(l, XV_pmulld, vl, a, m);
+    return v_blend(l, VT_i32, odd, rest, even);
+}
+
+/* Philox blocks in the lanes, as many as four vectors of numbers have. Lane 4 q + e holds block e L / 4 + q: then
+ * interleaving the four words inside 128 bits gives the numbers of vector e in their order. */
+static void draw_blocks(low *l, const vir_ins *in, int copy, int32_t *out)
+{
+    int vl = vl_of(l, VT_i32), nl = l->L / 4, odd;
+    int32_t n[16];
+    for (int i = 0; i < l->L; i++)
+        n[i] = i % 4 * nl + i / 4;
+    int at = g_alu(l, G_add, reg_of(l, in->b), g_shift(l, 5, l->ivar, 2)), seed = reg_of(l, in->a);
+    if (copy)
+        at = g_alui(l, G_add, at, (int64_t)copy * nl);
+    int hi = bcast_gpr(l, VT_i32, g_shift(l, 5, at, 32)), count = mir_const_vec(l->m, n, 4 * l->L);
+    int k0 = bcast_gpr(l, VT_i32, seed), k1 = bcast_gpr(l, VT_i32, g_shift(l, 5, seed, 32));
+    int c[4] = { v_rvm(l, XV_paddd, vl, bcast_gpr(l, VT_i32, at), count) };
+    if (l->m->avx512) {
+        int over = v_rvmi(l, XV_kcmpud, vl, c[0], count, 1);
+        c[1] = v_blend(l, VT_i32, over, v_rvm(l, XV_paddd, vl, hi, c_i(l, VT_i32, 1)), hi);
+        odd = mir_vreg(l->m, CLASS_k);
+        mir_add(l->m, (mi){ .kind = MI_kfrom, .vl = (int8_t)kwidth(l), .d = odd, .s1 = g_imm(l, 0xaaaa) });
+    } else {
+        int sign = c_i(l, VT_i32, INT32_MIN);
+        int over = v_rvm(l, XV_pcmpgtd, vl, v_rvm(l, XV_xorps, vl, count, sign),
+                         v_rvm(l, XV_xorps, vl, c[0], sign));
+        c[1] = v_rvm(l, XV_psubd, vl, hi, over);
+        odd = mir_const(l->m, 0xffffffff00000000ULL, true);
+    }
+    for (int r = 0; r < 10; r++) {
+        int lo0 = 0, lo1 = 0, hi0, hi1 = 0;
+        if (r) {
+            k0 = v_rvm(l, XV_paddd, vl, k0, c_i(l, VT_i32, 0x9E3779B9u));
+            k1 = v_rvm(l, XV_paddd, vl, k1, c_i(l, VT_i32, 0xBB67AE85u));
+            hi1 = mul_wide(l, c[2], 0xCD9E8D57u, odd, &lo1);
+        }
+        hi0 = mul_wide(l, c[0], 0xD2511F53u, odd, &lo0);
+        c[0] = xor0(l, xor0(l, hi1, c[1]), k0);
+        c[2] = xor0(l, xor0(l, hi0, c[3]), k1);
+        c[1] = lo1;
+        c[3] = lo0;
+    }
+    int a = v_rvm(l, XV_unpcklps, vl, c[0], c[1]), b = v_rvm(l, XV_unpcklps, vl, c[2], c[3]);
+    out[0] = v_rvm(l, XV_unpcklpd, vl, a, b);
+    out[1] = v_rvm(l, XV_unpckhpd, vl, a, b);
+    a = v_rvm(l, XV_unpckhps, vl, c[0], c[1]);
+    b = v_rvm(l, XV_unpckhps, vl, c[2], c[3]);
+    out[2] = v_rvm(l, XV_unpcklpd, vl, a, b);
+    out[3] = v_rvm(l, XV_unpckhpd, vl, a, b);
+}
+
+static int draw_op(low *l, const vir_ins *in)
+{
+    int32_t *out = l->drawn[in - l->k->ins];
+    if (l->cur == l->first || l->cur % 4 == 0)
+        draw_blocks(l, in, l->cur - l->cur % 4, out);
+    return out[l->cur % 4];
+}
+
 /* A pure value that is not a uniform integer, from kernel operands. */
 static int kernel_vec_op(low *l, const vir_ins *in)
 {
     const vir *k = l->k;
     const vir_ins *a = &k->ins[in->a];
     int d;
+    if (in->op == VIR_draw)
+        return draw_op(l, in);
     if (in->op == VIR_farg) {
         int base = g_new(l);
         d = mir_vreg(l->m, CLASS_v);
@@ -1118,6 +1195,55 @@ static int gather_stride(low *l, const vir_ins *in, int mask)
     return two ? v_rvmi(l, l->m->avx512 ? XV_inserti64x4 : XV_inserti128, vl, part[0], part[1], 1) : part[0];
 }
 
+static int load_masked(low *l, int base, int disp, int mask)
+{
+    int d = mir_vreg(l->m, CLASS_v);
+    mir_add(l->m, (mi){ .kind = MI_vec,
+                        .vop = XV_movups_l,
+                        .vl = (int8_t)vl_of(l, VT_i32),
+                        .mem = true,
+                        .base = base,
+                        .disp = disp,
+                        .scale = 1,
+                        .d = d,
+                        .k = mask,
+                        .z = mask != 0 });
+    return d;
+}
+
+/* Every other element of 32 bits: two vectors, the second one element early so that nothing behind the last is touched. In a
+ * tail of n lanes 2 n - 1 elements are: from n ones, (n ones + 1)^2 / 2 - 1 has that many. */
+static int load_pairs(low *l, const vir_ins *in, int tail)
+{
+    int vl = vl_of(l, VT_i32), base = lane0_address(l, in), ka = 0, kb = 0;
+    int32_t at[16];
+    if (tail) {
+        int g = g_alui(l, G_add, mask_bits(l, tail), 1);
+        g = g_alui(l, G_add, g_shift(l, 5, g_mul(l, g, g), 1), -1);
+        ka = mir_vreg(l->m, CLASS_k);
+        kb = mir_vreg(l->m, CLASS_k);
+        mir_add(l->m, (mi){ .kind = MI_kfrom, .vl = (int8_t)kwidth(l), .d = ka, .s1 = g });
+        mir_add(l->m,
+                (mi){ .kind = MI_kfrom, .vl = (int8_t)kwidth(l), .d = kb, .s1 = g_shift(l, 5, g, l->L - 1) });
+    }
+    int a = load_masked(l, base, 0, ka), b = load_masked(l, base, 4 * (l->L - 1), kb);
+    int v = v_rvmi(l, XV_shufps, vl, a, b, 0xd8); /* 0, 2 of the one, 1, 3 of the other in each 128 bits */
+    if (l->L == 4)
+        return v;
+    for (int o = 0; o < l->L; o++)
+        at[o] = 4 * (o % (l->L / 2) / 2) + (o >= l->L / 2 ? 2 : 0) + o % 2;
+    return v_rvm(l, XV_permps, vl, mir_const_vec(l->m, at, 4 * l->L), v);
+}
+
+/* Elements of 32 bits from the last to the first. */
+static int load_back(low *l, const vir_ins *in)
+{
+    int vl = vl_of(l, VT_i32), v = load_masked(l, lane0_address(l, in), -4 * (l->L - 1), 0);
+    if (l->L == 4)
+        return v_rm(l, XV_pshufd, vl, v, 0x1b);
+    return v_rvm(l, XV_permps, vl, iota(l, VT_i32, l->L - 1, -1), v);
+}
+
 static int load_varying(low *l, const vir_ins *in)
 {
     int size = mem_size(in), user = in->c ? vec_of(l, in->c) : 0, mask = both_masks(l, l->tail, user);
@@ -1131,6 +1257,10 @@ static int load_varying(low *l, const vir_ins *in)
     if (in->access == VA_gather)
         return gather(l, in, vec_of(l, in->b), l->k->ins[in->b].type, mask);
     const vir_ins *s = &l->k->ins[in->b];
+    if (s->op == VIR_const && s->imm == 2 && size == 4 && !user && (!l->tail || l->m->avx512))
+        return load_pairs(l, in, l->tail);
+    if (s->op == VIR_const && s->imm == -1 && size == 4 && !mask)
+        return load_back(l, in);
     if (s->op == VIR_const && s->imm * 16 == (int32_t)(s->imm * 16))
         return gather(l, in, iota(l, VT_i32, 0, s->imm), VT_i32, mask);
     return gather_stride(l, in, mask);
@@ -1638,6 +1768,7 @@ static void lower_region(low *l, int region, int first, int last)
             stop = k->ins[stop].next;
         for (int c = first; c <= last; c++) {
             l->cur = c;
+            l->first = first;
             if (l->tail)
                 l->tail = l->tailmask[c];
             for (vir_ref x = r; x != stop; x = k->ins[x].next) {
@@ -1661,7 +1792,7 @@ static void find_needvec(low *l)
         const vir_ins *in = &k->ins[i];
         bool lanes = in->varying || in->op == VIR_step || in->op == VIR_store || in->op == VIR_set ||
                      in->op == VIR_var;
-        if (in->dead || in->op == VIR_loop)
+        if (in->dead || in->op == VIR_loop || in->op == VIR_draw)
             continue;
         if (in->op == VIR_load || in->op == VIR_store) {
             if (in->access == VA_gather)
@@ -1693,6 +1824,7 @@ bool x64_lower(mir *m, const vir *k, tp_err *err)
     l.needstride = arena_zalloc(a, (size_t)k->n);
     l.strides = arena_zalloc(a, sizeof *l.strides * (size_t)k->n);
     l.red = arena_zalloc(a, sizeof *l.red * (size_t)(k->nreds + 1));
+    l.drawn = arena_zalloc(a, sizeof *l.drawn * (size_t)k->n);
     find_needvec(&l);
     mir_add(m, (mi){ .kind = MI_label, .imm = mir_label(m) }); /* position 0: where constants come to life */
     lower_region(&l, 0, 0, 0);

@@ -135,6 +135,7 @@ static vir_ref emit_int(walk *w, symint v);
 static vir_ref emit_lin(walk *w, const lin *a);
 static vir_ref emit_load(walk *w, ir_node *n, const lin *idx);
 static vir_ref member_value(walk *w, ir_node *n);
+static lin address(walk *w, const tp_tensor *t, const lin *idx);
 static ir_node *behind_views(ir_node *n);
 
 static lin opaque(walk *w, vir_ref r) { return (lin){ .opaque = true, .ref = r }; }
@@ -245,12 +246,13 @@ static symint int_arg(const ir_node *n, int i, symint none)
 {
     return n->arg[i].kind == VAL_int ? n->arg[i].i : none;
 }
-static int dim_arg(const ir_node *n, int i, int nd)
+static int dim_arg_of(symint v, int nd)
 {
     int d = 0;
-    dim_wrap(n->arg[i].i, nd, &d, NULL);
+    dim_wrap(v, nd, &d, NULL);
     return d;
 }
+static int dim_arg(const ir_node *n, int i, int nd) { return dim_arg_of(n->arg[i].i, nd); }
 
 /* Views: index of the result -> index of the operand. False: not a view this stage knows. */
 static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
@@ -309,6 +311,14 @@ static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
         out[d] = ladd(w, lscale(w, idx[d], step), lin_const(start));
         return true;
     }
+    case OP_repeat: {
+        int off = t->ndim - s->ndim;
+        for (int d = 0; d < s->ndim; d++)
+            out[d] = is_spread(s->size[d], t->size[d + off]) ? lin_const(0)
+                     : n->arg[1].ints[d + off] == 1          ? idx[d + off]
+                                                             : lrest(w, idx[d + off], s->size[d]);
+        return true;
+    }
     case OP_flip: /* no view of memory, but a value at another index all the same */
         memcpy(out, idx, sizeof *out * t->ndim);
         for (int i = 0; i < n->arg[1].n; i++) {
@@ -342,6 +352,7 @@ static bool known_view(const planner *pl, const ir_node *n)
     case OP_permute:
     case OP_transpose_int:
     case OP_t: return true;
+    case OP_repeat:
     case OP_flip: return pl->in[n->id].folds;
     case OP_select_int: return n->arg[2].kind == VAL_int && counts_from_start(n->arg[2].i);
     case OP_slice_Tensor: {
@@ -785,6 +796,85 @@ static bool at_home(walk *w, ir_node *n, const lin *idx)
     return true;
 }
 
+/* Windows of a pooling: rows and columns, steps between and inside them. */
+typedef struct windows {
+    int64_t k[2], step[2], gap[2];
+} windows;
+
+static bool two_ints(const tp_val *v, const int64_t *none, int64_t *out)
+{
+    for (int i = 0; i < 2; i++) {
+        if (v->kind != VAL_ints || (v->n == 0 ? !none : sym_is_expr(v->ints[v->n == 1 ? 0 : i])))
+            return false;
+        out[i] = v->n == 0 ? none[i] : v->ints[v->n == 1 ? 0 : i];
+    }
+    return true;
+}
+
+/* Why windows are better left to the call, or NULL. arg: of max_pool2d, or of avg_pool2d, whose third is missing there. */
+static const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, windows *w)
+{
+    static const int64_t one[2] = { 1, 1 };
+    int64_t pad[2];
+    const tp_val *ceil = &arg[max ? 5 : 4];
+    w->gap[0] = w->gap[1] = 1;
+    if (!two_ints(&arg[1], NULL, w->k) || !two_ints(&arg[2], w->k, w->step) ||
+        !two_ints(&arg[3], NULL, pad) || (max && !two_ints(&arg[4], one, w->gap)) || !x ||
+        (x->ndim != 3 && x->ndim != 4) || !dtype_is_float((dtype)x->dt))
+        return "a window of another kind";
+    if (pad[0] || pad[1] || (ceil->kind == VAL_bool && ceil->b))
+        return "windows reach over the edge";
+    if (w->k[0] < 1 || w->k[1] < 1 || w->k[0] > 16 || w->k[1] > 16 || w->k[0] * w->k[1] > 16)
+        return "windows are large";
+    if (w->step[1] > 2 || dtype_size((dtype)x->dt) != 4 || x->stride[x->ndim - 1] != 1)
+        return "neighbouring windows are not read by two vectors";
+    return NULL;
+}
+
+static vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
+{
+    ir_node *x = n->arg[0].node;
+    bool max = n->op == OP_max_pool2d;
+    int nd = ir_type(n)->ndim;
+    windows p;
+    lin at[TP_MAX_DIMS];
+    vir_ref v = 0;
+    windows_of(n->arg, max, ir_type(x), &p);
+    memcpy(at, idx, sizeof *at * (size_t)nd);
+    for (int64_t i = 0; i < p.k[0] * p.k[1] && !w->fail; i++) {
+        for (int d = 0; d < 2; d++)
+            at[nd - 2 + d] = ladd(w, lscale(w, idx[nd - 2 + d], p.step[d]),
+                                  lin_const((d ? i % p.k[1] : i / p.k[1]) * p.gap[d]));
+        vir_ref e = eval(w, x, at);
+        if (!w->dry && !w->fail)
+            v = !v ? e : max ? vir_max(w->k, v, e) : vir_add(w->k, v, e);
+    }
+    if (w->dry || w->fail || max)
+        return v;
+    const tp_val *by = &n->arg[6];
+    double count = by->kind == VAL_int ? (double)by->i : (double)(p.k[0] * p.k[1]);
+    return vir_div(w->k, v, vir_flt(w->k, VT_f32, count));
+}
+
+/* A uniform number: 24 bits of the word that its element has in the sequence. */
+static vir_ref eval_draw(walk *w, ir_node *n, const lin *idx)
+{
+    lin at = address(w, ir_type(n), idx), seed = lin_const(0), first = lin_const(1);
+    vir *k = w->k;
+    ir_node *state = n->arg[0].node;
+    if (w->dry)
+        vec_push(&w->seen, ((access){ .at = at }));
+    vir_ref mask = w->mask;
+    w->mask = 0;
+    vir_ref s = emit_load(w, state, &seed), b = emit_load(w, state, &first);
+    w->mask = mask;
+    if (w->dry)
+        return 0;
+    vir_ref word = vir_draw(k, s, b, vir_cvt(k, VT_i64, emit_lin(w, &at)));
+    return vir_mul(k, vir_cvt(k, VT_f32, vir_shr(k, word, vir_imm(k, VT_i32, 8))),
+                   vir_flt(k, VT_f32, 0x1p-24));
+}
+
 /* An index that counts 0, 1, 2, ... inside the size that it indexes: no memory is read and nothing checked. */
 static ir_node *counts_up(const planner *pl, ir_node *index, symint size)
 {
@@ -876,6 +966,10 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
     loop_gather g;
     if (f->folds && loop_gather_of(n, &g))
         return eval_gather(w, n, &g, idx);
+    if (f->folds && n->op == OP__philox_uniform)
+        return eval_draw(w, n, idx);
+    if (f->folds && (n->op == OP_max_pool2d || n->op == OP_avg_pool2d))
+        return eval_pool(w, n, idx);
     if (is_fill(n) || is_copy(n) || is_tri(n) || is_arange(n) || is_cat(n) || is_pad(n) || is_scatter(n))
         return eval_special(w, n, idx);
     return eval_pointwise(w, n, idx);
@@ -1608,8 +1702,28 @@ static void choose_folds(planner *pl)
         const char *what = NULL, *call = NULL;
         if (n->kind != IR_call || n->variant != OPV_fn || !ir_type(n) || ir_type(n)->numel == 0)
             continue;
-        if (n->op == OP_flip)
+        if (n->op == OP_flip) {
             what = "a value at another index";
+            for (int i = 0; i < n->arg[1].n; i++)
+                if (dim_arg_of(n->arg[1].ints[i], ir_type(n)->ndim) == ir_type(n)->ndim - 1 &&
+                    dtype_size((dtype)ir_type(n)->dt) != 4)
+                    call = "only elements of four bytes are turned round in a vector";
+        } else if (n->op == OP_repeat && n->arg[1].kind == VAL_ints && n->arg[1].n == ir_type(n)->ndim) {
+            const tp_tensor *s = ir_type(n->arg[0].node);
+            symint len = s->ndim ? s->size[s->ndim - 1] : 1;
+            what = "a value at another index";
+            if (len != 1 && n->arg[1].ints[n->arg[1].n - 1] != 1 && !sym_known(SYM_ge, len, 16))
+                call = "what is repeated is shorter than a vector";
+        } else if (n->op == OP_max_pool2d) /* made of max_pool2d_with_indices, see pools_alone */
+            what = "windows are read where their maxima are used";
+        else if (n->op == OP_avg_pool2d && n->arg[0].kind == VAL_node) {
+            windows p;
+            what = "windows are read where their means are used";
+            call = n->arg[6].kind == VAL_int && (sym_is_expr(n->arg[6].i) || n->arg[6].i <= 0)
+                       ? "its divisor is not a number yet"
+                       : windows_of(n->arg, false, ir_type(n->arg[0].node), &p);
+        } else if (n->op == OP__philox_uniform && n->arg[0].kind == VAL_node)
+            what = "numbers are drawn where they are used";
         else if (loop_gather_of(n, &g)) {
             what = "read where its index points";
             call = gather_as_call(pl, n, &g);
@@ -1627,6 +1741,14 @@ static void choose_folds(planner *pl)
 static void gather_operands(planner *pl, ir_node *n)
 {
     loop_gather g;
+    windows p;
+    if (pl->in[n->id].folds && (n->op == OP_max_pool2d || n->op == OP_avg_pool2d) &&
+        !windows_of(n->arg, n->op == OP_max_pool2d, ir_type(n->arg[0].node), &p) &&
+        (p.k[0] * p.k[1] > 4 || p.step[0] < p.k[0] ||
+         p.step[1] < p.k[1])) /* else elements are computed once */
+        operand_in_memory(pl, n->arg[0].node);
+    if (pl->in[n->id].folds && (n->op == OP__philox_uniform || n->op == OP_repeat))
+        operand_in_memory(pl, n->arg[0].node);
     if (!pl->in[n->id].folds || !loop_gather_of(n, &g))
         return;
     ir_node *src = n->arg[0].node;
@@ -2990,6 +3112,83 @@ static void split_into_slices(tp_comp *c, ir_graph *g)
     }
 }
 
+/* Pooling whose places nobody wants is a value of its own. */
+static void pools_alone(tp_comp *c, ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        windows w;
+        ir_node *item = n->uses ? n->uses->user : NULL;
+        if (n->kind != IR_call || n->op != OP_max_pool2d_with_indices || n->variant != OPV_fn || !item ||
+            n->arg[0].kind != VAL_node)
+            continue;
+        const char *why = windows_of(n->arg, true, ir_type(n->arg[0].node), &w);
+        for (const ir_use *u = n->uses; u && !why; u = u->next)
+            if (u->user->kind != IR_getitem || u->user->arg[1].i != 0 || u->user != item)
+                why = "somebody wants the places of its maxima";
+        if (!why && !decide(c, DECIDE_lower, n))
+            why = "refused";
+        if (why) {
+            log_lower(n, false, why);
+            continue;
+        }
+        ir_node *m = ir_add_call(g, OP_max_pool2d, OPV_fn, n->arg, 6, vT(tensor_ref(item->val.t)));
+        m->loc = n->loc;
+        ir_insert_before(g, n, m);
+        ir_replace_uses(item, m);
+        if (item == next)
+            next = item->next;
+        ir_erase(item);
+        ir_erase(n);
+    }
+}
+
+/* x[cut:] and then x[:cut]: two copies, or a choice of two in the kernel that reads them. */
+static void roll_into_cat(tp_comp *c, ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->kind != IR_call || n->op != OP_roll || n->variant != OPV_fn || n->arg[0].kind != VAL_node ||
+            n->arg[1].kind != VAL_ints || n->arg[2].kind != VAL_ints || n->arg[1].n != 1 ||
+            n->arg[2].n != 1 || !ir_type(n)->ndim || ir_type(n)->numel == 0)
+            continue;
+        int dim = dim_arg_of(n->arg[2].ints[0], ir_type(n)->ndim);
+        symint size = ir_type(n)->size[dim], by = n->arg[1].ints[0], cut;
+        if (sym_is_expr(by))
+            continue;
+        if (!sym_is_expr(size))
+            by = ((by % size) + size) % size;
+        cut = by > 0 ? sym_sub(size, by) : -by;
+        if (by == 0 || !sym_known(SYM_gt, cut, 0) || !sym_known(SYM_lt, cut, size) ||
+            !decide(c, DECIDE_lower, n))
+            continue;
+        tp_err quiet = { 0 };
+        tp_val hi[5] = { n->arg[0], vI(dim), vI(cut), vI(size), vI(1) },
+               lo[5] = { n->arg[0], vI(dim), vI(0), vI(cut), vI(1) };
+        ir_node *part[2] = { ir_build(g, OP_slice_Tensor, OPV_fn, hi, 5, &quiet),
+                             ir_build(g, OP_slice_Tensor, OPV_fn, lo, 5, &quiet) };
+        if (!part[0] || !part[1])
+            continue;
+        ir_insert_before(g, n, part[0]);
+        ir_insert_before(g, n, part[1]);
+        tp_val both[2] = { { .kind = VAL_nodes, .nodes = part, .n = 2 }, vI(dim) };
+        ir_node *m = ir_build(g, OP_cat, OPV_fn, both, 2, &quiet);
+        if (!m)
+            continue;
+        ir_insert_before(g, n, m);
+        part[0]->loc = part[1]->loc = m->loc = n->loc;
+        if (!ir_type_equal(&m->val, &n->val)) { /* another layout: the call stays */
+            ir_erase(m);
+            ir_erase(part[0]);
+            ir_erase(part[1]);
+            continue;
+        }
+        log_lower(n, true, "two slices, one after the other");
+        ir_replace_uses(n, m);
+        ir_erase(n);
+    }
+}
+
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
 {
     if (TP_UNLIKELY(fault_state != 0) && !plant_lowering(c, src))
@@ -3005,6 +3204,8 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         goto done;
     accumulate_products(c, p->g);
     split_into_slices(c, p->g);
+    roll_into_cat(c, p->g);
+    pools_alone(c, p->g);
     ir_renumber(p->g);
     pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));
     pl.words = p->g->next_id / 64 + 1;

@@ -204,6 +204,11 @@ static val pure_op(interp *s, const vir_ins *in)
     case VIR_bufptr: r.i = (int64_t)(intptr_t)s->bufs[in->imm]; return r;
     case VIR_ptr: r.i = a.i + b.i * in->imm; return r;
     case VIR_select: return a.i ? b : c;
+    case VIR_draw: {
+        int64_t i = s->v[k->loops[k->loops[in->region].vector].var].i;
+        r.i = (int32_t)vnum_philox((uint64_t)a.i, (uint64_t)(b.i + i / 4), (int)(i % 4));
+        return r;
+    }
     case VIR_cvt: return convert(t, ta, a);
     case VIR_bitcast:
         if (t == VT_i32)

@@ -596,6 +596,44 @@ static affine affine_of(vir *k, vir_ref x, int depth)
     return r;
 }
 
+static bool by_four(const vir *k, vir_ref x, int depth) /* known to be a multiple of 4 */
+{
+    const vir_ins *in = &k->ins[x];
+    if (!x)
+        return true;
+    if (in->op == VIR_const)
+        return in->imm % 4 == 0;
+    if (depth < 8 && in->op == VIR_mul)
+        return by_four(k, in->a, depth + 1) || by_four(k, in->b, depth + 1);
+    return depth < 8 && (in->op == VIR_add || in->op == VIR_sub) && by_four(k, in->a, depth + 1) &&
+           by_four(k, in->b, depth + 1);
+}
+
+vir_ref vir_draw(vir *k, vir_ref seed, vir_ref first, vir_ref n)
+{
+    vir_ref four = vir_int(k, 4), zero = vir_int(k, 0);
+    if (k->err.kind || !seed || !first || !n || vir_type_of(k, n) != VT_i64 || k->ins[seed].varying ||
+        k->ins[first].varying)
+        return bad(k, "a draw needs a uniform seed and block, and an element");
+    int vec = k->loops[k->open].vector;
+    affine f = affine_of(k, n, 0);
+    if (vec && !f.rest && f.stride && is_icon(k, f.stride, 1) && f.cst % 4 == 0 && by_four(k, f.base, 0) &&
+        by_four(k, k->loops[vec].begin, 0)) {
+        vir_ref at = add0(k, f.base, f.cst ? vir_int(k, f.cst) : 0);
+        first = at ? vir_add(k, first, vir_divf(k, at, four)) : first;
+        return pure(
+            k,
+            (vir_ins){
+                .op = VIR_draw, .type = VT_i32, .access = VA_unit, .varying = 1, .a = seed, .b = first },
+            vec);
+    }
+    vir_ref block = vir_add(k, first, vir_divf(k, n, four)), which = vir_modf(k, n, four);
+    vir_ref w = vir_philox(k, seed, block, zero, 0);
+    for (int i = 1; i < 4; i++)
+        w = vir_select(k, vir_eq(k, which, vir_int(k, i)), vir_philox(k, seed, block, zero, i), w);
+    return w;
+}
+
 static bool address(vir *k, int buf, vir_ref idx, vir_ins *in)
 {
     if (k->err.kind)
@@ -860,6 +898,9 @@ static int choose_ways(const vir *k)
 {
     int w = weight(k), comps = 0;
     bool inner = false;
+    for (int i = 1; i < k->n; i++)
+        if (k->ins[i].op == VIR_draw && !k->ins[i].dead)
+            return 4; /* four vectors share the numbers of one round */
     for (int i = 0; i < k->nreds; i++)
         if (!k->ins[k->reds[i].ins].dead)
             comps += vir_red_parts(k->reds[i].kind) * (k->reds[i].kind == RED_softmax ? 3 : 1);

@@ -174,6 +174,9 @@ vir_ref vir_call(vir *k, const char *fn, vir_ref x, vir_ref y); /* y: 0 for one 
 vir_ref vir_call_where(vir *k, const char *fn, vir_ref x, vir_ref y, vir_ref mask, vir_ref other);
 /* Philox4x32-10 with i64 seed and counters: 32-bit word 0..3 as i32. */
 vir_ref vir_philox(vir *k, vir_ref seed, vir_ref ctr_lo, vir_ref ctr_hi, int word);
+/* Element n of a draw: word n % 4 of block first + n / 4, all i64. Four vectors share their blocks where n counts with the
+ * vector loop. */
+vir_ref vir_draw(vir *k, vir_ref seed, vir_ref first, vir_ref n);
 
 /* A variable: `set` changes it, `get` reads it. Declared inside a vector loop it is one per lane; outside it
  * may not be set inside a vector loop. */

@@ -70,4 +70,20 @@ static inline double vnum_max_d(double a, double b) { return a != a ? a : b != b
 
 static inline float vnum_fma_f(float a, float b, float c) { return fmaf(a, b, c); }
 static inline double vnum_fma_d(double a, double b, double c) { return fma(a, b, c); }
+
+/* Word `word` of a Philox4x32-10 block. */
+static inline uint32_t vnum_philox(uint64_t seed, uint64_t at, int word)
+{
+    uint32_t c[4] = { (uint32_t)at, (uint32_t)(at >> 32), 0, 0 }, k0 = (uint32_t)seed,
+             k1 = (uint32_t)(seed >> 32);
+    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        uint64_t p = (uint64_t)0xD2511F53u * c[0], q = (uint64_t)0xCD9E8D57u * c[2];
+        uint32_t n0 = (uint32_t)(q >> 32) ^ c[1] ^ k0, n2 = (uint32_t)(p >> 32) ^ c[3] ^ k1;
+        c[1] = (uint32_t)q;
+        c[3] = (uint32_t)p;
+        c[0] = n0;
+        c[2] = n2;
+    }
+    return c[word];
+}
 #endif

@@ -162,9 +162,8 @@ static void draw_span(void *arg, int64_t b, int64_t e)
 }
 
 /* Fills t. Numbers go to elements in logical order whatever the strides. */
-static bool draw_fill(op_call *c, tp_tensor *t, draw *d)
+static bool draw_from(op_call *c, tp_tensor *t, draw *d, tp_gen *g)
 {
-    tp_gen *g = gen_of(c);
     tp_tensor *to = tensor_is_contiguous(t) ? tensor_ref(t)
                                             : tensor_new((dtype)t->dt, t->ndim, t->size, c->err);
     bool ok = to != NULL;
@@ -187,6 +186,8 @@ static bool draw_fill(op_call *c, tp_tensor *t, draw *d)
     tensor_unref(to);
     return ok;
 }
+
+static bool draw_fill(op_call *c, tp_tensor *t, draw *d) { return draw_from(c, t, d, gen_of(c)); }
 
 /* ---- checks ---- */
 static bool float_only(op_call *c, dtype dt, const char *what)
@@ -221,6 +222,35 @@ bool shape_rand(op_call *c) /* size, generator, dtype */
 }
 bool eager_rand(op_call *c) { return draw_fill(c, c->res[0], &(draw){ .kind = DRAW_uniform, .b = 1 }); }
 bool eager_randn(op_call *c) { return draw_fill(c, c->res[0], &(draw){ .kind = DRAW_normal, .b = 1 }); }
+
+/* rand in two steps, as compiled graphs have it: where to draw from, and what is drawn there. */
+bool shape_rng_reserve(op_call *c)
+{
+    if (!sym_is_expr(c->arg[0].i) && c->arg[0].i < 0)
+        return err_set(c->err, ERR_value, "_rng_reserve: %lld blocks", (long long)c->arg[0].i);
+    return out_new(c, DT_i64, 1, (symint[]){ 2 }) != NULL;
+}
+bool eager_rng_reserve(op_call *c)
+{
+    tp_gen *g = gen_default();
+    int64_t *o = tensor_data(c->res[0]);
+    o[0] = (int64_t)g->seed;
+    o[1] = (int64_t)gen_reserve(g, (uint64_t)c->arg[0].i);
+    return true;
+}
+bool shape_philox_uniform(op_call *c)
+{
+    tp_tensor *s = arg_t(c, 0);
+    if (s->dt != DT_i64 || s->ndim != 1 || !sym_eq(s->size[0], 2))
+        return err_set(c->err, ERR_type, "_philox_uniform: expected what _rng_reserve gives");
+    return out_new(c, DT_f32, c->arg[1].n, c->arg[1].ints) != NULL;
+}
+bool eager_philox_uniform(op_call *c)
+{
+    const tp_tensor *s = arg_t(c, 0);
+    tp_gen g = { 1, (uint64_t) * (int64_t *)tensor_elem(s, 0), (uint64_t) * (int64_t *)tensor_elem(s, 1) };
+    return draw_from(c, c->res[0], &(draw){ .kind = DRAW_uniform, .b = 1 }, &g);
+}
 
 bool shape_randint(op_call *c) /* [low,] high, size, generator, dtype */
 {

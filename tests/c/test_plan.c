@@ -7,6 +7,17 @@ static const char *const lowered[] = {
     "    a = taper.index_select(x, 0, i)\n    b = a * 2\n    return (b,)\n",
     "def forward(self, x: \"f32[9, 20][20, 1]cpu\", i: \"i64[9, 4][4, 1]cpu\"):\n"
     "    a = taper.gather(x, 1, i)\n    b = a * 2\n    return (b,)\n",
+    "def forward(self, x: \"f32[9, 20][20, 1]cpu\"):\n    a = taper.roll(x, [3], [1])\n    b = a * 2\n    "
+    "return (b,)\n",
+    "def forward(self, x: \"f32[9, 20][20, 1]cpu\"):\n    a = x.repeat([2, 1])\n    b = a * 2\n    return "
+    "(b,)\n",
+    "def forward(self, x: \"f32[2, 3, 8, 20][480, 160, 20, 1]cpu\"):\n"
+    "    a = taper.ops.aten.avg_pool2d.default(x, [2, 2])\n    b = a * 2\n    return (b,)\n",
+    "def forward(self, x: \"f32[2, 3, 8, 20][480, 160, 20, 1]cpu\"):\n"
+    "    p = taper.ops.aten.max_pool2d_with_indices.default(x, [2, 2])\n    a = p[0]\n    b = a * 2\n    "
+    "return (b,)\n",
+    "def forward(self, x: \"f32[9, 20][20, 1]cpu\", s: \"i64[2][1]cpu\"):\n"
+    "    a = taper.ops.aten._philox_uniform.default(s, [9, 20])\n    b = a * x\n    return (b,)\n",
     "def forward(self, x: \"f32[9, 20][20, 1]cpu\"):\n    a = taper.flip(x, [0])\n    b = a * 2\n    return "
     "(b,)\n",
 };

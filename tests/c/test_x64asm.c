@@ -35,6 +35,8 @@ static bool exists(const x64_v *v)
         return v->vl == 2 && !(mem && v->z && is(op, "extract"));
     if (is(op, "bcastsd") || is(op, "permq") || is(op, "32x4"))
         return v->vl > 0 && !v->bcast && !(mem && v->z && is(op, "extract"));
+    if (is(op, "permps"))
+        return v->vl > 0;
     if (is(op, "i128"))
         return v->vl == 1;
     if (is(op, " VMI"))

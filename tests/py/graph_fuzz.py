@@ -302,7 +302,7 @@ class Program:
             return
         d = self.r.randrange(len(v.shape))
         s = list(v.shape)
-        kind = self.r.choice(("cat", "stack", "pad", "repeat", "tril"))
+        kind = self.r.choice(("cat", "stack", "pad", "repeat", "tril", "pool", "drop"))
         exact = v.exact and w.exact
         if kind == "cat":
             s[d] *= 2
@@ -316,6 +316,14 @@ class Program:
             return self.emit(f"taper.nn.functional.pad({v.name}, [{a}, {b}])", s, v.dtype, v.exact)
         if kind == "repeat" and len(s) < 3:
             return self.emit(f"{v.name}.repeat({[2] * len(s)})", [2 * q for q in s], v.dtype, v.exact)
+        if kind == "pool" and len(s) >= 3 and v.floating:
+            k, step = self.r.choice(((2, 2), (2, 1), (3, 2), (1, 1)))
+            if min(s[-2:]) >= k:
+                s[-2:] = [(q - k) // step + 1 for q in s[-2:]]
+                f = self.r.choice(("max_pool2d", "avg_pool2d"))
+                return self.emit(f"taper.nn.functional.{f}({v.name}, {k}, {step})", s, v.dtype, v.exact and f == "max_pool2d")
+        if kind == "drop" and v.floating:
+            return self.emit(f"taper.nn.functional.dropout({v.name}, 0.25)", s, v.dtype)
         if kind == "tril" and len(s) >= 2:
             return self.emit(f"taper.{self.r.choice(('tril', 'triu'))}({v.name})", s, v.dtype, v.exact)
 

@@ -108,3 +108,87 @@ def test_an_index_outside_is_the_error_of_eager():
             assert taper.equal(c(taper.tensor(i)), x[taper.tensor(i)] * 2)
         except IndexError:
             assert i == [5, 0]
+
+
+def test_numbers_are_drawn_in_the_kernel_and_are_those_of_eager():
+    log = plan("x = taper.randn(32, 64, requires_grad=True)\nf = taper.compile(lambda x: F.dropout(F.gelu(x), 0.1) + x)\n"
+               "f(x).sum().backward()")
+    assert counts(log) == [(1, 1), (1, 0)], log  # the call reserves a place in the sequence; backward draws again
+    assert "_philox_uniform: numbers are drawn where they are used" in log and "call   _rng_reserve" in log, log
+    programs = [lambda x: F.dropout(x, 0.3), lambda x: taper.rand(x.shape) + x, lambda x: taper.rand_like(x) * 2 - taper.rand(x.shape),
+                lambda x: F.dropout(x, 0.5).sum(-1), lambda x: F.dropout(x.transpose(0, -1), 0.5) * 2]
+    for shape in ((64,), (1003,), (7, 16), (33, 20), (3, 5, 8), (5, 7), (70000,)):
+        x = taper.randn(*shape)
+        for k, f in enumerate(programs):
+            taper.manual_seed(5)
+            want, after = f(x), taper.rand(3)
+            for emitter, threads in (("x64", 1), ("x64", 2), ("interpreter", 2)):
+                if emitter == "interpreter" and x.numel() > 2000:
+                    continue
+                was = taper.get_num_threads()
+                taper.set_num_threads(threads)
+                taper._dynamo.reset()
+                taper.manual_seed(5)
+                got, then = taper.compile(f, options={"emitter": emitter})(x), taper.rand(3)
+                taper.set_num_threads(was)
+                assert taper.equal(after, then), (shape, k)
+                assert taper.equal(got, want) if k != 3 else taper.allclose(got, want, atol=1e-4), (shape, k, emitter)
+
+
+def test_dropout_keeps_no_mask():
+    m = taper.nn.Sequential(taper.nn.Linear(16, 32), taper.nn.Dropout(0.4), taper.nn.ReLU(), taper.nn.Linear(32, 4))
+    x, grads = taper.randn(8, 16), []
+    for fn in (m, taper.compile(m)):
+        taper.manual_seed(3)
+        fn(x).square().sum().backward()
+        grads.append([p.grad for p in m.parameters()])
+        m.zero_grad()
+    for a, b in zip(*grads):
+        assert taper.allclose(a, b, atol=1e-5)
+
+
+def test_pooling_windows_are_read_in_the_kernel():
+    log = plan("x = taper.randn(2, 3, 16, 32)\nwith taper.no_grad():\n    taper.compile(lambda x: F.max_pool2d(F.relu(x * 2), 2) + 1)(x)\n"
+               "    taper.compile(lambda x: F.avg_pool2d(x, 3, 2) * 2)(x)\n    taper.compile(lambda x: F.max_pool2d(x, 3, 2, 1))(x)")
+    assert counts(log) == [(1, 0), (1, 0), (0, 1)] and "windows reach over the edge" in log, log
+    nan = float("nan")
+    for k, s, h, w in ((2, 2, 8, 32), (2, 2, 7, 17), (3, 1, 9, 20), (3, 2, 11, 75), ((1, 2), (1, 2), 3, 37), ((2, 1), (2, 1), 6, 5)):
+        x = taper.randn(2, 3, h, w)
+        x[0, 0, 0, :3] = taper.tensor([nan, float("inf"), -float("inf")])
+        for f in (lambda x: F.max_pool2d(F.relu(x), k, s) * 2, lambda x: F.avg_pool2d(taper.sin(x), k, s) + 1, lambda x: F.max_pool2d(x, k, s),
+                  lambda x: F.avg_pool2d(x, k, s, divisor_override=3), lambda x: F.max_pool2d(x[0], k, s)):
+            with taper.no_grad():
+                for emitter in ("x64", "interpreter"):
+                    taper._dynamo.reset()
+                    assert taper.allclose(taper.compile(f, options={"emitter": emitter})(x), f(x), atol=1e-6, equal_nan=True), (k, s, emitter)
+
+
+def test_rolls_repeats_flips_and_steps_are_indices():
+    log = plan("x = taper.randn(6, 40)\ntaper.compile(lambda x: taper.roll(x, 3, 1) * 2 + x.flip(1) - x.repeat(1, 2)[:, :40] + x.repeat(3, 1)[6:12])(x)")
+    assert counts(log) == [(1, 0)], log
+    for n in (5, 16, 33, 100):
+        for dt in (taper.float32, taper.int32, taper.float64, taper.bfloat16, taper.uint8):
+            x = (taper.randn(6, n) * 100).to(dt)
+            f = lambda x: (x.flip(1) * 2, x.flip(0, 1), x.flip(0) + 1, x[:, ::2] + 1, x.flip(1)[:, 1::2] - 1, x.repeat(2, 3) + 1, x.repeat(2, 1, 2),
+                           taper.roll(x, 2, 0) + 1, taper.roll(x, -3, 1) * 2, taper.roll(x, 7), taper.roll(x, (1, 2), (0, 1)))
+            for emitter in ("x64", "interpreter"):
+                for dynamic in (False, True):
+                    taper._dynamo.reset()
+                    for i, (a, b) in enumerate(zip(taper.compile(f, options={"emitter": emitter}, dynamic=dynamic)(x), f(x))):
+                        assert taper.equal(a, b), (n, dt, emitter, dynamic, i)
+
+
+def test_the_c_emitter_agrees():
+    def f(x, i):
+        d = F.dropout(x, 0.25) + taper.rand(12, 20)
+        return (d, x[i] + 1, taper.gather(x, 1, i[None].expand(12, -1) % 20) * 2, x.flip(1) * 2, x[:, ::2] + 1, taper.roll(x, 3, 1) + x,
+                F.max_pool2d(x[None] * 2, 2), x.repeat(2, 1) + 1)
+
+    x, i, got = taper.randn(12, 20), taper.randint(-12, 12, (7,)), []
+    for e in (None, "c", "x64"):
+        taper._dynamo.reset()
+        taper.manual_seed(9)
+        with taper.no_grad():
+            got.append(taper.compile(f, options={"emitter": e})(x, i) if e else f(x, i))
+    for a, b, c in zip(*got):
+        assert taper.equal(a, b) and taper.equal(a, c)
