@@ -421,6 +421,10 @@ static void element(cw *w, const vir_ins *in)
     }
     if (in->access == VA_gather)
         val(w, in->b);
+    if (in->access == VA_spread) {
+        strbuf_addf(w->o, "i%d / ", loop);
+        val(w, in->b);
+    }
     if (in->access == VA_uniform)
         strbuf_addf(w->o, "%lld", (long long)off);
     else if (off)

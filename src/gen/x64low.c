@@ -1050,9 +1050,21 @@ static int lane0_address(low *l, const vir_ins *in)
         const vir_ins *s = &l->k->ins[in->b];
         i.index = s->op == VIR_const ? g_muli(l, at, s->imm) : g_mul(l, at, reg_of(l, in->b));
         i.scale = (int8_t)size;
+    } else if (in->access == VA_spread) {
+        int at = l->cur ? g_alui(l, G_add, l->ivar, (int64_t)l->cur * l->L) : l->ivar;
+        i.index = g_shift(l, 7, at, l->k->ins[in->b].imm == 2 ? 1 : 2);
+        i.scale = (int8_t)size;
     }
     mir_add(l->m, i);
     return d;
+}
+
+static int steps_of(low *l, int by) /* 0, 0, 1, 1, ... */
+{
+    int32_t n[16];
+    for (int i = 0; i < l->L; i++)
+        n[i] = i / by;
+    return mir_const_vec(l->m, n, 4 * l->L);
 }
 
 /* Through the frame, lane by lane: what the instruction set cannot do at once. op as in MI_lanes. */
@@ -1072,6 +1084,9 @@ static void lanes(low *l, const vir_ins *in, int op, int mask)
         int t = l->k->ins[in->b].type;
         to_area(l, AREA1, vec_of(l, in->b), t);
         i.scale = wide(t) ? 8 : 4;
+    } else if (in->access == VA_spread) {
+        to_area(l, AREA1, steps_of(l, (int)l->k->ins[in->b].imm), VT_i32);
+        i.scale = 4;
     }
     if (mask)
         i.s3 = mask_bits(l, mask);
@@ -1149,8 +1164,9 @@ static int gather(low *l, const vir_ins *in, int idx, int it, int mask)
              .s3 = mask,
              .scale = (int8_t)mem_size(in),
              .disp = (int32_t)in->imm };
-    i.base = in->access == VA_strided ? lane0_address(l, in) : reg_of(l, in->a);
-    if (in->access == VA_strided)
+    bool walks = in->access == VA_strided || in->access == VA_spread;
+    i.base = walks ? lane0_address(l, in) : reg_of(l, in->a);
+    if (walks)
         i.disp = 0;
     if (wide(it)) {
         i.vop = w ? XV_gatherqpd : XV_gatherqps;
@@ -1244,9 +1260,30 @@ static int load_back(low *l, const vir_ins *in)
     return v_rvm(l, XV_permps, vl, iota(l, VT_i32, l->L - 1, -1), v);
 }
 
+/* Each element for `by` lanes: fewer are loaded, at least four, and dealt out. */
+static int load_spread(low *l, const vir_ins *in, int by)
+{
+    int n = l->L / by, d = mir_vreg(l->m, CLASS_v), type = in->type == VT_mask ? VT_i32 : in->type;
+    mir_add(l->m, (mi){ .kind = MI_vec,
+                        .vop = widen_row(in->mem),
+                        .vl = (int8_t)vl_bytes(4 * n),
+                        .mem = true,
+                        .base = lane0_address(l, in),
+                        .scale = 1,
+                        .d = d });
+    int v = v_rvm(l, XV_permps, vl_of(l, type), steps_of(l, by), d);
+    return after_widen(l, in->mem, v);
+}
+
 static int load_varying(low *l, const vir_ins *in)
 {
     int size = mem_size(in), user = in->c ? vec_of(l, in->c) : 0, mask = both_masks(l, l->tail, user);
+    if (in->access == VA_spread) {
+        int by = (int)l->k->ins[in->b].imm;
+        if (!mask && size <= 4 && l->L / by >= 4)
+            return load_spread(l, in, by);
+        return size < 4 ? load_lanes(l, in, mask) : gather(l, in, steps_of(l, by), VT_i32, mask);
+    }
     if (in->access == VA_unit) {
         if (!l->m->avx512 && mask && size < 4)
             return load_lanes(l, in, mask);

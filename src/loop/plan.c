@@ -25,6 +25,7 @@ typedef struct info { /* per node, by id */
     bool ext;         /* a library call */
     bool product;     /* a matrix product into a buffer of the plan */
     bool red;         /* a reduction */
+    bool scan;        /* a running sum or product: mask and rkind as of a reduction, a value for every step */
     uint32_t mask;    /* reduction: which dimensions of its input */
     uint8_t rkind;    /* vir_red_kind */
     group *g;
@@ -45,6 +46,7 @@ struct group {
     bool deep;  /* a cut was made at its end: nothing joins it any more */
     bool split; /* loops are taken apart for a member */
     bool rides; /* it runs on the rows of a product */
+    bool scan;  /* steps along `red` follow one another; each has its own value */
     int id;
     int nd;
     symint size[TP_MAX_DIMS]; /* full iteration space, logical order */
@@ -354,11 +356,13 @@ static bool known_view(const planner *pl, const ir_node *n)
     case OP_t: return true;
     case OP_repeat:
     case OP_flip: return pl->in[n->id].folds;
-    case OP_select_int: return n->arg[2].kind == VAL_int && counts_from_start(n->arg[2].i);
+    case OP_select_int:
+        return n->arg[2].kind == VAL_int && counts_from_start(n->arg[2].i) &&
+               (!sym_is_expr(n->arg[2].i) || pl->in[n->id].folds);
     case OP_slice_Tensor: {
         symint st = n->arg[2].kind == VAL_int ? n->arg[2].i : 0,
                step = n->arg[4].kind == VAL_int ? n->arg[4].i : 1;
-        return !sym_is_expr(step) && (!sym_is_expr(st) || sym_known(SYM_ge, st, 0));
+        return !sym_is_expr(step) && (!sym_is_expr(st) || (pl->in[n->id].folds && sym_known(SYM_ge, st, 0)));
     }
     default: return false;
     }
@@ -831,15 +835,93 @@ static const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, w
     return NULL;
 }
 
-static vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
+/* Where each element of x stands for k[0] x k[1] of y, sides of 1, 2 or 4, and a row of y begins with a whole group. */
+static bool whole_blocks(const tp_tensor *x, const tp_tensor *y, int64_t *k)
+{
+    if (!x || x->ndim != y->ndim || x->ndim < 3 || x->dt != DT_f32 || y->dt != DT_f32)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        symint a = x->size[x->ndim - 2 + i], b = y->size[y->ndim - 2 + i];
+        k[i] = sym_known(SYM_eq, a, b)               ? 1
+               : sym_known(SYM_eq, sym_mul(a, 2), b) ? 2
+               : sym_known(SYM_eq, sym_mul(a, 4), b) ? 4
+                                                     : 0;
+        if (!k[i])
+            return false;
+    }
+    return k[0] * k[1] > 1 && sym_known(SYM_eq, sym_mod(y->size[y->ndim - 1], 4), 0) &&
+           x->stride[x->ndim - 1] == 1 && y->stride[y->ndim - 1] == 1;
+}
+
+/* Enlarging by whole factors, as floats compute the places: none are given, or they say the same. */
+static bool enlarges(const ir_node *n, const tp_tensor *x, const tp_tensor *y, int scales, int64_t *k)
+{
+    if (n->arg[0].kind != VAL_node || !whole_blocks(x, y, k))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (n->arg[scales + i].kind != VAL_none && val_as_f(&n->arg[scales + i]) != (double)k[i])
+            return false;
+    return true;
+}
+
+/* Windows of max pooling side by side that fill the image. */
+static bool tiles_image(const ir_node *n, int64_t *k)
+{
+    static const int64_t one[2] = { 1, 1 };
+    int64_t win[2], step[2], pad[2], gap[2];
+    return n->arg[0].kind == VAL_node && n->arg[1].kind == VAL_node &&
+           whole_blocks(ir_type(n->arg[0].node), ir_type(n), k) && two_ints(&n->arg[3], NULL, win) &&
+           two_ints(&n->arg[4], win, step) && two_ints(&n->arg[5], NULL, pad) &&
+           two_ints(&n->arg[6], one, gap) && win[0] == k[0] && win[1] == k[1] && step[0] == k[0] &&
+           step[1] == k[1] && !pad[0] && !pad[1] && gap[0] == 1 && gap[1] == 1 &&
+           ir_type(n->arg[1].node)->stride[ir_type(n)->ndim - 1] == 1;
+}
+
+static __attribute__((noinline)) vir_ref eval_spread(walk *w, ir_node *n, const lin *idx)
+{
+    bool pool = n->op == OP__max_pool2d_offsets_backward;
+    ir_node *x = n->arg[0].node;
+    int nd = ir_type(n)->ndim;
+    int64_t k[2];
+    lin at[TP_MAX_DIMS];
+    vir *v = w->k;
+    whole_blocks(ir_type(x), ir_type(n), k);
+    memcpy(at, idx, sizeof *at * (size_t)nd);
+    for (int d = 0; d < 2; d++) {
+        lin *a = &at[nd - 2 + d];
+        if (k[d] == 1)
+            continue;
+        use_raw(w, a);
+        *a = opaque(w, w->dry ? 0 : vir_divf(v, emit_lin(w, a), vir_int(v, k[d])));
+    }
+    vir_ref e = eval(w, x, at);
+    if (!pool || w->fail)
+        return e;
+    vir_ref of = eval(w, n->arg[1].node, at);
+    if (w->dry || w->fail)
+        return 0;
+    vir_ref place = vir_imm(v, VT_i32, 0); /* of this element in its window */
+    for (int d = 0; d < 2; d++) {
+        vir_ref i = vir_cvt(v, VT_i32, emit_lin(w, &idx[nd - 2 + d]));
+        i = vir_and(v, i, vir_imm(v, VT_i32, k[d] - 1));
+        place = vir_add(v, vir_mul(v, place, vir_imm(v, VT_i32, k[1])), i);
+    }
+    return vir_select(v, vir_eq(v, of, place), e, vir_flt(v, VT_f32, 0));
+}
+
+static __attribute__((noinline)) vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
 {
     ir_node *x = n->arg[0].node;
     bool max = n->op == OP_max_pool2d;
     int nd = ir_type(n)->ndim;
-    windows p;
+    windows p = { .gap = { 1, 1 } };
     lin at[TP_MAX_DIMS];
     vir_ref v = 0;
-    windows_of(n->arg, max, ir_type(x), &p);
+    if (n->op == OP_upsample_nearest2d_backward) {
+        whole_blocks(ir_type(n), ir_type(x), p.k);
+        memcpy(p.step, p.k, sizeof p.k);
+    } else
+        windows_of(n->arg, max, ir_type(x), &p);
     memcpy(at, idx, sizeof *at * (size_t)nd);
     for (int64_t i = 0; i < p.k[0] * p.k[1] && !w->fail; i++) {
         for (int d = 0; d < 2; d++)
@@ -849,7 +931,7 @@ static vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
         if (!w->dry && !w->fail)
             v = !v ? e : max ? vir_max(w->k, v, e) : vir_add(w->k, v, e);
     }
-    if (w->dry || w->fail || max)
+    if (w->dry || w->fail || n->op != OP_avg_pool2d)
         return v;
     const tp_val *by = &n->arg[6];
     double count = by->kind == VAL_int ? (double)by->i : (double)(p.k[0] * p.k[1]);
@@ -857,7 +939,7 @@ static vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
 }
 
 /* A uniform number: 24 bits of the word that its element has in the sequence. */
-static vir_ref eval_draw(walk *w, ir_node *n, const lin *idx)
+static __attribute__((noinline)) vir_ref eval_draw(walk *w, ir_node *n, const lin *idx)
 {
     lin at = address(w, ir_type(n), idx), seed = lin_const(0), first = lin_const(1);
     vir *k = w->k;
@@ -888,7 +970,8 @@ static ir_node *counts_up(const planner *pl, ir_node *index, symint size)
 }
 
 /* The value of an index at `at`, as an index. */
-static lin eval_index(walk *w, ir_node *index, const lin *at, symint size, bool wrap)
+static __attribute__((noinline)) lin eval_index(walk *w, ir_node *index, const lin *at, symint size,
+                                                bool wrap)
 {
     lin sub[2][TP_MAX_DIMS];
     int side = 0;
@@ -911,8 +994,11 @@ static lin eval_index(walk *w, ir_node *index, const lin *at, symint size, bool 
     return opaque(w, v);
 }
 
-static vir_ref eval_gather(walk *w, ir_node *n, const loop_gather *g, const lin *idx)
+static __attribute__((noinline)) vir_ref eval_gather(walk *w, ir_node *n, const lin *idx)
 {
+    loop_gather of;
+    const loop_gather *g = &of;
+    loop_gather_of(n, &of);
     ir_node *src = n->arg[0].node;
     const tp_tensor *s = ir_type(src), *t = ir_type(n);
     lin sub[TP_MAX_DIMS];
@@ -963,13 +1049,16 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
         }
         return eval(w, n->arg[0].node, sub);
     }
-    loop_gather g;
-    if (f->folds && loop_gather_of(n, &g))
-        return eval_gather(w, n, &g, idx);
+    /* none of these is part of this frame, which deep expressions have a hundred of */
+    if (f->folds && (n->op == OP_gather || n->op == OP_index_select || n->op == OP_index_Tensor))
+        return eval_gather(w, n, idx);
     if (f->folds && n->op == OP__philox_uniform)
         return eval_draw(w, n, idx);
-    if (f->folds && (n->op == OP_max_pool2d || n->op == OP_avg_pool2d))
+    if (f->folds &&
+        (n->op == OP_max_pool2d || n->op == OP_avg_pool2d || n->op == OP_upsample_nearest2d_backward))
         return eval_pool(w, n, idx);
+    if (f->folds && (n->op == OP_upsample_nearest2d || n->op == OP__max_pool2d_offsets_backward))
+        return eval_spread(w, n, idx);
     if (is_fill(n) || is_copy(n) || is_tri(n) || is_arange(n) || is_cat(n) || is_pad(n) || is_scatter(n))
         return eval_special(w, n, idx);
     return eval_pointwise(w, n, idx);
@@ -1178,7 +1267,7 @@ static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out
         f->outer = outer;
         lin home[TP_MAX_DIMS];
         ir_node *root = n;
-        if (f->red) { /* walks its operand over the full space */
+        if (f->red || f->scan) { /* walks its operand over the full space */
             root = n->arg[0].node;
             for (int d = 0; d < g->nd; d++)
                 home[d] = g->size[d] == 1 ? lin_const(0) : s.at[d];
@@ -1380,6 +1469,10 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         log_fusion(pl, n, g, false, "it has no elements");
         return false;
     }
+    if (g->scan && f->red) {
+        log_fusion(pl, n, g, false, "steps of that group follow one another");
+        return false;
+    }
     if (g->ext || g->n >= MAX_MEMBERS) {
         log_fusion(pl, n, g, false,
                    g->ext && pl->in[g->ext->id].product ? "that group is a matrix product"
@@ -1415,7 +1508,7 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         outer = true;
     } else if (same_sizes(t->ndim, t->size, g->nd, g->size))
         outer = false;
-    else if (g->red && outer_shape(t, g->nd, g->size, g->red))
+    else if (g->red && !g->scan && outer_shape(t, g->nd, g->size, g->red))
         outer = true;
     else if (sym_known(SYM_eq, t->numel, shape_numel(g->nd, g->size)))
         outer = false;
@@ -1467,7 +1560,8 @@ static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
     trial tr = { 0 };
     g->nd = t->ndim;
     memcpy(g->size, t->size, sizeof(symint) * t->ndim);
-    g->red = f->red ? f->mask : 0;
+    g->red = f->red || f->scan ? f->mask : 0;
+    g->scan = f->scan;
     if (!try_member(pl, g, n, f->red, &tr) || tr.nload >= MAX_BUFS)
         return false;
     memcpy(g->load, tr.load, sizeof g->load);
@@ -1714,6 +1808,25 @@ static void choose_folds(planner *pl)
             what = "a value at another index";
             if (len != 1 && n->arg[1].ints[n->arg[1].n - 1] != 1 && !sym_known(SYM_ge, len, 16))
                 call = "what is repeated is shorter than a vector";
+        } else if ((n->op == OP_select_int || n->op == OP_slice_Tensor) && n->arg[2].kind == VAL_int &&
+                   sym_is_expr(n->arg[2].i)) {
+            what = "a symbolic place is part of the index";
+            if (!sym_known(SYM_ge, n->arg[2].i, 0))
+                call = "it may count from the end: the run makes the view";
+        } else if (n->op == OP_upsample_nearest2d || n->op == OP_upsample_nearest2d_backward) {
+            bool back = n->op == OP_upsample_nearest2d_backward;
+            const tp_tensor *o = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
+            int64_t k[2];
+            what = back ? "elements that came of one are summed where the sum is used"
+                        : "each element is read for several places";
+            if (back ? !o || !enlarges(n, ir_type(n), o, 3, k) || k[1] > 2
+                     : !enlarges(n, o, ir_type(n), 2, k))
+                call = "places are not those of whole blocks";
+        } else if (n->op == OP__max_pool2d_offsets_backward) {
+            int64_t k[2];
+            what = "each gradient is read for the places of its window";
+            if (!tiles_image(n, k))
+                call = "windows do not fill the image in blocks of two or four";
         } else if (n->op == OP_max_pool2d) /* made of max_pool2d_with_indices, see pools_alone */
             what = "windows are read where their maxima are used";
         else if (n->op == OP_avg_pool2d && n->arg[0].kind == VAL_node) {
@@ -1747,7 +1860,13 @@ static void gather_operands(planner *pl, ir_node *n)
         (p.k[0] * p.k[1] > 4 || p.step[0] < p.k[0] ||
          p.step[1] < p.k[1])) /* else elements are computed once */
         operand_in_memory(pl, n->arg[0].node);
-    if (pl->in[n->id].folds && (n->op == OP__philox_uniform || n->op == OP_repeat))
+    if (pl->in[n->id].folds && (n->op == OP_upsample_nearest2d || n->op == OP_upsample_nearest2d_backward)) {
+        if (n->op == OP_upsample_nearest2d) /* else elements are read once */
+            operand_in_memory(pl, n->arg[0].node);
+    } else if (pl->in[n->id].folds && n->op == OP__max_pool2d_offsets_backward) {
+        operand_in_memory(pl, n->arg[0].node);
+        operand_in_memory(pl, n->arg[1].node);
+    } else if (pl->in[n->id].folds && (n->op == OP__philox_uniform || n->op == OP_repeat))
         operand_in_memory(pl, n->arg[0].node);
     if (!pl->in[n->id].folds || !loop_gather_of(n, &g))
         return;
@@ -1757,6 +1876,35 @@ static void gather_operands(planner *pl, ir_node *n)
             operand_in_memory(pl, g.d[d].index);
     if (hint(ir_type(n)->numel) > hint(ir_type(src)->numel))
         operand_in_memory(pl, src);
+}
+
+/* Running sums and products down columns: lanes hold columns, and each keeps its sum. Along rows every step waits for the one
+ * before, in a kernel as in the call. */
+static bool scan_fits(planner *pl, const ir_node *n)
+{
+    if ((n->op != OP_cumsum && n->op != OP_cumprod) || n->variant != OPV_fn || n->arg[0].kind != VAL_node)
+        return false;
+    info *f = &pl->in[n->id];
+    const tp_tensor *t = ir_type(n), *x = ir_type(n->arg[0].node);
+    dtype in = (dtype)x->dt, out = (dtype)t->dt;
+    int dim = t->ndim ? dim_arg(n, 1, t->ndim) : 0;
+    int64_t step = t->ndim ? hint(x->stride[dim]) * (int64_t)dtype_size(in) : 0;
+    bool far = dtype_is_float(in) && step % 4096 == 0 && t->ndim &&
+               hint(t->size[dim]) > 64; /* one set of the cache */
+    const char *why = t->ndim < 2 || dim == t->ndim - 1 ? "every step waits for the one before"
+                      : hint(t->size[t->ndim - 1]) < (dtype_is_float(in) ? 32 : 8)
+                          ? "there are too few columns"
+                      : !((out == in && (out == DT_f32 || out == DT_f64)) ||
+                          (out == DT_i64 && !dtype_is_float(in)))
+                          ? "not in its element type"
+                      : t->numel == 0                   ? "it has no elements"
+                      : far                             ? "rows lie whole pages apart"
+                      : !decide(pl->c, DECIDE_lower, n) ? "refused"
+                                                        : NULL;
+    log_lower(n, !why, why ? why : "lanes hold columns");
+    f->mask = 1u << dim;
+    f->rkind = n->op == OP_cumsum ? RED_sum : RED_prod;
+    return !why;
 }
 
 static void choose_sched(planner *pl)
@@ -1770,6 +1918,10 @@ static void choose_sched(planner *pl)
             f->sched = true;
             if (n->kind == IR_call && !of_nothing(n) && reduction(n, &f->mask, &f->rkind)) {
                 f->red = true;
+                continue;
+            }
+            if (n->kind == IR_call && scan_fits(pl, n)) {
+                f->scan = true;
                 continue;
             }
             f->ext = !(n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->val.kind == VAL_tensor);
@@ -1817,12 +1969,13 @@ static void form_groups(planner *pl)
             continue;
         }
         bool in = false;
-        for (int i = (int)pl->groups.n - 1; i >= 0 && !in; i--) /* newest first: the likely producer */
+        for (int i = (int)pl->groups.n - 1; i >= 0 && !in && !f->scan;
+             i--) /* newest first: the likely producer */
             if (bit_has(deps, i) && !pl->groups.at[i]->deep)
                 in = join(pl, pl->groups.at[i], n, deps);
         if (!in && !start_group(pl, n, deps)) {
             pl->groups.n--; /* the empty group */
-            f->red = false;
+            f->red = f->scan = false;
             start_call(pl, n, deps);
             ir_each_operand(n, operand_in_memory, pl);
         }
@@ -2257,7 +2410,7 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                 }
                 ir_node *root = n;
                 w->self = n;
-                if (f->red) {
+                if (f->red || f->scan) {
                     root = n->arg[0].node;
                     w->self = NULL;
                     for (int d = 0; d < g->nd; d++)
@@ -2312,7 +2465,7 @@ static void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
             ku += votes * (each && stride_in(&a->at, k) == 1);
             ru += votes * (each && r >= 0 && stride_in(&a->at, r) == 1);
         }
-        t->column = ku > ru && hint(t->size[k]) >= 8;
+        t->column = g->scan || (ku > ru && hint(t->size[k]) >= 8);
         if (r < 0)
             t->column = true;
     }
@@ -2342,6 +2495,14 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                                    f->rkind == RED_any ? VT_mask : loop_type(red_dtype(g->member[i])));
         }
     }
+    vir_ref running[MAX_MEMBERS] = { 0 };
+    for (int i = 0; i < g->n; i++) {
+        info *f = &pl->in[g->member[i]->id];
+        if (f->scan && f->level == pass)
+            running[i] = vir_var(
+                k, vir_imm(k, dtype_is_float((dtype)ir_type(g->member[i])->dt) ? VT_f64 : VT_i64,
+                           f->rkind == RED_prod));
+    }
     if (any) {
         for (int i = 0; i < t->nred; i++) {
             int v = t->red[i];
@@ -2367,6 +2528,20 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                 dtype from = (dtype)ir_type(x)->dt;
                 v = loop_convert(k, v, from, f->rkind == RED_any ? DT_bool : red_dtype(n));
                 vir_step(k, reds[r], v, 0);
+            } else if (f->scan) { /* in 64 bits, as the call does it */
+                ir_node *x = n->arg[0].node;
+                dtype wide = dtype_is_float((dtype)ir_type(n)->dt) ? DT_f64 : DT_i64;
+                lin home[TP_MAX_DIMS];
+                for (int d = 0; d < g->nd; d++)
+                    home[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+                vir_ref v = loop_convert(k, eval(w, x, home), (dtype)ir_type(x)->dt, wide),
+                        s = vir_get(k, running[i]);
+                v = f->rkind == RED_sum ? vir_add(k, s, v) : vir_mul(k, s, v);
+                vir_set(k, running[i], v);
+                e->value[i] = loop_convert(k, v, wide, (dtype)ir_type(n)->dt);
+                e->value_pass[i] = pass;
+                if (f->stored)
+                    store_member(w, n, e->value[i]);
             } else if (f->stored)
                 store_member(w, n, member_value(w, n));
         }

@@ -165,6 +165,7 @@ static char *place(interp *s, const vir_ins *in)
     int64_t off = in->access == VA_unit      ? lane
                   : in->access == VA_strided ? lane * s->v[in->b].i
                   : in->access == VA_gather  ? s->v[in->b].i
+                  : in->access == VA_spread  ? lane / s->v[in->b].i
                                              : 0;
     return (char *)(intptr_t)(s->v[in->a].i + in->imm + off * (int64_t)vir_mem_size((vir_mem)in->mem));
 }

@@ -634,6 +634,19 @@ vir_ref vir_draw(vir *k, vir_ref seed, vir_ref first, vir_ref n)
     return w;
 }
 
+/* rest = (base + cst + loop variable) / by, by 2 or 4, where whole groups of lanes share an element. */
+static bool spread_of(vir *k, vir_ref rest, affine *f, vir_ref *by)
+{
+    vir_ins in = k->ins[rest];
+    int vec = k->loops[k->open].vector;
+    if (in.op != VIR_divf || in.type != VT_i64 || !vec || (!is_icon(k, in.b, 2) && !is_icon(k, in.b, 4)))
+        return false;
+    *f = affine_of(k, in.a, 0);
+    *by = in.b;
+    return !f->rest && f->stride && is_icon(k, f->stride, 1) && f->cst % 4 == 0 && by_four(k, f->base, 0) &&
+           by_four(k, k->loops[vec].begin, 0);
+}
+
 static bool address(vir *k, int buf, vir_ref idx, vir_ins *in)
 {
     if (k->err.kind)
@@ -649,7 +662,14 @@ static bool address(vir *k, int buf, vir_ref idx, vir_ins *in)
         f.base = 0;
     in->mem = (uint8_t)k->bufs[buf].mem;
     in->access = VA_uniform;
-    if (f.rest) {
+    affine g;
+    vir_ref by;
+    if (f.rest && !f.stride && in->op == VIR_load && spread_of(k, f.rest, &g, &by)) {
+        f.base = add0(k, f.base, g.base ? vir_divf(k, g.base, by) : 0);
+        f.cst += g.cst / k->ins[by].imm;
+        in->access = VA_spread;
+        in->b = by;
+    } else if (f.rest) {
         if (f.stride)
             f.rest = vir_add(
                 k, f.rest,
@@ -1009,6 +1029,8 @@ static void print_address(const vir *k, const vir_ins *in, strbuf *out)
         strbuf_addf(out, " + lane * %%%d", in->b);
     if (in->access == VA_gather)
         strbuf_addf(out, " at %%%d", in->b);
+    if (in->access == VA_spread)
+        strbuf_addf(out, " + lane / %%%d", in->b);
     strbuf_add(out, "]");
     if (in->c)
         strbuf_addf(out, " if %%%d", in->c);

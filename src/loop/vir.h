@@ -72,7 +72,13 @@ enum { VIR_IN = 1, VIR_OUT = 2, VIR_INOUT = 3 }; /* VIR_OUT: never loaded; VIR_I
 typedef int32_t vir_ref; /* a value of one kernel; 0 is "none" */
 
 /* How a load or store walks while the vector loop advances. */
-typedef enum { VA_uniform, VA_unit, VA_strided, VA_gather } vir_access;
+typedef enum {
+    VA_uniform,
+    VA_unit,
+    VA_strided,
+    VA_gather,
+    VA_spread /* loads: each element for b lanes, a constant 2 or 4 */
+} vir_access;
 
 typedef struct vir_ins {
     uint8_t op, type;    /* vir_op, vir_type of the result                                    */

@@ -20,6 +20,17 @@ static const char *const lowered[] = {
     "    a = taper.ops.aten._philox_uniform.default(s, [9, 20])\n    b = a * x\n    return (b,)\n",
     "def forward(self, x: \"f32[9, 20][20, 1]cpu\"):\n    a = taper.flip(x, [0])\n    b = a * 2\n    return "
     "(b,)\n",
+    "def forward(self, x: \"f32[9, 40][40, 1]cpu\"):\n    a = taper.cumsum(x, 0)\n    b = a * 2\n    return "
+    "(b,)\n",
+    "def forward(self, x: \"f32[1, 3, 8, 16][384, 128, 16, 1]cpu\"):\n"
+    "    a = taper.ops.aten.upsample_nearest2d.default(x, [16, 32])\n    b = a * 2\n    return (b,)\n",
+    "def forward(self, x: \"f32[1, 3, 8, 16][384, 128, 16, 1]cpu\"):\n"
+    "    a = taper.ops.aten.upsample_nearest2d_backward.default(x, [8, 16], [1, 3, 4, 8])\n    b = a * 2\n   "
+    " return (b,)\n",
+    "def forward(self, x: \"f32[1, 3, 4, 8][96, 32, 8, 1]cpu\", o: \"i8[1, 3, 4, 8][96, 32, 8, 1]cpu\"):\n"
+    "    a = taper.ops.aten._max_pool2d_offsets_backward.default(x, o, [1, 3, 8, 16], [2, 2])\n    b = a * "
+    "2\n"
+    "    return (b,)\n",
 };
 
 static int asked;

@@ -192,3 +192,51 @@ def test_the_c_emitter_agrees():
             got.append(taper.compile(f, options={"emitter": e})(x, i) if e else f(x, i))
     for a, b, c in zip(*got):
         assert taper.equal(a, b) and taper.equal(a, c)
+
+
+def test_enlarging_and_its_gradient_are_indices():
+    log = plan("x = taper.randn(2, 3, 8, 16)\nwith taper.no_grad():\n    taper.compile(lambda x: F.interpolate(F.relu(x), scale_factor=2) * 2)(x)\n"
+               "    taper.compile(lambda x: F.interpolate(x, size=(11, 21)) * 2)(x)")
+    assert [c[1] for c in counts(log)] == [0, 1] and "places are not those of whole blocks" in log, log
+    for shape in ((2, 3, 8, 16), (1, 2, 5, 18), (2, 1, 3, 50), (1, 1, 4, 6)):
+        for scale in (2, 4, (1, 2), (2, 1), 3):
+            x = taper.randn(*shape, requires_grad=True)
+            f = lambda x: F.interpolate(taper.sin(x), scale_factor=scale) * 2 + 1
+            for options in ({"emitter": "x64"}, {"emitter": "interpreter"}):
+                taper._dynamo.reset()
+                got, want = taper.compile(f, options=options)(x), f(x)
+                assert taper.allclose(got, want, atol=1e-6), (shape, scale)
+                w = taper.randn(*want.shape)
+                a, b = (taper.autograd.grad((y * w).sum(), x)[0] for y in (got, want))
+                assert taper.allclose(a, b, atol=1e-5), (shape, scale, options)
+
+
+def test_the_gradient_of_pooling_is_an_index():
+    log = plan("x = taper.randn(2, 3, 8, 32, requires_grad=True)\ntaper.compile(lambda x: F.max_pool2d(F.relu(x), 2))(x).sum().backward()")
+    assert counts(log)[1][1] == 0 and "each gradient is read for the places of its window" in log, log
+    for shape, k in (((2, 3, 8, 32), 2), ((2, 2, 6, 20), 2), ((1, 2, 8, 64), 4), ((1, 2, 6, 36), (1, 2)), ((1, 1, 5, 9), 2), ((2, 2, 8, 16), (2, 4))):
+        x = taper.randn(*shape, requires_grad=True)
+        f = lambda x: F.max_pool2d(F.relu(x - 0.3), k) * 2
+        for options in ({"emitter": "x64"}, {"emitter": "interpreter"}):
+            taper._dynamo.reset()
+            got, want = taper.compile(f, options=options)(x), f(x)
+            w = taper.randn(*want.shape)
+            a, b = (taper.autograd.grad((y * w).sum(), x)[0] for y in (got, want))
+            assert taper.equal(got, want) and taper.equal(a, b), (shape, k, options)
+
+
+def test_running_sums_down_columns_are_kernels():
+    log = plan("x = taper.randn(40, 33)\ntaper.compile(lambda x: taper.cumsum(taper.sin(x), 0) * 2 + x)(x)\ntaper.compile(lambda x: x.cumsum(1))(x)")
+    assert counts(log) == [(1, 0), (0, 1)] and "every step waits for the one before" in log, log
+    for dt in (taper.float32, taper.float64, taper.int64, taper.int32, taper.bool, taper.bfloat16):
+        for shape, dim in (((40, 33), 0), ((3, 7, 45), 1), ((70, 1024), 0), ((3, 7, 19), 1), ((3, 7, 19), 0), ((2, 3, 4, 8), -2), ((1, 20), 0)):
+            x = (taper.randn(*shape) * 2).to(dt)
+            for f in (lambda x: taper.cumsum(x, dim), lambda x: taper.cumprod(x, dim), lambda x: taper.cumsum(x + x, dim) * 2 + x,
+                      lambda x: taper.cumsum(x.transpose(0, -1).contiguous().transpose(0, -1), dim)):
+                for options in ({"emitter": "x64"}, {"emitter": "interpreter"}):
+                    taper._dynamo.reset()
+                    got, want = taper.compile(f, options=options)(x), f(x)
+                    assert got.dtype == want.dtype
+                    assert taper.allclose(got.double(), want.double(), rtol=1e-5 if dt != taper.bfloat16 else 2e-2, atol=1e-5), (dt, shape, dim)
+        taper._dynamo.reset()
+        same(lambda x: taper.cumsum(x, 0), x)
