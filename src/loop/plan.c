@@ -1933,6 +1933,8 @@ static void choose_sched(planner *pl)
                 ir_each_operand(n, operand_in_memory, pl);
         } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(pl, n))
             f->sched = true;
+        else if (n->kind == IR_call && covered(pl, n) && !decide(pl->c, DECIDE_fuse, n))
+            f->sched = true; /* a loop of its own for what could be computed where it is used */
         else if (n->kind == IR_call && (n->op == OP_select_backward || n->op == OP_slice_backward))
             operand_in_memory(pl, n->arg[0].node); /* else it would be computed for the zeros too */
         else if (n->kind == IR_output)

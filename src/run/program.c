@@ -25,6 +25,7 @@ typedef struct kstep {
     sym_prog *ints; /* symbolic arguments, then par and work; NULL when all are constants */
     int64_t *cints; /* their constant values otherwise */
     int64_t cpar, cwork;
+    bool alone; /* one thread does all of it */
 } kstep;
 
 /* A call with nested graphs: each is a program of its own, or interpreted where it needs symbols that its inputs
@@ -128,7 +129,7 @@ static int64_t place_buffers(const loop_plan *p, const int *order, int n, const 
 /* One block for all buffers costs nothing to ask for, but makes a program need more memory at its height than one that
  * frees each after its last use: where the difference counts, large ones get memory of their own while they live. What
  * is large: asking for it costs little beside filling it. */
-static void plan_memory(program *pr)
+static void plan_memory(tp_comp *c, program *pr)
 {
     loop_plan *p = pr->p;
     int n = (int)p->slot.n, placed = 0;
@@ -138,7 +139,8 @@ static void plan_memory(program *pr)
     for (int i = 0; i < n; i++) {
         bytes[i] = pr->offset[i] = -1;
         loop_slot *s = &p->slot.at[i];
-        if (s->kind == SLOT_buffer && !s->output && !s->passing && s->first >= 0 && const_type(s->type)) {
+        if (s->kind == SLOT_buffer && !s->output && !s->passing && s->first >= 0 && const_type(s->type) &&
+            (!s->node || decide(c, DECIDE_inplace, s->node))) {
             bytes[i] = slot_bytes(s);
             order[placed++] = i;
         }
@@ -636,8 +638,8 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
     if (!kernel_args(c, k, &a, err))
         return kernel_failed(k->lk, err);
     par_run r = { k->k, a.bufs, a.ints };
-    if (a.par == 1)
-        par_span(&r, 0, 1);
+    if (a.par == 1 || k->alone)
+        par_span(&r, 0, a.par);
     else if (a.par > 0)
         pool_for(a.par, MAX(1, 16384 / MAX(a.work, 1)), par_span, &r);
     kernel_flaky(c, k, &a);
@@ -920,7 +922,7 @@ static void program_free(run_program *rp)
 }
 
 /* All kernels of the plan as code: made[i] runs step i. */
-static bool build_kernels(const loop_plan *p, const run_options *o, const run_kernel **made, tp_err *err)
+static bool build_kernels(tp_comp *c, const loop_plan *p, const run_options *o, const run_kernel **made)
 {
     int n = 0;
     const vir **k = mem_alloc(sizeof *k * MAX(p->step.n, (size_t)1));
@@ -928,20 +930,24 @@ static bool build_kernels(const loop_plan *p, const run_options *o, const run_ke
     for (size_t i = 0; i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
             k[n++] = p->step.at[i].kernel->k;
-    bool ok = exec_kernels(k, n, o, r, err);
+    bool ok = exec_kernels(k, n, o, r, c->err);
     n = 0;
     for (size_t i = 0; ok && i < p->step.n; i++)
-        if (p->step.at[i].kind == STEP_kernel)
+        if (p->step.at[i].kind == STEP_kernel) {
+            if (!decide_at(c, DECIDE_vector, p->step.at[i].kernel->name))
+                ok = (r[n] = exec_kernel_isa(k[n], ISA_none, c->err)) != NULL;
             made[i] = r[n++];
+        }
     free(k);
     free(r);
     return ok;
 }
 
-static void ready_kernel(kstep *k, loop_kernel *lk, const run_kernel *made)
+static void ready_kernel(tp_comp *c, kstep *k, loop_kernel *lk, const run_kernel *made)
 {
     k->lk = lk;
     k->k = made;
+    k->alone = !decide_at(c, DECIDE_thread, lk->name);
     code_log_kernel(lk, k->k);
     bool sym = sym_is_expr(lk->par) || sym_is_expr(lk->work) || lk->nint > 0;
     if (sym) {
@@ -1025,7 +1031,7 @@ run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const r
     pr->ks = mem_zalloc(sizeof *pr->ks * MAX(p->step.n, (size_t)1));
     for (size_t i = 0; ok && i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
-            ready_kernel(&pr->ks[i], p->step.at[i].kernel, made[i]);
+            ready_kernel(c, &pr->ks[i], p->step.at[i].kernel, made[i]);
         else if (p->step.at[i].kind == STEP_extern)
             ok = ready_nested(in, c, pr, i, p->step.at[i].node);
     if (!ok) {
@@ -1033,7 +1039,7 @@ run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const r
         return NULL;
     }
     code_log_plan(p, made);
-    plan_memory(pr);
+    plan_memory(c, pr);
     plan_release(pr);
     if (options_of(c->opt).v[OPT_reuse_outputs])
         pr->result = mem_zalloc(sizeof *pr->result * MAX(p->slot.n, (size_t)1));
@@ -1081,7 +1087,7 @@ static run_program *loops_once(const aot_inner *in, tp_comp *c, const ir_graph *
     run_options opt = options_of(c->opt);
     run_program *r = NULL;
     span = ev_span_begin(EVS_code);
-    if (build_kernels(p, &opt, made, c->err))
+    if (build_kernels(c, p, &opt, made))
         r = program_make(in, c, p, made);
     else
         loop_plan_free(p);

@@ -31,7 +31,7 @@ def bisect(fault):
 def test_a_fault_of_fusion_names_the_fusion():
     lines, text = bisect("relu:accuracy@fuse")
     assert lines[:4] == ["eager", "aot_eager", "aot_eager_decomp_partition", "inductor"] and text.count("passes\n") == 3, text
-    assert "refusing all of them makes it pass" in text and "culprit:\n  fuse:" in text, text
+    assert "refusing all of them makes it pass" in text and "culprit" in text and "  fuse:" in text, text
 
 
 def test_faults_that_no_rewrite_explains():
