@@ -90,8 +90,8 @@ typedef struct lower_in { /* operands already converted to the compute type */
     tp_err *err;
 } lower_in;
 typedef vir_ref
-lower_fn(lower_in *l); /* result in the compute type of `out`; 0: not covered (runs as a call) */
-lower_fn *lower_find(const char *token);
+lower_fn(lower_in *l);        /* result in the compute type of `out`; 0: not covered (runs as a call) */
+lower_fn *lower_of(op_id op); /* NULL: it has no loop body */
 vir_mem loop_mem(dtype dt);
 vir_type loop_type(dtype dt); /* what a load of it computes in */
 vir_ref loop_convert(vir *k, vir_ref v, dtype from, dtype to);

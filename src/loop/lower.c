@@ -1,5 +1,7 @@
 /* lower.c - pointwise operators in terms of the vector IR, one line each. */
 #include "loop/loop.h"
+#include "base/map.h"
+#include <pthread.h>
 #include <float.h>
 #include <math.h>
 
@@ -515,10 +517,21 @@ static const struct {
 #undef R
 };
 
-lower_fn *lower_find(const char *token)
+static lower_fn *by_op[OP_COUNT];
+
+static void fill(void)
 {
-    for (size_t i = 0; i < COUNT(rows); i++)
-        if (!strcmp(rows[i].token, token))
-            return rows[i].fn;
-    return NULL;
+    map m = { 0 };
+    for (size_t i = COUNT(rows); i-- > 0;)
+        map_put(&m, rows[i].token, (void *)rows[i].fn);
+    for (int op = 0; op < OP_COUNT; op++)
+        by_op[op] = (lower_fn *)map_get(&m, op_row_of((op_id)op)->lower_name);
+    map_free(&m);
+}
+
+lower_fn *lower_of(op_id op)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill);
+    return by_op[op];
 }

@@ -490,7 +490,7 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
         strbuf_free(&b);
     } else
         vir_note(w->k, NULL);
-    vir_ref v = lower_find(token(n))(&l);
+    vir_ref v = lower_of((op_id)n->op)(&l);
     return TP_LIKELY(fault_state == 0) ? v : plant(w, n, v);
 }
 
@@ -502,7 +502,7 @@ static bool covered(planner *pl, ir_node *n)
     if (f->tested)
         return f->covered;
     f->tested = true;
-    lower_fn *fn = lower_find(token(n));
+    lower_fn *fn = n->kind == IR_call ? lower_of((op_id)n->op) : NULL;
     const op_row *r = row_of(n);
     if (!fn || !(r->flags & OPF_PW) || r->schema.nret != 1 || n->variant != OPV_fn)
         return false;
@@ -3172,7 +3172,7 @@ static bool plant_carriers(tp_comp *c, ir_graph *g)
         ir_node *x = n->kind == IR_call || n->kind == IR_getitem ? n : NULL;
         next = n->next;
         if (!x || !fault_later(op) ||
-            (n->kind == IR_call && (is_copy(n) || (row_of(n)->flags & OPF_PW && lower_find(token(n))))))
+            (n->kind == IR_call && (is_copy(n) || (row_of(n)->flags & OPF_PW && lower_of((op_id)n->op)))))
             continue;
         for (ir_use *u = n->uses; n->val.kind == VAL_tensors && u; u = u->next)
             if (u->user->kind == IR_getitem && (x == n || u->user->id < x->id))

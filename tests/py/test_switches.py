@@ -149,3 +149,20 @@ def test_every_variable_that_is_documented_is_read():
         rows = re.findall(r'^ENV\((\w+),\s*"(\w+)"', f.read(), re.M)
     words = set(re.findall(r"\w+", text))
     assert len(rows) > 30 and not [name for i, name in rows if f"ENV_{i}" not in words and name not in words]
+
+
+def test_every_kind_of_rewrite_is_asked_for_and_may_be_refused():
+    code = """
+def f(x, w):
+    a = (x @ w + 0).exp()
+    b = x.detach() * 2 + x.detach() * 2
+    return a.softmax(-1).sum() + b.sin().sum(0).cos().sum() + (x.relu() * 2).tanh().mean(0).sum()
+F = taper.compile(f)
+x, w = taper.linspace(0, 1, 64 * 300).view(64, 300), taper.linspace(0, .01, 300 * 40).view(300, 40).requires_grad_()
+want, got = f(x, w), F(x, w)
+assert taper.allclose(got, want, rtol=1e-4), (got, want)
+got.backward()
+"""
+    for kind in ("dce", "cse", "noop", "decomp", "recompute", "fuse", "inplace", "vector", "thread"):
+        out, err, rc = run(code, TAPER_BISECT_SUBSYSTEM=kind, TAPER_BISECT_MAX="-1", TAPER_LOGS="+debug")
+        assert rc == 0 and f"rewrite 0 of kind {kind}" in err, (kind, err[-600:])
