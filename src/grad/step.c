@@ -292,10 +292,20 @@ static bool composite(op_ctx *cx, const op_row *row, op_variant v, const tp_val 
                       tp_err *err)
 {
     bld b;
+    tp_val in[OP_MAX_PARAMS], before = vNone;
+    if (v == OPV_inplace && cx->grad_mode &&
+        ag_requires_grad(arg[0].t)) { /* what it held is still asked for */
+        tp_val clone[2] = { arg[0], vNone };
+        if (!grad_call(cx, OP_clone, OPV_fn, clone, &before, err))
+            return false;
+        memcpy(in, arg, sizeof *in * (size_t)row->schema.nparam);
+        in[0] = before;
+    }
     bld_init(&b, cx, err);
     b.call = ag_bld_call;
-    bool ok = row->decomp(&b, arg, out) && !b.failed;
+    bool ok = row->decomp(&b, before.kind == VAL_tensor ? in : arg, out) && !b.failed;
     bld_end(&b);
+    val_clear(&before);
     if (ok && v == OPV_inplace) {
         tp_val copy[3] = { arg[0], out[0], vB(false) }, res[1] = { vNone };
         ok = grad_call(cx, OP_copy_, OPV_fn, copy, res, err);

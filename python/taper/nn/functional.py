@@ -28,19 +28,9 @@ def _pair(v, n):
 
 
 # --- activations with an inplace flag --------------------------------------------------------------------------
-def _inplace(name):
-    fn = getattr(taper, name, None) or _C._op_functions.get("nn.functional", {}).get(name)
-    method = name + "_"
-
-    def f(input, *args, inplace=False, **kw):
-        if inplace:
-            r = fn(input, *args, **kw)
-            return input.copy_(r) if not hasattr(input, method) else getattr(input, method)(*args, **kw)
-        return fn(input, *args, **kw)
-
-    f.__name__ = f.__qualname__ = name
-    f.__doc__ = fn.__doc__ if fn else None
-    return f
+def _into(input, fn):
+    """fn(input) becomes what input holds. A derivative that needs what it held before looks at a copy."""
+    return input.copy_(fn(input.clone() if taper.is_grad_enabled() and input.requires_grad else input))
 
 
 def relu(input, inplace=False):
@@ -59,8 +49,7 @@ def _act(name, *params):
         vals = [args[i] if i < len(args) else kw.pop(p, d) for i, (p, d) in enumerate(params)]
         if kw:
             raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kw))}'")
-        r = _call(name, input, *vals)
-        return input.copy_(r) if inplace else r
+        return _into(input, lambda x: _call(name, x, *vals)) if inplace else _call(name, input, *vals)
 
     f.__name__ = f.__qualname__ = name
     f.__doc__ = f"{name}(input, {''.join(f'{p}={d}, ' for p, d in params)}inplace=False)"
@@ -83,12 +72,11 @@ threshold = _act("threshold", ("threshold", 0.0), ("value", 0.0))
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
-    if training:
-        slope = taper.rand_like(input) * (upper - lower) + lower
-        r = taper.where(input >= 0, input, input * slope)
-    else:
-        r = _call("leaky_relu", input, (lower + upper) / 2)
-    return input.copy_(r) if inplace else r
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slope = taper.rand_like(input) * (upper - lower) + lower
+    fn = lambda x: taper.where(x >= 0, x, x * slope)  # noqa: E731
+    return _into(input, fn) if inplace else fn(input)
 
 
 def tanh(input):
@@ -163,8 +151,7 @@ def _check_p(p):
 
 def dropout(input, p=0.5, training=True, inplace=False):
     _check_p(p)
-    r = taper.dropout(input, p, training)
-    return input.copy_(r) if inplace else r
+    return _into(input, lambda x: taper.dropout(x, p, training)) if inplace else taper.dropout(input, p, training)
 
 
 def _feature_dropout(input, p, training, inplace):
@@ -197,13 +184,15 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     alpha = -1.7580993408473766
     a = 1.0 / math.sqrt((alpha * alpha * p + 1) * (1 - p)) if p < 1 else 0.0
     keep = (taper.rand_like(input) >= p).to(input.dtype)
+    if inplace:
+        return input.mul_(keep).add_(alpha * (1 - keep)).mul_(a).add_(-alpha * a * p)
     return (input * keep + alpha * (1 - keep)) * a + (-alpha * a * p)
 
 
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     _check_p(p)
-    r = taper.feature_alpha_dropout(input, p, training)
-    return input.copy_(r) if inplace else r
+    fn = lambda x: taper.feature_alpha_dropout(x, p, training)  # noqa: E731
+    return _into(input, fn) if inplace else fn(input)
 
 
 # --- normalisation -------------------------------------------------------------------------------------------------

@@ -91,7 +91,69 @@ class RNNBase(Module):
             outs.reverse()
         return taper.stack(outs), h, c
 
+    def _packed_direction(self, x, sizes, layer, d, h0, c0):
+        """One layer over a packed sequence: each step has the rows of the sequences that are that long."""
+        sfx = f"_l{layer}" + ("_reverse" if d else "")
+        w_hh, b_hh = getattr(self, "weight_hh" + sfx), getattr(self, "bias_hh" + sfx) if self.bias else None
+        gi = F.linear(x, getattr(self, "weight_ih" + sfx), getattr(self, "bias_ih" + sfx) if self.bias else None)
+        steps = list(zip(gi.split(sizes), sizes))
+        h, c = h0[:sizes[-1]] if d else h0, c0[:sizes[-1]] if d else c0
+        outs, hs, cs = [], [], []
+        for g, n in reversed(steps) if d else steps:
+            have = h.shape[0]
+            if n < have:  # some have ended
+                hs.append(h[n:])
+                cs.append(c[n:])
+                h, c = h[:n], c[:n]
+            elif n > have:  # backwards, longer ones come in
+                h, c = taper.cat([h, h0[have:n]]), taper.cat([c, c0[have:n]])
+            h, c = self._cell(g, h, c, w_hh, b_hh)
+            if self.proj_size:
+                h = F.linear(h, getattr(self, "weight_hr" + sfx))
+            outs.append(h)
+        if d:
+            outs.reverse()
+        hs.append(h)
+        cs.append(c)
+        return taper.cat(outs), taper.cat(hs[::-1]), taper.cat(cs[::-1])
+
+    def _run_packed(self, input, h0, c0):
+        sizes, nd = input.batch_sizes.tolist(), 2 if self.bidirectional else 1
+        if input.data.size(-1) != self.input_size:
+            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.data.size(-1)}")
+        shape = (self.num_layers * nd, sizes[0])
+        order, back = input.sorted_indices, input.unsorted_indices
+        for t in (h0, c0):
+            if t is not None and tuple(t.shape[:2]) != shape:
+                raise RuntimeError(f"Expected hidden size ({shape[0]}, {shape[1]}, {self.proj_size or self.hidden_size}), got {list(t.shape)}")
+        if h0 is None:
+            h0 = taper.zeros(*shape, self.proj_size or self.hidden_size, dtype=input.data.dtype)
+        elif order is not None:
+            h0 = h0.index_select(1, order)
+        if c0 is None:
+            c0 = taper.zeros(*shape, self.hidden_size, dtype=input.data.dtype)
+        elif order is not None:
+            c0 = c0.index_select(1, order)
+        hs, cs, x = [], [], input.data
+        for layer in range(self.num_layers):
+            outs = []
+            for d in range(nd):
+                k = layer * nd + d
+                y, h, c = self._packed_direction(x, sizes, layer, d, h0[k], c0[k])
+                outs.append(y)
+                hs.append(h)
+                cs.append(c)
+            x = outs[0] if nd == 1 else taper.cat(outs, -1)
+            if self.dropout and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        h, c = taper.stack(hs), taper.stack(cs)
+        if back is not None:
+            h, c = h.index_select(1, back), c.index_select(1, back)
+        return input._with(x), h, c
+
     def _run(self, input, h0, c0):
+        if isinstance(input, tuple) and hasattr(input, "batch_sizes"):
+            return self._run_packed(input, h0, c0)
         if input.dim() not in (2, 3):
             raise ValueError(f"{self.mode.split('_')[0]}: Expected input to be 2D or 3D, got {input.dim()}D instead")
         batched = input.dim() == 3

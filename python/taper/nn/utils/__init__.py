@@ -2,7 +2,7 @@
 import warnings
 
 import taper
-from . import parametrize, parametrizations
+from . import parametrize, parametrizations, rnn  # noqa: F401
 from .parametrizations import spectral_norm, weight_norm
 
 
