@@ -231,23 +231,13 @@ def memory_stats():
 
 
 # --- files ---
-def save(obj, f, **kwargs):
-    """Writes a dict of tensors as a safetensors file. Pickle files are never written."""
-    from . import safetensors
-    if not isinstance(obj, dict) or not all(isinstance(k, str) and isinstance(v, _C.Tensor) for k, v in obj.items()):
-        raise TypeError("taper.save writes safetensors files: it takes a dict of names to tensors, such as "
-                        "model.state_dict(). Other objects would need pickle, which Taper does not write.")
-    safetensors.save_file(obj, f)
+def save(obj, f, *args, **kwargs):
+    """Writes tensors, and plain values around them (checkpoints), as a safetensors file. Pickle files are never written."""
+    from ._files import save
+    return save(obj, f, *args, **kwargs)
 
 
 def load(f, *args, **kwargs):
-    """Reads a safetensors file into a dict of tensors. Pickle files are refused: they can run any code."""
-    from . import safetensors
-    if hasattr(f, "read"):
-        return safetensors.load(f.read())
-    with open(f, "rb") as h:
-        head = h.read(8)
-    if head[:2] == b"PK" or head[:1] == b"\x80":
-        raise ValueError(f"{f} is a pickle file. Loading one can run arbitrary code, so Taper does not read them; "
-                         "convert it to safetensors first (safetensors.torch.save_file with PyTorch).")
-    return safetensors.load_file(f)
+    """Reads what save wrote, or any safetensors file as a dict of tensors. Pickle files are refused: they can run any code."""
+    from ._files import load
+    return load(f, *args, **kwargs)
