@@ -476,3 +476,11 @@ def _strong_wolfe(at, t, d, f, g, gtd, c1=1e-4, c2=0.9, tol=1e-9, max_ls=25):
     if len(br) == 1:
         lo = 0
     return bf[lo], bg[lo], br[lo], evals
+
+
+def __getattr__(name):
+    """Submodules are loaded when they are asked for."""
+    if name == "swa_utils":
+        import importlib
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
