@@ -21,10 +21,9 @@ from ._higher_order_ops import cond, scan, while_loop  # noqa: E402,F401
 
 # Submodules are loaded when first named, so that `import taper` stays fast.
 _SUBMODULES = {"nn", "optim", "autograd", "fx", "linalg", "special", "signal", "masked", "random", "testing", "utils", "safetensors",
-               "ops", "compiler", "library", "amp", "overrides", "func", "jit", "cpu", "cuda", "backends", "export",
-               "_dynamo", "_logging", "_inductor", "_functorch", "_decomp", "_prims_common", "_higher_order_ops",
-               "_guards", "_subclasses", "_ops", "return_types", "types", "storage", "serialization", "torch_alias",
-               "distributed", "multiprocessing", "profiler", "distributions"}
+               "ops", "compiler", "library", "amp", "overrides", "jit", "cpu", "cuda", "backends", "export",
+               "_dynamo", "_logging", "_inductor", "_functorch", "_higher_order_ops", "_ops", "return_types", "types", "storage", "torch_alias",
+               "distributed", "distributions"}
 
 
 # Functions that live in such a submodule.
