@@ -6,7 +6,8 @@ Each line: what, Taper's time, PyTorch's time, their ratio, and the bar the rati
 rounds and the best round of each counts, so that a busy machine disturbs both alike. --misses prints only what is over
 its bar; --only the lines whose name matches. The bars hold for 2 threads, which is what runs unless --threads says otherwise.
 --cpu-time counts processor time, of one thread then, for a machine that is busy with other work. --elements takes another
-number of elements than 1M for pointwise operators: with 16384 they stay in the cache and show arithmetic alone.
+number of elements than 1M for pointwise operators: with 16384 they stay in the cache and show arithmetic alone. Products are
+measured in processes of their own (--alone LIBRARY): the other library's threads would still spin on the cores they need.
 """
 import os, re, subprocess, sys, time
 
@@ -20,7 +21,10 @@ def option(name, default):
 CPU_TIME = "--cpu-time" in sys.argv
 THREADS = 1 if CPU_TIME else int(option("--threads", 2))
 clock = time.thread_time if CPU_TIME else time.perf_counter
+ALONE = option("--alone", "")
 try:
+    if ALONE == "taper":
+        raise ImportError
     import torch
     torch.set_num_threads(THREADS)
 except ImportError:
@@ -247,6 +251,15 @@ def products(T):
     yield "mm 512x512x2048", 1.15, lambda: T.mm(x, y)
 
 
+def tell(name, bar, times):
+    line = f"{name:34} {times[0] * 1e6:10.2f} us"
+    missed = len(times) > 1 and times[0] > times[1] * bar
+    if len(times) > 1:
+        line += f" {times[1] * 1e6:10.2f} us {times[0] / times[1]:6.2f}x  (bar {bar}x{', MISSED' if missed else ''})"
+    if missed or not MISSES:
+        print(line, flush=True)
+
+
 def show(rows, budget):
     taper.manual_seed(0)
     ours = list(rows(taper))
@@ -255,16 +268,23 @@ def show(rows, budget):
         if not ONLY.search(o[0]):
             continue
         try:
-            times = timed([o[2]] + ([t[2]] if t else []), budget)
+            tell(o[0], o[1], timed([o[2]] + ([t[2]] if t else []), budget))
         except Exception as e:
             print(f"{o[0]:34} failed: {e}", flush=True)
-            continue
-        line = f"{o[0]:34} {times[0] * 1e6:10.2f} us"
-        missed = t and times[0] > times[1] * o[1]
-        if t:
-            line += f" {times[1] * 1e6:10.2f} us {times[0] / times[1]:6.2f}x  (bar {o[1]}x{', MISSED' if missed else ''})"
-        if missed or not MISSES:
-            print(line, flush=True)
+
+
+def show_alone(rows):
+    """The same in processes of their own, in turn; the best of three counts."""
+    libraries, best = ["taper"] + ["torch"] * bool(torch), {}
+    wanted = [o for o in rows(taper) if ONLY.search(o[0])]
+    for lib in libraries * (3 if wanted else 0):
+        r = subprocess.run([sys.executable, os.path.abspath(__file__), "--alone", lib, "--threads", str(THREADS)] + ["--cpu-time"] * CPU_TIME,
+                           capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=sys.path[0]))
+        for line in r.stdout.splitlines():
+            name, seconds = line.split("\t")
+            best[lib, name] = min(best.get((lib, name), 1e9), float(seconds))
+    for name, bar, _ in wanted:
+        tell(name, bar, [best[lib, name] for lib in libraries])
 
 
 def import_time(module):
@@ -287,8 +307,13 @@ def show_import():
 
 
 if __name__ == "__main__":
+    if ALONE:
+        for name, _, fn in products(torch if ALONE == "torch" else taper):
+            print(f"{name}\t{timed([fn], 0.5)[0]}")
+        sys.exit()
     print(f"{'':34} {'Taper':>13} {'PyTorch' if torch else '':>13}")
-    for rows in (small, pointwise, reductions, moves, products):
+    for rows in (small, pointwise, reductions, moves):
         show(rows, 0.08 if QUICK else 0.5)
+    show_alone(products)
     if ONLY.search("import"):
         show_import()

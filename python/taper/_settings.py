@@ -117,6 +117,9 @@ def typename(obj):
 
 def can_cast(from_, to):
     """May a value of one type be stored in the other without changing its kind?"""
+    for name, d in (("from_", from_), ("to", to)):
+        if not isinstance(d, _C.dtype):
+            raise TypeError(f"can_cast(): argument '{name}' must be dtype, not {type(d).__name__}")
     rank = lambda d: 2 if d.is_floating_point else 0 if d is _C.bool else 1
     return rank(from_) <= rank(to)
 

@@ -217,6 +217,9 @@ CAST(bool, bool)
 static PyObject *m_cpu(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
     target g = { .dt = DT_none, .has_dev = true, .dev = DEVICE_CPU };
+    if (nargs)
+        return PyErr_Format(PyExc_TypeError, "cpu() takes 0 positional arguments but %zd %s given", nargs,
+                            nargs > 1 ? "were" : "was");
     return convert_to(self, &g);
 }
 static PyObject *m_cuda(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)

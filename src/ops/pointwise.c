@@ -322,6 +322,12 @@ bool pw_run(op_call *c, pw_id id, const pw_par *par)
 static bool run_plain(op_call *c, pw_id id)
 {
     pw_par p = { { 0 }, { 0 } };
+    const op_schema *s = &c->row->schema;
+    if (!dtype_is_float((dtype)c->out[0].dt) && c->out[0].dt != DT_bool)
+        for (int i = 0; i < s->nparam; i++) /* a NaN has no integer */
+            if (s->param[i].type == PT_scalar && c->arg[i].kind == VAL_float &&
+                !fill_value_ok(DT_i64, &c->arg[i], c->err))
+                return false;
     pw_numbers(c, &p);
     return pw_run(c, id, &p);
 }

@@ -117,5 +117,9 @@ def test_nothing_given_is_ignored():
                  lambda: taper.hann_window(v), lambda: taper.diff([1, 2]), lambda: taper.vander(None), lambda: taper.cov(3)):
         raises(TypeError, call)
     raises(RuntimeError, lambda: F.kl_div(taper.tensor(2), v), "Integral inputs not supported")
+    raises(TypeError, lambda: x.cpu(v), "takes 0 positional arguments")
+    raises(TypeError, lambda: taper.can_cast(v, x), "must be dtype")
+    raises(ValueError, lambda: F.interpolate(x), "either size or scale_factor should be defined")
+    raises(RuntimeError, lambda: F.threshold(taper.tensor([3, 7]), float("nan"), 1), "without overflow")
     raises(TypeError, lambda: taper.set_autocast_cpu_dtype("float"), "dtype")
     assert F.elu(v, 1.0, True) is v and F.elu_(v, 2.0) is v

@@ -482,6 +482,10 @@ def pad(input, pad, mode="constant", value=None):
 
 
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    if size is None and scale_factor is None:
+        raise ValueError("either size or scale_factor should be defined")
+    if size is not None and scale_factor is not None:
+        raise ValueError("only one of size or scale_factor should be defined")
     nd = input.dim() - 2
     modes = "nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact"
     if not 1 <= nd <= 3:
@@ -489,10 +493,6 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if antialias:
         if mode not in ("bilinear", "bicubic") or nd != 2:
             raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
-    if size is None and scale_factor is None:
-        raise ValueError("either size or scale_factor should be defined")
-    if size is not None and scale_factor is not None:
-        raise ValueError("only one of size or scale_factor should be defined")
     if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
         raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
     if size is not None:
