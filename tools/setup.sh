@@ -11,6 +11,14 @@ headers() { # true when $PYTHON has its C headers
     inc=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null) && [ -f "$inc/Python.h" ]
 }
 command -v "$PYTHON" >/dev/null 2>&1 || need python3 python3
+known() { # stops where $PYTHON is a version Taper does not know
+    v=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 0
+    case $v in 3.11 | 3.12) ;; *)
+        echo "$(command -v "$PYTHON") is Python $v; Taper runs on CPython 3.11 and 3.12. Choose one with PYTHON=/path/to/python3.12." >&2
+        exit 1 ;;
+    esac
+}
+known
 headers || need "the headers of $PYTHON" python3-dev
 [ -n "$(ls /usr/include/stdio.h 2>/dev/null)" ] || need "the C library headers" libc6-dev
 found=no
@@ -31,6 +39,7 @@ fi
 echo "Installing:$pkgs"
 $SUDO apt-get update -qq && DEBIAN_FRONTEND=noninteractive $SUDO apt-get install -y -qq $pkgs >/dev/null ||
     { echo "Could not install:$pkgs" >&2; exit 1; }
+known
 headers || {
     echo "$(command -v "$PYTHON" || echo "$PYTHON") has no C headers (Python.h), and the distribution's python3-dev is not for it: install that Python with its headers, or choose another with PYTHON=/usr/bin/python3." >&2
     exit 1
