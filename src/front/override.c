@@ -343,8 +343,6 @@ static PyObject *taken(PyObject *m, PyObject *args)
     PyObject *func, *a, *kw, *r = NULL;
     if (!PyArg_ParseTuple(args, "OO!O!", &func, &PyTuple_Type, &a, &PyDict_Type, &kw))
         return NULL;
-    if (!py_overrides)
-        Py_RETURN_NONE;
     PyObject *names = PySequence_Tuple(kw), *values = PyDict_Values(kw),
              *all = values ? PyList_AsTuple(values) : NULL, *joined = all ? PySequence_Concat(a, all) : NULL;
     bool is = names && joined &&

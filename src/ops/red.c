@@ -132,6 +132,14 @@ static void fold_cols(const red_job *j, int64_t o, int64_t c, int64_t n, int64_t
 static void piece(void *arg, int64_t begin, int64_t end)
 {
     const red_job *j = arg;
+    if (j->nchunk == 1 && !j->cols && j->nr == 1 && j->nk == 1 && !j->conv &&
+        j->red[0].in == (int64_t)j->es &&
+        !(j->par && j->par->centre)) { /* rows as they lie: short ones cost little more than their elements */
+        const red_par par = j->par ? *j->par : (red_par){ 0 };
+        for (; begin < end; begin++)
+            j->row(j->nred, j->data + begin * j->kept[0].in, j->acc + begin * j->kept[0].acc * 8, &par);
+        return;
+    }
     for (; begin < end; begin++) {
         int64_t ch = j->nchunk > 1 ? begin % j->nchunk : 0, o = j->nchunk > 1 ? begin / j->nchunk : begin;
         int64_t b = ch * j->chunk, e = MIN(b + j->chunk, j->nred);

@@ -1,4 +1,4 @@
-"""Backends written in Python: their failures are saved at every call, minimised in children, and the scripts know where the backend is."""
+"""(sanitize: skip, children have less memory than sanitizers want) Backends written in Python: their failures are saved at every call, minimised in children, and the scripts know where the backend is."""
 import glob
 import os
 import re

@@ -94,3 +94,28 @@ def test_any_all_count():
     x = make([0, 1, 0, 0], 2, 2)
     assert x.any().item() is True and x.all().item() is False and x.any(1).tolist() == [True, False]
     assert x.count_nonzero().item() == 1 and taper.zeros(0).all().item() is True
+
+
+def test_rows_of_every_length():
+    """Short rows and the ends of long ones are folded like the rest: every element once, NaN and infinities seen."""
+    for n in (*range(1, 40), 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 263, 300, 511, 520, 1000):
+        vals = [((i * 37) % 101 - 50) / 16 + 0.01 for i in range(n)]
+        x = taper.tensor([vals, vals[::-1]])
+        a = [float(v) for v in x[0].tolist()]
+        assert abs(x.sum(1)[0].item() - math.fsum(a)) < 1e-4 * max(1, abs(math.fsum(a))), n
+        assert x.amax(1).tolist() == [max(a)] * 2 and x.amin(1).tolist() == [min(a)] * 2, n
+        small = [1 + ((i * 29) % 17 - 8) / 64 for i in range(n)]
+        want = math.prod(taper.tensor(small).tolist())
+        assert abs(taper.tensor([small, small]).prod(1)[1].item() / want - 1) < 1e-5, n
+        assert abs(taper.tensor([vals]).norm(dim=1).item() - math.sqrt(math.fsum(v * v for v in a))) < 1e-4 * math.sqrt(n), n
+        for k in {0, n // 2, n - 1}:
+            bad = list(vals)
+            bad[k] = math.nan
+            y = taper.tensor([bad])
+            assert math.isnan(y.amax(1).item()) and math.isnan(y.amin(1).item()) and math.isnan(y.sum(1).item()) and math.isnan(y.prod(1).item()), (n, k)
+            assert abs(y.nansum(1).item() - math.fsum(a[:k] + a[k + 1:])) < 1e-3 * max(1, n / 50), (n, k)
+            bad[k] = -math.inf
+            y = taper.tensor([bad])
+            assert y.amin(1).item() == -math.inf and (n == 1 or y.amax(1).item() == max(a[:k] + a[k + 1:])), (n, k)
+            bad[k] = 0.0
+            assert taper.tensor([bad]).prod(1).item() == 0

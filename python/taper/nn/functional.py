@@ -482,6 +482,11 @@ def pad(input, pad, mode="constant", value=None):
 
 
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    if not isinstance(input, taper.Tensor):  # one call for whoever takes it over
+        got = _C._taken(interpolate, (input,), dict(size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners,
+                                                    recompute_scale_factor=recompute_scale_factor, antialias=antialias))
+        if got is not None:
+            return got[0]
     if size is None and scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
     if size is not None and scale_factor is not None:

@@ -137,31 +137,39 @@ typedef double f64x8 __attribute__((vector_size(64)));
         const f64x8 v_ = ((l0 op l1)op l2)op l3;                                         \
         to = ((v_[0] op v_[4])op(v_[2] op v_[6]))op((v_[1] op v_[5])op(v_[3] op v_[7])); \
     }
-#define QUICK_SUM(nm, VAL)                                                                 \
-    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par) \
-    {                                                                                      \
-        enum { Q = 32 };                                                                   \
-        const float *a = a_;                                                               \
-        int64_t i = 0;                                                                     \
-        f64x8 l0 = { 0 }, l1 = { 0 }, l2 = { 0 }, l3 = { 0 };                              \
-        for (; i + 8 * Q <= n; i += 8 * Q) {                                               \
-            const f32x8 *p = (const f32x8 *)(a + i);                                       \
-            l0 += __builtin_convertvector(EIGHT(VAL, p), f64x8);                           \
-            l1 += __builtin_convertvector(EIGHT(VAL, p + 1), f64x8);                       \
-            l2 += __builtin_convertvector(EIGHT(VAL, p + 2), f64x8);                       \
-            l3 += __builtin_convertvector(EIGHT(VAL, p + 3), f64x8);                       \
-        }                                                                                  \
-        double one;                                                                        \
-        ONE_OF(one, l0, l1, l2, l3, +)                                                     \
-        *(double *)acc += one;                                                             \
-        if (i < n)                                                                         \
-            row_##nm##_f32(n - i, a + i, acc, par);                                        \
+#define QUICK_SUM(nm, VAL)                                                                           \
+    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par)           \
+    {                                                                                                \
+        enum { Q = 32 };                                                                             \
+        const float *a = a_;                                                                         \
+        int64_t i = 0;                                                                               \
+        f64x8 l0 = { 0 }, l1 = { 0 }, l2 = { 0 }, l3 = { 0 };                                        \
+        for (; i + 8 * Q <= n; i += 8 * Q) {                                                         \
+            const f32x8 *p = (const f32x8 *)(a + i);                                                 \
+            l0 += __builtin_convertvector(EIGHT(VAL, p), f64x8);                                     \
+            l1 += __builtin_convertvector(EIGHT(VAL, p + 1), f64x8);                                 \
+            l2 += __builtin_convertvector(EIGHT(VAL, p + 2), f64x8);                                 \
+            l3 += __builtin_convertvector(EIGHT(VAL, p + 3), f64x8);                                 \
+        }                                                                                            \
+        for (; i + Q <= n; i += Q) { /* what is left of a row is often a good part of it */          \
+            const f32x8 *p = (const f32x8 *)(a + i);                                                 \
+            l0 += __builtin_convertvector((VAL(p[0]) + VAL(p[1])) + (VAL(p[2]) + VAL(p[3])), f64x8); \
+        }                                                                                            \
+        for (; i + 8 <= n; i += 8)                                                                   \
+            l0 += __builtin_convertvector(VAL(*(const f32x8 *)(a + i)), f64x8);                      \
+        double one;                                                                                  \
+        ONE_OF(one, l0, l1, l2, l3, +)                                                               \
+        for (; i < n; i++)                                                                           \
+            one += (double)VAL##_1(a[i]);                                                            \
+        *(double *)acc += one;                                                                       \
     }
 #define EIGHT(V, p)                                         \
     (((V((p)[0]) + V((p)[4])) + (V((p)[8]) + V((p)[12]))) + \
      ((V((p)[16]) + V((p)[20])) + (V((p)[24]) + V((p)[28]))))
-#define VAL_any(x) (x)
-#define VAL_num(x) ((x) != (x) ? 0.0f : (x))
+#define VAL_any(x)    (x)
+#define VAL_any_1(x)  (x)
+#define VAL_num8_1(x) VAL_num(x)
+#define VAL_num(x)    ((x) != (x) ? 0.0f : (x))
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 #define VAL_num8(x) ((f32x8)((i32x8)(x) & (i32x8)((x) == (x))))
 QUICK_SUM(sum, VAL_any)
@@ -169,6 +177,7 @@ QUICK_SUM(nansum, VAL_num8)
 
 #define row_sumsq_near_f32 row_sumsq_f32
 #define VAL_square(x)      ((x) * (x))
+#define VAL_square_1(x)    ((double)(x) * (double)(x))
 QUICK_SUM(sumsq_near, VAL_square)
 static void row_sumsq_quick(int64_t n, const void *a, void *acc, const red_par *par)
 {
@@ -186,72 +195,108 @@ static void row_sumsq_quick(int64_t n, const void *a, void *acc, const red_par *
 #define PAIR_FAR(p)  (bits_f(__builtin_fabsf(p)) - bits_f(0x1p-62f))
 #define PAIR_MOST    (bits_f(0x1p62f) - bits_f(0x1p-62f))
 #define LARGER(m, v) (m) = (v) > (m) ? (v) : (m)
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+#define FAR8(p) ((bits_f(0x1p62f) - ((u32x8)(p)&0x7fffffffu)) | (((u32x8)(p)&0x7fffffffu) - bits_f(0x1p-62f)))
+/* Eight vectors of factors into the lanes; the top bits of far say that some pair is out of bounds. */
+#define PROD8(lanes, far, p)                                                                                 \
+    {                                                                                                        \
+        const f32x8 w = (p)[0] * (p)[4], x = (p)[8] * (p)[12], y = (p)[16] * (p)[20], z = (p)[24] * (p)[28]; \
+        far |= FAR8(w) | FAR8(x) | FAR8(y) | FAR8(z);                                                        \
+        lanes *= __builtin_convertvector(w * x, f64x8) * __builtin_convertvector(y * z, f64x8);              \
+    }
 static void row_prod_quick(int64_t n, const void *a_, void *acc, const red_par *par)
 {
     enum { Q = 32 };
     for (const float *a = a_; n > 0; a += PIECE, n -= PIECE) {
         int64_t m = MIN(n, PIECE), i = 0;
-        double lanes[Q], one;
-        uint32_t far[Q] = { 0 }, some = 0;
-        for (int j = 0; j < Q; j++)
-            lanes[j] = 1;
-        for (; i + 8 * Q <= m; i += 8 * Q)
-            for (int j = 0; j < Q; j++) {
-                const float *p = a + i + j;
-                const float w = p[0] * p[Q], x = p[2 * Q] * p[3 * Q], y = p[4 * Q] * p[5 * Q],
-                            z = p[6 * Q] * p[7 * Q];
-                LARGER(far[j], PAIR_FAR(w));
-                LARGER(far[j], PAIR_FAR(x));
-                LARGER(far[j], PAIR_FAR(y));
-                LARGER(far[j], PAIR_FAR(z));
-                lanes[j] *= (double)(w * x) * (double)(y * z);
-            }
-        for (int j = 0; j < Q; j++)
-            LARGER(some, far[j]);
-        if (some > PAIR_MOST || !i) {
+        f64x8 l0 = { 1, 1, 1, 1, 1, 1, 1, 1 }, l1 = l0, l2 = l0, l3 = l0;
+        u32x8 far = { 0 };
+        uint32_t some = 0;
+        for (; i + 8 * Q <= m; i += 8 * Q) {
+            const f32x8 *p = (const f32x8 *)(a + i);
+            PROD8(l0, far, p)
+            PROD8(l1, far, p + 1)
+            PROD8(l2, far, p + 2)
+            PROD8(l3, far, p + 3)
+        }
+        for (int j = 0; j < 8; j++)
+            some |= far[j];
+        if (some >> 31) {
             row_prod_f32(m, a, acc, par);
             continue;
         }
-        TREE(double, one, lanes, Q, s *t)
+        for (; i + 16 <= m; i += 16) { /* short rows, and the ends of others */
+            l0 *= __builtin_convertvector(*(const f32x8 *)(a + i), f64x8);
+            l1 *= __builtin_convertvector(*(const f32x8 *)(a + i + 8), f64x8);
+        }
+        double one;
+        ONE_OF(one, l0, l1, l2, l3, *)
+        for (; i < m; i++)
+            one *= (double)a[i];
         *(double *)acc *= one;
-        if (i < m)
-            row_prod_f32(m - i, a + i, acc, par);
     }
 }
 
 /* Extremes: plain comparisons, which pass over NaN, and a question about NaN for every two elements. */
-#define QUICK_EXTREME(nm, op)                                                              \
-    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par) \
-    {                                                                                      \
-        enum { Q = 64 };                                                                   \
-        const float *a = a_;                                                               \
-        if (n < 2 * Q) {                                                                   \
-            row_##nm##_f32(n, a, acc, par);                                                \
-            return;                                                                        \
-        }                                                                                  \
-        float best[Q];                                                                     \
-        int bad[Q] = { 0 };                                                                \
-        for (int j = 0; j < Q; j++)                                                        \
-            best[j] = a[j];                                                                \
-        int64_t i = 0;                                                                     \
-        for (; i + 2 * Q <= n; i += 2 * Q)                                                 \
-            for (int j = 0; j < Q; j++) {                                                  \
-                const float x = a[i + j], y = a[i + j + Q], z = x op y ? x : y;            \
-                best[j] = z op best[j] ? z : best[j];                                      \
-                bad[j] |= __builtin_isunordered(x, y);                                     \
-            }                                                                              \
-        float one;                                                                         \
-        int any = 0;                                                                       \
-        TREE(float, one, best, Q, s op t ? s : t)                                          \
-        for (int j = 0; j < Q; j++)                                                        \
-            any |= bad[j];                                                                 \
-        if (i < n)                                                                         \
-            row_##nm##_f32(n - i, a + i, acc, par);                                        \
-        const double s = *(double *)acc, t = any ? NAN : (double)one;                      \
-        *(double *)acc = (t op s || t != t) ? t : s;                                       \
+#define PICK8(op, to, x)                                     \
+    {                                                        \
+        const i32x8 m_ = (i32x8)((x)op(to));                 \
+        to = (f32x8)(((i32x8)(x)&m_) | ((i32x8)(to) & ~m_)); \
     }
-QUICK_EXTREME(max, >)
-QUICK_EXTREME(min, <)
+#define QUICK_EXTREME(nm, op, start)                                                         \
+    static float short_##nm(int64_t n, const float *a) /* a few hundred elements at most */  \
+    {                                                                                        \
+        const f32x8 none = { start, start, start, start, start, start, start, start };       \
+        f32x8 u = none, v = none;                                                            \
+        i32x8 odd = { 0 };                                                                   \
+        int64_t i = 0;                                                                       \
+        for (; i + 16 <= n; i += 16) {                                                       \
+            const f32x8 x = *(const f32x8 *)(a + i), y = *(const f32x8 *)(a + i + 8);        \
+            PICK8(op, u, x)                                                                  \
+            PICK8(op, v, y)                                                                  \
+            odd |= (i32x8)(x != x) | (i32x8)(y != y);                                        \
+        }                                                                                    \
+        PICK8(op, u, v)                                                                      \
+        float r = TOP(op, TOP(op, TOP(op, u[0], u[4]), TOP(op, u[2], u[6])),                 \
+                      TOP(op, TOP(op, u[1], u[5]), TOP(op, u[3], u[7])));                    \
+        int any = (odd[0] | odd[4] | odd[2] | odd[6]) | (odd[1] | odd[5] | odd[3] | odd[7]); \
+        for (; i < n; i++) {                                                                 \
+            r = TOP(op, a[i], r);                                                            \
+            any |= a[i] != a[i];                                                             \
+        }                                                                                    \
+        return any ? NAN : r;                                                                \
+    }                                                                                        \
+    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par)   \
+    {                                                                                        \
+        enum { Q = 64 };                                                                     \
+        const float *a = a_;                                                                 \
+        const double s0 = *(double *)acc;                                                    \
+        if (n < 4 * Q) {                                                                     \
+            const double t = (double)short_##nm(n, a);                                       \
+            *(double *)acc = (t op s0 || t != t) ? t : s0;                                   \
+            return;                                                                          \
+        }                                                                                    \
+        float best[Q], one;                                                                  \
+        int bad[Q] = { 0 }, any = 0;                                                         \
+        for (int j = 0; j < Q; j++)                                                          \
+            best[j] = a[j];                                                                  \
+        int64_t i = 0;                                                                       \
+        for (; i + 2 * Q <= n; i += 2 * Q)                                                   \
+            for (int j = 0; j < Q; j++) {                                                    \
+                const float x = a[i + j], y = a[i + j + Q], z = x op y ? x : y;              \
+                best[j] = z op best[j] ? z : best[j];                                        \
+                bad[j] |= __builtin_isunordered(x, y);                                       \
+            }                                                                                \
+        TREE(float, one, best, Q, s op t ? s : t)                                            \
+        for (int j = 0; j < Q; j++)                                                          \
+            any |= bad[j];                                                                   \
+        const float rest = short_##nm(n - i, a + i);                                         \
+        const double t = any || rest != rest ? NAN : (double)TOP(op, rest, one);             \
+        *(double *)acc = (t op s0 || t != t) ? t : s0;                                       \
+    }
+#define TOP(op, x, y) ((x)op(y) ? (x) : (y))
+QUICK_EXTREME(max, >, -INFINITY)
+QUICK_EXTREME(min, <, INFINITY)
 
 /* The same for columns: eight rows `step` bytes apart. */
 #define COL8(nm, ...)                                                                       \
@@ -266,7 +311,6 @@ QUICK_EXTREME(min, <)
 #define ADD8(V)                                                    \
     o[k] += (double)(((V(a[k]) + V(b[k])) + (V(c[k]) + V(d[k]))) + \
                      ((V(e[k]) + V(f[k])) + (V(g[k]) + V(h[k]))));
-#define TOP(op, x, y) ((x)op(y) ? (x) : (y))
 #define TOP8(op)                                                                            \
     const float q = TOP(op, a[k], b[k]), r = TOP(op, c[k], d[k]), s = TOP(op, e[k], f[k]),  \
                 t = TOP(op, g[k], h[k]), u = TOP(op, q, r), v = TOP(op, s, t);              \
