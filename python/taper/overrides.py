@@ -26,20 +26,13 @@ _plain = _C._disabled_torch_function_impl
 
 def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     """For functions written in Python: hand the call to the arguments that take it over."""
-    got = _C._taken(public_api, tuple(relevant_args), {})
-    if got is None:
-        raise TypeError(f"no implementation found for {public_api.__name__} on the given types")
-    return _ask(public_api, relevant_args, args, kwargs)
-
-
-def _ask(func, relevant, args, kwargs):
-    types = tuple(dict.fromkeys(type(a) for a in relevant if has_torch_function_unary(a)))
+    types = tuple(dict.fromkeys(type(a) for a in relevant_args if has_torch_function_unary(a)))
     order = sorted(types, key=lambda t: -len(t.__mro__))
     for t in order:
-        r = t.__torch_function__(func, types, args, kwargs)
+        r = t.__torch_function__(public_api, types, args, kwargs)
         if r is not NotImplemented:
             return r
-    raise TypeError(f"no implementation found for '{func.__module__}.{func.__name__}' on types that implement __torch_function__: {list(order)}")
+    raise TypeError(f"no implementation found for '{public_api.__module__}.{public_api.__name__}' on types that implement __torch_function__: {list(order)}")
 
 
 def resolve_name(f):

@@ -646,15 +646,29 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
     return true;
 }
 
+/* The kernel behind a product or a convolution: its rows, where they were not done on the way, and planted faults. */
+static void kernel_follows(call *c, kstep *k, const kargs *a, bool done)
+{
+    if (!k)
+        return;
+    par_run r = { k->k, (void **)a->bufs, a->ints };
+    if (!done && k->alone)
+        par_span(&r, 0, a->par);
+    else if (!done)
+        pool_for(a->par, 1, par_span, &r);
+    kernel_flaky(c, k, a);
+}
+
 /* A convolution, and where `k` is given the kernel that follows, on planes as they are finished. */
 static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *err)
 {
     tp_val y, x, w, bias, arg[OP_MAX_PARAMS];
     kargs ka;
     if (!slot_get(c, s->slot, &y, err) || !node_arg(c, &s->node->arg[0], &x, err) ||
-        !node_arg(c, &s->node->arg[1], &w, err) || !node_arg(c, &s->node->arg[2], &bias, err) ||
-        (k && !kernel_args(c, k, &ka, err)))
+        !node_arg(c, &s->node->arg[1], &w, err) || !node_arg(c, &s->node->arg[2], &bias, err))
         return false;
+    if (k && !kernel_args(c, k, &ka, err))
+        return kernel_failed(k->lk, err);
     for (int i = 3; i < s->node->narg; i++)
         if (!node_arg(c, &s->node->arg[i], &arg[i], err))
             return false;
@@ -663,12 +677,7 @@ static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *
     if (!convolution_run(y.t, x.t, w.t, bias.kind == VAL_tensor ? bias.t : NULL, &arg[3], with ? &e : NULL,
                          err))
         return false;
-    if (k && !with) {
-        par_run r = { k->k, ka.bufs, ka.ints };
-        pool_for(ka.par, 1, par_span, &r);
-    }
-    if (k)
-        kernel_flaky(c, k, &ka);
+    kernel_follows(c, k, &ka, with);
     return true;
 }
 
@@ -713,12 +722,7 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
     if (!product_run(o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, with ? &e : NULL, err))
         return false;
-    if (k && !with) {
-        par_run r = { k->k, ka.bufs, ka.ints };
-        pool_for(ka.par, 1, par_span, &r);
-    }
-    if (k)
-        kernel_flaky(c, k, &ka);
+    kernel_follows(c, k, &ka, with);
     return true;
 }
 

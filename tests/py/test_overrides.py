@@ -260,5 +260,21 @@ def test_flops_are_counted_by_module_and_operator():
     assert "aten.addmm" in c.get_table() and "100.00%" in c.get_table()
 
 
+def test_functions_written_in_python_hand_calls_over_once():
+    from taper.overrides import handle_torch_function
+    calls = []
+
+    class Once:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            calls.append((func.__name__, len(args), dict(kwargs or {}), types))
+            return "taken"
+
+    def mine(x, k=1):
+        return handle_torch_function(mine, (x,), x, k=k) if has_torch_function((x,)) else x
+    assert mine(Once(), k=2) == "taken" and calls == [("mine", 1, {"k": 2}, (Once,))] and mine(3) == 3
+    assert taper.nn.functional.interpolate(Once(), scale_factor=2) == "taken" and len(calls) == 2
+
+
 def test_names_of_functions():
     assert resolve_name(taper.add) == "taper.add" and resolve_name(taper.Tensor.add) == "taper.Tensor.add"

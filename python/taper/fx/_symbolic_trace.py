@@ -222,10 +222,10 @@ class Tracer:
         return self.create_node("get_attr", self._constants[id(t)], (), {})
 
     # --- the trace
-    def _arguments(self, fn, skip, concrete):
+    def _arguments(self, fn, concrete):
         sig = inspect.signature(fn)
         args, kwargs = [], {}
-        for i, p in enumerate(sig.parameters.values()):
+        for p in sig.parameters.values():
             if p.name in concrete and concrete[p.name] is not PH:
                 v = concrete[p.name]
             else:
@@ -254,7 +254,7 @@ class Tracer:
             raise TypeError(f"symbolic_trace() takes a Module or a function, not {type(root).__name__}")
         self.graph = Graph()
         self._constants = {}
-        args, kwargs = self._arguments(fn, 0, dict(concrete_args or {}))
+        args, kwargs = self._arguments(fn, dict(concrete_args or {}))
         undo = []
 
         def patch(where, name, new):

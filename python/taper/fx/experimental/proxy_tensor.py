@@ -2,7 +2,7 @@
 from ... import _C
 from ...utils import _pytree
 from ...utils._python_dispatch import TorchDispatchMode
-from ..graph import Graph, GraphModule, Node, map_aggregate
+from ..graph import Graph, GraphModule, map_aggregate
 
 
 class _Record(TorchDispatchMode):

@@ -117,6 +117,22 @@ class RNNBase(Module):
         cs.append(c)
         return taper.cat(outs), taper.cat(hs[::-1]), taper.cat(cs[::-1])
 
+    def _layers(self, x, h0, c0, sizes=None):
+        """All layers over x, or over the packed steps of these sizes."""
+        nd, hs, cs = 2 if self.bidirectional else 1, [], []
+        for layer in range(self.num_layers):
+            outs = []
+            for d in range(nd):
+                k = layer * nd + d
+                y, h, c = self._direction(x, layer, d, h0[k], c0[k]) if sizes is None else self._packed_direction(x, sizes, layer, d, h0[k], c0[k])
+                outs.append(y)
+                hs.append(h)
+                cs.append(c)
+            x = outs[0] if nd == 1 else taper.cat(outs, -1)
+            if self.dropout and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        return x, taper.stack(hs), taper.stack(cs)
+
     def _run_packed(self, input, h0, c0):
         sizes, nd = input.batch_sizes.tolist(), 2 if self.bidirectional else 1
         if input.data.size(-1) != self.input_size:
@@ -134,19 +150,7 @@ class RNNBase(Module):
             c0 = taper.zeros(*shape, self.hidden_size, dtype=input.data.dtype)
         elif order is not None:
             c0 = c0.index_select(1, order)
-        hs, cs, x = [], [], input.data
-        for layer in range(self.num_layers):
-            outs = []
-            for d in range(nd):
-                k = layer * nd + d
-                y, h, c = self._packed_direction(x, sizes, layer, d, h0[k], c0[k])
-                outs.append(y)
-                hs.append(h)
-                cs.append(c)
-            x = outs[0] if nd == 1 else taper.cat(outs, -1)
-            if self.dropout and layer < self.num_layers - 1:
-                x = F.dropout(x, self.dropout, self.training)
-        h, c = taper.stack(hs), taper.stack(cs)
+        x, h, c = self._layers(input.data, h0, c0, sizes)
         if back is not None:
             h, c = h.index_select(1, back), c.index_select(1, back)
         return input._with(x), h, c
@@ -173,19 +177,7 @@ class RNNBase(Module):
             raise RuntimeError(f"Expected hidden size ({self.num_layers * nd}, {batch}, {self.proj_size or self.hidden_size}), got {list(h0.shape)}")
         if c0 is None:
             c0 = taper.zeros(self.num_layers * nd, batch, self.hidden_size, dtype=input.dtype)
-        hs, cs, x = [], [], input
-        for layer in range(self.num_layers):
-            outs = []
-            for d in range(nd):
-                k = layer * nd + d
-                y, h, c = self._direction(x, layer, d, h0[k], c0[k])
-                outs.append(y)
-                hs.append(h)
-                cs.append(c)
-            x = outs[0] if nd == 1 else taper.cat(outs, -1)
-            if self.dropout and layer < self.num_layers - 1:
-                x = F.dropout(x, self.dropout, self.training)
-        h, c = taper.stack(hs), taper.stack(cs)
+        x, h, c = self._layers(input, h0, c0)
         if not batched:
             return x.squeeze(1), h.squeeze(1), c.squeeze(1)
         return (x.transpose(0, 1) if self.batch_first else x), h, c
