@@ -62,7 +62,7 @@ fuzz: build      ## long fuzzing of graphs and readers
 	@$(PYTHON) tests/py/table_compiled.py
 	@TAPER_FUZZ_JOINT=$${TAPER_FUZZ_JOINT:-3000} $(PYTHON) tests/run.py --build $(BUILD) tests/py/test_joint_random.py
 
-numerics: build  ## errors of the vector math at every float there is (hours); prints the table of docs/numerics.md
+numerics: build  ## errors of the vector math at every float there is, on all cores (half an hour of processor time); prints the table of docs/numerics.md
 	@rm -f $(BUILD)/numerics.txt
 	@TAPER_NUMERICS=$(BUILD)/numerics.txt TAPER_NUMERICS_STRIDE=$${TAPER_NUMERICS_STRIDE:-1} nice -n 19 $(BUILD)/taper_ctest gen_math
 	@cat $(BUILD)/numerics.txt
