@@ -59,6 +59,32 @@ def cases():
     yield "repeat(2, 1)", lambda: y.repeat(2, 1)
     yield "cumsum 100x1000 down columns", lambda: taper.cumsum(x[:100], 0)
     yield "cumsum of bools 512x1024", lambda: taper.cumsum(y > 0, 0)
+    yield "argmax of rows 2048x1000", lambda: x.argmax(1)
+    yield "argmax of columns 2048x1000", lambda: x.argmax(0)
+    yield "max of rows with places", lambda: taper.max(x, 1)
+    yield "argmax of rows of (x * 2 + 1)", lambda: (x * 2 + 1).argmax(1)
+    yield "argmax of 1M", lambda: line.argmax()
+    few = [taper.randn(512, 128) for _ in range(12)]
+    yield "cat of 12 along rows", lambda: taper.cat(few, 1)
+    yield "cat of 12 sines", lambda: taper.cat([taper.sin(t) for t in few], 0)
+    yield "stack of 12", lambda: taper.stack(few)
+    yield "max_pool2d by 3, step 2, edge 1", lambda: F.max_pool2d(img, 3, 2, 1)
+    yield "max_pool2d(relu) by 3, edge 1", lambda: F.max_pool2d(F.relu(img), 3, 1, 1)
+    yield "avg_pool2d by 3, edge 1", lambda: F.avg_pool2d(img, 3, 1, 1)
+    yield "pad 1 reflecting", lambda: F.pad(img, (1, 1, 1, 1), mode="reflect")
+    yield "pad 1 replicating * 2", lambda: F.pad(img, (1, 1, 1, 1), mode="replicate") * 2
+    yield "pad 1 circular", lambda: F.pad(img, (1, 1, 1, 1), mode="circular")
+    yield "randn 512x1024", lambda: taper.randn(512, 1024)
+    yield "y + randn_like(y) * 0.1", lambda: y + taper.randn_like(y) * 0.1
+    yield "bernoulli(0.3) * y", lambda: taper.bernoulli(y, 0.3) * y
+    yield "exponential_", lambda: taper.empty_like(y).exponential_()
+    src = taper.randn(4096, 1000)
+    yield "index_add 4096 rows to 2048x1000", lambda: x.index_add(0, rows, src)
+    yield "index_add of relu(src) * 2", lambda: x.index_add(0, rows, taper.relu(src) * 2)
+    yield "scatter_add along columns", lambda: x.scatter_add(0, every % 2048, x)
+    yield "scatter_add along rows", lambda: x.scatter_add(1, every, x)
+    yield "index_copy of relu(src)", lambda: x.index_copy(0, rows, taper.relu(src))
+    yield "index_put, added", lambda: x.index_put((rows,), src, accumulate=True)
 
 
 def main():

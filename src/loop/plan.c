@@ -14,6 +14,7 @@
 #include "loop/lin.h"
 #include "ir/planted.h"
 #include "events/events.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, MAX_LEAVES = 32, CHUNK = 4096 };
@@ -546,13 +547,32 @@ static bool is_fill(const ir_node *n)
         return false;
     switch ((op_id)n->op) {
     case OP_full:
-    case OP_full_like: return n->arg[1].kind != VAL_node && number_is_ready(&n->arg[1]);
+    case OP_full_like:
+    case OP_fill_Scalar: return n->arg[1].kind != VAL_node && number_is_ready(&n->arg[1]);
+    case OP_new_full: return n->arg[2].kind != VAL_node && number_is_ready(&n->arg[2]);
     case OP_scalar_tensor: return n->arg[0].kind != VAL_node && number_is_ready(&n->arg[0]);
     case OP_zeros:
     case OP_ones:
     case OP_zeros_like:
-    case OP_ones_like: return true;
+    case OP_ones_like:
+    case OP_new_zeros:
+    case OP_new_ones: return true;
     default: return false;
+    }
+}
+
+static tp_val fill_value(const ir_node *n)
+{
+    switch ((op_id)n->op) {
+    case OP_full:
+    case OP_full_like:
+    case OP_fill_Scalar: return n->arg[1];
+    case OP_new_full: return n->arg[2];
+    case OP_scalar_tensor: return n->arg[0];
+    case OP_ones:
+    case OP_ones_like:
+    case OP_new_ones: return vI(1);
+    default: return vI(0);
     }
 }
 
@@ -579,8 +599,7 @@ static bool is_arange(const ir_node *n)
 
 static bool is_cat(const ir_node *n)
 {
-    if (n->kind != IR_call || n->variant != OPV_fn || n->op != OP_cat || n->arg[0].kind != VAL_nodes ||
-        n->arg[0].n > 6)
+    if (n->kind != IR_call || n->variant != OPV_fn || n->op != OP_cat || n->arg[0].kind != VAL_nodes)
         return false;
     for (int i = 0; i < n->arg[0].n; i++)
         if (!n->arg[0].nodes[i] || ir_type(n->arg[0].nodes[i])->ndim != ir_type(n)->ndim ||
@@ -588,6 +607,9 @@ static bool is_cat(const ir_node *n)
             return false;
     return true;
 }
+
+/* A choice of so many for each element costs more than memory does: it is written for itself, a copy an operand. */
+static bool is_long_cat(const ir_node *n) { return is_cat(n) && n->arg[0].n > 6; }
 
 static bool is_known_number(const tp_val *v)
 {
@@ -598,6 +620,23 @@ static bool is_pad(const ir_node *n)
 {
     return n->kind == IR_call && n->variant == OPV_fn && n->op == OP_constant_pad_nd &&
            is_known_number(&n->arg[2]);
+}
+
+static bool mirrors(const ir_node *n)
+{
+    return n->op == OP_reflection_pad1d || n->op == OP_reflection_pad2d || n->op == OP_reflection_pad3d;
+}
+static bool is_mirror(const ir_node *n) /* a pad of what lies at the edge, outwards only */
+{
+    if (n->kind != IR_call || n->variant != OPV_fn || n->arg[0].kind != VAL_node ||
+        (!mirrors(n) && n->op != OP_replication_pad1d && n->op != OP_replication_pad2d &&
+         n->op != OP_replication_pad3d) ||
+        n->arg[1].kind != VAL_ints)
+        return false;
+    for (int i = 0; i < n->arg[1].n; i++)
+        if (sym_is_expr(n->arg[1].ints[i]) || n->arg[1].ints[i] < 0)
+            return false;
+    return true;
 }
 
 static bool is_scatter(const ir_node *n) /* slices written into a value */
@@ -631,14 +670,64 @@ static vir_ref under_mask(walk *w, vir_ref m, ir_node *n, const lin *idx) /* eva
     return v;
 }
 
-/* Where operand i of a cat starts. */
+/* Values that are written in parts, a kernel each, so that no element asks which one it belongs to: the operands of a cat, and
+ * what a mirroring pad has left of, in and right of the image. */
+static int part_dim(const ir_node *n)
+{
+    return is_cat(n) ? dim_arg(n, 1, ir_type(n)->ndim) : ir_type(n)->ndim - 1;
+}
+static int part_count(const ir_node *n)
+{
+    return is_cat(n) ? n->arg[0].n : is_mirror(n) && (n->arg[1].ints[0] || n->arg[1].ints[1]) ? 3 : 0;
+}
+static symint part_size(const ir_node *n, int i)
+{
+    if (is_cat(n))
+        return ir_type(n->arg[0].nodes[i])->size[part_dim(n)];
+    return i == 1 ? ir_type(n->arg[0].node)->size[part_dim(n)] : n->arg[1].ints[i / 2];
+}
 static symint part_at(const ir_node *n, int i)
 {
-    int d = dim_arg(n, 1, ir_type(n)->ndim);
     symint at = 0;
     for (int k = 0; k < i; k++)
-        at = sym_add(at, ir_type(n->arg[0].nodes[k])->size[d]);
+        at = sym_add(at, part_size(n, k));
     return at;
+}
+
+/* A mirrored or repeated edge: rows are found by arithmetic on the index, and so are columns outside of parts. */
+static __attribute__((noinline)) vir_ref eval_mirror(walk *w, ir_node *n, const lin *idx)
+{
+    ir_node *a = n->arg[0].node;
+    const tp_tensor *s = ir_type(a);
+    bool reflect = mirrors(n);
+    int part = n == w->self ? w->g->part : 0;
+    vir *k = w->k;
+    lin sub[TP_MAX_DIMS];
+    for (int d = 0; d < s->ndim; d++) {
+        int q = (s->ndim - 1 - d) * 2;
+        symint lo = q < n->arg[1].n ? n->arg[1].ints[q] : 0, hi = q < n->arg[1].n ? n->arg[1].ints[q + 1] : 0;
+        symint end = sym_sub(s->size[d], 1);
+        sub[d] = lo ? ladd(w, idx[d], lin_const(sym_sub(0, lo))) : idx[d];
+        if (part && d == s->ndim - 1 && part != 2) {
+            if (!reflect)
+                sub[d] = lin_const(part == 1 ? 0 : end);
+            else
+                sub[d] = ladd(w, lscale(w, sub[d], -1), lin_const(part == 1 ? 0 : sym_mul(2, end)));
+        } else if ((lo || hi) && !(part && d == s->ndim - 1)) {
+            use_raw(w, &sub[d]);
+            if (w->dry) {
+                sub[d] = opaque(w, 0);
+                continue;
+            }
+            vir_ref i = emit_lin(w, &sub[d]), last = emit_int(w, end);
+            if (reflect)
+                i = vir_sub(k, last, vir_abs(k, vir_sub(k, last, vir_abs(k, i))));
+            else
+                i = vir_min(k, vir_max(k, i, vir_int(k, 0)), last);
+            sub[d] = opaque(w, i);
+        }
+    }
+    return eval(w, a, sub);
 }
 
 static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
@@ -648,10 +737,7 @@ static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
     if (is_fill(n)) {
         if (w->dry)
             return 0;
-        tp_val v = n->op == OP_full || n->op == OP_full_like   ? n->arg[1]
-                   : n->op == OP_scalar_tensor                 ? n->arg[0]
-                   : n->op == OP_ones || n->op == OP_ones_like ? vI(1)
-                                                               : vI(0);
+        tp_val v = fill_value(n);
         return number_now(w, &v, (dtype)t->dt);
     }
     if (is_copy(n)) {
@@ -802,7 +888,8 @@ static bool at_home(walk *w, ir_node *n, const lin *idx)
 
 /* Windows of a pooling: rows and columns, steps between and inside them. */
 typedef struct windows {
-    int64_t k[2], step[2], gap[2];
+    int64_t k[2], step[2], gap[2], pad[2];
+    bool over[2]; /* some reach over the edge */
 } windows;
 
 static bool two_ints(const tp_val *v, const int64_t *none, int64_t *out)
@@ -819,15 +906,14 @@ static bool two_ints(const tp_val *v, const int64_t *none, int64_t *out)
 static const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, windows *w)
 {
     static const int64_t one[2] = { 1, 1 };
-    int64_t pad[2];
     const tp_val *ceil = &arg[max ? 5 : 4];
     w->gap[0] = w->gap[1] = 1;
     if (!two_ints(&arg[1], NULL, w->k) || !two_ints(&arg[2], w->k, w->step) ||
-        !two_ints(&arg[3], NULL, pad) || (max && !two_ints(&arg[4], one, w->gap)) || !x ||
+        !two_ints(&arg[3], NULL, w->pad) || (max && !two_ints(&arg[4], one, w->gap)) || !x ||
         (x->ndim != 3 && x->ndim != 4) || !dtype_is_float((dtype)x->dt))
         return "a window of another kind";
-    if (pad[0] || pad[1] || (ceil->kind == VAL_bool && ceil->b))
-        return "windows reach over the edge";
+    for (int i = 0; i < 2; i++)
+        w->over[i] = w->pad[i] || (ceil->kind == VAL_bool && ceil->b);
     if (w->k[0] < 1 || w->k[1] < 1 || w->k[0] > 16 || w->k[1] > 16 || w->k[0] * w->k[1] > 16)
         return "windows are large";
     if (w->step[1] > 2 || dtype_size((dtype)x->dt) != 4 || x->stride[x->ndim - 1] != 1)
@@ -909,6 +995,68 @@ static __attribute__((noinline)) vir_ref eval_spread(walk *w, ir_node *n, const 
     return vir_select(v, vir_eq(v, of, place), e, vir_flt(v, VT_f32, 0));
 }
 
+/* Where element i of the windows lies along side d: of the first window, of the last one. */
+static symint window_at(const ir_node *n, const windows *p, int d, int64_t i, bool last)
+{
+    const tp_tensor *t = ir_type(n);
+    int64_t first = (d ? i % p->k[1] : i / p->k[1]) * p->gap[d] - p->pad[d];
+    symint steps = last ? sym_sub(t->size[t->ndim - 2 + d], 1) : 0;
+    return sym_add(first, sym_mul(steps, p->step[d]));
+}
+
+/* Does the place lie in 0 .. size, and `also` hold? lo, hi: the lowest and the highest it takes; what they answer is not asked
+ * again for each element. In 32 bits where they fit, so that lanes are not halved. */
+static vir_ref inside(walk *w, const lin *at, symint size, symint lo, symint hi, vir_ref also)
+{
+    bool low = !sym_known(SYM_ge, lo, 0), high = !sym_known(SYM_lt, hi, size);
+    vir *k = w->k;
+    if (!low && !high)
+        return also;
+    use_raw(w, at);
+    if (w->dry)
+        return 0;
+    bool narrow = sym_known(SYM_lt, hi, INT32_MAX) && sym_known(SYM_lt, size, INT32_MAX);
+    vir_type t = narrow ? VT_i32 : VT_i64;
+    vir_ref c = vir_cvt(k, t, emit_lin(w, at));
+    vir_ref m = low ? vir_ge(k, c, vir_imm(k, t, 0)) : 0;
+    vir_ref h = high ? vir_lt(k, c, vir_cvt(k, t, emit_int(w, size))) : 0;
+    m = m && h ? vir_and(k, m, h) : m ? m : h;
+    return also ? vir_and(k, also, m) : m;
+}
+
+/* What the sum of a window is divided by: its elements, those that the padded image has, or those of the image. */
+static vir_ref window_count(walk *w, const ir_node *n, const windows *p, const lin *idx)
+{
+    const tp_val *by = &n->arg[6];
+    const tp_tensor *x = ir_type(n->arg[0].node);
+    bool padded = n->arg[5].kind != VAL_bool || n->arg[5].b;
+    vir *k = w->k;
+    vir_ref count = vir_flt(k, VT_f32, 1);
+    if (by->kind == VAL_int)
+        return vir_flt(k, VT_f32, (double)by->i);
+    for (int d = 0; d < 2; d++) {
+        symint size = x->size[x->ndim - 2 + d], edge = padded ? p->pad[d] : 0;
+        symint first = -p->pad[d], end = sym_add(window_at(n, p, d, 0, 1), p->k[d]);
+        bool low = !sym_known(SYM_ge, first, sym_sub(0, edge)),
+             high = !sym_known(SYM_le, end, sym_add(size, edge));
+        bool narrow = sym_known(SYM_lt, end, INT32_MAX) && sym_known(SYM_lt, sym_add(size, edge), INT32_MAX);
+        vir_type t = narrow ? VT_i32 : VT_i64;
+        vir_ref len = vir_imm(k, t, p->k[d]);
+        if (low || high) {
+            vir_ref at = vir_cvt(k, t, emit_lin(w, &idx[d]));
+            vir_ref from = vir_sub(k, vir_mul(k, at, vir_imm(k, t, p->step[d])), vir_imm(k, t, p->pad[d]));
+            vir_ref to = vir_add(k, from, len);
+            if (low)
+                from = vir_max(k, from, vir_imm(k, t, -edge));
+            if (high)
+                to = vir_min(k, to, vir_cvt(k, t, emit_int(w, sym_add(size, edge))));
+            len = vir_sub(k, to, from);
+        }
+        count = vir_mul(k, count, vir_cvt(k, VT_f32, len));
+    }
+    return count;
+}
+
 static __attribute__((noinline)) vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
 {
     ir_node *x = n->arg[0].node;
@@ -924,18 +1072,25 @@ static __attribute__((noinline)) vir_ref eval_pool(walk *w, ir_node *n, const li
         windows_of(n->arg, max, ir_type(x), &p);
     memcpy(at, idx, sizeof *at * (size_t)nd);
     for (int64_t i = 0; i < p.k[0] * p.k[1] && !w->fail; i++) {
-        for (int d = 0; d < 2; d++)
-            at[nd - 2 + d] = ladd(w, lscale(w, idx[nd - 2 + d], p.step[d]),
-                                  lin_const((d ? i % p.k[1] : i / p.k[1]) * p.gap[d]));
-        vir_ref e = eval(w, x, at);
-        if (!w->dry && !w->fail)
-            v = !v ? e : max ? vir_max(w->k, v, e) : vir_add(w->k, v, e);
+        vir_ref in = 0; /* the image */
+        for (int d = 0; d < 2; d++) {
+            lin *a = &at[nd - 2 + d];
+            *a = ladd(w, lscale(w, idx[nd - 2 + d], p.step[d]),
+                      lin_const((d ? i % p.k[1] : i / p.k[1]) * p.gap[d] - p.pad[d]));
+            if (p.over[d])
+                in = inside(w, a, ir_type(x)->size[nd - 2 + d], window_at(n, &p, d, i, 0),
+                            window_at(n, &p, d, i, 1), in);
+        }
+        vir_ref e = in ? under_mask(w, in, x, at) : eval(w, x, at);
+        if (w->dry || w->fail)
+            continue;
+        if (in) /* what is read there need not be memory */
+            e = vir_select(w->k, in, e, vir_flt(w->k, VT_f32, max ? -HUGE_VAL : 0));
+        v = !v ? e : max ? vir_max(w->k, v, e) : vir_add(w->k, v, e);
     }
     if (w->dry || w->fail || n->op != OP_avg_pool2d)
         return v;
-    const tp_val *by = &n->arg[6];
-    double count = by->kind == VAL_int ? (double)by->i : (double)(p.k[0] * p.k[1]);
-    return vir_div(w->k, v, vir_flt(w->k, VT_f32, count));
+    return vir_div(w->k, v, window_count(w, n, &p, &idx[nd - 2]));
 }
 
 /* A uniform number: 24 bits of the word that its element has in the sequence. */
@@ -1052,6 +1207,8 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
     /* none of these is part of this frame, which deep expressions have a hundred of */
     if (f->folds && (n->op == OP_gather || n->op == OP_index_select || n->op == OP_index_Tensor))
         return eval_gather(w, n, idx);
+    if (f->folds && is_mirror(n))
+        return eval_mirror(w, n, idx);
     if (f->folds && n->op == OP__philox_uniform)
         return eval_draw(w, n, idx);
     if (f->folds &&
@@ -1065,6 +1222,7 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
 }
 
 /* ---- reductions ---- */
+static bool is_place(uint8_t kind) { return kind == RED_argmax || kind == RED_argmin; }
 static bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
 {
     if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensor || n->arg[0].kind != VAL_node)
@@ -1092,6 +1250,13 @@ static bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
         *kind = RED_min;
         dims = &n->arg[1];
         break;
+    case OP_argmax:
+    case OP_argmin: /* without a dimension, places count through all of them */
+        *kind = n->op == OP_argmax ? RED_argmax : RED_argmin;
+        if (n->arg[1].kind != VAL_int && t->ndim != 1)
+            return false;
+        dims = &n->arg[1];
+        break;
     case OP_any: *kind = RED_any; break;
     case OP_any_dim:
     case OP_any_dims:
@@ -1100,7 +1265,8 @@ static bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
         break;
     default: return false;
     }
-    if ((*kind == RED_max || *kind == RED_min) && (t->dt == DT_bool || (!flt && sym_eq(t->numel, 0))))
+    bool extreme = *kind == RED_max || *kind == RED_min || is_place(*kind);
+    if (extreme && (t->dt == DT_bool || (!flt && sym_eq(t->numel, 0))))
         return false;
     if (*kind == RED_any && ir_type(n)->dt != DT_bool)
         return false;
@@ -1121,18 +1287,20 @@ static bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
             *mask |= 1u << d;
         }
     } else if (dims && dims->kind == VAL_ints && op_row_of((op_id)n->op)->flags & OPF_NODIMS)
-        return false;                           /* nothing is reduced */
-    if ((*kind == RED_max || *kind == RED_min)) /* an empty reduction must raise */
+        return false; /* nothing is reduced */
+    if (extreme)      /* an empty reduction must raise */
         for (int d = 0; d < t->ndim; d++)
             if ((*mask >> d & 1) && !sym_known(SYM_gt, t->size[d], 0))
                 return false;
     return true;
 }
 
-/* Type the reduction computes in: sums of narrow floats in f32, of f32 in f32 with many partials, ints in i64. */
+/* Type the reduction computes in: sums of narrow floats in f32, of f32 in f32 with many partials, ints in i64. Where the
+ * place of an extreme is wanted, values are compared as they are. */
 static dtype red_dtype(const ir_node *n)
 {
-    dtype out = (dtype)ir_type(n)->dt;
+    bool place = n->op == OP_argmax || n->op == OP_argmin;
+    dtype out = (dtype)ir_type(place ? n->arg[0].node : n)->dt;
     return out == DT_f16 || out == DT_bf16 ? DT_f32 : out;
 }
 
@@ -1183,7 +1351,7 @@ static void member_index(walk *w, ir_node *n, lin *out)
     const group *g = w->g;
     const info *f = &w->pl->in[n->id];
     if (g->part) {
-        int cat = dim_arg(n, 1, t->ndim);
+        int cat = part_dim(n);
         for (int d = 0; d < t->ndim; d++)
             out[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
         out[cat] = ladd(w, out[cat], lin_const(part_at(n, g->part - 1)));
@@ -1277,6 +1445,8 @@ static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out
                 reshape_index(&w, g->nd, g->size, at, ir_type(root)->ndim, ir_type(root)->size, home);
             }
             w.self = NULL;
+            if (f->red && is_place(f->rkind))
+                use_raw(&w, &home[__builtin_ctz(f->mask)]);
         } else
             member_index(&w, n, home);
         eval(&w, root, home);
@@ -1813,6 +1983,10 @@ static void choose_folds(planner *pl)
             what = "a symbolic place is part of the index";
             if (!sym_known(SYM_ge, n->arg[2].i, 0))
                 call = "it may count from the end: the run makes the view";
+        } else if (is_mirror(n)) {
+            what = "a value at another index";
+            if (ir_type(n)->stride[ir_type(n)->ndim - 1] != 1)
+                call = "channels are mirrored one by one";
         } else if (n->op == OP_upsample_nearest2d || n->op == OP_upsample_nearest2d_backward) {
             bool back = n->op == OP_upsample_nearest2d_backward;
             const tp_tensor *o = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
@@ -1860,6 +2034,8 @@ static void gather_operands(planner *pl, ir_node *n)
         (p.k[0] * p.k[1] > 4 || p.step[0] < p.k[0] ||
          p.step[1] < p.k[1])) /* else elements are computed once */
         operand_in_memory(pl, n->arg[0].node);
+    if (is_long_cat(n) || (pl->in[n->id].folds && is_mirror(n) && part_count(n)))
+        pl->in[n->id].sched = true;
     if (pl->in[n->id].folds && (n->op == OP_upsample_nearest2d || n->op == OP_upsample_nearest2d_backward)) {
         if (n->op == OP_upsample_nearest2d) /* else elements are read once */
             operand_in_memory(pl, n->arg[0].node);
@@ -1907,6 +2083,19 @@ static bool scan_fits(planner *pl, const ir_node *n)
     return !why;
 }
 
+/* Why the place of an extreme is better called for, or NULL. Down columns and over one long row the call looks for the extreme
+ * first and for its place afterwards, which only an operand that exists in memory allows. */
+static const char *place_as_call(const ir_node *n)
+{
+    const ir_node *x = n->arg[0].node;
+    const tp_tensor *t = ir_type(x);
+    while (x->kind == IR_call && (row_of(x)->flags & OPF_VIEW) && x->arg[0].kind == VAL_node)
+        x = x->arg[0].node;
+    bool computed = x->kind == IR_call && (row_of(x)->flags & OPF_PW) && lower_of((op_id)x->op);
+    bool rows = t->ndim > 1 && n->arg[1].kind == VAL_int && dim_arg(n, 1, t->ndim) == t->ndim - 1;
+    return computed || rows ? NULL : "nothing is computed on the way, and the call knows a faster one";
+}
+
 static void choose_sched(planner *pl)
 {
     choose_folds(pl);
@@ -1916,9 +2105,13 @@ static void choose_sched(planner *pl)
         gather_operands(pl, n);
         if (n->kind == IR_opaque || (n->kind == IR_call && !is_inline(pl, n))) {
             f->sched = true;
+            const char *why = NULL;
             if (n->kind == IR_call && !of_nothing(n) && reduction(n, &f->mask, &f->rkind)) {
-                f->red = true;
-                continue;
+                why = is_place(f->rkind) ? place_as_call(n) : NULL;
+                f->red = !why;
+                if (f->red)
+                    continue;
+                log_lower(n, false, why);
             }
             if (n->kind == IR_call && scan_fits(pl, n)) {
                 f->scan = true;
@@ -1971,7 +2164,8 @@ static void form_groups(planner *pl)
             continue;
         }
         bool in = false;
-        for (int i = (int)pl->groups.n - 1; i >= 0 && !in && !f->scan;
+        bool parts = n->kind == IR_call && (is_long_cat(n) || (f->folds && is_mirror(n) && part_count(n)));
+        for (int i = (int)pl->groups.n - 1; i >= 0 && !in && !f->scan && !parts;
              i--) /* newest first: the likely producer */
             if (bit_has(deps, i) && !pl->groups.at[i]->deep)
                 in = join(pl, pl->groups.at[i], n, deps);
@@ -1981,7 +2175,7 @@ static void form_groups(planner *pl)
             start_call(pl, n, deps);
             ir_each_operand(n, operand_in_memory, pl);
         }
-        if (f->depth >= DEEP && f->g)
+        if ((f->depth >= DEEP || parts) && f->g)
             f->g->deep = true;
     }
 }
@@ -2417,6 +2611,8 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                     w->self = NULL;
                     for (int d = 0; d < g->nd; d++)
                         home[d] = g->size[d] == 1 ? lin_const(0) : s->at[d];
+                    if (f->red && is_place(f->rkind))
+                        use_raw(w, &home[__builtin_ctz(f->mask)]);
                 } else
                     member_index(w, n, home);
                 eval(w, root, home);
@@ -2475,6 +2671,15 @@ static void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
 
 static void declare_var(walk *w, int v, vir_ref value) { w->var[v] = value; }
 
+/* Which element along the reduced dimension this is: in 32 bits where it fits, so that lanes are not halved. */
+static vir_ref place_now(walk *w, const ir_node *n, const lin *home)
+{
+    const tp_tensor *x = ir_type(n->arg[0].node);
+    int d = __builtin_ctz(w->pl->in[n->id].mask);
+    vir_ref at = emit_lin(w, &home[d]);
+    return sym_known(SYM_lt, x->size[d], INT32_MAX) ? vir_cvt(w->k, VT_i32, at) : at;
+}
+
 static void emit_pass(walk *w, const nest *t, int pass, bool vector)
 {
     planner *pl = w->pl;
@@ -2529,7 +2734,7 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                 vir_ref v = eval(w, x, home);
                 dtype from = (dtype)ir_type(x)->dt;
                 v = loop_convert(k, v, from, f->rkind == RED_any ? DT_bool : red_dtype(n));
-                vir_step(k, reds[r], v, 0);
+                vir_step(k, reds[r], v, is_place(f->rkind) ? place_now(w, n, home) : 0);
             } else if (f->scan) { /* in 64 bits, as the call does it */
                 ir_node *x = n->arg[0].node;
                 dtype wide = dtype_is_float((dtype)ir_type(n)->dt) ? DT_f64 : DT_i64;
@@ -2555,7 +2760,10 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
         ir_node *n = g->member[which[r]];
         vir_ref v = vir_fold(k, reds[r]);
         dtype at = pl->in[n->id].rkind == RED_any ? DT_bool : red_dtype(n);
-        e->value[which[r]] = loop_convert(k, v, at, (dtype)ir_type(n)->dt);
+        if (is_place(pl->in[n->id].rkind))
+            e->value[which[r]] = vir_cvt(k, VT_i64, vir_part(k, reds[r], 1));
+        else
+            e->value[which[r]] = loop_convert(k, v, at, (dtype)ir_type(n)->dt);
         if (pl->in[n->id].stored)
             store_member(w, n, e->value[which[r]]);
     }
@@ -2816,18 +3024,16 @@ done:
     return ok;
 }
 
-/* A cat alone is one copy for each operand: no element asks which one it comes from. */
 static bool write_group(planner *pl, group *g)
 {
     ir_node *n = g->n == 1 ? g->member[0] : NULL;
-    if (!n || g->red || !is_cat(n) || n->arg[0].n < 2 || !decide(pl->c, DECIDE_fuse, n))
+    if (!n || g->red || part_count(n) < 2 || !decide(pl->c, DECIDE_fuse, n))
         return write_kernel(pl, g, NULL, NULL, NULL);
-    int d = dim_arg(n, 1, ir_type(n)->ndim);
-    for (int i = 0; i < n->arg[0].n; i++) {
+    for (int i = 0; i < part_count(n); i++) {
         group part = *g;
         part.part = i + 1;
-        part.size[d] = ir_type(n->arg[0].nodes[i])->size[d];
-        if (!write_kernel(pl, &part, NULL, NULL, NULL))
+        part.size[part_dim(n)] = part_size(n, i);
+        if (part_size(n, i) != 0 && !write_kernel(pl, &part, NULL, NULL, NULL))
             return false;
     }
     return true;
@@ -2872,7 +3078,7 @@ static bool write_riders(planner *pl, group *g, const int *order, size_t at, uin
         if (!ready)
             continue;
         const char *why = "its rows are not the product's";
-        if (h->n == 1 && is_cat(h->member[0]))
+        if (h->n == 1 && part_count(h->member[0]))
             continue;
         if (!decide(pl->c, DECIDE_fuse, h->member[0]))
             why = "refused";
@@ -3289,6 +3495,50 @@ static void split_into_slices(tp_comp *c, ir_graph *g)
     }
 }
 
+/* The largest of a row and its place are two reductions, of which a kernel computes those that somebody wants. */
+static void extremes_apart(tp_comp *c, ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        bool max = n->kind == IR_call && n->op == OP_max_dim;
+        if (n->kind != IR_call || n->variant != OPV_fn || (!max && n->op != OP_min_dim) || !n->uses ||
+            n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_int)
+            continue;
+        const tp_tensor *x = ir_type(n->arg[0].node);
+        bool plain = x->ndim && x->dt != DT_bool;
+        for (int d = 0; d < x->ndim; d++)
+            plain &= sym_known(SYM_gt, x->size[d], 0);
+        for (const ir_use *u = n->uses; u; u = u->next)
+            plain &= u->user->kind == IR_getitem && u->user->arg[1].kind == VAL_int &&
+                     u->user->val.kind == VAL_tensor;
+        if (!plain)
+            continue;
+        const char *why = place_as_call(n);
+        if (!why && !decide(c, DECIDE_lower, n))
+            why = "refused";
+        if (why) {
+            log_lower(n, false, why);
+            continue;
+        }
+        while (n->uses) {
+            ir_node *item = n->uses->user;
+            symint dim = dim_arg(n, 1, x->ndim);
+            bool place = item->arg[1].i == 1;
+            tp_val arg[3] = { n->arg[0], place ? vI(dim) : vIs(&dim, 1), n->arg[2] };
+            op_id op = place ? (max ? OP_argmax : OP_argmin) : max ? OP_amax : OP_amin;
+            ir_node *m = ir_add_call(g, op, OPV_fn, arg, 3, vT(tensor_ref(item->val.t)));
+            m->loc = n->loc;
+            ir_insert_before(g, n, m);
+            ir_replace_uses(item, m);
+            if (item == next)
+                next = item->next;
+            ir_erase(item);
+        }
+        log_lower(n, true, "an extreme and its place are reductions");
+        ir_erase(n);
+    }
+}
+
 /* Pooling whose places nobody wants is a value of its own. */
 static void pools_alone(tp_comp *c, ir_graph *g)
 {
@@ -3383,6 +3633,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     split_into_slices(c, p->g);
     roll_into_cat(c, p->g);
     pools_alone(c, p->g);
+    extremes_apart(c, p->g);
     ir_renumber(p->g);
     pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));
     pl.words = p->g->next_id / 64 + 1;
