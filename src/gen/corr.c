@@ -4,6 +4,7 @@
 #include "gen/corr_int.h"
 #include "base/map.h"
 #include "base/pool.h"
+#include "tensor/bytes.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -18,20 +19,8 @@ enum {
 };
 
 /* Scratch of the calling thread, kept for its next call. */
-static _Thread_local struct {
-    void *p[3];
-    size_t n[3];
-} kept;
-char *corr_scratch(int which, int64_t bytes)
-{
-    size_t n = ((size_t)bytes + 4095) & ~(size_t)4095;
-    if (kept.n[which] < n) {
-        free(kept.p[which]);
-        kept.p[which] = aligned_alloc(64, n);
-        kept.n[which] = kept.p[which] ? n : 0;
-    }
-    return kept.p[which];
-}
+static _Thread_local bytes_kept kept[3];
+char *corr_scratch(int which, int64_t bytes) { return bytes_keep(&kept[which], bytes); }
 
 /* --- the padded image ------------------------------------------------------------------------------------------------- */
 void corr_image_init(corr_image *p)

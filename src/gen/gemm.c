@@ -3,6 +3,7 @@
 #include "gen/publish.h"
 #include "base/pool.h"
 #include "loop/vnum.h"
+#include "tensor/bytes.h"
 #include <stdio.h>
 
 /* Measured: 256 rows of B a block, and B blocks that fill the second cache. */
@@ -238,21 +239,8 @@ void gemm_describe(const gemm_plan *p, strbuf *out)
 
 /* --- running --------------------------------------------------------------------------------------------------------- */
 /* Scratch of a thread, kept for its next product. */
-static _Thread_local struct {
-    void *p[3];
-    size_t n[3];
-} scratch;
-
-static void *scratch_get(int which, size_t n)
-{
-    if (scratch.n[which] < n) {
-        free(scratch.p[which]);
-        n = (n + 4095) & ~(size_t)4095;
-        scratch.p[which] = aligned_alloc(64, n);
-        scratch.n[which] = scratch.p[which] ? n : 0;
-    }
-    return scratch.p[which];
-}
+static _Thread_local bytes_kept scratch[3];
+static void *scratch_get(int which, size_t n) { return bytes_keep(&scratch[which], (int64_t)n); }
 
 typedef struct job {
     const gemm_plan *p;

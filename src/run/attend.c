@@ -2,26 +2,15 @@
 #include "run/attend.h"
 #include "base/pool.h"
 #include "gen/provide.h"
+#include "tensor/bytes.h"
 #include <stdatomic.h>
 
 enum { BLOCK_BYTES = 192 << 10, LEAST_ROWS = 48, MAX_BUFS = 80 };
 
 /* Scratch of a thread, kept for its next call: packed factors, scores, what became of them. */
 enum { AT_k, AT_v, AT_scores, AT_probs, AT_COUNT };
-static _Thread_local struct {
-    char *p[AT_COUNT];
-    size_t n[AT_COUNT];
-} kept;
-static char *scratch(int which, size_t n)
-{
-    if (kept.n[which] < n) {
-        free(kept.p[which]);
-        n = (n + 4095) & ~(size_t)4095;
-        kept.p[which] = aligned_alloc(64, n);
-        kept.n[which] = kept.p[which] ? n : 0;
-    }
-    return kept.p[which];
-}
+static _Thread_local bytes_kept kept[AT_COUNT];
+static char *scratch(int which, size_t n) { return bytes_keep(&kept[which], (int64_t)n); }
 
 typedef struct job {
     const attend *a;

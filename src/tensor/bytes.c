@@ -1,8 +1,11 @@
 #define _GNU_SOURCE
 #include "tensor/bytes.h"
+#include "base/pool.h"
 #include "base/vec.h"
 #include <pthread.h>
 #ifdef __linux__
+#include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
 #endif
@@ -37,18 +40,38 @@ typedef struct region {
     char *base;
     size_t size, most; /* most: no free span is longer; may be too large */
     size_t huge, seen; /* from where on huge pages are asked for; up to where pages were touched */
+    size_t top;        /* nothing behind it was ever handed out */
+    bool walked;       /* by the thread that touches pages ahead: the region has to stay */
     VEC(span) free;    /* by address */
 } region;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static VEC(region *) regions;
 static size_t idle; /* dirty bytes in all free spans */
+static size_t used; /* bytes handed out */
 static bool small_pages;
+static struct {
+    bool runs, stop, refused;
+    pthread_cond_t ended;
+} walker = { .ended = PTHREAD_COND_INITIALIZER }; /* under lock */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void take_lock(void) { pthread_mutex_lock(&lock); }
 static void drop_lock(void) { pthread_mutex_unlock(&lock); }
-static void fork_safe(void) { pthread_atfork(take_lock, drop_lock, drop_lock); }
+static void in_child(void) /* which has no walker */
+{
+    walker.runs = walker.stop = false;
+    pthread_cond_init(&walker.ended, NULL);
+    for (size_t i = 0; i < regions.n; i++)
+        regions.at[i]->walked = false;
+    drop_lock();
+}
+static void set_up(void)
+{
+    cpu_set_t set;
+    walker.refused = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < 2;
+    pthread_atfork(take_lock, drop_lock, in_child);
+}
 
 static char *map_aligned(size_t size) /* to HUGE */
 {
@@ -76,9 +99,8 @@ static region *region_new(size_t n)
     r->base = base;
     r->size = r->most = size;
     r->huge = small_pages ? size : regions.n ? 0 : MIN(size, (size_t)SMALL_SCRIPT);
-    r->seen = r->huge;
     if (r->huge < size && madvise(base + r->huge, size - r->huge, MADV_HUGEPAGE))
-        r->seen = size; /* there are none */
+        r->huge = size; /* there are none */
     vec_push(&r->free, ((span){ 0, size, 0 }));
     vec_push(&regions, r);
     return r;
@@ -91,26 +113,106 @@ static int64_t my_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Huge pages are touched here for the first time, one by one. A virtual machine whose host has yet to find the memory takes
- * milliseconds for one where clearing it takes a tenth of one; then small pages, which the machine has used before, are
- * the better choice. */
+/* A virtual machine whose host has yet to find the memory takes milliseconds for a huge page where clearing it takes a
+ * tenth of one; then small pages, which the machine has used before, are the better choice. */
+static void no_more_huge(void)
+{
+    small_pages = true;
+    for (size_t i = 0; i < regions.n; i++) {
+        region *o = regions.at[i];
+        size_t from = MAX(o->seen, o->huge);
+        if (from < o->size)
+            madvise(o->base + from, o->size - from, MADV_NOHUGEPAGE);
+        o->huge = o->size;
+    }
+}
+enum { SLOW_NS = 500 * 1000, PIECE = 256 << 10 };
+
+static size_t step(const region *r) { return r->seen < r->huge ? PIECE : HUGE; }
+
+/* Huge pages are touched here for the first time, one by one; small ones by whoever uses them. */
 static void touch(region *r, size_t end)
 {
-    enum { SLOW_NS = 500 * 1000 };
-    for (; r->seen < end; r->seen += HUGE) {
-        int64_t t = my_ns();
-        *(volatile char *)(r->base + r->seen) = 0;
-        if (my_ns() - t < SLOW_NS)
+    while (r->seen < end) {
+        size_t at = r->seen;
+        r->seen += step(r);
+        if (at < r->huge)
             continue;
-        small_pages = true;
-        for (size_t i = 0; i < regions.n; i++) {
-            region *o = regions.at[i];
-            size_t from = o->seen + (o == r ? HUGE : 0);
-            if (from < o->size)
-                madvise(o->base + from, o->size - from, MADV_NOHUGEPAGE);
-            o->seen = o->size;
-        }
+        int64_t t = my_ns();
+        *(volatile char *)(r->base + at) = 0;
+        if (my_ns() - t >= SLOW_NS)
+            no_more_huge();
     }
+}
+
+/* ---- pages touched ahead ---- */
+/* The first touch of a page is a fault that clears it, and the first step of a program consists of them: a training step
+ * needs several times the memory of its model. So while the program builds that and compiles, a thread of its own walks
+ * ahead through the memory that will be handed out next: LEAD times what is in use, less than a region. The system only
+ * fills pages in (nothing is written), so that the memory may be handed out meanwhile. The thread ends when it is far
+ * enough. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+enum { LEAD = 3, WORTH = 2 * HUGE };
+
+static size_t goal(const region *r)
+{
+    return used < SMALL_SCRIPT ? 0 : MIN(r->size, r->top + MIN(used * LEAD, REGION));
+}
+
+static region *next_region(size_t worth)
+{
+    for (size_t i = 0; i < regions.n; i++)
+        if (regions.at[i]->seen + worth <= goal(regions.at[i]))
+            return regions.at[i];
+    return NULL;
+}
+
+/* Under the lock, which is released meanwhile. */
+static void walk(region *r)
+{
+    size_t at = r->seen, n = step(r);
+    r->seen += n;
+    r->walked = true;
+    drop_lock();
+    int64_t t = my_ns();
+    bool ok = !madvise(r->base + at, n, MADV_POPULATE_WRITE);
+    t = my_ns() - t;
+    take_lock();
+    r->walked = false;
+    if (!ok)
+        walker.refused = true;
+    else if (n == HUGE && t >= SLOW_NS && !small_pages)
+        no_more_huge();
+}
+
+static void *walk_ahead(void *unused)
+{
+    take_lock();
+    for (region *r; !walker.stop && !walker.refused && (r = next_region(HUGE));)
+        walk(r);
+    walker.runs = walker.stop = false;
+    pthread_cond_broadcast(&walker.ended);
+    drop_lock();
+    return unused;
+}
+
+static void send_ahead(void)
+{
+    pthread_attr_t attr;
+    pthread_t t;
+    sigset_t all, before;
+    if (walker.runs || walker.refused || !next_region(WORTH) || pool_threads() < 2 ||
+        pthread_attr_init(&attr))
+        return;
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all); /* signals are for the threads of the program */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    walker.runs = !pthread_create(&t, &attr, walk_ahead, NULL);
+    walker.refused = !walker.runs;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
 }
 
 static void *span_cut(region *r, size_t i, size_t n)
@@ -126,7 +228,10 @@ static void *span_cut(region *r, size_t i, size_t n)
         r->free.n--;
         memmove(s, s + 1, sizeof *s * (r->free.n - i));
     }
-    touch(r, (size_t)(p - r->base) + n);
+    r->top = MAX(r->top, (size_t)(p - r->base) + n);
+    used += n;
+    touch(r, r->top);
+    send_ahead();
     return p;
 }
 
@@ -206,7 +311,7 @@ static void region_end(size_t i)
     regions.at[i] = regions.at[--regions.n];
 }
 
-static bool unused(const region *r) { return r->free.n == 1 && r->free.at[0].n == r->size; }
+static bool unused(const region *r) { return r->free.n == 1 && r->free.at[0].n == r->size && !r->walked; }
 
 static void region_free(char *p, size_t n)
 {
@@ -216,6 +321,7 @@ static void region_free(char *p, size_t n)
     assert(i < regions.n);
     region *r = regions.at[i];
     span s = { (size_t)(p - r->base), region_size(n), 0 };
+    used -= s.n;
     if (idle + s.n <= IDLE)
         idle += s.dirty = s.n;
     else
@@ -227,10 +333,13 @@ static void region_free(char *p, size_t n)
 
 static void trim(void)
 {
+    walker.stop = walker.runs;
+    while (walker.runs)
+        pthread_cond_wait(&walker.ended, &lock);
     for (size_t i = regions.n; i-- > 0;) {
         region *r = regions.at[i];
         for (size_t k = 0; k < r->free.n; k++)
-            if (r->free.at[k].dirty) {
+            if (r->free.at[k].dirty || r->free.at[k].at + r->free.at[k].n > r->top) {
                 give_pages(r, r->free.at[k].at, r->free.at[k].n);
                 idle -= r->free.at[k].dirty;
                 r->free.at[k].dirty = 0;
@@ -242,7 +351,7 @@ static void trim(void)
 
 static void *large_new(size_t n)
 {
-    pthread_once(&once, fork_safe);
+    pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
     void *p = region_alloc(n);
     if (!p) { /* what is kept may be what is missing */
@@ -267,6 +376,14 @@ void bytes_trim(void)
     pthread_mutex_unlock(&lock);
 }
 
+void bytes_settle(void)
+{
+    take_lock();
+    while (walker.runs)
+        pthread_cond_wait(&walker.ended, &lock);
+    drop_lock();
+}
+
 size_t bytes_regions(void)
 {
     size_t n = 0;
@@ -288,6 +405,7 @@ static void large_free(void *p, size_t n)
     free(p);
 }
 void bytes_trim(void) {}
+void bytes_settle(void) {}
 size_t bytes_regions(void) { return 0; }
 #endif
 
@@ -315,4 +433,17 @@ void bytes_free(void *p, int64_t n)
         large_free(p, size);
     else
         free(p);
+}
+
+void *bytes_keep(bytes_kept *k, int64_t n)
+{
+    if (k->n < n) {
+        if (k->p)
+            bytes_free(k->p, k->n);
+        k->n = (n + 4095) & ~(int64_t)4095;
+        k->p = bytes_new(k->n);
+        if (!k->p)
+            k->n = 0;
+    }
+    return k->p;
 }

@@ -1,7 +1,13 @@
 /* The memory of tensors: blocks never overlap, keep what is in them, and go back to the system. */
+#define _GNU_SOURCE
 #include "test.h"
+#include "base/pool.h"
 #include "tensor/bytes.h"
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,3 +105,70 @@ TEST(bytes_work_in_a_forked_child)
     bytes_free(p, 1 << 20);
     free(o);
 }
+
+TEST(bytes_are_kept_for_the_next_call)
+{
+    bytes_kept k = { 0 };
+    void *p = bytes_keep(&k, 100000);
+    CHECK(p && k.n >= 100000 && (uintptr_t)p % 64 == 0);
+    CHECK(bytes_keep(&k, 5000) == p);
+    CHECK(bytes_keep(&k, 1 << 20) && k.n >= 1 << 20);
+    CHECK(!bytes_keep(&k, INT64_MAX / 2) && k.n == 0);
+    CHECK(bytes_keep(&k, 64));
+    bytes_free(k.p, k.n);
+}
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+/* Page faults of filling 8 MB that were handed out once 12 MB were in use and whoever touches pages ahead had ended. */
+static int faults_of_new_memory(int threads)
+{
+    pool_set_threads(threads);
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    bytes_trim();
+    for (int i = 0; i < 3; i++)
+        memset(bytes_new(4 << 20), 1, 4 << 20);
+    if (threads > 1)
+        bytes_settle();
+    struct rusage before, after;
+    char *p = bytes_new(8 << 20);
+    getrusage(RUSAGE_SELF, &before);
+    memset(p, 1, 8 << 20);
+    getrusage(RUSAGE_SELF, &after);
+    return (int)MIN(after.ru_minflt - before.ru_minflt, 8 << 10);
+}
+
+static int in_child(int threads)
+{
+    int to[2], n = -1;
+    if (pipe(to))
+        return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        n = faults_of_new_memory(threads);
+        _exit(write(to[1], &n, sizeof n) != sizeof n);
+    }
+    close(to[1]);
+    if (child < 0 || read(to[0], &n, sizeof n) != sizeof n)
+        n = -1;
+    close(to[0]);
+    waitpid(child, NULL, 0);
+    return n;
+}
+
+TEST(bytes_are_touched_ahead_where_there_are_threads)
+{
+    cpu_set_t set;
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool can = page != MAP_FAILED && !madvise(page, 4096, MADV_POPULATE_WRITE) &&
+               !sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) > 1;
+    if (page != MAP_FAILED)
+        munmap(page, 4096);
+    int alone = in_child(1);
+    CHECK(alone >= 100); /* every page, whatever its size: nobody went ahead */
+    if (can)
+        CHECK(in_child(2) <= alone / 4);
+}
+#endif
