@@ -172,32 +172,13 @@ static PyObject *program_run(PyObject *c, PyObject *const *args, Py_ssize_t narg
     tp_val *in = mem_zalloc(sizeof *in * (size_t)(nargs + nout + 1)), *out = in + nargs;
     tp_err err = { 0 };
     PyObject *res = NULL;
-    for (Py_ssize_t i = 0; i < nargs; i++) {
-        symint v;
-        if (py_is_tensor(args[i]))
-            in[i] = (tp_val){ .kind = VAL_tensor, .t = py_tensor(args[i]) };
-        else if (py_to_symint(args[i], &v))
-            in[i] = vI(v);
-        else {
-            PyErr_Format(PyExc_TypeError, "graph input %zd must be a Tensor or an int, not %s", i,
-                         Py_TYPE(args[i])->tp_name);
-            goto done;
-        }
-    }
+    if (!py_graph_inputs(args, nargs, in))
+        goto done;
     if (!run_program_call(p, CX, in, (int)nargs, out, nout, &err)) {
         py_raise(&err);
         goto done;
     }
-    res = PyTuple_New(nout);
-    for (int i = 0; i < nout; i++) {
-        PyObject *v = py_val(&out[i]);
-        if (res && v)
-            PyTuple_SET_ITEM(res, i, v);
-        else {
-            Py_XDECREF(v);
-            Py_CLEAR(res);
-        }
-    }
+    res = py_val_tuple(out, nout);
 done:
     free(in);
     return res;

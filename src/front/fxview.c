@@ -190,32 +190,14 @@ static PyObject *run_capsule(PyObject *c, PyObject *args)
     tp_val *in = mem_zalloc(sizeof *in * (size_t)(nin + nout + 1)), *out = in + nin;
     tp_err err = { 0 };
     PyObject *res = NULL;
-    for (int i = 0; i < nin; i++) {
-        PyObject *o = PyTuple_GET_ITEM(args, i);
-        symint v;
-        if (py_is_tensor(o))
-            in[i] = (tp_val){ .kind = VAL_tensor, .t = py_tensor(o) };
-        else if (py_to_symint(o, &v))
-            in[i] = vI(v);
-        else {
-            PyErr_Format(PyExc_TypeError, "graph input %d must be a Tensor or an int, not %s", i,
-                         Py_TYPE(o)->tp_name);
-            goto done;
-        }
-    }
+    if (!py_graph_inputs(PySequence_Fast_ITEMS(args), nin, in))
+        goto done;
     ir_hook h = { .call = grad_call, .opaque = cap_run_opaque };
     if (!ir_run(CX, g, in, nin, out, nout, &h, &err)) {
         py_raise(&err);
         goto done;
     }
-    res = PyTuple_New(nout);
-    for (int i = 0; i < nout; i++) {
-        PyObject *v = py_val(&out[i]);
-        if (res && v)
-            PyTuple_SET_ITEM(res, i, v);
-        else
-            Py_CLEAR(res);
-    }
+    res = py_val_tuple(out, nout);
 done:
     free(in);
     return res;

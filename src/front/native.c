@@ -16,31 +16,13 @@ static PyObject *run(PyObject *c, PyObject *args)
     tp_val *in = mem_zalloc(sizeof *in * (size_t)(nin + nout + 1)), *out = in + nin;
     tp_err err = { 0 };
     PyObject *res = NULL;
-    for (int i = 0; i < nin; i++) {
-        PyObject *o = PyTuple_GET_ITEM(args, i);
-        symint v;
-        if (py_is_tensor(o))
-            in[i] = vT(py_tensor(o));
-        else if (py_to_symint(o, &v))
-            in[i] = vI(v);
-        else {
-            PyErr_Format(PyExc_TypeError, "graph input %d must be a Tensor or an int, not %s", i,
-                         Py_TYPE(o)->tp_name);
-            goto done;
-        }
-    }
+    if (!py_graph_inputs(PySequence_Fast_ITEMS(args), nin, in))
+        goto done;
     if (!r->run(r, in, nin, out, nout, &err)) {
         py_raise(&err);
         goto done;
     }
-    res = PyTuple_New(nout);
-    for (int i = 0; i < nout; i++) {
-        PyObject *v = py_val(&out[i]);
-        if (res && v)
-            PyTuple_SET_ITEM(res, i, v);
-        else
-            Py_CLEAR(res);
-    }
+    res = py_val_tuple(out, nout);
 done:
     free(in);
     return res;
@@ -71,10 +53,9 @@ static PyObject *compile(PyObject *m, PyObject *args)
     int nin = (int)PyList_GET_SIZE(inputs);
     tp_val *in = mem_zalloc(sizeof *in * (size_t)(nin + 1));
     tp_err err = { 0 };
-    for (int i = 0; i < nin; i++) {
-        PyObject *o = PyList_GET_ITEM(inputs, i);
-        symint v = 0;
-        in[i] = py_is_tensor(o) ? vT(py_tensor(o)) : vI((py_to_symint(o, &v), v));
+    if (!py_graph_inputs(PySequence_Fast_ITEMS(inputs), nin, in)) {
+        free(in);
+        return NULL;
     }
     const cap_backend *b = cap_backend_find(name);
     ir_graph *copy = ir_graph_copy(g);

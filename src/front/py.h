@@ -38,11 +38,14 @@ static inline tp_tensor *py_tensor(PyObject *o) { return ((PyTensor *)o)->t; } /
 PyObject *py_wrap(tp_tensor *t); /* steals t; new reference (the same object as before if alive) */
 PyObject *py_wrap_as(PyTypeObject *type, tp_tensor *t); /* steals t; new object of a subtype */
 PyObject *py_val(tp_val *v);                            /* steals v; new reference */
-PyObject *py_dtype(dtype dt);                           /* borrowed */
-PyObject *py_device(tp_device d);                       /* new */
-PyObject *py_memfmt(memfmt f);                          /* borrowed */
-PyObject *py_size(int ndim, const symint *size);        /* new taper.Size */
-PyObject *py_int(symint v);                             /* new int, or SymInt for expressions */
+PyObject *py_val_tuple(tp_val *v, int n);               /* steals all of them */
+/* What a graph takes: tensors (borrowed) and sizes. False with a TypeError that says which one is neither. */
+bool py_graph_inputs(PyObject *const *args, Py_ssize_t n, tp_val *in);
+PyObject *py_dtype(dtype dt);                    /* borrowed */
+PyObject *py_device(tp_device d);                /* new */
+PyObject *py_memfmt(memfmt f);                   /* borrowed */
+PyObject *py_size(int ndim, const symint *size); /* new taper.Size */
+PyObject *py_int(symint v);                      /* new int, or SymInt for expressions */
 PyObject *py_rng(tp_gen *g);
 PyObject *custom_to_py(const tp_val *v);                /* new; v stays */
 bool fx_is_default(const tp_val *a, const op_param *p); /* would the row fill this in itself? */

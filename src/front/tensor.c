@@ -139,6 +139,38 @@ PyObject *py_val(tp_val *v)
     return r;
 }
 
+PyObject *py_val_tuple(tp_val *v, int n)
+{
+    PyObject *r = PyTuple_New(n);
+    for (int i = 0; i < n; i++) {
+        PyObject *o = py_val(&v[i]);
+        if (r && o)
+            PyTuple_SET_ITEM(r, i, o);
+        else {
+            Py_XDECREF(o);
+            Py_CLEAR(r);
+        }
+    }
+    return r;
+}
+
+bool py_graph_inputs(PyObject *const *args, Py_ssize_t n, tp_val *in)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        symint v;
+        if (py_is_tensor(args[i]))
+            in[i] = vT(py_tensor(args[i]));
+        else if (py_to_symint(args[i], &v))
+            in[i] = vI(v);
+        else {
+            PyErr_Format(PyExc_TypeError, "graph input %zd must be a Tensor or an int, not %s", i,
+                         Py_TYPE(args[i])->tp_name);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- errors ---- */
 void py_forget(void)
 {

@@ -15,7 +15,46 @@ def _index(n, i):
     return i % n
 
 
-class Sequential(Module):
+class _Listed(Module):
+    """What lists of modules share: they are numbered as they stand."""
+
+    def __len__(self):
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def _renumber(self, mods):
+        self._modules.clear()
+        for i, m in enumerate(mods):
+            self.add_module(str(i), m)
+
+    def __delitem__(self, i):
+        mods = list(self._modules.values())
+        del mods[i if isinstance(i, slice) else _index(len(self), i)]
+        self._renumber(mods)
+
+    def append(self, m):
+        self.add_module(str(len(self)), m)
+        return self
+
+    def insert(self, i, m):
+        mods = list(self._modules.values())
+        mods.insert(i, m)
+        self._renumber(mods)
+
+    def extend(self, mods):
+        for m in mods:
+            self.append(m)
+        return self
+
+    def pop(self, i):
+        m = self[i]
+        del self[i]
+        return m
+
+
+class Sequential(_Listed):
     """Calls its modules one after another."""
 
     def __init__(self, *args):
@@ -32,12 +71,6 @@ class Sequential(Module):
             input = m(input)
         return input
 
-    def __len__(self):
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules.values())
-
     def __getitem__(self, i):
         if isinstance(i, slice):
             return type(self)(OrderedDict(list(self._modules.items())[i]))
@@ -46,42 +79,15 @@ class Sequential(Module):
     def __setitem__(self, i, m):
         setattr(self, list(self._modules)[_index(len(self), i)], m)
 
-    def __delitem__(self, i):
-        keys = list(self._modules)
-        for k in keys[i] if isinstance(i, slice) else [keys[_index(len(self), i)]]:
-            del self._modules[k]
-        mods = list(self._modules.values())
-        self._modules.clear()
-        for k, m in enumerate(mods):
-            self._modules[str(k)] = m
-
     def __add__(self, other):
         return Sequential(*self, *other)
 
-    def append(self, m):
-        self.add_module(str(len(self)), m)
-        return self
-
     def insert(self, i, m):
-        mods = list(self._modules.values())
-        mods.insert(i, m)
-        self._modules.clear()
-        for k, x in enumerate(mods):
-            self.add_module(str(k), x)
+        super().insert(i, m)
         return self
 
-    def extend(self, mods):
-        for m in mods:
-            self.append(m)
-        return self
 
-    def pop(self, i):
-        m = self[i]
-        del self[i]
-        return m
-
-
-class ModuleList(Module):
+class ModuleList(_Listed):
     """A list of modules that are registered."""
 
     def __repr__(self):
@@ -103,12 +109,6 @@ class ModuleList(Module):
         if modules is not None:
             self.extend(modules)
 
-    def __len__(self):
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules.values())
-
     def __getitem__(self, i):
         if isinstance(i, slice):
             return type(self)(list(self._modules.values())[i])
@@ -116,13 +116,6 @@ class ModuleList(Module):
 
     def __setitem__(self, i, m):
         setattr(self, str(_index(len(self), i)), m)
-
-    def __delitem__(self, i):
-        mods = list(self._modules.values())
-        del mods[i]
-        self._modules.clear()
-        for k, m in enumerate(mods):
-            self._modules[str(k)] = m
 
     def __iadd__(self, mods):
         return self.extend(mods)
@@ -132,27 +125,6 @@ class ModuleList(Module):
 
     def __contains__(self, m):
         return any(x is m for x in self)
-
-    def append(self, m):
-        self.add_module(str(len(self)), m)
-        return self
-
-    def insert(self, i, m):
-        mods = list(self._modules.values())
-        mods.insert(i, m)
-        self._modules.clear()
-        for k, x in enumerate(mods):
-            self.add_module(str(k), x)
-
-    def extend(self, mods):
-        for m in mods:
-            self.append(m)
-        return self
-
-    def pop(self, i):
-        m = self[i]
-        del self[i]
-        return m
 
 
 class ModuleDict(Module):
