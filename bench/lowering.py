@@ -84,6 +84,8 @@ def cases():
     yield "scatter_add along columns", lambda: x.scatter_add(0, every % 2048, x)
     yield "scatter_add along rows", lambda: x.scatter_add(1, every, x)
     yield "index_copy of relu(src)", lambda: x.index_copy(0, rows, taper.relu(src))
+    yield "scatter_add of x * 2 along columns", lambda: x.scatter_add(0, every % 2048, x * 2)
+    yield "index_put of src * 2, added", lambda: x.index_put((rows,), src * 2, accumulate=True)
     yield "index_put, added", lambda: x.index_put((rows,), src, accumulate=True)
 
 

@@ -28,6 +28,7 @@ typedef struct tp_comp {
     bool verify;                   /* check the graph after every pass, in release builds too */
     op_ctx *cx;                    /* for what is computed while compiling; NULL: the thread's */
     int unroll;                    /* vectors in flight in loops: 1, 2, 4; 0: as each kernel likes */
+    bool portable;                 /* the program will run without Taper: no call for what can be a loop */
     const struct run_options *opt; /* of the last stage (run/options.h); NULL: the defaults */
 } tp_comp;
 

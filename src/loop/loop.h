@@ -66,14 +66,21 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *g); /* NULL with c->err */
 void loop_plan_free(loop_plan *p);
 void loop_plan_print(strbuf *b, const loop_plan *p); /* the schedule log */
 
-/* --- gather.c: operators that read where indices point ---------------------------------------------------------- */
+/* --- gather.c: operators that read or write where indices point -------------------------------------------------- */
 typedef struct loop_gather { /* by dimension of the first operand */
     struct {
-        ir_node *index; /* decides the place; NULL: the result's dimension `from` does */
-        int from;       /* with an index: the result's dimension that its first one is */
+        ir_node *index; /* decides the place; NULL: dimension `from` of what is read or written does */
+        int from;       /* with an index: the dimension that its first one is */
     } d[TP_MAX_DIMS];
     int n;
     bool wrap; /* negative indices count from the end */
+    /* what is written into a copy of the first operand, one after the other along the dimensions in `serial`, where two may
+     * go to the same place */
+    bool writes, adds;
+    int src; /* which argument: a tensor that broadcasts to the sizes, or a number */
+    int nd;
+    symint size[TP_MAX_DIMS];
+    uint32_t serial;
 } loop_gather;
 bool loop_gather_of(const ir_node *n, loop_gather *g); /* false: n is nothing of the kind */
 /* The error of an index that lies outside; false. */

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, MAX_LEAVES = 32, CHUNK = 4096 };
+enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, MAX_LEAVES = 32, CHUNK = 4096, PUT_CHUNK = 512 };
 
 typedef struct group group;
 typedef struct info { /* per node, by id */
@@ -27,6 +27,7 @@ typedef struct info { /* per node, by id */
     bool product;     /* a matrix product into a buffer of the plan */
     bool red;         /* a reduction */
     bool scan;        /* a running sum or product: mask and rkind as of a reduction, a value for every step */
+    bool put;         /* a copy of a value into which others are written where indices point: two kernels */
     uint32_t mask;    /* reduction: which dimensions of its input */
     uint8_t rkind;    /* vir_red_kind */
     group *g;
@@ -59,7 +60,7 @@ struct group {
     uint64_t *before; /* bit set of groups and calls that must come first */
     int order;        /* position among steps */
     ir_node *ext;     /* a library call instead of a kernel */
-    int part; /* + 1: which operand of its only member, a cat, this kernel copies; size is the operand's */
+    int part;         /* + 1: which part of its only member this kernel writes; size is the part's */
 };
 
 typedef struct planner {
@@ -140,6 +141,8 @@ static vir_ref emit_load(walk *w, ir_node *n, const lin *idx);
 static vir_ref member_value(walk *w, ir_node *n);
 static lin address(walk *w, const tp_tensor *t, const lin *idx);
 static ir_node *behind_views(ir_node *n);
+static lin linear_part(walk *w, const tp_tensor *t, const lin *idx);
+static int buffer_of(walk *w, ir_node *n, int flags);
 
 static lin opaque(walk *w, vir_ref r) { return (lin){ .opaque = true, .ref = r }; }
 static void use_raw(walk *w, const lin *a)
@@ -1149,26 +1152,27 @@ static __attribute__((noinline)) lin eval_index(walk *w, ir_node *index, const l
     return opaque(w, v);
 }
 
+/* Where dimension d of the first operand is read or written; idx counts in sizes `size`. */
+static lin indexed(walk *w, const ir_node *n, const loop_gather *g, int d, const symint *size, const lin *idx)
+{
+    ir_node *index = g->d[d].index;
+    if (!index)
+        return idx[g->d[d].from];
+    const tp_tensor *x = ir_type(index);
+    lin at[TP_MAX_DIMS];
+    for (int k = 0; k < x->ndim; k++)
+        at[k] = is_spread(x->size[k], size[g->d[d].from + k]) ? lin_const(0) : idx[g->d[d].from + k];
+    return eval_index(w, index, at, ir_type(n->arg[0].node)->size[d], g->wrap);
+}
+
 static __attribute__((noinline)) vir_ref eval_gather(walk *w, ir_node *n, const lin *idx)
 {
-    loop_gather of;
-    const loop_gather *g = &of;
-    loop_gather_of(n, &of);
+    loop_gather g;
+    loop_gather_of(n, &g);
     ir_node *src = n->arg[0].node;
-    const tp_tensor *s = ir_type(src), *t = ir_type(n);
     lin sub[TP_MAX_DIMS];
-    for (int d = 0; d < g->n && !w->fail; d++) {
-        ir_node *index = g->d[d].index;
-        if (!index) {
-            sub[d] = idx[g->d[d].from];
-            continue;
-        }
-        const tp_tensor *x = ir_type(index);
-        lin at[TP_MAX_DIMS];
-        for (int k = 0; k < x->ndim; k++)
-            at[k] = is_spread(x->size[k], t->size[g->d[d].from + k]) ? lin_const(0) : idx[g->d[d].from + k];
-        sub[d] = eval_index(w, index, at, s->size[d], g->wrap);
-    }
+    for (int d = 0; d < g.n && !w->fail; d++)
+        sub[d] = indexed(w, n, &g, d, ir_type(n)->size, idx);
     if (w->fail)
         return 0;
     if (w->dry)
@@ -1176,9 +1180,45 @@ static __attribute__((noinline)) vir_ref eval_gather(walk *w, ir_node *n, const 
     return eval(w, src, sub);
 }
 
+/* One element, or a vector of them, written where its index points. */
+static __attribute__((noinline)) void eval_put(walk *w, ir_node *n, const lin *home)
+{
+    loop_gather g;
+    const tp_tensor *t = ir_type(n);
+    const tp_val *src;
+    lin sub[TP_MAX_DIMS], at[TP_MAX_DIMS];
+    vir_ref v = 0;
+    loop_gather_of(n, &g);
+    src = &n->arg[g.src];
+    for (int d = 0; d < g.n && !w->fail; d++)
+        sub[d] = indexed(w, n, &g, d, g.size, home);
+    if (src->kind == VAL_node) {
+        const tp_tensor *x = ir_type(src->node);
+        for (int d = 0, off = g.nd - x->ndim; d < x->ndim; d++)
+            at[d] = is_spread(x->size[d], g.size[d + off]) ? lin_const(0) : home[d + off];
+        v = w->fail ? 0 : eval(w, src->node, at);
+    } else if (!w->dry)
+        v = number(w->k, src, (dtype)t->dt);
+    if (w->fail)
+        return;
+    lin to = address(w, t, sub);
+    if (w->dry) {
+        vec_push(&w->pl->check, n);
+        vec_push(&w->seen, ((access){ .at = linear_part(w, t, sub), .part = true }));
+        return;
+    }
+    int buf = buffer_of(w, n, g.adds ? VIR_INOUT : VIR_OUT);
+    vir_ref place = emit_lin(w, &to);
+    if (g.adds)
+        v = vir_add(w->k, vir_load(w->k, buf, place, 0), v);
+    vir_store(w->k, buf, place, v, 0);
+}
+
 static vir_ref eval(walk *w, ir_node *n, const lin *idx)
 {
     info *f = &w->pl->in[n->id];
+    if (n == w->self && f->put)
+        return eval(w, n->arg[0].node, idx);
     if (n != w->self) {
         if (f->g && f->g == w->g && !f->ext) {
             if (!at_home(w, n, idx)) {
@@ -1350,6 +1390,11 @@ static void member_index(walk *w, ir_node *n, lin *out)
     const tp_tensor *t = ir_type(n);
     const group *g = w->g;
     const info *f = &w->pl->in[n->id];
+    if (f->put) { /* of the copy, or of what is written into it */
+        for (int d = 0; d < g->nd; d++)
+            out[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+        return;
+    }
     if (g->part) {
         int cat = part_dim(n);
         for (int d = 0; d < t->ndim; d++)
@@ -1722,6 +1767,51 @@ no:
     return false;
 }
 
+/* The kernel that copies what is written into, or the one that writes. */
+static group put_part(const group *g, const ir_node *n, int part)
+{
+    group p = *g;
+    loop_gather of;
+    p.part = part + 1;
+    if (part == 0 || !loop_gather_of(n, &of))
+        return p;
+    p.nd = of.nd;
+    memcpy(p.size, of.size, sizeof(symint) * (size_t)of.nd);
+    p.red = of.serial;
+    return p;
+}
+
+static bool survey(planner *pl, group *g, space *s, walk *w);
+static bool start_put(planner *pl, ir_node *n, const uint64_t *deps)
+{
+    info *f = &pl->in[n->id];
+    group *g = group_new(pl);
+    bool ok = true;
+    g->nd = ir_type(n)->ndim;
+    memcpy(g->size, ir_type(n)->size, sizeof(symint) * (size_t)g->nd);
+    g->member[g->n++] = n;
+    f->g = g;
+    for (int i = 0; i < 2 && ok; i++) {
+        group part = put_part(g, n, i);
+        space s;
+        walk w;
+        int nload = 0;
+        ir_node *load[MAX_BUFS];
+        f->g = &part;
+        space_init(&s, &part);
+        ok = survey(pl, &part, &s, &w);
+        for (size_t k = 0; k < w.loads.n; k++)
+            nload = load_add(load, nload, w.loads.at[k]);
+        ok = ok && nload < MAX_BUFS;
+        vec_free(&w.seen);
+        vec_free(&w.loads);
+    }
+    f->g = ok ? g : NULL;
+    if (ok)
+        add_before(pl, g, deps);
+    return ok;
+}
+
 static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
 {
     info *f = &pl->in[n->id];
@@ -1951,6 +2041,8 @@ static const char *gather_as_call(planner *pl, const ir_node *n, const loop_gath
     }
     if (!lanes)
         return NULL;
+    if (pl->c->portable)
+        return NULL;
     if (dtype_size((dtype)t->dt) < 4)
         return "elements of fewer than four bytes are not gathered by one instruction";
     bool quick = n->op != OP_index_Tensor || slices; /* the call knows a faster way than a table of places */
@@ -2011,7 +2103,7 @@ static void choose_folds(planner *pl)
                        : windows_of(n->arg, false, ir_type(n->arg[0].node), &p);
         } else if (n->op == OP__philox_uniform && n->arg[0].kind == VAL_node)
             what = "numbers are drawn where they are used";
-        else if (loop_gather_of(n, &g)) {
+        else if (loop_gather_of(n, &g) && !g.writes) {
             what = "read where its index points";
             call = gather_as_call(pl, n, &g);
         }
@@ -2067,14 +2159,15 @@ static bool scan_fits(planner *pl, const ir_node *n)
     int64_t step = t->ndim ? hint(x->stride[dim]) * (int64_t)dtype_size(in) : 0;
     bool far = dtype_is_float(in) && step % 4096 == 0 && t->ndim &&
                hint(t->size[dim]) > 64; /* one set of the cache */
-    const char *why = t->ndim < 2 || dim == t->ndim - 1 ? "every step waits for the one before"
-                      : hint(t->size[t->ndim - 1]) < (dtype_is_float(in) ? 32 : 8)
+    bool any = pl->c->portable && t->ndim;
+    const char *why = !any && (t->ndim < 2 || dim == t->ndim - 1) ? "every step waits for the one before"
+                      : !any && hint(t->size[t->ndim - 1]) < (dtype_is_float(in) ? 32 : 8)
                           ? "there are too few columns"
                       : !((out == in && (out == DT_f32 || out == DT_f64)) ||
                           (out == DT_i64 && !dtype_is_float(in)))
                           ? "not in its element type"
                       : t->numel == 0                   ? "it has no elements"
-                      : far                             ? "rows lie whole pages apart"
+                      : !any && far                     ? "rows lie whole pages apart"
                       : !decide(pl->c, DECIDE_lower, n) ? "refused"
                                                         : NULL;
     log_lower(n, !why, why ? why : "lanes hold columns");
@@ -2085,7 +2178,7 @@ static bool scan_fits(planner *pl, const ir_node *n)
 
 /* Why the place of an extreme is better called for, or NULL. Down columns and over one long row the call looks for the extreme
  * first and for its place afterwards, which only an operand that exists in memory allows. */
-static const char *place_as_call(const ir_node *n)
+static const char *place_as_call(const tp_comp *c, const ir_node *n)
 {
     const ir_node *x = n->arg[0].node;
     const tp_tensor *t = ir_type(x);
@@ -2093,7 +2186,41 @@ static const char *place_as_call(const ir_node *n)
         x = x->arg[0].node;
     bool computed = x->kind == IR_call && (row_of(x)->flags & OPF_PW) && lower_of((op_id)x->op);
     bool rows = t->ndim > 1 && n->arg[1].kind == VAL_int && dim_arg(n, 1, t->ndim) == t->ndim - 1;
-    return computed || rows ? NULL : "nothing is computed on the way, and the call knows a faster one";
+    return computed || rows || c->portable
+               ? NULL
+               : "nothing is computed on the way, and the call knows a faster one";
+}
+
+/* Is n written where indices point by a kernel of ours? Lanes hold elements that never meet, and those that may are written
+ * one after the other, in the order of the call: the result does not depend on threads. */
+static bool put_fits(planner *pl, ir_node *n)
+{
+    loop_gather g;
+    if (!loop_gather_of(n, &g) || !g.writes)
+        return false;
+    const tp_tensor *t = ir_type(n);
+    const tp_val *src = &n->arg[g.src];
+    const ir_node *x = src->kind == VAL_node ? behind_views(src->node) : NULL;
+    bool computed = x && x->nuse == 1 && x->kind == IR_call && (row_of(x)->flags & OPF_PW) &&
+                    lower_of((op_id)x->op);
+    const char *why = NULL;
+    if (t->numel == 0 || sym_known(SYM_eq, shape_numel(g.nd, g.size), 0))
+        why = "it has no elements";
+    else if (g.serial >> (g.nd - 1) & 1 || t->stride[t->ndim - 1] != 1 || g.nd - 1 != g.d[t->ndim - 1].from)
+        why = "neighbours may go to one place";
+    else if (g.adds && t->dt != DT_f32 && t->dt != DT_f64 && t->dt != DT_i64 && t->dt != DT_i32)
+        why = "not in its element type";
+    else if (src->kind != VAL_node && !is_known_number(src))
+        why = "its number is not known yet";
+    else if (!computed && !pl->c->portable)
+        why = "nothing is computed on the way";
+    else if (!decide(pl->c, DECIDE_lower, n))
+        why = "refused";
+    log_lower(n, !why, why ? why : "written where its index points");
+    for (int d = 0; d < g.n && !why; d++)
+        if (g.d[d].index && !counts_up(pl, g.d[d].index, t->size[d]))
+            operand_in_memory(pl, g.d[d].index);
+    return !why;
 }
 
 static void choose_sched(planner *pl)
@@ -2107,7 +2234,7 @@ static void choose_sched(planner *pl)
             f->sched = true;
             const char *why = NULL;
             if (n->kind == IR_call && !of_nothing(n) && reduction(n, &f->mask, &f->rkind)) {
-                why = is_place(f->rkind) ? place_as_call(n) : NULL;
+                why = is_place(f->rkind) ? place_as_call(pl->c, n) : NULL;
                 f->red = !why;
                 if (f->red)
                     continue;
@@ -2115,6 +2242,10 @@ static void choose_sched(planner *pl)
             }
             if (n->kind == IR_call && scan_fits(pl, n)) {
                 f->scan = true;
+                continue;
+            }
+            if (n->kind == IR_call && put_fits(pl, n)) {
+                f->put = true;
                 continue;
             }
             f->ext = !(n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->val.kind == VAL_tensor);
@@ -2164,14 +2295,15 @@ static void form_groups(planner *pl)
             continue;
         }
         bool in = false;
-        bool parts = n->kind == IR_call && (is_long_cat(n) || (f->folds && is_mirror(n) && part_count(n)));
+        bool parts = n->kind == IR_call &&
+                     (f->put || is_long_cat(n) || (f->folds && is_mirror(n) && part_count(n)));
         for (int i = (int)pl->groups.n - 1; i >= 0 && !in && !f->scan && !parts;
              i--) /* newest first: the likely producer */
             if (bit_has(deps, i) && !pl->groups.at[i]->deep)
                 in = join(pl, pl->groups.at[i], n, deps);
-        if (!in && !start_group(pl, n, deps)) {
+        if (!in && !(f->put ? start_put(pl, n, deps) : start_group(pl, n, deps))) {
             pl->groups.n--; /* the empty group */
-            f->red = f->scan = false;
+            f->red = f->scan = f->put = false;
             start_call(pl, n, deps);
             ir_each_operand(n, operand_in_memory, pl);
         }
@@ -2596,7 +2728,7 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                 info *f = &pl->in[n->id];
                 lin home[TP_MAX_DIMS];
                 if (pass == 0) {
-                    if (f->stored) {
+                    if (f->stored && !(f->put && g->part == 2)) {
                         member_index(w, n, home);
                         access at = { .at = address(w, ir_type(n), home),
                                       .to = n }; /* which may see more on its way */
@@ -2615,7 +2747,10 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                         use_raw(w, &home[__builtin_ctz(f->mask)]);
                 } else
                     member_index(w, n, home);
-                eval(w, root, home);
+                if (f->put && g->part == 2)
+                    eval_put(w, n, home);
+                else
+                    eval(w, root, home);
                 if (w->fail && (w->split_var < 0 || !more))
                     return false;
                 w->fail = false;
@@ -2663,7 +2798,7 @@ static void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
             ku += votes * (each && stride_in(&a->at, k) == 1);
             ru += votes * (each && r >= 0 && stride_in(&a->at, r) == 1);
         }
-        t->column = g->scan || (ku > ru && hint(t->size[k]) >= 8);
+        t->column = g->scan || g->part || (ku > ru && hint(t->size[k]) >= 8);
         if (r < 0)
             t->column = true;
     }
@@ -2923,14 +3058,15 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     space_now = &s;
 
     /* kept loops: all but the vector one are one parallel loop whose counter is taken apart */
+    bool put = pl->in[g->member[0]->id].put && g->part == 2;
     bool vec_keep = t.nkeep && (!g->red || t.column);
     int nouter = t.nkeep - (vec_keep ? 1 : 0);
     symint outer = 1, chunks = 1;
     for (int i = 0; i < nouter; i++)
         outer = sym_mul(outer, t.size[t.keep[i]]);
     int vv = vec_keep ? t.keep[t.nkeep - 1] : -1;
-    symint len = CHUNK;
-    bool chunked = vec_keep && hint(t.size[vv]) > CHUNK;
+    symint len = put ? PUT_CHUNK : CHUNK;
+    bool chunked = vec_keep && hint(t.size[vv]) > len;
     if (product && vec_keep) {
         len = row_of_product(product);
         chunked = nouter == 0;
@@ -2959,6 +3095,8 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
             rest = vir_divf(k, rest, sz);
         }
     }
+    for (int i = 0; i < t.nred && put; i++) /* around the vectors: memory is walked row by row */
+        declare_var(&w, t.red[i], vir_loop(k, LOOP_serial, vir_int(k, 0), emit_int(&w, t.size[t.red[i]])));
     if (vec_keep) {
         vir_ref lo = vir_int(k, 0), hi = emit_int(&w, t.size[vv]);
         if (chunked) {
@@ -2967,7 +3105,14 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
         }
         declare_var(&w, vv, vir_loop(k, LOOP_vector, lo, hi));
     }
-    if (!g->red) {
+    if (put) {
+        lin home[TP_MAX_DIMS];
+        member_index(&w, g->member[0], home);
+        w.self = g->member[0];
+        eval_put(&w, g->member[0], home);
+        for (int i = 0; i < t.nred; i++)
+            vir_end(k);
+    } else if (!g->red) {
         w.pass = 0;
         for (int i = 0; i < g->n; i++)
             if (pl->in[g->member[i]->id].stored)
@@ -2979,7 +3124,7 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
         if (passes > 1 && passes < 32)
             park_members(&w, hint(row));
         for (int pass = 0; pass < passes; pass++)
-            emit_pass(&w, &t, pass, !vec_keep);
+            emit_pass(&w, &t, pass, !vec_keep && !g->scan);
     }
     if (vec_keep)
         vir_end(k);
@@ -3027,6 +3172,10 @@ done:
 static bool write_group(planner *pl, group *g)
 {
     ir_node *n = g->n == 1 ? g->member[0] : NULL;
+    if (n && pl->in[n->id].put) {
+        group copy = put_part(g, n, 0), put = put_part(g, n, 1);
+        return write_kernel(pl, &copy, NULL, NULL, NULL) && write_kernel(pl, &put, NULL, NULL, NULL);
+    }
     if (!n || g->red || part_count(n) < 2 || !decide(pl->c, DECIDE_fuse, n))
         return write_kernel(pl, g, NULL, NULL, NULL);
     for (int i = 0; i < part_count(n); i++) {
@@ -3078,7 +3227,7 @@ static bool write_riders(planner *pl, group *g, const int *order, size_t at, uin
         if (!ready)
             continue;
         const char *why = "its rows are not the product's";
-        if (h->n == 1 && part_count(h->member[0]))
+        if (h->n == 1 && (pl->in[h->member[0]->id].put || part_count(h->member[0])))
             continue;
         if (!decide(pl->c, DECIDE_fuse, h->member[0]))
             why = "refused";
@@ -3513,7 +3662,7 @@ static void extremes_apart(tp_comp *c, ir_graph *g)
                      u->user->val.kind == VAL_tensor;
         if (!plain)
             continue;
-        const char *why = place_as_call(n);
+        const char *why = place_as_call(c, n);
         if (!why && !decide(c, DECIDE_lower, n))
             why = "refused";
         if (why) {

@@ -90,3 +90,41 @@ def test_filled_like_another():
     for dt in (taper.float32, taper.float16, taper.int64, taper.uint8, taper.bool):
         x = taper.ones(4, 9).to(dt)
         agree(lambda x: (x.new_full((3, 5), 1) + x.new_ones(5), x.new_zeros(2), taper.fill(x, 1) | x if not dt.is_floating_point else x * 2), x)
+
+
+def test_writing_where_an_index_points():
+    log = plan("x, s, i = taper.randn(9, 40), taper.randn(30, 40), taper.randint(0, 9, (30,))\n"
+               "for f in (lambda: x.index_add(0, i, taper.relu(s) * 2), lambda: x.index_copy(0, i, s.sin()), lambda: x.index_put((i,), s + 1, accumulate=True),\n"
+               "          lambda: taper.zeros(9, 40).scatter_add(0, i[:, None].expand(-1, 40), s * 2), lambda: x.index_add(0, i, s),\n"
+               "          lambda: x.t().index_add(1, i, s.t() * 2)):\n    taper.compile(f)()")
+    assert counts(log)[:5] == [(2, 0)] * 4 + [(0, 1)] and counts(log)[5][1] == 1, log
+    assert "index_add: nothing is computed on the way" in log and "index_add_1: neighbours may go to one place" in log or \
+        "index_add: neighbours may go to one place" in log, log
+    for dt in (taper.float32, taper.float64, taper.int64, taper.int32, taper.bfloat16, taper.bool):
+        for rows, n, m in ((5, 17, 3), (1, 40, 1), (9, 600, 33), (4, 1, 70)):
+            x, s = (taper.randn(rows, m, n) * 8).to(dt), (taper.randn(6, m, n) * 8).to(dt)
+            i, e = taper.randint(0, rows, (6,)), taper.randint(0, rows, (6, m, n))  # most places are written more than once
+            two = lambda t: t | t if dt == taper.bool else t + t
+            agree(lambda x, s, i, e: (x.index_copy(0, i, two(s)), x.scatter(0, e, two(s)), x.scatter(0, e[:3], two(s)), x.scatter(0, e, 1),
+                                      x.index_put((i - rows,), two(s)), x.index_put((i.to(taper.int32), taper.arange(6) % m), two(s[:, 0]))), x, s, i, e,
+                  what=(dt, rows, n, m))
+            if dt != taper.bool:
+                agree(lambda x, s, i, e: (x.index_add(0, i, two(s)), two(x).scatter_add(0, e, two(s)), x.index_put((i,), two(s), accumulate=True) * 2,
+                                          x.transpose(0, 1).index_add(1, i, two(s.transpose(0, 1))), x.index_put((i,), two(s[:1]), accumulate=True),
+                                          x.index_put((i[:, None], taper.arange(m)), two(s), accumulate=True)), x, s, i, e, what=(dt, rows, n, m))
+
+
+def test_writing_outside_is_the_error_of_eager():
+    x, s = taper.randn(4, 8), taper.randn(3, 8)
+    for bad in (4, -5):
+        i = taper.tensor([0, bad, 1])
+        for f in (lambda: x.index_add(0, i, s * 2), lambda: x.index_copy(0, i, s * 2), lambda: x.index_put((i,), s * 2),
+                  lambda: x.scatter(0, i[:, None].expand(3, 8), s * 2), lambda: x.scatter_add(0, i[:, None].expand(3, 8), s * 2)):
+            said = []
+            for g in (f, taper.compile(f)):
+                try:
+                    g()
+                    said.append(None)
+                except (RuntimeError, IndexError) as e:
+                    said.append((type(e), str(e).splitlines()[0]))
+            assert said[0] and said[0] == said[1], said
