@@ -51,36 +51,52 @@ AVX2 static inline void turn8(__m256 *r, float *d, int64_t dstride)
         _mm256_storeu_ps(d + (i + 4) * dstride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
 }
-AVX2 static inline void turn4(__m256 *r, float *d, int64_t dstride) /* four rows: eight columns of four */
+/* Up to four rows, n of them wanted: eight columns of n. */
+AVX2 static inline void turn4(__m256 *r, int n, float *d, int64_t dstride)
 {
     for (int h = 0; h < 2; h++) {
         __m128 q[4];
         for (int i = 0; i < 4; i++)
             q[i] = h ? _mm256_extractf128_ps(r[i], 1) : _mm256_castps256_ps128(r[i]);
         _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
-        for (int i = 0; i < 4; i++)
-            _mm_storeu_ps(d + (4 * h + i) * dstride, q[i]);
+        for (int i = 0; i < 4; i++) {
+            float *to = d + (4 * h + i) * dstride;
+            if (n == 4)
+                _mm_storeu_ps(to, q[i]);
+            else if (n > 1)
+                _mm_storel_pi((__m64 *)(void *)to, q[i]);
+            if (n % 2)
+                _mm_store_ss(to + n - 1, n == 1 ? q[i] : _mm_movehl_ps(q[i], q[i]));
+        }
     }
 }
 
-/* turn_: source columns contiguous; blocks of 8 (4) rows by 8, then what is left one by one. copy_: rows contiguous. */
+/* turn_: source columns contiguous. All rows of eight columns, then the next eight: what is written lies together, in a panel
+ * that the first cache does not hold. Sixteen are read ahead of their turn, because so many rows hide from the hardware.
+ * copy_: rows contiguous. */
 #define WITH_AVX2(type, S)                                                                                   \
     AVX2 static void turn_##type(const S *s, int64_t row, int rows, int64_t cols, int64_t dstride, float *d) \
     {                                                                                                        \
-        for (int r = 0, step; r < rows; r += step) {                                                         \
-            int64_t c = 0;                                                                                   \
-            step = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : rows - r;                                         \
-            for (; step >= 4 && c + 8 <= cols; c += 8) {                                                     \
+        int64_t c = 0;                                                                                       \
+        for (; c + 8 <= cols; c += 8) {                                                                      \
+            int r = 0;                                                                                       \
+            for (; r + 8 <= rows; r += 8) {                                                                  \
                 __m256 v[8];                                                                                 \
-                for (int i = 0; i < step; i++)                                                               \
+                for (int i = 0; i < 8; i++) {                                                                \
                     v[i] = load_##type(s + (r + i) * row + c);                                               \
-                if (step == 8)                                                                               \
-                    turn8(v, d + c * dstride + r, dstride);                                                  \
-                else                                                                                         \
-                    turn4(v, d + c * dstride + r, dstride);                                                  \
+                    _mm_prefetch((const char *)(s + (r + i) * row + c + 16), _MM_HINT_T0);                   \
+                }                                                                                            \
+                turn8(v, d + c * dstride + r, dstride);                                                      \
             }                                                                                                \
-            move_##type(s + r * row + c, row, 1, step, cols - c, dstride, d + c * dstride + r);              \
+            for (; r < rows; r += 4) {                                                                       \
+                __m256 v[4];                                                                                 \
+                int n = MIN(rows - r, 4);                                                                    \
+                for (int i = 0; i < 4; i++)                                                                  \
+                    v[i] = load_##type(s + (r + MIN(i, n - 1)) * row + c);                                   \
+                turn4(v, n, d + c * dstride + r, dstride);                                                   \
+            }                                                                                                \
         }                                                                                                    \
+        move_##type(s + c, row, 1, rows, cols - c, dstride, d + c * dstride);                                \
     }                                                                                                        \
     AVX2 static void copy_##type(const S *s, int64_t col, int rows, int64_t cols, int64_t dstride, float *d) \
     {                                                                                                        \
