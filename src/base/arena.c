@@ -1,4 +1,5 @@
 #include "base/arena.h"
+#include "base/bytes.h"
 #include "base/strbuf.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,9 +7,10 @@
 struct arena_block {
     arena_block *next;
     size_t size;
+    bool shared; /* with tensors: cut from memory that others have touched before */
 };
 
-enum { FIRST_BLOCK = 4096, MAX_BLOCK = 1 << 20 };
+enum { FIRST_BLOCK = 4096, SHARED_BLOCK = 64 << 10, MAX_BLOCK = 1 << 20 };
 
 void arena_init(arena *a) { memset(a, 0, sizeof *a); }
 
@@ -16,7 +18,10 @@ void arena_free(arena *a)
 {
     for (arena_block *b = a->blocks, *next; b; b = next) {
         next = b->next;
-        free(b);
+        if (b->shared)
+            bytes_free(b, (int64_t)b->size);
+        else
+            free(b);
     }
     arena_init(a);
 }
@@ -28,7 +33,11 @@ void *arena_alloc_slow(arena *a, size_t n)
 
     if (size < n + head)
         size = n + head;
-    arena_block *b = mem_alloc(size);
+    arena_block *b = size >= SHARED_BLOCK && size <= INT64_MAX ? bytes_new((int64_t)size) : NULL;
+    bool shared = b != NULL;
+    if (!b)
+        b = mem_alloc(size);
+    b->shared = shared;
     b->size = size;
     b->next = a->blocks;
     a->blocks = b;

@@ -4,7 +4,7 @@
 #include "gen/corr_int.h"
 #include "base/map.h"
 #include "base/pool.h"
-#include "tensor/bytes.h"
+#include "base/bytes.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

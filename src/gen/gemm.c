@@ -3,7 +3,7 @@
 #include "gen/publish.h"
 #include "base/pool.h"
 #include "loop/vnum.h"
-#include "tensor/bytes.h"
+#include "base/bytes.h"
 #include <stdio.h>
 
 /* Measured: 256 rows of B a block, and B blocks that fill the second cache. */

@@ -2,7 +2,7 @@
 #include "run/attend.h"
 #include "base/pool.h"
 #include "gen/provide.h"
-#include "tensor/bytes.h"
+#include "base/bytes.h"
 #include <stdatomic.h>
 
 enum { BLOCK_BYTES = 192 << 10, LEAST_ROWS = 48, MAX_BUFS = 80 };

@@ -1,6 +1,6 @@
 #include "tensor/tensor.h"
 #include "base/pool.h"
-#include "tensor/bytes.h"
+#include "base/bytes.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "test.h"
 #include "base/pool.h"
-#include "tensor/bytes.h"
+#include "base/bytes.h"
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "tensor/bytes.h"
+#include "base/bytes.h"
 #include "base/pool.h"
 #include "base/vec.h"
 #include <pthread.h>
@@ -338,12 +338,18 @@ static void trim(void)
         pthread_cond_wait(&walker.ended, &lock);
     for (size_t i = regions.n; i-- > 0;) {
         region *r = regions.at[i];
-        for (size_t k = 0; k < r->free.n; k++)
-            if (r->free.at[k].dirty || r->free.at[k].at + r->free.at[k].n > r->top) {
-                give_pages(r, r->free.at[k].at, r->free.at[k].n);
-                idle -= r->free.at[k].dirty;
-                r->free.at[k].dirty = 0;
+        for (size_t k = 0; k < r->free.n; k++) {
+            span *s = &r->free.at[k];
+            bool last = s->at + s->n == r->size; /* with what was touched ahead */
+            if (s->dirty || last)
+                give_pages(r, s->at, s->n);
+            idle -= s->dirty;
+            s->dirty = 0;
+            if (last) {
+                r->top = s->at;
+                r->seen = MIN(r->seen, (s->at + HUGE - 1) & ~(size_t)(HUGE - 1));
             }
+        }
         if (unused(r))
             region_end(i);
     }

@@ -1,8 +1,7 @@
-/* bytes.h - the memory of tensors: where bytes come from and where they go.
- * Small blocks are recycled per thread, large ones lie side by side in regions of huge pages.
- * May not know tensors. */
-#ifndef TAPER_TENSOR_BYTES_H
-#define TAPER_TENSOR_BYTES_H
+/* bytes.h - the memory of tensors, of arenas and of scratch: where bytes come from and where they go.
+ * Small blocks are recycled per thread, large ones lie side by side in regions of huge pages. */
+#ifndef TAPER_BYTES_H
+#define TAPER_BYTES_H
 #include "base/base.h"
 
 void *bytes_new(int64_t n);          /* 64-byte aligned, n > 0; NULL: out of memory */
