@@ -107,6 +107,7 @@ def in_use():
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = Info
     gc.collect()
+    sys.stdout.flush()  # CPython 3.11.2 keeps every empty string that was printed until then
     return sys.getallocatedblocks(), libc.mallinfo2().uordblks
 
 

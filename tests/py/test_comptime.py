@@ -10,6 +10,7 @@ import sys
 import tempfile
 import textwrap
 import time
+import unittest
 
 import taper
 from taper._dynamo.comptime import comptime
@@ -182,7 +183,10 @@ def dialogue(program, commands, **env):
         path = os.path.join(d, "playground.py")
         with open(path, "w") as f:
             f.write(textwrap.dedent(program))
-        pid, fd = pty.fork()
+        try:
+            pid, fd = pty.fork()
+        except OSError as e:  # a container may come without /dev/pts
+            raise unittest.SkipTest(f"no pseudo-terminals here: {e}")
         if pid == 0:
             os.environ.update(env, PYTHONPATH=os.path.join(ROOT, "python"), TERM="dumb", PYTHONUNBUFFERED="1")
             os.execv(sys.executable, [sys.executable, "-m", "taper", path])
