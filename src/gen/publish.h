@@ -1,4 +1,4 @@
-/* publish.h - machine code to memory that may run. Written, then made executable, never writable again. */
+/* publish.h - machine code to memory that may run. Never writable at the address at which it runs. */
 #ifndef TAPER_GEN_PUBLISH_H
 #define TAPER_GEN_PUBLISH_H
 #include "gen/x64.h"
