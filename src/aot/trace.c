@@ -572,32 +572,44 @@ static void log_graph(ev_kind text, ev_kind trace, const char *title, const ir_g
 }
 
 typedef struct graphs {
-    const ir_graph *g[2];
-    ev_kind k[2];
+    const ir_graph *g[3];
+    ev_kind k[3];
 } graphs;
 
 static void trace_graphs(void *arg)
 {
     graphs *a = arg;
     strbuf *b = ev_scratch();
-    for (int i = 0; i < 2 && a->g[i]; i++) {
-        strbuf_clear(b);
-        ir_print(b, a->g[i], IR_PRINT_log);
-        ev_json(a->k[i], NULL, "{}", strbuf_str(b));
-    }
+    for (int i = 0; i < 3; i++)
+        if (a->g[i]) {
+            strbuf_clear(b);
+            ir_print(b, a->g[i], IR_PRINT_log);
+            ev_json(a->k[i], NULL, "{}", strbuf_str(b));
+        }
     ev_scratch_done(b);
 }
 
 /* To the trace alone, and the graphs have no symbols (printing them asks the environment, which changes): then another
  * thread prints them. */
-static bool log_later(ev_kind text, const ir_graph *g, ev_kind k, const ir_graph *more, ev_kind k2,
-                      const void *keep)
+static bool for_trace_alone(const ir_graph *g)
 {
-    if (ev_text_on(text) || !ev_trace_on(k) || g->nnode < EV_LATER_NODES ||
-        (g->env && sym_env_n_symbols(g->env)))
-        return false;
-    ev_later(trace_graphs, &(graphs){ { g, more }, { k, k2 } }, sizeof(graphs), keep, NULL);
-    return true;
+    return !ev_text_on(EV_aot_joint_graph) && !ev_text_on(EV_aot_graphs) &&
+           ev_trace_on(EV_aot_forward_graph) && g->nnode >= EV_LATER_NODES &&
+           !(g->env && sym_env_n_symbols(g->env));
+}
+
+static void log_parts(const aot_unit *u, bool joint)
+{
+    ev_kind fw = u->bw ? EV_aot_forward_graph : EV_aot_inference_graph;
+    if (for_trace_alone(u->joint)) { /* all with one hand-over */
+        graphs a = { { joint ? u->joint : NULL, u->fw, u->bw },
+                     { EV_aot_joint_graph, fw, EV_aot_backward_graph } };
+        ev_later(trace_graphs, &a, sizeof a, u, NULL);
+        return;
+    }
+    log_graph(EV_aot_graphs, fw, "Forward graph", u->fw);
+    if (u->bw)
+        log_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
 }
 
 static void log_unit(const ir_graph *g, const aot_unit *u, int64_t ns)
@@ -698,27 +710,25 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     u->base = t.base;
     t.base = NULL;
     spent += clock_ns();
-    if (u->ngrad && !log_later(EV_aot_joint_graph, u->joint, EV_aot_joint_graph, NULL, 0, u))
+    bool joint_later = u->ngrad && !cut && for_trace_alone(u->joint); /* who cuts it may not come back */
+    if (u->ngrad && !joint_later)
         log_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);
     spent -= clock_ns();
     if (cut && u->ngrad ? !cut->fn(cut, c, u, nfw) || !check_cut(u, nfw, err)
                         : !aot_partition(c, u, nfw, flags & AOT_min_cut))
-        goto done;
+        goto cut_failed;
     if (u->bw && !aot_keep_old_values(u, nfw, err))
-        goto done;
+        goto cut_failed;
     spent += clock_ns();
     if (ev_log_on(EVC_aot, EV_INFO))
         log_unit(g, u, spent);
-    if (log_later(EV_aot_graphs, u->fw, u->bw ? EV_aot_forward_graph : EV_aot_inference_graph, u->bw,
-                  EV_aot_backward_graph, u))
-        ;
-    else if (u->bw) {
-        log_graph(EV_aot_graphs, EV_aot_forward_graph, "Forward graph", u->fw);
-        log_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
-    } else
-        log_graph(EV_aot_graphs, EV_aot_inference_graph, "Forward graph", u->fw);
+    log_parts(u, joint_later);
     ok = !env_get(ENV_check_text) ||
          (ir_verify(u->joint, err) && ir_verify(u->fw, err) && (!u->bw || ir_verify(u->bw, err)));
+    goto done;
+cut_failed:
+    if (joint_later)
+        log_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);
 done:
     end(&t);
     ir_graph_free(t.g);

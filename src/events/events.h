@@ -94,11 +94,12 @@ void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file,
 /* Trace records of this thread between ev_batch(true) and ev_batch(false) go out with one write. For many small ones in
  * a row: a killed process loses those of the batch it was in. */
 void ev_batch(bool on);
-/* A compile is to be expected: the file is made now, by the other thread, as that can take longer than a record. */
+/* A compile is to be expected: the file is made now, not within the compile. */
 void ev_trace_prepare(void);
 /* A record that takes long to make: fn(copy of arg) is called on another thread, in the same compile, while the caller
- * goes on; or at once, when that thread is busy. What the record is made of must not change until then: who frees or
- * changes one of the two objects to keep calls ev_wait(object) before. Records are on disk when the compile ends. */
+ * goes on; or at once, when that thread has enough to do. What the record is made of must not change until then: who frees
+ * or changes one of the two objects to keep calls ev_wait(object) before. Who lets code of the program go on calls
+ * ev_settle before: so whatever the program sees happened after the records were written. */
 typedef void ev_later_fn(void *arg);
 enum { EV_LATER_NODES = 64 }; /* smaller graphs are printed sooner than another thread wakes up */
 void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *keep2);
@@ -107,6 +108,12 @@ void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, cons
 strbuf *ev_scratch(void);
 void ev_scratch_done(strbuf *b);
 void ev_wait(const void *kept); /* until it is free again; NULL: until everything is written */
+extern int ev_unwritten;
+static inline void ev_settle(void)
+{
+    if (TP_UNLIKELY(__atomic_load_n(&ev_unwritten, __ATOMIC_RELAXED)))
+        ev_wait(NULL);
+}
 
 /* --- the user's stack -------------------------------------------------------------------------------------
  */

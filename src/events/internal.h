@@ -17,11 +17,14 @@ extern const ev_crow ev_crows[EVC_COUNT];
 
 extern pthread_mutex_t ev_lock; /* around sinks and settings; safe across fork */
 void ev_lock_init(void);        /* registers the fork handlers once */
+pid_t ev_pid(void);             /* of this process, also after a fork */
 
 const char *ev_short_file(const char *file); /* path below src/ */
 void ev_prefix(strbuf *out, char letter, const char *file,
-               int line);  /* "V1115 10:20:30.123456 99 sym/env.c:9]" */
-void ev_later_ready(void); /* the thread of ev_later is there */
+               int line);          /* "V1115 10:20:30.123456 99 sym/env.c:9]" */
+void ev_later_ready(void);         /* the thread of ev_later is there */
+void ev_later_compiling(int more); /* so many more compiles are open */
+void ev_crash_watch(bool on);      /* whether a crash waits for the thread of ev_later */
 char ev_letter(int level);
 const ev_cid *ev_cid_or_now(const ev_cid *c);
 
@@ -31,6 +34,5 @@ uint8_t ev_trace_bits(ev_kind k); /* EVF_trace when the trace wants this kind */
 extern bool ev_listened;          /* somebody inside the process wants every text */
 bool ev_text_wants(ev_kind k);
 int ev_component_level(ev_component c);
-void ev_trace_flush(void); /* what this thread still holds */
-void ev_trace_tidy(void);  /* a file without a record goes away */
+void ev_trace_tidy(void); /* a file without a record goes away */
 #endif

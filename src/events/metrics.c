@@ -59,6 +59,7 @@ void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const 
         next_reason = NULL;
     }
     open_now = r;
+    ev_later_compiling(1);
 }
 
 static void record_free(record *r)
@@ -176,7 +177,7 @@ void ev_metrics_end(bool drop)
     record *r = open_now;
     if (!r)
         return;
-    ev_wait(NULL); /* part of the compile: afterwards its records are on disk, whatever happens */
+    ev_later_compiling(-1);
     open_now = r->outer;
     if (!drop) {
         strbuf b = { 0 };
@@ -192,7 +193,6 @@ void ev_metrics_end(bool drop)
         next_reason = r->recompile;
         r->recompile = NULL;
     }
-    ev_trace_flush();
     record_free(r);
 }
 

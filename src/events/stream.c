@@ -27,12 +27,26 @@ uint8_t ev_levels[EVC_COUNT] = { [0 ... EVC_COUNT - 1] = EV_WARNING };
 pthread_mutex_t ev_lock = PTHREAD_MUTEX_INITIALIZER;
 static void lock(void) { pthread_mutex_lock(&ev_lock); }
 static void unlock(void) { pthread_mutex_unlock(&ev_lock); }
-static void renew(void) { pthread_mutex_init(&ev_lock, NULL); }
-static void at_fork(void) { pthread_atfork(lock, unlock, renew); }
+static pid_t pid; /* asked for once: a record needs it several times, and each time is a system call */
+static void renew(void)
+{
+    pthread_mutex_init(&ev_lock, NULL);
+    pid = getpid();
+}
+static void at_fork(void)
+{
+    pid = getpid();
+    pthread_atfork(lock, unlock, renew);
+}
 void ev_lock_init(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, at_fork);
+}
+pid_t ev_pid(void)
+{
+    ev_lock_init();
+    return pid;
 }
 
 void ev_refresh(void)
@@ -126,7 +140,7 @@ void ev_prefix(strbuf *out, char letter, const char *file, int line)
     strbuf_addc(out, '.');
     digits(out, (int)(ns / 1000 % 1000000), 6);
     strbuf_addc(out, ' ');
-    strbuf_int(out, getpid());
+    strbuf_int(out, ev_pid());
     strbuf_addc(out, ' ');
     strbuf_add(out, ev_short_file(file));
     strbuf_addc(out, ':');

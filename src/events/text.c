@@ -201,6 +201,7 @@ void ev_text_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
 
     if (!ev_text_on(k))
         return;
+    ev_settle();
     va_start(ap, fmt);
     strbuf_addv(&b, fmt, ap);
     va_end(ap);
@@ -220,6 +221,7 @@ void ev_log_at(ev_component c, ev_level l, const ev_cid *cid, const char *file, 
 
     if (!ev_log_on(c, l))
         return;
+    ev_settle();
     va_start(ap, fmt);
     strbuf_addv(&b, fmt, ap);
     va_end(ap);

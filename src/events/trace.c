@@ -16,10 +16,7 @@
 #include <unistd.h>
 
 /* Records of this thread that go out with one write: between ev_batch(true) and ev_batch(false). */
-static _Thread_local strbuf batch;
-static _Thread_local bool batching;
-/* Ends of phases of this thread's compile: they go out with its next record, or when the compile ends. */
-static _Thread_local strbuf held;
+static _Thread_local strbuf *batch;
 
 static struct {
     char *dir, *path;
@@ -42,7 +39,7 @@ uint8_t ev_trace_bits(ev_kind k)
 
 static void shut(void)
 {
-    if (trace.fd >= 0 && trace.pid == getpid() && !trace.wrote)
+    if (trace.fd >= 0 && trace.pid == ev_pid() && !trace.wrote)
         unlink(trace.path); /* made ready for a compile that never came */
     if (trace.fd >= 0)
         close(trace.fd);
@@ -66,6 +63,7 @@ void ev_trace_stop(void)
     trace.dir = NULL;
     ev_refresh();
     pthread_mutex_unlock(&ev_lock);
+    ev_crash_watch(false);
 }
 
 bool ev_trace_start(const char *dir, bool slow, tp_err *err)
@@ -81,6 +79,7 @@ bool ev_trace_start(const char *dir, bool slow, tp_err *err)
     ev_refresh();
     pthread_mutex_unlock(&ev_lock);
     ev_later_ready();
+    ev_crash_watch(true);
     return true;
 }
 
@@ -90,7 +89,7 @@ const char *ev_trace_path(void) { return trace.path; }
 static bool ensure_open(void)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    pid_t me = getpid();
+    pid_t me = ev_pid();
 
     if (trace.fd >= 0 && trace.pid == me)
         return true;
@@ -224,35 +223,26 @@ static void write_out(const strbuf *b)
 {
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
-    if (held.n && trace.pid != getpid())
-        strbuf_clear(&held); /* a forked child: the parent writes them */
-    if ((b->n || held.n) && trace.dir && ensure_open()) {
-        if (trace.news.n || held.n) {
-            strbuf_addn(&trace.news, strbuf_str(&held), held.n);
-            strbuf_addn(&trace.news, strbuf_str(b), b->n);
+    if (b->n && trace.dir && ensure_open()) {
+        if (trace.news.n) {
+            strbuf_addn(&trace.news, b->s, b->n);
             b = &trace.news;
         }
         fd_write_all(trace.fd, b->s, b->n);
         trace.wrote = true;
-        strbuf_free(&trace.news);
+        strbuf_clear(&trace.news);
     }
-    pthread_mutex_unlock(&ev_lock);
-    strbuf_free(&held);
-}
-
-static void open_now(void *unused)
-{
-    ev_lock_init();
-    pthread_mutex_lock(&ev_lock);
-    if (trace.dir)
-        ensure_open();
     pthread_mutex_unlock(&ev_lock);
 }
 
 void ev_trace_prepare(void)
 {
-    if (ev_trace_on(EV_dynamo_start) && (trace.fd < 0 || trace.pid != getpid()))
-        ev_later(open_now, "", 0, NULL, NULL);
+    if (!ev_trace_on(EV_dynamo_start) || (trace.fd >= 0 && trace.pid == ev_pid()))
+        return;
+    pthread_mutex_lock(&ev_lock);
+    if (trace.dir)
+        ensure_open();
+    pthread_mutex_unlock(&ev_lock);
 }
 
 /* At exit. */
@@ -264,22 +254,16 @@ void ev_trace_tidy(void)
     pthread_mutex_unlock(&ev_lock);
 }
 
-void ev_trace_flush(void)
-{
-    if (held.n)
-        write_out(&(strbuf){ 0 });
-}
-
 void ev_batch(bool on)
 {
-    if (!on) {
-        write_out(&batch);
-        strbuf_free(&batch);
+    if (on) {
+        batch = ev_scratch();
+        return;
     }
-    batching = on;
+    write_out(batch);
+    ev_scratch_done(batch);
+    batch = NULL;
 }
-
-static _Thread_local bool ends_phase; /* the record at hand is the end of one */
 
 void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const char *metadata,
                 const char *payload)
@@ -293,10 +277,9 @@ void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
         json_w w = { &stack };
         ev_json_user_stack(&w);
     }
-    bool hold = k == EV_chromium_event && ends_phase && !batching && ev_metrics_open();
-    strbuf *rec = batching ? &batch : hold ? &held : ev_scratch();
+    strbuf *rec = batch ? batch : ev_scratch();
     print_record(rec, ev_rows[k].name, file, line, metadata, cid, stack.s, payload);
-    if (!batching && !hold) {
+    if (rec != batch) {
         write_out(rec);
         ev_scratch_done(rec);
     }
@@ -324,7 +307,13 @@ void ev_artifact_at(const char *name, const char *encoding, const ev_cid *cid, c
 static int thread_id(void)
 {
 #ifdef SYS_gettid
-    return (int)syscall(SYS_gettid);
+    static _Thread_local pid_t of; /* a forked child asks again */
+    static _Thread_local int id;
+    if (of != ev_pid()) {
+        of = ev_pid();
+        id = (int)syscall(SYS_gettid);
+    }
+    return id;
 #else
     return 0;
 #endif
@@ -352,10 +341,8 @@ void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file,
     strbuf_add(&b, "\", \"cat\": \"dynamo_timed\", \"tid\": ");
     strbuf_int(&b, thread_id());
     strbuf_add(&b, ", \"pid\": ");
-    strbuf_int(&b, getpid());
+    strbuf_int(&b, ev_pid());
     strbuf_add(&b, ph == 'i' ? ", \"s\": \"p\"}" : "}");
-    ends_phase = ph == 'E';
     ev_json_at(EV_chromium_event, cid, file, line, "{}", b.s);
-    ends_phase = false;
     strbuf_free(&b);
 }

@@ -2,6 +2,7 @@
 #include "base/envvars.h"
 #include "front/capture.h"
 #include "aot/aot.h"
+#include "gen/c.h"
 #include "ir/hop.h"
 #include "ops/custom.h"
 
@@ -248,7 +249,7 @@ static PyObject *backend_failed(PyObject *backend, entry *e)
 
 static cap_runner *compile_python(ir_graph *g, PyObject *fn, PyObject *options, PyObject *const *in, int nin)
 {
-    ev_wait(g); /* it may change the graph */
+    ev_settle(); /* it may change the graph, and do anything else */
     PyObject *cap = graph_view(g), *list = PyList_New(nin), *m = NULL, *r = NULL;
     for (int i = 0; list && i < nin; i++)
         PyList_SET_ITEM(list, i, Py_NewRef(in[i]));
@@ -835,7 +836,11 @@ static bool is_module(void *data, const char *name)
     return o != NULL;
 }
 
-static void text_ready(void *unused) { ir_text_ready(); }
+static void text_ready(void *unused)
+{
+    ir_text_ready();
+    gen_c_ready();
+}
 
 int cap_brand_changed(bool torch)
 {

@@ -792,12 +792,16 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
         trace_captured(&a);
 }
 
-static void log_guards(entry *e, frame *f)
+static bool latency_wanted(void)
 {
-    if (!ev_on(EV_guards) && !ev_trace_on(EV_dynamo_guards) && !ev_on(EV_verbose_guards))
+    return ev_on(EV_guards) || ev_trace_on(EV_dynamo_guards) || ev_on(EV_verbose_guards);
+}
+
+static void log_guards(entry *e, double us)
+{
+    if (!latency_wanted())
         return;
     strbuf b = { 0 };
-    double us = guard_latency(e, f);
     ev_metrics_latency(us);
     if (ev_on(EV_guards) || ev_on(EV_verbose_guards) || ev_trace_on(EV_dynamo_cpp_guards_str))
         guard_print(&b, e);
@@ -1040,6 +1044,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
              **reg = mem_zalloc(sizeof *reg * (done->sources.n + 1));
     int64_t *sym = mem_zalloc(sizeof *sym * (size_t)(done->nsymval + 1));
     strbuf why = { 0 };
+    double latency = 0;
     if (!guard_check(done, real, reg, sym, &why, false)) {
         PyObject *cls = exc_class("InternalTorchDynamoError");
         PyErr_Format(cls ? cls : PyExc_RuntimeError,
@@ -1051,6 +1056,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         for (int i = 0; i < done->nin; i++)
             in[i] = reg[done->in[i]->id];
         guard_shares(done, in);
+        if (latency_wanted()) /* now: all that it reads was just read */
+            latency = guard_latency(done, real);
         metrics_entry(done, g, in);
         log_captured(done, idle ? NULL : g, in);
         if (ev_log_on(EVC_dynamo, EV_INFO))
@@ -1087,9 +1094,10 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     free(reg);
     free(sym);
     if (done) {
-        log_guards(done, real);
+        log_guards(done, latency);
         log_region(r, done);
         log_effects(done);
+        ev_wait(done); /* from now on it changes */
         cap_count("stats", "unique_graphs", !idle);
         cap_count("stats", "calls_captured", done->nops);
         done->next = r->first;
@@ -1359,6 +1367,7 @@ static PyObject *run_frame(frame *f)
                 free(reg);
             if (sym != symsmall)
                 free(sym);
+            ev_settle();
             if (!ran && PyErr_Occurred()) { /* capture itself failed: not the user's exception */
                 if (!cap_suppress(cfg, f->func))
                     return NULL;

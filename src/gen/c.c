@@ -134,7 +134,15 @@ static void add_name(strbuf *o, const char *s, int n)
         strbuf_addc(o, isalnum((unsigned char)s[i]) && (unsigned char)s[i] < 128 ? s[i] : '_');
     if (o->n == start || isdigit((unsigned char)o->s[start]))
         strbuf_add(o, "a");
-    strbuf_addf(o, "_%d", n);
+    strbuf_addc(o, '_');
+    strbuf_int(o, n);
+}
+
+/* "v12": most of the text is such names */
+static void add_numbered(strbuf *o, char letter, int64_t n)
+{
+    strbuf_addc(o, letter);
+    strbuf_int(o, n);
 }
 
 static void add_float(strbuf *o, int t, double v)
@@ -144,7 +152,7 @@ static void add_float(strbuf *o, int t, double v)
     else if (isinf(v))
         strbuf_addf(o, "%s%sINFINITY", v < 0 ? "-" : "", t == VT_f64 ? "(double)" : "");
     else if (v == (double)(int64_t)v && fabs(v) < 1e6 && !(v == 0 && signbit(v)))
-        strbuf_addf(o, "%lld.0%s", (long long)v, suffix(t));
+        strbuf_int(o, (int64_t)v), strbuf_add(o, t == VT_f32 ? ".0f" : ".0");
     else
         strbuf_addf(o, "%.*g%s%s", t == VT_f64 ? 17 : 9, v,
                     fabs(v) < 1e15 && v == floor(v) && fabs(v) >= 1e6 ? ".0" : "", suffix(t));
@@ -165,20 +173,23 @@ static void val(cw *w, vir_ref r)
         } else if (in->imm == INT32_MIN && in->type == VT_i32) {
             strbuf_add(w->o, "INT32_MIN");
         } else {
-            strbuf_addf(w->o, in->imm < 0 ? "(%lld%s)" : "%lld%s", (long long)in->imm,
-                        in->type == VT_i64 && (in->imm > INT32_MAX || in->imm < INT32_MIN) ? "LL" : "");
+            bool wide = in->type == VT_i64 && (in->imm > INT32_MAX || in->imm < INT32_MIN);
+            strbuf_add(w->o, in->imm < 0 ? "(" : "");
+            strbuf_int(w->o, in->imm);
+            strbuf_add(w->o, wide ? "LL" : "");
+            strbuf_add(w->o, in->imm < 0 ? ")" : "");
         }
         break;
     case VIR_iarg: add_name(w->o, w->k->iname ? w->k->iname[in->imm] : "n", (int)in->imm); break;
     case VIR_farg: add_name(w->o, w->k->fname ? w->k->fname[in->imm] : "f", (int)in->imm); break;
     case VIR_bufptr: add_name(w->o, w->k->bufs[in->imm].name, (int)in->imm); break;
-    case VIR_input: strbuf_addf(w->o, "x%lld", (long long)in->imm); break;
+    case VIR_input: add_numbered(w->o, 'x', in->imm); break;
     case VIR_loopvar:
         if (in->type == VT_i32)
             strbuf_add(w->o, "(int32_t)");
-        strbuf_addf(w->o, "i%lld", (long long)in->imm);
+        add_numbered(w->o, 'i', in->imm);
         break;
-    default: strbuf_addf(w->o, "v%d", r); break;
+    default: add_numbered(w->o, 'v', r); break;
     }
 }
 
@@ -186,11 +197,13 @@ static void val(cw *w, vir_ref r)
  * type. */
 static void expr(cw *w, const char *pattern, const vir_ins *in)
 {
-    for (const char *p = pattern; *p; p++) {
-        if (*p != '$') {
-            strbuf_addc(w->o, *p);
-            continue;
-        }
+    for (const char *p = pattern;; p++) {
+        const char *from = p;
+        while (*p && *p != '$')
+            p++;
+        strbuf_addn(w->o, from, (size_t)(p - from));
+        if (!*p)
+            return;
         switch (*++p) {
         case 'a': val(w, in->a); break;
         case 'b': val(w, in->b); break;
@@ -342,6 +355,15 @@ static void pure_expr(cw *w, const vir_ins *in)
     expr(w, is_flt(in->type) ? float_pattern(in) : int_pattern(in), in);
 }
 
+static void declare(strbuf *o, bool constant, const char *type, vir_ref r)
+{
+    strbuf_add(o, constant ? "const " : "");
+    strbuf_add(o, type);
+    strbuf_addc(o, ' ');
+    add_numbered(o, 'v', r);
+    strbuf_add(o, " = ");
+}
+
 /* A fragment as a static inline function; several results come back through pointers. */
 static void write_frag(cw *w, const vir_frag *f)
 {
@@ -367,7 +389,8 @@ static void write_frag(cw *w, const vir_frag *f)
         const vir_ins *i = &f->k->ins[r];
         if (i->dead || i->op == VIR_const || i->op == VIR_input)
             continue;
-        strbuf_addf(&text, "    const %s v%d = ", ctype[i->type], r);
+        strbuf_add(&text, "    ");
+        declare(&text, true, ctype[i->type], r);
         pure_expr(&in, i);
         strbuf_add(&text, ";\n");
     }
@@ -640,7 +663,7 @@ static void statement(cw *w, vir_ref r)
         end(w, NULL);
         return;
     }
-    strbuf_addf(w->o, "%s%s v%d = ", in->op == VIR_var ? "" : "const ", ctype[in->type], r);
+    declare(w->o, in->op != VIR_var, ctype[in->type], r);
     if (in->op == VIR_load)
         load_expr(w, in);
     else if (in->op == VIR_var || in->op == VIR_get)
@@ -716,6 +739,17 @@ void gen_c_text(const gen_c_unit *u, strbuf *out)
                     "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n\n");
     strbuf_add(out, strbuf_str(&u->helpers));
     strbuf_add(out, strbuf_str(&u->kernels));
+}
+
+void gen_c_ready(void)
+{
+    gen_c_unit u = { 0 };
+    strbuf out = { 0 };
+    cw w = { .u = &u, .o = &out };
+    write_frag(&w, vir_frag_math(VIR_exp, VT_f32));
+    write_frag(&w, vir_frag_math(VIR_log, VT_f32));
+    gen_c_free(&u);
+    strbuf_free(&out);
 }
 
 void gen_c_free(gen_c_unit *u)

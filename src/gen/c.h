@@ -16,6 +16,7 @@ typedef struct gen_c_unit {
 void gen_c_kernel(gen_c_unit *u, const vir *k, const char *name);
 /* The whole file: includes, helpers, kernels. */
 void gen_c_text(const gen_c_unit *u, strbuf *out);
+void gen_c_ready(void); /* makes what the first text would have to make: functions that it is written with */
 void gen_c_free(gen_c_unit *u);
 
 /* Data: the C type of an element (f16 and bf16 are uint16_t), and one element as a constant that gives its bits back. */

@@ -278,6 +278,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     }
     bool ran = n->last ? run_program_take(bw, b->cx, in, nin, out, u->ngrad, err)
                        : run_program_call(bw, b->cx, in, nin, out, u->ngrad, err);
+    ev_settle(); /* hooks of the program may follow */
     if (n->last)
         made = 0;
     if (!ran)

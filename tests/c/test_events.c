@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "events/events.h"
 #include <dirent.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -399,6 +400,113 @@ TEST(events_trace_file)
     free(sub);
     free(dir);
     arena_free(&a);
+}
+
+/* --- killed processes ---------------------------------------------------------------------------------- */
+enum { LARGE = 1 << 17, EVERY = 3 }; /* every third record is large, and made by the other thread */
+
+static void make_large(void *arg)
+{
+    char meta[40], *text = mem_alloc(LARGE + 1);
+    snprintf(meta, sizeof meta, "{\"n\": %d}", *(int *)arg);
+    memset(text, 'x', LARGE);
+    text[LARGE] = 0;
+    ev_json(EV_dynamo_output_graph, NULL, meta, text);
+    free(text);
+}
+
+/* Numbered records until somebody kills it; each number goes to fd once its event was emitted. */
+static void emit_for_ever(const char *dir, bool settle, int fd)
+{
+    tp_err err = { 0 };
+    ev_cid cid = { 0, 0, 0 };
+    if (!ev_trace_start(dir, false, &err))
+        _exit(1);
+    ev_cid_set(&cid);
+    for (int i = 0;; i++) {
+        char meta[40];
+        snprintf(meta, sizeof meta, "{\"n\": %d}", i);
+        if (i % EVERY)
+            ev_json(EV_dynamo_start, NULL, meta, NULL);
+        else
+            ev_later(make_large, &i, sizeof i, NULL, NULL);
+        if (settle)
+            ev_settle();
+        if (write(fd, &i, sizeof i) != sizeof i)
+            _exit(1);
+    }
+}
+
+/* Marks the records of a trace that are whole, and says how many of them; only the last one may be torn. */
+static int whole_records(const char *text, size_t size, bool *got, int most)
+{
+    int count = 0;
+    for (const char *p = text, *end = text + size, *nl; p < end; p = nl + 1) {
+        const char *n = strstr(p, "{\"n\": ");
+        nl = memchr(p, '\n', (size_t)(end - p));
+        if (!nl)
+            return count;
+        if (*p == '\t' || !n || n > nl) {
+            test_fail(__FILE__, __LINE__, "a damaged line: %.60s", p);
+            return count;
+        }
+        int k = atoi(n + 6);
+        if (k % EVERY == 0) {
+            const char *payload = nl + 1;
+            nl = memchr(payload, '\n', (size_t)(end - payload));
+            if (!nl)
+                return count;
+            CHECK_INT(nl - payload, LARGE + 1);
+        }
+        if (k < most)
+            got[k] = true;
+        count++;
+    }
+    return count;
+}
+
+/* A killed process loses what the other thread was just making, and nothing of what was settled. */
+static void kill_and_look(bool settle, int us)
+{
+    enum { MOST = 1 << 16 };
+    tp_err err = { 0 };
+    int fd[2], last = -1, lost = 0, files;
+    char *dir = file_temp_dir(NULL, "taper-test-", &err);
+    CHECK(!pipe(fd));
+    pid_t pid = fork();
+    if (!pid)
+        emit_for_ever(dir, settle, fd[1]);
+    close(fd[1]);
+    for (int i; last < 0 && read(fd[0], &i, sizeof i) == sizeof i;)
+        last = i; /* it has begun */
+    usleep((useconds_t)us);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    for (int i; read(fd[0], &i, sizeof i) == sizeof i;)
+        last = i;
+    close(fd[0]);
+    char *path = only_file(dir, "dedicated", &files);
+    size_t size = 0;
+    char *text = path ? file_read(path, (size_t)1 << 31, &size, &err) : NULL;
+    bool *got = mem_zalloc(MOST);
+    int n = text ? whole_records(text, size, got, MOST) : 0;
+    for (int i = 0; i <= last && i < MOST; i++)
+        if (!got[i]) {
+            lost++;
+            CHECK(!settle && i % EVERY == 0);
+        }
+    CHECK(lost <= 2 && (lost == 0 || !settle) && n >= last + 1 - lost);
+    free(got);
+    free(text);
+    free(path);
+    CHECK(file_remove_tree(dir, &err));
+    free(dir);
+}
+
+TEST(events_a_killed_process_loses_what_is_being_made)
+{
+    for (int i = 0; i < 40; i++)
+        kill_and_look(i % 2, i * 173 % 5000);
 }
 
 TEST(events_table_is_consistent)
