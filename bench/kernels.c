@@ -274,7 +274,7 @@ static void bench_gemm(int threads)
         4, 64, 64, 1, { 1, 32, 32 }, { 1, 32, 32 }, { 1, 3, 3 }, { 1, 1, 1 }, { 0, 1, 1 }, { 1, 1, 1 }
     };
     double cf = 2.0 * 4 * 64 * 1024 * 576, t2, t3;
-    BEST(t, corr_forward(gen_isa_host(), DT_f32, &cg, a, b, NULL, c));
+    BEST(t, corr_forward(gen_isa_host(), DT_f32, &cg, a, b, NULL, c, NULL));
     BEST(t2, corr_grad_input(gen_isa_host(), DT_f32, &cg, a, b, c));
     BEST(t3, corr_grad_weight(gen_isa_host(), DT_f32, &cg, a, b, c));
     printf("convolution 4x64x32x32 3x3         %8.1f %8.1f   gradient of input %.1f, of weight %.1f %% of "

@@ -293,6 +293,21 @@ static void narrow(cw *w, const vir_ins *in)
     expr(w, casts[in->mem], in);
 }
 
+static void table(cw *w, const vir_ins *in)
+{
+    char key[32];
+    snprintf(key, sizeof key, "table %lld", (long long)in->imm);
+    if (!map_get(&w->u->seen, key)) {
+        strbuf_addf(&w->u->helpers, "static const int32_t tp_table%lld[16] = {", (long long)in->imm);
+        for (int i = 0; i < 16; i++)
+            strbuf_addf(&w->u->helpers, "%s%d", i ? ", " : " ", vir_tables[in->imm][i]);
+        strbuf_add(&w->u->helpers, " };\n");
+        map_put(&w->u->seen, key, (void *)1);
+    }
+    strbuf_addf(w->o, "tp_table%lld[", (long long)in->imm);
+    expr(w, "$a & 15]", in);
+}
+
 static void call(cw *w, const vir_ins *in)
 {
     if (in->c)
@@ -331,6 +346,7 @@ static void pure_expr(cw *w, const vir_ins *in)
             expr(w, in->type == VT_i32 ? "tp_bits_f32($a)" : "tp_bits_f64($a)", in);
         return;
     case VIR_narrow: narrow(w, in); return;
+    case VIR_table: table(w, in); return;
     case VIR_call: call(w, in); return;
     case VIR_draw: {
         int i = w->k->loops[in->region].vector;

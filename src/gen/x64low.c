@@ -359,11 +359,25 @@ static int min_max(low *l, int op, int t, int a, int b, bool a_is_number)
         int m = compare(l, VIR_gt, t, a, b);
         return mn ? v_blend(l, t, m, b, a) : v_blend(l, t, m, a, b);
     }
-    int r = v_rvm(l, mn ? (w ? XV_minpd : XV_minps) : (w ? XV_maxpd : XV_maxps), vl, a,
-                  b); /* b when unordered */
+    x64_vop row = mn ? (w ? XV_minpd : XV_minps) : (w ? XV_maxpd : XV_maxps); /* b when unordered */
+    bool ignore = op == VIR_fmin || op == VIR_fmax;
+    if (l->m->avx512 && !a_is_number && !ignore) { /* a stays where it is NaN */
+        int number = v_rvmi(l, w ? XV_kcmppd : XV_kcmpps, vl, a, a, 7), d = mir_vreg(l->m, CLASS_v);
+        copy_to(l, d, a);
+        mir_add(l->m, (mi){ .kind = MI_vec,
+                            .vop = row,
+                            .vl = (int8_t)vl,
+                            .d = d,
+                            .s1 = a,
+                            .s2 = b,
+                            .k = number,
+                            .dread = true });
+        return d;
+    }
+    int r = v_rvm(l, row, vl, a, b);
     if (a_is_number)
         return r;
-    bool ignore = op == VIR_fmin || op == VIR_fmax;
+
     int test = ignore ? b : a;
     return v_blend(l, t, compare(l, VIR_ne, t, test, test), a, r);
 }
@@ -606,6 +620,20 @@ static int narrow(low *l, int mem, int a)
     }
 }
 
+/* Entry a mod 16 of a table: one permutation of a whole register, or two of its halves. */
+static int table(low *l, int which, int a)
+{
+    const int32_t *t = vir_tables[which];
+    if (l->m->avx512 && l->L == 16)
+        return v_rvm(l, XV_permps, 2, a, mir_const_vec(l->m, t, 64));
+    int lo = v_rvm(l, XV_permps, 1, a, mir_const_vec(l->m, t, 32)),
+        hi = v_rvm(l, XV_permps, 1, a, mir_const_vec(l->m, t + 8, 32));
+    int upper = v_rm(l, XV_pslldi, vl_of(l, VT_i32), a, 28); /* bit 3 where the sign is */
+    if (l->m->avx512)
+        upper = compare(l, VIR_lt, VT_i32, upper, c_i(l, VT_i32, 0));
+    return v_blend(l, VT_i32, upper, hi, lo);
+}
+
 /* Inlines a fragment; everything in it is a vector. */
 static void inline_frag(low *l, const vir_frag *f, const int *in, int *out)
 {
@@ -728,6 +756,7 @@ static int vec_op(low *l, const vir *k, const vir_ins *in, int a, int b, int c, 
     case VIR_cvt: return convert(l, t, ta, a);
     case VIR_bitcast: return a;
     case VIR_narrow: return narrow(l, in->mem, a);
+    case VIR_table: return table(l, (int)in->imm, a);
     case VIR_call: return help(l, x64_help_word(HC_call, (int)in->imm, t, 0, l->L), t, t, a, b, c, d);
     case VIR_eq:
     case VIR_ne:

@@ -94,6 +94,7 @@ typedef struct lower_in { /* operands already converted to the compute type */
     const ir_node *n;
     dtype dt;  /* compute type: promoted type of the operands */
     dtype out; /* type of the result */
+    bool low;  /* the first operand is known not to be positive */
     tp_err *err;
 } lower_in;
 typedef vir_ref

@@ -86,7 +86,7 @@ LOWER(square) { return T == VT_mask ? X : wrap(l, vir_mul(K, X, X)); }
 LOWER(positive) { return X; }
 #define MATH(name) \
     LOWER(name) { return vir_##name(K, X); }
-MATH(exp)
+LOWER(exp) { return l->low ? vir_expn(K, X) : vir_exp(K, X); }
 MATH(exp2)
 MATH(expm1)
 MATH(log)
@@ -263,7 +263,7 @@ LOWER(gelu_backward)
         return vir_mul(K, X, vir_add(K, dl, vir_mul(K, left, vir_mul(K, dt, di))));
     }
     vir_ref cdf = vir_mul(K, C(0.5), vir_add(K, C(1), vir_erf(K, vir_mul(K, Y, C(0.7071067811865476)))));
-    vir_ref pdf = vir_mul(K, C(0.3989422804014327), vir_exp(K, vir_mul(K, vir_mul(K, Y, Y), C(-0.5))));
+    vir_ref pdf = vir_mul(K, C(0.3989422804014327), vir_expn(K, vir_mul(K, vir_mul(K, Y, Y), C(-0.5))));
     return vir_mul(K, X, vir_add(K, cdf, vir_mul(K, Y, pdf)));
 }
 LOWER(softplus)
@@ -298,7 +298,7 @@ LOWER(elu_backward) /* alpha, scale, input_scale, is_result are arguments 1 to 4
 static vir_ref tanh_softplus(lower_in *l, vir_ref x)
 {
     vir_ref lim = C(T == VT_f64 ? 30 : 20);
-    vir_ref e = vir_exp(K, vir_select(K, vir_gt(K, x, lim), lim, x)), n = vir_mul(K, e, vir_add(K, e, C(2)));
+    vir_ref e = vir_expn(K, vir_select(K, vir_gt(K, x, lim), lim, x)), n = vir_mul(K, e, vir_add(K, e, C(2)));
     return vir_div(K, n, vir_add(K, n, C(2)));
 }
 LOWER(mish) { return vir_mul(K, X, tanh_softplus(l, X)); }
@@ -316,7 +316,7 @@ LOWER(softplus_backward)
 LOWER(log_sigmoid)
 {
     vir_ref low = vir_select(K, below(l, X, 0), X, C(0));
-    return vir_sub(K, low, vir_log1p(K, vir_exp(K, vir_neg(K, vir_abs(K, X)))));
+    return vir_sub(K, low, vir_log1p(K, vir_expn(K, vir_neg(K, vir_abs(K, X)))));
 }
 LOWER(log_sigmoid_backward) { return vir_mul(K, X, vir_sigmoid(K, vir_neg(K, Y))); }
 LOWER(leaky_relu_backward) { return vir_select(K, vir_gt(K, Y, C(0)), X, vir_mul(K, X, arg_num(l, 2))); }
@@ -373,7 +373,7 @@ LOWER(special_xlog1py)
 static vir_ref log_add(lower_in *l, bool two)
 {
     vir_ref far = vir_neg(K, vir_abs(K, vir_sub(K, X, Y)));
-    vir_ref r = vir_log1p(K, two ? vir_exp2(K, far) : vir_exp(K, far));
+    vir_ref r = vir_log1p(K, two ? vir_exp2(K, far) : vir_expn(K, far));
     vir_ref same = vir_and(K, vir_eq(K, vir_abs(K, X), C(INFINITY)), vir_eq(K, X, Y));
     r = vir_add(K, vir_select(K, vir_lt(K, X, Y), Y, X), two ? vir_mul(K, r, C(1.4426950408889634)) : r);
     return vir_select(K, same, X, r);

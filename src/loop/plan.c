@@ -37,6 +37,7 @@ typedef struct info { /* per node, by id */
     bool covered, tested;
     bool memview; /* a view that the runtime makes over memory */
     bool folds;   /* computed where it is used although that is a choice */
+    bool low;     /* its operand is known not to be positive */
     bool checked; /* its indices are checked by a step */
     int depth;    /* operators from the values in memory that its expression reads up to it */
     int leaves;   /* values in memory that its expression reads, counted with repeats */
@@ -462,7 +463,12 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
 {
     const op_schema *s = &row_of(n)->schema;
     const tp_tensor *t = ir_type(n);
-    lower_in l = { .k = w->k, .n = n, .dt = compute_dtype(n), .out = (dtype)t->dt, .err = w->pl->c->err };
+    lower_in l = { .k = w->k,
+                   .n = n,
+                   .dt = compute_dtype(n),
+                   .out = (dtype)t->dt,
+                   .low = w->pl->in[n->id].low,
+                   .err = w->pl->c->err };
     for (int i = 0; i < s->nparam; i++) {
         if (s->param[i].type != PT_tensor || n->arg[i].kind == VAL_none)
             continue;
@@ -2223,8 +2229,29 @@ static bool put_fits(planner *pl, ir_node *n)
     return !why;
 }
 
+/* Is it x less the largest of the x it is compared with? Rounding keeps the sign of a difference. */
+static bool below_maximum(const ir_node *n)
+{
+    if (n->kind != IR_call || n->op != OP_sub_Tensor || n->variant != OPV_fn || n->arg[0].kind != VAL_node ||
+        n->arg[1].kind != VAL_node || !val_is_number(&n->arg[2]) || val_as_f(&n->arg[2]) != 1)
+        return false;
+    const ir_node *top = n->arg[1].node;
+    if (top->kind != IR_call || top->op != OP_amax || top->variant != OPV_fn)
+        return false;
+    bool keeps = top->arg[2].kind == VAL_bool && top->arg[2].b;
+    return top->arg[0].kind == VAL_node && top->arg[0].node == n->arg[0].node &&
+           (keeps || ir_type(top)->ndim == 0);
+}
+static void find_low(planner *pl)
+{
+    IR_EACH(n, pl->g)
+    if (n->kind == IR_call && n->op == OP_exp && n->arg[0].kind == VAL_node && below_maximum(n->arg[0].node))
+        pl->in[n->id].low = decide(pl->c, DECIDE_range, n);
+}
+
 static void choose_sched(planner *pl)
 {
+    find_low(pl);
     choose_folds(pl);
     IR_EACH(n, pl->g)
     {

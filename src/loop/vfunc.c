@@ -60,13 +60,58 @@ static vir_ref exp_reduced(fn f, vir_ref x, vir_ref *n)
     return fma_(f, mul(f, r, r), POLY(f, r, exp), r);
 }
 
+/* exp(x) * 2**shift for x in [-105, 90] ([-747, 711]) or NaN */
+static vir_ref exp_clamped(fn f, vir_ref x, int shift)
+{
+    vir_ref n, p = add(f, exp_reduced(f, x, &n), c(f, 1));
+    return vir_scale2(f.k, p, shift ? add(f, n, c(f, shift)) : n);
+}
+
 /* exp(x) * 2**shift */
 static vir_ref exp_shifted(fn f, vir_ref x, int shift)
 {
-    vir_ref n, p;
-    x = vir_max(f.k, pick(f, -105, -747), vir_min(f.k, pick(f, 90, 711), x));
-    p = add(f, exp_reduced(f, x, &n), c(f, 1));
-    return vir_scale2(f.k, p, shift ? add(f, n, c(f, shift)) : n);
+    return exp_clamped(f, vir_max(f.k, pick(f, -105, -747), vir_min(f.k, pick(f, 90, 711), x)), shift);
+}
+
+/* 2**(j / 16 + 64) as bits, less j << 19: adding n << 19 then gives 2**(n / 16 + 64) for n = 16 q + j, since q lands in
+ * the exponent. The 2**64 keep what becomes subnormal in range until the last step. */
+const int32_t vir_tables[VIR_TABLE_COUNT][16] = { [VIR_TABLE_exp] = {
+                                                      0x5f800000,
+                                                      0x5f7daac3,
+                                                      0x5f7b95c2,
+                                                      0x5f79c3d3,
+                                                      0x5f7837f0,
+                                                      0x5f76f532,
+                                                      0x5f75fed7,
+                                                      0x5f75583f,
+                                                      0x5f7504f3,
+                                                      0x5f7508a4,
+                                                      0x5f75672a,
+                                                      0x5f76248c,
+                                                      0x5f7744fd,
+                                                      0x5f78ccdf,
+                                                      0x5f7ac0c7,
+                                                      0x5f7d257d,
+                                                  } };
+
+/* exp(x) for x in [-105, 40] or NaN, in f32: x = n ln(2) / 16 + r. Adding 1.5 * 2**23 rounds and leaves n in the low
+ * bits. */
+static vir_ref exp_by_table(fn f, vir_ref x)
+{
+    vir_ref magic = c(f, 0x1.8p23), m = fma_(f, x, c(f, 0x1.715476p+4), magic), n = sub(f, m, magic);
+    vir_ref r = fma_(f, n, c(f, -0x1.62e430p-5), x), bits = vir_bitcast(f.k, VT_i32, m);
+    r = fma_(f, n, c(f, 0x1.05c610p-33), r);
+    vir_ref p = fma_(f, fma_(f, c(f, 0x1.5555560000000p-3), r, c(f, 0x1.0002300000000p-1)), r, c(f, 1));
+    vir_ref up = vir_shl(f.k, bits, vir_imm(f.k, VT_i32, 19));
+    vir_ref t = vir_bitcast(f.k, f.t, vir_add(f.k, vir_table(f.k, VIR_TABLE_exp, bits), up));
+    return mul(f, fma_(f, t, mul(f, p, r), t), c(f, 0x1p-64));
+}
+
+/* exp(x) for x <= 40 or NaN */
+static vir_ref expn(fn f, vir_ref x)
+{
+    x = vir_max(f.k, pick(f, -105, -747), x);
+    return f.d ? exp_clamped(f, x, 0) : exp_by_table(f, x);
 }
 
 /* (2**r - 1) / r on |r| <= 1/2 */
@@ -97,7 +142,8 @@ static vir_ref expm1_(fn f, vir_ref x)
  * what 1 + e and the division rounded away. */
 static vir_ref sigmoid(fn f, vir_ref x)
 {
-    vir_ref one = c(f, 1), e = exp_shifted(f, vir_neg(f.k, vir_abs(f.k, x)), 0), d = add(f, one, e);
+    vir_ref one = c(f, 1), a = vir_max(f.k, pick(f, -105, -747), vir_neg(f.k, vir_abs(f.k, x)));
+    vir_ref e = exp_clamped(f, a, 0), d = add(f, one, e);
     vir_ref lost = add(f, sub(f, one, d), e), num = sel(f, vir_lt(f.k, x, c(f, 0)), e, one);
     vir_ref r = vir_div(f.k, one, d), q = mul(f, num, r), nq = vir_neg(f.k, q);
     return fma_(f, fma_(f, nq, lost, fma_(f, nq, d, num)), r, q);
@@ -114,7 +160,7 @@ static vir_ref tanh_(fn f, vir_ref x)
         return with_sign(f, vir_div(f.k, t, add(f, t, two)), x);
     }
     vir_ref z = mul(f, a, a), small = fma_(f, mul(f, a, z), poly(f, z, tanh_f, (int)COUNT(tanh_f)), a);
-    vir_ref e = exp_shifted(f, vir_min(f.k, c(f, 10), a), 0); /* squared: one multiplication less inside */
+    vir_ref e = exp_clamped(f, vir_min(f.k, c(f, 10), a), 0); /* squared: one multiplication less inside */
     vir_ref big = sub(f, c(f, 1), vir_div(f.k, two, fma_(f, e, e, c(f, 1))));
     return with_sign(f, sel(f, vir_lt(f.k, a, c(f, 0.625)), small, big), x);
 }
@@ -497,6 +543,7 @@ vir_ref vmath_build(vir *k, vir_op op, vir_ref x, vir_ref y)
     case VIR_recip: return vir_div(k, c(f, 1), x);
     case VIR_rsqrt: return vir_div(k, c(f, 1), vir_sqrt(k, x));
     case VIR_exp: return exp_shifted(f, x, 0);
+    case VIR_expn: return expn(f, x);
     case VIR_exp2: return exp2_(f, x);
     case VIR_expm1: return expm1_(f, x);
     case VIR_sigmoid: return sigmoid(f, x);

@@ -220,6 +220,7 @@ static val pure_op(interp *s, const vir_ins *in)
             r = a;
         return r;
     case VIR_narrow: return narrow((vir_mem)in->mem, a);
+    case VIR_table: r.i = vir_tables[in->imm][a.i & 15]; return r;
     case VIR_call: {
         const vir_call_row *row = &vir_calls[in->imm];
         if (in->c && !c.i)

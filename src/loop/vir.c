@@ -350,6 +350,21 @@ static bool operands_ok(vir *k, vir_op op, vir_type t, int n)
     }
 }
 
+/* Known not to be positive, whatever its operands are. */
+static bool never_positive(const vir *k, vir_ref x)
+{
+    const vir_ins *in = &k->ins[x], *a = &k->ins[in->a], *b = &k->ins[in->b];
+    bool square = a->op == VIR_mul && a->a == a->b;
+    switch (in->op) {
+    case VIR_neg: return a->op == VIR_abs || square;
+    case VIR_mul: /* -x * x, x * x * -2 */
+        return (a->op == VIR_neg && a->a == in->b) || (b->op == VIR_neg && b->a == in->a) ||
+               (square && b->op == VIR_const && vir_const_f(b) <= 0);
+    case VIR_min: return a->op == VIR_const && vir_const_f(a) <= 0;
+    default: return false;
+    }
+}
+
 vir_ref vir_op1(vir *k, vir_op op, vir_ref x)
 {
     vir_type t = vir_type_of(k, x);
@@ -361,6 +376,8 @@ vir_ref vir_op1(vir *k, vir_op op, vir_ref x)
         return vir_flt(k, t, -vir_const_f(&k->ins[x]));
     if ((op == VIR_neg || op == VIR_not) && k->ins[x].op == op)
         return k->ins[x].a;
+    if (op == VIR_exp && never_positive(k, x))
+        op = VIR_expn;
     return pure(k, (vir_ins){ .op = op, .type = (uint8_t)t, .a = x }, 0);
 }
 
@@ -443,6 +460,13 @@ vir_ref vir_narrow(vir *k, vir_mem m, vir_ref x)
     if (m == VM_f64 || m == VM_f32 || m == VM_i64 || m == VM_i32 || m == VM_bool)
         return x;
     return pure(k, (vir_ins){ .op = VIR_narrow, .type = (uint8_t)t, .mem = (uint8_t)m, .a = x }, 0);
+}
+
+vir_ref vir_table(vir *k, int table, vir_ref x)
+{
+    if (table < 0 || table >= VIR_TABLE_COUNT || vir_type_of(k, x) != VT_i32)
+        return bad(k, "no such table, or an index of another type");
+    return pure(k, (vir_ins){ .op = VIR_table, .type = VT_i32, .a = x, .imm = table }, 0);
 }
 
 vir_ref vir_call(vir *k, const char *fn, vir_ref x, vir_ref y)

@@ -176,6 +176,7 @@ vir_ref vir_op3(vir *k, vir_op op, vir_ref x, vir_ref y, vir_ref z);
 vir_ref vir_cvt(vir *k, vir_type t, vir_ref x);
 vir_ref vir_bitcast(vir *k, vir_type t, vir_ref x);
 vir_ref vir_narrow(vir *k, vir_mem m, vir_ref x); /* what a store to m and a load from it would give */
+vir_ref vir_table(vir *k, int table, vir_ref x);  /* see vir_tables; in fragments only */
 vir_ref vir_call(vir *k, const char *fn, vir_ref x, vir_ref y); /* y: 0 for one operand; see vir_call_find */
 vir_ref vir_call_where(vir *k, const char *fn, vir_ref x, vir_ref y, vir_ref mask, vir_ref other);
 /* Philox4x32-10 with i64 seed and counters: 32-bit word 0..3 as i32. */
@@ -243,6 +244,9 @@ typedef struct vir_call_row {
 } vir_call_row;
 extern const vir_call_row vir_calls[];
 int vir_call_find(const char *name); /* row, or -1 */
+
+enum { VIR_TABLE_exp, VIR_TABLE_COUNT };
+extern const int32_t vir_tables[VIR_TABLE_COUNT][16]; /* small enough to be looked up in one register */
 
 void vir_print(const vir *k, strbuf *out); /* text form, for logs and tests */
 /* Bytes that are equal exactly when two kernels are; names and notes do not count. Then their hash. */

@@ -117,7 +117,7 @@ static void welford_join(vir *k, vir_type t, const vir_ref *p, vir_ref *out)
 /* exp(x - m), 0 when x is -inf even though m may be -inf too. */
 static vir_ref exp_from(vir *k, vir_type t, vir_ref x, vir_ref m)
 {
-    vir_ref e = vir_exp(k, vir_sub(k, x, m));
+    vir_ref e = vir_expn(k, vir_sub(k, x, m));
     return vir_select(k, vir_eq(k, x, vir_flt(k, t, -INFINITY)), vir_flt(k, t, 0), e);
 }
 
@@ -134,8 +134,8 @@ static void red_build(vir_frag *f, bool merge, vir_red_kind kind, vir_type t, vi
     f->nout = n;
     for (int i = 0; i < f->nin; i++)
         p[i] = input(k, vir_red_part_type(&r, i % n), i);
-    if (kind <= RED_all) {
-        f->out[0] = vir_op2(k, plain[kind], p[0], p[1]);
+    if (kind <= RED_all) { /* of extremes the test for NaN falls on what comes in, which nobody waits for */
+        f->out[0] = vir_op2(k, plain[kind], p[1], p[0]);
     } else if (arg) {
         vir_ref m = red_is_better(k, kind, t, p[2], p[3], p[0], p[1]);
         f->out[0] = vir_select(k, m, p[2], p[0]);

@@ -163,6 +163,6 @@ want, got = f(x, w), F(x, w)
 assert taper.allclose(got, want, rtol=1e-4), (got, want)
 got.backward()
 """
-    for kind in ("cse", "decomp", "recompute", "fuse", "inplace", "vector", "thread"):
+    for kind in ("cse", "decomp", "recompute", "range", "fuse", "inplace", "vector", "thread"):
         out, err, rc = run(code, TAPER_BISECT_SUBSYSTEM=kind, TAPER_BISECT_MAX="-1", TAPER_LOGS="+debug")
         assert rc == 0 and f"rewrite 0 of kind {kind}" in err, (kind, err[-600:])
