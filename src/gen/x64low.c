@@ -20,6 +20,7 @@ typedef struct low {
     int cur;             /* the copy being written */
     int first;           /* the first copy of the region being written */
     int32_t (*drawn)[4]; /* by value: what four copies drew together */
+    int upper_of, upper; /* index of a table, and its bit 3 as a mask */
     int ivar;            /* general register of the vector loop's variable */
     bool failed;
 } low;
@@ -628,10 +629,13 @@ static int table(low *l, int which, int a)
         return v_rvm(l, XV_permps, 2, a, mir_const_vec(l->m, t, 64));
     int lo = v_rvm(l, XV_permps, 1, a, mir_const_vec(l->m, t, 32)),
         hi = v_rvm(l, XV_permps, 1, a, mir_const_vec(l->m, t + 8, 32));
-    int upper = v_rm(l, XV_pslldi, vl_of(l, VT_i32), a, 28); /* bit 3 where the sign is */
-    if (l->m->avx512)
-        upper = compare(l, VIR_lt, VT_i32, upper, c_i(l, VT_i32, 0));
-    return v_blend(l, VT_i32, upper, hi, lo);
+    if (l->upper_of != a) { /* bit 3 where the sign is; several tables are asked at one place */
+        l->upper_of = a;
+        l->upper = v_rm(l, XV_pslldi, vl_of(l, VT_i32), a, 28);
+        if (l->m->avx512)
+            l->upper = compare(l, VIR_lt, VT_i32, l->upper, c_i(l, VT_i32, 0));
+    }
+    return v_blend(l, VT_i32, l->upper, hi, lo);
 }
 
 /* Inlines a fragment; everything in it is a vector. */
@@ -691,6 +695,19 @@ static int float_op(low *l, const vir *k, const vir_ins *in, int a, int b, int c
     case VIR_trunc: return round_op(l, t, a, 3);
     case VIR_round: return round_op(l, t, a, 0);
     case VIR_copysign:
+        if (l->m->avx512) { /* bit by bit: b's where the sign is, a's elsewhere */
+            int d = mir_vreg(l->m, CLASS_v);
+            copy_to(l, d, a);
+            mir_add(l->m, (mi){ .kind = MI_vec,
+                                .vop = w ? XV_ternlogq : XV_ternlogd,
+                                .vl = (int8_t)vl,
+                                .d = d,
+                                .s1 = b,
+                                .s2 = c_i(l, t, sign_bit(t)),
+                                .imm = 0xd8,
+                                .dread = true });
+            return d;
+        }
         return v_logic(l, VIR_or, t, v_logic(l, VIR_and, t, a, c_i(l, t, ~sign_bit(t))),
                        v_logic(l, VIR_and, t, b, c_i(l, t, sign_bit(t))));
     case VIR_scale2: return scale2(l, t, a, b);

@@ -73,26 +73,57 @@ static vir_ref exp_shifted(fn f, vir_ref x, int shift)
     return exp_clamped(f, vir_max(f.k, pick(f, -105, -747), vir_min(f.k, pick(f, 90, 711), x)), shift);
 }
 
-/* 2**(j / 16 + 64) as bits, less j << 19: adding n << 19 then gives 2**(n / 16 + 64) for n = 16 q + j, since q lands in
- * the exponent. The 2**64 keep what becomes subnormal in range until the last step. */
-const int32_t vir_tables[VIR_TABLE_COUNT][16] = { [VIR_TABLE_exp] = {
-                                                      0x5f800000,
-                                                      0x5f7daac3,
-                                                      0x5f7b95c2,
-                                                      0x5f79c3d3,
-                                                      0x5f7837f0,
-                                                      0x5f76f532,
-                                                      0x5f75fed7,
-                                                      0x5f75583f,
-                                                      0x5f7504f3,
-                                                      0x5f7508a4,
-                                                      0x5f75672a,
-                                                      0x5f76248c,
-                                                      0x5f7744fd,
-                                                      0x5f78ccdf,
-                                                      0x5f7ac0c7,
-                                                      0x5f7d257d,
-                                                  } };
+/* exp: 2**(j / 16 + 64) as bits, less j << 19: adding n << 19 then gives 2**(n / 16 + 64) for n = 16 q + j, since q lands
+ * in the exponent. The 2**64 keep what becomes subnormal in range until the last step.
+ * erf, tanh: the coefficients of f(j C + t), t = -C / 2 to C / 2, one table a power of t; for j = 0 of f(t) - t. C was
+ * chosen so that f(C) is nearly a float. */
+const int32_t vir_tables[VIR_TABLE_COUNT][16] = {
+    [VIR_TABLE_exp] = { 0x5f800000, 0x5f7daac3, 0x5f7b95c2, 0x5f79c3d3, 0x5f7837f0, 0x5f76f532, 0x5f75fed7,
+                        0x5f75583f, 0x5f7504f3, 0x5f7508a4, 0x5f75672a, 0x5f76248c, 0x5f7744fd, 0x5f78ccdf,
+                        0x5f7ac0c7, 0x5f7d257d },
+    [VIR_TABLE_erf + 0] = { 0x00000000, 0x3e90cb02, 0x3f07fb8d, 0x3f3908b1, 0x3f5a4490, 0x3f6e0b58,
+                            0x3f78615c, 0x3f7d1fef, 0x3f7f0994, 0x3f7fb6f0, 0x3f7fecd8, 0x3f7ffb90,
+                            0x3f7fff18, 0x3f7fffd6, 0x3f7ffff9, 0x3f7fffff },
+    [VIR_TABLE_erf + 1] = { 0x3e0375d4, 0x3f874334, 0x3f5e3348, 0x3f20119d, 0x3eca442e, 0x3e6029e7,
+                            0x3dd9e320, 0x3d39bf5e, 0x3c8ae13d, 0x3bb6245b, 0x3ad182b5, 0x39d35ca2,
+                            0x38bb035d, 0x37912007, 0x36458bbf, 0x34ebd72b },
+    [VIR_TABLE_erf + 2] = { 0x346f87cc, -0x41756e93, -0x411c5e3e, -0x410a067f, -0x4130c90e, -0x41707808,
+                            -0x41d8959b, -0x42597e31, -0x42f1b929, -0x43ae15dd, -0x4479dd8c, -0x456b2952,
+                            -0x46705a8f, -0x478e8522, -0x48cf0bbc, -0x4a1db87b },
+    [VIR_TABLE_erf + 3] = { -0x413f6a9d, -0x41634fb5, -0x41f33388, 0x3d1a431e, 0x3e14328b, 0x3e2a5882,
+                            0x3e0731bd, 0x3da80d21, 0x3d2b32c2, 0x3c921d62, 0x3bd395de, 0x3b02fc5b,
+                            0x3a0b66a4, 0x38ffffbb, 0x37cb5e0b, 0x368c113a },
+    [VIR_TABLE_erf + 4] = { 0x398a02fe, 0x3e037a17, 0x3e3a92b8, 0x3e148d01, 0x3d79a158, -0x43b2a835,
+                            -0x42c187b8, -0x42c2732a, -0x42fffc0b, -0x4379f7ef, -0x441bb5c8, -0x44de1572,
+                            -0x45be1a0f, -0x46ba468a, -0x47d34ad2, -0x48fe3b71 },
+    [VIR_TABLE_erf + 5] = { 0x3de37121, 0x3da016a7, 0x3b7aa9c7, -0x429c3837, -0x4274cab6, -0x42cf3d17,
+                            -0x43cdb1e9, 0x3c0c2c93, 0x3c54ee82, 0x3c1e3c8c, 0x3ba8cf37, 0x3b0da0a5,
+                            0x3a422408, 0x395dd247, 0x3855d6e4, 0x372f547b },
+    [VIR_TABLE_tanh + 0] = { 0x00000000, 0x3f074aa7, 0x3f538281, 0x3f7165de, 0x3f7b67a2, 0x3f7e92d7,
+                             0x3f7f8f23, 0x3f7fdd29, 0x3f7ff540, 0x3f7ffcaf, 0x3f7ffefa, 0x3f7fffaf,
+                             0x3f7fffe7, 0x3f7ffff8, 0x3f7ffffe, 0x3f800000 },
+    [VIR_TABLE_tanh + 1] = { 0x2ffe5d62, 0x3f38802e, 0x3ea27f39, 0x3de2f85a, 0x3d11b9d7, 0x3c36123b,
+                             0x3b6188dc, 0x3a8b509b, 0x39abf874, 0x38d43a0e, 0x3802f169, 0x37219420,
+                             0x3647615b, 0x35760674, 0x3497ca8e, 0x341652e8 },
+    [VIR_TABLE_tanh + 2] = { -0x4bdae81f, -0x413cfd30, -0x4179be40, -0x4229f9f4, -0x42f0e3d0, -0x43caf178,
+                             -0x449eda8d, -0x4574c256, -0x46540ebe, -0x472bc8aa, -0x47fd0f19, -0x48de6c0d,
+                             -0x49b89eb1, -0x4a89f98b, -0x4b68356f, 0x00000000 },
+    [VIR_TABLE_tanh + 3] = { -0x4155566a, -0x42e07812, 0x3de308ee, 0x3d7c5194, 0x3cb7ee99, 0x3beeb70a,
+                             0x3b15948c, 0x3a397500, 0x39652e67, 0x388d768c, 0x37ae9520, 0x36d76f62,
+                             0x3604eb6d, 0x35240440, 0x344a6364, 0x00000000 },
+    [VIR_TABLE_tanh + 4] = { -0x46d41ad9, 0x3e171786, -0x44779d72, -0x4341728e, -0x43d58995, -0x4496a56f,
+                             -0x456b7674, -0x4646f3ff, -0x471afd44, -0x47f29405, -0x48d171ad, -0x49a896a3,
+                             -0x4a7b17d6, -0x4b5bff9a, -0x4c35a14c, 0x00000000 },
+    [VIR_TABLE_tanh + 5] = { 0x3e0a1593, -0x42b7c72e, -0x432734ad, 0x3b7ccd8a, 0x3b66ea40, 0x3ab234a3,
+                             0x39ea6027, 0x391369ac, 0x3836f9b2, 0x3762313b, 0x368ba206, 0x35ac545a,
+                             0x34d4a831, 0x340334bd, 0x3321e6f9, 0x00000000 },
+    [VIR_TABLE_tanh + 6] = { -0x4420548e, -0x42fd2f12, 0x3c8b6066, 0x3afe10ad, -0x45bb00a8, -0x4627a70b,
+                             -0x46e68f1b, -0x47bad38f, -0x4889afe4, -0x496774e2, -0x4a438ce4, -0x4b176128,
+                             -0x4bf0769d, -0x4ccee08d, -0x4da56ff2, 0x00000000 },
+    [VIR_TABLE_tanh + 7] = { -0x42d7edf7, 0x3ced6229, -0x44a283c4, -0x450a2bc6, -0x49387200, 0x38c34c93,
+                             0x3824a80b, 0x375cc6ca, 0x368b9c3d, 0x35ad920e, 0x34d6ac0a, 0x34048a94,
+                             0x332395c3, 0x3249de7b, 0x317919e6, 0x00000000 },
+};
 
 /* exp(x) for x in [-105, 40] or NaN, in f32: x = n ln(2) / 16 + r. Adding 1.5 * 2**23 rounds and leaves n in the low
  * bits. */
@@ -149,20 +180,28 @@ static vir_ref sigmoid(fn f, vir_ref x)
     return fma_(f, fma_(f, nq, lost, fma_(f, nq, d, num)), r, q);
 }
 
-/* (tanh(x) - x) / x**3 over z = x**2, |x| <= 0.625 */
-static const double tanh_f[] = { -0x1.5555560000000p-2, 0x1.1110ea0000000p-3,  -0x1.ba092c0000000p-5,
-                                 0x1.64aeba0000000p-6,  -0x1.1186300000000p-7, 0x1.2cebee0000000p-9 };
+/* An odd function f, for x in f32: about the nearest multiple of C to |x| <= top, f(top) = 1, a polynomial of n coefficients
+ * whose tables start at `table`. by: 1 / C. */
+static vir_ref odd_by_table(fn f, vir_ref x, int table, int n, double by, double C, double top)
+{
+    vir_ref a = vir_min(f.k, c(f, top), vir_abs(f.k, x)), magic = c(f, 0x1.8p23),
+            m = fma_(f, a, c(f, by), magic);
+    vir_ref j = sub(f, m, magic), t = fma_(f, j, c(f, -C), a), at = vir_bitcast(f.k, VT_i32, m), co[8];
+    for (int i = 0; i < n; i++)
+        co[i] = vir_bitcast(f.k, f.t, vir_table(f.k, table + i, at));
+    vir_ref r = co[n - 1];
+    for (int i = n - 2; i > 0; i--)
+        r = fma_(f, r, t, co[i]);
+    r = fma_(f, r, t, sel(f, vir_eq(f.k, j, c(f, 0)), a, co[0]));
+    return with_sign(f, r, x);
+}
+
 static vir_ref tanh_(fn f, vir_ref x)
 {
-    vir_ref a = vir_abs(f.k, x), two = c(f, 2);
-    if (f.d) {
-        vir_ref t = expm1_(f, mul(f, two, vir_min(f.k, c(f, 20), a)));
-        return with_sign(f, vir_div(f.k, t, add(f, t, two)), x);
-    }
-    vir_ref z = mul(f, a, a), small = fma_(f, mul(f, a, z), poly(f, z, tanh_f, (int)COUNT(tanh_f)), a);
-    vir_ref e = exp_clamped(f, vir_min(f.k, c(f, 10), a), 0); /* squared: one multiplication less inside */
-    vir_ref big = sub(f, c(f, 1), vir_div(f.k, two, fma_(f, e, e, c(f, 1))));
-    return with_sign(f, sel(f, vir_lt(f.k, a, c(f, 0.625)), small, big), x);
+    if (!f.d)
+        return odd_by_table(f, x, VIR_TABLE_tanh, 8, 0x1.b358a2p+0, 0x1.2d1348p-1, 9.05);
+    vir_ref a = vir_abs(f.k, x), two = c(f, 2), t = expm1_(f, mul(f, two, vir_min(f.k, c(f, 20), a)));
+    return with_sign(f, vir_div(f.k, t, add(f, t, two)), x);
 }
 
 /* (sinh(x) - x) / x**3 over z = x**2, |x| <= 1 */
@@ -433,18 +472,12 @@ static vir_ref atan2_(fn f, vir_ref y, vir_ref x)
 
 /* --- error function
  * -------------------------------------------------------------------------------------------------- */
-/* erf(x) / x - 1 over z = x**2; log(erfc(a)) on [0.9277, 3.95]; erfc(x) exp(x**2) (1 + 2 x) over t = (x - 2)
+/* erf(x) / x - 1 over z = x**2; erfc(x) exp(x**2) (1 + 2 x) over t = (x - 2)
  * / (x + 2) */
-static const double erf_f[] = { 0x1.06eba80000000p-3,  -0x1.8127440000000p-2, 0x1.ce2e220000000p-4,
-                                -0x1.b810720000000p-6, 0x1.54d9280000000p-8,  -0x1.aad0260000000p-11,
-                                0x1.5e9f220000000p-14 };
 static const double erf_d[] = { 0x1.06eba8214db69p-3,  -0x1.812746b0379dep-2,  0x1.ce2f21a041f3dp-4,
                                 -0x1.b82ce31217eddp-6, 0x1.565bccee79254p-8,   -0x1.c02da99958be2p-11,
                                 0x1.f9a1163c75388p-14, -0x1.f4913332b9198p-17, 0x1.b50555b118023p-20,
                                 -0x1.2ae38622e4960p-23 };
-static const double logerfc_f[] = { 0x1.7500ac0000000p-13, -0x1.2128e60000000p+0, -0x1.4441f00000000p-1,
-                                    -0x1.bba8640000000p-4, 0x1.9beda20000000p-6,  -0x1.11ec6a0000000p-8,
-                                    0x1.c975840000000p-12, -0x1.648daa0000000p-16 };
 static const double erfcx_10[] = { 0x1.46e80e526afcfp+0,   -0x1.7bf5fe0193e97p-4, -0x1.540846bb3236bp-3,
                                    0x1.4ffb0abc7757ep-3,   -0x1.bc0b442b21425p-5, -0x1.07911dd206b84p-7,
                                    0x1.1b01ff03b9683p-7,   0x1.4cac986143336p-10, -0x1.4868f3d57677ap-10,
@@ -472,13 +505,12 @@ static vir_ref erfc_core(fn f, vir_ref a, bool brief)
 }
 static vir_ref erf_(fn f, vir_ref x)
 {
-    vir_ref a = vir_abs(f.k, x), z = mul(f, a, a), small = fma_(f, a, POLY(f, z, erf), a), big;
-    if (f.d)
-        big = sub(f, c(f, 1), erfc_core(f, a, false));
-    else
-        big = sub(f, c(f, 1),
-                  exp_shifted(f, poly(f, vir_min(f.k, c(f, 3.95), a), logerfc_f, (int)COUNT(logerfc_f)), 0));
-    return with_sign(f, sel(f, vir_lt(f.k, a, pick(f, 0.9277, 0.6)), small, big), x);
+    if (!f.d)
+        return odd_by_table(f, x, VIR_TABLE_erf, 6, 0x1.f3c654p+1, 0x1.06431ep-2, 3.95);
+    vir_ref a = vir_abs(f.k, x), z = mul(f, a, a),
+            small = fma_(f, a, poly(f, z, erf_d, (int)COUNT(erf_d)), a);
+    vir_ref big = sub(f, c(f, 1), erfc_core(f, a, false));
+    return with_sign(f, sel(f, vir_lt(f.k, a, c(f, 0.6)), small, big), x);
 }
 static vir_ref erfc_(fn f, vir_ref x, bool brief)
 {

@@ -245,7 +245,12 @@ typedef struct vir_call_row {
 extern const vir_call_row vir_calls[];
 int vir_call_find(const char *name); /* row, or -1 */
 
-enum { VIR_TABLE_exp, VIR_TABLE_COUNT };
+enum {
+    VIR_TABLE_exp,
+    VIR_TABLE_erf,
+    VIR_TABLE_tanh = VIR_TABLE_erf + 6,
+    VIR_TABLE_COUNT = VIR_TABLE_tanh + 8
+};
 extern const int32_t vir_tables[VIR_TABLE_COUNT][16]; /* small enough to be looked up in one register */
 
 void vir_print(const vir *k, strbuf *out); /* text form, for logs and tests */
