@@ -154,18 +154,23 @@ static void touch(region *r, size_t end)
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-enum { LEAD = 3, WORTH = 2 * HUGE };
+enum { LEAD = 3, WORTH = HUGE };
 
 static size_t goal(const region *r)
 {
     return used < SMALL_SCRIPT ? 0 : MIN(r->size, r->top + MIN(used * LEAD, REGION));
 }
 
-static region *next_region(size_t worth)
+/* Where there is something to do. New walks wait until half of the way is used up: they take time from the program when it
+ * computes with all threads. */
+static region *next_region(bool on_the_way)
 {
-    for (size_t i = 0; i < regions.n; i++)
-        if (regions.at[i]->seen + worth <= goal(regions.at[i]))
-            return regions.at[i];
+    for (size_t i = 0; i < regions.n; i++) {
+        region *r = regions.at[i];
+        size_t end = goal(r);
+        if (r->seen + HUGE <= end && (on_the_way || r->seen + WORTH <= end - (end - r->top) / 2))
+            return r;
+    }
     return NULL;
 }
 
@@ -190,7 +195,7 @@ static void walk(region *r)
 static void *walk_ahead(void *unused)
 {
     take_lock();
-    for (region *r; !walker.stop && !walker.refused && (r = next_region(HUGE));)
+    for (region *r; !walker.stop && !walker.refused && (r = next_region(true));)
         walk(r);
     walker.runs = walker.stop = false;
     pthread_cond_broadcast(&walker.ended);
@@ -203,7 +208,7 @@ static void send_ahead(void)
     pthread_attr_t attr;
     pthread_t t;
     sigset_t all, before;
-    if (walker.runs || walker.refused || !next_region(WORTH) || pool_threads() < 2 ||
+    if (walker.runs || walker.refused || !next_region(false) || pool_threads() < 2 ||
         pthread_attr_init(&attr))
         return;
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
