@@ -17,6 +17,34 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
     return hash_mix(h, w);
 }
 
+/* Keys of maps: short, and never seen outside. */
+static inline uint64_t load(const void *p, size_t n) /* n: 4 or 8 */
+{
+    uint64_t w = 0;
+    memcpy(&w, p, n);
+    return w;
+}
+static inline uint64_t fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 r = (unsigned __int128)a * b;
+    return (uint64_t)r ^ (uint64_t)(r >> 64);
+}
+static inline uint64_t key_hash(const void *p, size_t n)
+{
+    const unsigned char *s = p;
+    uint64_t h = 0x9e3779b97f4a7c15ULL ^ n, a, b;
+    for (size_t left = n; left > 16; left -= 16, s += 16)
+        h = fold(load(s, 8) ^ h, load(s + 8, 8) ^ 0xff51afd7ed558ccdULL);
+    n -= (size_t)(s - (const unsigned char *)p);
+    if (n >= 8)
+        a = load(s, 8), b = load(s + n - 8, 8);
+    else if (n >= 4)
+        a = load(s, 4), b = load(s + n - 4, 4);
+    else
+        a = n ? (uint64_t)s[0] << 16 | (uint64_t)s[n / 2] << 8 | s[n - 1] : 0, b = 0;
+    return fold(fold(a ^ h, b ^ 0xc4ceb9fe1a85ec53ULL) ^ h, 0x9e3779b97f4a7c15ULL);
+}
+
 static void key_free(map_slot *s)
 {
     if (map_slot_len(s) > sizeof s->key.here)
@@ -64,13 +92,13 @@ static void rehash(map *m, size_t cap)
 
 void *map_getn(const map *m, const void *key, size_t klen)
 {
-    map_slot *s = m->cap ? find(m, key, klen, hash_bytes(key, klen, 0)) : NULL;
+    map_slot *s = m->cap ? find(m, key, klen, key_hash(key, klen)) : NULL;
     return s ? s->val : NULL;
 }
 
 void *map_putn(map *m, const void *key, size_t klen, void *val)
 {
-    uint64_t h = hash_bytes(key, klen, 0);
+    uint64_t h = key_hash(key, klen);
     map_slot *s = m->cap ? find(m, key, klen, h) : NULL;
 
     if (s) {
@@ -99,7 +127,7 @@ void *map_putn(map *m, const void *key, size_t klen, void *val)
 
 void *map_deln(map *m, const void *key, size_t klen)
 {
-    map_slot *s = m->cap ? find(m, key, klen, hash_bytes(key, klen, 0)) : NULL;
+    map_slot *s = m->cap ? find(m, key, klen, key_hash(key, klen)) : NULL;
     if (!s)
         return NULL;
     void *old = s->val;

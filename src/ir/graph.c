@@ -69,6 +69,8 @@ static const char *const reserved[] = {
 static int cmp_str(const void *key, const void *at) { return strcmp(key, *(const char *const *)at); }
 static bool is_reserved(const char *s)
 {
+    if (strchr(s, '_')) /* none of them has one */
+        return false;
     return bsearch(s, reserved, COUNT(reserved), sizeof *reserved, cmp_str) != NULL;
 }
 static bool word_byte(const char *s, size_t n, size_t *len) /* may stand in an identifier */
@@ -82,12 +84,19 @@ static bool word_byte(const char *s, size_t n, size_t *len) /* may stand in an i
     return k > 0;
 }
 
+static bool is_letter(char c) { return (unsigned char)((c | 32) - 'a') < 26 || c == '_'; }
+
 /* Runs of other characters become one underscore. */
 static char *identifier(arena *a, const char *base)
 {
     size_t n = strlen(base), k = 0, len;
+    bool clean = n && is_letter(*base);
+    for (size_t i = 1; i < n && clean; i++)
+        clean = is_letter(base[i]) || (unsigned char)(base[i] - '0') < 10;
+    if (clean) /* nearly all */
+        return arena_strndup(a, base, n);
     char *r = arena_alloc(a, n + 10);
-    bool clean = n && !isdigit((unsigned char)*base);
+    clean = n && !isdigit((unsigned char)*base);
     if (!clean)
         r[k++] = '_';
     for (size_t i = 0; i < n; i += len)
