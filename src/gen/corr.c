@@ -463,7 +463,7 @@ static void pack_weights(void *arg, int64_t lo, int64_t hi)
             dst += p->lanes * es;
         }
         if (!p->grad) {
-            gemm_pack_b(p->type, true, r->w + (gi * p->cb + c0) * p->depth * es, 1, p->depth, (int)cols,
+            gemm_pack_b(p->type, p->isa, r->w + (gi * p->cb + c0) * p->depth * es, 1, p->depth, (int)cols,
                         (int)p->lanes, p->depth, dst);
             continue;
         }

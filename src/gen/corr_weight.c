@@ -183,7 +183,7 @@ static void transpose_dy(void *arg, int64_t lo, int64_t hi)
     const plan *p = r->p;
     int64_t L = corr_volume(p->out);
     for (int64_t q = lo; q < hi; q++)
-        gemm_pack_b(p->type, true, r->dy + q * p->og * L * p->es, 1, L, (int)p->og, (int)p->opad, L,
+        gemm_pack_b(p->type, p->isa, r->dy + q * p->og * L * p->es, 1, L, (int)p->og, (int)p->opad, L,
                     r->t + q * L * p->opad * p->es);
 }
 

@@ -273,7 +273,7 @@ static void temp_out(const job *j, int64_t lo, int64_t hi)
 {
     const gemm_desc *d = &j->p->d;
     if (d->c.type == VM_f32 && d->c.row == 1) {
-        gemm_turn_f32((float *)j->c + lo * j->c_row, j->c_row, (int)(hi - lo), d->n, d->c.col,
+        gemm_turn_f32(j->p->isa, (float *)j->c + lo * j->c_row, j->c_row, (int)(hi - lo), d->n, d->c.col,
                       (float *)j->user_c + lo);
         return;
     }
@@ -317,7 +317,7 @@ static void pack_b_panels(void *arg, int64_t lo, int64_t hi)
             cols = (int)MIN(width, p->d.n - n0);
         char *dst = j->bpack + i * p->kc * p->nv * p->W * esize(p);
         const gemm_mat *b = &p->d.b;
-        gemm_pack_b(b->type, true,
+        gemm_pack_b(b->type, p->isa,
                     j->b + (j->kb * p->kc * b->row + n0 * b->col) * (int64_t)vir_mem_size(b->type), b->row,
                     b->col, cols, width, k, dst);
     }
@@ -341,7 +341,7 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
                 j->failed = true;
                 return;
             }
-            gemm_pack_a(a->type, true, ap, a->row, a->col, rows, p->mr, k, dst);
+            gemm_pack_a(a->type, p->isa, ap, a->row, a->col, rows, p->mr, k, dst);
             ap = dst;
         }
         for (int64_t n = c0; n < c1; n++) {

@@ -20,12 +20,13 @@ typedef void (*gemm_micro)(const void *a, const void *b, void *c, int64_t k, int
 gemm_micro gemm_tile_get(const gemm_tile *t, tp_err *err); /* from a process-wide cache */
 
 /* dst[k][mr] = a[i][k] for i < rows (zero beyond), widened to f32 (f64). */
-void gemm_pack_a(vir_mem type, bool avx2, const void *a, int64_t row, int64_t col, int rows, int mr,
+void gemm_pack_a(vir_mem type, gen_isa isa, const void *a, int64_t row, int64_t col, int rows, int mr,
                  int64_t k, void *dst);
 /* dst[k][width] = b[k][j] for j < cols (zero beyond). */
-void gemm_pack_b(vir_mem type, bool avx2, const void *b, int64_t row, int64_t col, int cols, int width,
+void gemm_pack_b(vir_mem type, gen_isa isa, const void *b, int64_t row, int64_t col, int cols, int width,
                  int64_t k, void *dst);
 
-/* dst[c * dstride + r] = src[r * row + c], where there is AVX2. */
-void gemm_turn_f32(const float *src, int64_t row, int rows, int64_t cols, int64_t dstride, float *dst);
+/* dst[c * dstride + r] = src[r * row + c] */
+void gemm_turn_f32(gen_isa isa, const float *src, int64_t row, int rows, int64_t cols, int64_t dstride,
+                   float *dst);
 #endif

@@ -111,7 +111,78 @@ WITH_AVX2(f32, float)
 WITH_AVX2(f16, uint16_t)
 WITH_AVX2(bf16, uint16_t)
 
-static bool pack_avx2(vir_mem type, const void *src, int64_t row, int64_t col, int rows, int width,
+/* Floats with AVX-512. Sixteen rows (n of them wanted) by sixteen columns: quarters of four rows are put side by side as they
+ * are read, a row's line at a time, and two rounds of shuffles are left. */
+#define AVX512 __attribute__((target("avx512f")))
+AVX512 static inline __m512 quarters(const float *p, const float *q, const float *r, const float *s)
+{
+    __m512 v = _mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1);
+    return _mm512_insertf32x4(_mm512_insertf32x4(v, _mm_loadu_ps(r), 2), _mm_loadu_ps(s), 3);
+}
+AVX512 static inline void put16(float *d, __m512 v, int n)
+{
+    if (n == 16)
+        _mm512_storeu_ps(d, v);
+    else
+        _mm512_mask_storeu_ps(d, (__mmask16)((1u << n) - 1), v);
+}
+AVX512 static inline __attribute__((always_inline)) void turn16(const float *s, int64_t row, int n, float *d,
+                                                                int64_t dstride)
+{
+    __m512 g[4][4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const float *p = s + MIN(i, n - 1) * row, *q = s + MIN(i + 4, n - 1) * row,
+                    *r = s + MIN(i + 8, n - 1) * row, *t = s + MIN(i + 12, n - 1) * row;
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+            g[i][j] = quarters(p + 4 * j, q + 4 * j, r + 4 * j, t + 4 * j);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++, d += 4 * dstride) {
+        __m512 a = _mm512_unpacklo_ps(g[0][j], g[1][j]), b = _mm512_unpackhi_ps(g[0][j], g[1][j]);
+        __m512 e = _mm512_unpacklo_ps(g[2][j], g[3][j]), f = _mm512_unpackhi_ps(g[2][j], g[3][j]);
+        put16(d, _mm512_shuffle_ps(a, e, 0x44), n);
+        put16(d + dstride, _mm512_shuffle_ps(a, e, 0xee), n);
+        put16(d + 2 * dstride, _mm512_shuffle_ps(b, f, 0x44), n);
+        put16(d + 3 * dstride, _mm512_shuffle_ps(b, f, 0xee), n);
+    }
+}
+AVX512 static void turn_wide(const float *s, int64_t row, int rows, int64_t cols, int64_t dstride, float *d)
+{
+    int64_t c = 0;
+    for (; c + 16 <= cols; c += 16) {
+        int r = 0;
+        for (; r + 16 <= rows; r += 16)
+            turn16(s + r * row + c, row, 16, d + c * dstride + r, dstride);
+        if (r < rows)
+            turn16(s + r * row + c, row, rows - r, d + c * dstride + r, dstride);
+    }
+    move_f32(s + c, row, 1, rows, cols - c, dstride, d + c * dstride);
+}
+AVX512 static void copy_wide(const float *s, int64_t col, int rows, int64_t cols, int64_t dstride, float *d)
+{
+    __mmask16 m = (__mmask16)((1u << rows % 16) - 1);
+    for (int64_t c = 0; c < cols; c++, s += col, d += dstride) {
+        int r = 0;
+        for (; r + 16 <= rows; r += 16)
+            _mm512_storeu_ps(d + r, _mm512_loadu_ps(s + r));
+        if (m)
+            _mm512_mask_storeu_ps(d + r, m, _mm512_maskz_loadu_ps(m, s + r));
+    }
+}
+
+static bool pack_wide(const float *src, int64_t row, int64_t col, int rows, int64_t width, int64_t cols,
+                      float *dst)
+{
+    if (col == 1)
+        turn_wide(src, row, rows, cols, width, dst);
+    else if (row == 1)
+        copy_wide(src, col, rows, cols, width, dst);
+    return col == 1 || row == 1;
+}
+
+static bool pack_avx2(vir_mem type, const void *src, int64_t row, int64_t col, int rows, int64_t width,
                       int64_t cols, void *dst)
 {
 #define CASE(type)                                         \
@@ -130,21 +201,27 @@ static bool pack_avx2(vir_mem type, const void *src, int64_t row, int64_t col, i
     default: return false;
     }
 }
+
+static bool pack_vectors(vir_mem type, gen_isa isa, const void *src, int64_t row, int64_t col, int rows,
+                         int64_t width, int64_t cols, void *dst)
+{
+    if (isa == ISA_avx512 && type == VM_f32 && rows > 4 && rows != 8) /* those are as fast in halves */
+        return pack_wide(src, row, col, rows, width, cols, dst);
+    return isa != ISA_none && pack_avx2(type, src, row, col, rows, width, cols, dst);
+}
 #else
-static bool pack_avx2(vir_mem type, const void *src, int64_t row, int64_t col, int rows, int width,
-                      int64_t cols, void *dst)
+static bool pack_vectors(vir_mem type, gen_isa isa, const void *src, int64_t row, int64_t col, int rows,
+                         int64_t width, int64_t cols, void *dst)
 {
     return false;
 }
 #endif
 
-void gemm_turn_f32(const float *src, int64_t row, int rows, int64_t cols, int64_t dstride, float *dst)
+void gemm_turn_f32(gen_isa isa, const float *src, int64_t row, int rows, int64_t cols, int64_t dstride,
+                   float *dst)
 {
-#if defined(__x86_64__)
-    turn_f32(src, row, rows, cols, dstride, dst);
-#else
-    move_f32(src, row, 1, rows, cols, dstride, dst);
-#endif
+    if (!pack_vectors(VM_f32, isa, src, row, 1, rows, dstride, cols, dst))
+        move_f32(src, row, 1, rows, cols, dstride, dst);
 }
 
 static void zero_rest(bool wide, void *dst, int rows, int width, int64_t cols)
@@ -156,10 +233,10 @@ static void zero_rest(bool wide, void *dst, int rows, int width, int64_t cols)
                    (size_t)(width - rows) * e);
 }
 
-static void pack(vir_mem type, bool avx2, const void *src, int64_t row, int64_t col, int rows, int width,
+static void pack(vir_mem type, gen_isa isa, const void *src, int64_t row, int64_t col, int rows, int width,
                  int64_t cols, void *dst)
 {
-    if (!avx2 || !pack_avx2(type, src, row, col, rows, width, cols, dst))
+    if (!pack_vectors(type, isa, src, row, col, rows, width, cols, dst))
         switch (type) {
         case VM_f64: move_f64(src, row, col, rows, cols, width, dst); break;
         case VM_f16: move_f16(src, row, col, rows, cols, width, dst); break;
@@ -169,13 +246,13 @@ static void pack(vir_mem type, bool avx2, const void *src, int64_t row, int64_t 
     zero_rest(type == VM_f64, dst, rows, width, cols);
 }
 
-void gemm_pack_a(vir_mem type, bool avx2, const void *a, int64_t row, int64_t col, int rows, int mr,
+void gemm_pack_a(vir_mem type, gen_isa isa, const void *a, int64_t row, int64_t col, int rows, int mr,
                  int64_t k, void *dst)
 {
-    pack(type, avx2, a, row, col, rows, mr, k, dst);
+    pack(type, isa, a, row, col, rows, mr, k, dst);
 }
-void gemm_pack_b(vir_mem type, bool avx2, const void *b, int64_t row, int64_t col, int cols, int width,
+void gemm_pack_b(vir_mem type, gen_isa isa, const void *b, int64_t row, int64_t col, int cols, int width,
                  int64_t k, void *dst)
 {
-    pack(type, avx2, b, col, row, cols, width, k, dst);
+    pack(type, isa, b, col, row, cols, width, k, dst);
 }
