@@ -304,7 +304,7 @@ def init_pyi(names):
                                                or os.path.exists(os.path.join(ROOT, "python/taper", n, "__init__.py")))),
            "", "__version__: _str", "def compile(model: Any = ..., *, fullgraph: _bool = ..., dynamic: Optional[_bool] = ..., "
            "backend: Any = ..., mode: Optional[_str] = ..., options: Optional[Dict[_str, Any]] = ..., disable: _bool = ...) -> Any: ...",
-           "def export(fn: Any, args: Tuple[Any, ...] = ..., kwargs: Optional[Dict[_str, Any]] = ..., path: Any = ...) -> Any: ...", ""]
+           "def export(fn: Any, args: Tuple[Any, ...] = ..., kwargs: Optional[Dict[_str, Any]] = ..., path: Any = ..., dynamic: _bool = ...) -> Any: ...", ""]
     py = set(taper.functional.__all__)
     for n, sigs in sorted(names["f"].items()):
         if n.isidentifier() and n not in py:

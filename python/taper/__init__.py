@@ -65,10 +65,10 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
     return compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
 
 
-def export(fn, args=(), kwargs=None, path=None):
+def export(fn, args=(), kwargs=None, path=None, dynamic=False):
     """One graph of fn(*args, **kwargs) with its weights, for files and for programs without Python."""
     from ._export import export
-    return export(fn, args, kwargs, path)
+    return export(fn, args, kwargs, path, dynamic)
 
 
 def __dir__():

@@ -37,16 +37,22 @@ def _tensors(x, what, out):
     return out
 
 
-def export(fn, args=(), kwargs=None, path=None):
+def export(fn, args=(), kwargs=None, path=None, dynamic=False):
     """The graph of fn(*args, **kwargs), taken as one piece.
 
     Tensors among the arguments become its inputs, in their order; sizes and everything else about the arguments are fixed
-    as in the example. Other tensors that fn uses (parameters, buffers, globals) become constants. path: save it there.
+    as in the example. dynamic: sizes of the arguments may differ from the example's, except where the function asks for
+    certain ones, and those of 0 and 1. Other tensors that fn uses (parameters, buffers, globals)
+    become constants. path: save it there.
     """
+    from ._dynamo import maybe_mark_dynamic
     from ._dynamo.eval_frame import compile
     if not isinstance(args, tuple):
         raise TypeError(f"taper.export takes the arguments as a tuple, not {type(args).__name__}")
     given = _tensors(args, "argument", []) + _tensors(kwargs or {}, "argument", [])
+    for t in given if dynamic else ():
+        for d in range(t.dim()):
+            maybe_mark_dynamic(t, d)
     seen = []
 
     def backend(gm, example_inputs):
@@ -59,7 +65,7 @@ def export(fn, args=(), kwargs=None, path=None):
         return run
 
     with no_grad():
-        result = compile(fn, backend=backend, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))
+        result = compile(fn, backend=backend, fullgraph=True, dynamic=None if dynamic else False)(*args, **(kwargs or {}))
     if len(seen) != 1:
         raise RuntimeError(f"taper.export: the function makes {len(seen)} graphs, not one: it computes nothing with tensors" if not seen else
                            f"taper.export: the function makes {len(seen)} graphs, not one")

@@ -2068,13 +2068,14 @@ static void choose_folds(planner *pl)
             what = "a value at another index";
             for (int i = 0; i < n->arg[1].n; i++)
                 if (dim_arg_of(n->arg[1].ints[i], ir_type(n)->ndim) == ir_type(n)->ndim - 1 &&
-                    dtype_size((dtype)ir_type(n)->dt) != 4)
+                    dtype_size((dtype)ir_type(n)->dt) != 4 && !pl->c->portable)
                     call = "only elements of four bytes are turned round in a vector";
         } else if (n->op == OP_repeat && n->arg[1].kind == VAL_ints && n->arg[1].n == ir_type(n)->ndim) {
             const tp_tensor *s = ir_type(n->arg[0].node);
             symint len = s->ndim ? s->size[s->ndim - 1] : 1;
             what = "a value at another index";
-            if (len != 1 && n->arg[1].ints[n->arg[1].n - 1] != 1 && !sym_known(SYM_ge, len, 16))
+            if (len != 1 && n->arg[1].ints[n->arg[1].n - 1] != 1 && !sym_known(SYM_ge, len, 16) &&
+                !pl->c->portable)
                 call = "what is repeated is shorter than a vector";
         } else if ((n->op == OP_select_int || n->op == OP_slice_Tensor) && n->arg[2].kind == VAL_int &&
                    sym_is_expr(n->arg[2].i)) {

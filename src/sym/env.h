@@ -131,4 +131,8 @@ bool sym_parse(sym_env *env, const char *text, size_t n, symint *out, tp_err *er
 /* The same, as if nothing were known of the symbols: a check stays a check, even where its outcome is declared. */
 bool sym_parse_raw(sym_env *env, const char *text, size_t n, symint *out, tp_err *err);
 void sym_print_source(strbuf *out, symint v); /* with sources for symbols and Python's operators */
+/* As C over variables named as the symbols are, with the functions of sym_c_helpers; replaced symbols as what they became. */
+void sym_print_c(strbuf *out, symint v);
+extern const char sym_c_helpers[];
+bool sym_is_replaced(symint symbol);
 #endif
