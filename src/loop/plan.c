@@ -2082,6 +2082,8 @@ static void choose_folds(planner *pl)
             what = "a symbolic place is part of the index";
             if (!sym_known(SYM_ge, n->arg[2].i, 0))
                 call = "it may count from the end: the run makes the view";
+            else if (n->op == OP_slice_Tensor && sym_is_expr(int_arg(n, 4, 1)))
+                call = "its step is symbolic, too: the run makes the view";
         } else if (is_mirror(n)) {
             what = "a value at another index";
             if (ir_type(n)->stride[ir_type(n)->ndim - 1] != 1)

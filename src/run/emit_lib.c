@@ -78,7 +78,7 @@ static const struct {
       "    for (int64_t r = lo; r < hi; r++) {\n"
       "        const int64_t n = r / yn[1], o = r % yn[1], g = o / wn[1];\n" PLACES
       "T sum = bias ? bias[o] : 0;\n" WINDOW "const int64_t t0 = i + pad[0] - a * dil[0], t1 = j + pad[1] - "
-                                             "b * dil[1], t2 = k + pad[2] - c * dil[2];\n"
+      "b * dil[1], t2 = k + pad[2] - c * dil[2];\n"
       "if (t0 < 0 || t1 < 0 || t2 < 0 || t0 % st[0] || t1 % st[1] || t2 % st[2] || t0 / st[0] >= xn[2] ||\n"
       "    t1 / st[1] >= xn[3] || t2 / st[2] >= xn[4])\n"
       "    continue;\n"
@@ -121,7 +121,7 @@ static const struct {
       "    for (int64_t r = lo; r < hi; r++) {\n"
       "        const int64_t n = r / yn[1], o = r % yn[1];\n" PLACES "T best = -INFINITY;\n"
       "int64_t where = -1;\n" WINDOW "const int64_t s0 = i * st[0] - pad[0] + a * dil[0], s1 = j * st[1] - "
-                                     "pad[1] + b * dil[1], s2 = k * st[2] - pad[2] + c * dil[2];\n"
+      "pad[1] + b * dil[1], s2 = k * st[2] - pad[2] + c * dil[2];\n"
       "if (s0 < 0 || s0 >= xn[2] || s1 < 0 || s1 >= xn[3] || s2 < 0 || s2 >= xn[4])\n"
       "    continue;\n"
       "const T t = x[n * xs[0] + o * xs[1] + s0 * xs[2] + s1 * xs[3] + s2 * xs[4]];\n"

@@ -189,3 +189,13 @@ def test_random_numbers_are_drawn_in_order():
             want = g(x)
             taper.manual_seed(0)
             near(want, taper.compile(g, backend=backend)(x), backend)
+
+
+def test_a_slice_whose_place_and_step_are_symbols():
+    def f(x, lo, hi, step):
+        return (-x)[lo:hi:step] * 2
+
+    x = taper.randn(9, 3)
+    g = taper.compile(f, dynamic=True)
+    for numbers in ((1, 7, 2), (2, 9, 3), (3, 8, 4)):
+        assert taper.equal(g(x, *numbers), f(x, *numbers)), numbers
