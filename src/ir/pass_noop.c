@@ -1,6 +1,6 @@
 /* pass_noop.c - nodes that change nothing. Two grades: a view of equal geometry is the same memory, so any
  * use may go to the original; a copy is new memory, so it may only go when neither memory is written and the
- * copy is not returned. */
+ * copy is not returned, or is all that becomes of a value that was computed here. */
 #include "ir/pass.h"
 #include "ir/planted.h"
 
@@ -55,6 +55,20 @@ static bool is_returned(const ir_node *n)
     return false;
 }
 
+/* What a returned copy copies, through views, where that is a value of the same geometry in memory of its own which nobody
+ * else looks at: a gradient that was turned twice on its way. Where gradients are recorded later, they would look. */
+static ir_node *only_copied(const ir_node *n, const ir_graph *g)
+{
+    ir_node *x = n->op == OP_clone && !g->grad_mode && n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
+    while (x && x->nuse == 1 && x->kind == IR_call && x->variant == OPV_fn && !ir_is_marked(x)) {
+        uint32_t f = op_row_of((op_id)x->op)->flags;
+        if (!(f & (OPF_VIEW | OPF_MUT)) && ir_type(x))
+            return x;
+        x = (f & OPF_VIEW) && x->arg[0].kind == VAL_node ? x->arg[0].node : NULL;
+    }
+    return NULL;
+}
+
 bool pass_noop(tp_comp *c, ir_graph *g)
 {
     escape e;
@@ -69,8 +83,8 @@ bool pass_noop(tp_comp *c, ir_graph *g)
             if (is_returned(n)) /* the caller gets a tensor of its own, not the one it passed in */
                 continue;
         } else {
-            x = copy_of(n);
-            if (!x || escape_written(&e, n) || escape_written(&e, x) || escape_returned(&e, n))
+            x = escape_returned(&e, n) ? only_copied(n, g) : copy_of(n);
+            if (!x || escape_written(&e, n) || escape_written(&e, x))
                 continue;
         }
         if (!x || !same_geometry(n, x) || !decide(c, DECIDE_noop, n))
