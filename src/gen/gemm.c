@@ -249,6 +249,7 @@ typedef struct job {
     int64_t c_row;     /* elements */
     int64_t batch, kb; /* block being worked on: of k, */
     int64_t first, np; /* and of the panels of columns */
+    int64_t depth;     /* terms of the sums; 0: all */
     int64_t parts;     /* shares of the whole, each with its own copy of B */
     char *bpack;
     const gemm_epilogue *e;
@@ -330,6 +331,8 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
     const gemm_mat *a = &p->d.a, *b = &p->d.b;
     int e = esize(p);
     int64_t k = block_k(p, j->kb), first = j->first;
+    if (j->depth)
+        k = MIN(k, j->depth - j->kb * p->kc);
     const void *ab = p->wide ? (const void *)p->ab_d : (const void *)p->ab_f;
     for (int64_t i = lo; i < hi; i++) {
         int64_t row = panel_row(p, i);
@@ -506,14 +509,19 @@ void gemm_pack_all(const gemm_plan *p, const void *b, void *to)
             pack_b_panels(&j, 0, MIN(p->npan_block, p->npan - j.first));
 }
 
-bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c,
-                     const gemm_epilogue *e)
+bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c, int64_t cols,
+                     int64_t depth, const gemm_epilogue *e)
 {
     job j = { .p = p, .a = a, .b = b, .bpack = packed, .c = c, .user_c = c, .c_row = p->d.c.row, .e = e };
-    for (j.first = 0; j.first < p->npan; j.first += p->npan_block)
+    int64_t width = p->nv * p->W, npan = MIN(p->npan, (cols + width - 1) / width),
+            kblocks = MIN(p->kblocks, (depth + p->kc - 1) / p->kc);
+    j.depth = depth;
+    for (j.first = 0; j.first < npan; j.first += p->npan_block)
         for (j.kb = 0; j.kb < p->kblocks; j.kb++, j.bpack += p->pack_b ? packed_block(p) : 0) {
-            j.np = MIN(p->npan_block, p->npan - j.first);
-            j.rows_done = j.first + j.np == p->npan && j.kb == p->kblocks - 1;
+            if (j.kb >= kblocks)
+                continue;
+            j.np = MIN(p->npan_block, npan - j.first);
+            j.rows_done = j.first + j.np == npan && j.kb == kblocks - 1;
             tiles(&j, 0, p->mpan, 0, j.np);
         }
     return !j.failed;

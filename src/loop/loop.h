@@ -48,6 +48,8 @@ typedef struct loop_step {
     const ir_node *node; /* extern: the operator; check: the one whose index must lie inside */
     int slot;            /* extern: first slot of its results; check: the index */
     int nslot;           /* check: the dimension that it indexes */
+    int64_t
+        reach; /* chain: row r of a matrix needs the first r + reach of what lies between the products; 0: all */
 } loop_step;
 
 typedef struct loop_plan {

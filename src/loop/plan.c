@@ -3002,6 +3002,7 @@ typedef struct chain { /* a product, a kernel on its rows, and a product of thos
     group *kernel, *last;
     ir_node *between; /* what the kernel writes and only the last product reads */
     bool fits;
+    int64_t reach; /* see loop_step */
 } chain;
 
 static int slot_of(planner *pl, ir_node *n);
@@ -3297,6 +3298,50 @@ static group *only_product(planner *pl, ir_node *n)
     return NULL;
 }
 
+static ir_node *operand(const ir_node *n, int i)
+{
+    return n->arg[i].kind == VAL_node ? n->arg[i].node : NULL;
+}
+static bool calls(const ir_node *n, op_id op)
+{
+    return n && n->kind == IR_call && n->variant == OPV_fn && n->op == op;
+}
+
+/* Is p a softmax along the rows of scores of which row r counts the first r + reach alone? 0: it is not. Behind those p is 0
+ * whatever the scores are, and nobody else reads them there. */
+static int64_t reach_of_rows(planner *pl, ir_node *scores, ir_node *p)
+{
+    const tp_tensor *t = ir_type(scores);
+    ir_node *e = NULL, *by = NULL, *x = scores;
+    if (calls(p, OP_mul_Tensor) && calls(operand(p, 1), OP_reciprocal))
+        e = operand(p, 0), by = operand(operand(p, 1), 0);
+    else if (calls(p, OP_div_Tensor))
+        e = operand(p, 0), by = operand(p, 1);
+    if (!calls(e, OP_exp) || !operand(e, 0) || !below_maximum(operand(e, 0)) ||
+        !calls(by, OP_sum_dim_IntList) || operand(by, 0) != e)
+        return 0;
+    ir_node *w = operand(operand(e, 0), 0), *top = operand(operand(e, 0), 1);
+    int nd = ir_type(w)->ndim;
+    if (!calls(w, OP_where_self) || !val_is_number(&w->arg[2]) || val_as_f(&w->arg[2]) != -INFINITY ||
+        nd < 2 || pl->in[top->id].mask != 1u << (nd - 1) || pl->in[by->id].mask != 1u << (nd - 1))
+        return 0;
+    while (x->nuse == 1 && calls(x->uses->user, OP_view))
+        x = x->uses->user;
+    ir_node *tri = operand(w, 0), *ones = tri && is_tri(tri) ? operand(tri, 0) : NULL;
+    if (x->nuse != 1 || operand(w, 1) != x || !ones || tri->op != OP_tril || !is_fill(ones) ||
+        ir_type(tri)->ndim != 2 || ir_type(x)->ndim != nd || ir_type(w)->ndim != nd)
+        return 0;
+    tp_val one = fill_value(ones);
+    symint diag = tri->arg[1].i;
+    if (!is_known_number(&one) || val_as_f(&one) == 0 || sym_is_expr(diag) || diag < 0 || diag > INT32_MAX)
+        return 0;
+    return same_sizes(2, ir_type(tri)->size, 2, t->size + 1) &&
+                   same_sizes(2, ir_type(x)->size + nd - 2, 2, t->size + 1) &&
+                   same_sizes(nd, ir_type(x)->size, nd, ir_type(w)->size) && decide(pl->c, DECIDE_range, p)
+               ? diag + 1
+               : 0;
+}
+
 /* What product g could be the first of. */
 static chain find_chain(planner *pl, const group *g)
 {
@@ -3322,7 +3367,7 @@ static chain find_chain(planner *pl, const group *g)
         if (!last || ir_type(s)->dt != ir_type(n)->dt || !is_packed(ir_type(s)) || !is_packed(a) ||
             !same_sizes(3, a->size, 3, ir_type(n)->size))
             return none;
-        return (chain){ .kernel = h, .last = last, .between = s };
+        return (chain){ .kernel = h, .last = last, .between = s, .reach = reach_of_rows(pl, n, s) };
     }
     return none;
 }
@@ -3373,9 +3418,13 @@ static void write_last(planner *pl, const group *g, const chain *ch, uint64_t *w
     int s = slot_of(pl, n);
     pl->p->slot.at[slot_of(pl, g->ext)].passing = true;
     pl->p->slot.at[slot_of(pl, ch->between)].passing = true;
-    vec_push(&pl->p->step,
-             ((loop_step){
-                 .kind = STEP_extern, .product = true, .chain = true, .node = n, .slot = s, .nslot = 1 }));
+    vec_push(&pl->p->step, ((loop_step){ .kind = STEP_extern,
+                                         .product = true,
+                                         .chain = true,
+                                         .node = n,
+                                         .slot = s,
+                                         .nslot = 1,
+                                         .reach = ch->reach }));
     pl->p->nproduct++;
     pl->p->nfused++;
     bit_set(written, ch->last->id);
@@ -3866,9 +3915,12 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         if (own && !write_riders(&pl, g, order, i, written, &ch))
             goto done;
         if (ch.kernel) {
-            log_fusion(&pl, ch.last->ext, g, ch.fits,
-                       ch.fits ? "both products block by block, with the kernel between them in cache"
-                               : "what lies between them is not made row by row");
+            log_fusion(
+                &pl, ch.last->ext, g, ch.fits,
+                ch.fits && ch.reach
+                    ? "both products block by block up to the diagonal, with the kernel between them in cache"
+                : ch.fits ? "both products block by block, with the kernel between them in cache"
+                          : "what lies between them is not made row by row");
             if (ch.fits)
                 write_last(&pl, g, &ch, written);
         }
@@ -3944,7 +3996,9 @@ void loop_plan_print(strbuf *b, const loop_plan *p)
         if (s->kind == STEP_extern) {
             strbuf_addf(b, "%3d %s %s = %s%s\n", (int)i, s->product ? "product" : "call  ", s->node->name,
                         s->node->kind == IR_call ? op_row_of((op_id)s->node->op)->full : s->node->target,
-                        s->chain ? " of those rows, block by block" : "");
+                        !s->chain  ? ""
+                        : s->reach ? " of those rows, block by block, up to the diagonal"
+                                   : " of those rows, block by block");
             continue;
         }
         strbuf_addf(b, "%3d kernel %s%s:", (int)i, s->kernel->name, s->rides ? " on its rows" : "");

@@ -125,7 +125,7 @@ const int32_t vir_tables[VIR_TABLE_COUNT][16] = {
                              0x332395c3, 0x3249de7b, 0x317919e6, 0x00000000 },
 };
 
-/* exp(x) for x in [-105, 40] or NaN, in f32: x = n ln(2) / 16 + r. Adding 1.5 * 2**23 rounds and leaves n in the low
+/* exp(x) for x in [-132.39, 40] or NaN, in f32: x = n ln(2) / 16 + r. Adding 1.5 * 2**23 rounds and leaves n in the low
  * bits. */
 static vir_ref exp_by_table(fn f, vir_ref x)
 {
@@ -141,8 +141,11 @@ static vir_ref exp_by_table(fn f, vir_ref x)
 /* exp(x) for x <= 40 or NaN */
 static vir_ref expn(fn f, vir_ref x)
 {
-    x = vir_max(f.k, pick(f, -105, -747), x);
-    return f.d ? exp_clamped(f, x, 0) : exp_by_table(f, x);
+    if (f.d)
+        return exp_clamped(f, vir_max(f.k, c(f, -747), x), 0);
+    /* -191 ln 2: there the exponent of the power in the table becomes 0, and with it the power. What is masked by -inf costs
+     * no underflow, which processors are slow at. */
+    return exp_by_table(f, vir_max(f.k, c(f, -0x1.08c838p+7), x));
 }
 
 /* (2**r - 1) / r on |r| <= 1/2 */

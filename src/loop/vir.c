@@ -381,6 +381,68 @@ vir_ref vir_op1(vir *k, vir_op op, vir_ref x)
     return pure(k, (vir_ins){ .op = op, .type = (uint8_t)t, .a = x }, 0);
 }
 
+typedef struct range {
+    bool known;
+    int64_t lo, hi;
+} range;
+/* What is known of an integer; ends stay below 2**40 in magnitude, so that nothing overflows here. */
+static range range_of(const vir *k, vir_ref r, int deep)
+{
+    const vir_ins *in = &k->ins[r];
+    range out = { 0 }, a, b;
+    int64_t p[4];
+    switch (deep > 8 ? VIR_none : (vir_op)in->op) {
+    case VIR_const: out = (range){ true, in->imm, in->imm }; break;
+    case VIR_loopvar: {
+        const vir_ins *from = &k->ins[k->loops[in->imm].begin], *to = &k->ins[k->loops[in->imm].end];
+        if (from->op == VIR_const && to->op == VIR_const)
+            out = (range){ from->imm < to->imm, from->imm, to->imm - 1 };
+        break;
+    }
+    case VIR_modf:
+        if (k->ins[in->b].op == VIR_const && k->ins[in->b].imm > 0)
+            out = (range){ true, 0, k->ins[in->b].imm - 1 };
+        break;
+    case VIR_divf:
+        a = range_of(k, in->a, deep + 1);
+        if (a.known && k->ins[in->b].op == VIR_const && k->ins[in->b].imm > 0)
+            out = (range){ true, div_floor(a.lo, k->ins[in->b].imm), div_floor(a.hi, k->ins[in->b].imm) };
+        break;
+    case VIR_add:
+    case VIR_sub:
+        a = range_of(k, in->a, deep + 1), b = range_of(k, in->b, deep + 1);
+        out = in->op == VIR_add ? (range){ a.known && b.known, a.lo + b.lo, a.hi + b.hi }
+                                : (range){ a.known && b.known, a.lo - b.hi, a.hi - b.lo };
+        break;
+    case VIR_mul:
+        a = range_of(k, in->a, deep + 1), b = range_of(k, in->b, deep + 1);
+        if (!a.known || !b.known || MAX(llabs(a.lo), llabs(a.hi)) >= 1 << 30 ||
+            MAX(llabs(b.lo), llabs(b.hi)) >= 1 << 30)
+            break;
+        p[0] = a.lo * b.lo, p[1] = a.lo * b.hi, p[2] = a.hi * b.lo, p[3] = a.hi * b.hi;
+        out = (range){ true, MIN(MIN(p[0], p[1]), MIN(p[2], p[3])), MAX(MAX(p[0], p[1]), MAX(p[2], p[3])) };
+        break;
+    default: break;
+    }
+    out.known &= out.lo > -(1LL << 40) && out.hi < 1LL << 40;
+    return out;
+}
+/* Made of the vector loop's variable by arithmetic that may as well wrap at 32 bits, and sure to fit there in the end. */
+static bool wraps_well(const vir *k, vir_ref r, int deep)
+{
+    const vir_ins *in = &k->ins[r];
+    if (!in->varying)
+        return true;
+    if (in->op == VIR_add || in->op == VIR_sub || in->op == VIR_mul)
+        return deep < 8 && wraps_well(k, in->a, deep + 1) && wraps_well(k, in->b, deep + 1);
+    return in->op == VIR_loopvar;
+}
+static bool fits_32(const vir *k, vir_ref r)
+{
+    range v = range_of(k, r, 0);
+    return v.known && v.lo >= INT32_MIN && v.hi <= INT32_MAX && wraps_well(k, r, 0);
+}
+
 vir_ref vir_op2(vir *k, vir_op op, vir_ref x, vir_ref y)
 {
     vir_type t = vir_type_of(k, x);
@@ -388,6 +450,9 @@ vir_ref vir_op2(vir *k, vir_op op, vir_ref x, vir_ref y)
         return 0;
     if (!x || !y || vir_type_of(k, y) != t)
         return bad(k, "operands of different types");
+    if (op_kind[op] == K_cmp && t == VT_i64 && (k->ins[x].varying || k->ins[y].varying) && fits_32(k, x) &&
+        fits_32(k, y)) /* 64-bit lanes would halve all vectors of the kernel */
+        return vir_op2(k, op, vir_cvt(k, VT_i32, x), vir_cvt(k, VT_i32, y));
     if (commutes(op) && (is_const(k, x) || (!is_const(k, y) && x > y))) {
         vir_ref s = x; /* constants to the right, else older first: more values turn out equal */
         x = y, y = s;
@@ -414,6 +479,13 @@ vir_ref vir_op3(vir *k, vir_op op, vir_ref x, vir_ref y, vir_ref z)
         return bad(k, "operands of different types");
     if (op == VIR_select && (y == z || is_const(k, x)))
         return y == z || k->ins[x].imm ? y : z;
+    if (op == VIR_select && t == VT_mask && (is_const(k, y) || is_const(k, z))) {
+        if (is_const(k, y) && is_const(k, z))
+            return k->ins[y].imm ? x : vir_not(k, x);
+        if (is_const(k, z))
+            return k->ins[z].imm ? vir_or(k, vir_not(k, x), y) : vir_and(k, x, y);
+        return k->ins[y].imm ? vir_or(k, x, z) : vir_and(k, vir_not(k, x), z);
+    }
     return pure(k, (vir_ins){ .op = op, .type = (uint8_t)t, .a = x, .b = y, .c = z }, 0);
 }
 
@@ -439,6 +511,8 @@ vir_ref vir_cvt(vir *k, vir_type t, vir_ref x)
     }
     if (t == VT_mask)
         return vir_ne(k, x, vir_imm(k, (vir_type)in.type, 0));
+    if (t == VT_f32 && in.type == VT_i64 && in.varying && fits_32(k, x))
+        x = vir_cvt(k, VT_i32, x);
     return pure(k, (vir_ins){ .op = VIR_cvt, .type = (uint8_t)t, .a = x }, 0);
 }
 

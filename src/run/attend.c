@@ -29,11 +29,11 @@ static mat mat_of(const tp_tensor *t, int64_t batch, int64_t row)
 
 /* One product of a block: with the packed factor where the block is a whole one. */
 static bool product(const job *j, const gemm_plan *whole, int64_t rows, int64_t n, int64_t k, mat a, mat b,
-                    mat c, char *packed, const gemm_epilogue *e)
+                    mat c, char *packed, int64_t cols, int64_t depth, const gemm_epilogue *e)
 {
     tp_err err = { 0 };
     if (rows == j->rows && gemm_packs(whole))
-        return gemm_run_packed(whole, a.p, b.p, packed, c.p, e);
+        return gemm_run_packed(whole, a.p, b.p, packed, c.p, cols, depth, e);
     const gemm_plan *p = gen_product_plan((dtype)j->a->o->dt, rows, n, k, a, b, c);
     return p && gemm_run(p, a.p, b.p, NULL, c.p, e, &err);
 }
@@ -56,6 +56,7 @@ static bool part_run(const job *j, int64_t batch, int64_t lo, int64_t hi)
     memcpy(bufs, a->kernel.bufs, sizeof *bufs * (size_t)a->nbuf);
     for (int64_t b = lo; b < hi; b++) {
         int64_t first = b * j->rows, rows = MIN(j->rows, j->m - first), at = batch * j->m + first;
+        int64_t need = a->reach ? MIN(j->n, first + rows - 1 + a->reach) : j->n;
         gemm_epilogue e = a->kernel;
         e.bufs = bufs;
         e.first = at;
@@ -63,9 +64,9 @@ static bool part_run(const job *j, int64_t batch, int64_t lo, int64_t hi)
         bufs[a->scores] = (void *)((uintptr_t)s - (uintptr_t)at * row);
         bufs[a->probs] = (void *)((uintptr_t)p - (uintptr_t)at * row);
         if (!product(j, j->scores, rows, j->n, j->d, mat_of(a->q, batch, first), k, (mat){ s, j->n, 1 }, pk,
-                     &e) ||
+                     need, j->d, &e) ||
             !product(j, j->result, rows, j->e, j->n, (mat){ p, j->n, 1 }, v, mat_of(a->o, batch, first), pv,
-                     NULL))
+                     j->e, need, NULL))
             return false;
     }
     return true;
@@ -96,6 +97,8 @@ attend_result attend_run(const attend *a, tp_err *err)
         return ATTEND_declined;
     j.es = (int64_t)dtype_size(dt);
     j.rows = MIN(j.m, MAX((int64_t)LEAST_ROWS, BLOCK_BYTES / (j.n * j.es)));
+    if (a->reach) /* the smaller the blocks, the more is left out */
+        j.rows = MIN(j.rows, LEAST_ROWS);
     j.blocks = (j.m + j.rows - 1) / j.rows;
     j.rows = (j.m + j.blocks - 1) / j.blocks;
     j.blocks = (j.m + j.rows - 1) / j.rows;

@@ -11,6 +11,8 @@ typedef struct attend {
     gemm_epilogue kernel;       /* on rows of n elements, counted through the batch */
     int nbuf; /* of the kernel; bufs[scores], which it reads, and bufs[probs], which it writes, are set here */
     int scores, probs;
+    int64_t
+        reach; /* row r of a matrix needs its first r + reach columns alone, what lies behind them is 0; 0: all of them */
 } attend;
 
 typedef enum { ATTEND_done, ATTEND_declined, ATTEND_failed } attend_result;

@@ -6,7 +6,7 @@
 
 /* A field more in one of these must be written and read below. */
 _Static_assert(sizeof(loop_slot) == 48, "say here how the disk cache stores the new field of a slot");
-_Static_assert(sizeof(loop_step) == 32, "say here how the disk cache stores the new field of a step");
+_Static_assert(sizeof(loop_step) == 40, "say here how the disk cache stores the new field of a step");
 _Static_assert(sizeof(loop_kernel) == 120, "say here how the disk cache stores the new field of a kernel");
 _Static_assert(sizeof(loop_plan) == sizeof(arena) + 120 + sizeof(strbuf), /* decisions: told once, not kept */
                "say here how the disk cache stores the new field of a plan");
@@ -144,6 +144,7 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, at_of(&order, s->node));
         io_put(b, s->slot);
         io_put(b, s->nslot);
+        io_put(b, s->reach);
         if (s->kind != STEP_kernel)
             continue;
         put_kernel(b, s->kernel, &order);
@@ -289,6 +290,7 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
         s.node = get_node(&x, true);
         s.slot = (int)io_get_in(r, 0, MAX(x.nslot, 1));
         s.nslot = (int)io_get_in(r, 0, MAX_ITEMS);
+        s.reach = io_get_in(r, 0, (int64_t)INT32_MAX + 2);
         if (s.kind == STEP_kernel) {
             s.kernel = get_kernel(&x);
             int64_t had = io_get_in(r, 0, (int64_t)code.n + 1);

@@ -732,7 +732,7 @@ static attend_result run_attend(call *c, size_t i, tp_err *err)
     const loop_step *s = &c->pr->p->step.at[i], *last = s + 2;
     const kstep *k = &c->pr->ks[i + 1];
     kargs ka = { .ints = k->cints };
-    attend a = { .nbuf = k->lk->nbuf, .scores = -1, .probs = -1 };
+    attend a = { .nbuf = k->lk->nbuf, .scores = -1, .probs = -1, .reach = last->reach };
     tp_val q, kt, v, o;
     const ir_node *p = last->node->arg[0].node; /* or a view of what the kernel writes */
     int probs = (int)(uintptr_t)map_geti(&c->pr->p->slot_of, (uintptr_t)p) - 1;

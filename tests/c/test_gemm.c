@@ -188,6 +188,28 @@ TEST(gemm_adds_a_row)
             }
 }
 
+/* The first `part` columns of a product, and products of the first `part` columns of A and rows of B. */
+static bool some_of(const gemm_plan *p, const gemm_desc *d, const float *a, const float *b, void *packed,
+                    int64_t part)
+{
+    double worst = 0;
+    for (int depth = 0; depth < 2; depth++) {
+        float *c = filled(VM_f32, d->m * d->n, 3);
+        int64_t cols = depth ? d->n : part, k = depth ? part : d->k;
+        if (!gemm_run_packed(p, a, b, packed, c, cols, k, NULL))
+            worst = 1e9;
+        for (int64_t i = 0; i < d->m; i++)
+            for (int64_t j = 0; j < cols; j++) {
+                double s = 0;
+                for (int64_t x = 0; x < k; x++)
+                    s += a[i * d->a.row + x * d->a.col] * (double)b[x * d->b.row + j * d->b.col];
+                worst = fmax(worst, fabs(s - c[i * d->n + j]));
+            }
+        free(c);
+    }
+    return worst < 1e-3;
+}
+
 TEST(gemm_any_tile_gives_the_same_bits)
 {
     static const int64_t shape[][3] = { { 7, 40, 33 }, { 64, 96, 70 }, { 50, 130, 500 }, { 200, 17, 20 } };
@@ -209,8 +231,11 @@ TEST(gemm_any_tile_gives_the_same_bits)
                     if (p && gemm_packs(p)) { /* and a B that was laid out before */
                         void *packed = mem_zalloc(gemm_packed_bytes(p) + 64);
                         gemm_pack_all(p, b, packed);
-                        CHECK(gemm_run_packed(p, a, b, packed, e, NULL) &&
+                        CHECK(gemm_run_packed(p, a, b, packed, e, n, k, NULL) &&
                               !memcmp(c, e, sizeof *c * (size_t)(m * n)));
+                        for (int64_t part = 1; part < MIN(n, k);
+                             part = part * 3 + 5) /* the first columns, the first terms */
+                            CHECK(some_of(p, &d, a, b, packed, part));
                         free(packed);
                     }
                     gemm_plan_free(p);

@@ -136,3 +136,53 @@ def test_the_log_says_so_and_the_disk_cache_keeps_it():
         os.chmod(d, 0o700)
         for _ in range(2):
             run("", {"TAPER_CACHE_DIR": d})
+
+
+DIAGONAL = """
+import sys, taper
+F = taper.nn.functional
+taper.manual_seed(3)
+q, k, v = (taper.randn(2, 2, n, 8) for n in (200, int(sys.argv[1]), int(sys.argv[1])))
+k[..., -1, :] = float("nan")  # no row reaches it, where there are more keys than queries
+f = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+got, want = taper.compile(f)(q, k, v), f(q, k, v)
+print(taper.allclose(got, want, rtol=1e-5, atol=1e-5, equal_nan=True), want.isnan().sum().item())
+"""
+
+
+def test_nothing_is_multiplied_behind_the_diagonal():
+    def run(keys, **env):
+        e = dict(os.environ, TAPER_LOGS="fusion", TAPER_CACHE="0", **env)
+        r = subprocess.run([sys.executable, "-c", DIAGONAL, str(keys)], env=e, capture_output=True, text=True, timeout=60)
+        assert r.returncode == 0, r.stderr
+        return r.stdout.split(), "up to the diagonal" in r.stderr
+    assert run(300) == (["True", "0"], True)
+    assert run(130)[0][0] == "True"  # rows behind the last key reach all
+    assert run(200)[0][0] == "True"
+    assert run(300, TAPER_BISECT_SUBSYSTEM="range", TAPER_BISECT_MAX="-1") == (["True", "0"], False)
+
+
+def lower(q, k, v, fill=float("-inf"), diagonal=0, by=1.0):
+    s = q @ k.transpose(-1, -2)
+    m = taper.tril(taper.ones(s.shape[-2], s.shape[-1], dtype=taper.bool), diagonal)
+    return F.softmax(taper.where(m, s, fill), -1) @ v * by
+
+
+def test_other_triangles():
+    def mixed(q, k, v):  # the scores serve twice
+        s = q @ k.transpose(-1, -2)
+        m = taper.tril(taper.ones(s.shape[-2], s.shape[-1], dtype=taper.bool))
+        return F.softmax(taper.where(m, s, float("-inf")) + s * 0.1, -1) @ v
+    def upper(q, k, v):
+        s = q @ k.transpose(-1, -2)
+        m = taper.triu(taper.ones(s.shape[-2], s.shape[-1], dtype=taper.bool))
+        return F.softmax(taper.where(m, s, float("-inf")), -1) @ v
+    for p in (lower, lambda q, k, v: lower(q, k, v, -3.0), lambda q, k, v: lower(q, k, v, diagonal=7), lambda q, k, v: lower(q, k, v, diagonal=1000),
+              lambda q, k, v: lower(q, k, v, -1e9, -3), mixed, upper):
+        for shape in ((2, 2, 100, 100, 8), (1, 2, 150, 100, 4), (1, 2, 100, 150, 4)):
+            if p is upper and shape[2] > shape[3]:
+                continue
+            for options in ({}, {"isa": "avx2"}):
+                check(p, inputs(shape), options)
+        check(p, [a.double() for a in inputs((1, 2, 100, 100, 8))], tol=1e-12)
+        check(p, inputs((1, 2, 100, 100, 8)), dynamic=True)

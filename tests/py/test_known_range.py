@@ -14,11 +14,15 @@ print(taper.compile(lambda x: {0})({1}).sum().item())
 """
 
 
-def kernels(text, arg="x", **env):
+def log(text, arg="x", **env):
     done = subprocess.run([sys.executable, "-c", CODE.format(text, arg)], capture_output=True, text=True, timeout=120,
                           env=dict(os.environ, TAPER_LOGS="kernel_code", **env))
     assert done.returncode == 0, done.stderr[-800:]
-    return [line.split("=", 1)[1].split()[1] for line in done.stderr.splitlines() if " = " in line and " exp" in line]
+    return done.stderr.splitlines()
+
+
+def kernels(*args, **env):
+    return [line.split("=", 1)[1].split()[1] for line in log(*args, **env) if " = " in line and " exp" in line]
 
 
 def test_it_is_used_where_the_sign_is_certain():
@@ -53,3 +57,16 @@ def test_close_to_exp_over_the_range():
     got = taper.compile(lambda x: (-x.abs()).exp())(x).double()
     want = x.double().exp()
     assert ((got - want).abs() <= 1.5 * 2.0 ** -23 * want + 2.0 ** -149).all()
+
+
+def test_places_that_fit_into_32_bits_leave_vectors_whole():
+    for text in ("taper.nn.functional.pad(x * 2, (3, 5))", "taper.cat([x * 2, x + 1], 1).relu()", "taper.tril(x * 2)",
+                 "x + taper.arange(7)", "taper.where(taper.tril(taper.ones(5, 7, dtype=taper.bool)), x, -1.0).softmax(1)"):
+        heads = [line for line in log(text) if " lanes " in line]
+        assert heads and all(" lanes 16 " in line for line in heads), (text, heads)
+    assert " lanes 8 " in "".join(log("(x + taper.arange(7) * (1 << 40))"))
+    x = taper.arange(0, 300).view(3, 100).float()
+    for f in (lambda x: taper.tril(x * 2, -1), lambda x: taper.nn.functional.pad(x * 2, (70, -30)), lambda x: x + taper.arange(100) * 30000000,
+              lambda x: taper.triu(x + 1, 50) + taper.arange(99, -1, -1)):
+        for options in ({}, {"isa": "avx2"}, {"emitter": "interpreter"}):
+            assert taper.equal(taper.compile(f, options=options)(x), f(x)), options
