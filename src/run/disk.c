@@ -4,6 +4,7 @@
 #include "base/envvars.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/pool.h"
 #include "base/vec.h"
 #include "events/events.h"
 #include "gen/x64.h"
@@ -14,9 +15,12 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAGIC "taper cache 1 "
@@ -300,6 +304,7 @@ static int open_dir(void)
     return fd;
 }
 
+static void flush(const char *name);
 static bool listening(void) { return ev_log_on(EVC_cache, EV_INFO) || ev_trace_on(EV_artifact); }
 
 bool disk_get(const disk_item *it, strbuf *out, char why[DISK_WHY])
@@ -314,6 +319,7 @@ bool disk_get(const disk_item *it, strbuf *out, char why[DISK_WHY])
         return false;
     int at = open_dir();
     name_of(it, &name);
+    flush(name.s);
     if (at < 0) {
         snprintf(why, DISK_WHY, "the cache directory is gone: %s", strerror(errno));
         goto done;
@@ -359,6 +365,7 @@ void disk_refuse(const disk_item *it, const char *why)
     strbuf name = { 0 };
     int at = open_dir();
     name_of(it, &name);
+    flush(name.s);
     if (at >= 0) {
         unlinkat(at, name.s, 0);
         close(at);
@@ -424,53 +431,227 @@ static void make_room(int at, int64_t more)
     list_free(&l);
 }
 
-bool disk_put(const disk_item *it, const void *p, size_t n)
+/* An entry on its way to the disk. The directory is the one of the moment when it was asked for. */
+typedef struct entry {
+    struct entry *next;
+    int at;
+    char *name, *head, *what;
+    size_t nhead;
+    const void *p; /* owned where it waits in the queue */
+    size_t n;
+} entry;
+
+static bool entry_init(entry *x, const disk_item *it, const void *p, size_t n)
 {
-    static atomic_uint serial;
-    strbuf name = { 0 }, tmp = { 0 }, head = { 0 };
-    char why[DISK_WHY], hex[33];
-    bool ok = false;
-    if (put_failed || (int64_t)n > MIN(disk_limit(), (int64_t)ENTRY_LIMIT) || !disk_on(why))
+    strbuf name = { 0 }, head = { 0 };
+    char why[DISK_WHY];
+    *x = (entry){ .at = -1, .p = p, .n = n };
+    if (put_failed || (int64_t)n > MIN(disk_limit(), (int64_t)ENTRY_LIMIT) || !disk_on(why) ||
+        (x->at = open_dir()) < 0)
         return false;
-    int at = open_dir(), fd = -1;
-    if (at < 0)
-        return false;
-    if (!(serial % 32)) /* now and then */
-        make_room(at, (int64_t)n);
     add_line(&head, "kind", it->kind);
     add_line(&head, "id", it->id);
     strbuf_add(&head, it->config);
     add_line(&head, "what", it->what ? it->what : "");
     strbuf_addc(&head, '\n');
-    checksum(head.s, head.n, p, n, hex);
     name_of(it, &name);
-    strbuf_addf(&tmp, "%s.tmp.%d.%u", name.s, (int)getpid(), serial++);
-    fd = openat(at, tmp.s, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    ok = fd >= 0 && fd_write_all(fd, MAGIC, strlen(MAGIC)) && fd_write_all(fd, hex, 32) &&
-         fd_write_all(fd, "\n", 1) && fd_write_all(fd, head.s, head.n) && fd_write_all(fd, p, n);
+    x->nhead = head.n;
+    x->head = strbuf_take(&head);
+    x->name = strbuf_take(&name);
+    x->what = mem_strdup(it->what ? it->what : "?");
+    return true;
+}
+
+static void entry_end(entry *x)
+{
+    close(x->at);
+    free(x->name);
+    free(x->head);
+    free(x->what);
+}
+
+static bool entry_write(const entry *x)
+{
+    static atomic_uint serial;
+    strbuf tmp = { 0 };
+    char hex[33];
+    unsigned mine = serial++;
+    if (!(mine % 32)) /* now and then */
+        make_room(x->at, (int64_t)x->n);
+    checksum(x->head, x->nhead, x->p, x->n, hex);
+    strbuf_addf(&tmp, "%s.tmp.%d.%u", x->name, (int)getpid(), mine);
+    int fd = openat(x->at, tmp.s, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool ok = fd >= 0 && fd_write_all(fd, MAGIC, strlen(MAGIC)) && fd_write_all(fd, hex, 32) &&
+              fd_write_all(fd, "\n", 1) && fd_write_all(fd, x->head, x->nhead) &&
+              fd_write_all(fd, x->p, x->n);
     int e = errno;
     if (fd >= 0 && close(fd) && ok) {
         ok = false;
         e = errno;
     }
-    if (ok && renameat(at, tmp.s, at, name.s)) {
+    if (ok && renameat(x->at, tmp.s, x->at, x->name)) {
         ok = false;
         e = errno;
     }
     if (!ok) {
         if (fd >= 0)
-            unlinkat(at, tmp.s, 0);
+            unlinkat(x->at, tmp.s, 0);
         if (!atomic_exchange(&put_failed, true))
             ev_log(EVC_inductor, EV_WARNING, NULL, "nothing more is written to the disk cache in '%s': %s",
                    dir, strerror(e));
     } else if (ev_log_on(EVC_cache, EV_INFO))
-        ev_log(EVC_cache, EV_INFO, NULL, "disk cache: wrote %s for %s (%zu bytes)", name.s,
-               it->what ? it->what : "?", n);
-    close(at);
-    strbuf_free(&head);
+        ev_log(EVC_cache, EV_INFO, NULL, "disk cache: wrote %s for %s (%zu bytes)", x->name, x->what, x->n);
     strbuf_free(&tmp);
-    strbuf_free(&name);
     return ok;
+}
+
+bool disk_put(const disk_item *it, const void *p, size_t n)
+{
+    entry x;
+    if (!entry_init(&x, it, p, n))
+        return false;
+    bool ok = entry_write(&x);
+    entry_end(&x);
+    return ok;
+}
+
+/* --- later
+ * ---------------------------------------------------------------------------------------------------------- */
+/* Making a file takes longer than compiling a kernel, so a thread of its own does it while the program goes on. The process
+ * does not end before what it asked for is written; whoever looks for an entry that waits, waits as well. */
+enum { MOST_WAITING = 64, LINGER_MS = 200 };
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t more, done;
+    entry *first, **last;
+    int waiting;
+    const entry *now; /* being written */
+    bool runs;
+} queue = { .lock = PTHREAD_MUTEX_INITIALIZER,
+            .more = PTHREAD_COND_INITIALIZER,
+            .done = PTHREAD_COND_INITIALIZER };
+
+/* Under the lock, which is released meanwhile. */
+static void write_first(void)
+{
+    entry *x = queue.first;
+    queue.first = x->next;
+    queue.waiting--;
+    queue.now = x;
+    pthread_mutex_unlock(&queue.lock);
+    entry_write(x);
+    pthread_mutex_lock(&queue.lock);
+    queue.now = NULL;
+    pthread_cond_broadcast(&queue.done);
+    entry_end(x);
+    free((void *)(uintptr_t)x->p);
+    free(x);
+}
+
+static void *writer(void *unused)
+{
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){ 0 });
+    pthread_mutex_lock(&queue.lock);
+    for (int rc = 0; queue.first || !rc;) {
+        struct timespec t;
+        if (queue.first && !queue.now) {
+            write_first();
+            continue;
+        }
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += LINGER_MS * 1000000;
+        t.tv_sec += t.tv_nsec / 1000000000;
+        t.tv_nsec %= 1000000000;
+        rc = pthread_cond_timedwait(&queue.more, &queue.lock, &t);
+    }
+    queue.runs = false;
+    pthread_mutex_unlock(&queue.lock);
+    return unused;
+}
+
+static void flush(const char *name) /* NULL: all of it */
+{
+    pthread_mutex_lock(&queue.lock);
+    for (;;) {
+        bool there = !name && (queue.first || queue.now);
+        for (const entry *x = name ? queue.first : NULL; x; x = x->next)
+            there |= !strcmp(x->name, name);
+        there |= name && queue.now && !strcmp(queue.now->name, name);
+        if (!there)
+            break;
+        if (queue.now)
+            pthread_cond_wait(&queue.done, &queue.lock);
+        else
+            write_first();
+    }
+    pthread_mutex_unlock(&queue.lock);
+}
+
+static void fork_lock(void) { pthread_mutex_lock(&queue.lock); }
+static void fork_unlock(void) { pthread_mutex_unlock(&queue.lock); }
+static void fork_child(void) /* what waits is the parent's */
+{
+    pthread_mutex_init(&queue.lock, NULL);
+    pthread_cond_init(&queue.more, NULL);
+    pthread_cond_init(&queue.done, NULL);
+    queue.first = NULL;
+    queue.now = NULL;
+    queue.waiting = 0;
+    queue.runs = false;
+}
+static void flush_all(void) { flush(NULL); }
+static void set_up(void)
+{
+    pthread_atfork(fork_lock, fork_unlock, fork_child);
+    atexit(flush_all);
+}
+
+/* Under the lock. */
+static bool writer_runs(void)
+{
+    pthread_t t;
+    sigset_t all, before;
+    if (queue.runs)
+        return true;
+    sigfillset(&all); /* signals are for the threads of the program */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    queue.runs = !pthread_create(&t, NULL, writer, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (queue.runs)
+        pthread_detach(t);
+    return queue.runs;
+}
+
+void disk_put_later(const disk_item *it, strbuf *take)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    entry *x = mem_alloc(sizeof *x);
+    size_t n = take->n;
+    char *p = strbuf_take(take);
+    if (!entry_init(x, it, p, n)) {
+        free(p);
+        free(x);
+        return;
+    }
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&queue.lock);
+    /* in order where somebody reads along */
+    bool now = listening() || pool_threads() < 2 || queue.waiting >= MOST_WAITING || !writer_runs();
+    if (!now) {
+        if (!queue.first)
+            queue.last = &queue.first;
+        *queue.last = x;
+        queue.last = &x->next;
+        queue.waiting++;
+        pthread_cond_signal(&queue.more);
+    }
+    pthread_mutex_unlock(&queue.lock);
+    if (!now)
+        return;
+    entry_write(x);
+    entry_end(x);
+    free(p);
+    free(x);
 }
 
 /* --- for the command
@@ -484,6 +665,7 @@ static char *value(const char *head, const char *name) /* owned */
 
 static int open_private(tp_err *err) /* -1: there is none, or err is set */
 {
+    flush(NULL);
     char *d = disk_dir(err);
     int at = -1;
     if (d && file_exists(d) && file_private_dir(d, err)) {

@@ -22,6 +22,8 @@ bool disk_get(const disk_item *it, strbuf *out, char why[DISK_WHY]);
 void disk_refuse(const disk_item *it, const char *why);
 /* Says why not once, on the first failure; then it is not tried again in this process. */
 bool disk_put(const disk_item *it, const void *p, size_t n);
+/* The same while the program goes on, before the process ends. Empties take. */
+void disk_put_later(const disk_item *it, strbuf *take);
 bool disk_on(char why[DISK_WHY]); /* is there a directory to use? Made on first use */
 /* Lines every configuration begins with: version, build, processor. */
 void disk_config(strbuf *b);

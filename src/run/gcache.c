@@ -435,7 +435,7 @@ bool gcache_keep_forward(gcache *x, const aot_inner *in, tp_comp *c, const ir_gr
             err_note(c->err, "reading back what the disk cache would hold");
     } else {
         disk_item it = item_of(x, "graph");
-        disk_put(&it, b.s, b.n);
+        disk_put_later(&it, &b);
     }
     strbuf_free(&b);
     return ok;
@@ -525,7 +525,7 @@ bool gcache_keep_backward(gcache *x, const aot_inner *in, tp_comp *c, const ir_g
         }
     } else {
         disk_item it = item_of(x, "backward");
-        disk_put(&it, b.s, b.n);
+        disk_put_later(&it, &b);
     }
     strbuf_free(&b);
     return ok;

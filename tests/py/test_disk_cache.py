@@ -281,3 +281,37 @@ def test_what_is_stored_runs_like_what_was_compiled():
                        env={**os.environ, "TAPER_CHECK_CACHE": "1",
                             "PYTHONPATH": os.path.dirname(__file__) + os.pathsep + os.path.dirname(os.path.dirname(taper.__file__))})
     assert r.returncode == 0, r.stdout + r.stderr
+
+
+LATER = """
+import os, sys, taper
+def f(x):
+    return taper.sin(x) + 1
+x = taper.ones(3)
+want = taper.compile(f)(x)
+print(len(os.listdir("/proc/self/task")))
+taper._dynamo.reset()  # what waits to be written is found
+assert taper.equal(taper.compile(f)(x), want)
+print(taper.compiler.metrics()["compiles"][-1]["aotautograd_local_cache_hit_count"])
+if os.fork() == 0:  # what waits is the parent's
+    taper.compile(lambda x: taper.cos(x))(x)
+    os._exit(0)
+os.wait()
+for k in range(8):
+    taper.compile(lambda x, k=k: x * k + k)(taper.ones(3 + k))
+"""
+
+
+def test_entries_are_written_while_the_program_goes_on():
+    with Cache() as c:
+        r = c.run(LATER, TAPER_NUM_THREADS="2")
+        assert r.stdout.split()[1] == "1" and not r.stderr, (r.stdout, r.stderr)
+        assert len(c.files("graph")) >= 9 and not [f for f in c.files() if ".tmp." in f], c.files()
+        assert c.taper("verify").returncode == 0
+
+
+def test_one_thread_stays_alone():
+    with Cache() as c:
+        one, none = (int(c.run(LATER.replace("print(taper", "0 and print(taper"), TAPER_NUM_THREADS="1", TAPER_CACHE=n).stdout.split()[0])
+                     for n in ("1", "0"))
+        assert one == none, (one, none)
