@@ -7,9 +7,12 @@ import unittest
 import taper
 
 PROGRAM = """
-import ctypes, sys, taper
+import ctypes, resource, sys, taper, taper.nn.functional
+taper.compile(lambda x: x + 1, backend="eager")(taper.ones(2))  # what is imported on the way
 if "deny" in sys.argv:  # from here on nothing that was written may become executable
     sys.exit(77) if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else None
+if "files" in sys.argv:  # nor can it be mapped a second time
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 def f(x, w):
     return (taper.sin(x) @ w).relu().sum(1), taper.softmax(x, 1)
 taper.manual_seed(1)
@@ -27,9 +30,10 @@ def run(*args):
 
 
 def test_without_executable_memory_kernels_are_interpreted():
-    denied, plain = run("deny"), run()
+    denied, strict, plain = run("deny", "files"), run("deny"), run()
     if denied.returncode == 77:
         raise unittest.SkipTest("this kernel cannot forbid executable memory")
+    assert strict.returncode == 0 and strict.stdout == plain.stdout and not strict.stderr, strict.stderr  # it takes no such change
     assert denied.returncode == 0 and denied.stdout == plain.stdout, denied.stderr
     lines = denied.stderr.splitlines()
     assert len(lines) == 1 and "kernels are interpreted, which is slow" in lines[0], denied.stderr
