@@ -791,7 +791,9 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
     if (open)
         half = vT(b_op(b, sqrt, vT(b_op(b, rsqrt, vT(b_op(b, scalar_tensor, vI(e), vDT(DT_f64)))))));
     tp_tensor *qs = MUL(vT(q), scale < 0 ? vF(-root) : half);
-    tp_tensor *ks = MUL(vT(b_op(b, transpose_int, vT(k), vI(-2), vI(-1))), half);
+    /* keys are laid out before they are turned: the product reads them either way, a copy that turns is slower */
+    tp_tensor *ks = b_op(b, contiguous, vT(MUL(vT(k), half)));
+    ks = b_op(b, transpose_int, vT(ks), vI(-2), vI(-1));
     tp_tensor *s = b_op(b, matmul, vT(qs), vT(ks));
     if (causal) {
         tp_tensor *tri = b_op(b, tril, vT(b_op(b, ones, LIST(L, S), vDT(DT_bool))));

@@ -186,3 +186,18 @@ def test_other_triangles():
                 check(p, inputs(shape), options)
         check(p, [a.double() for a in inputs((1, 2, 100, 100, 8))], tol=1e-12)
         check(p, inputs((1, 2, 100, 100, 8)), dynamic=True)
+
+
+def test_keys_are_not_turned_before_the_product():
+    code = """
+import taper
+x = taper.randn(2, 64, 3 * 32)
+def f(x):
+    q, k, v = (a.view(2, 64, 2, 16).transpose(1, 2) for a in x.split(32, dim=2))
+    return taper.nn.functional.scaled_dot_product_attention(q, k, v)
+print(taper.allclose(taper.compile(f)(x), f(x), rtol=1e-5, atol=1e-5))
+"""
+    r = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, TAPER_LOGS="kernel_code", TAPER_CACHE="0"), capture_output=True, text=True,
+                       timeout=60)
+    assert r.returncode == 0 and r.stdout.strip() == "True", r.stderr
+    assert "+ lane]" in r.stderr and "+ lane *" not in r.stderr
