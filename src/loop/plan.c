@@ -3767,6 +3767,68 @@ static void extremes_apart(tp_comp *c, ir_graph *g)
     }
 }
 
+/* One result of many elements would keep one thread busy: it is made of parts, as many whatever the number of threads, and
+ * these are then reduced. Narrow types are left alone, because parts of them would be rounded. */
+enum { PARTS_WORTH = 1 << 18, MOST_PARTS = 64, LEAST_PARTS = 8 };
+static int64_t parts_of(const ir_node *n)
+{
+    bool sum = n->op == OP_sum || n->op == OP_sum_dim_IntList;
+    if (n->kind != IR_call || n->variant != OPV_fn || (!sum && n->op != OP_amax && n->op != OP_amin) ||
+        n->arg[0].kind != VAL_node)
+        return 0;
+    const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);
+    if (!x || !y || !sym_all_const(x->size, x->ndim) || !tensor_is_contiguous(x) ||
+        (y->dt != DT_f32 && y->dt != DT_f64 && y->dt != DT_i64) || (!sum && x->dt != y->dt))
+        return 0;
+    int64_t all = shape_numel(x->ndim, x->size), parts = MOST_PARTS;
+    if (all < PARTS_WORTH || !sym_all_const(y->size, y->ndim) || shape_numel(y->ndim, y->size) != 1)
+        return 0;
+    while (parts >= LEAST_PARTS && all % parts)
+        parts--;
+    return parts >= LEAST_PARTS ? parts : 0;
+}
+
+static bool reduce_by_parts(tp_comp *c, ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        int64_t parts = parts_of(n);
+        if (!parts || !decide(c, DECIDE_thread, n))
+            continue;
+        const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);
+        bool sum = n->op == OP_sum || n->op == OP_sum_dim_IntList;
+        op_id op = sum ? OP_sum_dim_IntList : (op_id)n->op;
+        symint rows[2] = { parts, shape_numel(x->ndim, x->size) / parts }, dim[2] = { 1, 0 };
+        tp_val v[2] = { n->arg[0], vIs(rows, 2) }, r[4];
+        ir_node *m = ir_build(g, OP_view, OPV_fn, v, 2, c->err), *made[4] = { m };
+        for (int k = 0; k < 2 && m; k++) {
+            r[0] = (tp_val){ .kind = VAL_node, .node = m };
+            r[1] = vIs(&dim[k], 1);
+            r[2] = vB(false);
+            r[3] = vDT(y->dt);
+            made[k + 1] = m = ir_build(g, op, OPV_fn, r, sum ? 4 : 3, c->err);
+        }
+        if (m && y->ndim) {
+            v[0] = (tp_val){ .kind = VAL_node, .node = m };
+            v[1] = vIs(y->size, y->ndim);
+            made[3] = m = ir_build(g, OP_view, OPV_fn, v, 2, c->err);
+        }
+        if (!m)
+            return false;
+        for (int k = 0; k < 4; k++)
+            if (made[k]) {
+                made[k]->loc = n->loc;
+                ir_insert_before(g, n, made[k]);
+            }
+        if (ev_text_on(EV_fusion))
+            ev_text(EV_fusion, NULL, "%s is made of %lld parts, which threads share", n->name,
+                    (long long)parts);
+        ir_replace_uses(n, m);
+        ir_erase(n);
+    }
+    return true;
+}
+
 /* Pooling whose places nobody wants is a value of its own. */
 static void pools_alone(tp_comp *c, ir_graph *g)
 {
@@ -3862,6 +3924,8 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     roll_into_cat(c, p->g);
     pools_alone(c, p->g);
     extremes_apart(c, p->g);
+    if (!reduce_by_parts(c, p->g))
+        goto done;
     ir_renumber(p->g);
     pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));
     pl.words = p->g->next_id / 64 + 1;
