@@ -118,6 +118,12 @@ bool fill_value_ok(dtype dt, const tp_val *v, tp_err *err)
     return true;
 }
 static void zero_span(void *arg, int64_t b, int64_t e) { memset((char *)arg + b, 0, (size_t)(e - b)); }
+bool storage_zero(tp_tensor *t)
+{
+    if (t->numel)
+        pool_for((int64_t)t->storage->nbytes, 1 << 17, zero_span, t->storage->data);
+    return true;
+}
 static bool fill_with(tp_tensor *t, const tp_val *v, tp_err *err)
 {
     if (!fill_value_ok((dtype)t->dt, v, err))

@@ -7,13 +7,6 @@
 #include "ops/move.h"
 #include "base/pool.h"
 
-static bool zero(tp_tensor *t)
-{
-    if (t->numel)
-        memset(t->storage->data, 0, (size_t)t->storage->nbytes);
-    return true;
-}
-
 static bool is_index(const tp_tensor *t) { return t->dt == DT_i64 || t->dt == DT_i32; }
 
 static symint size_at(const tp_tensor *t, int d) { return t->ndim ? t->size[d] : 1; }
@@ -351,7 +344,10 @@ enum { RANGE_self, RANGE_index, RANGE_index_wrap, RANGE_copy, RANGE_add };
 static bool read_index(op_call *c, axmap *m, tp_tensor *ix, int axis, int64_t size, int d, int which)
 {
     int64_t *at = axmap_axis(m, axis, ix->numel);
-    for (int64_t i = 0; i < ix->numel; i++) {
+    if (ix->dt == DT_i64 && tensor_is_contiguous(ix) &&
+        moves()->places(ix->numel, tensor_data(ix), 8, size, which == RANGE_index_wrap, 1, 0, at))
+        return true;
+    for (int64_t i = 0; i < ix->numel; i++) { /* any other index; and which one is wrong */
         int64_t k = elem_get_i((dtype)ix->dt, tensor_elem(ix, i)), was = k;
         if (which == RANGE_index_wrap && k < 0)
             k += size;
@@ -819,7 +815,7 @@ bool eager_embedding_dense_backward(op_call *c)
     bool freq = arg_b(c, 4, false);
     if (!dw || !dy)
         return scratch_end(&s, false);
-    zero(dw);
+    storage_zero(dw);
     axmap m = { 0 };
     tp_tensor *rows = scratch_take(
         &s, tensor_on(dy->storage, w, 2, (symint[]){ ix->numel, dw->size[1] }, NULL, dy->offset));
@@ -917,7 +913,7 @@ bool eager_masked_scatter_backward(op_call *c)
     tp_tensor *mask = scratch_in(&s, scratch_take(&s, spread(arg_t(c, 1), dy)), DT_bool);
     if (!mask)
         return scratch_end(&s, false);
-    zero(out);
+    storage_zero(out);
     size_t es = dtype_size((dtype)out->dt);
     const uint8_t *m = tensor_data(mask);
     int64_t used = 0;

@@ -26,6 +26,7 @@ typedef struct move_row {
     /* is every one of n numbers in [lo, lo + width)? */
     bool (*inside64)(int64_t n, const int64_t *p, int64_t lo, uint64_t width);
     bool (*inside32)(int64_t n, const int32_t *p, int64_t lo, uint64_t width);
+    int64_t (*largest)(int64_t n, const int64_t *p); /* -1 of none, -2 when one is negative */
 } move_row;
 ISA_DECL(const move_row *, move_loops, (void));
 static inline const move_row *moves(void) { return ISA_PICK(move_loops)(); }

@@ -224,6 +224,7 @@ bool ops_call_out(op_ctx *cx, op_id op, const tp_val *arg, tp_tensor **outs, int
 bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
 /* Copy with conversion and broadcasting; the workhorse of copy_, to, contiguous. */
 bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err);
+bool storage_zero(tp_tensor *t);                                          /* all of its storage; true */
 bool shape_fits(const tp_tensor *to, const tp_tensor *from, tp_err *err); /* can from be broadcast to to? */
 tp_tensor *tensor_cast(tp_tensor *t, dtype dt, tp_err *err); /* new count of t itself when nothing changes */
 tp_tensor *tensor_contiguous(tp_tensor *t, tp_err *err);     /* likewise */

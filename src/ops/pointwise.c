@@ -91,24 +91,29 @@ static const pw_row *const tables[] = { rows_base, rows_avx2, rows_avx512 };
 #else
 static const pw_row *const tables[] = { rows_base };
 #endif
-/* float forms of slow loops that have a vector form */
-ISA_DECL(void, pw_fmod_fast,
-         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
-ISA_DECL(void, pw_remainder_fast,
-         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
-ISA_DECL(void, pw_div_floor_fast,
-         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
-ISA_DECL(void, pw_pow_fast,
-         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
-ISA_DECL(void, pw_div_floor_whole,
-         (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p));
-static pw_loop *fast_form(pw_id id)
+/* short forms of slow loops */
+#define FAST(nm) \
+    ISA_DECL(void, nm, (int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *p))
+FAST(pw_fmod_fast);
+FAST(pw_remainder_fast);
+FAST(pw_div_floor_fast);
+FAST(pw_pow_fast);
+FAST(pw_fmod_f64_fast);
+FAST(pw_remainder_f64_fast);
+FAST(pw_div_floor_f64_fast);
+FAST(pw_pow_f64_fast);
+FAST(pw_div_floor_whole);
+static pw_loop *fast_form(pw_id id, ctype ct)
 {
+    if (ct == CT_i64)
+        return id == PW_div_floor ? ISA_PICK(pw_div_floor_whole) : NULL;
+    if (ct != CT_f32 && ct != CT_f64)
+        return NULL;
     switch (id) {
-    case PW_fmod: return ISA_PICK(pw_fmod_fast);
-    case PW_remainder: return ISA_PICK(pw_remainder_fast);
-    case PW_pow: return ISA_PICK(pw_pow_fast);
-    case PW_div_floor: return ISA_PICK(pw_div_floor_fast);
+    case PW_fmod: return ct == CT_f32 ? ISA_PICK(pw_fmod_fast) : ISA_PICK(pw_fmod_f64_fast);
+    case PW_remainder: return ct == CT_f32 ? ISA_PICK(pw_remainder_fast) : ISA_PICK(pw_remainder_f64_fast);
+    case PW_pow: return ct == CT_f32 ? ISA_PICK(pw_pow_fast) : ISA_PICK(pw_pow_f64_fast);
+    case PW_div_floor: return ct == CT_f32 ? ISA_PICK(pw_div_floor_fast) : ISA_PICK(pw_div_floor_f64_fast);
     default: return NULL;
     }
 }
@@ -138,7 +143,8 @@ void scatter_packed(int64_t n, char *d, int64_t st, const void *s, size_t es)
     }
 }
 
-enum { BLOCK = 512, PW_MAX_IN = 3 };
+/* Blocks lie a little more than a page apart: the processor takes a load for dependent on a store a page away. */
+enum { BLOCK = 512, APART = BLOCK + 40, PW_MAX_IN = 3 };
 typedef struct plan {
     pw_loop *loop;
     const pw_par *par;
@@ -147,6 +153,7 @@ typedef struct plan {
     uint8_t es[PW_MAX_IN + 1];    /* element bytes as stored; operand 0 is the result */
     uint8_t ces[PW_MAX_IN + 1];   /* element bytes in the loop */
     conv_fn *conv[PW_MAX_IN + 1]; /* NULL: stored as computed */
+    pw_loop *half, *one[2];       /* 16-bit operands as they are stored; input k is one number; or NULL */
 } plan;
 
 ISA_DECL(void, fill_packed, (int64_t n, void *buf, const void *v, size_t es));
@@ -154,7 +161,7 @@ ISA_DECL(void, fill_packed, (int64_t n, void *buf, const void *v, size_t es));
 /* Blocks through buffers: strided, broadcast or converted operands are packed first. */
 static void run_blocks(const plan *p, int64_t n, char *const *ptr, const int64_t *st)
 {
-    uint64_t buf[PW_MAX_IN + 1][BLOCK], tmp[BLOCK];
+    _Alignas(64) uint64_t buf[PW_MAX_IN + 1][APART], tmp[APART];
     const void *in[PW_MAX_IN] = { 0 };
 
     for (int k = 1; k <= p->nin; k++) /* broadcast operands are packed once */
@@ -202,10 +209,14 @@ static void run_blocks(const plan *p, int64_t n, char *const *ptr, const int64_t
 static void run_span(void *arg, int64_t n, char *const *ptr, const int64_t *st)
 {
     const plan *p = arg;
-    bool packed = p->direct;
+    bool packed = p->direct || p->half;
     for (int k = 0; packed && k <= p->nin; k++)
         packed = st[k] == p->es[k];
-    if (packed)
+    if (packed && p->half)
+        p->half(n, ptr[0], ptr[1], ptr[2], NULL, p->par);
+    else if (p->one[0] && st[0] == p->es[0] && (st[1] ? st[1] == p->es[1] && !st[2] : st[2] == p->es[2]))
+        p->one[st[1] != 0](n, ptr[0], ptr[1], ptr[2], NULL, p->par);
+    else if (packed)
         p->loop(n, ptr[0], ptr[1], p->nin > 1 ? ptr[2] : NULL, p->nin > 2 ? ptr[3] : NULL, p->par);
     else
         run_blocks(p, n, ptr, st);
@@ -231,14 +242,13 @@ bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, i
         int32_t i;
         uint8_t b;
     } num[PW_MAX_IN];
-    plan p = { row->loop[ct], par ? par : &zero, nin, true, { 0 }, { 0 }, { 0 } };
+    plan p = { .loop = row->loop[ct], .par = par ? par : &zero, .nin = nin, .direct = true };
     iter it;
 
     if (!p.loop)
         return no_kernel(c, dt);
-    pw_loop *fast = ct == CT_f32                         ? fast_form(id)
-                    : ct == CT_i64 && id == PW_div_floor ? ISA_PICK(pw_div_floor_whole)
-                                                         : NULL;
+    /* A single double is what Python's own ** gives to the last bit: optimizers compute beta ** step either way. */
+    pw_loop *fast = ct == CT_f64 && out->numel == 1 ? NULL : fast_form(id, ct);
     if (fast)
         p.loop = fast;
     p.es[0] = (uint8_t)dtype_size((dtype)out->dt);
@@ -266,6 +276,12 @@ bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, i
         p.direct = p.direct && !p.conv[k + 1];
     }
     p.direct = p.direct && !p.conv[0];
+    const pw_quick_row *quick = ct == CT_f32 ? ISA_PICK(pw_quick)(id) : NULL;
+    if (quick && p.direct) {
+        p.one[0] = quick->x;
+        p.one[1] = quick->y;
+    } else if (quick && in[0].t && in[1].t && in[0].t->dt == in[1].t->dt && out->dt == in[0].t->dt)
+        p.half = out->dt == DT_f16 ? quick->f16 : out->dt == DT_bf16 ? quick->bf16 : NULL;
     iter_init(&it, nin + 1, op);
     for (int k = 0; k < nin; k++)
         if (!in[k].t)

@@ -49,6 +49,12 @@ isa_kind isa_current(void); /* best of this machine; TAPER_ISA=base|avx2|avx512 
 #define ISA_PASTE(a, b)  ISA_PASTE_(a, b)
 #define ISA_NAME(name)   ISA_PASTE(name, TP_ISA)
 
+/* Short ways in simd/pw_quick.c. x and y: the first, the second input is one float. */
+typedef struct pw_quick_row {
+    pw_loop *f16, *bf16, *x, *y;
+} pw_quick_row;
+ISA_DECL(const pw_quick_row *, pw_quick, (pw_id id)); /* NULL: none */
+
 const pw_row *pw_row_of(pw_id id); /* for this machine */
 const pw_row *pw_row_for(isa_kind isa, pw_id id);
 

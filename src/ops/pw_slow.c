@@ -3,8 +3,7 @@
 #include <math.h>
 #define LIBM2(fn, x, y) _Generic((x), float : fn##f, double : fn)(x, y)
 
-double slow_digamma(double x);
-double slow_digamma(double x)
+static double slow_digamma(double x)
 {
     if (x == 0)
         return copysign(INFINITY, -x);

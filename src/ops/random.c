@@ -63,6 +63,7 @@ static tp_gen *gen_of(const op_call *c)
 ISA_DECL(void, rand_f32, (int64_t n, uint64_t seed, uint64_t block, float *o, bool normal));
 ISA_DECL(void, rand_f64, (int64_t n, uint64_t seed, uint64_t block, double *o, bool normal));
 ISA_DECL(void, rand_bits, (int64_t n, uint64_t seed, uint64_t block, uint64_t *o));
+ISA_DECL(void, rand_below, (int64_t n, uint64_t seed, uint64_t block, uint64_t span, int64_t lo, int64_t *o));
 
 typedef enum {
     DRAW_uniform,   /* a + u (b - a) */
@@ -73,7 +74,7 @@ typedef enum {
     DRAW_geom,      /* trials until success of probability a */
     DRAW_bern,      /* u < a */
     DRAW_bern_t,    /* u < p[i] */
-    DRAW_int,       /* lo + r mod span; span 0: all 64 bits */
+    DRAW_int,       /* lo + a number below span; span 0: all 64 bits */
 } draw_kind;
 
 typedef struct draw {
@@ -86,7 +87,7 @@ typedef struct draw {
     dtype dt;
     char *data;
     uint64_t seed, block;
-    bool wide;
+    bool wide, few; /* few: a word of 32 bits is enough */
     conv_fn *out;
     uint64_t mul; /* see rest_by */
     int sh1, sh2;
@@ -136,7 +137,12 @@ static void draw_span(void *arg, int64_t b, int64_t e)
     for (; b < e; b += STEP) {
         int64_t n = MIN(e - b, STEP);
         char *o = d->data + (size_t)b * es;
-        if (d->kind == DRAW_int) {
+        if (d->few) {
+            int64_t v[STEP], *to = d->dt == DT_i64 ? (int64_t *)o : v;
+            ISA_PICK(rand_below)(n, d->seed, d->block + (uint64_t)b / 4, d->span, d->lo, to);
+            if (to == v)
+                d->out(n, o, v);
+        } else if (d->kind == DRAW_int) {
             uint64_t v[STEP];
             ISA_PICK(rand_bits)(n, d->seed, d->block + (uint64_t)b / 2, v);
             for (int64_t i = 0; i < n; i++)
@@ -176,9 +182,10 @@ static bool draw_from(op_call *c, tp_tensor *t, draw *d, tp_gen *g)
                                                                : DT_f32);
     d->data = tensor_data(to);
     d->seed = g->seed;
+    d->few = d->kind == DRAW_int && d->span && d->span <= 1ull << 32;
     if (d->kind == DRAW_int && d->span)
         rest_by(d);
-    int per = d->kind == DRAW_int || d->wide || d->kind > DRAW_normal ? 2 : 4;
+    int per = d->few ? 4 : d->kind == DRAW_int || d->wide || d->kind > DRAW_normal ? 2 : 4;
     d->block = gen_reserve(g, (uint64_t)(to->numel + per - 1) / (uint64_t)per);
     pool_for(to->numel, 8 * STEP, draw_span, d);
     if (to->storage != t->storage)

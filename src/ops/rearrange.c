@@ -265,13 +265,6 @@ bool eager_tril(op_call *c) { return tri(c, true); }
 bool eager_triu(op_call *c) { return tri(c, false); }
 
 /* ---- writing into a view of a fresh tensor ---- */
-static bool zero(tp_tensor *t)
-{
-    if (t->numel)
-        memset(t->storage->data, 0, (size_t)t->storage->nbytes);
-    return true;
-}
-
 /* Calls a view row on t at once. Owned, or NULL. */
 static tp_tensor *view_of(op_call *c, op_id op, const tp_val *arg, int narg)
 {
@@ -372,19 +365,20 @@ bool shape_view_backward(op_call *c) /* (grad, input_sizes, the view's own argum
 }
 bool eager_select_backward(op_call *c)
 {
-    return zero(c->res[0]) &&
+    return storage_zero(c->res[0]) &&
            copy_into(VIEW_OF(c, select_int, vT(c->res[0]), c->arg[2], c->arg[3]), arg_t(c, 0), c->err);
 }
 bool eager_slice_backward(op_call *c)
 {
-    return zero(c->res[0]) &&
+    return storage_zero(c->res[0]) &&
            copy_into(VIEW_OF(c, slice_Tensor, vT(c->res[0]), c->arg[2], c->arg[3], c->arg[4], c->arg[5]),
                      arg_t(c, 0), c->err);
 }
 bool eager_diagonal_backward(op_call *c)
 {
-    return zero(c->res[0]) && copy_into(VIEW_OF(c, diagonal, vT(c->res[0]), c->arg[2], c->arg[3], c->arg[4]),
-                                        arg_t(c, 0), c->err);
+    return storage_zero(c->res[0]) &&
+           copy_into(VIEW_OF(c, diagonal, vT(c->res[0]), c->arg[2], c->arg[3], c->arg[4]), arg_t(c, 0),
+                     c->err);
 }
 
 /* Windows may overlap, so they add up. */
@@ -414,7 +408,7 @@ bool eager_unfold_backward(op_call *c)
     tp_tensor *out = scratch_out(&s, c->res[0], w), *dy = scratch_in(&s, arg_t(c, 0), w);
     if (!out || !dy)
         return scratch_end(&s, false);
-    zero(out);
+    storage_zero(out);
     tp_tensor *v = scratch_take(&s, VIEW_OF(c, unfold, vT(out), c->arg[2], c->arg[3], c->arg[4]));
     if (v)
         accumulate(v, dy);
@@ -428,7 +422,7 @@ bool eager_as_strided_backward(op_call *c) /* (grad, input_sizes, size, stride, 
     tp_tensor *out = scratch_out(&s, c->res[0], w), *dy = scratch_in(&s, arg_t(c, 0), w);
     if (!out || !dy)
         return scratch_end(&s, false);
-    zero(out);
+    storage_zero(out);
     tp_tensor *v = scratch_take(&s, VIEW_OF(c, as_strided, vT(out), c->arg[2], c->arg[3], c->arg[4]));
     if (v)
         accumulate(v, dy);
@@ -455,8 +449,9 @@ bool shape_diag_embed(op_call *c)
 }
 bool eager_diag_embed(op_call *c)
 {
-    return zero(c->res[0]) && copy_into(VIEW_OF(c, diagonal, vT(c->res[0]), c->arg[1], c->arg[2], c->arg[3]),
-                                        arg_t(c, 0), c->err);
+    return storage_zero(c->res[0]) &&
+           copy_into(VIEW_OF(c, diagonal, vT(c->res[0]), c->arg[1], c->arg[2], c->arg[3]), arg_t(c, 0),
+                     c->err);
 }
 
 bool shape_fill_diagonal(op_call *c)
@@ -651,7 +646,7 @@ static bool mirror_backward(op_call *c, bool reflect) /* (grad, self, padding) *
     axmap m = { 0 };
     if (!dx || !dy)
         return scratch_end(&s, false);
-    zero(dx);
+    storage_zero(dx);
     mirror_map(&m, dx, &c->arg[2], reflect);
     axmap_put(&m, RED_add, dx, dy);
     axmap_free(&m);

@@ -136,7 +136,18 @@ static bool inside32(int64_t n, const int32_t *p, int64_t lo, uint64_t width)
     return bad >= 0;
 }
 
-static const move_row row = { run, back, places, fetch, spread, ramp_int, ramp_float, inside64, inside32 };
+static int64_t largest(int64_t n, const int64_t *p)
+{
+    int64_t top = -1, any = 0;
+    for (int64_t i = 0; i < n; i++) {
+        top = MAX(top, p[i]);
+        any |= p[i];
+    }
+    return any < 0 ? -2 : top;
+}
+
+static const move_row row = { run,      back,       places,   fetch,    spread,
+                              ramp_int, ramp_float, inside64, inside32, largest };
 const move_row *ISA_NAME(move_loops)(void) { return &row; }
 
 int64_t ISA_NAME(count_true)(int64_t n, const uint8_t *m);

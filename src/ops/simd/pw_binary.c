@@ -31,19 +31,19 @@ WHERE(int32_t, i32)
 WHERE(int64_t, i64)
 WHERE(uint8_t, b8)
 
-/* float loops in chunks: libm where an operand of the chunk is out of the short way's reach */
+/* loops in chunks: libm where an operand of the chunk is out of the short way's reach */
 enum { CHUNK = 256 };
-#define GUARDED(nm, reach, fast, slow)                                                                 \
+#define GUARDED(nm, T, F, reach, fast, slow)                                                           \
     void ISA_NAME(pw_##nm##_fast)(int64_t n, void *o_, const void *a_, const void *b_, const void *c_, \
                                   const pw_par *par)                                                   \
     {                                                                                                  \
-        float *o = o_;                                                                                 \
-        const float *a = a_, *b = b_;                                                                  \
+        T *o = o_;                                                                                     \
+        const T *a = a_, *b = b_;                                                                      \
         for (int64_t at = 0; at < n; at += CHUNK, o += CHUNK, a += CHUNK, b += CHUNK) {                \
             int64_t m = MIN(n - at, CHUNK);                                                            \
-            int far = 0;                                                                               \
+            F far = 0;                                                                                 \
             for (int64_t k = 0; k < m; k++) {                                                          \
-                const float x = a[k], y = b[k];                                                        \
+                const T x = a[k], y = b[k];                                                            \
                 far |= (reach);                                                                        \
             }                                                                                          \
             if (far) {                                                                                 \
@@ -52,20 +52,24 @@ enum { CHUNK = 256 };
             }                                                                                          \
             _Pragma("GCC ivdep") for (int64_t k = 0; k < m; k++)                                       \
             {                                                                                          \
-                const float x = a[k], y = b[k];                                                        \
+                const T x = a[k], y = b[k];                                                            \
                 o[k] = fast(x, y);                                                                     \
             }                                                                                          \
         }                                                                                              \
     }
 pw_loop pw_fmod_f32, pw_remainder_f32, pw_div_floor_f32, pw_div_floor_i64;
-VM_INL float remainder_fast(float x, float y)
-{
-    float m = m_fmod_f32(x, y), up = m + y;
-    m = m != 0 ? ((m < 0 ? 1.0f : -1.0f) * (y < 0 ? 1.0f : -1.0f) < 0 ? up : m) : m;
-    return m;
-}
-GUARDED(fmod, m_quot_big(x, y), m_fmod_f32, pw_fmod_f32)
-GUARDED(remainder, m_quot_big(x, y), remainder_fast, pw_remainder_f32)
+pw_loop pw_fmod_f64, pw_remainder_f64, pw_div_floor_f64;
+#define REMAINDER(T, name, rest)                                                     \
+    VM_INL T name(T x, T y)                                                          \
+    {                                                                                \
+        T m = rest(x, y), up = m + y, one = 1;                                       \
+        m = m != 0 ? ((m < 0 ? one : -one) * (y < 0 ? one : -one) < 0 ? up : m) : m; \
+        return m;                                                                    \
+    }
+REMAINDER(float, remainder_fast, m_fmod_f32)
+REMAINDER(double, remainder_fast_d, m_fmod_f64)
+GUARDED(fmod, float, int, m_quot_big(x, y), m_fmod_f32, pw_fmod_f32)
+GUARDED(remainder, float, int, m_quot_big(x, y), remainder_fast, pw_remainder_f32)
 VM_INL float floor_div_fast(float xf, float yf)
 {
     double x = (double)xf, y = (double)yf, m = (double)m_fmod_f32(xf, yf);
@@ -73,7 +77,33 @@ VM_INL float floor_div_fast(float xf, float yf)
     d = m * y < 0 ? d - 1.0 : d;
     return (float)(d == 0 ? copysign(0.0, x * y) : d);
 }
-GUARDED(div_floor, m_quot_big(x, y), floor_div_fast, pw_div_floor_f32)
+GUARDED(div_floor, float, int, m_quot_big(x, y), floor_div_fast, pw_div_floor_f32)
+#ifdef __FMA__
+VM_INL double floor_div_fast_d(double x, double y)
+{
+    double m = m_fmod_f64(x, y), d = __builtin_rint((x - m) / y), way = copysign(1.0, y);
+    d = m * way < 0 ? d - 1.0 : d;
+    return d == 0 ? copysign(0.0, copysign(1.0, x) * way) : d;
+}
+GUARDED(fmod_f64, double, int64_t, m_quot_big_d(x, y), m_fmod_f64, pw_fmod_f64)
+GUARDED(remainder_f64, double, int64_t, m_quot_big_d(x, y), remainder_fast_d, pw_remainder_f64)
+GUARDED(div_floor_f64, double, int64_t, m_quot_big_d(x, y), floor_div_fast_d, pw_div_floor_f64)
+RANGED(ISA_NAME(pw_pow_f64_fast), 2, double, v_pow_any_f64(x, y), m_pow_f64(x, y),
+       NOT_LOG(M_abs(x)) | OUTSIDE(y, 1e6, 1e15))
+#else /* only a fused multiplication is exact enough */
+#define SLOW(nm)                                                                                       \
+    void ISA_NAME(pw_##nm##_f64_fast)(int64_t n, void *o, const void *a, const void *b, const void *c, \
+                                      const pw_par *par)                                               \
+    {                                                                                                  \
+        pw_##nm##_f64(n, o, a, b, c, par);                                                             \
+    }
+#define pw_pow_f64 ISA_NAME(pw_pow_f64)
+SLOW(fmod)
+SLOW(remainder)
+SLOW(div_floor)
+SLOW(pow)
+#undef pw_pow_f64
+#endif
 RANGED(ISA_NAME(pw_pow_fast), 2, float, v_pow_f32(x, y), m_pow_f32(x, y), NOT_LOG(x) | OUTSIDE(y, 1e6, 1e6))
 
 /* Floor division of whole numbers below 2^52 through double, which holds quotients and remainders exactly. */

@@ -94,3 +94,19 @@ void ISA_NAME(rand_bits)(int64_t n, uint64_t seed, uint64_t block, uint64_t *o)
             o[i] = (uint64_t)w[2 * (i % 2)][i / 2] << 32 | w[2 * (i % 2) + 1][i / 2];
     }
 }
+
+/* lo + a number below span <= 2^32 each: the top of word times span. Elements [4 * block, 4 * block + n) */
+void ISA_NAME(rand_below)(int64_t n, uint64_t seed, uint64_t block, uint64_t span, int64_t lo, int64_t *o);
+void ISA_NAME(rand_below)(int64_t n, uint64_t seed, uint64_t block, uint64_t span, int64_t lo, int64_t *o)
+{
+    uint32_t w[4][BLOCKS];
+    for (; n > 0; n -= 4 * BLOCKS, block += BLOCKS, o += 4 * BLOCKS) {
+        philox_many(seed, block, w);
+        int64_t m = MIN(n, 4 * BLOCKS), i = 0;
+        for (; i + 4 <= m; i += 4)
+            for (int h = 0; h < 4; h++)
+                o[i + h] = (int64_t)((uint64_t)lo + (w[h][i / 4] * span >> 32));
+        for (; i < m; i++)
+            o[i] = (int64_t)((uint64_t)lo + (w[i % 4][i / 4] * span >> 32));
+    }
+}

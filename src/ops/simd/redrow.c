@@ -25,6 +25,13 @@
                 A x = LD(d[i]), y = LD(s[i]);                                                                \
                 (void)x, d[i] = ST(T, e);                                                                    \
             }                                                                                                \
+        } else if (ds == 1 && ss == 0) {                                                                     \
+            const A y = LD(*s);                                                                              \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                             \
+            {                                                                                                \
+                A x = LD(d[i]);                                                                              \
+                (void)x, d[i] = ST(T, e);                                                                    \
+            }                                                                                                \
         } else                                                                                               \
             for (int64_t i = 0; i < n; i++) {                                                                \
                 A x = LD(d[i * ds]), y = LD(s[i * ss]);                                                      \

@@ -3,6 +3,10 @@
  * length. */
 #include "ops/red.h"
 #include "ops/simd/vmath.h"
+#pragma GCC diagnostic ignored "-Wpsabi" /* inlined: no vector is passed */
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 enum { PIECE = 4096 };
 #define LOWEST  (-INFINITY)
@@ -132,44 +136,73 @@ VM_INL double abs_pow(double x, double k) { return m_exp_f64(k * m_log_f64(x)); 
  * registers until they become one (vectors by name: arrays would go through memory for every row). */
 typedef float f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef double f64x8 __attribute__((vector_size(64)));
-#define ONE_OF(to, l0, l1, l2, l3, op)                                                   \
-    {                                                                                    \
-        const f64x8 v_ = ((l0 op l1)op l2)op l3;                                         \
-        to = ((v_[0] op v_[4])op(v_[2] op v_[6]))op((v_[1] op v_[5])op(v_[3] op v_[7])); \
+typedef double f64x4 __attribute__((vector_size(32)));
+typedef double f64x2 __attribute__((vector_size(16)));
+typedef union split8 { /* vectors in halves, without going through memory */
+    f64x8 v;
+    f64x4 h[2];
+} split8;
+typedef union split4 {
+    f64x4 v;
+    f64x2 h[2];
+} split4;
+#define ONE_OF(to, l0, l1, l2, l3, op)                \
+    {                                                 \
+        const split8 v_ = { ((l0 op l1)op l2)op l3 }; \
+        const split4 w_ = { v_.h[0] op v_.h[1] };     \
+        const f64x2 x_ = w_.h[0] op w_.h[1];          \
+        to = x_[0] op x_[1];                          \
     }
-#define QUICK_SUM(nm, VAL)                                                                           \
-    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par)           \
-    {                                                                                                \
-        enum { Q = 32 };                                                                             \
-        const float *a = a_;                                                                         \
-        int64_t i = 0;                                                                               \
-        f64x8 l0 = { 0 }, l1 = { 0 }, l2 = { 0 }, l3 = { 0 };                                        \
-        for (; i + 8 * Q <= n; i += 8 * Q) {                                                         \
-            const f32x8 *p = (const f32x8 *)(a + i);                                                 \
-            l0 += __builtin_convertvector(EIGHT(VAL, p), f64x8);                                     \
-            l1 += __builtin_convertvector(EIGHT(VAL, p + 1), f64x8);                                 \
-            l2 += __builtin_convertvector(EIGHT(VAL, p + 2), f64x8);                                 \
-            l3 += __builtin_convertvector(EIGHT(VAL, p + 3), f64x8);                                 \
-        }                                                                                            \
-        for (; i + Q <= n; i += Q) { /* what is left of a row is often a good part of it */          \
-            const f32x8 *p = (const f32x8 *)(a + i);                                                 \
-            l0 += __builtin_convertvector((VAL(p[0]) + VAL(p[1])) + (VAL(p[2]) + VAL(p[3])), f64x8); \
-        }                                                                                            \
-        for (; i + 8 <= n; i += 8)                                                                   \
-            l0 += __builtin_convertvector(VAL(*(const f32x8 *)(a + i)), f64x8);                      \
-        double one;                                                                                  \
-        ONE_OF(one, l0, l1, l2, l3, +)                                                               \
-        for (; i < n; i++)                                                                           \
-            one += (double)VAL##_1(a[i]);                                                            \
-        *(double *)acc += one;                                                                       \
+#ifdef __AVX512F__ /* the compiler makes two halves of one instruction */
+#define WIDE(x) ((f64x8)_mm512_cvtps_pd((__m256)(x)))
+/* The last n < 8 elements of a row, before copies of fill. */
+VM_INL f32x8 end8(int64_t n, const float *a, float fill)
+{
+    return (f32x8)_mm256_mask_loadu_ps(_mm256_set1_ps(fill), (__mmask8)((1 << n) - 1), a);
+}
+#else
+#define WIDE(x) __builtin_convertvector(x, f64x8)
+VM_INL f32x8 end8(int64_t n, const float *a, float fill)
+{
+    f32x8 v = { fill, fill, fill, fill, fill, fill, fill, fill };
+    for (int64_t i = 0; i < n; i++)
+        v[i] = a[i];
+    return v;
+}
+#endif
+#define QUICK_SUM(nm, VAL)                                                                  \
+    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par)  \
+    {                                                                                       \
+        enum { Q = 32 };                                                                    \
+        const float *a = a_;                                                                \
+        int64_t i = 0;                                                                      \
+        f64x8 l0 = { 0 }, l1 = { 0 }, l2 = { 0 }, l3 = { 0 };                               \
+        for (; i + 8 * Q <= n; i += 8 * Q) {                                                \
+            const f32x8 *p = (const f32x8 *)(a + i);                                        \
+            l0 += WIDE(EIGHT(VAL, p));                                                      \
+            l1 += WIDE(EIGHT(VAL, p + 1));                                                  \
+            l2 += WIDE(EIGHT(VAL, p + 2));                                                  \
+            l3 += WIDE(EIGHT(VAL, p + 3));                                                  \
+        }                                                                                   \
+        for (; i + Q <= n; i += Q) { /* what is left of a row is often a good part of it */ \
+            const f32x8 *p = (const f32x8 *)(a + i);                                        \
+            l0 += WIDE((VAL(p[0]) + VAL(p[1])) + (VAL(p[2]) + VAL(p[3])));                  \
+        }                                                                                   \
+        for (; i + 8 <= n; i += 8)                                                          \
+            l0 += WIDE(VAL(*(const f32x8 *)(a + i)));                                       \
+        if (i < n)                                                                          \
+            l1 += VAL##_end(end8(n - i, a + i, 0));                                         \
+        double one;                                                                         \
+        ONE_OF(one, l0, l1, l2, l3, +)                                                      \
+        *(double *)acc += one;                                                              \
     }
 #define EIGHT(V, p)                                         \
     (((V((p)[0]) + V((p)[4])) + (V((p)[8]) + V((p)[12]))) + \
      ((V((p)[16]) + V((p)[20])) + (V((p)[24]) + V((p)[28]))))
-#define VAL_any(x)    (x)
-#define VAL_any_1(x)  (x)
-#define VAL_num8_1(x) VAL_num(x)
-#define VAL_num(x)    ((x) != (x) ? 0.0f : (x))
+#define VAL_any(x)      (x)
+#define VAL_any_end(x)  WIDE(x)
+#define VAL_num8_end(x) WIDE(VAL_num8(x))
+#define VAL_num(x)      ((x) != (x) ? 0.0f : (x))
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 #define VAL_num8(x) ((f32x8)((i32x8)(x) & (i32x8)((x) == (x))))
 QUICK_SUM(sum, VAL_any)
@@ -177,16 +210,20 @@ QUICK_SUM(nansum, VAL_num8)
 
 #define row_sumsq_near_f32 row_sumsq_f32
 #define VAL_square(x)      ((x) * (x))
-#define VAL_square_1(x)    ((double)(x) * (double)(x))
+#define VAL_square_end(x)  WIDE((x) * (x))
 QUICK_SUM(sumsq_near, VAL_square)
+static __attribute__((noinline, cold)) double sumsq_far(int64_t n, const float *a)
+{
+    double part = 0;
+    row_sumsq_f32(n, a, &part, NULL);
+    return part;
+}
 static void row_sumsq_quick(int64_t n, const void *a, void *acc, const red_par *par)
 {
     double part = 0;
     row_sumsq_near_quick(n, a, &part, par);
-    if (!(part > 1e-25 && part < 1e37)) { /* squares that float does not hold */
-        part = 0;
-        row_sumsq_f32(n, a, &part, par);
-    }
+    if (TP_UNLIKELY(!(part > 1e-25 && part < 1e37))) /* squares that float does not hold */
+        part = sumsq_far(n, a);
     *(double *)acc += part;
 }
 
@@ -195,44 +232,63 @@ static void row_sumsq_quick(int64_t n, const void *a, void *acc, const red_par *
 #define PAIR_FAR(p)  (bits_f(__builtin_fabsf(p)) - bits_f(0x1p-62f))
 #define PAIR_MOST    (bits_f(0x1p62f) - bits_f(0x1p-62f))
 #define LARGER(m, v) (m) = (v) > (m) ? (v) : (m)
-typedef uint32_t u32x8 __attribute__((vector_size(32)));
-#define FAR8(p) ((bits_f(0x1p62f) - ((u32x8)(p)&0x7fffffffu)) | (((u32x8)(p)&0x7fffffffu) - bits_f(0x1p-62f)))
+typedef float f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t u32x16 __attribute__((vector_size(64)));
+/* Bit 30 is set unless the exponent begins with two different bits: 2^-63 <= |p| < 2^65. */
+#define FAR16(p) (~((u32x16)(p) ^ ((u32x16)(p) << 1)))
+typedef union split16 {
+    f32x16 v;
+    f32x8 h[2];
+} split16;
 /* Eight vectors of factors into the lanes; the top bits of far say that some pair is out of bounds. */
-#define PROD8(lanes, far, p)                                                                                 \
-    {                                                                                                        \
-        const f32x8 w = (p)[0] * (p)[4], x = (p)[8] * (p)[12], y = (p)[16] * (p)[20], z = (p)[24] * (p)[28]; \
-        far |= FAR8(w) | FAR8(x) | FAR8(y) | FAR8(z);                                                        \
-        lanes *= __builtin_convertvector(w * x, f64x8) * __builtin_convertvector(y * z, f64x8);              \
+#define PROD8(even, odd, far, p)                                                                         \
+    {                                                                                                    \
+        const f32x16 w = (p)[0] * (p)[1], x = (p)[2] * (p)[3], y = (p)[4] * (p)[5], z = (p)[6] * (p)[7]; \
+        far |= FAR16(w) | FAR16(x) | FAR16(y) | FAR16(z);                                                \
+        const split16 wx = { w * x }, yz = { y * z };                                                    \
+        even *= WIDE(wx.h[0]) * WIDE(yz.h[0]);                                                           \
+        odd *= WIDE(wx.h[1]) * WIDE(yz.h[1]);                                                            \
     }
+/* Apart, so that short rows do not pay for its registers. */
+static __attribute__((noinline, cold)) void prod_far(int64_t n, const float *a, double *acc)
+{
+    row_prod_f32(n, a, acc, NULL);
+}
 static void row_prod_quick(int64_t n, const void *a_, void *acc, const red_par *par)
 {
     enum { Q = 32 };
     for (const float *a = a_; n > 0; a += PIECE, n -= PIECE) {
         int64_t m = MIN(n, PIECE), i = 0;
         f64x8 l0 = { 1, 1, 1, 1, 1, 1, 1, 1 }, l1 = l0, l2 = l0, l3 = l0;
-        u32x8 far = { 0 };
+        u32x16 far = { 0 };
         uint32_t some = 0;
         for (; i + 8 * Q <= m; i += 8 * Q) {
-            const f32x8 *p = (const f32x8 *)(a + i);
-            PROD8(l0, far, p)
-            PROD8(l1, far, p + 1)
-            PROD8(l2, far, p + 2)
-            PROD8(l3, far, p + 3)
+            const f32x16 *p = (const f32x16 *)(a + i);
+            PROD8(l0, l1, far, p)
+            PROD8(l2, l3, far, p + 8)
         }
-        for (int j = 0; j < 8; j++)
+#ifdef __AVX512F__
+        some = _mm512_test_epi32_mask((__m512i)far, _mm512_set1_epi32(1 << 30)) ? 1u << 30 : 0;
+#else
+        for (int j = 0; j < 16; j++)
             some |= far[j];
-        if (some >> 31) {
-            row_prod_f32(m, a, acc, par);
-            continue;
-        }
+#endif
         for (; i + 16 <= m; i += 16) { /* short rows, and the ends of others */
-            l0 *= __builtin_convertvector(*(const f32x8 *)(a + i), f64x8);
-            l1 *= __builtin_convertvector(*(const f32x8 *)(a + i + 8), f64x8);
+            l0 *= WIDE(*(const f32x8 *)(a + i));
+            l1 *= WIDE(*(const f32x8 *)(a + i + 8));
         }
+        if (i + 8 <= m) {
+            l2 *= WIDE(*(const f32x8 *)(a + i));
+            i += 8;
+        }
+        if (i < m)
+            l3 *= WIDE(end8(m - i, a + i, 1));
         double one;
         ONE_OF(one, l0, l1, l2, l3, *)
-        for (; i < m; i++)
-            one *= (double)a[i];
+        if (TP_UNLIKELY(some >> 30 & 1 || !(one - one == 0))) { /* two pairs may be too large together */
+            prod_far(m, a, acc);
+            continue;
+        }
         *(double *)acc *= one;
     }
 }
@@ -243,56 +299,60 @@ static void row_prod_quick(int64_t n, const void *a_, void *acc, const red_par *
         const i32x8 m_ = (i32x8)((x)op(to));                 \
         to = (f32x8)(((i32x8)(x)&m_) | ((i32x8)(to) & ~m_)); \
     }
-#define QUICK_EXTREME(nm, op, start)                                                         \
-    static float short_##nm(int64_t n, const float *a) /* a few hundred elements at most */  \
-    {                                                                                        \
-        const f32x8 none = { start, start, start, start, start, start, start, start };       \
-        f32x8 u = none, v = none;                                                            \
-        i32x8 odd = { 0 };                                                                   \
-        int64_t i = 0;                                                                       \
-        for (; i + 16 <= n; i += 16) {                                                       \
-            const f32x8 x = *(const f32x8 *)(a + i), y = *(const f32x8 *)(a + i + 8);        \
-            PICK8(op, u, x)                                                                  \
-            PICK8(op, v, y)                                                                  \
-            odd |= (i32x8)(x != x) | (i32x8)(y != y);                                        \
-        }                                                                                    \
-        PICK8(op, u, v)                                                                      \
-        float r = TOP(op, TOP(op, TOP(op, u[0], u[4]), TOP(op, u[2], u[6])),                 \
-                      TOP(op, TOP(op, u[1], u[5]), TOP(op, u[3], u[7])));                    \
-        int any = (odd[0] | odd[4] | odd[2] | odd[6]) | (odd[1] | odd[5] | odd[3] | odd[7]); \
-        for (; i < n; i++) {                                                                 \
-            r = TOP(op, a[i], r);                                                            \
-            any |= a[i] != a[i];                                                             \
-        }                                                                                    \
-        return any ? NAN : r;                                                                \
-    }                                                                                        \
-    static void row_##nm##_quick(int64_t n, const void *a_, void *acc, const red_par *par)   \
-    {                                                                                        \
-        enum { Q = 64 };                                                                     \
-        const float *a = a_;                                                                 \
-        const double s0 = *(double *)acc;                                                    \
-        if (n < 4 * Q) {                                                                     \
-            const double t = (double)short_##nm(n, a);                                       \
-            *(double *)acc = (t op s0 || t != t) ? t : s0;                                   \
-            return;                                                                          \
-        }                                                                                    \
-        float best[Q], one;                                                                  \
-        int bad[Q] = { 0 }, any = 0;                                                         \
-        for (int j = 0; j < Q; j++)                                                          \
-            best[j] = a[j];                                                                  \
-        int64_t i = 0;                                                                       \
-        for (; i + 2 * Q <= n; i += 2 * Q)                                                   \
-            for (int j = 0; j < Q; j++) {                                                    \
-                const float x = a[i + j], y = a[i + j + Q], z = x op y ? x : y;              \
-                best[j] = z op best[j] ? z : best[j];                                        \
-                bad[j] |= __builtin_isunordered(x, y);                                       \
-            }                                                                                \
-        TREE(float, one, best, Q, s op t ? s : t)                                            \
-        for (int j = 0; j < Q; j++)                                                          \
-            any |= bad[j];                                                                   \
-        const float rest = short_##nm(n - i, a + i);                                         \
-        const double t = any || rest != rest ? NAN : (double)TOP(op, rest, one);             \
-        *(double *)acc = (t op s0 || t != t) ? t : s0;                                       \
+#define QUICK_EXTREME(nm, op, start)                                                                \
+    VM_INL float short_##nm(int64_t n, const float *a) /* a few hundred elements at most */         \
+    {                                                                                               \
+        const f32x8 none = { start, start, start, start, start, start, start, start };              \
+        f32x8 u = none, v = none;                                                                   \
+        i32x8 odd = { 0 };                                                                          \
+        int64_t i = 0;                                                                              \
+        for (; i + 16 <= n; i += 16) {                                                              \
+            const f32x8 x = *(const f32x8 *)(a + i), y = *(const f32x8 *)(a + i + 8);               \
+            PICK8(op, u, x)                                                                         \
+            PICK8(op, v, y)                                                                         \
+            odd |= (i32x8)(x != x) | (i32x8)(y != y);                                               \
+        }                                                                                           \
+        if (i + 8 <= n) {                                                                           \
+            const f32x8 x = *(const f32x8 *)(a + i);                                                \
+            PICK8(op, u, x)                                                                         \
+            odd |= (i32x8)(x != x);                                                                 \
+            i += 8;                                                                                 \
+        }                                                                                           \
+        if (i < n) {                                                                                \
+            const f32x8 y = end8(n - i, a + i, start);                                              \
+            PICK8(op, v, y)                                                                         \
+            odd |= (i32x8)(y != y);                                                                 \
+        }                                                                                           \
+        PICK8(op, u, v)                                                                             \
+        float r = TOP(op, TOP(op, TOP(op, u[0], u[4]), TOP(op, u[2], u[6])),                        \
+                      TOP(op, TOP(op, u[1], u[5]), TOP(op, u[3], u[7])));                           \
+        int any = (odd[0] | odd[4] | odd[2] | odd[6]) | (odd[1] | odd[5] | odd[3] | odd[7]);        \
+        return any ? NAN : r;                                                                       \
+    }                                                                                               \
+    static __attribute__((noinline)) double long_##nm(int64_t n, const float *a)                    \
+    {                                                                                               \
+        enum { Q = 64 };                                                                            \
+        float best[Q], one;                                                                         \
+        int bad[Q] = { 0 }, any = 0;                                                                \
+        for (int j = 0; j < Q; j++)                                                                 \
+            best[j] = a[j];                                                                         \
+        int64_t i = 0;                                                                              \
+        for (; i + 2 * Q <= n; i += 2 * Q)                                                          \
+            for (int j = 0; j < Q; j++) {                                                           \
+                const float x = a[i + j], y = a[i + j + Q], z = x op y ? x : y;                     \
+                best[j] = z op best[j] ? z : best[j];                                               \
+                bad[j] |= __builtin_isunordered(x, y);                                              \
+            }                                                                                       \
+        TREE(float, one, best, Q, s op t ? s : t)                                                   \
+        for (int j = 0; j < Q; j++)                                                                 \
+            any |= bad[j];                                                                          \
+        const float rest = short_##nm(n - i, a + i);                                                \
+        return any || rest != rest ? NAN : (double)TOP(op, rest, one);                              \
+    }                                                                                               \
+    static void row_##nm##_quick(int64_t n, const void *a, void *acc, const red_par *par)           \
+    {                                                                                               \
+        const double s0 = *(double *)acc, t = n < 256 ? (double)short_##nm(n, a) : long_##nm(n, a); \
+        *(double *)acc = (t op s0 || t != t) ? t : s0;                                              \
     }
 #define TOP(op, x, y) ((x)op(y) ? (x) : (y))
 QUICK_EXTREME(max, >, -INFINITY)

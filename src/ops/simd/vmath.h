@@ -15,7 +15,8 @@
 #define FMA(a, b, c)  ((a) * (b) + (c))
 #define FMAF(a, b, c) ((a) * (b) + (c))
 #endif
-#define VM_TRIG_MAX 500000.0
+#define VM_TRIG_MAX      500000.0
+#define M_copysign(x, y) _Generic((x), float : __builtin_copysignf, double : __builtin_copysign)(x, y)
 
 VM_INL uint32_t bits_f(float x)
 {
@@ -303,6 +304,14 @@ VM_INL double m_log1p_f64(double x)
     r = u == 1.0 ? x : r;
     r = x == INFINITY ? INFINITY : r;
     return x == -1.0 ? -INFINITY : r;
+}
+VM_INL double v_log1p_f64(double x) /* -1 < x < 1e30, as v_log1p_f32 */
+{
+    double u = 1.0 + x, lost = x - (u - 1.0);
+    uint64_t e = (bits_d(u) - 0x3fe6a09e667f3bcdull) & 0xfff0000000000000ull;
+    double f = FMA(lost, double_b(0x3ff0000000000000ull - e), double_b(bits_d(u) - e) - 1.0);
+    double k = double_b(((e >> 52) ^ 0x800) | 0x4330000000000000ull) - (4503599627370496.0 + 2048.0);
+    return copysign(ln_join_d(k, f), x);
 }
 VM_INL float v_log1p_f32(float x) /* -1 < x < 1e30: what u = 1 + x lost is added in f's scale */
 {
@@ -618,23 +627,42 @@ VM_INL double erf_near_d(double x)
                      -0.0268661706450767932, 0.112837916709548787, -0.376126389031837481,
                      1.12837916709551257);
 }
-VM_INL double erfc_pos_d(double a) /* a >= 1 */
+/* a >= 1: polynomial over (1 + 2a), with one division for both quotients; and -a^2, with what its rounding lost */
+VM_INL double erfc_poly_d(double a, double *q, double *lost)
 {
-    double t = (a - 3.75) / (a + 3.75);
-    double p = POLYD(t, 1.45902396908281783e-8, 2.86600989577748691e-8, -2.27909464246685837e-7,
-                     -7.17712287669197841e-8, 1.73300107840187379e-6, -9.62032801928181785e-7,
-                     -0.0000114378525843465845, 0.0000223795048168861967, 0.0000516478625285469469,
-                     -0.000290152934213910196, 0.000293713800815718055, 0.00175562568358572332);
-    p = POLYD(t, p, -0.00974657956444952033, 0.0283622774339562519, -0.0586933985897417523,
-              0.0923043211596344522, -0.108803930141727999, 0.0822767384901626535, 0.0035854154854639112,
-              -0.140240598585547089, 1.23751263083782758);
-    /* a^2 to more bits than a double holds: high half squared exactly, the rest as a correction */
-    double hi = double_b(bits_d(a) & 0xfffffffff8000000ull), lo = (a - hi) * (a + hi);
-    return p / (1.0 + 2.0 * a) * m_exp_f64(-hi * hi) * m_exp_f64(-lo);
+    double d = FMA(2.0, a, 1.0), n = a + 3.75, r = 1.0 / (n * d), t = (a - 3.75) * d * r;
+    double w = t * t; /* two chains, half as long */
+    double p = FMA(t,
+                   POLYD(w, 2.86600989577748691e-8, -7.17712287669197841e-8, -9.62032801928181785e-7,
+                         0.0000223795048168861967, -0.000290152934213910196, 0.00175562568358572332,
+                         0.0283622774339562519, 0.0923043211596344522, 0.0822767384901626535,
+                         -0.140240598585547089),
+                   POLYD(w, 1.45902396908281783e-8, -2.27909464246685837e-7, 1.73300107840187379e-6,
+                         -0.0000114378525843465845, 0.0000516478625285469469, 0.000293713800815718055,
+                         -0.00974657956444952033, -0.0586933985897417523, -0.108803930141727999,
+                         0.0035854154854639112, 1.23751263083782758));
+    *q = a * a;
+#ifdef __FMA__
+    *lost = FMA(a, a, -*q);
+#else
+    double hi = double_b(bits_d(a) & 0xfffffffff8000000ull), lo = a - hi;
+    *lost = ((hi * hi - *q) + 2.0 * hi * lo) + lo * lo;
+#endif
+    return p * (n * r);
+}
+VM_INL double erfc_pos_d(double a)
+{
+    double q, lost, w, p = erfc_poly_d(a, &q, &lost), r = exp_split_d(-q, &w) - lost;
+    return p * scale_far_d(exp_r_d(r), w);
+}
+VM_INL double erfc_near_d(double a) /* a <= 26, where it is a normal number */
+{
+    double q, lost, w, p = erfc_poly_d(a, &q, &lost), r = exp_split_d(-q, &w) - lost;
+    return p * scale_d(exp_r_d(r), w);
 }
 VM_INL double m_erf_f64(double x)
 {
-    double a = fabs(x), r = a < 1.0 ? erf_near_d(a) : 1.0 - erfc_pos_d(a > 8.0 ? 8.0 : a);
+    double a = fabs(x), r = a < 1.0 ? erf_near_d(a) : 1.0 - erfc_near_d(a > 8.0 ? 8.0 : a);
     return x != x ? x : copysign(r, x);
 }
 VM_INL double m_erfc_f64(double x)
@@ -679,18 +707,16 @@ VM_INL double erfinv_start(double a)
 }
 VM_INL double m_erfinv_f64(double y) /* one step of Halley's iteration triples the digits */
 {
-    double a = fabs(y), x = erfinv_start(a);
-    double e = a > 0.5 ? (1.0 - a) - m_erfc_f64(x) : m_erf_f64(x) - a;
-    double u = e / (1.12837916709551257390 * m_exp_f64(-x * x));
+    double a = fabs(y), x = erfinv_start(a), near = erf_near_d(x), tail = erfc_near_d(x < 1.0 ? 1.0 : x);
+    double e = a > 0.5 ? (1.0 - a) - (x < 1.0 ? 1.0 - near : tail) : near - a;
+    double u = e / (1.12837916709551257390 * v_exp_f64(-x * x));
     double r = x - u / FMA(x, u, 1.0);
     r = a < 1.0 ? r : INFINITY;
     return copysign(a <= 1.0 ? r : NAN, y);
 }
 /* x Phi(x) = max(x, 0) - |x| Phi(-|x|): from the tail, so that no digits cancel on the negative side */
-VM_INL float m_gelu_f32(float x)
+VM_INL float gelu_tail_f(float a) /* a Phi(-a), 0 <= a <= 13.1 */
 {
-    float a = fabsf(x);
-    a = a > 13.1f ? 13.1f : a;
     float t = 1.0f / FMAF(a, 0.25f, 1.0f);
     float p = POLYF(t, 0.02970171757f, -0.1722137771f, 0.3363922027f, -0.2521244046f, 0.2340290132f,
                     0.01903120434f, 0.1073541579f, 0.09800137903f, 0.09982850094f);
@@ -698,9 +724,13 @@ VM_INL float m_gelu_f32(float x)
     float e = scale_f(
         POLYF(r, 0.001394110843f, 0.008375126398f, 0.0416663529f, 0.1666641551f, 0.5000000047f, 1.0f, 1.0f),
         w);
-    float v = a * t * p * e, near = x > 0 ? x - v : copysignf(v, x);
-    return fabsf(x) > 13.1f ? (x > 0 ? x : x * 0.0f)
-                            : near; /* -0, and NaN of -inf: what x / 2 (1 + erf) gives */
+    return a * t * p * e;
+}
+VM_INL float v_gelu_f32(float x) { return (x < 0 ? -0.0f : x) - gelu_tail_f(fabsf(x)); }
+VM_INL float m_gelu_f32(float x)
+{
+    float a = fabsf(x), near = v_gelu_f32(copysignf(a > 13.1f ? 13.1f : a, x));
+    return a > 13.1f ? (x > 0 ? x : x * 0.0f) : near; /* -0, and NaN of -inf: what x / 2 (1 + erf) gives */
 }
 VM_INL double m_gelu_f64(double x) { return x * 0.5 * (1.0 + m_erf_f64(x * 0.70710678118654752440)); }
 
@@ -723,25 +753,25 @@ VM_INL float m_lgamma_f32(float xf)
     return (float)(fabs(x) == INFINITY ? INFINITY : r);
 }
 VM_INL double m_lgamma_f64(double x) { return lgamma(x); }
-VM_INL float m_digamma_f32(float xf)
+VM_INL double m_digamma_f64(double x)
 {
-    double x = (double)xf, v = x < 0.5 ? 1.0 - x : x, c = v > 8.0 ? 8.0 : v, f = c, d = 1.0;
+    double v = x < 0.5 ? 1.0 - x : x, c = v > 8.0 ? 8.0 : v, f = c, d = 1.0;
     for (int k = 1; k < 8; k++) { /* the product of eight factors and its derivative */
         d = FMA(d, c + (double)k, f);
         f *= c + (double)k;
     }
     double y = v < 8.0 ? v + 8.0 : v, i = 1.0 / y, z = i * i;
-    double p = POLYD(z, -1.0 / 12, 691.0 / 32760, -1.0 / 132, 1.0 / 240, -1.0 / 252, 1.0 / 120, -1.0 / 12);
+    double p = POLYD(z, 3617.0 / 8160, -1.0 / 12, 691.0 / 32760, -1.0 / 132, 1.0 / 240, -1.0 / 252, 1.0 / 120,
+                     -1.0 / 12);
     double s = v_log_f64(y) + FMA(z, p, -0.5 * i) - (v < 8.0 ? d / f : 0.0);
     double frac = x - __builtin_rint(x),
            turn = 3.14159265358979323846 / v_tan_f64(frac * 3.14159265358979323846);
     double r = x < 0.5 ? s - turn : s;
     r = x < 0 ? (frac == 0 ? NAN : r) : r;
     r = x == INFINITY ? INFINITY : r;
-    return (float)(x == 0 ? copysign(INFINITY, -x) : r);
+    return x == 0 ? copysign(INFINITY, -x) : r;
 }
-double slow_digamma(double x); /* pw_slow.c */
-VM_INL double m_digamma_f64(double x) { return slow_digamma(x); }
+VM_INL float m_digamma_f32(float x) { return (float)m_digamma_f64((double)x); }
 
 /* ---- remainders: exact while the quotient has few bits (m_quot_big tells the caller) ---- */
 VM_INL float m_fmod_f32(float x, float y)
@@ -751,13 +781,39 @@ VM_INL float m_fmod_f32(float x, float y)
     r = r >= b ? r - b : r;
     return (float)copysign(r, (double)x);
 }
-VM_INL int m_quot_big(float x, float y) { return !(fabs((double)x) < fabs((double)y) * 0x1p28); }
+VM_INL int m_quot_big(float x, float y) /* also NaN, and an infinite y, which times zero is none */
+{
+    return !(fabs((double)x) < fabs((double)y) * 0x1p28) | (fabsf(y) == INFINITY);
+}
+/* The quotient may be one too large where it was rounded up; its remainder is exact all the same. */
+VM_INL double m_fmod_f64(double x, double y)
+{
+    double a = fabs(x), b = fabs(y), r = FMA(-__builtin_trunc(a / b), b, a);
+    return copysign(r < 0 ? r + b : r, x);
+}
+VM_INL int64_t m_quot_big_d(double x, double y)
+{
+    return !(fabs(x) < fabs(y) * 0x1p52) | (fabs(y) == INFINITY) | !(fabs(y) > 1e-290);
+}
 VM_INL float m_hypot_f32(float x, float y)
 {
     double a = (double)x, b = (double)y, r = __builtin_sqrt(a * a + b * b);
     r = fabs(a) == INFINITY ? INFINITY : r;
     return (float)(fabs(b) == INFINITY ? INFINITY : r);
 }
+VM_INL float v_hypot_f32(float x, float y) { return m_hypot_f32(x, y); }
+VM_INL double v_hypot_f64(double x, double y) { return __builtin_sqrt(FMA(x, x, y * y)); }
+/* One step of the bits, towards y. */
+#define NEXT(T, U, sfx, of, from)                               \
+    VM_INL T m_nextafter_##sfx(T x, T y)                        \
+    {                                                           \
+        U b = of(x), away = (x < y) == (x > 0) ? b + 1 : b - 1; \
+        T r = x == 0 ? M_copysign(from(1), y) : from(away);     \
+        r = x == y ? y : r;                                     \
+        return x != x || y != y ? x + y : r;                    \
+    }
+NEXT(float, uint32_t, f32, bits_f, float_b)
+NEXT(double, uint64_t, f64, bits_d, double_b)
 /* atan2 of finite numbers, not both zero */
 VM_INL float v_atan2_f32(float y, float x)
 {
@@ -792,6 +848,37 @@ VM_INL float m_pow_f32(float xf, float yf)
     return (float)(x == 1.0 ? 1.0 : z);
 }
 VM_INL double m_pow_f64(double x, double y) { return pow(x, y); }
+#ifdef __FMA__
+/* x normal and positive, |y| <= 1e15. The logarithm in two doubles: what 700 times its error may be is then still below
+ * the last place. With s = f / (2 + f), log(1 + f) = 2 s + s u, where u = z (2/3 + z Q), z = s^2. */
+VM_INL double v_pow_f64(double x, double y)
+{
+    double k, f = log_split_d(x, &k), den = 2.0 + f, i = 1.0 / den, s = f * i;
+    double sl = (FMA(-s, den, f) - s * (f - (den - 2.0))) * i;
+    double z = s * s, zl = FMA(s, s, -z) + 2.0 * s * sl;
+    double q = POLYD(z, 2.0 / 23, 2.0 / 21, 2.0 / 19, 2.0 / 17, 2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9,
+                     2.0 / 7, 2.0 / 5);
+    double zq = z * q, p = 0x1.5555555555555p-1 + zq,
+           pl = (0x1.5555555555555p-1 - p) + zq + 0x1.5555555555555p-55;
+    double u = z * p, ul = FMA(z, p, -u) + FMA(z, pl, zl * p);
+    double v = s * u, vl = FMA(s, u, -v) + FMA(s, ul, sl * u);
+    double hi = FMA(2.0, s, v), lo = (FMA(2.0, s, -hi) + v) + FMA(2.0, sl, vl);
+    double big = k * LN2_HI, l = big + hi, back = l - big; /* k has 11 bits, LN2_HI 32: exact */
+    double ll = ((big - (l - back)) + (hi - back)) + FMA(k, LN2_LO, lo);
+    double e = y * l, el = FMA(y, l, -e) + y * ll, t;
+    el = e > 710.0 ? 0 : e < -746.0 ? 0 : el;
+    e = e > 710.0 ? 710.0 : e;
+    e = e < -746.0 ? -746.0 : e;
+    double r = exp_split_d(e, &t) + el;
+    return scale_far_d(exp_r_d(r), t);
+}
+VM_INL double v_pow_any_f64(double x, double y) /* the same for |x| */
+{
+    double r = v_pow_f64(fabs(x), y), half = y * 0.5;
+    double turned = __builtin_trunc(y) != y ? NAN : __builtin_trunc(half) != half ? -r : r;
+    return x < 0 ? turned : r;
+}
+#endif
 /* x normal and positive, |y| <= 1e6: the logarithm and its product with y in double, all else in float */
 VM_INL float v_pow_f32(float x, float y)
 {
@@ -819,11 +906,11 @@ NAN_TO_NUM(float, f32)
 NAN_TO_NUM(double, f64)
 
 /* in double the short way is the whole way */
-VM_INL double v_log1p_f64(double x) { return m_log1p_f64(x); }
 VM_INL double v_sinh_f64(double x) { return m_sinh_f64(x); }
 VM_INL double v_cosh_f64(double x) { return m_cosh_f64(x); }
 VM_INL double v_asinh_f64(double x) { return m_asinh_f64(x); }
 VM_INL double v_acosh_f64(double x) { return m_acosh_f64(x); }
+VM_INL double v_gelu_f64(double x) { return m_gelu_f64(x); }
 
 #define M1(fn, x)     _Generic((x), float : fn##_f32, double : fn##_f64)(x)
 #define M2(fn, x, y)  _Generic((x), float : fn##_f32, double : fn##_f64)(x, y)
@@ -841,7 +928,9 @@ VM_INL double v_acosh_f64(double x) { return m_acosh_f64(x); }
 #define V_asinh(x)    M1(v_asinh, x)
 #define V_acosh(x)    M1(v_acosh, x)
 #define V_sigmoid(x)  M1(v_sigmoid, x)
+#define V_gelu(x)     M1(v_gelu, x)
 #define V_atan2(y, x) M2(v_atan2, y, x)
+#define V_hypot(x, y) M2(v_hypot, x, y)
 #define M_exp(x)      M1(m_exp, x)
 #define M_exp2(x)     M1(m_exp2, x)
 #define M_expm1(x)    M1(m_expm1, x)
@@ -863,19 +952,19 @@ VM_INL double v_acosh_f64(double x) { return m_acosh_f64(x); }
 #define M_erfc(x)     M1(m_erfc, x)
 #define M_nan_to_num(x, n, t, l) \
     _Generic((x), float : m_nan_to_num_f32, double : m_nan_to_num_f64)(x, n, t, l)
-#define M_erfinv(x)      M1(m_erfinv, x)
-#define M_lgamma(x)      M1(m_lgamma, x)
-#define M_digamma(x)     M1(m_digamma, x)
-#define M_gelu(x)        M1(m_gelu, x)
-#define M_hypot(x, y)    _Generic((x), float : m_hypot_f32, double : hypot)(x, y)
-#define M_pow(x, y)      M2(m_pow, x, y)
-#define LIBM2(fn, x, y)  _Generic((x), float : fn##f, double : fn)(x, y)
-#define LIBM(fn, x)      _Generic((x), float : fn##f, double : fn)(x)
-#define M_sqrt(x)        _Generic((x), float : __builtin_sqrtf, double : __builtin_sqrt)(x)
-#define M_floor(x)       _Generic((x), float : __builtin_floorf, double : __builtin_floor)(x)
-#define M_ceil(x)        _Generic((x), float : __builtin_ceilf, double : __builtin_ceil)(x)
-#define M_trunc(x)       _Generic((x), float : __builtin_truncf, double : __builtin_trunc)(x)
-#define M_rint(x)        _Generic((x), float : __builtin_rintf, double : __builtin_rint)(x)
-#define M_abs(x)         _Generic((x), float : __builtin_fabsf, double : __builtin_fabs)(x)
-#define M_copysign(x, y) _Generic((x), float : __builtin_copysignf, double : __builtin_copysign)(x, y)
+#define M_erfinv(x)       M1(m_erfinv, x)
+#define M_lgamma(x)       M1(m_lgamma, x)
+#define M_digamma(x)      M1(m_digamma, x)
+#define M_gelu(x)         M1(m_gelu, x)
+#define M_nextafter(x, y) M2(m_nextafter, x, y)
+#define M_hypot(x, y)     _Generic((x), float : m_hypot_f32, double : hypot)(x, y)
+#define M_pow(x, y)       M2(m_pow, x, y)
+#define LIBM2(fn, x, y)   _Generic((x), float : fn##f, double : fn)(x, y)
+#define LIBM(fn, x)       _Generic((x), float : fn##f, double : fn)(x)
+#define M_sqrt(x)         _Generic((x), float : __builtin_sqrtf, double : __builtin_sqrt)(x)
+#define M_floor(x)        _Generic((x), float : __builtin_floorf, double : __builtin_floor)(x)
+#define M_ceil(x)         _Generic((x), float : __builtin_ceilf, double : __builtin_ceil)(x)
+#define M_trunc(x)        _Generic((x), float : __builtin_truncf, double : __builtin_trunc)(x)
+#define M_rint(x)         _Generic((x), float : __builtin_rintf, double : __builtin_rint)(x)
+#define M_abs(x)          _Generic((x), float : __builtin_fabsf, double : __builtin_fabs)(x)
 #endif
