@@ -11,7 +11,11 @@ static tp_val row_of(vjp *g, tp_val t) { return V(unsqueeze, t, vI(-2)); }
 
 /* ---- products ---- */
 /* A transposed matrix gets its gradient transposed too, so that the gradient of a weight used as W' lies as W. */
-static bool lies_transposed(const tp_tensor *m) { return m->stride[0] == 1 && m->stride[1] == m->size[0]; }
+static bool lies_transposed(const tp_tensor *m)
+{
+    int d = m->ndim - 2;
+    return m->stride[d] == 1 && m->stride[d + 1] == m->size[d];
+}
 
 static tp_val left_grad(vjp *g, const tp_tensor *m, tp_val right) /* of a in a @ right */
 {
@@ -20,6 +24,15 @@ static tp_val left_grad(vjp *g, const tp_tensor *m, tp_val right) /* of a in a @
 static tp_val right_grad(vjp *g, const tp_tensor *m, tp_val left) /* of b in left @ b */
 {
     return lies_transposed(m) ? V(t, V(mm, V(t, DYV), left)) : V(mm, V(t, left), DYV);
+}
+
+static tp_val left_grads(vjp *g, const tp_tensor *m, tp_val right) /* the same for a batch */
+{
+    return lies_transposed(m) ? MT(V(bmm, right, MT(DYV))) : V(bmm, DYV, MT(right));
+}
+static tp_val right_grads(vjp *g, const tp_tensor *m, tp_val left)
+{
+    return lies_transposed(m) ? MT(V(bmm, MT(DYV), left)) : V(bmm, MT(left), DYV);
 }
 
 VJP(mm, "1?0 0?1")
@@ -34,9 +47,9 @@ VJP(mm, "1?0 0?1")
 VJP(bmm, "1?0 0?1")
 {
     if (NEED(0))
-        DXV(0, V(bmm, DYV, MT(Y)));
+        DXV(0, left_grads(g, INM(0), Y));
     if (NEED(1))
-        DXV(1, V(bmm, MT(X), DYV));
+        DXV(1, right_grads(g, INM(1), X));
     return true;
 }
 
@@ -54,9 +67,9 @@ VJP(baddbmm, "2?1 1?2")
 {
     DXV(0, times(g, DYV, ARG(3)));
     if (NEED(1))
-        DXV(1, times(g, V(bmm, DYV, MT(*ARG(2))), ARG(4)));
+        DXV(1, times(g, left_grads(g, INM(1), *ARG(2)), ARG(4)));
     if (NEED(2))
-        DXV(2, times(g, V(bmm, MT(*ARG(1)), DYV), ARG(4)));
+        DXV(2, times(g, right_grads(g, INM(2), *ARG(1)), ARG(4)));
     return true;
 }
 

@@ -188,16 +188,34 @@ def test_other_triangles():
         check(p, inputs((1, 2, 100, 100, 8)), dynamic=True)
 
 
-def test_keys_are_not_turned_before_the_product():
+def test_keys_and_their_gradients_are_not_turned_by_copies():
     code = """
 import taper
-x = taper.randn(2, 64, 3 * 32)
+x = taper.randn(2, 64, 3 * 32, requires_grad=True)
 def f(x):
     q, k, v = (a.view(2, 64, 2, 16).transpose(1, 2) for a in x.split(32, dim=2))
     return taper.nn.functional.scaled_dot_product_attention(q, k, v)
-print(taper.allclose(taper.compile(f)(x), f(x), rtol=1e-5, atol=1e-5))
+y = taper.compile(f)(x)
+(got,), (want,) = taper.autograd.grad(y.square().sum(), x), taper.autograd.grad(f(x).square().sum(), x)
+print(taper.allclose(y, f(x), rtol=1e-5, atol=1e-5), taper.allclose(got, want, rtol=1e-4, atol=1e-5))
 """
     r = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, TAPER_LOGS="kernel_code", TAPER_CACHE="0"), capture_output=True, text=True,
                        timeout=60)
-    assert r.returncode == 0 and r.stdout.strip() == "True", r.stderr
+    assert r.returncode == 0 and r.stdout.strip() == "True True", (r.stdout, r.stderr)
     assert "+ lane]" in r.stderr and "+ lane *" not in r.stderr
+
+
+def test_the_gradient_of_a_batch_of_transposed_matrices_lies_as_they_do():
+    taper.manual_seed(5)
+    for product in (taper.bmm, lambda a, b: taper.baddbmm(taper.ones(1), a, b, alpha=0.5)):
+        for turn_a in (False, True):
+            for turn_b in (False, True):
+                a = (taper.randn(3, 6, 5) if turn_a else taper.randn(3, 5, 6)).requires_grad_()
+                b = (taper.randn(3, 4, 6) if turn_b else taper.randn(3, 6, 4)).requires_grad_()
+                x, y = a.transpose(1, 2) if turn_a else a, b.transpose(1, 2) if turn_b else b
+                w = taper.randn(3, 5, 4)
+                ga, gb, gx, gy = taper.autograd.grad((product(x, y) * w).sum(), (a, b, x, y))
+                by = 1.0 if product is taper.bmm else 0.5
+                for i in range(3):
+                    assert taper.allclose(gx[i], w[i] @ y[i].t() * by, atol=1e-5) and taper.allclose(gy[i], x[i].t() @ w[i] * by, atol=1e-5)
+                assert gx.stride() == x.stride() and gy.stride() == y.stride() and ga.is_contiguous() and gb.is_contiguous()
