@@ -44,6 +44,8 @@ def test_a_view_that_regroups_dimensions_splits_the_loop():
 
 def test_a_large_sum_does_not_take_its_users_off_the_threads():
     log = plan("taper.compile(lambda x: x / x.sum())(taper.rand(1 << 20))")
+    assert "sum_1 is made of 64 parts" in log and "did not fuse div" in log, log
+    log = plan("taper.compile(lambda x: x / x.sum())(taper.rand(1048583))")  # a prime: no parts
     assert "did not fuse div" in log and "too few rows to share among threads" in log, log
 
 
