@@ -23,7 +23,7 @@ from ._higher_order_ops import cond, scan, while_loop  # noqa: E402,F401
 _SUBMODULES = {"nn", "optim", "autograd", "fx", "linalg", "special", "signal", "masked", "random", "testing", "utils", "safetensors",
                "ops", "compiler", "library", "amp", "overrides", "jit", "cpu", "cuda", "backends", "export",
                "_dynamo", "_logging", "_inductor", "_functorch", "_higher_order_ops", "_ops", "return_types", "types", "storage", "torch_alias",
-               "distributed", "distributions"}
+               "distributed", "distributions", "func"}
 
 
 # Functions that live in such a submodule.
@@ -31,6 +31,7 @@ _ELSEWHERE = dict.fromkeys(
     ["autocast", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled",
      "is_autocast_cpu_enabled", "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype",
      "set_autocast_cpu_enabled", "set_autocast_dtype", "set_autocast_enabled"], "amp")
+_ELSEWHERE["vmap"] = "func"
 
 
 def debug_print(x, label="debug_print"):

@@ -1,4 +1,5 @@
 """Functions with a Python signature of their own: einsum strings, optional results, norms by name."""
+import functools as _functools
 import math as _math
 from . import _C
 from ._C import Tensor
@@ -300,6 +301,28 @@ def logdet(input):
     return _ops["where"](sign < 0, sign.new_full((), _math.nan), value)
 
 
+def _with_out(f):
+    """The function with out=, and its in-place twin, which writes its first argument."""
+    @_functools.wraps(f)
+    def g(input, *args, out=None, **kwargs):
+        r = f(input, *args, **kwargs)
+        if out is None:
+            return r
+        if not _T().can_cast(r.dtype, out.dtype):
+            raise RuntimeError(f"result type {r.dtype} can't be cast to the desired output type {out.dtype}")
+        return out.resize_(r.shape).copy_(r)
+
+    def twin(self, *args, **kwargs):
+        r = f(self, *args, **kwargs)
+        if not _T().can_cast(r.dtype, self.dtype):
+            raise RuntimeError(f"result type {r.dtype} can't be cast to the desired output type {self.dtype}")
+        return self.copy_(r)
+    twin.__name__ = f.__name__ + "_"
+    _C._tensor_set(twin.__name__, twin)
+    return g
+
+
+@_with_out
 def renorm(input, p, dim, maxnorm):
     """Scales the slices along dim down to a p-norm of at most maxnorm."""
     if p <= 0:
@@ -313,6 +336,7 @@ def renorm(input, p, dim, maxnorm):
     return input * _ops["where"](n > maxnorm, maxnorm / (n + 1e-7), _T().ones_like(n))
 
 
+@_with_out
 def mvlgamma(input, p):
     _need("mvlgamma", "input", input)
     x = input if input.dtype.is_floating_point else input.to(_T().get_default_dtype())

@@ -289,6 +289,100 @@ class Adadelta(Optimizer):
         _subtract(p, delta, group["lr"])
 
 
+class Rprop(Optimizer):
+    like = ("prev",)
+
+    def __init__(self, params, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50), *, capturable=False, foreach=None, maximize=False, differentiable=False):
+        _check_all(lr)
+        if not 0.0 < etas[0] < 1.0 < etas[1]:
+            raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
+        super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize, differentiable=differentiable, capturable=capturable))
+
+    def _begin(self, group, p):
+        state = super()._begin(group, p)
+        state["step_size"] = taper.full_like(p, float(group["lr"]))
+        return state
+
+    def _move(self, group, p, g, state):
+        down, up = group["etas"]
+        least, most = group["step_sizes"]
+        _step_of(state)
+        same = g * state["prev"]
+        factor = taper.where(same > 0, up, taper.where(same < 0, down, 1.0)).to(p.dtype)
+        state["step_size"].mul_(factor).clamp_(least, most)
+        g = taper.where(same < 0, taper.zeros_like(g), g)  # the sign has turned: no step this time
+        p.addcmul_(g.sign(), state["step_size"], value=-1)
+        state["prev"].copy_(g)
+
+
+class ASGD(Optimizer):
+    like = ("ax",)
+
+    def __init__(self, params, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0, foreach=None, maximize=False, differentiable=False, capturable=False):
+        _check_all(lr, weight_decay=weight_decay)
+        super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
+                                      differentiable=differentiable, capturable=capturable))
+
+    def _begin(self, group, p):
+        state = super()._begin(group, p)
+        state["eta"] = taper.as_tensor(float(group["lr"]), dtype=taper.float32)
+        state["mu"] = taper.ones((), dtype=taper.float32)
+        return state
+
+    def _move(self, group, p, g, state):
+        step, eta, mu, ax = _count(state), _number(state["eta"]), _number(state["mu"]), state["ax"]
+        g = _decay(p, g, 0, group["weight_decay"], False)
+        p.mul_(1 - group["lambd"] * eta)
+        _subtract(p, g, eta)
+        ax.add_((p - ax) * mu)  # a mu of one replaces the average
+        late = step - group["t0"]
+        state["eta"].copy_(taper.as_tensor(group["lr"] / ((1 + group["lambd"] * group["lr"] * step) ** group["alpha"])))
+        state["mu"].copy_(taper.as_tensor(1 / late.clamp(min=1) if isinstance(late, taper.Tensor) else 1 / max(1, late)))
+
+
+class Adafactor(Optimizer):
+    def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None, maximize=False):
+        bounds = [("Learning rate", lr, 0.0 <= lr, ">= 0"), ("beta2_decay", beta2_decay, 0.0 >= beta2_decay, "<= 0"),
+                  ("epsilon1", eps[0], eps[0] is None or 0.0 <= eps[0], ">= 0"), ("epsilon2", eps[1], 0.0 <= eps[1], ">= 0"),
+                  ("Clipping threshold d", d, 1.0 <= d, ">= 1"), ("weight_decay", weight_decay, 0.0 <= weight_decay, ">= 0")]
+        for what, value, fits, bound in bounds:
+            if not fits:
+                raise ValueError(f"{what} should be {bound} but is: {value}")
+        super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, foreach=foreach, maximize=maximize))
+
+    def _begin(self, group, p):
+        state = super()._begin(group, p)
+        if p.dim() > 1:  # a matrix of squares is kept as its row and column means
+            state["row_var"] = p.new_zeros(p.shape[:-1] + (1,))
+            state["col_var"] = p.new_zeros(p.shape[:-2] + (1, p.shape[-1]))
+        else:
+            state["variance"] = taper.zeros_like(p)
+        return state
+
+    def _move(self, group, p, g, state):
+        eps1, eps2 = group["eps"]
+        if eps1 is None:
+            eps1 = taper.finfo(p.dtype).eps
+        step = _count(state)
+        near = step ** group["beta2_decay"]  # 1 - beta2
+        rho = min(group["lr"], 1 / step ** 0.5) if not isinstance(step, taper.Tensor) else (1 / step.sqrt()).clamp(max=group["lr"])
+        rms = _number(p.norm(2)) / p.numel() ** 0.5
+        alpha = (rms.clamp(min=eps2) if isinstance(rms, taper.Tensor) else max(eps2, rms)) * rho
+        if group["weight_decay"] != 0:
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+        if p.dim() > 1:
+            row, col = state["row_var"], state["col_var"]
+            row.copy_(row.lerp(g.norm(dim=-1, keepdim=True).square().div(g.size(-1)), near))
+            col.copy_(col.lerp(g.norm(dim=-2, keepdim=True).square().div(g.size(-2)), near))
+            var = (row @ col).div(row.mean(dim=-2, keepdim=True).clamp(min=eps1))
+        else:
+            var = state["variance"]
+            var.copy_(var.lerp(g.square(), near))
+        update = var.clamp(min=eps1 * eps1).rsqrt() * g
+        size = _number(update.norm(2)) / (update.numel() ** 0.5 * group["d"])
+        _subtract(p, update, alpha / (size.clamp(min=1) if isinstance(size, taper.Tensor) else max(1.0, size)))
+
+
 class LBFGS(Optimizer):
     """Limited-memory BFGS with an optional strong-Wolfe line search; step() needs a closure."""
 
