@@ -339,6 +339,8 @@ def renorm(input, p, dim, maxnorm):
 @_with_out
 def mvlgamma(input, p):
     _need("mvlgamma", "input", input)
+    if p < 1:
+        raise RuntimeError("p has to be greater than or equal to 1")
     x = input if input.dtype.is_floating_point else input.to(_T().get_default_dtype())
     r = p * (p - 1) / 4 * _math.log(_math.pi)
     for j in range(p):

@@ -89,13 +89,11 @@ static format format_of(const tp_tensor *t, bool summarize)
         visit(t, 0, p, summarize, scan_range, &s);
         if (s.any) {
             f.int_mode = s.integral;
-            f.sci = s.max / s.min > 1000. || s.max > 1e8 || (!s.integral && s.min < 1e-4);
+            f.sci = opts.sci >= 0 ? opts.sci
+                                  : s.max / s.min > 1000. || s.max > 1e8 || (!s.integral && s.min < 1e-4);
         }
-        visit(t, 0, p, summarize, scan_width, &s);
-        if (opts.sci >= 0) /* the widths stay those of the automatic choice */
-            f.sci = opts.sci;
-    } else
-        visit(t, 0, p, summarize, scan_width, &s);
+    }
+    visit(t, 0, p, summarize, scan_width, &s);
     return f;
 }
 

@@ -122,3 +122,18 @@ def test_twins_and_names():
     assert taper.ones(2, 2).addbmm_(taper.ones(3, 2, 2), taper.ones(3, 2, 2)).tolist() == [[7.0] * 2] * 2
     assert math.isclose(taper.special.multigammaln(taper.tensor([4.0]), 1).item(), math.lgamma(4), rel_tol=1e-6)
     assert taper.special.expit(taper.tensor(0.0)).item() == 0.5 and taper.vmap is vmap
+
+
+def test_how_things_print():
+    assert str(taper.nn.LayerNorm(4, bias=False)) == "LayerNorm((4,), eps=1e-05, elementwise_affine=True, bias=False)"
+    taper.set_printoptions(sci_mode=False)
+    try:
+        assert str(taper.tensor([1.0, -1e-9])) == "tensor([ 1.0000, -0.0000])"
+    finally:
+        taper.set_printoptions(sci_mode=None)
+    try:
+        taper.mvlgamma(taper.ones(1), 0)
+    except RuntimeError as e:
+        assert str(e) == "p has to be greater than or equal to 1"
+    else:
+        raise AssertionError("p of zero was taken")
