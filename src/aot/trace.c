@@ -5,7 +5,7 @@
 #include "ops/custom.h"
 #include "base/clock.h"
 #include "ir/planted.h"
-#include "events/events.h"
+#include "events/metrics.h"
 #include "sym/env.h"
 #include <stdio.h>
 
@@ -690,6 +690,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
         goto done;
     }
     ir_set_output(t.g, res.list.at, (int)res.list.n);
+    int64_t passes = -clock_ns();
     if (!pass_run_named(c, t.g, clean_passes))
         goto done;
     if ((flags & AOT_min_cut) && any && !aot_pool_offsets(c, t.g))
@@ -703,6 +704,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
         if (!pass_run_named(c, t.g, clean_passes) || ((flags & AOT_min_cut) && !aot_draws(c, t.g)))
             goto done;
     }
+    ev_metrics_part(EVP_joint_passes, passes + clock_ns());
     u->joint = t.g;
     t.g = NULL;
     u->nin += t.nbase;

@@ -13,11 +13,16 @@ static const struct {
 #define STAGE(id, name, field) { name, field },
 #include "events/metrics.def"
 };
+static const char *const parts[EVP_COUNT] = {
+#define PART(id, field) field,
+#include "events/metrics.def"
+};
 static const char *const fields[EVN_COUNT] = {
 #define COUNT_OF(id, field) field,
 #include "events/metrics.def"
 };
 
+typedef VEC(char *) texts;
 typedef struct record {
     struct record *outer;
     ev_cid cid;
@@ -25,16 +30,18 @@ typedef struct record {
     char *name, *file;
     int line;
     int64_t start_us, t0;
-    int64_t ns[EVS_COUNT], n[EVN_COUNT];
+    int64_t ns[EVS_COUNT], part[EVP_COUNT], n[EVN_COUNT];
+    int64_t before_restart, logging; /* logging: what the trace had cost this thread when it began */
     bool had[EVN_COUNT];
     double latency;
     char *fail_type, *fail_reason, *fail_file, *recompile;
     int fail_line;
-    VEC(char *) restarts;
+    texts restarts, traceback, compliant, strange;
 } record;
 
 static _Thread_local record *open_now;
 static _Thread_local char *next_reason;
+static char *environment; /* under the lock below */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *kept[EV_METRICS_KEPT];
@@ -54,6 +61,7 @@ void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const 
     r->start_us = clock_wall_ns() / 1000;
     r->t0 = clock_ns();
     r->latency = -1;
+    r->logging = ev_trace_spent();
     if (!backward) {
         r->recompile = next_reason;
         next_reason = NULL;
@@ -62,11 +70,26 @@ void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const 
     ev_later_compiling(1);
 }
 
+static void texts_free(texts *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free(t->at[i]);
+    vec_free(t);
+}
+static void texts_add_once(texts *t, const char *s)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (!strcmp(t->at[i], s))
+            return;
+    vec_push(t, mem_strdup(s));
+}
+
 static void record_free(record *r)
 {
-    for (size_t i = 0; i < r->restarts.n; i++)
-        free(r->restarts.at[i]);
-    vec_free(&r->restarts);
+    texts_free(&r->restarts);
+    texts_free(&r->traceback);
+    texts_free(&r->compliant);
+    texts_free(&r->strange);
     free(r->name);
     free(r->file);
     free(r->fail_type);
@@ -96,6 +119,15 @@ static void seconds(json_w *w, const char *key, int64_t ns)
     strbuf_free(&t);
 }
 
+static void list(json_w *w, const char *key, const texts *t)
+{
+    json_key(w, key);
+    json_arr(w);
+    for (size_t i = 0; i < t->n; i++)
+        json_str(w, t->at[i]);
+    json_end(w);
+}
+
 /* Where a compile failed, the counts of its graph are unknown and all its time went "before the restart". */
 static void print_record(strbuf *b, const record *r, int64_t ns)
 {
@@ -123,9 +155,16 @@ static void print_record(strbuf *b, const record *r, int64_t ns)
     seconds(&w, "backend_compile_time_s", r->ns[EVS_backend]);
     seconds(&w, "inductor_compile_time_s", r->ns[EVS_loops]);
     seconds(&w, "code_gen_time_s", r->ns[EVS_code]);
-    seconds(&w, "dynamo_time_before_restart_s", failed ? ns : 0);
+    int64_t before = failed ? ns : r->before_restart, logging = ev_trace_spent() - r->logging;
+    seconds(&w, "dynamo_time_before_restart_s", before);
+    number(&w, "dynamo_compile_time_before_restart_us", before / 1000);
+    seconds(&w, "structured_logging_overhead_s", logging);
+    number(&w, "structured_logging_overhead_us", logging / 1000);
     for (int i = 0; i < EVS_COUNT; i++)
         number(&w, stages[i].field, (i == EVS_frame ? ns : r->ns[i]) / 1000);
+    number(&w, "pre_grad_pass_time_us", 0); /* there are none */
+    for (int i = 0; i < EVP_COUNT; i++)
+        number(&w, parts[i], r->part[i] / 1000);
     if (r->backward)
         number(&w, "backward_cumulative_compile_time_us", ns / 1000);
     for (int i = 0; i < EVN_COUNT; i++) {
@@ -151,15 +190,20 @@ static void print_record(strbuf *b, const record *r, int64_t ns)
         json_int(&w, r->fail_line);
     else
         json_null(&w);
-    json_key(&w, "restart_reasons"); /* an empty list, not nothing: readers take nothing for "restarted" */
-    json_arr(&w);
-    for (size_t i = 0; i < r->restarts.n && !failed; i++)
-        json_str(&w, r->restarts.at[i]);
-    json_end(&w);
-    json_key(&w, "non_compliant_ops");
-    json_raw(&w, "[]");
-    json_key(&w, "compliant_custom_ops");
-    json_raw(&w, "[]");
+    if (failed)
+        list(&w, "exception_stack_trace", &r->traceback);
+    else
+        text(&w, "exception_stack_trace", NULL);
+    /* an empty list, not nothing: readers take nothing for "restarted" */
+    list(&w, "restart_reasons", failed ? &(texts){ 0 } : &r->restarts);
+    list(&w, "non_compliant_ops", &r->strange);
+    list(&w, "compliant_custom_ops", &r->compliant);
+    pthread_mutex_lock(&lock);
+    if (environment) {
+        strbuf_add(b, ", ");
+        strbuf_add(b, environment);
+    }
+    pthread_mutex_unlock(&lock);
     json_end(&w);
 }
 
@@ -203,6 +247,28 @@ void ev_add(ev_number n, int64_t more)
         open_now->had[n] = true;
     }
 }
+void ev_metrics_part(ev_part p, int64_t ns)
+{
+    if (open_now)
+        open_now->part[p] += ns;
+}
+void ev_metrics_again(void)
+{
+    if (open_now)
+        open_now->before_restart = clock_ns() - open_now->t0;
+}
+void ev_metrics_custom(const char *op, bool compliant)
+{
+    if (open_now)
+        texts_add_once(compliant ? &open_now->compliant : &open_now->strange, op);
+}
+void ev_metrics_environment(const char *members)
+{
+    pthread_mutex_lock(&lock);
+    free(environment);
+    environment = members && *members ? mem_strdup(members) : NULL;
+    pthread_mutex_unlock(&lock);
+}
 void ev_metrics_latency(double us)
 {
     if (open_now)
@@ -227,6 +293,12 @@ void ev_metrics_fail(const char *type, const char *reason, const char *file, int
     r->fail_reason = mem_strdup(reason ? reason : "");
     r->fail_file = file && *file ? mem_strdup(file) : NULL;
     r->fail_line = line;
+}
+
+void ev_metrics_fail_line(const char *text)
+{
+    if (open_now)
+        vec_push(&open_now->traceback, mem_strdup(text));
 }
 
 ev_span ev_span_begin(ev_stage s)

@@ -265,6 +265,10 @@ void ev_batch(bool on)
     batch = NULL;
 }
 
+static _Thread_local int64_t spent;
+int64_t ev_trace_spent(void) { return spent; }
+void ev_trace_spend(int64_t ns) { spent += ns; }
+
 void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const char *metadata,
                 const char *payload)
 {
@@ -272,6 +276,7 @@ void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
 
     if (!ev_trace_on(k))
         return;
+    int64_t t0 = clock_ns();
     cid = ev_cid_or_now(cid);
     if (!cid && !(ev_rows[k].flags & EVF_free)) {
         json_w w = { &stack };
@@ -284,6 +289,7 @@ void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
         ev_scratch_done(rec);
     }
     strbuf_free(&stack);
+    spent += clock_ns() - t0;
 }
 
 void ev_artifact_at(const char *name, const char *encoding, const ev_cid *cid, const char *file, int line,

@@ -623,6 +623,7 @@ static PyObject *compile(PyObject *m, PyObject *args)
         first = false;
     }
     ev_trace_prepare();
+    metrics_environment();
     PyCompiled *c = PyObject_GC_New(PyCompiled, &PyCompiled_Type);
     if (!c)
         return NULL;

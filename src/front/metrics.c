@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/envvars.h"
 #include "events/metrics.h"
+#include "ops/custom.h"
 #include "run/backend.h"
 
 /* ---- the compile ---- */
@@ -11,7 +12,13 @@ void metrics_entry(const entry *e, const ir_graph *g, PyObject *const *in)
 {
     const region *r = e->r;
     int64_t nodes = 0;
-    IR_EACH(n, g) { nodes++; }
+    IR_EACH(n, g)
+    {
+        nodes++;
+        const op_custom *op = n->kind == IR_opaque ? custom_find(n->target, NULL) : NULL;
+        if (op)
+            ev_metrics_custom(op->name, op->fake != NULL);
+    }
     ev_add(EVN_guards, (int64_t)e->guards.n);
     ev_add(EVN_shape_guards, e->symguards ? sym_guards_n(e->symguards) : 0);
     ev_add(EVN_ops, e->nops);
@@ -49,13 +56,33 @@ static void number(json_w *w, const char *key, int64_t v)
 typedef struct input_note {
     int64_t nbytes, offset;
     uint8_t dt, ndim, device;
-    bool tensor, requires_grad, parameter;
-    int64_t *dims; /* sizes, then strides */
+    bool tensor, leaf, requires_grad, parameter, view;
+    uint32_t dynamic; /* bit i: dimension i was marked */
+    int64_t *dims;    /* sizes, then strides */
 } input_note;
 struct input_notes {
     int n;
     input_note at[];
 };
+
+static uint32_t marked_dimensions(PyObject *o, int ndim)
+{
+    static PyObject *key;
+    PyObject *d = ((PyTensor *)o)->dict, *set;
+    uint32_t bits = 0;
+    if (!key)
+        key = PyUnicode_InternFromString("_dynamo_dynamic_indices");
+    if (!d || !key || !(set = PyDict_GetItemWithError(d, key)) || !PyAnySet_Check(set))
+        return 0;
+    for (int i = 0; i < ndim && i < 32; i++) {
+        PyObject *n = PyLong_FromLong(i);
+        if (n && PySet_Contains(set, n) == 1)
+            bits |= 1u << i;
+        Py_XDECREF(n);
+    }
+    py_forget();
+    return bits;
+}
 
 input_notes *metrics_inputs(const entry *e, PyObject *const *in)
 {
@@ -81,6 +108,9 @@ input_notes *metrics_inputs(const entry *e, PyObject *const *in)
                            .ndim = (uint8_t)t->ndim,
                            .device = (uint8_t)tensor_device(t).kind,
                            .tensor = true,
+                           .leaf = ag_is_leaf((tp_tensor *)t),
+                           .view = t->base != NULL,
+                           .dynamic = marked_dimensions(in[i], t->ndim),
                            .requires_grad = ag_requires_grad(t),
                            .parameter = Py_TYPE(in[i]) != &PyTensor_Type,
                            .dims = dims };
@@ -134,8 +164,19 @@ void metrics_inputs_write(const entry *e, input_notes *notes)
         strbuf_add(&b, ", \"layout\": \"");
         strbuf_add(&b, cap_brand());
         strbuf_add(&b, ".strided\"");
+        strbuf_add(&b, t->leaf ? ", \"is_leaf\": true" : "");
         strbuf_add(&b, t->requires_grad ? ", \"requires_grad\": true" : "");
-        strbuf_add(&b, t->parameter ? ", \"is_parameter\": true}" : "}");
+        strbuf_add(&b, t->parameter ? ", \"is_parameter\": true" : "");
+        strbuf_add(&b, t->view ? ", \"is_view\": true" : "");
+        if (t->dynamic) {
+            int64_t at[32];
+            int n = 0;
+            for (int d = 0; d < 32; d++)
+                if (t->dynamic >> d & 1)
+                    at[n++] = d;
+            ints(&b, ", \"dynamo_dynamic_indices\": [", at, n);
+        }
+        strbuf_addc(&b, '}');
         ev_json(EV_describe_tensor, NULL, b.s, NULL);
         strbuf_clear(&b);
         id_of(&b, i, e);
@@ -265,6 +306,28 @@ void metrics_ran(entry *e, int64_t ns, bool first)
         times_record(NULL, e);
 }
 
+/* ---- surroundings ---- */
+static bool environment_known;
+void metrics_environment(void)
+{
+    if (environment_known || !ev_trace_on(EV_compilation_metrics))
+        return;
+    environment_known = true;
+    PyObject *m = PyImport_ImportModule("taper._dynamo.config"),
+             *s = m ? PyObject_CallMethod(m, "_environment", NULL) : NULL;
+    ev_metrics_environment(s && PyUnicode_Check(s) ? PyUnicode_AsUTF8(s) : NULL);
+    py_forget();
+    Py_XDECREF(s);
+    Py_XDECREF(m);
+}
+
+/* _metrics_environment(None): settings changed. */
+static PyObject *environment_changed(PyObject *m, PyObject *x)
+{
+    environment_known = false;
+    Py_RETURN_NONE;
+}
+
 /* ---- Python ---- */
 static void add_times(void *list, entry *e)
 {
@@ -365,6 +428,7 @@ static PyObject *finish(PyObject *m, PyObject *x)
 
 static PyMethodDef functions[] = {
     { "_capture_metrics", metrics, METH_NOARGS, "numbers of compiles and calls, as JSON texts" },
+    { "_metrics_environment", environment_changed, METH_O, "settings changed" },
     { "_capture_metrics_clear", metrics_clear, METH_NOARGS, "forget the numbers of compiles" },
     { "_capture_finish", finish, METH_NOARGS, "tell the ledger and the times of calls" },
     { NULL }

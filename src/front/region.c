@@ -855,6 +855,23 @@ static void trace_start(const region *r)
         Py_XDECREF(text[i]);
 }
 
+/* The lines of the traceback, to the record of the compile. Borrows all. */
+static void fail_traceback(PyObject *type, PyObject *val, PyObject *tb)
+{
+    PyObject *m = PyImport_ImportModule("traceback");
+    PyObject *lines = m ? PyObject_CallMethod(m, "format_exception", "OOO", type ? type : Py_None,
+                                              val ? val : Py_None, tb ? tb : Py_None)
+                        : NULL;
+    for (Py_ssize_t i = 0; lines && PyList_Check(lines) && i < PyList_GET_SIZE(lines); i++) {
+        const char *s = PyUnicode_AsUTF8(PyList_GET_ITEM(lines, i));
+        if (s)
+            ev_metrics_fail_line(s);
+    }
+    py_forget();
+    Py_XDECREF(lines);
+    Py_XDECREF(m);
+}
+
 /* The trace: the compile of r ends in the Python exception that is set, and stays set. */
 static void trace_error(const region *r, bool started, int line)
 {
@@ -867,6 +884,7 @@ static void trace_error(const region *r, bool started, int line)
     strbuf b = { 0 };
     const char *name = type ? ((PyTypeObject *)type)->tp_name : "error", *dot = strrchr(name, '.');
     ev_metrics_fail(dot ? dot + 1 : name, s, r->cc->file, line);
+    fail_traceback(type, val, tb);
     strbuf_addf(&b, "%s: %s", name, s ? s : "");
     ev_artifact("dynamo_error", "string", NULL, strbuf_str(&b));
     strbuf_free(&b);
@@ -916,6 +934,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     char shown[300];
     tracing++;
     region_name(r, shown, sizeof shown);
+    metrics_environment();
     ev_cid_set(&cid);
     ev_metrics_begin(&cid, false, shown, r->cc->file, r->cc->first_line);
     if (ev_log_on(EVC_dynamo, EV_INFO))
@@ -925,6 +944,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     for (int tries = 0; tries < 40; tries++) {
         cid.attempt = tries;
         ev_cid_set(&cid);
+        if (tries)
+            ev_metrics_again();
         a = attempt_new(r, real, cfg, stop_at);
         trace *t = &a->t;
         if (force >= 0 && !r->ip && (stop_at < 0 || force < stop_at) && !(w.set && w.id == BRK_forced))

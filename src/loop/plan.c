@@ -13,7 +13,8 @@
 #include "loop/loop.h"
 #include "loop/lin.h"
 #include "ir/planted.h"
-#include "events/events.h"
+#include "base/clock.h"
+#include "events/metrics.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -3919,10 +3920,12 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     pl.g = p->g;
     if (TP_UNLIKELY(fault_state != 0) && !plant_carriers(c, p->g))
         goto done;
+    int64_t t0 = clock_ns();
     accumulate_products(c, p->g);
     split_into_slices(c, p->g);
     roll_into_cat(c, p->g);
     pools_alone(c, p->g);
+    ev_metrics_part(EVP_post_passes, clock_ns() - t0);
     extremes_apart(c, p->g);
     if (!reduce_by_parts(c, p->g))
         goto done;

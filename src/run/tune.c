@@ -2,7 +2,7 @@
 #include "run/tune.h"
 #include "base/clock.h"
 #include "base/map.h"
-#include "events/events.h"
+#include "events/metrics.h"
 #include "ops/random.h"
 #include "run/disk.h"
 #include "run/options.h"
@@ -306,7 +306,9 @@ run_program *tune_compile(tune_fn *once, const aot_inner *in, tp_comp *c, const 
         }
     if (best)
         goto done;
+    int64_t t0 = clock_ns();
     best = fastest(once, in, c, g, &o, &won);
+    ev_metrics_part(EVP_tune, clock_ns() - t0);
     if (best && won.n) {
         strbuf_addc(&won, 0);
         tell(g, "chosen", won.s, -1);

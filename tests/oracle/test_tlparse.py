@@ -105,22 +105,7 @@ for t in ts:
 for t in ts:
     t.join()
 """,
-    "custom operators": """
-@taper.library.custom_op("play::twice", mutates_args=())
-def twice(x: taper.Tensor) -> taper.Tensor:
-    return taper.cat([x, x])
-@twice.register_fake
-def _(x):
-    return taper.empty_like(x)
-@taper.library.custom_op("play::bare", mutates_args=())
-def bare(x: taper.Tensor) -> taper.Tensor:
-    return x + 1
-try:
-    taper.compile(lambda x: twice(x) + 1)(taper.ones(3))
-except RuntimeError as e:
-    print(e)
-taper.compile(lambda x: bare(x) * 2)(taper.ones(3))
-""",
+    "custom operators": open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "programs", "custom_operators.py")).read(),
     "odd names": """
 exec("def f_\\u00e9\\u00e8(x):\\n    return x + 1")
 taper.compile(f_\u00e9\u00e8)(taper.ones(3))

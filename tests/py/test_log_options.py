@@ -1,4 +1,5 @@
 """Every option of TAPER_LOGS that the guide lists: what it prints on one small program, and that it prints nothing else."""
+import json
 import os
 import re
 import subprocess
@@ -293,41 +294,33 @@ def test_less_common_options():
     assert lines("caching", only=False) == [] or any("hit" in x or "miss" in x for x in lines("caching", only=False))
 
 
-SLOW = """
-import taper
-@taper.library.custom_op("play::twice", mutates_args=())
-def twice(x: taper.Tensor) -> taper.Tensor:
-    return taper.cat([x, x])
-@twice.register_fake
-def _(x):
-    return taper.empty_like(x)
-@taper.library.custom_op("play::bare", mutates_args=())
-def bare(x: taper.Tensor) -> taper.Tensor:
-    return x + 1
-try:
-    taper.compile(lambda x: twice(x) + 1)(taper.ones(3))
-except RuntimeError as e:
-    assert "its shape function says" in str(e), e
-taper.compile(lambda x: bare(x) * 2)(taper.ones(3))
+with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "programs", "custom_operators.py")) as program:
+    SLOW = program.read() + """
 f = taper.compile(lambda x: x.reshape(-1, x.shape[0] * 2)[:, :2] + taper.tensor([7 + 0.0625, 11 + 0.125]), dynamic=True)
 f(taper.ones(2, 1, 4))
 print('between')
 """
 
 
+def records(d):
+    """Metadata of the records of the one trace in d, by event (by name for artifacts), and the text of the file."""
+    import glob
+    (log,) = glob.glob(os.path.join(d, "*"))
+    with open(log) as f:
+        text = f.read()
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("\t"):
+            record = json.loads(line.split("] ", 1)[1])
+            key = next(iter(record))
+            found.setdefault(record[key]["name"] if key == "artifact" else key, []).append(record[key])
+    return found, text
+
+
 def test_records_of_a_detailed_trace():
-    import glob, json
     with tempfile.TemporaryDirectory() as d:
         run(program=SLOW, TAPER_DTRACE=d)
-        (log,) = glob.glob(os.path.join(d, "*"))
-        with open(log) as f:
-            text = f.read()
-        found = {}
-        for line in text.splitlines():
-            if not line.startswith("\t"):
-                record = json.loads(line.split("] ", 1)[1])
-                key = next(iter(record))
-                found.setdefault(record[key]["name"] if key == "artifact" else key, []).append(record[key])
+        found, text = records(d)
         assert found["missing_fake_kernel"][0] == {"op": "play::bare"}, found["missing_fake_kernel"]
         wrong = found["mismatched_fake_kernel"][0]
         assert wrong["op"] == "ops.play.twice" and wrong["reason"].endswith("returned f32[6][1]cpu but its shape function says f32[3][1]cpu"), wrong
@@ -342,6 +335,63 @@ def test_records_of_a_detailed_trace():
             f.write("\n".join(x[1:] for x in script.splitlines()))
         p = subprocess.run([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         assert p.returncode == 0, p.stdout
+
+
+FIELDS = """
+import taper
+@taper.library.custom_op("play::same", mutates_args=())
+def same(x: taper.Tensor) -> taper.Tensor:
+    return x.clone()
+@same.register_fake
+def _(x):
+    return taper.empty_like(x)
+def f(x, w, v):
+    y = same(x).sin() @ w + v
+    print('between')
+    return y.cos()
+x = taper.ones(4, 3)
+taper._dynamo.mark_dynamic(x, 0)
+taper._dynamo.config.cache_size_limit = 5
+taper.compile(f)(x, taper.nn.Parameter(taper.ones(3, 3)), taper.ones(9)[3:6])
+def bad(gm, inputs):
+    raise ValueError("not today")
+@taper.compile(backend=bad)
+def g(x):
+    return x + 1
+try:
+    g(x)
+except Exception:
+    pass
+"""
+
+
+def test_fields_of_a_trace():
+    """Flags of inputs; what a compile cost beside its stages; where it failed; settings and versions."""
+    with tempfile.TemporaryDirectory() as d:
+        run(program=FIELDS, TAPER_TRACE=d)
+        found, _ = records(d)
+        flags = {"is_leaf", "requires_grad", "is_parameter", "is_view", "dynamo_dynamic_indices"}
+        x, w, v = ({k: t[k] for k in t if k in flags} for t in found["describe_tensor"][:3])
+        assert x == {"is_leaf": True, "dynamo_dynamic_indices": [0]}, x
+        assert w == {"is_leaf": True, "requires_grad": True, "is_parameter": True}, w
+        assert v == {"is_leaf": True, "is_view": True}, v
+        first, second, failed = found["compilation_metrics"]
+        assert first["restart_reasons"] and 0 < first["dynamo_compile_time_before_restart_us"] < first["duration_us"], first
+        assert abs(first["dynamo_time_before_restart_s"] * 1e6 - first["dynamo_compile_time_before_restart_us"]) <= 1, first
+        assert second["dynamo_compile_time_before_restart_us"] == 0, second
+        for m in (first, second):
+            assert 0 < m["structured_logging_overhead_us"] < m["duration_us"], m
+            assert m["pre_grad_pass_time_us"] == m["compile_time_autotune_time_us"] == 0, m
+            assert 0 < m["joint_graph_pass_time_us"] <= m["aot_autograd_cumulative_compile_time_us"], m
+            assert 0 <= m["post_grad_pass_time_us"] <= m["inductor_schedule_time_us"], m
+            assert m["exception_stack_trace"] is None, m
+        assert first["compliant_custom_ops"] == ["play::same"] and first["non_compliant_ops"] == [], first
+        assert second["compliant_custom_ops"] == [], second
+        stack = "".join(failed["exception_stack_trace"])
+        assert "in bad" in stack and "ValueError: not today" in stack, stack
+        assert failed["dynamo_compile_time_before_restart_us"] == failed["duration_us"], failed
+        assert json.loads(first["dynamo_config"]) == {"cache_size_limit": 5}, first["dynamo_config"]
+        assert first["python_version"] == sys.version and first["pytorch_version"] and first["config_suppress_errors"] is False, first
 
 
 def test_taper_logs_lists_every_option():

@@ -45,11 +45,12 @@ _settings = {k: (set(v) if isinstance(v, set) else v) for k, v in _DEFAULTS.item
 
 def _shown(names):
     """log_level (a level of `logging`) and debug (each graph and its guards) take effect; TAPER_LOGS wins over them."""
+    from .. import _C
+    _C._metrics_environment(None)
     if "log_level" in names or "debug" in names:
         level = _settings["log_level"]
         if not isinstance(level, int):
             raise TypeError(f"config.log_level is a level of the logging module, such as logging.INFO, not {level!r}")
-        from .. import _C
         _C._set_logs_config(level, bool(_settings["debug"]))
 
 
@@ -128,6 +129,16 @@ def _changes_json():
     import json
     return json.dumps({k: v for k, v in _settings.items() if isinstance(v, (int, float, str, bool, type(None))) and (v != _DEFAULTS[k] or (v and k == "repro_ignore_non_fp"))
                        and k not in ("repro_after", "repro_level", "debug_dir_root", "base_dir")})
+
+
+def _environment():
+    """What compilation_metrics tells of the program's surroundings, as members of a JSON object."""
+    import json
+    from .. import __version__
+    fields = {"dynamo_config": _changes_json(), "config_suppress_errors": bool(_settings["suppress_errors"]),
+              "config_inline_inbuilt_nn_modules": True, "specialize_float": bool(_settings["specialize_float"]),
+              "python_version": _sys.version, "pytorch_version": __version__, "cuda_version": None, "triton_version": None}
+    return json.dumps(fields)[1:-1]
 
 
 def _source_listed(names, source):
