@@ -10,7 +10,8 @@ int int64_t int32_t uint8_t uint16_t float double static inline sizeof include m
 bool bf16 f16 i8 u8 i16 c64 File of out load store parallel vector red step fold part var sum mul add sub div exp log sin cos mm bmm
 softmax relu tanh where amax amin mean max min print RuntimeError TypeError ValueError IndexError AssertionError Unsupported
 BackendCompilerFailed InternalTorchDynamoError size stride Tensor float32 float64 int64 requires_grad device dtype dim keepdim
-operator getitem Graph break"""
+operator getitem Graph break raised Set internal stack trace more information You suppress suppress_errors exception fall back eager setting import
+TAPER_VERBOSE TAPER_LOGS dynamo"""
 words = set(MORE.split())
 for path in FROM:
     with open(path) as f:

@@ -5,7 +5,7 @@
  * replaced wherever it comes up, also when it is a word of ours ("graph", "kernel").
  * By exclusion: of what is left, only words of this list (words.def: Taper's messages, graphs, guards and C) and what
  * follows "taper.", "torch." or "aten." stay.
- * Words become n1, n2, ... (the same one everywhere), and source lines are left out. Numbers, operators and shapes
+ * Words become n1, n2, ... (the same one everywhere); source lines and what exceptions of the program say are left out. Numbers, operators and shapes
  * stay: they are what the report is about. */
 #include "report/model.h"
 #include <ctype.h>
@@ -17,7 +17,7 @@ static const char *const ours[] = {
 #undef W
 };
 /* What stands at the program's places in every program. */
-static const char *const common[] = { "self", "forward", "_modules", "_parameters", "_buffers" };
+static const char *const common[] = { "self", "forward", "lambda", "_modules", "_parameters", "_buffers" };
 static const char *const attributes[] = { "size", "stride", "shape", "keys", "item" }; /* behind a source */
 static const char *const types[] = {
     "NoneType", "OrderedDict", "Parameter", "Tensor", "bool",      "builtins",
@@ -226,11 +226,56 @@ static size_t line_end(const char *s, size_t n, size_t i)
     return nl ? (size_t)(nl - s) : n;
 }
 
+static bool ends_in(const char *s, size_t n, const char *with)
+{
+    size_t m = strlen(with);
+    return n >= m && !memcmp(s + n - m, with, m);
+}
+
+/* What an exception says, behind its type at the start of a line, or behind the name of one of ours: "ValueError: no
+ * such customer". Ours say nothing of the program but its names. Returns how much of s from i on, 0: nothing. */
+static size_t said_by_exception(const char *s, size_t n, size_t i)
+{
+    static const char *const own[] = { "Unsupported", "InternalTorchDynamoError", "BackendCompilerFailed",
+                                       "RecompileError", "FailOnRecompileLimitHit", "ConstraintViolationError",
+                                       "TorchRuntimeError", "UserError", "InvalidBackend", "Reason" };
+    if (i < 3 || s[i - 1] != ' ' || s[i - 2] != ':')
+        return 0;
+    size_t to = i - 2, from = to, last = to;
+    while (from && (word_char(s[from - 1]) || s[from - 1] == '.'))
+        from--;
+    while (last > from && s[last - 1] != '.')
+        last--;
+    const char *type = s + last;
+    size_t len = to - last, start = from;
+    while (start && s[start - 1] == ' ')
+        start--;
+    bool first = !start || s[start - 1] == '\n';
+    for (size_t k = 0; k < COUNT(own) && !first; k++)
+        first = ends_in(s, from >= 2 ? from - 2 : 0, own[k]) && s[from - 2] == ':';
+    if (!first || !isupper((unsigned char)*type) || among(own, COUNT(own), type, len))
+        return 0;
+    bool error = ends_in(type, len, "Error") || ends_in(type, len, "Exception") || ends_in(type, len, "Interrupt");
+    for (size_t k = last; k < to && !error; k++)
+        if (s[k] == '_')
+            return 0; /* TYPE_MATCH: */
+    if (!error && listed(ours, COUNT(ours), type, len))
+        return 0; /* Explanation: */
+    size_t k = i;
+    while (k < n && !(s[k] == '\n' && (k + 1 == n || s[k + 1] == '\n' || s[k + 1] == ' ')))
+        k++;
+    return k - i;
+}
+
 /* The user's source: after "code: " of a graph comment, inside C comments, behind "x.py:3 " of a step or a hint, behind
  * a guard, and the line below 'File "x.py", line 3, in f'. How much of it begins at i, and what to write instead. */
 static size_t source_at(const char *s, size_t n, size_t i, const char **instead)
 {
-    size_t k = i;
+    size_t k = i, said = said_by_exception(s, n, i);
+    if (said) {
+        *instead = "...";
+        return said;
+    }
     if (starts(s, n, i, "code: ") && i && s[i - 1] == ' ') {
         *instead = "code: ...";
         return line_end(s, n, i) - i;
@@ -304,7 +349,7 @@ void rp_hide(report *r, strbuf *out, const char *s, size_t n)
             continue;
         }
         bool secret = map_getn(&r->secret, s + i, len) || (r->with && map_getn(&r->with->secret, s + i, len));
-        bool known = root || dotted || is_plain(s + i, len) ||
+        bool known = root || dotted || is_plain(s + i, len) || is_common(s + i, len) ||
                      (!secret && listed(ours, COUNT(ours), s + i, len));
         if (isdigit((unsigned char)s[i]) || (!path && known))
             strbuf_addn(out, s + i, len);

@@ -162,25 +162,38 @@ zqnet.zqmode = "zqother"
 zqcomp(taper.ones(5, 4))
 for zqk in (2, 3.5):
     zqfn(taper.ones(3), zqk)
-try:
-    taper.compile(zqfn.__wrapped__, fullgraph=True)(taper.ones(3), 2)
-except Exception:
+class ZqFail(Exception):
     pass
+def zqbackend(zqgraph, zqinputs):
+    raise ZqFail("zqsays: the kernel of graph 471147114")
+def zqstop(zqx):
+    raise ValueError("zqsaid the backend\\nis 471247124")
+for zqf in (taper.compile(zqfn.__wrapped__, fullgraph=True), taper.compile(lambda zqa, zqb: zqa + zqb, backend=zqbackend),
+            taper.compile(lambda zqa, zqb: zqstop(zqa), fullgraph=True), taper.compile(lambda zqa, zqb: zqstop(zqa + 1))):
+    try:
+        zqf(taper.ones(3), 2)
+    except Exception:
+        pass
 """
 OURS = {"zqfn": "graph", "zqtensor": "size", "zqnum": "guard", "zqtmp": "kernel", "zqkey": "cache", "zqdict": "group", "zqtext": "reason",
         "zqop": "add", "zqlib": "inductor", "zqhelper": "fused", "zqarg": "shape", "zqhid": "value", "zqlayer": "code", "zqbuf": "library",
         "zqscale": "stride", "zqmode": "backend", "zqvalue": "compiled", "zqother": "failed", "ZqNet": "Guard", "zqin": "expected", "zqnet": "call",
-        "zqcomp": "function", "zqfile": "schedule", "zqk": "step", "zqdir": "reasons"}
+        "zqcomp": "function", "zqfile": "schedule", "zqk": "step", "zqdir": "reasons",
+        "ZqFail": "Failed", "zqbackend": "lowering", "zqgraph": "module", "zqinputs": "inputs", "zqsays": "says", "zqstop": "stop", "zqsaid": "said",
+        "zqx": "left", "zqf": "right", "zqa": "first", "zqb": "second"}
 
 
 def test_redact_hides_names_that_are_words_of_ours():
     import hashlib
     for var in ("TAPER_TRACE", "TAPER_DTRACE"):
         with Trace(PRIVATE, name="zqfile.py", prefix="zqdir", **{var: None}) as t:
-            hidden = t.report("--redact")
+            plain, hidden = t.report(), t.report("--redact")
             assert not re.search("zq", hidden, re.I), re.findall(".{60}zq.{20}", hidden, re.I)[:5]
             out = json.dumps(t.json("--redact"))
             assert "zq" not in out.lower(), re.findall(".{60}zq.{20}", out)[:5]
+            for said in ("the kernel of graph", "471147114", "471247124"):
+                assert said in plain and said not in hidden and said not in out, said
+            assert "raised:" in hidden and "ValueError: ..." in hidden, "that there was one is told"
             (log,) = os.listdir(t.traces)
             path = os.path.join(t.traces, log)
             with open(path, encoding="utf-8") as f:
