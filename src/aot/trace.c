@@ -615,11 +615,11 @@ static void log_parts(const aot_unit *u, bool joint)
 static void log_unit(const ir_graph *g, const aot_unit *u, int64_t ns)
 {
     strbuf b = { 0 };
-    strbuf_addf(&b, "%s: %d captured nodes became %d in %.3f ms", g->name, g->nnode, u->joint->nnode,
-                (double)ns / 1e6);
+    strbuf_addf(&b, "%s: %d captured node%s became %d in %.3f ms", g->name, g->nnode, plural(g->nnode),
+                u->joint->nnode, (double)ns / 1e6);
     if (u->bw)
-        strbuf_addf(&b, "; forward keeps %lld bytes in %d values for backward, which reads %lld bytes of it",
-                    (long long)u->saved_bytes, u->nsaved, (long long)u->all_bytes);
+        strbuf_addf(&b, "; forward keeps %lld bytes in %d value%s for backward, which reads %lld bytes of it",
+                    (long long)u->saved_bytes, u->nsaved, plural(u->nsaved), (long long)u->all_bytes);
     ev_log(EVC_aot, EV_INFO, NULL, "%s", strbuf_str(&b));
     strbuf_free(&b);
 }

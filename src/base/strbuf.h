@@ -20,6 +20,8 @@ static inline void strbuf_addn(strbuf *b, const char *s, size_t n)
     b->n += n;
     b->s[b->n] = 0;
 }
+/* "%d kernel%s", n, plural(n) */
+static inline const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 static inline void strbuf_add(strbuf *b, const char *s) { strbuf_addn(b, s, strlen(s)); }
 static inline void strbuf_addc(strbuf *b, char c)
 {

@@ -38,7 +38,8 @@ static void report(const bisect_result *b)
         printf("no optional rewrites were made\n");
         return;
     }
-    printf("%d optional rewrites were made; refusing all of them %s\n", b->nsite,
+    printf("%d optional rewrite%s made; refusing %s %s\n", b->nsite, b->nsite == 1 ? " was" : "s were",
+           b->nsite == 1 ? "it" : "all of them",
            b->without ? "changes nothing: the fault is in what always happens" : "makes it pass");
     for (size_t i = 0, at = 0; i < b->set.n; at += (size_t)b->set.at[i++])
         print_set(b, (int)at, b->set.at[i]);

@@ -87,9 +87,10 @@ static int each(int argc, char **argv, bool verify)
     strbuf_addf(&b, " of ");
     add_size(&b, disk_limit());
     if (verify)
-        printf("%d of %d entries in %s are whole (%s)\n", l.n - l.bad, l.n, dir, strbuf_str(&b));
+        printf("%d of %d %s in %s %s whole (%s)\n", l.n - l.bad, l.n, l.n == 1 ? "entry" : "entries", dir,
+               l.n - l.bad == 1 ? "is" : "are", strbuf_str(&b));
     else
-        printf("%d entries in %s (%s)\n", l.n, dir, strbuf_str(&b));
+        printf("%d %s in %s (%s)\n", l.n, l.n == 1 ? "entry" : "entries", dir, strbuf_str(&b));
     strbuf_free(&b);
     free(dir);
     return verify && l.bad;
@@ -113,7 +114,7 @@ static int run_clear(int argc, char **argv)
         return cli_fail(&err);
     }
     add_size(&b, bytes);
-    printf("removed %d entries (%s) from %s\n", n, strbuf_str(&b), dir);
+    printf("removed %d %s (%s) from %s\n", n, n == 1 ? "entry" : "entries", strbuf_str(&b), dir);
     strbuf_free(&b);
     free(dir);
     return 0;

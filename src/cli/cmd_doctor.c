@@ -152,9 +152,11 @@ static bool examine(doctor *d, tp_err *err)
               &checked, err) ||
         !run_script(d, (const char *[]){ "TAPER_LOGS=graph_breaks,recompiles", NULL }, &logged, err))
         goto done;
-    note(d, "\n%d graph breaks, %d recompiles (`TAPER_LOGS=graph_breaks,recompiles` shows where and why).",
-         count(strbuf_str(&logged.err), "] Reason: ") + count(strbuf_str(&logged.err), "] Graph break from"),
-         count(strbuf_str(&logged.err), "] Recompiling function"));
+    int breaks = count(strbuf_str(&logged.err), "] Reason: ") +
+                 count(strbuf_str(&logged.err), "] Graph break from"),
+        again = count(strbuf_str(&logged.err), "] Recompiling function");
+    note(d, "\n%d graph break%s, %d recompile%s (`TAPER_LOGS=graph_breaks,recompiles` shows where and why).",
+         breaks, plural(breaks), again, plural(again));
     char *bundle = find_bundle(d->out);
     if (bundle && (checked.status || checked.timed_out)) {
         note(d, "\nThe failure is saved in %s.", bundle);

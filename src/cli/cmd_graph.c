@@ -121,7 +121,8 @@ static int run_verify(int argc, char **argv)
     if (!g || !ir_verify(g, &e))
         rc = cli_fail(&e);
     else
-        printf("ok: %d nodes, %zu inputs, %d outputs, hash %016llx\n", g->nnode, g->inputs.n, g->output->narg,
+        printf("ok: %d node%s, %zu input%s, %d output%s, hash %016llx\n", g->nnode, plural(g->nnode),
+               g->inputs.n, plural((int64_t)g->inputs.n), g->output->narg, plural(g->output->narg),
                (unsigned long long)ir_hash(g));
     ir_graph_free(g);
     return rc;

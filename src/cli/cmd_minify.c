@@ -130,8 +130,8 @@ static int report(where *w, const repro *m, const minify_stats *st)
             printf("%s\n", strbuf_str(&at));
         strbuf_free(&at);
     }
-    printf("%d operators before, %d after; %d trials, %.1f s", st->before, st->after, st->trials,
-           st->seconds);
+    printf("%d operator%s before, %d after; %d trial%s, %.1f s", st->before, plural(st->before), st->after,
+           st->trials, plural(st->trials), st->seconds);
     if (st->repeats > 1)
         printf("; it comes and goes, so not every run of the answer fails");
     else if (!st->stopped)

@@ -144,7 +144,7 @@ char *debug_dump(const repro *r, const signature *s, int what, const char *compi
     }
     free(dir);
     if (path && ev_log_on(EVC_debug, EV_INFO))
-        ev_log(EVC_debug, EV_INFO, NULL, "saved %s (%d operators, backend %s)", path, repro_ops(r),
-               r->backend);
+        ev_log(EVC_debug, EV_INFO, NULL, "saved %s (%d operator%s, backend %s)", path, repro_ops(r),
+               plural(repro_ops(r)), r->backend);
     return path ? path : not_written(&err);
 }

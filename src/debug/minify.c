@@ -386,8 +386,9 @@ static void accept(search *s, repro *r)
 {
     repro_free(s->now);
     s->now = r;
-    say(s, "%d operators, %d inputs, %d results left after %d trials", repro_ops(r), r->nin,
-        r->g->output->narg, s->st->trials);
+    int ops = repro_ops(r), nout = r->g->output->narg, trials = s->st->trials;
+    say(s, "%d operator%s, %d input%s, %d result%s left after %d trial%s", ops, plural(ops), r->nin,
+        plural(r->nin), nout, plural(nout), trials, plural(trials));
     memo_save(s);
     if (s->o->best)
         s->o->best(s->o->data, r, repro_ops(r));
@@ -1004,10 +1005,10 @@ repro *minify(const repro *r, const minify_opts *o, minify_stats *st, tp_err *er
         goto fail;
     st->sig = s.want;
     if (o->skip_sanity)
-        say(&s, "Started off with %d operators", st->before);
+        say(&s, "Started off with %d operator%s", st->before, plural(st->before));
     else
-        say(&s, "Started off with %d operators; the failure is %s: %s", st->before, sig_name(s.want.kind),
-            s.want.full);
+        say(&s, "Started off with %d operator%s; the failure is %s: %s", st->before, plural(st->before),
+            sig_name(s.want.kind), s.want.full);
     memo_load(&s);
     repro *tidied = repro_copy(s.now);
     if (tidy(tidied))
@@ -1052,8 +1053,8 @@ again:
     st->after = repro_ops(s.now);
     st->seconds = (double)(clock_ns() - t0) / 1e9;
     err_clear(s.err);
-    say(&s, "Went from %d to %d operators in %d trials (%d answered from memory), %.1f s%s", st->before,
-        st->after, st->trials, st->hits, st->seconds,
+    say(&s, "Went from %d to %d operator%s in %d trial%s (%d answered from memory), %.1f s%s", st->before,
+        st->after, plural(st->after), st->trials, plural(st->trials), st->hits, st->seconds,
         s.stopped ? "; interrupted, this is the best so far" : "");
     return s.now;
 fail:

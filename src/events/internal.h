@@ -35,6 +35,7 @@ extern bool ev_listened;          /* somebody inside the process wants every tex
 bool ev_text_wants(ev_kind k);
 int ev_component_level(ev_component c);
 int64_t ev_trace_spent(void); /* nanoseconds that this thread ever spent on records */
-void ev_trace_spend(int64_t ns); /* so many more, on the text of one; what records cost meanwhile is part of it */
+void ev_trace_spend(
+    int64_t ns);          /* so many more, on the text of one; what records cost meanwhile is part of it */
 void ev_trace_tidy(void); /* a file without a record goes away */
 #endif

@@ -33,8 +33,10 @@ void ev_add(ev_number n, int64_t more); /* no record open: nothing happens */
 void ev_metrics_part(ev_part p, int64_t ns);
 void ev_metrics_latency(double us); /* one check of the guards */
 void ev_metrics_again(void);        /* all the time so far was for an attempt that is given up */
-void ev_metrics_custom(const char *op, bool compliant); /* an operator of the user's in the graph, with a shape rule or not */
-void ev_metrics_environment(const char *members);       /* of all records from now on: JSON, `"key": value, ...`; NULL: none */
+void ev_metrics_custom(const char *op,
+                       bool compliant); /* an operator of the user's in the graph, with a shape rule or not */
+void ev_metrics_environment(
+    const char *members); /* of all records from now on: JSON, `"key": value, ...`; NULL: none */
 void ev_metrics_restart(const char *reason);
 void ev_metrics_recompile(const char *reason); /* remembered for the next record that this thread opens */
 void ev_metrics_fail(const char *type, const char *reason, const char *file, int line);

@@ -201,8 +201,14 @@ typedef struct instr {
     int line;
 } instr;
 
+/* A function as logs and reports name it: its code, but the user's class and forward() instead of Module.__call__. */
+typedef struct shown_name {
+    const char *name, *file; /* of the code, or kept for good */
+    int line;
+} shown_name;
 struct region {
     cap_code *cc;
+    shown_name shown; /* at the last capture */
     int ip;
     int frame_id; /* -1 until the first capture */
     int compiles; /* next compile id */
@@ -242,6 +248,7 @@ struct cap_code {
 struct entry {
     arena mem;
     region *r;
+    shown_name shown;
     entry *next;
     cap_cfg *cfg;
     int compile_id;

@@ -708,9 +708,10 @@ PyObject *cap_ledger(void)
             if (!r)
                 continue;
             for (entry *e = r->first; l && e; e = e->next) {
-                PyObject *t = Py_BuildValue(
-                    "(ssiiiiKKO)", cc->name, cc->file, cc->first_line, cc->ins[k].line, r->frame_id, e->nops,
-                    (unsigned long long)e->hits, 0ULL, e->break_reason ? e->break_reason : Py_None);
+                PyObject *t = Py_BuildValue("(ssiiiiKKO)", e->shown.name, e->shown.file, e->shown.line,
+                                            e->shown.file == cc->file ? cc->ins[k].line : e->shown.line,
+                                            r->frame_id, e->nops, (unsigned long long)e->hits, 0ULL,
+                                            e->break_reason ? e->break_reason : Py_None);
                 if (!t || PyList_Append(l, t) < 0)
                     Py_CLEAR(l);
                 Py_XDECREF(t);

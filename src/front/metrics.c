@@ -201,11 +201,11 @@ static void times_json(strbuf *b, const entry *e)
     const char *prefix = env_get(ENV_compile_id_prefix);
     json_strf(&w, "%s%d/%d", prefix ? prefix : "", r->frame_id, e->compile_id);
     json_key(&w, "co_name");
-    json_str(&w, r->cc->name);
+    json_str(&w, e->shown.name);
     json_key(&w, "co_filename");
-    json_str(&w, r->cc->file);
-    number(&w, "co_firstlineno", r->cc->first_line);
-    number(&w, "line", r->from_line ? r->from_line : r->cc->first_line);
+    json_str(&w, e->shown.file);
+    number(&w, "co_firstlineno", e->shown.line);
+    number(&w, "line", r->from_line && e->shown.file == r->cc->file ? r->from_line : e->shown.line);
     json_key(&w, "is_runtime");
     json_bool(&w, true);
     number(&w, "calls", (int64_t)e->hits);
@@ -379,11 +379,11 @@ static void ledger_row(strbuf *text, json_w *w, PyObject *t)
     }
     why = PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : NULL;
     if (id >= 0)
-        strbuf_addf(text, "%s%s (%s:%d): compiled, %d ops, ran %llu times", text->n ? "\n" : "", fn, file,
-                    line ? line : first, ops, runs);
+        strbuf_addf(text, "%s%s (%s:%d): compiled, %d op%s, ran %llu time%s", text->n ? "\n" : "", fn, file,
+                    line ? line : first, ops, plural(ops), runs, plural((int64_t)runs));
     else
-        strbuf_addf(text, "%s%s (%s:%d): eager %llu times", text->n ? "\n" : "", fn, file,
-                    line ? line : first, native);
+        strbuf_addf(text, "%s%s (%s:%d): eager %llu time%s", text->n ? "\n" : "", fn, file,
+                    line ? line : first, native, plural((int64_t)native));
     if (why)
         strbuf_addf(text, " (%s)", why);
     json_obj(w);

@@ -1,6 +1,7 @@
 /* region.c - capturing a region, and running a function as a chain of regions and native steps. */
 #include "base/fault.h"
 #include "front/capture.h"
+#include "base/intern.h"
 #include "events/metrics.h"
 #include "base/clock.h"
 #include "base/envvars.h"
@@ -549,13 +550,36 @@ static int count_entries(const region *r, const cap_cfg *cfg)
     return n;
 }
 
+/* Whose compile it is that begins in f: modules are called through code of the library, which they all share. */
+static void region_identify(region *r, const frame *f)
+{
+    static interns kept;
+    const cap_code *cc = r->cc;
+    r->shown = (shown_name){ cc->name, cc->file, cc->first_line };
+    if (r->ip || !cc->library || strcmp(cc->name, "__call__") || !cc->nfast || !f->fast[0])
+        return;
+    PyTypeObject *type = Py_TYPE(f->fast[0]);
+    PyObject *fn = PyObject_GetAttrString((PyObject *)type, "forward");
+    if (fn && PyFunction_Check(fn)) {
+        PyCodeObject *co = (PyCodeObject *)PyFunction_GET_CODE(fn);
+        const char *file = PyUnicode_AsUTF8(co->co_filename), *dot = strrchr(type->tp_name, '.');
+        char name[300];
+        snprintf(name, sizeof name, "%s.forward", dot ? dot + 1 : type->tp_name);
+        if (file)
+            r->shown = (shown_name){ intern_str(&kept, name, strlen(name)),
+                                     intern_str(&kept, file, strlen(file)), co->co_firstlineno };
+    }
+    py_forget();
+    Py_XDECREF(fn);
+}
+
 static void region_name(const region *r, char *buf, size_t n)
 {
     if (r->ip)
         snprintf(buf, n, "%s_resume_in_%s_at_%d", !strcmp(cap_brand(), "torch") ? "torch_dynamo" : "taper",
                  r->cc->name, r->from_line);
     else
-        snprintf(buf, n, "%s", r->cc->name);
+        snprintf(buf, n, "%s", r->shown.name ? r->shown.name : r->cc->name);
 }
 
 static void reason_of(entry *e, frame *f, strbuf *b, bool all)
@@ -575,7 +599,7 @@ static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf
     region_name(r, name, sizeof name);
     strbuf_addf(msg,
                 "Recompiling function %s in %s:%d\n    triggered by the following guard failure(s):", name,
-                r->cc->file, r->cc->first_line);
+                r->shown.file, r->shown.line);
     strbuf_addn(traced, msg->s, msg->n);
     int max_id = -1, i = 0;
     for (entry *e = r->first; e; e = e->next)
@@ -825,7 +849,7 @@ static void trace_start(const region *r)
     int n = DEEPEST;
     char name[300];
     region_name(r, name, sizeof name);
-    f[n] = (ev_frame){ .file = r->cc->file, .name = name, .line = r->cc->first_line };
+    f[n] = (ev_frame){ .file = r->shown.file, .name = name, .line = r->shown.line };
     PyFrameObject *fr = PyThreadState_GetFrame(PyThreadState_Get());
     while (fr && n > 0) { /* running frames keep their code, so the strings outlive the references */
         PyCodeObject *co = PyFrame_GetCode(fr);
@@ -936,10 +960,10 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     region_name(r, shown, sizeof shown);
     metrics_environment();
     ev_cid_set(&cid);
-    ev_metrics_begin(&cid, false, shown, r->cc->file, r->cc->first_line);
+    ev_metrics_begin(&cid, false, shown, r->shown.file, r->shown.line);
     if (ev_log_on(EVC_dynamo, EV_INFO))
-        ev_log(EVC_dynamo, EV_INFO, NULL, "Step 1: capture starts with %s %s:%d", shown, r->cc->file,
-               r->from_line);
+        ev_log(EVC_dynamo, EV_INFO, NULL, "Step 1: capture starts with %s %s:%d", shown, r->shown.file,
+               r->shown.file == r->cc->file ? r->from_line : r->shown.line);
     ev_span whole = ev_span_begin(EVS_frame);
     for (int tries = 0; tries < 40; tries++) {
         cid.attempt = tries;
@@ -1045,6 +1069,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         }
     }
     done = a->t.e;
+    done->shown = r->shown;
     ir_graph *g = a->t.g;
     a->t.e = NULL;
     a->t.g = NULL;
@@ -1082,8 +1107,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         metrics_entry(done, g, in);
         log_captured(done, idle ? NULL : g, in);
         if (ev_log_on(EVC_dynamo, EV_INFO))
-            ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operators) goes to the backend", g->name,
-                   done->nops);
+            ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operator%s) goes to the backend", g->name,
+                   done->nops, plural(done->nops));
         tracing--;
         if (idle)
             ir_graph_free(g);
@@ -1102,9 +1127,12 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         tracing++;
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL,
-                   done->run || idle ? "Step 3: compiled; %d guards are checked before each use"
-                                     : "Step 3: the backend failed (%d guards)",
-                   done->nstep);
+                   done->run || idle ? "Step 3: compiled; %d guard%s checked before each use"
+                                     : "Step 3: the backend failed (%d guard%s)",
+                   done->nstep,
+                   !done->run && !idle ? plural(done->nstep)
+                   : done->nstep == 1  ? " is"
+                                       : "s are");
         if (!done->run && !idle) {
             entry_free(done);
             done = NULL;
@@ -1272,7 +1300,7 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
     if (any && cap_watching()) {
         char name[300];
         region_name(r, name, sizeof name);
-        cap_watch_recompile(cfg, name, r->cc->file, r->cc->first_line, strbuf_str(&msg));
+        cap_watch_recompile(cfg, name, r->shown.file, r->shown.line, strbuf_str(&msg));
     }
     if (any && error && !over) {
         PyObject *cls = exc_class("RecompileError");
@@ -1305,7 +1333,7 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
                    "%s._dynamo hit config.%s (%ld)\n    function: '%s' (%s:%d)\n    last "
                    "reason: %s",
                    cap_brand(), n >= limit ? "cache_size_limit" : "accumulated_cache_size_limit",
-                   n >= limit ? limit : total, name, r->cc->file, r->cc->first_line, strbuf_str(&old));
+                   n >= limit ? limit : total, name, r->shown.file, r->shown.line, strbuf_str(&old));
     }
     ev_cid_set(NULL);
     strbuf_free(&msg);
@@ -1352,6 +1380,7 @@ static PyObject *run_frame(frame *f)
             if (!e && ((r->native_until < 0 && r->empty < 8) || cfg->fullgraph)) {
                 t0 = clock_ns();
                 fresh = true;
+                region_identify(r, f);
                 bool go = may_compile(r, f, cfg);
                 if (go)
                     e = capture_region(r, f, cfg);

@@ -66,7 +66,8 @@ typedef struct loop_plan {
 
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *g); /* NULL with c->err */
 void loop_plan_free(loop_plan *p);
-void loop_plan_print(strbuf *b, const loop_plan *p); /* the schedule log */
+void loop_plan_counts(strbuf *b, const loop_plan *p); /* "3 kernels, 1 product, ..." */
+void loop_plan_print(strbuf *b, const loop_plan *p);  /* the schedule log */
 
 /* --- gather.c: operators that read or write where indices point -------------------------------------------------- */
 typedef struct loop_gather { /* by dimension of the first operand */

@@ -4050,10 +4050,18 @@ void loop_plan_free(loop_plan *p)
     free(p);
 }
 
+void loop_plan_counts(strbuf *b, const loop_plan *p)
+{
+    strbuf_addf(b, "%d kernel%s, %d product%s, %d library call%s, %d value%s fused", p->nkernel,
+                plural(p->nkernel), p->nproduct, plural(p->nproduct), p->nextern, plural(p->nextern),
+                p->nfused, plural(p->nfused));
+}
+
 void loop_plan_print(strbuf *b, const loop_plan *p)
 {
-    strbuf_addf(b, "schedule of %s: %d kernels, %d products, %d library calls, %d values fused\n", p->g->name,
-                p->nkernel, p->nproduct, p->nextern, p->nfused);
+    strbuf_addf(b, "schedule of %s: ", p->g->name);
+    loop_plan_counts(b, p);
+    strbuf_addc(b, '\n');
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
         if (s->kind == STEP_check) {

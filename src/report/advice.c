@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 enum { SHOWN = 3 }; /* of each kind */
-static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- things that happened more than once ---- */
 typedef struct group {
@@ -161,8 +160,8 @@ static void breaks(page *p, const rp_counts *n)
     }
     if (g.n > SHOWN)
         strbuf_addf(o,
-                    "<li>%zu more places where graphs break are <a href=\"#breaks\">listed below</a>.</li>\n",
-                    g.n - SHOWN);
+                    "<li>%zu more place%s where graphs break %s <a href=\"#breaks\">listed below</a>.</li>\n",
+                    g.n - SHOWN, plural((int64_t)(g.n - SHOWN)), g.n - SHOWN == 1 ? "is" : "are");
     if (!g.n)
         strbuf_add(
             o,
@@ -334,8 +333,9 @@ static void caches(page *p, const rp_counts *n)
         qsort(g.at, g.n, sizeof *g.at, by_count);
     if (g.n && n->disk_hits + n->disk_misses > 0) {
         strbuf_addf(o,
-                    "<li><b>%lld of %lld graphs were not in the disk cache</b>: ", (long long)n->disk_misses,
-                    (long long)(n->disk_hits + n->disk_misses));
+                    "<li><b>%lld of %lld graph%s %s not in the disk cache</b>: ", (long long)n->disk_misses,
+                    (long long)(n->disk_hits + n->disk_misses), plural(n->disk_hits + n->disk_misses),
+                    n->disk_misses == 1 ? "was" : "were");
         line_esc(p, g.at[0].msg, strcspn(g.at[0].msg, "\n"));
         strbuf_add(
             o,
@@ -365,8 +365,9 @@ static void hints(page *p)
             strbuf_add(o, "</li>\n");
         }
     if (all > shown)
-        strbuf_addf(o, "<li class=\"dim\">%zu more hints stand at the compiles they belong to.</li>\n",
-                    all - shown);
+        strbuf_addf(o, "<li class=\"dim\">%zu more hint%s at the compile%s.</li>\n", all - shown,
+                    all - shown == 1 ? " stands" : "s stand",
+                    all - shown == 1 ? " it belongs to" : "s they belong to");
 }
 
 static void saved(page *p)

@@ -265,7 +265,8 @@ static void guards(page *p, const rp_compile *c)
             guard_row(p, c, c->failed.at[k], strlen(c->failed.at[k]), "", "");
     strbuf_add(o, "</table></div>\n");
     if (i < n)
-        strbuf_addf(o, "<p class=\"dim\">%zu more guards are in the trace file.</p>\n", n - i);
+        strbuf_addf(o, "<p class=\"dim\">%zu more guard%s in the trace file.</p>\n", n - i,
+                    n - i == 1 ? " is" : "s are");
     if (c->guards.file >= 0 && !json_is(v, JSON_arr))
         strbuf_add(o, "<p>The guards in the trace are not a JSON list, or too many to show.</p>\n");
     strbuf_add(o, "</details>\n");
@@ -288,7 +289,7 @@ static void plain_value(page *p, const json_val *v)
         else if (json_is(v, JSON_bool))
             json_bool(&w, v->b);
         else
-            strbuf_addf(&t, "%zu entries", v->n);
+            strbuf_addf(&t, "%zu %s", v->n, v->n == 1 ? "entry" : "entries");
         escn(p, strbuf_str(&t), t.n);
     }
     strbuf_free(&t);
@@ -349,12 +350,13 @@ static void in_words(page *p, const rp_compile *c)
     if (!c->has_metrics)
         return;
     strbuf_addf(o, "<p>%lld operator%s became %lld kernel%s and %lld library call%s; a run moves about ",
-                (long long)c->ops, c->ops == 1 ? "" : "s", (long long)c->kernels, c->kernels == 1 ? "" : "s",
-                (long long)c->calls, c->calls == 1 ? "" : "s");
+                (long long)c->ops, plural(c->ops), (long long)c->kernels, plural(c->kernels),
+                (long long)c->calls, plural(c->calls));
     page_bytes(p, (double)c->moved);
-    strbuf_addf(o, ". %lld guards are checked before each use.", (long long)c->nguards);
+    strbuf_addf(o, ". %lld guard%s checked before each use.", (long long)c->nguards,
+                c->nguards == 1 ? " is" : "s are");
     if (c->ran) {
-        strbuf_addf(o, " It ran %lld time%s", (long long)c->ran, c->ran == 1 ? "" : "s");
+        strbuf_addf(o, " It ran %lld time%s", (long long)c->ran, plural(c->ran));
         if (c->warm_us >= 0) {
             strbuf_add(o, ", ");
             page_us(p, c->warm_us);
@@ -397,7 +399,7 @@ static void one(page *p, size_t i)
     in_words(p, c);
     if (c->attempts > 0)
         strbuf_addf(o, "<p class=\"dim\">The analysis started over %lld time%s.</p>\n",
-                    (long long)c->attempts, c->attempts == 1 ? "" : "s");
+                    (long long)c->attempts, plural(c->attempts));
     if (!c->has_metrics && !none)
         strbuf_add(o, "<p class=\"dim\">No metrics in the trace for this compile.</p>\n");
     user_code(p, c);

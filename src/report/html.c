@@ -7,13 +7,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
-
 /* ---- overview ---- */
-static void tile(page *p, int64_t n, const char *what, bool bad)
+/* what: "call", and what follows the number's plural: " of compiled code" */
+static void tile(page *p, int64_t n, const char *what, const char *more, bool bad)
 {
-    strbuf_addf(&p->o, "<div class=\"tile%s\"><b>%lld</b>%s</div>\n", bad && n ? " bad" : "", (long long)n,
-                what);
+    strbuf_addf(&p->o, "<div class=\"tile%s\"><b>%lld</b>%s%s%s</div>\n", bad && n ? " bad" : "",
+                (long long)n, what, plural(n), more);
 }
 
 static void where_time_went(page *p, const rp_counts *n)
@@ -60,22 +59,24 @@ static void overview(page *p, const rp_counts *n)
         strbuf_addf(o, " The programs hold %lld kernel%s and %lld library call%s; a run of each moves about ",
                     (long long)n->kernels, plural(n->kernels), (long long)n->calls, plural(n->calls));
         page_bytes(p, (double)n->moved);
-        strbuf_addf(o, ". %lld of %lld kernels were there already, in this process or on disk.",
-                    (long long)n->hits, (long long)(n->hits + n->misses));
+        strbuf_addf(o, ". %lld of %lld kernel%s %s there already, in this process or on disk.",
+                    (long long)n->hits, (long long)(n->hits + n->misses), plural(n->hits + n->misses),
+                    n->hits == 1 ? "was" : "were");
     }
     if (n->disk_hits + n->disk_misses)
-        strbuf_addf(o, " %lld of %lld graphs came from the <a href=\"#cache\">disk cache</a>.",
-                    (long long)n->disk_hits, (long long)(n->disk_hits + n->disk_misses));
+        strbuf_addf(o, " %lld of %lld graph%s came from the <a href=\"#cache\">disk cache</a>.",
+                    (long long)n->disk_hits, (long long)(n->disk_hits + n->disk_misses),
+                    plural(n->disk_hits + n->disk_misses));
     if (!n->has_metrics && n->compiles)
         strbuf_add(o, " This trace holds no metrics, so times are not known.");
     strbuf_add(o, "</p>\n<div class=\"tiles\">\n");
-    tile(p, n->compiles, "compiles", false);
-    tile(p, n->breaks, "with graph breaks", false);
-    tile(p, n->recompiles, "recompiles", false);
-    tile(p, n->errors, "errors", true);
-    tile(p, n->restarts, "restarts of the analysis", false);
-    tile(p, n->runs, "calls of compiled code", false);
-    tile(p, r->nskip, "problems in the trace", true);
+    tile(p, n->compiles, "compile", "", false);
+    tile(p, n->breaks, "with graph break", "", false);
+    tile(p, n->recompiles, "recompile", "", false);
+    tile(p, n->errors, "error", "", true);
+    tile(p, n->restarts, "restart", " of the analysis", false);
+    tile(p, n->runs, "call", " of compiled code", false);
+    tile(p, r->nskip, "problem", " in the trace", true);
     strbuf_add(o, "</div>\n");
     page_next(p, n);
     where_time_went(p, n);

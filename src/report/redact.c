@@ -236,9 +236,16 @@ static bool ends_in(const char *s, size_t n, const char *with)
  * such customer". Ours say nothing of the program but its names. Returns how much of s from i on, 0: nothing. */
 static size_t said_by_exception(const char *s, size_t n, size_t i)
 {
-    static const char *const own[] = { "Unsupported", "InternalTorchDynamoError", "BackendCompilerFailed",
-                                       "RecompileError", "FailOnRecompileLimitHit", "ConstraintViolationError",
-                                       "TorchRuntimeError", "UserError", "InvalidBackend", "Reason" };
+    static const char *const own[] = { "Unsupported",
+                                       "InternalTorchDynamoError",
+                                       "BackendCompilerFailed",
+                                       "RecompileError",
+                                       "FailOnRecompileLimitHit",
+                                       "ConstraintViolationError",
+                                       "TorchRuntimeError",
+                                       "UserError",
+                                       "InvalidBackend",
+                                       "Reason" };
     if (i < 3 || s[i - 1] != ' ' || s[i - 2] != ':')
         return 0;
     size_t to = i - 2, from = to, last = to;
@@ -255,7 +262,8 @@ static size_t said_by_exception(const char *s, size_t n, size_t i)
         first = ends_in(s, from >= 2 ? from - 2 : 0, own[k]) && s[from - 2] == ':';
     if (!first || !isupper((unsigned char)*type) || among(own, COUNT(own), type, len))
         return 0;
-    bool error = ends_in(type, len, "Error") || ends_in(type, len, "Exception") || ends_in(type, len, "Interrupt");
+    bool error = ends_in(type, len, "Error") || ends_in(type, len, "Exception") ||
+                 ends_in(type, len, "Interrupt");
     for (size_t k = last; k < to && !error; k++)
         if (s[k] == '_')
             return 0; /* TYPE_MATCH: */

@@ -58,18 +58,19 @@ static bool library(const char *text, int n, const char *first, gen_lib *lib, tp
         tp_err bad = { 0 };
         ok = gen_so_load(so.s, so.n, lib, &bad);
         if (ok && ev_log_on(EVC_cache, EV_INFO))
-            ev_log(EVC_cache, EV_INFO, NULL, "disk cache hit: %d kernels as C (id %.16s, %zu bytes)", n, hex,
-                   so.n);
+            ev_log(EVC_cache, EV_INFO, NULL, "disk cache hit: %d kernel%s as C (id %.16s, %zu bytes)", n,
+                   plural(n), hex, so.n);
         if (!ok)
             disk_refuse(&it, bad.msg);
         strbuf_clear(&so);
     } else if (ev_log_on(EVC_cache, EV_INFO))
-        ev_log(EVC_cache, EV_INFO, NULL, "disk cache miss: %d kernels as C (id %.16s): %s", n, hex, why);
+        ev_log(EVC_cache, EV_INFO, NULL, "disk cache miss: %d kernel%s as C (id %.16s): %s", n, plural(n),
+               hex, why);
     if (!ok && gen_cc_build(text, NULL, &so, err) && gen_so_load(so.s, so.n, lib, err)) {
         ok = true;
         if (ev_log_on(EVC_inductor, EV_DEBUG))
-            ev_log(EVC_inductor, EV_DEBUG, NULL, "%d kernels built as C by '%s': %zu bytes", n, gen_cc_name(),
-                   so.n);
+            ev_log(EVC_inductor, EV_DEBUG, NULL, "%d kernel%s built as C by '%s': %zu bytes", n, plural(n),
+                   gen_cc_name(), so.n);
         disk_put(&it, so.s, so.n);
     }
     strbuf_free(&config);

@@ -236,11 +236,11 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
         }
     }
     if (tiny) {
-        strbuf_addf(
-            &b,
-            "%d of %d kernels of %s move less than %d bytes: calling them costs more than their work. "
-            "Larger batches would use them better.",
-            tiny, p->nkernel, p->g->name, TINY);
+        strbuf_addf(&b,
+                    "%d of %d kernel%s of %s move%s less than %d bytes: calling %s costs more than %s work. "
+                    "Larger batches would use %s better.",
+                    tiny, p->nkernel, plural(p->nkernel), p->g->name, tiny == 1 ? "s" : "", TINY,
+                    tiny == 1 ? "it" : "them", tiny == 1 ? "its" : "their", tiny == 1 ? "it" : "them");
         hint(&b, "", NULL, &all);
     }
     if (all.n) {
@@ -321,13 +321,14 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
     ev_add(EVN_fused, p->nfused);
     ev_add(EVN_ir, (int64_t)p->step.n);
     ev_add(EVN_moved, moved);
-    if (ev_log_on(EVC_inductor, EV_INFO))
-        ev_log(EVC_inductor, EV_INFO, NULL,
-               "%s: %d kernels, %d products, %d library calls, %d values fused, about %lld bytes moved",
-               p->g->name, p->nkernel, p->nproduct, p->nextern, p->nfused, (long long)moved);
-    ev_text(EV_inductor_metrics, NULL,
-            "%s: %d kernels, %d products, %d library calls, %d values fused, about %lld bytes moved",
-            p->g->name, p->nkernel, p->nproduct, p->nextern, p->nfused, (long long)moved);
+    if (ev_log_on(EVC_inductor, EV_INFO) || ev_text_on(EV_inductor_metrics)) {
+        strbuf b = { 0 };
+        loop_plan_counts(&b, p);
+        strbuf_addf(&b, ", about %lld bytes moved", (long long)moved);
+        ev_log(EVC_inductor, EV_INFO, NULL, "%s: %s", p->g->name, strbuf_str(&b));
+        ev_text(EV_inductor_metrics, NULL, "%s: %s", p->g->name, strbuf_str(&b));
+        strbuf_free(&b);
+    }
     perf_hints(p, k);
     cache_record(p, k);
 }

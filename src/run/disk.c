@@ -291,8 +291,8 @@ static void explain_miss(int at, const disk_item *it, char why[DISK_WHY])
     if (d)
         closedir(d);
     if (!why[0])
-        snprintf(why, DISK_WHY, "nothing like it was compiled before (%d other entries of this kind)",
-                 others);
+        snprintf(why, DISK_WHY, "nothing like it was compiled before (%d other %s of this kind)", others,
+                 others == 1 ? "entry" : "entries");
     strbuf_free(&prefix);
 }
 

@@ -74,10 +74,12 @@ static void log_miss(const vir *k, const run_kernel *r)
     if (!ev_log_on(EVC_cache, EV_INFO))
         return;
     if (before)
-        ev_log(EVC_cache, EV_INFO, NULL,
-               "kernel cache miss: %s (key %016llx): %zu kernels of this name exist, for other sizes, types "
-               "or operations",
-               k->name, (unsigned long long)r->hash, (size_t)before);
+        ev_log(
+            EVC_cache, EV_INFO, NULL,
+            "kernel cache miss: %s (key %016llx): %zu kernel%s of this name exist%s, for other sizes, types "
+            "or operations",
+            k->name, (unsigned long long)r->hash, (size_t)before, plural((int64_t)before),
+            before == 1 ? "s" : "");
     else
         ev_log(EVC_cache, EV_INFO, NULL,
                "kernel cache miss: %s (key %016llx): no kernel like it was compiled before", k->name,

@@ -94,7 +94,7 @@ def test_page_tells_what_happened_and_what_to_do():
         text = text_of(page)
         for part in ("What to do next", "Where compile time went", "Joint graph (forward and backward)", "Fusion decisions", "Generated code: __compiled_fn_1_forward.c",
                      "It was 6 when that version was compiled and is 8 now", "call mark_dynamic(tensor, dim)", "It was 2.0 when that version was compiled and is 3.5 now", "pass it as a tensor: taper.tensor(value)",
-                     "TB0005", "builtin: print", "What helps: Add the function to", "failed later", "it changed between calls: it was 6 and is now 8",
+                     "TB0005", "builtin: print", "What helps: Print outside of the compiled function", "failed later", "it changed between calls: it was 6 and is now 8",
                      "confidential = secret_helper(private_tensor) * learning_secret", "Ledger", "Timeline", "Unsupported", "Metrics of the backward graph",
                      "Every line was understood."):
             assert part in text, part
@@ -309,6 +309,24 @@ def test_a_killed_process_leaves_a_readable_trace():
     finally:
         shutil.rmtree(d)
 # sanitize: skip
+
+
+def test_a_trace_without_a_record_goes_away():
+    """The file is made when something is to be compiled; if that never happens, nothing stays."""
+    for program, stays in (("taper.compile(lambda x: x + 1)\n", 0), ("taper.compile(lambda x: x + 1)(taper.ones(3))\n", 1), ("", 0)):
+        d = tempfile.mkdtemp()
+        try:
+            subprocess.run([sys.executable, "-c", "import taper\n" + program], env=dict(os.environ, TAPER_TRACE=d), check=True)
+            assert len(os.listdir(d)) == stays, (program, os.listdir(d))
+        finally:
+            shutil.rmtree(d)
+
+
+def test_nothing_is_counted_in_the_wrong_number():
+    with Trace("import taper\n@taper.compile\ndef f(x):\n    return x.sin()\nf(taper.ones(3))\n") as t:
+        text = text_of(t.report())
+        wrong = re.findall(r".{30}\b1 (?:compiles|kernels|graphs|library calls|values|operators|guards|times|records|trace files|errors|recompiles|calls|entries|hints)\b", text)
+        assert not wrong and "1 operator became 1 kernel and 0 library calls" in text, (wrong, re.findall("[^.]*became[^.]*", text))
 
 
 def records(path, killed=False):

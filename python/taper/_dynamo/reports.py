@@ -141,8 +141,10 @@ class Survey:
     side_effects = property(lambda self: self.of("side effect"))
 
     def __str__(self):
-        head = (f"{self.graph_count} graphs with {self.op_count} operators; {len(self.breaks)} graph breaks, {len(self.skipped)} skipped "
-                f"frames, {len(self.recompilations)} likely recompilations, {len(self.side_effects)} side effects")
+        def count(n, what):
+            return f"{n} {what}" + ("" if n == 1 else "s")
+        head = (f"{count(self.graph_count, 'graph')} with {count(self.op_count, 'operator')}; {count(len(self.breaks), 'graph break')}, "
+                f"{count(len(self.skipped), 'skipped frame')}, {count(len(self.recompilations), 'likely recompilation')}, {count(len(self.side_effects), 'side effect')}")
         if not self.findings:
             return head + "\nNothing stands in the way of one graph.\n"
         rows = [(f.kind, f.where, f.what, f.fix) for f in self.findings]
