@@ -21,7 +21,8 @@ static void group_add(report *r, groups *g, const char *key, size_t i, const cha
         if (!strcmp(g->at[k].key, key)) {
             const rp_compile *a = r->compiles.at[g->at[k].first], *b = r->compiles.at[i];
             g->at[k].n++;
-            g->at[k].loop |= a->file == b->file && a->frame != b->frame;
+            g->at[k].loop |= a->file == b->file && a->frame != b->frame && rp_is_compile(a) &&
+                             rp_is_compile(b);
             return;
         }
     if (g->n < 500)
@@ -120,7 +121,7 @@ static void breaks(page *p, const rp_counts *n)
     if (!n->breaks)
         return;
     for (size_t i = 0; i < r->compiles.n; i++)
-        for (size_t k = 0; k < r->compiles.at[i]->breaks.n; k++) {
+        for (size_t k = 0; k < r->compiles.at[i]->breaks.n && !rp_told_by_callee(r, i); k++) {
             const char *msg = r->compiles.at[i]->breaks.at[k];
             size_t a, b;
             const char *at = rp_line_of(msg, "Graph break in user code at ", &a),
@@ -353,7 +354,7 @@ static void hints(page *p)
     for (size_t i = 0; i < r->compiles.n; i++)
         for (size_t k = 0; k < r->compiles.at[i]->hints.n; k++) {
             const char *h = r->compiles.at[i]->hints.at[k];
-            bool small = strstr(h, " move less than ") != NULL; /* most programs have many of these */
+            bool small = strstr(h, " costs more than ") != NULL; /* most programs have many of these */
             all++;
             if (shown >= SHOWN || (small && tiny++))
                 continue;

@@ -243,19 +243,6 @@ static void one_break(page *p, const char *msg)
     }
 }
 
-/* Two messages tell of the same break when place and reason are the same. */
-static bool same_break(const char *a, const char *b)
-{
-    size_t n = 0, m = 0;
-    const char *x = rp_line_of(a, "Graph break in user code at ", &n),
-               *y = rp_line_of(b, "Graph break in user code at ", &m);
-    if (!x || !y || n != m || memcmp(x, y, n))
-        return false;
-    x = rp_line_of(a, "Reason: ", &n);
-    y = rp_line_of(b, "Reason: ", &m);
-    return x && y && n == m && !memcmp(x, y, n);
-}
-
 static bool one_only(const rp_compile *c) { return c->breaks.n == 1 && !c->error; }
 
 static void breaks(page *p)
@@ -270,13 +257,14 @@ static void breaks(page *p)
         "than one graph. The code in the box is explained in docs/graph-breaks.md.</p>\n");
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
-        if (told[i] || (!c->breaks.n && !c->error && !c->restart))
+        if (told[i] || (!c->breaks.n && !c->error && !c->restart) || rp_told_by_callee(r, i))
             continue;
         shown++;
         list_head(p, i);
         size_t more = 0; /* the same break in other compiles: tags, no repetition */
         for (size_t k = i + 1; one_only(c) && k < r->compiles.n && k < i + 2000; k++)
-            if (one_only(r->compiles.at[k]) && same_break(c->breaks.at[0], r->compiles.at[k]->breaks.at[0])) {
+            if (one_only(r->compiles.at[k]) &&
+                rp_same_break(c->breaks.at[0], r->compiles.at[k]->breaks.at[0])) {
                 told[k] = true;
                 if (more++ < 12 && rp_is_compile(r->compiles.at[k])) {
                     strbuf_addc(&p->o, ' ');
@@ -299,11 +287,22 @@ static void breaks(page *p)
 }
 
 /* ---- recompiles ---- */
-static void one_reason(page *p, const char *s, size_t n)
+static void what_helps(page *p, const char *advice)
+{
+    if (advice)
+        strbuf_addf(&p->o, "<p class=\"fix\"><b>What helps:</b> %s</p>\n", advice);
+}
+
+/* helps: the advice for the reasons before it, given once behind all that it is for. */
+static void one_reason(page *p, const char *s, size_t n, const char **helps)
 {
     char was[80], now[80];
     char *line = mem_strndup(s, n);
     strbuf *o = &p->o;
+    const char *advice = rp_advice(line);
+    if (*helps && strcmp(*helps, advice))
+        what_helps(p, *helps);
+    *helps = advice;
     strbuf_add(o, "<p class=\"mono\">");
     escn(p, s, n);
     strbuf_add(o, "</p>\n");
@@ -314,29 +313,28 @@ static void one_reason(page *p, const char *s, size_t n)
         esc(p, now);
         strbuf_add(o, "</b> now.</p>\n");
     }
-    strbuf_addf(o, "<p class=\"fix\"><b>What helps:</b> %s</p>\n", rp_advice(line));
     free(line);
 }
 
 static void reasons(page *p, const char *msg)
 {
     size_t found = 0;
+    const char *helps = NULL;
     for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
         const char *t = s + strspn(s, " ");
         size_t n = strcspn(t, "\n");
         if (t[0] == '-' && t[1] == ' ' && isdigit((unsigned char)t[2])) {
             if (++found > 4) /* the newest versions tell enough */
                 continue;
-            one_reason(p, t + 2, n - 2);
+            one_reason(p, t + 2, n - 2, &helps);
         }
     }
     if (found > 4)
-        strbuf_addf(&p->o, "<p class=\"dim\">and %zu older versions that did not fit either</p>\n",
-                    found - 4);
-    if (!found) {
+        strbuf_addf(&p->o, "<p class=\"dim\">and %zu older version%s that did not fit either</p>\n",
+                    found - 4, plural((int64_t)found - 4));
+    if (!found)
         page_code(p, msg, strlen(msg));
-        strbuf_addf(&p->o, "<p class=\"fix\"><b>What helps:</b> %s</p>\n", rp_advice(msg));
-    }
+    what_helps(p, found ? helps : rp_advice(msg));
 }
 
 static void recompiles(page *p)
@@ -372,6 +370,38 @@ static void time_cell(page *p, double us)
     page_us(p, us);
 }
 
+/* ---- tables that can be sorted ---- */
+/* names: of the columns, "a|b|#c"; # stands before numbers */
+static void table_head(page *p, const char *names)
+{
+    strbuf_add(&p->o, "<div class=\"scroll\"><table class=\"sort\"><thead><tr>");
+    for (const char *s = names; *s; s += strcspn(s, "|"), s += *s == '|') {
+        bool number = *s == '#';
+        strbuf_add(&p->o, number ? "<th class=\"n\">" : "<th>");
+        strbuf_addn(&p->o, s + number, strcspn(s, "|") - number);
+    }
+    strbuf_add(&p->o, "</thead><tbody>\n");
+}
+static void table_end(page *p, size_t rows, const char *none)
+{
+    if (rows)
+        strbuf_add(&p->o, "</tbody></table></div></section>\n");
+    else
+        strbuf_addf(&p->o, "<p>%s</p></section>\n", none);
+}
+static void compile_cells(page *p, size_t i)
+{
+    const rp_compile *c = p->r->compiles.at[i];
+    strbuf_add(&p->o, "<tr><td>");
+    page_tag(p, p->r, i, "c");
+    strbuf_add(&p->o, "<td>");
+    page_place(p, c->func, c->where_file, c->where_line);
+}
+static void number_cell(page *p, int64_t v)
+{
+    strbuf_addf(&p->o, "<td class=\"n\" data-v=\"%lld\">%lld", (long long)v, (long long)v);
+}
+
 static void regions(page *p)
 {
     const report *r = p->r;
@@ -390,18 +420,10 @@ static void regions(page *p)
         if (!rp_is_compile(c) || (!c->ran && c->seconds < 0))
             continue;
         if (!rows++)
-            strbuf_add(
-                o, "<div class=\"scroll\"><table class=\"sort\"><thead><tr><th>Compile<th>Function<th "
-                   "class=\"n\">Calls"
-                   "<th class=\"n\">First call<th class=\"n\">Warm<th class=\"n\">Best<th class=\"n\">Eager"
-                   "<th class=\"n\">Faster by<th class=\"n\">Compile time<th class=\"n\">Operators<th "
-                   "class=\"n\">Kernels"
-                   "<th class=\"n\">Library calls<th class=\"n\">Bytes moved</thead><tbody>\n");
-        strbuf_add(o, "<tr><td>");
-        page_tag(p, r, i, "c");
-        strbuf_add(o, "<td>");
-        page_place(p, c->func, c->where_file, c->where_line);
-        strbuf_addf(o, "<td class=\"n\" data-v=\"%lld\">%lld", (long long)c->ran, (long long)c->ran);
+            table_head(p, "Compile|Function|#Calls|#First call|#Warm|#Best|#Eager|#Faster by|#Compile time|"
+                          "#Operators|#Kernels|#Library calls|#Bytes moved");
+        compile_cells(p, i);
+        number_cell(p, c->ran);
         time_cell(p, c->first_us);
         time_cell(p, c->warm_us);
         time_cell(p, c->best_us);
@@ -411,18 +433,15 @@ static void regions(page *p)
         if (gain > 0)
             strbuf_addf(o, "%.2f\xc3\x97", gain);
         time_cell(p, c->seconds >= 0 ? (c->seconds + MAX(c->bwd_seconds, 0.0)) * 1e6 : -1);
-        strbuf_addf(o,
-                    "<td class=\"n\" data-v=\"%lld\">%lld<td class=\"n\" data-v=\"%lld\">%lld<td class=\"n\" "
-                    "data-v=\"%lld\">%lld"
-                    "<td class=\"n\" data-v=\"%lld\">",
-                    (long long)c->ops, (long long)c->ops, (long long)c->kernels, (long long)c->kernels,
-                    (long long)c->calls, (long long)c->calls, (long long)c->moved);
+        number_cell(p, c->ops);
+        number_cell(p, c->kernels);
+        number_cell(p, c->calls);
+        strbuf_addf(o, "<td class=\"n\" data-v=\"%lld\">", (long long)c->moved);
         page_bytes(p, (double)c->moved);
         strbuf_addc(o, '\n');
         page_flush(p, false);
     }
-    strbuf_add(o,
-               rows ? "</tbody></table></div></section>\n" : "<p>The trace does not tell.</p></section>\n");
+    table_end(p, rows, "The trace does not tell.");
 }
 
 /* ---- the disk cache ---- */
@@ -444,14 +463,8 @@ static void cache(page *p)
             const rp_cache *x = &c->cache.at[k];
             bool hit = !strcmp(x->what, "hit"), miss = !strcmp(x->what, "miss");
             if (!rows++)
-                strbuf_add(
-                    o,
-                    "<div class=\"scroll\"><table class=\"sort\"><thead><tr><th>Compile<th>Function<th>Part"
-                    "<th>Result<th>Why<th class=\"n\">Size</thead><tbody>\n");
-            strbuf_add(o, "<tr><td>");
-            page_tag(p, r, i, "c");
-            strbuf_add(o, "<td>");
-            page_place(p, c->func, c->where_file, c->where_line);
+                table_head(p, "Compile|Function|Part|Result|Why|#Size");
+            compile_cells(p, i);
             strbuf_add(o, "<td>");
             esc(p, x->part);
             strbuf_addf(o, "<td><span class=\"tag %s\">%s</span><td>",
@@ -469,7 +482,7 @@ static void cache(page *p)
             page_flush(p, false);
         }
     }
-    strbuf_add(o, rows ? "</tbody></table></div></section>\n" : "<p>It was not asked.</p></section>\n");
+    table_end(p, rows, "It was not asked.");
 }
 
 /* ---- timeline ---- */
@@ -536,24 +549,20 @@ static void ledger(page *p)
         strbuf_add(o, "<p>The trace holds none: the process did not end in an ordinary way.</p></section>\n");
         return;
     }
-    strbuf_add(
-        o, "<div class=\"scroll\"><table class=\"sort\"><thead><tr><th>Function<th class=\"n\">Ran compiled"
-           "<th class=\"n\">Ran eager<th class=\"n\">Operators<th>Why it ended, or was not "
-           "compiled</thead><tbody>\n");
+    table_head(p, "Function|#Ran compiled|#Ran eager|#Operators|Why it ended, or was not compiled");
     for (size_t i = 0; i < r->ledger.n; i++) {
         const rp_ledger *l = &r->ledger.at[i];
         strbuf_add(o, "<tr><td>");
         page_place(p, l->func, l->src, l->line);
-        strbuf_addf(o,
-                    "<td class=\"n\" data-v=\"%lld\">%lld<td class=\"n\" data-v=\"%lld\">%lld<td class=\"n\" "
-                    "data-v=\"%lld\">%lld<td>",
-                    (long long)l->compiled, (long long)l->compiled, (long long)l->eager, (long long)l->eager,
-                    (long long)l->ops, (long long)l->ops);
+        number_cell(p, l->compiled);
+        number_cell(p, l->eager);
+        number_cell(p, l->ops);
+        strbuf_add(o, "<td>");
         esc(p, l->reason);
         strbuf_addc(o, '\n');
         page_flush(p, false);
     }
-    strbuf_add(o, "</tbody></table></div></section>\n");
+    table_end(p, r->ledger.n, "");
 }
 
 /* ---- the trace itself ---- */

@@ -127,7 +127,10 @@ struct report {
 
 rp_status rp_status_of(const rp_compile *c);
 const char *rp_status_name(rp_status s);
-bool rp_is_compile(const rp_compile *c); /* not the records outside any */
+bool rp_is_compile(const rp_compile *c);          /* not the records outside any */
+bool rp_same_break(const char *a, const char *b); /* two messages */
+bool rp_told_by_callee(const report *r,
+                       size_t i); /* the break of an entry that is no compile is that of the next one */
 typedef struct rp_counts {
     int64_t compiles, functions, recompiles, breaks, errors, unfinished, restarts;
     int64_t kernels, calls, moved, hits, misses, runs, eager_runs;

@@ -307,7 +307,8 @@ static const char style[] =
     ".hide{display:none!important}:target{outline:2px solid "
     "var(--accent);outline-offset:2px}mark{background:#ffe08a;color:#222}"
     "footer{margin:3rem 0 1rem;color:var(--dim);font-size:.85rem}"
-    "@media(max-width:640px){body{font-size:15px}header{padding:.5rem .7rem}main{padding:0 .7rem "
+    "@media(max-width:640px){body{font-size:15px}header{padding:.5rem "
+    ".7rem}#q{flex-basis:7rem;min-width:0}main{padding:0 .7rem "
     "2rem}.side{grid-template-columns:1fr}"
     ".side .g{grid-column:1}.tl{grid-template-columns:1fr}h2{font-size:1.15rem}}"
     "@media print{header{position:static}pre{max-height:none}}";

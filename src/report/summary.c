@@ -30,13 +30,39 @@ const char *rp_css(rp_status s)
 
 bool rp_is_compile(const rp_compile *c) { return strcmp(c->id, "no id") != 0 && !c->refused; }
 
+/* Two messages tell of the same break when place and reason are the same. */
+bool rp_same_break(const char *a, const char *b)
+{
+    size_t n = 0, m = 0;
+    const char *x = rp_line_of(a, "Graph break in user code at ", &n),
+               *y = rp_line_of(b, "Graph break in user code at ", &m);
+    if (!x || !y || n != m || memcmp(x, y, n))
+        return false;
+    x = rp_line_of(a, "Reason: ", &n);
+    y = rp_line_of(b, "Reason: ", &m);
+    return x && y && n == m && !memcmp(x, y, n);
+}
+
+/* A function that had nothing to compile up to a break in what it calls: the function that it calls is captured next, by
+ * itself, and breaks at the same place. That is one break. */
+bool rp_told_by_callee(const report *r, size_t i)
+{
+    const rp_compile *c = r->compiles.at[i];
+    if (rp_is_compile(c) || c->breaks.n != 1 || i + 1 >= r->compiles.n)
+        return false;
+    const rp_compile *next = r->compiles.at[i + 1];
+    return next->breaks.n == 1 && rp_same_break(c->breaks.at[0], next->breaks.at[0]);
+}
+
 rp_counts rp_count(const report *r)
 {
     rp_counts n = { 0 };
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
         if (!rp_is_compile(c)) {
-            n.breaks += c->breaks.n > 0; /* of functions that had nothing to compile before the break */
+            n.breaks += c->breaks.n > 0 &&
+                        !rp_told_by_callee(r,
+                                           i); /* of functions that had nothing to compile before the break */
             continue;
         }
         rp_status s = rp_status_of(c);

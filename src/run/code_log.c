@@ -236,11 +236,15 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
         }
     }
     if (tiny) {
-        strbuf_addf(&b,
-                    "%d of %d kernel%s of %s move%s less than %d bytes: calling %s costs more than %s work. "
-                    "Larger batches would use %s better.",
-                    tiny, p->nkernel, plural(p->nkernel), p->g->name, tiny == 1 ? "s" : "", TINY,
-                    tiny == 1 ? "it" : "them", tiny == 1 ? "its" : "their", tiny == 1 ? "it" : "them");
+        if (p->nkernel == 1)
+            strbuf_addf(&b, "The kernel of %s moves", p->g->name);
+        else
+            strbuf_addf(&b, "%d of %d kernels of %s move%s", tiny, p->nkernel, p->g->name,
+                        tiny == 1 ? "s" : "");
+        strbuf_addf(
+            &b,
+            " less than %d bytes: calling %s costs more than %s work. Larger batches would use %s better.",
+            TINY, tiny == 1 ? "it" : "them", tiny == 1 ? "its" : "their", tiny == 1 ? "it" : "them");
         hint(&b, "", NULL, &all);
     }
     if (all.n) {

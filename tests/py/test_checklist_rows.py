@@ -256,7 +256,7 @@ def test_demo_reports_times():
                        env=dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python")))
     assert p.returncode == 0, p.stdout + p.stderr
     assert re.search(r"first call .* [\d.]+ ms, later calls [\d.]+ ms, eager [\d.]+ ms", p.stdout), p.stdout
-    for part in ("size mismatch at index 0. expected 3, actual 4", "Hint: ", "AccuracyError: ", "to 1 operators"):
+    for part in ("size mismatch at index 0. expected 3, actual 4", "Hint: ", "AccuracyError: ", "to 1 operator"):
         assert part in p.stdout, part
 
 
@@ -275,7 +275,7 @@ def test_schedule_fusion_and_hints_log():
         err = run(FUSED, **(dict(TAPER_LOGS=quiet) if quiet else {}))[2]
         assert not re.search(r"__(schedule|fusion|perf_hints)", err), err
     err = run(FUSED, TAPER_LOGS="schedule,fusion,perf_hints")[2]
-    assert re.search(r"__schedule\] schedule of \w+: \d+ kernels", err), err
+    assert re.search(r"__schedule\] schedule of \w+: \d+ kernels?", err), err
     assert re.search(r"__fusion\] (fused|did not fuse) ", err), err
     assert re.search(r"__perf_hints\] .*runs as a library call", err), err
 

@@ -89,12 +89,12 @@ def test_the_disk_cache():
         # the place in the program is part of what is kept
         program, env = "exec(compile('taper.compile(lambda x: (x * 2).sin().sum())(taper.ones(30, 4))', 'same.py', 'exec'))\n", dict(TAPER_CACHE="1", TAPER_CACHE_DIR=cache)
         items, j, page = overview(program, **env)
-        has(items, "1 of 1 graphs were not in the disk cache : nothing like it was compiled before")
+        has(items, "1 of 1 graph was not in the disk cache : nothing like it was compiled before")
         assert (j["disk_cache_hits"], j["disk_cache_misses"]) == (0, 1) and j["compile_ids"][0]["disk_cache"][0]["result"] == "miss", j
         assert "\u2715 miss" in page.split('id="cache"')[1].split("</section>")[0]
         items, j, page = overview(program, **env)
         assert (j["disk_cache_hits"], j["disk_cache_misses"]) == (1, 0), j
-        assert "1 of 1 graphs came from the" in page and "\u2713 hit" in page.split('id="cache"')[1].split("</section>")[0]
+        assert "1 of 1 graph came from the" in page and "\u2713 hit" in page.split('id="cache"')[1].split("</section>")[0]
         _, j, page = overview(program, TAPER_CACHE_DIR=cache)
         assert j["disk_cache_not_used"] == 1 and "\u25cb not asked" in page.split('id="cache"')[1].split("</section>")[0], j
     finally:

@@ -311,6 +311,39 @@ def test_a_killed_process_leaves_a_readable_trace():
 # sanitize: skip
 
 
+def test_a_break_in_a_module_is_one_break():
+    """Module.__call__ has nothing to compile before the break in forward(), which is captured next and breaks there, too."""
+    program = """
+import taper
+class Net(taper.nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        print("between")
+        return y + 1
+c = taper.compile(Net())
+for _ in range(3):
+    c(taper.ones(3))
+"""
+    with Trace(program) as t:
+        j, text = t.json(), text_of(t.report())
+        assert j["graph_breaks"] == 1 and j["compiles"] == 2, j
+        assert "stands in a loop" not in text and "had nothing to compile" not in text, text[:3000]
+        assert text.count("Speed:") == 1 and "The kernel of __compiled_fn_1" in text, "small kernels are told of once"
+
+
+def test_the_same_advice_is_given_once():
+    program = """
+import taper
+c = taper.compile(lambda x, n: x * n, dynamic=False)
+for n in (1.5, 2.5, 3.5, 4.5):
+    c(taper.ones(3), n)
+"""
+    with Trace(program) as t:
+        page = t.report()
+        section = page.split('<section id="recompiles">')[1].split("</section>")[0]
+        assert section.count("(now 4.5)") == 3 and section.count("What helps:") == 3, section
+
+
 def test_a_trace_without_a_record_goes_away():
     """The file is made when something is to be compiled; if that never happens, nothing stays."""
     for program, stays in (("taper.compile(lambda x: x + 1)\n", 0), ("taper.compile(lambda x: x + 1)(taper.ones(3))\n", 1), ("", 0)):
