@@ -70,3 +70,30 @@ def test_many_results():
     def f(x):
         return [x + i for i in range(500)]
     assert [y[0].item() for y in taper.compile(f)(taper.zeros(2))] == list(range(500))
+
+
+def available():
+    with open("/proc/meminfo") as f:
+        return next((int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable")), 0)
+
+
+def test_places_beyond_32_bits():
+    """(sanitize: skip, it takes five gigabytes)"""
+    n = 2 ** 31 + 3
+    if available() < 8 << 30:
+        raise unittest.SkipTest("not enough memory")
+    big = taper.zeros(n, dtype=taper.int8)
+    big[n - 1], big[5] = 7, 3
+    at = taper.tensor([n - 1, 5, 2 ** 31, -1])
+    assert taper.compile(lambda x, i: x[i] * 2 + 1)(big, at).tolist() == [15, 7, 1, 15]  # read there
+    assert taper.compile(lambda x, i: taper.gather(x, 0, i) * 2)(big, at[:2]).tolist() == [14, 6]
+    assert taper.compile(lambda x: (x * 2).argmax())(big).item() == n - 1  # counted
+    assert taper.compile(lambda x: x[-2:] + 1)(big).tolist() == [1, 8]
+    out = taper.compile(lambda x: x * 2 + 1)(big)  # written
+    assert out[-1].item() == 15 and out[2 ** 31].item() == 1 and out[5].item() == 7
+    del out
+    out = taper.compile(lambda x, y: taper.cat([x, y * 2]))(big, big[:9])
+    assert out.shape == (n + 9,) and out[n - 1].item() == 7 and out[n + 5].item() == 6
+    del out
+    out = taper.compile(lambda x, i: x.index_put((i,), (i * 0 + 4).to(taper.int8)))(big, at[2:3])
+    assert out[2 ** 31].item() == 4 and out[n - 1].item() == 7
