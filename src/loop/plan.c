@@ -18,7 +18,15 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, MAX_LEAVES = 32, CHUNK = 4096, PUT_CHUNK = 512 };
+enum {
+    MAX_VARS = 32,
+    MAX_MEMBERS = 48,
+    MAX_BUFS = 64,
+    MAX_LEAVES = 32,
+    CHUNK = 4096,
+    PUT_CHUNK = 512,
+    MAX_PARTS = 64
+};
 
 typedef struct group group;
 typedef struct info { /* per node, by id */
@@ -609,7 +617,8 @@ static bool is_arange(const ir_node *n)
 
 static bool is_cat(const ir_node *n)
 {
-    if (n->kind != IR_call || n->variant != OPV_fn || n->op != OP_cat || n->arg[0].kind != VAL_nodes)
+    if (n->kind != IR_call || n->variant != OPV_fn || n->op != OP_cat || n->arg[0].kind != VAL_nodes ||
+        n->arg[0].n > MAX_PARTS)
         return false;
     for (int i = 0; i < n->arg[0].n; i++)
         if (!n->arg[0].nodes[i] || ir_type(n->arg[0].nodes[i])->ndim != ir_type(n)->ndim ||
@@ -684,7 +693,7 @@ static vir_ref under_mask(walk *w, vir_ref m, ir_node *n, const lin *idx) /* eva
  * what a mirroring pad has left of, in and right of the image. */
 static int part_dim(const ir_node *n)
 {
-    return is_cat(n) ? dim_arg(n, 1, ir_type(n)->ndim) : ir_type(n)->ndim - 1;
+    return n->op == OP_cat ? dim_arg(n, 1, ir_type(n)->ndim) : ir_type(n)->ndim - 1;
 }
 static int part_count(const ir_node *n)
 {
@@ -692,7 +701,7 @@ static int part_count(const ir_node *n)
 }
 static symint part_size(const ir_node *n, int i)
 {
-    if (is_cat(n))
+    if (n->op == OP_cat)
         return ir_type(n->arg[0].nodes[i])->size[part_dim(n)];
     return i == 1 ? ir_type(n->arg[0].node)->size[part_dim(n)] : n->arg[1].ints[i / 2];
 }
@@ -2546,16 +2555,7 @@ static void store_member(walk *w, ir_node *n, vir_ref v)
  * sums them stores them where the result will lie, and the pass that writes the result reads them back. */
 enum { PARK_BYTES = 1 << 18 }; /* of a row: more than that would leave the cache in between */
 
-static bool is_dear(const ir_node *n) /* a function of its own rather than an instruction or two */
-{
-    static const char *const dear[] = { "exp",  "exp2", "expm1", "log",   "log2",  "log10",   "log1p", "sin",
-                                        "cos",  "tan",  "tanh",  "erf",   "erfc",  "sigmoid", "pow",   "gelu",
-                                        "silu", "mish", "elu",   "atan2", "hypot", "softplus" };
-    for (size_t i = 0; i < sizeof dear / sizeof *dear; i++)
-        if (is(n, dear[i]))
-            return true;
-    return false;
-}
+static bool is_dear(const ir_node *n) { return n->kind == IR_call && row_of(n)->flags & OPF_DEAR; }
 
 typedef struct reach { /* what the expression of a member reads of its group */
     planner *pl;

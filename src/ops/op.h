@@ -37,6 +37,7 @@ enum {
     OPF_EXACT = 1 << 22,   /* out= must have the type of the result, */
     OPF_OWN = 1 << 23,     /* and may share no memory with the arguments */
     OPF_CHEAP = 1 << 24,   /* only moves or fills memory: backward computes it again rather than keeping it */
+    OPF_DEAR = 1 << 25,    /* of OPF_PW rows: a function of its own rather than an instruction or two */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 

@@ -77,6 +77,8 @@ def test_mirroring_and_repeating_pads():
 def test_joins_of_many():
     log = plan("x = [taper.randn(4, 8) for _ in range(12)]\ntaper.compile(lambda *x: taper.cat([t * 2 for t in x], 1))(*x)")
     assert counts(log) == [(12, 0)], log
+    log = plan("x = taper.randn(3000, 8)\ntaper.compile(lambda x: taper.cat([t * 2 for t in x.unbind(0)[::-1]]))(x)")  # of one buffer, too
+    assert counts(log)[0][1] == 1, log
     for dt, n in ((taper.float32, 7), (taper.bfloat16, 12), (taper.int32, 70)):
         x = (taper.randn(3, 5, 17) * 8).to(dt)
         for d in range(3):
