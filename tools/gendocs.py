@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes what the op table says: docs/ops.md, python/taper/_C.pyi and python/taper/__init__.pyi.
+"""Writes what the op table says: docs/ops.md, docs/calls.md, python/taper/_C.pyi and python/taper/__init__.pyi.
 
   tools/gendocs.py [--check]      --check: fail when a file is not what would be written
 """
-import json, os, re, sys
+import json, os, re, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 import taper  # noqa: E402
+from calls import calls_md  # noqa: E402
 from taper.ops import FunctionSchema  # noqa: E402
 
 C = taper._C
@@ -314,7 +315,9 @@ def init_pyi(names):
 
 def main():
     names = collect_names()
-    files = {"docs/ops.md": ops_md(), "python/taper/_C.pyi": c_pyi(names), "python/taper/__init__.pyi": init_pyi(names)}
+    with tempfile.TemporaryDirectory() as tmp:
+        calls = calls_md(tmp)
+    files = {"docs/ops.md": ops_md(), "docs/calls.md": calls, "python/taper/_C.pyi": c_pyi(names), "python/taper/__init__.pyi": init_pyi(names)}
     stale = []
     for path, text in files.items():
         full = os.path.join(ROOT, path)
