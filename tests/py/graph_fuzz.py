@@ -354,7 +354,7 @@ class Program:
             return self.emit(f"taper.nn.functional.pad({v.name}, [{a}, {b}])", s, v.dtype, v.exact)
         if kind == "repeat" and len(s) < 3:
             return self.emit(f"{v.name}.repeat({[2] * len(s)})", [2 * q for q in s], v.dtype, v.exact)
-        if kind == "pool" and len(s) >= 3 and v.floating:
+        if kind == "pool" and len(s) >= 3 and v.floating and 0 not in s[-3:]:
             k, step = self.r.choice(((2, 2), (2, 1), (3, 2), (1, 1)))
             if min(s[-2:]) >= k:
                 s[-2:] = [(q - k) // step + 1 for q in s[-2:]]
