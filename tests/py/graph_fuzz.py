@@ -718,6 +718,8 @@ def check(seed, ops=12, backend="inductor", dynamic=None):
     try:
         got = run(taper.compile(f, backend=backend, dynamic=dynamic, fullgraph=True))
     except Exception as e:
+        if type(e).__name__ == "Unsupported" and ("depends on the values" in str(e) or "reads a tensor's data" in str(e)):
+            return None  # a row of the table whose result data decide is no part of a graph
         return f"seed {seed}: {type(e).__name__}: {e}\n{p.program()}"
     for name, a, b in [(v.name, x, y) for v, x, y in zip(p.outs, want[0], got[0])] + \
             [(f"gradient {i}", x, y) for i, (x, y) in enumerate(zip(want[1], got[1]))] + \
