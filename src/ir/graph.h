@@ -242,4 +242,11 @@ void ir_type_print(strbuf *b, const tp_val *v);           /* f32[3, 3][3, 1]cpu 
 void ir_val_print(strbuf *b, const tp_val *v, int style); /* an operand as the text form writes it */
 uint64_t
 ir_hash(const ir_graph *g); /* structure, types, attributes, constants; not names or places. Stable. */
+/* Symbols that stand alone in a type, with what they are in a value of it. Pass 0: sizes and numbers, 1: strides and
+ * offsets, 2: strides of dimensions of one element, which may be anything: who binds takes what comes first. */
+enum { IR_BIND_PASSES = 3 };
+typedef void ir_bind_fn(void *arg, symint symbol, int64_t value);
+void ir_bind(const tp_val *type, const tp_val *v, int pass, ir_bind_fn *fn, void *arg);
+/* Into a list that has room; a symbol that is in it stays. */
+int ir_bind_add(sym_bind *list, int n, symint symbol, int64_t value);
 #endif

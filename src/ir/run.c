@@ -190,37 +190,47 @@ typedef struct frame {
     arena scratch; /* lists of the current step */
 } frame;
 
-/* A plain symbol as a size takes the real size there. */
-static void bind_one(frame *f, symint sym, int64_t v)
+int ir_bind_add(sym_bind *list, int n, symint symbol, int64_t value)
 {
-    if (!sym_is_symbol(sym))
+    for (int i = 0; i < n; i++)
+        if (list[i].symbol == sym_expr_of(symbol))
+            return n;
+    list[n] = (sym_bind){ sym_expr_of(symbol), value };
+    return n + 1;
+}
+
+static void bind_tensor(const tp_tensor *type, const tp_tensor *t, int pass, ir_bind_fn *fn, void *arg)
+{
+    if (!type || !t)
         return;
-    for (int i = 0; i < f->nbind; i++)
-        if (f->bind[i].symbol == sym_expr_of(sym))
-            return;
-    if (f->nbind < f->p->nsym)
-        f->bind[f->nbind++] = (sym_bind){ sym_expr_of(sym), v };
-}
-
-static void bind_tensor(frame *f, const tp_tensor *type, const tp_tensor *t)
-{
-    for (int d = 0; type && t && d < type->ndim && d < t->ndim; d++) {
-        bind_one(f, type->size[d], t->size[d]);
-        bind_one(f, type->stride[d], t->stride[d]);
+    for (int d = 0; d < type->ndim && d < t->ndim; d++) {
+        bool one = t->size[d] == 1;
+        if (pass == 0 && sym_is_symbol(type->size[d]))
+            fn(arg, type->size[d], t->size[d]);
+        if (pass == 1 + one && sym_is_symbol(type->stride[d]))
+            fn(arg, type->stride[d], t->stride[d]);
     }
-    if (type && t)
-        bind_one(f, type->offset, t->offset);
+    if (pass == 1 && sym_is_symbol(type->offset))
+        fn(arg, type->offset, t->offset);
 }
 
-static void bind_value(frame *f, const tp_val *type, const tp_val *v)
+void ir_bind(const tp_val *type, const tp_val *v, int pass, ir_bind_fn *fn, void *arg)
 {
-    if (type->kind == VAL_int && (v->kind == VAL_int || v->kind == VAL_bool))
-        bind_one(f, type->i, v->kind == VAL_int ? v->i : v->b);
-    else if (type->kind == VAL_tensor && v->kind == VAL_tensor)
-        bind_tensor(f, type->t, v->t);
+    if (type->kind == VAL_int && (v->kind == VAL_int || v->kind == VAL_bool)) {
+        if (pass == 0 && sym_is_symbol(type->i))
+            fn(arg, type->i, v->kind == VAL_int ? v->i : v->b);
+    } else if (type->kind == VAL_tensor && v->kind == VAL_tensor)
+        bind_tensor(type->t, v->t, pass, fn, arg);
     else if (type->kind == VAL_tensors && v->kind == VAL_tensors)
         for (int i = 0; i < type->n && i < v->n; i++)
-            bind_tensor(f, type->ts[i], v->ts[i]);
+            bind_tensor(type->ts[i], v->ts[i], pass, fn, arg);
+}
+
+static void bind_one(void *frame_of, symint symbol, int64_t value)
+{
+    frame *f = frame_of;
+    if (f->nbind < f->p->nsym)
+        f->nbind = ir_bind_add(f->bind, f->nbind, symbol, value);
 }
 
 static bool concrete(frame *f, symint v, symint *out)
@@ -403,7 +413,8 @@ static bool run_steps(frame *f)
         if (h && h->after && !h->after(h->data, n, &f->val[s->slot], f->err))
             return false;
         if (s->binds)
-            bind_value(f, &n->val, &f->val[s->slot]);
+            for (int pass = 0; pass < IR_BIND_PASSES; pass++)
+                ir_bind(&n->val, &f->val[s->slot], pass, bind_one, f);
         for (int i = 0; i < s->ndead; i++)
             val_clear(&f->val[s->dead[i]]);
         reset_scratch(f);
@@ -428,12 +439,12 @@ bool ir_prog_run_nested(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin,
         f.bind = mem_alloc(sizeof *f.bind * (size_t)p->nsym);
     for (int i = 0; i < nbind && f.nbind < p->nsym; i++)
         f.bind[f.nbind++] = bind[i];
-    for (int i = 0; i < nin; i++) {
-        if (p->nsym)
-            bind_value(&f, &g->inputs.at[i]->val, &in[i]);
+    for (int pass = 0; pass < IR_BIND_PASSES && p->nsym; pass++)
+        for (int i = 0; i < nin; i++)
+            ir_bind(&g->inputs.at[i]->val, &in[i], pass, bind_one, &f);
+    for (int i = 0; i < nin; i++)
         if (p->in_slot[i] >= 0)
             f.val[p->in_slot[i]] = own(&in[i]);
-    }
     if (!run_steps(&f))
         goto done;
     if (nout)

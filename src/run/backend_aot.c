@@ -423,6 +423,16 @@ static step *record_step(variant *v, const op_ctx *cx, const tp_val *in, tp_val 
     return s;
 }
 
+typedef struct list {
+    sym_bind *at;
+    int n;
+} list;
+static void list_add(void *list_of, symint symbol, int64_t value)
+{
+    list *l = list_of;
+    l->n = ir_bind_add(l->at, l->n, symbol, value);
+}
+
 /* A view of base as the graph's types say: `type` is what the result is when the base is `as`. Where the base really
  * begins is not guarded, so that only the distance counts. */
 static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, const tp_tensor *type,
@@ -437,25 +447,17 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, con
     for (int i = 0; i < nin; i++) { /* symbols from the inputs' sizes */
         const ir_node *p = g->inputs.at[i];
         if (p->val.kind == VAL_tensor && in[i].kind == VAL_tensor)
-            nb += p->val.t->ndim * 2;
+            nb += p->val.t->ndim * 2 + 1;
         else
             nb++;
     }
     bind = mem_alloc(sizeof *bind * (size_t)MAX(nb, 1));
     nb = 0;
-    for (int i = 0; i < nin; i++) {
-        const ir_node *p = g->inputs.at[i];
-        if (p->val.kind == VAL_int && sym_is_symbol(p->val.i) && in[i].kind == VAL_int)
-            bind[nb++] = (sym_bind){ sym_expr_of(p->val.i), in[i].i };
-        if (p->val.kind != VAL_tensor || in[i].kind != VAL_tensor)
-            continue;
-        for (int d = 0; d < p->val.t->ndim; d++) {
-            if (sym_is_symbol(p->val.t->size[d]))
-                bind[nb++] = (sym_bind){ sym_expr_of(p->val.t->size[d]), in[i].t->size[d] };
-            if (sym_is_symbol(p->val.t->stride[d]))
-                bind[nb++] = (sym_bind){ sym_expr_of(p->val.t->stride[d]), in[i].t->stride[d] };
-        }
-    }
+    list l = { bind, 0 };
+    for (int pass = 0; pass < IR_BIND_PASSES; pass++)
+        for (int i = 0; i < nin; i++)
+            ir_bind(&g->inputs.at[i]->val, &in[i], pass, list_add, &l);
+    nb = l.n;
     for (int k = 0; k < 2 && ok; k++)
         for (int d = 0; d < type->ndim && ok; d++)
             ok = sym_is_expr(from[k][d]) ? sym_eval(from[k][d], bind, nb, &to[k][d])

@@ -247,14 +247,13 @@ typedef struct call {
     arena scratch;
 } call;
 
-static void bind_symbol(call *c, symint s, int64_t v)
+static void bind_symbol(void *call_of, symint s, int64_t v)
 {
-    if (!sym_is_symbol(s))
-        return;
-    int i = sym_index(s);
-    if (i < c->pr->nsym)
+    call *c = call_of;
+    int i = sym_index(s), n = ir_bind_add(c->bind, c->nbind, s, v);
+    if (n > c->nbind && i < c->pr->nsym)
         c->sym[i] = v;
-    c->bind[c->nbind++] = (sym_bind){ sym_expr_of(s), v };
+    c->nbind = n;
 }
 
 static void bind_symbols(call *c)
@@ -263,22 +262,13 @@ static void bind_symbols(call *c)
     int most = 0;
     for (size_t i = 0; i < p->g->inputs.n; i++) {
         const tp_tensor *t = ir_type(p->g->inputs.at[i]);
-        most += t ? 2 * t->ndim + 1 : 1;
+        most += t ? 2 * t->ndim + 2 : 1;
     }
     c->sym = arena_zalloc(&c->scratch, sizeof *c->sym * (size_t)MAX(c->pr->nsym, 1));
     c->bind = arena_alloc(&c->scratch, sizeof *c->bind * (size_t)MAX(most, 1));
-    for (size_t i = 0; i < p->g->inputs.n; i++) {
-        const ir_node *n = p->g->inputs.at[i];
-        const tp_tensor *t = ir_type(n);
-        if (n->val.kind == VAL_int && c->in[i].kind == VAL_int)
-            bind_symbol(c, n->val.i, c->in[i].i);
-        if (!t || c->in[i].kind != VAL_tensor)
-            continue;
-        for (int d = 0; d < t->ndim; d++) {
-            bind_symbol(c, t->size[d], c->in[i].t->size[d]);
-            bind_symbol(c, t->stride[d], c->in[i].t->stride[d]);
-        }
-    }
+    for (int pass = 0; pass < IR_BIND_PASSES; pass++)
+        for (size_t i = 0; i < p->g->inputs.n; i++)
+            ir_bind(&p->g->inputs.at[i]->val, &c->in[i], pass, bind_symbol, c);
 }
 
 static bool concrete(call *c, symint v, symint *out, tp_err *err)

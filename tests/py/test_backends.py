@@ -234,3 +234,17 @@ def test_compiling_draws_no_random_numbers():
                         y.sum().backward()
                     seen.append((y.tolist(), x.grad.tolist() if grad else None, taper.rand(1).item()))
                 assert seen[0] == seen[1] == seen[2], (b, grad)
+
+
+def test_strides_of_one_element_say_nothing_about_sizes():
+    def f(x):
+        return x.reshape(x.shape[0], -1).sum(1) / x.numel(), x * x.shape[1]
+    row = taper.arange(7.).reshape(7, 1).permute(1, 0)  # [1, 7] with strides (1, 1): contiguous, as one would say (7, 1)
+    image = taper.arange(6.).reshape(1, 6, 1, 1).contiguous(memory_format=taper.channels_last)
+    for x in (row, image, image.as_strided((1, 6, 1, 1), (6, 1, 1, 3))):
+        for backend in ("eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            x = x.detach().requires_grad_()
+            want, got = f(x), taper.compile(f, backend=backend, dynamic=True)(x)
+            assert all(taper.equal(a, b) for a, b in zip(want, got)), (backend, want, got)
+            assert taper.equal(taper.autograd.grad(got[0].sum() + got[1].sum(), x)[0], taper.autograd.grad(want[0].sum() + want[1].sum(), x)[0])
