@@ -55,15 +55,17 @@ static bool is_returned(const ir_node *n)
     return false;
 }
 
-/* What a returned copy copies, through views, where that is a value of the same geometry in memory of its own which nobody
- * else looks at: a gradient that was turned twice on its way. Where gradients are recorded later, they would look. */
+/* What a returned copy copies, through views that together change nothing, where that is a value in memory of its own which
+ * nobody else looks at: a gradient that was turned twice on its way. Where gradients are recorded later, they would look. */
 static ir_node *only_copied(const ir_node *n, const ir_graph *g)
 {
     ir_node *x = n->op == OP_clone && !g->grad_mode && n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
+    const ir_node *seen =
+        x; /* as the copy sees it: it may have the geometry of the value where this has not */
     while (x && x->nuse == 1 && x->kind == IR_call && x->variant == OPV_fn && !ir_is_marked(x)) {
         uint32_t f = op_row_of((op_id)x->op)->flags;
         if (!(f & (OPF_VIEW | OPF_MUT)) && ir_type(x))
-            return x;
+            return same_geometry(seen, x) ? x : NULL;
         x = (f & OPF_VIEW) && x->arg[0].kind == VAL_node ? x->arg[0].node : NULL;
     }
     return NULL;

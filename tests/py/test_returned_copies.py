@@ -33,6 +33,12 @@ def test_turned_twice():
     run(lambda x: ((x @ x.t()).t().t().clone(), x.exp().t().clone(), x.sin()[1:].clone()), x)
 
 
+def test_turned_once():
+    x = taper.randn(4, 4)
+    run(lambda x: ((x @ x).t().contiguous(), x.exp().movedim(0, -1).clone(memory_format=taper.contiguous_format), x.sin().flip(0).t().contiguous()), x)
+    run(lambda x: ((x * 2).permute(1, 0, 2).contiguous(),), taper.randn(3, 3, 2))
+
+
 def test_what_backward_reads_is_not_given_away():
     x = taper.randn(5, requires_grad=True)
     for f in (lambda x: x.exp().clone(), lambda x: x.tanh().view(5, 1).view(5).clone()):
