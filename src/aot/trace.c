@@ -314,10 +314,12 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
             ok = false;
             break;
         }
-        for (int k = 0; k < i; k++) /* two items that share memory must go on sharing it */
+        for (int k = 0; k < i;
+             k++) /* two items that share memory must go on sharing it: all of it, dense and from its start */
             if (seen[k] && seen[k]->storage == x->storage && u->out[k].kind == AOT_value &&
                 !same_view(seen[k], x) && seen[k]->numel == x->numel && seen[k]->offset == 0 &&
-                tensor_is_contiguous(seen[k]) && !fn_written(t->fn, x)) {
+                x->offset == 0 && tensor_is_contiguous(seen[k]) && tensor_is_dense(x) &&
+                !fn_written(t->fn, x)) {
                 a->kind = AOT_result_view;
                 a->index = u->out[k].index;
                 a->of = u->out[k].leaf && a->requires_grad && !a->leaf ? k : -1;

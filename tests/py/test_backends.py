@@ -248,3 +248,21 @@ def test_strides_of_one_element_say_nothing_about_sizes():
             want, got = f(x), taper.compile(f, backend=backend, dynamic=True)(x)
             assert all(taper.equal(a, b) for a, b in zip(want, got)), (backend, want, got)
             assert taper.equal(taper.autograd.grad(got[0].sum() + got[1].sum(), x)[0], taper.autograd.grad(want[0].sum() + want[1].sum(), x)[0])
+
+
+def test_returned_pieces_of_one_value_that_are_as_long_as_each_other():
+    pieces = (lambda y: (y, y[0:3:3], y[2]), lambda y: (y[0:1], y[2:3], y[1]), lambda y: (y[0:2], y[::2][:2], y[1:3]),
+              lambda y: (y[:2].reshape(2, 1), y[1:3]))
+    for cut in pieces:
+        def f(x):
+            return cut(x.exp())
+        for backend in ("aot_eager", "inductor"):
+            for dynamic in (False, True):
+                taper._dynamo.reset()
+                grads = []
+                for g in (f, taper.compile(f, backend=backend, dynamic=dynamic)):
+                    x = taper.arange(5.).requires_grad_()
+                    out = g(x)
+                    sum((o * (i + 2)).sum() for i, o in enumerate(out)).backward()
+                    grads.append((out, x.grad))
+                assert all(taper.allclose(a, b) for a, b in zip(grads[0][0], grads[1][0])) and taper.allclose(grads[0][1], grads[1][1]), (backend, grads)
