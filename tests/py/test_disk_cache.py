@@ -284,7 +284,8 @@ def test_what_is_stored_runs_like_what_was_compiled():
 
 
 LATER = """
-import os, sys, taper
+import os, sys, taper, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of CPython 3.12: a process with threads is forked on purpose
 def f(x):
     return taper.sin(x) + 1
 x = taper.ones(3)
