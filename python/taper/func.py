@@ -73,14 +73,17 @@ def _chosen(args, argnums):
     return [i % len(args) for i in (argnums if many else (argnums,))], many
 
 
+def _begun(args, argnums):
+    """The arguments with fresh leaves where derivatives are wanted, which places these are, and whether several were asked for."""
+    which, many = _chosen(args, argnums)
+    return [_fresh(a) if i in which else a for i, a in enumerate(args)], which, many
+
+
 def grad_and_value(func, argnums=0, has_aux=False):
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
         with taper.enable_grad():
-            which, many = _chosen(args, argnums)
-            args = list(args)
-            for i in which:
-                args[i] = _fresh(args[i])
+            args, which, many = _begun(args, argnums)
             out = func(*args, **kwargs)
             if has_aux:
                 if not isinstance(out, tuple) or len(out) != 2:
@@ -161,10 +164,7 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
         with taper.enable_grad():
-            which, many = _chosen(args, argnums)
-            args = list(args)
-            for i in which:
-                args[i] = _fresh(args[i])
+            args, which, many = _begun(args, argnums)
             out = func(*args, **kwargs)
             if has_aux:
                 out, aux = out

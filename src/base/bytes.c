@@ -5,7 +5,6 @@
 #include <pthread.h>
 #ifdef __linux__
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
 #endif
@@ -205,19 +204,10 @@ static void *walk_ahead(void *unused)
 
 static void send_ahead(void)
 {
-    pthread_attr_t attr;
-    pthread_t t;
-    sigset_t all, before;
-    if (walker.runs || walker.refused || !next_region(false) || pool_threads() < 2 ||
-        pthread_attr_init(&attr))
+    if (walker.runs || walker.refused || !next_region(false) || pool_threads() < 2)
         return;
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all); /* signals are for the threads of the program */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    walker.runs = !pthread_create(&t, &attr, walk_ahead, NULL);
+    walker.runs = thread_apart(walk_ahead, NULL);
     walker.refused = !walker.runs;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
 }
 
 static void *span_cut(region *r, size_t i, size_t n)

@@ -173,22 +173,24 @@ static void *worker(void *index)
     return NULL;
 }
 
+bool thread_apart(void *(*fn)(void *), void *arg)
+{
+    pthread_t t;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool ok = !pthread_create(&t, NULL, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (ok)
+        pthread_detach(t);
+    return ok;
+}
+
 /* Makes workers up to n - 1. Fewer is not an error: the caller takes what they would have done. */
 static void hire(int n)
 {
-    pthread_attr_t attr;
-    sigset_t all, old;
-
-    if (n_workers >= n - 1 || pthread_attr_init(&attr))
-        return;
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    for (pthread_t t; n_workers < n - 1; n_workers++)
-        if (pthread_create(&t, &attr, worker, (void *)(intptr_t)(n_workers + 1)))
-            break;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
+    while (n_workers < n - 1 && thread_apart(worker, (void *)(intptr_t)(n_workers + 1)))
+        n_workers++;
 }
 
 static void wait_done(void)

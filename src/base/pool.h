@@ -23,4 +23,8 @@ int pool_threads(void);       /* how many a job may use: TAPER_NUM_THREADS, else
 void pool_set_threads(int n); /* clamped to [1, POOL_MAX] */
 int pool_thread(void);        /* 0 on threads that are not workers, else 1 .. POOL_MAX - 1 */
 enum { POOL_MAX = 1024 };
+
+/* A thread of its own for work on the side; nobody joins it, and it blocks all signals, which are for the threads of the
+ * program. False: there is none to be had. */
+bool thread_apart(void *(*fn)(void *), void *arg);
 #endif

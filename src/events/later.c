@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "events/internal.h"
 #include "base/clock.h"
+#include "base/pool.h"
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -187,14 +188,7 @@ static bool start(void)
     pthread_once(&once, once_only);
     if (q.started || q.refused)
         return q.started;
-    pthread_t t;
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the threads of the program */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    q.started = !pthread_create(&t, NULL, worker, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (q.started)
-        pthread_detach(t);
+    q.started = thread_apart(worker, NULL);
     q.refused = !q.started;
     return q.started;
 }

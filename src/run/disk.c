@@ -16,7 +16,6 @@
 #include <link.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -609,16 +608,8 @@ static void set_up(void)
 /* Under the lock. */
 static bool writer_runs(void)
 {
-    pthread_t t;
-    sigset_t all, before;
-    if (queue.runs)
-        return true;
-    sigfillset(&all); /* signals are for the threads of the program */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    queue.runs = !pthread_create(&t, NULL, writer, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (queue.runs)
-        pthread_detach(t);
+    if (!queue.runs)
+        queue.runs = thread_apart(writer, NULL);
     return queue.runs;
 }
 
