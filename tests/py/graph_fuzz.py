@@ -354,7 +354,7 @@ class Program:
             return self.emit(f"taper.nn.functional.pad({v.name}, [{a}, {b}])", s, v.dtype, v.exact)
         if kind == "repeat" and len(s) < 3:
             return self.emit(f"{v.name}.repeat({[2] * len(s)})", [2 * q for q in s], v.dtype, v.exact)
-        if kind == "pool" and len(s) >= 3 and v.floating and 0 not in s[-3:]:
+        if kind == "pool" and 3 <= len(s) <= 4 and v.floating and 0 not in s[-3:]:
             k, step = self.r.choice(((2, 2), (2, 1), (3, 2), (1, 1)))
             if min(s[-2:]) >= k:
                 s[-2:] = [(q - k) // step + 1 for q in s[-2:]]
@@ -683,60 +683,97 @@ def worst(program):  # the coarsest type on the way decides how near results mus
     return "bfloat16" if "bfloat16" in kinds else "float16" if "float16" in kinds else "float32" if "float32" in kinds else "float64"
 
 
-def check(seed, ops=12, backend="inductor", dynamic=None):
-    """None, or what is wrong with the program of this seed."""
-    p = Program(seed, ops)
-    scope = {"taper": taper, "call": _C._call}
-    exec(p.source(), scope)
-    f = scope["f"]
+LATER = (("again", 1, False, False), ("other sizes", 2, True, False), ("other layouts", 3, False, True))
+
+
+def resized(program, seed):
+    """Another size for each size of the arguments, the same wherever it stood, so that what fitted together mostly still does."""
+    r = random.Random(seed)
+    to = {n: n if n < 2 or r.random() < 0.3 else r.choice((n + 1, n + 2, max(n - 1, 1), 2 * n, 1, 0)) if r.random() < 0.5 else n + 1 for n in sorted({n for i in program.inputs for n in i[1]})}
+    return {n: m if n < 1000 else n + 7 for n, m in to.items()}
+
+
+def call_with(program, g, seed, sizes=None, plain=False):
+    """Results, gradients and arguments afterwards; plain: the arguments lie in memory as they are listed."""
+    taper.manual_seed(seed)
+    mine = [eval(maker([sizes[n] for n in s] if sizes else s, d, "plain" if plain or (sizes and 0 in sizes.values()) else how), {"taper": taper}) for _, s, d, how in program.inputs]
+    if program.grad:
+        for a in mine:
+            if a.is_floating_point():
+                a.requires_grad_()
+    taper.manual_seed(seed)
+    out = g(*mine)
+    grads = []
+    if program.grad:
+        loss = sum(o.double().mean() for o in out if o.is_floating_point() and o.requires_grad and o.numel())
+        if isinstance(loss, taper.Tensor):
+            loss.backward()
+            grads = [a.grad for a in mine]
+    return out, grads, mine
+
+
+def differ(p, seed, want, got, first=True):
+    """What differs between two answers of call_with, or None."""
     kind = worst(p)
-
-    def run(g):
-        taper.manual_seed(seed)
-        mine = [eval(maker(s, d, how), {"taper": taper}) for _, s, d, how in p.inputs]
-        if p.grad:
-            for a in mine:
-                if a.is_floating_point():
-                    a.requires_grad_()
-        taper.manual_seed(seed)
-        out = g(*mine)
-        grads = []
-        if p.grad:
-            loss = sum(o.double().mean() for o in out if o.is_floating_point() and o.requires_grad and o.numel())
-            if isinstance(loss, taper.Tensor):
-                loss.backward()
-                grads = [a.grad for a in mine]
-        return out, grads, mine
-
-    try:
-        want = run(f)
-    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as e:
-        if "derivative" in str(e):  # of a row that has none
-            return None
-        return f"the program itself is wrong: {e}\n{p.program()}"
-    dynamo.reset()
-    try:
-        got = run(taper.compile(f, backend=backend, dynamic=dynamic, fullgraph=True))
-    except Exception as e:
-        if type(e).__name__ == "Unsupported" and ("depends on the values" in str(e) or "reads a tensor's data" in str(e)):
-            return None  # a row of the table whose result data decide is no part of a graph
-        return f"seed {seed}: {type(e).__name__}: {e}\n{p.program()}"
     for name, a, b in [(v.name, x, y) for v, x, y in zip(p.outs, want[0], got[0])] + \
             [(f"gradient {i}", x, y) for i, (x, y) in enumerate(zip(want[1], got[1]))] + \
             [(f"argument {i}", x, y) for i, (x, y) in enumerate(zip(want[2], got[2]))]:
         if a is None or b is None:  # a compiled function is one step of the tape: it gives zeros where nothing comes
             some = a if b is None else b
             if some is not None and some.abs().sum().item() != 0:
-                return f"seed {seed}, {name}: one is None\n{p.program()}"
+                return f"{name}: one is None"
             continue
         exact = {v.name: v.exact for v in p.values}.get(name, False)
         dt = str(a.dtype).split(".")[-1]
         why = close(a.detach(), b.detach(), dt if "float" not in dt else "float64" if exact else kind)
         at = next((i for i, v in enumerate(p.outs) if v.name == name), None)
         if why and at is not None and kind in ("float16", "bfloat16") and not p.grad and "float" in dt and "differ" in why:
-            why = None if no_worse(p, seed, at, a.detach(), b.detach()) else why
+            why = None if not first or no_worse(p, seed, at, a.detach(), b.detach()) else why
         if why:
-            return f"seed {seed}, {name}: {why}\n{p.program()}"
+            return f"{name}: {why}"
+    return None
+
+
+REFUSALS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
+
+
+def check(seed, ops=12, backend="inductor", dynamic=None):
+    """None, or what is wrong with the program of this seed: at its first call, at the next one with other values, at one
+    with other sizes or with the arguments laid out otherwise."""
+    p = Program(seed, ops)
+    scope = {"taper": taper, "call": _C._call}
+    exec(p.source(), scope)
+    f = scope["f"]
+    try:
+        want = call_with(p, f, seed)
+    except REFUSALS as e:
+        if "derivative" in str(e):  # of a row that has none
+            return None
+        return f"the program itself is wrong: {e}\n{p.program()}"
+    dynamo.reset()
+    g = taper.compile(f, backend=backend, dynamic=dynamic, fullgraph=True)
+    try:
+        why = differ(p, seed, want, call_with(p, g, seed))
+    except Exception as e:
+        if type(e).__name__ == "Unsupported" and ("depends on the values" in str(e) or "reads a tensor's data" in str(e)):
+            return None  # a row of the table whose result data decide is no part of a graph
+        why = f"{type(e).__name__}: {e}"
+    if why:
+        return f"seed {seed}, {why}\n{p.program()}"
+    for what, more, sizes, plain in LATER[:2 + (seed & 1)][:: -1 if seed & 2 else 1]:
+        sizes = resized(p, seed) if sizes else None
+        try:
+            want = call_with(p, f, seed + more, sizes, plain)
+        except REFUSALS:
+            continue
+        if not all(bool(a.isfinite().all()) and (not a.numel() or a.abs().max().item() < 1e4) for a in want[0] + tuple(a for a in want[1] if a is not None) if a.is_floating_point()):
+            continue  # outside of the range in which the first values were tried
+        try:
+            why = differ(p, seed, want, call_with(p, g, seed + more, sizes, plain), False)
+        except Exception as e:
+            why = f"{type(e).__name__}: {e}"
+        if why:
+            return f"seed {seed}, {what} {sizes or ''}: {why}\n{p.program()}"
     return None
 
 
