@@ -1220,7 +1220,7 @@ static __attribute__((noinline)) void eval_put(walk *w, ir_node *n, const lin *h
     lin to = address(w, t, sub);
     if (w->dry) {
         vec_push(&w->pl->check, n);
-        vec_push(&w->seen, ((access){ .at = linear_part(w, t, sub), .part = true }));
+        vec_push(&w->seen, ((access){ .at = linear_part(w, t, sub), .part = to.opaque }));
         return;
     }
     int buf = buffer_of(w, n, g.adds ? VIR_INOUT : VIR_OUT);

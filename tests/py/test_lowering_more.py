@@ -116,6 +116,13 @@ def test_writing_where_an_index_points():
                                           x.index_put((i[:, None], taper.arange(m)), two(s), accumulate=True)), x, s, i, e, what=(dt, rows, n, m))
 
 
+def test_writing_into_one_row_of_what_lies_otherwise():
+    """With one row the place is no question of the index, and the loops over the rest must fit both sides."""
+    for shape in ((7, 2, 1), (7, 5, 1), (3, 4, 5, 1)):
+        x = taper.randn(shape).permute(list(range(len(shape)))[::-1])
+        agree(lambda x: ((-x).index_copy(0, taper.tensor([0]), x * 3), (x * 2).index_add(0, taper.tensor([0, 0, 0]), x[:1].expand(3, *x.shape[1:]) * 3)), x)
+
+
 def test_writing_outside_is_the_error_of_eager():
     x, s = taper.randn(4, 8), taper.randn(3, 8)
     for bad in (4, -5):
