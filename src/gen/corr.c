@@ -23,15 +23,22 @@ static _Thread_local bytes_kept kept[3];
 char *corr_scratch(int which, int64_t bytes) { return bytes_keep(&kept[which], bytes); }
 
 /* --- the padded image ------------------------------------------------------------------------------------------------- */
-void corr_image_init(corr_image *p)
+void corr_image_init(corr_image *p, const conv_geom *g, bool grad, int64_t es)
 {
-    p->copy = false;
+    int64_t line = 64 / es;
+    p->last = g->last;
+    p->chans = grad ? g->o : g->c;
+    p->copy = g->last && p->chans > 4 * line && corr_volume(g->k) > 1;
     for (int i = 0; i < 3; i++)
         p->copy |= p->lo[i] != 0 || p->size[i] > p->in[i];
+    /* a group begins at the beginning of a block */
+    bool blocks = p->copy && p->chans > line && (g->groups == 1 || p->chans / g->groups % line == 0);
+    p->side = !g->last ? 1 : blocks ? line : p->chans;
+    p->blocks = (p->chans + p->side - 1) / p->side;
     const int64_t *s = p->copy ? p->size : p->in;
-    p->pitch = s[2];
-    p->layer = s[1] * s[2];
-    p->plane = corr_volume(s);
+    p->pitch = s[2] * p->side;
+    p->layer = s[1] * p->pitch;
+    p->plane = s[0] * p->layer;
 }
 
 typedef struct pad_job {
@@ -89,15 +96,58 @@ static void pad_planes(void *arg, int64_t b, int64_t e)
     }
 }
 
-/* planes of it, in the caller's scratch or in place. */
-const char *corr_pad(const corr_image *p, const char *from, int64_t planes, int64_t es)
+/* n pieces of `bytes`, those of the source `apart`. */
+static void move_blocks(char *to, const char *from, int64_t n, int64_t bytes, int64_t apart, int64_t step)
+{
+    for (int64_t i = 0; bytes == 64 && i < n; i++) {
+        ((chunk *)(to + i * step))[0] = ((const chunk *)(from + i * apart))[0];
+        ((chunk *)(to + i * step))[1] = ((const chunk *)(from + i * apart))[1];
+    }
+    for (int64_t i = 0; bytes != 64 && i < n; i++)
+        memcpy(to + i * step, from + i * apart, (size_t)bytes);
+}
+
+/* Lines of images with channels side by side, each to all blocks. */
+static void pad_lines(void *arg, int64_t b, int64_t e)
+{
+    const pad_job *j = arg;
+    const corr_image *p = j->p;
+    int64_t es = j->es, len = MIN(p->in[2], p->size[2] - p->lo[2]), piece = p->side * es,
+            left = p->lo[2] * piece, right = p->pitch * es - left - len * piece,
+            all = p->size[0] * p->size[1];
+    for (int64_t q = b; q < e; q++) {
+        int64_t at = q % all, id = at / p->size[1] - p->lo[0], ih = at % p->size[1] - p->lo[1];
+        bool out = id < 0 || id >= p->in[0] || ih < 0 || ih >= p->in[1] || len <= 0;
+        const char *from = j->from + (((q / all * p->in[0] + id) * p->in[1] + ih) * p->in[2]) * p->chans * es;
+        char *to = j->to + (q / all * p->blocks * p->plane + at * p->pitch) * es;
+        for (int64_t c = 0; c < p->blocks; c++, to += p->plane * es) {
+            if (out) {
+                memset(to, 0, (size_t)(p->pitch * es));
+                continue;
+            }
+            memset(to, 0, (size_t)left);
+            memset(to + left + len * piece, 0, (size_t)right);
+            if (p->side == p->chans)
+                memcpy(to + left, from, (size_t)(len * piece));
+            else
+                move_blocks(to + left, from + c * piece, len, MIN(p->side, p->chans - c * p->side) * es,
+                            p->chans * es, piece);
+        }
+    }
+}
+
+const char *corr_pad(const corr_image *p, const char *from, int64_t images, int64_t es)
 {
     if (!p->copy)
         return from;
-    pad_job j = { p, from, corr_scratch(0, planes * p->plane * es + 64), es };
+    int64_t lines = images * p->size[0] * p->size[1];
+    pad_job j = { p, from, corr_scratch(0, images * p->blocks * p->plane * es + 64), es };
     if (!j.to)
         return NULL;
-    pool_for(planes, MAX(1, 32768 / MAX(1, p->plane)), pad_planes, &j);
+    if (p->last)
+        pool_for(lines, MAX(1, 32768 / MAX(1, p->pitch * p->blocks)), pad_lines, &j);
+    else
+        pool_for(images * p->blocks, MAX(1, 32768 / MAX(1, p->plane)), pad_planes, &j);
     return j.to;
 }
 
@@ -182,7 +232,7 @@ static corr_micro micro_get(plan *p, int mr, bool add, tp_err *err)
                     .add = add,
                     .b_row = (int32_t)(p->lanes * p->es) };
     for (int r = 0; r < mr; r++)
-        t.disp[r] = (int32_t)(r * p->go[2] * p->es);
+        t.disp[r] = (int32_t)(r * p->go[2] * p->img.side * p->es);
     return corr_tile_get(&t, err);
 }
 
@@ -290,7 +340,7 @@ static void plan_image(plan *p)
         p->img.size[i] = hi - lo + 1;
     }
     free(tap);
-    corr_image_init(&p->img);
+    corr_image_init(&p->img, g, p->grad, p->es);
 }
 
 static void make_phase(plan *p, phase *f)
@@ -311,12 +361,12 @@ static void make_phase(plan *p, phase *f)
             for (int c = 0; c < n[2]; c++, m++) {
                 f->tap[m] = (tap[0][a] * g->k[1] + tap[1][b]) * g->k[2] + tap[2][c];
                 f->at[m] = (at[0][a] + p->img.lo[0]) * p->img.layer +
-                           (at[1][b] + p->img.lo[1]) * p->img.pitch + at[2][c] + p->img.lo[2];
+                           (at[1][b] + p->img.lo[1]) * p->img.pitch + (at[2][c] + p->img.lo[2]) * p->img.side;
             }
     f->off = mem_alloc(sizeof(int64_t) * (size_t)MAX(p->ca * f->ntap, 1));
     for (int64_t c = 0; c < p->ca; c++)
         for (int t = 0; t < f->ntap; t++)
-            f->off[c * f->ntap + t] = (c * p->img.plane + f->at[t]) * p->es;
+            f->off[c * f->ntap + t] = (corr_channel(&p->img, c) + f->at[t]) * p->es;
     for (int i = 0; i < 3; i++) {
         free(tap[i]);
         free(at[i]);
@@ -365,7 +415,12 @@ static plan *plan_new(gen_isa isa, dtype dt, const conv_geom *g, bool grad)
     int64_t widest = (p->out[2] + p->step[2] - 1) / p->step[2];
     p->seg = seg_len(widest);
     double turned = choose_lanes(p, p->seg) * (double)((widest + p->seg - 1) / p->seg);
-    p->px = px_cost(p, false) < turned * 1.05;
+    p->px = !p->img.last && px_cost(p, false) < turned * 1.05;
+    /* channels side by side are lanes; where planes do much better, whoever asks copies them there */
+    if (p->img.last && (px_cost(p, false) < turned * 0.6 || p->go[2] * p->img.side >= 1 << 22)) {
+        plan_free(p);
+        return NULL;
+    }
     if (p->px)
         px_cost(p, true);
     make_phases(p);
@@ -447,6 +502,22 @@ static void planes_ended(const run *r, int64_t set, int64_t tasks, int64_t first
     r->e->fn(r->e->bufs, r->e->ints, r->e->flts, first, first + n);
 }
 
+/* Weights with channels side by side: a few channels of one tap at a time, each to its row. */
+static void pack_last(const plan *p, const char *w, int cols, char *dst)
+{
+    enum { FEW = 64 };
+    _Alignas(64) char some[FEW * MAX_NV * 64];
+    int64_t K = corr_volume(p->g.k), row = p->lanes * p->es;
+    for (int64_t t = 0; t < K; t++)
+        for (int64_t c = 0; c < p->ca; c += FEW) {
+            int64_t n = MIN(FEW, p->ca - c);
+            gemm_pack_b(p->type, p->isa, w + (t * p->ca + c) * p->es, 1, p->depth, cols, (int)p->lanes, n,
+                        some);
+            for (int64_t i = 0; i < n; i++)
+                memcpy(dst + ((c + i) * K + t) * row, some + i * row, (size_t)row);
+        }
+}
+
 /* b[group, block][(channel, tap)][lane]; one task a group and block. */
 static void pack_weights(void *arg, int64_t lo, int64_t hi)
 {
@@ -462,6 +533,10 @@ static void pack_weights(void *arg, int64_t lo, int64_t hi)
                 memcpy(dst, r->bias + (gi * p->cb + c0) * es, (size_t)(cols * es));
             dst += p->lanes * es;
         }
+        if (!p->grad && p->g.w_last) {
+            pack_last(p, r->w + (gi * p->cb + c0) * p->depth * es, (int)cols, dst);
+            continue;
+        }
         if (!p->grad) {
             gemm_pack_b(p->type, p->isa, r->w + (gi * p->cb + c0) * p->depth * es, 1, p->depth, (int)cols,
                         (int)p->lanes, p->depth, dst);
@@ -472,7 +547,10 @@ static void pack_weights(void *arg, int64_t lo, int64_t hi)
                 for (int t = 0; t < p->ph[f].ntap; t++, dst += p->lanes * es) {
                     const char *w = r->w + (((gi * p->ca + o) * p->cb + c0) * K + p->ph[f].tap[t]) * es;
                     memset(dst, 0, (size_t)(p->lanes * es));
-                    if (es == 4)
+                    if (p->g.w_last)
+                        memcpy(dst, r->w + (((gi * p->ca + o) * K + p->ph[f].tap[t]) * p->cb + c0) * es,
+                               (size_t)(cols * es));
+                    else if (es == 4)
                         for (int64_t c = 0; c < cols; c++)
                             ((float *)dst)[c] = ((const float *)w)[c * K];
                     else
@@ -532,6 +610,7 @@ AVX2 static void turn_f32(const float *src, int64_t lanes, int64_t n, int64_t ch
         }
 }
 #else
+#define AVX2
 static void turn_f32(const float *src, int64_t lanes, int64_t n, int64_t chans, const float *bias, float *dst,
                      int64_t cstride)
 {
@@ -539,11 +618,37 @@ static void turn_f32(const float *src, int64_t lanes, int64_t n, int64_t chans, 
 }
 #endif
 
+/* With channels side by side: dst[i * istride + c]. */
+#define ROWS(name, T, lots)                                                                             \
+    AVX2 static void name(const T *src, int64_t lanes, int64_t n, int64_t chans, const T *bias, T *dst, \
+                          int64_t istride)                                                              \
+    {                                                                                                   \
+        for (int64_t i = 0; i < n; i++, src += lanes, dst += istride) {                                 \
+            int64_t c = 0, step = (int64_t)(sizeof(lots) / sizeof(T));                                  \
+            for (; c + step <= chans; c += step) {                                                      \
+                lots v = *(const lots *)(src + c);                                                      \
+                if (bias)                                                                               \
+                    v += *(const lots *)(bias + c);                                                     \
+                *(lots *)(dst + c) = v;                                                                 \
+            }                                                                                           \
+            for (; c < chans; c++)                                                                      \
+                dst[c] = src[c] + (bias ? bias[c] : 0);                                                 \
+        }                                                                                               \
+    }
+typedef float lots_f32 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double lots_f64 __attribute__((vector_size(32), aligned(8), may_alias));
+ROWS(rows_f32, float, lots_f32)
+ROWS(rows_f64, double, lots_f64)
+
 static void put(const plan *p, const char *src, int64_t n, int64_t chans, const char *bias, char *dst)
 {
     const void *b = bias;
-    int64_t cstride = corr_volume(p->out);
-    if (p->es == 8)
+    int64_t cstride = corr_volume(p->out), side = p->cb * p->g.groups * p->step[2];
+    if (p->img.last && p->es == 8)
+        rows_f64((const double *)(const void *)src, p->lanes, n, chans, b, (double *)(void *)dst, side);
+    else if (p->img.last)
+        rows_f32((const float *)(const void *)src, p->lanes, n, chans, b, (float *)(void *)dst, side);
+    else if (p->es == 8)
         spread_f64((const double *)(const void *)src, p->lanes, n, chans, b, (double *)(void *)dst, cstride,
                    p->step[2]);
     else if (n >= 8 && p->step[2] == 1)
@@ -564,13 +669,13 @@ static void band_sums(const run *r, const phase *f, const char *a, const char *b
         char *to = tile;
         for (int64_t i = row; i < row + nrow; i++) {
             const char *from = a + (i / f->count[1] * p->go[0] * p->img.layer +
-                                    i % f->count[1] * p->go[1] * p->img.pitch + s * p->go[2]) *
+                                    i % f->count[1] * p->go[1] * p->img.pitch + s * p->go[2] * p->img.side) *
                                        es;
             for (int64_t j = 0; j < pan; j++) {
                 int64_t mr = n / pan + (j < n % pan);
                 p->micro[c > 0][mr](from, b + c * f->ntap * p->lanes * es, to, k, f->off + c * f->ntap,
                                     p->lanes * es);
-                from += mr * p->go[2] * es;
+                from += mr * p->go[2] * p->img.side * es;
                 to += mr * p->lanes * es;
             }
         }
@@ -594,10 +699,15 @@ static void bands(void *arg, int64_t lo, int64_t hi)
             f++;
         }
         int64_t row = at * r->band, nrow = MIN(r->band, f->count[0] * f->count[1] - row);
-        const char *a = r->a + ng * p->ca * p->img.plane * es;
+        const char *a = r->a + (ng / groups * p->img.blocks * p->img.plane +
+                                corr_channel(&p->img, ng % groups * p->ca)) *
+                                   es;
         const char *b = r->b + ((ng % groups * p->nblk + blk) * p->depth + f->b_at) * p->lanes * es;
         const char *bias = r->bias ? r->bias + (ng % groups * p->cb + c0) * es : NULL;
-        char *y = r->y + ((ng * p->cb + c0) * corr_volume(p->out) + f->first[2]) * es;
+        int64_t vol = corr_volume(p->out), side = p->img.last ? p->cb * groups : 1;
+        char *y = r->y + (p->img.last ? (ng / groups * vol + f->first[2]) * side + ng % groups * p->cb + c0
+                                      : (ng * p->cb + c0) * vol + f->first[2]) *
+                             es;
         for (int64_t s = 0; s < f->count[2]; s += p->seg) {
             int64_t n = MIN(p->seg, f->count[2] - s);
             band_sums(r, f, a, b, row, nrow, s, n, tile);
@@ -605,7 +715,7 @@ static void bands(void *arg, int64_t lo, int64_t hi)
                 int64_t i0 = f->first[0] + i / f->count[1] * p->step[0],
                         i1 = f->first[1] + i % f->count[1] * p->step[1];
                 put(p, tile + (i - row) * n * p->lanes * es, n, chans, bias,
-                    y + ((i0 * p->out[1] + i1) * p->out[2] + s * p->step[2]) * es);
+                    y + ((i0 * p->out[1] + i1) * p->out[2] + s * p->step[2]) * side * es);
             }
         }
         planes_ended(r, ng * p->nblk + blk, 1, ng * p->cb + c0, chans);
@@ -687,7 +797,7 @@ static bool run_all(const plan *p, const void *a, const void *w, const void *bia
                     const gemm_epilogue *e)
 {
     int64_t es = p->es, groups = p->g.groups, bytes = groups * p->nblk * (p->depth + p->px) * p->lanes * es;
-    int64_t image = p->ca * groups * p->img.plane * es, n = p->g.n;
+    int64_t image = p->img.blocks * p->img.plane * es, n = p->g.n;
     int64_t chunk = p->img.copy ? MAX(1, MIN(n, CHUNK_BYTES / MAX(image, 1))) : n;
     run r = { .p = p, .w = w, .bias = bias, .b = corr_scratch(1, bytes + 64), .y = y, .band = 1, .e = e };
     if (!r.b || (e && !(r.left = malloc(sizeof *r.left * (size_t)(chunk * groups * p->nblk)))))
@@ -695,8 +805,7 @@ static bool run_all(const plan *p, const void *a, const void *w, const void *bia
     pool_for(groups * p->nblk, MAX(1, 16384 / MAX(1, p->depth * p->lanes)), pack_weights, &r);
     for (int64_t i = 0; i < n; i += chunk) {
         int64_t m = MIN(chunk, n - i);
-        r.a = corr_pad(&p->img, (const char *)a + i * p->ca * groups * corr_volume(p->img.in) * es,
-                       m * p->ca * groups, es);
+        r.a = corr_pad(&p->img, (const char *)a + i * p->ca * groups * corr_volume(p->img.in) * es, m, es);
         if (!r.a) {
             free((void *)r.left);
             return false;

@@ -34,18 +34,26 @@ typedef struct corr_px {
 corr_micro corr_px_get(const corr_px *t, tp_err *err); /* the same arguments; c_row: between channels */
 int corr_px_rows(gen_isa isa, int nv, bool last);      /* most rows of a tile of nv vectors */
 int corr_max_rows(gen_isa isa, int nv);                /* most rows of a tile of nv vectors */
-/* An image with zeros around it. */
+/* An image with zeros around it. Channels lie plane by plane, or where they are given side by side, in blocks of a cache line
+ * of them: neighbouring places are then not a power of two apart, which would fill a few sets of the first cache alone. */
 typedef struct corr_image {
     int64_t in[3];               /* sizes of the image as given */
     int64_t lo[3];               /* zeros before it */
     int64_t size[3];             /* with zeros; may be less than the image where nobody looks at its end */
-    int64_t pitch, layer, plane; /* elements between rows, layers, channels */
+    int64_t chans, side, blocks; /* of all groups; side by side in a block (1: planes); blocks */
+    int64_t pitch, layer, plane; /* elements between rows, layers, blocks */
     bool copy;                   /* else the image is read where it is */
+    bool last;                   /* given with channels side by side */
 } corr_image;
 
-void corr_image_init(corr_image *p); /* from in, lo and size */
-/* planes of it one after the other: in the calling thread's scratch 0, or in place. NULL: out of memory. */
-const char *corr_pad(const corr_image *p, const char *from, int64_t planes, int64_t es);
+/* From in, lo and size, for the image that g reads: its input, or where grad its output. */
+void corr_image_init(corr_image *p, const conv_geom *g, bool grad, int64_t es);
+static inline int64_t corr_channel(const corr_image *p, int64_t c) /* where it begins */
+{
+    return c / p->side * p->plane + c % p->side;
+}
+/* images one after the other: in the calling thread's scratch 0, or in place. NULL: out of memory. */
+const char *corr_pad(const corr_image *p, const char *from, int64_t images, int64_t es);
 char *corr_scratch(int which,
                    int64_t bytes); /* of the calling thread: 0 images, 1 weights, 2 transposed gradients */
 bool corr_worth(gen_isa isa, dtype dt, const conv_geom *g, int64_t lanes_of, int64_t reads);

@@ -76,7 +76,7 @@ static bool make_set(plan *p, const int64_t *tap_at, int64_t row0, int64_t mr)
     tp_err err = { 0 };
     rowset *s = &p->set[p->nset++];
     int64_t c0 = row0 / p->K;
-    *s = (rowset){ .row0 = row0, .at = c0 * p->img.plane, .mr = (int)mr };
+    *s = (rowset){ .row0 = row0, .at = corr_channel(&p->img, c0), .mr = (int)mr };
     corr_tile t = { .isa = (uint8_t)p->isa,
                     .wide = p->type == VM_f64,
                     .mr = (uint8_t)mr,
@@ -84,7 +84,8 @@ static bool make_set(plan *p, const int64_t *tap_at, int64_t row0, int64_t mr)
                     .add = 1,
                     .b_row = (int32_t)(p->opad * p->es) };
     for (int64_t r = 0; r < mr; r++) {
-        int64_t c = (row0 + r) / p->K - c0, d = (c * p->img.plane + tap_at[(row0 + r) % p->K]) * p->es;
+        int64_t c = corr_channel(&p->img, (row0 + r) / p->K) - s->at,
+                d = (c + tap_at[(row0 + r) % p->K]) * p->es;
         if (d > INT32_MAX)
             return false;
         t.disp[r] = (int32_t)d;
@@ -98,7 +99,7 @@ static bool make_sets(plan *p, const conv_geom *g)
     for (int64_t a = 0; a < g->k[0]; a++)
         for (int64_t b = 0; b < g->k[1]; b++)
             for (int64_t c = 0; c < g->k[2]; c++)
-                at[n++] = a * g->d[0] * p->img.layer + b * g->d[1] * p->img.pitch + c * g->d[2];
+                at[n++] = a * g->d[0] * p->img.layer + b * g->d[1] * p->img.pitch + c * g->d[2] * p->img.side;
     int64_t mr = tile_rows(p->K, p->cg, corr_max_rows(p->isa, p->nv));
     bool ok = true;
     p->set = mem_zalloc(sizeof *p->set * (size_t)(rows + 1));
@@ -130,13 +131,13 @@ static plan *plan_new(gen_isa isa, dtype dt, const conv_geom *g)
         p->img.lo[i] = g->p[i];
         p->img.size[i] = (g->out[i] - 1) * g->s[i] + (g->k[i] - 1) * g->d[i] + 1;
     }
-    corr_image_init(&p->img);
+    corr_image_init(&p->img, g, false, p->es);
     choose(p);
     p->lines = MAX(1, MIN(p->out[1], PLACES / p->out[2]));
     p->off = mem_alloc(sizeof *p->off * (size_t)(p->lines * p->out[2]));
     for (int64_t h = 0; h < p->lines; h++)
         for (int64_t w = 0; w < p->out[2]; w++)
-            p->off[h * p->out[2] + w] = (h * p->s[1] * p->img.pitch + w * p->s[2]) * p->es;
+            p->off[h * p->out[2] + w] = (h * p->s[1] * p->img.pitch + w * p->s[2] * p->img.side) * p->es;
     if (!make_sets(p, g)) {
         plan_free(p);
         return NULL;
@@ -172,9 +173,11 @@ typedef struct run {
     const plan *p;
     int64_t n, groups;  /* images at hand */
     const char *x, *dy; /* images with zeros around; gradients as given */
-    char *t;            /* [image, group][place][opad] */
-    char *sum;          /* [group][row][opad] */
+    const char *b;      /* [image, group][place][opad]: t, or dy where it lies so */
+    char *t;
+    char *sum; /* [group][row][opad] */
     char *dw;
+    bool w_last;
 } run;
 
 static void transpose_dy(void *arg, int64_t lo, int64_t hi)
@@ -182,9 +185,18 @@ static void transpose_dy(void *arg, int64_t lo, int64_t hi)
     const run *r = arg;
     const plan *p = r->p;
     int64_t L = corr_volume(p->out);
-    for (int64_t q = lo; q < hi; q++)
+    for (int64_t q = lo; q < hi; q++) {
+        const char *side = r->dy + (q / r->groups * L * r->groups + q % r->groups) * p->og * p->es;
+        for (int64_t i = 0; p->img.last && i < L; i++) {
+            char *to = r->t + (q * L + i) * p->opad * p->es;
+            memcpy(to, side + i * r->groups * p->og * p->es, (size_t)(p->og * p->es));
+            memset(to + p->og * p->es, 0, (size_t)((p->opad - p->og) * p->es));
+        }
+        if (p->img.last)
+            continue;
         gemm_pack_b(p->type, p->isa, r->dy + q * p->og * L * p->es, 1, L, (int)p->og, (int)p->opad, L,
                     r->t + q * L * p->opad * p->es);
+    }
 }
 
 /* task = (group, block, row set); image after image, so that what is read stays in cache for all tasks */
@@ -202,8 +214,9 @@ static void sums(void *arg, int64_t lo, int64_t hi)
                 for (int64_t q = lo; q < hi; q++) {
                     const rowset *s = &p->set[q % p->nset];
                     int64_t blk = q / p->nset % p->nblk, gi = q / p->nset / p->nblk, ig = i * r->groups + gi;
-                    s->fn(r->x + (ig * p->cg * p->img.plane + s->at + a) * es,
-                          r->t + (ig * L * p->opad + b + blk * p->lanes) * es,
+                    int64_t x = i * p->img.blocks * p->img.plane + corr_channel(&p->img, gi * p->cg) + s->at +
+                                a;
+                    s->fn(r->x + x * es, r->b + (ig * L * p->opad + b + blk * p->lanes) * es,
                           r->sum + ((gi * rows + s->row0) * p->opad + blk * p->lanes) * es, k, p->off,
                           p->opad * es);
                 }
@@ -214,18 +227,17 @@ static void put_dw(void *arg, int64_t lo, int64_t hi) /* output channels of all 
 {
     const run *r = arg;
     const plan *p = r->p;
-    int64_t rows = p->cg * p->K;
+    int64_t rows = p->cg * p->K, down = r->w_last ? p->cg : 1, across = r->w_last ? 1 : p->K;
     for (int64_t q = lo; q < hi; q++) {
         int64_t gi = q / p->og, o = q % p->og;
-        if (p->es == 4) {
-            const float *s = (const float *)(void *)r->sum + gi * rows * p->opad + o;
-            for (int64_t i = 0; i < rows; i++)
-                ((float *)(void *)r->dw)[q * rows + i] = s[i * p->opad];
-        } else {
-            const double *s = (const double *)(void *)r->sum + gi * rows * p->opad + o;
-            for (int64_t i = 0; i < rows; i++)
-                ((double *)(void *)r->dw)[q * rows + i] = s[i * p->opad];
-        }
+        for (int64_t c = 0, i = 0; c < p->cg; c++)
+            for (int64_t t = 0; t < p->K; t++, i++) {
+                int64_t to = q * rows + c * across + t * down, from = (gi * rows + i) * p->opad + o;
+                if (p->es == 4)
+                    ((float *)(void *)r->dw)[to] = ((const float *)(void *)r->sum)[from];
+                else
+                    ((double *)(void *)r->dw)[to] = ((const double *)(void *)r->sum)[from];
+            }
     }
 }
 
@@ -239,21 +251,24 @@ bool corr_grad_weight(gen_isa isa, dtype dt, const conv_geom *g, const void *x, 
         return false;
     bool ok = false;
     int64_t es = p->es, L = corr_volume(p->out), rows = p->cg * p->K, sum = g->groups * rows * p->opad * es;
-    int64_t each = g->groups * L * p->opad * es + (p->img.copy ? g->c * p->img.plane * es : 0);
+    int64_t each = g->groups * L * p->opad * es + (p->img.copy ? p->img.blocks * p->img.plane * es : 0);
     int64_t chunk = MAX(1, MIN(g->n, CHUNK_BYTES / MAX(each, 1)));
-    run r = { .p = p, .groups = g->groups, .dw = dw };
+    run r = { .p = p, .groups = g->groups, .dw = dw, .w_last = g->w_last };
     r.sum = corr_scratch(1, sum + 64);
-    r.t = corr_scratch(2, chunk * g->groups * L * p->opad * es + 64);
+    bool direct = g->last && g->groups == 1 && p->opad == p->og;
+    r.t = corr_scratch(2, direct ? 64 : chunk * g->groups * L * p->opad * es + 64);
     if (!r.sum || !r.t)
         goto done;
     memset(r.sum, 0, (size_t)sum);
     for (int64_t i = 0; i < g->n; i += chunk) {
         r.n = MIN(chunk, g->n - i);
-        r.x = corr_pad(&p->img, (const char *)x + i * g->c * corr_volume(g->in) * es, r.n * g->c, es);
+        r.x = corr_pad(&p->img, (const char *)x + i * g->c * corr_volume(g->in) * es, r.n, es);
         r.dy = (const char *)dy + i * g->o * L * es;
         if (!r.x)
             goto done;
-        pool_for(r.n * g->groups, MAX(1, 16384 / MAX(1, L * p->og)), transpose_dy, &r);
+        r.b = direct ? r.dy : r.t;
+        if (!direct)
+            pool_for(r.n * g->groups, MAX(1, 16384 / MAX(1, L * p->og)), transpose_dy, &r);
         int64_t work = MAX(1, r.n * L * (p->set[0].mr * p->lanes));
         pool_for(g->groups * p->nblk * p->nset, MAX(1, (1 << 17) / work), sums, &r);
     }

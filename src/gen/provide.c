@@ -113,9 +113,24 @@ bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool a
 
 /* --- convolutions ------------------------------------------------------------------------------------------------------ */
 
+/* A window of one element over channels that lie side by side: a product of matrices. */
+static bool is_product(const conv_geom *g)
+{
+    bool one = g->last && g->groups == 1;
+    for (int i = 0; i < 3; i++)
+        one &= g->k[i] == 1 && g->s[i] == 1 && g->p[i] == 0;
+    return one;
+}
+static int64_t places(const conv_geom *g) { return g->n * g->out[0] * g->out[1] * g->out[2]; }
+static mat rows_of(const void *p, int64_t row) { return (mat){ (void *)(uintptr_t)p, row, 1 }; }
+static mat cols_of(const void *p, int64_t col) { return (mat){ (void *)(uintptr_t)p, 1, col }; }
+
 static bool conv_forward_own(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
                              void *y)
 {
+    if (is_product(g) && product(dt, places(g), g->o, g->c, 1, rows_of(x, g->c), cols_of(w, g->c), 0,
+                                 rows_of(y, g->o), 1, 0, 0, 0, bias, NULL))
+        return true;
     return corr_forward(gen_isa_host(), dt, g, x, w, bias, y, NULL);
 }
 bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias, void *y,
@@ -125,10 +140,16 @@ bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w,
 }
 static bool conv_grad_input_own(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
 {
+    if (is_product(g) && product(dt, places(g), g->c, g->o, 1, rows_of(dy, g->o), rows_of(w, g->c), 0,
+                                 rows_of(dx, g->c), 1, 0, 0, 0, NULL, NULL))
+        return true;
     return corr_grad_input(gen_isa_host(), dt, g, dy, w, dx);
 }
 static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw)
 {
+    if (is_product(g) && product(dt, g->o, g->c, places(g), 1, cols_of(dy, g->o), rows_of(x, g->c), 0,
+                                 rows_of(dw, g->c), 1, 0, 0, 0, NULL, NULL))
+        return true;
     return corr_grad_weight(gen_isa_host(), dt, g, x, dy, dw);
 }
 

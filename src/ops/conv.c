@@ -390,11 +390,73 @@ static void bias_planes(tp_tensor *y, const tp_tensor *bias)
         }
 }
 
+/* Channels lie side by side, and do so in one order alone. */
+static bool is_side(const tp_tensor *t)
+{
+    return (t->ndim == 4 || t->ndim == 5) && t->numel && !tensor_is_contiguous(t) &&
+           tensor_is_contiguous_as(t, t->ndim == 4 ? MF_channels_last : MF_channels_last_3d);
+}
+static tp_tensor *side_in(scratch *s, tp_tensor *t)
+{
+    symint stride[TP_MAX_DIMS];
+    if (s->failed || is_side(t))
+        return t;
+    if (!shape_memfmt_strides(t->ndim == 4 ? MF_channels_last : MF_channels_last_3d, t->ndim, t->size, stride,
+                              s->err))
+        return NULL;
+    tp_tensor *r = tensor_new_strided((dtype)t->dt, t->ndim, t->size, stride, DEVICE_CPU, s->err);
+    if (!scratch_take(s, r))
+        return NULL;
+    if (!tensor_copy(r, t, s->err))
+        s->failed = true;
+    return r;
+}
+
+static void bias_side(tp_tensor *y, const tp_tensor *bias)
+{
+    int64_t C = y->size[1];
+    for (int64_t i = 0; i < y->numel / C; i++)
+        for (int64_t k = 0; k < C; k++) {
+            if (y->dt == DT_f32)
+                ((float *)tensor_data(y))[i * C + k] += ((float *)tensor_data(bias))[k];
+            else
+                ((double *)tensor_data(y))[i * C + k] += ((double *)tensor_data(bias))[k];
+        }
+}
+
+bool conv_forward_side(tp_tensor *y, const tp_tensor *x, const tp_tensor *w, const tp_tensor *bias,
+                       const tp_val *arg)
+{
+    const ops_provider *own = ops_provider_now();
+    dtype dt = (dtype)y->dt;
+    if (!own || (dt != DT_f32 && dt != DT_f64) || x->dt != dt || w->dt != dt || (bias && bias->dt != dt) ||
+        !is_side(y) || !is_side(x) || !(is_side(w) || tensor_is_contiguous(w)) ||
+        (bias && !tensor_is_contiguous(bias)))
+        return false;
+    conv_geom g = conv_geom_of(x, w, y, arg);
+    const void *add = bias ? tensor_data(bias) : NULL;
+    g.last = 1;
+    g.w_last = is_side(w);
+    if (!val_b(&arg[3], false))
+        return own->conv_forward(dt, &g, tensor_data(x), tensor_data(w), add, tensor_data(y));
+    if (!own->conv_grad_input(dt, &g, tensor_data(x), tensor_data(w), tensor_data(y)))
+        return false;
+    if (bias)
+        bias_side(y, bias);
+    return true;
+}
+
 bool eager_convolution(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *res = c->res[0];
     dtype w = conv_type((dtype)res->dt);
+    if (is_side(res) && is_side(arg_t(c, 0)) && res->dt == w) {
+        tp_tensor *wt = arg_t(c, 1), *b = scratch_in(&s, arg_t(c, 2), w);
+        wt = is_side(wt) ? wt : scratch_in(&s, wt, w);
+        if (s.failed || conv_forward_side(res, arg_t(c, 0), wt, b, &c->arg[3]))
+            return scratch_end(&s, true);
+    }
     tp_tensor *x = scratch_in(&s, arg_t(c, 0), w), *wt = scratch_in(&s, arg_t(c, 1), w);
     tp_tensor *bias = scratch_in(&s, arg_t(c, 2), w), *y = scratch_out(&s, res, w);
     if (!x || !wt || !y || s.failed)
@@ -455,24 +517,77 @@ static void sum_channels(void *arg, int64_t lo, int64_t hi)
         elem_set_f((dtype)db->dt, (char *)tensor_data(db) + (size_t)k * dtype_size((dtype)db->dt), sum);
     }
 }
+static void sum_side(void *arg, int64_t lo, int64_t hi)
+{
+    const tp_tensor *dy = ((plane_job *)arg)->dy;
+    tp_tensor *db = ((plane_job *)arg)->db;
+    int64_t C = dy->size[1], L = dy->numel / C;
+    for (int64_t k = lo; k < hi; k += 16) {
+        double sum[16] = { 0 };
+        int64_t n = MIN(16, hi - k);
+        for (int64_t l = 0; l < L; l++)
+            for (int64_t i = 0; i < n; i++)
+                sum[i] += dy->dt == DT_f32 ? (double)((float *)tensor_data(dy))[l * C + k + i]
+                                           : ((double *)tensor_data(dy))[l * C + k + i];
+        for (int64_t i = 0; i < n; i++)
+            elem_set_f((dtype)db->dt, (char *)tensor_data(db) + (size_t)(k + i) * dtype_size((dtype)db->dt),
+                       sum[i]);
+    }
+}
 static void sum_planes(const tp_tensor *dy, tp_tensor *db)
 {
     int64_t C = dy->size[1];
     plane_job j = { dy, db };
-    pool_for(C, MAX(1, 32768 * C / MAX(1, dy->numel)), sum_channels, &j);
+    if (is_side(dy))
+        pool_for(C, MAX(16, (32768 * C / MAX(1, dy->numel) + 15) & ~(int64_t)15), sum_side, &j);
+    else
+        pool_for(C, MAX(1, 32768 * C / MAX(1, dy->numel)), sum_channels, &j);
+}
+
+/* The gradients with channels side by side, as far as a provider takes them so: bit i of what is left. */
+static int backward_side(op_call *c, scratch *s, dtype t)
+{
+    const ops_provider *own = ops_provider_now();
+    int left = (c->res[0] != NULL) | (c->res[1] != NULL) << 1 | (c->res[2] != NULL) << 2;
+    tp_tensor *x = arg_t(c, 1);
+    if (!own || x->dt != t || arg_t(c, 0)->dt != t || !is_side(x) || (c->res[0] && !is_side(c->res[0])))
+        return left;
+    tp_tensor *dy = side_in(s, arg_t(c, 0)), *w = arg_t(c, 2), *dw = c->res[1];
+    w = is_side(w) && w->dt == t ? w : scratch_in(s, w, t);
+    dw = dw && (!is_side(dw) || dw->dt != t) ? scratch_out(s, dw, t) : dw;
+    if (!dy || !w || s->failed || !is_side(dy))
+        return left;
+    bool tr = val_b(&c->arg[7], false);
+    conv_geom g = conv_geom_of(x, w, dy, &c->arg[4]);
+    g.last = 1;
+    g.w_last = is_side(w);
+    if (c->res[0] &&
+        (tr ? own->conv_forward(t, &g, tensor_data(dy), tensor_data(w), NULL, tensor_data(c->res[0]))
+            : own->conv_grad_input(t, &g, tensor_data(dy), tensor_data(w), tensor_data(c->res[0]))))
+        left &= ~1;
+    g.w_last = dw && is_side(dw);
+    if (dw &&
+        own->conv_grad_weight(t, &g, tensor_data(tr ? dy : x), tensor_data(tr ? x : dy), tensor_data(dw)))
+        left &= ~2;
+    if (c->res[2])
+        sum_planes(dy, c->res[2]);
+    return left & 3;
 }
 
 bool eager_convolution_backward(op_call *c)
 {
     scratch s = { .err = c->err };
     dtype t = conv_type((dtype)arg_t(c, 1)->dt);
+    int left = backward_side(c, &s, t);
+    if (!left || s.failed)
+        return scratch_end(&s, true);
     tp_tensor *dy = scratch_in(&s, arg_t(c, 0), t), *x = scratch_in(&s, arg_t(c, 1), t);
     tp_tensor *w = scratch_in(&s, arg_t(c, 2), t);
     if (!dy || !x || !w)
         return scratch_end(&s, false);
     bool tr = val_b(&c->arg[7], false);
     conv_geom g = conv_geom_of(x, w, dy, &c->arg[4]);
-    if (c->res[0]) {
+    if (left & 1) {
         tp_tensor *dx = scratch_out(&s, c->res[0], t);
         if (!dx)
             return scratch_end(&s, false);
@@ -481,13 +596,13 @@ bool eager_convolution_backward(op_call *c)
         else
             conv_grad_input(t, &g, tensor_data(dy), tensor_data(w), tensor_data(dx));
     }
-    if (c->res[1]) {
+    if (left & 2) {
         tp_tensor *dw = scratch_out(&s, c->res[1], t);
         if (!dw)
             return scratch_end(&s, false);
         conv_grad_weight(t, &g, tensor_data(tr ? dy : x), tensor_data(tr ? x : dy), tensor_data(dw));
     }
-    if (c->res[2])
+    if (left & 4)
         sum_planes(dy, c->res[2]);
     return scratch_end(&s, true);
 }

@@ -9,12 +9,17 @@ typedef struct conv_geom {
     int64_t n, c, o, groups;        /* batch; channels of the input side and of the output side */
     int64_t in[3], out[3];          /* spatial sizes */
     int64_t k[3], s[3], p[3], d[3]; /* kernel, stride, padding, dilation */
+    int64_t last, w_last;           /* channels of x and y, of w, lie side by side: for providers only */
 } conv_geom;
 
 /* All tensors contiguous and of type dt (f32 or f64). x: n c in; w: o c/groups k; y: n o out. */
 void conv_forward(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias, void *y);
 void conv_grad_input(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx);
 void conv_grad_weight(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw);
+/* y = convolution of x and w, f32 or f64, with channels of x and y side by side; arg: the operator's arguments from
+ * stride on. False: nobody takes them so, nothing was written. */
+bool conv_forward_side(tp_tensor *y, const tp_tensor *x, const tp_tensor *w, const tp_tensor *bias,
+                       const tp_val *arg);
 /* Of the operator's arguments from stride on. */
 conv_geom conv_geom_of(const tp_tensor *x, const tp_tensor *w, const tp_tensor *y, const tp_val *a);
 /* One image: columns [l0, l1) of the patch matrix (channels * kernel rows, ld columns apart), and back (added). */
