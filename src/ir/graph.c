@@ -297,14 +297,17 @@ void ir_set_arg(ir_node *n, int i, tp_val v)
     n->arg[i] = val_copy(&n->graph->mem, &v);
     adopt(n->graph, &v);
     add_uses(n, i);
+    n->typed = false;
 }
 
 void ir_replace_uses(ir_node *old, ir_node *with)
 {
     if (old == with)
         return;
+    bool alike = ir_type_equal(&old->val, &with->val);
     while (old->uses) {
         ir_use *u = old->uses;
+        u->user->typed &= alike;
         unlink_use(u);
         *u->at = with;
         link_use(u, with);

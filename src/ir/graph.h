@@ -42,7 +42,8 @@ struct ir_node {
     uint8_t kind;    /* ir_kind */
     uint8_t variant; /* op_variant of a call */
     uint8_t spell;   /* SPELL_*: how the user wrote it; only printing looks at it */
-    uint16_t op;     /* op_id of a call */
+    bool typed;  /* a call: the shape rule gave this type for operands of the types that they still have */
+    uint16_t op; /* op_id of a call */
     int narg;
     tp_val *arg;      /* schema order for calls; VAL_node/VAL_nodes where a call has tensors */
     const char *name; /* unique in the graph: sin, add_1, l_x_ */
@@ -237,7 +238,9 @@ bool ir_consts_load(ir_graph *g, const char *path,
 const char *ir_const_digest(ir_node *n); /* of an IR_const; NULL when it has no bytes */
 /* Equal types, as far as known facts and the example's values tell: see verify.c. */
 bool ir_types_alike(const tp_val *a, const tp_val *b);
-bool ir_verify(const ir_graph *g, tp_err *err);           /* names the broken node and rule */
+bool ir_verify(const ir_graph *g, tp_err *err); /* names the broken node and rule */
+/* The same, but the shape rule is asked only for calls whose type it did not give, or whose operands changed since. */
+bool ir_verify_changed(const ir_graph *g, tp_err *err);
 void ir_type_print(strbuf *b, const tp_val *v);           /* f32[3, 3][3, 1]cpu */
 void ir_val_print(strbuf *b, const tp_val *v, int style); /* an operand as the text form writes it */
 uint64_t

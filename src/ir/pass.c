@@ -51,7 +51,7 @@ bool pass_run(tp_comp *c, ir_graph *g, const pass_row *const *rows, int n)
     for (int i = 0; i < n; i++) {
         const pass_row *p = rows[i];
         uint32_t missing = p->needs & ~have;
-        if ((missing & FACT_verified && !ir_verify(g, c->err)) ||
+        if ((missing & FACT_verified && !(c->verify ? ir_verify : ir_verify_changed)(g, c->err)) ||
             (missing & FACT_functional && !is_functional(g, c->err)))
             return err_note(c->err, "before pass '%s'", p->name);
         have |= missing;

@@ -87,6 +87,27 @@ static tp_val type_list(const op_row *row, const tp_val *out) /* of a call with 
     return vTs(ts, n);
 }
 
+/* The shape rule saw the headers of proxies, which calls in place may change; what it said holds for the nodes where
+ * those have the same types. */
+static bool same_type(const tp_tensor *t, const tp_val *v)
+{
+    size_t n = sizeof *t->size * t->ndim;
+    return v->kind == VAL_tensor && v->t->dt == t->dt && v->t->ndim == t->ndim &&
+           device_eq(tensor_device(v->t), tensor_device(t)) && !memcmp(v->t->size, t->size, n) &&
+           !memcmp(v->t->stride, t->stride, n);
+}
+static bool saw_types(const op_row *row, op_variant v, const tp_val *arg, const tp_val *narg)
+{
+    bool same = v == OPV_fn && !(row->flags & OPF_MUT);
+    for (int i = 0; i < row->schema.nparam && same; i++)
+        if (arg[i].kind == VAL_tensor)
+            same = same_type(arg[i].t, &narg[i].node->val);
+        else if (arg[i].kind == VAL_tensors)
+            for (int k = 0; k < arg[i].n && same; k++)
+                same = !arg[i].ts[k] || same_type(arg[i].ts[k], &narg[i].nodes[k]->val);
+    return same;
+}
+
 bool ir_record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
 {
     const op_row *row = op_row_of(op);
@@ -107,6 +128,7 @@ bool ir_record(op_ctx *cx, ir_rec *r, op_id op, op_variant v, const tp_val *arg,
     ir_node *n = ir_add_call(r->g, op, v, narg, row->schema.nparam, type);
     n->loc = r->loc ? r->loc(r->loc_data, r->g) : NULL;
     n->spell = r->spell;
+    n->typed = saw_types(row, v, arg, narg);
     if (!many) {
         if (out[0].kind == VAL_tensor)
             mark(r, out[0].t, n);

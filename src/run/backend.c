@@ -57,7 +57,7 @@ const backend *backend_find(const char *name, tp_err *err)
 run_program *backend_compile(tp_comp *c, const char *name, const ir_graph *g)
 {
     const backend *b = backend_find(name, c->err);
-    if (!b || !ir_verify(g, c->err))
+    if (!b || !(c->verify ? ir_verify : ir_verify_changed)(g, c->err))
         return NULL;
     run_program *p = b->compile(b, c, g);
     if (!p)

@@ -125,6 +125,80 @@ TEST(ir_verify_names_the_rule)
     ir_graph_free(h);
 }
 
+/* x, w, s = sin(x), c = cos(s), m = s * c, recorded: all types are the shape rules'. */
+static ir_graph *recorded(tp_tensor **result)
+{
+    ir_graph *g = ir_graph_new("recorded");
+    ir_rec rec = { .g = g };
+    op_ctx *cx = op_ctx_cur();
+    symint size[2] = { 2, 3 };
+    tp_tensor *fake[2] = { tensor_new_fake(DT_f32, 2, size, NULL, DEVICE_CPU),
+                           tensor_new_fake(DT_f32, 1, size + 1, NULL, DEVICE_CPU) };
+    ir_node *x = ir_add_placeholder(g, "x", "x", fake[0]);
+    ir_add_placeholder(g, "w", "w", fake[1]);
+    tp_val in = vT(ir_proxy(&rec, x)), s = vNone, c = vNone, m = vNone;
+    cx->rec = &rec;
+    CHECK(ir_call(cx, OP_sin, OPV_fn, &in, &s, NULL) && ir_call(cx, OP_cos, OPV_fn, &s, &c, NULL));
+    CHECK(ir_call(cx, OP_mul_Tensor, OPV_fn, (tp_val[]){ s, c }, &m, NULL));
+    cx->rec = NULL;
+    tp_val out = of(m.t->node);
+    ir_set_output(g, &out, 1);
+    val_clear(&in);
+    val_clear(&s);
+    val_clear(&c);
+    *result = m.t;
+    tensor_unref(fake[0]);
+    tensor_unref(fake[1]);
+    return g;
+}
+
+TEST(ir_verify_changed_asks_where_operands_changed)
+{
+    tp_tensor *m;
+    tp_err e = { 0 };
+    ir_graph *g = recorded(&m);
+    CHECK(node(g, "sin")->typed && node(g, "cos")->typed && node(g, "mul")->typed);
+    CHECK(ir_verify_changed(g, &e) && ir_verify(g, &e));
+    ir_replace_uses(node(g, "cos"), node(g, "sin")); /* of the same type */
+    CHECK(node(g, "mul")->typed && ir_verify_changed(g, &e) && ir_verify(g, &e));
+    ir_replace_uses(node(g, "x"), node(g, "w"));
+    CHECK(!node(g, "sin")->typed && !ir_verify_changed(g, &e));
+    CHECK(strstr(
+        e.msg, "node 'sin' breaks the rule 'types': its type is f32[2, 3][3, 1]cpu, but the shape rule says "
+               "f32[3][1]cpu"));
+    tensor_unref(m);
+    ir_graph_free(g);
+
+    g = recorded(&m);
+    e = (tp_err){ 0 };
+    ir_set_arg(node(g, "cos"), 0, of(node(g, "w")));
+    CHECK(!ir_verify_changed(g, &e) && strstr(e.msg, "node 'cos' breaks the rule 'types'"));
+    tensor_unref(m);
+    ir_graph_free(g);
+
+    g = recorded(&m); /* built with a type that nobody inferred */
+    e = (tp_err){ 0 };
+    tp_val x = of(node(g, "x"));
+    ir_add_call(g, OP_neg, OPV_fn, &x, 1, vT(tensor_ref(ir_type(node(g, "w")))));
+    CHECK(!ir_verify_changed(g, &e) && strstr(e.msg, "node 'neg' breaks the rule 'types'"));
+    tensor_unref(m);
+    ir_graph_free(g);
+
+    g = recorded(&m); /* a proxy whose header is not its node's */
+    e = (tp_err){ 0 };
+    ir_rec rec = { .g = g };
+    tp_val in = vT(ir_proxy(&rec, node(g, "x"))), out = vNone;
+    in.t->size[0] = 5;
+    op_ctx_cur()->rec = &rec;
+    CHECK(ir_call(op_ctx_cur(), OP_neg, OPV_fn, &in, &out, &e));
+    op_ctx_cur()->rec = NULL;
+    CHECK(!ir_verify_changed(g, &e) && strstr(e.msg, "node 'neg' breaks the rule 'types'"));
+    val_clear(&in);
+    val_clear(&out);
+    tensor_unref(m);
+    ir_graph_free(g);
+}
+
 TEST(ir_uses_follow_edits)
 {
     ir_graph *g = parse(CHAIN);
