@@ -336,6 +336,7 @@ static ir_node *copy_node(copier *k, const ir_node *n)
             arg[i].graph = ir_graph_copy(arg[i].graph);
     }
     ir_node *m;
+    k->to->wanted = n->name;
     switch (n->kind) {
     case IR_placeholder: m = ir_add_placeholder_val(k->to, n->name, n->target, copy_type(&n->val)); break;
     case IR_const: m = ir_add_const(k->to, n->name, n->konst); break;
@@ -343,8 +344,6 @@ static ir_node *copy_node(copier *k, const ir_node *n)
     case IR_opaque: m = ir_add_opaque(k->to, n->target, n->opaque, arg, n->narg, copy_type(&n->val)); break;
     default: m = ir_add_call(k->to, (op_id)n->op, (op_variant)n->variant, arg, n->narg, copy_type(&n->val));
     }
-    if (strcmp(m->name, n->name) && !map_get(&k->to->names, n->name))
-        ir_rename(m, n->name);
     m->loc = ir_loc_copy(a, &k->locs, n->loc);
     m->meta = n->meta ? arena_strdup(a, n->meta) : NULL;
     return k->map[n->id] = m;

@@ -60,12 +60,15 @@ void map_free(map *m)
     memset(m, 0, sizeof *m);
 }
 
-static map_slot *find(const map *m, const void *key, size_t klen, uint64_t h)
+static inline map_slot *find(const map *m, const void *key, size_t klen, uint64_t h, size_t *end)
 {
-    for (size_t i = h & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
+    size_t i = h & (m->cap - 1);
+    for (;; i = (i + 1) & (m->cap - 1)) {
         map_slot *s = &m->slots[i];
-        if (s->state == EMPTY)
+        if (s->state == EMPTY) {
+            *end = i;
             return NULL;
+        }
         if (s->hash == h && s->state == klen + 1 && !memcmp(map_slot_key(s), key, klen))
             return s;
     }
@@ -92,28 +95,27 @@ static void rehash(map *m, size_t cap)
 
 void *map_getn(const map *m, const void *key, size_t klen)
 {
-    map_slot *s = m->cap ? find(m, key, klen, key_hash(key, klen)) : NULL;
+    size_t end;
+    map_slot *s = m->cap ? find(m, key, klen, key_hash(key, klen), &end) : NULL;
     return s ? s->val : NULL;
 }
 
-void *map_putn(map *m, const void *key, size_t klen, void *val)
+static inline map_slot *at_key(map *m, const void *key, size_t klen, void *val) /* NULL: added */
 {
     uint64_t h = key_hash(key, klen);
-    map_slot *s = m->cap ? find(m, key, klen, h) : NULL;
+    size_t i = 0;
+    map_slot *s = m->cap ? find(m, key, klen, h, &i) : NULL;
 
-    if (s) {
-        void *old = s->val;
-        s->val = val;
-        return old;
-    }
-    if ((m->used + 1) * 4 > m->cap * 3)
+    if (s)
+        return s;
+    if ((m->used + 1) * 4 > m->cap * 3) {
         rehash(m, m->n * 2 + 2 > m->cap / 2 ? (m->cap ? m->cap * 2 : 16) : m->cap);
-    size_t i = h & (m->cap - 1);
-    while (map_slot_live(&m->slots[i]))
-        i = (i + 1) & (m->cap - 1);
+        i = h & (m->cap - 1);
+        while (m->slots[i].state != EMPTY)
+            i = (i + 1) & (m->cap - 1);
+    }
     s = &m->slots[i];
-    if (s->state == EMPTY)
-        m->used++;
+    m->used++;
     m->n++;
     s->hash = h;
     s->state = klen + 1;
@@ -125,9 +127,25 @@ void *map_putn(map *m, const void *key, size_t klen, void *val)
     return NULL;
 }
 
+void *map_putn(map *m, const void *key, size_t klen, void *val)
+{
+    map_slot *s = at_key(m, key, klen, val);
+    void *old = s ? s->val : NULL;
+    if (s)
+        s->val = val;
+    return old;
+}
+
+void *map_addn(map *m, const void *key, size_t klen, void *val)
+{
+    map_slot *s = at_key(m, key, klen, val);
+    return s ? s->val : NULL;
+}
+
 void *map_deln(map *m, const void *key, size_t klen)
 {
-    map_slot *s = m->cap ? find(m, key, klen, key_hash(key, klen)) : NULL;
+    size_t end;
+    map_slot *s = m->cap ? find(m, key, klen, key_hash(key, klen), &end) : NULL;
     if (!s)
         return NULL;
     void *old = s->val;

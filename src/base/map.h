@@ -32,7 +32,9 @@ typedef struct map {
 void map_free(map *m);
 void *map_getn(const map *m, const void *key, size_t klen);      /* NULL when absent */
 void *map_putn(map *m, const void *key, size_t klen, void *val); /* returns the old value or NULL */
-void *map_deln(map *m, const void *key, size_t klen);            /* returns the old value or NULL */
+void *map_addn(map *m, const void *key, size_t klen,
+               void *val);                            /* only if absent, NULL; else what is there */
+void *map_deln(map *m, const void *key, size_t klen); /* returns the old value or NULL */
 static inline void *map_get(const map *m, const char *key) { return map_getn(m, key, strlen(key)); }
 static inline void *map_put(map *m, const char *key, void *v) { return map_putn(m, key, strlen(key), v); }
 static inline void *map_geti(const map *m, uint64_t key) { return map_getn(m, &key, sizeof key); }

@@ -90,14 +90,8 @@ static bool is_letter(char c) { return (unsigned char)((c | 32) - 'a') < 26 || c
 static char *identifier(arena *a, const char *base)
 {
     size_t n = strlen(base), k = 0, len;
-    bool clean = n && is_letter(*base);
-    for (size_t i = 1; i < n && clean; i++)
-        clean = is_letter(base[i]) || (unsigned char)(base[i] - '0') < 10;
-    if (clean) /* nearly all */
-        return arena_strndup(a, base, n);
     char *r = arena_alloc(a, n + 10);
-    clean = n && !isdigit((unsigned char)*base);
-    if (!clean)
+    if (!n || isdigit((unsigned char)*base))
         r[k++] = '_';
     for (size_t i = 0; i < n; i += len)
         if (word_byte(base + i, n - i, &len)) {
@@ -113,47 +107,68 @@ static char *identifier(arena *a, const char *base)
     return r;
 }
 
-static void decimal(char *out, uintptr_t i) /* every node passes here: no printf */
+static size_t decimal(char *out, uintptr_t i) /* every node passes here: no printf */
 {
     char d[20];
     int k = 0;
+    size_t n;
     do
         d[k++] = (char)('0' + i % 10);
     while (i /= 10);
-    while (k)
-        *out++ = d[--k];
-    *out = 0;
+    for (n = 0; k; n++)
+        out[n] = d[--k];
+    out[n] = 0;
+    return n;
+}
+
+/* The length of s where it is an identifier as it stands, as nearly all are; otherwise 0. */
+static size_t clean(const char *s, bool *plain) /* plain: without an underscore, so that Python may use it */
+{
+    size_t n = 0;
+    *plain = true;
+    for (; is_letter(s[n]) || (n && (unsigned char)(s[n] - '0') < 10); n++)
+        *plain &= s[n] != '_';
+    return s[n] ? 0 : n;
+}
+
+static bool taken(ir_graph *g, const char *name, size_t len, ir_node *n) /* if not, it is n's from now on */
+{
+    return (n ? map_addn(&g->names, name, len, n) : map_getn(&g->names, name, len)) != NULL;
 }
 
 /* sin, sin_1, sin_2, ...; a base that ends in _<digits> counts on from there. Linear overall. */
-const char *ir_unique_name(ir_graph *g, const char *base)
+static const char *unique_name(ir_graph *g, const char *base, ir_node *of)
 {
-    base = identifier(&g->mem, base);
-    if (!map_get(&g->names, base) && !is_reserved(base))
-        return base;
-    size_t n = strlen(base), k = n;
-    while (k > 0 && isdigit((unsigned char)base[k - 1]))
-        k--;
+    bool plain;
+    size_t n = clean(base, &plain), k, stem;
+    if (!n) {
+        base = identifier(&g->mem, base);
+        n = strlen(base);
+    }
+    if (!(plain && is_reserved(base)) && !taken(g, base, n, of))
+        return arena_strndup(&g->mem, base, n);
+    for (k = stem = n; k > 0 && isdigit((unsigned char)base[k - 1]); k--)
+        ;
     if (k > 1 && k < n && base[k - 1] == '_')
-        n = k - 1;
-    char *stem = arena_strndup(&g->mem, base, n);
-    uintptr_t i = (uintptr_t)map_get(&g->name_next, stem);
-    char *name = arena_alloc(&g->mem, n + 22);
-    memcpy(name, stem, n);
-    name[n] = '_';
+        stem = k - 1;
+    uintptr_t i = (uintptr_t)map_getn(&g->name_next, base, stem);
+    char *name = arena_alloc(&g->mem, stem + 22);
+    memcpy(name, base, stem);
+    name[stem] = '_';
     do
-        decimal(name + n + 1, ++i);
-    while (map_get(&g->names, name));
-    map_put(&g->name_next, stem, (void *)i);
+        n = stem + 1 + decimal(name + stem + 1, ++i);
+    while (taken(g, name, n, of));
+    map_putn(&g->name_next, base, stem, (void *)i);
     return name;
 }
+
+const char *ir_unique_name(ir_graph *g, const char *base) { return unique_name(g, base, NULL); }
 
 void ir_rename(ir_node *n, const char *name)
 {
     ir_graph *g = n->graph;
     map_deln(&g->names, n->name, strlen(n->name));
-    n->name = ir_unique_name(g, name);
-    map_put(&g->names, n->name, n);
+    n->name = unique_name(g, name, n);
 }
 
 /* ---- list ---- */
@@ -362,9 +377,8 @@ static ir_node *node_new(ir_graph *g, ir_kind k, const char *base, const tp_val 
     n->kind = (uint8_t)k;
     n->graph = g;
     n->id = g->next_id++;
-    n->name = ir_unique_name(g, g->wanted ? g->wanted : base);
+    n->name = unique_name(g, g->wanted ? g->wanted : base, n);
     g->wanted = NULL;
-    map_put(&g->names, n->name, n);
     n->narg = narg;
     n->arg = arena_alloc(&g->mem, sizeof(tp_val) * (size_t)MAX(narg, 1));
     n->slot = arena_alloc(&g->mem, sizeof(ir_use *) * (size_t)MAX(narg, 1));

@@ -168,6 +168,21 @@ TEST(map_put_get_delete)
     map_free(&m);
 }
 
+TEST(map_add_keeps_what_is_there)
+{
+    map m = { 0 };
+    char key[32];
+    for (uintptr_t i = 0; i < 300; i++) {
+        int n = snprintf(key, sizeof key, "a key that is far away %d", (int)(i % 100));
+        void *was = map_addn(&m, key, (size_t)n, (void *)(i + 1));
+        CHECK(was == (i < 100 ? NULL : (void *)(i % 100 + 1)));
+    }
+    CHECK_INT(m.n, 100);
+    map_deln(&m, key, strlen(key));
+    CHECK(!map_addn(&m, key, strlen(key), (void *)7) && map_get(&m, key) == (void *)7);
+    map_free(&m);
+}
+
 TEST(err_first_wins_and_notes)
 {
     tp_err e = { 0 };
