@@ -50,6 +50,33 @@ lin lin_add(lin a, const lin *b, bool *ok)
     return a;
 }
 
+bool lin_acc(lin *a, const lin *b, symint c)
+{
+    if (a->opaque || b->opaque || a->n + b->n > LIN_MAX)
+        return false;
+    a->k = sym_add(a->k, sym_mul(b->k, c));
+    for (int i = 0; i < b->n; i++) {
+        symint by = sym_mul(b->t[i].c, c);
+        int at = a->n, var = b->t[i].var;
+        if (by == 0)
+            continue;
+        while (at > 0 && a->t[at - 1].var > var)
+            at--;
+        if (at > 0 && a->t[at - 1].var == var) {
+            symint sum = sym_add(a->t[at - 1].c, by);
+            a->t[at - 1].c = sum;
+            if (sum == 0)
+                order(a);
+            continue;
+        }
+        for (int j = a->n++; j > at; j--)
+            a->t[j] = a->t[j - 1];
+        a->t[at].var = var;
+        a->t[at].c = by;
+    }
+    return true;
+}
+
 lin lin_scale(lin a, symint c)
 {
     for (int i = 0; i < a.n; i++)

@@ -50,6 +50,7 @@ typedef struct info { /* per node, by id */
     bool checked; /* its indices are checked by a step */
     int depth;    /* operators from the values in memory that its expression reads up to it */
     int leaves;   /* values in memory that its expression reads, counted with repeats */
+    int walked;   /* the last walk over sources that met it */
 } info;
 
 enum { DEEP = 100 }; /* operators in one expression */
@@ -81,6 +82,7 @@ typedef struct planner {
     VEC(group *) groups;
     group *effect; /* the last call made for more than its result */
     int words;     /* of bit sets */
+    int nwalk;     /* walks over sources so far */
     arena tmp;
     VEC(ir_node *) check; /* what the group being surveyed reads by indices */
     strbuf decisions;     /* what was fused and what not, for the trace */
@@ -154,6 +156,11 @@ static ir_node *behind_views(ir_node *n);
 static lin linear_part(walk *w, const tp_tensor *t, const lin *idx);
 static int buffer_of(walk *w, ir_node *n, int flags);
 
+static void lins_set(lin *to, const lin *from, int n)
+{
+    for (int d = 0; d < n; d++)
+        lin_set(&to[d], &from[d]);
+}
 static lin opaque(walk *w, vir_ref r) { return (lin){ .opaque = true, .ref = r }; }
 static void use_raw(walk *w, const lin *a)
 {
@@ -178,6 +185,11 @@ static lin lscale(walk *w, lin a, symint c)
         return lin_scale(a, c);
     return opaque(w, w->dry ? 0 : vir_mul(w->k, emit_lin(w, &a), emit_int(w, c)));
 }
+static void lacc(walk *w, lin *a, const lin *b, symint c) /* a += c b */
+{
+    if (!lin_acc(a, b, c))
+        *a = ladd(w, *a, lscale(w, *b, c));
+}
 /* A quotient by `by` that does not come out: v = q * in + r would, where a term c v has c in = by. */
 static void want_split(walk *w, const lin *a, symint by)
 {
@@ -196,25 +208,25 @@ static void want_split(walk *w, const lin *a, symint by)
         return;
     }
 }
-static lin lquot(walk *w, lin a, symint by)
+static lin lquot(walk *w, const lin *a, symint by)
 {
     bool ok = true;
-    lin r = lin_div(&a, by, w->vsize, &ok);
+    lin r = lin_div(a, by, w->vsize, &ok);
     if (ok)
         return r;
-    want_split(w, &a, by);
-    use_raw(w, &a);
-    return opaque(w, w->dry ? 0 : vir_divf(w->k, emit_lin(w, &a), emit_int(w, by)));
+    want_split(w, a, by);
+    use_raw(w, a);
+    return opaque(w, w->dry ? 0 : vir_divf(w->k, emit_lin(w, a), emit_int(w, by)));
 }
-static lin lrest(walk *w, lin a, symint by)
+static lin lrest(walk *w, const lin *a, symint by)
 {
     bool ok = true;
-    lin r = lin_mod(&a, by, w->vsize, &ok);
+    lin r = lin_mod(a, by, w->vsize, &ok);
     if (ok)
         return r;
-    want_split(w, &a, by);
-    use_raw(w, &a);
-    return opaque(w, w->dry ? 0 : vir_modf(w->k, emit_lin(w, &a), emit_int(w, by)));
+    want_split(w, a, by);
+    use_raw(w, a);
+    return opaque(w, w->dry ? 0 : vir_modf(w->k, emit_lin(w, a), emit_int(w, by)));
 }
 
 /* Index of a tensor of sizes `from` at idx -> index of the same elements seen with sizes `to`. */
@@ -226,7 +238,7 @@ static void reshape_index(walk *w, int nf, const symint *from, const lin *idx, i
         while (i >= 0 && from[i] == 1)
             i--;
         while (j >= 0 && to[j] == 1)
-            out[j--] = lin_const(0);
+            lin_set_const(&out[j--], 0);
         if (j < 0)
             break;
         int i0 = i, j0 = j;
@@ -239,23 +251,35 @@ static void reshape_index(walk *w, int nf, const symint *from, const lin *idx, i
             else
                 pf = sym_mul(pf, from[--i]);
         }
-        lin flat = lin_const(0);
+        if (i == i0 && j == j0 && i >= 0) { /* one dimension as it was */
+            lin_set(&out[j--], &idx[i--]);
+            continue;
+        }
+        lin flat;
         symint s = 1;
+        lin_set_const(&flat, 0);
         for (int d = i0; d >= i && d >= 0; d--) {
-            flat = ladd(w, flat, lscale(w, idx[d], s));
+            lacc(w, &flat, &idx[d], s);
             s = sym_mul(s, from[d]);
         }
         s = 1;
         for (int d = j0; d >= j; d--) {
-            lin q = s == 1 ? flat : lquot(w, flat, s);
-            out[d] = d == j ? q : lrest(w, q, to[d]);
+            lin q;
+            if (s == 1)
+                lin_set(&q, &flat);
+            else
+                q = lquot(w, &flat, s);
+            if (d == j)
+                lin_set(&out[d], &q);
+            else
+                out[d] = lrest(w, &q, to[d]);
             s = sym_mul(s, to[d]);
         }
         i--;
         j--;
     }
     for (; j >= 0; j--)
-        out[j] = lin_const(0);
+        lin_set_const(&out[j], 0);
 }
 
 static symint int_arg(const ir_node *n, int i, symint none)
@@ -276,7 +300,7 @@ static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
     const tp_tensor *t = ir_type(n), *s = ir_type(n->arg[0].node);
     switch ((op_id)n->op) {
     case OP_alias:
-    case OP_detach: memcpy(out, idx, sizeof *out * t->ndim); return true;
+    case OP_detach: lins_set(out, idx, t->ndim); return true;
     case OP_view:
     case OP_squeeze:
     case OP_squeeze_dim:
@@ -297,7 +321,7 @@ static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
         return true;
     case OP_transpose_int:
     case OP_t: {
-        memcpy(out, idx, sizeof *out * t->ndim);
+        lins_set(out, idx, t->ndim);
         if (t->ndim < 2)
             return true;
         int a = n->op == OP_t ? 0 : dim_arg(n, 1, s->ndim), b = n->op == OP_t ? 1 : dim_arg(n, 2, s->ndim);
@@ -323,7 +347,7 @@ static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
             else if (!sym_known(SYM_le, start, len))
                 start = sym_min(start, len);
         }
-        memcpy(out, idx, sizeof *out * t->ndim);
+        lins_set(out, idx, t->ndim);
         out[d] = ladd(w, lscale(w, idx[d], step), lin_const(start));
         return true;
     }
@@ -332,11 +356,11 @@ static bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
         for (int d = 0; d < s->ndim; d++)
             out[d] = is_spread(s->size[d], t->size[d + off]) ? lin_const(0)
                      : n->arg[1].ints[d + off] == 1          ? idx[d + off]
-                                                             : lrest(w, idx[d + off], s->size[d]);
+                                                             : lrest(w, &idx[d + off], s->size[d]);
         return true;
     }
     case OP_flip: /* no view of memory, but a value at another index all the same */
-        memcpy(out, idx, sizeof *out * t->ndim);
+        lins_set(out, idx, t->ndim);
         for (int i = 0; i < n->arg[1].n; i++) {
             int d;
             dim_wrap(n->arg[1].ints[i], t->ndim, &d, NULL);
@@ -492,7 +516,10 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
         lin sub[TP_MAX_DIMS];
         int off = t->ndim - at->ndim;
         for (int d = 0; d < at->ndim; d++)
-            sub[d] = is_spread(at->size[d], t->size[d + off]) ? lin_const(0) : idx[d + off];
+            if (is_spread(at->size[d], t->size[d + off]))
+                lin_set_const(&sub[d], 0);
+            else
+                lin_set(&sub[d], &idx[d + off]);
         vir_ref v = eval(w, a, sub);
         if (w->fail)
             return 0;
@@ -1400,6 +1427,13 @@ static bool space_split(space *s, int var, symint inner) /* var = q * inner + r;
 }
 
 static _Thread_local const space *space_now;
+static void along(const group *g, int d, lin *out) /* the index of dimension d of g */
+{
+    if (g->size[d] == 1)
+        lin_set_const(out, 0);
+    else
+        lin_set(out, &space_now->at[d]);
+}
 
 static void member_index(walk *w, ir_node *n, lin *out)
 {
@@ -1408,36 +1442,39 @@ static void member_index(walk *w, ir_node *n, lin *out)
     const info *f = &w->pl->in[n->id];
     if (f->put) { /* of the copy, or of what is written into it */
         for (int d = 0; d < g->nd; d++)
-            out[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+            along(g, d, &out[d]);
         return;
     }
     if (g->part) {
         int cat = part_dim(n);
         for (int d = 0; d < t->ndim; d++)
-            out[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+            along(g, d, &out[d]);
         out[cat] = ladd(w, out[cat], lin_const(part_at(n, g->part - 1)));
         return;
     }
     if (!f->outer) {
         if (same_sizes(t->ndim, t->size, g->nd, g->size)) {
             for (int d = 0; d < t->ndim; d++)
-                out[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+                along(g, d, &out[d]);
         } else {
             lin at[TP_MAX_DIMS];
             for (int d = 0; d < g->nd; d++)
-                at[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+                along(g, d, &at[d]);
             reshape_index(w, g->nd, g->size, at, t->ndim, t->size, out);
         }
         return;
     }
     if (t->ndim == g->nd) { /* keepdim form */
         for (int d = 0; d < t->ndim; d++)
-            out[d] = (g->red >> d & 1) || g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+            if (g->red >> d & 1)
+                lin_set_const(&out[d], 0);
+            else
+                along(g, d, &out[d]);
         return;
     }
     for (int d = 0, j = 0; d < g->nd; d++)
         if (!(g->red >> d & 1))
-            out[j++] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+            along(g, d, &out[j++]);
 }
 
 /* Is t's shape one value per row of (nd, size, red)? */
@@ -1547,13 +1584,21 @@ static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out
 
 static void bit_set(uint64_t *b, int i) { b[i / 64] |= 1ull << (i % 64); }
 static bool bit_has(const uint64_t *b, int i) { return b[i / 64] >> (i % 64) & 1; }
+static bool bits_within(const uint64_t *b, const uint64_t *in, const uint64_t *or_in,
+                        int words) /* or_in may be NULL */
+{
+    for (int q = 0; q < words; q++)
+        if (b[q] & ~in[q] & ~(or_in ? or_in[q] : 0))
+            return false;
+    return true;
+}
 
 /* Groups that n's operands (through inlined values) come from. */
 typedef struct depwalk {
     planner *pl;
     uint64_t *bits;
     VEC(ir_node *) stack;
-    map seen;
+    int walk; /* number of this one */
 } depwalk;
 static void dep_operand(void *arg, ir_node *n)
 {
@@ -1565,18 +1610,18 @@ static void dep_operand(void *arg, ir_node *n)
     }
     if (n->kind == IR_placeholder || n->kind == IR_const)
         return;
-    if (map_puti(&d->seen, (uintptr_t)n, n))
+    if (f->walked == d->walk)
         return;
+    f->walked = d->walk;
     vec_push(&d->stack, n);
 }
 static void node_deps(planner *pl, ir_node *n, uint64_t *bits)
 {
-    depwalk d = { .pl = pl, .bits = bits };
+    depwalk d = { .pl = pl, .bits = bits, .walk = ++pl->nwalk };
     ir_each_operand(n, dep_operand, &d);
     while (d.stack.n)
         ir_each_operand(vec_pop(&d.stack), dep_operand, &d);
     vec_free(&d.stack);
-    map_free(&d.seen);
 }
 
 static group *group_new(planner *pl)
@@ -2467,19 +2512,21 @@ static int buffer_of(walk *w, ir_node *n, int flags)
 
 static lin address(walk *w, const tp_tensor *t, const lin *idx)
 {
-    lin a = lin_const(0);
+    lin a;
+    lin_set_const(&a, 0);
     for (int d = 0; d < t->ndim; d++)
         if (t->size[d] != 1)
-            a = ladd(w, a, lscale(w, idx[d], t->stride[d]));
+            lacc(w, &a, &idx[d], t->stride[d]);
     return a;
 }
 
 static lin linear_part(walk *w, const tp_tensor *t, const lin *idx)
 {
-    lin a = lin_const(0);
+    lin a;
+    lin_set_const(&a, 0);
     for (int d = 0; d < t->ndim; d++)
         if (t->size[d] != 1 && !idx[d].opaque)
-            a = ladd(w, a, lscale(w, idx[d], t->stride[d]));
+            lacc(w, &a, &idx[d], t->stride[d]);
     return a;
 }
 
@@ -2896,7 +2943,7 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                 ir_node *x = n->arg[0].node;
                 lin home[TP_MAX_DIMS];
                 for (int d = 0; d < g->nd; d++)
-                    home[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+                    along(g, d, &home[d]);
                 vir_ref v = eval(w, x, home);
                 dtype from = (dtype)ir_type(x)->dt;
                 v = loop_convert(k, v, from, f->rkind == RED_any ? DT_bool : red_dtype(n));
@@ -2906,7 +2953,7 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                 dtype wide = dtype_is_float((dtype)ir_type(n)->dt) ? DT_f64 : DT_i64;
                 lin home[TP_MAX_DIMS];
                 for (int d = 0; d < g->nd; d++)
-                    home[d] = g->size[d] == 1 ? lin_const(0) : space_now->at[d];
+                    along(g, d, &home[d]);
                 vir_ref v = loop_convert(k, eval(w, x, home), (dtype)ir_type(x)->dt, wide),
                         s = vir_get(k, running[i]);
                 v = f->rkind == RED_sum ? vir_add(k, s, v) : vir_mul(k, s, v);
@@ -3228,10 +3275,11 @@ static bool write_needed(planner *pl, const group *g, const int *order, size_t a
         int missing = 0;
         if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id))
             continue;
-        for (int j = 0; j < (int)pl->groups.n && missing <= 2; j++)
-            if (j != g->id && bit_has(h->before, j) && !bit_has(written, j)) {
-                const group *m = pl->groups.at[j];
-                missing += m->ext || bit_has(m->before, g->id) ? 3 : 1;
+        for (int q = 0; q < pl->words; q++)
+            for (uint64_t left = h->before[q] & ~written[q]; left && missing <= 2; left &= left - 1) {
+                const group *m = pl->groups.at[q * 64 + __builtin_ctzll(left)];
+                if (m != g)
+                    missing += m->ext || bit_has(m->before, g->id) ? 3 : 1;
             }
         if (missing > 2)
             continue;
@@ -3253,10 +3301,9 @@ static bool write_riders(planner *pl, group *g, const int *order, size_t at, uin
 {
     for (size_t i = at + 1; i < pl->groups.n; i++) {
         group *h = pl->groups.at[order[i]];
-        bool ready = !h->ext && bit_has(h->before, g->id) && !bit_has(written, h->id), fits = false;
-        for (int j = 0; j < (int)pl->groups.n && ready; j++)
-            ready = !bit_has(h->before, j) || bit_has(written, j);
-        if (!ready)
+        bool fits = false;
+        if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id) ||
+            !bits_within(h->before, written, NULL, pl->words))
             continue;
         const char *why = "its rows are not the product's";
         if (h->n == 1 && (pl->in[h->member[0]->id].put || part_count(h->member[0])))
@@ -3457,28 +3504,26 @@ static bool used_outside(planner *pl, const group *g, ir_node *n)
 
 typedef struct orderer {
     planner *pl;
-    bool *done, *floats; /* by group; floats: computed from inputs alone, so it can wait until it is wanted */
+    uint64_t *done,
+        *floats; /* groups; floats: computed from inputs alone, so it can wait until it is wanted */
     int *order, n;
 } orderer;
 
 /* g after everything it needs, lowest number first: stable and close to program order. */
 static void place(orderer *o, group *g)
 {
-    if (o->done[g->id])
+    if (bit_has(o->done, g->id))
         return;
-    for (int j = 0; j < (int)o->pl->groups.n;
+    int words = o->pl->words;
+    for (int j = 0; j < (int)o->pl->groups.n && !bits_within(g->before, o->done, NULL, words);
          j++) /* `before` is transitive and numbers follow it among what waits */
-        if (!o->done[j] && j != g->id && bit_has(g->before, j)) {
-            bool ready = true;
-            for (int q = 0; q < (int)o->pl->groups.n && ready; q++)
-                ready = o->done[q] || !bit_has(o->pl->groups.at[j]->before, q);
-            if (ready) {
-                o->done[j] = true;
-                o->order[o->n++] = j;
-                j = -1; /* something lower may be ready now */
-            }
+        if (!bit_has(o->done, j) && j != g->id && bit_has(g->before, j) &&
+            bits_within(o->pl->groups.at[j]->before, o->done, NULL, words)) {
+            bit_set(o->done, j);
+            o->order[o->n++] = j;
+            j = -1; /* something lower may be ready now */
         }
-    o->done[g->id] = true;
+    bit_set(o->done, g->id);
     o->order[o->n++] = g->id;
 }
 
@@ -3487,20 +3532,23 @@ static void place(orderer *o, group *g)
 static void schedule_order(planner *pl, int *order)
 {
     int n = (int)pl->groups.n;
-    orderer o = { pl, mem_zalloc((size_t)MAX(n, 1)), mem_zalloc((size_t)MAX(n, 1)), order, 0 };
+    int words = pl->words;
+    uint64_t *sets = mem_zalloc(sizeof *sets * 3 * (size_t)words), *followed = sets + 2 * words;
+    orderer o = { pl, sets, sets + words, order, 0 };
+    for (int i = 0; i < n; i++)
+        for (int q = 0; q < words; q++)
+            followed[q] |= pl->groups.at[i]->before[q];
     for (bool more = true; more;) {
         more = false;
         for (int i = 0; i < n; i++) {
             group *g = pl->groups.at[i];
             bool call = g->ext && !(g->ext->kind == IR_call && (row_of(g->ext)->flags & OPF_VIEW));
-            bool f = !call && !o.floats[i], sum = g->red != 0;
-            for (int j = 0; j < n && sum; j++)
-                sum = !bit_has(pl->groups.at[j]->before, i);
-            f = f && !sum; /* a sum that is only returned frees what it reads */
-            for (int j = 0; j < n && f; j++)
-                f = !bit_has(g->before, j) || o.floats[j];
-            more |= f;
-            o.floats[i] |= f;
+            bool sum = g->red != 0 &&
+                       !bit_has(followed, i); /* one that is only returned frees what it reads */
+            if (call || sum || bit_has(o.floats, i) || !bits_within(g->before, o.floats, NULL, words))
+                continue;
+            more = true;
+            bit_set(o.floats, i);
         }
     }
     for (int pass = 0; pass < 2; pass++) {
@@ -3508,12 +3556,9 @@ static void schedule_order(planner *pl, int *order)
             more = false;
             for (int i = 0; i < n && !more;
                  i++) { /* lowest number first whose sources are there or can wait */
-                if (o.done[i] || (pass == 0 && o.floats[i]))
+                if (bit_has(o.done, i) || (pass == 0 && bit_has(o.floats, i)))
                     continue;
-                bool ready = true;
-                for (int j = 0; j < n && ready; j++)
-                    ready = o.done[j] || !bit_has(pl->groups.at[i]->before, j) || o.floats[j];
-                if (ready) {
+                if (bits_within(pl->groups.at[i]->before, o.done, o.floats, words)) {
                     place(&o, pl->groups.at[i]);
                     more = true;
                 }
@@ -3521,8 +3566,7 @@ static void schedule_order(planner *pl, int *order)
         }
     }
     assert(o.n == n);
-    free(o.done);
-    free(o.floats);
+    free(sets);
 }
 
 /* The slot whose memory this one looks at, or -1. Calls may return their first operand or views of it. */

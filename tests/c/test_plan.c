@@ -1,5 +1,7 @@
 /* test_plan.c - choices of the plan: each asks first, and a refused one leaves the library call. */
 #include "test.h"
+#include "base/map.h"
+#include "loop/lin.h"
 #include "loop/loop.h"
 
 static const char *const lowered[] = {
@@ -32,6 +34,37 @@ static const char *const lowered[] = {
     "2\n"
     "    return (b,)\n",
 };
+
+TEST(lin_acc_adds_as_lin_add_does)
+{
+    uint64_t r = 7;
+    for (int round = 0; round < 2000; round++) {
+        lin a = lin_const(0), b = lin_const(0);
+        for (int i = 0; i < 2; i++) {
+            lin *l = i ? &b : &a;
+            int n = (int)((r = hash_u64(r + 1)) % 5);
+            l->k = (symint)(r >> 8) % 7 - 3;
+            for (int k = 0; k < n; k++) {
+                bool ok = true;
+                lin v = lin_var((int)((r = hash_u64(r + 1)) % 6));
+                lin t = lin_scale(v, (symint)(r >> 8) % 7 - 3);
+                *l = lin_add(*l, &t, &ok);
+                CHECK(ok);
+            }
+        }
+        symint c = (symint)((r = hash_u64(r + 1)) % 5) - 2;
+        bool ok = true;
+        lin scaled = lin_scale(b, c), want = lin_add(a, &scaled, &ok), got;
+        lin_set(&got, &a);
+        CHECK(ok && lin_acc(&got, &b, c) && lin_equal(&got, &want));
+    }
+    lin full = lin_const(0), one = lin_var(LIN_MAX);
+    for (int i = 0; i < LIN_MAX; i++)
+        full.t[full.n++] = lin_var(i).t[0];
+    CHECK(!lin_acc(&full, &one, 1) && full.n == LIN_MAX);
+    lin opaque = { .opaque = true };
+    CHECK(!lin_acc(&opaque, &one, 1) && !lin_acc(&one, &opaque, 1));
+}
 
 static int asked;
 static bool refuse_lower(void *data, decide_kind k, const char *site, uint64_t hash)
