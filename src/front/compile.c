@@ -22,7 +22,28 @@ static __thread int disabled;
 
 const char *cap_brand(void) { return py_prefix; }
 
-PyObject *cfg_obj(const char *name) { return config ? PyDict_GetItemString(config, name) : NULL; }
+/* Settings are asked for by literals, many times in a capture: the string of each is made once. */
+static PyObject *cfg_key(const char *name) /* borrowed, or NULL: there is no room */
+{
+    static struct {
+        const char *name;
+        PyObject *key;
+    } kept[128];
+    for (size_t i = ((uintptr_t)name * 0x9e3779b97f4a7c15u) >> 57, k = 0; k < 8;
+         k++, i = (i + 1) % COUNT(kept)) {
+        if (!kept[i].name && (kept[i].key = PyUnicode_InternFromString(name)))
+            kept[i].name = name;
+        if (kept[i].name == name)
+            return kept[i].key;
+    }
+    PyErr_Clear();
+    return NULL;
+}
+PyObject *cfg_obj(const char *name)
+{
+    PyObject *key = config ? cfg_key(name) : NULL;
+    return key ? PyDict_GetItem(config, key) : config ? PyDict_GetItemString(config, name) : NULL;
+}
 bool cfg_bool(const char *name, bool dflt)
 {
     PyObject *o = cfg_obj(name);

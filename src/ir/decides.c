@@ -73,7 +73,8 @@ int ir_decided_by(const tp_val *type, const tp_val *arg, int narg, symint *out, 
 
 int ir_decided(const ir_node *n, symint *out, int cap)
 {
-    if (!n->graph->env || (n->kind != IR_call && n->kind != IR_opaque))
+    const sym_env *env = n->graph->env;
+    if (!env || !sym_env_n_symbols(env) || (n->kind != IR_call && n->kind != IR_opaque))
         return 0;
     return ir_decided_by(&n->val, n->arg, n->narg, out, cap);
 }

@@ -127,7 +127,13 @@ typedef struct op_row {
     op_schema schema;
 } op_row;
 
-const op_row *op_row_of(op_id op);                                  /* schema parsed */
+extern const op_row *op_rows; /* private: NULL until schemas are parsed */
+const op_row *op_row_first(op_id op);
+static inline const op_row *op_row_of(op_id op) /* schema parsed */
+{
+    const op_row *r = __atomic_load_n(&op_rows, __ATOMIC_ACQUIRE);
+    return TP_LIKELY(r != NULL) ? &r[op] : op_row_first(op);
+}
 bool op_find(const char *full, size_t n, op_id *op, op_variant *v); /* "add.Tensor", "add_.Tensor", "relu" */
 void op_full_name(strbuf *b, op_id op, op_variant v);               /* add_.Tensor */
 

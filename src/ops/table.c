@@ -245,9 +245,11 @@ static void build(void)
         parse_schema(&rows[i]);
         map_put(&by_name, rows[i].full, (void *)(uintptr_t)(i + 1));
     }
+    __atomic_store_n(&op_rows, rows, __ATOMIC_RELEASE);
 }
 
-const op_row *op_row_of(op_id op)
+const op_row *op_rows;
+const op_row *op_row_first(op_id op)
 {
     pthread_once(&once, build);
     return &rows[op];
