@@ -1831,8 +1831,35 @@ static void vector_loop(low *l, int n)
     l->cur = 0;
 }
 
-/* Instructions first..last copies wide: a run of straight-line code is written copy after copy, loops only
- * once. */
+static int buffer_of(const vir *k, const vir_ins *in)
+{
+    const vir_ins *p = &k->ins[in->a];
+    return (int)(p->op == VIR_ptr ? &k->ins[p->a] : p)->imm;
+}
+
+/* Whether copies of the run may be mixed: no copy reads what another may have written, and no two of their stores meet. */
+static bool copies_mix(const vir *k, vir_ref r, vir_ref stop)
+{
+    uint64_t stored = 0, read = 0;
+    for (; r != stop; r = k->ins[r].next) {
+        const vir_ins *in = &k->ins[r];
+        if (in->dead || (in->op != VIR_load && in->op != VIR_store))
+            continue;
+        int buf = buffer_of(k, in);
+        uint64_t bit = 1ull << (buf & 63);
+        if (in->op == VIR_load) {
+            read |= k->bufs[buf].flags == VIR_IN ? 0 : bit;
+            continue;
+        }
+        if (in->access != VA_unit || in->add || (stored & bit))
+            return false;
+        stored |= bit;
+    }
+    return !(stored & read);
+}
+
+/* Instructions first..last copies wide: a run of straight-line code is written copy after copy, loops only once. Two copies at
+ * a time are then mixed, because a processor sees too little of the next copy while it waits for this one. */
 static void lower_region(low *l, int region, int first, int last)
 {
     const vir *k = l->k;
@@ -1849,11 +1876,14 @@ static void lower_region(low *l, int region, int first, int last)
         vir_ref stop = r;
         while (stop && k->ins[stop].op != VIR_loop)
             stop = k->ins[stop].next;
+        bool mix = last > first && copies_mix(k, r, stop);
+        int begin[2] = { 0, 0 };
         for (int c = first; c <= last; c++) {
             l->cur = c;
             l->first = first;
             if (l->tail)
                 l->tail = l->tailmask[c];
+            begin[(c - first) % 2] = l->m->n;
             for (vir_ref x = r; x != stop; x = k->ins[x].next) {
                 const vir_ins *i = &k->ins[x];
                 bool each = i->varying || i->op == VIR_store || i->op == VIR_set || i->op == VIR_step ||
@@ -1862,6 +1892,8 @@ static void lower_region(low *l, int region, int first, int last)
                 if (!i->dead && (c == first || each))
                     lower_ins(l, x);
             }
+            if (mix && (c - first) % 2)
+                mir_zip(l->m, begin[0], begin[1], last - first + 1);
         }
         r = stop;
     }

@@ -115,6 +115,9 @@ int mir_const_vec(mir *m, const void *bytes, int n); /* n bytes as they are */
 int mir_label(mir *m);
 void mir_loop_begin(mir *m);
 void mir_loop_end(mir *m);
+/* The straight pieces [a, b) and [b, end) of the code, two of `copies` of the same work, become one, an instruction of each in
+ * turn. Neither may need the other's memory. Not where registers would not do or the order matters otherwise. */
+void mir_zip(mir *m, int a, int b, int copies);
 
 typedef enum { HC_call, HC_div64, HC_cvt } x64_help; /* what the helper does, lane by lane, in C */
 int64_t x64_help_word(x64_help what, int sub, int type, int from, int lanes);

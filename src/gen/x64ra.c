@@ -128,6 +128,112 @@ void mir_loop_begin(mir *m)
 }
 void mir_loop_end(mir *m) { m->loops[m->stack[--m->depth]].end = m->n - 1; }
 
+/* What may change places with instructions of the other piece: no branches, no flags that somebody reads later, nothing that
+ * writes to memory by way of the frame. */
+static bool zips(const mi *i)
+{
+    static const uint64_t kinds = 1ull << MI_vec | 1ull << MI_fma | 1ull << MI_blend | 1ull << MI_gather |
+                                  1ull << MI_movv | 1ull << MI_k3 | 1ull << MI_knot | 1ull << MI_kfrom |
+                                  1ull << MI_kto | 1ull << MI_movd | 1ull << MI_movd_from |
+                                  1ull << MI_bcastg | 1ull << MI_gmov | 1ull << MI_gimm | 1ull << MI_gload |
+                                  1ull << MI_glea | 1ull << MI_galu | 1ull << MI_galui | 1ull << MI_gimul |
+                                  1ull << MI_gimuli | 1ull << MI_gshift | 1ull << MI_gsx;
+    return (kinds >> i->kind & 1) && i->base != MB_FRAME;
+}
+
+static void mi_regs(const mi *i, int32_t r[7])
+{
+    const int32_t all[7] = { i->d, i->s1, i->s2, i->s3, i->k, i->base, i->index };
+    memcpy(r, all, sizeof all);
+}
+
+/* Most vector registers that [a, b) needs at one time for what it makes itself, and those it reads or changes of others
+ * (constants apart, which memory can hold). */
+static int pressure(const mir *m, int a, int b, int *others)
+{
+    int live = 0, most = 0;
+    int32_t r[7];
+    *others = 0;
+    int32_t *seen = arena_zalloc(m->a, sizeof *seen * (size_t)m->nv);
+    for (int i = b - 1; i >= a; i--) { /* backwards: a value lives from its last use up to its definition */
+        mi_regs(&m->code[i], r);
+        for (int x = 0; x < 7; x++) {
+            const vreg *v = r[x] > 0 ? &m->v[r[x]] : NULL;
+            if (!v || v->cls != CLASS_v || v->is_const || seen[r[x]])
+                continue;
+            seen[r[x]] = 1;
+            if (v->start >= a)
+                live++;
+            else
+                ++*others;
+        }
+        most = MAX(most, live);
+        if (m->code[i].d > 0 && m->v[m->code[i].d].start == i && m->v[m->code[i].d].cls == CLASS_v)
+            live--;
+    }
+    return most;
+}
+
+void mir_zip(mir *m, int a, int b, int copies)
+{
+    int n = m->n - a, na = b - a, at = a, j = 0, others;
+    int32_t r[7];
+    if (n < 24) /* the processor sees that far itself */
+        return;
+    for (int i = a; i < m->n; i++)
+        if (!zips(&m->code[i]))
+            return;
+    int one = pressure(m, a, b, &others);
+    if (2 * one + copies * others > (m->avx512 ? 32 : 16))
+        return;
+    mi *old = arena_alloc(m->a, sizeof *old * (size_t)n);
+    int32_t(*last)[2] = arena_zalloc(
+        m->a, sizeof *last * (size_t)m->nv); /* 1 + place in the first piece: written, touched */
+    memcpy(old, m->code + a, sizeof *old * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        mi_regs(&old[i], r);
+        for (int x = 0; x < 7; x++) {
+            if (r[x] <= 0)
+                continue;
+            vreg *v = &m->v[r[x]];
+            if (v->start >= a)
+                v->start = -1;
+            v->end = MIN(v->end, a);
+            if (i < na)
+                last[r[x]][1] = i + 1;
+        }
+        if (i < na && old[i].d)
+            last[old[i].d][0] = i + 1;
+    }
+    for (int i = 0; i <= na; i++) { /* i instructions of the first piece are written */
+        for (int some = 0; j < n - na && (some < 2 || i == na) && (j < i || i == na); some++) {
+            const mi *x = &old[na + j];
+            int need = x->d ? last[x->d][1] : 0;
+            mi_regs(x, r);
+            for (int y = 0; y < 7; y++)
+                need = r[y] > 0 ? MAX(need, last[r[y]][0]) : need;
+            if (need > i)
+                break;
+            m->code[at++] = *x;
+            j++;
+        }
+        if (i < na)
+            m->code[at++] = old[i];
+    }
+    assert(at == m->n);
+    for (int i = a; i < m->n; i++) {
+        mi_regs(&m->code[i], r);
+        for (int x = 0; x < 7; x++) {
+            if (r[x] <= 0)
+                continue;
+            vreg *v = &m->v[r[x]];
+            if (v->start < 0)
+                v->start = i;
+            v->end = MAX(v->end, i);
+        }
+    }
+}
+
 /* --- allocation
  * ---------------------------------------------------------------------------------------------- */
 typedef struct pool {

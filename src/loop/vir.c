@@ -1001,21 +1001,25 @@ static bool wide64(const vir *k)
     return false;
 }
 
-/* How much work one element is, in rough instructions: latency hides behind heavy bodies, light ones need
- * more vectors in flight. */
-static int weight(const vir *k)
+/* How much work one element is, in rough instructions: light bodies need more vectors in flight. tables: whether it looks
+ * into tables, which take the registers that a second vector would need. */
+static int weight(const vir *k, bool *tables)
 {
     int w = 0;
-    for (int i = 1; i < k->n; i++)
-        if (!k->ins[i].dead && k->loops[k->ins[i].region].vector && k->ins[i].op != VIR_loop)
-            w += op_kind[k->ins[i].op] == K_math ? 20 : k->ins[i].op == VIR_call ? 100 : 1;
+    for (int i = 1; i < k->n; i++) {
+        const vir_ins *in = &k->ins[i];
+        if (in->dead || !k->loops[in->region].vector || in->op == VIR_loop)
+            continue;
+        w += op_kind[in->op] == K_math ? 20 : in->op == VIR_call ? 100 : 1;
+        *tables |= in->op == VIR_erf || in->op == VIR_tanh;
+    }
     return w;
 }
 
 static int choose_ways(const vir *k)
 {
-    int w = weight(k), comps = 0;
-    bool inner = false;
+    bool inner = false, tables = false;
+    int w = weight(k, &tables), comps = 0;
     for (int i = 1; i < k->n; i++)
         if (k->ins[i].op == VIR_draw && !k->ins[i].dead)
             return 4; /* four vectors share the numbers of one round */
@@ -1026,7 +1030,7 @@ static int choose_ways(const vir *k)
         inner |= k->loops[i].vector && k->loops[i].vector != i;
     if (comps || inner)
         return w <= 12 && comps <= 2 ? 4 : w <= 40 && comps <= 4 ? 2 : 1;
-    return w <= 8 ? 2 : 1;
+    return w <= 8 || (w <= 50 && !tables) ? 2 : 1;
 }
 
 bool vir_finish(vir *k, tp_err *err)

@@ -47,3 +47,50 @@ TEST(gen_pointwise)
     }
     arena_free(&a);
 }
+
+/* y = exp(x), two vectors in flight; x and y may be one buffer that is read and written. */
+static vir *exp_kernel(arena *a, bool inout, tp_err *err)
+{
+    vir *k = vir_make(a, "exps");
+    int y = vir_buffer(k, VM_f32, inout ? VIR_INOUT : VIR_OUT, "y"),
+        x = inout ? y : vir_buffer(k, VM_f32, VIR_IN, "x");
+    vir_ref n = vir_int_arg(k, "n"), i = vir_loop(k, LOOP_vector, vir_int(k, 0), n);
+    vir_store(k, y, i, vir_exp(k, vir_load(k, x, i, 0)), 0);
+    vir_end(k);
+    k->ways = 2;
+    CHECK(vir_finish(k, err));
+    return k;
+}
+
+/* Two vectors take turns, so that one works while the other waits: the second is read before the first is written. Not
+ * where one may read what the other has written. */
+TEST(gen_vectors_take_turns)
+{
+    arena a = { 0 };
+    tp_err err = { 0 };
+    for (int inout = 0; inout < 2 && gen_isa_host() >= ISA_avx512; inout++) {
+        vir *k = exp_kernel(&a, inout, &err);
+        strbuf b = { 0 };
+        gen_code c;
+        CHECK(gen_x64(k, ISA_avx512, &c, &b, &err));
+        gen_code_free(&c);
+        const char *second = strstr(strbuf_str(&b), "*4+64]"),
+                   *store = strstr(strbuf_str(&b), "vmovups zmmword ptr");
+        CHECK(second && store);
+        CHECK((second < store) == !inout);
+        strbuf_free(&b);
+    }
+    for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++)
+        for (int n = 0; n < 140; n += 1 + n / 9) {
+            vir *k = exp_kernel(&a, false, &err);
+            const run_kernel *r = exec_kernel_isa(k, (gen_isa)isa, &err);
+            float in[140], out[140], ref[140];
+            for (int j = 0; j < 140; j++)
+                in[j] = (float)j * 0.37f - 40, out[j] = ref[j] = -7;
+            void *b1[] = { out, in }, *b2[] = { ref, in };
+            exec_run(r, b1, (int64_t[]){ n }, NULL, 0, 0);
+            vir_interp(k, b2, (int64_t[]){ n }, NULL, 0, 0, &err);
+            CHECK(!memcmp(out, ref, sizeof out));
+        }
+    arena_free(&a);
+}
