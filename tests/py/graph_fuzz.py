@@ -25,6 +25,8 @@ FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
 INTS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 TOL = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
 SMALL = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33)
+LARGE = (1, 3, 16, 64, 65, 130, 257, 1025)  # every sixteenth program: what threads share and loops go round many times
+MOST = 200000  # elements of an argument
 ENGINES = {  # environment, backend
     "avx512": ({"TAPER_EMITTER": "x64", "TAPER_ISA": "avx512"}, "inductor"),
     "avx2": ({"TAPER_EMITTER": "x64", "TAPER_ISA": "avx2"}, "inductor"),
@@ -116,6 +118,7 @@ class Value:
 class Program:
     def __init__(self, seed, ops):
         self.r = random.Random(seed)
+        self.large = seed % 16 == 15
         self.values, self.lines, self.inputs, self.n = [], [], [], 0
         self.grad = self.r.random() < 0.4
         self.scope, self.ran = {"taper": taper, "call": _C._call}, 0  # what trying a step needs
@@ -131,6 +134,12 @@ class Program:
     # ---- pieces ----
     def shape(self):
         nd = self.r.choice((0, 1, 1, 2, 2, 2, 3, 3, 4))
+        if self.large:
+            shape, n = [], 1
+            for _ in range(nd):
+                shape.append(self.r.choice([k for k in LARGE if n * k <= MOST]))
+                n *= shape[-1]
+            return shape
         shape = [self.r.choice(SMALL if nd < 3 else SMALL[:5]) for _ in range(nd)]
         if nd and self.r.random() < 0.04:
             shape[self.r.randrange(nd)] = 0
