@@ -64,6 +64,12 @@ static tp_tensor *to_type(bld *b, tp_tensor *t, dtype dt)
     return !t || t->dt == dt ? t : b_op(b, to_dtype, vT(t), vDT(dt));
 }
 
+/* A sum of narrow floats leaves their range long before what is made of it does. */
+static tp_tensor *widened(bld *b, tp_tensor *t)
+{
+    return t && (t->dt == DT_f16 || t->dt == DT_bf16) ? to_type(b, t, DT_f32) : t;
+}
+
 static tp_tensor *sum_over(bld *b, tp_tensor *t, tp_val dim, bool keep)
 {
     return b_op(b, sum_dim_IntList, vT(t), dim, vB(keep));
@@ -81,8 +87,10 @@ bool decomp_mean(bld *b, const tp_val *arg, tp_val *out)
     const tp_val *dt = dims || !all ? &arg[3] : &arg[1];
     if (dt->kind == VAL_dtype)
         t = to_type(b, t, (dtype)dt->i);
-    tp_tensor *s = sum_over(b, t, dims ? arg[1] : vNone, dims && arg[2].b);
-    return give(b, b_op(b, div_Tensor, vT(s), vI(count_of(t, mask))), out);
+    if (!t)
+        return false;
+    tp_tensor *s = sum_over(b, widened(b, t), dims ? arg[1] : vNone, dims && arg[2].b);
+    return give(b, to_type(b, b_op(b, div_Tensor, vT(s), vI(count_of(t, mask))), (dtype)t->dt), out);
 }
 bool decomp_nansum(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -147,6 +155,8 @@ static tp_tensor *variance(bld *b, const tp_val *arg, bool root, tp_tensor **mea
     bool keep = arg[3].b;
     double corr = arg[2].kind == VAL_none ? 1 : val_as_f(&arg[2]);
     symint n = count_of(t, mask);
+    dtype dt = (dtype)t->dt;
+    t = widened(b, t);
     tp_tensor *m = b_op(b, div_Tensor, vT(sum_over(b, t, arg[1], true)), vI(n));
     tp_tensor *d = b_op(b, sub_Tensor, vT(t), vT(m));
     tp_tensor *s = sum_over(b, b_op(b, mul_Tensor, vT(d), vT(d)), arg[1], keep);
@@ -154,8 +164,8 @@ static tp_tensor *variance(bld *b, const tp_val *arg, bool root, tp_tensor **mea
                                      : vF(sym_is_expr(n) ? 0 : MAX((double)n - corr, 0));
     tp_tensor *v = b_op(b, div_Tensor, vT(s), dof);
     if (mean)
-        *mean = drop_dims(b, m, mask, keep);
-    return root ? b_op(b, sqrt, vT(v)) : v;
+        *mean = to_type(b, drop_dims(b, m, mask, keep), dt);
+    return to_type(b, root ? b_op(b, sqrt, vT(v)) : v, dt);
 }
 bool decomp_var(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -205,6 +215,10 @@ bool decomp_vector_norm(bld *b, const tp_val *arg, tp_val *out) /* self, ord, di
     double p = val_as_f(&arg[1]);
     if (arg[4].kind == VAL_dtype)
         t = to_type(b, t, (dtype)arg[4].i);
+    if (!t)
+        return false;
+    dtype dt = (dtype)t->dt;
+    t = widened(b, t);
     tp_val dim = arg[2].kind == VAL_none ? vIs(NULL, 0) : arg[2];
     tp_tensor *a = b_op(b, abs, vT(t));
     if (p == INFINITY)
@@ -220,7 +234,7 @@ bool decomp_vector_norm(bld *b, const tp_val *arg, tp_val *out) /* self, ord, di
     else
         r = b_op(b, pow_Tensor_Scalar,
                  vT(sum_over(b, b_op(b, pow_Tensor_Scalar, vT(a), vF(p)), dim, arg[3].b)), vF(1 / p));
-    return give(b, r, out);
+    return give(b, to_type(b, r, dt), out);
 }
 static bool norm(bld *b, const tp_val *arg, tp_val dt, tp_val *out)
 {
@@ -250,15 +264,18 @@ bool decomp_logsumexp(bld *b, const tp_val *arg, tp_val *out)
     uint32_t mask;
     if (!t || !mask_of(b, t, &arg[1], &mask))
         return false;
+    dtype dt = (dtype)t->dt;
+    t = widened(b, t);
     if (sym_known(SYM_eq, t->numel, 0)) {
         tp_tensor *s = sum_over(b, b_op(b, exp, vT(t)), arg[1], arg[2].b);
-        return give(b, b_op(b, log, vT(s)), out);
+        return give(b, to_type(b, b_op(b, log, vT(s)), dt), out);
     }
     tp_tensor *m = b_op(b, amax, vT(t), arg[1], vB(true));
     m = b_op(b, where_self, vT(b_op(b, isinf, vT(m))), vI(0), vT(m)); /* inf - inf would be NaN */
     m = b_op(b, detach, vT(m));
     tp_tensor *s = sum_over(b, b_op(b, exp, vT(b_op(b, sub_Tensor, vT(t), vT(m)))), arg[1], arg[2].b);
-    return give(b, b_op(b, add_Tensor, vT(b_op(b, log, vT(s))), vT(drop_dims(b, m, mask, arg[2].b))), out);
+    tp_tensor *r = b_op(b, add_Tensor, vT(b_op(b, log, vT(s))), vT(drop_dims(b, m, mask, arg[2].b)));
+    return give(b, to_type(b, r, dt), out);
 }
 
 static tp_tensor *soft_input(bld *b, const tp_val *arg)
@@ -280,8 +297,7 @@ static bool soft_parts(bld *b, const tp_val *arg, tp_val *out, bool log_)
     symint d = arg[1].i;
     if (t->numel == 0) /* nothing has no maximum */
         return give(b, b_op(b, clone, vT(t)), out);
-    if (dt == DT_f16 || dt == DT_bf16)
-        t = to_type(b, t, DT_f32);
+    t = widened(b, t);
     tp_tensor *x = b_op(b, sub_Tensor, vT(t), vT(b_op(b, amax, vT(t), vIs(&d, 1), vB(true))));
     tp_tensor *e = b_op(b, exp, vT(x)), *s = sum_over(b, e, vIs(&d, 1), true);
     tp_tensor *r = log_ ? b_op(b, sub_Tensor, vT(x), vT(b_op(b, log, vT(s))))

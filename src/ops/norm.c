@@ -720,6 +720,10 @@ static bool bn_check(op_call *c, tp_tensor *x, tp_tensor *const *par, bool train
         return err_set(c->err, ERR_runtime, "running_mean must be defined in evaluation mode");
     if (!train && !par[3])
         return err_set(c->err, ERR_runtime, "running_var must be defined in evaluation mode");
+    if (train && sym_known(SYM_eq, x->numel, 0))
+        return err_set(c->err, ERR_runtime,
+                       "input tensor must have at least one element, but got input_sizes = %s",
+                       sizes_str(&s, x->ndim, x->size));
     return true;
 }
 
@@ -982,6 +986,16 @@ static tp_tensor *normalised(bld *b, tp_tensor *x, tp_tensor *const *par, bool t
 {
     tp_tensor *r[5];
     stats[0] = stats[1] = NULL;
+    if (train && sym_known(SYM_eq, x->numel, 0)) { /* no statistics; gradients are zeros, not absent */
+        tp_tensor *y = b_op(b, clone, vT(x));
+        for (int i = 0; i < 2 && y; i++)
+            if (par[i] && !sym_known(SYM_eq, par[i]->numel, 0)) {
+                tp_tensor *one = b_op(b, select_int, vT(par[i]), vI(0), vI(0));
+                y = to_type(b, i ? b_op(b, add_Tensor, vT(y), vT(one)) : b_op(b, mul_Tensor, vT(y), vT(one)),
+                            (dtype)x->dt);
+            }
+        return y;
+    }
     if (!train || !par[2] || !par[3])
         return b_opn(b, native_batch_norm, r, 3, vT(x), vT(par[0]), vT(par[1]), vT(train ? NULL : par[2]),
                      vT(train ? NULL : par[3]), vB(train), *mom, *eps)

@@ -137,3 +137,13 @@ def test_writing_outside_is_the_error_of_eager():
                 except (RuntimeError, IndexError) as e:
                     said.append((type(e), str(e).splitlines()[0]))
             assert said[0] and said[0] == said[1], said
+
+
+def test_sums_of_narrow_floats_on_the_way_may_be_large():
+    """The sum of 400,000 halves does not fit into float16, their mean and spread do, and large sums are made in parts."""
+    x = taper.full((400000,), 0.5, dtype=taper.float16)
+    x[::2] = 1.5
+    for f in (lambda x: x.mean(), lambda x: (x * 1).var(), lambda x: taper.std_mean(x * 1)[1], lambda x: (x * 1).norm(), lambda x: taper.logsumexp(x * 1, 0),
+              lambda x: (x.expand(2, 400000) * 1).mean()):
+        want, got = f(x), taper.compile(f)(x)
+        assert got.dtype == want.dtype and got.isfinite().all() and (got - want).abs().item() <= 2e-3 * max(1, want.abs().item()), (want, got)

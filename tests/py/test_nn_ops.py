@@ -142,3 +142,18 @@ def test_interpolate_refuses_what_it_cannot_do():
             assert word in str(e), e
         else:
             raise AssertionError(f"{shape} {kw}")
+
+
+def test_batch_norm_of_nothing_leaves_the_statistics():
+    for shape in ((0, 3, 4, 4), (2, 3, 0)):
+        for wrap in (lambda f: f, taper.compile):
+            x, w = taper.zeros(shape, requires_grad=True), taper.ones(3, requires_grad=True)
+            m, v = taper.ones(3), taper.full((3,), 2.0)
+            y = wrap(lambda x, m, v, w: taper.nn.functional.batch_norm(x, m, v, w, training=True))(x, m, v, w)
+            y.sum().backward()
+            assert y.shape == x.shape and m.tolist() == [1] * 3 and v.tolist() == [2] * 3 and w.grad.tolist() == [0] * 3
+    try:
+        taper.native_batch_norm(taper.zeros(0, 3, 2), None, None, None, None, True, 0.1, 1e-5)
+        raise AssertionError("no error")
+    except RuntimeError as e:
+        assert "must have at least one element, but got input_sizes = [0, 3, 2]" in str(e), e
