@@ -22,27 +22,28 @@ static const uint32_t md5_k[64] = {
     0x6fa87e4f, 0xfe2ce6e0, 0xa3014314, 0x4e0811a1, 0xf7537e82, 0xbd3af235, 0x2ad7d2bb, 0xeb86d391,
 };
 
-/* Four loops of sixteen, unrolled, so that every index and shift is a constant. */
+/* Four loops of sixteen, unrolled, so that every index and shift is a constant. Each step waits for b of the one before,
+ * so what does not need it is added up first (the compiler would mix the sums again). */
 static void md5_block(uint32_t *h, const unsigned char *p)
 {
     static const unsigned char shift[4][4] = {
         { 7, 12, 17, 22 }, { 5, 9, 14, 20 }, { 4, 11, 16, 23 }, { 6, 10, 15, 21 }
     };
-    uint32_t a = h[0], b = h[1], c = h[2], d = h[3], w[16];
+    uint32_t a = h[0], b = h[1], c = h[2], d = h[3];
 
-    for (int i = 0; i < 16; i++)
-        w[i] = le32(p + 4 * i);
-#define MD5_ROUND(round, f, word)                                                   \
+#define MD5_ROUND(round, early, late, word)                                         \
     _Pragma("GCC unroll 16") for (int i = 16 * (round); i < 16 * (round) + 16; i++) \
     {                                                                               \
-        uint32_t t = a + (f) + md5_k[i] + w[(word) % 16];                           \
+        uint32_t t = a + md5_k[i] + le32(p + 4 * ((word) % 16)) + (early);          \
+        __asm__("" : "+r"(t));                                                      \
+        t += (late);                                                                \
         a = d, d = c, c = b;                                                        \
         b += rol(t, shift[round][i % 4]);                                           \
     }
-    MD5_ROUND(0, d ^ (b & (c ^ d)), i)
-    MD5_ROUND(1, c ^ (d & (b ^ c)), 5 * i + 1)
-    MD5_ROUND(2, b ^ c ^ d, 3 * i + 5)
-    MD5_ROUND(3, c ^ (b | ~d), 7 * i)
+    MD5_ROUND(0, 0, d ^ (b & (c ^ d)), i)
+    MD5_ROUND(1, c & ~d, b & d, 5 * i + 1)
+    MD5_ROUND(2, 0, b ^ (c ^ d), 3 * i + 5)
+    MD5_ROUND(3, 0, c ^ (b | ~d), 7 * i)
 #undef MD5_ROUND
     h[0] += a, h[1] += b, h[2] += c, h[3] += d;
 }

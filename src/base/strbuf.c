@@ -224,9 +224,35 @@ void strbuf_pyrepr(strbuf *b, const char *s, size_t n)
     strbuf_addc(b, q);
 }
 
+static void shortest(char *t, size_t size, double v)
+{
+    /* 15 digits are exact both ways, but for the tiniest: if they give v back, they are the shortest with zeros behind */
+    bool tiny = fabs(v) < 1e-300;
+    int p = tiny ? 1 : 15;
+    for (; p < 17; p++) {
+        snprintf(t, size, "%.*e", p - 1, v);
+        if (strtod(t, NULL) == v)
+            break;
+    }
+    if (p == 15 && !tiny) {
+        const char *digit = strchr(t, 'e') - 1;
+        for (; p > 1 && *digit == '0'; digit--)
+            p--;
+    }
+    snprintf(t, size, "%.*e", p - 1, v);
+    int exp10 = atoi(strchr(t, 'e') + 1);
+    if (exp10 >= -4 && exp10 < 16) {
+        snprintf(t, size, "%.*f", MAX(p - 1 - exp10, 0), v);
+        if (!strchr(t, '.'))
+            strcat(t, ".0");
+        return;
+    }
+    char *e = strchr(t, 'e');
+    snprintf(e, size - (size_t)(e - t), "e%c%02d", exp10 < 0 ? '-' : '+', abs(exp10));
+}
+
 void strbuf_double(strbuf *b, double v)
 {
-    char t[40];
     if (isnan(v)) {
         strbuf_add(b, "nan");
         return;
@@ -253,31 +279,18 @@ void strbuf_double(strbuf *b, double v)
                 strbuf_addc(b, (char)('0' + m / (int64_t)ten[d] % 10));
             return;
         }
-    /* 15 digits are exact both ways, but for the tiniest: if they give v back, they are the shortest with zeros behind */
-    bool tiny = size < 1e-300;
-    int p = tiny ? 1 : 15;
-    for (; p < 17; p++) {
-        snprintf(t, sizeof t, "%.*e", p - 1, v);
-        if (strtod(t, NULL) == v)
-            break;
+    static _Thread_local struct { /* trying takes long, and what one graph repeats, others do, too */
+        double of;
+        char text[40];
+    } last[4];
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof v);
+    size_t at = (bits ^ bits >> 32) * 0x9e3779b97f4a7c15u >> 62;
+    if (last[at].of != v || !last[at].text[0]) {
+        shortest(last[at].text, sizeof last[at].text, v);
+        last[at].of = v;
     }
-    if (p == 15 && !tiny) {
-        const char *digit = strchr(t, 'e') - 1;
-        for (; p > 1 && *digit == '0'; digit--)
-            p--;
-    }
-    snprintf(t, sizeof t, "%.*e", p - 1, v);
-    int exp10 = atoi(strchr(t, 'e') + 1);
-    if (exp10 >= -4 && exp10 < 16) {
-        snprintf(t, sizeof t, "%.*f", MAX(p - 1 - exp10, 0), v);
-        strbuf_add(b, t);
-        if (!strchr(t, '.'))
-            strbuf_add(b, ".0");
-        return;
-    }
-    char *e = strchr(t, 'e');
-    strbuf_addn(b, t, (size_t)(e - t));
-    strbuf_addf(b, "e%c%02d", exp10 < 0 ? '-' : '+', abs(exp10));
+    strbuf_add(b, last[at].text);
 }
 
 void strbuf_clear(strbuf *b)
