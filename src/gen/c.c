@@ -300,7 +300,7 @@ static void table(cw *w, const vir_ins *in)
     if (!map_get(&w->u->seen, key)) {
         strbuf_addf(&w->u->helpers, "static const int32_t tp_table%lld[16] = {", (long long)in->imm);
         for (int i = 0; i < 16; i++)
-            strbuf_addf(&w->u->helpers, "%s%d", i ? ", " : " ", vir_tables[in->imm][i]);
+            strbuf_add(&w->u->helpers, i ? ", " : " "), strbuf_int(&w->u->helpers, vir_tables[in->imm][i]);
         strbuf_add(&w->u->helpers, " };\n");
         map_put(&w->u->seen, key, (void *)1);
     }
@@ -452,22 +452,18 @@ static void element(cw *w, const vir_ins *in)
     int loop = w->k->loops[in->region].vector;
     val(w, in->a);
     strbuf_addc(w->o, '[');
-    if (in->access == VA_unit)
-        strbuf_addf(w->o, "i%d", loop);
-    if (in->access == VA_strided) {
-        strbuf_addf(w->o, "i%d * ", loop);
+    if (in->access == VA_unit || in->access == VA_strided || in->access == VA_spread)
+        add_numbered(w->o, 'i', loop);
+    if (in->access == VA_strided || in->access == VA_spread)
+        strbuf_add(w->o, in->access == VA_strided ? " * " : " / ");
+    if (in->access == VA_strided || in->access == VA_gather || in->access == VA_spread)
         val(w, in->b);
-    }
-    if (in->access == VA_gather)
-        val(w, in->b);
-    if (in->access == VA_spread) {
-        strbuf_addf(w->o, "i%d / ", loop);
-        val(w, in->b);
-    }
     if (in->access == VA_uniform)
-        strbuf_addf(w->o, "%lld", (long long)off);
-    else if (off)
-        strbuf_addf(w->o, " %c %lld", off < 0 ? '-' : '+', (long long)(off < 0 ? -off : off));
+        strbuf_int(w->o, off);
+    else if (off) {
+        strbuf_add(w->o, off < 0 ? " - " : " + ");
+        strbuf_int(w->o, off < 0 ? -off : off);
+    }
     strbuf_addc(w->o, ']');
 }
 
@@ -521,7 +517,9 @@ static int64_t npart(const vir *k) { return (int64_t)k->lanes * k->ways; }
 /* The name of a part: an array element inside the block loop, else element 0 or a plain variable. */
 static void part(cw *w, int red, int p, const char *sub)
 {
-    strbuf_addf(w->o, "r%d_%d%s", red, p, w->k->reds[red].partials ? sub : "");
+    add_numbered(w->o, 'r', red);
+    add_numbered(w->o, '_', p);
+    strbuf_add(w->o, w->k->reds[red].partials ? sub : "");
 }
 
 static void red_start(cw *w, int n)
@@ -560,7 +558,9 @@ static void red_apply(cw *w, int n, const vir_frag *f, const vir_ins *in)
         part(w, n, 0, "[j]");
         strbuf_add(w->o, " = ");
     }
-    strbuf_addf(w->o, "tp_%s(", f->name);
+    strbuf_add(w->o, "tp_");
+    strbuf_add(w->o, f->name);
+    strbuf_addc(w->o, '(');
     for (int p = 0; p < np; p++) {
         strbuf_add(w->o, p ? ", " : "");
         part(w, n, p, "[j]");
@@ -674,7 +674,11 @@ static void statement(cw *w, vir_ref r)
     line(w);
     if (in->op == VIR_ptr) {
         const vir_buf_info *b = &w->k->bufs[w->k->ins[in->a].imm];
-        strbuf_addf(w->o, "%s%s *v%d = ", b->flags == VIR_IN ? "const " : "", mtype[b->mem], r);
+        strbuf_add(w->o, b->flags == VIR_IN ? "const " : "");
+        strbuf_add(w->o, mtype[b->mem]);
+        strbuf_add(w->o, " *");
+        add_numbered(w->o, 'v', r);
+        strbuf_add(w->o, " = ");
         expr(w, "$a + $b", in);
         end(w, NULL);
         return;
@@ -725,9 +729,14 @@ void gen_c_kernel(gen_c_unit *u, const vir *k, const char *name)
         const char *c = b->flags == VIR_IN ? "const " : "";
         if (!used_b[i])
             continue;
-        strbuf_addf(w.o, "    %s%s *", c, mtype[b->mem]);
+        strbuf_add(w.o, "    ");
+        strbuf_add(w.o, c);
+        strbuf_add(w.o, mtype[b->mem]);
+        strbuf_add(w.o, " *");
         add_name(w.o, b->name, i);
-        strbuf_addf(w.o, " = bufs[%d];\n", i);
+        strbuf_add(w.o, " = bufs[");
+        strbuf_int(w.o, i);
+        strbuf_add(w.o, "];\n");
     }
     for (int i = 0; i < k->nints; i++)
         if (used_i[i]) {

@@ -30,6 +30,42 @@ static void dims_print(strbuf *b, int n, const symint *v)
     strbuf_addc(b, ']');
 }
 
+/* Where the text holds which types already: a graph has few different ones. Only of one text, while its graph lives. */
+typedef struct types {
+    struct {
+        const tp_tensor *t;
+        size_t at, n;
+    } seen[64];
+} types;
+
+static bool same_type(const tp_tensor *a, const tp_tensor *b)
+{
+    size_t n = sizeof(symint) * a->ndim;
+    return a->dt == b->dt && a->ndim == b->ndim && tensor_device(a).kind == tensor_device(b).kind &&
+           tensor_device(a).index == tensor_device(b).index && !memcmp(a->size, b->size, n) &&
+           !memcmp(a->stride, b->stride, n);
+}
+
+static void tensor_type_print(strbuf *b, const tp_tensor *t, bool brief);
+
+static void known_type_print(strbuf *b, const tp_tensor *t, types *known)
+{
+    uint64_t h = t->dt;
+    for (int i = 0; i < t->ndim; i++)
+        h = (h + (uint64_t)t->size[i]) * 0x9e3779b97f4a7c15u + (uint64_t)t->stride[i];
+    size_t slot = (h ^ h >> 32) * 0x9e3779b97f4a7c15u >> 58;
+    if (known->seen[slot].t && same_type(known->seen[slot].t, t)) {
+        strbuf_grow(b, known->seen[slot].n);
+        strbuf_addn(b, b->s + known->seen[slot].at, known->seen[slot].n);
+        return;
+    }
+    size_t at = b->n;
+    tensor_type_print(b, t, false);
+    known->seen[slot].t = t;
+    known->seen[slot].at = at;
+    known->seen[slot].n = b->n - at;
+}
+
 static void tensor_type_print(strbuf *b, const tp_tensor *t, bool brief)
 {
     if (!t) {
@@ -44,10 +80,15 @@ static void tensor_type_print(strbuf *b, const tp_tensor *t, bool brief)
     device_print(b, tensor_device(t));
 }
 
-static void type_print(strbuf *b, const tp_val *v, bool brief)
+static void type_print(strbuf *b, const tp_val *v, bool brief, types *known)
 {
     switch (v->kind) {
-    case VAL_tensor: tensor_type_print(b, v->t, brief); break;
+    case VAL_tensor:
+        if (v->t && known && !brief)
+            known_type_print(b, v->t, known);
+        else
+            tensor_type_print(b, v->t, brief);
+        break;
     case VAL_tensors:
         strbuf_addc(b, '(');
         for (int i = 0; i < v->n; i++) {
@@ -67,7 +108,7 @@ static void type_print(strbuf *b, const tp_val *v, bool brief)
     }
 }
 
-void ir_type_print(strbuf *b, const tp_val *v) { type_print(b, v, false); }
+void ir_type_print(strbuf *b, const tp_val *v) { type_print(b, v, false, NULL); }
 
 /* ---- operands ---- */
 static void node_or_none(strbuf *b, const ir_node *n) { strbuf_add(b, n ? n->name : "None"); }
@@ -109,7 +150,7 @@ void ir_val_print(strbuf *b, const tp_val *v, int style)
         break;
     case VAL_graph: strbuf_addf(b, "self.%s", v->graph->name); break;
     case VAL_tensor: tensor_type_print(b, v->t, false); break; /* not in graphs; for messages */
-    case VAL_tensors: type_print(b, v, false); break;
+    case VAL_tensors: type_print(b, v, false, NULL); break;
     default: {
         strbuf_addc(b, '[');
         for (int i = 0; i < v->n; i++) {
@@ -270,7 +311,7 @@ static bool annotated(const ir_node *n)
     return n->val.kind != VAL_none;
 }
 
-void ir_print_node(strbuf *b, const ir_node *n, int what)
+static void node_print(strbuf *b, const ir_node *n, int what, types *known)
 {
     if (n->kind == IR_output) {
         output_print(b, n);
@@ -279,7 +320,7 @@ void ir_print_node(strbuf *b, const ir_node *n, int what)
     strbuf_add(b, n->name);
     if (what & IR_PRINT_types && annotated(n)) {
         strbuf_addn(b, ": \"", 3);
-        type_print(b, &n->val, what & IR_PRINT_short);
+        type_print(b, &n->val, what & IR_PRINT_short, known);
         strbuf_addc(b, '"');
     }
     strbuf_addn(b, " = ", 3);
@@ -299,6 +340,8 @@ void ir_print_node(strbuf *b, const ir_node *n, int what)
     default: call_print(b, n); break;
     }
 }
+
+void ir_print_node(strbuf *b, const ir_node *n, int what) { node_print(b, n, what, NULL); }
 
 /* ---- last uses ---- */
 typedef struct frees {
@@ -366,14 +409,31 @@ static void frees_print(strbuf *b, const frees *f, int back)
 }
 
 /* ---- places ---- */
+static bool has_control(const char *s, size_t n) /* below ' ', or 127 */
+{
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    size_t i = 0;
+    for (; n - i >= 8;
+         i += 8) { /* a high bit stays where a byte was too small; those above 127 have it anyway */
+        uint64_t w, del;
+        memcpy(&w, s + i, 8);
+        del = w ^ ones * 127;
+        if ((((w - ones * 32) & ~w) | ((del - ones) & ~del)) & high)
+            break; /* or a borrow from a neighbour: looked at one by one */
+    }
+    for (; i < n; i++)
+        if ((unsigned char)s[i] < 32 || s[i] == 127)
+            return true;
+    return false;
+}
+
 static bool plain_field(const char *s, char kind)
 {
     size_t n = strlen(s);
     if (!n || isspace((unsigned char)s[0]) || isspace((unsigned char)s[n - 1]) || *s == '\'' || *s == '"')
         return false;
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)s[i] < 32 || s[i] == 127)
-            return false;
+    if (has_control(s, n))
+        return false;
     if (kind == 'c')
         return true;
     if (kind == 'f') {
@@ -429,7 +489,7 @@ static void loc_print(strbuf *b, const ir_loc *l, const char *pad, bool all)
         strbuf_add(b, "No stacktrace found for following nodes");
     for (const ir_loc *f = l; f; f = all ? f->outer : NULL) {
         if (f != l)
-            strbuf_addf(b, "\n%s#   called from: ", pad);
+            strbuf_addc(b, '\n'), strbuf_add(b, pad), strbuf_add(b, "#   called from: ");
         else
             strbuf_add(b, "File: ");
         place_print(b, f);
@@ -618,7 +678,7 @@ static void input_print(strbuf *b, const ir_graph *g, size_t i, const char *para
 }
 
 /* ---- code ---- */
-static void body_print(strbuf *b, const ir_graph *g, const char *pad, int what)
+static void body_print(strbuf *b, const ir_graph *g, const char *pad, int what, types *known)
 {
     const ir_loc *last = NULL;
     frees f;
@@ -636,7 +696,7 @@ static void body_print(strbuf *b, const ir_graph *g, const char *pad, int what)
         if (n->kind != IR_output)
             last = n->loc;
         strbuf_add(b, pad);
-        ir_print_node(b, n, what);
+        node_print(b, n, what, known);
         if (what & IR_PRINT_frees)
             frees_print(b, &f, back);
         if (what & IR_PRINT_head && n->meta)
@@ -672,6 +732,7 @@ static void code_print(strbuf *b, const ir_graph *g, int depth, int what)
     map taken = { 0 };
     strbuf params = { 0 };
     VEC(size_t) at = { 0 };
+    types known = { 0 };
 
     subs_print(b, g, depth, what);
     if (what & IR_PRINT_head)
@@ -685,14 +746,14 @@ static void code_print(strbuf *b, const ir_graph *g, int depth, int what)
         strbuf_addc(&params, 0);
         if (what & IR_PRINT_types && n->val.kind != VAL_none) {
             strbuf_add(b, ": \"");
-            type_print(b, &n->val, what & IR_PRINT_short);
+            type_print(b, &n->val, what & IR_PRINT_short, &known);
             strbuf_addc(b, '"');
         }
     }
     strbuf_add(b, "):\n");
     for (size_t i = 0; i < g->inputs.n; i++)
         input_print(b, g, i, params.s + at.at[i], in, what);
-    body_print(b, g, in, what);
+    body_print(b, g, in, what, &known);
     vec_free(&at);
     strbuf_free(&params);
     map_free(&taken);

@@ -176,8 +176,53 @@ void spell_function(strbuf *b, const op_row *r, op_variant v, const char *root)
         strbuf_addc(b, '_');
 }
 
+/* Whether a call written with these arguments is read as its own row depends on nothing but their kinds and names, as long
+ * as they are nodes, small numbers and lists of numbers: then the answer is remembered. 0: not such a call. */
+static uint64_t kind_key(uint64_t key, const tp_val *v)
+{
+    bool small = v->kind == VAL_float || v->kind == VAL_bool || v->kind == VAL_dtype ||
+                 v->kind == VAL_memfmt || (v->kind == VAL_int && v->i > INT32_MIN && v->i < INT32_MAX) ||
+                 (v->kind == VAL_ints && v->n && sym_all_const(v->ints, v->n));
+    if (!small && v->kind != VAL_node)
+        return 0;
+    return key ? hash_mix(key, (uint64_t)v->kind << 8 | (v->kind == VAL_node ? v->node->val.kind : 0)) : 0;
+}
+
+static uint64_t kinds_key(const ir_node *n, int want, const text_args *a)
+{
+    uint64_t key = hash_u64((uint64_t)n->op << 20 | (uint64_t)n->variant << 16 | (uint64_t)want << 8 |
+                            (uint64_t)a->npos) |
+                   1;
+    for (int i = 0; i < a->npos; i++)
+        key = kind_key(key, &a->pos[i]);
+    for (int i = 0; i < a->nkw; i++)
+        key = kind_key(key ? hash_mix(key, (uintptr_t)a->kwname[i]) : 0, &a->kw[i]);
+    return key >> 1;
+}
+
+static bool reads_back(const ir_node *n, int want, const text_args *a)
+{
+    const op_row *r = op_row_of((op_id)n->op);
+    op_variant v = (op_variant)n->variant, got;
+    arena mem = { 0 };
+    tp_val full[OP_MAX_PARAMS];
+    op_id op;
+    strbuf name = { 0 };
+    char space = space_of(r, want);
+    strbuf_add(&name, name_in(r, space));
+    strbuf_add(&name, v == OPV_inplace ? "_" : "");
+    bool ok = spell_resolve(&mem, space, strbuf_str(&name), name.n, a, &op, &got, full, NULL) &&
+              op == n->op && got == v;
+    for (int i = 0; ok && i < n->narg; i++)
+        ok = ir_val_equal(&full[i], &n->arg[i]);
+    strbuf_free(&name);
+    arena_free(&mem);
+    return ok;
+}
+
 int spell_of(const ir_node *n, const text_args *a)
 {
+    static uint64_t known[256]; /* atomic; a key, and at the end its answer */
     const op_row *r = op_row_of((op_id)n->op);
     op_variant v = (op_variant)n->variant;
     int want = n->spell ? n->spell : spell_default(r, v, a);
@@ -201,19 +246,13 @@ int spell_of(const ir_node *n, const text_args *a)
     pthread_once(&once, build_index);
     if (alone[n->op])
         return want;
-    arena mem = { 0 };
-    tp_val full[OP_MAX_PARAMS];
-    op_id op;
-    op_variant got;
-    strbuf name = { 0 };
-    char space = space_of(r, want);
-    strbuf_addf(&name, "%s%s", name_in(r, space), v == OPV_inplace ? "_" : "");
-    bool ok = spell_resolve(&mem, space, strbuf_str(&name), name.n, a, &op, &got, full, NULL) &&
-              op == n->op && got == v;
-    for (int i = 0; ok && i < n->narg; i++)
-        ok = ir_val_equal(&full[i], &n->arg[i]);
-    strbuf_free(&name);
-    arena_free(&mem);
+    uint64_t key = kinds_key(n, want, a), *slot = &known[hash_u64(key) % COUNT(known)],
+             was = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    if (key && was >> 1 == key)
+        return was & 1 ? want : SPELL_aten;
+    bool ok = reads_back(n, want, a);
+    if (key)
+        __atomic_store_n(slot, key << 1 | ok, __ATOMIC_RELAXED);
     return ok ? want : SPELL_aten;
 }
 
