@@ -13,7 +13,6 @@ void aot_unit_free(aot_unit *u)
 {
     if (!u)
         return;
-    ev_wait(u);
     for (int i = 0; i < u->nout; i++)
         tensor_unref(u->out[i].type);
     ir_graph_free(u->joint);
@@ -573,21 +572,17 @@ static void log_graph(ev_kind text, ev_kind trace, const char *title, const ir_g
     strbuf_free(&b);
 }
 
-typedef struct graphs {
-    const ir_graph *g[3];
-    ev_kind k[3];
-} graphs;
+typedef struct one_graph {
+    const ir_graph *g;
+    ev_kind k;
+} one_graph;
 
-static void trace_graphs(void *arg)
+static void trace_graph(void *arg)
 {
-    graphs *a = arg;
+    one_graph *a = arg;
     strbuf *b = ev_scratch();
-    for (int i = 0; i < 3; i++)
-        if (a->g[i]) {
-            strbuf_clear(b);
-            ir_print(b, a->g[i], IR_PRINT_log);
-            ev_json(a->k[i], NULL, "{}", strbuf_str(b));
-        }
+    ir_print(b, a->g, IR_PRINT_log);
+    ev_json(a->k, NULL, "{}", strbuf_str(b));
     ev_scratch_done(b);
 }
 
@@ -600,18 +595,18 @@ static bool for_trace_alone(const ir_graph *g)
            !(g->env && sym_env_n_symbols(g->env));
 }
 
-static void log_parts(const aot_unit *u, bool joint)
+static void tell_graph(ev_kind text, ev_kind trace, const char *title, const ir_graph *g)
 {
-    ev_kind fw = u->bw ? EV_aot_forward_graph : EV_aot_inference_graph;
-    if (for_trace_alone(u->joint)) { /* all with one hand-over */
-        graphs a = { { joint ? u->joint : NULL, u->fw, u->bw },
-                     { EV_aot_joint_graph, fw, EV_aot_backward_graph } };
-        ev_later(trace_graphs, &a, sizeof a, u, NULL);
-        return;
-    }
-    log_graph(EV_aot_graphs, fw, "Forward graph", u->fw);
-    if (u->bw)
-        log_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
+    if (for_trace_alone(g))
+        ev_later(trace_graph, &(one_graph){ g, trace }, sizeof(one_graph), g);
+    else
+        log_graph(text, trace, title, g);
+}
+
+void aot_tell_backward(const aot_unit *u)
+{
+    if (u->bw && for_trace_alone(u->bw))
+        tell_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
 }
 
 static void log_unit(const ir_graph *g, const aot_unit *u, int64_t ns)
@@ -714,25 +709,24 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     u->base = t.base;
     t.base = NULL;
     spent += clock_ns();
-    bool joint_later = u->ngrad && !cut && for_trace_alone(u->joint); /* who cuts it may not come back */
-    if (u->ngrad && !joint_later)
-        log_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);
+    if (u->ngrad)
+        tell_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);
+    if (cut)
+        ev_settle(); /* it may change the graph, and do anything else */
     spent -= clock_ns();
     if (cut && u->ngrad ? !cut->fn(cut, c, u, nfw) || !check_cut(u, nfw, err)
                         : !aot_partition(c, u, nfw, flags & AOT_min_cut))
-        goto cut_failed;
+        goto done;
     if (u->bw && !aot_keep_old_values(u, nfw, err))
-        goto cut_failed;
+        goto done;
     spent += clock_ns();
     if (ev_log_on(EVC_aot, EV_INFO))
         log_unit(g, u, spent);
-    log_parts(u, joint_later);
+    tell_graph(EV_aot_graphs, u->bw ? EV_aot_forward_graph : EV_aot_inference_graph, "Forward graph", u->fw);
+    if (u->bw && !(flags & AOT_backward_later && for_trace_alone(u->bw)))
+        tell_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
     ok = !env_get(ENV_check_text) ||
          (ir_verify(u->joint, err) && ir_verify(u->fw, err) && (!u->bw || ir_verify(u->bw, err)));
-    goto done;
-cut_failed:
-    if (joint_later)
-        log_graph(EV_aot_joint_graph, EV_aot_joint_graph, "Joint graph", u->joint);
 done:
     end(&t);
     ir_graph_free(t.g);

@@ -1,7 +1,8 @@
-/* later.c - records that take long to make (a graph's text, generated code) are made by a thread of their own while the
- * compile goes on. What the user can see does not change by that: before any code of the program goes on, and before a
- * log line is shown, everything is written (ev_settle), and a process that crashes lets the thread finish first. Only who
- * is killed from outside loses what is just being made: one hand-over and the one behind it. */
+/* later.c - a record that takes long to make (a graph's text, generated code) is made by a thread of its own while the
+ * compile goes on; one at a time: who hands over the next waits for the one before. So who is killed from outside loses no
+ * more than the record that is being made. What the program itself can see does not change: before any code of it goes on,
+ * and before a log line is shown, the record is written (ev_settle), and a process that crashes lets the thread finish
+ * first. */
 #define _GNU_SOURCE
 #include "events/internal.h"
 #include "base/clock.h"
@@ -12,24 +13,22 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARG_MAX_BYTES = 128, SPIN_NS = 100000, NAP_NS = 40000, NAPS = 250, NJOB = 2 };
+enum { ARG_MAX_BYTES = 64, SPIN_NS = 100000, NAP_NS = 40000, NAPS = 250 };
 typedef struct job {
     ev_later_fn *fn; /* NULL: free */
-    uint64_t number; /* the older one is smaller */
     bool taken, in_compile;
-    const void *keep[2];
+    const void *keep;
     ev_cid cid;
     _Alignas(16) char arg[ARG_MAX_BYTES];
 } job;
-int ev_unwritten; /* atomic; jobs handed over and not done */
+int ev_unwritten; /* atomic; 1: a job is handed over and not done */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     bool started, refused; /* refused: one core only, or no thread to be had */
     bool asleep;           /* the thread waits for work, and somebody has to wake it */
     int compiling;         /* atomic; compiles that are open: more work is to be expected */
-    job job[NJOB];
-    uint64_t number; /* of jobs, ever */
+    job job;
 } q = { .lock = PTHREAD_MUTEX_INITIALIZER,
         .work = PTHREAD_COND_INITIALIZER,
         .done = PTHREAD_COND_INITIALIZER };
@@ -57,6 +56,11 @@ static void scratch_ready(void)
         strbuf_grow(&scratch[i], SCRATCH_BYTES);
         memset(scratch[i].s, 0, SCRATCH_BYTES);
     }
+    enum { SMALL = 96 << 10 }; /* for what texts need besides; libc gives back more than that */
+    char *p = mem_alloc(SMALL);
+    memset(p, 1, SMALL);
+    __asm__ volatile("" : : "r"(p) : "memory");
+    free(p);
 }
 
 void ev_scratch_done(strbuf *b)
@@ -73,26 +77,9 @@ void ev_scratch_done(strbuf *b)
 }
 
 /* --- the thread ---------------------------------------------------------------------------------------- */
-/* Under the lock: the oldest job that nobody is at, or NULL. kept: only one that needs it; NULL: any. */
-static bool keeps(const job *j, const void *kept)
-{
-    return j->fn && (!kept || j->keep[0] == kept || j->keep[1] == kept);
-}
-static job *waiting(const void *kept)
-{
-    job *best = NULL;
-    for (job *j = q.job; j < q.job + NJOB; j++)
-        if (keeps(j, kept) && !j->taken && (!best || j->number < best->number))
-            best = j;
-    return best;
-}
-static bool unfinished(const void *kept)
-{
-    for (int i = 0; i < NJOB; i++)
-        if (keeps(&q.job[i], kept))
-            return true;
-    return false;
-}
+/* Under the lock: is there a job that needs this object (NULL: any)? And one that nobody is at? */
+static bool unfinished(const void *kept) { return q.job.fn && (!kept || q.job.keep == kept); }
+static bool waiting(void) { return q.job.fn && !q.job.taken; }
 
 /* What records cost within is part of the whole. */
 static void timed(ev_later_fn *fn, void *arg)
@@ -103,8 +90,9 @@ static void timed(ev_later_fn *fn, void *arg)
 }
 
 /* Under the lock, which is released meanwhile. */
-static void run_job(job *j)
+static void run_job(void)
 {
+    job *j = &q.job;
     j->taken = true;
     const ev_cid *now = ev_cid_now();
     ev_cid before = now ? *now : (ev_cid){ 0 };
@@ -114,16 +102,15 @@ static void run_job(job *j)
     ev_cid_set(now ? &before : NULL);
     pthread_mutex_lock(&q.lock);
     *j = (job){ 0 };
-    __atomic_fetch_sub(&ev_unwritten, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&ev_unwritten, 0, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&q.done);
 }
 
 /* Waking a thread takes the one that wakes it longer than writing a small record. So within a compile this thread looks
  * for work by itself, once it is awake, and for a while. */
-static job *await_work(void)
+static void await_work(void)
 {
-    job *j;
-    for (int naps = 0; !(j = waiting(NULL)); naps++)
+    for (int naps = 0; !waiting(); naps++)
         if (naps < NAPS && __atomic_load_n(&q.compiling, __ATOMIC_RELAXED) > 0) {
             pthread_mutex_unlock(&q.lock);
             nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
@@ -134,7 +121,6 @@ static job *await_work(void)
             q.asleep = false;
             naps = 0;
         }
-    return j;
 }
 
 static void *worker(void *unused)
@@ -146,7 +132,8 @@ static void *worker(void *unused)
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){ 0 });
     pthread_mutex_lock(&q.lock);
     for (;;) {
-        run_job(await_work());
+        await_work();
+        run_job();
     }
     return NULL;
 }
@@ -162,7 +149,7 @@ static void fork_child(void)
     pthread_cond_init(&q.done, NULL);
     q.started = q.asleep = false;
     q.compiling = 0;
-    memset(q.job, 0, sizeof q.job);
+    memset(&q.job, 0, sizeof q.job);
     ev_unwritten = 0;
 }
 
@@ -207,33 +194,40 @@ static __attribute__((noinline)) void make_now(ev_later_fn *fn, const void *arg,
     timed(fn, here);
 }
 
-void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *keep2)
+/* Under the lock: until nothing needs the object any more. A job that the thread has not come to yet is done here. */
+static void finish_job(const void *kept)
+{
+    while (unfinished(kept)) {
+        if (waiting()) {
+            run_job();
+            continue;
+        }
+        pthread_mutex_unlock(&q.lock); /* nearly done, most of the time: that is sooner than sleeping */
+        for (int64_t until = clock_ns() + SPIN_NS;
+             __atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE) && clock_ns() < until;)
+            ;
+        pthread_mutex_lock(&q.lock);
+        if (unfinished(kept) && !waiting())
+            pthread_cond_wait(&q.done, &q.lock);
+    }
+}
+
+void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep)
 {
     assert(n <= ARG_MAX_BYTES);
     pthread_mutex_lock(&q.lock);
-    job *j = NULL, *older = waiting(NULL);
-    for (int i = 0; i < NJOB && !j; i++)
-        j = q.job[i].fn ? NULL : &q.job[i];
-    if (!j && older) { /* in order */
-        run_job(older);
-        j = older->fn ? NULL : older;
-    }
-    j = j && start() ? j : NULL;
-    bool wake = j && q.asleep;
-    if (j) {
+    finish_job(NULL);
+    bool handed = start(), wake = handed && q.asleep;
+    if (handed) {
         const ev_cid *c = ev_cid_now();
-        *j = (job){ .fn = fn,
-                    .number = q.number++,
-                    .in_compile = c != NULL,
-                    .cid = c ? *c : (ev_cid){ 0 },
-                    .keep = { keep, keep2 } };
-        memcpy(j->arg, arg, n);
-        __atomic_fetch_add(&ev_unwritten, 1, __ATOMIC_RELAXED);
+        q.job = (job){ .fn = fn, .in_compile = c != NULL, .cid = c ? *c : (ev_cid){ 0 }, .keep = keep };
+        memcpy(q.job.arg, arg, n);
+        __atomic_store_n(&ev_unwritten, 1, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&q.lock);
     if (wake)
         pthread_cond_signal(&q.work);
-    if (!j)
+    if (!handed)
         make_now(fn, arg, n);
 }
 
@@ -242,20 +236,7 @@ void ev_wait(const void *kept)
     if (!__atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE) || on_thread)
         return;
     pthread_mutex_lock(&q.lock);
-    for (job *j; unfinished(kept);) {
-        if ((j = waiting(kept))) { /* the thread has not come to it yet */
-            run_job(j);
-            continue;
-        }
-        pthread_mutex_unlock(&q.lock); /* nearly done, most of the time: that is sooner than sleeping */
-        int left = __atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE);
-        for (int64_t until = clock_ns() + SPIN_NS;
-             left && __atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE) >= left && clock_ns() < until;)
-            ;
-        pthread_mutex_lock(&q.lock);
-        if (unfinished(kept) && !waiting(kept))
-            pthread_cond_wait(&q.done, &q.lock);
-    }
+    finish_job(kept);
     pthread_mutex_unlock(&q.lock);
 }
 

@@ -111,39 +111,59 @@ char ev_letter(int level)
                                  : 'V';
 }
 
-static void digits(strbuf *out, int v, int n) /* exactly n of them */
-{
-    char t[8];
-    for (int i = n; i-- > 0; v /= 10)
-        t[i] = (char)('0' + v % 10);
-    strbuf_addn(out, t, (size_t)n);
-}
-
+/* Most of it is the same for many records in a row: the second, the process, the place that speaks. */
 void ev_prefix(strbuf *out, char letter, const char *file, int line)
 {
-    static _Thread_local struct tm t; /* of the second last asked for: a burst of records needs it once */
-    static _Thread_local time_t of = -1;
+    static _Thread_local struct {
+        time_t second;
+        pid_t pid;
+        char text[24]; /* "1115 10:20:30." */
+        char tail[16]; /* " 4711 " */
+        size_t n_tail;
+        const char *file, *short_file;
+        size_t n_file;
+    } last = { .second = -1 };
     int64_t ns = clock_wall_ns();
     time_t s = (time_t)(ns / 1000000000);
 
-    if (s != of)
-        localtime_r(&s, &t), of = s;
-    strbuf_addc(out, letter);
-    digits(out, t.tm_mon + 1, 2);
-    digits(out, t.tm_mday, 2);
-    strbuf_addc(out, ' ');
-    digits(out, t.tm_hour, 2);
-    strbuf_addc(out, ':');
-    digits(out, t.tm_min, 2);
-    strbuf_addc(out, ':');
-    digits(out, t.tm_sec, 2);
-    strbuf_addc(out, '.');
-    digits(out, (int)(ns / 1000 % 1000000), 6);
-    strbuf_addc(out, ' ');
-    strbuf_int(out, ev_pid());
-    strbuf_addc(out, ' ');
-    strbuf_add(out, ev_short_file(file));
-    strbuf_addc(out, ':');
+    if (s != last.second) {
+        struct tm t;
+        localtime_r(&s, &t);
+        const int field[] = { t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec };
+        static const char between[] = { 0, ' ', ':', ':', '.' };
+        char *p = last.text;
+        for (size_t i = 0; i < COUNT(field); i++) {
+            *p++ = (char)('0' + field[i] / 10 % 10);
+            *p++ = (char)('0' + field[i] % 10);
+            if (between[i])
+                *p++ = between[i];
+        }
+        last.second = s;
+    }
+    if (last.pid != ev_pid()) {
+        last.pid = ev_pid();
+        last.n_tail = (size_t)snprintf(last.tail, sizeof last.tail, " %d ", (int)last.pid);
+    }
+    if (last.file != file) {
+        last.file = file;
+        last.short_file = ev_short_file(file);
+        last.n_file = strlen(last.short_file);
+    }
+    strbuf_grow(out, 64 + last.n_file);
+    char *p = out->s + out->n;
+    *p++ = letter;
+    memcpy(p, last.text, 14);
+    p += 14;
+    int64_t us = ns / 1000 % 1000000;
+    for (int i = 5; i >= 0; i--, us /= 10)
+        p[i] = (char)('0' + us % 10);
+    p += 6;
+    memcpy(p, last.tail, last.n_tail);
+    p += last.n_tail;
+    memcpy(p, last.short_file, last.n_file);
+    p += last.n_file;
+    *p++ = ':';
+    out->n = (size_t)(p - out->s);
     strbuf_int(out, line);
     strbuf_addc(out, ']');
 }

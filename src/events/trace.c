@@ -11,6 +11,7 @@
 #include "base/intern.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,7 +29,7 @@ static struct {
     interns strings;
     char *last; /* of them */
     uint32_t last_id;
-    strbuf news; /* str records that go out before the next record, with the same write */
+    int writing; /* atomic; threads that write to fd just now, without the lock */
 } trace = { .fd = -1 };
 
 uint8_t ev_trace_bits(ev_kind k)
@@ -39,6 +40,9 @@ uint8_t ev_trace_bits(ev_kind k)
 
 static void shut(void)
 {
+    while (trace.pid == ev_pid() && __atomic_load_n(&trace.writing, __ATOMIC_ACQUIRE))
+        sched_yield(); /* a forked child has no such threads */
+    trace.writing = 0;
     if (trace.fd >= 0 && trace.pid == ev_pid() && !trace.wrote)
         unlink(trace.path); /* made ready for a compile that never came */
     if (trace.fd >= 0)
@@ -48,7 +52,6 @@ static void shut(void)
     interns_free(&trace.strings);
     free(trace.last);
     trace.last = NULL;
-    strbuf_free(&trace.news);
     free(trace.path);
     trace.path = NULL;
 }
@@ -180,7 +183,11 @@ static uint32_t intern_file(const char *name)
         json_str(&w, name);
         json_int(&w, id);
         json_end(&w);
-        print_record(&trace.news, "str", __FILE__, __LINE__, b.s, NULL, NULL, NULL);
+        strbuf rec = { 0 };
+        print_record(&rec, "str", __FILE__, __LINE__, b.s, NULL, NULL, NULL);
+        fd_write_all(trace.fd, rec.s, rec.n); /* before anybody can use the number */
+        trace.wrote = true;
+        strbuf_free(&rec);
         strbuf_free(&b);
     }
     free(trace.last);
@@ -219,20 +226,22 @@ void ev_json_user_stack(json_w *w)
     ev_json_stack(w, f, n);
 }
 
+/* The write itself is not under the lock: a small record does not wait for a large one of another thread. */
 static void write_out(const strbuf *b)
 {
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
-    if (b->n && trace.dir && ensure_open()) {
-        if (trace.news.n) {
-            strbuf_addn(&trace.news, b->s, b->n);
-            b = &trace.news;
-        }
-        fd_write_all(trace.fd, b->s, b->n);
+    bool open = b->n && trace.dir && ensure_open();
+    int fd = trace.fd;
+    if (open) {
         trace.wrote = true;
-        strbuf_clear(&trace.news);
+        __atomic_fetch_add(&trace.writing, 1, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&ev_lock);
+    if (open) {
+        fd_write_all(fd, b->s, b->n);
+        __atomic_fetch_sub(&trace.writing, 1, __ATOMIC_RELEASE);
+    }
 }
 
 void ev_trace_prepare(void)

@@ -669,10 +669,9 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin);
 /* --- numbers (metrics.c) --- */
 void metrics_entry(const entry *e, const ir_graph *g,
                    PyObject *const *in); /* counts of the compile that is open */
-typedef struct input_notes input_notes;
-void metrics_environment(void); /* settings and versions, for the records that follow */
-input_notes *metrics_inputs(const entry *e, PyObject *const *in); /* NULL when nobody listens */
-void metrics_inputs_write(const entry *e, input_notes *notes);    /* frees notes; describe_* of the trace */
+void metrics_environment(void);          /* settings and versions, for the records that follow */
+/* The trace: the inputs as they came, sizes and where they were found, never what is in them. */
+void metrics_inputs(const entry *e, PyObject *const *in);
 /* A call took ns. first: capture and compile included. reg: the inputs, while they live. */
 void metrics_profile(entry *e, PyObject **reg); /* before a run */
 void metrics_ran(entry *e, int64_t ns, bool first);

@@ -889,7 +889,7 @@ int py_init_compile(PyObject *m)
         }
         started = true;
         if (ev_trace_on(EV_dynamo_output_graph)) /* not within the first compile */
-            ev_later(text_ready, "", 0, NULL, NULL);
+            ev_later(text_ready, "", 0, NULL);
         off = env_on(ENV_disable);
     }
     if (PyType_Ready(&PyCompiled_Type) < 0 ||

@@ -51,20 +51,6 @@ static void number(json_w *w, const char *key, int64_t v)
     json_int(w, v);
 }
 
-/* The inputs, as they came: sizes and where they were found, never what is in them. Noted here and written by
- * metrics_inputs_write on another thread, which may not look at tensors that the program goes on using. */
-typedef struct input_note {
-    int64_t nbytes, offset;
-    uint8_t dt, ndim, device;
-    bool tensor, leaf, requires_grad, parameter, view;
-    uint32_t dynamic; /* bit i: dimension i was marked */
-    int64_t *dims;    /* sizes, then strides */
-} input_note;
-struct input_notes {
-    int n;
-    input_note at[];
-};
-
 static uint32_t marked_dimensions(PyObject *o, int ndim)
 {
     static PyObject *key;
@@ -84,44 +70,6 @@ static uint32_t marked_dimensions(PyObject *o, int ndim)
     return bits;
 }
 
-input_notes *metrics_inputs(const entry *e, PyObject *const *in)
-{
-    size_t ndim = 0;
-    if (!ev_trace_on(EV_describe_tensor))
-        return NULL;
-    for (int i = 0; i < e->nin; i++)
-        ndim += py_is_tensor(in[i]) ? (size_t)py_tensor(in[i])->ndim : 0;
-    input_notes *notes = mem_alloc(sizeof *notes + sizeof(input_note) * (size_t)e->nin +
-                                   sizeof(int64_t) * 2 * ndim);
-    int64_t *dims = (int64_t *)(notes->at + e->nin);
-    notes->n = e->nin;
-    for (int i = 0; i < e->nin; i++) {
-        input_note *x = &notes->at[i];
-        if (!py_is_tensor(in[i])) {
-            *x = (input_note){ 0 };
-            continue;
-        }
-        const tp_tensor *t = py_tensor(in[i]);
-        *x = (input_note){ .nbytes = t->storage ? (int64_t)t->storage->nbytes : 0,
-                           .offset = t->offset,
-                           .dt = (uint8_t)t->dt,
-                           .ndim = (uint8_t)t->ndim,
-                           .device = (uint8_t)tensor_device(t).kind,
-                           .tensor = true,
-                           .leaf = ag_is_leaf((tp_tensor *)t),
-                           .view = t->base != NULL,
-                           .dynamic = marked_dimensions(in[i], t->ndim),
-                           .requires_grad = ag_requires_grad(t),
-                           .parameter = Py_TYPE(in[i]) != &PyTensor_Type,
-                           .dims = dims };
-        for (int d = 0; d < t->ndim; d++)
-            *dims++ = t->size[d];
-        for (int d = 0; d < t->ndim; d++)
-            *dims++ = t->stride[d];
-    }
-    return notes;
-}
-
 static void field(strbuf *b, const char *key, int64_t v)
 {
     strbuf_add(b, key);
@@ -129,65 +77,68 @@ static void field(strbuf *b, const char *key, int64_t v)
 }
 static void id_of(strbuf *b, int i, const entry *e)
 {
+    strbuf_clear(b);
     field(b, "{\"id\": ", i);
     field(b, ", \"describer_id\": ", e->r->frame_id);
 }
 
-void metrics_inputs_write(const entry *e, input_notes *notes)
+static void describe(strbuf *b, const entry *e, int i, PyObject *o)
+{
+    const tp_tensor *t = py_tensor(o);
+    const char *source = src_text(e->in[i]);
+    id_of(b, i, e);
+    field(b, ", \"size\": ", t->storage ? (int64_t)t->storage->nbytes : 0);
+    strbuf_addc(b, '}');
+    ev_json(EV_describe_storage, NULL, b->s, NULL);
+    id_of(b, i, e);
+    field(b, ", \"ndim\": ", t->ndim);
+    strbuf_add(b, ", \"dtype\": \"");
+    strbuf_add(b, cap_brand());
+    strbuf_addc(b, '.');
+    strbuf_add(b, dtype_name((dtype)t->dt));
+    strbuf_add(b, "\", \"device\": \"device(type='");
+    strbuf_add(b, device_name((dev_kind)tensor_device(t).kind));
+    strbuf_add(b, "')\"");
+    ints(b, ", \"size\": [", t->size, t->ndim);
+    ints(b, ", \"stride\": [", t->stride, t->ndim);
+    field(b, ", \"storage\": ", i);
+    field(b, ", \"storage_offset\": ", t->offset);
+    strbuf_add(b, ", \"layout\": \"");
+    strbuf_add(b, cap_brand());
+    strbuf_add(b, ".strided\"");
+    strbuf_add(b, ag_is_leaf((tp_tensor *)t) ? ", \"is_leaf\": true" : "");
+    strbuf_add(b, ag_requires_grad(t) ? ", \"requires_grad\": true" : "");
+    strbuf_add(b, Py_TYPE(o) != &PyTensor_Type ? ", \"is_parameter\": true" : "");
+    strbuf_add(b, t->base ? ", \"is_view\": true" : "");
+    uint32_t dynamic = marked_dimensions(o, t->ndim);
+    if (dynamic) {
+        int64_t at[32];
+        int n = 0;
+        for (int d = 0; d < 32; d++)
+            if (dynamic >> d & 1)
+                at[n++] = d;
+        ints(b, ", \"dynamo_dynamic_indices\": [", at, n);
+    }
+    strbuf_addc(b, '}');
+    ev_json(EV_describe_tensor, NULL, b->s, NULL);
+    id_of(b, i, e);
+    strbuf_add(b, ", \"source\": ");
+    json_quote(b, source, strlen(source));
+    strbuf_addc(b, '}');
+    ev_json(EV_describe_source, NULL, b->s, NULL);
+}
+
+void metrics_inputs(const entry *e, PyObject *const *in)
 {
     strbuf b = { 0 };
+    if (!ev_trace_on(EV_describe_tensor))
+        return;
     ev_batch(true);
-    for (int i = 0; notes && i < notes->n; i++) {
-        const input_note *t = &notes->at[i];
-        if (!t->tensor)
-            continue;
-        const char *source = src_text(e->in[i]);
-        strbuf_clear(&b);
-        id_of(&b, i, e);
-        field(&b, ", \"size\": ", t->nbytes);
-        strbuf_addc(&b, '}');
-        ev_json(EV_describe_storage, NULL, b.s, NULL);
-        strbuf_clear(&b);
-        id_of(&b, i, e);
-        field(&b, ", \"ndim\": ", t->ndim);
-        strbuf_add(&b, ", \"dtype\": \"");
-        strbuf_add(&b, cap_brand());
-        strbuf_addc(&b, '.');
-        strbuf_add(&b, dtype_name((dtype)t->dt));
-        strbuf_add(&b, "\", \"device\": \"device(type='");
-        strbuf_add(&b, device_name((dev_kind)t->device));
-        strbuf_add(&b, "')\"");
-        ints(&b, ", \"size\": [", t->dims, t->ndim);
-        ints(&b, ", \"stride\": [", t->dims + t->ndim, t->ndim);
-        field(&b, ", \"storage\": ", i);
-        field(&b, ", \"storage_offset\": ", t->offset);
-        strbuf_add(&b, ", \"layout\": \"");
-        strbuf_add(&b, cap_brand());
-        strbuf_add(&b, ".strided\"");
-        strbuf_add(&b, t->leaf ? ", \"is_leaf\": true" : "");
-        strbuf_add(&b, t->requires_grad ? ", \"requires_grad\": true" : "");
-        strbuf_add(&b, t->parameter ? ", \"is_parameter\": true" : "");
-        strbuf_add(&b, t->view ? ", \"is_view\": true" : "");
-        if (t->dynamic) {
-            int64_t at[32];
-            int n = 0;
-            for (int d = 0; d < 32; d++)
-                if (t->dynamic >> d & 1)
-                    at[n++] = d;
-            ints(&b, ", \"dynamo_dynamic_indices\": [", at, n);
-        }
-        strbuf_addc(&b, '}');
-        ev_json(EV_describe_tensor, NULL, b.s, NULL);
-        strbuf_clear(&b);
-        id_of(&b, i, e);
-        strbuf_add(&b, ", \"source\": ");
-        json_quote(&b, source, strlen(source));
-        strbuf_addc(&b, '}');
-        ev_json(EV_describe_source, NULL, b.s, NULL);
-    }
+    for (int i = 0; i < e->nin; i++)
+        if (py_is_tensor(in[i]))
+            describe(&b, e, i, in[i]);
     ev_batch(false);
     strbuf_free(&b);
-    free(notes);
 }
 
 /* ---- calls ---- */

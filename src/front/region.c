@@ -758,42 +758,35 @@ static void log_graph(entry *e, ir_graph *g)
     }
 }
 
-static double guard_latency(entry *e, frame *f) /* microseconds of one check, the best of a few */
+static double guard_latency(entry *e, frame *f) /* microseconds of one check */
 {
     PyObject **reg = mem_zalloc(sizeof *reg * (e->sources.n + 1));
-    int64_t *sym = mem_zalloc(sizeof *sym * (size_t)(e->nsymval + 1)), best = INT64_MAX;
+    int64_t *sym = mem_zalloc(sizeof *sym * (size_t)(e->nsymval + 1)), t = clock_ns();
     PyObject **out;
-    for (int i = 0; i < 2; i++) {
-        int64_t t = clock_ns();
-        guard_fast(e, f, reg, sym, &out);
-        best = MIN(best, clock_ns() - t);
-    }
+    guard_fast(e, f, reg, sym, &out);
+    t = clock_ns() - t;
     free(reg);
     free(sym);
-    return (double)best / 1e3;
+    return (double)t / 1e3;
 }
 
 /* ---- the graph and its guards, to the trace ---- */
-typedef struct traced {
-    const ir_graph *g;
-    const entry *e;
-    input_notes *inputs;
-} traced;
-
-static void trace_captured(void *arg)
+static void trace_graph(void *arg)
 {
-    const traced *a = arg;
+    const ir_graph *g = *(const ir_graph **)arg;
     strbuf *b = ev_scratch(), *meta = ev_scratch();
-    metrics_inputs_write(a->e, a->inputs);
-    if (a->g) {
-        ir_print(b, a->g, IR_PRINT_all | IR_PRINT_no_data);
-        sizes_json(meta, a->g);
-        ev_json(EV_dynamo_output_graph, NULL, strbuf_str(meta), strbuf_str(b));
-        strbuf_clear(b);
-    }
-    guard_json(b, a->e);
-    ev_json(EV_dynamo_guards, NULL, "{}", strbuf_str(b));
+    ir_print(b, g, IR_PRINT_log);
+    sizes_json(meta, g);
+    ev_json(EV_dynamo_output_graph, NULL, strbuf_str(meta), strbuf_str(b));
     ev_scratch_done(meta);
+    ev_scratch_done(b);
+}
+
+static void trace_guards(void *arg)
+{
+    strbuf *b = ev_scratch();
+    guard_json(b, *(const entry **)arg);
+    ev_json(EV_dynamo_guards, NULL, "{}", strbuf_str(b));
     ev_scratch_done(b);
 }
 
@@ -801,19 +794,21 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
 {
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
-    traced a = { g, e, metrics_inputs(e, in) };
     bool still = !g ||
                  !sym_env_n_symbols(g->env); /* may another thread print it? Not what can change meanwhile */
     if (g)
         IR_EACH(n, g) { still &= n->kind != IR_const; }
+    if (g && still && g->nnode >= EV_LATER_NODES)
+        ev_later(trace_graph, &g, sizeof g, g);
+    else if (g)
+        trace_graph(&g);
+    metrics_inputs(e, in);
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
-    for (int i = 0; i < e->nin; i++)
-        src_text(e->in[i]);
-    if (still && (e->guards.n >= EV_LATER_NODES || (g && g->nnode >= EV_LATER_NODES)))
-        ev_later(trace_captured, &a, sizeof a, g, e);
+    if (still && e->guards.n >= EV_LATER_NODES)
+        ev_later(trace_guards, &e, sizeof e, e);
     else
-        trace_captured(&a);
+        trace_guards(&e);
 }
 
 static bool latency_wanted(void)

@@ -19,12 +19,19 @@ static void add_loc(strbuf *b, const ir_node *n, const char *before)
 {
     if (!n->loc)
         return;
-    strbuf_addf(b, "%s%s:%d ", before, short_file(n->loc->file), n->loc->line);
-    for (const char *s = n->loc->code ? n->loc->code : ""; *s; s++)
-        if (*s == '*' && s[1] == '/')
-            strbuf_add(b, "* ");
-        else
-            strbuf_addc(b, *s == '\n' || *s == '\r' ? ' ' : *s);
+    strbuf_add(b, before);
+    strbuf_add(b, short_file(n->loc->file));
+    strbuf_addc(b, ':');
+    strbuf_int(b, n->loc->line);
+    strbuf_addc(b, ' ');
+    for (const char *s = n->loc->code ? n->loc->code : "";;) {
+        size_t n = strcspn(s, "*\n\r");
+        strbuf_addn(b, s, n);
+        if (!*(s += n))
+            return;
+        strbuf_add(b, *s != '*' ? " " : s[1] == '/' ? "* " : "*");
+        s++;
+    }
 }
 
 static int64_t bytes_of(const tp_tensor *t)
@@ -59,7 +66,8 @@ static const char *slot_name(const loop_plan *p, int i)
 static void add_operand_name(void *arg, ir_node *n)
 {
     strbuf *b = arg;
-    strbuf_addf(b, "%s%s", b->s[b->n - 1] == '(' ? "" : ", ", n->name);
+    strbuf_add(b, b->s[b->n - 1] == '(' ? "" : ", ");
+    strbuf_add(b, n->name);
 }
 
 static void steps_text(strbuf *b, const loop_plan *p)
@@ -72,15 +80,23 @@ static void steps_text(strbuf *b, const loop_plan *p)
                         s->node->name);
             add_loc(b, s->node, "   ");
         } else if (s->kind == STEP_extern) {
-            strbuf_addf(b, " *   %s = %s(", s->node->name, op_name(s->node));
+            strbuf_add(b, " *   ");
+            strbuf_add(b, s->node->name);
+            strbuf_add(b, " = ");
+            strbuf_add(b, op_name(s->node));
+            strbuf_addc(b, '(');
             ir_each_operand((ir_node *)s->node, add_operand_name, b);
             strbuf_add(b, ")");
             add_loc(b, s->node, "   ");
         } else {
             const loop_kernel *k = s->kernel;
-            strbuf_addf(b, " *   %s(", k->name);
-            for (int q = 0; q < k->nbuf; q++)
-                strbuf_addf(b, "%s%s", q ? ", " : "", slot_name(p, k->buf[q]));
+            strbuf_add(b, " *   ");
+            strbuf_add(b, k->name);
+            strbuf_addc(b, '(');
+            for (int q = 0; q < k->nbuf; q++) {
+                strbuf_add(b, q ? ", " : "");
+                strbuf_add(b, slot_name(p, k->buf[q]));
+            }
             strbuf_add(b, ")");
             const ir_loc *last = NULL;
             for (size_t q = 0; q < k->nodes.n; q++) /* the lines it came from, each once in a row */
@@ -134,7 +150,7 @@ static void program_text(strbuf *b, const loop_plan *p)
     map_free(&first);
 }
 
-/* Called on another thread: reads the plan and nothing else. */
+/* These may be called on another thread: they read the plan and nothing else. */
 static void output_code(void *arg)
 {
     const loop_plan *p = *(loop_plan **)arg;
@@ -152,14 +168,28 @@ static void output_code(void *arg)
         ev_json(EV_inductor_output_code, NULL, strbuf_str(&meta), strbuf_str(b));
         strbuf_free(&meta);
     }
-    if (ev_trace_on(EV_artifact) && p->decisions.n)
-        ev_artifact("fusion", "string", NULL, strbuf_str(&p->decisions));
-    if (ev_trace_on(EV_artifact)) {
-        strbuf_clear(b);
-        loop_plan_print(b, p);
-        ev_artifact("schedule", "string", NULL, strbuf_str(b));
-    }
     ev_scratch_done(b);
+}
+
+static void fusion_record(void *arg)
+{
+    ev_artifact("fusion", "string", NULL, strbuf_str(&(*(loop_plan **)arg)->decisions));
+}
+
+static void schedule_record(void *arg)
+{
+    strbuf *b = ev_scratch();
+    loop_plan_print(b, *(loop_plan **)arg);
+    ev_artifact("schedule", "string", NULL, strbuf_str(b));
+    ev_scratch_done(b);
+}
+
+static void tell(ev_later_fn *fn, const loop_plan *p)
+{
+    if (p->g->nnode < EV_LATER_NODES)
+        fn(&p);
+    else
+        ev_later(fn, &p, sizeof p, p);
 }
 
 /* ---- each kernel ---- */
@@ -307,10 +337,10 @@ void code_log_begin(const ir_graph *g)
 
 void code_log_program(const loop_plan *p)
 {
-    if (ev_text_on(EV_output_code) || (p->g->nnode < EV_LATER_NODES && ev_trace_on(EV_inductor_output_code)))
+    if (ev_text_on(EV_output_code))
         output_code(&p);
     else if (ev_trace_on(EV_inductor_output_code))
-        ev_later(output_code, &p, sizeof p, p, NULL);
+        tell(output_code, p);
 }
 
 void code_log_plan(const loop_plan *p, const run_kernel *const *k)
@@ -333,6 +363,10 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
         ev_text(EV_inductor_metrics, NULL, "%s: %s", p->g->name, strbuf_str(&b));
         strbuf_free(&b);
     }
+    if (ev_trace_on(EV_artifact) && p->decisions.n)
+        tell(fusion_record, p);
     perf_hints(p, k);
     cache_record(p, k);
+    if (ev_trace_on(EV_artifact))
+        tell(schedule_record, p);
 }

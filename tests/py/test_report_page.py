@@ -1,5 +1,5 @@
 """`taper report` on traces of real programs: what it finds, what it hides, how much memory it takes."""
-import json, os, re, resource, shutil, stat, subprocess, sys, tempfile, unittest
+import hashlib, json, os, random, re, resource, shutil, stat, subprocess, sys, tempfile, time, unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TAPER = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(ROOT, "build")), "taper")
@@ -417,6 +417,73 @@ def test_a_kill_loses_nothing_that_a_log_line_told_of():
         finally:
             shutil.rmtree(d)
     assert lines == 9, lines
+
+
+def told(path):
+    """The records of a trace that are whole, in order: what each is about."""
+    out, count = [], {}
+    with open(path, errors="replace") as f:
+        lines = f.read().split("\n")
+    for i, line in enumerate(lines[:-1]):
+        if line.startswith("\t"):
+            continue
+        try:
+            head = json.loads(line[line.index("] ") + 2:])
+        except ValueError:
+            assert i == len(lines) - 2, line  # torn: only the last one may be
+            break
+        end = i + 1
+        while end < len(lines) - 1 and lines[end].startswith("\t"):
+            end += 1
+        body = "\n".join(x[1:] for x in lines[i + 1:end])
+        if "has_payload" in head and hashlib.md5(body.encode()).hexdigest() != head["has_payload"]:
+            assert end == len(lines) - 1 or lines[-1], line
+            break
+        kind = next(iter(head))
+        if kind == "str":
+            continue
+        what = (kind, head[kind].get("name"), json.loads(body)["name"] + json.loads(body)["ph"] if kind == "chromium_event" else None)
+        count[what] = count.get(what, 0) + 1
+        out.append((what, count[what]))
+    return out
+
+
+def test_a_kill_at_any_time_loses_one_record_at_most():
+    """The order of a run on one processor, where nothing is made by another thread, says what came before what: of all that
+    came before the last record of a killed process, at most the one is missing that was being made."""
+    program = ("import os, sys\nif sys.argv[1:]:\n    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\nimport taper\n"
+               "@taper.compile\ndef f(x, n):\n    for _ in range(n):\n        x = x.sin() * n\n    return x.sum()\n"
+               "for n in range(40, 60):\n    f(taper.ones(3, requires_grad=True), n).backward()\n")
+    d = tempfile.mkdtemp()
+    try:
+        with open(os.path.join(d, "p.py"), "w") as f:
+            f.write(program)
+        def start(name, *args):
+            env = dict(os.environ, TAPER_TRACE=os.path.join(d, name), TAPER_CACHE="0")
+            return subprocess.Popen([sys.executable, os.path.join(d, "p.py"), *args], env=env, stderr=subprocess.DEVNULL), env["TAPER_TRACE"]
+        def only(at):
+            return [os.path.join(at, f) for f in os.listdir(at)] if os.path.isdir(at) else []
+        p, at = start("all", "one")
+        assert p.wait(300) == 0
+        order = {what: i for i, what in enumerate(told(only(at)[0]))}
+        assert len(order) > 300, len(order)
+        rnd, seen = random.Random(5), 0
+        for k in range(12):
+            p, at = start(f"k{k}")
+            while p.poll() is None and not any(os.path.getsize(f) for f in only(at)):
+                time.sleep(0.0005)
+            time.sleep(rnd.random() * 0.15)
+            p.kill()
+            p.wait()
+            got = told(only(at)[0])
+            assert set(got) <= set(order), set(got) - set(order)
+            last = max(order[w] for w in got)
+            missing = [w for w, i in order.items() if i < last and w not in set(got)]
+            assert len(missing) <= 1, (k, missing)
+            seen += len(got)
+        assert seen > 100, seen
+    finally:
+        shutil.rmtree(d)
 
 
 def test_records_of_a_compile_are_on_disk_when_it_ends():
