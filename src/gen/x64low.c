@@ -1628,6 +1628,7 @@ static void red_fold(low *l, int n)
 /* --- the walk
  * ------------------------------------------------------------------------------------------------------ */
 static void lower_region(low *l, int region, int first, int last);
+static void lower_span(low *l, int region, vir_ref r, vir_ref end, int first, int last);
 
 static void define_strides(low *l, vir_ref r, int reg)
 {
@@ -1731,17 +1732,6 @@ static void serial_loop(low *l, int n, int first, int last)
     label(l, out);
 }
 
-static int tail_mask(low *l, int rem)
-{
-    if (l->m->avx512) {
-        int g = g_new(l), k = mir_vreg(l->m, CLASS_k);
-        mir_add(l->m, (mi){ .kind = MI_gbzhi, .d = g, .s1 = rem });
-        mir_add(l->m, (mi){ .kind = MI_kfrom, .vl = (int8_t)kwidth(l), .d = k, .s1 = g });
-        return k;
-    }
-    return v_rvm(l, XV_pcmpgtd, vl_of(l, VT_i32), bcast_gpr(l, VT_i32, rem), iota(l, VT_i32, 0, 1));
-}
-
 static bool has_partials(const low *l, int loop)
 {
     for (int i = 1; i < l->k->n; i++) {
@@ -1758,6 +1748,266 @@ static bool has_child_loops(const low *l, int loop)
         if (i != loop && l->k->loops[i].vector == loop)
             return true;
     return false;
+}
+
+static int buffer_of(const vir *k, const vir_ins *in)
+{
+    const vir_ins *p = &k->ins[in->a];
+    return (int)(p->op == VIR_ptr ? &k->ins[p->a] : p)->imm;
+}
+
+/* --- rows ahead
+ * A row in several passes (softmax: maximum, sum, product) waits between them: for memory at the start of the first, for the
+ * joined results behind each. So the first pass of the next row runs in the loop of this row's last one, which mostly
+ * stores. Rows are the iterations of the parallel loop, so they may overlap in any way. What is too large for the cache is
+ * another matter: reads between writes of lines that memory has to give first, or between long calculations, come
+ * too late (a third slower, measured), so there the last pass has to be light and write where an earlier one did. */
+enum { CACHED = 16 << 20 }; /* bytes that a shared cache keeps from one kernel to the next */
+
+typedef struct ahead {
+    int row, first, last; /* the parallel loop, and the first and the last vector loop in it */
+    vir_ref next;         /* the first loop behind `first` */
+    vir_ref *vals;        /* values that are computed with the first pass and wanted later on */
+    int nvals;
+    uint8_t *early;     /* by value: computed with the first pass */
+    int32_t (*now)[4];  /* by place in vals: registers in which later passes find them */
+    int32_t (*then)[4]; /* ... and those of the next row */
+} ahead;
+
+static void ahead_get(const low *l, const ahead *h, int32_t (*to)[4])
+{
+    for (int i = 0; i < h->nvals; i++) {
+        vir_ref r = h->vals[i];
+        const int32_t regs[4] = { l->map[r], l->vecmap[r], l->strides[r][0], l->strides[r][1] };
+        memcpy(to[i], regs, sizeof regs);
+    }
+}
+static void ahead_use(low *l, const ahead *h, int32_t (*from)[4])
+{
+    for (int i = 0; i < h->nvals; i++) {
+        vir_ref r = h->vals[i];
+        l->map[r] = from[i][0], l->vecmap[r] = from[i][1];
+        l->strides[r][0] = from[i][2], l->strides[r][1] = from[i][3];
+    }
+}
+
+/* Whether nothing but its operands, the row and what nobody writes decides the value. */
+static bool is_early(const low *l, const ahead *h, const vir_ins *in, const uint8_t *of_first)
+{
+    const vir_ref ops[4] = { in->a, in->b, in->c, in->d };
+    switch (in->op) {
+    case VIR_store:
+    case VIR_var:
+    case VIR_get:
+    case VIR_set:
+    case VIR_step:
+    case VIR_call: return false;
+    case VIR_red:
+    case VIR_fold: return of_first[in->imm];
+    case VIR_part: return of_first[in->imm / 4];
+    case VIR_load:
+        if (l->k->bufs[buffer_of(l->k, in)].flags != VIR_IN)
+            return false;
+        break;
+    default: break;
+    }
+    for (int i = 0; i < 4; i++)
+        if (ops[i] && l->k->ins[ops[i]].region == h->row && !h->early[ops[i]])
+            return false;
+    return true;
+}
+
+/* A first pass that is light and writes nothing. of_first: the reductions it steps. */
+static bool is_light(const low *l, int loop, uint8_t *of_first)
+{
+    const vir *k = l->k;
+    int n = 0;
+    for (vir_ref r = k->loops[loop].first; r; r = k->ins[r].next) {
+        const vir_ins *in = &k->ins[r];
+        if (in->dead)
+            continue;
+        if (in->op == VIR_store || in->op == VIR_loop || in->op == VIR_var || in->op == VIR_get ||
+            in->op == VIR_set || in->op == VIR_call || in->op == VIR_draw || vir_is_math((vir_op)in->op) ||
+            (in->op == VIR_load && k->bufs[buffer_of(k, in)].flags != VIR_IN) || ++n > 16)
+            return false;
+        if (in->op == VIR_step)
+            of_first[in->imm] = 1;
+    }
+    return true;
+}
+
+/* Bytes of the arrays that the row loop goes through once, 0 where they depend on sizes not known yet. */
+static int64_t bytes_of_rows(const vir *k, int row)
+{
+    const vir_ins *rows = &k->ins[k->loops[row].end];
+    uint64_t seen = 0;
+    int64_t sum = 0;
+    for (int i = 1; i < k->n && rows->op == VIR_const; i++) {
+        const vir_ins *in = &k->ins[i];
+        const vir_loop_info *lp = &k->loops[in->region];
+        if (in->dead || (in->op != VIR_load && in->op != VIR_store) || lp->kind != LOOP_vector ||
+            k->ins[in->a].region != row || k->ins[lp->end].op != VIR_const)
+            continue;
+        uint64_t bit = 1ull << (buffer_of(k, in) & 63);
+        if (!(seen & bit))
+            sum += rows->imm * k->ins[lp->end].imm * (int64_t)vir_mem_size((vir_mem)in->mem);
+        seen |= bit;
+    }
+    return sum;
+}
+
+/* Whether the loop calculates little and writes only what an earlier one of its row wrote. */
+static bool is_rewrite(const vir *k, int row, int loop)
+{
+    uint64_t before = 0;
+    for (vir_ref r = k->loops[row].first; r; r = k->ins[r].next)
+        for (vir_ref x = k->ins[r].op == VIR_loop ? k->loops[k->ins[r].imm].first : 0; x;
+             x = k->ins[x].next) {
+            const vir_ins *in = &k->ins[x];
+            uint64_t bit = in->op == VIR_store ? 1ull << (buffer_of(k, in) & 63) : 0;
+            if (in->dead)
+                continue;
+            if (in->region == loop && (vir_is_math((vir_op)in->op) || (bit & ~before)))
+                return false;
+            before |= bit;
+        }
+    return true;
+}
+
+static bool ahead_find(const low *l, int row, ahead *h)
+{
+    const vir *k = l->k;
+    vir_ref head = 0, tail = 0;
+    *h = (ahead){ .row = row };
+    for (vir_ref r = k->loops[row].first; r; r = k->ins[r].next)
+        if (k->ins[r].op == VIR_loop && !k->ins[r].dead) {
+            h->next = head && !h->next ? r : h->next;
+            head = head ? head : r;
+            tail = r;
+        }
+    if (k->loops[row].kind != LOOP_parallel || head == tail)
+        return false;
+    h->first = (int)k->ins[head].imm, h->last = (int)k->ins[tail].imm;
+    const vir_loop_info *a = &k->loops[h->first], *b = &k->loops[h->last];
+    arena *mem = l->m->a;
+    uint8_t *of_first = arena_zalloc(mem, (size_t)k->nreds + 1);
+    if (a->kind != LOOP_vector || b->kind != LOOP_vector || a->begin != b->begin || a->end != b->end ||
+        k->ins[a->begin].region || k->ins[a->end].region || has_child_loops(l, h->last) ||
+        !is_light(l, h->first, of_first) || (bytes_of_rows(k, row) > CACHED && !is_rewrite(k, row, h->last)))
+        return false;
+    h->early = arena_zalloc(mem, (size_t)k->n);
+    h->early[k->loops[row].var] = 1;
+    bool behind = false;
+    for (vir_ref r = k->loops[row].first; r != h->next; r = k->ins[r].next) {
+        behind |= r == head;
+        if (r == head || k->ins[r].dead)
+            continue;
+        h->early[r] = is_early(l, h, &k->ins[r], of_first);
+        if (!behind && !h->early[r])
+            return false;
+    }
+    /* what others want of it; a part of its results that is only read later would be that of the next row */
+    uint8_t *wanted = arena_zalloc(mem, (size_t)k->n);
+    for (int i = 1; i < k->n; i++) {
+        const vir_ins *in = &k->ins[i];
+        if (in->dead || h->early[i])
+            continue;
+        if ((in->op == VIR_step && of_first[in->imm] && in->region != h->first) ||
+            (in->op == VIR_fold && of_first[in->imm]) || (in->op == VIR_part && of_first[in->imm / 4]))
+            return false;
+        if (in->region != h->first)
+            wanted[in->a] = wanted[in->b] = wanted[in->c] = wanted[in->d] = 1;
+    }
+    for (int i = 1; i < k->nloops; i++)
+        wanted[k->loops[i].begin] = wanted[k->loops[i].end] = 1;
+    h->vals = arena_alloc(mem, sizeof *h->vals * (size_t)k->n);
+    for (vir_ref r = 1; r < k->n; r++)
+        if (h->early
+                [r]) /* what only the first pass wants is in the list, too: it has to give way to the next row's */
+            h->vals[h->nvals++] = r;
+    h->now = arena_zalloc(mem, sizeof *h->now * (size_t)(h->nvals + 1));
+    h->then = arena_zalloc(mem, sizeof *h->then * (size_t)(h->nvals + 1));
+    for (int i = 0; i < h->nvals; i++)
+        h->early[h->vals[i]] = wanted[h->vals[i]] ? 2 : 1;
+    return true;
+}
+
+/* The straight code of the row loop in [r, end): what is early, or the rest. */
+static void ahead_straight(low *l, const ahead *h, vir_ref r, vir_ref end, bool early)
+{
+    l->cur = l->first = 0;
+    for (; r != end; r = l->k->ins[r].next)
+        if (!l->k->ins[r].dead && l->k->ins[r].op != VIR_loop && (h->early[r] != 0) == early)
+            lower_ins(l, r);
+}
+
+/* Later passes find their values in registers of their own, which the next row's are moved to. */
+static void ahead_keep(low *l, const ahead *h, int32_t (*from)[4], bool fresh)
+{
+    for (int i = 0; i < h->nvals; i++)
+        for (int x = 0; x < 4 && h->early[h->vals[i]] == 2; x++) {
+            int32_t *to = &h->now[i][x];
+            if (!from[i][x])
+                continue;
+            if (fresh)
+                *to = mir_vreg(l->m, l->m->v[from[i][x]].cls);
+            copy_to(l, *to, from[i][x]);
+        }
+}
+
+static void vector_loop(low *l, int n, ahead *h);
+
+static void rows_loop(low *l, ahead *h)
+{
+    const vir *k = l->k;
+    const vir_loop_info *lp = &k->loops[h->row];
+    vir_ref head = k->loops[h->first].ins, tail = k->loops[h->last].ins;
+    int i = g_new(l), top = mir_label(l->m), out = mir_label(l->m), end = loop_bound(l, lp, true);
+    copy_to(l, i, loop_bound(l, lp, false));
+    mir_add(l->m, (mi){ .kind = MI_gcmp, .s1 = i, .s2 = end });
+    jcc(l, CC_ge, out);
+    int last = g_alui(l, G_sub, end, 1);
+    l->cur = 0;
+    define(l, lp->var, i);
+    ahead_straight(l, h, lp->first, head, true);
+    vector_loop(l, h->first, NULL);
+    ahead_straight(l, h, head, h->next, true);
+    ahead_get(l, h, h->then);
+    ahead_keep(l, h, h->then, true);
+    mir_loop_begin(l->m);
+    label(l, top);
+    ahead_use(l, h, h->now);
+    ahead_straight(l, h, head, h->next, false);
+    lower_span(l, h->row, h->next, tail, 0, 0);
+    int next = g_minmax(l, true, g_alui(l, G_add, i, 1),
+                        last); /* behind the last row: the last one again, for nothing */
+    l->cur = 0;
+    define(l, lp->var, next);
+    ahead_straight(l, h, lp->first, head, true);
+    ahead_get(l, h, h->then);
+    vector_loop(l, h->last, h);
+    ahead_use(l, h, h->now);
+    lower_span(l, h->row, k->ins[tail].next, 0, 0, 0);
+    ahead_use(l, h, h->then);
+    ahead_straight(l, h, head, h->next, true);
+    ahead_get(l, h, h->then);
+    ahead_keep(l, h, h->then, false);
+    mir_add(l->m, (mi){ .kind = MI_galui, .vop = G_add, .d = i, .s1 = i, .imm = 1 });
+    mir_add(l->m, (mi){ .kind = MI_gcmp, .s1 = i, .s2 = end });
+    jcc(l, CC_l, top);
+    mir_loop_end(l->m);
+    label(l, out);
+}
+
+static int tail_mask(low *l, int rem)
+{
+    if (l->m->avx512) {
+        int g = g_new(l), k = mir_vreg(l->m, CLASS_k);
+        mir_add(l->m, (mi){ .kind = MI_gbzhi, .d = g, .s1 = rem });
+        mir_add(l->m, (mi){ .kind = MI_kfrom, .vl = (int8_t)kwidth(l), .d = k, .s1 = g });
+        return k;
+    }
+    return v_rvm(l, XV_pcmpgtd, vl_of(l, VT_i32), bcast_gpr(l, VT_i32, rem), iota(l, VT_i32, 0, 1));
 }
 
 /* Tail of a loop whose reductions keep partial results: element j of the remainder belongs to partial j, so
@@ -1803,27 +2053,11 @@ static void tail_by_vectors(low *l, int n, int i, int end)
     label(l, done);
 }
 
-static void vector_loop(low *l, int n)
+static void vector_tail(low *l, int n, int i, int end)
 {
-    const vir_loop_info *lp = &l->k->loops[n];
-    int step = l->L * l->copies, i = g_new(l), end = loop_bound(l, lp, true);
-    int top = mir_label(l->m), out = mir_label(l->m);
-    bool partials = has_partials(l, n);
-    copy_to(l, i, loop_bound(l, lp, false));
-    int last = g_alui(l, G_sub, end, step); /* the main loop runs while i <= last */
     l->ivar = i;
-    mir_add(l->m, (mi){ .kind = MI_gcmp, .s1 = i, .s2 = last });
-    jcc(l, CC_g, out);
-    mir_loop_begin(l->m);
-    label(l, top);
-    lower_region(l, n, 0, l->copies - 1);
-    mir_add(l->m, (mi){ .kind = MI_galui, .vop = G_add, .d = i, .s1 = i, .imm = step });
-    mir_add(l->m, (mi){ .kind = MI_gcmp, .s1 = i, .s2 = last });
-    jcc(l, CC_le, top);
-    mir_loop_end(l->m);
-    label(l, out);
     l->tail = 1; /* replaced copy by copy */
-    if (partials)
+    if (has_partials(l, n))
         tail_by_copies(l, n, i, end, !has_child_loops(l, n));
     else
         tail_by_vectors(l, n, i, end);
@@ -1831,10 +2065,38 @@ static void vector_loop(low *l, int n)
     l->cur = 0;
 }
 
-static int buffer_of(const vir *k, const vir_ins *in)
+/* h: with the first pass of the next row, or NULL. */
+static void vector_loop(low *l, int n, ahead *h)
 {
-    const vir_ins *p = &k->ins[in->a];
-    return (int)(p->op == VIR_ptr ? &k->ins[p->a] : p)->imm;
+    const vir_loop_info *lp = &l->k->loops[n];
+    int step = l->L * l->copies, i = g_new(l), end = loop_bound(l, lp, true), rest = i;
+    int top = mir_label(l->m), out = mir_label(l->m);
+    copy_to(l, i, loop_bound(l, lp, false));
+    int last = g_alui(l, G_sub, end, step); /* the main loop runs while i <= last */
+    l->ivar = i;
+    mir_add(l->m, (mi){ .kind = MI_gcmp, .s1 = i, .s2 = last });
+    jcc(l, CC_g, out);
+    mir_loop_begin(l->m);
+    label(l, top);
+    if (h) {
+        lower_region(l, h->first, 0, l->copies - 1);
+        ahead_use(l, h, h->now);
+    }
+    lower_region(l, n, 0, l->copies - 1);
+    mir_add(l->m, (mi){ .kind = MI_galui, .vop = G_add, .d = i, .s1 = i, .imm = step });
+    mir_add(l->m, (mi){ .kind = MI_gcmp, .s1 = i, .s2 = last });
+    jcc(l, CC_le, top);
+    mir_loop_end(l->m);
+    label(l, out);
+    if (h) {
+        rest = g_new(l);
+        copy_to(l, rest, i);
+    }
+    vector_tail(l, n, i, end);
+    if (h) {
+        ahead_use(l, h, h->then);
+        vector_tail(l, h->first, rest, end);
+    }
 }
 
 /* Whether copies of the run may be mixed: no copy reads what another may have written, and no two of their stores meet. */
@@ -1860,21 +2122,24 @@ static bool copies_mix(const vir *k, vir_ref r, vir_ref stop)
 
 /* Instructions first..last copies wide: a run of straight-line code is written copy after copy, loops only once. Two copies at
  * a time are then mixed, because a processor sees too little of the next copy while it waits for this one. */
-static void lower_region(low *l, int region, int first, int last)
+static void lower_span(low *l, int region, vir_ref r, vir_ref end, int first, int last)
 {
     const vir *k = l->k;
-    for (vir_ref r = k->loops[region].first; r;) {
+    ahead h;
+    while (r != end) {
         const vir_ins *in = &k->ins[r];
         if (in->op == VIR_loop) {
             if (k->loops[in->imm].kind == LOOP_vector)
-                vector_loop(l, (int)in->imm);
+                vector_loop(l, (int)in->imm, NULL);
+            else if (ahead_find(l, (int)in->imm, &h))
+                rows_loop(l, &h);
             else
                 serial_loop(l, (int)in->imm, first, last);
             r = in->next;
             continue;
         }
         vir_ref stop = r;
-        while (stop && k->ins[stop].op != VIR_loop)
+        while (stop != end && k->ins[stop].op != VIR_loop)
             stop = k->ins[stop].next;
         bool mix = last > first && copies_mix(k, r, stop);
         int begin[2] = { 0, 0 };
@@ -1897,6 +2162,11 @@ static void lower_region(low *l, int region, int first, int last)
         }
         r = stop;
     }
+}
+
+static void lower_region(low *l, int region, int first, int last)
+{
+    lower_span(l, region, l->k->loops[region].first, 0, first, last);
 }
 
 /* Uniform integers that somebody needs in lanes. */

@@ -94,3 +94,84 @@ TEST(gen_vectors_take_turns)
         }
     arena_free(&a);
 }
+
+/* Rows in three passes: the largest (and its place, which is stored), a sum of what is written on the way, and that times
+ * something of the row. */
+static vir *rows_kernel(arena *a, bool place, tp_err *err)
+{
+    vir *k = vir_make(a, "rows");
+    int x = vir_buffer(k, VM_f32, VIR_IN, "x"), w = vir_buffer(k, VM_f32, VIR_IN, "w"),
+        y = vir_buffer(k, VM_f32, VIR_INOUT, "y"), at = vir_buffer(k, VM_i32, VIR_OUT, "at");
+    vir_ref n = vir_int_arg(k, "n"), rows = vir_int_arg(k, "rows"), zero = vir_int(k, 0);
+    vir_ref r = vir_loop(k, LOOP_parallel, zero, rows), base = vir_mul(k, r, n);
+    vir_ref scale = vir_load(k, w, r, 0);
+    int m = vir_red(k, place ? RED_argmax : RED_max, VT_f32);
+    vir_ref i = vir_loop(k, LOOP_vector, zero, n);
+    vir_step(k, m, vir_mul(k, vir_load(k, x, vir_add(k, base, i), 0), scale),
+             place ? vir_cvt(k, VT_i32, i) : 0);
+    vir_end(k);
+    vir_ref top = vir_fold(k, m);
+    if (place)
+        vir_store(k, at, r, vir_part(k, m, 1), 0);
+    int s = vir_red(k, RED_sum, VT_f32);
+    i = vir_loop(k, LOOP_vector, zero, n);
+    vir_ref e = vir_sub(k, vir_load(k, x, vir_add(k, base, i), 0), top);
+    vir_step(k, s, e, 0);
+    vir_store(k, y, vir_add(k, base, i), e, 0);
+    vir_end(k);
+    vir_ref f = vir_add(k, vir_fold(k, s), vir_cvt(k, VT_f32, r));
+    i = vir_loop(k, LOOP_vector, zero, n);
+    vir_ref at_i = vir_add(k, base, i);
+    vir_store(k, y, at_i,
+              vir_add(k, vir_mul(k, vir_load(k, y, at_i, 0), f), vir_add(k, scale, vir_cvt(k, VT_f32, r))),
+              0);
+    vir_end(k);
+    vir_end(k);
+    CHECK(vir_finish(k, err));
+    return k;
+}
+
+/* The first pass of the next row runs in the last loop of this one: there is a loop that takes maxima and writes. */
+TEST(gen_rows_ahead)
+{
+    enum { ROWS = 6, N = 70 };
+    arena a = { 0 };
+    tp_err err = { 0 };
+    strbuf b = { 0 };
+    gen_code c;
+    if (gen_isa_host() >= ISA_avx512 && gen_x64(rows_kernel(&a, false, &err), ISA_avx512, &c, &b, &err)) {
+        bool both = false;
+        gen_code_free(&c);
+        for (char *p = (char *)strbuf_str(&b), *next; p; p = next) {
+            next = strstr(p, "\n.L");
+            if (next)
+                *next++ = 0;
+            both |= strstr(p, "vmaxps") && strstr(p, "vmovups zmmword ptr");
+        }
+        CHECK(both);
+    }
+    strbuf_free(&b);
+    for (int place = 0; place < 2; place++) {
+        vir *k = rows_kernel(&a, place, &err);
+        for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
+            const run_kernel *r = exec_kernel_isa(k, (gen_isa)isa, &err);
+            CHECK(r != NULL);
+            for (int n = 1; r && n <= N; n += 1 + n / 5)
+                for (int same = 0; same < 2; same++)
+                    for (int lo = 0; lo < 3; lo++) {
+                        float in[ROWS * N], in2[ROWS * N], out[ROWS * N], ref[ROWS * N], w[ROWS];
+                        int32_t at[ROWS] = { 0 }, at2[ROWS] = { 0 };
+                        for (int j = 0; j < ROWS * N; j++)
+                            in[j] = in2[j] = (float)(j * 37 % 101) * 0.37f - 10, out[j] = ref[j] = -7;
+                        for (int j = 0; j < ROWS; j++)
+                            w[j] = 1 - 0.3f * (float)j;
+                        int64_t ints[] = { n, ROWS }, hi = lo == 2 ? lo : ROWS - lo;
+                        exec_run(r, (void *[]){ in, w, same ? in : out, at }, ints, NULL, lo, hi);
+                        vir_interp(k, (void *[]){ in2, w, same ? in2 : ref, at2 }, ints, NULL, lo, hi, &err);
+                        CHECK(!memcmp(in, in2, sizeof in) && !memcmp(out, ref, sizeof out) &&
+                              !memcmp(at, at2, sizeof at));
+                    }
+        }
+    }
+    arena_free(&a);
+}
