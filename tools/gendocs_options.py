@@ -22,9 +22,15 @@ def page():
         out.append(f"| `{name}` | {words} | {default} | {meaning} |")
     out += ["", "`reuse_outputs` keeps the memory of each result and gives it to the next call once the program holds no reference to the",
             "old result; a result that is still held is never written to. `trust_guards` skips the look at which inputs need gradients, which",
-            "the guards have answered. `max_autotune` compiles a graph of fixed sizes several times (unrolling, instruction set, C), measures",
-            "them in turns on made-up inputs and keeps the fastest; tiles of every width are measured for each product; the disk cache remembers the winners, and `TAPER_LOGS=autotuning` shows the",
-            "times. `TAPER_EMITTER` sets `emitter` for every compile.", ""]
+            "the guards have answered. `TAPER_EMITTER` sets `emitter` for every compile.", "",
+            "`max_autotune` measures, for a graph of fixed sizes, the forms that each of its steps may have, on buffers of the real sizes: for",
+            "kernels the order of loops, strips for transposed operands, vectors in flight, AVX2, C through the system's compiler, and what a",
+            "thread takes; for products tiles of every width, the library, and whether the kernel behind them runs on their rows; for",
+            "convolutions channels or places as lanes, or patches and the library. A form must give the result of the usual one and be more",
+            "than 3 % faster in five of six turns; all of them together are held against the usual program. What was chosen is remembered in",
+            "the process and, by kernel, processor, threads and options, in the disk cache, so that another process searches nothing.",
+            "`TAPER_LOGS=autotuning` shows each form with its time, what was chosen and what was dropped and why; the trace has the same",
+            "(`autotune_choice`). Whoever bisects refuses choices one by one (`tune`). Sums may be added in another order.", ""]
     return "\n".join(out)
 
 

@@ -36,7 +36,7 @@ static const char kinds[] = ""
 #define FAULT(name, what) ", " #name
 #include "base/fault.def"
     ;
-static const char *const stages[] = { "capture", "aot", "lower", "fuse", "gen" };
+static const char *const stages[] = { "capture", "aot", "lower", "fuse", "gen", "tune" };
 
 static bool one(const char *s, size_t n, tp_err *err)
 {
@@ -53,9 +53,10 @@ static bool one(const char *s, size_t n, tp_err *err)
            (strlen(stages[k0]) != (size_t)(s + n - at - 1) || memcmp(stages[k0], at + 1, strlen(stages[k0]))))
         k0++;
     if (k0 == COUNT(stages))
-        return err_set(err, ERR_value,
-                       "TAPER_INJECT: there is no stage '%.*s'; there are: capture, aot, lower, fuse, gen",
-                       (int)(s + n - at - 1), at + 1);
+        return err_set(
+            err, ERR_value,
+            "TAPER_INJECT: there is no stage '%.*s'; there are: capture, aot, lower, fuse, gen, tune",
+            (int)(s + n - at - 1), at + 1);
     for (int k = 1; k < FAULT_COUNT; k++)
         if (strlen(names[k]) == (size_t)(at - colon - 1) &&
             !memcmp(names[k], colon + 1, (size_t)(at - colon - 1))) {
@@ -174,6 +175,7 @@ bool fault_strike(fault_kind k, const char *op, tp_err *err)
     case FAULT_hang:
         for (;;)
             sleep(1);
+    case FAULT_slow: usleep(1000); return true;
     default: return true;
     }
 }

@@ -415,9 +415,11 @@ static plan *plan_new(gen_isa isa, dtype dt, const conv_geom *g, bool grad)
     int64_t widest = (p->out[2] + p->step[2] - 1) / p->step[2];
     p->seg = seg_len(widest);
     double turned = choose_lanes(p, p->seg) * (double)((widest + p->seg - 1) / p->seg);
-    p->px = !p->img.last && px_cost(p, false) < turned * 1.05;
+    double places = px_cost(p, false);
+    p->px = !p->img.last && g->form != CONV_channels &&
+            places < (g->form == CONV_places ? 1e300 : turned * 1.05);
     /* channels side by side are lanes; where planes do much better, whoever asks copies them there */
-    if (p->img.last && (px_cost(p, false) < turned * 0.6 || p->go[2] * p->img.side >= 1 << 22)) {
+    if (p->img.last && (places < turned * 0.6 || p->go[2] * p->img.side >= 1 << 22)) {
         plan_free(p);
         return NULL;
     }

@@ -34,20 +34,6 @@ static const gemm_plan *gemm_plan_for(const gemm_desc *d)
     return p;
 }
 
-bool gen_product_use(const gemm_desc *d, int nv)
-{
-    tp_err err = { 0 };
-    gemm_desc with = *d;
-    with.nv = nv;
-    gemm_plan *p = gemm_plan_new(&with, gen_isa_host(), &err);
-    pthread_mutex_lock(&lock);
-    if (p) /* the one before may be running: it stays */
-        map_putn(&cache, d, sizeof *d, p);
-    pthread_mutex_unlock(&lock);
-    near[hash_bytes(d, sizeof *d, 0) % NEAR].p = NULL;
-    return p != NULL;
-}
-
 static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
                           mat c)
 {
@@ -63,16 +49,6 @@ static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alph
     return d;
 }
 
-gemm_desc gen_product_desc(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c,
-                           int64_t batch, int64_t sa, int64_t sb, int64_t sc, bool bias)
-{
-    gemm_desc d = describe(dt, m, n, k, 1, a, b, add, c);
-    d.batch = batch;
-    d.a.batch = sa, d.b.batch = sb, d.c.batch = sc;
-    d.bias = bias;
-    return d;
-}
-
 const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, mat c)
 {
     if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none || !ops_provider_now())
@@ -82,7 +58,7 @@ const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat
 }
 
 static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c,
-                    int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias,
+                    int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias, int nv,
                     const gemm_epilogue *e)
 {
     if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none)
@@ -94,6 +70,7 @@ static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat
     d.batch = batch;
     d.a.batch = sa, d.b.batch = sb, d.c.batch = sc;
     d.bias = bias != NULL;
+    d.nv = nv;
     if (bias && (dt != DT_f32 || m <= 4))
         return false;
     const gemm_plan *p = gemm_plan_for(&d);
@@ -103,12 +80,12 @@ static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat
 static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
                      mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias)
 {
-    return product(dt, m, n, k, alpha, a, b, beta, c, batch, sa, sb, sc, bias, NULL);
+    return product(dt, m, n, k, alpha, a, b, beta, c, batch, sa, sb, sc, bias, 0, NULL);
 }
 bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c, int64_t batch,
-                 int64_t sa, int64_t sb, int64_t sc, const void *bias, const gemm_epilogue *e)
+                 int64_t sa, int64_t sb, int64_t sc, const void *bias, int nv, const gemm_epilogue *e)
 {
-    return ops_provider_now() && product(dt, m, n, k, 1, a, b, add, c, batch, sa, sb, sc, bias, e);
+    return ops_provider_now() && product(dt, m, n, k, 1, a, b, add, c, batch, sa, sb, sc, bias, nv, e);
 }
 
 /* --- convolutions ------------------------------------------------------------------------------------------------------ */
@@ -129,7 +106,7 @@ static bool conv_forward_own(dtype dt, const conv_geom *g, const void *x, const 
                              void *y)
 {
     if (is_product(g) && product(dt, places(g), g->o, g->c, 1, rows_of(x, g->c), cols_of(w, g->c), 0,
-                                 rows_of(y, g->o), 1, 0, 0, 0, bias, NULL))
+                                 rows_of(y, g->o), 1, 0, 0, 0, bias, 0, NULL))
         return true;
     return corr_forward(gen_isa_host(), dt, g, x, w, bias, y, NULL);
 }
@@ -141,14 +118,14 @@ bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w,
 static bool conv_grad_input_own(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
 {
     if (is_product(g) && product(dt, places(g), g->c, g->o, 1, rows_of(dy, g->o), rows_of(w, g->c), 0,
-                                 rows_of(dx, g->c), 1, 0, 0, 0, NULL, NULL))
+                                 rows_of(dx, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
     return corr_grad_input(gen_isa_host(), dt, g, dy, w, dx);
 }
 static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw)
 {
     if (is_product(g) && product(dt, g->o, g->c, places(g), 1, cols_of(dy, g->o), rows_of(x, g->c), 0,
-                                 rows_of(dw, g->c), 1, 0, 0, 0, NULL, NULL))
+                                 rows_of(dw, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
     return corr_grad_weight(gen_isa_host(), dt, g, x, dy, dw);
 }

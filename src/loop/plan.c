@@ -2776,10 +2776,11 @@ static void order_list(const walk *w, int *list, int n)
         for (int j = i; j > 0; j--) {
             int64_t a = 0, b = 0; /* the first access that can tell decides: results come first */
             for (size_t q = 0; q < w->seen.n && a == b; q++) {
-                if (w->seen.at[q].raw || w->seen.at[q].at.opaque)
+                const access *at = &w->seen.at[w->pl->c->loops == LOOPS_operands ? w->seen.n - 1 - q : q];
+                if (at->raw || at->at.opaque)
                     continue;
-                int64_t x = llabs(hint(stride_in(&w->seen.at[q].at, list[j - 1]))),
-                        y = llabs(hint(stride_in(&w->seen.at[q].at, list[j])));
+                int64_t x = llabs(hint(stride_in(&at->at, list[j - 1]))),
+                        y = llabs(hint(stride_in(&at->at, list[j])));
                 if (x && y)
                     a = x, b = y;
             }
@@ -3077,6 +3078,25 @@ static void write_checks(planner *pl, bool rides)
     }
 }
 
+/* An operand that is walked across while results are walked along: which loop walks along it? -1: there is none. And how
+ * many elements of the result are made before it goes on there: as many lines as the first cache holds, which are few where
+ * they lie a multiple of a large power of two apart; 0: what is read stays in cache anyway. */
+static int crossed(const walk *w, const nest *t, int along, int *strip)
+{
+    enum { FEW = 16, MANY = 64, STAYS = 1 << 15 };
+    for (size_t i = 0; i < w->seen.n; i++) {
+        const lin *a = &w->seen.at[i].at;
+        int64_t stride = w->seen.at[i].raw || a->opaque ? 0 : llabs(hint(stride_in(a, along)));
+        for (int q = 0; stride >= FEW && q < t->nkeep; q++)
+            if (t->keep[q] != along && stride_in(a, t->keep[q]) == 1 && hint(t->size[t->keep[q]]) >= 8) {
+                bool stays = hint(t->size[t->keep[q]]) * hint(t->size[along]) < STAYS;
+                *strip = stays ? 0 : stride % 256 == 0 ? FEW : MANY;
+                return q;
+            }
+    }
+    return -1;
+}
+
 /* fits, where given: the kernel is to run on the rows of a product; false there: it cannot, nothing was written. */
 static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch)
 {
@@ -3106,10 +3126,21 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
         *fits = g->rides = rides(&w, &t, g->red != 0, product);
     if (product && *fits && ch && ch->kernel == g)
         ch->fits = same_rows(&w, product, ch->between);
+    int strip = 0, cross = -1;
+    if (!g->red && !product && t.nkeep > 1 && pl->c->loops != LOOPS_whole)
+        cross = crossed(&w, &t, t.keep[t.nkeep - 1], &strip);
+    if (pl->c->loops >= LOOPS_strips_16)
+        strip = pl->c->loops == LOOPS_strips_16 ? 16 : 64;
+    cross = strip && hint(t.size[t.keep[t.nkeep - 1]]) > strip ? cross : -1;
     vec_free(&w.seen);
     vec_free(&w.loads);
     if (product && !*fits)
         return true;
+    if (cross >= 0) { /* next to the vectors, whatever its place */
+        int v = t.keep[cross];
+        memmove(&t.keep[cross], &t.keep[cross + 1], sizeof *t.keep * (size_t)(t.nkeep - 2 - cross));
+        t.keep[t.nkeep - 2] = v;
+    }
     for (int i = 0; i < g->n; i++) {
         value_pass[i] = -1;
         passes = MAX(passes, pl->in[g->member[i]->id].level + 1);
@@ -3139,7 +3170,8 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     /* kept loops: all but the vector one are one parallel loop whose counter is taken apart */
     bool put = pl->in[g->member[0]->id].put && g->part == 2;
     bool vec_keep = t.nkeep && (!g->red || t.column);
-    int nouter = t.nkeep - (vec_keep ? 1 : 0);
+    bool strips = cross >= 0;
+    int nouter = t.nkeep - (vec_keep ? 1 : 0) - (strips ? 1 : 0);
     symint outer = 1, chunks = 1;
     for (int i = 0; i < nouter; i++)
         outer = sym_mul(outer, t.size[t.keep[i]]);
@@ -3149,6 +3181,10 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     if (product && vec_keep) {
         len = row_of_product(product);
         chunked = nouter == 0;
+    }
+    if (strips) {
+        len = strip;
+        chunked = true;
     }
     if (chunked)
         chunks = sym_floordiv(sym_add(t.size[vv], sym_sub(len, 1)), len);
@@ -3176,6 +3212,9 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     }
     for (int i = 0; i < t.nred && put; i++) /* around the vectors: memory is walked row by row */
         declare_var(&w, t.red[i], vir_loop(k, LOOP_serial, vir_int(k, 0), emit_int(&w, t.size[t.red[i]])));
+    if (strips)
+        declare_var(&w, t.keep[nouter],
+                    vir_loop(k, LOOP_serial, vir_int(k, 0), emit_int(&w, t.size[t.keep[nouter]])));
     if (vec_keep) {
         vir_ref lo = vir_int(k, 0), hi = emit_int(&w, t.size[vv]);
         if (chunked) {
@@ -3205,9 +3244,8 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
         for (int pass = 0; pass < passes; pass++)
             emit_pass(&w, &t, pass, !vec_keep && !g->scan);
     }
-    if (vec_keep)
+    for (int i = 0; i < 1 + vec_keep + strips; i++)
         vir_end(k);
-    vir_end(k);
     if (err->kind == ERR_compiler)
         goto done;
     if (w.fail || e.overflow) {
@@ -3235,6 +3273,8 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
         work = sym_mul(work, t.size[t.red[i]]);
     if (vec_keep)
         work = sym_mul(work, chunked ? len : t.size[vv]);
+    if (strips)
+        work = sym_mul(work, t.size[t.keep[nouter]]);
     lk->work = work;
     for (int i = 0; i < g->n; i++)
         vec_push(&lk->nodes, (const ir_node *)g->member[i]);

@@ -1264,9 +1264,10 @@ vir_ref vir_frag_input(vir *k, vir_type t, int n)
     return pure(k, (vir_ins){ .op = VIR_input, .type = (uint8_t)t, .imm = n, .varying = 1 }, 0);
 }
 
-vir *vir_copy(const vir *k)
+vir *vir_copy(const vir *k) { return vir_copy_to(mem_zalloc(sizeof(arena)), k); }
+
+vir *vir_copy_to(arena *a, const vir *k)
 {
-    arena *a = mem_zalloc(sizeof *a);
     vir *c = arena_dup(a, k, sizeof *k);
     c->a = a;
     c->name = arena_strdup(a, k->name);

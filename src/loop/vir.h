@@ -272,8 +272,9 @@ const vir_frag *vir_frag_merge(vir_red_kind kind, vir_type t, vir_type it); /* p
 vir_type vir_red_part_type(const vir_red_info *r, int part);
 vir_ref vir_red_identity(vir *k, const vir_red_info *r, int part); /* what a part starts from */
 
-/* A copy that owns its memory and lives until vir_copy_free (cached interpreted kernels). */
+/* A copy that owns its memory and lives until vir_copy_free (cached interpreted kernels); or lies in an arena. */
 vir *vir_copy(const vir *k);
+vir *vir_copy_to(arena *a, const vir *k);
 void vir_copy_free(vir *k);
 
 /* The reference: plain C, one element at a time. */

@@ -5,11 +5,16 @@
 #include "ops/op.h"
 #include "tensor/tensor.h"
 
+/* What lanes hold, where a provider has a choice. */
+typedef enum { CONV_usual, CONV_channels, CONV_places } conv_form;
+
 typedef struct conv_geom {
     int64_t n, c, o, groups;        /* batch; channels of the input side and of the output side */
     int64_t in[3], out[3];          /* spatial sizes */
     int64_t k[3], s[3], p[3], d[3]; /* kernel, stride, padding, dilation */
-    int64_t last, w_last;           /* channels of x and y, of w, lie side by side: for providers only */
+    /* for providers only */
+    int64_t last, w_last; /* channels of x and y, of w, lie side by side */
+    int64_t form;         /* conv_form */
 } conv_geom;
 
 /* All tensors contiguous and of type dt (f32 or f64). x: n c in; w: o c/groups k; y: n o out. */

@@ -193,8 +193,7 @@ const run_kernel *exec_adopt(const gen_code *c, const char *name, uint64_t hash,
 
 /* --- C
  * ------------------------------------------------------------------------------------------------------------- */
-/* All that are not there yet, in one library. False: `why` says why not. */
-static bool build_c(const vir *const *k, int n, tp_err *why)
+bool exec_build_c(const vir *const *k, int n, tp_err *why)
 {
     strbuf key = { 0 };
     VEC(const vir *) missing = { 0 };
@@ -234,7 +233,7 @@ static bool build_c(const vir *const *k, int n, tp_err *why)
 static bool kernels_c(const vir *const *k, int n, const run_kernel **out, tp_err *err)
 {
     tp_err why = { 0 };
-    bool ok = build_c(k, n, &why);
+    bool ok = exec_build_c(k, n, &why);
     if (!ok && why.kind == ERR_interrupt) {
         if (err && !err_is_set(err))
             *err = why;

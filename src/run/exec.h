@@ -33,6 +33,9 @@ const run_kernel *exec_kernel_isa(const vir *k, gen_isa isa, tp_err *err);
  * line says why. */
 bool exec_kernels(const vir *const *k, int n, const run_options *o, const run_kernel **out, tp_err *err);
 
+/* Those that are not there yet as C, in one process; exec_kernels finds them then. False: why not. */
+bool exec_build_c(const vir *const *k, int n, tp_err *why);
+
 static inline void exec_run(const run_kernel *r, void *const *bufs, const int64_t *ints, const double *flts,
                             int64_t lo, int64_t hi)
 {

@@ -6,6 +6,7 @@
 #include "base/envvars.h"
 #include "base/fault.h"
 #include "base/json.h"
+#include "base/pool.h"
 #include "events/events.h"
 #include "events/metrics.h"
 #include "run/planio.h"
@@ -146,6 +147,8 @@ void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bo
     disk_config(&key);
     strbuf_add(&key, "options=");
     options_print(&key, &opt);
+    if (opt.v[OPT_max_autotune]) /* what is fastest depends on them */
+        strbuf_addf(&key, "\nthreads=%d", pool_threads());
     strbuf_addf(&key, "\nsettings=products:%.20s,deterministic:%d,dtype:%d\n",
                 products ? products : "emitted", cx->deterministic, cx->default_dtype);
     x->on = true;

@@ -1,6 +1,7 @@
 /* planio.c - plans as bytes. */
 #define _GNU_SOURCE
 #include "run/planio.h"
+#include "gen/gemm.h"
 #include "gen/x64mir.h"
 #include "sym/env.h"
 
@@ -107,6 +108,7 @@ static void put_kernel(strbuf *b, const loop_kernel *k, const map *order)
     for (size_t i = 0; i < k->nodes.n; i++)
         io_put(b, at_of(order, k->nodes.at[i]));
     io_put(b, k->bytes);
+    io_put(b, k->share);
 }
 
 bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err *err)
@@ -141,6 +143,7 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, s->rides);
         io_put(b, s->chain);
         io_put(b, s->plain);
+        io_put(b, s->form);
         io_put(b, at_of(&order, s->node));
         io_put(b, s->slot);
         io_put(b, s->nslot);
@@ -231,6 +234,7 @@ static loop_kernel *get_kernel(reading *x)
             vec_push(&k->nodes, m);
     }
     k->bytes = io_get(x->r);
+    k->share = (uint8_t)io_get_in(x->r, 0, SHARE_COUNT);
     return k;
 }
 
@@ -287,6 +291,7 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
         s.rides = io_get_in(r, 0, 2);
         s.chain = io_get_in(r, 0, 2);
         s.plain = io_get_in(r, 0, 2);
+        s.form = (uint8_t)io_get_in(r, 0, GEMM_WIDEST + 1);
         s.node = get_node(&x, true);
         s.slot = (int)io_get_in(r, 0, MAX(x.nslot, 1));
         s.nslot = (int)io_get_in(r, 0, MAX_ITEMS);

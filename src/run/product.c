@@ -11,23 +11,6 @@ static mat mat_at(const tp_tensor *t, int64_t i)
                   t->stride[t->ndim - 1] };
 }
 
-bool product_desc(const tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b, bool add,
-                  gemm_desc *d)
-{
-    int k = o->ndim - 2;
-    const tp_tensor *all[] = { o, a, b };
-    for (int i = 0; i < 3; i++)
-        if (all[i]->ndim != o->ndim || !sym_all_const(all[i]->size, o->ndim) ||
-            !sym_all_const(all[i]->stride, o->ndim))
-            return false;
-    mat am = { NULL, a->stride[k], a->stride[k + 1] }, bm = { NULL, b->stride[k], b->stride[k + 1] },
-        om = { NULL, o->stride[k], o->stride[k + 1] };
-    *d = gen_product_desc((dtype)o->dt, o->size[k], o->size[k + 1], a->size[k + 1], am, bm, add, om,
-                          k ? o->size[0] : 1, k ? a->stride[0] : 0, k ? b->stride[0] : 0,
-                          k ? o->stride[0] : 0, row != NULL);
-    return true;
-}
-
 /* Every row of o becomes the given one. */
 static void fill_rows(tp_tensor *o, const tp_tensor *row)
 {
@@ -45,7 +28,7 @@ static void all_rows(void *arg, int64_t lo, int64_t hi)
 }
 
 bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b, bool add,
-                 const gemm_epilogue *e, tp_err *err)
+                 int form, const gemm_epilogue *e, tp_err *err)
 {
     int d = o->ndim - 2;
     dtype dt = (dtype)o->dt;
@@ -57,7 +40,7 @@ bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const t
     bool plain_row = !row || row->stride[0] == 1 || n == 1;
     if (plain_row &&
         gen_product(dt, m, n, k, mat_at(a, 0), mat_at(b, 0), add, mat_at(o, 0), batch, d ? a->stride[0] : 0,
-                    d ? b->stride[0] : 0, d ? o->stride[0] : 0, row ? tensor_data(row) : NULL, e))
+                    d ? b->stride[0] : 0, d ? o->stride[0] : 0, row ? tensor_data(row) : NULL, form, e))
         return true;
     if (row)
         fill_rows(o, row);
@@ -69,13 +52,14 @@ bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const t
 }
 
 bool convolution_run(tp_tensor *y, const tp_tensor *x, const tp_tensor *w, const tp_tensor *bias,
-                     const tp_val *arg, const gemm_epilogue *e, tp_err *err)
+                     const tp_val *arg, int form, const gemm_epilogue *e, tp_err *err)
 {
     const tp_tensor *all[] = { y, x, w, bias };
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i] && (!tensor_is_contiguous(all[i]) || all[i]->dt != y->dt))
             return err_set(err, ERR_internal, "the operands of a convolution changed their layout");
     conv_geom g = conv_geom_of(x, w, y, arg);
+    g.form = form;
     const void *add = bias ? tensor_data(bias) : NULL;
     if (!y->numel ||
         gen_convolution((dtype)y->dt, &g, tensor_data(x), tensor_data(w), add, tensor_data(y), e))

@@ -5,14 +5,12 @@
 #include "ops/op.h"
 #include "tensor/tensor.h"
 
-/* o = a b, two or three dimensions; row: NULL, or one element per column, added to all rows; add: to what o holds; e: NULL,
+/* o = a b, two or three dimensions; row: NULL, or one element per column, added to all rows; add: to what o holds; form: as
+ * loop_step says; e: NULL,
  * or a kernel to run on the rows of o, counted through the batch. */
 bool product_run(tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b, bool add,
-                 const gemm_epilogue *e, tp_err *err);
+                 int form, const gemm_epilogue *e, tp_err *err);
 /* y = convolution of x and w with the operator's arguments from stride on, all contiguous; e: on its planes. */
 bool convolution_run(tp_tensor *y, const tp_tensor *x, const tp_tensor *w, const tp_tensor *bias,
-                     const tp_val *arg, const gemm_epilogue *e, tp_err *err);
-/* What product_run asks for with operands of these types. False: something else than a product of two matrices. */
-bool product_desc(const tp_tensor *o, const tp_tensor *row, const tp_tensor *a, const tp_tensor *b, bool add,
-                  gemm_desc *d);
+                     const tp_val *arg, int form, const gemm_epilogue *e, tp_err *err);
 #endif

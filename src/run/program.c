@@ -234,7 +234,7 @@ static void release_dead(program *pr, tp_val *slot, size_t step)
 }
 
 /* ---- one call ---- */
-typedef struct call {
+typedef struct program_at {
     program *pr;
     op_ctx *cx;
     const tp_val *in;
@@ -245,6 +245,7 @@ typedef struct call {
     int nbind;
     tp_storage *block;
     arena scratch;
+    tp_val tried[OP_MAX_RETURNS]; /* results of a call that somebody tried; owned */
 } call;
 
 static void bind_symbol(void *call_of, symint s, int64_t v)
@@ -627,11 +628,13 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
     kargs a;
     if (!kernel_args(c, k, &a, err))
         return kernel_failed(k->lk, err);
+    static const int64_t piece[SHARE_COUNT] = { 16384, 2048,
+                                                131072 }; /* elements that a thread takes at least */
     par_run r = { k->k, a.bufs, a.ints };
-    if (a.par == 1 || k->alone)
+    if (a.par == 1 || k->alone || k->lk->share == SHARE_alone)
         par_span(&r, 0, a.par);
     else if (a.par > 0)
-        pool_for(a.par, MAX(1, 16384 / MAX(a.work, 1)), par_span, &r);
+        pool_for(a.par, MAX(1, piece[k->lk->share] / MAX(a.work, 1)), par_span, &r);
     kernel_flaky(c, k, &a);
     return true;
 }
@@ -642,7 +645,7 @@ static void kernel_follows(call *c, kstep *k, const kargs *a, bool done)
     if (!k)
         return;
     par_run r = { k->k, (void **)a->bufs, a->ints };
-    if (!done && k->alone)
+    if (!done && (k->alone || k->lk->share == SHARE_alone))
         par_span(&r, 0, a->par);
     else if (!done)
         pool_for(a->par, 1, par_span, &r);
@@ -664,8 +667,8 @@ static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *
             return false;
     bool with = k && k->k->fn;
     gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
-    if (!convolution_run(y.t, x.t, w.t, bias.kind == VAL_tensor ? bias.t : NULL, &arg[3], with ? &e : NULL,
-                         err))
+    if (!convolution_run(y.t, x.t, w.t, bias.kind == VAL_tensor ? bias.t : NULL, &arg[3], s->form,
+                         with ? &e : NULL, err))
         return false;
     kernel_follows(c, k, &ka, with);
     return true;
@@ -699,7 +702,8 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     if (over >= 0) { /* added to what lies there */
         if (!slot_get(c, over, &o, err))
             return false;
-        c->slot[s->slot] = vT(tensor_ref(o.t));
+        if (c->slot[s->slot].kind == VAL_none)
+            c->slot[s->slot] = vT(tensor_ref(o.t));
         first = 1;
     }
     if (!slot_get(c, s->slot, &o, err) || !node_arg(c, &s->node->arg[first], &a, err) ||
@@ -710,7 +714,8 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
         return kernel_failed(k->lk, err);
     bool with = k && k->k->fn;
     gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
-    if (!product_run(o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, with ? &e : NULL, err))
+    if (!product_run(o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, s->form,
+                     with ? &e : NULL, err))
         return false;
     kernel_follows(c, k, &ka, with);
     return true;
@@ -758,8 +763,78 @@ static attend_result run_attend(call *c, size_t i, tp_err *err)
     return attend_run(&a, err);
 }
 
+/* Says where a step failed; known: unless a kernel said so. False. */
+static bool step_failed(const loop_step *s, bool known, tp_err *err)
+{
+    if (!known || !err->notes[0])
+        err_note(err, "in node '%s'", s->node->name);
+    if (s->node->loc && !(known && err->line))
+        err_place(err, s->node->loc->file, s->node->loc->line);
+    return false;
+}
+
+static bool run_call_step(call *c, size_t i, tp_err *err)
+{
+    program *pr = c->pr;
+    const loop_step *s = &pr->p->step.at[i];
+    tp_val res[OP_MAX_RETURNS] = { 0 };
+    if (s->node->kind != IR_call) {
+        if (!run_custom(c, s->node, pr->sub ? &pr->sub[i] : NULL, &c->slot[s->slot], err))
+            return false;
+        take_items(pr, c->slot, i);
+        return true;
+    }
+    if (!run_row(c, s->node, res, err) || (TP_UNLIKELY(fault_state > 0) && !plant_call(s->node, res, err)))
+        return false;
+    const op_schema *sc = &op_row_of((op_id)s->node->op)->schema;
+    if (sc->nret > 1 && !sc->ret_list) {
+        tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)sc->nret);
+        for (int q = 0; q < sc->nret; q++)
+            ts[q] = res[q].kind == VAL_tensor ? res[q].t : NULL;
+        c->slot[s->slot] = vTs(ts, sc->nret);
+    } else
+        c->slot[s->slot] = res[0];
+    take_items(pr, c->slot, i);
+    return true;
+}
+
+/* Step i and those that run with it: how many, 0 where it failed. */
+static size_t run_step(call *c, size_t i, tp_err *err)
+{
+    program *pr = c->pr;
+    loop_plan *p = pr->p;
+    const loop_step *s = &p->step.at[i];
+    ops_provider_skip(TP_UNLIKELY(s->plain));
+    if (s->kind == STEP_kernel)
+        return run_kernel_step(c, &pr->ks[i], err);
+    if (s->kind == STEP_check)
+        return run_check_step(c, s, err) || step_failed(s, false, err);
+    if (!s->product)
+        return run_call_step(c, i, err) || step_failed(s, false, err);
+    bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
+    if (rider && i + 2 < p->step.n && p->step.at[i + 2].chain) {
+        attend_result r = run_attend(c, i, err);
+        if (r == ATTEND_failed)
+            return step_failed(s, true, err);
+        if (r == ATTEND_done)
+            return 3;
+    }
+    if (!run_product_step(c, s, rider ? &pr->ks[i + 1] : NULL, err))
+        return step_failed(s, true, err);
+    return rider ? 2 : 1;
+}
+
+static void drop_tried(call *c)
+{
+    for (size_t i = 0; i < COUNT(c->tried); i++)
+        if (c->tried[i].kind == VAL_tensor || c->tried[i].kind == VAL_tensors) {
+            val_clear(&c->tried[i]);
+            c->tried[i] = vNone;
+        }
+}
+
 static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *take, int nin, tp_val *out,
-                        int nout, tp_err *err)
+                        int nout, const program_visit *visit, tp_err *err)
 {
     program *pr = (program *)rp;
     loop_plan *p = pr->p;
@@ -779,74 +854,16 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
     if (pr->block && !(c.block = atomic_exchange(&pr->kept, NULL)) &&
         !(c.block = storage_new(pr->block, DEVICE_CPU, err)))
         goto done;
-    for (size_t i = 0; i < p->step.n; i++) {
-        loop_step *s = &p->step.at[i];
-        ops_provider_skip(TP_UNLIKELY(s->plain));
-        if (s->kind == STEP_kernel) {
-            if (!run_kernel_step(&c, &pr->ks[i], err))
-                goto done;
-        } else if (s->kind == STEP_check) {
-            if (!run_check_step(&c, s, err)) {
-                err_note(err, "in node '%s'", s->node->name);
-                if (s->node->loc)
-                    err_place(err, s->node->loc->file, s->node->loc->line);
-                goto done;
-            }
-        } else if (s->product) {
-            bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
-            if (rider && i + 2 < p->step.n && p->step.at[i + 2].chain) {
-                attend_result r = run_attend(&c, i, err);
-                if (r == ATTEND_failed) {
-                    err_note(err, "in node '%s'", s->node->name);
-                    goto done;
-                }
-                if (r == ATTEND_done) {
-                    release_dead(pr, c.slot, i++);
-                    release_dead(pr, c.slot, i++);
-                    release_dead(pr, c.slot, i);
-                    continue;
-                }
-            }
-            if (!run_product_step(&c, s, rider ? &pr->ks[i + 1] : NULL, err)) {
-                if (!err->notes[0])
-                    err_note(err, "in node '%s'", s->node->name);
-                if (s->node->loc && !err->line)
-                    err_place(err, s->node->loc->file, s->node->loc->line);
-                goto done;
-            }
-            if (rider)
-                release_dead(pr, c.slot, i++);
-        } else {
-            tp_val res[OP_MAX_RETURNS] = { 0 };
-            if (s->node->kind != IR_call) {
-                if (!run_custom(&c, s->node, pr->sub ? &pr->sub[i] : NULL, &c.slot[s->slot], err)) {
-                    err_note(err, "in node '%s'", s->node->name);
-                    if (s->node->loc)
-                        err_place(err, s->node->loc->file, s->node->loc->line);
-                    goto done;
-                }
-                take_items(pr, c.slot, i);
-                release_dead(pr, c.slot, i);
-                continue;
-            }
-            if (!run_row(&c, s->node, res, err) ||
-                (TP_UNLIKELY(fault_state > 0) && !plant_call(s->node, res, err))) {
-                err_note(err, "in node '%s'", s->node->name);
-                if (s->node->loc)
-                    err_place(err, s->node->loc->file, s->node->loc->line);
-                goto done;
-            }
-            const op_schema *sc = &op_row_of((op_id)s->node->op)->schema;
-            if (sc->nret > 1 && !sc->ret_list) {
-                tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)sc->nret);
-                for (int q = 0; q < sc->nret; q++)
-                    ts[q] = res[q].kind == VAL_tensor ? res[q].t : NULL;
-                c.slot[s->slot] = vTs(ts, sc->nret);
-            } else
-                c.slot[s->slot] = res[0];
-            take_items(pr, c.slot, i);
-        }
-        release_dead(pr, c.slot, i);
+    for (size_t i = 0; i < p->step.n;) {
+        if (TP_UNLIKELY(visit != NULL))
+            visit->fn(visit->data, &c, i);
+        if (TP_UNLIKELY(visit != NULL))
+            drop_tried(&c);
+        size_t n = run_step(&c, i, err);
+        if (!n)
+            goto done;
+        for (; n; n--)
+            release_dead(pr, c.slot, i++);
     }
     for (; made < nout; made++) {
         if (p->out[made] < 0) {
@@ -864,6 +881,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
     ok = true;
 done:
     ops_provider_skip(false);
+    drop_tried(&c);
     for (size_t i = 0; i < p->slot.n; i++)
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);
@@ -881,11 +899,78 @@ done:
 static bool program_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                          tp_err *err)
 {
-    return program_run(rp, cx, in, NULL, nin, out, nout, err);
+    return program_run(rp, cx, in, NULL, nin, out, nout, NULL, err);
 }
 static bool program_take(run_program *rp, op_ctx *cx, tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
-    return program_run(rp, cx, in, in, nin, out, nout, err);
+    return program_run(rp, cx, in, in, nin, out, nout, NULL, err);
+}
+
+/* ---- for who measures ---- */
+bool program_look(run_program *p, op_ctx *cx, const tp_val *in, int nin, const program_visit *v, tp_err *err)
+{
+    int nout = ((program *)p)->p->nout;
+    tp_val *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
+    bool ok = program_run(p, cx, in, NULL, nin, out, nout, v, err);
+    for (int i = 0; ok && i < nout; i++)
+        val_clear(&out[i]);
+    free(out);
+    return ok;
+}
+
+bool program_at_run(program_at *at, size_t step, tp_err *err)
+{
+    const loop_step *s = &at->pr->p->step.at[step];
+    if (s->kind == STEP_kernel || s->product)
+        return run_step(at, step, err) > 0;
+    drop_tried(at);
+    ops_provider_skip(s->plain);
+    return run_row(at, s->node, at->tried, err);
+}
+
+static int add_piece(const tp_val *v, program_piece *out, int n, int most)
+{
+    if (v->kind != VAL_tensor || !v->t || !v->t->numel || n >= most)
+        return n;
+    int64_t last = 0;
+    for (int d = 0; d < v->t->ndim; d++)
+        last += (v->t->size[d] - 1) * v->t->stride[d];
+    out[n] = (program_piece){ tensor_data(v->t), (last + 1) * (int64_t)dtype_size((dtype)v->t->dt),
+                              (dtype)v->t->dt };
+    return n + 1;
+}
+
+int program_at_written(program_at *at, size_t step, size_t nstep, program_piece *out, int most)
+{
+    const loop_plan *p = at->pr->p;
+    int n = 0;
+    tp_err err = { 0 };
+    tp_val v;
+    bool call = p->step.at[step].kind == STEP_extern && !p->step.at[step].product;
+    for (size_t i = 0; call && i < COUNT(at->tried); i++)
+        n = add_piece(&at->tried[i], out, n, most);
+    for (size_t i = step; !call && i < step + nstep; i++) {
+        const loop_step *s = &p->step.at[i];
+        int over = s->product ? p->slot.at[s->slot].over : 0;
+        if (s->product && !p->slot.at[s->slot].passing && slot_get(at, over ? over - 1 : s->slot, &v, &err))
+            n = add_piece(&v, out, n, most);
+        for (int b = 0; s->kind == STEP_kernel && b < s->kernel->nbuf; b++)
+            if ((s->kernel->k->bufs[b].flags & VIR_OUT) && !p->slot.at[s->kernel->buf[b]].passing &&
+                slot_get(at, s->kernel->buf[b], &v, &err))
+                n = add_piece(&v, out, n, most);
+    }
+    return n;
+}
+
+void program_use(run_program *p, size_t step, loop_kernel *lk, const run_kernel *k)
+{
+    kstep *s = &((program *)p)->ks[step];
+    s->k = k;
+    s->lk = ((program *)p)->p->step.at[step].kernel = lk;
+    if (!s->ints) {
+        s->cpar = lk->par;
+        s->cwork = lk->work;
+    }
 }
 
 static void program_free(run_program *rp)

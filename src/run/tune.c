@@ -1,43 +1,12 @@
-/* tune.c - measures variants of a compiled graph. */
+/* tune.c - see tune.h. */
 #include "run/tune.h"
 #include "base/clock.h"
-#include "base/map.h"
 #include "events/metrics.h"
 #include "ops/random.h"
-#include "run/disk.h"
 #include "run/options.h"
-#include "run/product.h"
-#include "run/program.h"
-#include "gen/provide.h"
-#include "loop/loop.h"
+#include "run/tune_steps.h"
 #include "sym/env.h"
-#include <pthread.h>
 #include <stdio.h>
-
-enum { ROUNDS = 3, MIN_RUNS = 2, MAX_RUNS = 100 };
-static const int64_t ENOUGH_NS = 1500000; /* of measuring one variant in one round */
-
-/* What is tried, on top of the options given. */
-static const struct {
-    const char *name, *set[2][2];
-} variants[] = {
-    { "x64", { { NULL } } },
-    { "x64, unroll 1", { { "unroll", "1" } } },
-    { "x64, unroll 2", { { "unroll", "2" } } },
-    { "x64, unroll 4", { { "unroll", "4" } } },
-    { "x64, avx2", { { "isa", "avx2" } } },
-    { "c", { { "emitter", "c" } } },
-};
-
-static run_options with(const run_options *o, int i)
-{
-    run_options r = *o;
-    tp_err err = { 0 };
-    for (int k = 0; k < 2; k++)
-        if (variants[i].set[k][0])
-            options_set(&r, variants[i].set[k][0], variants[i].set[k][1], &err);
-    return r;
-}
 
 static run_program *compile(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g,
                             const run_options *o)
@@ -48,10 +17,19 @@ static run_program *compile(tune_fn *once, const aot_inner *in, tp_comp *c, cons
     return once(in, &mine, g);
 }
 
-/* Inputs of the right types: ones, which every operator takes, and zeros for integers, which may be indices. */
+/* Inputs of the right types: numbers around one, which every operator takes, and zeros for integers, which may be
+ * indices. */
+static void free_inputs(tp_val *in, size_t n)
+{
+    for (size_t i = 0; in && i < n; i++)
+        val_clear(&in[i]);
+    free(in);
+}
+
 static tp_val *make_inputs(const ir_graph *g, tp_err *err)
 {
     tp_val *in = mem_zalloc(sizeof *in * (g->inputs.n + 1));
+    uint32_t r = 1;
     for (size_t i = 0; i < g->inputs.n; i++) {
         const ir_node *n = g->inputs.at[i];
         const tp_tensor *t = ir_type(n);
@@ -61,44 +39,20 @@ static tp_val *make_inputs(const ir_graph *g, tp_err *err)
         }
         tp_tensor *x = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
         if (!x) {
-            for (size_t k = 0; k < i; k++)
-                val_clear(&in[k]);
-            free(in);
+            free_inputs(in, i);
             return NULL;
         }
         int64_t bytes = x->storage->nbytes, es = (int64_t)dtype_size((dtype)t->dt);
-        memset(x->storage->data ? x->storage->data : (void *)&bytes, 0, x->storage->data ? (size_t)bytes : 0);
-        for (int64_t k = 0; dtype_is_float((dtype)t->dt) && x->storage->data && k < bytes / es; k++)
-            elem_set_f((dtype)t->dt, (char *)x->storage->data + k * es, 1);
+        char *p = x->storage->data;
+        if (p)
+            memset(p, 0, (size_t)bytes);
+        for (int64_t k = 0; dtype_is_float((dtype)t->dt) && p && k < bytes / es; k++) {
+            r = r * 1664525u + 1013904223u;
+            elem_set_f((dtype)t->dt, p + k * es, 0.5 + (double)(r >> 8) * 0x1p-24);
+        }
         in[i] = vT(x);
     }
     return in;
-}
-
-/* Nanoseconds of the fastest run, or -1: it fails on such inputs. */
-static int64_t measure(run_program *p, const ir_graph *g, const tp_val *in)
-{
-    int nout = g->output->narg;
-    tp_val *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
-    int64_t best = -1, sum = 0;
-    op_ctx cx = *op_ctx_cur();
-    cx.grad_mode = false;
-    cx.rec = NULL;
-    for (int i = 0; i < MAX_RUNS && (i < MIN_RUNS || sum < ENOUGH_NS); i++) {
-        tp_err err = { 0 };
-        int64_t t = clock_ns();
-        if (!run_program_call(p, &cx, in, (int)g->inputs.n, out, nout, &err)) {
-            best = -1;
-            break;
-        }
-        t = clock_ns() - t;
-        sum += t;
-        best = best < 0 || t < best ? t : best;
-        for (int k = 0; k < nout; k++)
-            val_clear(&out[k]);
-    }
-    free(out);
-    return best;
 }
 
 static bool fixed(const ir_graph *g)
@@ -113,212 +67,110 @@ static bool fixed(const ir_graph *g)
     return true;
 }
 
-static void tell(const ir_graph *g, const char *what, const char *name, double us)
+static void key_of(const ir_graph *g, strbuf *key)
 {
-    if (ev_text_on(EV_autotuning) && us >= 0)
-        ev_text(EV_autotuning, NULL, "%s: %s %s: %.2f us", g->name, what, name, us);
-    else if (ev_text_on(EV_autotuning))
-        ev_text(EV_autotuning, NULL, "%s: %s: %s", g->name, what, name);
+    ir_graph *w = (ir_graph *)(uintptr_t)g; /* as it was afterwards */
+    const char *name = w->name;
+    w->name = "forward";
+    strbuf_add(key, "graph ");
+    ir_print(key, g, IR_PRINT_types | IR_PRINT_head);
+    w->name = name;
 }
 
-/* Every variant compiled, all measured in turns so that a busy moment of the machine hits them alike; the fastest stays.
- * won: its name, or empty where nothing could be measured. NULL with c->err. */
-static run_program *fastest(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g,
-                            const run_options *o, strbuf *won)
+static int64_t limit_ns(const run_options *o)
 {
-    run_program *p[COUNT(variants)] = { NULL };
-    int64_t ns[COUNT(variants)];
-    size_t best = 0;
+    char w[40];
+    double s = 0;
+    return sscanf(option_word(OPT_autotune_seconds, o->v[OPT_autotune_seconds], w, sizeof w), "%lf", &s) == 1
+               ? (int64_t)(s * 1e9)
+               : 0;
+}
+
+typedef struct search {
+    tune t;
+    tune_fn *once;
+    const aot_inner *in;
+    run_options o;
+    tp_val *x;
+} search;
+
+/* Two programs in turns, so that a busy moment of the machine hits them alike: is the first one faster by more than noise? */
+static bool is_faster(search *s, run_program *a, run_program *b, const char *what)
+{
+    int64_t ta = INT64_MAX, tb = INT64_MAX;
+    for (int r = 0; r < 4; r++) {
+        int64_t x = tune_time(a, s->t.g, s->x, 2000000), y = tune_time(b, s->t.g, s->x, 2000000);
+        if (x < 0 || y < 0)
+            return false;
+        ta = MIN(ta, x), tb = MIN(tb, y);
+    }
+    tune_say(&s->t, "tried %s: %.2f us beside %.2f", what, (double)ta * 1e-3, (double)tb * 1e-3);
+    return ta < tb - tb * 3 / 100;
+}
+
+/* The fastest program and what it is called. NULL with c->err. */
+static run_program *find(search *s, strbuf *won)
+{
+    tune *t = &s->t;
+    run_program *p = compile(s->once, s->in, t->c, t->g, &s->o);
+    tp_err err = { 0 };
+    strbuf_add(won, "usual");
+    if (!p || !(s->x = make_inputs(t->g, &err)))
+        return p;
     tp_gen *rng = gen_default();
     uint64_t seed = rng->seed, offset = rng->offset;
-    strbuf_clear(won);
-    tp_val *x = make_inputs(g, c->err);
-    if (!x || !(p[0] = compile(once, in, c, g, o))) /* the plain one fails: so does the compile */
-        goto done;
-    ns[0] = measure(p[0], g, x);
-    for (size_t i = 1; i < COUNT(variants) && ns[0] >= 0; i++) {
-        run_options v = with(o, (int)i);
-        tp_err err = { 0 };
-        tp_comp mine = *c;
-        mine.err = &err;
-        ns[i] = -1;
-        if (memcmp(&v, o, sizeof v) && (p[i] = compile(once, in, &mine, g, &v)))
-            ns[i] = measure(p[i], g, x);
+    tune_steps(t, p, s->x, (int)t->g->inputs.n);
+    run_program *plain = t->chosen ? compile(s->once, s->in, t->c, t->g, &s->o) : NULL;
+    /* each step was faster by itself; that all of them are so in a row is another question */
+    bool better = plain && !is_faster(s, plain, p, "usual steps");
+    if (plain) {
+        run_program_free(better ? plain : p);
+        p = better ? p : plain;
     }
-    for (int r = 1; r < ROUNDS && ns[0] >= 0; r++)
-        for (size_t i = 0; i < COUNT(variants); i++) {
-            int64_t t = p[i] && ns[i] >= 0 ? measure(p[i], g, x) : -1;
-            ns[i] = t >= 0 && t < ns[i] ? t : ns[i];
-        }
-    for (size_t i = 0; i < COUNT(variants) && ns[0] >= 0; i++) {
-        if (ns[i] >= 0)
-            tell(g, "tried", variants[i].name, (double)ns[i] * 1e-3);
-        if (ns[i] >= 0 && ns[i] < ns[best] - ns[best] / 50) /* two in a hundred are noise */
-            best = i;
+    if (better) {
+        strbuf_clear(won);
+        strbuf_add(won, "steps");
     }
-    if (ns[0] >= 0)
-        strbuf_add(won, variants[best].name);
-done:
-    for (size_t i = 0; i < COUNT(variants); i++)
-        if (i != best)
-            run_program_free(p[i]);
-    for (size_t i = 0; x && i < g->inputs.n; i++)
-        val_clear(&x[i]);
-    free(x);
+    free_inputs(s->x, t->g->inputs.n);
     rng->seed = seed;
     rng->offset = offset;
-    return p[best];
-}
-
-/* ---- products: how wide their register tiles are ---- */
-static map tiles; /* desc -> tile width + 1, for the process */
-static pthread_mutex_t tiles_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static int64_t measure_tile(const gemm_desc *d, int nv, void *a, void *b, void *bias, void *c)
-{
-    gemm_desc with = *d;
-    tp_err err = { 0 };
-    int64_t best = -1, sum = 0;
-    with.nv = nv;
-    gemm_plan *p = gemm_plan_new(&with, gen_isa_host(), &err);
-    for (int i = 0;
-         p && (!nv || gemm_tile_width(p) == nv) && i < MAX_RUNS && (i < MIN_RUNS || sum < ENOUGH_NS); i++) {
-        int64_t t = clock_ns();
-        if (!gemm_run(p, a, b, bias, c, NULL, &err))
-            break;
-        t = clock_ns() - t;
-        sum += t;
-        best = best < 0 || t < best ? t : best;
-    }
-    gemm_plan_free(p);
-    return best;
-}
-
-static size_t reach(const gemm_mat *m, int64_t rows, int64_t cols, int64_t batch, size_t es)
-{
-    return (size_t)((rows - 1) * llabs(m->row) + (cols - 1) * llabs(m->col) + (batch - 1) * llabs(m->batch) +
-                    1) *
-           es;
-}
-
-/* The fastest width; 0: the one that the shape suggests. */
-static int fastest_tile(const gemm_desc *d, double *us)
-{
-    size_t es = d->c.type == VM_f64 ? 8 : 4, na = reach(&d->a, d->m, d->k, d->batch, es),
-           nb = reach(&d->b, d->k, d->n, d->batch, es), nc = reach(&d->c, d->m, d->n, d->batch, es);
-    void *a = calloc(1, na), *b = calloc(1, nb), *c = calloc(1, nc), *bias = calloc((size_t)d->n, es);
-    int64_t ns[GEMM_WIDEST + 1];
-    int best = 0;
-    for (int r = 0; a && b && c && bias && r < ROUNDS; r++)
-        for (int nv = 0; nv <= GEMM_WIDEST; nv++) {
-            int64_t t = r && ns[nv] < 0 ? -1 : measure_tile(d, nv, a, b, d->bias ? bias : NULL, c);
-            ns[nv] = r && ns[nv] >= 0 && (t < 0 || ns[nv] < t) ? ns[nv] : t;
-        }
-    for (int nv = 1; a && b && c && bias && ns[0] >= 0 && nv <= GEMM_WIDEST; nv++)
-        if (ns[nv] >= 0 && ns[nv] < ns[best] - ns[best] / 50)
-            best = nv;
-    *us = a && b && c && bias ? (double)ns[best] * 1e-3 : 0;
-    free(a);
-    free(b);
-    free(c);
-    free(bias);
-    return best;
-}
-
-static void tune_product(const ir_graph *g, const char *node, const gemm_desc *d, const run_options *o)
-{
-    strbuf config = { 0 }, won = { 0 };
-    char id[33], why[DISK_WHY], what[64];
-    double us = 0;
-    pthread_mutex_lock(&tiles_lock);
-    bool had = map_getn(&tiles, d, sizeof *d) != NULL;
-    pthread_mutex_unlock(&tiles_lock);
-    if (had || !d->m || !d->n || !d->k || !d->batch)
-        return;
-    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)hash_bytes(d, sizeof *d, 3),
-             (unsigned long long)hash_bytes(d, sizeof *d, 4));
-    disk_config(&config);
-    disk_item it = { "tuning", id, strbuf_str(&config), "a product" };
-    bool known = o->v[OPT_disk_cache] && disk_get(&it, &won, why) && won.n == 1 && won.s[0] >= '0' &&
-                 won.s[0] <= '0' + GEMM_WIDEST;
-    int nv = known ? won.s[0] - '0' : fastest_tile(d, &us);
-    if (!known && o->v[OPT_disk_cache])
-        disk_put(&it, (char[]){ (char)('0' + nv) }, 1);
-    if (nv)
-        gen_product_use(d, nv);
-    pthread_mutex_lock(&tiles_lock);
-    map_putn(&tiles, d, sizeof *d, (void *)(intptr_t)(nv + 1));
-    pthread_mutex_unlock(&tiles_lock);
-    snprintf(what, sizeof what, nv ? "tile of %d vectors" : "the usual tile", nv);
-    strbuf_clear(&won);
-    strbuf_addf(&won, "%s%s for", known ? "remembered from the disk cache: " : "", what);
-    tell(g, strbuf_str(&won), node, known ? -1 : us);
-    strbuf_free(&config);
-    strbuf_free(&won);
-}
-
-/* Every product of the program by itself, as it will run. */
-static void tune_products(const ir_graph *g, const run_program *rp, const run_options *o)
-{
-    const loop_plan *p = rp ? program_plan(rp) : NULL;
-    for (size_t i = 0; p && i < p->step.n; i++) {
-        const loop_step *s = &p->step.at[i];
-        if (s->kind != STEP_extern || !s->product || s->plain || s->node->op == OP_convolution)
-            continue;
-        bool over = p->slot.at[s->slot].over, add = s->node->op == OP_addmm;
-        const tp_val *arg = s->node->arg;
-        gemm_desc d;
-        const tp_tensor *row = add && !over ? ir_type(arg[0].node) : NULL;
-        if (product_desc(ir_type(s->node), row, ir_type(arg[add].node), ir_type(arg[add + 1].node), over, &d))
-            tune_product(g, s->node->name, &d, o);
-    }
+    return p;
 }
 
 run_program *tune_compile(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g)
 {
-    run_options o = options_of(c->opt);
-    o.v[OPT_max_autotune] = 0;
-    if (!fixed(g) || c->decider.fn) {
-        tell(g, "not tuned", "its sizes are symbolic, or it is being bisected", -1);
-        return compile(once, in, c, g, &o);
+    search s = { .once = once, .in = in, .o = options_of(c->opt) };
+    int64_t limit = limit_ns(&s.o), t0 = clock_ns();
+    s.o.v[OPT_max_autotune] = s.o.v[OPT_autotune_seconds] = 0; /* no part of any key */
+    s.t = (tune){ .c = c, .g = g, .opt = &s.o };
+    if (!fixed(g)) {
+        tune_say(&s.t, "not tuned: its sizes are symbolic");
+        return compile(once, in, c, g, &s.o);
     }
-    strbuf key = { 0 }, config = { 0 }, won = { 0 };
-    char id[33], why[DISK_WHY];
-    ir_graph *w = (ir_graph *)g;
-    const char *name = w->name;
-    w->name = "forward";
-    ir_print(&key, g, IR_PRINT_types | IR_PRINT_head);
-    w->name = name;
-    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)hash_bytes(key.s, key.n, 1),
-             (unsigned long long)hash_bytes(key.s, key.n, 2));
-    disk_config(&config);
-    strbuf_add(&config, "options=");
-    options_print(&config, &o);
-    strbuf_addc(&config, '\n');
-    disk_item it = { "tuning", id, strbuf_str(&config), g->name };
-    run_program *best = NULL;
-    bool known = o.v[OPT_disk_cache] && disk_get(&it, &won, why);
-    for (size_t i = 0; known && !best && i < COUNT(variants); i++)
-        if (won.n == strlen(variants[i].name) && !memcmp(won.s, variants[i].name, won.n)) {
-            run_options v = with(&o, (int)i);
-            tell(g, "remembered from the disk cache", variants[i].name, -1);
-            best = compile(once, in, c, g, &v);
-        }
-    if (best)
-        goto done;
-    int64_t t0 = clock_ns();
-    best = fastest(once, in, c, g, &o, &won);
-    ev_metrics_part(EVP_tune, clock_ns() - t0);
-    if (best && won.n) {
-        strbuf_addc(&won, 0);
-        tell(g, "chosen", won.s, -1);
-        if (o.v[OPT_disk_cache])
-            disk_put(&it, won.s, won.n - 1);
+    strbuf key = { 0 }, won = { 0 };
+    bool from_disk = false;
+    run_program *p;
+    key_of(g, &key);
+    bool known = tune_recall(&s.t, &key, g->name, &won, &from_disk);
+    if (known || c->decider.fn) { /* whoever looks for a miscompile refuses what was chosen before */
+        p = compile(once, in, c, g, &s.o);
+        if (p && (!known || strcmp(strbuf_str(&won), "usual")))
+            tune_steps(&s.t, p, NULL, 0);
+        tune_say(&s.t,
+                 known ? "remembered%s: all of it: %s" : "not tuned%s: its rewrites are decided one by one%s",
+                 from_disk ? " from the disk cache" : "", known ? strbuf_str(&won) : "");
+    } else {
+        s.t.search = true;
+        s.t.until = limit ? t0 + limit : 0;
+        p = find(&s, &won);
+        ev_metrics_part(EVP_tune, clock_ns() - t0);
+        if (p && !s.t.left)
+            tune_remember(&s.t, &key, g->name, strbuf_str(&won));
+        tune_say(&s.t, "chosen: all of it: %s; %d step%s measured, %d remembered, %d of another form%s",
+                 strbuf_str(&won), s.t.measured, plural(s.t.measured), s.t.remembered, s.t.chosen,
+                 s.t.left ? "; the time was used up before the rest" : "");
     }
-done:
-    tune_products(g, best, &o);
     strbuf_free(&key);
-    strbuf_free(&config);
     strbuf_free(&won);
-    return best;
+    return p;
 }

@@ -47,7 +47,7 @@ def resolve(mode, options):
             word = str(value)
         else:
             word = str(value)
-            if not isinstance(value, (str, int)) or isinstance(value, bool) or word not in words:
+            if not isinstance(value, (str, int, float)) or isinstance(value, bool) or word not in words:
                 raise RuntimeError(f"option {name} cannot be {value!r}; it is one of: {', '.join(words)}")
         out[key] = word
     return out
