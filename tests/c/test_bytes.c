@@ -119,9 +119,6 @@ TEST(bytes_are_kept_for_the_next_call)
 }
 
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 /* Page faults of filling 8 MB that were handed out once 12 MB were in use and whoever touches pages ahead had ended. */
 static int faults_of_new_memory(int threads)
 {
@@ -161,14 +158,42 @@ static int in_child(int threads)
 TEST(bytes_are_touched_ahead_where_there_are_threads)
 {
     cpu_set_t set;
-    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    bool can = page != MAP_FAILED && !madvise(page, 4096, MADV_POPULATE_WRITE) &&
-               !sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) > 1;
-    if (page != MAP_FAILED)
-        munmap(page, 4096);
+    bool can = !sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) > 1;
     int alone = in_child(1);
     CHECK(alone >= 100); /* every page, whatever its size: nobody went ahead */
     if (can)
         CHECK(in_child(2) <= alone / 4);
+}
+
+TEST(bytes_that_are_touched_ahead_keep_what_is_written_meanwhile)
+{
+    enum { N = 8, BLOCK = 4 << 20, STEP = 4096 };
+    pid_t child = fork();
+    if (child == 0) {
+        bool ok = true;
+        pool_set_threads(2);
+        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+        for (int round = 0; round < 20; round++) {
+            unsigned char *p[N];
+            bytes_trim();
+            for (int i = 0; i < N; i++) { /* the thread is on its way from the second on */
+                p[i] = bytes_new(BLOCK);
+                for (int k = 1; k <= 3; k++)
+                    for (int at = BLOCK - STEP; at >= 0; at -= STEP) {
+                        ok &= k == 1 || p[i][at] == (unsigned char)(i + at / STEP + k - 1);
+                        p[i][at] = (unsigned char)(i + at / STEP + k);
+                    }
+            }
+            for (int i = 0; i < N; i++) {
+                for (int at = 0; at < BLOCK; at += STEP)
+                    ok &= p[i][at] == (unsigned char)(i + at / STEP + 3);
+                bytes_free(p[i], BLOCK);
+            }
+        }
+        _exit(ok ? 0 : 1);
+    }
+    int status = 1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 #endif
