@@ -129,6 +129,7 @@ ir_graph *aot_decompose(tp_comp *c, ir_graph *g)
     d.cx.hooks = NULL;
     d.cx.env = g->env;
     ir_graph *n = ir_graph_new(g->name);
+    map_reserve(&n->names, (size_t)g->nnode);
     n->env = g->env;
     n->grad_mode = g->grad_mode;
     d.rec = (ir_rec){ .g = n,

@@ -1,7 +1,7 @@
 #include "base/map.h"
 
 enum { EMPTY = 0 };
-#define DELETED ((size_t)-1)
+#define DELETED UINT32_MAX
 
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
 {
@@ -29,7 +29,7 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
     unsigned __int128 r = (unsigned __int128)a * b;
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
-static inline uint64_t key_hash(const void *p, size_t n)
+static inline uint32_t key_hash(const void *p, size_t n)
 {
     const unsigned char *s = p;
     uint64_t h = 0x9e3779b97f4a7c15ULL ^ n, a, b;
@@ -42,7 +42,7 @@ static inline uint64_t key_hash(const void *p, size_t n)
         a = load(s, 4), b = load(s + n - 4, 4);
     else
         a = n ? (uint64_t)s[0] << 16 | (uint64_t)s[n / 2] << 8 | s[n - 1] : 0, b = 0;
-    return fold(fold(a ^ h, b ^ 0xc4ceb9fe1a85ec53ULL) ^ h, 0x9e3779b97f4a7c15ULL);
+    return (uint32_t)fold(fold(a ^ h, b ^ 0xc4ceb9fe1a85ec53ULL) ^ h, 0x9e3779b97f4a7c15ULL);
 }
 
 static void key_free(map_slot *s)
@@ -60,7 +60,7 @@ void map_free(map *m)
     memset(m, 0, sizeof *m);
 }
 
-static inline map_slot *find(const map *m, const void *key, size_t klen, uint64_t h, size_t *end)
+static inline map_slot *find(const map *m, const void *key, size_t klen, uint32_t h, size_t *end)
 {
     size_t i = h & (m->cap - 1);
     for (;; i = (i + 1) & (m->cap - 1)) {
@@ -69,7 +69,7 @@ static inline map_slot *find(const map *m, const void *key, size_t klen, uint64_
             *end = i;
             return NULL;
         }
-        if (s->hash == h && s->state == klen + 1 && !memcmp(map_slot_key(s), key, klen))
+        if (s->hash == h && s->state == (uint32_t)klen + 1 && !memcmp(map_slot_key(s), key, klen))
             return s;
     }
 }
@@ -93,6 +93,15 @@ static void rehash(map *m, size_t cap)
     free(old);
 }
 
+void map_reserve(map *m, size_t n)
+{
+    size_t cap = m->cap ? m->cap : 16;
+    while (n * 4 > cap * 3)
+        cap *= 2;
+    if (cap > m->cap)
+        rehash(m, cap);
+}
+
 void *map_getn(const map *m, const void *key, size_t klen)
 {
     size_t end;
@@ -102,8 +111,9 @@ void *map_getn(const map *m, const void *key, size_t klen)
 
 static inline map_slot *at_key(map *m, const void *key, size_t klen, void *val) /* NULL: added */
 {
-    uint64_t h = key_hash(key, klen);
+    uint32_t h = key_hash(key, klen);
     size_t i = 0;
+    assert(klen < UINT32_MAX - 1);
     map_slot *s = m->cap ? find(m, key, klen, h, &i) : NULL;
 
     if (s)
@@ -118,7 +128,7 @@ static inline map_slot *at_key(map *m, const void *key, size_t klen, void *val) 
     m->used++;
     m->n++;
     s->hash = h;
-    s->state = klen + 1;
+    s->state = (uint32_t)klen + 1;
     if (klen <= sizeof s->key.here)
         memcpy(s->key.here, key, klen);
     else

@@ -518,6 +518,7 @@ const ir_loc *ir_loc_copy(arena *a, map *done, const ir_loc *l)
 ir_graph *ir_graph_copy(const ir_graph *g)
 {
     ir_graph *c = ir_graph_new(g->name);
+    map_reserve(&c->names, (size_t)g->nnode);
     ir_share_env(c, g);
     c->grad_mode = g->grad_mode;
     c->style = g->style;
