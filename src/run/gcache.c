@@ -122,15 +122,8 @@ void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bo
         return;
     }
     strbuf key = { 0 };
-    ir_graph *w = (ir_graph *)g; /* ours, and as it was afterwards */
-    const char *name = w->name;
-    uint8_t style = w->style;
-    w->name = "forward";
-    w->style |= IR_STYLE_aten; /* calls by their rows: how they are spelled follows from the user's line */
-    ir_print(&key, g, IR_PRINT_all);
-    w->name = name;
-    w->style = style;
-    strbuf_addf(&key, "\nstyle=%d grad=%d flags=%u needs=", style, grad, flags);
+    io_put_key(&key, g);
+    strbuf_addf(&key, "\nstyle=%d grad=%d flags=%u needs=", g->style, grad, flags);
     for (size_t i = 0; i < g->inputs.n; i++) {
         const tp_tensor *t = ir_type(g->inputs.at[i]);
         strbuf_addc(&key, needs[i] ? '1' : '0');

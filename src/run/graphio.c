@@ -14,9 +14,14 @@ enum { MAX_ITEMS = 1 << 22, MAX_CONST = 4 << 20 };
 void io_put(strbuf *b, int64_t v)
 {
     uint64_t u = (uint64_t)v << 1 ^ (uint64_t)(v >> 63); /* small numbers of either sign are short */
+    if (TP_UNLIKELY(b->cap - b->n <= 10))
+        strbuf_grow(b, 10);
+    char *p = b->s + b->n;
     for (; u >= 128; u >>= 7)
-        strbuf_addc(b, (char)(u | 128));
-    strbuf_addc(b, (char)u);
+        *p++ = (char)(u | 128);
+    *p++ = (char)u;
+    *p = 0;
+    b->n = (size_t)(p - b->s);
 }
 
 void io_put_bytes(strbuf *b, const void *p, size_t n)
@@ -223,8 +228,10 @@ static void put_text(strbuf *b, const ir_graph *g)
 /* ---- as records ---- */
 typedef struct gwriter {
     strbuf strings, locs, nodes;
-    map string_at, loc_at, loc_ptr, storage_at, node_at;
+    map string_at, loc_at, loc_ptr, storage_at;
+    int32_t *node_at; /* by id, from 1 */
     int64_t nstring, nloc, nstorage;
+    bool key; /* to be compared, not read: without what does not decide how it compiles */
 } gwriter;
 
 static void put_string(gwriter *w, strbuf *b, const char *s) /* 0: NULL */
@@ -233,13 +240,19 @@ static void put_string(gwriter *w, strbuf *b, const char *s) /* 0: NULL */
         io_put(b, 0);
         return;
     }
-    int64_t at = (int64_t)(intptr_t)map_get(&w->string_at, s);
+    size_t n = strlen(s);
+    int64_t at = (int64_t)(intptr_t)map_addn(&w->string_at, s, n, (void *)(intptr_t)(w->nstring + 1));
     if (!at) {
         at = ++w->nstring;
-        map_put(&w->string_at, s, (void *)(intptr_t)at);
-        io_put_bytes(&w->strings, s, strlen(s));
+        io_put_bytes(&w->strings, s, n);
     }
     io_put(b, at);
+}
+/* Names of nodes are all different. */
+static void put_name(gwriter *w, const char *s)
+{
+    io_put_bytes(&w->strings, s, strlen(s));
+    io_put(&w->nodes, ++w->nstring);
 }
 
 static int64_t loc_index(gwriter *w, const ir_loc *l) /* 0: none */
@@ -255,10 +268,9 @@ static int64_t loc_index(gwriter *w, const ir_loc *l) /* 0: none */
     put_string(w, &one, l->func);
     put_string(w, &one, l->code);
     io_put(&one, l->line);
-    at = (int64_t)(intptr_t)map_getn(&w->loc_at, one.s, one.n);
+    at = (int64_t)(intptr_t)map_addn(&w->loc_at, one.s, one.n, (void *)(intptr_t)(w->nloc + 1));
     if (!at) {
         at = ++w->nloc;
-        map_putn(&w->loc_at, one.s, one.n, (void *)(intptr_t)at);
         strbuf_addn(&w->locs, one.s, one.n);
     }
     map_puti(&w->loc_ptr, (uintptr_t)l, (void *)(intptr_t)at);
@@ -276,7 +288,9 @@ static bool put_type(gwriter *w, const tp_tensor *t)
     if (!sym_all_const(t->size, t->ndim) || !sym_all_const(t->stride, t->ndim) || sym_is_expr(t->offset) ||
         sym_is_expr(t->storage->nbytes) || tensor_device(t).kind != DEVICE_CPU.kind)
         return false;
-    int64_t at = (int64_t)(intptr_t)map_geti(&w->storage_at, (uintptr_t)t->storage);
+    uintptr_t id = (uintptr_t)t->storage;
+    int64_t at = (int64_t)(intptr_t)map_addn(&w->storage_at, &id, sizeof id,
+                                             (void *)(intptr_t)(w->nstorage + 1));
     io_put(b, t->dt);
     io_put(b, t->flags & TF_wrapped ? 1 : 0);
     io_put(b, t->ndim);
@@ -287,8 +301,8 @@ static bool put_type(gwriter *w, const tp_tensor *t)
     io_put(b, t->offset);
     io_put(b, at);
     if (!at) {
-        map_puti(&w->storage_at, (uintptr_t)t->storage, (void *)(intptr_t)++w->nstorage);
-        io_put(b, t->storage->nbytes);
+        w->nstorage++;
+        io_put(b, w->key ? 0 : t->storage->nbytes);
     }
     return true;
 }
@@ -321,28 +335,31 @@ static bool put_val(gwriter *w, const tp_val *v)
             if (!put_type(w, v->ts[i]))
                 return false;
         return true;
-    case VAL_node: io_put(b, (int64_t)(intptr_t)map_geti(&w->node_at, (uintptr_t)v->node)); return true;
+    case VAL_node: io_put(b, w->node_at[v->node->id]); return true;
     case VAL_nodes:
         io_put(b, v->n);
         for (int i = 0; i < v->n; i++)
-            io_put(b, v->nodes[i] ? (int64_t)(intptr_t)map_geti(&w->node_at, (uintptr_t)v->nodes[i]) : 0);
+            io_put(b, v->nodes[i] ? w->node_at[v->nodes[i]->id] : 0);
         return true;
     default: return false;
     }
 }
 
-static bool put_records(strbuf *b, const ir_graph *g)
+static bool put_records(strbuf *b, const ir_graph *g, bool key)
 {
-    gwriter w = { 0 };
+    gwriter w = { .key = key };
     bool ok = true;
-    intptr_t at = 0;
+    int32_t at = 0;
+    w.node_at = mem_zalloc(sizeof *w.node_at * (size_t)MAX(g->next_id, 1));
+    strbuf_grow(&w.nodes, (size_t)g->nnode * 48);
+    strbuf_grow(&w.strings, (size_t)g->nnode * 16);
     IR_EACH(n, g)
     {
         io_put(&w.nodes, n->kind);
         io_put(&w.nodes, n->variant);
-        io_put(&w.nodes, n->spell);
+        io_put(&w.nodes, key ? 0 : n->spell);
         io_put(&w.nodes, n->op);
-        put_string(&w, &w.nodes, n->name);
+        put_name(&w, n->name);
         put_string(&w, &w.nodes, n->target);
         put_string(&w, &w.nodes, n->meta);
         io_put(&w.nodes, loc_index(&w, n->loc));
@@ -350,7 +367,7 @@ static bool put_records(strbuf *b, const ir_graph *g)
         io_put(&w.nodes, n->narg);
         for (int i = 0; i < n->narg && ok; i++)
             ok = put_val(&w, &n->arg[i]);
-        map_puti(&w.node_at, (uintptr_t)n, (void *)++at);
+        w.node_at[n->id] = ++at;
     }
     if (ok) {
         io_put(b, g->grad_mode);
@@ -370,7 +387,7 @@ static bool put_records(strbuf *b, const ir_graph *g)
     map_free(&w.loc_at);
     map_free(&w.loc_ptr);
     map_free(&w.storage_at);
-    map_free(&w.node_at);
+    free(w.node_at);
     return ok;
 }
 
@@ -610,6 +627,22 @@ static ir_graph *get_records(io_in *r)
 }
 
 /* ---- either ---- */
+void io_put_key(strbuf *b, const ir_graph *g)
+{
+    bool records = !g->env || !sym_env_n_symbols(g->env);
+    IR_EACH(n, g) { records &= n->kind != IR_const; } /* the text names their digests */
+    if (records && put_records(b, g, true))
+        return;
+    ir_graph *w = (ir_graph *)g; /* as it was afterwards */
+    const char *name = w->name;
+    uint8_t style = w->style;
+    w->name = "forward";       /* names of graphs count up in every process */
+    w->style |= IR_STYLE_aten; /* calls by their rows: how they are spelled follows from the user's line */
+    ir_print(b, g, IR_PRINT_all);
+    w->name = name;
+    w->style = style;
+}
+
 bool io_put_graph(strbuf *b, const ir_graph *g, const ir_graph *from, tp_err *err)
 {
     if (!portable(g, err))
@@ -619,7 +652,7 @@ bool io_put_graph(strbuf *b, const ir_graph *g, const ir_graph *from, tp_err *er
     io_put(b, symbols);
     if (symbols)
         put_text(b, g);
-    else if (!put_records(b, g)) {
+    else if (!put_records(b, g, false)) {
         b->n = at;
         io_put(b, 1);
         put_text(b, g);

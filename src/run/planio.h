@@ -19,6 +19,8 @@ symint io_get_sym(io_in *r, sym_env *env);
 
 /* Whole graphs as text; constants that `from` (the captured graph, or NULL) also holds are stored as its. */
 bool io_put_graph(strbuf *b, const ir_graph *g, const ir_graph *from, tp_err *err);
+/* Equal for graphs that compile to the same: what their nodes are, are called and where they come from. */
+void io_put_key(strbuf *b, const ir_graph *g);
 ir_graph *io_get_graph(io_in *r, const char *name, const ir_graph *from, tp_err *err);
 
 /* False with the reason: something in it cannot leave the process. */

@@ -61,6 +61,66 @@ TEST(planio_graphs_read_back_equal)
         }
 }
 
+static strbuf key_of(const char *text, const char *name)
+{
+    tp_err err = { 0 };
+    strbuf b = { 0 };
+    ir_graph *g = ir_parse(text, strlen(text), "t", NULL, &err);
+    CHECK(g != NULL);
+    if (g) {
+        g->name = arena_strdup(&g->mem, name);
+        io_put_key(&b, g);
+        CHECK_STR(g->name, name);
+    }
+    ir_graph_free(g);
+    return b;
+}
+
+#define HEAD  "def forward(self, x: \"f32[2, 3][3, 1]cpu\", y: \"f32[2, 3][3, 1]cpu\"):\n"
+#define PLACE "    # File: model.py:3 in f, code: y = x + 1\n"
+#define TAIL  "    return (a,)\n"
+TEST(planio_keys_differ_where_graphs_do)
+{
+    static const char *const all[] = {
+        HEAD PLACE "    a = taper.add(x, y)\n" TAIL,
+        HEAD PLACE "    a = taper.sub(x, y)\n" TAIL,
+        HEAD PLACE "    a = taper.add(y, x)\n" TAIL,
+        HEAD PLACE "    a = taper.add(x, 1)\n" TAIL,
+        HEAD PLACE "    a = taper.add(x, 2)\n" TAIL,
+        HEAD PLACE "    a = taper.add(x, 1.0)\n" TAIL,
+        HEAD PLACE "    a = taper.sum(x, [0])\n" TAIL,
+        HEAD PLACE "    a = taper.sum(x, [1])\n" TAIL,
+        HEAD PLACE "    a = taper.add(x, y)\n    return (a, a)\n",
+        HEAD "    a = taper.add(x, y)\n" TAIL,
+        HEAD "    # File: model.py:4 in f, code: y = x + 1\n    a = taper.add(x, y)\n" TAIL,
+        HEAD "    # File: model.py:3 in f, code: y = x + 2\n    a = taper.add(x, y)\n" TAIL,
+        HEAD PLACE "    b = taper.add(x, y)\n    return (b,)\n",
+        "def forward(self, x: \"f32[2, 3][1, 2]cpu\", y: \"f32[2, 3][3, 1]cpu\"):\n" PLACE
+        "    a = taper.add(x, y)\n" TAIL,
+        "def forward(self, x: \"f64[2, 3][3, 1]cpu\", y: \"f32[2, 3][3, 1]cpu\"):\n" PLACE
+        "    a = taper.add(x, y)\n" TAIL,
+        "# const: w: \"f32[1][1]cpu\" = [1.0]\n" HEAD
+        "    w: \"f32[1][1]cpu\" = self.w\n    a = x + w\n" TAIL,
+        "# const: w: \"f32[1][1]cpu\" = [2.0]\n" HEAD
+        "    w: \"f32[1][1]cpu\" = self.w\n    a = x + w\n" TAIL,
+        "# symbol: s0 = 4 in [2, int_oo]\ndef forward(self, x: \"f32[s0]\"):\n    a = taper.sin(x)\n" TAIL,
+        "# symbol: s0 = 5 in [2, int_oo]\ndef forward(self, x: \"f32[s0]\"):\n    a = taper.sin(x)\n" TAIL,
+    };
+    strbuf k[COUNT(all)];
+    for (size_t i = 0; i < COUNT(all); i++) {
+        strbuf again = key_of(all[i], "one"); /* names of graphs count up */
+        k[i] = key_of(all[i], "other");
+        CHECK(again.n == k[i].n && !memcmp(again.s, k[i].s, k[i].n));
+        strbuf_free(&again);
+    }
+    for (size_t i = 0; i < COUNT(all); i++)
+        for (size_t j = 0; j < i; j++)
+            if (k[i].n == k[j].n && !memcmp(k[i].s, k[j].s, k[i].n))
+                test_fail(__FILE__, __LINE__, "equal keys:\n%s\n%s", all[i], all[j]);
+    for (size_t i = 0; i < COUNT(all); i++)
+        strbuf_free(&k[i]);
+}
+
 TEST(planio_refuses_damaged_graphs)
 {
     for (size_t i = 0; i < COUNT(texts); i++) {
