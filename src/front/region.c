@@ -203,10 +203,18 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
     *p = SYM_static;
     if (!r->dynamic && !(r->dynamic = PyDict_New()))
         return false;
-    char key[300];
-    snprintf(key, sizeof key, "%s.size()[%d]/%d", src_text(s), dim, py_tensor(o)->ndim);
-    PyObject *was = PyDict_GetItemString(r->dynamic, key), *now = PyLong_FromLongLong(size);
+    strbuf text = { 0 };
+    strbuf_addf(&text, "%s.size()[%d]/%d", src_text(s), dim, py_tensor(o)->ndim);
+    PyObject *key = PyUnicode_FromStringAndSize(strbuf_str(&text), (Py_ssize_t)text.n), *was,
+             *now = PyLong_FromLongLong(size);
     bool differs = false;
+    strbuf_free(&text);
+    if (!key || !now) {
+        Py_XDECREF(key);
+        Py_XDECREF(now);
+        return false;
+    }
+    was = PyDict_GetItemWithError(r->dynamic, key);
     if (was) {
         long long w = PyLong_AsLongLong(was);
         differs = w != size;
@@ -217,10 +225,11 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
             if (ev_trace_on(EV_artifact) && t->cfg->dynamic < 0)
                 trace_dynamic("%s.size()[%d] was %lld and is now %lld", src_text(s), dim, w, (long long)size);
             Py_SETREF(now, PyLong_FromLong(-1));
-            PyDict_SetItemString(r->dynamic, key, now);
+            PyDict_SetItem(r->dynamic, key, now);
         }
     } else
-        PyDict_SetItemString(r->dynamic, key, now);
+        PyDict_SetItem(r->dynamic, key, now);
+    Py_DECREF(key);
     Py_DECREF(now);
     if (has_index(o, "_dynamo_static_indices", dim))
         return true;

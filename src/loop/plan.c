@@ -83,6 +83,7 @@ typedef struct planner {
     group *effect; /* the last call made for more than its result */
     int words;     /* of bit sets */
     int nwalk;     /* walks over sources so far */
+    map lowers;    /* calls that were tried -> 2: covered, 1: not */
     arena tmp;
     VEC(ir_node *) check; /* what the group being surveyed reads by indices */
     strbuf decisions;     /* what was fused and what not, for the trace */
@@ -541,20 +542,32 @@ static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
 }
 
 static bool sym_has_hint(symint v);
-/* Does the lowering cover this node's types? Tried once on a scratch kernel. */
-static bool covered(planner *pl, ir_node *n)
+/* All that a lowering looks at; 0 bytes where that is more than a few numbers. */
+static size_t lowering_key(const ir_node *n, dtype dt, int64_t *key, size_t cap)
 {
-    info *f = &pl->in[n->id];
-    if (f->tested)
-        return f->covered;
-    f->tested = true;
-    lower_fn *fn = n->kind == IR_call ? lower_of((op_id)n->op) : NULL;
+    size_t k = 0;
+    key[k++] = n->op | (int64_t)dt << 16 | (int64_t)ir_type(n)->dt << 24 | (int64_t)n->narg << 32;
+    for (int i = 0; i < n->narg && k + 2 <= cap; i++) {
+        const tp_val *v = &n->arg[i];
+        key[k++] = v->kind;
+        switch (v->kind) {
+        case VAL_none:
+        case VAL_node: break;
+        case VAL_int:
+        case VAL_dtype: key[k++] = v->i; break;
+        case VAL_bool: key[k++] = v->b; break;
+        case VAL_float: memcpy(&key[k++], &v->f, sizeof v->f); break;
+        default: return 0;
+        }
+    }
+    return k + 2 <= cap ? k * sizeof *key : 0;
+}
+
+static bool lowers(const ir_node *n, lower_fn *fn, dtype dt) /* tried on a scratch kernel */
+{
     const op_row *r = row_of(n);
-    if (!fn || !(r->flags & OPF_PW) || r->schema.nret != 1 || n->variant != OPV_fn)
-        return false;
     arena a = { 0 };
     vir *k = vir_make(&a, "try");
-    dtype dt = compute_dtype(n);
     lower_in l = { .k = k, .n = n, .dt = dt, .out = (dtype)ir_type(n)->dt };
     vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), vir_int(k, 64));
     bool ok = true;
@@ -570,8 +583,29 @@ static bool covered(planner *pl, ir_node *n)
             (r->schema.param[p].type != PT_tensor || !sym_has_hint(n->arg[p].i)))
             ok = false;
     vir_ref v = ok ? fn(&l) : 0;
-    f->covered = v && !k->err.kind && vir_type_of(k, v) == loop_type((dtype)ir_type(n)->dt);
+    ok = v && !k->err.kind && vir_type_of(k, v) == loop_type((dtype)ir_type(n)->dt);
     arena_free(&a);
+    return ok;
+}
+
+/* Does the lowering cover this node's types? Tried once for all that are alike. */
+static bool covered(planner *pl, ir_node *n)
+{
+    info *f = &pl->in[n->id];
+    if (f->tested)
+        return f->covered;
+    f->tested = true;
+    lower_fn *fn = n->kind == IR_call ? lower_of((op_id)n->op) : NULL;
+    const op_row *r = row_of(n);
+    if (!fn || !(r->flags & OPF_PW) || r->schema.nret != 1 || n->variant != OPV_fn)
+        return false;
+    int64_t key[32];
+    dtype dt = compute_dtype(n);
+    size_t nkey = lowering_key(n, dt, key, COUNT(key));
+    intptr_t had = nkey ? (intptr_t)map_getn(&pl->lowers, key, nkey) : 0;
+    f->covered = had ? had == 2 : lowers(n, fn, dt);
+    if (nkey && !had)
+        map_putn(&pl->lowers, key, nkey, (void *)(intptr_t)(1 + f->covered));
     return f->covered;
 }
 
@@ -4109,6 +4143,7 @@ done:
     strbuf_free(&pl.decisions);
     vec_free(&pl.groups);
     vec_free(&pl.check);
+    map_free(&pl.lowers);
     arena_free(&pl.tmp);
     if (!ok) {
         loop_plan_free(p);
