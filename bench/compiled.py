@@ -5,7 +5,8 @@
 Best of several runs, two threads, one process; ratios below 1 mean Taper needs less time. PyTorch's columns appear
 where it is importable; its compiler takes minutes, so it is measured only when asked for. A second table holds single
 products, convolutions and memory-bound functions, with the share of the peak (the fastest product that stays in cache) or
-of the copy bandwidth that was measured here.
+of the copy bandwidth that was measured here. A third one holds the memory-bound ones with arrays that no cache has: each
+call takes the next of many inputs and leaves its result where the next ones push it out.
 --cpu-time uses one thread and counts the processor time of the process: the choice on a machine that does other work
 too, where threads that wait for one another measure the neighbours.
 """
@@ -130,12 +131,71 @@ def kernel_table(torch_compile):
         print(line, flush=True)
 
 
+def far(lib):
+    """Memory-bound functions on arrays from main memory: name, function, its arguments one call after the other, bytes moved."""
+    F = lib.nn.functional
+    lib.manual_seed(0)
+    many = [lib.randn(4096, 1024) for _ in range(FAR)]
+    outs = [lib.empty(4096, 1024) for _ in range(FAR)]
+    line = [m.view(-1) for m in many]
+    g, h = lib.randn(768), lib.randn(768)
+    yield "copy_ 4096x1024", None, list(zip(outs, many)), 8 << 22
+    yield "relu(p * q + 1) * 2 - p, 4M", lambda p, q: lib.relu(p * q + 1) * 2 - p, list(zip(line, line[FAR // 2:] + line)), 12 << 22
+    yield "softmax 4096x1024", lambda s: lib.softmax(s, -1), [(m,) for m in many], 8 << 22
+    yield "layer_norm 4096x768", lambda n: F.layer_norm(n, (768,), g, h), [(m[:4096 * 768].view(4096, 768),) for m in line], 8 * 4096 * 768
+
+
+FAR = 24  # inputs, and as many results that stay alive: 800 MB in all, at least twice any cache
+
+
+def best_far(fn, inputs, seconds=1.5):
+    """Results are kept until their number comes round again, so that their memory is not that of the call before."""
+    kept = [None] * len(inputs)
+
+    def call(i):
+        t = clock()
+        out = fn(*inputs[i])
+        t = clock() - t
+        kept[i] = None  # the oldest goes first: the next call takes its memory, which has long left the cache
+        kept[i - 1] = out
+        return t
+
+    for i in range(len(inputs)):
+        call(i)
+    out, end, i = float("inf"), time.perf_counter() + seconds, 0
+    while time.perf_counter() < end:
+        out = min(out, call(i % len(inputs)))
+        i += 1
+    return out
+
+
+def far_table():
+    print(f"\narrays from main memory, {THREADS} thread(s)")
+    print(f"{'what':34s} {'compiled us':>12s} {'eager us':>10s} {'of copy':>11s} {'torch us':>10s} {'c/torch':>8s}")
+    theirs = list(far(torch)) if torch else None
+    copy = None
+    for j, (name, fn, inputs, moved) in enumerate(far(taper)):
+        with taper.no_grad():
+            if fn is None:
+                e = c = best_far(lambda to, p: to.copy_(p), inputs)
+                copy = moved / c
+            else:
+                c, e = best_far(taper.compile(fn), inputs), best_far(fn, inputs)
+        line = f"{name:34s} {c * 1e6:12.2f} {e * 1e6:10.2f} {moved / c / copy * 100:9.0f} %"
+        if theirs:
+            with torch.no_grad():
+                t = best_far(theirs[j][1] or (lambda to, p: to.copy_(p)), theirs[j][2])
+                line += f" {t * 1e6:10.2f} {c / t:8.2f}"
+        print(line + (f"  ({copy * 1e-9:.1f} GB/s)" if fn is None else ""), flush=True)
+
+
 def main():
     argv = sys.argv[1:]
     small, torch_compile = "--small" in argv, "--torch-compile" in argv
     names = [a for a in argv if not a.startswith("--")] or models.NAMES
     if "--kernels" in argv:
         kernel_table(torch_compile)
+        far_table()
         return
     print(f"{'model':12s} {'what':8s} {'first ms':>9s} {'compiled ms':>12s} {'eager ms':>9s} {'torch ms':>9s} {'c/eager':>8s} {'c/torch':>8s} {'e/torch':>8s}"
           + ("  t.compile first, steady ms" if torch_compile else ""))
@@ -163,6 +223,7 @@ def main():
                 print(f"geometric mean, {what}: {g ** (1 / len(r)):.2f}x of {whose} time")
     if "--models" not in argv and len(names) == len(models.NAMES):
         kernel_table(torch_compile)
+        far_table()
 
 
 if __name__ == "__main__":
