@@ -150,9 +150,16 @@ AVX512 static inline __attribute__((always_inline)) void turn16(const float *s, 
 }
 AVX512 static void turn_wide(const float *s, int64_t row, int rows, int64_t cols, int64_t dstride, float *d)
 {
+    enum {
+        AHEAD = 64
+    }; /* so many rows are more than the processor foresees; into the second cache, as rows that lie a
+                          * power of two apart share few places of the first */
     int64_t c = 0;
     for (; c + 16 <= cols; c += 16) {
         int r = 0;
+        if (c + AHEAD < cols)
+            for (int i = 0; i < rows; i++)
+                __builtin_prefetch(s + i * row + c + AHEAD, 0, 2);
         for (; r + 16 <= rows; r += 16)
             turn16(s + r * row + c, row, 16, d + c * dstride + r, dstride);
         if (r < rows)
