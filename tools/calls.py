@@ -11,7 +11,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KINDS = (  # of what no reason is logged for: a pattern of its name, what stands in its way
     (r"linalg|cholesky|^_?lu_|geqrf|orgqr|ormqr|lstsq", "LAPACK, or an algorithm of its kind"),
     (r"^(arg)?sort|topk|kthvalue|median|^mode$|searchsorted|bucketize|isin|histc|multinomial|randperm", "sorting, searching and selecting"),
-    (r"^(rand|normal|log_normal|cauchy|geometric|exponential|bernoulli|uniform|random)", "draws from the generator where it stands: a kernel would need eager's own functions to give its numbers"),
+    (r"^(rand|normal|log_normal|cauchy|geometric|exponential|bernoulli|uniform|random)", "draws into a tensor that is not contiguous, or from another generator than the default one"),
+    (r"^_check_", "raises an error where values are not as expected"),
     (r"^_rng_reserve", "takes a place in the generator's sequence, in the order of the program"),
     (r"upsample|grid_sampler", "reads several places that floats decide"),
     (r"_backward$|col2im|unfold_backward", "adds where several elements meet"),

@@ -74,11 +74,13 @@ static const struct {
              "static inline int64_t tp_to_i64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : "
              "INT64_MIN; }\n" },
     { "draw",
-      "/* word i of a Philox4x32-10 block */\n"
-      "static inline int32_t tp_draw(int64_t seed, int64_t at, int i)\n"
+      "/* a Philox4x32-10 block; word i of the blocks that begin at `at`, and 64 bits of them */\n"
+      "static inline void tp_block(uint64_t seed, uint64_t at, uint32_t c[4])\n"
       "{\n"
-      "    uint32_t c[4] = { (uint32_t)at, (uint32_t)((uint64_t)at >> 32), 0, 0 };\n"
-      "    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)((uint64_t)seed >> 32);\n"
+      "    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);\n"
+      "    c[0] = (uint32_t)at;\n"
+      "    c[1] = (uint32_t)(at >> 32);\n"
+      "    c[2] = c[3] = 0;\n"
       "    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {\n"
       "        const uint64_t p = (uint64_t)0xD2511F53u * c[0], q = (uint64_t)0xCD9E8D57u * c[2];\n"
       "        const uint32_t x = (uint32_t)(q >> 32) ^ c[1] ^ k0, y = (uint32_t)(p >> 32) ^ c[3] ^ k1;\n"
@@ -87,8 +89,31 @@ static const struct {
       "        c[0] = x;\n"
       "        c[2] = y;\n"
       "    }\n"
-      "    return (int32_t)c[i];\n"
+      "}\n"
+      "static inline int32_t tp_draw(int64_t seed, int64_t at, int64_t i)\n"
+      "{\n"
+      "    uint32_t c[4];\n"
+      "    tp_block((uint64_t)seed, (uint64_t)(at + i / 4), c);\n"
+      "    return (int32_t)c[i % 4];\n"
+      "}\n"
+      "static inline int64_t tp_draw2(int64_t seed, int64_t at, int64_t i)\n"
+      "{\n"
+      "    uint32_t c[4];\n"
+      "    tp_block((uint64_t)seed, (uint64_t)(at + i / 2), c);\n"
+      "    return (int64_t)((uint64_t)c[i % 2 * 2] << 32 | c[i % 2 * 2 + 1]);\n"
       "}\n" },
+    { "drawn", "static inline float tp_drawn(int64_t seed, int64_t at, int64_t i)\n"
+               "{\n"
+               "    float r[2];\n"
+               "    tp_normal_f32(tp_draw(seed, at, i & ~1), tp_draw(seed, at, i | 1), &r[0], &r[1]);\n"
+               "    return r[i % 2];\n"
+               "}\n" },
+    { "drawnd", "static inline double tp_drawnd(int64_t seed, int64_t at, int64_t i)\n"
+                "{\n"
+                "    double r[2];\n"
+                "    tp_normal_f64(tp_draw2(seed, at, i & ~1), tp_draw2(seed, at, i | 1), &r[0], &r[1]);\n"
+                "    return r[i % 2];\n"
+                "}\n" },
     { "scale2", "/* a * 2**n */\n"
                 "static inline float tp_scale2_f32(float a, float n) { int32_t i = (int32_t)n, h = i >> 1; "
                 "return a * tp_f32_bits((h + 127) << 23) * tp_f32_bits((i - h + 127) << 23); }\n"
@@ -349,10 +374,18 @@ static void pure_expr(cw *w, const vir_ins *in)
     case VIR_table: table(w, in); return;
     case VIR_call: call(w, in); return;
     case VIR_draw: {
-        int i = w->k->loops[in->region].vector;
+        const char *fn = in->type == VT_i32     ? ""
+                         : in->type == VT_i64   ? "2"
+                         : (in->type == VT_f64) ? "nd"
+                                                : "n";
         need(w, "draw");
-        expr(w, "tp_draw($a, $b", in);
-        strbuf_addf(w->o, " + i%d / 4, (int)(i%d %% 4))", i, i);
+        if (is_flt(in->type)) {
+            write_frag(w, vir_frag_normal((vir_type)in->type));
+            need(w, (in->type == VT_f64) ? "drawnd" : "drawn");
+        }
+        strbuf_addf(w->o, "tp_draw%s(", fn);
+        expr(w, "$a, $b", in);
+        strbuf_addf(w->o, ", i%d)", w->k->loops[in->region].vector);
         return;
     }
     case VIR_scale2: need(w, "scale2"); break;

@@ -597,6 +597,14 @@ static int convert(low *l, int to, int from, int a)
             return v_rm(l, XV_cvtqq2ps, vl_of(l, from), a, 0);
         return v_rm(l, from == VT_f64 ? XV_cvttpd2qq : XV_cvttps2qq, vl_of(l, to), a, 0);
     }
+    if (to == VT_f64 &&
+        from == VT_i64) { /* halves as the low bits of 2**84 and 2**52; only the last step rounds */
+        int vl = vl_of(l, to), hi = v_rm(l, XV_psrlqi, vl, a, 32);
+        hi = v_rvm(l, XV_xorps, vl, hi, c_i(l, VT_i64, 0x4530000080000000));
+        int lo = v_rvm(l, XV_andps, vl, a, c_i(l, VT_i64, 0xffffffff));
+        lo = v_rvm(l, XV_orps, vl, lo, c_i(l, VT_i64, 0x4330000000000000));
+        return v_rvm(l, XV_addpd, vl, v_rvm(l, XV_subpd, vl, hi, c_i(l, VT_i64, 0x4530000080100000)), lo);
+    }
     return help(l, x64_help_word(HC_cvt, 0, to, from, l->L), to, from, a, 0, 0, 0);
 }
 
@@ -960,9 +968,9 @@ static int bcast_lane0(low *l, int t, int v)
 
 /* --- random numbers
  * ----------------------------------------------------------------------------------------------- */
-static int xor0(low *l, int a, int b) /* 0: a zero */
+static int xor0(low *l, int a, int b, int t) /* 0: a zero */
 {
-    return !a ? b : !b ? a : v_rvm(l, XV_xorps, vl_of(l, VT_i32), a, b);
+    return !a ? b : !b ? a : v_rvm(l, XV_xorps, vl_of(l, t), a, b);
 }
 
 /* Both halves of the unsigned products of 32-bit lanes with a constant. */
@@ -1009,10 +1017,14 @@ static void draw_blocks(low *l, const vir_ins *in, int copy, int32_t *out)
             hi1 = mul_wide(l, c[2], 0xCD9E8D57u, odd, &lo1);
         }
         hi0 = mul_wide(l, c[0], 0xD2511F53u, odd, &lo0);
-        c[0] = xor0(l, xor0(l, hi1, c[1]), k0);
-        c[2] = xor0(l, xor0(l, hi0, c[3]), k1);
+        c[0] = xor0(l, xor0(l, hi1, c[1], VT_i32), k0, VT_i32);
+        c[2] = xor0(l, xor0(l, hi0, c[3], VT_i32), k1, VT_i32);
         c[1] = lo1;
         c[3] = lo0;
+    }
+    if (is_flt(in->type)) {
+        inline_frag(l, vir_frag_normal(VT_f32), c, c);
+        inline_frag(l, vir_frag_normal(VT_f32), c + 2, c + 2);
     }
     int a = v_rvm(l, XV_unpcklps, vl, c[0], c[1]), b = v_rvm(l, XV_unpcklps, vl, c[2], c[3]);
     out[0] = v_rvm(l, XV_unpcklpd, vl, a, b);
@@ -1023,12 +1035,49 @@ static void draw_blocks(low *l, const vir_ins *in, int copy, int32_t *out)
     out[3] = v_rvm(l, XV_unpckhpd, vl, a, b);
 }
 
+/* The same in lanes of 64 bits, whose upper halves hold what nobody reads: two numbers a block, two vectors. Lane 2 q + e holds
+ * block e L / 2 + q. */
+static void draw_wide(low *l, const vir_ins *in, int copy, int32_t *out)
+{
+    int vl = vl_of(l, VT_i64), nl = l->L / 2;
+    int64_t n[8];
+    for (int i = 0; i < l->L; i++)
+        n[i] = i % 2 * nl + i / 2;
+    int at = g_alu(l, G_add, reg_of(l, in->b), g_shift(l, 5, l->ivar, 1)), seed = reg_of(l, in->a);
+    if (copy)
+        at = g_alui(l, G_add, at, (int64_t)copy * nl);
+    int k0 = bcast_gpr(l, VT_i64, seed), k1 = bcast_gpr(l, VT_i64, g_shift(l, 5, seed, 32));
+    int c[4] = { v_rvm(l, XV_paddq, vl, bcast_gpr(l, VT_i64, at), mir_const_vec(l->m, n, 8 * l->L)) };
+    c[1] = v_rm(l, XV_psrlqi, vl, c[0], 32);
+    for (int r = 0; r < 10; r++) {
+        int p = v_rvm(l, XV_pmuludq, vl, c[0], c_i(l, VT_i64, 0xD2511F53u)), q = 0, hi = 0;
+        if (r) {
+            k0 = v_rvm(l, XV_paddq, vl, k0, c_i(l, VT_i64, 0x9E3779B9u));
+            k1 = v_rvm(l, XV_paddq, vl, k1, c_i(l, VT_i64, 0xBB67AE85u));
+            q = v_rvm(l, XV_pmuludq, vl, c[2], c_i(l, VT_i64, 0xCD9E8D57u));
+            hi = v_rm(l, XV_psrlqi, vl, q, 32);
+        }
+        c[0] = xor0(l, xor0(l, hi, c[1], VT_i64), k0, VT_i64);
+        c[2] = xor0(l, xor0(l, v_rm(l, XV_psrlqi, vl, p, 32), c[3], VT_i64), k1, VT_i64);
+        c[1] = q;
+        c[3] = p;
+    }
+    for (int i = 0; i < 2; i++)
+        c[i] = v_rvm(l, XV_orps, vl, v_rm(l, XV_psllqi, vl, c[2 * i], 32),
+                     v_rvm(l, XV_andps, vl, c[2 * i + 1], c_i(l, VT_i64, 0xffffffff)));
+    if (is_flt(in->type))
+        inline_frag(l, vir_frag_normal(VT_f64), c, c);
+    out[0] = v_rvm(l, XV_unpcklpd, vl, c[0], c[1]);
+    out[1] = v_rvm(l, XV_unpckhpd, vl, c[0], c[1]);
+}
+
 static int draw_op(low *l, const vir_ins *in)
 {
     int32_t *out = l->drawn[in - l->k->ins];
-    if (l->cur == l->first || l->cur % 4 == 0)
-        draw_blocks(l, in, l->cur - l->cur % 4, out);
-    return out[l->cur % 4];
+    int together = wide(in->type) ? 2 : 4, nth = l->cur % together;
+    if (l->cur == l->first || !nth)
+        (wide(in->type) ? draw_wide : draw_blocks)(l, in, l->cur - nth, out);
+    return out[nth];
 }
 
 /* A pure value that is not a uniform integer, from kernel operands. */

@@ -121,6 +121,7 @@ typedef struct access {
     bool part;         /* what is linear of an address that is not: says which loop walks memory */
     const ir_node *n;  /* what is read there; NULL: written */
     const ir_node *to; /* what is written there */
+    ir_node *drawn;    /* which numbers are drawn for it */
 } access;
 typedef struct walk {
     planner *pl;
@@ -1173,23 +1174,56 @@ static __attribute__((noinline)) vir_ref eval_pool(walk *w, ir_node *n, const li
     return vir_div(w->k, v, window_count(w, n, &p, &idx[nd - 2]));
 }
 
-/* A uniform number: 24 bits of the word that its element has in the sequence. */
+static bool is_draw(const ir_node *n)
+{
+    return n->op == OP__philox_uniform || n->op == OP__philox_normal || n->op == OP__philox_int;
+}
+
+/* An integer from low to high - 1, as the eager kernel makes it of a word or of two. */
+static vir_ref draw_int(vir *k, vir_ref seed, vir_ref first, vir_ref at, int64_t lo, int64_t span, int bits,
+                        dtype dt)
+{
+    bool narrow = !bits && lo >= INT32_MIN && lo + span - 1 <= INT32_MAX;
+    if (bits) {
+        vir_ref v = vir_draw(k, VT_i64, seed, first, at);
+        v = bits < 64 ? vir_and(k, v, vir_int(k, (int64_t)((1ull << bits) - 1))) : v;
+        return loop_convert(k, vir_add(k, v, vir_int(k, lo)), DT_i64, dt);
+    }
+    vir_ref v = vir_draw(k, VT_i32, seed, first, at);
+    if (span < 1ll << 32)
+        v = vir_mulhu(k, v, vir_imm(k, VT_i32, (int32_t)(uint32_t)span));
+    if (narrow && dtype_size(dt) < 8)
+        return loop_convert(k, vir_add(k, v, vir_imm(k, VT_i32, lo)), DT_i32, dt);
+    v = vir_cvt(k, VT_i64, v);
+    if (span > 1ll << 31)
+        v = vir_and(k, v, vir_int(k, 0xffffffff));
+    return loop_convert(k, vir_add(k, v, vir_int(k, lo)), DT_i64, dt);
+}
+
+/* A number of the words that its element has in the sequence. */
 static __attribute__((noinline)) vir_ref eval_draw(walk *w, ir_node *n, const lin *idx)
 {
     lin at = address(w, ir_type(n), idx), seed = lin_const(0), first = lin_const(1);
     vir *k = w->k;
     ir_node *state = n->arg[0].node;
+    dtype dt = (dtype)ir_type(n)->dt;
     if (w->dry)
-        vec_push(&w->seen, ((access){ .at = at }));
+        vec_push(&w->seen, ((access){ .at = at, .drawn = n }));
     vir_ref mask = w->mask;
     w->mask = 0;
     vir_ref s = emit_load(w, state, &seed), b = emit_load(w, state, &first);
     w->mask = mask;
     if (w->dry)
         return 0;
-    vir_ref word = vir_draw(k, s, b, vir_cvt(k, VT_i64, emit_lin(w, &at)));
-    return vir_mul(k, vir_cvt(k, VT_f32, vir_shr(k, word, vir_imm(k, VT_i32, 8))),
-                   vir_flt(k, VT_f32, 0x1p-24));
+    vir_ref i = vir_cvt(k, VT_i64, emit_lin(w, &at));
+    if (n->op == OP__philox_normal)
+        return vir_draw(k, loop_type(dt), s, b, i);
+    if (n->op == OP__philox_int)
+        return draw_int(k, s, b, i, n->arg[2].i, n->arg[3].i, (int)n->arg[4].i, dt);
+    bool wide = dt == DT_f64;
+    vir_type it = wide ? VT_i64 : VT_i32;
+    vir_ref bits = vir_shr(k, vir_draw(k, it, s, b, i), vir_imm(k, it, wide ? 11 : 8));
+    return vir_mul(k, vir_cvt(k, loop_type(dt), bits), vir_flt(k, loop_type(dt), wide ? 0x1p-53 : 0x1p-24));
 }
 
 /* An index that counts 0, 1, 2, ... inside the size that it indexes: no memory is read and nothing checked. */
@@ -1326,7 +1360,7 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
         return eval_gather(w, n, idx);
     if (f->folds && is_mirror(n))
         return eval_mirror(w, n, idx);
-    if (f->folds && n->op == OP__philox_uniform)
+    if (f->folds && is_draw(n))
         return eval_draw(w, n, idx);
     if (f->folds &&
         (n->op == OP_max_pool2d || n->op == OP_avg_pool2d || n->op == OP_upsample_nearest2d_backward))
@@ -2199,7 +2233,7 @@ static void choose_folds(planner *pl)
             call = n->arg[6].kind == VAL_int && (sym_is_expr(n->arg[6].i) || n->arg[6].i <= 0)
                        ? "its divisor is not a number yet"
                        : windows_of(n->arg, false, ir_type(n->arg[0].node), &p);
-        } else if (n->op == OP__philox_uniform && n->arg[0].kind == VAL_node)
+        } else if (is_draw(n) && n->arg[0].kind == VAL_node)
             what = "numbers are drawn where they are used";
         else if (loop_gather_of(n, &g) && !g.writes) {
             what = "read where its index points";
@@ -2232,7 +2266,7 @@ static void gather_operands(planner *pl, ir_node *n)
     } else if (pl->in[n->id].folds && n->op == OP__max_pool2d_offsets_backward) {
         operand_in_memory(pl, n->arg[0].node);
         operand_in_memory(pl, n->arg[1].node);
-    } else if (pl->in[n->id].folds && (n->op == OP__philox_uniform || n->op == OP_repeat))
+    } else if (pl->in[n->id].folds && (is_draw(n) || n->op == OP_repeat))
         operand_in_memory(pl, n->arg[0].node);
     if (!pl->in[n->id].folds || !loop_gather_of(n, &g))
         return;
@@ -2399,6 +2433,19 @@ static void choose_sched(planner *pl)
     count_leaves(pl);
 }
 
+/* Numbers that share a block of the sequence lie in one row. */
+static int64_t block_of(const ir_node *n)
+{
+    bool wide = n->op == OP__philox_int ? n->arg[4].i != 0 : ir_type(n)->dt == DT_f64;
+    return wide ? 2 : 4;
+}
+static bool rows_in_blocks(const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    symint row = t->ndim ? t->size[t->ndim - 1] : 1;
+    return t->ndim < 2 || (!sym_is_expr(row) && row % block_of(n) == 0);
+}
+
 static void form_groups(planner *pl)
 {
     IR_EACH(n, pl->g)
@@ -2415,7 +2462,8 @@ static void form_groups(planner *pl)
         }
         bool in = false;
         bool parts = n->kind == IR_call &&
-                     (f->put || is_long_cat(n) || (f->folds && is_mirror(n) && part_count(n)));
+                     (f->put || is_long_cat(n) || (f->folds && is_mirror(n) && part_count(n)) ||
+                      (is_draw(n) && !rows_in_blocks(n)));
         for (int i = (int)pl->groups.n - 1; i >= 0 && !in && !f->scan && !parts;
              i--) /* newest first: the likely producer */
             if (bit_has(deps, i) && !pl->groups.at[i]->deep)
@@ -3131,6 +3179,52 @@ static int crossed(const walk *w, const nest *t, int along, int *strip)
     return -1;
 }
 
+static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch);
+
+/* What is drawn in loops that do not count through its sequence, where every lane would make a block of its own; or NULL. */
+static ir_node *drawn_apart(const group *g, const walk *w, const nest *t)
+{
+    bool keep = t->nkeep && (!g->red || t->column);
+    int v = keep ? t->keep[t->nkeep - 1] : t->nred && !g->scan ? t->red[t->nred - 1] : -1;
+    for (size_t i = 0; i < w->seen.n; i++) {
+        const access *a = &w->seen.at[i];
+        if (!a->drawn || w->pl->in[a->drawn->id].sched || hint(ir_type(a->drawn)->numel) < 256)
+            continue;
+        int64_t block = block_of(a->drawn);
+        bool apart = v < 0 || a->at.opaque || stride_in(&a->at, v) != 1 || sym_is_expr(a->at.k) ||
+                     a->at.k % block;
+        for (int k = 0; k < t->nkeep + t->nred && !apart; k++) {
+            int u = k < t->nkeep ? t->keep[k] : t->red[k - t->nkeep];
+            symint step = stride_in(&a->at, u);
+            apart = u != v && (sym_is_expr(step) || step % block);
+        }
+        if (apart)
+            return a->drawn;
+    }
+    return NULL;
+}
+
+/* A kernel that draws n into memory, in front of the kernel being written and of the product on whose rows that one runs. */
+static bool write_drawn(planner *pl, ir_node *n, bool rides)
+{
+    const tp_tensor *t = ir_type(n);
+    info *f = &pl->in[n->id];
+    group *g = ARENA_NEW(&pl->tmp, group);
+    *g = (group){ .id = (int)pl->groups.n, .nd = t->ndim, .member = { n }, .n = 1 };
+    memcpy(g->size, t->size, sizeof(symint) * (size_t)t->ndim);
+    f->sched = f->stored = true;
+    f->g = g;
+    f->level = 0;
+    if (!write_kernel(pl, g, NULL, NULL, NULL))
+        return false;
+    if (rides) {
+        loop_step *s = &pl->p->step.at[pl->p->step.n - 2], last = s[1];
+        s[1] = s[0];
+        s[0] = last;
+    }
+    return true;
+}
+
 /* fits, where given: the kernel is to run on the rows of a product; false there: it cannot, nothing was written. */
 static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch)
 {
@@ -3147,6 +3241,7 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     ir_node *park[MAX_MEMBERS] = { 0 };
     int park_first[MAX_MEMBERS], park_last[MAX_MEMBERS];
 
+again:
     space_init(&s, g);
     if (!survey(pl, g, &s, &w)) {
         vec_free(&w.seen);
@@ -3166,10 +3261,16 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
     if (pl->c->loops >= LOOPS_strips_16)
         strip = pl->c->loops == LOOPS_strips_16 ? 16 : 64;
     cross = strip && hint(t.size[t.keep[t.nkeep - 1]]) > strip ? cross : -1;
+    ir_node *drawn = product && !*fits ? NULL : drawn_apart(g, &w, &t);
     vec_free(&w.seen);
     vec_free(&w.loads);
     if (product && !*fits)
         return true;
+    if (drawn) {
+        if (!write_drawn(pl, drawn, product != NULL))
+            return false;
+        goto again;
+    }
     if (cross >= 0) { /* next to the vectors, whatever its place */
         int v = t.keep[cross];
         memmove(&t.keep[cross], &t.keep[cross + 1], sizeof *t.keep * (size_t)(t.nkeep - 2 - cross));
@@ -3341,7 +3442,41 @@ static bool write_group(planner *pl, group *g)
     return true;
 }
 
-/* Small things that what follows a product also needs (a mask) come before it, so that it may run on its rows. */
+/* Whoever looks for a miscompile can have the library's products and loops instead. */
+static bool refuses_tiles(planner *pl, const ir_node *n)
+{
+    if (n->kind != IR_call || decide(pl->c, DECIDE_tile, n))
+        return false;
+    if (ev_text_on(EV_fusion))
+        ev_text(EV_fusion, NULL, "%s runs without emitted tiles: refused", n->name);
+    return true;
+}
+static bool has_tiles(const ir_node *n)
+{
+    return n->kind == IR_call &&
+           (n->op == OP_mm || n->op == OP_bmm || n->op == OP_addmm || n->op == OP_baddbmm ||
+            n->op == OP_convolution || n->op == OP_convolution_backward);
+}
+
+static bool reserves(const group *g)
+{
+    return g->ext && g->ext->kind == IR_call && g->ext->op == OP__rng_reserve;
+}
+static void write_call(planner *pl, const group *g, bool own)
+{
+    loop_step s = { .kind = STEP_extern,
+                    .product = own,
+                    .plain = has_tiles(g->ext) && refuses_tiles(pl, g->ext),
+                    .node = g->ext,
+                    .slot = slot_of(pl, g->ext),
+                    .nslot = 1 };
+    vec_push(&pl->p->step, s);
+    pl->p->nextern += !own;
+    pl->p->nproduct += own;
+}
+
+/* Small things that what follows a product also needs (a mask, a place to draw from) come before it, so that it may run on its
+ * rows. */
 static bool write_needed(planner *pl, const group *g, const int *order, size_t at, uint64_t *written)
 {
     for (size_t i = at + 1; i < pl->groups.n; i++) {
@@ -3353,7 +3488,7 @@ static bool write_needed(planner *pl, const group *g, const int *order, size_t a
             for (uint64_t left = h->before[q] & ~written[q]; left && missing <= 2; left &= left - 1) {
                 const group *m = pl->groups.at[q * 64 + __builtin_ctzll(left)];
                 if (m != g)
-                    missing += m->ext || bit_has(m->before, g->id) ? 3 : 1;
+                    missing += bit_has(m->before, g->id) ? 3 : reserves(m) ? 0 : m->ext ? 3 : 1;
             }
         if (missing > 2)
             continue;
@@ -3362,7 +3497,9 @@ static bool write_needed(planner *pl, const group *g, const int *order, size_t a
             if (!bit_has(h->before, m->id) || bit_has(written, m->id))
                 continue;
             bit_set(written, m->id);
-            if (!write_group(pl, m))
+            if (m->ext)
+                write_call(pl, m, false);
+            else if (!write_group(pl, m))
                 return false;
         }
         return true;
@@ -3501,7 +3638,7 @@ static bool write_factors(planner *pl, const group *g, chain *ch, const int *ord
         const group *m = pl->groups.at[j];
         if (!bit_has(ch->last->before, j) || bit_has(written, j) || m == g || m == ch->kernel)
             continue;
-        if (m->ext || bit_has(m->before, g->id)) {
+        if ((m->ext && !reserves(m)) || bit_has(m->before, g->id)) {
             log_fusion(pl, ch->last->ext, g, false, "another step must come between the products");
             ch->kernel = NULL;
             return true;
@@ -3512,26 +3649,12 @@ static bool write_factors(planner *pl, const group *g, chain *ch, const int *ord
         if (!bit_has(ch->last->before, m->id) || bit_has(written, m->id) || m == g || m == ch->kernel)
             continue;
         bit_set(written, m->id);
-        if (!write_group(pl, m))
+        if (m->ext)
+            write_call(pl, m, false);
+        else if (!write_group(pl, m))
             return false;
     }
     return true;
-}
-
-/* Whoever looks for a miscompile can have the library's products and loops instead. */
-static bool refuses_tiles(planner *pl, const ir_node *n)
-{
-    if (n->kind != IR_call || decide(pl->c, DECIDE_tile, n))
-        return false;
-    if (ev_text_on(EV_fusion))
-        ev_text(EV_fusion, NULL, "%s runs without emitted tiles: refused", n->name);
-    return true;
-}
-static bool has_tiles(const ir_node *n)
-{
-    return n->kind == IR_call &&
-           (n->op == OP_mm || n->op == OP_bmm || n->op == OP_addmm || n->op == OP_baddbmm ||
-            n->op == OP_convolution || n->op == OP_convolution_backward);
 }
 
 static void write_last(planner *pl, const group *g, const chain *ch, uint64_t *written)
@@ -4088,15 +4211,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
             goto done;
         if (own && !write_needed(&pl, g, order, i, written))
             goto done;
-        int s = slot_of(&pl, g->ext);
-        vec_push(&p->step, ((loop_step){ .kind = STEP_extern,
-                                         .product = own,
-                                         .plain = has_tiles(g->ext) && refuses_tiles(&pl, g->ext),
-                                         .node = g->ext,
-                                         .slot = s,
-                                         .nslot = 1 }));
-        p->nextern += !own;
-        p->nproduct += own;
+        write_call(&pl, g, own);
         if (own && !write_riders(&pl, g, order, i, written, &ch))
             goto done;
         if (ch.kernel) {

@@ -571,6 +571,46 @@ static vir_ref via_f64(fn f, vir_op op, vir_ref x32, vir_ref y32)
     return vir_cvt(f.k, VT_f32, r);
 }
 
+/* --- normal numbers
+ * ---------------------------------------------------------------------------------------------- */
+/* sin(pi / 2 f) / f and cos(pi / 2 f) by f**2, |f| <= 1/2: those of the eager kernels (ops/simd/vmath.h), in their order */
+static const double quarter_sin_f[] = { 0x1.921fb60000000p+0, -0x1.4abbba0000000p-1, 0x1.465e920000000p-4,
+                                        -0x1.2d93020000000p-8 };
+static const double quarter_sin_d[] = { 0x1.921fb54442d18p+0,  -0x1.4abbce625be41p-1, 0x1.466bc67758700p-4,
+                                        -0x1.32d2cce2d535dp-8, 0x1.50782fca388fcp-13, -0x1.e30063a00c5e9p-19,
+                                        0x1.e3eed5c67a376p-25 };
+static const double quarter_cos_f[] = { 1, -0x1.3bd3cc0000000p+0, 0x1.03c1da0000000p-2, -0x1.55c4ea0000000p-6,
+                                        0x1.d99f540000000p-11 };
+static const double quarter_cos_d[] = { 1,
+                                        -0x1.3bd3cc9be45dep+0,
+                                        0x1.03c1f081b5aaap-2,
+                                        -0x1.55d3c7e3c8d5cp-6,
+                                        0x1.e1f5068303f1fp-11,
+                                        -0x1.a6d1ec3d47beep-16,
+                                        0x1.f9cc15d4e1ee7p-22,
+                                        -0x1.b2586b8a6d927p-28 };
+
+void vmath_normal(vir *k, vir_ref a, vir_ref b, vir_ref out[2])
+{
+    vir_type it = vir_type_of(k, a);
+    fn f = { k, it == VT_i64 ? VT_f64 : VT_f32, it == VT_i64 };
+    int bits = f.d ? 53 : 24, top = bits - 2;
+    vir_ref drop = vir_imm(k, it, f.d ? 11 : 8), one = vir_imm(k, it, 1);
+    vir_ref left = vir_sub(k, vir_imm(k, it, 1LL << bits), vir_shr(k, a, drop)), angle = vir_shr(k, b, drop);
+    vir_ref e, ei, u = mul(f, vir_cvt(k, f.t, left), c(f, f.d ? 0x1p-53 : 0x1p-24));
+    vir_ref m = log_split(f, u, &e, &ei), r = vir_sqrt(k, mul(f, c(f, -2), log_join(f, e, m)));
+    vir_ref q = vir_shr(k, vir_add(k, angle, vir_imm(k, it, 1LL << (top - 1))), vir_imm(k, it, top));
+    vir_ref rest = vir_sub(k, angle, vir_shl(k, q, vir_imm(k, it, top)));
+    vir_ref x = mul(f, vir_cvt(k, f.t, rest), c(f, f.d ? 0x1p-51 : 0x1p-22)), z = mul(f, x, x);
+    vir_ref s = mul(f, x, POLY(f, z, quarter_sin)), co = POLY(f, z, quarter_cos);
+    vir_ref odd = vir_ne(k, vir_and(k, q, one), vir_imm(k, it, 0));
+    for (int i = 0; i < 2; i++) { /* cosine, sine */
+        vir_ref at = i ? q : vir_add(k, q, one), v = i ? sel(f, odd, co, s) : sel(f, odd, s, co);
+        vir_ref turn = vir_shl(k, vir_shr(k, at, one), vir_imm(k, it, f.d ? 63 : 31));
+        out[i] = mul(f, r, vir_bitcast(k, f.t, vir_xor(k, vir_bitcast(k, it, v), turn)));
+    }
+}
+
 vir_ref vmath_build(vir *k, vir_op op, vir_ref x, vir_ref y)
 {
     fn f = { k, vir_type_of(k, x), vir_type_of(k, x) == VT_f64 };

@@ -182,6 +182,24 @@ static val add_val(vir_type t, val a, val b)
     return r;
 }
 
+static val drawn(vir_type t, uint64_t seed, uint64_t first, int64_t i)
+{
+    bool wide = t == VT_i64 || t == VT_f64, normal = t == VT_f32 || t == VT_f64;
+    uint64_t block = first + (uint64_t)i / (wide ? 2 : 4);
+    val w[4], pair[2], r[2];
+    for (int j = 0; j < 4; j++)
+        w[j].i = (int32_t)vnum_philox(seed, block, j);
+    for (int j = 0; j < 2; j++)
+        if (wide)
+            pair[j].i = (int64_t)((uint64_t)w[2 * j].i << 32 | (uint32_t)w[2 * j + 1].i);
+        else
+            pair[j] = w[(i & 2) + j];
+    if (!normal)
+        return pair[i & 1];
+    run_frag(vir_frag_normal(t), pair, r);
+    return r[i & 1];
+}
+
 static val pure_op(interp *s, const vir_ins *in)
 {
     const vir *k = s->k;
@@ -207,8 +225,7 @@ static val pure_op(interp *s, const vir_ins *in)
     case VIR_select: return a.i ? b : c;
     case VIR_draw: {
         int64_t i = s->v[k->loops[k->loops[in->region].vector].var].i;
-        r.i = (int32_t)vnum_philox((uint64_t)a.i, (uint64_t)(b.i + i / 4), (int)(i % 4));
-        return r;
+        return drawn(t, (uint64_t)a.i, (uint64_t)b.i, i);
     }
     case VIR_cvt: return convert(t, ta, a);
     case VIR_bitcast:

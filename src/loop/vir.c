@@ -694,42 +694,63 @@ static affine affine_of(vir *k, vir_ref x, int depth)
     return r;
 }
 
-static bool by_four(const vir *k, vir_ref x, int depth) /* known to be a multiple of 4 */
+static bool multiple(const vir *k, vir_ref x, int of, int depth) /* known to be a multiple of 2 or 4 */
 {
     const vir_ins *in = &k->ins[x];
     if (!x)
         return true;
     if (in->op == VIR_const)
-        return in->imm % 4 == 0;
+        return in->imm % of == 0;
     if (depth < 8 && in->op == VIR_mul)
-        return by_four(k, in->a, depth + 1) || by_four(k, in->b, depth + 1);
-    return depth < 8 && (in->op == VIR_add || in->op == VIR_sub) && by_four(k, in->a, depth + 1) &&
-           by_four(k, in->b, depth + 1);
+        return multiple(k, in->a, of, depth + 1) || multiple(k, in->b, of, depth + 1);
+    return depth < 8 && (in->op == VIR_add || in->op == VIR_sub) && multiple(k, in->a, of, depth + 1) &&
+           multiple(k, in->b, of, depth + 1);
 }
 
-vir_ref vir_draw(vir *k, vir_ref seed, vir_ref first, vir_ref n)
+/* Does f count with the vector loop, from a multiple of `by`? */
+static bool counts(const vir *k, const affine *f, int by)
 {
-    vir_ref four = vir_int(k, 4), zero = vir_int(k, 0);
-    if (k->err.kind || !seed || !first || !n || vir_type_of(k, n) != VT_i64 || k->ins[seed].varying ||
-        k->ins[first].varying)
-        return bad(k, "a draw needs a uniform seed and block, and an element");
     int vec = k->loops[k->open].vector;
+    return vec && !f->rest && f->stride && is_icon(k, f->stride, 1) && f->cst % by == 0 &&
+           multiple(k, f->base, by, 0) && multiple(k, k->loops[vec].begin, by, 0);
+}
+
+static vir_ref two_words(vir *k, vir_ref hi, vir_ref lo)
+{
+    return vir_or(k, vir_shl(k, vir_cvt(k, VT_i64, hi), vir_int(k, 32)),
+                  vir_and(k, vir_cvt(k, VT_i64, lo), vir_int(k, 0xffffffff)));
+}
+
+vir_ref vir_draw(vir *k, vir_type t, vir_ref seed, vir_ref first, vir_ref n)
+{
+    bool wide = t == VT_i64 || t == VT_f64, normal = is_flt(t);
+    vir_ref zero = vir_int(k, 0), one = vir_int(k, 1), two = vir_int(k, 2), by = vir_int(k, wide ? 2 : 4);
+    if (k->err.kind || !seed || !first || !n || vir_type_of(k, n) != VT_i64 || k->ins[seed].varying ||
+        k->ins[first].varying || t == VT_mask)
+        return bad(k, "a draw needs a type, a uniform seed and block, and an element");
     affine f = affine_of(k, n, 0);
-    if (vec && !f.rest && f.stride && is_icon(k, f.stride, 1) && f.cst % 4 == 0 && by_four(k, f.base, 0) &&
-        by_four(k, k->loops[vec].begin, 0)) {
+    if (counts(k, &f, wide ? 2 : 4)) {
         vir_ref at = add0(k, f.base, f.cst ? vir_int(k, f.cst) : 0);
-        first = at ? vir_add(k, first, vir_divf(k, at, four)) : first;
+        first = at ? vir_add(k, first, vir_divf(k, at, by)) : first;
         return pure(
             k,
             (vir_ins){
-                .op = VIR_draw, .type = VT_i32, .access = VA_unit, .varying = 1, .a = seed, .b = first },
-            vec);
+                .op = VIR_draw, .type = (uint8_t)t, .access = VA_unit, .varying = 1, .a = seed, .b = first },
+            k->loops[k->open].vector);
     }
-    vir_ref block = vir_add(k, first, vir_divf(k, n, four)), which = vir_modf(k, n, four);
-    vir_ref w = vir_philox(k, seed, block, zero, 0);
-    for (int i = 1; i < 4; i++)
-        w = vir_select(k, vir_eq(k, which, vir_int(k, i)), vir_philox(k, seed, block, zero, i), w);
-    return w;
+    vir_ref block = vir_add(k, first, vir_divf(k, n, by)), w[4], pair[2];
+    for (int i = 0; i < 4; i++)
+        w[i] = vir_philox(k, seed, block, zero, i);
+    if (!wide) { /* the pair that the element belongs to */
+        vir_ref late = vir_ge(k, vir_modf(k, n, by), two);
+        for (int i = 0; i < 2; i++)
+            pair[i] = vir_select(k, late, w[i + 2], w[i]);
+    } else
+        for (int i = 0; i < 2; i++)
+            pair[i] = two_words(k, w[2 * i], w[2 * i + 1]);
+    if (normal)
+        vmath_normal(k, pair[0], pair[1], pair);
+    return vir_select(k, vir_eq(k, vir_modf(k, n, two), one), pair[1], pair[0]);
 }
 
 /* rest = (base + cst + loop variable) / by, by 2 or 4, where whole groups of lanes share an element. */
@@ -741,8 +762,7 @@ static bool spread_of(vir *k, vir_ref rest, affine *f, vir_ref *by)
         return false;
     *f = affine_of(k, in.a, 0);
     *by = in.b;
-    return !f->rest && f->stride && is_icon(k, f->stride, 1) && f->cst % 4 == 0 && by_four(k, f->base, 0) &&
-           by_four(k, k->loops[vec].begin, 0);
+    return counts(k, f, 4);
 }
 
 static bool address(vir *k, int buf, vir_ref idx, vir_ins *in)
@@ -1019,10 +1039,12 @@ static int weight(const vir *k, bool *tables)
 static int choose_ways(const vir *k)
 {
     bool inner = false, tables = false;
-    int w = weight(k, &tables), comps = 0;
+    int w = weight(k, &tables), comps = 0, shared = 0;
     for (int i = 1; i < k->n; i++)
-        if (k->ins[i].op == VIR_draw && !k->ins[i].dead)
-            return 4; /* four vectors share the numbers of one round */
+        if (k->ins[i].op == VIR_draw && !k->ins[i].dead) /* as many vectors share the numbers of one round */
+            shared = MAX(shared, k->ins[i].type == VT_i64 || k->ins[i].type == VT_f64 ? 2 : 4);
+    if (shared)
+        return shared;
     for (int i = 0; i < k->nreds; i++)
         if (!k->ins[k->reds[i].ins].dead)
             comps += vir_red_parts(k->reds[i].kind) * (k->reds[i].kind == RED_softmax ? 3 : 1);

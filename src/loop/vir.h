@@ -181,9 +181,10 @@ vir_ref vir_call(vir *k, const char *fn, vir_ref x, vir_ref y); /* y: 0 for one 
 vir_ref vir_call_where(vir *k, const char *fn, vir_ref x, vir_ref y, vir_ref mask, vir_ref other);
 /* Philox4x32-10 with i64 seed and counters: 32-bit word 0..3 as i32. */
 vir_ref vir_philox(vir *k, vir_ref seed, vir_ref ctr_lo, vir_ref ctr_hi, int word);
-/* Element n of a draw: word n % 4 of block first + n / 4, all i64. Four vectors share their blocks where n counts with the
- * vector loop. */
-vir_ref vir_draw(vir *k, vir_ref seed, vir_ref first, vir_ref n);
+/* Element n of a draw; seed, first and n are i64. t: i32 is word n % 4 of block first + n / 4, i64 two words (the first on top)
+ * of block first + n / 2; f32 and f64 are normal numbers, made of the words that the pair of elements has in these. Vectors
+ * share their blocks where n counts with the vector loop. */
+vir_ref vir_draw(vir *k, vir_type t, vir_ref seed, vir_ref first, vir_ref n);
 
 /* A variable: `set` changes it, `get` reads it. Declared inside a vector loop it is one per lane; outside it
  * may not be set inside a vector loop. */
@@ -267,6 +268,7 @@ typedef struct vir_frag {
     vir_ref out[4];
 } vir_frag;
 const vir_frag *vir_frag_math(vir_op op, vir_type t);
+const vir_frag *vir_frag_normal(vir_type t);                                /* two words -> a pair */
 const vir_frag *vir_frag_step(vir_red_kind kind, vir_type t, vir_type it);  /* parts, x [, idx] -> parts */
 const vir_frag *vir_frag_merge(vir_red_kind kind, vir_type t, vir_type it); /* parts, parts -> parts     */
 vir_type vir_red_part_type(const vir_red_info *r, int part);

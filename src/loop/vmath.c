@@ -172,6 +172,25 @@ const vir_frag *vir_frag_math(vir_op op, vir_type t)
     return f;
 }
 
+const vir_frag *vir_frag_normal(vir_type t)
+{
+    static vir_frag *frags[2];
+    vir_frag **slot = &frags[t == VT_f32], *f = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+    if (f)
+        return f;
+    pthread_mutex_lock(&lock);
+    f = *slot;
+    if (!f) {
+        vir_type it = t == VT_f32 ? VT_i32 : VT_i64;
+        f = frag_start("normal", "", t);
+        f->nin = f->nout = 2;
+        vmath_normal(f->k, input(f->k, it, 0), input(f->k, it, 1), f->out);
+        __atomic_store_n(slot, frag_done(f), __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+    return f;
+}
+
 static const vir_frag *red_frag(bool merge, vir_red_kind kind, vir_type t, vir_type it)
 {
     static const char *const names[RED_COUNT] = { "sum", "prod",   "min",    "max",     "any",

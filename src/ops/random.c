@@ -62,20 +62,9 @@ static tp_gen *gen_of(const op_call *c)
 /* ---- filling ---- */
 ISA_DECL(void, rand_f32, (int64_t n, uint64_t seed, uint64_t block, float *o, bool normal));
 ISA_DECL(void, rand_f64, (int64_t n, uint64_t seed, uint64_t block, double *o, bool normal));
+ISA_DECL(void, draw_shape, (int64_t n, draw_kind kind, double a, double b, const double *p, double *v));
 ISA_DECL(void, rand_bits, (int64_t n, uint64_t seed, uint64_t block, uint64_t *o));
 ISA_DECL(void, rand_below, (int64_t n, uint64_t seed, uint64_t block, uint64_t span, int64_t lo, int64_t *o));
-
-typedef enum {
-    DRAW_uniform,   /* a + u (b - a) */
-    DRAW_normal,    /* a + b n */
-    DRAW_lognormal, /* e^(a + b n) */
-    DRAW_exp,       /* -log(1 - u) / a */
-    DRAW_cauchy,    /* a + b tan(pi (u - 1/2)) */
-    DRAW_geom,      /* trials until success of probability a */
-    DRAW_bern,      /* u < a */
-    DRAW_bern_t,    /* u < p[i] */
-    DRAW_int,       /* lo + a number below span; span 0: all 64 bits */
-} draw_kind;
 
 typedef struct draw {
     draw_kind kind;
@@ -108,25 +97,6 @@ static inline uint64_t rest_of(const draw *d, uint64_t r)
     return r - ((t + ((r - t) >> d->sh1)) >> d->sh2) * d->span;
 }
 
-static void shape_values(const draw *d, int64_t at, int64_t n, double *v)
-{
-    for (int64_t i = 0; i < n; i++) {
-        double u = v[i];
-        switch (d->kind) {
-        case DRAW_lognormal: v[i] = exp(d->a + d->b * u); break;
-        case DRAW_exp: v[i] = -log1p(-u) / d->a; break;
-        case DRAW_cauchy: v[i] = d->a + d->b * tan(M_PI * (u - 0.5)); break;
-        case DRAW_geom: v[i] = ceil(log1p(-u) / log1p(-d->a)); break;
-        case DRAW_bern: v[i] = u < d->a; break;
-        case DRAW_bern_t: v[i] = u < d->p[at + i]; break;
-        case DRAW_normal: v[i] = d->a + d->b * u; break;
-        default: v[i] = d->a + u * (d->b - d->a);
-        }
-        if (d->kind == DRAW_geom && v[i] < 1)
-            v[i] = 1;
-    }
-}
-
 enum { STEP = 1024 };
 /* Elements [b, e): boundaries are multiples of STEP, so blocks are never shared. */
 static void draw_span(void *arg, int64_t b, int64_t e)
@@ -152,7 +122,7 @@ static void draw_span(void *arg, int64_t b, int64_t e)
             double v[STEP];
             ISA_PICK(rand_f64)(n, d->seed, d->block + (uint64_t)b / 2, v, normal);
             if (d->kind > DRAW_normal || d->a != 0 || d->b != 1)
-                shape_values(d, b, n, v);
+                ISA_PICK(draw_shape)(n, d->kind, d->a, d->b, d->p ? d->p + b : NULL, v);
             d->out(n, o, v);
         } else {
             float buf[STEP], *v = d->dt == DT_f32 ? (float *)o : buf;
@@ -230,7 +200,7 @@ bool shape_rand(op_call *c) /* size, generator, dtype */
 bool eager_rand(op_call *c) { return draw_fill(c, c->res[0], &(draw){ .kind = DRAW_uniform, .b = 1 }); }
 bool eager_randn(op_call *c) { return draw_fill(c, c->res[0], &(draw){ .kind = DRAW_normal, .b = 1 }); }
 
-/* rand in two steps, as compiled graphs have it: where to draw from, and what is drawn there. */
+/* Draws in two steps, as compiled graphs have them: where to draw from, and what is drawn there. */
 bool shape_rng_reserve(op_call *c)
 {
     if (!sym_is_expr(c->arg[0].i) && c->arg[0].i < 0)
@@ -245,18 +215,37 @@ bool eager_rng_reserve(op_call *c)
     o[1] = (int64_t)gen_reserve(g, (uint64_t)c->arg[0].i);
     return true;
 }
-bool shape_philox_uniform(op_call *c)
+bool shape_philox(op_call *c) /* state, size, ..., dtype last */
 {
-    tp_tensor *s = arg_t(c, 0);
+    const tp_tensor *s = arg_t(c, 0);
+    dtype dt = arg_dt(c, c->row->schema.nparam - 1, DT_f32);
     if (s->dt != DT_i64 || s->ndim != 1 || !sym_eq(s->size[0], 2))
-        return err_set(c->err, ERR_type, "_philox_uniform: expected what _rng_reserve gives");
-    return out_new(c, DT_f32, c->arg[1].n, c->arg[1].ints) != NULL;
+        return err_set(c->err, ERR_type, "%s: expected what _rng_reserve gives", c->row->name);
+    if (c->row->schema.nparam == 3 && dt != DT_f32 && dt != DT_f64)
+        return err_set(c->err, ERR_type, "%s: draws float32 and float64, not %s", c->row->name,
+                       dtype_rows[dt].sname);
+    if (c->row->schema.nparam == 6 && (c->arg[3].i < 0 || c->arg[3].i > 1ll << 32 || c->arg[4].i < 0 ||
+                                       c->arg[4].i > 64 || (c->arg[4].i ? c->arg[4].i <= 32 : !c->arg[3].i)))
+        return err_set(c->err, ERR_value, "%s: draws from 1 to 2**32 numbers, or 33 to 64 bits",
+                       c->row->name);
+    return out_new(c, dt, c->arg[1].n, c->arg[1].ints) != NULL;
 }
-bool eager_philox_uniform(op_call *c)
+static bool draw_there(op_call *c, draw d)
 {
     const tp_tensor *s = arg_t(c, 0);
     tp_gen g = { 1, (uint64_t) * (int64_t *)tensor_elem(s, 0), (uint64_t) * (int64_t *)tensor_elem(s, 1) };
-    return draw_from(c, c->res[0], &(draw){ .kind = DRAW_uniform, .b = 1 }, &g);
+    return draw_from(c, c->res[0], &d, &g);
+}
+bool eager_philox_uniform(op_call *c) { return draw_there(c, (draw){ .kind = DRAW_uniform, .b = 1 }); }
+bool eager_philox_normal(op_call *c) { return draw_there(c, (draw){ .kind = DRAW_normal, .b = 1 }); }
+bool eager_philox_int(op_call *c) /* bits, where not 0, say which power of two the span is */
+{
+    int64_t bits = c->arg[4].i;
+    return draw_there(c, (draw){ .kind = DRAW_int,
+                                 .lo = c->arg[2].i,
+                                 .span = bits == 0   ? (uint64_t)c->arg[3].i
+                                         : bits < 64 ? 1ull << bits
+                                                     : 0 });
 }
 
 bool shape_randint(op_call *c) /* [low,] high, size, generator, dtype */
@@ -414,21 +403,42 @@ bool eager_cauchy_(op_call *c) { return draw2(c, DRAW_cauchy, true); }
 bool eager_geometric_(op_call *c) { return draw2(c, DRAW_geom, false); }
 
 /* bernoulli: with a probability for all, or one for each element */
-static bool bern(op_call *c, tp_tensor *to, const tp_val *p, const char *msg)
+#define IN_RANGE(T)                           \
+    for (int64_t i = 0; i < t->numel; i++) {  \
+        T v = ((const T *)tensor_data(t))[i]; \
+        bad |= !(v >= 0 && v <= 1);           \
+    }
+static bool probabilities(op_call *c, tp_tensor *p)
+{
+    bool plain = tensor_is_contiguous(p) && (p->dt == DT_f32 || p->dt == DT_f64);
+    tp_tensor *t = plain ? tensor_ref(p) : tensor_new(DT_f64, p->ndim, p->size, c->err);
+    int bad = 0;
+    if (!t || (!plain && !tensor_copy(t, p, c->err))) {
+        tensor_unref(t);
+        return false;
+    }
+    if (t->dt == DT_f32)
+        IN_RANGE(float)
+    else
+        IN_RANGE(double)
+    tensor_unref(t);
+    return !bad || err_set(c->err, ERR_runtime, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
+}
+bool shape_check_probability(op_call *c) { return true; }
+bool eager_check_probability(op_call *c) { return probabilities(c, arg_t(c, 0)); }
+
+static bool bern(op_call *c, tp_tensor *to, const tp_val *p)
 {
     if (p->kind != VAL_tensor)
         return draw_fill(c, to, &(draw){ .kind = DRAW_bern, .a = val_as_f(p) });
+    if (!probabilities(c, p->t))
+        return false;
     tp_tensor *w = tensor_new(DT_f64, to->ndim, to->size, c->err);
-    bool ok = w && tensor_copy(w, p->t, c->err);
-    const double *v = ok ? tensor_data(w) : NULL;
-    for (int64_t i = 0; ok && i < w->numel; i++)
-        if (!(v[i] >= 0 && v[i] <= 1))
-            ok = err_set(c->err, ERR_runtime, "%s", msg);
-    ok = ok && draw_fill(c, to, &(draw){ .kind = DRAW_bern_t, .p = v });
+    bool ok = w && tensor_copy(w, p->t, c->err) &&
+              draw_fill(c, to, &(draw){ .kind = DRAW_bern_t, .p = tensor_data(w) });
     tensor_unref(w);
     return ok;
 }
-#define P_RANGE "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
 bool shape_bernoulli_(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0), *p = c->arg[1].kind == VAL_tensor ? arg_t(c, 1) : NULL;
@@ -436,11 +446,10 @@ bool shape_bernoulli_(op_call *c)
         return err_set(c->err, ERR_runtime, "bernoulli_ expects p to be in [0, 1], but got p=%g", ARG_F(1));
     return (!p || shape_fits(t, p, c->err)) && drawn(c);
 }
-bool eager_bernoulli_(op_call *c) { return bern(c, target(c), &c->arg[1], P_RANGE); }
+bool eager_bernoulli_(op_call *c) { return bern(c, target(c), &c->arg[1]); }
 bool eager_bernoulli(op_call *c)
 {
-    return float_only(c, (dtype)arg_t(c, 0)->dt, "bernoulli_tensor_cpu_p_") &&
-           bern(c, c->res[0], &c->arg[0], P_RANGE);
+    return float_only(c, (dtype)arg_t(c, 0)->dt, "bernoulli_tensor_cpu_p_") && bern(c, c->res[0], &c->arg[0]);
 }
 
 /* random_(), random_(to), random_(from, to): first number and how many there are */

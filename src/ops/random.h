@@ -10,6 +10,18 @@ typedef struct tp_gen {
     uint64_t offset; /* draws so far, in blocks of four 32-bit words */
 } tp_gen;
 
+typedef enum {
+    DRAW_uniform,   /* a + u (b - a) */
+    DRAW_normal,    /* a + b n */
+    DRAW_lognormal, /* e^(a + b n) */
+    DRAW_exp,       /* -log(1 - u) / a */
+    DRAW_cauchy,    /* a + b tan(pi (u - 1/2)) */
+    DRAW_geom,      /* trials until success of probability a */
+    DRAW_bern,      /* u < a */
+    DRAW_bern_t,    /* u < p[i] */
+    DRAW_int,       /* lo + a number below span; span 0: all 64 bits */
+} draw_kind;
+
 tp_gen *gen_new(uint64_t seed);
 tp_gen *gen_ref(tp_gen *g);
 void gen_unref(tp_gen *g);

@@ -128,17 +128,15 @@ static void some_op(gen *g)
             push(g, vir_mulhu(k, pick(g, t), pick(g, t)));
         break;
     case 14:
-        if (flt && rnd(g, 2))
+        if (g->i &&
+            rnd(g, 3) == 0) { /* counted by the loop in whole blocks, or not; the block number may carry */
+            vir_ref at = vir_mul(k, g->r ? g->r : g->off, vir_int(k, rnd(g, 2) ? 8 : 3));
+            push(g, vir_draw(k, t, vir_int(k, 0x123456789abcdefLL), vir_int(k, 0xfffffff5LL),
+                             vir_add(k, at, g->i)));
+        } else if (flt && rnd(g, 2))
             push(g, vir_op2(k, (vir_op)(VIR_pow + rnd(g, 3)), pick(g, t), pick(g, t)));
         else if (flt)
             push(g, vir_call(k, rnd(g, 2) ? "fmod" : "nextafter", pick(g, t), pick(g, t)));
-        else if (g->i &&
-                 t ==
-                     VT_i32) { /* counted by the loop in blocks of four, or not; the block number may carry */
-            vir_ref at = vir_mul(k, g->r ? g->r : g->off, vir_int(k, rnd(g, 2) ? 8 : 3));
-            push(g, vir_draw(k, vir_int(k, 0x123456789abcdefLL), vir_int(k, 0xfffffff5LL),
-                             vir_add(k, at, g->i)));
-        }
         break;
     default: some_load(g); break;
     }

@@ -19,7 +19,8 @@ static const char *const lowered[] = {
     "    p = taper.ops.aten.max_pool2d_with_indices.default(x, [2, 2])\n    a = p[0]\n    b = a * 2\n    "
     "return (b,)\n",
     "def forward(self, x: \"f32[9, 20][20, 1]cpu\", s: \"i64[2][1]cpu\"):\n"
-    "    a = taper.ops.aten._philox_uniform.default(s, [9, 20])\n    b = a * x\n    return (b,)\n",
+    "    a = taper.ops.aten._philox_uniform.default(s, [9, 20], dtype = taper.float32)\n    b = a * x\n    "
+    "return (b,)\n",
     "def forward(self, x: \"f32[9, 20][20, 1]cpu\"):\n    a = taper.flip(x, [0])\n    b = a * 2\n    return "
     "(b,)\n",
     "def forward(self, x: \"f32[9, 40][40, 1]cpu\"):\n    a = taper.cumsum(x, 0)\n    b = a * 2\n    return "

@@ -134,33 +134,37 @@ TEST(vir_half_formats)
     CHECK_INT(vnum_to_f16(0x1.8p-25f), 1);
 }
 
-/* Philox4x32-10, the published test vectors: zero key and counter, and all ones. */
-/* Element n of a draw is word n % 4 of block first + n / 4, counted by the loop or not. */
+/* Element n of a draw is word n % 4 of block first + n / 4, or two words of block first + n / 2, counted by the loop or not. */
 TEST(vir_draw_counts_words)
 {
     enum { N = 203 };
-    for (int odd = 0; odd < 2; odd++) {
+    for (int way = 0; way < 4; way++) {
         arena a = { 0 };
         tp_err err = { 0 };
+        int odd = way & 1, wide = way >> 1, bad = 0;
         vir *k = vir_make(&a, "draw");
-        int y = vir_buffer(k, VM_i32, VIR_OUT, "y");
+        int y = vir_buffer(k, wide ? VM_i64 : VM_i32, VIR_OUT, "y");
         vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), vir_int(k, N));
         vir_ref first = vir_int(k, 0xfffffffaLL), seed = vir_int(k, 0x7a9e5eed11LL);
-        vir_store(k, y, i, vir_draw(k, seed, first, vir_add(k, i, vir_int(k, 8 + odd))), 0);
+        vir_store(k, y, i,
+                  vir_draw(k, wide ? VT_i64 : VT_i32, seed, first, vir_add(k, i, vir_int(k, 8 + odd))), 0);
         vir_end(k);
         CHECK(vir_finish(k, &err));
-        int32_t got[N], bad = 0;
+        int64_t got[N];
         CHECK(vir_interp(k, (void *[]){ got }, NULL, NULL, 0, 0, &err));
         for (int n = 0; n < N; n++) {
             uint32_t w[4];
-            philox(0x7a9e5eed11ULL, 0xfffffffaULL, (uint64_t)(n + 8 + odd) / 4, w);
-            bad += (uint32_t)got[n] != w[(n + 8 + odd) % 4];
+            int at = n + 8 + odd, h = at % 2 * 2;
+            philox(0x7a9e5eed11ULL, 0xfffffffaULL, (uint64_t)at / (wide ? 2 : 4), w);
+            bad += wide ? (uint64_t)got[n] != ((uint64_t)w[h] << 32 | w[h + 1])
+                        : ((uint32_t *)got)[n] != w[at % 4];
         }
         CHECK(bad == 0);
         arena_free(&a);
     }
 }
 
+/* Philox4x32-10, the published test vectors: zero key and counter, and all ones. */
 TEST(vir_philox_vectors)
 {
     static const uint32_t want[2][4] = { { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 },

@@ -529,7 +529,9 @@ class Program:
             return
         f = self.r.choice(("{} * taper.rand_like({})", "{} + taper.randn({}.shape, dtype={}.dtype) * 0.1", "taper.nn.functional.dropout({}, 0.5)",
                            "{} * taper.bernoulli(taper.full_like({}, 0.5))", "taper.nn.functional.dropout({}, 0.2, training=False)",
-                           "{} * (taper.randint(0, 3, {}.shape) - 1)"))
+                           "{} * (taper.randint(0, 3, {}.shape) - 1)", "{} + taper.randn_like({}) * 0.1", "{} * {}.clone().bernoulli_(0.3)",
+                           "taper.normal({} * 0.1, 0.5)", "{} + {}.clone().exponential_().clamp(max=3)", "{} * {}.clone().geometric_(0.5).clamp(max=3)",
+                           "{} + {}.clone().uniform_(-1, 1)", "{} - {}.clone().cauchy_().clamp(-2, 2)", "{} + {}.clone().random_(3)"))
         self.emit(f.format(*[v.name] * 3), v.shape, v.dtype)
 
     def sized(self):

@@ -3,6 +3,7 @@
  * block i / 2; normal numbers pair up neighbours. So a number depends on its index alone. */
 #include "ops/pw.h"
 #include "ops/simd/vmath.h"
+#include "ops/random.h"
 
 enum { BLOCKS = 64 };
 
@@ -38,13 +39,9 @@ void ISA_NAME(rand_f32)(int64_t n, uint64_t seed, uint64_t block, float *o, bool
         philox_many(seed, block, w);
         if (normal)
             for (int h = 0; h < 4; h += 2)
-                for (int i = 0; i < BLOCKS; i++) {
-                    float u = (float)(int32_t)(w[h][i] >> 8) * 0x1p-24f;
-                    float t = (float)(int32_t)(w[h + 1][i] >> 8) * 0x1p-24f * 6.28318531f;
-                    float r = __builtin_sqrtf(-2.0f * m_log_f32(1.0f - u));
-                    v[h][i] = r * (float)sincos_mid((double)t, 1);
-                    v[h + 1][i] = r * (float)sincos_mid((double)t, 0);
-                }
+                for (int i = 0; i < BLOCKS; i++)
+                    normal_pair_f32((int32_t)(w[h][i] >> 8), (int32_t)(w[h + 1][i] >> 8), &v[h][i],
+                                    &v[h + 1][i]);
         else
             for (int h = 0; h < 4; h++)
                 for (int i = 0; i < BLOCKS; i++)
@@ -63,19 +60,19 @@ void ISA_NAME(rand_f64)(int64_t n, uint64_t seed, uint64_t block, double *o, boo
 {
     uint32_t w[4][BLOCKS];
     double v[2][BLOCKS];
+    int64_t bits[2][BLOCKS];
     for (; n > 0; n -= 2 * BLOCKS, block += BLOCKS, o += 2 * BLOCKS) {
         philox_many(seed, block, w);
         for (int h = 0; h < 2; h++)
-            for (int i = 0; i < BLOCKS; i++) { /* 53 bits: 32 of one word, 21 of the next */
-                uint64_t b = ((uint64_t)w[2 * h][i] << 21) ^ (w[2 * h + 1][i] >> 11);
-                v[h][i] = (double)(int64_t)b * 0x1p-53;
-            }
+            for (int i = 0; i < BLOCKS; i++) /* 53 bits: 32 of one word, 21 of the next */
+                bits[h][i] = (int64_t)(((uint64_t)w[2 * h][i] << 21) ^ (w[2 * h + 1][i] >> 11));
         if (normal)
-            for (int i = 0; i < BLOCKS; i++) {
-                double r = __builtin_sqrt(-2.0 * m_log_f64(1.0 - v[0][i])), t = v[1][i] * 6.283185307179586;
-                v[0][i] = r * sincos_d(t, 1);
-                v[1][i] = r * sincos_d(t, 0);
-            }
+            for (int i = 0; i < BLOCKS; i++)
+                normal_pair_f64(bits[0][i], bits[1][i], &v[0][i], &v[1][i]);
+        else
+            for (int h = 0; h < 2; h++)
+                for (int i = 0; i < BLOCKS; i++)
+                    v[h][i] = (double)bits[h][i] * 0x1p-53;
         int64_t m = MIN(n, 2 * BLOCKS);
         for (int64_t i = 0; i < m; i++)
             o[i] = v[i % 2][i / 2];
@@ -109,4 +106,34 @@ void ISA_NAME(rand_below)(int64_t n, uint64_t seed, uint64_t block, uint64_t spa
         for (; i < m; i++)
             o[i] = (int64_t)((uint64_t)lo + (w[i % 4][i / 4] * span >> 32));
     }
+}
+
+/* Uniform (or normal) numbers become those of another distribution. p: a probability for each, of DRAW_bern_t. */
+void ISA_NAME(draw_shape)(int64_t n, draw_kind kind, double a, double b, const double *p, double *v);
+void ISA_NAME(draw_shape)(int64_t n, draw_kind kind, double a, double b, const double *p, double *v)
+{
+    double none;
+#define EACH(e)                       \
+    for (int64_t i = 0; i < n; i++) { \
+        double u = v[i];              \
+        v[i] = (e);                   \
+    }                                 \
+    break
+    switch (kind) {
+    case DRAW_lognormal: EACH(m_exp_f64(a + b * u));
+    case DRAW_exp: EACH(-m_log1p_f64(-u) / a);
+    case DRAW_cauchy: EACH(a + b * v_tan_f64(M_PI * (u - 0.5)));
+    case DRAW_geom:
+        none = m_log1p_f64(-a);
+        for (int64_t i = 0; i < n; i++) {
+            double k = __builtin_ceil(m_log1p_f64(-v[i]) / none);
+            v[i] = k < 1 ? 1 : k;
+        }
+        break;
+    case DRAW_bern: EACH(u < a);
+    case DRAW_bern_t: EACH(u < p[i]);
+    case DRAW_normal: EACH(a + b * u);
+    default: EACH(a + u * (b - a));
+    }
+#undef EACH
 }

@@ -371,6 +371,34 @@ VM_INL double sincos_mid(double x, uint64_t shift) /* float accuracy */
     double v = q & 1 ? c : s;
     return double_b(bits_d(v) ^ ((q & 2) << 62));
 }
+/* A pair of normal numbers (Box and Muller). a and b: 24 (53) bits each; 1 - a 2^-24 is a radius, b an angle that begins at 0
+ * and counts quarters of a turn in its top bits, so that nothing of it is rounded away. */
+VM_INL void normal_pair_f32(int32_t a, int32_t b, float *o0, float *o1)
+{
+    float r = __builtin_sqrtf(-2.0f * v_log_f32((float)(0x1000000 - a) * 0x1p-24f));
+    int32_t q = (b + 0x200000) >> 22;
+    float f = (float)(b - (q << 22)) * 0x1p-22f, z = f * f;
+    float s = f * POLYF(z, -0x1.2d9302p-8f, 0x1.465e92p-4f, -0x1.4abbbap-1f, 0x1.921fb6p+0f);
+    float c = POLYF(z, 0x1.d99f54p-11f, -0x1.55c4eap-6f, 0x1.03c1dap-2f, -0x1.3bd3ccp+0f, 1.0f);
+    bool odd = q & 1;
+    *o0 = r * float_b(bits_f(odd ? s : c) ^ (uint32_t)(q + 1) >> 1 << 31);
+    *o1 = r * float_b(bits_f(odd ? c : s) ^ (uint32_t)q >> 1 << 31);
+}
+VM_INL void normal_pair_f64(int64_t a, int64_t b, double *o0, double *o1)
+{
+    double r = __builtin_sqrt(-2.0 * v_log_f64((double)(0x20000000000000 - a) * 0x1p-53));
+    int64_t q = (b + 0x4000000000000) >> 51;
+    double f = (double)(b - (q << 51)) * 0x1p-51, z = f * f;
+    double s = f * POLYD(z, 0x1.e3eed5c67a376p-25, -0x1.e30063a00c5e9p-19, 0x1.50782fca388fcp-13,
+                         -0x1.32d2cce2d535dp-8, 0x1.466bc67758700p-4, -0x1.4abbce625be41p-1,
+                         0x1.921fb54442d18p+0);
+    double c = POLYD(z, -0x1.b2586b8a6d927p-28, 0x1.f9cc15d4e1ee7p-22, -0x1.a6d1ec3d47beep-16,
+                     0x1.e1f5068303f1fp-11, -0x1.55d3c7e3c8d5cp-6, 0x1.03c1f081b5aaap-2,
+                     -0x1.3bd3cc9be45dep+0, 1.0);
+    bool odd = q & 1;
+    *o0 = r * double_b(bits_d(odd ? s : c) ^ (uint64_t)(q + 1) >> 1 << 63);
+    *o1 = r * double_b(bits_d(odd ? c : s) ^ (uint64_t)q >> 1 << 63);
+}
 VM_INL double v_sin_f64(double x) { return x == 0 ? x : sincos_d(x, 0); }
 VM_INL double v_cos_f64(double x) { return sincos_d(x, 1); }
 VM_INL double v_tan_f64(double x)
