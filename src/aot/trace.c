@@ -609,6 +609,46 @@ void aot_tell_backward(const aot_unit *u)
         tell_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
 }
 
+/* What backward keeps, in the detailed trace, and what forward does besides returning values. */
+static void trace_details(const aot_unit *u)
+{
+    strbuf b = { 0 };
+    if (!ev_trace_on(EV_graph_dump))
+        return;
+    strbuf_addf(&b, "%d input%s, %d result%s of the program\n", u->nin - u->nbase, plural(u->nin - u->nbase),
+                u->nout, plural(u->nout));
+    for (int i = 0; i < u->nmut; i++)
+        strbuf_addf(&b, "writes to input %d (%s)\n", u->mut[i], u->fw->inputs.at[u->mut[i]]->name);
+    for (int i = 0; i < u->nout; i++) {
+        const aot_out *o = &u->out[i];
+        strbuf_addf(&b, "result %d: %s", i,
+                    o->kind == AOT_value         ? "a value of the graph"
+                    : o->kind == AOT_input       ? "an input itself"
+                    : o->kind == AOT_view        ? "a view of an input"
+                    : o->kind == AOT_result_view ? "a view of another result"
+                                                 : "a number");
+        if (o->kind != AOT_number)
+            strbuf_addf(&b, " (%d)", o->index);
+        strbuf_addc(&b, '\n');
+    }
+    ev_artifact("aot_forward_graph_fw_metadata", "string", NULL, strbuf_str(&b));
+    strbuf_clear(&b);
+    if (u->bw) {
+        strbuf_addf(
+            &b,
+            "forward keeps %d value%s for backward: %lld bytes, beside inputs; keeping all that backward "
+            "reads would take %lld bytes\n",
+            u->nsaved, plural(u->nsaved), (long long)u->saved_bytes, (long long)u->all_bytes);
+        for (int i = 0; i < u->nsaved; i++) {
+            strbuf_addf(&b, "%s: ", u->bw->inputs.at[i]->name);
+            ir_type_print(&b, &u->bw->inputs.at[i]->val);
+            strbuf_addc(&b, '\n');
+        }
+        ev_artifact("min_cut_information", "string", NULL, strbuf_str(&b));
+    }
+    strbuf_free(&b);
+}
+
 static void log_unit(const ir_graph *g, const aot_unit *u, int64_t ns)
 {
     strbuf b = { 0 };
@@ -722,6 +762,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     spent += clock_ns();
     if (ev_log_on(EVC_aot, EV_INFO))
         log_unit(g, u, spent);
+    trace_details(u);
     tell_graph(EV_aot_graphs, u->bw ? EV_aot_forward_graph : EV_aot_inference_graph, "Forward graph", u->fw);
     if (u->bw && !(flags & AOT_backward_later && for_trace_alone(u->bw)))
         tell_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);

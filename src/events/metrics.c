@@ -21,6 +21,10 @@ static const char *const fields[EVN_COUNT] = {
 #define COUNT_OF(id, field) field,
 #include "events/metrics.def"
 };
+static const char *const text_fields[EVT_COUNT] = {
+#define TEXT_OF(id, field) field,
+#include "events/metrics.def"
+};
 
 typedef VEC(char *) texts;
 typedef struct record {
@@ -34,9 +38,9 @@ typedef struct record {
     int64_t before_restart, logging; /* logging: what the trace had cost this thread when it began */
     bool had[EVN_COUNT];
     double latency;
-    char *fail_type, *fail_reason, *fail_file, *recompile;
+    char *fail_type, *fail_reason, *fail_file, *text[EVT_COUNT];
     int fail_line;
-    texts restarts, traceback, compliant, strange;
+    texts restarts, traceback, compliant, strange, stack;
 } record;
 
 static _Thread_local record *open_now;
@@ -63,7 +67,7 @@ void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const 
     r->latency = -1;
     r->logging = ev_trace_spent();
     if (!backward) {
-        r->recompile = next_reason;
+        r->text[EVT_recompile] = next_reason;
         next_reason = NULL;
     }
     open_now = r;
@@ -90,12 +94,14 @@ static void record_free(record *r)
     texts_free(&r->traceback);
     texts_free(&r->compliant);
     texts_free(&r->strange);
+    texts_free(&r->stack);
     free(r->name);
     free(r->file);
     free(r->fail_type);
     free(r->fail_reason);
     free(r->fail_file);
-    free(r->recompile);
+    for (int i = 0; i < EVT_COUNT; i++)
+        free(r->text[i]);
     free(r);
 }
 
@@ -181,7 +187,9 @@ static void print_record(strbuf *b, const record *r, int64_t ns)
         json_null(&w);
     json_key(&w, "has_guarded_code");
     json_bool(&w, !failed);
-    text(&w, "recompile_reason", r->recompile);
+    for (int i = 0; i < EVT_COUNT; i++)
+        text(&w, text_fields[i], r->text[i]);
+    list(&w, "stack_trace", &r->stack);
     text(&w, "fail_type", r->fail_type);
     text(&w, "fail_reason", r->fail_reason);
     text(&w, "fail_user_frame_filename", r->fail_file);
@@ -233,9 +241,9 @@ void ev_metrics_end(bool drop)
         if (ev_trace_on(k))
             ev_json(k, &id, strbuf_str(&b), NULL);
         strbuf_free(&b);
-    } else if (r->recompile && !next_reason) { /* the next try is for the same reason */
-        next_reason = r->recompile;
-        r->recompile = NULL;
+    } else if (r->text[EVT_recompile] && !next_reason) { /* the next try is for the same reason */
+        next_reason = r->text[EVT_recompile];
+        r->text[EVT_recompile] = NULL;
     }
     record_free(r);
 }
@@ -268,6 +276,23 @@ void ev_metrics_environment(const char *members)
     free(environment);
     environment = members && *members ? mem_strdup(members) : NULL;
     pthread_mutex_unlock(&lock);
+}
+void ev_metrics_text(ev_text_field f, const char *s)
+{
+    if (!open_now)
+        return;
+    free(open_now->text[f]);
+    open_now->text[f] = mem_strdup(s);
+}
+void ev_metrics_stack(const ev_frame *f, int n)
+{
+    for (int i = 0; open_now && !open_now->backward && i < n; i++) { /* as Python prints it */
+        strbuf b = { 0 };
+        strbuf_addf(&b, "  File \"%s\", line %d, in %s\n", f[i].file, f[i].line, f[i].name);
+        if (f[i].loc)
+            strbuf_addf(&b, "    %s\n", f[i].loc);
+        vec_push(&open_now->stack, strbuf_take(&b));
+    }
 }
 void ev_metrics_latency(double us)
 {

@@ -21,6 +21,11 @@ typedef enum {
 #include "events/metrics.def"
     EVN_COUNT
 } ev_number;
+typedef enum {
+#define TEXT_OF(id, field) EVT_##id,
+#include "events/metrics.def"
+    EVT_COUNT
+} ev_text_field;
 enum { EV_METRICS_KEPT = 1024 }; /* newest records in memory */
 
 /* Opens a record on this thread, inside another one or not. The strings are copied. */
@@ -31,8 +36,10 @@ bool ev_metrics_open(void);
 
 void ev_add(ev_number n, int64_t more); /* no record open: nothing happens */
 void ev_metrics_part(ev_part p, int64_t ns);
-void ev_metrics_latency(double us); /* one check of the guards */
-void ev_metrics_again(void);        /* all the time so far was for an attempt that is given up */
+void ev_metrics_text(ev_text_field f, const char *s);
+void ev_metrics_latency(double us);              /* one check of the guards */
+void ev_metrics_stack(const ev_frame *f, int n); /* how the program came here, outermost first */
+void ev_metrics_again(void);                     /* all the time so far was for an attempt that is given up */
 void ev_metrics_custom(const char *op,
                        bool compliant); /* an operator of the user's in the graph, with a shape rule or not */
 void ev_metrics_environment(

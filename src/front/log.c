@@ -299,7 +299,7 @@ static const char *const effect_names[] = { "list",    "extend",  "dict",      "
 void log_effects(const entry *e)
 {
     strbuf b = { 0 };
-    if (!ev_on(EV_side_effects) || !e->effects.n)
+    if ((!ev_on(EV_side_effects) && !ev_trace_on(EV_artifact)) || !e->effects.n)
         return;
     for (size_t i = 0; i < e->effects.n; i++) {
         const effect *fx = &e->effects.at[i];
@@ -313,6 +313,7 @@ void log_effects(const entry *e)
     }
     ev_text(EV_side_effects, NULL, "Mutations replayed after the graph of %s:%s", e->r->cc->name,
             strbuf_str(&b));
+    ev_artifact("dynamo_side_effects", "string", NULL, strbuf_str(&b) + 1);
     strbuf_free(&b);
 }
 

@@ -272,6 +272,39 @@ void metrics_environment(void)
     Py_XDECREF(m);
 }
 
+/* gc.callbacks: (phase, info), at the beginning and at the end of each collection. */
+static PyObject *gc_passes(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    static int64_t began; /* collections do not nest, and run with the GIL */
+    const char *phase = n && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8(args[0]) : NULL;
+    if (!phase)
+        PyErr_Clear();
+    else if (!strcmp(phase, "start"))
+        began = clock_ns();
+    else if (began) {
+        ev_metrics_part(EVP_gc, clock_ns() - began);
+        began = 0;
+    }
+    Py_RETURN_NONE;
+}
+
+void metrics_watch_gc(void)
+{
+    static PyMethodDef def = { "_gc_passes", (PyCFunction)(void (*)(void))gc_passes, METH_FASTCALL, NULL };
+    static bool watched;
+    if (watched || !ev_trace_on(EV_compilation_metrics))
+        return;
+    watched = true;
+    PyObject *gc = PyImport_ImportModule("gc"), *list = gc ? PyObject_GetAttrString(gc, "callbacks") : NULL,
+             *fn = list ? PyCFunction_New(&def, NULL) : NULL;
+    if (fn && PyList_Check(list))
+        PyList_Append(list, fn);
+    py_forget();
+    Py_XDECREF(fn);
+    Py_XDECREF(list);
+    Py_XDECREF(gc);
+}
+
 /* _metrics_environment(None): settings changed. */
 static PyObject *environment_changed(PyObject *m, PyObject *x)
 {

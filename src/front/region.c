@@ -694,8 +694,6 @@ static void sizes_json(strbuf *b, const ir_graph *g)
 {
     json_w w = { b };
     json_obj(&w);
-    json_key(&w, "sizes");
-    json_obj(&w);
     IR_EACH(n, g)
     {
         const tp_tensor *x = ir_type(n);
@@ -715,7 +713,6 @@ static void sizes_json(strbuf *b, const ir_graph *g)
         }
         json_end(&w);
     }
-    json_end(&w);
     json_end(&w);
 }
 
@@ -785,7 +782,9 @@ static void trace_graph(void *arg)
     const ir_graph *g = *(const ir_graph **)arg;
     strbuf *b = ev_scratch(), *meta = ev_scratch();
     ir_print(b, g, IR_PRINT_log);
+    strbuf_add(meta, "{\"sizes\": ");
     sizes_json(meta, g);
+    strbuf_addc(meta, '}');
     ev_json(EV_dynamo_output_graph, NULL, strbuf_str(meta), strbuf_str(b));
     ev_scratch_done(meta);
     ev_scratch_done(b);
@@ -812,6 +811,12 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
     else if (g)
         trace_graph(&g);
     metrics_inputs(e, in);
+    if (g) {
+        strbuf sizes = { 0 };
+        sizes_json(&sizes, g);
+        ev_metrics_text(EVT_shapes, strbuf_str(&sizes));
+        strbuf_free(&sizes);
+    }
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
     if (still && e->guards.n >= EV_LATER_NODES)
@@ -878,6 +883,7 @@ static void trace_start(const region *r)
     ev_json_stack(&w, f + n, DEEPEST + 1 - n);
     json_end(&w);
     ev_json(EV_dynamo_start, NULL, strbuf_str(&b), NULL);
+    ev_metrics_stack(f + n, DEEPEST + 1 - n);
     strbuf_free(&b);
     for (int i = n; i < DEEPEST; i++)
         Py_XDECREF(text[i]);
@@ -963,6 +969,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     tracing++;
     region_name(r, shown, sizeof shown);
     metrics_environment();
+    metrics_watch_gc();
     ev_cid_set(&cid);
     ev_metrics_begin(&cid, false, shown, r->shown.file, r->shown.line);
     if (ev_log_on(EVC_dynamo, EV_INFO))

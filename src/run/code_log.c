@@ -316,6 +316,133 @@ static void cache_record(const loop_plan *p, const run_kernel *const *k)
     strbuf_free(&b);
 }
 
+/* ---- where kernels come from, in the detailed trace ---- */
+/* A place as Python prints it, after the calls that led to it. */
+static void place_print(strbuf *b, const ir_loc *l)
+{
+    if (l->outer)
+        place_print(b, l->outer);
+    strbuf_addf(b, "  File \"%s\", line %d, in %s\n", l->file ? l->file : "?", l->line,
+                l->func ? l->func : "?");
+    if (l->code)
+        strbuf_addf(b, "    %s\n", l->code);
+}
+
+static void kernel_places(strbuf *b, const loop_plan *p)
+{
+    json_w w = { b };
+    strbuf one = { 0 };
+    json_obj(&w);
+    for (size_t i = 0; i < p->step.n; i++) {
+        const loop_kernel *k = p->step.at[i].kind == STEP_kernel ? p->step.at[i].kernel : NULL;
+        if (!k)
+            continue;
+        const ir_loc *last = NULL;
+        json_key(&w, k->name);
+        json_arr(&w);
+        for (size_t q = 0; q < k->nodes.n; q++)
+            if (k->nodes.at[q]->loc && k->nodes.at[q]->loc != last) {
+                strbuf_clear(&one);
+                place_print(&one, last = k->nodes.at[q]->loc);
+                json_str(&w, one.s);
+            }
+        json_end(&w);
+    }
+    json_end(&w);
+    strbuf_free(&one);
+}
+
+typedef struct computed { /* node n, in kernel k */
+    const ir_node *n;
+    const loop_kernel *k;
+    size_t step;
+} computed;
+
+static int by_node(const void *pa, const void *pb)
+{
+    const computed *a = pa, *b = pb;
+    return a->n->id != b->n->id ? (a->n->id > b->n->id) - (a->n->id < b->n->id)
+                                : (a->step > b->step) - (a->step < b->step);
+}
+
+static void kernel_nodes(strbuf *b, const loop_plan *p)
+{
+    json_w w = { b };
+    VEC(computed) all = { 0 };
+    json_obj(&w);
+    json_key(&w, "preToPost"); /* captured nodes are not followed through the autograd stage */
+    json_raw(&w, "{}");
+    json_key(&w, "postToPre");
+    json_raw(&w, "{}");
+    json_key(&w, "cppCodeToPost");
+    json_obj(&w);
+    for (size_t i = 0; i < p->step.n; i++) {
+        const loop_kernel *k = p->step.at[i].kind == STEP_kernel ? p->step.at[i].kernel : NULL;
+        if (!k)
+            continue;
+        json_key(&w, k->name);
+        json_arr(&w);
+        for (size_t q = 0; q < k->nodes.n; q++) {
+            json_str(&w, k->nodes.at[q]->name);
+            vec_push(&all, ((computed){ k->nodes.at[q], k, i }));
+        }
+        json_end(&w);
+    }
+    json_end(&w);
+    json_key(&w, "postToCppCode");
+    json_obj(&w);
+    if (all.n)
+        qsort(all.at, all.n, sizeof *all.at, by_node);
+    for (size_t i = 0; i < all.n; i++) { /* a value may be computed in several kernels */
+        bool first = !i || all.at[i].n != all.at[i - 1].n;
+        if (first && i)
+            json_end(&w);
+        if (first) {
+            json_key(&w, all.at[i].n->name);
+            json_arr(&w);
+        }
+        if (first || all.at[i].k != all.at[i - 1].k)
+            json_str(&w, all.at[i].k->name);
+    }
+    if (all.n)
+        json_end(&w);
+    json_end(&w);
+    json_key(&w, "version");
+    json_int(&w, 1);
+    json_end(&w);
+    vec_free(&all);
+}
+
+static void provenance(const loop_plan *p)
+{
+    strbuf b = { 0 };
+    if (!ev_trace_on(EV_inductor_post_grad_graph) || !p->nkernel)
+        return;
+    kernel_places(&b, p);
+    ev_artifact("inductor_provenance_tracking_kernel_stack_traces", "json", NULL, b.s);
+    strbuf_clear(&b);
+    kernel_nodes(&b, p);
+    ev_artifact("inductor_provenance_tracking_node_mappings", "json", NULL, b.s);
+    strbuf_free(&b);
+}
+
+void code_log_options(const run_options *o)
+{
+    strbuf b = { 0 };
+    json_w w = { &b };
+    char word[32];
+    if (!ev_trace_on(EV_compilation_metrics))
+        return;
+    json_obj(&w);
+    for (int i = 0; i < OPT_COUNT; i++) {
+        json_key(&w, option_row_of((option_id)i)->name);
+        json_str(&w, option_word((option_id)i, o->v[i], word, sizeof word));
+    }
+    json_end(&w);
+    ev_metrics_text(EVT_options, b.s);
+    strbuf_free(&b);
+}
+
 /* ---- the whole ---- */
 void code_log_begin(const ir_graph *g)
 {
@@ -369,4 +496,5 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
     cache_record(p, k);
     if (ev_trace_on(EV_artifact))
         tell(schedule_record, p);
+    provenance(p);
 }

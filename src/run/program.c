@@ -1142,6 +1142,7 @@ static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_grap
     run_options o = options_of(c->opt);
     tp_comp mine = *c;
     mine.unroll = o.v[OPT_unroll] ? 1 << (o.v[OPT_unroll] - 1) : 0;
+    code_log_options(&o);
     return o.v[OPT_max_autotune] ? tune_compile(loops_once, in, &mine, g) : loops_once(in, &mine, g);
 }
 

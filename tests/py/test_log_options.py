@@ -391,7 +391,47 @@ def test_fields_of_a_trace():
         assert "in bad" in stack and "ValueError: not today" in stack, stack
         assert failed["dynamo_compile_time_before_restart_us"] == failed["duration_us"], failed
         assert json.loads(first["dynamo_config"]) == {"cache_size_limit": 5}, first["dynamo_config"]
+        assert json.loads(first["graph_node_shapes"])["l_w_"] == [3, 3] and json.loads(first["graph_node_shapes"])["l_x_"][1] == 3, first
+        assert json.loads(first["inductor_config"])["emitter"] == "auto" and failed["inductor_config"] is None, first
+        assert json.loads(first["compiler_config"])["force_disable_caches"] is False, first
+        assert re.fullmatch(r'  File ".*prog\.py", line 16, in <module>\n    taper\.compile\(f\).*\n', first["stack_trace"][0]) and first["stack_trace"][-1].endswith("in f\n"), first
+        for m in (first, second, failed):
+            assert 0 <= m["gc_time_us"] < m["duration_us"] and m["inline_inbuilt_nn_modules_candidate"] is False, m
         assert first["python_version"] == sys.version and first["pytorch_version"] and first["config_suppress_errors"] is False, first
+
+
+COLLECTS = """
+import gc, taper
+seen = []
+@taper.compile
+def f(x):
+    seen.append(1)
+    return x.sin() + 1
+def collects(gm, inputs):
+    gc.collect()
+    return gm.forward
+f(taper.ones(3))
+heap = [[i] for i in range(100000)]
+taper.compile(lambda x: x * 2, backend=collects)(taper.ones(3))
+print('between')
+"""
+
+
+def test_garbage_that_is_collected_within_a_compile_has_its_time_told():
+    """Also side effects; and in the detailed trace, where kernels come from."""
+    with tempfile.TemporaryDirectory() as d:
+        run(program=COLLECTS, TAPER_DTRACE=d)
+        found, text = records(d)
+        assert 100 < found["compilation_metrics"][1]["gc_time_us"] < found["compilation_metrics"][1]["duration_us"], found["compilation_metrics"]
+        payload = {name: re.findall(rf'"artifact": {{"name": "{name}".*\n((?:\t.*\n)+)', text) for name in
+                   ("dynamo_side_effects", "inductor_provenance_tracking_kernel_stack_traces", "inductor_provenance_tracking_node_mappings", "aot_forward_graph_fw_metadata")}
+        assert payload["dynamo_side_effects"][0].strip() == "extend of G['seen']", payload
+        places = json.loads(payload["inductor_provenance_tracking_kernel_stack_traces"][0])
+        (kernel, lines), = places.items()
+        assert "return x.sin() + 1" in lines[0] and "in f\n" in lines[0], places
+        nodes = json.loads(payload["inductor_provenance_tracking_node_mappings"][0])
+        assert nodes["cppCodeToPost"][kernel] and all(nodes["postToCppCode"][n] == [kernel] for n in nodes["cppCodeToPost"][kernel]), nodes
+        assert "result 0: a value of the graph" in payload["aot_forward_graph_fw_metadata"][0], payload
 
 
 MODULES = """

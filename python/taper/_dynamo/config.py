@@ -135,7 +135,9 @@ def _environment():
     """What compilation_metrics tells of the program's surroundings, as members of a JSON object."""
     import json
     from .. import __version__
-    fields = {"dynamo_config": _changes_json(), "config_suppress_errors": bool(_settings["suppress_errors"]),
+    compiler = {"job_id": _os.environ.get("TAPER_COMPILE_ID_PREFIX"), "dynamic_sources": _settings["dynamic_sources"],
+                "unbacked_sources": _settings["unbacked_sources"], "force_disable_caches": _os.environ.get("TAPER_CACHE") == "0"}
+    fields = {"dynamo_config": _changes_json(), "compiler_config": json.dumps(compiler), "inline_inbuilt_nn_modules_candidate": False, "config_suppress_errors": bool(_settings["suppress_errors"]),
               "config_inline_inbuilt_nn_modules": True, "specialize_float": bool(_settings["specialize_float"]),
               "python_version": _sys.version, "pytorch_version": __version__, "cuda_version": None, "triton_version": None}
     return json.dumps(fields)[1:-1]
