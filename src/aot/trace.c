@@ -597,8 +597,11 @@ static bool for_trace_alone(const ir_graph *g)
 
 static void tell_graph(ev_kind text, ev_kind trace, const char *title, const ir_graph *g)
 {
+    one_graph a = { g, trace };
     if (for_trace_alone(g))
-        ev_later(trace_graph, &(one_graph){ g, trace }, sizeof(one_graph), g);
+        ev_later(trace_graph, &a, sizeof a, g);
+    else if (!ev_text_on(text) && ev_trace_on(trace))
+        ev_now(trace_graph, &a);
     else
         log_graph(text, trace, title, g);
 }

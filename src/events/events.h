@@ -104,6 +104,7 @@ void ev_trace_prepare(void);
 typedef void ev_later_fn(void *arg);
 enum { EV_LATER_NODES = 64 }; /* smaller graphs are printed sooner than another thread wakes up */
 void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep);
+void ev_now(ev_later_fn *fn, void *arg); /* a small one, here: its time counts as the trace's */
 /* An empty buffer for the text of a record, given back by ev_scratch_done. The thread of ev_later keeps its buffers:
  * memory that comes and goes there would make the compiling thread stop, too. */
 strbuf *ev_scratch(void);

@@ -82,7 +82,7 @@ static bool unfinished(const void *kept) { return q.job.fn && (!kept || q.job.ke
 static bool waiting(void) { return q.job.fn && !q.job.taken; }
 
 /* What records cost within is part of the whole. */
-static void timed(ev_later_fn *fn, void *arg)
+void ev_now(ev_later_fn *fn, void *arg)
 {
     int64_t t0 = clock_ns(), before = ev_trace_spent();
     fn(arg);
@@ -98,7 +98,7 @@ static void run_job(void)
     ev_cid before = now ? *now : (ev_cid){ 0 };
     ev_cid_set(j->in_compile ? &j->cid : NULL);
     pthread_mutex_unlock(&q.lock);
-    timed(j->fn, j->arg);
+    ev_now(j->fn, j->arg);
     ev_cid_set(now ? &before : NULL);
     pthread_mutex_lock(&q.lock);
     *j = (job){ 0 };
@@ -191,7 +191,7 @@ static __attribute__((noinline)) void make_now(ev_later_fn *fn, const void *arg,
 {
     _Alignas(16) char here[ARG_MAX_BYTES];
     memcpy(here, arg, n);
-    timed(fn, here);
+    ev_now(fn, here);
 }
 
 /* Under the lock: until nothing needs the object any more. A job that the thread has not come to yet is done here. */

@@ -330,12 +330,12 @@ ev_span ev_span_begin(ev_stage s)
 {
     if (ev_trace_on(EV_chromium_event))
         ev_phase(stages[s].phase, 'B', NULL, NULL);
-    return (ev_span){ s, clock_ns() };
+    return (ev_span){ s, clock_ns(), ev_trace_spent() };
 }
 void ev_span_end(ev_span *s)
 {
     if (open_now)
-        open_now->ns[s->stage] += clock_ns() - s->t0;
+        open_now->ns[s->stage] += clock_ns() - s->t0 - (ev_trace_spent() - s->logging);
     if (ev_trace_on(EV_chromium_event))
         ev_phase(stages[s->stage].phase, 'E', NULL, NULL);
 }

@@ -49,11 +49,11 @@ void ev_metrics_recompile(const char *reason); /* remembered for the next record
 void ev_metrics_fail(const char *type, const char *reason, const char *file, int line);
 void ev_metrics_fail_line(const char *text); /* of the traceback */
 
-/* Time spent in a stage, also a phase of the timeline. Spans of one stage do not nest.
+/* Time spent in a stage, without that of writing the trace, also a phase of the timeline. Spans of one stage do not nest.
  *   ev_span s = ev_span_begin(EVS_aot); ...; ev_span_end(&s); */
 typedef struct ev_span {
     ev_stage stage;
-    int64_t t0;
+    int64_t t0, logging; /* logging: what the trace had cost this thread by then */
 } ev_span;
 ev_span ev_span_begin(ev_stage s);
 void ev_span_end(ev_span *s);

@@ -809,7 +809,7 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
     if (g && still && g->nnode >= EV_LATER_NODES)
         ev_later(trace_graph, &g, sizeof g, g);
     else if (g)
-        trace_graph(&g);
+        ev_now(trace_graph, &g);
     metrics_inputs(e, in);
     if (g) {
         strbuf sizes = { 0 };
@@ -822,7 +822,7 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
     if (still && e->guards.n >= EV_LATER_NODES)
         ev_later(trace_guards, &e, sizeof e, e);
     else
-        trace_guards(&e);
+        ev_now(trace_guards, &e);
 }
 
 static bool latency_wanted(void)

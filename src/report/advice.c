@@ -254,6 +254,7 @@ static const char *stage_advice(int stage)
         "The graph is large. Compile parts of the model one by one, or layers that repeat as one function.",
         "Machine code takes most. In later processes the disk cache saves it; kernels that are equal are "
         "written once.",
+        "Without a trace it would be shorter by that.",
     };
     return say[stage];
 }

@@ -22,9 +22,16 @@ static void split(lines *l, const strbuf *b)
     }
 }
 
-/* Directories are no difference: "/tmp/a/model.py" reads "model.py". */
+static const char *base_name(const rp_compile *c)
+{
+    const char *slash = c->where_file ? strrchr(c->where_file, '/') : NULL;
+    return slash ? slash + 1 : c->where_file ? c->where_file : "";
+}
+
+/* Directories are no difference: "/tmp/a/model.py" reads "model.py". Nor is the name of a copy of the program. */
 static void load(report *r, rp_text t, strbuf *out)
 {
+    size_t n_called = r->called ? strlen(r->called) : 0;
     strbuf b = { 0 };
     rp_load(r, t, RP_PAYLOAD, &b);
     for (size_t i = 0; i < b.n;) {
@@ -34,9 +41,13 @@ static void load(report *r, rp_text t, strbuf *out)
             for (; k < b.n && !strchr(" \"'\t\n:", b.s[k]); k++)
                 if (b.s[k] == '/')
                     after = k + 1;
-        if (after == i)
+        i = after;
+        if (n_called && b.n - i > n_called && b.s[i + n_called] == ':' &&
+            !memcmp(b.s + i, r->called, n_called) && (!i || strchr(" /\"", b.s[i - 1]))) {
+            strbuf_add(out, r->call_it);
+            i += n_called;
+        } else if (i < b.n)
             strbuf_addc(out, b.s[i++]);
-        i = MAX(i, after);
     }
     strbuf_free(&b);
 }
@@ -168,47 +179,63 @@ typedef struct pair {
     size_t a, b; /* index + 1, or 0: not there */
 } pair;
 
-static void key_of(strbuf *k, const rp_compile *c, map *count)
+static void key_of(strbuf *k, const rp_compile *c, bool file, map *count)
 {
-    const char *slash = c->where_file ? strrchr(c->where_file, '/') : NULL;
     strbuf_clear(k);
-    strbuf_addf(k, "%s\n%s\n%lld\n", c->func ? c->func : "",
-                slash           ? slash + 1
-                : c->where_file ? c->where_file
-                                : "",
-                (long long)c->compile);
+    strbuf_addf(k, "%s\n%s\n%lld\n", c->func ? c->func : "", file ? base_name(c) : "", (long long)c->compile);
     size_t n = (size_t)(uintptr_t)map_getn(count, k->s, k->n); /* functions of the same name, in order */
     map_putn(count, k->s, k->n, (void *)(n + 1));
     strbuf_addf(k, "%zu", n);
 }
 
-static pair *align(const report *a, const report *b, size_t *n)
+/* Pairs up what still stands alone: by function, number of the compile and, with file, name of the file. */
+static void pair_up(const report *a, const report *b, pair *x, size_t n, bool file)
 {
-    pair *out = mem_zalloc(sizeof *out * (a->compiles.n + b->compiles.n + 1));
     map ca = { 0 }, cb = { 0 }, known = { 0 };
     strbuf k = { 0 };
-    *n = 0;
-    for (size_t i = 0; i < a->compiles.n; i++) {
-        if (!rp_is_compile(a->compiles.at[i]))
-            continue;
-        key_of(&k, a->compiles.at[i], &ca);
-        out[*n] = (pair){ i + 1, 0 };
-        map_putn(&known, k.s, k.n, (void *)(++*n));
-    }
-    for (size_t i = 0; i < b->compiles.n; i++) {
-        if (!rp_is_compile(b->compiles.at[i]))
-            continue;
-        key_of(&k, b->compiles.at[i], &cb);
-        size_t at = (size_t)(uintptr_t)map_getn(&known, k.s, k.n);
-        if (at)
-            out[at - 1].b = i + 1;
-        else
-            out[(*n)++] = (pair){ 0, i + 1 };
-    }
+    for (size_t i = 0; i < n; i++)
+        if (!x[i].b) {
+            key_of(&k, a->compiles.at[x[i].a - 1], file, &ca);
+            map_putn(&known, k.s, k.n, &x[i]);
+        }
+    for (size_t i = 0; i < n; i++)
+        if (!x[i].a) {
+            key_of(&k, b->compiles.at[x[i].b - 1], file, &cb);
+            pair *other = map_getn(&known, k.s, k.n);
+            if (other) {
+                other->b = x[i].b;
+                x[i].b = 0;
+            }
+        }
     map_free(&ca);
     map_free(&cb);
     map_free(&known);
     strbuf_free(&k);
+}
+
+static size_t without_gaps(pair *x, size_t n)
+{
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++)
+        if (x[i].a || x[i].b)
+            x[k++] = x[i];
+    return k;
+}
+
+static pair *align(const report *a, const report *b, size_t *n)
+{
+    pair *out = mem_zalloc(sizeof *out * (a->compiles.n + b->compiles.n + 1));
+    *n = 0;
+    for (size_t i = 0; i < a->compiles.n; i++)
+        if (rp_is_compile(a->compiles.at[i]))
+            out[(*n)++] = (pair){ i + 1, 0 };
+    for (size_t i = 0; i < b->compiles.n; i++)
+        if (rp_is_compile(b->compiles.at[i]))
+            out[(*n)++] = (pair){ 0, i + 1 };
+    pair_up(a, b, out, *n, true);
+    *n = without_gaps(out, *n);
+    pair_up(a, b, out, *n, false); /* the second may be a copy of the program under another name */
+    *n = without_gaps(out, *n);
     return out;
 }
 
@@ -359,7 +386,8 @@ static void overview(page *p, report *rb, size_t changed, size_t same)
     strbuf_addf(&p->o,
                 "<section id=\"overview\"><h2>Overview</h2>\n<p class=\"lead\">%zu compile%s differ%s "
                 "between the two traces, "
-                "%zu %s the same. Compiles are matched by function, file name and count; the same line of "
+                "%zu %s the same. Compiles are matched by function, file name and count, or without the file "
+                "name where that finds nothing; the same line of "
                 "text in both is "
                 "shown once.</p>\n<div class=\"scroll\"><table><tr><th><th class=\"n\">first<th "
                 "class=\"n\">second<th class=\"n\">change\n",
@@ -375,12 +403,23 @@ static void overview(page *p, report *rb, size_t changed, size_t same)
     strbuf_add(&p->o, "</table></div></section>\n");
 }
 
+/* The files of the two compiles may have other names: the second's reads like the first's. */
+static void meet(const report *a, report *b, const pair *x)
+{
+    const char *is = x->a && x->b ? base_name(a->compiles.at[x->a - 1]) : "",
+               *was = x->a && x->b ? base_name(b->compiles.at[x->b - 1]) : "";
+    bool other = *is && *was && strcmp(is, was);
+    b->called = other ? was : NULL;
+    b->call_it = other ? is : NULL;
+}
+
 void page_diff(page *p, report *b)
 {
     size_t n, changed = 0;
     pair *x = align(p->r, b, &n);
     bool *is = mem_zalloc(n + 1);
     for (size_t i = 0; i < n; i++) {
+        meet(p->r, b, &x[i]);
         is[i] = !x[i].a || !x[i].b ||
                 differ(p->r, b, p->r->compiles.at[x[i].a - 1], b->compiles.at[x[i].b - 1]);
         changed += is[i];
@@ -390,8 +429,10 @@ void page_diff(page *p, report *b)
                       "first trace, right "
                       "the second. Lines that are only in one of them are marked - and +.</p>\n");
     for (size_t i = 0; i < n; i++)
-        if (is[i])
+        if (is[i]) {
+            meet(p->r, b, &x[i]);
             change(p, b, &x[i]);
+        }
     strbuf_add(&p->o,
                changed ? "</section>\n"
                        : "<p>None: both traces compiled the same things to the same code.</p></section>\n");

@@ -21,23 +21,41 @@ static void where_time_went(page *p, const rp_counts *n)
     double sum = 0, total = n->seconds * 1e6;
     for (int i = 0; i < RP_STAGES; i++)
         sum += n->stage[i];
-    double rest = MAX(total - sum, 0), all = MAX(sum + rest, 1e-9);
+    double rest = MAX(total - sum - n->failed, 0), all = MAX(sum + n->failed + rest, 1e-9);
     if (total <= 0)
         return;
+    const struct {
+        const char *name, *help;
+        double us;
+    } more[] = {
+        { "errors", "working out what failed and saying so, with the traceback", n->failed },
+        { "between the stages",
+          "starting and ending compiles, looking into caches, loading Python modules that were needed "
+          "for the first time",
+          rest }
+    };
     strbuf_add(o, "<h3>Where compile time went</h3>\n<div class=\"bar\" aria-hidden=\"true\">");
     for (int i = 0; i < RP_STAGES; i++)
         strbuf_addf(o, "<span class=\"s%d\" style=\"width:%.2f%%\"></span>", i, 100 * n->stage[i] / all);
-    strbuf_addf(o, "<span class=\"s5\" style=\"width:%.2f%%\"></span></div>\n<div class=\"legend\">",
-                100 * rest / all);
+    for (int i = 0; i < (int)COUNT(more); i++)
+        if (more[i].us > 0)
+            strbuf_addf(o, "<span class=\"s%d\" style=\"width:%.2f%%\"></span>", RP_STAGES + i,
+                        100 * more[i].us / all);
+    strbuf_add(o, "</div>\n<div class=\"legend\">");
     for (int i = 0; i < RP_STAGES; i++) {
         strbuf_addf(o, "<span title=\"%s\"><span class=\"key s%d\"></span>%s ", rp_stages[i].help, i,
                     rp_stages[i].name);
         page_us(p, n->stage[i]);
         strbuf_addf(o, " (%.0f\xc2\xa0%%)</span>\n", 100 * n->stage[i] / all);
     }
-    strbuf_add(o, "<span><span class=\"key s5\"></span>everything else ");
-    page_us(p, rest);
-    strbuf_add(o, "</span></div>\n");
+    for (int i = 0; i < (int)COUNT(more); i++)
+        if (more[i].us > 0) {
+            strbuf_addf(o, "<span title=\"%s\"><span class=\"key s%d\"></span>%s ", more[i].help,
+                        RP_STAGES + i, more[i].name);
+            page_us(p, more[i].us);
+            strbuf_addf(o, " (%.0f\xc2\xa0%%)</span>\n", 100 * more[i].us / all);
+        }
+    strbuf_add(o, "</div>\n");
 }
 
 static void overview(page *p, const rp_counts *n)
@@ -54,7 +72,7 @@ static void overview(page *p, const rp_counts *n)
         plural(n->compiles));
     strbuf_addf(o, ", of which %lld again because a guard failed.", (long long)n->recompiles);
     if (n->seconds > 0)
-        strbuf_addf(o, " Compiling took %.3f s in all.", n->seconds);
+        strbuf_add(o, " Compiling took "), page_us(p, n->seconds * 1e6), strbuf_add(o, " in all.");
     if (n->kernels) {
         strbuf_addf(o, " The programs hold %lld kernel%s and %lld library call%s; a run of each moves about ",
                     (long long)n->kernels, plural(n->kernels), (long long)n->calls, plural(n->calls));
@@ -413,8 +431,11 @@ static void regions(page *p)
         "region. The "
         "first call includes capturing and compiling; warm is the mean of the sampled later calls. Eager is "
         "the "
-        "same graph uncompiled, measured once when the program ran with <code>TAPER_PROFILE=1</code>. A "
-        "dash: not measured.</p>\n");
+        "same graph uncompiled, measured once when the program ran with <code>TAPER_PROFILE=1</code>. "
+        "Compile "
+        "time counts that of backward, too, which is compiled when a gradient is first asked for. A dash: "
+        "not "
+        "measured.</p>\n");
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
         if (!rp_is_compile(c) || (!c->ran && c->seconds < 0))
@@ -519,7 +540,7 @@ static void timeline(page *p)
         strbuf_add(o, " <span class=\"mono\">");
         esc(p, c->func);
         strbuf_add(o, "</span></div><div class=\"t\">");
-        strbuf_addf(o, "<span class=\"s5\" style=\"left:%.3f%%;width:%.3f%%\"></span>", left, wide);
+        strbuf_addf(o, "<span class=\"s7\" style=\"left:%.3f%%;width:%.3f%%\"></span>", left, wide);
         for (int k = 0; k < RP_STAGES; k++)
             sum += c->stage[k];
         for (int k = 0; k < RP_STAGES && sum > 0; k++) {

@@ -54,7 +54,7 @@ typedef struct rp_cache { /* what the disk cache had of a graph */
 typedef enum { RP_ok, RP_break, RP_error, RP_empty, RP_unfinished } rp_status;
 
 /* The stages a compile spends its time in, and the field of compilation_metrics that tells. */
-enum { RP_STAGES = 5 };
+enum { RP_STAGES = 6 };
 extern const struct rp_stage {
     const char *key, *name, *field, *help;
 } rp_stages[RP_STAGES];
@@ -122,6 +122,8 @@ struct report {
     map hidden;                             /* identifiers that redaction replaces -> number */
     struct report *with; /* the other side of a comparison: its words have the same numbers */
     bool redact;
+    const char *called,
+        *call_it; /* of a comparison: the file of the compile at hand, and how the other trace calls it */
     int open_file, fd; /* the file that payloads are read from now; -1: none */
 };
 
@@ -135,7 +137,8 @@ typedef struct rp_counts {
     int64_t compiles, functions, recompiles, breaks, errors, unfinished, restarts;
     int64_t kernels, calls, moved, hits, misses, runs, eager_runs;
     int64_t disk_hits, disk_misses, disk_unused;
-    double seconds, stage[RP_STAGES];
+    double seconds, stage[RP_STAGES],
+        failed; /* failed: microseconds of compiles that ended in an error, beside stages */
     bool has_metrics;
 } rp_counts;
 rp_counts rp_count(const report *r);

@@ -19,6 +19,8 @@ const struct rp_stage rp_stages[RP_STAGES] = {
       "working out gradients, simplifying" },
     { "fusion", "fusion", "inductor_schedule_time_us", "choosing which operations share a kernel" },
     { "code", "code", "inductor_code_gen_cumulative_compile_time_us", "writing machine code" },
+    { "trace", "this trace", "structured_logging_overhead_us",
+      "writing this trace; without TAPER_TRACE it does not take place" },
 };
 
 typedef struct reader {

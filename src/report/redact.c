@@ -323,6 +323,22 @@ static size_t source_at(const char *s, size_t n, size_t i, const char **instead)
             return end - i;
         }
     }
+    if (starts(s, n, i, "\\n ")) { /* the same as a string of JSON */
+        enum { FAR = 4096 };
+        size_t low = i > FAR ? i - FAR : 0, from = i + 2, end;
+        for (k = i;
+             k > low && s[k - 1] != '\n' && !starts(s, n, k - 1, "\\n") && !starts(s, n, k, "File \\\"");)
+            k--;
+        while (from < n && s[from] == ' ')
+            from++;
+        for (end = from;
+             end < n && s[end] != '\n' && !starts(s, n, end, "\\n") && (s[end] != '"' || s[end - 1] == '\\');)
+            end++;
+        if (starts(s, n, k, "File \\\"") && !starts(s, n, from, "File \\\"")) {
+            *instead = "\\n    ...";
+            return end - i;
+        }
+    }
     return 0;
 }
 

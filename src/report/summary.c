@@ -86,8 +86,12 @@ rp_counts rp_count(const report *r)
             n.disk_misses += !strcmp(c->cache.at[k].what, "miss");
             n.disk_unused += !strcmp(c->cache.at[k].what, "bypass");
         }
-        for (int k = 0; k < RP_STAGES; k++)
+        double rest = (MAX(c->seconds, 0.0) + MAX(c->bwd_seconds, 0.0)) * 1e6;
+        for (int k = 0; k < RP_STAGES; k++) {
             n.stage[k] += c->stage[k];
+            rest -= c->stage[k];
+        }
+        n.failed += s == RP_error ? MAX(rest, 0.0) : 0;
     }
     for (size_t i = 0; i < r->ledger.n; i++)
         n.eager_runs += r->ledger.at[i].eager;

@@ -187,7 +187,7 @@ static void schedule_record(void *arg)
 static void tell(ev_later_fn *fn, const loop_plan *p)
 {
     if (p->g->nnode < EV_LATER_NODES)
-        fn(&p);
+        ev_now(fn, &p);
     else
         ev_later(fn, &p, sizeof p, p);
 }

@@ -72,7 +72,7 @@ TEST(report_shows_every_kind_of_record)
     HAS(h, "class=\"tag break\" href=\"#c0\">[0/0] <span aria-hidden=\"true\">\xe2\x97\x90</span> graph "
            "break</a>");
     HAS(h, "class=\"tag error\" href=\"#c2\">[1/0] <span aria-hidden=\"true\">\xe2\x9c\x95</span> error</a>");
-    HAS(h, "Compiling took 2.500 s");
+    HAS(h, "Compiling took 2.50\xc2\xa0s");
     HAS(h, "the backward text");
     HAS(h, "L[&#39;x&#39;].size() == 4");
     HAS(h, "s7");

@@ -223,6 +223,20 @@ def test_diff_shows_what_changed():
         assert re.search(r"sin: .* = taper\.sin\(", text) and re.search(r"cos: .* = taper\.cos\(", text), text[:3000]
         same = text_of(a.report("--diff", a.traces))
         assert "0 compiles differ" in same and "None: both traces compiled the same things" in same, same[:600]
+    with Trace() as a, Trace(name="copy_of_it.py") as b:  # a copy under another name is the same program
+        text = text_of(a.report("--diff", b.traces))
+        assert "0 compiles differ" in text and "Only in the" not in text, text[:3000]
+
+
+def test_time_between_the_stages_has_names():
+    """What the trace itself took, what errors took; what is left is said in words."""
+    program = PROGRAM + "\ntry:\n    taper.compile(lambda x: print(x), fullgraph=True)(taper.ones(3))\nexcept Exception:\n    pass\n"
+    with Trace(program) as t:
+        page = t.report()
+        legend = re.search(r'<div class="legend">(.*?)</div>', page, re.S).group(1)
+        shares = {k: int(v) for k, v in re.findall(r"</span>([a-z ]+) [\d.]+\xa0?[^<]*?\((\d+)\xa0%\)", legend)}
+        assert {"capture", "code", "this trace", "errors", "between the stages"} <= set(shares), legend
+        assert 95 <= sum(shares.values()) <= 105 and shares["this trace"] > 0 and shares["errors"] > 0, shares
 
 
 def test_memory_does_not_grow_with_the_trace():

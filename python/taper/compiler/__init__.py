@@ -94,7 +94,8 @@ def ledger():
 
 
 STAGES = {"capture": "bytecode_tracing_time_us", "guards": "guard_build_time_us", "autograd": "aot_autograd_cumulative_compile_time_us",
-          "fusion": "inductor_schedule_time_us", "code": "inductor_code_gen_cumulative_compile_time_us"}
+          "fusion": "inductor_schedule_time_us", "code": "inductor_code_gen_cumulative_compile_time_us",
+          "trace": "structured_logging_overhead_us"}
 
 
 def metrics():
