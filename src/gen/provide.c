@@ -90,14 +90,15 @@ bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool a
 
 /* --- convolutions ------------------------------------------------------------------------------------------------------ */
 
-/* A window of one element over channels that lie side by side: a product of matrices. */
-static bool is_product(const conv_geom *g)
+/* A window of one element: a product of matrices, of all images where channels lie side by side. */
+static bool is_one(const conv_geom *g)
 {
-    bool one = g->last && g->groups == 1;
+    bool one = g->groups == 1;
     for (int i = 0; i < 3; i++)
         one &= g->k[i] == 1 && g->s[i] == 1 && g->p[i] == 0;
     return one;
 }
+static bool is_product(const conv_geom *g) { return g->last && is_one(g); }
 static int64_t places(const conv_geom *g) { return g->n * g->out[0] * g->out[1] * g->out[2]; }
 static mat rows_of(const void *p, int64_t row) { return (mat){ (void *)(uintptr_t)p, row, 1 }; }
 static mat cols_of(const void *p, int64_t col) { return (mat){ (void *)(uintptr_t)p, 1, col }; }
@@ -126,6 +127,14 @@ static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, co
 {
     if (is_product(g) && product(dt, g->o, g->c, places(g), 1, cols_of(dy, g->o), rows_of(x, g->c), 0,
                                  rows_of(dw, g->c), 1, 0, 0, 0, NULL, 0, NULL))
+        return true;
+    int64_t L = g->out[0] * g->out[1] * g->out[2], es = (int64_t)dtype_size(dt), i = 0;
+    while (!g->last && is_one(g) && i < g->n && /* image by image */
+           product(dt, g->o, g->c, L, 1, rows_of((const char *)dy + i * g->o * L * es, L),
+                   cols_of((const char *)x + i * g->c * L * es, L), i > 0, rows_of(dw, g->c), 1, 0, 0, 0,
+                   NULL, 0, NULL))
+        i++;
+    if (i && i == g->n)
         return true;
     return corr_grad_weight(gen_isa_host(), dt, g, x, dy, dw);
 }

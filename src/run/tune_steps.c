@@ -10,6 +10,7 @@
 #include "events/events.h"
 #include "gen/gemm.h"
 #include "ops/conv.h"
+#include "ops/random.h"
 #include "run/cbuild.h"
 #include "run/disk.h"
 #include "run/exec.h"
@@ -868,4 +869,45 @@ int64_t tune_time(run_program *p, const ir_graph *g, const tp_val *in, int64_t e
     }
     free(out);
     return best;
+}
+
+bool tune_agree(run_program *a, run_program *b, const ir_graph *g, const tp_val *in)
+{
+    int nout = g->output->narg;
+    tp_val *out[2] = { mem_zalloc(sizeof(tp_val) * (size_t)MAX(nout, 1)),
+                       mem_zalloc(sizeof(tp_val) * (size_t)MAX(nout, 1)) };
+    tp_gen *rng = gen_default();
+    uint64_t seed = rng->seed, offset = rng->offset;
+    tp_err err = { 0 };
+    op_ctx cx = *op_ctx_cur();
+    cx.grad_mode = false;
+    cx.rec = NULL;
+    bool ok = run_program_call(a, &cx, in, (int)g->inputs.n, out[0], nout, &err);
+    rng->seed = seed;
+    rng->offset = offset;
+    bool both = ok && run_program_call(b, &cx, in, (int)g->inputs.n, out[1], nout, &err), same = both;
+    for (int i = 0; i < nout && same; i++) {
+        if (out[0][i].kind != VAL_tensor || out[1][i].kind != VAL_tensor)
+            continue;
+        const tp_tensor *x = out[0][i].t, *y = out[1][i].t;
+        copies one = { .n = 1 }, two = { .n = 1 };
+        same = x->numel == y->numel && x->dt == y->dt && x->ndim == y->ndim &&
+               !memcmp(x->stride, y->stride, sizeof *x->stride * x->ndim);
+        if (!same || !x->numel)
+            continue;
+        int64_t last = 0;
+        for (int d = 0; d < x->ndim; d++)
+            last += (x->size[d] - 1) * x->stride[d];
+        one.piece[0] = two.piece[0] = (program_piece){ NULL, (last + 1) * (int64_t)dtype_size((dtype)x->dt),
+                                                       (dtype)x->dt };
+        one.at[0] = tensor_data(x);
+        two.at[0] = tensor_data(y);
+        same = agrees(&one, &two);
+    }
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < nout && (k ? both : ok); i++)
+            val_clear(&out[k][i]);
+        free(out[k]);
+    }
+    return same;
 }

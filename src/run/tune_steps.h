@@ -22,6 +22,9 @@ void tune_steps(tune *t, run_program *p, const tp_val *in, int nin);
 /* Nanoseconds of the fastest of some runs of all of p, or -1: it fails on these inputs. */
 int64_t tune_time(run_program *p, const ir_graph *g, const tp_val *in, int64_t enough_ns);
 
+/* Do both give the same results there? */
+bool tune_agree(run_program *a, run_program *b, const ir_graph *g, const tp_val *in);
+
 /* What won is remembered in the process and on disk, under `key` and what it depends on beyond that: build, processor,
  * threads, options. Both append to, or write from, `won`. */
 bool tune_recall(const tune *t, const strbuf *key, const char *what, strbuf *won, bool *from_disk);

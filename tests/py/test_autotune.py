@@ -69,7 +69,7 @@ def test_forms_are_measured_and_remembered():
     """What is searched in the first process is not searched in the second. (sanitize: skip, nothing is measured in time)"""
     for code, forms in ((KERNELS, (("clone", "unroll [14]"), ("clone", "whole rows"), ("fused_add", "avx2"), ("fused_add", "c"), ("exp", "unroll 4"))),
                         (PRODUCTS, (("addmm", "tile of 2 vectors"), ("addmm", "library"), ("addmm", "kernel apart"), ("bmm", "tile of 1 vector"))),
-                        (WINDOWS, (("convolution", "channels as lanes"), ("convolution", "places as lanes"), ("convolution", "library")))):
+                        (WINDOWS, (("convolution", "channels as lanes"), ("convolution", "places as lanes"), ("convolution", "library"), ("all of it", "layout=channels_last")))):
         if os.environ.get("TAPER_ISA") == "avx2":
             forms = [f for f in forms if f[1] != "avx2"]
         with tempfile.TemporaryDirectory() as d:
@@ -182,3 +182,35 @@ def test_each_choice_can_be_refused():
     with tempfile.TemporaryDirectory() as d:
         log = run(KERNELS, d, TAPER_BISECT_SUBSYSTEM="tune", TAPER_BISECT_MAX="0")
         assert "not tuned: its rewrites are decided one by one" in log, log
+
+
+def test_programs_with_other_layouts_and_fewer_fusions_give_the_same():
+    """All of them are chosen where the usual program is planted as slow; they are used again where the same graph is compiled again."""
+    chain = HEAD + """
+F = taper.nn.functional
+def f(x, w, v):
+    y = F.avg_pool2d(F.conv2d(x, w, None, 1, 1).relu(), 2)
+    z = F.batch_norm(F.conv2d(y, v, None, 1, 1), None, None, training=True)
+    return taper.cat([z, y[:, :4]], 1).flatten(1), F.interpolate(z, scale_factor=2.0) + 1, F.max_pool2d(z, 2).sum((2, 3)), x.sum()
+x, w, v = taper.randn(2, 8, 16, 16), taper.randn(16, 8, 3, 3) * 0.1, taper.randn(8, 16, 3, 3) * 0.1
+options = {"max_autotune": True, "emitter": "x64", "autotune_seconds": "none"}
+with taper.no_grad():
+    for layout in (taper.contiguous_format, taper.channels_last):
+        a = x.contiguous(memory_format=layout)
+        want = f(a, w, v)
+        for again in range(2):
+            taper._dynamo.reset()
+            for p, q in zip(taper.compile(f, options=options)(a, w, v), want):
+                assert p.stride() == q.stride(), (p.stride(), q.stride())
+                assert taper.allclose(p, q, rtol=1e-4, atol=1e-4), (p - q).abs().max()
+"""
+    with tempfile.TemporaryDirectory() as d:
+        log = run(chain, d, TAPER_INJECT="all of it:slow@tune")
+        won = re.findall(r": chosen: all of it: ([^;]+);", log)
+        assert len(won) == 2, log
+        assert "layout=channels_last" in won[0] and "layout=contiguous" in won[1] and all("no=fuse:" in w for w in won), won
+        assert [w for w in re.findall(r": remembered: all of it: (.+)", log)] == won, log
+        log = run(chain, d, TAPER_INJECT="all of it:slow@tune,layout=channels_last:accuracy@tune,layout=contiguous:compile_error@tune")
+        assert ": dropped: all of it: layout=channels_last: it gives another result" in log
+        assert ": dropped: all of it: layout=contiguous: planted fault" in log
+        assert not any("layout" in w for w in re.findall(r": chosen: all of it: ([^;]+);", log)), log

@@ -1,0 +1,70 @@
+"""What mode="max-autotune" finds: time of the models of bench/models.py beside the default mode's, in turns, and what was chosen.
+
+    PYTHONPATH=python python3 bench/autotune.py [--threads N] [--seconds S] [--models a,b] [--what forward,training]
+
+With one thread processor time is measured, else wall time; best of the runs, the two modes in turns.
+"""
+import argparse
+import math
+import os
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
+os.environ.setdefault("TAPER_CACHE_DIR", tempfile.mkdtemp(prefix="taper-tune-"))
+import models  # noqa: E402
+import taper  # noqa: E402
+
+
+def steps(name, what, options):
+    model, args, target, loss = models.build(name, taper)
+    compiled = taper.compile(model, options=options)
+    if what == "forward":
+        model.eval()
+
+        def step():
+            with taper.no_grad():
+                return compiled(*args)
+    else:
+        def step():
+            model.zero_grad()
+            loss(compiled(*args), target).backward()
+    return step
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--seconds", default="none", help="autotune_seconds")
+    p.add_argument("--models", default=",".join(models.NAMES))
+    p.add_argument("--what", default="forward,training")
+    p.add_argument("--runs", type=int, default=40)
+    a = p.parse_args()
+    taper.set_num_threads(a.threads)
+    clock = time.thread_time if a.threads == 1 else time.perf_counter
+    print("| model | what | search s | default ms | max-autotune ms | ratio |\n| --- | --- | ---: | ---: | ---: | ---: |")
+    ratios = []
+    for name in a.models.split(","):
+        for what in a.what.split(","):
+            fns = [steps(name, what, o) for o in ({}, {"max_autotune": True, "autotune_seconds": a.seconds})]
+            t0 = time.time()
+            fns[0]()
+            t1 = time.time()
+            fns[1]()
+            search = time.time() - t1 - (t1 - t0)
+            best = [1e9, 1e9]
+            for i in range(a.runs):
+                for k in (0, 1) if i % 2 else (1, 0):
+                    t = clock()
+                    fns[k]()
+                    best[k] = min(best[k], clock() - t)
+            ratios.append(best[1] / best[0])
+            print(f"| {name} | {what} | {search:.1f} | {best[0] * 1e3:.3f} | {best[1] * 1e3:.3f} | {ratios[-1]:.2f} |", flush=True)
+            taper._dynamo.reset()
+    print(f"\nGeometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+/* layout.h - the same graph with its convolutions, and what lies between them, in another memory layout. */
+#ifndef TAPER_RUN_LAYOUT_H
+#define TAPER_RUN_LAYOUT_H
+#include "ir/graph.h"
+
+/* A copy of g in which convolutions read and write `to`; inputs and results keep their layouts, and what changes them stands
+ * at the ends of chains. NULL: there is nothing to change, or it cannot be done (err says why). */
+ir_graph *layout_turn(const ir_graph *g, memfmt to, tp_err *err);
+#endif
