@@ -6,7 +6,8 @@
 PATH: a test file or a folder (default: the C tests, tests/py and tests/golden). Each Python file runs in its
 own process; a test is a function test_*(); unittest.SkipTest skips it. A golden file's first lines say
 '# RUN: command' (%s is the file, %taper the program, %python the interpreter) and '# CHECK:' lines say what the
-output must hold, in order. Closes with 'N passed, M failed, K skipped'.
+output must hold, in order (marks under the code of a traceback are left out); '# BEFORE: 3.13' skips it from that
+Python on. Closes with 'N passed, M failed, K skipped'.
 """
 import argparse, atexit, concurrent.futures as cf, importlib.util, json, os, re, shlex, shutil, signal, subprocess, sys, tempfile, time, traceback, unittest
 
@@ -87,6 +88,9 @@ def golden(path, build, bless):
     runs = re.findall(r"^\s*#\s*RUN:\s*(.*)$", text, re.M)
     if not runs:
         return path, [["golden", "fail", "no RUN line"]], [], 0
+    before = re.search(r"^\s*#\s*BEFORE:\s*3\.(\d+)", text, re.M)
+    if before and sys.version_info[1] >= int(before[1]):
+        return path, [["golden", "skip", f"shows what CPython before 3.{before[1]} does"]], [], 0
     t0, out = time.time(), ""
     for r in runs:
         r = r.replace("%s", shlex.quote(path)).replace("%taper", shlex.quote(os.path.join(build, "taper")))
@@ -96,6 +100,7 @@ def golden(path, build, bless):
             out += p.stdout.decode(errors="replace")
         except subprocess.TimeoutExpired:
             return path, [["golden", "fail", "RUN line took longer than 120 s: " + r]], [], time.time() - t0
+    out = re.sub(r"(?m)^ *[~^]+\n", "", out)
     checks = re.findall(r"^\s*#\s*CHECK(-NEXT|-NOT|-RE)?:\s?(.*)$", text, re.M)
     if bless:
         head = [l for l in text.splitlines() if not re.match(r"\s*#\s*CHECK", l)]

@@ -13,8 +13,8 @@ headers() { # true when $PYTHON has its C headers
 command -v "$PYTHON" >/dev/null 2>&1 || need python3 python3
 known() { # stops where $PYTHON is a version Taper does not know
     v=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 0
-    case $v in 3.11 | 3.12) ;; *)
-        echo "$(command -v "$PYTHON") is Python $v; Taper runs on CPython 3.11 and 3.12. Choose one with PYTHON=/path/to/python3.12." >&2
+    case $v in 3.11 | 3.12 | 3.13) ;; *)
+        echo "$(command -v "$PYTHON") is Python $v; Taper runs on CPython 3.11, 3.12 and 3.13. Choose one with PYTHON=/path/to/python3.13." >&2
         exit 1 ;;
     esac
 }

@@ -274,7 +274,7 @@ struct entry {
         struct step *steps; /* what is walked every time: roots, lists, cells */
         int nstep, nearly;  /* the first nearly read nothing that was remembered */
         struct vdict {
-            PyObject *d;
+            const uint64_t *clock; /* moves with every change */
             uint64_t version;
         } * dicts;
         int ndict;

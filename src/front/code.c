@@ -313,9 +313,20 @@ void live_at(const cap_code *cc, int ip, uint8_t *live)
                     now[k] |= in[w * (size_t)(s->next + dir * s->arg) + k];
             if ((s->op == STORE_FAST || s->op == DELETE_FAST) && s->arg < cc->nfast)
                 now[s->arg] = s->op == DELETE_FAST;
+#if TP_PY313 /* two in one: what is read first is written here last */
+            int a = s->arg >> 4, b = s->arg & 15;
+            bool two = s->op == STORE_FAST_STORE_FAST || s->op == STORE_FAST_LOAD_FAST ||
+                       s->op == LOAD_FAST_LOAD_FAST;
+            if (two && a < cc->nfast && b < cc->nfast) {
+                now[b] = s->op != STORE_FAST_STORE_FAST;
+                now[a] = s->op == LOAD_FAST_LOAD_FAST;
+            }
+#endif
             switch (s->op) {
             case LOAD_FAST:
+#if !TP_PY313
             case LOAD_CLOSURE:
+#endif
             case LOAD_DEREF:
             case STORE_DEREF:
             case DELETE_DEREF:

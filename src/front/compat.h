@@ -6,16 +6,47 @@
 #include <structmember.h>
 
 #if PY_VERSION_HEX < 0x030B0000
-#error "Taper needs CPython 3.11 or 3.12; this one is older"
-#elif PY_VERSION_HEX >= 0x030D0000
-#error "Taper runs on CPython 3.11 and 3.12; capture does not know this one's bytecode yet"
+#error "Taper needs CPython 3.11, 3.12 or 3.13; this one is older"
+#elif PY_VERSION_HEX >= 0x030E0000
+#error "Taper runs on CPython 3.11, 3.12 and 3.13; capture does not know this one's bytecode yet"
+#elif defined Py_GIL_DISABLED
+#error "Taper needs a CPython with the global lock; this one was built without it"
 #endif
 #define TP_PY312 (PY_VERSION_HEX >= 0x030C0000)
+#define TP_PY313 (PY_VERSION_HEX >= 0x030D0000)
+#if TP_PY313 /* from here on HAVE_ARGUMENT is the last that has none */
+#define OP_HAS_ARG(op) ((op) > HAVE_ARGUMENT)
+#else
+#define OP_HAS_ARG(op) ((op) >= HAVE_ARGUMENT)
+#endif
 #if PY_VERSION_HEX >= 0x030C0000 /* the same functions under their newer names */
 #define _PyCode_GetExtra              PyUnstable_Code_GetExtra
 #define _PyCode_SetExtra              PyUnstable_Code_SetExtra
 #define _PyEval_RequestCodeExtraIndex PyUnstable_Eval_RequestCodeExtraIndex
 #endif
+#if TP_PY313 /* exported as ever, no longer in the public headers */
+extern PyObject *_PyList_Extend(PyListObject *, PyObject *);
+extern int _PySet_Update(PyObject *, PyObject *);
+extern int _PySet_NextEntry(PyObject *, Py_ssize_t *, PyObject **, Py_hash_t *);
+extern int _PyDict_MergeEx(PyObject *, PyObject *, int);
+extern PyObject *_PyErr_FormatFromCause(PyObject *, const char *, ...);
+typedef struct {
+    PyObject_HEAD PyDictObject *dv_dict;
+} _PyDictViewObject;
+#endif
+/* The type of o.__len__ and the like of builtin types, which is not exported by all versions. */
+static inline PyTypeObject *method_wrapper_type(void)
+{
+    static PyTypeObject *t;
+    PyObject *m = t ? NULL : PyObject_GetAttrString(Py_None, "__bool__");
+    t = m ? Py_TYPE(m) : t;
+    Py_XDECREF(m);
+    return t;
+}
+static inline int compare_arg(int arg) /* which comparison COMPARE_OP asks for */
+{
+    return arg >> (TP_PY313 ? 5 : TP_PY312 ? 4 : 0);
+}
 /* A type's own attributes, borrowed. From 3.12 on static types keep theirs elsewhere. */
 static inline PyObject *type_dict(PyTypeObject *t)
 {

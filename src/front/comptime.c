@@ -271,7 +271,7 @@ static PyObject *query(PyObject *m, PyObject *args)
     if (!strcmp(what, "graph"))
         return graph_so_far(now);
     if (!strcmp(what, "code"))
-        return Py_BuildValue("(Oi)", (PyObject *)f->cc->co, f->at * (int)sizeof(_Py_CODEUNIT));
+        return Py_BuildValue("(Oi)", (PyObject *)f->cc->co, f->at * 2);
     if (!strcmp(what, "depth"))
         return PyLong_FromLong(f->depth);
     if (!strcmp(what, "globals"))

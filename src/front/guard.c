@@ -834,16 +834,57 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
  * there is what it was: parents come first, so no dict is looked at that its parent does not keep alive. The
  * metadata of a tensor is no part of any dict: the tensors are watched, and looked at again when the epoch has
  * moved. */
-uint64_t dict_version(PyObject *d)
-{
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #endif
-    return ((PyDictObject *)d)->ma_version_tag;
+static const uint64_t *version_place(PyObject *d) { return &((PyDictObject *)d)->ma_version_tag; }
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop
 #endif
+uint64_t dict_version(PyObject *d) { return *version_place(d); }
+
+#if TP_PY313
+/* From 3.13 on attributes that lie in their object are set without a new version for the dict that shows them. Whoever
+ * watches the dict is told, and counts. A counter outlives its dict: the next one there goes on with it. */
+static map counters;
+static int count_change(PyDict_WatchEvent event, PyObject *d, PyObject *key, PyObject *v)
+{
+    uint64_t *n = map_geti(&counters, (uintptr_t)d);
+    if (n)
+        ++*n;
+    return 0;
+}
+static const uint64_t *dict_clock(PyObject *d) /* NULL: changes cannot be seen */
+{
+    static int watcher = -1;
+    if (!((PyDictObject *)d)->ma_values)
+        return version_place(d);
+    if (watcher < 0)
+        watcher = PyDict_AddWatcher(count_change);
+    if (watcher < 0 || PyDict_Watch(watcher, d) < 0) {
+        py_forget();
+        return NULL;
+    }
+    uint64_t *n = map_geti(&counters, (uintptr_t)d);
+    if (!n)
+        map_puti(&counters, (uintptr_t)d, n = mem_zalloc(sizeof *n));
+    return n;
+}
+#else
+static const uint64_t *dict_clock(PyObject *d) { return version_place(d); }
+#endif
+
+/* One more dict whose changes end the shortcut. */
+static bool cut_dict(struct shortcut *c, map *seen, PyObject *d)
+{
+    if (!d || map_puti(seen, (uint64_t)(uintptr_t)d, c))
+        return true;
+    const uint64_t *clock = dict_clock(d);
+    if (!clock)
+        return false;
+    c->dicts[c->ndict++] = (struct vdict){ clock, *clock };
+    return true;
 }
 
 static bool cacheable(const source *s)
@@ -948,6 +989,7 @@ static void cut_make(entry *e, PyObject **reg)
     if (!e->has_cut)
         return;
     map seen = { 0 };
+    bool seen_all = true;
     memcpy(c->reg, reg, sizeof *reg * ns);
     c->ndict = c->ntype = c->nroot = c->nfixed = 0;
     for (size_t i = 0; i < ns; i++) {
@@ -970,8 +1012,7 @@ static void cut_make(entry *e, PyObject **reg)
             map_free(&seen);
             return;
         }
-        if (d && !map_puti(&seen, (uint64_t)(uintptr_t)d, e))
-            c->dicts[c->ndict++] = (struct vdict){ d, dict_version(d) };
+        seen_all &= cut_dict(c, &seen, d);
         PyTypeObject *tp = PyType_Check(b) ? (PyTypeObject *)b : Py_TYPE(b);
         if (s->kind != SRC_key && !map_puti(&seen, (uint64_t)(uintptr_t)b | 1, e)) {
             if (!tp->tp_version_tag) {
@@ -987,17 +1028,14 @@ static void cut_make(entry *e, PyObject **reg)
             bool absent = e->guards.at[q - 1].kind == G_HASATTR ||
                           e->guards.at[q - 1].kind == G_DICT_CONTAINS;
             PyObject *od = absent ? inst_dict(o) : NULL;
-            if (od && !map_puti(&seen, (uint64_t)(uintptr_t)od, e))
-                c->dicts[c->ndict++] = (struct vdict){ od, dict_version(od) };
+            seen_all &= cut_dict(c, &seen, od);
         }
-        if (PyDict_Check(o) && !map_puti(&seen, (uint64_t)(uintptr_t)o, e))
-            c->dicts[c->ndict++] = (struct vdict){ o, dict_version(o) };
+        seen_all &= cut_dict(c, &seen, PyDict_Check(o) ? o : NULL);
     }
     for (int i = 0; i < c->ntensor; i++) {
         PyObject *o = reg[c->tensors[i]->src->id], *d = ((PyTensor *)o)->dict;
         c->objects[i] = (struct vtensor){ o, d, Py_TYPE(o), py_tensor(o) };
-        if (d && !map_puti(&seen, (uint64_t)(uintptr_t)d, e))
-            c->dicts[c->ndict++] = (struct vdict){ d, dict_version(d) };
+        seen_all &= cut_dict(c, &seen, d);
         watch(py_tensor(o));
     }
     c->epoch = __atomic_load_n(&tensor_epoch, __ATOMIC_ACQUIRE);
@@ -1005,7 +1043,7 @@ static void cut_make(entry *e, PyObject **reg)
         if (e->in[i]->cached)
             c->fixed[c->nfixed++] = reg[e->in[i]->id];
     map_free(&seen);
-    c->ready = true;
+    c->ready = seen_all;
 }
 
 static bool cut_walk(struct shortcut *c, int from, int to, frame *f, PyObject **reg)
@@ -1036,7 +1074,7 @@ static bool cut_check(entry *e, frame *f, int64_t *symval)
         if (TP_UNLIKELY(reg[c->roots[i].reg] != c->roots[i].o))
             return false;
     for (int i = 0; i < c->ndict; i++)
-        if (TP_UNLIKELY(dict_version(c->dicts[i].d) != c->dicts[i].version))
+        if (TP_UNLIKELY(*c->dicts[i].clock != c->dicts[i].version))
             return false;
     for (int i = 0; i < c->ntype; i++) {
         const struct vtype *t = &c->types[i];

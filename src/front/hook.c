@@ -15,6 +15,11 @@ cap_cfg *compiled_cfg(PyObject *o);
 static __thread cap_cfg *active; /* how frames are captured now; NULL: not at all */
 static int installed;            /* threads and nestings that need the hook */
 
+#if TP_PY313
+#define FRAME_CODE(f) ((PyCodeObject *)(f)->f_executable)
+#else
+#define FRAME_CODE(f) ((f)->f_code)
+#endif
 #if TP_PY312
 #define FRAME_FUNC(f) ((f)->f_funcobj)
 #else
@@ -43,14 +48,14 @@ static PyObject *eval(PyThreadState *ts, struct _PyInterpreterFrame *f, int thro
     if (!cfg || throwing || cap_is_tracing() || cap_is_disabled() || !func || !PyFunction_Check(func) ||
         !cap_wants(func))
         return _PyEval_EvalFrameDefault(ts, f, throwing);
-    cap_code *cc = cap_code_of(f->f_code);
+    cap_code *cc = cap_code_of(FRAME_CODE(f));
     if (!cc) {
         end_frame(ts, f);
         return NULL;
     }
     if (cc->library)
         return _PyEval_EvalFrameDefault(ts, f, throwing);
-    PyCodeObject *co = f->f_code;
+    PyCodeObject *co = FRAME_CODE(f);
     int n = co->co_argcount + co->co_kwonlyargcount + !!(co->co_flags & CO_VARARGS) +
             !!(co->co_flags & CO_VARKEYWORDS);
     PyObject *res = cap_run_bound(cfg, func, f->localsplus, n);

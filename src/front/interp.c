@@ -96,6 +96,8 @@ HANDLER(LOAD_FAST)
     PyObject *o = f->fast[arg];
     if (!o)
         return unbound(f, arg, false);
+    if (TP_PY313 && (f->cc->kinds[arg] & (0x40 | 0x80)) && !(o = real(f, o))) /* the cell, for a closure */
+        return ST_error;
     PUSH(Py_NewRef(o));
     return ST_next;
 }
@@ -121,6 +123,25 @@ HANDLER(STORE_FAST)
     Py_XSETREF(f->fast[arg], o);
     return ST_next;
 }
+#if TP_PY313 /* two in one; nothing may stop between them */
+HANDLER(LOAD_FAST_LOAD_FAST)
+{
+    int rc = op_LOAD_FAST(f, arg >> 4, result);
+    return rc == ST_next ? op_LOAD_FAST(f, arg & 15, result) : rc;
+}
+HANDLER(STORE_FAST_LOAD_FAST)
+{
+    int rc = op_STORE_FAST(f, arg >> 4, result);
+    return rc == ST_next ? op_LOAD_FAST(f, arg & 15, result) : rc;
+}
+HANDLER(STORE_FAST_STORE_FAST)
+{
+    if (ends_here(f, f->fast[arg & 15]))
+        return ST_error;
+    int rc = op_STORE_FAST(f, arg >> 4, result);
+    return rc == ST_next ? op_STORE_FAST(f, arg & 15, result) : rc;
+}
+#endif
 HANDLER(DELETE_FAST)
 {
     if (!f->fast[arg])
@@ -132,6 +153,15 @@ HANDLER(DELETE_FAST)
 }
 
 /* ---- globals ---- */
+/* The form of a call: an empty place for self in front of the callee or, from 3.13 on, behind it. */
+static void push_callee(frame *f, PyObject *v)
+{
+    if (!TP_PY313)
+        PUSH(NULL);
+    PUSH(v);
+    if (TP_PY313)
+        PUSH(NULL);
+}
 static PyObject *load_global(frame *f, PyObject *name)
 {
     if (T)
@@ -149,8 +179,9 @@ HANDLER(LOAD_GLOBAL)
     if (!v)
         return ST_error;
     if (arg & 1)
-        PUSH(NULL);
-    PUSH(v);
+        push_callee(f, v);
+    else
+        PUSH(v);
     return ST_next;
 }
 HANDLER(STORE_GLOBAL)
@@ -174,11 +205,13 @@ HANDLER(DELETE_GLOBAL)
 }
 
 /* ---- cells ---- */
+#if !TP_PY313
 HANDLER(LOAD_CLOSURE)
 {
     PUSH(Py_NewRef(real(f, f->fast[arg])));
     return ST_next;
 }
+#endif
 HANDLER(LOAD_DEREF)
 {
     PyObject *c = real(f, f->fast[arg]);
@@ -228,12 +261,11 @@ HANDLER(LOAD_ATTR)
     PyObject *v = getattr(f, TOP, NAME(arg >> 1));
     if (!v)
         return ST_error;
-    if (arg & 1) {
-        Py_SETREF(TOP, NULL);
-        PUSH(v);
-        return ST_next;
-    }
-    return replace_top(f, v);
+    if (!(arg & 1))
+        return replace_top(f, v);
+    drop(f, 1);
+    push_callee(f, v);
+    return ST_next;
 #else
     return replace_top(f, getattr(f, TOP, NAME(arg)));
 #endif
@@ -341,10 +373,8 @@ HANDLER(DELETE_SUBSCR)
 }
 HANDLER(COMPARE_OP)
 {
-#if TP_PY312
-    arg >>= 4;
-#endif
     PyObject *b = TOP, *a = PEEK(2);
+    arg = compare_arg(arg);
     return two_to_one(f, T ? t_compare(T, a, b, arg) : PyObject_RichCompare(a, b, arg));
 }
 HANDLER(IS_OP)
@@ -538,9 +568,10 @@ static int dict_merge(frame *f, int arg, bool unique)
     }
     int rc = unique ? _PyDict_MergeEx(d, m, 2) : PyDict_Update(d, m);
     if (rc < 0) {
+        PyObject *callee = unique ? real(f, PEEK(arg + (TP_PY313 ? 4 : 3))) : NULL;
         if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
             py_forget();
-            PyObject *who = unique ? _PyObject_FunctionStr(PEEK(arg + 3)) : NULL;
+            PyObject *who = callee ? _PyObject_FunctionStr(callee) : NULL;
             if (who)
                 PyErr_Format(PyExc_TypeError, "%U argument after ** must be a mapping, not %.200s", who,
                              Py_TYPE(m)->tp_name);
@@ -552,7 +583,7 @@ static int dict_merge(frame *f, int arg, bool unique)
             PyErr_Fetch(&t, &v, &tb);
             PyErr_NormalizeException(&t, &v, &tb);
             PyObject *args = v ? PyObject_GetAttrString(v, "args") : NULL;
-            PyObject *who = _PyObject_FunctionStr(real(f, PEEK(arg + 3)));
+            PyObject *who = callee ? _PyObject_FunctionStr(callee) : NULL;
             PyErr_Format(PyExc_TypeError, "%V got multiple values for keyword argument '%S'", who, "function",
                          args && PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0)
                                                                                : Py_None);
@@ -682,7 +713,8 @@ HANDLER(UNPACK_EX)
     Py_DECREF(l);
     return ST_next;
 }
-HANDLER(FORMAT_VALUE)
+/* arg: which conversion, and 4 where a format follows */
+static int format_value(frame *f, int arg)
 {
     PyObject *spec = (arg & 4) ? TOP : NULL, *v = (arg & 4) ? PEEK(2) : TOP, *c, *r;
     v = real(f, v);
@@ -725,8 +757,18 @@ done:
     PUSH(r);
     return ST_next;
 }
+#if !TP_PY313
+HANDLER(FORMAT_VALUE) { return format_value(f, arg); }
+#else
+HANDLER(CONVERT_VALUE) { return format_value(f, arg); }
+HANDLER(FORMAT_SIMPLE) { return format_value(f, 0); }
+HANDLER(FORMAT_WITH_SPEC) { return format_value(f, 4); }
+#endif
 
 /* ---- jumps ---- */
+#if TP_PY313
+HANDLER(TO_BOOL) { return ST_next; } /* what comes next, a jump or `not`, asks for the truth itself */
+#endif
 HANDLER(JUMP_FORWARD)
 {
     f->ip += arg;
@@ -827,7 +869,7 @@ HANDLER(LOAD_FAST_AND_CLEAR)
 }
 HANDLER(END_FOR)
 {
-    drop(f, 2);
+    drop(f, TP_PY313 ? 1 : 2); /* from 3.13 on a POP_TOP follows */
     return ST_next;
 }
 HANDLER(END_SEND)
@@ -884,8 +926,9 @@ HANDLER(LOAD_SUPER_ATTR)
         return ST_error;
     drop(f, 3);
     if (arg & 1)
-        PUSH(NULL);
-    PUSH(v);
+        push_callee(f, v);
+    else
+        PUSH(v);
     return ST_next;
 }
 #endif
@@ -895,32 +938,38 @@ static PyObject *call(frame *f, PyObject *callee, PyObject *const *args, Py_ssiz
 {
     return T ? t_call(T, callee, args, n, kw) : cap_call_native(f, callee, args, n, kw);
 }
+/* n arguments, the last of them named kw, lie above a callee with or without self; `more` things on top. */
+static int call_stack(frame *f, int n, PyObject *kw, int more)
+{
+    PyObject **args = &PEEK(n + more), *self = args[TP_PY313 ? -1 : -2],
+             *callee = self || TP_PY313 ? args[-2] : args[-1];
+    Py_ssize_t pos = n - (kw ? PyTuple_GET_SIZE(kw) : 0);
+    PyObject *r = call(f, callee, self ? args - 1 : args, pos + !!self, kw);
+    if (!r)
+        return ST_error;
+    f->kwnames = NULL;
+    drop(f, n + more + 2);
+    PUSH(r);
+    return ST_next;
+}
+HANDLER(CALL) { return call_stack(f, arg, f->kwnames, 0); }
+#if !TP_PY313
 HANDLER(KW_NAMES)
 {
     f->kwnames = PyTuple_GET_ITEM(f->cc->consts, arg);
     return ST_next;
 }
-HANDLER(CALL)
+#else
+HANDLER(CALL_KW)
 {
-    PyObject *kw = f->kwnames, **args = &PEEK(arg), *callee = args[-1];
-    Py_ssize_t n = arg;
-    if (args[-2]) { /* method form: callee below, self first */
-        callee = args[-2];
-        args--;
-        n++;
-    }
-    PyObject *r = call(f, callee, args, n - (kw ? PyTuple_GET_SIZE(kw) : 0), kw);
-    if (!r)
-        return ST_error;
-    f->kwnames = NULL;
-    drop(f, arg + 2);
-    PUSH(r);
-    return ST_next;
+    PyObject *kw = known(f, TOP);
+    return kw ? call_stack(f, arg, kw, 1) : ST_error;
 }
+#endif
 HANDLER(CALL_FUNCTION_EX)
 {
-    PyObject *kw = (arg & 1) ? real(f, TOP) : NULL, *seq = PEEK(1 + (arg & 1)), *callee = PEEK(2 + (arg & 1)),
-             *r = NULL;
+    PyObject *kw = (arg & 1) ? real(f, TOP) : NULL, *seq = PEEK(1 + (arg & 1)),
+             *callee = PEEK((TP_PY313 ? 3 : 2) + (arg & 1)), *r = NULL;
     PyObject *pos = T ? t_list_of(T, seq) : PySequence_List(seq), *names = NULL, **v = NULL;
     if (!pos) {
         if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError) && !T && !Py_TYPE(seq)->tp_iter) {
@@ -992,6 +1041,28 @@ HANDLER(MAKE_FUNCTION)
     PUSH(fn);
     return ST_next;
 }
+#if TP_PY313
+HANDLER(SET_FUNCTION_ATTRIBUTE)
+{
+    PyFunctionObject *o = (PyFunctionObject *)real(f, TOP);
+    PyObject *v = o ? known(f, PEEK(2)) : NULL;
+    if (!v)
+        return ST_error;
+    if (T && t_source_of(T, (PyObject *)o)) {
+        t_break(T, BRK_live, "a function that was being made when the graph began");
+        return ST_error;
+    }
+    PyObject **slot = arg == 1   ? &o->func_defaults
+                      : arg == 2 ? &o->func_kwdefaults
+                      : arg == 4 ? &o->func_annotations
+                                 : &o->func_closure;
+    Py_XSETREF(*slot, Py_NewRef(v));
+    PyObject *fn = POP();
+    drop(f, 1);
+    PUSH(fn);
+    return ST_next;
+}
+#endif
 HANDLER(RETURN_VALUE)
 {
     *result = POP();
@@ -1419,9 +1490,9 @@ int interp_step(frame *f, PyObject **result)
 #ifndef NDEBUG
     if (rc == ST_next && in->op != SEND && in->op != RETURN_GENERATOR) {
         int jumped = f->ip != in->next;
-        int eff = in->op == CACHE ? 0
-                                  : PyCompile_OpcodeStackEffectWithJump(
-                                        in->op, in->op >= HAVE_ARGUMENT ? in->arg : 0, jumped);
+        int eff = in->op == CACHE
+                      ? 0
+                      : PyCompile_OpcodeStackEffectWithJump(in->op, OP_HAS_ARG(in->op) ? in->arg : 0, jumped);
 #if !TP_PY312
         if (in->op == PRECALL)
             eff = 0; /* CPython books the pops of a call here; we do them in CALL */

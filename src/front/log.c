@@ -192,22 +192,32 @@ static void argval(strbuf *b, const frame *f, const instr *in)
     case DELETE_FAST:
     case LOAD_DEREF:
     case STORE_DEREF:
+#if !TP_PY313
     case LOAD_CLOSURE:
+#endif
     case MAKE_CELL: o = PyTuple_GET_ITEM(cc->localsplus, in->arg); break;
+#if TP_PY313
+    case LOAD_FAST_LOAD_FAST:
+    case STORE_FAST_LOAD_FAST:
+    case STORE_FAST_STORE_FAST:
+        strbuf_addf(b, "%s, %s", PyUnicode_AsUTF8(PyTuple_GET_ITEM(cc->localsplus, in->arg >> 4)),
+                    PyUnicode_AsUTF8(PyTuple_GET_ITEM(cc->localsplus, in->arg & 15)));
+        return;
+#endif
     case LOAD_CONST:
         r = PyObject_Repr(PyTuple_GET_ITEM(cc->consts, in->arg));
         o = r;
         break;
     case COMPARE_OP: {
         static const char *const ops[] = { "<", "<=", "==", "!=", ">", ">=" };
-        strbuf_add(b, ops[(TP_PY312 ? in->arg >> 4 : in->arg) % 6]);
+        strbuf_add(b, ops[compare_arg(in->arg) % 6]);
         return;
     }
     case JUMP_BACKWARD: strbuf_addf(b, "%d", 2 * (in->next - in->arg)); return;
     case JUMP_FORWARD:
     case FOR_ITER: strbuf_addf(b, "%d", 2 * (in->next + in->arg)); return;
     default:
-        if (in->op >= HAVE_ARGUMENT)
+        if (OP_HAS_ARG(in->op))
             strbuf_addf(b, "%d", in->arg);
         else
             strbuf_add(b, "None");

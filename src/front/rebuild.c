@@ -365,7 +365,7 @@ static recipe *rebuild(rb *b, PyObject *o)
         return (r->kid[0] = rebuild(b, d)) ? r : NULL;
     }
     if (tp == &PyCFunction_Type ||
-        tp == &_PyMethodWrapper_Type) { /* a bound builtin method: asked for again */
+        tp == method_wrapper_type()) { /* a bound builtin method: asked for again */
         PyObject *self = PyObject_GetAttrString(o, "__self__"), *name = PyObject_GetAttrString(o, "__name__");
         PyObject *ga = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
         if (!self || !name || PyModule_Check(self) || PyType_Check(self)) {

@@ -63,6 +63,7 @@ typedef enum {
     B_size,
     B_methodtype,
     B_exc_info,
+    B_exception,
 } builtin;
 
 static PyObject *table;   /* callable -> id */
@@ -127,7 +128,7 @@ static PyObject *call_native_iter(trace *t, PyObject *f, PyObject *const *args, 
                                   PyObject *kw)
 {
     Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0), i = 0;
-    PyObject *v[32], *r = NULL;
+    PyObject *v[32] = { NULL }, *r = NULL;
     if (n > 32)
         return t_break(t, BRK_call_builtin, "more than 32 arguments");
     for (; i < n; i++) {
@@ -796,11 +797,15 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         return self ? PyMethod_New(fn, self) : t_native(t, f, args, nargs, kw);
     }
     case B_exc_info:
+    case B_exception: {
+        bool handled = t->handled != NULL;
         for (frame *g = t->top; g; g = g->back)
-            if (g->handled)
-                return t_break(t, BRK_exception, "sys.exc_info() while an exception is handled");
-        return t->handled ? t_break(t, BRK_exception, "sys.exc_info() while an exception is handled")
-                          : PyTuple_Pack(3, Py_None, Py_None, Py_None);
+            handled |= g->handled != NULL;
+        if (handled)
+            return t_break(t, BRK_exception, "sys.%s() while an exception is handled",
+                           b == B_exc_info ? "exc_info" : "exception");
+        return b == B_exc_info ? PyTuple_Pack(3, Py_None, Py_None, Py_None) : Py_NewRef(Py_None);
+    }
     case B_break:
         return t_break(t, BRK_call_builtin, "call of builtin function %s",
                        ((PyCFunctionObject *)f)->m_ml->ml_name);
@@ -1459,6 +1464,7 @@ int py_init_tbuiltin(PyObject *m)
     put("functools", "cmp_to_key", B_cmp_to_key);
     put("types", "MethodType", B_methodtype);
     put("sys", "exc_info", B_exc_info);
+    put("sys", "exception", B_exception);
     put("_string", "formatter_parser", B_pure);
     put("_string", "formatter_field_name_split", B_pure);
     PyObject *dd = (PyObject *)t_default_type(), *i = PyLong_FromLong(B_partial);

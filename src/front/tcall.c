@@ -993,7 +993,7 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
     if (Py_TYPE(f) == &PyWrapperDescr_Type)
         return slot_call(t, f, ((PyDescrObject *)f)->d_type, PyUnicode_AsUTF8(((PyDescrObject *)f)->d_name),
                          args, nargs, kw);
-    if (Py_TYPE(f) == &_PyMethodWrapper_Type) {
+    if (Py_TYPE(f) == method_wrapper_type()) {
         PyObject *self = PyObject_GetAttrString(f, "__self__"), *n = PyObject_GetAttrString(f, "__name__"),
                  *cls = PyObject_GetAttrString(f, "__objclass__"), *d = NULL;
         r = NULL;

@@ -2139,10 +2139,8 @@ int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
     }
     if (k->dict)
         return v ? PyDict_SetItem(k->dict, name, v) : PyDict_DelItem(k->dict, name);
-    if (!d && !inst_dict(o) && !(tp->tp_flags & Py_TPFLAGS_MANAGED_DICT) && tp->tp_dictoffset == 0) {
-        missing(o, name);
-        return -1;
-    }
+    if (!d && !inst_dict(o) && !(tp->tp_flags & Py_TPFLAGS_MANAGED_DICT) && tp->tp_dictoffset == 0)
+        return PyObject_GenericSetAttr(o, name, v ? v : deleted); /* nowhere to put it: Python says so */
     if (!k->over && !(k->over = PyDict_New()))
         return -1;
     return PyDict_SetItem(k->over, name, v ? v : deleted);

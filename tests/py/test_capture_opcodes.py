@@ -397,6 +397,8 @@ IMPOSSIBLE = {
     "CACHE": "room behind other instructions, never executed",
     "INTERPRETER_EXIT": "ends the outermost frame of the interpreter, in no code object",
     "RESERVED": "not an instruction yet",
+    "ENTER_EXECUTOR": "put in place of others while running",
+    "EXIT_INIT_CHECK": "of a frame the interpreter makes to call __init__, in no code object",
 }
 
 
@@ -448,11 +450,10 @@ def test_every_instruction_is_in_one_of_them():
 def test_the_table_of_handlers_is_exercised_where_code_is_traced():
     """Every row of opcode.def for this version stands in a function that capture follows instruction by instruction."""
     path = os.path.join(HERE, "..", "..", "src", "front", "opcode.def")
-    new = sys.version_info >= (3, 12)
-    text = open(path).read()
-    head, rest = text.split("#if !TP_PY312", 1)
-    old_part, new_part = rest.split("#else", 1)
-    rows = set(re.findall(r"PYOP\((\w+)\)", head + (new_part.split("#endif")[0] if new else old_part)))
+    rows = set()
+    for part in re.findall(r"(?:#if !TP_PY3(\d+)\n)?((?:(?!#).*\n)+)(?:#else\n((?:(?!#).*\n)+))?", open(path).read()):
+        newer = part[0] and sys.version_info[1] >= int(part[0])
+        rows |= set(re.findall(r"PYOP\((\w+)\)", part[2] if newer else part[1]))
     assert rows <= set(dis.opmap), rows - set(dis.opmap)
     native = {"async_code", "class_body", "class_body_free", "module_code", "interactive_code", "groups", "type_statements"}
     seen = set().union(*(names_in(f) for f in CASES if f.__name__ not in native))

@@ -67,7 +67,7 @@ def test_print_disas_marks_the_instruction_under_way():
         comptime.print_disas()
         return x + 1
     out, _ = traced(f, taper.ones(2))
-    assert re.search(r"-->\s+\d+ CALL", out) and "RETURN_VALUE" in out, out
+    assert re.search(r"-->\s+(\d+ )?CALL", out) and "RETURN_VALUE" in out, out
 
 
 def test_print_value_stack():
@@ -229,13 +229,13 @@ SEED = """
 def test_the_guides_breakpoint_dialogue():
     out, status = dialogue(SEED, ["ctx.print_bt()", "ctx.print_locals()", "bt", "ctx.print_graph()", "ctx.disas()", "u", "c"])
     assert status == 0, out
-    assert re.search(r"--Return--\n> .*comptime\.py\(\d+\)inner\(\)->None\n-> builtins\.breakpoint\(\)\n\(Pdb\) ", out), out
+    assert re.search(r"> .*comptime\.py\(\d+\)inner\(\)(->None)?\n-> builtins\.breakpoint\(\)\n\(Pdb\) ", out), out
     assert re.search(r'ctx\.print_bt\(\)\n  File ".*playground\.py", line 8, in f\n    comptime\.breakpoint\(\)', out), out
     assert "ctx.print_locals()\nx = FakeTensor(..., size=(3, 3))\ny = FakeTensor(..., size=(3, 3))\n(Pdb) " in out, out
-    assert re.search(r"> .*comptime\.py\(\d+\)inner\(\)->None\n-> builtins\.breakpoint\(\)\n\(Pdb\) ctx\.print_graph", out), out
+    assert re.search(r"> .*comptime\.py\(\d+\)inner\(\)(->None)?\n-> builtins\.breakpoint\(\)\n\(Pdb\) ctx\.print_graph", out), out
     assert re.search(r'def forward\(self, L_x_: "f32\[3, 3\]"\):\n    l_x_ = L_x_\n\n    # File: .*playground\.py:7 in f, code: y = x \+ 1\n'
                      r'    y: "f32\[3, 3\]" = l_x_ \+ 1;  l_x_ = y = None', out), out
-    assert re.search(r"-->\s+\d+ CALL", out), out
+    assert re.search(r"-->\s+(\d+ )?CALL", out), out
 
 
 def test_break_on_an_opcode_a_break_and_a_value():

@@ -52,4 +52,6 @@ def test_architecture_program():
     for block in shown:
         rest = iter(printed)
         for line in block.splitlines():
+            if line.startswith("TRACE ") and sys.version_info >= (3, 13):  # another order on the stack, two loads in one
+                continue
             assert line in rest, f"not printed, or not in this order: {line}\n{p.stdout}"

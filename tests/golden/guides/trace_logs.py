@@ -11,6 +11,7 @@ def f(x):
 
 f(torch.ones(3, 3))
 
+# BEFORE: 3.13
 # RUN: cd %dir && TORCH_LOGS=trace_bytecode,trace_source,graph_code %python -m taper trace_logs.py
 # CHECK: TRACE starts_line trace_logs.py:6 in f ()
 # CHECK-NEXT:     @torch.compile(backend="eager")
