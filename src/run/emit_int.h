@@ -11,6 +11,7 @@ typedef struct emit {
     tp_comp *c;
     const char *name;
     bool blas;
+    bool draws; /* the function takes a generator */
     aot_unit *u;
     loop_plan *p;
     gen_c_unit unit;

@@ -620,10 +620,52 @@ static bool call_sort(emit *e, const loop_step *s, int dim_arg, int down_arg, in
     return ok;
 }
 
+/* Where to draw from: the caller's generator goes on behind it. */
+static bool call_reserve(emit *e, const loop_step *s)
+{
+    strbuf *b = &e->body;
+    e->draws = true;
+    strbuf_add(b, "    {\n        int64_t *from = ");
+    if (!emit_slot(e, b, s->slot))
+        return false;
+    strbuf_add(b, ";\n        from[0] = (int64_t)random->seed;\n        from[1] = (int64_t)random->offset;\n"
+                  "        random->offset += (uint64_t)");
+    emit_num(b, s->node->arg[0].i);
+    strbuf_add(b, ";\n    }\n");
+    return true;
+}
+
+static bool call_probabilities(emit *e, const loop_step *s)
+{
+    const tp_tensor *p = ir_type(s->node->arg[0].node);
+    strbuf *b = &e->body;
+    if (p->dt != DT_f32 && p->dt != DT_f64)
+        return emit_cannot(e, s->node, "its probabilities are neither float32 nor float64");
+    strbuf_addf(b, "    {\n        const %s *p = ", gen_c_type((dtype)p->dt));
+    if (!emit_pointer(e, b, s->node->arg[0].node))
+        return false;
+    strbuf_add(b, ";\n");
+    for (int d = 0; d < p->ndim; d++) {
+        strbuf_addf(b, "        for (int64_t i%d = 0; i%d < ", d, d);
+        emit_num(b, p->size[d]);
+        strbuf_addf(b, "; i%d++)\n", d);
+    }
+    strbuf_add(b, "        {\n            const double v = (double)p[0");
+    for (int d = 0; d < p->ndim; d++) {
+        strbuf_addf(b, " + i%d * ", d);
+        emit_num(b, p->stride[d]);
+    }
+    strbuf_add(b, "];\n            bad |= !(v >= 0 && v <= 1);\n        }\n    }\n"
+                  "    if (bad) {\n        free(space);\n        return 4;\n    }\n");
+    return true;
+}
+
 bool emit_library(emit *e, const loop_step *s, bool *known)
 {
     *known = true;
     switch (s->node->op) {
+    case OP__rng_reserve: return call_reserve(e, s);
+    case OP__check_probability: return call_probabilities(e, s);
     case OP_convolution: return call_conv(e, s);
     case OP_convolution_backward: return call_conv_back(e, s);
     case OP_max_pool2d_with_indices: return pool(e, s, "maxpool", 2);

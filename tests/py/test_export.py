@@ -83,6 +83,55 @@ def run_in_c(fn, args, emit="c", extra=(), link=(), more=(), tol=1e-4):
         return open(d + "/model.c").read() if emit == "c" else ""
 
 
+def test_random_numbers_as_c():
+    """A function that draws takes its place in the sequence as an argument, gives the numbers of Taper, and moves on as Taper does."""
+    if not shutil.which("cc"):
+        raise unittest.SkipTest("no C compiler")
+    m = nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.4), nn.Linear(9, 5))
+
+    def f(x):
+        p = taper.sigmoid(x)
+        return (m(x), x + taper.randn_like(x), taper.rand(3, 5), x.clone().exponential_(2.0) + x.double().log_normal_(), taper.randint(-3, 9, (11,)),
+                taper.bernoulli(p) * x, taper.randn(5, dtype=taper.float64), x.clone().cauchy_(), x.clone().geometric_(0.3),
+                taper.randint(0, 2**40, (3,)), taper.normal(x, 2.0).t())
+
+    x = taper.linspace(-2, 2, 24).view(4, 6)
+    with tempfile.TemporaryDirectory() as d:
+        taper.export(f, (x,), path=d + "/model.graph")
+        taper.export(lambda p: taper.bernoulli(p), (x.sigmoid(),), path=d + "/chance.graph")
+        for g in ("model", "chance"):
+            sh(TAPER, "compile", g + ".graph", "--emit", "c", "-o", g + ".c", cwd=d, env=os.environ)
+        for k in os.listdir(d):
+            if ".graph" in k:
+                os.unlink(os.path.join(d, k))
+        want = []
+        taper.manual_seed(12345678901)
+        with taper.no_grad():
+            for _ in range(2):  # the second call goes on where the first one ended
+                outs = f(x)
+                want += flat(outs)
+        outs = list(outs)
+        lines = ['#include "model.h"', '#include "chance.h"', "#include <stdio.h>", f"static const float in0[] = {{ {values(x)} }};"]
+        lines += [f"static {C_TYPES[t.dtype]} out{i}[{t.numel()}];" for i, t in enumerate(outs)]
+        lines += ["int main(void)", "{", "    taper_random r = { 12345678901u, 0 }, copy = r;", "    float ones[24];", "    for (int k = 0; k < 2; k++) {",
+                  f"        if (model(in0, {', '.join(f'out{i}' for i in range(len(outs)))}, &r))", "            return 1;"]
+        lines += [f'        for (int i = 0; i < {t.numel()}; i++) printf("%.17g\\n", (double)out{i}[i]);' for i, t in enumerate(outs)]
+        lines += ["    }", "    if (r.seed != copy.seed || chance(in0, ones, &copy) != 4 || copy.offset != 0)  /* nothing was drawn */", "        return 2;",
+                  "    return 0;", "}"]
+        with open(d + "/main.c", "w") as fh:
+            fh.write("\n".join(lines) + "\n")
+        for more in ((), ("-DTAPER_THREADS=3", "-pthread")):
+            sh("cc", *FLAGS, *more, "-o", "program", "main.c", "model.c", "chance.c", "-lm", cwd=d)
+            got = [float(v) for v in sh("./program", cwd=d).stdout.split()]
+            near(got, want, 1e-6)
+    try:
+        run_in_c(lambda x: x[taper.randperm(4)], (x,))
+    except AssertionError as e:
+        assert "'randperm' cannot be exported as C" in str(e), e
+    else:
+        assert False, "randperm was exported"
+
+
 def test_a_function_as_c():
     w = taper.randn(5, 3)
 
