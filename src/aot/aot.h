@@ -99,6 +99,8 @@ bool aot_draws(tp_comp *c, ir_graph *g); /* rand becomes a place in the sequence
 
 /* partition.c: fills u->fw, u->bw, nsaved, saved_bytes from u->joint; nfw: results that belong to forward. */
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut);
+/* A graph that holds both passes: where most is alive, cheap values are computed again instead of kept. */
+bool aot_recompute(tp_comp *c, ir_graph *g);
 /* What backward keeps of inputs that forward writes becomes a copy of what they held before, whoever cut the graph. */
 bool aot_keep_old_values(aot_unit *u, int nfw, tp_err *err);
 

@@ -14,6 +14,8 @@ typedef struct part {
     uint8_t *side; /* by node id */
     bool *needed;  /* a forward value that backward reads */
     bool *save;
+    bool *held;     /* returned, so that it lives in any case; NULL: nothing is said to be */
+    bool *in_input; /* the new value of an input, which may lie in its memory */
     int64_t *bytes; /* by hint */
 } part;
 
@@ -206,6 +208,7 @@ static void choose(part *p, bool min_cut)
         bool input = v->kind == IR_placeholder;
         for (int i = 0; i < p->u->nmut && input; i++) /* its old value must be copied */
             input = p->j->inputs.at[p->u->mut[i]] != v;
+        input |= p->held && p->held[v->id];
         /* Inputs live anyway: holding on to one costs little. Small values cost at least something each. */
         int64_t cap = !savable(v) ? INF : input ? 1 + p->bytes[v->id] / 64 : 64 + p->bytes[v->id];
         arc(&f, 2 * v->id, 2 * v->id + 1, cap);
@@ -589,6 +592,189 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
     free(p.save);
     free(p.bytes);
     return true;
+}
+
+/* ---- forward and backward in one graph ----
+ * A whole step of training, captured as one graph, has no tangents to tell its two passes apart. What matters is where most
+ * bytes are alive: values that were made before and are read after are saved across that place or computed again behind it,
+ * chosen by the same cut. */
+static bool shares_memory(const ir_node *n) /* its value lies in its operand's memory */
+{
+    const ir_node *of = n->kind == IR_getitem ? n->arg[0].node : n;
+    return of->kind == IR_call && (op_row_of((op_id)of->op)->flags & OPF_VIEW) && of->arg[0].kind == VAL_node;
+}
+
+static int height_of(const part *p) /* the id at which most is alive, in the order of the program */
+{
+    ir_graph *j = p->j;
+    int n = j->next_id, at = 0;
+    int *last = mem_zalloc(sizeof *last * (size_t)(n + 1));
+    int64_t *change = mem_zalloc(sizeof *change * (size_t)(n + 2)), now = 0, most = 0;
+    for (ir_node *v = j->last; v; v = v->prev) {
+        last[v->id] = v->id;
+        for (const ir_use *u = v->uses; u; u = u->next)
+            last[v->id] = MAX(last[v->id], shares_memory(u->user) || v->val.kind == VAL_tensors
+                                               ? last[u->user->id]
+                                               : u->user->id);
+        if ((v->kind != IR_call && v->kind != IR_opaque && v->kind != IR_getitem) || shares_memory(v) ||
+            p->in_input[v->id])
+            continue;
+        change[v->id] += p->bytes[v->id];
+        change[last[v->id] + 1] -= p->bytes[v->id];
+    }
+    for (int i = 0; i < n; i++) {
+        now += change[i];
+        if (now > most) {
+            most = now;
+            at = i;
+        }
+    }
+    free(last);
+    free(change);
+    return at;
+}
+
+static int64_t bytes_kept(const part *p, const bool *which)
+{
+    int64_t sum = 0;
+    IR_EACH(v, p->j)
+    if (which[v->id] && v->kind != IR_placeholder && v->kind != IR_const && !p->held[v->id])
+        sum += p->bytes[v->id];
+    return sum;
+}
+
+typedef struct behind {
+    int from;
+    bool late;
+} behind;
+static void is_late(void *arg, ir_node *n)
+{
+    behind *b = arg;
+    b->late &= n->id < b->from || n->late || n->kind == IR_const || n->kind == IR_placeholder;
+}
+
+static ir_node *same_again(ir_graph *g, const ir_node *n, ir_node *before)
+{
+    ir_node *m = n->kind == IR_getitem
+                     ? ir_add_getitem(g, n->arg[0].node, (int)n->arg[1].i, copy_type(&n->val))
+                     : ir_add_call(g, (op_id)n->op, (op_variant)n->variant, n->arg, n->narg,
+                                   copy_type(&n->val));
+    ir_insert_before(g, before, m);
+    m->loc = n->loc;
+    m->meta = n->meta;
+    m->late = true;
+    return m;
+}
+
+static void read_copies(ir_graph *g, ir_node *n, ir_node *const *copy, int ncopy)
+{
+    for (int i = 0; i < n->narg; i++) {
+        tp_val v = n->arg[i];
+        if (v.kind == VAL_node && v.node->id < ncopy && copy[v.node->id])
+            ir_set_arg(n, i, (tp_val){ .kind = VAL_node, .node = copy[v.node->id] });
+        bool any = false;
+        for (int k = 0; v.kind == VAL_nodes && k < v.n; k++)
+            any |= v.nodes[k] && v.nodes[k]->id < ncopy && copy[v.nodes[k]->id];
+        if (!any)
+            continue;
+        v.nodes = ARENA_ARR(&g->mem, ir_node *, v.n);
+        for (int k = 0; k < v.n; k++) {
+            ir_node *x = n->arg[i].nodes[k];
+            v.nodes[k] = x && x->id < ncopy && copy[x->id] ? copy[x->id] : x;
+        }
+        ir_set_arg(n, i, v);
+    }
+}
+
+/* What is computed again behind `from`, and what is computed there of earlier values alone, stands before its first reader
+ * and waits for what else that reads. */
+static void place_late(part *p, int from, const bool *again)
+{
+    ir_graph *g = p->j;
+    int n = g->next_id;
+    ir_node **by_id = mem_alloc(sizeof(ir_node *) * (size_t)n),
+            **copy = mem_zalloc(sizeof(ir_node *) * (size_t)n);
+    int *at = mem_alloc(sizeof *at * (size_t)n); /* its first reader that is not late itself */
+    IR_EACH(v, g)
+    {
+        by_id[v->id] = v;
+        behind b = { from, v->id >= from && (v->kind == IR_getitem || cheap(v)) };
+        if (b.late)
+            ir_each_operand(v, is_late, &b);
+        v->late = b.late && v->narg;
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        at[i] = n;
+        for (const ir_use *u = by_id[i]->uses; u; u = u->next) {
+            const ir_node *r = u->user;
+            if (r->id < from ? again[r->id] : r->late)
+                at[i] = MIN(at[i], at[r->id]);
+            else if (r->id >= from && r->kind != IR_output)
+                at[i] = MIN(at[i], r->id);
+        }
+        if (at[i] == n) /* only returned */
+            by_id[i]->late = false;
+    }
+    for (int i = 0; i < n; i++) {
+        ir_node *v = by_id[i];
+        if (again[i] && i < from && v->kind != IR_const && at[i] < n)
+            copy[i] = same_again(g, v, by_id[at[i]]);
+        else if (v->late)
+            ir_insert_before(g, by_id[at[i]], v);
+        if (copy[i])
+            read_copies(g, copy[i], copy, n);
+        else if (i >= from && v->kind != IR_output)
+            read_copies(g, v, copy, n);
+    }
+    free(by_id);
+    free(copy);
+    free(at);
+}
+
+bool aot_recompute(tp_comp *c, ir_graph *g)
+{
+    aot_unit none = { 0 };
+    part p = { .c = c, .j = g, .u = &none };
+    ir_renumber(g);
+    size_t n = (size_t)MAX(g->next_id, 1);
+    p.side = mem_zalloc(n);
+    p.needed = mem_zalloc(n * sizeof *p.needed);
+    p.save = mem_zalloc(n * sizeof *p.save);
+    p.held = mem_zalloc(n * sizeof *p.held);
+    p.in_input = mem_zalloc(n * sizeof *p.in_input);
+    p.bytes = mem_zalloc(n * sizeof *p.bytes);
+    bool *again = mem_zalloc(n), ok = true;
+    IR_EACH(v, g)
+    p.bytes[v->id] = node_bytes(v);
+    for (int i = 0; i < g->output->narg; i++)
+        if (g->output->arg[i].kind == VAL_node) {
+            p.held[g->output->arg[i].node->id] = true;
+            p.in_input[g->output->arg[i].node->id] = i < g->ninto && g->into[i];
+        }
+    int from = height_of(&p);
+    IR_EACH(v, g)
+    if (v->id >= from && v->kind != IR_placeholder && v->kind != IR_const)
+        p.side[v->id] = SIDE_bw;
+    IR_EACH(v, g)
+    if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
+        ir_each_operand(v, reads, &p);
+    choose(&p, true);
+    int64_t all = bytes_kept(&p, p.needed), kept = bytes_kept(&p, p.save);
+    if (kept < all - all / 16) {
+        IR_EACH(v, g)
+        if (p.needed[v->id] && !p.save[v->id])
+            need_again(&p, again, v);
+        place_late(&p, from, again);
+        ok = pass_run_named(c, g, "dce");
+    }
+    free(p.side);
+    free(p.needed);
+    free(p.save);
+    free(p.held);
+    free(p.in_input);
+    free(p.bytes);
+    free(again);
+    return ok;
 }
 
 /* ---- inputs that forward writes ---- */

@@ -733,7 +733,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     int64_t passes = -clock_ns();
     if (!pass_run_named(c, t.g, clean_passes))
         goto done;
-    if ((flags & AOT_min_cut) && any && !aot_pool_offsets(c, t.g))
+    if ((flags & AOT_min_cut) && (any || g->backward) && !aot_pool_offsets(c, t.g))
         goto done;
     if (flags & AOT_decompose) {
         ir_graph *d = aot_decompose(c, t.g);
@@ -760,7 +760,12 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     if (cut && u->ngrad ? !cut->fn(cut, c, u, nfw) || !check_cut(u, nfw, err)
                         : !aot_partition(c, u, nfw, flags & AOT_min_cut))
         goto done;
-    if (u->bw && !aot_keep_old_values(u, nfw, err))
+    u->fw->ninto = u->nvalue + u->nmut;
+    u->fw->into = ARENA_ARR(&u->fw->mem, int, MAX(u->fw->ninto, 1));
+    for (int i = 0; i < u->nmut; i++)
+        u->fw->into[u->nvalue + i] = u->mut[i] + 1;
+    if (u->bw ? !aot_keep_old_values(u, nfw, err)
+              : (flags & AOT_min_cut) && g->backward && !aot_recompute(c, u->fw))
         goto done;
     spent += clock_ns();
     if (ev_log_on(EVC_aot, EV_INFO))

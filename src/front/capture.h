@@ -50,6 +50,7 @@ typedef enum {
 typedef struct source {
     uint8_t kind;
     bool used; /* evaluated when the guards run */
+    bool kept; /* what is rebuilt after the graph needs it */
     int id;    /* register */
     int index;
     struct source *base;
@@ -160,6 +161,8 @@ typedef struct effect {
     uint8_t kind;
     recipe *target, *value;
     PyObject *key;
+    source
+        *early; /* what the attribute holds is let go before the graph runs, as the program does; or NULL */
 } effect;
 
 /* --- backends
@@ -335,6 +338,7 @@ struct entry {
     recipe **local; /* NULL: unchanged; R_null: cleared */
     recipe **stack;
     VEC(effect) effects;
+    int nearly;          /* of them with `early` */
     const char *invalid; /* why it can no longer be used */
     uint64_t hits;
     struct run_times { /* nanoseconds; a sample of the calls */
@@ -414,6 +418,7 @@ typedef struct tobj {
     PyObject *over;     /* attributes written: name -> value or the deleted mark */
     PyObject *dict;     /* shadow of __dict__ once asked for */
     bool container;
+    bool cleared;   /* its gradient was set to None before any operator */
     PyObject *tail; /* a list that was not looked at, only appended to: what was appended */
 } tobj;
 

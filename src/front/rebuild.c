@@ -48,7 +48,7 @@ static recipe *from_src(rb *b, source *s)
 {
     recipe *r = make(b, R_src, 0);
     for (source *q = s; q; q = q->base)
-        q->used = true;
+        q->used = q->kept = true;
     r->index = s->id;
     return r;
 }
@@ -536,6 +536,9 @@ static bool effects(rb *b)
                                                    : (del ? FX_delattr : FX_setattr);
             if (!add_effect(b, fx, target_of(b, &k), key, del ? NULL : v))
                 return false;
+            if (fx == FX_setattr && k.cleared && k.src->kind != SRC_const && py_is_tensor(k.abs) &&
+                !PyUnicode_CompareWithASCIIString(key, "grad"))
+                b->e->effects.at[b->e->effects.n - 1].early = src_get(b->e, SRC_attr, k.src, NULL, key, 0);
             if (fx == FX_setattr && k.src->kind != SRC_const && (PyLong_CheckExact(v) || py_is_symint(v)))
                 counted(t, src_get(b->e, SRC_instattr, k.src, NULL, key, 0));
         }
@@ -698,6 +701,21 @@ static void finish_graph(trace *t)
     e->repeats = repeats(t->g, &e->random);
 }
 
+/* A gradient that the program set to None before it computed anything need not live while the graph runs, if nothing
+ * that follows reads it. */
+static void let_go_early(entry *e)
+{
+    for (size_t i = 0; i < e->effects.n; i++) {
+        effect *fx = &e->effects.at[i];
+        bool read = fx->early && fx->early->kept;
+        for (int k = 0; k < e->nin && fx->early; k++)
+            read |= e->in[k] == fx->early;
+        if (read)
+            fx->early = NULL;
+        e->nearly += fx->early != NULL;
+    }
+}
+
 bool rebuild_finish(trace *t, bool returned, PyObject *ret)
 {
     entry *e = t->e;
@@ -744,6 +762,7 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
     }
     distinct(t);
     finish_graph(t);
+    let_go_early(e);
     e->plain = returned && e->ret->kind == R_out && !e->ret->attrs && !e->ret->spent && !e->ret->grad &&
                !e->effects.n && e->nout == 1;
     ok = true;
@@ -1108,6 +1127,63 @@ done:
     return ok;
 }
 
+static void count_regs(const entry *e, PyObject **reg, bool up)
+{
+    for (size_t i = 0; i < e->sources.n; i++)
+        if (e->sources.at[i]->used) {
+            if (up)
+                Py_INCREF(reg[i]);
+            else
+                Py_DECREF(reg[i]);
+        }
+}
+
+/* Gradients that the program drops first: the registers hold None for them from here on. had: which there were. */
+static bool let_go(entry *e, PyObject **reg, bool *had)
+{
+    for (size_t i = 0; i < e->effects.n; i++) {
+        effect *fx = &e->effects.at[i];
+        if (!fx->early)
+            continue;
+        PyObject *t = reg[fx->target->index];
+        had[i] = fx->early->used && reg[fx->early->id] != Py_None;
+        Py_CLEAR(fx->early->held);
+        if (fx->early->used) {
+            Py_INCREF(Py_None);
+            Py_SETREF(reg[fx->early->id], Py_None);
+        }
+        if (PyObject_SetAttr(t, fx->key, Py_None) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* The instructions will be executed from the start, where those gradients were there. Nothing reads their values: the graph
+ * would have them as inputs. */
+static void take_back(const entry *e, PyObject **reg, const bool *had)
+{
+    PyObject *t, *v, *tb;
+    PyErr_Fetch(&t, &v, &tb);
+    for (size_t i = 0; i < e->effects.n; i++) {
+        const effect *fx = &e->effects.at[i];
+        if (!fx->early || !had[i])
+            continue;
+        tp_err err = { 0 };
+        const tp_tensor *x = py_tensor(reg[fx->target->index]);
+        tp_tensor *g = tensor_new_strided((dtype)x->dt, x->ndim, x->size, x->stride, tensor_device(x), &err);
+        PyObject *o = NULL;
+        if (g) {
+            if (tensor_data(g))
+                memset(tensor_data(g), 0, (size_t)g->storage->nbytes);
+            o = py_wrap(g);
+        }
+        if (!o || PyObject_SetAttr(reg[fx->target->index], fx->key, o) < 0)
+            py_forget();
+        Py_XDECREF(o);
+    }
+    PyErr_Restore(t, v, tb);
+}
+
 int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObject **result)
 {
     tp_val small_in[16], small_out[8],
@@ -1118,6 +1194,7 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     int rc = ST_error;
     PyObject **objs = NULL;
     int64_t *sym = NULL;
+    bool *had = TP_UNLIKELY(e->nearly) ? mem_zalloc(e->effects.n) : NULL;
     for (int i = 0; i < e->nin; i++) {
         PyObject *o = reg[e->in[i]->id];
         if (py_is_tensor(o))
@@ -1132,7 +1209,10 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     uint64_t seed = rng ? rng->seed : 0, offset = rng ? rng->offset : 0;
     CX->grad_mode = mode && !e->nograd;
     CX->autocast = false; /* the conversions are in the graph */
-    bool ran = !e->run || e->run->run(e->run, in, e->nin, out, e->nout, &err);
+    if (TP_UNLIKELY(had)) /* what goes may take other things along */
+        count_regs(e, reg, true);
+    bool ran = (!had || let_go(e, reg, had)) &&
+               (!e->run || e->run->run(e->run, in, e->nin, out, e->nout, &err));
     if (e->nograd)
         CX->grad_mode = mode;
     CX->autocast = cast;
@@ -1143,6 +1223,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
             cap_traceback(f, err.file, err.line);
         if (e->repeats && PyErr_ExceptionMatches(PyExc_Exception)) {
             rc = ST_repeat;
+            if (had)
+                take_back(e, reg, had);
             if (rng) {
                 rng->seed = seed;
                 rng->offset = offset;
@@ -1170,19 +1252,21 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         }
     }
     build b = { reg, out, objs, sym, objs + e->nout };
-    for (size_t i = 0; i < e->sources.n; i++) /* effects may drop what the recipes still need */
-        if (e->sources.at[i]->used)
-            Py_INCREF(reg[i]);
+    if (!had)
+        count_regs(e, reg, true); /* effects may drop what the recipes still need */
     if (rebuild_state(e, f, &b, result))
         rc = e->returns ? ST_return : ST_next;
-    for (size_t i = 0; i < e->sources.n; i++)
-        if (e->sources.at[i]->used)
-            Py_DECREF(reg[i]);
+    if (!had)
+        count_regs(e, reg, false);
     for (int i = 0; i < e->nout; i++)
         val_clear(&out[i]);
     for (int i = 0; i < e->nout + e->nmemo; i++)
         Py_XDECREF(objs[i]);
 done:
+    if (had) {
+        count_regs(e, reg, false);
+        free(had);
+    }
     free(objs);
     free(sym);
     if (in != small_in)

@@ -1233,6 +1233,8 @@ static entry *find_entry(region *r, frame *f, cap_cfg *cfg, PyObject **reg, PyOb
             }
             return e;
         }
+        if (TP_UNLIKELY(e->has_held)) /* gradients must not outlive a check that failed */
+            src_release(e);
     }
     return NULL;
 }

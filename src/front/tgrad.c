@@ -364,6 +364,7 @@ bool t_grad_finish(trace *t)
     if (ir_switches_grad(n))
         ir_erase(n);
     t->g->grad_mode = false;
+    t->g->backward = true;
     t->e->nograd = true;
     return true;
 }

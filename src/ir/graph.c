@@ -521,7 +521,10 @@ ir_graph *ir_graph_copy(const ir_graph *g)
     map_reserve(&c->names, (size_t)g->nnode);
     ir_share_env(c, g);
     c->grad_mode = g->grad_mode;
+    c->backward = g->backward;
     c->style = g->style;
+    c->into = arena_dup(&c->mem, g->into, sizeof *g->into * (size_t)g->ninto);
+    c->ninto = g->ninto;
     map locs = { 0 }, graphs = { 0 };
     IR_EACH(n, (ir_graph *)g)
     {
@@ -536,6 +539,7 @@ ir_graph *ir_graph_copy(const ir_graph *g)
         m->meta = n->meta ? arena_strdup(&c->mem, n->meta) : NULL;
         m->opaque = n->opaque;
         m->spell = n->spell;
+        m->late = n->late;
         m->digest = n->digest ? arena_strdup(&c->mem, n->digest) : NULL;
         if (n->konst) {
             m->konst = tensor_ref(n->konst);

@@ -42,7 +42,10 @@ struct ir_node {
     uint8_t kind;    /* ir_kind */
     uint8_t variant; /* op_variant of a call */
     uint8_t spell;   /* SPELL_*: how the user wrote it; only printing looks at it */
-    bool typed;  /* a call: the shape rule gave this type for operands of the types that they still have */
+    bool typed; /* a call: the shape rule gave this type for operands of the types that they still have */
+    bool
+        late; /* computed for those who read it, when what else they read is there; only its place in time depends
+                      * on it */
     uint16_t op; /* op_id of a call */
     int narg;
     tp_val *arg;      /* schema order for calls; VAL_node/VAL_nodes where a call has tensors */
@@ -77,10 +80,13 @@ struct ir_graph {
     const char *wanted;   /* private: what the next node is to be called, or NULL: from its operator */
     map name_next;        /* base name -> next suffix to try */
     bool grad_mode;       /* at capture */
+    bool backward;        /* a backward pass is part of it: what is kept for that is a choice */
     int *env_refs;        /* set where env ends with the last graph that shares it (parsed text); atomic */
     uint8_t style;        /* IR_STYLE_* */
     ir_graph *parent;     /* the graph that owns this one (nested graphs), or NULL */
     VEC(ir_graph *) subs; /* nested graphs, owned: operands of kind VAL_graph */
+    int *into,
+        ninto; /* by result: + 1: the input that it will be copied into, in whose memory it may lie at once; 0: none */
     VEC(tp_tensor *) keep; /* fake tensors and constants to release */
 };
 

@@ -17,8 +17,9 @@ typedef struct loop_slot {
     tp_tensor *type;  /* fake: dtype, sizes, strides; borrowed from the graph */
     tp_tensor *konst; /* borrowed from the graph */
     bool passing;     /* rows that only the next kernel or product reads: it need not exist as a whole */
-    int over;         /* + 1: a product that is added to what lies in that slot; 0: none */
-    int first, last;  /* steps that make it and that use it last; -1: never */
+    int over; /* + 1: it lies in the memory of that slot: a product that is added to what is there, a value of a
+                       * kernel that reads it last, a new value of an input; 0: none */
+    int first, last; /* steps that make it and that use it last; -1: never */
 } loop_slot;
 
 typedef enum { STEP_kernel, STEP_extern, STEP_check } step_kind;

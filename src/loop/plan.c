@@ -44,13 +44,15 @@ typedef struct info { /* per node, by id */
     bool outer; /* one value per row: reductions and what follows from them alone */
     int slot;   /* + 1 */
     bool covered, tested;
-    bool memview; /* a view that the runtime makes over memory */
-    bool folds;   /* computed where it is used although that is a choice */
-    bool low;     /* its operand is known not to be positive */
-    bool checked; /* its indices are checked by a step */
-    int depth;    /* operators from the values in memory that its expression reads up to it */
-    int leaves;   /* values in memory that its expression reads, counted with repeats */
-    int walked;   /* the last walk over sources that met it */
+    bool memview;  /* a view that the runtime makes over memory */
+    bool folds;    /* computed where it is used although that is a choice */
+    bool low;      /* its operand is known not to be positive */
+    bool checked;  /* its indices are checked by a step */
+    bool last;     /* stored when its kernel has read everything: it may lie where something is read */
+    ir_node *into; /* the input that it becomes the value of */
+    int depth;     /* operators from the values in memory that its expression reads up to it */
+    int leaves;    /* values in memory that its expression reads, counted with repeats */
+    int walked;    /* the last walk over sources that met it */
 } info;
 
 enum { DEEP = 100 }; /* operators in one expression */
@@ -74,6 +76,11 @@ struct group {
     int part;         /* + 1: which part of its only member this kernel writes; size is the part's */
 };
 
+typedef struct over { /* step `step` writes each element of n where it reads that of x, after it was read */
+    ir_node *n, *x;
+    int step;
+} over;
+
 typedef struct planner {
     tp_comp *c;
     loop_plan *p;
@@ -81,12 +88,14 @@ typedef struct planner {
     info *in; /* by node id */
     VEC(group *) groups;
     group *effect; /* the last call made for more than its result */
+    bool *writes;  /* by group: new values of inputs that nothing else waits for */
     int words;     /* of bit sets */
     int nwalk;     /* walks over sources so far */
     map lowers;    /* calls that were tried -> 2: covered, 1: not */
     arena tmp;
     VEC(ir_node *) check; /* what the group being surveyed reads by indices */
-    strbuf decisions;     /* what was fused and what not, for the trace */
+    VEC(over) over;
+    strbuf decisions; /* what was fused and what not, for the trace */
 } planner;
 
 static const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
@@ -1665,6 +1674,7 @@ static bool bits_within(const uint64_t *b, const uint64_t *in, const uint64_t *o
 typedef struct depwalk {
     planner *pl;
     uint64_t *bits;
+    int before; /* id of the node that is placed */
     VEC(ir_node *) stack;
     int walk; /* number of this one */
 } depwalk;
@@ -1683,10 +1693,38 @@ static void dep_operand(void *arg, ir_node *n)
     f->walked = d->walk;
     vec_push(&d->stack, n);
 }
+static void dep_beside(void *arg, ir_node *n) /* what was placed already of what a reader needs */
+{
+    if (!n->late && n->id < ((depwalk *)arg)->before)
+        dep_operand(arg, n);
+}
+
+/* The first reader that does not wait itself. */
+static ir_node *first_reader(planner *pl, ir_node *n)
+{
+    VEC(ir_node *) stack = { 0 };
+    ir_node *first = NULL;
+    map seen = { 0 };
+    vec_push(&stack, n);
+    while (stack.n)
+        for (ir_use *u = vec_pop(&stack)->uses; u; u = u->next) {
+            if (u->user->late && !map_puti(&seen, (uintptr_t)u->user, u->user))
+                vec_push(&stack, u->user);
+            if (!u->user->late && u->user->kind != IR_output && (!first || u->user->id < first->id))
+                first = u->user;
+        }
+    vec_free(&stack);
+    map_free(&seen);
+    return first;
+}
+
 static void node_deps(planner *pl, ir_node *n, uint64_t *bits)
 {
-    depwalk d = { .pl = pl, .bits = bits, .walk = ++pl->nwalk };
+    depwalk d = { .pl = pl, .bits = bits, .walk = ++pl->nwalk, .before = n->id };
     ir_each_operand(n, dep_operand, &d);
+    ir_node *reader = n->late ? first_reader(pl, n) : NULL;
+    if (reader)
+        ir_each_operand(reader, dep_beside, &d);
     while (d.stack.n)
         ir_each_operand(vec_pop(&d.stack), dep_operand, &d);
     vec_free(&d.stack);
@@ -1826,6 +1864,10 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
     }
     if (would_cycle(pl, g, deps)) {
         log_fusion(pl, n, g, false, "another step must come between");
+        return false;
+    }
+    if (f->into && g->red) { /* there it would have to wait in memory of its own */
+        log_fusion(pl, n, g, false, "it is written into an input when nothing can fail any more");
         return false;
     }
     uint32_t all = g->nd >= 32 ? ~0u : (1u << g->nd) - 1;
@@ -2679,6 +2721,14 @@ static void store_member(walk *w, ir_node *n, vir_ref v)
     vir_store(w->k, buffer_of(w, n, VIR_OUT), emit_lin(w, &a), v, 0);
 }
 
+/* What may lie where this kernel reads: every value that needs those elements has been computed by now. */
+static void store_last(walk *w)
+{
+    for (int i = 0; i < w->g->n; i++)
+        if (w->pl->in[w->g->member[i]->id].last)
+            store_member(w, w->g->member[i], member_value(w, w->g->member[i]));
+}
+
 /* ---- values that wait for a later pass ----
  * Softmax reads its exponentials twice: for their sum and for the quotient. Instead of computing them again, the pass that
  * sums them stores them where the result will lie, and the pass that writes the result reads them back. */
@@ -3045,10 +3095,14 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                 e->value_pass[i] = pass;
                 if (f->stored)
                     store_member(w, n, e->value[i]);
-            } else if (f->stored)
-                store_member(w, n, member_value(w, n));
+            } else if (f->stored) {
+                vir_ref v = member_value(w, n);
+                if (!f->last)
+                    store_member(w, n, v);
+            }
         }
         store_parked(w, pass);
+        store_last(w);
         for (int i = 0; i < t->nred; i++)
             vir_end(k);
     }
@@ -3127,6 +3181,63 @@ static bool same_rows(const walk *w, const ir_node *product, const ir_node *to)
         if (w->seen.at[i].n == product && !lin_equal(&w->seen.at[i].at, at))
             at = NULL;
     return at != NULL;
+}
+
+/* Does the kernel read x only where it writes n, and is all of it there? */
+static bool reads_where_written(const walk *w, const ir_node *x, const ir_node *n)
+{
+    if (!ir_type_equal(&x->val, &n->val) || !tensor_is_dense(ir_type(x)) || !same_rows(w, x, n))
+        return false;
+    for (size_t i = 0; i < w->seen.n; i++) {
+        const access *a = &w->seen.at[i];
+        if (a->at.opaque && (a->n == x || a->to == n))
+            return false;
+        if (a->n && a->n != x && behind_views((ir_node *)a->n) == x)
+            return false;
+    }
+    return true;
+}
+
+static bool reads_any(const walk *w, const ir_node *x)
+{
+    for (size_t i = 0; i < w->seen.n; i++)
+        if (w->seen.at[i].n && behind_views((ir_node *)w->seen.at[i].n) == x)
+            return true;
+    return false;
+}
+
+/* New values of inputs, and the last value of the kernel that has a reader, may lie where it reads. In one pass: another
+ * would read what was written over. */
+static void find_over(planner *pl, const group *g, const walk *w)
+{
+    for (int i = 0; i < g->n; i++) {
+        const info *f = &pl->in[g->member[i]->id];
+        if (f->level || f->put)
+            return;
+    }
+    if (g->scan || g->part)
+        return;
+    bool found = false;
+    for (int i = g->n - 1; i >= 0; i--) {
+        ir_node *n = g->member[i];
+        info *f = &pl->in[n->id];
+        if (!f->stored || f->outer || (found && !f->into) || !decide(pl->c, DECIDE_inplace, n))
+            continue;
+        for (size_t k = 0; k < w->loads.n; k++) {
+            ir_node *x = w->loads.at[k];
+            bool input = x->kind == IR_placeholder;
+            if ((f->into ? x != f->into
+                         : input || pl->in[x->id].ext != pl->in[x->id].product || !pl->in[x->id].sched) ||
+                !reads_where_written(w, x, n))
+                continue;
+            vec_push(&pl->over, ((over){ n, x, -1 }));
+            f->last = found = true;
+        }
+        if (f->into && !f->last && !reads_any(w, f->into)) { /* written without being read: a copy, a fill */
+            vec_push(&pl->over, ((over){ n, f->into, -1 }));
+            f->last = found = true;
+        }
+    }
 }
 
 typedef struct chain { /* a product, a kernel on its rows, and a product of those rows */
@@ -3215,8 +3326,10 @@ static bool write_drawn(planner *pl, ir_node *n, bool rides)
     f->sched = f->stored = true;
     f->g = g;
     f->level = 0;
+    size_t over = pl->over.n;
     if (!write_kernel(pl, g, NULL, NULL, NULL))
         return false;
+    pl->over.n = over; /* it has memory of its own, whatever its place among the steps */
     if (rides) {
         loop_step *s = &pl->p->step.at[pl->p->step.n - 2], last = s[1];
         s[1] = s[0];
@@ -3262,6 +3375,9 @@ again:
         strip = pl->c->loops == LOOPS_strips_16 ? 16 : 64;
     cross = strip && hint(t.size[t.keep[t.nkeep - 1]]) > strip ? cross : -1;
     ir_node *drawn = product && !*fits ? NULL : drawn_apart(g, &w, &t);
+    size_t over_from = pl->over.n;
+    if (!drawn && (!product || *fits))
+        find_over(pl, g, &w);
     vec_free(&w.seen);
     vec_free(&w.loads);
     if (product && !*fits)
@@ -3368,8 +3484,12 @@ again:
     } else if (!g->red) {
         w.pass = 0;
         for (int i = 0; i < g->n; i++)
-            if (pl->in[g->member[i]->id].stored)
-                store_member(&w, g->member[i], member_value(&w, g->member[i]));
+            if (pl->in[g->member[i]->id].stored) {
+                vir_ref v = member_value(&w, g->member[i]);
+                if (!pl->in[g->member[i]->id].last)
+                    store_member(&w, g->member[i], v);
+            }
+        store_last(&w);
     } else {
         symint row = 1;
         for (int i = 0; i < t.nred; i++)
@@ -3415,6 +3535,8 @@ again:
         vec_push(&lk->nodes, (const ir_node *)g->member[i]);
     write_checks(pl, product != NULL);
     vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk, .rides = product != NULL }));
+    for (size_t i = over_from; i < pl->over.n; i++)
+        pl->over.at[i].step = (int)p->step.n - 1;
     p->nkernel++;
     ok = true;
 done:
@@ -3482,7 +3604,7 @@ static bool write_needed(planner *pl, const group *g, const int *order, size_t a
     for (size_t i = at + 1; i < pl->groups.n; i++) {
         const group *h = pl->groups.at[order[i]];
         int missing = 0;
-        if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id))
+        if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id) || pl->writes[h->id])
             continue;
         for (int q = 0; q < pl->words; q++)
             for (uint64_t left = h->before[q] & ~written[q]; left && missing <= 2; left &= left - 1) {
@@ -3513,7 +3635,7 @@ static bool write_riders(planner *pl, group *g, const int *order, size_t at, uin
     for (size_t i = at + 1; i < pl->groups.n; i++) {
         group *h = pl->groups.at[order[i]];
         bool fits = false;
-        if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id) ||
+        if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id) || pl->writes[h->id] ||
             !bits_within(h->before, written, NULL, pl->words))
             continue;
         const char *why = "its rows are not the product's";
@@ -3724,6 +3846,24 @@ static void place(orderer *o, group *g)
     o->order[o->n++] = g->id;
 }
 
+static void find_writers(planner *pl)
+{
+    int n = (int)pl->groups.n;
+    bool *writes = pl->writes = ARENA_ARR(&pl->tmp, bool, MAX(n, 1));
+    for (int i = 0; i < n; i++)
+        for (int m = 0; m < pl->groups.at[i]->n && !pl->groups.at[i]->ext && !pl->groups.at[i]->red; m++)
+            writes[i] |= pl->in[pl->groups.at[i]->member[m]->id].into != NULL;
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n && writes[i]; j++)
+                if (!writes[j] && bit_has(pl->groups.at[j]->before, i)) {
+                    writes[i] = false;
+                    more = true;
+                }
+    }
+}
+
 /* Program order, but what was moved to the backward pass to be computed again waits for its first user: computed early
  * it would only take memory. */
 static void schedule_order(planner *pl, int *order)
@@ -3748,12 +3888,13 @@ static void schedule_order(planner *pl, int *order)
             bit_set(o.floats, i);
         }
     }
-    for (int pass = 0; pass < 2; pass++) {
+    find_writers(pl);
+    for (int pass = 0; pass < 3; pass++) { /* new values of inputs come last */
         for (bool more = true; more;) {
             more = false;
             for (int i = 0; i < n && !more;
                  i++) { /* lowest number first whose sources are there or can wait */
-                if (bit_has(o.done, i) || (pass == 0 && bit_has(o.floats, i)))
+                if (bit_has(o.done, i) || (pass == 0 && bit_has(o.floats, i)) || (pass < 2 && pl->writes[i]))
                     continue;
                 if (bits_within(pl->groups.at[i]->before, o.done, o.floats, words)) {
                     place(&o, pl->groups.at[i]);
@@ -3821,6 +3962,69 @@ static void life_times(planner *pl)
             touching t = { pl, s->node->kind == IR_call ? i : (int)p->step.n };
             ir_each_operand(s->node, touch_operand, &t);
         }
+    }
+}
+
+typedef struct memory_use {
+    planner *pl;
+    int slot;
+    bool found;
+} memory_use;
+static void uses_memory(void *arg, ir_node *n)
+{
+    memory_use *u = arg;
+    for (int s = slot_of(u->pl, n); s >= 0; s = looks_at(u->pl, s))
+        u->found |= s == u->slot;
+}
+
+/* Values that lie in the memory of another: of one that is read for the last time where they are written, or of an input
+ * whose new value they are. Inputs are written when nothing can fail any more: a graph that fails has changed nothing. */
+static void choose_over(planner *pl)
+{
+    loop_plan *p = pl->p;
+    int nsteps = (int)p->step.n, safe = 0; /* the first step behind all that can fail */
+    for (int i = 0; i < nsteps; i++)
+        if (p->step.at[i].kind != STEP_kernel || p->step.at[i].rides || fault_state != 0)
+            safe = i + 1;
+    bool *taken = mem_zalloc(MAX(p->slot.n, (size_t)1));
+    for (size_t i = 0; i < pl->over.n; i++) {
+        over o = pl->over.at[i];
+        int to = pl->in[o.n->id].slot - 1, of = slot_of(pl, o.x);
+        loop_slot *t = &p->slot.at[to], *x = &p->slot.at[of];
+        if (to < 0 || t->kind != SLOT_buffer || t->over || t->passing || taken[of])
+            continue;
+        if (x->kind == SLOT_input
+                ? o.step < safe || x->last > o.step || x->output
+                : x->kind != SLOT_buffer || x->output || x->passing || x->last != o.step || t->output)
+            continue;
+        if (p->step.at[o.step].rides) { /* the product reads its operands while rows are written */
+            memory_use u = { pl, of, false };
+            ir_each_operand(p->step.at[o.step - 1].node, uses_memory, &u);
+            if (u.found)
+                continue;
+        }
+        t->over = of + 1;
+        taken[of] = true;
+        touch(pl, of, t->last);
+    }
+    free(taken);
+}
+
+/* What becomes the value of which input: where nobody else is to have it. */
+static void find_into(planner *pl)
+{
+    const ir_graph *g = pl->g;
+    for (int i = 0; i < g->ninto; i++) {
+        const tp_val *v = &g->output->arg[i];
+        if (!g->into[i] || v->kind != VAL_node)
+            continue;
+        int returned = 0;
+        for (const ir_use *u = v->node->uses; u; u = u->next)
+            returned += u->user == g->output;
+        ir_node *in = g->inputs.at[g->into[i] - 1];
+        if (returned == 1 && ir_type(in) && ir_type_equal(&in->val, &v->node->val) &&
+            tensor_is_dense(ir_type(in)))
+            pl->in[v->node->id].into = in;
     }
 }
 
@@ -4176,6 +4380,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     for (size_t i = 0; i < p->g->inputs.n; i++)
         slot_add(&pl, p->g->inputs.at[i]->val.kind == VAL_tensor ? SLOT_input : SLOT_number,
                  p->g->inputs.at[i], (int)i);
+    find_into(&pl);
     choose_sched(&pl);
     form_groups(&pl);
     for (size_t i = 0; i < pl.groups.n; i++) { /* what leaves its group must be stored */
@@ -4244,6 +4449,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         }
     }
     life_times(&pl);
+    choose_over(&pl);
     if (ev_text_on(EV_schedule)) {
         strbuf b = { 0 };
         loop_plan_print(&b, p);
@@ -4259,6 +4465,7 @@ done:
     vec_free(&pl.groups);
     vec_free(&pl.check);
     map_free(&pl.lowers);
+    vec_free(&pl.over);
     arena_free(&pl.tmp);
     if (!ok) {
         loop_plan_free(p);

@@ -331,6 +331,8 @@ static variant *variant_new(aot_program *p, tp_comp *c, const bool *needs, bool 
         ev_span s = ev_span_begin(EVS_aot);
         v->u = aot_trace(c, p->g, needs, any, p->inner->flags | AOT_backward_later, p->inner->cut);
         ev_span_end(&s);
+        if (v->u && aot_wrap) /* who stands around it runs it more than once on what it was given */
+            v->u->fw->ninto = 0;
         v->fw = v->u ? inner_compile(p, c, v->u->fw, any ? "forward" : "inference") : NULL;
         if (v->u)
             aot_tell_backward(v->u);
@@ -368,9 +370,19 @@ static variant *variant_for(aot_program *p, op_ctx *cx, const tp_val *in, int ni
     return v;
 }
 
+static bool same_place(const tp_tensor *a, const tp_tensor *b)
+{
+    return a->storage == b->storage && a->offset == b->offset && a->dt == b->dt && tensor_same_size(a, b) &&
+           !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
+}
+
 static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp_err *err)
 {
     for (int i = 0; i < u->nmut; i++) {
+        if (res[u->nvalue + i].kind == VAL_tensor && same_place(res[u->nvalue + i].t, in[u->mut[i]].t)) {
+            tensor_bump(in[u->mut[i]].t); /* it was written where it belongs */
+            continue;
+        }
         tp_val arg[3] = { in[u->mut[i]], res[u->nvalue + i], vB(false) }, out = vNone;
         if (!ops_call(cx, OP_copy_, OPV_fn, arg, &out, err))
             return false;

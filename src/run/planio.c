@@ -262,6 +262,13 @@ static bool get_slots(reading *x)
         vec_push(&x->p->slot, s);
         map_puti(&x->p->slot_of, (uintptr_t)s.node, (void *)(uintptr_t)x->p->slot.n);
     }
+    for (int64_t i = 0; i < x->nslot && !x->r->bad; i++) { /* memory is somebody's in the end */
+        int64_t of = i, left = x->nslot;
+        while (x->p->slot.at[of].over && left-- > 0)
+            of = x->p->slot.at[of].over - 1;
+        if (left < 0)
+            return false;
+    }
     return !x->r->bad;
 }
 

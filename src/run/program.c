@@ -50,6 +50,8 @@ typedef struct program {
     /* memory: one block with an offset per buffer slot, when all sizes are constants */
     int64_t *offset; /* by slot; -1: not in the block */
     int64_t block;
+    int block_last; /* the last step that uses it */
+    int commit; /* the first step that writes into an input: what it and later ones need is there by then */
     tp_storage *_Atomic kept; /* the block of the last call, where it is large */
     tp_storage *_Atomic
         *result; /* by slot: memory of the last result, used again once nobody else holds it; NULL: never */
@@ -68,25 +70,41 @@ static int64_t slot_bytes(const loop_slot *s)
     return (b + 63) & ~(int64_t)63;
 }
 
-/* Most bytes that are alive at once: results, the block of the buffers below `large` bytes for all of the time, the
- * others each for its own, and inputs that are given away (others are alive in any case). */
+/* The step that makes a slot's memory; -1: it has none of its own. */
+static int made_at(const loop_plan *p, const loop_slot *s)
+{
+    if (s->over || s->passing || (s->kind != SLOT_buffer && s->kind != SLOT_extern))
+        return -1;
+    const ir_node *n = s->node->kind == IR_getitem ? s->node->arg[0].node : s->node;
+    if (s->kind == SLOT_extern && n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_VIEW))
+        return -1;
+    return s->kind == SLOT_extern && s->index >= 0 ? p->slot.at[s->index].first : s->first;
+}
+
+/* Most bytes that are alive at once: results, the block of the buffers below `large` bytes while one of them is, the
+ * others each for its own time, what calls return, and inputs that are given away (others are alive in any case). */
 static int64_t most_alive(const loop_plan *p, const int64_t *bytes, int64_t block, int64_t large, bool given)
 {
     int steps = (int)p->step.n;
+    int block_last = -1;
     int64_t most = 0, now = block, *change = mem_zalloc(sizeof *change * (size_t)(steps + 2));
     for (int i = 0; i < (int)p->slot.n; i++) {
         const loop_slot *s = &p->slot.at[i];
+        int first = made_at(p, s);
         if (!s->type || !const_type(s->type) || s->last < 0)
             continue;
         if (s->kind == SLOT_input && given)
             change[0] += slot_bytes(s);
-        else if (s->kind == SLOT_buffer && (s->output || bytes[i] >= large) && s->first >= 0)
-            change[s->first] += slot_bytes(s);
-        else
+        else if (first >= 0 && (bytes[i] < 0 || bytes[i] >= large))
+            change[first] += slot_bytes(s);
+        else {
+            block_last = MAX(block_last, first >= 0 ? MIN(s->last, steps) : -1);
             continue;
+        }
         if (!s->output)
             change[MIN(s->last, steps) + 1] -= slot_bytes(s);
     }
+    change[block_last + 1] -= block;
     for (int i = 0; i <= steps; i++) {
         now += change[i];
         most = MAX(most, now);
@@ -139,8 +157,8 @@ static void plan_memory(tp_comp *c, program *pr)
     for (int i = 0; i < n; i++) {
         bytes[i] = pr->offset[i] = -1;
         loop_slot *s = &p->slot.at[i];
-        if (s->kind == SLOT_buffer && !s->output && !s->passing && s->first >= 0 && const_type(s->type) &&
-            (!s->node || decide(c, DECIDE_inplace, s->node))) {
+        if (s->kind == SLOT_buffer && !s->output && !s->passing && !s->over && s->first >= 0 &&
+            const_type(s->type) && (!s->node || decide(c, DECIDE_inplace, s->node))) {
             bytes[i] = slot_bytes(s);
             order[placed++] = i;
         }
@@ -205,6 +223,21 @@ static void plan_release(program *pr)
     pr->item_at[steps] = at;
 }
 
+static void plan_commit(program *pr)
+{
+    const loop_plan *p = pr->p;
+    pr->commit = pr->block_last = -1;
+    for (int i = 0; i < (int)p->slot.n; i++)
+        if (pr->offset[i] >= 0)
+            pr->block_last = MAX(pr->block_last, p->slot.at[i].last);
+    for (int i = (int)p->step.n - 1; i >= 0; i--)
+        for (int b = 0; p->step.at[i].kind == STEP_kernel && b < p->step.at[i].kernel->nbuf; b++) {
+            const loop_slot *s = &p->slot.at[p->step.at[i].kernel->buf[b]];
+            if (s->kind == SLOT_buffer && s->over && p->slot.at[s->over - 1].kind == SLOT_input)
+                pr->commit = i;
+        }
+}
+
 /* The results of a call, each by itself: one that is wanted to the end does not keep the others. */
 static void take_items(program *pr, tp_val *slot, size_t step)
 {
@@ -222,17 +255,6 @@ static void take_items(program *pr, tp_val *slot, size_t step)
     *list = vNone;
 }
 
-static void release_dead(program *pr, tp_val *slot, size_t step)
-{
-    for (int d = pr->dead_at[step]; d < pr->dead_at[step + 1]; d++) {
-        tp_val *v = &slot[pr->dead[d]];
-        if (v->kind == VAL_tensor || v->kind == VAL_tensors) {
-            val_clear(v);
-            *v = vNone;
-        }
-    }
-}
-
 /* ---- one call ---- */
 typedef struct program_at {
     program *pr;
@@ -247,6 +269,23 @@ typedef struct program_at {
     arena scratch;
     tp_val tried[OP_MAX_RETURNS]; /* results of a call that somebody tried; owned */
 } call;
+
+static void release_dead(call *c, size_t step)
+{
+    program *pr = c->pr;
+    tp_val *slot = c->slot;
+    for (int d = pr->dead_at[step]; d < pr->dead_at[step + 1]; d++) {
+        tp_val *v = &slot[pr->dead[d]];
+        if (v->kind == VAL_tensor || v->kind == VAL_tensors) {
+            val_clear(v);
+            *v = vNone;
+        }
+    }
+    if ((int)step == pr->block_last && pr->block <= BLOCK_KEPT) {
+        storage_unref(c->block);
+        c->block = NULL;
+    }
+}
 
 static void bind_symbol(void *call_of, symint s, int64_t v)
 {
@@ -537,7 +576,10 @@ static bool slot_get(call *c, int i, tp_val *out, tp_err *err)
             }
             break;
         case SLOT_buffer: {
-            tp_tensor *t = buffer_make(c, i, err);
+            tp_val other;
+            if (s->over && !slot_get(c, s->over - 1, &other, err))
+                return false;
+            tp_tensor *t = s->over ? tensor_ref(other.t) : buffer_make(c, i, err);
             if (!t)
                 return false;
             *v = vT(t);
@@ -763,6 +805,18 @@ static attend_result run_attend(call *c, size_t i, tp_err *err)
     return attend_run(&a, err);
 }
 
+/* From here on inputs are written, so nothing may fail: memory for the rest is asked for now. */
+static bool make_rest(call *c, tp_err *err)
+{
+    const loop_plan *p = c->pr->p;
+    tp_val v;
+    for (int i = 0; i < (int)p->slot.n; i++)
+        if (p->slot.at[i].kind == SLOT_buffer && p->slot.at[i].first >= c->pr->commit &&
+            !slot_get(c, i, &v, err))
+            return false;
+    return true;
+}
+
 /* Says where a step failed; known: unless a kernel said so. False. */
 static bool step_failed(const loop_step *s, bool known, tp_err *err)
 {
@@ -805,6 +859,8 @@ static size_t run_step(call *c, size_t i, tp_err *err)
     loop_plan *p = pr->p;
     const loop_step *s = &p->step.at[i];
     ops_provider_skip(TP_UNLIKELY(s->plain));
+    if ((int)i == pr->commit && !make_rest(c, err))
+        return 0;
     if (s->kind == STEP_kernel)
         return run_kernel_step(c, &pr->ks[i], err);
     if (s->kind == STEP_check)
@@ -863,7 +919,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         if (!n)
             goto done;
         for (; n; n--)
-            release_dead(pr, c.slot, i++);
+            release_dead(&c, i++);
     }
     for (; made < nout; made++) {
         if (p->out[made] < 0) {
@@ -1120,6 +1176,7 @@ run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const r
     code_log_plan(p, made);
     plan_memory(c, pr);
     plan_release(pr);
+    plan_commit(pr);
     if (options_of(c->opt).v[OPT_reuse_outputs])
         pr->result = mem_zalloc(sizeof *pr->result * MAX(p->slot.n, (size_t)1));
     return &pr->base;

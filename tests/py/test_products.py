@@ -1,5 +1,4 @@
 """Matrix products of compiled programs: into planned memory, with what follows run on their rows."""
-import json
 import os
 import subprocess
 import sys
@@ -105,53 +104,6 @@ def test_blas_is_behind_the_same_interface():
     for env in ({"TAPER_PRODUCTS": "blas"}, {"TAPER_ISA": "base"}, {"TAPER_ISA": "avx2"}):
         r = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, **env), capture_output=True, text=True)
         assert r.stdout.strip() == "True", (env, r.stderr)
-
-
-PEAKS = """
-import json, sys
-sys.path.insert(0, %r)
-import models, taper
-
-def peak(name, how):
-    model, args, target, loss = models.build(name, taper)
-    if how == "model":
-        fn = taper.compile(model)
-        step = lambda: loss(fn(*args), target).backward()
-    elif how == "loss":
-        fn = taper.compile(lambda: loss(model(*args), target))
-        step = lambda: fn().backward()
-    else:
-        step = lambda: loss(model(*args), target).backward()
-        step = taper.compile(step) if how == "whole" else step
-    for _ in range(2):
-        step()
-        for p in model.parameters():
-            p.grad = None
-    before = taper._C._memory(True)[0]
-    step()
-    return taper._C._memory()[1] - before
-
-print(json.dumps({name: [peak(name, how) for how in sys.argv[1].split(",")] for name in sys.argv[2].split(",")}))
-""" % os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench")
-
-
-def peaks(how, names):
-    out = subprocess.run([sys.executable, "-c", PEAKS, how, names], capture_output=True, text=True)
-    assert out.returncode == 0, out.stderr
-    return json.loads(out.stdout).items()
-
-
-def test_a_compiled_step_needs_no_more_memory_than_an_eager_one():
-    """Recomputed values wait for their use, saved ones go as they are read, weight gradients of a loop are added up in place."""
-    for name, (eager, model, loss) in peaks("eager,model,loss", "mlp,convnet,resnet,gpt,lstm,autoencoder,vit,unet"):
-        assert model <= eager, (name, model, eager)
-        assert loss <= eager + 4096, (name, loss, eager)  # some scalars of the loss
-
-
-def test_gradients_that_were_turned_on_their_way_are_not_copied():
-    """With backward inside of what is compiled as well; a twentieth for what a few biases take."""
-    for name, (eager, whole) in peaks("eager,whole", "mlp,autoencoder,lstm"):
-        assert whole <= eager * 1.05, (name, whole, eager)
 
 
 def test_sums_of_products_are_added_in_place():
