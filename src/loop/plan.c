@@ -3688,12 +3688,70 @@ static bool calls(const ir_node *n, op_id op)
     return n && n->kind == IR_call && n->variant == OPV_fn && n->op == op;
 }
 
+/* Where a condition on the places of a matrix holds: up to the diagonal `diag`, or from it on. */
+typedef struct band {
+    bool up_to;
+    int64_t diag;
+} band;
+static band band_not(band b) { return (band){ !b.up_to, b.up_to ? b.diag + 1 : b.diag - 1 }; }
+
+static bool band_of(const ir_node *n, band *b)
+{
+    bool flip = false;
+    for (; n; n = operand(n, 0)) {
+        bool zero = (calls(n, OP_eq_Tensor) || calls(n, OP_ne_Tensor)) && is_known_number(&n->arg[1]) &&
+                    val_as_f(&n->arg[1]) == 0;
+        if (calls(n, OP_logical_not) || (zero && n->op == OP_eq_Tensor) ||
+            (calls(n, OP_bitwise_not) && ir_type(n)->dt == DT_bool))
+            flip = !flip;
+        else if (!zero && !(calls(n, OP_to_dtype) && ir_type(n)->dt == DT_bool))
+            break;
+    }
+    const ir_node *ones = n && is_tri(n) ? operand(n, 0) : NULL;
+    if (!ones || !is_fill(ones) || ir_type(n)->ndim != 2)
+        return false;
+    tp_val one = fill_value(ones);
+    symint diag = n->arg[1].i;
+    if (!is_known_number(&one) || val_as_f(&one) == 0 || sym_is_expr(diag) || diag < -INT32_MAX ||
+        diag > INT32_MAX)
+        return false;
+    *b = (band){ n->op == OP_tril, diag };
+    if (flip)
+        *b = band_not(*b);
+    return true;
+}
+
+static bool is_minus_infinity(const tp_val *v)
+{
+    tp_val x = v->kind == VAL_node && is_fill(v->node) ? fill_value(v->node) : *v;
+    return is_known_number(&x) && val_as_f(&x) == -INFINITY;
+}
+
+/* Is w the value of one operand, and -inf where a condition says so? The operand, and where it is kept. */
+static ir_node *masked(const ir_node *w, band *keep, const ir_node **cond)
+{
+    bool where = calls(w, OP_where_self), fill = calls(w, OP_masked_fill_Scalar);
+    if (!where && !fill)
+        return NULL;
+    *cond = operand(w, fill ? 1 : 0);
+    if (!*cond || !band_of(*cond, keep))
+        return NULL;
+    if (where && is_minus_infinity(&w->arg[2]))
+        return operand(w, 1);
+    *keep = band_not(*keep);
+    if (where)
+        return is_minus_infinity(&w->arg[1]) ? operand(w, 2) : NULL;
+    return is_minus_infinity(&w->arg[2]) ? operand(w, 0) : NULL;
+}
+
 /* Is p a softmax along the rows of scores of which row r counts the first r + reach alone? 0: it is not. Behind those p is 0
  * whatever the scores are, and nobody else reads them there. */
 static int64_t reach_of_rows(planner *pl, ir_node *scores, ir_node *p)
 {
     const tp_tensor *t = ir_type(scores);
     ir_node *e = NULL, *by = NULL, *x = scores;
+    const ir_node *cond = NULL;
+    band keep;
     if (calls(p, OP_mul_Tensor) && calls(operand(p, 1), OP_reciprocal))
         e = operand(p, 0), by = operand(operand(p, 1), 0);
     else if (calls(p, OP_div_Tensor))
@@ -3701,25 +3759,25 @@ static int64_t reach_of_rows(planner *pl, ir_node *scores, ir_node *p)
     if (!calls(e, OP_exp) || !operand(e, 0) || !below_maximum(operand(e, 0)) ||
         !calls(by, OP_sum_dim_IntList) || operand(by, 0) != e)
         return 0;
-    ir_node *w = operand(operand(e, 0), 0), *top = operand(operand(e, 0), 1);
+    ir_node *w = operand(operand(e, 0), 0), *top = operand(operand(e, 0), 1), *of = masked(w, &keep, &cond);
     int nd = ir_type(w)->ndim;
-    if (!calls(w, OP_where_self) || !val_is_number(&w->arg[2]) || val_as_f(&w->arg[2]) != -INFINITY ||
-        nd < 2 || pl->in[top->id].mask != 1u << (nd - 1) || pl->in[by->id].mask != 1u << (nd - 1))
+    if (!of || !keep.up_to || keep.diag < 0 || nd < 2 || pl->in[top->id].mask != 1u << (nd - 1) ||
+        pl->in[by->id].mask != 1u << (nd - 1))
         return 0;
-    while (x->nuse == 1 && calls(x->uses->user, OP_view))
-        x = x->uses->user;
-    ir_node *tri = operand(w, 0), *ones = tri && is_tri(tri) ? operand(tri, 0) : NULL;
-    if (x->nuse != 1 || operand(w, 1) != x || !ones || tri->op != OP_tril || !is_fill(ones) ||
-        ir_type(tri)->ndim != 2 || ir_type(x)->ndim != nd || ir_type(w)->ndim != nd)
+    while (x != of && x->nuse == 1) { /* element by element, each for itself */
+        ir_node *u = x->uses->user;
+        bool each = u->kind == IR_call && u->variant == OPV_fn && (row_of(u)->flags & OPF_PW) && ir_type(u) &&
+                    same_sizes(ir_type(u)->ndim, ir_type(u)->size, ir_type(x)->ndim, ir_type(x)->size);
+        if (!each && !calls(u, OP_view))
+            return 0;
+        x = u;
+    }
+    if (x != of || x->nuse != 1 || ir_type(x)->ndim != nd)
         return 0;
-    tp_val one = fill_value(ones);
-    symint diag = tri->arg[1].i;
-    if (!is_known_number(&one) || val_as_f(&one) == 0 || sym_is_expr(diag) || diag < 0 || diag > INT32_MAX)
-        return 0;
-    return same_sizes(2, ir_type(tri)->size, 2, t->size + 1) &&
+    return same_sizes(2, ir_type(cond)->size, 2, t->size + 1) &&
                    same_sizes(2, ir_type(x)->size + nd - 2, 2, t->size + 1) &&
                    same_sizes(nd, ir_type(x)->size, nd, ir_type(w)->size) && decide(pl->c, DECIDE_range, p)
-               ? diag + 1
+               ? keep.diag + 1
                : 0;
 }
 

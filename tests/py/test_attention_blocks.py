@@ -162,6 +162,43 @@ def test_nothing_is_multiplied_behind_the_diagonal():
     assert run(300, TAPER_BISECT_SUBSYSTEM="range", TAPER_BISECT_MAX="-1") == (["True", "0"], False)
 
 
+WRITTEN = """
+import taper
+F, inf = taper.nn.functional, float("inf")
+taper.manual_seed(3)
+q, k, v = (taper.randn(2, 2, n, 8) for n in (100, 150, 150))
+k[..., -1, :] = float("nan")  # no row reaches it
+def of(mask):
+    def f(q, k, v):
+        s = (q @ k.transpose(-1, -2)) * 0.3 + 1
+        return F.softmax(mask(s, lambda **o: taper.ones(s.shape[-2], s.shape[-1], **o)), -1) @ v
+    return f
+b = dict(dtype=taper.bool)
+for mask in (lambda s, ones: s.masked_fill(taper.triu(ones(**b), 1), -inf), lambda s, ones: s.masked_fill(taper.tril(ones()) == 0, -inf),
+             lambda s, ones: taper.where(taper.triu(ones(**b), 3), -inf, s), lambda s, ones: taper.where(~taper.triu(ones(**b), 1), s, -inf),
+             lambda s, ones: s.masked_fill(taper.tril(ones(), 2).logical_not(), -inf), lambda s, ones: s.masked_fill(taper.triu(ones(), 1).bool(), -inf),
+             lambda s, ones: taper.where(taper.tril(ones()) != 0, s, -inf)):
+    f = of(mask)
+    got, want = taper.compile(f)(q, k, v), f(q, k, v)
+    print(taper.allclose(got, want, rtol=1e-4, atol=1e-4) and not want.isnan().any().item())
+print("others", flush=True)
+k[..., -1, :] = 0
+for mask in (lambda s, ones: s.masked_fill(taper.tril(ones(**b), -1), -inf), lambda s, ones: s.masked_fill(taper.triu(ones(**b), 1), -3.0),
+             lambda s, ones: taper.where(taper.triu(ones(**b), 1), s, -inf) + 0, lambda s, ones: s.masked_fill(taper.triu(ones(**b), 1), -inf) + s * 0):
+    f = of(mask)
+    got, want = taper.compile(f)(q, k, v), f(q, k, v)
+    print(taper.allclose(got, want, rtol=1e-4, atol=1e-4, equal_nan=True))
+"""
+
+
+def test_triangles_however_they_are_written():
+    """What stands between the product and the mask goes element by element; the condition may be turned round."""
+    r = subprocess.run([sys.executable, "-c", WRITTEN], env=dict(os.environ, TAPER_LOGS="schedule", TAPER_CACHE="0"), capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, r.stderr
+    assert r.stdout.split() == ["True"] * 7 + ["others"] + ["True"] * 4, r.stdout
+    assert r.stderr.count("block by block, up to the diagonal") == 7, r.stderr
+
+
 def lower(q, k, v, fill=float("-inf"), diagonal=0, by=1.0):
     s = q @ k.transpose(-1, -2)
     m = taper.tril(taper.ones(s.shape[-2], s.shape[-1], dtype=taper.bool), diagonal)
