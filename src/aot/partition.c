@@ -357,6 +357,7 @@ static ir_graph *graph_like(const ir_graph *j, const char *suffix)
     strbuf b = { 0 };
     strbuf_addf(&b, "%s%s", j->name, suffix);
     ir_graph *g = ir_graph_new(strbuf_str(&b));
+    map_reserve(&g->names, (size_t)j->nnode / 2);
     strbuf_free(&b);
     g->env = j->env;
     g->grad_mode = false;

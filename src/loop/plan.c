@@ -1744,12 +1744,17 @@ static group *group_new(planner *pl)
 static void add_before(planner *pl, group *g, const uint64_t *deps)
 {
     uint64_t *add = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
-    for (int i = 0; i < (int)pl->groups.n; i++)
-        if (bit_has(deps, i) && i != g->id) {
+    for (int w = 0; w < pl->words; w++)
+        for (uint64_t left = deps[w]; left; left &= left - 1) {
+            int i = w * 64 + __builtin_ctzll(left);
+            if (i == g->id)
+                continue;
             bit_set(add, i);
             for (int q = 0; q < pl->words; q++)
                 add[q] |= pl->groups.at[i]->before[q];
         }
+    if (bits_within(add, g->before, NULL, pl->words)) /* then all that follow g have it, too */
+        return;
     for (size_t i = 0; i < pl->groups.n; i++) {
         group *h = pl->groups.at[i];
         if (h == g || bit_has(h->before, g->id))
@@ -1760,9 +1765,12 @@ static void add_before(planner *pl, group *g, const uint64_t *deps)
 
 static bool would_cycle(planner *pl, const group *g, const uint64_t *deps)
 {
-    for (int i = 0; i < (int)pl->groups.n; i++)
-        if (bit_has(deps, i) && i != g->id && bit_has(pl->groups.at[i]->before, g->id))
-            return true;
+    for (int w = 0; w < pl->words; w++)
+        for (uint64_t left = deps[w]; left; left &= left - 1) {
+            int i = w * 64 + __builtin_ctzll(left);
+            if (i != g->id && bit_has(pl->groups.at[i]->before, g->id))
+                return true;
+        }
     return false;
 }
 

@@ -1267,6 +1267,7 @@ void vir_key(const vir *k, strbuf *out)
 {
     int next = 0;
     int32_t head[2] = { k->lanes, k->ways }, *num = mem_zalloc(sizeof *num * (size_t)k->n);
+    strbuf_grow(out, sizeof head + (size_t)k->n * 40);
     strbuf_addn(out, (const char *)head, sizeof head);
     key_region(k, 0, num, &next, out);
     free(num);

@@ -17,7 +17,7 @@ void io_put(strbuf *b, int64_t v)
     if (TP_UNLIKELY(b->cap - b->n <= 10))
         strbuf_grow(b, 10);
     char *p = b->s + b->n;
-    for (; u >= 128; u >>= 7)
+    for (; TP_UNLIKELY(u >= 128); u >>= 7)
         *p++ = (char)(u | 128);
     *p++ = (char)u;
     *p = 0;
