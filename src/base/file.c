@@ -133,6 +133,10 @@ static bool mkdirs(const char *path, mode_t last_mode, tp_err *err)
 
     while (n > 1 && p[n - 1] == '/')
         p[--n] = 0;
+    if (n && !mkdir(p, last_mode)) { /* mostly only the last one is missing */
+        free(p);
+        return true;
+    }
     for (size_t i = 1; ok && i <= n; i++) {
         if (p[i] != '/' && i != n)
             continue;

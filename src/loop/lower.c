@@ -1,7 +1,5 @@
 /* lower.c - pointwise operators in terms of the vector IR, one line each. */
 #include "loop/loop.h"
-#include "base/map.h"
-#include <pthread.h>
 #include <float.h>
 #include <math.h>
 
@@ -517,21 +515,20 @@ static const struct {
 #undef R
 };
 
-static lower_fn *by_op[OP_COUNT];
-
-static void fill(void)
-{
-    map m = { 0 };
-    for (size_t i = COUNT(rows); i-- > 0;)
-        map_put(&m, rows[i].token, (void *)rows[i].fn);
-    for (int op = 0; op < OP_COUNT; op++)
-        by_op[op] = (lower_fn *)map_get(&m, op_row_of((op_id)op)->lower_name);
-    map_free(&m);
-}
-
+/* A program uses few operators: each is looked up when it is first met. Two threads find the same. */
 lower_fn *lower_of(op_id op)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, fill);
-    return by_op[op];
+    enum { NONE = 255 };
+    static uint8_t by_op[OP_COUNT]; /* 0: not looked up yet, NONE, or row + 1 */
+    _Static_assert(COUNT(rows) < NONE, "a byte holds a row");
+    uint8_t at = __atomic_load_n(&by_op[op], __ATOMIC_RELAXED);
+    if (TP_UNLIKELY(!at)) {
+        const char *name = op_row_of(op)->lower_name;
+        at = NONE;
+        for (size_t i = COUNT(rows); i-- > 0;)
+            if (*rows[i].token == *name && !strcmp(rows[i].token, name))
+                at = (uint8_t)(i + 1);
+        __atomic_store_n(&by_op[op], at, __ATOMIC_RELAXED);
+    }
+    return at == NONE ? NULL : rows[at - 1].fn;
 }
