@@ -196,7 +196,8 @@ VJP(as_strided, "")
 
 VJP(as_strided_backward, "")
 {
-    DXV(0, V(as_strided, DYV, *ARG(2), *ARG(3), *ARG(4)));
+    /* as_strided counts in the memory of its argument, and the gradient may be expanded or a part of something */
+    DXV(0, V(as_strided, V(clone, DYV, vMF(MF_contiguous)), *ARG(2), *ARG(3), *ARG(4)));
     return true;
 }
 

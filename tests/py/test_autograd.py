@@ -366,3 +366,13 @@ def test_a_gradient_becomes_grad_without_a_copy():
     (taper.cat([u, v]) * 2).sum().backward()
     u.grad.mul_(5)
     assert v.grad.tolist() == [2, 2]
+
+
+def test_gradients_of_the_gradient_of_as_strided_wherever_they_lie():
+    """as_strided counts in the memory of its argument: a gradient that is expanded, or a part of another, is laid out first."""
+    for into, want in ((lambda g: g.sum(), [[1, 1], [1, 1]]),
+                       (lambda g: taper.cat([taper.ones(3), g]).mul(taper.arange(9.)).sum(), [[4, 5], [7, 8]])):
+        w, x = taper.ones(2, 2, requires_grad=True), taper.arange(6.).requires_grad_()
+        (g,) = taper.autograd.grad((x.as_strided((2, 2), (3, 1), 1) * w).sum(), x, create_graph=True)
+        into(g).backward()
+        assert g.tolist() == [0, 1, 1, 0, 1, 1] and w.grad.tolist() == want, (g, w.grad)
