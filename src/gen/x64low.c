@@ -22,6 +22,7 @@ typedef struct low {
     int32_t (*drawn)[4]; /* by value: what four copies drew together */
     int upper_of, upper; /* index of a table, and its bit 3 as a mask */
     int ivar;            /* general register of the vector loop's variable */
+    bool numbers;        /* no operand is NaN */
     bool failed;
 } low;
 
@@ -362,6 +363,7 @@ static int min_max(low *l, int op, int t, int a, int b, bool a_is_number)
     }
     x64_vop row = mn ? (w ? XV_minpd : XV_minps) : (w ? XV_maxpd : XV_maxps); /* b when unordered */
     bool ignore = op == VIR_fmin || op == VIR_fmax;
+    a_is_number |= l->numbers;
     if (l->m->avx512 && !a_is_number && !ignore) { /* a stays where it is NaN */
         int number = v_rvmi(l, w ? XV_kcmppd : XV_kcmpps, vl, a, a, 7), d = mir_vreg(l->m, CLASS_v);
         copy_to(l, d, a);
@@ -1645,6 +1647,35 @@ static int fold_mask(low *l, bool any, int mask)
     return mask_of_gpr(l, one);
 }
 
+/* Lanes of the parts, joined by halves: lane 0 has the result. */
+static void fold_lanes(low *l, const vir_red_info *r, const vir_frag *f, int *part)
+{
+    int np = vir_red_parts(r->kind), args[8];
+    for (int w = l->L; w > 1; w /= 2) {
+        for (int p = 0; p < np; p++)
+            args[p] = part[p], args[np + p] = upper_half(l, vir_red_part_type(r, p), part[p], w);
+        inline_frag(l, f, args, part);
+    }
+}
+
+/* The next pass over a row waits for this, so NaN is looked for once and not in every step. */
+static void fold_extreme(low *l, const vir_red_info *r, const vir_frag *f, int *part)
+{
+    int d = mir_vreg(l->m, CLASS_v), slow = mir_label(l->m), done = mir_label(l->m), with = part[0];
+    mask_test(l, compare(l, VIR_ne, r->type, with, with));
+    jcc(l, CC_ne, slow);
+    l->numbers = true;
+    fold_lanes(l, r, f, part);
+    l->numbers = false;
+    copy_to(l, d, part[0]);
+    mir_add(l->m, (mi){ .kind = MI_jmp, .imm = done });
+    label(l, slow);
+    fold_lanes(l, r, f, &with);
+    copy_to(l, d, with);
+    label(l, done);
+    part[0] = d;
+}
+
 static void red_fold(low *l, int n)
 {
     const vir_red_info *r = &l->k->reds[n];
@@ -1665,11 +1696,10 @@ static void red_fold(low *l, int n)
         l->red[n][0] = fold_mask(l, r->kind == RED_any, cur[0][0]);
         return;
     }
-    for (int w = l->L; w > 1; w /= 2) {
-        for (int p = 0; p < np; p++)
-            args[p] = cur[0][p], args[np + p] = upper_half(l, vir_red_part_type(r, p), cur[0][p], w);
-        inline_frag(l, f, args, cur[0]);
-    }
+    if ((r->kind == RED_max || r->kind == RED_min) && is_flt(r->type))
+        fold_extreme(l, r, f, cur[0]);
+    else
+        fold_lanes(l, r, f, cur[0]);
     for (int p = 0; p < np; p++)
         l->red[n][p] = bcast_lane0(l, vir_red_part_type(r, p), cur[0][p]);
 }

@@ -95,13 +95,14 @@ TEST(gen_vectors_take_turns)
     arena_free(&a);
 }
 
-/* Rows in three passes: the largest (and its place, which is stored), a sum of what is written on the way, and that times
+/* Rows in three passes: the largest (stored, perhaps with its place), a sum of what is written on the way, and that times
  * something of the row. */
 static vir *rows_kernel(arena *a, bool place, tp_err *err)
 {
     vir *k = vir_make(a, "rows");
     int x = vir_buffer(k, VM_f32, VIR_IN, "x"), w = vir_buffer(k, VM_f32, VIR_IN, "w"),
-        y = vir_buffer(k, VM_f32, VIR_INOUT, "y"), at = vir_buffer(k, VM_i32, VIR_OUT, "at");
+        y = vir_buffer(k, VM_f32, VIR_INOUT, "y"), at = vir_buffer(k, VM_i32, VIR_OUT, "at"),
+        tops = vir_buffer(k, VM_f32, VIR_OUT, "tops");
     vir_ref n = vir_int_arg(k, "n"), rows = vir_int_arg(k, "rows"), zero = vir_int(k, 0);
     vir_ref r = vir_loop(k, LOOP_parallel, zero, rows), base = vir_mul(k, r, n);
     vir_ref scale = vir_load(k, w, r, 0);
@@ -111,6 +112,7 @@ static vir *rows_kernel(arena *a, bool place, tp_err *err)
              place ? vir_cvt(k, VT_i32, i) : 0);
     vir_end(k);
     vir_ref top = vir_fold(k, m);
+    vir_store(k, tops, r, top, 0);
     if (place)
         vir_store(k, at, r, vir_part(k, m, 1), 0);
     int s = vir_red(k, RED_sum, VT_f32);
@@ -157,19 +159,23 @@ TEST(gen_rows_ahead)
             const run_kernel *r = exec_kernel_isa(k, (gen_isa)isa, &err);
             CHECK(r != NULL);
             for (int n = 1; r && n <= N; n += 1 + n / 5)
-                for (int same = 0; same < 2; same++)
+                for (int same = 0; same < 4; same++) /* the same memory; NaN in some rows */
                     for (int lo = 0; lo < 3; lo++) {
                         float in[ROWS * N], in2[ROWS * N], out[ROWS * N], ref[ROWS * N], w[ROWS];
                         int32_t at[ROWS] = { 0 }, at2[ROWS] = { 0 };
+                        float top[ROWS] = { 0 }, top2[ROWS] = { 0 };
                         for (int j = 0; j < ROWS * N; j++)
                             in[j] = in2[j] = (float)(j * 37 % 101) * 0.37f - 10, out[j] = ref[j] = -7;
+                        for (int j = same & 2 ? n + n / 2 : ROWS * N; j < ROWS * N; j += 2 * n + 3)
+                            in[j] = in2[j] = NAN;
                         for (int j = 0; j < ROWS; j++)
                             w[j] = 1 - 0.3f * (float)j;
                         int64_t ints[] = { n, ROWS }, hi = lo == 2 ? lo : ROWS - lo;
-                        exec_run(r, (void *[]){ in, w, same ? in : out, at }, ints, NULL, lo, hi);
-                        vir_interp(k, (void *[]){ in2, w, same ? in2 : ref, at2 }, ints, NULL, lo, hi, &err);
+                        exec_run(r, (void *[]){ in, w, same & 1 ? in : out, at, top }, ints, NULL, lo, hi);
+                        vir_interp(k, (void *[]){ in2, w, same & 1 ? in2 : ref, at2, top2 }, ints, NULL, lo,
+                                   hi, &err);
                         CHECK(!memcmp(in, in2, sizeof in) && !memcmp(out, ref, sizeof out) &&
-                              !memcmp(at, at2, sizeof at));
+                              !memcmp(at, at2, sizeof at) && !memcmp(top, top2, sizeof top));
                     }
         }
     }
