@@ -29,7 +29,7 @@ def page():
             "convolutions channels or places as lanes, or patches and the library. A form must give the result of the usual one and be more",
             "than 3 % faster in five of six turns; all of them together must beat the usual program. Then whole programs are measured: convolutions",
             "and what lies between them in channels_last (or contiguous) memory, with the copies at the ends counted, and without fusions or",
-            "splits of one kind (`no=fuse:add`). What was chosen is remembered in",
+            "splits of one kind (`no=fuse:add`); there the difference must be more than 5 %. What was chosen is remembered in",
             "the process and, by kernel, processor, threads and options, in the disk cache, so that another process searches nothing.",
             "`TAPER_LOGS=autotuning` shows each form with its time, what was chosen and what was dropped and why; the trace has the same",
             "(`autotune_choice`). Whoever bisects refuses choices one by one (`tune`). Sums may be added in another order.", ""]
