@@ -105,6 +105,10 @@ bool aot_recompute(tp_comp *c, ir_graph *g);
 bool aot_keep_old_values(aot_unit *u, int nfw, tp_err *err);
 
 /* replay.c: a graph runs once more on fake tensors under a recorder. */
+typedef struct aot_stepped {
+    uint64_t step; /* how many the tape had when node was replayed */
+    const ir_node *node;
+} aot_stepped;
 typedef struct aot_replay {
     op_ctx *cx;
     ir_rec *rec; /* records into rec->g; its loc is aot_replay_where with the replay as data */
@@ -121,7 +125,9 @@ typedef struct aot_replay {
     int nval;
     const ir_node *now; /* private: being replayed */
     const ir_loc *loc;
-    map locs; /* places of the old graph in locs_in */
+    VEC(aot_stepped) steps;
+    uint64_t step; /* of the tape; loc is that of the operator it belongs to */
+    map locs;      /* places of the old graph in locs_in */
     const ir_graph *locs_in;
     arena scratch;
 } aot_replay;

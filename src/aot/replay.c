@@ -1,19 +1,44 @@
 /* replay.c - a graph runs once more on fake tensors, under a recorder: how the joint graph is traced and how
  * composite rows are replaced. The two differ in what an input is and how a call is made. */
 #include "aot/aot.h"
+#include "grad/tape.h"
 #include "sym/env.h"
+
+/* The node that was replayed when this step of the tape was made. */
+static const ir_node *node_of_step(const aot_replay *r, uint64_t step)
+{
+    size_t lo = 0, hi = r->steps.n; /* the last that came no later */
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (r->steps.at[mid].step <= step)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo ? r->steps.at[lo - 1].node : NULL;
+}
 
 const ir_loc *aot_replay_where(void *data, ir_graph *g)
 {
     aot_replay *r = data;
-    if (!r->now)
-        return NULL;
+    const ir_node *n = r->now;
+    if (!n) { /* backward: a gradient has the place of the operator it belongs to */
+        if (ag_step_running == UINT64_MAX)
+            return NULL;
+        if (r->step != ag_step_running) {
+            r->step = ag_step_running;
+            r->loc = NULL;
+        }
+        n = r->loc ? NULL : node_of_step(r, r->step);
+        if (!n)
+            return r->loc;
+    }
     if (!r->loc && r->locs_in != g) {
         map_free(&r->locs);
         r->locs_in = g;
     }
     if (!r->loc)
-        r->loc = ir_loc_copy(&g->mem, &r->locs, r->now->loc);
+        r->loc = ir_loc_copy(&g->mem, &r->locs, n->loc);
     return r->loc;
 }
 
@@ -127,6 +152,7 @@ bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err)
     {
         r->now = n;
         r->loc = NULL;
+        vec_push(&r->steps, ((aot_stepped){ ag_steps_made(), n }));
         if (n->kind == IR_placeholder)
             r->val[n->id] = r->input(r, n, k++);
         else if (!replay_node(r, n, err)) {
@@ -138,6 +164,7 @@ bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err)
     }
     r->now = NULL;
     r->loc = NULL;
+    r->step = UINT64_MAX;
     return true;
 }
 
@@ -147,6 +174,7 @@ void aot_replay_end(aot_replay *r)
         if (r->val[i].kind == VAL_tensor || r->val[i].kind == VAL_tensors)
             val_clear(&r->val[i]);
     free(r->val);
+    vec_free(&r->steps);
     map_free(&r->locs);
     arena_free(&r->scratch);
 }

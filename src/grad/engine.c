@@ -431,6 +431,7 @@ static bool run_step(ag_run *r, ag_slot *s)
         if (n->zeros && !fill_zeros(r, s))
             goto done;
         n->last = !r->o->retain_graph && !n->released;
+        ag_step_running = n->leaf ? UINT64_MAX : n->seq;
         if (!n->vt->apply(n, &r->b, s->g, need, dx, r->err) || r->b.failed) {
             if (TP_UNLIKELY(r->cx->anomaly) && ag_anomaly_hooks.report && !n->leaf)
                 ag_anomaly_hooks.report(ag_anomaly_hooks.data, ag_node_name(n), n->where);
@@ -609,6 +610,7 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
                  tp_err *err)
 {
     ag_run r = { .cx = cx, .o = o, .err = err };
+    uint64_t outer = ag_step_running;
     op_ctx keep = *cx;
     ag_edge *edge = mem_zalloc(sizeof *edge * (size_t)MAX(nroot, 1));
     tp_tensor **g = mem_zalloc(sizeof *g * (size_t)MAX(nroot, 1));
@@ -661,6 +663,7 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
         }
     ok = true;
 done:
+    ag_step_running = outer;
     cx->grad_mode = keep.grad_mode;
     for (size_t i = 0; i < r.all.n; i++) {
         ag_slot *s = r.all.at[i];

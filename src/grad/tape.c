@@ -4,6 +4,8 @@
 
 ag_anomaly ag_anomaly_hooks = { .check_nan = true };
 static _Thread_local uint64_t next_seq;
+_Thread_local uint64_t ag_step_running = UINT64_MAX;
+uint64_t ag_steps_made(void) { return next_seq; }
 static _Thread_local ag_node *dead; /* steps whose count reached zero, while one is being freed */
 static _Thread_local bool freeing;
 

@@ -125,6 +125,10 @@ typedef struct ag_options {
     tp_tensor **result; /* one per input: owned gradients or NULL (taper.autograd.grad); NULL: accumulate */
 } ag_options;
 /* grad: one per root, NULL entries for scalars mean ones. */
+/* Steps are numbered as this thread makes them: how many so far; and the one whose gradient is being computed, or
+ * UINT64_MAX. Together they say which operator a gradient belongs to. */
+uint64_t ag_steps_made(void);
+extern _Thread_local uint64_t ag_step_running;
 bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const *grad, const ag_options *o,
                  tp_err *err);
 
