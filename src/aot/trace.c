@@ -564,7 +564,7 @@ static void log_graph(ev_kind text, ev_kind trace, const char *title, const ir_g
     if (!ev_text_on(text) && !ev_trace_on(trace))
         return;
     strbuf b = { 0 };
-    ir_print(&b, g, IR_PRINT_log);
+    ir_print(&b, g, IR_PRINT_log | IR_PRINT_brand);
     if (ev_text_on(text))
         ev_text(text, NULL, "TRACED GRAPH\n ===== %s %s =====\n%s", title, g->name, strbuf_str(&b));
     if (ev_trace_on(trace))
@@ -581,7 +581,7 @@ static void trace_graph(void *arg)
 {
     one_graph *a = arg;
     strbuf *b = ev_scratch();
-    ir_print(b, a->g, IR_PRINT_log);
+    ir_print(b, a->g, IR_PRINT_log | IR_PRINT_brand);
     ev_json(a->k, NULL, "{}", strbuf_str(b));
     ev_scratch_done(b);
 }

@@ -674,22 +674,7 @@ static bool finish_entry(attempt *a, bool returned, PyObject *ret, frame *real)
 }
 
 /* The graph's code as users know it: a module class around it, names of the brand. */
-static void graph_code(strbuf *out, ir_graph *g)
-{
-    strbuf b = { 0 };
-    ir_print(&b, g, IR_PRINT_types | IR_PRINT_locs | IR_PRINT_frees | IR_PRINT_class);
-    const char *p = strbuf_str(&b), *from = p;
-    bool torch = !strcmp(cap_brand(), "torch");
-    for (const char *q; torch && (q = strstr(p, "taper.")); p = q + 6)
-        if (q == from || strchr(" (=[,-", q[-1])) {
-            strbuf_addf(out, "%.*storch.", (int)(q - from), from);
-            from = q + 6;
-        }
-    strbuf_add(out, from);
-    strbuf_free(&b);
-}
-
-/* {"sizes": {node: [3, "s0"], ...}} */
+/* {node: [3, "s0"], ...} */
 static void sizes_json(strbuf *b, const ir_graph *g)
 {
     json_w w = { b };
@@ -720,7 +705,7 @@ static void log_graph(entry *e, ir_graph *g)
 {
     if (ev_on(EV_graph_code)) {
         strbuf b = { 0 };
-        graph_code(&b, g);
+        ir_print(&b, g, IR_PRINT_log | IR_PRINT_brand);
         ev_text(EV_graph_code, NULL, "TRACED GRAPH\n ===== %s =====\n%s", g->name, strbuf_str(&b));
         strbuf_free(&b);
     }
@@ -781,7 +766,7 @@ static void trace_graph(void *arg)
 {
     const ir_graph *g = *(const ir_graph **)arg;
     strbuf *b = ev_scratch(), *meta = ev_scratch();
-    ir_print(b, g, IR_PRINT_log);
+    ir_print(b, g, IR_PRINT_log | IR_PRINT_brand);
     strbuf_add(meta, "{\"sizes\": ");
     sizes_json(meta, g);
     strbuf_addc(meta, '}');

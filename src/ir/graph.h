@@ -229,6 +229,7 @@ enum {
     IR_PRINT_table = 8,     /* instead: opcode, name, target, args, kwargs */
     IR_PRINT_sizes = 128,   /* instead: "x: (s0, 3)" and "x (concrete): (5, 3)", a line a tensor */
     IR_PRINT_no_data = 256, /* with head: what constants hold is left out */
+    IR_PRINT_brand = 512,   /* logs: torch.sin where the program calls us torch */
 };
 void ir_print(strbuf *b, const ir_graph *g, int what);
 void ir_text_ready(void); /* builds what printing and parsing look up; the first of them does it otherwise */

@@ -39,7 +39,7 @@ static void report(const ir_graph *g, const pass_row *p)
     json_key(&w, "name");
     json_strf(&w, "%s_after_%s", g->name, p->name);
     json_end(&w);
-    ir_print(&code, g, IR_PRINT_log);
+    ir_print(&code, g, IR_PRINT_log | IR_PRINT_brand);
     ev_json(EV_graph_dump, NULL, strbuf_str(&meta), strbuf_str(&code));
     strbuf_free(&code);
     strbuf_free(&meta);

@@ -1,10 +1,12 @@
 /* print.c - a graph as text: Python-like code (docs/graph.md), a table, or the sizes alone.
  * Reads the graph only; marks and scratch fields stay as they are. */
 #include "ir/text.h"
+#include "base/envvars.h"
 #include "base/utf8.h"
 #include <ctype.h>
 
-static const char *root_of(int style) { return style & IR_STYLE_torch ? "torch" : "taper"; }
+static _Thread_local bool as_torch; /* while a log is printed for a program that calls us torch */
+static const char *root_of(int style) { return style & IR_STYLE_torch || as_torch ? "torch" : "taper"; }
 
 /* ---- types ---- */
 /* A size; where it can only be one number by now, that. */
@@ -887,7 +889,7 @@ static void sizes_print(strbuf *b, const ir_graph *g)
     }
 }
 
-void ir_print(strbuf *b, const ir_graph *g, int what)
+static void print(strbuf *b, const ir_graph *g, int what)
 {
     if (what & IR_PRINT_table)
         table_print(b, g);
@@ -909,4 +911,11 @@ void ir_print(strbuf *b, const ir_graph *g, int what)
         strbuf_addn(b, strbuf_str(&code), code.n);
         strbuf_free(&code);
     }
+}
+
+void ir_print(strbuf *b, const ir_graph *g, int what)
+{
+    as_torch = what & IR_PRINT_brand && env_torch_alias();
+    print(b, g, what);
+    as_torch = false;
 }

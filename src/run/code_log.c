@@ -452,7 +452,7 @@ void code_log_begin(const ir_graph *g)
         !ev_text_on(EV_ir_pre_fusion))
         return;
     strbuf b = { 0 };
-    ir_print(&b, g, IR_PRINT_log);
+    ir_print(&b, g, IR_PRINT_log | IR_PRINT_brand);
     if (ev_text_on(EV_post_grad_graphs))
         ev_text(EV_post_grad_graphs, NULL, "AFTER POST GRAD\n ===== %s =====\n%s", g->name, strbuf_str(&b));
     if (ev_text_on(EV_ir_pre_fusion))

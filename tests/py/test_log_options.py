@@ -434,6 +434,42 @@ def test_garbage_that_is_collected_within_a_compile_has_its_time_told():
         assert "result 0: a value of the graph" in payload["aot_forward_graph_fw_metadata"][0], payload
 
 
+BACKWARD = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(3, 3)
+    def forward(self, x):
+        y = self.lin(x).exp()
+        return y.sum() / y.numel()
+net = Net()
+torch.compile(net)(torch.ones(2, 3)).backward()
+print('between')
+"""
+
+
+def test_gradients_have_the_lines_of_what_they_belong_to():
+    """In the joint graph, in the backward graph and in its generated code. Graphs call the library as the program does."""
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "prog.py")
+        with open(path, "w") as f:
+            f.write(BACKWARD)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TAPER_LOGS")}
+        env.update(TORCH_LOGS="aot_graphs,aot_joint_graphs,output_code,post_grad_graphs", TAPER_LOGS_FORMAT="%(message)s", TAPER_CACHE="0")
+        p = subprocess.run([sys.executable, "-m", "taper", path], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+        assert p.returncode == 0 and p.stdout == "between\n", p.stderr
+    text = p.stderr
+    assert "taper." not in re.sub(r"Output code.*?(?=TRACED GRAPH|AFTER POST|$)", "", text, flags=re.S), text
+    joint = text.split("===== Joint graph")[1].split("TRACED GRAPH")[0]
+    assert "No stacktrace found" not in joint and joint.count("code: y = self.lin(x).exp()") >= 2, joint
+    backward = text.split("===== Backward graph")[1].split("TRACED GRAPH")[0].split("Output code")[0]
+    for line in ("code: return y.sum() / y.numel()", "code: y = self.lin(x).exp()"):
+        assert line in backward, backward
+    steps = text.split("The steps of __compiled_fn_1_backward")[1]
+    assert "prog.py:8 y = self.lin(x).exp()" in steps, steps[:1500]
+
+
 MODULES = """
 import taper
 class Net(taper.nn.Module):
