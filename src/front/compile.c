@@ -888,8 +888,10 @@ int py_init_compile(PyObject *m)
             return -1;
         }
         started = true;
-        if (ev_trace_on(EV_dynamo_output_graph)) /* not within the first compile */
+        if (ev_trace_on(EV_dynamo_output_graph)) { /* not within the first compile */
             ev_later(text_ready, "", 0, NULL);
+            metrics_watch_gc();
+        }
         off = env_on(ENV_disable);
     }
     if (PyType_Ready(&PyCompiled_Type) < 0 ||

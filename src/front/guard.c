@@ -10,6 +10,17 @@ PyObject *keep(entry *e, PyObject *o)
 }
 
 /* ---- sources ---- */
+static const char *joined(entry *e, const char *x, const char *y, const char *z)
+{
+    size_t n = strlen(x), m = strlen(y), k = strlen(z);
+    char *p = arena_alloc(&e->mem, n + m + k + 1);
+    memcpy(p, x, n);
+    memcpy(p + n, y, m);
+    memcpy(p + n + m, z, k + 1);
+    return p;
+}
+
+/* Made for every guard of a traced compile, so without a format where that is easy. */
 static const char *text_of(entry *e, const source *s)
 {
     const char *b = s->base ? src_text(s->base) : "";
@@ -31,13 +42,14 @@ static const char *text_of(entry *e, const source *s)
         return r;
     }
     case SRC_instattr:
-    case SRC_attr: return arena_printf(&e->mem, "%s.%s", b, key);
-    case SRC_typeattr: return arena_printf(&e->mem, "%s.%s", b, key);
+    case SRC_attr:
+    case SRC_typeattr: return joined(e, b, ".", key ? key : "?");
     case SRC_item:
     case SRC_deque: return arena_printf(&e->mem, "%s[%d]", b, s->index);
     case SRC_key: {
         PyObject *r = PyObject_Repr(s->key);
-        const char *t = arena_printf(&e->mem, "%s[%s]", b, r ? PyUnicode_AsUTF8(r) : "?");
+        const char *key_text = r ? PyUnicode_AsUTF8(r) : NULL;
+        const char *t = joined(e, joined(e, b, "[", key_text ? key_text : "?"), "]", "");
         py_forget();
         Py_XDECREF(r);
         return t;
@@ -47,7 +59,7 @@ static const char *text_of(entry *e, const source *s)
     case SRC_closure: return arena_printf(&e->mem, "%s.__closure__[%d]", b, s->index);
     case SRC_default: return arena_printf(&e->mem, "%s.__defaults__[%d]", b, s->index);
     case SRC_kwdefault: return arena_printf(&e->mem, "%s.__kwdefaults__['%s']", b, key);
-    case SRC_dict: return arena_printf(&e->mem, "%s.__dict__", b);
+    case SRC_dict: return joined(e, b, ".__dict__", "");
     case SRC_func: return arena_printf(&e->mem, "%s.__func__", b);
     case SRC_self: return arena_printf(&e->mem, "%s.__self__", b);
     default: return arena_printf(&e->mem, "type(%s)", b);
