@@ -11,7 +11,8 @@ typedef struct cw {
     const vir *k;
     strbuf *o;
     int indent;
-    int partial_loop; /* number of the vector loop written as blocks of partial results, or 0 */
+    int partial_loop;  /* number of the vector loop written as blocks of partial results, or 0 */
+    const char *noted; /* the last note written: one that follows itself is not repeated */
 } cw;
 
 static const char *const ctype[] = { "void", "double", "float", "int64_t", "int32_t", "int" };
@@ -461,10 +462,23 @@ static void write_frag(cw *w, const vir_frag *f)
  */
 static void line(cw *w) { strbuf_pad(w->o, w->o->n, (size_t)w->indent); }
 
+/* A note is "path/file.py:12 y = x + 1": without directories, it is the program's line. */
+static const char *without_path(const char *note)
+{
+    const char *name = note;
+    for (const char *p = note; *p && !(*p == ':' && isdigit((unsigned char)p[1])); p++)
+        if (*p == '/')
+            name = p + 1;
+    return name;
+}
+
 static void end(cw *w, const char *note)
 {
     strbuf_addc(w->o, ';');
-    if (note) {
+    bool again = note && w->noted && (note == w->noted || !strcmp(note, w->noted));
+    if (note && !again) {
+        w->noted = note;
+        note = without_path(note);
         strbuf_add(w->o, " /* ");
         for (const char *p = note, *q; *p;) { /* nothing in it may end the comment or the line */
             for (q = p; (unsigned char)*q >= 32 && *q != '*' && *q != '\\'; q++)

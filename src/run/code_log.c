@@ -72,7 +72,7 @@ static void add_operand_name(void *arg, ir_node *n)
 
 static void steps_text(strbuf *b, const loop_plan *p)
 {
-    strbuf_addf(b, "\n/* The steps of %s, in order:\n", p->g->name);
+    strbuf_addf(b, "/* The steps of %s, in order:\n", p->g->name);
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
         if (s->kind == STEP_check) {
@@ -111,7 +111,7 @@ static void steps_text(strbuf *b, const loop_plan *p)
     strbuf_add(b, " *   return (");
     for (int i = 0; i < p->nout; i++)
         strbuf_addf(b, "%s%s", i ? ", " : "", p->out[i] >= 0 ? slot_name(p, p->out[i]) : "a number");
-    strbuf_add(b, ") */\n");
+    strbuf_add(b, ") */\n\n");
 }
 
 /* Equal kernels (repeated layers) are written once. */
@@ -140,10 +140,10 @@ static void program_text(strbuf *b, const loop_plan *p)
         map_putn(&first, key.s, key.n, (void *)(i + 1));
         gen_c_kernel(&u, lk->k, lk->name);
     }
+    steps_text(b, p); /* first: it names the lines of the program, and helper functions can be long */
     gen_c_text(&u, b);
     if (same.n)
         strbuf_addf(b, "\n%s", strbuf_str(&same));
-    steps_text(b, p);
     gen_c_free(&u);
     strbuf_free(&same);
     strbuf_free(&key);
