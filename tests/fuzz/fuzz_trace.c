@@ -30,7 +30,7 @@ static void check(report *r)
 
 int FUZZ_ENTRY(const uint8_t *data, size_t n)
 {
-    report *r = report_new(), *hidden = report_new(), *other = report_new();
+    report *r = report_new(), *hidden = report_new(), *other = report_new(), *rest = report_new();
     strbuf diff = { 0 };
     const char *text = (const char *)data;
 
@@ -40,11 +40,16 @@ int FUZZ_ENTRY(const uint8_t *data, size_t n)
     report_add_text(hidden, "a.log", text, n);
     check(hidden);
     report_add_text(other, "b.log", text, n / 2);
-    report_diff_html(r, other, &diff);
-    MUST(diff.n > 8 && !strcmp(diff.s + diff.n - 8, "</html>\n") && count(&diff, "<script") == 1);
+    report_add_text(rest, "b.log", text + n / 2, n - n / 2);
+    for (int i = 0; i < 2; i++) {
+        strbuf_clear(&diff);
+        report_diff_html(i ? other : r, i ? rest : other, &diff);
+        MUST(diff.n > 8 && !strcmp(diff.s + diff.n - 8, "</html>\n") && count(&diff, "<script") == 1);
+    }
     strbuf_free(&diff);
     report_free(r);
     report_free(hidden);
     report_free(other);
+    report_free(rest);
     return 0;
 }
