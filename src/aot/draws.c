@@ -2,6 +2,7 @@
  * other draws there and is a pure function of the place. So kernels draw where numbers are used, and backward draws them again
  * instead of keeping a mask. What distributions make of uniform and normal numbers are ordinary operators. */
 #include "aot/aot.h"
+#include "ir/planted.h"
 #include <math.h>
 
 typedef struct sampler {
@@ -186,11 +187,14 @@ bool aot_draws(tp_comp *c, ir_graph *g)
             n->op == OP__rng_reserve || !tensor_is_contiguous(t) || own_generator(n) ||
             !decide(c, DECIDE_decomp, n))
             continue;
+        int since = g->next_id;
         ir_node *v = replacement(&(sampler){ c, g, n });
         if (!v && err_is_set(c->err))
             return false;
         if (!v)
             continue;
+        if (TP_UNLIKELY(fault_state != 0))
+            ir_pass_on(v, since, op_row_of((op_id)n->op)->name, n);
         ir_replace_uses(n, v);
         ir_erase(n);
     }
