@@ -1607,9 +1607,85 @@ static void red_start(low *l, int n)
     }
 }
 
+/* A mask of the lanes from `first` on. */
+static int late_lanes(low *l, int first)
+{
+    int32_t on[16] = { 0 };
+    for (int i = first; i < l->L; i++)
+        on[i] = -1;
+    if (!l->m->avx512)
+        return mir_const_vec(l->m, on, 4 * l->L);
+    int k = mir_vreg(l->m, CLASS_k);
+    mir_add(l->m, (mi){ .kind = MI_kfrom, .vl = (int8_t)kwidth(l), .d = k, .s1 = g_imm(l, -(1 << first)) });
+    return k;
+}
+
+/* Lane i takes the value that lane from[i] has; less than 0, which the first lanes have: what `other` has there. */
+static int lanes_from(low *l, int t, int v, const int *from, int other)
+{
+    int32_t at[16] = { 0 };
+    int each = wide(t) ? 2 : 1, n = l->L * each, first = 0;
+    for (int i = 0; i < n; i++)
+        at[i] = MAX(from[i / each], 0) * each + i % each;
+    while (from[first] < 0)
+        first++;
+    int d = v_rvm(l, XV_permps, n > 8 ? 2 : 1, mir_const_vec(l->m, at, n > 8 ? 64 : 32), v);
+    return first ? v_blend(l, t, late_lanes(l, first), d, other) : d;
+}
+
+/* A running result along the lanes. Behind the carried parts (one value in all lanes) stand those of each lane. */
+static void scan_step(low *l, const vir_ins *in, const vir_red_info *r)
+{
+    const vir_frag *f = vir_frag_merge(r->kind, r->type, r->itype);
+    int n = vir_red_parts(r->kind), args[8], cur[4], id[4], from[16];
+    int32_t *carry = l->red[in->imm], *lanes = carry + 4;
+    vir *tmp = vir_make(l->m->a, "identity");
+    cur[0] = vec_of(l, in->a);
+    cur[1] = vec_of(l, in->b);
+    for (int p = 0; p < n; p++) {
+        id[p] = const_op(l, &tmp->ins[vir_red_identity(tmp, r, p)]);
+        if (l->tail) /* the loop around may go on with what is carried */
+            cur[p] = select_op(l, vir_red_part_type(r, p), l->tail, cur[p], id[p]);
+    }
+    if (is_flt(r->type) && (r->kind == RED_sum || r->kind == RED_prod)) { /* in their order: lane by lane */
+        int sum = carry[0], out = 0;
+        for (int i = 0; i < l->L; i++) {
+            for (int j = 0; j < l->L; j++)
+                from[j] = i;
+            args[0] = sum;
+            args[1] = lanes_from(l, r->type, cur[0], from, 0);
+            inline_frag(l, f, args, &sum);
+            out = i ? v_blend(l, r->type, late_lanes(l, i), sum, out) : sum;
+        }
+        lanes[0] = out;
+        copy_to(l, carry[0], sum);
+        return;
+    }
+    for (int by = 1; by < l->L; by *= 2) {
+        for (int j = 0; j < l->L; j++)
+            from[j] = j - by;
+        for (int p = 0; p < n; p++)
+            args[p] = lanes_from(l, vir_red_part_type(r, p), cur[p], from, id[p]), args[n + p] = cur[p];
+        inline_frag(l, f, args, cur);
+    }
+    for (int p = 0; p < n; p++)
+        args[p] = carry[p], args[n + p] = cur[p];
+    inline_frag(l, f, args, cur);
+    for (int j = 0; j < l->L; j++)
+        from[j] = l->L - 1;
+    for (int p = 0; p < n; p++) {
+        lanes[p] = cur[p];
+        copy_to(l, carry[p], lanes_from(l, vir_red_part_type(r, p), cur[p], from, 0));
+    }
+}
+
 static void red_step(low *l, const vir_ins *in)
 {
     const vir_red_info *r = &l->k->reds[in->imm];
+    if (r->scan && !red_inside(l, r) && l->k->loops[in->region].vector) {
+        scan_step(l, in, r);
+        return;
+    }
     int n = vir_red_parts(r->kind), c = r->partials || red_inside(l, r) ? l->cur : 0, args[8], out[4];
     int32_t *part = &l->red[in->imm][c * 4];
     for (int p = 0; p < n; p++)
@@ -1734,7 +1810,8 @@ static void define(low *l, vir_ref r, int reg)
 static void lower_part(low *l, vir_ref r, const vir_ins *in)
 {
     const vir_red_info *rd = &l->k->reds[in->imm / 4];
-    int v = l->red[in->imm / 4][(red_inside(l, rd) ? l->cur : 0) * 4 + in->imm % 4];
+    bool lanes = rd->scan && !red_inside(l, rd) && l->k->loops[in->region].vector;
+    int v = l->red[in->imm / 4][(lanes ? 1 : red_inside(l, rd) ? l->cur : 0) * 4 + in->imm % 4];
     if (in_gpr(in)) {
         int g = g_new(l);
         mir_add(l->m, (mi){ .kind = MI_movd_from, .wide = wide(in->type), .d = g, .s1 = v });

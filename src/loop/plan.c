@@ -99,6 +99,8 @@ typedef struct planner {
 } planner;
 
 static const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
+static bool is_dear(const ir_node *n) { return n->kind == IR_call && row_of(n)->flags & OPF_DEAR; }
+static bool in_order(const ir_node *n);
 static const char *token(const ir_node *n) { return n->kind == IR_call ? row_of(n)->lower_name : ""; }
 static bool is(const ir_node *n, const char *t) { return !strcmp(token(n), t); }
 static int64_t hint(symint v)
@@ -1382,7 +1384,7 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
 }
 
 /* ---- reductions ---- */
-static bool is_place(uint8_t kind) { return kind == RED_argmax || kind == RED_argmin; }
+static bool is_place(uint8_t kind) { return vir_red_places((vir_red_kind)kind); }
 static bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
 {
     if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensor || n->arg[0].kind != VAL_node)
@@ -1859,6 +1861,11 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         log_fusion(pl, n, g, false, "it has no elements");
         return false;
     }
+    if (g->scan && is_dear(n) && in_order(g->member[0]) && g->red >> (g->nd - 1) & 1 && !pl->c->portable) {
+        log_fusion(pl, n, g, false,
+                   "it would wait for the steps of that group in vectors of half a register");
+        return false;
+    }
     if (g->scan && f->red) {
         log_fusion(pl, n, g, false, "steps of that group follow one another");
         return false;
@@ -2328,33 +2335,74 @@ static void gather_operands(planner *pl, ir_node *n)
         operand_in_memory(pl, src);
 }
 
-/* Running sums and products down columns: lanes hold columns, and each keeps its sum. Along rows every step waits for the one
- * before, in a kernel as in the call. */
+/* Is it computed on the way, by operators that cost little? */
+static bool is_cheap(const ir_node *x, int depth)
+{
+    const op_schema *s;
+    x = behind_views((ir_node *)x);
+    if (x->kind != IR_call || !(row_of(x)->flags & OPF_PW) || !lower_of((op_id)x->op))
+        return depth > 0;
+    if (is_dear(x) || depth > 5)
+        return false;
+    s = &row_of(x)->schema;
+    for (int i = 0; i < s->nparam; i++)
+        if (x->arg[i].kind == VAL_node && !is_cheap(x->arg[i].node, depth + 1))
+            return false;
+    return true;
+}
+
+static uint8_t scan_kind_of(const ir_node *n)
+{
+    switch ((op_id)n->op) {
+    case OP_cumsum: return RED_sum;
+    case OP_cumprod: return RED_prod;
+    case OP_logcumsumexp: return RED_lse;
+    case OP__cum_extreme: return n->arg[2].b ? RED_max : RED_min;
+    case OP__cum_place: return n->arg[2].b ? RED_cummax : RED_cummin;
+    default: return RED_COUNT;
+    }
+}
+
+/* Floats are added in their order, one at a time. */
+static bool in_order(const ir_node *n)
+{
+    return (n->op == OP_cumsum || n->op == OP_cumprod) && dtype_is_float((dtype)ir_type(n)->dt);
+}
+
+/* Running results. Down columns lanes hold columns, and each keeps its own; along rows every step waits for the one before, in a
+ * kernel as in the call, but neighbours are computed in vectors on the way. */
 static bool scan_fits(planner *pl, const ir_node *n)
 {
-    if ((n->op != OP_cumsum && n->op != OP_cumprod) || n->variant != OPV_fn || n->arg[0].kind != VAL_node)
+    uint8_t kind = n->variant == OPV_fn ? scan_kind_of(n) : RED_COUNT;
+    if (kind == RED_COUNT || n->arg[0].kind != VAL_node)
         return false;
     info *f = &pl->in[n->id];
     const tp_tensor *t = ir_type(n), *x = ir_type(n->arg[0].node);
     dtype in = (dtype)x->dt, out = (dtype)t->dt;
     int dim = t->ndim ? dim_arg(n, 1, t->ndim) : 0;
     int64_t step = t->ndim ? hint(x->stride[dim]) * (int64_t)dtype_size(in) : 0;
-    bool far = dtype_is_float(in) && step % 4096 == 0 && t->ndim &&
+    bool rows = t->ndim && dim == t->ndim - 1;
+    bool far = dtype_is_float(in) && step % 4096 == 0 && t->ndim && !rows &&
                hint(t->size[dim]) > 64; /* one set of the cache */
-    bool any = pl->c->portable && t->ndim;
-    const char *why = !any && (t->ndim < 2 || dim == t->ndim - 1) ? "every step waits for the one before"
-                      : !any && hint(t->size[t->ndim - 1]) < (dtype_is_float(in) ? 32 : 8)
+    bool any = pl->c->portable, extreme = n->op == OP__cum_extreme || n->op == OP__cum_place;
+    const char *why = !t->ndim ? "it is one element"
+                      : !any && !rows && hint(t->size[t->ndim - 1]) < (dtype_is_float(in) ? 32 : 8)
                           ? "there are too few columns"
-                      : !((out == in && (out == DT_f32 || out == DT_f64)) ||
-                          (out == DT_i64 && !dtype_is_float(in)))
+                      : !any && rows && hint(t->size[dim]) < 16 ? "rows are shorter than vectors"
+                      : !any && rows && in_order(n) &&
+                              (hint(t->size[dim]) < 64 || !is_cheap(n->arg[0].node, 0))
+                          ? "every step waits for the one before, and little is computed on the way"
+                      : extreme && in == DT_bool ? "not in its element type"
+                      : !extreme && (out != in || (!dtype_is_float(out) && out != DT_i64)) &&
+                              !(out == DT_i64 && !dtype_is_float(in))
                           ? "not in its element type"
                       : t->numel == 0                   ? "it has no elements"
                       : !any && far                     ? "rows lie whole pages apart"
                       : !decide(pl->c, DECIDE_lower, n) ? "refused"
                                                         : NULL;
-    log_lower(n, !why, why ? why : "lanes hold columns");
+    log_lower(n, !why, why ? why : rows ? "steps follow one another along the lanes" : "lanes hold columns");
     f->mask = 1u << dim;
-    f->rkind = n->op == OP_cumsum ? RED_sum : RED_prod;
+    f->rkind = kind;
     return !why;
 }
 
@@ -2742,8 +2790,6 @@ static void store_last(walk *w)
  * sums them stores them where the result will lie, and the pass that writes the result reads them back. */
 enum { PARK_BYTES = 1 << 18 }; /* of a row: more than that would leave the cache in between */
 
-static bool is_dear(const ir_node *n) { return n->kind == IR_call && row_of(n)->flags & OPF_DEAR; }
-
 typedef struct reach { /* what the expression of a member reads of its group */
     planner *pl;
     const group *g;
@@ -2962,7 +3008,7 @@ static bool survey(planner *pl, group *g, space *s, walk *w)
                     w->self = NULL;
                     for (int d = 0; d < g->nd; d++)
                         home[d] = g->size[d] == 1 ? lin_const(0) : s->at[d];
-                    if (f->red && is_place(f->rkind))
+                    if (is_place(f->rkind))
                         use_raw(w, &home[__builtin_ctz(f->mask)]);
                 } else
                     member_index(w, n, home);
@@ -3017,7 +3063,7 @@ static void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
             ku += votes * (each && stride_in(&a->at, k) == 1);
             ru += votes * (each && r >= 0 && stride_in(&a->at, r) == 1);
         }
-        t->column = g->scan || g->part || (ku > ru && hint(t->size[k]) >= 8);
+        t->column = g->part || (ku > ru && hint(t->size[k]) >= 8);
         if (r < 0)
             t->column = true;
     }
@@ -3032,6 +3078,15 @@ static vir_ref place_now(walk *w, const ir_node *n, const lin *home)
     int d = __builtin_ctz(w->pl->in[n->id].mask);
     vir_ref at = emit_lin(w, &home[d]);
     return sym_known(SYM_lt, x->size[d], INT32_MAX) ? vir_cvt(w->k, VT_i32, at) : at;
+}
+
+/* What a running result is computed in: in 64 bits, as the call does it, but for extremes. */
+static dtype scan_dtype(const ir_node *n)
+{
+    const tp_tensor *x = ir_type(n->arg[0].node);
+    if (n->op == OP_cumsum || n->op == OP_cumprod || n->op == OP_logcumsumexp)
+        return dtype_is_float((dtype)ir_type(n)->dt) ? DT_f64 : DT_i64;
+    return (dtype)x->dt;
 }
 
 static void emit_pass(walk *w, const nest *t, int pass, bool vector)
@@ -3056,13 +3111,11 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                                    f->rkind == RED_any ? VT_mask : loop_type(red_dtype(g->member[i])));
         }
     }
-    vir_ref running[MAX_MEMBERS] = { 0 };
+    int running[MAX_MEMBERS] = { 0 };
     for (int i = 0; i < g->n; i++) {
         info *f = &pl->in[g->member[i]->id];
         if (f->scan && f->level == pass)
-            running[i] = vir_var(
-                k, vir_imm(k, dtype_is_float((dtype)ir_type(g->member[i])->dt) ? VT_f64 : VT_i64,
-                           f->rkind == RED_prod));
+            running[i] = vir_scan(k, (vir_red_kind)f->rkind, loop_type(scan_dtype(g->member[i])));
     }
     if (any) {
         for (int i = 0; i < t->nred; i++) {
@@ -3089,17 +3142,20 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                 dtype from = (dtype)ir_type(x)->dt;
                 v = loop_convert(k, v, from, f->rkind == RED_any ? DT_bool : red_dtype(n));
                 vir_step(k, reds[r], v, is_place(f->rkind) ? place_now(w, n, home) : 0);
-            } else if (f->scan) { /* in 64 bits, as the call does it */
+            } else if (f->scan) {
                 ir_node *x = n->arg[0].node;
-                dtype wide = dtype_is_float((dtype)ir_type(n)->dt) ? DT_f64 : DT_i64;
+                dtype wide = scan_dtype(n);
+                bool place = is_place(f->rkind);
                 lin home[TP_MAX_DIMS];
                 for (int d = 0; d < g->nd; d++)
                     along(g, d, &home[d]);
-                vir_ref v = loop_convert(k, eval(w, x, home), (dtype)ir_type(x)->dt, wide),
-                        s = vir_get(k, running[i]);
-                v = f->rkind == RED_sum ? vir_add(k, s, v) : vir_mul(k, s, v);
-                vir_set(k, running[i], v);
-                e->value[i] = loop_convert(k, v, wide, (dtype)ir_type(n)->dt);
+                vir_ref v = loop_convert(k, eval(w, x, home), (dtype)ir_type(x)->dt, wide);
+                if (place && dtype_is_float(wide) &&
+                    dtype_size(wide) < 4) /* equal is what memory would hold */
+                    v = vir_narrow(k, loop_mem(wide), v);
+                vir_step(k, running[i], v, place ? place_now(w, n, home) : 0);
+                v = vir_part(k, running[i], place);
+                e->value[i] = place ? vir_cvt(k, VT_i64, v) : loop_convert(k, v, wide, (dtype)ir_type(n)->dt);
                 e->value_pass[i] = pass;
                 if (f->stored)
                     store_member(w, n, e->value[i]);
@@ -3304,7 +3360,7 @@ static bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fi
 static ir_node *drawn_apart(const group *g, const walk *w, const nest *t)
 {
     bool keep = t->nkeep && (!g->red || t->column);
-    int v = keep ? t->keep[t->nkeep - 1] : t->nred && !g->scan ? t->red[t->nred - 1] : -1;
+    int v = keep ? t->keep[t->nkeep - 1] : t->nred ? t->red[t->nred - 1] : -1;
     for (size_t i = 0; i < w->seen.n; i++) {
         const access *a = &w->seen.at[i];
         if (!a->drawn || w->pl->in[a->drawn->id].sched || hint(ir_type(a->drawn)->numel) < 256)
@@ -3505,7 +3561,7 @@ again:
         if (passes > 1 && passes < 32)
             park_members(&w, hint(row));
         for (int pass = 0; pass < passes; pass++)
-            emit_pass(&w, &t, pass, !vec_keep && !g->scan);
+            emit_pass(&w, &t, pass, !vec_keep);
     }
     for (int i = 0; i < 1 + vec_keep + strips; i++)
         vir_end(k);
@@ -4279,6 +4335,54 @@ static void extremes_apart(tp_comp *c, ir_graph *g)
     }
 }
 
+/* Running extremes and their places are two kernels: where one of them is asked for, and where calls cannot be made. */
+static void scans_apart(tp_comp *c, ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        bool max = n->kind == IR_call && n->op == OP_cummax;
+        if (n->kind != IR_call || n->variant != OPV_fn || (!max && n->op != OP_cummin) || !n->uses ||
+            n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_int)
+            continue;
+        const tp_tensor *x = ir_type(n->arg[0].node);
+        bool plain = x->ndim && x->dt != DT_bool, both = false;
+        for (int d = 0; d < x->ndim; d++)
+            plain &= sym_known(SYM_gt, x->size[d], 0);
+        for (const ir_use *u = n->uses; u; u = u->next) {
+            plain &= u->user->kind == IR_getitem && u->user->arg[1].kind == VAL_int &&
+                     u->user->val.kind == VAL_tensor;
+            both |= u->user->arg[1].i != n->uses->user->arg[1].i;
+        }
+        if (!plain)
+            continue;
+        bool rows = dim_arg(n, 1, x->ndim) == x->ndim - 1, place = n->uses->user->arg[1].i == 1;
+        const char *why = c->portable ? NULL
+                          : both      ? "both results are asked for: the call makes them at once"
+                          : place && (rows || dtype_size((dtype)x->dt) < 8)
+                              ? "the call keeps places in lanes as narrow as its elements"
+                          : rows && hint(x->size[x->ndim - 1]) > 4096 && !is_cheap(n->arg[0].node, 0)
+                              ? "the call copies what there is where nothing better comes"
+                          : decide(c, DECIDE_lower, n) ? NULL
+                                                       : "refused";
+        log_lower(n, !why, why ? why : "running extremes and their places are kernels");
+        if (why)
+            continue;
+        while (n->uses) {
+            ir_node *item = n->uses->user;
+            tp_val arg[3] = { n->arg[0], n->arg[1], vB(max) };
+            op_id op = item->arg[1].i == 1 ? OP__cum_place : OP__cum_extreme;
+            ir_node *m = ir_add_call(g, op, OPV_fn, arg, 3, vT(tensor_ref(item->val.t)));
+            m->loc = n->loc;
+            ir_insert_before(g, n, m);
+            ir_replace_uses(item, m);
+            if (item == next)
+                next = item->next;
+            ir_erase(item);
+        }
+        ir_erase(n);
+    }
+}
+
 /* One result of many elements would keep one thread busy: it is made of parts, as many whatever the number of threads, and
  * these are then reduced. Narrow types are left alone, because parts of them would be rounded. */
 enum { PARTS_WORTH = 1 << 18, MOST_PARTS = 64, LEAST_PARTS = 8 };
@@ -4438,6 +4542,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     pools_alone(c, p->g);
     ev_metrics_part(EVP_post_passes, clock_ns() - t0);
     extremes_apart(c, p->g);
+    scans_apart(c, p->g);
     if (!reduce_by_parts(c, p->g))
         goto done;
     ir_renumber(p->g);

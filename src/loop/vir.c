@@ -35,10 +35,13 @@ const char *vir_type_name(vir_type t)
 const char *vir_mem_name(vir_mem m) { return mems[m].name; }
 vir_type vir_mem_type(vir_mem m) { return mems[m].type; }
 size_t vir_mem_size(vir_mem m) { return mems[m].size; }
-int vir_red_parts(vir_red_kind kind) { return kind == RED_welford ? 3 : kind >= RED_argmin ? 2 : 1; }
+int vir_red_parts(vir_red_kind kind)
+{
+    return kind == RED_welford ? 3 : kind >= RED_argmin && kind != RED_lse ? 2 : 1;
+}
 vir_type vir_red_part_type(const vir_red_info *r, int part)
 {
-    if (part && (r->kind == RED_argmin || r->kind == RED_argmax))
+    if (part && vir_red_places(r->kind))
         return r->itype ? r->itype : VT_i64;
     return r->type;
 }
@@ -884,9 +887,9 @@ void vir_set(vir *k, vir_ref var, vir_ref v)
 
 int vir_red(vir *k, vir_red_kind kind, vir_type t)
 {
-    bool ok = kind == RED_any || kind == RED_all           ? t == VT_mask
-              : kind == RED_welford || kind == RED_softmax ? is_flt(t)
-                                                           : is_flt(t) || is_int(t);
+    bool ok = kind == RED_any || kind == RED_all                              ? t == VT_mask
+              : kind == RED_welford || kind == RED_softmax || kind == RED_lse ? is_flt(t)
+                                                                              : is_flt(t) || is_int(t);
     if (!ok)
         bad(k, "a reduction of a type it does not have");
     k->reds = grow(k->a, k->reds, k->nreds, &k->capreds, sizeof *k->reds);
@@ -895,12 +898,21 @@ int vir_red(vir *k, vir_red_kind kind, vir_type t)
     return k->nreds++;
 }
 
+int vir_scan(vir *k, vir_red_kind kind, vir_type t)
+{
+    int red = vir_red(k, kind, t);
+    if (kind == RED_any || kind == RED_all || kind == RED_welford || kind == RED_softmax)
+        bad(k, "a running result of a kind that has none");
+    k->reds[red].scan = true;
+    return red;
+}
+
 void vir_step(vir *k, int red, vir_ref x, vir_ref idx)
 {
     if (k->err.kind)
         return;
     vir_red_info *r = &k->reds[red];
-    bool arg = r->kind == RED_argmin || r->kind == RED_argmax;
+    bool arg = vir_red_places(r->kind);
     if (red < 0 || red >= k->nreds || !x || vir_type_of(k, x) != r->type || arg != (idx != 0)) {
         bad(k, "a reduction step of another type");
         return;
@@ -914,7 +926,7 @@ void vir_step(vir *k, int red, vir_ref x, vir_ref idx)
         r->itype = it;
     }
     if (k->loops[k->open].vector && !k->loops[r->loop].vector)
-        r->partials = true;
+        r->partials = !r->scan;
     effect(k, (vir_ins){ .op = VIR_step, .a = x, .b = idx, .imm = red });
 }
 
@@ -940,7 +952,8 @@ vir_ref vir_part(vir *k, int red, int part)
 vir_ref vir_red_identity(vir *k, const vir_red_info *r, int part)
 {
     vir_type t = vir_red_part_type(r, part);
-    bool lo = r->kind == RED_max || r->kind == RED_argmax || r->kind == RED_softmax;
+    bool lo = r->kind == RED_max || r->kind == RED_argmax || r->kind == RED_softmax ||
+              r->kind == RED_cummax || r->kind == RED_lse;
     switch (r->kind) {
     case RED_sum:
     case RED_welford:
@@ -949,6 +962,8 @@ vir_ref vir_red_identity(vir *k, const vir_red_info *r, int part)
     case RED_all: return vir_imm(k, t, 1);
     default: break;
     }
+    if (part == 1 && (r->kind == RED_cummin || r->kind == RED_cummax))
+        return vir_imm(k, t, -1);
     if (part == 1) /* arg*: an index no element has, so that any element wins against an empty partial */
         return r->kind == RED_softmax ? vir_imm(k, t, 0) : vir_imm(k, t, t == VT_i32 ? INT32_MAX : INT64_MAX);
     if (is_flt(t))
@@ -1045,6 +1060,9 @@ static int choose_ways(const vir *k)
             shared = MAX(shared, k->ins[i].type == VT_i64 || k->ins[i].type == VT_f64 ? 2 : 4);
     if (shared)
         return shared;
+    for (int i = 0; i < k->nreds; i++)
+        if (k->reds[i].scan && !k->loops[k->reds[i].loop].vector && !k->ins[k->reds[i].ins].dead)
+            return 1; /* vectors wait for one another */
     for (int i = 0; i < k->nreds; i++)
         if (!k->ins[k->reds[i].ins].dead)
             comps += vir_red_parts(k->reds[i].kind) * (k->reds[i].kind == RED_softmax ? 3 : 1);
@@ -1256,8 +1274,9 @@ static void print_region(const vir *k, int region, int indent, strbuf *out)
             print_ins(k, r, indent, out);
 }
 
-static const char *const red_names[RED_COUNT] = { "sum", "prod",   "min",    "max",     "any",
-                                                  "all", "argmin", "argmax", "welford", "softmax" };
+static const char *const red_names[RED_COUNT] = { "sum",    "prod",   "min",    "max",     "any",
+                                                  "all",    "argmin", "argmax", "welford", "softmax",
+                                                  "cummin", "cummax", "lse" };
 
 static void print_address(const vir *k, const vir_ins *in, strbuf *out)
 {
@@ -1370,7 +1389,8 @@ static void key_region(const vir *k, int region, int32_t *num, int *next, strbuf
             row.kind = (uint8_t)k->loops[in->imm].kind;
         if (in->op == VIR_red) {
             const vir_red_info *rd = &k->reds[in->imm];
-            row.kind = (uint8_t)rd->kind, row.rtype = (uint8_t)rd->type, row.itype = (uint8_t)rd->itype;
+            row.kind = (uint8_t)(rd->kind | rd->scan << 7), row.rtype = (uint8_t)rd->type,
+            row.itype = (uint8_t)rd->itype;
         }
         strbuf_addn(out, (const char *)&row, sizeof row);
         if (in->op == VIR_loop) {

@@ -64,6 +64,9 @@ typedef enum {
     RED_argmax,  /* part 0: value, 1: i64 or i32 index; first of equals; NaN wins */
     RED_welford, /* floats; part 0: mean, 1: sum of squared deviations, 2: count */
     RED_softmax, /* floats; part 0: maximum m, 1: sum of exp(x - m), in one pass */
+    RED_cummin,
+    RED_cummax, /* as arg*, but the last of equals                                */
+    RED_lse,    /* floats: log of the sum of exponentials                         */
     RED_COUNT
 } vir_red_kind;
 typedef enum { LOOP_serial, LOOP_parallel, LOOP_vector } vir_loop_kind;
@@ -110,6 +113,7 @@ typedef struct vir_red_info {
     vir_type type, itype; /* of the values; of the index for arg* (VT_none until the first step) */
     int loop;             /* where red() stands                                                */
     bool partials;        /* steps lie in a vector loop that red() is outside of               */
+    bool scan;            /* its parts are read behind every step, element after element       */
     vir_ref ins;
 } vir_red_info;
 
@@ -197,6 +201,13 @@ int vir_red(vir *k, vir_red_kind kind, vir_type t);
 void vir_step(vir *k, int red, vir_ref x, vir_ref idx); /* idx: arg* only, else 0 */
 vir_ref vir_fold(vir *k, int red);                      /* part 0 */
 vir_ref vir_part(vir *k, int red, int part);            /* after vir_fold */
+/* The same as a running result: steps follow the order of the loop, lane after lane, and its parts are read behind each. Floats are
+ * added and multiplied one after the other; what does not round (integers, extremes) and RED_lse is joined in pairs. */
+int vir_scan(vir *k, vir_red_kind kind, vir_type t);
+static inline bool vir_red_places(vir_red_kind kind)
+{
+    return kind == RED_argmin || kind == RED_argmax || kind == RED_cummin || kind == RED_cummax;
+}
 
 /* Checks the kernel, drops what nobody needs, fixes lanes and ways. Required before anything below. */
 bool vir_finish(vir *k, tp_err *err);

@@ -93,15 +93,16 @@ static vir_frag *math_build(vir_op op, vir_type t)
 static vir_ref red_is_better(vir *k, vir_red_kind kind, vir_type t, vir_ref v, vir_ref i, vir_ref bv,
                              vir_ref bi)
 {
-    /* v beats the best so far: strictly better, or NaN over a number, or equal and earlier. */
-    vir_ref better = kind == RED_argmax ? vir_gt(k, v, bv) : vir_lt(k, v, bv);
+    /* v beats the best so far: strictly better, or NaN over a number, or equal and earlier (of cum*: later). */
+    bool max = kind == RED_argmax || kind == RED_cummax, late = kind == RED_cummax || kind == RED_cummin;
+    vir_ref better = max ? vir_gt(k, v, bv) : vir_lt(k, v, bv);
     vir_ref same = vir_eq(k, v, bv);
     if (t == VT_f32 || t == VT_f64) {
         vir_ref nv = vir_ne(k, v, v), nb = vir_ne(k, bv, bv);
         better = vir_or(k, better, vir_and(k, nv, vir_not(k, nb)));
         same = vir_or(k, same, vir_and(k, nv, nb));
     }
-    return vir_or(k, better, vir_and(k, same, vir_lt(k, i, bi)));
+    return vir_or(k, better, vir_and(k, same, late ? vir_gt(k, i, bi) : vir_lt(k, i, bi)));
 }
 
 /* Joins two Welford states. Counts of 0 divide 0 by 1 instead of 0 by 0. */
@@ -121,6 +122,16 @@ static vir_ref exp_from(vir *k, vir_type t, vir_ref x, vir_ref m)
     return vir_select(k, vir_eq(k, x, vir_flt(k, t, -INFINITY)), vir_flt(k, t, 0), e);
 }
 
+/* log(e^v + e^x); equal infinities stay what they are */
+static vir_ref log_add(vir *k, vir_type t, vir_ref v, vir_ref x)
+{
+    vir_ref up = vir_gt(k, x, v), hi = vir_select(k, up, x, v), lo = vir_select(k, up, v, x);
+    vir_ref r = vir_add(k, hi, vir_log1p(k, vir_expn(k, vir_sub(k, lo, hi))));
+    vir_ref equal = vir_and(k, vir_eq(k, hi, lo), vir_eq(k, vir_abs(k, hi), vir_flt(k, t, INFINITY)));
+    vir_ref nan = vir_or(k, vir_ne(k, v, v), vir_ne(k, x, x));
+    return vir_select(k, nan, vir_flt(k, t, NAN), vir_select(k, equal, hi, r));
+}
+
 static void red_build(vir_frag *f, bool merge, vir_red_kind kind, vir_type t, vir_type it)
 {
     static const vir_op plain[] = { [RED_sum] = VIR_add, [RED_prod] = VIR_mul, [RED_min] = VIR_min,
@@ -129,7 +140,7 @@ static void red_build(vir_frag *f, bool merge, vir_red_kind kind, vir_type t, vi
     int n = vir_red_parts(kind);
     vir_red_info r = { .kind = kind, .type = t, .itype = it };
     vir_ref p[8] = { 0 };
-    bool arg = kind == RED_argmin || kind == RED_argmax;
+    bool arg = vir_red_places(kind);
     f->nin = merge ? 2 * n : n + (arg ? 2 : 1);
     f->nout = n;
     for (int i = 0; i < f->nin; i++)
@@ -140,6 +151,8 @@ static void red_build(vir_frag *f, bool merge, vir_red_kind kind, vir_type t, vi
         vir_ref m = red_is_better(k, kind, t, p[2], p[3], p[0], p[1]);
         f->out[0] = vir_select(k, m, p[2], p[0]);
         f->out[1] = vir_select(k, m, p[3], p[1]);
+    } else if (kind == RED_lse) {
+        f->out[0] = log_add(k, t, p[0], p[1]);
     } else if (kind == RED_welford && merge) {
         welford_join(k, t, p, f->out);
     } else if (kind == RED_welford) {
@@ -193,8 +206,9 @@ const vir_frag *vir_frag_normal(vir_type t)
 
 static const vir_frag *red_frag(bool merge, vir_red_kind kind, vir_type t, vir_type it)
 {
-    static const char *const names[RED_COUNT] = { "sum", "prod",   "min",    "max",     "any",
-                                                  "all", "argmin", "argmax", "welford", "softmax" };
+    static const char *const names[RED_COUNT] = { "sum",    "prod",   "min",    "max",     "any",
+                                                  "all",    "argmin", "argmax", "welford", "softmax",
+                                                  "cummin", "cummax", "lse" };
     vir_frag **slot = &red_frags[merge][kind][t][it == VT_i32], *f = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
     if (f)
         return f;

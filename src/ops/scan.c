@@ -180,9 +180,10 @@ static bool scan_packed(tp_tensor *t, tp_tensor *o, tp_tensor *idx, int dim, sca
     return true;
 }
 
-static bool scan(op_call *c, scan_kind k)
+/* idx: places, of extremes */
+static bool scan_into(op_call *c, scan_kind k, tp_tensor *o, tp_tensor *idx)
 {
-    tp_tensor *t = arg_t(c, 0), *src = NULL, *o = c->res[0];
+    tp_tensor *t = arg_t(c, 0), *src = NULL;
     int dim;
     if (!arg_dim(c, 1, t->ndim, &dim))
         return false;
@@ -193,7 +194,7 @@ static bool scan(op_call *c, scan_kind k)
         src = tensor_ref(t);
     if (!src)
         return false;
-    if (scan_packed(src, o, c->nout > 1 ? c->res[1] : NULL, dim, k)) {
+    if (scan_packed(src, o, idx, dim, k)) {
         tensor_unref(src);
         return true;
     }
@@ -204,17 +205,35 @@ static bool scan(op_call *c, scan_kind k)
     dtype wide = j.flt ? DT_f64 : DT_i64;
     j.in = conv_of(wide, (dtype)src->dt);
     j.out = conv_of((dtype)o->dt, wide);
-    lines_init(&j.l, 3, (tp_tensor *[]){ src, o, c->nout > 1 ? c->res[1] : NULL }, dim);
+    lines_init(&j.l, 3, (tp_tensor *[]){ src, o, idx }, dim);
     if (j.l.n)
         pool_for(j.l.count, MAX(1, 16384 / j.l.n), scan_lines, &j);
     tensor_unref(src);
     return true;
+}
+static bool scan(op_call *c, scan_kind k)
+{
+    return scan_into(c, k, c->res[0], c->nout > 1 ? c->res[1] : NULL);
 }
 bool eager_cumsum(op_call *c) { return scan(c, SCAN_sum); }
 bool eager_cumprod(op_call *c) { return scan(c, SCAN_prod); }
 bool eager_logcumsumexp(op_call *c) { return scan(c, SCAN_lse); }
 bool eager_cummax(op_call *c) { return scan(c, SCAN_max); }
 bool eager_cummin(op_call *c) { return scan(c, SCAN_min); }
+
+/* One of the two results of cummax and cummin, as kernels make them. */
+bool shape_cum_place(op_call *c) { return scan_out(c, DT_i64); }
+static bool one_of_two(op_call *c, bool place)
+{
+    tp_tensor *t = arg_t(c, 0), *o = c->res[0], *other;
+    scan_kind k = c->arg[2].b ? SCAN_max : SCAN_min;
+    other = tensor_new(place ? (dtype)t->dt : DT_i64, t->ndim, t->size, c->err);
+    bool ok = other && (place ? scan_into(c, k, other, o) : scan_into(c, k, o, other));
+    tensor_unref(other);
+    return ok;
+}
+bool eager_cum_extreme(op_call *c) { return one_of_two(c, false); }
+bool eager_cum_place(op_call *c) { return one_of_two(c, true); }
 
 /* ---- softmax ---- */
 ISA_DECL(void, softmax_line_f32, (int64_t n, void *o, const void *a, bool log_));

@@ -181,15 +181,29 @@ static void some_store(gen *g)
 static int start_red(gen *g, vir_type *t)
 {
     vir_red_kind kind = (vir_red_kind)rnd(g, RED_COUNT);
-    *t = kind == RED_any || kind == RED_all           ? VT_mask
-         : kind == RED_welford || kind == RED_softmax ? (rnd(g, 3) ? VT_f32 : VT_f64)
-                                                      : types[rnd(g, 2) ? 1 : rnd(g, 4)];
+    *t = kind == RED_any || kind == RED_all                              ? VT_mask
+         : kind == RED_welford || kind == RED_softmax || kind == RED_lse ? (rnd(g, 3) ? VT_f32 : VT_f64)
+                                                                         : types[rnd(g, 2) ? 1 : rnd(g, 4)];
     return vir_red(g->k, kind, *t);
+}
+/* A running result: its parts are read behind every step. */
+static int start_scan(gen *g, vir_type *t)
+{
+    static const vir_red_kind kinds[] = { RED_sum,    RED_prod,   RED_min,   RED_max,
+                                          RED_argmin, RED_cummin, RED_cummax };
+    vir_red_kind kind = kinds[rnd(g, (int)COUNT(kinds))];
+    *t = types[rnd(g, 4)];
+    return vir_scan(g->k, kind, *t);
+}
+static void read_parts(gen *g, int red)
+{
+    for (int p = 0; p < vir_red_parts(g->k->reds[red].kind); p++)
+        push(g, vir_part(g->k, red, p));
 }
 static void do_step(gen *g, int red, vir_type t, vir_ref idx)
 {
     vir_red_kind kind = g->k->reds[red].kind;
-    bool arg = kind == RED_argmin || kind == RED_argmax;
+    bool arg = vir_red_places(kind);
     if (arg && t != VT_f64 && t != VT_i64)
         idx = vir_cvt(g->k, VT_i32, idx);
     vir_step(g->k, red, pick(g, t), arg ? idx : 0);
@@ -238,9 +252,10 @@ static void inner_reduction(gen *g, bool two_loops)
 {
     vir_type t[3];
     int red[3], n = 1 + (int)rnd(g, 3);
+    bool runs = rnd(g, 4) == 0;
     snapshot s;
     for (int i = 0; i < n; i++)
-        red[i] = start_red(g, &t[i]);
+        red[i] = runs ? start_scan(g, &t[i]) : start_red(g, &t[i]);
     save(g, &s);
     vir_ref outer = 0, keep = g->r;
     if (two_loops)
@@ -250,13 +265,17 @@ static void inner_reduction(gen *g, bool two_loops)
     some_ops(g, (int)rnd(g, 8));
     for (int i = 0; i < n; i++)
         do_step(g, red[i], t[i], outer ? vir_add(g->k, vir_mul(g->k, outer, g->n), g->i) : g->i);
+    for (int i = 0; i < n && runs; i++)
+        read_parts(g, red[i]);
+    if (runs)
+        some_ops(g, (int)rnd(g, 3)), some_store(g);
     vir_end(g->k);
     enter(g, 0);
     if (outer)
         vir_end(g->k);
     g->r = keep;
     back(g, &s);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && !runs; i++)
         end_red(g, red[i]);
     some_ops(g, (int)rnd(g, 3));
     some_store(g);
@@ -268,13 +287,14 @@ static void outer_reduction(gen *g)
     vir *k = g->k;
     vir_type t[2];
     int red[2], n = 1 + (int)rnd(g, 2);
+    bool runs = rnd(g, 4) == 0;
     snapshot s, in;
     save(g, &s);
     vir_ref keep = g->r;
     enter(g, vir_loop(k, LOOP_vector, vir_int(k, 0), g->n));
     some_load(g);
     for (int i = 0; i < n; i++)
-        red[i] = start_red(g, &t[i]);
+        red[i] = runs ? start_scan(g, &t[i]) : start_red(g, &t[i]);
     vir_type vt = rnd(g, 2) ? VT_f32 : types[rnd(g, 4)];
     vir_ref var = vir_var(k, pick(g, vt));
     save(g, &in);
@@ -285,14 +305,16 @@ static void outer_reduction(gen *g)
     some_ops(g, 1 + (int)rnd(g, 5));
     for (int i = 0; i < n; i++)
         do_step(g, red[i], t[i], g->r);
+    for (int i = 0; i < n && runs; i++)
+        read_parts(g, red[i]);
     vir_set(k, var, pick(g, vt));
-    if (rnd(g, 2))
+    if (runs || rnd(g, 2))
         some_store(g);
     vir_end(k);
     back(g, &in);
     g->r = keep;
     g->nested = false;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && !runs; i++)
         end_red(g, red[i]);
     push(g, vir_get(k, var));
     some_ops(g, (int)rnd(g, 4));

@@ -568,7 +568,8 @@ class Program:
             return
         f = self.r.choice(("taper.nn.functional.pad({0}, [1, 2, 0, 1], value=0.5)", "taper.nn.functional.pad({0}, [-1, 1])", "taper.nn.functional.pad({0}[None], [1, 1], mode='reflect')",
                            "taper.nn.functional.pad({0}[None], [2, 1], mode='replicate')", "taper.nn.functional.avg_pool1d({0}, 2)", "taper.nn.functional.max_pool1d({0}, 2)",
-                           "{0}.unfold(-1, 2, 1)", "taper.diff({0})", "taper.cumprod(taper.tanh({0}), -1)", "taper.logcumsumexp({0}.clamp(-3, 3), 0)",
+                           "{0}.unfold(-1, 2, 1)", "taper.diff({0})", "taper.cumprod(taper.tanh({0}), -1)", "taper.logcumsumexp({0}.clamp(-3, 3), 0)", "taper.logcumsumexp({0}.clamp(-3, 3), -1) * 0.5",
+                           "taper.cummax({0}.sin(), -1)[0]", "taper.cummin({0} * 0.5, 0)[0]", "taper.cumsum(({0} > 0).long() + 1, -1) * 2",
                            "taper.nn.functional.interpolate({0}[None], scale_factor=2)", "taper.nn.functional.normalize({0}, dim=-1, eps=0.5)",
                            "taper.rot90({0})", "taper.trapezoid({0})", "taper.block_diag({0}[0], {0}[0])", "taper.take_along_dim({0}, taper.argsort({0}.detach() * 0, -1), -1)",
                            "taper.nn.functional.adaptive_avg_pool1d({0}, 2)", "taper.nn.functional.one_hot(taper.arange(3) % 2, 2) * {0}.mean()",

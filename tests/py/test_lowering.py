@@ -239,6 +239,6 @@ def test_running_sums_down_columns_are_kernels():
                     taper._dynamo.reset()
                     got, want = taper.compile(f, options=options)(x), f(x)
                     assert got.dtype == want.dtype
-                    assert taper.allclose(got.double(), want.double(), rtol=1e-5 if dt != taper.bfloat16 else 2e-2, atol=1e-5), (dt, shape, dim)
+                    assert taper.allclose(got.double(), want.double(), rtol=1e-5 if dt != taper.bfloat16 else 2e-2, atol=1e-5 if dt != taper.bfloat16 else want.double().abs().max().item() / 64), (dt, shape, dim)
         taper._dynamo.reset()
         same(lambda x: taper.cumsum(x, 0), x)

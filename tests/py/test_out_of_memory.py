@@ -37,6 +37,7 @@ SELF = {  # rows whose arguments cannot be guessed from the schema
     "_philox_uniform": lambda: (i64(2), [2, 3], taper.float32), "_philox_normal": lambda: (i64(2), [2, 3], taper.float64),
     "_philox_int": lambda: (i64(2), [2, 3], 1, 5, 0, taper.int64),
     "_check_probability": lambda: (rnd(2, 3).sigmoid(),),
+    "_cum_extreme": lambda: (rnd(2, 3), 1, True), "_cum_place": lambda: (rnd(2, 3), 0, False),
     "_max_pool2d_with_offsets": lambda: (rnd(1, 2, 4, 4), [2, 2]),
     "_max_pool2d_offsets_backward": lambda: (rnd(1, 2, 2, 2), i64(1, 2, 2, 2).to(taper.int8), [1, 2, 4, 4], [2, 2]),
     "max_pool2d_with_indices_backward": lambda: (rnd(1, 2, 2, 2), rnd(1, 2, 4, 4), [2, 2], [2, 2], [0, 0], [1, 1], False,
