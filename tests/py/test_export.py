@@ -83,6 +83,15 @@ def run_in_c(fn, args, emit="c", extra=(), link=(), more=(), tol=1e-4):
         return open(d + "/model.c").read() if emit == "c" else ""
 
 
+def test_running_results_as_c():
+    def f(x):
+        return x.cumsum(1), x.cumprod(0), *taper.cummax(x, 1), *taper.cummin(x * 2, 0), taper.logcumsumexp(x, 1), taper.logcumsumexp(x, 0), x.long().cumsum(1)
+
+    taper.manual_seed(0)
+    run_in_c(f, (taper.randn(7, 9),))
+    run_in_c(f, (taper.randn(7, 9),), more=((taper.randn(5, 20),),))
+
+
 def test_random_numbers_as_c():
     """A function that draws takes its place in the sequence as an argument, gives the numbers of Taper, and moves on as Taper does."""
     if not shutil.which("cc"):
