@@ -45,8 +45,10 @@ def run(mode):
     c = taper.compile(m, mode=mode)
     c(taper.randn(4, 3, 16, 16)).square().sum().backward()
     return [p.grad for p in m.parameters()]
-for a, b in zip(run("max-autotune"), run("default")):
-    assert taper.allclose(a, b, rtol=1e-3, atol=1e-3 * b.abs().max().item())
+tuned, plain = run("max-autotune"), run("default")
+largest = max(b.abs().max().item() for b in plain)  # a bias in front of a batch norm has no gradient but rounding errors
+for a, b in zip(tuned, plain):
+    assert taper.allclose(a, b, rtol=1e-3, atol=1e-5 * largest), (a - b).abs().max()
 """
 
 
