@@ -83,7 +83,7 @@ def test_forms_are_measured_and_remembered():
             assert ": tried " not in again and ": chosen: " not in again, again
             won = re.search(r": chosen: all of it: ([^;]+);", first).group(1)
             assert f": remembered from the disk cache: all of it: {won}" in again, again
-            if won != "usual":
+            if won == "steps":  # another program has other steps
                 for name, form in chosen(first).items():
                     if name != "all of it" and form != "usual":
                         assert f": remembered from the disk cache: {name}: {form}" in again, (name, form, again)
