@@ -449,7 +449,7 @@ static void bind_from(binds *b, const ir_node *n)
     for (int d = 0; t && d < t->ndim; d++) {
         if (sym_is_symbol(t->size[d]))
             vec_push(b, ((sym_bind){ sym_expr_of(t->size[d]), 7 }));
-        if (sym_is_symbol(t->stride[d]))
+        if (sym_is_symbol(t->stride[d]) && sym_known(SYM_ge, t->size[d], 2)) /* else it may be anything */
             vec_push(b, ((sym_bind){ sym_expr_of(t->stride[d]), 7 }));
     }
 }

@@ -66,7 +66,8 @@ static bool check_uses(check *c)
 }
 
 /* Facts that were learnt after a type was made can leave two ways to say one size, of which nobody knows that they are
- * equal: then their values in the example decide. The stride of a dimension of size 1 says nothing. */
+ * equal: then their values in the example decide. The stride of a dimension of size 1 says nothing, nor do any where there is
+ * no element. */
 static bool alike(symint a, symint b)
 {
     bool ok = true;
@@ -77,10 +78,10 @@ static bool alike(symint a, symint b)
 }
 static bool tensors_alike(const tp_tensor *a, const tp_tensor *b)
 {
-    bool same = a && b && a->dt == b->dt && a->ndim == b->ndim;
+    bool same = a && b && a->dt == b->dt && a->ndim == b->ndim, none = same && sym_known(SYM_eq, a->numel, 0);
     for (int d = 0; same && d < a->ndim; d++)
         same = alike(a->size[d], b->size[d]) &&
-               (sym_known(SYM_eq, a->size[d], 1) || alike(a->stride[d], b->stride[d]));
+               (none || sym_known(SYM_eq, a->size[d], 1) || alike(a->stride[d], b->stride[d]));
     return same;
 }
 bool ir_types_alike(const tp_val *a, const tp_val *b)

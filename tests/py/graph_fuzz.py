@@ -39,7 +39,7 @@ PW, INP, VIEW, RAND, COMP, DYN, MUT, NODIFF = 1 << 2, 1 << 0, 1 << 3, 1 << 4, 1 
 JUMPS = {"floor", "ceil", "round", "trunc", "frac", "sign", "sgn", "heaviside", "fmod", "remainder", "floor_divide", "div", "nextafter",
          "mode", "std", "std_mean", "logit", "copysign", "frexp", "gcd", "lcm", "special_round", "fix", "float_power", "ldexp", "renorm", "histc", "bincount",
          "unique_dim", "unique_consecutive", "nonzero", "argwhere", "masked_select", "repeat_interleave", "item", "is_nonzero",
-         "dist", "cdist", "pdist", "empty", "empty_like", "rand", "randn", "randint", "normal", "unique", "hypot_", "nanquantile", "quantile", "svd", "qr", "geqrf"}
+         "dist", "cdist", "pdist", "empty", "empty_like", "rand", "randn", "randint", "normal", "unique", "hypot_", "nanquantile", "quantile", "svd", "qr", "geqrf", "slogdet"}
 
 
 def table_rows():

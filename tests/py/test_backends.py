@@ -266,3 +266,31 @@ def test_returned_pieces_of_one_value_that_are_as_long_as_each_other():
                     sum((o * (i + 2)).sum() for i, o in enumerate(out)).backward()
                     grads.append((out, x.grad))
                 assert all(taper.allclose(a, b) for a, b in zip(grads[0][0], grads[1][0])) and taper.allclose(grads[0][1], grads[1][1]), (backend, grads)
+
+
+def test_views_of_nothing_of_what_was_written():
+    """They are made again from the new value, perhaps with other strides, which say nothing about no elements."""
+    def pieces(x):
+        x.clamp_(0, 2)
+        return x, taper.minimum(x, taper.tensor_split(x, 3, 1)[1])
+
+    def converted(x):
+        part = taper.tensor_split(x, 3, 0)[1]
+        x.copy_(x * 2)
+        return part.to(taper.bool), x + part
+    for backend in ("inductor", "aot_eager"):
+        for f, make in ((pieces, lambda: taper.arange(7).to(taper.uint8).view(1, 1, 7).permute(2, 1, 0)), (converted, lambda: taper.tensor([1, 2, 3])[1::2])):
+            taper._dynamo.reset()
+            a, b = make(), make()
+            for want, got in zip(f(a), taper.compile(f, backend=backend, fullgraph=True)(b)):
+                assert want.shape == got.shape and taper.equal(want, got)
+
+
+def test_a_size_that_only_a_dimension_of_one_would_tell_reaches_backward():
+    for backend in ("inductor", "aot_eager"):
+        taper._dynamo.reset()
+        x = taper.arange(3.).view(3, 1, 1).permute(2, 1, 0).requires_grad_()
+        taper.compile(lambda x: x.unfold(-1, 2, 1) * taper.sin(x.unfold(-1, 2, 1)), backend=backend, dynamic=True)(x).sum().backward()
+        y = x.detach().clone().requires_grad_()
+        (y.unfold(-1, 2, 1) * taper.sin(y.unfold(-1, 2, 1))).sum().backward()
+        assert taper.allclose(x.grad, y.grad), (x.grad, y.grad)
