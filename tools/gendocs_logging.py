@@ -68,7 +68,10 @@ o.append('''
 `compile()` or at the first record; a forked child writes its own. Each record is one `write`, so a killed process loses at most the record it was writing (ends of phases go
 out with the next record, names of files with the record that needs them). Large records (a graph, guards, generated code with
 its schedule) are made by a thread of their own, one hand-over at a time, while the compile goes on; when
-the compile ends they are on disk, before anything it made runs. `bench/trace.py` measures what that costs.
+the compile ends they are on disk, before anything it made runs. `bench/trace.py` measures what that costs: on the
+training step of its small GPT, which compiles in 28 million instructions (5.2 ms), 0.3 % more on the compiling thread and 11.5 million on the thread
+that writes; on the clock of a quiet two-core machine 0.6 ms, most of it waiting for the record before.
+Where no core is free for that thread, the compile takes longer by both.
 A record is a line with the prefix above and a JSON object, then the payload, each line after a tab:
 ```
 V1115 10:20:30.123456 4711 front/trace.c:12] {"dynamo_output_graph": {"sizes": {}}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "<md5>"}
@@ -105,5 +108,12 @@ ours win where both are set.
 | --- | --- | --- |''')
 for i, n, t, h in envs:
     o.append(f"| `{n}` | {'`'+t+'`' if t else ''} | {h} |")
-with open('docs/logging.md', 'w') as f:
-    f.write('\n'.join(o) + '\n')
+
+
+def page():
+    return '\n'.join(o) + '\n'
+
+
+if __name__ == "__main__":
+    with open('docs/logging.md', 'w') as f:
+        f.write(page())

@@ -47,6 +47,14 @@ def test_checklist_names_tests_that_exist():
             assert not fn or re.search(rf"^def {fn}\(", read(path), re.M), f"row {n}: no function {fn} in {path}"
 
 
+def test_pages_of_logs_and_options_are_what_their_generators_write():
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    import gendocs_logging
+    import gendocs_options
+    for name, page in (("logging", gendocs_logging.page()), ("options", gendocs_options.page())):
+        assert read(f"docs/{name}.md") == page, f"run python3 tools/gendocs_{name}.py: the page is not written by hand"
+
+
 def test_generator_runs():
     sys.path.insert(0, os.path.join(ROOT, "tools"))
     import ast
