@@ -505,7 +505,7 @@ static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
     return v;
 }
 
-static vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
+static __attribute__((noinline)) vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
 {
     const op_schema *s = &row_of(n)->schema;
     const tp_tensor *t = ir_type(n);
@@ -822,7 +822,7 @@ static __attribute__((noinline)) vir_ref eval_mirror(walk *w, ir_node *n, const 
     return eval(w, a, sub);
 }
 
-static vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
+static __attribute__((noinline)) vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
 {
     const tp_tensor *t = ir_type(n);
     vir *k = w->k;
@@ -1336,6 +1336,15 @@ static __attribute__((noinline)) void eval_put(walk *w, ir_node *n, const lin *h
     vir_store(w->k, buf, place, v, 0);
 }
 
+static __attribute__((noinline)) vir_ref eval_view(walk *w, ir_node *n, const lin *idx)
+{
+    lin sub[TP_MAX_DIMS];
+    if (view_index(w, n, idx, sub))
+        return eval(w, n->arg[0].node, sub);
+    w->fail = true;
+    return 0;
+}
+
 static vir_ref eval(walk *w, ir_node *n, const lin *idx)
 {
     info *f = &w->pl->in[n->id];
@@ -1358,15 +1367,9 @@ static vir_ref eval(walk *w, ir_node *n, const lin *idx)
             n->kind == IR_getitem)
             return emit_load(w, n, idx);
     }
-    if (known_view(w->pl, n)) {
-        lin sub[TP_MAX_DIMS];
-        if (!view_index(w, n, idx, sub)) {
-            w->fail = true;
-            return 0;
-        }
-        return eval(w, n->arg[0].node, sub);
-    }
     /* none of these is part of this frame, which deep expressions have a hundred of */
+    if (known_view(w->pl, n))
+        return eval_view(w, n, idx);
     if (f->folds && (n->op == OP_gather || n->op == OP_index_select || n->op == OP_index_Tensor))
         return eval_gather(w, n, idx);
     if (f->folds && is_mirror(n))
@@ -3437,7 +3440,7 @@ again:
         cross = crossed(&w, &t, t.keep[t.nkeep - 1], &strip);
     if (pl->c->loops >= LOOPS_strips_16)
         strip = pl->c->loops == LOOPS_strips_16 ? 16 : 64;
-    cross = strip && hint(t.size[t.keep[t.nkeep - 1]]) > strip ? cross : -1;
+    cross = cross >= 0 && strip && hint(t.size[t.keep[t.nkeep - 1]]) > strip ? cross : -1;
     ir_node *drawn = product && !*fits ? NULL : drawn_apart(g, &w, &t);
     size_t over_from = pl->over.n;
     if (!drawn && (!product || *fits))

@@ -53,7 +53,7 @@ static void full_key(const tune *t, const strbuf *key, strbuf *out)
     strbuf_addf(out, "threads=%d\noptions=", pool_threads());
     options_print(out, t->opt);
     strbuf_addc(out, '\n');
-    strbuf_addn(out, key->s, key->n);
+    strbuf_addn(out, strbuf_str(key), key->n);
 }
 
 static disk_item item_of(const tune *t, const strbuf *key, const char *what, strbuf *config, char id[33])
