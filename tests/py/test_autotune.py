@@ -104,7 +104,9 @@ def test_a_slow_form_is_not_chosen():
                                               "coarser shares", "one thread", "whole rows", "loops by operands", "strips of 16", "strips of 64"))
     with tempfile.TemporaryDirectory() as d:
         log = run(KERNELS, d, TAPER_INJECT=slow)
-        assert set(chosen(log).values()) == {"usual"}, log
+        forms = chosen(log)
+        whole = forms.pop("all of it")  # may do without a fusion: that is measured, and no form of a step
+        assert forms and set(forms.values()) == {"usual"} and "steps" not in whole.split(), log
         assert not [f for f in os.listdir(d + "/v1") if f.startswith("tuning-")], "measured with planted faults"
 
 
