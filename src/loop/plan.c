@@ -4250,6 +4250,38 @@ static void accumulate_products(tp_comp *c, ir_graph *g)
     }
 }
 
+/* A call of one of two operators on a tensor that has elements, whose results are asked for one by one: they can be made apart.
+ * both: more than one of them is wanted. */
+static bool pair_of(const ir_node *n, op_id one, op_id other, bool *both)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn || (n->op != one && n->op != other) || !n->uses ||
+        n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_int)
+        return false;
+    const tp_tensor *x = ir_type(n->arg[0].node);
+    bool plain = x->ndim && x->dt != DT_bool;
+    *both = false;
+    for (int d = 0; d < x->ndim; d++)
+        plain &= sym_known(SYM_gt, x->size[d], 0);
+    for (const ir_use *u = n->uses; u; u = u->next) {
+        plain &= u->user->kind == IR_getitem && u->user->arg[1].kind == VAL_int &&
+                 u->user->val.kind == VAL_tensor;
+        *both |= u->user->arg[1].i != n->uses->user->arg[1].i;
+    }
+    return plain;
+}
+
+/* The first result of n that is still asked for comes from a call of its own. next: where the caller's walk goes on. */
+static void item_apart(ir_graph *g, ir_node *n, op_id op, const tp_val *arg, int narg, ir_node **next)
+{
+    ir_node *item = n->uses->user, *m = ir_add_call(g, op, OPV_fn, arg, narg, vT(tensor_ref(item->val.t)));
+    m->loc = item->loc;
+    ir_insert_before(g, item, m);
+    ir_replace_uses(item, m);
+    if (item == *next)
+        *next = item->next;
+    ir_erase(item);
+}
+
 /* Parts of a split are slices, which fold into the index of whoever reads them; the call itself goes. */
 static void split_into_slices(tp_comp *c, ir_graph *g)
 {
@@ -4268,25 +4300,17 @@ static void split_into_slices(tp_comp *c, ir_graph *g)
         if (!plain || !decide(c, DECIDE_fuse, n))
             continue;
         while (n->uses) {
-            ir_node *item = n->uses->user, *m;
-            int at = (int)item->arg[1].i;
+            int at = (int)n->uses->user->arg[1].i;
             symint lo = 0;
             for (int k = 0; k < at && !one; k++)
                 lo = sym_add(lo, n->val.ts[k]->size[dim]);
-            if (item == next)
-                next = item->next;
-            if (one) {
-                tp_val arg[3] = { n->arg[0], vI(dim), vI(at) };
-                m = ir_add_call(g, OP_select_int, OPV_fn, arg, 3, vT(tensor_ref(item->val.t)));
-            } else {
-                tp_val arg[5] = { n->arg[0], vI(dim), vI(lo), vI(sym_add(lo, n->val.ts[at]->size[dim])),
-                                  vI(1) };
-                m = ir_add_call(g, OP_slice_Tensor, OPV_fn, arg, 5, vT(tensor_ref(item->val.t)));
-            }
-            m->loc = item->loc;
-            ir_insert_before(g, item, m);
-            ir_replace_uses(item, m);
-            ir_erase(item);
+            if (one)
+                item_apart(g, n, OP_select_int, (tp_val[]){ n->arg[0], vI(dim), vI(at) }, 3, &next);
+            else
+                item_apart(g, n, OP_slice_Tensor,
+                           (tp_val[]){ n->arg[0], vI(dim), vI(lo), vI(sym_add(lo, n->val.ts[at]->size[dim])),
+                                       vI(1) },
+                           5, &next);
         }
         if (ev_text_on(EV_fusion))
             ev_text(EV_fusion, NULL, "parts of %s are read where they lie", n->name);
@@ -4297,43 +4321,24 @@ static void split_into_slices(tp_comp *c, ir_graph *g)
 /* The largest of a row and its place are two reductions, of which a kernel computes those that somebody wants. */
 static void extremes_apart(tp_comp *c, ir_graph *g)
 {
+    bool both;
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
-        bool max = n->kind == IR_call && n->op == OP_max_dim;
-        if (n->kind != IR_call || n->variant != OPV_fn || (!max && n->op != OP_min_dim) || !n->uses ||
-            n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_int)
-            continue;
-        const tp_tensor *x = ir_type(n->arg[0].node);
-        bool plain = x->ndim && x->dt != DT_bool;
-        for (int d = 0; d < x->ndim; d++)
-            plain &= sym_known(SYM_gt, x->size[d], 0);
-        for (const ir_use *u = n->uses; u; u = u->next)
-            plain &= u->user->kind == IR_getitem && u->user->arg[1].kind == VAL_int &&
-                     u->user->val.kind == VAL_tensor;
-        if (!plain)
+        if (!pair_of(n, OP_max_dim, OP_min_dim, &both))
             continue;
         const char *why = place_as_call(c, n);
         if (!why && !decide(c, DECIDE_lower, n))
             why = "refused";
-        if (why) {
-            log_lower(n, false, why);
+        log_lower(n, !why, why ? why : "an extreme and its place are reductions");
+        if (why)
             continue;
-        }
+        bool max = n->op == OP_max_dim;
+        symint dim = dim_arg(n, 1, ir_type(n->arg[0].node)->ndim);
         while (n->uses) {
-            ir_node *item = n->uses->user;
-            symint dim = dim_arg(n, 1, x->ndim);
-            bool place = item->arg[1].i == 1;
+            bool place = n->uses->user->arg[1].i == 1;
             tp_val arg[3] = { n->arg[0], place ? vI(dim) : vIs(&dim, 1), n->arg[2] };
-            op_id op = place ? (max ? OP_argmax : OP_argmin) : max ? OP_amax : OP_amin;
-            ir_node *m = ir_add_call(g, op, OPV_fn, arg, 3, vT(tensor_ref(item->val.t)));
-            m->loc = n->loc;
-            ir_insert_before(g, n, m);
-            ir_replace_uses(item, m);
-            if (item == next)
-                next = item->next;
-            ir_erase(item);
+            item_apart(g, n, place ? (max ? OP_argmax : OP_argmin) : max ? OP_amax : OP_amin, arg, 3, &next);
         }
-        log_lower(n, true, "an extreme and its place are reductions");
         ir_erase(n);
     }
 }
@@ -4341,23 +4346,12 @@ static void extremes_apart(tp_comp *c, ir_graph *g)
 /* Running extremes and their places are two kernels: where one of them is asked for, and where calls cannot be made. */
 static void scans_apart(tp_comp *c, ir_graph *g)
 {
+    bool both;
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
-        bool max = n->kind == IR_call && n->op == OP_cummax;
-        if (n->kind != IR_call || n->variant != OPV_fn || (!max && n->op != OP_cummin) || !n->uses ||
-            n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_int)
+        if (!pair_of(n, OP_cummax, OP_cummin, &both))
             continue;
         const tp_tensor *x = ir_type(n->arg[0].node);
-        bool plain = x->ndim && x->dt != DT_bool, both = false;
-        for (int d = 0; d < x->ndim; d++)
-            plain &= sym_known(SYM_gt, x->size[d], 0);
-        for (const ir_use *u = n->uses; u; u = u->next) {
-            plain &= u->user->kind == IR_getitem && u->user->arg[1].kind == VAL_int &&
-                     u->user->val.kind == VAL_tensor;
-            both |= u->user->arg[1].i != n->uses->user->arg[1].i;
-        }
-        if (!plain)
-            continue;
         bool rows = dim_arg(n, 1, x->ndim) == x->ndim - 1, place = n->uses->user->arg[1].i == 1;
         const char *why = c->portable ? NULL
                           : both      ? "both results are asked for: the call makes them at once"
@@ -4370,18 +4364,9 @@ static void scans_apart(tp_comp *c, ir_graph *g)
         log_lower(n, !why, why ? why : "running extremes and their places are kernels");
         if (why)
             continue;
-        while (n->uses) {
-            ir_node *item = n->uses->user;
-            tp_val arg[3] = { n->arg[0], n->arg[1], vB(max) };
-            op_id op = item->arg[1].i == 1 ? OP__cum_place : OP__cum_extreme;
-            ir_node *m = ir_add_call(g, op, OPV_fn, arg, 3, vT(tensor_ref(item->val.t)));
-            m->loc = n->loc;
-            ir_insert_before(g, n, m);
-            ir_replace_uses(item, m);
-            if (item == next)
-                next = item->next;
-            ir_erase(item);
-        }
+        tp_val arg[3] = { n->arg[0], n->arg[1], vB(n->op == OP_cummax) };
+        while (n->uses)
+            item_apart(g, n, n->uses->user->arg[1].i == 1 ? OP__cum_place : OP__cum_extreme, arg, 3, &next);
         ir_erase(n);
     }
 }

@@ -338,6 +338,21 @@ static bool call_library(emit *e, const loop_step *s)
                  : lists_views(n) || looked_at(n) || emit_cannot(e, n, "it runs as a library call of Taper");
 }
 
+void emit_each(strbuf *b, const tp_tensor *x, const char *type, const char *at)
+{
+    for (int d = 0; d < x->ndim; d++) {
+        strbuf_addf(b, "        for (int64_t i%d = 0; i%d < ", d, d);
+        emit_num(b, x->size[d]);
+        strbuf_addf(b, "; i%d++)\n", d);
+    }
+    strbuf_addf(b, "        {\n            const %s v = (%s)%s[0", type, type, at);
+    for (int d = 0; d < x->ndim; d++) {
+        strbuf_addf(b, " + i%d * ", d);
+        emit_num(b, x->stride[d]);
+    }
+    strbuf_add(b, "];\n");
+}
+
 /* Nothing is read with an index that lies outside. */
 static bool call_check(emit *e, const loop_step *s)
 {
@@ -351,17 +366,8 @@ static bool call_check(emit *e, const loop_step *s)
     if (!emit_slot(e, b, s->slot))
         return false;
     strbuf_add(b, ";\n");
-    for (int d = 0; d < x->ndim; d++) {
-        strbuf_addf(b, "        for (int64_t i%d = 0; i%d < ", d, d);
-        emit_num(b, x->size[d]);
-        strbuf_addf(b, "; i%d++)\n", d);
-    }
-    strbuf_add(b, "        {\n            const int64_t v = at[0");
-    for (int d = 0; d < x->ndim; d++) {
-        strbuf_addf(b, " + i%d * ", d);
-        emit_num(b, x->stride[d]);
-    }
-    strbuf_add(b, "];\n            bad |= v < ");
+    emit_each(b, x, "int64_t", "at");
+    strbuf_add(b, "            bad |= v < ");
     emit_num(b, g.wrap ? sym_sub(0, size) : 0);
     strbuf_add(b, " || v >= ");
     emit_num(b, size);

@@ -31,6 +31,8 @@ void emit_num(strbuf *b, symint v);                           /* a number, or an
 void emit_list(strbuf *b, const symint *v, int n, bool more); /* "a, b, c", and ", " where more follow */
 bool emit_slot(emit *e, strbuf *b, int slot);                 /* a pointer */
 bool emit_pointer(emit *e, strbuf *b, const ir_node *n);
+/* Loops over all elements of a tensor that `at` points to, and the beginning of a block in which `v` is one of them. */
+void emit_each(strbuf *b, const tp_tensor *x, const char *type, const char *at);
 /* The slot of result `which` of a call with several, or -1 where nobody asks for it. */
 int emit_item(emit *e, int of, int64_t which);
 

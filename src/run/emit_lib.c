@@ -645,17 +645,8 @@ static bool call_probabilities(emit *e, const loop_step *s)
     if (!emit_pointer(e, b, s->node->arg[0].node))
         return false;
     strbuf_add(b, ";\n");
-    for (int d = 0; d < p->ndim; d++) {
-        strbuf_addf(b, "        for (int64_t i%d = 0; i%d < ", d, d);
-        emit_num(b, p->size[d]);
-        strbuf_addf(b, "; i%d++)\n", d);
-    }
-    strbuf_add(b, "        {\n            const double v = (double)p[0");
-    for (int d = 0; d < p->ndim; d++) {
-        strbuf_addf(b, " + i%d * ", d);
-        emit_num(b, p->stride[d]);
-    }
-    strbuf_add(b, "];\n            bad |= !(v >= 0 && v <= 1);\n        }\n    }\n"
+    emit_each(b, p, "double", "p");
+    strbuf_add(b, "            bad |= !(v >= 0 && v <= 1);\n        }\n    }\n"
                   "    if (bad) {\n        free(space);\n        return 4;\n    }\n");
     return true;
 }
