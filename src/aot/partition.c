@@ -32,6 +32,15 @@ static int64_t node_bytes(const ir_node *n)
     return t ? MAX(hint_or(t->numel, 4096), 1) * (int64_t)dtype_size((dtype)t->dt) : 0;
 }
 
+static bool calls_op(const ir_node *n, op_id op)
+{
+    return n->kind == IR_call && n->variant == OPV_fn && n->op == op;
+}
+static uint32_t row_flags(const ir_node *n)
+{
+    return n->kind == IR_call && n->variant == OPV_fn ? op_row_of((op_id)n->op)->flags : 0;
+}
+
 /* Cheap to compute again: pointwise work and views. Random draws, products, reductions and opaque calls are not. */
 static bool cheap(const ir_node *n)
 {
@@ -43,6 +52,122 @@ static bool cheap(const ir_node *n)
     if (r->flags & (OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC))
         return false;
     return r->flags & (OPF_PW | OPF_VIEW | OPF_CHEAP);
+}
+
+/* ---- products that are made again row by row ----
+ * The scores of attention and all that is made of them, forward and backward, is made element by element or by sums and
+ * extremes of its rows, and read by products. Programs run such products block of rows by block of rows (loop/plan.c), so none of those
+ * matrices has to exist. Keeping one for backward would be the only reason for it: the product is made again there.
+ * Measured, heads of 32 and 64: where half of every product is left out behind a diagonal, the product costs nothing from 128
+ * rows on. Else it costs a sixth of the step as long as the matrices stay in the caches, so it is made again only where they
+ * do not. */
+enum { LEAST_ROWS = 128, LEAST_BYTES = 8 << 20 };
+
+typedef struct rowwise {
+    const part *p;
+    const tp_tensor *t; /* the matrices */
+    map seen;
+    VEC(ir_node *) todo;
+    bool fw, bw; /* a product of them in each pass */
+    bool half;   /* a triangle says which of their elements count */
+} rowwise;
+
+static bool is_matrix(const rowwise *r, const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    return t && t->numel == r->t->numel;
+}
+static bool is_turned(const rowwise *r, const ir_node *n) /* rows are no rows any more */
+{
+    const tp_tensor *t = ir_type(n);
+    return t->ndim < 2 || t->size[t->ndim - 1] != r->t->size[2] || t->size[t->ndim - 2] != r->t->size[1] ||
+           (t->stride[t->ndim - 1] != 1 && (row_flags(n) & OPF_VIEW));
+}
+static void rowwise_add(rowwise *r, ir_node *n)
+{
+    if (map_geti(&r->seen, (uintptr_t)n))
+        return;
+    map_puti(&r->seen, (uintptr_t)n, r);
+    vec_push(&r->todo, n);
+}
+
+/* Where a value that is read together with the matrix comes from a product, it is another one. */
+static void other_matrix(void *arg, ir_node *n)
+{
+    rowwise *r = arg;
+    while (is_matrix(r, n) && (row_flags(n) & OPF_VIEW) && n->arg[0].kind == VAL_node)
+        n = n->arg[0].node;
+    if (is_matrix(r, n) && calls_op(n, OP_bmm))
+        rowwise_add(r, n);
+}
+
+static bool along_rows(const ir_node *u, const ir_node *x) /* a sum or an extreme of each row */
+{
+    int nd = ir_type(x)->ndim;
+    const tp_val *dim = u->narg > 1 ? &u->arg[1] : NULL;
+    int64_t d = !dim                                   ? 0
+                : dim->kind == VAL_int                 ? dim->i
+                : dim->kind == VAL_ints && dim->n == 1 ? dim->ints[0]
+                                                       : 0;
+    return u->kind == IR_call && u->narg && u->arg[0].kind == VAL_node && u->arg[0].node == x &&
+           (d == -1 || d == nd - 1) && ir_type(u) &&
+           hint_or(ir_type(u)->numel, 0) * hint_or(ir_type(x)->size[nd - 1], 0) ==
+               hint_or(ir_type(x)->numel, -1);
+}
+
+static bool chosen_by_triangle(const ir_node *n)
+{
+    int at = calls_op(n, OP_where_self) ? 0 : calls_op(n, OP_masked_fill_Scalar) ? 1 : -1;
+    const ir_node *c = at >= 0 && n->arg[at].kind == VAL_node ? n->arg[at].node : NULL;
+    while (c && c->kind == IR_call && !calls_op(c, OP_tril) && !calls_op(c, OP_triu))
+        c = c->narg && c->arg[0].kind == VAL_node ? c->arg[0].node : NULL;
+    return c && c->kind == IR_call;
+}
+
+static bool rowwise_user(rowwise *r, ir_node *x, ir_node *u)
+{
+    if (calls_op(u, OP_bmm)) {
+        *(r->p->side[u->id] & SIDE_bw ? &r->bw : &r->fw) = true;
+        bool once = !map_geti(&r->seen, (uintptr_t)u); /* not both of its factors */
+        map_puti(&r->seen, (uintptr_t)u, r);
+        return once;
+    }
+    uint32_t flags = row_flags(u);
+    if (is_matrix(r, u) && (flags & OPF_VIEW)) {
+        rowwise_add(r, u);
+        return true;
+    }
+    if (is_turned(r, x))
+        return false;
+    if (is_matrix(r, u) && (flags & OPF_PW) && !is_turned(r, u)) {
+        r->half |= chosen_by_triangle(u);
+        rowwise_add(r, u);
+        ir_each_operand(u, other_matrix, r);
+        return true;
+    }
+    return !(flags & OPF_VIEW) && along_rows(u, x);
+}
+
+static bool row_by_row(const part *p, ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    if (!calls_op(n, OP_bmm) || (t->dt != DT_f32 && t->dt != DT_f64) || n->arg[0].kind != VAL_node)
+        return false;
+    int64_t rows = hint_or(t->size[1], 0), row = hint_or(t->size[2], 0),
+            depth = hint_or(ir_type(n->arg[0].node)->size[2], 0);
+    if (rows < LEAST_ROWS || row < LEAST_ROWS || rows * row < depth * (rows + row))
+        return false;
+    rowwise r = { .p = p, .t = t };
+    bool ok = true;
+    rowwise_add(&r, n);
+    while (ok && r.todo.n) {
+        ir_node *x = vec_pop(&r.todo);
+        for (const ir_use *u = x->uses; u && ok; u = u->next)
+            ok = u->user->kind == IR_call && u->user->variant == OPV_fn && rowwise_user(&r, x, u->user);
+    }
+    map_free(&r.seen);
+    vec_free(&r.todo);
+    return ok && r.fw && r.bw && (r.half || p->bytes[n->id] >= LEAST_BYTES);
 }
 
 /* ---- maximum flow (Dinic) ---- */
@@ -212,8 +337,9 @@ static void choose(part *p, bool min_cut)
         /* Inputs live anyway: holding on to one costs little. Small values cost at least something each. */
         int64_t cap = !savable(v) ? INF : input ? 1 + p->bytes[v->id] / 64 : 64 + p->bytes[v->id];
         arc(&f, 2 * v->id, 2 * v->id + 1, cap);
-        bool again = v->kind == IR_const ||
-                     (v->kind == IR_getitem ? false : cheap(v) && decide(p->c, DECIDE_recompute, v));
+        bool again = v->kind == IR_const || (v->kind == IR_getitem ? false
+                                                                   : (cheap(v) || row_by_row(p, v)) &&
+                                                                         decide(p->c, DECIDE_recompute, v));
         if (v->kind == IR_getitem) { /* an item can be computed again when its call can */
             const ir_node *of = v->arg[0].node;
             again = of->kind == IR_call && cheap(of);

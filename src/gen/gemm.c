@@ -509,12 +509,14 @@ void gemm_pack_all(const gemm_plan *p, const void *b, void *to)
             pack_b_panels(&j, 0, MIN(p->npan_block, p->npan - j.first));
 }
 
-bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c, int64_t cols,
-                     int64_t depth, const gemm_epilogue *e)
+bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c, int64_t rows,
+                     int64_t cols, int64_t depth, const gemm_epilogue *e)
 {
     job j = { .p = p, .a = a, .b = b, .bpack = packed, .c = c, .user_c = c, .c_row = p->d.c.row, .e = e };
     int64_t width = p->nv * p->W, npan = MIN(p->npan, (cols + width - 1) / width),
-            kblocks = MIN(p->kblocks, (depth + p->kc - 1) / p->kc);
+            kblocks = MIN(p->kblocks, (depth + p->kc - 1) / p->kc), mpan = MIN(p->mpan, rows / p->mr);
+    while (mpan < p->mpan && panel_row(p, mpan) < rows)
+        mpan++;
     j.depth = depth;
     for (j.first = 0; j.first < npan; j.first += p->npan_block)
         for (j.kb = 0; j.kb < p->kblocks; j.kb++, j.bpack += p->pack_b ? packed_block(p) : 0) {
@@ -522,7 +524,7 @@ bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *pac
                 continue;
             j.np = MIN(p->npan_block, npan - j.first);
             j.rows_done = j.first + j.np == npan && j.kb == kblocks - 1;
-            tiles(&j, 0, p->mpan, 0, j.np);
+            tiles(&j, 0, mpan, 0, j.np);
         }
     return !j.failed;
 }

@@ -44,8 +44,9 @@ enum { GEMM_WIDEST = 8 };
 bool gemm_packs(const gemm_plan *p);
 size_t gemm_packed_bytes(const gemm_plan *p);
 void gemm_pack_all(const gemm_plan *p, const void *b, void *to);
-/* Of the columns only the first `cols`, or some more; of the sums over k only the first `depth` terms. */
-bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c, int64_t cols,
-                     int64_t depth, const gemm_epilogue *e);
+/* Of the rows only the first `rows` and of the columns the first `cols`, or some more; of the sums over k only the first
+ * `depth` terms. */
+bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c, int64_t rows,
+                     int64_t cols, int64_t depth, const gemm_epilogue *e);
 void gemm_describe(const gemm_plan *p, strbuf *out); /* tile, blocking, packing: for logs */
 #endif

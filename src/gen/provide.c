@@ -49,11 +49,11 @@ static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alph
     return d;
 }
 
-const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, mat c)
+const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c)
 {
     if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none || !ops_provider_now())
         return NULL;
-    gemm_desc d = describe(dt, m, n, k, 1, a, b, 0, c);
+    gemm_desc d = describe(dt, m, n, k, 1, a, b, add, c);
     return gemm_plan_for(&d);
 }
 

@@ -12,6 +12,6 @@ bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool a
 /* y = x correlated with w (+ bias), then e on its planes. False: declined, nothing was written. */
 bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias, void *y,
                      const gemm_epilogue *e);
-/* The plan of one product, kept for good; NULL: there is none, BLAS does such products. */
-const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, mat c);
+/* The plan of one product, added to what is there or not, kept for good; NULL: there is none, BLAS does such products. */
+const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c);
 #endif

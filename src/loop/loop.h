@@ -45,14 +45,18 @@ typedef struct loop_kernel {
     const char *fault_op;
     const ir_node *fault_node;
 } loop_kernel;
+/* Products of what a kernel wrote on the rows of products, block by block (run/attend.h): sums over those rows, to which every block
+ * adds, or not; as the second factor or as the first. */
+enum { CHAIN_product = 1, CHAIN_adds = 2, CHAIN_second = 4, CHAIN_COUNT = 8, CHAIN_LASTS = 4 };
 typedef struct loop_step {
     uint8_t kind;
     bool product; /* extern: a matrix product into a buffer of the plan */
     bool
         rides; /* kernel: step i of its parallel loop needs row i of the product before it, and nothing later */
     bool plain; /* extern: without emitted register tiles */
-    bool
-        chain; /* extern: a product of what the kernel before it wrote, which rode on the product before that */
+    bool joins; /* extern: a product whose rows the kernel on the next product's rows reads as well */
+    uint8_t
+        chain; /* extern: a product of what the kernel before it wrote on the rows of products: CHAIN_product and how; 0: it is none */
     uint8_t
         form; /* extern: vectors a product's tile is wide, conv_form of a convolution; 0: as the shape suggests */
     loop_kernel *kernel;

@@ -2116,9 +2116,12 @@ static void mark_sched(void *arg, ir_node *n)
         pl->in[n->id].sched = true;
 }
 
+typedef struct band band;
+static bool band_of(const ir_node *n, band *b);
+
 static bool cheap_to_repeat(const planner *pl, const ir_node *n)
 {
-    return known_view(pl, n) || is_fill(n) || is_arange(n) || is_copy(n);
+    return known_view(pl, n) || is_fill(n) || is_arange(n) || is_copy(n) || band_of(n, NULL);
 }
 
 /* A library call reads memory: views of something that exists are made by the runtime, other values are stored. */
@@ -3307,9 +3310,14 @@ static void find_over(planner *pl, const group *g, const walk *w)
     }
 }
 
-typedef struct chain { /* a product, a kernel on its rows, and a product of those rows */
-    group *kernel, *last;
-    ir_node *between; /* what the kernel writes and only the last product reads */
+enum { CHAIN_BETWEEN = 2 };
+typedef struct chain { /* a product or two, a kernel on their rows, and products of those rows */
+    group *kernel, *first;
+    group *also;                     /* the second product that the kernel reads; NULL: there is none */
+    ir_node *between[CHAIN_BETWEEN]; /* what the kernel writes and only the last products read */
+    group *last[CHAIN_LASTS];
+    uint8_t how[CHAIN_LASTS]; /* see loop_step */
+    int nbetween, nlast;
     bool fits;
     int64_t reach; /* see loop_step */
 } chain;
@@ -3433,8 +3441,12 @@ again:
     make_nest(pl, g, &s, &w, &t);
     if (product)
         *fits = g->rides = rides(&w, &t, g->red != 0, product);
-    if (product && *fits && ch && ch->kernel == g)
-        ch->fits = same_rows(&w, product, ch->between);
+    if (product && *fits && ch && ch->kernel == g) {
+        const ir_node *other = ch->also ? ch->first->ext : product;
+        ch->fits = other == product || rides(&w, &t, g->red != 0, other);
+        for (int i = 0; i < ch->nbetween; i++)
+            ch->fits &= same_rows(&w, product, ch->between[i]) && same_rows(&w, other, ch->between[i]);
+    }
     int strip = 0, cross = -1;
     if (!g->red && !product && t.nkeep > 1 && pl->c->loops != LOOPS_whole)
         cross = crossed(&w, &t, t.keep[t.nkeep - 1], &strip);
@@ -3731,19 +3743,44 @@ static bool is_plain_bmm(planner *pl, const ir_node *n)
            n->arg[0].kind == VAL_node && n->arg[1].kind == VAL_node;
 }
 
-/* The one product that reads n, as its first factor and nothing else of it; through views. NULL: somebody else does, too. */
-static group *only_product(planner *pl, ir_node *n)
+static bool in_chain(const chain *ch, const group *g)
 {
-    while (n->nuse == 1) {
-        ir_node *u = n->uses->user;
+    bool in = g == ch->first || g == ch->kernel || g == ch->also;
+    for (int i = 0; i < ch->nlast; i++)
+        in |= g == ch->last[i];
+    return in;
+}
+
+/* The products that read n, through views, each as one factor. False: somebody outside the kernel does, too. */
+static bool only_products(planner *pl, ir_node *n, const tp_tensor *rows, chain *ch)
+{
+    if (!n->uses)
+        return false;
+    for (const ir_use *use = n->uses; use; use = use->next) {
+        ir_node *u = use->user;
         const info *f = &pl->in[u->id];
-        if (f->product)
-            return is_plain_bmm(pl, u) && u->arg[0].node == n ? f->g : NULL;
-        if (f->sched || f->ext || u->kind != IR_call || !(row_of(u)->flags & OPF_VIEW) || u->arg[0].node != n)
-            return NULL;
-        n = u;
+        if (f->product) {
+            const tp_tensor *t = ir_type(n);
+            bool second = is_plain_bmm(pl, u) && u->arg[1].node == n, plain = t->ndim == 3 && is_packed(t);
+            symint turned[3] = { rows->size[0], rows->size[2], rows->size[1] };
+            if (!is_plain_bmm(pl, u) || in_chain(ch, f->g) || ch->nlast == CHAIN_LASTS ||
+                !same_sizes(3, t->size, 3, plain ? rows->size : turned) ||
+                (!plain && (t->stride[1] != 1 || !sym_known(SYM_eq, t->stride[2], rows->size[2]) ||
+                            !sym_known(SYM_eq, t->stride[0], sym_mul(rows->size[1], rows->size[2])))))
+                return false;
+            ch->how[ch->nlast] = (uint8_t)(CHAIN_product | (plain == second ? CHAIN_adds : 0) |
+                                           (second ? CHAIN_second : 0));
+            ch->last[ch->nlast++] = f->g;
+            continue;
+        }
+        if (f->g == ch->kernel ||
+            (!f->sched && !f->memview && u->kind == IR_call && u->nuse && !used_outside(pl, ch->kernel, u)))
+            continue;
+        if (f->sched || f->ext || u->kind != IR_call || !(row_of(u)->flags & OPF_VIEW) ||
+            u->arg[0].node != n || !only_products(pl, u, rows, ch))
+            return false;
     }
-    return NULL;
+    return true;
 }
 
 static ir_node *operand(const ir_node *n, int i)
@@ -3756,10 +3793,10 @@ static bool calls(const ir_node *n, op_id op)
 }
 
 /* Where a condition on the places of a matrix holds: up to the diagonal `diag`, or from it on. */
-typedef struct band {
+struct band {
     bool up_to;
     int64_t diag;
-} band;
+};
 static band band_not(band b) { return (band){ !b.up_to, b.up_to ? b.diag + 1 : b.diag - 1 }; }
 
 static bool band_of(const ir_node *n, band *b)
@@ -3782,74 +3819,161 @@ static bool band_of(const ir_node *n, band *b)
     if (!is_known_number(&one) || val_as_f(&one) == 0 || sym_is_expr(diag) || diag < -INT32_MAX ||
         diag > INT32_MAX)
         return false;
+    if (!b)
+        return true;
     *b = (band){ n->op == OP_tril, diag };
     if (flip)
         *b = band_not(*b);
     return true;
 }
 
-static bool is_minus_infinity(const tp_val *v)
+/* What is known of the elements of a value behind a diagonal, whatever the products that the kernel reads hold there: nothing;
+ * that they are finite where the products are, or left at 0; that they do not depend on the products; which number they are. */
+typedef enum { BEHIND_wild, BEHIND_open, BEHIND_known, BEHIND_zero, BEHIND_lowest } behind;
+typedef struct behinds {
+    planner *pl;
+    const chain *ch;
+    const tp_tensor *t; /* of the products */
+    map seen;           /* node -> behind + 1 */
+    int64_t diag;       /* the farthest of those that conditions name; -1: none does */
+    bool open;          /* a sum or an extreme reads what depends on them */
+    bool adds;          /* a product of the chain is a sum over rows */
+} behinds;
+static behind behind_of(behinds *b, ir_node *n);
+
+static behind behind_value(behinds *b, const tp_val *v)
 {
     tp_val x = v->kind == VAL_node && is_fill(v->node) ? fill_value(v->node) : *v;
-    return is_known_number(&x) && val_as_f(&x) == -INFINITY;
+    if (is_known_number(&x))
+        return val_as_f(&x) == 0 ? BEHIND_zero : val_as_f(&x) == -INFINITY ? BEHIND_lowest : BEHIND_known;
+    return v->kind == VAL_node ? behind_of(b, v->node) : BEHIND_known;
 }
 
-/* Is w the value of one operand, and -inf where a condition says so? The operand, and where it is kept. */
-static ir_node *masked(const ir_node *w, band *keep, const ir_node **cond)
+static bool has_rows(const behinds *b,
+                     const ir_node *n) /* its last two dimensions are those of the products */
 {
-    bool where = calls(w, OP_where_self), fill = calls(w, OP_masked_fill_Scalar);
-    if (!where && !fill)
-        return NULL;
-    *cond = operand(w, fill ? 1 : 0);
-    if (!*cond || !band_of(*cond, keep))
-        return NULL;
-    if (where && is_minus_infinity(&w->arg[2]))
-        return operand(w, 1);
-    *keep = band_not(*keep);
-    if (where)
-        return is_minus_infinity(&w->arg[1]) ? operand(w, 2) : NULL;
-    return is_minus_infinity(&w->arg[2]) ? operand(w, 0) : NULL;
+    const tp_tensor *t = ir_type(n);
+    return t->ndim >= 2 && same_sizes(2, t->size + t->ndim - 2, 2, b->t->size + 1);
 }
 
-/* Is p a softmax along the rows of scores of which row r counts the first r + reach alone? 0: it is not. Behind those p is 0
- * whatever the scores are, and nobody else reads them there. */
-static int64_t reach_of_rows(planner *pl, ir_node *scores, ir_node *p)
+/* Is x one of the products times a number? Its maximum along a row is no -inf then. */
+static bool is_scaled_product(const behinds *b, const ir_node *x)
 {
-    const tp_tensor *t = ir_type(scores);
-    ir_node *e = NULL, *by = NULL, *x = scores;
-    const ir_node *cond = NULL;
-    band keep;
-    if (calls(p, OP_mul_Tensor) && calls(operand(p, 1), OP_reciprocal))
-        e = operand(p, 0), by = operand(operand(p, 1), 0);
-    else if (calls(p, OP_div_Tensor))
-        e = operand(p, 0), by = operand(p, 1);
-    if (!calls(e, OP_exp) || !operand(e, 0) || !below_maximum(operand(e, 0)) ||
-        !calls(by, OP_sum_dim_IntList) || operand(by, 0) != e)
-        return 0;
-    ir_node *w = operand(operand(e, 0), 0), *top = operand(operand(e, 0), 1), *of = masked(w, &keep, &cond);
-    int nd = ir_type(w)->ndim;
-    if (!of || !keep.up_to || keep.diag < 0 || nd < 2 || pl->in[top->id].mask != 1u << (nd - 1) ||
-        pl->in[by->id].mask != 1u << (nd - 1))
-        return 0;
-    while (x != of && x->nuse == 1) { /* element by element, each for itself */
-        ir_node *u = x->uses->user;
-        bool each = u->kind == IR_call && u->variant == OPV_fn && (row_of(u)->flags & OPF_PW) && ir_type(u) &&
-                    same_sizes(ir_type(u)->ndim, ir_type(u)->size, ir_type(x)->ndim, ir_type(x)->size);
-        if (!each && !calls(u, OP_view))
-            return 0;
-        x = u;
+    while (x && x != b->ch->first->ext && (!b->ch->also || x != b->ch->also->ext)) {
+        bool scaled = (calls(x, OP_mul_Tensor) || calls(x, OP_div_Tensor)) && is_known_number(&x->arg[1]);
+        x = scaled || calls(x, OP_view) ? operand(x, 0) : NULL;
     }
-    if (x != of || x->nuse != 1 || ir_type(x)->ndim != nd)
-        return 0;
-    return same_sizes(2, ir_type(cond)->size, 2, t->size + 1) &&
-                   same_sizes(2, ir_type(x)->size + nd - 2, 2, t->size + 1) &&
-                   same_sizes(nd, ir_type(x)->size, nd, ir_type(w)->size) && decide(pl->c, DECIDE_range, p)
-               ? keep.diag + 1
-               : 0;
+    return x != NULL;
+}
+
+/* A choice by a condition on places: what is chosen behind its diagonal. */
+static behind behind_choice(behinds *b, const ir_node *n)
+{
+    bool where = calls(n, OP_where_self);
+    const tp_val *yes = &n->arg[where ? 1 : 2], *no = &n->arg[where ? 2 : 0];
+    const ir_node *cond = operand(n, where ? 0 : 1);
+    behind y = behind_value(b, yes), x = behind_value(b, no);
+    band at;
+    if (!cond || !band_of(cond, &at) || !has_rows(b, cond) || !has_rows(b, n)) {
+        if (!cond || behind_of(b, (ir_node *)cond) < BEHIND_known)
+            return BEHIND_wild;
+        return x == y ? x : MIN(MIN(x, y), BEHIND_known);
+    }
+    behind is = at.up_to ? x : y;
+    int64_t diag = at.up_to ? at.diag : at.diag - 1;
+    const tp_val *kept = at.up_to ? yes : no;
+    /* A row of nothing but -inf is NaN behind the diagonal as well, and so are gradients that are sums over rows. */
+    if (is == BEHIND_lowest && b->adds && (kept->kind != VAL_node || !is_scaled_product(b, kept->node)))
+        return BEHIND_wild;
+    if (diag < 0)
+        return x == y ? x : BEHIND_wild;
+    if (is >= BEHIND_known)
+        b->diag = MAX(b->diag, diag);
+    return is;
+}
+
+static behind behind_call(behinds *b, const ir_node *n)
+{
+    behind x = BEHIND_known, y = BEHIND_known, all = BEHIND_known;
+    if (calls(n, OP_where_self) || calls(n, OP_masked_fill_Scalar))
+        return behind_choice(b, n);
+    for (int i = n->narg - 1; i >= 0; i--) {
+        behind k = n->arg[i].kind == VAL_node ? behind_value(b, &n->arg[i]) : BEHIND_known;
+        for (int q = 0; n->arg[i].kind == VAL_nodes && q < n->arg[i].n; q++)
+            if (n->arg[i].nodes[q] && behind_of(b, n->arg[i].nodes[q]) < BEHIND_known)
+                k = BEHIND_wild;
+        all = MIN(all, k);
+        y = i == 1 ? k : y;
+        x = i == 0 ? k : x;
+    }
+    bool view = row_of(n)->flags & OPF_VIEW, zero = x == BEHIND_zero || y == BEHIND_zero;
+    if (calls(n, OP_mul_Tensor))
+        return zero && all >= BEHIND_open ? BEHIND_zero : all;
+    if (calls(n, OP_div_Tensor) && y >= BEHIND_known)
+        return x == BEHIND_zero ? x : all;
+    if (calls(n, OP_sub_Tensor) || calls(n, OP_add_Tensor))
+        return x == y && zero ? x : x == BEHIND_lowest && y == BEHIND_known ? x : all;
+    if (calls(n, OP_exp) && x == BEHIND_lowest)
+        return BEHIND_zero;
+    if (calls(n, OP_neg) && x != BEHIND_lowest)
+        return x;
+    if ((view || is_copy(n)) && x != BEHIND_known)
+        return has_rows(b, n) && (!view || calls(n, OP_view)) ? x : BEHIND_wild;
+    return all < BEHIND_known ? BEHIND_wild : BEHIND_known;
+}
+
+static behind behind_of(behinds *b, ir_node *n)
+{
+    uintptr_t had = (uintptr_t)map_geti(&b->seen, (uintptr_t)n);
+    const info *f = &b->pl->in[n->id];
+    behind is = BEHIND_known;
+    if (had)
+        return (behind)(had - 1);
+    if (n == b->ch->first->ext || (b->ch->also && n == b->ch->also->ext))
+        is = BEHIND_open;
+    else if (n->kind == IR_call && f->red && f->g == b->ch->kernel) {
+        ir_node *x = operand(n, 0);
+        b->open |= !x || f->mask != 1u << (ir_type(x)->ndim - 1) || behind_of(b, x) < BEHIND_known;
+    } else if (n->kind == IR_call && (!f->sched || f->g == b->ch->kernel))
+        is = behind_call(b, n);
+    map_puti(&b->seen, (uintptr_t)n, (void *)(uintptr_t)(is + 1));
+    return is;
+}
+
+/* Is all that the kernel writes 0 behind some diagonal, as the probabilities of causal attention and their gradients are, whatever
+ * the products hold there? Row r needs its first r + reach elements alone then; 0: no such thing is known. */
+static int64_t reach_of_rows(planner *pl, const chain *ch)
+{
+    behinds b = { .pl = pl, .ch = ch, .t = ir_type(ch->first->ext), .diag = -1 };
+    bool zero = true;
+    for (int i = 0; i < ch->nlast; i++)
+        b.adds |= (ch->how[i] & CHAIN_adds) != 0;
+    for (int m = 0; m < ch->kernel->n; m++) {
+        ir_node *n = ch->kernel->member[m];
+        behind is = behind_of(&b, n);
+        if (pl->in[n->id].stored && !pl->in[n->id].outer)
+            zero &= is == BEHIND_zero && has_rows(&b, n);
+    }
+    map_free(&b.seen);
+    return zero && !b.open && b.diag >= 0 && decide(pl->c, DECIDE_range, ch->between[0]) ? b.diag + 1 : 0;
+}
+
+/* Another product whose rows only the kernel reads. */
+static group *other_product(planner *pl, const group *g, const group *kernel, const uint64_t *written)
+{
+    for (size_t i = 0; i < pl->groups.n; i++) {
+        group *h = pl->groups.at[i];
+        const tp_tensor *t = h->ext ? ir_type(h->ext) : NULL;
+        if (h != g && t && bit_has(kernel->before, h->id) && !bit_has(written, h->id) && h->ext->nuse &&
+            is_plain_bmm(pl, h->ext) && is_packed(t) && same_sizes(3, t->size, 3, ir_type(g->ext)->size) &&
+            t->dt == ir_type(g->ext)->dt && !used_outside(pl, kernel, h->ext))
+            return h;
+    }
+    return NULL;
 }
 
 /* What product g could be the first of. */
-static chain find_chain(planner *pl, const group *g)
+static chain find_chain(planner *pl, group *g, const uint64_t *written)
 {
     ir_node *n = g->ext;
     chain none = { 0 };
@@ -3857,43 +3981,51 @@ static chain find_chain(planner *pl, const group *g)
         return none;
     for (size_t i = 0; i < pl->groups.n; i++) {
         group *h = pl->groups.at[i];
-        ir_node *s = NULL;
+        chain ch = { .kernel = h, .first = g };
         if (h->ext || !h->n || !bit_has(h->before, g->id) || used_outside(pl, h, n))
             continue;
         for (int m = 0; m < h->n; m++) {
-            const info *f = &pl->in[h->member[m]->id];
-            if (!f->stored || f->outer)
+            ir_node *s = h->member[m];
+            if (!pl->in[s->id].stored || pl->in[s->id].outer)
                 continue;
-            if (s) /* one of them would have to exist as a whole anyway */
-                return none;
-            s = h->member[m];
+            if (ch.nbetween == CHAIN_BETWEEN || ir_type(s)->dt != ir_type(n)->dt || !is_packed(ir_type(s)) ||
+                !only_products(pl, s, ir_type(n), &ch))
+                return none; /* one of them would have to exist as a whole anyway */
+            ch.between[ch.nbetween++] = s;
         }
-        group *last = s ? only_product(pl, s) : NULL;
-        const tp_tensor *a = last ? ir_type(last->ext->arg[0].node) : NULL;
-        if (!last || ir_type(s)->dt != ir_type(n)->dt || !is_packed(ir_type(s)) || !is_packed(a) ||
-            !same_sizes(3, a->size, 3, ir_type(n)->size))
+        if (!ch.nlast)
             return none;
-        return (chain){ .kernel = h, .last = last, .between = s, .reach = reach_of_rows(pl, n, s) };
+        ch.also = other_product(pl, g, h, written);
+        ch.reach = reach_of_rows(pl, &ch);
+        return ch;
     }
     return none;
 }
 
-/* The last product's other factor must be there before the first product starts: small kernels are, by then. */
-static bool write_factors(planner *pl, const group *g, chain *ch, const int *order, uint64_t *written)
+static bool chain_needs(const chain *ch, int id)
+{
+    bool needs = bit_has(ch->kernel->before, id) || (ch->also && bit_has(ch->also->before, id));
+    for (int i = 0; i < ch->nlast; i++)
+        needs |= bit_has(ch->last[i]->before, id);
+    return needs;
+}
+
+/* The other factors of the products must be there before the first one starts: small kernels are, by then. */
+static bool write_factors(planner *pl, chain *ch, const int *order, uint64_t *written)
 {
     for (int j = 0; j < (int)pl->groups.n; j++) {
         const group *m = pl->groups.at[j];
-        if (!bit_has(ch->last->before, j) || bit_has(written, j) || m == g || m == ch->kernel)
+        if (!chain_needs(ch, j) || bit_has(written, j) || in_chain(ch, m))
             continue;
-        if ((m->ext && !reserves(m)) || bit_has(m->before, g->id)) {
-            log_fusion(pl, ch->last->ext, g, false, "another step must come between the products");
+        if ((m->ext && !reserves(m)) || bit_has(m->before, ch->first->id)) {
+            log_fusion(pl, ch->last[0]->ext, ch->first, false, "another step must come between the products");
             ch->kernel = NULL;
             return true;
         }
     }
     for (size_t i = 0; i < pl->groups.n; i++) { /* in their order */
         group *m = pl->groups.at[order[i]];
-        if (!bit_has(ch->last->before, m->id) || bit_has(written, m->id) || m == g || m == ch->kernel)
+        if (!chain_needs(ch, m->id) || bit_has(written, m->id) || in_chain(ch, m))
             continue;
         bit_set(written, m->id);
         if (m->ext)
@@ -3904,22 +4036,59 @@ static bool write_factors(planner *pl, const group *g, chain *ch, const int *ord
     return true;
 }
 
-static void write_last(planner *pl, const group *g, const chain *ch, uint64_t *written)
+/* The second product that the kernel reads, and the kernel on its rows. */
+static bool write_also(planner *pl, chain *ch, uint64_t *written)
 {
-    ir_node *n = ch->last->ext;
-    int s = slot_of(pl, n);
-    pl->p->slot.at[slot_of(pl, g->ext)].passing = true;
-    pl->p->slot.at[slot_of(pl, ch->between)].passing = true;
-    vec_push(&pl->p->step, ((loop_step){ .kind = STEP_extern,
-                                         .product = true,
-                                         .chain = true,
-                                         .node = n,
-                                         .slot = s,
-                                         .nslot = 1,
-                                         .reach = ch->reach }));
-    pl->p->nproduct++;
-    pl->p->nfused++;
-    bit_set(written, ch->last->id);
+    loop_plan *p = pl->p;
+    bool fits = false;
+    size_t at = p->step.n - 1;
+    bit_set(written, ch->also->id);
+    write_call(pl, ch->also, true);
+    if (!write_kernel(pl, ch->kernel, ch->also->ext, &fits, ch))
+        return false;
+    log_fusion(pl, ch->kernel->member[0], ch->also, fits,
+               fits ? "on the rows of the product" : "its rows are not the product's");
+    if (!fits)
+        return true;
+    bit_set(written, ch->kernel->id);
+    p->nfused++;
+    loop_step first = p->step.at[at]; /* whatever came between goes in front of both products */
+    memmove(&p->step.at[at], &p->step.at[at + 1], sizeof first * (p->step.n - 3 - at));
+    p->step.at[p->step.n - 3] = first;
+    p->step.at[p->step.n - 3].joins = ch->fits;
+    return true;
+}
+
+static void write_lasts(planner *pl, const chain *ch, uint64_t *written)
+{
+    pl->p->slot.at[slot_of(pl, ch->first->ext)].passing = true;
+    if (ch->also)
+        pl->p->slot.at[slot_of(pl, ch->also->ext)].passing = true;
+    for (int i = 0; i < ch->nbetween; i++)
+        pl->p->slot.at[slot_of(pl, ch->between[i])].passing = true;
+    for (int i = 0; i < ch->nlast; i++) {
+        ir_node *n = ch->last[i]->ext;
+        int s = slot_of(pl, n);
+        vec_push(&pl->p->step, ((loop_step){ .kind = STEP_extern,
+                                             .product = true,
+                                             .chain = ch->how[i],
+                                             .node = n,
+                                             .slot = s,
+                                             .nslot = 1,
+                                             .reach = ch->reach }));
+        pl->p->nproduct++;
+        pl->p->nfused++;
+        bit_set(written, ch->last[i]->id);
+    }
+}
+
+/* May its products run block by block? */
+static bool chain_allowed(planner *pl, const chain *ch)
+{
+    bool ok = !ch->also || !refuses_tiles(pl, ch->also->ext);
+    for (int i = 0; i < ch->nlast && ok; i++)
+        ok = decide(pl->c, DECIDE_fuse, ch->last[i]->ext) && !refuses_tiles(pl, ch->last[i]->ext);
+    return ok;
 }
 
 /* ---- putting it together ---- */
@@ -3989,6 +4158,13 @@ static void find_writers(planner *pl)
     }
 }
 
+/* A product that takes more memory than its factors, which are there anyway. */
+static bool is_wider(planner *pl, const ir_node *n)
+{
+    return is_plain_bmm(pl, n) && hint(ir_type(n)->numel) > hint(ir_type(n->arg[0].node)->numel) +
+                                                                hint(ir_type(n->arg[1].node)->numel);
+}
+
 /* Program order, but what was moved to the backward pass to be computed again waits for its first user: computed early
  * it would only take memory. */
 static void schedule_order(planner *pl, int *order)
@@ -4004,7 +4180,8 @@ static void schedule_order(planner *pl, int *order)
         more = false;
         for (int i = 0; i < n; i++) {
             group *g = pl->groups.at[i];
-            bool call = g->ext && !(g->ext->kind == IR_call && (row_of(g->ext)->flags & OPF_VIEW));
+            bool call = g->ext && !(g->ext->kind == IR_call && (row_of(g->ext)->flags & OPF_VIEW)) &&
+                        !is_wider(pl, g->ext);
             bool sum = g->red != 0 &&
                        !bit_has(followed, i); /* one that is only returned frees what it reads */
             if (call || sum || bit_has(o.floats, i) || !bits_within(g->before, o.floats, NULL, words))
@@ -4065,6 +4242,15 @@ static void touch_operand(void *arg, ir_node *n)
     touch(t->pl, slot_of(t->pl, n), t->step);
 }
 
+/* The first of the steps that run together with step i: what one of them writes is written while it reads its operands. */
+static int chain_start(const loop_plan *p, int i)
+{
+    while (p->step.at[i].chain)
+        i--;
+    i -= p->step.at[i].rides;
+    return i - (i > 0 && p->step.at[i - 1].joins);
+}
+
 static void life_times(planner *pl)
 {
     loop_plan *p = pl->p;
@@ -4074,14 +4260,13 @@ static void life_times(planner *pl)
             for (int b = 0; b < s->kernel->nbuf; b++) {
                 loop_slot *sl = &p->slot.at[s->kernel->buf[b]];
                 if (sl->kind == SLOT_buffer && sl->first < 0)
-                    sl->first = i - s->rides; /* written while the product reads its operands */
+                    sl->first = chain_start(p, i); /* written while the product reads its operands */
                 touch(pl, s->kernel->buf[b], i);
             }
         else if (s->kind == STEP_check)
             touch(pl, s->slot, i);
         else {
-            p->slot.at[s->slot].first = i -
-                                        2 * s->chain; /* written while the first product reads its operands */
+            p->slot.at[s->slot].first = chain_start(p, i);
             touch(pl, s->slot, i);
             /* a call from outside may keep what it was given */
             touching t = { pl, s->node->kind == IR_call ? i : (int)p->step.n };
@@ -4124,7 +4309,8 @@ static void choose_over(planner *pl)
             continue;
         if (p->step.at[o.step].rides) { /* the product reads its operands while rows are written */
             memory_use u = { pl, of, false };
-            ir_each_operand(p->step.at[o.step - 1].node, uses_memory, &u);
+            for (int k = chain_start(p, o.step); k < o.step; k++)
+                ir_each_operand(p->step.at[k].node, uses_memory, &u);
             if (u.found)
                 continue;
         }
@@ -4566,27 +4752,28 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
             goto done;
         }
         bool own = pl.in[g->ext->id].product;
-        chain ch = own ? find_chain(&pl, g) : (chain){ 0 };
-        if (ch.kernel && (!decide(c, DECIDE_fuse, ch.last->ext) || refuses_tiles(&pl, ch.last->ext))) {
-            log_fusion(&pl, ch.last->ext, g, false, "refused");
+        chain ch = own ? find_chain(&pl, g, written) : (chain){ 0 };
+        if (ch.kernel && !chain_allowed(&pl, &ch)) {
+            log_fusion(&pl, ch.last[0]->ext, g, false, "refused");
             ch.kernel = NULL;
         }
-        if (ch.kernel && !write_factors(&pl, g, &ch, order, written))
+        if (ch.kernel && !write_factors(&pl, &ch, order, written))
             goto done;
         if (own && !write_needed(&pl, g, order, i, written))
             goto done;
         write_call(&pl, g, own);
-        if (own && !write_riders(&pl, g, order, i, written, &ch))
+        if (ch.kernel && ch.also ? !write_also(&pl, &ch, written)
+                                 : own && !write_riders(&pl, g, order, i, written, &ch))
             goto done;
         if (ch.kernel) {
             log_fusion(
-                &pl, ch.last->ext, g, ch.fits,
+                &pl, ch.last[0]->ext, g, ch.fits,
                 ch.fits && ch.reach
-                    ? "both products block by block up to the diagonal, with the kernel between them in cache"
-                : ch.fits ? "both products block by block, with the kernel between them in cache"
+                    ? "the products block by block up to the diagonal, with the kernel between them in cache"
+                : ch.fits ? "the products block by block, with the kernel between them in cache"
                           : "what lies between them is not made row by row");
             if (ch.fits)
-                write_last(&pl, g, &ch, written);
+                write_lasts(&pl, &ch, written);
         }
     }
     /* views and constants that only calls or results use */

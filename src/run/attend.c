@@ -5,18 +5,29 @@
 #include "base/bytes.h"
 #include <stdatomic.h>
 
-enum { BLOCK_BYTES = 192 << 10, LEAST_ROWS = 48, MAX_BUFS = 80 };
+/* SHARES: of the whole, where results are sums over blocks. It does not depend on the threads, so neither do the sums. */
+enum { BLOCK_BYTES = 256 << 10, LEAST_ROWS = 48, USUAL_ROWS = 64, MAX_BUFS = 80, SHARES = 8 };
 
-/* Scratch of a thread, kept for its next call: packed factors, scores, what became of them. */
-enum { AT_k, AT_v, AT_scores, AT_probs, AT_COUNT };
+/* Scratch of a thread, kept for its next call: packed factors, rows of products, what became of them. */
+enum {
+    AT_factor,
+    AT_rows = AT_factor + ATTEND_OF,
+    AT_made = AT_rows + ATTEND_OF,
+    AT_with = AT_made + ATTEND_BETWEEN,
+    AT_COUNT = AT_with + ATTEND_TO
+};
 static _Thread_local bytes_kept kept[AT_COUNT];
 static char *scratch(int which, size_t n) { return bytes_keep(&kept[which], (int64_t)n); }
 
 typedef struct job {
     const attend *a;
-    const gemm_plan *scores, *result; /* of a block of rows */
-    int64_t m, n, d, e, es;
+    dtype dt;
+    const gemm_plan *of[ATTEND_OF], *to[ATTEND_TO]; /* of a block of rows */
+    int made[ATTEND_TO];                            /* which of the matrices that the kernel writes */
+    int nmade, made_buf[ATTEND_BETWEEN];
+    int64_t m, n, es;
     int64_t rows, blocks, parts; /* of a block; blocks of a matrix; shares of a matrix */
+    char *sums[ATTEND_TO];       /* a share each, n x e; NULL: it adds to the result itself */
     _Atomic bool failed;
 } job;
 
@@ -26,6 +37,17 @@ static mat mat_of(const tp_tensor *t, int64_t batch, int64_t row)
     return (mat){ (char *)tensor_data(t) + (batch * t->stride[0] + row * t->stride[1]) * es, t->stride[1],
                   t->stride[2] };
 }
+/* The same of an operand or a result of `to`, transposed where that makes the matrix of the kernel the first factor. */
+static mat mat_beside(const attend_to *to, const tp_tensor *t, int64_t batch, int64_t row)
+{
+    mat x = mat_of(t, batch, 0);
+    if (to->second)
+        x = (mat){ x.p, x.cs, x.rs };
+    x.p = (char *)x.p + row * x.rs * (int64_t)dtype_size((dtype)t->dt);
+    return x;
+}
+static int64_t width(const attend_to *to) { return to->o->size[to->second ? 1 : 2]; }
+static mat packed_rows(char *p, int64_t n) { return (mat){ p, n, 1 }; }
 
 /* One product of a block: with the packed factor where the block is a whole one. */
 static bool product(const job *j, const gemm_plan *whole, int64_t rows, int64_t n, int64_t k, mat a, mat b,
@@ -33,85 +55,244 @@ static bool product(const job *j, const gemm_plan *whole, int64_t rows, int64_t 
 {
     tp_err err = { 0 };
     if (rows == j->rows && gemm_packs(whole))
-        return gemm_run_packed(whole, a.p, b.p, packed, c.p, cols, depth, e);
-    const gemm_plan *p = gen_product_plan((dtype)j->a->o->dt, rows, n, k, a, b, c);
+        return gemm_run_packed(whole, a.p, b.p, packed, c.p, rows, cols, depth, e);
+    const gemm_plan *p = gen_product_plan(j->dt, rows, n, k, a, b, false, c);
     return p && gemm_run(p, a.p, b.p, NULL, c.p, e, &err);
 }
 
-static bool part_run(const job *j, int64_t batch, int64_t lo, int64_t hi)
+/* sum += the transpose of the block, whose first `need` columns are not 0, times rows of x. */
+static bool add_turned(const job *j, int i, int64_t rows, mat block, mat x, mat sum, int64_t need)
+{
+    int64_t e = width(&j->a->to[i]);
+    mat a = { block.p, 1, j->n };
+    const gemm_plan *p = rows == j->rows ? j->to[i] : gen_product_plan(j->dt, j->n, e, rows, a, x, true, sum);
+    char *packed = p ? scratch(AT_with + i, gemm_packed_bytes(p) + 64) : NULL;
+    if (!packed || !gemm_packs(p))
+        return false;
+    gemm_pack_all(p, x.p, packed);
+    return gemm_run_packed(p, a.p, x.p, packed, sum.p, need, e, rows, NULL);
+}
+
+static mat sum_of(const job *j, int i, int64_t batch, int64_t part)
+{
+    int64_t e = width(&j->a->to[i]);
+    if (!j->sums[i])
+        return mat_beside(&j->a->to[i], j->a->to[i].o, batch, 0);
+    return packed_rows(j->sums[i] + (batch * j->parts + part) * j->n * e * j->es, e);
+}
+
+/* Rows from `first` on: the products that the kernel reads, the kernel, the products of what it wrote. */
+static bool block_run(const job *j, int64_t batch, int64_t part, int64_t first, void **bufs,
+                      char *const *pack, char *const *rows_of, char *const *made)
 {
     const attend *a = j->a;
-    mat k = mat_of(a->k, batch, 0), v = mat_of(a->v, batch, 0);
-    size_t row = (size_t)(j->n * j->es);
-    char *pk = scratch(AT_k, gemm_packed_bytes(j->scores) + 64),
-         *pv = scratch(AT_v, gemm_packed_bytes(j->result) + 64);
-    char *s = scratch(AT_scores, (size_t)j->rows * row), *p = scratch(AT_probs, (size_t)j->rows * row);
-    void *bufs[MAX_BUFS];
-    if (!pk || !pv || !s || !p)
-        return false;
-    if (gemm_packs(j->scores))
-        gemm_pack_all(j->scores, k.p, pk);
-    if (gemm_packs(j->result))
-        gemm_pack_all(j->result, v.p, pv);
-    memcpy(bufs, a->kernel.bufs, sizeof *bufs * (size_t)a->nbuf);
-    for (int64_t b = lo; b < hi; b++) {
-        int64_t first = b * j->rows, rows = MIN(j->rows, j->m - first), at = batch * j->m + first;
-        int64_t need = a->reach ? MIN(j->n, first + rows - 1 + a->reach) : j->n;
-        gemm_epilogue e = a->kernel;
-        e.bufs = bufs;
-        e.first = at;
-        /* the kernel counts rows from the beginning of the whole matrix, which is not there */
-        bufs[a->scores] = (void *)((uintptr_t)s - (uintptr_t)at * row);
-        bufs[a->probs] = (void *)((uintptr_t)p - (uintptr_t)at * row);
-        if (!product(j, j->scores, rows, j->n, j->d, mat_of(a->q, batch, first), k, (mat){ s, j->n, 1 }, pk,
-                     need, j->d, &e) ||
-            !product(j, j->result, rows, j->e, j->n, (mat){ p, j->n, 1 }, v, mat_of(a->o, batch, first), pv,
-                     j->e, need, NULL))
+    int64_t rows = MIN(j->rows, j->m - first), at = batch * j->m + first, row = j->n * j->es;
+    int64_t need = a->reach ? MIN(j->n, first + rows - 1 + a->reach) : j->n;
+    gemm_epilogue e = a->kernel;
+    e.bufs = bufs;
+    e.first = at;
+    /* the kernel counts rows from the beginning of the whole matrix, which is not there */
+    for (int i = 0; i < a->nof; i++)
+        bufs[a->of[i].buf] = (void *)((uintptr_t)rows_of[i] - (uintptr_t)(at * row));
+    for (int i = 0; i < j->nmade; i++)
+        bufs[j->made_buf[i]] = (void *)((uintptr_t)made[i] - (uintptr_t)(at * row));
+    for (int i = 0; i < a->nof; i++)
+        if (!product(j, j->of[i], rows, j->n, a->of[i].a->size[2], mat_of(a->of[i].a, batch, first),
+                     mat_of(a->of[i].b, batch, 0), packed_rows(rows_of[i], j->n), pack[i], need,
+                     a->of[i].a->size[2], i == a->nof - 1 ? &e : NULL))
+            return false;
+    for (int i = 0; i < a->nto; i++) {
+        const attend_to *to = &a->to[i];
+        mat block = packed_rows(made[j->made[i]], j->n);
+        bool ok = to->adds
+                      ? add_turned(j, i, rows, block, mat_beside(to, to->x, batch, first),
+                                   sum_of(j, i, batch, part), need)
+                      : product(j, j->to[i], rows, width(to), j->n, block, mat_beside(to, to->x, batch, 0),
+                                mat_beside(to, to->o, batch, first), pack[a->nof + i], width(to), need, NULL);
+        if (!ok)
             return false;
     }
+    return true;
+}
+
+static int64_t sum_bytes(const job *j, int i, int64_t batch)
+{
+    return batch * j->parts * j->n * width(&j->a->to[i]) * j->es;
+}
+static void clear_sum(const job *j, mat sum, int64_t e)
+{
+    for (int64_t r = 0; r < j->n; r++)
+        memset((char *)sum.p + r * sum.rs * j->es, 0, (size_t)(e * j->es));
+}
+
+static bool part_run(const job *j, int64_t batch, int64_t part)
+{
+    const attend *a = j->a;
+    int64_t lo = j->blocks * part / j->parts, hi = j->blocks * (part + 1) / j->parts;
+    size_t rows = (size_t)(j->rows * j->n * j->es);
+    char *pack[ATTEND_OF + ATTEND_TO] = { 0 }, *rows_of[ATTEND_OF], *made[ATTEND_BETWEEN];
+    void *bufs[MAX_BUFS];
+    for (int i = 0; i < a->nof; i++) {
+        pack[i] = scratch(AT_factor + i, gemm_packed_bytes(j->of[i]) + 64);
+        rows_of[i] = scratch(AT_rows + i, rows);
+        if (!pack[i] || !rows_of[i])
+            return false;
+        if (gemm_packs(j->of[i]))
+            gemm_pack_all(j->of[i], mat_of(a->of[i].b, batch, 0).p, pack[i]);
+        /* what lies behind a diagonal is not made, but the kernel multiplies it by 0; later blocks reach farther */
+        if (a->reach)
+            memset(rows_of[i], 0, rows);
+    }
+    for (int i = 0; i < j->nmade; i++)
+        if (!(made[i] = scratch(AT_made + i, rows)))
+            return false;
+    for (int i = 0; i < a->nto; i++) {
+        if (a->to[i].adds) {
+            clear_sum(j, sum_of(j, i, batch, part), width(&a->to[i]));
+            continue;
+        }
+        if (!(pack[a->nof + i] = scratch(AT_with + i, gemm_packed_bytes(j->to[i]) + 64)))
+            return false;
+        if (gemm_packs(j->to[i]))
+            gemm_pack_all(j->to[i], mat_beside(&a->to[i], a->to[i].x, batch, 0).p, pack[a->nof + i]);
+    }
+    memcpy(bufs, a->kernel.bufs, sizeof *bufs * (size_t)a->nbuf);
+    for (int64_t b = lo; b < hi; b++)
+        if (!block_run(j, batch, part, b * j->rows, bufs, pack, rows_of, made))
+            return false;
     return true;
 }
 
 static void parts(void *arg, int64_t lo, int64_t hi)
 {
     job *j = arg;
-    for (int64_t t = lo; t < hi; t++) {
-        int64_t part = t % j->parts;
-        if (!part_run(j, t / j->parts, j->blocks * part / j->parts, j->blocks * (part + 1) / j->parts))
+    for (int64_t t = lo; t < hi; t++)
+        if (!part_run(j, t / j->parts, t % j->parts))
             atomic_store(&j->failed, true);
+}
+
+/* The shares of a result, one after the other. */
+static void add_shares(void *arg, int64_t lo, int64_t hi)
+{
+    job *j = arg;
+    for (int64_t batch = lo; batch < hi; batch++)
+        for (int i = 0; i < j->a->nto; i++) {
+            if (!j->sums[i])
+                continue;
+            const attend_to *to = &j->a->to[i];
+            mat o = mat_beside(to, to->o, batch, 0);
+            int64_t e = width(to), share = j->n * e;
+            for (int64_t r = 0; r < j->n; r++)
+                for (int64_t c = 0; c < e; c++) {
+                    const char *x = j->sums[i] + (batch * j->parts * share + r * e + c) * j->es;
+                    char *y = (char *)o.p + (r * o.rs + c * o.cs) * j->es;
+                    if (j->dt == DT_f64) {
+                        double s = *(const double *)x;
+                        for (int64_t p = 1; p < j->parts; p++)
+                            s += ((const double *)x)[p * share];
+                        *(double *)y = s;
+                    } else {
+                        float s = *(const float *)x;
+                        for (int64_t p = 1; p < j->parts; p++)
+                            s += ((const float *)x)[p * share];
+                        *(float *)y = s;
+                    }
+                }
+        }
+}
+
+static bool fits(const attend *a, int64_t batch, int64_t m, int64_t n)
+{
+    bool ok = true;
+    for (int i = 0; i < a->nof; i++) {
+        const tp_tensor *x = a->of[i].a, *y = a->of[i].b;
+        ok &= x->size[0] == batch && x->size[1] == m && y->size[0] == batch && y->size[1] == x->size[2] &&
+              y->size[2] == n;
     }
+    for (int i = 0; i < a->nto; i++) {
+        const attend_to *to = &a->to[i];
+        int64_t k = to->adds ? m : n, r = to->adds ? n : m, e = width(to);
+        ok &= to->x->size[0] == batch && to->o->size[0] == batch && to->x->size[to->second ? 2 : 1] == k &&
+              to->x->size[to->second ? 1 : 2] == e && to->o->size[to->second ? 2 : 1] == r;
+    }
+    return ok;
+}
+
+/* Plans for blocks, and which matrices the kernel writes. False: there is a product that has none. */
+static bool plan_blocks(job *j)
+{
+    const attend *a = j->a;
+    for (int i = 0; i < a->nof; i++)
+        if (!(j->of[i] = gen_product_plan(j->dt, j->rows, j->n, a->of[i].a->size[2], mat_of(a->of[i].a, 0, 0),
+                                          mat_of(a->of[i].b, 0, 0), false, packed_rows(NULL, j->n))))
+            return false;
+    for (int i = 0; i < a->nto; i++) {
+        const attend_to *to = &a->to[i];
+        mat x = mat_beside(to, to->x, 0, 0), o = mat_beside(to, to->o, 0, 0);
+        int64_t e = width(to);
+        if (to->adds && (j->parts > 1 || o.cs != 1))
+            o = packed_rows(NULL, e);
+        j->to[i] = to->adds ? gen_product_plan(j->dt, j->n, e, j->rows, (mat){ NULL, 1, j->n }, x, true, o)
+                            : gen_product_plan(j->dt, j->rows, e, j->n, packed_rows(NULL, j->n), x, false, o);
+        if (!j->to[i] || (to->adds && !gemm_packs(j->to[i])))
+            return false;
+        int k = 0;
+        while (k < j->nmade && j->made_buf[k] != to->buf)
+            k++;
+        if (k == ATTEND_BETWEEN)
+            return false;
+        j->made_buf[k] = to->buf;
+        j->made[i] = k;
+        j->nmade = MAX(j->nmade, k + 1);
+    }
+    return true;
 }
 
 attend_result attend_run(const attend *a, tp_err *err)
 {
-    const tp_tensor *q = a->q, *k = a->k, *v = a->v, *o = a->o;
-    dtype dt = (dtype)o->dt;
-    int64_t batch = o->size[0];
-    job j = { .a = a, .m = o->size[1], .n = k->size[2], .d = q->size[2], .e = o->size[2] };
-    if (q->size[0] != batch || k->size[0] != batch || v->size[0] != batch || q->size[1] != j.m ||
-        k->size[1] != j.d || v->size[1] != j.n || v->size[2] != j.e) {
+    const tp_tensor *q = a->of[0].a;
+    int64_t batch = q->size[0], threads = pool_threads();
+    job j = { .a = a, .dt = (dtype)q->dt, .m = q->size[1], .n = a->of[0].b->size[2] };
+    bool adds = false, any = batch && q->size[2];
+    for (int i = 0; i < a->nof; i++)
+        any &= a->of[i].a->size[2] > 0;
+    for (int i = 0; i < a->nto; i++) {
+        adds |= a->to[i].adds;
+        any &= width(&a->to[i]) > 0;
+    }
+    if (!fits(a, batch, j.m, j.n)) {
         err_set(err, ERR_internal, "the operands of a product changed their sizes");
         return ATTEND_failed;
     }
-    if (!batch || j.m < LEAST_ROWS || j.n < 16 || !j.d || !j.e || a->nbuf > MAX_BUFS)
+    if (!any || j.m < LEAST_ROWS || j.n < 16 || a->nbuf > MAX_BUFS)
         return ATTEND_declined;
-    j.es = (int64_t)dtype_size(dt);
-    j.rows = MIN(j.m, MAX((int64_t)LEAST_ROWS, BLOCK_BYTES / (j.n * j.es)));
+    j.es = (int64_t)dtype_size(j.dt);
+    j.rows = MIN(j.m, MAX((int64_t)USUAL_ROWS, BLOCK_BYTES / (j.n * j.es)));
     if (a->reach) /* the smaller the blocks, the more is left out */
-        j.rows = MIN(j.rows, LEAST_ROWS);
+        j.rows = MIN(j.rows, MAX((int64_t)LEAST_ROWS, MIN(j.n / 4, (int64_t)USUAL_ROWS)));
     j.blocks = (j.m + j.rows - 1) / j.rows;
     j.rows = (j.m + j.blocks - 1) / j.blocks;
     j.blocks = (j.m + j.rows - 1) / j.rows;
-    int64_t threads = pool_threads(), want = batch >= 2 * threads ? 1 : (2 * threads + batch - 1) / batch;
-    j.parts = threads > 1 ? MIN(j.blocks, want) : 1;
-    j.scores = gen_product_plan(dt, j.rows, j.n, j.d, mat_of(q, 0, 0), mat_of(k, 0, 0),
-                                (mat){ NULL, j.n, 1 });
-    j.result = gen_product_plan(dt, j.rows, j.e, j.n, (mat){ NULL, j.n, 1 }, mat_of(v, 0, 0),
-                                mat_of(o, 0, 0));
-    if (!j.scores || !j.result)
+    int64_t shares = adds ? SHARES : 2 * threads, want = batch >= shares ? 1 : (shares + batch - 1) / batch;
+    j.parts = adds || threads > 1 ? MIN(adds ? (j.blocks + 3) / 4 : j.blocks, want) : 1;
+    if (!plan_blocks(&j))
         return ATTEND_declined;
-    pool_for(batch * j.parts, 1, parts, &j);
-    if (!j.failed)
+    bool ok = true, shared = false;
+    for (int i = 0; i < a->nto && ok; i++)
+        if (a->to[i].adds && (j.parts > 1 || mat_beside(&a->to[i], a->to[i].o, 0, 0).cs != 1)) {
+            j.sums[i] = bytes_new(sum_bytes(&j, i, batch));
+            ok = j.sums[i] != NULL;
+            shared = true;
+        }
+    if (ok)
+        pool_for(batch * j.parts, 1, parts, &j);
+    ok &= !j.failed;
+    if (ok && shared)
+        pool_for(batch, 1, add_shares, &j);
+    for (int i = 0; i < a->nto; i++)
+        if (j.sums[i])
+            bytes_free(j.sums[i], sum_bytes(&j, i, batch));
+    if (ok)
         return ATTEND_done;
     err_set(err, ERR_oom, "out of memory in attention");
     return ATTEND_failed;

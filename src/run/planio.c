@@ -141,6 +141,7 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, s->kind);
         io_put(b, s->product);
         io_put(b, s->rides);
+        io_put(b, s->joins);
         io_put(b, s->chain);
         io_put(b, s->plain);
         io_put(b, s->form);
@@ -272,6 +273,27 @@ static bool get_slots(reading *x)
     return !x->r->bad;
 }
 
+/* Do products and kernels that run together stand as a plan has them? */
+static bool is_bmm(const loop_step *s)
+{
+    return s->kind == STEP_extern && s->product && s->node->kind == IR_call && s->node->op == OP_bmm &&
+           s->node->arg[0].kind == VAL_node && s->node->arg[1].kind == VAL_node;
+}
+static bool chains_fit(const loop_plan *p)
+{
+    bool ok = true;
+    for (size_t i = 0; i < p->step.n && ok; i++) {
+        const loop_step *s = &p->step.at[i];
+        if (s->joins)
+            ok = i + 2 < p->step.n && is_bmm(s) && is_bmm(s + 1) && !s[1].joins && s[2].kind == STEP_kernel &&
+                 s[2].rides;
+        if (s->chain)
+            ok = ok && (s->chain & CHAIN_product) && !s->joins && is_bmm(s) && i > 1 &&
+                 (s[-1].chain || (s[-1].kind == STEP_kernel && s[-1].rides && is_bmm(s - 2)));
+    }
+    return ok;
+}
+
 loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const run_kernel ***made,
                        tp_err *err)
 {
@@ -296,7 +318,8 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
         loop_step s = { .kind = (uint8_t)io_get_in(r, 0, STEP_check + 1) };
         s.product = io_get_in(r, 0, 2);
         s.rides = io_get_in(r, 0, 2);
-        s.chain = io_get_in(r, 0, 2);
+        s.joins = io_get_in(r, 0, 2);
+        s.chain = (uint8_t)io_get_in(r, 0, CHAIN_COUNT);
         s.plain = io_get_in(r, 0, 2);
         s.form = (uint8_t)io_get_in(r, 0, GEMM_WIDEST + 1);
         s.node = get_node(&x, true);
@@ -314,17 +337,13 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
                 r->bad = true;
         } else if (!s.node)
             r->bad = true;
-        const loop_step *two = i >= 2 ? &p->step.at[i - 2] : NULL;
-        if (s.chain &&
-            (!two || two[0].kind != STEP_extern || !two[0].product || two[0].node->op != OP_bmm ||
-             !two[1].rides || !s.product || s.kind == STEP_kernel || r->bad || s.node->op != OP_bmm ||
-             s.node->arg[0].kind != VAL_node || s.node->arg[1].kind != VAL_node))
-            r->bad = true;
         loop_gather g;
         if (s.kind == STEP_check && !r->bad && (!loop_gather_of(s.node, &g) || s.nslot >= g.n))
             r->bad = true;
         vec_push(&p->step, s);
     }
+    if (!r->bad && !chains_fit(p))
+        r->bad = true;
     p->nout = (int)io_get_in(r, p->g->output->narg, p->g->output->narg + 1);
     p->out = arena_alloc(&p->mem, sizeof *p->out * (size_t)MAX(p->nout, 1));
     for (int i = 0; i < p->nout; i++)

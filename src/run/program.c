@@ -763,33 +763,68 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     return true;
 }
 
-/* The product at step i, the kernel on its rows, and the product of those, block by block. */
-static attend_result run_attend(call *c, size_t i, tp_err *err)
+/* How many steps run block by block from step i on: products, the kernel on their rows, and products of those; 0: it is no
+ * such step. */
+static size_t chain_length(const loop_plan *p, size_t i)
 {
-    const loop_step *s = &c->pr->p->step.at[i], *last = s + 2;
-    const kstep *k = &c->pr->ks[i + 1];
+    size_t k = i + 1 + p->step.at[i].joins, n = k + 1;
+    if (n >= p->step.n || !p->step.at[k].rides || !p->step.at[n].chain)
+        return 0;
+    while (n < p->step.n && p->step.at[n].chain)
+        n++;
+    return n - i;
+}
+
+static int base_slot(const loop_plan *p, const ir_node *n) /* whose memory a view looks at */
+{
+    int s = (int)(uintptr_t)map_geti(&p->slot_of, (uintptr_t)n) - 1;
+    while (s >= 0 && p->slot.at[s].kind == SLOT_view)
+        s = p->slot.at[s].index;
+    return s;
+}
+
+static attend_result run_attend(call *c, size_t i, size_t n, tp_err *err)
+{
+    const loop_plan *p = c->pr->p;
+    const loop_step *s = &p->step.at[i], *end = s + n, *last = s + 2 + s->joins;
+    const kstep *k = &c->pr->ks[i + 1 + s->joins];
     kargs ka = { .ints = k->cints };
-    attend a = { .nbuf = k->lk->nbuf, .scores = -1, .probs = -1, .reach = last->reach };
-    tp_val q, kt, v, o;
-    const ir_node *p = last->node->arg[0].node; /* or a view of what the kernel writes */
-    int probs = (int)(uintptr_t)map_geti(&c->pr->p->slot_of, (uintptr_t)p) - 1;
-    while (probs >= 0 && c->pr->p->slot.at[probs].kind == SLOT_view)
-        probs = c->pr->p->slot.at[probs].index;
-    if (!k->k->fn || k->lk->fault || k->lk->nbuf > (int)(sizeof ka.bufs / sizeof *ka.bufs))
+    attend a = { .nbuf = k->lk->nbuf, .reach = last->reach, .nof = 1 + s->joins };
+    if (!k->k->fn || k->lk->fault || k->lk->nbuf > (int)COUNT(ka.bufs) || end - last > ATTEND_TO)
         return ATTEND_declined;
-    for (int b = 0; b < k->lk->nbuf; b++) {
-        tp_val x;
-        if (k->lk->buf[b] == s->slot)
-            a.scores = b;
-        else if (k->lk->buf[b] == probs)
-            a.probs = b;
-        else if (!slot_get(c, k->lk->buf[b], &x, err))
+    bool made[COUNT(ka.bufs)] = { false }; /* by a product, or read by one: no memory of the plan */
+    tp_val x;
+    for (int q = 0; q < a.nof; q++) {
+        tp_val y;
+        if (!node_arg(c, &s[q].node->arg[0], &x, err) || !node_arg(c, &s[q].node->arg[1], &y, err))
             return ATTEND_failed;
-        else
-            ka.bufs[b] = tensor_data(x.t);
+        a.of[q] = (attend_of){ x.t, y.t, -1 };
+        for (int b = 0; b < k->lk->nbuf; b++)
+            if (k->lk->buf[b] == s[q].slot)
+                made[a.of[q].buf = b] = true;
     }
-    if (a.scores < 0 || a.probs < 0)
-        return ATTEND_declined;
+    for (; last < end; last++) {
+        bool second = last->chain & CHAIN_second;
+        int slot = base_slot(p, last->node->arg[second].node), at = -1;
+        tp_val o;
+        for (int b = 0; b < k->lk->nbuf; b++)
+            if (k->lk->buf[b] == slot)
+                made[at = b] = true;
+        if (at < 0)
+            return ATTEND_declined;
+        if (!node_arg(c, &last->node->arg[!second], &x, err) || !slot_get(c, last->slot, &o, err))
+            return ATTEND_failed;
+        a.to[a.nto++] = (attend_to){ x.t, o.t, at, last->chain & CHAIN_adds, second };
+    }
+    for (int q = 0; q < a.nof; q++)
+        if (a.of[q].buf < 0)
+            return ATTEND_declined;
+    for (int b = 0; b < k->lk->nbuf; b++)
+        if (!made[b]) {
+            if (!slot_get(c, k->lk->buf[b], &x, err))
+                return ATTEND_failed;
+            ka.bufs[b] = tensor_data(x.t);
+        }
     if (k->ints) {
         ka.ints = k->lk->nint + 2 <= 64 ? ka.vals : ARENA_ARR(&c->scratch, int64_t, k->lk->nint + 2);
         if (!sym_prog_run(k->ints, c->sym, ka.ints)) {
@@ -797,10 +832,6 @@ static attend_result run_attend(call *c, size_t i, tp_err *err)
             return ATTEND_failed;
         }
     }
-    if (!node_arg(c, &s->node->arg[0], &q, err) || !node_arg(c, &s->node->arg[1], &kt, err) ||
-        !node_arg(c, &last->node->arg[1], &v, err) || !slot_get(c, last->slot, &o, err))
-        return ATTEND_failed;
-    a.q = q.t, a.k = kt.t, a.v = v.t, a.o = o.t;
     a.kernel = (gemm_epilogue){ .fn = k->k->fn, .bufs = ka.bufs, .ints = ka.ints };
     return attend_run(&a, err);
 }
@@ -868,12 +899,13 @@ static size_t run_step(call *c, size_t i, tp_err *err)
     if (!s->product)
         return run_call_step(c, i, err) || step_failed(s, false, err);
     bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
-    if (rider && i + 2 < p->step.n && p->step.at[i + 2].chain) {
-        attend_result r = run_attend(c, i, err);
+    size_t chain = chain_length(p, i);
+    if (chain) {
+        attend_result r = run_attend(c, i, chain, err);
         if (r == ATTEND_failed)
             return step_failed(s, true, err);
         if (r == ATTEND_done)
-            return 3;
+            return chain;
     }
     if (!run_product_step(c, s, rider ? &pr->ks[i + 1] : NULL, err))
         return step_failed(s, true, err);

@@ -622,6 +622,9 @@ static bool find_site(site *x, tune *t, run_program *p, program_at *at, size_t i
     *x = (site){ .t = t, .p = p, .plan = plan, .at = at, .step = i, .s = s };
     if (s->kind == STEP_check || (s->kind == STEP_extern && (s->node->kind != IR_call || s->plain)))
         return false;
+    if (s->joins ||
+        (i > 0 && plan->step.at[i - 1].joins)) /* two products with one kernel: they have one form */
+        return false;
     if (s->kind == STEP_extern && !s->product && s->node->op != OP_convolution &&
         s->node->op != OP_convolution_backward)
         return false;

@@ -188,17 +188,18 @@ TEST(gemm_adds_a_row)
             }
 }
 
-/* The first `part` columns of a product, and products of the first `part` columns of A and rows of B. */
+/* The first `part` columns of a product, products of the first `part` columns of A and rows of B, and the first rows. */
 static bool some_of(const gemm_plan *p, const gemm_desc *d, const float *a, const float *b, void *packed,
                     int64_t part)
 {
     double worst = 0;
-    for (int depth = 0; depth < 2; depth++) {
+    for (int which = 0; which < 3; which++) {
         float *c = filled(VM_f32, d->m * d->n, 3);
-        int64_t cols = depth ? d->n : part, k = depth ? part : d->k;
-        if (!gemm_run_packed(p, a, b, packed, c, cols, k, NULL))
+        int64_t cols = which ? d->n : part, k = which == 1 ? part : d->k,
+                rows = which == 2 ? MIN(part, d->m) : d->m;
+        if (!gemm_run_packed(p, a, b, packed, c, rows, cols, k, NULL))
             worst = 1e9;
-        for (int64_t i = 0; i < d->m; i++)
+        for (int64_t i = 0; i < rows; i++)
             for (int64_t j = 0; j < cols; j++) {
                 double s = 0;
                 for (int64_t x = 0; x < k; x++)
@@ -231,7 +232,7 @@ TEST(gemm_any_tile_gives_the_same_bits)
                     if (p && gemm_packs(p)) { /* and a B that was laid out before */
                         void *packed = mem_zalloc(gemm_packed_bytes(p) + 64);
                         gemm_pack_all(p, b, packed);
-                        CHECK(gemm_run_packed(p, a, b, packed, e, n, k, NULL) &&
+                        CHECK(gemm_run_packed(p, a, b, packed, e, m, n, k, NULL) &&
                               !memcmp(c, e, sizeof *c * (size_t)(m * n)));
                         for (int64_t part = 1; part < MIN(n, k);
                              part = part * 3 + 5) /* the first columns, the first terms */

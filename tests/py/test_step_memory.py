@@ -25,6 +25,8 @@ def test_no_form_of_a_compiled_step_needs_more_memory_than_eager():
     assert out.returncode == 0, out.stderr
     for name, form, eager, compiled in json.loads(out.stdout):
         assert compiled <= eager, (name, form, compiled, eager)
+        if name == "gpt":  # the probabilities of attention do not exist, nor what cheap operators make
+            assert compiled < 0.65 * eager, (form, compiled, eager)
 
 
 def peak(step):
