@@ -46,6 +46,12 @@ static double step_cost(gen_isa isa, int mr, int nv)
     return MAX(MAX(mr * nv * unit, loads), 4) + 0.4 + l2;
 }
 
+/* Do the rows of A that a tile reads lie in the same few lines of the first cache? They have to be packed then. */
+static bool rows_collide(const gemm_plan *p, int mr)
+{
+    return p->d.a.row * (p->wide ? 8 : 4) % 4096 == 0 && mr > 6 && p->d.k > 64;
+}
+
 static void choose_tile(gemm_plan *p)
 {
     int64_t m = p->d.m, nvec = (p->d.n + p->W - 1) / p->W;
@@ -61,6 +67,8 @@ static void choose_tile(gemm_plan *p)
                                       (rest ? step_cost(p->isa, (int)mr, (int)rest) : 0));
         if (mr % 4) /* such panels pack slower */
             cost *= 1.004;
+        if (rows_collide(p, (int)mr) && (nvec + nv - 1) / nv < 12) /* A is packed for no other reason */
+            cost += (double)m;
         if (cost < best * 0.999 || p->d.nv == nv)
             best = cost, p->mr = (int)mr, p->nv = nv;
     }
@@ -79,8 +87,7 @@ static void choose_blocks(gemm_plan *p)
     const gemm_mat *a = &p->d.a, *b = &p->d.b;
     bool a_same = a->type == VM_f32 || a->type == VM_f64, b_same = b->type == VM_f32 || b->type == VM_f64;
     int64_t a_reach = (int64_t)p->mr * llabs(a->row) * elem + 8 * llabs(a->col) * elem;
-    bool alias = a->row * elem % 4096 == 0 && p->mr > 6 && k > 64;
-    p->pack_a = !a_same || p->npan >= 12 || alias || a_reach > INT32_MAX / 2;
+    p->pack_a = !a_same || p->npan >= 12 || rows_collide(p, p->mr) || a_reach > INT32_MAX / 2;
     bool near = b->row * elem * p->kc <= 24 << 10 && b->row > 0;
     p->pack_b = !b_same || b->col != 1 || (!near && p->mpan >= 3) ||
                 llabs(b->row) * elem * 16 > INT32_MAX / 2;
