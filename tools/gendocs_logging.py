@@ -39,6 +39,11 @@ level (V debug, I info, W warning, E error, C critical), month and day, time, pr
 the compile id when in a compile (`frame/compile`, `_attempt` when it was restarted) and the artifact. In a distributed
 run (`RANK` is set) `[rank0]:` stands before it.
 
+A message that names one place of the program names the innermost frame outside Taper's own package: the line
+`y = self.layer(x)`, not the line of `taper/nn` that it leads to (the innermost of all where the whole stack is Taper's).
+That holds for graphs, generated code, guards, breaks, errors and what is saved of a failure. Stacks are whole: under
+`User code traceback`, in trace records and in saved graphs. Source files are read when a line of them is shown.
+
 ### Components
 | name | what |
 | --- | --- |

@@ -157,9 +157,7 @@ bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err)
             r->val[n->id] = r->input(r, n, k++);
         else if (!replay_node(r, n, err)) {
             err_note(err, "in node '%s'", n->name);
-            if (n->loc)
-                err_place(err, n->loc->file, n->loc->line);
-            return false;
+            return ir_err_place(err, n);
         }
     }
     r->now = NULL;

@@ -175,7 +175,7 @@ static tp_val mapped(ir_graph *g, const map *to, const tp_val *v)
 ir_graph *repro_retype(const ir_graph *g, tp_tensor *const *type, retype_fn change, void *data, tp_err *err)
 {
     ir_graph *w = ir_graph_new(g->name);
-    map to = { 0 };
+    map to = { 0 }, locs = { 0 };
     bool ok = true;
     int k = 0;
     w->grad_mode = g->grad_mode;
@@ -218,17 +218,11 @@ ir_graph *repro_retype(const ir_graph *g, tp_tensor *const *type, retype_fn chan
         }
         if (n->kind != IR_output && n->kind != IR_placeholder && n->kind != IR_const)
             ir_rename(m, n->name);
-        if (n->loc) {
-            ir_loc *l = arena_zalloc(&w->mem, sizeof *l);
-            *l = (ir_loc){ .file = n->loc->file ? arena_strdup(&w->mem, n->loc->file) : NULL,
-                           .func = n->loc->func ? arena_strdup(&w->mem, n->loc->func) : NULL,
-                           .code = n->loc->code ? arena_strdup(&w->mem, n->loc->code) : NULL,
-                           .line = n->loc->line };
-            m->loc = l;
-        }
+        m->loc = ir_loc_copy(&w->mem, &locs, n->loc);
         m->spell = n->spell;
         map_puti(&to, (uintptr_t)n, m);
     }
+    map_free(&locs);
     map_free(&to);
     if (ok && ir_verify(w, err))
         return w;

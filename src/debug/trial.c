@@ -423,9 +423,10 @@ static bool comparable(const ir_node *n)
 static void place_print(strbuf *b, const ir_node *n)
 {
     strbuf_addf(b, "'%s'", n->name);
-    if (n->loc)
-        strbuf_addf(b, " (%s:%d%s%s)", n->loc->file ? n->loc->file : "?", n->loc->line,
-                    n->loc->code ? ": " : "", n->loc->code ? n->loc->code : "");
+    const ir_loc *l = ir_place(n);
+    const char *code = l ? ir_loc_code(l) : NULL;
+    if (l)
+        strbuf_addf(b, " (%s:%d%s%s)", l->file ? l->file : "?", l->line, code ? ": " : "", code ? code : "");
 }
 
 /* All values of a graph returned at once: one compile shows where the first one goes wrong. */

@@ -239,7 +239,8 @@ struct cap_code {
     int nfast, nstack;
     uint8_t *kinds;           /* of localsplus: CO_FAST_* */
     const char *whole_native; /* why this code is never captured, or NULL */
-    bool library;             /* stands in Taper's own package */
+    int library;              /* cap_in_package(file) */
+    enum { SOURCE_unknown, SOURCE_file, SOURCE_elsewhere } source; /* where its lines are read; asked once */
     const char *file, *name;
     int first_line;
     uint8_t *exc;
@@ -365,6 +366,7 @@ struct frame {
     int sp, ip, at; /* at: offset of the instruction being executed */
     PyObject *kwnames;
     frame *back;
+    frame *caller; /* the native frame that called this one (tracing: the one it stands for), or NULL */
     int depth;
     trace *t;          /* NULL: executing natively */
     source *src;       /* tracing: of func */
@@ -392,7 +394,20 @@ int frame_bind(frame *f, PyObject *func, PyObject *const *args, Py_ssize_t nargs
 /* A run-time failure at a place known from the graph: the traceback shall show that line. */
 void cap_traceback(frame *f, const char *file, int line);
 void frame_raised(frame *f);
+int cap_in_package(const char *file); /* 0, or how many bytes of it are the directory of Taper's package */
+const ir_loc *frame_place(arena *a, frame *f); /* of this frame and those around it in the trace */
+/* The same for the place of a break: the frame in which the trace began has the name of its region, and where all are the
+ * library's, the user's frame that called it follows. */
+const ir_loc *break_place(trace *t, arena *a);
 static inline int frame_line(const frame *f) { return f->cc->ins[f->at].line; }
+/* The frame that messages name, as ir_loc_user says for nodes; f when all are the library's. */
+static inline frame *frame_user(frame *f)
+{
+    for (frame *u = f; u; u = u->back)
+        if (!u->cc->library)
+            return u;
+    return f;
+}
 
 cap_code *cap_code_of(PyCodeObject *co); /* borrowed; NULL with an exception */
 region *region_at(cap_code *cc, int ip);
@@ -458,10 +473,9 @@ struct trace {
     bool error_breaks; /* error_on_graph_break(True) is in force */
     break_id brk;
     char reason[600], detail[1600];
-    strbuf stack_text; /* user frames of the break, innermost last */
-    int brk_line;
-    bool brk_inlined; /* in a function that was inlined */
-    char brk_file[400];
+    const ir_loc *brk_at; /* where, in brk_mem */
+    arena brk_mem;
+    bool brk_inlined;  /* in a function that was inlined */
     int exc_at;        /* outer step that raised the exception being handled, or -1 */
     PyObject *handled; /* what the thread was handling when tracing began, or NULL; borrowed */
     PyObject *caught;  /* exceptions caught so far -> the outer step that raised them */
@@ -704,5 +718,5 @@ PyObject *exc_class(const char *name); /* taper._dynamo.exc.<name>; borrowed */
 void cap_count(const char *group, const char *key, int n);
 bool cap_is_skipped_file(const char *file); /* standard library and the like: not inlined, not captured */
 extern PyObject *py_fake_error;             /* raised when the data of a fake tensor is asked for */
-PyObject *source_line(const char *file, int line); /* new str, stripped; "" when unknown */
+PyObject *py_source_line(const char *file, int line); /* new str, stripped; "" when unknown */
 #endif

@@ -87,7 +87,7 @@ static const char *never(PyCodeObject *co, const cap_code *cc)
 }
 
 /* Is this file part of the package? By the folder of taper/__init__.py, not by a name that users' folders may have, too. */
-static bool in_package(const char *file)
+int cap_in_package(const char *file)
 {
     static char dir[4096];
     static size_t n;
@@ -95,12 +95,12 @@ static bool in_package(const char *file)
         PyObject *pkg = PyImport_ImportModule("taper"), *f = pkg ? PyModule_GetFilenameObject(pkg) : NULL;
         const char *s = f ? PyUnicode_AsUTF8(f) : NULL, *end = s ? strrchr(s, '/') : NULL;
         if (end && (size_t)(end - s) + 2 < sizeof dir)
-            memcpy(dir, s, n = (size_t)(end - s) + 1);
+            memcpy(dir, s, n = (size_t)(end - s) + 1); /* with the slash */
         Py_XDECREF(f);
         Py_XDECREF(pkg);
         py_forget();
     }
-    return file && n && strncmp(file, dir, n) == 0;
+    return file && n && strncmp(file, dir, n) == 0 ? (int)n - 1 : 0;
 }
 
 /* Lines of all instructions in one pass over the location table, where the C API would start from the front for each.
@@ -198,7 +198,7 @@ cap_code *cap_code_of(PyCodeObject *co)
     memcpy(cc->exc, PyBytes_AS_STRING(co->co_exceptiontable), (size_t)cc->nexc);
     cc->file = utf8_dup(co->co_filename);
     cc->name = utf8_dup(co->co_name);
-    cc->library = in_package(cc->file);
+    cc->library = cap_in_package(cc->file);
     cc->first_line = co->co_firstlineno;
     if (!decode(cc, co)) {
         code_free(cc);

@@ -154,7 +154,7 @@ static void user_stack(strbuf *b, frame *f)
     if (f->back)
         user_stack(b, f->back);
     int line = frame_line(f);
-    PyObject *src = source_line(f->cc->file, line);
+    PyObject *src = py_source_line(f->cc->file, line);
     strbuf_addf(b, "  File \"%s\", line %d, in %s\n", f->cc->file, line, f->cc->name);
     if (src && PyUnicode_GetLength(src))
         strbuf_addf(b, "    %s\n", PyUnicode_AsUTF8(src));
@@ -322,7 +322,7 @@ static int stack_now(void *data, ev_frame *out, int max)
         n++;
     int k = n;
     for (frame *f = t ? t->top : NULL; f && k > 0; f = f->back) {
-        PyObject *s = source_line(f->cc->file, frame_line(f));
+        PyObject *s = py_source_line(f->cc->file, frame_line(f));
         k--;
         free(line[k]);
         line[k] = mem_strdup(s ? PyUnicode_AsUTF8(s) : "");

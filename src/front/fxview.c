@@ -139,8 +139,9 @@ static PyObject *nodes(PyObject *m, PyObject *c)
             Py_XDECREF(v);
         }
         for (const ir_loc *l = n->loc; l; l = l->outer) {
+            const char *code = ir_loc_code(l);
             PyObject *t = Py_BuildValue("(siss)", l->file ? l->file : "?", l->line, l->func ? l->func : "?",
-                                        l->code ? l->code : "");
+                                        code ? code : "");
             if (t)
                 PyList_Append(locs, t);
             Py_XDECREF(t);

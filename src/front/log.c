@@ -1,7 +1,7 @@
 /* log.c - what the tracer shows: lines, instructions, the symbolic stack, the plan of a region. */
 #define _GNU_SOURCE
 #include "front/capture.h"
-#include "base/file.h"
+#include "base/source.h"
 #include <opcode.h>
 
 bool t_plain_const(PyObject *o);
@@ -18,51 +18,6 @@ static const char *opname(int op)
     return names ? PyUnicode_AsUTF8(PyList_GET_ITEM(names, op)) : "?";
 }
 
-/* Source files as they were when a line of them was first asked for. Python's linecache makes a string of every line, which
- * would be a tenth of a first compile; it still answers for what is not a plain file of UTF-8. */
-typedef struct source_file {
-    char *text; /* NULL: not such a file */
-    size_t n;
-    VEC(uint32_t) line; /* where each begins */
-} source_file;
-enum { SOURCE_MOST = 16 << 20 };
-
-static bool says_coding(const char *s) /* in one of the first two lines */
-{
-    size_t n = strcspn(s, "\n");
-    n += s[n] ? 1 + strcspn(s + n + 1, "\n") : 0;
-    return memmem(s, n, "coding", 6) != NULL;
-}
-
-static source_file *source_read(const char *file)
-{
-    source_file *f = mem_zalloc(sizeof *f);
-    tp_err err = { 0 };
-    f->text = file_read(file, SOURCE_MOST, &f->n, &err);
-    if (f->text && (strlen(f->text) != f->n || strchr(f->text, '\r') ||
-                    !strncmp(f->text, "\xef\xbb\xbf", 3) || says_coding(f->text))) {
-        free(f->text);
-        f->text = NULL;
-    }
-    for (const char *p = f->text; p && *p; p = (p = strchr(p, '\n')) ? p + 1 : NULL)
-        vec_push(&f->line, (uint32_t)(p - f->text));
-    return f;
-}
-
-static PyObject *line_of(const char *file, int line) /* new, without the newline; NULL: ask elsewhere */
-{
-    static map files; /* under the GIL */
-    source_file *f = map_get(&files, file);
-    if (!f)
-        map_put(&files, file, f = source_read(file));
-    if (!f->text)
-        return NULL;
-    if (line < 1 || (size_t)line > f->line.n)
-        return PyUnicode_FromString("");
-    const char *s = f->text + f->line.at[line - 1];
-    return PyUnicode_FromStringAndSize(s, (Py_ssize_t)strcspn(s, "\n"));
-}
-
 static PyObject *cached_line(const char *file, int line)
 {
     static PyObject *getline;
@@ -74,23 +29,22 @@ static PyObject *cached_line(const char *file, int line)
     return getline ? PyObject_CallFunction(getline, "si", file, line) : NULL;
 }
 
-static PyObject *read_line(const char *file, int line, const char *strip)
+/* New, without the white space behind it, or on both sides. What is not a plain file (a cell of a notebook, a member of an
+ * archive) only Python's linecache knows. */
+static PyObject *read_line(const char *file, int line, bool strip)
 {
+    const char *text = source_is_file(file) ? source_line(file, line) : NULL;
     void *rec = CX->rec;
     CX->rec = NULL;
-    PyObject *s = line_of(file, line);
-    if (!s) {
-        py_forget(); /* of bytes that are not UTF-8 */
-        s = cached_line(file, line);
-    }
-    PyObject *r = s ? PyObject_CallMethod(s, strip, NULL) : NULL;
+    PyObject *s = text ? PyUnicode_FromString(text) : cached_line(file, line),
+             *r = s ? PyObject_CallMethod(s, strip ? "strip" : "rstrip", NULL) : NULL;
     CX->rec = rec;
     Py_XDECREF(s);
     py_forget();
     return r;
 }
 
-PyObject *source_line(const char *file, int line) { return read_line(file, line, "strip"); }
+PyObject *py_source_line(const char *file, int line) { return read_line(file, line, true); }
 
 const char *value_name(trace *t, PyObject *o)
 {
@@ -163,7 +117,7 @@ void log_line(trace *t, frame *f)
     f->last_line = line;
     if (!t->log_src)
         return;
-    PyObject *s = read_line(f->cc->file, line, "rstrip");
+    PyObject *s = read_line(f->cc->file, line, false);
     char depth[48] = "";
     if (f->depth)
         snprintf(depth, sizeof depth, " (inline depth: %d)", f->depth);
@@ -260,7 +214,7 @@ static void place_text(strbuf *b, const frame *f)
     int line = 0, col = -1, end_line = 0, end_col = -1;
     PyCode_Addr2Location(f->cc->co, 2 * f->at, &line, &col, &end_line, &end_col);
     strbuf_addf(b, "%s:%d in %s (%s)\n", f->cc->file, line, f->cc->name, f->cc->name);
-    PyObject *s = read_line(f->cc->file, line, "rstrip");
+    PyObject *s = read_line(f->cc->file, line, false);
     const char *text = s ? PyUnicode_AsUTF8(s) : NULL;
     size_t n = text ? strlen(text) : 0, from = col < 0 ? 0 : MIN((size_t)col, n);
     size_t to = end_line == line && end_col >= 0 ? MIN((size_t)end_col, n) : n, indent = 0;

@@ -2,6 +2,7 @@
 #include "base/fault.h"
 #include "front/capture.h"
 #include "base/intern.h"
+#include "base/source.h"
 #include "events/metrics.h"
 #include "base/clock.h"
 #include "base/envvars.h"
@@ -78,30 +79,90 @@ void entry_free(entry *e)
 }
 
 /* ---- where the user is, for nodes and symbols ---- */
-static const ir_loc *make_loc(trace *t, ir_graph *g, frame *f)
+static ir_loc *place_make(arena *a, const char *file, const char *func, int line, int library, bool on_disk)
+{
+    ir_loc *l = ARENA_NEW(a, ir_loc);
+    *l = (ir_loc){ .file = arena_strdup(a, file),
+                   .func = arena_strdup(a, func),
+                   .line = line,
+                   .library = library,
+                   .unread = on_disk };
+    if (!on_disk) { /* only Python can: who shows the line may not ask it */
+        PyObject *s = py_source_line(file, line);
+        l->code = s ? arena_strdup(a, PyUnicode_AsUTF8(s)) : NULL;
+        Py_XDECREF(s);
+    }
+    return l;
+}
+static ir_loc *one_place(arena *a, frame *f)
+{
+    cap_code *cc = f->cc;
+    if (cc->source == SOURCE_unknown)
+        cc->source = cc->library || source_is_file(cc->file) ? SOURCE_file : SOURCE_elsewhere;
+    return place_make(a, cc->file, cc->name, frame_line(f), cc->library, cc->source == SOURCE_file);
+}
+const ir_loc *frame_place(arena *a, frame *f)
+{
+    ir_loc *l = f ? one_place(a, f) : NULL;
+    if (l)
+        l->outer = frame_place(a, f->back);
+    return l;
+}
+/* Where the user's code called the library, in which f and all around it are; NULL: it did not. */
+static const ir_loc *called_from(arena *a, frame *f)
+{
+    for (f = f->caller; f; f = f->caller)
+        if (!f->cc->library)
+            return one_place(a, f);
+    ir_loc *l = NULL;
+    PyFrameObject *fr = PyThreadState_GetFrame(PyThreadState_Get());
+    while (fr) {
+        PyCodeObject *co = PyFrame_GetCode(fr);
+        const char *file = PyUnicode_AsUTF8(co->co_filename), *name = PyUnicode_AsUTF8(co->co_name);
+        PyFrameObject *back = NULL;
+        if (file && name && !cap_in_package(file))
+            l = place_make(a, file, name, PyFrame_GetLineNumber(fr), 0, source_is_file(file));
+        else
+            back = PyFrame_GetBack(fr);
+        py_forget();
+        Py_DECREF(co);
+        Py_DECREF(fr);
+        fr = back;
+    }
+    return l;
+}
+static void region_name(const region *r, char *buf, size_t n);
+const ir_loc *break_place(trace *t, arena *a)
+{
+    ir_loc *first = (ir_loc *)frame_place(a, t->top), *last = first; /* ours until it is handed out */
+    while (last && last->outer)
+        last = (ir_loc *)last->outer;
+    if (last && t->e->r->ip) {
+        char name[300];
+        region_name(t->e->r, name, sizeof name);
+        last->func = arena_strdup(a, name);
+    }
+    if (last && ir_loc_user(first)->library)
+        last->outer = called_from(a, t->outer);
+    return first;
+}
+static const ir_loc *make_loc(ir_graph *g, frame *f)
 {
     if (!f)
         return NULL;
-    int line = frame_line(f);
-    if (f->loc && f->loc_line == line)
+    if (f->loc && f->loc_line == frame_line(f))
         return f->loc;
-    ir_loc *l = ARENA_NEW(&g->mem, ir_loc);
-    PyObject *s = source_line(f->cc->file, line);
-    l->file = arena_strdup(&g->mem, f->cc->file);
-    l->func = arena_strdup(&g->mem, f->cc->name);
-    l->line = line;
-    l->code = s ? arena_strdup(&g->mem, PyUnicode_AsUTF8(s)) : NULL;
-    Py_XDECREF(s);
-    l->outer = make_loc(t, g, f->back);
+    ir_loc *l = one_place(&g->mem, f);
+    l->outer = make_loc(g, f->back);
     f->loc = l;
-    f->loc_line = line;
+    f->loc_line = l->line;
     return l;
 }
 static const ir_loc *loc_now(void *data, ir_graph *g)
 {
     trace *t = data;
     if (!t->loc || t->loc_frame != t->top || t->loc_line != frame_line(t->top)) {
-        t->loc = make_loc(t, g, t->top);
+        t->loc = make_loc(g, t->top);
         t->loc_frame = t->top;
         t->loc_line = frame_line(t->top);
     }
@@ -110,7 +171,7 @@ static const ir_loc *loc_now(void *data, ir_graph *g)
 static void where_now(void *data, strbuf *out)
 {
     trace *t = data;
-    frame *f = t->top;
+    frame *f = frame_user(t->top);
     if (!f)
         return;
     const char *slash = strrchr(f->cc->file, '/');
@@ -328,7 +389,7 @@ static void attempt_end(attempt *a)
         ir_graph_free(t->g);
     if (t->e)
         entry_free(t->e);
-    strbuf_free(&t->stack_text);
+    arena_free(&t->brk_mem);
     free(a);
 }
 
@@ -380,6 +441,7 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     f->kwnames = real->kwnames;
     f->last_line = -1;
     f->t = t;
+    f->caller = real->caller;
     t->outer = t->top = f;
     for (int i = 0; i < cc->nfast; i++)
         if (real->fast[i])
@@ -473,9 +535,11 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
 typedef struct why_broke {
     bool set, quiet, error, inlined;
     break_id id;
-    char reason[600], file[400];
-    int line;
-    char *stack, *last; /* last: the instructions traced before it, when asked to be verbose */
+    char reason[600];
+    arena mem;
+    const ir_loc *at, *named; /* all frames; the one to name, or NULL */
+    char *stack;              /* frames as Python prints them, innermost last; NULL until somebody asks */
+    char *last;               /* the instructions traced before it, when asked to be verbose */
 } why_broke;
 
 PyObject *break_list; /* explain(): every break, as (reason, stack) */
@@ -489,10 +553,12 @@ static void break_note(why_broke *w, trace *t)
     w->error = t->error_breaks;
     w->id = t->brk;
     snprintf(w->reason, sizeof w->reason, "%s", t->reason);
-    snprintf(w->file, sizeof w->file, "%s", t->brk_file);
-    w->line = t->brk_line;
+    w->mem = t->brk_mem;
+    w->at = t->brk_at;
+    w->named = ir_loc_user(w->at);
+    t->brk_mem = (arena){ 0 };
+    t->brk_at = NULL;
     w->inlined = t->brk_inlined;
-    w->stack = mem_strdup(strbuf_str(&t->stack_text));
     if (t->verbose) {
         strbuf b = { 0 };
         unsigned n = COUNT(t->last);
@@ -502,20 +568,43 @@ static void break_note(why_broke *w, trace *t)
     }
 }
 
-static PyObject *break_raise(const why_broke *w)
+static const char *broke_file(const why_broke *w) { return w->named ? w->named->file : ""; }
+static int broke_line(const why_broke *w) { return w->named ? w->named->line : 0; }
+
+static void stack_print(strbuf *b, const ir_loc *l)
+{
+    if (l->outer)
+        stack_print(b, l->outer);
+    const char *code = ir_loc_code(l);
+    strbuf_addf(b, "  File \"%s\", line %d, in %s\n", l->file, l->line, l->func);
+    if (code && *code)
+        strbuf_addf(b, "    %s\n", code);
+}
+
+static const char *broke_stack(why_broke *w)
+{
+    strbuf b = { 0 };
+    if (!w->stack && w->at)
+        stack_print(&b, w->at);
+    if (!w->stack)
+        w->stack = strbuf_take(&b);
+    return w->stack;
+}
+
+static PyObject *break_raise(why_broke *w)
 {
     const break_row *r = break_row_now(w->id);
     PyObject *cls = exc_class("Unsupported");
     PyObject *msg = PyUnicode_FromFormat(
         "%s\n  Explanation: %s\n  Hint: %s\n  Code: %s (%s)\n\nfrom user code:\n%s", w->reason, r->explain,
-        r->hint, r->code, r->type, w->stack);
+        r->hint, r->code, r->type, broke_stack(w));
     if (msg)
         PyErr_SetObject(cls ? cls : PyExc_RuntimeError, msg);
     Py_XDECREF(msg);
     return NULL;
 }
 
-static void break_log(region *r, const cap_cfg *cfg, const why_broke *w)
+static void break_log(region *r, const cap_cfg *cfg, why_broke *w)
 {
     const break_row *row = break_row_now(w->id);
     if (w->quiet)
@@ -523,9 +612,9 @@ static void break_log(region *r, const cap_cfg *cfg, const why_broke *w)
     cap_count("graph_break", w->reason, 1);
     cap_count(w->inlined ? "inline_call" : "unimplemented", w->reason, 1);
     if (TP_UNLIKELY(cap_watching()))
-        cap_watch_break(cfg, row, w->reason, w->stack, w->file, w->line);
+        cap_watch_break(cfg, row, w->reason, broke_stack(w), broke_file(w), broke_line(w));
     if (break_list) {
-        PyObject *p = Py_BuildValue("(sssi)", w->reason, w->stack, w->file, w->line);
+        PyObject *p = Py_BuildValue("(sssi)", w->reason, broke_stack(w), broke_file(w), broke_line(w));
         if (p)
             PyList_Append(break_list, p);
         Py_XDECREF(p);
@@ -535,8 +624,8 @@ static void break_log(region *r, const cap_cfg *cfg, const why_broke *w)
         ev_text(EV_graph_breaks, NULL,
                 "Graph break in user code at %s:%d\nReason: %s%s\nUser code traceback:\n%s  [%s] %s\n  Hint: "
                 "%s%s%s",
-                w->file, w->line, w->id == BRK_data_jump ? "" : "Unsupported: ", w->reason, w->stack,
-                row->code, row->explain, row->hint,
+                broke_file(w), broke_line(w), w->id == BRK_data_jump ? "" : "Unsupported: ", w->reason,
+                broke_stack(w), row->code, row->explain, row->hint,
                 w->last ? "\nMost recent bytecode instructions traced (max 20):\n" : "",
                 w->last ? w->last : "");
     if (ev_trace_on(EV_artifact)) {
@@ -544,7 +633,7 @@ static void break_log(region *r, const cap_cfg *cfg, const why_broke *w)
         strbuf_addf(
             &b,
             "Graph break in user code at %s:%d\nReason: %s\nUser code traceback:\n%s  [%s] %s\n  Hint: %s",
-            w->file, w->line, w->reason, w->stack, row->code, row->explain, row->hint);
+            broke_file(w), broke_line(w), w->reason, broke_stack(w), row->code, row->explain, row->hint);
         ev_artifact("dynamo_graph_break_reason", "string", NULL, strbuf_str(&b));
         strbuf_free(&b);
     }
@@ -851,7 +940,7 @@ static void trace_start(const region *r)
         PyFrameObject *back = PyFrame_GetBack(fr);
         if (file && fn) {
             int line = PyFrame_GetLineNumber(fr);
-            text[--n] = source_line(file, line);
+            text[--n] = py_source_line(file, line);
             const char *loc = text[n] ? PyUnicode_AsUTF8(text[n]) : NULL;
             f[n] = (ev_frame){ .file = file, .name = fn, .line = line, .loc = loc && *loc ? loc : NULL };
         }
@@ -892,7 +981,7 @@ static void fail_traceback(PyObject *type, PyObject *val, PyObject *tb)
 }
 
 /* The trace: the compile of r ends in the Python exception that is set, and stays set. */
-static void trace_error(const region *r, bool started, int line)
+static void trace_error(const region *r, bool started, const char *file, int line)
 {
     PyObject *type, *val, *tb;
     PyErr_Fetch(&type, &val, &tb);
@@ -902,7 +991,7 @@ static void trace_error(const region *r, bool started, int line)
     const char *s = text ? PyUnicode_AsUTF8(text) : NULL;
     strbuf b = { 0 };
     const char *name = type ? ((PyTypeObject *)type)->tp_name : "error", *dot = strrchr(name, '.');
-    ev_metrics_fail(dot ? dot + 1 : name, s, r->cc->file, line);
+    ev_metrics_fail(dot ? dot + 1 : name, s, file, line);
     fail_traceback(type, val, tb);
     strbuf_addf(&b, "%s: %s", name, s ? s : "");
     ev_artifact("dynamo_error", "string", NULL, strbuf_str(&b));
@@ -1153,13 +1242,15 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     }
 out:
     if (!done && PyErr_Occurred()) {
-        trace_error(r, started, w.line ? w.line : r->cc->first_line);
-        cap_record_failure(r, real, w.line ? w.line : r->cc->first_line);
+        trace_error(r, started, w.named ? w.named->file : r->shown.file,
+                    w.named ? w.named->line : r->shown.line);
+        cap_record_failure(r, real, w.named ? w.named->line : r->cc->first_line);
     }
     ev_span_end(&whole);
     ev_metrics_end(!done && !PyErr_Occurred());
     tracing--;
     free(w.stack);
+    arena_free(&w.mem);
     free(w.last);
     Py_XDECREF(handled);
     *cx = saved;
@@ -1486,7 +1577,8 @@ static const char *only_function(void) /* TAPER_DEBUG_FUNCTION: nothing else is 
     return name && *name ? name : NULL;
 }
 
-PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames, frame *caller)
 {
     cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func));
     if (!cc)
@@ -1515,6 +1607,7 @@ PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_
     frame f;
     frame_init(&f, cc, func, st);
     f.cfg = cfg;
+    f.caller = caller;
     int bound = frame_bind(&f, func, args, nargs, kwnames);
     if (bound == 0)
         res = PyObject_Vectorcall(func, args, (size_t)nargs, kwnames); /* raises the right TypeError */
@@ -1529,6 +1622,11 @@ PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_
     if (st != small)
         free(st);
     return res;
+}
+
+PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return run_from(cfg, func, args, nargs, kwnames, NULL);
 }
 
 /* The same for a frame that CPython has bound already: slots are its arguments. */
@@ -1602,7 +1700,7 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
         return plain_super(f);
     if (cfg && !cap_is_tracing()) {
         if (PyFunction_Check(callee) && cap_wants(callee))
-            return cap_run(cfg, callee, args, nargs, kwnames);
+            return run_from(cfg, callee, args, nargs, kwnames, f);
         PyObject *fn = NULL, *self = NULL;
         if (PyMethod_Check(callee) && PyFunction_Check(PyMethod_GET_FUNCTION(callee))) {
             fn = PyMethod_GET_FUNCTION(callee);
@@ -1622,7 +1720,7 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
                 v[i + 1] = args[i];
             Py_INCREF(fn);
             Py_INCREF(self);
-            r = cap_run(cfg, fn, v, nargs + 1, kwnames);
+            r = run_from(cfg, fn, v, nargs + 1, kwnames, f);
             Py_DECREF(fn);
             Py_DECREF(self);
             if (v != small)

@@ -358,7 +358,7 @@ static PyObject *refuse(trace *t, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     PyObject *cls = exc_class("UncapturedHigherOrderOpError");
-    frame *f = t->top;
+    frame *f = frame_user(t->top);
     PyErr_Format(cls ? cls : PyExc_RuntimeError, "%s\n\nfrom user code:\n  File \"%s\", line %d, in %s", text,
                  f->cc->file, frame_line(f), f->cc->name);
     t->internal = true;

@@ -31,24 +31,6 @@ const break_row *break_row_now(break_id id)
     return &rows[id];
 }
 
-static void stack_text(trace *t, strbuf *b, frame *f)
-{
-    if (f->back)
-        stack_text(t, b, f->back);
-    int line = frame_line(f);
-    PyObject *src = source_line(f->cc->file, line);
-    char name[300];
-    if (f == t->outer && t->e->r->ip)
-        snprintf(name, sizeof name, "%s_resume_in_%s_at_%d",
-                 !strcmp(cap_brand(), "torch") ? "torch_dynamo" : "taper", f->cc->name, t->e->r->from_line);
-    else
-        snprintf(name, sizeof name, "%s", f->cc->name);
-    strbuf_addf(b, "  File \"%s\", line %d, in %s\n", f->cc->file, line, name);
-    if (src && PyUnicode_GetLength(src))
-        strbuf_addf(b, "    %s\n", PyUnicode_AsUTF8(src));
-    Py_XDECREF(src);
-}
-
 PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
 {
     if (t->broke || t->internal)
@@ -59,12 +41,9 @@ PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
     va_end(ap);
     t->broke = true;
     t->brk = id;
-    frame *f = t->top;
-    strbuf_free(&t->stack_text);
-    stack_text(t, &t->stack_text, f);
-    t->brk_line = frame_line(f);
-    t->brk_inlined = f != t->outer;
-    snprintf(t->brk_file, sizeof t->brk_file, "%s", f->cc->file);
+    t->brk_inlined = t->top != t->outer;
+    t->brk_at = break_place(t, &t->brk_mem);
+    py_forget(); /* what raised on the way here is told as the break */
     comptime_at_break(t);
     return NULL;
 }
@@ -196,13 +175,14 @@ void t_name(trace *t, PyObject *o, PyObject *name)
 /* ---- guards ---- */
 void guard_where(trace *t, guard *g)
 {
-    frame *f = t->top;
-    if (f && !g->file && ev_trace_on(EV_dynamo_guards))
+    bool traced = !g->file && ev_trace_on(EV_dynamo_guards), shown = !g->where && ev_on(EV_guards);
+    frame *f = traced || shown ? frame_user(t->top) : NULL;
+    if (f && traced)
         g->file = f->cc->file, g->fn = f->cc->name, g->line = frame_line(f);
-    if (!f || g->where || !ev_on(EV_guards))
+    if (!f || !shown)
         return;
     int line = frame_line(f);
-    PyObject *src = source_line(f->cc->file, line);
+    PyObject *src = py_source_line(f->cc->file, line);
     const char *slash = strrchr(f->cc->file, '/');
     g->where = arena_printf(&t->e->mem, "%s  # %s:%d in %s", src ? PyUnicode_AsUTF8(src) : "",
                             slash ? slash + 1 : f->cc->file, line, f->cc->name);

@@ -1,6 +1,7 @@
 /* c.c - the C emitter. One statement a value, the user's source line beside it. */
 #define _GNU_SOURCE
 #include "gen/c.h"
+#include "ir/graph.h"
 #include "tensor/tensor.h"
 #include <ctype.h>
 #include <math.h>
@@ -11,8 +12,8 @@ typedef struct cw {
     const vir *k;
     strbuf *o;
     int indent;
-    int partial_loop;  /* number of the vector loop written as blocks of partial results, or 0 */
-    const char *noted; /* the last note written: one that follows itself is not repeated */
+    int partial_loop;    /* number of the vector loop written as blocks of partial results, or 0 */
+    const ir_loc *noted; /* the last note written: one that follows itself is not repeated */
 } cw;
 
 static const char *const ctype[] = { "void", "double", "float", "int64_t", "int32_t", "int" };
@@ -462,32 +463,34 @@ static void write_frag(cw *w, const vir_frag *f)
  */
 static void line(cw *w) { strbuf_pad(w->o, w->o->n, (size_t)w->indent); }
 
-/* A note is "path/file.py:12 y = x + 1": without directories, it is the program's line. */
-static const char *without_path(const char *note)
+/* Nothing in it may end the comment or the line. */
+static void comment_text(strbuf *o, const char *p)
 {
-    const char *name = note;
-    for (const char *p = note; *p && !(*p == ':' && isdigit((unsigned char)p[1])); p++)
-        if (*p == '/')
-            name = p + 1;
-    return name;
+    for (const char *q; *p; p = q + (*q != 0)) {
+        for (q = p; (unsigned char)*q >= 32 && *q != '*' && *q != '\\'; q++)
+            ;
+        strbuf_addn(o, p, (size_t)(q - p));
+        if (*q)
+            strbuf_addc(o, *q != '*' ? ' ' : q[1] == '/' ? '+' : '*');
+    }
 }
 
-static void end(cw *w, const char *note)
+static void end(cw *w, const ir_loc *note)
 {
+    const ir_loc *was = w->noted;
+    const char *file = note && note->file ? note->file : "?", *slash = strrchr(file, '/');
     strbuf_addc(w->o, ';');
-    bool again = note && w->noted && (note == w->noted || !strcmp(note, w->noted));
-    if (note && !again) {
+    bool again = note && was &&
+                 (note == was || (note->line == was->line && !strcmp(file, was->file ? was->file : "?")));
+    const char *code = note && !again ? ir_loc_code(note) : NULL;
+    if (code) { /* "file.py:12 y = x + 1" */
         w->noted = note;
-        note = without_path(note);
         strbuf_add(w->o, " /* ");
-        for (const char *p = note, *q; *p;) { /* nothing in it may end the comment or the line */
-            for (q = p; (unsigned char)*q >= 32 && *q != '*' && *q != '\\'; q++)
-                ;
-            strbuf_addn(w->o, p, (size_t)(q - p));
-            if (*q)
-                strbuf_addc(w->o, *q != '*' ? ' ' : q[1] == '/' ? '+' : '*');
-            p = q + (*q != 0);
-        }
+        comment_text(w->o, slash ? slash + 1 : file);
+        strbuf_addc(w->o, ':');
+        strbuf_int(w->o, note->line);
+        strbuf_addc(w->o, ' ');
+        comment_text(w->o, code);
         strbuf_add(w->o, " */");
     }
     strbuf_addc(w->o, '\n');

@@ -37,9 +37,10 @@ bool decide_ask_node(tp_comp *c, decide_kind k, const ir_node *n)
 {
     strbuf b = { 0 };
     strbuf_add(&b, n->name);
-    if (n->loc && n->loc->file) { /* the file's own name: directories differ between machines */
-        const char *slash = strrchr(n->loc->file, '/');
-        strbuf_addf(&b, "@%s:%d", slash ? slash + 1 : n->loc->file, n->loc->line);
+    const ir_loc *l = ir_place(n);
+    if (l && l->file) { /* the file's own name: directories differ between machines */
+        const char *slash = strrchr(l->file, '/');
+        strbuf_addf(&b, "@%s:%d", slash ? slash + 1 : l->file, l->line);
     }
     bool yes = decide_ask(c, k, strbuf_str(&b));
     strbuf_free(&b);

@@ -498,23 +498,6 @@ static tp_val ref_val(const tp_val *v)
     return r;
 }
 
-const ir_loc *ir_loc_copy(arena *a, map *done, const ir_loc *l)
-{
-    if (!l)
-        return NULL;
-    ir_loc *r = map_geti(done, (uintptr_t)l);
-    if (r)
-        return r;
-    r = ARENA_NEW(a, ir_loc);
-    map_puti(done, (uintptr_t)l, r);
-    r->file = l->file ? arena_strdup(a, l->file) : NULL;
-    r->func = l->func ? arena_strdup(a, l->func) : NULL;
-    r->code = l->code ? arena_strdup(a, l->code) : NULL;
-    r->line = l->line;
-    r->outer = ir_loc_copy(a, done, l->outer);
-    return r;
-}
-
 ir_graph *ir_graph_copy(const ir_graph *g)
 {
     ir_graph *c = ir_graph_new(g->name);

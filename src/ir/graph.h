@@ -14,8 +14,11 @@ typedef struct ir_graph ir_graph;
 
 /* A place in the user's program. Frames are arena-owned, innermost first. */
 typedef struct ir_loc {
-    const char *file, *func, *code; /* code: the source line, stripped, or NULL */
+    const char *file, *func;
+    const char *code; /* private, see ir_loc_code: the source line, stripped, or NULL */
     int line;
+    int library; /* not 0: a frame of Taper's own package, whose directory is so many bytes of file */
+    bool unread; /* private: the line is in file, and is read when somebody asks */
     const struct ir_loc *outer; /* the frame that called this one (inlined calls), or NULL */
 } ir_loc;
 
@@ -96,6 +99,16 @@ enum { IR_STYLE_python = 0, IR_STYLE_aten = 1, IR_STYLE_torch = 2 };
 
 ir_graph *ir_graph_new(const char *name);
 void ir_graph_free(ir_graph *g);
+/* The frame to name where there is room for one: the innermost of the user's own code, where the reader can act; the
+ * innermost of all when the whole stack is the library's. NULL for NULL. */
+const ir_loc *ir_loc_user(const ir_loc *l);
+const ir_loc *ir_loc_root(const ir_loc *l); /* likewise the outermost: which function was compiled */
+/* The source line of this frame or NULL. Reads the file where that was put off, on any thread. */
+const char *ir_loc_code(const ir_loc *l);
+const ir_loc *ir_place(const ir_node *n); /* ir_loc_user of n's; NULL for NULL */
+/* g was read from a text of ours with IR_PRINT_unread: its lines are in their files. */
+void ir_unread(ir_graph *g);
+bool ir_err_place(tp_err *err, const ir_node *n); /* the error is about n (NULL allowed); returns false */
 /* done: places that were copied already, for the next call. */
 const ir_loc *ir_loc_copy(arena *a, map *done, const ir_loc *l);
 ir_graph *ir_graph_copy(const ir_graph *g); /* deep: nodes, names, constants by count; same env */
@@ -230,6 +243,7 @@ enum {
     IR_PRINT_sizes = 128,   /* instead: "x: (s0, 3)" and "x (concrete): (5, 3)", a line a tensor */
     IR_PRINT_no_data = 256, /* with head: what constants hold is left out */
     IR_PRINT_brand = 512,   /* logs: torch.sin where the program calls us torch */
+    IR_PRINT_unread = 1024, /* with locs: no file is read for the lines it holds; see ir_unread */
 };
 void ir_print(strbuf *b, const ir_graph *g, int what);
 void ir_text_ready(void); /* builds what printing and parsing look up; the first of them does it otherwise */

@@ -25,8 +25,9 @@ typedef struct parser {
     VEC(ir_graph *) pending; /* nested graphs nobody uses yet: ours to free */
     VEC(tp_val) list;
     const char *graph_name;
-    bool typed; /* nodes have their types beside them */
-    bool raw;   /* the arguments of a check are read as they stand */
+    const char *library; /* the directory whose files are not the user's, or NULL */
+    bool typed;          /* nodes have their types beside them */
+    bool raw;            /* the arguments of a check are read as they stand */
     bool grad_mode;
     const ir_loc *loc;
     int n_aten, n_python;

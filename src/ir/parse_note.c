@@ -68,8 +68,13 @@ static ir_loc *place(parser *p)
             return NULL;
     }
     ir_loc *r = ARENA_NEW(&p->g->mem, ir_loc);
-    *r = (ir_loc){ arena_strdup(&p->g->mem, l.file), arena_strdup(&p->g->mem, l.func),
-                   l.code ? arena_strdup(&p->g->mem, l.code) : NULL, l.line, NULL };
+    *r = (ir_loc){ .file = arena_strdup(&p->g->mem, l.file),
+                   .func = arena_strdup(&p->g->mem, l.func),
+                   .code = l.code ? arena_strdup(&p->g->mem, l.code) : NULL,
+                   .line = l.line };
+    size_t n = p->library ? strlen(p->library) : 0;
+    if (n && n <= INT32_MAX && !strncmp(l.file, p->library, n) && l.file[n] == '/')
+        r->library = (int)n;
     return r;
 }
 
@@ -259,6 +264,8 @@ bool parse_head_comment(parser *p)
     bool known = true, ok = true;
     if (comment_is(p, "# graph: "))
         ok = parse_name_or_string(p, "a name", &p->graph_name);
+    else if (comment_is(p, "# library: "))
+        ok = parse_want_string(p, "a directory in quotes", &p->library);
     else if (comment_is(p, "# symbol: "))
         ok = symbol_comment(p);
     else if (comment_is(p, "# guard: ") || comment_is(p, "# assert: "))

@@ -459,31 +459,38 @@ static void field_print(strbuf *b, const char *s, char kind)
         strbuf_pyrepr(b, s, strlen(s));
 }
 
-static void place_print(strbuf *b, const ir_loc *l)
+static void place_print(strbuf *b, const ir_loc *l, int what)
 {
     field_print(b, l->file ? l->file : "", 'f');
     strbuf_addc(b, ':');
     strbuf_int(b, l->line);
     strbuf_addn(b, " in ", 4);
     field_print(b, l->func ? l->func : "", 'n');
-    if (l->code) {
+    const char *code = what & IR_PRINT_unread ? l->code : ir_loc_code(l);
+    if (code) {
         strbuf_add(b, ", code: ");
-        field_print(b, l->code, 'c');
+        field_print(b, code, 'c');
     }
 }
 
 static bool same_str(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
-static bool same_loc(const ir_loc *a, const ir_loc *b)
+static bool same_loc(const ir_loc *a, const ir_loc *b, bool all)
 {
-    for (; a != b; a = a->outer, b = b->outer)
+    if (!all)
+        a = ir_loc_user(a), b = ir_loc_user(b);
+    for (; a != b; a = all ? a->outer : NULL, b = all ? b->outer : NULL)
         if (!a || !b || a->line != b->line || !same_str(a->file, b->file) || !same_str(a->func, b->func) ||
             !same_str(a->code, b->code))
             return false;
     return true;
 }
 
-static void loc_print(strbuf *b, const ir_loc *l, const char *pad, bool all)
+/* All frames, or the one to name. */
+static void loc_print(strbuf *b, const ir_loc *l, const char *pad, int what)
 {
+    bool all = what & IR_PRINT_head;
+    if (!all)
+        l = ir_loc_user(l);
     strbuf_addc(b, '\n');
     strbuf_add(b, pad);
     strbuf_addn(b, "# ", 2);
@@ -494,7 +501,7 @@ static void loc_print(strbuf *b, const ir_loc *l, const char *pad, bool all)
             strbuf_addc(b, '\n'), strbuf_add(b, pad), strbuf_add(b, "#   called from: ");
         else
             strbuf_add(b, "File: ");
-        place_print(b, f);
+        place_print(b, f, what);
     }
     strbuf_addc(b, '\n');
 }
@@ -571,11 +578,33 @@ static void symbols_print(strbuf *b, const ir_graph *g, const char *pad, const c
     strbuf_free(&rel);
 }
 
-static void file_head(strbuf *b, const ir_graph *g, const char *pad, const char *code)
+/* A frame of the library, whose directory a reader of the text has to know: which frame to name depends on it. */
+static const ir_loc *library_frame(const ir_graph *g)
+{
+    const ir_loc *l = NULL;
+    for (size_t i = 0; i < g->subs.n && !l; i++)
+        l = library_frame(g->subs.at[i]);
+    IR_EACH(n, g)
+    {
+        if (l)
+            break;
+        for (l = n->loc; l && !l->library; l = l->outer)
+            ;
+    }
+    return l;
+}
+
+static void file_head(strbuf *b, const ir_graph *g, const char *pad, const char *code, bool locs)
 {
     if (strcmp(g->name, "forward")) {
         strbuf_addf(b, "%s# graph: ", pad);
         name_print(b, g->name);
+        strbuf_addc(b, '\n');
+    }
+    const ir_loc *l = locs ? library_frame(g) : NULL;
+    if (l) {
+        strbuf_addf(b, "%s# library: ", pad);
+        strbuf_pyrepr(b, l->file, (size_t)l->library);
         strbuf_addc(b, '\n');
     }
     symbols_print(b, g, pad, code);
@@ -693,8 +722,8 @@ static void body_print(strbuf *b, const ir_graph *g, const char *pad, int what, 
         back--;
         if (n->kind == IR_placeholder)
             continue;
-        if (what & IR_PRINT_locs && n->kind != IR_output && !same_loc(last, n->loc))
-            loc_print(b, n->loc, pad, what & IR_PRINT_head);
+        if (what & IR_PRINT_locs && n->kind != IR_output && !same_loc(last, n->loc, what & IR_PRINT_head))
+            loc_print(b, n->loc, pad, what);
         if (n->kind != IR_output)
             last = n->loc;
         strbuf_add(b, pad);
@@ -901,13 +930,13 @@ static void print(strbuf *b, const ir_graph *g, int what)
             strbuf_addf(b, "class GraphModule(%s.nn.Module):\n", root_of(g->style));
         if (!(what & IR_PRINT_head) || !g->env || !sym_env_n_symbols(g->env)) {
             if (what & IR_PRINT_head)
-                file_head(b, g, in_class ? "    " : "", "");
+                file_head(b, g, in_class ? "    " : "", "", what & IR_PRINT_locs);
             code_print(b, g, in_class, what);
             return;
         }
         strbuf code = { 0 }; /* the head speaks of the symbols that the code holds */
         code_print(&code, g, in_class, what);
-        file_head(b, g, in_class ? "    " : "", strbuf_str(&code));
+        file_head(b, g, in_class ? "    " : "", strbuf_str(&code), what & IR_PRINT_locs);
         strbuf_addn(b, strbuf_str(&code), code.n);
         strbuf_free(&code);
     }

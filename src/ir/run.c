@@ -406,9 +406,7 @@ static bool run_steps(frame *f)
             if (n->kind != IR_call ||
                 !(op_row_of((op_id)n->op)->flags & OPF_CHECK)) /* the user's own words */
                 err_note(f->err, "in node '%s'", n->name);
-            if (n->loc)
-                err_place(f->err, n->loc->file, n->loc->line);
-            return false;
+            return ir_err_place(f->err, n);
         }
         if (h && h->after && !h->after(h->data, n, &f->val[s->slot], f->err))
             return false;

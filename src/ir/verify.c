@@ -26,8 +26,7 @@ static bool broken(check *c, const char *rule, const char *fmt, ...)
         err_set(c->err, ERR_value, "node '%s' breaks the rule '%s': %s", c->n->name, rule, msg);
     else
         err_set(c->err, ERR_value, "graph '%s' breaks the rule '%s': %s", c->g->name, rule, msg);
-    if (c->n && c->n->loc)
-        err_place(c->err, c->n->loc->file, c->n->loc->line);
+    ir_err_place(c->err, c->n);
     return c->ok = false;
 }
 

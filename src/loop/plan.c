@@ -542,13 +542,7 @@ static __attribute__((noinline)) vir_ref eval_pointwise(walk *w, ir_node *n, con
     }
     if (w->dry)
         return 0;
-    if (n->loc && n->loc->code) {
-        strbuf b = { 0 };
-        strbuf_addf(&b, "%s:%d %s", n->loc->file ? n->loc->file : "?", n->loc->line, n->loc->code);
-        vir_note(w->k, strbuf_str(&b));
-        strbuf_free(&b);
-    } else
-        vir_note(w->k, NULL);
+    vir_note(w->k, ir_place(n));
     vir_ref v = lower_of((op_id)n->op)(&l);
     return TP_LIKELY(fault_state == 0) ? v : plant(w, n, v);
 }

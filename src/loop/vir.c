@@ -1,6 +1,7 @@
 /* vir.c - building the vector IR: placing, numbering, folding and checking values. */
 #include "loop/vmath.h"
 #include "base/map.h"
+#include "ir/graph.h"
 #include <math.h>
 
 const char *const vir_op_name[VIR_COUNT] = {
@@ -96,7 +97,7 @@ int vir_buffer(vir *k, vir_mem mem, int flags, const char *name)
     return k->nbufs++;
 }
 
-void vir_note(vir *k, const char *note) { k->note = note ? arena_strdup(k->a, note) : NULL; }
+void vir_note(vir *k, const ir_loc *note) { k->note = note; }
 
 /* --- placing
  * ------------------------------------------------------------------------------------------------- */
@@ -1353,8 +1354,9 @@ static void print_ins(const vir *k, vir_ref r, int indent, strbuf *out)
             if (ops[i])
                 strbuf_addf(out, " %%%d", ops[i]);
     }
-    if (in->note)
-        strbuf_addf(out, "  # %s", in->note);
+    const char *code = in->note ? ir_loc_code(in->note) : NULL;
+    if (code)
+        strbuf_addf(out, "  # %s:%d %s", in->note->file ? in->note->file : "?", in->note->line, code);
     strbuf_addc(out, '\n');
 }
 

@@ -95,7 +95,7 @@ typedef struct vir_ins {
     int32_t uses;        /* valid after vir_finish                                            */
     int32_t hnext;       /* private: value numbering                                          */
     int64_t imm;
-    const char *note; /* the user's source line, or NULL                                   */
+    const struct ir_loc *note; /* the user's source line, or NULL                          */
 } vir_ins;
 
 typedef struct vir_loop_info {
@@ -142,7 +142,7 @@ typedef struct vir {
     int cap, caploops, capreds, capbufs, capints, capflts, open;
     int32_t *hash;
     int nhash;
-    const char *note;
+    const struct ir_loc *note;
     tp_err err; /* the first misuse while building; vir_finish reports it             */
 } vir;
 
@@ -159,7 +159,8 @@ vir_ref vir_float_arg(vir *k, vir_type t, const char *name); /* f64 or f32 */
 vir_ref vir_flt(vir *k, vir_type t, double v);               /* f64, f32 */
 vir_ref vir_imm(vir *k, vir_type t, int64_t v);              /* any type; floats get (double)v */
 static inline vir_ref vir_int(vir *k, int64_t v) { return vir_imm(k, VT_i64, v); }
-void vir_note(vir *k, const char *note); /* for what follows; copied; NULL ends it */
+/* The user's line that what follows is for; NULL ends it. It must last as long as k: only texts look at it. */
+void vir_note(vir *k, const struct ir_loc *note);
 
 /* Opens a loop and returns its variable (i64). A parallel loop must be outermost and only one; vector loops
  * do not nest, but may hold serial loops and may stand one after the other. vir_end closes the innermost open

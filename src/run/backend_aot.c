@@ -125,8 +125,7 @@ static bool late_begin(const aot_program *p, bool backward, const ir_graph *g)
         if (n->loc && !loc)
             loc = n->loc;
     }
-    while (loc && loc->outer)
-        loc = loc->outer;
+    loc = ir_loc_root(loc);
     ev_cid_set(&p->cid);
     ev_metrics_begin(&p->cid, backward, loc ? loc->func : g->name, loc ? loc->file : "", loc ? loc->line : 0);
     return true;

@@ -17,14 +17,16 @@ static const char *short_file(const char *file)
 /* "model.py:12 y = x + 1", or nothing. Comments end neither early nor in a new line. */
 static void add_loc(strbuf *b, const ir_node *n, const char *before)
 {
-    if (!n->loc)
+    const ir_loc *l = ir_place(n);
+    if (!l)
         return;
+    const char *code = ir_loc_code(l);
     strbuf_add(b, before);
-    strbuf_add(b, short_file(n->loc->file));
+    strbuf_add(b, short_file(l->file));
     strbuf_addc(b, ':');
-    strbuf_int(b, n->loc->line);
+    strbuf_int(b, l->line);
     strbuf_addc(b, ' ');
-    for (const char *s = n->loc->code ? n->loc->code : "";;) {
+    for (const char *s = code ? code : "";;) {
         size_t n = strcspn(s, "*\n\r");
         strbuf_addn(b, s, n);
         if (!*(s += n))
@@ -99,12 +101,12 @@ static void steps_text(strbuf *b, const loop_plan *p)
             }
             strbuf_add(b, ")");
             const ir_loc *last = NULL;
-            for (size_t q = 0; q < k->nodes.n; q++) /* the lines it came from, each once in a row */
-                if (k->nodes.at[q]->loc && (!last || last->line != k->nodes.at[q]->loc->line ||
-                                            strcmp(last->file, k->nodes.at[q]->loc->file))) {
-                    last = k->nodes.at[q]->loc;
+            for (size_t q = 0; q < k->nodes.n; q++) { /* the lines it came from, each once in a row */
+                const ir_loc *l = ir_place(k->nodes.at[q]);
+                if (l && (!last || last->line != l->line || strcmp(last->file, l->file)))
                     add_loc(b, k->nodes.at[q], "\n *       from ");
-                }
+                last = l ? l : last;
+            }
         }
         strbuf_add(b, "\n");
     }
@@ -324,8 +326,9 @@ static void place_print(strbuf *b, const ir_loc *l)
         place_print(b, l->outer);
     strbuf_addf(b, "  File \"%s\", line %d, in %s\n", l->file ? l->file : "?", l->line,
                 l->func ? l->func : "?");
-    if (l->code)
-        strbuf_addf(b, "    %s\n", l->code);
+    const char *code = ir_loc_code(l);
+    if (code)
+        strbuf_addf(b, "    %s\n", code);
 }
 
 static void kernel_places(strbuf *b, const loop_plan *p)

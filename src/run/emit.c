@@ -7,9 +7,7 @@ bool emit_cannot(emit *e, const ir_node *n, const char *why)
 {
     const char *op = n->kind == IR_call ? op_row_of((op_id)n->op)->full : n->target;
     err_set(e->c->err, ERR_notimpl, "'%s' cannot be exported as C: %s", op ? op : n->name, why);
-    if (n->loc)
-        err_place(e->c->err, n->loc->file, n->loc->line);
-    return false;
+    return ir_err_place(e->c->err, n);
 }
 
 bool emit_contiguous(const tp_tensor *t)
@@ -380,11 +378,13 @@ static bool steps(emit *e)
 {
     for (size_t i = 0; i < e->p->step.n; i++) {
         const loop_step *s = &e->p->step.at[i];
-        const ir_loc *loc = s->kind == STEP_kernel ? (s->kernel->nodes.n ? s->kernel->nodes.at[0]->loc : NULL)
-                                                   : s->node->loc;
-        if (loc && loc->code) { /* the user's line */
+        const ir_loc *loc = ir_place(s->kind != STEP_kernel ? s->node
+                                     : s->kernel->nodes.n   ? s->kernel->nodes.at[0]
+                                                            : NULL);
+        const char *code = loc ? ir_loc_code(loc) : NULL;
+        if (code) { /* the user's line */
             strbuf_add(&e->body, "    /* ");
-            for (const char *p = loc->code; *p; p++)
+            for (const char *p = code; *p; p++)
                 strbuf_addc(&e->body,
                             (*p == '*' && p[1] == '/') || (unsigned char)*p < 32 || *p == '\\' ? ' ' : *p);
             strbuf_add(&e->body, " */\n");

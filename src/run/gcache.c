@@ -99,8 +99,7 @@ static char *place_of(const ir_graph *g) /* "f at model.py:12"; owned */
         if (n->loc && !loc)
             loc = n->loc;
     }
-    while (loc && loc->outer)
-        loc = loc->outer;
+    loc = ir_loc_root(loc);
     if (loc)
         strbuf_addf(&b, "%s at %s:%d", loc->func ? loc->func : "?", loc->file ? loc->file : "?", loc->line);
     else

@@ -219,7 +219,7 @@ static void put_text(strbuf *b, const ir_graph *g)
     ir_graph *w = (ir_graph *)g;
     const char *name = w->name;
     w->name = "forward"; /* names of graphs count up in every process */
-    ir_print(&t, g, IR_PRINT_all);
+    ir_print(&t, g, IR_PRINT_all | IR_PRINT_unread);
     w->name = name;
     io_put_bytes(b, strbuf_str(&t), t.n);
     strbuf_free(&t);
@@ -268,6 +268,8 @@ static int64_t loc_index(gwriter *w, const ir_loc *l) /* 0: none */
     put_string(w, &one, l->func);
     put_string(w, &one, l->code);
     io_put(&one, l->line);
+    io_put(&one, l->library);
+    io_put(&one, l->unread);
     at = (int64_t)(intptr_t)map_addn(&w->loc_at, one.s, one.n, (void *)(intptr_t)(w->nloc + 1));
     if (!at) {
         at = ++w->nloc;
@@ -607,6 +609,8 @@ static ir_graph *get_records(io_in *r)
         l->func = get_string(&x);
         l->code = get_string(&x);
         l->line = (int)io_get_in(r, INT32_MIN, INT32_MAX);
+        l->library = (int)io_get_in(r, 0, l->file ? (int64_t)strlen(l->file) + 1 : 1);
+        l->unread = io_get_in(r, 0, 2);
     }
     x.mstorage = io_get_in(r, 0, MIN(r->e - r->p + 1, MAX_ITEMS));
     x.storage = mem_zalloc(sizeof *x.storage * (size_t)MAX(x.mstorage, 1));
@@ -638,7 +642,7 @@ void io_put_key(strbuf *b, const ir_graph *g)
     uint8_t style = w->style;
     w->name = "forward";       /* names of graphs count up in every process */
     w->style |= IR_STYLE_aten; /* calls by their rows: how they are spelled follows from the user's line */
-    ir_print(b, g, IR_PRINT_all);
+    ir_print(b, g, IR_PRINT_all | IR_PRINT_unread);
     w->name = name;
     w->style = style;
 }
@@ -675,6 +679,8 @@ ir_graph *io_get_graph(io_in *r, const char *name, const ir_graph *from, tp_err 
         size_t n;
         const char *text = io_get_bytes(r, &n);
         g = r->bad ? NULL : ir_parse(text, n, "cache", NULL, err);
+        if (g)
+            ir_unread(g);
     } else if (!r->bad)
         g = get_records(r);
     int64_t nnode = io_get(r);

@@ -635,9 +635,7 @@ static bool kernel_failed(const loop_kernel *k, tp_err *err)
     const ir_node *n = k->fault_node ? k->fault_node : k->nodes.n ? k->nodes.at[k->nodes.n - 1] : NULL;
     if (n)
         err_note(err, "in node '%s'", n->name);
-    if (n && n->loc)
-        err_place(err, n->loc->file, n->loc->line);
-    return false;
+    return ir_err_place(err, n);
 }
 
 static void report_late(void *arg, int64_t from,
@@ -853,9 +851,7 @@ static bool step_failed(const loop_step *s, bool known, tp_err *err)
 {
     if (!known || !err->notes[0])
         err_note(err, "in node '%s'", s->node->name);
-    if (s->node->loc && !(known && err->line))
-        err_place(err, s->node->loc->file, s->node->loc->line);
-    return false;
+    return known && err->line ? false : ir_err_place(err, s->node);
 }
 
 static bool run_call_step(call *c, size_t i, tp_err *err)

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/intern.h"
 #include "base/proc.h"
+#include "base/source.h"
 #include "base/utf8.h"
 #include <errno.h>
 #include <signal.h>
@@ -85,6 +86,54 @@ TEST(utf8_accepts_and_refuses)
     }
     CHECK_INT(utf8_bad("ab\xff", 3), 2);
     CHECK_INT(utf8_count("h\xc3\xa9\xff", 4), 3);
+}
+
+static const char *line_of(const char *dir, const char *name, const char *text, size_t n, int line)
+{
+    char *path = path_join(dir, name); /* each name once: files are kept as they were */
+    tp_err err = { 0 };
+    CHECK(file_write(path, text, n, &err));
+    CHECK(source_is_file(path));
+    const char *s = source_line(path, line);
+    free(path);
+    return s;
+}
+
+TEST(source_lines_are_read_as_python_does)
+{
+    tp_err err = { 0 };
+    char *dir = file_temp_dir(NULL, "source", &err);
+#define LINE(name, text, k) line_of(dir, name, text, sizeof text - 1, k)
+    CHECK_STR(LINE("plain", "a\n  b \t\n\nc", 2), "  b");
+    char *path = path_join(dir, "plain");
+    CHECK_STR(source_line_stripped(path, 2), "b");
+    CHECK_STR(source_line(path, 3), "");
+    CHECK_STR(source_line(path, 4), "c");
+    CHECK_STR(source_line(path, 5), "");
+    CHECK_STR(source_line(path, 0), "");
+    CHECK_STR(source_line(path, -1), "");
+    CHECK(file_write(path, "other\n", 6, &err));
+    CHECK_STR(source_line(path, 1), "a"); /* as it was when a line of it was first asked for */
+    free(path);
+    CHECK_STR(LINE("empty", "", 1), "");
+    CHECK_STR(LINE("ends", "a\r\nb\rc\n", 3), "c");
+    CHECK_STR(LINE("mark",
+                   "\xef\xbb\xbf"
+                   "a\n",
+                   1),
+              "a");
+    CHECK_STR(LINE("utf8", "# coding: utf-8\n\xc3\xbc\n", 2), "\xc3\xbc");
+    CHECK_STR(LINE("latin", "#!/bin/x\n# -*- coding: latin-1 -*-\n\xfc\n", 3), "\xc3\xbc");
+    CHECK_STR(LINE("late", "#\n#\n# coding: latin-1\n\xc3\xbc\n", 4), "\xc3\xbc");
+    CHECK_STR(LINE("after", "x = 1\n# coding: latin-1\n\xc3\xbc\n", 3), "\xc3\xbc");
+    CHECK(LINE("nul", "a\0b\n", 1) == NULL);
+    CHECK(LINE("bytes", "a\n\xfc\n", 1) == NULL);
+    CHECK(LINE("unknown", "# coding: words-of-mine\na\n", 2) == NULL);
+    CHECK(source_line("/nowhere/at/all.py", 1) == NULL);
+    CHECK(!source_is_file("/nowhere/at/all.py") && !source_is_file("/") && !source_is_file("<stdin>") &&
+          !source_is_file("/dev/null"));
+    CHECK(file_remove_tree(dir, &err));
+    free(dir);
 }
 
 TEST(file_write_is_atomic_and_reads_back)

@@ -2,6 +2,7 @@
 #include "test.h"
 #include "run/exec.h"
 #include "gen/c.h"
+#include "ir/graph.h"
 #include "gen/publish.h"
 #include <sys/mman.h>
 
@@ -149,13 +150,16 @@ TEST(gen_c_notes)
     int y = vir_buffer(k, VM_f32, VIR_OUT, "y; } evil");
     vir_ref n = vir_int_arg(k, "n");
     vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), n);
-    vir_note(k, "model.py:7 y = x */ system(\"\") /* \n #include \"x\"\\");
+    ir_loc line = { .file = "/some/model.py",
+                    .line = 7,
+                    .code = "y = x */ system(\"\") /* \n #include \"x\"\\" };
+    vir_note(k, &line);
     vir_store(k, y, i, vir_exp(k, vir_cvt(k, VT_f32, i)), 0);
     vir_end(k);
     CHECK(vir_finish(k, &err));
     gen_c_kernel(&u, k, "noted");
     gen_c_text(&u, &t);
-    CHECK(strstr(strbuf_str(&t), "model.py:7") != NULL);
+    CHECK(strstr(strbuf_str(&t), "/* model.py:7 y = x ") != NULL);
     CHECK(strstr(strbuf_str(&t), "*/ system") == NULL);
     CHECK(strstr(strbuf_str(&t), "evil;") == NULL);
     CHECK(strstr(strbuf_str(&t), "tp_exp_f32(") != NULL);

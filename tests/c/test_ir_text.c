@@ -144,6 +144,15 @@ static const char *const canonical[] = {
     "p = x = None\n"
     "    getitem: \"f32[2][1]cpu\" = cond[0];  cond = None\n"
     "    return (getitem,)\n",
+    /* frames of the library */
+    "# graph: g\n"
+    "# library: \"/opt/it's taper\"\n"
+    "def forward(self, x: \"f32[2][1]cpu\"):\n"
+    "\n"
+    "    # File: /opt/it's taper/nn/f.py:8 in f, code: taper.sin(x)\n"
+    "    #   called from: m.py:3 in g\n"
+    "    a: \"f32[2][1]cpu\" = taper.sin(x);  x = None\n"
+    "    return (a,)\n",
 };
 
 TEST(ir_text_round_trip)
