@@ -652,6 +652,29 @@ static void trace_details(const aot_unit *u)
     strbuf_free(&b);
 }
 
+/* A graph under its name in the detailed trace. */
+static void trace_named(const char *name, const ir_graph *g)
+{
+    if (!ev_trace_on(EV_graph_dump))
+        return;
+    strbuf b = { 0 };
+    ir_print(&b, g, IR_PRINT_log | IR_PRINT_brand);
+    ev_artifact(name, "string", NULL, strbuf_str(&b));
+    strbuf_free(&b);
+}
+
+/* How far tracing came before it failed. */
+static void trace_partial(ir_graph *g)
+{
+    if (!ev_trace_on(EV_artifact))
+        return;
+    strbuf b = { 0 };
+    ir_set_output(g, NULL, 0);
+    ir_print(&b, g, IR_PRINT_log | IR_PRINT_brand);
+    ev_artifact("make_fx_fail_partial", "string", NULL, strbuf_str(&b));
+    strbuf_free(&b);
+}
+
 static void log_unit(const ir_graph *g, const aot_unit *u, int64_t ns)
 {
     strbuf b = { 0 };
@@ -704,7 +727,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     aot_unit *u = mem_zalloc(sizeof *u);
     results res = { { 0 } };
     tp_tensor **root = NULL;
-    bool ok = false, any = false;
+    bool ok = false, any = false, traced = false;
     int64_t spent = -clock_ns(); /* without the time it takes to print */
 
     ir_renumber((ir_graph *)g);
@@ -730,6 +753,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
         goto done;
     }
     ir_set_output(t.g, res.list.at, (int)res.list.n);
+    traced = true;
+    trace_named("before_joint_graph", t.g);
     int64_t passes = -clock_ns();
     if (!pass_run_named(c, t.g, clean_passes))
         goto done;
@@ -745,6 +770,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
             goto done;
     }
     ev_metrics_part(EVP_joint_passes, passes + clock_ns());
+    trace_named("after_joint_graph", t.g);
     u->joint = t.g;
     t.g = NULL;
     u->nin += t.nbase;
@@ -778,6 +804,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
          (ir_verify(u->joint, err) && ir_verify(u->fw, err) && (!u->bw || ir_verify(u->bw, err)));
 done:
     end(&t);
+    if (!ok && !traced && t.g)
+        trace_partial(t.g);
     ir_graph_free(t.g);
     vec_free(&res.list);
     free(root);

@@ -122,6 +122,8 @@ static inline void ev_settle(void)
 typedef struct ev_frame {
     const char *file, *name, *loc; /* loc: the source line, NULL when unknown */
     int line;
+    bool library;       /* a frame of Taper's own, between those of the program */
+    const char *locals; /* JSON, name to kind; NULL when nobody listens or unknown */
 } ev_frame;
 /* How to find the user's stack now, outermost first: writes up to max frames, returns how many. Strings
  * must live until the event call ends. Set by front; the core has none. */

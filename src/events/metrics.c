@@ -27,6 +27,10 @@ static const char *const text_fields[EVT_COUNT] = {
 };
 
 typedef VEC(char *) texts;
+typedef struct feature {
+    const char *name;
+    bool used;
+} feature;
 typedef struct record {
     struct record *outer;
     ev_cid cid;
@@ -38,13 +42,14 @@ typedef struct record {
     int64_t before_restart, logging; /* logging: what the trace had cost this thread when it began */
     bool had[EVN_COUNT];
     double latency;
-    char *fail_type, *fail_reason, *fail_file, *text[EVT_COUNT];
+    char *fail_type, *fail_reason, *fail_file, *text[EVT_COUNT], *contexts;
     int fail_line;
-    texts restarts, traceback, compliant, strange, stack;
+    texts restarts, traceback, compliant, strange, stack, places;
+    VEC(feature) features;
 } record;
 
 static _Thread_local record *open_now;
-static _Thread_local char *next_reason;
+static _Thread_local char *next_reason, *next_contexts;
 static char *environment; /* under the lock below */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -68,7 +73,8 @@ void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const 
     r->logging = ev_trace_spent();
     if (!backward) {
         r->text[EVT_recompile] = next_reason;
-        next_reason = NULL;
+        r->contexts = next_contexts;
+        next_reason = next_contexts = NULL;
     }
     open_now = r;
     ev_later_compiling(1);
@@ -95,6 +101,9 @@ static void record_free(record *r)
     texts_free(&r->compliant);
     texts_free(&r->strange);
     texts_free(&r->stack);
+    texts_free(&r->places);
+    vec_free(&r->features);
+    free(r->contexts);
     free(r->name);
     free(r->file);
     free(r->fail_type);
@@ -131,6 +140,22 @@ static void list(json_w *w, const char *key, const texts *t)
     json_arr(w);
     for (size_t i = 0; i < t->n; i++)
         json_str(w, t->at[i]);
+    json_end(w);
+}
+
+/* What this compile used of the compiler; null where nothing asked. */
+static void features(json_w *w, const record *r)
+{
+    json_key(w, "feature_usage");
+    if (!r->features.n) {
+        json_null(w);
+        return;
+    }
+    json_obj(w);
+    for (size_t i = 0; i < r->features.n; i++) {
+        json_key(w, r->features.at[i].name);
+        json_bool(w, r->features.at[i].used);
+    }
     json_end(w);
 }
 
@@ -206,6 +231,13 @@ static void print_record(strbuf *b, const record *r, int64_t ns)
     list(&w, "restart_reasons", failed ? &(texts){ 0 } : &r->restarts);
     list(&w, "non_compliant_ops", &r->strange);
     list(&w, "compliant_custom_ops", &r->compliant);
+    json_key(&w, "recompile_user_contexts");
+    json_raw(&w, r->contexts ? r->contexts : "null");
+    features(&w, r);
+    if (r->places.n)
+        list(&w, "inductor_provenance", &r->places);
+    else
+        text(&w, "inductor_provenance", NULL);
     pthread_mutex_lock(&lock);
     if (environment) {
         strbuf_add(b, ", ");
@@ -243,7 +275,8 @@ void ev_metrics_end(bool drop)
         strbuf_free(&b);
     } else if (r->text[EVT_recompile] && !next_reason) { /* the next try is for the same reason */
         next_reason = r->text[EVT_recompile];
-        r->text[EVT_recompile] = NULL;
+        next_contexts = r->contexts;
+        r->text[EVT_recompile] = r->contexts = NULL;
     }
     record_free(r);
 }
@@ -304,10 +337,29 @@ void ev_metrics_restart(const char *reason)
     if (open_now)
         vec_push(&open_now->restarts, mem_strdup(reason));
 }
-void ev_metrics_recompile(const char *reason)
+void ev_metrics_recompile(const char *reason, const char *contexts)
 {
     free(next_reason);
+    free(next_contexts);
     next_reason = mem_strdup(reason);
+    next_contexts = contexts ? mem_strdup(contexts) : NULL;
+}
+/* Used once is used: later attempts and other inputs do not take it back. */
+void ev_metrics_feature(const char *name, bool used)
+{
+    record *r = open_now;
+    for (size_t i = 0; r && i < r->features.n; i++)
+        if (!strcmp(r->features.at[i].name, name)) {
+            r->features.at[i].used |= used;
+            return;
+        }
+    if (r)
+        vec_push(&r->features, ((feature){ name, used }));
+}
+void ev_metrics_provenance(const char *json)
+{
+    if (open_now)
+        texts_add_once(&open_now->places, json);
 }
 void ev_metrics_fail(const char *type, const char *reason, const char *file, int line)
 {

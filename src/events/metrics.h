@@ -45,7 +45,11 @@ void ev_metrics_custom(const char *op,
 void ev_metrics_environment(
     const char *members); /* of all records from now on: JSON, `"key": value, ...`; NULL: none */
 void ev_metrics_restart(const char *reason);
-void ev_metrics_recompile(const char *reason); /* remembered for the next record that this thread opens */
+/* Both are remembered for the next record that this thread opens. contexts: a JSON list of what the program says about
+ * where it is, or NULL. */
+void ev_metrics_recompile(const char *reason, const char *contexts);
+void ev_metrics_feature(const char *name, bool used); /* of the compiler, by this compile; name: a literal */
+void ev_metrics_provenance(const char *json); /* places in the program that a program's kernels come from */
 void ev_metrics_fail(const char *type, const char *reason, const char *file, int line);
 void ev_metrics_fail_line(const char *text); /* of the traceback */
 

@@ -1,6 +1,7 @@
 /* compile.c - taper.compile: the callable it returns, backends, settings, the ledger. */
 #include "base/envvars.h"
 #include "front/capture.h"
+#include "events/metrics.h"
 #include "aot/aot.h"
 #include "gen/c.h"
 #include "ir/hop.h"
@@ -822,6 +823,7 @@ static PyObject *trace_missing_fake(PyObject *self, PyObject *op)
     const char *name = PyUnicode_Check(op) ? PyUnicode_AsUTF8(op) : NULL;
     if (!name)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected the name of an operator");
+    ev_metrics_custom(name, false);
     if (ev_log_on(EVC_fake_tensor, EV_INFO))
         ev_log(EVC_fake_tensor, EV_INFO, NULL, "no shape function is registered for %s", name);
     if (ev_trace_on(EV_missing_fake_kernel)) {

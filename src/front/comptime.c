@@ -311,10 +311,42 @@ static PyObject *is_fixed(PyObject *m, PyObject *o)
     return PyBool_FromLong(ok && sym_known(SYM_eq, v, hint));
 }
 
+/* What the locals of f are, as far as they were looked at: kinds of tensors and symbols, never data. JSON, owned. */
+static char *locals_json(frame *f)
+{
+    strbuf b = { 0 };
+    json_w w = { &b };
+    json_obj(&w);
+    for (int i = 0; i < f->cc->nfast; i++) {
+        PyObject *o = f->fast[i];
+        if (o && !IS_LAZY(o) && PyCell_Check(o))
+            o = PyCell_GET(o);
+        if (o && IS_LAZY(o))
+            o = ((PyLazy *)o)->val;
+        const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(f->cc->localsplus, i));
+        if (!o || !name || !(py_is_tensor(o) || py_is_symint(o)))
+            continue;
+        strbuf s = { 0 };
+        if (py_is_tensor(o)) {
+            const tp_val v = vT(py_tensor(o));
+            ir_type_print(&s, &v);
+        } else
+            sym_print(&s, py_symint_value(o));
+        json_key(&w, name);
+        json_str(&w, strbuf_str(&s));
+        strbuf_free(&s);
+    }
+    json_end(&w);
+    py_forget();
+    return strbuf_take(&b);
+}
+
 /* The user's frames, outermost first, for events that show them. */
 static int stack_now(void *data, ev_frame *out, int max)
 {
-    static char *line[64];
+    static char *line[64], *locals;
+    bool inner = ev_trace_on(
+        EV_guard_added); /* the locals of the innermost frame of the program are told, too */
     ir_rec *r = CX->rec;
     trace *t = r && r->lift ? r->lift_data : NULL;
     int n = 0;
@@ -326,9 +358,16 @@ static int stack_now(void *data, ev_frame *out, int max)
         k--;
         free(line[k]);
         line[k] = mem_strdup(s ? PyUnicode_AsUTF8(s) : "");
-        out[k] = (ev_frame){
-            .file = f->cc->file, .name = f->cc->name, .line = frame_line(f), .loc = line[k]
-        };
+        out[k] = (ev_frame){ .file = f->cc->file,
+                             .name = f->cc->name,
+                             .line = frame_line(f),
+                             .loc = line[k],
+                             .library = f->cc->library };
+        if (inner && !f->cc->library) {
+            free(locals);
+            out[k].locals = locals = locals_json(f);
+            inner = false;
+        }
         Py_XDECREF(s);
     }
     return n;

@@ -82,14 +82,27 @@ static void id_of(strbuf *b, int i, const entry *e)
     field(b, ", \"describer_id\": ", e->r->frame_id);
 }
 
-static void describe(strbuf *b, const entry *e, int i, PyObject *o)
+/* Storages have the number of the first input that lies in them. */
+static int storage_of(PyObject *const *in, int i)
 {
+    int k = 0;
+    while (!py_is_tensor(in[k]) || py_tensor(in[k])->storage != py_tensor(in[i])->storage)
+        k++;
+    return k;
+}
+
+static void describe(strbuf *b, const entry *e, int i, PyObject *const *in)
+{
+    PyObject *o = in[i];
     const tp_tensor *t = py_tensor(o);
     const char *source = src_text(e->in[i]);
-    id_of(b, i, e);
-    field(b, ", \"size\": ", t->storage ? (int64_t)t->storage->nbytes : 0);
-    strbuf_addc(b, '}');
-    ev_json(EV_describe_storage, NULL, b->s, NULL);
+    int storage = t->storage ? storage_of(in, i) : i;
+    if (storage == i) {
+        id_of(b, i, e);
+        field(b, ", \"size\": ", t->storage ? (int64_t)t->storage->nbytes : 0);
+        strbuf_addc(b, '}');
+        ev_json(EV_describe_storage, NULL, b->s, NULL);
+    }
     id_of(b, i, e);
     field(b, ", \"ndim\": ", t->ndim);
     strbuf_add(b, ", \"dtype\": \"");
@@ -101,7 +114,7 @@ static void describe(strbuf *b, const entry *e, int i, PyObject *o)
     strbuf_add(b, "')\"");
     ints(b, ", \"size\": [", t->size, t->ndim);
     ints(b, ", \"stride\": [", t->stride, t->ndim);
-    field(b, ", \"storage\": ", i);
+    field(b, ", \"storage\": ", storage);
     field(b, ", \"storage_offset\": ", t->offset);
     strbuf_add(b, ", \"layout\": \"");
     strbuf_add(b, cap_brand());
@@ -136,7 +149,7 @@ void metrics_inputs(const entry *e, PyObject *const *in)
     ev_batch(true);
     for (int i = 0; i < e->nin; i++)
         if (py_is_tensor(in[i]))
-            describe(&b, e, i, in[i]);
+            describe(&b, e, i, in);
     ev_batch(false);
     strbuf_free(&b);
 }
@@ -255,6 +268,26 @@ void metrics_ran(entry *e, int64_t ns, bool first)
     }
     if (!(e->hits & (e->hits - 1)))
         times_record(NULL, e);
+}
+
+/* ---- recompiles ---- */
+static PyObject *contexts; /* a function that says where the program is, as a JSON list; NULL: nobody asked */
+
+void metrics_recompile(const char *reason)
+{
+    PyObject *s = contexts ? PyObject_CallNoArgs(contexts) : NULL;
+    const char *list = s && PyUnicode_Check(s) ? PyUnicode_AsUTF8(s) : NULL;
+    if (contexts && !list && PyErr_Occurred()) /* a hook of the program failed: the compile goes on */
+        PyErr_WriteUnraisable(contexts);
+    ev_metrics_recompile(reason, list);
+    Py_XDECREF(s);
+}
+
+/* _recompile_contexts(f or None) */
+static PyObject *set_contexts(PyObject *m, PyObject *f)
+{
+    Py_XSETREF(contexts, f == Py_None ? NULL : Py_NewRef(f));
+    Py_RETURN_NONE;
 }
 
 /* ---- surroundings ---- */
@@ -412,6 +445,8 @@ static PyObject *finish(PyObject *m, PyObject *x)
 
 static PyMethodDef functions[] = {
     { "_capture_metrics", metrics, METH_NOARGS, "numbers of compiles and calls, as JSON texts" },
+    { "_recompile_contexts", set_contexts, METH_O,
+      "what says where the program is when something is compiled again" },
     { "_metrics_environment", environment_changed, METH_O, "settings changed" },
     { "_capture_metrics_clear", metrics_clear, METH_NOARGS, "forget the numbers of compiles" },
     { "_capture_finish", finish, METH_NOARGS, "tell the ledger and the times of calls" },

@@ -218,6 +218,14 @@ static void TP_PRINTF(1, 2) trace_dynamic(const char *fmt, ...) /* why a symbol 
     strbuf_free(&b);
 }
 
+/* Something changed between calls: is it to become a symbol? */
+static bool automatic_dynamic(void)
+{
+    bool yes = cfg_bool("automatic_dynamic_shapes", true);
+    ev_metrics_feature("dynamo.automatic_dynamic_shapes", yes);
+    return yes;
+}
+
 static bool has_index(PyObject *o, const char *attr, int dim)
 {
     PyObject *d = ((PyTensor *)o)->dict, *s = d ? PyDict_GetItemString(d, attr) : NULL;
@@ -309,7 +317,7 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
         *p = SYM_duck;
     else if (t->cfg->dynamic > 0 || (t->cfg->dynamic < 0 && !cfg_bool("assume_static_by_default", true)))
         *p = SYM_duck;
-    else if (t->cfg->dynamic < 0 && differs && cfg_bool("automatic_dynamic_shapes", true))
+    else if (t->cfg->dynamic < 0 && differs && automatic_dynamic())
         *p = SYM_duck;
     return true;
 }
@@ -345,7 +353,7 @@ int t_int_policy(trace *t, PyObject *o, source *s)
         if (ev_trace_on(EV_artifact) && t->cfg->dynamic < 0)
             trace_dynamic("%s was %ld and is now %ld", src_text(s), PyLong_AsLong(was), PyLong_AsLong(o));
         PyDict_SetItemString(r->dynamic, src_text(s), Py_None);
-        return cfg_bool("automatic_dynamic_shapes", true) || t->cfg->dynamic > 0;
+        return t->cfg->dynamic > 0 || automatic_dynamic();
     }
     return t->cfg->dynamic > 0;
 }
@@ -689,16 +697,31 @@ static void reason_of(entry *e, frame *f, strbuf *b, bool all)
     free(sym);
 }
 
-/* The recompiles message; also the last line for the limit. Oldest entry's reason goes to *oldest. */
-static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf *traced, strbuf *oldest)
+/* Why no entry fits. msg: what logs say; list: the reasons as JSON, of the newest entry first, with the values now;
+ * newest and oldest: the reason of that entry. */
+typedef struct misfits {
+    strbuf msg, list, newest, oldest;
+} misfits;
+
+static void misfits_free(misfits *m)
+{
+    strbuf_free(&m->msg);
+    strbuf_free(&m->list);
+    strbuf_free(&m->newest);
+    strbuf_free(&m->oldest);
+}
+
+static bool recompile_log(region *r, frame *f, cap_cfg *cfg, misfits *m)
 {
     bool any = false, verbose = ev_on(EV_recompiles_verbose);
+    strbuf *msg = &m->msg;
+    json_w list = { &m->list };
     char name[300];
+    json_arr(&list);
     region_name(r, name, sizeof name);
     strbuf_addf(msg,
                 "Recompiling function %s in %s:%d\n    triggered by the following guard failure(s):", name,
                 r->shown.file, r->shown.line);
-    strbuf_addn(traced, msg->s, msg->n);
     int max_id = -1, i = 0;
     for (entry *e = r->first; e; e = e->next)
         max_id = MAX(max_id, e->compile_id);
@@ -709,17 +732,18 @@ static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf
             strbuf w = { 0 };
             guard_now[0] = 0;
             reason_of(e, f, &w, verbose);
-            strbuf_addf(traced, "\n    - %d/%d: %s", r->frame_id, e->compile_id, strbuf_str(&w));
-            if (guard_now[0])
-                strbuf_addf(traced, " (now %s)", guard_now);
+            json_strf(&list, guard_now[0] ? "%d/%d: %s (now %s)" : "%d/%d: %s", r->frame_id, e->compile_id,
+                      strbuf_str(&w), guard_now);
             if (verbose)
                 strbuf_addf(msg, "%s\n    guard %d failures:\n    - %d/%d: %s", i ? "\n" : "", i, r->frame_id,
                             e->compile_id, strbuf_str(&w));
             else
                 strbuf_addf(msg, "\n    - %d/%d: %s", r->frame_id, e->compile_id, strbuf_str(&w));
             i++;
-            strbuf_free(oldest);
-            strbuf_addf(oldest, "%d/%d: %s", r->frame_id, e->compile_id, strbuf_str(&w));
+            strbuf_clear(&m->oldest);
+            strbuf_addf(&m->oldest, "%d/%d: %s", r->frame_id, e->compile_id, strbuf_str(&w));
+            if (!any)
+                strbuf_addn(&m->newest, m->oldest.s, m->oldest.n);
             if (cfg->guard_fail_fn && cfg->guard_fail_fn != Py_None && !any) {
                 PyObject *x = PyObject_CallFunction(cfg->guard_fail_fn, "s", strbuf_str(&w));
                 if (!x)
@@ -729,6 +753,7 @@ static bool recompile_log(region *r, frame *f, cap_cfg *cfg, strbuf *msg, strbuf
             strbuf_free(&w);
             any = true;
         }
+    json_end(&list);
     return any;
 }
 
@@ -985,6 +1010,7 @@ static void trace_error(const region *r, bool started, const char *file, int lin
 {
     PyObject *type, *val, *tb;
     PyErr_Fetch(&type, &val, &tb);
+    PyErr_NormalizeException(&type, &val, &tb);
     if (!started)
         trace_start(r);
     PyObject *text = val ? PyObject_Str(val) : NULL;
@@ -1347,17 +1373,15 @@ static bool stance_allows(region *r, frame *f, cap_cfg *cfg)
         return false;
     if (cap_stance() != STANCE_fail_on_recompile)
         return true;
-    strbuf msg = { 0 }, traced = { 0 }, old = { 0 };
-    bool any = recompile_log(r, f, cfg, &msg, &traced, &old);
+    misfits m = { 0 };
+    bool any = recompile_log(r, f, cfg, &m);
     PyErr_Format(PyExc_RuntimeError,
                  "Detected recompile when %s.compile stance is 'fail_on_recompile'. filename: '%s', function "
                  "name: '%s', "
                  "line number: %d%s%s",
                  cap_brand(), r->cc->file, r->cc->name, r->cc->first_line, any ? "\n" : "",
-                 any ? strbuf_str(&msg) : "");
-    strbuf_free(&msg);
-    strbuf_free(&traced);
-    strbuf_free(&old);
+                 any ? strbuf_str(&m.msg) : "");
+    misfits_free(&m);
     return false;
 }
 
@@ -1372,7 +1396,7 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
         log_no_entry(r);
         return true;
     }
-    strbuf msg = { 0 }, traced = { 0 }, old = { 0 };
+    misfits m = { 0 };
     bool over = n >= limit || too_many, log = ev_on(EV_recompiles) || ev_on(EV_recompiles_verbose);
     bool error = cfg_bool("error_on_recompile", false);
     if (over && r->limit_hit)
@@ -1381,32 +1405,26 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
     /* the reason is kept also when nobody listens: metrics() and the profiler tell it */
     ev_cid cid = { r->frame_id, r->compiles, 0 };
     ev_cid_set(&cid);
-    bool any = recompile_log(r, f, cfg, &msg, &traced, &old);
+    bool any = recompile_log(r, f, cfg, &m);
+    const char *msg = strbuf_str(&m.msg);
     if (any && cache)
-        ev_log(EVC_cache, EV_INFO, NULL, "guard cache miss: %s", strbuf_str(&msg));
+        ev_log(EVC_cache, EV_INFO, NULL, "guard cache miss: %s", msg);
     if (any)
-        ev_metrics_recompile(strbuf_str(&msg));
+        metrics_recompile(strbuf_str(&m.newest));
     if (any && cap_watching()) {
         char name[300];
         region_name(r, name, sizeof name);
-        cap_watch_recompile(cfg, name, r->shown.file, r->shown.line, strbuf_str(&msg));
+        cap_watch_recompile(cfg, name, r->shown.file, r->shown.line, msg);
     }
     if (any && error && !over) {
         PyObject *cls = exc_class("RecompileError");
-        PyErr_SetString(cls ? cls : PyExc_RuntimeError, strbuf_str(&msg));
+        PyErr_SetString(cls ? cls : PyExc_RuntimeError, msg);
     } else if (any && ev_on(EV_recompiles_verbose))
-        ev_text(EV_recompiles_verbose, NULL, "%s", strbuf_str(&msg));
+        ev_text(EV_recompiles_verbose, NULL, "%s", msg);
     else if (any && log)
-        ev_text(EV_recompiles, NULL, "%s", strbuf_str(&msg));
-    if (any && ev_trace_on(EV_artifact)) {
-        strbuf list = { 0 };
-        json_w jw = { &list };
-        json_arr(&jw);
-        json_str(&jw, strbuf_str(&traced));
-        json_end(&jw);
-        ev_artifact("recompile_reasons", "json", NULL, strbuf_str(&list));
-        strbuf_free(&list);
-    }
+        ev_text(EV_recompiles, NULL, "%s", msg);
+    if (any && ev_trace_on(EV_artifact))
+        ev_artifact("recompile_reasons", "json", NULL, strbuf_str(&m.list));
     cap_count("recompiles", r->cc->name, 1);
     if (over) {
         char name[300];
@@ -1422,12 +1440,10 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
                    "%s._dynamo hit config.%s (%ld)\n    function: '%s' (%s:%d)\n    last "
                    "reason: %s",
                    cap_brand(), n >= limit ? "cache_size_limit" : "accumulated_cache_size_limit",
-                   n >= limit ? limit : total, name, r->shown.file, r->shown.line, strbuf_str(&old));
+                   n >= limit ? limit : total, name, r->shown.file, r->shown.line, strbuf_str(&m.oldest));
     }
     ev_cid_set(NULL);
-    strbuf_free(&msg);
-    strbuf_free(&traced);
-    strbuf_free(&old);
+    misfits_free(&m);
     return !over && !PyErr_Occurred();
 }
 
@@ -1444,6 +1460,25 @@ static bool backend_failure(frame *f, int *rc)
     PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(v)), v, PyException_GetTraceback(v));
     *rc = ST_error;
     return true;
+}
+
+/* The trace: the graph of e failed while it ran, with the exception v. */
+static void trace_run_error(const entry *e, PyObject *v)
+{
+    const ir_graph *g = e->run ? e->run->g : NULL;
+    if (!ev_trace_on(EV_artifact) || !g)
+        return;
+    PyObject *text = PyObject_Str(v);
+    const char *s = text ? PyUnicode_AsUTF8(text) : NULL;
+    ev_cid id = { e->r->frame_id, e->compile_id, 0 };
+    strbuf b = { 0 };
+    strbuf_addf(&b, "%s: %s\nWhile executing the graph of %s\nGraphModule: ", Py_TYPE(v)->tp_name, s ? s : "",
+                e->shown.name);
+    ir_print(&b, g, IR_PRINT_log | IR_PRINT_brand);
+    ev_artifact("fx_interpreter_error", "string", &id, strbuf_str(&b));
+    strbuf_free(&b);
+    py_forget();
+    Py_XDECREF(text);
 }
 
 /* Runs f from where it is. New reference or NULL. */
@@ -1521,6 +1556,8 @@ static PyObject *run_frame(frame *f)
                 PyErr_NormalizeException(&ty, &v, &tb);
                 if (tb)
                     PyException_SetTraceback(v, tb);
+                if (v)
+                    trace_run_error(e, v);
                 Py_XSETREF(f->failed, v);
                 Py_XDECREF(ty);
                 Py_XDECREF(tb);

@@ -38,6 +38,8 @@ static void report(const ir_graph *g, const pass_row *p)
     json_obj(&w);
     json_key(&w, "name");
     json_strf(&w, "%s_after_%s", g->name, p->name);
+    json_key(&w, "type");
+    json_str(&w, "graph");
     json_end(&w);
     ir_print(&code, g, IR_PRINT_log | IR_PRINT_brand);
     ev_json(EV_graph_dump, NULL, strbuf_str(&meta), strbuf_str(&code));

@@ -172,20 +172,19 @@ static void breaks(page *p, const rp_counts *n)
 }
 
 /* ---- recompiles ---- */
-/* "- 0/1: reason" of a message, or all of it. */
+/* "0/1: reason" of a message, without the id, or the first line of it. */
 static const char *first_reason(const char *msg, size_t *n)
 {
-    for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
-        s += strspn(s, " ");
-        if (s[0] == '-' && s[1] == ' ' && isdigit((unsigned char)s[2])) {
-            const char *colon = s + 2 + strcspn(s + 2, ":\n");
-            s = *colon == ':' ? colon + 1 + strspn(colon + 1, " ") : s + 2;
-            *n = strcspn(s, "\n");
-            return s;
-        }
+    const char *at = msg, *s = rp_next_reason(&at, n);
+    if (!s) {
+        *n = strcspn(msg, "\n");
+        return msg;
     }
-    *n = strcspn(msg, "\n");
-    return msg;
+    size_t id = strcspn(s, ":") + 1;
+    while (s[id] == ' ')
+        id++;
+    *n -= MIN(*n, id);
+    return s + id;
 }
 
 static bool gave_up(const report *r, const rp_compile *c)

@@ -334,25 +334,20 @@ static void one_reason(page *p, const char *s, size_t n, const char **helps)
     free(line);
 }
 
-static void reasons(page *p, const char *msg)
+static void reasons(page *p, const rp_compile *c)
 {
-    size_t found = 0;
+    size_t found = 0, n;
     const char *helps = NULL;
-    for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
-        const char *t = s + strspn(s, " ");
-        size_t n = strcspn(t, "\n");
-        if (t[0] == '-' && t[1] == ' ' && isdigit((unsigned char)t[2])) {
-            if (++found > 4) /* the newest versions tell enough */
-                continue;
-            one_reason(p, t + 2, n - 2, &helps);
-        }
-    }
+    for (size_t k = 0; k < c->recompiles.n; k++)
+        for (const char *at = c->recompiles.at[k], *s; (s = rp_next_reason(&at, &n));)
+            if (++found <= 4) /* the newest versions tell enough */
+                one_reason(p, s, n, &helps);
     if (found > 4)
         strbuf_addf(&p->o, "<p class=\"dim\">and %zu older version%s that did not fit either</p>\n",
                     found - 4, plural((int64_t)found - 4));
     if (!found)
-        page_code(p, msg, strlen(msg));
-    what_helps(p, found ? helps : rp_advice(msg));
+        page_code(p, c->recompiles.at[0], strlen(c->recompiles.at[0]));
+    what_helps(p, found ? helps : rp_advice(c->recompiles.at[0]));
 }
 
 static void recompiles(page *p)
@@ -370,9 +365,9 @@ static void recompiles(page *p)
             continue;
         shown++;
         list_head(p, i);
-        for (size_t k = 0; k < c->recompiles.n; k++)
-            reasons(p, c->recompiles.at[k]);
-        if (!c->recompiles.n)
+        if (c->recompiles.n)
+            reasons(p, c);
+        else
             strbuf_add(&p->o, "<p class=\"dim\">The trace does not say which guard failed; "
                               "<code>TAPER_LOGS=recompiles</code> prints it.</p>");
         strbuf_add(&p->o, "</div>\n");

@@ -150,6 +150,8 @@ void rp_load(report *r, rp_text t, size_t limit, strbuf *out);
 const char *rp_advice(const char *reason);
 /* The rest of the line that starts with key (after spaces), in a message; NULL when there is none. */
 const char *rp_line_of(const char *msg, const char *key, size_t *n);
+/* The next line "0/1: reason" of a recompile message, a dash before it or not; *at moves behind it. NULL: no more. */
+const char *rp_next_reason(const char **at, size_t *n);
 /* "expected 3, actual 5" of a reason. False: it tells no values. */
 bool rp_values(const char *reason, char *was, char *now, size_t n);
 /* Redaction, while reading: every word of s is the program's; what stands at the places of names in this line is. */

@@ -113,25 +113,33 @@ const char *rp_line_of(const char *msg, const char *key, size_t *n)
 }
 
 /* ---- conclusions ---- */
-/* "    - 0/1: tensor ..." in a recompile message: the guard of compile 0/1 that failed. */
-static void note_failures(report *r, const rp_compile *c, const char *msg)
+const char *rp_next_reason(const char **at, size_t *n)
 {
-    for (const char *s = msg; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
+    for (const char *s = *at; s && *s; s = strchr(s, '\n'), s = s ? s + 1 : NULL) {
         while (*s == ' ' || *s == '-')
             s++;
-        char id[48], key[80];
-        size_t n = 0, end = strcspn(s, "\n");
-        while (n < end && n < sizeof id - 1 && (isdigit((unsigned char)s[n]) || s[n] == '/' || s[n] == '_'))
-            n++;
-        if (!n || s[n] != ':' || !memchr(s, '/', n))
+        size_t k = strspn(s, "0123456789/_");
+        if (!k || s[k] != ':' || !memchr(s, '/', k))
             continue;
-        snprintf(id, sizeof id, "%.*s", (int)n, s);
-        snprintf(key, sizeof key, "%d %s", c->file, id);
+        *n = strcspn(s, "\n");
+        *at = s + *n + (s[*n] == '\n');
+        return s;
+    }
+    return NULL;
+}
+
+/* The guard of compile 0/1 that failed, for each "0/1: tensor ..." of a recompile message. */
+static void note_failures(report *r, const rp_compile *c, const char *msg)
+{
+    size_t end;
+    for (const char *at = msg, *s; (s = rp_next_reason(&at, &end));) {
+        size_t n = strcspn(s, ":"), from = n + 1 + (s[n + 1] == ' ');
+        char key[80];
+        snprintf(key, sizeof key, "%d %.*s", c->file, (int)MIN(n, 47), s);
         rp_compile *old = map_get(&r->by_id, key);
         if (!old || old->dropped || old->failed.n >= 32)
             continue;
-        const char *text = arena_strndup(&r->mem, s + n + 1 + (s[n + 1] == ' '),
-                                         end - MIN(end, n + 1 + (s[n + 1] == ' ')));
+        const char *text = arena_strndup(&r->mem, s + MIN(from, end), end - MIN(end, from));
         bool seen = false;
         for (size_t i = 0; i < old->failed.n; i++)
             seen |= !strcmp(old->failed.at[i], text);

@@ -423,6 +423,7 @@ static void provenance(const loop_plan *p)
         return;
     kernel_places(&b, p);
     ev_artifact("inductor_provenance_tracking_kernel_stack_traces", "json", NULL, b.s);
+    ev_metrics_provenance(b.s);
     strbuf_clear(&b);
     kernel_nodes(&b, p);
     ev_artifact("inductor_provenance_tracking_node_mappings", "json", NULL, b.s);
@@ -451,6 +452,16 @@ void code_log_begin(const ir_graph *g)
 {
     if (ev_log_on(EVC_inductor, EV_INFO))
         ev_log(EVC_inductor, EV_INFO, NULL, "compiling graph %s", g->name);
+    if (!ev_trace_on(EV_inductor_post_grad_graph))
+        return;
+    strbuf b = { 0 };
+    ir_print(&b, g, IR_PRINT_log | IR_PRINT_brand);
+    ev_artifact("before_post_grad_graph", "string", NULL, strbuf_str(&b));
+    strbuf_free(&b);
+}
+
+void code_log_graph(const ir_graph *g)
+{
     if (!ev_text_on(EV_post_grad_graphs) && !ev_trace_on(EV_inductor_post_grad_graph) &&
         !ev_text_on(EV_ir_pre_fusion))
         return;

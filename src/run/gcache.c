@@ -58,11 +58,9 @@ static void tell(const char *what, const gcache *x, const char *part, const char
  * ------------------------------------------------------------------------------------------------------------------ */
 static bool somebody_watches(void)
 {
-    static const int texts[] = { EV_aot_graphs,        EV_aot_joint_graph, EV_post_grad_graphs,
-                                 EV_ir_pre_fusion,     EV_ir_post_fusion,  EV_output_code,
-                                 EV_kernel_code,       EV_schedule,        EV_fusion,
-                                 EV_perf_hints,        EV_pre_grad_graphs, EV_autotuning,
-                                 EV_aot_graphs_effects };
+    static const int texts[] = { EV_aot_graphs,     EV_aot_joint_graph, EV_post_grad_graphs, EV_ir_pre_fusion,
+                                 EV_ir_post_fusion, EV_output_code,     EV_kernel_code,      EV_schedule,
+                                 EV_fusion,         EV_perf_hints,      EV_autotuning };
     for (size_t i = 0; i < COUNT(texts); i++)
         if (ev_text_on(texts[i]))
             return true;
@@ -116,6 +114,7 @@ void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bo
         no = "the options turn it off";
     if (!no && !env_on(ENV_check_cache) && !disk_on(why))
         no = why;
+    ev_metrics_feature("fx_cache", !no);
     if (no) {
         tell("bypass", x, "forward", no, 0, 0);
         return;

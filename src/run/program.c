@@ -1247,6 +1247,7 @@ static run_program *loops_once(const aot_inner *in, tp_comp *c, const ir_graph *
     ev_span_end(&span);
     if (!p)
         return NULL;
+    code_log_graph(p->g);
     code_log_program(p); /* before there is machine code to run: what kills the process can be read */
     const run_kernel **made = mem_zalloc(sizeof *made * MAX(p->step.n, (size_t)1));
     run_options opt = options_of(c->opt);

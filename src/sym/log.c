@@ -26,12 +26,46 @@ static void key_range(json_w *w, sx_range r)
     strbuf_free(&b);
 }
 
+/* user_stack: the program's frames alone; stack: with those of the library between and behind them. */
 static void end_with_stacks(json_w *w)
 {
+    ev_frame all[64], own[64];
+    int n = ev_user_stack(all, COUNT(all)), k = 0;
+    for (int i = 0; i < n; i++)
+        if (!all[i].library)
+            own[k++] = all[i];
     json_key(w, "user_stack");
-    ev_json_user_stack(w);
+    ev_json_stack(w, own, k);
     json_key(w, "stack");
-    ev_json_user_stack(w);
+    ev_json_stack(w, all, n);
+    json_end(w);
+}
+
+static void key_sources(json_w *w, const char *key, const sym_env *env)
+{
+    json_key(w, key);
+    json_obj(w);
+    for (size_t i = 0; i < env->symbols.n; i++) {
+        json_key(w, env->symbols.at[i]->s->name);
+        json_str(w, sym_source(sym_of_expr(env->symbols.at[i])));
+    }
+    json_end(w);
+}
+
+/* {loc, locals, symbols}: the line that asked, what its function's variables are, where the symbols come from. */
+static void key_locals(json_w *w, const sym_env *env)
+{
+    ev_frame f[64];
+    int n = ev_user_stack(f, COUNT(f)), at = n - 1;
+    while (at >= 0 && f[at].library)
+        at--;
+    json_key(w, "frame_locals");
+    json_obj(w);
+    json_key(w, "loc");
+    json_str(w, at >= 0 ? f[at].loc : NULL);
+    json_key(w, "locals");
+    json_raw(w, at >= 0 && f[at].locals ? f[at].locals : "{}");
+    key_sources(w, "symbols", env);
     json_end(w);
 }
 
@@ -217,16 +251,8 @@ void sx_log_guard(sym_env *env, symint cond, const char *where, bool assertion)
         json_str(&w, "eval");
         json_key(&w, "expr_node_id");
         json_int(&w, sx_of(cond)->id);
-        json_key(&w, "symbol_to_sources");
-        json_obj(&w);
-        for (size_t i = 0; i < env->symbols.n; i++) {
-            json_key(&w, env->symbols.at[i]->s->name);
-            json_str(&w, sym_source(sym_of_expr(env->symbols.at[i])));
-        }
-        json_end(&w);
-        json_key(&w, "frame_locals");
-        json_obj(&w);
-        json_end(&w);
+        key_sources(&w, "symbol_to_sources", env);
+        key_locals(&w, env);
         end_with_stacks(&w);
         ev_json(EV_guard_added, NULL, b.s, NULL);
         strbuf_free(&b);

@@ -111,6 +111,9 @@ exec("def f_\\u00e9\\u00e8(x):\\n    return x + 1")
 taper.compile(f_\u00e9\u00e8)(taper.ones(3))
 """,
 }
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "py"))
+import test_trace_names  # programs that write every record there is
+PROGRAMS.update((f"names: {name}", program) for name, program in test_trace_names.PROGRAMS.items() if name != "saved")
 
 
 def trace(program, var="TAPER_TRACE", **env):

@@ -3,7 +3,7 @@ import atexit as _atexit
 
 from .. import _C
 from . import config, exc, utils
-from .utils import counters
+from .utils import counters, register_hook_for_recompile_user_context, reset_recompile_user_contexts
 from .eval_frame import (allow_in_graph, assume_constant_result, disable, disallow_in_graph, error_on_graph_break, explain, export,
                          forbid_in_graph, graph_break, is_compiling, is_dynamo_supported, mark_dynamic, mark_static, mark_static_address, mark_unbacked,
                          maybe_mark_dynamic, nonstrict_trace, optimize, optimize_assert, patch_dynamo_config, reset, run, skip_frame,

@@ -1,6 +1,8 @@
 """Counters and helpers."""
 import collections
 
+from .. import _C
+
 counters = collections.defaultdict(collections.Counter)
 
 
@@ -139,14 +141,30 @@ def clone_inputs(example_inputs):
     return [clone_inputs(v) if isinstance(v, (list, tuple, dict)) else clone_input(v) for v in example_inputs]
 
 
-def __getattr__(name):
-    if name in ("CompileProfiler", "CompilationProfiler"):
-        from .profiler import CompileProfiler
-        return CompileProfiler
-    raise AttributeError(f"module 'taper._dynamo.utils' has no attribute '{name}'")
-
-
 # --- the recompilation profiler ----------------------------------------------------------------------------------
+_contexts = []
+
+
+def _recompile_contexts():
+    import json
+    return json.dumps(sorted({hook()[:256] for hook in _contexts}))
+
+
+def register_hook_for_recompile_user_context(hook):
+    """hook() is called when a function is compiled again. It returns a text that says where the program is, such as the epoch of
+    training; the first 256 characters of it stand in recompile_user_contexts of that compile's metrics."""
+    if not callable(hook):
+        raise TypeError(f"register_hook_for_recompile_user_context takes a function, not a {type(hook).__name__}")
+    _contexts.append(hook)
+    _C._recompile_contexts(_recompile_contexts)
+
+
+def reset_recompile_user_contexts():
+    """Forget the hooks."""
+    _contexts.clear()
+    _C._recompile_contexts(None)
+
+
 class CompilationProfiler:
     """A backend that only watches: it runs graphs as they are and remembers every graph break and every guard failure.
 
@@ -209,9 +227,7 @@ class CompilationProfiler:
         for c in self._records()[self._seen:]:
             if not c["recompile_reason"]:
                 continue
-            lines = c["recompile_reason"].splitlines()[2:]
-            reasons = [x.strip()[2:] for x in lines if x.strip().startswith("- ")]
-            out.setdefault((c["co_name"], c["co_filename"], c["co_firstlineno"]), []).append("; ".join(reasons[:1]))
+            out.setdefault((c["co_name"], c["co_filename"], c["co_firstlineno"]), []).append(c["recompile_reason"])
         return out
 
     def report(self):
