@@ -712,15 +712,25 @@ static PyObject *reset(PyObject *m, PyObject *x)
     Py_RETURN_NONE;
 }
 
-/* _capture_ledger() -> [(function, file, line, region name line, compile id, ops, runs, native, reason)] */
+/* The versions of a region in the order in which they were compiled; they stand in that of their use. */
+static entry *version_after(const region *r, int compile_id)
+{
+    entry *best = NULL;
+    for (entry *e = r->first; e; e = e->next)
+        if (e->compile_id > compile_id && (!best || e->compile_id < best->compile_id))
+            best = e;
+    return best;
+}
+
+/* _capture_ledger() -> [(function, file, line, region name line, frame id, ops, runs, native, reason, compile id)] */
 PyObject *cap_ledger(void)
 {
     PyObject *l = PyList_New(0);
     for (size_t i = 0; l && i < known.n; i++) {
         cap_code *cc = known.at[i];
         if (cc->whole_native && cc->calls) {
-            PyObject *t = Py_BuildValue("(ssiiiiKKs)", cc->name, cc->file, cc->first_line, 0, -1, 0, 0ULL,
-                                        (unsigned long long)cc->calls, cc->whole_native);
+            PyObject *t = Py_BuildValue("(ssiiiiKKsi)", cc->name, cc->file, cc->first_line, 0, -1, 0, 0ULL,
+                                        (unsigned long long)cc->calls, cc->whole_native, -1);
             if (!t || PyList_Append(l, t) < 0)
                 Py_CLEAR(l);
             Py_XDECREF(t);
@@ -729,19 +739,19 @@ PyObject *cap_ledger(void)
             region *r = cc->regions[k];
             if (!r)
                 continue;
-            for (entry *e = r->first; l && e; e = e->next) {
-                PyObject *t = Py_BuildValue("(ssiiiiKKO)", e->shown.name, e->shown.file, e->shown.line,
+            for (entry *e = version_after(r, -1); l && e; e = version_after(r, e->compile_id)) {
+                PyObject *t = Py_BuildValue("(ssiiiiKKOi)", e->shown.name, e->shown.file, e->shown.line,
                                             e->shown.file == cc->file ? cc->ins[k].line : e->shown.line,
                                             r->frame_id, e->nops, (unsigned long long)e->hits, 0ULL,
-                                            e->break_reason ? e->break_reason : Py_None);
+                                            e->break_reason ? e->break_reason : Py_None, e->compile_id);
                 if (!t || PyList_Append(l, t) < 0)
                     Py_CLEAR(l);
                 Py_XDECREF(t);
             }
             if (l && (r->natives || r->limit_hit)) {
-                PyObject *t = Py_BuildValue("(ssiiiiKKs)", cc->name, cc->file, cc->first_line,
+                PyObject *t = Py_BuildValue("(ssiiiiKKsi)", cc->name, cc->file, cc->first_line,
                                             cc->ins[k].line, -1, 0, 0ULL, (unsigned long long)r->natives,
-                                            r->limit_hit ? "recompile limit" : "no tensor operations");
+                                            r->limit_hit ? "recompile limit" : "no tensor operations", -1);
                 if (!t || PyList_Append(l, t) < 0)
                     Py_CLEAR(l);
                 Py_XDECREF(t);

@@ -387,17 +387,18 @@ static PyObject *metrics_clear(PyObject *m, PyObject *x)
 static void ledger_row(strbuf *text, json_w *w, PyObject *t)
 {
     const char *fn, *file, *why;
-    int first, line, id, ops;
+    int first, line, id, ops, version;
     unsigned long long runs, native;
     PyObject *reason;
-    if (!PyArg_ParseTuple(t, "ssiiiiKKO", &fn, &file, &first, &line, &id, &ops, &runs, &native, &reason)) {
+    if (!PyArg_ParseTuple(t, "ssiiiiKKOi", &fn, &file, &first, &line, &id, &ops, &runs, &native, &reason,
+                          &version)) {
         py_forget();
         return;
     }
     why = PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : NULL;
     if (id >= 0)
-        strbuf_addf(text, "%s%s (%s:%d): compiled, %d op%s, ran %llu time%s", text->n ? "\n" : "", fn, file,
-                    line ? line : first, ops, plural(ops), runs, plural((int64_t)runs));
+        strbuf_addf(text, "%s%s (%s:%d) [%d/%d]: compiled, %d op%s, ran %llu time%s", text->n ? "\n" : "", fn,
+                    file, line ? line : first, id, version, ops, plural(ops), runs, plural((int64_t)runs));
     else
         strbuf_addf(text, "%s%s (%s:%d): eager %llu time%s", text->n ? "\n" : "", fn, file,
                     line ? line : first, native, plural((int64_t)native));
@@ -410,6 +411,7 @@ static void ledger_row(strbuf *text, json_w *w, PyObject *t)
     json_str(w, file);
     number(w, "line", line ? line : first);
     number(w, "frame_id", id);
+    number(w, "frame_compile_id", version);
     number(w, "ops", ops);
     number(w, "compiled_runs", (int64_t)runs);
     number(w, "eager_runs", (int64_t)native);

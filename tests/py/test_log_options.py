@@ -198,8 +198,8 @@ def test_dynamic():
 
 def test_ledger():
     t = lines("ledger")
-    assert t[0] == "LEDGER" and any(re.fullmatch(r"f \(.*prog\.py:\d+\): compiled, \d+ ops, ran 2 times", x) for x in t), t
-    assert any(re.match(r"g \(.*prog\.py:\d+\): compiled, 1 op, ran 1 time \(builtin: print", x) for x in t), t
+    assert t[0] == "LEDGER" and any(re.fullmatch(r"f \(.*prog\.py:\d+\) \[0/0\]: compiled, \d+ ops, ran 2 times", x) for x in t), t
+    assert any(re.match(r"g \(.*prog\.py:\d+\) \[1/0\]: compiled, 1 op, ran 1 time \(builtin: print", x) for x in t), t
 
 
 def test_cache_tells_hits_and_why_it_missed():
@@ -494,7 +494,7 @@ def test_compiled_modules_are_named_by_their_class():
     assert re.search(r"Step 1: capture starts with Net\.forward .*prog\.py:4$", text, re.M), text
     assert re.search(r"Step 1: capture starts with Other\.forward .*prog\.py:7$", text, re.M), text
     assert re.search(r"Recompiling function Other\.forward in .*prog\.py:7$", text, re.M), text
-    assert re.search(r"Net\.forward \(.*prog\.py:4\): compiled, 1 op, ran 1 time$", text, re.M), text
+    assert re.search(r"Net\.forward \(.*prog\.py:4\) \[0/0\]: compiled, 1 op, ran 1 time$", text, re.M), text
     with tempfile.TemporaryDirectory() as d:
         run(program=MODULES, TAPER_TRACE=d)
         found, _ = records(d)

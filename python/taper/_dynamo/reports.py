@@ -223,7 +223,7 @@ def survey(fn):
                 _, _, name, file, line, reasons = e
                 add("recompilation", f"{_short(file)}:{line} {name}", "compiled more than once in this one call: "
                     + "; ".join(r.strip("- ") for r in reasons.splitlines()[2:]), "see TAPER_LOGS=recompiles")
-        for name, file, first, line, frame, ops, runs, native, reason in ledger:
+        for name, file, first, line, frame, ops, runs, native, reason, _ in ledger:
             if frame < 0 and native:
                 add("skipped frame", f"{_short(file)}:{line or first} {name}", f"ran natively {native} time{'s' * (native != 1)}: {reason}",
                     "nothing to compile here" if reason == "no tensor operations" else "raise config.cache_size_limit" if "limit" in reason

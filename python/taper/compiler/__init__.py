@@ -68,7 +68,7 @@ _C._capture_role(set_stance, "break")
 
 class Row(tuple):
     """One line of the ledger."""
-    _fields = ("function", "file", "first_line", "line", "frame_id", "ops", "runs", "native_runs", "reason")
+    _fields = ("function", "file", "first_line", "line", "frame_id", "ops", "runs", "native_runs", "reason", "compile_id")
 
     def __getattr__(self, name):
         try:
@@ -77,9 +77,12 @@ class Row(tuple):
             raise AttributeError(name) from None
 
     def __repr__(self):
-        what = f"compiled, {self.ops} ops, ran {self.runs} times" if self.frame_id >= 0 else f"eager {self.native_runs} times"
+        def count(n, what):
+            return f"{n} {what}{'s' * (n != 1)}"
+        which = f" [{self.frame_id}/{self.compile_id}]" if self.frame_id >= 0 else ""
+        what = f"compiled, {count(self.ops, 'op')}, ran {count(self.runs, 'time')}" if self.frame_id >= 0 else f"eager {count(self.native_runs, 'time')}"
         why = f" ({self.reason})" if self.reason else ""
-        return f"{self.function} ({self.file}:{self.line or self.first_line}): {what}{why}"
+        return f"{self.function} ({self.file}:{self.line or self.first_line}){which}: {what}{why}"
 
 
 def survey(fn):
