@@ -10,8 +10,7 @@ enum { SHOWN = 3 }; /* of each kind */
 typedef struct group {
     const char *key;
     size_t first, n; /* index of the first compile; how many */
-    const char *msg;
-    bool loop; /* seen in more than one part of a function */
+    const char *msg; /* of the first */
 } group;
 typedef VEC(group) groups;
 
@@ -19,14 +18,11 @@ static void group_add(report *r, groups *g, const char *key, size_t i, const cha
 {
     for (size_t k = 0; k < g->n && k < 500; k++)
         if (!strcmp(g->at[k].key, key)) {
-            const rp_compile *a = r->compiles.at[g->at[k].first], *b = r->compiles.at[i];
             g->at[k].n++;
-            g->at[k].loop |= a->file == b->file && a->frame != b->frame && rp_is_compile(a) &&
-                             rp_is_compile(b);
             return;
         }
     if (g->n < 500)
-        vec_push(g, ((group){ arena_strdup(&r->mem, key), i, 1, msg, false }));
+        vec_push(g, ((group){ arena_strdup(&r->mem, key), i, 1, msg }));
 }
 
 static int by_count(const void *a, const void *b)
@@ -113,62 +109,61 @@ static void errors(page *p, const rp_counts *n)
 }
 
 /* ---- graph breaks ---- */
+static int by_compiles(const void *a, const void *b)
+{
+    const rp_place *x = *(rp_place *const *)a, *y = *(rp_place *const *)b;
+    return x->at.n != y->at.n ? (x->at.n < y->at.n ? 1 : -1) : x < y ? -1 : x > y;
+}
+
 static void breaks(page *p, const rp_counts *n)
 {
     report *r = p->r;
-    groups g = { 0 };
     strbuf *o = &p->o;
+    size_t shown = 0;
     if (!n->breaks)
         return;
-    for (size_t i = 0; i < r->compiles.n; i++)
-        for (size_t k = 0; k < r->compiles.at[i]->breaks.n && !rp_told_by_callee(r, i); k++) {
-            const char *msg = r->compiles.at[i]->breaks.at[k];
-            size_t a, b;
-            const char *at = rp_line_of(msg, "Graph break in user code at ", &a),
-                       *why = rp_line_of(msg, "Reason: ", &b);
-            char key[400];
-            if (!at || !why)
-                continue;
-            snprintf(key, sizeof key, "%.*s\n%.*s", (int)MIN(a, (size_t)200), at, (int)MIN(b, (size_t)150),
-                     why);
-            group_add(r, &g, key, i, msg);
-        }
-    if (g.n)
-        qsort(g.at, g.n, sizeof *g.at, by_count);
-    for (size_t k = 0; k < g.n && k < SHOWN; k++) {
-        const char *msg = g.at[k].msg;
-        size_t a = 0, b = 0, h = 0;
-        const char *at = rp_line_of(msg, "Graph break in user code at ", &a),
-                   *why = rp_line_of(msg, "Reason: ", &b), *hint = rp_line_of(msg, "Hint: ", &h);
+    const rp_place **sorted = mem_zalloc(sizeof *sorted * (r->places.n + 1));
+    for (size_t i = 0; i < r->places.n; i++)
+        sorted[i] = &r->places.at[i];
+    if (r->places.n)
+        qsort(sorted, r->places.n, sizeof *sorted, by_compiles);
+    for (size_t k = 0; k < r->places.n && shown < SHOWN; k++) {
+        const char *msg = sorted[k]->msg, *at, *why;
+        size_t a, b, h = 0;
+        const char *hint = rp_line_of(msg, "Hint: ", &h);
+        if (!rp_break_parts(msg, &at, &a, &why, &b))
+            continue;
+        shown++;
         strbuf_add(o, "<li><b>Graph break</b> at <span class=\"mono\">");
         line_esc(p, at, a);
         strbuf_add(o, "</span>: <b>");
         line_esc(p, why, b);
         strbuf_add(o, "</b>");
-        if (g.at[k].n > 1)
-            strbuf_addf(o, ", in %zu compiles", g.at[k].n);
+        if (sorted[k]->at.n > 1)
+            strbuf_addf(o, ", which ended %zu compiles", sorted[k]->at.n);
         strbuf_add(o, ".<br>");
         if (hint)
             line_esc(p, hint, h);
         else
             strbuf_add(o, "Move it out of the compiled function.");
-        if (g.at[k].loop)
+        if (sorted[k]->loop)
             strbuf_add(
                 o,
                 " It is reached again after the break, so it stands in a loop: move it out of the loop, or "
                 "compile the body of the loop instead of the whole function.");
         strbuf_add(o, "</li>\n");
     }
-    if (g.n > SHOWN)
+    size_t more = r->places.n - shown;
+    if (shown && more)
         strbuf_addf(o,
                     "<li>%zu more place%s where graphs break %s <a href=\"#breaks\">listed below</a>.</li>\n",
-                    g.n - SHOWN, plural((int64_t)(g.n - SHOWN)), g.n - SHOWN == 1 ? "is" : "are");
-    if (!g.n)
+                    more, plural((int64_t)more), more == 1 ? "is" : "are");
+    if (!shown)
         strbuf_add(
             o,
             "<li>Look at the <a href=\"#breaks\">graph breaks</a>: each one splits a function into smaller "
             "graphs that cannot be optimised together.</li>\n");
-    vec_free(&g);
+    free(sorted);
 }
 
 /* ---- recompiles ---- */
@@ -196,6 +191,48 @@ static bool gave_up(const report *r, const rp_compile *c)
     return false;
 }
 
+/* The guards that failed for one function, the most frequent first, and what helps against that one. A guard on a value
+ * is the same whatever the value was. */
+static void why_again(page *p, const rp_compile *of)
+{
+    report *r = p->r;
+    groups g = { 0 };
+    strbuf *o = &p->o;
+    for (size_t i = of->index; i < r->compiles.n; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        if (c->file != of->file || c->frame != of->frame || !rp_is_again(c) || !c->recompiles.n)
+            continue;
+        size_t n, k = 0;
+        const char *why = first_reason(c->recompiles.at[0], &n);
+        char key[200];
+        while (k < MIN(n, sizeof key - 1) && strncmp(why + k, " == ", 4) && strncmp(why + k, " (now ", 6) &&
+               strncmp(why + k, " expected ", 10))
+            k++;
+        snprintf(key, sizeof key, "%.*s", (int)k, why);
+        group_add(r, &g, key, i, c->recompiles.at[0]);
+    }
+    if (!g.n) {
+        strbuf_add(o, ". <code>TAPER_LOGS=recompiles</code> prints why.");
+        return;
+    }
+    qsort(g.at, g.n, sizeof *g.at, by_count);
+    for (size_t k = 0; k < g.n && k < SHOWN; k++) {
+        size_t n;
+        const char *why = first_reason(g.at[k].msg, &n);
+        strbuf_add(o, k ? ", <span class=\"mono\">" : ": <span class=\"mono\">");
+        line_esc(p, why, n);
+        strbuf_add(o, "</span>");
+        if (g.n > 1)
+            strbuf_addf(o, " (%zu\xc3\x97)", g.at[k].n);
+    }
+    size_t n;
+    const char *why = first_reason(g.at[0].msg, &n);
+    char *line = mem_strndup(why, n);
+    strbuf_addf(o, ".<br>%s", rp_advice(line));
+    free(line);
+    vec_free(&g);
+}
+
 static void recompiles(page *p, const rp_counts *n)
 {
     report *r = p->r;
@@ -206,17 +243,15 @@ static void recompiles(page *p, const rp_counts *n)
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
         char key[48];
-        if (!rp_is_compile(c) || c->compile <= 0)
+        if (!rp_is_again(c))
             continue;
         snprintf(key, sizeof key, "%d %lld", c->file, (long long)c->frame);
-        group_add(r, &g, key, i, c->recompiles.n ? c->recompiles.at[0] : NULL);
+        group_add(r, &g, key, i, NULL);
     }
     if (g.n)
         qsort(g.at, g.n, sizeof *g.at, by_count);
     for (size_t k = 0; k < g.n && k < SHOWN; k++) {
         const rp_compile *c = r->compiles.at[g.at[k].first];
-        size_t m;
-        const char *why = g.at[k].msg ? first_reason(g.at[k].msg, &m) : NULL;
         strbuf_add(o, "<li>");
         page_place(p, c->func, c->where_file, c->where_line);
         strbuf_addf(o, " was <b>compiled %zu time%s more</b>", g.at[k].n, plural((int64_t)g.at[k].n));
@@ -224,14 +259,7 @@ static void recompiles(page *p, const rp_counts *n)
             strbuf_add(
                 o, ", then the limit was reached (<code>config.recompile_limit</code>) and calls with other "
                    "arguments ran uncompiled");
-        if (why) {
-            char *line = mem_strndup(why, m);
-            strbuf_add(o, ": <span class=\"mono\">");
-            line_esc(p, why, m);
-            strbuf_addf(o, "</span>.<br>%s", rp_advice(line));
-            free(line);
-        } else
-            strbuf_add(o, ". <code>TAPER_LOGS=recompiles</code> prints why.");
+        why_again(p, c);
         strbuf_add(o, "</li>\n");
     }
     if (g.n > SHOWN)

@@ -11,9 +11,15 @@ static const struct {
     { "fx_graph_cache_hit", "Kernel cache: every kernel was there already" },
     { "fx_graph_cache_miss", "Kernel cache: kernels that had to be compiled" },
     { "fx_graph_runnable", "The graph as a program of its own" },
+    { "before_joint_graph", "Graph before the rewrites that follow gradients being worked out" },
+    { "after_joint_graph", "Graph after them" },
+    { "before_post_grad_graph", "Graph that kernels are made of, before it is rewritten for them" },
+    { "make_fx_fail_partial", "Graph as far as it came before the failure" },
+    { "fx_interpreter_error", "A run of the graph failed" },
+    { "dynamo_side_effects", "Side effects: what is done after the graph" },
 };
 
-static const char *title_of(const rp_rec *r)
+const char *rp_title(const rp_rec *r)
 {
     for (size_t i = 0; i < COUNT(artifact_titles); i++)
         if (!strcmp(artifact_titles[i].name, r->title))
@@ -102,7 +108,7 @@ static void record(page *p, const rp_rec *r)
 {
     strbuf *o = &p->o;
     strbuf_add(o, "<details><summary>");
-    esc(p, title_of(r));
+    esc(p, rp_title(r));
     if (r->attempt > 0)
         strbuf_addf(o, " <span class=\"dim\">(attempt %lld)</span>", (long long)r->attempt);
     strbuf_addf(o, " <span class=\"dim\">trace line %lld</span></summary>\n", (long long)r->line);
@@ -111,7 +117,7 @@ static void record(page *p, const rp_rec *r)
             o, "<p><b>Damaged:</b> the text does not match its checksum; it may be cut or changed.</p>\n");
     if (r->same) {
         strbuf_add(o, "<p class=\"dim\">The same text as <b>");
-        esc(p, title_of(r->same));
+        esc(p, rp_title(r->same));
         strbuf_addf(o, "</b> (trace line %lld).</p>\n", (long long)r->same->line);
     } else if (!kernel_cache(p, r))
         show(p, r->text, r->line);
@@ -275,13 +281,28 @@ static void guards(page *p, const rp_compile *c)
     arena_free(&tmp);
 }
 
-static void plain_value(page *p, const json_val *v)
+enum { ENTRIES = 20 }; /* of a list in the metrics that are shown */
+
+/* Numbers and texts as they are, short lists line by line. What a redacted list holds is counted: it may be the program's
+ * own words. */
+static void plain_value(page *p, const json_val *v, int depth)
 {
     strbuf t = { 0 };
     json_w w = { &t };
     if (json_is(v, JSON_str))
-        escn(p, v->s, v->n);
-    else {
+        escn(p, v->s, MIN(v->n, (size_t)RP_TEXT));
+    else if ((json_is(v, JSON_arr) || json_is(v, JSON_obj)) && !p->r->redact && !depth) {
+        for (size_t i = 0; i < v->n && i < ENTRIES; i++) {
+            strbuf_add(&p->o, i ? "<br>" : "");
+            if (json_is(v, JSON_obj)) {
+                escn(p, v->members[i].key, v->members[i].n_key);
+                strbuf_add(&p->o, ": ");
+            }
+            plain_value(p, json_is(v, JSON_obj) ? &v->members[i].val : &v->at[i], depth + 1);
+        }
+        if (v->n > ENTRIES)
+            strbuf_addf(&p->o, "<br>and %zu more", v->n - ENTRIES);
+    } else {
         if (json_is(v, JSON_int))
             json_int(&w, v->i);
         else if (json_is(v, JSON_dbl))
@@ -321,7 +342,7 @@ static void metrics(page *p, const rp_compile *c)
                 strbuf_add(o, "<tr><td class=\"mono\">");
                 escn(p, m->members[k].key, m->members[k].n_key);
                 strbuf_add(o, "<td class=\"mono\">");
-                plain_value(p, &m->members[k].val);
+                plain_value(p, &m->members[k].val, 0);
                 strbuf_addc(o, '\n');
             }
             strbuf_add(o, "</table></div></details>\n");

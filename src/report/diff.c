@@ -11,12 +11,25 @@ typedef struct line {
 } line;
 typedef VEC(line) lines;
 
+/* Without "x = y = None" behind a node, which says what is not used any more: that follows from the other lines. */
+static size_t without_releases(const char *s, size_t n)
+{
+    const char *at = memmem(s, n, ";  ", 3);
+    if (!at || n < 7 || memcmp(s + n - 7, " = None", 7))
+        return n;
+    for (const char *c = at + 3; c < s + n; c++)
+        if (!strchr("=_ ", *c) && !(*c >= 'a' && *c <= 'z') && !(*c >= 'A' && *c <= 'Z') &&
+            !(*c >= '0' && *c <= '9'))
+            return n;
+    return (size_t)(at - s);
+}
+
 static void split(lines *l, const strbuf *b)
 {
     const char *s = strbuf_str(b), *end = s + b->n;
     while (s < end) {
         const char *nl = memchr(s, '\n', (size_t)(end - s));
-        size_t n = (size_t)((nl ? nl : end) - s);
+        size_t n = without_releases(s, (size_t)((nl ? nl : end) - s));
         vec_push(l, ((line){ s, n, hash_bytes(s, n, 0) }));
         s = nl ? nl + 1 : end;
     }
@@ -68,11 +81,6 @@ static bool equal(const line *a, const line *b)
     return a->hash == b->hash && a->n == b->n && !memcmp(a->s, b->s, a->n);
 }
 
-typedef struct side {
-    page *p;
-    size_t same; /* equal lines not written yet */
-    const line *held[3];
-} side;
 enum { CONTEXT = 3 };
 
 static void cell(page *p, const char *cls, const line *l)
@@ -86,7 +94,7 @@ static void cell(page *p, const char *cls, const line *l)
 static void row(page *p, const line *a, const line *b, bool same)
 {
     cell(p, same ? "u" : a ? "d" : "e", a);
-    cell(p, same ? "u" : b ? "a" : "e", b);
+    cell(p, same ? "u r" : b ? "a" : "e", b);
     strbuf_addc(&p->o, '\n');
     page_flush(p, false);
 }
@@ -122,30 +130,108 @@ static void rows(page *p, const lines *a, const lines *b, const uint8_t *keep_a,
     }
 }
 
-/* The longest common subsequence of the middle part; too long a middle counts as changed throughout. */
-static void compare(const lines *a, const lines *b, uint8_t *ka, uint8_t *kb)
+typedef struct part { /* lines from..to of both; ka, kb: those that are equal */
+    const lines *a, *b;
+    uint8_t *ka, *kb;
+    size_t i, n, k, m;
+} part;
+
+/* The longest common subsequence. */
+static void table_compare(const part *x)
 {
-    size_t lo = 0, n = a->n, m = b->n;
-    while (lo < n && lo < m && equal(&a->at[lo], &b->at[lo]))
-        ka[lo] = kb[lo] = 1, lo++;
-    while (n > lo && m > lo && equal(&a->at[n - 1], &b->at[m - 1]))
-        ka[--n] = kb[--m] = 1;
-    size_t w = m - lo + 1, h = n - lo + 1;
-    if (w * h > 6000000 || w == 1 || h == 1)
-        return;
+    const line *a = x->a->at + x->i, *b = x->b->at + x->k;
+    size_t w = x->m - x->k + 1, h = x->n - x->i + 1;
     uint16_t *t = mem_zalloc(sizeof *t * w * h);
     for (size_t i = h - 1; i-- > 0;)
         for (size_t k = w - 1; k-- > 0;)
-            t[i * w + k] = equal(&a->at[lo + i], &b->at[lo + k]) ? (uint16_t)(t[(i + 1) * w + k + 1] + 1)
-                                                                 : MAX(t[(i + 1) * w + k], t[i * w + k + 1]);
+            t[i * w + k] = equal(&a[i], &b[k]) ? (uint16_t)(t[(i + 1) * w + k + 1] + 1)
+                                               : MAX(t[(i + 1) * w + k], t[i * w + k + 1]);
     for (size_t i = 0, k = 0; i < h - 1 && k < w - 1;)
-        if (equal(&a->at[lo + i], &b->at[lo + k]))
-            ka[lo + i++] = kb[lo + k++] = 1;
+        if (equal(&a[i], &b[k]))
+            x->ka[x->i + i++] = x->kb[x->k + k++] = 1;
         else if (t[(i + 1) * w + k] >= t[i * w + k + 1])
             i++;
         else
             k++;
     free(t);
+}
+
+typedef struct anchor { /* a line that each side holds once */
+    size_t i, k;
+    int na, nb;
+    size_t before; /* in the longest run of anchors that are in order in both: the one before, + 1 */
+} anchor;
+
+static void compare(const part *x, int depth);
+
+/* Parts too long for a table are cut at lines that stand once in each, as many of them as are in order in both. */
+static void cut_compare(const part *x, int depth)
+{
+    VEC(anchor) all = { 0 };
+    VEC(size_t) best = { 0 }; /* best.at[l]: the anchor with the smallest k that ends a run of l + 1 */
+    map known = { 0 };        /* hash -> index + 1 */
+    for (size_t i = x->i; i < x->n; i++) {
+        size_t at = (size_t)(uintptr_t)map_geti(&known, x->a->at[i].hash);
+        if (at)
+            all.at[at - 1].na++;
+        else {
+            vec_push(&all, ((anchor){ .i = i, .na = 1 }));
+            map_puti(&known, x->a->at[i].hash, (void *)(uintptr_t)all.n);
+        }
+    }
+    for (size_t k = x->k; k < x->m; k++) {
+        size_t at = (size_t)(uintptr_t)map_geti(&known, x->b->at[k].hash);
+        if (at && equal(&x->a->at[all.at[at - 1].i], &x->b->at[k])) {
+            all.at[at - 1].k = k;
+            all.at[at - 1].nb++;
+        }
+    }
+    for (size_t q = 0; q < all.n; q++) { /* in order of the first side */
+        if (all.at[q].na != 1 || all.at[q].nb != 1)
+            continue;
+        size_t lo = 0, hi = best.n;
+        while (lo < hi) {
+            size_t mid = (lo + hi) / 2;
+            if (all.at[best.at[mid]].k < all.at[q].k)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        all.at[q].before = lo ? best.at[lo - 1] + 1 : 0;
+        if (lo == best.n)
+            vec_push(&best, q);
+        else
+            best.at[lo] = q;
+    }
+    size_t n = x->n, m = x->m; /* from the end to the beginning */
+    for (size_t q = best.n ? best.at[best.n - 1] + 1 : 0; q; q = all.at[q - 1].before) {
+        const anchor *c = &all.at[q - 1];
+        x->ka[c->i] = x->kb[c->k] = 1;
+        compare(&(part){ x->a, x->b, x->ka, x->kb, c->i + 1, n, c->k + 1, m }, depth + 1);
+        n = c->i;
+        m = c->k;
+    }
+    if (best.n)
+        compare(&(part){ x->a, x->b, x->ka, x->kb, x->i, n, x->k, m }, depth + 1);
+    map_free(&known);
+    vec_free(&all);
+    vec_free(&best);
+}
+
+/* Marks what is equal. A long part without anything to cut it at counts as changed throughout. */
+static void compare(const part *whole, int depth)
+{
+    part x = *whole;
+    while (x.i < x.n && x.k < x.m && equal(&x.a->at[x.i], &x.b->at[x.k]))
+        x.ka[x.i++] = x.kb[x.k++] = 1;
+    while (x.n > x.i && x.m > x.k && equal(&x.a->at[x.n - 1], &x.b->at[x.m - 1]))
+        x.ka[--x.n] = x.kb[--x.m] = 1;
+    if (x.i == x.n || x.k == x.m)
+        return;
+    if ((x.n - x.i) * (x.m - x.k) <= 1000000)
+        table_compare(&x);
+    else if (depth < 20)
+        cut_compare(&x, depth);
 }
 
 static void side_by_side(page *p, report *rb, rp_text ta, rp_text tb)
@@ -162,7 +248,7 @@ static void side_by_side(page *p, report *rb, rp_text ta, rp_text tb)
     split(&la, &a);
     split(&lb, &b);
     uint8_t *ka = mem_zalloc(la.n + 1), *kb = mem_zalloc(lb.n + 1);
-    compare(&la, &lb, ka, kb);
+    compare(&(part){ &la, &lb, ka, kb, 0, la.n, 0, lb.n }, 0);
     strbuf_add(&p->o, "<div class=\"side\">\n");
     rows(p, &la, &lb, ka, kb);
     strbuf_add(&p->o, "</div>\n");
@@ -364,7 +450,7 @@ static void change(page *p, report *rb, const pair *x)
         if (!interesting(r) || (q && (!strcmp(q->md5, r->md5) || same_text(p->r, r->text, rb, q->text))))
             continue;
         strbuf_addf(o, "<details%s><summary>", !strcmp(r->event, "dynamo_output_graph") ? " open" : "");
-        esc(p, r->title);
+        esc(p, rp_title(r));
         strbuf_add(o, q ? "</summary>\n" : " <span class=\"dim\">only in the first trace</span></summary>\n");
         if (q)
             side_by_side(p, rb, r->text, q->text);
@@ -373,7 +459,7 @@ static void change(page *p, report *rb, const pair *x)
     for (size_t i = 0; i < b->recs.n; i++)
         if (interesting(b->recs.at[i]) && !partner(b, b->recs.at[i], a)) {
             strbuf_add(o, "<details><summary>");
-            esc(p, b->recs.at[i]->title);
+            esc(p, rp_title(b->recs.at[i]));
             strbuf_add(o, " <span class=\"dim\">only in the second trace</span></summary></details>\n");
         }
     strbuf_add(o, "</details>\n");
@@ -394,7 +480,7 @@ static void overview(page *p, report *rb, size_t changed, size_t same)
                 changed, changed == 1 ? "" : "s", changed == 1 ? "s" : "", same, same == 1 ? "is" : "are");
     table_row(p, "compiles", (double)a.compiles, (double)b.compiles, 'n');
     table_row(p, "recompiles", (double)a.recompiles, (double)b.recompiles, 'n');
-    table_row(p, "with graph breaks", (double)a.breaks, (double)b.breaks, 'n');
+    table_row(p, "graph breaks", (double)a.breaks, (double)b.breaks, 'n');
     table_row(p, "errors", (double)a.errors, (double)b.errors, 'n');
     table_row(p, "kernels", (double)a.kernels, (double)b.kernels, 'n');
     table_row(p, "library calls", (double)a.calls, (double)b.calls, 'n');

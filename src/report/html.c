@@ -58,28 +58,55 @@ static void where_time_went(page *p, const rp_counts *n)
     strbuf_add(o, "</div>\n");
 }
 
+/* What happened, in a sentence or two. */
+static void verdict(strbuf *o, const rp_counts *n)
+{
+    bool all = true;
+    if (!n->compiles && !n->breaks) {
+        strbuf_add(o, "Nothing was compiled.");
+        return;
+    }
+    if (n->errors)
+        strbuf_addf(o, "%lld compile%s failed. ", (long long)n->errors, plural(n->errors)), all = false;
+    if (n->unfinished)
+        strbuf_addf(o, "%lld compile%s did not end. ", (long long)n->unfinished, plural(n->unfinished)),
+            all = false;
+    if (n->breaks)
+        strbuf_addf(o, "Graphs break at %lld place%s, so the program runs in pieces. ", (long long)n->breaks,
+                    plural(n->breaks)),
+            all = false;
+    if (all)
+        strbuf_add(o, "Everything was compiled whole. ");
+    if (n->recompiles)
+        strbuf_addf(o, "%lld of %lld compiles %s needed because a guard failed. ", (long long)n->recompiles,
+                    (long long)n->compiles, n->recompiles == 1 ? "was" : "were");
+}
+
 static void overview(page *p, const rp_counts *n)
 {
     const report *r = p->r;
     strbuf *o = &p->o;
-    strbuf_add(o, "<section id=\"overview\"><h2>Overview</h2>\n<p class=\"lead\">");
-    strbuf_addf(
-        o,
-        "%lld trace file%s with %lld record%s. The compiler looked at %lld function%s or part%s of one "
-        "and compiled %lld time%s",
-        (long long)r->files.n, plural((int64_t)r->files.n), (long long)r->nrecord, plural(r->nrecord),
-        (long long)n->functions, plural(n->functions), plural(n->functions), (long long)n->compiles,
-        plural(n->compiles));
-    strbuf_addf(o, ", of which %lld again because a guard failed.", (long long)n->recompiles);
-    if (n->seconds > 0)
-        strbuf_add(o, " Compiling took "), page_us(p, n->seconds * 1e6), strbuf_add(o, " in all.");
+    strbuf_add(o, "<section id=\"overview\"><h2>Overview</h2>\n<p class=\"lead\"><b>");
+    verdict(o, n);
+    strbuf_add(o, "</b>");
+    if (n->compiles) {
+        strbuf_addf(o, " %lld function%s or part%s of one %s compiled", (long long)n->functions,
+                    plural(n->functions), plural(n->functions), n->functions == 1 ? "was" : "were");
+        if (n->compiles > n->functions)
+            strbuf_addf(o, ", %lld times in all", (long long)n->compiles);
+        if (n->seconds > 0)
+            strbuf_add(o, ", which took "), page_us(p, n->seconds * 1e6);
+        strbuf_add(o, ".");
+    }
     if (n->kernels) {
-        strbuf_addf(o, " The programs hold %lld kernel%s and %lld library call%s; a run of each moves about ",
+        strbuf_addf(o, " They run as %lld kernel%s and %lld library call%s, which move about ",
                     (long long)n->kernels, plural(n->kernels), (long long)n->calls, plural(n->calls));
         page_bytes(p, (double)n->moved);
-        strbuf_addf(o, ". %lld of %lld kernel%s %s there already, in this process or on disk.",
-                    (long long)n->hits, (long long)(n->hits + n->misses), plural(n->hits + n->misses),
-                    n->hits == 1 ? "was" : "were");
+        strbuf_add(o, ".");
+        if (n->hits)
+            strbuf_addf(o, " %lld of %lld kernel%s %s there already, in this process or on disk.",
+                        (long long)n->hits, (long long)(n->hits + n->misses), plural(n->hits + n->misses),
+                        n->hits == 1 ? "was" : "were");
     }
     if (n->disk_hits + n->disk_misses)
         strbuf_addf(o, " %lld of %lld graph%s came from the <a href=\"#cache\">disk cache</a>.",
@@ -87,9 +114,12 @@ static void overview(page *p, const rp_counts *n)
                     plural(n->disk_hits + n->disk_misses));
     if (!n->has_metrics && n->compiles)
         strbuf_add(o, " This trace holds no metrics, so times are not known.");
-    strbuf_add(o, "</p>\n<div class=\"tiles\">\n");
+    strbuf_addf(o, " <span class=\"dim\">Read from %lld trace file%s with %lld record%s.</span></p>\n",
+                (long long)r->files.n, plural((int64_t)r->files.n), (long long)r->nrecord,
+                plural(r->nrecord));
+    strbuf_add(o, "<div class=\"tiles\">\n");
     tile(p, n->compiles, "compile", "", false);
-    tile(p, n->breaks, "with graph break", "", false);
+    tile(p, n->breaks, "graph break", "", false);
     tile(p, n->recompiles, "recompile", "", false);
     tile(p, n->errors, "error", "", true);
     tile(p, n->restarts, "restart", " of the analysis", false);
@@ -193,18 +223,6 @@ static void stacks(page *p)
 }
 
 /* ---- breaks and errors ---- */
-static void list_head(page *p, size_t i)
-{
-    const rp_compile *c = p->r->compiles.at[i];
-    strbuf_add(&p->o, "<div class=\"item\">");
-    if (rp_is_compile(c)) {
-        page_tag(p, p->r, i, "c");
-        strbuf_addc(&p->o, ' ');
-        page_place(p, c->func, c->where_file, c->where_line);
-    } else
-        strbuf_add(&p->o, "<span class=\"dim\">a function that had nothing to compile up to here</span>");
-}
-
 /* "[TB0005] Output must appear ..." */
 static const char *break_code(const char *msg, size_t *n)
 {
@@ -218,19 +236,35 @@ static const char *break_code(const char *msg, size_t *n)
     return s + 1;
 }
 
-static void one_break(page *p, const char *msg)
+static void ended(page *p, const rp_place *x)
 {
-    size_t n, m;
     strbuf *o = &p->o;
-    const char *at = rp_line_of(msg, "Graph break in user code at ", &n),
-               *why = rp_line_of(msg, "Reason: ", &m);
-    if (!at || !why) {
-        page_code(p, msg, strlen(msg));
+    if (!x->at.n) {
+        strbuf_add(o, " <span class=\"dim\">before there was anything to compile</span>");
         return;
     }
-    strbuf_add(o, "<p>");
-    size_t cn, hn;
-    const char *code = break_code(msg, &cn), *hint = rp_line_of(msg, "Hint: ", &hn);
+    strbuf_add(o, " <span class=\"dim\">ended</span>");
+    for (size_t k = 0; k < x->at.n && k < 12; k++) {
+        strbuf_addc(o, ' ');
+        page_tag(p, p->r, x->at.at[k], "c");
+    }
+    if (x->at.n > 12)
+        strbuf_addf(o, " <span class=\"dim\">and %zu more</span>", x->at.n - 12);
+}
+
+static void one_break(page *p, const rp_place *x)
+{
+    size_t n, m, cn, hn;
+    strbuf *o = &p->o;
+    const char *at, *why, *code = break_code(x->msg, &cn), *hint = rp_line_of(x->msg, "Hint: ", &hn);
+    strbuf_add(o, "<div class=\"item\"><p>");
+    if (!rp_break_parts(x->msg, &at, &n, &why, &m)) {
+        ended(p, x);
+        strbuf_add(o, "</p>\n");
+        page_code(p, x->msg, strlen(x->msg));
+        strbuf_add(o, "</div>\n");
+        return;
+    }
     if (code) {
         strbuf_add(o, "<span class=\"chip\">");
         escn(p, code, cn);
@@ -240,8 +274,10 @@ static void one_break(page *p, const char *msg)
     escn(p, why, m);
     strbuf_add(o, "</b> <span class=\"mono dim\">");
     escn(p, at, n);
-    strbuf_add(o, "</span></p>\n");
-    const char *trace = strstr(msg, "User code traceback:\n"), *end = code ? code - 1 : NULL;
+    strbuf_add(o, "</span>");
+    ended(p, x);
+    strbuf_add(o, "</p>\n");
+    const char *trace = strstr(x->msg, "User code traceback:\n"), *end = code ? code - 1 : NULL;
     if (trace && end && end > trace && !p->r->redact) {
         trace += strlen("User code traceback:\n");
         while (end > trace && (end[-1] == ' ' || end[-1] == '\n'))
@@ -259,15 +295,28 @@ static void one_break(page *p, const char *msg)
         escn(p, hint, hn);
         strbuf_add(o, "</p>\n");
     }
+    strbuf_add(o, "</div>\n");
 }
 
-static bool one_only(const rp_compile *c) { return c->breaks.n == 1 && !c->error; }
+/* What a compile failed with, or why its analysis began again where no break tells it. */
+static void failure(page *p, size_t i, const char *msg)
+{
+    const rp_compile *c = p->r->compiles.at[i];
+    strbuf_add(&p->o, "<div class=\"item\">");
+    if (rp_is_compile(c)) {
+        page_tag(p, p->r, i, "c");
+        strbuf_addc(&p->o, ' ');
+        page_place(p, c->func, c->where_file, c->where_line);
+    }
+    page_code(p, msg, strlen(msg));
+    strbuf_add(&p->o, "</div>\n");
+    page_flush(p, false);
+}
 
 static void breaks(page *p)
 {
     const report *r = p->r;
-    size_t shown = 0;
-    bool *told = mem_zalloc(r->compiles.n + 1);
+    size_t shown = r->places.n;
     strbuf_add(
         &p->o,
         "<section id=\"breaks\"><h2>Graph breaks and errors</h2>\n<p class=\"help\">A graph break is a place "
@@ -275,105 +324,135 @@ static void breaks(page *p)
         "than one graph. The code in the box is explained in docs/graph-breaks.md.</p>\n");
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
-        if (told[i] || (!c->breaks.n && !c->error && !c->restart) || rp_told_by_callee(r, i))
-            continue;
-        shown++;
-        list_head(p, i);
-        size_t more = 0; /* the same break in other compiles: tags, no repetition */
-        for (size_t k = i + 1; one_only(c) && k < r->compiles.n && k < i + 2000; k++)
-            if (one_only(r->compiles.at[k]) &&
-                rp_same_break(c->breaks.at[0], r->compiles.at[k]->breaks.at[0])) {
-                told[k] = true;
-                if (more++ < 12 && rp_is_compile(r->compiles.at[k])) {
-                    strbuf_addc(&p->o, ' ');
-                    page_tag(p, r, k, "c");
-                }
-            }
-        if (more > 12)
-            strbuf_addf(&p->o, " <span class=\"dim\">and %zu more</span>", more - 12);
-        if (c->error)
-            page_code(p, c->error, strlen(c->error));
-        for (size_t k = 0; k < c->breaks.n; k++)
-            one_break(p, c->breaks.at[k]);
-        if (!c->breaks.n && c->restart)
-            page_code(p, c->restart, strlen(c->restart));
-        strbuf_add(&p->o, "</div>\n");
+        const char *msg = c->error ? c->error : c->breaks.n ? NULL : c->restart;
+        if (msg) {
+            shown++;
+            failure(p, i, msg);
+        }
+    }
+    for (size_t i = 0; i < r->places.n; i++) {
+        one_break(p, &r->places.at[i]);
         page_flush(p, false);
     }
     strbuf_add(&p->o, shown ? "</section>\n" : "<p>None recorded.</p></section>\n");
-    free(told);
 }
 
 /* ---- recompiles ---- */
 static void what_helps(page *p, const char *advice)
 {
-    if (advice)
-        strbuf_addf(&p->o, "<p class=\"fix\"><b>What helps:</b> %s</p>\n", advice);
+    strbuf_addf(&p->o, "<p class=\"fix\"><b>What helps:</b> %s</p>\n", advice);
 }
 
-/* helps: the advice for the reasons before it, given once behind all that it is for. */
-static void one_reason(page *p, const char *s, size_t n, const char **helps)
+/* "0/1: guard", and the two values where it tells them. */
+static void one_reason(page *p, const char *s, size_t n)
 {
     char was[80], now[80];
     char *line = mem_strndup(s, n);
     strbuf *o = &p->o;
-    const char *advice = rp_advice(line);
-    if (*helps && strcmp(*helps, advice))
-        what_helps(p, *helps);
-    *helps = advice;
-    strbuf_add(o, "<p class=\"mono\">");
-    escn(p, s, n);
-    strbuf_add(o, "</p>\n");
-    if (rp_values(line, was, now, sizeof was)) {
-        strbuf_add(o, "<p>It was <b class=\"mono\">");
+    bool known = rp_values(line, was, now, sizeof was);
+    const char *end = known ? strstr(line, " (now ") : NULL;
+    if (known && !end)
+        end = strstr(line, ". expected ");
+    strbuf_add(o, "<li><span class=\"mono\">");
+    escn(p, s, end ? (size_t)(end - line) : n);
+    strbuf_add(o, "</span>");
+    if (known) {
+        strbuf_add(o, " <span class=\"dim\">was</span> <b class=\"mono\">");
         esc(p, was);
-        strbuf_add(o, "</b> when that version was compiled and is <b class=\"mono\">");
+        strbuf_add(o, "</b><span class=\"dim\">, now</span> <b class=\"mono\">");
         esc(p, now);
-        strbuf_add(o, "</b> now.</p>\n");
+        strbuf_add(o, "</b>");
     }
+    strbuf_add(o, "</li>\n");
     free(line);
 }
 
-static void reasons(page *p, const rp_compile *c)
+enum { ADVICES = 8 };
+static void add_once(const char **list, const char *advice)
 {
-    size_t found = 0, n;
-    const char *helps = NULL;
-    for (size_t k = 0; k < c->recompiles.n; k++)
-        for (const char *at = c->recompiles.at[k], *s; (s = rp_next_reason(&at, &n));)
-            if (++found <= 4) /* the newest versions tell enough */
-                one_reason(p, s, n, &helps);
-    if (found > 4)
-        strbuf_addf(&p->o, "<p class=\"dim\">and %zu older version%s that did not fit either</p>\n",
-                    found - 4, plural((int64_t)found - 4));
-    if (!found)
-        page_code(p, c->recompiles.at[0], strlen(c->recompiles.at[0]));
-    what_helps(p, found ? helps : rp_advice(c->recompiles.at[0]));
+    int k = 0;
+    while (k < ADVICES && list[k] && strcmp(list[k], advice))
+        k++;
+    if (k < ADVICES)
+        list[k] = advice;
 }
 
+/* Why one compile was needed: for each older version, newest first, the guard that did not hold. */
+static void reasons(page *p, const rp_compile *c, const char **helps)
+{
+    size_t found = 0, n;
+    strbuf_add(&p->o, "<p>");
+    page_tag(p, p->r, c->index, "c");
+    strbuf_add(&p->o, "</p><ul class=\"why\">\n");
+    for (size_t k = 0; k < c->recompiles.n; k++)
+        for (const char *at = c->recompiles.at[k], *s; (s = rp_next_reason(&at, &n));) {
+            char *line = mem_strndup(s, n);
+            if (++found <= 4) /* the newest versions tell enough */
+                one_reason(p, s, n);
+            add_once(helps, rp_advice(line));
+            free(line);
+        }
+    if (found > 4)
+        strbuf_addf(&p->o, "<li class=\"dim\">and %zu older version%s that did not fit either</li>\n",
+                    found - 4, plural((int64_t)found - 4));
+    if (!c->recompiles.n)
+        strbuf_add(&p->o, "<li class=\"dim\">The trace does not say which guard failed; "
+                          "<code>TAPER_LOGS=recompiles</code> prints it.</li>");
+    strbuf_add(&p->o, "</ul>\n");
+    if (c->recompiles.n && !found) {
+        page_code(p, c->recompiles.at[0], strlen(c->recompiles.at[0]));
+        add_once(helps, rp_advice(c->recompiles.at[0]));
+    }
+}
+
+/* Those of one function together, and what helps below them. */
 static void recompiles(page *p)
 {
     const report *r = p->r;
-    size_t shown = 0;
+    size_t n = r->compiles.n, *next = mem_zalloc(sizeof *next * (n + 1)); /* of the same function; 0: none */
+    bool *first = mem_zalloc(n + 1), any = false;
+    map last = { 0 }; /* function -> its newest recompile, from 1 */
     strbuf_add(
         &p->o,
         "<section id=\"recompiles\"><h2>Recompiles</h2>\n<p class=\"help\">A compiled function is guarded by "
-        "what was true when it was compiled. When a guard fails, the function is compiled again; the reason "
-        "names the guard and the version it belongs to.</p>\n");
-    for (size_t i = 0; i < r->compiles.n; i++) {
+        "what was true when it was compiled. When no version fits a call, the function is compiled again; "
+        "for "
+        "each version the guard that did not hold is named.</p>\n");
+    for (size_t i = 0; i < n; i++) {
         const rp_compile *c = r->compiles.at[i];
-        if (!rp_is_compile(c) || (c->compile <= 0 && !c->recompiles.n))
+        char key[300]; /* modules of several classes are one function to capture */
+        if (!rp_is_again(c))
             continue;
-        shown++;
-        list_head(p, i);
-        if (c->recompiles.n)
-            reasons(p, c);
+        snprintf(key, sizeof key, "%d %lld %.200s", c->file, (long long)c->frame, c->func ? c->func : "");
+        size_t before = (size_t)(uintptr_t)map_get(&last, key);
+        if (before)
+            next[before - 1] = i;
         else
-            strbuf_add(&p->o, "<p class=\"dim\">The trace does not say which guard failed; "
-                              "<code>TAPER_LOGS=recompiles</code> prints it.</p>");
-        strbuf_add(&p->o, "</div>\n");
-        page_flush(p, false);
+            first[i] = any = true;
+        map_put(&last, key, (void *)(uintptr_t)(i + 1));
     }
-    strbuf_add(&p->o, shown ? "</section>\n" : "<p>None.</p></section>\n");
+    for (size_t i = 0; i < n; i++) {
+        const char *helps[ADVICES] = { NULL };
+        size_t times = 0;
+        if (!first[i])
+            continue;
+        for (size_t k = i; k || !times; k = next[k])
+            times++;
+        strbuf_add(&p->o, "<div class=\"item\"><p>");
+        page_place(p, r->compiles.at[i]->func, r->compiles.at[i]->where_file, r->compiles.at[i]->where_line);
+        strbuf_addf(&p->o, " was compiled %zu time%s more.</p>\n", times, plural((int64_t)times));
+        for (size_t k = i; times; k = next[k], times--) {
+            reasons(p, r->compiles.at[k], helps);
+            page_flush(p, false);
+        }
+        for (int k = 0; k < ADVICES && helps[k]; k++)
+            what_helps(p, helps[k]);
+        strbuf_add(&p->o, "</div>\n");
+    }
+    strbuf_add(&p->o, any ? "</section>\n" : "<p>None.</p></section>\n");
+    map_free(&last);
+    free(first);
+    free(next);
 }
 
 /* ---- regions: what calls cost ---- */
@@ -461,6 +540,20 @@ static void regions(page *p)
 }
 
 /* ---- the disk cache ---- */
+/* The one reason for which it was asked for no graph at all; NULL: there are several, or it was asked. */
+static const char *never_asked(const report *r)
+{
+    const char *why = NULL;
+    for (size_t i = 0; i < r->compiles.n; i++)
+        for (size_t k = 0; k < r->compiles.at[i]->cache.n; k++) {
+            const rp_cache *x = &r->compiles.at[i]->cache.at[k];
+            if (strcmp(x->what, "bypass") || !x->reason || (why && strcmp(why, x->reason)))
+                return NULL;
+            why = x->reason;
+        }
+    return why;
+}
+
 static void cache(page *p)
 {
     const report *r = p->r;
@@ -473,6 +566,13 @@ static void cache(page *p)
         "another process need not compile them again. A miss names what differs from what is there. While a "
         "trace is written the cache is left alone, because a graph from the cache shows none of its stages; "
         "<code>TAPER_CACHE=1</code> uses it all the same.</p>\n");
+    const char *why = never_asked(r);
+    if (why) {
+        strbuf_add(o, "<p>It was asked for none of the graphs: ");
+        esc(p, why);
+        strbuf_add(o, ".</p></section>\n");
+        return;
+    }
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
         for (size_t k = 0; k < c->cache.n; k++) {
@@ -554,6 +654,16 @@ static void timeline(page *p)
 }
 
 /* ---- ledger ---- */
+/* The compile that a row is about, where the trace tells; rows of what was not compiled have none. */
+static void ledger_tag(page *p, const rp_ledger *l)
+{
+    char key[80];
+    snprintf(key, sizeof key, "%d %lld/%lld", l->file, (long long)l->frame, (long long)l->version);
+    const rp_compile *c = l->frame >= 0 ? map_get(&p->r->by_id, key) : NULL;
+    if (c && !c->dropped && rp_is_compile(c))
+        page_tag(p, p->r, c->index, "c");
+}
+
 static void ledger(page *p)
 {
     const report *r = p->r;
@@ -565,10 +675,12 @@ static void ledger(page *p)
         strbuf_add(o, "<p>The trace holds none: the process did not end in an ordinary way.</p></section>\n");
         return;
     }
-    table_head(p, "Function|#Ran compiled|#Ran eager|#Operators|Why it ended, or was not compiled");
+    table_head(p, "Compile|Function|#Ran compiled|#Ran eager|#Operators|Why it ended, or was not compiled");
     for (size_t i = 0; i < r->ledger.n; i++) {
         const rp_ledger *l = &r->ledger.at[i];
         strbuf_add(o, "<tr><td>");
+        ledger_tag(p, l);
+        strbuf_add(o, "<td>");
         page_place(p, l->func, l->src, l->line);
         number_cell(p, l->compiled);
         number_cell(p, l->eager);
@@ -638,9 +750,8 @@ static void search_bar(page *p)
 {
     strbuf_add(
         &p->o,
-        "<div id=\"s\" hidden><input id=\"q\" type=\"search\" aria-label=\"Search\" placeholder=\"Search "
-        "code, "
-        "guards, names (press /)\"> <span id=\"n\" class=\"dim\" role=\"status\"></span> <button id=\"o\" "
+        "<div id=\"s\" hidden><input id=\"q\" type=\"search\" aria-label=\"Search\" placeholder=\"Search: / "
+        "starts, Enter finds\"> <span id=\"n\" class=\"dim\" role=\"status\"></span> <button id=\"o\" "
         "type=\"button\">Unfold all</button> <button id=\"f\" type=\"button\">Fold "
         "all</button></div></header>\n<main>\n");
 }

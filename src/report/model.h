@@ -60,7 +60,8 @@ extern const struct rp_stage {
 } rp_stages[RP_STAGES];
 
 typedef struct rp_compile {
-    int file; /* index into report.files */
+    int file;     /* index into report.files */
+    size_t index; /* in report.compiles */
     const char *id;
     int64_t frame, compile, attempts; /* -1: not known; attempts: restarts seen */
     const char *func, *where_file;    /* NULL when nothing told */
@@ -91,8 +92,14 @@ typedef struct rp_compile {
 typedef struct rp_ledger {
     int file;
     const char *func, *src, *reason; /* reason may be NULL */
-    int64_t line, frame, ops, compiled, eager;
+    int64_t line, frame, version, ops, compiled, eager;
 } rp_ledger;
+
+typedef struct rp_place { /* a graph break, however many compiles ended at it */
+    const char *msg;      /* the message that tells most of the way to it */
+    VEC(size_t) at;       /* those compiles; a function that had nothing to compile before it is none */
+    bool loop;            /* reached again by what runs behind it */
+} rp_place;
 
 typedef struct rp_file {
     const char *name, *path; /* path NULL: text is in memory */
@@ -114,7 +121,8 @@ struct report {
     VEC(rp_file) files;
     VEC(rp_compile *) compiles;
     VEC(rp_ledger) ledger;
-    map by_id; /* "file/id" -> rp_compile */
+    VEC(rp_place) places; /* in the order in which they were met */
+    map by_id;            /* "file/id" -> rp_compile */
     VEC(rp_skip) skips;
     int64_t nskip, nmd5, nrecord, ndropped; /* ndropped: compiles beyond RP_COMPILES */
     map unknown;                            /* event name -> count */
@@ -127,14 +135,17 @@ struct report {
     int open_file, fd; /* the file that payloads are read from now; -1: none */
 };
 
+const char *rp_title(const rp_rec *r);
 rp_status rp_status_of(const rp_compile *c);
 const char *rp_status_name(rp_status s);
-bool rp_is_compile(const rp_compile *c);          /* not the records outside any */
-bool rp_same_break(const char *a, const char *b); /* two messages */
-bool rp_told_by_callee(const report *r,
-                       size_t i); /* the break of an entry that is no compile is that of the next one */
+bool rp_is_compile(const rp_compile *c); /* not the records outside any */
+/* No version fitted. A function is compiled again also when compile() is called for it once more, say with another
+ * backend; then the metrics hold no reason. */
+bool rp_is_again(const rp_compile *c);
+/* Place and reason of a graph break's message. False: it has another form. */
+bool rp_break_parts(const char *msg, const char **at, size_t *nat, const char **why, size_t *nwhy);
 typedef struct rp_counts {
-    int64_t compiles, functions, recompiles, breaks, errors, unfinished, restarts;
+    int64_t compiles, functions, recompiles, breaks, errors, unfinished, restarts; /* breaks: places */
     int64_t kernels, calls, moved, hits, misses, runs, eager_runs;
     int64_t disk_hits, disk_misses, disk_unused;
     double seconds, stage[RP_STAGES],

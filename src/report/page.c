@@ -140,6 +140,87 @@ static void highlight(strbuf *o, const char *s, size_t n)
 #undef PLAIN
 }
 
+/* "    l_x_ = L_x_": an input of a graph gets its short name. */
+static bool renames(const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && s[i] == ' ')
+        i++;
+    size_t from = i;
+    while (i < n && word(s[i]))
+        i++;
+    if (i == from || n - i < 6 || memcmp(s + i, " = ", 3) || !strchr("LG", s[i + 3]) || s[i + 4] != '_')
+        return false; /* inputs are locals or globals of the program */
+    for (i += 3; i < n && word(s[i]); i++)
+        ;
+    return i == n;
+}
+
+/* The end of the piece of a graph's first line that starts at s[i]: behind the next comma outside of quotes. */
+static size_t piece_end(const char *s, size_t i, size_t n)
+{
+    bool quoted = false;
+    for (; i < n; i++) {
+        quoted ^= s[i] == '"';
+        if (!quoted && s[i] == ',')
+            return i + 1;
+    }
+    return n;
+}
+
+/* A graph with hundreds of inputs names them all in its first line: a line each, folded. */
+static void inputs_apart(strbuf *o, const char *s, size_t n)
+{
+    size_t i = piece_end(s, 0, n), count = 0;
+    highlight(o, s, i);
+    for (size_t k = i; k < n; k = piece_end(s, k, n))
+        count++;
+    strbuf_addf(o, "<details><summary>            %zu input%s</summary>", count, plural((int64_t)count));
+    while (i < n) {
+        size_t from = i + (s[i] == ' '), end = piece_end(s, i, n);
+        strbuf_add(o, "            ");
+        highlight(o, s + from, end - from);
+        strbuf_addc(o, '\n');
+        i = end;
+    }
+    strbuf_add(o, "</details>");
+}
+
+/* Code as it is, but for what makes large graphs hard to read and is folded: long heads, and many inputs that get other
+ * names. */
+static void graph_code(strbuf *o, const char *s, size_t n)
+{
+    enum { LONG = 160, MANY = 6 };
+    size_t from = 0; /* not written yet */
+    for (size_t i = 0, end; i < n; i = end) {
+        const char *nl = memchr(s + i, '\n', n - i);
+        end = nl ? (size_t)(nl - s) + 1 : n;
+        size_t len = end - i - (nl != NULL), to = i, count = 0;
+        const char *def = len > LONG ? memmem(s + i, MIN(len, (size_t)40), "def forward(", 12) : NULL;
+        while (!def && to < n) {
+            const char *e = memchr(s + to, '\n', n - to);
+            size_t stop = e ? (size_t)(e - s) : n;
+            if (!renames(s + to, stop - to))
+                break;
+            to = e ? stop + 1 : n;
+            count++;
+        }
+        if (!def && count < MANY)
+            continue;
+        highlight(o, s + from, i - from);
+        if (def) {
+            inputs_apart(o, s + i, len);
+        } else {
+            strbuf_addf(o, "<details><summary>        %zu inputs get other names</summary>", count);
+            highlight(o, s + i, to - i);
+            strbuf_add(o, "</details>");
+            end = to;
+        }
+        from = end;
+    }
+    highlight(o, s + from, n - from);
+}
+
 void page_code(page *p, const char *s, size_t n)
 {
     strbuf b = { 0 };
@@ -149,7 +230,7 @@ void page_code(page *p, const char *s, size_t n)
         n = b.n;
     }
     strbuf_add(&p->o, "<pre>");
-    highlight(&p->o, s, n);
+    graph_code(&p->o, s, n);
     strbuf_add(&p->o, "</pre>\n");
     strbuf_free(&b);
     page_flush(p, false);
@@ -184,7 +265,12 @@ void page_tag(page *p, const report *r, size_t i, const char *anchor)
                                         "\xe2\x80\xa6" };
     const rp_compile *c = r->compiles.at[i];
     rp_status s = rp_status_of(c);
-    strbuf_addf(&p->o, "<a class=\"tag %s\" href=\"#%s%zu\">[", rp_css(s), anchor, i);
+    strbuf_addf(&p->o, "<a class=\"tag %s\" href=\"#%s%zu\">", rp_css(s), anchor, i);
+    if (r->files.n > 1 && r->files.at[c->file].rank >= 0) /* each has its own count of compiles */
+        strbuf_addf(&p->o, "rank %lld ", (long long)r->files.at[c->file].rank);
+    else if (r->files.n > 1)
+        strbuf_addf(&p->o, "file %d ", c->file + 1);
+    strbuf_addc(&p->o, '[');
     esc(p, c->id);
     strbuf_addf(&p->o, "] <span aria-hidden=\"true\">%s</span> %s</a>", sign[s], rp_status_name(s));
 }
@@ -263,7 +349,10 @@ static const char style[] =
     "#q:focus-visible{outline:2px solid var(--accent);outline-offset:1px}"
     ".item{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:.5rem "
     ".8rem;margin:.5rem 0}"
-    ".item details{border-top:1px solid var(--line);padding-top:.2rem}.item p{margin:.3rem 0}"
+    ".item details{border-top:1px solid var(--line);padding-top:.2rem}.item pre "
+    "details{border:0;margin:0;padding:0}pre "
+    "summary{color:var(--dim)}"
+    ".item p{margin:.3rem 0}"
     ".tag{display:inline-block;border:1px solid #0005;border-radius:6px;padding:0 .5em;font:600 .8rem/1.6 "
     "ui-monospace,monospace;"
     "color:#fff;text-decoration:none;white-space:nowrap}"
@@ -272,7 +361,8 @@ static const char style[] =
     ".chip{display:inline-block;border:1px solid var(--line);border-radius:6px;padding:0 .45em;font:600 "
     ".78rem/1.6 ui-monospace,monospace}"
     ".fix{border-left:3px solid var(--accent);padding:.1rem .7rem;margin:.4rem 0;max-width:80ch}"
-    "ul.trie,ul.trie ul{list-style:none;padding-left:1rem;margin:.2rem 0;border-left:1px solid var(--line)}"
+    "ul.why{list-style:none;padding-left:1rem;margin:.1rem 0 .5rem}ul.trie,ul.trie "
+    "ul{list-style:none;padding-left:1rem;margin:.2rem 0;border-left:1px solid var(--line)}"
     "ul.trie{padding-left:0;border:0}.scroll{overflow-x:auto}td .mono{display:inline-block;min-width:13rem}"
     "table{border-collapse:collapse;width:100%;font-size:.92rem}td,th{text-align:left;vertical-align:top;"
     "padding:.3rem .7rem .3rem 0;"
@@ -306,15 +396,16 @@ static const char style[] =
     ".side .a::before{content:'+ '}.side .d::before{content:'- '}.side .u::before{content:'  '}.side "
     ".g{grid-column:1/3;color:var(--dim)}"
     ".hide{display:none!important}:target{outline:2px solid "
-    "var(--accent);outline-offset:2px}mark{background:#ffe08a;color:#222}"
+    "var(--accent);outline-offset:2px}::highlight(hit){background:#ffd54a;color:#222}"
     "footer{margin:3rem 0 1rem;color:var(--dim);font-size:.85rem}"
     "@media(max-width:640px){body{font-size:15px}header{padding:.5rem "
     ".7rem}#q{flex-basis:7rem;min-width:0}main{padding:0 .7rem "
-    "2rem}.side{grid-template-columns:1fr}"
+    "2rem}.side{grid-template-columns:1fr}.side .r,.side .e{display:none}"
     ".side .g{grid-column:1}.tl{grid-template-columns:1fr}h2{font-size:1.15rem}}"
     "@media print{header{position:static}pre{max-height:none}}";
 
-/* Search over entries and table rows, folding, sorting; '/' starts a search. */
+/* Search over entries and table rows, folding, sorting; '/' starts a search, Enter goes from one place to the next: it
+ * unfolds what hides it, scrolls the box it stands in, and marks it. */
 static const char script[] =
     "(function(){'use strict';var d=document,q=d.getElementById('q'),n=d.getElementById('n');"
     "function all(s,e){return [].slice.call((e||d).querySelectorAll(s));}"
@@ -324,9 +415,28 @@ static const char script[] =
     "if(t&&hit&&e.classList.contains('item')){if(e.tagName==='DETAILS')e.open=true;all('details',e).forEach("
     "function(x){"
     "if(x.textContent.toLowerCase().indexOf(t)>=0)x.open=true;});}});"
-    "n.textContent=t?k+' of '+items.length+' entries':'';}"
+    "n.textContent=t?k+' of '+items.length+' entries':'';pos=-1;}"
+    "var text,nodes,at,pos=-1;function next(step){var t=q.value.toLowerCase();if(!t)return;if(!text){"
+    "var w=d.createTreeWalker(d.querySelector('main'),4),s=[],l=0;nodes=[];at=[];while(w.nextNode()){"
+    "nodes.push(w.currentNode);at.push(l);s.push(w.currentNode.data);l+=w.currentNode.data.length;}"
+    "text=s.join('').toLowerCase();}"
+    "var p=step>0?text.indexOf(t,pos+1):pos>0?text.lastIndexOf(t,pos-1):-1;"
+    "if(p<0)p=step>0?text.indexOf(t):text.lastIndexOf(t);if(p<0)return;pos=p;"
+    "function set(o,x,end){var a=0,b=at.length-1;while(a<b){var "
+    "m=(a+b+1)>>1;if(end?at[m]<x:at[m]<=x)a=m;else b=m-1;}"
+    "o[end?'setEnd':'setStart'](nodes[a],Math.min(x-at[a],nodes[a].data.length));return nodes[a];}"
+    "var r=d.createRange(),e=set(r,p,false).parentElement,box;set(r,p+t.length,true);"
+    "for(var x=e;x;x=x.parentElement){if(x.tagName==='DETAILS')x.open=true;"
+    "if(!box&&/^(auto|scroll)$/.test(getComputedStyle(x).overflowY))box=x;}"
+    "var h=r.getBoundingClientRect();if(box&&box!==d.documentElement){var c=box.getBoundingClientRect();"
+    "box.scrollTop+=h.top-c.top-box.clientHeight/"
+    "2;box.scrollLeft+=h.left-c.left>box.clientWidth?h.left-c.left-40:h.left<c.left?"
+    "h.left-c.left:0;h=r.getBoundingClientRect();}"
+    "scrollBy(0,h.top-innerHeight/2);if(window.CSS&&CSS.highlights)CSS.highlights.set('hit',new "
+    "Highlight(r));}"
     "var "
-    "timer;q.addEventListener('input',function(){clearTimeout(timer);timer=setTimeout(go,items.length>500?"
+    "timer,last='';q.addEventListener('input',function(){clearTimeout(timer);timer=setTimeout(go,items."
+    "length>500?"
     "200:0);});"
     "function fold(open){all('main details').forEach(function(x){x.open=open;});}"
     "d.getElementById('o').addEventListener('click',function(){fold(true);});"
@@ -346,6 +456,9 @@ static const char script[] =
     "return(a.k<b.k?-1:a.k>b.k?1:0)*(up?1:-1);}).forEach(function(x){body.appendChild(x.r);});});});});"
     "d.addEventListener('keydown',function(e){var "
     "a=d.activeElement;if(e.key==='/'&&a!==q){e.preventDefault();q.focus();q.select();}"
+    "else "
+    "if(e.key==='Enter'&&a===q){e.preventDefault();clearTimeout(timer);if(last!==q.value)go();last=q.value;"
+    "next(e.shiftKey?-1:1);}"
     "else if(e.key==='Escape'&&a===q){q.value='';go();q.blur();}});})();";
 
 static void base64_of_hex(strbuf *o, const char *hex)

@@ -206,6 +206,7 @@ static rp_compile *compile_of(reader *rd)
     if (!c) {
         c = ARENA_NEW(&r->mem, rp_compile);
         *c = (rp_compile){ .file = rd->file,
+                           .index = r->compiles.n,
                            .frame = frame,
                            .compile = comp,
                            .seconds = -1,
@@ -336,7 +337,8 @@ static void on_ledger(reader *rd)
                  ((rp_ledger){ rd->file, keep_or(r, json_get(x, "function"), "?"),
                                keep_or(r, json_get(x, "file"), "?"), keep_or(r, json_get(x, "reason"), NULL),
                                json_i64(json_get(x, "line"), 0), json_i64(json_get(x, "frame_id"), -1),
-                               json_i64(json_get(x, "ops"), 0), json_i64(json_get(x, "compiled_runs"), 0),
+                               json_i64(json_get(x, "frame_compile_id"), -1), json_i64(json_get(x, "ops"), 0),
+                               json_i64(json_get(x, "compiled_runs"), 0),
                                json_i64(json_get(x, "eager_runs"), 0) }));
     }
 }
@@ -851,6 +853,9 @@ void report_free(report *r)
     vec_free(&r->files);
     vec_free(&r->compiles);
     vec_free(&r->ledger);
+    for (size_t i = 0; i < r->places.n; i++)
+        vec_free(&r->places.at[i].at);
+    vec_free(&r->places);
     vec_free(&r->skips);
     map_free(&r->by_id);
     map_free(&r->unknown);

@@ -29,47 +29,71 @@ const char *rp_css(rp_status s)
 }
 
 bool rp_is_compile(const rp_compile *c) { return strcmp(c->id, "no id") != 0 && !c->refused; }
-
-/* Two messages tell of the same break when place and reason are the same. */
-bool rp_same_break(const char *a, const char *b)
+bool rp_is_again(const rp_compile *c)
 {
-    size_t n = 0, m = 0;
-    const char *x = rp_line_of(a, "Graph break in user code at ", &n),
-               *y = rp_line_of(b, "Graph break in user code at ", &m);
-    if (!x || !y || n != m || memcmp(x, y, n))
-        return false;
-    x = rp_line_of(a, "Reason: ", &n);
-    y = rp_line_of(b, "Reason: ", &m);
-    return x && y && n == m && !memcmp(x, y, n);
+    return rp_is_compile(c) && (c->recompiles.n || (c->compile > 0 && !c->has_metrics));
 }
 
-/* A function that had nothing to compile up to a break in what it calls: the function that it calls is captured next, by
- * itself, and breaks at the same place. That is one break. */
-bool rp_told_by_callee(const report *r, size_t i)
+bool rp_break_parts(const char *msg, const char **at, size_t *nat, const char **why, size_t *nwhy)
 {
-    const rp_compile *c = r->compiles.at[i];
-    if (rp_is_compile(c) || c->breaks.n != 1 || i + 1 >= r->compiles.n)
-        return false;
-    const rp_compile *next = r->compiles.at[i + 1];
-    return next->breaks.n == 1 && rp_same_break(c->breaks.at[0], next->breaks.at[0]);
+    *at = rp_line_of(msg, "Graph break in user code at ", nat);
+    *why = rp_line_of(msg, "Reason: ", nwhy);
+    if (!*why)
+        *why = rp_line_of(msg, "Graph Break Reason: ", nwhy); /* PyTorch's word for it */
+    return *at && *why;
+}
+
+/* Breaks with the same place and reason are one, also where a function had nothing to compile up to a break in what it
+ * calls: what it calls is captured next, by itself, and breaks there. */
+static void find_places(report *r)
+{
+    map known = { 0 }; /* place and reason -> number from 1 */
+    for (size_t i = 0; i < r->compiles.n; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        for (size_t k = 0; k < c->breaks.n; k++) {
+            const char *msg = c->breaks.at[k], *at, *why;
+            size_t n, m;
+            strbuf key = { 0 };
+            if (rp_break_parts(msg, &at, &n, &why, &m))
+                strbuf_addf(&key, "%.*s\n%.*s", (int)MIN(n, (size_t)4096), at, (int)MIN(m, (size_t)4096),
+                            why);
+            else
+                strbuf_add(&key, msg);
+            size_t number = (size_t)(uintptr_t)map_getn(&known, key.s, key.n);
+            if (!number) {
+                vec_push(&r->places, ((rp_place){ .msg = msg }));
+                number = r->places.n;
+                map_putn(&known, key.s, key.n, (void *)(uintptr_t)number);
+            }
+            rp_place *p = &r->places.at[number - 1];
+            if (strlen(msg) > strlen(p->msg))
+                p->msg = msg;
+            if (rp_is_compile(c)) {
+                const rp_compile *first = p->at.n ? r->compiles.at[p->at.at[0]] : c;
+                p->loop |= first->file == c->file && first->frame != c->frame &&
+                           first->where_line == c->where_line && first->where_file && c->where_file &&
+                           !strcmp(first->where_file, c->where_file); /* parts of the same function */
+                if (!p->at.n || p->at.at[p->at.n - 1] != i)
+                    vec_push(&p->at, i);
+            }
+            strbuf_free(&key);
+        }
+    }
+    map_free(&known);
 }
 
 rp_counts rp_count(const report *r)
 {
-    rp_counts n = { 0 };
+    rp_counts n = { .breaks = (int64_t)r->places.n };
     for (size_t i = 0; i < r->compiles.n; i++) {
         const rp_compile *c = r->compiles.at[i];
-        if (!rp_is_compile(c)) {
-            n.breaks += c->breaks.n > 0 &&
-                        !rp_told_by_callee(r,
-                                           i); /* of functions that had nothing to compile before the break */
+        if (!rp_is_compile(c))
             continue;
-        }
         rp_status s = rp_status_of(c);
         n.compiles++;
         n.functions += c->compile <= 0;
-        n.recompiles += c->compile > 0;
-        n.breaks += c->breaks.n || c->restart;
+        n.recompiles += rp_is_again(c);
+        n.breaks += !c->breaks.n && c->restart;
         n.errors += s == RP_error;
         n.unfinished += s == RP_unfinished;
         n.restarts += c->attempts;
@@ -182,6 +206,8 @@ void rp_finish(report *r)
             note_failures(r, c, c->recompiles.at[k]);
         explain_symbols(r, c);
     }
+    if (!r->places.n)
+        find_places(r);
 }
 
 /* "L['k'] == 2.0 (now 3.0)" */
@@ -221,6 +247,10 @@ const char *rp_advice(const char *s)
     static const struct {
         const char *has, *say;
     } rows[] = {
+        { ".grad is None",
+          "There are no gradients yet in the first step of training, so it is compiled once more when there "
+          "are: that is to be expected. If it goes on, empty the gradients at the same place of every "
+          "step." },
         { "___stack",
           "A value that was at hand when the graph broke, often the counter of a loop, is another one now. "
           "Mend the graph break before it; then this version is not needed." },
@@ -251,7 +281,14 @@ const char *rp_advice(const char *s)
           "Another object was used in the same place (a new function, module or class each call). Create it "
           "once, outside the call." },
         { "___check_type_id", "An argument had another type. Pass one type." },
-        { " == ", "A plain Python number or string changed, and its value is part of the compiled code. If "
+        { " == '", "A string changed, and what depends on it is part of the compiled code: each one has a "
+                   "version of its own. That is well where they are few; otherwise choose outside the "
+                   "compiled function." },
+        { " == True",
+          "A flag changed, and each value has a version of its own. There are two, which is well." },
+        { " == False",
+          "A flag changed, and each value has a version of its own. There are two, which is well." },
+        { " == ", "A plain Python number changed, and its value is part of the compiled code. If "
                   "it changes often, "
                   "pass it as a tensor: taper.tensor(value)." },
         { "dict.keys", "A dictionary had other keys. Use the same keys in every call." },
@@ -353,6 +390,11 @@ static void ledger_json(json_w *w, report *r)
         text(r, w, "function", l->func);
         text(r, w, "source", l->src);
         number(w, "line", l->line);
+        json_key(w, "id");
+        if (l->frame >= 0 && l->version >= 0)
+            json_strf(w, "%lld/%lld", (long long)l->frame, (long long)l->version);
+        else
+            json_null(w);
         number(w, "ops", l->ops);
         number(w, "compiled_runs", l->compiled);
         number(w, "eager_runs", l->eager);

@@ -72,7 +72,10 @@ TEST(report_shows_every_kind_of_record)
     HAS(h, "class=\"tag break\" href=\"#c0\">[0/0] <span aria-hidden=\"true\">\xe2\x97\x90</span> graph "
            "break</a>");
     HAS(h, "class=\"tag error\" href=\"#c2\">[1/0] <span aria-hidden=\"true\">\xe2\x9c\x95</span> error</a>");
-    HAS(h, "Compiling took 2.50\xc2\xa0s");
+    HAS(h, "<b>1 compile failed. 1 compile did not end. Graphs break at 1 place, so the program runs in "
+           "pieces. 1 of 3 compiles was "
+           "needed because a guard failed. </b>");
+    HAS(h, " 2 functions or parts of one were compiled, 3 times in all, which took 2.50\xc2\xa0s.");
     HAS(h, "the backward text");
     HAS(h, "L[&#39;x&#39;].size() == 4");
     HAS(h, "s7");

@@ -95,6 +95,29 @@ def test_search_fold_and_sort():
         assert page.console == [], page.console
 
 
+def test_enter_goes_to_each_place_of_what_is_searched():
+    """Unfolded, scrolled into sight also within the box of a long text, and marked."""
+    b = browser()
+    program = "import taper\n@taper.compile\ndef f(x):\n" + "".join(f"    x = (x + {i}).sin()\n" for i in range(90)) + "    return x\nf(taper.ones(3))\n"
+    seen = """(function(){var r=Array.from(CSS.highlights.get('hit'))[0],h=r.getBoundingClientRect(),e=r.startContainer.parentElement.closest('pre'),
+        c=e?e.getBoundingClientRect():null;return [r.toString(),h.top>0&&h.bottom<innerHeight,!e||(h.top>=c.top&&h.bottom<=c.bottom),h.top];})()"""
+    with pages.Trace(program) as t:
+        t.report()
+        page = b.open(os.path.join(t.dir, "out.html"), 1200, 900)
+        page.key("/")
+        page.type("SIN_77 ")
+        places = []
+        for _ in range(3):
+            page.key("Enter")
+            assert page.eval("document.activeElement.id") == "q", "the next key goes on"
+            text, in_window, in_box, top = page.eval(seen)
+            assert text == "sin_77 " and in_window and in_box, (text, in_window, in_box, top)
+            places.append(page.eval("(function(){var r=Array.from(CSS.highlights.get('hit'))[0];return r.startContainer.parentElement.closest('details').textContent.length+' '+r.startOffset+' '+"
+                                    "r.startContainer.data.slice(0,60)})()"))
+        assert len(set(places)) > 1, places
+        assert page.console == [], page.console
+
+
 def test_no_sideways_scrolling_and_both_colours():
     b = browser()
     with pages.Trace() as t:
@@ -137,6 +160,8 @@ def test_diff_marks_the_planted_difference():
         assert "called from" not in gone, "the same line under another directory is the same line"
         assert "taper.sin(" in gone and "taper.cos(" not in gone and "taper.cos(" in came and "taper.sin(" not in came, (gone[:500], came[:500])
         assert visible(page, ".side .d") > 0 and visible(page, ".side .u") > 0
+        narrow = b.open(os.path.join(a.dir, "out.html"), 400, 900)  # one column: what is equal is shown once
+        assert visible(narrow, ".side .r") == visible(narrow, ".side .e") == 0 < visible(narrow, ".side .u"), visible(narrow, ".side .u")
         shot(page, "diff.png")
 
 

@@ -67,7 +67,7 @@ class Trace:
 
 
 def text_of(html):
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.split("<main>")[1]).replace("&#39;", "'").replace("&quot;", '"').replace("\u00a0", " "))
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.split("<main>")[-1]).replace("&#39;", "'").replace("&quot;", '"').replace("\u00a0", " "))
 
 
 def test_report_and_metrics_agree():
@@ -93,7 +93,7 @@ def test_page_tells_what_happened_and_what_to_do():
         page = t.report()
         text = text_of(page)
         for part in ("What to do next", "Where compile time went", "Joint graph (forward and backward)", "Fusion decisions", "Generated code: __compiled_fn_1_forward.c",
-                     "It was 6 when that version was compiled and is 8 now", "call mark_dynamic(tensor, dim)", "It was 2.0 when that version was compiled and is 3.5 now", "pass it as a tensor: taper.tensor(value)",
+                     "size mismatch at index 0 was 6 , now 8", "call mark_dynamic(tensor, dim)", "== 2.0 was 2.0 , now 3.5", "pass it as a tensor: taper.tensor(value)",
                      "TB0005", "builtin: print", "What helps: Print outside of the compiled function", "failed later", "it changed between calls: it was 6 and is now 8",
                      "confidential = secret_helper(private_tensor) * learning_secret", "Ledger", "Timeline", "Unsupported", "Metrics of the backward graph",
                      "Every line was understood."):
@@ -108,6 +108,7 @@ def test_page_tells_what_happened_and_what_to_do():
         assert j["graph_breaks"] >= 1 and j["errors"] == 1 and j["recompiles"] >= 2 and j["problems"] == 0, j
         assert any(row["function"] == "noisy" and row["compiled_runs"] == 2 for row in j["ledger"]), j["ledger"]
         assert j["compile_ids"][0]["guards_failed_later"], j["compile_ids"][0]
+        assert j["recompiles"] == 2 == j["compiles"] - j["functions"] - 1, "compile() called again for a function is no guard that failed"
 
 
 def test_redact_replaces_names_paths_and_source():
@@ -160,8 +161,20 @@ for n in (3, 5):
     zqcomp(taper.ones(n, 4)).sum().backward()
 zqnet.zqmode = "zqother"
 zqcomp(taper.ones(5, 4))
+taper._dynamo.register_hook_for_recompile_user_context(lambda: "zqepoch of the graph")
 for zqk in (2, 3.5):
     zqfn(taper.ones(3), zqk)
+def zqback(ctx, g):
+    raise ValueError("zqsays there is no derivative")
+zqop.register_autograd(zqback)
+try:
+    taper.compile(lambda zqa: zqop(zqa).sum())(taper.ones(3, requires_grad=True))
+except Exception:
+    pass
+try:
+    taper.compile(lambda zqm: taper.linalg.cholesky(zqm))(-taper.eye(3))
+except Exception:
+    pass
 class ZqFail(Exception):
     pass
 def zqbackend(zqgraph, zqinputs):
@@ -180,7 +193,7 @@ OURS = {"zqfn": "graph", "zqtensor": "size", "zqnum": "guard", "zqtmp": "kernel"
         "zqscale": "stride", "zqmode": "backend", "zqvalue": "compiled", "zqother": "failed", "ZqNet": "Guard", "zqin": "expected", "zqnet": "call",
         "zqcomp": "function", "zqfile": "schedule", "zqk": "step", "zqdir": "reasons",
         "ZqFail": "Failed", "zqbackend": "lowering", "zqgraph": "module", "zqinputs": "inputs", "zqsays": "says", "zqstop": "stop", "zqsaid": "said",
-        "zqx": "left", "zqf": "right", "zqa": "first", "zqb": "second"}
+        "zqx": "left", "zqepoch": "epoch", "zqback": "backward", "zqm": "matrix", "zqf": "right", "zqa": "first", "zqb": "second"}
 
 
 def test_redact_hides_names_that_are_words_of_ours():
@@ -193,7 +206,11 @@ def test_redact_hides_names_that_are_words_of_ours():
             assert "zq" not in out.lower(), re.findall(".{60}zq.{20}", out)[:5]
             for said in ("the kernel of graph", "471147114", "471247124"):
                 assert said in plain and said not in hidden and said not in out, said
+            assert "recompile_user_contexts zqepoch of the graph" in text_of(plain) and "recompile_user_contexts 1 entry" in text_of(hidden)
+            assert "feature_usage fx_cache: false" in text_of(plain)
             assert "raised:" in hidden and "ValueError: ..." in hidden, "that there was one is told"
+            for field in ("recompile_user_contexts", "feature_usage", "gc_time_us", "stack_trace"):
+                assert field in hidden, "names of metrics are no secret"
             (log,) = os.listdir(t.traces)
             path = os.path.join(t.traces, log)
             with open(path, encoding="utf-8") as f:
@@ -226,6 +243,32 @@ def test_diff_shows_what_changed():
     with Trace() as a, Trace(name="copy_of_it.py") as b:  # a copy under another name is the same program
         text = text_of(a.report("--diff", b.traces))
         assert "0 compiles differ" in text and "Only in the" not in text, text[:3000]
+
+
+def written(d, name, graph):
+    """A trace of one compile with this captured graph; the directory."""
+    os.mkdir(os.path.join(d, name))
+    with open(os.path.join(d, name, "x.log"), "w") as f:
+        f.write('V1115 10:20:30.123456 1 a.c:1] {"dynamo_output_graph": {"sizes": {}}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "%s"}\n'
+                % hashlib.md5("\n".join(graph).encode()).hexdigest() + "".join(f"\t{x}\n" for x in graph))
+    return os.path.join(d, name)
+
+
+def test_diff_of_large_graphs_shows_what_changed_alone():
+    """Also where lines are far apart, and where all that changed behind a node is what it is the last use of."""
+    lines = [f"    n{i}: f32[3] = taper.sin(n{i - 1});  n{i - 1} = None" for i in range(1, 4001)]
+    other = list(lines)
+    other[0], other[-1] = "    n1: f32[3] = taper.cos(n0)", "    n4000: f32[3] = taper.cos(n3999)"
+    other[2000] = other[2000].replace("n2000 = None", "n2000 = extra = None")
+    with tempfile.TemporaryDirectory() as d:
+        out = os.path.join(d, "o.html")
+        p = subprocess.run([TAPER, "report", written(d, "a", lines), "--diff", written(d, "b", other), "--no-browser", "-o", out], stdout=subprocess.PIPE, text=True)
+        assert p.returncode == 0, p.stdout
+        with open(out) as f:
+            page = f.read()
+        gone, came = (re.findall(rf'<div class="{c}">(.*?)</div>', page) for c in "da")
+        assert gone == ["    n1: f32[3] = taper.sin(n0)", "    n4000: f32[3] = taper.sin(n3999)"], gone[:9]
+        assert came == [x.replace("sin", "cos") for x in gone], came[:9]
 
 
 def test_time_between_the_stages_has_names():
@@ -355,7 +398,100 @@ for n in (1.5, 2.5, 3.5, 4.5):
     with Trace(program) as t:
         page = t.report()
         section = page.split('<section id="recompiles">')[1].split("</section>")[0]
-        assert section.count("(now 4.5)") == 3 and section.count("What helps:") == 3, section
+        assert section.count(">4.5<") == 3 and section.count("What helps:") == 1 and section.count('class="item"') == 1, section
+        assert "was compiled 3 times more" in text_of(section)
+
+
+def test_a_break_is_one_however_many_compiles_end_at_it():
+    """Also with a caller that is captured up to it, and with a loop around it."""
+    program = """
+import taper
+def helper(x):
+    y = x + 1
+    print("in a helper")
+    return y
+@taper.compile
+def f(x):
+    return helper(x * 2) - 1
+f(taper.ones(3))
+@taper.compile
+def g(x):
+    for _ in range(3):
+        x = x + 1
+        print("in a loop")
+    return x
+g(taper.ones(3))
+"""
+    with Trace(program) as t:
+        j, page = t.json(), t.report()
+        section = page.split('<section id="breaks">')[1].split("</section>")[0]
+        assert j["graph_breaks"] == 2 and section.count('class="item"') == section.count("What helps:") == 2, section
+        first, second = section.split('class="item"')[1:]
+        assert "line 9, in f return helper(x * 2) - 1" in text_of(first), text_of(first)
+        assert first.count('class="tag break"') == 2 and second.count('class="tag break"') == 2, section
+        nxt = text_of(page.split("What to do next")[1].split("Where compile time went")[0])
+        assert nxt.count("stands in a loop") == 1 and nxt.index("private_model.py:15") < nxt.index("stands in a loop"), nxt
+        assert "Graphs break at 2 places, so the program runs in pieces." in text_of(page)
+
+
+def test_recompiles_are_told_by_what_changed_most():
+    program = """
+import taper
+class Settings:
+    pass
+s = Settings()
+@taper.compile
+def f(x, mode):
+    return x * s.rate if mode == "up" else x - 1
+for rate in (1.5, 2.5, 3.5):
+    s.rate = rate
+    f(taper.ones(3), "up")
+f(taper.ones(3), "down")
+p = taper.nn.Parameter(taper.ones(3))
+@taper.compile
+def step(x):
+    if p.grad is not None:
+        x = x + p.grad
+    return (p * x).sum()
+for _ in range(2):
+    step(taper.ones(3)).backward()
+"""
+    with Trace(program) as t:
+        page = text_of(t.report())
+        nxt = page.split("What to do next")[1].split("Where compile time went")[0]
+        assert "compiled 3 times more : G['s'].rate == 1.5 (now 2.5) (2×), L['mode'] == 'up' (now 'down') (1×)." in nxt, nxt
+        assert "A plain Python number changed" in nxt and "There are no gradients yet in the first step of training" in nxt, nxt
+        assert "A string changed" in page.split("A compiled function is guarded by")[1], "each kind of guard has its advice"
+        assert "Everything was compiled whole. 4 of 6 compiles were needed because a guard failed." in page, page[:900]
+
+
+def test_graphs_with_many_inputs_are_readable():
+    program = """
+import taper
+net = taper.nn.Sequential(*[taper.nn.Linear(4, 4) for _ in range(5)])
+taper.compile(net)(taper.ones(2, 4))
+"""
+    with Trace(program) as t:
+        graph = t.report().split("Captured graph")[1].split("</pre>")[0]
+        assert "<summary>            11 inputs</summary>" in graph and "<summary>        11 inputs get other names</summary>" in graph, graph
+        opened = re.sub(r"<details>.*?</details>", "", graph, flags=re.S)
+        assert len(max(opened.split("taper.linear(")[0].splitlines(), key=len)) < 400 and opened.count("taper.linear(") == 5, opened
+
+
+def test_ledger_says_which_compile():
+    program = """
+import taper
+f = taper.compile(lambda x: x + 1, dynamic=False)
+for n in (3, 4, 3, 3):
+    f(taper.ones(n))
+assert taper.compiler.ledger()[1].compile_id == 1
+assert [str(r).split(")", 1)[1] for r in taper.compiler.ledger()] == [" [0/0]: compiled, 1 op, ran 3 times", " [0/1]: compiled, 1 op, ran 1 time"], taper.compiler.ledger()
+"""
+    with Trace(program) as t:
+        j = t.json()
+        assert [(x["id"], x["compiled_runs"]) for x in j["ledger"]] == [("0/0", 3), ("0/1", 1)], j["ledger"]
+        section = text_of(t.report().split('<section id="ledger">')[1].split("</section>")[0])
+        assert section.index("[0/0]") < section.index("[0/1]"), section
 
 
 def test_a_trace_without_a_record_goes_away():

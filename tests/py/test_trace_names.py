@@ -169,23 +169,22 @@ def run(name, cache):
         p = subprocess.run([sys.executable, script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
         assert p.returncode == 0, (name, p.stdout)
         out = []
-        (log,) = glob.glob(os.path.join(d, "t", "*"))
-        with open(log) as f:
-            for line in f.read().splitlines():
-                if line.startswith("\t"):
-                    out[-1][3].append(line[1:])
-                elif line:
-                    record = json.loads(line.split("] ", 1)[1])
-                    key = next(iter(record))
-                    out.append((name, key, record, []))
+        for log in glob.glob(os.path.join(d, "t", "*")):  # children write their own
+            with open(log) as f:
+                for line in f.read().splitlines():
+                    if line.startswith("\t"):
+                        out[-1][3].append(line[1:])
+                    elif line:
+                        record = json.loads(line.split("] ", 1)[1])
+                        key = next(iter(record))
+                        out.append((name, key, record, []))
         return out
 
 
 def all_records(kept=[]):
     if not kept:
         with tempfile.TemporaryDirectory() as cache:
-            for name in PROGRAMS:
-                kept.extend(run(name, cache))
+            kept.extend([r for name in PROGRAMS for r in run(name, cache)])
     return kept
 
 
