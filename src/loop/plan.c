@@ -2110,6 +2110,7 @@ static void mark_sched(void *arg, ir_node *n)
         pl->in[n->id].sched = true;
 }
 
+static bool reserves(const group *g);
 typedef struct band band;
 static bool band_of(const ir_node *n, band *b);
 
@@ -2544,6 +2545,32 @@ static bool rows_in_blocks(const ir_node *n)
     return t->ndim < 2 || (!sym_is_expr(row) && row % block_of(n) == 0);
 }
 
+/* n reads the newest group, a value that came of inputs alone (which elements a dropout keeps), and an older one: the value joins the
+ * older one first, or n would part the two. True: what n depends on has changed. */
+static bool absorb_newest(planner *pl, const uint64_t *deps)
+{
+    group *g = pl->groups.n ? pl->groups.at[pl->groups.n - 1] : NULL;
+    if (!g || !bit_has(deps, g->id) || g->ext || g->n != 1 || g->red || g->scan || g->deep || g->part ||
+        pl->in[g->member[0]->id].put)
+        return false;
+    for (int i = 0; i < g->id; i++)
+        if (bit_has(g->before, i) && !reserves(pl->groups.at[i]))
+            return false;
+    for (int i = g->id - 1; i >= 0; i--) {
+        group *h = pl->groups.at[i];
+        if (!bit_has(deps, i) || h->ext || h->deep || h->scan || !same_sizes(g->nd, g->size, h->nd, h->size))
+            continue;
+        uint64_t *with = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
+        memcpy(with, g->before, sizeof *with * (size_t)pl->words);
+        bit_set(with, i);
+        if (!join(pl, h, g->member[0], with))
+            return false;
+        pl->groups.n--;
+        return true;
+    }
+    return false;
+}
+
 static void form_groups(planner *pl)
 {
     IR_EACH(n, pl->g)
@@ -2557,6 +2584,10 @@ static void form_groups(planner *pl)
         if (f->ext) {
             start_call(pl, n, deps);
             continue;
+        }
+        if (!f->scan && !f->put && absorb_newest(pl, deps)) {
+            memset(deps, 0, sizeof *deps * (size_t)pl->words);
+            node_deps(pl, n, deps);
         }
         bool in = false;
         bool parts = n->kind == IR_call &&

@@ -128,6 +128,21 @@ def test_types_and_sizes_that_are_not_known():
             assert taper.allclose(got, want, rtol=1e-4, atol=1e-4), l
 
 
+def dropped(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.25)
+
+
+def test_dropout_draws_again():
+    """Which probabilities were left out is drawn once more in backward, in the kernel between the products."""
+    for shape in ((160, 160), (130, 300), (601, 601)):
+        args, results = inputs(*shape), []
+        for f in (dropped, taper.compile(dropped)):
+            taper.manual_seed(5)
+            results.append(gradients(f, args, taper.ones_like(args[0])))
+        for got, want in zip(*results):
+            assert taper.allclose(got, want, rtol=1e-4, atol=1e-4), shape
+
+
 def test_gradients_do_not_depend_on_threads():
     n = taper.get_num_threads()
     for shape in ((300, 300, 16, 1, 1), (300, 300, 16, 1, 3), (300, 300, 16, 3, 4)):
@@ -171,7 +186,7 @@ def test_no_matrix_is_kept_and_none_exists():
     def plain(q, k, v):
         return F.scaled_dot_product_attention(q, k, v)
 
-    for f in (plain, causal, MASKED["masked_fill"][0]):
+    for f in (plain, causal, dropped, MASKED["masked_fill"][0]):
         kept, height = kept_and_height(f, 1100, 1100, 16, 1, 2)
         assert kept <= 2 * 2 * 1100 * 4 + 256, kept  # two numbers a row
         assert height < 2 * 1100 * 1100 * 4 / 3, height
@@ -188,9 +203,9 @@ import sys, taper
 sys.path.insert(0, %r)
 import test_attention_backward as t
 args = t.inputs(200, 200)
-f = t.MASKED[sys.argv[1]][0] if sys.argv[1] in t.MASKED else t.causal
+f = t.MASKED[sys.argv[1]][0] if sys.argv[1] in t.MASKED else getattr(t, sys.argv[1])
 seed = taper.ones_like(args[0])
-got, want = t.gradients(taper.compile(f), args, seed), t.gradients(f, args, seed)
+got, want = ((taper.manual_seed(3), t.gradients(g, args, seed))[1] for g in (taper.compile(f), f))
 print(all(taper.allclose(x, y, rtol=1e-4, atol=1e-4, equal_nan=True) for x, y in zip(got, want)))
 """ % os.path.dirname(os.path.abspath(__file__))
 
@@ -205,7 +220,7 @@ def run(which="causal", **env):
 
 def test_the_schedule_says_so():
     """One product of the probabilities in forward, three in backward."""
-    assert run() == (4, 4)
+    assert run() == (4, 4) and run("dropped") == (4, 4)
     for name, (_, half) in MASKED.items():
         blocks, diagonal = run(name)
         assert blocks == 4 and (diagonal == 4) == half, (name, blocks, diagonal)
