@@ -698,17 +698,18 @@ static void problems(page *p)
 {
     const report *r = p->r;
     strbuf *o = &p->o;
-    strbuf_add(o,
-               "<section id=\"trace\"><h2>Trace files</h2>\n<div class=\"scroll\"><table><tr><th>File<th>Rank"
-               "<th class=\"n\">Lines<th class=\"n\">Records<th class=\"n\">Size\n");
+    strbuf_add(
+        o,
+        "<section id=\"trace\"><h2>Trace files</h2>\n<div class=\"scroll\"><table><tr><th>File<th>Called here"
+        "<th class=\"n\">Lines<th class=\"n\">Records<th class=\"n\">Size\n");
     for (size_t i = 0; i < r->files.n; i++) {
         const rp_file *f = &r->files.at[i];
         strbuf_add(o, "<tr><td class=\"mono\">");
         esc(p, f->name);
         if (f->rank >= 0)
-            strbuf_addf(o, "<td>%lld", (long long)f->rank);
+            strbuf_addf(o, "<td>rank %lld", (long long)f->rank);
         else
-            strbuf_add(o, "<td>-");
+            strbuf_addf(o, "<td>file %zu", i + 1);
         strbuf_addf(o, "<td class=\"n\">%lld<td class=\"n\">%lld<td class=\"n\">", (long long)f->lines,
                     (long long)f->records);
         page_bytes(p, (double)f->bytes);

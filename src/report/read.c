@@ -36,8 +36,8 @@ typedef struct reader {
     digest sum;
     strbuf payload; /* its beginning */
     int64_t npayload;
-    bool any_payload, damaged;
-    char md5[DIGEST_HEX]; /* of the payload */
+    bool any_payload, damaged, crlf; /* crlf: the envelope ended in \r\n */
+    char md5[DIGEST_HEX];            /* of the payload */
 } reader;
 
 static void skip(reader *rd, int64_t line, const char *why)
@@ -619,18 +619,36 @@ static void on_payload(reader *rd, const char *s, size_t n, int64_t next)
     rd->any_payload = true;
 }
 
+static bool is_blank(const char *s, size_t n)
+{
+    while (n && (s[n - 1] == ' ' || s[n - 1] == '\r'))
+        n--;
+    return !n;
+}
+
+/* Empty lines: where a process was killed, many of them may be left behind the last record. They count as nothing. */
+static void on_blank(reader *rd, size_t lines)
+{
+    rd->line += (int64_t)lines;
+    close_record(rd);
+}
+
 /* One line without its end; next: where the following one starts. */
 static void on_line(reader *rd, const char *s, size_t n, int64_t next)
 {
-    rd->line++;
-    rd->r->files.at[rd->file].lines++;
-    if (n && s[0] == '\t') {
-        on_payload(rd, s, n, next);
+    if (is_blank(s, n)) {
+        on_blank(rd, 1);
+        return;
+    }
+    rd->r->files.at[rd->file].lines = ++rd->line;
+    bool cr = s[n - 1] == '\r'; /* the file went through a program that ends lines in this way */
+    if (s[0] == '\t') {
+        on_payload(rd, s, n - (cr && rd->crlf), next);
         return;
     }
     close_record(rd);
-    if (!n)
-        return;
+    rd->crlf = cr;
+    n -= cr;
     const char *json = find_prefix(s, s + n, &rd->time);
     if (!json) {
         skip(rd, rd->line, "not a trace line");
@@ -665,6 +683,12 @@ static void feed_lines(reader *rd, feed *f, bool last)
 {
     size_t at = 0;
     for (;;) {
+        size_t blank = at;
+        while (blank < f->n && f->buf[blank] == '\n' && !f->skipping)
+            blank++;
+        if (blank > at)
+            on_blank(rd, blank - at);
+        at = blank;
         char *nl = memchr(f->buf + at, '\n', f->n - at);
         if (!nl && !(last && at < f->n))
             break;
@@ -690,8 +714,7 @@ static void feed_lines(reader *rd, feed *f, bool last)
         return;
     }
     if (!f->skipping) {
-        rd->line++;
-        rd->r->files.at[rd->file].lines++;
+        rd->r->files.at[rd->file].lines = ++rd->line;
         close_record(rd);
         skip(rd, rd->line, "a line of more than 16 MiB");
     }
@@ -814,7 +837,8 @@ void rp_load(report *r, rp_text t, size_t limit, strbuf *out)
     for (size_t at = 0; at < got && out->n < limit;) {
         char *nl = memchr(raw + at, '\n', got - at);
         size_t stop = nl ? (size_t)(nl - raw) : got, from = at + (raw[at] == '\t');
-        strbuf_addn(out, raw + from, MIN(stop > from ? stop - from : 0, limit - out->n));
+        size_t to = stop - (stop > from && raw[stop - 1] == '\r');
+        strbuf_addn(out, raw + from, MIN(to > from ? to - from : 0, limit - out->n));
         if (nl && stop + 1 < got && out->n < limit)
             strbuf_addc(out, '\n');
         at = stop + 1;

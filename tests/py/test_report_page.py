@@ -254,6 +254,30 @@ def written(d, name, graph):
     return os.path.join(d, name)
 
 
+def test_empty_lines_and_other_ends_of_lines_are_no_problem():
+    """A killed process leaves empty lines behind its last record; a trace may have gone through a program that ends lines in \\r\\n."""
+    lines = ["def forward(self, L_x_):", "", "    return (L_x_,)"]
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(written(d, "plain", lines), "x.log"), "rb") as f:
+            one = f.read()
+        two = one.replace(b'"frame_id": 0', b'"frame_id": 1')
+        for name, text in (("one after the other", one + two), ("behind", one + two + b"\n" * (256 << 10)), ("between", one + b"\n" * (3 << 20) + two),
+                           ("crlf", (one + two).replace(b"\n", b"\r\n")), ("crlf behind", one + two + b"\r\n" * 5000), ("spaces", one + b"  \n" + two)):
+            path = os.path.join(d, name)
+            os.mkdir(path)
+            with open(os.path.join(path, "x.log"), "wb") as f:
+                f.write(text)
+            p = subprocess.run([TAPER, "report", path, "--json"], stdout=subprocess.PIPE, text=True)
+            j = json.loads(p.stdout)
+            assert (j["records"], j["problems"], j["bad_checksums"], j["compiles"]) == (2, 0, 0, 2), (name, j)
+            subprocess.run([TAPER, "report", path, "--no-browser", "-o", os.path.join(d, "o.html")], stdout=subprocess.DEVNULL, check=True)
+            with open(os.path.join(d, "o.html"), encoding="utf-8", newline="") as f:
+                page = f.read()
+            assert page.count("return</b> (L_x_,)</pre>") == 2 and "\ufffd" not in page and "\r" not in page, (name, page[-3000:])
+            count = int(re.search(r'x\.log.*?<td class="n">(?:-<td class="n">)?(\d+)', page.split('id="trace"')[1], re.S).group(1))
+            assert count == {"between": 8 + (3 << 20), "spaces": 9}.get(name, 8), (name, count)
+
+
 def test_diff_of_large_graphs_shows_what_changed_alone():
     """Also where lines are far apart, and where all that changed behind a node is what it is the last use of."""
     lines = [f"    n{i}: f32[3] = taper.sin(n{i - 1});  n{i - 1} = None" for i in range(1, 4001)]
@@ -352,6 +376,14 @@ def test_ranks_in_one_page():
         text = text_of(t.report())
         assert "2 trace files" in text and "rank 0," in text and "rank 1," in text, text[:800]
         assert {c["rank"] for c in t.json()["compile_ids"]} == {0, 1}
+        assert "rank 0 [0/0]" in text and "rank 1 [0/0]" in text, "each has its own count of compiles"
+        for n in names:
+            with open(os.path.join(t.traces, n)) as f:
+                plain = re.sub(', "rank": \\d+', "", f.read())
+            with open(os.path.join(t.traces, n), "w") as f:
+                f.write(plain)
+        text = text_of(t.report())
+        assert "file 1 [0/0]" in text and "file 2 [0/0]" in text and re.search(r"trace_rank_1_\w+\.log file 2", text), text[-900:]
 
 
 def test_a_killed_process_leaves_a_readable_trace():
