@@ -134,7 +134,9 @@ static void breaks(page *p, const rp_counts *n)
         if (!rp_break_parts(msg, &at, &a, &why, &b))
             continue;
         shown++;
-        strbuf_add(o, "<li><b>Graph break</b> at <span class=\"mono\">");
+        /* TB0012: the program raises an exception, compiled or not */
+        strbuf_add(o, strstr(msg, "[TB0012]") ? "<li><b>The program raises</b> at <span class=\"mono\">"
+                                              : "<li><b>Graph break</b> at <span class=\"mono\">");
         line_esc(p, at, a);
         strbuf_add(o, "</span>: <b>");
         line_esc(p, why, b);

@@ -442,7 +442,7 @@ static void change(page *p, report *rb, const pair *x)
         const rp_compile *c = k ? b : a;
         if (c->error) {
             strbuf_addf(o, "<p>Error in the %s trace:</p>", k ? "second" : "first");
-            page_code(p, c->error, strlen(c->error));
+            page_text(p, c->error);
         }
     }
     for (size_t i = 0; i < a->recs.n; i++) {

@@ -308,7 +308,7 @@ static void failure(page *p, size_t i, const char *msg)
         strbuf_addc(&p->o, ' ');
         page_place(p, c->func, c->where_file, c->where_line);
     }
-    page_code(p, msg, strlen(msg));
+    page_text(p, msg);
     strbuf_add(&p->o, "</div>\n");
     page_flush(p, false);
 }

@@ -186,6 +186,7 @@ void page_flush(page *p, bool all);
 void esc(page *p, const char *s); /* user text, escaped and redacted */
 void escn(page *p, const char *s, size_t n);
 void page_code(page *p, const char *s, size_t n); /* <pre> with highlighting */
+void page_text(page *p, const char *s);           /* <pre> of a message, its lines wrapped */
 void page_head(page *p, const char *title);
 void page_foot(page *p);
 void page_tag(page *p, const report *r, size_t i, const char *anchor);

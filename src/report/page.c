@@ -236,6 +236,14 @@ void page_code(page *p, const char *s, size_t n)
     page_flush(p, false);
 }
 
+void page_text(page *p, const char *s)
+{
+    strbuf_add(&p->o, "<pre class=\"wrap\">");
+    esc(p, s);
+    strbuf_add(&p->o, "</pre>\n");
+    page_flush(p, false);
+}
+
 /* ---- numbers ---- */
 void page_us(page *p, double us)
 {
@@ -343,7 +351,8 @@ static const char style[] =
     ".8rem;overflow-x:auto;margin:.4rem 0;"
     "line-height:1.45;max-height:40rem}pre i{font-style:normal;color:var(--dim)}pre "
     "b{font-weight:600;color:var(--kw)}"
-    "pre em{font-style:normal;color:var(--str)}code,.mono{overflow-wrap:anywhere}"
+    "pre.wrap{white-space:pre-wrap;overflow-wrap:anywhere}pre "
+    "em{font-style:normal;color:var(--str)}code,.mono{overflow-wrap:anywhere}"
     "details{margin:.2rem 0}summary{cursor:pointer;padding:.1rem "
     "0}summary:focus-visible,a:focus-visible,button:focus-visible,"
     "#q:focus-visible{outline:2px solid var(--accent);outline-offset:1px}"

@@ -73,7 +73,7 @@ def test_fullgraph():
 
 def test_an_error_of_the_program():
     items, _, _ = overview("@taper.compile\ndef f(x, y):\n    return x @ y\ntry:\n    f(taper.ones(3, 4), taper.ones(3, 4))\nexcept RuntimeError:\n    pass\n")
-    has(items, "mat1 and mat2 shapes cannot be multiplied (3x4 and 3x4)", "the message is the one plain execution would give")
+    has(items, "The program raises at", "mat1 and mat2 shapes cannot be multiplied (3x4 and 3x4)", "the message is the one plain execution would give")
 
 
 def test_a_process_that_was_killed():
