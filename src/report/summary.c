@@ -147,6 +147,11 @@ const char *rp_next_reason(const char **at, size_t *n)
             continue;
         *n = strcspn(s, "\n");
         *at = s + *n + (s[*n] == '\n');
+        const char *comment = memmem(s, *n, "  #", 3); /* PyTorch adds the line of the program */
+        if (comment)
+            *n = (size_t)(comment - s);
+        while (*n && s[*n - 1] == ' ')
+            --*n;
         return s;
     }
     return NULL;

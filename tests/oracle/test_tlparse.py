@@ -210,3 +210,38 @@ def test_rank():
         read(d, log)
     finally:
         shutil.rmtree(d)
+
+
+def test_traces_of_pytorch_are_reported():
+    """`taper report` understands every line of what PyTorch itself writes: breaks, recompiles, errors, symbols."""
+    program = """
+import torch
+@torch.compile(backend="aot_eager")
+def f(x, k):
+    y = x * k
+    print("between")
+    return y + 1
+for n, k in ((3, 2.0), (4, 2.0), (4, 3.0)):
+    f(torch.ones(n), k)
+@torch.compile(fullgraph=True, backend="aot_eager")
+def g(x):
+    print("no")
+    return x
+try:
+    g(torch.ones(3))
+except Exception:
+    pass
+"""
+    with tempfile.TemporaryDirectory() as d:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TAPER")}
+        p = subprocess.run([sys.executable, "-c", program], env=dict(env, TORCH_TRACE=os.path.join(d, "t")), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+        assert p.returncode == 0, p.stdout
+        taper = os.path.join(os.environ.get("TAPER_BUILD") or os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "build"), "taper")
+        p = subprocess.run([taper, "report", os.path.join(d, "t"), "--json"], stdout=subprocess.PIPE, text=True)
+        j = json.loads(p.stdout)
+        assert j["problems"] == 0 and j["records"] > 50, j
+        assert j["graph_breaks"] == 1 and j["errors"] == 1 and j["recompiles"] >= 2 and j["compiles"] >= 5, j
+        subprocess.run([taper, "report", os.path.join(d, "t"), "--no-browser", "-o", os.path.join(d, "o.html")], stdout=subprocess.DEVNULL, check=True)
+        with open(os.path.join(d, "o.html"), encoding="utf-8") as f:
+            page = f.read()
+        assert "size mismatch at index 0</span>" in page and "builtin" in page.split('id="breaks"')[1], page[:2000]
