@@ -78,7 +78,7 @@ void cli_error_line(strbuf *b, const char *text)
         size_t n = strcspn(p, "\n");
         const char *e = strstr(p, "Error"), *old = strstr(best, "Error");
         bool named = e && e < p + n, was = old && old < best + strcspn(best, "\n");
-        if (n && (named || !was))
+        if (n && *p != ' ' && (named || !was)) /* an indented line goes on with a message, or is source */
             best = p;
         p += n + (p[n] == '\n');
     }

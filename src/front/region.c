@@ -188,7 +188,10 @@ static bool plant(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *
     fault_kind f = fault_at("capture", row->name);
     if (f == FAULT_compile_error || f == FAULT_runtime_error) {
         t->internal = t->planted = true; /* the stage fails; a break would be no failure */
-        return err_set(err, ERR_runtime, "planted fault: capture cannot take '%s'", row->name);
+        frame *at = frame_user(t->top);
+        err_set(err, ERR_runtime, "planted fault: capture cannot take '%s'", row->name);
+        err_note(err, "in %s", at->cc->name);
+        return err_place(err, at->cc->file, frame_line(at));
     }
     if (fault_is_sudden(f) && !fault_strike(f, row->name, err))
         return false;

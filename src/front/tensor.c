@@ -208,9 +208,13 @@ PyObject *py_raise(tp_err *e)
         if (!type)
             type = Py_NewRef(PyExc_RuntimeError);
     }
-    if (e->notes[0] && e->line)
-        PyErr_Format(type, "%s\n  (%s, %s:%d)", e->msg, e->notes, e->file, e->line);
-    else
+    if (e->notes[0] && e->line) {
+        strbuf notes = { 0 };
+        for (const char *s = e->notes; *s; s++)
+            strbuf_add(&notes, *s == '\n' ? ", " : (char[2]){ *s });
+        PyErr_Format(type, "%s\n  (%s, %s:%d)", e->msg, strbuf_str(&notes), e->file, e->line);
+        strbuf_free(&notes);
+    } else
         PyErr_SetString(type, e->msg);
     Py_DECREF(type);
     py_note_saved();

@@ -481,6 +481,15 @@ static bool alone(const walk *w, const ir_node *n)
     return w->g->n > 0 && (w->g->member[0] == n || w->g->member[w->g->n - 1] == n);
 }
 
+/* The failure is at n, unless it says where it is. False. */
+static bool fails_at(tp_err *err, const ir_node *n)
+{
+    if (!err || err->line)
+        return false;
+    err_note(err, "in node '%s'", n->name);
+    return ir_err_place(err, n);
+}
+
 static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
 {
     fault_kind f = ir_fault_at("gen", n);
@@ -497,8 +506,10 @@ static vir_ref plant(walk *w, const ir_node *n, vir_ref v)
         return t == VT_mask ? vir_not(w->k, v) : vir_add(w->k, v, vir_imm(w->k, t, 1));
     if (f == FAULT_nan && (t == VT_f32 || t == VT_f64))
         return vir_flt(w->k, t, __builtin_nan(""));
-    if (f == FAULT_compile_error)
+    if (f == FAULT_compile_error) {
         err_set(w->pl->c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'", op);
+        fails_at(w->pl->c->err, n);
+    }
     w->out->fault = (uint8_t)f;
     w->out->fault_op = arena_strdup(&w->pl->p->mem, op);
     w->out->fault_node = n;
@@ -4371,10 +4382,11 @@ static bool plant_lowering(tp_comp *c, const ir_graph *g) /* those that strike w
     {
         fault_kind f = ir_fault_at("lower", n);
         if (f == FAULT_compile_error)
-            return err_set(c->err, ERR_compiler, "planted fault: '%s' cannot be lowered",
-                           ir_stands_for(n, buf, sizeof buf));
-        if (fault_is_sudden(f) && !fault_strike(f, ir_stands_for(n, buf, sizeof buf), c->err))
-            return false;
+            err_set(c->err, ERR_compiler, "planted fault: '%s' cannot be lowered",
+                    ir_stands_for(n, buf, sizeof buf));
+        if (f == FAULT_compile_error ||
+            (fault_is_sudden(f) && !fault_strike(f, ir_stands_for(n, buf, sizeof buf), c->err)))
+            return fails_at(c->err, n);
     }
     return true;
 }
@@ -4767,13 +4779,16 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
             continue;
         bit_set(written, g->id);
         if (!g->ext) {
-            if (!write_group(&pl, g))
+            if (!write_group(&pl, g)) {
+                fails_at(c->err, g->member[g->n - 1]);
                 goto done;
+            }
             continue;
         }
         if (TP_UNLIKELY(fault_state != 0) && ir_fault_at("gen", g->ext) == FAULT_compile_error) {
             err_set(c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'",
                     row_of(g->ext)->name);
+            fails_at(c->err, g->ext);
             goto done;
         }
         bool own = pl.in[g->ext->id].product;

@@ -34,6 +34,8 @@ static void end_with_stacks(json_w *w)
     for (int i = 0; i < n; i++)
         if (!all[i].library)
             own[k++] = all[i];
+    if (!k && n) /* the library alone: the innermost, as elsewhere */
+        own[k++] = all[n - 1];
     json_key(w, "user_stack");
     ev_json_stack(w, own, k);
     json_key(w, "stack");

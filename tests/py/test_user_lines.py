@@ -131,9 +131,10 @@ def test_trace():
             assert j[kind]["co_filename"] == file, j
         elif kind == "create_symbol":
             symbols += 1
-            names = [strings[f["filename"]] for f in j[kind]["user_stack"]]
+            names = [strings[f["filename"]] for f in j[kind]["stack"]]
             assert names[0].endswith("module.py") and file in names and names[-1].endswith("functional.py"), names  # all frames, outermost first
-            assert all(f["loc"] for f in j[kind]["user_stack"]), j
+            assert all(f["loc"] for f in j[kind]["stack"]), j
+            assert {strings[f["filename"]] for f in j[kind]["user_stack"]} == {file}, j
     assert guards > 50 and symbols == 1 and seen == set(MARKS), (guards, symbols, seen)
     p = subprocess.run([TAPER, "report", *glob.glob(d + "/t/*.log"), "-o", d + "/page.html", "--no-browser"], capture_output=True, text=True)
     page = open(d + "/page.html").read()
@@ -201,13 +202,14 @@ def test_breaks_in_metrics():
     assert [(x["fail_user_frame_filename"], x["fail_user_frame_lineno"]) for x in m] == [(file, line(PACK, "PACK"))], m
 
 
-def test_errors_at_run_time():
-    """Planted faults, and a failure that is followed by plain execution."""
-    fault = TRAIN + "# after\n"
-    for where in ("gen", "aot"):
-        rc, out, file, _ = run(fault, TAPER_INJECT="layer_norm:" + ("runtime_error@gen" if where == "gen" else "compile_error@aot"))
-        assert rc == 1 and f"{file}:{line(TRAIN, 'QKV')})" in out, out
-    assert LIBRARY.search("functional.py") and "functional.py:" not in out, out
+def test_errors():
+    """Planted faults of every stage, and a failure that is followed by plain execution."""
+    for op, fault, mark in (("layer_norm", "compile_error@capture", "QKV"), ("layer_norm", "compile_error@aot", "QKV"), ("layer_norm", "compile_error@lower", "QKV"),
+                            ("layer_norm", "compile_error@gen", "QKV"), ("embedding", "compile_error@gen", "EMB"), ("layer_norm", "oom@lower", "QKV"),
+                            ("layer_norm", "runtime_error@gen", "QKV"), ("dropout", "runtime_error@aot", "DROP")):
+        rc, out, file, _ = run(TRAIN, TAPER_INJECT=f"{op}:{fault}")
+        assert rc == 1 and f", {file}:{line(TRAIN, mark)})" in out and "functional.py:" not in out, (op, fault, out)
+        assert "\nin backend" not in out, out  # notes are one line, under the message
     bad = "import taper\nimport taper.nn.functional as F\n@taper.compile(backend='eager')\ndef f(i, w):\n    j = i + 1\n    return F.embedding(j, w)  # LOOK\nf(taper.tensor([1, 9]), taper.ones(4, 2))\n"
     rc, out, file, _ = run(bad)
     assert rc == 1 and "IndexError" in out and f'File "{file}", line 6, in f' in out, out
@@ -254,6 +256,9 @@ def test_library_alone():
     source = "import taper\np = taper.nn.Parameter(taper.ones(3))\np.grad = taper.ones(3)\ntaper.compile(taper.optim.SGD([p], lr=0.1).step)()\n"
     out, file = logs(source, "graph_code")
     assert re.search(r"# File: \S+/taper/optim/\S+\.py:\d+ in ", out), out
+    rc, out, _, d = run("import taper\ntaper.compile(taper.nn.functional.hardtanh, dynamic=True)(taper.ones(3, 4))\n", TAPER_TRACE="t")
+    stacks = [(j[k]["user_stack"], j[k]["stack"]) for k, j, _ in records(d) if k == "create_symbol" and not isinstance(j, str)]
+    assert rc == 0 and stacks and all(user == whole[-1:] and user for user, whole in stacks), (out, stacks)
 
 
 WATCHED = NET + PACK.replace("\nf(", "\n# f(") + """
