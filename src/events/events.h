@@ -94,6 +94,8 @@ void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file,
 /* Trace records of this thread between ev_batch(true) and ev_batch(false) go out with one write. For many small ones in
  * a row: a killed process loses those of the batch it was in. */
 void ev_batch(bool on);
+/* In place of the digest of a payload: the process ended before it was computed. */
+#define EV_NO_DIGEST "00000000000000000000000000000000"
 /* A compile is to be expected: the file is made now, not within the compile. */
 void ev_trace_prepare(void);
 /* A record that takes long to make: fn(copy of arg) is called on another thread, in the same compile, while the caller
@@ -104,6 +106,7 @@ void ev_trace_prepare(void);
 typedef void ev_later_fn(void *arg);
 enum { EV_LATER_NODES = 64 }; /* smaller graphs are printed sooner than another thread wakes up */
 void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep);
+void ev_later_soon(void); /* such a record comes soon: the thread that it is handed to wakes up meanwhile */
 void ev_now(ev_later_fn *fn, void *arg); /* a small one, here: its time counts as the trace's */
 /* An empty buffer for the text of a record, given back by ev_scratch_done. The thread of ev_later keeps its buffers:
  * memory that comes and goes there would make the compiling thread stop, too. */

@@ -21,8 +21,12 @@ pid_t ev_pid(void);             /* of this process, also after a fork */
 
 const char *ev_short_file(const char *file); /* path below src/ */
 void ev_prefix(strbuf *out, char letter, const char *file,
-               int line);          /* "V1115 10:20:30.123456 99 sym/env.c:9]" */
-void ev_later_ready(void);         /* the thread of ev_later is there */
+               int line);  /* "V1115 10:20:30.123456 99 sym/env.c:9]" */
+void ev_later_ready(void); /* the thread of ev_later is there */
+bool ev_digest_later(
+    size_t n);              /* has the thread of ev_later a mind to compute the digest of so many bytes? */
+void ev_later_chores(void); /* that thread has chores (ev_trace_chore) */
+void ev_wait_chores(void);  /* until everything is written, and there are no chores any more */
 void ev_later_compiling(int more); /* so many more compiles are open */
 void ev_crash_watch(bool on);      /* whether a crash waits for the thread of ev_later */
 char ev_letter(int level);
@@ -38,4 +42,8 @@ int64_t ev_trace_spent(void); /* nanoseconds that this thread ever spent on reco
 void ev_trace_spend(
     int64_t ns);          /* so many more, on the text of one; what records cost meanwhile is part of it */
 void ev_trace_tidy(void); /* a file without a record goes away */
+/* What the thread of ev_later does for the file when it has nothing more urgent to do: a piece of it; true: there is more.
+ * busy: that is in the way of a compile, and what can wait does. */
+bool ev_trace_chore(bool busy);
+bool ev_trace_mend(const void *fault); /* tracefile_mend */
 #endif

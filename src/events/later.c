@@ -10,26 +10,32 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { ARG_MAX_BYTES = 64, SPIN_NS = 100000, NAP_NS = 40000, NAPS = 250 };
+enum { ARG_MAX_BYTES = 64, SPIN_NS = 1000000, LOOK_NS = 5000000, NAP_NS = 20000, WORTH_BYTES = 1 << 10 };
 typedef struct job {
     ev_later_fn *fn; /* NULL: free */
-    bool taken, in_compile;
+    bool in_compile;
     const void *keep;
     ev_cid cid;
     _Alignas(16) char arg[ARG_MAX_BYTES];
 } job;
-int ev_unwritten; /* atomic; 1: a job is handed over and not done */
+int ev_unwritten; /* atomic; not 0: a job is handed over and not done */
+enum { NOT_TAKEN = 1, TAKEN };
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     bool started, refused; /* refused: one core only, or no thread to be had */
     bool asleep;           /* the thread waits for work, and somebody has to wake it */
+    pid_t tid;             /* of the thread; 0: not known yet */
+    int away;              /* the processor that it keeps away from; -1: none */
     int compiling;         /* atomic; compiles that are open: more work is to be expected */
+    int chores; /* atomic; not 0: ev_trace_chore may have something to do; grows when there may be more */
     job job;
-} q = { .lock = PTHREAD_MUTEX_INITIALIZER,
+} q = { .away = -1,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
         .work = PTHREAD_COND_INITIALIZER,
         .done = PTHREAD_COND_INITIALIZER };
 
@@ -37,7 +43,7 @@ static struct {
 enum { NSCRATCH = 4, SCRATCH_BYTES = 1 << 18, SCRATCH_MOST = 1 << 22 };
 static strbuf scratch[NSCRATCH]; /* of the thread below */
 static bool scratch_used[NSCRATCH];
-static _Thread_local bool on_thread;
+static _Thread_local bool on_thread, at_job;
 
 strbuf *ev_scratch(void)
 {
@@ -56,11 +62,17 @@ static void scratch_ready(void)
         strbuf_grow(&scratch[i], SCRATCH_BYTES);
         memset(scratch[i].s, 0, SCRATCH_BYTES);
     }
-    enum { SMALL = 96 << 10 }; /* for what texts need besides; libc gives back more than that */
-    char *p = mem_alloc(SMALL);
-    memset(p, 1, SMALL);
-    __asm__ volatile("" : : "r"(p) : "memory");
-    free(p);
+    /* and for what texts need besides: libc gives back memory at the end of its heap, but not what lies before a block
+     * that stays */
+    enum { PIECES = 16, PIECE = 32 << 10, STAYS = 64 };
+    static void *stays;
+    void *p[PIECES];
+    for (int i = 0; i < PIECES; i++)
+        p[i] = memset(mem_alloc(PIECE), 1, PIECE);
+    stays = mem_alloc(STAYS);
+    __asm__ volatile("" : : "r"(p), "m"(stays) : "memory");
+    for (int i = 0; i < PIECES; i++)
+        free(p[i]);
 }
 
 void ev_scratch_done(strbuf *b)
@@ -77,9 +89,9 @@ void ev_scratch_done(strbuf *b)
 }
 
 /* --- the thread ---------------------------------------------------------------------------------------- */
-/* Under the lock: is there a job that needs this object (NULL: any)? And one that nobody is at? */
+/* Is there a job that needs this object (NULL: any; under the lock)? And one that nobody is at? */
 static bool unfinished(const void *kept) { return q.job.fn && (!kept || q.job.keep == kept); }
-static bool waiting(void) { return q.job.fn && !q.job.taken; }
+static bool waiting(void) { return __atomic_load_n(&ev_unwritten, __ATOMIC_RELAXED) == NOT_TAKEN; }
 
 /* What records cost within is part of the whole. */
 void ev_now(ev_later_fn *fn, void *arg)
@@ -93,12 +105,14 @@ void ev_now(ev_later_fn *fn, void *arg)
 static void run_job(void)
 {
     job *j = &q.job;
-    j->taken = true;
+    __atomic_store_n(&ev_unwritten, TAKEN, __ATOMIC_RELAXED);
     const ev_cid *now = ev_cid_now();
     ev_cid before = now ? *now : (ev_cid){ 0 };
     ev_cid_set(j->in_compile ? &j->cid : NULL);
     pthread_mutex_unlock(&q.lock);
+    at_job = true;
     ev_now(j->fn, j->arg);
+    at_job = false;
     ev_cid_set(now ? &before : NULL);
     pthread_mutex_lock(&q.lock);
     *j = (job){ 0 };
@@ -106,20 +120,46 @@ static void run_job(void)
     pthread_cond_broadcast(&q.done);
 }
 
-/* Waking a thread takes the one that wakes it longer than writing a small record. So within a compile this thread looks
- * for work by itself, once it is awake, and for a while. */
+/* Under the lock, which is released meanwhile: what is put off as long as there are jobs. */
+static void do_chores(void)
+{
+    int asked = q.chores;
+    bool more = true;
+    pthread_mutex_unlock(&q.lock);
+    while (more && !waiting())
+        more = ev_trace_chore(__atomic_load_n(&q.compiling, __ATOMIC_RELAXED) > 0);
+    pthread_mutex_lock(&q.lock);
+    if (!more && q.chores == asked) {
+        __atomic_store_n(&q.chores, 0, __ATOMIC_RELEASE);
+        pthread_cond_broadcast(&q.done);
+    }
+}
+
+/* Not under the lock: until there is a job, as long as a compile is open, and not for ever. */
+static void look_out(void)
+{
+    for (int64_t until = clock_ns() + LOOK_NS;
+         !waiting() && __atomic_load_n(&q.compiling, __ATOMIC_RELAXED) > 0 &&
+         !__atomic_load_n(&q.chores, __ATOMIC_RELAXED) && clock_ns() < until;)
+        nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+}
+
+/* Under the lock, until there is a job. Waking a thread takes the one that wakes it longer than writing a small record. So
+ * within a compile this thread looks for work by itself, once it is awake, and for a while. */
 static void await_work(void)
 {
-    for (int naps = 0; !waiting(); naps++)
-        if (naps < NAPS && __atomic_load_n(&q.compiling, __ATOMIC_RELAXED) > 0) {
+    for (bool looked = false; !waiting();)
+        if (q.chores) {
+            do_chores();
+        } else if (!looked) {
+            looked = true;
             pthread_mutex_unlock(&q.lock);
-            nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+            look_out();
             pthread_mutex_lock(&q.lock);
         } else {
             q.asleep = true;
             pthread_cond_wait(&q.work, &q.lock);
-            q.asleep = false;
-            naps = 0;
+            q.asleep = looked = false;
         }
 }
 
@@ -131,6 +171,7 @@ static void *worker(void *unused)
     if (sched_getscheduler(0) == SCHED_OTHER)        /* waking does not push the compile aside */
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){ 0 });
     pthread_mutex_lock(&q.lock);
+    q.tid = (pid_t)syscall(SYS_gettid);
     for (;;) {
         await_work();
         run_job();
@@ -148,16 +189,62 @@ static void fork_child(void)
     pthread_cond_init(&q.work, NULL);
     pthread_cond_init(&q.done, NULL);
     q.started = q.asleep = false;
-    q.compiling = 0;
+    q.tid = 0;
+    q.away = -1;
+    q.compiling = q.chores = 0;
     memset(&q.job, 0, sizeof q.job);
     ev_unwritten = 0;
 }
 
+/* Systems like to wake a thread where the one that wakes it runs, and leave it there: then neither gets on. So it is told
+ * to keep away from the processor of the compile. */
+static void keep_away(void)
+{
+    cpu_set_t set;
+    int here = sched_getcpu();
+    if (here < 0 || !q.tid || here == q.away || sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) < 2)
+        return;
+    CPU_CLR(here, &set);
+    q.away = sched_setaffinity(q.tid, sizeof set, &set) ? -1 : here;
+}
+
 void ev_later_compiling(int more) { __atomic_fetch_add(&q.compiling, more, __ATOMIC_RELAXED); }
+
+bool ev_digest_later(size_t n)
+{
+    if (at_job || n < WORTH_BYTES || !__atomic_load_n(&q.compiling, __ATOMIC_RELAXED))
+        return at_job;
+    pthread_mutex_lock(&q.lock);
+    bool awake = q.started && !q.asleep;
+    pthread_mutex_unlock(&q.lock);
+    return awake;
+}
+
+static void wake_up(bool for_compile)
+{
+    pthread_mutex_lock(&q.lock);
+    bool wake = q.started && q.asleep;
+    if (q.started && for_compile)
+        keep_away();
+    pthread_mutex_unlock(&q.lock);
+    if (wake)
+        pthread_cond_signal(&q.work);
+}
+
+void ev_later_soon(void) { wake_up(true); }
+
+void ev_later_chores(void)
+{
+    pthread_mutex_lock(&q.lock);
+    if (q.started)
+        __atomic_fetch_add(&q.chores, 1, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&q.lock);
+    wake_up(false);
+}
 
 static void finish(void)
 {
-    ev_wait(NULL);
+    ev_wait_chores();
     ev_trace_tidy();
 }
 static void once_only(void)
@@ -202,13 +289,16 @@ static void finish_job(const void *kept)
             run_job();
             continue;
         }
-        pthread_mutex_unlock(&q.lock); /* nearly done, most of the time: that is sooner than sleeping */
+        int64_t t0 = clock_ns();
+        pthread_mutex_unlock(
+            &q.lock); /* done soon, most of the time: that is sooner than sleeping and being woken */
         for (int64_t until = clock_ns() + SPIN_NS;
              __atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE) && clock_ns() < until;)
-            ;
+            sched_yield();
         pthread_mutex_lock(&q.lock);
         if (unfinished(kept) && !waiting())
             pthread_cond_wait(&q.done, &q.lock);
+        ev_trace_spend(clock_ns() - t0); /* waiting is part of what a trace costs */
     }
 }
 
@@ -219,16 +309,29 @@ void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep)
     finish_job(NULL);
     bool handed = start(), wake = handed && q.asleep;
     if (handed) {
+        keep_away();
         const ev_cid *c = ev_cid_now();
         q.job = (job){ .fn = fn, .in_compile = c != NULL, .cid = c ? *c : (ev_cid){ 0 }, .keep = keep };
         memcpy(q.job.arg, arg, n);
-        __atomic_store_n(&ev_unwritten, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&ev_unwritten, NOT_TAKEN, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&q.lock);
     if (wake)
         pthread_cond_signal(&q.work);
     if (!handed)
         make_now(fn, arg, n);
+}
+
+void ev_wait_chores(void)
+{
+    ev_wait(NULL);
+    pthread_mutex_lock(&q.lock);
+    while (q.chores && q.started && !on_thread) {
+        if (q.asleep)
+            pthread_cond_signal(&q.work);
+        pthread_cond_wait(&q.done, &q.lock);
+    }
+    pthread_mutex_unlock(&q.lock);
 }
 
 void ev_wait(const void *kept)
@@ -250,7 +353,12 @@ static bool watching;
 static void on_crash(int sig, siginfo_t *info, void *unused)
 {
     enum { PATIENCE = 2000 };
-    for (int i = 0; i < PATIENCE && !on_thread && __atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE); i++)
+    if (sig == SIGBUS && info->si_code > 0 && ev_trace_mend(info->si_addr))
+        return;
+    for (int i = 0;
+         i < PATIENCE && !on_thread &&
+         (__atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE) || __atomic_load_n(&q.chores, __ATOMIC_ACQUIRE));
+         i++)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     for (size_t i = 0; i < COUNT(crashes); i++)
         if (crashes[i] == sig)

@@ -1,17 +1,16 @@
 /* trace.c - the sink for tools: one file per process, records that survive a crash.
- * A record is an envelope line and payload lines, written by one write(2) to a file opened for appending:
- * a killed process loses at most the record it was writing, and a forked child starts a file of its own. */
+ * A record is an envelope line and payload lines, put into the file as soon as its text is made (tracefile.h): a killed
+ * process loses at most the record it was making, and a forked child starts a file of its own. */
 #define _GNU_SOURCE
 #include "events/internal.h"
 #include "events/metrics.h"
+#include "events/tracefile.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/envvars.h"
 #include "base/file.h"
 #include "base/intern.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,15 +21,28 @@ static _Thread_local strbuf *batch;
 static struct {
     char *dir, *path;
     bool slow;
-    int fd;
-    pid_t pid;  /* who opened fd */
-    int rank;   /* of the file; -1: none */
-    bool wrote; /* anything, into this file */
+    tracefile file;
+    pid_t pid; /* who opened it */
+    int rank;  /* of the file; -1: none */
     interns strings;
     char *last; /* of them */
     uint32_t last_id;
-    int writing; /* atomic; threads that write to fd just now, without the lock */
-} trace = { .fd = -1 };
+} trace = { .file.fd = -1 };
+
+/* Digests of payloads take a third of the time that a large record takes. So a record that was handed over (ev_later) is
+ * put first, with EV_NO_DIGEST, and the thread that writes computes its digest when it has nothing more urgent to do. */
+typedef struct undigested {
+    int64_t at, payload; /* places in the file */
+    size_t n;            /* bytes of the payload as it stands there */
+    int cut;             /* of the file */
+} undigested;
+static struct {
+    undigested of[16]; /* under ev_lock, with n */
+    int n;
+    size_t done; /* bytes of the first one; this and the rest belong to the thread */
+    bool line_start;
+    digest sum;
+} todo;
 
 uint8_t ev_trace_bits(ev_kind k)
 {
@@ -40,15 +52,12 @@ uint8_t ev_trace_bits(ev_kind k)
 
 static void shut(void)
 {
-    while (trace.pid == ev_pid() && __atomic_load_n(&trace.writing, __ATOMIC_ACQUIRE))
-        sched_yield(); /* a forked child has no such threads */
-    trace.writing = 0;
-    if (trace.fd >= 0 && trace.pid == ev_pid() && !trace.wrote)
+    bool mine = trace.pid == ev_pid();
+    if (trace.file.fd >= 0 && mine && !trace.file.used)
         unlink(trace.path); /* made ready for a compile that never came */
-    if (trace.fd >= 0)
-        close(trace.fd);
-    trace.fd = -1;
-    trace.wrote = false;
+    tracefile_close(&trace.file, mine);
+    todo.n = 0;
+    todo.done = 0;
     interns_free(&trace.strings);
     free(trace.last);
     trace.last = NULL;
@@ -58,7 +67,7 @@ static void shut(void)
 
 void ev_trace_stop(void)
 {
-    ev_wait(NULL);
+    ev_wait_chores();
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
     shut();
@@ -94,10 +103,10 @@ static bool ensure_open(void)
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
     pid_t me = ev_pid();
 
-    if (trace.fd >= 0 && trace.pid == me)
+    if (trace.file.fd >= 0 && trace.pid == me)
         return true;
     shut(); /* after a fork: the parent's file stays the parent's */
-    for (int attempt = 0; attempt < 20 && trace.fd < 0; attempt++) {
+    for (int attempt = 0; attempt < 20 && trace.file.fd < 0; attempt++) {
         char name[9] = { 0 }, file[80];
         uint64_t seed = (uint64_t)clock_ns() * 0x9e3779b97f4a7c15ull ^ (uint64_t)me << 32 ^ (uint64_t)attempt;
         for (int i = 0; i < 8; i++, seed = seed * 6364136223846793005ull + 1442695040888963407ull)
@@ -110,10 +119,10 @@ static bool ensure_open(void)
                  rank, name);
         free(trace.path);
         trace.path = path_join(trace.dir, file);
-        trace.fd = open(trace.path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+        tracefile_open(&trace.file, trace.path);
     }
     trace.pid = me;
-    return trace.fd >= 0;
+    return trace.file.fd >= 0;
 }
 
 static void add_payload(strbuf *b, const char *payload, size_t n)
@@ -129,12 +138,14 @@ static void add_payload(strbuf *b, const char *payload, size_t n)
     }
 }
 
-/* A record as it stands in the file. cid: NULL when it belongs to no compile; then stack, rendered, or NULL. */
-static void print_record(strbuf *b, const char *event, const char *file, int line, const char *metadata,
-                         const ev_cid *cid, const char *stack, const char *payload)
+/* A record as it stands in the file. cid: NULL when it belongs to no compile; then stack, rendered, or NULL. Gives back
+ * where in b its digest is, which stays EV_NO_DIGEST when it is to be computed later. */
+static size_t print_record(strbuf *b, const char *event, const char *file, int line, const char *metadata,
+                           const ev_cid *cid, const char *stack, const char *payload, bool later)
 {
     size_t n = payload ? strlen(payload) : 0;
-    int rank = trace.fd >= 0 ? trace.rank : ev_rank();
+    int rank = trace.file.fd >= 0 ? trace.rank : ev_rank();
+    size_t digest_at = 0;
 
     strbuf_grow(b, n + n / 8 + strlen(metadata) + 400);
     ev_prefix(b, 'V', file, line);
@@ -159,14 +170,17 @@ static void print_record(strbuf *b, const char *event, const char *file, int lin
     }
     if (payload) {
         char md5[DIGEST_HEX];
-        digest_of(DIGEST_md5, payload, n, md5);
+        if (!later)
+            digest_of(DIGEST_md5, payload, n, md5);
         strbuf_add(b, ", \"has_payload\": \"");
-        strbuf_add(b, md5);
+        digest_at = b->n;
+        strbuf_add(b, later ? EV_NO_DIGEST : md5);
         strbuf_addc(b, '"');
     }
     strbuf_add(b, "}\n");
     if (payload)
         add_payload(b, payload, n);
+    return digest_at;
 }
 
 /* Under the lock. The last one asked for is mostly the next one, too. */
@@ -184,9 +198,9 @@ static uint32_t intern_file(const char *name)
         json_int(&w, id);
         json_end(&w);
         strbuf rec = { 0 };
-        print_record(&rec, "str", __FILE__, __LINE__, b.s, NULL, NULL, NULL);
-        fd_write_all(trace.fd, rec.s, rec.n); /* before anybody can use the number */
-        trace.wrote = true;
+        print_record(&rec, "str", __FILE__, __LINE__, b.s, NULL, NULL, NULL, false);
+        tracefile_fill(&trace.file, tracefile_take(&trace.file, rec.n), rec.s, rec.n);
+        tracefile_let_go(&trace.file); /* it is there before anybody can use the number */
         strbuf_free(&rec);
         strbuf_free(&b);
     }
@@ -226,40 +240,119 @@ void ev_json_user_stack(json_w *w)
     ev_json_stack(w, f, n);
 }
 
-/* The write itself is not under the lock: a small record does not wait for a large one of another thread. */
-static void write_out(const strbuf *b)
+/* digest_at: in b, when that is to be computed yet. */
+static void put(const strbuf *b, size_t digest_at, const char *payload)
 {
+    int64_t at = 0;
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
     bool open = b->n && trace.dir && ensure_open();
-    int fd = trace.fd;
-    if (open) {
-        trace.wrote = true;
-        __atomic_fetch_add(&trace.writing, 1, __ATOMIC_RELAXED);
-    }
+    if (open)
+        at = tracefile_take(&trace.file, b->n);
     pthread_mutex_unlock(&ev_lock);
-    if (open) {
-        fd_write_all(fd, b->s, b->n);
-        __atomic_fetch_sub(&trace.writing, 1, __ATOMIC_RELEASE);
+    if (!open)
+        return;
+    tracefile_fill(&trace.file, at, b->s, b->n);
+    tracefile_let_go(&trace.file); /* before the lock: who has it may wait for this */
+    if (!digest_at)
+        return;
+    size_t from = (size_t)(strchr(b->s + digest_at, '\n') + 1 - b->s);
+    pthread_mutex_lock(&ev_lock);
+    bool full = todo.n == (int)COUNT(todo.of);
+    if (full)
+        tracefile_hold(&trace.file);
+    else
+        todo.of[todo.n++] = (undigested){ at + (int64_t)digest_at, at + (int64_t)from, b->n - from,
+                                          trace.file.cut };
+    pthread_mutex_unlock(&ev_lock);
+    if (!full) {
+        ev_later_chores();
+    } else {
+        char md5[DIGEST_HEX];
+        digest_of(DIGEST_md5, payload, strlen(payload), md5);
+        tracefile_fill(&trace.file, at + (int64_t)digest_at, md5, strlen(EV_NO_DIGEST));
+        tracefile_let_go(&trace.file);
     }
 }
 
+/* A part of a digest; true: that was the last. Held. The payload stands in the file with a tab before each line, and a
+ * line's end after the last. */
+static bool digest_some(undigested u)
+{
+    enum { PART = 8 << 10 };
+    char raw[PART], text[PART], md5[DIGEST_HEX];
+    size_t n = MIN((size_t)PART, u.n - todo.done), k = 0;
+    if (!todo.done) {
+        digest_init(&todo.sum, DIGEST_md5);
+        todo.line_start = true;
+    }
+    bool ok = tracefile_read(&trace.file, u.payload + (int64_t)todo.done, raw, n);
+    for (const char *p = raw, *end = raw + n; ok && p < end;) {
+        p += todo.line_start;
+        const char *nl = memchr(p, '\n', (size_t)(end - p)), *stop = nl ? nl + 1 : end;
+        memcpy(text + k, p, (size_t)(stop - p));
+        k += (size_t)(stop - p);
+        todo.line_start = nl != NULL;
+        p = stop;
+    }
+    todo.done += n;
+    ok &= u.cut == __atomic_load_n(&trace.file.cut, __ATOMIC_RELAXED);
+    bool last = !ok || todo.done == u.n;
+    digest_add(&todo.sum, text, k - (last && k));
+    if (last) {
+        digest_hex(&todo.sum, md5);
+        if (ok)
+            tracefile_fill(&trace.file, u.at, md5, strlen(EV_NO_DIGEST));
+        todo.done = 0;
+    }
+    return last;
+}
+
+bool ev_trace_chore(bool busy)
+{
+    pthread_mutex_lock(&ev_lock);
+    bool mine = trace.file.fd >= 0 && trace.pid == ev_pid();
+    bool grow = mine && tracefile_more(&trace.file, busy ? TRACEFILE_AHEAD / 4 : TRACEFILE_AHEAD),
+         digest = mine && todo.n;
+    undigested u = todo.of[0];
+    if (mine)
+        tracefile_hold(&trace.file);
+    pthread_mutex_unlock(&ev_lock);
+    if (grow)
+        tracefile_grow(&trace.file);
+    bool digested = digest && digest_some(u);
+    if (mine)
+        tracefile_let_go(&trace.file);
+    if (digested) {
+        pthread_mutex_lock(&ev_lock);
+        if (todo.n)
+            memmove(todo.of, todo.of + 1, sizeof *todo.of * (size_t)--todo.n);
+        pthread_mutex_unlock(&ev_lock);
+    }
+    return grow || digest;
+}
+
+bool ev_trace_mend(const void *fault) { return tracefile_mend(&trace.file, fault); }
+
 void ev_trace_prepare(void)
 {
-    if (!ev_trace_on(EV_dynamo_start) || (trace.fd >= 0 && trace.pid == ev_pid()))
+    if (!ev_trace_on(EV_dynamo_start) || (trace.file.fd >= 0 && trace.pid == ev_pid()))
         return;
     pthread_mutex_lock(&ev_lock);
-    if (trace.dir)
-        ensure_open();
+    bool open = trace.dir && ensure_open();
     pthread_mutex_unlock(&ev_lock);
+    if (open)
+        ev_later_chores();
 }
 
 /* At exit. */
 void ev_trace_tidy(void)
 {
     pthread_mutex_lock(&ev_lock);
-    if (trace.fd >= 0 && !trace.wrote)
+    if (trace.file.fd >= 0 && !trace.file.used)
         shut();
+    else if (trace.pid == ev_pid())
+        tracefile_trim(&trace.file);
     pthread_mutex_unlock(&ev_lock);
 }
 
@@ -269,7 +362,7 @@ void ev_batch(bool on)
         batch = ev_scratch();
         return;
     }
-    write_out(batch);
+    put(batch, 0, NULL);
     ev_scratch_done(batch);
     batch = NULL;
 }
@@ -292,9 +385,10 @@ void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
         ev_json_user_stack(&w);
     }
     strbuf *rec = batch ? batch : ev_scratch();
-    print_record(rec, ev_rows[k].name, file, line, metadata, cid, stack.s, payload);
+    bool later = payload && rec != batch && ev_digest_later(strlen(payload));
+    size_t digest_at = print_record(rec, ev_rows[k].name, file, line, metadata, cid, stack.s, payload, later);
     if (rec != batch) {
-        write_out(rec);
+        put(rec, later ? digest_at : 0, payload);
         ev_scratch_done(rec);
     }
     strbuf_free(&stack);

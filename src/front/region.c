@@ -900,18 +900,28 @@ static void trace_guards(void *arg)
     ev_scratch_done(b);
 }
 
+/* May another thread print the graph and its guards? Not what can change meanwhile. */
+static bool stays(const ir_graph *g)
+{
+    bool still = !sym_env_n_symbols(g->env);
+    IR_EACH(n, g) { still &= n->kind != IR_const; }
+    return still;
+}
+
+static void log_captured_graph(const ir_graph *g)
+{
+    if (!ev_trace_on(EV_dynamo_output_graph))
+        return;
+    if (g->nnode >= EV_LATER_NODES && stays(g))
+        ev_later(trace_graph, &g, sizeof g, g);
+    else
+        ev_now(trace_graph, &g);
+}
+
 static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
 {
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
-    bool still = !g ||
-                 !sym_env_n_symbols(g->env); /* may another thread print it? Not what can change meanwhile */
-    if (g)
-        IR_EACH(n, g) { still &= n->kind != IR_const; }
-    if (g && still && g->nnode >= EV_LATER_NODES)
-        ev_later(trace_graph, &g, sizeof g, g);
-    else if (g)
-        ev_now(trace_graph, &g);
     metrics_inputs(e, in);
     if (g) {
         strbuf sizes = { 0 };
@@ -921,7 +931,7 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
     }
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
-    if (still && e->guards.n >= EV_LATER_NODES)
+    if (e->guards.n >= EV_LATER_NODES && (!g || stays(g)))
         ev_later(trace_guards, &e, sizeof e, e);
     else
         ev_now(trace_guards, &e);
@@ -1095,6 +1105,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         t_now = t;
         int rc = attempt_run(a, &ret, NULL);
         ev_span_end(&reading);
+        if (ev_trace_on(EV_dynamo_output_graph) && t->g && t->g->nnode >= EV_LATER_NODES)
+            ev_later_soon();
         if (t->steps == force && rc == ST_next && t->stop_at == force && stop_at != force)
             t_break(t, BRK_forced, "config.debug_break_at"), break_note(&w, t), t->broke = false,
                                                                                 stop_at = (int)force;
@@ -1195,8 +1207,10 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         done->break_reason = PyUnicode_FromString(w.reason);
     trace_start(r);
     started = true;
-    if (!idle)
+    if (!idle) {
+        log_captured_graph(g);
         log_graph(done, g);
+    }
     attempt_end(a);
     a = NULL;
     sym_env_freeze(done->env);

@@ -478,6 +478,11 @@ void code_log_graph(const ir_graph *g)
 
 void code_log_program(const loop_plan *p)
 {
+    if (ev_trace_on(EV_artifact) &&
+        p->decisions.n) /* these are made sooner than the thread that writes is free */
+        ev_now(fusion_record, &p);
+    if (ev_trace_on(EV_artifact))
+        ev_now(schedule_record, &p);
     if (ev_text_on(EV_output_code))
         output_code(&p);
     else if (ev_trace_on(EV_inductor_output_code))
@@ -504,11 +509,7 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
         ev_text(EV_inductor_metrics, NULL, "%s: %s", p->g->name, strbuf_str(&b));
         strbuf_free(&b);
     }
-    if (ev_trace_on(EV_artifact) && p->decisions.n)
-        tell(fusion_record, p);
     perf_hints(p, k);
     cache_record(p, k);
-    if (ev_trace_on(EV_artifact))
-        tell(schedule_record, p);
     provenance(p);
 }

@@ -525,7 +525,7 @@ static void search_axis(site *x, axis a, const copies *before, const copies *wan
             least = e[i].ns > 0 ? MIN(least, e[i].ns) : least;
         }
         for (int i = 1; i < n && !r; i++) /* hopeless ones are measured once */
-            if (e[i].ns > 2 * least) {
+            if (e[i].ns / 2 > least) {    /* least: none yet, where the time is over */
                 told(x, a, &e[i], 1);
                 e[i].ns = -1;
             }

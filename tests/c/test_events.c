@@ -437,18 +437,21 @@ static void emit_for_ever(const char *dir, bool settle, int fd)
     }
 }
 
-/* Marks the records of a trace that are whole, and says how many of them; only the last one may be torn. */
+/* Marks the records of a trace that are whole, and says how many of them; only one may be torn. Empty lines are room for
+ * records to come. */
 static int whole_records(const char *text, size_t size, bool *got, int most)
 {
-    int count = 0;
+    int count = 0, torn = 0;
     for (const char *p = text, *end = text + size, *nl; p < end; p = nl + 1) {
         const char *n = strstr(p, "{\"n\": ");
         nl = memchr(p, '\n', (size_t)(end - p));
         if (!nl)
             return count;
+        if (nl == p)
+            continue;
         if (*p == '\t' || !n || n > nl) {
-            test_fail(__FILE__, __LINE__, "a damaged line: %.60s", p);
-            return count;
+            CHECK(++torn == 1);
+            continue;
         }
         int k = atoi(n + 6);
         if (k % EVERY == 0) {
@@ -456,7 +459,10 @@ static int whole_records(const char *text, size_t size, bool *got, int most)
             nl = memchr(payload, '\n', (size_t)(end - payload));
             if (!nl)
                 return count;
-            CHECK_INT(nl - payload, LARGE + 1);
+            if (nl - payload != LARGE + 1) {
+                CHECK(++torn == 1);
+                continue;
+            }
         }
         if (k < most)
             got[k] = true;
