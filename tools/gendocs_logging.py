@@ -70,12 +70,15 @@ o.append('''
 ## Trace: `TAPER_TRACE`
 
 `TAPER_TRACE=DIR` writes one file a process, `DIR/dedicated_log_taper_trace_<random>.log`, made at the first call of
-`compile()` or at the first record; a forked child writes its own. Each record is one `write`, so a killed process loses at most the record it was writing (ends of phases go
-out with the next record, names of files with the record that needs them). Large records (a graph, guards, generated code with
-its schedule) are made by a thread of their own, one hand-over at a time, while the compile goes on; when
-the compile ends they are on disk, before anything it made runs. `bench/trace.py` measures what that costs: on the
-training step of its small GPT, which compiles in 28 million instructions (5.2 ms), 0.3 % more on the compiling thread and 11.5 million on the thread
-that writes; on the clock of a quiet two-core machine 0.6 ms, most of it waiting for the record before.
+`compile()` or at the first record; a forked child writes its own. A record is in the file as soon as its text is made, so a
+killed process loses at most the record it was making. The file is mapped, with room for records to come, which is filled with empty
+lines; they are cut off at the end, or stay (1 MiB at most) where a process is killed, and readers skip them. A digest of zeros stands where the
+process ended before it was computed. Who empties the file of a running program, as is done to logs, finds the records from then on in it.
+Large records (graphs, guards, generated code) are made by a thread of their own, one hand-over at a time, while the compile
+goes on; when the compile ends they are in the file, before anything it made runs. `bench/trace.py` measures what that costs: on the
+training step of its small GPT, which compiles in 27 million instructions (5.2 ms), 1.2 % more on the compiling thread and 12 million on the thread
+that writes; the compiling thread clocks 0.09 ms (1.7 %) for records and waiting, and its first call takes about 0.3 ms (5 %) longer
+on a quiet two-core machine, where the text of guards and code that was not in the caches count, too.
 Where no core is free for that thread, the compile takes longer by both.
 A record is a line with the prefix above and a JSON object, then the payload, each line after a tab:
 ```

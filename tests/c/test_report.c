@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include <stdio.h>
+#include "events/events.h"
 #include "report/report.h"
 #define FUZZ_ENTRY fuzz_trace
 #include "../fuzz/fuzz_trace.c"
@@ -151,11 +152,14 @@ TEST(report_counts_damage_and_goes_on)
     strbuf_add(&t, AT "{\"str\": [1, 2]}\n");
     strbuf_add(&t, AT "{\"dynamo_start\": {\"stack\": [{\"filename\": -5}, 3, null]}" ID "}\n");
     rec(&t, "\"aot_forward_graph\": {}", ID, "whole and sound");
+    strbuf_add(&t, AT "{\"aot_backward_graph\": {}" ID ", \"has_payload\": \"" EV_NO_DIGEST
+                      "\"}\n\tno digest yet\n");
     strbuf_add(&t, AT "{\"dynamo_output_graph\": {}" ID
-                      ", \"has_payload\": \"00000000000000000000000000000000\"}\n");
+                      ", \"has_payload\": \"10000000000000000000000000000000\"}\n");
     strbuf_add(&t, "\tcut in the mid");
     pages(&t, &h, &j);
-    HAS(j, "\"records\": 4, \"problems\": 7, \"bad_checksums\": 1, \"compiles\": 1");
+    HAS(h, "no digest yet");
+    HAS(j, "\"records\": 5, \"problems\": 7, \"bad_checksums\": 1, \"compiles\": 1");
     HAS(j, "{\"file\": \"trace.log\", \"line\": 2, \"why\": \"a payload line without its record\"}");
     HAS(h, "trace.log:3</span> the envelope is not a JSON object");
     HAS(h, "whole and sound");
