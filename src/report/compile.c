@@ -11,12 +11,16 @@ static const struct {
     { "fx_graph_cache_hit", "Kernel cache: every kernel was there already" },
     { "fx_graph_cache_miss", "Kernel cache: kernels that had to be compiled" },
     { "fx_graph_runnable", "The graph as a program of its own" },
-    { "before_joint_graph", "Graph before the rewrites that follow gradients being worked out" },
-    { "after_joint_graph", "Graph after them" },
+    { "before_joint_graph", "Graph before it is simplified" },
+    { "after_joint_graph", "Graph after it was simplified" },
     { "before_post_grad_graph", "Graph that kernels are made of, before it is rewritten for them" },
     { "make_fx_fail_partial", "Graph as far as it came before the failure" },
     { "fx_interpreter_error", "A run of the graph failed" },
     { "dynamo_side_effects", "Side effects: what is done after the graph" },
+    { "aot_forward_graph_fw_metadata", "What the forward graph writes and returns" },
+    { "min_cut_information", "What forward keeps for backward" },
+    { "inductor_provenance_tracking_kernel_stack_traces", "The lines each kernel comes from" },
+    { "inductor_provenance_tracking_node_mappings", "Which kernel computes which value" },
 };
 
 const char *rp_title(const rp_rec *r)
@@ -87,11 +91,19 @@ static bool kernel_cache(page *p, const rp_rec *r)
 static int stage_of(const rp_rec *r)
 {
     static const char *const order[] = { "dynamo_output_graph",
+                                         "dynamo_side_effects",
                                          "fx_graph_runnable",
+                                         "make_fx_fail_partial",
+                                         "before_joint_graph",
+                                         "graph_dump",
+                                         "after_joint_graph",
                                          "aot_joint_graph",
+                                         "aot_forward_graph_fw_metadata",
+                                         "min_cut_information",
                                          "aot_forward_graph",
                                          "aot_inference_graph",
                                          "aot_backward_graph",
+                                         "before_post_grad_graph",
                                          "inductor_post_grad_graph",
                                          "fusion",
                                          "schedule",

@@ -561,7 +561,7 @@ static void on_event(reader *rd, const char *event, const json_val *m)
         if (!known)
             count_unknown(rd->r, event);
         if (rd->any_payload)
-            add_payload(rd, c, "other", name ? name : event);
+            add_payload(rd, c, strcmp(event, "graph_dump") ? "other" : "graph_dump", name ? name : event);
     }
 }
 

@@ -212,6 +212,20 @@ def test_rank():
         shutil.rmtree(d)
 
 
+def test_all_ranks_in_one_page():
+    """Under the torch alias traces have the names that the reader looks for."""
+    if not EXE:
+        raise unittest.SkipTest("tlparse is not installed")
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(d, "play.py"), "w") as f:
+            f.write("import torch\n@torch.compile\ndef f(x):\n    return x.sin() + 1\nf(torch.ones(3))\nf(torch.ones(4))\n")
+        for rank in "01":
+            subprocess.run([sys.executable, "-m", "taper", os.path.join(d, "play.py")], env=dict(os.environ, TORCH_TRACE=os.path.join(d, "t"), RANK=rank), check=True)
+        out = os.path.join(d, "out")
+        p = subprocess.run([EXE, "--all-ranks-html", "--strict", "--no-browser", "-o", out, os.path.join(d, "t")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        assert p.returncode == 0 and {"index.html", "rank_0", "rank_1"} <= set(os.listdir(out)), p.stdout
+
+
 def test_traces_of_pytorch_are_reported():
     """`taper report` understands every line of what PyTorch itself writes: breaks, recompiles, errors, symbols."""
     program = """

@@ -510,6 +510,18 @@ taper.compile(net)(taper.ones(2, 4))
         assert len(max(opened.split("taper.linear(")[0].splitlines(), key=len)) < 400 and opened.count("taper.linear(") == 5, opened
 
 
+def test_a_detailed_trace_reads_in_the_order_of_the_stages():
+    program = "import taper\n@taper.compile\ndef f(x):\n    return x.sin().sum()\nf(taper.ones(3, requires_grad=True)).backward()\n"
+    with Trace(program, TAPER_DTRACE=None) as t:
+        titles = [re.sub(r"<[^>]*>", "", x).split(" trace line")[0] for x in re.findall(r"<summary>(.*?)</summary>", t.report().split('id="compiles"')[1])]
+        want = ["Captured graph", "The graph as a program of its own", "Graph before it is simplified", "__compiled_fn_1_after_dce", "Graph after it was simplified",
+                "Joint graph (forward and backward)", "What the forward graph writes and returns", "What forward keeps for backward", "Forward graph", "Backward graph",
+                "Graph that kernels are made of, before it is rewritten for them", "Graph handed to code generation", "Schedule: the order in which kernels run"]
+        places = [titles.index(w) for w in want]
+        assert places == sorted(places), (titles, places)
+        assert "The lines each kernel comes from" in titles and "Which kernel computes which value" in titles, titles
+
+
 def test_ledger_says_which_compile():
     program = """
 import taper
