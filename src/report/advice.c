@@ -376,19 +376,30 @@ static void caches(page *p, const rp_counts *n)
     vec_free(&g);
 }
 
+/* A hint without the name of the node: the same call at the same line is told of once. */
+static const char *hint_body(const char *h)
+{
+    const char *s = strstr(h, " runs as ");
+    return s ? s : h;
+}
+
 static void hints(page *p)
 {
     report *r = p->r;
     size_t shown = 0, all = 0, tiny = 0;
+    const char *told[SHOWN];
     strbuf *o = &p->o;
     for (size_t i = 0; i < r->compiles.n; i++)
         for (size_t k = 0; k < r->compiles.at[i]->hints.n; k++) {
             const char *h = r->compiles.at[i]->hints.at[k];
             bool small = strstr(h, " costs more than ") != NULL; /* most programs have many of these */
+            bool again = false;
+            for (size_t q = 0; q < shown; q++)
+                again |= !strcmp(told[q], hint_body(h));
             all++;
-            if (shown >= SHOWN || (small && tiny++))
+            if (again || shown >= SHOWN || (small && tiny++))
                 continue;
-            shown++;
+            told[shown++] = hint_body(h);
             strbuf_add(o, "<li>Speed: ");
             page_tag(p, r, i, "c");
             strbuf_addc(o, ' ');

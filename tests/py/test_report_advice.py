@@ -107,6 +107,14 @@ def test_hints_for_speed():
     assert any("library call" in h for h in j["compile_ids"][0]["hints"]) and "What keeps it from being faster" in page, j
 
 
+def test_the_same_hint_is_given_once():
+    items, j, _ = overview("e = taper.nn.Embedding(50, 8)\nf = taper.compile(lambda a, b: (e(a) * e(b)).sum())\n"
+                           "f(taper.zeros(64, dtype=taper.int64), taper.ones(64, dtype=taper.int64)).backward()\n")
+    hints = [h for c in j["compile_ids"] for h in c["hints"] if "(embedding_dense_backward)" in h]
+    assert len(hints) == 2 and hints[0] != hints[1], hints
+    assert sum("(embedding_dense_backward)" in x for x in items) == 1, items
+
+
 def test_nothing_to_do():
     items, j, _ = overview("f = taper.compile(lambda x: x * 2 + 1)\nfor i in range(5):\n    f(taper.ones(4000))\n")
     assert items == ["Nothing is broken: every function was compiled once, whole."], items
