@@ -114,6 +114,7 @@ Names of `artifact` records, beside the record of its compile:
 | `make_fx_fail_partial` | | the joint graph as far as it came when making it failed |
 | `fx_interpreter_error` | | a graph that failed while it ran: the exception and the graph |
 | `ledger` | | what ran compiled and what did not, when the program ends |
+| `graph_execution` | | the first 10000 runs of compiled code in their order, when the program ends |
 | `fx_graph_runnable` | slow | the captured graph as a script that runs alone, on random numbers |
 | `before_joint_graph`, `after_joint_graph` | slow | the graph around the rewrites of the joint graph |
 | `aot_forward_graph_fw_metadata` | slow | what the forward graph writes and returns |
@@ -154,7 +155,6 @@ Artifacts that PyTorch writes and Taper does not:
 | `before_activation_quantization_fwd_aten_pass`, `after_activation_quantization_fwd_aten_pass`, `before_activation_quantization_bwd_aten_pass`, `after_activation_quantization_bwd_aten_pass` | saved values are not quantised |
 | `inductor_autotune_at_compile_time_code`, `triton_kernel_info` | there is no Triton; `autotune_choice` tells what was measured |
 | `inductor_runtime_and_tensor_meta` | times are measured, not estimated (`compilation_metrics_runtime`); `graph_node_shapes` tells the shapes |
-| `graph_execution` | the order of calls is not kept; `ledger` and `compilation_metrics_runtime` count them |
 | `inductor_collective_schedule` | nothing is communicated |
 | `get_local_code_state`, `put_local_code_state`, `get_remote_code_state`, `put_remote_code_state` | which sizes change is learnt anew in each process |
 | `compiled_autograd_compile_reasons`, `compiled_autograd_graph_pre_reordering` | backward passes are compiled with their forward pass |

@@ -688,6 +688,7 @@ cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin);
 /* --- numbers (metrics.c) --- */
 void metrics_entry(const entry *e, const ir_graph *g,
                    PyObject *const *in);    /* counts of the compile that is open */
+void metrics_order(const entry *e);         /* it runs now: the order of runs is told when the program ends */
 void metrics_recompile(const char *reason); /* of the compile to come, and where the program says it is */
 void metrics_environment(void);             /* settings and versions, for the records that follow */
 void metrics_watch_gc(void); /* while a trace is written: how long Python collects garbage within compiles */

@@ -270,6 +270,31 @@ void metrics_ran(entry *e, int64_t ns, bool first)
         times_record(NULL, e);
 }
 
+/* ---- the order of runs ---- */
+enum { ORDER = 10000 }; /* the first ones: where ranks part ways is seen early */
+static VEC(ev_cid) order;
+
+void metrics_order(const entry *e)
+{
+    if (order.n < ORDER)
+        vec_push(&order, ((ev_cid){ e->r->frame_id, e->compile_id, 0 }));
+}
+
+static void order_record(void)
+{
+    strbuf b = { 0 };
+    if (!order.n || !ev_trace_on(EV_artifact))
+        return;
+    strbuf_add(&b, "{\"graph_execution_order\": [");
+    for (size_t i = 0; i < order.n; i++)
+        strbuf_addf(&b, "%s{\"compile_id\": \"%d/%d\"}", i ? ", " : "", order.at[i].frame,
+                    order.at[i].compile);
+    strbuf_add(&b, "]}");
+    ev_artifact("graph_execution", "json", NULL, strbuf_str(&b));
+    strbuf_free(&b);
+    vec_free(&order);
+}
+
 /* ---- recompiles ---- */
 static PyObject *contexts; /* a function that says where the program is, as a JSON list; NULL: nobody asked */
 
@@ -431,6 +456,7 @@ static PyObject *finish(PyObject *m, PyObject *x)
     if (!rows)
         return NULL;
     cap_each_entry(times_record, NULL);
+    order_record();
     json_arr(&w);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rows); i++)
         ledger_row(&text, &w, PyList_GET_ITEM(rows, i));

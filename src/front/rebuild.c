@@ -1204,6 +1204,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     }
     memset(out, 0, sizeof *out * (size_t)e->nout);
     e->hits++;
+    if (ev_trace_on(EV_artifact))
+        metrics_order(e);
     bool mode = CX->grad_mode, cast = CX->autocast;
     tp_gen *rng = e->random ? gen_default() : NULL;
     uint64_t seed = rng ? rng->seed : 0, offset = rng ? rng->offset : 0;

@@ -224,6 +224,8 @@ def test_all_ranks_in_one_page():
         out = os.path.join(d, "out")
         p = subprocess.run([EXE, "--all-ranks-html", "--strict", "--no-browser", "-o", out, os.path.join(d, "t")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         assert p.returncode == 0 and {"index.html", "rank_0", "rank_1"} <= set(os.listdir(out)), p.stdout
+        with open(os.path.join(out, "index.html"), encoding="utf-8") as f:
+            assert "execution order: consistent across ranks" in f.read()
 
 
 def test_traces_of_pytorch_are_reported():

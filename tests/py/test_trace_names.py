@@ -227,6 +227,8 @@ def test_artifacts():
     reasons = [json.loads(t) for _, t in found["recompile_reasons"]]
     assert ["0/0: tensor 'L['x']' size mismatch at index 0. expected 3, actual 5"] in reasons, reasons
     assert any(len(r) == 2 and r[0].startswith("0/1: ") and r[1].startswith("0/0: ") for r in reasons), reasons
+    orders = [[x["compile_id"] for x in json.loads(t)["graph_execution_order"]] for _, t in found["graph_execution"]]
+    assert ["0/0", "1/0", "2/0", "0/0", "1/0", "3/0"] in orders, "of the program with breaks, which takes another way in its second call"
     partial = found["make_fx_fail_partial"][0][1]
     assert "taper.ops.play.same(primals_1)" in partial and "tangents_1" in partial, partial
     failed = found["fx_interpreter_error"][0][1]
