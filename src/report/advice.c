@@ -348,6 +348,76 @@ static void lazy(page *p)
               "compile a larger function around it.</li>\n");
 }
 
+/* ---- ranks ---- */
+/* Numbers the ranks from 1 in the order of the files; 0: not a rank. Returns how many there are. */
+static size_t number_ranks(const report *r, size_t *of)
+{
+    map known = { 0 };
+    size_t n = 0;
+    for (size_t i = 0; i < r->files.n; i++) {
+        if (r->files.at[i].rank < 0)
+            continue;
+        of[i] = (size_t)(uintptr_t)map_geti(&known, (uint64_t)r->files.at[i].rank);
+        if (!of[i]) {
+            of[i] = ++n;
+            map_puti(&known, (uint64_t)r->files.at[i].rank, (void *)(uintptr_t)n);
+        }
+    }
+    map_free(&known);
+    return n;
+}
+
+typedef struct shared {        /* a compile by id and function */
+    size_t first, ranks, last; /* compile; how many ranks have it; the newest of them */
+} shared;
+
+/* All ranks run the same program: what only some of them compiled is where they part ways. */
+static void ranks(page *p)
+{
+    report *r = p->r;
+    size_t *of = mem_zalloc(sizeof *of * (r->files.n + 1)), n = number_ranks(r, of), differ = 0;
+    VEC(shared) all = { 0 };
+    map known = { 0 };
+    const shared *x = NULL;
+    strbuf *o = &p->o, key = { 0 };
+    for (size_t i = 0; n > 1 && i < r->compiles.n; i++) {
+        const rp_compile *c = r->compiles.at[i];
+        if (!rp_is_compile(c) || !of[c->file])
+            continue;
+        strbuf_clear(&key);
+        strbuf_addf(&key, "%s %s", c->id, c->func ? c->func : "");
+        size_t at = (size_t)(uintptr_t)map_getn(&known, key.s, key.n);
+        if (!at) {
+            vec_push(&all, ((shared){ i, 0, 0 }));
+            at = all.n;
+            map_putn(&known, key.s, key.n, (void *)(uintptr_t)at);
+        }
+        if (all.at[at - 1].last != of[c->file]) { /* files are read rank by rank */
+            all.at[at - 1].last = of[c->file];
+            all.at[at - 1].ranks++;
+        }
+    }
+    for (size_t i = 0; i < all.n; i++)
+        if (all.at[i].ranks < n) {
+            differ++;
+            x = x ? x : &all.at[i];
+        }
+    if (x) {
+        const rp_compile *c = r->compiles.at[x->first];
+        strbuf_addf(o, "<li><b>Ranks differ</b>: %zu of %zu compiles %s not in all %zu ranks, first ", differ,
+                    all.n, differ == 1 ? "is" : "are", n);
+        page_tag(p, r, x->first, "c");
+        strbuf_addc(o, ' ');
+        page_place(p, c->func, c->where_file, c->where_line);
+        strbuf_add(o, ".<br>Ranks that go different ways wait for one another. Look at what makes them do so "
+                      "there: other sizes, other arguments, a branch on the rank.</li>\n");
+    }
+    strbuf_free(&key);
+    map_free(&known);
+    vec_free(&all);
+    free(of);
+}
+
 /* ---- caches, hints, saved failures ---- */
 static void caches(page *p, const rp_counts *n)
 {
@@ -468,6 +538,7 @@ void page_next(page *p, const rp_counts *n)
     saved(p);
     breaks(p, n);
     recompiles(p, n);
+    ranks(p);
     slow(p);
     lazy(p);
     unfinished(p);

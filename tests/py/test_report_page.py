@@ -377,6 +377,15 @@ def test_ranks_in_one_page():
         assert "2 trace files" in text and "rank 0," in text and "rank 1," in text, text[:800]
         assert {c["rank"] for c in t.json()["compile_ids"]} == {0, 1}
         assert "rank 0 [0/0]" in text and "rank 1 [0/0]" in text, "each has its own count of compiles"
+        assert "Ranks differ" not in text
+        other = os.path.join(t.dir, "other.py")
+        with open(other, "w") as f:
+            f.write("import taper\ntaper.compile(lambda x: x + 1)(taper.ones(3))\n@taper.compile\ndef more(x):\n    return x * 2\nmore(taper.ones(3))\n")
+        subprocess.run([sys.executable, other], env=dict(os.environ, TAPER_TRACE=t.traces, RANK="2"), check=True)
+        text = text_of(t.report())
+        assert "Ranks differ : 1 of 2 compiles is not in all 3 ranks, first rank 2 [1/0] \u2713 ok more " in text, text[:1500]
+        (extra,) = set(os.listdir(t.traces)) - set(names)
+        os.remove(os.path.join(t.traces, extra))
         for n in names:
             with open(os.path.join(t.traces, n)) as f:
                 plain = re.sub(', "rank": \\d+', "", f.read())
