@@ -201,16 +201,18 @@ static void add_shares(void *arg, int64_t lo, int64_t hi)
         }
 }
 
-static bool fits(const attend *a, int64_t batch, int64_t m, int64_t n)
+static bool fits(const attend *a, dtype dt, int64_t batch, int64_t m, int64_t n)
 {
     bool ok = true;
     for (int i = 0; i < a->nof; i++) {
         const tp_tensor *x = a->of[i].a, *y = a->of[i].b;
+        ok &= x->ndim == 3 && y->ndim == 3 && x->dt == dt && y->dt == dt;
         ok &= x->size[0] == batch && x->size[1] == m && y->size[0] == batch && y->size[1] == x->size[2] &&
               y->size[2] == n;
     }
     for (int i = 0; i < a->nto; i++) {
         const attend_to *to = &a->to[i];
+        ok &= to->x->ndim == 3 && to->o->ndim == 3 && to->x->dt == dt && to->o->dt == dt;
         int64_t k = to->adds ? m : n, r = to->adds ? n : m, e = width(to);
         ok &= to->x->size[0] == batch && to->o->size[0] == batch && to->x->size[to->second ? 2 : 1] == k &&
               to->x->size[to->second ? 1 : 2] == e && to->o->size[to->second ? 2 : 1] == r;
@@ -260,7 +262,7 @@ attend_result attend_run(const attend *a, tp_err *err)
         adds |= a->to[i].adds;
         any &= width(&a->to[i]) > 0;
     }
-    if (!fits(a, batch, j.m, j.n)) {
+    if (!fits(a, j.dt, batch, j.m, j.n)) {
         err_set(err, ERR_internal, "the operands of a product changed their sizes");
         return ATTEND_failed;
     }

@@ -25,7 +25,7 @@ FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
 INTS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 TOL = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
 SMALL = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33)
-LARGE = (1, 3, 16, 64, 65, 130, 257, 1025)  # every sixteenth program: what threads share and loops go round many times
+LARGE = (1, 3, 16, 64, 65, 130, 257, 1025)  # every sixteenth program: what threads share and loops go round many times; two others begin with attention
 MOST = 8000 if os.environ.get("TAPER_EMITTER") == "interpreter" else 200000  # elements of an argument
 ENGINES = {  # environment, backend
     "avx512": ({"TAPER_EMITTER": "x64", "TAPER_ISA": "avx512"}, "inductor"),
@@ -124,6 +124,8 @@ class Program:
         self.scope, self.ran = {"taper": taper, "call": _C._call}, 0  # what trying a step needs
         for _ in range(self.r.randint(1, 3)):
             self.add_input()
+        if seed % 16 in (5, 7):
+            self.attention()
         while len(self.lines) < ops:
             self.step()
         outs = self.r.sample(self.values, min(len(self.values), self.r.randint(1, 3)))
@@ -176,6 +178,23 @@ class Program:
     # ---- steps ----
     def step(self):
         self.r.choice(STEPS if not WIDE or self.r.random() < 0.6 else MORE)(self)
+
+    def attention(self):
+        """Two products with a softmax between them, large enough to run block by block; mostly nobody else reads what lies between."""
+        b, d, dtype = self.r.choice((1, 2, 3)), self.r.choice((4, 8, 16)), self.r.choice(("float32", "float32", "float64"))
+        n = self.r.choice((130, 160, 201))
+        m = n if self.r.random() < 0.6 else self.r.choice((60, 128, 150))
+        q, k, v = (self.add_input([b, rows, d], dtype).name for rows in (m, n, n))
+        at = f"{m}, {n}, dtype=taper.bool"
+        text = self.r.choice(("{s}", "{s}", "taper.tanh({s})", "{s} + 0.5")).format(s=f"({q} @ {k}.transpose(-1, -2)) * {self.r.choice((0.25, -0.125))}")
+        text = self.r.choice(("{s}", "taper.where(taper.tril(taper.ones({at})), {s}, float('-inf'))", "({s}).masked_fill(taper.triu(taper.ones({at}), 1), float('-inf'))",
+                              "({s}).masked_fill(taper.arange({n}) % 3 == 1, float('-inf'))", "taper.where(taper.tril(taper.ones({at}), 3), {s}, -4.0)")).format(s=text, at=at, n=n)
+        if self.r.random() < 0.25:
+            text = self.emit(text, (b, m, n), dtype).name
+        text = f"taper.nn.functional.softmax({text}, -1)"
+        if self.r.random() < 0.25:
+            text = self.emit(text, (b, m, n), dtype).name
+        self.emit(f"{text} @ {v}", (b, m, d), dtype)
 
     def unary(self):
         v = self.pick(lambda v: v.floating)
