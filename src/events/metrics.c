@@ -78,6 +78,8 @@ void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const 
     }
     open_now = r;
     ev_later_compiling(1);
+    if (ev_trace_on(EV_compilation_metrics))
+        ev_later_soon();
 }
 
 static void texts_free(texts *t)

@@ -186,14 +186,6 @@ static void schedule_record(void *arg)
     ev_scratch_done(b);
 }
 
-static void tell(ev_later_fn *fn, const loop_plan *p)
-{
-    if (p->g->nnode < EV_LATER_NODES)
-        ev_now(fn, &p);
-    else
-        ev_later(fn, &p, sizeof p, p);
-}
-
 /* ---- each kernel ---- */
 void code_log_kernel(const loop_kernel *lk, const run_kernel *rk)
 {
@@ -486,7 +478,7 @@ void code_log_program(const loop_plan *p)
     if (ev_text_on(EV_output_code))
         output_code(&p);
     else if (ev_trace_on(EV_inductor_output_code))
-        tell(output_code, p);
+        ev_later(output_code, &p, sizeof p, p);
 }
 
 void code_log_plan(const loop_plan *p, const run_kernel *const *k)
