@@ -419,6 +419,8 @@ static void list_free(aged_list *l)
     vec_free(l);
 }
 
+#define TMP ".tmp." /* in names of files that are being written */
+
 /* The least recently used entries go until `more` bytes have room. */
 static void make_room(int at, int64_t more)
 {
@@ -478,7 +480,7 @@ static bool entry_write(const entry *x)
     if (!(mine % 32)) /* now and then */
         make_room(x->at, (int64_t)x->n);
     checksum(x->head, x->nhead, x->p, x->n, hex);
-    strbuf_addf(&tmp, "%s.tmp.%d.%u", x->name, (int)getpid(), mine);
+    strbuf_addf(&tmp, "%s" TMP "%d.%u", x->name, (int)getpid(), mine);
     int fd = openat(x->at, tmp.s, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     bool ok = fd >= 0 && fd_write_all(fd, MAGIC, strlen(MAGIC)) && fd_write_all(fd, hex, 32) &&
               fd_write_all(fd, "\n", 1) && fd_write_all(fd, x->head, x->nhead) &&
@@ -679,6 +681,9 @@ bool disk_each(bool deep, void (*fn)(void *data, const disk_entry *e), void *dat
         char why[DISK_WHY] = "";
         size_t n = 0;
         struct stat st = { 0 };
+        if (strstr(l.at[i].file,
+                   TMP)) /* no entry yet, or never: somebody writes it, or was killed meanwhile */
+            continue;
         const char *payload = NULL;
         char *p = read_ours(at, l.at[i].file, deep ? ENTRY_LIMIT : HEAD_LIMIT, &n, &st, why);
         const char *head = p ? check(p, n, deep, &payload, why) : NULL;

@@ -311,6 +311,10 @@ def test_entries_are_written_while_the_program_goes_on():
         mine = f".tmp.{r.stdout.split()[2]}."  # the child ends as if it were killed
         assert len(c.files("graph")) >= 9 and not [f for f in c.files() if mine in f], c.files()
         assert c.taper("verify").returncode == 0
+        whole, = (f for f in c.files("graph")[:1])
+        open(whole + ".tmp.12345.0", "w").close()  # a process was killed at it
+        r = c.taper("verify")
+        assert r.returncode == 0 and "damaged" not in r.stdout, r.stdout
 
 
 def test_one_thread_stays_alone():
