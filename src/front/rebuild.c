@@ -214,6 +214,15 @@ static recipe *object_recipe(rb *b, PyObject *o)
     return r->attrs ? r : NULL;
 }
 
+/* The method of dictionaries that gives views of this type; NULL: it is none. */
+static const char *view_method(const PyTypeObject *tp)
+{
+    return tp == &PyDictItems_Type || tp == &PyODictItems_Type     ? "items"
+           : tp == &PyDictKeys_Type || tp == &PyODictKeys_Type     ? "keys"
+           : tp == &PyDictValues_Type || tp == &PyODictValues_Type ? "values"
+                                                                   : NULL;
+}
+
 static recipe *cannot(rb *b, PyObject *o, int born)
 {
     trace *t = b->t;
@@ -349,13 +358,10 @@ static recipe *rebuild(rb *b, PyObject *o)
                    ? r
                    : NULL;
     }
-    if (tp == &PyDictItems_Type || tp == &PyDictKeys_Type || tp == &PyDictValues_Type) {
+    const char *view = view_method(tp);
+    if (view) {
         PyObject *d = (PyObject *)((_PyDictViewObject *)o)->dv_dict, *op = PyImport_ImportModule("operator");
-        PyObject *mc = op ? PyObject_CallMethod(op, "methodcaller", "s",
-                                                tp == &PyDictItems_Type  ? "items"
-                                                : tp == &PyDictKeys_Type ? "keys"
-                                                                         : "values")
-                          : NULL;
+        PyObject *mc = op ? PyObject_CallMethod(op, "methodcaller", "s", view) : NULL;
         Py_XDECREF(op);
         if (!mc)
             return NULL;

@@ -615,6 +615,18 @@ static PyObject *break_raise(why_broke *w)
     return NULL;
 }
 
+/* Breaks that a log line told of in full: where and why. The same one comes again with every function that the one with
+ * the break is called by, and with every recompile. */
+static map told_breaks;
+static bool told_before(const why_broke *w)
+{
+    strbuf key = { 0 };
+    strbuf_addf(&key, "%s:%d:%s", broke_file(w), broke_line(w), w->reason);
+    bool before = map_put(&told_breaks, strbuf_str(&key), &told_breaks) != NULL;
+    strbuf_free(&key);
+    return before;
+}
+
 static void break_log(region *r, const cap_cfg *cfg, why_broke *w)
 {
     const break_row *row = break_row_now(w->id);
@@ -631,7 +643,12 @@ static void break_log(region *r, const cap_cfg *cfg, why_broke *w)
         Py_XDECREF(p);
         py_forget();
     }
-    if (ev_on(EV_graph_breaks))
+    if (ev_on(EV_graph_breaks) && told_before(w) && !w->last)
+        ev_text(EV_graph_breaks, NULL,
+                "Graph break (user stack suppressed due to duplicate graph break) in user code at %s:%d\n"
+                "Reason: %s%s",
+                broke_file(w), broke_line(w), w->id == BRK_data_jump ? "" : "Unsupported: ", w->reason);
+    else if (ev_on(EV_graph_breaks))
         ev_text(EV_graph_breaks, NULL,
                 "Graph break in user code at %s:%d\nReason: %s%s\nUser code traceback:\n%s  [%s] %s\n  Hint: "
                 "%s%s%s",
@@ -1057,7 +1074,9 @@ static void raise_internal(void)
 /* break_at: config.debug_break_at, the outer step at which a break is forced */
 entry *capture_region(region *r, frame *real, cap_cfg *cfg)
 {
-    int stop_at = -1;
+    int stop_at = -1,
+        broke_at =
+            -1; /* the instruction of this frame with the break, when no tensor was worked on before it */
     why_broke w = { 0 };
     entry *done = NULL;
     attempt *a = NULL;
@@ -1140,6 +1159,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             a = NULL;
             continue;
         }
+        if (!w.set && t->g->nnode == (int)t->g->inputs.n)
+            broke_at = a->f.at;
         break_note(&w, t);
         if ((cfg->fullgraph || w.error) && !t->quiet) {
             attempt_end(a);
@@ -1172,7 +1193,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         IR_EACH(n, a->t.g)
     idle &= n->kind != IR_opaque && !a->t.e->nout;
     if (!a || (idle && !known)) {
-        r->native_until = a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;
+        /* also where what lies between cannot be rebuilt (an iterator that has moved on): nothing is to be gained there */
+        r->native_until = broke_at >= 0 ? broke_at : a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;
         r->empty++;
         if (fresh_id && r->frame_id == next_frame_id - 1 && !r->nentry) {
             next_frame_id--;
@@ -1795,6 +1817,7 @@ void region_reset_ids(void)
 {
     next_frame_id = 0;
     next_fn = 1;
+    map_free(&told_breaks);
 }
 
 /* A call that ran eagerly: the sizes it was given count for automatic dynamic shapes. */
