@@ -52,9 +52,10 @@ bool err_note(tp_err *e, const char *fmt, ...)
     return false;
 }
 
-bool err_place(tp_err *e, const char *file, int line)
+bool err_place(tp_err *e, const char *file, int line, const char *func)
 {
     if (e) {
+        snprintf(e->func, sizeof e->func, "%s", func ? func : "");
         snprintf(e->file, sizeof e->file, "%s", file ? file : "");
         e->line = line;
     }

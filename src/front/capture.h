@@ -392,7 +392,7 @@ void frame_clear(frame *f);
 /* Binds call arguments to slots. 1 bound, 0 wrong arguments (no exception set), -1 error. */
 int frame_bind(frame *f, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 /* A run-time failure at a place known from the graph: the traceback shall show that line. */
-void cap_traceback(frame *f, const char *file, int line);
+void cap_traceback(frame *f, const char *file, int line, const char *func);
 void frame_raised(frame *f);
 int cap_in_package(const char *file); /* 0, or how many bytes of it are the directory of Taper's package */
 const ir_loc *frame_place(arena *a, frame *f); /* of this frame and those around it in the trace */

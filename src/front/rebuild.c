@@ -1228,7 +1228,7 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         bool placed = err.kind != ERR_none && err.kind != ERR_python && err.line > 0;
         py_raise(&err);
         if (placed)
-            cap_traceback(f, err.file, err.line);
+            cap_traceback(f, err.file, err.line, err.func);
         if (e->repeats && PyErr_ExceptionMatches(PyExc_Exception)) {
             rc = ST_repeat;
             if (had)

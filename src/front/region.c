@@ -191,7 +191,7 @@ static bool plant(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *
         frame *at = frame_user(t->top);
         err_set(err, ERR_runtime, "planted fault: capture cannot take '%s'", row->name);
         err_note(err, "in %s", at->cc->name);
-        return err_place(err, at->cc->file, frame_line(at));
+        return err_place(err, at->cc->file, frame_line(at), at->cc->name);
     }
     if (fault_is_sudden(f) && !fault_strike(f, row->name, err))
         return false;
@@ -1348,7 +1348,7 @@ void frame_raised(frame *f)
     f->fail_line = 0;
 }
 
-void cap_traceback(frame *f, const char *file, int line)
+void cap_traceback(frame *f, const char *file, int line, const char *func)
 {
     const cap_code *cc = f->cc;
     if (!strcmp(file, cc->file))
@@ -1357,7 +1357,7 @@ void cap_traceback(frame *f, const char *file, int line)
                 f->fail_line = line;
                 return;
             }
-    add_line(f, file, "<inlined>", line); /* of a function that was inlined */
+    add_line(f, file, *func ? func : "<inlined>", line); /* of a function that was inlined */
 }
 
 static entry *find_entry(region *r, frame *f, cap_cfg *cfg, PyObject **reg, PyObject ***out, size_t nreg,

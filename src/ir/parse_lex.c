@@ -18,7 +18,7 @@ bool parse_fail_at(parser *p, const char *at, err_kind k, const char *fmt, ...)
     for (const char *q = p->s; (q = memchr(q, '\n', (size_t)(at - q))); bol = ++q)
         line++;
     err_set(p->err, k, "%s:%d:%zu: %s", p->file, line, utf8_count(bol, (size_t)(at - bol)) + 1, msg);
-    return err_place(p->err, p->file, line);
+    return err_place(p->err, p->file, line, NULL);
 }
 
 /* "a name was expected, not ')'" */

@@ -43,7 +43,7 @@ bool ir_err_place(tp_err *err, const ir_node *n)
 {
     const ir_loc *l = ir_place(n);
     if (l)
-        err_place(err, l->file, l->line);
+        err_place(err, l->file, l->line, l->func);
     return false;
 }
 
