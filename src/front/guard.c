@@ -20,6 +20,26 @@ static const char *joined(entry *e, const char *x, const char *y, const char *z)
     return p;
 }
 
+static const char *repr(entry *e, PyObject *o)
+{
+    int big = 0;
+    long long v = PyLong_CheckExact(o) ? PyLong_AsLongLongAndOverflow(o, &big) : 0;
+    if (PyLong_CheckExact(o) && !big)
+        return arena_printf(&e->mem, "%lld", v);
+    if (PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o)) {
+        strbuf b = { 0 };
+        strbuf_pyrepr(&b, (const char *)PyUnicode_1BYTE_DATA(o), (size_t)PyUnicode_GET_LENGTH(o));
+        const char *t = arena_strndup(&e->mem, b.s, b.n);
+        strbuf_free(&b);
+        return t;
+    }
+    PyObject *r = PyObject_Repr(o);
+    const char *t = arena_strdup(&e->mem, r ? PyUnicode_AsUTF8(r) : "?");
+    py_forget();
+    Py_XDECREF(r);
+    return t;
+}
+
 /* Made for every guard of a traced compile, so without a format where that is easy. */
 static const char *text_of(entry *e, const source *s)
 {
@@ -46,14 +66,7 @@ static const char *text_of(entry *e, const source *s)
     case SRC_typeattr: return joined(e, b, ".", key ? key : "?");
     case SRC_item:
     case SRC_deque: return arena_printf(&e->mem, "%s[%d]", b, s->index);
-    case SRC_key: {
-        PyObject *r = PyObject_Repr(s->key);
-        const char *key_text = r ? PyUnicode_AsUTF8(r) : NULL;
-        const char *t = joined(e, joined(e, b, "[", key_text ? key_text : "?"), "]", "");
-        py_forget();
-        Py_XDECREF(r);
-        return t;
-    }
+    case SRC_key: return joined(e, joined(e, b, "[", repr(e, s->key)), "]", "");
     case SRC_dictkey: return arena_printf(&e->mem, "list(%s.keys())[%d]", b, s->index);
     case SRC_cell: return s->base->kind == SRC_local ? b : arena_printf(&e->mem, "%s.cell_contents", b);
     case SRC_closure: return arena_printf(&e->mem, "%s.__closure__[%d]", b, s->index);
@@ -191,26 +204,6 @@ void src_release(entry *e)
 }
 
 /* ---- adding ---- */
-static const char *repr(entry *e, PyObject *o)
-{
-    int big = 0;
-    long long v = PyLong_CheckExact(o) ? PyLong_AsLongLongAndOverflow(o, &big) : 0;
-    if (PyLong_CheckExact(o) && !big)
-        return arena_printf(&e->mem, "%lld", v);
-    if (PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o)) {
-        strbuf b = { 0 };
-        strbuf_pyrepr(&b, (const char *)PyUnicode_1BYTE_DATA(o), (size_t)PyUnicode_GET_LENGTH(o));
-        const char *t = arena_strndup(&e->mem, b.s, b.n);
-        strbuf_free(&b);
-        return t;
-    }
-    PyObject *r = PyObject_Repr(o);
-    const char *t = arena_strdup(&e->mem, r ? PyUnicode_AsUTF8(r) : "?");
-    py_forget();
-    Py_XDECREF(r);
-    return t;
-}
-
 static const char *type_repr(entry *e, PyObject *type)
 {
     size_t at = ((uintptr_t)type >> 4) % COUNT(e->reprs);
