@@ -174,6 +174,7 @@ def main():
     if a.file:
         return run_file(os.path.abspath(a.file), a.k)
     a.build = os.path.abspath(a.build)
+    os.environ.setdefault("TAPER_BUILD", a.build)  # the programs of that build are tested
     private_cache()
     tot = {"pass": 0, "fail": 0, "skip": 0}
     if not a.paths and not a.k:

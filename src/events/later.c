@@ -165,6 +165,10 @@ static void await_work(void)
 
 static void *worker(void *unused)
 {
+    sigset_t bus; /* it looks at the file, too, which somebody else may shorten: on_crash mends that */
+    sigemptyset(&bus);
+    sigaddset(&bus, SIGBUS);
+    pthread_sigmask(SIG_UNBLOCK, &bus, NULL);
     on_thread = true;
     scratch_ready();
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* naps as short as asked for */

@@ -699,7 +699,7 @@ def empty():
         os.truncate(name, 0)
 for i in range(6):
     taper.compile(f)(taper.ones(3), 1.5 + i)
-    time.sleep(0.2 * (i % 2))  # at once, with room for more in the file; and after that was cut off
+    time.sleep(0.0004 * (i % 3))  # at once, and while the thread that writes looks at it
     if i < 4:
         empty()
 """
@@ -712,8 +712,6 @@ for i in range(6):
             name, = (os.path.join(d, f) for f in os.listdir(d))
             got = records(name, killed=True)  # what was just being put when it was emptied may be torn
             assert got.count("compilation_metrics") == 2 and got.count("inductor_output_code") == 2, got
-            with open(name, "rb") as f:
-                assert b"\0" not in f.read()
     finally:
         shutil.rmtree(d)
 
