@@ -77,7 +77,7 @@ process ended before it was computed. Who empties the file of a running program,
 Large records (graphs, guards, generated code) are made by a thread of their own, one hand-over at a time, while the compile
 goes on; when the compile ends they are in the file, before anything it made runs. `bench/trace.py` measures what that costs: on the
 training step of its small GPT, which compiles in 27 million instructions (5.0 ms), 1.2 % more on the compiling thread and 12 million on the thread
-that writes; the compiling thread clocks 0.09 ms (1.8 %) for records and waiting, and its first call takes 0.3 to 0.4 ms (6 to 8 %) longer at best and 2 % in the median
+that writes; the compiling thread clocks 0.09 ms (1.8 %) for records and waiting, and its first call takes 0.3 to 0.5 ms (6 to 10 %) longer by the best of 60
 on a quiet two-core machine, where the text of guards and code that was not in the caches count, too.
 Where no core is free for that thread, the compile takes longer by both.
 A record is a line with the prefix above and a JSON object, then the payload, each line after a tab:
