@@ -91,8 +91,8 @@ void ev_artifact_at(const char *name, const char *encoding, const ev_cid *cid, c
                     const char *payload);
 void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file, int line, const char *args);
 
-/* Trace records of this thread between ev_batch(true) and ev_batch(false) go out with one write. For many small ones in
- * a row: a killed process loses those of the batch it was in. */
+/* Trace records of this thread between ev_batch(true) and ev_batch(false) are put into the file together. For many small
+ * ones in a row: a killed process loses those of the batch it was in. */
 void ev_batch(bool on);
 /* In place of the digest of a payload: the process ended before it was computed. */
 #define EV_NO_DIGEST "00000000000000000000000000000000"

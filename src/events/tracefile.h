@@ -1,7 +1,7 @@
 /* tracefile.h - the file of a trace, private to src/events/. What was put is the kernel's: a killed process loses none of
  * it. Behind the end there may be room, filled with empty lines, into which a record is copied without asking the kernel;
- * readers skip such lines, and they are cut off at the end. Where there is no room, or the file
- * system cannot map files, records are written. All of it under ev_lock but where it says otherwise. */
+ * readers skip such lines, and they are cut off at the end. Where there is no room, or the file system cannot map files,
+ * records are written. All of it under ev_lock but where it says otherwise. */
 #ifndef TAPER_TRACEFILE_H
 #define TAPER_TRACEFILE_H
 #include "base/base.h"
@@ -27,8 +27,7 @@ void tracefile_close(tracefile *f, bool mine); /* a forked child (mine: false) l
 int64_t tracefile_take(tracefile *f, size_t n);
 void tracefile_fill(const tracefile *f, int64_t at, const char *s, size_t n);
 /* Between hold and let_go nothing is cut off or closed: what was put can be read, and changed by tracefile_fill. Who
- * holds does not wait for the lock: others wait under it until nobody holds. Only the
- * hold is under the lock. */
+ * holds does not wait for the lock: others wait under it until nobody holds. Only the hold is under the lock. */
 void tracefile_hold(tracefile *f);
 bool tracefile_read(const tracefile *f, int64_t at, char *to, size_t n);
 void tracefile_let_go(tracefile *f);
