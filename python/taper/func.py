@@ -27,25 +27,12 @@ def _wanted(tree):
 
 def _settle(tree, places):
     """Results as their caller may see them: with their graph only where it leads to more than the places we made."""
-    own = {id(p) for p in places if p.is_leaf}
-
-    def leads_out(t):
-        todo, seen = [t.grad_fn], set()
-        while todo:
-            fn = todo.pop()
-            if fn is None or fn in seen:
-                continue
-            seen.add(fn)
-            leaf = getattr(fn, "variable", None)
-            if leaf is not None and id(leaf) not in own:
-                return True
-            todo += [f for f, _ in fn.next_functions]
-        return False
+    own = tuple(p for p in places if p.is_leaf)
 
     def one(t):
         if not _is_tensor(t) or not t.requires_grad:
             return t
-        return t if t.grad_fn is not None and leads_out(t) else t.detach()
+        return t if taper._C._leads_beyond(t, own) else t.detach()
     return pytree.tree_map(one, tree)
 
 

@@ -1039,6 +1039,26 @@ static PyObject *set_requires_grad_(PyObject *m, PyObject *args)
         return NULL;
     Py_RETURN_NONE;
 }
+/* _leads_beyond(tensor, leaves): do gradients of the tensor end anywhere but at these leaves? */
+static PyObject *leads_beyond(PyObject *m, PyObject *args)
+{
+    PyObject *o, *own;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTensor_Type, &o, &PyTuple_Type, &own))
+        return NULL;
+    tp_tensor *x = py_tensor(o);
+    int n = 0;
+    tp_tensor **leaf = ag_leaves(&x, 1, &n);
+    bool beyond = false;
+    for (int i = 0; i < n && !beyond; i++) {
+        beyond = true;
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(own) && beyond; k++) {
+            PyObject *p = PyTuple_GET_ITEM(own, k);
+            beyond = !py_is_tensor(p) || py_tensor(p) != leaf[i];
+        }
+    }
+    free(leaf);
+    return PyBool_FromLong(beyond);
+}
 static PyObject *inference_enabled(PyObject *m, PyObject *x) { return PyBool_FromLong(CX->inference_mode); }
 static PyObject *set_inference(PyObject *m, PyObject *v)
 {
@@ -1201,6 +1221,8 @@ static PyMethodDef functions[] = {
     { "is_grad_enabled", grad_enabled, METH_NOARGS, "is_grad_enabled() -> bool" },
     { "_set_grad_enabled", set_grad_enabled_, METH_O, "returns the mode before" },
     { "_set_requires_grad", set_requires_grad_, METH_VARARGS, "what requires_grad_() is in a graph" },
+    { "_leads_beyond", leads_beyond, METH_VARARGS,
+      "do gradients of a tensor end anywhere but at these leaves?" },
     { "is_inference_mode_enabled", inference_enabled, METH_NOARGS, "is_inference_mode_enabled() -> bool" },
     { "_set_inference_mode", set_inference, METH_O, "returns the mode before" },
     { "_get_autocast", get_autocast, METH_NOARGS, "(is it on, the lower type)" },

@@ -223,7 +223,6 @@ struct region {
     bool limit_hit, skip;
     bool keep_relations; /* comparisons of sizes stay symbolic until their truth is asked: cond wants them */
     bool expand;         /* traces through backward(): composites are recorded as their parts */
-    const char *no_backward; /* why backward() ends the graph here all the same, or NULL */
     bool
         no_leaves; /* requires_grad_() ends graphs: a backward with create_graph=True follows, which needs its tensors */
     PyObject *dynamic; /* source text -> sizes seen, for automatic dynamic shapes */
@@ -613,7 +612,8 @@ PyObject *t_backward(trace *t, PyObject *const *a);
 bool t_mark_leaf(trace *t, PyObject *o, bool on);               /* a node says so */
 PyObject *t_requires_grad(trace *t, PyObject *o, PyObject *on); /* o, new; on: a bool */
 PyObject *t_tensor_backward(trace *t, PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
-bool t_grad_finish(trace *t); /* the graph's end: false when what it returns still needs the tape */
+void t_grad_finish(
+    trace *t); /* the graph's end: gradients are off in it unless what it returns needs the tape */
 /* A number read from a tensor (tscalar.c). as: '?' by its type, 'i' int(), 'f' float(). */
 extern PyTypeObject PySymFloat_Type;
 static inline bool py_is_symfloat(PyObject *o) { return Py_TYPE(o) == &PySymFloat_Type; }

@@ -759,8 +759,9 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
         if (!good)
             goto done;
     }
-    if (!effects(&b) || !t_grad_finish(t))
+    if (!effects(&b))
         goto done;
+    t_grad_finish(t);
     if (!t_gens_idle(t, &t->live_at)) {
         t_break(t, BRK_live, "a generator is alive inside try or with");
         t->quiet = true;

@@ -1085,6 +1085,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                                            "are_deterministic_algorithms_enabled",
                                            "_get_autocast",
                                            "_set_autocast",
+                                           "_leads_beyond",
                                            "numel",
                                            "result_type",
                                            "promote_types",

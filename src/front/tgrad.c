@@ -1,8 +1,8 @@
 /* tgrad.c - requires_grad_() and backward() inside a captured function.
  * The operators of a trace went through the tape, on fake tensors. Running the tape's own backward under the
  * recorder appends the derivative rules' operators to the graph; the gradients become attributes written on
- * the parameters. The whole graph then runs with gradients off: nobody outside can need its tape, which the
- * rules below make sure of. */
+ * the parameters. When nobody outside can need its tape, the whole graph then runs with gradients off; otherwise it
+ * says where they are off, and is differentiated like any other. */
 #include "front/capture.h"
 #include "aot/aot.h"
 
@@ -51,6 +51,17 @@ static PyObject *no_backward(trace *t, const char *why)
     return t_break(t, BRK_backward, "Tensor.backward: %s", why);
 }
 
+/* The graph has to say in which mode the operators of a backward were recorded: some result may be differentiated. */
+static bool mode_node(trace *t, bool on)
+{
+    static PyObject *f;
+    if (!f && !(f = PyObject_GetAttrString(py_module, "_set_grad_enabled")))
+        return false;
+    tp_val v = vB(on);
+    ir_add_opaque(t->rec.g, "taper._C._set_grad_enabled", f, &v, 1, vNone);
+    return true;
+}
+
 /* The object behind a fake leaf, or NULL when it was made in this trace. */
 static tobj *leaf_obj(trace *t, const tp_tensor *x)
 {
@@ -87,22 +98,26 @@ static bool leaf_ok(trace *t, tp_tensor *x, bool is_end)
     return true;
 }
 
+/* May gradients go where they go? Those of tensors that were all made in this trace stay in it. */
+static bool ends_ok(trace *t, tp_tensor *const *leaf, int nleaf, tp_tensor *const *in, int nin, bool store)
+{
+    bool inside = in && !store, ok = true;
+    for (int i = 0; i < nin; i++)
+        inside &= !leaf_obj(t, in[i]);
+    for (int i = 0; ok && !inside && i < nleaf; i++)
+        ok = leaf_ok(t, leaf[i], in_list(in, nin, leaf[i]));
+    for (int i = 0; ok && store && i < nin; i++)
+        if (!ag_is_leaf(leaf_obj(t, in[i]) ? py_tensor(leaf_obj(t, in[i])->real) : in[i]))
+            ok = no_backward(t, "inputs= names a tensor that is not a leaf") != NULL;
+    return ok;
+}
+
 static bool same_layout(const tp_tensor *leaf, const tp_tensor *g)
 {
     for (int i = 0; i < g->ndim; i++)
         if (!sym_eq(g->size[i], 1) && !sym_eq(g->stride[i], leaf->stride[i]))
             return false;
     return true;
-}
-
-static bool call(op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
-{
-    op_ctx *cx = CX;
-    bool mode = cx->grad_mode;
-    cx->grad_mode = false;
-    bool ok = grad_call(cx, op, v, arg, out, err);
-    cx->grad_mode = mode;
-    return ok;
 }
 
 /* A gradient as eager would store it: memory of its own, laid out like the leaf. Takes g; counted or NULL. */
@@ -117,8 +132,9 @@ static tp_tensor *own_gradient(const tp_tensor *leaf, tp_tensor *g, tp_err *err)
     if (fresh && same_layout(leaf, g))
         return g;
     if (same_layout(leaf, g) || !tensor_is_dense(leaf)) {
-        bool ok = call(OP_clone, OPV_fn,
-                       (tp_val[]){ vT(g), tensor_is_dense(leaf) ? vNone : vMF(MF_contiguous) }, &out, err);
+        bool ok = grad_call(CX, OP_clone, OPV_fn,
+                            (tp_val[]){ vT(g), tensor_is_dense(leaf) ? vNone : vMF(MF_contiguous) }, &out,
+                            err);
         tensor_unref(g);
         return ok ? out.t : NULL;
     }
@@ -128,9 +144,9 @@ static tp_tensor *own_gradient(const tp_tensor *leaf, tp_tensor *g, tp_err *err)
                       vNone,
                       vDev(tensor_device(g)),
                       vNone };
-    if (call(OP_empty_strided, OPV_fn, arg, &out, err)) {
+    if (grad_call(CX, OP_empty_strided, OPV_fn, arg, &out, err)) {
         tp_val done = vNone;
-        if (!call(OP_copy_, OPV_fn, (tp_val[]){ out, vT(g), vB(false) }, &done, err))
+        if (!grad_call(CX, OP_copy_, OPV_fn, (tp_val[]){ out, vT(g), vB(false) }, &done, err))
             val_clear(&out);
         val_clear(&done);
     }
@@ -162,8 +178,8 @@ static bool accumulate(trace *t, tp_tensor *leaf, tp_tensor *g, bool create)
         tp_tensor *was = py_tensor(now);
         bool in_place = !create && was->dt == g->dt;
         tp_val out = vNone;
-        if (call(OP_add_Tensor, in_place ? OPV_inplace : OPV_fn, (tp_val[]){ vT(was), vT(g), vI(1) }, &out,
-                 &err) &&
+        if (grad_call(CX, OP_add_Tensor, in_place ? OPV_inplace : OPV_fn, (tp_val[]){ vT(was), vT(g), vI(1) },
+                      &out, &err) &&
             !in_place)
             set = py_wrap(tensor_ref(out.t));
         val_clear(&out);
@@ -210,19 +226,9 @@ PyObject *t_backward(trace *t, PyObject *const *args)
     PyObject *a[7], *res = NULL;
     tp_tensor **root = NULL, **grad = NULL, **in = NULL, **leaf = NULL, **got = NULL;
     int nroot = 0, ngrad = 0, nin = 0, nleaf = 0, nwant = 0;
+    bool mode = CX->grad_mode, create = false;
     tp_err err = { 0 };
 
-    if (t->made_leaf) { /* a compiled graph can run again for create_graph=True only if it makes no leaves */
-        PyObject *create_ = t_real(t, args[3]);
-        if (!create_)
-            return NULL;
-        if (PyObject_IsTrue(create_) > 0) {
-            r->no_leaves = t->again = true;
-            return no_backward(t, "tracing again");
-        }
-    }
-    if (r->no_backward)
-        return no_backward(t, r->no_backward);
     if (!r->expand) { /* composites have no rule of their own: record their parts */
         r->expand = t->again = true;
         return no_backward(t, "tracing again");
@@ -230,8 +236,8 @@ PyObject *t_backward(trace *t, PyObject *const *args)
     for (int i = 0; i < 7; i++)
         if (!(a[i] = t_real(t, args[i])) || !t_deep(t, a[i]))
             return NULL;
-    bool retain = PyObject_IsTrue(a[2]), create = PyObject_IsTrue(a[3]), store = a[5] == Py_True,
-         unused = PyObject_IsTrue(a[6]);
+    bool retain = PyObject_IsTrue(a[2]), store = a[5] == Py_True, unused = PyObject_IsTrue(a[6]);
+    create = PyObject_IsTrue(a[3]);
     if (!(root = fakes(t, a[0], false, &nroot)) ||
         (a[1] != Py_None && !(grad = fakes(t, a[1], true, &ngrad))) ||
         (a[4] != Py_None && !(in = fakes(t, a[4], false, &nin))))
@@ -247,14 +253,8 @@ PyObject *t_backward(trace *t, PyObject *const *args)
             goto done;
         }
     leaf = ag_leaves(root, nroot, &nleaf);
-    for (int i = 0; i < nleaf; i++)
-        if (!leaf_ok(t, leaf[i], in_list(in, nin, leaf[i])))
-            goto done;
-    for (int i = 0; store && i < nin; i++)
-        if (leaf_obj(t, in[i]) ? !ag_is_leaf(py_tensor(leaf_obj(t, in[i])->real)) : !ag_is_leaf(in[i])) {
-            no_backward(t, "inputs= names a tensor that is not a leaf");
-            goto done;
-        }
+    if (!ends_ok(t, leaf, nleaf, in, nin, store))
+        goto done;
     tp_tensor **want = in ? in : leaf;
     nwant = in ? nin : nleaf;
     got = mem_zalloc(sizeof *got * (size_t)MAX(nwant, 1));
@@ -265,6 +265,9 @@ PyObject *t_backward(trace *t, PyObject *const *args)
                      .ninput = nwant,
                      .result = got };
     t->did_backward = true;
+    if (mode != create && !mode_node(t, create))
+        goto done;
+    CX->grad_mode = create;
     if (!ag_backward(CX, root, nroot, grad, &o, &err)) {
         py_raise(&err);
         goto done;
@@ -288,9 +291,15 @@ PyObject *t_backward(trace *t, PyObject *const *args)
             PyTuple_SET_ITEM(res, i, x);
         }
     }
-    if (store)
+    if (mode != create && !mode_node(t, mode))
+        Py_CLEAR(res);
+    else if (store)
         res = Py_NewRef(Py_None);
 done:
+    CX->grad_mode = mode;
+    if (t->broke && create &&
+        t->made_leaf) /* a compiled graph can run again for this only if it makes no leaves */
+        r->no_leaves = t->again = true;
     for (int i = 0; got && i < nwant; i++)
         tensor_unref(got[i]);
     free(root);
@@ -347,24 +356,19 @@ PyObject *t_tensor_backward(trace *t, PyObject *self, PyObject *const *args, Py_
     return res;
 }
 
-bool t_grad_finish(trace *t)
+void t_grad_finish(trace *t)
 {
     if (!t->did_backward)
-        return true;
+        return;
+    t->g->backward = true;
     for (size_t i = 0; i < t->outs.n; i++) {
         tp_tensor *x = py_is_tensor(t->outs.at[i]) ? py_tensor(t->outs.at[i]) : NULL;
-        if (x && ag_requires_grad(x) && !ag_is_leaf(x) && !ag_is_spent(x)) {
-            t->e->r->no_backward = "the graph returns a tensor that can still be differentiated";
-            t->again = true;
-            no_backward(t, "tracing again");
-            return false;
-        }
+        if (x && ag_requires_grad(x) && !ag_is_leaf(x) && !ag_is_spent(x))
+            return; /* it can still be differentiated */
     }
     IR_EACH_SAFE(n, t->g)
     if (ir_switches_grad(n))
         ir_erase(n);
     t->g->grad_mode = false;
-    t->g->backward = true;
     t->e->nograd = true;
-    return true;
 }

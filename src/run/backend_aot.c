@@ -178,12 +178,15 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
     aot_program *p = s->v->owner;
     aot_unit *u = s->v->u;
     int nout = u->nout, nroot = 0, nwant = 0;
-    if (u->nmut || p->leaves)
+    bool leaves = u->nflag > 0; /* that are known outside: running again would make others */
+    for (int k = 0; k < nout; k++)
+        leaves |= u->out[k].leaf;
+    if (u->nmut || leaves)
         return err_set(
             err, ERR_runtime,
             "backward with create_graph=True runs a compiled function's graph again, which is not possible "
             "here: the graph %s. Run the function without taper.compile.",
-            u->nmut ? "writes to its inputs" : "makes leaves with requires_grad_()");
+            u->nmut ? "writes to its inputs" : "returns leaves made by requires_grad_()");
     for (int i = 0; i < u->nin; i++)
         if (s->in[i].kind == VAL_tensor && s->in[i].t->storage->version != s->in_version[i])
             return ag_changed(s->in[i].t, s->in_version[i], (ag_edge){ NULL, 0 }, err);

@@ -264,7 +264,7 @@ def test_create_graph_says_why_it_cannot():
         taper.autograd.grad(loss, x, create_graph=True)
         assert False
     except RuntimeError as e:
-        assert "makes leaves with requires_grad_()" in str(e)
+        assert "returns leaves made by requires_grad_()" in str(e)
 
 
 def test_create_graph_in_the_same_function():
