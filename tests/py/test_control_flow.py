@@ -326,7 +326,8 @@ def test_graphs_with_nested_graphs_print_and_parse():
         path = os.path.join(d, "g.graph")
         with open(path, "w") as f:
             f.write(text)
-        exe = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "build", "taper")
+        root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+        exe = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(root, "build")), "taper")
         again = subprocess.run([exe, "graph", "print", path], check=True, capture_output=True, text=True).stdout
         assert "def combine_graph_0(self, " in again and "def true_graph_0(self, " in again, again
         ran = subprocess.run([exe, "graph", "run", path], check=True, capture_output=True, text=True).stdout
