@@ -219,7 +219,8 @@ struct region {
     int nentry;
     int from_line;    /* line of the instruction executed natively before it */
     int native_until; /* >= 0: nothing worth capturing before that offset */
-    int empty;        /* captures that found no tensor work */
+    int empty;        /* captures that found no tensor work, and calls since */
+    int patience;     /* after how many of these it is looked at again; 0: EMPTY_CALLS */
     bool limit_hit, skip;
     bool keep_relations; /* comparisons of sizes stay symbolic until their truth is asked: cond wants them */
     bool expand;         /* traces through backward(): composites are recorded as their parts */

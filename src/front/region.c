@@ -1071,6 +1071,8 @@ static void raise_internal(void)
     Py_XDECREF(tb);
 }
 
+enum { EMPTY_CALLS = 64 }; /* so often something runs natively before it is looked at again */
+
 /* break_at: config.debug_break_at, the outer step at which a break is forced */
 entry *capture_region(region *r, frame *real, cap_cfg *cfg)
 {
@@ -1196,6 +1198,9 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         /* also where what lies between cannot be rebuilt (an iterator that has moved on): nothing is to be gained there */
         r->native_until = broke_at >= 0 ? broke_at : a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;
         r->empty++;
+        /* an early exit: the next call may well go another way */
+        r->patience = !w.set && a && a->t.e->returns ? MIN(MAX(2 * r->patience, 2), EMPTY_CALLS)
+                                                     : EMPTY_CALLS;
         if (fresh_id && r->frame_id == next_frame_id - 1 && !r->nentry) {
             next_frame_id--;
             r->frame_id = -1;
@@ -1302,7 +1307,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         done->next = r->first;
         r->first = done;
         r->nentry++;
-        r->empty = 0;
+        r->empty = r->patience = 0;
         r->native_until = -1;
     }
 out:
@@ -1620,7 +1625,8 @@ static PyObject *run_frame(frame *f)
             if (!ran && r->native_until >= 0) {
                 until = r->native_until;
                 r->natives++;
-                if (++r->empty >= 64) { /* look again now and then: other arguments may bring tensor work */
+                if (++r->empty >=
+                    (r->patience ? r->patience : EMPTY_CALLS)) { /* other arguments may bring tensor work */
                     r->empty = 0;
                     r->native_until = -1;
                 }
