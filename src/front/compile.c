@@ -616,6 +616,16 @@ static PyGetSetDef compiled_getset[] = {
     { "__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL },
     { NULL }
 };
+/* As functions are copied and pickled: copies are the same object, and a pickle holds the name. */
+static PyObject *compiled_reduce(PyObject *o, PyObject *x)
+{
+    PyObject *fn = ((PyCompiled *)o)->fn, *name = PyObject_GetAttrString(fn, "__qualname__");
+    if (name || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return name;
+    py_forget();
+    return PyObject_Repr(fn);
+}
+static PyMethodDef compiled_methods[] = { { "__reduce__", compiled_reduce, METH_NOARGS, NULL }, { NULL } };
 PyTypeObject PyCompiled_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper._C.CompiledFunction",
                                  .tp_basicsize = sizeof(PyCompiled),
                                  .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
@@ -630,6 +640,7 @@ PyTypeObject PyCompiled_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper
                                  .tp_clear = compiled_clear,
                                  .tp_dealloc = compiled_dealloc,
                                  .tp_repr = compiled_repr,
+                                 .tp_methods = compiled_methods,
                                  .tp_getset = compiled_getset };
 
 /* _capture_compile(fn, backend, dynamic, fullgraph, options, guard_fail_fn) */

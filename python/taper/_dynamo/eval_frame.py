@@ -136,6 +136,9 @@ def _optimized_module_class():
         def training(self):
             return self._modules["_orig_mod"].training
 
+        def __reduce_ex__(self, protocol):
+            return _wrap, (self._modules["_orig_mod"], self._make)
+
         def __len__(self):
             return len(self._modules["_orig_mod"])
 
@@ -159,9 +162,11 @@ def __getattr__(name):
 
 
 def _make(backend, dynamic, fullgraph, options, guard_fail_fn=None):
-    def make(fn):
-        return _C._capture_compile(fn, backend, dynamic, fullgraph, options, guard_fail_fn)
-    return make
+    return functools.partial(_compiled, (backend, dynamic, fullgraph, options, guard_fail_fn))  # a pickle can hold it
+
+
+def _compiled(how, fn):
+    return _C._capture_compile(fn, *how)
 
 
 def _wrap(fn, make):

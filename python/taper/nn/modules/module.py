@@ -590,7 +590,11 @@ class Module:
         return text + ")"
 
     def __getstate__(self):
-        return self.__dict__.copy()
+        state = self.__dict__.copy()
+        if isinstance(state.get("forward"), taper._C.CompiledFunction):  # compile() was called: that one runs this module
+            if getattr(state["forward"].__wrapped__, "__self__", None) is self:
+                del state["forward"]
+        return state
 
     def __setstate__(self, state):
         self.__dict__.update(state)
