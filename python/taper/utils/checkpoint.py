@@ -1,4 +1,6 @@
 """Trade compute for memory: run a function again in the backward pass instead of keeping its intermediates."""
+import contextlib
+
 import taper
 
 
@@ -35,6 +37,51 @@ class _Checkpoint(taper.autograd.Function):
         return (None, None, None) + tuple(a.grad if isinstance(a, taper.Tensor) else None for a in args)
 
 
-def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True, **kwargs):
-    """function(*args) whose intermediates are recomputed in backward."""
-    return _Checkpoint.apply(function, preserve_rng_state, kwargs, *args)
+class _Again:
+    """Stands for the tensors that a call saved for backward: the call is made once more when the first of them is asked for."""
+
+    def __init__(self, fn, preserve, contexts):
+        self.fn, self.contexts, self.saved, self.made = fn, contexts, 0, {}
+        self.rng, self.cast = taper.get_rng_state() if preserve else None, taper._C._get_autocast()
+
+    def pack(self, t):
+        self.saved += 1
+        return self.saved - 1
+
+    def unpack(self, i):
+        if i not in self.made:
+            self.run()
+        return self.made.pop(i)
+
+    def run(self):
+        made, now, cast = {}, taper.get_rng_state(), taper._C._set_autocast(*self.cast)
+
+        def keep(t):
+            made[len(made)] = t.detach()
+            return len(made) - 1
+        if self.rng is not None:
+            taper.set_rng_state(self.rng)
+        try:
+            with self.contexts, taper.enable_grad(), taper.autograd.graph.saved_tensors_hooks(keep, made.__getitem__):
+                self.fn()
+        finally:
+            taper._C._set_autocast(*cast)
+            if self.rng is not None:
+                taper.set_rng_state(now)
+        if len(made) != self.saved:
+            raise RuntimeError(f"taper.utils.checkpoint: A different number of tensors was saved during the original forward and recomputation.\n"
+                               f"Number of tensors saved during forward: {self.saved}\nNumber of tensors saved during recomputation: {len(made)}")
+        self.made = made
+
+
+def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True, context_fn=None, determinism_check="default", debug=False,
+               early_stop=True, **kwargs):
+    """function(*args) whose intermediates are recomputed in backward. In a compiled function the compiler decides what is."""
+    if taper.compiler.is_compiling():
+        return function(*args, **kwargs)
+    if use_reentrant:
+        return _Checkpoint.apply(function, preserve_rng_state, kwargs, *args)
+    first, again = context_fn() if context_fn else (contextlib.nullcontext(), contextlib.nullcontext())
+    kept = _Again(lambda: function(*args, **kwargs), preserve_rng_state, again)
+    with first, taper.autograd.graph.saved_tensors_hooks(kept.pack, kept.unpack):
+        return function(*args, **kwargs)
