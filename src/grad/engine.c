@@ -395,10 +395,39 @@ static void pool_drop(bld *b)
     b->pool.n = 0;
 }
 
+/* A step that stands for many, where somebody looks at a result that others are made of. *opened: it was done here. */
+static bool run_open(ag_run *r, ag_slot *s, const bool *need, tp_tensor **dx, bool *opened)
+{
+    ag_node *n = s->node;
+    bool *watched = ARENA_ARR(&r->mem, bool, MAX(n->nin, 1));
+    tp_tensor **seen = ARENA_ARR(&r->mem, tp_tensor *, MAX(n->nin, 1));
+    memset(watched, 0, sizeof *watched * n->nin);
+    memset(seen, 0, sizeof *seen * n->nin);
+    for (int c = s->capture; c >= 0; c = r->cap[c].next)
+        watched[r->cap[c].e.nr] = true;
+    for (const ag_pre *p = n->pre; p; p = p->next)
+        watched[p->nr] |= p->hooks->list.n || (p->hooks->retain && p->hooks->owner);
+    *opened = n->vt->opens(n, s->g, watched);
+    if (!*opened)
+        return true;
+    if (n->before && !run_list(n->before, s->g, n->nin, NULL, 0, r->err))
+        return false;
+    ag_step_running = n->seq;
+    bool ok = n->vt->open(n, &r->b, s->g, need, watched, dx, seen, r->err);
+    for (int c = s->capture; ok && c >= 0; c = r->cap[c].next) {
+        tp_tensor *g = seen[r->cap[c].e.nr], **to = &r->o->result[r->cap[c].input];
+        if (g && !*to)
+            *to = tensor_ref(g);
+    }
+    for (int i = 0; i < n->nin; i++)
+        tensor_unref(seen[i]);
+    return ok;
+}
+
 static bool run_step(ag_run *r, ag_slot *s)
 {
     ag_node *n = s->node;
-    bool ok = false, any = false;
+    bool ok = false, any = false, opened = false;
     int ne = n->nedge, sent = 0;
     bool small_need[8], *need = ne > 8 ? mem_alloc((size_t)ne) : small_need;
     tp_tensor *small_dx[8], **dx = ne > 8 ? mem_alloc(sizeof *dx * (size_t)ne) : small_dx;
@@ -406,9 +435,15 @@ static bool run_step(ag_run *r, ag_slot *s)
 
     for (int i = 0; i < n->nin; i++)
         any |= s->g[i] != NULL;
-    if ((any || n->before) && !before_hooks(r, s))
+    for (int i = 0; i < ne; i++) {
+        ag_slot *t = n->edge[i].node ? slot_find(r, n->edge[i].node) : NULL;
+        need[i] = t && t->needed;
+    }
+    if (TP_UNLIKELY(n->vt->opens && any && (s->capture >= 0 || n->pre)) && !run_open(r, s, need, dx, &opened))
         goto done;
-    for (int c = s->capture; c >= 0; c = r->cap[c].next) {
+    if (!opened && (any || n->before) && !before_hooks(r, s))
+        goto done;
+    for (int c = opened ? -1 : s->capture; c >= 0; c = r->cap[c].next) {
         tp_tensor *g = s->g[r->cap[c].e.nr];
         tp_tensor **to = &r->o->result[r->cap[c].input];
         if (g && !*to)
@@ -417,10 +452,6 @@ static bool run_step(ag_run *r, ag_slot *s)
     bool runs = s->needed && (any || n->zeros);
     if (n->leaf && r->o->result)
         runs = false;
-    for (int i = 0; i < ne; i++) {
-        ag_slot *t = n->edge[i].node ? slot_find(r, n->edge[i].node) : NULL;
-        need[i] = t && t->needed;
-    }
     if (runs && !n->leaf && r->o->ninput) { /* nothing beyond this step is wanted: it only delivers */
         bool beyond = false;
         for (int i = 0; i < ne; i++)
@@ -428,11 +459,11 @@ static bool run_step(ag_run *r, ag_slot *s)
         runs = beyond;
     }
     if (runs) {
-        if (n->zeros && !fill_zeros(r, s))
+        if (!opened && n->zeros && !fill_zeros(r, s))
             goto done;
         n->last = !r->o->retain_graph && !n->released;
         ag_step_running = n->leaf ? UINT64_MAX : n->seq;
-        if (!n->vt->apply(n, &r->b, s->g, need, dx, r->err) || r->b.failed) {
+        if (!opened && (!n->vt->apply(n, &r->b, s->g, need, dx, r->err) || r->b.failed)) {
             if (TP_UNLIKELY(r->cx->anomaly) && ag_anomaly_hooks.report && !n->leaf)
                 ag_anomaly_hooks.report(ag_anomaly_hooks.data, ag_node_name(n), n->where);
             goto done;

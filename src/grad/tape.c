@@ -267,15 +267,29 @@ bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
 
 /* Hooks of a tensor belong to the step that made it; when it gets another step they stay with the old one,
  * except that retain_grad follows the tensor. */
-static void meta_attach(tp_tensor *t, ag_meta *m)
+static void attach(ag_node *n, int nr, ag_hooks *hooks)
 {
-    if (!m->hooks || !m->fn)
-        return;
-    ag_pre *p = mem_alloc(sizeof *p), **at = &m->fn->pre;
-    *p = (ag_pre){ m->nr, ag_hooks_ref(m->hooks), NULL };
+    ag_pre *p = mem_alloc(sizeof *p), **at = &n->pre;
+    *p = (ag_pre){ nr, ag_hooks_ref(hooks), NULL };
     while (*at)
         at = &(*at)->next;
     *at = p;
+}
+
+static void meta_attach(tp_tensor *t, ag_meta *m)
+{
+    if (m->hooks && m->fn)
+        attach(m->fn, m->nr, m->hooks);
+}
+
+bool ag_share_hooks(const ag_node *from, int nr, tp_tensor *to, tp_err *err)
+{
+    ag_edge e = ag_edge_of(to, err);
+    for (const ag_pre *p = from->pre; e.node && p; p = p->next)
+        if (p->nr == nr)
+            attach(e.node, e.nr, p->hooks);
+    ag_node_unref(e.node);
+    return e.node != NULL;
 }
 
 static void meta_set_fn(tp_tensor *t, ag_node *n, int nr)

@@ -51,6 +51,13 @@ typedef struct ag_vt {
     bool (*apply)(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx, tp_err *err);
     void (*release)(ag_node *n); /* drop what was saved; may be NULL */
     void (*free)(ag_node *n);    /* drop the rest, not n itself; may be NULL */
+    /* A step that stands for many, some results of which are made of others; may be NULL. opens: is some result that
+     * is watched (by hooks, or as an input of backward) one that others with a gradient are made of? Then open does what
+     * apply does with the parts one by one: the hooks of the results run on the way, and seen gets the watched results'
+     * gradients, owned. */
+    bool (*opens)(const ag_node *n, tp_tensor *const *dy, const bool *watched);
+    bool (*open)(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
+                 tp_tensor **dx, tp_tensor **seen, tp_err *err);
 } ag_vt;
 
 struct ag_node {
@@ -107,6 +114,8 @@ bool ag_retain_grad(tp_tensor *t, tp_err *err);
 bool ag_retains_grad(const tp_tensor *t);
 ag_hooks *ag_tensor_hooks(tp_tensor *t, tp_err *err); /* borrowed; made when missing */
 ag_hooks *ag_post_hooks(tp_tensor *t, tp_err *err);   /* post-accumulate, leaves only */
+bool ag_share_hooks(const ag_node *from, int nr, tp_tensor *to,
+                    tp_err *err); /* those of result nr, for t's step, too */
 bool ag_detach_(tp_tensor *t, tp_err *err);
 /* An alias outside the tape whose in-place writes are not counted as versions: Tensor.data. */
 tp_tensor *ag_data(tp_tensor *t);

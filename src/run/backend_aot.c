@@ -170,57 +170,93 @@ static run_program *backward_of(variant *v, tp_err *err)
     return v->bw;
 }
 
-/* create_graph=True: the compiled backward has no derivative, so the captured graph runs once more on the tape, with
- * the random numbers it had, and gradients are taken of that. */
-static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
-                           tp_err *err)
+/* The item that the t-th tangent is the gradient of. */
+static int item_of(const aot_unit *u, int t)
+{
+    for (int k = 0; k < u->nout; k++)
+        if (u->out[k].kind == AOT_value && u->out[k].index == u->tangent[t] && !u->out[k].leaf)
+            return k;
+    return -1;
+}
+
+/* Why the captured graph cannot run a second time, or NULL. */
+static const char *runs_once(const aot_unit *u)
+{
+    bool leaves = u->nflag > 0; /* that are known outside: running again would make others */
+    for (int k = 0; k < u->nout; k++)
+        leaves |= u->out[k].leaf;
+    return u->nmut ? "writes to its inputs" : leaves ? "returns leaves made by requires_grad_()" : NULL;
+}
+
+/* Where the compiled backward is not enough, the captured graph runs once more on the tape, with the random numbers it
+ * had, and gradients are taken of that. seen: also those of the results that are watched, whose hooks run; may be NULL. */
+static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
+                           tp_tensor **dx, tp_tensor **seen, tp_err *err)
 {
     aot_program *p = s->v->owner;
     aot_unit *u = s->v->u;
     int nout = u->nout, nroot = 0, nwant = 0;
-    bool leaves = u->nflag > 0; /* that are known outside: running again would make others */
-    for (int k = 0; k < nout; k++)
-        leaves |= u->out[k].leaf;
-    if (u->nmut || leaves)
+    const char *why =
+        seen ? "a gradient of a result that other results are made of was asked for"
+             : "its backward was asked for with create_graph=True, and compiled backwards cannot be "
+               "differentiated";
+    if (runs_once(u))
         return err_set(
             err, ERR_runtime,
-            "backward with create_graph=True runs a compiled function's graph again, which is not possible "
+            "%s runs a compiled function's graph again, which is not possible "
             "here: the graph %s. Run the function without taper.compile.",
-            u->nmut ? "writes to its inputs" : "returns leaves made by requires_grad_()");
+            seen ? "backward through a result that other results are made of, with hooks or as an input,"
+                 : "backward with create_graph=True",
+            runs_once(u));
     for (int i = 0; i < u->nin; i++)
         if (s->in[i].kind == VAL_tensor && s->in[i].t->storage->version != s->in_version[i])
             return ag_changed(s->in[i].t, s->in_version[i], (ag_edge){ NULL, 0 }, err);
     if (ev_log_on(EVC_aot, EV_WARNING))
-        ev_log(EVC_aot, EV_WARNING, NULL,
-               "%s runs again eagerly: its backward was asked for with create_graph=True, and compiled "
-               "backwards cannot "
-               "be differentiated",
-               p->g->name);
+        ev_log(EVC_aot, EV_WARNING, NULL, "%s runs again eagerly: %s", p->g->name, why);
     tp_gen *rng = gen_default();
     uint64_t seed = rng->seed, offset = rng->offset;
-    tp_val *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
+    int most = u->ngrad + u->ntangent;
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(u->nin, 1)),
+           *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
     tp_tensor **root = mem_zalloc(sizeof *root * (size_t)MAX(u->ntangent, 1)),
               **tan = mem_zalloc(sizeof *tan * (size_t)MAX(u->ntangent, 1)),
-              **want = mem_zalloc(sizeof *want * (size_t)MAX(u->ngrad, 1)),
-              **got = mem_zalloc(sizeof *got * (size_t)MAX(u->ngrad, 1));
+              **want = mem_zalloc(sizeof *want * (size_t)MAX(most, 1)),
+              **got = mem_zalloc(sizeof *got * (size_t)MAX(most, 1));
     ir_hook h = { .call = grad_call, .opaque = run_opaque };
+    bool ok = true, mode = b->cx->grad_mode;
+    b->cx->grad_mode = true;
+    for (int i = 0; i < u->nin; i++) /* gradients end at these and not at the inputs, whose hooks run later */
+        if (ok && s->in[i].kind == VAL_tensor && ag_requires_grad(s->in[i].t))
+            ok = grad_call(b->cx, OP_alias, OPV_fn, &s->in[i], &in[i], err);
+        else {
+            in[i] = s->in[i];
+            if (in[i].kind == VAL_tensor)
+                tensor_ref(in[i].t);
+        }
     rng->seed = s->seed;
     rng->offset = s->offset;
-    bool ok = ir_run(b->cx, p->g, s->in, u->nin, out, nout, &h, err);
+    ok = ok && ir_run(b->cx, p->g, in, u->nin, out, nout, &h, err);
     rng->seed = seed;
     rng->offset = offset;
-    for (int t = 0; ok && t < u->ntangent; t++)
-        for (int k = 0; k < nout; k++)
-            if (u->out[k].kind == AOT_value && u->out[k].index == u->tangent[t] &&
-                out[k].kind == VAL_tensor && ag_requires_grad(out[k].t)) {
-                root[nroot] = out[k].t;
-                tan[nroot++] = dy[t];
-                break;
-            }
+    b->cx->grad_mode = mode;
     for (int i = 0; i < u->ngrad; i++)
         if (need[i])
-            want[nwant++] = s->in[u->grad[i]].t;
-    ag_options o = { .create_graph = true,
+            want[nwant++] = in[u->grad[i]].t;
+    for (int t = 0; ok && t < u->ntangent; t++) {
+        int k = item_of(u, t);
+        tp_tensor *x = k >= 0 && out[k].kind == VAL_tensor ? out[k].t : NULL;
+        if (!x || !ag_requires_grad(x))
+            continue;
+        if (dy[t]) {
+            root[nroot] = x;
+            tan[nroot++] = dy[t];
+        }
+        if (seen && watched[t]) {
+            ok = ag_share_hooks(&s->n, t, x, err);
+            want[nwant++] = x;
+        }
+    }
+    ag_options o = { .create_graph = mode,
                      .retain_graph = true,
                      .allow_unused = true,
                      .inputs = want,
@@ -228,17 +264,80 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
                      .result = got };
     if (ok && nroot && nwant)
         ok = ag_backward(b->cx, root, nroot, tan, &o, err);
-    for (int i = 0, k = 0; ok && i < u->ngrad; i++)
+    int k = 0;
+    for (int i = 0; i < u->ngrad; i++)
         if (need[i])
             dx[i] = got[k++];
-    for (int k = 0; k < nout; k++)
-        val_clear(&out[k]);
+    for (int t = 0; seen && t < u->ntangent && k < nwant; t++) {
+        int item = item_of(u, t);
+        if (watched[t] && item >= 0 && want[k] == out[item].t)
+            seen[t] = got[k++];
+    }
+    for (int i = 0; i < nout; i++)
+        val_clear(&out[i]);
+    for (int i = 0; i < u->nin; i++)
+        if (in[i].kind == VAL_tensor)
+            tensor_unref(in[i].t);
+    free(in);
     free(out);
     free(root);
     free(tan);
     free(want);
     free(got);
     return ok;
+}
+
+/* What can be reached from a node, over operands and over memory that is shared. */
+typedef struct reach {
+    bool *hit; /* by id */
+    map memory;
+    bool now;
+} reach;
+
+static void reach_operand(void *arg, ir_node *x)
+{
+    reach *r = arg;
+    const tp_tensor *type = ir_type(x);
+    r->now |= r->hit[x->id] ||
+              (type && type->storage && map_geti(&r->memory, (uint64_t)(uintptr_t)type->storage));
+}
+
+static bool step_opens(const ag_node *n, tp_tensor *const *dy, const bool *watched)
+{
+    const step *s = (const step *)n;
+    const aot_unit *u = s->v->u;
+    const ir_graph *g = s->v->owner->g;
+    bool yes = false;
+    for (int t = 0; t < u->ntangent && !yes; t++) {
+        int from = watched[t] ? item_of(u, t) : -1, others = 0;
+        for (int j = 0; j < u->ntangent; j++)
+            others += j != t && dy[j];
+        if (from < 0 || !others)
+            continue;
+        reach r = { .hit = mem_zalloc((size_t)MAX(g->next_id, 1)) };
+        IR_EACH(x, g)
+        {
+            const tp_tensor *type = ir_type(x);
+            r.now = x == g->output->arg[from].node;
+            ir_each_operand(x, reach_operand, &r);
+            r.hit[x->id] = r.now;
+            if (r.now && type && type->storage)
+                map_puti(&r.memory, (uint64_t)(uintptr_t)type->storage, (void *)type);
+        }
+        for (int j = 0; j < u->ntangent && !yes; j++)
+            yes = j != t && dy[j] && item_of(u, j) >= 0 && r.hit[g->output->arg[item_of(u, j)].node->id];
+        map_free(&r.memory);
+        free(r.hit);
+    }
+    return yes;
+}
+
+static bool step_open(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
+                      tp_tensor **dx, tp_tensor **seen, tp_err *err)
+{
+    if (n->released)
+        return err_set(err, ERR_runtime, "%s", ag_again);
+    return backward_again((step *)n, b, dy, need, watched, dx, seen, err);
 }
 
 static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
@@ -253,7 +352,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     if (n->released && u->nsaved)
         return err_set(err, ERR_runtime, "%s", ag_again);
     if (b->cx->grad_mode)
-        return backward_again(s, b, dy, need, dx, err);
+        return backward_again(s, b, dy, need, NULL, dx, NULL, err);
     run_program *bw = backward_of(v, err);
     if (!bw)
         return false;
@@ -303,7 +402,7 @@ done:
     return ok;
 }
 
-static const ag_vt step_vt = { step_name, step_apply, step_release, step_free };
+static const ag_vt step_vt = { step_name, step_apply, step_release, step_free, step_opens, step_open };
 
 /* ---- the call ---- */
 static uint64_t key_of(const aot_program *p, const op_ctx *cx, const tp_val *in, int nin, bool *needs,
