@@ -905,6 +905,43 @@ done:
     return r;
 }
 
+/* f(..., out=x), the keyword number `at`: x.copy_(f(...)), where x has the result's type and size and nothing is on the
+ * tape. Elsewhere x would change its size, or it is an error. */
+static PyObject *call_out(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
+                          Py_ssize_t at)
+{
+    Py_ssize_t nk = PyTuple_GET_SIZE(kw);
+    PyObject *x = t_real(t, args[nargs + at]), *r = NULL, *m = NULL, *names = NULL,
+             **v = mem_alloc(sizeof *v * (size_t)(nargs + nk));
+    if (x && !py_is_tensor(x))
+        t_break(t, BRK_call_builtin, "out= argument that is no tensor");
+    if (!x || !py_is_tensor(x) || !(names = PyTuple_New(nk - 1)))
+        goto done;
+    memcpy(v, args, sizeof *v * (size_t)nargs);
+    for (Py_ssize_t i = 0, k = 0; i < nk; i++)
+        if (i != at) {
+            v[nargs + k] = args[nargs + i];
+            PyTuple_SET_ITEM(names, k++, Py_NewRef(PyTuple_GET_ITEM(kw, i)));
+        }
+    r = t_call(t, f, v, nargs, nk > 1 ? names : NULL);
+    if (r && (!py_is_tensor(r) || py_tensor(r)->dt != py_tensor(x)->dt || ag_requires_grad(py_tensor(r)) ||
+              ag_requires_grad(py_tensor(x)) || !tensor_same_size(py_tensor(r), py_tensor(x)))) {
+        Py_CLEAR(r);
+        t_break(t, BRK_call_builtin, "out= argument of another type or size, or with gradients");
+    }
+    if (r && (m = PyObject_GetAttrString(x, "copy_"))) {
+        PyObject *done = t_call(t, m, &r, 1, NULL);
+        Py_SETREF(r, done ? Py_NewRef(x) : NULL);
+        Py_XDECREF(done);
+    } else
+        Py_CLEAR(r);
+done:
+    Py_XDECREF(m);
+    Py_XDECREF(names);
+    free(v);
+    return r;
+}
+
 /* ---- any call ---- */
 PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
@@ -945,7 +982,7 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
             if (!v)
                 return NULL;
             if (PyUnicode_CompareWithASCIIString(k, "out") == 0 && v != Py_None)
-                return t_break(t, BRK_call_builtin, "out= argument");
+                return call_out(t, f, args, nargs, kw, i);
             leaf |= PyUnicode_CompareWithASCIIString(k, "requires_grad") == 0 && v == Py_True;
         }
         r = t_native(t, f, args, nargs, kw);
