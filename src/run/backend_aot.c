@@ -716,6 +716,9 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     bool ran = run_program_call(v->fw, cx, all ? all : in, u->nin, res, nres, err);
     here->grad_mode = was;
     ran = ran && copy_back(u, cx, all ? all : in, res, err);
+    for (int i = 0; ran && cx->inference_mode && i < u->nvalue; i++)
+        if (res[i].kind == VAL_tensor && res[i].t->refs == 1) /* made here */
+            res[i].t->flags |= TF_inference;
     if (all)
         bases_written(u, in, all, nin);
     if (!ran)

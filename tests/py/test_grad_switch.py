@@ -80,3 +80,22 @@ with taper.no_grad():
 assert r.requires_grad
 """
     assert "runs with backend 'eager'" in logged(body, "")
+
+
+def test_results_made_in_inference_mode_are_marked():
+    for backend in ("eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        f = taper.compile(lambda x: (taper.sin(x) * 2, x, x.view(-1)), backend=backend)
+        x = taper.ones(3)
+        assert not f(x)[0].is_inference()
+        with taper.inference_mode():
+            y, same, view = f(x)
+            assert f(y)[0].is_inference()
+        assert y.is_inference() and same is x and not x.is_inference() and not view.is_inference(), backend
+        w = taper.ones(3, requires_grad=True)
+        try:
+            w * y
+            assert False, backend
+        except RuntimeError as e:
+            assert "Inference tensors cannot be saved for backward" in str(e), e
+        assert not f(x)[0].is_inference()
