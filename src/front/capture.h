@@ -625,6 +625,15 @@ PyObject *py_symfloat_tensor(PyObject *o); /* borrowed */
 enum { T_SYMFLOATS = 8 };
 /* SymFloats among the arguments of an operator become tensors, which own holds. False: error. */
 bool t_symfloat_args(PyObject **v, Py_ssize_t n, PyObject **own);
+/* Floats made of symbolic sizes (sizefloat.c). Results are new; NULL without exception: not symbolic. */
+extern PyTypeObject PySizeFloat_Type;
+static inline bool py_is_sizefloat(PyObject *o) { return Py_TYPE(o) == &PySizeFloat_Type; }
+PyObject *t_size_float(PyObject *symint);                  /* float(n) */
+PyObject *t_size_arith(char op, PyObject *a, PyObject *b); /* + - * / p(ower) */
+PyObject *t_size_sqrt(PyObject *o);
+PyObject *t_size_whole(PyObject *o, bool up);           /* floor or ceil */
+PyObject *t_size_fixed(PyObject *o);                    /* the float; the sizes are guarded */
+PyObject *t_size_beside(PyObject *o, PyObject *tensor); /* what stands for o in arithmetic with the tensor */
 /* tlook.c: lookups in classes and namespaces, remembered as guards. Results borrowed. */
 void t_found(trace *t, PyObject *owner, PyObject *name, PyObject *value);
 PyObject *t_look(PyTypeObject *tp, PyObject *name);

@@ -268,6 +268,12 @@ static recipe *rebuild(rb *b, PyObject *o)
                        ((ir_node *)py_tensor(o)->node)->graph == t->g
                    ? out_recipe(b, o)
                    : cannot(b, o, 0);
+    if (py_is_sizefloat(o)) { /* what the program keeps is a plain float */
+        PyObject *v = t_size_fixed(o);
+        r = v ? konst(b, v) : NULL;
+        Py_XDECREF(v);
+        return r;
+    }
     if (py_is_symfloat(o) || (py_is_symint(o) && sym_is_unbacked(py_symint_value(o))))
         return num_recipe(b, o);
     if (py_is_symint(o) &&

@@ -1,5 +1,5 @@
 /* symint.c - symbolic integers as Python numbers. Arithmetic stays symbolic; a comparison answers at once and
- * leaves a guard; whatever needs the number itself (index, float, hash) fixes it to its value. */
+ * leaves a guard; whatever needs the number itself (index, hash, a text) fixes it to its value. */
 #include "front/py.h"
 #include "sym/env.h"
 
@@ -91,11 +91,14 @@ static PyObject *fixed(PyObject *o) /* new int: the value, from now on a guard *
     return failed(v, 0) ? NULL : PyLong_FromLongLong(n);
 }
 
-static PyObject *arith(PyObject *a, PyObject *b, symint (*f)(symint, symint), binaryfunc plain, bool div)
+PyObject *t_size_arith(char op, PyObject *a, PyObject *b); /* sizefloat.c */
+
+/* op: how floats do the same, or 0 where they need the number. */
+static PyObject *arith(PyObject *a, PyObject *b, symint (*f)(symint, symint), binaryfunc plain, char op)
 {
     symint x, y;
     if (operand(a, &x) && operand(b, &y)) {
-        if (div && sym_eq(y, 0)) {
+        if (!op && sym_eq(y, 0)) {
             PyErr_SetString(PyExc_ZeroDivisionError, "integer division or modulo by zero");
             return NULL;
         }
@@ -104,7 +107,11 @@ static PyObject *arith(PyObject *a, PyObject *b, symint (*f)(symint, symint), bi
     }
     if (!PyFloat_Check(a) && !PyFloat_Check(b) && !PyLong_Check(a) && !PyLong_Check(b))
         Py_RETURN_NOTIMPLEMENTED;
-    PyObject *p = fixed(a), *q = p ? fixed(b) : NULL, *r = q ? plain(p, q) : NULL;
+    PyObject *r = op ? t_size_arith(op, a, b) : NULL;
+    if (r || PyErr_Occurred())
+        return r;
+    PyObject *p = fixed(a), *q = p ? fixed(b) : NULL;
+    r = q ? plain(p, q) : NULL;
     Py_XDECREF(p);
     Py_XDECREF(q);
     return r;
@@ -116,11 +123,11 @@ static symint f_div(symint a, symint b) { return sym_floordiv(a, b); }
 static symint f_mod(symint a, symint b) { return sym_mod(a, b); }
 #define ARITH(n, f, p, d) \
     static PyObject *n(PyObject *a, PyObject *b) { return arith(a, b, f, p, d); }
-ARITH(si_add, f_add, PyNumber_Add, false)
-ARITH(si_sub, f_sub, PyNumber_Subtract, false)
-ARITH(si_mul, f_mul, PyNumber_Multiply, false)
-ARITH(si_floordiv, f_div, PyNumber_FloorDivide, true)
-ARITH(si_mod, f_mod, PyNumber_Remainder, true)
+ARITH(si_add, f_add, PyNumber_Add, '+')
+ARITH(si_sub, f_sub, PyNumber_Subtract, '-')
+ARITH(si_mul, f_mul, PyNumber_Multiply, '*')
+ARITH(si_floordiv, f_div, PyNumber_FloorDivide, 0)
+ARITH(si_mod, f_mod, PyNumber_Remainder, 0)
 
 static PyObject *plainly(PyObject *a, PyObject *b, binaryfunc f)
 {
@@ -134,13 +141,43 @@ static PyObject *plainly(PyObject *a, PyObject *b, binaryfunc f)
 }
 #define PLAIN(n, f) \
     static PyObject *n(PyObject *a, PyObject *b) { return plainly(a, b, f); }
-PLAIN(si_truediv, PyNumber_TrueDivide)
-PLAIN(si_lshift, PyNumber_Lshift)
-PLAIN(si_rshift, PyNumber_Rshift)
-PLAIN(si_and, PyNumber_And)
+static PyObject *si_truediv(PyObject *a, PyObject *b)
+{
+    PyObject *r = t_size_arith('/', a, b);
+    return r || PyErr_Occurred() ? r : plainly(a, b, PyNumber_TrueDivide);
+}
+static PyObject *shift(PyObject *a, PyObject *b, symint (*f)(symint, symint), binaryfunc plain)
+{
+    symint x, n;
+    if (!operand(a, &x) || !operand(b, &n) || sym_is_expr(n) || n < 0 || n > 40)
+        return plainly(a, b, plain);
+    symint r = f(x, (symint)1 << n);
+    return failed(x, n) ? NULL : py_int(r);
+}
+static PyObject *si_lshift(PyObject *a, PyObject *b) { return shift(a, b, f_mul, PyNumber_Lshift); }
+static PyObject *si_rshift(PyObject *a, PyObject *b) { return shift(a, b, f_div, PyNumber_Rshift); }
+static PyObject *si_and(PyObject *a, PyObject *b) /* the last bits are a remainder */
+{
+    symint x, m;
+    if (py_is_symint(b) && !py_is_symint(a))
+        return si_and(b, a);
+    if (!operand(a, &x) || !operand(b, &m) || sym_is_expr(m) || m <= 0 || (m & (m + 1)))
+        return plainly(a, b, PyNumber_And);
+    symint r = sym_mod(x, m + 1);
+    return failed(x, m) ? NULL : py_int(r);
+}
 PLAIN(si_or, PyNumber_Or)
 PLAIN(si_xor, PyNumber_Xor)
-PLAIN(si_divmod, PyNumber_Divmod)
+static PyObject *si_divmod(PyObject *a, PyObject *b)
+{
+    symint x, y;
+    if (!operand(a, &x) || !operand(b, &y))
+        return plainly(a, b, PyNumber_Divmod);
+    PyObject *q = si_floordiv(a, b), *m = q ? si_mod(a, b) : NULL, *r = m ? PyTuple_Pack(2, q, m) : NULL;
+    Py_XDECREF(q);
+    Py_XDECREF(m);
+    return r;
+}
 
 static PyObject *si_pow(PyObject *a, PyObject *b, PyObject *m)
 {
@@ -154,7 +191,12 @@ static PyObject *si_pow(PyObject *a, PyObject *b, PyObject *m)
     }
     if (py_is_tensor(a) || py_is_tensor(b))
         Py_RETURN_NOTIMPLEMENTED;
-    PyObject *p = fixed(a), *q = p ? fixed(b) : NULL, *r = q ? PyNumber_Power(p, q, m) : NULL;
+    bool real = PyFloat_Check(a) || PyFloat_Check(b) || (PyLong_Check(b) && Py_SIZE(b) < 0);
+    PyObject *r = m == Py_None && real ? t_size_arith('p', a, b) : NULL;
+    if (r || PyErr_Occurred())
+        return r;
+    PyObject *p = fixed(a), *q = p ? fixed(b) : NULL;
+    r = q ? PyNumber_Power(p, q, m) : NULL;
     Py_XDECREF(p);
     Py_XDECREF(q);
     return r;

@@ -51,6 +51,9 @@ typedef enum {
     B_object_new,
     B_abs,
     B_safe_native,
+    B_sqrt,
+    B_floor,
+    B_ceil,
     B_copy,
     B_mode,
     B_callable,
@@ -555,6 +558,14 @@ static PyObject *do_number(trace *t, PyObject *f, builtin b, PyObject *const *ar
                            : t_item(t, o, b == B_int ? 'i' : 'f');
     if (o && py_is_symfloat(o) && b != B_bool && nargs == 1)
         return b == B_float ? Py_NewRef(o) : t_symfloat_int(t, o);
+    if (o && nargs == 1 && !kw && b == B_float && py_is_sizefloat(o))
+        return Py_NewRef(o);
+    PyObject *sym = !o || nargs != 1 || kw             ? NULL
+                    : b == B_float                     ? t_size_float(o)
+                    : b == B_int && py_is_sizefloat(o) ? t_size_whole(o, false)
+                                                       : NULL;
+    if (sym || PyErr_Occurred())
+        return sym;
     if (b == B_bool && o) {
         int v = t_truth(t, o);
         return v < 0 ? NULL : PyBool_FromLong(v);
@@ -770,10 +781,22 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
     builtin b = find(f);
     PyObject *o, *l, *r;
     *handled = b != B_none;
+    if ((b == B_sqrt || b == B_floor || b == B_ceil) && nargs == 1) {
+        if (!(o = t_real(t, args[0])))
+            return NULL;
+        r = !py_is_symint(o) && !py_is_sizefloat(o) ? NULL
+            : b == B_sqrt                           ? t_size_sqrt(o)
+                                                    : t_size_whole(o, b == B_ceil);
+        if (r || PyErr_Occurred())
+            return r;
+    }
     switch (b) {
     case B_none: break;
     case B_pure:
     case B_abs:
+    case B_sqrt:
+    case B_floor:
+    case B_ceil:
     case B_safe_native:
         for (Py_ssize_t i = 0; i < nargs; i++) {
             if (!(o = t_real(t, args[i])))
@@ -838,7 +861,8 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             Py_XDECREF(r);
             return v < 0 ? NULL : PyBool_FromLong(v);
         }
-        if (py_is_symint(o) || py_is_symfloat(o)) { /* numbers, as far as the program knows */
+        if (py_is_symint(o) || py_is_symfloat(o) ||
+            py_is_sizefloat(o)) { /* numbers, as far as the program knows */
             PyTypeObject *as = !py_is_symint(o)                  ? &PyFloat_Type
                                : sym_is_bool(py_symint_value(o)) ? &PyBool_Type
                                                                  : &PyLong_Type;
@@ -862,6 +886,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         if (py_is_symint(o) && sym_is_bool(py_symint_value(o)))
             return Py_NewRef((PyObject *)&PyBool_Type);
         return Py_NewRef(py_is_symint(o)                    ? (PyObject *)&PyLong_Type
+                         : py_is_sizefloat(o)               ? (PyObject *)&PyFloat_Type
                          : Py_TYPE(o) == &PyTraceGen_Type   ? (PyObject *)&PyGen_Type
                          : Py_TYPE(o) == &PyTraceSuper_Type ? (PyObject *)&PySuper_Type
                                                             : (PyObject *)Py_TYPE(o));
@@ -1447,6 +1472,9 @@ int py_init_tbuiltin(PyObject *m)
     if (!table || !special)
         return -1;
     put_all("math", B_safe_native);
+    put("math", "sqrt", B_sqrt);
+    put("math", "floor", B_floor);
+    put("math", "ceil", B_ceil);
     put_all("operator", B_safe_native);
     put_all("_operator", B_safe_native);
     put_all("itertools", B_itertool);

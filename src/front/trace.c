@@ -225,13 +225,13 @@ bool t_safe_type(PyTypeObject *tp)
 {
     return tp == &PyLong_Type || tp == &PyFloat_Type || tp == &PyBool_Type || tp == &PyUnicode_Type ||
            tp == &PyTuple_Type || tp == &PyList_Type || tp == &PyDict_Type || tp == Py_TYPE(Py_None) ||
-           t_is_tensor_type(tp) || tp == &PySymInt_Type || tp == &PySymFloat_Type || tp == PySize_Type ||
-           tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
-           tp == &PyBytes_Type || tp == &PyComplex_Type || tp == &PyDtype_Type || tp == &PyDevice_Type ||
-           tp == &PyMemfmt_Type || tp == &PyLayout_Type || tp == ordered_dict || tp == default_dict ||
-           tp == deque_type || tp == &PyEllipsis_Type || tp == Py_TYPE(Py_NotImplemented) ||
-           tp == &PyByteArray_Type || tp == &PyRng_Type || tp == &PyDictKeys_Type ||
-           tp == &PyDictValues_Type || tp == &PyDictItems_Type ||
+           t_is_tensor_type(tp) || tp == &PySymInt_Type || tp == &PySymFloat_Type ||
+           tp == &PySizeFloat_Type || tp == PySize_Type || tp == &PySet_Type || tp == &PyFrozenSet_Type ||
+           tp == &PyRange_Type || tp == &PySlice_Type || tp == &PyBytes_Type || tp == &PyComplex_Type ||
+           tp == &PyDtype_Type || tp == &PyDevice_Type || tp == &PyMemfmt_Type || tp == &PyLayout_Type ||
+           tp == ordered_dict || tp == default_dict || tp == deque_type || tp == &PyEllipsis_Type ||
+           tp == Py_TYPE(Py_NotImplemented) || tp == &PyByteArray_Type || tp == &PyRng_Type ||
+           tp == &PyDictKeys_Type || tp == &PyDictValues_Type || tp == &PyDictItems_Type ||
            (PyType_IsSubtype(tp, &PyTuple_Type) && !type_is_python(tp)) ||
            (PyType_IsSubtype(tp, &PyTuple_Type) && !strncmp(tp->tp_name, "taper.return_types", 18));
 }
@@ -921,20 +921,76 @@ static PyObject *sized(trace *t, PyObject *r)
     return t_break(t, BRK_data, "an operator whose result has a size that depends on data");
 }
 
+/* ---- floats made of sizes, for C code ---- */
+enum { DEEPEST_LIST = 8 };
+static bool holds_sizefloat(PyObject *o, int depth)
+{
+    bool any = py_is_sizefloat(o);
+    if (depth < DEEPEST_LIST && (PyList_CheckExact(o) || PyTuple_CheckExact(o)))
+        for (Py_ssize_t i = 0; !any && i < PySequence_Fast_GET_SIZE(o); i++)
+            any = holds_sizefloat(PySequence_Fast_GET_ITEM(o, i), depth + 1);
+    return any;
+}
+
+static PyObject *fixed_sizes(PyObject *o) /* new: the same with plain numbers */
+{
+    if (py_is_sizefloat(o))
+        return t_size_fixed(o);
+    if (!holds_sizefloat(o, 0))
+        return Py_NewRef(o);
+    PyObject *l = PyList_New(0), *r = NULL;
+    bool ok = l != NULL;
+    for (Py_ssize_t i = 0; ok && i < PySequence_Fast_GET_SIZE(o); i++) {
+        PyObject *x = fixed_sizes(PySequence_Fast_GET_ITEM(o, i));
+        ok = x && PyList_Append(l, x) == 0;
+        Py_XDECREF(x);
+    }
+    if (ok)
+        r = PyTuple_CheckExact(o) ? PyList_AsTuple(l) : Py_NewRef(l);
+    Py_XDECREF(l);
+    return r;
+}
+
+/* x.mul_(1 / n) and the like: arithmetic that takes a 0-d tensor for a number. */
+static bool takes_tensors(PyObject *f)
+{
+    static const char *const names[] = { "add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_" };
+    PyObject *n = PyObject_GetAttrString(f, "__name__");
+    const char *name = n && PyUnicode_Check(n) ? PyUnicode_AsUTF8(n) : NULL;
+    bool yes = false;
+    for (size_t i = 0; name && i < COUNT(names); i++)
+        yes |= !strcmp(name, names[i]);
+    Py_XDECREF(n);
+    py_forget();
+    return yes;
+}
+
 PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
     PyObject *small[12] = { NULL }, **v = n <= 12 ? small : mem_alloc(sizeof *v * (size_t)n), *r = NULL,
-             *own[T_SYMFLOATS] = { NULL };
-    bool floats = false;
+             *own[T_SYMFLOATS] = { NULL }, *fixed = NULL;
+    bool operator_ = Py_TYPE(f) == &PyOpFunc_Type || Py_TYPE(f) == &PyOpMethod_Type ||
+                     (PyCFunction_Check(f) && PyCFunction_GET_SELF(f) &&
+                      py_is_tensor(PyCFunction_GET_SELF(f)));
+    bool floats = false, ours = operator_ || (PyCFunction_Check(f) && PyCFunction_GET_SELF(f) == py_module);
     for (Py_ssize_t i = 0; i < n; i++) {
         if (!(v[i] = t_real(t, args[i])) || !t_deep(t, v[i]))
             goto done;
         floats |= py_is_symfloat(v[i]);
+        if (holds_sizefloat(v[i], ours ? 0 : DEEPEST_LIST)) { /* C code wants the number */
+            PyObject *x = operator_ && i == 1 && n == 2 && takes_tensors(f) && py_is_tensor(v[0]) &&
+                                  py_is_sizefloat(v[1])
+                              ? t_size_beside(v[1], v[0])
+                              : fixed_sizes(v[i]);
+            if (!x || (!fixed && !(fixed = PyList_New(0))) || PyList_Append(fixed, x) < 0) {
+                Py_XDECREF(x);
+                goto done;
+            }
+            v[i] = x;
+            Py_DECREF(x);
+        }
     }
-    bool operator_ = Py_TYPE(f) == &PyOpFunc_Type || Py_TYPE(f) == &PyOpMethod_Type ||
-                     (PyCFunction_Check(f) && PyCFunction_GET_SELF(f) &&
-                      py_is_tensor(PyCFunction_GET_SELF(f)));
     if (floats && operator_ && !t_symfloat_args(v, n, own))
         goto done;
     r = PyObject_Vectorcall(f, v, (size_t)nargs, kwnames);
@@ -954,6 +1010,7 @@ PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t narg
 done:
     for (int i = 0; i < T_SYMFLOATS; i++)
         Py_XDECREF(own[i]);
+    Py_XDECREF(fixed);
     if (v != small)
         free(v);
     return sized(t, r);
@@ -993,6 +1050,20 @@ static PyObject *percent(trace *t, PyObject *a, PyObject *b)
     return fn ? t_call(t, fn, args, 2, NULL) : NULL;
 }
 
+/* Symbolic floats beside a tensor become values of the graph, which own holds. */
+static bool numbers_beside(PyObject **ab, PyObject **own)
+{
+    for (int i = 0; i < 2; i++) {
+        if (!py_is_tensor(ab[1 - i]))
+            continue;
+        if (py_is_symfloat(ab[i]))
+            return t_symfloat_args(ab, 2, own);
+        if (py_is_sizefloat(ab[i]))
+            return (ab[i] = own[0] = t_size_beside(ab[i], ab[1 - i])) != NULL;
+    }
+    return true;
+}
+
 PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
 {
     PyObject *r;
@@ -1020,9 +1091,8 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
         if (op == 6 && PyUnicode_Check(a) && !t_printable(b))
             return percent(t, a, b);
         PyObject *ab[2] = { a, b }, *own[T_SYMFLOATS] = { NULL };
-        if ((py_is_symfloat(a) && py_is_tensor(b)) || (py_is_tensor(a) && py_is_symfloat(b)))
-            if (!t_symfloat_args(ab, 2, own))
-                return NULL;
+        if (!numbers_beside(ab, own))
+            return NULL;
         r = native_binary(op, ab[0], ab[1]);
         Py_XDECREF(own[0]);
         if (!r)
@@ -1099,9 +1169,8 @@ PyObject *t_compare(trace *t, PyObject *a, PyObject *b, int op)
         if (!t_deep(t, a) || !t_deep(t, b))
             return NULL;
         PyObject *ab[2] = { a, b }, *own[T_SYMFLOATS] = { NULL };
-        if ((py_is_symfloat(a) && py_is_tensor(b)) || (py_is_tensor(a) && py_is_symfloat(b)))
-            if (!t_symfloat_args(ab, 2, own))
-                return NULL;
+        if (!numbers_beside(ab, own))
+            return NULL;
         PyObject *r = PyObject_RichCompare(ab[0], ab[1], op);
         Py_XDECREF(own[0]);
         if (!r)
