@@ -1,6 +1,7 @@
 """Builtin operations spelled out in Python, for capture to follow where the builtin would call a user's methods."""
 import _string
 
+from . import _C
 from ._dynamo import graph_break as _break  # the builtin itself then says what is wrong
 
 _VALUES = (int, str, bytes, complex)  # compared by value; NaN is why floats are not among them
@@ -168,3 +169,36 @@ def percent(text, values):
     elif used < len(values) and "%(" not in text:
         _break()
     return "".join(out)
+
+
+class FunctionCtx:
+    """What autograd.Function.forward is given where no gradient will be asked for."""
+
+    def __init__(self, n):
+        self.needs_input_grad, self.saved_tensors = (False,) * n, ()
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
+
+    save_for_forward = save_for_backward
+
+    def mark_dirty(self, *tensors):
+        pass
+
+    mark_non_differentiable = mark_dirty
+
+    def set_materialize_grads(self, value):
+        pass
+
+
+def function_apply(cls, ctx_class, name, args, setup):
+    ctx, was = FunctionCtx(len(args)), _C._set_grad_enabled(False)
+    try:
+        if setup:
+            out = cls.forward(*args)
+            cls.setup_context(ctx, args, out)
+        else:
+            out = cls.forward(ctx, *args)
+    finally:
+        _C._set_grad_enabled(was)
+    return out

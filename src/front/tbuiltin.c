@@ -1126,6 +1126,20 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         *handled = true;
         if (!strcmp(n, "_run_backward") && nargs == 7)
             return t_backward(t, args);
+        if (!strcmp(n, "_function_apply") && nargs == 5) { /* without gradients it is forward alone */
+            o = t_real(t, args[3]);
+            if (!o || !t_deep(t, o))
+                return NULL;
+            bool needs = false;
+            for (Py_ssize_t i = 0; CX->grad_mode && PyTuple_Check(o) && i < PyTuple_GET_SIZE(o); i++) {
+                PyObject *x = t_real(t, PyTuple_GET_ITEM(o, i));
+                if (!x)
+                    return NULL;
+                needs |= py_is_tensor(x) && ag_requires_grad(py_tensor(x));
+            }
+            if (!needs && (l = polyfill("function_apply")))
+                return t_call(t, l, args, nargs, NULL);
+        }
         for (size_t i = 0; i < COUNT(ask); i++)
             if (!strcmp(n, ask[i])) {
                 if (!strcmp(n, "tensor") || !strcmp(n, "as_tensor")) {
