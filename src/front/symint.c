@@ -191,7 +191,8 @@ static PyObject *si_pow(PyObject *a, PyObject *b, PyObject *m)
     }
     if (py_is_tensor(a) || py_is_tensor(b))
         Py_RETURN_NOTIMPLEMENTED;
-    bool real = PyFloat_Check(a) || PyFloat_Check(b) || (PyLong_Check(b) && Py_SIZE(b) < 0);
+    bool real = PyFloat_Check(a) || PyFloat_Check(b) || (PyLong_Check(b) && PyLong_AsLong(b) < 0);
+    PyErr_Clear();
     PyObject *r = m == Py_None && real ? t_size_arith('p', a, b) : NULL;
     if (r || PyErr_Occurred())
         return r;
