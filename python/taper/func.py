@@ -208,12 +208,12 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
             raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension")
         if sizes[0] == 0:
             raise ValueError("vmap: the mapped dimension has size 0: there is nothing to call the function with")
-        state, outs = taper.get_rng_state(), []
+        state, drawn, outs = taper.get_rng_state() if randomness == "same" else None, taper._C._draws(), []
         for i in range(sizes[0]):
-            if randomness == "same":
+            if state is not None:
                 taper.set_rng_state(state)
             outs.append(func(*pytree.tree_unflatten([t if d is None else t.select(d, i) for t, d in zip(flat, dims)], spec), **kwargs))
-            if randomness == "error" and not taper.equal(taper.get_rng_state(), state):
+            if randomness == "error" and taper._C._draws() != drawn:
                 raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on vmap or perform the randomness operation out of vmap")
         leaves = [pytree.tree_flatten(o)[0] for o in outs]
         shape = pytree.tree_flatten(outs[0])[1]

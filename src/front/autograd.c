@@ -1059,6 +1059,17 @@ static PyObject *leads_beyond(PyObject *m, PyObject *args)
     free(leaf);
     return PyBool_FromLong(beyond);
 }
+/* _draws(): a number that random operators change: how far the generator is, or how many are in the graph being traced. */
+static PyObject *draws(PyObject *m, PyObject *x)
+{
+    ir_rec *rec = CX->rec;
+    if (!rec)
+        return PyLong_FromUnsignedLongLong(gen_default()->offset);
+    long n = 0;
+    IR_EACH(k, rec->g)
+    n += k->kind == IR_call && op_row_of((op_id)k->op)->flags & OPF_RAND;
+    return PyLong_FromLong(n);
+}
 static PyObject *inference_enabled(PyObject *m, PyObject *x) { return PyBool_FromLong(CX->inference_mode); }
 static PyObject *set_inference(PyObject *m, PyObject *v)
 {
@@ -1223,6 +1234,7 @@ static PyMethodDef functions[] = {
     { "_set_requires_grad", set_requires_grad_, METH_VARARGS, "what requires_grad_() is in a graph" },
     { "_leads_beyond", leads_beyond, METH_VARARGS,
       "do gradients of a tensor end anywhere but at these leaves?" },
+    { "_draws", draws, METH_NOARGS, "a number that random operators change" },
     { "is_inference_mode_enabled", inference_enabled, METH_NOARGS, "is_inference_mode_enabled() -> bool" },
     { "_set_inference_mode", set_inference, METH_O, "returns the mode before" },
     { "_get_autocast", get_autocast, METH_NOARGS, "(is it on, the lower type)" },

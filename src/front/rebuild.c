@@ -331,10 +331,13 @@ static recipe *rebuild(rb *b, PyObject *o)
     }
     if (PyFunction_Check(o)) {
         PyFunctionObject *f = (PyFunctionObject *)o;
-        if (!f->func_closure && !f->func_defaults && !f->func_kwdefaults)
+        bool attrs = f->func_dict && PyDict_GET_SIZE(f->func_dict);
+        if (!f->func_closure && !f->func_defaults && !f->func_kwdefaults && !attrs)
             return konst(b, o);
         r = remember(b, o, make(b, R_func, 3));
         r->obj = keep(b->e, o);
+        if (attrs && !(r->attrs = dict_recipe(b, f->func_dict, &PyDict_Type)))
+            return NULL;
         if (!(r->kid[0] = rebuild(b, f->func_closure)) || !(r->kid[1] = rebuild(b, f->func_defaults)) ||
             !(r->kid[2] = rebuild(b, f->func_kwdefaults)))
             return NULL;
@@ -961,6 +964,14 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
             }
         Py_XSETREF(n->func_name, Py_NewRef(f->func_name));
         Py_XSETREF(n->func_qualname, Py_NewRef(f->func_qualname));
+        Py_XSETREF(n->func_doc, Py_XNewRef(f->func_doc));
+        Py_XSETREF(n->func_module, Py_XNewRef(f->func_module));
+        Py_XSETREF(n->func_annotations, Py_XNewRef(f->func_annotations));
+        if (r->attrs) {
+            if (!(v = build_one(r->attrs, b)))
+                goto fail;
+            Py_XSETREF(n->func_dict, v);
+        }
         return o;
     }
     case R_method: {

@@ -1,6 +1,8 @@
 /* tbuiltin.c - builtin functions, types and methods while tracing. */
 #include "front/capture.h"
 
+PyObject *inst_dict(PyObject *o);
+
 PyTypeObject *t_deque_type(void), *t_partial_type(void), *t_ordered_type(void), *t_default_type(void);
 bool t_plain_const(PyObject *o);
 PyObject *t_super_new(trace *t, PyObject *const *args, Py_ssize_t nargs);
@@ -51,6 +53,7 @@ typedef enum {
     B_object_new,
     B_abs,
     B_safe_native,
+    B_update_wrapper,
     B_sqrt,
     B_floor,
     B_ceil,
@@ -125,6 +128,17 @@ static PyObject *kwarg(PyObject *const *args, Py_ssize_t nargs, PyObject *kw, co
         if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kw, i), name) == 0)
             return args[nargs + i];
     return NULL;
+}
+
+static bool is_default(trace *t, PyObject *v, const char *name) /* what functools itself says, or not given */
+{
+    PyObject *m = v ? PyImport_ImportModule("functools") : NULL,
+             *d = m ? PyObject_GetAttrString(m, name) : NULL;
+    bool yes = !v || (t_real(t, v) && t_deep(t, t_real(t, v)) && d &&
+                      PyObject_RichCompareBool(t_real(t, v), d, Py_EQ) == 1);
+    Py_XDECREF(m);
+    Py_XDECREF(d);
+    return yes;
 }
 
 static PyObject *call_native_iter(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
@@ -1084,6 +1098,31 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
             return t_call(t, l, &o, 1, NULL);
         *handled = false;
         return NULL;
+    case B_update_wrapper: { /* names and texts of a plain function, for one that was made here: nobody decides by them */
+        PyObject *w = nargs ? t_real(t, args[0]) : NULL;
+        o = nargs > 1 ? args[1] : kwarg(args, nargs, kw, "wrapped");
+        if ((nargs && !w) || (o && !(o = t_real(t, o))))
+            return NULL;
+        *handled = w && o && nargs <= 2 && PyFunction_Check(w) && !t_source_of(t, w) && PyFunction_Check(o) &&
+                   t_source_of(t, o) && !(inst_dict(o) && PyDict_GET_SIZE(inst_dict(o))) &&
+                   is_default(t, kwarg(args, nargs, kw, "assigned"), "WRAPPER_ASSIGNMENTS") &&
+                   is_default(t, kwarg(args, nargs, kw, "updated"), "WRAPPER_UPDATES");
+        if (!*handled)
+            return NULL;
+        static const char *const names[] = { "__module__", "__name__", "__qualname__", "__doc__",
+                                             "__annotations__" };
+        bool ok = true;
+        for (size_t i = 0; ok && i <= COUNT(names); i++) {
+            PyObject *n = PyUnicode_InternFromString(i < COUNT(names) ? names[i] : "__wrapped__"),
+                     *v = !n                 ? NULL
+                          : i < COUNT(names) ? PyObject_GetAttr(o, n)
+                                             : Py_NewRef(o);
+            ok = v && t_setattr(t, w, n, v) >= 0;
+            Py_XDECREF(n);
+            Py_XDECREF(v);
+        }
+        return ok ? Py_NewRef(w) : NULL;
+    }
     case B_mode: { /* switches of the thread's state become nodes, so that they happen in order */
         PyObject *a = nargs ? t_real(t, args[0]) : Py_False;
         if (!a)
@@ -1111,6 +1150,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                                            "_get_autocast",
                                            "_set_autocast",
                                            "_leads_beyond",
+                                           "_draws",
                                            "numel",
                                            "result_type",
                                            "promote_types",
@@ -1496,6 +1536,7 @@ int py_init_tbuiltin(PyObject *m)
         put("builtins", rows[i].name, rows[i].b);
     put("functools", "reduce", B_reduce);
     put("functools", "partial", B_partial);
+    put("functools", "update_wrapper", B_update_wrapper);
     put("collections", "deque", B_container);
     put("collections", "OrderedDict", B_dict);
     put("copy", "copy", B_copy);

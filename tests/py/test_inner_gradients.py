@@ -168,3 +168,30 @@ def test_the_outer_gradient_is_differentiated_too():
         h, = taper.autograd.grad(g.sum(), w)
         want = want or (g.detach(), h)
         close((g.detach(), h), want)
+
+
+def plain_loss(p, x):
+    """A function of the file: what wraps() reads of it is no reason to break."""
+    return (taper.tanh(p * x) ** 2).sum()
+
+
+def test_functions_from_outside():
+    check(lambda x, w, b: taper.func.grad(plain_loss)(x, w) * b)
+    check(lambda x, w, b: taper.func.jacrev(taper.func.grad(plain_loss))(x, w) @ b)
+    check(lambda x, w, b: taper.func.vmap(taper.func.grad(plain_loss), in_dims=(None, 0))(x, taper.stack([w, b])))
+
+
+def test_random_numbers_in_vmap():
+    def noisy(x):
+        return taper.func.vmap(lambda a: a + taper.rand(2))(x)
+    for fn in (noisy, taper.compile(noisy)):
+        try:
+            fn(taper.ones(3, 2))
+            assert False
+        except RuntimeError as e:
+            assert "called random operation while in randomness error mode" in str(e), e
+    f = taper.compile(lambda x: taper.func.vmap(lambda a: a + taper.rand(2), randomness="different")(x), fullgraph=True)
+    y = f(taper.ones(3, 2))
+    assert not taper.equal(y[0], y[1])
+    drops = taper.compile(lambda x: taper.func.vmap(lambda a: a * 2)(x + taper.rand(3, 2)), fullgraph=True)
+    assert drops(taper.ones(3, 2)).shape == (3, 2)
