@@ -447,6 +447,18 @@ static recipe *target_of(rb *b, const tobj *k)
     return k->src->kind == SRC_const ? konst(b, k->real) : from_src(b, k->src);
 }
 
+/* An integer attribute that the region itself writes is a counter: should it differ next time, it becomes a
+ * symbol instead of a constant that never comes again. */
+static void counted(trace *t, const source *s)
+{
+    char key[320];
+    snprintf(key, sizeof key, "written %s", src_text(s));
+    if (!t->e->r->dynamic)
+        t->e->r->dynamic = PyDict_New();
+    if (!t->e->r->dynamic || PyDict_SetItemString(t->e->r->dynamic, key, Py_True) < 0)
+        py_forget();
+}
+
 static bool dict_effects(rb *b, tobj k)
 {
     PyObject *key, *v, *was;
@@ -487,21 +499,13 @@ static bool dict_effects(rb *b, tobj k)
         PyObject *pair = PyTuple_Pack(2, key, v);
         ok = pair && keep(b->e, pair) && add_effect(b, FX_setitem, target_of(b, &k), NULL, pair);
         Py_XDECREF(pair);
+        if (k.src->kind == SRC_dict && PyUnicode_Check(key) && (PyLong_CheckExact(v) || py_is_symint(v))) {
+            counted(b->t, src_get(b->e, SRC_instattr, k.src->base, NULL, key, 0));
+            counted(b->t, src_get(b->e, SRC_key, k.src, NULL, key, 0));
+        }
     }
     Py_DECREF(now);
     return ok;
-}
-
-/* An integer attribute that the region itself writes is a counter: should it differ next time, it becomes a
- * symbol instead of a constant that never comes again. */
-static void counted(trace *t, const source *s)
-{
-    char key[320];
-    snprintf(key, sizeof key, "written %s", src_text(s));
-    if (!t->e->r->dynamic)
-        t->e->r->dynamic = PyDict_New();
-    if (!t->e->r->dynamic || PyDict_SetItemString(t->e->r->dynamic, key, Py_True) < 0)
-        py_forget();
 }
 
 static bool effects(rb *b)

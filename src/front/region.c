@@ -328,7 +328,9 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
 int t_int_policy(trace *t, PyObject *o, source *s)
 {
     region *r = t->e->r;
-    if (s->kind == SRC_instattr) { /* only counters: what the region writes itself */
+    if (s->kind == SRC_instattr ||
+        (s->kind == SRC_key &&
+         s->base->kind == SRC_dict)) { /* only counters: what the region writes itself */
         char key[320];
         snprintf(key, sizeof key, "written %s", src_text(s));
         if (t->cfg->dynamic > 0 || (r->dynamic && !PyDict_GetItemString(r->dynamic, key) &&
