@@ -95,6 +95,7 @@ typedef struct planner {
     arena tmp;
     VEC(ir_node *) check; /* what the group being surveyed reads by indices */
     VEC(over) over;
+    vir_room room;
     strbuf decisions; /* what was fused and what not, for the trace */
 } planner;
 
@@ -600,7 +601,7 @@ static bool lowers(const ir_node *n, lower_fn *fn, dtype dt) /* tried on a scrat
             (r->schema.param[p].type != PT_tensor || !sym_has_hint(n->arg[p].i)))
             ok = false;
     vir_ref v = ok ? fn(&l) : 0;
-    ok = v && !k->err.kind && vir_type_of(k, v) == loop_type((dtype)ir_type(n)->dt);
+    ok = v && !k->err && vir_type_of(k, v) == loop_type((dtype)ir_type(n)->dt);
     arena_free(&a);
     return ok;
 }
@@ -3511,7 +3512,7 @@ again:
         value_pass[i] = -1;
         passes = MAX(passes, pl->in[g->member[i]->id].level + 1);
     }
-    vir *k = vir_make(&p->mem, kernel_name(pl, g));
+    vir *k = vir_make_in(&p->mem, kernel_name(pl, g), &pl->room);
     k->ways = pl->c->unroll;
     loop_kernel *lk = ARENA_NEW(&p->mem, loop_kernel);
     e.k = k;
@@ -4853,6 +4854,7 @@ done:
     map_free(&pl.lowers);
     vec_free(&pl.over);
     arena_free(&pl.tmp);
+    vir_room_free(&pl.room);
     if (!ok) {
         loop_plan_free(p);
         p = NULL;

@@ -69,24 +69,67 @@ static void *grow(arena *a, void *old, int n, int *cap, size_t size)
     return p;
 }
 
-vir *vir_make(arena *a, const char *name)
+static vir *make(arena *a, const char *name)
 {
     vir *k = ARENA_NEW(a, vir);
     k->a = a;
     k->name = arena_strdup(a, name);
-    k->cap = 128;
-    k->ins = ARENA_ARR(a, vir_ins, k->cap);
     k->n = 1;
-    k->nhash = 256;
-    k->hash = ARENA_ARR(a, int32_t, k->nhash);
     k->loops = grow(a, NULL, 0, &k->caploops, sizeof *k->loops);
     k->nloops = 1;
     return k;
 }
 
+vir *vir_make(arena *a, const char *name)
+{
+    vir *k = make(a, name);
+    k->cap = 32;
+    k->ins = ARENA_ARR(a, vir_ins, k->cap);
+    k->nhash = 64;
+    k->hash = ARENA_ARR(a, int32_t, k->nhash);
+    return k;
+}
+
+vir *vir_make_in(arena *a, const char *name, vir_room *room)
+{
+    vir *k = make(a, name);
+    if (!room->ins) {
+        room->cap = 128, room->nhash = 256;
+        room->ins = mem_alloc(sizeof *room->ins * (size_t)room->cap);
+        room->hash = mem_alloc(sizeof *room->hash * (size_t)room->nhash);
+    }
+    k->room = room;
+    k->ins = room->ins, k->cap = room->cap;
+    k->hash = room->hash, k->nhash = room->nhash;
+    memset(&k->ins[0], 0, sizeof *k->ins);
+    memset(k->hash, 0, sizeof *k->hash * (size_t)k->nhash);
+    return k;
+}
+
+void vir_room_free(vir_room *r)
+{
+    free(r->ins);
+    free(r->hash);
+    *r = (vir_room){ 0 };
+}
+
+/* Nothing is added any more. */
+static void move_out(vir *k)
+{
+    if (!k->room)
+        return;
+    k->ins = arena_dup(k->a, k->ins, sizeof *k->ins * (size_t)k->n);
+    k->cap = k->n;
+    k->hash = NULL;
+    k->room = NULL;
+}
+
 static vir_ref bad(vir *k, const char *what)
 {
-    err_set(&k->err, ERR_internal, "kernel '%s': %s", k->name, what);
+    if (!k->err) {
+        k->err = ARENA_NEW(k->a, tp_err);
+        err_set(k->err, ERR_internal, "kernel '%s': %s", k->name, what);
+    }
     return 0;
 }
 
@@ -146,8 +189,12 @@ static void link_into(vir *k, vir_ref x, int region)
 
 static vir_ref append(vir *k, vir_ins in, int region)
 {
-    if (k->n >= k->cap)
+    if (k->n >= k->cap && k->room) {
+        k->room->cap = k->cap *= 2;
+        k->room->ins = k->ins = mem_realloc(k->ins, sizeof *k->ins * (size_t)k->cap);
+    } else if (k->n >= k->cap) {
         k->ins = grow(k->a, k->ins, k->n, &k->cap, sizeof *k->ins);
+    }
     in.note = k->note;
     k->ins[k->n] = in;
     link_into(k, k->n, region);
@@ -172,7 +219,13 @@ static bool ins_same(const vir_ins *x, const vir_ins *y)
 static void rehash(vir *k)
 {
     k->nhash *= 4;
-    k->hash = ARENA_ARR(k->a, int32_t, k->nhash);
+    if (k->room) {
+        k->room->nhash = k->nhash;
+        k->room->hash = k->hash = mem_realloc(k->hash, sizeof *k->hash * (size_t)k->nhash);
+        memset(k->hash, 0, sizeof *k->hash * (size_t)k->nhash);
+    } else {
+        k->hash = ARENA_ARR(k->a, int32_t, k->nhash);
+    }
     for (int i = 1; i < k->n; i++) {
         vir_ins *in = &k->ins[i];
         if (in->hnext == -1)
@@ -186,7 +239,7 @@ static void rehash(vir *k)
 /* A pure value: numbered, and put in the outermost region where its operands live (at least `region`). */
 static vir_ref pure(vir *k, vir_ins in, int region)
 {
-    if (k->err.kind)
+    if (k->err)
         return 0;
     region = deeper(k, deeper(k, deeper(k, deeper(k, region, in.a), in.b), in.c), in.d);
     if (region < 0)
@@ -206,7 +259,7 @@ static vir_ref pure(vir *k, vir_ins in, int region)
 
 static vir_ref effect(vir *k, vir_ins in)
 {
-    if (k->err.kind)
+    if (k->err)
         return 0;
     int r = deeper(k, deeper(k, deeper(k, deeper(k, 0, in.a), in.b), in.c), in.d);
     if (r < 0)
@@ -336,7 +389,7 @@ static vir_ref simplify_int(vir *k, vir_op op, vir_ref x, vir_ref y)
 
 static bool operands_ok(vir *k, vir_op op, vir_type t, int n)
 {
-    if (k->err.kind)
+    if (k->err)
         return false;
     if (op_nargs[op] != n || op_kind[op] == K_ctl)
         return bad(k, "wrong number of operands");
@@ -373,7 +426,7 @@ vir_ref vir_op1(vir *k, vir_op op, vir_ref x)
 {
     vir_type t = vir_type_of(k, x);
     if (!operands_ok(k, op, t, 1) || !x)
-        return k->err.kind ? 0 : bad(k, "missing operand");
+        return k->err ? 0 : bad(k, "missing operand");
     if (op == VIR_neg && is_int(t) && is_const(k, x))
         return vir_imm(k, t, (int64_t)(0 - (uint64_t)k->ins[x].imm));
     if (op == VIR_neg && is_flt(t) && is_const(k, x))
@@ -467,7 +520,7 @@ vir_ref vir_op2(vir *k, vir_op op, vir_ref x, vir_ref y)
     }
     if (is_int(t) && op_kind[op] != K_cmp) {
         vir_ref r = simplify_int(k, op, x, y);
-        if (r || k->err.kind)
+        if (r || k->err)
             return r;
     }
     vir_type rt = op_kind[op] == K_cmp ? VT_mask : t;
@@ -496,7 +549,7 @@ vir_ref vir_op3(vir *k, vir_op op, vir_ref x, vir_ref y, vir_ref z)
 vir_ref vir_cvt(vir *k, vir_type t, vir_ref x)
 {
     vir_ins in;
-    if (k->err.kind || !x)
+    if (k->err || !x)
         return bad(k, "missing operand");
     in = k->ins[x];
     if (in.type == t)
@@ -594,7 +647,7 @@ vir_ref vir_philox(vir *k, vir_ref seed, vir_ref ctr_lo, vir_ref ctr_hi, int wor
  * --------------------------------------------------------------------------------------------------- */
 vir_ref vir_loop(vir *k, vir_loop_kind kind, vir_ref begin, vir_ref end)
 {
-    if (k->err.kind)
+    if (k->err)
         return 0;
     if (!begin || !end || vir_type_of(k, begin) != VT_i64 || vir_type_of(k, end) != VT_i64 ||
         k->ins[begin].varying || k->ins[end].varying)
@@ -729,7 +782,7 @@ vir_ref vir_draw(vir *k, vir_type t, vir_ref seed, vir_ref first, vir_ref n)
 {
     bool wide = t == VT_i64 || t == VT_f64, normal = is_flt(t);
     vir_ref zero = vir_int(k, 0), one = vir_int(k, 1), two = vir_int(k, 2), by = vir_int(k, wide ? 2 : 4);
-    if (k->err.kind || !seed || !first || !n || vir_type_of(k, n) != VT_i64 || k->ins[seed].varying ||
+    if (k->err || !seed || !first || !n || vir_type_of(k, n) != VT_i64 || k->ins[seed].varying ||
         k->ins[first].varying || t == VT_mask)
         return bad(k, "a draw needs a type, a uniform seed and block, and an element");
     affine f = affine_of(k, n, 0);
@@ -771,7 +824,7 @@ static bool spread_of(vir *k, vir_ref rest, affine *f, vir_ref *by)
 
 static bool address(vir *k, int buf, vir_ref idx, vir_ins *in)
 {
-    if (k->err.kind)
+    if (k->err)
         return false;
     if (buf < 0 || buf >= k->nbufs || !idx || !is_int(vir_type_of(k, idx)))
         return bad(k, "a load or store needs a buffer and an integer index");
@@ -811,7 +864,7 @@ static bool address(vir *k, int buf, vir_ref idx, vir_ins *in)
     if (f.base)
         in->a = pure(
             k, (vir_ins){ .op = VIR_ptr, .type = VT_i64, .a = in->a, .b = f.base, .imm = (int64_t)size }, 0);
-    return !k->err.kind;
+    return !k->err;
 }
 
 static bool mask_ok(vir *k, vir_ref mask)
@@ -862,7 +915,7 @@ void vir_store_add(vir *k, int buf, vir_ref idx, vir_ref v, vir_ref mask)
  * -------------------------------------------------------------------------------- */
 vir_ref vir_var(vir *k, vir_ref init)
 {
-    if (k->err.kind || !init)
+    if (k->err || !init)
         return bad(k, "a variable needs an initial value");
     return effect(k, (vir_ins){ .op = VIR_var,
                                 .type = k->ins[init].type,
@@ -910,7 +963,7 @@ int vir_scan(vir *k, vir_red_kind kind, vir_type t)
 
 void vir_step(vir *k, int red, vir_ref x, vir_ref idx)
 {
-    if (k->err.kind)
+    if (k->err)
         return;
     vir_red_info *r = &k->reds[red];
     bool arg = vir_red_places(r->kind);
@@ -933,7 +986,7 @@ void vir_step(vir *k, int red, vir_ref x, vir_ref idx)
 
 vir_ref vir_fold(vir *k, int red)
 {
-    if (k->err.kind)
+    if (k->err)
         return 0;
     if (k->open != k->reds[red].loop)
         return bad(k, "a reduction is folded where it was not started");
@@ -942,7 +995,7 @@ vir_ref vir_fold(vir *k, int red)
 }
 vir_ref vir_part(vir *k, int red, int part)
 {
-    if (k->err.kind || part >= vir_red_parts(k->reds[red].kind) || part < 0)
+    if (k->err || part >= vir_red_parts(k->reds[red].kind) || part < 0)
         return bad(k, "no such part of a reduction");
     return effect(k, (vir_ins){ .op = VIR_part,
                                 .type = (uint8_t)vir_red_part_type(&k->reds[red], part),
@@ -1194,9 +1247,9 @@ bool vir_finish(vir *k, tp_err *err)
 {
     if (k->open)
         bad(k, "a loop is left open");
-    if (k->err.kind) {
+    if (k->err) {
         if (err && !err_is_set(err))
-            *err = k->err;
+            *err = *k->err;
         return false;
     }
     mark_live(k);
@@ -1213,6 +1266,7 @@ bool vir_finish(vir *k, tp_err *err)
         k->ways = choose_ways(k);
     if (k->ways != 1 && k->ways != 2 && k->ways != 4)
         return err_set(err, ERR_internal, "kernel '%s': ways is 1, 2 or 4, not %d", k->name, k->ways);
+    move_out(k);
     return vir_verify(k, err);
 }
 

@@ -143,8 +143,18 @@ typedef struct vir {
     int32_t *hash;
     int nhash;
     const struct ir_loc *note;
-    tp_err err; /* the first misuse while building; vir_finish reports it             */
+    struct vir_room *room;
+    tp_err *err; /* the first misuse while building, NULL: none; vir_finish reports it  */
 } vir;
+
+/* Where one kernel after the other is written: what vir_finish then keeps of it is as long as it has to be. Starts as
+ * zeros; a kernel that was left unfinished is gone when the next one is begun. */
+typedef struct vir_room {
+    vir_ins *ins;
+    int32_t *hash;
+    int cap, nhash;
+} vir_room;
+void vir_room_free(vir_room *r);
 
 /* How every compiled or interpreted kernel is called. lo, hi: the range of the parallel loop, if there is
  * one. */
@@ -153,6 +163,7 @@ typedef void (*vir_fn)(void *const *bufs, const int64_t *ints, const double *flt
 /* --- building: misuse is remembered and reported by vir_finish, so calls may be chained
  * ---------------------- */
 vir *vir_make(arena *a, const char *name);
+vir *vir_make_in(arena *a, const char *name, vir_room *room);
 int vir_buffer(vir *k, vir_mem mem, int flags, const char *name); /* the next number in bufs */
 vir_ref vir_int_arg(vir *k, const char *name);
 vir_ref vir_float_arg(vir *k, vir_type t, const char *name); /* f64 or f32 */

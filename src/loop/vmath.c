@@ -56,7 +56,7 @@ static vir_frag *frag_done(vir_frag *f)
 {
     vir *k = f->k;
     bool wide = false;
-    assert(!k->err.kind);
+    assert(!k->err);
     for (int i = 1; i < k->n; i++)
         k->ins[i].dead = 1, k->ins[i].uses = 0;
     for (int i = 0; i < f->nout; i++)
