@@ -54,9 +54,8 @@ typedef struct aot_unit {
 } aot_unit;
 
 enum {
-    AOT_decompose = 1,      /* down to the core set */
-    AOT_min_cut = 2,        /* recompute cheap values in backward instead of saving them */
-    AOT_backward_later = 4, /* the caller says aot_tell_backward once forward is compiled */
+    AOT_decompose = 1, /* down to the core set */
+    AOT_min_cut = 2,   /* recompute cheap values in backward instead of saving them */
 };
 /* Set by the front end: calls an opaque node's Python callee on proxies, so that its operators are recorded. */
 extern bool (*aot_inline)(op_ctx *cx, const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
@@ -72,9 +71,6 @@ typedef struct aot_cut {
 aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags,
                     const aot_cut *cut);
 void aot_unit_free(aot_unit *u);
-/* The backward graph, to the trace, where it was not worth stopping for it: the record of the forward graph is still being
- * made when aot_trace ends, and backward is compiled much later. */
-void aot_tell_backward(const aot_unit *u);
 
 /* --- parts, in order of use -------------------------------------------------------------------------------- */
 /* functional.c: a recorder under which in-place operators become pure ones. */

@@ -599,16 +599,30 @@ static void tell_graph(ev_kind text, ev_kind trace, const char *title, const ir_
 {
     one_graph a = { g, trace };
     if (for_trace_alone(g))
-        ev_later(trace_graph, &a, sizeof a, g);
+        ev_later(trace_graph, &a, sizeof a, g, NULL);
     else if (!ev_text_on(text) && ev_trace_on(trace))
         ev_now(trace_graph, &a);
     else
         log_graph(text, trace, title, g);
 }
 
-void aot_tell_backward(const aot_unit *u)
+static void trace_both(void *arg)
 {
-    if (u->bw && for_trace_alone(u->bw))
+    one_graph *half = arg;
+    trace_graph(&half[0]);
+    trace_graph(&half[1]);
+}
+
+/* Both are there at once, so they are handed over at once: nobody has to wait for the first. */
+static void tell_halves(const aot_unit *u)
+{
+    if (u->bw && for_trace_alone(u->fw) && for_trace_alone(u->bw)) {
+        one_graph half[2] = { { u->fw, EV_aot_forward_graph }, { u->bw, EV_aot_backward_graph } };
+        ev_later(trace_both, half, sizeof half, u->fw, u->bw);
+        return;
+    }
+    tell_graph(EV_aot_graphs, u->bw ? EV_aot_forward_graph : EV_aot_inference_graph, "Forward graph", u->fw);
+    if (u->bw)
         tell_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
 }
 
@@ -797,9 +811,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     if (ev_log_on(EVC_aot, EV_INFO))
         log_unit(g, u, spent);
     trace_details(u);
-    tell_graph(EV_aot_graphs, u->bw ? EV_aot_forward_graph : EV_aot_inference_graph, "Forward graph", u->fw);
-    if (u->bw && !(flags & AOT_backward_later && for_trace_alone(u->bw)))
-        tell_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
+    tell_halves(u);
     ok = !env_get(ENV_check_text) ||
          (ir_verify(u->joint, err) && ir_verify(u->fw, err) && (!u->bw || ir_verify(u->bw, err)));
 done:

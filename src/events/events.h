@@ -99,13 +99,13 @@ void ev_batch(bool on);
 /* A compile is to be expected: the file is made now, not within the compile. */
 void ev_trace_prepare(void);
 /* A record that takes long to make: fn(copy of arg) is called on another thread, in the same compile, while the caller
- * goes on; or at once, when there is no such thread. One record a call, and one call at a time: the next waits for the one
- * before, so that a killed process loses one record at most. What the record is made of must not change until it is
- * written: who frees or changes the object to keep calls ev_wait(object) before. Who lets code of the program go on calls
+ * goes on; or at once, when there is no such thread. One record a call (or two that are one thing), and one call at a
+ * time: the next waits for the one before, so that a killed process loses one record at most. What the record is made of
+ * must not change until it is written: who frees or changes an object to keep calls ev_wait(object) before. Who lets code of the program go on calls
  * ev_settle before: so whatever the program sees happened after the records were written. */
 typedef void ev_later_fn(void *arg);
 enum { EV_LATER_NODES = 64 }; /* smaller graphs are printed sooner than another thread wakes up */
-void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep);
+void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *also);
 void ev_later_soon(void); /* such a record comes soon: the thread that it is handed to wakes up meanwhile */
 void ev_now(ev_later_fn *fn, void *arg); /* a small one, here: its time counts as the trace's */
 /* An empty buffer for the text of a record, given back by ev_scratch_done. The thread of ev_later keeps its buffers:

@@ -18,7 +18,7 @@ enum { ARG_MAX_BYTES = 64, SPIN_NS = 1000000, LOOK_NS = 5000000, NAP_NS = 20000,
 typedef struct job {
     ev_later_fn *fn; /* NULL: free */
     bool in_compile;
-    const void *keep;
+    const void *keep[2];
     ev_cid cid;
     _Alignas(16) char arg[ARG_MAX_BYTES];
 } job;
@@ -90,7 +90,10 @@ void ev_scratch_done(strbuf *b)
 
 /* --- the thread ---------------------------------------------------------------------------------------- */
 /* Is there a job that needs this object (NULL: any; under the lock)? And one that nobody is at? */
-static bool unfinished(const void *kept) { return q.job.fn && (!kept || q.job.keep == kept); }
+static bool unfinished(const void *kept)
+{
+    return q.job.fn && (!kept || q.job.keep[0] == kept || q.job.keep[1] == kept);
+}
 static bool waiting(void) { return __atomic_load_n(&ev_unwritten, __ATOMIC_RELAXED) == NOT_TAKEN; }
 
 /* What records cost within is part of the whole. */
@@ -306,7 +309,7 @@ static void finish_job(const void *kept)
     }
 }
 
-void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep)
+void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *also)
 {
     assert(n <= ARG_MAX_BYTES);
     pthread_mutex_lock(&q.lock);
@@ -315,7 +318,7 @@ void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep)
     if (handed) {
         keep_away();
         const ev_cid *c = ev_cid_now();
-        q.job = (job){ .fn = fn, .in_compile = c != NULL, .cid = c ? *c : (ev_cid){ 0 }, .keep = keep };
+        q.job = (job){ .fn = fn, .in_compile = c != NULL, .cid = c ? *c : (ev_cid){ 0 }, .keep = { keep, also } };
         memcpy(q.job.arg, arg, n);
         __atomic_store_n(&ev_unwritten, NOT_TAKEN, __ATOMIC_RELAXED);
     }

@@ -912,7 +912,7 @@ int py_init_compile(PyObject *m)
         }
         started = true;
         if (ev_trace_on(EV_dynamo_output_graph)) { /* not within the first compile */
-            ev_later(text_ready, "", 0, NULL);
+            ev_later(text_ready, "", 0, NULL, NULL);
             metrics_watch_gc();
         }
         off = env_on(ENV_disable);

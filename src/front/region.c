@@ -932,7 +932,7 @@ static void log_captured_graph(const ir_graph *g)
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
     if (g->nnode >= EV_LATER_NODES && stays(g))
-        ev_later(trace_graph, &g, sizeof g, g);
+        ev_later(trace_graph, &g, sizeof g, g, NULL);
     else
         ev_now(trace_graph, &g);
 }
@@ -951,7 +951,7 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
     if (e->guards.n >= EV_LATER_NODES && (!g || stays(g)))
-        ev_later(trace_guards, &e, sizeof e, e);
+        ev_later(trace_guards, &e, sizeof e, e, NULL);
     else
         ev_now(trace_guards, &e);
 }

@@ -430,13 +430,11 @@ static variant *variant_new(aot_program *p, tp_comp *c, const bool *needs, bool 
         gcache_open(&v->disk, c, p->g, needs, any, p->inner->flags);
     if (!gcache_forward(&v->disk, p->inner, c, p->g, &v->u, &v->fw)) {
         ev_span s = ev_span_begin(EVS_aot);
-        v->u = aot_trace(c, p->g, needs, any, p->inner->flags | AOT_backward_later, p->inner->cut);
+        v->u = aot_trace(c, p->g, needs, any, p->inner->flags, p->inner->cut);
         ev_span_end(&s);
         if (v->u && aot_wrap) /* who stands around it runs it more than once on what it was given */
             v->u->fw->ninto = 0;
         v->fw = v->u ? inner_compile(p, c, v->u->fw, any ? "forward" : "inference") : NULL;
-        if (v->u)
-            aot_tell_backward(v->u);
         if (v->fw && !gcache_keep_forward(&v->disk, p->inner, c, p->g, &v->u, &v->fw)) {
             run_program_free(v->fw);
             v->fw = NULL;

@@ -478,7 +478,7 @@ void code_log_program(const loop_plan *p)
     if (ev_text_on(EV_output_code))
         output_code(&p);
     else if (ev_trace_on(EV_inductor_output_code))
-        ev_later(output_code, &p, sizeof p, p);
+        ev_later(output_code, &p, sizeof p, p, NULL);
 }
 
 void code_log_plan(const loop_plan *p, const run_kernel *const *k)

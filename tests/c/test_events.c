@@ -430,7 +430,7 @@ static void emit_for_ever(const char *dir, bool settle, int fd)
         if (i % EVERY)
             ev_json(EV_dynamo_start, NULL, meta, NULL);
         else
-            ev_later(make_large, &i, sizeof i, NULL);
+            ev_later(make_large, &i, sizeof i, NULL, NULL);
         if (settle)
             ev_settle();
         if (write(fd, &i, sizeof i) != sizeof i)
