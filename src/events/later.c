@@ -318,7 +318,9 @@ void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, cons
     if (handed) {
         keep_away();
         const ev_cid *c = ev_cid_now();
-        q.job = (job){ .fn = fn, .in_compile = c != NULL, .cid = c ? *c : (ev_cid){ 0 }, .keep = { keep, also } };
+        q.job = (job){
+            .fn = fn, .in_compile = c != NULL, .cid = c ? *c : (ev_cid){ 0 }, .keep = { keep, also }
+        };
         memcpy(q.job.arg, arg, n);
         __atomic_store_n(&ev_unwritten, NOT_TAKEN, __ATOMIC_RELAXED);
     }

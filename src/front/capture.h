@@ -61,6 +61,7 @@ typedef struct source {
     struct entry *e;
     int guards;          /* its newest guard + 1; older ones follow guard.older */
     bool cached;         /* follows from unchanged dicts and types */
+    bool plain;          /* guard_prepare was here: any thread can write its text */
     struct source *next; /* hash chain */
 } source;
 
@@ -670,10 +671,22 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
 bool guard_fast(entry *e, frame *f, PyObject **reg, int64_t *symval, PyObject ***out);
 extern char guard_now[120]; /* what the last guard that failed found, or "" */
 void guard_print(strbuf *b, const entry *e);
-void log_effects(const entry *e);           /* the side_effects log */
-void guard_prepare(guard *g);               /* before guard_json */
-void guard_json(strbuf *b, const entry *e); /* dynamo_guards: a list of {code, type, stack, user_stack} */
-PyObject *keep(entry *e, PyObject *o);      /* borrowed back */
+void log_effects(const entry *e); /* the side_effects log */
+/* Another thread may write the texts of guards and sources that were prepared; it keeps those of sources here. */
+typedef struct guard_texts {
+    arena mem;
+    const char **of; /* by their number */
+    int n;
+    strbuf one;
+} guard_texts;
+void guard_texts_init(guard_texts *t, const entry *e);
+void guard_texts_free(guard_texts *t);
+void guard_prepare(guard *g);
+void guard_prepare_source(source *s);
+const char *guard_source_text(guard_texts *t, const source *s);
+void guard_json(strbuf *b, const entry *e,
+                guard_texts *t);       /* dynamo_guards: a list of {code, type, stack, user_stack} */
+PyObject *keep(entry *e, PyObject *o); /* borrowed back */
 
 /* --- the rest
  * ----------------------------------------------------------------------------------------------------------
@@ -703,7 +716,9 @@ void metrics_recompile(const char *reason); /* of the compile to come, and where
 void metrics_environment(void);             /* settings and versions, for the records that follow */
 void metrics_watch_gc(void); /* while a trace is written: how long Python collects garbage within compiles */
 /* The trace: the inputs as they came, sizes and where they were found, never what is in them. */
-void metrics_inputs(const entry *e, PyObject *const *in);
+/* The trace's descriptions of inputs: what they say, and the records, made by any thread, which frees that. */
+struct cap_input *metrics_inputs(const entry *e, PyObject *const *in);
+void metrics_describe(const entry *e, struct cap_input *in, guard_texts *texts);
 /* A call took ns. first: capture and compile included. reg: the inputs, while they live. */
 void metrics_profile(entry *e, PyObject **reg); /* before a run */
 void metrics_ran(entry *e, int64_t ns, bool first);

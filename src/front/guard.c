@@ -9,48 +9,142 @@ PyObject *keep(entry *e, PyObject *o)
     return o;
 }
 
-/* ---- sources ---- */
-static const char *joined(entry *e, const char *x, const char *y, const char *z)
+/* ---- texts ---- */
+/* The trace shows every guard, so another thread writes them (guard_json): it reads what nobody changes, the entry keeps
+ * and Python need not be asked about. What is not so is put into text by guard_prepare before. */
+static bool plain_name(PyObject *o) { return o && PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o); }
+
+static bool plain_value(PyObject *o)
 {
-    size_t n = strlen(x), m = strlen(y), k = strlen(z);
-    char *p = arena_alloc(&e->mem, n + m + k + 1);
-    memcpy(p, x, n);
-    memcpy(p + n, y, m);
-    memcpy(p + n + m, z, k + 1);
-    return p;
+    int big = 0;
+    if (PyLong_CheckExact(o))
+        PyLong_AsLongLongAndOverflow(o, &big);
+    return o == Py_None || PyBool_Check(o) || plain_name(o) || (PyLong_CheckExact(o) && !big);
+}
+
+static void name_put(strbuf *b, PyObject *o)
+{
+    strbuf_addn(b, (const char *)PyUnicode_1BYTE_DATA(o), (size_t)PyUnicode_GET_LENGTH(o));
+}
+
+static void value_put(strbuf *b, PyObject *o)
+{
+    int big;
+    if (o == Py_None)
+        strbuf_addn(b, "None", 4);
+    else if (PyBool_Check(o))
+        strbuf_add(b, o == Py_True ? "True" : "False");
+    else if (PyLong_CheckExact(o))
+        strbuf_int(b, PyLong_AsLongLongAndOverflow(o, &big));
+    else
+        strbuf_pyrepr(b, (const char *)PyUnicode_1BYTE_DATA(o), (size_t)PyUnicode_GET_LENGTH(o));
 }
 
 static const char *repr(entry *e, PyObject *o)
 {
-    int big = 0;
-    long long v = PyLong_CheckExact(o) ? PyLong_AsLongLongAndOverflow(o, &big) : 0;
-    if (PyLong_CheckExact(o) && !big)
-        return arena_printf(&e->mem, "%lld", v);
-    if (PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o)) {
-        strbuf b = { 0 };
-        strbuf_pyrepr(&b, (const char *)PyUnicode_1BYTE_DATA(o), (size_t)PyUnicode_GET_LENGTH(o));
-        const char *t = arena_strndup(&e->mem, b.s, b.n);
-        strbuf_free(&b);
-        return t;
-    }
-    PyObject *r = PyObject_Repr(o);
-    const char *t = arena_strdup(&e->mem, r ? PyUnicode_AsUTF8(r) : "?");
+    strbuf b = { 0 };
+    PyObject *r = plain_value(o) ? NULL : PyObject_Repr(o);
+    const char *u = r ? PyUnicode_AsUTF8(r) : NULL;
+    if (plain_value(o))
+        value_put(&b, o);
+    else
+        strbuf_add(&b, u ? u : "?");
     py_forget();
     Py_XDECREF(r);
+    const char *t = arena_strndup(&e->mem, b.s, b.n);
+    strbuf_free(&b);
     return t;
 }
 
-/* Made for every guard of a traced compile, so without a format where that is easy. */
+/* ---- sources ---- */
+static PyObject *name_of(const source *s)
+{
+    return s->kind == SRC_local ? PyTuple_GET_ITEM(s->e->r->cc->localsplus, s->index) : s->key;
+}
+
+/* Is the text of its base all that its own lacks? */
+static bool plain_source(const source *s)
+{
+    switch (s->kind) {
+    case SRC_const: return false;
+    case SRC_key: return plain_value(s->key);
+    case SRC_local:
+    case SRC_global:
+    case SRC_instattr:
+    case SRC_attr:
+    case SRC_typeattr:
+    case SRC_kwdefault: return plain_name(name_of(s));
+    default: return true;
+    }
+}
+
+static void numbered(strbuf *b, const char *before, int i)
+{
+    strbuf_add(b, before);
+    strbuf_int(b, i);
+    strbuf_addc(b, ']');
+}
+
+/* A plain one, with the text of its base. */
+static void source_put(strbuf *b, const source *s, const char *base)
+{
+    if (s->kind == SRC_dictkey || s->kind == SRC_type)
+        strbuf_add(b, s->kind == SRC_dictkey ? "list(" : "type(");
+    strbuf_add(b, base);
+    switch (s->kind) {
+    case SRC_local:
+    case SRC_global:
+        strbuf_add(b, s->kind == SRC_local ? "L['" : "G['");
+        name_put(b, name_of(s));
+        strbuf_addn(b, "']", 2);
+        break;
+    case SRC_stack:
+        strbuf_add(b, "L['___stack");
+        strbuf_int(b, s->index);
+        strbuf_addn(b, "']", 2);
+        break;
+    case SRC_instattr:
+    case SRC_attr:
+    case SRC_typeattr:
+        strbuf_addc(b, '.');
+        name_put(b, s->key);
+        break;
+    case SRC_item:
+    case SRC_deque: numbered(b, "[", s->index); break;
+    case SRC_key:
+        strbuf_addc(b, '[');
+        value_put(b, s->key);
+        strbuf_addc(b, ']');
+        break;
+    case SRC_dictkey: numbered(b, ".keys())[", s->index); break;
+    case SRC_cell: strbuf_add(b, s->base->kind == SRC_local ? "" : ".cell_contents"); break;
+    case SRC_closure: numbered(b, ".__closure__[", s->index); break;
+    case SRC_default: numbered(b, ".__defaults__[", s->index); break;
+    case SRC_kwdefault:
+        strbuf_add(b, ".__kwdefaults__['");
+        name_put(b, s->key);
+        strbuf_addn(b, "']", 2);
+        break;
+    case SRC_dict: strbuf_add(b, ".__dict__"); break;
+    case SRC_func: strbuf_add(b, ".__func__"); break;
+    case SRC_self: strbuf_add(b, ".__self__"); break;
+    case SRC_type: strbuf_addc(b, ')'); break;
+    default: break;
+    }
+}
+
+/* One that is not plain. */
 static const char *text_of(entry *e, const source *s)
 {
     const char *b = s->base ? src_text(s->base) : "";
-    const char *key = s->key && PyUnicode_Check(s->key) ? PyUnicode_AsUTF8(s->key) : NULL;
-    cap_code *cc = e->r->cc;
+    PyObject *name = name_of(s);
+    const char *key = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    key = key ? key : "?";
     switch (s->kind) {
-    case SRC_local:
-        return arena_printf(&e->mem, "L['%s']", PyUnicode_AsUTF8(PyTuple_GET_ITEM(cc->localsplus, s->index)));
-    case SRC_stack: return arena_printf(&e->mem, "L['___stack%d']", s->index);
+    case SRC_local: return arena_printf(&e->mem, "L['%s']", key);
     case SRC_global: return arena_printf(&e->mem, "G['%s']", key);
+    case SRC_key: return arena_printf(&e->mem, "%s[%s]", b, repr(e, s->key));
+    case SRC_kwdefault: return arena_printf(&e->mem, "%s.__kwdefaults__['%s']", b, key);
     case SRC_const: {
         PyObject *n = PyType_Check(s->obj) || PyFunction_Check(s->obj)
                           ? PyObject_GetAttrString(s->obj, "__qualname__")
@@ -61,30 +155,27 @@ static const char *text_of(entry *e, const source *s)
         Py_XDECREF(n);
         return r;
     }
-    case SRC_instattr:
-    case SRC_attr:
-    case SRC_typeattr: return joined(e, b, ".", key ? key : "?");
-    case SRC_item:
-    case SRC_deque: return arena_printf(&e->mem, "%s[%d]", b, s->index);
-    case SRC_key: return joined(e, joined(e, b, "[", repr(e, s->key)), "]", "");
-    case SRC_dictkey: return arena_printf(&e->mem, "list(%s.keys())[%d]", b, s->index);
-    case SRC_cell: return s->base->kind == SRC_local ? b : arena_printf(&e->mem, "%s.cell_contents", b);
-    case SRC_closure: return arena_printf(&e->mem, "%s.__closure__[%d]", b, s->index);
-    case SRC_default: return arena_printf(&e->mem, "%s.__defaults__[%d]", b, s->index);
-    case SRC_kwdefault: return arena_printf(&e->mem, "%s.__kwdefaults__['%s']", b, key);
-    case SRC_dict: return joined(e, b, ".__dict__", "");
-    case SRC_func: return arena_printf(&e->mem, "%s.__func__", b);
-    case SRC_self: return arena_printf(&e->mem, "%s.__self__", b);
-    default: return arena_printf(&e->mem, "type(%s)", b);
+    default: return arena_printf(&e->mem, "%s.%s", b, key);
     }
 }
 
 /* Made when somebody asks: most sources are never printed. */
 const char *src_text(const source *s)
 {
-    if (!s->text)
-        ((source *)s)->text = text_of(s->e, s);
-    return s->text;
+    if (s->text)
+        return s->text;
+    const char *t;
+    if (plain_source(s)) {
+        strbuf b = { 0 };
+        source_put(&b, s, s->base ? src_text(s->base) : "");
+        t = arena_strndup(&s->e->mem, b.s, b.n);
+        strbuf_free(&b);
+    } else {
+        t = text_of(s->e, s);
+        py_forget();
+    }
+    __atomic_store_n(&((source *)s)->text, t, __ATOMIC_RELEASE);
+    return t;
 }
 
 source *src_get(entry *e, src_kind k, source *base, PyObject *obj, PyObject *key, int index)
@@ -249,14 +340,11 @@ static void tensor_put(strbuf *b, const char *s, const guard_tensor *t)
     strbuf_add(b, "])");
 }
 
-/* A list of ordinary names: its text can be written by any thread, as nobody changes them. */
 static bool plain_keys(PyObject *keys)
 {
     bool plain = PyList_CheckExact(keys);
-    for (Py_ssize_t i = 0; plain && i < PyList_GET_SIZE(keys); i++) {
-        PyObject *k = PyList_GET_ITEM(keys, i);
-        plain = PyUnicode_CheckExact(k) && PyUnicode_IS_COMPACT_ASCII(k);
-    }
+    for (Py_ssize_t i = 0; plain && i < PyList_GET_SIZE(keys); i++)
+        plain = plain_name(PyList_GET_ITEM(keys, i));
     return plain;
 }
 
@@ -272,13 +360,20 @@ static void keys_put(strbuf *b, PyObject *keys)
     strbuf_addc(b, ']');
 }
 
+void guard_prepare_source(source *s)
+{
+    for (; s && !s->plain; s = s->base) {
+        if (!plain_source(s))
+            src_text(s);
+        s->plain = true;
+    }
+}
+
 /* Asks Python for all that the text of a guard needs: then another thread can write it. */
 void guard_prepare(guard *g)
 {
-    if (g->src)
-        src_text(g->src);
-    if (g->src2)
-        src_text(g->src2);
+    guard_prepare_source(g->src);
+    guard_prepare_source(g->src2);
     if (g->hint)
         return;
     switch (g->kind) {
@@ -286,12 +381,14 @@ void guard_prepare(guard *g)
     case G_EQUALS_MATCH:
         if (PyFloat_Check(g->obj) && isnan(PyFloat_AS_DOUBLE(g->obj)))
             break;
-        g->hint = repr(g->e, g->obj);
-        break;
+        /* fall through */
     case G_HASATTR:
     case G_BOOL_MATCH:
     case G_DICT_CONTAINS:
-    case G_SET_CONTAINS: g->hint = repr(g->e, g->obj); break;
+    case G_SET_CONTAINS:
+        if (!plain_value(g->obj))
+            g->hint = repr(g->e, g->obj);
+        break;
     case G_DICT_KEYS_MATCH:
         if (!plain_keys(g->obj))
             g->hint = repr(g->e, g->obj);
@@ -302,6 +399,16 @@ void guard_prepare(guard *g)
     }
 }
 
+static void hint_put(strbuf *b, const guard *g)
+{
+    if (g->hint)
+        strbuf_add(b, g->hint);
+    else if (plain_value(g->obj))
+        value_put(b, g->obj);
+    else
+        strbuf_addc(b, '?');
+}
+
 static void put3(strbuf *b, const char *x, const char *y, const char *z)
 {
     strbuf_add(b, x);
@@ -309,22 +416,29 @@ static void put3(strbuf *b, const char *x, const char *y, const char *z)
     strbuf_add(b, z);
 }
 
-/* Of a prepared guard. */
-static void guard_put(strbuf *b, const guard *g)
+/* Of a prepared guard; s, s2: the texts of its sources. */
+static void guard_put(strbuf *b, const guard *g, const char *s, const char *s2)
 {
-    const char *s = g->src ? src_text(g->src) : "", *hint = g->hint ? g->hint : "?";
+    const char *hint = g->hint ? g->hint : "?";
     switch (g->kind) {
     case G_TENSOR_MATCH: tensor_put(b, s, g->t); break;
     case G_NO_HASATTR: strbuf_addf(b, "hasattr(%s, '%s') == False", s, hint); break;
-    case G_HASATTR: strbuf_addf(b, "not hasattr(%s, %s)", s, hint); break;
-    case G_EQUALS_MATCH:
-        if (!g->hint)
-            strbuf_addf(b, "(type(%s) is float and __math_isnan(%s))", s, s);
-        else
-            put3(b, s, " == ", hint);
+    case G_HASATTR:
+        put3(b, "not hasattr(", s, ", ");
+        hint_put(b, g);
+        strbuf_addc(b, ')');
         break;
+    case G_EQUALS_MATCH:
+        if (!g->hint && PyFloat_Check(g->obj)) {
+            strbuf_addf(b, "(type(%s) is float and __math_isnan(%s))", s, s);
+            break;
+        }
+        /* fall through */
     case G_BOOL_MATCH:
-    case G_SET_CONTAINS: put3(b, s, " == ", hint); break;
+    case G_SET_CONTAINS:
+        put3(b, s, " == ", "");
+        hint_put(b, g);
+        break;
     case G_NONE_MATCH: put3(b, s, " is ", "None"); break;
     case G_TYPE_MATCH:
         put3(b, "___check_type_id(", s, ", ");
@@ -342,7 +456,11 @@ static void guard_put(strbuf *b, const guard *g)
         strbuf_int(b, (int64_t)(size_t)g->obj);
         strbuf_add(b, "), type=<class 'code'>");
         break;
-    case G_DICT_CONTAINS: strbuf_addf(b, "not ___dict_contains(%s, %s.__dict__)", hint, s); break;
+    case G_DICT_CONTAINS:
+        strbuf_add(b, "not ___dict_contains(");
+        hint_put(b, g);
+        put3(b, ", ", s, ".__dict__)");
+        break;
     case G_SEQUENCE_LENGTH:
         if (g->n)
             strbuf_addf(b, "len(%s) == %lld", s, (long long)g->n);
@@ -356,8 +474,8 @@ static void guard_put(strbuf *b, const guard *g)
         else
             keys_put(b, g->obj);
         break;
-    case G_DUPLICATE_INPUT: put3(b, s, " is ", src_text(g->src2)); break;
-    case G_NOT_SAME: put3(b, s, " is not ", src_text(g->src2)); break;
+    case G_DUPLICATE_INPUT: put3(b, s, " is ", s2); break;
+    case G_NOT_SAME: put3(b, s, " is not ", s2); break;
     case G_GLOBAL_STATE: strbuf_add(b, "___check_global_state()"); break;
     case G_DEFAULT_DEVICE: strbuf_add(b, "utils_device.CURRENT_DEVICE == None"); break;
     case G_TORCH_FUNCTION_MODE_STACK: strbuf_add(b, "___check_torch_function_mode_stack()"); break;
@@ -373,7 +491,7 @@ static const char *guard_text(entry *e, guard *g)
 {
     strbuf b = { 0 };
     guard_prepare(g);
-    guard_put(&b, g);
+    guard_put(&b, g, g->src ? src_text(g->src) : "", g->src2 ? src_text(g->src2) : "");
     const char *t = arena_strndup(&e->mem, strbuf_str(&b), b.n);
     strbuf_free(&b);
     return t;
@@ -1236,14 +1354,43 @@ static void json_guard(strbuf *b, const char *kind, const char *text, size_t n, 
     strbuf_addc(b, '}');
 }
 
-void guard_json(strbuf *b, const entry *e) /* b is empty */
+const char *guard_source_text(guard_texts *t, const source *s)
+{
+    const char *text = s ? __atomic_load_n(&s->text, __ATOMIC_ACQUIRE) : "";
+    if (text)
+        return text;
+    if (s->id < t->n && t->of[s->id])
+        return t->of[s->id];
+    const char *base = guard_source_text(t, s->base);
+    strbuf_clear(&t->one);
+    source_put(&t->one, s, base);
+    text = arena_strndup(&t->mem, t->one.s, t->one.n);
+    if (s->id < t->n)
+        t->of[s->id] = text;
+    return text;
+}
+
+void guard_texts_init(guard_texts *t, const entry *e)
+{
+    *t = (guard_texts){ .n = (int)e->sources.n };
+    t->of = ARENA_ARR(&t->mem, const char *, MAX(t->n, 1));
+}
+
+void guard_texts_free(guard_texts *t)
+{
+    strbuf_free(&t->one);
+    arena_free(&t->mem);
+}
+
+void guard_json(strbuf *b, const entry *e, guard_texts *own) /* b is empty */
 {
     strbuf text = { 0 };
     stack_text last = { 0 };
     strbuf_addc(b, '[');
     for (size_t i = 0; i < e->guards.n; i++) {
         strbuf_clear(&text);
-        guard_put(&text, &e->guards.at[i]);
+        const guard *g = &e->guards.at[i];
+        guard_put(&text, g, guard_source_text(own, g->src), guard_source_text(own, g->src2));
         json_guard(b, kind_names[e->guards.at[i].kind], strbuf_str(&text), text.n, &e->guards.at[i], &last);
     }
     strbuf_free(&text);

@@ -82,20 +82,26 @@ static void id_of(strbuf *b, int i, const entry *e)
     field(b, ", \"describer_id\": ", e->r->frame_id);
 }
 
+/* What the trace says about an input: made by the compiling thread, written by another one. */
+struct cap_input {
+    const tp_tensor *t; /* NULL: not a tensor */
+    uint32_t dynamic;   /* marked dimensions */
+    bool parameter, leaf, requires_grad;
+};
+
 /* Storages have the number of the first input that lies in them. */
-static int storage_of(PyObject *const *in, int i)
+static int storage_of(const struct cap_input *in, int i)
 {
     int k = 0;
-    while (!py_is_tensor(in[k]) || py_tensor(in[k])->storage != py_tensor(in[i])->storage)
+    while (!in[k].t || in[k].t->storage != in[i].t->storage)
         k++;
     return k;
 }
 
-static void describe(strbuf *b, const entry *e, int i, PyObject *const *in)
+static void describe(strbuf *b, const entry *e, const struct cap_input *in, int i, guard_texts *texts)
 {
-    PyObject *o = in[i];
-    const tp_tensor *t = py_tensor(o);
-    const char *source = src_text(e->in[i]);
+    const tp_tensor *t = in[i].t;
+    const char *source = guard_source_text(texts, e->in[i]);
     int storage = t->storage ? storage_of(in, i) : i;
     if (storage == i) {
         id_of(b, i, e);
@@ -119,16 +125,15 @@ static void describe(strbuf *b, const entry *e, int i, PyObject *const *in)
     strbuf_add(b, ", \"layout\": \"");
     strbuf_add(b, cap_brand());
     strbuf_add(b, ".strided\"");
-    strbuf_add(b, ag_is_leaf((tp_tensor *)t) ? ", \"is_leaf\": true" : "");
-    strbuf_add(b, ag_requires_grad(t) ? ", \"requires_grad\": true" : "");
-    strbuf_add(b, Py_TYPE(o) != &PyTensor_Type ? ", \"is_parameter\": true" : "");
+    strbuf_add(b, in[i].leaf ? ", \"is_leaf\": true" : "");
+    strbuf_add(b, in[i].requires_grad ? ", \"requires_grad\": true" : "");
+    strbuf_add(b, in[i].parameter ? ", \"is_parameter\": true" : "");
     strbuf_add(b, t->base ? ", \"is_view\": true" : "");
-    uint32_t dynamic = marked_dimensions(o, t->ndim);
-    if (dynamic) {
+    if (in[i].dynamic) {
         int64_t at[32];
         int n = 0;
         for (int d = 0; d < 32; d++)
-            if (dynamic >> d & 1)
+            if (in[i].dynamic >> d & 1)
                 at[n++] = d;
         ints(b, ", \"dynamo_dynamic_indices\": [", at, n);
     }
@@ -141,17 +146,30 @@ static void describe(strbuf *b, const entry *e, int i, PyObject *const *in)
     ev_json(EV_describe_source, NULL, b->s, NULL);
 }
 
-void metrics_inputs(const entry *e, PyObject *const *in)
+struct cap_input *metrics_inputs(const entry *e, PyObject *const *in)
+{
+    struct cap_input *all = mem_zalloc(sizeof *all * (size_t)MAX(e->nin, 1));
+    for (int i = 0; i < e->nin; i++) {
+        if (!py_is_tensor(in[i]))
+            continue;
+        tp_tensor *t = py_tensor(in[i]);
+        all[i] = (struct cap_input){ t, marked_dimensions(in[i], t->ndim), Py_TYPE(in[i]) != &PyTensor_Type,
+                                     ag_is_leaf(t), ag_requires_grad(t) };
+        guard_prepare_source(e->in[i]);
+    }
+    return all;
+}
+
+void metrics_describe(const entry *e, struct cap_input *in, guard_texts *texts)
 {
     strbuf b = { 0 };
-    if (!ev_trace_on(EV_describe_tensor))
-        return;
     ev_batch(true);
     for (int i = 0; i < e->nin; i++)
-        if (py_is_tensor(in[i]))
-            describe(&b, e, i, in);
+        if (in[i].t)
+            describe(&b, e, in, i, texts);
     ev_batch(false);
     strbuf_free(&b);
+    free(in);
 }
 
 /* ---- calls ---- */

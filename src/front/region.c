@@ -911,12 +911,23 @@ static void trace_graph(void *arg)
     ev_scratch_done(b);
 }
 
+/* What was given, and what is expected of it from now on. */
+typedef struct expected {
+    const entry *e;
+    struct cap_input *in;
+} expected;
+
 static void trace_guards(void *arg)
 {
+    expected *x = arg;
+    guard_texts texts;
+    guard_texts_init(&texts, x->e);
+    metrics_describe(x->e, x->in, &texts);
     strbuf *b = ev_scratch();
-    guard_json(b, *(const entry **)arg);
+    guard_json(b, x->e, &texts);
     ev_json(EV_dynamo_guards, NULL, "{}", strbuf_str(b));
     ev_scratch_done(b);
+    guard_texts_free(&texts);
 }
 
 /* May another thread print the graph and its guards? Not what can change meanwhile. */
@@ -941,7 +952,6 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
 {
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
-    metrics_inputs(e, in);
     if (g) {
         strbuf sizes = { 0 };
         sizes_json(&sizes, g);
@@ -950,10 +960,11 @@ static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
     }
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
+    expected x = { e, metrics_inputs(e, in) };
     if (e->guards.n >= EV_LATER_NODES && (!g || stays(g)))
-        ev_later(trace_guards, &e, sizeof e, e, NULL);
+        ev_later(trace_guards, &x, sizeof x, e, NULL);
     else
-        ev_now(trace_guards, &e);
+        ev_now(trace_guards, &x);
 }
 
 static bool latency_wanted(void)
