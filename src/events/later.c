@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARG_MAX_BYTES = 64, SPIN_NS = 1000000, LOOK_NS = 5000000, NAP_NS = 20000, WORTH_BYTES = 1 << 10 };
+enum { ARG_MAX_BYTES = 64, SPIN_NS = 1000000, LOOK_NS = 5000000, NAP_NS = 20000, WORTH_BYTES = 100 };
 typedef struct job {
     ev_later_fn *fn; /* NULL: free */
     bool in_compile;
@@ -28,7 +28,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     bool started, refused; /* refused: one core only, or no thread to be had */
-    bool asleep;           /* the thread waits for work, and somebody has to wake it */
+    bool asleep;           /* atomic; the thread waits for work, and somebody has to wake it */
     pid_t tid;             /* of the thread; 0: not known yet */
     int away;              /* the processor that it keeps away from; -1: none */
     int compiling;         /* atomic; compiles that are open: more work is to be expected */
@@ -40,9 +40,10 @@ static struct {
         .done = PTHREAD_COND_INITIALIZER };
 
 /* --- buffers ------------------------------------------------------------------------------------------- */
-enum { NSCRATCH = 4, SCRATCH_BYTES = 1 << 18, SCRATCH_MOST = 1 << 22 };
+enum { NSCRATCH = 4, SCRATCH_BYTES = 1 << 18, SCRATCH_MOST = 1 << 22, SPARE_MOST = 1 << 15 };
 static strbuf scratch[NSCRATCH]; /* of the thread below */
 static bool scratch_used[NSCRATCH];
+static strbuf *spare; /* atomic; of other threads */
 static _Thread_local bool on_thread, at_job;
 
 strbuf *ev_scratch(void)
@@ -52,7 +53,8 @@ strbuf *ev_scratch(void)
             scratch_used[i] = true;
             return &scratch[i];
         }
-    return mem_zalloc(sizeof(strbuf));
+    strbuf *b = __atomic_exchange_n(&spare, NULL, __ATOMIC_ACQUIRE);
+    return b ? b : mem_zalloc(sizeof *b);
 }
 
 /* Memory that is new to the process makes it stop, all its threads included, for longer than the texts take. */
@@ -84,7 +86,11 @@ void ev_scratch_done(strbuf *b)
         scratch_used[b - scratch] = false;
         return;
     }
-    strbuf_free(b);
+    strbuf_clear(b);
+    if (b->cap <= SPARE_MOST) /* the next record has room already */
+        b = __atomic_exchange_n(&spare, b, __ATOMIC_RELEASE);
+    if (b)
+        strbuf_free(b);
     free(b);
 }
 
@@ -160,9 +166,9 @@ static void await_work(void)
             look_out();
             pthread_mutex_lock(&q.lock);
         } else {
-            q.asleep = true;
+            __atomic_store_n(&q.asleep, true, __ATOMIC_RELAXED);
             pthread_cond_wait(&q.work, &q.lock);
-            q.asleep = looked = false;
+            __atomic_store_n(&q.asleep, looked = false, __ATOMIC_RELAXED);
         }
 }
 
@@ -219,35 +225,27 @@ void ev_later_compiling(int more) { __atomic_fetch_add(&q.compiling, more, __ATO
 
 bool ev_digest_later(size_t n)
 {
-    if (at_job || n < WORTH_BYTES || !__atomic_load_n(&q.compiling, __ATOMIC_RELAXED))
+    if (at_job || n < WORTH_BYTES)
         return at_job;
-    pthread_mutex_lock(&q.lock);
-    bool awake = q.started && !q.asleep;
-    pthread_mutex_unlock(&q.lock);
-    return awake;
+    return __atomic_load_n(&q.compiling, __ATOMIC_RELAXED) && q.started &&
+           !__atomic_load_n(&q.asleep, __ATOMIC_RELAXED);
 }
 
-static void wake_up(bool for_compile)
+static void wake_up(bool for_chores)
 {
     pthread_mutex_lock(&q.lock);
     bool wake = q.started && q.asleep;
-    if (q.started && for_compile)
+    if (q.started && for_chores)
+        __atomic_fetch_add(&q.chores, 1, __ATOMIC_RELAXED);
+    else if (q.started)
         keep_away();
     pthread_mutex_unlock(&q.lock);
     if (wake)
         pthread_cond_signal(&q.work);
 }
 
-void ev_later_soon(void) { wake_up(true); }
-
-void ev_later_chores(void)
-{
-    pthread_mutex_lock(&q.lock);
-    if (q.started)
-        __atomic_fetch_add(&q.chores, 1, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&q.lock);
-    wake_up(false);
-}
+void ev_later_soon(void) { wake_up(false); }
+void ev_later_chores(void) { wake_up(true); }
 
 static void finish(void)
 {

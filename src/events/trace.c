@@ -37,7 +37,7 @@ typedef struct undigested {
     int cut;             /* of the file */
 } undigested;
 static struct {
-    undigested of[16]; /* under ev_lock, with n */
+    undigested of[64]; /* under ev_lock, with n */
     int n;
     size_t done; /* bytes of the first one; this and the rest belong to the thread */
     bool line_start;
