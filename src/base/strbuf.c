@@ -293,6 +293,15 @@ void strbuf_double(strbuf *b, double v)
     strbuf_add(b, last[at].text);
 }
 
+void strbuf_adds(strbuf *b, const char *first, ...)
+{
+    va_list ap;
+    va_start(ap, first);
+    for (const char *s = first; s; s = va_arg(ap, const char *))
+        strbuf_add(b, s);
+    va_end(ap);
+}
+
 void strbuf_clear(strbuf *b)
 {
     b->n = 0;

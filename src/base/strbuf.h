@@ -31,6 +31,7 @@ static inline void strbuf_addc(strbuf *b, char c)
     b->s[b->n] = 0;
 }
 void strbuf_int(strbuf *b, int64_t v); /* "%lld" without reading a format */
+void strbuf_adds(strbuf *b, const char *first, ...) __attribute__((sentinel)); /* strings, then NULL */
 void strbuf_addf(strbuf *b, const char *fmt, ...) TP_PRINTF(2, 3);
 void strbuf_addv(strbuf *b, const char *fmt, va_list ap) TP_PRINTF(2, 0);
 void strbuf_pad(strbuf *b, size_t column_start, size_t width); /* spaces until n - start == width */

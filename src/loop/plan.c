@@ -4893,21 +4893,26 @@ void loop_plan_print(strbuf *b, const loop_plan *p)
     strbuf_addc(b, '\n');
     for (size_t i = 0; i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
+        strbuf_addn(b, "  ", i < 10 ? 2 : i < 100 ? 1 : 0);
+        strbuf_int(b, (int64_t)i);
         if (s->kind == STEP_check) {
-            strbuf_addf(b, "%3d check  %s of %s\n", (int)i, p->slot.at[s->slot].node->name, s->node->name);
+            strbuf_adds(b, " check  ", p->slot.at[s->slot].node->name, " of ", s->node->name, "\n", NULL);
             continue;
         }
         if (s->kind == STEP_extern) {
-            strbuf_addf(b, "%3d %s %s = %s%s\n", (int)i, s->product ? "product" : "call  ", s->node->name,
+            strbuf_adds(b, s->product ? " product " : " call   ", s->node->name, " = ",
                         s->node->kind == IR_call ? op_row_of((op_id)s->node->op)->full : s->node->target,
-                        !s->chain  ? ""
-                        : s->reach ? " of those rows, block by block, up to the diagonal"
-                                   : " of those rows, block by block");
+                        !s->chain  ? "\n"
+                        : s->reach ? " of those rows, block by block, up to the diagonal\n"
+                                   : " of those rows, block by block\n",
+                        NULL);
             continue;
         }
-        strbuf_addf(b, "%3d kernel %s%s:", (int)i, s->kernel->name, s->rides ? " on its rows" : "");
+        strbuf_adds(b, " kernel ", s->kernel->name, s->rides ? " on its rows:" : ":", NULL);
         for (size_t k = 0; k < s->kernel->nodes.n; k++)
-            strbuf_addf(b, " %s", s->kernel->nodes.at[k]->name);
-        strbuf_addf(b, "  (about %lld bytes moved)\n", (long long)s->kernel->bytes);
+            strbuf_adds(b, " ", s->kernel->nodes.at[k]->name, NULL);
+        strbuf_add(b, "  (about ");
+        strbuf_int(b, s->kernel->bytes);
+        strbuf_add(b, " bytes moved)\n");
     }
 }

@@ -230,7 +230,7 @@ static void hint(strbuf *b, const char *text, const ir_node *n, strbuf *all)
     if (ev_trace_on(EV_artifact)) { /* a line each */
         strbuf_addn(all, b->s, end);
         if (b->n > end)
-            strbuf_addf(all, " at %s", b->s + end + strlen("\n    at "));
+            strbuf_adds(all, " at ", b->s + end + strlen("\n    at "), NULL);
         strbuf_addc(all, '\n');
     }
     strbuf_clear(b);
@@ -247,7 +247,7 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
         if (s->product || s->kind == STEP_check)
             continue;
         if (s->kind == STEP_extern) {
-            strbuf_addf(&b, "%s runs as a library call (%s)", s->node->name, op_name(s->node));
+            strbuf_adds(&b, s->node->name, " runs as a library call (", op_name(s->node), ")", NULL);
             hint(&b, s->node->kind == IR_call ? "" : ": a call from outside that nothing can be fused with",
                  s->node, &all);
             continue;
