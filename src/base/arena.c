@@ -70,3 +70,20 @@ char *arena_printf(arena *a, const char *fmt, ...)
     strbuf_free(&b);
     return p;
 }
+
+char *arena_adds(arena *a, const char *first, ...)
+{
+    va_list ap;
+    size_t n = 0;
+    va_start(ap, first);
+    for (const char *s = first; s; s = va_arg(ap, const char *))
+        n += strlen(s);
+    va_end(ap);
+    char *p = arena_alloc(a, n + 1), *to = p;
+    va_start(ap, first);
+    for (const char *s = first; s; s = va_arg(ap, const char *))
+        to = stpcpy(to, s);
+    va_end(ap);
+    *to = 0;
+    return p;
+}

@@ -16,6 +16,7 @@ void arena_free(arena *a); /* frees everything; the arena may be used again */
 void *arena_alloc_slow(arena *a, size_t n);
 char *arena_strdup(arena *a, const char *s);
 char *arena_strndup(arena *a, const char *s, size_t n);
+char *arena_adds(arena *a, const char *first, ...) __attribute__((sentinel)); /* strings, then NULL */
 char *arena_printf(arena *a, const char *fmt, ...) TP_PRINTF(2, 3);
 void *arena_dup(arena *a, const void *p, size_t n); /* NULL when n is 0 */
 

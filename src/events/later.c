@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARG_MAX_BYTES = 64, SPIN_NS = 1000000, LOOK_NS = 5000000, NAP_NS = 20000, WORTH_BYTES = 100 };
+enum { ARG_MAX_BYTES = 64, SPIN_NS = 1000000, OPEN_NAP_NS = 20000, NAP_NS = 1000000, WORTH_BYTES = 100 };
+static const int64_t OPEN_LOOK_NS = 50000000, LOOK_NS = 1000000000;
 typedef struct job {
     ev_later_fn *fn; /* NULL: free */
     bool in_compile;
@@ -144,17 +145,20 @@ static void do_chores(void)
     }
 }
 
-/* Not under the lock: until there is a job, as long as a compile is open, and not for ever. */
+/* Not under the lock: until there is something to do, and not for ever. Often while a compile is open. */
 static void look_out(void)
 {
-    for (int64_t until = clock_ns() + LOOK_NS;
-         !waiting() && __atomic_load_n(&q.compiling, __ATOMIC_RELAXED) > 0 &&
-         !__atomic_load_n(&q.chores, __ATOMIC_RELAXED) && clock_ns() < until;)
-        nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+    int64_t t0 = clock_ns();
+    while (!waiting() && !__atomic_load_n(&q.chores, __ATOMIC_RELAXED)) {
+        bool open = __atomic_load_n(&q.compiling, __ATOMIC_RELAXED) > 0;
+        if (clock_ns() - t0 > (open ? OPEN_LOOK_NS : LOOK_NS))
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = open ? OPEN_NAP_NS : NAP_NS }, NULL);
+    }
 }
 
-/* Under the lock, until there is a job. Waking a thread takes the one that wakes it longer than writing a small record. So
- * within a compile this thread looks for work by itself, once it is awake, and for a while. */
+/* Under the lock, until there is a job. Waking a thread takes the one that wakes it longer than writing ten small records.
+ * So this thread looks for work by itself, once it is awake, and for a while: a compile does not come alone. */
 static void await_work(void)
 {
     for (bool looked = false; !waiting();)

@@ -19,7 +19,8 @@ static bool plain_value(PyObject *o)
     int big = 0;
     if (PyLong_CheckExact(o))
         PyLong_AsLongLongAndOverflow(o, &big);
-    return o == Py_None || PyBool_Check(o) || plain_name(o) || (PyLong_CheckExact(o) && !big);
+    return o == Py_None || PyBool_Check(o) || plain_name(o) || (PyLong_CheckExact(o) && !big) ||
+           (PyFloat_CheckExact(o) && isfinite(PyFloat_AS_DOUBLE(o)));
 }
 
 static void name_put(strbuf *b, PyObject *o)
@@ -36,6 +37,8 @@ static void value_put(strbuf *b, PyObject *o)
         strbuf_add(b, o == Py_True ? "True" : "False");
     else if (PyLong_CheckExact(o))
         strbuf_int(b, PyLong_AsLongLongAndOverflow(o, &big));
+    else if (PyFloat_CheckExact(o))
+        strbuf_double(b, PyFloat_AS_DOUBLE(o));
     else
         strbuf_pyrepr(b, (const char *)PyUnicode_1BYTE_DATA(o), (size_t)PyUnicode_GET_LENGTH(o));
 }
@@ -295,12 +298,29 @@ void src_release(entry *e)
 }
 
 /* ---- adding ---- */
+/* "<class 'module.name'>", as type.__repr__ writes it. */
+static const char *class_text(entry *e, PyTypeObject *t)
+{
+    static PyObject *key;
+    if (!key)
+        key = PyUnicode_InternFromString("__module__");
+    if (!key || Py_TYPE(t)->tp_repr != PyType_Type.tp_repr)
+        return repr(e, (PyObject *)t);
+    if (!(t->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return arena_adds(&e->mem, "<class '", t->tp_name, "'>", NULL);
+    PyObject *module = PyDict_GetItemWithError(t->tp_dict, key), *name = ((PyHeapTypeObject *)t)->ht_qualname;
+    if (!plain_name(module) || !plain_name(name) || PyUnicode_CompareWithASCIIString(module, "builtins") == 0)
+        return repr(e, (PyObject *)t);
+    return arena_adds(&e->mem, "<class '", (const char *)PyUnicode_1BYTE_DATA(module), ".",
+                      (const char *)PyUnicode_1BYTE_DATA(name), "'>", NULL);
+}
+
 static const char *type_repr(entry *e, PyObject *type)
 {
     size_t at = ((uintptr_t)type >> 4) % COUNT(e->reprs);
     if (e->reprs[at].type != type) {
         e->reprs[at].type = type;
-        e->reprs[at].text = repr(e, type);
+        e->reprs[at].text = class_text(e, (PyTypeObject *)type);
     }
     return e->reprs[at].text;
 }
@@ -429,7 +449,7 @@ static void guard_put(strbuf *b, const guard *g, const char *s, const char *s2)
         strbuf_addc(b, ')');
         break;
     case G_EQUALS_MATCH:
-        if (!g->hint && PyFloat_Check(g->obj)) {
+        if (PyFloat_Check(g->obj) && isnan(PyFloat_AS_DOUBLE(g->obj))) {
             strbuf_addf(b, "(type(%s) is float and __math_isnan(%s))", s, s);
             break;
         }

@@ -20,12 +20,17 @@ static const char *opname(int op)
 
 static PyObject *cached_line(const char *file, int line)
 {
-    static PyObject *getline;
+    static PyObject *getline, *cache;
     if (!getline) {
         PyObject *m = PyImport_ImportModule("linecache");
         getline = m ? PyObject_GetAttrString(m, "getline") : NULL;
+        cache = m ? PyObject_GetAttrString(m, "cache") : NULL;
         Py_XDECREF(m);
     }
+    size_t n = strlen(file);
+    if (*file == '<' && file[n - 1] == '>' && cache && PyDict_Check(cache) &&
+        !PyDict_GetItemString(cache, file))
+        return PyUnicode_FromString(""); /* it would not look elsewhere for a text that nobody gave it */
     return getline ? PyObject_CallFunction(getline, "si", file, line) : NULL;
 }
 

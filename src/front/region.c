@@ -1008,8 +1008,9 @@ static void trace_start(const region *r)
         PyFrameObject *back = PyFrame_GetBack(fr);
         if (file && fn) {
             int line = PyFrame_GetLineNumber(fr);
-            text[--n] = py_source_line(file, line);
-            const char *loc = text[n] ? PyUnicode_AsUTF8(text[n]) : NULL;
+            const char *loc = source_is_file(file) ? source_line_stripped(file, line) : NULL;
+            text[--n] = loc ? NULL : py_source_line(file, line);
+            loc = text[n] ? PyUnicode_AsUTF8(text[n]) : loc;
             f[n] = (ev_frame){ .file = file, .name = fn, .line = line, .loc = loc && *loc ? loc : NULL };
         }
         py_forget();
