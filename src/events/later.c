@@ -14,8 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARG_MAX_BYTES = 64, SPIN_NS = 1000000, OPEN_NAP_NS = 20000, NAP_NS = 1000000, WORTH_BYTES = 100 };
-static const int64_t OPEN_LOOK_NS = 50000000, LOOK_NS = 1000000000;
+enum {
+    ARG_MAX_BYTES = 64,
+    SPIN_NS = 1000000,
+    LOOK_NS = 1000000000,
+    OPEN_NAP_NS = 20000,
+    NAP_NS = 1000000,
+    WORTH_BYTES = 100
+};
 typedef struct job {
     ev_later_fn *fn; /* NULL: free */
     bool in_compile;
@@ -148,11 +154,9 @@ static void do_chores(void)
 /* Not under the lock: until there is something to do, and not for ever. Often while a compile is open. */
 static void look_out(void)
 {
-    int64_t t0 = clock_ns();
-    while (!waiting() && !__atomic_load_n(&q.chores, __ATOMIC_RELAXED)) {
+    for (int64_t until = clock_ns() + LOOK_NS;
+         !waiting() && !__atomic_load_n(&q.chores, __ATOMIC_RELAXED) && clock_ns() < until;) {
         bool open = __atomic_load_n(&q.compiling, __ATOMIC_RELAXED) > 0;
-        if (clock_ns() - t0 > (open ? OPEN_LOOK_NS : LOOK_NS))
-            return;
         nanosleep(&(struct timespec){ .tv_nsec = open ? OPEN_NAP_NS : NAP_NS }, NULL);
     }
 }

@@ -129,13 +129,19 @@ static void add_payload(strbuf *b, const char *payload, size_t n)
 {
     for (const char *p = payload, *end = payload + n;;) {
         const char *nl = memchr(p, '\n', (size_t)(end - p));
-        strbuf_addc(b, '\t');
-        strbuf_addn(b, p, (size_t)((nl ? nl : end) - p));
-        strbuf_addc(b, '\n');
+        size_t len = (size_t)((nl ? nl : end) - p);
+        strbuf_grow(b, len + 2);
+        char *to = b->s + b->n;
+        *to++ = '\t';
+        memcpy(to, p, len);
+        to += len;
+        *to++ = '\n';
+        b->n += len + 2;
         if (!nl)
-            return;
+            break;
         p = nl + 1;
     }
+    b->s[b->n] = 0;
 }
 
 /* A record as it stands in the file. cid: NULL when it belongs to no compile; then stack, rendered, or NULL. Gives back

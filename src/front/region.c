@@ -898,13 +898,21 @@ static double guard_latency(entry *e, frame *f) /* microseconds of one check */
 }
 
 /* ---- the graph and its guards, to the trace ---- */
+typedef struct told_graph {
+    const ir_graph *g;
+    strbuf *sizes; /* for who waits until the record is made */
+} told_graph;
+
 static void trace_graph(void *arg)
 {
-    const ir_graph *g = *(const ir_graph **)arg;
+    const told_graph *t = arg;
+    const ir_graph *g = t->g;
     strbuf *b = ev_scratch(), *meta = ev_scratch();
     ir_print(b, g, IR_PRINT_log | IR_PRINT_brand);
     strbuf_add(meta, "{\"sizes\": ");
+    size_t at = meta->n;
     sizes_json(meta, g);
+    strbuf_addn(t->sizes, meta->s + at, meta->n - at);
     strbuf_addc(meta, '}');
     ev_json(EV_dynamo_output_graph, NULL, strbuf_str(meta), strbuf_str(b));
     ev_scratch_done(meta);
@@ -938,26 +946,21 @@ static bool stays(const ir_graph *g)
     return still;
 }
 
-static void log_captured_graph(const ir_graph *g)
+static void log_captured_graph(const ir_graph *g, strbuf *sizes)
 {
+    told_graph t = { g, sizes };
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
     if (g->nnode >= EV_LATER_NODES && stays(g))
-        ev_later(trace_graph, &g, sizeof g, g, NULL);
+        ev_later(trace_graph, &t, sizeof t, g, sizes);
     else
-        ev_now(trace_graph, &g);
+        ev_now(trace_graph, &t);
 }
 
 static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
 {
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
-    if (g) {
-        strbuf sizes = { 0 };
-        sizes_json(&sizes, g);
-        ev_metrics_text(EVT_shapes, strbuf_str(&sizes));
-        strbuf_free(&sizes);
-    }
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
     expected x = { e, metrics_inputs(e, in) };
@@ -1248,8 +1251,9 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         done->break_reason = PyUnicode_FromString(w.reason);
     trace_start(r);
     started = true;
+    strbuf sizes = { 0 };
     if (!idle) {
-        log_captured_graph(g);
+        log_captured_graph(g, &sizes);
         log_graph(done, g);
     }
     attempt_end(a);
@@ -1307,6 +1311,10 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             done = NULL;
         }
     }
+    ev_wait(&sizes);
+    if (sizes.n)
+        ev_metrics_text(EVT_shapes, sizes.s);
+    strbuf_free(&sizes);
     strbuf_free(&why);
     free(in);
     free(reg);

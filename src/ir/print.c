@@ -229,7 +229,7 @@ static void call_print(strbuf *b, const ir_node *n)
         }
         return;
     case SPELL_method:
-        strbuf_addf(b, "%s.%s%s(", a.pos[0].node->name, r->name, n->variant == OPV_inplace ? "_" : "");
+        strbuf_adds(b, a.pos[0].node->name, ".", r->name, n->variant == OPV_inplace ? "_(" : "(", NULL);
         args_print(b, &a, 1, style);
         break;
     case SPELL_function:
@@ -262,6 +262,16 @@ static size_t word_len(const char *s) /* bytes of the identifier s begins with *
 
 static bool is_dotted(const char *s) /* a.b.c */
 {
+    bool word = false; /* within one */
+    const char *p = s;
+    for (;; word = *p++ != '.') {
+        unsigned char c = (unsigned char)*p;
+        if ((c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '_' &&
+            !(word && (c == '.' || (c >= '0' && c <= '9'))))
+            break;
+    }
+    if (!*p)
+        return word;
     for (;;) {
         size_t k = word_len(s);
         if (!k || (s[k] && s[k] != '.'))
@@ -337,7 +347,11 @@ static void node_print(strbuf *b, const ir_node *n, int what, types *known)
             strbuf_addc(b, ')');
         }
         break;
-    case IR_getitem: strbuf_addf(b, "%s[%lld]", n->arg[0].node->name, (long long)n->arg[1].i); break;
+    case IR_getitem:
+        strbuf_adds(b, n->arg[0].node->name, "[", NULL);
+        strbuf_int(b, n->arg[1].i);
+        strbuf_addc(b, ']');
+        break;
     case IR_opaque: opaque_print(b, n); break;
     default: call_print(b, n); break;
     }
@@ -692,7 +706,7 @@ static void input_print(strbuf *b, const ir_graph *g, size_t i, const char *para
 
     if (!strcmp(param, n->name) && !source && !offset && !alias && !meta)
         return;
-    strbuf_addf(b, "%s%s = %s", pad, n->name, param);
+    strbuf_adds(b, pad, n->name, " = ", param, NULL);
     if (source) {
         strbuf_add(b, "  # source: ");
         strbuf_pyrepr(b, n->target, strlen(n->target));
@@ -773,7 +787,7 @@ static void code_print(strbuf *b, const ir_graph *g, int depth, int what)
         const ir_node *n = g->inputs.at[i];
         vec_push(&at, params.n);
         param_name(&params, g, n, &taken);
-        strbuf_addf(b, ", %s", params.s + at.at[i]);
+        strbuf_adds(b, ", ", params.s + at.at[i], NULL);
         strbuf_addc(&params, 0);
         if (what & IR_PRINT_types && n->val.kind != VAL_none) {
             strbuf_add(b, ": \"");

@@ -298,8 +298,10 @@ static void cache_record(const loop_plan *p, const run_kernel *const *k)
         strbuf_add(&b, some ? ", {\"name\": " : "{\"name\": "); /* written out: it is part of every compile */
         json_quote(&b, p->step.at[i].kernel->name, strlen(p->step.at[i].kernel->name));
         strbuf_add(&b, ", \"key\": \"");
-        for (int s = 60; s >= 0; s -= 4)
-            strbuf_addc(&b, "0123456789abcdef"[k[i]->hash >> s & 15]);
+        char hex[16];
+        for (int s = 0; s < 16; s++)
+            hex[s] = "0123456789abcdef"[k[i]->hash >> (60 - 4 * s) & 15];
+        strbuf_addn(&b, hex, sizeof hex);
         strbuf_add(&b, k[i]->cached ? "\", \"hit\": true}" : "\", \"hit\": false}");
         all &= k[i]->cached;
         some = true;
@@ -425,16 +427,16 @@ static void provenance(const loop_plan *p)
 void code_log_options(const run_options *o)
 {
     strbuf b = { 0 };
-    json_w w = { &b };
-    char word[32];
+    size_t n;
     if (!ev_trace_on(EV_compilation_metrics))
         return;
-    json_obj(&w);
-    for (int i = 0; i < OPT_COUNT; i++) {
-        json_key(&w, option_row_of((option_id)i)->name);
-        json_str(&w, option_word((option_id)i, o->v[i], word, sizeof word));
+    for (int i = 0; i < OPT_COUNT; i++) { /* names and words are our own: nothing in them is to be escaped */
+        const char *word = option_word_at((option_id)i, o->v[i], &n);
+        strbuf_adds(&b, i ? ", \"" : "{\"", option_row_of((option_id)i)->name, "\": \"", NULL);
+        strbuf_addn(&b, word, n);
+        strbuf_addc(&b, '"');
     }
-    json_end(&w);
+    strbuf_addc(&b, '}');
     ev_metrics_text(EVT_options, b.s);
     strbuf_free(&b);
 }

@@ -16,12 +16,20 @@ static const char *values_of(const option_row *r)
     return strcmp(r->values, "bool") ? r->values : "False|True";
 }
 
-const char *option_word(option_id o, int v, char *buf, size_t n)
+const char *option_word_at(option_id o, int v, size_t *n)
 {
     const char *s = values_of(&rows[o]);
     while (v-- > 0 && (s = strchr(s, '|')))
         s++;
-    snprintf(buf, n, "%.*s", s ? (int)strcspn(s, "|") : 0, s ? s : "");
+    *n = s ? strcspn(s, "|") : 0;
+    return s ? s : "";
+}
+
+const char *option_word(option_id o, int v, char *buf, size_t n)
+{
+    size_t len;
+    const char *s = option_word_at(o, v, &len);
+    snprintf(buf, n, "%.*s", (int)len, s);
     return buf;
 }
 

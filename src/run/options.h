@@ -21,6 +21,7 @@ typedef struct option_row {
 } option_row;
 const option_row *option_row_of(option_id o);
 const char *option_word(option_id o, int v, char *buf, size_t n); /* the word, in buf */
+const char *option_word_at(option_id o, int v, size_t *n);        /* n bytes of the table itself */
 
 /* The defaults, as changed by the environment (TAPER_EMITTER). */
 run_options options_default(void);
