@@ -19,7 +19,7 @@ enum {
     SPIN_NS = 1000000,
     LOOK_NS = 1000000000,
     OPEN_NAP_NS = 20000,
-    NAP_NS = 1000000,
+    NAP_NS = 250000,
     WORTH_BYTES = 100
 };
 typedef struct job {
