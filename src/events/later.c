@@ -168,6 +168,7 @@ static void await_work(void)
     for (bool looked = false; !waiting();)
         if (q.chores) {
             do_chores();
+            looked = false;
         } else if (!looked) {
             looked = true;
             pthread_mutex_unlock(&q.lock);
