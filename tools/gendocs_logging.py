@@ -107,7 +107,7 @@ Names of `artifact` records, beside the record of its compile:
 | `aotautograd_cache_hit`, `aotautograd_cache_miss`, `aotautograd_cache_bypass` | | the disk cache: whole graphs, and why not |
 | `fx_graph_cache_hit`, `fx_graph_cache_miss` | | the kernels of a graph, each found or not |
 | `fusion` | | pairs of values considered for fusion, and why or why not |
-| `schedule` | | what runs, in order |
+| `schedule` | slow | what runs, in order; the generated code begins with the same list in other words |
 | `perf_hints` | | what keeps the program from being faster |
 | `autotune_choice` | | the forms of a step that were measured, and the one taken |
 | `repro` | | the directory a failing graph was saved in |

@@ -71,6 +71,13 @@ typedef struct loop_step {
  * strips of so many elements, whose lines are used up before the next ones come. None of it changes which steps there are. */
 enum { LOOPS_usual, LOOPS_operands, LOOPS_whole, LOOPS_strips_16, LOOPS_strips_64, LOOPS_COUNT };
 
+typedef struct loop_decision {
+    const ir_node *n, *first; /* a node, and the first one of the group; NULL: a call */
+    const char *why;
+    int group;
+    bool yes;
+} loop_decision;
+
 typedef struct loop_plan {
     arena mem;
     ir_graph *g; /* a copy that the plan owns; slots and steps point into it */
@@ -80,13 +87,14 @@ typedef struct loop_plan {
     int nout;
     map slot_of; /* node -> slot + 1 */
     int nkernel, nextern, nproduct, nfused;
-    strbuf decisions; /* what was fused and what not and why, a line each; empty when no trace is written */
+    VEC(struct loop_decision) decisions; /* what was fused and what not; empty when no trace is written */
 } loop_plan;
 
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *g); /* NULL with c->err */
 void loop_plan_free(loop_plan *p);
 void loop_plan_counts(strbuf *b, const loop_plan *p); /* "3 kernels, 1 product, ..." */
 void loop_plan_print(strbuf *b, const loop_plan *p);  /* the schedule log */
+void loop_decision_print(strbuf *b, const loop_decision *d);
 
 /* --- gather.c: operators that read or write where indices point -------------------------------------------------- */
 typedef struct loop_gather { /* by dimension of the first operand */

@@ -96,7 +96,6 @@ typedef struct planner {
     VEC(ir_node *) check; /* what the group being surveyed reads by indices */
     VEC(over) over;
     vir_room room;
-    strbuf decisions; /* what was fused and what not, for the trace */
 } planner;
 
 static const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
@@ -1787,25 +1786,15 @@ static bool would_cycle(planner *pl, const group *g, const uint64_t *deps)
 
 static void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why)
 {
-    if (ev_trace_on(EV_artifact)) {
-        strbuf *b = &pl->decisions;
-        strbuf_add(b, yes ? "fused " : "did not fuse ");
-        strbuf_add(b, n->name);
-        strbuf_add(b, " with group ");
-        strbuf_int(b, g->id);
-        strbuf_add(b, " (");
-        strbuf_add(b, g->n ? g->member[0]->name : g->ext ? g->ext->name : "call");
-        strbuf_add(b, "): ");
-        strbuf_add(b, why);
-        strbuf_addc(b, '\n');
+    loop_decision d = { n, g->n ? g->member[0] : g->ext, why, g->id, yes };
+    if (ev_trace_on(EV_artifact))
+        vec_push(&pl->p->decisions, d);
+    if (ev_text_on(EV_fusion)) {
+        strbuf b = { 0 };
+        loop_decision_print(&b, &d);
+        ev_text(EV_fusion, NULL, "%s", b.s);
+        strbuf_free(&b);
     }
-    if (ev_text_on(EV_fusion))
-        ev_text(EV_fusion, NULL, "%s %s with group %d (%s): %s", yes ? "fused" : "did not fuse", n->name,
-                g->id,
-                g->n     ? g->member[0]->name
-                : g->ext ? g->ext->name
-                         : "call",
-                why);
 }
 
 static int64_t product_hint(int nd, const symint *size, uint32_t mask)
@@ -4843,12 +4832,9 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         ev_text(EV_schedule, NULL, "%s", strbuf_str(&b));
         strbuf_free(&b);
     }
-    p->decisions = pl.decisions; /* now the plan's */
-    pl.decisions = (strbuf){ 0 };
     ok = true;
 done:
     free(order);
-    strbuf_free(&pl.decisions);
     vec_free(&pl.groups);
     vec_free(&pl.check);
     map_free(&pl.lowers);
@@ -4873,10 +4859,17 @@ void loop_plan_free(loop_plan *p)
     vec_free(&p->slot);
     vec_free(&p->step);
     map_free(&p->slot_of);
-    strbuf_free(&p->decisions);
+    vec_free(&p->decisions);
     ir_graph_free(p->g);
     arena_free(&p->mem);
     free(p);
+}
+
+void loop_decision_print(strbuf *b, const loop_decision *d)
+{
+    strbuf_adds(b, d->yes ? "fused " : "did not fuse ", d->n->name, " with group ", NULL);
+    strbuf_int(b, d->group);
+    strbuf_adds(b, " (", d->first ? d->first->name : "call", "): ", d->why, NULL);
 }
 
 void loop_plan_counts(strbuf *b, const loop_plan *p)

@@ -173,17 +173,23 @@ static void output_code(void *arg)
     ev_scratch_done(b);
 }
 
-static void fusion_record(void *arg)
-{
-    ev_artifact("fusion", "string", NULL, strbuf_str(&(*(loop_plan **)arg)->decisions));
-}
-
-static void schedule_record(void *arg)
+static void fusion_record(const loop_plan *p)
 {
     strbuf *b = ev_scratch();
-    loop_plan_print(b, *(loop_plan **)arg);
-    ev_artifact("schedule", "string", NULL, strbuf_str(b));
+    for (size_t i = 0; i < p->decisions.n; i++) {
+        loop_decision_print(b, &p->decisions.at[i]);
+        strbuf_addc(b, '\n');
+    }
+    if (b->n)
+        ev_artifact("fusion", "string", NULL, b->s);
     ev_scratch_done(b);
+}
+
+/* What was generated, and why it is divided so. */
+static void code_record(void *arg)
+{
+    output_code(arg);
+    fusion_record(*(loop_plan **)arg);
 }
 
 /* ---- each kernel ---- */
@@ -472,15 +478,17 @@ void code_log_graph(const ir_graph *g)
 
 void code_log_program(const loop_plan *p)
 {
-    if (ev_trace_on(EV_artifact) &&
-        p->decisions.n) /* these are made sooner than the thread that writes is free */
-        ev_now(fusion_record, &p);
-    if (ev_trace_on(EV_artifact))
-        ev_now(schedule_record, &p);
+    if (ev_trace_on(
+            EV_inductor_post_grad_graph)) { /* in the detailed trace; the code says it in another way */
+        strbuf b = { 0 };
+        loop_plan_print(&b, p);
+        ev_artifact("schedule", "string", NULL, b.s);
+        strbuf_free(&b);
+    }
     if (ev_text_on(EV_output_code))
-        output_code(&p);
+        ev_now(code_record, &p);
     else if (ev_trace_on(EV_inductor_output_code))
-        ev_later(output_code, &p, sizeof p, p, NULL);
+        ev_later(code_record, &p, sizeof p, p, NULL);
 }
 
 void code_log_plan(const loop_plan *p, const run_kernel *const *k)

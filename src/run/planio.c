@@ -9,7 +9,9 @@
 _Static_assert(sizeof(loop_slot) == 48, "say here how the disk cache stores the new field of a slot");
 _Static_assert(sizeof(loop_step) == 40, "say here how the disk cache stores the new field of a step");
 _Static_assert(sizeof(loop_kernel) == 120, "say here how the disk cache stores the new field of a kernel");
-_Static_assert(sizeof(loop_plan) == sizeof(arena) + 120 + sizeof(strbuf), /* decisions: told once, not kept */
+_Static_assert(sizeof(loop_plan) ==
+                   sizeof(arena) + 120 +
+                       sizeof(((loop_plan *)0)->decisions), /* decisions: told once, not kept */
                "say here how the disk cache stores the new field of a plan");
 
 enum { MAX_ITEMS = 1 << 22 };

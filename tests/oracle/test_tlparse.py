@@ -173,7 +173,7 @@ def test_pages_of_a_training_step():
     files, index, extra = pages("training")
     want = {"dynamo_output_graph", "dynamo_guards", "aot_joint_graph", "aot_forward_graph", "aot_backward_graph",
             "inductor_output_code___compiled_fn_1_forward", "inductor_output_code___compiled_fn_1_backward", "compilation_metrics",
-            "bwd_compilation_metrics", "fx_graph_cache_miss", "schedule", "fusion"}
+            "bwd_compilation_metrics", "fx_graph_cache_miss", "fusion"}
     assert want <= stems(files), want - stems(files)
     events = json.loads(extra["chromium_events.json"])
     names = {e["name"] for e in events}
