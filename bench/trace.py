@@ -1,51 +1,67 @@
-"""What tracing (TAPER_TRACE) adds to compile time, on the training step of the GPT of bench/models.py: the wall time of the
-first call and its backward with a trace, less that without, divided by the time of the compile without. So records that
-are waited for after the compile count, and what runs does not make the share smaller. Best and median of processes that
-take turns. Also: processor time of the calling thread and of the whole process, as large records are made by a thread of their own;
-what the calling thread itself clocked for records and waiting (structured_logging_overhead_us), which noise changes least;
-and instructions (callgrind), which do not depend on what else the machine does: of the compiling thread, and of the records
-handed to the other. Wall time means something on a machine with a free second core only, so where that is allowed (to root) the
-processes and their threads go before all others.
-Fails when tracing adds 5 % or more, by the best of each."""
-import os, re, shutil, statistics, subprocess, sys, tempfile
+"""What tracing (TAPER_TRACE) adds to compile time, on the training step of the GPT of bench/models.py (its size, its graph; a
+short input, as nothing of what is measured depends on the length). Pairs of processes, one with a trace, compile it in turns, again
+and again after a reset; of each process the first compile is one number, and the lower eighth of the others another. What
+is added is the mean over the pairs, and how far that is off by chance (one standard error) stands next to it: where the stack of a process
+lies alone changes times by several percent, so processes differ in the size of their environment. "Calls" are the wall time of
+the first call and its backward, less that without a trace, divided by the time of the compile without: with what is waited for after
+the compile. Then instructions (callgrind), which do not depend on what else the machine does: of the compiling thread, and
+of the records handed to the other. Wall time means something on a machine with a free second core only.
+The same for the small GPT of the tests, whose compile is short, and whose run is too short for anything to happen beside it.
+Fails when tracing adds 5 % or more to compiles of the GPT."""
+import os, random, re, shutil, statistics, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = """
-import os, sys
+import gc, os, sys, time, types
 sys.path.insert(0, sys.argv[1])
-try:
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-except OSError:
-    pass
-import gc, time, taper, taper.compiler, models
-model, args, target, loss = models.build("gpt", taper, small=True)
-step = taper.compile(lambda *a: loss(model(*a), target))
-cpus = sorted(os.sched_getaffinity(0))
-for t in os.listdir("/proc/self/task"): # the thread that writes has a core of its own
-    os.sched_setaffinity(int(t), cpus[:1] if int(t) == os.getpid() else cpus[1:] or cpus)
-gc.collect() # the next collection is as far away with a trace as without
-time.sleep(0.01)
-thread, process, wall = time.thread_time(), time.process_time(), time.perf_counter()
-step(*args).backward()
-wall, thread, process = time.perf_counter() - wall, time.thread_time() - thread, time.process_time() - process
-m = taper.compiler.metrics()
-spent = sum(c["structured_logging_overhead_us"] for c in m["compiles"])
-print(wall * 1e3, m["compile_us"] / 1e3, thread * 1e3, process * 1e3, spent / 1e3)
+import taper, taper.compiler, models
+small = sys.argv[2] == "small"
+model, args, target, loss = models.build("gpt", taper, small=small)
+if not small:
+    args, target = (args[0][:1, :16],), target[:1, :16]
+for line in sys.stdin:
+    taper.compiler.reset()
+    step = lambda *a: loss(model(*a), target)
+    step = taper.compile(types.FunctionType(step.__code__.replace(), globals()))
+    gc.collect() # the next collection is as far away with a trace as without
+    time.sleep(0.005)
+    wall = time.perf_counter()
+    step(*args).backward()
+    wall = time.perf_counter() - wall
+    m = taper.compiler.metrics()["compiles"][-2:]
+    print(wall * 1e3, sum(c["duration_us"] for c in m) / 1e3, sum(c["structured_logging_overhead_us"] for c in m) / 1e3, flush=True)
 """
 
 
-def run(trace, before=()):
+def environment(trace):
     env = {k: v for k, v in os.environ.items() if not k.startswith("TAPER_")}
-    env.update(PYTHONPATH=os.path.join(ROOT, "python"), TAPER_NUM_THREADS="1", TAPER_CACHE="0", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0")
+    env.update(PYTHONPATH=os.path.join(ROOT, "python"), TAPER_NUM_THREADS="1", TAPER_CACHE="0", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0",
+               PADDING="x" * random.randrange(4096))
     if trace:
         env["TAPER_TRACE"] = trace
-    p = subprocess.run([*before, os.path.realpath(sys.executable), "-c", PROGRAM, os.path.join(ROOT, "bench")], env=env, stdout=subprocess.PIPE,
-                       stderr=subprocess.DEVNULL, text=True, check=True, timeout=600)
-    return [float(x) for x in p.stdout.split()[-5:]]
+    return env
+
+
+def start(trace, size, before=()):
+    return subprocess.Popen([*before, os.path.realpath(sys.executable), "-c", PROGRAM, os.path.join(ROOT, "bench"), size], env=environment(trace),
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def compile_once(p):
+    p.stdin.write("\n")
+    p.stdin.flush()
+    return [float(x) for x in p.stdout.readline().split()]
+
+
+def end(p):
+    p.stdin.close()
+    assert p.wait(timeout=600) == 0
 
 
 def instructions(trace, out):
-    run(trace, ("valgrind", "--tool=callgrind", "--callgrind-out-file=" + out))
+    p = start(trace, "whole", ("valgrind", "--tool=callgrind", "--callgrind-out-file=" + out))
+    compile_once(p)
+    end(p)
     text = subprocess.run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", out], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
     def of(name):
         return max((int(m.replace(",", "")) for m in re.findall(rf"^ *([\d,]+) .*[:/]{name}(?: \[|$)", text, re.M)), default=0)
@@ -54,28 +70,47 @@ def instructions(trace, out):
     return of("capture_region") + of("step_apply") - here, here + of("worker") - of("text_ready")
 
 
+def pair(d, size, n):
+    """-> for each of plain and traced: the first compile, and the lower eighth of the others; (call, compile, on records) in ms"""
+    ps = [start(None, size), start(os.path.join(d, "t"), size)]
+    times = [[], []]
+    for i in range(n):
+        for k in random.sample((0, 1), 2):
+            times[k].append(compile_once(ps[k]))
+    for p in ps:
+        end(p)
+    shutil.rmtree(os.path.join(d, "t")) # the system would write it to disk meanwhile
+    return [(t[0], [sorted(c)[len(c) // 8] for c in zip(*t[1:])]) for t in times]
+
+
+def measure(d, size, pairs, n):
+    got = [pair(d, size, n) for _ in range(pairs)]
+    added = None
+    for when, which in (("first in a process", 0), ("again", 1)):
+        plain, traced = ([g[k][which] for g in got] for k in (0, 1))
+        out = []
+        for i, what in ((1, "compile"), (0, "calls")):
+            more = [(t[i] - p[i]) / p[1] for p, t in zip(plain, traced)]
+            out.append(f"{what} {statistics.mean(more):+.1%} +- {statistics.stdev(more) / len(more) ** 0.5:.1%}, median {statistics.median(more):+.1%}")
+            added = statistics.mean(more) if i else added
+        best = [min(x[1] for x in v) for v in (plain, traced)]
+        print(f"trace: {size} GPT, {when}: compiles in {statistics.mean(x[1] for x in plain):.2f} ms, {statistics.mean(x[1] for x in traced):.2f} with a trace "
+              f"(best {best[0]:.2f}, {best[1]:.2f}: {best[1] / best[0] - 1:+.1%}); added: {'; '.join(out)}; "
+              f"clocked on records and waiting {statistics.mean(x[2] for x in traced):.3f} ms")
+    return added
+
+
 def main():
     d = tempfile.mkdtemp()
     try:
-        trace = os.path.join(d, "t")
         if shutil.which("valgrind"):
-            (plain, _), (traced, handed) = instructions(None, os.path.join(d, "a")), instructions(trace, os.path.join(d, "b"))
-            print(f"trace: GPT training step compiles in {plain / 1e6:.1f} million instructions; with a trace {traced / 1e6:.1f} on the compiling thread "
+            (plain, _), (traced, handed) = instructions(None, os.path.join(d, "a")), instructions(os.path.join(d, "v"), os.path.join(d, "b"))
+            print(f"trace: whole GPT compiles in {plain / 1e6:.1f} million instructions; with a trace {traced / 1e6:.1f} on the compiling thread "
                   f"({traced / plain - 1:+.1%}) and {handed / 1e6:.1f} on the thread that writes ({handed / plain:+.1%})")
-        n = int(os.environ.get("TAPER_BENCH_RUNS", "24"))
-        times = []
-        for i in range(n):
-            if i % 2: # which of them comes after which matters, too
-                times.append((run(None), run(trace)))
-            else:
-                times.append((run(trace), run(None))[::-1])
-            shutil.rmtree(trace) # the system would write it to disk meanwhile
-        for i, what in enumerate(("wall time of the first call and its backward", "wall time of the compile", "processor time of the calling thread", "processor time of the process", "of it on records, and waiting for them")):
-            plain, traced = (min(t[k][i] for t in times) for k in (0, 1))
-            print(f"trace: {what}: {plain:.2f} ms, {traced:.2f} with a trace" + (f": {traced / plain - 1:+.1%}" if plain else ""))
-        added = [(of(t[1][0] for t in times) - of(t[0][0] for t in times)) / of(t[0][1] for t in times) for of in (min, statistics.median)]
-        print(f"trace: added to the first call, of the compile's time: {added[0]:+.1%} (best), {added[1]:+.1%} (median)")
-        return 1 if added[0] >= 0.05 else 0
+        pairs, n = int(os.environ.get("TAPER_BENCH_RUNS", "24")), 16
+        added = measure(d, "whole", pairs, n)
+        measure(d, "small", pairs, n)
+        return 1 if added >= 0.05 else 0
     finally:
         shutil.rmtree(d)
 
