@@ -318,7 +318,7 @@ bool ev_trace_chore(bool busy)
 {
     pthread_mutex_lock(&ev_lock);
     bool mine = trace.file.fd >= 0 && trace.pid == ev_pid();
-    bool grow = mine && tracefile_more(&trace.file, busy ? TRACEFILE_AHEAD / 4 : TRACEFILE_AHEAD),
+    bool grow = mine && tracefile_more(&trace.file, busy ? TRACEFILE_AHEAD / 4 : TRACEFILE_AHEAD, busy),
          digest = mine && todo.n;
     undigested u = todo.of[0];
     if (mine)

@@ -107,9 +107,10 @@ bool tracefile_read(const tracefile *f, int64_t at, char *to, size_t n)
     return true;
 }
 
-bool tracefile_more(tracefile *f, int64_t ahead)
+bool tracefile_more(tracefile *f, int64_t ahead, bool little)
 {
-    int64_t from = MAX(f->room, f->used), to = (from + SLICE) & ~(int64_t)(SLICE - 1);
+    int64_t slice = little ? SLICE / 4 : SLICE, from = MAX(f->room, f->used),
+            to = (from + slice) & ~(slice - 1);
     if (f->fd < 0 || !f->map || f->stuck || f->room - f->used >= ahead || to > TRACEFILE_MAPPED)
         return false;
     if (f->room < f->used) {

@@ -31,8 +31,8 @@ void tracefile_fill(const tracefile *f, int64_t at, const char *s, size_t n);
 void tracefile_hold(tracefile *f);
 bool tracefile_read(const tracefile *f, int64_t at, char *to, size_t n);
 void tracefile_let_go(tracefile *f);
-/* Is there less room than that? Then the same thread calls tracefile_grow, held, which adds a slice. */
-bool tracefile_more(tracefile *f, int64_t ahead);
+/* Is there less room than that? Then the same thread calls tracefile_grow, held, which adds a slice, or a little one. */
+bool tracefile_more(tracefile *f, int64_t ahead, bool little);
 void tracefile_grow(tracefile *f);
 void tracefile_trim(tracefile *f); /* what is ahead is cut off */
 /* In a signal handler: was it a page of the file that is not there any more, as somebody else has shortened it? Then the

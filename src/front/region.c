@@ -957,14 +957,18 @@ static void log_captured_graph(const ir_graph *g, strbuf *sizes)
         ev_now(trace_graph, &t);
 }
 
-static void log_captured(entry *e, const ir_graph *g, PyObject *const *in)
+/* After the compile: until then the thread that writes has graphs to print. still: nothing that they say can change. */
+static void log_captured(entry *e, bool still, PyObject *const *in)
 {
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
+    PyObject *type, *val, *tb; /* where the compile failed, that stays set */
+    PyErr_Fetch(&type, &val, &tb);
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
     expected x = { e, metrics_inputs(e, in) };
-    if (e->guards.n >= EV_LATER_NODES && (!g || stays(g)))
+    PyErr_Restore(type, val, tb);
+    if (e->guards.n >= EV_LATER_NODES && still)
         ev_later(trace_guards, &x, sizeof x, e, NULL);
     else
         ev_now(trace_guards, &x);
@@ -1278,10 +1282,10 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         if (latency_wanted()) /* now: all that it reads was just read */
             latency = guard_latency(done, real);
         metrics_entry(done, g, in);
-        log_captured(done, idle ? NULL : g, in);
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operator%s) goes to the backend", g->name,
                    done->nops, plural(done->nops));
+        bool still = idle || stays(g);
         tracing--;
         if (idle)
             ir_graph_free(g);
@@ -1298,6 +1302,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             ev_span_end(&span);
         }
         tracing++;
+        log_captured(done, still, in);
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL,
                    done->run || idle ? "Step 3: compiled; %d guard%s checked before each use"
@@ -1323,7 +1328,6 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         log_guards(done, latency);
         log_region(r, done);
         log_effects(done);
-        ev_wait(done); /* from now on it changes */
         cap_count("stats", "unique_graphs", !idle);
         cap_count("stats", "calls_captured", done->nops);
         done->next = r->first;
