@@ -753,8 +753,10 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     if (!bases_find(&t, g, any, err))
         goto done;
     root = mem_zalloc(sizeof *root * (size_t)MAX(g->output ? g->output->narg : 1, 1));
-    if (!begin(&t, c, g, any ? needs_grad : NULL, any, err) || !aot_replay_run(&t.r, (ir_graph *)g, err) ||
-        !collect_outputs(&t, u, g, &res, root, err) || !collect_writes(&t, u, &res, err))
+    if (!begin(&t, c, g, any ? needs_grad : NULL, any, err) || !aot_replay_run(&t.r, (ir_graph *)g, err))
+        goto done;
+    ev_catch_up();
+    if (!collect_outputs(&t, u, g, &res, root, err) || !collect_writes(&t, u, &res, err))
         goto done;
     collect_flags(&t, u);
     int nfw = (int)res.list.n;

@@ -106,6 +106,10 @@ void ev_trace_prepare(void);
 typedef void ev_later_fn(void *arg);
 enum { EV_LATER_NODES = 64 }; /* smaller graphs are printed sooner than another thread wakes up */
 void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *also);
+/* The same, but as that thread is busy now, it is handed over at the next ev_catch_up, ev_later or ev_wait of it: in the
+ * middle of a stage that takes long, and has no record of its own to hand over. One at a time. */
+void ev_put_off(ev_later_fn *fn, const void *arg, size_t n, const void *keep);
+void ev_catch_up(void);
 void ev_later_soon(void); /* such a record comes soon: the thread that it is handed to wakes up meanwhile */
 void ev_now(ev_later_fn *fn, void *arg); /* a small one, here: its time counts as the trace's */
 /* An empty buffer for the text of a record, given back by ev_scratch_done. The thread of ev_later keeps its buffers:

@@ -29,8 +29,8 @@ typedef struct job {
     ev_cid cid;
     _Alignas(16) char arg[ARG_MAX_BYTES];
 } job;
-int ev_unwritten; /* atomic; not 0: a job is handed over and not done */
-enum { NOT_TAKEN = 1, TAKEN };
+int ev_unwritten; /* atomic; not 0: a job is handed over and not done, or put off (changed under the lock) */
+enum { NOT_TAKEN = 1, TAKEN = 2, PUT_OFF = 4 };
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
@@ -39,8 +39,9 @@ static struct {
     pid_t tid;             /* of the thread; 0: not known yet */
     int away;              /* the processor that it keeps away from; -1: none */
     int compiling;         /* atomic; compiles that are open: more work is to be expected */
-    int chores; /* atomic; not 0: ev_trace_chore may have something to do; grows when there may be more */
-    job job;
+    int chores;   /* atomic; not 0: ev_trace_chore may have something to do; grows when there may be more */
+    bool crashed; /* atomic; nobody but the thread is left to see to what was put off */
+    job job, put_off;
 } q = { .away = -1,
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .work = PTHREAD_COND_INITIALIZER,
@@ -103,11 +104,17 @@ void ev_scratch_done(strbuf *b)
 
 /* --- the thread ---------------------------------------------------------------------------------------- */
 /* Is there a job that needs this object (NULL: any; under the lock)? And one that nobody is at? */
-static bool unfinished(const void *kept)
+static bool needs(const job *j, const void *kept)
 {
-    return q.job.fn && (!kept || q.job.keep[0] == kept || q.job.keep[1] == kept);
+    return j->fn && (!kept || j->keep[0] == kept || j->keep[1] == kept);
 }
-static bool waiting(void) { return __atomic_load_n(&ev_unwritten, __ATOMIC_RELAXED) == NOT_TAKEN; }
+static bool unfinished(const void *kept) { return needs(&q.job, kept); }
+static int now_unwritten(void) { return __atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE); }
+static void say_unwritten(int state) /* under the lock */
+{
+    __atomic_store_n(&ev_unwritten, state | (q.put_off.fn ? PUT_OFF : 0), __ATOMIC_RELEASE);
+}
+static bool waiting(void) { return __atomic_load_n(&ev_unwritten, __ATOMIC_RELAXED) & NOT_TAKEN; }
 
 /* What records cost within is part of the whole. */
 void ev_now(ev_later_fn *fn, void *arg)
@@ -121,7 +128,7 @@ void ev_now(ev_later_fn *fn, void *arg)
 static void run_job(void)
 {
     job *j = &q.job;
-    __atomic_store_n(&ev_unwritten, TAKEN, __ATOMIC_RELAXED);
+    say_unwritten(TAKEN);
     const ev_cid *now = ev_cid_now();
     ev_cid before = now ? *now : (ev_cid){ 0 };
     ev_cid_set(j->in_compile ? &j->cid : NULL);
@@ -132,7 +139,7 @@ static void run_job(void)
     ev_cid_set(now ? &before : NULL);
     pthread_mutex_lock(&q.lock);
     *j = (job){ 0 };
-    __atomic_store_n(&ev_unwritten, 0, __ATOMIC_RELEASE);
+    say_unwritten(0);
     pthread_cond_broadcast(&q.done);
 }
 
@@ -151,11 +158,20 @@ static void do_chores(void)
     }
 }
 
+/* Under the lock, when no job is there: what was put off is the next one. */
+static void take_up(void)
+{
+    q.job = q.put_off;
+    q.put_off = (job){ 0 };
+    say_unwritten(NOT_TAKEN);
+}
+
 /* Not under the lock: until there is something to do, and not for ever. Often while a compile is open. */
 static void look_out(void)
 {
-    for (int64_t until = clock_ns() + LOOK_NS;
-         !waiting() && !__atomic_load_n(&q.chores, __ATOMIC_RELAXED) && clock_ns() < until;) {
+    for (int64_t until = clock_ns() + LOOK_NS; !waiting() && !__atomic_load_n(&q.chores, __ATOMIC_RELAXED) &&
+                                               !__atomic_load_n(&q.crashed, __ATOMIC_RELAXED) &&
+                                               clock_ns() < until;) {
         bool open = __atomic_load_n(&q.compiling, __ATOMIC_RELAXED) > 0;
         nanosleep(&(struct timespec){ .tv_nsec = open ? OPEN_NAP_NS : NAP_NS }, NULL);
     }
@@ -166,7 +182,9 @@ static void look_out(void)
 static void await_work(void)
 {
     for (bool looked = false; !waiting();)
-        if (q.chores) {
+        if (q.crashed && q.put_off.fn) {
+            take_up();
+        } else if (q.chores) {
             do_chores();
             looked = false;
         } else if (!looked) {
@@ -215,6 +233,7 @@ static void fork_child(void)
     q.away = -1;
     q.compiling = q.chores = 0;
     memset(&q.job, 0, sizeof q.job);
+    memset(&q.put_off, 0, sizeof q.put_off);
     ev_unwritten = 0;
 }
 
@@ -307,7 +326,7 @@ static void finish_job(const void *kept)
         pthread_mutex_unlock(
             &q.lock); /* done soon, most of the time: that is sooner than sleeping and being woken */
         for (int64_t until = clock_ns() + SPIN_NS;
-             __atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE) && clock_ns() < until;)
+             now_unwritten() & (NOT_TAKEN | TAKEN) && clock_ns() < until;)
             sched_yield();
         pthread_mutex_lock(&q.lock);
         if (unfinished(kept) && !waiting())
@@ -316,26 +335,69 @@ static void finish_job(const void *kept)
     }
 }
 
+/* Under the lock: what was put off comes before anything else. Gives back whether the thread is to be woken. */
+static bool catch_up(void)
+{
+    if (!q.put_off.fn)
+        return false;
+    finish_job(NULL);
+    if (q.put_off.fn)
+        take_up();
+    return q.asleep;
+}
+
+static job job_of(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *also)
+{
+    const ev_cid *c = ev_cid_now();
+    job j = { .fn = fn, .in_compile = c != NULL, .cid = c ? *c : (ev_cid){ 0 }, .keep = { keep, also } };
+    assert(n <= ARG_MAX_BYTES);
+    memcpy(j.arg, arg, n);
+    return j;
+}
+
 void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *also)
 {
-    assert(n <= ARG_MAX_BYTES);
     pthread_mutex_lock(&q.lock);
+    bool handed = start();
+    catch_up();
     finish_job(NULL);
-    bool handed = start(), wake = handed && q.asleep;
+    bool wake = handed && q.asleep;
     if (handed) {
         keep_away();
-        const ev_cid *c = ev_cid_now();
-        q.job = (job){
-            .fn = fn, .in_compile = c != NULL, .cid = c ? *c : (ev_cid){ 0 }, .keep = { keep, also }
-        };
-        memcpy(q.job.arg, arg, n);
-        __atomic_store_n(&ev_unwritten, NOT_TAKEN, __ATOMIC_RELAXED);
+        q.job = job_of(fn, arg, n, keep, also);
+        say_unwritten(NOT_TAKEN);
     }
     pthread_mutex_unlock(&q.lock);
     if (wake)
         pthread_cond_signal(&q.work);
     if (!handed)
         make_now(fn, arg, n);
+}
+
+void ev_put_off(ev_later_fn *fn, const void *arg, size_t n, const void *keep)
+{
+    pthread_mutex_lock(&q.lock);
+    bool handed = start(), wake = catch_up();
+    if (handed) {
+        q.put_off = job_of(fn, arg, n, keep, NULL);
+        say_unwritten(now_unwritten() & (NOT_TAKEN | TAKEN));
+    }
+    pthread_mutex_unlock(&q.lock);
+    if (wake)
+        pthread_cond_signal(&q.work);
+    if (!handed)
+        make_now(fn, arg, n);
+}
+
+void ev_catch_up(void)
+{
+    if (!(now_unwritten() & PUT_OFF) || on_thread)
+        return;
+    pthread_mutex_lock(&q.lock);
+    bool wake = catch_up();
+    pthread_mutex_unlock(&q.lock);
+    if (wake)
+        pthread_cond_signal(&q.work);
 }
 
 void ev_wait_chores(void)
@@ -352,9 +414,11 @@ void ev_wait_chores(void)
 
 void ev_wait(const void *kept)
 {
-    if (!__atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE) || on_thread)
+    if (!now_unwritten() || on_thread)
         return;
     pthread_mutex_lock(&q.lock);
+    if (needs(&q.put_off, kept))
+        catch_up();
     finish_job(kept);
     pthread_mutex_unlock(&q.lock);
 }
@@ -371,10 +435,9 @@ static void on_crash(int sig, siginfo_t *info, void *unused)
     enum { PATIENCE = 2000 };
     if (sig == SIGBUS && info->si_code > 0 && ev_trace_mend(info->si_addr))
         return;
+    __atomic_store_n(&q.crashed, true, __ATOMIC_RELAXED);
     for (int i = 0;
-         i < PATIENCE && !on_thread &&
-         (__atomic_load_n(&ev_unwritten, __ATOMIC_ACQUIRE) || __atomic_load_n(&q.chores, __ATOMIC_ACQUIRE));
-         i++)
+         i < PATIENCE && !on_thread && (now_unwritten() || __atomic_load_n(&q.chores, __ATOMIC_ACQUIRE)); i++)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     for (size_t i = 0; i < COUNT(crashes); i++)
         if (crashes[i] == sig)

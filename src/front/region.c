@@ -957,19 +957,16 @@ static void log_captured_graph(const ir_graph *g, strbuf *sizes)
         ev_now(trace_graph, &t);
 }
 
-/* After the compile: until then the thread that writes has graphs to print. still: nothing that they say can change. */
+/* still: nothing that the guards say can change. */
 static void log_captured(entry *e, bool still, PyObject *const *in)
 {
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
-    PyObject *type, *val, *tb; /* where the compile failed, that stays set */
-    PyErr_Fetch(&type, &val, &tb);
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
     expected x = { e, metrics_inputs(e, in) };
-    PyErr_Restore(type, val, tb);
     if (e->guards.n >= EV_LATER_NODES && still)
-        ev_later(trace_guards, &x, sizeof x, e, NULL);
+        ev_put_off(trace_guards, &x, sizeof x, e); /* the graph is being printed */
     else
         ev_now(trace_guards, &x);
 }
@@ -1282,10 +1279,10 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         if (latency_wanted()) /* now: all that it reads was just read */
             latency = guard_latency(done, real);
         metrics_entry(done, g, in);
+        log_captured(done, idle || stays(g), in);
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operator%s) goes to the backend", g->name,
                    done->nops, plural(done->nops));
-        bool still = idle || stays(g);
         tracing--;
         if (idle)
             ir_graph_free(g);
@@ -1302,7 +1299,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             ev_span_end(&span);
         }
         tracing++;
-        log_captured(done, still, in);
+        ev_catch_up(); /* if no stage did */
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL,
                    done->run || idle ? "Step 3: compiled; %d guard%s checked before each use"

@@ -38,6 +38,9 @@ print(json.dumps(taper.compiler.metrics()))
 class Trace:
     def __init__(self, program=PROGRAM, name="private_model.py", prefix="taper_report_", **env):
         self.dir = tempfile.mkdtemp(prefix=prefix)
+        while "zq" in os.path.basename(self.dir)[len(prefix):]:  # planted words are made of these letters, and names of directories by chance
+            os.rmdir(self.dir)
+            self.dir = tempfile.mkdtemp(prefix=prefix)
         self.traces = os.path.join(self.dir, "trace")
         script = os.path.join(self.dir, name)
         with open(script, "w", encoding="utf-8") as f:
@@ -606,7 +609,7 @@ def test_a_kill_loses_nothing_that_a_log_line_told_of():
     """Killed at one log line after the other: what those lines tell of is in the file, and no line of it is damaged."""
     program = ("import taper\ndef f(x, n):\n    for _ in range(40):\n        x = x.sin() * n\n    return x\n"
                "for i in range(3):\n    taper.compile(f)(taper.ones(3), 1.5 + i)\n")
-    needs = {"Step 2": ("dynamo_start", "dynamo_output_graph"), "Step 3": ("aot_inference_graph", "inductor_output_code", "dynamo_guards")}
+    needs = {"Step 2": ("dynamo_start", "dynamo_output_graph", "dynamo_guards"), "Step 3": ("aot_inference_graph", "inductor_output_code")}
     lines = 0
     for at in range(1, 100):
         d = tempfile.mkdtemp()
