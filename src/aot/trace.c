@@ -606,24 +606,15 @@ static void tell_graph(ev_kind text, ev_kind trace, const char *title, const ir_
         log_graph(text, trace, title, g);
 }
 
-static void trace_both(void *arg)
-{
-    one_graph *half = arg;
-    trace_graph(&half[0]);
-    trace_graph(&half[1]);
-}
-
-/* Both are there at once, so they are handed over at once: nobody has to wait for the first. */
 static void tell_halves(const aot_unit *u)
 {
-    if (u->bw && for_trace_alone(u->fw) && for_trace_alone(u->bw)) {
-        one_graph half[2] = { { u->fw, EV_aot_forward_graph }, { u->bw, EV_aot_backward_graph } };
-        ev_later(trace_both, half, sizeof half, u->fw, u->bw);
-        return;
-    }
     tell_graph(EV_aot_graphs, u->bw ? EV_aot_forward_graph : EV_aot_inference_graph, "Forward graph", u->fw);
-    if (u->bw)
+    if (u->bw && for_trace_alone(u->bw)) { /* the forward graph is being printed */
+        one_graph a = { u->bw, EV_aot_backward_graph };
+        ev_put_off(trace_graph, &a, sizeof a, u->bw);
+    } else if (u->bw) {
         tell_graph(EV_aot_graphs, EV_aot_backward_graph, "Backward graph", u->bw);
+    }
 }
 
 /* What backward keeps, in the detailed trace, and what forward does besides returning values. */

@@ -91,23 +91,26 @@ void ev_artifact_at(const char *name, const char *encoding, const ev_cid *cid, c
                     const char *payload);
 void ev_phase_at(const char *name, char ph, const ev_cid *cid, const char *file, int line, const char *args);
 
-/* Trace records of this thread between ev_batch(true) and ev_batch(false) are put into the file together. For many small
- * ones in a row: a killed process loses those of the batch it was in. */
+/* Trace records by ev_batch_put, of this thread and of one compile, between ev_batch(true) and ev_batch(false), are put
+ * into the file together. For many small ones in a row: a killed process loses those of the batch it was in. */
 void ev_batch(bool on);
+#define ev_batch_put(kind, metadata) ev_batch_json((kind), __FILE__, __LINE__, (metadata))
+void ev_batch_json(ev_kind k, const char *file, int line, const strbuf *metadata);
 /* In place of the digest of a payload: the process ended before it was computed. */
 #define EV_NO_DIGEST "00000000000000000000000000000000"
 /* A compile is to be expected: the file is made now, not within the compile. */
 void ev_trace_prepare(void);
 /* A record that takes long to make: fn(copy of arg) is called on another thread, in the same compile, while the caller
- * goes on; or at once, when there is no such thread. One record a call (or two that are one thing), and one call at a
- * time: the next waits for the one before, so that a killed process loses one record at most. What the record is made of
+ * goes on; or at once, when there is no such thread. One record a call, and one call at a time: the next
+ * waits for the one before, so that a killed process loses one record at most. What the record is made of
  * must not change until it is written: who frees or changes an object to keep calls ev_wait(object) before. Who lets code of the program go on calls
  * ev_settle before: so whatever the program sees happened after the records were written. */
 typedef void ev_later_fn(void *arg);
 enum { EV_LATER_NODES = 64 }; /* smaller graphs are printed sooner than another thread wakes up */
 void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, const void *also);
 /* The same, but as that thread is busy now, it is handed over at the next ev_catch_up, ev_later or ev_wait of it: in the
- * middle of a stage that takes long, and has no record of its own to hand over. One at a time. */
+ * middle of a stage that takes long, and has no record of its own to hand over. One at a time; the order of records is the
+ * same where there is no such thread. */
 void ev_put_off(ev_later_fn *fn, const void *arg, size_t n, const void *keep);
 void ev_catch_up(void);
 void ev_later_soon(void); /* such a record comes soon: the thread that it is handed to wakes up meanwhile */

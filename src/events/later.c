@@ -343,6 +343,8 @@ static bool catch_up(void)
     finish_job(NULL);
     if (q.put_off.fn)
         take_up();
+    if (!q.started)
+        finish_job(NULL);
     return q.asleep;
 }
 
@@ -377,16 +379,13 @@ void ev_later(ev_later_fn *fn, const void *arg, size_t n, const void *keep, cons
 void ev_put_off(ev_later_fn *fn, const void *arg, size_t n, const void *keep)
 {
     pthread_mutex_lock(&q.lock);
-    bool handed = start(), wake = catch_up();
-    if (handed) {
-        q.put_off = job_of(fn, arg, n, keep, NULL);
-        say_unwritten(now_unwritten() & (NOT_TAKEN | TAKEN));
-    }
+    start();
+    bool wake = catch_up();
+    q.put_off = job_of(fn, arg, n, keep, NULL);
+    say_unwritten(now_unwritten() & (NOT_TAKEN | TAKEN));
     pthread_mutex_unlock(&q.lock);
     if (wake)
         pthread_cond_signal(&q.work);
-    if (!handed)
-        make_now(fn, arg, n);
 }
 
 void ev_catch_up(void)

@@ -15,8 +15,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Records of this thread that go out with one write: between ev_batch(true) and ev_batch(false). */
+/* Records of this thread that go out with one write: between ev_batch(true) and ev_batch(false). They have a time and a
+ * compile in common. */
 static _Thread_local strbuf *batch;
+static _Thread_local struct {
+    char head[48];
+    size_t nhead;
+    strbuf tail;
+    int64_t since;
+} shared;
 
 static struct {
     char *dir, *path;
@@ -28,6 +35,8 @@ static struct {
     char *last; /* of them */
     uint32_t last_id;
 } trace = { .file.fd = -1 };
+
+static _Thread_local int64_t spent;
 
 /* Digests of payloads take a third of the time that a large record takes. So a record that was handed over (ev_later) is
  * put first, with EV_NO_DIGEST, and the thread that writes computes its digest when it has nothing more urgent to do. */
@@ -144,21 +153,9 @@ static void add_payload(strbuf *b, const char *payload, size_t n)
     b->s[b->n] = 0;
 }
 
-/* A record as it stands in the file. cid: NULL when it belongs to no compile; then stack, rendered, or NULL. Gives back
- * where in b its digest is, which stays EV_NO_DIGEST when it is to be computed later. */
-static size_t print_record(strbuf *b, const char *event, const char *file, int line, const char *metadata,
-                           const ev_cid *cid, const char *stack, const char *payload, bool later)
+static void print_whose(strbuf *b, const ev_cid *cid, const char *stack)
 {
-    size_t n = payload ? strlen(payload) : 0;
     int rank = trace.file.fd >= 0 ? trace.rank : ev_rank();
-    size_t digest_at = 0;
-
-    strbuf_grow(b, n + n / 8 + strlen(metadata) + 400);
-    ev_prefix(b, 'V', file, line);
-    strbuf_add(b, " {\"");
-    strbuf_add(b, event);
-    strbuf_add(b, "\": ");
-    strbuf_add(b, metadata);
     if (rank >= 0) {
         strbuf_add(b, ", \"rank\": ");
         strbuf_int(b, rank);
@@ -174,6 +171,23 @@ static size_t print_record(strbuf *b, const char *event, const char *file, int l
         strbuf_add(b, ", \"stack\": ");
         strbuf_add(b, stack);
     }
+}
+
+/* A record as it stands in the file. cid: NULL when it belongs to no compile; then stack, rendered, or NULL. Gives back
+ * where in b its digest is, which stays EV_NO_DIGEST when it is to be computed later. */
+static size_t print_record(strbuf *b, const char *event, const char *file, int line, const char *metadata,
+                           const ev_cid *cid, const char *stack, const char *payload, bool later)
+{
+    size_t n = payload ? strlen(payload) : 0;
+    size_t digest_at = 0;
+
+    strbuf_grow(b, n + n / 8 + strlen(metadata) + 400);
+    ev_prefix(b, 'V', file, line);
+    strbuf_add(b, " {\"");
+    strbuf_add(b, event);
+    strbuf_add(b, "\": ");
+    strbuf_add(b, metadata);
+    print_whose(b, cid, stack);
     if (payload) {
         char md5[DIGEST_HEX];
         if (!later)
@@ -365,15 +379,34 @@ void ev_trace_tidy(void)
 void ev_batch(bool on)
 {
     if (on) {
+        strbuf head = { 0 };
+        shared.since = clock_ns();
         batch = ev_scratch();
+        ev_prefix(&head, 'V', "", 0);
+        shared.nhead = MIN(head.n - strlen(":0]"), sizeof shared.head);
+        memcpy(shared.head, head.s, shared.nhead);
+        strbuf_free(&head);
+        print_whose(&shared.tail, ev_cid_now(), NULL);
+        strbuf_add(&shared.tail, "}\n");
         return;
     }
     put(batch, 0, NULL);
     ev_scratch_done(batch);
+    strbuf_free(&shared.tail);
     batch = NULL;
+    spent += clock_ns() - shared.since;
 }
 
-static _Thread_local int64_t spent;
+void ev_batch_json(ev_kind k, const char *file, int line, const strbuf *metadata)
+{
+    strbuf_addn(batch, shared.head, shared.nhead);
+    strbuf_adds(batch, ev_short_file(file), ":", NULL);
+    strbuf_int(batch, line);
+    strbuf_adds(batch, "] {\"", ev_rows[k].name, "\": ", NULL);
+    strbuf_addn(batch, metadata->s, metadata->n);
+    strbuf_addn(batch, shared.tail.s, shared.tail.n);
+}
+
 int64_t ev_trace_spent(void) { return spent; }
 void ev_trace_spend(int64_t ns) { spent += ns; }
 
@@ -390,13 +423,11 @@ void ev_json_at(ev_kind k, const ev_cid *cid, const char *file, int line, const 
         json_w w = { &stack };
         ev_json_user_stack(&w);
     }
-    strbuf *rec = batch ? batch : ev_scratch();
-    bool later = payload && rec != batch && ev_digest_later(strlen(payload));
+    strbuf *rec = ev_scratch();
+    bool later = payload && ev_digest_later(strlen(payload));
     size_t digest_at = print_record(rec, ev_rows[k].name, file, line, metadata, cid, stack.s, payload, later);
-    if (rec != batch) {
-        put(rec, later ? digest_at : 0, payload);
-        ev_scratch_done(rec);
-    }
+    put(rec, later ? digest_at : 0, payload);
+    ev_scratch_done(rec);
     strbuf_free(&stack);
     spent += clock_ns() - t0;
 }

@@ -682,8 +682,6 @@ typedef struct guard_texts {
 void guard_texts_init(guard_texts *t, const entry *e);
 void guard_texts_free(guard_texts *t);
 void guard_prepare(guard *g);
-void guard_prepare_source(source *s);
-const char *guard_source_text(guard_texts *t, const source *s);
 void guard_json(strbuf *b, const entry *e,
                 guard_texts *t);       /* dynamo_guards: a list of {code, type, stack, user_stack} */
 PyObject *keep(entry *e, PyObject *o); /* borrowed back */
@@ -716,9 +714,7 @@ void metrics_recompile(const char *reason); /* of the compile to come, and where
 void metrics_environment(void);             /* settings and versions, for the records that follow */
 void metrics_watch_gc(void); /* while a trace is written: how long Python collects garbage within compiles */
 /* The trace: the inputs as they came, sizes and where they were found, never what is in them. */
-/* The trace's descriptions of inputs: what they say, and the records, made by any thread, which frees that. */
-struct cap_input *metrics_inputs(const entry *e, PyObject *const *in);
-void metrics_describe(const entry *e, struct cap_input *in, guard_texts *texts);
+void metrics_inputs(const entry *e, PyObject *const *in);
 /* A call took ns. first: capture and compile included. reg: the inputs, while they live. */
 void metrics_profile(entry *e, PyObject **reg); /* before a run */
 void metrics_ran(entry *e, int64_t ns, bool first);

@@ -380,7 +380,7 @@ static void keys_put(strbuf *b, PyObject *keys)
     strbuf_addc(b, ']');
 }
 
-void guard_prepare_source(source *s)
+static void prepare_source(source *s)
 {
     for (; s && !s->plain; s = s->base) {
         if (!plain_source(s))
@@ -392,8 +392,8 @@ void guard_prepare_source(source *s)
 /* Asks Python for all that the text of a guard needs: then another thread can write it. */
 void guard_prepare(guard *g)
 {
-    guard_prepare_source(g->src);
-    guard_prepare_source(g->src2);
+    prepare_source(g->src);
+    prepare_source(g->src2);
     if (g->hint)
         return;
     switch (g->kind) {
@@ -1374,14 +1374,14 @@ static void json_guard(strbuf *b, const char *kind, const char *text, size_t n, 
     strbuf_addc(b, '}');
 }
 
-const char *guard_source_text(guard_texts *t, const source *s)
+static const char *own_text(guard_texts *t, const source *s)
 {
     const char *text = s ? __atomic_load_n(&s->text, __ATOMIC_ACQUIRE) : "";
     if (text)
         return text;
     if (s->id < t->n && t->of[s->id])
         return t->of[s->id];
-    const char *base = guard_source_text(t, s->base);
+    const char *base = own_text(t, s->base);
     strbuf_clear(&t->one);
     source_put(&t->one, s, base);
     text = arena_strndup(&t->mem, t->one.s, t->one.n);
@@ -1410,7 +1410,7 @@ void guard_json(strbuf *b, const entry *e, guard_texts *own) /* b is empty */
     for (size_t i = 0; i < e->guards.n; i++) {
         strbuf_clear(&text);
         const guard *g = &e->guards.at[i];
-        guard_put(&text, g, guard_source_text(own, g->src), guard_source_text(own, g->src2));
+        guard_put(&text, g, own_text(own, g->src), own_text(own, g->src2));
         json_guard(b, kind_names[e->guards.at[i].kind], strbuf_str(&text), text.n, &e->guards.at[i], &last);
     }
     strbuf_free(&text);

@@ -82,37 +82,26 @@ static void id_of(strbuf *b, int i, const entry *e)
     field(b, ", \"describer_id\": ", e->r->frame_id);
 }
 
-/* What the trace says about an input: made by the compiling thread, written by another one. A copy, as what was compiled
- * may run meanwhile. */
-struct cap_input {
-    const int64_t *size, *stride; /* in the same block */
-    const void *storage;
-    int64_t bytes, offset;
-    uint32_t dynamic; /* marked dimensions */
-    int8_t ndim, dt;
-    dev_kind device;
-    bool tensor, parameter, leaf, requires_grad, view;
-};
-
 /* Storages have the number of the first input that lies in them. */
-static int storage_of(const struct cap_input *in, int i)
+static int storage_of(PyObject *const *in, int i)
 {
     int k = 0;
-    while (!in[k].tensor || in[k].storage != in[i].storage)
+    while (!py_is_tensor(in[k]) || py_tensor(in[k])->storage != py_tensor(in[i])->storage)
         k++;
     return k;
 }
 
-static void describe(strbuf *b, const entry *e, const struct cap_input *in, int i, guard_texts *texts)
+static void describe(strbuf *b, const entry *e, int i, PyObject *const *in)
 {
-    const struct cap_input *t = &in[i];
-    const char *source = guard_source_text(texts, e->in[i]);
+    PyObject *o = in[i];
+    const tp_tensor *t = py_tensor(o);
+    const char *source = src_text(e->in[i]);
     int storage = t->storage ? storage_of(in, i) : i;
     if (storage == i) {
         id_of(b, i, e);
-        field(b, ", \"size\": ", t->bytes);
+        field(b, ", \"size\": ", t->storage ? (int64_t)t->storage->nbytes : 0);
         strbuf_addc(b, '}');
-        ev_json(EV_describe_storage, NULL, b->s, NULL);
+        ev_batch_put(EV_describe_storage, b);
     }
     id_of(b, i, e);
     field(b, ", \"ndim\": ", t->ndim);
@@ -121,7 +110,7 @@ static void describe(strbuf *b, const entry *e, const struct cap_input *in, int 
     strbuf_addc(b, '.');
     strbuf_add(b, dtype_name((dtype)t->dt));
     strbuf_add(b, "\", \"device\": \"device(type='");
-    strbuf_add(b, device_name(t->device));
+    strbuf_add(b, device_name((dev_kind)tensor_device(t).kind));
     strbuf_add(b, "')\"");
     ints(b, ", \"size\": [", t->size, t->ndim);
     ints(b, ", \"stride\": [", t->stride, t->ndim);
@@ -130,73 +119,39 @@ static void describe(strbuf *b, const entry *e, const struct cap_input *in, int 
     strbuf_add(b, ", \"layout\": \"");
     strbuf_add(b, cap_brand());
     strbuf_add(b, ".strided\"");
-    strbuf_add(b, t->leaf ? ", \"is_leaf\": true" : "");
-    strbuf_add(b, t->requires_grad ? ", \"requires_grad\": true" : "");
-    strbuf_add(b, t->parameter ? ", \"is_parameter\": true" : "");
-    strbuf_add(b, t->view ? ", \"is_view\": true" : "");
-    if (t->dynamic) {
+    strbuf_add(b, ag_is_leaf((tp_tensor *)t) ? ", \"is_leaf\": true" : "");
+    strbuf_add(b, ag_requires_grad(t) ? ", \"requires_grad\": true" : "");
+    strbuf_add(b, Py_TYPE(o) != &PyTensor_Type ? ", \"is_parameter\": true" : "");
+    strbuf_add(b, t->base ? ", \"is_view\": true" : "");
+    uint32_t dynamic = marked_dimensions(o, t->ndim);
+    if (dynamic) {
         int64_t at[32];
         int n = 0;
         for (int d = 0; d < 32; d++)
-            if (t->dynamic >> d & 1)
+            if (dynamic >> d & 1)
                 at[n++] = d;
         ints(b, ", \"dynamo_dynamic_indices\": [", at, n);
     }
     strbuf_addc(b, '}');
-    ev_json(EV_describe_tensor, NULL, b->s, NULL);
+    ev_batch_put(EV_describe_tensor, b);
     id_of(b, i, e);
     strbuf_add(b, ", \"source\": ");
     json_quote(b, source, strlen(source));
     strbuf_addc(b, '}');
-    ev_json(EV_describe_source, NULL, b->s, NULL);
+    ev_batch_put(EV_describe_source, b);
 }
 
-struct cap_input *metrics_inputs(const entry *e, PyObject *const *in)
-{
-    size_t ndim = 0, at = 0;
-    for (int i = 0; i < e->nin; i++)
-        ndim += py_is_tensor(in[i]) ? (size_t)py_tensor(in[i])->ndim : 0;
-    struct cap_input *all = mem_zalloc(sizeof *all * (size_t)MAX(e->nin, 1) + 2 * ndim * sizeof(int64_t));
-    int64_t *room = (int64_t *)(all + MAX(e->nin, 1));
-    for (int i = 0; i < e->nin; i++) {
-        if (!py_is_tensor(in[i]))
-            continue;
-        tp_tensor *t = py_tensor(in[i]);
-        size_t n = (size_t)t->ndim;
-        all[i] = (struct cap_input){
-            .size = room + at,
-            .stride = room + at + n,
-            .storage = t->storage,
-            .bytes = t->storage ? (int64_t)t->storage->nbytes : 0,
-            .offset = t->offset,
-            .dynamic = marked_dimensions(in[i], t->ndim),
-            .ndim = (int8_t)t->ndim,
-            .dt = (int8_t)t->dt,
-            .device = (dev_kind)tensor_device(t).kind,
-            .tensor = true,
-            .parameter = Py_TYPE(in[i]) != &PyTensor_Type,
-            .leaf = ag_is_leaf(t),
-            .requires_grad = ag_requires_grad(t),
-            .view = t->base != NULL,
-        };
-        memcpy(room + at, t->size, n * sizeof(int64_t));
-        memcpy(room + at + n, t->stride, n * sizeof(int64_t));
-        at += 2 * n;
-        guard_prepare_source(e->in[i]);
-    }
-    return all;
-}
-
-void metrics_describe(const entry *e, struct cap_input *in, guard_texts *texts)
+void metrics_inputs(const entry *e, PyObject *const *in)
 {
     strbuf b = { 0 };
+    if (!ev_trace_on(EV_describe_tensor))
+        return;
     ev_batch(true);
     for (int i = 0; i < e->nin; i++)
-        if (in[i].tensor)
-            describe(&b, e, in, i, texts);
+        if (py_is_tensor(in[i]))
+            describe(&b, e, i, in);
     ev_batch(false);
     strbuf_free(&b);
-    free(in);
 }
 
 /* ---- calls ---- */

@@ -919,23 +919,16 @@ static void trace_graph(void *arg)
     ev_scratch_done(b);
 }
 
-/* What was given, and what is expected of it from now on. */
-typedef struct expected {
-    const entry *e;
-    struct cap_input *in;
-} expected;
-
 static void trace_guards(void *arg)
 {
-    expected *x = arg;
+    const entry *e = *(const entry **)arg;
     guard_texts texts;
-    guard_texts_init(&texts, x->e);
-    metrics_describe(x->e, x->in, &texts);
     strbuf *b = ev_scratch();
-    guard_json(b, x->e, &texts);
+    guard_texts_init(&texts, e);
+    guard_json(b, e, &texts);
     ev_json(EV_dynamo_guards, NULL, "{}", strbuf_str(b));
-    ev_scratch_done(b);
     guard_texts_free(&texts);
+    ev_scratch_done(b);
 }
 
 /* May another thread print the graph and its guards? Not what can change meanwhile. */
@@ -962,13 +955,13 @@ static void log_captured(entry *e, bool still, PyObject *const *in)
 {
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
+    metrics_inputs(e, in);
     for (size_t i = 0; i < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
-    expected x = { e, metrics_inputs(e, in) };
     if (e->guards.n >= EV_LATER_NODES && still)
-        ev_put_off(trace_guards, &x, sizeof x, e); /* the graph is being printed */
+        ev_put_off(trace_guards, &e, sizeof e, e); /* the graph is being printed */
     else
-        ev_now(trace_guards, &x);
+        ev_now(trace_guards, &e);
 }
 
 static bool latency_wanted(void)

@@ -4755,6 +4755,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     find_into(&pl);
     choose_sched(&pl);
     form_groups(&pl);
+    ev_catch_up();
     for (size_t i = 0; i < pl.groups.n; i++) { /* what leaves its group must be stored */
         group *g = pl.groups.at[i];
         for (int m = 0; m < g->n; m++)

@@ -173,8 +173,9 @@ static void output_code(void *arg)
     ev_scratch_done(b);
 }
 
-static void fusion_record(const loop_plan *p)
+static void fusion_record(void *arg)
 {
+    const loop_plan *p = *(loop_plan **)arg;
     strbuf *b = ev_scratch();
     for (size_t i = 0; i < p->decisions.n; i++) {
         loop_decision_print(b, &p->decisions.at[i]);
@@ -183,13 +184,6 @@ static void fusion_record(const loop_plan *p)
     if (b->n)
         ev_artifact("fusion", "string", NULL, b->s);
     ev_scratch_done(b);
-}
-
-/* What was generated, and why it is divided so. */
-static void code_record(void *arg)
-{
-    output_code(arg);
-    fusion_record(*(loop_plan **)arg);
 }
 
 /* ---- each kernel ---- */
@@ -486,9 +480,11 @@ void code_log_program(const loop_plan *p)
         strbuf_free(&b);
     }
     if (ev_text_on(EV_output_code))
-        ev_now(code_record, &p);
+        output_code(&p);
     else if (ev_trace_on(EV_inductor_output_code))
-        ev_later(code_record, &p, sizeof p, p, NULL);
+        ev_later(output_code, &p, sizeof p, p, NULL);
+    if (p->decisions.n)
+        ev_put_off(fusion_record, &p, sizeof p, p);
 }
 
 void code_log_plan(const loop_plan *p, const run_kernel *const *k)
@@ -511,6 +507,7 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
         ev_text(EV_inductor_metrics, NULL, "%s: %s", p->g->name, strbuf_str(&b));
         strbuf_free(&b);
     }
+    ev_catch_up();
     perf_hints(p, k);
     cache_record(p, k);
     provenance(p);
