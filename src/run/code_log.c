@@ -479,12 +479,12 @@ void code_log_program(const loop_plan *p)
         ev_artifact("schedule", "string", NULL, b.s);
         strbuf_free(&b);
     }
+    if (p->decisions.n)
+        ev_now(fusion_record, &p);
     if (ev_text_on(EV_output_code))
         output_code(&p);
     else if (ev_trace_on(EV_inductor_output_code))
         ev_later(output_code, &p, sizeof p, p, NULL);
-    if (p->decisions.n)
-        ev_put_off(fusion_record, &p, sizeof p, p);
 }
 
 void code_log_plan(const loop_plan *p, const run_kernel *const *k)
@@ -507,7 +507,6 @@ void code_log_plan(const loop_plan *p, const run_kernel *const *k)
         ev_text(EV_inductor_metrics, NULL, "%s: %s", p->g->name, strbuf_str(&b));
         strbuf_free(&b);
     }
-    ev_catch_up();
     perf_hints(p, k);
     cache_record(p, k);
     provenance(p);
