@@ -7,7 +7,7 @@ the first call and its backward, less that without a trace, divided by the time 
 the compile. Then instructions (callgrind), which do not depend on what else the machine does: of the compiling thread, and
 of the records handed to the other. Wall time means something on a machine with a free second core only.
 The same for the small GPT of the tests, whose compile is short, and whose run is too short for anything to happen beside it.
-Fails when tracing adds 5 % or more to compiles of the GPT."""
+Fails when tracing adds 5 % or more to compiles of the GPT, by the median: a machine that stops a thread now and then shows in the mean."""
 import os, random, re, shutil, statistics, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -59,15 +59,18 @@ def end(p):
 
 
 def instructions(trace, out):
-    p = start(trace, "whole", ("valgrind", "--tool=callgrind", "--callgrind-out-file=" + out))
-    compile_once(p)
-    end(p)
-    text = subprocess.run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", out], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-    def of(name):
-        return max((int(m.replace(",", "")) for m in re.findall(rf"^ *([\d,]+) .*[:/]{name}(?: \[|$)", text, re.M)), default=0)
-    # valgrind runs one thread at a time, so the compiling one often makes the large records itself, or while it waits
-    here = of("ev_later") + of("ev_wait")
-    return of("capture_region") + of("step_apply") - here, here + of("worker") - of("text_ready")
+    """-> of the compiles, without what is handed over; of that"""
+    def run(*flags):
+        p = start(trace, "whole", ("valgrind", "--tool=callgrind", "--callgrind-out-file=" + out, *flags))
+        compile_once(p)
+        end(p)
+        text = subprocess.run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", out], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        def of(name):
+            return max((int(m.replace(",", "")) for m in re.findall(rf"^ *([\d,]+) .*{name}(?: \[|$)", text, re.M)), default=0)
+        return of
+    compiles, all = run("--toggle-collect=capture_region", "--toggle-collect=step_apply"), run()
+    # valgrind runs one thread at a time, so the compiling one often makes the large records itself
+    return compiles("PROGRAM TOTALS") - compiles("[:/]run_job"), all("[:/]run_job") - all("[:/]text_ready") + all("[:/]do_chores")
 
 
 def pair(d, size, n):
@@ -85,14 +88,14 @@ def pair(d, size, n):
 
 def measure(d, size, pairs, n):
     got = [pair(d, size, n) for _ in range(pairs)]
-    added = None
+    added = []
     for when, which in (("first in a process", 0), ("again", 1)):
         plain, traced = ([g[k][which] for g in got] for k in (0, 1))
         out = []
         for i, what in ((1, "compile"), (0, "calls")):
             more = [(t[i] - p[i]) / p[1] for p, t in zip(plain, traced)]
             out.append(f"{what} {statistics.mean(more):+.1%} +- {statistics.stdev(more) / len(more) ** 0.5:.1%}, median {statistics.median(more):+.1%}")
-            added = statistics.mean(more) if i else added
+            added += [statistics.median(more)] if i else []
         best = [min(x[1] for x in v) for v in (plain, traced)]
         print(f"trace: {size} GPT, {when}: compiles in {statistics.mean(x[1] for x in plain):.2f} ms, {statistics.mean(x[1] for x in traced):.2f} with a trace "
               f"(best {best[0]:.2f}, {best[1]:.2f}: {best[1] / best[0] - 1:+.1%}); added: {'; '.join(out)}; "
@@ -110,7 +113,7 @@ def main():
         pairs, n = int(os.environ.get("TAPER_BENCH_RUNS", "24")), 16
         added = measure(d, "whole", pairs, n)
         measure(d, "small", pairs, n)
-        return 1 if added >= 0.05 else 0
+        return 1 if max(added) >= 0.05 else 0
     finally:
         shutil.rmtree(d)
 
