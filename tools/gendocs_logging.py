@@ -74,11 +74,12 @@ o.append('''
 killed process loses at most the record it was making. The file is mapped, with room for records to come, which is filled with empty
 lines; they are cut off at the end, or stay (1 MiB at most) where a process is killed, and readers skip them. A digest of zeros stands where the
 process ended before it was computed. Who empties the file of a running program, as is done to logs, finds the records from then on in it.
-Large records (graphs, guards, generated code) are made by a thread of their own, one hand-over at a time, while the compile
-goes on; when the compile ends they are in the file, before anything it made runs. `bench/trace.py` measures what that costs: on the
-training step of its small GPT, which compiles in 27 million instructions (5.0 ms), 1.2 % more on the compiling thread and 12 million on the thread
-that writes; the compiling thread clocks 0.09 ms (1.8 %) for records and waiting, and its first call takes 0.3 to 0.5 ms (6 to 10 %) longer by the best of 60
-on a quiet two-core machine, where the text of guards and code that was not in the caches count, too.
+Large records (graphs, guards, generated code) are made by a thread of their own, one at a time, while the compile goes on. One that
+would have to wait for the one before is put off to a fixed place in the next stage. When the call that compiled returns, all are in
+the file; a process that crashes lets the thread finish first. `bench/trace.py` measures what that costs: on the
+training step of its GPT (first compile in a process 6.3 ms at best) tracing adds 1 to 6 % by the best of 24 processes and 2 to 5 % by the median of
+24 pairs on a two-core machine, 3 to 5 % to compiles after that, of which the compiling thread clocks 0.03 to 0.13 ms for records and waiting; the thread that writes
+executes 10 million instructions. The small GPT of the tests, which compiles in 4.2 ms and hardly runs, takes 1 to 4 % more at first and 5 to 7 % afterwards.
 Where no core is free for that thread, the compile takes longer by both.
 A record is a line with the prefix above and a JSON object, then the payload, each line after a tab:
 ```
