@@ -516,6 +516,84 @@ TEST(events_a_killed_process_loses_what_is_being_made)
         kill_and_look(i % 2, i * 173 % 5000);
 }
 
+/* What a process leaves that puts a record off, and then goes on in one of these ways. */
+enum { CATCHES_UP, HANDS_OVER, WAITS_FOR_IT, WAITS_FOR_ANOTHER, PUTS_OFF_MORE, SETTLES, CRASHES, FORKS };
+
+static void put_off_and_go_on(const char *dir, int how)
+{
+    tp_err err = { 0 };
+    ev_cid cid = { 0, 0, 0 };
+    int n[5] = { 0, 3, 6, 9, 12 };
+    if (!ev_trace_start(dir, false, &err))
+        _exit(1);
+    ev_cid_set(&cid);
+    ev_later(make_large, &n[0], sizeof *n, NULL, NULL);
+    ev_put_off(make_large, &n[1], sizeof *n, &n[1]);
+    ev_json(EV_dynamo_start, NULL, "{\"n\": 1}", NULL);
+    switch (how) {
+    case CATCHES_UP: ev_catch_up(); break;
+    case HANDS_OVER: ev_later(make_large, &n[2], sizeof *n, NULL, NULL); break;
+    case WAITS_FOR_IT: ev_wait(&n[1]); break;
+    case WAITS_FOR_ANOTHER: ev_wait(&n[2]); break;
+    case PUTS_OFF_MORE: ev_put_off(make_large, &n[2], sizeof *n, NULL); break;
+    case SETTLES: ev_settle(); break;
+    case CRASHES: raise(SIGSEGV); break;
+    case FORKS: /* it stays the parent's */
+        if (!fork()) {
+            ev_settle();
+            _exit(0);
+        }
+        wait(NULL);
+        break;
+    }
+    ev_wait(NULL); /* so that the small one comes after what was handed over */
+    ev_json(EV_dynamo_start, NULL, "{\"n\": 2}", NULL);
+    exit(0);
+}
+
+TEST(events_what_is_put_off_has_its_place)
+{
+    static const struct {
+        int how, order[6];
+    } rows[] = { { CATCHES_UP, { 0, 3, 2, -1 } },
+                 { HANDS_OVER, { 0, 3, 6, 2, -1 } },
+                 { WAITS_FOR_IT, { 0, 3, 2, -1 } },
+                 { WAITS_FOR_ANOTHER, { 0, 3, 2, -1 } },
+                 { PUTS_OFF_MORE, { 0, 3, 6, 2, -1 } },
+                 { SETTLES, { 0, 3, 2, -1 } },
+                 { CRASHES, { 0, 3, -1 } },
+                 { FORKS, { 0, 3, 2, -1 } } };
+    for (size_t i = 0; i < COUNT(rows) * 3; i++) {
+        tp_err err = { 0 };
+        int files, status, k = 0, small = -1;
+        char *dir = file_temp_dir(NULL, "taper-test-", &err);
+        pid_t pid = fork();
+        if (!pid)
+            put_off_and_go_on(dir, rows[i / 3].how);
+        waitpid(pid, &status, 0);
+        CHECK(rows[i / 3].how == CRASHES ? WIFSIGNALED(status) || WEXITSTATUS(status) : !status);
+        char *path = only_file(dir, "dedicated", &files);
+        CHECK_INT(files, 1);
+        size_t size = 0;
+        char *text = path ? file_read(path, (size_t)1 << 31, &size, &err) : NULL;
+        for (const char *p = text; p && (p = strstr(p, "{\"n\": ")); p += 6) {
+            int n = atoi(p + 6);
+            if (n == 1) { /* by the first thread, meanwhile: anywhere before what was put off */
+                small = k;
+                continue;
+            }
+            CHECK_INT(n, rows[i / 3].order[k]);
+            k++;
+        }
+        CHECK_INT(rows[i / 3].order[k], -1);
+        CHECK(small == 0 || small == 1);
+        free(text);
+        free(path);
+        CHECK(file_remove_tree(dir, &err));
+        free(dir);
+    }
+}
+
 TEST(events_table_is_consistent)
 {
     static const char *const reserved[] = { "rank",      "compiled_autograd_id",
