@@ -182,10 +182,45 @@ static int item_of(const aot_unit *u, int t)
 /* Why the captured graph cannot run a second time, or NULL. */
 static const char *runs_once(const aot_unit *u)
 {
-    bool leaves = u->nflag > 0; /* that are known outside: running again would make others */
-    for (int k = 0; k < u->nout; k++)
-        leaves |= u->out[k].leaf;
-    return u->nmut ? "writes to its inputs" : leaves ? "returns leaves made by requires_grad_()" : NULL;
+    return u->nmut ? "writes to its inputs" : u->nflag ? "says requires_grad_() of its inputs" : NULL;
+}
+
+/* The captured graph on its second run. */
+typedef struct second {
+    step *s;
+    bld *b;
+    tp_val *in;      /* the inputs; where gradients end, aliases of them: their hooks run later, and once */
+    tp_tensor **end; /* per gradient: the same of a leaf that the graph made and returned, owned, or NULL */
+} second;
+
+/* A leaf that is known outside is not made once more: what stands for it now leads to it. */
+static bool second_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    second *a = data;
+    const aot_unit *u = a->s->v->u;
+    const ir_graph *g = a->s->v->owner->g;
+    for (int i = 0; aot_makes_leaf(n) && n->arg[1].b && i < u->ngrad; i++) {
+        int k = u->grad[i] - u->nin, nr = 0;
+        if (k < 0 || g->output->arg[k].node != n->arg[0].node || !a->s->n.edge[i].node || a->end[i])
+            continue;
+        op_ctx *cx = a->b->cx;
+        bool mode = cx->grad_mode;
+        tp_val leaf = vT(ag_acc_tensor(a->s->n.edge[i].node)), alias = vNone;
+        cx->grad_mode = true;
+        bool ok = grad_call(cx, OP_alias, OPV_fn, &leaf, &alias, err);
+        cx->grad_mode = mode;
+        ag_node *fn = ok ? ag_grad_fn(alias.t, &nr, err) : NULL;
+        a->end[i] = ok ? alias.t : NULL;
+        return fn && ag_set_history(arg[0].t, fn, nr, err);
+    }
+    return run_opaque(NULL, n, arg, out, err);
+}
+
+/* The tensor of the second run at which gradient i ends; NULL: it is not on the way. */
+static tp_tensor *second_end(const second *a, int i)
+{
+    int at = a->s->v->u->grad[i];
+    return at < 0 ? NULL : at < a->s->v->u->nin ? a->in[at].t : a->end[i];
 }
 
 /* Where the compiled backward is not enough, the captured graph runs once more on the tape, with the random numbers it
@@ -222,10 +257,11 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
               **tan = mem_zalloc(sizeof *tan * (size_t)MAX(u->ntangent, 1)),
               **want = mem_zalloc(sizeof *want * (size_t)MAX(most, 1)),
               **got = mem_zalloc(sizeof *got * (size_t)MAX(most, 1));
-    ir_hook h = { .call = grad_call, .opaque = run_opaque };
+    second again = { s, b, in, mem_zalloc(sizeof *again.end * (size_t)MAX(u->ngrad, 1)) };
+    ir_hook h = { .call = grad_call, .opaque = second_opaque, .data = &again };
     bool ok = true, mode = b->cx->grad_mode;
     b->cx->grad_mode = true;
-    for (int i = 0; i < u->nin; i++) /* gradients end at these and not at the inputs, whose hooks run later */
+    for (int i = 0; i < u->nin; i++)
         if (ok && s->in[i].kind == VAL_tensor && ag_requires_grad(s->in[i].t))
             ok = grad_call(b->cx, OP_alias, OPV_fn, &s->in[i], &in[i], err);
         else {
@@ -239,9 +275,9 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
     rng->seed = seed;
     rng->offset = offset;
     b->cx->grad_mode = mode;
-    for (int i = 0; i < u->ngrad; i++)
-        if (need[i])
-            want[nwant++] = in[u->grad[i]].t;
+    for (int i = 0; ok && i < u->ngrad; i++)
+        if (need[i] && second_end(&again, i))
+            want[nwant++] = second_end(&again, i);
     for (int t = 0; ok && t < u->ntangent; t++) {
         int k = item_of(u, t);
         tp_tensor *x = k >= 0 && out[k].kind == VAL_tensor ? out[k].t : NULL;
@@ -265,10 +301,10 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
     if (ok && nroot && nwant)
         ok = ag_backward(b->cx, root, nroot, tan, &o, err);
     int k = 0;
-    for (int i = 0; i < u->ngrad; i++)
-        if (need[i])
+    for (int i = 0; ok && i < u->ngrad; i++)
+        if (need[i] && second_end(&again, i))
             dx[i] = got[k++];
-    for (int t = 0; seen && t < u->ntangent && k < nwant; t++) {
+    for (int t = 0; ok && seen && t < u->ntangent && k < nwant; t++) {
         int item = item_of(u, t);
         if (watched[t] && item >= 0 && want[k] == out[item].t)
             seen[t] = got[k++];
@@ -278,6 +314,9 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
     for (int i = 0; i < u->nin; i++)
         if (in[i].kind == VAL_tensor)
             tensor_unref(in[i].t);
+    for (int i = 0; i < u->ngrad; i++)
+        tensor_unref(again.end[i]);
+    free(again.end);
     free(in);
     free(out);
     free(root);

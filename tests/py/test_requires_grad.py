@@ -255,16 +255,51 @@ def test_create_graph_says_why_it_cannot():
     taper._dynamo.reset()
 
     @taper.compile(backend="aot_eager")
-    def f(x):
-        y = x.detach().requires_grad_()
-        return (y * y * x).sum(), y
-    x = taper.ones(3, requires_grad=True)
-    loss, y = f(x)
+    def f(x, y):
+        y.requires_grad_()
+        return (y * y * x).sum()
+    x, y = taper.ones(3, requires_grad=True), taper.ones(3)
+    loss = f(x, y)
     try:
         taper.autograd.grad(loss, x, create_graph=True)
         assert False
     except RuntimeError as e:
-        assert "returns leaves made by requires_grad_()" in str(e)
+        assert "the graph says requires_grad_() of its inputs" in str(e), e
+
+
+def test_create_graph_through_a_leaf_that_is_returned():
+    """The graph runs again on the tape, where the leaf is the one that was returned."""
+    def f(x, w):
+        y = (x * 2).detach().requires_grad_()
+        return (y * y * y * w).sum() + x.sum(), y
+    got = []
+    for fn in (f, taper.compile(f, backend="aot_eager"), taper.compile(f)):
+        x, w = taper.tensor([1.0, 2.0], requires_grad=True), taper.tensor([3.0, 1.0], requires_grad=True)
+        loss, y = fn(x, w)
+        seen = []
+        y.register_hook(lambda g: seen.append(g.tolist()))
+        gy, gw, gx = taper.autograd.grad(loss, [y, w, x], create_graph=True)
+        h = taper.autograd.grad((gy * w).sum(), [y, w], retain_graph=True)
+        assert y.grad is None and y.is_leaf
+        gw.sum().backward()
+        got.append([t.tolist() for t in (gy, gw, gx, *h, y.grad)] + [seen])
+    assert got[0] == got[1] == got[2], got
+
+
+def test_create_graph_behind_a_break():
+    def f(x, w):
+        y = (x * 2).detach().requires_grad_()
+        loss = (y * y * y * w).sum()
+        taper._dynamo.graph_break()
+        g, = taper.autograd.grad(loss, y, create_graph=True)
+        return (g * g).sum()
+    got = []
+    for fn in (f, taper.compile(f, backend="aot_eager"), taper.compile(f)):
+        x, w = taper.tensor([1.0, 2.0], requires_grad=True), taper.tensor([3.0, 1.0], requires_grad=True)
+        loss = fn(x, w)
+        loss.backward()
+        got.append((loss.item(), x.grad, w.grad.tolist()))
+    assert got[0] == got[1] == got[2], got
 
 
 def test_create_graph_in_the_same_function():
