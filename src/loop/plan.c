@@ -2561,11 +2561,15 @@ static bool absorb_newest(planner *pl, const uint64_t *deps)
         group *h = pl->groups.at[i];
         if (!bit_has(deps, i) || h->ext || h->deep || h->scan || !same_sizes(g->nd, g->size, h->nd, h->size))
             continue;
+        for (int k = 0; k < g->id; k++) /* who reads it elsewhere would have to follow all of h */
+            if (k != i && bit_has(pl->groups.at[k]->before, g->id))
+                return false;
         uint64_t *with = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
         memcpy(with, g->before, sizeof *with * (size_t)pl->words);
         bit_set(with, i);
         if (!join(pl, h, g->member[0], with))
             return false;
+        h->before[g->id / 64] &= ~((uint64_t)1 << g->id % 64); /* the next group gets this number */
         pl->groups.n--;
         return true;
     }
