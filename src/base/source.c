@@ -94,16 +94,19 @@ static source_file *source_read(const char *file)
     return f;
 }
 
-bool source_is_file(const char *file)
+bool source_is_read(const char *file)
 {
-    struct stat st;
-    if (*file != '/')
-        return false;
     pthread_once(&once, at_fork);
     take_lock();
     const source_file *f = map_get(&files, file);
     drop_lock();
-    return (f && f->text) || (stat(file, &st) == 0 && S_ISREG(st.st_mode));
+    return f && f->text;
+}
+
+bool source_is_file(const char *file)
+{
+    struct stat st;
+    return *file == '/' && (source_is_read(file) || (stat(file, &st) == 0 && S_ISREG(st.st_mode)));
 }
 
 const char *source_line(const char *file, int line)

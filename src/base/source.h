@@ -10,4 +10,5 @@ const char *source_line(const char *file, int line);
 const char *source_line_stripped(const char *file, int line); /* without that before it, too */
 /* Can it be read later? A file on disk whose name does not depend on the current directory. */
 bool source_is_file(const char *file);
+bool source_is_read(const char *file);
 #endif

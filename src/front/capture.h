@@ -90,6 +90,7 @@ typedef struct guard {
     guard_tensor *t;
     const char *text; /* what failed, exactly as the log prints it; made when asked for */
     const char *hint; /* the part of it that only Python knows (guard_prepare) */
+    bool prepared;
     struct entry *e;
     const char *where;     /* "return x + 1  # file:line in fn", or NULL */
     int older;             /* guard of the same source + 1 */
@@ -261,6 +262,7 @@ struct entry {
     source *table[512];
     VEC(source *) sources;
     VEC(guard) guards;
+    size_t nprepared; /* of them: any thread can write their texts */
     VEC(look) looks;
     VEC(look_group) look_groups;
     struct {
@@ -682,6 +684,7 @@ typedef struct guard_texts {
 void guard_texts_init(guard_texts *t, const entry *e);
 void guard_texts_free(guard_texts *t);
 void guard_prepare(guard *g);
+void guard_prepare_early(guard *g);
 void guard_json(strbuf *b, const entry *e,
                 guard_texts *t);       /* dynamo_guards: a list of {code, type, stack, user_stack} */
 PyObject *keep(entry *e, PyObject *o); /* borrowed back */

@@ -1,5 +1,6 @@
 /* compile.c - taper.compile: the callable it returns, backends, settings, the ledger. */
 #include "base/envvars.h"
+#include "base/source.h"
 #include "front/capture.h"
 #include "events/metrics.h"
 #include "aot/aot.h"
@@ -643,6 +644,32 @@ PyTypeObject PyCompiled_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper
                                  .tp_methods = compiled_methods,
                                  .tp_getset = compiled_getset };
 
+static void read_source(void *arg)
+{
+    char *file = *(char **)arg;
+    source_line(file, 1);
+    free(file);
+}
+
+/* A trace shows lines of the program: the file is read while nothing is compiled yet. */
+static void read_ahead(PyObject *fn)
+{
+    if (!ev_trace_on(EV_dynamo_start))
+        return;
+    PyObject *f = PyMethod_Check(fn)     ? Py_NewRef(PyMethod_GET_FUNCTION(fn))
+                  : PyFunction_Check(fn) ? Py_NewRef(fn)
+                                         : PyObject_GetAttrString((PyObject *)Py_TYPE(fn), "forward");
+    const char *name = f && PyFunction_Check(f)
+                           ? PyUnicode_AsUTF8(((PyCodeObject *)PyFunction_GET_CODE(f))->co_filename)
+                           : NULL;
+    if (name && source_is_file(name) && !source_is_read(name)) {
+        char *file = mem_strdup(name);
+        ev_later(read_source, &file, sizeof file, NULL, NULL);
+    }
+    py_forget();
+    Py_XDECREF(f);
+}
+
 /* _capture_compile(fn, backend, dynamic, fullgraph, options, guard_fail_fn) */
 static PyObject *compile(PyObject *m, PyObject *args)
 {
@@ -656,6 +683,7 @@ static PyObject *compile(PyObject *m, PyObject *args)
         first = false;
     }
     ev_trace_prepare();
+    read_ahead(fn);
     metrics_environment();
     PyCompiled *c = PyObject_GC_New(PyCompiled, &PyCompiled_Type);
     if (!c)

@@ -298,13 +298,15 @@ void src_release(entry *e)
 }
 
 /* ---- adding ---- */
+static bool usual_class(PyObject *t) { return Py_TYPE(t)->tp_repr == PyType_Type.tp_repr; }
+
 /* "<class 'module.name'>", as type.__repr__ writes it. */
 static const char *class_text(entry *e, PyTypeObject *t)
 {
     static PyObject *key;
     if (!key)
         key = PyUnicode_InternFromString("__module__");
-    if (!key || Py_TYPE(t)->tp_repr != PyType_Type.tp_repr)
+    if (!key || !usual_class((PyObject *)t))
         return repr(e, (PyObject *)t);
     if (!(t->tp_flags & Py_TPFLAGS_HEAPTYPE))
         return arena_adds(&e->mem, "<class '", t->tp_name, "'>", NULL);
@@ -389,9 +391,51 @@ static void prepare_source(source *s)
     }
 }
 
+/* The same for a guard that was just made, as far as no code of the program can run. */
+void guard_prepare_early(guard *g)
+{
+    for (const source *s = g->src; s && !s->plain; s = s->base)
+        if (!plain_source(s))
+            return;
+    switch (g->kind) {
+    case G_EQUALS_MATCH:
+    case G_HASATTR:
+    case G_BOOL_MATCH:
+    case G_DICT_CONTAINS:
+    case G_SET_CONTAINS:
+        if (!plain_value(g->obj))
+            return;
+        break;
+    case G_NO_HASATTR:
+        if (!plain_name(g->obj))
+            return;
+        break;
+    case G_DICT_KEYS_MATCH:
+        if (!plain_keys(g->obj))
+            return;
+        break;
+    case G_TYPE_MATCH:
+        if (!usual_class(g->obj))
+            return;
+        break;
+    case G_ID_MATCH:
+        if (!usual_class((PyObject *)Py_TYPE(g->obj)))
+            return;
+        break;
+    case G_DUPLICATE_INPUT:
+    case G_NOT_SAME: return; /* the other source is not known yet */
+    default: break;
+    }
+    guard_prepare(g);
+}
+
 /* Asks Python for all that the text of a guard needs: then another thread can write it. */
 void guard_prepare(guard *g)
 {
+    if (g->prepared)
+        return;
+    g->prepared = true;
+    g->e->nprepared++;
     prepare_source(g->src);
     prepare_source(g->src2);
     if (g->hint)
@@ -551,7 +595,7 @@ guard *guard_add(entry *e, guard_kind k, source *s, PyObject *obj)
             if (g->kind == k && g->obj == obj)
                 return g;
         }
-    guard g = { .kind = (uint8_t)k, .src = s, .obj = keep(e, obj), .older = s ? s->guards : 0 };
+    guard g = { .kind = (uint8_t)k, .src = s, .obj = keep(e, obj), .e = e, .older = s ? s->guards : 0 };
     vec_push(&e->guards, g);
     if (s)
         s->guards = (int)e->guards.n;
@@ -569,7 +613,6 @@ void guard_finish(entry *e)
     e->steps = arena_alloc(&e->mem, sizeof *e->steps * (size_t)MAX(n, 1));
     for (size_t i = 0; i < e->guards.n; i++) {
         guard *g = &e->guards.at[i];
-        g->e = e;
         if (!g->src)
             e->steps[k++] = (struct step){ NULL, g };
     }

@@ -956,7 +956,7 @@ static void log_captured(entry *e, bool still, PyObject *const *in)
     if (!ev_trace_on(EV_dynamo_output_graph))
         return;
     metrics_inputs(e, in);
-    for (size_t i = 0; i < e->guards.n; i++)
+    for (size_t i = 0; i < e->guards.n && e->nprepared < e->guards.n; i++)
         guard_prepare(&e->guards.at[i]);
     if (e->guards.n >= EV_LATER_NODES && still)
         ev_put_off(trace_guards, &e, sizeof e, e); /* the graph is being printed */

@@ -177,8 +177,10 @@ void guard_where(trace *t, guard *g)
 {
     bool traced = !g->file && ev_trace_on(EV_dynamo_guards), shown = !g->where && ev_on(EV_guards);
     frame *f = traced || shown ? frame_user(t->top) : NULL;
-    if (f && traced)
+    if (f && traced) {
         g->file = f->cc->file, g->fn = f->cc->name, g->line = frame_line(f);
+        guard_prepare_early(g);
+    }
     if (!f || !shown)
         return;
     int line = frame_line(f);
