@@ -23,6 +23,8 @@ static _Thread_local struct {
     size_t nhead;
     strbuf tail;
     int64_t since;
+    const char *file, *short_file;
+    size_t nfile;
 } shared;
 
 static struct {
@@ -399,10 +401,19 @@ void ev_batch(bool on)
 
 void ev_batch_json(ev_kind k, const char *file, int line, const strbuf *metadata)
 {
+    if (shared.file != file) {
+        shared.file = file;
+        shared.short_file = ev_short_file(file);
+        shared.nfile = strlen(shared.short_file);
+    }
+    strbuf_grow(batch, shared.nhead + shared.nfile + metadata->n + shared.tail.n + 100);
     strbuf_addn(batch, shared.head, shared.nhead);
-    strbuf_adds(batch, ev_short_file(file), ":", NULL);
+    strbuf_addn(batch, shared.short_file, shared.nfile);
+    strbuf_addc(batch, ':');
     strbuf_int(batch, line);
-    strbuf_adds(batch, "] {\"", ev_rows[k].name, "\": ", NULL);
+    strbuf_add(batch, "] {\"");
+    strbuf_add(batch, ev_rows[k].name);
+    strbuf_add(batch, "\": ");
     strbuf_addn(batch, metadata->s, metadata->n);
     strbuf_addn(batch, shared.tail.s, shared.tail.n);
 }

@@ -75,50 +75,55 @@ static void field(strbuf *b, const char *key, int64_t v)
     strbuf_add(b, key);
     strbuf_int(b, v);
 }
-static void id_of(strbuf *b, int i, const entry *e)
+/* Inputs as the trace describes them: what they have in common, and where their storages are. */
+typedef struct described {
+    strbuf id, one;
+    const void **storage;
+    dtype dt; /* of the last one, and how that is said */
+    dev_kind device;
+    strbuf type;
+} described;
+
+static void describe_type(described *d, const tp_tensor *t)
 {
-    strbuf_clear(b);
-    field(b, "{\"id\": ", i);
-    field(b, ", \"describer_id\": ", e->r->frame_id);
+    dev_kind device = (dev_kind)tensor_device(t).kind;
+    if (d->type.n && d->dt == (dtype)t->dt && d->device == device)
+        return;
+    d->dt = (dtype)t->dt;
+    d->device = device;
+    strbuf_clear(&d->type);
+    strbuf_adds(&d->type, ", \"dtype\": \"", cap_brand(), ".", dtype_name(d->dt),
+                "\", \"device\": \"device(type='", device_name(device), "')\"", NULL);
 }
 
-/* Storages have the number of the first input that lies in them. */
-static int storage_of(PyObject *const *in, int i)
+static void describe(described *d, const entry *e, int i, PyObject *o)
 {
-    int k = 0;
-    while (!py_is_tensor(in[k]) || py_tensor(in[k])->storage != py_tensor(in[i])->storage)
-        k++;
-    return k;
-}
-
-static void describe(strbuf *b, const entry *e, int i, PyObject *const *in)
-{
-    PyObject *o = in[i];
     const tp_tensor *t = py_tensor(o);
     const char *source = src_text(e->in[i]);
-    int storage = t->storage ? storage_of(in, i) : i;
+    strbuf *b = &d->one;
+    int storage = 0; /* it has the number of the first input that lies in it */
+    while (t->storage ? d->storage[storage] != t->storage : storage < i)
+        storage++;
+    strbuf_clear(&d->id);
+    field(&d->id, "{\"id\": ", i);
+    field(&d->id, ", \"describer_id\": ", e->r->frame_id);
     if (storage == i) {
-        id_of(b, i, e);
+        strbuf_clear(b);
+        strbuf_addn(b, d->id.s, d->id.n);
         field(b, ", \"size\": ", t->storage ? (int64_t)t->storage->nbytes : 0);
         strbuf_addc(b, '}');
         ev_batch_put(EV_describe_storage, b);
     }
-    id_of(b, i, e);
+    describe_type(d, t);
+    strbuf_clear(b);
+    strbuf_addn(b, d->id.s, d->id.n);
     field(b, ", \"ndim\": ", t->ndim);
-    strbuf_add(b, ", \"dtype\": \"");
-    strbuf_add(b, cap_brand());
-    strbuf_addc(b, '.');
-    strbuf_add(b, dtype_name((dtype)t->dt));
-    strbuf_add(b, "\", \"device\": \"device(type='");
-    strbuf_add(b, device_name((dev_kind)tensor_device(t).kind));
-    strbuf_add(b, "')\"");
+    strbuf_addn(b, d->type.s, d->type.n);
     ints(b, ", \"size\": [", t->size, t->ndim);
     ints(b, ", \"stride\": [", t->stride, t->ndim);
     field(b, ", \"storage\": ", storage);
     field(b, ", \"storage_offset\": ", t->offset);
-    strbuf_add(b, ", \"layout\": \"");
-    strbuf_add(b, cap_brand());
-    strbuf_add(b, ".strided\"");
+    strbuf_adds(b, ", \"layout\": \"", cap_brand(), ".strided\"", NULL);
     strbuf_add(b, ag_is_leaf((tp_tensor *)t) ? ", \"is_leaf\": true" : "");
     strbuf_add(b, ag_requires_grad(t) ? ", \"requires_grad\": true" : "");
     strbuf_add(b, Py_TYPE(o) != &PyTensor_Type ? ", \"is_parameter\": true" : "");
@@ -127,14 +132,15 @@ static void describe(strbuf *b, const entry *e, int i, PyObject *const *in)
     if (dynamic) {
         int64_t at[32];
         int n = 0;
-        for (int d = 0; d < 32; d++)
-            if (dynamic >> d & 1)
-                at[n++] = d;
+        for (int k = 0; k < 32; k++)
+            if (dynamic >> k & 1)
+                at[n++] = k;
         ints(b, ", \"dynamo_dynamic_indices\": [", at, n);
     }
     strbuf_addc(b, '}');
     ev_batch_put(EV_describe_tensor, b);
-    id_of(b, i, e);
+    strbuf_clear(b);
+    strbuf_addn(b, d->id.s, d->id.n);
     strbuf_add(b, ", \"source\": ");
     json_quote(b, source, strlen(source));
     strbuf_addc(b, '}');
@@ -143,15 +149,20 @@ static void describe(strbuf *b, const entry *e, int i, PyObject *const *in)
 
 void metrics_inputs(const entry *e, PyObject *const *in)
 {
-    strbuf b = { 0 };
     if (!ev_trace_on(EV_describe_tensor))
         return;
+    described d = { .storage = mem_zalloc(sizeof *d.storage * (size_t)(e->nin + 1)) };
+    for (int i = 0; i < e->nin; i++)
+        d.storage[i] = py_is_tensor(in[i]) ? py_tensor(in[i])->storage : NULL;
     ev_batch(true);
     for (int i = 0; i < e->nin; i++)
         if (py_is_tensor(in[i]))
-            describe(&b, e, i, in);
+            describe(&d, e, i, in[i]);
     ev_batch(false);
-    strbuf_free(&b);
+    strbuf_free(&d.id);
+    strbuf_free(&d.one);
+    strbuf_free(&d.type);
+    free(d.storage);
 }
 
 /* ---- calls ---- */
