@@ -77,10 +77,11 @@ process ended before it was computed. Who empties the file of a running program,
 Large records (graphs, guards, generated code) are made by a thread of their own, one at a time, while the compile goes on. One that
 would have to wait for the one before is put off to a fixed place in the next stage. When the call that compiled returns, all are in
 the file; a process that crashes lets the thread finish first. `bench/trace.py` measures what that costs: on the
-training step of its GPT (first compile in a process 6.3 ms) tracing adds 1 to 6 % (five runs: 0.8, 2.2, 3.0, 3.1 and 6.2 %) by the best of 24 processes on a
-two-core virtual machine, and 2 to 4 % to compiles after that; by the median of pairs 3 to 10 %, as its host stops it more often when both cores work. The compiling thread
-clocks 0.03 to 0.13 ms for records and waiting, and the thread that writes executes 10 million instructions. The small GPT of the tests, which compiles in 4.2 ms
-and hardly runs, takes 2 to 4 % more at first and 4 to 5 % afterwards.
+training step of its GPT tracing adds 1.3, 1.4 and 1.8 % to the first compile in a process (6.1 to 6.3 ms; the best of 24 processes, three runs, on a quiet two-core
+virtual machine; by the median of pairs 2.7 to 5.5 %) and 1.3, 3.0 and 4.1 % to compiles after that (4.7 to 5.1 ms; means of 24 pairs, give or take 0.5 to 1.0). The compiling
+thread clocks 0.07 to 0.08 ms for records and waiting; the thread that writes executes 10 million instructions. The small GPT of the tests, which compiles in 4.2 ms and hardly
+runs, takes 1.7 to 3.0 % more at first and 5 to 9 % afterwards. On a machine whose processors share cores with others, first compiles took 2 to 5 % more, and later
+ones up to 11 %.
 Where no core is free for that thread, the compile takes longer by both.
 A record is a line with the prefix above and a JSON object, then the payload, each line after a tab:
 ```
