@@ -794,7 +794,7 @@ def check(seed, ops=12, backend="inductor", dynamic=None):
     try:
         want = call_with(p, f, seed)
     except REFUSALS as e:
-        if "derivative" in str(e):  # of a row that has none
+        if "derivative" in str(e) or "not enough memory" in str(e):  # of a row that has none; operands that broadcast to each other
             return None
         return f"the program itself is wrong: {e}\n{p.program()}"
     dynamo.reset()
