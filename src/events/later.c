@@ -380,7 +380,9 @@ void ev_put_off(ev_later_fn *fn, const void *arg, size_t n, const void *keep)
 {
     pthread_mutex_lock(&q.lock);
     start();
-    bool wake = catch_up();
+    bool wake = false;
+    while (q.put_off.fn) /* the lock may have been released meanwhile */
+        wake = catch_up();
     q.put_off = job_of(fn, arg, n, keep, NULL);
     say_unwritten(now_unwritten() & (NOT_TAKEN | TAKEN));
     pthread_mutex_unlock(&q.lock);
