@@ -27,8 +27,7 @@ static map shared_of(const ir_graph *g, bool *any)
             map_puti(&at, (uintptr_t)x->storage,
                      (void *)((uintptr_t)map_geti(&at, (uintptr_t)x->storage) + 2));
     }
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         for (int i = 0; i < n->narg; i++) {
             const tp_tensor *x = n->arg[i].kind == VAL_node && writes(n, i) ? ir_type(n->arg[i].node) : NULL;
             uintptr_t k = x ? (uintptr_t)map_geti(&at, (uintptr_t)x->storage) : 0;

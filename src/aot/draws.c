@@ -180,8 +180,7 @@ static bool own_generator(const ir_node *n) /* whose state the graph does not ca
 
 bool aot_draws(tp_comp *c, ir_graph *g)
 {
-    IR_EACH_SAFE(n, g)
-    {
+    IR_EACH_SAFE (n, g) {
         const tp_tensor *t = n->kind == IR_call && n->val.kind == VAL_tensor ? ir_type(n) : NULL;
         if (!t || n->variant != OPV_fn || !(op_row_of((op_id)n->op)->flags & OPF_RAND) ||
             n->op == OP__rng_reserve || !tensor_is_contiguous(t) || own_generator(n) ||

@@ -57,8 +57,7 @@ static ir_node *build(ir_graph *g, ir_node *at, op_id op, const tp_val *arg, int
 
 bool aot_pool_offsets(tp_comp *c, ir_graph *g)
 {
-    IR_EACH_SAFE(m, g)
-    {
+    IR_EACH_SAFE (m, g) {
         if (m->kind != IR_call || m->op != OP_max_pool2d_with_indices || !window_fits(&m->arg[1]) ||
             !for_backward(m) || !decide(c, DECIDE_decomp, m))
             continue;

@@ -311,8 +311,7 @@ static void choose(part *p, bool min_cut)
 {
     ir_graph *j = p->j;
     if (!min_cut) {
-        IR_EACH(n, j)
-        {
+        IR_EACH (n, j) {
             if (!p->needed[n->id] || n->kind == IR_const)
                 continue;
             if (savable(n))
@@ -326,8 +325,7 @@ static void choose(part *p, bool min_cut)
     f.level = mem_alloc(sizeof(int) * (size_t)f.n);
     f.it = mem_alloc(sizeof(int) * (size_t)f.n);
     memset(f.head, -1, sizeof(int) * (size_t)f.n);
-    IR_EACH(v, j)
-    {
+    IR_EACH (v, j) {
         if ((p->side[v->id] & SIDE_bw) || v->kind == IR_output)
             continue;
         bool input = v->kind == IR_placeholder;
@@ -359,10 +357,10 @@ static void choose(part *p, bool min_cut)
         }
     }
     max_flow(&f, s, t);
-    IR_EACH(v, j)
-    if (!(p->side[v->id] & SIDE_bw) && v->kind != IR_output && v->kind != IR_const &&
-        f.level[2 * v->id] < 0 && f.level[2 * v->id + 1] >= 0)
-        p->save[v->id] = true;
+    IR_EACH (v, j)
+        if (!(p->side[v->id] & SIDE_bw) && v->kind != IR_output && v->kind != IR_const &&
+            f.level[2 * v->id] < 0 && f.level[2 * v->id + 1] >= 0)
+            p->save[v->id] = true;
     free(f.head);
     free(f.level);
     free(f.it);
@@ -409,22 +407,22 @@ static void save_symbols(part *p)
     if (!p->j->env || !sym_env_n_symbols(p->j->env))
         return;
     bool *again = mem_zalloc((size_t)MAX(p->j->next_id, 1));
-    IR_EACH(n, p->j)
-    if (p->needed[n->id])
-        need_again(p, again, n);
-    IR_EACH(n, p->j)
-    if ((p->side[n->id] & SIDE_bw) || again[n->id])
-        for (int i = 0; i < n->narg && n->kind != IR_output; i++)
-            note_symbols(&used, &n->arg[i]);
+    IR_EACH (n, p->j)
+        if (p->needed[n->id])
+            need_again(p, again, n);
+    IR_EACH (n, p->j)
+        if ((p->side[n->id] & SIDE_bw) || again[n->id])
+            for (int i = 0; i < n->narg && n->kind != IR_output; i++)
+                note_symbols(&used, &n->arg[i]);
     if (used.n)
-        IR_EACH(n, p->j)
-    if (!(p->side[n->id] & SIDE_bw) && ir_decides(n)) {
-        if (savable(n))
-            p->save[n->id] = true;
-        for (ir_use *q = n->uses; q; q = q->next) /* of several results, those that are there */
-            if (n->val.kind == VAL_tensors && q->user->kind == IR_getitem)
-                p->save[q->user->id] = true;
-    }
+        IR_EACH (n, p->j)
+            if (!(p->side[n->id] & SIDE_bw) && ir_decides(n)) {
+                if (savable(n))
+                    p->save[n->id] = true;
+                for (ir_use *q = n->uses; q; q = q->next) /* of several results, those that are there */
+                    if (n->val.kind == VAL_tensors && q->user->kind == IR_getitem)
+                        p->save[q->user->id] = true;
+            }
     free(again);
     map_free(&used);
 }
@@ -496,8 +494,7 @@ static void build_fw(part *p, aot_unit *u, int nfw)
     copier k = { graph_like(j, u->ngrad ? "_forward" : "_inference"),
                  mem_zalloc(sizeof(ir_node *) * (size_t)MAX(j->next_id, 1)) };
     int seen = 0;
-    IR_EACH(n, j)
-    {
+    IR_EACH (n, j) {
         if (n->kind == IR_output)
             continue;
         if (n->kind == IR_placeholder ? seen++ < u->nin
@@ -511,12 +508,12 @@ static void build_fw(part *p, aot_unit *u, int nfw)
             v.node = k.map[v.node->id];
         vec_push(&out, v);
     }
-    IR_EACH(n, j)
-    if (p->save[n->id]) {
-        vec_push(&out, ((tp_val){ .kind = VAL_node, .node = k.map[n->id] }));
-        u->nsaved++;
-        u->saved_bytes += n->kind == IR_placeholder ? 0 : p->bytes[n->id];
-    }
+    IR_EACH (n, j)
+        if (p->save[n->id]) {
+            vec_push(&out, ((tp_val){ .kind = VAL_node, .node = k.map[n->id] }));
+            u->nsaved++;
+            u->saved_bytes += n->kind == IR_placeholder ? 0 : p->bytes[n->id];
+        }
     ir_set_output(k.to, out.at, (int)out.n);
     vec_free(&out);
     free(k.map);
@@ -531,19 +528,18 @@ static void build_bw(part *p, aot_unit *u, int nfw)
     bool *again = mem_zalloc((size_t)MAX(j->next_id, 1));
     int seen = 0;
 
-    IR_EACH(n, j)
-    if (p->needed[n->id] && !p->save[n->id])
-        need_again(p, again, n);
-    IR_EACH(n, j)
-    if (p->save[n->id]) {
-        ir_node *m = ir_add_placeholder_val(k.to, n->name, n->name, copy_type(&n->val));
-        k.map[n->id] = m;
-    }
-    IR_EACH(n, j)
-    if (n->kind == IR_placeholder && seen++ >= u->nin)
-        copy_node(&k, n);
-    IR_EACH(n, j)
-    {
+    IR_EACH (n, j)
+        if (p->needed[n->id] && !p->save[n->id])
+            need_again(p, again, n);
+    IR_EACH (n, j)
+        if (p->save[n->id]) {
+            ir_node *m = ir_add_placeholder_val(k.to, n->name, n->name, copy_type(&n->val));
+            k.map[n->id] = m;
+        }
+    IR_EACH (n, j)
+        if (n->kind == IR_placeholder && seen++ >= u->nin)
+            copy_node(&k, n);
+    IR_EACH (n, j) {
         if (n->kind == IR_output || k.map[n->id])
             continue;
         if (again[n->id] || ((p->side[n->id] & SIDE_bw) && n->kind != IR_placeholder))
@@ -627,8 +623,7 @@ static void save_for_symbols(part *p, int nprimal, int nfw)
     int k = 0;
     if (!j->env)
         return;
-    IR_EACH(n, j)
-    {
+    IR_EACH (n, j) {
         if (p->save[n->id] || (n->kind == IR_placeholder && k >= nprimal))
             bind_from(&b, n);
         k += n->kind == IR_placeholder;
@@ -639,8 +634,7 @@ static void save_for_symbols(part *p, int nprimal, int nfw)
             compute_too(&c, j->output->arg[i].node);
     while (c.todo.n)
         ir_each_operand(vec_pop(&c.todo), compute_too, &c);
-    IR_EACH(n, j)
-    {
+    IR_EACH (n, j) {
         if (!c.in[n->id])
             continue;
         for (int i = 0; i < nprimal && !node_known(&b, n); i++) {
@@ -670,8 +664,7 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
     p.bytes = mem_zalloc(n * sizeof *p.bytes);
 
     int k = 0;
-    IR_EACH(v, j)
-    { /* what depends on a tangent belongs to backward */
+    IR_EACH (v, j) { /* what depends on a tangent belongs to backward */
         p.bytes[v->id] = node_bytes(v);
         if (v->kind == IR_placeholder) {
             if (k++ >= u->nin)
@@ -685,31 +678,32 @@ bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
             p.side[v->id] |= SIDE_bw;
     }
     mark_needed_by(&p, j->output->arg, nfw, SIDE_fw);
-    IR_EACH(v, j) /* calls made for what they do */
-    if (v->kind == IR_opaque && !(p.side[v->id] & SIDE_bw) && ir_node_is_effect(v))
-        mark_needed_by(&p, &(tp_val){ .kind = VAL_node, .node = v }, 1, SIDE_fw);
-    IR_EACH(v, j) /* what decides symbols, checks them or draws numbers belongs to forward whoever reads it */
-    if (v->kind == IR_call && !(p.side[v->id] & SIDE_bw) &&
-        ((op_row_of((op_id)v->op)->flags & (OPF_CHECK | OPF_RAND)) || ir_decides(v)))
-        mark_needed_by(&p, &(tp_val){ .kind = VAL_node, .node = v }, 1, SIDE_fw);
+    IR_EACH (v, j) /* calls made for what they do */
+        if (v->kind == IR_opaque && !(p.side[v->id] & SIDE_bw) && ir_node_is_effect(v))
+            mark_needed_by(&p, &(tp_val){ .kind = VAL_node, .node = v }, 1, SIDE_fw);
+    IR_EACH (v,
+             j) /* what decides symbols, checks them or draws numbers belongs to forward whoever reads it */
+        if (v->kind == IR_call && !(p.side[v->id] & SIDE_bw) &&
+            ((op_row_of((op_id)v->op)->flags & (OPF_CHECK | OPF_RAND)) || ir_decides(v)))
+            mark_needed_by(&p, &(tp_val){ .kind = VAL_node, .node = v }, 1, SIDE_fw);
     if (u->ngrad) {
-        IR_EACH(v, j)
-        if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
-            ir_each_operand(v, reads, &p);
+        IR_EACH (v, j)
+            if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
+                ir_each_operand(v, reads, &p);
         for (int i = nfw; i < j->output->narg; i++) /* a gradient that no tangent reaches */
             if (j->output->arg[i].kind == VAL_node)
                 reads(&p, j->output->arg[i].node);
-        IR_EACH(v, j)
-        if (p.needed[v->id] && v->kind != IR_placeholder)
-            u->all_bytes += p.bytes[v->id];
+        IR_EACH (v, j)
+            if (p.needed[v->id] && v->kind != IR_placeholder)
+                u->all_bytes += p.bytes[v->id];
         choose(&p, min_cut);
         save_symbols(&p);
         save_for_symbols(&p, u->nin, nfw);
-        IR_EACH(v, j) /* whatever is saved must be computed in forward */
-        if (p.save[v->id]) {
-            tp_val one = { .kind = VAL_node, .node = v };
-            mark_needed_by(&p, &one, 1, SIDE_fw);
-        }
+        IR_EACH (v, j) /* whatever is saved must be computed in forward */
+            if (p.save[v->id]) {
+                tp_val one = { .kind = VAL_node, .node = v };
+                mark_needed_by(&p, &one, 1, SIDE_fw);
+            }
     }
     build_fw(&p, u, nfw);
     if (u->ngrad)
@@ -764,9 +758,9 @@ static int height_of(const part *p) /* the id at which most is alive, in the ord
 static int64_t bytes_kept(const part *p, const bool *which)
 {
     int64_t sum = 0;
-    IR_EACH(v, p->j)
-    if (which[v->id] && v->kind != IR_placeholder && v->kind != IR_const && !p->held[v->id])
-        sum += p->bytes[v->id];
+    IR_EACH (v, p->j)
+        if (which[v->id] && v->kind != IR_placeholder && v->kind != IR_const && !p->held[v->id])
+            sum += p->bytes[v->id];
     return sum;
 }
 
@@ -822,8 +816,7 @@ static void place_late(part *p, int from, const bool *again)
     ir_node **by_id = mem_alloc(sizeof(ir_node *) * (size_t)n),
             **copy = mem_zalloc(sizeof(ir_node *) * (size_t)n);
     int *at = mem_alloc(sizeof *at * (size_t)n); /* its first reader that is not late itself */
-    IR_EACH(v, g)
-    {
+    IR_EACH (v, g) {
         by_id[v->id] = v;
         behind b = { from, v->id >= from && (v->kind == IR_getitem || cheap(v)) };
         if (b.late)
@@ -871,26 +864,26 @@ bool aot_recompute(tp_comp *c, ir_graph *g)
     p.in_input = mem_zalloc(n * sizeof *p.in_input);
     p.bytes = mem_zalloc(n * sizeof *p.bytes);
     bool *again = mem_zalloc(n), ok = true;
-    IR_EACH(v, g)
-    p.bytes[v->id] = node_bytes(v);
+    IR_EACH (v, g)
+        p.bytes[v->id] = node_bytes(v);
     for (int i = 0; i < g->output->narg; i++)
         if (g->output->arg[i].kind == VAL_node) {
             p.held[g->output->arg[i].node->id] = true;
             p.in_input[g->output->arg[i].node->id] = i < g->ninto && g->into[i];
         }
     int from = height_of(&p);
-    IR_EACH(v, g)
-    if (v->id >= from && v->kind != IR_placeholder && v->kind != IR_const)
-        p.side[v->id] = SIDE_bw;
-    IR_EACH(v, g)
-    if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
-        ir_each_operand(v, reads, &p);
+    IR_EACH (v, g)
+        if (v->id >= from && v->kind != IR_placeholder && v->kind != IR_const)
+            p.side[v->id] = SIDE_bw;
+    IR_EACH (v, g)
+        if ((p.side[v->id] & SIDE_bw) && v->kind != IR_output)
+            ir_each_operand(v, reads, &p);
     choose(&p, true);
     int64_t all = bytes_kept(&p, p.needed), kept = bytes_kept(&p, p.save);
     if (kept < all - all / 16) {
-        IR_EACH(v, g)
-        if (p.needed[v->id] && !p.save[v->id])
-            need_again(&p, again, v);
+        IR_EACH (v, g)
+            if (p.needed[v->id] && !p.save[v->id])
+                need_again(&p, again, v);
         place_late(&p, from, again);
         ok = pass_run_named(c, g, "dce");
     }

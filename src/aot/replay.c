@@ -148,8 +148,7 @@ bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err)
     ir_renumber(g);
     r->nval = g->next_id;
     r->val = mem_zalloc(sizeof *r->val * (size_t)MAX(r->nval, 1));
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         r->now = n;
         r->loc = NULL;
         vec_push(&r->steps, ((aot_stepped){ ag_steps_made(), n }));

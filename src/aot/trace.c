@@ -44,8 +44,7 @@ bool *aot_leaves_of(const ir_graph *g, bool *any)
 {
     bool *in = NULL;
     *any = false;
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (!aot_makes_leaf(n))
             continue;
         *any = true;

@@ -62,8 +62,8 @@ static bool set_style(ir_graph *g, const char *style)
     else
         return false;
     if (g->style & IR_STYLE_aten)
-        IR_EACH(n, g)
-    n->spell = SPELL_auto;
+        IR_EACH (n, g)
+            n->spell = SPELL_auto;
     for (size_t i = 0; i < g->subs.n; i++)
         set_style(g->subs.at[i], style);
     return true;

@@ -6,9 +6,9 @@ __thread const uint8_t *debug_needs_grad;
 
 static ir_node *find_relu(const ir_graph *g)
 {
-    IR_EACH(n, g)
-    if (n->kind == IR_call && n->op == OP_relu)
-        return n;
+    IR_EACH (n, g)
+        if (n->kind == IR_call && n->op == OP_relu)
+            return n;
     return NULL;
 }
 
@@ -81,8 +81,8 @@ static run_program *interpret(const backend *b, tp_comp *c, const ir_graph *g)
 static run_program *non_leaf(const backend *b, tp_comp *c, const ir_graph *g)
 {
     bool call = false, inner = false;
-    IR_EACH(n, g)
-    call |= n->kind == IR_call;
+    IR_EACH (n, g)
+        call |= n->kind == IR_call;
     for (size_t i = 0; debug_needs_grad && i < g->inputs.n; i++)
         inner |= debug_needs_grad[i] == 2;
     if (call && inner) {

@@ -183,9 +183,9 @@ static cand cand_new(search *s)
     ir_renumber(c.r->g);
     c.n = c.r->g->next_id;
     c.node = mem_zalloc(sizeof *c.node * (size_t)MAX(c.n, 1));
-    IR_EACH(n, c.r->g)
-    if (n->id < c.n)
-        c.node[n->id] = n;
+    IR_EACH (n, c.r->g)
+        if (n->id < c.n)
+            c.node[n->id] = n;
     return c;
 }
 
@@ -234,8 +234,8 @@ static bool only_here(const ir_node *n)
 repro *repro_freed(const repro *r)
 {
     bool any = false;
-    IR_EACH(n, r->g)
-    any |= only_here(n);
+    IR_EACH (n, r->g)
+        any |= only_here(n);
     if (!any)
         return NULL;
     minify_opts o = { 0 };
@@ -252,14 +252,14 @@ repro *repro_freed(const repro *r)
                 all &= cut_node(&s, &c, id);
         }
         free(c.node);
-        IR_EACH_SAFE(n, c.r->g)
-        if (!n->nuse && n->kind == IR_getitem && only_here(n->arg[0].node))
-            ir_erase(n);
-        IR_EACH_SAFE(n, c.r->g)
-        if (!n->nuse && only_here(n))
-            ir_erase(n);
-        IR_EACH(n, c.r->g)
-        all &= !only_here(n);
+        IR_EACH_SAFE (n, c.r->g)
+            if (!n->nuse && n->kind == IR_getitem && only_here(n->arg[0].node))
+                ir_erase(n);
+        IR_EACH_SAFE (n, c.r->g)
+            if (!n->nuse && only_here(n))
+                ir_erase(n);
+        IR_EACH (n, c.r->g)
+            all &= !only_here(n);
         if (all && tidy(c.r))
             out = c.r;
         else
@@ -881,8 +881,7 @@ static bool plainer_arguments(search *s)
         return false;
     for (bool again = true; again && !s->stopped;) {
         again = false;
-        IR_EACH(n, s->now->g)
-        {
+        IR_EACH (n, s->now->g) {
             for (int i = 0; n->kind == IR_call && i < n->narg && !again; i++)
                 if (!is_plain(n, i)) {
                     plain_arg a = { n->name, i };

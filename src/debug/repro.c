@@ -153,8 +153,8 @@ void repro_free(repro *r)
 int repro_ops(const repro *r)
 {
     int n = 0;
-    IR_EACH(x, r->g)
-    n += x->kind == IR_call || x->kind == IR_opaque;
+    IR_EACH (x, r->g)
+        n += x->kind == IR_call || x->kind == IR_opaque;
     return n;
 }
 
@@ -180,8 +180,7 @@ ir_graph *repro_retype(const ir_graph *g, tp_tensor *const *type, retype_fn chan
     int k = 0;
     w->grad_mode = g->grad_mode;
     w->style = g->style;
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         ir_node *m = NULL;
         switch (n->kind) {
         case IR_placeholder:

@@ -133,8 +133,7 @@ static void constants(strbuf *b, const ir_graph *g, const char *save_dir, bool n
 {
     map seen = { 0 };
     bool any = false;
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (n->kind != IR_const || !n->konst || map_put(&seen, n->target ? n->target : n->name, n))
             continue;
         const tp_tensor *t = n->konst;
@@ -168,9 +167,9 @@ static void constants(strbuf *b, const ir_graph *g, const char *save_dir, bool n
 
 static bool uses_opaque(const ir_graph *g)
 {
-    IR_EACH(n, g)
-    if (n->kind == IR_opaque)
-        return true;
+    IR_EACH (n, g)
+        if (n->kind == IR_opaque)
+            return true;
     return false;
 }
 

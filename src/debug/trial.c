@@ -157,8 +157,7 @@ done:
 static ir_graph *wider(const ir_graph *g)
 {
     ir_graph *w = ir_graph_copy(g);
-    IR_EACH(n, w)
-    {
+    IR_EACH (n, w) {
         for (int i = 0; i < n->narg; i++)
             if (n->arg[i].kind == VAL_dtype && dtype_is_float((dtype)n->arg[i].i))
                 n->arg[i].i = DT_f64;
@@ -445,11 +444,11 @@ static values values_of(const repro *r)
     tp_err err = { 0 };
     tp_comp c = { .err = &err };
     repro *x = v.r;
-    IR_EACH(n, x->g)
-    if (comparable(n)) {
-        vec_push(&vals, ((tp_val){ .kind = VAL_node, .node = n }));
-        vec_push(&v.node, n);
-    }
+    IR_EACH (n, x->g)
+        if (comparable(n)) {
+            vec_push(&vals, ((tp_val){ .kind = VAL_node, .node = n }));
+            vec_push(&v.node, n);
+        }
     ir_set_output(x->g, vals.at, (int)vals.n);
     vec_free(&vals);
     memset(x->needs_grad, 0, (size_t)x->nin);
@@ -515,9 +514,9 @@ static bool ends_wrong(const repro *r, int upto)
     signature s;
     int k = 0;
     ir_node *last = NULL;
-    IR_EACH(n, x->g)
-    if (comparable(n) && k++ == upto)
-        last = n;
+    IR_EACH (n, x->g)
+        if (comparable(n) && k++ == upto)
+            last = n;
     tp_val v = { .kind = VAL_node, .node = last };
     if (last)
         ir_set_output(x->g, &v, 1);
@@ -531,8 +530,8 @@ static bool ends_wrong(const repro *r, int upto)
 static bool diverge_by_end(const repro *r, strbuf *out, char **node)
 {
     int n = 0;
-    IR_EACH(x, r->g)
-    n += comparable(x);
+    IR_EACH (x, r->g)
+        n += comparable(x);
     int lo = 0, hi = n - 1;
     if (n < 1 || !ends_wrong(r, hi))
         return false;
@@ -543,15 +542,15 @@ static bool diverge_by_end(const repro *r, strbuf *out, char **node)
         else
             lo = mid + 1;
     }
-    IR_EACH(x, r->g)
-    if (comparable(x) && lo-- == 0) {
-        strbuf_add(out, "first diverging node: ");
-        place_print(out, x);
-        strbuf_add(out, "; it is right as long as it is returned together with what it is made of");
-        if (node)
-            *node = mem_strdup(x->name);
-        break;
-    }
+    IR_EACH (x, r->g)
+        if (comparable(x) && lo-- == 0) {
+            strbuf_add(out, "first diverging node: ");
+            place_print(out, x);
+            strbuf_add(out, "; it is right as long as it is returned together with what it is made of");
+            if (node)
+                *node = mem_strdup(x->name);
+            break;
+        }
     return true;
 }
 

@@ -64,8 +64,7 @@ void ev_cid_set(const ev_cid *c); /* of this thread; NULL: in no compile */
 const ev_cid *ev_cid_now(void);   /* NULL when in no compile */
 void ev_cid_print(strbuf *out, const ev_cid *c);
 
-/* --- emitting ---------------------------------------------------------------------------------------------
- */
+/* --- emitting ---------------------------------------------------------------------------------------- */
 /* Text of an artifact; shown only when its log is on. Every line of the text gets the prefix. */
 #define ev_text(kind, cid, ...) ev_text_at((kind), (cid), __FILE__, __LINE__, __VA_ARGS__)
 /* A message of a component. */
@@ -127,8 +126,7 @@ static inline void ev_settle(void)
         ev_wait(NULL);
 }
 
-/* --- the user's stack -------------------------------------------------------------------------------------
- */
+/* --- the user's stack -------------------------------------------------------------------------------- */
 typedef struct ev_frame {
     const char *file, *name, *loc; /* loc: the source line, NULL when unknown */
     int line;
@@ -144,8 +142,7 @@ int ev_user_stack(ev_frame *f, int max);
 void ev_json_stack(json_w *w, const ev_frame *f, int n);
 void ev_json_user_stack(json_w *w);
 
-/* --- settings ---------------------------------------------------------------------------------------------
- */
+/* --- settings ---------------------------------------------------------------------------------------- */
 /* Reads the environment. False when TAPER_LOGS is bad or asks for help: why holds what to tell the user. */
 bool ev_init(strbuf *why);
 bool ev_set_logs_string(const char *settings, strbuf *why); /* the grammar of TAPER_LOGS */
@@ -178,8 +175,7 @@ int ev_rank(void); /* of this process in a distributed run (RANK), or -1 */
 void ev_list(strbuf *out, bool all);
 bool ev_describe(strbuf *out, const char *name); /* false: no such name */
 
-/* --- sinks ------------------------------------------------------------------------------------------------
- */
+/* --- sinks ------------------------------------------------------------------------------------------- */
 /* Text lines go to fd 2 (and the TAPER_LOGS_OUT file); or to this function instead of fd 2. */
 void ev_set_writer(void (*write)(void *data, const char *text, size_t n), void *data);
 /* One listener inside the process: it gets every text of an artifact and every message of a component (artifact is NULL),

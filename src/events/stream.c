@@ -22,8 +22,7 @@ uint8_t ev_mask[EV_COUNT];
 /* Warnings show before anything was set. */
 uint8_t ev_levels[EVC_COUNT] = { [0 ... EVC_COUNT - 1] = EV_WARNING };
 
-/* --- one lock, also across fork ---------------------------------------------------------------------------
- */
+/* --- one lock, also across fork ---------------------------------------------------------------------- */
 pthread_mutex_t ev_lock = PTHREAD_MUTEX_INITIALIZER;
 static void lock(void) { pthread_mutex_lock(&ev_lock); }
 static void unlock(void) { pthread_mutex_unlock(&ev_lock); }

@@ -1066,8 +1066,8 @@ static PyObject *draws(PyObject *m, PyObject *x)
     if (!rec)
         return PyLong_FromUnsignedLongLong(gen_default()->offset);
     long n = 0;
-    IR_EACH(k, rec->g)
-    n += k->kind == IR_call && op_row_of((op_id)k->op)->flags & OPF_RAND;
+    IR_EACH (k, rec->g)
+        n += k->kind == IR_call && op_row_of((op_id)k->op)->flags & OPF_RAND;
     return PyLong_FromLong(n);
 }
 static PyObject *inference_enabled(PyObject *m, PyObject *x) { return PyBool_FromLong(CX->inference_mode); }

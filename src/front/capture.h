@@ -65,8 +65,7 @@ typedef struct source {
     struct source *next; /* hash chain */
 } source;
 
-/* --- guards -----------------------------------------------------------------------------------------------
- */
+/* --- guards ------------------------------------------------------------------------------------------ */
 typedef enum {
 #define GUARD(id) G_##id,
 #include "front/guard.def"
@@ -109,8 +108,7 @@ typedef struct look_group {
     int from, to;
 } look_group;
 
-/* --- recipes: Python objects rebuilt after the graph ran ---------------------------------------------------
- */
+/* --- recipes: Python objects rebuilt after the graph ran --------------------------------------------- */
 typedef enum {
     R_const,
     R_out,

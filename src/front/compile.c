@@ -297,8 +297,7 @@ static cap_runner *compile_python(ir_graph *g, PyObject *fn, PyObject *options, 
 static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
 {
     bool mode = g->grad_mode, any = false, off = true, needs = false;
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (n->kind == IR_opaque) {
             if (ir_hop(n) || aot_inlines(n) || (!n->opaque && custom_find(n->target, NULL))) {
                 off = off && !mode;
@@ -323,9 +322,9 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
         return false;
     if (needs && !off)
         return g->grad_mode;
-    IR_EACH_SAFE(n, g)
-    if (n->kind == IR_opaque && ir_switches_grad(n))
-        ir_erase(n);
+    IR_EACH_SAFE (n, g)
+        if (n->kind == IR_opaque && ir_switches_grad(n))
+            ir_erase(n);
     if (needs && g->grad_mode) {
         g->grad_mode = false;
         e->nograd = true;

@@ -94,8 +94,7 @@ static PyObject *nodes(PyObject *m, PyObject *c)
     if (!out)
         return NULL;
     ir_renumber(g);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         PyObject *args = PyList_New(0), *kw = PyDict_New(), *locs = PyList_New(0), *target = NULL;
         const char *op = "call_function";
         strbuf b = { 0 };

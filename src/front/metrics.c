@@ -12,8 +12,7 @@ void metrics_entry(const entry *e, const ir_graph *g, PyObject *const *in)
 {
     const region *r = e->r;
     int64_t nodes = 0;
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         nodes++;
         const op_custom *op = n->kind == IR_opaque ? custom_find(n->target, NULL) : NULL;
         if (op)

@@ -640,16 +640,14 @@ static bool repeats(const ir_graph *g, bool *random)
 {
     map outside = { 0 };
     bool ok = true;
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         const tp_tensor *x = ir_type(n);
         if ((n->kind == IR_placeholder || n->kind == IR_const) && x && x->storage) {
             uint64_t at = (uint64_t)(uintptr_t)x->storage;
             map_puti(&outside, at, (void *)((uintptr_t)map_geti(&outside, at) + 1));
         }
     }
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (n->kind == IR_opaque)
             ok &= ir_switches_grad(n);
         if (n->kind != IR_call)
@@ -712,11 +710,11 @@ static void finish_graph(trace *t)
                 for (source *s = e->in[i]; s; s = s->base)
                     s->used = true;
             }
-    IR_EACH(x, t->g)
-    x->data = NULL;
-    IR_EACH(x, t->g)
-    e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
-               ir_hop(x) != HOP_none || aot_makes_leaf(x);
+    IR_EACH (x, t->g)
+        x->data = NULL;
+    IR_EACH (x, t->g)
+        e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
+                   ir_hop(x) != HOP_none || aot_makes_leaf(x);
     e->repeats = repeats(t->g, &e->random);
 }
 

@@ -815,8 +815,7 @@ static void sizes_json(strbuf *b, const ir_graph *g)
 {
     json_w w = { b };
     json_obj(&w);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         const tp_tensor *x = ir_type(n);
         if (!x)
             continue;
@@ -859,8 +858,7 @@ static void log_graph(entry *e, ir_graph *g)
     }
     if (ev_on(EV_graph_sizes)) {
         strbuf b = { 0 };
-        IR_EACH(n, g)
-        {
+        IR_EACH (n, g) {
             const tp_tensor *x = ir_type(n);
             if (!x)
                 continue;
@@ -935,7 +933,9 @@ static void trace_guards(void *arg)
 static bool stays(const ir_graph *g)
 {
     bool still = !sym_env_n_symbols(g->env);
-    IR_EACH(n, g) { still &= n->kind != IR_const; }
+    IR_EACH (n, g) {
+        still &= n->kind != IR_const;
+    }
     return still;
 }
 
@@ -1203,8 +1203,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
      * that all of a function is known, also where it computes nothing. */
     bool idle = a && a->t.e->nops == 0, known = idle && cfg->fullgraph && a->t.e->returns;
     if (known)
-        IR_EACH(n, a->t.g)
-    idle &= n->kind != IR_opaque && !a->t.e->nout;
+        IR_EACH (n, a->t.g)
+            idle &= n->kind != IR_opaque && !a->t.e->nout;
     if (!a || (idle && !known)) {
         /* also where what lies between cannot be rebuilt (an iterator that has moved on): nothing is to be gained there */
         r->native_until = broke_at >= 0 ? broke_at : a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;

@@ -366,9 +366,9 @@ void t_grad_finish(trace *t)
         if (x && ag_requires_grad(x) && !ag_is_leaf(x) && !ag_is_spent(x))
             return; /* it can still be differentiated */
     }
-    IR_EACH_SAFE(n, t->g)
-    if (ir_switches_grad(n))
-        ir_erase(n);
+    IR_EACH_SAFE (n, t->g)
+        if (ir_switches_grad(n))
+            ir_erase(n);
     t->g->grad_mode = false;
     t->e->nograd = true;
 }

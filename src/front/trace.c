@@ -2218,8 +2218,8 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
                 return -1;
             if (is(name, "grad") && v == Py_None && !k->cleared) {
                 k->cleared = true;
-                IR_EACH(n, t->g)
-                k->cleared &= n->kind == IR_placeholder || n->kind == IR_const;
+                IR_EACH (n, t->g)
+                    k->cleared &= n->kind == IR_placeholder || n->kind == IR_const;
             }
             return PyDict_SetItem(k->over, name, v ? v : deleted);
         }

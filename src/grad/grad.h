@@ -10,8 +10,7 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
 /* The same through the row's decomposition, which it must have, even where it has a kernel. */
 bool grad_call_parts(op_ctx *cx, op_id op, const tp_val *arg, tp_val *out, tp_err *err);
 
-/* --- derivative rules: the vjp column of the op table ------------------------------------------------------
- */
+/* --- derivative rules: the vjp column of the op table ------------------------------------------------ */
 /* VJP(name, saves) { ... } defines vjp_name. `saves` lists what the rule reads, so that the tape keeps just
  * that, blank-separated: "0" the first argument, "1" the second, "r" the first result, "r1" the second; "1?0"
  * the second argument if the first needs its gradient; "3!5" the fourth

@@ -19,8 +19,7 @@ typedef struct ag_shape {
     tp_device dev;
 } ag_shape;
 
-/* --- hooks: {fn, data} pairs kept in counted lists -------------------------------------------------------
- */
+/* --- hooks: {fn, data} pairs kept in counted lists --------------------------------------------------- */
 /* Tensor hooks: in[0] is the gradient; a hook may put another tensor there (it drops the old count).
  * Post-accumulate hooks: in[0] is the leaf. Node hooks before: in are the gradients of the results.
  * Node hooks after: in are the gradients of the inputs, out those of the results. */
@@ -42,8 +41,7 @@ void ag_hooks_unref(ag_hooks *h);
 int64_t ag_hooks_add(ag_hooks *h, ag_hook_fn *fn, void *data, void (*free_)(void *)); /* returns the id */
 void ag_hooks_remove(ag_hooks *h, int64_t id);
 
-/* --- steps ------------------------------------------------------------------------------------------------
- */
+/* --- steps ------------------------------------------------------------------------------------------- */
 typedef struct ag_vt {
     const char *(*name)(const ag_node *n); /* MulBackward0 */
     /* dy: one per result, borrowed, NULL for zero. need: one per edge. dx: one per edge, starts as NULL;

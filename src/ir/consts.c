@@ -125,8 +125,7 @@ static bool attach(ir_node *n, tp_tensor *t, tp_err *err)
 
 static bool load_into(ir_graph *g, const st_file *f, tp_err *err)
 {
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         const st_entry *e;
         if (n->kind != IR_const || n->konst || !n->digest || !(e = st_find(f, n->digest)))
             continue;
@@ -160,8 +159,7 @@ typedef struct side {
 
 static void collect(const ir_graph *g, side *s)
 {
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (n->kind != IR_const || !has_bytes(n) || n->konst->numel <= TEXT_INLINE_ELEMS)
             continue;
         const char *d = ir_const_digest(n);

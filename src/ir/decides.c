@@ -89,8 +89,7 @@ bool ir_has_unbacked(const ir_graph *g)
 {
     if (!g->env || !sym_env_n_symbols(g->env))
         return false;
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         found f = { .n = 0 };
         if (n->kind == IR_placeholder)
             of_value(&f, &n->val);

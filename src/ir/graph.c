@@ -351,8 +351,8 @@ void ir_erase(ir_node *n)
 void ir_renumber(ir_graph *g)
 {
     int i = 0;
-    IR_EACH(n, g)
-    n->id = i++;
+    IR_EACH (n, g)
+        n->id = i++;
     g->next_id = i;
 }
 
@@ -509,8 +509,7 @@ ir_graph *ir_graph_copy(const ir_graph *g)
     c->into = arena_dup(&c->mem, g->into, sizeof *g->into * (size_t)g->ninto);
     c->ninto = g->ninto;
     map locs = { 0 }, graphs = { 0 };
-    IR_EACH(n, (ir_graph *)g)
-    {
+    IR_EACH (n, (ir_graph *)g) {
         tp_val *arg = arena_alloc(&c->mem, sizeof(tp_val) * (size_t)MAX(n->narg, 1));
         for (int i = 0; i < n->narg; i++)
             arg[i] = remap(&c->mem, &graphs, &n->arg[i]);

@@ -143,8 +143,7 @@ typedef void ir_operand_fn(void *arg, ir_node *operand);
 void ir_each_operand(const ir_node *n, ir_operand_fn *f, void *arg);
 static inline tp_tensor *ir_type(const ir_node *n) { return n->val.kind == VAL_tensor ? n->val.t : NULL; }
 
-/* --- building with shape inference ------------------------------------------------------------------------
- */
+/* --- building with shape inference ------------------------------------------------------------------- */
 /* The value type of this call (arguments in node form, schema order, complete): what the shape rule says, as
  * ir_add_call takes it. Arguments are checked against the schema first, so nothing the rule trusts is
  * missing. */
@@ -167,8 +166,7 @@ int ir_decided_by(const tp_val *type, const tp_val *arg, int narg, symint *out,
 bool ir_has_unbacked(const ir_graph *g); /* are there sizes that cannot be asked about? */
 bool ir_row_is_dyn(const op_row *row);   /* the result's type cannot be inferred again: data decides it */
 
-/* --- recording: operator calls on fake tensors become nodes -----------------------------------------------
- */
+/* --- recording: operator calls on fake tensors become nodes ------------------------------------------ */
 typedef enum { REC_composites = 1 } rec_flags; /* expand composite rows into their decomposition */
 typedef struct ir_rec {
     ir_graph *g;
@@ -226,8 +224,7 @@ bool ir_check_inputs(const ir_graph *g, const tp_val *in, int nin, tp_err *err);
 bool ir_run(op_ctx *cx, ir_graph *g, const tp_val *in, int nin, tp_val *out, int nout, const ir_hook *hook,
             tp_err *err);
 
-/* --- text: docs/graph.md specifies the form --------------------------------------------------------------
- */
+/* --- text: docs/graph.md specifies the form ---------------------------------------------------------- */
 enum {
     IR_PRINT_types = 1, /* annotations */
     IR_PRINT_locs = 2,  /* # File: comments */

@@ -84,8 +84,7 @@ uint64_t ir_hash(const ir_graph *g)
     uintptr_t k = 0;
 
     add(&s, g->grad_mode);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         add(&s, n->kind);
         if (n->kind == IR_call) { /* the row's number changes with the table, its name does not */
             const op_row *r = op_row_of((op_id)n->op);

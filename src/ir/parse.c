@@ -195,8 +195,7 @@ static void settle_style(parser *p, ir_graph *g)
     bool aten = p->n_aten && !p->n_python;
     text_args a;
     g->style = (uint8_t)((aten ? IR_STYLE_aten : 0) | (p->torch ? IR_STYLE_torch : 0));
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         n->mark = 0;
         if (n->kind != IR_call)
             continue;

@@ -22,9 +22,10 @@ const pass_row *pass_by_name(const char *name, size_t n)
 
 static bool is_functional(ir_graph *g, tp_err *err)
 {
-    IR_EACH(n, g)
-    if (ir_node_writes(n))
-        return err_set(err, ERR_value, "node '%s' works in place, which this pass does not take", n->name);
+    IR_EACH (n, g)
+        if (ir_node_writes(n))
+            return err_set(err, ERR_value, "node '%s' works in place, which this pass does not take",
+                           n->name);
     return true;
 }
 
@@ -105,9 +106,9 @@ static bool nested_effects(const ir_node *n)
 {
     int at[2], k = ir_hop_subs(n, at);
     for (int i = 0; i < k; i++)
-        IR_EACH(m, n->arg[at[i]].graph)
-    if (m->kind != IR_placeholder && m->kind != IR_output && ir_node_is_effect(m))
-        return true;
+        IR_EACH (m, n->arg[at[i]].graph)
+            if (m->kind != IR_placeholder && m->kind != IR_output && ir_node_is_effect(m))
+                return true;
     return k == 0;
 }
 
@@ -135,8 +136,7 @@ static void note_operand(void *m, ir_node *n) { note_storage(m, n); }
 void escape_init(escape *e, ir_graph *g)
 {
     memset(e, 0, sizeof *e);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (n->kind == IR_opaque && (!nested_effects(n) || custom_is_pure(n->target)))
             continue;
         if (n->kind == IR_opaque) {

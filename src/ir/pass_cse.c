@@ -86,8 +86,7 @@ bool pass_cse(tp_comp *c, ir_graph *g)
     t.slot = mem_zalloc(sizeof *t.slot * cap);
     t.epoch = mem_zalloc(sizeof *t.epoch * cap);
     escape_init(&e, g);
-    IR_EACH_SAFE(n, g)
-    {
+    IR_EACH_SAFE (n, g) {
         if (ir_node_writes(n) || n->kind == IR_opaque)
             t.now++;
         if (!candidate(n) || escape_written(&e, n))

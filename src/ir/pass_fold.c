@@ -83,8 +83,7 @@ bool pass_fold(tp_comp *c, ir_graph *g)
     VEC(tp_tensor *) values = { 0 };
 
     escape_init(&e, g);
-    IR_EACH_SAFE(n, g)
-    {
+    IR_EACH_SAFE (n, g) {
         bool some = false;
         n->data = NULL;
         if (escape_written(&e, n))
@@ -114,8 +113,8 @@ bool pass_fold(tp_comp *c, ir_graph *g)
         ir_replace_uses(n, k);
         ir_erase(n);
     }
-    IR_EACH(n, g)
-    n->data = NULL;
+    IR_EACH (n, g)
+        n->data = NULL;
     for (size_t i = 0; i < values.n; i++)
         tensor_unref(values.at[i]);
     vec_free(&values);

@@ -75,8 +75,7 @@ bool pass_noop(tp_comp *c, ir_graph *g)
 {
     escape e;
     escape_init(&e, g);
-    IR_EACH_SAFE(n, g)
-    {
+    IR_EACH_SAFE (n, g) {
         if (n->kind != IR_call || n->variant != OPV_fn || ir_is_marked(n))
             continue;
         ir_node *x;

@@ -30,8 +30,7 @@ const char *ir_loc_code(const ir_loc *l)
 
 void ir_unread(ir_graph *g)
 {
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         for (ir_loc *l = (ir_loc *)n->loc; l; l = (ir_loc *)l->outer)
             l->unread |= !l->code;
     }

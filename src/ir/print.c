@@ -598,8 +598,7 @@ static const ir_loc *library_frame(const ir_graph *g)
     const ir_loc *l = NULL;
     for (size_t i = 0; i < g->subs.n && !l; i++)
         l = library_frame(g->subs.at[i]);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (l)
             break;
         for (l = n->loc; l && !l->library; l = l->outer)
@@ -629,8 +628,7 @@ static void graph_head(strbuf *b, const ir_graph *g, const char *pad, bool data)
     map done = { 0 };
     if (!g->grad_mode)
         strbuf_addf(b, "%s# grad_mode: off\n", pad);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (!data || n->kind != IR_const || map_put(&done, n->target, n))
             continue;
         strbuf_addf(b, "%s# const: ", pad);
@@ -731,8 +729,7 @@ static void body_print(strbuf *b, const ir_graph *g, const char *pad, int what, 
 
     if (what & IR_PRINT_frees)
         frees_init(&f, g);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         back--;
         if (n->kind == IR_placeholder)
             continue;
@@ -759,14 +756,14 @@ static void subs_print(strbuf *b, const ir_graph *g, int depth, int what)
     map done = { 0 };
     if (!g->subs.n)
         return;
-    IR_EACH(n, g)
-    for (int i = 0; i < n->narg; i++) {
-        const tp_val *v = &n->arg[i];
-        if (v->kind != VAL_graph || v->graph->parent != g || map_puti(&done, (uintptr_t)v->graph, n))
-            continue;
-        code_print(b, v->graph, depth, what);
-        strbuf_addc(b, '\n');
-    }
+    IR_EACH (n, g)
+        for (int i = 0; i < n->narg; i++) {
+            const tp_val *v = &n->arg[i];
+            if (v->kind != VAL_graph || v->graph->parent != g || map_puti(&done, (uintptr_t)v->graph, n))
+                continue;
+            code_print(b, v->graph, depth, what);
+            strbuf_addc(b, '\n');
+        }
     map_free(&done);
 }
 
@@ -864,8 +861,7 @@ static void table_print(strbuf *b, const ir_graph *g)
 
     for (int c = 0; c < NCOL; c++) {
         width[c] = strlen(heads[c]);
-        IR_EACH(n, g)
-        {
+        IR_EACH (n, g) {
             strbuf_clear(&cell);
             cell_print(&cell, n, c);
             width[c] = MAX(width[c], utf8_count(strbuf_str(&cell), cell.n));
@@ -883,8 +879,7 @@ static void table_print(strbuf *b, const ir_graph *g)
             strbuf_addc(b, '-');
         strbuf_add(b, c + 1 < NCOL ? "  " : "\n");
     }
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         for (int c = 0; c < NCOL; c++) {
             strbuf_clear(&cell);
             cell_print(&cell, n, c);
@@ -912,8 +907,7 @@ static void tuple_print(strbuf *b, int n, const symint *v, bool concrete)
 static void sizes_print(strbuf *b, const ir_graph *g)
 {
     strbuf_addf(b, "TRACED GRAPH TENSOR SIZES\n===== %s =====\n", g->name);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         const tp_tensor *t = ir_type(n);
         if (!t)
             continue;

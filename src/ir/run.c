@@ -119,8 +119,7 @@ ir_prog *ir_prog_new(ir_graph *g)
     p->steps = ARENA_ARR(&p->mem, step, MAX(g->nnode, 1));
     m.last = mem_alloc(sizeof *m.last * (size_t)MAX(p->nslot, 1));
     memset(m.last, 0xff, sizeof *m.last * (size_t)MAX(p->nslot, 1));
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         ir_each_operand(n, read_by, &(reader){ &m, n->kind == IR_output ? INT32_MAX : k });
         if (n->kind != IR_placeholder && n->kind != IR_output)
             p->steps[k++] = (step){ .n = n, .slot = n->id, .binds = ir_decides(n) };

@@ -2149,8 +2149,7 @@ static void cut_operand(void *arg, ir_node *n)
 }
 static void count_leaves(planner *pl)
 {
-    IR_EACH(n, pl->g)
-    {
+    IR_EACH (n, pl->g) {
         if (n->kind != IR_call)
             continue;
         leaf_count c = { pl, 0 };
@@ -2178,8 +2177,7 @@ static void operand_depth(void *arg, ir_node *x)
 /* An expression of a thousand operators is no kernel, and whoever walks it recursively runs out of stack. */
 static void cut_deep(planner *pl)
 {
-    IR_EACH(n, pl->g)
-    {
+    IR_EACH (n, pl->g) {
         info *f = &pl->in[n->id];
         if (n->kind != IR_call || f->sched || n->val.kind != VAL_tensor)
             continue;
@@ -2470,17 +2468,17 @@ static bool below_maximum(const ir_node *n)
 }
 static void find_low(planner *pl)
 {
-    IR_EACH(n, pl->g)
-    if (n->kind == IR_call && n->op == OP_exp && n->arg[0].kind == VAL_node && below_maximum(n->arg[0].node))
-        pl->in[n->id].low = decide(pl->c, DECIDE_range, n);
+    IR_EACH (n, pl->g)
+        if (n->kind == IR_call && n->op == OP_exp && n->arg[0].kind == VAL_node &&
+            below_maximum(n->arg[0].node))
+            pl->in[n->id].low = decide(pl->c, DECIDE_range, n);
 }
 
 static void choose_sched(planner *pl)
 {
     find_low(pl);
     choose_folds(pl);
-    IR_EACH(n, pl->g)
-    {
+    IR_EACH (n, pl->g) {
         info *f = &pl->in[n->id];
         gather_operands(pl, n);
         if (n->kind == IR_opaque || (n->kind == IR_call && !is_inline(pl, n))) {
@@ -2519,9 +2517,9 @@ static void choose_sched(planner *pl)
     }
     /* operands of reductions through several uses etc. are inlined as any other; views that the runtime makes must
      * have memory under them */
-    IR_EACH(n, pl->g)
-    if (pl->in[n->id].memview)
-        mark_sched(pl, behind_views(n));
+    IR_EACH (n, pl->g)
+        if (pl->in[n->id].memview)
+            mark_sched(pl, behind_views(n));
     cut_deep(pl);
     for (ir_node *n = pl->g->last; n; n = n->prev) { /* no kernels for values without elements */
         info *f = &pl->in[n->id];
@@ -2578,8 +2576,7 @@ static bool absorb_newest(planner *pl, const uint64_t *deps)
 
 static void form_groups(planner *pl)
 {
-    IR_EACH(n, pl->g)
-    {
+    IR_EACH (n, pl->g) {
         info *f = &pl->in[n->id];
         if (!f->sched || n->kind == IR_placeholder || n->kind == IR_const || n->kind == IR_output ||
             n->kind == IR_getitem)
@@ -4372,8 +4369,7 @@ static void find_into(planner *pl)
 static bool plant_lowering(tp_comp *c, const ir_graph *g) /* those that strike while compiling */
 {
     char buf[64];
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         fault_kind f = ir_fault_at("lower", n);
         if (f == FAULT_compile_error)
             err_set(c->err, ERR_compiler, "planted fault: '%s' cannot be lowered",

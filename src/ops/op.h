@@ -236,8 +236,7 @@ bool shape_fits(const tp_tensor *to, const tp_tensor *from, tp_err *err); /* can
 tp_tensor *tensor_cast(tp_tensor *t, dtype dt, tp_err *err); /* new count of t itself when nothing changes */
 tp_tensor *tensor_contiguous(tp_tensor *t, tp_err *err);     /* likewise */
 
-/* --- builders: how derivative rules and decompositions make operator calls --------------------------------
- */
+/* --- builders: how derivative rules and decompositions make operator calls --------------------------- */
 /* The same formula runs at once (eager tape) or appends nodes (joint graph): only `call` differs. Results are
  * kept in a pool that bld_end releases; a failed call sets b->err and yields NULL, and a call with a NULL
  * required tensor does nothing, so formulas need no checks. */

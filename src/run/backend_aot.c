@@ -120,8 +120,7 @@ static bool late_begin(const aot_program *p, bool backward, const ir_graph *g)
     if (!p->in_compile || ev_cid_now())
         return false;
     const ir_loc *loc = NULL;
-    IR_EACH(n, p->g)
-    {
+    IR_EACH (n, p->g) {
         if (n->loc && !loc)
             loc = n->loc;
     }
@@ -354,8 +353,7 @@ static bool step_opens(const ag_node *n, tp_tensor *const *dy, const bool *watch
         if (from < 0 || !others)
             continue;
         reach r = { .hit = mem_zalloc((size_t)MAX(g->next_id, 1)) };
-        IR_EACH(x, g)
-        {
+        IR_EACH (x, g) {
             const tp_tensor *type = ir_type(x);
             r.now = x == g->output->arg[from].node;
             ir_each_operand(x, reach_operand, &r);

@@ -78,8 +78,7 @@ static const char *not_for(const tp_comp *c, const ir_graph *g)
         return "the debugger looks at what the stages make";
     if (!(forced && env_on(ENV_cache)) && somebody_watches())
         return "logs or a trace show what the stages do (TAPER_CACHE=1 uses the cache all the same)";
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (n->kind == IR_opaque)
             return "it calls something outside the graph";
     }
@@ -92,8 +91,7 @@ static char *place_of(const ir_graph *g) /* "f at model.py:12"; owned */
 {
     const ir_loc *loc = NULL;
     strbuf b = { 0 };
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (n->loc && !loc)
             loc = n->loc;
     }

@@ -110,8 +110,7 @@ static int const_index(const ir_graph *from, const tp_tensor *t)
 {
     int i = 0;
     if (from)
-        IR_EACH(n, from)
-        {
+        IR_EACH (n, from) {
             if (n->kind != IR_const)
                 continue;
             if (n->konst == t)
@@ -124,8 +123,7 @@ static int const_index(const ir_graph *from, const tp_tensor *t)
 static ir_node *const_at(const ir_graph *from, int64_t at)
 {
     if (from)
-        IR_EACH(n, from)
-        {
+        IR_EACH (n, from) {
             if (n->kind == IR_const && !at--)
                 return n;
         }
@@ -135,7 +133,9 @@ static ir_node *const_at(const ir_graph *from, int64_t at)
 static uint64_t names_hash(const ir_graph *g) /* of all nodes in order */
 {
     uint64_t h = 1;
-    IR_EACH(n, g) { h = hash_bytes(n->name, strlen(n->name), h); }
+    IR_EACH (n, g) {
+        h = hash_bytes(n->name, strlen(n->name), h);
+    }
     return h;
 }
 
@@ -201,8 +201,7 @@ static bool get_const(io_in *r, ir_node *n, const ir_graph *from, tp_err *err)
 /* Nothing in it may point into this process. */
 static bool portable(const ir_graph *g, tp_err *err)
 {
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (n->kind == IR_opaque)
             return err_set(err, ERR_notimpl, "it calls '%s', which lives outside", n->target);
         for (int i = 0; i < n->narg; i++)
@@ -355,8 +354,7 @@ static bool put_records(strbuf *b, const ir_graph *g, bool key)
     w.node_at = mem_zalloc(sizeof *w.node_at * (size_t)MAX(g->next_id, 1));
     strbuf_grow(&w.nodes, (size_t)g->nnode * 48);
     strbuf_grow(&w.strings, (size_t)g->nnode * 16);
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         io_put(&w.nodes, n->kind);
         io_put(&w.nodes, n->variant);
         io_put(&w.nodes, key ? 0 : n->spell);
@@ -634,7 +632,9 @@ static ir_graph *get_records(io_in *r)
 void io_put_key(strbuf *b, const ir_graph *g)
 {
     bool records = !g->env || !sym_env_n_symbols(g->env);
-    IR_EACH(n, g) { records &= n->kind != IR_const; } /* the text names their digests */
+    IR_EACH (n, g) {
+        records &= n->kind != IR_const;
+    } /* the text names their digests */
     if (records && put_records(b, g, true))
         return;
     ir_graph *w = (ir_graph *)g; /* as it was afterwards */
@@ -664,8 +664,7 @@ bool io_put_graph(strbuf *b, const ir_graph *g, const ir_graph *from, tp_err *er
     io_put(b, g->nnode);
     io_put(b, (int64_t)(names_hash(g) >> 1));
     bool ok = true;
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         if (ok && n->kind == IR_const)
             ok = put_const(b, n, from, err);
     }
@@ -691,8 +690,7 @@ ir_graph *io_get_graph(io_in *r, const char *name, const ir_graph *from, tp_err 
     if (ok && (g->nnode != nnode || names_hash(g) >> 1 != hash))
         ok = err_set(err, ERR_value, "a graph reads back with other nodes");
     if (ok)
-        IR_EACH(c, g)
-        {
+        IR_EACH (c, g) {
             if (ok && c->kind == IR_const)
                 ok = get_const(r, c, from, err);
         }

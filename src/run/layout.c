@@ -165,7 +165,9 @@ static bool turn_node(turning *t, ir_node *n)
 
 static void was_free(turning *t)
 {
-    IR_EACH(n, t->g) { tensor_unref(map_geti(&t->was, (uintptr_t)n)); }
+    IR_EACH (n, t->g) {
+        tensor_unref(map_geti(&t->was, (uintptr_t)n));
+    }
     map_free(&t->was);
     map_free(&t->back);
 }
@@ -174,8 +176,12 @@ ir_graph *layout_turn(const ir_graph *g, memfmt to, tp_err *err)
 {
     turning t = { .g = ir_graph_copy(g), .to = to, .err = err };
     bool ok = true;
-    IR_EACH(n, t.g) { n->data = NULL; }
-    IR_EACH_SAFE(n, t.g) { ok = ok && turn_node(&t, n); }
+    IR_EACH (n, t.g) {
+        n->data = NULL;
+    }
+    IR_EACH_SAFE (n, t.g) {
+        ok = ok && turn_node(&t, n);
+    }
     was_free(&t);
     if (ok && t.turned && ir_verify(t.g, err))
         return t.g;

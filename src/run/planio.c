@@ -123,7 +123,9 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         return err_set(err, ERR_notimpl, "it runs one operator at a time");
     if (!io_put_graph(b, p->g, from, err))
         return false;
-    IR_EACH(k, p->g) { map_puti(&order, (uintptr_t)k, (void *)++n); }
+    IR_EACH (k, p->g) {
+        map_puti(&order, (uintptr_t)k, (void *)++n);
+    }
     io_put(b, (int64_t)p->slot.n);
     for (size_t i = 0; i < p->slot.n; i++) {
         const loop_slot *s = &p->slot.at[i];
@@ -310,7 +312,9 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
     x.node = arena_alloc(&p->mem, sizeof(ir_node *) * (size_t)p->g->nnode);
     bind_inputs(&x);
     ir_renumber(p->g);
-    IR_EACH(n, p->g) { x.node[x.nnode++] = n; }
+    IR_EACH (n, p->g) {
+        x.node[x.nnode++] = n;
+    }
     x.nslot = io_get_in(r, 0, MAX_ITEMS);
     if (!get_slots(&x))
         goto done;

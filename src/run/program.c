@@ -1141,8 +1141,7 @@ static bool tells_all(const ir_graph *g)
                 vec_push(&bind, ((sym_bind){ sym_expr_of(t->stride[d]), 7 }));
         }
     }
-    IR_EACH(n, g)
-    {
+    IR_EACH (n, g) {
         const tp_tensor *t = ir_type(n);
         symint v;
         for (int d = 0; ok && t && d < t->ndim; d++)

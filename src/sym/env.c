@@ -210,8 +210,7 @@ const char *sym_source(symint symbol)
     return e->s->source < 0 ? "" : e->env->sources.at[e->s->source].text;
 }
 
-/* --- questions -------------------------------------------------------------------------------------------
- */
+/* --- questions --------------------------------------------------------------------------------------- */
 static void record(sym_env *env, symint cond)
 {
     sym_assumed g = { cond, where_now(env), NULL };

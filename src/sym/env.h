@@ -77,8 +77,7 @@ bool sym_is_true(symint cond), sym_is_false(symint cond); /* known without a gua
 symint sym_pow(symint a, int64_t n);
 symint sym_simplify(symint v); /* with all that is known now */
 
-/* --- what was assumed ------------------------------------------------------------------------------------
- */
+/* --- what was assumed -------------------------------------------------------------------------------- */
 /* taper._check: from here on cond holds. Known: nothing happens. About inputs: becomes a guard. About
  * unbacked symbols: a runtime assert. False when it is known not to hold: ERR_runtime with msg (or a text).
  */
@@ -124,8 +123,7 @@ sym_prog *sym_prog_new(const symint *v, int n);
 bool sym_prog_run(const sym_prog *p, const int64_t *values, int64_t *out); /* false: overflow or x // 0 */
 void sym_prog_free(sym_prog *p);
 
-/* --- text -------------------------------------------------------------------------------------------------
- */
+/* --- text -------------------------------------------------------------------------------------------- */
 /* Reads what sym_print writes, and Python's spelling of the same. ERR_syntax "column N: ...". */
 bool sym_parse(sym_env *env, const char *text, size_t n, symint *out, tp_err *err);
 /* The same, as if nothing were known of the symbols: a check stays a check, even where its outcome is declared. */

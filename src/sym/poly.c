@@ -530,8 +530,7 @@ static symint modulo(sym_env *env, symint a, symint b)
     return sx_value(sx_intern(env, SX_mod, 2, (symint[]){ rest, b }, 0));
 }
 
-/* --- minimum and maximum -----------------------------------------------------------------------------------
- */
+/* --- minimum and maximum ----------------------------------------------------------------------------- */
 static int by_value(const void *pa, const void *pb)
 {
     symint a = *(const symint *)pa, b = *(const symint *)pb;
@@ -579,8 +578,7 @@ static symint extreme(sym_env *env, sx_kind k, symint a, symint b)
     return sx_value(sx_intern(env, k, m, arg, 0));
 }
 
-/* --- what a relation needs -------------------------------------------------------------------------------
- */
+/* --- what a relation needs --------------------------------------------------------------------------- */
 bool sx_split(sym_expr *e, sym_expr **L, int64_t *k, int64_t *c, bool make)
 {
     view v;
@@ -644,8 +642,7 @@ symint sx_drop_factor(sym_expr *sum, sx_term f)
     return r;
 }
 
-/* --- the operations of sym.h -----------------------------------------------------------------------------
- */
+/* --- the operations of sym.h ------------------------------------------------------------------------- */
 static sym_env *begin(symint *a, symint *b)
 {
     sym_env *env = sx_env(*a, *b);

@@ -118,8 +118,7 @@ symint sym_rel_of(sym_rel r, symint a, symint b)
     return sx_rel(env, SX_ge, l, -sx_floordiv(c, k));
 }
 
-/* --- and, or, not ----------------------------------------------------------------------------------------
- */
+/* --- and, or, not ------------------------------------------------------------------------------------ */
 static int by_id(const void *pa, const void *pb)
 {
     const sym_expr *a = sym_expr_of(*(const symint *)pa), *b = sym_expr_of(*(const symint *)pb);
@@ -191,8 +190,7 @@ static symint negate(symint v, int depth)
 }
 symint sym_not(symint a) { return negate(a, 0); }
 
-/* --- rewriting with what is known --------------------------------------------------------------------------
- */
+/* --- rewriting with what is known -------------------------------------------------------------------- */
 typedef symint rewrite(symint v, void *ctx, int depth);
 
 /* again: also where no part changed, since facts may decide a minimum or a quotient now. */

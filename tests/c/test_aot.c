@@ -265,8 +265,7 @@ TEST(aot_composites_reach_the_core_set)
     aot_unit *u = g ? aot_trace(&c, g, needs, true, AOT_decompose | AOT_min_cut, NULL) : NULL;
     CHECK_STR(err.msg, "");
     if (u)
-        IR_EACH(n, u->joint)
-        {
+        IR_EACH (n, u->joint) {
             bool call = n->kind == IR_call &&
                         n->op == OP__max_pool2d_offsets_backward; /* where windows are small */
             if (n->kind == IR_call && !call && !aot_is_core((op_id)n->op))
@@ -292,8 +291,8 @@ TEST(aot_partition_saves_what_backward_reads_when_it_costs_the_same)
     CHECK_STR(err.msg, "");
     if (u) {
         CHECK_INT(u->saved_bytes, 64 * 64 * 4);
-        IR_EACH(n, u->bw)
-        CHECK(n->kind != IR_call || n->op != OP_relu); /* not computed again */
+        IR_EACH (n, u->bw)
+            CHECK(n->kind != IR_call || n->op != OP_relu); /* not computed again */
     }
     aot_unit_free(u);
     ir_graph_free(g);

@@ -64,9 +64,9 @@ static void finds_relu(const char *fault, const char *backend, bool accuracy, si
         CHECK_INT(st.before, 21 + cosines);
         CHECK_INT(st.after, 1);
         CHECK_INT(m->nin, 1);
-        IR_EACH(n, m->g)
-        if (n->kind == IR_call)
-            CHECK_INT(n->op, OP_relu);
+        IR_EACH (n, m->g)
+            if (n->kind == IR_call)
+                CHECK_INT(n->op, OP_relu);
     }
     repro_free(m);
     repro_free(r);
@@ -103,9 +103,9 @@ TEST(minify_refuses_a_graph_that_passes)
 /* ---- known answers ---- */
 static bool has_op(const repro *r, op_id op)
 {
-    IR_EACH(n, r->g)
-    if (n->kind == IR_call && n->op == op)
-        return true;
+    IR_EACH (n, r->g)
+        if (n->kind == IR_call && n->op == op)
+            return true;
     return false;
 }
 static bool has_mul(void *data, const repro *r, signature *s)
