@@ -21,7 +21,6 @@ static const char *const names[] = {
 #define FAULT(name, what) #name,
 #include "base/fault.def"
 };
-const char *fault_name(fault_kind k) { return names[k]; }
 
 static void drop(void)
 {

@@ -21,7 +21,6 @@ static inline fault_kind fault_at(const char *stage, const char *op)
 }
 /* Is one planted on op at a stage behind the autograd stage? Those find operators that were replaced by their marks. */
 bool fault_later(const char *op);
-const char *fault_name(fault_kind k);
 /* Ends or stops the process, or finds no memory: at stages that only compile it does so there. */
 static inline bool fault_is_sudden(fault_kind k)
 {

@@ -56,8 +56,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *kept[EV_METRICS_KEPT];
 static size_t nkept; /* ever */
 
-bool ev_metrics_open(void) { return open_now != NULL; }
-
 void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const char *file, int line)
 {
     record *r = mem_zalloc(sizeof *r);

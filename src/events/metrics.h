@@ -32,7 +32,6 @@ enum { EV_METRICS_KEPT = 1024 }; /* newest records in memory */
 void ev_metrics_begin(const ev_cid *cid, bool backward, const char *name, const char *file, int line);
 /* Closes the innermost record: written and kept, or (drop) forgotten as if it had never been. */
 void ev_metrics_end(bool drop);
-bool ev_metrics_open(void);
 
 void ev_add(ev_number n, int64_t more); /* no record open: nothing happens */
 void ev_metrics_part(ev_part p, int64_t ns);

@@ -4,8 +4,6 @@
 #include "ir/text.h"
 #include "run/backend_aot.h"
 
-PyObject *graph_view(ir_graph *g);
-
 /* ---- a Python callable as a program ---- */
 typedef struct user_program {
     run_program base;

@@ -629,8 +629,7 @@ bool t_symfloat_args(PyObject **v, Py_ssize_t n, PyObject **own);
 /* Floats made of symbolic sizes (sizefloat.c). Results are new; NULL without exception: not symbolic. */
 extern PyTypeObject PySizeFloat_Type;
 static inline bool py_is_sizefloat(PyObject *o) { return Py_TYPE(o) == &PySizeFloat_Type; }
-PyObject *t_size_float(PyObject *symint);                  /* float(n) */
-PyObject *t_size_arith(char op, PyObject *a, PyObject *b); /* + - * / p(ower) */
+PyObject *t_size_float(PyObject *symint); /* float(n) */
 PyObject *t_size_sqrt(PyObject *o);
 PyObject *t_size_whole(PyObject *o, bool up);           /* floor or ceil */
 PyObject *t_size_fixed(PyObject *o);                    /* the float; the sizes are guarded */
@@ -743,4 +742,51 @@ void cap_count(const char *group, const char *key, int n);
 bool cap_is_skipped_file(const char *file); /* standard library and the like: not inlined, not captured */
 extern PyObject *py_fake_error;             /* raised when the data of a fake tensor is asked for */
 PyObject *py_source_line(const char *file, int line); /* new str, stripped; "" when unknown */
+/* --- shared by the files of capture ------------------------------------------------------------------- */
+PyObject *graph_view(ir_graph *g); /* takes g; new capsule */
+bool interp_knows(int op, int arg);
+void code_known(cap_code *cc, bool add);
+void cfg_unref(cap_cfg *c);
+bool cap_is_tracing(void);
+void region_reset_ids(void);
+void t_register_modes(void);
+cap_cfg *hook_push(cap_cfg *cfg);
+void hook_pop(cap_cfg *cfg, cap_cfg *was);
+void region_replay_id(void);
+const char *value_name(trace *t, PyObject *o); /* "TensorVariable()" */
+bool const_equal(PyObject *a, PyObject *b);
+bool cap_is_disabled(void);
+PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, int n);
+cap_cfg *compiled_cfg(PyObject *o);
+bool code_handler(const cap_code *cc, int ip, int *target, int *depth, bool *lasti);
+bool t_plain_const(PyObject *o);
+bool t_is_tensor_type(PyTypeObject *tp);
+const cap_backend *cap_backend_find(const char *name);
+PyObject *inst_dict(PyObject *o);
+PyObject *t_deleted_mark(void);
+PyTypeObject *t_deque_type(void), *t_ordered_type(void), *t_default_type(void), *t_partial_type(void);
+int t_gen_born(PyObject *o);
+int t_run(trace *t, frame *f, PyObject **res);
+bool from_outside(const frame *f);
+void log_region(const region *r, const entry *e);
+void src_release(entry *e);
+PyObject *compiled_inner(PyObject *o);
+cap_code *code_at(size_t i);
+PyObject *t_super_new(trace *t, PyObject *const *args, Py_ssize_t nargs);
+PyObject *native_binary(int op, PyObject *a, PyObject *b);
+int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v);
+PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name);
+int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v);
+PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *name, PyObject *d);
+PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyObject *const *args,
+                   Py_ssize_t nargs, PyObject *kw);
+PyObject *t_classmethod(trace *t, PyObject *f, PyObject *cls, const char *name, PyObject *const *args,
+                        Py_ssize_t nargs, PyObject *kw); /* NULL without exception: not known */
+PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
+bool t_printable(PyObject *o);
+bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
+                  int64_t *hi);
+int t_int_policy(trace *t, PyObject *o, source *s); /* 1: symbolic */
+PyObject *native_runner(cap_runner *r, int nout);   /* borrows r */
+
 #endif

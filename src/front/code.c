@@ -7,8 +7,6 @@ _Thread_local int recursion_depth;
 #endif
 
 static Py_ssize_t extra_index = -1;
-bool interp_knows(int op, int arg);
-void code_known(cap_code *cc, bool add);
 
 static void code_free(void *p)
 {

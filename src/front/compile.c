@@ -8,10 +8,6 @@
 #include "ir/hop.h"
 #include "ops/custom.h"
 
-void cfg_unref(cap_cfg *c);
-bool cap_is_tracing(void);
-void region_reset_ids(void);
-void t_register_modes(void);
 extern PyObject *break_list;
 
 static PyObject *config;   /* dict of taper._dynamo.config */
@@ -71,8 +67,6 @@ PyObject *exc_class(const char *name)
     return c;
 }
 
-cap_cfg *hook_push(cap_cfg *cfg);
-void hook_pop(cap_cfg *cfg, cap_cfg *was);
 void cap_count(const char *group, const char *key, int n)
 {
     if (!counters)
@@ -217,8 +211,6 @@ static void python_free(cap_runner *r)
         ir_graph_free(r->g);
     free(r);
 }
-
-PyObject *graph_view(ir_graph *g); /* takes g; new capsule */
 
 static PyObject *backend_failed(PyObject *backend, entry *e)
 {
@@ -832,7 +824,6 @@ static PyObject *set_stance(PyObject *m, PyObject *args)
     Py_XSETREF(forced, backend == Py_None ? NULL : Py_NewRef(backend));
     return was;
 }
-void region_replay_id(void);
 static PyObject *replay_next(PyObject *m, PyObject *x)
 {
     region_replay_id();

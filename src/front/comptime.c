@@ -4,9 +4,6 @@
 #include "base/envvars.h"
 #include <opcode.h>
 
-const char *value_name(trace *t, PyObject *o);
-PyObject *graph_view(ir_graph *g);
-
 static trace *now; /* the trace that asks, while its callback runs */
 
 static PyObject *python(const char *fn) /* new: a function of taper._dynamo.comptime */

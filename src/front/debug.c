@@ -316,7 +316,6 @@ static PyObject *f_repro_info(PyObject *m, PyObject *c) /* (nodes, operators, in
 
 /* ---- the minifier ---- */
 /* _repro_parts(repro) -> (graph, inputs): for backends written in Python */
-PyObject *graph_view(ir_graph *g);
 static PyObject *f_repro_parts(PyObject *m, PyObject *c)
 {
     const repro *r = repro_at(c);

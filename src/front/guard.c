@@ -684,7 +684,6 @@ static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
     return true;
 }
 
-bool const_equal(PyObject *a, PyObject *b);
 /* Ranges by start, stop and step; sets in the order they are walked. */
 static bool parts_equal(PyObject *a, PyObject *b)
 {

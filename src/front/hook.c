@@ -7,11 +7,6 @@
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
 
-bool cap_is_tracing(void);
-bool cap_is_disabled(void);
-PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, int n);
-cap_cfg *compiled_cfg(PyObject *o);
-
 static __thread cap_cfg *active; /* how frames are captured now; NULL: not at all */
 static int installed;            /* threads and nestings that need the hook */
 

@@ -3,8 +3,6 @@
 #include "front/capture.h"
 #include <opcode.h>
 
-bool code_handler(const cap_code *cc, int ip, int *target, int *depth, bool *lasti);
-
 #define PUSH(o)       (f->stack[f->sp++] = (o)) /* takes a reference */
 #define POP()         (f->stack[--f->sp])       /* gives one */
 #define TOP           (f->stack[f->sp - 1])

@@ -4,9 +4,6 @@
 #include "base/source.h"
 #include <opcode.h>
 
-bool t_plain_const(PyObject *o);
-bool t_is_tensor_type(PyTypeObject *tp);
-
 static const char *opname(int op)
 {
     static PyObject *names;

@@ -38,8 +38,6 @@ PyObject *native_runner(cap_runner *r, int nout)
     return f;
 }
 
-const cap_backend *cap_backend_find(const char *name);
-
 /* _graph_compile(capsule, backend, inputs) -> callable */
 static PyObject *compile(PyObject *m, PyObject *args)
 {

@@ -133,4 +133,9 @@ extern PyObject *py_module;     /* taper._C, borrowed */
 
 /* The thread's operator context; a fresh thread starts from the process defaults. */
 #define CX op_ctx_cur()
+
+/* --- what the binding asks of capture ----------------------------------------------------------------- */
+int cap_brand_changed(bool torch); /* settings come from TORCH_* too */
+bool t_keeps_relations(void);
+PyObject *t_size_arith(char op, PyObject *a, PyObject *b); /* + - * / p(ower) */
 #endif

@@ -4,11 +4,6 @@
 #include "ir/hop.h"
 #include "ir/pass.h"
 
-PyObject *inst_dict(PyObject *o);
-PyObject *t_deleted_mark(void);
-PyTypeObject *t_deque_type(void), *t_ordered_type(void), *t_default_type(void);
-bool t_plain_const(PyObject *o);
-int t_gen_born(PyObject *o);
 typedef struct PyTraceGen { /* the head of tcall.c's object */
     PyObject_HEAD frame f;
     PyObject **storage;

@@ -9,13 +9,6 @@
 #include <frameobject.h>
 #include <opcode.h>
 
-int t_run(trace *t, frame *f, PyObject **res);
-bool from_outside(const frame *f);
-void log_region(const region *r, const entry *e);
-bool t_plain_const(PyObject *o);
-
-cap_cfg *hook_push(cap_cfg *cfg);
-void hook_pop(cap_cfg *cfg, cap_cfg *was);
 static int next_frame_id;
 static int next_fn = 1;
 static bool replay_id;
@@ -46,7 +39,6 @@ void cfg_unref(cap_cfg *c)
     free(c);
 }
 
-void src_release(entry *e);
 void entry_free(entry *e)
 {
     if (!e)
@@ -1769,7 +1761,6 @@ bool cap_wants(PyObject *func)
     return !cc->whole_native && !cap_is_skipped_file(cc->file) && !py_special(func);
 }
 
-PyObject *compiled_inner(PyObject *o);
 /* super() without arguments asks the running frame, which is ours. New reference. */
 static PyObject *plain_super(frame *f)
 {

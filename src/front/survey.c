@@ -2,7 +2,6 @@
  * effects afterwards. The profiler, explain() and taper.compiler.survey() are made of it in Python. */
 #include "front/capture.h"
 
-cap_code *code_at(size_t i);
 static PyObject *watch; /* a list that gets a tuple per break and recompilation; NULL: nobody looks */
 
 bool cap_watching(void) { return watch != NULL; }

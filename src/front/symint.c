@@ -28,7 +28,6 @@ static void si_dealloc(PyObject *o)
 PyObject *py_int(symint v) { return sym_is_expr(v) ? py_symint(v) : PyLong_FromLongLong(v); }
 
 extern _Thread_local struct trace *t_now;
-bool t_keeps_relations(void); /* thop.c */
 static PyObject *fixed(PyObject *o);
 static PyObject *symint_repr(PyObject *o)
 {
@@ -90,8 +89,6 @@ static PyObject *fixed(PyObject *o) /* new int: the value, from now on a guard *
     int64_t n = sym_specialize(v);
     return failed(v, 0) ? NULL : PyLong_FromLongLong(n);
 }
-
-PyObject *t_size_arith(char op, PyObject *a, PyObject *b); /* sizefloat.c */
 
 /* op: how floats do the same, or 0 where they need the number. */
 static PyObject *arith(PyObject *a, PyObject *b, symint (*f)(symint, symint), binaryfunc plain, char op)

@@ -1,13 +1,6 @@
 /* tbuiltin.c - builtin functions, types and methods while tracing. */
 #include "front/capture.h"
 
-PyObject *inst_dict(PyObject *o);
-
-PyTypeObject *t_deque_type(void), *t_partial_type(void), *t_ordered_type(void), *t_default_type(void);
-bool t_plain_const(PyObject *o);
-PyObject *t_super_new(trace *t, PyObject *const *args, Py_ssize_t nargs);
-PyObject *native_binary(int op, PyObject *a, PyObject *b);
-
 typedef enum {
     B_none,
     B_pure,

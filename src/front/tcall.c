@@ -2,20 +2,6 @@
 #include "front/capture.h"
 #include <opcode.h>
 
-PyObject *inst_dict(PyObject *o);
-PyTypeObject *t_partial_type(void), *t_default_type(void), *t_deque_type(void);
-bool t_plain_const(PyObject *o);
-bool t_is_tensor_type(PyTypeObject *tp);
-int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v);
-PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name);
-int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v);
-PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *name, PyObject *d);
-PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyObject *const *args,
-                   Py_ssize_t nargs, PyObject *kw);
-PyObject *t_classmethod(trace *t, PyObject *f, PyObject *cls, const char *name, PyObject *const *args,
-                        Py_ssize_t nargs, PyObject *kw); /* NULL without exception: not known */
-PyObject *compiled_inner(PyObject *o);
-
 /* Ctrl-C and the like: not the program's own exception, which its handlers would see. */
 bool from_outside(const frame *f)
 {
@@ -73,7 +59,6 @@ typedef struct PyTraceGen {
     bool started, done, running;
     int born; /* outer step that made it */
 } PyTraceGen;
-bool code_handler(const cap_code *cc, int ip, int *target, int *depth, bool *lasti);
 
 /* Suspended inside try or with: something is still to be done when it is dropped. */
 static bool gen_open(const PyTraceGen *g)
@@ -345,8 +330,6 @@ static const char *cannot(trace *t, PyObject *func, cap_code *cc, break_id *id)
     return NULL;
 }
 
-const char *value_name(trace *t, PyObject *o); /* "TensorVariable()" */
-
 enum { DEEPEST = 500 }; /* inlined calls: some 2 KiB of stack each */
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -539,7 +522,6 @@ static PyObject *call_with(trace *t, PyObject *f, PyObject *first, PyObject *con
     return r;
 }
 
-PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
 static bool immutable(PyTypeObject *b)
 {
     return b == &PyTuple_Type || b == &PyFrozenSet_Type || b == &PyUnicode_Type || b == &PyLong_Type ||

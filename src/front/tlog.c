@@ -2,8 +2,6 @@
  * and switches of what a graph break means. */
 #include "front/capture.h"
 
-bool t_plain_const(PyObject *o);
-
 static bool listed(const char *setting, PyObject *f)
 {
     PyObject *s = cfg_obj(setting);

@@ -2,9 +2,6 @@
 #include "front/override.h"
 #include "front/capture.h"
 
-PyObject *native_binary(int op, PyObject *a, PyObject *b);
-bool t_printable(PyObject *o);
-PyObject *inst_dict(PyObject *o);
 PyObject *py_fake_error;
 static PyObject *deleted; /* marks attributes and globals that were deleted */
 
@@ -303,9 +300,6 @@ static char *mangle(trace *t, const char *text)
         *s = (char)(*s - 'A' + 'a');
     return s;
 }
-
-bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
-                  int64_t *hi);
 
 static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
 {
@@ -755,7 +749,6 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     return Py_NewRef(o);
 }
 
-int t_int_policy(trace *t, PyObject *o, source *s); /* 1: symbolic */
 static PyObject *wrap_int(trace *t, PyObject *o, source *s)
 {
     int overflow;
@@ -1444,7 +1437,6 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
     return sized(t, r);
 }
 
-int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v);
 int t_setitem(trace *t, PyObject *o, PyObject *k, PyObject *v)
 {
     if (!(o = t_real(t, o)) || !(k = t_real(t, k)))
@@ -1764,7 +1756,6 @@ static PyObject *class_value(trace *t, PyObject *o, PyTypeObject *tp, PyObject *
     return t_wrap(t, v, src_get(t->e, SRC_typeattr, s, NULL, name, 0));
 }
 
-int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v);
 PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *name, PyObject *d)
 {
     if (PyFunction_Check(d)) {

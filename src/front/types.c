@@ -4,7 +4,6 @@
 
 /* ---- dtype ---- */
 static PyObject *dtypes[DT_COUNT];
-int cap_brand_changed(bool torch); /* compile.c: settings come from TORCH_* too */
 const char *py_prefix = "taper";
 
 static PyObject *dtype_repr(PyObject *o)

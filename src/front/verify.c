@@ -2,9 +2,6 @@
  * compared; config.replay_record_enabled: a frame that cannot be captured is written down. Python does both. */
 #include "front/capture.h"
 
-PyObject *graph_view(ir_graph *g);
-PyObject *native_runner(cap_runner *r, int nout); /* borrows r */
-
 bool cap_wants_verify(void) { return cfg_bool("verify_correctness", false); }
 
 /* copy: of the graph before it was compiled; taken over. False with an exception. */

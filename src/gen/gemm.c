@@ -229,7 +229,6 @@ gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err)
 }
 
 void gemm_plan_free(gemm_plan *p) { free(p); }
-int gemm_tile_width(const gemm_plan *p) { return p->W && !p->few ? p->nv : 0; }
 
 void gemm_describe(const gemm_plan *p, strbuf *out)
 {

@@ -39,7 +39,6 @@ bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias
               const gemm_epilogue *e, tp_err *err);
 /* The same on the calling thread alone, with a B that serves several products: laid out once, in gemm_packed_bytes (0: it is
  * read where it lies). Only where gemm_packs; the first of a batch, and no row to add. */
-int gemm_tile_width(const gemm_plan *p); /* vectors; 0: it has no tiles */
 enum { GEMM_WIDEST = 8 };
 bool gemm_packs(const gemm_plan *p);
 size_t gemm_packed_bytes(const gemm_plan *p);

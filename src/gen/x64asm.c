@@ -26,7 +26,6 @@ static const char *const gpr8[] = { "al",  "cl",  "dl",   "bl",   "spl",  "bpl",
 static const char *const cc_names[] = { "o", "no", "b", "ae", "e", "ne", "be", "a",
                                         "s", "ns", "p", "np", "l", "ge", "le", "g" };
 
-bool x64_has_vex(x64_vop op) { return rows[op].vexw >= 0; }
 bool x64_has_evex(x64_vop op) { return rows[op].evexw >= 0; }
 bool x64_may_bcast(x64_vop op) { return rows[op].evexw >= 0 && rows[op].tuple == TU_FV; }
 bool x64_is_wide(x64_vop op) { return rows[op].evexw == 1; }

@@ -89,7 +89,6 @@ typedef struct x64_v {
     uint8_t imm;
 } x64_v;
 void x64_vec(x64 *e, const x64_v *i);
-bool x64_has_vex(x64_vop op);
 bool x64_has_evex(x64_vop op);
 bool x64_may_bcast(x64_vop op); /* the last operand may be one element in memory, for all lanes */
 bool x64_is_wide(x64_vop op);   /* works on 8-byte elements (EVEX.W) */

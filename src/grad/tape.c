@@ -698,5 +698,3 @@ bool ag_set_data(tp_tensor *t, tp_tensor *from, tp_err *err)
     return tensor_reset(t, from->storage, (dtype)from->dt, from->ndim, from->size, from->stride, from->offset,
                         err);
 }
-
-uint32_t ag_version(const tp_tensor *t) { return t->storage->version; }

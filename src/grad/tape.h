@@ -117,8 +117,7 @@ bool ag_share_hooks(const ag_node *from, int nr, tp_tensor *to,
 bool ag_detach_(tp_tensor *t, tp_err *err);
 /* An alias outside the tape whose in-place writes are not counted as versions: Tensor.data. */
 tp_tensor *ag_data(tp_tensor *t);
-bool ag_set_data(tp_tensor *t, tp_tensor *from, tp_err *err); /* t takes from's memory and type */
-uint32_t ag_version(const tp_tensor *t);
+bool ag_set_data(tp_tensor *t, tp_tensor *from, tp_err *err);        /* t takes from's memory and type */
 bool ag_may_save(const op_ctx *cx, const tp_tensor *t, tp_err *err); /* not an inference tensor */
 /* The error for a saved tensor that was written since; from: what made it, if that is known. Always false. */
 bool ag_changed(const tp_tensor *t, uint32_t want, ag_edge from, tp_err *err);

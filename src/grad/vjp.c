@@ -1,5 +1,6 @@
 /* vjp.c - the vjp column as data: rules, what they save, names of the steps. */
 #include "grad/vjp.h"
+#include "ops/decomp.h"
 #include <pthread.h>
 #include <ctype.h>
 
@@ -152,8 +153,6 @@ const vjp_row *vjp_row_of(op_id op)
     static const vjp_row hole = { vjp_hole, "" };
     return rules[op].fn ? &rules[op] : &hole;
 }
-
-bool view_strides(const tp_tensor *t, int n, const symint *size, symint *stride); /* ops/views.c */
 
 tp_tensor *vh_reshape(bld *b, tp_tensor *t, int ndim, const symint *size)
 {

@@ -244,7 +244,6 @@ enum {
 };
 void ir_print(strbuf *b, const ir_graph *g, int what);
 void ir_text_ready(void); /* builds what printing and parsing look up; the first of them does it otherwise */
-void ir_print_node(strbuf *b, const ir_node *n, int what); /* its one line, without indentation and newline */
 /* Reads untrusted text. Errors are ERR_syntax "file:line:column: what was expected". env NULL: the graph
  * makes its own when the text has symbols. Types are inferred anew and compared with the annotations. */
 ir_graph *ir_parse(const char *text, size_t n, const char *file, sym_env *env, tp_err *err);

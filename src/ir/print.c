@@ -357,8 +357,6 @@ static void node_print(strbuf *b, const ir_node *n, int what, types *known)
     }
 }
 
-void ir_print_node(strbuf *b, const ir_node *n, int what) { node_print(b, n, what, NULL); }
-
 /* ---- last uses ---- */
 typedef struct frees {
     ir_node **seen; /* open addressing */

@@ -611,47 +611,6 @@ bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out
     return ok;
 }
 
-/* One result into the tensor the caller gave: its type must be able to hold it, its size is made to fit. */
-static bool give_out(op_ctx *cx, const op_row *row, tp_tensor *r, tp_tensor *o, tp_err *err)
-{
-    if (r->dt != o->dt && !dtype_can_cast((dtype)r->dt, (dtype)o->dt))
-        return err_set(err, ERR_runtime, "result type %s can't be cast to the desired output type %s",
-                       dtype_rows[r->dt].gname, dtype_rows[o->dt].gname);
-    if (!tensor_same_size(r, o) && !tensor_overlaps_itself(o)) {
-        tp_val arg[3] = { vT(o), vIs(r->size, r->ndim), vNone }, same = vNone;
-        if (!ops_call(cx, OP_resize_, OPV_fn, arg, &same, err))
-            return false;
-        val_clear(&same);
-    }
-    if (tensor_overlaps_itself(o))
-        return err_set(
-            err, ERR_runtime,
-            "unsupported operation: more than one element of the written-to tensor refers to a single "
-            "memory location. Please clone() the tensor before performing the operation.");
-    if (!tensor_copy(o, r, err))
-        return false;
-    tensor_bump(o);
-    return true;
-}
-
-bool ops_call_out(op_ctx *cx, op_id op, const tp_val *arg, tp_tensor **outs, int nout, tp_err *err)
-{
-    const op_row *row = op_row_of(op);
-    tp_val res[OP_MAX_RETURNS] = { 0 };
-    if (nout != row->schema.nret || row->schema.ret_list)
-        return err_set(err, ERR_type, "%s(): expected %d out tensors but got %d", row->name, row->schema.nret,
-                       nout);
-    if (!call(cx, op, OPV_fn, arg, res, err, false))
-        return false;
-    bool ok = true;
-    for (int i = 0; i < nout; i++) {
-        if (ok && res[i].kind == VAL_tensor)
-            ok = give_out(cx, row, res[i].t, outs[i], err);
-        val_clear(&res[i]);
-    }
-    return ok;
-}
-
 /* ---- builders ---- */
 static bool bld_exec(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
 {

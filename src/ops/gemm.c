@@ -46,7 +46,6 @@ static void plain(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a
 
 /* ---- BLAS ---- */
 #if TAPER_HAVE_BLAS
-void openblas_set_num_threads(int n);
 #define DECLARE(s, T)                                                                                       \
     void s##gemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const T *alpha, \
                   const T *a, const int *lda, const T *b, const int *ldb, const T *beta, T *c,              \

@@ -14,4 +14,7 @@ typedef struct mat { /* element (i, j) lies at p[i * rs + j * cs] */
 void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
 /* One thread, for callers that split the work themselves. */
 void gemm_one(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
+#if TAPER_HAVE_BLAS
+void openblas_set_num_threads(int n);
+#endif
 #endif

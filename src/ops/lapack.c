@@ -1,6 +1,7 @@
 /* lapack.c - factorisations and solvers through LAPACK's Fortran interface.
  * Results are column-major matrices in a contiguous batch, which is what LAPACK writes. */
 #include "ops/decomp.h"
+#include "ops/gemm.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -387,7 +388,6 @@ bool shape_lstsq(op_call *c)
 
 /* ---- kernels ---- */
 #if TAPER_HAVE_BLAS
-void openblas_set_num_threads(int n);
 #define LAPACK(s, T)                                                                                         \
     void s##getrf_(const int *m, const int *n, T *a, const int *lda, int *piv, int *info);                   \
     void s##getri_(const int *n, T *a, const int *lda, const int *piv, T *work, const int *lw, int *info);   \

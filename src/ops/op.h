@@ -225,8 +225,6 @@ void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *c
  * results); owned by the caller. For in-place variants the result is the first argument, with one more count.
  */
 bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
-/* The out= form: computes, then writes into outs (one per result), resizing and converting as needed. */
-bool ops_call_out(op_ctx *cx, op_id op, const tp_val *arg, tp_tensor **outs, int nout, tp_err *err);
 /* The same without running a kernel: outputs are fake whatever the inputs are. */
 bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
 /* Copy with conversion and broadcasting; the workhorse of copy_, to, contiguous. */

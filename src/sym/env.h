@@ -71,9 +71,9 @@ symint sym_rel_of(sym_rel r, symint a, symint b);
 symint sym_and(symint a, symint b);
 symint sym_or(symint a, symint b);
 symint sym_not(symint a);
-bool sym_is_bool(symint v);                               /* an expression that is a truth value */
-bool sym_truth(symint cond);                              /* like sym_eq and friends: may record a guard */
-bool sym_is_true(symint cond), sym_is_false(symint cond); /* known without a guard */
+bool sym_is_bool(symint v);    /* an expression that is a truth value */
+bool sym_truth(symint cond);   /* like sym_eq and friends: may record a guard */
+bool sym_is_true(symint cond); /* known without a guard */
 symint sym_pow(symint a, int64_t n);
 symint sym_simplify(symint v); /* with all that is known now */
 
@@ -113,7 +113,6 @@ void sym_guards_free(sym_guards *g);
 int sym_guards_n(const sym_guards *g);
 const sym_guard_text *sym_guards_at(const sym_guards *g, int i);
 int sym_guards_n_values(const sym_guards *g);
-const char *sym_guards_source(const sym_guards *g, int i);
 /* -1 when all hold, else the index of the first that does not. Thread-safe, allocates nothing. */
 int sym_guards_check(const sym_guards *g, const int64_t *values);
 

@@ -476,7 +476,6 @@ void sym_guards_free(sym_guards *g)
 int sym_guards_n(const sym_guards *g) { return (int)g->texts.n; }
 const sym_guard_text *sym_guards_at(const sym_guards *g, int i) { return &g->texts.at[i]; }
 int sym_guards_n_values(const sym_guards *g) { return (int)g->sources.n; }
-const char *sym_guards_source(const sym_guards *g, int i) { return g->sources.at[i]; }
 
 int sym_guards_check(const sym_guards *g, const int64_t *values)
 {

@@ -366,7 +366,6 @@ int sx_decide(symint cond)
     return sym_is_expr(v) ? -1 : v != 0;
 }
 bool sym_is_true(symint cond) { return sx_decide(cond) == 1; }
-bool sym_is_false(symint cond) { return sx_decide(cond) == 0; }
 bool sym_known(sym_rel r, symint a, symint b) { return sym_is_true(sym_rel_of(r, a, b)); }
 
 /* --- learning

@@ -38,7 +38,7 @@ typedef struct tp_storage {
     uint64_t id; /* unique; fake tensors that alias share it */
     void *mark;  /* for aot: what functionalisation knows of this storage; not owned */
 } tp_storage;
-enum { ST_fake = 1, ST_readonly = 2, ST_shared = 4 };
+enum { ST_fake = 1, ST_readonly = 2 };
 
 typedef struct tp_tensor {
     int refs;   /* atomic */
@@ -62,7 +62,6 @@ enum {
     TF_wrapped = 1, /* a Python number that became a zero-dim tensor: weak in promotion */
     TF_owns_py = 2,
     TF_inference = 4, /* made under inference_mode */
-    TF_conjlike = 8,  /* reserved */
     TF_watched = 16,  /* somebody remembers its metadata: changing that moves tensor_epoch */
 };
 /* Counts changes of the metadata (shape, dtype, device, requires_grad) of watched tensors, and their ends. */
