@@ -2,10 +2,10 @@
  * the measured peak and OpenBLAS, and the time from vector IR to callable code. Builds as build/taper_bench. */
 #define _GNU_SOURCE
 #include "base/pool.h"
-#include "gen/c.h"
-#include "gen/corr.h"
-#include "gen/gemm.h"
-#include "run/exec.h"
+#include "target/c/c.h"
+#include "target/x64/conv.h"
+#include "target/x64/gemm.h"
+#include "run/kernel_cache.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>

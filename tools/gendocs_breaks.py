@@ -1,4 +1,4 @@
-"""Writes docs/graph-breaks.md from the table of graph breaks (src/front/breaks.def)."""
+"""Writes docs/graph-breaks.md from the table of graph breaks (src/capture/breaks.def)."""
 import os
 import sys
 

@@ -1,4 +1,4 @@
-"""Writes docs/options.md from the table of options (src/run/options.def) and the modes (python/taper/compiler/_options.py)."""
+"""Writes docs/options.md from the table of options (src/compile/options.def) and the modes (python/taper/compiler/_options.py)."""
 import os
 import sys
 

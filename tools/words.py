@@ -3,8 +3,8 @@
 import os, re
 
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FROM = """src/front/breaks.def src/front/guard.def src/front/guard.c src/front/region.c src/front/metrics.c src/events/metrics.def
-src/events/metrics.c src/report/summary.c src/report/read.c src/run/code_log.c src/run/exec.c src/loop/plan.c src/gen/c.c src/loop/vir.def""".split()
+FROM = """src/capture/breaks.def src/capture/guard.def src/capture/guard.c src/capture/region.c src/capture/metrics.c src/events/metrics.def
+src/events/metrics.c src/report/summary.c src/report/read.c src/compile/code_log.c src/run/kernel_cache.c src/loop/plan.c src/target/c/emit.c src/vir/vir.def""".split()
 MORE = """def return class self None True False forward GraphModule nn Module functional F in is not and or if else for while void const
 int int64_t int32_t uint8_t uint16_t float double static inline sizeof include math h stdint string bufs ints flts lo hi cpu cuda meta
 bool bf16 f16 i8 u8 i16 c64 File of out load store parallel vector red step fold part var sum mul add sub div exp log sin cos mm bmm

@@ -1,8 +1,8 @@
 /* cmd_compile.c - taper compile: a graph file as C, as a library or as assembly, for programs without Taper. */
 #include "cli/cli.h"
 #include "base/file.h"
-#include "gen/c.h"
-#include "run/emit.h"
+#include "target/c/c.h"
+#include "export/emit.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

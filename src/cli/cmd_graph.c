@@ -4,7 +4,7 @@
 #include "ir/pass.h"
 #include "ops/random.h"
 #include "tensor/safetensors.h"
-#include "run/backend.h"
+#include "compile/backend.h"
 #include <stdio.h>
 
 /* ---- files ---- */

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/pool.h"
 #include "events/metrics.h"
-#include "gen/x64.h"
+#include "target/x64/x64.h"
 #include "grad/tape.h"
 #include "ops/random.h"
 #include "taper.h"

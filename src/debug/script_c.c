@@ -2,7 +2,7 @@
 #include "debug/script.h"
 #include "base/fault.h"
 #include "base/proc.h"
-#include "gen/c.h"
+#include "target/c/c.h"
 #include "loop/loop.h"
 #include <math.h>
 #include <stdio.h>

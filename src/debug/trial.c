@@ -7,7 +7,7 @@
 #include "base/proc.h"
 #include "grad/tape.h"
 #include "ops/random.h"
-#include "run/backend_aot.h"
+#include "compile/aot.h"
 #include <ctype.h>
 #include <math.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
 #define TAPER_TRIAL_H
 #include "debug/repro.h"
 #include "base/proc.h"
-#include "run/backend.h"
+#include "compile/backend.h"
 
 typedef enum {
     SIG_passes,

@@ -3,7 +3,7 @@
 #ifndef TAPER_WRAP_H
 #define TAPER_WRAP_H
 #include "debug/script.h"
-#include "run/backend_aot.h"
+#include "compile/aot.h"
 
 typedef enum { AFTER_none, AFTER_dynamo, AFTER_aot, AFTER_wrong } debug_after;
 typedef struct debug_config {

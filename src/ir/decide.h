@@ -30,7 +30,7 @@ typedef struct tp_comp {
     int unroll;      /* vectors in flight in loops: 1, 2, 4; 0: as each kernel likes */
     uint8_t loops;   /* how loops are written: 0 as usual, else a form that is measured (loop/loop.h) */
     bool portable;   /* the program will run without Taper: no call for what can be a loop */
-    const struct run_options *opt; /* of the last stage (run/options.h); NULL: the defaults */
+    const struct run_options *opt; /* of the last stage (compile/options.h); NULL: the defaults */
 } tp_comp;
 
 /* The answerer that TAPER_BISECT_SUBSYSTEM and TAPER_BISECT_MAX ask for: of that kind, only the first MAX + 1 rewrites of

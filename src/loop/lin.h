@@ -2,7 +2,7 @@
  * What is not linear (a quotient that does not come out even, an index read from memory) is an opaque value. */
 #ifndef TAPER_LOOP_LIN_H
 #define TAPER_LOOP_LIN_H
-#include "loop/vir.h"
+#include "vir/vir.h"
 #include "sym/sym.h"
 
 enum { LIN_MAX = 24 };

@@ -4,7 +4,7 @@
 #ifndef TAPER_LOOP_H
 #define TAPER_LOOP_H
 #include "ir/pass.h"
-#include "loop/vir.h"
+#include "vir/vir.h"
 #include "sym/env.h"
 
 /* A value that exists in memory while the plan runs. */

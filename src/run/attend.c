@@ -1,7 +1,7 @@
 /* attend.c - see attend.h. */
 #include "run/attend.h"
 #include "base/pool.h"
-#include "gen/provide.h"
+#include "target/x64/provide.h"
 #include "base/bytes.h"
 #include <stdatomic.h>
 

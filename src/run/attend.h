@@ -3,7 +3,7 @@
  * cache. */
 #ifndef TAPER_RUN_ATTEND_H
 #define TAPER_RUN_ATTEND_H
-#include "gen/gemm.h"
+#include "target/x64/gemm.h"
 #include "tensor/tensor.h"
 
 enum { ATTEND_OF = 2, ATTEND_TO = 4, ATTEND_BETWEEN = 2 };

@@ -1,7 +1,7 @@
 /* product.c - see product.h. */
 #include "run/product.h"
 #include "base/pool.h"
-#include "gen/provide.h"
+#include "target/x64/provide.h"
 #include "ops/gemm.h"
 
 static mat mat_at(const tp_tensor *t, int64_t i)

@@ -1,7 +1,7 @@
 /* product.h - a matrix product of a compiled program, into memory that the program planned. */
 #ifndef TAPER_RUN_PRODUCT_H
 #define TAPER_RUN_PRODUCT_H
-#include "gen/gemm.h"
+#include "target/x64/gemm.h"
 #include "ops/op.h"
 #include "tensor/tensor.h"
 

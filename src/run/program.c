@@ -1,13 +1,13 @@
 /* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory.
  * Backend "inductor": autograd stage, loops, machine code. */
 #include "run/attend.h"
-#include "run/backend_aot.h"
+#include "compile/aot.h"
 #include "run/check.h"
-#include "run/code_log.h"
-#include "run/exec.h"
+#include "compile/code_log.h"
+#include "run/kernel_cache.h"
 #include "run/product.h"
 #include "run/program.h"
-#include "run/tune.h"
+#include "compile/tune/tune.h"
 #include "ir/hop.h"
 #include "ops/provider.h"
 #include "loop/loop.h"

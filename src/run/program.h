@@ -2,8 +2,8 @@
 #ifndef TAPER_RUN_PROGRAM_H
 #define TAPER_RUN_PROGRAM_H
 #include "loop/loop.h"
-#include "run/backend_aot.h"
-#include "run/exec.h"
+#include "compile/aot.h"
+#include "run/kernel_cache.h"
 
 /* Takes p, also when it fails. made: by step, borrowed; only those of kernels count. */
 run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const run_kernel **made);

@@ -2,7 +2,7 @@
  * variables, gathers, masks, mixed types. */
 #include "gen_fuzz.h"
 #include "base/map.h"
-#include "loop/vnum.h"
+#include "vir/math/vnum.h"
 #include <math.h>
 
 typedef struct {

@@ -1,7 +1,7 @@
 /* gen_fuzz.h - random kernels over the vector IR and data for them. */
 #ifndef TAPER_GEN_FUZZ_H
 #define TAPER_GEN_FUZZ_H
-#include "loop/vir.h"
+#include "vir/vir.h"
 
 typedef struct fuzz_case {
     uint64_t seed;

@@ -1,7 +1,7 @@
 /* The autograd stage: pure graphs give what the tape gives. */
 #include "test.h"
 #include "aot/aot.h"
-#include "run/backend.h"
+#include "compile/backend.h"
 #include <math.h>
 
 enum { MAXIO = 8 };

@@ -2,7 +2,7 @@
  * instruction sets, any number of threads. */
 #include "test.h"
 #include "base/pool.h"
-#include "gen/corr.h"
+#include "target/x64/conv.h"
 #include "ops/provider.h"
 #include <math.h>
 

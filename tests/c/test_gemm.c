@@ -1,8 +1,8 @@
 /* Matrix products against plain loops: shapes, strides, types, epilogue, both instruction sets. */
 #include "test.h"
-#include "gen/gemm.h"
-#include "gen/publish.h"
-#include "loop/vnum.h"
+#include "target/x64/gemm.h"
+#include "target/x64/publish.h"
+#include "vir/math/vnum.h"
 #include <math.h>
 
 static double get(vir_mem t, const void *p, int64_t i)

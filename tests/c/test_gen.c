@@ -1,6 +1,6 @@
 /* Kernels by interpreter and by machine code agree. */
 #include "test.h"
-#include "run/exec.h"
+#include "run/kernel_cache.h"
 #include <math.h>
 
 static void show(const vir *k, gen_isa isa)

@@ -1,9 +1,9 @@
 /* Random kernels: the interpreter and every emitter must give the same bits (any NaN equals any NaN).
  * TAPER_FUZZ_KERNELS=N draws N kernels (default small), TAPER_FUZZ_SEED=S starts elsewhere. */
 #include "test.h"
-#include "run/exec.h"
+#include "run/kernel_cache.h"
 #include "gen_fuzz.h"
-#include "gen/c.h"
+#include "target/c/c.h"
 #include <math.h>
 
 static bool same_bytes(vir_mem m, const void *x, const void *y, size_t i)

@@ -1,9 +1,9 @@
 /* Kernels with very many inputs, and very long straight-line code. */
 #include "test.h"
-#include "run/exec.h"
-#include "gen/c.h"
+#include "run/kernel_cache.h"
+#include "target/c/c.h"
 #include "ir/graph.h"
-#include "gen/publish.h"
+#include "target/x64/publish.h"
 #include <sys/mman.h>
 
 /* The sum of thousands of buffers, all loads before the first addition: registers of both kinds spill. */

@@ -3,7 +3,7 @@
  * TAPER_NUMERICS_STRIDE=1 then looks at every float there is (`make numerics`). */
 #include "test.h"
 #include "base/pool.h"
-#include "run/exec.h"
+#include "run/kernel_cache.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* test_ir.c - building, verifying, running, hashing, passes and their decisions. */
 #include "ir/pass.h"
 #include "ir/text.h"
-#include "run/backend.h"
+#include "compile/backend.h"
 #include "test.h"
 #include <pthread.h>
 #include <stdio.h>

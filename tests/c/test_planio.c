@@ -1,6 +1,6 @@
 /* test_planio.c - graphs as the disk cache stores them: they read back equal, and damaged bytes are refused. */
 #include "test.h"
-#include "run/planio.h"
+#include "compile/cache/plan.h"
 
 static const char *const texts[] = {
     "def forward(self, x: \"f32[2, 3][3, 1]cpu\", n: \"i64[4][1]cpu\"):\n"

@@ -1,8 +1,8 @@
 /* The vector IR: building, checking, printing, interpreting. */
 #include "test.h"
 #include "ops/random.h"
-#include "loop/vir.h"
-#include "loop/vnum.h"
+#include "vir/vir.h"
+#include "vir/math/vnum.h"
 #include <math.h>
 
 static vir *rows_softmax(arena *a, vir_type t, vir_mem m)

@@ -1,6 +1,6 @@
 /* Every instruction form the x64 emitter can write, held against GNU as: same text in, same bytes out. */
 #include "test.h"
-#include "gen/x64asm.h"
+#include "target/x64/asm.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ static bool is(x64_vop op, const char *word)
 {
     static const char *const ids[] = {
 #define XV(id, name, form, pp, map, opc, vw, ew, tuple, digit) #id " " #form " " #tuple " ",
-#include "gen/x64.def"
+#include "target/x64/x64.def"
     };
     return strstr(ids[op], word) != NULL;
 }

@@ -1,0 +1,942 @@
+/* compile.c - taper.compile: the callable it returns, backends, settings, the ledger. */
+#include "base/envvars.h"
+#include "base/source.h"
+#include "capture/capture.h"
+#include "events/metrics.h"
+#include "aot/aot.h"
+#include "target/c/c.h"
+#include "ir/hop.h"
+#include "ops/custom.h"
+
+extern PyObject *break_list;
+
+static PyObject *config;   /* dict of taper._dynamo.config */
+static PyObject *counters; /* taper._dynamo.utils.counters */
+static bool off;           /* TAPER_COMPILE_DISABLE */
+static int stance;         /* STANCE_* */
+static PyObject *forced;   /* set_stance(force_backend=): in place of every backend; NULL: none */
+int cap_stance(void) { return stance; }
+static __thread int disabled;
+
+const char *cap_brand(void) { return py_prefix; }
+
+/* Settings are asked for by literals, many times in a capture: the string of each is made once. */
+static PyObject *cfg_key(const char *name) /* borrowed, or NULL: there is no room */
+{
+    static struct {
+        const char *name;
+        PyObject *key;
+    } kept[128];
+    for (size_t i = ((uintptr_t)name * 0x9e3779b97f4a7c15u) >> 57, k = 0; k < 8;
+         k++, i = (i + 1) % COUNT(kept)) {
+        if (!kept[i].name && (kept[i].key = PyUnicode_InternFromString(name)))
+            kept[i].name = name;
+        if (kept[i].name == name)
+            return kept[i].key;
+    }
+    PyErr_Clear();
+    return NULL;
+}
+PyObject *cfg_obj(const char *name)
+{
+    PyObject *key = config ? cfg_key(name) : NULL;
+    return key ? PyDict_GetItem(config, key) : config ? PyDict_GetItemString(config, name) : NULL;
+}
+bool cfg_bool(const char *name, bool dflt)
+{
+    PyObject *o = cfg_obj(name);
+    return o ? o == Py_True || (o != Py_False && o != Py_None && PyObject_IsTrue(o) == 1) : dflt;
+}
+long cfg_int(const char *name, long dflt)
+{
+    PyObject *o = cfg_obj(name);
+    return o && PyLong_Check(o) ? PyLong_AsLong(o) : dflt;
+}
+
+PyObject *exc_class(const char *name)
+{
+    static PyObject *mod;
+    PyObject *t, *v, *tb;
+    PyErr_Fetch(&t, &v, &tb);
+    if (!mod)
+        mod = PyImport_ImportModule("taper._dynamo.exc");
+    PyObject *c = mod ? PyObject_GetAttrString(mod, name) : NULL;
+    py_forget();
+    PyErr_Restore(t, v, tb);
+    Py_XDECREF(c); /* the module keeps it */
+    return c;
+}
+
+void cap_count(const char *group, const char *key, int n)
+{
+    if (!counters)
+        return;
+    PyObject *et, *ev, *etb;
+    PyErr_Fetch(&et, &ev, &etb);
+    cap_cfg *was_hook = hook_push(NULL); /* a Counter is made by Python code, which is none of the user's */
+    PyObject *g = PyUnicode_FromString(group), *d = g ? PyObject_GetItem(counters, g) : NULL,
+             *k = PyUnicode_FromString(key);
+    PyObject *was = d && k && PyDict_Check(d) ? PyDict_GetItemWithError(d, k) : NULL,
+             *now = PyLong_FromLong((was ? PyLong_AsLong(was) : 0) + n);
+    if (d && k && now)
+        PyObject_SetItem(d, k, now);
+    py_forget();
+    hook_pop(NULL, was_hook);
+    PyErr_Restore(et, ev, etb);
+    Py_XDECREF(g);
+    Py_XDECREF(d);
+    Py_XDECREF(k);
+    Py_XDECREF(now);
+}
+
+/* ---- files that are not followed ---- */
+bool cap_is_skipped_file(const char *file)
+{
+    static char stdlib[400], pkg[400];
+    static const char *const ok[] = { "contextlib.py", "collections/__init__.py",
+                                      "functools.py",  "typing.py",
+                                      "enum.py",       "dataclasses.py",
+                                      "abc.py",        "_collections_abc.py",
+                                      "operator.py",   "types.py",
+                                      "numbers.py",    "bisect.py",
+                                      "heapq.py",      "weakref.py" };
+    static const char *const own[] = { "_dynamo/",  "fx/",     "compiler/", "testing/",
+                                       "_logging/", "export/", "_inductor/" };
+    if (!stdlib[0]) {
+        PyObject *os = PyImport_ImportModule("os"), *f = os ? PyObject_GetAttrString(os, "__file__") : NULL;
+        snprintf(stdlib, sizeof stdlib, "%s", f ? PyUnicode_AsUTF8(f) : "?");
+        char *s = strrchr(stdlib, '/');
+        if (s)
+            s[1] = 0;
+        Py_XDECREF(os);
+        Py_XDECREF(f);
+        PyObject *mf = PyModule_GetFilenameObject(py_module);
+        snprintf(pkg, sizeof pkg, "%s", mf ? PyUnicode_AsUTF8(mf) : "?");
+        if ((s = strrchr(pkg, '/')))
+            s[1] = 0;
+        Py_XDECREF(mf);
+        py_forget();
+    }
+    if (!strncmp(file, pkg, strlen(pkg))) {
+        for (size_t i = 0; i < COUNT(own); i++)
+            if (!strncmp(file + strlen(pkg), own[i], strlen(own[i])))
+                return true;
+        return false;
+    }
+    if (!strncmp(file, "<frozen", 7)) {
+        return !strstr(file, "abc>") && !strstr(file, "_collections_abc");
+    }
+    if (strncmp(file, stdlib, strlen(stdlib)) || strstr(file, "-packages/"))
+        return false;
+    for (size_t i = 0; i < COUNT(ok); i++)
+        if (!strcmp(file + strlen(stdlib), ok[i]))
+            return false;
+    return true;
+}
+
+/* ---- backends ---- */
+static VEC(const cap_backend *) backends;
+void cap_backend_add(const cap_backend *b) { vec_push(&backends, b); }
+const cap_backend *cap_backend_find(const char *name)
+{
+    for (size_t i = 0; i < backends.n; i++)
+        if (!strcmp(backends.at[i]->name, name))
+            return backends.at[i];
+    return NULL;
+}
+
+static bool eager_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+{
+    ir_hook h = { .call = grad_call, .opaque = cap_run_opaque };
+    return ir_prog_run(r->data, CX, in, nin, out, nout, &h, err);
+}
+static void eager_free(cap_runner *r)
+{
+    ir_prog_free(r->data);
+    ir_graph_free(r->g);
+    free(r);
+}
+cap_runner *cap_eager(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err)
+{
+    cap_runner *r = mem_zalloc(sizeof *r);
+    r->run = eager_run;
+    r->free = eager_free;
+    r->g = g;
+    r->data = ir_prog_new(g);
+    return r;
+}
+
+/* A Python callable as backend. */
+static bool python_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+{
+    PyObject *args = PyTuple_New(nin), *res = NULL;
+    bool ok = false;
+    for (int i = 0; args && i < nin; i++) {
+        PyObject *v = in[i].kind == VAL_tensor ? py_wrap(tensor_ref(in[i].t)) : PyLong_FromLongLong(in[i].i);
+        if (!v)
+            Py_CLEAR(args);
+        else
+            PyTuple_SET_ITEM(args, i, v);
+    }
+    res = args ? PyObject_Call(r->data, args, NULL) : NULL;
+    Py_XDECREF(args);
+    if (!res)
+        return err_set(err, ERR_python, "the compiled function failed");
+    bool seq = PyTuple_Check(res) || PyList_Check(res);
+    if (seq ? PySequence_Fast_GET_SIZE(res) != nout : nout != 1) {
+        err_set(err, ERR_runtime, "the backend's function returned %zd values for a graph with %d outputs",
+                seq ? PySequence_Fast_GET_SIZE(res) : (Py_ssize_t)1, nout);
+        goto done;
+    }
+    ok = true;
+    for (int i = 0; i < nout; i++) {
+        PyObject *v = seq ? PySequence_Fast_GET_ITEM(res, i) : res;
+        if (PyLong_Check(v)) { /* a number that only the run knows */
+            out[i] = vI(PyLong_AsLongLong(v));
+            continue;
+        }
+        if (ok && !py_is_tensor(v) && v != Py_None)
+            ok = err_set(err, ERR_type, "the backend's function returned a %s where a Tensor was expected",
+                         Py_TYPE(v)->tp_name);
+        out[i] = ok && py_is_tensor(v) ? vT(tensor_ref(py_tensor(v))) : vNone;
+    }
+done:
+    Py_DECREF(res);
+    return ok;
+}
+static void python_free(cap_runner *r)
+{
+    Py_XDECREF((PyObject *)r->data);
+    if (r->g)
+        ir_graph_free(r->g);
+    free(r);
+}
+
+static PyObject *backend_failed(PyObject *backend, entry *e)
+{
+    PyObject *t, *v, *tb, *cls;
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_Exception))
+        return NULL;
+    cls = exc_class("BackendCompilerFailed");
+    if (!cls || PyErr_ExceptionMatches(cls))
+        return NULL;
+    PyErr_Fetch(&t, &v, &tb);
+    PyErr_NormalizeException(&t, &v, &tb);
+    if (tb)
+        PyException_SetTraceback(v, tb);
+    PyObject *n = PyUnicode_Check(backend) ? Py_NewRef(backend) : PyObject_GetAttrString(backend, "__name__");
+    if (!n) {
+        py_forget();
+        n = PyUnicode_FromString(Py_TYPE(backend)->tp_name);
+    }
+    PyObject *msg = PyUnicode_FromFormat(
+        "backend='%U' raised:\n%s: %S\n\nSet %s=1 for the internal stack trace, and %s=\"+dynamo\" for more "
+        "information.\n\nYou can suppress this exception and fall back to eager by setting:\n    import "
+        "%s._dynamo\n    "
+        "%s._dynamo.config.suppress_errors = True",
+        n, ((PyTypeObject *)t)->tp_name, v,
+        !strcmp(cap_brand(), "torch") ? "TORCHDYNAMO_VERBOSE" : "TAPER_VERBOSE",
+        !strcmp(cap_brand(), "torch") ? "TORCH_LOGS" : "TAPER_LOGS", cap_brand(), cap_brand());
+    PyObject *ex = msg ? PyObject_CallOneArg(cls, msg) : NULL;
+    if (ex) {
+        PyObject_SetAttrString(ex, "inner_exception", v);
+        PyObject *path = PyObject_GetAttrString(v, "minifier_path"),
+                 *notes = path ? PyObject_GetAttrString(v, "__notes__") : NULL;
+        if (notes) { /* where the failure was saved stands where the user reads: at the end, once */
+            PyObject_SetAttrString(ex, "minifier_path", path);
+            PyObject_SetAttrString(ex, "__notes__", notes);
+            PyObject_DelAttrString(v, "__notes__");
+        }
+        py_forget();
+        Py_XDECREF(path);
+        Py_XDECREF(notes);
+        PyException_SetCause(ex, Py_NewRef(v));
+        PyErr_SetObject(cls, ex);
+    }
+    Py_XDECREF(ex);
+    Py_XDECREF(msg);
+    Py_XDECREF(n);
+    Py_XDECREF(t);
+    Py_XDECREF(v);
+    Py_XDECREF(tb);
+    return NULL;
+}
+
+static cap_runner *compile_python(ir_graph *g, PyObject *fn, PyObject *options, PyObject *const *in, int nin)
+{
+    ev_settle(); /* it may change the graph, and do anything else */
+    PyObject *cap = graph_view(g), *list = PyList_New(nin), *m = NULL, *r = NULL;
+    for (int i = 0; list && i < nin; i++)
+        PyList_SET_ITEM(list, i, Py_NewRef(in[i]));
+    m = PyImport_ImportModule("taper._dynamo.backends");
+    if (cap && list && m)
+        r = PyObject_CallMethod(m, "_call_backend", "OOOO", fn, cap, list, options ? options : Py_None);
+    Py_XDECREF(m);
+    Py_XDECREF(list);
+    Py_XDECREF(cap);
+    if (!r)
+        return NULL;
+    cap_runner *run = mem_zalloc(sizeof *run);
+    run->run = python_run;
+    run->free = python_free;
+    run->data = r;
+    return run;
+}
+
+/* Switches of grad mode inside a graph go where they do not matter (nothing requires a gradient) or where all
+ * work is done with gradients off (the whole graph runs so); a graph that starts and ends with gradients on
+ * keeps them, and the autograd stage obeys them. False: the later stages cannot do what the graph does. */
+static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
+{
+    bool mode = g->grad_mode, any = false, off = true, needs = false;
+    IR_EACH (n, g) {
+        if (n->kind == IR_opaque) {
+            if (ir_hop(n) || aot_inlines(n) || (!n->opaque && custom_find(n->target, NULL))) {
+                off = off && !mode;
+                continue;
+            }
+            if (aot_makes_leaf(n)) { /* the autograd stage sees to it */
+                needs = true;
+                continue;
+            }
+            if (!ir_switches_grad(n))
+                return false;
+            mode = n->arg[0].b;
+            any = true;
+        } else if (n->kind == IR_call)
+            off = off && !mode;
+    }
+    if (!any)
+        return true;
+    for (int i = 0; i < nin; i++)
+        needs |= py_is_tensor(in[i]) && ag_requires_grad(py_tensor(in[i]));
+    if (mode != g->grad_mode)
+        return false;
+    if (needs && !off)
+        return g->grad_mode;
+    IR_EACH_SAFE (n, g)
+        if (n->kind == IR_opaque && ir_switches_grad(n))
+            ir_erase(n);
+    if (needs && g->grad_mode) {
+        g->grad_mode = false;
+        e->nograd = true;
+    }
+    return true;
+}
+
+static __thread char fell_back[500]; /* why the graph being compiled runs with backend eager */
+
+void cap_fall_back(const char *graph, const char *backend, const char *why)
+{
+    snprintf(fell_back, sizeof fell_back, "backend 'eager' instead of '%s': %.400s", backend, why);
+    cap_count("aot_fallback", why, 1);
+    if (ev_log_on(EVC_aot, EV_WARNING))
+        ev_log(EVC_aot, EV_WARNING, NULL, "%s runs with backend 'eager' instead of '%s': %s", graph, backend,
+               why);
+}
+
+/* Another backend, other options for this frame: config.debug_backend_override and debug_inductor_config_override. New
+ * references, NULL where they say nothing. */
+static bool overridden(entry *e, PyObject **backend, PyObject **options)
+{
+    PyObject *m, *r, *a = cfg_obj("debug_backend_override"), *b = cfg_obj("debug_inductor_config_override");
+    *backend = *options = NULL;
+    if (!(a && PyUnicode_Check(a) && PyUnicode_GET_LENGTH(a)) &&
+        !(b && PyUnicode_Check(b) && PyUnicode_GET_LENGTH(b)))
+        return true;
+    m = PyImport_ImportModule("taper._dynamo.eval_frame");
+    r = m ? PyObject_CallMethod(m, "_override", "i", e->r->frame_id) : NULL;
+    bool ok = r && PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 2;
+    if (ok && PyTuple_GET_ITEM(r, 0) != Py_None)
+        *backend = Py_NewRef(PyTuple_GET_ITEM(r, 0));
+    if (ok && PyTuple_GET_ITEM(r, 1) != Py_None)
+        *options = Py_NewRef(PyTuple_GET_ITEM(r, 1));
+    Py_XDECREF(m);
+    Py_XDECREF(r);
+    return ok;
+}
+
+static cap_runner *compile_with(entry *e, ir_graph *g, PyObject *b, PyObject *options, PyObject *const *in,
+                                int nin);
+
+cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin)
+{
+    PyObject *backend, *options;
+    cap_cfg *hook = hook_push(
+        NULL); /* Python code of a backend, and what it imports, is none of the program's */
+    cap_runner *r = NULL;
+    if (!overridden(e, &backend, &options))
+        ir_graph_free(g);
+    else
+        r = compile_with(e, g, backend ? backend : e->cfg->backend, options ? options : e->cfg->options, in,
+                         nin);
+    hook_pop(NULL, hook);
+    Py_XDECREF(backend);
+    Py_XDECREF(options);
+    return r;
+}
+
+static cap_runner *compile_with(entry *e, ir_graph *g, PyObject *b, PyObject *options, PyObject *const *in,
+                                int nin)
+{
+    fell_back[0] = 0;
+    tp_err err = { 0 };
+    cap_runner *r = NULL;
+    const char *name = PyUnicode_Check(b) ? PyUnicode_AsUTF8(b) : NULL;
+    tp_val *v = mem_zalloc(sizeof *v * (size_t)(nin + 1));
+    for (int i = 0; i < nin; i++)
+        v[i] = py_is_tensor(in[i]) ? (tp_val){ .kind = VAL_tensor, .t = py_tensor(in[i]) }
+                                   : vI(PyLong_AsLongLong(in[i]));
+    if (name && !strcmp(name, "eager")) {
+        r = cap_eager(g, v, nin, options, &err);
+        goto done;
+    }
+    for (size_t i = 0; name && i < backends.n; i++)
+        if (!strcmp(backends.at[i]->name, name)) {
+            if (!drop_modes(e, g, in, nin)) {
+                cap_fall_back(g->name, name,
+                              "it switches modes or calls outside in a way that this stage cannot take");
+                r = cap_eager(g, v, nin, options, &err);
+                goto done;
+            }
+            bool was = CX->grad_mode;
+            CX->grad_mode = was && !e->nograd;
+            r = backends.at[i]->compile(g, v, nin, options, &err);
+            CX->grad_mode = was;
+            if (!r) {
+                py_raise(&err);
+                backend_failed(b, e);
+            }
+            goto done;
+        }
+    if (name) {
+        PyObject *m = PyImport_ImportModule("taper._dynamo.backends"),
+                 *f = m ? PyObject_CallMethod(m, "_lookup", "O", b) : NULL;
+        Py_XDECREF(m);
+        if (!f) {
+            ir_graph_free(g);
+            goto done;
+        }
+        if (f ==
+            Py_None) { /* a later stage that is not there yet: the furthest one that exists runs instead */
+            static bool said;
+            if (!said && ev_log_on(EVC_dynamo, EV_INFO))
+                ev_log(EVC_dynamo, EV_INFO, NULL,
+                       "backend '%s' is not part of this build: graphs run with backend 'eager'", name);
+            said = true;
+            Py_DECREF(f);
+            r = cap_eager(g, v, nin, options, &err);
+            goto done;
+        }
+        r = compile_python(g, f, options, in, nin);
+        if (!r)
+            backend_failed(b, e);
+        Py_DECREF(f);
+        goto done;
+    }
+    r = compile_python(g, b, options, in, nin);
+    if (!r)
+        backend_failed(b, e);
+done:
+    if (r && fell_back[0]) {
+        PyObject *why = PyUnicode_FromString(fell_back);
+        if (why)
+            Py_XSETREF(e->break_reason, why);
+        PyErr_Clear();
+    }
+    free(v);
+    return r;
+}
+
+/* ---- the callable ---- */
+typedef struct PyCompiled {
+    PyObject_HEAD vectorcallfunc call;
+    PyObject *fn; /* what was given */
+    cap_cfg *cfg;
+    PyObject *dict, *weakrefs;
+    bool ran; /* under a stance that treats the first call apart */
+} PyCompiled;
+extern PyTypeObject PyCompiled_Type;
+
+PyObject *compiled_inner(PyObject *o)
+{
+    return Py_TYPE(o) == &PyCompiled_Type ? ((PyCompiled *)o)->fn : NULL;
+}
+
+cap_cfg *compiled_cfg(PyObject *o) { return Py_TYPE(o) == &PyCompiled_Type ? ((PyCompiled *)o)->cfg : NULL; }
+bool cap_is_disabled(void) { return disabled || stance == 1; }
+
+/* c's settings with another backend. Borrowed; lives as long as c. */
+static cap_cfg *with_backend(cap_cfg *c, PyObject *backend)
+{
+    for (cap_cfg *a = c->alt; a; a = a->alt)
+        if (a->backend == backend || (PyUnicode_Check(backend) && PyUnicode_Check(a->backend) &&
+                                      PyUnicode_Compare(backend, a->backend) == 0))
+            return a;
+    cap_cfg *n = mem_zalloc(sizeof *n);
+    *n = *c;
+    n->refs = 1;
+    Py_INCREF(backend);
+    n->backend = backend;
+    Py_XINCREF(n->options);
+    Py_XINCREF(n->guard_fail_fn);
+    n->alt = c->alt;
+    c->alt = n;
+    return n;
+}
+
+/* The settings for this call, or NULL: it runs eagerly. */
+static cap_cfg *by_stance(PyCompiled *c, PyObject *const *args, Py_ssize_t n)
+{
+    bool first = !c->ran;
+    if (stance == STANCE_force_eager)
+        return NULL;
+    if (stance == STANCE_eager_then_compile || stance == STANCE_aot_eager_then_compile) {
+        c->ran = true;
+        if (first && stance == STANCE_eager_then_compile) {
+            cap_note_sizes(c->fn, args, n);
+            return NULL;
+        }
+        if (first) {
+            static PyObject *aot;
+            if (!aot)
+                aot = PyUnicode_InternFromString("aot_eager");
+            return with_backend(c->cfg, aot);
+        }
+    }
+    return forced ? with_backend(c->cfg, forced) : c->cfg;
+}
+
+bool cap_suppress(const cap_cfg *cfg, PyObject *fn)
+{
+    if (!config || !cfg_bool("suppress_errors", false) || cfg->fullgraph)
+        return false;
+    static const char *const never[] = { "UncapturedHigherOrderOpError", "Unsupported", "RecompileError",
+                                         "FailOnRecompileLimitHit" };
+    PyObject *cls = exc_class("TorchDynamoException"), *t, *v, *tb;
+    if (!cls || !PyErr_ExceptionMatches(cls))
+        return false;                         /* the program failed, not the compiler */
+    for (size_t i = 0; i < COUNT(never); i++) /* what was asked to be said */
+        if (exc_class(never[i]) && PyErr_ExceptionMatches(exc_class(never[i])))
+            return false;
+    PyErr_Fetch(&t, &v, &tb);
+    PyObject *s = v ? PyObject_Str(v) : NULL, *q = fn ? PyObject_Repr(fn) : NULL;
+    PyObject *f = fn && PyMethod_Check(fn) ? PyMethod_GET_FUNCTION(fn) : fn;
+    PyCodeObject *co = f && PyFunction_Check(f) ? (PyCodeObject *)PyFunction_GET_CODE(f) : NULL;
+    char at[600];
+    if (co)
+        snprintf(at, sizeof at, "%s %s line %d", PyUnicode_AsUTF8(co->co_name),
+                 PyUnicode_AsUTF8(co->co_filename), co->co_firstlineno);
+    else
+        snprintf(at, sizeof at, "%s", q ? PyUnicode_AsUTF8(q) : "?");
+    ev_log(EVC_dynamo, EV_WARNING, NULL, "WON'T CONVERT %s\ndue to:\n%s", at, s ? PyUnicode_AsUTF8(s) : "?");
+    Py_XDECREF(s);
+    Py_XDECREF(q);
+    Py_XDECREF(t);
+    Py_XDECREF(v);
+    Py_XDECREF(tb);
+    py_forget();
+    return true;
+}
+
+static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyCompiled *c = (PyCompiled *)o;
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    cap_cfg *cfg = c->cfg;
+    if (TP_UNLIKELY(stance || forced) && !disabled && !off && !cap_is_tracing() &&
+        !(cfg = by_stance(c, args, n)))
+        return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
+    if (TP_UNLIKELY(disabled || stance == 1 || off || cap_is_tracing()))
+        return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
+    PyObject *r;
+    if (TP_LIKELY(PyFunction_Check(c->fn)))
+        r = cap_run(cfg, c->fn, args, n, kwnames);
+    else {
+        frame f = { .cfg = cfg };
+        r = cap_call_native(&f, c->fn, args, n, kwnames);
+    }
+    if (TP_UNLIKELY(!r) && cap_suppress(c->cfg, c->fn))
+        return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
+    return r;
+}
+
+static PyObject *compiled_get(PyObject *o, PyObject *self, PyObject *type)
+{
+    return self && self != Py_None ? PyMethod_New(o, self) : Py_NewRef(o);
+}
+static PyObject *compiled_getattr(PyObject *o, PyObject *name)
+{
+    PyObject *r = PyObject_GenericGetAttr(o, name);
+    if (r || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return r;
+    py_forget();
+    return PyObject_GetAttr(((PyCompiled *)o)->fn, name);
+}
+static int compiled_traverse(PyObject *o, visitproc visit, void *arg)
+{
+    Py_VISIT(((PyCompiled *)o)->fn);
+    Py_VISIT(((PyCompiled *)o)->dict);
+    return 0;
+}
+static int compiled_clear(PyObject *o)
+{
+    Py_CLEAR(((PyCompiled *)o)->dict);
+    return 0;
+}
+static void compiled_dealloc(PyObject *o)
+{
+    PyCompiled *c = (PyCompiled *)o;
+    PyObject_GC_UnTrack(o);
+    if (c->weakrefs)
+        PyObject_ClearWeakRefs(o);
+    Py_XDECREF(c->fn);
+    Py_XDECREF(c->dict);
+    cfg_unref(c->cfg);
+    Py_TYPE(o)->tp_free(o);
+}
+static PyObject *compiled_repr(PyObject *o) { return PyObject_Repr(((PyCompiled *)o)->fn); }
+static PyObject *get_fn(PyObject *o, void *x) { return Py_NewRef(((PyCompiled *)o)->fn); }
+static PyObject *get_doc(PyObject *o, void *n) { return PyObject_GetAttrString(((PyCompiled *)o)->fn, n); }
+static PyGetSetDef compiled_getset[] = {
+    { "__wrapped__", get_fn, NULL, "the plain function", NULL },
+    { "_torchdynamo_orig_callable", get_fn, NULL, "the plain function", NULL },
+    { "__doc__", get_doc, NULL, NULL, "__doc__" },
+    { "__name__", get_doc, NULL, NULL, "__name__" },
+    { "__qualname__", get_doc, NULL, NULL, "__qualname__" },
+    { "__module__", get_doc, NULL, NULL, "__module__" },
+    { "__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL },
+    { NULL }
+};
+/* As functions are copied and pickled: copies are the same object, and a pickle holds the name. */
+static PyObject *compiled_reduce(PyObject *o, PyObject *x)
+{
+    PyObject *fn = ((PyCompiled *)o)->fn, *name = PyObject_GetAttrString(fn, "__qualname__");
+    if (name || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return name;
+    py_forget();
+    return PyObject_Repr(fn);
+}
+static PyMethodDef compiled_methods[] = { { "__reduce__", compiled_reduce, METH_NOARGS, NULL }, { NULL } };
+PyTypeObject PyCompiled_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper._C.CompiledFunction",
+                                 .tp_basicsize = sizeof(PyCompiled),
+                                 .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
+                                             Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                                 .tp_vectorcall_offset = offsetof(PyCompiled, call),
+                                 .tp_dictoffset = offsetof(PyCompiled, dict),
+                                 .tp_weaklistoffset = offsetof(PyCompiled, weakrefs),
+                                 .tp_call = PyVectorcall_Call,
+                                 .tp_descr_get = compiled_get,
+                                 .tp_getattro = compiled_getattr,
+                                 .tp_traverse = compiled_traverse,
+                                 .tp_clear = compiled_clear,
+                                 .tp_dealloc = compiled_dealloc,
+                                 .tp_repr = compiled_repr,
+                                 .tp_methods = compiled_methods,
+                                 .tp_getset = compiled_getset };
+
+static void read_source(void *arg)
+{
+    char *file = *(char **)arg;
+    source_line(file, 1);
+    free(file);
+}
+
+/* A trace shows lines of the program: the file is read while nothing is compiled yet. */
+static void read_ahead(PyObject *fn)
+{
+    if (!ev_trace_on(EV_dynamo_start))
+        return;
+    PyObject *f = PyMethod_Check(fn)     ? Py_NewRef(PyMethod_GET_FUNCTION(fn))
+                  : PyFunction_Check(fn) ? Py_NewRef(fn)
+                                         : PyObject_GetAttrString((PyObject *)Py_TYPE(fn), "forward");
+    const char *name = f && PyFunction_Check(f)
+                           ? PyUnicode_AsUTF8(((PyCodeObject *)PyFunction_GET_CODE(f))->co_filename)
+                           : NULL;
+    if (name && source_is_file(name) && !source_is_read(name)) {
+        char *file = mem_strdup(name);
+        ev_later(read_source, &file, sizeof file, NULL, NULL);
+    }
+    py_forget();
+    Py_XDECREF(f);
+}
+
+/* _capture_compile(fn, backend, dynamic, fullgraph, options, guard_fail_fn) */
+static PyObject *compile(PyObject *m, PyObject *args)
+{
+    PyObject *fn, *backend, *dynamic, *options, *gff = Py_None;
+    int fullgraph;
+    static bool first = true;
+    if (!PyArg_ParseTuple(args, "OOOpO|O", &fn, &backend, &dynamic, &fullgraph, &options, &gff))
+        return NULL;
+    if (first) {
+        t_register_modes();
+        first = false;
+    }
+    ev_trace_prepare();
+    read_ahead(fn);
+    metrics_environment();
+    PyCompiled *c = PyObject_GC_New(PyCompiled, &PyCompiled_Type);
+    if (!c)
+        return NULL;
+    c->call = compiled_call;
+    c->fn = Py_NewRef(compiled_inner(fn) ? compiled_inner(fn) : fn);
+    c->dict = c->weakrefs = NULL;
+    c->ran = false;
+    c->cfg = mem_zalloc(sizeof *c->cfg);
+    *c->cfg = (cap_cfg){ Py_NewRef(backend),
+                         Py_NewRef(options),
+                         dynamic == Py_None ? -1 : PyObject_IsTrue(dynamic),
+                         fullgraph,
+                         1,
+                         gff == Py_None ? NULL : Py_NewRef(gff) };
+    PyObject_GC_Track((PyObject *)c);
+    return (PyObject *)c;
+}
+
+static PyObject *set_config(PyObject *m, PyObject *args)
+{
+    PyObject *c, *k;
+    if (!PyArg_ParseTuple(args, "OO", &c, &k))
+        return NULL;
+    Py_XSETREF(config, Py_NewRef(c));
+    Py_XSETREF(counters, Py_NewRef(k));
+    Py_RETURN_NONE;
+}
+
+/* every code object that capture knows */
+static VEC(cap_code *) known;
+cap_code *code_at(size_t i) { return i < known.n ? known.at[i] : NULL; }
+void code_known(cap_code *cc, bool add)
+{
+    if (add) {
+        vec_push(&known, cc);
+        return;
+    }
+    for (size_t i = 0; i < known.n; i++)
+        if (known.at[i] == cc) {
+            known.at[i] = known.at[--known.n];
+            return;
+        }
+}
+
+static PyObject *reset(PyObject *m, PyObject *x)
+{
+    VEC(entry *) dead = { 0 };
+    for (size_t i = 0; i < known.n; i++) {
+        cap_code *cc = known.at[i];
+        for (int k = 0; k < cc->n; k++) {
+            region *r = cc->regions[k];
+            if (!r)
+                continue;
+            for (entry *e = r->first; e; e = e->next)
+                vec_push(&dead, e);
+            Py_CLEAR(r->dynamic);
+            *r = (region){ .cc = cc, .ip = k, .frame_id = -1, .native_until = -1 };
+        }
+    }
+    for (size_t i = 0; i < dead.n; i++)
+        entry_free(dead.at[i]);
+    vec_free(&dead);
+    region_reset_ids();
+    Py_RETURN_NONE;
+}
+
+/* The versions of a region in the order in which they were compiled; they stand in that of their use. */
+static entry *version_after(const region *r, int compile_id)
+{
+    entry *best = NULL;
+    for (entry *e = r->first; e; e = e->next)
+        if (e->compile_id > compile_id && (!best || e->compile_id < best->compile_id))
+            best = e;
+    return best;
+}
+
+/* _capture_ledger() -> [(function, file, line, region name line, frame id, ops, runs, native, reason, compile id)] */
+PyObject *cap_ledger(void)
+{
+    PyObject *l = PyList_New(0);
+    for (size_t i = 0; l && i < known.n; i++) {
+        cap_code *cc = known.at[i];
+        if (cc->whole_native && cc->calls) {
+            PyObject *t = Py_BuildValue("(ssiiiiKKsi)", cc->name, cc->file, cc->first_line, 0, -1, 0, 0ULL,
+                                        (unsigned long long)cc->calls, cc->whole_native, -1);
+            if (!t || PyList_Append(l, t) < 0)
+                Py_CLEAR(l);
+            Py_XDECREF(t);
+        }
+        for (int k = 0; l && k < cc->n; k++) {
+            region *r = cc->regions[k];
+            if (!r)
+                continue;
+            for (entry *e = version_after(r, -1); l && e; e = version_after(r, e->compile_id)) {
+                PyObject *t = Py_BuildValue("(ssiiiiKKOi)", e->shown.name, e->shown.file, e->shown.line,
+                                            e->shown.file == cc->file ? cc->ins[k].line : e->shown.line,
+                                            r->frame_id, e->nops, (unsigned long long)e->hits, 0ULL,
+                                            e->break_reason ? e->break_reason : Py_None, e->compile_id);
+                if (!t || PyList_Append(l, t) < 0)
+                    Py_CLEAR(l);
+                Py_XDECREF(t);
+            }
+            if (l && (r->natives || r->limit_hit)) {
+                PyObject *t = Py_BuildValue("(ssiiiiKKsi)", cc->name, cc->file, cc->first_line,
+                                            cc->ins[k].line, -1, 0, 0ULL, (unsigned long long)r->natives,
+                                            r->limit_hit ? "recompile limit" : "no tensor operations", -1);
+                if (!t || PyList_Append(l, t) < 0)
+                    Py_CLEAR(l);
+                Py_XDECREF(t);
+            }
+        }
+    }
+    return l;
+}
+
+static PyObject *ledger(PyObject *m, PyObject *x) { return cap_ledger(); }
+
+void cap_each_entry(void (*fn)(void *, entry *), void *data)
+{
+    for (size_t i = 0; i < known.n; i++)
+        for (int k = 0; k < known.at[i]->n; k++)
+            for (entry *e = known.at[i]->regions[k] ? known.at[i]->regions[k]->first : NULL; e; e = e->next)
+                fn(data, e);
+}
+
+static PyObject *collect_breaks(PyObject *m, PyObject *on)
+{
+    PyObject *old = break_list;
+    break_list = PyObject_IsTrue(on) ? PyList_New(0) : NULL;
+    return old ? old : PyList_New(0);
+}
+static PyObject *disable_push(PyObject *m, PyObject *n)
+{
+    disabled += (int)PyLong_AsLong(n);
+    Py_RETURN_NONE;
+}
+/* _capture_stance(number, backend or None) -> the ones before */
+static PyObject *set_stance(PyObject *m, PyObject *args)
+{
+    int n;
+    PyObject *backend;
+    if (!PyArg_ParseTuple(args, "iO", &n, &backend))
+        return NULL;
+    PyObject *was = Py_BuildValue("(iO)", stance, forced ? forced : Py_None);
+    stance = n;
+    Py_XSETREF(forced, backend == Py_None ? NULL : Py_NewRef(backend));
+    return was;
+}
+static PyObject *replay_next(PyObject *m, PyObject *x)
+{
+    region_replay_id();
+    Py_RETURN_NONE;
+}
+static PyObject *is_tracing(PyObject *m, PyObject *x) { return PyBool_FromLong(cap_is_tracing()); }
+
+static PyObject *breaks_table(PyObject *m, PyObject *x)
+{
+    PyObject *l = PyList_New(0);
+    for (int i = 0; l && i < BRK_COUNT; i++) {
+        const break_row *r = &break_rows[i];
+        PyObject *t = Py_BuildValue("(sssss)", r->id, r->code, r->type, r->explain, r->hint);
+        if (!t || PyList_Append(l, t) < 0)
+            Py_CLEAR(l);
+        Py_XDECREF(t);
+    }
+    return l;
+}
+/* _capture_run(fn, cfg_of, args, kwargs): fn through capture with the settings of a compiled function */
+static PyObject *run_with(PyObject *m, PyObject *args)
+{
+    PyObject *fn, *c, *a, *k;
+    if (!PyArg_ParseTuple(args, "OOO!O", &fn, &c, &PyTuple_Type, &a, &k))
+        return NULL;
+    if (Py_TYPE(c) != &PyCompiled_Type || !PyFunction_Check(fn))
+        return PyErr_Format(PyExc_TypeError, "_capture_run() takes a function and a compiled function");
+    if (k != Py_None && PyDict_GET_SIZE(k))
+        return PyObject_Call(fn, a, k);
+    return cap_run(((PyCompiled *)c)->cfg, fn, &PyTuple_GET_ITEM(a, 0), PyTuple_GET_SIZE(a), NULL);
+}
+
+/* _trace_missing_fake(op): the trace says that an operator has no function for tensors without data. */
+static PyObject *trace_missing_fake(PyObject *self, PyObject *op)
+{
+    const char *name = PyUnicode_Check(op) ? PyUnicode_AsUTF8(op) : NULL;
+    if (!name)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected the name of an operator");
+    ev_metrics_custom(name, false);
+    if (ev_log_on(EVC_fake_tensor, EV_INFO))
+        ev_log(EVC_fake_tensor, EV_INFO, NULL, "no shape function is registered for %s", name);
+    if (ev_trace_on(EV_missing_fake_kernel)) {
+        strbuf b = { 0 };
+        json_w w = { &b };
+        json_obj(&w);
+        json_key(&w, "op");
+        json_str(&w, name);
+        json_end(&w);
+        ev_json(EV_missing_fake_kernel, NULL, strbuf_str(&b), NULL);
+        strbuf_free(&b);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    { "_trace_missing_fake", trace_missing_fake, METH_O, "a record of the trace: no fake function" },
+    { "_capture_compile", compile, METH_VARARGS, "the callable behind taper.compile" },
+    { "_capture_config", set_config, METH_VARARGS, "where settings and counters live" },
+    { "_capture_reset", reset, METH_NOARGS, "forget every captured region" },
+    { "_capture_ledger", ledger, METH_NOARGS, "what ran compiled, what did not" },
+    { "_capture_breaks", collect_breaks, METH_O, "start or stop collecting graph breaks" },
+    { "_capture_disable", disable_push, METH_O, "nest or unnest a region without capture" },
+    { "_capture_stance", set_stance, METH_VARARGS, "what calls of compiled functions do" },
+    { "_capture_replay_id", replay_next, METH_NOARGS, "the next new frame is 42/999" },
+    { "_capture_tracing", is_tracing, METH_NOARGS, "whether a function is being traced" },
+    { "_capture_break_rows", breaks_table, METH_NOARGS, "the table of graph breaks" },
+    { "_capture_run", run_with, METH_VARARGS, "a function through capture" },
+    { NULL }
+};
+
+static bool is_module(void *data, const char *name)
+{
+    PyObject *m = PyImport_GetModuleDict(), *o = PyDict_GetItemString(m, name);
+    return o != NULL;
+}
+
+static void text_ready(void *unused)
+{
+    ir_text_ready();
+    gen_c_ready();
+}
+
+int cap_brand_changed(bool torch)
+{
+    strbuf why = { 0 };
+    env_set_torch_alias(torch);
+    if (ev_init(&why))
+        return 0;
+    PyErr_SetString(PyExc_ValueError, strbuf_str(&why));
+    strbuf_free(&why);
+    return -1;
+}
+
+int py_init_compile(PyObject *m)
+{
+    static bool started;
+    strbuf why = { 0 };
+    if (!started) {
+        ev_set_module_test(is_module, NULL);
+        if (!ev_init(&why)) {
+            PyErr_SetString(PyExc_ValueError, strbuf_str(&why));
+            strbuf_free(&why);
+            return -1;
+        }
+        started = true;
+        if (ev_trace_on(EV_dynamo_output_graph)) { /* not within the first compile */
+            ev_later(text_ready, "", 0, NULL, NULL);
+            metrics_watch_gc();
+        }
+        off = env_on(ENV_disable);
+    }
+    if (PyType_Ready(&PyCompiled_Type) < 0 ||
+        PyModule_AddObjectRef(m, "CompiledFunction", (PyObject *)&PyCompiled_Type) < 0)
+        return -1;
+    return PyModule_AddFunctions(m, functions);
+}

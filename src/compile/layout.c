@@ -1,0 +1,190 @@
+/* layout.c - see layout.h. */
+#include "compile/layout.h"
+#include "loop/loop.h"
+
+typedef struct turning {
+    ir_graph *g;
+    memfmt to;
+    map was;  /* node that was made anew -> its type before, counted */
+    map back; /* such a node -> it in the layout it had */
+    int turned;
+    tp_err *err;
+} turning;
+
+/* Operators that take any layout and hand it on. */
+static bool hands_on(const ir_node *n)
+{
+    switch (n->op) {
+    case OP_convolution:
+    case OP_convolution_backward:
+    case OP_max_pool2d_with_indices:
+    case OP__max_pool2d_with_offsets:
+    case OP_avg_pool2d:
+    case OP_upsample_nearest2d:
+    case OP_sum_dim_IntList:
+    case OP_mean_dim:
+    case OP_amax:
+    case OP_amin:
+    case OP_cat: return true;
+    default: return lower_of((op_id)n->op) != NULL;
+    }
+}
+
+static ir_node *converted(turning *t, ir_node *x, memfmt f, ir_node *before)
+{
+    tp_val arg[2] = { { .kind = VAL_node, .node = x }, vMF(f) };
+    ir_node *c = ir_build(t->g, OP_clone, (op_variant)0, arg, 2, t->err);
+    if (c) {
+        ir_insert_before(t->g, before, c);
+        c->loc = before->loc;
+    }
+    return c;
+}
+
+/* x as it was. */
+static ir_node *put_back(turning *t, ir_node *x)
+{
+    tp_tensor *was = map_geti(&t->was, (uintptr_t)x);
+    tp_val type = vT(was);
+    if (!was || ir_type_equal(&type, &x->val))
+        return x;
+    ir_node *c = map_geti(&t->back, (uintptr_t)x);
+    if (c)
+        return c;
+    bool last = !tensor_is_contiguous(was) && was->ndim == 4 &&
+                tensor_is_contiguous_as(was, MF_channels_last);
+    c = converted(t, x, last ? MF_channels_last : MF_contiguous, x->next);
+    if (c && !ir_type_equal(&type, &c->val)) {
+        err_set(t->err, ERR_notimpl, "'%s' had a layout of its own", x->name);
+        return NULL;
+    }
+    if (c)
+        map_puti(&t->back, (uintptr_t)x, c);
+    return c;
+}
+
+static bool is_new(turning *t, const ir_node *x) { return map_geti(&t->was, (uintptr_t)x) != NULL; }
+
+/* m stands for n from now on. */
+static void stands_for(turning *t, ir_node *n, ir_node *m)
+{
+    ir_insert_before(t->g, n, m);
+    m->loc = n->loc;
+    m->meta = n->meta;
+    m->spell = n->spell;
+    if (ir_type(n))
+        map_puti(&t->was, (uintptr_t)m, tensor_ref(ir_type(n)));
+    else
+        map_puti(&t->was, (uintptr_t)m, NULL);
+    ir_replace_uses(n, m);
+    ir_erase(n);
+}
+
+static bool put_all_back(turning *t, ir_node *n)
+{
+    for (int i = 0; i < n->narg; i++) {
+        tp_val v = n->arg[i];
+        if (v.kind == VAL_node && is_new(t, v.node)) {
+            ir_node *x = put_back(t, v.node);
+            if (!x)
+                return false;
+            if (x != v.node)
+                ir_set_arg(n, i, (tp_val){ .kind = VAL_node, .node = x });
+        } else if (v.kind == VAL_nodes) {
+            ir_node **list = ARENA_ARR(&t->g->mem, ir_node *, MAX(v.n, 1));
+            for (int k = 0; k < v.n; k++) {
+                list[k] = v.nodes[k] && is_new(t, v.nodes[k]) ? put_back(t, v.nodes[k]) : v.nodes[k];
+                if (v.nodes[k] && !list[k])
+                    return false;
+            }
+            ir_set_arg(n, i, (tp_val){ .kind = VAL_nodes, .n = v.n, .nodes = list });
+        }
+    }
+    return true;
+}
+
+/* The images a convolution reads, in the layout wanted. */
+static bool turn_images(turning *t, ir_node *n)
+{
+    int images = n->op == OP_convolution ? 1 : 2;
+    const tp_tensor *x = n->arg[images - 1].kind == VAL_node ? ir_type(n->arg[images - 1].node) : NULL;
+    if (!x || x->ndim != 4)
+        return true;
+    for (int i = 0; i < images; i++) {
+        ir_node *a = n->arg[i].node;
+        if (tensor_is_contiguous_as(ir_type(a), t->to))
+            continue;
+        ir_node *c = converted(t, a, t->to, n);
+        if (!c)
+            return false;
+        ir_set_arg(n, i, (tp_val){ .kind = VAL_node, .node = c });
+        map_puti(&t->was, (uintptr_t)c, tensor_ref(ir_type(a)));
+        t->turned++;
+    }
+    return true;
+}
+
+static bool touched(turning *t, const ir_node *n)
+{
+    bool any = false;
+    for (int i = 0; i < n->narg; i++) {
+        const tp_val *v = &n->arg[i];
+        any |= v->kind == VAL_node && is_new(t, v->node);
+        for (int k = 0; v->kind == VAL_nodes && k < v->n; k++)
+            any |= v->nodes[k] && is_new(t, v->nodes[k]);
+    }
+    return any;
+}
+
+static bool turn_node(turning *t, ir_node *n)
+{
+    if (n->kind == IR_getitem) {
+        if (n->arg[0].node->data != t) /* of a call that was made anew */
+            return true;
+        ir_node *m = ir_build_item(t->g, n->arg[0].node, (int)n->arg[1].i, t->err);
+        if (m)
+            stands_for(t, n, m);
+        return m != NULL;
+    }
+    bool conv = n->kind == IR_call && (n->op == OP_convolution || n->op == OP_convolution_backward);
+    if (conv && !turn_images(t, n))
+        return false;
+    if (n->kind != IR_call || !hands_on(n))
+        return put_all_back(t, n);
+    if (!touched(t, n))
+        return true;
+    tp_val *arg = ARENA_ARR(&t->g->mem, tp_val, MAX(n->narg, 1));
+    memcpy(arg, n->arg, sizeof *arg * (size_t)n->narg);
+    ir_node *m = ir_build(t->g, (op_id)n->op, (op_variant)n->variant, arg, n->narg, t->err);
+    if (!m)
+        return false;
+    m->data = t;
+    stands_for(t, n, m);
+    return true;
+}
+
+static void was_free(turning *t)
+{
+    IR_EACH (n, t->g) {
+        tensor_unref(map_geti(&t->was, (uintptr_t)n));
+    }
+    map_free(&t->was);
+    map_free(&t->back);
+}
+
+ir_graph *layout_turn(const ir_graph *g, memfmt to, tp_err *err)
+{
+    turning t = { .g = ir_graph_copy(g), .to = to, .err = err };
+    bool ok = true;
+    IR_EACH (n, t.g) {
+        n->data = NULL;
+    }
+    IR_EACH_SAFE (n, t.g) {
+        ok = ok && turn_node(&t, n);
+    }
+    was_free(&t);
+    if (ok && t.turned && ir_verify(t.g, err))
+        return t.g;
+    ir_graph_free(t.g);
+    return NULL;
+}

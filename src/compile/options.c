@@ -1,0 +1,93 @@
+/* options.c - reading and printing options. */
+#include "compile/options.h"
+#include "base/envvars.h"
+#include "events/events.h"
+#include <stdio.h>
+
+static const option_row rows[] = {
+#define OPTION(name, def, values, help) { #name, def, values, help },
+#include "compile/options.def"
+};
+
+const option_row *option_row_of(option_id o) { return &rows[o]; }
+
+static const char *values_of(const option_row *r)
+{
+    return strcmp(r->values, "bool") ? r->values : "False|True";
+}
+
+const char *option_word_at(option_id o, int v, size_t *n)
+{
+    const char *s = values_of(&rows[o]);
+    while (v-- > 0 && (s = strchr(s, '|')))
+        s++;
+    *n = s ? strcspn(s, "|") : 0;
+    return s ? s : "";
+}
+
+const char *option_word(option_id o, int v, char *buf, size_t n)
+{
+    size_t len;
+    const char *s = option_word_at(o, v, &len);
+    snprintf(buf, n, "%.*s", (int)len, s);
+    return buf;
+}
+
+static int find_word(const option_row *r, const char *value)
+{
+    size_t n = strlen(value);
+    int i = 0;
+    for (const char *s = values_of(r); s; s = strchr(s, '|') ? strchr(s, '|') + 1 : NULL, i++)
+        if (n == strcspn(s, "|") && !strncmp(s, value, n))
+            return i;
+    return -1;
+}
+
+bool options_set(run_options *o, const char *name, const char *value, tp_err *err)
+{
+    for (int i = 0; i < OPT_COUNT; i++)
+        if (!strcmp(rows[i].name, name)) {
+            int v = find_word(&rows[i], value);
+            if (v < 0) {
+                strbuf b = { 0 };
+                for (const char *s = values_of(&rows[i]); *s; s++)
+                    strbuf_add(&b, *s == '|' ? ", " : (char[]){ *s, 0 });
+                err_set(err, ERR_value, "option '%s' cannot be '%.60s'; it is one of: %s", name, value,
+                        strbuf_str(&b));
+                strbuf_free(&b);
+                return false;
+            }
+            o->v[i] = (int8_t)v;
+            return true;
+        }
+    strbuf b = { 0 };
+    for (int i = 0; i < OPT_COUNT; i++)
+        strbuf_addf(&b, "%s%s", i ? ", " : "", rows[i].name);
+    err_set(err, ERR_runtime, "Unexpected optimization option %.60s, known options are: %s", name,
+            strbuf_str(&b));
+    strbuf_free(&b);
+    return false;
+}
+
+run_options options_default(void)
+{
+    run_options o;
+    tp_err err = { 0 };
+    for (int i = 0; i < OPT_COUNT; i++)
+        o.v[i] = (int8_t)find_word(&rows[i], rows[i].def);
+    const char *e = env_get(ENV_emitter);
+    static bool said;
+    if (e && *e && !options_set(&o, "emitter", e, &err) && !said) {
+        said = true;
+        ev_log(EVC_inductor, EV_WARNING, NULL, "%s: %s; it is ignored", env_name(ENV_emitter), err.msg);
+    }
+    return o;
+}
+
+void options_print(strbuf *b, const run_options *o)
+{
+    char w[40];
+    for (int i = 0; i < OPT_COUNT; i++)
+        strbuf_addf(b, "%s%s=%s", i ? " " : "", rows[i].name,
+                    option_word((option_id)i, o->v[i], w, sizeof w));
+}

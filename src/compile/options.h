@@ -1,0 +1,33 @@
+/* options.h - options of the last stage by number, from the one table in options.def. */
+#ifndef TAPER_RUN_OPTIONS_H
+#define TAPER_RUN_OPTIONS_H
+#include "base/err.h"
+#include "base/strbuf.h"
+
+typedef enum {
+#define OPTION(name, def, values, help) OPT_##name,
+#include "compile/options.def"
+    OPT_COUNT
+} option_id;
+
+enum { EMITTER_auto, EMITTER_x64, EMITTER_c, EMITTER_interpreter };
+
+typedef struct run_options {
+    int8_t v[OPT_COUNT]; /* index of the word */
+} run_options;
+
+typedef struct option_row {
+    const char *name, *def, *values, *help;
+} option_row;
+const option_row *option_row_of(option_id o);
+const char *option_word(option_id o, int v, char *buf, size_t n); /* the word, in buf */
+const char *option_word_at(option_id o, int v, size_t *n);        /* n bytes of the table itself */
+
+/* The defaults, as changed by the environment (TAPER_EMITTER). */
+run_options options_default(void);
+/* Names and values may come from users: unknown ones are refused, with those there are. */
+bool options_set(run_options *o, const char *name, const char *value, tp_err *err);
+/* o's, or the defaults where o is NULL. */
+static inline run_options options_of(const struct run_options *o) { return o ? *o : options_default(); }
+void options_print(strbuf *b, const run_options *o); /* "emitter=c isa=auto" */
+#endif

@@ -1,0 +1,35 @@
+/* module.c - taper._C: puts the parts together. */
+#include "python/py.h"
+
+PyObject *py_module;
+
+static struct PyModuleDef def = { PyModuleDef_HEAD_INIT, "taper._C", "The compiled half of Taper.", -1,
+                                  NULL };
+
+/* Each part adds its own types and functions. */
+#define PART(f) int f(PyObject *m);
+#include "python/parts.def"
+static int (*const parts[])(PyObject *) = {
+#define PART(f) f,
+#include "python/parts.def"
+};
+
+/* Kernels on many elements run without the GIL. */
+static void *unlock(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
+static void relock(void *held) { PyEval_RestoreThread(held); }
+
+PyMODINIT_FUNC PyInit__C(void)
+{
+    op_unlock = unlock;
+    op_relock = relock;
+    PyObject *m = PyModule_Create(&def);
+    if (!m)
+        return NULL;
+    py_module = m;
+    for (size_t i = 0; i < COUNT(parts); i++)
+        if (parts[i](m) < 0) {
+            Py_DECREF(m);
+            return NULL;
+        }
+    return m;
+}

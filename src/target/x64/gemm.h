@@ -1,0 +1,51 @@
+/* gemm.h - matrix products: C = alpha A B + beta C, emitted for the shape, with a row-wise epilogue.
+ * Knows matrices, strides and threads. May not know graphs or tensors.
+ *
+ * A plan holds the machine code for one shape and may run many times, from several threads. Any strides; f16 and bf16
+ * operands are widened while packing; the sum over k is split into the same blocks whatever the thread count, so
+ * results do not depend on it. */
+#ifndef TAPER_GEN_GEMM_H
+#define TAPER_GEN_GEMM_H
+#include "target/x64/x64.h"
+
+typedef struct gemm_mat {
+    vir_mem type;            /* f32, f64, or f16, bf16 (computed in f32) */
+    int64_t row, col, batch; /* strides in elements; batch 0: the same matrix for all */
+} gemm_mat;
+
+typedef struct gemm_desc {
+    int64_t m, n, k, batch; /* C is m x n, A m x k, B k x n; batch >= 1 */
+    gemm_mat a, b, c;
+    double alpha, beta; /* beta 0: C is not read */
+    int64_t bias;       /* 1: a row of n elements is added to every row of C; alpha 1, beta 0 */
+    int64_t nv;         /* vectors a register tile is wide; 0: as the shape suggests */
+} gemm_desc;
+
+/* Applied to finished rows while they are in cache: an ordinary kernel, step i of whose parallel loop needs row i; the
+ * rows of a batch are counted through. */
+typedef struct gemm_epilogue {
+    vir_fn fn;
+    void *const *bufs;
+    const int64_t *ints;
+    const double *flts;
+    int64_t first; /* what row 0 counts as */
+} gemm_epilogue;
+
+typedef struct gemm_plan gemm_plan;
+gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err);
+void gemm_plan_free(gemm_plan *p);
+/* bias: as the plan says, or NULL. */
+bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias, void *c,
+              const gemm_epilogue *e, tp_err *err);
+/* The same on the calling thread alone, with a B that serves several products: laid out once, in gemm_packed_bytes (0: it is
+ * read where it lies). Only where gemm_packs; the first of a batch, and no row to add. */
+enum { GEMM_WIDEST = 8 };
+bool gemm_packs(const gemm_plan *p);
+size_t gemm_packed_bytes(const gemm_plan *p);
+void gemm_pack_all(const gemm_plan *p, const void *b, void *to);
+/* Of the rows only the first `rows` and of the columns the first `cols`, or some more; of the sums over k only the first
+ * `depth` terms. */
+bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *packed, void *c, int64_t rows,
+                     int64_t cols, int64_t depth, const gemm_epilogue *e);
+void gemm_describe(const gemm_plan *p, strbuf *out); /* tile, blocking, packing: for logs */
+#endif

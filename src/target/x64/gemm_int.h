@@ -1,0 +1,32 @@
+/* gemm_int.h - shared by target/x64/gemm*.c only. */
+#ifndef TAPER_GEN_GEMM_INT_H
+#define TAPER_GEN_GEMM_INT_H
+#include "target/x64/gemm.h"
+
+/* One register tile: mr rows, nv vectors wide. */
+typedef struct gemm_tile {
+    uint8_t isa, wide; /* gen_isa; f64 */
+    uint8_t mr, nv;
+    uint8_t last;   /* lanes of the last vector, 0: all */
+    uint8_t mode;   /* 0: C = P, 1: C = C + P, 2: C = beta C + P, 3: C = P + a row that ab points to */
+    uint8_t scaled; /* P is multiplied by alpha */
+    uint8_t pad;
+    int32_t a_row, a_col; /* bytes between rows and columns of A */
+    int32_t b_row;        /* bytes between rows of B */
+} gemm_tile;
+
+/* acc over k of a[i][k] * b[k][j]; ab: {alpha, beta} in the type. c_row in bytes. */
+typedef void (*gemm_micro)(const void *a, const void *b, void *c, int64_t k, int64_t c_row, const void *ab);
+gemm_micro gemm_tile_get(const gemm_tile *t, tp_err *err); /* from a process-wide cache */
+
+/* dst[k][mr] = a[i][k] for i < rows (zero beyond), widened to f32 (f64). */
+void gemm_pack_a(vir_mem type, gen_isa isa, const void *a, int64_t row, int64_t col, int rows, int mr,
+                 int64_t k, void *dst);
+/* dst[k][width] = b[k][j] for j < cols (zero beyond). */
+void gemm_pack_b(vir_mem type, gen_isa isa, const void *b, int64_t row, int64_t col, int cols, int width,
+                 int64_t k, void *dst);
+
+/* dst[c * dstride + r] = src[r * row + c] */
+void gemm_turn_f32(gen_isa isa, const float *src, int64_t row, int rows, int64_t cols, int64_t dstride,
+                   float *dst);
+#endif
