@@ -449,7 +449,7 @@ def test_every_instruction_is_in_one_of_them():
 
 def test_the_table_of_handlers_is_exercised_where_code_is_traced():
     """Every row of opcode.def for this version stands in a function that capture follows instruction by instruction."""
-    path = os.path.join(HERE, "..", "..", "src", "front", "opcode.def")
+    path = os.path.join(HERE, "..", "..", "src", "capture", "opcode.def")
     rows = set()
     for part in re.findall(r"(?:#if !TP_PY3(\d+)\n)?((?:(?!#).*\n)+)(?:#else\n((?:(?!#).*\n)+))?", open(path).read()):
         newer = part[0] and sys.version_info[1] >= int(part[0])
