@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test build setup bench asan ubsan oracle oracle-full format format-check breaks fuzz numerics clean bless docs
+.PHONY: help demo test check layers build setup bench asan ubsan oracle oracle-full format format-check breaks fuzz numerics clean bless docs
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
@@ -31,11 +31,15 @@ test: setup      ## set up, build, and run every test
 	@$(MAKE) --no-print-directory build
 	@$(PYTHON) tests/run.py --build $(BUILD)
 
+check: build     ## the fast part of the tests (under 30 s on two cores): C, golden files, capture, a sample of the tables
+	@$(PYTHON) tools/layers.py --build $(BUILD)
+	@$(PYTHON) tests/run.py --build $(BUILD) --check
+
 bless: build     ## rewrite the expectations of the golden tests; review the diff
 	@$(PYTHON) tests/run.py --build $(BUILD) --bless tests/golden
 
 docs: build      ## regenerate the generated documentation pages and type stubs
-	@for f in tools/gendocs*.py; do $(PYTHON) $$f; done
+	@for f in tools/gendocs*.py tools/words.py; do $(PYTHON) $$f; done
 
 bench: build     ## benchmarks, side by side with PyTorch where it is importable
 	@for f in bench/*.py; do case $$f in bench/models.py) ;; *) echo "== $$f"; $(PYTHON) $$f; esac; done
@@ -66,6 +70,9 @@ numerics: build  ## errors of the vector math at every float there is, on all co
 	@rm -f $(BUILD)/numerics.txt
 	@TAPER_NUMERICS=$(BUILD)/numerics.txt TAPER_NUMERICS_STRIDE=$${TAPER_NUMERICS_STRIDE:-1} nice -n 19 $(BUILD)/taper_ctest gen_math
 	@cat $(BUILD)/numerics.txt
+
+layers: build    ## the order of the folders of src/, and who names operators and machines
+	@$(PYTHON) tools/layers.py --build $(BUILD)
 
 FORMAT_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null)
 format:          ## reformat the C sources in place

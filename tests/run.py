@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests with nothing but the standard library.
 
-  tests/run.py [--build DIR] [--sanitized] [--bless] [-k WORD] [PATH ...]
+  tests/run.py [--build DIR] [--check] [--sanitized] [--bless] [-k WORD] [PATH ...]
 
 PATH: a test file or a folder (default: the C tests, tests/py and tests/golden). Each Python file runs in its
 own process; a test is a function test_*(); unittest.SkipTest skips it. A golden file's first lines say
@@ -14,6 +14,9 @@ import argparse, atexit, concurrent.futures as cf, importlib.util, json, os, re,
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 TIMEOUT = int(os.environ.get("TAPER_TEST_SECONDS", 600))
+# What --check runs of tests/py: a file for each stage, all of them quick.
+CHECK = """capture capture_values capture_rows capture_limits binding create pointwise reduce shape_ops indexing autograd grad_errors
+aot_autograd decompositions lowering products emitters backends bisect inject""".split()
 if "PYTHONPATH" not in os.environ:  # the checkout's own package; `make` sets it too
     os.environ["PYTHONPATH"] = os.path.join(ROOT, "python")
     sys.path.insert(0, os.environ["PYTHONPATH"])
@@ -164,6 +167,7 @@ def main():
     ap.add_argument("paths", nargs="*")
     ap.add_argument("--build", default=os.path.join(ROOT, "build"))
     ap.add_argument("--file")
+    ap.add_argument("--check", action="store_true", help="the fast part: C tests, golden files, and the files of CHECK")
     ap.add_argument("--sanitized", action="store_true")
     ap.add_argument("--bless", action="store_true")
     ap.add_argument("-k", default="")
@@ -189,6 +193,8 @@ def main():
             tot["fail"] += 0 if m and int(m[2]) else 1
         print(f"C tests: {m[0] if m else 'did not finish'}")
     py, gold = collect(a.paths or [os.path.join(HERE, "py"), os.path.join(HERE, "golden")])
+    if a.check:
+        py = [f for f in py if os.path.basename(f)[5:-3] in CHECK]
     if a.sanitized:
         py = [f for f in py if "sanitize: skip" not in open(f, encoding="utf-8").read(2000)]
         gold = []

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Writes src/report/words.def: the words that `taper report --redact` keeps, collected from Taper's own messages."""
-import os, re
+"""Writes src/report/words.def: the words that `taper report --redact` keeps, collected from Taper's own messages.
+
+  tools/words.py [--check]      --check: fail when the file is not what would be written
+"""
+import glob, os, re, sys
 
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FROM = """src/capture/breaks.def src/capture/guard.def src/capture/guard.c src/capture/region.c src/capture/metrics.c src/events/metrics.def
-src/events/metrics.c src/report/summary.c src/report/read.c src/compile/code_log.c src/run/kernel_cache.c src/loop/plan.c src/target/c/emit.c src/vir/vir.def""".split()
+src/events/metrics.c src/report/summary.c src/report/read.c src/compile/code_log.c src/run/kernel_cache.c src/target/c/emit.c src/vir/vir.def""".split() + sorted(glob.glob("src/loop/*.c"))
 MORE = """def return class self None True False forward GraphModule nn Module functional F in is not and or if else for while void const
 int int64_t int32_t uint8_t uint16_t float double static inline sizeof include math h stdint string bufs ints flts lo hi cpu cuda meta
 bool bf16 f16 i8 u8 i16 c64 File of out load store parallel vector red step fold part var sum mul add sub div exp log sin cos mm bmm
@@ -20,6 +23,13 @@ for path in FROM:
     for literal in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
         words |= {w for w in re.findall(r"[A-Za-z_]\w*", re.sub(r"\\[nt\"]", " ", literal)) if len(w) < 40}
 words -= {"x", "y", "n"}
-with open("src/report/words.def", "w") as f:
-    f.write("/* words.def - words that redaction keeps: of Taper's own messages, graphs, guards and generated C. W(word), in byte\n"
-            " * order. tools/words.py writes it. */\n" + "".join(f'W("{w}")\n' for w in sorted(words, key=str.encode)))
+text = ("/* words.def - words that redaction keeps: of Taper's own messages, graphs, guards and generated C. W(word), in byte\n"
+        " * order. tools/words.py writes it. */\n" + "".join(f'W("{w}")\n' for w in sorted(words, key=str.encode)))
+with open("src/report/words.def") as f:
+    current = f.read() == text
+if "--check" in sys.argv:
+    print("src/report/words.def is current" if current else "src/report/words.def is not current: run tools/words.py")
+    sys.exit(not current)
+if not current:
+    with open("src/report/words.def", "w") as f:
+        f.write(text)
