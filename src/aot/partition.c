@@ -56,7 +56,7 @@ static bool cheap(const ir_node *n)
 
 /* ---- products that are made again row by row ----
  * The scores of attention and all that is made of them, forward and backward, is made element by element or by sums and
- * extremes of its rows, and read by products. Programs run such products block of rows by block of rows (loop/plan.c), so none of those
+ * extremes of its rows, and read by products. Programs run such products block of rows by block of rows (loop/attention.c), so none of those
  * matrices has to exist. Keeping one for backward would be the only reason for it: the product is made again there.
  * Measured, heads of 32 and 64: where half of every product is left out behind a diagonal, the product costs nothing from 128
  * rows on. Else it costs a sixth of the step as long as the matrices stay in the caches, so it is made again only where they

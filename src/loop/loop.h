@@ -96,7 +96,7 @@ void loop_plan_counts(strbuf *b, const loop_plan *p); /* "3 kernels, 1 product, 
 void loop_plan_print(strbuf *b, const loop_plan *p);  /* the schedule log */
 void loop_decision_print(strbuf *b, const loop_decision *d);
 
-/* --- gather.c: operators that read or write where indices point -------------------------------------------------- */
+/* --- lower_index.c: operators that read or write where indices point -------------------------------------------------- */
 typedef struct loop_gather { /* by dimension of the first operand */
     struct {
         ir_node *index; /* decides the place; NULL: dimension `from` of what is read or written does */
@@ -116,7 +116,7 @@ bool loop_gather_of(const ir_node *n, loop_gather *g); /* false: n is nothing of
 /* The error of an index that lies outside; false. */
 bool loop_check_fail(const ir_node *n, int dim, int64_t index, int64_t size, tp_err *err);
 
-/* --- lower.c: pointwise operators in terms of the vector IR ---------------------------------------------------- */
+/* --- lower_pointwise.c: pointwise operators in terms of the vector IR ---------------------------------------------------- */
 typedef struct lower_in { /* operands already converted to the compute type */
     vir *k;
     vir_ref x[6]; /* tensor operands, 0 where absent */

@@ -1,0 +1,349 @@
+/* attention.c - two products with a kernel between them: run block by block, and only up to the diagonal of a causal mask. */
+#include "loop/internal.h"
+#include <math.h>
+
+static bool in_chain(const chain *ch, const group *g)
+{
+    bool in = g == ch->first || g == ch->kernel || g == ch->also;
+    for (int i = 0; i < ch->nlast; i++)
+        in |= g == ch->last[i];
+    return in;
+}
+
+/* The products that read n, through views, each as one factor. False: somebody outside the kernel does, too. */
+static bool only_products(planner *pl, ir_node *n, const tp_tensor *rows, chain *ch)
+{
+    if (!n->uses)
+        return false;
+    for (const ir_use *use = n->uses; use; use = use->next) {
+        ir_node *u = use->user;
+        const info *f = &pl->in[u->id];
+        if (f->product) {
+            const tp_tensor *t = ir_type(n);
+            bool second = is_plain_bmm(pl, u) && u->arg[1].node == n, plain = t->ndim == 3 && is_packed(t);
+            symint turned[3] = { rows->size[0], rows->size[2], rows->size[1] };
+            if (!is_plain_bmm(pl, u) || in_chain(ch, f->g) || ch->nlast == CHAIN_LASTS ||
+                !same_sizes(3, t->size, 3, plain ? rows->size : turned) ||
+                (!plain && (t->stride[1] != 1 || !sym_known(SYM_eq, t->stride[2], rows->size[2]) ||
+                            !sym_known(SYM_eq, t->stride[0], sym_mul(rows->size[1], rows->size[2])))))
+                return false;
+            ch->how[ch->nlast] = (uint8_t)(CHAIN_product | (plain == second ? CHAIN_adds : 0) |
+                                           (second ? CHAIN_second : 0));
+            ch->last[ch->nlast++] = f->g;
+            continue;
+        }
+        if (f->g == ch->kernel ||
+            (!f->sched && !f->memview && u->kind == IR_call && u->nuse && !used_outside(pl, ch->kernel, u)))
+            continue;
+        if (f->sched || f->ext || u->kind != IR_call || !(row_of(u)->flags & OPF_VIEW) ||
+            u->arg[0].node != n || !only_products(pl, u, rows, ch))
+            return false;
+    }
+    return true;
+}
+
+static ir_node *operand(const ir_node *n, int i)
+{
+    return n->arg[i].kind == VAL_node ? n->arg[i].node : NULL;
+}
+
+static bool calls(const ir_node *n, op_id op)
+{
+    return n && n->kind == IR_call && n->variant == OPV_fn && n->op == op;
+}
+
+static band band_not(band b) { return (band){ !b.up_to, b.up_to ? b.diag + 1 : b.diag - 1 }; }
+
+bool band_of(const ir_node *n, band *b)
+{
+    bool flip = false;
+    for (; n; n = operand(n, 0)) {
+        bool zero = (calls(n, OP_eq_Tensor) || calls(n, OP_ne_Tensor)) && is_known_number(&n->arg[1]) &&
+                    val_as_f(&n->arg[1]) == 0;
+        if (calls(n, OP_logical_not) || (zero && n->op == OP_eq_Tensor) ||
+            (calls(n, OP_bitwise_not) && ir_type(n)->dt == DT_bool))
+            flip = !flip;
+        else if (!zero && !(calls(n, OP_to_dtype) && ir_type(n)->dt == DT_bool))
+            break;
+    }
+    const ir_node *ones = n && is_tri(n) ? operand(n, 0) : NULL;
+    if (!ones || !is_fill(ones) || ir_type(n)->ndim != 2)
+        return false;
+    tp_val one = fill_value(ones);
+    symint diag = n->arg[1].i;
+    if (!is_known_number(&one) || val_as_f(&one) == 0 || sym_is_expr(diag) || diag < -INT32_MAX ||
+        diag > INT32_MAX)
+        return false;
+    if (!b)
+        return true;
+    *b = (band){ n->op == OP_tril, diag };
+    if (flip)
+        *b = band_not(*b);
+    return true;
+}
+
+/* What is known of the elements of a value behind a diagonal, whatever the products that the kernel reads hold there: nothing;
+ * that they are finite where the products are, or left at 0; that they do not depend on the products; which number they are. */
+typedef enum { BEHIND_wild, BEHIND_open, BEHIND_known, BEHIND_zero, BEHIND_lowest } behind;
+
+typedef struct behinds {
+    planner *pl;
+    const chain *ch;
+    const tp_tensor *t; /* of the products */
+    map seen;           /* node -> behind + 1 */
+    int64_t diag;       /* the farthest of those that conditions name; -1: none does */
+    bool open;          /* a sum or an extreme reads what depends on them */
+    bool adds;          /* a product of the chain is a sum over rows */
+} behinds;
+
+static behind behind_of(behinds *b, ir_node *n);
+
+static behind behind_value(behinds *b, const tp_val *v)
+{
+    tp_val x = v->kind == VAL_node && is_fill(v->node) ? fill_value(v->node) : *v;
+    if (is_known_number(&x))
+        return val_as_f(&x) == 0 ? BEHIND_zero : val_as_f(&x) == -INFINITY ? BEHIND_lowest : BEHIND_known;
+    return v->kind == VAL_node ? behind_of(b, v->node) : BEHIND_known;
+}
+
+static bool has_rows(const behinds *b,
+                     const ir_node *n) /* its last two dimensions are those of the products */
+{
+    const tp_tensor *t = ir_type(n);
+    return t->ndim >= 2 && same_sizes(2, t->size + t->ndim - 2, 2, b->t->size + 1);
+}
+
+/* Is x one of the products times a number? Its maximum along a row is no -inf then. */
+static bool is_scaled_product(const behinds *b, const ir_node *x)
+{
+    while (x && x != b->ch->first->ext && (!b->ch->also || x != b->ch->also->ext)) {
+        bool scaled = (calls(x, OP_mul_Tensor) || calls(x, OP_div_Tensor)) && is_known_number(&x->arg[1]);
+        x = scaled || calls(x, OP_view) ? operand(x, 0) : NULL;
+    }
+    return x != NULL;
+}
+
+/* A choice by a condition on places: what is chosen behind its diagonal. */
+static behind behind_choice(behinds *b, const ir_node *n)
+{
+    bool where = calls(n, OP_where_self);
+    const tp_val *yes = &n->arg[where ? 1 : 2], *no = &n->arg[where ? 2 : 0];
+    const ir_node *cond = operand(n, where ? 0 : 1);
+    behind y = behind_value(b, yes), x = behind_value(b, no);
+    band at;
+    if (!cond || !band_of(cond, &at) || !has_rows(b, cond) || !has_rows(b, n)) {
+        if (!cond || behind_of(b, (ir_node *)cond) < BEHIND_known)
+            return BEHIND_wild;
+        return x == y ? x : MIN(MIN(x, y), BEHIND_known);
+    }
+    behind is = at.up_to ? x : y;
+    int64_t diag = at.up_to ? at.diag : at.diag - 1;
+    const tp_val *kept = at.up_to ? yes : no;
+    /* A row of nothing but -inf is NaN behind the diagonal as well, and so are gradients that are sums over rows. */
+    if (is == BEHIND_lowest && b->adds && (kept->kind != VAL_node || !is_scaled_product(b, kept->node)))
+        return BEHIND_wild;
+    if (diag < 0)
+        return x == y ? x : BEHIND_wild;
+    if (is >= BEHIND_known)
+        b->diag = MAX(b->diag, diag);
+    return is;
+}
+
+static behind behind_call(behinds *b, const ir_node *n)
+{
+    behind x = BEHIND_known, y = BEHIND_known, all = BEHIND_known;
+    if (calls(n, OP_where_self) || calls(n, OP_masked_fill_Scalar))
+        return behind_choice(b, n);
+    for (int i = n->narg - 1; i >= 0; i--) {
+        behind k = n->arg[i].kind == VAL_node ? behind_value(b, &n->arg[i]) : BEHIND_known;
+        for (int q = 0; n->arg[i].kind == VAL_nodes && q < n->arg[i].n; q++)
+            if (n->arg[i].nodes[q] && behind_of(b, n->arg[i].nodes[q]) < BEHIND_known)
+                k = BEHIND_wild;
+        all = MIN(all, k);
+        y = i == 1 ? k : y;
+        x = i == 0 ? k : x;
+    }
+    bool view = row_of(n)->flags & OPF_VIEW, zero = x == BEHIND_zero || y == BEHIND_zero;
+    if (calls(n, OP_mul_Tensor))
+        return zero && all >= BEHIND_open ? BEHIND_zero : all;
+    if (calls(n, OP_div_Tensor) && y >= BEHIND_known)
+        return x == BEHIND_zero ? x : all;
+    if (calls(n, OP_sub_Tensor) || calls(n, OP_add_Tensor))
+        return x == y && zero ? x : x == BEHIND_lowest && y == BEHIND_known ? x : all;
+    if (calls(n, OP_exp) && x == BEHIND_lowest)
+        return BEHIND_zero;
+    if (calls(n, OP_neg) && x != BEHIND_lowest)
+        return x;
+    if ((view || is_copy(n)) && x != BEHIND_known)
+        return has_rows(b, n) && (!view || calls(n, OP_view)) ? x : BEHIND_wild;
+    return all < BEHIND_known ? BEHIND_wild : BEHIND_known;
+}
+
+static behind behind_of(behinds *b, ir_node *n)
+{
+    uintptr_t had = (uintptr_t)map_geti(&b->seen, (uintptr_t)n);
+    const info *f = &b->pl->in[n->id];
+    behind is = BEHIND_known;
+    if (had)
+        return (behind)(had - 1);
+    if (n == b->ch->first->ext || (b->ch->also && n == b->ch->also->ext))
+        is = BEHIND_open;
+    else if (n->kind == IR_call && f->red && f->g == b->ch->kernel) {
+        ir_node *x = operand(n, 0);
+        b->open |= !x || f->mask != 1u << (ir_type(x)->ndim - 1) || behind_of(b, x) < BEHIND_known;
+    } else if (n->kind == IR_call && (!f->sched || f->g == b->ch->kernel))
+        is = behind_call(b, n);
+    map_puti(&b->seen, (uintptr_t)n, (void *)(uintptr_t)(is + 1));
+    return is;
+}
+
+/* Is all that the kernel writes 0 behind some diagonal, as the probabilities of causal attention and their gradients are, whatever
+ * the products hold there? Row r needs its first r + reach elements alone then; 0: no such thing is known. */
+static int64_t reach_of_rows(planner *pl, const chain *ch)
+{
+    behinds b = { .pl = pl, .ch = ch, .t = ir_type(ch->first->ext), .diag = -1 };
+    bool zero = true;
+    for (int i = 0; i < ch->nlast; i++)
+        b.adds |= (ch->how[i] & CHAIN_adds) != 0;
+    for (int m = 0; m < ch->kernel->n; m++) {
+        ir_node *n = ch->kernel->member[m];
+        behind is = behind_of(&b, n);
+        if (pl->in[n->id].stored && !pl->in[n->id].outer)
+            zero &= is == BEHIND_zero && has_rows(&b, n);
+    }
+    map_free(&b.seen);
+    return zero && !b.open && b.diag >= 0 && decide(pl->c, DECIDE_range, ch->between[0]) ? b.diag + 1 : 0;
+}
+
+/* Another product whose rows only the kernel reads. */
+static group *other_product(planner *pl, const group *g, const group *kernel, const uint64_t *written)
+{
+    for (size_t i = 0; i < pl->groups.n; i++) {
+        group *h = pl->groups.at[i];
+        const tp_tensor *t = h->ext ? ir_type(h->ext) : NULL;
+        if (h != g && t && bit_has(kernel->before, h->id) && !bit_has(written, h->id) && h->ext->nuse &&
+            is_plain_bmm(pl, h->ext) && is_packed(t) && same_sizes(3, t->size, 3, ir_type(g->ext)->size) &&
+            t->dt == ir_type(g->ext)->dt && !used_outside(pl, kernel, h->ext))
+            return h;
+    }
+    return NULL;
+}
+
+/* What product g could be the first of. */
+chain find_chain(planner *pl, group *g, const uint64_t *written)
+{
+    ir_node *n = g->ext;
+    chain none = { 0 };
+    if (!is_plain_bmm(pl, n) || !is_packed(ir_type(n)))
+        return none;
+    for (size_t i = 0; i < pl->groups.n; i++) {
+        group *h = pl->groups.at[i];
+        chain ch = { .kernel = h, .first = g };
+        if (h->ext || !h->n || !bit_has(h->before, g->id) || used_outside(pl, h, n))
+            continue;
+        for (int m = 0; m < h->n; m++) {
+            ir_node *s = h->member[m];
+            if (!pl->in[s->id].stored || pl->in[s->id].outer)
+                continue;
+            if (ch.nbetween == CHAIN_BETWEEN || ir_type(s)->dt != ir_type(n)->dt || !is_packed(ir_type(s)) ||
+                !only_products(pl, s, ir_type(n), &ch))
+                return none; /* one of them would have to exist as a whole anyway */
+            ch.between[ch.nbetween++] = s;
+        }
+        if (!ch.nlast)
+            return none;
+        ch.also = other_product(pl, g, h, written);
+        ch.reach = reach_of_rows(pl, &ch);
+        return ch;
+    }
+    return none;
+}
+
+static bool chain_needs(const chain *ch, int id)
+{
+    bool needs = bit_has(ch->kernel->before, id) || (ch->also && bit_has(ch->also->before, id));
+    for (int i = 0; i < ch->nlast; i++)
+        needs |= bit_has(ch->last[i]->before, id);
+    return needs;
+}
+
+/* The other factors of the products must be there before the first one starts: small kernels are, by then. */
+bool write_factors(planner *pl, chain *ch, const int *order, uint64_t *written)
+{
+    for (int j = 0; j < (int)pl->groups.n; j++) {
+        const group *m = pl->groups.at[j];
+        if (!chain_needs(ch, j) || bit_has(written, j) || in_chain(ch, m))
+            continue;
+        if ((m->ext && !reserves(m)) || bit_has(m->before, ch->first->id)) {
+            log_fusion(pl, ch->last[0]->ext, ch->first, false, "another step must come between the products");
+            ch->kernel = NULL;
+            return true;
+        }
+    }
+    for (size_t i = 0; i < pl->groups.n; i++) { /* in their order */
+        group *m = pl->groups.at[order[i]];
+        if (!chain_needs(ch, m->id) || bit_has(written, m->id) || in_chain(ch, m))
+            continue;
+        bit_set(written, m->id);
+        if (m->ext)
+            write_call(pl, m, false);
+        else if (!write_group(pl, m))
+            return false;
+    }
+    return true;
+}
+
+/* The second product that the kernel reads, and the kernel on its rows. */
+bool write_also(planner *pl, chain *ch, uint64_t *written)
+{
+    loop_plan *p = pl->p;
+    bool fits = false;
+    size_t at = p->step.n - 1;
+    bit_set(written, ch->also->id);
+    write_call(pl, ch->also, true);
+    if (!write_kernel(pl, ch->kernel, ch->also->ext, &fits, ch))
+        return false;
+    log_fusion(pl, ch->kernel->member[0], ch->also, fits,
+               fits ? "on the rows of the product" : "its rows are not the product's");
+    if (!fits)
+        return true;
+    bit_set(written, ch->kernel->id);
+    p->nfused++;
+    loop_step first = p->step.at[at]; /* whatever came between goes in front of both products */
+    memmove(&p->step.at[at], &p->step.at[at + 1], sizeof first * (p->step.n - 3 - at));
+    p->step.at[p->step.n - 3] = first;
+    p->step.at[p->step.n - 3].joins = ch->fits;
+    return true;
+}
+
+void write_lasts(planner *pl, const chain *ch, uint64_t *written)
+{
+    pl->p->slot.at[slot_of(pl, ch->first->ext)].passing = true;
+    if (ch->also)
+        pl->p->slot.at[slot_of(pl, ch->also->ext)].passing = true;
+    for (int i = 0; i < ch->nbetween; i++)
+        pl->p->slot.at[slot_of(pl, ch->between[i])].passing = true;
+    for (int i = 0; i < ch->nlast; i++) {
+        ir_node *n = ch->last[i]->ext;
+        int s = slot_of(pl, n);
+        vec_push(&pl->p->step, ((loop_step){ .kind = STEP_extern,
+                                             .product = true,
+                                             .chain = ch->how[i],
+                                             .node = n,
+                                             .slot = s,
+                                             .nslot = 1,
+                                             .reach = ch->reach }));
+        pl->p->nproduct++;
+        pl->p->nfused++;
+        bit_set(written, ch->last[i]->id);
+    }
+}
+
+/* May its products run block by block? */
+bool chain_allowed(planner *pl, const chain *ch)
+{
+    bool ok = !ch->also || !refuses_tiles(pl, ch->also->ext);
+    for (int i = 0; i < ch->nlast && ok; i++)
+        ok = decide(pl->c, DECIDE_fuse, ch->last[i]->ext) && !refuses_tiles(pl, ch->last[i]->ext);
+    return ok;
+}

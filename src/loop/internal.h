@@ -1,0 +1,370 @@
+/* internal.h - what the files of loop/ share: the planner, groups, walks over expressions, kernels being written. */
+#ifndef TAPER_LOOP_INTERNAL_H
+#define TAPER_LOOP_INTERNAL_H
+#include "loop/loop.h"
+#include "loop/lin.h"
+
+enum {
+    MAX_VARS = 32,
+    MAX_MEMBERS = 48,
+    MAX_BUFS = 64,
+    MAX_LEAVES = 32,
+    CHUNK = 4096,
+    PUT_CHUNK = 512,
+    MAX_PARTS = 64
+};
+
+typedef struct group group;
+typedef struct info { /* per node, by id */
+    bool sched;       /* scheduled */
+    bool stored;      /* exists in memory */
+    bool ext;         /* a library call */
+    bool product;     /* a matrix product into a buffer of the plan */
+    bool red;         /* a reduction */
+    bool scan;        /* a running sum or product: mask and rkind as of a reduction, a value for every step */
+    bool put;         /* a copy of a value into which others are written where indices point: two kernels */
+    uint32_t mask;    /* reduction: which dimensions of its input */
+    uint8_t rkind;    /* vir_red_kind */
+    group *g;
+    int level;  /* pass of its group */
+    bool outer; /* one value per row: reductions and what follows from them alone */
+    int slot;   /* + 1 */
+    bool covered, tested;
+    bool memview;  /* a view that the runtime makes over memory */
+    bool folds;    /* computed where it is used although that is a choice */
+    bool low;      /* its operand is known not to be positive */
+    bool checked;  /* its indices are checked by a step */
+    bool last;     /* stored when its kernel has read everything: it may lie where something is read */
+    ir_node *into; /* the input that it becomes the value of */
+    int depth;     /* operators from the values in memory that its expression reads up to it */
+    int leaves;    /* values in memory that its expression reads, counted with repeats */
+    int walked;    /* the last walk over sources that met it */
+} info;
+
+enum { DEEP = 100 }; /* operators in one expression */
+struct group {
+    bool deep;  /* a cut was made at its end: nothing joins it any more */
+    bool split; /* loops are taken apart for a member */
+    bool rides; /* it runs on the rows of a product */
+    bool scan;  /* steps along `red` follow one another; each has its own value */
+    int id;
+    int nd;
+    symint size[TP_MAX_DIMS]; /* full iteration space, logical order */
+    uint32_t red;             /* reduced dimensions; 0 without reductions */
+    ir_node *member[MAX_MEMBERS];
+    int n;
+    ir_node *load[MAX_BUFS]; /* what its members read from memory */
+    int nload;
+    uint64_t *before; /* bit set of groups and calls that must come first */
+    int order;        /* position among steps */
+    ir_node *ext;     /* a library call instead of a kernel */
+    int part;         /* + 1: which part of its only member this kernel writes; size is the part's */
+};
+
+typedef struct over { /* step `step` writes each element of n where it reads that of x, after it was read */
+    ir_node *n, *x;
+    int step;
+} over;
+
+typedef struct planner {
+    tp_comp *c;
+    loop_plan *p;
+    ir_graph *g;
+    info *in; /* by node id */
+    VEC(group *) groups;
+    group *effect; /* the last call made for more than its result */
+    bool *writes;  /* by group: new values of inputs that nothing else waits for */
+    int words;     /* of bit sets */
+    int nwalk;     /* walks over sources so far */
+    map lowers;    /* calls that were tried -> 2: covered, 1: not */
+    arena tmp;
+    VEC(ir_node *) check; /* what the group being surveyed reads by indices */
+    VEC(over) over;
+    vir_room room;
+} planner;
+
+typedef struct access {
+    lin at;
+    bool raw;          /* an index used as a value, not an address */
+    bool part;         /* what is linear of an address that is not: says which loop walks memory */
+    const ir_node *n;  /* what is read there; NULL: written */
+    const ir_node *to; /* what is written there */
+    ir_node *drawn;    /* which numbers are drawn for it */
+} access;
+
+typedef struct walk {
+    planner *pl;
+    group *g;
+    const symint *vsize; /* of the group's variables */
+    int nvar;
+    /* dry runs */
+    bool dry, fail;
+    VEC(access) seen;
+    VEC(ir_node *) loads; /* buffers read */
+    ir_node *self;        /* the member being computed: not a reference to itself */
+    int level;            /* of what was referenced: the pass this can be computed in */
+    bool inner;           /* referenced an inner member */
+    /* splits wanted: dimension var -> two variables */
+    int split_var;
+    symint split_in;
+    /* emitting */
+    vir *k;
+    vir_ref *var; /* value of each merged variable */
+    int *merged;  /* variable -> merged variable, or -1 when an inner one carries it */
+    int pass;
+    vir_ref mask;
+    struct emit *e;
+    loop_kernel *out; /* the kernel being written */
+} walk;
+
+/* Windows of a pooling: rows and columns, steps between and inside them. */
+typedef struct windows {
+    int64_t k[2], step[2], gap[2], pad[2];
+    bool over[2]; /* some reach over the edge */
+} windows;
+
+/* Variables of a group: one per dimension, more where a view asks for a split. */
+typedef struct space {
+    int nvar;
+    symint size[MAX_VARS];
+    int dim[MAX_VARS];   /* which dimension of the group */
+    lin at[TP_MAX_DIMS]; /* index of each dimension */
+} space;
+
+/* Loop structure of a kernel after merging: kept variables outermost first, then reduced ones. */
+typedef struct nest {
+    int nkeep, keep[MAX_VARS];
+    int nred, red[MAX_VARS];
+    symint size[MAX_VARS]; /* of merged variables, by the number of the inner one */
+    int merged[MAX_VARS];
+    bool column; /* the vector loop is the last kept one, reductions run inside it */
+} nest;
+
+typedef struct band band;
+/* Where a condition on the places of a matrix holds: up to the diagonal `diag`, or from it on. */
+struct band {
+    bool up_to;
+    int64_t diag;
+};
+
+typedef struct emit {
+    vir *k;
+    loop_kernel *out;
+    int nbuf;
+    ir_node *buf_node[MAX_BUFS];
+    bool overflow;
+    VEC(symint) ints;
+    VEC(vir_ref) int_ref;
+    /* per member */
+    vir_ref *value;  /* inner values in this pass; outer values */
+    int *value_pass; /* pass the inner value was computed in, or -1 */
+    ir_node **park;  /* inner values too dear to compute again: in whose memory they wait for later passes */
+    int *park_first, *park_last; /* the passes that store them there and read them last */
+} emit;
+
+enum { CHAIN_BETWEEN = 2 };
+typedef struct chain { /* a product or two, a kernel on their rows, and products of those rows */
+    group *kernel, *first;
+    group *also;                     /* the second product that the kernel reads; NULL: there is none */
+    ir_node *between[CHAIN_BETWEEN]; /* what the kernel writes and only the last products read */
+    group *last[CHAIN_LASTS];
+    uint8_t how[CHAIN_LASTS]; /* see loop_step */
+    int nbetween, nlast;
+    bool fits;
+    int64_t reach; /* see loop_step */
+} chain;
+
+typedef struct touching {
+    planner *pl;
+    int step;
+} touching;
+
+extern _Thread_local const space *space_now;
+
+static inline const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
+static inline bool is_dear(const ir_node *n) { return n->kind == IR_call && row_of(n)->flags & OPF_DEAR; }
+static inline void bit_set(uint64_t *b, int i) { b[i / 64] |= 1ull << (i % 64); }
+static inline bool bit_has(const uint64_t *b, int i) { return b[i / 64] >> (i % 64) & 1; }
+static inline bool bits_within(const uint64_t *b, const uint64_t *in, const uint64_t *or_in,
+                               int words) /* or_in may be NULL */
+{
+    for (int q = 0; q < words; q++)
+        if (b[q] & ~in[q] & ~(or_in ? or_in[q] : 0))
+            return false;
+    return true;
+}
+
+/* --- index.c ---------------------------------------------------------------- */
+int64_t hint(symint v);
+bool is_spread(symint from, symint to);
+bool same_sizes(int nd, const symint *a, int nd2, const symint *b);
+void lins_set(lin *to, const lin *from, int n);
+lin opaque(walk *w, vir_ref r);
+void use_raw(walk *w, const lin *a);
+lin ladd(walk *w, lin a, lin b);
+lin lscale(walk *w, lin a, symint c);
+lin lrest(walk *w, const lin *a, symint by);
+void reshape_index(walk *w, int nf, const symint *from, const lin *idx, int nt, const symint *to, lin *out);
+symint int_arg(const ir_node *n, int i, symint none);
+int dim_arg_of(symint v, int nd);
+int dim_arg(const ir_node *n, int i, int nd);
+lin address(walk *w, const tp_tensor *t, const lin *idx);
+lin linear_part(walk *w, const tp_tensor *t, const lin *idx);
+symint stride_in(const lin *a, int var);
+
+/* --- lower.c ---------------------------------------------------------------- */
+bool is_inline(planner *pl, ir_node *n);
+vir_ref under_mask(walk *w, vir_ref m, ir_node *n, const lin *idx);
+vir_ref eval(walk *w, ir_node *n, const lin *idx);
+
+/* --- lower_pointwise.c ---------------------------------------------------------------- */
+vir_ref number(vir *k, const tp_val *v, dtype dt);
+vir_ref number_now(walk *w, const tp_val *v, dtype dt);
+vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx);
+bool covered(planner *pl, ir_node *n);
+bool number_is_ready(const tp_val *v);
+bool is_known_number(const tp_val *v);
+void find_low(planner *pl);
+
+/* --- lower_shape.c ---------------------------------------------------------------- */
+bool view_index(walk *w, ir_node *n, const lin *idx, lin *out);
+bool known_view(const planner *pl, const ir_node *n);
+bool is_fill(const ir_node *n);
+tp_val fill_value(const ir_node *n);
+bool is_copy(const ir_node *n);
+bool is_tri(const ir_node *n);
+bool is_arange(const ir_node *n);
+bool is_cat(const ir_node *n);
+bool is_long_cat(const ir_node *n);
+bool is_pad(const ir_node *n);
+bool is_mirror(const ir_node *n);
+bool is_scatter(const ir_node *n);
+int part_dim(const ir_node *n);
+int part_count(const ir_node *n);
+symint part_size(const ir_node *n, int i);
+symint part_at(const ir_node *n, int i);
+vir_ref eval_mirror(walk *w, ir_node *n, const lin *idx);
+vir_ref eval_special(walk *w, ir_node *n, const lin *idx);
+vir_ref eval_view(walk *w, ir_node *n, const lin *idx);
+
+/* --- lower_window.c ---------------------------------------------------------------- */
+const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, windows *w);
+bool enlarges(const ir_node *n, const tp_tensor *x, const tp_tensor *y, int scales, int64_t *k);
+bool tiles_image(const ir_node *n, int64_t *k);
+vir_ref eval_spread(walk *w, ir_node *n, const lin *idx);
+vir_ref eval_pool(walk *w, ir_node *n, const lin *idx);
+
+/* --- lower_random.c ---------------------------------------------------------------- */
+bool is_draw(const ir_node *n);
+vir_ref eval_draw(walk *w, ir_node *n, const lin *idx);
+int64_t block_of(const ir_node *n);
+bool rows_in_blocks(const ir_node *n);
+bool reserves(const group *g);
+
+/* --- lower_index.c ---------------------------------------------------------------- */
+ir_node *counts_up(const planner *pl, ir_node *index, symint size);
+vir_ref eval_gather(walk *w, ir_node *n, const lin *idx);
+void eval_put(walk *w, ir_node *n, const lin *home);
+const char *gather_as_call(planner *pl, const ir_node *n, const loop_gather *g);
+bool put_fits(planner *pl, ir_node *n);
+
+/* --- lower_reduce.c ---------------------------------------------------------------- */
+bool is_place(uint8_t kind);
+bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind);
+dtype red_dtype(const ir_node *n);
+bool in_order(const ir_node *n);
+bool scan_fits(planner *pl, const ir_node *n);
+const char *place_as_call(const tp_comp *c, const ir_node *n);
+dtype scan_dtype(const ir_node *n);
+
+/* --- lower_product.c ---------------------------------------------------------------- */
+bool is_product(const ir_node *n);
+bool is_packed(const tp_tensor *t);
+bool is_convolution(const ir_node *n);
+symint row_of_product(const ir_node *n);
+bool has_tiles(const ir_node *n);
+bool is_plain_bmm(planner *pl, const ir_node *n);
+
+/* --- rewrite.c ---------------------------------------------------------------- */
+void accumulate_products(tp_comp *c, ir_graph *g);
+void split_into_slices(tp_comp *c, ir_graph *g);
+void extremes_apart(tp_comp *c, ir_graph *g);
+void scans_apart(tp_comp *c, ir_graph *g);
+bool reduce_by_parts(tp_comp *c, ir_graph *g);
+void pools_alone(tp_comp *c, ir_graph *g);
+void roll_into_cat(tp_comp *c, ir_graph *g);
+
+/* --- inject.c ---------------------------------------------------------------- */
+bool fails_at(tp_err *err, const ir_node *n);
+vir_ref plant(walk *w, const ir_node *n, vir_ref v);
+bool plant_lowering(tp_comp *c, const ir_graph *g);
+bool plant_carriers(tp_comp *c, ir_graph *g);
+
+/* --- choose.c ---------------------------------------------------------------- */
+ir_node *behind_views(ir_node *n);
+void operand_in_memory(void *arg, ir_node *n);
+void log_lower(const ir_node *n, bool yes, const char *why);
+bool feeds_kernels(planner *pl, const ir_node *n);
+bool is_cheap(const ir_node *x, int depth);
+void choose_sched(planner *pl);
+
+/* --- group.c ---------------------------------------------------------------- */
+void space_init(space *s, const group *g);
+bool space_split(space *s, int var, symint inner);
+void along(const group *g, int d, lin *out);
+void member_index(walk *w, ir_node *n, lin *out);
+void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why);
+group put_part(const group *g, const ir_node *n, int part);
+void form_groups(planner *pl);
+bool used_outside(planner *pl, const group *g, ir_node *n);
+
+/* --- nest.c ---------------------------------------------------------------- */
+bool survey(planner *pl, group *g, space *s, walk *w);
+void make_nest(planner *pl, group *g, space *s, walk *w, nest *t);
+int crossed(const walk *w, const nest *t, int along, int *strip);
+
+/* --- kernel.c ---------------------------------------------------------------- */
+vir_ref emit_int(walk *w, symint v);
+vir_ref emit_lin(walk *w, const lin *a);
+int buffer_of(walk *w, ir_node *n, int flags);
+vir_ref emit_load(walk *w, ir_node *n, const lin *idx);
+int member_number(const group *g, const ir_node *n);
+vir_ref member_value(walk *w, ir_node *n);
+bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch);
+bool write_group(planner *pl, group *g);
+
+/* --- park.c ---------------------------------------------------------------- */
+void park_members(walk *w, int64_t row);
+void load_parked(walk *w, int pass);
+void store_parked(walk *w, int pass);
+
+/* --- product.c ---------------------------------------------------------------- */
+bool rides(const walk *w, const nest *t, bool red, const ir_node *product);
+bool same_rows(const walk *w, const ir_node *product, const ir_node *to);
+bool refuses_tiles(planner *pl, const ir_node *n);
+void write_call(planner *pl, const group *g, bool own);
+bool write_needed(planner *pl, const group *g, const int *order, size_t at, uint64_t *written);
+bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written, chain *ch);
+
+/* --- attention.c ---------------------------------------------------------------- */
+bool band_of(const ir_node *n, band *b);
+chain find_chain(planner *pl, group *g, const uint64_t *written);
+bool write_factors(planner *pl, chain *ch, const int *order, uint64_t *written);
+bool write_also(planner *pl, chain *ch, uint64_t *written);
+void write_lasts(planner *pl, const chain *ch, uint64_t *written);
+bool chain_allowed(planner *pl, const chain *ch);
+
+/* --- order.c ---------------------------------------------------------------- */
+void schedule_order(planner *pl, int *order);
+
+/* --- memory.c ---------------------------------------------------------------- */
+int slot_add(planner *pl, slot_kind kind, const ir_node *n, int index);
+int slot_of(planner *pl, ir_node *n);
+void find_over(planner *pl, const group *g, const walk *w);
+int looks_at(planner *pl, int slot);
+void touch(planner *pl, int slot, int step);
+void touch_operand(void *arg, ir_node *n);
+void life_times(planner *pl);
+void choose_over(planner *pl);
+void find_into(planner *pl);
+#endif

@@ -1,0 +1,293 @@
+/* lower_index.c - operators that read or write where an index tensor points: which dimension of the source each index decides.
+ * A kernel goes there without looking; so the plan has the index checked first (STEP_check). */
+#include "loop/internal.h"
+
+static bool is_index(const ir_node *n)
+{
+    const tp_tensor *t = n ? ir_type(n) : NULL;
+    return t && (t->dt == DT_i64 || t->dt == DT_i32);
+}
+
+static bool gather_along(const ir_node *n, loop_gather *g, bool same_rank)
+{
+    const tp_tensor *s = ir_type(n->arg[0].node), *t = ir_type(n);
+    int dim;
+    if (n->arg[1].kind != VAL_int || n->arg[2].kind != VAL_node || !is_index(n->arg[2].node) ||
+        t->ndim != s->ndim || !s->ndim || !dim_wrap(n->arg[1].i, s->ndim, &dim, NULL))
+        return false;
+    if (same_rank ? ir_type(n->arg[2].node)->ndim != s->ndim : ir_type(n->arg[2].node)->ndim > 1)
+        return false;
+    for (int d = 0; d < s->ndim; d++)
+        g->d[d].from = d;
+    g->d[dim].index = n->arg[2].node;
+    g->d[dim].from = same_rank ? 0 : dim;
+    return true;
+}
+
+/* Sizes are those of `of`, what is written (scatter: as far as its index reaches). */
+static bool scatter_along(const ir_node *n, loop_gather *g, bool same_rank, bool adds)
+{
+    const tp_val *src = &n->arg[3];
+    const tp_tensor *x = src->kind == VAL_node ? ir_type(src->node) : NULL, *of = x;
+    int dim;
+    if (n->arg[1].kind != VAL_int || n->arg[2].kind != VAL_node || !is_index(n->arg[2].node) || !g->n ||
+        (!x && !same_rank) || (x && (x->ndim != g->n || x->dt != ir_type(n)->dt)) ||
+        !dim_wrap(n->arg[1].i, g->n, &dim, NULL))
+        return false;
+    if (same_rank)
+        of = ir_type(n->arg[2].node);
+    if (same_rank ? of->ndim != g->n : ir_type(n->arg[2].node)->ndim != 1)
+        return false;
+    for (int d = 0; d < g->n; d++)
+        g->d[d].from = d;
+    g->d[dim].index = n->arg[2].node;
+    g->d[dim].from = same_rank ? 0 : dim;
+    g->writes = true;
+    g->adds = adds;
+    g->src = 3;
+    g->nd = g->n;
+    memcpy(g->size, of->size, sizeof *g->size * (size_t)g->nd);
+    g->serial = 1u << dim;
+    return true;
+}
+
+/* Arguments of index and index_put: the sizes of what is read or written follow from the indices. */
+static bool gather_advanced(const ir_node *n, loop_gather *g)
+{
+    const tp_tensor *s = ir_type(n->arg[0].node);
+    const tp_val *v = &n->arg[1];
+    int count = 0, first = -1, last = -1, nb = 0, at = 0;
+    if (v->kind != VAL_nodes || v->n > s->ndim)
+        return false;
+    for (int d = 0; d < v->n; d++) {
+        if (!v->nodes[d])
+            continue;
+        if (!is_index(v->nodes[d]))
+            return false;
+        first = first < 0 ? d : first;
+        last = d;
+        nb = MAX(nb, ir_type(v->nodes[d])->ndim);
+        count++;
+    }
+    if (!count || s->ndim - count + nb > TP_MAX_DIMS)
+        return false;
+    g->nd = s->ndim - count + nb;
+    int start = last - first + 1 == count ? first
+                                          : 0; /* indices that stand apart: their dimensions come first */
+    for (int d = 0; d < g->nd; d++)
+        g->size[d] = 1;
+    for (int d = 0; d < s->ndim; d++) {
+        g->d[d].index = d < v->n ? v->nodes[d] : NULL;
+        if (g->d[d].index) {
+            const tp_tensor *x = ir_type(g->d[d].index);
+            g->d[d].from = start + nb - x->ndim;
+            for (int k = 0; k < x->ndim; k++)
+                if (g->size[g->d[d].from + k] == 1)
+                    g->size[g->d[d].from + k] = x->size[k];
+            continue;
+        }
+        at = at == start ? start + nb : at;
+        g->size[at] = s->size[d];
+        g->d[d].from = at++;
+    }
+    g->wrap = true;
+    g->serial = ((1u << nb) - 1) << start;
+    return true;
+}
+
+static bool put_advanced(const ir_node *n, loop_gather *g)
+{
+    const tp_tensor *x = n->arg[2].kind == VAL_node ? ir_type(n->arg[2].node) : NULL;
+    if (!x || x->dt != ir_type(n)->dt || !gather_advanced(n, g) || x->ndim > g->nd)
+        return false;
+    g->writes = true;
+    g->adds = n->arg[3].kind == VAL_bool && n->arg[3].b;
+    g->src = 2;
+    return true;
+}
+
+bool loop_gather_of(const ir_node *n, loop_gather *g)
+{
+    memset(g, 0, sizeof *g);
+    if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensor ||
+        n->arg[0].kind != VAL_node || !ir_type(n->arg[0].node))
+        return false;
+    g->n = ir_type(n->arg[0].node)->ndim;
+    switch ((op_id)n->op) {
+    case OP_gather: return gather_along(n, g, true);
+    case OP_index_select: return gather_along(n, g, false);
+    case OP_index_Tensor: return gather_advanced(n, g) && g->nd == ir_type(n)->ndim;
+    case OP_scatter_src:
+    case OP_scatter_value: return scatter_along(n, g, true, false);
+    case OP_scatter_add: return scatter_along(n, g, true, true);
+    case OP_index_copy: return scatter_along(n, g, false, false);
+    case OP_index_add:
+        return n->arg[4].kind == VAL_int && n->arg[4].i == 1 && scatter_along(n, g, false, true);
+    case OP_index_put: return put_advanced(n, g);
+    default: return false;
+    }
+}
+
+bool loop_check_fail(const ir_node *n, int dim, int64_t index, int64_t size, tp_err *err)
+{
+    if (n->op == OP_index_select)
+        return err_set(err, ERR_index, "index out of range in self");
+    bool plain = n->op == OP_index_Tensor || n->op == OP_index_put || n->op == OP_index_copy;
+    return err_set(err, plain ? ERR_index : ERR_runtime,
+                   "%sindex %lld is out of bounds for dimension %d with size %lld",
+                   n->op == OP_index_copy ? "index_copy_(): " : "", (long long)index, dim, (long long)size);
+}
+
+/* ---- their values ---- */
+/* An index that counts 0, 1, 2, ... inside the size that it indexes: no memory is read and nothing checked. */
+ir_node *counts_up(const planner *pl, ir_node *index, symint size)
+{
+    while (known_view(pl, index))
+        index = index->arg[0].node;
+    if (!is_arange(index))
+        return NULL;
+    symint first = index->op == OP_arange_start ? index->arg[0].i : 0;
+    bool in = sym_known(SYM_ge, first, 0) && sym_known(SYM_le, sym_add(first, ir_type(index)->size[0]), size);
+    return in ? index : NULL;
+}
+
+/* The value of an index at `at`, as an index. */
+static __attribute__((noinline)) lin eval_index(walk *w, ir_node *index, const lin *at, symint size,
+                                                bool wrap)
+{
+    lin sub[2][TP_MAX_DIMS];
+    int side = 0;
+    ir_node *up = counts_up(w->pl, index, size);
+    if (up) {
+        memcpy(sub[0], at, sizeof *at * ir_type(index)->ndim);
+        for (; index != up; index = index->arg[0].node, side = !side)
+            if (!view_index(w, index, sub[side], sub[!side]))
+                w->fail = true;
+        return up->op == OP_arange_start ? ladd(w, sub[side][0], lin_const(up->arg[0].i)) : sub[side][0];
+    }
+    if (w->g && w->pl->in[behind_views(index)->id].g == w->g) /* not there yet when it is checked */
+        w->fail = true;
+    vir_ref v = w->fail ? 0 : eval(w, index, at);
+    if (w->dry || w->fail)
+        return opaque(w, 0);
+    v = vir_cvt(w->k, VT_i64, v);
+    if (wrap)
+        v = vir_add(w->k, v, vir_and(w->k, vir_sra(w->k, v, vir_int(w->k, 63)), emit_int(w, size)));
+    return opaque(w, v);
+}
+
+/* Where dimension d of the first operand is read or written; idx counts in sizes `size`. */
+static lin indexed(walk *w, const ir_node *n, const loop_gather *g, int d, const symint *size, const lin *idx)
+{
+    ir_node *index = g->d[d].index;
+    if (!index)
+        return idx[g->d[d].from];
+    const tp_tensor *x = ir_type(index);
+    lin at[TP_MAX_DIMS];
+    for (int k = 0; k < x->ndim; k++)
+        at[k] = is_spread(x->size[k], size[g->d[d].from + k]) ? lin_const(0) : idx[g->d[d].from + k];
+    return eval_index(w, index, at, ir_type(n->arg[0].node)->size[d], g->wrap);
+}
+
+__attribute__((noinline)) vir_ref eval_gather(walk *w, ir_node *n, const lin *idx)
+{
+    loop_gather g;
+    loop_gather_of(n, &g);
+    ir_node *src = n->arg[0].node;
+    lin sub[TP_MAX_DIMS];
+    for (int d = 0; d < g.n && !w->fail; d++)
+        sub[d] = indexed(w, n, &g, d, ir_type(n)->size, idx);
+    if (w->fail)
+        return 0;
+    if (w->dry)
+        vec_push(&w->pl->check, n);
+    return eval(w, src, sub);
+}
+
+/* One element, or a vector of them, written where its index points. */
+__attribute__((noinline)) void eval_put(walk *w, ir_node *n, const lin *home)
+{
+    loop_gather g;
+    const tp_tensor *t = ir_type(n);
+    const tp_val *src;
+    lin sub[TP_MAX_DIMS], at[TP_MAX_DIMS];
+    vir_ref v = 0;
+    loop_gather_of(n, &g);
+    src = &n->arg[g.src];
+    for (int d = 0; d < g.n && !w->fail; d++)
+        sub[d] = indexed(w, n, &g, d, g.size, home);
+    if (src->kind == VAL_node) {
+        const tp_tensor *x = ir_type(src->node);
+        for (int d = 0, off = g.nd - x->ndim; d < x->ndim; d++)
+            at[d] = is_spread(x->size[d], g.size[d + off]) ? lin_const(0) : home[d + off];
+        v = w->fail ? 0 : eval(w, src->node, at);
+    } else if (!w->dry)
+        v = number(w->k, src, (dtype)t->dt);
+    if (w->fail)
+        return;
+    lin to = address(w, t, sub);
+    if (w->dry) {
+        vec_push(&w->pl->check, n);
+        vec_push(&w->seen, ((access){ .at = linear_part(w, t, sub), .part = to.opaque }));
+        return;
+    }
+    int buf = buffer_of(w, n, g.adds ? VIR_INOUT : VIR_OUT);
+    vir_ref place = emit_lin(w, &to);
+    if (g.adds)
+        v = vir_add(w->k, vir_load(w->k, buf, place, 0), v);
+    vir_store(w->k, buf, place, v, 0);
+}
+
+/* Why a gather is better called, or NULL. Where each lane has an index of its own, a vector is read element by element in
+ * any case: nothing is won without other work in the same loop. */
+const char *gather_as_call(planner *pl, const ir_node *n, const loop_gather *g)
+{
+    const tp_tensor *t = ir_type(n);
+    bool lanes = false, slices = false;
+    for (int d = 0; d < g->n; d++) {
+        const tp_tensor *x = g->d[d].index ? ir_type(g->d[d].index) : NULL;
+        slices |= !x;
+        lanes |= x && x->ndim && g->d[d].from + x->ndim == t->ndim && x->size[x->ndim - 1] != 1;
+    }
+    if (!lanes)
+        return NULL;
+    if (pl->c->portable)
+        return NULL;
+    if (dtype_size((dtype)t->dt) < 4)
+        return "elements of fewer than four bytes are not gathered by one instruction";
+    bool quick = n->op != OP_index_Tensor || slices; /* the call knows a faster way than a table of places */
+    return quick && !feeds_kernels(pl, n) ? "each lane has its own index, and no other work shares the loop"
+                                          : NULL;
+}
+
+/* Is n written where indices point by a kernel of ours? Lanes hold elements that never meet, and those that may are written
+ * one after the other, in the order of the call: the result does not depend on threads. */
+bool put_fits(planner *pl, ir_node *n)
+{
+    loop_gather g;
+    if (!loop_gather_of(n, &g) || !g.writes)
+        return false;
+    const tp_tensor *t = ir_type(n);
+    const tp_val *src = &n->arg[g.src];
+    const ir_node *x = src->kind == VAL_node ? behind_views(src->node) : NULL;
+    bool computed = x && x->nuse == 1 && x->kind == IR_call && (row_of(x)->flags & OPF_PW) &&
+                    lower_of((op_id)x->op);
+    const char *why = NULL;
+    if (t->numel == 0 || sym_known(SYM_eq, shape_numel(g.nd, g.size), 0))
+        why = "it has no elements";
+    else if (g.serial >> (g.nd - 1) & 1 || t->stride[t->ndim - 1] != 1 || g.nd - 1 != g.d[t->ndim - 1].from)
+        why = "neighbours may go to one place";
+    else if (g.adds && t->dt != DT_f32 && t->dt != DT_f64 && t->dt != DT_i64 && t->dt != DT_i32)
+        why = "not in its element type";
+    else if (src->kind != VAL_node && !is_known_number(src))
+        why = "its number is not known yet";
+    else if (!computed && !pl->c->portable)
+        why = "nothing is computed on the way";
+    else if (!decide(pl->c, DECIDE_lower, n))
+        why = "refused";
+    log_lower(n, !why, why ? why : "written where its index points");
+    for (int d = 0; d < g.n && !why; d++)
+        if (g.d[d].index && !counts_up(pl, g.d[d].index, t->size[d]))
+            operand_in_memory(pl, g.d[d].index);
+    return !why;
+}

@@ -1,0 +1,164 @@
+/* lower_reduce.c - reductions and running results: which operators are, over which dimensions, in which type. */
+#include "loop/internal.h"
+
+bool is_place(uint8_t kind) { return vir_red_places((vir_red_kind)kind); }
+
+bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
+{
+    if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensor || n->arg[0].kind != VAL_node)
+        return false;
+    const tp_tensor *t = ir_type(n->arg[0].node);
+    uint32_t all = t->ndim >= 32 ? ~0u : (1u << t->ndim) - 1;
+    const tp_val *dims = NULL;
+    bool flt = dtype_is_float((dtype)t->dt);
+    switch ((op_id)n->op) {
+    case OP_sum: *kind = RED_sum; break;
+    case OP_sum_dim_IntList:
+        *kind = RED_sum;
+        dims = &n->arg[1];
+        break;
+    case OP_prod: *kind = RED_prod; break;
+    case OP_prod_dim_int:
+        *kind = RED_prod;
+        dims = &n->arg[1];
+        break;
+    case OP_amax:
+        *kind = RED_max;
+        dims = &n->arg[1];
+        break;
+    case OP_amin:
+        *kind = RED_min;
+        dims = &n->arg[1];
+        break;
+    case OP_argmax:
+    case OP_argmin: /* without a dimension, places count through all of them */
+        *kind = n->op == OP_argmax ? RED_argmax : RED_argmin;
+        if (n->arg[1].kind != VAL_int && t->ndim != 1)
+            return false;
+        dims = &n->arg[1];
+        break;
+    case OP_any: *kind = RED_any; break;
+    case OP_any_dim:
+    case OP_any_dims:
+        *kind = RED_any;
+        dims = &n->arg[1];
+        break;
+    default: return false;
+    }
+    bool extreme = *kind == RED_max || *kind == RED_min || is_place(*kind);
+    if (extreme && (t->dt == DT_bool || (!flt && sym_eq(t->numel, 0))))
+        return false;
+    if (*kind == RED_any && ir_type(n)->dt != DT_bool)
+        return false;
+    if (t->ndim == 0)
+        return false;
+    *mask = all;
+    if (dims && dims->kind == VAL_int) {
+        int d;
+        if (!dim_wrap(dims->i, t->ndim, &d, NULL))
+            return false;
+        *mask = 1u << d;
+    } else if (dims && dims->kind == VAL_ints && dims->n) {
+        *mask = 0;
+        for (int i = 0; i < dims->n; i++) {
+            int d;
+            if (!dim_wrap(dims->ints[i], t->ndim, &d, NULL))
+                return false;
+            *mask |= 1u << d;
+        }
+    } else if (dims && dims->kind == VAL_ints && op_row_of((op_id)n->op)->flags & OPF_NODIMS)
+        return false; /* nothing is reduced */
+    if (extreme)      /* an empty reduction must raise */
+        for (int d = 0; d < t->ndim; d++)
+            if ((*mask >> d & 1) && !sym_known(SYM_gt, t->size[d], 0))
+                return false;
+    return true;
+}
+
+/* Type the reduction computes in: sums of narrow floats in f32, of f32 in f32 with many partials, ints in i64. Where the
+ * place of an extreme is wanted, values are compared as they are. */
+dtype red_dtype(const ir_node *n)
+{
+    bool place = n->op == OP_argmax || n->op == OP_argmin;
+    dtype out = (dtype)ir_type(place ? n->arg[0].node : n)->dt;
+    return out == DT_f16 || out == DT_bf16 ? DT_f32 : out;
+}
+
+static uint8_t scan_kind_of(const ir_node *n)
+{
+    switch ((op_id)n->op) {
+    case OP_cumsum: return RED_sum;
+    case OP_cumprod: return RED_prod;
+    case OP_logcumsumexp: return RED_lse;
+    case OP__cum_extreme: return n->arg[2].b ? RED_max : RED_min;
+    case OP__cum_place: return n->arg[2].b ? RED_cummax : RED_cummin;
+    default: return RED_COUNT;
+    }
+}
+
+/* Floats are added in their order, one at a time. */
+bool in_order(const ir_node *n)
+{
+    return (n->op == OP_cumsum || n->op == OP_cumprod) && dtype_is_float((dtype)ir_type(n)->dt);
+}
+
+/* Running results. Down columns lanes hold columns, and each keeps its own; along rows every step waits for the one before, in a
+ * kernel as in the call, but neighbours are computed in vectors on the way. */
+bool scan_fits(planner *pl, const ir_node *n)
+{
+    uint8_t kind = n->variant == OPV_fn ? scan_kind_of(n) : RED_COUNT;
+    if (kind == RED_COUNT || n->arg[0].kind != VAL_node)
+        return false;
+    info *f = &pl->in[n->id];
+    const tp_tensor *t = ir_type(n), *x = ir_type(n->arg[0].node);
+    dtype in = (dtype)x->dt, out = (dtype)t->dt;
+    int dim = t->ndim ? dim_arg(n, 1, t->ndim) : 0;
+    int64_t step = t->ndim ? hint(x->stride[dim]) * (int64_t)dtype_size(in) : 0;
+    bool rows = t->ndim && dim == t->ndim - 1;
+    bool far = dtype_is_float(in) && step % 4096 == 0 && t->ndim && !rows &&
+               hint(t->size[dim]) > 64; /* one set of the cache */
+    bool any = pl->c->portable, extreme = n->op == OP__cum_extreme || n->op == OP__cum_place;
+    const char *why = !t->ndim ? "it is one element"
+                      : !any && !rows && hint(t->size[t->ndim - 1]) < (dtype_is_float(in) ? 32 : 8)
+                          ? "there are too few columns"
+                      : !any && rows && hint(t->size[dim]) < 16 ? "rows are shorter than vectors"
+                      : !any && rows && in_order(n) &&
+                              (hint(t->size[dim]) < 64 || !is_cheap(n->arg[0].node, 0))
+                          ? "every step waits for the one before, and little is computed on the way"
+                      : extreme && in == DT_bool ? "not in its element type"
+                      : !extreme && (out != in || (!dtype_is_float(out) && out != DT_i64)) &&
+                              !(out == DT_i64 && !dtype_is_float(in))
+                          ? "not in its element type"
+                      : t->numel == 0                   ? "it has no elements"
+                      : !any && far                     ? "rows lie whole pages apart"
+                      : !decide(pl->c, DECIDE_lower, n) ? "refused"
+                                                        : NULL;
+    log_lower(n, !why, why ? why : rows ? "steps follow one another along the lanes" : "lanes hold columns");
+    f->mask = 1u << dim;
+    f->rkind = kind;
+    return !why;
+}
+
+/* Why the place of an extreme is better called for, or NULL. Down columns and over one long row the call looks for the extreme
+ * first and for its place afterwards, which only an operand that exists in memory allows. */
+const char *place_as_call(const tp_comp *c, const ir_node *n)
+{
+    const ir_node *x = n->arg[0].node;
+    const tp_tensor *t = ir_type(x);
+    while (x->kind == IR_call && (row_of(x)->flags & OPF_VIEW) && x->arg[0].kind == VAL_node)
+        x = x->arg[0].node;
+    bool computed = x->kind == IR_call && (row_of(x)->flags & OPF_PW) && lower_of((op_id)x->op);
+    bool rows = t->ndim > 1 && n->arg[1].kind == VAL_int && dim_arg(n, 1, t->ndim) == t->ndim - 1;
+    return computed || rows || c->portable
+               ? NULL
+               : "nothing is computed on the way, and the call knows a faster one";
+}
+
+/* What a running result is computed in: in 64 bits, as the call does it, but for extremes. */
+dtype scan_dtype(const ir_node *n)
+{
+    const tp_tensor *x = ir_type(n->arg[0].node);
+    if (n->op == OP_cumsum || n->op == OP_cumprod || n->op == OP_logcumsumexp)
+        return dtype_is_float((dtype)ir_type(n)->dt) ? DT_f64 : DT_i64;
+    return (dtype)x->dt;
+}

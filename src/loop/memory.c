@@ -1,0 +1,228 @@
+/* memory.c - slots: what each value lies in, how long it lives, and which value may lie in the memory of another. */
+#include "loop/internal.h"
+#include "ir/planted.h"
+
+int slot_add(planner *pl, slot_kind kind, const ir_node *n, int index)
+{
+    loop_slot s = { .kind = (uint8_t)kind,
+                    .index = index,
+                    .node = n,
+                    .type = n->val.kind == VAL_tensor ? n->val.t : NULL,
+                    .konst = n->konst,
+                    .first = -1,
+                    .last = -1 };
+    vec_push(&pl->p->slot, s);
+    pl->in[n->id].slot = (int)pl->p->slot.n;
+    map_puti(&pl->p->slot_of, (uintptr_t)n, (void *)(uintptr_t)pl->p->slot.n);
+    return (int)pl->p->slot.n - 1;
+}
+
+int slot_of(planner *pl, ir_node *n)
+{
+    info *f = &pl->in[n->id];
+    if (f->slot)
+        return f->slot - 1;
+    switch (n->kind) {
+    case IR_const: return slot_add(pl, SLOT_const, n, 0);
+    case IR_getitem: {
+        int of = slot_of(pl, n->arg[0].node);
+        slot_add(pl, SLOT_extern, n, of);
+        return f->slot - 1;
+    }
+    default:
+        if (!f->sched && n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->arg[0].kind == VAL_node) {
+            int base = slot_of(pl, n->arg[0].node);
+            return slot_add(pl, SLOT_view, n, base);
+        }
+        if (f->product && n->op == OP_addmm && ir_type(n->arg[0].node)->ndim == 2) {
+            int over = slot_of(pl, n->arg[0].node), s = slot_add(pl, SLOT_extern, n, -1);
+            pl->p->slot.at[s].over = over + 1;
+            return s;
+        }
+        return slot_add(pl, f->ext && !f->product ? SLOT_extern : SLOT_buffer, n, -1);
+    }
+}
+
+/* Does the kernel read x only where it writes n, and is all of it there? */
+static bool reads_where_written(const walk *w, const ir_node *x, const ir_node *n)
+{
+    if (!ir_type_equal(&x->val, &n->val) || !tensor_is_dense(ir_type(x)) || !same_rows(w, x, n))
+        return false;
+    for (size_t i = 0; i < w->seen.n; i++) {
+        const access *a = &w->seen.at[i];
+        if (a->at.opaque && (a->n == x || a->to == n))
+            return false;
+        if (a->n && a->n != x && behind_views((ir_node *)a->n) == x)
+            return false;
+    }
+    return true;
+}
+
+static bool reads_any(const walk *w, const ir_node *x)
+{
+    for (size_t i = 0; i < w->seen.n; i++)
+        if (w->seen.at[i].n && behind_views((ir_node *)w->seen.at[i].n) == x)
+            return true;
+    return false;
+}
+
+/* New values of inputs, and the last value of the kernel that has a reader, may lie where it reads. In one pass: another
+ * would read what was written over. */
+void find_over(planner *pl, const group *g, const walk *w)
+{
+    for (int i = 0; i < g->n; i++) {
+        const info *f = &pl->in[g->member[i]->id];
+        if (f->level || f->put)
+            return;
+    }
+    if (g->scan || g->part)
+        return;
+    bool found = false;
+    for (int i = g->n - 1; i >= 0; i--) {
+        ir_node *n = g->member[i];
+        info *f = &pl->in[n->id];
+        if (!f->stored || f->outer || (found && !f->into) || !decide(pl->c, DECIDE_inplace, n))
+            continue;
+        for (size_t k = 0; k < w->loads.n; k++) {
+            ir_node *x = w->loads.at[k];
+            bool input = x->kind == IR_placeholder;
+            if ((f->into ? x != f->into
+                         : input || pl->in[x->id].ext != pl->in[x->id].product || !pl->in[x->id].sched) ||
+                !reads_where_written(w, x, n))
+                continue;
+            vec_push(&pl->over, ((over){ n, x, -1 }));
+            f->last = found = true;
+        }
+        if (f->into && !f->last && !reads_any(w, f->into)) { /* written without being read: a copy, a fill */
+            vec_push(&pl->over, ((over){ n, f->into, -1 }));
+            f->last = found = true;
+        }
+    }
+}
+
+/* The slot whose memory this one looks at, or -1. Calls may return their first operand or views of it. */
+int looks_at(planner *pl, int slot)
+{
+    const loop_slot *s = &pl->p->slot.at[slot];
+    if (s->over)
+        return s->over - 1;
+    if (s->kind == SLOT_view || (s->kind == SLOT_extern && s->index >= 0))
+        return s->index;
+    if (s->kind != SLOT_extern || s->node->narg < 1 || s->node->arg[0].kind != VAL_node)
+        return -1;
+    ir_node *a = s->node->arg[0].node;
+    bool same = s->type && ir_type(a) && s->type->storage == ir_type(a)->storage;
+    if (s->node->kind == IR_call && !same && !(row_of(s->node)->flags & OPF_VIEW))
+        return -1;
+    return slot_of(pl, a);
+}
+
+void touch(planner *pl, int slot, int step)
+{
+    for (; slot >= 0; slot = looks_at(pl, slot))
+        pl->p->slot.at[slot].last = MAX(pl->p->slot.at[slot].last, step);
+}
+
+void touch_operand(void *arg, ir_node *n)
+{
+    touching *t = arg;
+    touch(t->pl, slot_of(t->pl, n), t->step);
+}
+
+/* The first of the steps that run together with step i: what one of them writes is written while it reads its operands. */
+static int chain_start(const loop_plan *p, int i)
+{
+    while (p->step.at[i].chain)
+        i--;
+    i -= p->step.at[i].rides;
+    return i - (i > 0 && p->step.at[i - 1].joins);
+}
+
+void life_times(planner *pl)
+{
+    loop_plan *p = pl->p;
+    for (int i = 0; i < (int)p->step.n; i++) {
+        loop_step *s = &p->step.at[i];
+        if (s->kind == STEP_kernel)
+            for (int b = 0; b < s->kernel->nbuf; b++) {
+                loop_slot *sl = &p->slot.at[s->kernel->buf[b]];
+                if (sl->kind == SLOT_buffer && sl->first < 0)
+                    sl->first = chain_start(p, i); /* written while the product reads its operands */
+                touch(pl, s->kernel->buf[b], i);
+            }
+        else if (s->kind == STEP_check)
+            touch(pl, s->slot, i);
+        else {
+            p->slot.at[s->slot].first = chain_start(p, i);
+            touch(pl, s->slot, i);
+            /* a call from outside may keep what it was given */
+            touching t = { pl, s->node->kind == IR_call ? i : (int)p->step.n };
+            ir_each_operand(s->node, touch_operand, &t);
+        }
+    }
+}
+
+typedef struct memory_use {
+    planner *pl;
+    int slot;
+    bool found;
+} memory_use;
+
+static void uses_memory(void *arg, ir_node *n)
+{
+    memory_use *u = arg;
+    for (int s = slot_of(u->pl, n); s >= 0; s = looks_at(u->pl, s))
+        u->found |= s == u->slot;
+}
+
+/* Values that lie in the memory of another: of one that is read for the last time where they are written, or of an input
+ * whose new value they are. Inputs are written when nothing can fail any more: a graph that fails has changed nothing. */
+void choose_over(planner *pl)
+{
+    loop_plan *p = pl->p;
+    int nsteps = (int)p->step.n, safe = 0; /* the first step behind all that can fail */
+    for (int i = 0; i < nsteps; i++)
+        if (p->step.at[i].kind != STEP_kernel || p->step.at[i].rides || fault_state != 0)
+            safe = i + 1;
+    bool *taken = mem_zalloc(MAX(p->slot.n, (size_t)1));
+    for (size_t i = 0; i < pl->over.n; i++) {
+        over o = pl->over.at[i];
+        int to = pl->in[o.n->id].slot - 1, of = slot_of(pl, o.x);
+        loop_slot *t = &p->slot.at[to], *x = &p->slot.at[of];
+        if (to < 0 || t->kind != SLOT_buffer || t->over || t->passing || taken[of])
+            continue;
+        if (x->kind == SLOT_input
+                ? o.step < safe || x->last > o.step || x->output
+                : x->kind != SLOT_buffer || x->output || x->passing || x->last != o.step || t->output)
+            continue;
+        if (p->step.at[o.step].rides) { /* the product reads its operands while rows are written */
+            memory_use u = { pl, of, false };
+            for (int k = chain_start(p, o.step); k < o.step; k++)
+                ir_each_operand(p->step.at[k].node, uses_memory, &u);
+            if (u.found)
+                continue;
+        }
+        t->over = of + 1;
+        taken[of] = true;
+        touch(pl, of, t->last);
+    }
+    free(taken);
+}
+
+/* What becomes the value of which input: where nobody else is to have it. */
+void find_into(planner *pl)
+{
+    const ir_graph *g = pl->g;
+    for (int i = 0; i < g->ninto; i++) {
+        const tp_val *v = &g->output->arg[i];
+        if (!g->into[i] || v->kind != VAL_node)
+            continue;
+        int returned = 0;
+        for (const ir_use *u = v->node->uses; u; u = u->next)
+            returned += u->user == g->output;
+        ir_node *in = g->inputs.at[g->into[i] - 1];
+        if (returned == 1 && ir_type(in) && ir_type_equal(&in->val, &v->node->val) &&
+            tensor_is_dense(ir_type(in)))
+            pl->in[v->node->id].into = in;
+    }
+}
