@@ -10,7 +10,7 @@
 #include "compile/tune/tune.h"
 #include "ir/hop.h"
 #include "ops/provider.h"
-#include "loop/loop.h"
+#include "loop/arena_plan.h"
 #include "ir/planted.h"
 #include "base/pool.h"
 #include <stdatomic.h>
@@ -43,213 +43,24 @@ typedef struct program {
     kstep *ks; /* by step; unused for calls */
     bool symbolic;
     int nsym; /* symbols of the environment at compile time */
-    int *dead,
-        *dead_at; /* slots that nobody reads after step i: dead[dead_at[i]] up to dead[dead_at[i + 1]] */
-    int *item,
-        *item_at; /* the same for slots that are items of step i's list; empty where the list itself is used */
-    /* memory: one block with an offset per buffer slot, when all sizes are constants */
-    int64_t *offset; /* by slot; -1: not in the block */
-    int64_t block;
-    int block_last; /* the last step that uses it */
-    int commit; /* the first step that writes into an input: what it and later ones need is there by then */
+    loop_memory m;
     tp_storage *_Atomic kept; /* the block of the last call, where it is large */
     tp_storage *_Atomic
         *result; /* by slot: memory of the last result, used again once nobody else holds it; NULL: never */
 } program;
 
-/* ---- memory plan ---- */
-static bool const_type(const tp_tensor *t)
-{
-    return t && sym_all_const(t->size, t->ndim) && sym_all_const(t->stride, t->ndim);
-}
-
-static int64_t slot_bytes(const loop_slot *s)
-{
-    symint b = 0;
-    shape_storage_bytes((dtype)s->type->dt, s->type->ndim, s->type->size, s->type->stride, 0, &b, NULL);
-    return (b + 63) & ~(int64_t)63;
-}
-
-/* The step that makes a slot's memory; -1: it has none of its own. */
-static int made_at(const loop_plan *p, const loop_slot *s)
-{
-    if (s->over || s->passing || (s->kind != SLOT_buffer && s->kind != SLOT_extern))
-        return -1;
-    const ir_node *n = s->node->kind == IR_getitem ? s->node->arg[0].node : s->node;
-    if (s->kind == SLOT_extern && n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_VIEW))
-        return -1;
-    return s->kind == SLOT_extern && s->index >= 0 ? p->slot.at[s->index].first : s->first;
-}
-
-/* Most bytes that are alive at once: results, the block of the buffers below `large` bytes while one of them is, the
- * others each for its own time, what calls return, and inputs that are given away (others are alive in any case). */
-static int64_t most_alive(const loop_plan *p, const int64_t *bytes, int64_t block, int64_t large, bool given)
-{
-    int steps = (int)p->step.n;
-    int block_last = -1;
-    int64_t most = 0, now = block, *change = mem_zalloc(sizeof *change * (size_t)(steps + 2));
-    for (int i = 0; i < (int)p->slot.n; i++) {
-        const loop_slot *s = &p->slot.at[i];
-        int first = made_at(p, s);
-        if (!s->type || !const_type(s->type) || s->last < 0)
-            continue;
-        if (s->kind == SLOT_input && given)
-            change[0] += slot_bytes(s);
-        else if (first >= 0 && (bytes[i] < 0 || bytes[i] >= large))
-            change[first] += slot_bytes(s);
-        else {
-            block_last = MAX(block_last, first >= 0 ? MIN(s->last, steps) : -1);
-            continue;
-        }
-        if (!s->output)
-            change[MIN(s->last, steps) + 1] -= slot_bytes(s);
-    }
-    change[block_last + 1] -= block;
-    for (int i = 0; i <= steps; i++) {
-        now += change[i];
-        most = MAX(most, now);
-    }
-    free(change);
-    return most;
-}
-
-/* The caller decides which inputs it gives away: both extremes count. */
-static int64_t height(const loop_plan *p, const int64_t *bytes, int64_t block, int64_t large)
-{
-    return most_alive(p, bytes, block, large, false) + most_alive(p, bytes, block, large, true);
-}
-
-/* First fit over life times: a buffer may lie where another has ended. Returns how much all of them take. */
-static int64_t place_buffers(const loop_plan *p, const int *order, int n, const int64_t *bytes,
-                             int64_t *offset)
-{
-    int64_t block = 0;
-    for (int a = 0; a < n; a++) {
-        const loop_slot *s = &p->slot.at[order[a]];
-        int64_t need = bytes[order[a]], at = 0;
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (int b = 0; b < a; b++) {
-                const loop_slot *o = &p->slot.at[order[b]];
-                int64_t ob = offset[order[b]], oe = ob + bytes[order[b]];
-                if (o->first <= s->last && s->first <= o->last && ob < at + need && at < oe) {
-                    at = oe;
-                    moved = true;
-                }
-            }
-        }
-        offset[order[a]] = at;
-        block = MAX(block, MAX(at + need, 64)); /* empty buffers lie somewhere, too */
-    }
-    return block;
-}
-
-/* One block for all buffers costs nothing to ask for, but makes a program need more memory at its height than one that
- * frees each after its last use: where the difference counts, large ones get memory of their own while they live. What
- * is large: asking for it costs little beside filling it. */
-static void plan_memory(tp_comp *c, program *pr)
-{
-    loop_plan *p = pr->p;
-    int n = (int)p->slot.n, placed = 0;
-    int *order = mem_alloc(sizeof *order * (size_t)MAX(n, 1));
-    int64_t *bytes = mem_alloc(sizeof *bytes * (size_t)MAX(n, 1));
-    pr->offset = mem_alloc(sizeof *pr->offset * (size_t)MAX(n, 1));
-    for (int i = 0; i < n; i++) {
-        bytes[i] = pr->offset[i] = -1;
-        loop_slot *s = &p->slot.at[i];
-        if (s->kind == SLOT_buffer && !s->output && !s->passing && !s->over && s->first >= 0 &&
-            const_type(s->type) && (!s->node || decide(c, DECIDE_inplace, s->node))) {
-            bytes[i] = slot_bytes(s);
-            order[placed++] = i;
-        }
-    }
-    for (int a = 1; a < placed; a++) /* larger ones first */
-        for (int b = a; b > 0 && bytes[order[b - 1]] < bytes[order[b]]; b--) {
-            int t = order[b];
-            order[b] = order[b - 1];
-            order[b - 1] = t;
-        }
-    pr->block = place_buffers(p, order, placed, bytes, pr->offset);
-    int64_t *offset = mem_alloc(sizeof *offset * (size_t)MAX(n, 1)),
-            most = placed ? height(p, bytes, pr->block, INT64_MAX) : 0;
-    for (int64_t large = 32 << 10; placed && large >= 4 << 10 && bytes[order[0]] >= large; large /= 8) {
-        int k = 0;
-        memset(offset, -1, sizeof *offset * (size_t)n);
-        while (k < placed && bytes[order[k]] >= large)
-            k++;
-        int64_t block = place_buffers(p, order + k, placed - k, bytes, offset),
-                now = height(p, bytes, block, large);
-        if (now >= most - most / 64)
-            continue;
-        most = now;
-        pr->block = block;
-        memcpy(pr->offset, offset, sizeof *offset * (size_t)n);
-    }
-    free(offset);
-    free(order);
-    free(bytes);
-}
-
-/* What a step was the last to read is given back at once: the next call finds that memory warm. */
-static void plan_release(program *pr)
-{
-    loop_plan *p = pr->p;
-    int n = (int)p->slot.n, steps = (int)p->step.n, at = 0;
-    pr->dead = mem_alloc(sizeof *pr->dead * (size_t)MAX(n, 1));
-    pr->dead_at = mem_alloc(sizeof *pr->dead_at * (size_t)(steps + 1));
-    memset(pr->dead_at, 0, sizeof *pr->dead_at * (size_t)(steps + 1));
-    for (int s = 0; s < n; s++) /* how many, where they end, then from the last to the first */
-        if (p->slot.at[s].last >= 0 && p->slot.at[s].last < steps)
-            pr->dead_at[p->slot.at[s].last]++;
-    for (int i = 0; i < steps; i++)
-        pr->dead_at[i] = at += pr->dead_at[i];
-    pr->dead_at[steps] = at;
-    for (int s = n - 1; s >= 0; s--)
-        if (p->slot.at[s].last >= 0 && p->slot.at[s].last < steps)
-            pr->dead[--pr->dead_at[p->slot.at[s].last]] = s;
-    at = 0;
-    pr->item = mem_alloc(sizeof *pr->item * (size_t)MAX(n, 1));
-    pr->item_at = mem_alloc(sizeof *pr->item_at * (size_t)(steps + 1));
-    for (int i = 0; i < steps; i++) {
-        const loop_step *st = &p->step.at[i];
-        bool only = st->kind == STEP_extern && !st->product;
-        pr->item_at[i] = at;
-        for (const ir_use *u = only ? st->node->uses : NULL; u; u = u->next)
-            only &= u->user->kind == IR_getitem;
-        for (int s = 0; s < n && only; s++)
-            if (p->slot.at[s].kind == SLOT_extern && p->slot.at[s].index == st->slot)
-                pr->item[at++] = s;
-    }
-    pr->item_at[steps] = at;
-}
-
-static void plan_commit(program *pr)
-{
-    const loop_plan *p = pr->p;
-    pr->commit = pr->block_last = -1;
-    for (int i = 0; i < (int)p->slot.n; i++)
-        if (pr->offset[i] >= 0)
-            pr->block_last = MAX(pr->block_last, p->slot.at[i].last);
-    for (int i = (int)p->step.n - 1; i >= 0; i--)
-        for (int b = 0; p->step.at[i].kind == STEP_kernel && b < p->step.at[i].kernel->nbuf; b++) {
-            const loop_slot *s = &p->slot.at[p->step.at[i].kernel->buf[b]];
-            if (s->kind == SLOT_buffer && s->over && p->slot.at[s->over - 1].kind == SLOT_input)
-                pr->commit = i;
-        }
-}
-
 /* The results of a call, each by itself: one that is wanted to the end does not keep the others. */
 static void take_items(program *pr, tp_val *slot, size_t step)
 {
-    if (pr->item_at[step] == pr->item_at[step + 1])
+    if (pr->m.item_at[step] == pr->m.item_at[step + 1])
         return;
     tp_val *list = &slot[pr->p->step.at[step].slot];
     if (list->kind != VAL_tensors)
         return;
-    for (int d = pr->item_at[step]; d < pr->item_at[step + 1]; d++) {
-        int64_t k = pr->p->slot.at[pr->item[d]].node->arg[1].i;
+    for (int d = pr->m.item_at[step]; d < pr->m.item_at[step + 1]; d++) {
+        int64_t k = pr->p->slot.at[pr->m.item[d]].node->arg[1].i;
         if (k >= 0 && k < list->n && list->ts[k])
-            slot[pr->item[d]] = vT(tensor_ref(list->ts[k]));
+            slot[pr->m.item[d]] = vT(tensor_ref(list->ts[k]));
     }
     val_clear(list);
     *list = vNone;
@@ -274,14 +85,14 @@ static void release_dead(call *c, size_t step)
 {
     program *pr = c->pr;
     tp_val *slot = c->slot;
-    for (int d = pr->dead_at[step]; d < pr->dead_at[step + 1]; d++) {
-        tp_val *v = &slot[pr->dead[d]];
+    for (int d = pr->m.dead_at[step]; d < pr->m.dead_at[step + 1]; d++) {
+        tp_val *v = &slot[pr->m.dead[d]];
         if (v->kind == VAL_tensor || v->kind == VAL_tensors) {
             val_clear(v);
             *v = vNone;
         }
     }
-    if ((int)step == pr->block_last && pr->block <= BLOCK_KEPT) {
+    if ((int)step == pr->m.block_last && pr->m.block <= BLOCK_KEPT) {
         storage_unref(c->block);
         c->block = NULL;
     }
@@ -345,10 +156,10 @@ static tp_tensor *buffer_make(call *c, int i, tp_err *err)
     program *pr = c->pr;
     const loop_slot *s = &pr->p->slot.at[i];
     const tp_tensor *t = s->type;
-    if (!pr->symbolic || const_type(t)) {
-        if (pr->offset[i] >= 0 && c->block) /* there is none for buffers without elements alone */
+    if (!pr->symbolic || loop_const_type(t)) {
+        if (pr->m.offset[i] >= 0 && c->block) /* there is none for buffers without elements alone */
             return tensor_on(c->block, (dtype)t->dt, t->ndim, t->size, t->stride,
-                             pr->offset[i] / (int64_t)dtype_size((dtype)t->dt));
+                             pr->m.offset[i] / (int64_t)dtype_size((dtype)t->dt));
         if (pr->result && s->output)
             return result_make(c, i, err);
         return tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
@@ -840,7 +651,7 @@ static bool make_rest(call *c, tp_err *err)
     const loop_plan *p = c->pr->p;
     tp_val v;
     for (int i = 0; i < (int)p->slot.n; i++)
-        if (p->slot.at[i].kind == SLOT_buffer && p->slot.at[i].first >= c->pr->commit &&
+        if (p->slot.at[i].kind == SLOT_buffer && p->slot.at[i].first >= c->pr->m.commit &&
             !slot_get(c, i, &v, err))
             return false;
     return true;
@@ -886,7 +697,7 @@ static size_t run_step(call *c, size_t i, tp_err *err)
     loop_plan *p = pr->p;
     const loop_step *s = &p->step.at[i];
     ops_provider_skip(TP_UNLIKELY(s->plain));
-    if ((int)i == pr->commit && !make_rest(c, err))
+    if ((int)i == pr->m.commit && !make_rest(c, err))
         return 0;
     if (s->kind == STEP_kernel)
         return run_kernel_step(c, &pr->ks[i], err);
@@ -935,8 +746,8 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         goto done;
     if (pr->symbolic)
         bind_symbols(&c);
-    if (pr->block && !(c.block = atomic_exchange(&pr->kept, NULL)) &&
-        !(c.block = storage_new(pr->block, DEVICE_CPU, err)))
+    if (pr->m.block && !(c.block = atomic_exchange(&pr->kept, NULL)) &&
+        !(c.block = storage_new(pr->m.block, DEVICE_CPU, err)))
         goto done;
     for (size_t i = 0; i < p->step.n;) {
         if (TP_UNLIKELY(visit != NULL))
@@ -970,7 +781,7 @@ done:
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);
     /* the next call finds a small one among the freed blocks that storage keeps; a large one would drive those out */
-    if (c.block && pr->block > BLOCK_KEPT && c.block->refs == 1)
+    if (c.block && pr->m.block > BLOCK_KEPT && c.block->refs == 1)
         c.block = atomic_exchange(&pr->kept, c.block);
     storage_unref(c.block);
     arena_free(&c.scratch);
@@ -1071,15 +882,11 @@ static void program_free(run_program *rp)
         }
     free(pr->sub);
     free(pr->ks);
-    free(pr->offset);
-    free(pr->dead);
-    free(pr->dead_at);
+    loop_memory_free(&pr->m);
     storage_unref(pr->kept);
     for (size_t i = 0; pr->result && i < pr->p->slot.n; i++)
         storage_unref(pr->result[i]);
     free((void *)pr->result);
-    free(pr->item);
-    free(pr->item_at);
     loop_plan_free(pr->p);
     free(pr);
 }
@@ -1201,9 +1008,7 @@ run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const r
         return NULL;
     }
     code_log_plan(p, made);
-    plan_memory(c, pr);
-    plan_release(pr);
-    plan_commit(pr);
+    pr->m = loop_memory_plan(c, p);
     if (options_of(c->opt).v[OPT_reuse_outputs])
         pr->result = mem_zalloc(sizeof *pr->result * MAX(p->slot.n, (size_t)1));
     return &pr->base;
