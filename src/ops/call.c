@@ -349,25 +349,25 @@ static bool no_stray_symbol(const op_call *c)
         c->row->name, size_str(&t, stray));
 }
 
-static bool any_fake(const op_call *c)
+/* What the storages of all arguments say: ST_fake (also where a number is symbolic or the device is "meta"), ST_device. */
+static unsigned arg_marks(const op_call *c)
 {
+    unsigned marks = 0;
     for (int i = 0; i < c->row->schema.nparam; i++) {
         const tp_val *v = &c->arg[i];
-        if (v->kind == VAL_tensor && tensor_is_fake(v->t))
-            return true;
-        if (v->kind == VAL_tensors)
+        if (v->kind == VAL_tensor)
+            marks |= v->t->storage->flags;
+        else if (v->kind == VAL_tensors) {
             for (int k = 0; k < v->n; k++)
-                if (v->ts[k] && tensor_is_fake(v->ts[k]))
-                    return true;
-        if (v->kind == VAL_device && v->dev.kind == DEV_meta)
-            return true;
-        if (v->kind == VAL_int && sym_is_expr(v->i))
-            return true;
-        if (v->kind == VAL_ints && !sym_all_const(v->ints, v->n))
-            return true;
+                marks |= v->ts[k] ? v->ts[k]->storage->flags : 0;
+        } else if ((v->kind == VAL_device && v->dev.kind == DEV_meta) ||
+                   (v->kind == VAL_int && sym_is_expr(v->i)) ||
+                   (v->kind == VAL_ints && !sym_all_const(v->ints, v->n)))
+            marks |= ST_fake;
     }
-    return false;
+    return marks;
 }
+static bool any_fake(const op_call *c) { return arg_marks(c) & ST_fake; }
 
 /* May the kernel write its one result straight into the tensor given by out=? Of the same kind, with a storage of its
  * own (some kernels clear all of it), and read by nobody. */
@@ -449,8 +449,33 @@ static bool inplace_ok(op_call *c, const op_out *o, const tp_tensor *self)
 }
 
 enum { UNLOCK_NUMEL = 1 << 16 }; /* below, letting go of a lock costs more than the kernel */
+static op_eager_fn *_Atomic device_kernels[DEV_COUNT];
+void ops_on_device(dev_kind k, op_eager_fn *fn) { device_kernels[k] = fn; }
+
+/* Bytes of an argument or a result are on a device: its kernels, which take every row, or none. */
+static bool run_on_device(op_call *c)
+{
+    tp_device d = c->nout && c->out[0].kind == OUT_new ? c->out[0].dev : DEVICE_CPU;
+    for (int i = 0; i < c->row->schema.nparam && device_ops_of(d)->host; i++) {
+        const tp_val *v = &c->arg[i];
+        if (v->kind == VAL_tensor)
+            d = tensor_device(v->t);
+        for (int k = 0; v->kind == VAL_tensors && k < v->n && device_ops_of(d)->host; k++)
+            d = v->ts[k] ? tensor_device(v->ts[k]) : d;
+    }
+    if (c->row->eager == eager_view)
+        return true;
+    if (device_kernels[d.kind])
+        return device_kernels[d.kind](c);
+    return err_set(c->err, ERR_notimpl,
+                   "'%s' has no kernel for device '%s'; move its arguments to the CPU first", c->row->full,
+                   device_name((dev_kind)d.kind));
+}
+
 static bool run_kernel(op_call *c)
 {
+    if (TP_UNLIKELY(c->on_device))
+        return run_on_device(c);
     bool many = c->row->schema.nret && c->res && c->res[0] && c->res[0]->numel >= UNLOCK_NUMEL;
     for (int i = 0; !many && i < c->row->schema.nparam; i++)
         many = c->arg[i].kind == VAL_tensor && c->arg[i].t->numel >= UNLOCK_NUMEL;
@@ -566,13 +591,15 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
         bld_end(&b);
         return ok && (v == OPV_inplace ? into_self(&c, out, fake || any_fake(&c)) : true);
     }
-    if (!fake && any_fake(&c)) {
+    unsigned marks = arg_marks(&c);
+    if (!fake && (marks & ST_fake)) {
         if (!cx->rec && !no_stray_symbol(&c))
             return false;
         fake = true;
     }
     if (!check_devices(&c) || !c.row->shape(&c))
         goto done;
+    c.on_device = (marks & ST_device) || (c.nout && c.out[0].dev.kind != DEV_cpu);
     fake = fake || (c.nout && c.out[0].dev.kind == DEV_meta);
     if ((c.row->flags & OPF_DYN) && !fake) {
         tp_tensor *res[OP_MAX_RETURNS] = { 0 }; /* the kernel allocates */

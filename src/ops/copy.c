@@ -144,12 +144,27 @@ static bool spread(const iter *it, size_t es)
     return true;
 }
 
+/* One of the two is on a device. Equal bytes are moved as they are; the rest is work for the device. */
+static bool copy_across(tp_tensor *dst, const tp_tensor *src, tp_err *err)
+{
+    tp_val arg[3] = { vT(dst), vT((tp_tensor *)src), vB(false) }, out[OP_MAX_RETURNS] = { 0 };
+    if (dst->dt == src->dt && tensor_same_size(dst, src) && tensor_is_contiguous(dst) &&
+        tensor_is_contiguous(src))
+        return device_copy(tensor_device(dst), tensor_data(dst), tensor_device(src), tensor_data(src),
+                           dst->numel * (int64_t)dtype_size((dtype)dst->dt), err);
+    bool ok = ops_call(op_ctx_cur(), OP_copy_, OPV_fn, arg, out, err);
+    val_clear(&out[0]);
+    return ok;
+}
+
 bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
 {
     if (!shape_fits(dst, src, err))
         return false;
     if (tensor_is_fake(dst) || tensor_is_fake(src))
         return true;
+    if (TP_UNLIKELY((dst->storage->flags | src->storage->flags) & ST_device))
+        return copy_across(dst, src, err);
     tp_tensor *op[2] = { dst, (tp_tensor *)src };
     iter it;
     iter_init(&it, 2, op);

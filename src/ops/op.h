@@ -172,6 +172,7 @@ struct op_call {
     int nout;        /* outputs described so far */
     op_out *out;     /* nout of them; shape rules fill, via the functions below */
     tp_tensor **res; /* eager kernels: one per output, allocated from `out` */
+    bool on_device;  /* an argument or a result is not on the host */
     tp_tensor *into; /* the context's, or NULL */
     op_out inl[OP_INLINE_OUTS];
 };
@@ -225,6 +226,10 @@ void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *c
  * results); owned by the caller. For in-place variants the result is the first argument, with one more count.
  */
 bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
+/* Eager kernels of a device whose bytes are not on the host: one function for every row, under the contract of the eager column
+ * (and copies to and from the host). Without one, such calls are refused. Set once, by the target. */
+void ops_on_device(dev_kind k, op_eager_fn *fn);
+op_eager_fn eager_view; /* of views: nothing to compute */
 /* The same without running a kernel: outputs are fake whatever the inputs are. */
 bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
 /* Copy with conversion and broadcasting; the workhorse of copy_, to, contiguous. */

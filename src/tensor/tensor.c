@@ -1,9 +1,7 @@
 #include "tensor/tensor.h"
-#include "base/pool.h"
 #include "base/bytes.h"
 #include <stdatomic.h>
 #include <stdio.h>
-#include <errno.h>
 
 /* Storage ids start at 1 and are never reused; fake tensors that alias share one. */
 static atomic_uint_fast64_t next_id = 1;
@@ -11,38 +9,6 @@ static atomic_llong fail_after, live_bytes, peak_bytes;
 void (*tensor_ag_free)(void *ag);
 void (*tensor_py_free)(void *py);
 uint64_t tensor_epoch;
-
-/* ---- devices ---- */
-static const char *const dev_names[] = { "cpu", "cuda", "meta" };
-const char *device_name(dev_kind k) { return dev_names[k]; }
-
-bool device_parse(const char *s, tp_device *out, tp_err *err)
-{
-    for (int k = 0; k < (int)COUNT(dev_names); k++) {
-        size_t n = strlen(dev_names[k]);
-        if (strncmp(s, dev_names[k], n) || (s[n] && s[n] != ':'))
-            continue;
-        *out = (tp_device){ (int8_t)k, -1 };
-        if (!s[n])
-            return true;
-        char *end;
-        long i = s[n] == ':' ? strtol(s + n + 1, &end, 10) : -1;
-        if (s[n] == ':' && s[n + 1] && !*end && i >= 0 && i < 127) {
-            out->index = (int8_t)i;
-            return true;
-        }
-        return err_set(err, ERR_runtime, "Invalid device string: '%.60s'", s);
-    }
-    return err_set(err, ERR_runtime,
-                   "Expected one of cpu, cuda, meta device type at start of device string: %.60s", s);
-}
-
-void device_print(strbuf *b, tp_device d)
-{
-    strbuf_add(b, dev_names[d.kind]);
-    if (d.index >= 0)
-        strbuf_addf(b, ":%d", d.index);
-}
 
 /* ---- storage ---- */
 void *tmp_alloc(int64_t nbytes)
@@ -57,6 +23,7 @@ static tp_storage *storage_header(tp_device dev)
     tp_storage *s = mem_zalloc(sizeof *s);
     s->refs = 1;
     s->device = dev;
+    s->flags = device_ops_of(dev)->host ? 0 : ST_device;
     s->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
     return s;
 }
@@ -72,31 +39,30 @@ int64_t storage_peak_bytes(bool reset)
     return p;
 }
 
-tp_storage *storage_new(int64_t nbytes, tp_device dev, tp_err *err)
+static void *take_bytes(const device_ops *o, int64_t nbytes, tp_device dev, tp_err *err)
 {
-    if (dev.kind == DEV_meta)
-        return storage_new_fake(nbytes, dev);
-    if (dev.kind != DEV_cpu) {
-        err_set(err, ERR_runtime, "device '%s' is not available in this build of Taper; use device='cpu'",
-                dev_names[dev.kind]);
+    if (TP_UNLIKELY(atomic_load_explicit(&fail_after, memory_order_relaxed) > 0) &&
+        atomic_fetch_sub(&fail_after, 1) == 1) {
+        device_no_memory(nbytes, err);
         return NULL;
     }
-    void *p = NULL;
-    if (nbytes) {
-        bool fail = false;
-        if (TP_UNLIKELY(atomic_load_explicit(&fail_after, memory_order_relaxed) > 0))
-            fail = atomic_fetch_sub(&fail_after, 1) == 1;
-        p = fail ? NULL : bytes_new(nbytes);
-        if (!p) {
-            err_set(err, ERR_memory,
-                    "not enough memory: you tried to allocate %lld bytes. Error code %d (%s)",
-                    (long long)nbytes, ENOMEM, "Cannot allocate memory");
-            return NULL;
-        }
+    void *p = o->alloc(dev, nbytes, err);
+    if (p && o->host) {
         long long now = atomic_fetch_add_explicit(&live_bytes, nbytes, memory_order_relaxed) + nbytes;
         if (now > atomic_load_explicit(&peak_bytes, memory_order_relaxed))
             atomic_store_explicit(&peak_bytes, now, memory_order_relaxed);
     }
+    return p;
+}
+
+tp_storage *storage_new(int64_t nbytes, tp_device dev, tp_err *err)
+{
+    const device_ops *o = device_ops_of(dev);
+    void *p = NULL;
+    if (!o->alloc)
+        return storage_new_fake(nbytes, dev);
+    if ((nbytes || !o->count()) && !(p = take_bytes(o, nbytes, dev, err)))
+        return NULL;
     tp_storage *s = storage_header(dev);
     s->data = p;
     s->nbytes = nbytes;
@@ -106,14 +72,20 @@ tp_storage *storage_new(int64_t nbytes, tp_device dev, tp_err *err)
 tp_storage *storage_new_fake(symint nbytes, tp_device dev)
 {
     tp_storage *s = storage_header(dev);
-    s->flags = ST_fake;
+    s->flags |= ST_fake;
     s->nbytes = nbytes;
     return s;
 }
 
 tp_storage *storage_wrap(void *data, int64_t nbytes, void (*release)(void *, void *), void *ctx)
 {
-    tp_storage *s = storage_header(DEVICE_CPU);
+    return storage_wrap_on(DEVICE_CPU, data, nbytes, release, ctx);
+}
+
+tp_storage *storage_wrap_on(tp_device dev, void *data, int64_t nbytes, void (*release)(void *, void *),
+                            void *ctx)
+{
+    tp_storage *s = storage_header(dev);
     s->data = data;
     s->nbytes = nbytes;
     s->release = release;
@@ -134,8 +106,10 @@ void storage_unref(tp_storage *s)
     if (s->release)
         s->release(s->ctx, s->data);
     else if (s->data) {
-        atomic_fetch_sub_explicit(&live_bytes, s->nbytes, memory_order_relaxed);
-        bytes_free(s->data, s->nbytes);
+        const device_ops *o = device_ops_of(s->device);
+        if (o->host)
+            atomic_fetch_sub_explicit(&live_bytes, s->nbytes, memory_order_relaxed);
+        o->free(s->device, s->data, s->nbytes);
     }
     free(s);
 }
@@ -573,12 +547,4 @@ void *tensor_elem(const tp_tensor *t, int64_t k)
         k /= t->size[i];
     }
     return (char *)t->storage->data + at * (int64_t)dtype_size((dtype)t->dt);
-}
-
-bool device_sync(tp_device d, tp_err *err)
-{
-    switch ((dev_kind)d.kind) {
-    case DEV_cpu: return pool_sync(err);
-    default: return true;
-    }
 }

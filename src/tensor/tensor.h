@@ -7,22 +7,10 @@
 #include "base/err.h"
 #include "base/strbuf.h"
 #include "sym/sym.h"
+#include "tensor/device.h"
 #include "tensor/dtype.h"
 
 enum { TP_MAX_DIMS = 24 };
-
-typedef enum { DEV_cpu, DEV_cuda, DEV_meta } dev_kind;
-typedef struct tp_device {
-    int8_t kind;  /* dev_kind */
-    int8_t index; /* -1: the current one */
-} tp_device;
-#define DEVICE_CPU ((tp_device){ DEV_cpu, -1 })
-/* Waits until the device has done what it was given. False with what went wrong on it since the last time. */
-bool device_sync(tp_device d, tp_err *err);
-static inline bool device_eq(tp_device a, tp_device b) { return a.kind == b.kind && a.index == b.index; }
-const char *device_name(dev_kind k);                           /* cpu, cuda, meta */
-bool device_parse(const char *s, tp_device *out, tp_err *err); /* "cpu", "cuda:1" */
-void device_print(strbuf *b, tp_device d);                     /* cpu, cuda:0 */
 
 typedef enum { MF_contiguous, MF_preserve, MF_channels_last, MF_channels_last_3d } memfmt;
 
@@ -30,7 +18,7 @@ typedef struct tp_storage {
     int refs; /* atomic */
     uint8_t flags;
     tp_device device;
-    void *data; /* NULL for fake storage and for zero bytes */
+    void *data; /* in the memory of the device; NULL for fake storage and for zero bytes */
     symint nbytes;
     uint32_t version;                       /* counts in-place writes, shared by all views */
     void (*release)(void *ctx, void *data); /* foreign memory (NumPy, DLPack, mmap); NULL: ours */
@@ -38,7 +26,7 @@ typedef struct tp_storage {
     uint64_t id; /* unique; fake tensors that alias share it */
     void *mark;  /* for aot: what functionalisation knows of this storage; not owned */
 } tp_storage;
-enum { ST_fake = 1, ST_readonly = 2 };
+enum { ST_fake = 1, ST_readonly = 2, ST_device = 4 }; /* device: this process cannot read the bytes */
 
 typedef struct tp_tensor {
     int refs;   /* atomic */
@@ -99,6 +87,8 @@ bool tensor_reset(tp_tensor *t, tp_storage *s, dtype dt, int ndim, const symint 
 tp_storage *storage_new(int64_t nbytes, tp_device dev, tp_err *err); /* 64-byte aligned */
 tp_storage *storage_new_fake(symint nbytes, tp_device dev);
 tp_storage *storage_wrap(void *data, int64_t nbytes, void (*release)(void *, void *), void *ctx);
+tp_storage *storage_wrap_on(tp_device dev, void *data, int64_t nbytes, void (*release)(void *, void *),
+                            void *ctx);
 tp_storage *storage_ref(tp_storage *s);
 void storage_unref(tp_storage *s);
 /* Tests: the n-th storage allocation from now fails (0: never). Says how many were left to go. */
@@ -113,10 +103,17 @@ int64_t storage_peak_bytes(bool reset);
 static inline dtype tensor_dtype(const tp_tensor *t) { return (dtype)t->dt; }
 static inline bool tensor_is_fake(const tp_tensor *t) { return t->storage->flags & ST_fake; }
 static inline tp_device tensor_device(const tp_tensor *t) { return t->storage->device; }
+/* The address of its first element in the memory of its device: for launches. */
 static inline void *tensor_data(const tp_tensor *t)
 {
     /* by number: empty storage has no address to count from */
     return (void *)((uintptr_t)t->storage->data + (uintptr_t)(t->offset * (int64_t)dtype_size((dtype)t->dt)));
+}
+/* The same where the caller reads or writes the bytes itself: they must be on the host. */
+static inline void *tensor_host(const tp_tensor *t)
+{
+    assert(!(t->storage->flags & ST_device));
+    return tensor_data(t);
 }
 bool tensor_is_contiguous(const tp_tensor *t);
 bool tensor_is_contiguous_as(const tp_tensor *t, memfmt f);
