@@ -1,0 +1,186 @@
+/* target.h - a machine that kernels run on, as data.
+ * Knows the vector IR, tensors and the memory they are in. May not know graphs, plans or programs.
+ *
+ * A target is one value of `struct target`: facts about the machine (caps), which the stages above read instead of asking
+ * which machine it is, and functions that compile and run. x64, C and the interpreter run on the CPU and share its launch,
+ * products and attention (target/cpu/); a device brings its own, with memory behind tensor/device.h.
+ *
+ *   compile   kernels -> code. All kernels of a graph come in one call, so that a target may use one compiler process or
+ *             many threads. Code may be finished later (ready); until then whoever wants to go on runs other code.
+ *   launch    code + arguments -> queued on the device's queue, or done at once on the CPU. Buffers are addresses in the
+ *             target's memory.
+ *   product, convolve, attend   library kernels of the machine into planned memory, with a kernel of ours on their rows.
+ *   save, load, key   code as bytes, and what those bytes depend on: the disk cache knows no more. */
+#ifndef TAPER_TARGET_H
+#define TAPER_TARGET_H
+#include "ops/val.h"
+#include "tensor/device.h"
+#include "vir/vir.h"
+
+typedef struct target target;
+
+/* What the stages above may know of a machine. Everything that is a number or a yes of the machine is a field here; a
+ * caller that measures variants copies a target and changes its caps. */
+typedef struct target_caps {
+    /* --- how loops are written */
+    int ways;          /* vectors in flight in a vector loop: 1, 2, 4; 0: as each kernel likes */
+    bool last_operand; /* the order of loops is the one that the last operand likes, not the first */
+    int strip; /* a transposed operand is read in strips of so many elements; 0: as the two below say; -1: never */
+    int strip_far,
+        strip_near; /* its lines a large power of two bytes apart, so that few of them stay in cache; else */
+    int64_t strip_fits; /* elements that stay in the first cache: no strips below */
+    /* --- how work is cut into parallel iterations */
+    int chunk;           /* elements of a long vector loop that one of them takes */
+    int scatter_chunk;   /* the same where elements are written where an index points */
+    int64_t park_bytes;  /* of one row that a later pass reads again: more than that is computed again */
+    int64_t share_worth; /* elements from which on work is worth sharing */
+    int share_rows; /* rows that there must be then to fuse a reduction of rows into what computes them */
+    int share_rows_after; /* the same of what follows a reduction */
+    int64_t
+        parts_worth; /* elements from which on one result is made of parts, which are then reduced; 0: never */
+    int parts_most, parts_least;
+    /* --- what is possible, or better not done */
+    int lanes;         /* elements of four bytes in a vector */
+    int gather_bytes;  /* the smallest element that one instruction gathers */
+    int reverse_bytes; /* the size of elements that one instruction reverses; 0: any */
+    int64_t
+        page_bytes; /* columns whose elements lie a multiple of it apart share one set of the cache; 0: no matter */
+    bool
+        slow_steps; /* steps along lanes follow one another slowly: costly work is kept out of their kernels */
+    bool
+        library; /* eager kernels can be called in the middle of a program, where they are faster than loops */
+    bool epilogues; /* a kernel runs on the rows of a product as they are finished */
+    bool attends;   /* products, a kernel on their rows and products of those run block by block (attend) */
+    bool asynchronous; /* launches return before the work is done: errors show at a sync */
+} target_caps;
+
+/* A compiled kernel. Made by compile or load, never freed: equal kernels share it for the life of the process. A target
+ * that needs more puts this first in a struct of its own. */
+typedef struct target_code {
+    vir_fn fn; /* callable by this process; NULL: interpreted, or on a device */
+    const target *on;
+    const char *name;  /* of the first kernel with this structure; owned */
+    size_t ncode;      /* bytes of code */
+    size_t nbytes;     /* the same with its constants */
+    double compile_us; /* vector IR to callable */
+    uint64_t hash;     /* of the key */
+    const vir *k;      /* a private copy where the target keeps one; else NULL */
+    char why[120]; /* why it is this code and not that of the target that was asked for; empty otherwise */
+    bool leaf;     /* x64: saves no register but rbp */
+    bool cached;   /* it was there already when somebody asked (approximate) */
+} target_code;
+
+typedef enum { SHARE_usual, SHARE_finer, SHARE_coarser, SHARE_alone, SHARE_COUNT } target_share;
+
+/* The arguments of one launch. */
+typedef struct target_args {
+    void *const *bufs; /* addresses in the target's memory */
+    const int64_t *ints;
+    const double *flts;
+    int64_t par;   /* iterations of the parallel loop; 1 where there is none */
+    int64_t work;  /* elements touched by each, for how many of them a thread or a block takes */
+    uint8_t share; /* target_share */
+    void *queue;   /* of the device: a stream; NULL: the current one */
+} target_args;
+
+/* A kernel on the rows of a product (counted through the batch) or on the planes of a convolution: step i of its parallel
+ * loop needs row i and nothing later. It runs on rows as they are finished, or behind the product. */
+typedef struct target_follow {
+    const target_code *code; /* NULL: nothing follows */
+    target_args args;
+} target_follow;
+
+typedef struct target_product { /* o = a b, two or three dimensions, all of one type */
+    tp_tensor *o;
+    const tp_tensor *row; /* NULL, or one element per column that is added to all rows */
+    const tp_tensor *a, *b;
+    bool add; /* to what o holds */
+    int form; /* how, as tuning says: 0: as the shape suggests */
+    target_follow then;
+} target_product;
+
+typedef struct target_convolution { /* y = x correlated with w, all contiguous */
+    tp_tensor *y;
+    const tp_tensor *x, *w, *bias; /* bias: or NULL */
+    const tp_val *arg;             /* the operator's arguments from stride on */
+    int form;
+    target_follow then;
+} target_convolution;
+
+/* Products, a kernel on their rows, and products of what the kernel wrote: attention and its gradient, block of rows by
+ * block of rows. What is between the products never exists as a whole. */
+enum { ATTEND_OF = 2, ATTEND_TO = 4, ATTEND_BETWEEN = 2 };
+typedef struct attend_of { /* a product whose rows the kernel reads: batch x m x d, batch x d x n */
+    const tp_tensor *a, *b;
+    int buf; /* of the kernel */
+} attend_of;
+typedef struct attend_to { /* a product of a matrix of m x n that the kernel writes, and x */
+    const tp_tensor *x;
+    tp_tensor *o;
+    int buf;
+    bool
+        adds; /* a sum over the m rows, to which every block adds; else each block makes rows of the result */
+    bool second; /* the matrix is the second factor: all is transposed */
+} attend_to;
+typedef struct target_attend {
+    attend_of of[ATTEND_OF];
+    attend_to to[ATTEND_TO];
+    int nof, nto;
+    target_follow kernel; /* on rows of n elements, counted through the batch */
+    int nbuf; /* of the kernel; those that products make or read are set by the target, at most ATTEND_BETWEEN of the latter */
+    int64_t
+        reach; /* row r of a matrix needs its first r + reach columns alone, what is beyond them is 0; 0: all of them */
+} target_attend;
+typedef enum {
+    TARGET_done,
+    TARGET_declined,
+    TARGET_failed
+} target_result; /* declined: nothing was written */
+
+struct target {
+    const char *name; /* "x64", "c", "interpreter", "cuda": what options say */
+    const char
+        *level; /* "avx512", "sm_90": of several targets of one name the best comes first; "": there is one */
+    uint8_t device; /* dev_kind of the memory that its code runs on */
+    target_caps caps;
+    const target *fallback; /* runs what this one cannot compile; NULL: that is an error */
+
+    /* Can this machine run it? False with the reason, a text that stays. */
+    bool (*available)(const target *t, const char **why);
+    /* out[i]: new code of k[i], or NULL where it cannot be; false with the first reason where one is NULL. Kernels are finished,
+     * and no two of them are equal. Thread-safe. */
+    bool (*compile)(const target *t, const vir *const *k, int n, target_code **out, tp_err *err);
+    /* NULL: code is ready when compile returns. Else whether it can be launched; wait: first waits until it can. False with an
+     * error where it never will. */
+    bool (*ready)(const target_code *c, bool wait, tp_err *err);
+    bool (*launch)(const target_code *c, const target_args *a, tp_err *err);
+
+    /* NULL where caps say that there is none. */
+    bool (*product)(const target_product *p, tp_err *err);
+    bool (*convolve)(const target_convolution *p, tp_err *err);
+    target_result (*attend)(const target_attend *p, tp_err *err);
+
+    /* Code as bytes that another process of the same build and key loads; NULL: it stays in this process. */
+    bool (*save)(const target_code *c, strbuf *out, tp_err *err);
+    target_code *(*load)(const target *t, const char *name, const void *p, size_t n, tp_err *err);
+    /* What bytes and measurements depend on beside the kernel: lines "name=value", without the target's own name. */
+    void (*key)(const target *t, strbuf *out);
+    /* What code_log shows of a kernel beside its vector IR: assembly, PTX, C; NULL: nothing. */
+    bool (*list)(const target *t, const vir *k, strbuf *out, tp_err *err);
+};
+
+/* --- the table (target.c) ------------------------------------------------------------------------------------------ */
+extern const target target_avx512, target_avx2, target_c, target_interp;
+extern const target
+    target_export; /* C that runs without Taper: nothing is compiled here, and there is no library */
+
+/* The best that this machine can run, of the memory of that device. */
+const target *target_of(dev_kind k);
+static inline const target *target_host(void) { return target_of(DEV_cpu); }
+/* name: "auto" or that of a target; level: "auto" or the highest one wanted ("base": none). The interpreter where there is no
+ * such target on this machine, with the reason in *why. */
+const target *target_named(dev_kind k, const char *name, const char *level, const char **why);
+/* By "name" or "name-level" as target_id writes it, for what was saved; NULL: not in this build. */
+const target *target_by_id(const char *id, size_t n);
+void target_id(const target *t, strbuf *out);
+#endif
