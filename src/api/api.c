@@ -58,7 +58,7 @@ tp_tensor *tp_tensor_from_data(tp_dtype dt, int ndim, const int64_t *size, const
 {
     tp_tensor *t = tp_tensor_new(dt, ndim, size, err);
     if (t && t->numel && data)
-        memcpy(tensor_data(t), data, (size_t)t->numel * dtype_size((dtype)dt));
+        memcpy(tensor_host(t), data, (size_t)t->numel * dtype_size((dtype)dt));
     return t;
 }
 
@@ -330,9 +330,9 @@ static tp_tensor *tensor_of_number(const tp_val *v, tp_err *err)
     dtype dt = v->kind == VAL_float ? DT_f64 : v->kind == VAL_bool ? DT_bool : DT_i64;
     tp_tensor *t = tensor_new(dt, 0, NULL, err);
     if (t && dt == DT_f64)
-        elem_set_f(dt, tensor_data(t), v->f);
+        elem_set_f(dt, tensor_host(t), v->f);
     else if (t)
-        elem_set_i(dt, tensor_data(t), val_as_i(v));
+        elem_set_i(dt, tensor_host(t), val_as_i(v));
     return t;
 }
 

@@ -822,7 +822,7 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
         const tp_val *x = &b->out[r->index];
         if (r->n == 'f') {
             tp_tensor *f = b->outobj[r->index] ? py_tensor(b->outobj[r->index]) : x->t;
-            return PyFloat_FromDouble(elem_get_f((dtype)f->dt, tensor_data(f)));
+            return PyFloat_FromDouble(elem_get_f((dtype)f->dt, tensor_host(f)));
         }
         return r->n == 'b' ? PyBool_FromLong(x->i != 0) : PyLong_FromLongLong(x->i);
     }
@@ -1194,8 +1194,8 @@ static void take_back(const entry *e, PyObject **reg, const bool *had)
         tp_tensor *g = tensor_new_strided((dtype)x->dt, x->ndim, x->size, x->stride, tensor_device(x), &err);
         PyObject *o = NULL;
         if (g) {
-            if (tensor_data(g))
-                memset(tensor_data(g), 0, (size_t)g->storage->nbytes);
+            if (tensor_host(g))
+                memset(tensor_host(g), 0, (size_t)g->storage->nbytes);
             o = py_wrap(g);
         }
         if (!o || PyObject_SetAttr(reg[fx->target->index], fx->key, o) < 0)

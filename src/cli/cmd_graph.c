@@ -190,7 +190,7 @@ static void fill(tp_tensor *t, uint64_t seed, uint64_t stream)
 {
     for (int64_t i = 0; i < t->numel; i++) {
         uint32_t r[4];
-        char *p = (char *)tensor_data(t) + (size_t)i * dtype_size((dtype)t->dt);
+        char *p = (char *)tensor_host(t) + (size_t)i * dtype_size((dtype)t->dt);
         philox(seed, stream, (uint64_t)i, r);
         if (dtype_is_float((dtype)t->dt)) {
             double sum = 0; /* nearly normal, and the same everywhere: no library function */

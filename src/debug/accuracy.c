@@ -8,7 +8,7 @@ static double *values(const tp_tensor *t) /* row-major; owned */
 {
     double *v = mem_alloc(sizeof *v * (size_t)MAX(t->numel, 1));
     if (t->dt == DT_f32 && tensor_is_contiguous(t)) {
-        const float *p = tensor_data(t);
+        const float *p = tensor_host(t);
         for (int64_t k = 0; k < t->numel; k++)
             v[k] = p[k];
         return v;

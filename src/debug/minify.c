@@ -277,7 +277,7 @@ static uint64_t key_of(const repro *r)
     for (int i = 0; i < r->nin; i++) {
         h = hash_mix(h, r->needs_grad[i]);
         if (r->in[i].kind == VAL_tensor && r->in[i].t->numel && tensor_is_contiguous(r->in[i].t))
-            h = hash_bytes(tensor_data(r->in[i].t),
+            h = hash_bytes(tensor_host(r->in[i].t),
                            MIN((size_t)r->in[i].t->numel * dtype_size((dtype)r->in[i].t->dt), (size_t)4096),
                            h);
     }

@@ -19,7 +19,7 @@ const char *ir_const_digest(ir_node *n)
     tp_tensor *t = n->digest ? NULL : elements(n);
     if (t) {
         char hex[DIGEST_HEX];
-        digest_of(DIGEST_sha256, tensor_data(t), (size_t)t->numel * dtype_size((dtype)t->dt), hex);
+        digest_of(DIGEST_sha256, tensor_host(t), (size_t)t->numel * dtype_size((dtype)t->dt), hex);
         n->digest = arena_strdup(&n->graph->mem, hex);
         tensor_unref(t);
     }
@@ -58,7 +58,7 @@ static bool prints_exactly(dtype dt, const char *p)
 static void values_print(strbuf *b, const tp_tensor *t)
 {
     dtype dt = (dtype)t->dt;
-    const char *p = tensor_data(t);
+    const char *p = tensor_host(t);
     size_t size = dtype_size(dt);
     bool exact = true;
 
@@ -109,7 +109,7 @@ static bool attach(ir_node *n, tp_tensor *t, tp_err *err)
     tp_tensor *k = NULL;
     char hex[DIGEST_HEX];
 
-    digest_of(DIGEST_sha256, tensor_data(t), (size_t)t->numel * dtype_size((dtype)t->dt), hex);
+    digest_of(DIGEST_sha256, tensor_host(t), (size_t)t->numel * dtype_size((dtype)t->dt), hex);
     if (t->dt != ty->dt || !tensor_same_size(t, ty) || strcmp(hex, n->digest))
         return err_set(err, ERR_value, "the stored bytes of constant '%s' are not those of the graph",
                        n->target);

@@ -72,7 +72,7 @@ static bool truth(const tp_val *v, bool *yes, tp_err *err)
     }
     if (v->kind != VAL_tensor || v->t->numel != 1 || tensor_is_fake(v->t))
         return err_set(err, ERR_runtime, "a condition is one real truth value");
-    *yes = elem_get_f((dtype)v->t->dt, tensor_data(v->t)) != 0;
+    *yes = elem_get_f((dtype)v->t->dt, tensor_host(v->t)) != 0;
     return true;
 }
 

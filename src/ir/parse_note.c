@@ -197,7 +197,7 @@ static bool const_value(parser *p, konst *k)
     tp_tensor *flat = tensor_new((dtype)ty->dt, ty->ndim, ty->size, &e);
     bool ok = flat != NULL;
     if (ok && parse_take(p, "hex:")) {
-        unsigned char *d = tensor_data(flat);
+        unsigned char *d = tensor_host(flat);
         for (size_t i = 0; i < need && ok; i++, p->p += 2) {
             ok = eol - p->p >= 2 && parse_hex_digit(p->p[0]) >= 0 && parse_hex_digit(p->p[1]) >= 0;
             if (ok)
@@ -216,7 +216,7 @@ static bool const_value(parser *p, konst *k)
                 ok = parse_fail_at(p, start, ERR_type, "numbers were expected");
             if (!ok)
                 break;
-            char *d = (char *)tensor_data(flat) + (size_t)i * esz;
+            char *d = (char *)tensor_host(flat) + (size_t)i * esz;
             dtype_is_float((dtype)ty->dt) ? elem_set_f((dtype)ty->dt, d, val_as_f(&v))
                                           : elem_set_i((dtype)ty->dt, d, val_as_i(&v));
         }

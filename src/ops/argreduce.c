@@ -146,9 +146,9 @@ static bool arg_by_cols(tp_tensor *t, int dim, tp_tensor *values, tp_tensor *ind
     if (!j.fn || !t->numel || j.a.inner < 8 || j.a.n > INT32_MAX || !tensor_is_contiguous(t) ||
         !tensor_is_contiguous(indices) || (values && !tensor_is_contiguous(values)))
         return false;
-    j.in = tensor_data(t);
-    j.values = values ? tensor_data(values) : NULL;
-    j.indices = tensor_data(indices);
+    j.in = tensor_host(t);
+    j.values = values ? tensor_host(values) : NULL;
+    j.indices = tensor_host(indices);
     j.tiles = (j.a.inner + SCAN_COLS - 1) / SCAN_COLS;
     pool_for(j.a.outer * j.tiles, MAX(1, 32768 / (j.a.n * MIN(SCAN_COLS, j.a.inner))), arg_cols, &j);
     return true;

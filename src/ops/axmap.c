@@ -46,8 +46,8 @@ static void copy_rows(void *arg, int64_t b, int64_t e)
     const job *j = arg;
     int last = j->out->ndim - 1;
     int64_t n = j->out->size[last], os = j->out->stride[last], es = (int64_t)dtype_size((dtype)j->out->dt);
-    char *out = tensor_data(j->out);
-    const char *in = tensor_data(j->in);
+    char *out = tensor_host(j->out);
+    const char *in = tensor_host(j->in);
     const int64_t *m = j->last;
     for (int64_t r = b; r < e; r++) {
         int64_t po, pi;
@@ -115,7 +115,7 @@ void axmap_copy(const axmap *m, tp_tensor *out, const tp_tensor *in)
     if (out->numel == 0)
         return;
     if (out->ndim == 0) {
-        memcpy(tensor_data(out), tensor_data(in), dtype_size((dtype)out->dt));
+        memcpy(tensor_host(out), tensor_host(in), dtype_size((dtype)out->dt));
         return;
     }
     job j = { .m = m, .out = out, .in = in, .op = RED_set };
@@ -154,8 +154,8 @@ static void put_rows(void *arg, int64_t b, int64_t e)
     for (int64_t r = r0; r < r1; r++) {
         int64_t po, pi;
         row_at(j, r, last, &po, &pi);
-        fn(n, (char *)tensor_data(j->in) + (pi + (plain ? c0 * is : 0)) * es, plain ? NULL : j->last, is,
-           (const char *)tensor_data(j->out) + (po + c0 * os) * es, os);
+        fn(n, (char *)tensor_host(j->in) + (pi + (plain ? c0 * is : 0)) * es, plain ? NULL : j->last, is,
+           (const char *)tensor_host(j->out) + (po + c0 * os) * es, os);
     }
 }
 
@@ -166,7 +166,7 @@ void axmap_put(const axmap *m, red_op op, tp_tensor *dst, const tp_tensor *src)
     if (src->numel == 0)
         return;
     if (src->ndim == 0) {
-        redrow(op, (dtype)dst->dt)(1, tensor_data(dst), NULL, 1, tensor_data(src), 1);
+        redrow(op, (dtype)dst->dt)(1, tensor_host(dst), NULL, 1, tensor_host(src), 1);
         return;
     }
     int last = src->ndim - 1;

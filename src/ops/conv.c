@@ -384,9 +384,9 @@ static void bias_planes(tp_tensor *y, const tp_tensor *bias)
     for (int64_t i = 0; i < planes; i++)
         for (int64_t l = 0; l < L; l++) {
             if (y->dt == DT_f32)
-                ((float *)tensor_data(y))[i * L + l] += ((float *)tensor_data(bias))[i % y->size[1]];
+                ((float *)tensor_host(y))[i * L + l] += ((float *)tensor_host(bias))[i % y->size[1]];
             else
-                ((double *)tensor_data(y))[i * L + l] += ((double *)tensor_data(bias))[i % y->size[1]];
+                ((double *)tensor_host(y))[i * L + l] += ((double *)tensor_host(bias))[i % y->size[1]];
         }
 }
 
@@ -418,9 +418,9 @@ static void bias_side(tp_tensor *y, const tp_tensor *bias)
     for (int64_t i = 0; i < y->numel / C; i++)
         for (int64_t k = 0; k < C; k++) {
             if (y->dt == DT_f32)
-                ((float *)tensor_data(y))[i * C + k] += ((float *)tensor_data(bias))[k];
+                ((float *)tensor_host(y))[i * C + k] += ((float *)tensor_host(bias))[k];
             else
-                ((double *)tensor_data(y))[i * C + k] += ((double *)tensor_data(bias))[k];
+                ((double *)tensor_host(y))[i * C + k] += ((double *)tensor_host(bias))[k];
         }
 }
 
@@ -434,12 +434,12 @@ bool conv_forward_side(tp_tensor *y, const tp_tensor *x, const tp_tensor *w, con
         (bias && !tensor_is_contiguous(bias)))
         return false;
     conv_geom g = conv_geom_of(x, w, y, arg);
-    const void *add = bias ? tensor_data(bias) : NULL;
+    const void *add = bias ? tensor_host(bias) : NULL;
     g.last = 1;
     g.w_last = is_side(w);
     if (!val_b(&arg[3], false))
-        return own->conv_forward(dt, &g, tensor_data(x), tensor_data(w), add, tensor_data(y));
-    if (!own->conv_grad_input(dt, &g, tensor_data(x), tensor_data(w), tensor_data(y)))
+        return own->conv_forward(dt, &g, tensor_host(x), tensor_host(w), add, tensor_host(y));
+    if (!own->conv_grad_input(dt, &g, tensor_host(x), tensor_host(w), tensor_host(y)))
         return false;
     if (bias)
         bias_side(y, bias);
@@ -463,11 +463,11 @@ bool eager_convolution(op_call *c)
         return scratch_end(&s, false);
     conv_geom g = conv_geom_of(x, wt, y, &c->arg[3]);
     if (val_b(&c->arg[6], false)) {
-        conv_grad_input(w, &g, tensor_data(x), tensor_data(wt), tensor_data(y));
+        conv_grad_input(w, &g, tensor_host(x), tensor_host(wt), tensor_host(y));
         if (bias)
             bias_planes(y, bias);
     } else
-        conv_forward(w, &g, tensor_data(x), tensor_data(wt), bias ? tensor_data(bias) : NULL, tensor_data(y));
+        conv_forward(w, &g, tensor_host(x), tensor_host(wt), bias ? tensor_host(bias) : NULL, tensor_host(y));
     return scratch_end(&s, true);
 }
 
@@ -510,11 +510,11 @@ static void sum_channels(void *arg, int64_t lo, int64_t hi)
         double sum = 0;
         for (int64_t n = 0; n < dy->size[0]; n++)
             if (dy->dt == DT_f32)
-                sum += ISA_PICK(rs_sum)(L, (float *)tensor_data(dy) + (n * C + k) * L);
+                sum += ISA_PICK(rs_sum)(L, (float *)tensor_host(dy) + (n * C + k) * L);
             else
                 for (int64_t l = 0; l < L; l++)
-                    sum += ((double *)tensor_data(dy))[(n * C + k) * L + l];
-        elem_set_f((dtype)db->dt, (char *)tensor_data(db) + (size_t)k * dtype_size((dtype)db->dt), sum);
+                    sum += ((double *)tensor_host(dy))[(n * C + k) * L + l];
+        elem_set_f((dtype)db->dt, (char *)tensor_host(db) + (size_t)k * dtype_size((dtype)db->dt), sum);
     }
 }
 static void sum_side(void *arg, int64_t lo, int64_t hi)
@@ -527,10 +527,10 @@ static void sum_side(void *arg, int64_t lo, int64_t hi)
         int64_t n = MIN(16, hi - k);
         for (int64_t l = 0; l < L; l++)
             for (int64_t i = 0; i < n; i++)
-                sum[i] += dy->dt == DT_f32 ? (double)((float *)tensor_data(dy))[l * C + k + i]
-                                           : ((double *)tensor_data(dy))[l * C + k + i];
+                sum[i] += dy->dt == DT_f32 ? (double)((float *)tensor_host(dy))[l * C + k + i]
+                                           : ((double *)tensor_host(dy))[l * C + k + i];
         for (int64_t i = 0; i < n; i++)
-            elem_set_f((dtype)db->dt, (char *)tensor_data(db) + (size_t)(k + i) * dtype_size((dtype)db->dt),
+            elem_set_f((dtype)db->dt, (char *)tensor_host(db) + (size_t)(k + i) * dtype_size((dtype)db->dt),
                        sum[i]);
     }
 }
@@ -562,12 +562,12 @@ static int backward_side(op_call *c, scratch *s, dtype t)
     g.last = 1;
     g.w_last = is_side(w);
     if (c->res[0] &&
-        (tr ? own->conv_forward(t, &g, tensor_data(dy), tensor_data(w), NULL, tensor_data(c->res[0]))
-            : own->conv_grad_input(t, &g, tensor_data(dy), tensor_data(w), tensor_data(c->res[0]))))
+        (tr ? own->conv_forward(t, &g, tensor_host(dy), tensor_host(w), NULL, tensor_host(c->res[0]))
+            : own->conv_grad_input(t, &g, tensor_host(dy), tensor_host(w), tensor_host(c->res[0]))))
         left &= ~1;
     g.w_last = dw && is_side(dw);
     if (dw &&
-        own->conv_grad_weight(t, &g, tensor_data(tr ? dy : x), tensor_data(tr ? x : dy), tensor_data(dw)))
+        own->conv_grad_weight(t, &g, tensor_host(tr ? dy : x), tensor_host(tr ? x : dy), tensor_host(dw)))
         left &= ~2;
     if (c->res[2])
         sum_planes(dy, c->res[2]);
@@ -592,15 +592,15 @@ bool eager_convolution_backward(op_call *c)
         if (!dx)
             return scratch_end(&s, false);
         if (tr)
-            conv_forward(t, &g, tensor_data(dy), tensor_data(w), NULL, tensor_data(dx));
+            conv_forward(t, &g, tensor_host(dy), tensor_host(w), NULL, tensor_host(dx));
         else
-            conv_grad_input(t, &g, tensor_data(dy), tensor_data(w), tensor_data(dx));
+            conv_grad_input(t, &g, tensor_host(dy), tensor_host(w), tensor_host(dx));
     }
     if (left & 2) {
         tp_tensor *dw = scratch_out(&s, c->res[1], t);
         if (!dw)
             return scratch_end(&s, false);
-        conv_grad_weight(t, &g, tensor_data(tr ? dy : x), tensor_data(tr ? x : dy), tensor_data(dw));
+        conv_grad_weight(t, &g, tensor_host(tr ? dy : x), tensor_host(tr ? x : dy), tensor_host(dw));
     }
     if (left & 4)
         sum_planes(dy, c->res[2]);
@@ -682,8 +682,8 @@ bool eager_im2col(op_call *c)
     int64_t X = volume(g.in), L = volume(g.out), C = x->size[x->ndim - 3], N = x->ndim == 4 ? x->size[0] : 1;
     size_t es = dtype_size(t);
     for (int64_t n = 0; n < N; n++)
-        conv_im2col(t, &g, C, (char *)tensor_data(x) + (size_t)(n * C * X) * es,
-                    (char *)tensor_data(y) + (size_t)(n * C * volume(g.k) * L) * es, L, 0, L);
+        conv_im2col(t, &g, C, (char *)tensor_host(x) + (size_t)(n * C * X) * es,
+                    (char *)tensor_host(y) + (size_t)(n * C * volume(g.k) * L) * es, L, 0, L);
     return scratch_end(&s, true);
 }
 
@@ -740,10 +740,10 @@ bool eager_col2im(op_call *c)
     int64_t X = volume(g.in), L = volume(g.out), C = y->size[y->ndim - 3], N = y->ndim == 4 ? y->size[0] : 1;
     size_t es = dtype_size(t);
     if (y->numel)
-        memset(tensor_data(y), 0, (size_t)y->numel * es);
+        memset(tensor_host(y), 0, (size_t)y->numel * es);
     for (int64_t n = 0; n < N; n++)
-        conv_col2im(t, &g, C, (char *)tensor_data(x) + (size_t)(n * C * volume(g.k) * L) * es, L,
-                    (char *)tensor_data(y) + (size_t)(n * C * X) * es);
+        conv_col2im(t, &g, C, (char *)tensor_host(x) + (size_t)(n * C * volume(g.k) * L) * es, L,
+                    (char *)tensor_host(y) + (size_t)(n * C * X) * es);
     return scratch_end(&s, true);
 }
 

@@ -129,7 +129,7 @@ static bool fill_with(tp_tensor *t, const tp_val *v, tp_err *err)
     if (!fill_value_ok((dtype)t->dt, v, err))
         return false;
     if (tensor_is_dense(t) && t->numel && val_as_f(v) == 0 && !signbit(val_as_f(v))) {
-        pool_for(t->numel * (int64_t)dtype_size((dtype)t->dt), 1 << 17, zero_span, tensor_data(t));
+        pool_for(t->numel * (int64_t)dtype_size((dtype)t->dt), 1 << 17, zero_span, tensor_host(t));
         return true;
     }
     tp_tensor *s = tensor_scalar((dtype)t->dt, val_as_f(v), val_as_i(v), err);
@@ -277,7 +277,7 @@ bool eager_arange(op_call *c)
     if (!range_of(c, &r))
         return false;
     tp_tensor *t = c->res[0];
-    ramp_job j = { .data = tensor_data(t),
+    ramp_job j = { .data = tensor_host(t),
                    .dt = (dtype)t->dt,
                    .n = t->numel,
                    .a = val_as_f(&r.start),
@@ -301,7 +301,7 @@ bool shape_linspace(op_call *c)
 }
 static double bound(const tp_val *v)
 {
-    return v->kind == VAL_tensor ? elem_get_f((dtype)v->t->dt, tensor_data(v->t)) : val_as_f(v);
+    return v->kind == VAL_tensor ? elem_get_f((dtype)v->t->dt, tensor_host(v->t)) : val_as_f(v);
 }
 static bool spaced(op_call *c, double base)
 {
@@ -310,7 +310,7 @@ static bool spaced(op_call *c, double base)
     int64_t n = t->numel;
     if (!dtype_is_float((dtype)t->dt))
         a = trunc(a), b = trunc(b);
-    ramp_job j = { .data = tensor_data(t),
+    ramp_job j = { .data = tensor_host(t),
                    .dt = (dtype)t->dt,
                    .by_end = n > 1,
                    .a = a,
@@ -339,7 +339,7 @@ bool eager_eye(op_call *c)
 {
     tp_tensor *t = c->res[0];
     size_t es = dtype_size((dtype)t->dt);
-    char *p = tensor_data(t);
+    char *p = tensor_host(t);
     if (!t->numel)
         return true;
     memset(p, 0, (size_t)t->numel * es);
@@ -383,7 +383,7 @@ bool eager_tri_indices(op_call *c)
     int64_t n = t->size[1], *v = mem_alloc(sizeof *v * (size_t)MAX(2 * n, 1));
     triangle(c->arg[0].i, c->arg[1].i, c->arg[2].i, c->row->name[3] == 'u', v, n);
     if (n)
-        conv_of((dtype)t->dt, DT_i64)(2 * n, tensor_data(t), v);
+        conv_of((dtype)t->dt, DT_i64)(2 * n, tensor_host(t), v);
     free(v);
     return true;
 }

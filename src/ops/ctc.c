@@ -169,7 +169,7 @@ static bool job_open(op_call *c, int at, job *j, scratch *s, int64_t longest)
     if (!l || !t)
         return false;
     j->T = lp->size[0], j->n = lp->size[1], j->classes = lp->size[2];
-    j->lp = tensor_data(l), j->tg = tensor_data(t);
+    j->lp = tensor_host(l), j->tg = tensor_host(t);
     j->ilen = c->arg[at + 2].ints, j->tlen = c->arg[at + 3].ints;
     j->width = 2 * longest + 1;
     int64_t *start = mem_alloc(sizeof(int64_t) * (size_t)MAX(j->n, 1)), sum = 0;
@@ -202,7 +202,7 @@ bool eager_ctc_loss(op_call *c)
     tp_tensor *loss = scratch_out(&s, c->res[0], DT_f64), *alpha = scratch_out(&s, c->res[1], DT_f64);
     bool ok = loss && alpha && job_open(c, 0, &j, &s, (c->res[1]->size[2] - 1) / 2);
     if (ok) {
-        j.loss = tensor_data(loss), j.alpha = tensor_data(alpha);
+        j.loss = tensor_host(loss), j.alpha = tensor_host(alpha);
         pool_for(j.n, 1, forward, &j);
         for (int64_t i = 0; i < j.n && j.zero_inf; i++)
             j.loss[i] = j.loss[i] == INFINITY ? 0 : j.loss[i];
@@ -237,11 +237,11 @@ bool eager_ctc_backward(op_call *c)
                                  (size_t)MAX(j.n, 1)); /* infinity again where it was set to zero */
         for (int64_t i = 0; i < j.n; i++) {
             int64_t S = 2 * j.tlen[i] + 1, len = j.ilen[i];
-            const double *last = (double *)tensor_data(a) + (i * j.T + MAX(len - 1, 0)) * j.width;
+            const double *last = (double *)tensor_host(a) + (i * j.T + MAX(len - 1, 0)) * j.width;
             double l = !len ? 0 : S > 1 ? log_add(last[S - 1], last[S - 2]) : last[0];
             loss[i] = -l;
         }
-        j.alpha = tensor_data(a), j.in_loss = loss, j.dloss = tensor_data(g), j.grad = tensor_data(o);
+        j.alpha = tensor_host(a), j.in_loss = loss, j.dloss = tensor_host(g), j.grad = tensor_host(o);
         pool_for(j.n, 1, backward, &j);
         free(loss);
     }

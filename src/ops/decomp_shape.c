@@ -307,7 +307,7 @@ bool decomp_tensor_split_tensor(bld *b, const tp_val *arg, tp_val *out)
     if (tensor_is_fake(ix))
         return err_set(b->err, ERR_datadep, "tensor_split: the result depends on the values of a tensor");
     if (ix->ndim == 0)
-        return sections(b, T0, *(int64_t *)tensor_data(ix), d, out);
+        return sections(b, T0, *(int64_t *)tensor_host(ix), d, out);
     symint *at = mem_alloc(sizeof(symint) * (size_t)MAX(ix->numel, 1));
     for (int64_t i = 0; i < ix->numel; i++)
         at[i] = *(int64_t *)tensor_elem(ix, i);
@@ -324,7 +324,7 @@ bool decomp_narrow_tensor(bld *b, const tp_val *arg, tp_val *out)
         return FAIL("start must be an 0-dim integral Tensor.");
     if (tensor_is_fake(s))
         return err_set(b->err, ERR_datadep, "narrow: the result depends on the values of a tensor");
-    return RET(b_op(b, narrow, arg[0], arg[1], vI(elem_get_i((dtype)s->dt, tensor_data(s))), arg[3]));
+    return RET(b_op(b, narrow, arg[0], arg[1], vI(elem_get_i((dtype)s->dt, tensor_host(s))), arg[3]));
 }
 
 static bool xsplit(bld *b, const tp_val *arg, tp_val *out, const char *who, int least, int dim)

@@ -47,12 +47,12 @@ bool eager_nonzero(op_call *c)
     tp_tensor *t = arg_t(c, 0), *flat = tensor_new(DT_bool, t->ndim, t->size, c->err), *r = NULL;
     bool ok = flat && tensor_copy(flat, t, c->err);
     if (ok) {
-        const uint8_t *m = tensor_data(flat);
+        const uint8_t *m = tensor_host(flat);
         int64_t n = mask_count(m, t->numel), *to[TP_MAX_DIMS];
         r = tensor_new_strided(DT_i64, 2, (symint[]){ n, t->ndim }, (symint[]){ 1, n }, DEVICE_CPU, c->err);
         ok = r != NULL;
         for (int d = 0; ok && d < t->ndim; d++)
-            to[d] = (int64_t *)tensor_data(r) + d * n;
+            to[d] = (int64_t *)tensor_host(r) + d * n;
         if (ok && n)
             mask_where(m, t->ndim, t->size, to);
     }
@@ -145,7 +145,7 @@ static void group_sorted(groups *g, const tp_tensor *flat)
     int place;
     keyed *o = tmp_alloc(room);
     const uint64_t *w = dtype_is_float(dt) ? NULL
-                                           : words_sort(dt, n, tensor_data(flat), (int64_t)dtype_size(dt),
+                                           : words_sort(dt, n, tensor_host(flat), (int64_t)dtype_size(dt),
                                                         false, (uint64_t *)o, &place);
     if (w) {
         for (int64_t i = 0; i < n; i++)
@@ -153,7 +153,7 @@ static void group_sorted(groups *g, const tp_tensor *flat)
         tmp_free(o, room);
         return;
     }
-    keys_load(dt, n, tensor_data(flat), (int64_t)dtype_size(dt), o);
+    keys_load(dt, n, tensor_host(flat), (int64_t)dtype_size(dt), o);
     keys_sort(n, o, o + n, key_bits(dt));
     for (int64_t i = 0; i < n; i++) /* no NaN equals another */
         groups_put(g, o[i].i, !i || o[i].k != o[i - 1].k || (dtype_is_float(dt) && o[i].k == key_nan(dt)));
@@ -164,7 +164,7 @@ static void group_runs(groups *g, const tp_tensor *flat)
     int64_t n = flat->numel;
     dtype dt = (dtype)flat->dt;
     keyed *o = mem_alloc(sizeof *o * (size_t)MAX(n, 1));
-    keys_load(dt, n, tensor_data(flat), (int64_t)dtype_size(dt), o);
+    keys_load(dt, n, tensor_host(flat), (int64_t)dtype_size(dt), o);
     for (int64_t i = 0; i < n; i++)
         groups_put(g, i, !i || o[i].k != o[i - 1].k || (dtype_is_float(dt) && o[i].k == key_nan(dt)));
     free(o);
@@ -197,7 +197,7 @@ static void group_rows(groups *g, const tp_tensor *rows, int64_t w, bool sort)
     dtype dt = (dtype)rows->dt;
     keyed *k = mem_alloc(sizeof *k * (size_t)MAX(n * w, 1));
     int64_t *row = mem_alloc(sizeof *row * (size_t)MAX(n, 1) * 2);
-    keys_load(dt, n * w, tensor_data(rows), (int64_t)dtype_size(dt), k);
+    keys_load(dt, n * w, tensor_host(rows), (int64_t)dtype_size(dt), k);
     for (int64_t i = 0; i < n; i++)
         row[i] = i;
     if (sort)
@@ -219,8 +219,8 @@ static bool unique_out(op_call *c, tp_tensor *src, int dim, const groups *g, boo
     if (dim >= 0 && c->res[0]) { /* the rows found, with the dimension seen where it was */
         size_t row = (size_t)(src->size[0] ? src->numel / src->size[0] : 0) * dtype_size((dtype)src->dt);
         for (int64_t i = 0; i < g->count; i++)
-            memcpy((char *)tensor_data(c->res[0]) + (size_t)i * row,
-                   (char *)tensor_data(src) + (size_t)g->first[i] * row, row);
+            memcpy((char *)tensor_host(c->res[0]) + (size_t)i * row,
+                   (char *)tensor_host(src) + (size_t)g->first[i] * row, row);
         tp_tensor *r = c->res[0];
         symint fin[TP_MAX_DIMS], stride[TP_MAX_DIMS];
         from_front(t->ndim, dim, r->size, fin);
@@ -230,8 +230,8 @@ static bool unique_out(op_call *c, tp_tensor *src, int dim, const groups *g, boo
     } else if (c->res[0]) {
         size_t es = dtype_size((dtype)src->dt);
         for (int64_t i = 0; i < g->count; i++)
-            memcpy((char *)tensor_data(c->res[0]) + (size_t)i * es,
-                   (char *)tensor_data(src) + (size_t)g->first[i] * es, es);
+            memcpy((char *)tensor_host(c->res[0]) + (size_t)i * es,
+                   (char *)tensor_host(src) + (size_t)g->first[i] * es, es);
     }
     if (!inverse)
         c->res[1] = tensor_new(DT_i64, 1, &zero, c->err);
@@ -243,9 +243,9 @@ static bool unique_out(op_call *c, tp_tensor *src, int dim, const groups *g, boo
     if (!c->res[0] || !c->res[1] || !c->res[2])
         return false;
     if (inverse && g->n)
-        memcpy(tensor_data(c->res[1]), g->group, sizeof(int64_t) * (size_t)g->n);
+        memcpy(tensor_host(c->res[1]), g->group, sizeof(int64_t) * (size_t)g->n);
     if (counts && g->count)
-        memcpy(tensor_data(c->res[2]), g->size, sizeof(int64_t) * (size_t)g->count);
+        memcpy(tensor_host(c->res[2]), g->size, sizeof(int64_t) * (size_t)g->count);
     return true;
 }
 
@@ -338,7 +338,7 @@ static void count_few(int64_t n, const int64_t *v, int64_t bins, int64_t *o)
 }
 static bool bincount(op_call *c, tp_tensor *t, tp_tensor *w) /* t: packed int64 */
 {
-    const int64_t *v = tensor_data(t);
+    const int64_t *v = tensor_host(t);
     int64_t n = c->arg[2].i, top = moves()->largest(t->numel, v), i;
     if (top == -2)
         return err_set(c->err, ERR_runtime, "bincount only supports 1-d non-negative integral inputs.");
@@ -348,8 +348,8 @@ static bool bincount(op_call *c, tp_tensor *t, tp_tensor *w) /* t: packed int64 
     if (!r)
         return false;
     if (n)
-        memset(tensor_data(r), 0, (size_t)n * dtype_size(dt));
-    char *o = tensor_data(r);
+        memset(tensor_host(r), 0, (size_t)n * dtype_size(dt));
+    char *o = tensor_host(r);
     if (!w && n && n <= 4096 && n * 4 <= t->numel)
         count_few(t->numel, v, n, (int64_t *)o);
     else if (!w)
@@ -415,7 +415,7 @@ bool eager_histc(op_call *c)
         }
     }
     for (int64_t i = 0; i < bins; i++)
-        elem_set_i((dtype)o->dt, (char *)tensor_data(o) + (size_t)i * dtype_size((dtype)o->dt), count[i]);
+        elem_set_i((dtype)o->dt, (char *)tensor_host(o) + (size_t)i * dtype_size((dtype)o->dt), count[i]);
     free(count);
     return ok;
 }
@@ -575,8 +575,8 @@ static void search_span(void *arg, int64_t b, int64_t e)
 static bool sorted_by(op_call *c, tp_tensor *s, const tp_tensor *order)
 {
     int64_t n = s->size[s->ndim - 1], es = (int64_t)dtype_size((dtype)s->dt);
-    const int64_t *at = tensor_data(order);
-    char *line = tensor_data(s), *copy = mem_alloc((size_t)MAX(n * es, 1));
+    const int64_t *at = tensor_host(order);
+    char *line = tensor_host(s), *copy = mem_alloc((size_t)MAX(n * es, 1));
     bool ok = true;
     for (int64_t i = 0; ok && n && i < s->numel; i += n, line += n * es) {
         memcpy(copy, line, (size_t)(n * es));
@@ -598,9 +598,9 @@ static bool search(op_call *c, const tp_val *bound, const tp_val *val, tp_tensor
     tp_val order = vT(sorter);
     bool ok = s && v && (!sorter || ((so = packed_as(c, &order, DT_i64, false)) && sorted_by(c, s, so)));
     if (ok) {
-        search_job j = { .bounds = tensor_data(s),
-                         .values = tensor_data(v),
-                         .out = tensor_data(o),
+        search_job j = { .bounds = tensor_host(s),
+                         .values = tensor_host(v),
+                         .out = tensor_host(o),
                          .n = s->size[s->ndim - 1],
                          .per = s->ndim > 1 ? v->size[v->ndim - 1] : 0,
                          .dt = dt,
@@ -638,10 +638,10 @@ bool eager_isin(op_call *c) /* elements, test_elements, assume_unique, invert */
         int64_t n = t->numel, m = e->numel;
         keyed *o = mem_alloc(sizeof *o * (size_t)MAX(n, 1) * 2),
               *q = mem_alloc(sizeof *q * (size_t)MAX(m, 1));
-        uint8_t *r = tensor_data(c->res[0]);
-        keys_load(dt, n, tensor_data(t), 8, o);
+        uint8_t *r = tensor_host(c->res[0]);
+        keys_load(dt, n, tensor_host(t), 8, o);
         keys_sort(n, o, o + n, 64);
-        keys_load(dt, m, tensor_data(e), 8, q);
+        keys_load(dt, m, tensor_host(e), 8, q);
         for (int64_t i = 0; i < m; i++) {
             int64_t lo = 0, hi = n;
             while (lo < hi) {
@@ -684,13 +684,13 @@ bool eager_equal(op_call *c)
         dtype dt = dtype_is_float((dtype)a->dt) || dtype_is_float((dtype)b->dt) ? DT_f64 : DT_i64;
         if (a->dt == b->dt && !dtype_is_float((dtype)a->dt) && tensor_is_contiguous(a) &&
             tensor_is_contiguous(b))
-            same = !memcmp(tensor_data(a), tensor_data(b), (size_t)a->numel * dtype_size((dtype)a->dt));
+            same = !memcmp(tensor_host(a), tensor_host(b), (size_t)a->numel * dtype_size((dtype)a->dt));
         else {
             tp_tensor *x = packed_as(c, &c->arg[0], dt, false), *y = packed_as(c, &c->arg[1], dt, false);
             ok = x && y;
             for (int64_t i = 0; ok && same && i < a->numel; i++)
-                same = dt == DT_f64 ? ((double *)tensor_data(x))[i] == ((double *)tensor_data(y))[i]
-                                    : ((int64_t *)tensor_data(x))[i] == ((int64_t *)tensor_data(y))[i];
+                same = dt == DT_f64 ? ((double *)tensor_host(x))[i] == ((double *)tensor_host(y))[i]
+                                    : ((int64_t *)tensor_host(x))[i] == ((int64_t *)tensor_host(y))[i];
             tensor_unref(x);
             tensor_unref(y);
         }
@@ -706,7 +706,7 @@ bool eager_allclose(op_call *c)
     tp_tensor *r = b_op(&b, isclose, c->arg[0], c->arg[1], c->arg[2], c->arg[3], c->arg[4]);
     r = b_op(&b, all, vT(r));
     if (r)
-        c->out[0].num = vB(*(uint8_t *)tensor_data(r));
+        c->out[0].num = vB(*(uint8_t *)tensor_host(r));
     bld_end(&b);
     return r != NULL;
 }
@@ -755,7 +755,7 @@ bool eager_check_scalar(op_call *c)
 bool eager_item(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0);
-    const void *p = tensor_data(t);
+    const void *p = tensor_host(t);
     dtype dt = (dtype)t->dt;
     c->out[0].num = dt == DT_bool        ? vB(elem_get_i(dt, p))
                     : dtype_is_float(dt) ? vF(elem_get_f(dt, p))

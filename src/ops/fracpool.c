@@ -63,9 +63,9 @@ bool eager_fractional_places(op_call *c)
     int64_t *at = mem_zalloc(sizeof(int64_t) * (size_t)(out[0] + out[1] + out[2] + 1));
     int64_t *az = at, *ay = az + out[0], *ax = ay + out[1];
     for (int64_t p = 0; p < planes; p++) {
-        const double *v = (const double *)tensor_data(x) + p * vol,
-                     *u = (const double *)tensor_data(r) + p * nd;
-        int64_t *to = (int64_t *)tensor_data(o) + p * ovol;
+        const double *v = (const double *)tensor_host(x) + p * vol,
+                     *u = (const double *)tensor_host(r) + p * nd;
+        int64_t *to = (int64_t *)tensor_host(o) + p * ovol;
         if (nd == 3) {
             starts(u[0], in[0], out[0], k[0], az);
             starts(u[1], in[1], out[1], k[1], ay);

@@ -332,7 +332,7 @@ bool eager_scatter_reduce(op_call *c)
             return scratch_end(&s, false);
         if (!include)
             for (int64_t i = 0; i < n->numel; i++)
-                ((int64_t *)tensor_data(n))[i] = MAX(((int64_t *)tensor_data(n))[i], 1);
+                ((int64_t *)tensor_host(n))[i] = MAX(((int64_t *)tensor_host(n))[i], 1);
         divide(out, n);
     }
     return scratch_end(&s, true);
@@ -345,7 +345,7 @@ static bool read_index(op_call *c, axmap *m, tp_tensor *ix, int axis, int64_t si
 {
     int64_t *at = axmap_axis(m, axis, ix->numel);
     if (ix->dt == DT_i64 && tensor_is_contiguous(ix) &&
-        moves()->places(ix->numel, tensor_data(ix), 8, size, which == RANGE_index_wrap, 1, 0, at))
+        moves()->places(ix->numel, tensor_host(ix), 8, size, which == RANGE_index_wrap, 1, 0, at))
         return true;
     for (int64_t i = 0; i < ix->numel; i++) { /* any other index; and which one is wrong */
         int64_t k = elem_get_i((dtype)ix->dt, tensor_elem(ix, i)), was = k;
@@ -630,7 +630,7 @@ bool eager_index_reduce(op_call *c)
         if (!put_slices(c, n, one, RED_add, RANGE_self))
             return scratch_end(&s, false);
         for (int64_t i = 0; i < n->numel; i++)
-            ((int64_t *)tensor_data(n))[i] = MAX(((int64_t *)tensor_data(n))[i], 1);
+            ((int64_t *)tensor_host(n))[i] = MAX(((int64_t *)tensor_host(n))[i], 1);
         divide(out, n);
     }
     return scratch_end(&s, true);
@@ -641,7 +641,7 @@ static bool flat_index(op_call *c, tp_tensor *t, tp_tensor *ix, axmap *m)
 {
     int64_t *at = axmap_axis(m, 0, ix->numel), n = t->numel;
     bool packed = tensor_is_contiguous(ix), flat = tensor_is_contiguous(t);
-    const int64_t *all = tensor_data(ix);
+    const int64_t *all = tensor_host(ix);
     for (int64_t i = 0; i < ix->numel; i++) {
         int64_t k = packed ? all[i] : *(int64_t *)tensor_elem(ix, i);
         if (k < -n || k >= n)
@@ -697,7 +697,7 @@ bool eager_take(op_call *c)
 {
     if (tensor_is_contiguous(arg_t(c, 0))) {
         along a = { .size = arg_t(c, 0)->numel, .es = dtype_size((dtype)arg_t(c, 0)->dt) };
-        a.base = tensor_data(arg_t(c, 0));
+        a.base = tensor_host(arg_t(c, 0));
         iter it;
         iter_init(&it, 2, (tp_tensor *[]){ c->res[0], arg_t(c, 1) });
         iter_run(&it, take_run, &a, 0);
@@ -829,14 +829,14 @@ bool eager_embedding_dense_backward(op_call *c)
         for (int64_t r = 0; r < n; r++)
             for (int64_t j = 0; j < dw->size[1] && count[r] > 1; j++) {
                 if (w == DT_f32)
-                    ((float *)tensor_data(dw))[r * dw->size[1] + j] /= (float)count[r];
+                    ((float *)tensor_host(dw))[r * dw->size[1] + j] /= (float)count[r];
                 else
-                    ((double *)tensor_data(dw))[r * dw->size[1] + j] /= (double)count[r];
+                    ((double *)tensor_host(dw))[r * dw->size[1] + j] /= (double)count[r];
             }
         free(count);
     }
     if (ok && pad >= 0 && pad < n && dw->size[1])
-        memset((char *)tensor_data(dw) + (size_t)(pad * dw->size[1]) * dtype_size(w), 0,
+        memset((char *)tensor_host(dw) + (size_t)(pad * dw->size[1]) * dtype_size(w), 0,
                (size_t)dw->size[1] * dtype_size(w));
     axmap_free(&m);
     return scratch_end(&s, ok);
@@ -880,19 +880,19 @@ bool eager_masked_scatter(op_call *c)
     if (!src || !mask || !tensor_copy(out, arg_t(c, 0), c->err))
         return scratch_end(&s, false);
     size_t es = dtype_size((dtype)out->dt);
-    const uint8_t *m = tensor_data(mask);
+    const uint8_t *m = tensor_host(mask);
     int64_t used = mask_count(m, out->numel);
     if (used > src->numel) {
         err_set(c->err, ERR_runtime, "Number of elements of source < number of ones in mask");
         return scratch_end(&s, false);
     }
     if (tensor_is_contiguous(out)) {
-        mask_put(m, out->numel, (int64_t)es, tensor_data(out), tensor_data(src));
+        mask_put(m, out->numel, (int64_t)es, tensor_host(out), tensor_host(src));
         return scratch_end(&s, true);
     }
     for (int64_t i = 0, k = 0; i < out->numel; i++)
         if (m[i])
-            memcpy(tensor_elem(out, i), (char *)tensor_data(src) + (size_t)k++ * es, es);
+            memcpy(tensor_elem(out, i), (char *)tensor_host(src) + (size_t)k++ * es, es);
     return scratch_end(&s, true);
 }
 
@@ -915,10 +915,10 @@ bool eager_masked_scatter_backward(op_call *c)
         return scratch_end(&s, false);
     storage_zero(out);
     size_t es = dtype_size((dtype)out->dt);
-    const uint8_t *m = tensor_data(mask);
+    const uint8_t *m = tensor_host(mask);
     int64_t used = 0;
     for (int64_t i = 0; i < dy->numel && used < out->numel; i++)
         if (m[i])
-            memcpy((char *)tensor_data(out) + (size_t)used++ * es, tensor_elem(dy, i), es);
+            memcpy((char *)tensor_host(out) + (size_t)used++ * es, tensor_elem(dy, i), es);
     return scratch_end(&s, true);
 }

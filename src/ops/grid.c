@@ -225,8 +225,8 @@ static job job_of(const tp_val *a, const tp_tensor *x, const tp_tensor *g)
               .c = x->size[1],
               .in = { 1 },
               .out = { 1 },
-              .x = tensor_data(x),
-              .grid = tensor_data(g) };
+              .x = tensor_host(x),
+              .grid = tensor_host(g) };
     for (int i = 0; i < j.nd; i++) {
         j.in[3 - j.nd + i] = x->size[2 + i];
         j.out[3 - j.nd + i] = g->size[1 + i];
@@ -257,7 +257,7 @@ bool eager_grid_sampler(op_call *c)
     if (!x || !g || !y)
         return scratch_end(&s, false);
     job j = job_of(&c->arg[2], x, g);
-    j.y = tensor_data(y);
+    j.y = tensor_host(y);
     pool_for(j.n, 1, images, &j);
     return scratch_end(&s, true);
 }
@@ -290,13 +290,13 @@ bool eager_grid_sampler_backward(op_call *c)
     if (!dy || !x || !g || s.failed)
         return scratch_end(&s, false);
     job j = job_of(&c->arg[3], x, g);
-    j.dy = tensor_data(dy);
+    j.dy = tensor_host(dy);
     if (dx) {
-        j.dx = tensor_data(dx);
+        j.dx = tensor_host(dx);
         if (dx->numel)
             memset(j.dx, 0, (size_t)dx->numel * dtype_size(w));
     }
-    j.dgrid = dg ? tensor_data(dg) : NULL;
+    j.dgrid = dg ? tensor_host(dg) : NULL;
     pool_for(j.n, 1, images_back, &j);
     return scratch_end(&s, true);
 }

@@ -40,13 +40,13 @@ static bool mask_to_index(op_call *c, adv *a, tp_tensor *mask, tp_tensor **ix)
     tp_tensor *flat = scratch_in(&s, mask, DT_bool);
     if (!flat)
         return scratch_end(&s, false);
-    const uint8_t *m = tensor_data(flat);
+    const uint8_t *m = tensor_host(flat);
     int64_t *to[TP_MAX_DIMS];
     n = mask_count(m, flat->numel);
     for (int d = 0; d < nd; d++) {
         if (!(ix[d] = tensor_new(DT_i64, 1, &n, c->err)))
             return scratch_end(&s, false);
-        to[d] = tensor_data(ix[d]);
+        to[d] = tensor_host(ix[d]);
     }
     if (n)
         mask_where(m, nd, flat->size, to);
@@ -191,7 +191,7 @@ bool shape_index(op_call *c)
     symint size[TP_MAX_DIMS];
     adv a;
     if (mask) {
-        size[0] = mask_count(tensor_data(mask), mask->numel);
+        size[0] = mask_count(tensor_host(mask), mask->numel);
         for (int d = mask->ndim; d < t->ndim; d++)
             size[1 + d - mask->ndim] = t->size[d];
         return out_new(c, (dtype)t->dt, 1 + t->ndim - mask->ndim, size) != NULL;
@@ -220,7 +220,7 @@ static bool adv_offsets(op_call *c, const adv *a, const tp_tensor *t, int64_t **
         int64_t size = t->size[d], pos[TP_MAX_DIMS] = { 0 }, st[TP_MAX_DIMS], off = a->nb - x->ndim;
         for (int k = 0; k < a->nb; k++)
             st[k] = k < off || x->size[k - off] == 1 ? 0 : x->stride[k - off];
-        const int64_t *p = tensor_data(x);
+        const int64_t *p = tensor_host(x);
         for (int64_t i = 0; i < *n; i++) {
             int64_t v = *p;
             if (v < -size || v >= size)
@@ -273,9 +273,9 @@ bool eager_index(op_call *c)
     adv a;
     if (mask && out) {
         if (out->numel)
-            mask_take(tensor_data(mask), mask->numel,
-                      t->numel / mask->numel * (int64_t)dtype_size((dtype)t->dt), tensor_data(out),
-                      tensor_data(t));
+            mask_take(tensor_host(mask), mask->numel,
+                      t->numel / mask->numel * (int64_t)dtype_size((dtype)t->dt), tensor_host(out),
+                      tensor_host(t));
         return scratch_end(&s, true);
     }
     bool ok = adv_make(c, &a, false);
@@ -462,7 +462,7 @@ bool decomp_one_hot(bld *b, const tp_val *arg, tp_val *out)
     size[t->ndim] = n;
     tp_tensor *z = b_op(b, zeros, vIs(size, t->ndim + 1), vDT(DT_i64));
     if (z && !tensor_is_fake(z) && !tensor_is_fake(t)) { /* nobody has seen it: no need for a copy */
-        int64_t *p = tensor_data(z);
+        int64_t *p = tensor_host(z);
         for (int64_t i = 0; i < t->numel; i++, p += n)
             p[*(int64_t *)tensor_elem(t, i)] = 1;
         return comp_ret(b, z, out);

@@ -54,7 +54,7 @@ void iter_init(iter *it, int nop, tp_tensor *const *op)
             continue;
         }
         int64_t es = (int64_t)dtype_size((dtype)t->dt);
-        it->data[k] = tensor_data(t);
+        it->data[k] = tensor_host(t);
         for (int d = 0; d < o->ndim; d++) {
             int i = t->ndim - 1 - d;
             it->stride[k][d] = i >= 0 && t->size[i] != 1 ? t->stride[i] * es : 0;

@@ -426,7 +426,7 @@ static int64_t batches(const tp_tensor *t) /* matrices in t */
 }
 static void *matrix(const tp_tensor *t, int64_t i) /* the i-th of a dense batch */
 {
-    return (char *)tensor_data(t) + (size_t)(i * ROWS(t) * COLS(t)) * dtype_size((dtype)t->dt);
+    return (char *)tensor_host(t) + (size_t)(i * ROWS(t) * COLS(t)) * dtype_size((dtype)t->dt);
 }
 static int ld(const tp_tensor *t) { return (int)MAX(ROWS(t), 1); }
 
@@ -474,7 +474,7 @@ static void lu_all(tp_tensor *lu, tp_tensor *piv, int32_t *info)
     int64_t nb = batches(lu);
     for (int64_t i = 0; i < nb; i++) {
         int inf = 0;
-        CALL(dt, getrf, &m, &n, matrix(lu, i), &lda, (int *)tensor_data(piv) + i * k, &inf);
+        CALL(dt, getrf, &m, &n, matrix(lu, i), &lda, (int *)tensor_host(piv) + i * k, &inf);
         if (info)
             info[i] = inf;
     }
@@ -482,7 +482,7 @@ static void lu_all(tp_tensor *lu, tp_tensor *piv, int32_t *info)
 static void no_info(tp_tensor *t)
 {
     if (t->numel)
-        memset(tensor_data(t), 0, (size_t)t->numel * 4);
+        memset(tensor_host(t), 0, (size_t)t->numel * 4);
 }
 
 bool eager_inv_ex(op_call *c)
@@ -502,7 +502,7 @@ bool eager_inv_ex(op_call *c)
         CALL(dt, getrf, &n, &n, matrix(a, i), &lda, piv, &inf);
         if (!inf)
             CALL(dt, getri, &n, matrix(a, i), &lda, piv, work, &lw, &inf);
-        ((int32_t *)tensor_data(info))[i] = inf;
+        ((int32_t *)tensor_host(info))[i] = inf;
         if (inf > 0 && arg_b(c, 1, false))
             ok = err_set(
                 c->err, ERR_linalg,
@@ -532,7 +532,7 @@ static int parity(const tp_tensor *piv, int64_t b, int64_t n)
 {
     int s = 1;
     for (int64_t i = 0; i < n; i++)
-        s = ((int32_t *)tensor_data(piv))[b * n + i] != i + 1 ? -s : s;
+        s = ((int32_t *)tensor_host(piv))[b * n + i] != i + 1 ? -s : s;
     return s;
 }
 
@@ -573,10 +573,10 @@ bool eager_lu_factor(op_call *c)
     tp_tensor *lu = c->res[0], *info = c->res[2];
     char el[64];
     no_info(info);
-    if (!factor(c, lu, c->res[1], tensor_data(info)))
+    if (!factor(c, lu, c->res[1], tensor_host(info)))
         return false;
     for (int64_t i = 0; i < info->numel && arg_b(c, 2, false); i++) {
-        int k = ((int32_t *)tensor_data(info))[i];
+        int k = ((int32_t *)tensor_host(info))[i];
         if (k > 0)
             return err_set(
                 c->err, ERR_runtime,
@@ -597,10 +597,10 @@ bool eager_solve_ex(op_call *c)
     dtype dt = (dtype)a->dt;
     char el[64];
     no_info(info);
-    if (!factor(c, lu, piv, tensor_data(info)))
+    if (!factor(c, lu, piv, tensor_host(info)))
         return false;
     for (int64_t i = 0; i < info->numel && arg_b(c, 3, false); i++)
-        if (((int32_t *)tensor_data(info))[i] > 0)
+        if (((int32_t *)tensor_host(info))[i] > 0)
             return err_set(c->err, ERR_linalg,
                            "torch.linalg.solve: %sThe solver failed because the input matrix is singular.",
                            element(el, sizeof el, lu, i));
@@ -634,7 +634,7 @@ bool eager_solve_ex(op_call *c)
         }
         int inf = 0;
         if (nl)
-            CALL(dt, getrs, left ? "N" : "T", &n, &p, matrix(lu, at), &lda, (int *)tensor_data(piv) + at * n,
+            CALL(dt, getrs, left ? "N" : "T", &n, &p, matrix(lu, at), &lda, (int *)tensor_host(piv) + at * n,
                  matrix(w, i), &ldb, &inf);
     }
     /* back into x's own layout */
@@ -678,7 +678,7 @@ bool eager_cholesky(op_call *c)
     for (int64_t i = 0; i < batches(l); i++) {
         int inf = 0;
         CALL((dtype)l->dt, potrf, upper ? "U" : "L", &n, matrix(l, i), &lda, &inf);
-        ((int32_t *)tensor_data(info))[i] = inf;
+        ((int32_t *)tensor_host(info))[i] = inf;
         if (inf > 0 && arg_b(c, 2, false))
             return err_set(
                 c->err, ERR_linalg,
@@ -700,7 +700,7 @@ bool eager_geqrf(op_call *c)
     void *work = mem_alloc((size_t)lw * 8);
     for (int64_t i = 0; i < batches(a); i++)
         CALL((dtype)a->dt, geqrf, &m, &n, matrix(a, i), &lda,
-             (void *)((char *)tensor_data(tau) + (size_t)(i * k) * es), work, &lw, &inf);
+             (void *)((char *)tensor_host(tau) + (size_t)(i * k) * es), work, &lw, &inf);
     free(work);
     return true;
 }
@@ -718,9 +718,9 @@ bool eager_ldl_factor(op_call *c)
     void *work = mem_alloc((size_t)lw * 8);
     for (int64_t i = 0; i < batches(a) && ok; i++) {
         int inf = 0;
-        CALL((dtype)a->dt, sytrf, "L", &n, matrix(a, i), &lda, (int *)tensor_data(piv) + i * n, work, &lw,
+        CALL((dtype)a->dt, sytrf, "L", &n, matrix(a, i), &lda, (int *)tensor_host(piv) + i * n, work, &lw,
              &inf);
-        ((int32_t *)tensor_data(info))[i] = inf;
+        ((int32_t *)tensor_host(info))[i] = inf;
         if (inf > 0 && arg_b(c, 2, false))
             ok = err_set(
                 c->err, ERR_runtime,
@@ -746,17 +746,17 @@ bool eager_ldl_solve(op_call *c)
     int n = (int)ROWS(x), nrhs = (int)COLS(x), lda = ld(a), inf = 0;
     bool ok = true; /* LAPACK trusts its pivots */
     for (int64_t i = 0; ok && i < piv->numel; i++) {
-        int32_t p = ((int32_t *)tensor_data(piv))[i];
+        int32_t p = ((int32_t *)tensor_host(piv))[i];
         ok = (p >= 1 && p <= n) || (p <= -1 && p >= -n);
         if (ok && p < 0) { /* the first of two equal ones */
-            ok = i % n + 1 < n && ((int32_t *)tensor_data(piv))[i + 1] == p;
+            ok = i % n + 1 < n && ((int32_t *)tensor_host(piv))[i + 1] == p;
             i++;
         }
     }
     if (!ok)
         err_set(c->err, ERR_runtime, "torch.linalg.ldl_solve: the pivots are not those of ldl_factor");
     for (int64_t i = 0; ok && i < batches(x); i++)
-        CALL((dtype)x->dt, sytrs, "L", &n, &nrhs, matrix(a, i), &lda, (int *)tensor_data(piv) + i * n,
+        CALL((dtype)x->dt, sytrs, "L", &n, &nrhs, matrix(a, i), &lda, (int *)tensor_host(piv) + i * n,
              matrix(x, i), &lda, &inf);
     return scratch_end(&s, ok);
 }
@@ -779,7 +779,7 @@ bool eager_qr(op_call *c)
     for (int d = 0; d < ND(a) - 2; d++)
         nb *= a->size[d];
     for (int64_t i = 0; i < nb; i++) {
-        char *p = (char *)tensor_data(w) + (size_t)(i * m * n) * es;
+        char *p = (char *)tensor_host(w) + (size_t)(i * m * n) * es;
         if (k)
             CALL(dt, geqrf, &m, &n, (void *)p, &lda, tau, work, &lw, &inf);
         if (r->numel)
@@ -818,7 +818,7 @@ bool eager_svd(op_call *c)
         tp_tensor *side[2] = { u, vh };
         for (int f = 0; f < 2 && uv; f++) {
             if (side[f]->numel)
-                memset(tensor_data(side[f]), 0, (size_t)side[f]->numel * es);
+                memset(tensor_host(side[f]), 0, (size_t)side[f]->numel * es);
             for (int64_t b = 0; b < batches(side[f]); b++)
                 for (int64_t i = 0; i < MIN(ROWS(side[f]), COLS(side[f])); i++)
                     elem_set_f(dt, (char *)matrix(side[f], b) + (size_t)(i * (ROWS(side[f]) + 1)) * es, 1);
@@ -834,7 +834,7 @@ bool eager_svd(op_call *c)
         bool finite = true;
         for (int64_t e = 0; e < (int64_t)m * n && finite; e++)
             finite = isfinite(elem_get_f(dt, (char *)matrix(w, i) + (size_t)e * es));
-        char *sp = (char *)tensor_data(sv) + (size_t)(i * k) * es;
+        char *sp = (char *)tensor_host(sv) + (size_t)(i * k) * es;
         if (finite)
             CALL(dt, gesdd, uv ? (full ? "A" : "S") : "N", &m, &n, matrix(w, i), &lda, (void *)sp,
                  uv ? matrix(u, i) : (void *)sp, &ldu, uv ? matrix(vh, i) : (void *)sp, &ldv, work, &lw, iw,
@@ -880,7 +880,7 @@ bool eager_eigh(op_call *c)
     for (int64_t i = 0; i < batches(v) && ok; i++) {
         int inf = 0;
         CALL(dt, syevd, vec ? "V" : "N", uplo, &n, matrix(v, i), &lda,
-             (void *)((char *)tensor_data(w) + (size_t)(i * n) * dtype_size(dt)), work, &lw, iw, &liw, &inf);
+             (void *)((char *)tensor_host(w) + (size_t)(i * n) * dtype_size(dt)), work, &lw, iw, &liw, &inf);
         if (inf > 0)
             ok = err_set(
                 c->err, ERR_linalg,
@@ -978,9 +978,9 @@ bool eager_lu_solve(op_call *c)
     if (!pv || !w || !tensor_copy(pv, piv, c->err))
         return scratch_end(&s, false);
     for (int64_t i = 0; i < pv->numel; i++) /* LAPACK swaps rows by them without looking */
-        if (((int *)tensor_data(pv))[i] < 1 || ((int *)tensor_data(pv))[i] > ROWS(lu)) {
+        if (((int *)tensor_host(pv))[i] < 1 || ((int *)tensor_host(pv))[i] > ROWS(lu)) {
             err_set(c->err, ERR_runtime,
-                    ((int *)tensor_data(pv))[i] < 1
+                    ((int *)tensor_host(pv))[i] < 1
                         ? "Pivots given to lu_solve must all be greater or equal to 1. Did you properly pass "
                           "the result of lu_factor?"
                         : "Pivots given to lu_solve must all be smaller or equal to LU.size(-2). Did you "
@@ -990,7 +990,7 @@ bool eager_lu_solve(op_call *c)
     int n = (int)ROWS(lu), p = (int)COLS(w), lda = ld(lu), ldb = ld(w), inf = 0;
     for (int64_t i = 0; i < batches(w); i++)
         CALL((dtype)x->dt, getrs, adj == left ? "T" : "N", &n, &p, matrix(lu, i), &lda,
-             (int *)tensor_data(pv) + i * n, matrix(w, i), &ldb, &inf);
+             (int *)tensor_host(pv) + i * n, matrix(w, i), &ldb, &inf);
     if (!left) {
         int k = ND(w);
         symint t = w->size[k - 2];
@@ -1043,7 +1043,7 @@ bool eager_lstsq(op_call *c)
             else
                 dgelsd_(&m, &n, &p, pa, &lda, pb, &ldb, sv, &rc, &rank, work, &lw, iw, &inf);
             if (c->res[3]->numel)
-                memcpy((char *)tensor_data(c->res[3]) + (size_t)(i * mn) * dtype_size(dt), sv,
+                memcpy((char *)tensor_host(c->res[3]) + (size_t)(i * mn) * dtype_size(dt), sv,
                        (size_t)mn * dtype_size(dt));
         } else {
             memset(iw, 0, sizeof(int) * (size_t)MAX(n, 1));
@@ -1053,7 +1053,7 @@ bool eager_lstsq(op_call *c)
                 dgelsy_(&m, &n, &p, pa, &lda, pb, &ldb, iw, &rc, &rank, work, &lw, &inf);
         }
         if (c->res[2]->numel && i < c->res[2]->numel)
-            ((int64_t *)tensor_data(c->res[2]))[i] = rank;
+            ((int64_t *)tensor_host(c->res[2]))[i] = rank;
         full = full && rank == n;
     }
     tp_tensor *top = scratch_take(&s, tensor_on(bw->storage, dt, ND(x), x->size, bw->stride, 0));
@@ -1071,7 +1071,7 @@ bool eager_lstsq(op_call *c)
                                           (char *)matrix(bw, i) + (size_t)(j * tall + k) * dtype_size(dt));
                     sum += v * v;
                 }
-                elem_set_f(dt, (char *)tensor_data(res) + (size_t)(i * p + j) * dtype_size(dt), sum);
+                elem_set_f(dt, (char *)tensor_host(res) + (size_t)(i * p + j) * dtype_size(dt), sum);
             }
     free(work);
     free(sv);

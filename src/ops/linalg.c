@@ -188,7 +188,7 @@ bool shape_dot(op_call *c)
 /* ---- kernels ---- */
 static mat mat_of(const tp_tensor *t) /* the last two dimensions */
 {
-    return (mat){ tensor_data(t), t->stride[t->ndim - 2], t->stride[t->ndim - 1] };
+    return (mat){ tensor_host(t), t->stride[t->ndim - 2], t->stride[t->ndim - 1] };
 }
 static mat at_batch(mat x, const tp_tensor *t, int64_t i)
 {
@@ -227,7 +227,7 @@ static bool row_added(const tp_tensor *self, dtype w, tp_tensor *a, tp_tensor *b
         (last == 1 && self->size[0] != 1 && self->stride[0] != 0))
         return false;
     return own->gemm(w, a->size[0], b->size[1], a->size[1], 1, mat_of(a), mat_of(b), 0, mat_of(o), 1, 0, 0, 0,
-                     tensor_data(self));
+                     tensor_host(self));
 }
 
 /* res = alpha a b + beta self; two or three dimensions; self NULL means beta 0. */
@@ -317,7 +317,7 @@ bool eager_dot(op_call *c)
               *o = scratch_out(&s, c->res[0], w);
     if (!a || !b || !o)
         return scratch_end(&s, false);
-    gemm_one(w, 1, 1, a->numel, 1, (mat){ tensor_data(a), 1, a->stride[0] },
-             (mat){ tensor_data(b), b->stride[0], 1 }, 0, (mat){ tensor_data(o), 1, 1 });
+    gemm_one(w, 1, 1, a->numel, 1, (mat){ tensor_host(a), 1, a->stride[0] },
+             (mat){ tensor_host(b), b->stride[0], 1 }, 0, (mat){ tensor_host(o), 1, 1 });
     return scratch_end(&s, true);
 }

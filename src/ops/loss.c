@@ -96,26 +96,26 @@ bool eager_nll(op_call *c)
     double sum = 0, total = 0;
     for (int64_t n = 0; n < v.n; n++)
         for (int64_t l = 0; l < v.l; l++) {
-            int64_t k = ((int64_t *)tensor_data(t))[n * v.l + l], at = (n * v.c + k) * v.l + l;
+            int64_t k = ((int64_t *)tensor_host(t))[n * v.l + l], at = (n * v.c + k) * v.l + l;
             double loss = 0;
             if (k != ignore) {
                 if (!class_ok(c, k, v.c))
                     return scratch_end(&s, false);
-                double cw = wt ? ((double *)tensor_data(wt))[k] : 1;
-                loss = -cw * (f ? ((float *)tensor_data(xi))[at] : ((double *)tensor_data(xi))[at]);
+                double cw = wt ? ((double *)tensor_host(wt))[k] : 1;
+                loss = -cw * (f ? ((float *)tensor_host(xi))[at] : ((double *)tensor_host(xi))[at]);
                 total += cw;
             }
             sum += loss;
             if (each) {
                 if (f)
-                    ((float *)tensor_data(y))[n * v.l + l] = (float)loss;
+                    ((float *)tensor_host(y))[n * v.l + l] = (float)loss;
                 else
-                    ((double *)tensor_data(y))[n * v.l + l] = loss;
+                    ((double *)tensor_host(y))[n * v.l + l] = loss;
             }
         }
     if (!each)
-        elem_set_f(w, tensor_data(y), red == 1 ? sum / total : sum);
-    elem_set_f((dtype)c->res[1]->dt, tensor_data(c->res[1]), each ? 0 : total);
+        elem_set_f(w, tensor_host(y), red == 1 ? sum / total : sum);
+    elem_set_f((dtype)c->res[1]->dt, tensor_host(c->res[1]), each ? 0 : total);
     return scratch_end(&s, true);
 }
 
@@ -142,20 +142,20 @@ bool eager_nll_backward(op_call *c)
     nll v = nll_of(x);
     int64_t red = c->arg[4].i, ignore = c->arg[5].i;
     bool each = red == 0 && x->ndim > 1;
-    double total = elem_get_f((dtype)arg_t(c, 6)->dt, tensor_data(arg_t(c, 6)));
+    double total = elem_get_f((dtype)arg_t(c, 6)->dt, tensor_host(arg_t(c, 6)));
     size_t es = dtype_size(dt);
     if (dx->numel)
-        memset(tensor_data(dx), 0, (size_t)dx->numel * es);
+        memset(tensor_host(dx), 0, (size_t)dx->numel * es);
     for (int64_t n = 0; n < v.n; n++)
         for (int64_t l = 0; l < v.l; l++) {
-            int64_t k = ((int64_t *)tensor_data(t))[n * v.l + l];
+            int64_t k = ((int64_t *)tensor_host(t))[n * v.l + l];
             if (k == ignore)
                 continue;
             if (!class_ok(c, k, v.c))
                 return scratch_end(&s, false);
-            double g = ((double *)tensor_data(dy))[each ? n * v.l + l : 0] *
-                       (wt ? ((double *)tensor_data(wt))[k] : 1);
-            elem_set_f(dt, (char *)tensor_data(dx) + (size_t)((n * v.c + k) * v.l + l) * es,
+            double g = ((double *)tensor_host(dy))[each ? n * v.l + l : 0] *
+                       (wt ? ((double *)tensor_host(wt))[k] : 1);
+            elem_set_f(dt, (char *)tensor_host(dx) + (size_t)((n * v.c + k) * v.l + l) * es,
                        -g / (red == 1 ? total : 1));
         }
     return scratch_end(&s, true);
@@ -211,7 +211,7 @@ bool eager_bce(op_call *c)
     double sum = 0;
     bool single = x->dt == DT_f32;
     for (int64_t i = 0; i < x->numel; i++) {
-        double p = ((double *)tensor_data(xi))[i], q = ((double *)tensor_data(t))[i];
+        double p = ((double *)tensor_host(xi))[i], q = ((double *)tensor_host(t))[i];
         if (!(p >= 0 && p <= 1)) {
             err_set(c->err, ERR_runtime, "all elements of input should be between 0 and 1");
             return scratch_end(&s, false);
@@ -219,13 +219,13 @@ bool eager_bce(op_call *c)
         double l0 = single ? (double)logf((float)p) : log(p),
                l1 = single ? (double)log1pf((float)-p) : log1p(-p);
         double l = (q - 1) * fmax(l1, -100) - q * fmax(l0, -100);
-        l *= w ? ((double *)tensor_data(w))[i] : 1;
+        l *= w ? ((double *)tensor_host(w))[i] : 1;
         sum += l;
         if (each)
-            ((double *)tensor_data(y))[i] = l;
+            ((double *)tensor_host(y))[i] = l;
     }
     if (!each)
-        elem_set_f((dtype)y->dt, tensor_data(y), red == 1 ? sum / (double)x->numel : sum);
+        elem_set_f((dtype)y->dt, tensor_host(y), red == 1 ? sum / (double)x->numel : sum);
     return scratch_end(&s, true);
 }
 bool shape_bce_backward(op_call *c) /* (grad_output, self, target, weight, reduction) */
@@ -246,10 +246,10 @@ bool eager_bce_backward(op_call *c)
     if (!dy || !xi || !t || !dx || s.failed)
         return scratch_end(&s, false);
     for (int64_t i = 0; i < x->numel; i++) {
-        double p = ((double *)tensor_data(xi))[i], q = ((double *)tensor_data(t))[i];
-        double g = ((double *)tensor_data(dy))[dy->numel == 1 ? 0 : i] * (p - q) / fmax((1 - p) * p, 1e-12);
-        g *= w ? ((double *)tensor_data(w))[i] : 1;
-        ((double *)tensor_data(dx))[i] = red == 1 ? g / (double)x->numel : g;
+        double p = ((double *)tensor_host(xi))[i], q = ((double *)tensor_host(t))[i];
+        double g = ((double *)tensor_host(dy))[dy->numel == 1 ? 0 : i] * (p - q) / fmax((1 - p) * p, 1e-12);
+        g *= w ? ((double *)tensor_host(w))[i] : 1;
+        ((double *)tensor_host(dx))[i] = red == 1 ? g / (double)x->numel : g;
     }
     return scratch_end(&s, true);
 }

@@ -76,8 +76,8 @@ bool eager_matrix_exp(op_call *c)
     int64_t n = COLS(x), w = n * n;
     double *tmp = mem_alloc(sizeof(double) * (size_t)MAX(3 * w, 1));
     for (int64_t i = 0; w && i < x->numel / w; i++) {
-        memcpy(tmp, (double *)tensor_data(x) + i * w, sizeof(double) * (size_t)w);
-        exponential(n, tmp, tmp + w, tmp + 2 * w, (double *)tensor_data(y) + i * w);
+        memcpy(tmp, (double *)tensor_host(x) + i * w, sizeof(double) * (size_t)w);
+        exponential(n, tmp, tmp + w, tmp + 2 * w, (double *)tensor_host(y) + i * w);
     }
     free(tmp);
     return scratch_end(&s, true);
@@ -111,8 +111,8 @@ bool eager_lu_permutation(op_call *c)
     int64_t k = p->size[p->ndim - 1], m = o->size[o->ndim - 1], nb = m ? o->numel / m : 0;
     bool ok = true;
     for (int64_t i = 0; i < nb && ok; i++) {
-        int64_t *perm = (int64_t *)tensor_data(o) + i * m;
-        const int32_t *piv = (const int32_t *)tensor_data(p) + i * k;
+        int64_t *perm = (int64_t *)tensor_host(o) + i * m;
+        const int32_t *piv = (const int32_t *)tensor_host(p) + i * k;
         for (int64_t j = 0; j < m; j++)
             perm[j] = j;
         for (int64_t j = 0; j < k && ok; j++) {

@@ -20,7 +20,7 @@ static inline void put(void *p, bool f, int64_t i, double v)
     else
         ((double *)p)[i] = v;
 }
-static void *data_or_null(tp_tensor *t) { return t ? tensor_data(t) : NULL; }
+static void *data_or_null(tp_tensor *t) { return t ? tensor_host(t) : NULL; }
 
 /* Sum and sum of squared deviations of n elements, in two passes: the mean first, then what is left. */
 static void moments(const void *x, bool f, int64_t n, double *mean, double *var)
@@ -199,12 +199,12 @@ static bool rows_forward(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *b, r
     if (!xi || !y || !m || !r || s.failed)
         return scratch_end(&s, false);
     j.f = t == DT_f32;
-    j.x = tensor_data(xi);
+    j.x = tensor_host(xi);
     j.w = data_or_null(wi);
     j.b = data_or_null(bi);
-    j.y = tensor_data(y);
-    j.mean = tensor_data(m);
-    j.rstd = tensor_data(r);
+    j.y = tensor_host(y);
+    j.mean = tensor_host(m);
+    j.rstd = tensor_host(r);
     if (j.n)
         pool_for(rows, MAX(1, 16384 / j.n), norm_rows, &j);
     else
@@ -227,13 +227,13 @@ static bool rows_backward(op_call *c, tp_tensor *dy, tp_tensor *x, tp_tensor *me
     if (!dyi || !xi || !m || !r || s.failed)
         return scratch_end(&s, false);
     j.f = t == DT_f32;
-    j.dy = tensor_data(dyi);
-    j.x = tensor_data(xi);
+    j.dy = tensor_host(dyi);
+    j.x = tensor_host(xi);
     j.w = data_or_null(wi);
-    j.mean = tensor_data(m);
-    j.rstd = tensor_data(r);
+    j.mean = tensor_host(m);
+    j.rstd = tensor_host(r);
     if (dx && j.n) {
-        j.y = tensor_data(dx);
+        j.y = tensor_host(dx);
         pool_for(rows, MAX(1, 16384 / j.n), norm_rows_back, &j);
     }
     if (dw || db) {
@@ -775,12 +775,12 @@ static bool batch_norm(op_call *c, tp_tensor *rm_out, tp_tensor *rv_out)
                  .L = x->numel ? x->numel / (N * C) : 0,
                  .eps = val_as_f(&c->arg[7]),
                  .momentum = val_as_f(&c->arg[6]),
-                 .x = tensor_data(xi),
+                 .x = tensor_host(xi),
                  .w = data_or_null(w),
                  .b = data_or_null(b),
-                 .y = tensor_data(y),
-                 .mean = tensor_data(m),
-                 .inv = tensor_data(v),
+                 .y = tensor_host(y),
+                 .mean = tensor_host(m),
+                 .inv = tensor_host(v),
                  .rm = data_or_null(rm),
                  .rv = data_or_null(rv) };
     pool_for(C, MAX(1, 16384 / MAX(1, N * j.L)), bn_channels, &j);
@@ -858,9 +858,9 @@ bool eager_batch_norm_backward(op_call *c)
                  .C = C,
                  .L = x->numel ? x->numel / (N * C) : 0,
                  .eps = val_as_f(&c->arg[8]),
-                 .x = tensor_data(xi),
+                 .x = tensor_host(xi),
                  .w = data_or_null(w),
-                 .dy = tensor_data(dy),
+                 .dy = tensor_host(dy),
                  .y = data_or_null(dx),
                  .mean = data_or_null(m),
                  .inv = data_or_null(v),

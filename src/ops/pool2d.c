@@ -409,7 +409,7 @@ static bool run_max(op_call *c, win *w, tp_tensor *x)
               *ix = scratch_out(&s, c->res[1], DT_i64);
     if (!xi || !y || !ix)
         return scratch_end(&s, false);
-    job j = { w, t, tensor_data(xi), tensor_data(y), tensor_data(ix) };
+    job j = { w, t, tensor_host(xi), tensor_host(y), tensor_host(ix) };
     pool_for(w->planes, grain(w), max_planes, &j);
     return scratch_end(&s, true);
 }
@@ -420,7 +420,7 @@ static bool run_avg(op_call *c, win *w, tp_tensor *x)
     tp_tensor *xi = scratch_in(&s, x, t), *y = scratch_out(&s, c->res[0], t);
     if (!xi || !y)
         return scratch_end(&s, false);
-    job j = { w, t, tensor_data(xi), tensor_data(y), NULL };
+    job j = { w, t, tensor_host(xi), tensor_host(y), NULL };
     pool_for(w->planes, grain(w), avg_planes, &j);
     return scratch_end(&s, true);
 }
@@ -434,8 +434,8 @@ static bool run_back(op_call *c, win *w, tp_tensor *index)
     if (!dy || !dx || s.failed)
         return scratch_end(&s, false);
     if (dx->numel)
-        memset(tensor_data(dx), 0, (size_t)dx->numel * dtype_size(t));
-    job j = { w, t, tensor_data(dx), tensor_data(dy), ix ? tensor_data(ix) : NULL };
+        memset(tensor_host(dx), 0, (size_t)dx->numel * dtype_size(t));
+    job j = { w, t, tensor_host(dx), tensor_host(dy), ix ? tensor_host(ix) : NULL };
     pool_for(w->planes, grain(w), ix ? max_back_planes : avg_back_planes, &j);
     return scratch_end(&s, true);
 }
@@ -526,7 +526,7 @@ bool eager_max_pool2d_offsets(op_call *c)
               *of = scratch_out(&s, c->res[1], DT_i8);
     if (!xi || !y || !of)
         return scratch_end(&s, false);
-    job j = { &w, t, tensor_data(xi), tensor_data(y), tensor_data(of) };
+    job j = { &w, t, tensor_host(xi), tensor_host(y), tensor_host(of) };
     pool_for(w.planes, grain(&w), max_offset_planes, &j);
     return scratch_end(&s, true);
 }
@@ -560,8 +560,8 @@ bool eager_max_pool2d_offsets_backward(op_call *c)
     if (!dy || !of || !dx)
         return scratch_end(&s, false);
     if (dx->numel)
-        memset(tensor_data(dx), 0, (size_t)dx->numel * dtype_size(t));
-    job j = { &w, t, tensor_data(dx), tensor_data(dy), tensor_data(of) };
+        memset(tensor_host(dx), 0, (size_t)dx->numel * dtype_size(t));
+    job j = { &w, t, tensor_host(dx), tensor_host(dy), tensor_host(of) };
     pool_for(w.planes, grain(&w), max_offset_back_planes, &j);
     return scratch_end(&s, true);
 }

@@ -150,7 +150,7 @@ static bool draw_from(op_call *c, tp_tensor *t, draw *d, tp_gen *g)
     d->out = conv_of(d->dt, d->kind == DRAW_int                ? DT_i64
                             : d->wide || d->kind > DRAW_normal ? DT_f64
                                                                : DT_f32);
-    d->data = tensor_data(to);
+    d->data = tensor_host(to);
     d->seed = g->seed;
     d->few = d->kind == DRAW_int && d->span && d->span <= 1ull << 32;
     if (d->kind == DRAW_int && d->span)
@@ -210,7 +210,7 @@ bool shape_rng_reserve(op_call *c)
 bool eager_rng_reserve(op_call *c)
 {
     tp_gen *g = gen_default();
-    int64_t *o = tensor_data(c->res[0]);
+    int64_t *o = tensor_host(c->res[0]);
     o[0] = (int64_t)g->seed;
     o[1] = (int64_t)gen_reserve(g, (uint64_t)c->arg[0].i);
     return true;
@@ -310,7 +310,7 @@ bool eager_randperm(op_call *c)
         p[j] = i;
     }
     if (n)
-        conv_of((dtype)o->dt, DT_i64)(n, tensor_data(o), p);
+        conv_of((dtype)o->dt, DT_i64)(n, tensor_host(o), p);
     free(p);
     return true;
 }
@@ -405,7 +405,7 @@ bool eager_geometric_(op_call *c) { return draw2(c, DRAW_geom, false); }
 /* bernoulli: with a probability for all, or one for each element */
 #define IN_RANGE(T)                           \
     for (int64_t i = 0; i < t->numel; i++) {  \
-        T v = ((const T *)tensor_data(t))[i]; \
+        T v = ((const T *)tensor_host(t))[i]; \
         bad |= !(v >= 0 && v <= 1);           \
     }
 static bool probabilities(op_call *c, tp_tensor *p)
@@ -435,7 +435,7 @@ static bool bern(op_call *c, tp_tensor *to, const tp_val *p)
         return false;
     tp_tensor *w = tensor_new(DT_f64, to->ndim, to->size, c->err);
     bool ok = w && tensor_copy(w, p->t, c->err) &&
-              draw_fill(c, to, &(draw){ .kind = DRAW_bern_t, .p = tensor_data(w) });
+              draw_fill(c, to, &(draw){ .kind = DRAW_bern_t, .p = tensor_host(w) });
     tensor_unref(w);
     return ok;
 }
@@ -595,8 +595,8 @@ bool eager_multinomial(op_call *c)
     bool ok = w && tensor_copy(w, t, c->err) && (u = tensor_new(DT_f64, 1, (symint[]){ rows * k }, c->err));
     ok = ok && draw_fill(c, u, &(draw){ .kind = DRAW_uniform, .b = 1 });
     for (int64_t r = 0; ok && r < rows; r++)
-        ok = sample(c, (double *)tensor_data(w) + r * m, m, k, c->arg[2].b, (double *)tensor_data(u) + r * k,
-                    (int64_t *)tensor_data(c->res[0]) + r * k);
+        ok = sample(c, (double *)tensor_host(w) + r * m, m, k, c->arg[2].b, (double *)tensor_host(u) + r * k,
+                    (int64_t *)tensor_host(c->res[0]) + r * k);
     tensor_unref(w);
     tensor_unref(u);
     return ok;

@@ -240,7 +240,7 @@ static void tri_rows(void *arg, int64_t b, int64_t e)
     int64_t rows = t->size[t->ndim - 2], cols = t->size[t->ndim - 1];
     size_t es = dtype_size((dtype)t->dt);
     for (int64_t r = b; r < e; r++) {
-        char *p = (char *)tensor_data(t) + (size_t)(r * cols) * es;
+        char *p = (char *)tensor_host(t) + (size_t)(r * cols) * es;
         int64_t cut = r % rows + j->diag + (j->lower ? 1 : 0); /* first column on the right side */
         cut = MAX(0, MIN(cut, cols));
         if (j->lower)
@@ -474,7 +474,7 @@ bool eager_fill_diagonal(op_call *c)
         step += t->stride[d];
     }
     size_t es = dtype_size((dtype)t->dt);
-    char *p = tensor_data(t);
+    char *p = tensor_host(t);
     if (wrap && t->ndim == 2 && t->size[0] > t->size[1] + 1) /* the diagonal restarts after each full block */
         n = (t->size[0] * t->size[1] + t->size[1]) / (t->size[1] + 1);
     for (int64_t i = 0; i < n; i++) {
@@ -689,7 +689,7 @@ bool eager_repeat_interleave(op_call *c)
     tp_tensor *o = c->res[0] = tensor_new(dt, 1, &total, c->err);
     if (!o)
         return false;
-    char *p = tensor_data(o);
+    char *p = tensor_host(o);
     for (int64_t i = 0; i < r->numel; i++)
         for (int64_t k = elem_get_i(dt, tensor_elem(r, i)); k > 0; k--, p += dtype_size(dt))
             elem_set_i(dt, p, i);

@@ -176,10 +176,10 @@ tp_tensor *red_run(red_id id, tp_tensor *t, uint32_t mask, int ndim, const symin
                           : flt           ? 0
                                           : 2,
                   .es = dtype_size((dtype)t->dt),
-                  .data = tensor_data(t),
+                  .data = tensor_host(t),
                   .nout = acc->numel,
                   .nred = 1,
-                  .acc = tensor_data(acc) };
+                  .acc = tensor_host(acc) };
     static const dtype packed_dt[] = { DT_f32, DT_f64, DT_i64 };
     j.conv = t->dt == packed_dt[j.kind] ? NULL : conv_of(packed_dt[j.kind], (dtype)t->dt);
     j.ces = dtype_size(packed_dt[j.kind]);
@@ -219,7 +219,7 @@ tp_tensor *red_run(red_id id, tp_tensor *t, uint32_t mask, int ndim, const symin
             tensor_unref(acc);
             return NULL;
         }
-        j.acc = tensor_data(more);
+        j.acc = tensor_host(more);
         start(j.k, flt, j.acc, j.nout * j.nchunk);
     }
     j.ncol = j.cols ? (j.kept[0].size + BLOCK - 1) / BLOCK : 1;
@@ -227,7 +227,7 @@ tp_tensor *red_run(red_id id, tp_tensor *t, uint32_t mask, int ndim, const symin
     int64_t cost = MIN(j.nred, j.chunk) * width;
     pool_for(items, MAX(1, 32768 / MAX(cost, 1)), piece, &j);
     if (more) {
-        char *to = tensor_data(acc);
+        char *to = tensor_host(acc);
         for (int64_t c = 0; c < j.nchunk; c++)
             j.k->mix[flt ? 0 : 1](j.nout, to, j.acc + c * j.nout * 8);
         tensor_unref(more);
@@ -253,7 +253,7 @@ void lines_init(lines *l, int nop, tp_tensor *const *ts, int dim)
         l->ndim++;
     }
     for (int k = 0; k < nop; k++) {
-        l->data[k] = ts[k] ? tensor_data(ts[k]) : NULL;
+        l->data[k] = ts[k] ? tensor_host(ts[k]) : NULL;
         size_t es = ts[k] ? dtype_size((dtype)ts[k]->dt) : 0;
         l->step[k] = ts[k] ? (ts[k]->ndim ? ts[k]->stride[dim] : 1) * (int64_t)es : 0;
     }

@@ -245,7 +245,7 @@ bool eager_mean(op_call *c)
         return false;
     tp_tensor *t = input_as(c, &a), *acc = t ? fold(c, RED_sum, t, mask, NULL) : NULL;
     if (acc) {
-        double n = (double)count_of(t, mask), *p = tensor_data(acc);
+        double n = (double)count_of(t, mask), *p = tensor_host(acc);
         for (int64_t i = 0; i < acc->numel; i++)
             p[i] /= n;
     }
@@ -263,7 +263,7 @@ bool eager_nanmean(op_call *c)
     tp_tensor *acc = fold(c, RED_nansum, t, mask, NULL), *n = fold(c, RED_notnan, t, mask, NULL);
     if (acc && n)
         for (int64_t i = 0; i < acc->numel; i++)
-            ((double *)tensor_data(acc))[i] /= ((double *)tensor_data(n))[i];
+            ((double *)tensor_host(acc))[i] /= ((double *)tensor_host(n))[i];
     bool ok = n != NULL;
     tensor_unref(n);
     return finish(c, acc, 0) && ok;
@@ -278,13 +278,13 @@ static bool variance(op_call *c, bool root)
     if (!mask_of(c, &a, t, &mask) || !(mean = fold(c, RED_sum, t, mask, NULL)))
         return false;
     double n = (double)count_of(t, mask), corr = arg_f(c, 2, 1), dof = MAX(n - corr, 0);
-    double *m = tensor_data(mean);
+    double *m = tensor_host(mean);
     for (int64_t i = 0; i < mean->numel; i++)
         m[i] /= n;
     red_par par = { 0, m };
     acc = fold(c, RED_sqdiff, t, mask, &par);
     if (acc) {
-        double *p = tensor_data(acc);
+        double *p = tensor_host(acc);
         for (int64_t i = 0; i < acc->numel; i++)
             p[i] = root ? sqrt(p[i] / dof) : p[i] / dof;
     }
@@ -314,7 +314,7 @@ bool eager_vector_norm(op_call *c)
                                  : RED_sumpow;
     tp_tensor *acc = fold(c, id, arg_t(c, 0), mask, &par);
     if (acc && (id == RED_sumsq || id == RED_sumcube || id == RED_sumpow)) {
-        double *v = tensor_data(acc);
+        double *v = tensor_host(acc);
         for (int64_t i = 0; i < acc->numel; i++)
             v[i] = p == 2 ? sqrt(v[i]) : pow(v[i], 1 / p);
     }

@@ -168,9 +168,9 @@ static bool scan_packed(tp_tensor *t, tp_tensor *o, tp_tensor *idx, int dim, sca
         !tensor_is_contiguous(o) || (idx && !tensor_is_contiguous(idx)) || (j.a.inner > 1 && j.a.inner < 8) ||
         j.a.n > INT32_MAX)
         return false;
-    j.in = tensor_data(t);
-    j.out = tensor_data(o);
-    j.idx = idx ? tensor_data(idx) : NULL;
+    j.in = tensor_host(t);
+    j.out = tensor_host(o);
+    j.idx = idx ? tensor_host(idx) : NULL;
     j.tiles = (j.a.inner + SCAN_COLS - 1) / SCAN_COLS;
     if (j.a.inner == 1)
         pool_for(j.a.outer, MAX(1, 16384 / j.a.n), scan_packed_lines, &j);
@@ -365,7 +365,7 @@ static bool soft_by_cols(tp_tensor *x, tp_tensor *o, int dim, bool log_)
     if (x->dt != o->dt || (x->dt != DT_f32 && x->dt != DT_f64) || !tensor_is_contiguous(x) ||
         !tensor_is_contiguous(o) || !x->ndim || !x->numel)
         return false;
-    cols_job j = { tensor_data(x), tensor_data(o), dtype_size((dtype)x->dt), x->size[dim], 1, 0, log_ };
+    cols_job j = { tensor_host(x), tensor_host(o), dtype_size((dtype)x->dt), x->size[dim], 1, 0, log_ };
     int64_t outer = 1;
     for (int d = 0; d < x->ndim; d++)
         *(d < dim ? &outer : &j.inner) *= d == dim ? 1 : x->size[d];

@@ -342,8 +342,8 @@ static bool median_all(op_call *c, ord_kind kind)
         return false;
     if (!t->numel) {
         dtype_is_float((dtype)o->dt)
-            ? elem_set_f((dtype)o->dt, tensor_data(o), NAN)
-            : elem_set_i((dtype)o->dt, tensor_data(o), o->dt == DT_i32 ? INT32_MIN : INT64_MIN);
+            ? elem_set_f((dtype)o->dt, tensor_host(o), NAN)
+            : elem_set_i((dtype)o->dt, tensor_host(o), o->dt == DT_i32 ? INT32_MIN : INT64_MIN);
     } else {
         tp_tensor *line = tensor_on(t->storage, (dtype)t->dt, 1, &t->numel, NULL, t->offset);
         tp_tensor *one = tensor_on(o->storage, (dtype)o->dt, 1, (symint[]){ 1 }, NULL, o->offset);

@@ -101,7 +101,7 @@ static bool nearest_back(op_call *c, bool exact)
     if (!dx || !dy)
         return scratch_end(&s, false);
     if (dx->numel)
-        memset(tensor_data(dx), 0, (size_t)dx->numel * dtype_size(w));
+        memset(tensor_host(dx), 0, (size_t)dx->numel * dtype_size(w));
     for (int d = 2; d < dx->ndim; d++)
         nearest_axis(&m, d, dx->size[d], dy->size[d], &c->arg[d + 1], exact);
     axmap_put(&m, RED_add, dx, dy);
@@ -254,7 +254,7 @@ static bool separable(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const 
         if (!next)
             return scratch_end(&s, false);
         if (back && next->numel)
-            memset(tensor_data(next), 0, (size_t)next->numel * dtype_size(w));
+            memset(tensor_host(next), 0, (size_t)next->numel * dtype_size(w));
         taps t = taps_of(x->size[d], y->size[d], align, &scales[d - 2], by, w == DT_f32);
         axis_job j = { &t,
                        w == DT_f32,
@@ -262,8 +262,8 @@ static bool separable(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const 
                        x->size[d],
                        y->size[d],
                        1,
-                       tensor_data(back ? next : cur),
-                       tensor_data(back ? cur : next) };
+                       tensor_host(back ? next : cur),
+                       tensor_host(back ? cur : next) };
         int64_t outer = 1;
         for (int k = 0; k < d; k++)
             outer *= cur->size[k];
@@ -316,10 +316,10 @@ static bool byte_image(op_call *c, tp_tensor *x, tp_tensor *y, bool align, const
         return scratch_end(&s, false);
     int64_t nc = x->size[0] * x->size[1], h = x->size[2], w = x->size[3];
     taps t = taps_of(w, y->size[3], align, &scales[1], by, false);
-    byte_axis(&t, nc * h, w, y->size[3], 1, tensor_data(cur), tensor_data(mid));
+    byte_axis(&t, nc * h, w, y->size[3], 1, tensor_host(cur), tensor_host(mid));
     taps_free(&t);
     t = taps_of(h, y->size[2], align, &scales[0], by, false);
-    byte_axis(&t, nc, h, y->size[2], y->size[3], tensor_data(mid), tensor_data(end));
+    byte_axis(&t, nc, h, y->size[2], y->size[3], tensor_host(mid), tensor_host(end));
     taps_free(&t);
     return scratch_end(&s, true);
 }

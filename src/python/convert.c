@@ -279,8 +279,8 @@ static bool store(dtype dt, void *p, PyObject *o)
             return false;
         }
         if (dtype_is_float((dtype)t->dt))
-            return store_float(dt, p, elem_get_f((dtype)t->dt, tensor_data(t)));
-        int64_t i = elem_get_i((dtype)t->dt, tensor_data(t));
+            return store_float(dt, p, elem_get_f((dtype)t->dt, tensor_host(t)));
+        int64_t i = elem_get_i((dtype)t->dt, tensor_host(t));
         if (!fits_int(dt, i))
             return overflow(dt);
         elem_set_i(dt, p, i);
@@ -416,7 +416,7 @@ tp_tensor *py_tensor_of(PyObject *o, int dt)
         return NULL;
     }
     if (t->numel) {
-        char *at = tensor_data(t);
+        char *at = tensor_host(t);
         if (!fill(o, 0, ndim, size, (dtype)dt, &at)) {
             tensor_unref(t);
             return NULL;

@@ -59,7 +59,7 @@ int py_tensor_getbuffer(PyObject *o, Py_buffer *v, int flags)
         dims[t->ndim + i] = t->stride[i] * es;
     }
     static char nothing[8];
-    v->buf = t->storage->data ? tensor_data(t) : nothing;
+    v->buf = t->storage->data ? tensor_host(t) : nothing;
     v->len = t->numel * es;
     v->itemsize = es;
     v->readonly = (t->storage->flags & ST_readonly) != 0;

@@ -117,7 +117,7 @@ static bool do_bool(slicing *s, bool v) /* a new axis of size 1 or 0 */
         return false;
     tp_tensor *i = tensor_new(DT_i64, 1, &n, s->err);
     if (i && v)
-        *(int64_t *)tensor_data(i) = 0;
+        *(int64_t *)tensor_host(i) = 0;
     return put_index(s, i);
 }
 
@@ -128,7 +128,7 @@ static bool do_tensor(slicing *s, tp_tensor *t) /* steals t */
         return err_set(s->err, ERR_index, "tensors used as indices must be long, int, byte or bool tensors");
     }
     if (t->ndim == 0 && !tensor_is_fake(t)) {
-        int64_t v = elem_get_i((dtype)t->dt, tensor_data(t));
+        int64_t v = elem_get_i((dtype)t->dt, tensor_host(t));
         bool mask = t->dt == DT_bool || t->dt == DT_u8;
         tensor_unref(t);
         return mask ? do_bool(s, v != 0) : do_select(s, v);
@@ -190,7 +190,7 @@ static bool do_item(slicing *s, PyObject *o)
             t = c;
         }
         if (t && t->ndim == 0) { /* a NumPy scalar */
-            int64_t v = elem_get_i((dtype)t->dt, tensor_data(t));
+            int64_t v = elem_get_i((dtype)t->dt, tensor_host(t));
             bool flt = dtype_is_float((dtype)t->dt);
             tensor_unref(t);
             if (!flt)

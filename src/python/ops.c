@@ -150,7 +150,7 @@ bool py_to_symint(PyObject *o, symint *v)
         tp_tensor *t = py_tensor(o);
         if (t->ndim != 0 || dtype_is_float((dtype)t->dt) || t->dt == DT_bool || tensor_is_fake(t))
             return false;
-        *v = clamped(elem_get_i((dtype)t->dt, tensor_data(t)), 0);
+        *v = clamped(elem_get_i((dtype)t->dt, tensor_host(t)), 0);
         return true;
     }
     if (!PyIndex_Check(o))
@@ -195,9 +195,9 @@ static bool to_number(PyObject *o, tp_val *v)
         tp_tensor *t = py_tensor(o);
         if (t->ndim || tensor_is_fake(t))
             return false;
-        *v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, tensor_data(t)))
-             : t->dt == DT_bool           ? vB(elem_get_i((dtype)t->dt, tensor_data(t)))
-                                          : vI(elem_get_i((dtype)t->dt, tensor_data(t)));
+        *v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, tensor_host(t)))
+             : t->dt == DT_bool           ? vB(elem_get_i((dtype)t->dt, tensor_host(t)))
+                                          : vI(elem_get_i((dtype)t->dt, tensor_host(t)));
         if (v->kind == VAL_int && sym_is_expr(v->i))
             *v = vF((double)v->i);
         return true;

@@ -84,7 +84,7 @@ static format format_of(const tp_tensor *t, bool summarize)
 {
     format f = { .is_float = dtype_is_float((dtype)t->dt), .int_mode = true, .width = 1 };
     scan s = { .integral = true, .f = &f };
-    const char *p = tensor_data(t);
+    const char *p = tensor_host(t);
     if (f.is_float) {
         visit(t, 0, p, summarize, scan_range, &s);
         if (s.any) {
@@ -254,7 +254,7 @@ PyObject *py_tensor_repr(PyObject *o)
     else {
         bool summarize = (double)t->numel > opts.threshold;
         format f = format_of(t, summarize);
-        add_tensor(&b, &f, t, 0, tensor_data(t), indent, summarize);
+        add_tensor(&b, &f, t, 0, tensor_host(t), indent, summarize);
     }
     const char *text = strbuf_str(&b), *nl = strrchr(text, '\n');
     s.last = (int)(nl ? strlen(nl) + 1 : b.n + 2); /* as PyTorch counts: rfind gives -1 without a newline */

@@ -340,7 +340,7 @@ static PyObject *m_item(PyObject *o, PyObject *x)
     if (t->numel != 1)
         return PyErr_Format(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar",
                             (long long)t->numel);
-    return elem_py(tensor_dtype(t), tensor_data(t));
+    return elem_py(tensor_dtype(t), tensor_host(t));
 }
 
 static PyObject *to_list(const tp_tensor *t, int d, const char *p)
@@ -365,7 +365,7 @@ static PyObject *m_tolist(PyObject *o, PyObject *x)
         PyErr_SetString(py_fake_error, "Tensor.tolist() needs the data of a fake tensor");
         return NULL;
     }
-    return to_list(t, 0, t->numel ? tensor_data(t) : NULL);
+    return to_list(t, 0, t->numel ? tensor_host(t) : NULL);
 }
 
 static PyMethodDef methods[] = {
@@ -520,8 +520,8 @@ static int nb_bool(PyObject *o)
                                  : "Boolean value of Tensor with no values is ambiguous");
         return -1;
     }
-    return dtype_is_float((dtype)t->dt) ? elem_get_f((dtype)t->dt, tensor_data(t)) != 0
-                                        : elem_get_i((dtype)t->dt, tensor_data(t)) != 0;
+    return dtype_is_float((dtype)t->dt) ? elem_get_f((dtype)t->dt, tensor_host(t)) != 0
+                                        : elem_get_i((dtype)t->dt, tensor_host(t)) != 0;
 }
 static PyObject *as_number(PyObject *o, PyObject *(*conv)(PyObject *))
 {

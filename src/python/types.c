@@ -326,8 +326,8 @@ static PyObject *gen_get_state(PyObject *o, PyObject *unused)
     tp_tensor *t = tensor_new(DT_u8, 1, (symint[]){ 16 }, &err);
     if (!t)
         return py_raise(&err);
-    memcpy(tensor_data(t), &g->seed, 8);
-    memcpy((char *)tensor_data(t) + 8, &g->offset, 8);
+    memcpy(tensor_host(t), &g->seed, 8);
+    memcpy((char *)tensor_host(t) + 8, &g->offset, 8);
     return py_wrap(t);
 }
 static PyObject *gen_set_state(PyObject *o, PyObject *v)
@@ -339,8 +339,8 @@ static PyObject *gen_set_state(PyObject *o, PyObject *v)
                         "expected a torch.ByteTensor of 16 elements, as get_state() returns");
         return NULL;
     }
-    memcpy(&g->seed, tensor_data(py_tensor(v)), 8);
-    memcpy(&g->offset, (char *)tensor_data(py_tensor(v)) + 8, 8);
+    memcpy(&g->seed, tensor_host(py_tensor(v)), 8);
+    memcpy(&g->offset, (char *)tensor_host(py_tensor(v)) + 8, 8);
     return Py_NewRef(o);
 }
 static PyObject *gen_device(PyObject *o, void *unused) { return py_device(DEVICE_CPU); }

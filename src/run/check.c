@@ -42,7 +42,7 @@ bool check_inside(const tp_tensor *index, int64_t lo, int64_t hi, bool *inside, 
     tp_tensor *t = in_a_row(index, err);
     if (!t)
         return false;
-    range r = { tensor_data(t), t->dt == DT_i32, lo, (uint64_t)hi - (uint64_t)lo, false };
+    range r = { tensor_host(t), t->dt == DT_i32, lo, (uint64_t)hi - (uint64_t)lo, false };
     if (t->numel <= 4096)
         check_span(&r, 0, t->numel);
     else

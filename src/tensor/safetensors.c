@@ -171,10 +171,10 @@ tp_tensor *st_tensor(const st_file *f, const st_entry *e, tp_err *err)
     const uint8_t *p = f->data + e->begin;
     tp_tensor *t = tensor_new(e->dt, e->ndim, e->size, err);
     if (t && e->end > e->begin)
-        memcpy(tensor_data(t), p, e->end - e->begin);
+        memcpy(tensor_host(t), p, e->end - e->begin);
     if (t && e->dt == DT_bool) /* any other byte would be a bool that is neither */
         for (size_t i = 0; i < e->end - e->begin; i++)
-            ((uint8_t *)tensor_data(t))[i] = ((uint8_t *)tensor_data(t))[i] != 0;
+            ((uint8_t *)tensor_host(t))[i] = ((uint8_t *)tensor_host(t))[i] != 0;
     return t;
 }
 
@@ -237,7 +237,7 @@ bool st_dump(strbuf *out, const char *const *names, tp_tensor *const *t, int n, 
         size_t es = dtype_size((dtype)t[i]->dt);
         if (tensor_is_contiguous(t[i])) {
             if (t[i]->numel)
-                strbuf_addn(out, tensor_data(t[i]), (size_t)t[i]->numel * es);
+                strbuf_addn(out, tensor_host(t[i]), (size_t)t[i]->numel * es);
         } else
             for (int64_t k = 0; k < t[i]->numel; k++)
                 strbuf_addn(out, tensor_elem(t[i], k), es);

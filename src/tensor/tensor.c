@@ -319,9 +319,9 @@ tp_tensor *tensor_scalar(dtype dt, double f, int64_t i, tp_err *err)
     if (!t)
         return NULL;
     if (dtype_is_float(dt))
-        elem_set_f(dt, tensor_data(t), f);
+        elem_set_f(dt, tensor_host(t), f);
     else
-        elem_set_i(dt, tensor_data(t), i);
+        elem_set_i(dt, tensor_host(t), i);
     return t;
 }
 
@@ -546,5 +546,6 @@ void *tensor_elem(const tp_tensor *t, int64_t k)
         at += k % t->size[i] * t->stride[i];
         k /= t->size[i];
     }
+    assert(!(t->storage->flags & ST_device));
     return (char *)t->storage->data + at * (int64_t)dtype_size((dtype)t->dt);
 }

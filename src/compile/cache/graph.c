@@ -155,7 +155,7 @@ static bool put_const(strbuf *b, const ir_node *n, const ir_graph *from, tp_err 
               err_set(err, ERR_notimpl, "the constant '%s' is %zu bytes", n->name, bytes);
     io_put(b, n->konst->flags & TF_wrapped ? 1 : 0);
     if (ok)
-        io_put_bytes(b, tensor_data(t), bytes);
+        io_put_bytes(b, tensor_host(t), bytes);
     tensor_unref(t);
     return ok;
 }
@@ -183,7 +183,7 @@ static bool get_const(io_in *r, ir_node *n, const ir_graph *from, tp_err *err)
         k = flat ? tensor_new_strided((dtype)ty->dt, ty->ndim, ty->size, ty->stride, tensor_device(ty), err)
                  : NULL;
         if (k && bytes)
-            memcpy(tensor_data(flat), p, bytes);
+            memcpy(tensor_host(flat), p, bytes);
         bool ok = k && tensor_copy(k, flat, err);
         tensor_unref(flat);
         if (!ok) {

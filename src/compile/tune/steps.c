@@ -903,8 +903,8 @@ bool tune_agree(run_program *a, run_program *b, const ir_graph *g, const tp_val 
             last += (x->size[d] - 1) * x->stride[d];
         one.piece[0] = two.piece[0] = (program_piece){ NULL, (last + 1) * (int64_t)dtype_size((dtype)x->dt),
                                                        (dtype)x->dt };
-        one.at[0] = tensor_data(x);
-        two.at[0] = tensor_data(y);
+        one.at[0] = tensor_host(x);
+        two.at[0] = tensor_host(y);
         same = agrees(&one, &two);
     }
     for (int k = 0; k < 2; k++) {
