@@ -81,6 +81,8 @@ void fn_root(fn_state *f, tp_tensor *t); /* what shares its storage is views of 
 /* The node that holds t's present value (views of written storage are made again). */
 ir_node *fn_node(fn_state *f, op_ctx *cx, tp_tensor *t, tp_err *err);
 bool fn_written(const fn_state *f, const tp_tensor *t); /* was its storage written under this recorder? */
+tp_tensor *fn_base(const fn_state *f,
+                   const tp_tensor *t); /* all of its storage, when that was written; or NULL */
 
 /* bases.c: does the graph write memory that several of its inputs share? */
 bool aot_writes_shared(const ir_graph *g);

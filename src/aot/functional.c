@@ -28,6 +28,12 @@ bool fn_written(const fn_state *f, const tp_tensor *t)
     return w && w->gen;
 }
 
+tp_tensor *fn_base(const fn_state *f, const tp_tensor *t)
+{
+    written *w = find(f, t->storage);
+    return w && w->gen ? w->root : NULL;
+}
+
 /* ---- recording helpers: plain operator calls under our recorder, with fresh operands ---- */
 static bool rec_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
 {

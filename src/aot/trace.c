@@ -256,6 +256,38 @@ static int ends_inside(const trace *t, const ir_graph *g, tp_tensor *x)
     return item;
 }
 
+/* Items that share memory which the graph made and wrote: each is a view of all of it, which the graph returns. A value that
+ * was written into a view is a node of its own, so that the nodes of the items need not share anything. */
+static bool shared_item(trace *t, aot_out *a, const ir_graph *g, results *res, tp_tensor **root, tp_tensor *x,
+                        bool *is, tp_err *err)
+{
+    tp_tensor *base = fn_base(t->fn, x);
+    *is = false;
+    for (int i = 0; base && !*is && i < g->output->narg; i++) {
+        const tp_val *v = &g->output->arg[i], *o = v->kind == VAL_node ? &t->r.val[v->node->id] : v;
+        *is = o->kind == VAL_tensor && o->t->storage == x->storage && !same_view(o->t, x);
+    }
+    if (!*is)
+        return true;
+    ir_node *n = fn_node(t->fn, &t->cx, base, err);
+    if (!n)
+        return false;
+    const tp_tensor *now = ir_type(n);
+    if (base->offset || !tensor_is_dense(base) || now->offset || now->dt != base->dt ||
+        !same_view(now, base) || a->leaf)
+        return err_set(
+            err, ERR_notimpl,
+            "results share memory that was written in a form that cannot be made again; this graph runs "
+            "eagerly instead");
+    bool whole = same_view(x, base) && a->requires_grad == ag_requires_grad(base);
+    a->kind = whole ? AOT_value : AOT_result_view;
+    a->index = add_result(res, n, true);
+    a->type = whole ? NULL : tensor_fake_of(x);
+    if (!root[a->index])
+        root[a->index] = base;
+    return true;
+}
+
 static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *res, tp_tensor **root,
                             tp_err *err)
 {
@@ -307,6 +339,11 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
                 a->type->offset += t->base[t->base_of[in] - 1].lo;
             continue;
         }
+        bool shared = false;
+        if (in < 0 && !(ok = shared_item(t, a, g, res, root, x, &shared, err)))
+            break;
+        if (shared)
+            continue;
         ir_node *n = fn_node(t->fn, &t->cx, x, err);
         if (!n) {
             ok = false;

@@ -763,6 +763,16 @@ static bool aot_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_
     for (int i = 0; p->leaves && i < nout; i++) /* gradients end at them, so they come first */
         if (u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
+    for (int i = 0; i < nout;
+         i++) { /* what items are views of is no view itself: writes to them end at its gradient */
+        tp_val *r = u->out[i].kind == AOT_result_view ? &res[u->out[i].index] : NULL;
+        if (!r || !r->t->base || u->out[i].of >= 0)
+            continue;
+        tp_tensor *own = tensor_alias(r->t);
+        own->flags |= r->t->flags & TF_inference;
+        tensor_unref(r->t);
+        r->t = own;
+    }
     if (v->disk.has_bw && !(s = record_step(v, cx, in, res, out, offset, err)))
         goto done;
     for (int i = 0; s && i < u->ntangent; i++)
