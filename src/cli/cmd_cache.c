@@ -1,6 +1,6 @@
 /* cmd_cache.c - taper cache: what lies in the disk cache, whether it is whole, and away with it. */
 #include "cli/cli.h"
-#include "compile/cache/disk.h"
+#include "target/disk.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -45,7 +45,7 @@ typedef struct loop_kernel {
     const char *fault_op;
     const ir_node *fault_node;
 } loop_kernel;
-/* Products of what a kernel wrote on the rows of products, block by block (run/attend.h): sums over those rows, to which every block
+/* Products of what a kernel wrote on the rows of products, block by block (target/cpu/attend.h): sums over those rows, to which every block
  * adds, or not; as the second factor or as the first. */
 enum { CHAIN_product = 1, CHAIN_adds = 2, CHAIN_second = 4, CHAIN_COUNT = 8, CHAIN_LASTS = 4 };
 typedef struct loop_step {

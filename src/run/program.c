@@ -1,11 +1,11 @@
 /* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory.
  * Backend "inductor": autograd stage, loops, machine code. */
-#include "run/attend.h"
+#include "target/cpu/attend.h"
 #include "compile/aot.h"
-#include "run/check.h"
+#include "target/cpu/check.h"
 #include "compile/code_log.h"
 #include "run/kernel_cache.h"
-#include "run/product.h"
+#include "target/cpu/product.h"
 #include "run/program.h"
 #include "compile/tune/tune.h"
 #include "ir/hop.h"

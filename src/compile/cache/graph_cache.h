@@ -4,7 +4,7 @@
 #ifndef TAPER_RUN_GCACHE_H
 #define TAPER_RUN_GCACHE_H
 #include "compile/aot.h"
-#include "compile/cache/disk.h"
+#include "target/disk.h"
 #include "compile/options.h"
 
 typedef struct gcache {

@@ -12,7 +12,7 @@
 #include "ops/conv.h"
 #include "ops/random.h"
 #include "target/c/build.h"
-#include "compile/cache/disk.h"
+#include "target/disk.h"
 #include "run/kernel_cache.h"
 #include "run/program.h"
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "base/digest.h"
 #include "events/events.h"
 #include "target/c/c.h"
-#include "compile/cache/disk.h"
+#include "target/disk.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

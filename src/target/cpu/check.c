@@ -1,4 +1,4 @@
-#include "run/check.h"
+#include "target/cpu/check.h"
 #include "ops/move.h"
 #include "base/pool.h"
 #include <stdatomic.h>

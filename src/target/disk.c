@@ -1,6 +1,6 @@
 /* disk.c - the cache on disk. */
 #define _GNU_SOURCE
-#include "compile/cache/disk.h"
+#include "target/disk.h"
 #include "base/envvars.h"
 #include "base/file.h"
 #include "base/map.h"

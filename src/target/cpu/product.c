@@ -1,5 +1,5 @@
 /* product.c - see product.h. */
-#include "run/product.h"
+#include "target/cpu/product.h"
 #include "base/pool.h"
 #include "target/x64/provide.h"
 #include "ops/gemm.h"

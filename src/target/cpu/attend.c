@@ -1,5 +1,5 @@
 /* attend.c - see attend.h. */
-#include "run/attend.h"
+#include "target/cpu/attend.h"
 #include "base/pool.h"
 #include "target/x64/provide.h"
 #include "base/bytes.h"
