@@ -565,6 +565,18 @@ done:
     return ok;
 }
 
+/* The numbers among the arguments end up in the result. */
+static bool numbers_fit(const op_call *c)
+{
+    for (int i = 0; c->nout && i < c->row->schema.nparam; i++) {
+        int type = c->row->schema.param[i].type;
+        if ((type == PT_scalar || type == PT_tensor) && val_is_number(&c->arg[i]) &&
+            !fill_value_ok((dtype)c->out[0].dt, &c->arg[i], c->err))
+            return false;
+    }
+    return true;
+}
+
 static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err, bool fake)
 {
     op_call c;
@@ -597,7 +609,7 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
             return false;
         fake = true;
     }
-    if (!check_devices(&c) || !c.row->shape(&c))
+    if (!check_devices(&c) || !c.row->shape(&c) || (c.row->flags & OPF_FITS && !numbers_fit(&c)))
         goto done;
     c.on_device = (marks & ST_device) || (c.nout && c.out[0].dev.kind != DEV_cpu);
     fake = fake || (c.nout && c.out[0].dev.kind == DEV_meta);

@@ -113,7 +113,8 @@ bool fill_value_ok(dtype dt, const tp_val *v, tp_err *err)
     if (dt == DT_bool || dtype_is_float(dt) || (v->kind == VAL_int && (sym_is_expr(v->i) || dt == DT_i64)))
         return true;
     double f = val_as_f(v);
-    if (!(f >= lo[dt] && f <= hi[dt]) || (dt == DT_i64 && f == 0x1p63))
+    if (!(f >= lo[dt] && f <= hi[dt]) || (dt == DT_i64 && f == 0x1p63) ||
+        (dt == DT_u8 && f < 0 && v->kind == VAL_float))
         return err_set(err, ERR_runtime, "value cannot be converted to type %s without overflow", name[dt]);
     return true;
 }
@@ -126,8 +127,6 @@ bool storage_zero(tp_tensor *t)
 }
 static bool fill_with(tp_tensor *t, const tp_val *v, tp_err *err)
 {
-    if (!fill_value_ok((dtype)t->dt, v, err))
-        return false;
     if (tensor_is_dense(t) && t->numel && val_as_f(v) == 0 && !signbit(val_as_f(v))) {
         pool_for(t->numel * (int64_t)dtype_size((dtype)t->dt), 1 << 17, zero_span, tensor_host(t));
         return true;

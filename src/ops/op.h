@@ -38,6 +38,8 @@ enum {
     OPF_OWN = 1 << 23,     /* and may share no memory with the arguments */
     OPF_CHEAP = 1 << 24,   /* only moves or fills memory: backward computes it again rather than keeping it */
     OPF_DEAR = 1 << 25,    /* of OPF_PW rows: a function of its own rather than an instruction or two */
+    OPF_WIDENUM = 1 << 26, /* numbers keep their precision beside float16 and bfloat16 */
+    OPF_FITS = 1 << 27,    /* its numbers go into the result: they must fit the result's type */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 
@@ -208,6 +210,7 @@ bool arg_dims(op_call *c, int i, int ndim, bool empty_all, uint32_t *mask);
 
 /* describing outputs */
 op_out *out_add(op_call *c);                                         /* next output, kind OUT_new, cpu */
+bool fill_value_ok(dtype dt, const tp_val *v, tp_err *err);          /* does the number fit the type? */
 op_out *out_new(op_call *c, dtype dt, int ndim, const symint *size); /* contiguous */
 op_out *out_like(op_call *c, const tp_tensor *t, dtype dt); /* t's geometry (dense strides preserved) */
 /* As empty_like: exactly t's strides when it is dense, even where sizes of 1 make them arbitrary. */

@@ -228,6 +228,16 @@ bool no_kernel(op_call *c, dtype dt)
                    dtype_rows[dt].gname);
 }
 
+/* A number has the type of the tensors it meets: 3.14 beside bfloat16 is 3.140625. */
+static float number_in(dtype dt, double v)
+{
+    uint16_t half;
+    if (dt != DT_f16 && dt != DT_bf16)
+        return (float)v;
+    elem_set_f(dt, &half, v);
+    return (float)elem_get_f(dt, &half);
+}
+
 bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, int nin, const pw_par *par)
 {
     static const pw_par zero;
@@ -254,6 +264,7 @@ bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, i
     p.es[0] = (uint8_t)dtype_size((dtype)out->dt);
     p.ces[0] = (uint8_t)dtype_size(odt);
     p.conv[0] = out->dt == odt ? NULL : conv_of((dtype)out->dt, odt);
+    bool wide = c->row->flags & OPF_WIDENUM;
     for (int k = 0; k < nin; k++) {
         tp_tensor *t = in[k].t;
         dtype want = in[k].is_mask ? DT_bool : cdt;
@@ -266,7 +277,7 @@ bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, i
             const tp_val *v = in[k].num;
             p.es[k + 1] = p.ces[k + 1]; /* stride 0 differs: never taken for packed */
             switch (ct) {
-            case CT_f32: num[k].f = (float)val_as_f(v); break;
+            case CT_f32: num[k].f = wide ? (float)val_as_f(v) : number_in(dt, val_as_f(v)); break;
             case CT_f64: num[k].d = val_as_f(v); break;
             case CT_i32: num[k].i = (int32_t)val_as_i(v); break;
             case CT_i64: num[k].l = val_as_i(v); break;

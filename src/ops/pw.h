@@ -79,7 +79,6 @@ bool pw_run(op_call *c, pw_id id, const pw_par *par);
 void pw_numbers(const op_call *c, pw_par *par);
 dtype pw_join(const op_call *c); /* promoted type of the Tensor parameters */
 bool int_has_zero(const tp_tensor *t);
-bool no_kernel(op_call *c, dtype dt);                       /* NotImplementedError: no loop for this type */
-bool fill_value_ok(dtype dt, const tp_val *v, tp_err *err); /* does the number fit the type? */
+bool no_kernel(op_call *c, dtype dt); /* NotImplementedError: no loop for this type */
 op_shape_fn shape_alias;
 #endif

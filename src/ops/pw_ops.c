@@ -162,8 +162,6 @@ bool shape_masked_fill(op_call *c)
     if (v && dtype_is_float((dtype)v->dt) && !dtype_is_float((dtype)arg_t(c, 0)->dt))
         return err_set(c->err, ERR_runtime, "value cannot be converted to type %s without overflow",
                        dtype_name((dtype)arg_t(c, 0)->dt));
-    if (!v && !fill_value_ok((dtype)arg_t(c, 0)->dt, &c->arg[2], c->err))
-        return false;
     if (!pointwise(c, RES_first, 0))
         return false;
     op_out *o = &c->out[0]; /* a plain copy that is then filled, whatever the order of the dimensions was */

@@ -485,7 +485,7 @@ bool eager_fill_diagonal(op_call *c)
                 break;
             at = r * t->stride[0] + col * t->stride[1];
         }
-        if (dtype_is_float((dtype)t->dt))
+        if (dtype_is_float((dtype)t->dt) || t->dt == DT_bool)
             elem_set_f((dtype)t->dt, p + at * (int64_t)es, val_as_f(&c->arg[1]));
         else
             elem_set_i((dtype)t->dt, p + at * (int64_t)es, val_as_i(&c->arg[1]));

@@ -253,7 +253,8 @@ static bool fits_int(dtype dt, long long v)
 static bool store_float(dtype dt, void *p, double v)
 {
     if (!dtype_is_float(dt) && dt != DT_bool) {
-        if (v != v || v >= 9223372036854775808.0 || v < -9223372036854775808.0 || !fits_int(dt, (long long)v))
+        if (v != v || v >= 9223372036854775808.0 || v < -9223372036854775808.0 ||
+            !fits_int(dt, (long long)v) || (dt == DT_u8 && v < 0))
             return overflow(dt);
     }
     elem_set_f(dt, p, v);

@@ -369,7 +369,7 @@ static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, t
         return true;
     }
     case PT_float:
-        if (PyBool_Check(o) || !to_number(o, v))
+        if (!to_number(o, v))
             return false;
         *v = vF(val_as_f(v));
         return true;

@@ -321,7 +321,7 @@ tp_tensor *tensor_scalar(dtype dt, double f, int64_t i, tp_err *err)
     if (dtype_is_float(dt))
         elem_set_f(dt, tensor_host(t), f);
     else
-        elem_set_i(dt, tensor_host(t), i);
+        elem_set_i(dt, tensor_host(t), dt == DT_bool ? f != 0 || i != 0 : i);
     return t;
 }
 
