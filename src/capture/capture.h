@@ -76,7 +76,8 @@ typedef struct guard_tensor {
     PyTypeObject *type;
     uint8_t dt, ndim;
     bool requires_grad;
-    bool bare; /* the graph computes its gradient: it must stay a leaf without hooks */
+    bool inference; /* made in inference mode */
+    bool bare;      /* the graph computes its gradient: it must stay a leaf without hooks */
     tp_device dev;
     int64_t *size, *stride; /* -1: symbolic */
 } guard_tensor;
@@ -316,7 +317,9 @@ struct entry {
     struct share {
         int with; /* the first input on the same storage */
         int64_t offset;
-    } * shares; /* of a graph that writes to inputs: which of them share memory; else NULL */
+    } * shares;          /* of a graph that writes to inputs: which of them share memory; else NULL */
+    VEC(source *) apart; /* keys that are told apart by which object they are: no two may be one */
+    bool apart_moves;    /* one of them at least is not held by another guard */
     PyObject **in_const;
     /* symbols */
     sym_env *env;
@@ -435,6 +438,7 @@ typedef struct tobj {
     PyObject *dict;     /* shadow of __dict__ once asked for */
     bool container;
     bool cleared;   /* its gradient was set to None before any operator */
+    bool keyed;     /* in entry.apart */
     PyObject *tail; /* a list that was not looked at, only appended to: what was appended */
 } tobj;
 
@@ -649,7 +653,11 @@ PyTypeObject *t_base(PyTypeObject *tp); /* the builtin container or number a use
 PyObject *t_new_derived(PyTypeObject *base, PyTypeObject *cls); /* empty container, without __init__; new */
 PyObject *dict_keys(PyObject *d);                               /* new list, in the dictionary's own order */
 int dict_set(PyObject *d, PyObject *k, PyObject *v); /* as dict.__setitem__, v NULL: as __delitem__ */
-PyObject *polyfill(const char *name);                /* a function of taper/_polyfill.py, borrowed */
+/* A list of what is in a list, tuple, set or deque, by the builtin class's own rules: no code of the user's runs. New. */
+PyObject *container_list(PyObject *o);
+PyObject *t_result(trace *t, PyObject *r,
+                   const char *method);     /* takes r; NULL: Python would not have it, or NULL */
+PyObject *polyfill(const char *name);       /* a function of taper/_polyfill.py, borrowed */
 source *t_source_of(trace *t, PyObject *o); /* of a known object; constants get one; NULL: made here */
 bool t_trusted_module(PyObject *mod_name);
 PyObject *t_instdict(trace *t, PyObject *o);

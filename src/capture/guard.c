@@ -277,7 +277,9 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
                                       : NULL;
     case SRC_type: return (PyObject *)Py_TYPE(b);
     case SRC_deque: {
-        PyObject *v = PySequence_GetItem(b, s->index);
+        PyObject *v = PyType_IsSubtype(Py_TYPE(b), t_deque_type())
+                          ? t_deque_type()->tp_as_sequence->sq_item(b, s->index)
+                          : PySequence_GetItem(b, s->index);
         if (!v) {
             py_forget();
             return NULL;
@@ -661,6 +663,8 @@ static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
                     name, t->dev.index, tensor_device(x).index);
     if (TP_UNLIKELY(ag_requires_grad(x) != t->requires_grad))
         return MISS("tensor '%s' requires_grad mismatch. expected requires_grad=%d", name, t->requires_grad);
+    if (TP_UNLIKELY(((x->flags & TF_inference) != 0) != t->inference))
+        return MISS("tensor '%s' is_inference mismatch. expected is_inference=%d", name, t->inference);
     if (TP_UNLIKELY(t->bare && !ag_is_bare_leaf(x)))
         return MISS(
             "tensor '%s' is no longer a leaf without hooks, and its gradient is computed in the graph", name);
@@ -801,6 +805,8 @@ static Py_ssize_t length(PyObject *o)
         return PyList_GET_SIZE(o);
     if (PyDict_Check(o))
         return PyDict_GET_SIZE(o);
+    if (PyType_IsSubtype(Py_TYPE(o), t_deque_type())) /* not what a class makes of it: guards run no code */
+        return t_deque_type()->tp_as_sequence->sq_length(o);
     Py_ssize_t n = PyObject_Length(o);
     if (n < 0)
         py_forget();
@@ -908,6 +914,26 @@ static bool alias_check(const entry *e, PyObject **reg, strbuf *why)
     return true;
 }
 
+/* Keys of sets and dictionaries that were different objects. */
+static bool apart_check(const entry *e, PyObject **reg, strbuf *why)
+{
+    size_t n = e->apart.n;
+    PyObject *small[32], **p = n <= 32 ? small : mem_alloc(sizeof *p * n);
+    bool ok = true;
+    for (size_t i = 0; i < n; i++)
+        p[i] = reg[e->apart.at[i]->id];
+    qsort(p, n, sizeof *p, by_pointer);
+    for (size_t i = 1; ok && i < n; i++)
+        ok = p[i] != p[i - 1];
+    if (p != small)
+        free(p);
+    for (size_t i = 1; !ok && why && i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (reg[e->apart.at[i]->id] == reg[e->apart.at[k]->id])
+                return MISS("%s is not %s", src_text(e->apart.at[k]), src_text(e->apart.at[i]));
+    return ok;
+}
+
 /* A graph that writes to its inputs depends on which of them share memory. */
 static void shares_of(const entry *e, PyObject *const *in, struct share *out)
 {
@@ -1005,6 +1031,8 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
             return false;
     }
     if (ok && e->nin > 1 && !alias_check(e, reg, why))
+        return false;
+    if (ok && e->apart_moves && !apart_check(e, reg, why))
         return false;
     if (ok && e->shares && !shares_check(e, reg, why))
         return false;
@@ -1299,6 +1327,8 @@ static bool cut_check(entry *e, frame *f, int64_t *symval)
                 return false;
         }
     }
+    if (e->apart_moves && !apart_check(e, reg, NULL))
+        return false;
     return !e->nsymval || shape_check(e, reg, symval, NULL);
 }
 

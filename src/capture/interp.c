@@ -1149,22 +1149,26 @@ HANDLER(MATCH_KEYS)
     PyObject *keys = known(f, TOP), *o = real(f, PEEK(2)), *vals;
     if (!o || !keys)
         return ST_error;
-    if (T && !PyDict_Check(o)) {
+    bool plain = PyDict_Check(o) &&
+                 (T ? !t_type_func(o, "get") : PyDict_CheckExact(o)); /* Python asks get() */
+    if (T && !plain) {
         t_break(T, BRK_call_builtin, "matching the keys of a %s", Py_TYPE(o)->tp_name);
         return ST_error;
     }
     Py_ssize_t n = PyTuple_GET_SIZE(keys);
-    vals = PyTuple_New(n);
+    PyObject *none = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+    vals = none ? PyTuple_New(n) : NULL;
     for (Py_ssize_t i = 0; vals && i < n; i++) {
         PyObject *k = PyTuple_GET_ITEM(keys, i), *v;
-        if (PyDict_Check(o))
+        if (plain)
             v = Py_XNewRef(PyDict_GetItemWithError(o, k));
         else {
-            v = PyObject_GetItem(o, k);
-            if (!v && PyErr_ExceptionMatches(PyExc_KeyError))
-                py_forget();
+            v = PyObject_CallMethod(o, "get", "OO", k, none);
+            if (v == none)
+                Py_CLEAR(v);
         }
         if (!v) {
+            Py_DECREF(none);
             Py_CLEAR(vals);
             if (PyErr_Occurred())
                 return ST_error;
@@ -1173,6 +1177,7 @@ HANDLER(MATCH_KEYS)
         }
         PyTuple_SET_ITEM(vals, i, v);
     }
+    Py_XDECREF(none);
     PUSH_OR_FAIL(vals);
 }
 static PyObject *maybe_attr(frame *f, PyObject *o, PyObject *name) /* NULL without exception: it has none */
@@ -1191,17 +1196,36 @@ HANDLER(MATCH_CLASS)
         PyErr_SetString(PyExc_TypeError, "called match pattern must be a class");
         return ST_error;
     }
-    int is = PyObject_IsInstance(o, type);
+    int is = -1;
+    if (T) { /* as isinstance() does: what stands for a number is one */
+        PyObject *r = t_call(T, PyDict_GetItemString(PyEval_GetBuiltins(), "isinstance"),
+                             (PyObject *[]){ o, type }, 2, NULL);
+        is = r ? t_truth(T, r) : -1;
+        Py_XDECREF(r);
+    } else
+        is = PyObject_IsInstance(o, type);
     if (is < 0)
         return ST_error;
     Py_ssize_t nkw = PyTuple_GET_SIZE(kw), k = 0;
     out = is ? PyTuple_New(arg + nkw) : NULL;
     if (out && arg) {
         bool self = false;
-        ma = PyObject_GetAttrString(type, "__match_args__");
+        static PyObject *name;
+        if (!name)
+            name = PyUnicode_InternFromString("__match_args__");
+        ma = maybe_attr(f, type, name);
+        if (ma) {
+            PyObject *v = known(f, ma);
+            Py_SETREF(ma, Py_XNewRef(v));
+        }
         if (!ma) {
-            py_forget();
+            if (PyErr_Occurred() || (T && T->broke))
+                goto fail;
             self = PyType_HasFeature((PyTypeObject *)type, _Py_TPFLAGS_MATCH_SELF);
+        } else if (!PyTuple_CheckExact(ma)) {
+            PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)",
+                         ((PyTypeObject *)type)->tp_name, Py_TYPE(ma)->tp_name);
+            goto fail;
         }
         Py_ssize_t allowed = self ? 1 : ma && PyTuple_Check(ma) ? PyTuple_GET_SIZE(ma) : 0;
         if (arg > allowed) {

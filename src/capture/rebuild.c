@@ -305,7 +305,7 @@ static recipe *rebuild(rb *b, PyObject *o)
     if (PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o)) /* of a user's class: immutable */
         return inst_dict(o) && PyDict_GET_SIZE(inst_dict(o)) ? cannot(b, o, 0) : konst(b, o);
     if (tp == &PySet_Type || tp == &PyFrozenSet_Type || t_base(tp) == &PySet_Type) {
-        PyObject *l = PySequence_List(o);
+        PyObject *l = container_list(o);
         keep(b->e, l);
         r = l ? remember(b, o, make(b, R_set, (int)PyList_GET_SIZE(l))) : NULL;
         if (r)
@@ -397,7 +397,7 @@ static recipe *rebuild(rb *b, PyObject *o)
         if (PyType_IsSubtype(tp, t_deque_type())) {
             if (tp != t_deque_type())
                 return cannot(b, o, 0);
-            PyObject *l = PySequence_List(o), *maxlen = PyObject_GetAttrString(o, "maxlen");
+            PyObject *l = container_list(o), *maxlen = PyObject_GetAttrString(o, "maxlen");
             keep(b->e, l);
             r = remember(b, o, make(b, R_call, 2));
             r->obj = keep(b->e, (PyObject *)tp);
@@ -530,7 +530,9 @@ static bool effects(rb *b)
                 if (!ok)
                     return false;
             } else {
-                PyObject *now = PySequence_List(k.abs);
+                PyObject *now = container_list(k.abs);
+                if (!now)
+                    return false;
                 bool same = now && PyList_GET_SIZE(now) == PyList_GET_SIZE(k.snapshot);
                 for (Py_ssize_t q = 0; same && q < PyList_GET_SIZE(now); q++)
                     same = unchanged(PyList_GET_ITEM(k.snapshot, q), PyList_GET_ITEM(now, q));
@@ -545,9 +547,11 @@ static bool effects(rb *b)
         Py_ssize_t p = 0;
         while (k.over && PyDict_Next(k.over, &p, &key, &v)) {
             bool del = v == t_deleted_mark();
-            effect_kind fx = PyCell_Check(k.abs)   ? (del ? FX_delcell : FX_cell)
-                             : PyDict_Check(k.abs) ? (del ? FX_delglobal : FX_global)
-                                                   : (del ? FX_delattr : FX_setattr);
+            effect_kind fx = PyCell_Check(k.abs) ? (del ? FX_delcell : FX_cell)
+                             : PyDict_Check(k.abs) &&
+                                     !k.container /* a namespace; a user's dictionary has attributes */
+                                 ? (del ? FX_delglobal : FX_global)
+                                 : (del ? FX_delattr : FX_setattr);
             if (!add_effect(b, fx, target_of(b, &k), key, del ? NULL : v))
                 return false;
             if (fx == FX_setattr && k.cleared && k.src->kind != SRC_const && py_is_tensor(k.abs) &&
@@ -797,13 +801,25 @@ typedef struct build {
 
 static PyObject *build_one(const recipe *r, build *b);
 
+/* An attribute of the object itself, whatever its class has under that name. */
+static int set_own(PyObject *o, PyObject *name, PyObject *v)
+{
+    PyObject *d = _PyType_Lookup(Py_TYPE(o), name);
+    if (!d || !Py_TYPE(d)->tp_descr_set || Py_TYPE(d) == &PyMemberDescr_Type)
+        return PyObject_GenericSetAttr(o, name, v);
+    PyObject *own = PyObject_GenericGetDict(o, NULL);
+    int rc = own ? PyDict_SetItem(own, name, v) : -1;
+    Py_XDECREF(own);
+    return rc;
+}
+
 static int set_attrs(PyObject *o, const recipe *d, build *b)
 {
     for (int i = 0; i + 1 < d->n; i += 2) {
         PyObject *v = build_one(d->kid[i + 1], b);
         if (!v)
             return -1;
-        int rc = PyObject_GenericSetAttr(o, d->kid[i]->obj, v);
+        int rc = set_own(o, d->kid[i]->obj, v);
         Py_DECREF(v);
         if (rc < 0)
             return -1;

@@ -61,6 +61,7 @@ void entry_free(entry *e)
     vec_free(&e->looks);
     vec_free(&e->look_groups);
     vec_free(&e->effects);
+    vec_free(&e->apart);
     vec_free(&e->exprs);
     free(e->symval);
     Py_XDECREF(e->break_reason);
@@ -1764,16 +1765,21 @@ bool cap_wants(PyObject *func)
 /* super() without arguments asks the running frame, which is ours. New reference. */
 static PyObject *plain_super(frame *f)
 {
-    PyObject *cls = NULL, *self = f->cc->co->co_argcount ? f->fast[0] : NULL;
+    PyObject *cell = NULL, *cls, *self = f->cc->co->co_argcount ? f->fast[0] : NULL;
     for (int i = 0; i < f->cc->nfast; i++)
         if ((f->cc->kinds[i] & 0x80) && f->fast[i] && PyCell_Check(f->fast[i]) &&
             PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(f->cc->localsplus, i), "__class__") == 0)
-            cls = PyCell_GET(f->fast[i]);
+            cell = f->fast[i];
     if (self && PyCell_Check(self) && (f->cc->kinds[0] & 0x40))
         self = PyCell_GET(self);
-    if (!cls || !self) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        cls ? "super(): arg[0] deleted" : "super(): __class__ cell not found");
+    cls = cell ? PyCell_GET(cell) : NULL;
+    const char *wrong = !f->cc->co->co_argcount ? "super(): no arguments"
+                        : !self                 ? "super(): arg[0] deleted"
+                        : !cell                 ? "super(): __class__ cell not found"
+                        : !cls                  ? "super(): empty __class__ cell"
+                                                : NULL;
+    if (wrong) {
+        PyErr_SetString(PyExc_RuntimeError, wrong);
         return NULL;
     }
     return PyObject_CallFunctionObjArgs((PyObject *)&PySuper_Type, cls, self, NULL);
@@ -1788,8 +1794,9 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
     if (callee == (PyObject *)&PySuper_Type && !nargs && !kwnames && f->cc)
         return plain_super(f);
     if (cfg && !cap_is_tracing()) {
+        frame *caller = f->cc ? f : NULL; /* a compiled method is called by no frame of ours */
         if (PyFunction_Check(callee) && cap_wants(callee))
-            return run_from(cfg, callee, args, nargs, kwnames, f);
+            return run_from(cfg, callee, args, nargs, kwnames, caller);
         PyObject *fn = NULL, *self = NULL;
         if (PyMethod_Check(callee) && PyFunction_Check(PyMethod_GET_FUNCTION(callee))) {
             fn = PyMethod_GET_FUNCTION(callee);
@@ -1809,7 +1816,7 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
                 v[i + 1] = args[i];
             Py_INCREF(fn);
             Py_INCREF(self);
-            r = run_from(cfg, fn, v, nargs + 1, kwnames, f);
+            r = run_from(cfg, fn, v, nargs + 1, kwnames, caller);
             Py_DECREF(fn);
             Py_DECREF(self);
             if (v != small)

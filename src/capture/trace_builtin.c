@@ -402,8 +402,8 @@ static PyObject *do_minmax(trace *t, PyObject *f, PyObject *const *args, Py_ssiz
 {
     PyObject *key = kwarg(args, nargs, kw, "key"), *dflt = kwarg(args, nargs, kw, "default"), *list,
              *keys = NULL, *best = NULL;
-    if (nargs == 0)
-        return t_native(t, f, args, nargs, kw);
+    if (nargs > 1 && dflt)
+        return t_break(t, BRK_arguments, "a default with several values");
     if (nargs == 1)
         list = t_list_of(t, args[0]);
     else {
@@ -520,7 +520,7 @@ PyObject *t_text(trace *t, PyObject *o, int how)
     if (!PyType_Check(o) && !PyExceptionInstance_Check(o) && !t_plain_const(o) &&
         ((fn = t_type_func(o, repr ? "__repr__" : "__str__")) ||
          (!repr && Py_TYPE(o)->tp_str == PyBaseObject_Type.tp_str && (fn = t_type_func(o, "__repr__"))))) {
-        if (!(r = t_call(t, fn, &o, 1, NULL)))
+        if (!(r = t_result(t, t_call(t, fn, &o, 1, NULL), repr ? "__repr__" : "__str__")))
             return NULL;
         if (how == 3)
             Py_SETREF(r, PyObject_ASCII(r));
@@ -544,7 +544,7 @@ PyObject *t_format(trace *t, PyObject *v, PyObject *spec)
         return PyObject_Format(v, spec);
     PyObject *fn = t_type_func(v, "__format__"), *args[2] = { v, spec };
     if (fn)
-        return t_call(t, fn, args, 2, NULL);
+        return t_result(t, t_call(t, fn, args, 2, NULL), "__format__");
     PyObject *s = t_text(t, v, 1);
     if (s && PyUnicode_GetLength(spec)) {
         PyErr_Format(PyExc_TypeError, "unsupported format string passed to %.200s.__format__",
@@ -585,9 +585,12 @@ static PyObject *do_number(trace *t, PyObject *f, builtin b, PyObject *const *ar
     if (b == B_int && o && py_is_symint(o) && nargs == 1)
         return Py_NewRef(o);
     if (o && !t_safe_type(Py_TYPE(o))) {
-        PyObject *fn = t_type_func(o, b == B_int ? "__int__" : "__float__");
+        const char *by = b == B_int ? "__int__" : "__float__";
+        PyObject *fn = t_type_func(o, by);
+        if (fn && (nargs > 1 || kw))
+            return t_break(t, BRK_arguments, "a number of an object in another base");
         if (fn || !(PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o)))
-            return fn ? t_call(t, fn, &o, 1, NULL)
+            return fn ? t_result(t, t_call(t, fn, &o, 1, NULL), by)
                       : t_break(t, BRK_operator, "number of a %s", Py_TYPE(o)->tp_name);
     }
     return t_native(t, f, args, nargs, kw);
@@ -729,38 +732,18 @@ static PyObject *own_check(PyObject *c, const char *name)
 /* The method behind a builtin function of numbers, or NULL. */
 static const char *dunder_of(PyObject *f)
 {
-    static const char *const rows[][2] = { { "abs", "__abs__" },
-                                           { "round", "__round__" },
-                                           { "divmod", "__divmod__" },
-                                           { "pow", "__pow__" },
-                                           { "hash", "__hash__" },
-                                           { "format", "__format__" },
-                                           { "floor", "__floor__" },
-                                           { "ceil", "__ceil__" },
-                                           { "trunc", "__trunc__" },
-                                           { "index", "__index__" },
-                                           { "add", "__add__" },
-                                           { "sub", "__sub__" },
-                                           { "mul", "__mul__" },
-                                           { "truediv", "__truediv__" },
-                                           { "floordiv", "__floordiv__" },
-                                           { "mod", "__mod__" },
-                                           { "matmul", "__matmul__" },
-                                           { "neg", "__neg__" },
-                                           { "pos", "__pos__" },
-                                           { "invert", "__invert__" },
-                                           { "and_", "__and__" },
-                                           { "or_", "__or__" },
-                                           { "xor", "__xor__" },
-                                           { "eq", "__eq__" },
-                                           { "ne", "__ne__" },
-                                           { "lt", "__lt__" },
-                                           { "le", "__le__" },
-                                           { "gt", "__gt__" },
-                                           { "ge", "__ge__" },
-                                           { "getitem", "__getitem__" },
-                                           { "contains", "__contains__" },
-                                           { "bin", "__index__" } };
+    static const char *const rows[][2] = {
+        { "abs", "__abs__" },     { "round", "__round__" },     { "divmod", "__divmod__" },
+        { "pow", "__pow__" },     { "hash", "__hash__" },       { "format", "__format__" },
+        { "floor", "__floor__" }, { "ceil", "__ceil__" },       { "trunc", "__trunc__" },
+        { "index", "__index__" }, { "add", "__add__" },         { "sub", "__sub__" },
+        { "mul", "__mul__" },     { "truediv", "__truediv__" }, { "floordiv", "__floordiv__" },
+        { "mod", "__mod__" },     { "matmul", "__matmul__" },   { "neg", "__neg__" },
+        { "pos", "__pos__" },     { "invert", "__invert__" },   { "and_", "__and__" },
+        { "or_", "__or__" },      { "xor", "__xor__" },         { "eq", "__eq__" },
+        { "ne", "__ne__" },       { "lt", "__lt__" },           { "le", "__le__" },
+        { "gt", "__gt__" },       { "ge", "__ge__" },           { "getitem", "__getitem__" }
+    };
     const char *n = PyCFunction_Check(f) ? ((PyCFunctionObject *)f)->m_ml->ml_name : "";
     for (size_t i = 0; i < COUNT(rows); i++)
         if (!strcmp(n, rows[i][0]))
@@ -782,12 +765,88 @@ static PyObject *call_rest(trace *t, PyObject *fn, PyObject *self, PyObject *con
     return t_break(t, BRK_operator, "an operator that %s refuses", Py_TYPE(self)->tp_name);
 }
 
+/* What the builtin makes of the method's result. Takes r. */
+static PyObject *of_kind(trace *t, PyObject *r, const char *method)
+{
+    bool hash = !strcmp(method, "__hash__");
+    if (!hash && strcmp(method, "__index__") && strcmp(method, "__format__"))
+        return r;
+    if (!(r = t_result(t, r, hash ? "__index__" : method)) || !hash || !PyLong_Check(r))
+        return r;
+    Py_SETREF(r, PyLong_FromSsize_t(PyObject_Hash(r)));
+    return r;
+}
+
+/* What builtins take: arguments by place, at least and at most, and names of others. */
+static const struct arity {
+    builtin b;
+    int least, most;
+    const char *const names[3];
+} arities[] = {
+    { B_isinstance, 2, 2, { 0 } },
+    { B_len, 1, 1, { 0 } },
+    { B_type, 1, 3, { 0 } },
+    { B_super, 0, 2, { 0 } },
+    { B_getattr, 2, 3, { 0 } },
+    { B_hasattr, 2, 2, { 0 } },
+    { B_setattr, 3, 3, { 0 } },
+    { B_delattr, 2, 2, { 0 } },
+    { B_iter, 1, 2, { 0 } },
+    { B_next, 1, 2, { 0 } },
+    { B_list, 0, 1, { 0 } },
+    { B_tuple, 0, 1, { 0 } },
+    { B_set, 0, 1, { 0 } },
+    { B_frozenset, 0, 1, { 0 } },
+    { B_repr, 1, 1, { 0 } },
+    { B_int, 0, 2, { "base" } },
+    { B_float, 0, 1, { 0 } },
+    { B_bool, 0, 1, { 0 } },
+    { B_reversed, 1, 1, { 0 } },
+    { B_sum, 1, 2, { "start" } },
+    { B_any, 1, 1, { 0 } },
+    { B_all, 1, 1, { 0 } },
+    { B_min, 1, 1 << 20, { "key", "default" } },
+    { B_max, 1, 1 << 20, { "key", "default" } },
+    { B_sorted, 1, 1, { "key", "reverse" } },
+    { B_object, 0, 0, { 0 } },
+    { B_reduce, 2, 3, { 0 } },
+    { B_tuple_new, 2, 2, { 0 } },
+    { B_vars, 0, 1, { 0 } },
+    { B_callable, 1, 1, { 0 } },
+    { B_id, 1, 1, { 0 } },
+    { B_copy, 1, 1, { 0 } },
+    { B_exc_info, 0, 0, { 0 } },
+    { B_exception, 0, 0, { 0 } },
+};
+
+/* Would Python refuse the call? Then it does. */
+static bool arguments_fit(builtin b, Py_ssize_t nargs, PyObject *kw)
+{
+    const struct arity *a = NULL;
+    for (size_t i = 0; i < COUNT(arities) && !a; i++)
+        a = arities[i].b == b ? &arities[i] : NULL;
+    if (!a)
+        return true;
+    bool ok = nargs >= a->least && nargs <= a->most;
+    for (Py_ssize_t i = 0; ok && kw && i < PyTuple_GET_SIZE(kw); i++) {
+        ok = false;
+        for (int k = 0; k < 3 && a->names[k]; k++)
+            ok |= !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kw, i), a->names[k]);
+    }
+    return ok;
+}
+
 PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
                     bool *handled)
 {
     builtin b = find(f);
     PyObject *o, *l, *r;
     *handled = b != B_none;
+    if (!arguments_fit(b, nargs, kw))
+        return t_break(t, BRK_arguments, "%s() with arguments that it does not take",
+                       PyType_Check(f)        ? ((PyTypeObject *)f)->tp_name
+                       : PyCFunction_Check(f) ? ((PyCFunctionObject *)f)->m_ml->ml_name
+                                              : "a builtin");
     if ((b == B_sqrt || b == B_floor || b == B_ceil) && nargs == 1) {
         if (!(o = t_real(t, args[0])))
             return NULL;
@@ -815,7 +874,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                 PyObject *fn = dunder ? t_type_func(o, dunder) : NULL;
                 if (!fn && t_base(Py_TYPE(o)))
                     continue;
-                return fn ? call_rest(t, fn, o, args, nargs, kw)
+                return fn ? of_kind(t, call_rest(t, fn, o, args, nargs, kw), dunder)
                           : t_break(t, BRK_call_builtin, "%s of a %s",
                                     PyCFunction_Check(f) ? ((PyCFunctionObject *)f)->m_ml->ml_name : "call",
                                     Py_TYPE(o)->tp_name);
@@ -848,7 +907,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         if (t_safe_type(Py_TYPE(o)) || PyTuple_Check(o))
             return PyObject_Vectorcall(f, &o, 1, NULL);
         if ((l = t_type_func(o, "__len__")))
-            return t_call(t, l, &o, 1, NULL);
+            return t_result(t, t_call(t, l, &o, 1, NULL), "__len__");
         if (PyType_Check(o) || t_base(Py_TYPE(o)))
             return PyObject_Vectorcall(f, &o, 1, NULL);
         return t_break(t, BRK_call_builtin, "len() of a %s", Py_TYPE(o)->tp_name);
@@ -1334,6 +1393,8 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
             return t_break(t, BRK_item, "Tensor.item");
         if (one_of(name, reads))
             return t_break(t, BRK_data, "Tensor.%s", name);
+        if (!strcmp(name, "as_subclass") && !(n == 1 && t_real(t, args[0]) == (PyObject *)&PyTensor_Type))
+            return t_break(t, BRK_construct, "Tensor.as_subclass");
         if (!strcmp(name, "backward"))
             return t_tensor_backward(t, self, args, nargs, kw);
         if (one_of(name, tape))
@@ -1368,6 +1429,8 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
         }
     }
     if (PyList_Check(self) && !strcmp(name, "sort")) {
+        if (!arguments_fit(B_sorted, nargs + 1, kw))
+            return t_break(t, BRK_arguments, "list.sort() with arguments that it does not take");
         PyObject *copy = PyList_GetSlice(self, 0, PyList_GET_SIZE(self));
         PyObject *s = copy ? do_sorted(t, copy, kwarg(args, nargs, kw, "key"),
                                        kwarg(args, nargs, kw, "reverse"))

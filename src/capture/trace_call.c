@@ -652,8 +652,10 @@ static PyObject *construct(trace *t, PyTypeObject *cls, PyObject *const *args, P
         }
     }
     if (o && init && PyFunction_Check(init)) {
-        PyObject *r = call_with(t, init, o, args, nargs, kw);
-        if (!r)
+        PyObject *r = call_with(t, init, o, args, nargs, kw), *v = r ? t_real(t, r) : NULL;
+        if (v && v != Py_None)
+            t_break(t, BRK_construct, "__init__ that returns a %s", Py_TYPE(v)->tp_name);
+        if (v != Py_None)
             Py_CLEAR(o);
         Py_XDECREF(r);
     }

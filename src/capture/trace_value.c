@@ -269,6 +269,25 @@ int dict_set(PyObject *d, PyObject *k, PyObject *v)
     return v ? PyDict_SetItem(d, k, v) : PyDict_DelItem(d, k);
 }
 
+PyObject *container_list(PyObject *o)
+{
+    if (PyList_Check(o))
+        return PyList_GetSlice(o, 0, PyList_GET_SIZE(o));
+    if (PyTuple_Check(o)) {
+        PyObject *l = PyList_New(PyTuple_GET_SIZE(o));
+        for (Py_ssize_t i = 0; l && i < PyTuple_GET_SIZE(o); i++)
+            PyList_SET_ITEM(l, i, Py_NewRef(PyTuple_GET_ITEM(o, i)));
+        return l;
+    }
+    PyTypeObject *own = PyAnySet_Check(o)                          ? &PySet_Type
+                        : PyType_IsSubtype(Py_TYPE(o), deque_type) ? deque_type
+                                                                   : NULL;
+    PyObject *it = own ? own->tp_iter(o) : NULL,
+             *l = own ? (it ? PySequence_List(it) : NULL) : PySequence_List(o);
+    Py_XDECREF(it);
+    return l;
+}
+
 PyObject *polyfill(const char *name)
 {
     static PyObject *mod;
@@ -316,6 +335,7 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
     gt->ndim = x->ndim;
     gt->dev = tensor_device(x);
     gt->requires_grad = ag_requires_grad(x);
+    gt->inference = (x->flags & TF_inference) != 0;
     gt->size = arena_alloc(&e->mem, sizeof(int64_t) * (size_t)MAX(x->ndim, 1));
     gt->stride = arena_alloc(&e->mem, sizeof(int64_t) * (size_t)MAX(x->ndim, 1));
     symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
@@ -377,6 +397,8 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
     ir_node *n = ir_add_placeholder(t->g, name, src_text(s), fake);
     tensor_unref(fake);
     tp_tensor *p = ir_proxy(&t->rec, n);
+    if (gt->inference)
+        p->flags |= TF_inference;
     if (gt->requires_grad) {
         tp_err err = { 0 };
         op_ctx cx = *CX;
@@ -424,18 +446,17 @@ static PyObject *wrap_list(trace *t, PyObject *o, source *s)
 {
     bool dq = PyType_IsSubtype(Py_TYPE(o), deque_type);
     PyTypeObject *base = t_base(Py_TYPE(o));
-    Py_ssize_t n = dq ? PyObject_Length(o) : PyList_GET_SIZE(o);
+    PyObject *now = container_list(o), *items = now ? PyList_New(0) : NULL, *abs = NULL;
+    Py_ssize_t n = now ? PyList_GET_SIZE(now) : 0;
     want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
     want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
-    PyObject *items = PyList_New(0), *abs = NULL;
     for (Py_ssize_t i = 0; items && i < n; i++) {
-        PyObject *e = dq ? PySequence_GetItem(o, i) : Py_NewRef(PyList_GET_ITEM(o, i));
-        PyObject *v = e ? lazy_item(t, e, s, dq ? SRC_deque : SRC_item, NULL, (int)i) : NULL;
-        Py_XDECREF(e);
+        PyObject *v = lazy_item(t, PyList_GET_ITEM(now, i), s, dq ? SRC_deque : SRC_item, NULL, (int)i);
         if (!v || PyList_Append(items, v) < 0)
             Py_CLEAR(items);
         Py_XDECREF(v);
     }
+    Py_XDECREF(now);
     if (!items)
         return NULL;
     if (dq) {
@@ -589,7 +610,7 @@ static PyObject *wrap_dict(trace *t, PyObject *o, source *s)
 
 static PyObject *wrap_set(trace *t, PyObject *o, source *s)
 {
-    PyObject *l = PySequence_List(o);
+    PyObject *l = container_list(o);
     bool ok = l != NULL;
     for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(l); i++) {
         PyObject *v = PyList_GET_ITEM(l, i);
@@ -608,8 +629,8 @@ static PyObject *wrap_set(trace *t, PyObject *o, source *s)
     PyObject *copy = PyFrozenSet_New(o), *abs = t_new_derived(&PySet_Type, Py_TYPE(o));
     if (abs && _PySet_Update(abs, o) < 0)
         Py_CLEAR(abs);
-    PyObject *walked = copy && abs ? PySet_New(o) : NULL, *a = walked ? PySequence_List(o) : NULL,
-             *b = a ? PySequence_List(abs) : NULL, *c = b ? PySequence_List(walked) : NULL;
+    PyObject *walked = copy && abs ? PySet_New(o) : NULL, *a = walked ? container_list(o) : NULL,
+             *b = a ? container_list(abs) : NULL, *c = b ? container_list(walked) : NULL;
     bool order = c && PyObject_RichCompareBool(a, b, Py_EQ) == 1 &&
                  PyObject_RichCompareBool(a, c, Py_EQ) == 1;
     Py_XDECREF(a);
@@ -822,6 +843,20 @@ static bool own_key(trace *t, PyObject *o)
     return true;
 }
 
+/* A key that is told from others by which object it is: should two of them be one next time, so are the keys. Guards on
+ * its class or its metadata do not say that. */
+static void id_key(trace *t, PyObject *o)
+{
+    tobj *k = t_obj(t, o);
+    if (!k || !k->src || k->keyed)
+        return;
+    k->keyed = true;
+    for (source *s = k->src; s; s = s->base)
+        s->used = true;
+    vec_push(&t->e->apart, k->src);
+    t->e->apart_moves |= k->src->kind != SRC_const && k->src->kind != SRC_dictkey;
+}
+
 static bool deep(trace *t, PyObject *o, int depth, bool key)
 {
     if (depth > 40)
@@ -864,10 +899,11 @@ static bool deep(trace *t, PyObject *o, int depth, bool key)
         return true;
     }
     if (PyType_IsSubtype(tp, deque_type)) {
-        Py_ssize_t n = PyObject_Length(o);
+        PySequenceMethods *m = deque_type->tp_as_sequence; /* its own, whatever the class makes of them */
+        Py_ssize_t n = m->sq_length(o);
         for (Py_ssize_t i = 0; i < n; i++) {
-            PyObject *v = PySequence_GetItem(o, i), *r = v ? t_real(t, v) : NULL;
-            bool ok = r && (r == v || PySequence_SetItem(o, i, r) >= 0) && deep(t, r, depth + 1, key);
+            PyObject *v = m->sq_item(o, i), *r = v ? t_real(t, v) : NULL;
+            bool ok = r && (r == v || m->sq_ass_item(o, i, r) >= 0) && deep(t, r, depth + 1, key);
             Py_XDECREF(v);
             if (!ok)
                 return false;
@@ -879,9 +915,12 @@ static bool deep(trace *t, PyObject *o, int depth, bool key)
         return deep(t, s->start, depth + 1, key) && deep(t, s->stop, depth + 1, key) &&
                deep(t, s->step, depth + 1, key);
     }
-    if (t_safe_type(tp) || default_eq_hash(tp) || PyType_Check(o) || PyFunction_Check(o) ||
-        PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o) || PyCell_Check(o) || is_enum(o) ||
-        tp == &PyLazy_Type || PyExceptionInstance_Check(o) || t_behind(o) || tp == &PyTraceGen_Type ||
+    bool by_id = t_is_tensor_type(tp) || (!t_safe_type(tp) && default_eq_hash(tp));
+    if (key && by_id)
+        id_key(t, o);
+    if (t_safe_type(tp) || by_id || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o) ||
+        PyCFunction_Check(o) || PyMethod_Check(o) || PyCell_Check(o) || is_enum(o) || tp == &PyLazy_Type ||
+        PyExceptionInstance_Check(o) || t_behind(o) || tp == &PyTraceGen_Type ||
         (t_base(tp) && !type_func(o, "%s", "__eq__") && !type_func(o, "%s", "__hash__")) ||
         !type_is_python(tp))
         return true;
@@ -1020,6 +1059,39 @@ static PyObject *type_func(PyObject *o, const char *fmt,
     char buf[64];
     snprintf(buf, sizeof buf, fmt, name);
     return t_type_func(o, buf);
+}
+
+/* What a method with a fixed kind of result returned; Python refuses others, so that the call is executed. Takes r. */
+PyObject *t_result(trace *t, PyObject *r, const char *method)
+{
+    PyObject *v = r ? t_real(t, r) : NULL;
+    int over = 0;
+    bool ok = false;
+    if (!v) {
+        Py_XDECREF(r);
+        return NULL;
+    }
+    if (!strcmp(method, "__bool__"))
+        ok = PyBool_Check(v) || (py_is_symint(v) && sym_is_bool(py_symint_value(v)));
+    else if (!strcmp(method, "__len__"))
+        ok = py_is_symint(v) ||
+             (PyLong_CheckExact(v) && PyLong_AsLongLongAndOverflow(v, &over) >= 0 && !over);
+    else if (!strcmp(method, "__iter__"))
+        ok = Py_TYPE(v) == &PyTraceGen_Type || Py_TYPE(v)->tp_iternext;
+    else if (!strcmp(method, "__int__") || !strcmp(method, "__index__"))
+        ok = PyLong_CheckExact(v) || py_is_symint(v);
+    else if (!strcmp(method, "__float__"))
+        ok = PyFloat_CheckExact(v) || py_is_symfloat(v) || py_is_sizefloat(v);
+    else
+        ok = PyUnicode_Check(v);
+    if (ok) {
+        Py_INCREF(v);
+        Py_DECREF(r);
+        return v;
+    }
+    t_break(t, BRK_operator, "%s that returns a %s", method, Py_TYPE(v)->tp_name);
+    Py_DECREF(r);
+    return NULL;
 }
 
 static PyObject *try_dunder(trace *t, PyObject *a, PyObject *b, const char *fmt, const char *name)
@@ -1358,11 +1430,14 @@ int t_truth(trace *t, PyObject *o)
         return yes;
     }
     PyObject *fn = type_func(o, "%s", "__bool__"), *r;
+    const char *by = fn ? "__bool__" : "__len__";
     if (fn || (fn = type_func(o, "%s", "__len__"))) {
-        if (!(r = t_call(t, fn, &o, 1, NULL)))
+        if (!(r = t_result(t, t_call(t, fn, &o, 1, NULL), by)))
             return -1;
         int b = PyObject_IsTrue(r);
         Py_DECREF(r);
+        if (b < 0)
+            t_fake_failed(t, "the truth of a value that is not known");
         return b;
     }
     if (native_value(o))
@@ -1399,7 +1474,7 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
     }
     PyObject *ix = type_func(k, "%s", "__index__");
     if (ix && !PyDict_Check(o)) {
-        PyObject *n = t_call(t, ix, &k, 1, NULL), *r = n ? t_subscr(t, o, n) : NULL;
+        PyObject *n = t_result(t, t_call(t, ix, &k, 1, NULL), "__index__"), *r = n ? t_subscr(t, o, n) : NULL;
         Py_XDECREF(n);
         return r;
     }
@@ -1508,7 +1583,7 @@ PyObject *t_iter(trace *t, PyObject *o)
         return PyObject_GetIter(o);
     PyObject *fn = type_func(o, "%s", "__iter__");
     if (fn)
-        return t_call(t, fn, &o, 1, NULL);
+        return t_result(t, t_call(t, fn, &o, 1, NULL), "__iter__");
     if (t_base(Py_TYPE(o)))
         return t_base(Py_TYPE(o))->tp_iter(o);
     if (!t_obj(t, o) && Py_TYPE(o)->tp_iter == PyObject_SelfIter && !type_is_python(Py_TYPE(o)))

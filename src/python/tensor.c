@@ -283,7 +283,13 @@ static PyObject *one_of(PyObject *o, PyObject *const *args, Py_ssize_t n, PyObje
     symint d;
     int dim;
     tp_err err = { 0 };
-    if (!py_to_symint(args[0], &d))
+    PyObject *fixed = py_is_symint(args[0]) ? PyNumber_Index(args[0])
+                                            : Py_NewRef(args[0]); /* which one is a guard */
+    if (!fixed)
+        return NULL;
+    bool number = py_to_symint(fixed, &d);
+    Py_DECREF(fixed);
+    if (!number)
         return PyErr_Format(PyExc_TypeError, "%s(): argument 'dim' (position 1) must be int, not %s",
                             strides ? "stride" : "size", Py_TYPE(args[0])->tp_name);
     if (t->ndim == 0) {

@@ -365,6 +365,8 @@ class Adafactor(Optimizer):
             eps1 = taper.finfo(p.dtype).eps
         step = _count(state)
         near = step ** group["beta2_decay"]  # 1 - beta2
+        if isinstance(near, taper.Tensor):
+            near = near.to(p.dtype)
         rho = min(group["lr"], 1 / step ** 0.5) if not isinstance(step, taper.Tensor) else (1 / step.sqrt()).clamp(max=group["lr"])
         rms = _number(p.norm(2)) / p.numel() ** 0.5
         alpha = (rms.clamp(min=eps2) if isinstance(rms, taper.Tensor) else max(eps2, rms)) * rho
