@@ -166,7 +166,8 @@ static void some_store(gen *g)
     if (!g->i)
         idx = g->r ? g->r : g->off;
     else if (add && !g->nested && rnd(g, 2))
-        idx = vir_modf(k, g->i, vir_int(k, 3));
+        idx = vir_add(k, g->r ? vir_mul(k, g->r, vir_int(k, 3)) : vir_int(k, 0),
+                      vir_modf(k, g->i, vir_int(k, 3)));
     else /* no two lanes write one element */
         idx = vir_add(k, g->r ? vir_mul(k, g->r, g->n) : vir_int(k, 0), g->i);
     if (g->i && !add && rnd(g, 6) == 0)
@@ -308,7 +309,7 @@ static void outer_reduction(gen *g)
     for (int i = 0; i < n && runs; i++)
         read_parts(g, red[i]);
     vir_set(k, var, pick(g, vt));
-    if (runs || rnd(g, 2))
+    if ((runs || rnd(g, 2)) && !keep) /* iterations of the parallel loop have no element in common */
         some_store(g);
     vir_end(k);
     back(g, &in);

@@ -1,0 +1,1367 @@
+/* ptx.c - the PTX emitter. See ptx.h for how a kernel is laid out on the grid. */
+#include "target/cuda/ptx.h"
+#include "target/cuda/ptx_func.h"
+#include <math.h>
+#include <stdio.h>
+
+enum { VMAX = 8, NCLS = 6, WARP = 32 };
+static const char cls_letter[NCLS] = { 'f', 'd', 'r', 'q', 'p', 'h' };
+static const char *const cls_type[NCLS] = { "f32", "f64", "b32", "b64", "pred", "b16" };
+enum { C_f, C_d, C_r, C_q, C_p, C_h };
+
+typedef struct {
+    char s[28];
+} text; /* an operand as it is written */
+
+typedef struct pw {
+    ptx_unit *u;
+    const vir *k;
+    strbuf *o;
+    text *reg;      /* [ref * VMAX + lane]: where a value is               */
+    const text *in; /* inputs of a fragment                                */
+    text *red;      /* [red * 4 + part]                                    */
+    text *loopvar;  /* [loop * VMAX + lane]                                */
+    int *count;     /* [NCLS] registers so far, shared with fragments      */
+    int *label;     /* labels so far, shared with fragments                */
+    tp_err *err;
+    const char *name;
+    ptx_kernel *p;
+    text tid, lane, zero_p;  /* thread number, lane of the warp, "this is thread 0" */
+    int lanes, u_now, vloop; /* written lanes, the current one, the vector loop they belong to */
+    bool per_thread;         /* inside code that differs between threads                      */
+    bool touched;            /* memory was accessed since the last barrier                    */
+    int nbar;
+    int ordered;        /* number of the vector loop that runs in order, 0: none */
+    text ordered_first; /* its first iteration                                   */
+    size_t room;        /* bytes of shared memory so far                         */
+    text shared;        /* its address                                           */
+    int npart;          /* P                                                     */
+} pw;
+
+/* --- text ------------------------------------------------------------------------------------ */
+static bool is_flt(int t) { return t == VT_f64 || t == VT_f32; }
+static int cls_of(int t)
+{
+    return t == VT_f32 ? C_f : t == VT_f64 ? C_d : t == VT_i64 ? C_q : t == VT_i32 ? C_r : C_p;
+}
+static const char *num(int t)
+{
+    return t == VT_f64 ? "f64" : t == VT_f32 ? "f32" : t == VT_i64 ? "s64" : "s32";
+}
+static const char *bits(int t) { return t == VT_f64 || t == VT_i64 ? "b64" : t == VT_mask ? "pred" : "b32"; }
+
+static text new_reg(pw *w, int cls)
+{
+    text t;
+    snprintf(t.s, sizeof t.s, "%%%c%d", cls_letter[cls], w->count[cls]++);
+    return t;
+}
+static text new_label(pw *w)
+{
+    text t;
+    snprintf(t.s, sizeof t.s, "L%d", w->label[0]++);
+    return t;
+}
+TP_PRINTF(2, 3) static void E(pw *w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    strbuf_addc(w->o, '\t');
+    strbuf_addv(w->o, fmt, ap);
+    strbuf_add(w->o, ";\n");
+    va_end(ap);
+}
+static void put_label(pw *w, text l)
+{
+    strbuf_adds(w->o, l.s, ":\n", NULL);
+    w->touched = true; /* what other ways here did is not known */
+}
+
+static text imm_float(int t, double v)
+{
+    text x;
+    if (t == VT_f32) {
+        float f = (float)v;
+        uint32_t b;
+        memcpy(&b, &f, 4);
+        snprintf(x.s, sizeof x.s, "0f%08X", b);
+    } else {
+        uint64_t b;
+        memcpy(&b, &v, 8);
+        snprintf(x.s, sizeof x.s, "0d%016llX", (unsigned long long)b);
+    }
+    return x;
+}
+static text imm_int(int64_t v)
+{
+    text x;
+    if (v == INT64_MIN)
+        snprintf(x.s, sizeof x.s, "0x8000000000000000");
+    else
+        snprintf(x.s, sizeof x.s, "%lld", (long long)v);
+    return x;
+}
+
+static text *slot(pw *w, vir_ref r)
+{
+    bool mine = w->lanes > 1 && w->k->loops[w->k->ins[r].region].vector == w->vloop;
+    return &w->reg[r * VMAX + (mine ? w->u_now : 0)];
+}
+
+/* A constant as a register: what takes no immediate operand. */
+static text in_reg(pw *w, int t, text x)
+{
+    if (x.s[0] == '%')
+        return x;
+    text r = new_reg(w, cls_of(t));
+    E(w, "mov.%s %s, %s", t == VT_mask ? "pred" : bits(t), r.s, x.s);
+    return r;
+}
+
+static text val(pw *w, vir_ref r)
+{
+    const vir_ins *in = &w->k->ins[r];
+    if (in->op == VIR_input)
+        return w->in[in->imm];
+    if (in->op == VIR_const && is_flt(in->type))
+        return imm_float(in->type, vir_const_f(in));
+    if (in->op == VIR_const && in->type == VT_mask) {
+        text i = new_reg(w, C_r), p = new_reg(w, C_p);
+        E(w, "mov.b32 %s, %d", i.s, in->imm != 0);
+        E(w, "setp.ne.s32 %s, %s, 0", p.s, i.s);
+        return p;
+    }
+    if (in->op == VIR_const)
+        return imm_int(in->imm);
+    if (in->op == VIR_loopvar && in->type == VT_i64)
+        return w->loopvar[in->imm * VMAX + (w->lanes > 1 && (int)in->imm == w->vloop ? w->u_now : 0)];
+    return *slot(w, r);
+}
+static text val_reg(pw *w, vir_ref r) { return in_reg(w, w->k->ins[r].type, val(w, r)); }
+
+/* --- pure operations -------------------------------------------------------------------------- */
+static void frag(pw *w, const vir_frag *f, const text *in, text *out);
+static text pure(pw *w, const vir_ins *in);
+
+static text op1(pw *w, int cls, const char *op, text a)
+{
+    text d = new_reg(w, cls);
+    E(w, "%s %s, %s", op, d.s, a.s);
+    return d;
+}
+static text op2(pw *w, int cls, const char *op, text a, text b)
+{
+    text d = new_reg(w, cls);
+    E(w, "%s %s, %s, %s", op, d.s, a.s, b.s);
+    return d;
+}
+static text op3(pw *w, int cls, const char *op, text a, text b, text c)
+{
+    text d = new_reg(w, cls);
+    E(w, "%s %s, %s, %s, %s", op, d.s, a.s, b.s, c.s);
+    return d;
+}
+static text typed1(pw *w, const char *op, int t, text a)
+{
+    char name[40];
+    snprintf(name, sizeof name, "%s.%s", op, num(t));
+    return op1(w, cls_of(t), name, a);
+}
+static text typed2(pw *w, const char *op, int t, text a, text b)
+{
+    char name[40];
+    snprintf(name, sizeof name, "%s.%s", op, num(t));
+    return op2(w, cls_of(t), name, a, b);
+}
+static text test2(pw *w, const char *op, int t, text a, text b) /* a comparison */
+{
+    char name[40];
+    snprintf(name, sizeof name, "setp.%s.%s", op, num(t));
+    return op2(w, C_p, name, in_reg(w, t, a), b);
+}
+static text choose(pw *w, int t, text p, text a, text b) /* p ? a : b */
+{
+    if (t != VT_mask) {
+        text d = new_reg(w, cls_of(t));
+        E(w, "selp.%s %s, %s, %s, %s", is_flt(t) ? num(t) : bits(t), d.s, a.s, b.s, p.s);
+        return d;
+    }
+    text x = op2(w, C_p, "and.pred", p, a), n = op1(w, C_p, "not.pred", p), y = op2(w, C_p, "and.pred", n, b);
+    return op2(w, C_p, "or.pred", x, y);
+}
+
+/* The first of two where it is smaller (greater), `first_nan` which operand decides when it is NaN: the zeros and NaN of vnum.h. */
+static text extreme(pw *w, const char *cmp, int t, text a, text b, text nan)
+{
+    text q = new_reg(w, C_p), p = new_reg(w, C_p);
+    nan = in_reg(w, t, nan), a = in_reg(w, t, a);
+    E(w, "setp.nan.%s %s, %s, %s", num(t), q.s, nan.s, nan.s);
+    E(w, "setp.%s.or.%s %s, %s, %s, %s", cmp, num(t), p.s, a.s, b.s, q.s);
+    return choose(w, t, p, a, b);
+}
+
+static text float_op(pw *w, const vir_ins *in)
+{
+    int t = in->type;
+    text a = val(w, in->a), b = in->b ? val(w, in->b) : a;
+    char name[32];
+    switch (in->op) {
+    case VIR_add: return typed2(w, "add.rn", t, a, b);
+    case VIR_sub: return typed2(w, "sub.rn", t, a, b);
+    case VIR_mul: return typed2(w, "mul.rn", t, a, b);
+    case VIR_div: return typed2(w, "div.rn", t, a, b);
+    case VIR_min: return extreme(w, "lt", t, a, b, a);
+    case VIR_max: return extreme(w, "gt", t, a, b, a);
+    case VIR_fmin: return extreme(w, "lt", t, a, b, b);
+    case VIR_fmax: return extreme(w, "gt", t, a, b, b);
+    case VIR_neg: return typed1(w, "neg", t, a);
+    case VIR_abs: return typed1(w, "abs", t, a);
+    case VIR_sqrt: return typed1(w, "sqrt.rn", t, a);
+    case VIR_copysign: return typed2(w, "copysign", t, b, a); /* PTX: the sign of the first */
+    case VIR_fma:
+        snprintf(name, sizeof name, "fma.rn.%s", num(t));
+        return op3(w, cls_of(t), name, a, b, val(w, in->c));
+    case VIR_floor:
+    case VIR_ceil:
+    case VIR_trunc:
+    case VIR_round:
+        snprintf(name, sizeof name, "cvt.r%ci.%s.%s",
+                 in->op == VIR_floor   ? 'm'
+                 : in->op == VIR_ceil  ? 'p'
+                 : in->op == VIR_trunc ? 'z'
+                                       : 'n',
+                 num(t), num(t));
+        return op1(w, cls_of(t), name, in_reg(w, t, a));
+    case VIR_scale2: { /* two factors: 2**b need not be a number */
+        bool d = t == VT_f64;
+        int c = d ? C_q : C_r;
+        text i = op1(w, c, d ? "cvt.rzi.s64.f64" : "cvt.rzi.s32.f32", in_reg(w, t, b)), one = imm_int(1);
+        text h = op2(w, c, d ? "shr.s64" : "shr.s32", i, one), l = op2(w, c, d ? "sub.s64" : "sub.s32", i, h);
+        text bias = imm_int(d ? 1023 : 127), by = imm_int(d ? 52 : 23), f[2] = { h, l };
+        for (int j = 0; j < 2; j++) {
+            f[j] = op2(w, c, d ? "add.s64" : "add.s32", f[j], bias);
+            f[j] = op2(w, c, d ? "shl.b64" : "shl.b32", f[j], by);
+            f[j] = op1(w, cls_of(t), d ? "mov.b64" : "mov.b32", f[j]);
+            a = typed2(w, "mul.rn", t, a, f[j]);
+        }
+        return a;
+    }
+    default: assert(!"float operation"); return a;
+    }
+}
+
+/* Division and remainder: a divisor of 0 or -1 is set aside, as the machine leaves those open. */
+static text divide(pw *w, const vir_ins *in)
+{
+    int t = in->type;
+    text a = val_reg(w, in->a), b = val(w, in->b), zero = imm_int(0), one = imm_int(1);
+    bool known = w->k->ins[in->b].op == VIR_const, mod = in->op == VIR_modt || in->op == VIR_modf;
+    int64_t c = w->k->ins[in->b].imm;
+    bool floor = in->op == VIR_divf || in->op == VIR_modf;
+    if (known && c == 0)
+        return mod ? a : in_reg(w, t, zero);
+    if (known && c == -1)
+        return mod ? in_reg(w, t, zero) : typed1(w, "neg", t, a);
+    if (known && floor && c > 0 && !(c & (c - 1))) { /* a power of two */
+        char op[16];
+        if (mod) {
+            snprintf(op, sizeof op, "and.%s", bits(t));
+            return op2(w, cls_of(t), op, a, imm_int(c - 1));
+        }
+        return typed2(w, "shr", t, a, imm_int(__builtin_ctzll((uint64_t)c)));
+    }
+    text is0 = { "" }, is1 = { "" }, safe = b;
+    if (!known) {
+        b = in_reg(w, t, b);
+        is0 = test2(w, "eq", t, b, zero), is1 = test2(w, "eq", t, b, imm_int(-1));
+        text odd = op2(w, C_p, "or.pred", is0, is1);
+        safe = choose(w, t, odd, one, b);
+    }
+    text q = typed2(w, "div", t, a, safe), r;
+    {
+        text m = typed2(w, "mul.lo", t, q, safe);
+        r = typed2(w, "sub", t, a, m);
+    }
+    if (floor) { /* one less where signs differ and something is left */
+        char op[16];
+        snprintf(op, sizeof op, "xor.%s", bits(t));
+        text x = op2(w, cls_of(t), op, r, safe), neg = test2(w, "lt", t, x, zero),
+             some = test2(w, "ne", t, r, zero);
+        text fix = op2(w, C_p, "and.pred", neg, some);
+        if (mod)
+            r = choose(w, t, fix, typed2(w, "add", t, r, safe), r);
+        else
+            q = choose(w, t, fix, typed2(w, "sub", t, q, one), q);
+    }
+    if (known)
+        return mod ? r : q;
+    if (mod)
+        return choose(w, t, is0, a, choose(w, t, is1, zero, r));
+    return choose(w, t, is0, zero, choose(w, t, is1, typed1(w, "neg", t, a), q));
+}
+
+static text shift(pw *w, const vir_ins *in)
+{
+    int t = in->type;
+    text a = val_reg(w, in->a), b = val(w, in->b);
+    const char *op = in->op == VIR_shl ? "shl.b" : in->op == VIR_shr ? "shr.u" : "shr.s";
+    char name[16];
+    if (t == VT_i64) { /* counts are 32-bit and clamp; so does a negative one, taken as unsigned */
+        b = op2(w, C_q, "min.u64", in_reg(w, t, b), imm_int(64));
+        b = op1(w, C_r, "cvt.u32.u64", b);
+    } else
+        b = in_reg(w, t, b);
+    snprintf(name, sizeof name, "%s%d", op, t == VT_i64 ? 64 : 32);
+    return op2(w, cls_of(t), name, a, b);
+}
+
+static text int_op(pw *w, const vir_ins *in)
+{
+    int t = in->type;
+    char name[16];
+    if (in->op == VIR_divt || in->op == VIR_divf || in->op == VIR_modt || in->op == VIR_modf)
+        return divide(w, in);
+    if (in->op == VIR_shl || in->op == VIR_shr || in->op == VIR_sra)
+        return shift(w, in);
+    text a = val_reg(w, in->a), b = in->b ? val(w, in->b) : a;
+    switch (in->op) {
+    case VIR_add: return typed2(w, "add", t, a, b);
+    case VIR_sub: return typed2(w, "sub", t, a, b);
+    case VIR_mul: return typed2(w, "mul.lo", t, a, b);
+    case VIR_min: return typed2(w, "min", t, a, b);
+    case VIR_max: return typed2(w, "max", t, a, b);
+    case VIR_neg: return typed1(w, "neg", t, a);
+    case VIR_abs: {
+        text n = typed1(w, "neg", t, a);
+        return choose(w, t, test2(w, "lt", t, a, imm_int(0)), n, a);
+    }
+    case VIR_mulhu: return op2(w, C_r, "mul.hi.u32", a, b);
+    default: break;
+    }
+    snprintf(name, sizeof name, "%s.%s",
+             in->op == VIR_and   ? "and"
+             : in->op == VIR_or  ? "or"
+             : in->op == VIR_xor ? "xor"
+                                 : "not",
+             bits(t));
+    return in->op == VIR_not ? op1(w, cls_of(t), name, a) : op2(w, cls_of(t), name, a, in_reg(w, t, b));
+}
+
+static text convert(pw *w, int to, int from, text a)
+{
+    char name[32];
+    a = in_reg(w, from, a);
+    if (from == VT_mask) {
+        text one = is_flt(to) ? imm_float(to, 1) : imm_int(1),
+             zero = is_flt(to) ? imm_float(to, 0) : imm_int(0);
+        return choose(w, to, a, one, zero);
+    }
+    if (is_flt(from) &&
+        !is_flt(to)) { /* the machine saturates; what does not fit is the smallest integer here */
+        snprintf(name, sizeof name, "cvt.rzi.%s.%s", num(to), num(from));
+        text x = op1(w, cls_of(to), name, a);
+        text big = test2(w, "geu", from, a, imm_float(from, to == VT_i64 ? 0x1p63 : 0x1p31));
+        return choose(w, to, big, imm_int(to == VT_i64 ? INT64_MIN : INT32_MIN), x);
+    }
+    snprintf(name, sizeof name, "cvt.%s%s.%s",
+             is_flt(to) && !(to == VT_f64 && from == VT_f32) && !(to == VT_f64 && from == VT_i32) ? "rn."
+                                                                                                  : "",
+             num(to), num(from));
+    if (to == VT_f64 && from == VT_i32)
+        snprintf(name, sizeof name, "cvt.rn.f64.s32");
+    return op1(w, cls_of(to), name, a);
+}
+
+static text widen16(pw *w, vir_mem m, text h)
+{
+    if (m == VM_f16)
+        return op1(w, C_f, "cvt.f32.f16", h);
+    text r = new_reg(w, C_r);
+    E(w, "cvt.u32.u16 %s, %s", r.s, h.s);
+    return op1(w, C_f, "mov.b32", op2(w, C_r, "shl.b32", r, imm_int(16)));
+}
+static text narrow16(pw *w, vir_mem m, text f)
+{
+    return op1(w, C_h, m == VM_f16 ? "cvt.rn.f16.f32" : "cvt.rn.bf16.f32", in_reg(w, VT_f32, f));
+}
+
+static text narrow(pw *w, const vir_ins *in)
+{
+    text a = val_reg(w, in->a);
+    vir_mem m = (vir_mem)in->mem;
+    if (m == VM_f16 || m == VM_bf16)
+        return widen16(w, m, narrow16(w, m, a));
+    if (m == VM_u8)
+        return op2(w, C_r, "and.b32", a, imm_int(255));
+    text n = imm_int(m == VM_i16 ? 16 : 24);
+    return op2(w, C_r, "shr.s32", op2(w, C_r, "shl.b32", a, n), n);
+}
+
+static text table(pw *w, const vir_ins *in)
+{
+    char key[32];
+    snprintf(key, sizeof key, "tp_table%lld", (long long)in->imm);
+    if (!map_get(&w->u->seen, key)) {
+        strbuf_addf(&w->u->head, ".global .align 16 .b32 %s[16] = {", key);
+        for (int i = 0; i < 16; i++)
+            strbuf_addf(&w->u->head, "%s%u", i ? ", " : "", (uint32_t)vir_tables[in->imm][i]);
+        strbuf_add(&w->u->head, "};\n");
+        map_put(&w->u->seen, key, (void *)1);
+    }
+    text i = op2(w, C_r, "and.b32", val_reg(w, in->a), imm_int(15)), q = new_reg(w, C_q),
+         base = new_reg(w, C_q), d = new_reg(w, C_r);
+    E(w, "mul.wide.u32 %s, %s, 4", q.s, i.s);
+    E(w, "mov.u64 %s, %s", base.s, key);
+    q = op2(w, C_q, "add.s64", q, base);
+    E(w, "ld.global.nc.b32 %s, [%s]", d.s, q.s);
+    return d;
+}
+
+/* A function of the C library that has a body in ptx_func.c. */
+static text call(pw *w, const vir_ins *in)
+{
+    int t = in->type;
+    const vir_call_row *row = &vir_calls[in->imm];
+    text a = val_reg(w, in->a), b = in->b ? val_reg(w, in->b) : a, r = new_reg(w, cls_of(t)), skip = { "" };
+    char name[48];
+    snprintf(name, sizeof name, "tp_%s_%s", row->name, num(t));
+    if (!ptx_func_need(&w->u->seen, &w->u->head, name)) {
+        err_set(w->err, ERR_notimpl, "'%s' of %s has no CUDA kernel", row->name, num(t));
+        return r;
+    }
+    if (in->c) {
+        skip = new_label(w);
+        text m = val_reg(w, in->c);
+        E(w, "mov.%s %s, %s", bits(t), r.s, val(w, in->d).s);
+        E(w, "@!%s bra %s", m.s, skip.s);
+    }
+    if (in->b)
+        E(w, "call (%s), %s, (%s, %s)", r.s, name, a.s, b.s);
+    else
+        E(w, "call (%s), %s, (%s)", r.s, name, a.s);
+    if (in->c) {
+        bool was = w->touched;
+        put_label(w, skip);
+        w->touched = was;
+    }
+    return r;
+}
+
+static void philox(pw *w, text seed, text block, text c[4])
+{
+    text k0 = new_reg(w, C_r), k1 = new_reg(w, C_r), zero = imm_int(0), m0 = imm_int(0xD2511F53),
+         m1 = imm_int(0xCD9E8D57);
+    c[0] = new_reg(w, C_r), c[1] = new_reg(w, C_r), c[2] = c[3] = in_reg(w, VT_i32, zero);
+    E(w, "mov.b64 {%s, %s}, %s", k0.s, k1.s, seed.s);
+    E(w, "mov.b64 {%s, %s}, %s", c[0].s, c[1].s, block.s);
+    for (int r = 0; r < 10; r++) {
+        text ph = op2(w, C_r, "mul.hi.u32", c[0], m0), pl = op2(w, C_r, "mul.lo.u32", c[0], m0);
+        text qh = op2(w, C_r, "mul.hi.u32", c[2], m1), ql = op2(w, C_r, "mul.lo.u32", c[2], m1);
+        text x = op2(w, C_r, "xor.b32", op2(w, C_r, "xor.b32", qh, c[1]), k0);
+        text y = op2(w, C_r, "xor.b32", op2(w, C_r, "xor.b32", ph, c[3]), k1);
+        c[1] = ql, c[3] = pl, c[0] = x, c[2] = y;
+        if (r < 9)
+            k0 = op2(w, C_r, "add.u32", k0, imm_int(0x9E3779B9)),
+            k1 = op2(w, C_r, "add.u32", k1, imm_int(0xBB67AE85));
+    }
+}
+
+static text draw(pw *w, const vir_ins *in)
+{
+    int t = in->type, loop = w->k->loops[in->region].vector;
+    bool wide = t == VT_i64 || t == VT_f64;
+    text i = w->loopvar[loop * VMAX + (w->lanes > 1 && loop == w->vloop ? w->u_now : 0)], c[4], pair[2];
+    text at = op2(w, C_q, "add.s64", op2(w, C_q, "shr.u64", i, imm_int(wide ? 1 : 2)), val(w, in->b));
+    text low = op1(w, C_r, "cvt.u32.u64", i), odd = new_reg(w, C_p), late = new_reg(w, C_p);
+    philox(w, in_reg(w, VT_i64, val(w, in->a)), at, c);
+    text b0 = op2(w, C_r, "and.b32", low, imm_int(1)), b1 = op2(w, C_r, "and.b32", low, imm_int(2));
+    E(w, "setp.ne.s32 %s, %s, 0", odd.s, b0.s);
+    E(w, "setp.ne.s32 %s, %s, 0", late.s, b1.s);
+    for (int j = 0; j < 2; j++)
+        if (wide) {
+            pair[j] = new_reg(w, C_q);
+            E(w, "mov.b64 %s, {%s, %s}", pair[j].s, c[2 * j + 1].s, c[2 * j].s);
+        } else
+            pair[j] = choose(w, VT_i32, late, c[2 + j], c[j]);
+    if (is_flt(t)) {
+        text out[4];
+        frag(w, vir_frag_normal((vir_type)t), pair, out);
+        pair[0] = out[0], pair[1] = out[1];
+    }
+    return choose(w, t, odd, pair[1], pair[0]);
+}
+
+static text pure(pw *w, const vir_ins *in)
+{
+    static const char *const cmps[] = { "eq", "ne", "lt", "le", "gt", "ge" };
+    int t = in->type, ta = w->k->ins[in->a].type;
+    if (in->op >= VIR_eq && in->op <= VIR_ge) {
+        const char *c = in->op == VIR_ne && is_flt(ta) ? "neu" : cmps[in->op - VIR_eq];
+        text a = val(w, in->a);
+        return test2(w, c, ta, a, val(w, in->b));
+    }
+    if (vir_is_math((vir_op)in->op)) {
+        text args[2], out[4];
+        args[0] = val(w, in->a);
+        if (in->b)
+            args[1] = val(w, in->b);
+        frag(w, vir_frag_math((vir_op)in->op, (vir_type)t), args, out);
+        return out[0];
+    }
+    switch (in->op) {
+    case VIR_loopvar:
+        return op1(w, C_r, "cvt.u32.u64",
+                   w->loopvar[in->imm * VMAX + (w->lanes > 1 && (int)in->imm == w->vloop ? w->u_now : 0)]);
+    case VIR_ptr: {
+        text b = val(w, in->b), a = val(w, in->a);
+        return op3(w, C_q, "mad.lo.s64", in_reg(w, VT_i64, b), imm_int(in->imm), a);
+    }
+    case VIR_select: {
+        text p = val(w, in->a), a = val(w, in->b), b = val(w, in->c);
+        return choose(w, t, p, a, b);
+    }
+    case VIR_cvt: return convert(w, t, ta, val(w, in->a));
+    case VIR_bitcast:
+        return op1(w, cls_of(t), t == VT_f64 || t == VT_i64 ? "mov.b64" : "mov.b32", val(w, in->a));
+    case VIR_narrow: return narrow(w, in);
+    case VIR_table: return table(w, in);
+    case VIR_call: return call(w, in);
+    case VIR_draw: return draw(w, in);
+    default: break;
+    }
+    return is_flt(t) ? float_op(w, in) : int_op(w, in);
+}
+
+static void frag(pw *w, const vir_frag *f, const text *in, text *out)
+{
+    text own[8], *reg = mem_alloc(sizeof(text) * VMAX * (size_t)f->k->n);
+    pw s = *w;
+    for (int i = 0; i < f->nin; i++)
+        own[i] = in[i];
+    for (int i = 1; i < f->k->n; i++) /* inputs of operations that take no immediates */
+        if (f->k->ins[i].op == VIR_input && !f->k->ins[i].dead)
+            own[f->k->ins[i].imm] = in_reg(w, f->k->ins[i].type, own[f->k->ins[i].imm]);
+    s.k = f->k, s.reg = reg, s.in = own, s.lanes = 1, s.u_now = 0;
+    for (vir_ref r = f->k->loops[0].first; r; r = f->k->ins[r].next) {
+        const vir_ins *i = &f->k->ins[r];
+        if (!i->dead && i->op != VIR_const && i->op != VIR_input)
+            reg[r * VMAX] = pure(&s, i);
+    }
+    for (int i = 0; i < f->nout; i++)
+        out[i] = val(&s, f->out[i]);
+    w->touched = s.touched;
+    free(reg);
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+static void barrier(pw *w)
+{
+    if (w->p->grid != PTX_threads && w->p->grid != PTX_flat)
+        E(w, "bar.sync 0");
+    w->touched = false;
+}
+
+static int buffer_of(const vir *k, const vir_ins *in)
+{
+    const vir_ins *p = &k->ins[in->a];
+    return (int)(p->op == VIR_ptr ? k->ins[p->a].imm : p->imm);
+}
+
+/* The register of an access; its displacement is in->imm. */
+static text address(pw *w, const vir_ins *in)
+{
+    int loop = w->k->loops[in->region].vector;
+    text q = val(w, in->a), size = imm_int((int64_t)vir_mem_size((vir_mem)in->mem));
+    text i = loop ? w->loopvar[loop * VMAX + (w->lanes > 1 && loop == w->vloop ? w->u_now : 0)] : q;
+    if (in->access == VA_unit)
+        q = op3(w, C_q, "mad.lo.s64", i, size, q);
+    else if (in->access == VA_strided)
+        q = op3(w, C_q, "mad.lo.s64", op2(w, C_q, "mul.lo.s64", i, val(w, in->b)), size, q);
+    else if (in->access == VA_spread)
+        q = op3(w, C_q, "mad.lo.s64", op2(w, C_q, "shr.s64", i, imm_int(w->k->ins[in->b].imm == 4 ? 2 : 1)),
+                size, q);
+    else if (in->access == VA_gather) {
+        int t = w->k->ins[in->b].type;
+        text x = val_reg(w, in->b);
+        q = op3(w, C_q, "mad.lo.s64", t == VT_i32 ? op1(w, C_q, "cvt.s64.s32", x) : x, size, q);
+    }
+    return q;
+}
+
+static const struct {
+    const char *name;
+    int cls;
+} mem_form[] = { [VM_f64] = { "f64", C_d },  [VM_f32] = { "f32", C_f }, [VM_f16] = { "b16", C_h },
+                 [VM_bf16] = { "b16", C_h }, [VM_i64] = { "s64", C_q }, [VM_i32] = { "s32", C_r },
+                 [VM_i16] = { "s16", C_r },  [VM_i8] = { "s8", C_r },   [VM_u8] = { "u8", C_r },
+                 [VM_bool] = { "u8", C_r } };
+
+/* From what memory holds to the compute type, and back. */
+static text from_mem(pw *w, vir_mem m, text x)
+{
+    if (m == VM_f16 || m == VM_bf16)
+        return widen16(w, m, x);
+    return m == VM_bool ? test2(w, "ne", VT_i32, x, imm_int(0)) : x;
+}
+static text to_mem(pw *w, vir_mem m, text x)
+{
+    if (m == VM_f16 || m == VM_bf16)
+        return narrow16(w, m, x);
+    if (m == VM_bool)
+        return choose(w, VT_i32, x, imm_int(1), imm_int(0));
+    return in_reg(w, vir_mem_type(m), x);
+}
+
+static text load(pw *w, const vir_ins *in)
+{
+    vir_mem m = (vir_mem)in->mem;
+    text at = address(w, in), x = new_reg(w, mem_form[m].cls);
+    w->touched = true;
+    if (in->c) {
+        text c = val_reg(w, in->c);
+        if (mem_form[m].cls == C_f || mem_form[m].cls == C_d)
+            E(w, "mov.%s %s, %s", mem_form[m].name, x.s, imm_float(m == VM_f64 ? VT_f64 : VT_f32, 0).s);
+        else
+            E(w, "mov.%s %s, 0", cls_type[mem_form[m].cls], x.s);
+        E(w, "@%s ld.global.%s %s, [%s+%lld]", c.s, mem_form[m].name, x.s, at.s, (long long)in->imm);
+    } else
+        E(w, "ld.global.%s %s, [%s+%lld]", mem_form[m].name, x.s, at.s, (long long)in->imm);
+    return from_mem(w, m, x);
+}
+
+static bool distinct(const vir_ins *in) { return in->access == VA_unit || in->access == VA_strided; }
+
+static void store(pw *w, const vir_ins *in)
+{
+    vir_mem m = (vir_mem)in->mem;
+    int t = vir_mem_type(m);
+    text on = { "" };
+    char guard[40] = "";
+    if (in->c)
+        on = val_reg(w, in->c);
+    if (!w->per_thread) { /* thread 0 stores, after everybody has loaded */
+        if (w->touched)
+            barrier(w);
+        on = in->c ? op2(w, C_p, "and.pred", on, w->zero_p) : w->zero_p;
+    }
+    if (on.s[0])
+        snprintf(guard, sizeof guard, "@%s ", on.s);
+    text v = val(w, in->d), at = address(w, in);
+    v = in_reg(w, t, v);
+    if (in->add && w->per_thread && !distinct(in) && (!is_flt(t) || w->u->opts.atomics)) {
+        E(w, "%sred.global.add.%s [%s+%lld], %s", guard, t == VT_i64 ? "u64" : num(t), at.s,
+          (long long)in->imm, v.s);
+    } else {
+        if (in->add) {
+            text old = new_reg(w, mem_form[m].cls);
+            E(w, "mov.%s %s, %s", bits(t), old.s, is_flt(t) ? imm_float(t, 0).s : "0");
+            E(w, "%sld.global.%s %s, [%s+%lld]", guard, mem_form[m].name, old.s, at.s, (long long)in->imm);
+            v = typed2(w, is_flt(t) ? "add.rn" : "add", t, old, v);
+        }
+        v = to_mem(w, m, v);
+        E(w, "%sst.global.%s [%s+%lld], %s", guard, mem_form[m].name, at.s, (long long)in->imm, v.s);
+    }
+    if (!w->per_thread && w->k->bufs[buffer_of(w->k, in)].flags == VIR_INOUT)
+        barrier(w);
+}
+
+/* How many elements of a type move in one access when a thread takes `lanes`. */
+static int group(vir_mem m, int lanes) { return MIN(MIN(lanes, 4), 16 / (int)vir_mem_size(m)); }
+
+static void list(const text *x, int n, char *out, size_t size)
+{
+    size_t at = 0;
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", i ? ", " : "", x[i].s);
+}
+
+static text wide_address(pw *w, const vir_ins *in)
+{
+    w->u_now = 0;
+    return address(w, in);
+}
+
+static void load_wide(pw *w, vir_ref r)
+{
+    const vir_ins *in = &w->k->ins[r];
+    vir_mem m = (vir_mem)in->mem;
+    int size = (int)vir_mem_size(m), n = group(m, w->lanes);
+    text at = wide_address(w, in), x[VMAX], part[4];
+    char names[160];
+    if (size == 2 && w->lanes == 8) {
+        for (int i = 0; i < 4; i++)
+            part[i] = new_reg(w, C_r);
+        list(part, 4, names, sizeof names);
+        E(w, "ld.global.v4.b32 {%s}, [%s+%lld]", names, at.s, (long long)in->imm);
+        for (int i = 0; i < 4; i++) {
+            x[2 * i] = new_reg(w, C_h), x[2 * i + 1] = new_reg(w, C_h);
+            E(w, "mov.b32 {%s, %s}, %s", x[2 * i].s, x[2 * i + 1].s, part[i].s);
+        }
+        if (mem_form[m].cls == C_r)
+            for (int i = 0; i < 8; i++)
+                x[i] = op1(w, C_r, "cvt.s32.s16", x[i]);
+    } else
+        for (int b = 0; b < w->lanes; b += n) {
+            for (int i = 0; i < n; i++)
+                x[b + i] = new_reg(w, mem_form[m].cls);
+            list(x + b, n, names, sizeof names);
+            E(w, "ld.global.v%d.%s {%s}, [%s+%lld]", n, mem_form[m].name, names, at.s,
+              (long long)in->imm + b * size);
+        }
+    for (w->u_now = 0; w->u_now < w->lanes; w->u_now++)
+        *slot(w, r) = from_mem(w, m, x[w->u_now]);
+    w->u_now = 0;
+    w->touched = true;
+}
+
+static void store_wide(pw *w, vir_ref r)
+{
+    const vir_ins *in = &w->k->ins[r];
+    vir_mem m = (vir_mem)in->mem;
+    int size = (int)vir_mem_size(m), n = group(m, w->lanes);
+    text at = wide_address(w, in), x[VMAX], part[4];
+    char names[160];
+    for (w->u_now = 0; w->u_now < w->lanes; w->u_now++)
+        x[w->u_now] = to_mem(w, m, val(w, in->d));
+    w->u_now = 0;
+    if (size == 2 && w->lanes == 8) {
+        for (int i = 0; i < 8 && mem_form[m].cls == C_r; i++)
+            x[i] = op1(w, C_h, "cvt.u16.u32", x[i]);
+        for (int i = 0; i < 4; i++) {
+            part[i] = new_reg(w, C_r);
+            E(w, "mov.b32 %s, {%s, %s}", part[i].s, x[2 * i].s, x[2 * i + 1].s);
+        }
+        list(part, 4, names, sizeof names);
+        E(w, "st.global.v4.b32 [%s+%lld], {%s}", at.s, (long long)in->imm, names);
+        return;
+    }
+    for (int b = 0; b < w->lanes; b += n) {
+        list(x + b, n, names, sizeof names);
+        E(w, "st.global.v%d.%s [%s+%lld], {%s}", n, mem_form[m].name, at.s, (long long)in->imm + b * size,
+          names);
+    }
+}
+
+/* --- reductions ------------------------------------------------------------------------------- */
+static void red_start(pw *w, int n)
+{
+    const vir_red_info *r = &w->k->reds[n];
+    arena a = { 0 };
+    vir *tmp = vir_make(&a, "identity");
+    for (int p = 0; p < vir_red_parts(r->kind); p++) {
+        int t = vir_red_part_type(r, p);
+        pw id = *w;
+        id.k = tmp, id.lanes = 1;
+        text x = val(&id, vir_red_identity(tmp, r, p));
+        if (!w->red[n * 4 + p].s[0])
+            w->red[n * 4 + p] = new_reg(w, cls_of(t));
+        E(w, "mov.%s %s, %s", bits(t), w->red[n * 4 + p].s, x.s);
+    }
+    arena_free(&a);
+}
+
+static void red_set(pw *w, int n, const text *out)
+{
+    const vir_red_info *r = &w->k->reds[n];
+    for (int p = 0; p < vir_red_parts(r->kind); p++)
+        E(w, "mov.%s %s, %s", bits(vir_red_part_type(r, p)), w->red[n * 4 + p].s, out[p].s);
+}
+
+static void red_step(pw *w, const vir_ins *in)
+{
+    int n = (int)in->imm;
+    const vir_red_info *r = &w->k->reds[n];
+    int np = vir_red_parts(r->kind);
+    text args[6], out[4], skip = { "" };
+    for (int p = 0; p < np; p++)
+        args[p] = w->red[n * 4 + p];
+    args[np] = val(w, in->a);
+    if (in->b)
+        args[np + 1] = val(w, in->b);
+    if (r->partials &&
+        w->ordered) { /* every thread is here: only the one that holds this partial result steps */
+        text i = w->loopvar[w->ordered * VMAX], d = op2(w, C_q, "sub.s64", i, w->ordered_first),
+             q = new_reg(w, C_p);
+        text j = op2(w, C_r, "and.b32", op1(w, C_r, "cvt.u32.u64", d), imm_int(w->npart - 1));
+        skip = new_label(w);
+        E(w, "setp.ne.s32 %s, %s, %s", q.s, j.s, w->tid.s);
+        E(w, "@%s bra %s", q.s, skip.s);
+    }
+    frag(w, vir_frag_step(r->kind, r->type, r->itype), args, out);
+    red_set(w, n, out);
+    if (skip.s[0])
+        put_label(w, skip);
+}
+
+static text shuffle(pw *w, const char *mode, int t, text x, int by)
+{
+    if (t == VT_mask) {
+        text i = choose(w, VT_i32, x, imm_int(1), imm_int(0));
+        return test2(w, "ne", VT_i32, shuffle(w, mode, VT_i32, i, by), imm_int(0));
+    }
+    if (t == VT_f64 || t == VT_i64) {
+        text lo = new_reg(w, C_r), hi = new_reg(w, C_r), d = new_reg(w, cls_of(t));
+        E(w, "mov.b64 {%s, %s}, %s", lo.s, hi.s, x.s);
+        lo = shuffle(w, mode, VT_i32, lo, by), hi = shuffle(w, mode, VT_i32, hi, by);
+        E(w, "mov.b64 %s, {%s, %s}", d.s, lo.s, hi.s);
+        return d;
+    }
+    text d = new_reg(w, cls_of(t));
+    E(w, "shfl.sync.%s.b32 %s, %s, %d, 31, -1", mode, d.s, x.s, by);
+    return d;
+}
+
+static void merge(pw *w, const vir_red_info *r, text *a, const text *b)
+{
+    int np = vir_red_parts(r->kind);
+    text args[8];
+    for (int p = 0; p < np; p++)
+        args[p] = a[p], args[np + p] = b[p];
+    frag(w, vir_frag_merge(r->kind, r->type, r->itype), args, a);
+}
+
+/* More partial results than a warp has lanes: through shared memory; then every warp has them all. Part of lane l of group g in
+ * got[g][part]. */
+static void red_exchange(pw *w, int n, text got[][4])
+{
+    const vir_red_info *r = &w->k->reds[n];
+    bool again = r->loop != 0 &&
+                 w->k->loops[r->loop].kind != LOOP_parallel; /* in a serial loop: the room is used again */
+    if (again)
+        barrier(w);
+    for (int pass = 0; pass < 2; pass++) {
+        size_t room = w->room;
+        for (int p = 0; p < vir_red_parts(r->kind); p++) {
+            int t = vir_red_part_type(r, p), st = t == VT_mask ? VT_i32 : t,
+                size = st == VT_f64 || st == VT_i64 ? 8 : 4;
+            text base = op3(w, C_r, "mad.lo.u32", pass ? w->lane : w->tid, imm_int(size), w->shared),
+                 x = w->red[n * 4 + p];
+            if (!pass) {
+                if (t == VT_mask)
+                    x = choose(w, VT_i32, x, imm_int(1), imm_int(0));
+                E(w, "st.shared.%s [%s+%zu], %s", bits(st), base.s, room, x.s);
+            } else
+                for (int g = 0; g < w->npart / WARP; g++) {
+                    text y = new_reg(w, cls_of(st));
+                    E(w, "ld.shared.%s %s, [%s+%zu]", bits(st), y.s, base.s,
+                      room + (size_t)(g * WARP * size));
+                    got[g][p] = t == VT_mask ? test2(w, "ne", VT_i32, y, imm_int(0)) : y;
+                }
+            room += (size_t)(w->npart * 8);
+        }
+        if (pass)
+            w->room = room;
+        else
+            barrier(w);
+    }
+}
+
+static void red_fold(pw *w, int n)
+{
+    const vir_red_info *r = &w->k->reds[n];
+    int np = vir_red_parts(r->kind), h = w->npart / 2;
+    text got[8][4], b[4];
+    if (!r->partials)
+        return;
+    for (int p = 0; p < np; p++)
+        got[0][p] = w->red[n * 4 + p];
+    if (w->npart > WARP)
+        red_exchange(w, n, got);
+    for (; h >= WARP; h /= 2)
+        for (int g = 0; g < h / WARP; g++)
+            merge(w, r, got[g], got[g + h / WARP]);
+    for (; h; h /= 2) {
+        for (int p = 0; p < np; p++)
+            b[p] = shuffle(w, "down", vir_red_part_type(r, p), in_reg(w, vir_red_part_type(r, p), got[0][p]),
+                           h);
+        merge(w, r, got[0], b);
+    }
+    for (int p = 0; p < np; p++)
+        b[p] = shuffle(w, "idx", vir_red_part_type(r, p), in_reg(w, vir_red_part_type(r, p), got[0][p]), 0);
+    red_set(w, n, b);
+}
+
+/* --- loops ------------------------------------------------------------------------------------ */
+static void region(pw *w, int n);
+
+static bool inside(const vir *k, int region, int loop)
+{
+    for (; region; region = k->loops[region].parent)
+        if (region == loop)
+            return true;
+    return false;
+}
+
+static bool from_memory(const vir *k, vir_ref r, int deep)
+{
+    const vir_ins *in = &k->ins[r];
+    if (!r || in->op == VIR_load)
+        return r != 0;
+    if (in->op == VIR_get || in->op == VIR_part || deep > 40)
+        return true;
+    if (in->op == VIR_const || in->op == VIR_iarg || in->op == VIR_farg || in->op == VIR_loopvar ||
+        in->op == VIR_bufptr)
+        return false;
+    return from_memory(k, in->a, deep + 1) || from_memory(k, in->b, deep + 1) ||
+           from_memory(k, in->c, deep + 1);
+}
+
+typedef struct {
+    bool ordered;  /* iterations depend on one another                        */
+    bool partials; /* steps of reductions with partial results                 */
+    bool plain;    /* no loops, variables, reductions inside                   */
+    bool stores, inout;
+    int size;   /* largest element of an access that counts with the loop, 0: none */
+    int weight; /* instructions, about                                     */
+} loop_facts;
+
+static loop_facts facts_of(const vir *k, int loop, bool atomics)
+{
+    loop_facts f = { .plain = true };
+    for (int i = 1; i < k->n; i++) {
+        const vir_ins *in = &k->ins[i];
+        if (in->dead || !inside(k, in->region, loop))
+            continue;
+        f.weight += vir_is_math((vir_op)in->op) ? 25 : in->op == VIR_draw ? 90 : in->op == VIR_call ? 8 : 1;
+        f.weight += (in->op == VIR_div || in->op == VIR_sqrt)  ? 8
+                    : in->op >= VIR_divt && in->op <= VIR_modf ? 12
+                                                               : 0;
+        f.plain &= in->op != VIR_loop && in->op != VIR_red && in->op != VIR_step && in->op != VIR_var &&
+                   in->op != VIR_get && in->op != VIR_set && in->op != VIR_part && in->op != VIR_fold;
+        if (in->op == VIR_step) {
+            f.partials |= k->reds[in->imm].partials;
+            f.ordered |= k->reds[in->imm].scan && !inside(k, k->reds[in->imm].loop, loop);
+        }
+        if (in->op != VIR_load && in->op != VIR_store)
+            continue;
+        if (in->access == VA_unit && !in->c && !in->add)
+            f.size = MAX(f.size, (int)vir_mem_size((vir_mem)in->mem));
+        f.inout |= k->bufs[buffer_of(k, in)].flags == VIR_INOUT;
+        f.stores |= in->op == VIR_store;
+        if (in->op != VIR_store || in->region != loop ||
+            distinct(in)) /* in loops inside, lanes have no element in common */
+            continue;
+        if (in->add)
+            f.ordered |= is_flt(vir_mem_type((vir_mem)in->mem)) && !atomics;
+        else
+            f.ordered |= in->access == VA_uniform || from_memory(k, in->b, 0);
+    }
+    return f;
+}
+
+/* for (var = first; var < end; var += step) */
+static void loop_text(pw *w, int n, text first, text end, text step)
+{
+    text var = w->loopvar[n * VMAX], head = new_label(w), out = new_label(w);
+    E(w, "mov.b64 %s, %s", var.s, first.s);
+    put_label(w, head);
+    text p = test2(w, "ge", VT_i64, var, end);
+    E(w, "@%s bra %s", p.s, out.s);
+    region(w, n);
+    E(w, "add.s64 %s, %s, %s", var.s, var.s, step.s);
+    E(w, "bra %s", head.s);
+    put_label(w, out);
+}
+
+/* One iteration of a plain loop for w->lanes elements at once. */
+static void wide_body(pw *w, int n)
+{
+    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
+        const vir_ins *in = &w->k->ins[r];
+        if (in->dead || in->op == VIR_const || (in->op == VIR_loopvar && in->type == VT_i64))
+            continue;
+        if (in->op == VIR_load && in->access == VA_unit && !in->c)
+            load_wide(w, r);
+        else if (in->op == VIR_store && in->access == VA_unit && !in->c && !in->add)
+            store_wide(w, r);
+        else
+            for (w->u_now = 0; w->u_now < w->lanes; w->u_now++) {
+                if (in->op == VIR_store)
+                    store(w, in);
+                else {
+                    text x = in->op == VIR_load ? load(w, in) : pure(w, in);
+                    *slot(w, r) = x;
+                }
+            }
+        w->u_now = 0;
+    }
+}
+
+/* Every address that moves with the loop is a multiple of the access, for the first element: a predicate. */
+static text aligned(pw *w, int n, text begin)
+{
+    text all = { "" };
+    int worst = 1;
+    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
+        const vir_ins *in = &w->k->ins[r];
+        if (in->dead || (in->op != VIR_load && in->op != VIR_store) || in->access != VA_unit || in->c ||
+            in->add)
+            continue;
+        vir_mem m = (vir_mem)in->mem;
+        int size = (int)vir_mem_size(m), bytes = size == 2 && w->lanes == 8 ? 16 : size * group(m, w->lanes);
+        text at = op3(w, C_q, "mad.lo.s64", begin, imm_int(size), val(w, in->a));
+        if (in->imm)
+            at = op2(w, C_q, "add.s64", at, imm_int(in->imm));
+        if (bytes < 16) /* its own multiple, moved to the place of 16's */
+            at = op2(w, C_q, "shl.b64", at, imm_int(__builtin_ctz(16 / (unsigned)bytes)));
+        all = all.s[0] ? op2(w, C_q, "or.b64", all, at) : at;
+        worst = 16;
+    }
+    all = op2(w, C_q, "and.b64", all, imm_int(worst - 1));
+    return test2(w, "eq", VT_i64, all, imm_int(0));
+}
+
+/* Threads take `per` elements in a row; where that many are not left or not aligned, one after the other. */
+static void wide_loop(pw *w, int n, text begin, text end, text first, text step, int per)
+{
+    text base = new_reg(w, C_q), stop = new_reg(w, C_q), head = new_label(w), slow = new_label(w),
+         next = new_label(w), out = new_label(w), one = imm_int(1);
+    text ok;
+    w->lanes = per, w->vloop = n;
+    begin = in_reg(w, VT_i64, begin);
+    ok = aligned(w, n, begin);
+    E(w, "mov.b64 %s, %s", base.s, first.s);
+    put_label(w, head);
+    text p = test2(w, "ge", VT_i64, base, end);
+    E(w, "@%s bra %s", p.s, out.s);
+    E(w, "add.s64 %s, %s, %d", stop.s, base.s, per);
+    text q = test2(w, "le", VT_i64, stop, end);
+    E(w, "min.s64 %s, %s, %s", stop.s, stop.s, end.s);
+    q = op2(w, C_p, "and.pred", q, ok);
+    E(w, "@!%s bra %s", q.s, slow.s);
+    for (int u = 0; u < per; u++)
+        E(w, "add.s64 %s, %s, %d", w->loopvar[n * VMAX + u].s, base.s, u);
+    wide_body(w, n);
+    E(w, "bra %s", next.s);
+    put_label(w, slow);
+    w->lanes = 1;
+    loop_text(w, n, base, stop, one);
+    put_label(w, next);
+    E(w, "add.s64 %s, %s, %s", base.s, base.s, step.s);
+    E(w, "bra %s", head.s);
+    put_label(w, out);
+}
+
+static int elements_a_thread(const loop_facts *f)
+{
+    int per = f->size ? MIN(16 / f->size, f->size == 1 ? 4 : VMAX) : 1;
+    while (per > 1 && per * f->weight > 500)
+        per /= 2;
+    return f->plain && !f->partials && !f->ordered ? per : 1;
+}
+
+static void vector_loop(pw *w, int n)
+{
+    const vir_loop_info *l = &w->k->loops[n];
+    loop_facts f = facts_of(w->k, n, w->u->opts.atomics);
+    text begin = val_reg(w, l->begin), end = val(w, l->end), one = imm_int(1);
+    if (w->per_thread) {
+        loop_text(w, n, begin, end, one);
+        return;
+    }
+    if (f.ordered) {
+        w->ordered = n, w->ordered_first = begin;
+        loop_text(w, n, begin, end, one);
+        w->ordered = 0;
+        return;
+    }
+    if (w->touched && f.stores)
+        barrier(w);
+    int per = elements_a_thread(&f), threads = f.partials ? w->npart : w->p->threads;
+    text me = op1(w, C_q, "cvt.u64.u32", w->tid), step = imm_int((int64_t)threads * per), over = { "" };
+    if (w->p->grid == PTX_flat) {
+        text b = new_reg(w, C_r), g = new_reg(w, C_r), x = new_reg(w, C_q);
+        E(w, "mov.u32 %s, %%ctaid.x", b.s);
+        E(w, "mov.u32 %s, %%nctaid.x", g.s);
+        E(w, "mul.wide.u32 %s, %s, %d", x.s, b.s, threads);
+        me = op2(w, C_q, "add.s64", me, x);
+        step = new_reg(w, C_q);
+        E(w, "mul.wide.u32 %s, %s, %d", step.s, g.s, threads * per);
+    }
+    text first = op3(w, C_q, "mad.lo.s64", me, imm_int(per), begin);
+    if (f.partials && w->p->threads > w->npart) { /* the others have nothing to do */
+        over = new_label(w);
+        text p = test2(w, "ge", VT_i32, w->tid, imm_int(w->npart));
+        E(w, "@%s bra %s", p.s, over.s);
+    }
+    w->per_thread = true;
+    if (per > 1)
+        wide_loop(w, n, begin, end, first, step, per);
+    else
+        loop_text(w, n, first, end, step);
+    w->per_thread = false;
+    if (over.s[0])
+        put_label(w, over);
+    w->touched = true;
+    if (f.inout)
+        barrier(w);
+}
+
+static void parallel_loop(pw *w, int n)
+{
+    text r = w->loopvar[n * VMAX], lo = new_reg(w, C_q), hi = new_reg(w, C_q), b = new_reg(w, C_r),
+         out = new_label(w);
+    E(w, "ld.param.s64 %s, [%s_lo]", lo.s, w->name);
+    E(w, "ld.param.s64 %s, [%s_hi]", hi.s, w->name);
+    E(w, "mov.u32 %s, %%ctaid.x", b.s);
+    if (w->p->grid == PTX_threads) {
+        text x = new_reg(w, C_q), t = op1(w, C_q, "cvt.u64.u32", w->tid);
+        E(w, "mul.wide.u32 %s, %s, %d", x.s, b.s, w->p->threads);
+        E(w, "add.s64 %s, %s, %s", r.s, x.s, t.s);
+        w->per_thread = true;
+    } else
+        E(w, "cvt.u64.u32 %s, %s", r.s, b.s);
+    E(w, "add.s64 %s, %s, %s", r.s, r.s, lo.s);
+    text p = test2(w, "ge", VT_i64, r, hi);
+    E(w, "@%s bra %s", p.s, out.s);
+    region(w, n);
+    w->per_thread = false;
+    put_label(w, out);
+}
+
+static void loop(pw *w, int n)
+{
+    const vir_loop_info *l = &w->k->loops[n];
+    if (l->kind == LOOP_parallel)
+        parallel_loop(w, n);
+    else if (l->kind == LOOP_vector)
+        vector_loop(w, n);
+    else {
+        text begin = val(w, l->begin);
+        loop_text(w, n, begin, val(w, l->end), imm_int(1));
+    }
+}
+
+static void statement(pw *w, vir_ref r)
+{
+    const vir_ins *in = &w->k->ins[r];
+    text x;
+    switch (in->op) {
+    case VIR_const:
+    case VIR_iarg:
+    case VIR_farg:
+    case VIR_bufptr: return;
+    case VIR_loopvar:
+        if (in->type == VT_i64)
+            return;
+        break;
+    case VIR_loop: loop(w, (int)in->imm); return;
+    case VIR_store: store(w, in); return;
+    case VIR_load: *slot(w, r) = load(w, in); return;
+    case VIR_var:
+        x = new_reg(w, cls_of(in->type));
+        E(w, "mov.%s %s, %s", bits(in->type), x.s, val(w, in->a).s);
+        *slot(w, r) = x;
+        return;
+    case VIR_get:
+    case VIR_part: /* a copy: the variable goes on */
+        x = new_reg(w, cls_of(in->type));
+        E(w, "mov.%s %s, %s", bits(in->type), x.s, in->op == VIR_get ? val(w, in->a).s : w->red[in->imm].s);
+        *slot(w, r) = x;
+        return;
+    case VIR_set:
+        E(w, "mov.%s %s, %s", bits(w->k->ins[in->b].type), val(w, in->a).s, val(w, in->b).s);
+        return;
+    case VIR_red: red_start(w, (int)in->imm); return;
+    case VIR_step: red_step(w, in); return;
+    case VIR_fold: red_fold(w, (int)in->imm); return;
+    default: break;
+    }
+    x = pure(w, in);
+    *slot(w, r) = x;
+}
+
+static void region(pw *w, int n)
+{
+    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next)
+        if (!w->k->ins[r].dead)
+            statement(w, r);
+}
+
+/* --- kernels ---------------------------------------------------------------------------------- */
+static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
+{
+    ptx_kernel p = { .k = k, .threads = o->threads ? o->threads : 256, .per = 1, .grid = PTX_one };
+    int vectors = 0, shared_out = 0, partials = 0;
+    bool parallel = false, outer_store = false, serial = false;
+    for (int i = 1; i < k->nloops; i++) {
+        if (k->ins[k->loops[i].ins].dead)
+            continue;
+        parallel |= k->loops[i].kind == LOOP_parallel;
+        serial |= k->loops[i].kind == LOOP_serial && !k->loops[i].vector;
+        if (k->loops[i].kind != LOOP_vector)
+            continue;
+        loop_facts f = facts_of(k, i, o->atomics);
+        vectors++;
+        partials += f.partials;
+        shared_out += !f.ordered;
+        if (!f.ordered)
+            p.loop = i, p.per = elements_a_thread(&f);
+    }
+    for (int i = 1; i < k->n; i++)
+        outer_store |= !k->ins[i].dead && k->ins[i].op == VIR_store && !k->loops[k->ins[i].region].vector;
+    if (parallel)
+        p.grid = partials || shared_out ? PTX_rows : PTX_threads;
+    else if (vectors == 1 && shared_out == 1 && !partials && !outer_store && !serial)
+        p.grid = PTX_flat;
+    if (partials) /* one partial result a thread */
+        p.threads = MAX(WARP, k->lanes * k->ways);
+    else if (p.grid == PTX_one && !shared_out)
+        p.threads = WARP;
+    p.nparams = k->nbufs + k->nints + k->nflts + 2;
+    return p;
+}
+
+static void parameters(pw *w)
+{
+    const vir *k = w->k;
+    bool first = true;
+    strbuf_addf(w->o, ".visible .entry %s(", w->name);
+    for (int i = 0; i < k->nbufs; i++, first = false)
+        strbuf_addf(w->o, "%s\n\t.param .u64 %s_b%d", first ? "" : ",", w->name, i);
+    for (int i = 0; i < k->nints; i++, first = false)
+        strbuf_addf(w->o, "%s\n\t.param .s64 %s_i%d", first ? "" : ",", w->name, i);
+    for (int i = 0; i < k->nflts; i++, first = false)
+        strbuf_addf(w->o, "%s\n\t.param .f64 %s_f%d", first ? "" : ",", w->name, i);
+    strbuf_addf(w->o, "%s\n\t.param .s64 %s_lo,\n\t.param .s64 %s_hi)\n", first ? "" : ",", w->name, w->name);
+    strbuf_addf(w->o, ".reqntid %d, 1, 1\n{\n", w->p->threads);
+}
+
+static void arguments(pw *w)
+{
+    const vir *k = w->k;
+    for (int i = 1; i < k->n; i++) {
+        const vir_ins *in = &k->ins[i];
+        if (in->dead)
+            continue;
+        text x = { "" };
+        if (in->op == VIR_bufptr) {
+            x = new_reg(w, C_q);
+            E(w, "ld.param.u64 %s, [%s_b%lld]", x.s, w->name, (long long)in->imm);
+            E(w, "cvta.to.global.u64 %s, %s", x.s, x.s);
+        } else if (in->op == VIR_iarg) {
+            x = new_reg(w, C_q);
+            E(w, "ld.param.s64 %s, [%s_i%lld]", x.s, w->name, (long long)in->imm);
+        } else if (in->op == VIR_farg) {
+            x = new_reg(w, C_d);
+            E(w, "ld.param.f64 %s, [%s_f%lld]", x.s, w->name, (long long)in->imm);
+            if (in->type == VT_f32)
+                x = op1(w, C_f, "cvt.rn.f32.f64", x);
+        } else
+            continue;
+        for (int u = 0; u < VMAX; u++)
+            w->reg[i * VMAX + u] = x;
+    }
+}
+
+bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_err *err)
+{
+    int count[NCLS] = { 0 }, label = 0;
+    strbuf body = { 0 };
+    tp_err own = { 0 };
+    if (!k->lanes)
+        return err_set(err, ERR_internal, "kernel '%s' was not finished", k->name);
+    *out = lay_out(k, &u->opts);
+    pw w = { .u = u,
+             .k = k,
+             .o = &body,
+             .count = count,
+             .label = &label,
+             .err = &own,
+             .name = name,
+             .p = out,
+             .lanes = 1 };
+    w.npart = k->lanes * k->ways;
+    w.reg = mem_zalloc(sizeof(text) * VMAX * (size_t)k->n);
+    w.red = mem_zalloc(sizeof(text) * 4 * (size_t)(k->nreds + 1));
+    w.loopvar = mem_zalloc(sizeof(text) * VMAX * (size_t)k->nloops);
+    for (int i = 1; i < k->nloops; i++)
+        for (int j = 0; j < (k->loops[i].kind == LOOP_vector ? VMAX : 1); j++)
+            w.loopvar[i * VMAX + j] = new_reg(&w, C_q);
+    w.tid = new_reg(&w, C_r), w.lane = new_reg(&w, C_r), w.zero_p = new_reg(&w, C_p),
+    w.shared = new_reg(&w, C_r);
+    E(&w, "mov.u32 %s, %%tid.x", w.tid.s);
+    E(&w, "and.b32 %s, %s, 31", w.lane.s, w.tid.s);
+    E(&w, "setp.eq.s32 %s, %s, 0", w.zero_p.s, w.tid.s);
+    arguments(&w);
+    size_t mark = body.n; /* the address of shared memory goes here when there is some */
+    region(&w, 0);
+    E(&w, "ret");
+    if (!err_is_set(&own)) {
+        pw head = w;
+        head.o = &u->kernels;
+        strbuf_addc(head.o, '\n');
+        parameters(&head);
+        for (int c = 0; c < NCLS; c++)
+            if (count[c])
+                strbuf_addf(head.o, "\t.reg .%s %%%c<%d>;\n", cls_type[c], cls_letter[c], count[c]);
+        if (w.room)
+            strbuf_addf(head.o, "\t.shared .align 16 .b8 %s_shared[%zu];\n", name, w.room);
+        strbuf_addn(head.o, strbuf_str(&body), mark);
+        if (w.room)
+            E(&head, "mov.u32 %s, %s_shared", w.shared.s, name);
+        strbuf_add(head.o, strbuf_str(&body) + mark);
+        strbuf_add(head.o, "}\n");
+    } else if (err)
+        *err = own;
+    strbuf_free(&body);
+    free(w.reg), free(w.red), free(w.loopvar);
+    return !err_is_set(&own);
+}
+
+void ptx_text(const ptx_unit *u, strbuf *out)
+{
+    strbuf_addf(out, ".version 7.8\n.target sm_%d\n.address_size 64\n\n", u->opts.sm ? u->opts.sm : 90);
+    strbuf_add(out, strbuf_str(&u->head));
+    strbuf_add(out, strbuf_str(&u->kernels));
+}
+
+void ptx_free(ptx_unit *u)
+{
+    strbuf_free(&u->head);
+    strbuf_free(&u->kernels);
+    map_free(&u->seen);
+}
+
+/* --- launching -------------------------------------------------------------------------------- */
+/* The value of a uniform integer that depends on arguments alone. */
+static bool host_value(const vir *k, vir_ref r, const int64_t *ints, int64_t *out)
+{
+    const vir_ins *in = &k->ins[r];
+    int64_t a, b;
+    if (in->op == VIR_const || in->op == VIR_iarg) {
+        *out = in->op == VIR_const ? in->imm : ints[in->imm];
+        return in->type == VT_i64 || in->type == VT_i32;
+    }
+    if (in->type != VT_i64 || !in->a || !in->b || !host_value(k, in->a, ints, &a) ||
+        !host_value(k, in->b, ints, &b))
+        return false;
+    switch (in->op) {
+    case VIR_add: *out = (int64_t)((uint64_t)a + (uint64_t)b); return true;
+    case VIR_sub: *out = (int64_t)((uint64_t)a - (uint64_t)b); return true;
+    case VIR_mul: *out = (int64_t)((uint64_t)a * (uint64_t)b); return true;
+    case VIR_min: *out = MIN(a, b); return true;
+    case VIR_max: *out = MAX(a, b); return true;
+    case VIR_divf:
+        if (b <= 0)
+            return false;
+        *out = a / b - (a % b < 0);
+        return true;
+    default: return false;
+    }
+}
+
+int64_t ptx_blocks(const ptx_kernel *p, const int64_t *ints, int64_t lo, int64_t hi)
+{
+    int64_t b, e, each = (int64_t)p->threads * p->per;
+    switch (p->grid) {
+    case PTX_rows: return MAX(hi - lo, 0);
+    case PTX_threads: return hi > lo ? (hi - lo + p->threads - 1) / p->threads : 0;
+    case PTX_flat:
+        if (!host_value(p->k, p->k->loops[p->loop].begin, ints, &b) ||
+            !host_value(p->k, p->k->loops[p->loop].end, ints, &e))
+            return 1024; /* the loop strides over the grid */
+        return e > b ? MIN((e - b + each - 1) / each, INT32_MAX) : 0;
+    default: return 1;
+    }
+}

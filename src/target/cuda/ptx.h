@@ -1,0 +1,54 @@
+/* ptx.h - PTX text written from the vector IR, and how such a kernel is launched.
+ * Knows vir and the PTX machine model. May not know the driver: texts are made and tested without a device.
+ *
+ *   ptx_unit u = { 0 };
+ *   ptx_kernel p;
+ *   if (!ptx_add(&u, k, "k0", &p, err)) ...
+ *   ptx_text(&u, &text);                                   a module: several kernels share functions and tables
+ *   int64_t blocks = ptx_blocks(&p, ints, lo, hi);         grid of a launch; blocks of p.threads
+ *
+ * Parameters of a kernel, in this order: a pointer for each buffer, int64 arguments, double arguments, lo, hi.
+ *
+ * Which iterations run where:
+ *   PTX_rows     a block takes one iteration of the parallel loop. Code outside of vector loops runs on all threads alike,
+ *                thread 0 stores; a vector loop is shared out over the threads
+ *   PTX_threads  a thread takes one iteration of the parallel loop: bodies without a vector loop that can be shared out
+ *   PTX_flat     no parallel loop, one vector loop: shared out over the whole grid
+ *   PTX_one      one block does it all
+ * The bits are those of vir_interp: reductions keep P partial results, one a thread, joined in its order. */
+#ifndef TAPER_TARGET_CUDA_PTX_H
+#define TAPER_TARGET_CUDA_PTX_H
+#include "base/map.h"
+#include "vir/vir.h"
+
+typedef enum { PTX_rows, PTX_threads, PTX_flat, PTX_one } ptx_grid;
+
+typedef struct ptx_opts {
+    int threads;  /* a block of a kernel without reductions over threads; 0: 256 */
+    int sm;       /* 90 or 80; 0: 90                                             */
+    bool atomics; /* float scatter-adds in any order                             */
+} ptx_opts;
+
+typedef struct ptx_unit {
+    ptx_opts opts;
+    /* private */
+    strbuf head, kernels;
+    map seen;
+} ptx_unit;
+
+typedef struct ptx_kernel {
+    const vir *k; /* the kernel, finished; must outlive this */
+    ptx_grid grid;
+    int threads;
+    int per;  /* consecutive elements a thread takes at once   */
+    int loop; /* PTX_flat: the loop that is shared out         */
+    int nparams;
+} ptx_kernel;
+
+/* False: an operation has no PTX form (ERR_notimpl). `name` is an identifier that no other kernel of the unit has. */
+bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_err *err);
+void ptx_text(const ptx_unit *u, strbuf *out);
+void ptx_free(ptx_unit *u);
+/* Number of blocks; 0: nothing to launch. */
+int64_t ptx_blocks(const ptx_kernel *p, const int64_t *ints, int64_t lo, int64_t hi);
+#endif

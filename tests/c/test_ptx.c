@@ -1,0 +1,311 @@
+/* The PTX emitter: random kernels run by the PTX interpreter give the bits of vir_interp, and ptxas takes every text. */
+#include "test.h"
+#include "gen_fuzz.h"
+#include "ptx_cases.h"
+#include "ptx_interp.h"
+#include "target/cuda/ptx.h"
+#include "target/cuda/ptx_func.h"
+#include <math.h>
+#include <unistd.h>
+
+/* Where ptxas is, or NULL. */
+static const char *ptxas(void)
+{
+    static const char *const where[] = { "/usr/local/cuda/bin/ptxas", "/usr/local/cuda-13.0/bin/ptxas",
+                                         "/usr/bin/ptxas" };
+    const char *env = getenv("TAPER_PTXAS");
+    if (env)
+        return access(env, X_OK) ? NULL : env;
+    for (size_t i = 0; i < COUNT(where); i++)
+        if (!access(where[i], X_OK))
+            return where[i];
+    return NULL;
+}
+
+static void assemble(const char *text, const char *arch, const char *who)
+{
+    const char *tool = ptxas();
+    char dir[] = "/tmp/taper-ptx-XXXXXX", cmd[512], line[512] = "";
+    if (!tool) {
+        fprintf(stderr, "SKIP %s: no ptxas\n", who);
+        return;
+    }
+    if (!mkdtemp(dir)) {
+        test_fail(__FILE__, __LINE__, "no temporary directory");
+        return;
+    }
+    snprintf(cmd, sizeof cmd, "%s/k.ptx", dir);
+    FILE *o = fopen(cmd, "w");
+    fputs(text, o);
+    fclose(o);
+    snprintf(cmd, sizeof cmd, "%s -O0 -arch=%s %s/k.ptx -o %s/k.cubin 2>&1", tool, arch, dir, dir);
+    FILE *p = popen(cmd, "r");
+    size_t n = fread(line, 1, sizeof line - 1, p);
+    line[n] = 0;
+    if (pclose(p)) {
+        const char *keep = getenv("TAPER_PTX_KEEP");
+        if (keep) {
+            o = fopen(keep, "w");
+            fputs(text, o);
+            fclose(o);
+        }
+        test_fail(__FILE__, __LINE__, "%s: ptxas: %s", who, line);
+    }
+    snprintf(cmd, sizeof cmd, "rm -r %s", dir);
+    if (system(cmd))
+        test_fail(__FILE__, __LINE__, "temporary directory");
+}
+
+static bool run_kernel(ptx_module *m, const ptx_kernel *p, const fuzz_case *f, int64_t rows, void **bufs,
+                       tp_err *err)
+{
+    const vir *k = f->k;
+    uint64_t params[64];
+    ptx_buffer b[40];
+    int n = 0;
+    for (int i = 0; i < k->nbufs; i++) {
+        b[i] = (ptx_buffer){ bufs[i], f->elems * vir_mem_size(k->bufs[i].mem) + 64 };
+        params[n++] = (uint64_t)(uintptr_t)bufs[i];
+    }
+    for (int i = 0; i < k->nints; i++)
+        params[n++] = (uint64_t)f->ints[i];
+    for (int i = 0; i < k->nflts; i++)
+        memcpy(&params[n++], &f->flts[i], 8);
+    params[n++] = 0, params[n++] = (uint64_t)rows;
+    return ptx_run(m, "k", ptx_blocks(p, f->ints, 0, rows), p->threads, params, b, k->nbufs, true, err);
+}
+
+/* Kernels one by one through the interpreter; all of them in one text through ptxas. */
+TEST(ptx_fuzz)
+{
+    const char *env = getenv("TAPER_FUZZ_KERNELS"), *senv = getenv("TAPER_FUZZ_SEED");
+    int count = env ? atoi(env) : 150, bad = 0, left_out = 0;
+    uint64_t seed = senv ? strtoull(senv, NULL, 10) : 1;
+    ptx_unit all = { .opts = { .threads = 64 } };
+    strbuf whole = { 0 };
+    for (int c = 0; c < count && bad < 3; c++) {
+        arena a = { 0 };
+        tp_err err = { 0 };
+        fuzz_case f;
+        ptx_unit u = { .opts = { .threads = 64 } };
+        ptx_kernel p;
+        strbuf text = { 0 };
+        char name[16];
+        fuzz_make(&f, &a, seed + (uint64_t)c);
+        CHECK(vir_finish(f.k, &err));
+        snprintf(name, sizeof name, "k%d", c);
+        ptx_module *m = NULL;
+        if (ptx_add(&u, f.k, "k", &p, &err)) {
+            if (c < 150)
+                CHECK(ptx_add(&all, f.k, name, &p, &err));
+            ptx_text(&u, &text);
+            m = ptx_parse(strbuf_str(&text), &err);
+        }
+        for (int s = 0; s < 3 && m && bad < 3; s++) {
+            fuzz_data(&f, &a, s);
+            void **want = fuzz_clone(&f, &a), **got = fuzz_clone(&f, &a);
+            vir_interp(f.k, want, f.ints, f.flts, 0, f.ints[1], &err);
+            if (!run_kernel(m, &p, &f, f.ints[1], got, &err))
+                break;
+            bad += !fuzz_same(&f, got, want, "PTX");
+        }
+        if (err.kind == ERR_notimpl)
+            left_out++; /* a function of the C library without a body */
+        else if (err_is_set(&err)) {
+            test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)f.seed, err.msg);
+            bad++;
+        }
+        if (bad && getenv("TAPER_PTX_KEEP")) {
+            FILE *o = fopen(getenv("TAPER_PTX_KEEP"), "w");
+            fputs(strbuf_str(&text), o);
+            fclose(o);
+        }
+        if (m)
+            ptx_module_free(m);
+        strbuf_free(&text);
+        ptx_free(&u);
+        arena_free(&a);
+    }
+    CHECK(left_out <= count / 8 + 1);
+    if (!bad) {
+        ptx_text(&all, &whole);
+        assemble(strbuf_str(&whole), "sm_90", "ptx_fuzz");
+    }
+    strbuf_free(&whole);
+    ptx_free(&all);
+}
+
+static char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return NULL;
+    strbuf b = { 0 };
+    char buf[4096];
+    for (size_t n; (n = fread(buf, 1, sizeof buf, f));)
+        strbuf_addn(&b, buf, n);
+    fclose(f);
+    return strbuf_take(&b);
+}
+
+/* A text of each family, as it was reviewed. TAPER_BLESS=1 writes them anew. */
+TEST(ptx_golden)
+{
+    for (int i = 0; i < nptx_cases; i++) {
+        arena a = { 0 };
+        tp_err err = { 0 };
+        ptx_unit u = { 0 };
+        ptx_kernel p;
+        strbuf text = { 0 };
+        char path[512];
+        vir *k = ptx_cases[i].make(&a);
+        snprintf(path, sizeof path, "%s/tests/ptx/%s.ptx", TP_SOURCE_DIR, ptx_cases[i].name);
+        if (!vir_finish(k, &err) || !ptx_add(&u, k, ptx_cases[i].name, &p, &err))
+            test_fail(__FILE__, __LINE__, "%s: %s", ptx_cases[i].name, err.msg);
+        ptx_text(&u, &text);
+        if (getenv("TAPER_BLESS")) {
+            FILE *o = fopen(path, "w");
+            fputs(strbuf_str(&text), o);
+            fclose(o);
+        }
+        char *want = read_text(path);
+        if (!want || strcmp(want, strbuf_str(&text)))
+            test_fail(__FILE__, __LINE__, "%s: the text differs from %s (TAPER_BLESS=1 rewrites it)",
+                      ptx_cases[i].name, path);
+        free(want);
+        strbuf_free(&text);
+        ptx_free(&u);
+        arena_free(&a);
+    }
+}
+
+/* The same kernels run, and assembled for both targets. */
+TEST(ptx_families)
+{
+    for (int sm = 80; sm <= 90; sm += 10) {
+        ptx_unit all = { .opts = { .sm = sm, .atomics = sm == 80 } };
+        strbuf whole = { 0 };
+        for (int i = 0; i < nptx_cases; i++) {
+            arena a = { 0 };
+            tp_err err = { 0 };
+            ptx_kernel p;
+            fuzz_case f = { .seed = (uint64_t)i,
+                            .k = ptx_cases[i].make(&a),
+                            .ints = { ptx_cases[i].flat ? 1 : 3, 333 } };
+            CHECK(vir_finish(f.k, &err));
+            CHECK(ptx_add(&all, f.k, ptx_cases[i].name, &p, &err));
+            ptx_unit u = { .opts = all.opts };
+            strbuf text = { 0 };
+            CHECK(ptx_add(&u, f.k, "k", &p, &err));
+            ptx_text(&u, &text);
+            ptx_module *m = ptx_parse(strbuf_str(&text), &err);
+            int64_t sizes[4] = { f.ints[0], f.ints[1], 0, 0 };
+            fuzz_data(&f, &a, 0);
+            memcpy(f.ints, sizes, sizeof sizes);
+            void **want = fuzz_clone(&f, &a), **got = fuzz_clone(&f, &a);
+            vir_interp(f.k, want, f.ints, f.flts, 0, f.ints[0], &err);
+            if (m && run_kernel(m, &p, &f, f.ints[0], got, &err))
+                fuzz_same(&f, got, want, ptx_cases[i].name);
+            if (m)
+                ptx_module_free(m);
+            if (err_is_set(&err))
+                test_fail(__FILE__, __LINE__, "%s: %s", ptx_cases[i].name, err.msg);
+            strbuf_free(&text);
+            ptx_free(&u);
+            arena_free(&a);
+        }
+        ptx_text(&all, &whole);
+        assemble(strbuf_str(&whole), sm == 80 ? "sm_80" : "sm_90", "ptx_families");
+        strbuf_free(&whole);
+        ptx_free(&all);
+    }
+}
+
+static double ulps(double got, double want, bool single)
+{
+    int e;
+    if (got != got || want != want || isinf(want))
+        return (got != got) == (want != want) && (want != want || got == want) ? 0 : 1e9;
+    frexp(want, &e);
+    return fabs(got - want) / ldexp(1, e - (single ? 24 : 53));
+}
+
+/* Functions with bodies of their own: exact ones bit for bit, the others within two units of the last place. */
+TEST(ptx_functions)
+{
+    static const char *const names[] = { "fmod", "nextafter", "sin", "cos", "tan" };
+    map seen = { 0 };
+    strbuf text = { 0 };
+    tp_err err = { 0 };
+    uint64_t s = 12345;
+    for (size_t i = 0; i < COUNT(names); i++)
+        for (int t = 0; t < 2; t++) {
+            char name[32];
+            snprintf(name, sizeof name, "tp_%s_%s", names[i], t ? "f64" : "f32");
+            CHECK(ptx_func_need(&seen, &text, name));
+        }
+    CHECK(!ptx_func_need(&seen, &text, "tp_nothing_f32"));
+    ptx_module *m = ptx_parse(strbuf_str(&text), &err);
+    CHECK_STR(err.msg, "");
+    for (int c = 0; m && c < 4000; c++)
+        for (size_t i = 0; i < COUNT(names); i++)
+            for (int t = 0; t < 2; t++) {
+                uint64_t arg[2], out[2] = { 0 };
+                char name[32];
+                const vir_call_row *row = &vir_calls[vir_call_find(names[i])];
+                double x[2], want, got;
+                for (int j = 0; j < 2; j++) {
+                    arg[j] = s = s * 6364136223846793005ULL + 1442695040888963407ULL;
+                    arg[j] ^= arg[j] >> 29;
+                    if (c % 16 == 0)
+                        arg[j] = (arg[j] & 0x800fffffffffffff) | (uint64_t)(arg[j] >> 60 & 1) << 52;
+                    if (c % 16 == 1)
+                        arg[j] &= arg[j] & 1 ? 0xfff0000000000000 : 0x8000000000000000;
+                }
+                if (c % 4 == 2) /* near each other */
+                    arg[1] = (arg[1] & 0x800fffffffffffff) | (arg[0] & 0x7ff0000000000000);
+                for (int j = 0; j < 2; j++) {
+                    memcpy(&x[j], &arg[j], 8);
+                    if (!t) {
+                        if (fabs(x[j]) > 1e-300 && fabs(x[j]) < 1e300) /* spread over the range of f32 */
+                            x[j] = copysign(pow(fabs(x[j]), 0.125), x[j]);
+                        float v = (float)x[j];
+                        uint32_t b;
+                        memcpy(&b, &v, 4);
+                        x[j] = v, arg[j] = b;
+                    }
+                }
+                bool far = fabs(x[0]) > (t ? 1e6 : 30000) || x[0] != x[0];
+                if (row->nargs == 1 && !far)
+                    continue;
+                snprintf(name, sizeof name, "tp_%s_%s", names[i], t ? "f64" : "f32");
+                if (!ptx_call(m, name, arg, out, &err)) {
+                    test_fail(__FILE__, __LINE__, "%s: %s", name, err.msg);
+                    c = 1 << 20;
+                    break;
+                }
+                if (t) {
+                    want = row->nargs == 1 ? row->d1(x[0]) : row->d2(x[0], x[1]);
+                    memcpy(&got, &out[0], 8);
+                } else {
+                    float v;
+                    memcpy(&v, &out[0], 4);
+                    want = row->nargs == 1 ? row->f1((float)x[0]) : row->f2((float)x[0], (float)x[1]),
+                    got = v;
+                }
+                double off = row->nargs == 2 ? (got == want && signbit(got) == signbit(want)) ||
+                                                       (got != got && want != want)
+                                                   ? 0
+                                                   : 9
+                                             : ulps(got, want, !t);
+                if (off > 2) {
+                    test_fail(__FILE__, __LINE__, "%s(%a, %a): %a, expected %a", name, x[0], x[1], got, want);
+                    c = 1 << 20;
+                    break;
+                }
+            }
+    if (m)
+        ptx_module_free(m);
+    map_free(&seen);
+    strbuf_free(&text);
+}
