@@ -57,8 +57,6 @@ enum {
     AOT_decompose = 1, /* down to the core set */
     AOT_min_cut = 2,   /* recompute cheap values in backward instead of saving them */
 };
-/* Set by the front end: calls an opaque node's Python callee on proxies, so that its operators are recorded. */
-extern bool (*aot_inline)(op_ctx *cx, const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
 bool aot_inlines(const ir_node *n);    /* a Python callee that is called on proxies (allow_in_graph) */
 bool aot_makes_leaf(const ir_node *n); /* taper._C._set_requires_grad(tensor, bool) in a captured graph */
 bool *aot_leaves_of(const ir_graph *g,

@@ -3,6 +3,7 @@
 #include "base/envvars.h"
 #include "ir/hop.h"
 #include "ops/custom.h"
+#include "ops/host.h"
 #include "base/clock.h"
 #include "ir/planted.h"
 #include "events/metrics.h"
@@ -27,11 +28,10 @@ void aot_unit_free(aot_unit *u)
     free(u);
 }
 
-bool (*aot_inline)(op_ctx *cx, const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
-
 bool aot_inlines(const ir_node *n)
 {
-    return aot_inline && n->kind == IR_opaque && n->opaque && n->meta && strstr(n->meta, "\"inline\": true");
+    return host.inlined && n->kind == IR_opaque && n->opaque && n->meta &&
+           strstr(n->meta, "\"inline\": true");
 }
 
 bool aot_makes_leaf(const ir_node *n)
@@ -125,7 +125,7 @@ static int replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)
         tp_val *arg = ARENA_ARR(&r->scratch, tp_val, MAX(n->narg, 1));
         for (int i = 0; i < n->narg; i++)
             arg[i] = aot_replay_operand(r, &n->arg[i]);
-        return aot_inline(&t->cx, n, arg, &r->val[n->id], err) ? 1 : -1;
+        return host.inlined(&t->cx, n, arg, &r->val[n->id], err) ? 1 : -1;
     }
     if (aot_makes_leaf(n)) {
         tp_val x = aot_replay_operand(r, &n->arg[0]);

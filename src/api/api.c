@@ -298,7 +298,8 @@ tp_program *tp_compile(const tp_graph *g, const char *name, tp_err *err)
 {
     tp_err own = { 0 };
     tp_comp c = { .err = err ? err : &own };
-    run_program *r = backend_compile(&c, name, G(g));
+    const backend *b = backend_find(name, c.err);
+    run_program *r = b ? backend_compile(b, &c, G(g), NULL) : NULL;
     if (!r)
         return NULL;
     tp_program *p = mem_zalloc(sizeof *p);

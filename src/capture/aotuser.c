@@ -2,7 +2,6 @@
  * The forward, backward and inference graphs are shown to Python callables, which return what runs them. */
 #include "capture/capture.h"
 #include "ir/text.h"
-#include "compile/aot.h"
 
 /* ---- a Python callable as a program ---- */
 typedef struct user_program {
@@ -74,13 +73,13 @@ static void user_free(run_program *p)
 }
 
 /* ---- the compilers ---- */
-typedef struct user_inner {
-    aot_inner base;
+typedef struct user_backend {
+    backend outer, inner;
     PyObject *compile; /* (capsule, "forward" | "backward" | "inference", fake inputs) -> callable */
     aot_cut cut;
     PyObject *
         partition; /* (capsule of the joint graph, forward's results) -> (forward capsule, backward capsule) */
-} user_inner;
+} user_backend;
 
 static void name_half(ir_graph *g, const ir_graph *joint, const char *what)
 {
@@ -92,7 +91,7 @@ static void name_half(ir_graph *g, const ir_graph *joint, const char *what)
 
 static bool user_cut(const aot_cut *cut, tp_comp *c, aot_unit *u, int nfw)
 {
-    const user_inner *in = (const user_inner *)((const char *)cut - offsetof(user_inner, cut));
+    const user_backend *in = (const user_backend *)((const char *)cut - offsetof(user_backend, cut));
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *view = graph_view(ir_graph_copy(u->joint)),
              *r = view ? PyObject_CallFunction(in->partition, "Oi", view, nfw) : NULL;
@@ -112,7 +111,7 @@ static bool user_cut(const aot_cut *cut, tp_comp *c, aot_unit *u, int nfw)
     return u->bw != NULL;
 }
 
-static run_program *user_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
+static run_program *user_compile(const backend *b, tp_comp *c, const ir_graph *g, const tp_val *example)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
     const char *tail = strrchr(g->name, '_'), *what = tail ? tail + 1 : "inference";
@@ -125,7 +124,7 @@ static run_program *user_compile(const aot_inner *in, tp_comp *c, const ir_graph
         Py_XDECREF(v);
     }
     if (view && list)
-        fn = PyObject_CallFunction(((const user_inner *)in)->compile, "OsO", view, what, list);
+        fn = PyObject_CallFunction(((const user_backend *)b->data)->compile, "OsO", view, what, list);
     if (fn && !PyCallable_Check(fn)) {
         PyErr_Format(PyExc_TypeError, "the %s compiler returned a %s, which cannot be called", what,
                      Py_TYPE(fn)->tp_name);
@@ -134,7 +133,7 @@ static run_program *user_compile(const aot_inner *in, tp_comp *c, const ir_graph
     user_program *u = NULL;
     if (fn) {
         u = mem_zalloc(sizeof *u);
-        u->base = (run_program){ NULL, user_call, user_free };
+        u->base = (run_program){ user_call, user_free };
         u->fn = Py_NewRef(fn);
         boxed = PyObject_GetAttrString(fn, "_boxed_call");
         u->boxed = boxed && PyObject_IsTrue(boxed) == 1;
@@ -150,45 +149,19 @@ static run_program *user_compile(const aot_inner *in, tp_comp *c, const ir_graph
     return u ? &u->base : NULL;
 }
 
-static void inner_free(const aot_inner *in)
+static void user_drop(const backend *b)
 {
+    user_backend *u = (user_backend *)b->data;
     PyGILState_STATE gil = PyGILState_Ensure();
-    Py_XDECREF(((const user_inner *)in)->compile);
-    Py_XDECREF(((const user_inner *)in)->partition);
+    Py_XDECREF(u->compile);
+    Py_XDECREF(u->partition);
     PyGILState_Release(gil);
-    free((void *)in);
+    free(u);
 }
-
-/* ---- the callable that a backend returns ---- */
-static void program_drop(PyObject *c) { run_program_free(PyCapsule_GetPointer(c, "taper.program")); }
-
-static PyObject *program_run(PyObject *c, PyObject *const *args, Py_ssize_t nargs)
-{
-    run_program *p = PyCapsule_GetPointer(c, "taper.program");
-    int *count = PyCapsule_GetContext(c);
-    int nout = (int)(intptr_t)count;
-    tp_val *in = mem_zalloc(sizeof *in * (size_t)(nargs + nout + 1)), *out = in + nargs;
-    tp_err err = { 0 };
-    PyObject *res = NULL;
-    if (!py_graph_inputs(args, nargs, in))
-        goto done;
-    if (!run_program_call(p, CX, in, (int)nargs, out, nout, &err)) {
-        py_raise(&err);
-        goto done;
-    }
-    res = py_val_tuple(out, nout);
-done:
-    free(in);
-    return res;
-}
-static PyMethodDef run_def = { "compiled", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL,
-                               "runs the compiled graph" };
 
 /* _aot_compile(capsule, example_inputs, compile, min_cut, partition or None) -> callable */
-static PyObject *aot_compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
+static PyObject *compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
 {
-    static const backend user = { "aot_autograd", "the autograd stage with the user's compilers", NULL,
-                                  NULL };
     ir_graph *g = n == 5 ? PyCapsule_GetPointer(a[0], "taper.graph") : NULL;
     if (!g || !PyList_Check(a[1]) || !PyCallable_Check(a[2]))
         return PyErr_Occurred() ? NULL
@@ -196,33 +169,30 @@ static PyObject *aot_compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
                                                "_aot_compile(graph, inputs, compile, min_cut, partition)");
     tp_err err = { 0 };
     tp_comp c = { .err = &err };
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(a[1]) && i < (Py_ssize_t)g->inputs.n; i++) {
-        PyObject *o = PyList_GET_ITEM(a[1], i);
-        tp_tensor *t = ir_type(g->inputs.at[i]);
-        if (t && py_is_tensor(o) && dtype_is_float((dtype)t->dt) && ag_requires_grad(py_tensor(o)) &&
-            !ag_set_requires_grad(CX, t, true, &err))
-            return py_raise(&err);
+    Py_ssize_t nin = PyList_GET_SIZE(a[1]);
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)(nin + 1));
+    bool ok = py_graph_inputs(PySequence_Fast_ITEMS(a[1]), nin, in) &&
+              ((ir_check_inputs(g, in, (int)nin, &err) && backend_mark_inputs(g, in, &err)) ||
+               py_raise(&err));
+    run_program *p = NULL;
+    if (ok) {
+        user_backend *u = mem_zalloc(sizeof *u);
+        u->inner = (backend){ "aot_autograd", "", user_compile, u };
+        u->outer = (backend){ "aot_autograd",     "the autograd stage with the user's compilers",
+                              aot_compile,        u,
+                              .inner = &u->inner, .aot = PyObject_IsTrue(a[3]) ? AOT_min_cut : 0,
+                              .free = user_drop };
+        u->compile = Py_NewRef(a[2]);
+        if (a[4] != Py_None) {
+            u->cut.fn = user_cut;
+            u->partition = Py_NewRef(a[4]);
+            u->outer.cut = &u->cut;
+        }
+        if (!(p = aot_compile(&u->outer, &c, g, in)))
+            py_raise(&err);
     }
-    user_inner *in = mem_zalloc(sizeof *in);
-    in->base = (aot_inner){ .compile = user_compile,
-                            .flags = PyObject_IsTrue(a[3]) ? AOT_min_cut : 0,
-                            .free = inner_free };
-    in->compile = Py_NewRef(a[2]);
-    if (a[4] != Py_None) {
-        in->cut.fn = user_cut;
-        in->partition = Py_NewRef(a[4]);
-        in->base.cut = &in->cut;
-    }
-    run_program *p = aot_backend_compile(&user, &c, g, &in->base);
-    if (!p)
-        return py_raise(&err);
-    PyObject *cap = PyCapsule_New(p, "taper.program", program_drop), *fn = NULL;
-    if (!cap)
-        run_program_free(p);
-    else if (PyCapsule_SetContext(cap, (void *)(intptr_t)(g->output ? g->output->narg : 0)) == 0)
-        fn = PyCFunction_New(&run_def, cap);
-    Py_XDECREF(cap);
-    return fn;
+    free(in);
+    return p ? native_program_take(p, g->output ? g->output->narg : 0) : NULL;
 }
 
 /* _aot_partition(capsule of a joint graph, primals, forward's results, min_cut) -> (forward capsule, backward capsule) */
@@ -346,7 +316,7 @@ static PyObject *retrace(PyObject *m, PyObject *const *a, Py_ssize_t n)
 }
 
 static PyMethodDef functions[] = {
-    { "_aot_compile", (PyCFunction)(void (*)(void))aot_compile, METH_FASTCALL,
+    { "_aot_compile", (PyCFunction)(void (*)(void))compile, METH_FASTCALL,
       "forward and backward by Python compilers" },
     { "_aot_partition", (PyCFunction)(void (*)(void))partition, METH_FASTCALL, "a joint graph cut in two" },
     { "_graph_retrace", (PyCFunction)(void (*)(void))retrace, METH_FASTCALL, "a graph recorded again" },

@@ -1,29 +1,173 @@
-/* backends.c - the compiled backends (autograd stage and beyond) behind taper.compile. */
+/* backends.c - the graph that was captured goes to a backend: one of C's by name, or a Python callable. */
 #include "capture/capture.h"
-#include "compile/backend.h"
 #include "compile/options.h"
 #include "debug/backends.h"
 #include "debug/wrap.h"
-#include "target/c/c.h"
+#include "ir/hop.h"
+#include "ops/custom.h"
 
-typedef struct runner {
-    run_program *p;
-    const char *name;
-} runner;
+/* ---- a Python callable as backend ---- */
+typedef struct python_program {
+    run_program base;
+    PyObject *fn;
+    int nout;
+    uint8_t *want; /* per output of the graph: VAL_tensor, VAL_int, VAL_none */
+} python_program;
 
-static bool program_run(cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
+/* Result i of the function as a value of the graph; owned. */
+static bool result_of(const python_program *p, int i, PyObject *v, tp_val *out, tp_err *err)
 {
-    return run_program_call(((runner *)r->data)->p, CX, in, nin, out, nout, err);
+    int want = p->want[i];
+    if (want == VAL_tensor ? py_is_tensor(v) : want == VAL_none || PyLong_Check(v)) {
+        if (want == VAL_tensor)
+            *out = vT(tensor_ref(py_tensor(v)));
+        else if (want != VAL_none)
+            *out = vI(PyLong_AsLongLong(v));
+        return !PyErr_Occurred() || err_set(err, ERR_python, "a number that is too large");
+    }
+    return err_set(err, ERR_type, "result %d of the backend's function is %s%s, where the graph returns %s",
+                   i, v == Py_None ? "" : "of type ", v == Py_None ? "None" : Py_TYPE(v)->tp_name,
+                   want == VAL_tensor ? "a Tensor" : "an int");
 }
 
-static void program_drop(cap_runner *r)
+static bool results_of(const python_program *p, PyObject *res, tp_val *out, int nout, tp_err *err)
 {
-    run_program_free(((runner *)r->data)->p);
-    free(r->data);
-    ir_graph_free(r->g);
-    free(r);
+    bool seq = PyTuple_Check(res) || PyList_Check(res);
+    if (seq ? PySequence_Fast_GET_SIZE(res) != nout : nout != 1)
+        return err_set(err, ERR_runtime,
+                       "the backend's function returned %zd values for a graph with %d outputs",
+                       seq ? PySequence_Fast_GET_SIZE(res) : (Py_ssize_t)1, nout);
+    for (int i = 0; i < nout; i++)
+        if (!result_of(p, i, seq ? PySequence_Fast_GET_ITEM(res, i) : res, &out[i], err)) {
+            while (i-- > 0)
+                val_clear(&out[i]);
+            return false;
+        }
+    return true;
 }
 
+static bool python_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                        tp_err *err)
+{
+    const python_program *p = (python_program *)rp;
+    PyObject *args = PyTuple_New(nin);
+    for (int i = 0; i < nout; i++)
+        out[i] = vNone;
+    for (int i = 0; args && i < nin; i++) {
+        PyObject *v = in[i].kind == VAL_tensor ? py_wrap(tensor_ref(in[i].t)) : PyLong_FromLongLong(in[i].i);
+        if (!v)
+            Py_CLEAR(args);
+        else
+            PyTuple_SET_ITEM(args, i, v);
+    }
+    PyObject *res = args ? PyObject_Call(p->fn, args, NULL) : NULL;
+    Py_XDECREF(args);
+    if (!res)
+        return err_set(err, ERR_python, "the compiled function failed");
+    bool ok = results_of(p, res, out, nout, err);
+    Py_DECREF(res);
+    return ok;
+}
+
+static void python_free(run_program *rp)
+{
+    python_program *p = (python_program *)rp;
+    Py_DECREF(p->fn);
+    free(p->want);
+    free(p);
+}
+
+typedef struct python_backend {
+    PyObject *fn, *options; /* borrowed */
+} python_backend;
+
+static run_program *python_compile(const backend *b, tp_comp *c, const ir_graph *g, const tp_val *example)
+{
+    const python_backend *x = b->data;
+    int nin = (int)g->inputs.n;
+    PyObject *view = graph_view(ir_graph_copy(g)), *list = PyList_New(nin), *m = NULL, *fn = NULL;
+    for (int i = 0; list && i < nin; i++) {
+        PyObject *v = example[i].kind == VAL_tensor ? py_wrap(tensor_ref(example[i].t))
+                                                    : py_int(example[i].i);
+        if (v)
+            PyList_SET_ITEM(list, i, v);
+        else
+            Py_CLEAR(list);
+    }
+    m = view && list ? PyImport_ImportModule("taper._dynamo.backends") : NULL;
+    if (m)
+        fn = PyObject_CallMethod(m, "_call_backend", "OOOO", x->fn, view, list,
+                                 x->options ? x->options : Py_None);
+    Py_XDECREF(m);
+    Py_XDECREF(list);
+    Py_XDECREF(view);
+    if (!fn) {
+        err_set(c->err, ERR_python, "the backend failed");
+        return NULL;
+    }
+    python_program *p = mem_zalloc(sizeof *p);
+    p->base = (run_program){ python_call, python_free };
+    p->fn = fn;
+    p->nout = g->output ? g->output->narg : 0;
+    p->want = mem_zalloc((size_t)p->nout + 1);
+    for (int i = 0; i < p->nout; i++) {
+        const tp_val *v = &g->output->arg[i];
+        p->want[i] = v->kind == VAL_node ? v->node->val.kind : v->kind;
+    }
+    return &p->base;
+}
+
+/* The exception that is set becomes BackendCompilerFailed. */
+static void backend_failed(PyObject *backend)
+{
+    PyObject *t, *v, *tb, *cls;
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_Exception))
+        return;
+    cls = exc_class("BackendCompilerFailed");
+    if (!cls || PyErr_ExceptionMatches(cls))
+        return;
+    PyErr_Fetch(&t, &v, &tb);
+    PyErr_NormalizeException(&t, &v, &tb);
+    if (tb)
+        PyException_SetTraceback(v, tb);
+    PyObject *n = PyUnicode_Check(backend) ? Py_NewRef(backend) : PyObject_GetAttrString(backend, "__name__");
+    if (!n) {
+        py_forget();
+        n = PyUnicode_FromString(Py_TYPE(backend)->tp_name);
+    }
+    PyObject *msg = PyUnicode_FromFormat(
+        "backend='%U' raised:\n%s: %S\n\nSet %s=1 for the internal stack trace, and %s=\"+dynamo\" for more "
+        "information.\n\nYou can suppress this exception and fall back to eager by setting:\n    import "
+        "%s._dynamo\n    "
+        "%s._dynamo.config.suppress_errors = True",
+        n, ((PyTypeObject *)t)->tp_name, v,
+        !strcmp(cap_brand(), "torch") ? "TORCHDYNAMO_VERBOSE" : "TAPER_VERBOSE",
+        !strcmp(cap_brand(), "torch") ? "TORCH_LOGS" : "TAPER_LOGS", cap_brand(), cap_brand());
+    PyObject *ex = msg ? PyObject_CallOneArg(cls, msg) : NULL;
+    if (ex) {
+        PyObject_SetAttrString(ex, "inner_exception", v);
+        PyObject *path = PyObject_GetAttrString(v, "minifier_path"),
+                 *notes = path ? PyObject_GetAttrString(v, "__notes__") : NULL;
+        if (notes) { /* where the failure was saved stands where the user reads: at the end, once */
+            PyObject_SetAttrString(ex, "minifier_path", path);
+            PyObject_SetAttrString(ex, "__notes__", notes);
+            PyObject_DelAttrString(v, "__notes__");
+        }
+        py_forget();
+        Py_XDECREF(path);
+        Py_XDECREF(notes);
+        PyException_SetCause(ex, Py_NewRef(v));
+        PyErr_SetObject(cls, ex);
+    }
+    Py_XDECREF(ex);
+    Py_XDECREF(msg);
+    Py_XDECREF(n);
+    Py_XDECREF(t);
+    Py_XDECREF(v);
+    Py_XDECREF(tb);
+}
+
+/* ---- settings ---- */
 /* {"mode": ..., "options": ..., "resolved": {name: word}}, of which the last was made by taper.compiler. */
 static bool read_options(run_options *o, PyObject *options, tp_err *err)
 {
@@ -40,62 +184,189 @@ static bool read_options(run_options *o, PyObject *options, tp_err *err)
     return true;
 }
 
-static cap_runner *compile_with(const char *name, ir_graph *g, const tp_val *in, int nin, PyObject *options,
-                                tp_err *err)
+/* Switches of grad mode inside a graph go where they do not matter (nothing requires a gradient) or where all
+ * work is done with gradients off (the whole graph runs so); a graph that starts and ends with gradients on
+ * keeps them, and the autograd stage obeys them. False: the later stages cannot do what the graph does. */
+static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
 {
-    run_options opt = options_default();
-    tp_comp c = { .err = err, .opt = &opt, .decider = decide_env() };
-    if (!read_options(&opt, options, err))
-        goto fail;
-    for (int i = 0; i < nin && i < (int)g->inputs.n; i++) { /* the types say which inputs need gradients */
-        tp_tensor *t = ir_type(g->inputs.at[i]);
-        if (t && in[i].kind == VAL_tensor && dtype_is_float((dtype)t->dt) && ag_requires_grad(in[i].t) &&
-            !ag_set_requires_grad(CX, t, true, err))
-            goto fail;
+    bool mode = g->grad_mode, any = false, off = true, needs = false;
+    IR_EACH (n, g) {
+        if (n->kind == IR_opaque) {
+            if (ir_hop(n) || aot_inlines(n) || (!n->opaque && custom_find(n->target, NULL))) {
+                off = off && !mode;
+                continue;
+            }
+            if (aot_makes_leaf(n)) { /* the autograd stage sees to it */
+                needs = true;
+                continue;
+            }
+            if (!ir_switches_grad(n))
+                return false;
+            mode = n->arg[0].b;
+            any = true;
+        } else if (n->kind == IR_call)
+            off = off && !mode;
     }
-    const backend *b = backend_find(name, err);
-    debug_install();
-    run_program *p = b ? debug_compile(&c, b, NULL, g, in, nin, NULL) : NULL;
-    if (!p && err->kind == ERR_notimpl) { /* a graph this stage cannot take: say so and run it as captured */
-        cap_fall_back(g->name, name, err->msg);
-        err_clear(err);
-        return cap_eager(g, in, nin, options, err);
+    if (!any)
+        return true;
+    for (int i = 0; i < nin; i++)
+        needs |= py_is_tensor(in[i]) && ag_requires_grad(py_tensor(in[i]));
+    if (mode != g->grad_mode)
+        return false;
+    if (needs && !off)
+        return g->grad_mode;
+    IR_EACH_SAFE (n, g)
+        if (n->kind == IR_opaque && ir_switches_grad(n))
+            ir_erase(n);
+    if (needs && g->grad_mode) {
+        g->grad_mode = false;
+        e->nograd = true;
     }
-    if (!p)
-        goto fail;
-    cap_runner *r = mem_zalloc(sizeof *r);
-    runner *x = mem_zalloc(sizeof *x);
-    *x = (runner){ p, name };
-    *r = (cap_runner){ program_run, program_drop, g, x };
-    return r;
-fail:
-    ir_graph_free(g);
-    return NULL;
+    return true;
 }
 
-/* One entry point a row, since a backend's compile function is told no name. */
-#define ROW(id)                                                                                             \
-    static cap_runner *compile_##id(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err) \
-    {                                                                                                       \
-        return compile_with(#id, g, in, nin, options, err);                                                 \
-    }
-#define BACKEND(id) ROW(id)
-#include "compile/backends.def"
-static const cap_backend rows[] = {
-#define BACKEND(id) { #id, compile_##id },
-#include "compile/backends.def"
-};
+static __thread char fell_back[500]; /* why the graph being compiled runs with backend eager */
 
-/* The backends that fail on purpose. */
-#define SPOILT(i)                                                                                         \
-    static cap_runner *spoilt_##i(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err) \
-    {                                                                                                     \
-        return compile_with(debug_backends[i]->name, g, in, nin, options, err);                           \
+void cap_fall_back(const char *graph, const char *backend, const char *why)
+{
+    snprintf(fell_back, sizeof fell_back, "backend 'eager' instead of '%s': %.400s", backend, why);
+    cap_count("aot_fallback", why, 1);
+    if (ev_log_on(EVC_aot, EV_WARNING))
+        ev_log(EVC_aot, EV_WARNING, NULL, "%s runs with backend 'eager' instead of '%s': %s", graph, backend,
+               why);
+}
+
+/* Another backend, other options for this frame: config.debug_backend_override and debug_inductor_config_override. New
+ * references, NULL where they say nothing. */
+static bool overridden(entry *e, PyObject **backend, PyObject **options)
+{
+    PyObject *m, *r, *a = cfg_obj("debug_backend_override"), *b = cfg_obj("debug_inductor_config_override");
+    *backend = *options = NULL;
+    if (!(a && PyUnicode_Check(a) && PyUnicode_GET_LENGTH(a)) &&
+        !(b && PyUnicode_Check(b) && PyUnicode_GET_LENGTH(b)))
+        return true;
+    m = PyImport_ImportModule("taper._dynamo.eval_frame");
+    r = m ? PyObject_CallMethod(m, "_override", "i", e->r->frame_id) : NULL;
+    bool ok = r && PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 2;
+    if (ok && PyTuple_GET_ITEM(r, 0) != Py_None)
+        *backend = Py_NewRef(PyTuple_GET_ITEM(r, 0));
+    if (ok && PyTuple_GET_ITEM(r, 1) != Py_None)
+        *options = Py_NewRef(PyTuple_GET_ITEM(r, 1));
+    Py_XDECREF(m);
+    Py_XDECREF(r);
+    return ok;
+}
+
+/* ---- compiling ---- */
+/* The C backend of that name, or NULL: others are written in Python. */
+static const backend *native(PyObject *b)
+{
+    const char *name = PyUnicode_Check(b) ? PyUnicode_AsUTF8(b) : NULL;
+    return name ? backend_find(name, NULL) : NULL;
+}
+
+run_program *cap_compile_native(const backend *b, const run_options *o, ir_graph *g, const tp_val *in,
+                                tp_err *err)
+{
+    tp_comp c = { .err = err, .opt = o, .decider = decide_env() };
+    if (b == &backend_eager)
+        return b->compile(b, &c, g, in);
+    if (!backend_mark_inputs(g, in, err)) /* the types say which inputs need gradients */
+        return NULL;
+    run_program *p = debug_compile(&c, b, g, in, NULL);
+    if (!p && err->kind == ERR_notimpl) { /* a graph this stage cannot take: say so and run it as captured */
+        cap_fall_back(g->name, b->name, err->msg);
+        err_clear(err);
+        p = backend_eager.compile(&backend_eager, &c, g, in);
     }
-SPOILT(0)
-SPOILT(1)
-SPOILT(2)
-SPOILT(3)
+    return p;
+}
+
+static run_program *compile_native(entry *e, const backend *b, PyObject *options, ir_graph *g,
+                                   PyObject *const *in, const tp_val *v, tp_err *err)
+{
+    run_options o = options_default();
+    if (b != &backend_eager && !drop_modes(e, g, in, e->nin)) {
+        cap_fall_back(g->name, b->name,
+                      "it switches modes or calls outside in a way that this stage cannot take");
+        b = &backend_eager;
+    }
+    if (b != &backend_eager && !read_options(&o, options, err))
+        return NULL;
+    bool was = CX->grad_mode;
+    CX->grad_mode = was && !e->nograd;
+    run_program *p = cap_compile_native(b, &o, g, v, err);
+    CX->grad_mode = was;
+    return p;
+}
+
+static run_program *compile_python(PyObject *fn, PyObject *options, const ir_graph *g, const tp_val *v,
+                                   tp_err *err)
+{
+    python_backend x = { fn, options };
+    backend b = { "python", "a callable of the program's", python_compile, &x };
+    tp_comp c = { .err = err };
+    ev_settle(); /* it may do anything */
+    return b.compile(&b, &c, g, v);
+}
+
+/* A name that is none of C's: the callable that was registered for it; NULL with an exception. New. */
+static PyObject *registered(PyObject *name)
+{
+    PyObject *m = PyImport_ImportModule("taper._dynamo.backends"),
+             *fn = m ? PyObject_CallMethod(m, "_lookup", "O", name) : NULL;
+    Py_XDECREF(m);
+    return fn;
+}
+
+static run_program *compile_by(entry *e, ir_graph *g, PyObject *b, PyObject *options, PyObject *const *in,
+                               const tp_val *v)
+{
+    tp_err err = { 0 };
+    const backend *own = native(b);
+    run_program *p;
+    if (own)
+        p = compile_native(e, own, options, g, in, v, &err);
+    else {
+        PyObject *fn = PyUnicode_Check(b) ? registered(b) : Py_NewRef(b);
+        if (!fn)
+            return NULL;
+        p = compile_python(fn, options, g, v, &err);
+        Py_DECREF(fn);
+    }
+    if (!p) {
+        py_raise(&err);
+        backend_failed(b);
+    }
+    return p;
+}
+
+bool cap_compile(entry *e, ir_graph *g, PyObject *const *in)
+{
+    PyObject *backend, *options;
+    cap_cfg *hook = hook_push(
+        NULL); /* Python code of a backend, and what it imports, is none of the program's */
+    tp_val *v = mem_zalloc(sizeof *v * (size_t)(e->nin + 1));
+    e->graph = g;
+    fell_back[0] = 0;
+    for (int i = 0; i < e->nin; i++)
+        v[i] = py_is_tensor(in[i]) ? (tp_val){ .kind = VAL_tensor, .t = py_tensor(in[i]) }
+                                   : vI(PyLong_AsLongLong(in[i]));
+    if (overridden(e, &backend, &options))
+        e->run = compile_by(e, g, backend ? backend : e->cfg->backend, options ? options : e->cfg->options,
+                            in, v);
+    hook_pop(NULL, hook);
+    free(v);
+    Py_XDECREF(backend);
+    Py_XDECREF(options);
+    if (e->run && fell_back[0]) {
+        PyObject *why = PyUnicode_FromString(fell_back);
+        if (why)
+            Py_XSETREF(e->break_reason, why);
+        PyErr_Clear();
+    }
+    return e->run != NULL;
+}
 
 /* _options() -> [(name, default, values, meaning)] */
 static PyObject *list_options(PyObject *m, PyObject *x)
@@ -116,25 +387,8 @@ static PyMethodDef functions[] = {
     { NULL },
 };
 
-static bool interrupted(void *data) /* Ctrl-C while a C compiler runs for us */
-{
-    return PyGILState_Check() && PyErr_CheckSignals() != 0;
-}
-
 int py_init_backends(PyObject *m)
 {
-    static cap_backend spoilt[4] = {
-        { NULL, spoilt_0 }, { NULL, spoilt_1 }, { NULL, spoilt_2 }, { NULL, spoilt_3 }
-    };
     debug_backends_register();
-    gen_cc_interrupted = interrupted;
-    for (int i = 0; i < 4; i++) {
-        spoilt[i].name = debug_backends[i]->name;
-        cap_backend_add(&spoilt[i]);
-    }
-    run_set_opaque(cap_run_opaque);
-    for (size_t i = 0; i < COUNT(rows); i++)
-        if (strcmp(rows[i].name, "eager"))
-            cap_backend_add(&rows[i]);
     return PyModule_AddFunctions(m, functions);
 }

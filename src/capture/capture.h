@@ -16,6 +16,7 @@
 #include "ir/graph.h"
 #include "events/events.h"
 #include "grad/tape.h"
+#include "compile/backend.h"
 #include "sym/env.h"
 
 typedef struct cap_code cap_code;
@@ -168,22 +169,8 @@ typedef struct effect {
 
 /* --- backends
  * ------------------------------------------------------------------------------------------------ */
-/* Results are owned by the caller; one per graph output. False with err set, or a Python exception. */
-typedef struct cap_runner {
-    bool (*run)(struct cap_runner *r, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err);
-    void (*free)(struct cap_runner *r);
-    ir_graph *g; /* owned */
-    void *data;
-} cap_runner;
-/* A backend written in C. compile takes the graph over, also when it fails. in: the real inputs. */
-typedef struct cap_backend {
-    const char *name;
-    cap_runner *(*compile)(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err);
-} cap_backend;
-void cap_backend_add(const cap_backend *b);
 bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out,
                     tp_err *err); /* a Python callee */
-cap_runner *cap_eager(ir_graph *g, const tp_val *in, int nin, PyObject *options, tp_err *err);
 
 /* What one taper.compile() call asked for. */
 typedef struct cap_cfg {
@@ -311,7 +298,8 @@ struct entry {
     bool has_cut, has_held;
     bool nograd; /* all of the graph runs with gradients off */
     /* the graph */
-    cap_runner *run;
+    run_program *run;
+    ir_graph *graph; /* as captured; NULL: a backend written in Python has its own */
     int nin, nout, nops;
     source **in; /* one source per graph input */
     struct share {
@@ -548,7 +536,7 @@ t_node_here(trace *t,
             PyObject *o); /* of a tensor, in the graph that is recorded now; NULL: of another trace */
 /* verify.c */
 bool cap_wants_verify(void);
-bool cap_verify(entry *e, cap_runner *r, ir_graph *copy, PyObject *const *in, int nin);
+bool cap_verify(entry *e, run_program *r, ir_graph *copy, PyObject *const *in, int nin);
 void cap_record_failure(const region *r, const frame *f, int line);
 /* survey.c: who looks on is told of breaks and recompilations */
 bool cap_watching(void);
@@ -709,10 +697,14 @@ PyObject *cap_run(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_
 bool cap_wants(PyObject *func); /* may this function's frame be captured on its own? */
 PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames);
-/* A backend's work on the captured graph. NULL with err or an exception set. */
 /* A graph runs with backend eager instead: said in the log, counted in counters["aot_fallback"], shown in the ledger. */
 void cap_fall_back(const char *graph, const char *backend, const char *why);
-cap_runner *cap_compile(entry *e, ir_graph *g, PyObject *const *in, int nin);
+/* The backend's work on the captured graph, which the entry takes: e->run, or an exception. in: the inputs. */
+bool cap_compile(entry *e, ir_graph *g, PyObject *const *in);
+/* The same by a backend of C's. NULL with err. */
+struct run_options;
+run_program *cap_compile_native(const backend *b, const struct run_options *o, ir_graph *g, const tp_val *in,
+                                tp_err *err);
 
 /* --- numbers (metrics.c) --- */
 void metrics_entry(const entry *e, const ir_graph *g,
@@ -769,7 +761,6 @@ cap_cfg *compiled_cfg(PyObject *o);
 bool code_handler(const cap_code *cc, int ip, int *target, int *depth, bool *lasti);
 bool t_plain_const(PyObject *o);
 bool t_is_tensor_type(PyTypeObject *tp);
-const cap_backend *cap_backend_find(const char *name);
 PyObject *inst_dict(PyObject *o);
 PyObject *t_deleted_mark(void);
 PyTypeObject *t_deque_type(void), *t_ordered_type(void), *t_default_type(void), *t_partial_type(void);
@@ -794,7 +785,8 @@ PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t n
 bool t_printable(PyObject *o);
 bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
                   int64_t *hi);
-int t_int_policy(trace *t, PyObject *o, source *s); /* 1: symbolic */
-PyObject *native_runner(cap_runner *r, int nout);   /* borrows r */
+int t_int_policy(trace *t, PyObject *o, source *s);      /* 1: symbolic */
+PyObject *native_program(run_program *p, int nout);      /* a function that runs it; borrows p */
+PyObject *native_program_take(run_program *p, int nout); /* the same; takes p, also when it fails */
 
 #endif

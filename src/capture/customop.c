@@ -7,6 +7,7 @@
 #include "compile/backend.h"
 #include "aot/aot.h"
 #include "ops/custom.h"
+#include "ops/host.h"
 #include "api/api_custom.h"
 #include "taper.h"
 #include <dlfcn.h>
@@ -668,7 +669,7 @@ bool cap_run_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_e
     PyObject *f = n->opaque;
     *out = vNone;
     if (!f)
-        return wants_tape(n, arg) ? run_on_tape(n, arg, out, err) : run_core_opaque(data, n, arg, out, err);
+        return wants_tape(n, arg) ? run_on_tape(n, arg, out, err) : run_opaque_core(n, arg, out, err);
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *a = args_of(arg, n->narg), *r = a ? PyObject_Call(f, a, NULL) : NULL;
     bool ok = r != NULL;
@@ -710,6 +711,7 @@ static PyMethodDef functions[] = {
 
 int py_init_customop(PyObject *m)
 {
-    aot_inline = inline_callee;
+    host.inlined = inline_callee;
+    host.opaque = cap_run_opaque;
     return PyModule_AddFunctions(m, functions);
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "debug/minify.h"
 #include "debug/wrap.h"
+#include "ops/host.h"
 
 /* _acc_same(ref, res, fp64 or None, tol, equal_nan, ignore_non_fp, any_dtype, larger, max, cosine, iou) -> None when they agree, or
  * why not */
@@ -459,7 +460,7 @@ static PyMethodDef functions[] = {
 int py_init_debug(PyObject *m)
 {
     artefacts_init();
-    debug_config_read = read_config;
-    bundle_facts = facts;
+    host.debug_config = read_config;
+    host.facts = facts;
     return PyModule_AddFunctions(m, functions);
 }

@@ -305,8 +305,7 @@ void log_region(const region *r, const entry *e)
     for (int i = 0; i < e->nin; i++)
         strbuf_addf(&b, "%6d LOAD_SOURCE              %s\n", 2 * k++, src_text(e->in[i]));
     strbuf_addf(&b, "%6d CALL_GRAPH               %s (%d input%s, %d output%s)\n", 2 * k++,
-                e->run && e->run->g ? e->run->g->name : "graph", e->nin, plural(e->nin), e->nout,
-                plural(e->nout));
+                e->graph ? e->graph->name : "graph", e->nin, plural(e->nin), e->nout, plural(e->nout));
     for (size_t i = 0; i < e->effects.n; i++)
         strbuf_addf(&b, "%6d APPLY_EFFECT             %s\n", 2 * k++, effect_names[e->effects.at[i].kind]);
     if (e->returns)

@@ -212,12 +212,12 @@ static void times_record(void *unused, entry *e)
  * Done once, and only when asked for: the work is done a few times more. */
 static void measure_eager(entry *e, PyObject **reg)
 {
-    const ir_graph *g = e->run ? e->run->g : NULL;
+    const ir_graph *g = e->graph;
     tp_err err = { 0 };
     tp_comp c = { .err = &err };
     tp_gen *rng = gen_default();
     uint64_t seed = rng->seed, offset = rng->offset;
-    run_program *p = g ? backend_compile(&c, "eager", g) : NULL;
+    run_program *p = g ? backend_compile(&backend_eager, &c, g, NULL) : NULL;
     tp_val *in = mem_zalloc(sizeof *in * (size_t)(e->nin + 1)),
            *out = mem_zalloc(sizeof *out * (size_t)(e->nout + 1));
     bool ok = p && !PyErr_Occurred();

@@ -838,6 +838,9 @@ static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
         const tp_val *x = &b->out[r->index];
         if (r->n == 'f') {
             tp_tensor *f = b->outobj[r->index] ? py_tensor(b->outobj[r->index]) : x->t;
+            if (f->numel != 1 || tensor_is_fake(f))
+                return PyErr_Format(PyExc_TypeError, "a number of the graph is a Tensor of %lld elements",
+                                    (long long)f->numel);
             return PyFloat_FromDouble(elem_get_f((dtype)f->dt, tensor_host(f)));
         }
         return r->n == 'b' ? PyBool_FromLong(x->i != 0) : PyLong_FromLongLong(x->i);
@@ -1251,7 +1254,7 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     if (TP_UNLIKELY(had)) /* what goes may take other things along */
         count_regs(e, reg, true);
     bool ran = (!had || let_go(e, reg, had)) &&
-               (!e->run || e->run->run(e->run, in, e->nin, out, e->nout, &err));
+               (!e->run || run_program_call(e->run, CX, in, e->nin, out, e->nout, &err));
     if (e->nograd)
         CX->grad_mode = mode;
     CX->autocast = cast;

@@ -45,8 +45,8 @@ void entry_free(entry *e)
         return;
     ev_wait(e);
     src_release(e);
-    if (e->run)
-        e->run->free(e->run);
+    run_program_free(e->run);
+    ir_graph_free(e->graph);
     if (e->symguards)
         sym_guards_free(e->symguards);
     if (e->prog)
@@ -1276,9 +1276,9 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             ev_span span = ev_span_begin(EVS_backend);
             cx->autocast = false; /* conversions are in the graph: the stages make none */
             ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
-            done->run = cap_compile(done, g, in, done->nin); /* takes g */
+            cap_compile(done, g, in); /* takes g */
             if (plain && done->run && !cap_verify(done, done->run, plain, in, done->nin)) {
-                done->run->free(done->run);
+                run_program_free(done->run);
                 done->run = NULL;
             } else if (plain && !done->run)
                 ir_graph_free(plain);
@@ -1518,7 +1518,7 @@ static bool backend_failure(frame *f, int *rc)
 /* The trace: the graph of e failed while it ran, with the exception v. */
 static void trace_run_error(const entry *e, PyObject *v)
 {
-    const ir_graph *g = e->run ? e->run->g : NULL;
+    const ir_graph *g = e->graph;
     if (!ev_trace_on(EV_artifact) || !g)
         return;
     PyObject *text = PyObject_Str(v);

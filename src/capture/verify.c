@@ -5,12 +5,12 @@
 bool cap_wants_verify(void) { return cfg_bool("verify_correctness", false); }
 
 /* copy: of the graph before it was compiled; taken over. False with an exception. */
-bool cap_verify(entry *e, cap_runner *r, ir_graph *copy, PyObject *const *in, int nin)
+bool cap_verify(entry *e, run_program *r, ir_graph *copy, PyObject *const *in, int nin)
 {
     PyObject *g = graph_view(copy), *list = PyList_New(nin), *fn = NULL, *m = NULL, *ok = NULL;
     for (int i = 0; list && i < nin; i++)
         PyList_SET_ITEM(list, i, Py_NewRef(in[i]));
-    if (g && list && (fn = native_runner(r, e->nout)) && (m = PyImport_ImportModule("taper._dynamo.verify")))
+    if (g && list && (fn = native_program(r, e->nout)) && (m = PyImport_ImportModule("taper._dynamo.verify")))
         ok = PyObject_CallMethod(m, "check", "OOOO", g, fn, list, e->cfg->backend);
     bool good = ok != NULL;
     Py_XDECREF(g);

@@ -276,14 +276,15 @@ static bool trace_node(void *data, ir_node *n, tp_val *v, tp_err *err)
     return true;
 }
 
-static bool run_graph(ir_graph *g, const char *backend, bool trace, tp_val *in, tp_val *out, tp_err *err)
+static bool run_graph(ir_graph *g, const char *name, bool trace, tp_val *in, tp_val *out, tp_err *err)
 {
     ir_hook h = { .after = trace_node, .opaque = run_opaque };
     int nin = (int)g->inputs.n, nout = g->output->narg;
     if (trace)
         return ir_run(op_ctx_cur(), g, in, nin, out, nout, &h, err);
     tp_comp c = { .err = err };
-    run_program *p = backend_compile(&c, backend, g);
+    const backend *b = backend_find(name, err);
+    run_program *p = b ? backend_compile(b, &c, g, NULL) : NULL;
     bool ok = p && run_program_call(p, op_ctx_cur(), in, nin, out, nout, err);
     run_program_free(p);
     return ok;

@@ -6,7 +6,4 @@
 /* relu_compile_error_TESTING_ONLY, relu_runtime_error_TESTING_ONLY, relu_accuracy_error_TESTING_ONLY,
  * non_leaf_compile_error_TESTING_ONLY; cheap to repeat. */
 void debug_backends_register(void);
-extern const backend *const debug_backends[4];
-/* Of the graph being compiled: 2 for each input that is no leaf. Set around a compile; NULL: not known. */
-extern __thread const uint8_t *debug_needs_grad;
 #endif

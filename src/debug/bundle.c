@@ -7,6 +7,7 @@
 #include "events/metrics.h"
 #include "target/x64/x64.h"
 #include "grad/tape.h"
+#include "ops/host.h"
 #include "ops/random.h"
 #include "taper.h"
 #include "tensor/safetensors.h"
@@ -19,7 +20,6 @@
 #include <time.h>
 #include <unistd.h>
 
-void (*bundle_facts)(json_w *w);
 static char *root_dir;
 
 void bundle_set_root(const char *root)
@@ -162,8 +162,8 @@ void bundle_state(strbuf *out, const repro *r)
             json_str(&w, env_get((env_var)i));
         }
     json_end(&w);
-    if (bundle_facts)
-        bundle_facts(&w);
+    if (host.facts)
+        host.facts(&w);
     json_end(&w);
     strbuf_addc(out, '\n');
 }

@@ -19,8 +19,6 @@ void bundle_events(const char *dir, const repro *r);
 repro *bundle_read(const char *dir, signature *s, bool plant, tp_err *err);
 /* <root>/taper_compile_debug/run_<time>-pid_<pid>/minifier, the same for the whole process. Owned by the caller. */
 char *bundle_dir(void);
-/* What only the front end knows (settings, Python's version): members of an open object. May be NULL. */
-extern void (*bundle_facts)(json_w *w);
 /* A directory instead of the environment's: config.debug_dir_root. Copied; NULL: the environment's. */
 void bundle_set_root(const char *root);
 

@@ -7,7 +7,7 @@
 #include "base/proc.h"
 #include "grad/tape.h"
 #include "ops/random.h"
-#include "compile/aot.h"
+#include "compile/backend.h"
 #include <ctype.h>
 #include <math.h>
 #include <signal.h>
@@ -236,6 +236,26 @@ static bool compare(const repro *r, const result *eager, const result *got, cons
     return true;
 }
 
+/* The inputs as the program had them: some need gradients, some of those are results of others. */
+static tp_val *examples_of(const repro *r)
+{
+    tp_val *v = mem_zalloc(sizeof *v * (size_t)(r->nin + 1));
+    for (int i = 0; i < r->nin; i++) {
+        v[i] = r->in[i];
+        if (v[i].kind != VAL_tensor)
+            continue;
+        tp_tensor *t = tensor_alias(v[i].t);
+        v[i] = vT(t);
+        if (r->inner || !r->needs_grad[i] || !dtype_is_float((dtype)t->dt))
+            continue;
+        if (r->needs_grad[i] == 2)
+            ag_set_spent(t, "AliasBackward0", NULL);
+        else
+            ag_set_requires_grad(op_ctx_cur(), t, true, NULL);
+    }
+    return v;
+}
+
 run_program *repro_compile(tp_comp *c, const repro *r)
 {
     for (int i = 0; i < r->nin; i++) { /* what needs a gradient is part of a graph's type */
@@ -247,10 +267,12 @@ run_program *repro_compile(tp_comp *c, const repro *r)
     if (!b)
         return NULL;
     if (r->inner && b->inner)
-        return b->inner->compile(b->inner, c, r->g);
-    debug_needs_grad = r->needs_grad;
-    run_program *p = backend_compile(c, r->backend, r->g);
-    debug_needs_grad = NULL;
+        return b->inner->compile(b->inner, c, r->g, NULL);
+    tp_val *example = examples_of(r);
+    run_program *p = backend_compile(b, c, r->g, example);
+    for (int i = 0; i < r->nin; i++)
+        val_clear(&example[i]);
+    free(example);
     return p;
 }
 
@@ -322,7 +344,7 @@ static repro *repro_unit(const repro *r, bool backward, tp_err *err)
     bool *needs = mem_zalloc((size_t)MAX(r->nin, 1));
     for (int i = 0; i < r->nin; i++)
         needs[i] = grad && r->needs_grad[i];
-    u = b ? aot_trace(&c, r->g, needs, grad, b->inner ? b->inner->flags : 0, NULL) : NULL;
+    u = b ? aot_trace(&c, r->g, needs, grad, b->aot, NULL) : NULL;
     free(needs);
     if (!u)
         return NULL;

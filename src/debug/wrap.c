@@ -1,14 +1,13 @@
 #include "debug/artefacts.h"
 #include "debug/wrap.h"
 #include "debug/minify.h"
-#include "debug/backends.h"
 #include "base/envvars.h"
 #include "events/events.h"
 #include "grad/tape.h"
+#include "ops/host.h"
 #include <stdio.h>
 
 /* ---- settings ---- */
-void (*debug_config_read)(debug_config *c);
 static __thread bool busy; /* a check runs: what it computes is not checked again */
 
 static uint8_t after_of(const char *s, debug_config *c)
@@ -26,8 +25,8 @@ static uint8_t after_of(const char *s, debug_config *c)
 debug_config debug_config_now(void)
 {
     debug_config c = { .tol = 1e-3 };
-    if (debug_config_read)
-        debug_config_read(&c);
+    if (host.debug_config)
+        host.debug_config(&c);
     else {
         c.after = after_of(env_get(ENV_repro_after), &c);
         c.level = (int)env_int(ENV_repro_level, 2);
@@ -185,18 +184,10 @@ static char *graph_name(const ir_graph *g, const char *what)
     return strbuf_take(&b);
 }
 
-/* The whole backend, told which inputs are leaves. */
-static run_program *compile_whole(tp_comp *c, const backend *b, const ir_graph *g, const tp_val *in, int nin)
+static run_program *compile_by(const backend *b, tp_comp *c, const ir_graph *g, const tp_val *example,
+                               bool inner)
 {
-    uint8_t *leaf = in ? mem_zalloc((size_t)nin + 1) : NULL;
-    for (int i = 0; in && i < nin; i++)
-        if (in[i].kind == VAL_tensor && ag_requires_grad(in[i].t))
-            leaf[i] = ag_is_leaf(in[i].t) ? 1 : 2;
-    debug_needs_grad = leaf;
-    run_program *p = backend_compile(c, b->name, g);
-    debug_needs_grad = NULL;
-    free(leaf);
-    return p;
+    return inner ? b->compile(b, c, g, example) : backend_compile(b, c, g, example);
 }
 
 static tp_val *fakes(const ir_graph *g) /* borrowed tensors */
@@ -252,10 +243,13 @@ static void trace_runnable(const backend *b, const ir_graph *g)
     strbuf_free(&text);
 }
 
-static run_program *watched(tp_comp *c, const backend *b, const aot_inner *inner, const ir_graph *g,
-                            const tp_val *in, int nin, const char *what)
+static run_program *after_autograd(tp_comp *c, const backend *b, const ir_graph *g, const char *what);
+
+static run_program *watched(tp_comp *c, const backend *b, const ir_graph *g, const tp_val *in,
+                            const char *what)
 {
     debug_config cfg = debug_config_now();
+    bool inner = what != NULL;
     uint8_t mine = inner ? AFTER_aot : AFTER_dynamo;
     if (cfg.after == AFTER_wrong) {
         err_set(c->err, ERR_assertion, "repro_after must be 'dynamo', 'aot' or unset, not '%.60s'",
@@ -265,16 +259,16 @@ static run_program *watched(tp_comp *c, const backend *b, const aot_inner *inner
     if (!inner && !busy)
         trace_runnable(b, g);
     if (busy || cfg.after != mine || !strcmp(b->name, "eager"))
-        return inner ? inner->compile(inner, c, g) : compile_whole(c, b, g, in, nin);
+        return compile_by(b, c, g, in, inner);
     wrapped *w = mem_zalloc(sizeof *w);
-    *w = (wrapped){ .base = { b, wrapped_call, wrapped_free },
+    *w = (wrapped){ .base = { wrapped_call, wrapped_free },
                     .g = ir_graph_copy(g),
                     .backend = mem_strdup(b->name),
                     .name = graph_name(g, what),
-                    .inner = inner != NULL };
+                    .inner = inner };
     tp_val *made = in ? NULL : fakes(w->g);
     const tp_val *v = in ? in : made;
-    int n = in ? nin : (int)w->g->inputs.n;
+    int n = (int)w->g->inputs.n;
     signature s;
     busy = true;
     if (cfg.level == 3) { /* a compiler that kills the process leaves this behind */
@@ -283,7 +277,7 @@ static run_program *watched(tp_comp *c, const backend *b, const aot_inner *inner
         dump(r, &s, DUMP_launcher, false);
         repro_free(r);
     }
-    w->p = inner ? inner->compile(inner, c, g) : compile_whole(c, b, g, in, nin);
+    w->p = compile_by(b, c, g, in, inner);
     bool ok = w->p != NULL;
     if (!ok && c->err->kind != ERR_notimpl) {
         repro *r = repro_of(w, v, n, &cfg);
@@ -301,33 +295,25 @@ static run_program *watched(tp_comp *c, const backend *b, const aot_inner *inner
     return NULL;
 }
 
-run_program *debug_compile(tp_comp *c, const backend *b, const aot_inner *inner, const ir_graph *g,
-                           const tp_val *in, int nin, const char *what)
+run_program *debug_compile(tp_comp *c, const backend *b, const ir_graph *g, const tp_val *example,
+                           const char *what)
 {
     artefacts *a = NULL;
+    uint8_t after = debug_config_now().after;
+    if (!what && (after == AFTER_aot || after == AFTER_wrong || artefacts_wanted()))
+        c->watch = after_autograd;
     if (!busy && artefacts_wanted()) {
-        tp_val *made = in ? NULL : fakes(g);
-        a = artefacts_begin(b->name,
-                            what      ? what
-                            : g->name ? g->name
-                                      : "graph",
-                            inner != NULL, g, in ? in : made, in ? nin : (int)g->inputs.n);
+        tp_val *made = example ? NULL : fakes(g);
+        const char *name = what ? what : g->name ? g->name : "graph";
+        a = artefacts_begin(b->name, name, what != NULL, g, example ? example : made, (int)g->inputs.n);
         free(made);
     }
-    run_program *p = watched(c, b, inner, g, in, nin, what);
+    run_program *p = watched(c, b, g, example, what);
     artefacts_end(a);
     return p;
 }
 
-static run_program *behind_autograd(const backend *b, const aot_inner *in, tp_comp *c, const ir_graph *g,
-                                    const char *what)
+static run_program *after_autograd(tp_comp *c, const backend *b, const ir_graph *g, const char *what)
 {
-    return debug_compile(c, b, in, g, NULL, 0, what);
-}
-
-void debug_install(void)
-{
-    uint8_t after = debug_config_now().after;
-    if (after == AFTER_aot || after == AFTER_wrong || artefacts_wanted())
-        aot_wrap = behind_autograd;
+    return debug_compile(c, b, g, NULL, what);
 }

@@ -3,7 +3,7 @@
 #ifndef TAPER_WRAP_H
 #define TAPER_WRAP_H
 #include "debug/script.h"
-#include "compile/aot.h"
+#include "compile/backend.h"
 
 typedef enum { AFTER_none, AFTER_dynamo, AFTER_aot, AFTER_wrong } debug_after;
 typedef struct debug_config {
@@ -15,7 +15,6 @@ typedef struct debug_config {
 } debug_config;
 /* The settings now: the front end's where it has installed itself, else the environment's. */
 debug_config debug_config_now(void);
-extern void (*debug_config_read)(debug_config *c);
 
 enum { DUMP_graph = 1, DUMP_launcher = 2 };
 /* Saves r: the bundle, and by `what` checkpoints/<n>.py with copies repro.py and repro.c in the working directory, or
@@ -24,10 +23,9 @@ char *debug_dump(const repro *r, const signature *s, int what, const char *compi
 /* Where the last failure of this thread was saved; forgotten when taken. Owned by the caller; NULL: nothing was. */
 char *debug_take_path(void);
 
-/* Compiles g by b (inner NULL) or by inner, saves what fails, and returns a program that does so when it runs; the program
- * itself where nothing is asked. in: real inputs, or NULL. NULL with c->err, which stays what it was. */
-run_program *debug_compile(tp_comp *c, const backend *b, const aot_inner *inner, const ir_graph *g,
-                           const tp_val *in, int nin, const char *what);
-void debug_install(
-    void); /* puts the wrapper behind the autograd stage, once settings ask for it; cheap to repeat */
+/* Compiles g by b, saves what fails, and returns a program that does so when it runs; the program itself where nothing is
+ * asked. what: "forward", "backward" or "inference" where b is the inner backend of another one; else NULL. NULL with
+ * c->err, which stays what it was. Sets c->watch where settings ask for it. */
+run_program *debug_compile(tp_comp *c, const backend *b, const ir_graph *g, const tp_val *example,
+                           const char *what);
 #endif

@@ -1,9 +1,8 @@
 /* engine.c - backward: gradients flow from the roots to the leaves, step by step.
  * No recursion: the steps that can run wait in a heap, the newest first, so that gradients die soon. */
 #include "grad/tape.h"
+#include "ops/host.h"
 #include <math.h>
-
-bool (*ag_poll)(tp_err *err);
 
 /* What one run knows about one step. Runs may nest (a hook calls backward): a step lists its slots. */
 typedef struct ag_slot {
@@ -682,7 +681,7 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
         }
     }
     while (r.heap.n)
-        if ((ag_poll && !ag_poll(err)) || !run_step(&r, heap_pop(&r)))
+        if ((host.poll && !host.poll(err)) || !run_step(&r, heap_pop(&r)))
             goto done;
     for (int i = 0; o->result && !o->allow_unused && i < o->ninput; i++)
         if (!o->result[i]) {

@@ -150,9 +150,6 @@ bool ag_is_bare_leaf(const tp_tensor *t);
 bool ag_set_spent(tp_tensor *t, const char *name, tp_err *err);
 extern const char ag_again[]; /* "Trying to backward through the graph a second time ..." */
 
-/* Asked between steps; false stops the run (Ctrl-C). */
-extern bool (*ag_poll)(tp_err *err);
-
 /* --- anomaly mode and saved-tensor hooks: what the front end plugs in
  * -------------------------------------------- */
 typedef struct ag_anomaly {

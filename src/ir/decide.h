@@ -21,6 +21,8 @@ typedef struct decider {
     void *data;
 } decider;
 
+struct backend;
+struct run_program;
 /* One compilation: what its stages share. Zeroed is valid. */
 typedef struct tp_comp {
     tp_err *err;     /* where failures go */
@@ -31,6 +33,9 @@ typedef struct tp_comp {
     uint8_t loops;   /* how loops are written: 0 as usual, else a form that is measured (loop/loop.h) */
     bool portable;   /* the program will run without Taper: no call for what can be a loop */
     const struct run_options *opt; /* of the last stage (compile/options.h); NULL: the defaults */
+    /* The debugger (debug/wrap.h) compiles graphs after the autograd stage by b in its own way; NULL: it does not. */
+    struct run_program *(*watch)(struct tp_comp *c, const struct backend *b, const ir_graph *g,
+                                 const char *what);
 } tp_comp;
 
 /* The answerer that TAPER_BISECT_SUBSYSTEM and TAPER_BISECT_MAX ask for: of that kind, only the first MAX + 1 rewrites of

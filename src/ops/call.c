@@ -1,4 +1,5 @@
 /* call.c - one operator call: shape rule, allocation, kernel. Also values, contexts and builders. */
+#include "ops/host.h"
 #include "ops/decomp.h"
 #include "sym/env.h"
 #include "ops/op.h"
@@ -39,8 +40,6 @@ static _Thread_local op_ctx ctx = {
     .grad_mode = true, .default_dtype = DT_f32, .autocast_dtype = DT_bf16, .default_device = { DEV_cpu, -1 }
 };
 op_ctx *op_ctx_cur(void) { return &ctx; }
-void *(*op_unlock)(void);
-void (*op_relock)(void *held);
 
 /* ---- arguments ---- */
 bool dim_wrap(int64_t d, int ndim, int *dim, tp_err *err)
@@ -479,12 +478,12 @@ static bool run_kernel(op_call *c)
     bool many = c->row->schema.nret && c->res && c->res[0] && c->res[0]->numel >= UNLOCK_NUMEL;
     for (int i = 0; !many && i < c->row->schema.nparam; i++)
         many = c->arg[i].kind == VAL_tensor && c->arg[i].t->numel >= UNLOCK_NUMEL;
-    if (TP_LIKELY(!many) || !op_unlock)
+    if (TP_LIKELY(!many) || !host.unlock)
         return c->row->eager(c);
-    void *held = op_unlock();
+    void *held = host.unlock();
     bool ok = c->row->eager(c);
     if (held)
-        op_relock(held);
+        host.relock(held);
     return ok;
 }
 

@@ -158,10 +158,6 @@ struct op_ctx {
         *into; /* borrowed: the next call may write its result there instead of making a tensor (out=) */
 };
 op_ctx *op_ctx_cur(void); /* this thread's */
-/* Set once by whoever holds a lock that long kernels need not hold (Python's): op_unlock is called before a
- * kernel on many elements and returns what op_relock wants after it, or NULL when nothing was held. */
-extern void *(*op_unlock)(void);
-extern void (*op_relock)(void *held);
 
 enum { OP_INLINE_OUTS = 3 };
 struct op_call {

@@ -1,6 +1,7 @@
 /* autograd.c - the tape as Python sees it: requires_grad, grad, grad_fn, hooks, backward, custom functions.
  * The engine runs with the GIL held, so hooks and custom functions call Python directly. */
 #include "python/py.h"
+#include "ops/host.h"
 #include "grad/tape.h"
 
 static bool py_err(tp_err *err) /* a Python exception is set: stop with it */
@@ -1247,11 +1248,14 @@ static PyMethodDef functions[] = {
     { NULL }
 };
 
-static bool poll_signals(tp_err *err) { return PyErr_CheckSignals() == 0 || py_err(err); }
+static bool poll_signals(tp_err *err)
+{
+    return !PyGILState_Check() || PyErr_CheckSignals() == 0 || py_err(err);
+}
 
 int py_init_autograd(PyObject *m)
 {
-    ag_poll = poll_signals;
+    host.poll = poll_signals;
     if (PyType_Ready(&PyNode_Type) < 0 || PyType_Ready(&PyFnCtx_Type) < 0 || PyType_Ready(&PyHandle_Type) < 0)
         return -1;
     if (PyModule_AddObjectRef(m, "_Node", (PyObject *)&PyNode_Type) < 0 ||

@@ -1,5 +1,6 @@
 /* module.c - taper._C: puts the parts together. */
 #include "python/py.h"
+#include "ops/host.h"
 
 PyObject *py_module;
 
@@ -20,8 +21,8 @@ static void relock(void *held) { PyEval_RestoreThread(held); }
 
 PyMODINIT_FUNC PyInit__C(void)
 {
-    op_unlock = unlock;
-    op_relock = relock;
+    host.unlock = unlock;
+    host.relock = relock;
     PyObject *m = PyModule_Create(&def);
     if (!m)
         return NULL;

@@ -1,21 +1,15 @@
-/* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory.
- * Backend "inductor": autograd stage, loops, machine code. */
-#include "target/cpu/attend.h"
-#include "compile/aot.h"
-#include "target/cpu/check.h"
-#include "compile/code_log.h"
-#include "run/kernel_cache.h"
-#include "target/cpu/product.h"
+/* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory. */
 #include "run/program.h"
-#include "compile/tune/tune.h"
-#include "ir/hop.h"
-#include "ops/provider.h"
-#include "loop/arena_plan.h"
-#include "ir/planted.h"
-#include "base/pool.h"
-#include <stdatomic.h>
 #include "base/clock.h"
+#include "base/pool.h"
 #include "events/metrics.h"
+#include "ir/hop.h"
+#include "ir/planted.h"
+#include "ops/provider.h"
+#include "target/cpu/attend.h"
+#include "target/cpu/check.h"
+#include "target/cpu/product.h"
+#include <stdatomic.h>
 
 enum { BLOCK_KEPT = 96 << 20 };
 
@@ -28,17 +22,9 @@ typedef struct kstep {
     bool alone; /* one thread does all of it */
 } kstep;
 
-/* A call with nested graphs: each is a program of its own, or interpreted where it needs symbols that its inputs
- * do not tell. */
-typedef struct nested {
-    run_program *prog[2];
-    ir_prog *interp[2];
-    const ir_graph *g[2];
-} nested;
-
 typedef struct program {
     run_program base;
-    nested *sub; /* by step; NULL: there are none */
+    program_nested *sub; /* by step; NULL: there are none */
     loop_plan *p;
     kstep *ks; /* by step; unused for calls */
     bool symbolic;
@@ -243,7 +229,7 @@ static bool plant_call(const ir_node *n, tp_val *res, tp_err *err)
 typedef struct nest {
     hop_host host;
     call *c;
-    nested *sub;
+    program_nested *sub;
 } nest;
 
 /* Kernels are made for one memory layout: an operand that comes in another is copied into it. */
@@ -263,7 +249,7 @@ static tp_tensor *in_layout(tp_tensor *x, const tp_tensor *type, tp_err *err)
 static bool nest_sub(hop_host *h, int which, const tp_val *in, int nin, tp_val *out, int nout, tp_err *err)
 {
     nest *x = (nest *)h;
-    nested *s = x->sub;
+    program_nested *s = x->sub;
     if (s->interp[which]) {
         ir_hook hook = { .opaque = run_opaque };
         return ir_prog_run_nested(s->interp[which], h->cx, in, nin, out, nout, &hook, x->c->bind, x->c->nbind,
@@ -338,7 +324,7 @@ static bool fit_results(const ir_node *n, tp_val *out, tp_err *err)
     return true;
 }
 
-static bool run_custom(call *c, const ir_node *n, nested *sub, tp_val *out, tp_err *err)
+static bool run_custom(call *c, const ir_node *n, program_nested *sub, tp_val *out, tp_err *err)
 {
     tp_val *arg = ARENA_ARR(&c->scratch, tp_val, MAX(n->narg, 1));
     for (int i = 0; i < n->narg; i++)
@@ -868,6 +854,16 @@ void program_use(run_program *p, size_t step, loop_kernel *lk, const run_kernel 
     }
 }
 
+void program_nested_free(program_nested *sub, size_t nstep)
+{
+    for (size_t i = 0; sub && i < nstep; i++)
+        for (int k = 0; k < 2; k++) {
+            run_program_free(sub[i].prog[k]);
+            ir_prog_free(sub[i].interp[k]);
+        }
+    free(sub);
+}
+
 static void program_free(run_program *rp)
 {
     program *pr = (program *)rp;
@@ -875,12 +871,7 @@ static void program_free(run_program *rp)
         sym_prog_free(pr->ks[i].ints);
         free(pr->ks[i].cints);
     }
-    for (size_t i = 0; pr->sub && i < pr->p->step.n; i++)
-        for (int k = 0; k < 2; k++) {
-            run_program_free(pr->sub[i].prog[k]);
-            ir_prog_free(pr->sub[i].interp[k]);
-        }
-    free(pr->sub);
+    program_nested_free(pr->sub, pr->p->step.n);
     free(pr->ks);
     loop_memory_free(&pr->m);
     storage_unref(pr->kept);
@@ -891,34 +882,11 @@ static void program_free(run_program *rp)
     free(pr);
 }
 
-/* All kernels of the plan as code: made[i] runs step i. */
-static bool build_kernels(tp_comp *c, const loop_plan *p, const run_options *o, const run_kernel **made)
-{
-    int n = 0;
-    const vir **k = mem_alloc(sizeof *k * MAX(p->step.n, (size_t)1));
-    const run_kernel **r = mem_zalloc(sizeof *r * MAX(p->step.n, (size_t)1));
-    for (size_t i = 0; i < p->step.n; i++)
-        if (p->step.at[i].kind == STEP_kernel)
-            k[n++] = p->step.at[i].kernel->k;
-    bool ok = exec_kernels(k, n, o, r, c->err);
-    n = 0;
-    for (size_t i = 0; ok && i < p->step.n; i++)
-        if (p->step.at[i].kind == STEP_kernel) {
-            if (!decide_at(c, DECIDE_vector, p->step.at[i].kernel->name))
-                ok = (r[n] = exec_kernel_isa(k[n], ISA_none, c->err)) != NULL;
-            made[i] = r[n++];
-        }
-    free(k);
-    free(r);
-    return ok;
-}
-
-static void ready_kernel(tp_comp *c, kstep *k, loop_kernel *lk, const run_kernel *made)
+static void ready_kernel(kstep *k, loop_kernel *lk, const run_kernel *made, bool alone)
 {
     k->lk = lk;
     k->k = made;
-    k->alone = !decide_at(c, DECIDE_thread, lk->name);
-    code_log_kernel(lk, k->k);
+    k->alone = alone;
     bool sym = sym_is_expr(lk->par) || sym_is_expr(lk->work) || lk->nint > 0;
     if (sym) {
         symint *v = mem_alloc(sizeof *v * (size_t)(lk->nint + 2));
@@ -934,82 +902,22 @@ static void ready_kernel(tp_comp *c, kstep *k, loop_kernel *lk, const run_kernel
     }
 }
 
-/* Do the inputs of g tell all symbols that its nodes need? */
-static bool tells_all(const ir_graph *g)
-{
-    VEC(sym_bind) bind = { 0 };
-    bool ok = true;
-    for (size_t i = 0; i < g->inputs.n; i++) {
-        const tp_tensor *t = ir_type(g->inputs.at[i]);
-        for (int d = 0; t && d < t->ndim; d++) {
-            if (sym_is_symbol(t->size[d]))
-                vec_push(&bind, ((sym_bind){ sym_expr_of(t->size[d]), 7 }));
-            if (sym_is_symbol(t->stride[d]))
-                vec_push(&bind, ((sym_bind){ sym_expr_of(t->stride[d]), 7 }));
-        }
-    }
-    IR_EACH (n, g) {
-        const tp_tensor *t = ir_type(n);
-        symint v;
-        for (int d = 0; ok && t && d < t->ndim; d++)
-            ok = (!sym_is_expr(t->size[d]) || sym_eval(t->size[d], bind.at, (int)bind.n, &v)) &&
-                 (!sym_is_expr(t->stride[d]) || sym_eval(t->stride[d], bind.at, (int)bind.n, &v));
-        for (int i = 0; ok && i < n->narg; i++) {
-            const tp_val *a = &n->arg[i];
-            if (a->kind == VAL_int && sym_is_expr(a->i))
-                ok = sym_eval(a->i, bind.at, (int)bind.n, &v);
-            for (int k = 0; ok && a->kind == VAL_ints && k < a->n; k++)
-                ok = !sym_is_expr(a->ints[k]) || sym_eval(a->ints[k], bind.at, (int)bind.n, &v);
-            if (a->kind == VAL_graph)
-                ok = ok && tells_all(a->graph);
-        }
-    }
-    vec_free(&bind);
-    return ok;
-}
-
-static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_graph *g);
-
-static bool ready_nested(const aot_inner *in, tp_comp *c, program *pr, size_t step, const ir_node *n)
-{
-    int at[2], k = ir_hop_subs(n, at);
-    if (!k)
-        return true;
-    if (!pr->sub)
-        pr->sub = mem_zalloc(sizeof *pr->sub * pr->p->step.n);
-    nested *s = &pr->sub[step];
-    for (int i = 0; i < k; i++) {
-        s->g[i] = n->arg[at[i]].graph;
-        if (!tells_all(s->g[i]))
-            s->interp[i] = ir_prog_new(n->arg[at[i]].graph);
-        else if (!(s->prog[i] = loops_compile(in, c, s->g[i])))
-            return err_note(c->err, "in the graph '%s' nested in node '%s'", s->g[i]->name, n->name);
-    }
-    return true;
-}
-
-run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const run_kernel **made)
+run_program *program_new(const program_parts *x)
 {
     program *pr = mem_zalloc(sizeof *pr);
+    loop_plan *p = x->plan;
     const ir_graph *g = p->g;
-    bool ok = true;
-    pr->base = (run_program){ NULL, program_call, program_free, program_take };
+    pr->base = (run_program){ program_call, program_free, program_take };
     pr->p = p;
+    pr->sub = x->nested;
+    pr->m = x->memory;
     pr->symbolic = g->env && sym_env_n_symbols(g->env) > 0;
     pr->nsym = g->env ? sym_env_n_symbols(g->env) : 0;
     pr->ks = mem_zalloc(sizeof *pr->ks * MAX(p->step.n, (size_t)1));
-    for (size_t i = 0; ok && i < p->step.n; i++)
+    for (size_t i = 0; i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
-            ready_kernel(c, &pr->ks[i], p->step.at[i].kernel, made[i]);
-        else if (p->step.at[i].kind == STEP_extern)
-            ok = ready_nested(in, c, pr, i, p->step.at[i].node);
-    if (!ok) {
-        program_free(&pr->base);
-        return NULL;
-    }
-    code_log_plan(p, made);
-    pr->m = loop_memory_plan(c, p);
-    if (options_of(c->opt).v[OPT_reuse_outputs])
+            ready_kernel(&pr->ks[i], p->step.at[i].kernel, x->kernel[i], x->alone[i]);
+    if (x->keep_results)
         pr->result = mem_zalloc(sizeof *pr->result * MAX(p->slot.n, (size_t)1));
     return &pr->base;
 }
@@ -1023,54 +931,3 @@ const run_kernel *program_kernel(const run_program *p, size_t step)
 {
     return ((const program *)p)->ks[step].k;
 }
-
-static run_program *loops_once(const aot_inner *in, tp_comp *c, const ir_graph *g);
-
-static run_program *loops_compile(const aot_inner *in, tp_comp *c, const ir_graph *g)
-{
-    run_options o = options_of(c->opt);
-    tp_comp mine = *c;
-    mine.unroll = o.v[OPT_unroll] ? 1 << (o.v[OPT_unroll] - 1) : 0;
-    code_log_options(&o);
-    return o.v[OPT_max_autotune] ? tune_compile(loops_once, in, &mine, g) : loops_once(in, &mine, g);
-}
-
-static run_program *loops_once(const aot_inner *in, tp_comp *c, const ir_graph *g)
-{
-    if (ir_has_unbacked(
-            g)) { /* sizes that only the run knows: nothing can be planned, so operator by operator */
-        extern const backend backend_eager;
-        if (ev_log_on(EVC_inductor, EV_INFO))
-            ev_log(EVC_inductor, EV_INFO, NULL,
-                   "%s has sizes that only its run decides: it runs one operator at a time", g->name);
-        return backend_eager.compile(&backend_eager, c, g);
-    }
-    code_log_begin(g);
-    ev_span span = ev_span_begin(EVS_plan);
-    loop_plan *p = loop_plan_new(c, g);
-    ev_span_end(&span);
-    if (!p)
-        return NULL;
-    code_log_graph(p->g);
-    code_log_program(p); /* before there is machine code to run: what kills the process can be read */
-    const run_kernel **made = mem_zalloc(sizeof *made * MAX(p->step.n, (size_t)1));
-    run_options opt = options_of(c->opt);
-    run_program *r = NULL;
-    span = ev_span_begin(EVS_code);
-    if (build_kernels(c, p, &opt, made))
-        r = program_make(in, c, p, made);
-    else
-        loop_plan_free(p);
-    ev_span_end(&span);
-    free(made);
-    return r;
-}
-
-static const aot_inner inner_loops = { loops_compile, AOT_decompose | AOT_min_cut, NULL, .on_disk = true };
-
-static run_program *inductor_compile(const backend *b, tp_comp *c, const ir_graph *g)
-{
-    return aot_backend_compile(b, c, g, &inner_loops);
-}
-const backend backend_inductor = { "inductor", "fused kernels as machine code", inductor_compile, NULL,
-                                   &inner_loops };

@@ -1,17 +1,33 @@
-/* program.h - between the plan of a graph and the program that runs it, for what keeps plans on disk. */
+/* program.h - the program that runs a plan. */
 #ifndef TAPER_RUN_PROGRAM_H
 #define TAPER_RUN_PROGRAM_H
-#include "loop/loop.h"
-#include "compile/aot.h"
+#include "loop/arena_plan.h"
 #include "run/kernel_cache.h"
+#include "run/run.h"
 
-/* Takes p, also when it fails. made: by step, borrowed; only those of kernels count. */
-run_program *program_make(const aot_inner *in, tp_comp *c, loop_plan *p, const run_kernel **made);
-/* The plan of a program made by program_make and kernel i of it; NULL for other programs. */
+/* A call with nested graphs: each is a program of its own, or interpreted where it needs symbols that its inputs
+ * do not tell. */
+typedef struct program_nested {
+    run_program *prog[2];
+    ir_prog *interp[2];
+    const ir_graph *g[2];
+} program_nested;
+void program_nested_free(program_nested *sub, size_t nstep); /* NULL is allowed */
+
+typedef struct program_parts {
+    loop_plan *plan;                 /* taken */
+    loop_memory memory;              /* taken */
+    const run_kernel *const *kernel; /* by step; only those of kernels count */
+    const bool *alone;               /* by step: one thread runs all of the kernel */
+    program_nested *nested;          /* by step, taken; NULL: no step has any */
+    bool keep_results; /* the memory of results is used again once the caller has let go of them */
+} program_parts;
+run_program *program_new(const program_parts *x);
+/* The plan of a program made by program_new and kernel i of it; NULL for other programs. */
 const loop_plan *program_plan(const run_program *p);
 const run_kernel *program_kernel(const run_program *p, size_t step);
 
-/* --- for who measures: a program of program_make that nobody else runs yet ----------------------------------------- */
+/* --- for who measures: a program of program_new that nobody else runs yet ----------------------------------------- */
 typedef struct program_at program_at; /* in the middle of a run */
 typedef struct program_visit { /* called before every step, and not for those that run with the one before */
     void (*fn)(void *data, program_at *at, size_t step);

@@ -22,7 +22,7 @@ static tp_tensor *input(const ir_node *p, int seed)
 }
 
 /* Run text with a backend; grads: how many leading inputs need gradients. Backward from every result. */
-static bool run(const char *text, const char *backend, int grads, outcome *o)
+static bool run(const char *text, const char *name, int grads, outcome *o)
 {
     tp_err err = { 0 };
     op_ctx *cx = op_ctx_cur();
@@ -36,7 +36,8 @@ static bool run(const char *text, const char *backend, int grads, outcome *o)
     o->nin = (int)g->inputs.n;
     o->nout = g->output->narg;
     tp_comp c = { .err = &err, .verify = true };
-    if (strcmp(backend, "tape") && !(p = backend_compile(&c, backend, g)))
+    const backend *b = strcmp(name, "tape") ? backend_find(name, &err) : NULL;
+    if (strcmp(name, "tape") && (!b || !(p = backend_compile(b, &c, g, NULL))))
         goto done;
     for (int i = 0; i < o->nin; i++) {
         o->in[i] = input(g->inputs.at[i], i);
@@ -67,7 +68,7 @@ static bool run(const char *text, const char *backend, int grads, outcome *o)
     }
 done:
     if (!ok)
-        test_fail(__FILE__, __LINE__, "%s: %s (%s)", backend, err.msg, err.notes);
+        test_fail(__FILE__, __LINE__, "%s: %s (%s)", name, err.msg, err.notes);
     run_program_free(p);
     ir_graph_free(g);
     return ok;

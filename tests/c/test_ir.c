@@ -493,7 +493,7 @@ TEST(ir_backends)
     ir_graph *g = parse(CHAIN);
     tp_comp c = { .err = &e };
     err_clear(&e);
-    run_program *p = backend_compile(&c, "eager", g);
+    run_program *p = backend_compile(&backend_eager, &c, g, NULL);
     ir_graph_free(g);
     tp_val in = vT(floats(2, (float[]){ 0, 0 })), out = vNone;
     CHECK(p && run_program_call(p, op_ctx_cur(), &in, 1, &out, 1, &e));

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "compile/cache/graph_cache.h"
 #include "compile/code_log.h"
+#include "compile/inductor.h"
 #include "base/clock.h"
 #include "base/envvars.h"
 #include "base/fault.h"
@@ -74,7 +75,7 @@ static const char *not_for(const tp_comp *c, const ir_graph *g)
         return "rewrites are decided one by one";
     if (fault_state > 0)
         return "faults are planted";
-    if (aot_wrap || env_on(ENV_debug))
+    if (c->watch || env_on(ENV_debug))
         return "the debugger looks at what the stages make";
     if (!(forced && env_on(ENV_cache)) && somebody_watches())
         return "logs or a trace show what the stages do (TAPER_CACHE=1 uses the cache all the same)";
@@ -339,8 +340,8 @@ static bool write_forward(strbuf *b, const ir_graph *g, const aot_unit *u, const
     return ok && planio_write(b, fw, g, err);
 }
 
-static bool read_forward(gcache *x, const char *p, size_t n, const aot_inner *in, tp_comp *c,
-                         const ir_graph *g, aot_unit **u, run_program **fw, tp_err *err)
+static bool read_forward(gcache *x, const char *p, size_t n, tp_comp *c, const ir_graph *g, aot_unit **u,
+                         run_program **fw, tp_err *err)
 {
     io_in r = { p, p + n, false }, ur = { 0 };
     size_t k, nsuffix;
@@ -363,7 +364,7 @@ static bool read_forward(gcache *x, const char *p, size_t n, const aot_inner *in
     tp_comp mine = *c;
     mine.err = err;
     code_log_program(plan);
-    *fw = program_make(in, &mine, plan, made);
+    *fw = inductor_program(&mine, plan, made);
     free(made);
     if (*fw)
         return true;
@@ -377,8 +378,7 @@ static disk_item item_of(const gcache *x, const char *kind)
     return (disk_item){ kind, x->id, x->config, x->what };
 }
 
-bool gcache_forward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *g, aot_unit **u,
-                    run_program **fw)
+bool gcache_forward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit **u, run_program **fw)
 {
     char why[DISK_WHY] = "";
     strbuf b = { 0 };
@@ -388,7 +388,7 @@ bool gcache_forward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *
     int64_t t0 = clock_ns();
     disk_item it = item_of(x, "graph");
     bool ok = disk_get(&it, &b, why);
-    if (ok && !read_forward(x, b.s, b.n, in, c, g, u, fw, &err)) {
+    if (ok && !read_forward(x, b.s, b.n, c, g, u, fw, &err)) {
         ok = false;
         snprintf(why, sizeof why, "refused: %.*s", (int)sizeof why - 12, err.msg);
         disk_refuse(&it, why);
@@ -402,8 +402,7 @@ bool gcache_forward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *
     return ok;
 }
 
-bool gcache_keep_forward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *g, aot_unit **u,
-                         run_program **fw)
+bool gcache_keep_forward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit **u, run_program **fw)
 {
     strbuf b = { 0 };
     tp_err err = { 0 };
@@ -417,7 +416,7 @@ bool gcache_keep_forward(gcache *x, const aot_inner *in, tp_comp *c, const ir_gr
     } else if (env_on(ENV_check_cache)) { /* what would come from disk runs instead */
         aot_unit *u2 = NULL;
         run_program *fw2 = NULL;
-        ok = read_forward(x, b.s, b.n, in, c, g, &u2, &fw2, c->err);
+        ok = read_forward(x, b.s, b.n, c, g, &u2, &fw2, c->err);
         if (ok) {
             aot_unit_free(*u);
             run_program_free(*fw);
@@ -446,8 +445,8 @@ static bool need_graph(gcache *x, const ir_graph *g, aot_unit *u, tp_err *err)
     return u->bw != NULL;
 }
 
-static run_program *read_backward(const char *p, size_t n, const aot_inner *in, tp_comp *c, const ir_graph *g,
-                                  aot_unit *u, tp_err *err)
+static run_program *read_backward(const char *p, size_t n, tp_comp *c, const ir_graph *g, aot_unit *u,
+                                  tp_err *err)
 {
     io_in r = { p, p + n, false };
     const run_kernel **made = NULL;
@@ -463,7 +462,7 @@ static run_program *read_backward(const char *p, size_t n, const aot_inner *in, 
         tp_comp mine = *c;
         mine.err = err;
         code_log_program(plan);
-        bw = program_make(in, &mine, plan, made);
+        bw = inductor_program(&mine, plan, made);
         if (bw && copy)
             u->bw = copy; /* types of the tangents */
         else
@@ -473,7 +472,7 @@ static run_program *read_backward(const char *p, size_t n, const aot_inner *in, 
     return bw;
 }
 
-run_program *gcache_backward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *g, aot_unit *u)
+run_program *gcache_backward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit *u)
 {
     char why[DISK_WHY] = "";
     strbuf b = { 0 };
@@ -482,7 +481,7 @@ run_program *gcache_backward(gcache *x, const aot_inner *in, tp_comp *c, const i
     if (x->on && !env_on(ENV_check_cache)) {
         int64_t t0 = clock_ns();
         disk_item it = item_of(x, "backward");
-        if (disk_get(&it, &b, why) && !(p = read_backward(b.s, b.n, in, c, g, u, &err))) {
+        if (disk_get(&it, &b, why) && !(p = read_backward(b.s, b.n, c, g, u, &err))) {
             snprintf(why, sizeof why, "refused: %.*s", (int)sizeof why - 12, err.msg);
             disk_refuse(&it, why);
         }
@@ -498,8 +497,7 @@ run_program *gcache_backward(gcache *x, const aot_inner *in, tp_comp *c, const i
     return p;
 }
 
-bool gcache_keep_backward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *g, aot_unit *u,
-                          run_program **bw)
+bool gcache_keep_backward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit *u, run_program **bw)
 {
     strbuf b = { 0 };
     tp_err err = { 0 };
@@ -509,7 +507,7 @@ bool gcache_keep_backward(gcache *x, const aot_inner *in, tp_comp *c, const ir_g
     if (!planio_write(&b, *bw, g, &err))
         tell("bypass", x, "backward", err.msg, 0, 0);
     else if (env_on(ENV_check_cache)) {
-        run_program *again = read_backward(b.s, b.n, in, c, g, u, c->err);
+        run_program *again = read_backward(b.s, b.n, c, g, u, c->err);
         ok = again || err_note(c->err, "reading back what the disk cache would hold");
         if (ok) {
             run_program_free(*bw);

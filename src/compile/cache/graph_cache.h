@@ -3,7 +3,7 @@
  * which inputs need gradients, options, processor and build. */
 #ifndef TAPER_RUN_GCACHE_H
 #define TAPER_RUN_GCACHE_H
-#include "compile/aot.h"
+#include "compile/backend.h"
 #include "target/disk.h"
 #include "compile/options.h"
 
@@ -19,13 +19,10 @@ typedef struct gcache {
 void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bool grad, uint32_t flags);
 void gcache_free(gcache *x);
 /* Both parts at once: true, or false where it must be compiled. */
-bool gcache_forward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *g, aot_unit **u,
-                    run_program **fw);
+bool gcache_forward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit **u, run_program **fw);
 /* False with c->err only where TAPER_CHECK_CACHE makes what was stored run instead, and it does not read back. */
-bool gcache_keep_forward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *g, aot_unit **u,
-                         run_program **fw);
+bool gcache_keep_forward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit **u, run_program **fw);
 /* The compiled backward; NULL where it must be compiled from u->bw, which is then there. NULL and c->err: neither. */
-run_program *gcache_backward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *g, aot_unit *u);
-bool gcache_keep_backward(gcache *x, const aot_inner *in, tp_comp *c, const ir_graph *g, aot_unit *u,
-                          run_program **bw);
+run_program *gcache_backward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit *u);
+bool gcache_keep_backward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit *u, run_program **bw);
 #endif

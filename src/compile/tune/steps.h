@@ -1,7 +1,7 @@
 /* steps.h - the forms that one step of a program may have, measured where it stands. */
 #ifndef TAPER_RUN_TUNE_STEPS_H
 #define TAPER_RUN_TUNE_STEPS_H
-#include "compile/aot.h"
+#include "compile/backend.h"
 #include "compile/options.h"
 
 /* One search: what it may do, for how long, and what came of it. */

@@ -10,13 +10,12 @@
 #include "sym/env.h"
 #include <stdio.h>
 
-static run_program *compile(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g,
-                            const run_options *o)
+static run_program *compile(tune_fn *once, tp_comp *c, const ir_graph *g, const run_options *o)
 {
     tp_comp mine = *c;
     mine.opt = o;
     mine.unroll = o->v[OPT_unroll] ? 1 << (o->v[OPT_unroll] - 1) : 0;
-    return once(in, &mine, g);
+    return once(&mine, g);
 }
 
 /* Inputs of the right types: numbers around one, which every operator takes, and zeros for integers, which may be
@@ -91,7 +90,6 @@ static int64_t limit_ns(const run_options *o)
 typedef struct search {
     tune t;
     tune_fn *once;
-    const aot_inner *in;
     run_options o;
     tp_val *x;
     VEC(ir_graph *) graphs; /* in other layouts; owned */
@@ -172,7 +170,7 @@ static run_program *compile_as(search *s, const char *words, classes *cl, const 
     cl->words = words;
     if (!mine.decider.fn && (cl != &own || strstr(words, "no=")))
         mine.decider = (decider){ class_asked, cl };
-    return compile(s->once, s->in, &mine, *as, &s->o);
+    return compile(s->once, &mine, *as, &s->o);
 }
 
 /* Two programs in turns, so that a busy moment of the machine hits them alike: does the first one take less than so many
@@ -282,15 +280,15 @@ static run_program *find(search *s, int64_t limit, strbuf *won)
     return p;
 }
 
-run_program *tune_compile(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g)
+run_program *tune_compile(tune_fn *once, tp_comp *c, const ir_graph *g)
 {
-    search s = { .once = once, .in = in, .o = options_of(c->opt) };
+    search s = { .once = once, .o = options_of(c->opt) };
     int64_t limit = limit_ns(&s.o), t0 = clock_ns();
     s.o.v[OPT_max_autotune] = s.o.v[OPT_autotune_seconds] = 0; /* no part of any key */
     s.t = (tune){ .c = c, .g = g, .opt = &s.o };
     if (!fixed(g)) {
         tune_say(&s.t, "not tuned: its sizes are symbolic");
-        return compile(once, in, c, g, &s.o);
+        return compile(once, c, g, &s.o);
     }
     strbuf key = { 0 }, won = { 0 };
     bool from_disk = false;

@@ -1,10 +1,10 @@
 /* tune.h - mode="max-autotune": the same graph compiled in several ways, the fastest kept. */
 #ifndef TAPER_RUN_TUNE_H
 #define TAPER_RUN_TUNE_H
-#include "compile/aot.h"
+#include "compile/backend.h"
 
-typedef run_program *tune_fn(const aot_inner *in, tp_comp *c, const ir_graph *g);
+typedef run_program *tune_fn(tp_comp *c, const ir_graph *g);
 /* `once` with different options, measured on made-up inputs; what won is remembered in the disk cache. c->unroll is set
  * from the options of each. Graphs with symbolic sizes are compiled as they are. */
-run_program *tune_compile(tune_fn *once, const aot_inner *in, tp_comp *c, const ir_graph *g);
+run_program *tune_compile(tune_fn *once, tp_comp *c, const ir_graph *g);
 #endif

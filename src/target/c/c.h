@@ -29,8 +29,6 @@ bool gen_cc_build(const char *text, const char *flags, strbuf *so, tp_err *err);
 /* For other machines than this one: a library, or assembly text. */
 bool gen_cc_export(const char *text, bool assembly, strbuf *out, tp_err *err);
 const char *gen_cc_name(void); /* the command */
-extern bool (*gen_cc_interrupted)(
-    void *); /* asked while the compiler runs: true ends it (Ctrl-C); NULL: nobody asks */
 typedef struct gen_lib {
     void *dl;
 } gen_lib;

@@ -3,6 +3,7 @@
 #include "target/c/c.h"
 #include "base/file.h"
 #include "base/proc.h"
+#include "ops/host.h"
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,8 +12,6 @@
 #include <unistd.h>
 
 enum { SO_LIMIT = 256 << 20, MAX_WORDS = 16 };
-
-bool (*gen_cc_interrupted)(void *);
 
 const char *gen_cc_name(void)
 {
@@ -47,8 +46,8 @@ static bool run_cc(const char *src, const char *so, const char *flags, cc_kind k
     if (kind != AS_text)
         argv[n++] = "-lm";
     argv[n] = NULL;
-    bool ok = proc_run(&(proc_spec){ .argv = argv, .timeout_ms = 120000, .interrupted = gen_cc_interrupted },
-                       r, err);
+    bool ok = proc_run(&(proc_spec){ .argv = argv, .timeout_ms = 120000, .interrupted = host_interrupted }, r,
+                       err);
     free(words);
     return ok;
 }

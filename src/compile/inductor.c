@@ -1,0 +1,167 @@
+/* inductor.c - the compiler of pure graphs: loops, memory, machine code, and the program that runs them. What comes before is
+ * the autograd stage (aot.c), which hands over a forward graph at once and a backward graph when gradients are asked
+ * for. */
+#include "compile/inductor.h"
+#include "compile/code_log.h"
+#include "compile/options.h"
+#include "compile/tune/tune.h"
+#include "events/metrics.h"
+#include "ir/hop.h"
+
+/* All kernels of the plan as code: made[i] runs step i. */
+static bool build_kernels(tp_comp *c, const loop_plan *p, const run_kernel **made)
+{
+    run_options o = options_of(c->opt);
+    int n = 0;
+    const vir **k = mem_alloc(sizeof *k * MAX(p->step.n, (size_t)1));
+    const run_kernel **r = mem_zalloc(sizeof *r * MAX(p->step.n, (size_t)1));
+    for (size_t i = 0; i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_kernel)
+            k[n++] = p->step.at[i].kernel->k;
+    bool ok = exec_kernels(k, n, &o, r, c->err);
+    n = 0;
+    for (size_t i = 0; ok && i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_kernel) {
+            if (!decide_at(c, DECIDE_vector, p->step.at[i].kernel->name))
+                ok = (r[n] = exec_kernel_isa(k[n], ISA_none, c->err)) != NULL;
+            made[i] = r[n++];
+        }
+    free(k);
+    free(r);
+    return ok;
+}
+
+/* Do the inputs of g tell all symbols that its nodes need? */
+static bool tells_all(const ir_graph *g)
+{
+    VEC(sym_bind) bind = { 0 };
+    bool ok = true;
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        const tp_tensor *t = ir_type(g->inputs.at[i]);
+        for (int d = 0; t && d < t->ndim; d++) {
+            if (sym_is_symbol(t->size[d]))
+                vec_push(&bind, ((sym_bind){ sym_expr_of(t->size[d]), 7 }));
+            if (sym_is_symbol(t->stride[d]))
+                vec_push(&bind, ((sym_bind){ sym_expr_of(t->stride[d]), 7 }));
+        }
+    }
+    IR_EACH (n, g) {
+        const tp_tensor *t = ir_type(n);
+        symint v;
+        for (int d = 0; ok && t && d < t->ndim; d++)
+            ok = (!sym_is_expr(t->size[d]) || sym_eval(t->size[d], bind.at, (int)bind.n, &v)) &&
+                 (!sym_is_expr(t->stride[d]) || sym_eval(t->stride[d], bind.at, (int)bind.n, &v));
+        for (int i = 0; ok && i < n->narg; i++) {
+            const tp_val *a = &n->arg[i];
+            if (a->kind == VAL_int && sym_is_expr(a->i))
+                ok = sym_eval(a->i, bind.at, (int)bind.n, &v);
+            for (int k = 0; ok && a->kind == VAL_ints && k < a->n; k++)
+                ok = !sym_is_expr(a->ints[k]) || sym_eval(a->ints[k], bind.at, (int)bind.n, &v);
+            if (a->kind == VAL_graph)
+                ok = ok && tells_all(a->graph);
+        }
+    }
+    vec_free(&bind);
+    return ok;
+}
+
+static bool build_nested(tp_comp *c, const loop_plan *p, size_t step, program_nested **all)
+{
+    const ir_node *n = p->step.at[step].node;
+    int at[2], k = ir_hop_subs(n, at);
+    if (!k)
+        return true;
+    if (!*all)
+        *all = mem_zalloc(sizeof **all * p->step.n);
+    program_nested *s = &(*all)[step];
+    for (int i = 0; i < k; i++) {
+        s->g[i] = n->arg[at[i]].graph;
+        if (!tells_all(s->g[i]))
+            s->interp[i] = ir_prog_new(n->arg[at[i]].graph);
+        else if (!(s->prog[i] = inductor_compile(c, s->g[i])))
+            return err_note(c->err, "in the graph '%s' nested in node '%s'", s->g[i]->name, n->name);
+    }
+    return true;
+}
+
+run_program *inductor_program(tp_comp *c, loop_plan *p, const run_kernel *const *made)
+{
+    program_parts x = { .plan = p, .kernel = made };
+    bool *alone = mem_zalloc(MAX(p->step.n, (size_t)1)), ok = true;
+    for (size_t i = 0; ok && i < p->step.n; i++) {
+        const loop_step *s = &p->step.at[i];
+        if (s->kind == STEP_kernel) {
+            alone[i] = !decide_at(c, DECIDE_thread, s->kernel->name);
+            code_log_kernel(s->kernel, made[i]);
+        } else if (s->kind == STEP_extern)
+            ok = build_nested(c, p, i, &x.nested);
+    }
+    run_program *r = NULL;
+    if (ok) {
+        code_log_plan(p, made);
+        x.alone = alone;
+        x.memory = loop_memory_plan(c, p);
+        x.keep_results = options_of(c->opt).v[OPT_reuse_outputs];
+        r = program_new(&x);
+    } else {
+        program_nested_free(x.nested, p->step.n);
+        loop_plan_free(p);
+    }
+    free(alone);
+    return r;
+}
+
+static run_program *one_by_one(tp_comp *c, const ir_graph *g)
+{
+    static const ir_hook plain = { .opaque = run_opaque };
+    if (ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL,
+               "%s has sizes that only its run decides: it runs one operator at a time", g->name);
+    return interpreter_new(ir_graph_copy(g), &plain);
+}
+
+/* The stages after the autograd stage, one after the other. */
+static run_program *compile_once(tp_comp *c, const ir_graph *g)
+{
+    if (ir_has_unbacked(g)) /* nothing can be planned */
+        return one_by_one(c, g);
+    code_log_begin(g);
+    ev_span span = ev_span_begin(EVS_plan);
+    loop_plan *p = loop_plan_new(c, g); /* loop: rewrite, lower, fuse, order */
+    ev_span_end(&span);
+    if (!p)
+        return NULL;
+    code_log_graph(p->g);
+    code_log_program(p); /* before there is machine code to run: what kills the process can be read */
+    const run_kernel **made = mem_zalloc(sizeof *made * MAX(p->step.n, (size_t)1));
+    run_program *r = NULL;
+    span = ev_span_begin(EVS_code);
+    if (build_kernels(c, p, made))        /* target: kernels become code */
+        r = inductor_program(c, p, made); /* loop: memory; run: the program */
+    else
+        loop_plan_free(p);
+    ev_span_end(&span);
+    free(made);
+    return r;
+}
+
+run_program *inductor_compile(tp_comp *c, const ir_graph *g)
+{
+    run_options o = options_of(c->opt);
+    tp_comp mine = *c;
+    mine.unroll = o.v[OPT_unroll] ? 1 << (o.v[OPT_unroll] - 1) : 0;
+    code_log_options(&o);
+    return o.v[OPT_max_autotune] ? tune_compile(compile_once, &mine, g) : compile_once(&mine, g);
+}
+
+static run_program *compile_pure(const backend *b, tp_comp *c, const ir_graph *g, const tp_val *example)
+{
+    return inductor_compile(c, g);
+}
+
+static const backend inner_inductor = { "inductor", "", compile_pure };
+const backend backend_inductor = {
+    "inductor",     "fused kernels as machine code", aot_compile,
+    NULL,           .inner = &inner_inductor,        .aot = AOT_decompose | AOT_min_cut,
+    .on_disk = true
+};

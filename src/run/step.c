@@ -1,0 +1,714 @@
+/* step.c - see step.h. */
+#include "run/step.h"
+#include "events/events.h"
+#include "ops/random.h"
+
+static void program_unref(step_program *p)
+{
+    if (__atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    for (step_variant *v = p->variants, *next; v; v = next) {
+        next = v->next;
+        step_variant_free(v);
+    }
+    ir_graph_free(p->g);
+    p->compiler->free(p);
+}
+
+void step_variant_free(step_variant *v)
+{
+    aot_unit_free(v->u);
+    run_program_free(v->fw);
+    run_program_free(v->bw);
+    v->owner->compiler->variant_free(v);
+}
+
+static run_program *backward_of(step_variant *v, tp_err *err)
+{
+    pthread_mutex_lock(&v->lock);
+    bool ok = v->bw || v->owner->compiler->backward(v, err);
+    pthread_mutex_unlock(&v->lock);
+    return ok ? v->bw : NULL;
+}
+
+/* ---- the step on the tape ---- */
+typedef struct step {
+    ag_node n;
+    step_variant *v;
+    tp_val *saved;     /* owned */
+    uint32_t *version; /* of the saved tensors' storage, to notice writes */
+    tp_val *in;        /* inputs and their versions, for a backward that must be differentiable itself */
+    uint32_t *in_version;
+    uint64_t seed, offset; /* of the random numbers that forward drew */
+    tp_tensor **tangent;   /* types of the tangents, borrowed from the backward graph */
+} step;
+
+static const char *step_name(const ag_node *n) { return "CompiledFunctionBackward"; }
+
+static void step_release(ag_node *n)
+{
+    step *s = (step *)n;
+    for (int i = 0; s->saved && i < s->v->u->nsaved; i++)
+        val_clear(&s->saved[i]);
+    for (int i = 0; s->in && i < s->v->u->nin; i++)
+        val_clear(&s->in[i]);
+    free(s->in);
+    free(s->in_version);
+    free(s->saved);
+    free(s->version);
+    s->in = NULL;
+    s->in_version = NULL;
+    s->saved = NULL;
+    s->version = NULL;
+}
+
+static void step_free(ag_node *n)
+{
+    step_release(n);
+    program_unref(((step *)n)->v->owner);
+}
+
+/* Kernels are made for one memory layout: a gradient that comes in another is copied into it. */
+static tp_tensor *with_strides(tp_tensor *g, const tp_tensor *type, tp_err *err)
+{
+    if (g->ndim == type->ndim && !tensor_is_fake(g) && !sym_all_const(type->stride, type->ndim)) {
+        if (tensor_is_contiguous(g)) /* symbolic sizes: kernels were made for contiguous memory */
+            return tensor_ref(g);
+        tp_tensor *t = tensor_new_strided((dtype)g->dt, g->ndim, g->size, NULL, tensor_device(g), err);
+        if (t && !tensor_copy(t, g, err)) {
+            tensor_unref(t);
+            t = NULL;
+        }
+        return t;
+    }
+    if (g->ndim != type->ndim || !sym_all_const(type->stride, type->ndim) || tensor_is_fake(g) ||
+        (!memcmp(g->stride, type->stride, sizeof(symint) * g->ndim)))
+        return tensor_ref(g);
+    tp_tensor *t = tensor_new_strided((dtype)g->dt, g->ndim, g->size, type->stride, tensor_device(g), err);
+    if (t && !tensor_copy(t, g, err)) {
+        tensor_unref(t);
+        t = NULL;
+    }
+    return t;
+}
+
+/* The item that the t-th tangent is the gradient of. */
+static int item_of(const aot_unit *u, int t)
+{
+    for (int k = 0; k < u->nout; k++)
+        if (u->out[k].kind == AOT_value && u->out[k].index == u->tangent[t] && !u->out[k].leaf)
+            return k;
+    return -1;
+}
+
+/* Why the captured graph cannot run a second time, or NULL. */
+static const char *runs_once(const aot_unit *u)
+{
+    return u->nmut ? "writes to its inputs" : u->nflag ? "says requires_grad_() of its inputs" : NULL;
+}
+
+/* The captured graph on its second run. */
+typedef struct second {
+    step *s;
+    bld *b;
+    tp_val *in;      /* the inputs; where gradients end, aliases of them: their hooks run later, and once */
+    tp_tensor **end; /* per gradient: the same of a leaf that the graph made and returned, owned, or NULL */
+} second;
+
+/* A leaf that is known outside is not made once more: what stands for it now leads to it. */
+static bool second_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    second *a = data;
+    const aot_unit *u = a->s->v->u;
+    const ir_graph *g = a->s->v->owner->g;
+    for (int i = 0; aot_makes_leaf(n) && n->arg[1].b && i < u->ngrad; i++) {
+        int k = u->grad[i] - u->nin, nr = 0;
+        if (k < 0 || g->output->arg[k].node != n->arg[0].node || !a->s->n.edge[i].node || a->end[i])
+            continue;
+        op_ctx *cx = a->b->cx;
+        bool mode = cx->grad_mode;
+        tp_val leaf = vT(ag_acc_tensor(a->s->n.edge[i].node)), alias = vNone;
+        cx->grad_mode = true;
+        bool ok = grad_call(cx, OP_alias, OPV_fn, &leaf, &alias, err);
+        cx->grad_mode = mode;
+        ag_node *fn = ok ? ag_grad_fn(alias.t, &nr, err) : NULL;
+        a->end[i] = ok ? alias.t : NULL;
+        return fn && ag_set_history(arg[0].t, fn, nr, err);
+    }
+    return run_opaque(NULL, n, arg, out, err);
+}
+
+/* The tensor of the second run at which gradient i ends; NULL: it is not on the way. */
+static tp_tensor *second_end(const second *a, int i)
+{
+    int at = a->s->v->u->grad[i];
+    return at < 0 ? NULL : at < a->s->v->u->nin ? a->in[at].t : a->end[i];
+}
+
+/* Where the compiled backward is not enough, the captured graph runs once more on the tape, with the random numbers it
+ * had, and gradients are taken of that. seen: also those of the results that are watched, whose hooks run; may be NULL. */
+static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
+                           tp_tensor **dx, tp_tensor **seen, tp_err *err)
+{
+    step_program *p = s->v->owner;
+    aot_unit *u = s->v->u;
+    int nout = u->nout, nroot = 0, nwant = 0;
+    const char *why =
+        seen ? "a gradient of a result that other results are made of was asked for"
+             : "its backward was asked for with create_graph=True, and compiled backwards cannot be "
+               "differentiated";
+    if (runs_once(u))
+        return err_set(
+            err, ERR_runtime,
+            "%s runs a compiled function's graph again, which is not possible "
+            "here: the graph %s. Run the function without taper.compile.",
+            seen ? "backward through a result that other results are made of, with hooks or as an input,"
+                 : "backward with create_graph=True",
+            runs_once(u));
+    for (int i = 0; i < u->nin; i++)
+        if (s->in[i].kind == VAL_tensor && s->in[i].t->storage->version != s->in_version[i])
+            return ag_changed(s->in[i].t, s->in_version[i], (ag_edge){ NULL, 0 }, err);
+    if (ev_log_on(EVC_aot, EV_WARNING))
+        ev_log(EVC_aot, EV_WARNING, NULL, "%s runs again eagerly: %s", p->g->name, why);
+    tp_gen *rng = gen_default();
+    uint64_t seed = rng->seed, offset = rng->offset;
+    int most = u->ngrad + u->ntangent;
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(u->nin, 1)),
+           *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
+    tp_tensor **root = mem_zalloc(sizeof *root * (size_t)MAX(u->ntangent, 1)),
+              **tan = mem_zalloc(sizeof *tan * (size_t)MAX(u->ntangent, 1)),
+              **want = mem_zalloc(sizeof *want * (size_t)MAX(most, 1)),
+              **got = mem_zalloc(sizeof *got * (size_t)MAX(most, 1));
+    second again = { s, b, in, mem_zalloc(sizeof *again.end * (size_t)MAX(u->ngrad, 1)) };
+    ir_hook h = { .call = grad_call, .opaque = second_opaque, .data = &again };
+    bool ok = true, mode = b->cx->grad_mode;
+    b->cx->grad_mode = true;
+    for (int i = 0; i < u->nin; i++)
+        if (ok && s->in[i].kind == VAL_tensor && ag_requires_grad(s->in[i].t))
+            ok = grad_call(b->cx, OP_alias, OPV_fn, &s->in[i], &in[i], err);
+        else {
+            in[i] = s->in[i];
+            if (in[i].kind == VAL_tensor)
+                tensor_ref(in[i].t);
+        }
+    rng->seed = s->seed;
+    rng->offset = s->offset;
+    ok = ok && ir_run(b->cx, p->g, in, u->nin, out, nout, &h, err);
+    rng->seed = seed;
+    rng->offset = offset;
+    b->cx->grad_mode = mode;
+    for (int i = 0; ok && i < u->ngrad; i++)
+        if (need[i] && second_end(&again, i))
+            want[nwant++] = second_end(&again, i);
+    for (int t = 0; ok && t < u->ntangent; t++) {
+        int k = item_of(u, t);
+        tp_tensor *x = k >= 0 && out[k].kind == VAL_tensor ? out[k].t : NULL;
+        if (!x || !ag_requires_grad(x))
+            continue;
+        if (dy[t]) {
+            root[nroot] = x;
+            tan[nroot++] = dy[t];
+        }
+        if (seen && watched[t]) {
+            ok = ag_share_hooks(&s->n, t, x, err);
+            want[nwant++] = x;
+        }
+    }
+    ag_options o = { .create_graph = mode,
+                     .retain_graph = true,
+                     .allow_unused = true,
+                     .inputs = want,
+                     .ninput = nwant,
+                     .result = got };
+    if (ok && nroot && nwant)
+        ok = ag_backward(b->cx, root, nroot, tan, &o, err);
+    int k = 0;
+    for (int i = 0; ok && i < u->ngrad; i++)
+        if (need[i] && second_end(&again, i))
+            dx[i] = got[k++];
+    for (int t = 0; ok && seen && t < u->ntangent && k < nwant; t++) {
+        int item = item_of(u, t);
+        if (watched[t] && item >= 0 && want[k] == out[item].t)
+            seen[t] = got[k++];
+    }
+    for (int i = 0; i < nout; i++)
+        val_clear(&out[i]);
+    for (int i = 0; i < u->nin; i++)
+        if (in[i].kind == VAL_tensor)
+            tensor_unref(in[i].t);
+    for (int i = 0; i < u->ngrad; i++)
+        tensor_unref(again.end[i]);
+    free(again.end);
+    free(in);
+    free(out);
+    free(root);
+    free(tan);
+    free(want);
+    free(got);
+    return ok;
+}
+
+/* What can be reached from a node, over operands and over memory that is shared. */
+typedef struct reach {
+    bool *hit; /* by id */
+    map memory;
+    bool now;
+} reach;
+
+static void reach_operand(void *arg, ir_node *x)
+{
+    reach *r = arg;
+    const tp_tensor *type = ir_type(x);
+    r->now |= r->hit[x->id] ||
+              (type && type->storage && map_geti(&r->memory, (uint64_t)(uintptr_t)type->storage));
+}
+
+static bool step_opens(const ag_node *n, tp_tensor *const *dy, const bool *watched)
+{
+    const step *s = (const step *)n;
+    const aot_unit *u = s->v->u;
+    const ir_graph *g = s->v->owner->g;
+    bool yes = false;
+    for (int t = 0; t < u->ntangent && !yes; t++) {
+        int from = watched[t] ? item_of(u, t) : -1, others = 0;
+        for (int j = 0; j < u->ntangent; j++)
+            others += j != t && dy[j];
+        if (from < 0 || !others)
+            continue;
+        reach r = { .hit = mem_zalloc((size_t)MAX(g->next_id, 1)) };
+        IR_EACH (x, g) {
+            const tp_tensor *type = ir_type(x);
+            r.now = x == g->output->arg[from].node;
+            ir_each_operand(x, reach_operand, &r);
+            r.hit[x->id] = r.now;
+            if (r.now && type && type->storage)
+                map_puti(&r.memory, (uint64_t)(uintptr_t)type->storage, (void *)type);
+        }
+        for (int j = 0; j < u->ntangent && !yes; j++)
+            yes = j != t && dy[j] && item_of(u, j) >= 0 && r.hit[g->output->arg[item_of(u, j)].node->id];
+        map_free(&r.memory);
+        free(r.hit);
+    }
+    return yes;
+}
+
+static bool step_open(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
+                      tp_tensor **dx, tp_tensor **seen, tp_err *err)
+{
+    if (n->released)
+        return err_set(err, ERR_runtime, "%s", ag_again);
+    return backward_again((step *)n, b, dy, need, watched, dx, seen, err);
+}
+
+static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                       tp_err *err)
+{
+    step *s = (step *)n;
+    step_variant *v = s->v;
+    aot_unit *u = v->u;
+    int nin = u->nsaved + u->ntangent, made = 0;
+    bool ok = false;
+
+    if (n->released && u->nsaved)
+        return err_set(err, ERR_runtime, "%s", ag_again);
+    if (b->cx->grad_mode)
+        return backward_again(s, b, dy, need, NULL, dx, NULL, err);
+    run_program *bw = backward_of(v, err);
+    if (!bw)
+        return false;
+    for (int i = 0; i < u->nsaved; i++)
+        if (s->saved[i].kind == VAL_tensor && s->saved[i].t->storage->version != s->version[i])
+            return ag_changed(s->saved[i].t, s->version[i], (ag_edge){ NULL, 0 }, err);
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(nin, 1)),
+           *out = mem_zalloc(sizeof *out * (size_t)MAX(u->ngrad, 1));
+    for (int i = 0; i < u->nsaved; i++)
+        in[i] = s->saved[i];
+    if (n->last) /* given back as the program goes along */
+        memset(s->saved, 0, sizeof *s->saved * (size_t)u->nsaved);
+    for (; made < u->ntangent; made++) {
+        const tp_tensor *type = ir_type(u->bw->inputs.at[u->nsaved + made]);
+        tp_tensor *g = with_strides(dy[made], type, err);
+        if (!g)
+            goto done;
+        in[u->nsaved + made] = vT(g);
+    }
+    for (int i = 0; i < u->ntangent && n->last && !n->after;
+         i++) { /* the engine's counts: they go on the way, too */
+        tensor_unref(dy[i]);
+        ((tp_tensor **)dy)[i] = NULL;
+    }
+    bool ran = n->last ? run_program_take(bw, b->cx, in, nin, out, u->ngrad, err)
+                       : run_program_call(bw, b->cx, in, nin, out, u->ngrad, err);
+    ev_settle(); /* hooks of the program may follow */
+    if (n->last)
+        made = 0;
+    if (!ran)
+        goto done;
+    for (int i = 0; i < u->ngrad; i++)
+        if (out[i].kind == VAL_tensor) {
+            if (need[i])
+                dx[i] = out[i].t;
+            else
+                tensor_unref(out[i].t);
+        }
+    ok = true;
+done:
+    for (int i = 0; i < made; i++)
+        tensor_unref(in[u->nsaved + i].t);
+    for (int i = 0; i < u->nsaved && n->last && made; i++) /* a tangent failed before the call */
+        val_clear(&in[i]);
+    free(in);
+    free(out);
+    return ok;
+}
+
+static const ag_vt step_vt = { step_name, step_apply, step_release, step_free, step_opens, step_open };
+
+/* ---- the call ---- */
+uint64_t step_key(const step_program *p, const op_ctx *cx, const tp_val *in, bool *needs, bool *any)
+{
+    uint64_t k = 1;
+    int nin = (int)p->g->inputs.n;
+    *any = cx->grad_mode && p->leaves;
+    for (int i = 0; i < nin; i++) {
+        needs[i] = cx->grad_mode && in[i].kind == VAL_tensor && ag_requires_grad(in[i].t) &&
+                   dtype_is_float((dtype)in[i].t->dt);
+        *any |= needs[i];
+        k = hash_mix(k, needs[i]);
+    }
+    return k;
+}
+
+static step_variant *variant_known(const step_program *p, uint64_t key, bool grad)
+{
+    step_variant *v = p->variants;
+    while (v && (v->key != key || v->grad != grad))
+        v = v->next;
+    return v;
+}
+
+static step_variant *variant_for(step_program *p, op_ctx *cx, const tp_val *in, bool *needs, tp_err *err)
+{
+    bool any;
+    if (p->trusted && p->variants && !p->variants->next)
+        return p->variants;
+    uint64_t key = step_key(p, cx, in, needs, &any);
+    step_variant *v = variant_known(p, key, any);
+    if (v)
+        return v;
+    pthread_mutex_lock(&p->lock);
+    v = variant_known(p, key, any); /* another thread may have been faster */
+    v = v ? v : p->compiler->variant(p, needs, any, key, err);
+    pthread_mutex_unlock(&p->lock);
+    return v;
+}
+
+static bool same_place(const tp_tensor *a, const tp_tensor *b)
+{
+    return a->storage == b->storage && a->offset == b->offset && a->dt == b->dt && tensor_same_size(a, b) &&
+           !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
+}
+
+static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp_err *err)
+{
+    for (int i = 0; i < u->nmut; i++) {
+        if (res[u->nvalue + i].kind == VAL_tensor && same_place(res[u->nvalue + i].t, in[u->mut[i]].t)) {
+            tensor_bump(in[u->mut[i]].t); /* it was written where it belongs */
+            continue;
+        }
+        tp_val arg[3] = { in[u->mut[i]], res[u->nvalue + i], vB(false) }, out = vNone;
+        if (!ops_call(cx, OP_copy_, OPV_fn, arg, &out, err))
+            return false;
+        val_clear(&out);
+    }
+    return true;
+}
+
+static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp_val *res, const tp_val *item,
+                         uint64_t offset, tp_err *err)
+{
+    aot_unit *u = v->u;
+    for (int i = 0; i < u->nsaved; i++) {
+        const tp_val *r = &res[u->nvalue + u->nmut + i];
+        if (r->kind == VAL_tensor && !ag_may_save(cx, r->t, err))
+            return NULL;
+    }
+    step *s = (step *)ag_node_new(&step_vt, sizeof *s, u->ntangent, u->ngrad);
+    s->n.zeros = true;
+    s->v = v;
+    __atomic_add_fetch(&v->owner->refs, 1, __ATOMIC_RELAXED);
+    s->n.saves = u->nsaved > 0;
+    s->in = mem_zalloc(sizeof *s->in * (size_t)MAX(u->nin, 1));
+    s->in_version = mem_zalloc(sizeof *s->in_version * (size_t)MAX(u->nin, 1));
+    s->seed = gen_default()->seed;
+    s->offset = offset;
+    for (int i = 0; i < u->nin; i++) {
+        s->in[i] = in[i];
+        if (in[i].kind == VAL_tensor) {
+            tensor_ref(in[i].t);
+            s->in_version[i] = in[i].t->storage->version;
+        }
+    }
+    s->saved = mem_zalloc(sizeof *s->saved * (size_t)MAX(u->nsaved, 1));
+    s->version = mem_zalloc(sizeof *s->version * (size_t)MAX(u->nsaved, 1));
+    for (int i = 0; i < u->ngrad; i++)
+        ag_node_set_edge(&s->n, i,
+                         u->grad[i] < 0        ? NULL
+                         : u->grad[i] < u->nin ? in[u->grad[i]].t
+                                               : item[u->grad[i] - u->nin].t);
+    for (int i = 0; i < u->ntangent; i++)
+        ag_node_set_shape(&s->n, i, res[u->tangent[i]].t);
+    for (int i = 0; i < u->nsaved; i++) {
+        tp_val *r = &res[u->nvalue + u->nmut + i];
+        s->saved[i] = *r;
+        if (r->kind ==
+            VAL_tensor) { /* a header of its own: a result must not keep itself alive through the tape */
+            s->saved[i] = vT(tensor_alias(r->t));
+            s->version[i] = r->t->storage->version;
+        }
+    }
+    return s;
+}
+
+typedef struct list {
+    sym_bind *at;
+    int n;
+} list;
+static void list_add(void *list_of, symint symbol, int64_t value)
+{
+    list *l = list_of;
+    l->n = ir_bind_add(l->at, l->n, symbol, value);
+}
+
+/* A view of base as the graph's types say: `type` is what the result is when the base is `as`. Where the base really
+ * begins is not guarded, so that only the distance counts. */
+static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, const tp_tensor *type,
+                           const ir_graph *g, const tp_val *in, int nin, tp_err *err)
+{
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS], offset;
+    const symint *from[2] = { type->size, type->stride };
+    symint *to[2] = { size, stride };
+    sym_bind *bind = NULL;
+    int nb = 0;
+    bool ok = true;
+    for (int i = 0; i < nin; i++) { /* symbols from the inputs' sizes */
+        const ir_node *p = g->inputs.at[i];
+        if (p->val.kind == VAL_tensor && in[i].kind == VAL_tensor)
+            nb += p->val.t->ndim * 2 + 1;
+        else
+            nb++;
+    }
+    bind = mem_alloc(sizeof *bind * (size_t)MAX(nb, 1));
+    nb = 0;
+    list l = { bind, 0 };
+    for (int pass = 0; pass < IR_BIND_PASSES; pass++)
+        for (int i = 0; i < nin; i++)
+            ir_bind(&g->inputs.at[i]->val, &in[i], pass, list_add, &l);
+    nb = l.n;
+    for (int k = 0; k < 2 && ok; k++)
+        for (int d = 0; d < type->ndim && ok; d++)
+            ok = sym_is_expr(from[k][d]) ? sym_eval(from[k][d], bind, nb, &to[k][d])
+                                         : (to[k][d] = from[k][d], true);
+    if (ok && type->dt != base->dt && !sym_is_expr(type->offset) && !sym_is_expr(as->offset)) {
+        /* the same bytes read as another type (view.dtype), which no gradient passes */
+        int64_t sz = (int64_t)dtype_size((dtype)type->dt), bsz = (int64_t)dtype_size((dtype)base->dt);
+        int64_t at = type->offset * sz - as->offset * bsz + base->offset * bsz;
+        free(bind);
+        return tensor_on(base->storage, (dtype)type->dt, type->ndim, size, stride, at / sz);
+    }
+    symint ahead = sym_sub(type->offset, as->offset);
+    offset = ahead;
+    if (ok && sym_is_expr(ahead))
+        ok = sym_eval(ahead, bind, nb, &offset);
+    offset += base->offset;
+    free(bind);
+    if (!ok) {
+        err_set(err, ERR_internal, "a size of an aliasing result has no value in these inputs");
+        return NULL;
+    }
+    tp_val arg[4] = { vT(base), vIs(size, type->ndim), vIs(stride, type->ndim), vI(offset) }, out = vNone;
+    return grad_call(cx, OP_as_strided, OPV_fn, arg, &out, err) ? out.t : NULL;
+}
+
+/* Item i of what the captured graph returned; counted. */
+static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_val *in, int nin, tp_val *res,
+                      tp_val *out, tp_err *err)
+{
+    const aot_out *o = &u->out[i];
+    tp_tensor *t = NULL;
+    switch (o->kind) {
+    case AOT_value:
+        out[i] = res[o->index];
+        if (out[i].kind != VAL_tensor)
+            return true;
+        if (!o->leaf) {
+            tensor_ref(out[i].t);
+            return true;
+        }
+        t = tensor_alias(out[i].t); /* other items may be the same value, and no leaf */
+        break;
+    case AOT_input: out[i] = vT(tensor_ref(in[o->index].t)); return true;
+    case AOT_view:
+    case AOT_result_view: {
+        tp_tensor *base = o->of >= 0 ? out[o->of].t : o->kind == AOT_view ? in[o->index].t : res[o->index].t;
+        tp_val cut = vNone;
+        if ((!o->requires_grad || o->leaf) && ag_requires_grad(base)) { /* x.detach(): off the tape */
+            if (!grad_call(cx, OP_detach, OPV_fn, (tp_val[]){ vT(base) }, &cut, err))
+                return false;
+            base = cut.t;
+        }
+        const tp_tensor *as = o->kind == AOT_view ? p->g->inputs.at[o->index]->val.t
+                                                  : u->fw->output->arg[o->index].node->val.t;
+        if (o->of >= 0 && u->out[o->of].type)
+            as = u->out[o->of].type;
+        t = geometry(cx, base, as, o->type, p->g, in, nin, err);
+        val_clear(&cut);
+        if (!t)
+            return false;
+        break;
+    }
+    default: out[i] = o->num; return true;
+    }
+    if (o->leaf && !ag_set_requires_grad(cx, t, true, err)) {
+        tensor_unref(t);
+        return false;
+    }
+    out[i] = vT(t);
+    return true;
+}
+
+/* What requires_grad_() in the graph did to inputs: on before the step is recorded, for gradients may end there, off
+ * after it. */
+static bool set_flags(const aot_unit *u, op_ctx *cx, const tp_val *in, bool before, tp_err *err)
+{
+    for (int i = 0; i < u->nflag; i++)
+        if ((before || !u->flag[i].on) && !ag_set_requires_grad(cx, in[u->flag[i].in].t, before, err))
+            return false;
+    return true;
+}
+
+static void base_done(void *storage, void *data) { storage_unref(storage); }
+
+/* The inputs and, behind them, the memory that several of them share; owned. */
+static tp_val *with_bases(const aot_unit *u, const tp_val *in, int nin, const ir_graph *g)
+{
+    tp_val *all = mem_zalloc(sizeof *all * (size_t)u->nin);
+    memcpy(all, in, sizeof *all * (size_t)nin);
+    for (int b = 0; b < u->nbase; b++) {
+        const aot_base *o = &u->base[b];
+        tp_tensor *x = in[o->of].t;
+        int64_t size = (int64_t)dtype_size((dtype)x->dt),
+                ahead = ir_type(g->inputs.at[o->of])->offset - o->lo; /* guards keep their distances */
+        tp_storage *s = storage_wrap((char *)tensor_data(x) - ahead * size, o->len * size, base_done,
+                                     storage_ref(x->storage));
+        all[nin + b] = vT(tensor_on(s, (dtype)x->dt, 1, (symint[]){ o->len }, (symint[]){ 1 }, 0));
+        storage_unref(s);
+    }
+    return all;
+}
+
+static void bases_written(const aot_unit *u, const tp_val *in, tp_val *all, int nin)
+{
+    for (int b = 0; b < u->nbase; b++) {
+        tensor_bump(in[u->base[b].of].t);
+        tensor_unref(all[nin + b].t);
+    }
+    free(all);
+}
+
+/* What items are views of is no view itself: writes to them end at its gradient. */
+static void own_bases(const aot_unit *u, tp_val *res, int nout)
+{
+    for (int i = 0; i < nout; i++) {
+        tp_val *r = u->out[i].kind == AOT_result_view ? &res[u->out[i].index] : NULL;
+        if (!r || !r->t->base || u->out[i].of >= 0)
+            continue;
+        tp_tensor *own = tensor_alias(r->t);
+        own->flags |= r->t->flags & TF_inference;
+        tensor_unref(r->t);
+        r->t = own;
+    }
+}
+
+static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                      tp_err *err)
+{
+    step_program *p = (step_program *)rp;
+    bool small[64], *needs = nin <= 64 ? small : mem_alloc((size_t)nin), ok = false;
+    tp_val *res = NULL;
+    step *s = NULL;
+    int nres = 0;
+
+    memset(out, 0, sizeof *out * (size_t)nout);
+    if (nin != (int)p->g->inputs.n) {
+        err_set(err, ERR_type, "the graph takes %d inputs but %d were given", (int)p->g->inputs.n, nin);
+        goto done;
+    }
+    step_variant *v = variant_for(p, cx, in, needs, err);
+    if (!v)
+        goto done;
+    aot_unit *u = v->u;
+    if (nout != u->nout) {
+        err_set(err, ERR_type, "the graph returns %d values, not %d", u->nout, nout);
+        goto done;
+    }
+    uint64_t offset = gen_default()->offset;
+    nres = u->nvalue + u->nmut + u->nsaved;
+    res = mem_zalloc(sizeof *res * (size_t)MAX(nres, 1));
+    op_ctx *here = op_ctx_cur(); /* callees outside must not record: the step below is the record */
+    bool was = here->grad_mode;
+    here->grad_mode = false;
+    tp_val *all = u->nbase ? with_bases(u, in, nin, p->g) : NULL;
+    bool ran = run_program_call(v->fw, cx, all ? all : in, u->nin, res, nres, err);
+    here->grad_mode = was;
+    ran = ran && copy_back(u, cx, all ? all : in, res, err);
+    for (int i = 0; ran && cx->inference_mode && i < u->nvalue; i++)
+        if (res[i].kind == VAL_tensor && res[i].t->refs == 1) /* made here */
+            res[i].t->flags |= TF_inference;
+    if (all)
+        bases_written(u, in, all, nin);
+    if (!ran)
+        goto done;
+    if (!set_flags(u, cx, in, true, err))
+        goto done;
+    for (int i = 0; p->leaves && i < nout; i++) /* gradients end at them, so they come first */
+        if (u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
+            goto done;
+    own_bases(u, res, nout);
+    if (v->has_bw && !(s = record_step(v, cx, in, res, out, offset, err)))
+        goto done;
+    for (int i = 0; s && i < u->ntangent; i++)
+        if (!ag_set_history(res[u->tangent[i]].t, &s->n, i, err))
+            goto done;
+    if (!set_flags(u, cx, in, false, err))
+        goto done;
+    for (int i = 0; i < nout; i++)
+        if (!u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
+            goto done;
+    ok = true;
+done:
+    if (s)
+        ag_node_unref(&s->n);
+    for (int i = 0; i < nres; i++)
+        if (res[i].kind == VAL_tensor)
+            tensor_unref(res[i].t);
+    free(res);
+    if (needs != small)
+        free(needs);
+    if (!ok)
+        for (int i = 0; i < nout; i++)
+            val_clear(&out[i]);
+    return ok;
+}
+
+static void program_free(run_program *p) { program_unref((step_program *)p); }
+
+void step_program_init(step_program *p, const step_compiler *compiler, ir_graph *g)
+{
+    p->base = (run_program){ step_call, program_free };
+    p->compiler = compiler;
+    p->g = g;
+    p->refs = 1;
+    free(aot_leaves_of(g, &p->leaves));
+    pthread_mutex_init(&p->lock, NULL);
+}
