@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random Python programs, run every way there is: compiled must equal eager, and eager must equal PyTorch.
 
-  fuzz.py [--count N] [--seconds S] [--seed K] [--torch PYTHON|no|auto] [--out DIR] [--every-way] [--show FILE] [--reduce FILE]
+  fuzz.py [--count N] [--seconds S] [--seed K] [--torch PYTHON|no|auto] [--out DIR] [--every-way] [--known FILE] [--show FILE] [--reduce FILE]
 
 Ways: Taper uncompiled ("taper plain"); compiled with the backends eager, aot_eager, aot_eager_decomp_partition and inductor, the last
 with machine code, for older processors, interpreted and as C; PyTorch, and torch.compile(backend="aot_eager"), where it is importable.
@@ -196,8 +196,11 @@ def main():
     ap.add_argument("--most", type=int, default=4, help="reductions of one kind of disagreement")
     ap.add_argument("--show")
     ap.add_argument("--reduce")
+    ap.add_argument("--known", help="a Python file with more reasons, for findings that wait to be mended")
     ap.add_argument("--quiet", action="store_true")
     args = ap.parse_args()
+    if args.known:
+        exec(compile(open(args.known).read(), args.known, "exec"), vars(reasons))
     fz = Fuzzer(args)
     if args.show or args.reduce:
         text = open(args.show or args.reduce).read()

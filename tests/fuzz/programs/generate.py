@@ -222,7 +222,7 @@ class Program:
             e = self.tensor("f", True)
             if not e.exact:
                 return f"{e.name} == {e.name}", e.shape, "b", True, None
-            return f"{e.name} {c.one(('>', '<', '==', '>=', '!='))} {self.number()}", e.shape, "b", True, None
+            return f"{e.name} {c.one(('>', '<', '==', '>=', '!='))} {self.number() if c.chance(80) else c.one(('0.1', '3.14'))}", e.shape, "b", True, None
         if how == "jump":
             e = self.tensor("f", True)
             if not e.exact:
@@ -262,15 +262,17 @@ class Program:
             return c.one((f"torch.autograd.grad(({n} * {n}).sum(), {n})[0]", f"torch.autograd.grad({n}.sin().sum(), {n}, create_graph=True)[0]", f"{n}.grad", f"{n}.detach().requires_grad_()",
                           f"{n}.detach().clone().requires_grad_()", f"torch.nn.Parameter({n}.detach())", f"torch.autograd.grad({n}.sum(), {n}, allow_unused=True)[0]")), s, "f", False, None
         if how == "draw":
-            return c.one((f"torch.rand({n}.shape)", f"torch.nn.functional.dropout({n}, 0.5)", f"torch.rand_like({n})", f"torch.randn(3)", f"torch.bernoulli(torch.full_like({n}, 0.5))",
+            return c.one((f"torch.rand({n}.shape)", f"torch.nn.functional.dropout({n}, 0.5)", f"torch.rand_like({n})", f"torch.randn(3)", f"torch.randn(4, generator=torch.Generator().manual_seed(5))", f"torch.bernoulli(torch.full_like({n}, 0.5))",
                           f"torch.nn.functional.dropout({n}, 0.5, training=False)")), s, "f", False, None
         if how == "transform":
             return c.one((f"torch.vmap(torch.sin)({n})", f"torch.func.grad(lambda q: (q * q).sum())({n})", f"torch.utils.checkpoint.checkpoint(torch.sin, {n}, use_reentrant=False)",
-                          f"torch.cond({n}.sum() > 100, lambda q: q.sin(), lambda q: q.cos(), ({n},))", f"torch.func.vmap(lambda q: q * 2)({n})")), s, "f", False, None
+                          f"torch.cond({n}.sum() > 100, lambda q: q.sin(), lambda q: q.cos(), ({n},))", f"torch.func.vmap(lambda q: q * 2)({n})", f"torch.vmap(lambda q: (LOG.append(1), q.cos())[1])({n})", f"torch.vmap(lambda q: (torch._dynamo.graph_break(), q.sin())[1])({n})",
+                          f"torch.vmap(torch.vmap(lambda q: q * q))({n})", f"torch.func.jvp(torch.sin, ({n},), ({n},))[1]", f"torch.func.vjp(torch.sin, {n})[0]")), s, "f", False, None
         if how == "special":
             return c.one((f"torch.tensor({self.number()})", f"torch.tensor([{self.number()}, 1.0])", f"torch.as_tensor({n})", f"torch.arange({self.size_of(v)})", f"{n}.clone().detach()", f"{n}.lgamma()",
                           f"torch.nn.functional.layer_norm({n}, {n}.shape[-1:])", f"torch.nan_to_num({n})", f"torch.zeros({self.integer()}, 2)", f"torch.linspace(0, 1, 3)",
-                          f"torch.clamp({n}, min=-1, max=1)", f"torch.norm({n}, p=2)", f"{n}.view(torch.int32)", f"torch.broadcast_to({n}, (2, *{n}.shape))", f"torch.isfinite({n})",
+                          f"torch.clamp({n}, min=-1, max=1)", f"torch.norm({n}, p={c.one(('-2', '-41.0', '1', '0', '3.5'))}, dim=-1)", f"torch.ops.aten.add({n}, 1)", f"torch.ops.aten.add({self.integer()}, 3.5)",
+                          f"torch.repeat_interleave({n}, 2, dim=0)", f"torch.full_like({n} > 0, 0.5)", f"{n}.size(dim={self.integer()}) * {n}", f"torch.norm({n}, p=2)", f"{n}.view(torch.int32)", f"torch.broadcast_to({n}, (2, *{n}.shape))", f"torch.isfinite({n})",
                           f"torch.tensor({n}.tolist())", f"{n}.to(memory_format=torch.contiguous_format)")), None, "f", False, None
         w = self.tensor(None)  # odd: whatever comes
         return c.one((f"{n} @ {w.name}", f"torch.cat([{n}, {w.name}])", f"{n} // {w.name}", f"{n}[{self.c.below(9)}]", f"{n}.view(2, 3)", f"{n} & {w.name}", f"{n}.reshape(-1, 2)", f"{n}.sum({self.c.below(4)})",
@@ -295,6 +297,12 @@ class Program:
     def write(self):
         """An in-place write, through a variable or a view of one."""
         c = self.c
+        if c.chance(10) and (self.tensors("i") or self.tensors("b")):
+            v = c.one(self.tensors("i") + self.tensors("b"))
+            n = v.name
+            self.put(c.one((f"{n}.fill_({self.number()})", f"{n}[0] = {self.number()}", f"{n}.add_(1)", f"{n}[{n} > 0] = 0", f"{n}.zero_()", f"{n} &= {n}", f"{n}.logical_not_()", f"{n} *= 2", f"{n}.copy_({self.tensor('f', True).name})")))
+            self.wrote(v)
+            return
         v = self.tensor("f")
         n = v.name
         k = c.below(100)
@@ -634,7 +642,11 @@ def define_classes(p):
         p.lines += ["    def __init__(self, t):", *(["        super().__init__(t)"] if base == "(Base)" else []), "        self.t, self.n, self.items, self.d = t, 1, [t], {'k': t}"]
         p.lines += ["    def step(self, q):", "        " + c.one(("self.n += 1", "self.t = q", "self.items.append(q)", "self.t.add_(1)", "self.d['k'] = q", "Box.shared += 1")), "        return " + c.one(("q + self.t.sum()", "q * self.n", "self.t", "q + self.items[0].sum()"))]
         p.lines += ["    def scale(self, q):", "        return " + c.one(("super().scale(q) + 1", "q * 2")) if base == "(Base)" else "        return q * 2"]
-        p.lines += ["    @staticmethod", "    def twice(q):", "        return q + q", "    @classmethod", "    def made(cls, q):", "        return cls(q).t * 2"]
+        if c.chance(10):
+            p.lines += c.one((["    def __bool__(self):", f"        return {c.one(('self.n > 1', '1.5', 'True'))}"], ["    hidden = property(lambda self: self.__dict__['hidden'])"], ["    def __iter__(self):", "        raise ValueError('iter')"],
+                              ["    def __eq__(self, other):", "        LOG.append('eq')", "        return True", "    __hash__ = None"], ["    def __setattr__(self, k, q):", "        LOG.append(k)", "        super().__setattr__(k, q)"],
+                              ["    def __getattribute__(self, k):", "        return super().__getattribute__(k)"], ["    def __contains__(self, k):", "        return self.n > 1"], ["    def __del__(self):", "        pass"]))
+        p.lines += ["    @staticmethod", "    def twice(q):", "        return " + c.weighted((("q + q", 20), ("super().nothing(q)", 1))), "    @classmethod", "    def made(cls, q):", "        return cls(q).t * 2"]
         if c.chance(40):
             p.lines += ["    def __len__(self):", "        return self.n"] if base not in ("(dict)", "(list)") and c.chance(50) else []
             p.lines += ["    def __call__(self, q):", "        self.n += 1", "        return q * self.n"]
@@ -694,6 +706,8 @@ def literal(p, sizes, shape, kind, dtype):
             return f"(torch.arange({n}) % 2 == {c.below(2)})"
         if kind == "i":
             return f"torch.arange({n}, dtype=torch.{t})"
+        if c.chance(4):
+            return f"torch.full(({n},), {c.one(('0.1', '3.14', '-0.0', 'float(1e4)'))}, dtype=torch.{t})"
         return f"(torch.arange({n}, dtype=torch.{t}) * {c.one(('0.5', '0.25', '1'))} {'+' if start >= 0 else '-'} {abs(start) / 2})"
     sh = "(" + ", ".join(map(str, dims)) + ("," if len(dims) == 1 else "") + ")"
     lay = c.below(20)
@@ -758,7 +772,7 @@ def generate(choices):
     for call in range(c.one((1, 2, 2, 3, 3, 4))):
         if call:
             if c.chance(45):
-                sizes["n"] = c.one((2, 3, 4, 5, 1, 0, 6, 8))
+                sizes["n"] = c.one((2, 3, 4, 5, 1, 0, 6, 8, 17, 33, 130))
             if c.chance(25):
                 sizes["m"] = c.one((3, 2, 1, 5, 0, 4))
             if c.chance(15):
@@ -784,6 +798,11 @@ def generate(choices):
                         else:
                             p.put(f"{a.name} = {a.name}.detach().requires_grad_()")
                             leaves.append(a.name)
+                    elif a.kind == "f" and c.chance(4):
+                        p.put("with torch.inference_mode():")
+                        p.put(f"    {a.name} = {a.name}{c.one((' * 1', '.clone()', '[...]'))}")
+                    if leaves and c.chance(6):
+                        p.put(f"{leaves[-1]}.register_hook(lambda g: g * 2)")
                 made[a.name] = a.kind
                 given.append(a.name)
             elif a.kind == "int":
@@ -813,7 +832,8 @@ def generate(choices):
         if k < 80:
             p.put(f"r = call({args_text})")
         else:
-            cm = c.one(("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()", "torch.autocast('cpu', dtype=torch.bfloat16)", "torch.enable_grad()"))
+            cm = c.one(("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()", "torch.autocast('cpu', dtype=torch.bfloat16)", "torch.enable_grad()", "torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t + 1)",
+                        "torch.autograd.set_detect_anomaly(True)", "torch.set_grad_enabled(False)"))
             p.put(f"with {cm}:")
             p.put(f"    r = call({args_text})")
         shown = [a.name for a in args if a.kind not in ("int", "flag")]
@@ -825,6 +845,9 @@ def generate(choices):
                 p.put(f"grads(r, [{', '.join(leaves)}{extra}])" if leaves else "grads(r, [*net.parameters()])")
             elif how < 85:
                 p.put(f"grads(r, [{', '.join(leaves)}], double=True)" if leaves else "grads(r, [*net.parameters()], double=True)")
+        if leaves and c.chance(5):
+            p.put(f"torch.optim.{c.one(('SGD', 'Adam', 'AdamW', 'RMSprop', 'Adagrad'))}([{', '.join(leaves)}], lr=0.5).step()")
+            p.put(f"show({', '.join(f'{n}={n}' for n in leaves)})")
         if c.chance(15):
             p.put(c.one(("poke(r)", f"poke({shown[0]})")))
             p.put(f"show(r=r, {', '.join(f'{n}={n}' for n in shown)})")

@@ -40,6 +40,11 @@ def draws(d, a, b, text):
     return crossing(a, b) and bool(DRAWS.search(text)) and d["kind"] in ("value", "python value", "printed", "exception", "line", "structure")
 
 
+@reason("A second backward is refused where the first freed something that was saved. PyTorch also saves numbers as tensors; Taper does not.")
+def freed_numbers(d, a, b, text):
+    return crossing(a, b) and d["kind"] in ("exception", "line") and "backward through the graph a second time" in str(d["b"])
+
+
 @reason("Addresses: whether freed memory is used again is nobody's promise.")
 def addresses(d, a, b, text):
     return d["kind"] in ("printed",) and "data_ptr" in text
@@ -49,3 +54,21 @@ def addresses(d, a, b, text):
 def idle_strides(d, a, b, text):
     return crossing(a, b) and d["kind"] == "stride" and d.get("shape") is not None and d["a"] is not None and d["b"] is not None and (
         0 in d["shape"] or all(x == y or s == 1 for x, y, s in zip(d["a"], d["b"], d["shape"])))
+
+
+FUNCTIONAL = ("aot_eager", "decomp", "inductor", "interpreter", "avx2", "base", "c")
+
+
+def functional(way):
+    """A way that turns writes into values (src/aot)."""
+    return way.split()[1] in FUNCTIONAL and way.startswith("taper")
+
+
+TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "of a view was created in no_grad mode")
+
+
+@reason("Checks that protect the eager tape and overlapping memory are not needed where writes became values: the graph computes what the lines say. "
+        "PyTorch's aot_eager does the same.")
+def tape_checks(d, a, b, text):
+    return compiled(a, b) and functional(b) and d["kind"] in ("exception", "message", "line") and any(m in str(d["a"]) for m in TAPE) and "no exception" in str(d["b"]) or \
+        compiled(a, b) and d["kind"] == "message" and all(any(m in str(x) for m in TAPE) for x in (d["a"], d["b"]))
