@@ -38,7 +38,7 @@ class Judge:
             if not all(near(x, y, tol) for x, y in zip(a["values"], b["values"])):
                 self.note("value", at, a["values"], b["values"])
         if ("grad" in a) != ("grad" in b):
-            self.note("grad", at, "grad" in a, "grad" in b)
+            self.note("grad", at, "grad" in a, "grad" in b, zeros=not any((a.get("grad") or b.get("grad"))["values"]))
         elif "grad" in a:
             self.thing(a["grad"], b["grad"], at + ".grad")
 
@@ -62,7 +62,8 @@ class Judge:
                 self.thing(x, y, f"{at}[{i}]")
             return None
         if type(a) is not type(b) or a != b:
-            self.note("structure" if isinstance(a, (dict, list)) or isinstance(b, (dict, list)) else "python value", at, brief(a), brief(b))
+            zeros = [x is None or isinstance(x, dict) and not any(x.get("values", [1])) for x in (a, b)]
+            self.note("structure" if isinstance(a, (dict, list)) or isinstance(b, (dict, list)) else "python value", at, brief(a), brief(b), zeros=all(zeros))
 
     def records(self, a, b):
         for i, (x, y) in enumerate(zip(a, b)):

@@ -34,7 +34,7 @@ class Watcher:
         with torch.no_grad():
             flat = t.detach().reshape(-1)[:MOST]
             out["values"] = flat.to(torch.float64).tolist() if t.is_floating_point() else flat.tolist()
-        if t.grad is not None:
+        if (t.is_leaf or t.retains_grad) and t.grad is not None:
             out["grad"] = self.tensor(t.grad) if t.grad is not t else "itself"
         return out
 
@@ -127,6 +127,10 @@ def run(torch, text, path, wrap):
         seen.append({"show": out})
 
     def grads(r, leaves, double=False):
+        with torch.enable_grad():
+            backward(r, leaves, double)
+
+    def backward(r, leaves, double):
         try:
             leaves = [t for t in leaves if t.requires_grad and t.is_leaf]
             outs = [t for t in watch.leaves(r) if t.requires_grad and t.is_floating_point()]

@@ -64,7 +64,7 @@ def functional(way):
     return way.split()[1] in FUNCTIONAL and way.startswith("taper")
 
 
-TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "of a view was created in no_grad mode")
+TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "of a view was created in no_grad mode", "Inplace update to inference tensor outside")
 
 
 @reason("Checks that protect the eager tape and overlapping memory are not needed where writes became values: the graph computes what the lines say. "
@@ -72,3 +72,13 @@ TAPE = ("modified by an inplace operation", "is a view and is being modified inp
 def tape_checks(d, a, b, text):
     return compiled(a, b) and functional(b) and d["kind"] in ("exception", "message", "line") and any(m in str(d["a"]) for m in TAPE) and "no exception" in str(d["b"]) or \
         compiled(a, b) and d["kind"] == "message" and all(any(m in str(x) for m in TAPE) for x in (d["a"], d["b"]))
+
+
+@reason("A leaf that a compiled graph takes and does not need gets a gradient of zeros where the tape of eager execution never reaches it. PyTorch's aot_eager does the same.")
+def zeros_for_none(d, a, b, text):
+    return compiled(a, b) and functional(b) and d["kind"] in ("structure", "grad") and bool(d.get("zeros")) and (".items[" in d["at"] or d["kind"] == "grad")
+
+
+@reason("PyTorch has written already when it refuses a write into an inference tensor; Taper refuses first.")
+def refused_writes(d, a, b, text):
+    return crossing(a, b) and d["kind"] in ("value", "written") and "inference_mode" in text
