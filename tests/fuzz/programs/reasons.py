@@ -64,7 +64,7 @@ def functional(way):
     return way.split()[1] in FUNCTIONAL and way.startswith("taper")
 
 
-TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "of a view was created in no_grad mode", "Inplace update to inference tensor outside")
+TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "view was created in no_grad mode", "is a view and its base or another view of its base has been modified inplace", "Inplace update to inference tensor outside")
 
 
 @reason("Checks that protect the eager tape and overlapping memory are not needed where writes became values: the graph computes what the lines say. "
@@ -82,3 +82,8 @@ def zeros_for_none(d, a, b, text):
 @reason("PyTorch has written already when it refuses a write into an inference tensor; Taper refuses first.")
 def refused_writes(d, a, b, text):
     return crossing(a, b) and d["kind"] in ("value", "written") and "inference_mode" in text
+
+
+@reason("Gradients of gradients run a compiled graph again; where the graph writes to its inputs Taper says that it cannot. PyTorch's compiled functions have no double backward at all.")
+def double_backward(d, a, b, text):
+    return compiled(a, b) and "backward with create_graph=True runs a compiled function's graph again" in str(d["b"])

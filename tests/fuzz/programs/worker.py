@@ -2,6 +2,8 @@
 
 Each program runs in a forked child, all its ways one after another, so that a crash, a hang or a spoilt state is that
 program's alone; a crash in one way does not lose the others."""
+import dis
+import gc
 import json
 import os
 import resource
@@ -41,10 +43,19 @@ def ways(torch):
             "inductor": with_(), "interpreter": with_(options={"emitter": "interpreter"}), "c": with_(options={"emitter": "c"}), "avx2": with_(options={"isa": "avx2"}), "base": with_(options={"isa": "base"})}
 
 
-def reached(torch):
-    """What capture and the compiler did: names of guards, breaks and counters; for Taper only."""
+def opcodes(code):
+    """The opcodes of a program's functions, with those inside them."""
+    out = {i.opname for i in dis.get_instructions(code)}
+    for k in code.co_consts:
+        if hasattr(k, "co_code"):
+            out |= opcodes(k)
+    return out
+
+
+def reached(torch, text):
+    """What capture and the compiler did: opcodes, names of guards, breaks and counters; for Taper only."""
     from taper import _C
-    out = set()
+    out = {"opcode " + n for n in opcodes(compile(text, "program", "exec"))}
     for e in _C._capture_entries():
         out.update("guard " + g[0] for g in e[6])
         out.update("effect " + str(s[0]) for s in e[7])
@@ -84,7 +95,7 @@ def child(torch, kind, request, out):
             seen = observe.run(torch, text, path, table["plain" if way == "float64" else way])
             answer = {"seen": seen}
             if kind == "taper" and way not in ("plain", "float64") and request.get("features"):
-                answer["reached"] = reached(torch)
+                answer["reached"] = reached(torch, text)
         except BaseException as e:
             answer = {"seen": [{"exception": "harness " + type(e).__name__, "message": str(e)[:300], "line": None, "mro": []}]}
         os.write(out, (json.dumps([way, answer]) + "\n").encode())
@@ -163,6 +174,8 @@ def serve(kind):
         for wrap in ways(torch).values():
             observe.run(torch, WARM, "warm.py", wrap)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.collect()
+    gc.freeze()
     print("ready", torch.__version__, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
