@@ -6,56 +6,6 @@
 #include "target/c/c.h"
 #include <math.h>
 
-static bool same_bytes(vir_mem m, const void *x, const void *y, size_t i)
-{
-    size_t s = vir_mem_size(m);
-    const char *p = (const char *)x + i * s, *q = (const char *)y + i * s;
-    if (!memcmp(p, q, s))
-        return true;
-    if (m == VM_f64) {
-        double a, b;
-        memcpy(&a, p, 8), memcpy(&b, q, 8);
-        return a != a && b != b;
-    }
-    if (m == VM_f32) {
-        float a, b;
-        memcpy(&a, p, 4), memcpy(&b, q, 4);
-        return a != a && b != b;
-    }
-    uint16_t a, b;
-    if (m == VM_f16 || m == VM_bf16) {
-        memcpy(&a, p, 2), memcpy(&b, q, 2);
-        uint16_t inf = m == VM_f16 ? 0x7c00 : 0x7f80;
-        return (a & 0x7fff) > inf && (b & 0x7fff) > inf;
-    }
-    return false;
-}
-
-bool fuzz_same(const fuzz_case *f, void *const *got, void *const *want, const char *who)
-{
-    for (int b = 0; b < f->k->nbufs; b++) {
-        vir_mem m = f->k->bufs[b].mem;
-        for (size_t i = 0; i < f->elems; i++)
-            if (!same_bytes(m, got[b], want[b], i)) {
-                strbuf t = { 0 };
-                size_t s = vir_mem_size(m);
-                char hex[2][20] = { "", "" };
-                for (size_t j = 0; j < s; j++) {
-                    snprintf(hex[0] + 2 * j, 3, "%02x", ((uint8_t *)got[b])[i * s + s - 1 - j]);
-                    snprintf(hex[1] + 2 * j, 3, "%02x", ((uint8_t *)want[b])[i * s + s - 1 - j]);
-                }
-                vir_print(f->k, &t);
-                test_fail(__FILE__, __LINE__,
-                          "seed %llu, %s, buffer %d element %zu: %s, expected %s (n %lld rows %lld)\n%s",
-                          (unsigned long long)f->seed, who, b, i, hex[0], hex[1], (long long)f->ints[0],
-                          (long long)f->ints[1], strbuf_str(&t));
-                strbuf_free(&t);
-                return false;
-            }
-    }
-    return true;
-}
-
 TEST(gen_fuzz_machine_code)
 {
     const char *env = getenv("TAPER_FUZZ_KERNELS"), *senv = getenv("TAPER_FUZZ_SEED");
