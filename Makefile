@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test check layers build setup bench asan ubsan oracle oracle-full format format-check breaks fuzz fuzz-programs numerics clean bless docs
+.PHONY: help demo test check layers build setup bench asan ubsan oracle oracle-full format format-check breaks fuzz fuzz-programs numerics clean bless docs gpu-test
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
@@ -49,6 +49,10 @@ asan:            ## C tests and a Python subset under AddressSanitizer (leaks in
 	@sh tools/sanitize.sh address build-asan
 ubsan:           ## the same under UndefinedBehaviorSanitizer
 	@sh tools/sanitize.sh undefined build-ubsan
+
+gpu-test:        ## kernels on this machine's GPU against the interpreter, with times (skips loudly without one)
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS="$(CMAKE_FLAGS) -DTAPER_PYTHON=OFF" BUILD=$(BUILD)-gpu
+	@$(BUILD)-gpu/taper_gputest $(GPU_TEST) || { rc=$$?; [ $$rc -eq 77 ] && echo "skipped: no GPU"; exit $$(( rc == 77 ? 0 : rc )); }
 
 oracle: build    ## compare with PyTorch (needs it importable; skips loudly otherwise)
 	@$(PYTHON) tests/run.py --build $(BUILD) tests/oracle

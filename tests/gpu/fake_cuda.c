@@ -1,0 +1,209 @@
+/* fake_cuda.c - a library with the functions of libcuda.so.1 that Taper calls: kernels run in the PTX interpreter, at once.
+ * FAKE_CUDA_DEVICES, FAKE_CUDA_VERSION, FAKE_CUDA_MEMORY (bytes) and FAKE_CUDA_FAULT (a result of launches) change what it says. */
+#include "base/map.h"
+#include "ptx_interp.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+#define API __attribute__((visibility("default")))
+enum {
+    OK = 0,
+    INVALID = 1,
+    OUT_OF_MEMORY = 2,
+    NO_DEVICE = 100,
+    INVALID_PTX = 218,
+    NOT_FOUND = 500,
+    LAUNCH_FAILED = 719
+};
+enum { MAX_BLOCKS = 1024 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ptx_buffer blocks[MAX_BLOCKS];
+static int nblocks, sticky;
+static size_t held;
+
+static int64_t setting(const char *name, int64_t otherwise)
+{
+    const char *s = getenv(name);
+    return s ? strtoll(s, NULL, 10) : otherwise;
+}
+static size_t capacity(void) { return (size_t)setting("FAKE_CUDA_MEMORY", (int64_t)1 << 32); }
+
+API int cuInit(unsigned flags) { return setting("FAKE_CUDA_DEVICES", 1) ? OK : NO_DEVICE; }
+API int cuDriverGetVersion(int *v) { return *v = (int)setting("FAKE_CUDA_VERSION", 13000), OK; }
+API int cuGetErrorName(int r, const char **s)
+{
+    *s = r == OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+         : r == INVALID_PTX   ? "CUDA_ERROR_INVALID_PTX"
+         : r == NOT_FOUND     ? "CUDA_ERROR_NOT_FOUND"
+         : r == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+                              : "CUDA_ERROR_UNKNOWN";
+    return OK;
+}
+API int cuGetErrorString(int r, const char **s)
+{
+    return *s = r == LAUNCH_FAILED ? "unspecified launch failure" : "fake error", OK;
+}
+API int cuDeviceGetCount(int *n) { return *n = (int)setting("FAKE_CUDA_DEVICES", 1), OK; }
+API int cuDeviceGet(int *d, int i) { return *d = i, OK; }
+API int cuDeviceGetName(char *s, int n, int d) { return snprintf(s, (size_t)n, "Fake GPU"), OK; }
+API int cuDeviceTotalMem_v2(size_t *n, int d) { return *n = capacity(), OK; }
+API int cuDeviceGetAttribute(int *v, int a, int d)
+{
+    *v = a == 75 ? (int)setting("FAKE_CUDA_MAJOR", 9) : a == 76 ? 0 : a == 10 ? 32 : a == 16 ? 1 : 1024;
+    return OK;
+}
+API int cuDevicePrimaryCtxRetain(void **c, int d) { return *c = (void *)1, OK; }
+API int cuCtxSetCurrent(void *c) { return c ? OK : INVALID; }
+API int cuCtxSynchronize(void) { return sticky; }
+
+API int cuMemAlloc_v2(uint64_t *p, size_t n)
+{
+    int r = OUT_OF_MEMORY;
+    pthread_mutex_lock(&lock);
+    if (held + n <= capacity() && nblocks < MAX_BLOCKS) {
+        void *m = aligned_alloc(4096, (n + 4095) & ~(size_t)4095);
+        blocks[nblocks++] = (ptx_buffer){ m, n };
+        held += n;
+        *p = (uint64_t)(uintptr_t)m;
+        r = OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+API int cuMemFree_v2(uint64_t p)
+{
+    int r = INVALID;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < nblocks; i++)
+        if ((uint64_t)(uintptr_t)blocks[i].p == p) {
+            free(blocks[i].p);
+            held -= blocks[i].size;
+            blocks[i] = blocks[--nblocks];
+            r = OK;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+API int cuMemGetInfo_v2(size_t *left, size_t *total)
+{
+    return *total = capacity(), *left = capacity() - held, OK;
+}
+API int cuMemHostAlloc(void **p, size_t n, unsigned flags) { return (*p = malloc(n)) ? OK : OUT_OF_MEMORY; }
+API int cuMemFreeHost(void *p) { return free(p), OK; }
+API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *q)
+{
+    return memcpy((void *)(uintptr_t)to, from, n), sticky;
+}
+API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *q)
+{
+    return memcpy(to, (void *)(uintptr_t)from, n), sticky;
+}
+API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *q)
+{
+    return memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, n), sticky;
+}
+API int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void *q)
+{
+    return memset((void *)(uintptr_t)p, v, n), sticky;
+}
+
+API int cuStreamCreate(void **q, unsigned flags) { return *q = malloc(1), OK; }
+API int cuStreamDestroy_v2(void *q) { return free(q), OK; }
+API int cuStreamSynchronize(void *q) { return sticky; }
+API int cuStreamWaitEvent(void *q, void *e, unsigned flags) { return sticky; }
+API int cuEventCreate(void **e, unsigned flags) { return *e = calloc(1, sizeof(double)), OK; }
+API int cuEventDestroy_v2(void *e) { return free(e), OK; }
+API int cuEventRecord(void *e, void *q)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    *(double *)e = (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+    return sticky;
+}
+API int cuEventSynchronize(void *e) { return sticky; }
+API int cuEventElapsedTime(float *ms, void *a, void *b)
+{
+    return *ms = (float)(*(double *)b - *(double *)a), OK;
+}
+
+typedef struct function {
+    ptx_module *m;
+    char *name;
+} function;
+
+/* Machine code is the text itself. */
+typedef struct linking {
+    char *text, *log;
+} linking;
+API int cuLinkCreate_v2(unsigned n, const int *opts, void **vals, void **out)
+{
+    linking *l = calloc(1, sizeof *l);
+    for (unsigned i = 0; i < n; i++)
+        if (opts[i] == 5)
+            l->log = vals[i];
+    return *out = l, OK;
+}
+API int cuLinkAddData_v2(void *state, int kind, const void *text, size_t n, const char *name, unsigned k,
+                         int *o, void **v)
+{
+    linking *l = state;
+    tp_err err = { 0 };
+    ptx_module *m = ptx_parse(text, &err);
+    if (!m) {
+        if (l->log)
+            snprintf(l->log, 1000, "%.900s", err.msg);
+        return INVALID_PTX;
+    }
+    ptx_module_free(m);
+    l->text = strdup(text);
+    return OK;
+}
+API int cuLinkComplete(void *state, void **p, size_t *n)
+{
+    linking *l = state;
+    return *p = l->text, *n = strlen(l->text) + 1, OK;
+}
+API int cuLinkDestroy(void *state)
+{
+    linking *l = state;
+    free(l->text), free(l);
+    return OK;
+}
+API int cuModuleLoadData(void **out, const void *text)
+{
+    tp_err err = { 0 };
+    return (*out = ptx_parse(text, &err)) ? OK : INVALID_PTX;
+}
+API int cuModuleUnload(void *m) { return ptx_module_free(m), OK; }
+API int cuModuleGetFunction(void **out, void *m, const char *name)
+{
+    if (ptx_nparams(m, name) < 0)
+        return NOT_FOUND;
+    function *f = malloc(sizeof *f); /* lives as long as the process: nothing frees a CUfunction */
+    *f = (function){ m, strdup(name) };
+    return *out = f, OK;
+}
+API int cuLaunchKernel(void *fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, void *q, void **args, void **extra)
+{
+    function *f = fn;
+    tp_err err = { 0 };
+    uint64_t params[512];
+    int n = ptx_nparams(f->m, f->name);
+    for (int i = 0; i < n; i++)
+        memcpy(&params[i], args[i], 8);
+    if (sticky)
+        return sticky;
+    if (setting("FAKE_CUDA_FAULT", 0))
+        return sticky = (int)setting("FAKE_CUDA_FAULT", 0), OK; /* faults show later */
+    pthread_mutex_lock(&lock);
+    if (!ptx_run(f->m, f->name, gx, (int)bx, params, blocks, nblocks, true, &err)) {
+        fprintf(stderr, "fake CUDA: %s: %s\n", f->name, err.msg);
+        sticky = LAUNCH_FAILED;
+    }
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
