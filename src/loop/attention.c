@@ -42,49 +42,21 @@ static bool only_products(planner *pl, ir_node *n, const tp_tensor *rows, chain 
     return true;
 }
 
-static ir_node *operand(const ir_node *n, int i)
-{
-    return n->arg[i].kind == VAL_node ? n->arg[i].node : NULL;
-}
-
-static bool calls(const ir_node *n, op_id op)
-{
-    return n && n->kind == IR_call && n->variant == OPV_fn && n->op == op;
-}
-
 static band band_not(band b) { return (band){ !b.up_to, b.up_to ? b.diag + 1 : b.diag - 1 }; }
 
 bool band_of(const ir_node *n, band *b)
 {
     bool flip = false;
-    for (; n; n = operand(n, 0)) {
-        bool zero = (calls(n, OP_eq_Tensor) || calls(n, OP_ne_Tensor)) && is_known_number(&n->arg[1]) &&
-                    val_as_f(&n->arg[1]) == 0;
-        if (calls(n, OP_logical_not) || (zero && n->op == OP_eq_Tensor) ||
-            (calls(n, OP_bitwise_not) && ir_type(n)->dt == DT_bool))
-            flip = !flip;
-        else if (!zero && !(calls(n, OP_to_dtype) && ir_type(n)->dt == DT_bool))
-            break;
-    }
-    const ir_node *ones = n && is_tri(n) ? operand(n, 0) : NULL;
-    if (!ones || !is_fill(ones) || ir_type(n)->ndim != 2)
+    band at;
+    for (const ir_node *x; lower_row(n)->same_band; n = x)
+        if (!(x = lower_row(n)->same_band(n, &flip)))
+            return false;
+    if (!lower_row(n)->band || !lower_row(n)->band(n, &at))
         return false;
-    tp_val one = fill_value(ones);
-    symint diag = n->arg[1].i;
-    if (!is_known_number(&one) || val_as_f(&one) == 0 || sym_is_expr(diag) || diag < -INT32_MAX ||
-        diag > INT32_MAX)
-        return false;
-    if (!b)
-        return true;
-    *b = (band){ n->op == OP_tril, diag };
-    if (flip)
-        *b = band_not(*b);
+    if (b)
+        *b = flip ? band_not(at) : at;
     return true;
 }
-
-/* What is known of the elements of a value behind a diagonal, whatever the products that the kernel reads hold there: nothing;
- * that they are finite where the products are, or left at 0; that they do not depend on the products; which number they are. */
-typedef enum { BEHIND_wild, BEHIND_open, BEHIND_known, BEHIND_zero, BEHIND_lowest } behind;
 
 typedef struct behinds {
     planner *pl;
@@ -100,7 +72,9 @@ static behind behind_of(behinds *b, ir_node *n);
 
 static behind behind_value(behinds *b, const tp_val *v)
 {
-    tp_val x = v->kind == VAL_node && is_fill(v->node) ? fill_value(v->node) : *v;
+    tp_val x = *v;
+    if (v->kind == VAL_node)
+        fill_value(v->node, &x);
     if (is_known_number(&x))
         return val_as_f(&x) == 0 ? BEHIND_zero : val_as_f(&x) == -INFINITY ? BEHIND_lowest : BEHIND_known;
     return v->kind == VAL_node ? behind_of(b, v->node) : BEHIND_known;
@@ -117,8 +91,8 @@ static bool has_rows(const behinds *b,
 static bool is_scaled_product(const behinds *b, const ir_node *x)
 {
     while (x && x != b->ch->first->ext && (!b->ch->also || x != b->ch->also->ext)) {
-        bool scaled = (calls(x, OP_mul_Tensor) || calls(x, OP_div_Tensor)) && is_known_number(&x->arg[1]);
-        x = scaled || calls(x, OP_view) ? operand(x, 0) : NULL;
+        bool scaled = lower_row(x)->scales && is_known_number(&x->arg[1]);
+        x = scaled || lower_row(x)->regroups ? operand(x, 0) : NULL;
     }
     return x != NULL;
 }
@@ -126,9 +100,9 @@ static bool is_scaled_product(const behinds *b, const ir_node *x)
 /* A choice by a condition on places: what is chosen behind its diagonal. */
 static behind behind_choice(behinds *b, const ir_node *n)
 {
-    bool where = calls(n, OP_where_self);
-    const tp_val *yes = &n->arg[where ? 1 : 2], *no = &n->arg[where ? 2 : 0];
-    const ir_node *cond = operand(n, where ? 0 : 1);
+    const lowering *l = lower_row(n);
+    const tp_val *yes = &n->arg[l->yes], *no = &n->arg[l->no];
+    const ir_node *cond = operand(n, l->cond);
     behind y = behind_value(b, yes), x = behind_value(b, no);
     band at;
     if (!cond || !band_of(cond, &at) || !has_rows(b, cond) || !has_rows(b, n)) {
@@ -152,7 +126,8 @@ static behind behind_choice(behinds *b, const ir_node *n)
 static behind behind_call(behinds *b, const ir_node *n)
 {
     behind x = BEHIND_known, y = BEHIND_known, all = BEHIND_known;
-    if (calls(n, OP_where_self) || calls(n, OP_masked_fill_Scalar))
+    const lowering *l = lower_row(n);
+    if (l->chooses)
         return behind_choice(b, n);
     for (int i = n->narg - 1; i >= 0; i--) {
         behind k = n->arg[i].kind == VAL_node ? behind_value(b, &n->arg[i]) : BEHIND_known;
@@ -163,19 +138,11 @@ static behind behind_call(behinds *b, const ir_node *n)
         y = i == 1 ? k : y;
         x = i == 0 ? k : x;
     }
-    bool view = row_of(n)->flags & OPF_VIEW, zero = x == BEHIND_zero || y == BEHIND_zero;
-    if (calls(n, OP_mul_Tensor))
-        return zero && all >= BEHIND_open ? BEHIND_zero : all;
-    if (calls(n, OP_div_Tensor) && y >= BEHIND_known)
-        return x == BEHIND_zero ? x : all;
-    if (calls(n, OP_sub_Tensor) || calls(n, OP_add_Tensor))
-        return x == y && zero ? x : x == BEHIND_lowest && y == BEHIND_known ? x : all;
-    if (calls(n, OP_exp) && x == BEHIND_lowest)
-        return BEHIND_zero;
-    if (calls(n, OP_neg) && x != BEHIND_lowest)
-        return x;
+    bool view = row_of(n)->flags & OPF_VIEW;
+    if (l->behind)
+        return l->behind(x, y, all);
     if ((view || is_copy(n)) && x != BEHIND_known)
-        return has_rows(b, n) && (!view || calls(n, OP_view)) ? x : BEHIND_wild;
+        return has_rows(b, n) && (!view || l->regroups) ? x : BEHIND_wild;
     return all < BEHIND_known ? BEHIND_wild : BEHIND_known;
 }
 

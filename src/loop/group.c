@@ -533,7 +533,7 @@ static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
     g->ext = n;
     pl->in[n->id].g = g;
     pl->in[n->id].ext = true;
-    pl->in[n->id].product = is_product(n) || is_convolution(n);
+    pl->in[n->id].product = is_product(n);
     add_before(pl, g, all);
 }
 
@@ -585,9 +585,7 @@ void form_groups(planner *pl)
             node_deps(pl, n, deps);
         }
         bool in = false;
-        bool parts = n->kind == IR_call &&
-                     (f->put || is_long_cat(n) || (f->folds && is_mirror(n) && part_count(n)) ||
-                      (is_draw(n) && !rows_in_blocks(n)));
+        bool parts = f->put || (lower_row(n)->apart && lower_row(n)->apart(n));
         for (int i = (int)pl->groups.n - 1; i >= 0 && !in && !f->scan && !parts;
              i--) /* newest first: the likely producer */
             if (bit_has(deps, i) && !pl->groups.at[i]->deep)

@@ -5,7 +5,8 @@
 /* Faults planted to test the debugging tools (base/fault.h). A copy that carries the fault of what it copies is no company. */
 static bool alone(const walk *w, const ir_node *n)
 {
-    const ir_node *x = n->op == OP_clone && n->meta ? n->arg[0].node : NULL;
+    const ir_node *x = is_copy(n) && n->meta && ir_type(n)->dt == ir_type(n->arg[0].node)->dt ? n->arg[0].node
+                                                                                              : NULL;
     if (w->g->rides)
         return false;
     for (int i = 0; i < w->g->n; i++)
@@ -72,8 +73,8 @@ bool plant_carriers(tp_comp *c, ir_graph *g)
         const char *op = ir_stands_for(n, buf, sizeof buf);
         ir_node *x = n->kind == IR_call || n->kind == IR_getitem ? n : NULL;
         next = n->next;
-        if (!x || !fault_later(op) ||
-            (n->kind == IR_call && (is_copy(n) || (row_of(n)->flags & OPF_PW && lower_of((op_id)n->op)))))
+        if (!x || !fault_later(op) || is_copy(n) ||
+            (n->kind == IR_call && row_of(n)->flags & OPF_PW && lower_of((op_id)n->op)))
             continue;
         for (ir_use *u = n->uses; n->val.kind == VAL_tensors && u; u = u->next)
             if (u->user->kind == IR_getitem && (x == n || u->user->id < x->id))

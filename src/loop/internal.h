@@ -1,8 +1,7 @@
 /* internal.h - what the files of loop/ share: the planner, groups, walks over expressions, kernels being written. */
 #ifndef TAPER_LOOP_INTERNAL_H
 #define TAPER_LOOP_INTERNAL_H
-#include "loop/loop.h"
-#include "loop/lin.h"
+#include "loop/lower.h"
 
 enum {
     MAX_VARS = 32,
@@ -66,7 +65,7 @@ typedef struct over { /* step `step` writes each element of n where it reads tha
     int step;
 } over;
 
-typedef struct planner {
+struct planner {
     tp_comp *c;
     loop_plan *p;
     ir_graph *g;
@@ -81,7 +80,7 @@ typedef struct planner {
     VEC(ir_node *) check; /* what the group being surveyed reads by indices */
     VEC(over) over;
     vir_room room;
-} planner;
+};
 
 typedef struct access {
     lin at;
@@ -92,7 +91,7 @@ typedef struct access {
     ir_node *drawn;    /* which numbers are drawn for it */
 } access;
 
-typedef struct walk {
+struct walk {
     planner *pl;
     group *g;
     const symint *vsize; /* of the group's variables */
@@ -115,7 +114,7 @@ typedef struct walk {
     vir_ref mask;
     struct emit *e;
     loop_kernel *out; /* the kernel being written */
-} walk;
+};
 
 /* Windows of a pooling: rows and columns, steps between and inside them. */
 typedef struct windows {
@@ -139,13 +138,6 @@ typedef struct nest {
     int merged[MAX_VARS];
     bool column; /* the vector loop is the last kept one, reductions run inside it */
 } nest;
-
-typedef struct band band;
-/* Where a condition on the places of a matrix holds: up to the diagonal `diag`, or from it on. */
-struct band {
-    bool up_to;
-    int64_t diag;
-};
 
 typedef struct emit {
     vir *k;
@@ -213,86 +205,55 @@ lin linear_part(walk *w, const tp_tensor *t, const lin *idx);
 symint stride_in(const lin *a, int var);
 
 /* --- lower.c ---------------------------------------------------------------- */
-bool is_inline(planner *pl, ir_node *n);
+ir_node *operand(const ir_node *n, int i);
+int part_count(const ir_node *n);
+int part_dim(const ir_node *n);
+symint part_size(const ir_node *n, int i);
+symint part_at(const ir_node *n, int i);
+bool is_inline(planner *pl, const ir_node *n);
 vir_ref under_mask(walk *w, vir_ref m, ir_node *n, const lin *idx);
 vir_ref eval(walk *w, ir_node *n, const lin *idx);
 
 /* --- lower_pointwise.c ---------------------------------------------------------------- */
 vir_ref number(vir *k, const tp_val *v, dtype dt);
 vir_ref number_now(walk *w, const tp_val *v, dtype dt);
-vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx);
-bool covered(planner *pl, ir_node *n);
+bool covered(planner *pl, const ir_node *n);
 bool number_is_ready(const tp_val *v);
 bool is_known_number(const tp_val *v);
 void find_low(planner *pl);
 
 /* --- lower_shape.c ---------------------------------------------------------------- */
-bool view_index(walk *w, ir_node *n, const lin *idx, lin *out);
-bool known_view(const planner *pl, const ir_node *n);
-bool is_fill(const ir_node *n);
-tp_val fill_value(const ir_node *n);
+bool known_view(planner *pl, const ir_node *n);
+bool fill_value(const ir_node *n, tp_val *v);
 bool is_copy(const ir_node *n);
-bool is_tri(const ir_node *n);
 bool is_arange(const ir_node *n);
-bool is_cat(const ir_node *n);
-bool is_long_cat(const ir_node *n);
-bool is_pad(const ir_node *n);
-bool is_mirror(const ir_node *n);
-bool is_scatter(const ir_node *n);
-int part_dim(const ir_node *n);
-int part_count(const ir_node *n);
-symint part_size(const ir_node *n, int i);
-symint part_at(const ir_node *n, int i);
-vir_ref eval_mirror(walk *w, ir_node *n, const lin *idx);
-vir_ref eval_special(walk *w, ir_node *n, const lin *idx);
-vir_ref eval_view(walk *w, ir_node *n, const lin *idx);
+symint arange_first(const ir_node *n);
 
 /* --- lower_window.c ---------------------------------------------------------------- */
 const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, windows *w);
-bool enlarges(const ir_node *n, const tp_tensor *x, const tp_tensor *y, int scales, int64_t *k);
-bool tiles_image(const ir_node *n, int64_t *k);
-vir_ref eval_spread(walk *w, ir_node *n, const lin *idx);
-vir_ref eval_pool(walk *w, ir_node *n, const lin *idx);
-
-/* --- lower_random.c ---------------------------------------------------------------- */
-bool is_draw(const ir_node *n);
-vir_ref eval_draw(walk *w, ir_node *n, const lin *idx);
-int64_t block_of(const ir_node *n);
-bool rows_in_blocks(const ir_node *n);
-bool reserves(const group *g);
 
 /* --- lower_index.c ---------------------------------------------------------------- */
-ir_node *counts_up(const planner *pl, ir_node *index, symint size);
-vir_ref eval_gather(walk *w, ir_node *n, const lin *idx);
+ir_node *counts_up(planner *pl, ir_node *index, symint size);
 void eval_put(walk *w, ir_node *n, const lin *home);
-const char *gather_as_call(planner *pl, const ir_node *n, const loop_gather *g);
-bool put_fits(planner *pl, ir_node *n);
 
 /* --- lower_reduce.c ---------------------------------------------------------------- */
 bool is_place(uint8_t kind);
-bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind);
+bool reduction(const ir_node *n, uint32_t *mask, uint8_t *kind);
 dtype red_dtype(const ir_node *n);
 bool in_order(const ir_node *n);
-bool scan_fits(planner *pl, const ir_node *n);
 const char *place_as_call(const tp_comp *c, const ir_node *n);
 dtype scan_dtype(const ir_node *n);
 
 /* --- lower_product.c ---------------------------------------------------------------- */
 bool is_product(const ir_node *n);
 bool is_packed(const tp_tensor *t);
-bool is_convolution(const ir_node *n);
 symint row_of_product(const ir_node *n);
-bool has_tiles(const ir_node *n);
 bool is_plain_bmm(planner *pl, const ir_node *n);
 
 /* --- rewrite.c ---------------------------------------------------------------- */
-void accumulate_products(tp_comp *c, ir_graph *g);
-void split_into_slices(tp_comp *c, ir_graph *g);
-void extremes_apart(tp_comp *c, ir_graph *g);
-void scans_apart(tp_comp *c, ir_graph *g);
-bool reduce_by_parts(tp_comp *c, ir_graph *g);
-void pools_alone(tp_comp *c, ir_graph *g);
-void roll_into_cat(tp_comp *c, ir_graph *g);
+bool loop_rewrite(tp_comp *c, ir_graph *g, rewrite_pass from, rewrite_pass to);
+rewrite_fn rewrite_there_and_back, rewrite_accumulate, rewrite_split, rewrite_unbind, rewrite_roll,
+    rewrite_pool, rewrite_extreme, rewrite_scan, rewrite_by_parts;
 
 /* --- inject.c ---------------------------------------------------------------- */
 bool fails_at(tp_err *err, const ir_node *n);
@@ -339,6 +300,7 @@ void load_parked(walk *w, int pass);
 void store_parked(walk *w, int pass);
 
 /* --- product.c ---------------------------------------------------------------- */
+bool reserves(const group *g);
 bool rides(const walk *w, const nest *t, bool red, const ir_node *product);
 bool same_rows(const walk *w, const ir_node *product, const ir_node *to);
 bool refuses_tiles(planner *pl, const ir_node *n);

@@ -296,7 +296,7 @@ static ir_node *drawn_apart(const group *g, const walk *w, const nest *t)
         const access *a = &w->seen.at[i];
         if (!a->drawn || w->pl->in[a->drawn->id].sched || hint(ir_type(a->drawn)->numel) < 256)
             continue;
-        int64_t block = block_of(a->drawn);
+        int64_t block = lower_row(a->drawn)->block(a->drawn);
         bool apart = v < 0 || a->at.opaque || stride_in(&a->at, v) != 1 || sym_is_expr(a->at.k) ||
                      a->at.k % block;
         for (int k = 0; k < t->nkeep + t->nred && !apart; k++) {

@@ -2,13 +2,38 @@
  * its operator. A dry run gathers what is read and where; otherwise instructions are emitted. */
 #include "loop/internal.h"
 
+const lowering lower_none = { 0 };
+static const lowering *const table[OP_COUNT] = {
+#define OP(id, schema, shape, eager, vjp, decomp, lower, flags, py) [OP_##id] = &lower_##lower,
+#include "ops/ops.def"
+};
+
+const lowering *lower_op(op_id op) { return table[op]; }
+const lowering *lower_row(const ir_node *n)
+{
+    return n->kind == IR_call && n->variant == OPV_fn ? table[n->op] : &lower_none;
+}
+lower_fn *lower_of(op_id op) { return table[op]->scalar; }
+
+ir_node *operand(const ir_node *n, int i) { return n->arg[i].kind == VAL_node ? n->arg[i].node : NULL; }
+
 /* Computed element by element from its operands: no loop of its own. */
-bool is_inline(planner *pl, ir_node *n)
+bool is_inline(planner *pl, const ir_node *n)
 {
     if (n->kind != IR_call || n->val.kind != VAL_tensor)
         return false;
-    return known_view(pl, n) || pl->in[n->id].folds || is_fill(n) || is_copy(n) || is_tri(n) ||
-           is_arange(n) || is_cat(n) || is_pad(n) || is_scatter(n) || covered(pl, n);
+    return pl->in[n->id].folds || (lower_row(n)->fits && lower_row(n)->fits(pl, n));
+}
+
+int part_count(const ir_node *n) { return lower_row(n)->parts ? lower_row(n)->parts->count(n) : 0; }
+int part_dim(const ir_node *n) { return lower_row(n)->parts->dim(n); }
+symint part_size(const ir_node *n, int i) { return lower_row(n)->parts->size(n, i); }
+symint part_at(const ir_node *n, int i)
+{
+    symint at = 0;
+    for (int k = 0; k < i; k++)
+        at = sym_add(at, part_size(n, k));
+    return at;
 }
 
 vir_ref under_mask(walk *w, vir_ref m, ir_node *n, const lin *idx) /* eval where m holds */
@@ -61,21 +86,6 @@ vir_ref eval(walk *w, ir_node *n, const lin *idx)
             n->kind == IR_getitem)
             return emit_load(w, n, idx);
     }
-    /* none of these is part of this frame, which deep expressions have a hundred of */
-    if (known_view(w->pl, n))
-        return eval_view(w, n, idx);
-    if (f->folds && (n->op == OP_gather || n->op == OP_index_select || n->op == OP_index_Tensor))
-        return eval_gather(w, n, idx);
-    if (f->folds && is_mirror(n))
-        return eval_mirror(w, n, idx);
-    if (f->folds && is_draw(n))
-        return eval_draw(w, n, idx);
-    if (f->folds &&
-        (n->op == OP_max_pool2d || n->op == OP_avg_pool2d || n->op == OP_upsample_nearest2d_backward))
-        return eval_pool(w, n, idx);
-    if (f->folds && (n->op == OP_upsample_nearest2d || n->op == OP__max_pool2d_offsets_backward))
-        return eval_spread(w, n, idx);
-    if (is_fill(n) || is_copy(n) || is_tri(n) || is_arange(n) || is_cat(n) || is_pad(n) || is_scatter(n))
-        return eval_special(w, n, idx);
-    return eval_pointwise(w, n, idx);
+    return lower_row(n)->value(w, n,
+                               idx); /* its frame is not this one, which deep expressions have a hundred of */
 }

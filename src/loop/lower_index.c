@@ -113,47 +113,50 @@ bool loop_gather_of(const ir_node *n, loop_gather *g)
         n->arg[0].kind != VAL_node || !ir_type(n->arg[0].node))
         return false;
     g->n = ir_type(n->arg[0].node)->ndim;
-    switch ((op_id)n->op) {
-    case OP_gather: return gather_along(n, g, true);
-    case OP_index_select: return gather_along(n, g, false);
-    case OP_index_Tensor: return gather_advanced(n, g) && g->nd == ir_type(n)->ndim;
-    case OP_scatter_src:
-    case OP_scatter_value: return scatter_along(n, g, true, false);
-    case OP_scatter_add: return scatter_along(n, g, true, true);
-    case OP_index_copy: return scatter_along(n, g, false, false);
-    case OP_index_add:
-        return n->arg[4].kind == VAL_int && n->arg[4].i == 1 && scatter_along(n, g, false, true);
-    case OP_index_put: return put_advanced(n, g);
-    default: return false;
-    }
+    return lower_row(n)->gather && lower_row(n)->gather(n, g);
+}
+
+/* The columns. */
+static bool gather_of(const ir_node *n, loop_gather *g) { return gather_along(n, g, true); }
+static bool index_select_of(const ir_node *n, loop_gather *g) { return gather_along(n, g, false); }
+static bool index_of(const ir_node *n, loop_gather *g)
+{
+    return gather_advanced(n, g) && g->nd == ir_type(n)->ndim;
+}
+static bool scatter_of(const ir_node *n, loop_gather *g) { return scatter_along(n, g, true, false); }
+static bool scatter_add_of(const ir_node *n, loop_gather *g) { return scatter_along(n, g, true, true); }
+static bool index_copy_of(const ir_node *n, loop_gather *g) { return scatter_along(n, g, false, false); }
+static bool index_add_of(const ir_node *n, loop_gather *g)
+{
+    return n->arg[4].kind == VAL_int && n->arg[4].i == 1 && scatter_along(n, g, false, true);
 }
 
 bool loop_check_fail(const ir_node *n, int dim, int64_t index, int64_t size, tp_err *err)
 {
-    if (n->op == OP_index_select)
+    const lowering *l = lower_row(n);
+    if (l == &lower_index_select)
         return err_set(err, ERR_index, "index out of range in self");
-    bool plain = n->op == OP_index_Tensor || n->op == OP_index_put || n->op == OP_index_copy;
+    bool plain = l == &lower_index || l == &lower_index_put || l == &lower_index_copy;
     return err_set(err, plain ? ERR_index : ERR_runtime,
                    "%sindex %lld is out of bounds for dimension %d with size %lld",
-                   n->op == OP_index_copy ? "index_copy_(): " : "", (long long)index, dim, (long long)size);
+                   l == &lower_index_copy ? "index_copy_(): " : "", (long long)index, dim, (long long)size);
 }
 
 /* ---- their values ---- */
 /* An index that counts 0, 1, 2, ... inside the size that it indexes: no memory is read and nothing checked. */
-ir_node *counts_up(const planner *pl, ir_node *index, symint size)
+ir_node *counts_up(planner *pl, ir_node *index, symint size)
 {
     while (known_view(pl, index))
         index = index->arg[0].node;
     if (!is_arange(index))
         return NULL;
-    symint first = index->op == OP_arange_start ? index->arg[0].i : 0;
+    symint first = arange_first(index);
     bool in = sym_known(SYM_ge, first, 0) && sym_known(SYM_le, sym_add(first, ir_type(index)->size[0]), size);
     return in ? index : NULL;
 }
 
 /* The value of an index at `at`, as an index. */
-static __attribute__((noinline)) lin eval_index(walk *w, ir_node *index, const lin *at, symint size,
-                                                bool wrap)
+static lin eval_index(walk *w, ir_node *index, const lin *at, symint size, bool wrap)
 {
     lin sub[2][TP_MAX_DIMS];
     int side = 0;
@@ -161,9 +164,9 @@ static __attribute__((noinline)) lin eval_index(walk *w, ir_node *index, const l
     if (up) {
         memcpy(sub[0], at, sizeof *at * ir_type(index)->ndim);
         for (; index != up; index = index->arg[0].node, side = !side)
-            if (!view_index(w, index, sub[side], sub[!side]))
+            if (!lower_row(index)->view(w, index, sub[side], sub[!side]))
                 w->fail = true;
-        return up->op == OP_arange_start ? ladd(w, sub[side][0], lin_const(up->arg[0].i)) : sub[side][0];
+        return arange_first(up) != 0 ? ladd(w, sub[side][0], lin_const(arange_first(up))) : sub[side][0];
     }
     if (w->g && w->pl->in[behind_views(index)->id].g == w->g) /* not there yet when it is checked */
         w->fail = true;
@@ -189,7 +192,7 @@ static lin indexed(walk *w, const ir_node *n, const loop_gather *g, int d, const
     return eval_index(w, index, at, ir_type(n->arg[0].node)->size[d], g->wrap);
 }
 
-__attribute__((noinline)) vir_ref eval_gather(walk *w, ir_node *n, const lin *idx)
+static vir_ref eval_gather(walk *w, ir_node *n, const lin *idx)
 {
     loop_gather g;
     loop_gather_of(n, &g);
@@ -205,7 +208,7 @@ __attribute__((noinline)) vir_ref eval_gather(walk *w, ir_node *n, const lin *id
 }
 
 /* One element, or a vector of them, written where its index points. */
-__attribute__((noinline)) void eval_put(walk *w, ir_node *n, const lin *home)
+void eval_put(walk *w, ir_node *n, const lin *home)
 {
     loop_gather g;
     const tp_tensor *t = ir_type(n);
@@ -240,7 +243,7 @@ __attribute__((noinline)) void eval_put(walk *w, ir_node *n, const lin *home)
 
 /* Why a gather is better called, or NULL. Where each lane has an index of its own, a vector is read element by element in
  * any case: nothing is won without other work in the same loop. */
-const char *gather_as_call(planner *pl, const ir_node *n, const loop_gather *g)
+static const char *gather_as_call(planner *pl, const ir_node *n, const loop_gather *g)
 {
     const tp_tensor *t = ir_type(n);
     bool lanes = false, slices = false;
@@ -255,14 +258,14 @@ const char *gather_as_call(planner *pl, const ir_node *n, const loop_gather *g)
         return NULL;
     if (dtype_size((dtype)t->dt) < 4)
         return "elements of fewer than four bytes are not gathered by one instruction";
-    bool quick = n->op != OP_index_Tensor || slices; /* the call knows a faster way than a table of places */
+    bool quick = lower_row(n)->quick || slices; /* the call knows a faster way than a table of places */
     return quick && !feeds_kernels(pl, n) ? "each lane has its own index, and no other work shares the loop"
                                           : NULL;
 }
 
 /* Is n written where indices point by a kernel of ours? Lanes hold elements that never meet, and those that may are written
  * one after the other, in the order of the call: the result does not depend on threads. */
-bool put_fits(planner *pl, ir_node *n)
+static bool put_fits(planner *pl, ir_node *n)
 {
     loop_gather g;
     if (!loop_gather_of(n, &g) || !g.writes)
@@ -289,5 +292,39 @@ bool put_fits(planner *pl, ir_node *n)
     for (int d = 0; d < g.n && !why; d++)
         if (g.d[d].index && !counts_up(pl, g.d[d].index, t->size[d]))
             operand_in_memory(pl, g.d[d].index);
+    pl->in[n->id].put = !why;
     return !why;
 }
+
+static const char *gather_folds(planner *pl, const ir_node *n, const char **what)
+{
+    loop_gather g;
+    if (!loop_gather_of(n, &g))
+        return NULL;
+    *what = "read where its index points";
+    return gather_as_call(pl, n, &g);
+}
+
+/* Indices lie in memory, and so does the source where elements are read more than once. */
+static void gather_operands(planner *pl, ir_node *n)
+{
+    loop_gather g;
+    if (!pl->in[n->id].folds || !loop_gather_of(n, &g))
+        return;
+    ir_node *src = n->arg[0].node;
+    for (int d = 0; d < g.n; d++)
+        if (g.d[d].index && !counts_up(pl, g.d[d].index, ir_type(src)->size[d]))
+            operand_in_memory(pl, g.d[d].index);
+    if (hint(ir_type(n)->numel) > hint(ir_type(src)->numel))
+        operand_in_memory(pl, src);
+}
+
+#define GATHER .folds = gather_folds, .value = eval_gather, .operands = gather_operands
+const lowering lower_gather = { GATHER, .gather = gather_of, .quick = true };
+const lowering lower_index_select = { GATHER, .gather = index_select_of, .quick = true };
+const lowering lower_index = { GATHER, .gather = index_of };
+const lowering lower_scatter = { .loops = put_fits, .gather = scatter_of };
+const lowering lower_scatter_add = { .loops = put_fits, .gather = scatter_add_of };
+const lowering lower_index_copy = { .loops = put_fits, .gather = index_copy_of };
+const lowering lower_index_add = { .loops = put_fits, .gather = index_add_of };
+const lowering lower_index_put = { .loops = put_fits, .gather = put_advanced };

@@ -68,24 +68,90 @@ static bool number_fits(dtype dt, int64_t v) /* as it is, without wrapping */
                                    v < 1ll << (8 * dtype_size(dt) - (dt != DT_u8)));
 }
 
-#define LOWER(name) static vir_ref l_##name(lower_in *l)
-LOWER(add)
+static vir_ref pointwise_at(walk *w, ir_node *n, const lin *idx);
+/* ---- attention: conditions on places, and what is known behind their diagonal ---- */
+static const ir_node *not_band(const ir_node *n, bool *flip)
+{
+    *flip = !*flip;
+    return ir_type(n)->dt == DT_bool ? operand(n, 0) : NULL;
+}
+static const ir_node *ne_band(const ir_node *n, bool *flip)
+{
+    return is_known_number(&n->arg[1]) && val_as_f(&n->arg[1]) == 0 ? operand(n, 0) : NULL;
+}
+static const ir_node *eq_band(const ir_node *n, bool *flip)
+{
+    *flip = !*flip;
+    return ne_band(n, flip);
+}
+
+static behind behind_plain(behind all) { return all < BEHIND_known ? BEHIND_wild : BEHIND_known; }
+static behind behind_mul(behind x, behind y, behind all)
+{
+    return (x == BEHIND_zero || y == BEHIND_zero) && all >= BEHIND_open ? BEHIND_zero : all;
+}
+static behind behind_div(behind x, behind y, behind all)
+{
+    return y < BEHIND_known ? behind_plain(all) : x == BEHIND_zero ? x : all;
+}
+static behind behind_sum(behind x, behind y, behind all)
+{
+    return x == y && x == BEHIND_zero ? x : x == BEHIND_lowest && y == BEHIND_known ? x : all;
+}
+static behind behind_exp(behind x, behind y, behind all)
+{
+    return x == BEHIND_lowest ? BEHIND_zero : behind_plain(all);
+}
+static behind behind_neg(behind x, behind y, behind all)
+{
+    return x != BEHIND_lowest ? x : behind_plain(all);
+}
+
+/* Is it x less the largest of the x it is compared with? Rounding keeps the sign of a difference. */
+static bool below_maximum(const ir_node *n)
+{
+    if (n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_node || !val_is_number(&n->arg[2]) ||
+        val_as_f(&n->arg[2]) != 1)
+        return false;
+    const ir_node *top = n->arg[1].node;
+    if (lower_row(top) != &lower_amax)
+        return false;
+    bool keeps = top->arg[2].kind == VAL_bool && top->arg[2].b;
+    return top->arg[0].kind == VAL_node && top->arg[0].node == n->arg[0].node &&
+           (keeps || ir_type(top)->ndim == 0);
+}
+
+/* ---- one operator each ---- */
+/* The record of a token and its body; what else the record says follows the name. */
+#define LOWER(name, ...)                                                        \
+    static lower_fn l_##name;                                                   \
+    const lowering lower_##name = {                                             \
+        .fits = covered, .value = pointwise_at, .scalar = l_##name, __VA_ARGS__ \
+    };                                                                          \
+    static vir_ref l_##name(lower_in *l)
+LOWER(add, .behind = behind_sum, .rewrite = rewrite_accumulate, .pass = REWRITE_accumulate)
 {
     if (T == VT_mask)
         return vir_or(K, X, Y);
     return wrap(l, vir_add(K, X, is_one(ARG(2)) ? Y : wrap(l, vir_mul(K, arg_num(l, 2), Y))));
 }
-LOWER(sub) { return wrap(l, vir_sub(K, X, is_one(ARG(2)) ? Y : wrap(l, vir_mul(K, arg_num(l, 2), Y)))); }
+LOWER(sub, .behind = behind_sum, .is_low = below_maximum)
+{
+    return wrap(l, vir_sub(K, X, is_one(ARG(2)) ? Y : wrap(l, vir_mul(K, arg_num(l, 2), Y))));
+}
 LOWER(rsub) { return wrap(l, vir_sub(K, Y, is_one(ARG(2)) ? X : wrap(l, vir_mul(K, arg_num(l, 2), X)))); }
-LOWER(mul) { return T == VT_mask ? vir_and(K, X, Y) : wrap(l, vir_mul(K, X, Y)); }
-LOWER(div) { return vir_div(K, X, Y); }
-LOWER(neg) { return wrap(l, vir_neg(K, X)); }
+LOWER(mul, .behind = behind_mul, .scales = true)
+{
+    return T == VT_mask ? vir_and(K, X, Y) : wrap(l, vir_mul(K, X, Y));
+}
+LOWER(div, .behind = behind_div, .scales = true) { return vir_div(K, X, Y); }
+LOWER(neg, .behind = behind_neg) { return wrap(l, vir_neg(K, X)); }
 LOWER(abs) { return T == VT_mask ? X : wrap(l, vir_abs(K, X)); }
 LOWER(square) { return T == VT_mask ? X : wrap(l, vir_mul(K, X, X)); }
 LOWER(positive) { return X; }
 #define MATH(name) \
     LOWER(name) { return vir_##name(K, X); }
-LOWER(exp) { return l->low ? vir_expn(K, X) : vir_exp(K, X); }
+LOWER(exp, .behind = behind_exp, .wants_low = true) { return l->low ? vir_expn(K, X) : vir_exp(K, X); }
 MATH(exp2)
 MATH(expm1)
 MATH(log)
@@ -122,6 +188,7 @@ LOWER(sign)
     vir_ref r = vir_select(K, vir_gt(K, X, C(0)), C(1), vir_select(K, vir_lt(K, X, C(0)), C(-1), C(0)));
     return r;
 }
+const lowering lower_sgn = { .fits = covered, .value = pointwise_at, .scalar = l_sign };
 LOWER(isnan) { return FL ? vir_ne(K, X, X) : vir_imm(K, VT_mask, 0); }
 LOWER(isinf) { return FL ? vir_eq(K, vir_abs(K, X), C(INFINITY)) : vir_imm(K, VT_mask, 0); }
 LOWER(isfinite) { return FL ? vir_lt(K, vir_abs(K, X), C(INFINITY)) : vir_imm(K, VT_mask, 1); }
@@ -131,20 +198,20 @@ static vir_ref rounded(lower_in *l, vir_ref v)
 {
     return dtype_is_float(l->dt) && dtype_size(l->dt) < 4 ? vir_narrow(l->k, loop_mem(l->dt), v) : v;
 }
-#define CMP(name)                                                               \
-    LOWER(name)                                                                 \
+#define CMP(name, ...)                                                          \
+    LOWER(name, __VA_ARGS__)                                                    \
     {                                                                           \
         if (T == VT_mask)                                                       \
             return vir_##name(K, vir_cvt(K, VT_i32, X), vir_cvt(K, VT_i32, Y)); \
         return vir_##name(K, rounded(l, X), rounded(l, Y));                     \
     }
-CMP(eq)
-CMP(ne)
+CMP(eq, .same_band = eq_band)
+CMP(ne, .same_band = ne_band)
 CMP(lt)
 CMP(le)
 CMP(gt)
 CMP(ge)
-LOWER(logical_not) { return vir_not(K, loop_convert(K, X, l->dt, DT_bool)); }
+LOWER(logical_not, .same_band = not_band) { return vir_not(K, loop_convert(K, X, l->dt, DT_bool)); }
 LOWER(logical_and)
 {
     return vir_and(K, loop_convert(K, X, l->dt, DT_bool), loop_convert(K, Y, l->dt, DT_bool));
@@ -157,7 +224,7 @@ LOWER(logical_xor)
 {
     return vir_xor(K, loop_convert(K, X, l->dt, DT_bool), loop_convert(K, Y, l->dt, DT_bool));
 }
-LOWER(bitwise_not) { return wrap(l, vir_not(K, X)); }
+LOWER(bitwise_not, .same_band = not_band) { return wrap(l, vir_not(K, X)); }
 LOWER(bitwise_and) { return vir_and(K, X, Y); }
 LOWER(bitwise_or) { return vir_or(K, X, Y); }
 LOWER(bitwise_xor) { return vir_xor(K, X, Y); }
@@ -190,8 +257,8 @@ LOWER(pow_scalar)
         return vir_div(K, C(1), vir_sqrt(K, X));
     return vir_pow(K, X, C(e));
 }
-LOWER(where) { return vir_select(K, X, Y, Z); }
-LOWER(masked_fill)
+LOWER(where, .chooses = true, .cond = 0, .yes = 1, .no = 2) { return vir_select(K, X, Y, Z); }
+LOWER(masked_fill, .chooses = true, .cond = 1, .yes = 2, .no = 0)
 {
     vir_ref v = l->nx > 2 ? Z : arg_num(l, 2);
     return vir_select(K, Y, v, X);
@@ -340,7 +407,10 @@ static vir_ref within(lower_in *l, vir_ref x, int arg) /* -lambd <= x <= lambd *
     return vir_and(K, vir_ge(K, x, C(-v)), vir_le(K, x, C(v)));
 }
 LOWER(hardshrink) { return FL ? vir_select(K, within(l, X, 1), C(0), X) : 0; }
-LOWER(shrink_backward) { return FL ? vir_select(K, within(l, Y, 2), C(0), X) : 0; }
+LOWER(hardshrink_backward) { return FL ? vir_select(K, within(l, Y, 2), C(0), X) : 0; }
+const lowering lower_softshrink_backward = { .fits = covered,
+                                             .value = pointwise_at,
+                                             .scalar = l_hardshrink_backward };
 LOWER(softshrink)
 {
     double v = val_as_f(ARG(1));
@@ -486,71 +556,19 @@ LOWER(special_ndtr)
 #undef C
 #undef ARG
 
-static const struct {
-    const char *token;
-    lower_fn *fn;
-} rows[] = {
-#define R(n) { #n, l_##n },
-    R(add) R(sub) R(rsub) R(mul) R(div) R(neg) R(abs) R(square) R(positive) R(exp) R(exp2) R(expm1) R(log) R(
-        log2) R(log10) R(log1p) R(sqrt) R(rsqrt) R(sin) R(cos) R(tan) R(asin) R(acos) R(atan) R(sinh) R(cosh)
-        R(tanh) R(asinh) R(acosh) R(atanh) R(erf) R(erfc) R(sigmoid) R(reciprocal) R(floor) R(ceil) R(trunc)
-            R(round) R(frac) R(sign) R(isnan) R(isinf) R(isfinite) R(eq) R(ne) R(lt) R(le) R(gt) R(ge)
-                R(logical_not) R(logical_and) R(logical_or) R(logical_xor) R(bitwise_not) R(bitwise_and)
-                    R(bitwise_or) R(bitwise_xor) R(maximum) R(minimum) R(fmax) R(fmin) R(atan2) R(hypot) R(
-                        copysign) R(pow) R(pow_scalar) R(where) R(masked_fill) R(clamp) R(clamp_min)
-                        R(clamp_max) R(lerp_scalar) R(lerp_tensor) R(addcmul) R(addcdiv) R(relu) R(leaky_relu)
-                            R(threshold) R(threshold_backward) R(sigmoid_backward) R(tanh_backward) R(silu)
-                                R(silu_backward) R(gelu) R(gelu_backward) R(softplus) R(hardtanh) R(
-                                    hardsigmoid) R(hardswish) R(elu) R(elu_backward) R(mish) R(mish_backward)
-                                    R(softplus_backward) R(log_sigmoid) R(log_sigmoid_backward)
-                                        R(leaky_relu_backward) R(hardtanh_backward) R(hardsigmoid_backward)
-                                            R(hardswish_backward) R(hardshrink) R(softshrink) R(logit)
-                                                R(xlogy) R(special_xlog1py) R(logaddexp) R(logaddexp2)
-                                                    R(heaviside) R(fmod) R(remainder) R(floor_divide)
-                                                        R(div_mode) R(clamp_tensor) R(deg2rad) R(rad2deg)
-                                                            R(isposinf) R(isneginf) R(signbit) R(nan_to_num)
-                                                                R(sinc) R(special_entr)
-                                                                    R(special_ndtr){ "sgn", l_sign },
-    { "hardshrink_backward", l_shrink_backward },
-    { "softshrink_backward", l_shrink_backward },
-#undef R
-};
-
-/* A program uses few operators: each is looked up when it is first met. Two threads find the same. */
-lower_fn *lower_of(op_id op)
-{
-    enum { NONE = 255 };
-    static uint8_t by_op[OP_COUNT]; /* 0: not looked up yet, NONE, or row + 1 */
-    _Static_assert(COUNT(rows) < NONE, "a byte holds a row");
-    uint8_t at = __atomic_load_n(&by_op[op], __ATOMIC_RELAXED);
-    if (TP_UNLIKELY(!at)) {
-        const char *name = op_row_of(op)->lower_name;
-        at = NONE;
-        for (size_t i = COUNT(rows); i-- > 0;)
-            if (*rows[i].token == *name && !strcmp(rows[i].token, name))
-                at = (uint8_t)(i + 1);
-        __atomic_store_n(&by_op[op], at, __ATOMIC_RELAXED);
-    }
-    return at == NONE ? NULL : rows[at - 1].fn;
-}
-
 /* ---- from a node to its lowering ---- */
 static bool sym_has_hint(symint v);
 
-static const char *token(const ir_node *n) { return n->kind == IR_call ? row_of(n)->lower_name : ""; }
-
-static bool is(const ir_node *n, const char *t) { return !strcmp(token(n), t); }
-
 static bool keeps_mask(const ir_node *n, int operand) /* a bool operand that is a condition */
 {
-    return (is(n, "where") && operand == 0) || (is(n, "masked_fill") && operand == 1);
+    return lower_row(n)->chooses && operand == lower_row(n)->cond;
 }
 
 static dtype compute_dtype(const ir_node *n)
 {
     const op_schema *s = &row_of(n)->schema;
     dtype out = (dtype)ir_type(n)->dt;
-    if (out != DT_bool || is(n, "where") || is(n, "masked_fill"))
+    if (out != DT_bool || lower_row(n)->chooses)
         return out;
     dtype_join j = DTYPE_JOIN_INIT;
     for (int i = 0; i < s->nparam; i++) {
@@ -590,7 +608,7 @@ vir_ref number_now(walk *w, const tp_val *v, dtype dt)
     return loop_convert(w->k, emit_int(w, v->i), DT_i64, dt);
 }
 
-__attribute__((noinline)) vir_ref eval_pointwise(walk *w, ir_node *n, const lin *idx)
+static vir_ref pointwise_at(walk *w, ir_node *n, const lin *idx)
 {
     const op_schema *s = &row_of(n)->schema;
     const tp_tensor *t = ir_type(n);
@@ -679,15 +697,15 @@ static bool lowers(const ir_node *n, lower_fn *fn, dtype dt) /* tried on a scrat
 }
 
 /* Does the lowering cover this node's types? Tried once for all that are alike. */
-bool covered(planner *pl, ir_node *n)
+bool covered(planner *pl, const ir_node *n)
 {
     info *f = &pl->in[n->id];
     if (f->tested)
         return f->covered;
     f->tested = true;
-    lower_fn *fn = n->kind == IR_call ? lower_of((op_id)n->op) : NULL;
+    lower_fn *fn = lower_row(n)->scalar;
     const op_row *r = row_of(n);
-    if (!fn || !(r->flags & OPF_PW) || r->schema.nret != 1 || n->variant != OPV_fn)
+    if (!fn || !(r->flags & OPF_PW) || r->schema.nret != 1)
         return false;
     int64_t key[32];
     dtype dt = compute_dtype(n);
@@ -716,24 +734,11 @@ bool is_known_number(const tp_val *v)
     return val_is_number(v) && !(v->kind == VAL_int && sym_is_expr(v->i));
 }
 
-/* Is it x less the largest of the x it is compared with? Rounding keeps the sign of a difference. */
-static bool below_maximum(const ir_node *n)
-{
-    if (n->kind != IR_call || n->op != OP_sub_Tensor || n->variant != OPV_fn || n->arg[0].kind != VAL_node ||
-        n->arg[1].kind != VAL_node || !val_is_number(&n->arg[2]) || val_as_f(&n->arg[2]) != 1)
-        return false;
-    const ir_node *top = n->arg[1].node;
-    if (top->kind != IR_call || top->op != OP_amax || top->variant != OPV_fn)
-        return false;
-    bool keeps = top->arg[2].kind == VAL_bool && top->arg[2].b;
-    return top->arg[0].kind == VAL_node && top->arg[0].node == n->arg[0].node &&
-           (keeps || ir_type(top)->ndim == 0);
-}
-
 void find_low(planner *pl)
 {
-    IR_EACH (n, pl->g)
-        if (n->kind == IR_call && n->op == OP_exp && n->arg[0].kind == VAL_node &&
-            below_maximum(n->arg[0].node))
+    IR_EACH (n, pl->g) {
+        const ir_node *x = lower_row(n)->wants_low ? operand(n, 0) : NULL;
+        if (x && lower_row(x)->is_low && lower_row(x)->is_low(x))
             pl->in[n->id].low = decide(pl->c, DECIDE_range, n);
+    }
 }

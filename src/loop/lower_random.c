@@ -1,11 +1,6 @@
 /* lower_random.c - numbers drawn from a sequence, each by its position in it. */
 #include "loop/internal.h"
 
-bool is_draw(const ir_node *n)
-{
-    return n->op == OP__philox_uniform || n->op == OP__philox_normal || n->op == OP__philox_int;
-}
-
 /* An integer from low to high - 1, as the eager kernel makes it of a word or of two. */
 static vir_ref draw_int(vir *k, vir_ref seed, vir_ref first, vir_ref at, int64_t lo, int64_t span, int bits,
                         dtype dt)
@@ -28,7 +23,7 @@ static vir_ref draw_int(vir *k, vir_ref seed, vir_ref first, vir_ref at, int64_t
 }
 
 /* A number of the words that its element has in the sequence. */
-__attribute__((noinline)) vir_ref eval_draw(walk *w, ir_node *n, const lin *idx)
+static vir_ref eval_draw(walk *w, ir_node *n, const lin *idx)
 {
     lin at = address(w, ir_type(n), idx), seed = lin_const(0), first = lin_const(1);
     vir *k = w->k;
@@ -43,9 +38,9 @@ __attribute__((noinline)) vir_ref eval_draw(walk *w, ir_node *n, const lin *idx)
     if (w->dry)
         return 0;
     vir_ref i = vir_cvt(k, VT_i64, emit_lin(w, &at));
-    if (n->op == OP__philox_normal)
+    if (lower_row(n) == &lower_philox_normal)
         return vir_draw(k, loop_type(dt), s, b, i);
-    if (n->op == OP__philox_int)
+    if (lower_row(n) == &lower_philox_int)
         return draw_int(k, s, b, i, n->arg[2].i, n->arg[3].i, (int)n->arg[4].i, dt);
     bool wide = dt == DT_f64;
     vir_type it = wide ? VT_i64 : VT_i32;
@@ -54,17 +49,36 @@ __attribute__((noinline)) vir_ref eval_draw(walk *w, ir_node *n, const lin *idx)
 }
 
 /* Numbers that share a block of the sequence lie in one row. */
-int64_t block_of(const ir_node *n)
+static int64_t draw_block(const ir_node *n)
 {
-    bool wide = n->op == OP__philox_int ? n->arg[4].i != 0 : ir_type(n)->dt == DT_f64;
+    bool wide = lower_row(n) == &lower_philox_int ? n->arg[4].i != 0 : ir_type(n)->dt == DT_f64;
     return wide ? 2 : 4;
 }
 
-bool rows_in_blocks(const ir_node *n)
+static bool rows_in_blocks(const ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
     symint row = t->ndim ? t->size[t->ndim - 1] : 1;
-    return t->ndim < 2 || (!sym_is_expr(row) && row % block_of(n) == 0);
+    return t->ndim < 2 || (!sym_is_expr(row) && row % draw_block(n) == 0);
 }
 
-bool reserves(const group *g) { return g->ext && g->ext->kind == IR_call && g->ext->op == OP__rng_reserve; }
+static bool draw_apart(const ir_node *n) { return !rows_in_blocks(n); }
+
+static const char *draw_folds(planner *pl, const ir_node *n, const char **what)
+{
+    if (n->arg[0].kind == VAL_node)
+        *what = "numbers are drawn where they are used";
+    return NULL;
+}
+static void draw_operands(planner *pl, ir_node *n)
+{
+    if (pl->in[n->id].folds)
+        operand_in_memory(pl, n->arg[0].node);
+}
+#define DRAW                                                                                 \
+    .folds = draw_folds, .value = eval_draw, .operands = draw_operands, .apart = draw_apart, \
+    .block = draw_block
+const lowering lower_philox_uniform = { DRAW };
+const lowering lower_philox_normal = { DRAW };
+const lowering lower_philox_int = { DRAW };
+const lowering lower_rng_reserve = { .reserves = true };

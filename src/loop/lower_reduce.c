@@ -3,48 +3,17 @@
 
 bool is_place(uint8_t kind) { return vir_red_places((vir_red_kind)kind); }
 
-bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
+bool reduction(const ir_node *n, uint32_t *mask, uint8_t *kind)
 {
-    if (n->kind != IR_call || n->variant != OPV_fn || n->val.kind != VAL_tensor || n->arg[0].kind != VAL_node)
+    if (!lower_row(n)->reduces || n->val.kind != VAL_tensor || n->arg[0].kind != VAL_node)
         return false;
     const tp_tensor *t = ir_type(n->arg[0].node);
     uint32_t all = t->ndim >= 32 ? ~0u : (1u << t->ndim) - 1;
-    const tp_val *dims = NULL;
+    const tp_val *dims = n->narg > 1 ? &n->arg[1] : NULL;
     bool flt = dtype_is_float((dtype)t->dt);
-    switch ((op_id)n->op) {
-    case OP_sum: *kind = RED_sum; break;
-    case OP_sum_dim_IntList:
-        *kind = RED_sum;
-        dims = &n->arg[1];
-        break;
-    case OP_prod: *kind = RED_prod; break;
-    case OP_prod_dim_int:
-        *kind = RED_prod;
-        dims = &n->arg[1];
-        break;
-    case OP_amax:
-        *kind = RED_max;
-        dims = &n->arg[1];
-        break;
-    case OP_amin:
-        *kind = RED_min;
-        dims = &n->arg[1];
-        break;
-    case OP_argmax:
-    case OP_argmin: /* without a dimension, places count through all of them */
-        *kind = n->op == OP_argmax ? RED_argmax : RED_argmin;
-        if (n->arg[1].kind != VAL_int && t->ndim != 1)
-            return false;
-        dims = &n->arg[1];
-        break;
-    case OP_any: *kind = RED_any; break;
-    case OP_any_dim:
-    case OP_any_dims:
-        *kind = RED_any;
-        dims = &n->arg[1];
-        break;
-    default: return false;
-    }
+    *kind = lower_row(n)->kind;
+    if (is_place(*kind) && dims->kind != VAL_int && t->ndim != 1)
+        return false; /* without a dimension, places count through all of them */
     bool extreme = *kind == RED_max || *kind == RED_min || is_place(*kind);
     if (extreme && (t->dt == DT_bool || (!flt && sym_eq(t->numel, 0))))
         return false;
@@ -79,35 +48,25 @@ bool reduction(ir_node *n, uint32_t *mask, uint8_t *kind)
  * place of an extreme is wanted, values are compared as they are. */
 dtype red_dtype(const ir_node *n)
 {
-    bool place = n->op == OP_argmax || n->op == OP_argmin;
+    bool place = is_place(lower_row(n)->kind);
     dtype out = (dtype)ir_type(place ? n->arg[0].node : n)->dt;
     return out == DT_f16 || out == DT_bf16 ? DT_f32 : out;
 }
 
 static uint8_t scan_kind_of(const ir_node *n)
 {
-    switch ((op_id)n->op) {
-    case OP_cumsum: return RED_sum;
-    case OP_cumprod: return RED_prod;
-    case OP_logcumsumexp: return RED_lse;
-    case OP__cum_extreme: return n->arg[2].b ? RED_max : RED_min;
-    case OP__cum_place: return n->arg[2].b ? RED_cummax : RED_cummin;
-    default: return RED_COUNT;
-    }
+    const lowering *l = lower_row(n);
+    return l->kind != l->other && !n->arg[2].b ? l->other : l->kind;
 }
 
 /* Floats are added in their order, one at a time. */
-bool in_order(const ir_node *n)
-{
-    return (n->op == OP_cumsum || n->op == OP_cumprod) && dtype_is_float((dtype)ir_type(n)->dt);
-}
+bool in_order(const ir_node *n) { return lower_row(n)->ordered && dtype_is_float((dtype)ir_type(n)->dt); }
 
 /* Running results. Down columns lanes hold columns, and each keeps its own; along rows every step waits for the one before, in a
  * kernel as in the call, but neighbours are computed in vectors on the way. */
-bool scan_fits(planner *pl, const ir_node *n)
+static bool scan_fits(planner *pl, ir_node *n)
 {
-    uint8_t kind = n->variant == OPV_fn ? scan_kind_of(n) : RED_COUNT;
-    if (kind == RED_COUNT || n->arg[0].kind != VAL_node)
+    if (n->arg[0].kind != VAL_node)
         return false;
     info *f = &pl->in[n->id];
     const tp_tensor *t = ir_type(n), *x = ir_type(n->arg[0].node);
@@ -117,7 +76,7 @@ bool scan_fits(planner *pl, const ir_node *n)
     bool rows = t->ndim && dim == t->ndim - 1;
     bool far = dtype_is_float(in) && step % 4096 == 0 && t->ndim && !rows &&
                hint(t->size[dim]) > 64; /* one set of the cache */
-    bool any = pl->c->portable, extreme = n->op == OP__cum_extreme || n->op == OP__cum_place;
+    bool any = pl->c->portable, extreme = !lower_row(n)->wide;
     const char *why = !t->ndim ? "it is one element"
                       : !any && !rows && hint(t->size[t->ndim - 1]) < (dtype_is_float(in) ? 32 : 8)
                           ? "there are too few columns"
@@ -135,8 +94,9 @@ bool scan_fits(planner *pl, const ir_node *n)
                                                         : NULL;
     log_lower(n, !why, why ? why : rows ? "steps follow one another along the lanes" : "lanes hold columns");
     f->mask = 1u << dim;
-    f->rkind = kind;
-    return !why;
+    f->rkind = scan_kind_of(n);
+    f->scan = !why;
+    return f->scan;
 }
 
 /* Why the place of an extreme is better called for, or NULL. Down columns and over one long row the call looks for the extreme
@@ -158,7 +118,47 @@ const char *place_as_call(const tp_comp *c, const ir_node *n)
 dtype scan_dtype(const ir_node *n)
 {
     const tp_tensor *x = ir_type(n->arg[0].node);
-    if (n->op == OP_cumsum || n->op == OP_cumprod || n->op == OP_logcumsumexp)
+    if (lower_row(n)->wide)
         return dtype_is_float((dtype)ir_type(n)->dt) ? DT_f64 : DT_i64;
     return (dtype)x->dt;
 }
+
+/* Reductions of empty values are left to the library: loops that never run have nothing to index. */
+static bool of_nothing(const ir_node *n)
+{
+    const tp_tensor *t = n->narg && n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
+    return t && t->numel == 0;
+}
+
+static bool reduce_fits(planner *pl, ir_node *n)
+{
+    info *f = &pl->in[n->id];
+    if (of_nothing(n) || !reduction(n, &f->mask, &f->rkind))
+        return false;
+    const char *why = is_place(f->rkind) ? place_as_call(pl->c, n) : NULL;
+    if (why)
+        log_lower(n, false, why);
+    f->red = !why;
+    return f->red;
+}
+
+#define REDUCE   .loops = reduce_fits, .reduces = true
+#define BY_PARTS .rewrite = rewrite_by_parts, .pass = REWRITE_parts
+const lowering lower_sum = { REDUCE, BY_PARTS, .kind = RED_sum };
+const lowering lower_prod = { REDUCE, .kind = RED_prod };
+const lowering lower_amax = { REDUCE, BY_PARTS, .kind = RED_max };
+const lowering lower_amin = { REDUCE, BY_PARTS, .kind = RED_min };
+const lowering lower_argmax = { REDUCE, .kind = RED_argmax };
+const lowering lower_argmin = { REDUCE, .kind = RED_argmin };
+const lowering lower_any = { REDUCE, .kind = RED_any };
+const lowering lower_max_dim = { .kind = RED_max, .rewrite = rewrite_extreme, .pass = REWRITE_extreme };
+const lowering lower_min_dim = { .kind = RED_min, .rewrite = rewrite_extreme, .pass = REWRITE_extreme };
+
+#define SCAN(k, o) .loops = scan_fits, .kind = k, .other = o
+const lowering lower_cumsum = { SCAN(RED_sum, RED_sum), .ordered = true, .wide = true };
+const lowering lower_cumprod = { SCAN(RED_prod, RED_prod), .ordered = true, .wide = true };
+const lowering lower_logcumsumexp = { SCAN(RED_lse, RED_lse), .wide = true };
+const lowering lower_cum_extreme = { SCAN(RED_max, RED_min) };
+const lowering lower_cum_place = { SCAN(RED_cummax, RED_cummin) };
+const lowering lower_cummax = { .kind = RED_max, .rewrite = rewrite_scan, .pass = REWRITE_scan };
+const lowering lower_cummin = { .kind = RED_min, .rewrite = rewrite_scan, .pass = REWRITE_scan };

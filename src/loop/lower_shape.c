@@ -2,258 +2,453 @@
 #include "loop/internal.h"
 #include "ir/planted.h"
 
-/* Views: index of the result -> index of the operand. False: not a view this stage knows. */
-bool view_index(walk *w, ir_node *n, const lin *idx, lin *out)
+static bool always(planner *pl, const ir_node *n) { return true; }
+static bool if_folded(planner *pl, const ir_node *n) { return pl->in[n->id].folds; }
+
+/* ---- views: index of the result -> index of the operand ---- */
+bool known_view(planner *pl, const ir_node *n)
+{
+    const lowering *l = lower_row(n);
+    return l->view && l->fits(pl, n);
+}
+
+static vir_ref view_value(walk *w, ir_node *n, const lin *idx)
+{
+    lin sub[TP_MAX_DIMS];
+    if (lower_row(n)->view(w, n, idx, sub))
+        return eval(w, n->arg[0].node, sub);
+    w->fail = true;
+    return 0;
+}
+#define VIEW .value = view_value, .cheap = true
+
+static bool alias_view(walk *w, ir_node *n, const lin *idx, lin *out)
+{
+    lins_set(out, idx, ir_type(n)->ndim);
+    return true;
+}
+const lowering lower_alias = { VIEW, .fits = always, .view = alias_view };
+
+static bool reshape_view(walk *w, ir_node *n, const lin *idx, lin *out)
 {
     const tp_tensor *t = ir_type(n), *s = ir_type(n->arg[0].node);
-    switch ((op_id)n->op) {
-    case OP_alias:
-    case OP_detach: lins_set(out, idx, t->ndim); return true;
-    case OP_view:
-    case OP_squeeze:
-    case OP_squeeze_dim:
-    case OP_squeeze_dims:
-    case OP_unsqueeze: reshape_index(w, t->ndim, t->size, idx, s->ndim, s->size, out); return true;
-    case OP_expand: {
-        int off = t->ndim - s->ndim;
-        for (int d = 0; d < s->ndim; d++)
-            out[d] = is_spread(s->size[d], t->size[d + off]) ? lin_const(0) : idx[d + off];
-        return true;
-    }
-    case OP_permute:
-        for (int d = 0; d < t->ndim; d++) {
-            int from = 0;
-            dim_wrap(n->arg[1].ints[d], s->ndim, &from, NULL);
-            out[from] = idx[d];
-        }
-        return true;
-    case OP_transpose_int:
-    case OP_t: {
-        lins_set(out, idx, t->ndim);
-        if (t->ndim < 2)
-            return true;
-        int a = n->op == OP_t ? 0 : dim_arg(n, 1, s->ndim), b = n->op == OP_t ? 1 : dim_arg(n, 2, s->ndim);
-        out[a] = idx[b];
-        out[b] = idx[a];
-        return true;
-    }
-    case OP_select_int: {
-        int d = dim_arg(n, 1, s->ndim);
-        symint i = n->arg[2].i;
-        for (int k = 0, j = 0; k < s->ndim; k++)
-            out[k] = k == d ? lin_const(!sym_is_expr(i) && i < 0 ? sym_add(i, s->size[d]) : i) : idx[j++];
-        return true;
-    }
-    case OP_slice_Tensor: {
-        int d = dim_arg(n, 1, s->ndim);
-        symint start = int_arg(n, 2, 0), step = int_arg(n, 4, 1), len = s->size[d];
-        if (sym_is_expr(step) || (sym_is_expr(start) && !sym_known(SYM_ge, start, 0)))
-            return false;
-        if (!sym_is_expr(start)) {
-            if (start < 0)
-                start = sym_max(sym_add(start, len), 0);
-            else if (!sym_known(SYM_le, start, len))
-                start = sym_min(start, len);
-        }
-        lins_set(out, idx, t->ndim);
-        out[d] = ladd(w, lscale(w, idx[d], step), lin_const(start));
-        return true;
-    }
-    case OP_repeat: {
-        int off = t->ndim - s->ndim;
-        for (int d = 0; d < s->ndim; d++)
-            out[d] = is_spread(s->size[d], t->size[d + off]) ? lin_const(0)
-                     : n->arg[1].ints[d + off] == 1          ? idx[d + off]
-                                                             : lrest(w, &idx[d + off], s->size[d]);
-        return true;
-    }
-    case OP_flip: /* no view of memory, but a value at another index all the same */
-        lins_set(out, idx, t->ndim);
-        for (int i = 0; i < n->arg[1].n; i++) {
-            int d;
-            dim_wrap(n->arg[1].ints[i], t->ndim, &d, NULL);
-            out[d] = ladd(w, lscale(w, idx[d], -1), lin_const(sym_sub(t->size[d], 1)));
-        }
-        return true;
-    default: return false;
-    }
+    reshape_index(w, t->ndim, t->size, idx, s->ndim, s->size, out);
+    return true;
 }
+const lowering lower_view = { VIEW, .fits = always, .view = reshape_view, .regroups = true };
+const lowering lower_squeeze = { VIEW, .fits = always, .view = reshape_view };
+
+static bool expand_view(walk *w, ir_node *n, const lin *idx, lin *out)
+{
+    const tp_tensor *t = ir_type(n), *s = ir_type(n->arg[0].node);
+    int off = t->ndim - s->ndim;
+    for (int d = 0; d < s->ndim; d++)
+        out[d] = is_spread(s->size[d], t->size[d + off]) ? lin_const(0) : idx[d + off];
+    return true;
+}
+const lowering lower_expand = { VIEW, .fits = always, .view = expand_view };
+
+static bool permute_view(walk *w, ir_node *n, const lin *idx, lin *out)
+{
+    for (int d = 0; d < ir_type(n)->ndim; d++) {
+        int from = 0;
+        dim_wrap(n->arg[1].ints[d], ir_type(n->arg[0].node)->ndim, &from, NULL);
+        out[from] = idx[d];
+    }
+    return true;
+}
+const lowering lower_permute = { VIEW, .fits = always, .view = permute_view };
+
+static bool swap_view(walk *w, ir_node *n, const lin *idx, lin *out, int a, int b)
+{
+    lins_set(out, idx, ir_type(n)->ndim);
+    if (ir_type(n)->ndim < 2)
+        return true;
+    out[a] = idx[b];
+    out[b] = idx[a];
+    return true;
+}
+static bool transpose_view(walk *w, ir_node *n, const lin *idx, lin *out)
+{
+    int nd = ir_type(n)->ndim;
+    return swap_view(w, n, idx, out, dim_arg(n, 1, nd), dim_arg(n, 2, nd));
+}
+static bool t_view(walk *w, ir_node *n, const lin *idx, lin *out) { return swap_view(w, n, idx, out, 0, 1); }
+const lowering lower_transpose = { VIEW, .fits = always, .view = transpose_view };
+const lowering lower_t = { VIEW, .fits = always, .view = t_view, .rewrite = rewrite_there_and_back,
+                           .pass = REWRITE_accumulate };
 
 static bool counts_from_start(symint i) /* or is known to count from the end */
 {
     return !sym_is_expr(i) || sym_known(SYM_ge, i, 0);
 }
 
-bool known_view(const planner *pl, const ir_node *n)
+static const char *place_folds(planner *pl, const ir_node *n, const char **what)
 {
-    if (n->kind != IR_call || n->variant != OPV_fn)
+    if (n->arg[2].kind != VAL_int || !sym_is_expr(n->arg[2].i))
+        return NULL;
+    *what = "a symbolic place is part of the index";
+    return sym_known(SYM_ge, n->arg[2].i, 0) ? NULL : "it may count from the end: the run makes the view";
+}
+
+static bool select_fits(planner *pl, const ir_node *n)
+{
+    return n->arg[2].kind == VAL_int && counts_from_start(n->arg[2].i) &&
+           (!sym_is_expr(n->arg[2].i) || pl->in[n->id].folds);
+}
+static bool select_view(walk *w, ir_node *n, const lin *idx, lin *out)
+{
+    const tp_tensor *s = ir_type(n->arg[0].node);
+    int d = dim_arg(n, 1, s->ndim);
+    symint i = n->arg[2].i;
+    for (int k = 0, j = 0; k < s->ndim; k++)
+        out[k] = k == d ? lin_const(!sym_is_expr(i) && i < 0 ? sym_add(i, s->size[d]) : i) : idx[j++];
+    return true;
+}
+const lowering lower_select = { VIEW, .fits = select_fits, .folds = place_folds, .view = select_view };
+
+static bool slice_fits(planner *pl, const ir_node *n)
+{
+    symint st = int_arg(n, 2, 0), step = int_arg(n, 4, 1);
+    return !sym_is_expr(step) && (!sym_is_expr(st) || (pl->in[n->id].folds && sym_known(SYM_ge, st, 0)));
+}
+static const char *slice_folds(planner *pl, const ir_node *n, const char **what)
+{
+    const char *call = place_folds(pl, n, what);
+    return *what && !call && sym_is_expr(int_arg(n, 4, 1))
+               ? "its step is symbolic, too: the run makes the view"
+               : call;
+}
+static bool slice_view(walk *w, ir_node *n, const lin *idx, lin *out)
+{
+    const tp_tensor *s = ir_type(n->arg[0].node);
+    int d = dim_arg(n, 1, s->ndim);
+    symint start = int_arg(n, 2, 0), step = int_arg(n, 4, 1), len = s->size[d];
+    if (sym_is_expr(step) || (sym_is_expr(start) && !sym_known(SYM_ge, start, 0)))
         return false;
-    switch ((op_id)n->op) {
-    case OP_alias:
-    case OP_detach:
-    case OP_view:
-    case OP_squeeze:
-    case OP_squeeze_dim:
-    case OP_squeeze_dims:
-    case OP_unsqueeze:
-    case OP_expand:
-    case OP_permute:
-    case OP_transpose_int:
-    case OP_t: return true;
-    case OP_repeat:
-    case OP_flip: return pl->in[n->id].folds;
-    case OP_select_int:
-        return n->arg[2].kind == VAL_int && counts_from_start(n->arg[2].i) &&
-               (!sym_is_expr(n->arg[2].i) || pl->in[n->id].folds);
-    case OP_slice_Tensor: {
-        symint st = n->arg[2].kind == VAL_int ? n->arg[2].i : 0,
-               step = n->arg[4].kind == VAL_int ? n->arg[4].i : 1;
-        return !sym_is_expr(step) && (!sym_is_expr(st) || (pl->in[n->id].folds && sym_known(SYM_ge, st, 0)));
+    if (!sym_is_expr(start)) {
+        if (start < 0)
+            start = sym_max(sym_add(start, len), 0);
+        else if (!sym_known(SYM_le, start, len))
+            start = sym_min(start, len);
     }
-    default: return false;
-    }
+    lins_set(out, idx, ir_type(n)->ndim);
+    out[d] = ladd(w, lscale(w, idx[d], step), lin_const(start));
+    return true;
 }
+const lowering lower_slice = { VIEW, .fits = slice_fits, .folds = slice_folds, .view = slice_view };
 
-bool is_fill(const ir_node *n)
+/* ---- no views of memory, but values at another index all the same ---- */
+static bool repeat_view(walk *w, ir_node *n, const lin *idx, lin *out)
 {
-    if (n->kind != IR_call || n->variant != OPV_fn)
+    const tp_tensor *t = ir_type(n), *s = ir_type(n->arg[0].node);
+    int off = t->ndim - s->ndim;
+    for (int d = 0; d < s->ndim; d++)
+        out[d] = is_spread(s->size[d], t->size[d + off]) ? lin_const(0)
+                 : n->arg[1].ints[d + off] == 1          ? idx[d + off]
+                                                         : lrest(w, &idx[d + off], s->size[d]);
+    return true;
+}
+static const char *repeat_folds(planner *pl, const ir_node *n, const char **what)
+{
+    if (n->arg[1].kind != VAL_ints || n->arg[1].n != ir_type(n)->ndim)
+        return NULL;
+    const tp_tensor *s = ir_type(n->arg[0].node);
+    symint len = s->ndim ? s->size[s->ndim - 1] : 1;
+    *what = "a value at another index";
+    if (len != 1 && n->arg[1].ints[n->arg[1].n - 1] != 1 && !sym_known(SYM_ge, len, 16) && !pl->c->portable)
+        return "what is repeated is shorter than a vector";
+    return NULL;
+}
+static void first_in_memory(planner *pl, ir_node *n) /* elements are read more than once */
+{
+    if (pl->in[n->id].folds)
+        operand_in_memory(pl, n->arg[0].node);
+}
+const lowering lower_repeat = { VIEW, .fits = if_folded, .folds = repeat_folds, .view = repeat_view,
+                                .operands = first_in_memory };
+
+static bool flip_view(walk *w, ir_node *n, const lin *idx, lin *out)
+{
+    const tp_tensor *t = ir_type(n);
+    lins_set(out, idx, t->ndim);
+    for (int i = 0; i < n->arg[1].n; i++) {
+        int d;
+        dim_wrap(n->arg[1].ints[i], t->ndim, &d, NULL);
+        out[d] = ladd(w, lscale(w, idx[d], -1), lin_const(sym_sub(t->size[d], 1)));
+    }
+    return true;
+}
+static const char *flip_folds(planner *pl, const ir_node *n, const char **what)
+{
+    const tp_tensor *t = ir_type(n);
+    *what = "a value at another index";
+    for (int i = 0; i < n->arg[1].n; i++)
+        if (dim_arg_of(n->arg[1].ints[i], t->ndim) == t->ndim - 1 && dtype_size((dtype)t->dt) != 4 &&
+            !pl->c->portable)
+            return "only elements of four bytes are turned round in a vector";
+    return NULL;
+}
+const lowering lower_flip = { VIEW, .fits = if_folded, .folds = flip_folds, .view = flip_view };
+
+const lowering lower_split = { .rewrite = rewrite_split, .pass = REWRITE_split };
+const lowering lower_unbind = { .rewrite = rewrite_unbind, .pass = REWRITE_split };
+const lowering lower_roll = { .rewrite = rewrite_roll, .pass = REWRITE_roll };
+
+/* ---- fills ---- */
+static bool fill_constant(const ir_node *n, tp_val *v)
+{
+    int arg = lower_row(n)->arg - 1;
+    if (n->arg[arg].kind == VAL_node || !number_is_ready(&n->arg[arg]))
         return false;
-    switch ((op_id)n->op) {
-    case OP_full:
-    case OP_full_like:
-    case OP_fill_Scalar: return n->arg[1].kind != VAL_node && number_is_ready(&n->arg[1]);
-    case OP_new_full: return n->arg[2].kind != VAL_node && number_is_ready(&n->arg[2]);
-    case OP_scalar_tensor: return n->arg[0].kind != VAL_node && number_is_ready(&n->arg[0]);
-    case OP_zeros:
-    case OP_ones:
-    case OP_zeros_like:
-    case OP_ones_like:
-    case OP_new_zeros:
-    case OP_new_ones: return true;
-    default: return false;
-    }
+    *v = n->arg[arg];
+    return true;
 }
-
-tp_val fill_value(const ir_node *n)
+static bool zeros_constant(const ir_node *n, tp_val *v)
 {
-    switch ((op_id)n->op) {
-    case OP_full:
-    case OP_full_like:
-    case OP_fill_Scalar: return n->arg[1];
-    case OP_new_full: return n->arg[2];
-    case OP_scalar_tensor: return n->arg[0];
-    case OP_ones:
-    case OP_ones_like:
-    case OP_new_ones: return vI(1);
-    default: return vI(0);
-    }
+    *v = vI(0);
+    return true;
 }
-
-bool is_copy(const ir_node *n)
+static bool ones_constant(const ir_node *n, tp_val *v)
 {
-    return n->kind == IR_call && n->variant == OPV_fn && (n->op == OP_clone || n->op == OP_to_dtype) &&
-           n->arg[0].kind == VAL_node;
+    *v = vI(1);
+    return true;
 }
-
-bool is_tri(const ir_node *n)
+/* Is every element the same number? */
+bool fill_value(const ir_node *n, tp_val *v)
 {
-    return n->kind == IR_call && n->variant == OPV_fn && (n->op == OP_tril || n->op == OP_triu) &&
-           ir_type(n)->ndim >= 2 && n->arg[1].kind == VAL_int;
+    const lowering *l = lower_row(n);
+    return l->constant && l->constant(n, v);
 }
+static bool fill_fits(planner *pl, const ir_node *n)
+{
+    tp_val v;
+    return fill_value(n, &v);
+}
+static vir_ref fill_at(walk *w, ir_node *n, const lin *idx)
+{
+    tp_val v;
+    if (w->dry || !fill_value(n, &v))
+        return 0;
+    return number_now(w, &v, (dtype)ir_type(n)->dt);
+}
+#define FILL .fits = fill_fits, .value = fill_at, .cheap = true
+const lowering lower_full = { FILL, .constant = fill_constant, .arg = 1 + 1 };
+const lowering lower_new_full = { FILL, .constant = fill_constant, .arg = 2 + 1 };
+const lowering lower_scalar_tensor = { FILL, .constant = fill_constant, .arg = 0 + 1 };
+const lowering lower_zeros = { FILL, .constant = zeros_constant };
+const lowering lower_ones = { FILL, .constant = ones_constant };
 
 bool is_arange(const ir_node *n)
 {
-    if (n->kind != IR_call || n->variant != OPV_fn || !dtype_is_int((dtype)ir_type(n)->dt))
-        return false;
-    if (n->op == OP_arange)
-        return true;
-    return n->op == OP_arange_start && n->arg[0].kind == VAL_int;
+    const lowering *l = lower_row(n);
+    return l->arange && dtype_is_int((dtype)ir_type(n)->dt) &&
+           (!l->arg || n->arg[l->arg - 1].kind == VAL_int);
 }
-
-bool is_cat(const ir_node *n)
+symint arange_first(const ir_node *n) { return lower_row(n)->arg ? n->arg[lower_row(n)->arg - 1].i : 0; }
+static bool arange_fits(planner *pl, const ir_node *n) { return is_arange(n); }
+static vir_ref arange_at(walk *w, ir_node *n, const lin *idx)
 {
-    if (n->kind != IR_call || n->variant != OPV_fn || n->op != OP_cat || n->arg[0].kind != VAL_nodes ||
-        n->arg[0].n > MAX_PARTS)
+    lin i = idx[0];
+    if (arange_first(n) != 0)
+        i = ladd(w, i, lin_const(arange_first(n)));
+    use_raw(w, &i);
+    return w->dry ? 0 : loop_convert(w->k, emit_lin(w, &i), DT_i64, (dtype)ir_type(n)->dt);
+}
+#define ARANGE .fits = arange_fits, .value = arange_at, .cheap = true, .arange = true
+const lowering lower_arange = { ARANGE };
+const lowering lower_arange_start = { ARANGE, .arg = 0 + 1 };
+
+/* ---- copies and triangles ---- */
+bool is_copy(const ir_node *n) { return lower_row(n)->copies && n->arg[0].kind == VAL_node; }
+static bool copy_fits(planner *pl, const ir_node *n) { return is_copy(n); }
+static vir_ref copy_at(walk *w, ir_node *n, const lin *idx)
+{
+    ir_node *a = n->arg[0].node;
+    const tp_tensor *t = ir_type(n);
+    vir_ref v = eval(w, a, idx);
+    if (w->dry)
+        return 0;
+    v = loop_convert(w->k, v, (dtype)ir_type(a)->dt, (dtype)t->dt);
+    if (ir_type(a)->dt != t->dt)
+        v = vir_narrow(w->k, loop_mem((dtype)t->dt), v); /* the program asks for the rounding */
+    return TP_LIKELY(fault_state == 0) ? v : plant(w, n, v);
+}
+static const ir_node *copy_band(const ir_node *n, bool *flip)
+{
+    return ir_type(n)->dt == DT_bool ? operand(n, 0) : NULL;
+}
+#define COPY .fits = copy_fits, .value = copy_at, .cheap = true, .copies = true
+const lowering lower_clone = { COPY };
+const lowering lower_to_copy = { COPY, .same_band = copy_band };
+
+static bool tri_fits(planner *pl, const ir_node *n)
+{
+    return ir_type(n)->ndim >= 2 && n->arg[1].kind == VAL_int;
+}
+static vir_ref tri_at(walk *w, ir_node *n, const lin *idx)
+{
+    const tp_tensor *t = ir_type(n);
+    lin r = idx[t->ndim - 2], c = idx[t->ndim - 1];
+    vir *k = w->k;
+    use_raw(w, &r);
+    use_raw(w, &c);
+    vir_ref v = eval(w, n->arg[0].node, idx);
+    if (w->dry)
+        return 0;
+    vir_ref d = vir_sub(k, emit_lin(w, &c), emit_lin(w, &r)), lim = emit_int(w, n->arg[1].i);
+    vir_ref keep = lower_row(n) == &lower_tril ? vir_le(k, d, lim) : vir_ge(k, d, lim);
+    return vir_select(k, keep, v, number(k, &vI(0), (dtype)t->dt));
+}
+static bool tri_band(const ir_node *n, band *b)
+{
+    const ir_node *ones = operand(n, 0);
+    tp_val one;
+    if (!tri_fits(NULL, n) || !ones || !fill_value(ones, &one) || ir_type(n)->ndim != 2)
         return false;
-    for (int i = 0; i < n->arg[0].n; i++)
-        if (!n->arg[0].nodes[i] || ir_type(n->arg[0].nodes[i])->ndim != ir_type(n)->ndim ||
-            ir_type(n->arg[0].nodes[i])->dt != ir_type(n)->dt)
+    symint diag = n->arg[1].i;
+    if (!is_known_number(&one) || val_as_f(&one) == 0 || sym_is_expr(diag) || diag < -INT32_MAX ||
+        diag > INT32_MAX)
+        return false;
+    *b = (band){ lower_row(n) == &lower_tril, diag };
+    return true;
+}
+const lowering lower_tril = { .fits = tri_fits, .value = tri_at, .band = tri_band };
+const lowering lower_triu = { .fits = tri_fits, .value = tri_at, .band = tri_band };
+
+/* ---- cat ---- */
+static bool cat_fits(planner *pl, const ir_node *n)
+{
+    const tp_val *v = &n->arg[0];
+    if (v->kind != VAL_nodes || v->n > MAX_PARTS)
+        return false;
+    for (int i = 0; i < v->n; i++)
+        if (!v->nodes[i] || ir_type(v->nodes[i])->ndim != ir_type(n)->ndim ||
+            ir_type(v->nodes[i])->dt != ir_type(n)->dt)
             return false;
     return true;
 }
-
 /* A choice of so many for each element costs more than memory does: it is written for itself, a copy an operand. */
-bool is_long_cat(const ir_node *n) { return is_cat(n) && n->arg[0].n > 6; }
-
-bool is_pad(const ir_node *n)
+static bool is_long_cat(const ir_node *n) { return cat_fits(NULL, n) && n->arg[0].n > 6; }
+static void cat_operands(planner *pl, ir_node *n)
 {
-    return n->kind == IR_call && n->variant == OPV_fn && n->op == OP_constant_pad_nd &&
-           is_known_number(&n->arg[2]);
+    if (is_long_cat(n))
+        pl->in[n->id].sched = true;
 }
+static int cat_dim(const ir_node *n) { return dim_arg(n, 1, ir_type(n)->ndim); }
+static int cat_count(const ir_node *n) { return cat_fits(NULL, n) ? n->arg[0].n : 0; }
+static symint cat_size(const ir_node *n, int i) { return ir_type(n->arg[0].nodes[i])->size[cat_dim(n)]; }
+static const lower_parts cat_parts = { cat_count, cat_dim, cat_size };
 
-static bool mirrors(const ir_node *n)
+static vir_ref cat_part(walk *w, ir_node *n, const lin *idx) /* of the kernel that writes one operand */
 {
-    return n->op == OP_reflection_pad1d || n->op == OP_reflection_pad2d || n->op == OP_reflection_pad3d;
+    int d = cat_dim(n), part = w->g->part - 1;
+    lin sub[TP_MAX_DIMS];
+    memcpy(sub, idx, sizeof *sub * ir_type(n)->ndim);
+    sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, part_at(n, part))));
+    return eval(w, n->arg[0].nodes[part], sub);
 }
-
-bool is_mirror(const ir_node *n) /* a pad of what lies at the edge, outwards only */
+static vir_ref cat_at(walk *w, ir_node *n, const lin *idx)
 {
-    if (n->kind != IR_call || n->variant != OPV_fn || n->arg[0].kind != VAL_node ||
-        (!mirrors(n) && n->op != OP_replication_pad1d && n->op != OP_replication_pad2d &&
-         n->op != OP_replication_pad3d) ||
-        n->arg[1].kind != VAL_ints)
-        return false;
-    for (int i = 0; i < n->arg[1].n; i++)
-        if (sym_is_expr(n->arg[1].ints[i]) || n->arg[1].ints[i] < 0)
-            return false;
-    return true;
-}
-
-bool is_scatter(const ir_node *n) /* slices written into a value */
-{
-    if (n->kind != IR_call || n->variant != OPV_fn)
-        return false;
-    if (n->op == OP_select_scatter || n->op == OP_select_backward)
-        return n->arg[3].kind == VAL_int && counts_from_start(n->arg[3].i);
-    if (n->op != OP_slice_scatter && n->op != OP_slice_backward)
-        return false;
-    symint step = int_arg(n, 5, 1), start = int_arg(n, 3, 0);
-    return step == 1 && !sym_is_expr(start);
-}
-
-/* Values that are written in parts, a kernel each, so that no element asks which one it belongs to: the operands of a cat, and
- * what a mirroring pad has left of, in and right of the image. */
-int part_dim(const ir_node *n)
-{
-    return n->op == OP_cat ? dim_arg(n, 1, ir_type(n)->ndim) : ir_type(n)->ndim - 1;
-}
-
-int part_count(const ir_node *n)
-{
-    return is_cat(n) ? n->arg[0].n : is_mirror(n) && (n->arg[1].ints[0] || n->arg[1].ints[1]) ? 3 : 0;
-}
-
-symint part_size(const ir_node *n, int i)
-{
-    if (n->op == OP_cat)
-        return ir_type(n->arg[0].nodes[i])->size[part_dim(n)];
-    return i == 1 ? ir_type(n->arg[0].node)->size[part_dim(n)] : n->arg[1].ints[i / 2];
-}
-
-symint part_at(const ir_node *n, int i)
-{
+    const tp_tensor *t = ir_type(n);
+    int d = cat_dim(n);
     symint at = 0;
-    for (int k = 0; k < i; k++)
-        at = sym_add(at, part_size(n, k));
-    return at;
+    vir *k = w->k;
+    vir_ref v = 0, pos = 0;
+    if (n == w->self && w->g->part)
+        return cat_part(w, n, idx);
+    use_raw(w, &idx[d]);
+    if (!w->dry)
+        pos = emit_lin(w, &idx[d]);
+    for (int i = 0; i < n->arg[0].n; i++) {
+        ir_node *a = n->arg[0].nodes[i];
+        symint end = sym_add(at, ir_type(a)->size[d]);
+        lin sub[TP_MAX_DIMS];
+        memcpy(sub, idx, sizeof *sub * t->ndim);
+        sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, at)));
+        vir_ref m = 0;
+        if (!w->dry) {
+            m = vir_lt(k, pos, emit_int(w, end));
+            if (i)
+                m = vir_and(k, m, vir_ge(k, pos, emit_int(w, at)));
+        }
+        vir_ref x = under_mask(w, m, a, sub);
+        if (w->fail)
+            return 0;
+        if (!w->dry)
+            v = v ? vir_select(k, m, x, v) : x;
+        at = end;
+    }
+    return v;
 }
+const lowering lower_cat = {
+    .fits = cat_fits, .value = cat_at, .operands = cat_operands, .apart = is_long_cat, .parts = &cat_parts
+};
 
+/* ---- pads ---- */
+static bool pad_fits(planner *pl, const ir_node *n) { return is_known_number(&n->arg[2]); }
+static vir_ref pad_at(walk *w, ir_node *n, const lin *idx)
+{
+    ir_node *a = n->arg[0].node;
+    const tp_tensor *t = ir_type(n), *s = ir_type(a);
+    lin sub[TP_MAX_DIMS];
+    vir *k = w->k;
+    vir_ref m = 0;
+    for (int d = 0; d < t->ndim; d++) {
+        int q = (t->ndim - 1 - d) * 2;
+        symint lo = q < n->arg[1].n ? n->arg[1].ints[q] : 0,
+               hi = q + 1 < n->arg[1].n ? n->arg[1].ints[q + 1] : 0;
+        sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, lo)));
+        if (lo == 0 && hi == 0)
+            continue;
+        use_raw(w, &sub[d]);
+        if (!w->dry) {
+            vir_ref p = emit_lin(w, &sub[d]);
+            vir_ref in = vir_and(k, vir_ge(k, p, vir_int(k, 0)), vir_lt(k, p, emit_int(w, s->size[d])));
+            m = m ? vir_and(k, m, in) : in;
+        }
+    }
+    vir_ref v = m || w->dry ? under_mask(w, m, a, sub) : eval(w, a, sub);
+    if (w->dry || !m)
+        return v;
+    return vir_select(k, m, v, number(k, &n->arg[2], (dtype)t->dt));
+}
+const lowering lower_constant_pad = { .fits = pad_fits, .value = pad_at };
+
+static const char *mirror_folds(planner *pl, const ir_node *n, const char **what)
+{
+    if (n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_ints)
+        return NULL;
+    for (int i = 0; i < n->arg[1].n; i++) /* outwards only */
+        if (sym_is_expr(n->arg[1].ints[i]) || n->arg[1].ints[i] < 0)
+            return NULL;
+    *what = "a value at another index";
+    return ir_type(n)->stride[ir_type(n)->ndim - 1] != 1 ? "channels are mirrored one by one" : NULL;
+}
+static int mirror_dim(const ir_node *n) { return ir_type(n)->ndim - 1; }
+static int mirror_count(const ir_node *n)
+{
+    const char *what = NULL;
+    mirror_folds(NULL, n, &what);
+    return what && (n->arg[1].ints[0] || n->arg[1].ints[1]) ? 3 : 0;
+}
+static symint mirror_size(const ir_node *n, int i)
+{
+    return i == 1 ? ir_type(n->arg[0].node)->size[mirror_dim(n)] : n->arg[1].ints[i / 2];
+}
+static const lower_parts mirror_parts = { mirror_count, mirror_dim, mirror_size };
+static bool mirror_apart(const ir_node *n) { return mirror_count(n) > 0; }
+static void mirror_operands(planner *pl, ir_node *n)
+{
+    if (pl->in[n->id].folds && mirror_apart(n))
+        pl->in[n->id].sched = true;
+}
 /* A mirrored or repeated edge: rows are found by arithmetic on the index, and so are columns outside of parts. */
-__attribute__((noinline)) vir_ref eval_mirror(walk *w, ir_node *n, const lin *idx)
+static vir_ref eval_mirror(walk *w, ir_node *n, const lin *idx)
 {
     ir_node *a = n->arg[0].node;
     const tp_tensor *s = ir_type(a);
-    bool reflect = mirrors(n);
+    bool reflect = lower_row(n) == &lower_reflection_pad;
     int part = n == w->self ? w->g->part : 0;
     vir *k = w->k;
     lin sub[TP_MAX_DIMS];
@@ -283,126 +478,19 @@ __attribute__((noinline)) vir_ref eval_mirror(walk *w, ir_node *n, const lin *id
     }
     return eval(w, a, sub);
 }
+#define MIRROR                                                                                       \
+    .folds = mirror_folds, .value = eval_mirror, .operands = mirror_operands, .apart = mirror_apart, \
+    .parts = &mirror_parts
+const lowering lower_reflection_pad = { MIRROR };
+const lowering lower_replication_pad = { MIRROR };
 
-__attribute__((noinline)) vir_ref eval_special(walk *w, ir_node *n, const lin *idx)
+/* ---- slices written into a value; their arguments lie alike in select_backward and slice_backward: into zeros ---- */
+static vir_ref written_at(walk *w, ir_node *n, const lin *idx, ir_node *base, ir_node *src, const lin *sub,
+                          symint lo, symint hi)
 {
     const tp_tensor *t = ir_type(n);
-    vir *k = w->k;
-    if (is_fill(n)) {
-        if (w->dry)
-            return 0;
-        tp_val v = fill_value(n);
-        return number_now(w, &v, (dtype)t->dt);
-    }
-    if (is_copy(n)) {
-        ir_node *a = n->arg[0].node;
-        vir_ref v = eval(w, a, idx);
-        if (w->dry)
-            return 0;
-        v = loop_convert(k, v, (dtype)ir_type(a)->dt, (dtype)t->dt);
-        if (ir_type(a)->dt != t->dt)
-            v = vir_narrow(k, loop_mem((dtype)t->dt), v); /* the program asks for the rounding */
-        return TP_LIKELY(fault_state == 0) ? v : plant(w, n, v);
-    }
-    if (is_arange(n)) {
-        lin i = idx[0];
-        if (n->op == OP_arange_start)
-            i = ladd(w, i, lin_const(n->arg[0].i));
-        use_raw(w, &i);
-        return w->dry ? 0 : loop_convert(k, emit_lin(w, &i), DT_i64, (dtype)t->dt);
-    }
-    if (is_tri(n)) {
-        lin r = idx[t->ndim - 2], c = idx[t->ndim - 1];
-        use_raw(w, &r);
-        use_raw(w, &c);
-        vir_ref v = eval(w, n->arg[0].node, idx);
-        if (w->dry)
-            return 0;
-        vir_ref d = vir_sub(k, emit_lin(w, &c), emit_lin(w, &r)), lim = emit_int(w, n->arg[1].i);
-        vir_ref keep = n->op == OP_tril ? vir_le(k, d, lim) : vir_ge(k, d, lim);
-        return vir_select(k, keep, v, number(k, &vI(0), (dtype)t->dt));
-    }
-    if (is_cat(n) && n == w->self && w->g->part) {
-        int d = dim_arg(n, 1, t->ndim);
-        lin sub[TP_MAX_DIMS];
-        memcpy(sub, idx, sizeof *sub * t->ndim);
-        sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, part_at(n, w->g->part - 1))));
-        return eval(w, n->arg[0].nodes[w->g->part - 1], sub);
-    }
-    if (is_cat(n)) {
-        int d = dim_arg(n, 1, t->ndim);
-        symint at = 0;
-        vir_ref v = 0, pos = 0;
-        use_raw(w, &idx[d]);
-        if (!w->dry)
-            pos = emit_lin(w, &idx[d]);
-        for (int i = 0; i < n->arg[0].n; i++) {
-            ir_node *a = n->arg[0].nodes[i];
-            symint end = sym_add(at, ir_type(a)->size[d]);
-            lin sub[TP_MAX_DIMS];
-            memcpy(sub, idx, sizeof *sub * t->ndim);
-            sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, at)));
-            vir_ref m = 0;
-            if (!w->dry) {
-                m = vir_lt(k, pos, emit_int(w, end));
-                if (i)
-                    m = vir_and(k, m, vir_ge(k, pos, emit_int(w, at)));
-            }
-            vir_ref x = under_mask(w, m, a, sub);
-            if (w->fail)
-                return 0;
-            if (!w->dry)
-                v = v ? vir_select(k, m, x, v) : x;
-            at = end;
-        }
-        return v;
-    }
-    if (is_pad(n)) {
-        ir_node *a = n->arg[0].node;
-        const tp_tensor *s = ir_type(a);
-        lin sub[TP_MAX_DIMS];
-        vir_ref m = 0;
-        for (int d = 0; d < t->ndim; d++) {
-            int q = (t->ndim - 1 - d) * 2;
-            symint lo = q < n->arg[1].n ? n->arg[1].ints[q] : 0,
-                   hi = q + 1 < n->arg[1].n ? n->arg[1].ints[q + 1] : 0;
-            sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, lo)));
-            if (lo == 0 && hi == 0)
-                continue;
-            use_raw(w, &sub[d]);
-            if (!w->dry) {
-                vir_ref p = emit_lin(w, &sub[d]);
-                vir_ref in = vir_and(k, vir_ge(k, p, vir_int(k, 0)), vir_lt(k, p, emit_int(w, s->size[d])));
-                m = m ? vir_and(k, m, in) : in;
-            }
-        }
-        vir_ref v = m || w->dry ? under_mask(w, m, a, sub) : eval(w, a, sub);
-        if (w->dry || !m)
-            return v;
-        return vir_select(k, m, v, number(k, &n->arg[2], (dtype)t->dt));
-    }
-    /* slice_scatter, select_scatter; their arguments lie alike in slice_backward, select_backward: into zeros */
-    bool zeros = n->op == OP_select_backward || n->op == OP_slice_backward;
-    ir_node *base = zeros ? NULL : n->arg[0].node, *src = n->arg[zeros ? 0 : 1].node;
     int d = dim_arg(n, 2, t->ndim);
-    lin sub[TP_MAX_DIMS];
-    symint lo, hi;
-    if (n->op == OP_select_scatter || n->op == OP_select_backward) {
-        lo = n->arg[3].i;
-        if (!sym_is_expr(lo) && lo < 0)
-            lo = sym_add(lo, t->size[d]);
-        hi = sym_add(lo, 1);
-        for (int i = 0, j = 0; i < t->ndim; i++)
-            if (i != d)
-                sub[j++] = idx[i];
-    } else {
-        lo = int_arg(n, 3, 0);
-        if (lo < 0)
-            lo = sym_max(sym_add(lo, t->size[d]), 0);
-        hi = sym_add(lo, ir_type(src)->size[d]);
-        memcpy(sub, idx, sizeof *sub * t->ndim);
-        sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, lo)));
-    }
+    vir *k = w->k;
     use_raw(w, &idx[d]);
     vir_ref m = 0;
     if (!w->dry) {
@@ -418,11 +506,67 @@ __attribute__((noinline)) vir_ref eval_special(walk *w, ir_node *n, const lin *i
     return w->dry ? 0 : vir_select(k, m, s, b);
 }
 
-__attribute__((noinline)) vir_ref eval_view(walk *w, ir_node *n, const lin *idx)
+static bool selected_fits(planner *pl, const ir_node *n)
 {
-    lin sub[TP_MAX_DIMS];
-    if (view_index(w, n, idx, sub))
-        return eval(w, n->arg[0].node, sub);
-    w->fail = true;
-    return 0;
+    return n->arg[3].kind == VAL_int && counts_from_start(n->arg[3].i);
 }
+static vir_ref selected_at(walk *w, ir_node *n, const lin *idx, ir_node *base, ir_node *src)
+{
+    const tp_tensor *t = ir_type(n);
+    int d = dim_arg(n, 2, t->ndim);
+    symint lo = n->arg[3].i;
+    lin sub[TP_MAX_DIMS];
+    if (!sym_is_expr(lo) && lo < 0)
+        lo = sym_add(lo, t->size[d]);
+    for (int i = 0, j = 0; i < t->ndim; i++)
+        if (i != d)
+            sub[j++] = idx[i];
+    return written_at(w, n, idx, base, src, sub, lo, sym_add(lo, 1));
+}
+static vir_ref select_scatter_at(walk *w, ir_node *n, const lin *idx)
+{
+    return selected_at(w, n, idx, n->arg[0].node, n->arg[1].node);
+}
+static vir_ref select_backward_at(walk *w, ir_node *n, const lin *idx)
+{
+    return selected_at(w, n, idx, NULL, n->arg[0].node);
+}
+
+static bool sliced_fits(planner *pl, const ir_node *n)
+{
+    return int_arg(n, 5, 1) == 1 && !sym_is_expr(int_arg(n, 3, 0));
+}
+static vir_ref sliced_at(walk *w, ir_node *n, const lin *idx, ir_node *base, ir_node *src)
+{
+    const tp_tensor *t = ir_type(n);
+    int d = dim_arg(n, 2, t->ndim);
+    symint lo = int_arg(n, 3, 0);
+    lin sub[TP_MAX_DIMS];
+    if (lo < 0)
+        lo = sym_max(sym_add(lo, t->size[d]), 0);
+    memcpy(sub, idx, sizeof *sub * t->ndim);
+    sub[d] = ladd(w, idx[d], lin_const(sym_sub(0, lo)));
+    return written_at(w, n, idx, base, src, sub, lo, sym_add(lo, ir_type(src)->size[d]));
+}
+static vir_ref slice_scatter_at(walk *w, ir_node *n, const lin *idx)
+{
+    return sliced_at(w, n, idx, n->arg[0].node, n->arg[1].node);
+}
+static vir_ref slice_backward_at(walk *w, ir_node *n, const lin *idx)
+{
+    return sliced_at(w, n, idx, NULL, n->arg[0].node);
+}
+
+static void zeros_operands(planner *pl, ir_node *n) /* else it would be computed for the zeros too */
+{
+    if (n->nuse <= 1 && is_inline(pl, n))
+        operand_in_memory(pl, n->arg[0].node);
+}
+const lowering lower_select_scatter = { .fits = selected_fits, .value = select_scatter_at };
+const lowering lower_select_backward = { .fits = selected_fits,
+                                         .value = select_backward_at,
+                                         .operands = zeros_operands };
+const lowering lower_slice_scatter = { .fits = sliced_fits, .value = slice_scatter_at };
+const lowering lower_slice_backward = { .fits = sliced_fits,
+                                        .value = slice_backward_at,
+                                        .operands = zeros_operands };

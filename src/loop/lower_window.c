@@ -50,7 +50,7 @@ static bool whole_blocks(const tp_tensor *x, const tp_tensor *y, int64_t *k)
 }
 
 /* Enlarging by whole factors, as floats compute the places: none are given, or they say the same. */
-bool enlarges(const ir_node *n, const tp_tensor *x, const tp_tensor *y, int scales, int64_t *k)
+static bool enlarges(const ir_node *n, const tp_tensor *x, const tp_tensor *y, int scales, int64_t *k)
 {
     if (n->arg[0].kind != VAL_node || !whole_blocks(x, y, k))
         return false;
@@ -61,7 +61,7 @@ bool enlarges(const ir_node *n, const tp_tensor *x, const tp_tensor *y, int scal
 }
 
 /* Windows of max pooling side by side that fill the image. */
-bool tiles_image(const ir_node *n, int64_t *k)
+static bool tiles_image(const ir_node *n, int64_t *k)
 {
     static const int64_t one[2] = { 1, 1 };
     int64_t win[2], step[2], pad[2], gap[2];
@@ -73,9 +73,9 @@ bool tiles_image(const ir_node *n, int64_t *k)
            ir_type(n->arg[1].node)->stride[ir_type(n)->ndim - 1] == 1;
 }
 
-__attribute__((noinline)) vir_ref eval_spread(walk *w, ir_node *n, const lin *idx)
+static vir_ref eval_spread(walk *w, ir_node *n, const lin *idx)
 {
-    bool pool = n->op == OP__max_pool2d_offsets_backward;
+    bool pool = lower_row(n) == &lower_max_pool2d_offsets_backward;
     ir_node *x = n->arg[0].node;
     int nd = ir_type(n)->ndim;
     int64_t k[2];
@@ -167,15 +167,16 @@ static vir_ref window_count(walk *w, const ir_node *n, const windows *p, const l
     return count;
 }
 
-__attribute__((noinline)) vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
+static vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
 {
     ir_node *x = n->arg[0].node;
-    bool max = n->op == OP_max_pool2d;
+    const lowering *l = lower_row(n);
+    bool max = l == &lower_max_pool2d;
     int nd = ir_type(n)->ndim;
     windows p = { .gap = { 1, 1 } };
     lin at[TP_MAX_DIMS];
     vir_ref v = 0;
-    if (n->op == OP_upsample_nearest2d_backward) {
+    if (l == &lower_upsample_nearest2d_backward) {
         whole_blocks(ir_type(n), ir_type(x), p.k);
         memcpy(p.step, p.k, sizeof p.k);
     } else
@@ -198,7 +199,71 @@ __attribute__((noinline)) vir_ref eval_pool(walk *w, ir_node *n, const lin *idx)
             e = vir_select(w->k, in, e, vir_flt(w->k, VT_f32, max ? -HUGE_VAL : 0));
         v = !v ? e : max ? vir_max(w->k, v, e) : vir_add(w->k, v, e);
     }
-    if (w->dry || w->fail || n->op != OP_avg_pool2d)
+    if (w->dry || w->fail || l != &lower_avg_pool2d)
         return v;
     return vir_div(w->k, v, window_count(w, n, &p, &idx[nd - 2]));
 }
+
+/* ---- which of them are computed where they are used ---- */
+static const char *max_folds(planner *pl, const ir_node *n, const char **what)
+{
+    *what =
+        "windows are read where their maxima are used"; /* made of max_pool2d_with_indices, see rewrite_pool */
+    return NULL;
+}
+static const char *avg_folds(planner *pl, const ir_node *n, const char **what)
+{
+    windows p;
+    if (n->arg[0].kind != VAL_node)
+        return NULL;
+    *what = "windows are read where their means are used";
+    return n->arg[6].kind == VAL_int && (sym_is_expr(n->arg[6].i) || n->arg[6].i <= 0)
+               ? "its divisor is not a number yet"
+               : windows_of(n->arg, false, ir_type(n->arg[0].node), &p);
+}
+static void pool_operands(planner *pl, ir_node *n)
+{
+    windows p;
+    if (pl->in[n->id].folds &&
+        !windows_of(n->arg, lower_row(n) == &lower_max_pool2d, ir_type(n->arg[0].node), &p) &&
+        (p.k[0] * p.k[1] > 4 || p.step[0] < p.k[0] || p.step[1] < p.k[1])) /* else computed once */
+        operand_in_memory(pl, n->arg[0].node);
+}
+const lowering lower_max_pool2d = { .folds = max_folds, .value = eval_pool, .operands = pool_operands };
+const lowering lower_avg_pool2d = { .folds = avg_folds, .value = eval_pool, .operands = pool_operands };
+const lowering lower_max_pool2d_with_indices = { .rewrite = rewrite_pool, .pass = REWRITE_pool };
+
+static const char *enlarge_folds(planner *pl, const ir_node *n, const char **what)
+{
+    int64_t k[2];
+    *what = "each element is read for several places";
+    return enlarges(n, n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL, ir_type(n), 2, k)
+               ? NULL
+               : "places are not those of whole blocks";
+}
+static const char *enlarge_back_folds(planner *pl, const ir_node *n, const char **what)
+{
+    const tp_tensor *o = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
+    int64_t k[2];
+    *what = "elements that came of one are summed where the sum is used";
+    return !o || !enlarges(n, ir_type(n), o, 3, k) || k[1] > 2 ? "places are not those of whole blocks"
+                                                               : NULL;
+}
+static const char *offsets_folds(planner *pl, const ir_node *n, const char **what)
+{
+    int64_t k[2];
+    *what = "each gradient is read for the places of its window";
+    return tiles_image(n, k) ? NULL : "windows do not fill the image in blocks of two or four";
+}
+static void spread_operands(planner *pl, ir_node *n)
+{
+    for (int i = 0; pl->in[n->id].folds && i < 1 + (lower_row(n) == &lower_max_pool2d_offsets_backward); i++)
+        operand_in_memory(pl, n->arg[i].node);
+}
+const lowering lower_upsample_nearest2d = { .folds = enlarge_folds,
+                                            .value = eval_spread,
+                                            .operands = spread_operands };
+const lowering lower_upsample_nearest2d_backward = { .folds = enlarge_back_folds, .value = eval_pool };
+const lowering lower_max_pool2d_offsets_backward = { .folds = offsets_folds,
+                                                     .value = eval_spread,
+                                                     .operands = spread_operands };

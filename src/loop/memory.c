@@ -34,8 +34,8 @@ int slot_of(planner *pl, ir_node *n)
             int base = slot_of(pl, n->arg[0].node);
             return slot_add(pl, SLOT_view, n, base);
         }
-        if (f->product && n->op == OP_addmm && ir_type(n->arg[0].node)->ndim == 2) {
-            int over = slot_of(pl, n->arg[0].node), s = slot_add(pl, SLOT_extern, n, -1);
+        if (f->product && lower_row(n)->adds_to && lower_row(n)->adds_to(n)) {
+            int over = slot_of(pl, lower_row(n)->adds_to(n)), s = slot_add(pl, SLOT_extern, n, -1);
             pl->p->slot.at[s].over = over + 1;
             return s;
         }

@@ -38,7 +38,7 @@ static reach reach_of(planner *pl, const group *g, ir_node *n)
     while (r.stack.n) {
         ir_node *x = vec_pop(&r.stack);
         r.dear |= is_dear(x);
-        if (!is_fill(x)) /* full_like(y, 1) looks at the sizes of y alone */
+        if (!lower_row(x)->constant) /* full_like(y, 1) looks at the sizes of y alone */
             ir_each_operand(x, reach_operand, &r);
     }
     vec_free(&r.stack);

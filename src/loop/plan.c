@@ -24,14 +24,10 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     if (TP_UNLIKELY(fault_state != 0) && !plant_carriers(c, p->g))
         goto done;
     int64_t t0 = clock_ns();
-    accumulate_products(c, p->g);
-    split_into_slices(c, p->g);
-    roll_into_cat(c, p->g);
-    pools_alone(c, p->g);
+    if (!loop_rewrite(c, p->g, 0, REWRITE_extreme))
+        goto done;
     ev_metrics_part(EVP_post_passes, clock_ns() - t0);
-    extremes_apart(c, p->g);
-    scans_apart(c, p->g);
-    if (!reduce_by_parts(c, p->g))
+    if (!loop_rewrite(c, p->g, REWRITE_extreme, REWRITE_COUNT))
         goto done;
     ir_renumber(p->g);
     pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));

@@ -56,11 +56,14 @@ bool refuses_tiles(planner *pl, const ir_node *n)
     return true;
 }
 
+/* Does it only reserve a stretch of a random sequence? */
+bool reserves(const group *g) { return g->ext && lower_row(g->ext)->reserves; }
+
 void write_call(planner *pl, const group *g, bool own)
 {
     loop_step s = { .kind = STEP_extern,
                     .product = own,
-                    .plain = has_tiles(g->ext) && refuses_tiles(pl, g->ext),
+                    .plain = lower_row(g->ext)->tiles && refuses_tiles(pl, g->ext),
                     .node = g->ext,
                     .slot = slot_of(pl, g->ext),
                     .nslot = 1 };
