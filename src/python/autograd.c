@@ -792,7 +792,14 @@ static int set_requires(PyObject *o, PyObject *v)
     }
     return 0;
 }
-static int set_requires_grad(PyObject *o, PyObject *v, void *x) { return set_requires(o, v); }
+static int set_requires_grad(PyObject *o, PyObject *v, void *x)
+{
+    if (v == Py_True && !ag_is_leaf(py_tensor(o))) { /* requires_grad_() takes it for said already */
+        PyErr_SetString(PyExc_RuntimeError, "you can only change requires_grad flags of leaf variables.");
+        return -1;
+    }
+    return set_requires(o, v);
+}
 
 static PyObject *m_requires_grad_(PyObject *o, PyObject *args, PyObject *kw)
 {

@@ -880,6 +880,33 @@ static PyObject *write_out(const op_row *r, PyObject *given, tp_val *out) /* out
     return ok ? Py_NewRef(given) : py_raise(&err);
 }
 
+static bool val_wants_grad(const tp_val *v)
+{
+    bool grad = v->kind == VAL_tensor && ag_requires_grad(v->t);
+    for (int k = 0; v->kind == VAL_tensors && !grad && k < v->n; k++)
+        grad = v->ts[k] && ag_requires_grad(v->ts[k]);
+    return grad;
+}
+
+/* A gradient would be needed of a call with out=, which records none. Rows that never have one may write anywhere. */
+static bool out_wants_grad(const op_row *r, const parse *p, PyObject *given)
+{
+    bool takes = false, seq = PyTuple_Check(given) || PyList_Check(given);
+    if (!CX->grad_mode || (r->flags & OPF_NODIFF))
+        return false;
+    for (int i = 0; i < r->schema.nparam; i++) {
+        takes |= p->val[i].kind == VAL_tensor || p->val[i].kind == VAL_tensors;
+        if (val_wants_grad(&p->val[i]))
+            return true;
+    }
+    for (Py_ssize_t k = 0; takes && k < (seq ? PySequence_Fast_GET_SIZE(given) : 1); k++) {
+        PyObject *o = seq ? PySequence_Fast_GET_ITEM(given, k) : given;
+        if (py_is_tensor(o) && ag_requires_grad(py_tensor(o)))
+            return true;
+    }
+    return false;
+}
+
 /* The tensor given by out= when the kernel may write there itself: no gradient is wanted, nothing is recorded. */
 static tp_tensor *into_of(const op_row *r, const parse *p, PyObject *given)
 {
@@ -887,12 +914,8 @@ static tp_tensor *into_of(const op_row *r, const parse *p, PyObject *given)
         return NULL;
     tp_tensor *t = py_tensor(given);
     bool grad = ag_requires_grad(t);
-    for (int i = 0; CX->grad_mode && !grad && i < r->schema.nparam; i++) {
-        const tp_val *v = &p->val[i];
-        grad = v->kind == VAL_tensor && ag_requires_grad(v->t);
-        for (int k = 0; v->kind == VAL_tensors && !grad && k < v->n; k++)
-            grad = v->ts[k] && ag_requires_grad(v->ts[k]);
-    }
+    for (int i = 0; CX->grad_mode && !grad && i < r->schema.nparam; i++)
+        grad = val_wants_grad(&p->val[i]);
     return grad || tensor_is_fake(t) ? NULL : t;
 }
 
@@ -927,6 +950,14 @@ static PyObject *run(op_id op, const op_row *r, op_variant v, parse *p, const ex
     tp_err err;
     err.kind = ERR_none;
     bool cast = CX->autocast;
+    if (x->out && out_wants_grad(r, p, x->out)) {
+        err_set(
+            &err, ERR_runtime,
+            "%s(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad.",
+            r->name);
+        return py_raise(&err);
+    }
     if (x->out && (r->flags & OPF_OWN) && !out_apart(r, p, x->out, &err))
         return py_raise(&err);
     if (x->out) {

@@ -44,3 +44,22 @@ def test_where_more_happens_than_a_copy_the_graph_ends():
     check(lambda a, o: taper.add(a, 1, out=o), vec(3), vec(3, dtype=taper.float64), breaks=1)
     check(lambda a, o: taper.add(a, 1, out=o) * 1, vec(3), vec(0), breaks=1)
     check(lambda a, o: taper.max(a, dim=0, out=o), vec(3, 2), lambda: (taper.zeros(2), taper.zeros(2, dtype=taper.int64)), breaks=1)
+
+
+def test_out_records_no_gradient():
+    """A call with out= that would need a gradient is refused; comparisons, factories and calls under no_grad are not."""
+    x = taper.ones(2, requires_grad=True) * 1
+    plain = lambda: taper.zeros(2)
+    for fn, *args in ((lambda a, o: taper.add(a, 1, out=o), x, plain()), (lambda a, o: taper.add(a, 1, out=o), plain(), x), (lambda a, o: taper.cat([a, a], out=o), x, taper.zeros(4)),
+                      (lambda a, o: taper.sum(a, 0, out=o), x, taper.zeros(()))):
+        for g in (fn, taper.compile(fn, backend="eager"), taper.compile(fn)):
+            try:
+                g(*args)
+            except RuntimeError as e:
+                assert "don't support automatic differentiation" in str(e), e
+            else:
+                assert False, "out= took a tensor that requires grad"
+    assert taper.eq(x, 1, out=taper.zeros(2, dtype=taper.bool)).all()
+    taper.zeros(2, out=x)
+    with taper.no_grad():
+        assert taper.add(taper.ones(2, requires_grad=True), 1, out=plain()).tolist() == [2, 2]

@@ -341,3 +341,18 @@ def test_accuracy_checks_obey_modes_and_leaves():
         taper.compile(f, backend="aot_eager")(x).sum().backward()
         assert x.grad.tolist() == [3.0, 3.0, 3.0]
     taper._dynamo.reset()
+
+
+def test_the_attribute_of_a_computed_tensor_is_not_set():
+    def f(y):
+        y.requires_grad = True
+
+    for g in (f, taper.compile(f, backend="eager"), taper.compile(f)):
+        y = taper.ones(2, requires_grad=True) * 1
+        try:
+            g(y)
+        except RuntimeError as e:
+            assert str(e).startswith("you can only change requires_grad flags of leaf variables."), e
+        else:
+            assert False, "requires_grad of a computed tensor was set"
+        assert y.requires_grad_() is y  # the method takes it for said already
