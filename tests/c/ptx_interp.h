@@ -16,7 +16,7 @@ void ptx_module_free(ptx_module *m);
 /* libm: sin, cos and tan of functions are the C library's, so that results can be compared bit for bit. */
 bool ptx_run(ptx_module *m, const char *entry, int64_t blocks, int threads, const uint64_t *params,
              const ptx_buffer *bufs, int nbufs, bool libm, tp_err *err);
-int ptx_nparams(const ptx_module *m, const char *entry); /* -1: there is no such kernel */
+int ptx_entry_params(const ptx_module *m, const char *entry); /* -1: there is no such kernel */
 /* A function of one or two numbers. */
 bool ptx_call(ptx_module *m, const char *name, const uint64_t *args, uint64_t *out, tp_err *err);
 #endif

@@ -1,5 +1,7 @@
 /* The CUDA driver's wrapper, against a library that runs kernels in the PTX interpreter; and the cache of device memory. */
 #include "test.h"
+#include "ptx_cases.h"
+#include "target/cuda/cuda.h"
 #include "target/cuda/driver.h"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -223,6 +225,78 @@ static bool copies(void)
     cuda_set_queue(0, NULL);
     cuda_queue_free(0, q), cuda_free(0, x), cuda_free(0, y), cuda_pinned_free(pin);
     return ok;
+}
+
+/* y = 1.5 x + 0.25 by code that came from compile or load. */
+static bool scales(const target_code *c)
+{
+    enum { N = 1000 };
+    tp_device dev = { DEV_cuda, 0 };
+    const device_ops *o = &cuda_device_ops;
+    tp_err err = { 0 };
+    float x[N], y[N];
+    int64_t ints[2] = { 1, N };
+    void *bufs[2] = { o->alloc(dev, sizeof x, &err), o->alloc(dev, sizeof x, &err) };
+    target_args a = { .bufs = bufs, .ints = ints, .par = 1 };
+    for (int i = 0; i < N; i++)
+        x[i] = (float)i;
+    bool ok = bufs[0] && bufs[1] && o->copy(dev, bufs[0], DEVICE_CPU, x, sizeof x, &err) &&
+              target_cuda.launch(c, &a, &err) && o->sync(dev, &err) &&
+              o->copy(dev, bufs[0], dev, bufs[1], sizeof x, &err) &&
+              o->copy(DEVICE_CPU, y, dev, bufs[0], sizeof y, &err);
+    for (int i = 0; i < N && ok; i++)
+        ok = y[i] == 1.5f * (float)i + 0.25f;
+    o->free(dev, bufs[0], sizeof x), o->free(dev, bufs[1], sizeof x);
+    return ok && !err_is_set(&err);
+}
+static bool as_target(void)
+{
+    enum { N = 6 };
+    arena a = { 0 };
+    tp_err err = { 0 };
+    vir *k[N];
+    target_code *code[N];
+    strbuf bytes = { 0 }, text = { 0 }, keys = { 0 };
+    const char *why = NULL;
+    cuda_use_library(FAKE);
+    for (int i = 0; i < N; i++)
+        k[i] = ptx_cases[i].make(&a), vir_finish(k[i], &err);
+    bool ok = target_cuda.available(&target_cuda, &why) &&
+              target_cuda.compile(&target_cuda, (const vir *const *)k, N, code, &err) && scales(code[0]) &&
+              target_cuda.save(code[0], &bytes, &err) && target_cuda.list(&target_cuda, k[0], &text, &err) &&
+              strstr(strbuf_str(&text), ".entry");
+    target_code *again = ok ? target_cuda.load(&target_cuda, "scale", bytes.s, bytes.n, &err) : NULL;
+    target_cuda.key(&target_cuda, &keys);
+    ok = again && scales(again) && strstr(strbuf_str(&keys), "driver=13000");
+    tp_err cut = { 0 };
+    return ok && !target_cuda.load(&target_cuda, "scale", bytes.s, 40, &cut) && says(&cut, "cut off");
+}
+/* A kernel without a PTX form is left out, the others are there. */
+static bool left_out(void)
+{
+    arena a = { 0 };
+    tp_err err = { 0 };
+    vir *k[2] = { ptx_cases[0].make(&a), vir_make(&a, "gamma") };
+    target_code *code[2];
+    int y = vir_buffer(k[1], VM_f32, VIR_OUT, "y");
+    vir_ref i = vir_loop(k[1], LOOP_vector, vir_int(k[1], 0), vir_int_arg(k[1], "n"));
+    vir_store(k[1], y, i, vir_call(k[1], "lgamma", vir_cvt(k[1], VT_f32, i), 0), 0);
+    vir_end(k[1]);
+    vir_finish(k[0], &err), vir_finish(k[1], &err);
+    cuda_use_library(FAKE);
+    return !target_cuda.compile(&target_cuda, (const vir *const *)k, 2, code, &err) && code[0] && !code[1] &&
+           scales(code[0]) && err.kind == ERR_notimpl && says(&err, "'lgamma'");
+}
+static bool unavailable(void)
+{
+    const char *why = NULL;
+    cuda_use_library("/nowhere/libcuda.so.1");
+    return !target_cuda.available(&target_cuda, &why) && why && strstr(why, "no NVIDIA driver");
+}
+
+TEST(cuda_target)
+{
+    in_child(as_target, "as_target"), in_child(left_out, "left_out"), in_child(unavailable, "unavailable");
 }
 
 TEST(cuda_driver)

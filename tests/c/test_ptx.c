@@ -62,16 +62,9 @@ static bool run_kernel(ptx_module *m, const ptx_kernel *p, const fuzz_case *f, i
     const vir *k = f->k;
     uint64_t params[64];
     ptx_buffer b[40];
-    int n = 0;
-    for (int i = 0; i < k->nbufs; i++) {
+    for (int i = 0; i < k->nbufs; i++)
         b[i] = (ptx_buffer){ bufs[i], f->elems * vir_mem_size(k->bufs[i].mem) + 64 };
-        params[n++] = (uint64_t)(uintptr_t)bufs[i];
-    }
-    for (int i = 0; i < k->nints; i++)
-        params[n++] = (uint64_t)f->ints[i];
-    for (int i = 0; i < k->nflts; i++)
-        memcpy(&params[n++], &f->flts[i], 8);
-    params[n++] = 0, params[n++] = (uint64_t)rows;
+    ptx_params(p, bufs, f->ints, f->flts, 0, rows, params);
     return ptx_run(m, "k", ptx_blocks(p, f->ints, 0, rows), p->threads, params, b, k->nbufs, true, err);
 }
 

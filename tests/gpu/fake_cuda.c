@@ -180,7 +180,7 @@ API int cuModuleLoadData(void **out, const void *text)
 API int cuModuleUnload(void *m) { return ptx_module_free(m), OK; }
 API int cuModuleGetFunction(void **out, void *m, const char *name)
 {
-    if (ptx_nparams(m, name) < 0)
+    if (ptx_entry_params(m, name) < 0)
         return NOT_FOUND;
     function *f = malloc(sizeof *f); /* lives as long as the process: nothing frees a CUfunction */
     *f = (function){ m, strdup(name) };
@@ -192,7 +192,7 @@ API int cuLaunchKernel(void *fn, unsigned gx, unsigned gy, unsigned gz, unsigned
     function *f = fn;
     tp_err err = { 0 };
     uint64_t params[512];
-    int n = ptx_nparams(f->m, f->name);
+    int n = ptx_entry_params(f->m, f->name);
     for (int i = 0; i < n; i++)
         memcpy(&params[i], args[i], 8);
     if (sticky)

@@ -37,20 +37,6 @@ static int target_sm(void)
     return p && p->major < 9 ? 80 : 90;
 }
 
-static int parameters(const vir *k, void *const *bufs, const int64_t *ints, const double *flts, int64_t hi,
-                      uint64_t *out)
-{
-    int n = 0;
-    for (int i = 0; i < k->nbufs; i++)
-        out[n++] = (uint64_t)(uintptr_t)bufs[i];
-    for (int i = 0; i < k->nints; i++)
-        out[n++] = (uint64_t)ints[i];
-    for (int i = 0; i < k->nflts; i++)
-        memcpy(&out[n++], &flts[i], 8);
-    out[n++] = 0, out[n++] = (uint64_t)hi;
-    return n;
-}
-
 /* sin, cos and tan of large numbers are the C library's on the CPU and Taper's own on the device: the last bit may differ. */
 static bool uses_circle(const vir *k)
 {
@@ -85,8 +71,9 @@ static bool run_fuzz(made *m, cuda_function fn, arena *a, int round, tp_err *err
     }
     if (!ok)
         return false;
-    int n = parameters(k, dev, f->ints, f->flts, f->ints[1], params);
-    ok = cuda_launch(0, fn, ptx_blocks(&m->p, f->ints, 0, f->ints[1]), m->p.threads, params, n, NULL, err);
+    ptx_params(&m->p, dev, f->ints, f->flts, 0, f->ints[1], params);
+    ok = cuda_launch(0, fn, ptx_blocks(&m->p, f->ints, 0, f->ints[1]), m->p.threads, params,
+                     ptx_nparams(&m->p), NULL, err);
     for (int i = 0; i < k->nbufs && ok; i++)
         ok = cuda_copy_out(0, got[i], dev[i], f->elems * vir_mem_size(k->bufs[i].mem) + 64, err);
     for (int i = 0; i < k->nbufs; i++)
@@ -234,7 +221,9 @@ static bool family(const ptx_case *c, bool small, tp_err *err)
         bytes += touched(c, k, i, (double)rows, (double)n) * (double)size *
                  (k->bufs[i].flags == VIR_INOUT ? 2 : 1);
     }
-    int np = ok ? parameters(k, dev, ints, NULL, rows, params) : 0;
+    int np = ok ? ptx_nparams(&p) : 0;
+    if (ok)
+        ptx_params(&p, dev, ints, NULL, 0, rows, params);
     int64_t blocks = ok ? ptx_blocks(&p, ints, 0, rows) : 0;
     ok = ok && cuda_launch(0, fn, blocks, p.threads, params, np, NULL, err) && cuda_sync(0, err);
     for (int b = 0; b < k->nbufs && ok; b++) { /* before the timed launches add again */

@@ -1179,10 +1179,12 @@ static void region(pw *w, int n)
 }
 
 /* --- kernels ---------------------------------------------------------------------------------- */
+static ptx_count count_of(const vir *k, int loop);
+
 static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
 {
-    ptx_kernel p = { .k = k, .threads = o->threads ? o->threads : 256, .per = 1, .grid = PTX_one };
-    int vectors = 0, shared_out = 0, partials = 0;
+    ptx_kernel p = { .threads = o->threads ? o->threads : 256, .per = 1, .grid = PTX_one };
+    int vectors = 0, shared_out = 0, partials = 0, shared_loop = 0;
     bool parallel = false, outer_store = false, serial = false;
     for (int i = 1; i < k->nloops; i++) {
         if (k->ins[k->loops[i].ins].dead)
@@ -1196,7 +1198,7 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
         partials += f.partials;
         shared_out += !f.ordered;
         if (!f.ordered)
-            p.loop = i, p.per = elements_a_thread(&f);
+            shared_loop = i, p.per = elements_a_thread(&f);
     }
     for (int i = 1; i < k->n; i++)
         outer_store |= !k->ins[i].dead && k->ins[i].op == VIR_store && !k->loops[k->ins[i].region].vector;
@@ -1208,7 +1210,9 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
         p.threads = MAX(WARP, k->lanes * k->ways);
     else if (p.grid == PTX_one && !shared_out)
         p.threads = WARP;
-    p.nparams = k->nbufs + k->nints + k->nflts + 2;
+    if (p.grid == PTX_flat)
+        p.count = count_of(k, shared_loop);
+    p.nbufs = k->nbufs, p.nints = k->nints, p.nflts = k->nflts;
     return p;
 }
 
@@ -1324,44 +1328,80 @@ void ptx_free(ptx_unit *u)
 }
 
 /* --- launching -------------------------------------------------------------------------------- */
-/* The value of a uniform integer that depends on arguments alone. */
-static bool host_value(const vir *k, vir_ref r, const int64_t *ints, int64_t *out)
+/* Appends the value of a uniform integer that depends on arguments alone. */
+static bool count_add(const vir *k, vir_ref r, ptx_count *c)
 {
     const vir_ins *in = &k->ins[r];
-    int64_t a, b;
-    if (in->op == VIR_const || in->op == VIR_iarg) {
-        *out = in->op == VIR_const ? in->imm : ints[in->imm];
-        return in->type == VT_i64 || in->type == VT_i32;
-    }
-    if (in->type != VT_i64 || !in->a || !in->b || !host_value(k, in->a, ints, &a) ||
-        !host_value(k, in->b, ints, &b))
+    bool leaf = in->op == VIR_const || in->op == VIR_iarg;
+    bool two = in->op == VIR_add || in->op == VIR_sub || in->op == VIR_mul || in->op == VIR_min ||
+               in->op == VIR_max || in->op == VIR_divf;
+    if (in->type != VT_i64 || (!leaf && (!two || !count_add(k, in->a, c) || !count_add(k, in->b, c))) ||
+        c->n == COUNT(c->at))
         return false;
-    switch (in->op) {
-    case VIR_add: *out = (int64_t)((uint64_t)a + (uint64_t)b); return true;
-    case VIR_sub: *out = (int64_t)((uint64_t)a - (uint64_t)b); return true;
-    case VIR_mul: *out = (int64_t)((uint64_t)a * (uint64_t)b); return true;
-    case VIR_min: *out = MIN(a, b); return true;
-    case VIR_max: *out = MAX(a, b); return true;
-    case VIR_divf:
-        if (b <= 0)
-            return false;
-        *out = a / b - (a % b < 0);
-        return true;
-    default: return false;
+    c->at[c->n].op = in->op, c->at[c->n++].imm = in->imm;
+    return true;
+}
+
+static ptx_count count_of(const vir *k, int loop)
+{
+    ptx_count c = { 0 };
+    if (count_add(k, k->loops[loop].end, &c) && count_add(k, k->loops[loop].begin, &c) && c.n < COUNT(c.at))
+        c.at[c.n++].op = VIR_sub;
+    else
+        c.n = 0;
+    return c;
+}
+
+static bool count_value(const ptx_count *c, const int64_t *ints, int64_t *out)
+{
+    int64_t s[COUNT(c->at)];
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (c->at[i].op == VIR_const || c->at[i].op == VIR_iarg) {
+            s[n++] = c->at[i].op == VIR_const ? c->at[i].imm : ints[c->at[i].imm];
+            continue;
+        }
+        uint64_t x = (uint64_t)s[n - 2], y = (uint64_t)s[n - 1];
+        int64_t a = s[n - 2], b = s[n - 1];
+        n--;
+        switch (c->at[i].op) {
+        case VIR_add: s[n - 1] = (int64_t)(x + y); break;
+        case VIR_sub: s[n - 1] = (int64_t)(x - y); break;
+        case VIR_mul: s[n - 1] = (int64_t)(x * y); break;
+        case VIR_min: s[n - 1] = MIN(a, b); break;
+        case VIR_max: s[n - 1] = MAX(a, b); break;
+        default:
+            if (b <= 0)
+                return false;
+            s[n - 1] = a / b - (a % b < 0);
+        }
     }
+    *out = n ? s[0] : 0;
+    return n == 1;
+}
+
+void ptx_params(const ptx_kernel *p, void *const *bufs, const int64_t *ints, const double *flts, int64_t lo,
+                int64_t hi, uint64_t *out)
+{
+    for (int i = 0; i < p->nbufs; i++)
+        *out++ = (uint64_t)(uintptr_t)bufs[i];
+    for (int i = 0; i < p->nints; i++)
+        *out++ = (uint64_t)ints[i];
+    for (int i = 0; i < p->nflts; i++)
+        memcpy(out++, &flts[i], sizeof *flts);
+    out[0] = (uint64_t)lo, out[1] = (uint64_t)hi;
 }
 
 int64_t ptx_blocks(const ptx_kernel *p, const int64_t *ints, int64_t lo, int64_t hi)
 {
-    int64_t b, e, each = (int64_t)p->threads * p->per;
+    int64_t n, each = (int64_t)p->threads * p->per;
     switch (p->grid) {
     case PTX_rows: return MAX(hi - lo, 0);
     case PTX_threads: return hi > lo ? (hi - lo + p->threads - 1) / p->threads : 0;
     case PTX_flat:
-        if (!host_value(p->k, p->k->loops[p->loop].begin, ints, &b) ||
-            !host_value(p->k, p->k->loops[p->loop].end, ints, &e))
+        if (!count_value(&p->count, ints, &n))
             return 1024; /* the loop strides over the grid */
-        return e > b ? MIN((e - b + each - 1) / each, INT32_MAX) : 0;
+        return n > 0 ? MIN((n + each - 1) / each, INT32_MAX) : 0;
     default: return 1;
     }
 }

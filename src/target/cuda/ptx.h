@@ -36,19 +36,31 @@ typedef struct ptx_unit {
     map seen;
 } ptx_unit;
 
-typedef struct ptx_kernel {
-    const vir *k; /* the kernel, finished; must outlive this */
+/* How many iterations a loop has, as the host computes it: reverse Polish. */
+typedef struct ptx_count {
+    uint8_t n; /* 0: only the kernel knows */
+    struct {
+        uint8_t op; /* vir_op: const, iarg, or a binary one */
+        int64_t imm;
+    } at[15];
+} ptx_count;
+
+typedef struct ptx_kernel { /* plain data: it may be saved beside the code */
     ptx_grid grid;
     int threads;
-    int per;  /* consecutive elements a thread takes at once   */
-    int loop; /* PTX_flat: the loop that is shared out         */
-    int nparams;
+    int per;         /* consecutive elements a thread takes at once */
+    ptx_count count; /* PTX_flat: iterations of the loop            */
+    int nbufs, nints, nflts;
 } ptx_kernel;
 
 /* False: an operation has no PTX form (ERR_notimpl). `name` is an identifier that no other kernel of the unit has. */
 bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_err *err);
 void ptx_text(const ptx_unit *u, strbuf *out);
 void ptx_free(ptx_unit *u);
+static inline int ptx_nparams(const ptx_kernel *p) { return p->nbufs + p->nints + p->nflts + 2; }
+/* Their values, each of 8 bytes. */
+void ptx_params(const ptx_kernel *p, void *const *bufs, const int64_t *ints, const double *flts, int64_t lo,
+                int64_t hi, uint64_t *out);
 /* Number of blocks; 0: nothing to launch. */
 int64_t ptx_blocks(const ptx_kernel *p, const int64_t *ints, int64_t lo, int64_t hi);
 #endif

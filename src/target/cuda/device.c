@@ -1,0 +1,31 @@
+/* device.c - the row of tensor/device.h. */
+#include "target/cuda/cuda.h"
+#include "target/cuda/driver.h"
+
+static void *row_alloc(tp_device d, int64_t nbytes, tp_err *err)
+{
+    return nbytes < 0 ? (err_set(err, ERR_oom, "a negative number of bytes"), NULL)
+                      : cuda_alloc(d.index, (size_t)nbytes, err);
+}
+static void row_free(tp_device d, void *p, int64_t nbytes) { cuda_free(d.index, p); }
+static bool row_copy(tp_device to, void *dst, tp_device from, const void *src, int64_t nbytes, tp_err *err)
+{
+    size_t n = (size_t)nbytes;
+    if (to.kind != DEV_cuda)
+        return cuda_copy_out(from.index, dst, src, n, err);
+    if (from.kind != DEV_cuda)
+        return cuda_copy_in(to.index, dst, src, n, err);
+    int a = to.index < 0 ? cuda_current_device() : to.index,
+        b = from.index < 0 ? cuda_current_device() : from.index;
+    if (a != b && !cuda_sync(b, err)) /* what the other device was given comes first */
+        return false;
+    return cuda_copy(a, dst, src, n, err);
+}
+static bool row_fill(tp_device d, void *p, uint8_t byte, int64_t nbytes, tp_err *err)
+{
+    return cuda_fill(d.index, p, byte, (size_t)nbytes, err);
+}
+static bool row_sync(tp_device d, tp_err *err) { return cuda_sync(d.index, err); }
+
+const device_ops cuda_device_ops = { "cuda",   false,    row_alloc,         row_free,           row_copy,
+                                     row_fill, row_sync, cuda_device_count, cuda_current_device };

@@ -1,0 +1,251 @@
+/* target.c - CUDA as a value of struct target. Kernels of one call are assembled on threads, several to a module. */
+#include "target/cuda/cuda.h"
+#include "base/pool.h"
+#include "target/cuda/driver.h"
+#include "target/cuda/ptx.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { FORMAT = 1 }; /* of saved code */
+
+typedef struct image { /* machine code of a module; shared by its kernels, never freed */
+    cuda_cubin bin;
+    cuda_module module[CUDA_MAX_DEVICES]; /* loaded where it was launched */
+} image;
+typedef struct cuda_code {
+    target_code c; /* first */
+    ptx_kernel p;
+    image *img;
+    char entry[32];
+    cuda_function fn[CUDA_MAX_DEVICES];
+} cuda_code;
+
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static bool available(const target *t, const char **why)
+{
+    static _Thread_local char text[sizeof(((tp_err *)0)->msg)];
+    tp_err err = { 0 };
+    if (cuda_init(&err) && cuda_use(-1, &err))
+        return true;
+    snprintf(text, sizeof text, "%s", err.msg);
+    *why = text;
+    return false;
+}
+
+static ptx_opts options(void)
+{
+    const cuda_props *p = cuda_props_of(-1, NULL);
+    return (ptx_opts){ .sm = p && p->major < 9 ? 80 : 90 };
+}
+
+static void entry_name(const vir *k, char *out, size_t n)
+{
+    snprintf(out, n, "k_%016llx", (unsigned long long)vir_hash(k));
+}
+
+/* Kernels [from, to) as one module. Those that have no PTX form stay NULL. */
+static bool write_module(const target *t, const vir *const *k, int from, int to, target_code **out,
+                         char **text, tp_err *err)
+{
+    ptx_unit u = { .opts = options() };
+    strbuf b = { 0 };
+    bool all = true;
+    for (int i = from; i < to; i++) {
+        cuda_code *c = mem_zalloc(sizeof *c);
+        tp_err own = { 0 };
+        entry_name(k[i], c->entry, sizeof c->entry);
+        if (ptx_add(&u, k[i], c->entry, &c->p, &own)) {
+            c->c.on = t;
+            c->c.name = strdup(k[i]->name);
+            c->c.hash = vir_hash(k[i]);
+            out[i] = &c->c;
+            continue;
+        }
+        all = false;
+        if (err && !err_is_set(err))
+            *err = own;
+        free(c);
+    }
+    ptx_text(&u, &b);
+    *text = strbuf_take(&b);
+    ptx_free(&u);
+    return all;
+}
+
+static bool compile(const target *t, const vir *const *k, int n, target_code **out, tp_err *err)
+{
+    int threads = MAX(pool_threads(), 1), each = (n + threads - 1) / threads,
+        nmod = each ? (n + each - 1) / each : 0;
+    char **text = mem_zalloc(sizeof *text * (size_t)(nmod + 1));
+    cuda_cubin *bin = mem_zalloc(sizeof *bin * (size_t)(nmod + 1));
+    double start = now_us();
+    tp_err first = { 0 };
+    bool all = true;
+    memset(out, 0, sizeof *out * (size_t)n);
+    for (int m = 0; m < nmod; m++)
+        all &= write_module(t, k, m * each, MIN(n, (m + 1) * each), out, &text[m], &first);
+    if (!cuda_assemble(-1, (const char *const *)text, nmod, bin, all ? &first : NULL))
+        all = false;
+    double took = (now_us() - start) / MAX(n, 1);
+    for (int m = 0; m < nmod; m++) {
+        image *img = bin[m].p ? mem_zalloc(sizeof *img) : NULL;
+        if (img)
+            img->bin = bin[m];
+        for (int i = m * each; i < MIN(n, (m + 1) * each); i++) {
+            cuda_code *c = (cuda_code *)out[i];
+            if (c && !img) {
+                free((char *)c->c.name), free(c);
+                out[i] = NULL;
+            } else if (c) {
+                c->img = img;
+                c->c.ncode = c->c.nbytes = img->bin.n;
+                c->c.compile_us = took;
+            }
+        }
+        free(text[m]);
+    }
+    free(text), free(bin);
+    if (!all && err && !err_is_set(err))
+        *err = first;
+    return all;
+}
+
+/* The function on a device, loaded at its first launch there. */
+static cuda_function function_on(cuda_code *c, int device, tp_err *err)
+{
+    cuda_function f = __atomic_load_n(&c->fn[device], __ATOMIC_ACQUIRE);
+    if (f)
+        return f;
+    pthread_mutex_lock(&loading);
+    cuda_module *m = &c->img->module[device];
+    if ((*m || cuda_load(device, c->img->bin.p, m, err)) && cuda_find(device, *m, c->entry, &f, err))
+        __atomic_store_n(&c->fn[device], f, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&loading);
+    return f;
+}
+
+static bool launch(const target_code *code, const target_args *a, tp_err *err)
+{
+    cuda_code *c = (cuda_code *)code;
+    int device = cuda_current_device();
+    cuda_function f = function_on(c, device, err);
+    uint64_t few[64], *params = few;
+    int n = ptx_nparams(&c->p);
+    if (!f)
+        return false;
+    if (n > (int)COUNT(few))
+        params = mem_alloc(sizeof *params * (size_t)n);
+    ptx_params(&c->p, a->bufs, a->ints, a->flts, 0, a->par, params);
+    bool ok = cuda_launch(device, f, ptx_blocks(&c->p, a->ints, 0, a->par), c->p.threads, params, n,
+                          a->queue ? a->queue : cuda_current_queue(device), err);
+    if (params != few)
+        free(params);
+    return ok || err_note(err, "in kernel '%s'", code->name);
+}
+
+/* --- saved code: format, entry, layout, machine code ------------------------------------------------ */
+typedef struct saved {
+    uint32_t format, size; /* of this struct */
+    uint64_t hash;
+    char entry[32];
+    ptx_kernel p;
+} saved;
+
+static bool save(const target_code *code, strbuf *out, tp_err *err)
+{
+    const cuda_code *c = (const cuda_code *)code;
+    saved s;
+    memset(&s, 0, sizeof s); /* padding too: equal code, equal bytes */
+    s.format = FORMAT, s.size = sizeof s, s.hash = code->hash;
+    memcpy(s.entry, c->entry, sizeof s.entry);
+    memcpy(&s.p, &c->p, sizeof s.p);
+    strbuf_addn(out, (const char *)&s, sizeof s);
+    strbuf_addn(out, c->img->bin.p, c->img->bin.n);
+    return true;
+}
+
+static target_code *load(const target *t, const char *name, const void *p, size_t n, tp_err *err)
+{
+    saved s;
+    if (n <= sizeof s) {
+        err_set(err, ERR_value, "saved CUDA code of kernel '%s' is cut off", name);
+        return NULL;
+    }
+    memcpy(&s, p, sizeof s);
+    if (s.format != FORMAT || s.size != sizeof s || !memchr(s.entry, 0, sizeof s.entry) ||
+        s.p.count.n > COUNT(s.p.count.at) || s.p.threads < 32 || s.p.threads > 1024 || s.p.per < 1 ||
+        s.p.grid > PTX_one) {
+        err_set(err, ERR_value, "saved CUDA code of kernel '%s' is of another version", name);
+        return NULL;
+    }
+    cuda_code *c = mem_zalloc(sizeof *c);
+    c->img = mem_zalloc(sizeof *c->img);
+    c->img->bin.n = n - sizeof s;
+    c->img->bin.p = memcpy(mem_alloc(c->img->bin.n), (const char *)p + sizeof s, c->img->bin.n);
+    c->p = s.p;
+    memcpy(c->entry, s.entry, sizeof c->entry);
+    c->c = (target_code){ .on = t,
+                          .name = strdup(name),
+                          .hash = s.hash,
+                          .ncode = c->img->bin.n,
+                          .nbytes = c->img->bin.n,
+                          .cached = true };
+    return &c->c;
+}
+
+static void key(const target *t, strbuf *out)
+{
+    const cuda_props *p = cuda_props_of(-1, NULL);
+    strbuf_addf(out, "driver=%d\ncapability=%d.%d\nformat=%d\n", cuda_driver_version(), p ? p->major : 0,
+                p ? p->minor : 0, FORMAT);
+}
+
+static bool list(const target *t, const vir *k, strbuf *out, tp_err *err)
+{
+    ptx_unit u = { .opts = options() };
+    ptx_kernel p;
+    char name[32];
+    entry_name(k, name, sizeof name);
+    bool ok = ptx_add(&u, k, name, &p, err);
+    if (ok)
+        ptx_text(&u, out);
+    ptx_free(&u);
+    return ok;
+}
+
+const target target_cuda = {
+    .name = "cuda",
+    .level = "",
+    .device = DEV_cuda,
+    .caps = { .ways = 4, /* 64 partial results: two warps */
+              .strip = -1,
+              .chunk = 1024,
+              .scatter_chunk = 1024,
+              .park_bytes = INT64_MAX, /* rows are parked in device memory, which the second cache serves */
+              .share_worth = 1,
+              .share_rows = 1,
+              .share_rows_after = 1,
+              .parts_worth = 1 << 14,
+              .parts_most = 528,
+              .parts_least = 8,
+              .lanes = 16,
+              .gather_bytes = 1,
+              .slow_steps = true,
+              .asynchronous = true },
+    .available = available,
+    .compile = compile,
+    .launch = launch,
+    .save = save,
+    .load = load,
+    .key = key,
+    .list = list,
+};
