@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/map.h"
 #include "vir/math/vnum.h"
+#include "vir/vir.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,8 +12,9 @@
     X(none, 0)                                                                                        \
     X(b8, 1)                                                                                          \
     X(b16, 2)                                                                                         \
-    X(b32, 4) X(b64, 8) X(u8, 1) X(u16, 2) X(u32, 4) X(u64, 8) X(s8, 1) X(s16, 2) X(s32, 4) X(s64, 8) \
-        X(f16, 2) X(bf16, 2) X(f32, 4) X(f64, 8) X(pred, 1)
+    X(b32, 4)                                                                                         \
+    X(b64, 8) X(u8, 1) X(u16, 2) X(u32, 4) X(u64, 8) X(s8, 1) X(s16, 2) X(s32, 4) X(s64, 8) X(f16, 2) \
+        X(bf16, 2) X(f32, 4) X(f64, 8) X(pred, 1)
 typedef enum {
 #define X(n, s) T_##n,
     TYPES(X)
@@ -27,13 +29,14 @@ static const struct {
     TYPES(X)
 #undef X
 };
-#define OPS(X)                                                                                           \
-    X(mov)                                                                                               \
-    X(add)                                                                                               \
-    X(sub)                                                                                               \
-    X(mul) X(mad) X(fma) X(div) X(rem) X(sqrt) X(neg) X(abs) X(min) X(max) X(and) X(or) X(xor) X(not )   \
-        X(shl) X(shr) X(setp) X(selp) X(cvt) X(cvta) X(copysign) X(ld) X(st) X(red) X(bra) X(ret) X(bar) \
-            X(shfl) X(call) X(clz) X(addc)
+#define OPS(X)                                                                                            \
+    X(mov)                                                                                                \
+    X(add)                                                                                                \
+    X(sub)                                                                                                \
+    X(mul)                                                                                                \
+    X(mad) X(fma) X(div) X(rem) X(sqrt) X(neg) X(abs) X(min) X(max) X(and) X(or) X(xor) X(not ) X(shl)    \
+        X(shr) X(setp) X(selp) X(cvt) X(cvta) X(copysign) X(ld) X(st) X(red) X(bra) X(ret) X(bar) X(shfl) \
+            X(call) X(clz) X(addc)
 typedef enum {
 #define X(n) O_##n,
     OPS(X)
@@ -767,6 +770,24 @@ static bool run_func(grid *g, const func *f, const uint64_t *args, uint64_t *out
     return t.state == 'd';
 }
 
+/* What is not exact, by the C library: tp_sin_f32 and so on. */
+static bool of_libm(const char *name, const uint64_t *args, uint64_t *out)
+{
+    char op[32];
+    size_t n = strlen(name);
+    bool single = !strcmp(name + n - 4, "_f32");
+    snprintf(op, sizeof op, "%.*s", (int)n - 7, name + 3);
+    int row = strcmp(op, "fmod") && strcmp(op, "nextafter") ? vir_call_find(op) : -1;
+    if (row < 0)
+        return false;
+    const vir_call_row *c = &vir_calls[row];
+    if (single)
+        out[0] = of_f(c->nargs == 1 ? c->f1(as_f(args[0])) : c->f2(as_f(args[0]), as_f(args[1])));
+    else
+        out[0] = of_d(c->nargs == 1 ? c->d1(as_d(args[0])) : c->d2(as_d(args[0]), as_d(args[1])));
+    return true;
+}
+
 static bool call(thread *t, const instr *in) /* call (results), name, (arguments) */
 {
     const func *f = map_get(&t->g->m->funcs, in->o[1].sym);
@@ -777,18 +798,7 @@ static bool call(thread *t, const instr *in) /* call (results), name, (arguments
     }
     for (int i = 0; i < in->o[2].n; i++)
         args[i] = t->r[in->o[2].reg[i]];
-    static const struct {
-        const char *name;
-        float (*f)(float);
-        double (*d)(double);
-    } of_libm[] = { { "tp_sin_", sinf, sin }, { "tp_cos_", cosf, cos }, { "tp_tan_", tanf, tan } };
-    bool done = false;
-    for (int i = 0; i < 3 && t->g->libm; i++)
-        if (!strncmp(f->name, of_libm[i].name, 7)) {
-            out[0] = strstr(f->name, "f32") ? of_f(of_libm[i].f(as_f(args[0])))
-                                            : of_d(of_libm[i].d(as_d(args[0])));
-            done = true;
-        }
+    bool done = t->g->libm && of_libm(f->name, args, out);
     if (!done && !run_func(t->g, f, args, out)) {
         t->state = 'x';
         return false;

@@ -13,7 +13,7 @@ typedef struct ptx_buffer {
 
 ptx_module *ptx_parse(const char *text, tp_err *err);
 void ptx_module_free(ptx_module *m);
-/* libm: sin, cos and tan of functions are the C library's, so that results can be compared bit for bit. */
+/* libm: functions that are not exact are the C library's, so that results can be compared bit for bit. */
 bool ptx_run(ptx_module *m, const char *entry, int64_t blocks, int threads, const uint64_t *params,
              const ptx_buffer *bufs, int nbufs, bool libm, tp_err *err);
 int ptx_entry_params(const ptx_module *m, const char *entry); /* -1: there is no such kernel */

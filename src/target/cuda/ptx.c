@@ -1,5 +1,6 @@
 /* ptx.c - the PTX emitter. See ptx.h for how a kernel is laid out on the grid. */
 #include "target/cuda/ptx.h"
+#include "target/cuda/math.h"
 #include "target/cuda/ptx_func.h"
 #include <math.h>
 #include <stdio.h>
@@ -417,7 +418,40 @@ static text table(pw *w, const vir_ins *in)
     return d;
 }
 
-/* A function of the C library that has a body in ptx_func.c. */
+/* tp_NAME_f64 from its fragment. */
+static bool func_from_vir(ptx_unit *u, const char *name)
+{
+    char op[32];
+    size_t n = strlen(name);
+    if (n < 8 || n > sizeof op || strcmp(name + n - 4, "_f64"))
+        return false;
+    snprintf(op, sizeof op, "%.*s", (int)n - 7, name + 3);
+    const vir_frag *f = cuda_math(op);
+    int count[NCLS] = { 0 }, label = 0;
+    strbuf body = { 0 };
+    text in[2] = { { "%x" }, { "%y" } }, out[4];
+    pw w = { .u = u, .k = f ? f->k : NULL, .o = &body, .count = count, .label = &label, .lanes = 1 };
+    if (!f)
+        return false;
+    frag(&w, f, in, out);
+    strbuf_addf(&u->head, ".func (.reg .f64 %%result) %s (.reg .f64 %%x%s)\n{\n", name,
+                f->nin == 2 ? ", .reg .f64 %y" : "");
+    for (int c = 0; c < NCLS; c++)
+        if (count[c])
+            strbuf_addf(&u->head, "\t.reg .%s %%%c<%d>;\n", cls_type[c], cls_letter[c], count[c]);
+    strbuf_add(&u->head, strbuf_str(&body));
+    strbuf_addf(&u->head, "\tmov.f64 %%result, %s;\n\tret;\n}\n", out[0].s);
+    strbuf_free(&body);
+    map_put(&u->seen, name, (void *)1);
+    return true;
+}
+
+bool ptx_function(ptx_unit *u, const char *name)
+{
+    return ptx_func_need(&u->seen, &u->head, name) || func_from_vir(u, name);
+}
+
+/* A function of the C library that has a body here. */
 static text call(pw *w, const vir_ins *in)
 {
     int t = in->type;
@@ -425,7 +459,7 @@ static text call(pw *w, const vir_ins *in)
     text a = val_reg(w, in->a), b = in->b ? val_reg(w, in->b) : a, r = new_reg(w, cls_of(t)), skip = { "" };
     char name[48];
     snprintf(name, sizeof name, "tp_%s_%s", row->name, num(t));
-    if (!ptx_func_need(&w->u->seen, &w->u->head, name)) {
+    if (!ptx_function(w->u, name)) {
         err_set(w->err, ERR_notimpl, "'%s' of %s has no CUDA kernel", row->name, num(t));
         return r;
     }

@@ -55,6 +55,8 @@ typedef struct ptx_kernel { /* plain data: it may be saved beside the code */
 
 /* False: an operation has no PTX form (ERR_notimpl). `name` is an identifier that no other kernel of the unit has. */
 bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_err *err);
+/* A function that kernels call, "tp_pow_f64"; false: there is none. ptx_add adds what it needs. */
+bool ptx_function(ptx_unit *u, const char *name);
 void ptx_text(const ptx_unit *u, strbuf *out);
 void ptx_free(ptx_unit *u);
 static inline int ptx_nparams(const ptx_kernel *p) { return p->nbufs + p->nints + p->nflts + 2; }
