@@ -90,13 +90,43 @@ static tp_tensor *replay(bld *b, ir_node *view, tp_tensor *on, int item)
     return t;
 }
 
+static bool same_strides(const tp_tensor *a, const tp_tensor *b)
+{
+    for (int i = 0; i < a->ndim; i++)
+        if (a->stride[i] != b->stride[i] && !sym_known(SYM_eq, a->stride[i], b->stride[i]))
+            return false;
+    return a->ndim == b->ndim;
+}
+
+/* The root in the form of its present value, which may lie in memory another way than the root does (gaps are gone). */
+static tp_tensor *root_now(fn_state *f, bld *b, written *w)
+{
+    tp_tensor *root = w->root, *is = root->node ? ir_type(root->node) : NULL;
+    if (!is || same_strides(is, root))
+        return root;
+    tp_tensor *t = bld_keep(
+        b, tensor_on(root->storage, (dtype)is->dt, is->ndim, is->size, is->stride, is->offset));
+    t->node = root->node;
+    t->rec = f->r;
+    return t;
+}
+
+/* A view by strides counts in the root's memory: its present value must lie the same way. */
+static bool strides_count(const written *w, tp_err *err)
+{
+    const tp_tensor *is = w->root->node ? ir_type(w->root->node) : NULL;
+    return !is || same_strides(is, w->root) ||
+           err_set(err, ERR_notimpl,
+                   "a view by strides of a written tensor with gaps has no functional form");
+}
+
 /* The present value of what node n computed, given the root's present value. */
 static tp_tensor *regenerate(fn_state *f, bld *b, written *w, ir_node *n)
 {
     int item;
     ir_node *at = chain_of(n), *view = view_of(at, &item);
     if (!view || ir_type(at)->storage != w->root->storage)
-        return w->root;
+        return root_now(f, b, w);
     if (n->mark >= w->gen)
         return proxy(f, b, n);
     tp_tensor *up = regenerate(f, b, w, view->arg[0].node);
@@ -120,7 +150,7 @@ ir_node *fn_node(fn_state *f, op_ctx *cx, tp_tensor *t, tp_err *err)
     tp_tensor *now = regenerate(f, &b, w, t->node);
     if (now && !tensor_same_size(now, t)) /* the chain was not all views of this root */
         now = NULL;
-    if (!now && !b.failed)
+    if (!now && !b.failed && strides_count(w, err))
         now = b_op(&b, as_strided, vT(w->root), vIs(t->size, t->ndim), vIs(t->stride, t->ndim),
                    vI(t->offset));
     f->depth--;
@@ -133,12 +163,31 @@ ir_node *fn_node(fn_state *f, op_ctx *cx, tp_tensor *t, tp_err *err)
 }
 
 /* ---- writing ---- */
+/* The same for one of several results: each is a part of one dimension. */
+static tp_tensor *undo_item(bld *b, const ir_node *view, int item, tp_tensor *up, tp_tensor *val)
+{
+    const tp_val *all = &view->val;
+    const op_row *row = op_row_of((op_id)view->op);
+    tp_val arg[OP_MAX_PARAMS];
+    symint at = 0;
+    int dim;
+    if (all->kind != VAL_tensors || item >= all->n ||
+        !op_fill_defaults(row, view->arg, view->narg, arg, b->err) ||
+        !dim_wrap(arg[row->schema.nparam - 1].i, up->ndim, &dim, b->err)) /* their last parameter */
+        return NULL;
+    if (all->ts[item]->ndim < up->ndim) /* unbind */
+        return b_op(b, select_scatter, vT(up), vT(val), vI(dim), vI(item));
+    for (int k = 0; k < item; k++)
+        at = sym_add(at, all->ts[k]->size[dim]);
+    return b_op(b, slice_scatter, vT(up), vT(val), vI(dim), vI(at), vI(sym_add(at, val->size[dim])));
+}
+
 /* New value of view->arg[0] when the view's value becomes val. NULL: this view cannot be undone step by step. */
 static tp_tensor *undo(fn_state *f, bld *b, ir_node *view, int item, tp_tensor *up, tp_tensor *val)
 {
     const tp_val *a = view->arg;
     if (item >= 0)
-        return NULL;
+        return undo_item(b, view, item, up, val);
     switch ((op_id)view->op) {
     case OP_alias:
     case OP_detach: return val;
@@ -198,6 +247,8 @@ static bool set_value(fn_state *f, bld *b, tp_tensor *t, tp_tensor *val)
     tp_tensor *root = val;
     if (t != w->root && !same_geometry(t, w->root)) {
         root = scatter_up(f, b, w, t->node, val);
+        if ((!root || !tensor_same_size(root, w->root)) && !b->failed && !strides_count(w, b->err))
+            return false;
         if ((!root || !tensor_same_size(root, w->root)) && !b->failed)
             root = b_op(b, as_strided_scatter, vT(w->root), vT(val), vIs(t->size, t->ndim),
                         vIs(t->stride, t->ndim), vI(t->offset));
@@ -275,7 +326,8 @@ static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val 
     f->depth--;
     bld_end(&b);
     if (!ok)
-        return err_set(err, ERR_internal, "in-place '%s' could not be made functional", row->full);
+        return err->kind != ERR_notimpl &&
+               err_set(err, ERR_internal, "in-place '%s' could not be made functional", row->full);
     tensor_bump(self);
     *out = vT(tensor_ref(self));
     return true;

@@ -98,3 +98,49 @@ def test_a_leaf_on_written_memory():
         y, loss = (taper.compile(f, backend=backend) if backend else f)(taper.tensor([0.5, -1.0, 2.0]))
         loss.backward()
         assert y.grad.tolist() == [2.0, -4.0, 8.0]
+
+
+def test_inputs_with_gaps_are_written_in_part():
+    """A value that was written as a whole lies densely; later writes into parts of it, and views of it, count in that form."""
+    def part(a):
+        a.add_(1)
+        a[0] += 0.5
+
+    def several(a):
+        a.unbind(0)[0].add_(1)
+        a.add_(1)
+        a.unbind(0)[-1].add_(1)
+        a.split(1)[0].mul_(2)
+        a.chunk(2, 1)[0].mul_(2)
+        a.diagonal().add_(3)
+        a.unfold(0, 1, 1)[0].mul_(2)
+
+    def views_first(a):
+        v, w, u = a[0:1], a.t()[0], a.unbind(0)[0]
+        a.mul_(2)
+        v.add_(1)
+        w.add_(u.sum())
+        u.mul_(3)
+        return v, w, u, a + 1
+
+    def inside(a):
+        b = a * 2
+        b.add_(1)
+        b = b[:, ::2]
+        b.mul_(2)
+        b[0] += 1
+        b.unbind(0)[0].add_(1)
+        return b + 1
+
+    for sizes, strides in (((1, 2), (1, 2)), ((2, 3), (8, 2)), ((2, 3), (1, 4)), ((2, 1), (3, 3)), ((2, 3), (3, 1)), ((3, 2), (1, 3))):
+        for f in (part, several, views_first, inside):
+            make = lambda: taper.arange(50, dtype=taper.float32).as_strided(sizes, strides, 1)
+            a = make()
+            want = f(a)
+            for dynamic in (None, True):
+                for backend in ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor"):
+                    taper._dynamo.reset()
+                    b = make()
+                    got = taper.compile(f, backend=backend, dynamic=dynamic)(b)
+                    pairs = zip([a] + list(want if isinstance(want, tuple) else [want] * (want is not None)), [b] + list(got if isinstance(got, tuple) else [got] * (got is not None)))
+                    assert all(x.stride() == y.stride() and taper.equal(x, y) for x, y in pairs), (f.__name__, sizes, strides, backend, dynamic)

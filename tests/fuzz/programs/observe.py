@@ -57,7 +57,7 @@ class Watcher:
             extra["items"] = sorted(map(repr, x)) if all(isinstance(i, (int, str)) for i in x) else len(x)
         elif isinstance(x, (list, tuple)):
             extra["items"] = [self.thing(v, depth + 1) for v in list.__iter__(x)] if isinstance(x, list) else [self.thing(v, depth + 1) for v in tuple.__iter__(x)]
-        elif callable(x) and not hasattr(x, "__dict__") or isinstance(x, type) or type(x).__name__ in ("function", "method"):
+        elif callable(x) and type(x).__module__ != "program" and not isinstance(x, torch.nn.Module):
             return "callable"
         fields = getattr(x, "__dict__", None)
         if id(x) in self.objects:
