@@ -29,6 +29,7 @@ typedef struct pw {
     ptx_kernel *p;
     text tid, lane, zero_p;  /* thread number, lane of the warp, "this is thread 0" */
     int lanes, u_now, vloop; /* written lanes, the current one, the vector loop they belong to */
+    bool apart;              /* they are not neighbours: the steps of a reduction */
     bool per_thread;         /* inside code that differs between threads                      */
     bool touched;            /* memory was accessed since the last barrier                    */
     int nbar;
@@ -943,7 +944,8 @@ static bool from_memory(const vir *k, vir_ref r, int deep)
 typedef struct {
     bool ordered;  /* iterations depend on one another                        */
     bool partials; /* steps of reductions with partial results                 */
-    bool plain;    /* no loops, variables, reductions inside                   */
+    bool straight; /* no loops and variables inside, one step a reduction      */
+    bool plain;    /* and no reductions                                        */
     bool stores, inout;
     int size;   /* largest element of an access that counts with the loop, 0: none */
     int weight; /* instructions, about                                     */
@@ -951,7 +953,7 @@ typedef struct {
 
 static loop_facts facts_of(const vir *k, int loop, bool atomics)
 {
-    loop_facts f = { .plain = true };
+    loop_facts f = { .plain = true, .straight = true };
     for (int i = 1; i < k->n; i++) {
         const vir_ins *in = &k->ins[i];
         if (in->dead || !inside(k, in->region, loop))
@@ -960,9 +962,17 @@ static loop_facts facts_of(const vir *k, int loop, bool atomics)
         f.weight += (in->op == VIR_div || in->op == VIR_sqrt)  ? 8
                     : in->op >= VIR_divt && in->op <= VIR_modf ? 12
                                                                : 0;
-        f.plain &= in->op != VIR_loop && in->op != VIR_red && in->op != VIR_step && in->op != VIR_var &&
-                   in->op != VIR_get && in->op != VIR_set && in->op != VIR_part && in->op != VIR_fold;
+        f.straight &= in->op != VIR_loop && in->op != VIR_red && in->op != VIR_var && in->op != VIR_get &&
+                      in->op != VIR_set && in->op != VIR_part && in->op != VIR_fold;
+        f.plain &= f.straight && in->op != VIR_step;
         if (in->op == VIR_step) {
+            const vir_frag *step = vir_frag_step(k->reds[in->imm].kind, k->reds[in->imm].type,
+                                                 k->reds[in->imm].itype);
+            for (int j = i + 1; j < k->n; j++)
+                if (k->ins[j].op == VIR_step && k->ins[j].imm == in->imm && !k->ins[j].dead)
+                    f.straight = false;
+            for (int j = 1; j < step->k->n; j++)
+                f.weight += vir_is_math((vir_op)step->k->ins[j].op) ? 25 : 1;
             f.partials |= k->reds[in->imm].partials;
             f.ordered |= k->reds[in->imm].scan && !inside(k, k->reds[in->imm].loop, loop);
         }
@@ -1004,14 +1014,16 @@ static void wide_body(pw *w, int n)
         const vir_ins *in = &w->k->ins[r];
         if (in->dead || in->op == VIR_const || (in->op == VIR_loopvar && in->type == VT_i64))
             continue;
-        if (in->op == VIR_load && in->access == VA_unit && !in->c)
+        if (in->op == VIR_load && in->access == VA_unit && !in->c && !w->apart)
             load_wide(w, r);
-        else if (in->op == VIR_store && in->access == VA_unit && !in->c && !in->add)
+        else if (in->op == VIR_store && in->access == VA_unit && !in->c && !in->add && !w->apart)
             store_wide(w, r);
         else
             for (w->u_now = 0; w->u_now < w->lanes; w->u_now++) {
                 if (in->op == VIR_store)
                     store(w, in);
+                else if (in->op == VIR_step)
+                    red_step(w, in);
                 else {
                     text x = in->op == VIR_load ? load(w, in) : pure(w, in);
                     *slot(w, r) = x;
@@ -1076,6 +1088,34 @@ static void wide_loop(pw *w, int n, text begin, text end, text first, text step,
     put_label(w, out);
 }
 
+/* Steps of a reduction, `ways` in flight: their loads come first. A partial result takes its elements in the same order. */
+static void ways_loop(pw *w, int n, text end, text first, int step, int ways)
+{
+    text base = new_reg(w, C_q), last = new_reg(w, C_q), head = new_label(w), rest = new_label(w);
+    w->lanes = ways, w->vloop = n, w->apart = true;
+    E(w, "mov.b64 %s, %s", base.s, first.s);
+    put_label(w, head);
+    E(w, "add.s64 %s, %s, %d", last.s, base.s, (ways - 1) * step);
+    text p = test2(w, "ge", VT_i64, last, end);
+    E(w, "@%s bra %s", p.s, rest.s);
+    for (int u = 0; u < ways; u++)
+        E(w, "add.s64 %s, %s, %d", w->loopvar[n * VMAX + u].s, base.s, u * step);
+    wide_body(w, n);
+    E(w, "add.s64 %s, %s, %d", base.s, base.s, ways * step);
+    E(w, "bra %s", head.s);
+    put_label(w, rest);
+    w->lanes = 1, w->apart = false;
+    loop_text(w, n, base, end, imm_int(step));
+}
+
+static int ways_of(const loop_facts *f)
+{
+    int ways = f->straight && f->partials && !f->ordered ? VMAX : 1;
+    while (ways > 1 && ways * f->weight > 400)
+        ways /= 2;
+    return ways;
+}
+
 static int elements_a_thread(const loop_facts *f)
 {
     int per = f->size ? MIN(16 / f->size, f->size == 1 ? 4 : VMAX) : 1;
@@ -1121,6 +1161,8 @@ static void vector_loop(pw *w, int n)
     w->per_thread = true;
     if (per > 1)
         wide_loop(w, n, begin, end, first, step, per);
+    else if (ways_of(&f) > 1)
+        ways_loop(w, n, end, first, threads, ways_of(&f));
     else
         loop_text(w, n, first, end, step);
     w->per_thread = false;
