@@ -11,18 +11,27 @@ typedef enum {
     AOT_value, /* result `index` of the forward graph */
     AOT_input, /* input `index` itself */
     AOT_view,  /* a view of input `index` with this geometry, made by the caller so that it really aliases */
-    AOT_result_view, /* a view of forward result `index` that an earlier item returns */
+    AOT_result_view, /* a view of forward result `index` */
     AOT_number,      /* `num`: a number or None */
 } aot_out_kind;
 typedef struct aot_out {
     uint8_t kind;
     bool requires_grad;
     bool leaf; /* made a leaf by requires_grad_(): it has no history, gradients end at it */
+    bool
+        no_grad; /* a view taken under no_grad: it requires a gradient as its base does, and passes none on */
     int index;
     int of; /* views: the item that is a leaf and whose view this is, or -1 */
     tp_val num;
     tp_tensor *type; /* fake: geometry of views; one count */
 } aot_out;
+
+/* A forward result that is not returned as it comes. AOT_view, AOT_result_view: it lies in that memory, with a history of
+ * its own. AOT_value: it is copied into memory with these strides, which have gaps. */
+typedef struct aot_place {
+    int value;
+    aot_out at;
+} aot_place;
 
 /* One more input behind those of the captured graph: the memory that several of them share (bases.c). */
 typedef struct aot_base {
@@ -37,7 +46,9 @@ typedef struct aot_unit {
     int nin;         /* primals */
     int nout;        /* items the captured graph returned */
     aot_out *out;
-    int nvalue;             /* first results of fw */
+    int nvalue;       /* first results of fw */
+    aot_place *place; /* where some of them belong */
+    int nplace;
     int nmut, *mut;         /* next results of fw go back into these inputs */
     int nsaved;             /* last results of fw, first inputs of bw */
     int ntangent, *tangent; /* last inputs of bw: gradients of these fw results */
@@ -57,10 +68,9 @@ enum {
     AOT_decompose = 1, /* down to the core set */
     AOT_min_cut = 2,   /* recompute cheap values in backward instead of saving them */
 };
-bool aot_inlines(const ir_node *n);    /* a Python callee that is called on proxies (allow_in_graph) */
-bool aot_makes_leaf(const ir_node *n); /* taper._C._set_requires_grad(tensor, bool) in a captured graph */
-bool *aot_leaves_of(const ir_graph *g,
-                    bool *any); /* by input: is it said to it? Freed; NULL where no node is */
+bool aot_inlines(const ir_node *n);       /* a Python callee that is called on proxies (allow_in_graph) */
+bool aot_makes_leaf(const ir_node *n);    /* taper._C._set_requires_grad(tensor, bool) in a captured graph */
+bool aot_makes_leaves(const ir_graph *g); /* is there such a call? */
 /* Somebody else's partition: sets u->fw and u->bw from u->joint, whose first nfw results are forward's. */
 typedef struct aot_cut {
     bool (*fn)(const struct aot_cut *cut, tp_comp *c, aot_unit *u, int nfw);

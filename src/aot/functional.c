@@ -226,12 +226,27 @@ static tp_tensor *scatter_up(fn_state *f, bld *b, written *w, ir_node *n, tp_ten
     return v ? scatter_up(f, b, w, view->arg[0].node, v) : NULL;
 }
 
+/* All of t's storage: the tensor it is a view of, also where detach() has cut the tape's link to it. Counted. */
+static tp_tensor *whole(fn_state *f, tp_tensor *t)
+{
+    ir_node *top = t->node;
+    if (t->base && t->base->node)
+        return tensor_ref(t->base);
+    for (int item; top;) {
+        ir_node *view = view_of(top, &item), *up = view ? view->arg[0].node : NULL;
+        if (!up || !ir_type(up) || ir_type(up)->storage != t->storage)
+            break;
+        top = up;
+    }
+    return top == t->node ? tensor_ref(t) : ir_proxy(f->r, top);
+}
+
 static written *written_of(fn_state *f, tp_tensor *t)
 {
     written *w = find(f, t->storage);
     if (!w) {
         w = mem_zalloc(sizeof *w);
-        w->root = tensor_ref(t->base && t->base->node ? t->base : t);
+        w->root = whole(f, t);
         map_puti(&f->by_storage, (uintptr_t)t->storage, w);
         vec_push(&f->all, w);
     }

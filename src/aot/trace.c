@@ -16,6 +16,9 @@ void aot_unit_free(aot_unit *u)
         return;
     for (int i = 0; i < u->nout; i++)
         tensor_unref(u->out[i].type);
+    for (int i = 0; i < u->nplace; i++)
+        tensor_unref(u->place[i].at.type);
+    free(u->place);
     ir_graph_free(u->joint);
     ir_graph_free(u->fw);
     ir_graph_free(u->bw);
@@ -40,20 +43,13 @@ bool aot_makes_leaf(const ir_node *n)
            n->target && strstr(n->target, "_set_requires_grad");
 }
 
-bool *aot_leaves_of(const ir_graph *g, bool *any)
+bool aot_makes_leaves(const ir_graph *g)
 {
-    bool *in = NULL;
-    *any = false;
     IR_EACH (n, g) {
-        if (!aot_makes_leaf(n))
-            continue;
-        *any = true;
-        if (!in)
-            in = mem_zalloc(MAX(g->inputs.n, 1));
-        for (size_t i = 0; i < g->inputs.n; i++)
-            in[i] |= g->inputs.at[i] == n->arg[0].node;
+        if (aot_makes_leaf(n))
+            return true;
     }
-    return in;
+    return false;
 }
 
 /* Faults planted to test the debugging tools (base/fault.h). The call made the nodes from number `since` on. */
@@ -101,6 +97,9 @@ static bool plant(trace *t, const ir_node *n, int since, tp_val *out, tp_err *er
     return true;
 }
 
+/* The inputs of the captured graph; the memory that several of them share comes after them. */
+static int own_inputs(const trace *t) { return t->nin - t->nbase; }
+
 static tp_val replay_input(aot_replay *r, ir_node *n, int i)
 {
     trace *t = r->data;
@@ -129,6 +128,8 @@ static int replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)
     }
     if (aot_makes_leaf(n)) {
         tp_val x = aot_replay_operand(r, &n->arg[0]);
+        for (int i = 0; i < own_inputs(t); i++)
+            t->flagged[i] |= t->in[i] == x.t;
         return ag_set_requires_grad(&t->cx, x.t, n->arg[1].b, err) ? 1 : -1;
     }
     if (!ir_switches_grad(n))
@@ -256,35 +257,198 @@ static int ends_inside(const trace *t, const ir_graph *g, tp_tensor *x)
     return item;
 }
 
-/* Items that share memory which the graph made and wrote: each is a view of all of it, which the graph returns. A value that
- * was written into a view is a node of its own, so that the nodes of the items need not share anything. */
-static bool shared_item(trace *t, aot_out *a, const ir_graph *g, results *res, tp_tensor **root, tp_tensor *x,
-                        bool *is, tp_err *err)
+/* The items that the captured graph returns, while it is found out how each is made. */
+typedef struct items {
+    trace *t;
+    aot_unit *u;
+    const ir_graph *g;
+    results *res;
+    tp_tensor **root; /* by result: the tensor whose gradient its tangent is */
+    tp_tensor **x;    /* by item: the tensor, or NULL */
+    int n;
+    tp_tensor **head; /* by result: the tensor that it is, or NULL */
+} items;
+
+/* The tensor whose history x's follows: its base, unless x was made from a view that no_grad had cut off. */
+static tp_tensor *head_of(tp_tensor *x)
 {
-    tp_tensor *base = fn_base(t->fn, x);
-    *is = false;
-    for (int i = 0; base && !*is && i < g->output->narg; i++) {
-        const tp_val *v = &g->output->arg[i], *o = v->kind == VAL_node ? &t->r.val[v->node->id] : v;
-        *is = o->kind == VAL_tensor && o->t->storage == x->storage && !same_view(o->t, x);
-    }
-    if (!*is)
-        return true;
-    ir_node *n = fn_node(t->fn, &t->cx, base, err);
+    bool cut = (x->spare & AGF_nograd_view) && ag_requires_grad(x) && !ag_is_nograd_view(x);
+    return x->base && !cut ? x->base : x;
+}
+
+static bool is_an_input(const trace *t, const tp_tensor *x)
+{
+    for (int i = 0; i < t->nin; i++)
+        if (t->in[i] == x)
+            return true;
+    return false;
+}
+
+/* The forward result that holds `head`, added when there is none; -1 on failure. */
+static int value_of(items *s, tp_tensor *head, tp_err *err)
+{
+    for (size_t i = 0; i < s->res->list.n; i++)
+        if (s->head[i] == head)
+            return (int)i;
+    ir_node *n = fn_node(s->t->fn, &s->t->cx, head, err);
     if (!n)
+        return -1;
+    int at = add_result(s->res, n, false);
+    s->head[at] = head;
+    s->root[at] = head;
+    return at;
+}
+
+static void place(items *s, int value, aot_out_kind kind, int index, const tp_tensor *type)
+{
+    aot_place *p = &s->u->place[s->u->nplace++];
+    *p = (aot_place){ value, { .kind = (uint8_t)kind, .index = index, .of = -1 } };
+    p->at.type = tensor_fake_of(type);
+    p->at.no_grad = kind == AOT_view && type->base && (type->spare & AGF_nograd_view);
+    if (kind == AOT_view && s->t->nbase && s->t->base_of[index])
+        p->at.type->offset += s->t->base[s->t->base_of[index] - 1].lo;
+}
+
+/* Items that share the memory of item i, none of the inputs', and must go on doing so for writes and gradients to come. */
+static bool shares_memory(const items *s, int i)
+{
+    tp_tensor *x = s->x[i];
+    bool written = fn_written(s->t->fn, x), need = false, single = true, multi = !written;
+    for (int k = 0; k < s->n; k++)
+        if (s->x[k] && s->x[k]->storage == x->storage) {
+            single &= s->x[k] == x;
+            need |= ag_requires_grad(s->x[k]);
+            multi &= (s->x[k]->spare & AGF_multi_view) != 0; /* in-place writes to these are refused */
+        }
+    return ag_is_nograd_view(x) || (!single && !multi && (need || written));
+}
+
+/* Is all that y shows part of what x shows? Only ever a question between tensors on one storage. */
+static bool covers(const tp_tensor *x, const tp_tensor *y)
+{
+    return x->offset == 0 && x->dt == y->dt && tensor_is_dense(x) &&
+           (x->numel == y->numel ||
+            (!sym_is_expr(x->numel) && !sym_is_expr(y->numel) && x->numel >= y->numel));
+}
+
+/* One item of several on one storage: results hold whole histories, items are these or views of them; one result is the
+ * memory and the others lie in it. */
+static bool shared_item(items *s, int i, tp_err *err)
+{
+    trace *t = s->t;
+    aot_out *a = &s->u->out[i];
+    tp_tensor *x = s->x[i], *head = head_of(x), *all = fn_base(t->fn, x);
+    for (int k = 0; k < s->n; k++) {
+        tp_tensor *y = s->x[k] && s->x[k]->storage == x->storage ? head_of(s->x[k]) : NULL;
+        if (y && (!all || (!covers(all, y) && covers(y, all))))
+            all = y;
+        if (y && all && same_view(y, all) && ag_requires_grad(y) && !ag_requires_grad(all))
+            all = y;
+    }
+    for (size_t k = 0; k < s->res->list.n; k++) /* the one that an earlier item has found */
+        if (s->head[k] && s->head[k]->storage == x->storage && covers(s->head[k], all)) {
+            all = s->head[k];
+            break;
+        }
+    int owner = value_of(s, all, err), at = owner;
+    if (owner < 0)
         return false;
-    const tp_tensor *now = ir_type(n);
-    if (base->offset || !tensor_is_dense(base) || now->offset || now->dt != base->dt ||
-        !same_view(now, base) || a->leaf)
+    const tp_tensor *now = ir_type(s->res->list.at[owner].node);
+    if (!covers(all, head) || !covers(all, x) || now->offset || !same_view(now, all))
         return err_set(
             err, ERR_notimpl,
             "results share memory that was written in a form that cannot be made again; this graph runs "
             "eagerly instead");
-    bool whole = same_view(x, base) && a->requires_grad == ag_requires_grad(base);
-    a->kind = whole ? AOT_value : AOT_result_view;
-    a->index = add_result(res, n, true);
-    a->type = whole ? NULL : tensor_fake_of(x);
-    if (!root[a->index])
-        root[a->index] = base;
+    if (head != all) {
+        int had = (int)s->res->list.n;
+        at = value_of(s, head, err);
+        if (at == had)
+            place(s, at, AOT_result_view, owner, head);
+    }
+    a->kind = x == head ? AOT_value : AOT_result_view;
+    a->index = at;
+    if (x != head)
+        a->type = tensor_fake_of(x);
+    return at >= 0;
+}
+
+/* An item on the memory of input `in` with a history that is not the input's: v = a.detach(); v -= a. */
+static bool own_history(items *s, int i, int in, tp_err *err)
+{
+    aot_out *a = &s->u->out[i];
+    tp_tensor *x = s->x[i], *head = head_of(x);
+    int had = (int)s->res->list.n, at = value_of(s, head, err);
+    if (at == had)
+        place(s, at, AOT_view, in, head);
+    a->kind = x == head ? AOT_value : AOT_result_view;
+    a->index = at;
+    if (x != head)
+        a->type = tensor_fake_of(x);
+    return at >= 0;
+}
+
+static bool collect_item(items *s, int i, tp_err *err)
+{
+    trace *t = s->t;
+    aot_unit *u = s->u;
+    aot_out *a = &u->out[i];
+    tp_tensor *x = s->x[i];
+    int in = input_of_storage(t, x);
+    a->requires_grad = ag_requires_grad(x);
+    a->of = -1;
+    a->no_grad = (x->spare & AGF_nograd_view) && (!a->requires_grad || ag_is_nograd_view(x));
+    a->leaf = a->requires_grad && !a->no_grad && ag_is_leaf(x) && (in < 0 || x != t->in[in]);
+    if (in >= 0 && a->requires_grad && !a->leaf)
+        a->of = ends_inside(t, s->g, x);
+    if (a->of >= u->nout)
+        return err_set(err, ERR_notimpl,
+                       "a view of a tensor is returned that requires_grad_() made a leaf on the memory of an "
+                       "input, and not that tensor; this graph runs eagerly instead");
+    if (in >= 0 && a->requires_grad && !a->leaf && a->of < 0 && !t->nbase && !is_an_input(t, head_of(x)))
+        return own_history(s, i, in, err);
+    /* Where elements of the input share memory, the place of a view does not tell which of them it shows, and so
+     * not whose its gradient is: that is traced. */
+    bool vague = in >= 0 && a->requires_grad && expanded(t->in[in]) && !same_view(x, t->in[in]);
+    if (in >= 0 && x->node && !vague) {
+        for (int k = in; k < u->nin && in < u->nin; k++) /* of those that share it, the one that it is */
+            in = t->in[k] == x ? k : in;
+        a->kind = x == t->in[in] ? AOT_input : AOT_view; /* x.view(-1) is another tensor than x */
+        a->index = in;
+        a->type = tensor_fake_of(x);
+        if (t->nbase && t->base_of[in])
+            a->type->offset += t->base[t->base_of[in] - 1].lo;
+        return true;
+    }
+    if (in < 0 && !a->leaf && shares_memory(s, i))
+        return shared_item(s, i, err);
+    ir_node *n = fn_node(t->fn, &t->cx, x, err);
+    if (!n)
+        return false;
+    for (int k = 0; k < i;
+         k++) /* two items that share memory must go on sharing it: all of it, dense and from its start */
+        if (s->x[k] && s->x[k]->storage == x->storage && u->out[k].kind == AOT_value &&
+            !same_view(s->x[k], x) && s->x[k]->numel == x->numel && s->x[k]->offset == 0 && x->offset == 0 &&
+            tensor_is_contiguous(s->x[k]) && tensor_is_dense(x) && !fn_written(t->fn, x)) {
+            a->kind = AOT_result_view;
+            a->index = u->out[k].index;
+            a->of = u->out[k].leaf && a->requires_grad && !a->leaf ? k : -1;
+            a->type = tensor_fake_of(x);
+            return true;
+        }
+    a->kind = AOT_value;
+    for (int k = 0; k < i; k++) /* one tensor returned twice */
+        if (s->x[k] == x && u->out[k].kind == AOT_value) {
+            a->index = u->out[k].index;
+            return true;
+        }
+    a->index = add_result(s->res, n, a->leaf);
+    if (!s->root[a->index] && !a->leaf) {
+        s->root[a->index] = x;
+        s->head[a->index] = x;
+    }
+    if (!x->base && in < 0 && sym_all_const(x->size, x->ndim) && sym_all_const(x->stride, x->ndim) &&
+        !tensor_is_dense(x) && !expanded(x) && ir_type(n)->storage != x->storage)
+        place(s, a->index, AOT_value, a->index, x);
     return true;
 }
 
@@ -292,10 +456,18 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
                             tp_err *err)
 {
     const ir_node *o = g->output;
-    tp_tensor **seen = mem_zalloc(sizeof *seen * (size_t)MAX(o->narg, 1));
+    size_t n = (size_t)MAX(o->narg, 1);
+    items s = {
+        t, u, g, res, root, mem_zalloc(sizeof *s.x * n), o->narg, mem_zalloc(sizeof *s.head * n * 2)
+    };
     bool ok = true;
     u->nout = o->narg;
-    u->out = mem_zalloc(sizeof *u->out * (size_t)MAX(u->nout, 1));
+    u->out = mem_zalloc(sizeof *u->out * n);
+    u->place = mem_zalloc(sizeof *u->place * n * 2);
+    for (int i = 0; i < u->nout; i++) {
+        tp_val v = o->arg[i].kind == VAL_node ? t->r.val[o->arg[i].node->id] : o->arg[i];
+        s.x[i] = v.kind == VAL_tensor ? v.t : NULL;
+    }
     for (int i = 0; i < u->nout && ok; i++) {
         aot_out *a = &u->out[i];
         tp_val v = o->arg[i].kind == VAL_node ? t->r.val[o->arg[i].node->id] : o->arg[i];
@@ -304,71 +476,15 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
             a->kind = AOT_value;
             a->index = (int)res->list.n;
             vec_push(&res->list, v);
-            continue;
-        }
-        if (v.kind != VAL_tensor) {
+        } else if (v.kind != VAL_tensor) {
             a->kind = AOT_number;
             a->num = v;
-            continue;
+        } else {
+            ok = collect_item(&s, i, err);
         }
-        tp_tensor *x = v.t;
-        int in = input_of_storage(t, x);
-        a->requires_grad = ag_requires_grad(x);
-        a->of = -1;
-        a->leaf = a->requires_grad && ag_is_leaf(x) && (in < 0 || x != t->in[in]);
-        seen[i] = x;
-        if (in >= 0 && a->requires_grad && !a->leaf)
-            a->of = ends_inside(t, g, x);
-        if (a->of >= u->nout) {
-            ok = err_set(
-                err, ERR_notimpl,
-                "a view of a tensor is returned that requires_grad_() made a leaf on the memory of an "
-                "input, and not that tensor; this graph runs eagerly instead");
-            break;
-        }
-        /* Where elements of the input share memory, the place of a view does not tell which of them it shows, and so
-         * not whose its gradient is: that is traced. */
-        bool vague = in >= 0 && a->requires_grad && expanded(t->in[in]) && !same_view(x, t->in[in]);
-        if (in >= 0 && x->node && !vague) {
-            for (int k = in; k < u->nin && in < u->nin; k++) /* of those that share it, the one that it is */
-                in = t->in[k] == x ? k : in;
-            a->kind = x == t->in[in] ? AOT_input : AOT_view; /* x.view(-1) is another tensor than x */
-            a->index = in;
-            a->type = tensor_fake_of(x);
-            if (t->nbase && t->base_of[in])
-                a->type->offset += t->base[t->base_of[in] - 1].lo;
-            continue;
-        }
-        bool shared = false;
-        if (in < 0 && !(ok = shared_item(t, a, g, res, root, x, &shared, err)))
-            break;
-        if (shared)
-            continue;
-        ir_node *n = fn_node(t->fn, &t->cx, x, err);
-        if (!n) {
-            ok = false;
-            break;
-        }
-        for (int k = 0; k < i;
-             k++) /* two items that share memory must go on sharing it: all of it, dense and from its start */
-            if (seen[k] && seen[k]->storage == x->storage && u->out[k].kind == AOT_value &&
-                !same_view(seen[k], x) && seen[k]->numel == x->numel && seen[k]->offset == 0 &&
-                x->offset == 0 && tensor_is_contiguous(seen[k]) && tensor_is_dense(x) &&
-                !fn_written(t->fn, x)) {
-                a->kind = AOT_result_view;
-                a->index = u->out[k].index;
-                a->of = u->out[k].leaf && a->requires_grad && !a->leaf ? k : -1;
-                a->type = tensor_fake_of(x);
-                break;
-            }
-        if (a->kind == AOT_result_view)
-            continue;
-        a->kind = AOT_value;
-        a->index = add_result(res, n, true);
-        if (!root[a->index] && !a->leaf)
-            root[a->index] = x;
     }
-    free(seen);
+    free(s.x);
+    free(s.head);
     u->nvalue = (int)res->list.n;
     return ok;
 }
@@ -395,7 +511,7 @@ static bool collect_writes(trace *t, aot_unit *u, results *res, tp_err *err)
 static void collect_flags(const trace *t, aot_unit *u)
 {
     u->flag = mem_zalloc(sizeof *u->flag * (size_t)MAX(t->nin, 1));
-    for (int i = 0; t->leaves && i < t->nin; i++)
+    for (int i = 0; t->leaves && i < own_inputs(t); i++)
         if (t->in[i] && t->flagged[i])
             u->flag[u->nflag++] = (struct aot_flag){ i, ag_requires_grad(t->in[i]) };
 }
@@ -430,9 +546,9 @@ static bool trace_backward(trace *t, aot_unit *u, const ir_graph *g, results *re
         roots[nroot] = root[i];
         u->tangent[nroot++] = i;
     }
-    for (int i = 0; i < t->nin; i++)
-        if (t->in[i] && (t->flagged && t->flagged[i] ? ag_set_requires_grad(&t->cx, t->in[i], true, NULL)
-                                                     : needs[i] && ag_requires_grad(t->in[i]))) {
+    for (int i = 0; i < own_inputs(t); i++)
+        if (t->in[i] && (t->leaves && t->flagged[i] ? ag_set_requires_grad(&t->cx, t->in[i], true, NULL)
+                                                    : needs[i] && ag_requires_grad(t->in[i]))) {
             u->grad[nwant] = i;
             want[nwant++] = t->in[i];
         }
@@ -575,6 +691,7 @@ ir_graph *aot_nested(tp_comp *c, const ir_graph *g, const bool *needs)
     tp_tensor **out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
     ir_graph *done = NULL;
     ir_renumber((ir_graph *)g);
+    t.flagged = mem_zalloc(MAX(g->inputs.n, 1));
     if (!g->output || !begin(&t, c, g, needs, needs != NULL, c->err) ||
         !aot_replay_run(&t.r, (ir_graph *)g, c->err) ||
         !nested_results(&t, g, out, needs ? NULL : &res, c->err) ||
@@ -775,11 +892,12 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     u->nin = (int)g->inputs.n;
     for (int i = 0; i < u->nin; i++)
         any |= grad_mode && needs_grad && needs_grad[i];
-    t.flagged = aot_leaves_of(g, &t.leaves);
+    t.leaves = aot_makes_leaves(g);
+    t.flagged = mem_zalloc((size_t)MAX(u->nin, 1));
     any |= grad_mode && t.leaves;
     if (!bases_find(&t, g, any, err))
         goto done;
-    root = mem_zalloc(sizeof *root * (size_t)MAX(g->output ? g->output->narg : 1, 1));
+    root = mem_zalloc(sizeof *root * 2 * (size_t)MAX(g->output ? g->output->narg : 1, 1));
     if (!begin(&t, c, g, any ? needs_grad : NULL, any, err) || !aot_replay_run(&t.r, (ir_graph *)g, err))
         goto done;
     ev_catch_up();

@@ -13,7 +13,7 @@ typedef struct trace {
     tp_tensor **in; /* proxies of the primals; owned */
     int nin;
     bool leaves;   /* requires_grad_() is said in the graph ... */
-    bool *flagged; /* ... to these inputs; NULL where it is not */
+    bool *flagged; /* ... to these inputs */
     aot_base *base;
     int nbase, *base_of; /* by input: + 1, 0 for those that share no memory that is written */
 } trace;

@@ -363,7 +363,7 @@ static repro *repro_unit(const repro *r, bool backward, tp_err *err)
                 in[i] = x.out[u->nvalue + u->nmut + i];
             bool ok = true;
             for (int i = 0; i < u->ntangent; i++) {
-                const tp_tensor *y = x.out[u->tangent[i]].t;
+                const tp_tensor *y = ir_type(u->bw->inputs.at[u->nsaved + i]);
                 tp_tensor *one = tensor_scalar((dtype)y->dt, 1, 1, NULL),
                           *t = tensor_new_strided((dtype)y->dt, y->ndim, y->size,
                                                   ir_type(u->bw->inputs.at[u->nsaved + i])->stride,

@@ -238,7 +238,14 @@ ag_meta *ag_meta_make(tp_tensor *t)
 bool ag_requires_grad_slow(const tp_tensor *t)
 {
     const ag_meta *m = t->ag;
-    return (m && (m->requires_grad || m->fn)) || (t->base && ag_requires_grad_slow(t->base));
+    return (m && (m->requires_grad || m->fn)) ||
+           (t->base && dtype_is_float((dtype)t->dt) && ag_requires_grad_slow(t->base));
+}
+
+bool ag_is_nograd_view(const tp_tensor *t)
+{
+    const ag_meta *m = t->ag;
+    return t->base && !(m && (m->requires_grad || m->fn)) && ag_requires_grad(t->base);
 }
 
 bool ag_is_leaf(tp_tensor *t) { return !ag_requires_grad(t) || !ag_grad_fn(t, NULL, NULL); }
@@ -466,6 +473,8 @@ ag_edge ag_edge_of(tp_tensor *t, tp_err *err)
     ag_node *n = ag_grad_fn(t, &nr, err);
     if (n)
         return (ag_edge){ ag_node_ref(n), nr };
+    if (ag_is_nograd_view(t))
+        return (ag_edge){ 0 };
     return (ag_edge){ ag_acc_of(t), 0 };
 }
 

@@ -103,6 +103,8 @@ static inline bool ag_requires_grad(const tp_tensor *t)
 }
 bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err);
 bool ag_is_leaf(tp_tensor *t);
+/* It requires a gradient only because its base does: a view taken under no_grad. No gradient arrives at it. */
+bool ag_is_nograd_view(const tp_tensor *t);
 /* The step that made t, borrowed; NULL for leaves. *nr may be NULL. False in *ok when a view cannot tell. */
 ag_node *ag_grad_fn(tp_tensor *t, int *nr, tp_err *err);
 ag_edge ag_edge_of(tp_tensor *t, tp_err *err);             /* counted; the accumulating step for leaves */

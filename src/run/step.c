@@ -92,12 +92,13 @@ static tp_tensor *with_strides(tp_tensor *g, const tp_tensor *type, tp_err *err)
     return t;
 }
 
-/* The item that the t-th tangent is the gradient of. */
+/* The item that the t-th tangent is the gradient of, or a view of what it is the gradient of. */
 static int item_of(const aot_unit *u, int t)
 {
-    for (int k = 0; k < u->nout; k++)
-        if (u->out[k].kind == AOT_value && u->out[k].index == u->tangent[t] && !u->out[k].leaf)
-            return k;
+    for (int want = AOT_value; want <= AOT_result_view; want += AOT_result_view - AOT_value)
+        for (int k = 0; k < u->nout; k++)
+            if (u->out[k].kind == want && u->out[k].index == u->tangent[t] && !u->out[k].leaf)
+                return k;
     return -1;
 }
 
@@ -203,6 +204,8 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
     for (int t = 0; ok && t < u->ntangent; t++) {
         int k = item_of(u, t);
         tp_tensor *x = k >= 0 && out[k].kind == VAL_tensor ? out[k].t : NULL;
+        if (x && u->out[k].kind == AOT_result_view)
+            x = x->base;
         if (!x || !ag_requires_grad(x))
             continue;
         if (dy[t]) {
@@ -228,7 +231,7 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
             dx[i] = got[k++];
     for (int t = 0; ok && seen && t < u->ntangent && k < nwant; t++) {
         int item = item_of(u, t);
-        if (watched[t] && item >= 0 && want[k] == out[item].t)
+        if (watched[t] && item >= 0 && (want[k] == out[item].t || want[k] == out[item].t->base))
             seen[t] = got[k++];
     }
     for (int i = 0; i < nout; i++)
@@ -311,6 +314,8 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
 
     if (n->released && u->nsaved)
         return err_set(err, ERR_runtime, "%s", ag_again);
+    if (!u->ngrad) /* results that require a gradient which leads nowhere */
+        return true;
     if (b->cx->grad_mode)
         return backward_again(s, b, dy, need, NULL, dx, NULL, err);
     run_program *bw = backward_of(v, err);
@@ -412,14 +417,18 @@ static bool same_place(const tp_tensor *a, const tp_tensor *b)
 static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp_err *err)
 {
     for (int i = 0; i < u->nmut; i++) {
-        if (res[u->nvalue + i].kind == VAL_tensor && same_place(res[u->nvalue + i].t, in[u->mut[i]].t)) {
-            tensor_bump(in[u->mut[i]].t); /* it was written where it belongs */
-            continue;
+        tp_tensor *to = in[u->mut[i]].t;
+        uint32_t version = to->storage->version;
+        if (res[u->nvalue + i].kind != VAL_tensor || !same_place(res[u->nvalue + i].t, to)) {
+            tp_val arg[3] = { vT(to), res[u->nvalue + i], vB(false) }, out = vNone;
+            if (!ops_call(cx, OP_copy_, OPV_fn, arg, &out, err))
+                return false;
+            val_clear(&out);
+        } else {
+            tensor_bump(to); /* it was written where it belongs */
         }
-        tp_val arg[3] = { in[u->mut[i]], res[u->nvalue + i], vB(false) }, out = vNone;
-        if (!ops_call(cx, OP_copy_, OPV_fn, arg, &out, err))
-            return false;
-        val_clear(&out);
+        if (to->spare & AGF_data)
+            to->storage->version = version;
     }
     return true;
 }
@@ -481,9 +490,9 @@ static void list_add(void *list_of, symint symbol, int64_t value)
 }
 
 /* A view of base as the graph's types say: `type` is what the result is when the base is `as`. Where the base really
- * begins is not guarded, so that only the distance counts. */
+ * begins is not guarded, so that only the distance counts. taped: a view for gradients, too. */
 static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, const tp_tensor *type,
-                           const ir_graph *g, const tp_val *in, int nin, tp_err *err)
+                           const ir_graph *g, const tp_val *in, int nin, bool taped, tp_err *err)
 {
     symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS], offset;
     const symint *from[2] = { type->size, type->stride };
@@ -526,8 +535,41 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, con
         err_set(err, ERR_internal, "a size of an aliasing result has no value in these inputs");
         return NULL;
     }
+    if (!taped)
+        return tensor_on(base->storage, (dtype)type->dt, type->ndim, size, stride, offset);
     tp_val arg[4] = { vT(base), vIs(size, type->ndim), vIs(stride, type->ndim), vI(offset) }, out = vNone;
     return grad_call(cx, OP_as_strided, OPV_fn, arg, &out, err) ? out.t : NULL;
+}
+
+/* Results that belong into the memory of another or of an input, or into memory with gaps. */
+static bool place_results(step_program *p, aot_unit *u, op_ctx *cx, const tp_val *in, int nin, tp_val *res,
+                          tp_err *err)
+{
+    for (int i = 0; i < u->nplace; i++) {
+        const aot_out *o = &u->place[i].at;
+        tp_tensor **t = &res[u->place[i].value].t, *now;
+        if (o->kind == AOT_value) {
+            now = tensor_new_strided((dtype)o->type->dt, o->type->ndim, o->type->size, o->type->stride,
+                                     tensor_device(*t), err);
+            if (!now || !tensor_copy(now, *t, err)) {
+                tensor_unref(now);
+                return false;
+            }
+        } else {
+            const tp_tensor *as = o->kind == AOT_view ? p->g->inputs.at[o->index]->val.t
+                                                      : u->fw->output->arg[o->index].node->val.t;
+            bool mode = cx->grad_mode;
+            cx->grad_mode = false;
+            now = geometry(cx, o->kind == AOT_view ? in[o->index].t : res[o->index].t, as, o->type, p->g, in,
+                           nin, o->no_grad, err);
+            cx->grad_mode = mode;
+            if (!now)
+                return false;
+        }
+        tensor_unref(*t);
+        *t = now;
+    }
+    return true;
 }
 
 /* Item i of what the captured graph returned; counted. */
@@ -552,7 +594,9 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
     case AOT_result_view: {
         tp_tensor *base = o->of >= 0 ? out[o->of].t : o->kind == AOT_view ? in[o->index].t : res[o->index].t;
         tp_val cut = vNone;
-        if ((!o->requires_grad || o->leaf) && ag_requires_grad(base)) { /* x.detach(): off the tape */
+        bool mode = cx->grad_mode;
+        if (((!o->requires_grad && !o->no_grad) || o->leaf) &&
+            ag_requires_grad(base)) { /* x.detach(): off the tape */
             if (!grad_call(cx, OP_detach, OPV_fn, (tp_val[]){ vT(base) }, &cut, err))
                 return false;
             base = cut.t;
@@ -561,7 +605,9 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
                                                   : u->fw->output->arg[o->index].node->val.t;
         if (o->of >= 0 && u->out[o->of].type)
             as = u->out[o->of].type;
-        t = geometry(cx, base, as, o->type, p->g, in, nin, err);
+        cx->grad_mode = mode && !(o->no_grad && ag_requires_grad(base));
+        t = geometry(cx, base, as, o->type, p->g, in, nin, true, err);
+        cx->grad_mode = mode;
         val_clear(&cut);
         if (!t)
             return false;
@@ -610,24 +656,31 @@ static tp_val *with_bases(const aot_unit *u, const tp_val *in, int nin, const ir
 static void bases_written(const aot_unit *u, const tp_val *in, tp_val *all, int nin)
 {
     for (int b = 0; b < u->nbase; b++) {
-        tensor_bump(in[u->base[b].of].t);
+        if (!(in[u->base[b].of].t->spare & AGF_data))
+            tensor_bump(in[u->base[b].of].t);
         tensor_unref(all[nin + b].t);
     }
     free(all);
 }
 
-/* What items are views of is no view itself: writes to them end at its gradient. */
+/* What items are views of, or what gets a history, is no view itself: writes to it end at its own gradient. */
+static void no_view(tp_val *r)
+{
+    if (r->kind != VAL_tensor || !r->t->base || (r->t->spare & AGF_nograd_view))
+        return;
+    tp_tensor *own = tensor_alias(r->t);
+    own->flags |= r->t->flags & TF_inference;
+    tensor_unref(r->t);
+    r->t = own;
+}
+
 static void own_bases(const aot_unit *u, tp_val *res, int nout)
 {
-    for (int i = 0; i < nout; i++) {
-        tp_val *r = u->out[i].kind == AOT_result_view ? &res[u->out[i].index] : NULL;
-        if (!r || !r->t->base || u->out[i].of >= 0)
-            continue;
-        tp_tensor *own = tensor_alias(r->t);
-        own->flags |= r->t->flags & TF_inference;
-        tensor_unref(r->t);
-        r->t = own;
-    }
+    for (int i = 0; i < nout; i++)
+        if (u->out[i].kind == AOT_result_view && u->out[i].of < 0)
+            no_view(&res[u->out[i].index]);
+    for (int i = 0; i < u->ntangent; i++)
+        no_view(&res[u->tangent[i]]);
 }
 
 static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
@@ -665,6 +718,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     for (int i = 0; ran && cx->inference_mode && i < u->nvalue; i++)
         if (res[i].kind == VAL_tensor && res[i].t->refs == 1) /* made here */
             res[i].t->flags |= TF_inference;
+    ran = ran && place_results(p, u, cx, in, nin, res, err);
     if (all)
         bases_written(u, in, all, nin);
     if (!ran)
@@ -675,7 +729,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
         if (u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
     own_bases(u, res, nout);
-    if (v->has_bw && !(s = record_step(v, cx, in, res, out, offset, err)))
+    if ((v->has_bw || u->ntangent) && !(s = record_step(v, cx, in, res, out, offset, err)))
         goto done;
     for (int i = 0; s && i < u->ntangent; i++)
         if (!ag_set_history(res[u->tangent[i]].t, &s->n, i, err))
@@ -709,6 +763,6 @@ void step_program_init(step_program *p, const step_compiler *compiler, ir_graph 
     p->compiler = compiler;
     p->g = g;
     p->refs = 1;
-    free(aot_leaves_of(g, &p->leaves));
+    p->leaves = aot_makes_leaves(g);
     pthread_mutex_init(&p->lock, NULL);
 }

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 /* Leaves, flags and bases are not stored: such graphs do not go to disk. */
-_Static_assert(sizeof(aot_unit) == 136, "say here how the disk cache stores the new field");
+_Static_assert(sizeof(aot_unit) == 152, "say here how the disk cache stores the new field");
 _Static_assert(sizeof(aot_out) == 24 + sizeof(tp_val), "say here how the disk cache stores the new field");
 
 enum { MAX_ITEMS = 1 << 20 };
@@ -187,6 +187,7 @@ static bool put_out(strbuf *b, const aot_out *o, const ir_graph *g, const ir_gra
 {
     io_put(b, o->kind);
     io_put(b, o->requires_grad);
+    io_put(b, o->no_grad);
     io_put(b, o->index);
     if (o->kind == AOT_view || o->kind == AOT_result_view) {
         const tp_tensor *t = o->type, *as = base_type(o, g, fw);
@@ -218,6 +219,7 @@ static void get_out(io_in *r, aot_out *o, const ir_graph *g, const ir_graph *fw)
 {
     o->kind = (uint8_t)io_get_in(r, 0, AOT_number + 1);
     o->requires_grad = io_get_in(r, 0, 2);
+    o->no_grad = io_get_in(r, 0, 2);
     o->index = (int)io_get_in(r, -1, MAX_ITEMS);
     o->of = -1;
     bool in = o->kind == AOT_input || o->kind == AOT_view;
@@ -283,6 +285,14 @@ static bool put_unit(strbuf *b, const ir_graph *g, const aot_unit *u, tp_err *er
     for (int i = 0; i < u->nout; i++)
         if (!put_out(b, &u->out[i], g, u->fw, err))
             return false;
+    io_put(b, u->nplace);
+    for (int i = 0; i < u->nplace; i++) {
+        io_put(b, u->place[i].value);
+        if (u->place[i].at.kind == AOT_value)
+            return err_set(err, ERR_notimpl, "a result has gaps");
+        if (!put_out(b, &u->place[i].at, g, u->fw, err))
+            return false;
+    }
     strbuf bw = { 0 };
     bool ok = !u->bw || io_put_graph(&bw, u->bw, g, err);
     io_put(b, u->bw != NULL);
@@ -308,6 +318,13 @@ static aot_unit *get_unit(io_in *r, gcache *x, const ir_graph *g, const ir_graph
     u->out = mem_zalloc(sizeof *u->out * (size_t)MAX(u->nout, 1));
     for (int i = 0; i < u->nout && !r->bad; i++)
         get_out(r, &u->out[i], g, fw);
+    u->nplace = (int)io_get_in(r, 0, MAX_ITEMS);
+    u->place = mem_zalloc(sizeof *u->place * (size_t)MAX(u->nplace, 1));
+    for (int i = 0; i < u->nplace && !r->bad; i++) {
+        u->place[i].value = (int)io_get_in(r, 0, MAX(u->nvalue, 1));
+        get_out(r, &u->place[i].at, g, fw);
+        r->bad |= u->place[i].at.kind != AOT_view && u->place[i].at.kind != AOT_result_view;
+    }
     x->has_bw = io_get_in(r, 0, 2);
     size_t n;
     const char *p = io_get_bytes(r, &n);
@@ -360,6 +377,9 @@ static bool read_forward(gcache *x, const char *p, size_t n, tp_comp *c, const i
     }
     for (int i = 0; i < (*u)->nout; i++)
         if ((*u)->out[i].kind == AOT_result_view && !(*u)->fw)
+            (*u)->fw = ir_graph_copy(plan->g);
+    for (int i = 0; i < (*u)->nplace; i++)
+        if ((*u)->place[i].at.kind == AOT_result_view && !(*u)->fw)
             (*u)->fw = ir_graph_copy(plan->g);
     tp_comp mine = *c;
     mine.err = err;
