@@ -121,7 +121,7 @@ static run_program *python_compile(const backend *b, tp_comp *c, const ir_graph 
 static void backend_failed(PyObject *backend)
 {
     PyObject *t, *v, *tb, *cls;
-    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_Exception))
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_Exception) || py_signaled)
         return;
     cls = exc_class("BackendCompilerFailed");
     if (!cls || PyErr_ExceptionMatches(cls))

@@ -344,6 +344,8 @@ struct entry {
     PyObject *break_reason; /* why the graph ends here, or why it runs with backend eager */
     bool
         repeats; /* the graph writes nothing from outside: its instructions may be executed after a failure */
+    int *undo,
+        nundo; /* otherwise: inputs it writes whose values are kept for that, where a handler would see the failure */
     bool random;
 };
 
@@ -376,6 +378,13 @@ struct frame {
 enum { ST_next, ST_return, ST_yield, ST_error, ST_repeat };
 int interp_step(frame *f, PyObject **result); /* executes the instruction at f->ip */
 int interp_turn(frame *f);                    /* other threads may run, Ctrl-C is heard */
+/* An exception of a signal handler that came up while a region was captured or compiled: it is raised where plain execution
+ * asks for signals next, so that the handlers around it are the program's. Takes the one that is set. */
+void interp_defer(void);
+bool interp_deferred(void);
+bool interp_raise_deferred(void); /* true: it was there and is set now */
+/* Would a handler of this code, or of those around it, see an exception? `with` alone only tidies up. */
+bool frame_in_try(const frame *f);
 /* Looks for a handler of the exception that is set; true: the frame continues there. */
 bool interp_unwind(frame *f);
 bool frame_init(frame *f, cap_code *cc, PyObject *func,
@@ -495,6 +504,8 @@ struct trace {
     unsigned nlast;
     bool verbose;
     bool class_written; /* some class has attributes written while tracing */
+    bool in_try;        /* a node was made where a handler would see its failure */
+    bool interrupted;   /* a signal handler raised: the exception is set, and none of the program's yet */
 };
 
 /* log.c: what the trace_* logs tell */

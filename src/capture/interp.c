@@ -772,14 +772,43 @@ HANDLER(JUMP_FORWARD)
     f->ip += arg;
     return ST_next;
 }
+static __thread PyObject *deferred;
+void interp_defer(void)
+{
+    PyObject *t, *v, *tb;
+    PyErr_Fetch(&t, &v, &tb);
+    PyErr_NormalizeException(&t, &v, &tb);
+    if (v && tb)
+        PyException_SetTraceback(v, tb);
+    Py_XDECREF(t);
+    Py_XDECREF(tb);
+    Py_XSETREF(deferred, v);
+}
+bool interp_deferred(void) { return deferred != NULL; }
+static void raise_again(PyObject *exc);
+bool interp_raise_deferred(void)
+{
+    PyObject *v = deferred;
+    deferred = NULL;
+    if (v)
+        raise_again(v);
+    Py_XDECREF(v);
+    return v != NULL;
+}
 /* On the way back in a loop: other threads may run, Ctrl-C is heard. */
 int interp_turn(frame *f)
 {
     static __thread unsigned turns;
+    if (TP_UNLIKELY(!T && deferred) && interp_raise_deferred())
+        return ST_error;
     if (!T && ++turns % 256 == 0) {
         Py_BEGIN_ALLOW_THREADS Py_END_ALLOW_THREADS
     }
-    return PyErr_CheckSignals() < 0 ? ST_error : ST_next;
+    if (TP_LIKELY(PyErr_CheckSignals() == 0))
+        return ST_next;
+    if (T) /* the program is not here yet */
+        T->internal = T->interrupted = true;
+    return ST_error;
 }
 HANDLER(JUMP_BACKWARD)
 {
@@ -1525,6 +1554,21 @@ int interp_step(frame *f, PyObject **result)
     }
 #endif
     return rc;
+}
+
+bool frame_in_try(const frame *f)
+{
+    for (; f; f = f->back) {
+        int at = f->at, to, depth;
+        bool lasti;
+        while (code_handler(f->cc, at, &to, &depth, &lasti)) {
+            const instr *in = &f->cc->ins[to];
+            if (in->op != PUSH_EXC_INFO || f->cc->ins[in->next].op != WITH_EXCEPT_START)
+                return true;
+            at = to; /* what a `with` lets pass goes to what is around it */
+        }
+    }
+    return false;
 }
 
 bool interp_unwind(frame *f)

@@ -616,12 +616,26 @@ static bool must_stay(const ir_node *n)
             (op_row_of((op_id)n->op)->flags & (OPF_MUT | OPF_RAND | OPF_SYNC | OPF_CHECK)) || ir_decides(n));
 }
 
+/* May it raise, depending on the data? */
+static bool may_fail(const ir_node *n)
+{
+    const op_row *row = n->kind == IR_call ? op_row_of((op_id)n->op) : NULL;
+    const tp_tensor *x = row && (row->flags & OPF_FAILS) ? ir_type(n) : NULL;
+    return x && (!(row->flags & OPF_PW) || !dtype_is_float((dtype)x->dt));
+}
+
+/* Results that nobody uses go, but for those whose making may fail: the graph returns them, which every stage respects. */
 static void clean(ir_graph *g)
 {
+    VEC(ir_node *) checks = { 0 };
     for (ir_node *n = g->last, *prev; n; n = prev) {
         prev = n->prev;
         if (n->nuse || must_stay(n))
             continue;
+        if (may_fail(n)) {
+            vec_push(&checks, n);
+            continue;
+        }
         if (n->kind == IR_placeholder) {
             size_t i = 0;
             while (i < g->inputs.n && g->inputs.at[i] != n)
@@ -632,10 +646,42 @@ static void clean(ir_graph *g)
         }
         ir_erase(n);
     }
+    map last = { 0 }; /* storage -> the last node that uses it, when a node that may fail writes it */
+    IR_EACH (n, g)
+        if (n->kind == IR_call && !n->nuse && must_stay(n) && may_fail(n))
+            map_puti(&last, (uint64_t)(uintptr_t)ir_type(n)->storage, n);
+    if (last.n) {
+        IR_EACH (n, g) {
+            const tp_tensor *own = n->kind == IR_placeholder || n->kind == IR_const ? ir_type(n) : NULL;
+            if (own && map_geti(&last, (uint64_t)(uintptr_t)own->storage)) /* who sees it is not known */
+                map_puti(&last, (uint64_t)(uintptr_t)own->storage, g->output);
+            for (int i = 0; i < n->narg; i++) {
+                const tp_tensor *x = n->arg[i].kind == VAL_node ? ir_type(n->arg[i].node) : NULL;
+                ir_node *at = x ? map_geti(&last, (uint64_t)(uintptr_t)x->storage) : NULL;
+                if (at && at != g->output)
+                    map_puti(&last, (uint64_t)(uintptr_t)x->storage, n);
+            }
+        }
+        IR_EACH (n, g)
+            if (n->kind == IR_call && !n->nuse && must_stay(n) && may_fail(n) &&
+                map_geti(&last, (uint64_t)(uintptr_t)ir_type(n)->storage) == n)
+                vec_push(&checks, n);
+    }
+    map_free(&last);
+    if (checks.n) {
+        int n = g->output->narg, all = n + (int)checks.n;
+        tp_val *out = mem_alloc(sizeof *out * (size_t)all);
+        memcpy(out, g->output->arg, sizeof *out * (size_t)n);
+        for (int i = n; i < all; i++)
+            out[i] = (tp_val){ .kind = VAL_node, .node = checks.at[(size_t)(all - 1 - i)] };
+        ir_set_output(g, out, all);
+        free(out);
+    }
+    vec_free(&checks);
 }
 
 /* Does the graph write nothing but what it made itself? */
-static bool repeats(const ir_graph *g, bool *random)
+static bool repeats(const ir_graph *g, bool *random, map *written)
 {
     map outside = { 0 };
     bool ok = true;
@@ -661,6 +707,8 @@ static bool repeats(const ir_graph *g, bool *random)
                                    ? (uintptr_t)map_geti(&outside, (uint64_t)(uintptr_t)x->storage)
                                    : 0;
             ok &= !inputs;
+            if (inputs)
+                map_puti(written, (uint64_t)(uintptr_t)x->storage, written);
         }
     }
     map_free(&outside);
@@ -699,7 +747,7 @@ static void finish_graph(trace *t)
     ir_set_output(t->g, out, n);
     place_inputs(t);
     clean(t->g);
-    e->nout = n;
+    e->nout = t->g->output->narg;
     e->nin = (int)t->g->inputs.n;
     e->in = arena_alloc(&e->mem, sizeof *e->in * (size_t)MAX(e->nin, 1));
     for (int i = 0; i < e->nin; i++)
@@ -714,7 +762,21 @@ static void finish_graph(trace *t)
     IR_EACH (x, t->g)
         e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
                    ir_hop(x) != HOP_none || aot_makes_leaf(x);
-    e->repeats = repeats(t->g, &e->random);
+    map written = { 0 };
+    e->repeats = repeats(t->g, &e->random, &written);
+    bool calls = false;
+    IR_EACH (x, t->g)
+        calls |= x->kind == IR_opaque && !ir_switches_grad(x);
+    if (!e->repeats && t->in_try &&
+        !calls) { /* should it fail, what it wrote is taken back and handlers see to the rest */
+        e->undo = arena_alloc(&e->mem, sizeof *e->undo * (size_t)MAX(e->nin, 1));
+        for (int i = 0; i < e->nin; i++) {
+            const tp_tensor *x = ir_type(t->g->inputs.at[i]);
+            if (x && map_geti(&written, (uint64_t)(uintptr_t)x->storage))
+                e->undo[e->nundo++] = i;
+        }
+    }
+    map_free(&written);
 }
 
 /* A gradient that the program set to None before it computed anything need not live while the graph runs, if nothing
@@ -1224,6 +1286,53 @@ static void take_back(const entry *e, PyObject **reg, const bool *had)
     PyErr_Restore(t, v, tb);
 }
 
+/* The memory of inputs that the graph writes, as it was. */
+typedef struct saved {
+    tp_storage *s;
+    uint32_t version;
+    void *bytes;
+} saved;
+
+static saved *save_written(const entry *e, const tp_val *in)
+{
+    saved *v = mem_zalloc(sizeof *v * (size_t)e->nundo);
+    for (int i = 0; i < e->nundo; i++) {
+        tp_storage *s = in[e->undo[i]].t->storage;
+        bool seen = !s->data || !s->nbytes;
+        for (int k = 0; k < i; k++)
+            seen |= v[k].s == s;
+        if (seen)
+            continue;
+        v[i] = (saved){ storage_ref(s), s->version, mem_alloc((size_t)s->nbytes) };
+        memcpy(v[i].bytes, s->data, (size_t)s->nbytes);
+    }
+    return v;
+}
+
+static void saved_end(saved *v, int n, bool restore)
+{
+    for (int i = 0; i < n; i++) {
+        if (!v[i].s)
+            continue;
+        if (restore) {
+            memcpy(v[i].s->data, v[i].bytes, (size_t)v[i].s->nbytes);
+            v[i].s->version = v[i].version;
+        }
+        storage_unref(v[i].s);
+        free(v[i].bytes);
+    }
+    free(v);
+}
+
+/* Did a write go onto the tape? That cannot be taken back. */
+static bool on_tape(const entry *e, const tp_val *in)
+{
+    bool any = false;
+    for (int i = 0; CX->grad_mode && i < e->nundo; i++)
+        any |= ag_requires_grad(in[e->undo[i]].t);
+    return any;
+}
+
 int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObject **result)
 {
     tp_val small_in[16], small_out[8],
@@ -1253,6 +1362,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     CX->autocast = false; /* the conversions are in the graph */
     if (TP_UNLIKELY(had)) /* what goes may take other things along */
         count_regs(e, reg, true);
+    bool undo = TP_UNLIKELY(e->nundo) && !on_tape(e, in);
+    saved *was = undo ? save_written(e, in) : NULL;
     bool ran = (!had || let_go(e, reg, had)) &&
                (!e->run || run_program_call(e->run, CX, in, e->nin, out, e->nout, &err));
     if (e->nograd)
@@ -1263,7 +1374,10 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         py_raise(&err);
         if (placed)
             cap_traceback(f, err.file, err.line, err.func);
-        if (e->repeats && PyErr_ExceptionMatches(PyExc_Exception)) {
+        bool again = (e->repeats || undo) && PyErr_ExceptionMatches(PyExc_Exception);
+        if (was)
+            saved_end(was, e->nundo, again);
+        if (again) {
             rc = ST_repeat;
             if (had)
                 take_back(e, reg, had);
@@ -1274,6 +1388,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         }
         goto done;
     }
+    if (was)
+        saved_end(was, e->nundo, false);
     if (e->plain) {
         *result = out[0].t ? py_wrap(out[0].t) : NULL;
         rc = *result ? ST_return : ST_error;

@@ -154,6 +154,8 @@ static const ir_loc *make_loc(ir_graph *g, frame *f)
 static const ir_loc *loc_now(void *data, ir_graph *g)
 {
     trace *t = data;
+    if (!t->in_try)
+        t->in_try = frame_in_try(t->top);
     if (!t->loc || t->loc_frame != t->top || t->loc_line != frame_line(t->top)) {
         t->loc = make_loc(g, t->top);
         t->loc_frame = t->top;
@@ -1104,6 +1106,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     ev_cid cid = { r->frame_id, r->compiles, 0 };
     long force = cfg_int("debug_break_at", -1);
     char shown[300];
+    py_signaled = false; /* of an earlier run */
     tracing++;
     region_name(r, shown, sizeof shown);
     metrics_environment();
@@ -1152,6 +1155,12 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             if (rc == ST_next && !w.set)
                 w.quiet = true;
             break;
+        }
+        if (t->interrupted) {
+            interp_defer();
+            attempt_end(a);
+            a = NULL;
+            goto out;
         }
         if (t->internal || (!t->broke && PyErr_Occurred())) {
             if (t->planted)
@@ -1320,6 +1329,11 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         r->native_until = -1;
     }
 out:
+    if (TP_UNLIKELY(py_signaled)) {
+        py_signaled = false;
+        if (!done && PyErr_Occurred())
+            interp_defer();
+    }
     if (!done && PyErr_Occurred()) {
         trace_error(r, started, w.named ? w.named->file : r->shown.file,
                     w.named ? w.named->line : r->shown.line);
@@ -1541,7 +1555,8 @@ static PyObject *run_frame(frame *f)
     cap_cfg *cfg = f->cfg;
     int until = -1; /* native up to and including this offset */
     for (;;) {
-        bool try_ = cfg && until < 0 && f->cc->ins[f->ip].op != CACHE && !f->kwnames;
+        bool try_ = cfg && until < 0 && TP_LIKELY(!interp_deferred()) && f->cc->ins[f->ip].op != CACHE &&
+                    !f->kwnames;
         region *r = try_ ? region_at(f->cc, f->ip) : NULL;
         if (r && !r->from_line)
             r->from_line = f->ip ? frame_line(f) : r->cc->first_line;
@@ -1559,9 +1574,11 @@ static PyObject *run_frame(frame *f)
                 fresh = true;
                 region_identify(r, f);
                 bool go = may_compile(r, f, cfg);
-                if (go)
+                if (go) {
                     e = capture_region(r, f, cfg);
-                else if (!PyErr_Occurred() && (r->limit_hit || cap_stance() == STANCE_eager_on_recompile)) {
+                    if (TP_UNLIKELY(interp_deferred()))
+                        until = f->cc->n; /* plainly, up to where it is raised; the next call tries again */
+                } else if (!PyErr_Occurred() && (r->limit_hit || cap_stance() == STANCE_eager_on_recompile)) {
                     until = f->cc->n; /* eager from here on */
                     r->natives++;
                 }

@@ -40,6 +40,8 @@ enum {
     OPF_DEAR = 1 << 25,    /* of OPF_PW rows: a function of its own rather than an instruction or two */
     OPF_WIDENUM = 1 << 26, /* numbers keep their precision beside float16 and bfloat16 */
     OPF_FITS = 1 << 27,    /* its numbers go into the result: they must fit the result's type */
+    OPF_FAILS =
+        1 << 28, /* refuses some data (of OPF_PW rows: integers); a call is kept for the error it may raise */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 

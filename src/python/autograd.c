@@ -1255,9 +1255,13 @@ static PyMethodDef functions[] = {
     { NULL }
 };
 
+__thread bool py_signaled;
 static bool poll_signals(tp_err *err)
 {
-    return !PyGILState_Check() || PyErr_CheckSignals() == 0 || py_err(err);
+    if (!PyGILState_Check() || PyErr_CheckSignals() == 0)
+        return true;
+    py_signaled = true;
+    return py_err(err);
 }
 
 int py_init_autograd(PyObject *m)

@@ -53,6 +53,8 @@ PyObject *py_raise(tp_err *e);                /* always NULL; keeps an exception
 void py_note_saved(void);                     /* debug.c: adds where the failure was saved, if it was */
 void py_forget(void);                         /* as PyErr_Clear(), but Ctrl-C is heard again later */
 extern _Thread_local unsigned long py_raised; /* how often an operator's failure became an exception */
+extern __thread bool
+    py_signaled; /* a stage stopped because a signal handler raised; set until somebody asks */
 
 /* SymInt objects (python/symint.c). */
 extern PyTypeObject PySymInt_Type;

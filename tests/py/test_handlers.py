@@ -1,0 +1,159 @@
+"""Exceptions reach the handlers they would reach without the compiler: those of signals, and those of data a graph refuses."""
+import signal
+import sys
+
+import taper
+
+L = taper.tensor
+
+
+def endless(x):
+    while True:
+        x = x * 0.5
+
+
+def caught_outside(x):
+    for i in range(10**9):
+        x = x * 0.5 + i
+    return x
+
+
+def caught_inside(x):
+    try:
+        while True:
+            x = x * 0.5
+    except TimeoutError:
+        return "heard"
+
+
+def caught_by_a_callee(x):
+    return caught_inside(x + 1), "heard by it"
+
+
+def tidied(x, seen):
+    try:
+        while True:
+            x = x + 1
+    finally:
+        seen.append(1)
+
+
+def with_alarm(handler, f, *args):
+    was = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.03)
+    try:
+        return f(*args)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, was)
+
+
+def stop(*a):
+    raise TimeoutError("time is up")
+
+
+def test_exceptions_of_signal_handlers_arrive():
+    for backend in ("eager", "inductor"):
+        taper._dynamo.reset()
+        compiled = lambda f: taper.compile(f, backend=backend)
+        for f in (endless, caught_outside):
+            try:
+                with_alarm(stop, compiled(f), taper.ones(4))
+            except TimeoutError as e:
+                assert str(e) == "time is up"
+            else:
+                raise AssertionError(f)
+        assert with_alarm(stop, compiled(caught_inside), taper.ones(4)) == "heard"
+        assert with_alarm(stop, compiled(caught_by_a_callee), taper.ones(4)) == ("heard", "heard by it")
+        seen = []
+        try:
+            with_alarm(stop, compiled(tidied), taper.ones(4), seen)
+        except TimeoutError:
+            pass
+        assert seen == [1]
+        try:
+            with_alarm(lambda *a: sys.exit(3), compiled(endless), taper.ones(4))
+        except SystemExit as e:
+            assert e.code == 3
+    assert compiled(lambda x: x + 1)(taper.ones(1)).tolist() == [2.0]
+
+
+def test_handlers_that_do_not_raise_are_only_called():
+    seen = []
+    f = taper.compile(lambda x: [x + i for i in range(3000)][-1], backend="eager")
+    assert with_alarm(lambda *a: seen.append(1), f, taper.zeros(1)).tolist() == [2999.0]
+
+
+CHECKS = {
+    "floor_divide": (lambda x, i: x // i, L([1, 2]), L([0, 1])), "remainder": (lambda x, i: x % i, L([1, 2]), L([0, 1])),
+    "div": (lambda x, i: taper.div(x, i, rounding_mode="floor"), L([1, 2]), L([0, 1])), "fmod": (lambda x, i: taper.fmod(x, i), L([1, 2]), L([0, 1])),
+    "gather": (lambda x, i: x.gather(0, i), L([1., 2.]), L([5])), "index": (lambda x, i: x[i] * 2 + 1, L([1., 2.]), L([5])),
+    "index_select": (lambda x, i: x.index_select(0, i), L([1., 2.]), L([5])), "take": (lambda x, i: x.take(i), L([1., 2.]), L([5])),
+    "scatter": (lambda x, i: x.scatter(0, i, 3.), L([1., 2.]), L([5])), "embedding": (lambda x, i: taper.nn.functional.embedding(i, x), taper.ones(2, 2), L([5])),
+    "cholesky": (lambda x, i: taper.linalg.cholesky(x), -taper.eye(2), L([5])), "inv": (lambda x, i: x.inverse(), taper.zeros(2, 2), L([5])),
+    "solve": (lambda x, i: taper.linalg.solve(x, x), taper.zeros(2, 2), L([5])), "cross_entropy": (lambda x, i: taper.nn.functional.cross_entropy(x, i), taper.ones(1, 2), L([5])),
+    "one_hot": (lambda x, i: taper.nn.functional.one_hot(i, 3), taper.ones(1, 2), L([5])), "index_put": (lambda x, i: x.index_put((i,), taper.ones(1)), L([1., 2.]), L([5])),
+    "setitem": (lambda x, i: x.clone().__setitem__(i, 0.), L([1., 2.]), L([5])), "constant": (lambda x, i: x[9], L([1., 2.]), L([5]))}
+
+
+def test_checks_whose_result_is_not_used():
+    for name, (check, x, i) in CHECKS.items():
+        def caught(x, i):
+            try:
+                check(x, i)
+            except (RuntimeError, IndexError) as e:
+                return type(e).__name__, x + 1
+            return x + 1
+
+        def not_caught(x, i):
+            check(x, i)
+            return x + 1
+
+        def after_a_write(x, i):
+            try:
+                x.add_(1)
+                check(x - 1, i)
+            except (RuntimeError, IndexError) as e:
+                return type(e).__name__, x + 1
+            finally:
+                x.mul_(2)
+            return x + 1
+        for f in (caught, not_caught, after_a_write):
+            def seen(g):
+                y = x.clone()
+                try:
+                    return str(g(y, i)), y.tolist()
+                except Exception as e:
+                    return type(e).__name__, y.tolist()
+            want = seen(f)
+            for backend in ("eager", "aot_eager", "inductor"):
+                taper._dynamo.reset()
+                assert seen(taper.compile(f, backend=backend)) == want, (name, f.__name__, backend)
+
+
+def test_operators_that_refuse_a_type():
+    def f(x):
+        try:
+            x &= x
+        except Exception as e:
+            return "caught " + type(e).__name__
+    for backend in ("eager", "inductor"):
+        x = taper.ones(3)
+        assert taper.compile(f, backend=backend)(x) == f(taper.ones(3)) and x.tolist() == [1.0] * 3
+
+
+def test_library_functions_compiled_directly():
+    bad, layer = taper.ones(2, 3), taper.nn.Linear(4, 4)
+    inplace = taper.nn.Linear(4, 4)
+    inplace.compile()
+    for f in (taper.compile(layer), taper.compile(layer.forward), taper.compile(taper.nn.functional.linear), inplace, taper.compile(taper.nn.Sequential(layer, layer))):
+        try:
+            f(bad, layer.weight) if f is not inplace and getattr(f, "__name__", "") == "linear" else f(bad)
+        except RuntimeError as e:
+            assert "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x4)" in str(e)
+        else:
+            raise AssertionError(f)
+    taper.compile(taper.optim.LBFGS(layer.parameters()).step)(lambda: taper.ones(()))
+    layer(taper.ones(2, 4)).sum().backward()
+    for backend in ("eager", "aot_eager", "inductor"):
+        taper.compile(taper.optim.Adafactor(layer.parameters()).step, backend=backend)()
