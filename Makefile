@@ -51,8 +51,7 @@ ubsan:           ## the same under UndefinedBehaviorSanitizer
 	@sh tools/sanitize.sh undefined build-ubsan
 
 gpu-test:        ## kernels on this machine's GPU against the interpreter, with times (skips loudly without one)
-	@$(MAKE) --no-print-directory build CMAKE_FLAGS="$(CMAKE_FLAGS) -DTAPER_PYTHON=OFF" BUILD=$(BUILD)-gpu
-	@$(BUILD)-gpu/taper_gputest $(GPU_TEST) || { rc=$$?; [ $$rc -eq 77 ] && echo "skipped: no GPU"; exit $$(( rc == 77 ? 0 : rc )); }
+	@sh tools/gpu-test.sh $(GPU_TEST)
 
 oracle: build    ## compare with PyTorch (needs it importable; skips loudly otherwise)
 	@$(PYTHON) tests/run.py --build $(BUILD) tests/oracle
