@@ -8,14 +8,13 @@
 #include <stdio.h>
 
 /* --- the program -------------------------------------------------------------------------------- */
-#define TYPES(X)                                                                                       \
-    X(none, 0)                                                                                         \
-    X(b8, 1)                                                                                           \
-    X(b16, 2)                                                                                          \
-    X(b32, 4)                                                                                          \
-    X(b64, 8)                                                                                          \
-    X(u8, 1) X(u16, 2) X(u32, 4) X(u64, 8) X(s8, 1) X(s16, 2) X(s32, 4) X(s64, 8) X(f16, 2) X(bf16, 2) \
-        X(f32, 4) X(f64, 8) X(pred, 1)
+/* clang-format off */
+#define TYPES(X) X(none, 0) X(b8, 1) X(b16, 2) X(b32, 4) X(b64, 8) X(u8, 1) X(u16, 2) X(u32, 4) X(u64, 8) \
+    X(s8, 1) X(s16, 2) X(s32, 4) X(s64, 8) X(f16, 2) X(bf16, 2) X(f32, 4) X(f64, 8) X(pred, 1)
+#define OPS(X) X(mov) X(add) X(sub) X(mul) X(mad) X(fma) X(div) X(rem) X(sqrt) X(neg) X(abs) X(min) X(max) \
+    X(and) X(or) X(xor) X(not) X(shl) X(shr) X(setp) X(selp) X(cvt) X(cvta) X(copysign) X(ld) X(st) X(red) \
+    X(bra) X(ret) X(bar) X(shfl) X(call) X(clz) X(addc)
+/* clang-format on */
 typedef enum {
 #define X(n, s) T_##n,
     TYPES(X)
@@ -30,15 +29,6 @@ static const struct {
     TYPES(X)
 #undef X
 };
-#define OPS(X)                                                                                             \
-    X(mov)                                                                                                 \
-    X(add)                                                                                                 \
-    X(sub)                                                                                                 \
-    X(mul)                                                                                                 \
-    X(mad)                                                                                                 \
-    X(fma) X(div) X(rem) X(sqrt) X(neg) X(abs) X(min) X(max) X(and) X(or) X(xor) X(not ) X(shl) X(shr)     \
-        X(setp) X(selp) X(cvt) X(cvta) X(copysign) X(ld) X(st) X(red) X(bra) X(ret) X(bar) X(shfl) X(call) \
-            X(clz) X(addc)
 typedef enum {
 #define X(n) O_##n,
     OPS(X)

@@ -213,6 +213,48 @@ TEST(ptx_families)
     }
 }
 
+/* The result lies in the memory of the operand: no thread overwrites what another one still reads. */
+TEST(ptx_in_place)
+{
+    int ran = 0;
+    for (int i = 0; i < nptx_cases; i++) {
+        arena a = { 0 };
+        tp_err err = { 0 };
+        ptx_kernel p;
+        ptx_unit u = { 0 };
+        strbuf text = { 0 };
+        fuzz_case f = { .k = ptx_cases[i].make(&a) };
+        int y = f.k->nbufs - 1;
+        bool fits = f.k->bufs[0].mem == f.k->bufs[y].mem && f.k->bufs[0].flags == VIR_IN &&
+                    f.k->bufs[y].flags == VIR_OUT;
+        if (fits && strncmp(ptx_cases[i].name, "row_", 4) && strcmp(ptx_cases[i].name, "column_sum") &&
+            strcmp(ptx_cases[i].name, "gather")) {
+            CHECK(vir_finish(f.k, &err) && ptx_add(&u, f.k, "k", &p, &err));
+            ptx_text(&u, &text);
+            ptx_module *m = ptx_parse(strbuf_str(&text), &err);
+            fuzz_data(&f, &a, 0);
+            f.ints[0] = ptx_cases[i].flat ? 1 : 2, f.ints[1] = 700;
+            void **want = fuzz_clone(&f, &a), **got = fuzz_clone(&f, &a);
+            memcpy(want[y], want[0], f.elems * vir_mem_size(f.k->bufs[y].mem));
+            vir_interp(f.k, want, f.ints, f.flts, 0, f.ints[0], &err);
+            got[y] = got[0];
+            if (m && run_kernel(m, &p, &f, f.ints[0], got, &err)) {
+                want[0] = want[y];
+                fuzz_same(&f, got, want, ptx_cases[i].name);
+            }
+            if (err_is_set(&err))
+                test_fail(__FILE__, __LINE__, "%s: %s", ptx_cases[i].name, err.msg);
+            if (m)
+                ptx_module_free(m);
+            ran++;
+        }
+        strbuf_free(&text);
+        ptx_free(&u);
+        arena_free(&a);
+    }
+    CHECK(ran >= 6);
+}
+
 static double ulps(double got, double want, bool single)
 {
     int e;

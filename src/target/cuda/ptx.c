@@ -32,12 +32,11 @@ typedef struct pw {
     bool apart;              /* they are not neighbours: the steps of a reduction */
     bool per_thread;         /* inside code that differs between threads                      */
     bool touched;            /* memory was accessed since the last barrier                    */
-    int nbar;
-    int ordered;        /* number of the vector loop that runs in order, 0: none */
-    text ordered_first; /* its first iteration                                   */
-    size_t room;        /* bytes of shared memory so far                         */
-    text shared;        /* its address                                           */
-    int npart;          /* P                                                     */
+    int ordered;             /* number of the vector loop that runs in order, 0: none */
+    text ordered_first;      /* its first iteration                                   */
+    size_t room;             /* bytes of shared memory so far                         */
+    text shared;             /* its address                                           */
+    int npart;               /* P                                                     */
 } pw;
 
 /* --- text ------------------------------------------------------------------------------------ */
@@ -192,7 +191,7 @@ static text choose(pw *w, int t, text p, text a, text b) /* p ? a : b */
     return op2(w, C_p, "or.pred", x, y);
 }
 
-/* The first of two where it is smaller (greater), `first_nan` which operand decides when it is NaN: the zeros and NaN of vnum.h. */
+/* a where it is smaller (greater) than b or where `nan` is NaN, else b: the zeros and NaN of vnum.h. */
 static text extreme(pw *w, const char *cmp, int t, text a, text b, text nan)
 {
     text q = new_reg(w, C_p), p = new_reg(w, C_p);
