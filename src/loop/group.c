@@ -4,8 +4,6 @@
 #include "loop/internal.h"
 #include "events/events.h"
 
-_Thread_local const space *space_now;
-
 void space_init(space *s, const group *g)
 {
     s->nvar = g->nd;
@@ -36,12 +34,12 @@ bool space_split(space *s, int var, symint inner) /* var = q * inner + r; q keep
     return true;
 }
 
-void along(const group *g, int d, lin *out) /* the index of dimension d of g */
+void along(const walk *w, int d, lin *out) /* the index of dimension d of g */
 {
-    if (g->size[d] == 1)
+    if (w->g->size[d] == 1)
         lin_set_const(out, 0);
     else
-        lin_set(out, &space_now->at[d]);
+        lin_set(out, &w->space->at[d]);
 }
 
 void member_index(walk *w, ir_node *n, lin *out)
@@ -51,24 +49,24 @@ void member_index(walk *w, ir_node *n, lin *out)
     const info *f = &w->pl->in[n->id];
     if (f->put) { /* of the copy, or of what is written into it */
         for (int d = 0; d < g->nd; d++)
-            along(g, d, &out[d]);
+            along(w, d, &out[d]);
         return;
     }
     if (g->part) {
         int cat = part_dim(n);
         for (int d = 0; d < t->ndim; d++)
-            along(g, d, &out[d]);
+            along(w, d, &out[d]);
         out[cat] = ladd(w, out[cat], lin_const(part_at(n, g->part - 1)));
         return;
     }
     if (!f->outer) {
         if (same_sizes(t->ndim, t->size, g->nd, g->size)) {
             for (int d = 0; d < t->ndim; d++)
-                along(g, d, &out[d]);
+                along(w, d, &out[d]);
         } else {
             lin at[TP_MAX_DIMS];
             for (int d = 0; d < g->nd; d++)
-                along(g, d, &at[d]);
+                along(w, d, &at[d]);
             reshape_index(w, g->nd, g->size, at, t->ndim, t->size, out);
         }
         return;
@@ -78,12 +76,12 @@ void member_index(walk *w, ir_node *n, lin *out)
             if (g->red >> d & 1)
                 lin_set_const(&out[d], 0);
             else
-                along(g, d, &out[d]);
+                along(w, d, &out[d]);
         return;
     }
     for (int d = 0, j = 0; d < g->nd; d++)
         if (!(g->red >> d & 1))
-            along(g, d, &out[j++]);
+            along(w, d, &out[j++]);
 }
 
 /* Is t's shape one value per row of (nd, size, red)? */
@@ -132,10 +130,14 @@ static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out
     space_init(&s, g);
     info *f = &pl->in[n->id];
     for (int round = 0; round < 8; round++) {
-        walk w = {
-            .pl = pl, .g = g, .vsize = s.size, .nvar = s.nvar, .dry = true, .self = n, .split_var = -1
-        };
-        space_now = &s;
+        walk w = { .pl = pl,
+                   .g = g,
+                   .space = &s,
+                   .vsize = s.size,
+                   .nvar = s.nvar,
+                   .dry = true,
+                   .self = n,
+                   .split_var = -1 };
         bool was = f->outer;
         group *wasg = f->g;
         f->g = NULL;
@@ -622,4 +624,13 @@ bool used_outside(planner *pl, const group *g, ir_node *n)
     }
     vec_free(&stack);
     return out;
+}
+
+void find_stored(planner *pl) /* what leaves its group */
+{
+    for (size_t i = 0; i < pl->groups.n; i++) {
+        group *g = pl->groups.at[i];
+        for (int m = 0; m < g->n; m++)
+            pl->in[g->member[m]->id].stored = used_outside(pl, g, g->member[m]);
+    }
 }

@@ -91,10 +91,19 @@ typedef struct access {
     ir_node *drawn;    /* which numbers are drawn for it */
 } access;
 
+/* Variables of a group: one per dimension, more where a view asks for a split. */
+typedef struct space {
+    int nvar;
+    symint size[MAX_VARS];
+    int dim[MAX_VARS];   /* which dimension of the group */
+    lin at[TP_MAX_DIMS]; /* index of each dimension */
+} space;
+
 struct walk {
     planner *pl;
     group *g;
-    const symint *vsize; /* of the group's variables */
+    const space *space;  /* the variables of the group */
+    const symint *vsize; /* their sizes, before any are merged */
     int nvar;
     /* dry runs */
     bool dry, fail;
@@ -122,14 +131,6 @@ typedef struct windows {
     bool over[2]; /* some reach over the edge */
 } windows;
 
-/* Variables of a group: one per dimension, more where a view asks for a split. */
-typedef struct space {
-    int nvar;
-    symint size[MAX_VARS];
-    int dim[MAX_VARS];   /* which dimension of the group */
-    lin at[TP_MAX_DIMS]; /* index of each dimension */
-} space;
-
 /* Loop structure of a kernel after merging: kept variables outermost first, then reduced ones. */
 typedef struct nest {
     int nkeep, keep[MAX_VARS];
@@ -148,10 +149,12 @@ typedef struct emit {
     VEC(symint) ints;
     VEC(vir_ref) int_ref;
     /* per member */
-    vir_ref *value;  /* inner values in this pass; outer values */
-    int *value_pass; /* pass the inner value was computed in, or -1 */
-    ir_node **park;  /* inner values too dear to compute again: in whose memory they wait for later passes */
-    int *park_first, *park_last; /* the passes that store them there and read them last */
+    vir_ref value[MAX_MEMBERS];  /* inner values in this pass; outer values */
+    int value_pass[MAX_MEMBERS]; /* pass the inner value was computed in, or -1 */
+    ir_node *park
+        [MAX_MEMBERS]; /* inner values too dear to compute again: in whose memory they wait for later passes */
+    int park_first[MAX_MEMBERS],
+        park_last[MAX_MEMBERS]; /* the passes that store them there and read them last */
 } emit;
 
 enum { CHAIN_BETWEEN = 2 };
@@ -165,13 +168,6 @@ typedef struct chain { /* a product or two, a kernel on their rows, and products
     bool fits;
     int64_t reach; /* see loop_step */
 } chain;
-
-typedef struct touching {
-    planner *pl;
-    int step;
-} touching;
-
-extern _Thread_local const space *space_now;
 
 static inline const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
 static inline bool is_dear(const ir_node *n) { return n->kind == IR_call && row_of(n)->flags & OPF_DEAR; }
@@ -272,12 +268,13 @@ void choose_sched(planner *pl);
 /* --- group.c ---------------------------------------------------------------- */
 void space_init(space *s, const group *g);
 bool space_split(space *s, int var, symint inner);
-void along(const group *g, int d, lin *out);
+void along(const walk *w, int d, lin *out);
 void member_index(walk *w, ir_node *n, lin *out);
 void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why);
 group put_part(const group *g, const ir_node *n, int part);
 void form_groups(planner *pl);
 bool used_outside(planner *pl, const group *g, ir_node *n);
+void find_stored(planner *pl);
 
 /* --- nest.c ---------------------------------------------------------------- */
 bool survey(planner *pl, group *g, space *s, walk *w);
@@ -305,8 +302,7 @@ bool rides(const walk *w, const nest *t, bool red, const ir_node *product);
 bool same_rows(const walk *w, const ir_node *product, const ir_node *to);
 bool refuses_tiles(planner *pl, const ir_node *n);
 void write_call(planner *pl, const group *g, bool own);
-bool write_needed(planner *pl, const group *g, const int *order, size_t at, uint64_t *written);
-bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written, chain *ch);
+bool write_steps(planner *pl, const int *order);
 
 /* --- attention.c ---------------------------------------------------------------- */
 bool band_of(const ir_node *n, band *b);
@@ -323,9 +319,7 @@ void schedule_order(planner *pl, int *order);
 int slot_add(planner *pl, slot_kind kind, const ir_node *n, int index);
 int slot_of(planner *pl, ir_node *n);
 void find_over(planner *pl, const group *g, const walk *w);
-int looks_at(planner *pl, int slot);
-void touch(planner *pl, int slot, int step);
-void touch_operand(void *arg, ir_node *n);
+void find_outputs(planner *pl);
 void life_times(planner *pl);
 void choose_over(planner *pl);
 void find_into(planner *pl);

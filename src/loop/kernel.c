@@ -198,7 +198,7 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                 ir_node *x = n->arg[0].node;
                 lin home[TP_MAX_DIMS];
                 for (int d = 0; d < g->nd; d++)
-                    along(g, d, &home[d]);
+                    along(w, d, &home[d]);
                 vir_ref v = eval(w, x, home);
                 dtype from = (dtype)ir_type(x)->dt;
                 v = loop_convert(k, v, from, f->rkind == RED_any ? DT_bool : red_dtype(n));
@@ -209,7 +209,7 @@ static void emit_pass(walk *w, const nest *t, int pass, bool vector)
                 bool place = is_place(f->rkind);
                 lin home[TP_MAX_DIMS];
                 for (int d = 0; d < g->nd; d++)
-                    along(g, d, &home[d]);
+                    along(w, d, &home[d]);
                 vir_ref v = loop_convert(k, eval(w, x, home), (dtype)ir_type(x)->dt, wide);
                 if (place && dtype_is_float(wide) &&
                     dtype_size(wide) < 4) /* equal is what memory would hold */
@@ -333,214 +333,282 @@ static bool write_drawn(planner *pl, ir_node *n, bool rides)
     return true;
 }
 
+/* A kernel being written. */
+typedef struct writing {
+    planner *pl;
+    group *g;
+    const ir_node *product; /* on whose rows it runs; NULL: it runs for itself */
+    space s;
+    nest t;
+    walk w;
+    emit e;
+    symint vsize[MAX_VARS]; /* before merging: index arithmetic needs the parts */
+    vir_ref var[MAX_VARS];
+    size_t over_from; /* of pl->over: what this kernel may write where it reads */
+    /* loops: all kept ones but the vector loop are one parallel loop whose counter is taken apart */
+    int cross; /* the kept loop that walks along an operand the vectors walk across; -1: none */
+    int strip; /* elements of the result before it goes on there */
+    bool put;  /* writes where indices point */
+    bool vec_keep, chunked;
+    int nouter;                /* kept loops in the parallel one */
+    symint len;                /* of a chunk of the vector loop */
+    symint outer, chunks, par; /* rows, chunks of each, and all of them */
+} writing;
+
+/* Is there an operand that is walked across, and how long are strips of it? */
+static void find_strips(writing *k, const walk *seen)
+{
+    const nest *t = &k->t;
+    int order = k->pl->c->loops;
+    k->strip = 0;
+    k->cross = -1;
+    if (!k->g->red && !k->product && t->nkeep > 1 && order != LOOPS_whole)
+        k->cross = crossed(seen, t, t->keep[t->nkeep - 1], &k->strip);
+    if (order >= LOOPS_strips_16)
+        k->strip = order == LOOPS_strips_16 ? 16 : 64;
+    if (k->cross >= 0 && (!k->strip || hint(t->size[t->keep[t->nkeep - 1]]) <= k->strip))
+        k->cross = -1;
+}
+
+/* What the kernel reads and writes, and its loops. *fits becomes false where it cannot run on the rows of the product. */
+static bool kernel_survey(writing *k, bool *fits, chain *ch)
+{
+    planner *pl = k->pl;
+    group *g = k->g;
+    const ir_node *product = k->product, *drawn;
+    do {
+        walk w;
+        space_init(&k->s, g);
+        if (!survey(pl, g, &k->s, &w)) {
+            vec_free(&w.seen);
+            vec_free(&w.loads);
+            return err_set(pl->c->err, ERR_internal, "the loops of group %d do not fit together", g->id);
+        }
+        memcpy(k->vsize, k->s.size, sizeof k->vsize);
+        make_nest(pl, g, &k->s, &w, &k->t);
+        if (product)
+            *fits = g->rides = rides(&w, &k->t, g->red != 0, product);
+        if (product && *fits && ch && ch->kernel == g) {
+            const ir_node *other = ch->also ? ch->first->ext : product;
+            ch->fits = other == product || rides(&w, &k->t, g->red != 0, other);
+            for (int i = 0; i < ch->nbetween; i++)
+                ch->fits &= same_rows(&w, product, ch->between[i]) && same_rows(&w, other, ch->between[i]);
+        }
+        find_strips(k, &w);
+        bool writes = !product || *fits;
+        drawn = writes ? drawn_apart(g, &w, &k->t) : NULL;
+        k->over_from = pl->over.n;
+        if (writes && !drawn)
+            find_over(pl, g, &w);
+        vec_free(&w.seen);
+        vec_free(&w.loads);
+        if (drawn && !write_drawn(pl, (ir_node *)drawn, product != NULL))
+            return false;
+    } while (drawn);
+    return true;
+}
+
+/* Shares of the parallel loop, and what each of them is. */
+static void divide_loops(writing *k)
+{
+    nest *t = &k->t;
+    symint outer = 1, chunks = 1;
+    bool strips = k->cross >= 0;
+    if (strips) { /* next to the vectors, whatever its place */
+        int v = t->keep[k->cross];
+        memmove(&t->keep[k->cross], &t->keep[k->cross + 1],
+                sizeof *t->keep * (size_t)(t->nkeep - 2 - k->cross));
+        t->keep[t->nkeep - 2] = v;
+    }
+    k->put = k->pl->in[k->g->member[0]->id].put && k->g->part == 2;
+    k->vec_keep = t->nkeep && (!k->g->red || t->column);
+    k->nouter = t->nkeep - k->vec_keep - strips;
+    for (int i = 0; i < k->nouter; i++)
+        outer = sym_mul(outer, t->size[t->keep[i]]);
+    k->len = k->put ? PUT_CHUNK : CHUNK;
+    k->chunked = k->vec_keep && hint(t->size[t->keep[t->nkeep - 1]]) > k->len;
+    if (k->product && k->vec_keep) {
+        k->len = row_of_product(k->product);
+        k->chunked = k->nouter == 0;
+    }
+    if (strips) {
+        k->len = k->strip;
+        k->chunked = true;
+    }
+    if (k->chunked)
+        chunks = sym_floordiv(sym_add(t->size[t->keep[t->nkeep - 1]], sym_sub(k->len, 1)), k->len);
+    k->par = sym_mul(outer, chunks);
+    k->outer = outer;
+    k->chunks = chunks;
+}
+
+/* The kept loops; around the vectors of a scatter also the others, so that memory is walked row by row. */
+static void nest_begin(writing *k)
+{
+    const nest *t = &k->t;
+    walk *w = &k->w;
+    vir *v = w->k;
+    vir_ref counter = vir_loop(v, LOOP_parallel, vir_int(v, 0), emit_int(w, k->par));
+    vir_ref rest = counter, chunk = 0;
+    if (k->chunked) {
+        vir_ref nc = emit_int(w, k->chunks);
+        if (k->outer == 1)
+            chunk = counter;
+        else {
+            chunk = vir_modf(v, counter, nc);
+            rest = vir_divf(v, counter, nc);
+        }
+    }
+    for (int i = k->nouter - 1; i >= 0; i--) {
+        int q = t->keep[i];
+        if (i == 0)
+            declare_var(w, q, rest);
+        else {
+            vir_ref sz = emit_int(w, t->size[q]);
+            declare_var(w, q, vir_modf(v, rest, sz));
+            rest = vir_divf(v, rest, sz);
+        }
+    }
+    for (int i = 0; i < t->nred && k->put; i++)
+        declare_var(w, t->red[i], vir_loop(v, LOOP_serial, vir_int(v, 0), emit_int(w, t->size[t->red[i]])));
+    if (k->cross >= 0) {
+        int q = t->keep[k->nouter];
+        declare_var(w, q, vir_loop(v, LOOP_serial, vir_int(v, 0), emit_int(w, t->size[q])));
+    }
+    if (k->vec_keep) {
+        int q = t->keep[t->nkeep - 1];
+        vir_ref lo = vir_int(v, 0), hi = emit_int(w, t->size[q]);
+        if (k->chunked) {
+            lo = vir_mul(v, chunk, emit_int(w, k->len));
+            hi = vir_min(v, vir_add(v, lo, emit_int(w, k->len)), hi);
+        }
+        declare_var(w, q, vir_loop(v, LOOP_vector, lo, hi));
+    }
+}
+
+static void nest_end(writing *k)
+{
+    for (int i = 0; i < 1 + k->vec_keep + (k->cross >= 0) + (k->put ? k->t.nred : 0); i++)
+        vir_end(k->w.k);
+}
+
+/* Elements that one thread reduces for a result. */
+static symint row_length(const nest *t)
+{
+    symint row = 1;
+    for (int i = 0; i < t->nred; i++)
+        row = sym_mul(row, t->size[t->red[i]]);
+    return row;
+}
+
+static void kernel_body(writing *k)
+{
+    planner *pl = k->pl;
+    group *g = k->g;
+    walk *w = &k->w;
+    int passes = 1;
+    if (k->put) {
+        lin home[TP_MAX_DIMS];
+        member_index(w, g->member[0], home);
+        w->self = g->member[0];
+        eval_put(w, g->member[0], home);
+        return;
+    }
+    if (!g->red) {
+        w->pass = 0;
+        for (int i = 0; i < g->n; i++)
+            if (pl->in[g->member[i]->id].stored) {
+                vir_ref v = member_value(w, g->member[i]);
+                if (!pl->in[g->member[i]->id].last)
+                    store_member(w, g->member[i], v);
+            }
+        store_last(w);
+        return;
+    }
+    for (int i = 0; i < g->n; i++)
+        passes = MAX(passes, pl->in[g->member[i]->id].level + 1);
+    if (passes > 1 && passes < 32)
+        park_members(w, hint(row_length(&k->t)));
+    for (int pass = 0; pass < passes; pass++)
+        emit_pass(w, &k->t, pass, !k->vec_keep);
+}
+
+/* The finished kernel as a step of the plan. */
+static void kernel_record(writing *k)
+{
+    planner *pl = k->pl;
+    loop_plan *p = pl->p;
+    const emit *e = &k->e;
+    const nest *t = &k->t;
+    loop_kernel *lk = e->out;
+    lk->k = e->k;
+    lk->name = e->k->name;
+    lk->nbuf = e->nbuf;
+    lk->buf = ARENA_ARR(&p->mem, int, MAX(e->nbuf, 1));
+    for (int i = 0; i < e->nbuf; i++) {
+        const tp_tensor *x = ir_type(e->buf_node[i]);
+        lk->buf[i] = slot_of(pl, e->buf_node[i]);
+        lk->bytes += MAX(hint(x->numel), 1) * (int64_t)dtype_size((dtype)x->dt);
+    }
+    lk->nint = (int)e->ints.n;
+    lk->ints = arena_dup(&p->mem, e->ints.at, sizeof(symint) * e->ints.n);
+    lk->par = k->par;
+    lk->work = row_length(t);
+    if (k->vec_keep)
+        lk->work = sym_mul(lk->work, k->chunked ? k->len : t->size[t->keep[t->nkeep - 1]]);
+    if (k->cross >= 0)
+        lk->work = sym_mul(lk->work, t->size[t->keep[k->nouter]]);
+    for (int i = 0; i < k->g->n; i++)
+        vec_push(&lk->nodes, (const ir_node *)k->g->member[i]);
+    write_checks(pl, k->product != NULL);
+    vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk, .rides = k->product != NULL }));
+    for (size_t i = k->over_from; i < pl->over.n; i++)
+        pl->over.at[i].step = (int)p->step.n - 1;
+    p->nkernel++;
+}
+
 /* fits, where given: the kernel is to run on the rows of a product; false there: it cannot, nothing was written. */
 bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch)
 {
-    loop_plan *p = pl->p;
     tp_err *err = pl->c->err;
-    space s;
-    walk w;
-    nest t;
-    bool ok = false;
-    emit e = { 0 };
-    vir_ref var[MAX_VARS] = { 0 };
-    vir_ref value[MAX_MEMBERS] = { 0 };
-    int value_pass[MAX_MEMBERS], passes = 1;
-    ir_node *park[MAX_MEMBERS] = { 0 };
-    int park_first[MAX_MEMBERS], park_last[MAX_MEMBERS];
-
-again:
-    space_init(&s, g);
-    if (!survey(pl, g, &s, &w)) {
-        vec_free(&w.seen);
-        vec_free(&w.loads);
-        return err_set(err, ERR_internal, "the loops of group %d do not fit together", g->id);
-    }
-    symint vsize[MAX_VARS];
-    memcpy(vsize, s.size, sizeof vsize); /* before merging: index arithmetic needs the parts */
-    make_nest(pl, g, &s, &w, &t);
-    if (product)
-        *fits = g->rides = rides(&w, &t, g->red != 0, product);
-    if (product && *fits && ch && ch->kernel == g) {
-        const ir_node *other = ch->also ? ch->first->ext : product;
-        ch->fits = other == product || rides(&w, &t, g->red != 0, other);
-        for (int i = 0; i < ch->nbetween; i++)
-            ch->fits &= same_rows(&w, product, ch->between[i]) && same_rows(&w, other, ch->between[i]);
-    }
-    int strip = 0, cross = -1;
-    if (!g->red && !product && t.nkeep > 1 && pl->c->loops != LOOPS_whole)
-        cross = crossed(&w, &t, t.keep[t.nkeep - 1], &strip);
-    if (pl->c->loops >= LOOPS_strips_16)
-        strip = pl->c->loops == LOOPS_strips_16 ? 16 : 64;
-    cross = cross >= 0 && strip && hint(t.size[t.keep[t.nkeep - 1]]) > strip ? cross : -1;
-    ir_node *drawn = product && !*fits ? NULL : drawn_apart(g, &w, &t);
-    size_t over_from = pl->over.n;
-    if (!drawn && (!product || *fits))
-        find_over(pl, g, &w);
-    vec_free(&w.seen);
-    vec_free(&w.loads);
+    writing k = { .pl = pl, .g = g, .product = product };
+    emit *e = &k.e;
+    if (!kernel_survey(&k, fits, ch))
+        return false;
     if (product && !*fits)
         return true;
-    if (drawn) {
-        if (!write_drawn(pl, drawn, product != NULL))
-            return false;
-        goto again;
-    }
-    if (cross >= 0) { /* next to the vectors, whatever its place */
-        int v = t.keep[cross];
-        memmove(&t.keep[cross], &t.keep[cross + 1], sizeof *t.keep * (size_t)(t.nkeep - 2 - cross));
-        t.keep[t.nkeep - 2] = v;
-    }
-    for (int i = 0; i < g->n; i++) {
-        value_pass[i] = -1;
-        passes = MAX(passes, pl->in[g->member[i]->id].level + 1);
-    }
-    vir *k = vir_make_in(&p->mem, kernel_name(pl, g), &pl->room);
-    k->ways = pl->c->unroll;
-    loop_kernel *lk = ARENA_NEW(&p->mem, loop_kernel);
-    e.k = k;
-    e.out = lk;
-    e.value = value;
-    e.value_pass = value_pass;
-    e.park = park;
-    e.park_first = park_first;
-    e.park_last = park_last;
-    w = (walk){ .pl = pl,
-                .g = g,
-                .vsize = vsize,
-                .nvar = s.nvar,
-                .split_var = 0,
-                .k = k,
-                .var = var,
-                .merged = t.merged,
-                .out = lk,
-                .e = &e };
-    space_now = &s;
-
-    /* kept loops: all but the vector one are one parallel loop whose counter is taken apart */
-    bool put = pl->in[g->member[0]->id].put && g->part == 2;
-    bool vec_keep = t.nkeep && (!g->red || t.column);
-    bool strips = cross >= 0;
-    int nouter = t.nkeep - (vec_keep ? 1 : 0) - (strips ? 1 : 0);
-    symint outer = 1, chunks = 1;
-    for (int i = 0; i < nouter; i++)
-        outer = sym_mul(outer, t.size[t.keep[i]]);
-    int vv = vec_keep ? t.keep[t.nkeep - 1] : -1;
-    symint len = put ? PUT_CHUNK : CHUNK;
-    bool chunked = vec_keep && hint(t.size[vv]) > len;
-    if (product && vec_keep) {
-        len = row_of_product(product);
-        chunked = nouter == 0;
-    }
-    if (strips) {
-        len = strip;
-        chunked = true;
-    }
-    if (chunked)
-        chunks = sym_floordiv(sym_add(t.size[vv], sym_sub(len, 1)), len);
-    symint par = sym_mul(outer, chunks);
-    vir_ref counter = vir_loop(k, LOOP_parallel, vir_int(k, 0), emit_int(&w, par));
-    vir_ref rest = counter, chunk = 0;
-    if (chunked) {
-        vir_ref nc = emit_int(&w, chunks);
-        if (outer == 1)
-            chunk = counter;
-        else {
-            chunk = vir_modf(k, counter, nc);
-            rest = vir_divf(k, counter, nc);
-        }
-    }
-    for (int i = nouter - 1; i >= 0; i--) {
-        int v = t.keep[i];
-        if (i == 0)
-            declare_var(&w, v, rest);
-        else {
-            vir_ref sz = emit_int(&w, t.size[v]);
-            declare_var(&w, v, vir_modf(k, rest, sz));
-            rest = vir_divf(k, rest, sz);
-        }
-    }
-    for (int i = 0; i < t.nred && put; i++) /* around the vectors: memory is walked row by row */
-        declare_var(&w, t.red[i], vir_loop(k, LOOP_serial, vir_int(k, 0), emit_int(&w, t.size[t.red[i]])));
-    if (strips)
-        declare_var(&w, t.keep[nouter],
-                    vir_loop(k, LOOP_serial, vir_int(k, 0), emit_int(&w, t.size[t.keep[nouter]])));
-    if (vec_keep) {
-        vir_ref lo = vir_int(k, 0), hi = emit_int(&w, t.size[vv]);
-        if (chunked) {
-            lo = vir_mul(k, chunk, emit_int(&w, len));
-            hi = vir_min(k, vir_add(k, lo, emit_int(&w, len)), hi);
-        }
-        declare_var(&w, vv, vir_loop(k, LOOP_vector, lo, hi));
-    }
-    if (put) {
-        lin home[TP_MAX_DIMS];
-        member_index(&w, g->member[0], home);
-        w.self = g->member[0];
-        eval_put(&w, g->member[0], home);
-        for (int i = 0; i < t.nred; i++)
-            vir_end(k);
-    } else if (!g->red) {
-        w.pass = 0;
-        for (int i = 0; i < g->n; i++)
-            if (pl->in[g->member[i]->id].stored) {
-                vir_ref v = member_value(&w, g->member[i]);
-                if (!pl->in[g->member[i]->id].last)
-                    store_member(&w, g->member[i], v);
-            }
-        store_last(&w);
-    } else {
-        symint row = 1;
-        for (int i = 0; i < t.nred; i++)
-            row = sym_mul(row, t.size[t.red[i]]);
-        if (passes > 1 && passes < 32)
-            park_members(&w, hint(row));
-        for (int pass = 0; pass < passes; pass++)
-            emit_pass(&w, &t, pass, !vec_keep);
-    }
-    for (int i = 0; i < 1 + vec_keep + strips; i++)
-        vir_end(k);
-    if (err->kind == ERR_compiler)
-        goto done;
-    if (w.fail || e.overflow) {
-        err_set(err, ERR_internal, "kernel '%s' has too many buffers or indices", k->name);
-        goto done;
-    }
-    if (!vir_finish(k, err)) {
-        err_note(err, "finishing kernel '%s'", k->name);
-        goto done;
-    }
-    lk->k = k;
-    lk->name = k->name;
-    lk->nbuf = e.nbuf;
-    lk->buf = ARENA_ARR(&p->mem, int, MAX(e.nbuf, 1));
-    for (int i = 0; i < e.nbuf; i++) {
-        lk->buf[i] = slot_of(pl, e.buf_node[i]);
-        lk->bytes += MAX(hint(ir_type(e.buf_node[i])->numel), 1) *
-                     (int64_t)dtype_size((dtype)ir_type(e.buf_node[i])->dt);
-    }
-    lk->nint = (int)e.ints.n;
-    lk->ints = arena_dup(&p->mem, e.ints.at, sizeof(symint) * e.ints.n);
-    lk->par = par;
-    symint work = 1;
-    for (int i = 0; i < t.nred; i++)
-        work = sym_mul(work, t.size[t.red[i]]);
-    if (vec_keep)
-        work = sym_mul(work, chunked ? len : t.size[vv]);
-    if (strips)
-        work = sym_mul(work, t.size[t.keep[nouter]]);
-    lk->work = work;
+    e->k = vir_make_in(&pl->p->mem, kernel_name(pl, g), &pl->room);
+    e->k->ways = pl->c->unroll;
+    e->out = ARENA_NEW(&pl->p->mem, loop_kernel);
     for (int i = 0; i < g->n; i++)
-        vec_push(&lk->nodes, (const ir_node *)g->member[i]);
-    write_checks(pl, product != NULL);
-    vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk, .rides = product != NULL }));
-    for (size_t i = over_from; i < pl->over.n; i++)
-        pl->over.at[i].step = (int)p->step.n - 1;
-    p->nkernel++;
-    ok = true;
-done:
-    vec_free(&e.ints);
-    vec_free(&e.int_ref);
+        e->value_pass[i] = -1;
+    k.w = (walk){ .pl = pl,
+                  .g = g,
+                  .space = &k.s,
+                  .vsize = k.vsize,
+                  .nvar = k.s.nvar,
+                  .k = e->k,
+                  .var = k.var,
+                  .merged = k.t.merged,
+                  .out = e->out,
+                  .e = e };
+    divide_loops(&k);
+    nest_begin(&k);
+    kernel_body(&k);
+    nest_end(&k);
+    bool ok = false;
+    if (err->kind == ERR_compiler)
+        ;
+    else if (k.w.fail || e->overflow)
+        err_set(err, ERR_internal, "kernel '%s' has too many buffers or indices", e->k->name);
+    else if (!vir_finish(e->k, err))
+        err_note(err, "finishing kernel '%s'", e->k->name);
+    else {
+        kernel_record(&k);
+        ok = true;
+    }
+    vec_free(&e->ints);
+    vec_free(&e->int_ref);
     return ok;
 }
 

@@ -101,7 +101,7 @@ void find_over(planner *pl, const group *g, const walk *w)
 }
 
 /* The slot whose memory this one looks at, or -1. Calls may return their first operand or views of it. */
-int looks_at(planner *pl, int slot)
+static int looks_at(planner *pl, int slot)
 {
     const loop_slot *s = &pl->p->slot.at[slot];
     if (s->over)
@@ -117,13 +117,18 @@ int looks_at(planner *pl, int slot)
     return slot_of(pl, a);
 }
 
-void touch(planner *pl, int slot, int step)
+static void touch(planner *pl, int slot, int step)
 {
     for (; slot >= 0; slot = looks_at(pl, slot))
         pl->p->slot.at[slot].last = MAX(pl->p->slot.at[slot].last, step);
 }
 
-void touch_operand(void *arg, ir_node *n)
+typedef struct touching {
+    planner *pl;
+    int step;
+} touching;
+
+static void touch_operand(void *arg, ir_node *n)
 {
     touching *t = arg;
     touch(t->pl, slot_of(t->pl, n), t->step);
@@ -224,5 +229,28 @@ void find_into(planner *pl)
         if (returned == 1 && ir_type(in) && ir_type_equal(&in->val, &v->node->val) &&
             tensor_is_dense(ir_type(in)))
             pl->in[v->node->id].into = in;
+    }
+}
+
+/* Slots of views and constants that only calls or results use, and of the results. */
+void find_outputs(planner *pl)
+{
+    loop_plan *p = pl->p;
+    for (size_t i = 0; i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_extern) {
+            touching t = { pl, (int)i };
+            ir_each_operand(p->step.at[i].node, touch_operand, &t);
+        }
+    p->nout = p->g->output->narg;
+    p->out = arena_alloc(&p->mem, sizeof *p->out * (size_t)MAX(p->nout, 1));
+    for (int i = 0; i < p->nout; i++) {
+        const tp_val *v = &p->g->output->arg[i];
+        p->out[i] = v->kind == VAL_node && v->node->val.kind != VAL_int ? slot_of(pl, v->node) : -1;
+        if (v->kind == VAL_node && p->out[i] >= 0) {
+            int s = p->out[i];
+            touch(pl, s, (int)p->step.n);
+            for (; s >= 0; s = looks_at(pl, s))
+                p->slot.at[s].output = true;
+        }
     }
 }

@@ -55,10 +55,9 @@ bool survey(planner *pl, group *g, space *s, walk *w)
 {
     for (int round = 0, last = 16; round <= last; round++) { /* the last one takes indices as they are */
         bool more = round < last;
-        *w = (walk){ .pl = pl, .g = g, .vsize = s->size, .nvar = s->nvar, .dry = true };
+        *w = (walk){ .pl = pl, .g = g, .space = s, .vsize = s->size, .nvar = s->nvar, .dry = true };
         w->split_var = more ? -1 : 0;
         pl->check.n = 0;
-        space_now = s;
         for (int pass = 0; pass < 2; pass++) /* results first: they decide the order of loops */
             for (int i = 0; i < g->n; i++) {
                 ir_node *n = g->member[i];

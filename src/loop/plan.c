@@ -8,7 +8,52 @@
 #include "base/clock.h"
 #include "events/metrics.h"
 
-void loop_plan_free(loop_plan *p);
+/* What every plan holds to, whatever the graph: a step or a slot that does not is named. NULL: all do. */
+static const char *step_wrong(const loop_plan *p, int i)
+{
+    const loop_step *s = &p->step.at[i], *before = i ? s - 1 : NULL;
+    if (s->kind != STEP_kernel && (!s->node || s->slot < 0 || s->slot >= (int)p->slot.n))
+        return "a call without a slot";
+    if (s->rides && (s->kind != STEP_kernel || !before || !before->product))
+        return "a kernel on the rows of no product";
+    if (s->chain && (!before || (!before->rides && !before->chain)))
+        return "a product of the rows of no kernel";
+    for (int b = 0; s->kind == STEP_kernel && b < s->kernel->nbuf; b++) {
+        const loop_slot *x = &p->slot.at[s->kernel->buf[b]];
+        if (x->kind == SLOT_buffer && (x->first < 0 || x->first > i || x->last < i))
+            return "a buffer outside its life time";
+    }
+    return NULL;
+}
+
+static const char *slot_wrong(const loop_plan *p, int i)
+{
+    const loop_slot *s = &p->slot.at[i];
+    int n = (int)p->slot.n;
+    if (s->kind == SLOT_view && (s->index < 0 || s->index >= n))
+        return "a view of nothing";
+    if (s->kind == SLOT_buffer && s->first > s->last)
+        return "used before it is made";
+    if (s->over && (s->over > n || s->over - 1 == i || p->slot.at[s->over - 1].last < s->last))
+        return "in memory that ends before it";
+    return NULL;
+}
+
+static bool check_plan(const loop_plan *p, tp_err *err)
+{
+    const char *why = NULL;
+    int i;
+    for (i = 0; i < (int)p->step.n; i++)
+        if ((why = step_wrong(p, i)))
+            return err_set(err, ERR_internal, "step %d of the plan is wrong: %s", i, why);
+    for (i = 0; i < (int)p->slot.n; i++)
+        if ((why = slot_wrong(p, i)))
+            return err_set(err, ERR_internal, "slot %d of the plan is wrong: %s", i, why);
+    for (i = 0; i < p->nout; i++)
+        if (p->out[i] >= (int)p->slot.n || (p->out[i] >= 0 && !p->slot.at[p->out[i]].output))
+            return err_set(err, ERR_internal, "result %d of the plan is wrong: nothing keeps it", i);
+    return true;
+}
 
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
 {
@@ -39,77 +84,16 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     choose_sched(&pl);
     form_groups(&pl);
     ev_catch_up();
-    for (size_t i = 0; i < pl.groups.n; i++) { /* what leaves its group must be stored */
-        group *g = pl.groups.at[i];
-        for (int m = 0; m < g->n; m++)
-            pl.in[g->member[m]->id].stored = used_outside(&pl, g, g->member[m]);
-    }
+    find_stored(&pl);
     order = mem_alloc(sizeof *order * (size_t)MAX(pl.groups.n, 1));
     schedule_order(&pl, order);
-    uint64_t *written = ARENA_ARR(&pl.tmp, uint64_t, pl.words);
-    for (size_t i = 0; i < pl.groups.n; i++) {
-        group *g = pl.groups.at[order[i]];
-        if (bit_has(written, g->id)) /* on the rows of a product */
-            continue;
-        bit_set(written, g->id);
-        if (!g->ext) {
-            if (!write_group(&pl, g)) {
-                fails_at(c->err, g->member[g->n - 1]);
-                goto done;
-            }
-            continue;
-        }
-        if (TP_UNLIKELY(fault_state != 0) && ir_fault_at("gen", g->ext) == FAULT_compile_error) {
-            err_set(c->err, ERR_compiler, "planted fault: the emitter cannot compile '%s'",
-                    row_of(g->ext)->name);
-            fails_at(c->err, g->ext);
-            goto done;
-        }
-        bool own = pl.in[g->ext->id].product;
-        chain ch = own ? find_chain(&pl, g, written) : (chain){ 0 };
-        if (ch.kernel && !chain_allowed(&pl, &ch)) {
-            log_fusion(&pl, ch.last[0]->ext, g, false, "refused");
-            ch.kernel = NULL;
-        }
-        if (ch.kernel && !write_factors(&pl, &ch, order, written))
-            goto done;
-        if (own && !write_needed(&pl, g, order, i, written))
-            goto done;
-        write_call(&pl, g, own);
-        if (ch.kernel && ch.also ? !write_also(&pl, &ch, written)
-                                 : own && !write_riders(&pl, g, order, i, written, &ch))
-            goto done;
-        if (ch.kernel) {
-            log_fusion(
-                &pl, ch.last[0]->ext, g, ch.fits,
-                ch.fits && ch.reach
-                    ? "the products block by block up to the diagonal, with the kernel between them in cache"
-                : ch.fits ? "the products block by block, with the kernel between them in cache"
-                          : "what lies between them is not made row by row");
-            if (ch.fits)
-                write_lasts(&pl, &ch, written);
-        }
-    }
-    /* views and constants that only calls or results use */
-    for (size_t i = 0; i < p->step.n; i++)
-        if (p->step.at[i].kind == STEP_extern) {
-            touching t = { &pl, (int)i };
-            ir_each_operand(p->step.at[i].node, touch_operand, &t);
-        }
-    p->nout = p->g->output->narg;
-    p->out = arena_alloc(&p->mem, sizeof *p->out * (size_t)MAX(p->nout, 1));
-    for (int i = 0; i < p->nout; i++) {
-        const tp_val *v = &p->g->output->arg[i];
-        p->out[i] = v->kind == VAL_node && v->node->val.kind != VAL_int ? slot_of(&pl, v->node) : -1;
-        if (v->kind == VAL_node && p->out[i] >= 0) {
-            int s = p->out[i];
-            touch(&pl, s, (int)p->step.n);
-            for (; s >= 0; s = looks_at(&pl, s))
-                p->slot.at[s].output = true;
-        }
-    }
+    if (!write_steps(&pl, order))
+        goto done;
+    find_outputs(&pl);
     life_times(&pl);
     choose_over(&pl);
+    if (!check_plan(p, c->err))
+        goto done;
     if (ev_text_on(EV_schedule)) {
         strbuf b = { 0 };
         loop_plan_print(&b, p);

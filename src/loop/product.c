@@ -1,6 +1,7 @@
 /* product.c - products into buffers of the plan, and kernels that run on their rows as they are finished. */
 #include "loop/internal.h"
 #include "events/events.h"
+#include "ir/planted.h"
 
 /* May the kernel run on rows of a product as they are finished? Step i of its parallel loop must be row i. */
 bool rides(const walk *w, const nest *t, bool red, const ir_node *product)
@@ -74,7 +75,7 @@ void write_call(planner *pl, const group *g, bool own)
 
 /* Small things that what follows a product also needs (a mask, a place to draw from) come before it, so that it may run on its
  * rows. */
-bool write_needed(planner *pl, const group *g, const int *order, size_t at, uint64_t *written)
+static bool write_needed(planner *pl, const group *g, const int *order, size_t at, uint64_t *written)
 {
     for (size_t i = at + 1; i < pl->groups.n; i++) {
         const group *h = pl->groups.at[order[i]];
@@ -105,7 +106,7 @@ bool write_needed(planner *pl, const group *g, const int *order, size_t at, uint
 }
 
 /* What follows a product and needs nothing later may run on its rows while they are in cache. */
-bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written, chain *ch)
+static bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written, chain *ch)
 {
     for (size_t i = at + 1; i < pl->groups.n; i++) {
         group *h = pl->groups.at[order[i]];
@@ -126,6 +127,61 @@ bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *
             pl->p->nfused++;
             return true;
         }
+    }
+    return true;
+}
+
+/* A product, with what runs on its rows or block by block with it. at: of the order. */
+static bool write_product(planner *pl, group *g, const int *order, size_t at, uint64_t *written)
+{
+    chain ch = find_chain(pl, g, written);
+    if (ch.kernel && !chain_allowed(pl, &ch)) {
+        log_fusion(pl, ch.last[0]->ext, g, false, "refused");
+        ch.kernel = NULL;
+    }
+    if (ch.kernel && !write_factors(pl, &ch, order, written))
+        return false;
+    if (!write_needed(pl, g, order, at, written))
+        return false;
+    write_call(pl, g, true);
+    if (ch.kernel && ch.also ? !write_also(pl, &ch, written) : !write_riders(pl, g, order, at, written, &ch))
+        return false;
+    if (!ch.kernel)
+        return true;
+    log_fusion(pl, ch.last[0]->ext, g, ch.fits,
+               ch.fits && ch.reach
+                   ? "the products block by block up to the diagonal, with the kernel between them in cache"
+               : ch.fits ? "the products block by block, with the kernel between them in cache"
+                         : "what lies between them is not made row by row");
+    if (ch.fits)
+        write_lasts(pl, &ch, written);
+    return true;
+}
+
+/* Every group in its order: a kernel, a call, or a product with what follows it. */
+bool write_steps(planner *pl, const int *order)
+{
+    tp_err *err = pl->c->err;
+    uint64_t *written = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
+    for (size_t i = 0; i < pl->groups.n; i++) {
+        group *g = pl->groups.at[order[i]];
+        if (bit_has(written, g->id)) /* on the rows of a product */
+            continue;
+        bit_set(written, g->id);
+        if (!g->ext) {
+            if (!write_group(pl, g))
+                return fails_at(err, g->member[g->n - 1]);
+            continue;
+        }
+        if (TP_UNLIKELY(fault_state != 0) && ir_fault_at("gen", g->ext) == FAULT_compile_error) {
+            err_set(err, ERR_compiler, "planted fault: the emitter cannot compile '%s'",
+                    row_of(g->ext)->name);
+            return fails_at(err, g->ext);
+        }
+        if (!pl->in[g->ext->id].product)
+            write_call(pl, g, false);
+        else if (!write_product(pl, g, order, i, written))
+            return false;
     }
     return true;
 }
