@@ -172,7 +172,7 @@ static bool flip_view(walk *w, ir_node *n, const lin *idx, lin *out)
 {
     const tp_tensor *t = ir_type(n);
     lins_set(out, idx, t->ndim);
-    for (int i = 0; i < n->arg[1].n; i++) {
+    for (int i = 0; i < n->arg[1].n && t->ndim; i++) { /* 0 and -1 are dimensions of one element, too */
         int d;
         dim_wrap(n->arg[1].ints[i], t->ndim, &d, NULL);
         out[d] = ladd(w, lscale(w, idx[d], -1), lin_const(sym_sub(t->size[d], 1)));

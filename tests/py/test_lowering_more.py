@@ -147,3 +147,18 @@ def test_sums_of_narrow_floats_on_the_way_may_be_large():
               lambda x: (x.expand(2, 400000) * 1).mean()):
         want, got = f(x), taper.compile(f)(x)
         assert got.dtype == want.dtype and got.isfinite().all() and (got - want).abs().item() <= 2e-3 * max(1, want.abs().item()), (want, got)
+
+
+def test_a_tensor_without_dimensions_has_dimension_0_and_minus_1():
+    """Rows that take a dimension accept 0 and -1 for one element; loops have no index for it."""
+    at, one = taper.tensor(0), taper.tensor([0])
+    rows = {
+        "flip": lambda x, d: x.flip(d), "roll": lambda x, d: x.roll(1), "sum": lambda x, d: x.sum(d), "prod": lambda x, d: x.prod(d),
+        "amax": lambda x, d: x.amax(d), "argmax": lambda x, d: x.argmax(d), "max": lambda x, d: tuple(x.max(d)), "any": lambda x, d: x.any(d),
+        "cumsum": lambda x, d: x.cumsum(d), "logcumsumexp": lambda x, d: x.logcumsumexp(d), "cummax": lambda x, d: tuple(x.cummax(d)),
+        "softmax": lambda x, d: x.softmax(d), "squeeze": lambda x, d: x.squeeze(d), "transpose": lambda x, d: x.transpose(0, d),
+        "unsqueeze": lambda x, d: x.unsqueeze(d), "gather": lambda x, d: x.gather(d, at), "index_select": lambda x, d: x.index_select(d, one),
+        "scatter": lambda x, d: x.scatter(d, at, 5.0), "repeat": lambda x, d: x.repeat(2), "expand": lambda x, d: x.expand(3)}
+    for name, f in rows.items():
+        for d in (0, -1):
+            agree(lambda x: f(x * 2, d), taper.tensor(1.5), what=(name, d))
