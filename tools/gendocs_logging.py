@@ -6,7 +6,7 @@ os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ev, en = open('src/events/events.def').read(), open('src/base/envvars.def').read()
 comps = re.findall(r'^EV_COMPONENT\((\w+),\s*(.*?),\s*"(.*?)"\)', ev, re.M)
 evs = re.findall(r'^EV\((\w+),\s*(\w+),\s*(\w),\s*(.*?),\s*"(.*?)"\)', ev, re.M)
-envs = re.findall(r'^ENV\((\w+),\s*"(.*?)",\s*"(.*?)",\s*"(.*?)"\)', en, re.M)
+envs = re.findall(r'^ENV\((\w+),\s*"(.*?)",\s*"(.*?)",\s*(?:\w+|INT\(.*?\)),\s*"(.*?)"\)', en, re.M)
 o = []
 o.append('''# Logs, traces and environment variables
 

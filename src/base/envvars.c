@@ -1,15 +1,24 @@
 #include "base/envvars.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <strings.h>
 
 static const env_row rows[] = {
-#define ENV(id, name, torch, help) { name, torch, help },
+#define TEXT                             ENV_text, 0, 0
+#define FLAG                             ENV_flag, 0, 0
+#define INT(lo, hi)                      ENV_int, lo, hi
+#define ENV(id, name, torch, type, help) { name, torch, help, type },
 #include "base/envvars.def"
 };
 static _Atomic bool alias;
 
-void env_set_torch_alias(bool on) { alias = on; }
+void env_set_torch_alias(bool on)
+{
+    alias = on;
+    env_check();
+}
 bool env_torch_alias(void) { return alias; }
 const env_row *env_row_of(env_var v) { return &rows[v]; }
 const char *env_name(env_var v) { return alias && *rows[v].torch ? rows[v].torch : rows[v].name; }
@@ -30,13 +39,37 @@ bool env_on(env_var v)
     return s != NULL;
 }
 
+static void complain(env_var v, const char *s)
+{
+    static _Atomic bool said[ENV_COUNT];
+    const char *name = getenv(rows[v].name) ? rows[v].name : rows[v].torch;
+    if (atomic_exchange(&said[v], true))
+        return;
+    fprintf(stderr, "taper: %s=%.40s is ignored: it must be a whole number from %lld", name, s,
+            (long long)rows[v].lo);
+    if (rows[v].hi < 1 << 30)
+        fprintf(stderr, " to %lld", (long long)rows[v].hi);
+    fputs(rows[v].hi < 1 << 30 ? "\n" : " on\n", stderr);
+}
+
 int64_t env_int(env_var v, int64_t def)
 {
     const char *s = env_get(v);
     char *end;
+    assert(rows[v].type == ENV_int);
     if (!s || !*s)
         return def;
     errno = 0;
     long long x = strtoll(s, &end, 10);
-    return errno || *end ? def : x;
+    if (!errno && !*end && end > s && x >= rows[v].lo && x <= rows[v].hi)
+        return x;
+    complain(v, s);
+    return def;
+}
+
+void env_check(void)
+{
+    for (int v = 0; v < ENV_COUNT; v++)
+        if (rows[v].type == ENV_int)
+            env_int((env_var)v, 0);
 }

@@ -1,4 +1,5 @@
 /* main.c - finds the command, answers --help and --version, hands over. */
+#include "base/envvars.h"
 #include "cli/cli.h"
 #include "taper.h"
 #include <stdarg.h>
@@ -149,6 +150,7 @@ int main(int argc, char **argv)
     const char *want = argc > 1 ? argv[1] : NULL;
     int rc = -1;
 
+    env_check();
     if (!want || !strcmp(want, "--help") || !strcmp(want, "-h") || !strcmp(want, "help")) {
         help();
         rc = want ? 0 : 2;

@@ -68,7 +68,7 @@ static bool env_answer(void *data, decide_kind k, const char *site, uint64_t has
 
 decider decide_env(void)
 {
-    const char *name = env_get(ENV_bisect_subsystem), *max = env_get(ENV_bisect_max);
+    const char *name = env_get(ENV_bisect_subsystem);
     static bool said;
     if (!name || !*name)
         return (decider){ 0 };
@@ -83,6 +83,6 @@ decider decide_env(void)
         strbuf_free(&b);
         return (decider){ 0 };
     }
-    by_env.max = max && *max ? strtol(max, NULL, 10) : LONG_MAX;
+    by_env.max = env_int(ENV_bisect_max, LONG_MAX);
     return (decider){ env_answer, NULL };
 }

@@ -1,5 +1,6 @@
 /* module.c - taper._C: puts the parts together. */
 #include "python/py.h"
+#include "base/envvars.h"
 #include "ops/host.h"
 
 PyObject *py_module;
@@ -23,6 +24,7 @@ PyMODINIT_FUNC PyInit__C(void)
 {
     host.unlock = unlock;
     host.relock = relock;
+    env_check();
     PyObject *m = PyModule_Create(&def);
     if (!m)
         return NULL;

@@ -87,7 +87,7 @@ bool disk_on(char why[DISK_WHY])
     return ok;
 }
 
-int64_t disk_limit(void) { return MAX(env_int(ENV_cache_size, DEFAULT_MIB), 0) << 20; }
+int64_t disk_limit(void) { return env_int(ENV_cache_size, DEFAULT_MIB) << 20; }
 
 /* --- what it was made with
  * ------------------------------------------------------------------------------------------ */

@@ -626,7 +626,7 @@ TEST(events_page_lists_every_name)
 #include "events/events.def"
 #define EV_COMPONENT(name, implies, help) { #name, help },
 #include "events/events.def"
-#define ENV(id, name, torch, help) { name, help },
+#define ENV(id, name, torch, type, help) { name, help },
 #include "base/envvars.def"
     };
     CHECK(page != NULL);

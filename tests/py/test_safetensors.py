@@ -94,3 +94,13 @@ def test_damaged_files_never_crash():
                 repr(v)
         except (ValueError, RuntimeError, SyntaxError, TypeError):
             pass
+
+
+def test_files_without_end_are_refused():
+    for load in (st.load_file, taper.load):
+        try:
+            load("/dev/zero")
+        except OSError as e:
+            assert "larger than the limit" in str(e)
+        else:
+            raise AssertionError("it ended")

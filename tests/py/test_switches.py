@@ -166,3 +166,18 @@ got.backward()
     for kind in ("cse", "decomp", "recompute", "range", "fuse", "inplace", "vector", "thread"):
         out, err, rc = run(code, TAPER_BISECT_SUBSYSTEM=kind, TAPER_BISECT_MAX="-1", TAPER_LOGS="+debug")
         assert rc == 0 and f"rewrite 0 of kind {kind}" in err, (kind, err[-600:])
+
+
+def test_numbers_that_are_none_are_complained_about_once():
+    names = ("TAPER_NUM_THREADS", "TAPER_CACHE_SIZE", "TAPER_REPRO_LEVEL", "TAPER_BISECT_MAX", "RANK")
+    code = "import taper; taper.compile(lambda x: x + 1)(taper.ones(2)); print(taper.get_num_threads() > 0)"
+    for value in ("abc", "1e3", "3 threads", "-7", "99999999999999999999"):
+        env = {**os.environ, **dict.fromkeys(names, value)}
+        r = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert r.returncode == 0 and r.stdout == "True\n", r.stderr
+        for name in names:
+            assert r.stderr.count(f"{name}={value} is ignored: it must be a whole number from ") == 1, r.stderr
+    for value in ("2", "1", ""):
+        env = {**os.environ, **dict.fromkeys(names, value)}
+        r = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert "is ignored" not in r.stderr, r.stderr

@@ -3,6 +3,12 @@ import os as _os
 import sys as _sys
 import types as _types
 
+
+def _level(text):
+    """TAPER_REPRO_LEVEL; what is no level counts as unset (src/base/envvars.c says so)."""
+    return int(text) if text in ("1", "2", "3", "4") else 2
+
+
 _DEFAULTS = {
     # caches
     "cache_size_limit": 8, "accumulated_cache_size_limit": 256, "fail_on_recompile_limit_hit": False,
@@ -33,7 +39,7 @@ _DEFAULTS = {
     "debug_backend_override": _os.environ.get("TAPER_COMPILE_OVERRIDE_BACKENDS", _os.environ.get("TORCH_COMPILE_OVERRIDE_BACKENDS", "")),
     "debug_inductor_config_override": _os.environ.get("TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", _os.environ.get("TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", "")),
     "repro_after": _os.environ.get("TAPER_REPRO_AFTER", _os.environ.get("TORCHDYNAMO_REPRO_AFTER")),
-    "repro_level": int(_os.environ.get("TAPER_REPRO_LEVEL", _os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))),
+    "repro_level": _level(_os.environ.get("TAPER_REPRO_LEVEL", _os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))),
     "repro_tolerance": 1e-3, "same_two_models_use_fp64": True,
     "repro_ignore_non_fp": _os.environ.get("TAPER_REPRO_IGNORE_NON_FP", _os.environ.get("TORCHDYNAMO_REPRO_IGNORE_NON_FP")) == "1",
     "repro_forward_only": _os.environ.get("TAPER_REPRO_FORWARD_ONLY", _os.environ.get("TORCHDYNAMO_REPRO_FORWARD_ONLY")) == "1",
