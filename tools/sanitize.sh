@@ -18,3 +18,8 @@ for f in python/taper/*; do
     case "$b" in _C*) ;; *) ln -sfn "$PWD/$f" "$dir/pysan/taper/$b" ;; esac
 done
 LD_PRELOAD=$preload TAPER_SANITIZED=1 PYTHONPATH="$PWD/$dir/pysan" python3 tests/run.py --build "$dir" --sanitized tests/py
+# Random programs (tests/fuzz/programs), where their number is given: TAPER_FUZZ_PROGRAMS=2000.
+if [ -n "${TAPER_FUZZ_PROGRAMS:-}" ]; then
+    LD_PRELOAD=$preload TAPER_SANITIZED=1 PYTHONPATH="$PWD/$dir/pysan" \
+        python3 tests/fuzz/programs/fuzz.py --fixed --torch no --count "$TAPER_FUZZ_PROGRAMS" --seed "${TAPER_FUZZ_SEED:-1}" --out "$dir/fuzz-programs"
+fi

@@ -84,11 +84,11 @@ static bool can_be_array(PyObject *o, bool force)
                      "can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
                      "host memory first.",
                      tensor_device(t).kind == DEV_meta ? "meta" : "fake");
-    else if (t->dt == DT_bf16)
-        PyErr_SetString(PyExc_TypeError, "Got unsupported ScalarType BFloat16");
     else if (!force && wants_grad(o))
         PyErr_SetString(PyExc_RuntimeError, "Can't call numpy() on Tensor that requires grad. Use "
                                             "tensor.detach().numpy() instead.");
+    else if (t->dt == DT_bf16)
+        PyErr_SetString(PyExc_TypeError, "Got unsupported ScalarType BFloat16");
     else
         return true;
     return false;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random Python programs, run every way there is: compiled must equal eager, and eager must equal PyTorch.
 
-  fuzz.py [--count N] [--seconds S] [--seed K] [--torch PYTHON|no|auto] [--out DIR] [--every-way] [--known FILE] [--show FILE] [--reduce FILE]
+  fuzz.py [--count N] [--seconds S] [--seed K] [--torch PYTHON|no|auto] [--out DIR] [--fixed] [--every-way] [--known FILE] [--show FILE] [--reduce FILE]
 
 Ways: Taper uncompiled ("taper plain"); compiled with the backends eager, aot_eager, aot_eager_decomp_partition and inductor, the last
 with machine code, for older processors, interpreted and as C; PyTorch, and torch.compile(backend="aot_eager"), where it is importable.
@@ -146,7 +146,7 @@ class Fuzzer:
     def one(self, number):
         rng = random.Random(f"{self.args.seed}:{number}")
         given = ()
-        if self.corpus and rng.random() < 0.5:
+        if self.corpus and not self.args.fixed and rng.random() < 0.5:
             given = mutate(rng, rng.choice(self.corpus), rng.choice(self.corpus))
         text, made = self.program(number, given)
         ways = list(ALWAYS) + ([w for w in SOMETIMES] if self.args.every_way else [SOMETIMES[number % len(SOMETIMES)]])
@@ -192,11 +192,14 @@ def main():
     ap.add_argument("--torch", default="auto")
     ap.add_argument("--out")
     ap.add_argument("--every-way", action="store_true")
+    ap.add_argument("--fixed", action="store_true", help="program N depends on the seed and N alone: nothing is kept and changed")
+    ap.add_argument("--only", help="numbers of programs, with commas")
     ap.add_argument("--no-reduce", action="store_true")
     ap.add_argument("--most", type=int, default=4, help="reductions of one kind of disagreement")
     ap.add_argument("--show")
     ap.add_argument("--reduce")
     ap.add_argument("--known", help="a Python file with more reasons, for findings that wait to be mended")
+    ap.add_argument("--features", action="store_true", help="list what was reached")
     ap.add_argument("--quiet", action="store_true")
     args = ap.parse_args()
     if args.known:
@@ -219,8 +222,8 @@ def main():
             found = fz.compare(text, fz.run(text, ALWAYS + SOMETIMES, ("plain", "aot_eager")))
         print(report(text, found, seen))
         return 1 if found else 0
-    began, kinds, unique, bad, last = time.time(), collections.Counter(), {}, 0, time.time()
-    for number in range(args.start, args.start + args.count):
+    began, kinds, unique, bad, last, failed = time.time(), collections.Counter(), {}, 0, time.time(), []
+    for number in map(int, args.only.split(",")) if args.only else range(args.start, args.start + args.count):
         if args.seconds and time.time() - began > args.seconds:
             break
         text, seen, found = fz.one(number)
@@ -230,6 +233,7 @@ def main():
         if not found:
             continue
         bad += 1
+        failed.append(number)
         a, b, ds = found[0]
         agrees = not any(y == "torch plain" for _, y, _ in found)
         kind = fz.kind_of(a, b, ds[0])
@@ -253,7 +257,11 @@ def main():
             open(os.path.join(args.out, f"{number:06d}-{b.replace(' ', '-')}-{kind[0].replace(' ', '-')}.md"), "w").write(body)
         if not args.quiet:
             print(body, flush=True)
+    if args.features:
+        print("\n".join(sorted(fz.features)))
     print(f"{fz.counts['programs']} programs ({fz.counts['programs in which a call raises']} of them raise), {bad} disagree, {len(unique)} different; {len(fz.features)} features, {len(fz.corpus)} kept; {time.time() - began:.0f} s")
+    if failed:
+        print("numbers:", ",".join(map(str, failed)))
     for why, n in fz.explained.most_common():
         print(f"  {n} explained: {why}")
     for rough, n in kinds.most_common():

@@ -84,9 +84,10 @@ def refused_writes(d, a, b, text):
     return crossing(a, b) and d["kind"] in ("value", "written") and "inference_mode" in text
 
 
-@reason("Gradients of gradients run a compiled graph again; where the graph writes to its inputs Taper says that it cannot. PyTorch's compiled functions have no double backward at all.")
+@reason("Gradients of gradients run a compiled graph again; where the graph, or the program after it, writes to its inputs Taper says that it cannot. PyTorch's compiled functions have no double backward at all.")
 def double_backward(d, a, b, text):
-    return compiled(a, b) and "backward with create_graph=True runs a compiled function's graph again" in str(d["b"])
+    again = "backward with create_graph=True runs a compiled function's graph again" in str(d["b"])
+    return compiled(a, b) and (again or "double=True" in text and functional(b) and "modified by an inplace operation" in str(d["b"]))
 
 
 @reason("The layout of a gradient is that of the formula's first operand; formulas are Taper's own. A leaf's .grad has the leaf's layout in both.")
@@ -107,3 +108,14 @@ def inference_aliases(d, a, b, text):
 @reason("PyTorch's own failures: torch.cond compiles in eager code, too, and a second derivative of half precision may fail inside.")
 def failures_of_pytorch(d, a, b, text):
     return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage"))
+
+
+@reason("The partitioner may keep an input and compute from it again where eager keeps a result; a write to that input after the graph (behind a break, or by the caller) is then refused in the backward. "
+        "PyTorch's partitioner does the same.")
+def kept_inputs(d, a, b, text):
+    return compiled(a, b) and functional(b) and b != "taper aot_eager" and d["kind"] == "exception" and "no exception" in str(d["a"]) and "modified by an inplace operation" in str(d["b"])
+
+
+@reason("Where PyTorch keeps a tensor for its size alone (gather, index_select, expand), a later write makes its backward refuse; Taper keeps the size.")
+def sizes_kept(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "exception" and "no exception" in str(d["a"]) and "modified by an inplace operation" in str(d["b"])
