@@ -3,7 +3,6 @@
 #include "base/bytes.h"
 #include "base/pool.h"
 #include <errno.h>
-#include <stdatomic.h>
 
 /* --- cpu --------------------------------------------------------------------------------------------------------- */
 bool device_no_memory(int64_t nbytes, tp_err *err)
@@ -72,18 +71,14 @@ static const device_ops missing = { "cuda",      false,  absent_alloc, meta_free
                                     absent_fill, absent, none,         no_index };
 
 /* --- the table ----------------------------------------------------------------------------------------------------- */
-static const device_ops *_Atomic table[DEV_COUNT] = {
-    [DEV_cpu] = &cpu, [DEV_cuda] = &missing, [DEV_meta] = &meta
-};
+const device_ops *device_table[DEV_COUNT] = { [DEV_cpu] = &cpu, [DEV_cuda] = &missing, [DEV_meta] = &meta };
 
-const device_ops *device_ops_of(tp_device d)
+void device_register(dev_kind k, const device_ops *ops)
 {
-    return atomic_load_explicit(&table[d.kind], memory_order_relaxed);
+    __atomic_store_n(&device_table[k], ops, __ATOMIC_RELEASE);
 }
 
-void device_register(dev_kind k, const device_ops *ops) { atomic_store(&table[k], ops); }
-
-const char *device_name(dev_kind k) { return atomic_load_explicit(&table[k], memory_order_relaxed)->name; }
+const char *device_name(dev_kind k) { return device_ops_of((tp_device){ (int8_t)k, -1 })->name; }
 
 bool device_sync(tp_device d, tp_err *err) { return device_ops_of(d)->sync(d, err); }
 

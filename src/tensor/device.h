@@ -37,8 +37,12 @@ typedef struct device_ops {
     int (*current)(void); /* the index that -1 means; -1 where indices mean nothing */
 } device_ops;
 
-/* Never NULL. */
-const device_ops *device_ops_of(tp_device d);
+extern const device_ops
+    *device_table[DEV_COUNT]; /* by dev_kind, never NULL; changed by device_register alone */
+static inline const device_ops *device_ops_of(tp_device d)
+{
+    return __atomic_load_n(&device_table[d.kind], __ATOMIC_RELAXED);
+}
 bool device_no_memory(int64_t nbytes, tp_err *err); /* false, with the message of a request that failed */
 void device_register(dev_kind k, const device_ops *ops); /* once, before the first tensor of that kind */
 bool device_sync(tp_device d, tp_err *err);
