@@ -4,6 +4,7 @@
 #include "compile/options.h"
 #include "events/metrics.h"
 #include "run/step.h"
+#include "sym/env.h"
 
 typedef struct aot_program {
     step_program base;
@@ -62,10 +63,29 @@ static void late_end(bool known, const tp_err *err)
 static run_program *inner_compile(const aot_program *p, tp_comp *c, const ir_graph *g, const char *what)
 {
     const backend *b = p->b->inner;
+    int late = sym_env_late(g->env);
     ev_span s = ev_span_begin(EVS_loops);
     run_program *r = TP_UNLIKELY(c->watch != NULL) ? c->watch(c, b, g, what) : b->compile(b, c, g, NULL);
     ev_span_end(&s);
+    if (r && sym_env_late(g->env) != late) { /* it holds for the sizes at hand alone */
+        static const ir_hook plain = { .opaque = run_opaque };
+        if (ev_log_on(EVC_aot, EV_WARNING))
+            ev_log(EVC_aot, EV_WARNING, NULL,
+                   "%s runs one operator at a time: backend '%s' fixed a number that depends on sizes",
+                   g->name, b->name);
+        run_program_free(r);
+        r = interpreter_new(ir_graph_copy(g), &plain);
+    }
     return r;
+}
+
+/* Of sizes, so far. None is added where guards were made before, after capture. */
+static int assumptions(const ir_graph *g)
+{
+    int n = 0;
+    if (g->env)
+        sym_env_guards(g->env, &n);
+    return n;
 }
 
 /* The captured graph through the autograd stage, and its forward graph through the inner compiler; what the disk cache
@@ -74,17 +94,24 @@ static bool compile_forward(aot_program *p, step_variant *v, tp_comp *c, const b
 {
     gcache *disk = &((aot_variant *)v)->disk;
     const ir_graph *g = p->base.g;
+    int assumed = assumptions(g);
     if (p->b->on_disk)
         gcache_open(disk, c, g, needs, v->grad, p->b->aot);
     if (!gcache_forward(disk, c, g, &v->u, &v->fw)) {
+        int late = sym_env_late(g->env);
         ev_span s = ev_span_begin(EVS_aot);
         v->u = aot_trace(c, g, needs, v->grad, p->b->aot, p->b->cut);
         ev_span_end(&s);
         if (!v->u)
             return false;
+        if (sym_env_late(g->env) != late)
+            return err_set(c->err, ERR_notimpl,
+                           "a derivative or decomposition reads a number that depends on sizes");
         if (c->watch) /* the debugger runs it more than once on the same inputs */
             v->u->fw->ninto = 0;
         v->fw = inner_compile(p, c, v->u->fw, v->grad ? "forward" : "inference");
+        if (assumptions(g) != assumed) /* of sizes, which who reads the cache would not know */
+            gcache_off(disk, "the compiler assumed something of its sizes");
         if (!v->fw || !gcache_keep_forward(disk, c, g, &v->u, &v->fw))
             return false;
     }

@@ -5,9 +5,21 @@
 
 const char vjp_file_pointwise;
 
+/* A number whose value is known: a symbolic one has another in the next call. */
+static bool is_fixed(const tp_val *v)
+{
+    return val_is_number(v) && !(v->kind == VAL_int && sym_is_expr(v->i));
+}
+
+/* A symbolic number as a tensor beside t; anything else as it is. */
+static tp_val as_value(vjp *g, const tp_val *v, tp_val t)
+{
+    return val_is_number(v) && !is_fixed(v) ? V(full_like, t, *v) : *v;
+}
+
 static tp_val scaled(vjp *g, tp_val t, const tp_val *by) /* t * by, or t itself for 1 */
 {
-    return val_as_f(by) == 1 ? t : MUL(t, *by);
+    return is_fixed(by) && val_as_f(by) == 1 ? t : MUL(t, *by);
 }
 
 /* y = f(x), dx = dy * f'(x). */
@@ -117,13 +129,13 @@ VJP(pow, "0 1 r?1")
         DXV(0, WHERE(EQ(Y, vI(0)), vI(0), MUL(DYV, p)));
     }
     if (NEED(1)) {
-        if (val_is_number(ARG(0))) {
+        if (is_fixed(ARG(0))) {
             double base = val_as_f(ARG(0));
             tp_val d = MUL(DYV, MUL(R, vF(log(base))));
             DXV(1, base == 0 ? WHERE(GE(Y, vI(0)), vI(0), d) : d);
         } else {
-            tp_val zero = V(logical_and, EQ(X, vI(0)), GE(Y, vI(0)));
-            DXV(1, MUL(DYV, WHERE(zero, vI(0), MUL(R, V(log, X)))));
+            tp_val x = as_value(g, ARG(0), Y), zero = V(logical_and, EQ(x, vI(0)), GE(Y, vI(0)));
+            DXV(1, MUL(DYV, WHERE(zero, vI(0), MUL(R, V(log, x)))));
         }
     }
     return true;
@@ -320,8 +332,9 @@ VJP(logaddexp2, "0 1 r")
 VJP(xlogy, "0 1")
 {
     if (NEED(0)) {
-        tp_val l = val_is_number(ARG(1)) ? vF(log(val_as_f(ARG(1)))) : V(log, Y);
-        tp_val le = val_is_number(ARG(1)) ? vB(val_as_f(ARG(1)) <= 0) : LE(Y, vI(0));
+        bool fixed = is_fixed(ARG(1));
+        tp_val y = as_value(g, ARG(1), X), l = fixed ? vF(log(val_as_f(ARG(1)))) : V(log, y);
+        tp_val le = fixed ? vB(val_as_f(ARG(1)) <= 0) : LE(y, vI(0));
         if (le.kind == VAL_bool)
             DXV(0, le.b ? WHERE(EQ(X, vI(0)), vI(0), MUL(DYV, l)) : MUL(DYV, l));
         else
@@ -335,10 +348,11 @@ VJP(xlogy, "0 1")
 VJP(xlog1py, "0 1")
 {
     if (NEED(0)) {
-        if (val_is_number(ARG(1)))
+        tp_val y = as_value(g, ARG(1), X);
+        if (is_fixed(ARG(1)))
             DXV(0, MUL(DYV, vF(log1p(val_as_f(ARG(1))))));
         else
-            DXV(0, WHERE(V(logical_and, EQ(X, vI(0)), LE(Y, vI(-1))), vI(0), MUL(DYV, V(log1p, Y))));
+            DXV(0, WHERE(V(logical_and, EQ(X, vI(0)), LE(y, vI(-1))), vI(0), MUL(DYV, V(log1p, y))));
     }
     if (NEED(1))
         DXV(1, MUL(DYV, DIV(X, ADD(Y, vI(1)))));

@@ -7,7 +7,7 @@
 
 /* ---- values ---- */
 /* Whoever looks at a symbolic number has it fixed by a guard. */
-static int64_t int_of(symint v) { return sym_is_expr(v) ? sym_specialize(v) : v; }
+static int64_t int_of(symint v) { return sym_is_expr(v) ? sym_number(v) : v; }
 double val_as_f(const tp_val *v)
 {
     return v->kind == VAL_float ? v->f : v->kind == VAL_bool ? (double)v->b : (double)int_of(v->i);

@@ -307,6 +307,16 @@ int64_t sym_specialize(symint v)
     return e->hint;
 }
 
+int64_t sym_number(symint v)
+{
+    v = sym_simplify(v);
+    if (sym_is_expr(v) && sx_of(v)->env->frozen && !sx_of(v)->env->reading)
+        sx_of(v)->env->late++;
+    return sym_specialize(v);
+}
+
+int sym_env_late(const sym_env *env) { return env ? env->late : 0; }
+
 bool sym_env_assert(sym_env *env, symint cond, const char *msg)
 {
     int known = sym_is_expr(cond) ? sx_decide(cond) : cond != 0;

@@ -95,6 +95,8 @@ const sym_assumed *sym_env_asserts(const sym_env *env, int *n); /* to be checked
 bool sym_env_check_dynamic(sym_env *env, tp_err *err);
 /* No more guards from here on: an undecided question becomes ERR_runtime (used after capture). */
 void sym_env_freeze(sym_env *env);
+/* How many symbolic numbers were read since then: what was made of them holds for the hints alone. */
+int sym_env_late(const sym_env *env); /* env may be NULL */
 /* While a graph with its types is read back: questions are answered from hints and remembered nowhere, since the text
  * says what was assumed when it was made. */
 void sym_env_reading(sym_env *env, bool on);

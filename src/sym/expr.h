@@ -91,6 +91,7 @@ struct sym_env {
     bool raw;     /* nothing is known (while text is read: it says what was not known when it was written) */
     bool reading; /* questions are answered from hints and not remembered: the text says what was assumed */
     bool frozen;
+    int late; /* numbers asked for since then */
 };
 
 enum { SX_MAX_TERMS = 128, SX_MAX_ARGS = 64, SX_MAX_POWER = 1 << 20, SX_MAX_DEPTH = 1500 };

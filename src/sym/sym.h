@@ -119,6 +119,8 @@ typedef struct sym_bind {
 bool sym_eval(symint v, const sym_bind *b, int n, int64_t *out);
 /* Fix v to its hint, recording the guard v == hint; returns the constant. */
 int64_t sym_specialize(symint v);
+/* The same for a number that becomes part of what is computed; sym_env_late counts those that no guard can hold. */
+int64_t sym_number(symint v);
 
 void sym_print(strbuf *out, symint v);          /* s0, 2*s0, s0*s1 + 3, (s0//2), Max(1, s0), 17 */
 const char *sym_symbol_name(const sym_expr *e); /* for a plain symbol, else NULL */

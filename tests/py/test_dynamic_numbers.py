@@ -199,3 +199,18 @@ def test_a_slice_whose_place_and_step_are_symbols():
     g = taper.compile(f, dynamic=True)
     for numbers in ((1, 7, 2), (2, 9, 3), (3, 8, 4)):
         assert taper.equal(g(x, *numbers), f(x, *numbers)), numbers
+
+
+def test_numbers_in_derivatives_follow_the_sizes():
+    """Guards are made before derivatives are taken: a rule that fixed a number then would be right for the first size alone."""
+    cases = {
+        "base of pow": lambda x, n: n ** x, "xlogy": lambda x, n: taper.xlogy(x + 1, n), "xlogy from": lambda x, n: taper.xlogy(n, x + 1),
+        "xlog1py": lambda x, n: taper.special.xlog1py(x + 1, n), "alpha": lambda x, n: taper.add(x, x * 2, alpha=n), "rsub": lambda x, n: n - x * x,
+        "addcmul": lambda x, n: taper.addcmul(x, x, x, value=n), "addcdiv": lambda x, n: taper.addcdiv(x, x, x + 1, value=n),
+        "lerp": lambda x, n: taper.lerp(x, x * 2, n), "leaky": lambda x, n: F.leaky_relu(-x, n), "elu": lambda x, n: F.elu(-x, n),
+        "clamp": lambda x, n: taper.clamp(x * 10, 1, n), "threshold": lambda x, n: F.threshold(x * 5, n, 0.5), "softplus": lambda x, n: F.softplus(x, n),
+        "remainder": lambda x, n: taper.remainder(x * 10, n), "divided": lambda x, n: n / (x + 1), "sum": lambda x, n: (x * n).sum(),
+        "addmm": lambda x, n: taper.addmm(taper.ones(3, 3), x[:3, :3], x[:3, :3], beta=n, alpha=n), "pow": lambda x, n: (x + 1) ** n,
+    }
+    for f in cases.values():
+        each(lambda x: f(x, x.shape[0]), [[taper.linspace(0.1, 1, n * 4).reshape(n, 4)] for n in (3, 5, 7)], grad=True)

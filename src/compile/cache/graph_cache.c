@@ -348,6 +348,13 @@ static char *named(const ir_graph *g, const char *suffix, size_t n)
     return strbuf_take(&b);
 }
 
+void gcache_off(gcache *x, const char *why)
+{
+    if (x->on)
+        tell("bypass", x, "forward", why, 0, 0);
+    x->on = false;
+}
+
 static bool write_forward(strbuf *b, const ir_graph *g, const aot_unit *u, const run_program *fw, tp_err *err)
 {
     strbuf unit = { 0 };

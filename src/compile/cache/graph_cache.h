@@ -18,6 +18,7 @@ typedef struct gcache {
 /* Looks whether this graph may come from disk; says why not where somebody listens. Zeroed before. */
 void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bool grad, uint32_t flags);
 void gcache_free(gcache *x);
+void gcache_off(gcache *x, const char *why); /* nothing of it is stored */
 /* Both parts at once: true, or false where it must be compiled. */
 bool gcache_forward(gcache *x, tp_comp *c, const ir_graph *g, aot_unit **u, run_program **fw);
 /* False with c->err only where TAPER_CHECK_CACHE makes what was stored run instead, and it does not read back. */
