@@ -268,8 +268,10 @@ TP_API const char *tp_backend_name(int i); /* NULL after the last */
 TP_API const char *tp_backend_about(int i);
 /* The graph stays the caller's and may be freed at once. */
 TP_API tp_program *tp_compile(const tp_graph *g, const char *backend, tp_err *err);
-/* Inputs are borrowed and checked against the graph's; outputs belong to the caller (NULL for a returned
- * None). Numbers (a symbolic size, a float) go in and come out as tensors of one element. */
+/* Inputs are borrowed and checked against the graph's: element types, sizes and what the graph says of symbolic ones,
+ * strides (but of dimensions of size 1 and of tensors without elements), and which of them share memory where the graph
+ * writes them. tp_tensor_contiguous makes the strides that a graph without strides wants. Outputs belong to the caller
+ * (NULL for a returned None). Numbers (a symbolic size, a float) go in and come out as tensors of one element. */
 TP_API bool tp_program_run(tp_program *p, tp_tensor *const *in, int n_in, tp_tensor **out, int n_out,
                            tp_err *err);
 TP_API void tp_program_free(tp_program *p); /* NULL is allowed */

@@ -94,6 +94,7 @@ tp_tensor *fn_base(const fn_state *f,
 
 /* bases.c: does the graph write memory that several of its inputs share? */
 bool aot_writes_shared(const ir_graph *g);
+bool *aot_written_inputs(const ir_graph *g); /* by input, freed by the caller; NULL: none is written */
 
 /* decompose.c: every row that has a decomposition is replaced by it, asking decide() for each node. New graph. */
 ir_graph *aot_decompose(tp_comp *c, ir_graph *g);

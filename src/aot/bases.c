@@ -48,6 +48,24 @@ bool aot_writes_shared(const ir_graph *g)
     return any;
 }
 
+bool *aot_written_inputs(const ir_graph *g)
+{
+    bool any;
+    map at = shared_of(g, &any);
+    bool *written = mem_zalloc(g->inputs.n + 1);
+    any = false;
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        const tp_tensor *x = ir_type(g->inputs.at[i]);
+        written[i] = x && x->storage && ((uintptr_t)map_geti(&at, (uintptr_t)x->storage) & 1);
+        any |= written[i];
+    }
+    map_free(&at);
+    if (any)
+        return written;
+    free(written);
+    return NULL;
+}
+
 static bool fixed(const tp_tensor *t)
 {
     return sym_all_const(t->size, t->ndim) && sym_all_const(t->stride, t->ndim) && !sym_is_expr(t->offset);

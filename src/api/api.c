@@ -5,6 +5,7 @@
 #include "ir/text.h"
 #include "api/api_custom.h"
 #include "compile/backend.h"
+#include "run/checked.h"
 
 const char *tp_version(void) { return TP_VERSION; }
 int tp_abi_version(void) { return TP_ABI_VERSION; }
@@ -278,8 +279,7 @@ char *tp_node_type(const tp_node *n)
 
 /* ---- programs ---- */
 struct tp_program {
-    run_program *run;
-    ir_graph *sig; /* the inputs' types, for checking */
+    run_program *run; /* checks its inputs */
     int nout;
 };
 
@@ -303,21 +303,16 @@ tp_program *tp_compile(const tp_graph *g, const char *name, tp_err *err)
     if (!r)
         return NULL;
     tp_program *p = mem_zalloc(sizeof *p);
-    p->run = r;
+    p->run = checked_new(r, G(g));
     p->nout = G(g)->output->narg;
-    p->sig = ir_graph_new("signature");
-    ir_share_env(p->sig, G(g));
-    for (size_t i = 0; i < G(g)->inputs.n; i++) {
-        ir_node *n = G(g)->inputs.at[i];
-        tp_val v = n->val;
-        if (v.kind == VAL_tensor)
-            tensor_ref(v.t);
-        ir_add_placeholder_val(p->sig, n->name, n->target, v);
-    }
     return p;
 }
 
 /* Numbers travel as tensors of one element. */
+static bool is_number(const tp_tensor *t, int kind)
+{
+    return kind != VAL_tensor && t->numel == 1 && (kind == VAL_float || !dtype_is_float((dtype)t->dt));
+}
 static tp_val number_of(const tp_tensor *t, int kind)
 {
     const char *p = tensor_elem(t, 0);
@@ -343,17 +338,13 @@ bool tp_program_run(tp_program *p, tp_tensor *const *in, int nin, tp_tensor **ou
     tp_val *ov = mem_zalloc(sizeof *ov * (size_t)MAX(nout, 1));
     bool ok = nout == p->nout || err_set(err, ERR_type, "the graph returns %d values, not %d", p->nout, nout);
 
-    const ir_node *ph = p->sig->first;
+    const ir_graph *sig = checked_inputs(p->run);
     for (int i = 0; i < nin && ok; i++) {
+        int kind = (size_t)i < sig->inputs.n ? sig->inputs.at[i]->val.kind : VAL_tensor;
         ok = in[i] || err_set(err, ERR_type, "input %d is missing", i);
-        while (ph && ph->kind != IR_placeholder)
-            ph = ph->next;
-        iv[i] = ok && ph && ph->val.kind != VAL_tensor && in[i]->numel == 1 ? number_of(in[i], ph->val.kind)
-                                                                            : vT(in[i]);
-        ph = ph ? ph->next : NULL;
+        iv[i] = ok && is_number(in[i], kind) ? number_of(in[i], kind) : vT(in[i]);
     }
-    ok = ok && ir_check_inputs(p->sig, iv, nin, err) &&
-         run_program_call(p->run, op_ctx_cur(), iv, nin, ov, nout, err);
+    ok = ok && run_program_call(p->run, op_ctx_cur(), iv, nin, ov, nout, err);
     for (int i = 0; i < nout; i++) {
         if (ok && (ov[i].kind == VAL_int || ov[i].kind == VAL_float || ov[i].kind == VAL_bool)) {
             ov[i] = vT(tensor_of_number(&ov[i], err));
@@ -373,6 +364,5 @@ void tp_program_free(tp_program *p)
     if (!p)
         return;
     run_program_free(p->run);
-    ir_graph_free(p->sig);
     free(p);
 }

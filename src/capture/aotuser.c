@@ -2,6 +2,7 @@
  * The forward, backward and inference graphs are shown to Python callables, which return what runs them. */
 #include "capture/capture.h"
 #include "ir/text.h"
+#include "run/checked.h"
 
 /* ---- a Python callable as a program ---- */
 typedef struct user_program {
@@ -192,7 +193,7 @@ static PyObject *compile(PyObject *m, PyObject *const *a, Py_ssize_t n)
             py_raise(&err);
     }
     free(in);
-    return p ? native_program_take(p, g->output ? g->output->narg : 0) : NULL;
+    return p ? native_program_take(checked_new(p, g), g->output ? g->output->narg : 0) : NULL;
 }
 
 /* _aot_partition(capsule of a joint graph, primals, forward's results, min_cut) -> (forward capsule, backward capsule) */

@@ -1,6 +1,7 @@
 /* native.c - a built-in backend called from Python: taper._dynamo.lookup_backend("inductor")(gm, inputs). */
 #include "capture/capture.h"
 #include "compile/options.h"
+#include "run/checked.h"
 
 static void program_free(PyObject *c) { run_program_free(PyCapsule_GetPointer(c, "taper.program")); }
 
@@ -66,7 +67,7 @@ static PyObject *compile(PyObject *m, PyObject *args)
         ir_graph_free(copy);
     }
     free(in);
-    return p ? native_program_take(p, g->output ? g->output->narg : 0) : py_raise(&err);
+    return p ? native_program_take(checked_new(p, g), g->output ? g->output->narg : 0) : py_raise(&err);
 }
 
 static PyMethodDef functions[] = {

@@ -5,6 +5,7 @@
 #include "ops/random.h"
 #include "tensor/safetensors.h"
 #include "compile/backend.h"
+#include "run/checked.h"
 #include <stdio.h>
 
 /* ---- files ---- */
@@ -285,6 +286,7 @@ static bool run_graph(ir_graph *g, const char *name, bool trace, tp_val *in, tp_
     tp_comp c = { .err = err };
     const backend *b = backend_find(name, err);
     run_program *p = b ? backend_compile(b, &c, g, NULL) : NULL;
+    p = p ? checked_new(p, g) : NULL;
     bool ok = p && run_program_call(p, op_ctx_cur(), in, nin, out, nout, err);
     run_program_free(p);
     return ok;

@@ -1,6 +1,7 @@
 /* test_api.c - include/taper.h with wrong input: everything is an error, nothing leaks. */
 #include "taper.h"
 #include "test.h"
+#include "base/strbuf.h"
 
 static void says(tp_err *e, const char *text)
 {
@@ -121,6 +122,162 @@ TEST(api_numbers_travel_as_tensors)
         tp_tensor_unref(in[i]);
     for (int i = 0; i < 2; i++)
         tp_tensor_unref(out[i]);
+    tp_program_free(p);
+    tp_graph_free(g);
+    tp_err_free(e);
+}
+
+static tp_graph *text_graph(const char *text, tp_err *e)
+{
+    tp_graph *g = tp_graph_parse(text, strlen(text), "checked", e);
+    if (!g)
+        test_fail(__FILE__, __LINE__, "%s", tp_err_message(e));
+    return g;
+}
+
+/* n inputs and one result; false: an error was set. */
+static bool run_one(tp_program *p, tp_tensor *const *in, int n, float *first, tp_err *e)
+{
+    tp_tensor *out = NULL;
+    bool ok = tp_program_run(p, in, n, &out, 1, e);
+    if (ok)
+        *first = ((float *)tp_tensor_data(out))[0];
+    tp_tensor_unref(out);
+    return ok;
+}
+
+static const char *const engines[] = { "eager", "aot_eager", "aot_eager_decomp_partition", "inductor" };
+
+TEST(api_inputs_are_checked)
+{
+    tp_err *e = tp_err_new();
+    int64_t square[] = { 2, 2 }, turned[] = { 1, 2 }, row[] = { 1, 4 }, odd[] = { 7, 1 }, none[] = { 0, 4 };
+    float v[4] = { 1, 2, 3, 4 }, r = 0;
+    tp_graph *g = text_graph("def forward(self, x: \"f32[2, 2]\"):\n    y = x * 2.0\n    return (y,)\n", e),
+             *one = text_graph(
+                 "def forward(self, x: \"f32[1, 4]\"):\n    y = torch.sum(x)\n    return (y,)\n", e),
+             *empty = text_graph(
+                 "def forward(self, x: \"f32[0, 4]\"):\n    y = torch.sum(x)\n    return (y,)\n", e);
+    tp_tensor *plain = tp_tensor_from_data(TP_F32, 2, square, v, e),
+              *t = tp_tensor_wrap(TP_F32, 2, square, turned, v, NULL, NULL, e),
+              *line = tp_tensor_wrap(TP_F32, 2, row, odd, v, NULL, NULL, e),
+              *nothing = tp_tensor_wrap(TP_F32, 2, none, turned, v, NULL, NULL, e);
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
+        tp_program *p = tp_compile(g, engines[i], e), *q = tp_compile(one, engines[i], e),
+                   *z = tp_compile(empty, engines[i], e);
+        CHECK(p && q && z && run_one(p, &plain, 1, &r, e) && r == 2);
+        CHECK(!run_one(p, &t, 1, &r, e));
+        says(e, "input 'x': expected f32[2, 2][2, 1]cpu, but got f32[2, 2][1, 2]cpu");
+        CHECK(run_one(q, &line, 1, &r, e) && r == 10); /* a stride that is never taken */
+        CHECK(run_one(z, &nothing, 1, &r, e) && r == 0);
+        CHECK(!run_one(q, &plain, 1, &r, e));
+        says(e, "input 'x': expected f32[1, 4]");
+        tp_program_free(p);
+        tp_program_free(q);
+        tp_program_free(z);
+    }
+    tp_tensor_unref(plain);
+    tp_tensor_unref(t);
+    tp_tensor_unref(line);
+    tp_tensor_unref(nothing);
+    tp_graph_free(g);
+    tp_graph_free(one);
+    tp_graph_free(empty);
+    tp_err_free(e);
+}
+
+TEST(api_symbols_are_checked)
+{
+    static const char head[] = "# symbol: s0 = 3 in [2, 8] from \"L['x'].size()[0]\"\n";
+    tp_err *e = tp_err_new();
+    float v[64] = { 0 }, r = 0;
+    for (int k = 0; k < 64; k++)
+        v[k] = 1;
+    strbuf text = { 0 };
+    strbuf_addf(&text,
+                "%s# guard: Mod(s0, 3) < 2\ndef forward(self, x: \"f32[s0, 4]\", y: \"f32[s0]\"):\n"
+                "    m = x * s0\n    z = torch.sum(m)\n    return (z,)\n",
+                head);
+    tp_graph *g = text_graph(strbuf_str(&text), e);
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
+        tp_program *p = tp_compile(g, engines[i], e);
+        CHECK(p != NULL);
+        for (int64_t n = 1; p && n < 11; n++) {
+            tp_tensor *in[2] = { tp_tensor_from_data(TP_F32, 2, (int64_t[]){ n, 4 }, v, e),
+                                 tp_tensor_from_data(TP_F32, 1, (int64_t[]){ n }, v, e) };
+            bool ok = run_one(p, in, 2, &r, e);
+            if (n < 2 || n > 8)
+                says(e, "s0 in [2, 8], which does not hold where s0 = ");
+            else if (n % 3 == 2)
+                says(e, "Mod(s0, 3) <= 1, which does not hold where s0 = ");
+            else
+                CHECK(ok && r == (float)(n * n * 4)); /* not what it would be for the hint */
+            tp_tensor_unref(in[1]);
+            in[1] = tp_tensor_from_data(TP_F32, 1, (int64_t[]){ n + 1 }, v, e);
+            CHECK(!run_one(p, in, 2, &r, e));
+            says(e, "input 'y': expected f32[s0][1]cpu where s0 = ");
+            tp_tensor_unref(in[0]);
+            tp_tensor_unref(in[1]);
+        }
+        tp_program_free(p);
+    }
+    tp_graph_free(g);
+    strbuf_free(&text);
+    tp_err_free(e);
+}
+
+TEST(api_shared_memory_is_checked)
+{
+    tp_err *e = tp_err_new();
+    int64_t four[] = { 4 };
+    float v[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, r = 0;
+    tp_graph *reads = text_graph(
+                 "def forward(self, x: \"f32[4]\", y: \"f32[4]\"):\n    z = x + y\n    return (z,)\n", e),
+             *writes = text_graph("def forward(self, x: \"f32[4]\", y: \"f32[4]\"):\n    a = x.add_(1.0)\n"
+                                  "    z = y * 2.0\n    return (z,)\n",
+                                  e);
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
+        tp_program *p = tp_compile(reads, engines[i], e), *q = tp_compile(writes, engines[i], e);
+        tp_tensor *x = tp_tensor_wrap(TP_F32, 1, four, NULL, v, NULL, NULL, e),
+                  *over = tp_tensor_wrap(TP_F32, 1, four, NULL, v + 2, NULL, NULL, e),
+                  *beside = tp_tensor_wrap(TP_F32, 1, four, NULL, v + 4, NULL, NULL, e);
+        tp_tensor *same[2] = { x, x }, *some[2] = { x, over }, *apart[2] = { x, beside };
+        CHECK(p && run_one(p, same, 2, &r, e) && r == 2 * v[0]);
+        CHECK(q && !run_one(q, same, 2, &r, e));
+        says(e, "inputs 'x' and 'y' share memory, which the graph writes");
+        CHECK(q && !run_one(q, some, 2, &r, e));
+        says(e, "inputs 'x' and 'y' share memory");
+        CHECK(q && run_one(q, apart, 2, &r, e) && r == 2 * v[4]);
+        tp_tensor_unref(x);
+        tp_tensor_unref(over);
+        tp_tensor_unref(beside);
+        tp_program_free(p);
+        tp_program_free(q);
+    }
+    tp_graph_free(reads);
+    tp_graph_free(writes);
+    tp_err_free(e);
+}
+
+TEST(api_whole_numbers_are_whole)
+{
+    static const char text[] =
+        "# symbol: s0 = 3 in [2, int_oo] from \"L['n']\"\n"
+        "def forward(self, n: \"Sym(s0)\", x: \"f32[2]\"):\n    y = x * n\n    return (y,)\n";
+    tp_err *e = tp_err_new();
+    tp_graph *g = text_graph(text, e);
+    tp_program *p = tp_compile(g, "inductor", e);
+    int64_t two[] = { 2 }, n = 5;
+    float v[2] = { 1, 2 }, half = 2.5f, r = 0;
+    tp_tensor *in[2] = { tp_tensor_from_data(TP_I64, 0, NULL, &n, e),
+                         tp_tensor_from_data(TP_F32, 1, two, v, e) },
+              *bad[2] = { tp_tensor_from_data(TP_F32, 0, NULL, &half, e), in[1] };
+    CHECK(p && run_one(p, in, 2, &r, e) && r == 5);
+    CHECK(p && !run_one(p, bad, 2, &r, e));
+    says(e, "input 'n': expected Sym(s0), but got f32[]");
+    tp_tensor_unref(in[0]);
+    tp_tensor_unref(in[1]);
+    tp_tensor_unref(bad[0]);
     tp_program_free(p);
     tp_graph_free(g);
     tp_err_free(e);

@@ -294,3 +294,50 @@ def test_a_size_that_only_a_dimension_of_one_would_tell_reaches_backward():
         y = x.detach().clone().requires_grad_()
         (y.unfold(-1, 2, 1) * taper.sin(y.unfold(-1, 2, 1))).sum().backward()
         assert taper.allclose(x.grad, y.grad), (x.grad, y.grad)
+
+
+def raises(kind, f, *text):
+    try:
+        f()
+    except kind as e:
+        assert all(t in str(e) for t in text), e
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def test_a_backend_whose_function_returns_something_else():
+    x = taper.ones(2)
+    for bad, name in ((1, "int"), (None, "None"), ("x", "str"), ([x], "list"), (1.5, "float")):
+        for f in (lambda x: x.sin() + 1, lambda x: (x.sin(), [x + 1])):
+            taper._dynamo.reset()
+            n = 1 if not isinstance(f(x), tuple) else 2
+            g = taper.compile(f, backend=lambda gm, ins: lambda *a: tuple([x] * (n - 1) + [bad]))
+            raises(TypeError, lambda: g(x), f"result {n - 1} of the backend's function is", name, "the graph returns a Tensor")
+    taper._dynamo.reset()
+    was, taper._dynamo.config.capture_scalar_outputs = taper._dynamo.config.capture_scalar_outputs, True
+    try:  # a number that the graph computes is read from a tensor of one element
+        number = taper.compile(lambda x: x.sum().item(), backend=lambda gm, ins: lambda *a: [taper.ones(0)] * 1, fullgraph=True)
+        raises(TypeError, lambda: number(x), "a Tensor of 0 elements")
+    finally:
+        taper._dynamo.config.capture_scalar_outputs = was
+
+
+def test_compiled_graphs_check_their_inputs():
+    """lookup_backend(name)(gm, inputs) has no guards: its inputs are looked at."""
+    from taper._dynamo import lookup_backend
+    for name in ("eager", "aot_eager", "inductor"):
+        for dynamic in (False, True):
+            taper._dynamo.reset()
+            made = []
+            def keep(gm, ins):
+                made.append(lookup_backend(name)(gm, ins))
+                return made[-1]
+            x = taper.arange(12.).reshape(3, 4)
+            f = taper.compile(lambda x, y: x * 2 + y, backend=keep, dynamic=dynamic)
+            f(x, x + 1)
+            call = made[0]
+            assert taper.equal(call(x, x + 1)[0], x * 3 + 1)
+            assert not dynamic or taper.equal(call(x[:2], x[:2])[0], x[:2] * 3)
+            raises(TypeError, lambda: call(x.t().contiguous().t(), x), "input 'l_x_': expected f32[")
+            raises(TypeError, lambda: call(x, x.double()), "input 'l_y_'", "f64[3, 4]")
+            raises(TypeError, lambda: call(x, taper.ones(5, 4)), "input 'l_y_'", "f32[5, 4]")
