@@ -654,6 +654,8 @@ PyObject *dict_keys(PyObject *d);                               /* new list, in 
 int dict_set(PyObject *d, PyObject *k, PyObject *v); /* as dict.__setitem__, v NULL: as __delitem__ */
 /* A list of what is in a list, tuple, set or deque, by the builtin class's own rules: no code of the user's runs. New. */
 PyObject *container_list(PyObject *o);
+/* The one node behind last, if there is one, is a call of what: an object that lives for ever. */
+void t_written(trace *t, const ir_node *last, const void *what);
 PyObject *t_result(trace *t, PyObject *r,
                    const char *method);     /* takes r; NULL: Python would not have it, or NULL */
 PyObject *polyfill(const char *name);       /* a function of taper/_polyfill.py, borrowed */

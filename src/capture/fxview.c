@@ -115,8 +115,9 @@ static PyObject *nodes(PyObject *m, PyObject *c)
         case IR_opaque: strbuf_addf(&b, "%%%s", n->target); break;
         default: op_full_name(&b, (op_id)n->op, (op_variant)n->variant);
         }
-        target = n->kind == IR_opaque && n->opaque ? Py_NewRef((PyObject *)n->opaque)
-                                                   : PyUnicode_FromString(strbuf_str(&b));
+        target = n->kind == IR_opaque && n->opaque  ? Py_NewRef((PyObject *)n->opaque)
+                 : n->kind == IR_call && n->written ? Py_NewRef((PyObject *)n->written)
+                                                    : PyUnicode_FromString(strbuf_str(&b));
         strbuf_free(&b);
         const op_row *row = n->kind == IR_call ? op_row_of((op_id)n->op) : NULL;
         int last = n->narg;
@@ -137,6 +138,8 @@ static PyObject *nodes(PyObject *m, PyObject *c)
             PyList_Append(args, v);
             Py_XDECREF(v);
         }
+        if (n->written_back && args && PyList_GET_SIZE(args) == 2) /* 1 - x is a call of rsub */
+            PyList_Reverse(args);
         for (const ir_loc *l = n->loc; l; l = l->outer) {
             const char *code = ir_loc_code(l);
             PyObject *t = Py_BuildValue("(siss)", l->file ? l->file : "?", l->line, l->func ? l->func : "?",

@@ -303,20 +303,32 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
     if (has_index(o, "_dynamo_dynamic_indices", dim) && t->cfg->dynamic != 0) {
         *p = has_index(o, "_dynamo_unbacked_indices", dim) ? SYM_unbacked : SYM_dynamic;
         mark_range(o, dim, lo, hi);
-        return true;
+        if (size >= *lo && size <= *hi)
+            return true;
+        PyObject *cls = exc_class("ConstraintViolationError"),
+                 *most = *hi == INT64_MAX ? PyUnicode_FromString("int_oo") : PyLong_FromLongLong(*hi);
+        PyErr_Format(cls ? cls : PyExc_RuntimeError,
+                     "%lld not in range [%lld, %S]: mark_dynamic() gave the range of dimension %d of %s",
+                     (long long)size, (long long)*lo, most ? most : Py_None, dim, src_text(s));
+        Py_XDECREF(most);
+        t->internal = true;
+        return false;
     }
     if (t->cfg->dynamic != 0 && listed("unbacked_sources", s))
         return *p = SYM_unbacked, true;
     if (t->cfg->dynamic != 0 && listed("dynamic_sources", s))
         return *p = SYM_duck, true;
-    if (Py_TYPE(o) != &PyTensor_Type)
-        return true; /* parameters keep static shapes */
+    if (Py_TYPE(o) != &PyTensor_Type && cfg_bool("force_parameter_static_shapes", true))
+        return true;
     if (has_index(o, "_dynamo_weak_dynamic_indices", dim) && t->cfg->dynamic != 0)
         *p = SYM_duck;
     else if (t->cfg->dynamic > 0 || (t->cfg->dynamic < 0 && !cfg_bool("assume_static_by_default", true)))
         *p = SYM_duck;
-    else if (t->cfg->dynamic < 0 && differs && automatic_dynamic())
-        *p = SYM_duck;
+    else if (t->cfg->dynamic < 0 && differs && automatic_dynamic()) {
+        PyObject *as = cfg_obj("automatic_dynamic_shapes_mark_as");
+        bool open = as && PyUnicode_Check(as) && !PyUnicode_CompareWithASCIIString(as, "unbacked");
+        *p = open ? SYM_unbacked : SYM_duck;
+    }
     return true;
 }
 

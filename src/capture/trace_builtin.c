@@ -107,7 +107,8 @@ PyObject *py_special(PyObject *f)
 {
     if (!special || !PyDict_GET_SIZE(special))
         return NULL;
-    if (!PyFunction_Check(f) && !PyType_Check(f) && !PyCFunction_Check(f) && !PyMethod_Check(f))
+    if (!PyFunction_Check(f) && !PyType_Check(f) && !PyCFunction_Check(f) && !PyMethod_Check(f) &&
+        Py_TYPE(f) != &PyOpFunc_Type)
         return NULL;
     PyObject *r = PyDict_GetItemWithError(special, PyMethod_Check(f) ? PyMethod_GET_FUNCTION(f) : f);
     if (!r)
@@ -841,6 +842,7 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
 {
     builtin b = find(f);
     PyObject *o, *l, *r;
+    const ir_node *last;
     *handled = b != B_none;
     if (!arguments_fit(b, nargs, kw))
         return t_break(t, BRK_arguments, "%s() with arguments that it does not take",
@@ -880,7 +882,11 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                                     Py_TYPE(o)->tp_name);
             }
         }
-        return t_native(t, f, args, nargs, kw);
+        last = t->rec.g->last;
+        r = t_native(t, f, args, nargs, kw);
+        if (r && PyCFunction_Check(f) && (b == B_abs || b == B_safe_native))
+            t_written(t, last, f); /* functions of builtin modules, which the table keeps */
+        return r;
     case B_methodtype: {
         PyObject *fn = nargs == 2 && !kw ? t_real(t, args[0]) : NULL, *self = fn ? t_real(t, args[1]) : NULL;
         return self ? PyMethod_New(fn, self) : t_native(t, f, args, nargs, kw);

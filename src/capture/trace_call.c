@@ -794,7 +794,7 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
         return t_custom(t, PyMethod_GET_SELF(f), args, nargs, kw);
     if (!strcmp(r, "comptime"))
         return t_comptime(t, f, args, nargs, kw);
-    if (!strcmp(r, "allow"))
+    if (!strcmp(r, "allow") && Py_TYPE(f) != &PyOpFunc_Type) /* operators are allowed anyway */
         return t_allowed(t, f, args, nargs, kw);
     if (!strncmp(r, "hop:", 4))
         return t_hop(t, r + 4, args, nargs, kw);
@@ -969,7 +969,10 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
                 return call_out(t, f, args, nargs, kw, i);
             leaf |= PyUnicode_CompareWithASCIIString(k, "requires_grad") == 0 && v == Py_True;
         }
+        const ir_node *last = t->rec.g->last;
         r = t_native(t, f, args, nargs, kw);
+        if (r && Py_TYPE(f) == &PyOpFunc_Type)
+            t_written(t, last, f); /* operators live for ever */
         if (r && leaf && py_is_tensor(r) && !t_mark_leaf(t, r, true))
             Py_CLEAR(r);
         if (!r && !t->broke &&

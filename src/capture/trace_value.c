@@ -1061,6 +1061,30 @@ static PyObject *type_func(PyObject *o, const char *fmt,
     return t_type_func(o, buf);
 }
 
+/* ---- how calls were written ---- */
+void t_written(trace *t, const ir_node *last, const void *what)
+{
+    ir_node *n = t->rec.g->last;
+    if (what && n && n != last && n->prev == last && n->kind == IR_call) /* one call became one node */
+        n->written = what;
+}
+
+/* operator.add and the like by name: owned for ever. */
+static const void *operator_named(const char *name)
+{
+    static PyObject *found;
+    PyObject *op = NULL, *f = found ? PyDict_GetItemString(found, name) : NULL;
+    if (!found)
+        found = PyDict_New();
+    if (!f && (op = PyImport_ImportModule("operator")) && (f = PyObject_GetAttrString(op, name))) {
+        PyDict_SetItemString(found, name, f);
+        Py_DECREF(f); /* the dictionary keeps it */
+    }
+    Py_XDECREF(op);
+    py_forget();
+    return f;
+}
+
 /* What a method with a fixed kind of result returned; Python refuses others, so that the call is executed. Takes r. */
 PyObject *t_result(trace *t, PyObject *r, const char *method)
 {
@@ -1160,10 +1184,20 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
         PyObject *ab[2] = { a, b }, *own[T_SYMFLOATS] = { NULL };
         if (!numbers_beside(ab, own))
             return NULL;
+        const ir_node *last = t->rec.g->last;
         r = native_binary(op, ab[0], ab[1]);
         Py_XDECREF(own[0]);
         if (!r)
             t_fake_failed(t, "arithmetic with a tensor's value");
+        else if (py_is_tensor(r)) {
+            char name[24];
+            const char *bare = binop_names[op % 13];
+            bool word = op < 13 && (!strcmp(bare, "and") || !strcmp(bare, "or"));
+            snprintf(name, sizeof name, "%s%s%s", op >= 13 ? "i" : "", bare, word ? "_" : "");
+            t_written(t, last, operator_named(name));
+            ir_node *n = t->rec.g->last;
+            n->written_back = n != last && n->written && !py_is_tensor(ab[0]) && n->arg[0].kind == VAL_node;
+        }
         return r;
     }
     if (op == 6 && PyUnicode_CheckExact(a) && !type_func(b, "%s", "__rmod__"))
@@ -1212,7 +1246,11 @@ PyObject *t_unary(trace *t, int op, PyObject *a)
             return fn ? t_call(t, fn, &a, 1, NULL)
                       : t_break(t, BRK_operator, "unary %c of %s", op, Py_TYPE(a)->tp_name);
     }
-    return op == '-' ? PyNumber_Negative(a) : op == '+' ? PyNumber_Positive(a) : PyNumber_Invert(a);
+    const ir_node *last = t->rec.g->last;
+    PyObject *r = op == '-' ? PyNumber_Negative(a) : op == '+' ? PyNumber_Positive(a) : PyNumber_Invert(a);
+    if (r && py_is_tensor(r))
+        t_written(t, last, operator_named(op == '-' ? "neg" : op == '+' ? "pos" : "invert"));
+    return r;
 }
 
 static bool identity_compared(PyObject *o)
@@ -1238,10 +1276,15 @@ PyObject *t_compare(trace *t, PyObject *a, PyObject *b, int op)
         PyObject *ab[2] = { a, b }, *own[T_SYMFLOATS] = { NULL };
         if (!numbers_beside(ab, own))
             return NULL;
+        const ir_node *last = t->rec.g->last;
         PyObject *r = PyObject_RichCompare(ab[0], ab[1], op);
         Py_XDECREF(own[0]);
         if (!r)
             t_fake_failed(t, "comparison that needs a tensor's value");
+        else if (py_is_tensor(r)) { /* a number on the left: as the tensor was asked */
+            static const char *const bare[] = { "lt", "le", "eq", "ne", "gt", "ge" };
+            t_written(t, last, operator_named(bare[py_is_tensor(ab[0]) ? op : swapped[op]]));
+        }
         return r;
     }
     if ((op == Py_EQ || op == Py_NE) && (sa || identity_compared(a) || is_enum(a)) &&

@@ -521,6 +521,8 @@ ir_graph *ir_graph_copy(const ir_graph *g)
         m->meta = n->meta ? arena_strdup(&c->mem, n->meta) : NULL;
         m->opaque = n->opaque;
         m->spell = n->spell;
+        m->written = n->written;
+        m->written_back = n->written_back;
         m->late = n->late;
         m->digest = n->digest ? arena_strdup(&c->mem, n->digest) : NULL;
         if (n->konst) {

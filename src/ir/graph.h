@@ -49,7 +49,8 @@ struct ir_node {
     bool
         late; /* computed for those who read it, when what else they read is there; only its place in time depends
                       * on it */
-    uint16_t op; /* op_id of a call */
+    bool written_back; /* `written` has its first two operands in the other order */
+    uint16_t op;       /* op_id of a call */
     int narg;
     tp_val *arg;      /* schema order for calls; VAL_node/VAL_nodes where a call has tensors */
     const char *name; /* unique in the graph: sin, add_1, l_x_ */
@@ -63,10 +64,11 @@ struct ir_node {
     ir_use **slot;      /* private: per argument, its use entries */
     ir_use *uses; /* kept by the functions below: users in no particular order, one entry per operand slot */
     int nuse;
-    int id;           /* dense, in creation order; renumbered by ir_renumber */
-    uint32_t mark;    /* scratch for passes */
-    void *data;       /* scratch for passes and stages */
-    const char *meta; /* JSON object text with extra facts (seeds of random ops, provenance), or NULL */
+    int id;              /* dense, in creation order; renumbered by ir_renumber */
+    const void *written; /* what the user wrote for it: an object of Python's that lives for ever, or NULL */
+    uint32_t mark;       /* scratch for passes */
+    void *data;          /* scratch for passes and stages */
+    const char *meta;    /* JSON object text with extra facts (seeds of random ops, provenance), or NULL */
     ir_node *prev, *next;
     ir_graph *graph;
 };

@@ -1150,6 +1150,43 @@ static PyObject *schemas(PyObject *m, PyObject *unused)
     return l;
 }
 
+/* A function of the package, written in Python, calls a row with an argument whose class takes calls over: it is the
+ * function's call that is taken over, with the arguments it was given. */
+static bool caller_taken(const char *row, PyObject **res)
+{
+    PyFrameObject *fr = PyThreadState_GetFrame(PyThreadState_Get());
+    PyCodeObject *co = fr ? PyFrame_GetCode(fr) : NULL;
+    PyObject *globals = fr ? PyFrame_GetGlobals(fr) : NULL, *locals = fr ? PyFrame_GetLocals(fr) : NULL,
+             *fn = globals ? PyDict_GetItemString(globals, row) : NULL, *in = PyList_New(0);
+    bool is = false;
+    if (globals && !(fn && PyFunction_Check(fn) && PyFunction_GET_CODE(fn) == (PyObject *)co))
+        fn = PyDict_GetItem(globals, co->co_name);
+    if (in && locals && fn && PyFunction_Check(fn) && PyFunction_GET_CODE(fn) == (PyObject *)co &&
+        !(co->co_flags & CO_VARKEYWORDS)) {
+        PyObject *names = PyCode_GetVarnames(co);
+        int n = co->co_argcount + ((co->co_flags & CO_VARARGS) != 0), kwonly = co->co_kwonlyargcount;
+        for (int i = 0; names && i < n; i++) {
+            bool rest = i == co->co_argcount;
+            PyObject *v = PyObject_GetItem(locals, PyTuple_GET_ITEM(names, rest ? i + kwonly : i));
+            int rc = !v     ? -1
+                     : rest ? PyList_SetSlice(in, PyList_GET_SIZE(in), PyList_GET_SIZE(in), v)
+                            : PyList_Append(in, v);
+            if (rc < 0)
+                py_forget();
+            Py_XDECREF(v);
+        }
+        PyErr_Clear();
+        is = py_taken(fn, ((PyListObject *)in)->ob_item, PyList_GET_SIZE(in), NULL, res);
+        Py_XDECREF(names);
+    }
+    Py_XDECREF(in);
+    Py_XDECREF(locals);
+    Py_XDECREF(globals);
+    Py_XDECREF((PyObject *)co);
+    Py_XDECREF((PyObject *)fr);
+    return is;
+}
+
 /* _call("add.Tensor", args...): a row by its full name, positional arguments only, schema order. */
 static PyObject *call_row(PyObject *m, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -1160,7 +1197,19 @@ static PyObject *call_row(PyObject *m, PyObject *const *args, Py_ssize_t nargs, 
         return PyErr_Format(PyExc_AttributeError, "no operator row named %R", nargs ? args[0] : Py_None);
     uint16_t row = (uint16_t)op;
     op_name n = { .name = op_row_of(op)->name, .space = "", .variant = v, .nrow = 1, .row = &row };
-    return py_op_call(&n, false, args + 1, nargs - 1, kwnames);
+    PyObject *r = py_op_call(&n, false, args + 1, nargs - 1, kwnames);
+    if (!r && PyErr_ExceptionMatches(PyExc_TypeError) &&
+        py_untaken(args + 1, nargs - 1 + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) {
+        PyObject *t, *e, *tb;
+        PyErr_Fetch(&t, &e, &tb);
+        if (caller_taken(n.name, &r)) {
+            Py_XDECREF(t);
+            Py_XDECREF(e);
+            Py_XDECREF(tb);
+        } else
+            PyErr_Restore(t, e, tb);
+    }
+    return r;
 }
 
 /* _call_parts("native_layer_norm", args...): the same through the row's decomposition. */

@@ -12,29 +12,20 @@ def _level(text):
 _DEFAULTS = {
     # caches
     "cache_size_limit": 8, "accumulated_cache_size_limit": 256, "fail_on_recompile_limit_hit": False,
-    "error_on_recompile": False, "fail_on_cache_limit_hit": False,
+    "error_on_recompile": False,
     # shapes
-    "automatic_dynamic_shapes": _os.environ.get("TAPER_AUTOMATIC_DYNAMIC_SHAPES", _os.environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES", "1")) != "0", "assume_static_by_default": True, "dynamic_shapes": True, "specialize_int": False,
-    "specialize_float": True, "force_parameter_static_shapes": True, "automatic_dynamic_shapes_mark_as": "dynamic",
+    "automatic_dynamic_shapes": _os.environ.get("TAPER_AUTOMATIC_DYNAMIC_SHAPES", _os.environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES", "1")) != "0", "assume_static_by_default": True, "specialize_int": False,
+    "force_parameter_static_shapes": True, "automatic_dynamic_shapes_mark_as": "dynamic",
     "dynamic_sources": _os.environ.get("TAPER_COMPILE_DYNAMIC_SOURCES", _os.environ.get("TORCH_COMPILE_DYNAMIC_SOURCES", "")),
     "unbacked_sources": _os.environ.get("TAPER_COMPILE_UNBACKED_SOURCES", _os.environ.get("TORCH_COMPILE_UNBACKED_SOURCES", "")),
     "capture_scalar_outputs": _os.environ.get("TAPER_CAPTURE_SCALAR_OUTPUTS", _os.environ.get("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS")) == "1",
     "capture_dynamic_output_shape_ops": _os.environ.get("TAPER_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", _os.environ.get("TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS")) == "1",
     # breaks and errors
-    "suppress_errors": bool(_os.environ.get("TAPER_SUPPRESS_ERRORS", "").strip() not in ("", "0")), "verbose": False, "raise_on_backend_error": True, "verify_correctness": False,
+    "suppress_errors": bool(_os.environ.get("TAPER_SUPPRESS_ERRORS", "").strip() not in ("", "0")), "verbose": False, "verify_correctness": False,
     "replay_record_enabled": _os.environ.get("TAPER_COMPILE_REPLAY_RECORD", _os.environ.get("TORCH_COMPILE_REPLAY_RECORD")) == "1",
     "reorderable_logging_functions": set(), "ignore_logging_functions": set(), "debug_break_at": -1,
     # what is shown: see _shown
     "log_level": 30, "debug": False, "profile": False,
-    # the original's names that change nothing here
-    "fake_tensor_propagation": True, "enable_trace_contextlib": True,
-    "enable_trace_unittest": False, "trace_autograd_ops": False, "nested_graph_breaks": False, "guard_nn_modules": True,
-    "enable_trace_load_build_class": False, "side_effect_replay_policy": "silent", "replay_side_effects": True,
-    "enable_cpp_symbolic_shape_guards": True, "raise_on_ctx_manager_usage": False, "graph_break_on_nn_param_ctor": True,
-    "assume_dunder_attributes_remain_unchanged": True, "track_nodes_for_deduplication": False,
-    "inline_torch_dispatch_torch_compile": False, "use_numpy_random_stream": False, "error_on_nested_fx_trace": True,
-    "use_lamba_guard_for_object_aliasing": True, "use_recursive_dict_tags_for_guards": True, "inline_inbuilt_nn_modules": True,
-    "optimize_ddp": True, "print_graph_breaks": False, "dead_code_elimination": True, "allow_rnn": False,
     # debugging
     "debug_backend_override": _os.environ.get("TAPER_COMPILE_OVERRIDE_BACKENDS", _os.environ.get("TORCH_COMPILE_OVERRIDE_BACKENDS", "")),
     "debug_inductor_config_override": _os.environ.get("TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", _os.environ.get("TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", "")),
@@ -45,8 +36,35 @@ _DEFAULTS = {
     "repro_forward_only": _os.environ.get("TAPER_REPRO_FORWARD_ONLY", _os.environ.get("TORCHDYNAMO_REPRO_FORWARD_ONLY")) == "1",
     "debug_dir_root": None, "base_dir": _os.getcwd(),
 }
-_ALIASES = {"recompile_limit": "cache_size_limit", "accumulated_recompile_limit": "accumulated_cache_size_limit"}
+# The original's names that change nothing here; whoever sets one is told so.
+_INERT = {
+    "dynamic_shapes": True, "specialize_float": True, "raise_on_backend_error": True,
+    "fake_tensor_propagation": True, "enable_trace_contextlib": True,
+    "enable_trace_unittest": False, "trace_autograd_ops": False, "nested_graph_breaks": False, "guard_nn_modules": True,
+    "enable_trace_load_build_class": False, "side_effect_replay_policy": "silent", "replay_side_effects": True,
+    "enable_cpp_symbolic_shape_guards": True, "raise_on_ctx_manager_usage": False, "graph_break_on_nn_param_ctor": True,
+    "assume_dunder_attributes_remain_unchanged": True, "track_nodes_for_deduplication": False,
+    "inline_torch_dispatch_torch_compile": False, "use_numpy_random_stream": False, "error_on_nested_fx_trace": True,
+    "use_lamba_guard_for_object_aliasing": True, "use_recursive_dict_tags_for_guards": True, "inline_inbuilt_nn_modules": True,
+    "optimize_ddp": True, "print_graph_breaks": False, "dead_code_elimination": True, "allow_rnn": False,
+}
+_DEFAULTS.update(_INERT)
+_ALIASES = {"recompile_limit": "cache_size_limit", "accumulated_recompile_limit": "accumulated_cache_size_limit", "fail_on_cache_limit_hit": "fail_on_recompile_limit_hit"}
 _settings = {k: (set(v) if isinstance(v, set) else v) for k, v in _DEFAULTS.items()}
+_MARKS = ("dynamic", "unbacked", "oblivious")
+
+
+def _check(name, value):
+    """Is it a value that the setting knows? One without effect is said to have none, once."""
+    if name == "automatic_dynamic_shapes_mark_as" and value not in _MARKS:
+        raise ValueError(f"config.{name} is one of {', '.join(_MARKS)}, not {value!r}")
+    if name in _INERT and value != _INERT[name] and name not in _said:
+        _said.add(name)
+        import warnings
+        warnings.warn(f"config.{name} has no effect here", stacklevel=4)
+
+
+_said = set()
 
 
 def _shown(names):
@@ -66,6 +84,8 @@ class _Patch:
             if _ALIASES.get(k, k) not in _settings:
                 raise AttributeError(f"config.{k} does not exist")
         self.changes = {_ALIASES.get(k, k): v for k, v in changes.items()}
+        for k, v in self.changes.items():
+            _check(k, v)
 
     def __enter__(self):
         self.prior = {k: _settings[k] for k in self.changes}
@@ -107,6 +127,7 @@ class _Config(_types.ModuleType):
         name = _ALIASES.get(name, name)
         if name not in _settings:
             raise AttributeError(f"taper._dynamo.config.{name} does not exist")
+        _check(name, value)
         _settings[name] = value
         _shown((name,))
 

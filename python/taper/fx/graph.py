@@ -53,9 +53,22 @@ class _Row:
         return hash(self.full)
 
 
-_OPERATORS = {"add.Tensor": operator.add, "sub.Tensor": operator.sub, "mul.Tensor": operator.mul, "div.Tensor": operator.truediv,
-              "matmul": operator.matmul, "neg": operator.neg}
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "and_": "&", "or_": "|", "xor": "^", "lshift": "<<",
+          "rshift": ">>", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
+_INPLACE = {"setitem", "delitem"} | {"i" + name.rstrip("_") for name in _SIGNS if hasattr(operator, "i" + name.rstrip("_"))}
+_BEFORE = {"neg": "-", "pos": "+", "invert": "~"}
+_FUNCTIONS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+              "rshift": "bitwise_right_shift", "invert": "bitwise_not", "pos": "positive"}
 _rows = {}
+
+
+def function_of(n):
+    """The function of the package that a call of an operator is, and whether it takes the operands the other way round."""
+    name = n.target.__name__
+    inplace = name[:1] == "i" and hasattr(operator, name) and (name[1:] in _SIGNS or name[1:] + "_" in _SIGNS)
+    bare = (name[1:] if inplace else name).rstrip("_")
+    back = not isinstance(n.args[0], Node) and bare in ("add", "sub", "mul", "and", "or", "xor")
+    return ("rsub" if back and bare == "sub" else _FUNCTIONS.get(bare, bare)) + "_" * inplace, back
 
 
 def _target(full):
@@ -170,7 +183,8 @@ class Node:
         self._set(tuple(map_arg(self._args, swap)), map_arg(self._kwargs, swap))
 
     def prepend(self, other):
-        other._unlink()
+        if other._prev is not other:
+            other._unlink()
         p = self._prev
         p._next, other._prev, other._next, self._prev = other, p, self, other
 
@@ -178,8 +192,7 @@ class Node:
         self._next.prepend(other)
 
     def _unlink(self):
-        self._prev._next, self._next._prev = self._next, self._prev
-        self._prev = self._next = self
+        self._prev._next, self._next._prev = self._next, self._prev  # its own links stay: whoever walks the list is here
 
     def update_arg(self, i, v):
         a = list(self._args)
@@ -242,6 +255,12 @@ def _line(n):
         return f"{n.name} = {_path(n.target)}({args})"
     if n.target is operator.getitem:
         return f"{n.name} = {_show(n.args[0])}[{_show(n.args[1])}]"
+    if getattr(n.target, "__module__", "") == "_operator" and not n.kwargs and n.target is getattr(operator, n.target.__name__, None):
+        sign, before = _SIGNS.get(n.target.__name__), _BEFORE.get(n.target.__name__)
+        if sign and len(n.args) == 2:
+            return f"{n.name} = {_show(n.args[0])} {sign} {_show(n.args[1])}"
+        if before:
+            return f"{n.name} = {before}{_show(n.args[0])}"
     return f"{n.name} = {_name_of(n.target)}({args})"
 
 
@@ -338,7 +357,8 @@ class Graph:
     def eliminate_dead_code(self):
         changed = False
         for n in reversed(list(self.nodes)):
-            impure = n.op in ("placeholder", "output") or (n.op == "call_function" and getattr(n.target, "__name__", "").endswith("_"))
+            name = getattr(n.target, "__name__", n.target) if n.op in ("call_function", "call_method") else ""
+            impure = n.op in ("placeholder", "output") or (name[-1:] == "_" and name[:-1] not in ("and", "or")) or name in _INPLACE
             if not n.users and not impure:
                 self.erase_node(n)
                 changed = True

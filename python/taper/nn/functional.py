@@ -41,6 +41,10 @@ def _act(name, *params):
     """An activation row with positional parameters before `inplace`."""
 
     def f(input, *args, inplace=None, **kw):
+        if not isinstance(input, taper.Tensor):  # one call for whoever takes it over
+            got = _C._taken(f, (input, *args), kw if inplace is None else dict(kw, inplace=inplace))
+            if got is not None:
+                return got[0]
         args, most = list(args), len(params) + (inplace is None)
         if len(args) > most:
             raise TypeError(f"{name}() takes from 1 to {most + 1} positional arguments but {len(args) + 1} were given")

@@ -5,7 +5,8 @@
 #include "sym/env.h"
 #include "tensor/dtype.h"
 
-_Static_assert(sizeof(ir_node) == 160, "say here how the disk cache stores the new field of a node");
+/* `written` is not stored: only captured graphs have it, and only their view in Python looks at it. */
+_Static_assert(sizeof(ir_node) == 168, "say here how the disk cache stores the new field of a node");
 
 enum { MAX_ITEMS = 1 << 22, MAX_CONST = 4 << 20 };
 

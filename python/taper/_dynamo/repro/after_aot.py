@@ -59,9 +59,13 @@ def _graph(gm, args):
                 if n.target.__name__ == "neg":
                     lines.append(f"    {n.name} = -{_show(n.args[0])}")
                     continue
-                if sign:
+                if sign and hasattr(n.args[0], "users"):
                     lines.append(f"    {n.name} = {_show(n.args[0])} {sign} {_show(n.args[1])}")
                     continue
+                from ...fx.graph import function_of
+                name, back = function_of(n)
+                name = "taper." + name
+                args_text = ", ".join(_show(a) for a in (reversed(n.args) if back else n.args))
             elif rows is not None and not hasattr(n.target, "full") and "nn.functional" in (getattr(n.target, "__module__", "") or ""):
                 name = f"taper.nn.functional.{n.target.__name__}"
             if "." in name and hasattr(n.target, "full") and name.count(".") == 3:
