@@ -2314,7 +2314,16 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
     if (t_is_tensor_type(tp)) {
         tobj *k = t_obj(t, o);
         if (is(name, "requires_grad") && v) {
-            PyObject *on = t_real(t, v), *r = on && PyBool_Check(on) ? t_requires_grad(t, o, on) : NULL;
+            PyObject *on = t_real(t, v), *r;
+            if (on == Py_True && ag_requires_grad(py_tensor(o))) { /* of a computed tensor it is refused */
+                if (!ag_is_leaf(py_tensor(o)) || (k && k->real && !ag_is_bare_leaf(py_tensor(k->real))))
+                    return t_break(t, BRK_attribute,
+                                   "writing Tensor.requires_grad of a tensor with a history or hooks"),
+                           -1;
+                if (k && k->real)
+                    guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->bare = true;
+            }
+            r = on && PyBool_Check(on) ? t_requires_grad(t, o, on) : NULL;
             if (on && !PyBool_Check(on))
                 PyErr_SetString(PyExc_RuntimeError, "requires_grad must be a bool");
             Py_XDECREF(r);

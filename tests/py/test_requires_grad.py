@@ -356,3 +356,11 @@ def test_the_attribute_of_a_computed_tensor_is_not_set():
         else:
             assert False, "requires_grad of a computed tensor was set"
         assert y.requires_grad_() is y  # the method takes it for said already
+        with taper.no_grad():
+            try:
+                g(y)
+            except RuntimeError:
+                pass
+            else:
+                assert False, "requires_grad of a computed tensor was set under no_grad"
+        g(taper.ones(2, requires_grad=True))  # of a leaf it may be set again

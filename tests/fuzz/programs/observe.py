@@ -18,15 +18,16 @@ class Watcher:
     def __init__(self, torch):
         self.torch, self.objects, self.storages, self.held, self.versions = torch, {}, {}, [], {}
 
-    def tensor(self, t):
+    def tensor(self, t, new=True):
+        """A tensor; one that is not new by itself (a gradient, which may be there or not) gets no numbers of its own."""
         torch = self.torch
-        number = self.objects.setdefault(id(t), len(self.objects))
+        number = self.objects.setdefault(id(t), len(self.objects)) if new else self.objects.get(id(t))
         self.held.append(t)
         out = {"is": number, "type": type(t).__name__, "dtype": str(t.dtype).split(".")[-1], "shape": list(t.shape), "stride": list(t.stride()), "offset": t.storage_offset(),
                "requires_grad": t.requires_grad, "leaf": t.is_leaf, "inference": t.is_inference(), "fn": t.grad_fn is not None}
         store = t.untyped_storage()
         if t.numel() and store.data_ptr():
-            out["storage"] = self.storages.setdefault(store.data_ptr(), len(self.storages))
+            out["storage"] = self.storages.setdefault(store.data_ptr(), len(self.storages)) if new else self.storages.get(store.data_ptr())
             self.held.append(store)
         if id(t) in self.versions and not t.is_inference():  # of a new tensor the count says nothing
             out["written"] = t._version > self.versions[id(t)]
@@ -35,7 +36,7 @@ class Watcher:
             flat = t.detach().reshape(-1)[:MOST]
             out["values"] = flat.to(torch.float64).tolist() if t.is_floating_point() else flat.tolist()
         if (t.is_leaf or t.retains_grad) and t.grad is not None:
-            out["grad"] = self.tensor(t.grad) if t.grad is not t else "itself"
+            out["grad"] = self.tensor(t.grad, False) if t.grad is not t else "itself"
         return out
 
     def thing(self, x, depth=0):

@@ -50,8 +50,10 @@ def addresses(d, a, b, text):
     return d["kind"] in ("printed",) and "data_ptr" in text
 
 
-@reason("Strides of a dimension of size 1, and of tensors without elements, reach no memory; which ones an operator leaves there is nobody's promise.")
+@reason("Strides of a dimension of size 1, and strides and offsets of tensors without elements, reach no memory; which ones an operator leaves there is nobody's promise.")
 def idle_strides(d, a, b, text):
+    if d["kind"] == "offset" and 0 in (d.get("shape") or ()):
+        return True
     return d["kind"] == "stride" and d.get("shape") is not None and d["a"] is not None and d["b"] is not None and (
         0 in d["shape"] or all(x == y or s == 1 for x, y, s in zip(d["a"], d["b"], d["shape"])))
 
@@ -70,7 +72,7 @@ TAPE = ("modified by an inplace operation", "is a view and is being modified inp
 @reason("Checks that protect the eager tape and overlapping memory are not needed where writes became values: the graph computes what the lines say. "
         "PyTorch's aot_eager does the same.")
 def tape_checks(d, a, b, text):
-    return compiled(a, b) and functional(b) and d["kind"] in ("exception", "message", "line") and any(m in str(d["a"]) for m in TAPE) or \
+    return compiled(a, b) and functional(b) and d["kind"] in ("exception", "message", "line", "structure") and any(m in str(d["a"]) for m in TAPE) or \
         compiled(a, b) and d["kind"] == "message" and all(any(m in str(x) for m in TAPE) for x in (d["a"], d["b"]))
 
 
@@ -105,9 +107,9 @@ def inference_aliases(d, a, b, text):
     return crossing(a, b) and d["kind"] in ("exception", "line") and "Inplace update to inference tensor" in str(d["a"])
 
 
-@reason("PyTorch's own failures: torch.cond compiles in eager code, too, and a second derivative of half precision may fail inside.")
+@reason("PyTorch's own limits: torch.cond compiles in eager code, too, a second derivative of half precision may fail inside, torch.func takes no saved tensor hooks.")
 def failures_of_pytorch(d, a, b, text):
-    return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage"))
+    return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage", "yet support saved tensor hooks"))
 
 
 @reason("The partitioner may keep an input and compute from it again where eager keeps a result; a write to that input after the graph (behind a break, or by the caller) is then refused in the backward. "
