@@ -253,12 +253,31 @@ static bool parse_instr(parser *p, char *w, int guard, bool unless)
 static bool parse_body(parser *p)
 {
     func *f = p->f;
-    while (!eat(p, "}")) {
+    for (int depth = 1;;) {
+        if (eat(p, "}")) {
+            if (!--depth)
+                break;
+            continue;
+        }
+        if (eat(p, "{")) {
+            depth++;
+            continue;
+        }
+        if (eat(p, ".param")) { /* of a call: a register like others */
+            word(p), reg_of(p, word(p)), eat(p, ";");
+            continue;
+        }
         int guard = -1;
         bool unless = false;
         if (eat(p, ".reg")) {
-            while (*p->p && *p->p != ';')
-                p->p++;
+            word(p);
+            do {
+                char *w = word(p);
+                if (*p->p != '<')
+                    reg_of(p, w);
+                while (*p->p && *p->p != ';' && *p->p != ',')
+                    p->p++;
+            } while (eat(p, ","));
             eat(p, ";");
             continue;
         }
@@ -294,11 +313,11 @@ static bool parse_body(parser *p)
     return true;
 }
 
-static void parse_args(parser *p, int *regs, int *n) /* "(.reg .f32 x, ...)" */
+static void parse_args(parser *p, int *regs, int *n) /* "(.param .f32 x, ...)" */
 {
     eat(p, "(");
     while (!eat(p, ")")) {
-        eat(p, ".reg"), word(p);
+        eat(p, ".param"), word(p);
         regs[(*n)++] = reg_of(p, word(p));
         eat(p, ",");
     }
@@ -649,6 +668,13 @@ static void step_memory(thread *t, const instr *in)
     bool load = in->op == O_ld;
     const operand *at = &in->o[load], *v = &in->o[!load];
     int n = in->vec ? in->vec : 1, size = types[in->t].size;
+    if (in->param && at->reg[0] >= 0) {
+        if (load)
+            t->r[v->reg[0]] = t->r[at->reg[0]];
+        else
+            t->r[at->reg[0]] = get(t, v, in->t);
+        return;
+    }
     if (in->param) {
         intptr_t i = (intptr_t)map_get(&t->f->params, at->sym);
         t->r[v->reg[0]] = t->g->params[i - 1];

@@ -38,7 +38,7 @@ static void assemble(const char *text, const char *arch, const char *who)
     FILE *o = fopen(cmd, "w");
     fputs(text, o);
     fclose(o);
-    snprintf(cmd, sizeof cmd, "%s -O0 -arch=%s %s/k.ptx -o %s/k.cubin 2>&1", tool, arch, dir, dir);
+    snprintf(cmd, sizeof cmd, "%s -c -O0 -arch=%s %s/k.ptx -o %s/k.cubin 2>&1", tool, arch, dir, dir);
     FILE *p = popen(cmd, "r");
     size_t n = fread(line, 1, sizeof line - 1, p);
     line[n] = 0;

@@ -429,18 +429,19 @@ static bool func_from_vir(ptx_unit *u, const char *name)
     const vir_frag *f = cuda_math(op);
     int count[NCLS] = { 0 }, label = 0;
     strbuf body = { 0 };
-    text in[2] = { { "%x" }, { "%y" } }, out[4];
+    text in[2] = { { "x" }, { "y" } }, out[4];
     pw w = { .u = u, .k = f ? f->k : NULL, .o = &body, .count = count, .label = &label, .lanes = 1 };
     if (!f)
         return false;
     frag(&w, f, in, out);
-    strbuf_addf(&u->head, ".func (.reg .f64 %%result) %s (.reg .f64 %%x%s)\n{\n", name,
-                f->nin == 2 ? ", .reg .f64 %y" : "");
+    strbuf regs = { 0 };
     for (int c = 0; c < NCLS; c++)
         if (count[c])
-            strbuf_addf(&u->head, "\t.reg .%s %%%c<%d>;\n", cls_type[c], cls_letter[c], count[c]);
-    strbuf_add(&u->head, strbuf_str(&body));
-    strbuf_addf(&u->head, "\tmov.f64 %%result, %s;\n\tret;\n}\n", out[0].s);
+            strbuf_addf(&regs, "\t.reg .%s %%%c<%d>;\n", cls_type[c], cls_letter[c], count[c]);
+    strbuf_add(&regs, strbuf_str(&body));
+    strbuf_addf(&regs, "\tmov.f64 r, %s;\n", out[0].s);
+    ptx_func_add(&u->head, name, f->nin, strbuf_str(&regs));
+    strbuf_free(&regs);
     strbuf_free(&body);
     map_put(&u->seen, name, (void *)1);
     return true;
@@ -469,10 +470,18 @@ static text call(pw *w, const vir_ins *in)
         E(w, "mov.%s %s, %s", bits(t), r.s, val(w, in->d).s);
         E(w, "@!%s bra %s", m.s, skip.s);
     }
+    const char *ty = num(t);
+    strbuf_add(w->o, "\t{\n");
+    E(w, ".param .%s p0", ty);
     if (in->b)
-        E(w, "call (%s), %s, (%s, %s)", r.s, name, a.s, b.s);
-    else
-        E(w, "call (%s), %s, (%s)", r.s, name, a.s);
+        E(w, ".param .%s p1", ty);
+    E(w, ".param .%s q", ty);
+    E(w, "st.param.%s [p0], %s", ty, a.s);
+    if (in->b)
+        E(w, "st.param.%s [p1], %s", ty, b.s);
+    E(w, in->b ? "call (q), %s, (p0, p1)" : "call (q), %s, (p0)", name);
+    E(w, "ld.param.%s %s, [q]", ty, r.s);
+    strbuf_add(w->o, "\t}\n");
     if (in->c) {
         bool was = w->touched;
         put_label(w, skip);

@@ -2,8 +2,16 @@
  * does not reduce: the argument times 2/pi modulo 4 in 192-bit integers, then Taylor polynomials in f64. */
 #include "target/cuda/ptx_func.h"
 
+/* Arguments and results go through memory of kind .param: with registers there is no ABI, and nothing can be linked. */
+#define CALL1(R, NAME, A)                                                     \
+    "\t{\n\t.param .f64 p0;\n\t.param .f64 q;\n\tst.param.f64 [p0], " A ";\n" \
+    "\tcall (q), " NAME ", (p0);\n\tld.param.f64 " R ", [q];\n\t}\n"
+#define CALL2(R, NAME, A, B)                                        \
+    "\t{\n\t.param .f64 p0;\n\t.param .f64 p1;\n\t.param .f64 q;\n" \
+    "\tst.param.f64 [p0], " A ";\n\tst.param.f64 [p1], " B ";\n"    \
+    "\tcall (q), " NAME ", (p0, p1);\n\tld.param.f64 " R ", [q];\n\t}\n"
+
 #define NEXTAFTER(F, B, SIGN, ZERO)                                                                  \
-    ".func (.reg ." F " r) tp_nextafter_" F " (.reg ." F " x, .reg ." F " y)\n{\n"                   \
     "\t.reg .pred %p<3>;\n\t.reg ." F " %f<2>;\n\t.reg .b" B " %q<4>;\n"                             \
     "\tmov.b" B " %q0, x;\n\tsetp.lt." F " %p0, x, y;\n\tsetp.gt." F " %p1, x, " ZERO                \
     ";\n\txor.pred %p0, %p0, %p1;\n"                                                                 \
@@ -11,24 +19,26 @@
     "\tmov.b" B " %q3, y;\n\tand.b" B " %q3, %q3, " SIGN ";\n\tor.b" B " %q3, %q3, 1;\n"             \
     "\tsetp.eq." F " %p0, x, " ZERO ";\n\tselp.b" B " %q0, %q3, %q0, %p0;\n\tmov.b" B " %f0, %q0;\n" \
     "\tsetp.eq." F " %p0, x, y;\n\tselp." F " %f0, y, %f0, %p0;\n\tadd.rn." F " %f1, x, y;\n"        \
-    "\tsetp.nan." F " %p0, x, y;\n\tselp." F " r, %f1, %f0, %p0;\n\tret;\n}\n"
+    "\tsetp.nan." F " %p0, x, y;\n\tselp." F " r, %f1, %f0, %p0;\n"
 
 /* The same function of f64, rounded. */
-#define BY_F64(NAME)                                                             \
-    ".func (.reg .f32 r) tp_" NAME "_f32 (.reg .f32 x)\n{\n\t.reg .f64 %d<2>;\n" \
-    "\tcvt.f64.f32 %d0, x;\n\tcall (%d1), tp_" NAME "_f64, (%d0);\n\tcvt.rn.f32.f64 r, %d1;\n\tret;\n}\n"
+#define BY_F64(NAME)       \
+    "\t.reg .f64 %d<2>;\n" \
+    "\tcvt.f64.f32 %d0, x;\n" CALL1("%d1", "tp_" NAME "_f64", "%d0") "\tcvt.rn.f32.f64 r, %d1;\n"
 
-#define OF_SINCOS(NAME, RESULT)                                                  \
-    ".func (.reg .f64 r) tp_" NAME "_f64 (.reg .f64 x)\n{\n\t.reg .f64 %d<2>;\n" \
-    "\tcall (%d0, %d1), tp_sincos_f64, (x);\n\t" RESULT ";\n\tret;\n}\n"
+#define PART(OUT, COSINE) CALL2(OUT, "tp_sincos_f64", "x", COSINE)
+#define SINE              "0d0000000000000000"
+#define COSINE            "0d3FF0000000000000"
 
+/* Arguments x and y, result r. */
 static const struct {
-    const char *name, *needs, *text;
+    const char *name, *needs;
+    int nin;
+    const char *body, *ahead;
 } funcs[] = {
-    { "tp_nextafter_f32", NULL, NEXTAFTER("f32", "32", "0x80000000", "0f00000000") },
-    { "tp_nextafter_f64", NULL, NEXTAFTER("f64", "64", "0x8000000000000000", "0d0000000000000000") },
-    { "tp_fmod_f64", NULL,
-      ".func (.reg .f64 r) tp_fmod_f64 (.reg .f64 x, .reg .f64 y)\n{\n"
+    { "tp_nextafter_f32", NULL, 2, NEXTAFTER("f32", "32", "0x80000000", "0f00000000") },
+    { "tp_nextafter_f64", NULL, 2, NEXTAFTER("f64", "64", "0x8000000000000000", "0d0000000000000000") },
+    { "tp_fmod_f64", NULL, 2,
       "\t.reg .pred %p<4>;\n\t.reg .f64 %d<6>;\n\t.reg .b64 %q<8>;\n\t.reg .b32 %r<6>;\n"
       "\tabs.f64 %d0, x;\n\tabs.f64 %d1, y;\n"
       "\tmov.f64 r, 0d7FF8000000000000;\n" /* 0 divides nothing, infinity is no multiple: NaN */
@@ -57,25 +67,16 @@ static const struct {
       "SMALL:\n\tsub.s32 %r3, 1, %r1;\n\tshr.u64 %q0, %q0, %r3;\n"
       "BITS:\n\tmov.b64 %d2, %q0;\n"
       "SIGN:\n\tcopysign.f64 r, x, %d2;\n"
-      "DONE:\n\tret;\n}\n" },
-    { "tp_fmod_f32", "tp_fmod_f64", /* exact: the remainder of two f32 is one */
-      ".func (.reg .f32 r) tp_fmod_f32 (.reg .f32 x, .reg .f32 y)\n{\n\t.reg .f64 %d<3>;\n"
-      "\tcvt.f64.f32 %d0, x;\n\tcvt.f64.f32 %d1, y;\n\tcall (%d2), tp_fmod_f64, (%d0, %d1);\n"
-      "\tcvt.rn.f32.f64 r, %d2;\n\tret;\n}\n" },
-    { "tp_sincos_f64", NULL,
-      ".global .align 16 .b64 tp_two_over_pi[20] = {0x0000000000000000, 0xA2F9836E4E441529, "
-      "0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561,\n"
-      "0xB7246E3A424DD2E0, 0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41,\n"
-      "0x3991D639835339F4, 0x9C845F8BBDF9283B, 0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7,\n"
-      "0x4F463F669E5FEA2D, 0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB};\n"
-      ".func (.reg .f64 s, .reg .f64 c) tp_sincos_f64 (.reg .f64 x)\n"
-      "{\n"
+      "DONE:\n" },
+    { "tp_fmod_f32", "tp_fmod_f64", 2, /* exact: the remainder of two f32 is one */
+      "\t.reg .f64 %d<3>;\n\tcvt.f64.f32 %d0, x;\n\tcvt.f64.f32 %d1, y;\n" CALL2(
+          "%d2", "tp_fmod_f64", "%d0", "%d1") "\tcvt.rn.f32.f64 r, %d2;\n" },
+    { "tp_sincos_f64", NULL, 2, /* the sine of x, or where y is not 0 its cosine */
       "\t.reg .pred %p<4>;\n"
       "\t.reg .f64 %d<24>;\n"
       "\t.reg .b64 %q<24>;\n"
       "\t.reg .b32 %r<8>;\n"
-      "\tmov.f64 s, 0d7FF8000000000000;\n"
-      "\tmov.f64 c, 0d7FF8000000000000;\n"
+      "\tmov.f64 r, 0d7FF8000000000000;\n"
       "\tmov.b64 %q0, x;\n"
       "\tshr.u64 %q1, %q0, 52;\n"
       "\tcvt.u32.u64 %r0, %q1;\n"
@@ -199,20 +200,38 @@ static const struct {
       "\tand.b32 %r0, %r5, 2;\n"
       "\tsetp.ne.s32 %p2, %r0, 0;\n"
       "\tneg.f64 %d23, %d22;\n"
-      "\tselp.f64 c, %d23, %d22, %p2;\n"
+      "\tselp.f64 %d22, %d23, %d22, %p2;\n"
       "\tsetp.lt.f64 %p2, x, 0d0000000000000000;\n"
       "\tneg.f64 %d23, %d21;\n"
-      "\tselp.f64 s, %d23, %d21, %p2;\n"
-      "DONE:\n"
-      "\tret;\n"
-      "}\n" },
-    { "tp_sin_f64", "tp_sincos_f64", OF_SINCOS("sin", "mov.f64 r, %d0") },
-    { "tp_cos_f64", "tp_sincos_f64", OF_SINCOS("cos", "mov.f64 r, %d1") },
-    { "tp_tan_f64", "tp_sincos_f64", OF_SINCOS("tan", "div.rn.f64 r, %d0, %d1") },
-    { "tp_sin_f32", "tp_sin_f64", BY_F64("sin") },
-    { "tp_cos_f32", "tp_cos_f64", BY_F64("cos") },
-    { "tp_tan_f32", "tp_tan_f64", BY_F64("tan") },
+      "\tselp.f64 %d21, %d23, %d21, %p2;\n"
+      "\tsetp.eq.f64 %p2, y, 0d0000000000000000;\n"
+      "\tselp.f64 r, %d21, %d22, %p2;\n"
+      "DONE:\n",
+      ".global .align 16 .b64 tp_two_over_pi[20] = {0x0000000000000000, 0xA2F9836E4E441529, "
+      "0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561,\n"
+      "0xB7246E3A424DD2E0, 0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41,\n"
+      "0x3991D639835339F4, 0x9C845F8BBDF9283B, 0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7,\n"
+      "0x4F463F669E5FEA2D, 0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, "
+      "0x56033046FC7B6BAB};\n" },
+    { "tp_sin_f64", "tp_sincos_f64", 1, PART("r", SINE) },
+    { "tp_cos_f64", "tp_sincos_f64", 1, PART("r", COSINE) },
+    { "tp_tan_f64", "tp_sincos_f64", 1,
+      "\t.reg .f64 %d<2>;\n" PART("%d0", SINE) PART("%d1", COSINE) "\tdiv.rn.f64 r, %d0, %d1;\n" },
+    { "tp_sin_f32", "tp_sin_f64", 1, BY_F64("sin") },
+    { "tp_cos_f32", "tp_cos_f64", 1, BY_F64("cos") },
+    { "tp_tan_f32", "tp_tan_f64", 1, BY_F64("tan") },
 };
+
+void ptx_func_add(strbuf *head, const char *name, int nin, const char *body)
+{
+    const char *type = name + strlen(name) - 3;
+    strbuf_addf(head, ".func (.param .%s out) %s (.param .%s in0", type, name, type);
+    strbuf_addf(head, nin == 2 ? ", .param .%s in1)\n{\n" : ")\n{\n", type);
+    strbuf_addf(head, "\t.reg .%s r, x, y;\n\tld.param.%s x, [in0];\n", type, type);
+    if (nin == 2)
+        strbuf_addf(head, "\tld.param.%s y, [in1];\n", type);
+    strbuf_addf(head, "%s\tst.param.%s [out], r;\n\tret;\n}\n", body, type);
+}
 
 bool ptx_func_need(map *seen, strbuf *head, const char *name)
 {
@@ -223,7 +242,9 @@ bool ptx_func_need(map *seen, strbuf *head, const char *name)
             continue;
         if (funcs[i].needs)
             ptx_func_need(seen, head, funcs[i].needs);
-        strbuf_add(head, funcs[i].text);
+        if (funcs[i].ahead)
+            strbuf_add(head, funcs[i].ahead);
+        ptx_func_add(head, name, funcs[i].nin, funcs[i].body);
         map_put(seen, name, (void *)1);
         return true;
     }
