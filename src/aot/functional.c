@@ -309,11 +309,6 @@ static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val 
     bld b;
     bool ok = false;
 
-    if (tensor_overlaps_itself(self))
-        return err_set(
-            err, ERR_runtime,
-            "unsupported operation: more than one element of the written-to tensor refers to a single "
-            "memory location. Please clone() the tensor before performing the operation.");
     { /* the checks of the eager kernel: shapes, result type */
         tp_val probe[OP_MAX_RETURNS] = { 0 };
         uint32_t ver = self->storage->version;
@@ -379,11 +374,6 @@ static bool is_input(const fn_state *f, const tp_tensor *t)
     }
     return false;
 }
-static bool is_base(const fn_state *f, const tp_tensor *t)
-{
-    written *w = find(f, t->storage);
-    return w && w->base;
-}
 static bool tensor_overlaps(const tp_tensor *t) /* one element seen at several places */
 {
     for (int d = 0; d < t->ndim; d++)
@@ -392,6 +382,21 @@ static bool tensor_overlaps(const tp_tensor *t) /* one element seen at several p
     return false;
 }
 
+/* Do elements of an input share memory that t shows a part of? A write to one is a write to others. */
+static bool overlapping_input(const fn_state *f, const tp_tensor *t)
+{
+    bool any = tensor_overlaps(t) && is_input(f, t);
+    for (size_t i = 0; i < f->r->g->inputs.n && !any; i++) {
+        const tp_tensor *x = ir_type(f->r->g->inputs.at[i]);
+        any = x && x->storage == t->storage && tensor_overlaps(x);
+    }
+    return any;
+}
+static bool is_base(const fn_state *f, const tp_tensor *t)
+{
+    written *w = find(f, t->storage);
+    return w && w->base;
+}
 static void set_form(tp_tensor *type, const tp_tensor *is)
 {
     if (!type || type->ndim != is->ndim)
@@ -461,7 +466,7 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
                        "'as_strided' with an offset counts from the start of the storage of an input, "
                        "which may begin anywhere in it");
     if (writes && !(f->depth && v == OPV_fn)) {
-        if (tensor_overlaps(arg[0].t) && is_input(f, arg[0].t))
+        if (overlapping_input(f, arg[0].t))
             return err_set(err, ERR_notimpl, "'%s' writes into an input whose elements share memory",
                            row->full);
         return write(f, cx, op, v, arg, out, err);

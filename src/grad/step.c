@@ -324,7 +324,7 @@ static void mark_view(op_ctx *cx, tp_tensor *t, const tp_tensor *of, bool need, 
 {
     if (!t || !t->base)
         return;
-    t->spare |= of->spare & (AGF_data | AGF_nograd_view);
+    t->spare |= of->spare & (AGF_data | AGF_nograd_view | AGF_multi_view | AGF_custom_view);
     if (!cx->grad_mode)
         t->spare |= AGF_nograd_view;
     if (many)
@@ -338,10 +338,12 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
                   bool need, tp_err *err)
 {
     bool writes = v == OPV_inplace || (row->flags & OPF_MUT);
+    const ir_rec *rec = cx->rec;
     if (writes && !ag_check_inplace(cx, arg[0].t, false, err))
         return false;
-    if (TP_UNLIKELY((row->flags & OPF_COMP) && v == OPV_inplace))
-        return composite(cx, row, v, arg, out, err);
+    if (TP_UNLIKELY((row->flags & OPF_COMP) &&
+                    (v == OPV_inplace || (need && (!rec || (rec->flags & REC_composites))))))
+        return composite(cx, row, v, arg, out, err); /* its parts may be views */
     if (!ir_call(cx, op, v, arg, out, err))
         return false;
     if (row->flags & OPF_VIEW) {
@@ -516,6 +518,8 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
                 break;
             }
     }
+    if (TP_UNLIKELY((row->flags & OPF_HEAD) && need && !vi->fn))
+        return err_set(err, ERR_runtime, "cannot resize variables that require grad");
     if (TP_LIKELY(!need || !cx->grad_mode))
         return plain(cx, row, op, v, arg, out, need != 0, err);
     if (v == OPV_out)

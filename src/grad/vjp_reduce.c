@@ -67,7 +67,7 @@ VJP(sum, "")
 VJP(mean, "")
 {
     symint n = reduced_count(INM(0), the_dims(g));
-    DXV(0, expand_to(g, SPREAD(DIV(DYV, vI(n))), INM(0)));
+    DXV(0, DIV(expand_to(g, SPREAD(DYV), INM(0)), vI(n))); /* dense: it may be written in place */
     return true;
 }
 

@@ -24,12 +24,14 @@ VJP(to_copy, "") /* the tape converts the dtype back */
 
 VJP(copy_, "")
 {
+    DX(0, b_op(g->b, zeros_like, vT(DY(0)))); /* what was there has no influence any more */
     DX(1, DY(0));
     return true;
 }
 
-VJP(fill_, "") /* what was there has no influence any more */
+VJP(fill_, "")
 {
+    DX(0, b_op(g->b, zeros_like, vT(DY(0))));
     if (g->row->schema.nparam == 2 && INM(1)) /* fill_.Tensor */
         DX(1, DY(0));
     return true;

@@ -72,7 +72,7 @@ static bool adv_make(op_call *c, adv *a, bool values)
             return err_set(c->err, ERR_index,
                            "tensors used as indices must be long, int, byte or bool tensors");
         int take = mask ? ix->ndim : 1;
-        if (d + take > t->ndim)
+        if (d + take > t->ndim || take == 0) /* t[mask] without dimensions: python/index.c adds them */
             return err_set(c->err, ERR_index, "too many indices for tensor of dimension %d", t->ndim);
         if (mask) {
             for (int k = 0; k < ix->ndim; k++)

@@ -133,9 +133,12 @@ static bool do_tensor(slicing *s, tp_tensor *t) /* steals t */
         tensor_unref(t);
         return mask ? do_bool(s, v != 0) : do_select(s, v);
     }
-    if (t->ndim == 0 && (t->dt == DT_bool || t->dt == DT_u8) && !do_new_axis(s)) {
+    if (t->ndim == 0 && (t->dt == DT_bool || t->dt == DT_u8)) { /* it chooses from a new axis of size 1 */
+        tp_tensor *one = do_new_axis(s) ? py_row_t(&r_unsqueeze, (tp_val[]){ vT(t), vI(0) }, 2, s->err)
+                                        : NULL;
         tensor_unref(t);
-        return false;
+        if (!(t = one))
+            return false;
     }
     int covers = t->dt == DT_bool || t->dt == DT_u8 ? MAX(t->ndim, 1) : 1;
     if (!put_index(s, t))
@@ -375,6 +378,8 @@ static bool fill_with(tp_tensor *dst, PyObject *value, tp_err *err)
         return err_set(err, ERR_runtime, "value cannot be converted to type %s without overflow",
                        ctype[dst->dt]);
     }
+    if (tensor_overlaps_itself(dst))
+        return ops_overlap_err(true, err);
     bool ok = py_row(&r_fill, (tp_val[]){ vT(dst), v }, 2, &out, err);
     val_clear(&out);
     return ok;

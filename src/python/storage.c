@@ -1,5 +1,6 @@
 /* storage.c - UntypedStorage: the bytes behind tensors as a Python object, one object per storage while it
  * lives, so that pickling and copying keep what is shared shared. */
+#include "grad/tape.h"
 #include "python/py.h"
 #include "base/map.h"
 
@@ -221,6 +222,8 @@ static PyObject *m_set(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyO
     int ndim = 1;
     if (!py_take("set_", names, 4, 4, 0, args, nargs, kw, a))
         return NULL;
+    if (!ag_check_inplace(op_ctx_cur(), t, true, &err))
+        return py_raise(&err);
     tp_storage *s = NULL;
     if (!a[0]) {
         s = storage_new(0, tensor_device(t), &err);

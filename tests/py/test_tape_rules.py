@@ -1,0 +1,148 @@
+"""What the tape allows, refuses and hands out, as PyTorch does: views, writes, sizes, zero gradients; compiled as eager."""
+import taper
+
+from same_results import check
+
+
+def leaf(*size):
+    return taper.ones(*size, requires_grad=True)
+
+
+def refused(f, words):
+    try:
+        f()
+    except RuntimeError as e:
+        assert words in str(e), e
+    else:
+        raise AssertionError(f"not refused: {words}")
+
+
+def test_gradient_of_mean_is_dense():
+    for f in (lambda a: a.mean(), lambda a: a.mean(0).sum(), lambda a: a.mean((0, 1))):
+        a = leaf(3, 2)
+        (g,) = taper.autograd.grad(f(a), a)
+        assert g.stride() == (2, 1)
+        g.add_(1)
+
+
+def test_views_of_one_of_several_views_are_not_written():
+    def write(of):
+        v = (leaf(4) * 1).chunk(2)[0]
+        of(v)
+
+    for of in (lambda v: v.add_(1), lambda v: v[:1].add_(1), lambda v: v.view(-1)[0].zero_()):
+        refused(lambda: write(of), "is a view and is being modified inplace")
+
+
+def test_views_under_no_grad_are_leaves():
+    for view in (lambda a: a.chunk(2), lambda a: a.split(1), lambda a: a.unbind(0), lambda a: [a[0]], lambda a: [a.t()], lambda a: [a.flatten()]):
+        a = leaf(4, 2) * 1
+        with taper.no_grad():
+            views = view(a)
+        for v in views:
+            assert v.requires_grad and v.is_leaf and v.grad_fn is None
+            (v * v).sum().backward()
+            assert v.grad is None
+
+
+def test_sizes_of_what_requires_a_gradient_stay():
+    for a in (leaf(2), leaf(2) * 1):
+        refused(lambda: a.resize_(1), "cannot resize variables that require grad")
+        with taper.no_grad():
+            refused(lambda: a.resize_as_(taper.ones(3)), "cannot resize variables that require grad")
+    refused(lambda: leaf(2).set_(taper.zeros(2)), "a leaf Variable that requires grad")
+
+
+def test_overwritten_values_get_zeros():
+    for write in (lambda a: a.copy_(taper.arange(3)), lambda a: a.copy_(taper.ones(3)), lambda a: a.fill_(2), lambda a: a.zero_(), lambda a: a.copy_(1)):
+        a = leaf(3)
+        b = a * 1
+        write(b)
+        b.sum().backward()
+        assert a.grad.tolist() == [0, 0, 0]
+
+
+def test_floor_divide_has_no_derivative():
+    for f in (lambda a, b: a // b, lambda a, b: taper.floor_divide(a, b), lambda a, b: a // 2, lambda a, b: 7 // b):
+        for backend in (None, "aot_eager", "inductor"):
+            g = taper.compile(f, backend=backend) if backend else f
+            r = g(leaf(2), leaf(2))
+            assert r.requires_grad
+            refused(lambda: r.sum().backward(), "floor_divide")
+    a, b = leaf(2), leaf(2)
+    taper.div(a, b, rounding_mode="floor").sum().backward()
+    assert a.grad.tolist() == b.grad.tolist() == [0, 0]
+
+
+def test_elements_that_share_memory_are_not_assigned():
+    for assign in (slice(None), slice(None, None, 1), Ellipsis):
+        refused(lambda: taper.ones(1).expand(2).__setitem__(assign, 1), "more than one element")
+    assert taper.ones(1).expand(2).fill_(2).tolist() == [2, 2]
+
+
+def row_of_expanded(a):
+    a[0].add_(1)
+    return a
+
+
+def filled_stride_0(a):
+    return taper.empty_strided((2, 3), (0, 1)).fill_(1) + a
+
+
+def test_writes_to_expanded_memory():
+    check(row_of_expanded, lambda: [taper.ones(1, 3).expand(2, 3)])
+    check(filled_stride_0, lambda: [taper.ones(2, 3)])
+
+
+def masked(a):
+    a[a > 0] = 5
+    return a
+
+
+def selected(a):
+    return a[a > 0]
+
+
+def of_rows(a):
+    b = taper.ones(2, 3)
+    b[a > 0] = 9
+    return b, b[a < 0], b[None, a > 0]
+
+
+def test_masks_without_dimensions():
+    for v in (-1.0, 1.0):
+        for f in (masked, selected, of_rows):
+            check(f, lambda: [taper.tensor(v)])
+
+
+def flagged_late(a):
+    a[a > 0] = 0.5
+    a.requires_grad_()
+
+
+def flagged_after_add(a):
+    a.add_(1)
+    a.requires_grad = True
+    return a * 2
+
+
+def data_then_flag(a):
+    a.data.add_(1)
+    b = a.requires_grad_()
+    b.sum().backward()
+    return a
+
+
+def test_requires_grad_after_a_write():
+    for f in (flagged_late, flagged_after_add, data_then_flag):
+        check(f, lambda: [taper.ones(2, 3)])
+
+
+def through_data(x):
+    out = x * x
+    x.data.mul_(2)
+    return out
+
+
+def test_writes_through_data_are_not_counted():
+    check(through_data, lambda: [taper.arange(3.0).requires_grad_()], grads=False)
