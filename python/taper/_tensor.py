@@ -101,10 +101,18 @@ def _convert(r, cls):
     return r
 
 
+def _foreign(func):
+    """A function of PyTorch itself that was given one of our tensors: it cannot take it, and we cannot run it."""
+    if _C.Tensor.__module__.startswith("torch"):
+        return False  # under the alias the name is ours
+    owner = getattr(func, "__objclass__", None) or func
+    return str(getattr(owner, "__module__", "")).split(".")[0] == "torch"
+
+
 @classmethod
 def __torch_function__(cls, func, types, args=(), kwargs=None):
     """A subclass that says nothing else: the call runs as it would, and tensors come back as that subclass."""
-    if not all(issubclass(cls, t) for t in types):
+    if not all(issubclass(cls, t) for t in types) or _foreign(func):
         return NotImplemented
     r = _C._disabled_torch_function_impl(func, types, args, kwargs)
     return r if func in _nowrap else _convert(r, cls)

@@ -1,6 +1,6 @@
 /* convert.c - tensors from Python data: numbers, nested sequences, arrays, other tensors; the constructors.
  */
-#include "python/py.h"
+#include "python/override.h"
 
 /* ---- element types ---- */
 static bool is_text(PyObject *o) { return PyUnicode_Check(o) || PyBytes_Check(o); }
@@ -394,6 +394,12 @@ tp_tensor *py_tensor_of(PyObject *o, int dt)
     if (is_text(o)) {
         PyErr_Format(PyExc_TypeError, "new(): invalid data type '%s'", Py_TYPE(o)->tp_name);
         return NULL;
+    }
+    if (py_is_foreign(o)) {
+        PyObject *same = PyObject_CallMethod(py_module, "from_dlpack", "O", o);
+        tp_tensor *t = same ? py_tensor_of(same, dt) : NULL;
+        Py_XDECREF(same);
+        return t;
     }
     if (is_array(o))
         return cast(py_tensor_of_array(o, false), dt);

@@ -165,6 +165,10 @@ static bool do_item(slicing *s, PyObject *o)
     }
     if (PySlice_Check(o))
         return do_slice(s, o);
+    if (py_is_foreign(o)) {
+        tp_tensor *t = py_tensor_of(o, DT_none);
+        return t ? do_tensor(s, t) : err_set(s->err, ERR_python, " ");
+    }
     if (o == Py_Ellipsis) {
         s->dim += s->ndim - s->dims;
         return true;
@@ -403,7 +407,7 @@ int py_tensor_setitem(PyObject *self, PyObject *index, PyObject *value)
         return res ? 0 : -1;
     }
     number = is_number(value);
-    if (!py_is_tensor(value) && !number) {
+    if ((!py_is_tensor(value) && !number) || py_is_foreign(value)) {
         PyErr_Format(PyExc_TypeError, "can't assign a %s to a %s.%sTensor", Py_TYPE(value)->tp_name,
                      py_prefix, dtype_rows[py_tensor(self)->dt].gname);
         return -1;

@@ -584,6 +584,8 @@ static const char *type_word(const op_param *q)
 static const char *param_word(const op_param *q) { return !strcmp(q->name, "self") ? "input" : q->name; }
 static const char *type_name(PyObject *o) /* Tensor, not taper.Tensor */
 {
+    if (py_is_foreign(o))
+        return "a tensor of PyTorch (from_dlpack() makes one of ours of it)";
     const char *n = Py_TYPE(o)->tp_name, *dot = py_is_tensor(o) ? strrchr(n, '.') : NULL;
     return dot ? dot + 1 : n;
 }

@@ -20,6 +20,33 @@ static PyObject *hook_name(void)
     return name ? name : (name = PyUnicode_InternFromString("__torch_function__"));
 }
 
+static bool says(PyObject *type, const char *attr, const char *const *words)
+{
+    PyObject *v = PyObject_GetAttrString(type, attr);
+    bool yes = false;
+    for (int i = 0; v && PyUnicode_Check(v) && words[i]; i++)
+        yes |= PyUnicode_CompareWithASCIIString(v, words[i]) == 0;
+    Py_XDECREF(v);
+    PyErr_Clear();
+    return yes;
+}
+
+bool py_is_foreign(PyObject *o)
+{
+    static const char *const modules[] = { "torch", "torch._C", "torch._tensor", NULL }, *const names[] = {
+        "Tensor", "TensorBase", "_TensorBase", NULL
+    };
+    PyTypeObject *tp = Py_TYPE(o);
+    if (py_is_tensor(o) || !tp->tp_mro || !_PyType_Lookup(tp, hook_name()))
+        return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tp->tp_mro); i++) {
+        PyObject *c = PyTuple_GET_ITEM(tp->tp_mro, i);
+        if (says(c, "__name__", names) && says(c, "__module__", modules))
+            return true;
+    }
+    return false;
+}
+
 bool py_type_overrides(PyTypeObject *tp)
 {
     PyObject *f = tp == &PyTensor_Type ? NULL : _PyType_Lookup(tp, hook_name());
@@ -34,7 +61,7 @@ typedef struct takers {
 static void taker_add(takers *t, PyObject *o)
 {
     PyTypeObject *tp = Py_TYPE(o);
-    if (t->n == (int)COUNT(t->arg) || !py_type_overrides(tp))
+    if (t->n == (int)COUNT(t->arg) || !py_type_overrides(tp) || py_is_foreign(o))
         return;
     int at = t->n;
     for (int i = t->n - 1; i >= 0; i--) {

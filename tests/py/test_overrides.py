@@ -278,3 +278,43 @@ def test_functions_written_in_python_hand_calls_over_once():
 
 def test_names_of_functions():
     assert resolve_name(taper.add) == "taper.add" and resolve_name(taper.Tensor.add) == "taper.Tensor.add"
+
+
+def test_tensors_of_pytorch_are_named_in_the_error():
+    class Tensor:  # as PyTorch's own: its hook calls the function again
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+        def __dlpack__(self, **kwargs):
+            return taper.ones(2).__dlpack__(**kwargs)
+
+        def __index__(self):
+            return 0
+
+        def __float__(self):
+            return 1.0
+
+    Tensor.__module__, Tensor.__qualname__ = "torch", "Tensor"
+    theirs, ours = Tensor(), taper.ones(2)
+    for f in (lambda: ours + theirs, lambda: taper.add(theirs, ours), lambda: taper.sin(theirs), lambda: taper.cat([ours, theirs]),
+              lambda: ours.copy_(theirs), lambda: taper.nn.Linear(2, 2)(theirs)):
+        try:
+            f()
+        except TypeError as e:
+            assert "a tensor of PyTorch" in str(e), e
+        else:
+            raise AssertionError("it was taken")
+    try:
+        ours[0] = theirs
+    except TypeError:
+        pass
+    else:
+        raise AssertionError("it was assigned")
+    assert taper.tensor(theirs).tolist() == taper.as_tensor(theirs).tolist() == [1, 1]
+
+    def sin(x):
+        return x
+
+    sin.__module__ = "torch"
+    assert type(ours).__torch_function__(sin, (taper.Tensor,), (ours,)) is NotImplemented
