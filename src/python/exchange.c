@@ -1,5 +1,5 @@
 /* exchange.c - memory shared with others: the buffer protocol, NumPy, DLPack. */
-#include "python/py.h"
+#include "python/dlpack.h"
 
 /* ---- buffer protocol ---- */
 static const char *dtype_format(dtype dt)
@@ -139,37 +139,8 @@ static PyObject *m_array(PyObject *o, PyObject *const *args, Py_ssize_t nargs, P
     return r;
 }
 
-/* ---- DLPack: the structures of the specification, versions 0.8 and 1.0 ---- */
-typedef struct dl_tensor {
-    void *data;
-    struct {
-        int32_t type, id;
-    } device;
-    int32_t ndim;
-    struct {
-        uint8_t code, bits;
-        uint16_t lanes;
-    } dtype;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-} dl_tensor;
-typedef struct dl_managed { /* "dltensor" */
-    dl_tensor t;
-    void *ctx;
-    void (*deleter)(struct dl_managed *);
-} dl_managed;
-typedef struct dl_versioned { /* "dltensor_versioned" */
-    struct {
-        uint32_t major, minor;
-    } version;
-    void *ctx;
-    void (*deleter)(struct dl_versioned *);
-    uint64_t flags; /* bit 0: read-only, bit 1: a copy */
-    dl_tensor t;
-} dl_versioned;
-enum { DL_cpu = 1, DL_int = 0, DL_uint = 1, DL_float = 2, DL_bfloat = 4, DL_bool = 6 };
-
-static void dl_describe(dl_tensor *d, tp_tensor *t)
+/* ---- DLPack ---- */
+void dl_describe(dl_tensor *d, tp_tensor *t)
 {
     d->data = t->numel ? tensor_data(t) : NULL;
     d->device.type = DL_cpu;
@@ -197,6 +168,17 @@ static void versioned_free(dl_versioned *m)
     tensor_unref(m->ctx);
     free(m);
 }
+dl_versioned *dl_export(tp_tensor *t)
+{
+    dl_versioned *m = mem_zalloc(sizeof *m);
+    m->version.major = 1;
+    m->flags = t->storage->flags & ST_readonly ? 1 : 0;
+    m->ctx = t;
+    m->deleter = versioned_free;
+    dl_describe(&m->t, t);
+    return m;
+}
+
 /* A capsule that nobody consumed still owns its tensor. */
 static void capsule_free(PyObject *c)
 {
@@ -259,12 +241,8 @@ static PyObject *m_dlpack(PyObject *o, PyObject *const *args, Py_ssize_t nargs, 
     } else /* its own header: in-place changes of the tensor's shape must not move what was exported */
         t = tensor_alias(t);
     if (major >= 1) {
-        dl_versioned *m = mem_zalloc(sizeof *m);
-        m->version.major = 1;
-        m->flags = ((t->storage->flags & ST_readonly) ? 1 : 0) | (copy ? 2 : 0);
-        m->ctx = t;
-        m->deleter = versioned_free;
-        dl_describe(&m->t, t);
+        dl_versioned *m = dl_export(t);
+        m->flags |= copy ? 2 : 0;
         return PyCapsule_New(m, "dltensor_versioned", capsule_free);
     }
     dl_managed *m = mem_zalloc(sizeof *m);
@@ -276,7 +254,7 @@ static PyObject *m_dlpack(PyObject *o, PyObject *const *args, Py_ssize_t nargs, 
 
 static PyObject *m_dlpack_device(PyObject *o, PyObject *unused) { return Py_BuildValue("(ii)", DL_cpu, 0); }
 
-static int dl_dtype(const dl_tensor *d)
+int dl_dtype(const dl_tensor *d)
 {
     if (d->dtype.lanes != 1)
         return DT_none;
