@@ -169,7 +169,7 @@ static void backend_failed(PyObject *backend)
 
 /* ---- settings ---- */
 /* {"mode": ..., "options": ..., "resolved": {name: word}}, of which the last was made by taper.compiler. */
-static bool read_options(run_options *o, PyObject *options, tp_err *err)
+bool cap_read_options(run_options *o, PyObject *options, tp_err *err)
 {
     PyObject *d = options && PyDict_Check(options) ? PyDict_GetItemString(options, "resolved") : NULL, *k, *v;
     Py_ssize_t at = 0;
@@ -291,7 +291,7 @@ static run_program *compile_native(entry *e, const backend *b, PyObject *options
                       "it switches modes or calls outside in a way that this stage cannot take");
         b = &backend_eager;
     }
-    if (b != &backend_eager && !read_options(&o, options, err))
+    if (b != &backend_eager && !cap_read_options(&o, options, err))
         return NULL;
     bool was = CX->grad_mode;
     CX->grad_mode = was && !e->nograd;

@@ -716,6 +716,7 @@ void cap_fall_back(const char *graph, const char *backend, const char *why);
 bool cap_compile(entry *e, ir_graph *g, PyObject *const *in);
 /* The same by a backend of C's. NULL with err. */
 struct run_options;
+bool cap_read_options(struct run_options *o, PyObject *options, tp_err *err); /* {"resolved": {name: word}} */
 run_program *cap_compile_native(const backend *b, const struct run_options *o, ir_graph *g, const tp_val *in,
                                 tp_err *err);
 

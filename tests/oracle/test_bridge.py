@@ -1,0 +1,202 @@
+"""taper.torch: graphs of real PyTorch through Taper's compiler, on PyTorch's memory, against PyTorch's eager."""
+import os
+import subprocess
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed")
+import taper.torch as bridge
+
+F = torch.nn.functional
+
+
+def compiled(fn, **kw):
+    torch._dynamo.reset()
+    bridge.reset()
+    return torch.compile(fn, backend=bridge.backend, **kw)
+
+
+def same(a, b, tol=1e-5):
+    """Values, types, strides and whether gradients are wanted; lists and tuples element by element."""
+    if isinstance(b, (list, tuple)):
+        assert len(a) == len(b), (a, b)
+        for x, y in zip(a, b):
+            same(x, y, tol)
+    elif isinstance(b, torch.Tensor):
+        assert a.dtype == b.dtype and a.shape == b.shape, (a.dtype, a.shape, b.dtype, b.shape)
+        assert a.stride() == b.stride() and a.storage_offset() == b.storage_offset(), (a.stride(), b.stride())
+        assert a.requires_grad == b.requires_grad, (a.requires_grad, b.requires_grad)
+        torch.testing.assert_close(a, b, atol=tol, rtol=tol)
+    else:
+        assert a == b, (a, b)
+
+
+def forward(fn, *args, **kw):
+    got = compiled(fn, **kw)(*[a.clone() if isinstance(a, torch.Tensor) else a for a in args])
+    same(got, fn(*[a.clone() if isinstance(a, torch.Tensor) else a for a in args]))
+
+
+def step(model, *args, **kw):
+    """One forward and backward, compiled and not: results and gradients of inputs and parameters."""
+    def run(m):
+        for p in model.parameters():
+            p.grad = None
+        xs = [a.clone().requires_grad_(a.is_floating_point()) for a in args]
+        out = m(*xs)
+        sum(o.float().pow(2).sum() for o in (out if isinstance(out, tuple) else (out,))).backward()
+        return out, [x.grad for x in xs if x.requires_grad] + [p.grad.clone() for p in model.parameters()]
+
+    want, got = run(model), run(compiled(model, **kw))
+    same(got[0], want[0], 1e-4)
+    for a, b in zip(got[1], want[1]):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_pointwise_and_reductions():
+    x = torch.randn(5, 7)
+    for fn in (lambda x: x.sin() * 2 + 1, lambda x: torch.softmax(x, -1), lambda x: (x.sum(), x.mean(0), x.amax(1)),
+               lambda x: x.t().contiguous() @ x, lambda x: F.gelu(x).var(0), lambda x: x.to(torch.bfloat16) * 3,
+               lambda x: torch.where(x > 0, x, x.exp()), lambda x: x.topk(3), lambda x: torch.cat([x, x * 2], 1)):
+        forward(fn, x)
+
+
+def test_training_steps():
+    torch.manual_seed(0)
+    nn = torch.nn
+    step(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)), torch.randn(5, 8))
+    step(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                       nn.Linear(128, 5)), torch.randn(2, 3, 8, 8))
+    step(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), torch.randn(2, 6, 16))
+
+
+def test_sizes_that_change():
+    m = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6))
+    f = compiled(m, dynamic=True)
+    for n in (3, 5, 9):
+        x = torch.randn(n, 6, requires_grad=True)
+        y = f(x)
+        y.sum().backward()
+        g, x.grad = x.grad, None
+        m(x).sum().backward()
+        same(y, m(x))
+        torch.testing.assert_close(g, x.grad)
+
+
+def test_numbers_of_sizes():
+    f = compiled(lambda x, n: (x.view(n, -1).sum(1) * x.shape[0], x.shape[0] * 2), dynamic=True)
+    for n in (2, 3):
+        x = torch.randn(n * 4)
+        same(f(x, n), (x.view(n, -1).sum(1) * x.shape[0], x.shape[0] * 2))
+
+
+def test_random_numbers_are_pytorchs():
+    x = torch.ones(50)
+    f = lambda x: F.dropout(x, 0.5, True) + torch.rand_like(x)
+    g = compiled(f)
+    torch.manual_seed(3)
+    got = g(x)
+    torch.manual_seed(3)
+    same(got, f(x))
+    assert any("random" in row[3] for row in bridge.ledger()), bridge.ledger()
+
+
+def test_writes_views_and_aliases():
+    def writes(x):
+        x.mul_(2)
+        return x + 1
+
+    a, b = torch.ones(4), torch.ones(4)
+    same(compiled(writes)(a), writes(b))
+    same(a, b)
+    x = torch.randn(3, 4)
+    f = compiled(lambda x: (x[1:], x.t(), x * 1))
+    view, turned, fresh = f(x)
+    x.add_(1)  # a view sees it, a fresh value does not
+    same(view, x[1:])
+    same(turned, x.t())
+    assert fresh.data_ptr() != x.data_ptr() and not torch.equal(fresh, x)
+
+
+def test_layouts_are_kept():
+    conv = torch.nn.Conv2d(3, 4, 3, padding=1).to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        same(compiled(conv)(x), conv(x))
+    forward(lambda x: x.permute(2, 0, 1) + 1, torch.randn(2, 3, 4))
+    forward(lambda x: x.expand(3, 4) * 2, torch.randn(1, 4))
+
+
+def test_modes():
+    lin = torch.nn.Linear(4, 4)
+    x = torch.randn(2, 4)
+    f = compiled(lin)
+    with torch.inference_mode():
+        y = f(x)
+        assert y.is_inference()
+        torch.testing.assert_close(y, lin(x))
+    with torch.autocast("cpu", torch.bfloat16):
+        same(f(x), lin(x), 1e-2)
+
+
+def test_an_optimizer():
+    def run(wrap):
+        torch.manual_seed(0)
+        m = torch.nn.Linear(4, 4)
+        o = torch.optim.Adam(m.parameters(), lr=0.1)
+        s = wrap(o.step)
+        for _ in range(3):
+            o.zero_grad()
+            m(torch.ones(2, 4)).pow(2).sum().backward()
+            s()
+        return [p.detach().clone() for p in m.parameters()]
+
+    for a, b in zip(run(lambda f: compiled(f)), run(lambda f: f)):
+        torch.testing.assert_close(a, b)
+
+
+def test_conditions_go_back_to_pytorch():
+    f = lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+    g = compiled(f)
+    for x in (torch.ones(3), -torch.ones(3)):
+        same(g(x), f(x))
+
+
+def test_what_taper_lacks_runs_in_pytorch():
+    f = lambda x: torch.fft.fft(x).abs() + x
+    g = compiled(f)
+    x = torch.randn(8)
+    torch.testing.assert_close(g(x), f(x))
+    assert bridge.ledger()
+
+
+def test_strict_makes_it_an_error():
+    os.environ["TAPER_STRICT"] = "1"
+    try:
+        compiled(lambda x: torch.rand_like(x) + x)(torch.ones(3))
+    except Exception as e:
+        assert "TAPER_STRICT" in str(e), e
+    else:
+        raise AssertionError("no error")
+    finally:
+        del os.environ["TAPER_STRICT"]
+
+
+def test_options_and_modes():
+    x = torch.randn(4)
+    for kw in ({"options": {"emitter": "interpreter"}}, {"mode": "reduce-overhead"}, {"fullgraph": True}):
+        torch.testing.assert_close(compiled(lambda x: x.sin() + 1, **kw)(x), x.sin() + 1)
+    try:
+        compiled(lambda x: x + 1, options={"no_such_option": 1})(x)
+    except Exception as e:
+        assert "no_such_option" in str(e), e
+    else:
+        raise AssertionError("no error")
+
+
+def test_alias_and_bridge_exclude_each_other():
+    p = subprocess.run([sys.executable, "-c", "import taper.torch_alias; taper = __import__('taper'); taper.torch_alias.install(); "
+                        "import taper.torch"], capture_output=True, text=True)
+    assert p.returncode and "means Taper in this process" in p.stderr, p.stderr
