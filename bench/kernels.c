@@ -6,6 +6,7 @@
 #include "target/x64/conv.h"
 #include "target/x64/gemm.h"
 #include "run/kernel_cache.h"
+#include "target/cpu/cpu.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -183,9 +184,9 @@ static void bench_fused(void)
             comp = MIN(comp, c0);
             gen_code_free(&code);
         }
-        const run_kernel *r = exec_kernel(k, &err), *r2 = exec_kernel_isa(k, ISA_avx2, &err);
-        BEST(t, exec_run(r, bufs, ints, NULL, 0, f->rows));
-        BEST(t2, exec_run(r2, bufs, ints, NULL, 0, f->rows));
+        const target_code *r = kernel_get(target_host(), k, &err), *r2 = kernel_get(&target_avx2, k, &err);
+        BEST(t, cpu_run(r, bufs, ints, NULL, 0, f->rows));
+        BEST(t2, cpu_run(r2, bufs, ints, NULL, 0, f->rows));
         if (lib.dl) {
             vir_fn fn = gen_lib_find(&lib, "k");
             BEST(tc, fn(bufs, ints, NULL, 0, f->rows));

@@ -187,7 +187,7 @@ static void fusion_record(void *arg)
 }
 
 /* ---- each kernel ---- */
-void code_log_kernel(const loop_kernel *lk, const run_kernel *rk)
+void code_log_kernel(const loop_kernel *lk, const target_code *rk)
 {
     ev_add(rk->cached ? EVN_kernel_hits : EVN_kernel_misses, 1);
     ev_add(EVN_code_bytes, (int64_t)rk->ncode);
@@ -197,17 +197,13 @@ void code_log_kernel(const loop_kernel *lk, const run_kernel *rk)
     if (!lk->k) /* from disk: the code alone */
         return;
     if (ev_text_on(EV_kernel_code)) {
-        strbuf b = { 0 }, asm_text = { 0 };
-        gen_code code = { 0 };
-        gen_isa isa = gen_isa_host();
+        strbuf b = { 0 };
         tp_err none = { 0 };
         vir_print(lk->k, &b);
-        if (rk->emitter == EMITTER_x64 && gen_x64(lk->k, isa, &code, &asm_text, &none))
-            strbuf_addf(&b, "machine code:\n%s", strbuf_str(&asm_text));
-        gen_code_free(&code);
+        if (rk->on->list)
+            rk->on->list(rk->on, lk->k, &b, &none);
         ev_text(EV_kernel_code, NULL, "kernel %s (%zu bytes of code, %.3f ms)\n%s", lk->name, rk->ncode,
                 rk->compile_us / 1000, strbuf_str(&b));
-        strbuf_free(&asm_text);
         strbuf_free(&b);
     }
     if (ev_text_on(EV_ir_post_fusion)) {
@@ -236,7 +232,7 @@ static void hint(strbuf *b, const char *text, const ir_node *n, strbuf *all)
     strbuf_clear(b);
 }
 
-static void perf_hints(const loop_plan *p, const run_kernel *const *k)
+static void perf_hints(const loop_plan *p, const target_code *const *k)
 {
     strbuf b = { 0 }, all = { 0 };
     int tiny = 0;
@@ -254,7 +250,7 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
         }
         const ir_node *n = s->kernel->nodes.n ? s->kernel->nodes.at[0] : NULL;
         tiny += s->kernel->bytes < TINY;
-        if (!k[i]->fn) {
+        if (*k[i]->why) {
             strbuf_addf(&b, "kernel %s is interpreted, which is slow: %s", s->kernel->name, k[i]->why);
             hint(&b, "", n, &all);
         }
@@ -280,7 +276,7 @@ static void perf_hints(const loop_plan *p, const run_kernel *const *k)
 }
 
 /* ---- the cache, as a record of the trace ---- */
-static void cache_record(const loop_plan *p, const run_kernel *const *k)
+static void cache_record(const loop_plan *p, const target_code *const *k)
 {
     bool all = true, some = false;
     if (!ev_trace_on(EV_artifact) || !p->nkernel)
@@ -487,7 +483,7 @@ void code_log_program(const loop_plan *p)
         ev_later(output_code, &p, sizeof p, p, NULL);
 }
 
-void code_log_plan(const loop_plan *p, const run_kernel *const *k)
+void code_log_plan(const loop_plan *p, const target_code *const *k)
 {
     int64_t moved = 0;
     for (size_t i = 0; i < p->step.n; i++)

@@ -9,21 +9,24 @@
 #include "ir/hop.h"
 
 /* All kernels of the plan as code: made[i] runs step i. */
-static bool build_kernels(tp_comp *c, const loop_plan *p, const run_kernel **made)
+static bool build_kernels(tp_comp *c, const loop_plan *p, const target_code **made)
 {
     run_options o = options_of(c->opt);
+    const target *t = c->target;
+    const char *why;
     int n = 0;
+    options_target(&o, (dev_kind)t->device, &why);
     const vir **k = mem_alloc(sizeof *k * MAX(p->step.n, (size_t)1));
-    const run_kernel **r = mem_zalloc(sizeof *r * MAX(p->step.n, (size_t)1));
+    const target_code **r = mem_zalloc(sizeof *r * MAX(p->step.n, (size_t)1));
     for (size_t i = 0; i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
             k[n++] = p->step.at[i].kernel->k;
-    bool ok = exec_kernels(k, n, &o, r, c->err);
+    bool ok = kernels_get(t, why, k, n, r, c->err);
     n = 0;
     for (size_t i = 0; ok && i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel) {
-            if (!decide_at(c, DECIDE_vector, p->step.at[i].kernel->name))
-                ok = (r[n] = exec_kernel_isa(k[n], ISA_none, c->err)) != NULL;
+            if (t->fallback && !decide_at(c, DECIDE_vector, p->step.at[i].kernel->name))
+                ok = kernels_get(t->fallback, NULL, &k[n], 1, &r[n], c->err);
             made[i] = r[n++];
         }
     free(k);
@@ -84,9 +87,12 @@ static bool build_nested(tp_comp *c, const loop_plan *p, size_t step, program_ne
     return true;
 }
 
-run_program *inductor_program(tp_comp *c, loop_plan *p, const run_kernel *const *made)
+run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const *made)
 {
-    program_parts x = { .plan = p, .kernel = made };
+    run_options o = options_of(c->opt);
+    program_parts x = { .plan = p, .kernel = made, .target = c->target };
+    if (!x.target) /* the plan came from disk */
+        x.target = options_target(&o, ir_graph_device(p->g), NULL);
     bool *alone = mem_zalloc(MAX(p->step.n, (size_t)1)), ok = true;
     for (size_t i = 0; ok && i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
@@ -101,7 +107,7 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const run_kernel *const 
         code_log_plan(p, made);
         x.alone = alone;
         x.memory = loop_memory_plan(c, p);
-        x.keep_results = options_of(c->opt).v[OPT_reuse_outputs];
+        x.keep_results = o.v[OPT_reuse_outputs];
         r = program_new(&x);
     } else {
         program_nested_free(x.nested, p->step.n);
@@ -133,7 +139,7 @@ static run_program *compile_once(tp_comp *c, const ir_graph *g)
         return NULL;
     code_log_graph(p->g);
     code_log_program(p); /* before there is machine code to run: what kills the process can be read */
-    const run_kernel **made = mem_zalloc(sizeof *made * MAX(p->step.n, (size_t)1));
+    const target_code **made = mem_zalloc(sizeof *made * MAX(p->step.n, (size_t)1));
     run_program *r = NULL;
     span = ev_span_begin(EVS_code);
     if (build_kernels(c, p, made))        /* target: kernels become code */
@@ -149,7 +155,14 @@ run_program *inductor_compile(tp_comp *c, const ir_graph *g)
 {
     run_options o = options_of(c->opt);
     tp_comp mine = *c;
-    mine.unroll = o.v[OPT_unroll] ? 1 << (o.v[OPT_unroll] - 1) : 0;
+    dev_kind device = ir_graph_device(g);
+    if (!(mine.target = options_target(&o, device, NULL))) {
+        err_set(c->err, ERR_notimpl, "graphs on device '%s' cannot be compiled in this build of Taper",
+                device_name(device));
+        return NULL;
+    }
+    target_caps caps = options_caps(&o, mine.target);
+    mine.caps = &caps;
     code_log_options(&o);
     return o.v[OPT_max_autotune] ? tune_compile(compile_once, &mine, g) : compile_once(&mine, g);
 }

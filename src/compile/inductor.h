@@ -7,5 +7,5 @@
 run_program *inductor_compile(tp_comp *c, const ir_graph *g); /* NULL with c->err */
 /* The last part of it, for plans from the disk cache. Takes p, also when it fails. made: by step, borrowed; only those of
  * kernels count. */
-run_program *inductor_program(tp_comp *c, loop_plan *p, const run_kernel *const *made);
+run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const *made);
 #endif

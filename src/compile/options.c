@@ -84,6 +84,28 @@ run_options options_default(void)
     return o;
 }
 
+const target *options_target(const run_options *o, dev_kind device, const char **why)
+{
+    char name[16], level[16];
+    const char *reason;
+    option_word(OPT_emitter, o->v[OPT_emitter], name, sizeof name);
+    option_word(OPT_isa, o->v[OPT_isa], level, sizeof level);
+    const target *t = target_named(device, name, level, &reason);
+    if (why)
+        *why = !strcmp(name, t->name) && t == &target_interp   ? "the options ask for it"
+               : strcmp(name, t->name) && strcmp(name, "auto") ? reason
+                                                               : "";
+    return t;
+}
+
+target_caps options_caps(const run_options *o, const target *t)
+{
+    target_caps c = t->caps;
+    if (o->v[OPT_unroll])
+        c.ways = 1 << (o->v[OPT_unroll] - 1);
+    return c;
+}
+
 void options_print(strbuf *b, const run_options *o)
 {
     char w[40];

@@ -3,14 +3,13 @@
 #define TAPER_RUN_OPTIONS_H
 #include "base/err.h"
 #include "base/strbuf.h"
+#include "target/target.h"
 
 typedef enum {
 #define OPTION(name, def, values, help) OPT_##name,
 #include "compile/options.def"
     OPT_COUNT
 } option_id;
-
-enum { EMITTER_auto, EMITTER_x64, EMITTER_c, EMITTER_interpreter };
 
 typedef struct run_options {
     int8_t v[OPT_COUNT]; /* index of the word */
@@ -29,5 +28,9 @@ run_options options_default(void);
 bool options_set(run_options *o, const char *name, const char *value, tp_err *err);
 /* o's, or the defaults where o is NULL. */
 static inline run_options options_of(const struct run_options *o) { return o ? *o : options_default(); }
-void options_print(strbuf *b, const run_options *o); /* "emitter=c isa=auto" */
+/* The target that the options emitter and isa ask for; where this machine has no such one, another, with the reason in *why (empty
+ * otherwise; NULL: nobody asks). */
+const target *options_target(const run_options *o, dev_kind device, const char **why);
+target_caps options_caps(const run_options *o, const target *t); /* as the option unroll changes them */
+void options_print(strbuf *b, const run_options *o);             /* "emitter=c isa=auto" */
 #endif

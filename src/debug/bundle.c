@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/pool.h"
 #include "events/metrics.h"
-#include "target/x64/x64.h"
+#include "target/target.h"
 #include "grad/tape.h"
 #include "ops/host.h"
 #include "ops/random.h"
@@ -140,7 +140,7 @@ void bundle_state(strbuf *out, const repro *r)
     json_key(&w, "cpu");
     json_str(&w, cpu);
     json_key(&w, "instructions");
-    json_str(&w, gen_isa_name(gen_isa_host()));
+    json_str(&w, *target_host()->level ? target_host()->level : "none");
     json_key(&w, "threads");
     json_int(&w, pool_threads());
     json_key(&w, "grad_mode");

@@ -587,7 +587,7 @@ bool emit_c(tp_comp *c, const ir_graph *g, const char *name, bool blas, strbuf *
     }
     if (!inputs(&e, g, &about))
         goto done;
-    c->portable = true;
+    c->target = &target_export;
     e.u = aot_trace(c, g, needs, false, AOT_decompose | AOT_min_cut, NULL);
     e.p = e.u ? loop_plan_new(c, e.u->fw) : NULL;
     if (!e.p)

@@ -25,14 +25,13 @@ struct backend;
 struct run_program;
 /* One compilation: what its stages share. Zeroed is valid. */
 typedef struct tp_comp {
-    tp_err *err;     /* where failures go */
-    decider decider; /* who answers decide(); nobody: yes */
-    bool verify;     /* check the graph after every pass, in release builds too */
-    op_ctx *cx;      /* for what is computed while compiling; NULL: the thread's */
-    int unroll;      /* vectors in flight in loops: 1, 2, 4; 0: as each kernel likes */
-    uint8_t loops;   /* how loops are written: 0 as usual, else a form that is measured (loop/loop.h) */
-    bool portable;   /* the program will run without Taper: no call for what can be a loop */
-    const struct run_options *opt; /* of the last stage (compile/options.h); NULL: the defaults */
+    tp_err *err;                    /* where failures go */
+    decider decider;                /* who answers decide(); nobody: yes */
+    bool verify;                    /* check the graph after every pass, in release builds too */
+    op_ctx *cx;                     /* for what is computed while compiling; NULL: the thread's */
+    const struct target *target;    /* the machine (target/target.h); NULL: this one */
+    const struct target_caps *caps; /* what loops are written for; NULL: those of the target */
+    const struct run_options *opt;  /* of the last stage (compile/options.h); NULL: the defaults */
     /* The debugger (debug/wrap.h) compiles graphs after the autograd stage by b in its own way; NULL: it does not. */
     struct run_program *(*watch)(struct tp_comp *c, const struct backend *b, const ir_graph *g,
                                  const char *what);

@@ -465,6 +465,17 @@ ir_node *ir_set_output(ir_graph *g, const tp_val *val, int n)
     return o;
 }
 
+/* ---- devices ---- */
+dev_kind ir_graph_device(const ir_graph *g)
+{
+    IR_EACH (n, g) {
+        const tp_tensor *t = ir_type(n);
+        if (t && tensor_device(t).kind != DEV_cpu)
+            return (dev_kind)tensor_device(t).kind;
+    }
+    return DEV_cpu;
+}
+
 /* ---- copying ---- */
 static tp_val remap(arena *a, map *graphs, const tp_val *v)
 {

@@ -363,7 +363,8 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         log_fusion(pl, n, g, false, "it has no elements");
         return false;
     }
-    if (g->scan && is_dear(n) && in_order(g->member[0]) && g->red >> (g->nd - 1) & 1 && !pl->c->portable) {
+    if (g->scan && is_dear(n) && in_order(g->member[0]) && g->red >> (g->nd - 1) & 1 &&
+        pl->c->caps->slow_steps) {
         log_fusion(pl, n, g, false,
                    "it would wait for the steps of that group in vectors of half a register");
         return false;
@@ -402,7 +403,7 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
             /* threads work on rows: do not give up parallel work for a saved trip through memory */
             int64_t kept = product_hint(g->nd, g->size, all & ~f->mask),
                     total = product_hint(g->nd, g->size, all);
-            if (kept < 32 && total > 65536) {
+            if (kept < pl->c->caps->share_rows && total > pl->c->caps->share_worth) {
                 why = "too few rows to share among threads";
                 goto no;
             }
@@ -419,8 +420,9 @@ static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
         why = "other loops";
         goto no;
     }
-    if (g->red && !f->red && !outer && product_hint(g->nd, g->size, all & ~g->red) < 4 &&
-        product_hint(g->nd, g->size, all) > 65536) {
+    if (g->red && !f->red && !outer &&
+        product_hint(g->nd, g->size, all & ~g->red) < pl->c->caps->share_rows_after &&
+        product_hint(g->nd, g->size, all) > pl->c->caps->share_worth) {
         why = "too few rows to share among threads";
         goto no;
     }

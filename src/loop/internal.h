@@ -3,15 +3,7 @@
 #define TAPER_LOOP_INTERNAL_H
 #include "loop/lower.h"
 
-enum {
-    MAX_VARS = 32,
-    MAX_MEMBERS = 48,
-    MAX_BUFS = 64,
-    MAX_LEAVES = 32,
-    CHUNK = 4096,
-    PUT_CHUNK = 512,
-    MAX_PARTS = 64
-};
+enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, MAX_LEAVES = 32, MAX_PARTS = 64 };
 
 typedef struct group group;
 typedef struct info { /* per node, by id */

@@ -359,13 +359,13 @@ typedef struct writing {
 static void find_strips(writing *k, const walk *seen)
 {
     const nest *t = &k->t;
-    int order = k->pl->c->loops;
+    const target_caps *caps = k->pl->c->caps;
     k->strip = 0;
     k->cross = -1;
-    if (!k->g->red && !k->product && t->nkeep > 1 && order != LOOPS_whole)
+    if (!k->g->red && !k->product && t->nkeep > 1 && caps->strip >= 0)
         k->cross = crossed(seen, t, t->keep[t->nkeep - 1], &k->strip);
-    if (order >= LOOPS_strips_16)
-        k->strip = order == LOOPS_strips_16 ? 16 : 64;
+    if (caps->strip > 0)
+        k->strip = caps->strip;
     if (k->cross >= 0 && (!k->strip || hint(t->size[t->keep[t->nkeep - 1]]) <= k->strip))
         k->cross = -1;
 }
@@ -425,7 +425,7 @@ static void divide_loops(writing *k)
     k->nouter = t->nkeep - k->vec_keep - strips;
     for (int i = 0; i < k->nouter; i++)
         outer = sym_mul(outer, t->size[t->keep[i]]);
-    k->len = k->put ? PUT_CHUNK : CHUNK;
+    k->len = k->put ? k->pl->c->caps->scatter_chunk : k->pl->c->caps->chunk;
     k->chunked = k->vec_keep && hint(t->size[t->keep[t->nkeep - 1]]) > k->len;
     if (k->product && k->vec_keep) {
         k->len = row_of_product(k->product);
@@ -578,7 +578,7 @@ bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, cha
     if (product && !*fits)
         return true;
     e->k = vir_make_in(&pl->p->mem, kernel_name(pl, g), &pl->room);
-    e->k->ways = pl->c->unroll;
+    e->k->ways = pl->c->caps->ways;
     e->out = ARENA_NEW(&pl->p->mem, loop_kernel);
     for (int i = 0; i < g->n; i++)
         e->value_pass[i] = -1;

@@ -4,6 +4,7 @@
 #ifndef TAPER_LOOP_H
 #define TAPER_LOOP_H
 #include "ir/pass.h"
+#include "target/target.h"
 #include "vir/vir.h"
 #include "sym/env.h"
 
@@ -23,13 +24,6 @@ typedef struct loop_slot {
 } loop_slot;
 
 typedef enum { STEP_kernel, STEP_extern, STEP_check } step_kind;
-typedef enum {
-    SHARE_usual,
-    SHARE_finer,
-    SHARE_coarser,
-    SHARE_alone,
-    SHARE_COUNT
-} loop_share; /* what a thread takes */
 typedef struct loop_kernel {
     vir *k; /* finished; lives in the plan's arena */
     const char *name;
@@ -41,7 +35,7 @@ typedef struct loop_kernel {
     VEC(const ir_node *) nodes; /* what it computes, for logs */
     int64_t bytes;              /* moved, by hint */
     uint8_t fault;              /* fault_kind planted in it */
-    uint8_t share;              /* loop_share */
+    uint8_t share;              /* target_share */
     const char *fault_op;
     const ir_node *fault_node;
 } loop_kernel;
@@ -66,10 +60,6 @@ typedef struct loop_step {
     int64_t
         reach; /* chain: row r of a matrix needs the first r + reach of what lies between the products; 0: all */
 } loop_step;
-
-/* What tp_comp.loops may ask of kernels: the order of loops that operands like, and whether a transposed operand is read in
- * strips of so many elements, whose lines are used up before the next ones come. None of it changes which steps there are. */
-enum { LOOPS_usual, LOOPS_operands, LOOPS_whole, LOOPS_strips_16, LOOPS_strips_64, LOOPS_COUNT };
 
 typedef struct loop_decision {
     const ir_node *n, *first; /* a node, and the first one of the group; NULL: a call */

@@ -254,9 +254,9 @@ static const char *gather_as_call(planner *pl, const ir_node *n, const loop_gath
     }
     if (!lanes)
         return NULL;
-    if (pl->c->portable)
+    if (!pl->c->caps->library)
         return NULL;
-    if (dtype_size((dtype)t->dt) < 4)
+    if ((int)dtype_size((dtype)t->dt) < pl->c->caps->gather_bytes)
         return "elements of fewer than four bytes are not gathered by one instruction";
     bool quick = lower_row(n)->quick || slices; /* the call knows a faster way than a table of places */
     return quick && !feeds_kernels(pl, n) ? "each lane has its own index, and no other work shares the loop"
@@ -284,7 +284,7 @@ static bool put_fits(planner *pl, ir_node *n)
         why = "not in its element type";
     else if (src->kind != VAL_node && !is_known_number(src))
         why = "its number is not known yet";
-    else if (!computed && !pl->c->portable)
+    else if (!computed && pl->c->caps->library)
         why = "nothing is computed on the way";
     else if (!decide(pl->c, DECIDE_lower, n))
         why = "refused";

@@ -69,18 +69,19 @@ static bool scan_fits(planner *pl, ir_node *n)
     if (n->arg[0].kind != VAL_node)
         return false;
     info *f = &pl->in[n->id];
+    const target_caps *caps = pl->c->caps;
     const tp_tensor *t = ir_type(n), *x = ir_type(n->arg[0].node);
     dtype in = (dtype)x->dt, out = (dtype)t->dt;
     int dim = t->ndim ? dim_arg(n, 1, t->ndim) : 0;
     int64_t step = t->ndim ? hint(x->stride[dim]) * (int64_t)dtype_size(in) : 0;
     bool rows = t->ndim && dim == t->ndim - 1;
-    bool far = dtype_is_float(in) && step % 4096 == 0 && t->ndim && !rows &&
+    bool far = dtype_is_float(in) && caps->page_bytes && step % caps->page_bytes == 0 && t->ndim && !rows &&
                hint(t->size[dim]) > 64; /* one set of the cache */
-    bool any = pl->c->portable, extreme = !lower_row(n)->wide;
+    bool any = !caps->library, extreme = !lower_row(n)->wide;
     const char *why = !t->ndim ? "it is one element"
                       : !any && !rows && hint(t->size[t->ndim - 1]) < (dtype_is_float(in) ? 32 : 8)
                           ? "there are too few columns"
-                      : !any && rows && hint(t->size[dim]) < 16 ? "rows are shorter than vectors"
+                      : !any && rows && hint(t->size[dim]) < caps->lanes ? "rows are shorter than vectors"
                       : !any && rows && in_order(n) &&
                               (hint(t->size[dim]) < 64 || !is_cheap(n->arg[0].node, 0))
                           ? "every step waits for the one before, and little is computed on the way"
@@ -109,7 +110,7 @@ const char *place_as_call(const tp_comp *c, const ir_node *n)
         x = x->arg[0].node;
     bool computed = x->kind == IR_call && (row_of(x)->flags & OPF_PW) && lower_of((op_id)x->op);
     bool rows = t->ndim > 1 && n->arg[1].kind == VAL_int && dim_arg(n, 1, t->ndim) == t->ndim - 1;
-    return computed || rows || c->portable
+    return computed || rows || !c->caps->library
                ? NULL
                : "nothing is computed on the way, and the call knows a faster one";
 }

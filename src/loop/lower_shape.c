@@ -156,7 +156,8 @@ static const char *repeat_folds(planner *pl, const ir_node *n, const char **what
     const tp_tensor *s = ir_type(n->arg[0].node);
     symint len = s->ndim ? s->size[s->ndim - 1] : 1;
     *what = "a value at another index";
-    if (len != 1 && n->arg[1].ints[n->arg[1].n - 1] != 1 && !sym_known(SYM_ge, len, 16) && !pl->c->portable)
+    if (len != 1 && n->arg[1].ints[n->arg[1].n - 1] != 1 && pl->c->caps->library &&
+        !sym_known(SYM_ge, len, pl->c->caps->lanes))
         return "what is repeated is shorter than a vector";
     return NULL;
 }
@@ -184,8 +185,8 @@ static const char *flip_folds(planner *pl, const ir_node *n, const char **what)
     const tp_tensor *t = ir_type(n);
     *what = "a value at another index";
     for (int i = 0; i < n->arg[1].n; i++)
-        if (dim_arg_of(n->arg[1].ints[i], t->ndim) == t->ndim - 1 && dtype_size((dtype)t->dt) != 4 &&
-            !pl->c->portable)
+        if (dim_arg_of(n->arg[1].ints[i], t->ndim) == t->ndim - 1 && pl->c->caps->reverse_bytes &&
+            (int)dtype_size((dtype)t->dt) != pl->c->caps->reverse_bytes)
             return "only elements of four bytes are turned round in a vector";
     return NULL;
 }

@@ -34,7 +34,7 @@ static void order_list(const walk *w, int *list, int n)
         for (int j = i; j > 0; j--) {
             int64_t a = 0, b = 0; /* the first access that can tell decides: results come first */
             for (size_t q = 0; q < w->seen.n && a == b; q++) {
-                const access *at = &w->seen.at[w->pl->c->loops == LOOPS_operands ? w->seen.n - 1 - q : q];
+                const access *at = &w->seen.at[w->pl->c->caps->last_operand ? w->seen.n - 1 - q : q];
                 if (at->raw || at->at.opaque)
                     continue;
                 int64_t x = llabs(hint(stride_in(&at->at, list[j - 1]))),
@@ -145,14 +145,14 @@ void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
  * they lie a multiple of a large power of two apart; 0: what is read stays in cache anyway. */
 int crossed(const walk *w, const nest *t, int along, int *strip)
 {
-    enum { FEW = 16, MANY = 64, STAYS = 1 << 15 };
+    const target_caps *caps = w->pl->c->caps;
     for (size_t i = 0; i < w->seen.n; i++) {
         const lin *a = &w->seen.at[i].at;
         int64_t stride = w->seen.at[i].raw || a->opaque ? 0 : llabs(hint(stride_in(a, along)));
-        for (int q = 0; stride >= FEW && q < t->nkeep; q++)
+        for (int q = 0; stride >= caps->strip_far && q < t->nkeep; q++)
             if (t->keep[q] != along && stride_in(a, t->keep[q]) == 1 && hint(t->size[t->keep[q]]) >= 8) {
-                bool stays = hint(t->size[t->keep[q]]) * hint(t->size[along]) < STAYS;
-                *strip = stays ? 0 : stride % 256 == 0 ? FEW : MANY;
+                bool stays = hint(t->size[t->keep[q]]) * hint(t->size[along]) < caps->strip_fits;
+                *strip = stays ? 0 : stride % 256 == 0 ? caps->strip_far : caps->strip_near;
                 return q;
             }
     }

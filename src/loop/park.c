@@ -7,8 +7,6 @@
 /* ---- values that wait for a later pass ----
  * Softmax reads its exponentials twice: for their sum and for the quotient. Instead of computing them again, the pass that
  * sums them stores them where the result will lie, and the pass that writes the result reads them back. */
-enum { PARK_BYTES = 1 << 18 }; /* of a row: more than that would leave the cache in between */
-
 typedef struct reach { /* what the expression of a member reads of its group */
     planner *pl;
     const group *g;
@@ -52,7 +50,8 @@ static ir_node *park_place(walk *w, int i, int first, int last, int64_t row)
     const group *g = w->g;
     const emit *e = w->e;
     const tp_tensor *t = ir_type(g->member[i]);
-    if ((t->dt != DT_f32 && t->dt != DT_f64) || row * (int64_t)dtype_size((dtype)t->dt) > PARK_BYTES)
+    if ((t->dt != DT_f32 && t->dt != DT_f64) ||
+        row * (int64_t)dtype_size((dtype)t->dt) > w->pl->c->caps->park_bytes)
         return NULL;                 /* narrow types would lose digits */
     for (int k = i; k < g->n; k++) { /* best in its own */
         ir_node *m = g->member[k];

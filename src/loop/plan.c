@@ -57,6 +57,10 @@ static bool check_plan(const loop_plan *p, tp_err *err)
 
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
 {
+    if (!c->target)
+        c->target = target_host();
+    if (!c->caps)
+        c->caps = &c->target->caps;
     if (TP_UNLIKELY(fault_state != 0) && !plant_lowering(c, src))
         return NULL;
     loop_plan *p = mem_zalloc(sizeof *p);

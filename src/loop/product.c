@@ -134,7 +134,7 @@ static bool write_riders(planner *pl, group *g, const int *order, size_t at, uin
 /* A product, with what runs on its rows or block by block with it. at: of the order. */
 static bool write_product(planner *pl, group *g, const int *order, size_t at, uint64_t *written)
 {
-    chain ch = find_chain(pl, g, written);
+    chain ch = pl->c->caps->attends ? find_chain(pl, g, written) : (chain){ 0 };
     if (ch.kernel && !chain_allowed(pl, &ch)) {
         log_fusion(pl, ch.last[0]->ext, g, false, "refused");
         ch.kernel = NULL;
@@ -144,6 +144,8 @@ static bool write_product(planner *pl, group *g, const int *order, size_t at, ui
     if (!write_needed(pl, g, order, at, written))
         return false;
     write_call(pl, g, true);
+    if (!pl->c->caps->epilogues)
+        return true;
     if (ch.kernel && ch.also ? !write_also(pl, &ch, written) : !write_riders(pl, g, order, at, written, &ch))
         return false;
     if (!ch.kernel)

@@ -146,8 +146,8 @@ bool rewrite_scan(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
         return true;
     const tp_tensor *x = ir_type(n->arg[0].node);
     bool rows = dim_arg(n, 1, x->ndim) == x->ndim - 1, place = n->uses->user->arg[1].i == 1;
-    const char *why = c->portable ? NULL
-                      : both      ? "both results are asked for: the call makes them at once"
+    const char *why = !c->caps->library ? NULL
+                      : both            ? "both results are asked for: the call makes them at once"
                       : place && (rows || dtype_size((dtype)x->dt) < 8)
                           ? "the call keeps places in lanes as narrow as its elements"
                       : rows && hint(x->size[x->ndim - 1]) > 4096 && !is_cheap(n->arg[0].node, 0)
@@ -166,9 +166,7 @@ bool rewrite_scan(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
 
 /* One result of many elements would keep one thread busy: it is made of parts, as many whatever the number of threads, and
  * these are then reduced. Narrow types are left alone, because parts of them would be rounded. */
-enum { PARTS_WORTH = 1 << 18, MOST_PARTS = 64, LEAST_PARTS = 8 };
-
-static int64_t parts_of(const ir_node *n)
+static int64_t parts_of(const target_caps *caps, const ir_node *n)
 {
     bool sum = lower_row(n)->kind == RED_sum;
     if (n->arg[0].kind != VAL_node)
@@ -177,17 +175,18 @@ static int64_t parts_of(const ir_node *n)
     if (!x || !y || !sym_all_const(x->size, x->ndim) || !tensor_is_contiguous(x) ||
         (y->dt != DT_f32 && y->dt != DT_f64 && y->dt != DT_i64) || (!sum && x->dt != y->dt))
         return 0;
-    int64_t all = shape_numel(x->ndim, x->size), parts = MOST_PARTS;
-    if (all < PARTS_WORTH || !sym_all_const(y->size, y->ndim) || shape_numel(y->ndim, y->size) != 1)
+    int64_t all = shape_numel(x->ndim, x->size), parts = caps->parts_most;
+    if (!caps->parts_worth || all < caps->parts_worth || !sym_all_const(y->size, y->ndim) ||
+        shape_numel(y->ndim, y->size) != 1)
         return 0;
-    while (parts >= LEAST_PARTS && all % parts)
+    while (parts >= caps->parts_least && all % parts)
         parts--;
-    return parts >= LEAST_PARTS ? parts : 0;
+    return parts >= caps->parts_least ? parts : 0;
 }
 
 bool rewrite_by_parts(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
 {
-    int64_t parts = parts_of(n);
+    int64_t parts = parts_of(c->caps, n);
     if (!parts || !decide(c, DECIDE_thread, n))
         return true;
     const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);

@@ -6,15 +6,12 @@
 #include "ir/hop.h"
 #include "ir/planted.h"
 #include "ops/provider.h"
-#include "target/cpu/attend.h"
-#include "target/cpu/check.h"
-#include "target/cpu/product.h"
 #include <stdatomic.h>
 
 enum { BLOCK_KEPT = 96 << 20 };
 
 typedef struct kstep {
-    const run_kernel *k;
+    const target_code *k;
     loop_kernel *lk;
     sym_prog *ints; /* symbolic arguments, then par and work; NULL when all are constants */
     int64_t *cints; /* their constant values otherwise */
@@ -26,6 +23,7 @@ typedef struct program {
     run_program base;
     program_nested *sub; /* by step; NULL: there are none */
     loop_plan *p;
+    const target *on;
     kstep *ks; /* by step; unused for calls */
     bool symbolic;
     int nsym; /* symbols of the environment at compile time */
@@ -130,7 +128,7 @@ static tp_tensor *result_make(call *c, int i, tp_err *err)
     if (s && __atomic_load_n(&s->refs, __ATOMIC_ACQUIRE) == 1)
         r = tensor_on(s, (dtype)t->dt, t->ndim, t->size, t->stride, 0);
     else
-        r = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
+        r = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t), err);
     storage_unref(s);
     if (r)
         storage_unref(atomic_exchange(&pr->result[i], storage_ref(r->storage)));
@@ -148,13 +146,13 @@ static tp_tensor *buffer_make(call *c, int i, tp_err *err)
                              pr->m.offset[i] / (int64_t)dtype_size((dtype)t->dt));
         if (pr->result && s->output)
             return result_make(c, i, err);
-        return tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, err);
+        return tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t), err);
     }
     symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
     for (int d = 0; d < t->ndim; d++)
         if (!concrete(c, t->size[d], &size[d], err) || !concrete(c, t->stride[d], &stride[d], err))
             return NULL;
-    return tensor_new_strided((dtype)t->dt, t->ndim, size, stride, DEVICE_CPU, err);
+    return tensor_new_strided((dtype)t->dt, t->ndim, size, stride, tensor_device(t), err);
 }
 
 static bool slot_get(call *c, int i, tp_val *out, tp_err *err);
@@ -238,7 +236,7 @@ static tp_tensor *in_layout(tp_tensor *x, const tp_tensor *type, tp_err *err)
     if (!type || x->ndim != type->ndim || !sym_all_const(type->stride, type->ndim) ||
         !memcmp(x->stride, type->stride, sizeof(symint) * x->ndim))
         return tensor_ref(x);
-    tp_tensor *t = tensor_new_strided((dtype)x->dt, x->ndim, x->size, type->stride, DEVICE_CPU, err);
+    tp_tensor *t = tensor_new_strided((dtype)x->dt, x->ndim, x->size, type->stride, tensor_device(x), err);
     if (t && !tensor_copy(t, x, err)) {
         tensor_unref(t);
         t = NULL;
@@ -388,17 +386,6 @@ static bool slot_get(call *c, int i, tp_val *out, tp_err *err)
     return true;
 }
 
-typedef struct par_run {
-    const run_kernel *k;
-    void *const *bufs;
-    const int64_t *ints;
-} par_run;
-static void par_span(void *arg, int64_t lo, int64_t hi)
-{
-    par_run *r = arg;
-    exec_run(r->k, r->bufs, r->ints, NULL, lo, hi);
-}
-
 typedef struct kargs { /* of one launch */
     void *bufs[80];
     int64_t vals[64], *ints, par, work;
@@ -460,33 +447,27 @@ static void kernel_flaky(call *c, kstep *k, const kargs *a) /* a planted fault *
         }
 }
 
+static target_args launch_args(const kstep *k, const kargs *a)
+{
+    return (target_args){ a->bufs, a->ints, NULL, a->par, a->work, k->alone ? SHARE_alone : k->lk->share };
+}
+
 static bool run_kernel_step(call *c, kstep *k, tp_err *err)
 {
     kargs a;
     if (!kernel_args(c, k, &a, err))
         return kernel_failed(k->lk, err);
-    static const int64_t piece[SHARE_COUNT] = { 16384, 2048,
-                                                131072 }; /* elements that a thread takes at least */
-    par_run r = { k->k, a.bufs, a.ints };
-    if (a.par == 1 || k->alone || k->lk->share == SHARE_alone)
-        par_span(&r, 0, a.par);
-    else if (a.par > 0)
-        pool_for(a.par, MAX(1, piece[k->lk->share] / MAX(a.work, 1)), par_span, &r);
+    target_args args = launch_args(k, &a);
+    if (!k->k->on->launch(k->k, &args, err))
+        return kernel_failed(k->lk, err);
     kernel_flaky(c, k, &a);
     return true;
 }
 
-/* The kernel behind a product or a convolution: its rows, where they were not done on the way, and planted faults. */
-static void kernel_follows(call *c, kstep *k, const kargs *a, bool done)
+/* The kernel behind a product or a convolution. */
+static target_follow follow(const kstep *k, const kargs *a)
 {
-    if (!k)
-        return;
-    par_run r = { k->k, (void **)a->bufs, a->ints };
-    if (!done && (k->alone || k->lk->share == SHARE_alone))
-        par_span(&r, 0, a->par);
-    else if (!done)
-        pool_for(a->par, 1, par_span, &r);
-    kernel_flaky(c, k, a);
+    return k ? (target_follow){ k->k, launch_args(k, a) } : (target_follow){ 0 };
 }
 
 /* A convolution, and where `k` is given the kernel that follows, on planes as they are finished. */
@@ -502,12 +483,12 @@ static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *
     for (int i = 3; i < s->node->narg; i++)
         if (!node_arg(c, &s->node->arg[i], &arg[i], err))
             return false;
-    bool with = k && k->k->fn;
-    gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
-    if (!convolution_run(y.t, x.t, w.t, bias.kind == VAL_tensor ? bias.t : NULL, &arg[3], s->form,
-                         with ? &e : NULL, err))
+    target_convolution p = { y.t,     x.t,     w.t,           bias.kind == VAL_tensor ? bias.t : NULL,
+                             &arg[3], s->form, follow(k, &ka) };
+    if (!c->pr->on->convolve(&p, err))
         return false;
-    kernel_follows(c, k, &ka, with);
+    if (k)
+        kernel_flaky(c, k, &ka);
     return true;
 }
 
@@ -523,7 +504,7 @@ static bool run_check_step(call *c, const loop_step *s, tp_err *err)
         return err_set(err, ERR_internal, "'%s' has no index", s->node->name);
     return slot_get(c, s->slot, &v, err) &&
            concrete(c, ir_type(s->node->arg[0].node)->size[s->nslot], &size, err) &&
-           check_inside(v.t, g.wrap ? -size : 0, size, &inside, &bad, err) &&
+           c->pr->on->inside(v.t, g.wrap ? -size : 0, size, &inside, &bad, err) &&
            (inside || loop_check_fail(s->node, s->nslot, bad, size, err));
 }
 
@@ -549,12 +530,12 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
         return false;
     if (k && !kernel_args(c, k, &ka, err))
         return kernel_failed(k->lk, err);
-    bool with = k && k->k->fn;
-    gemm_epilogue e = { .fn = with ? k->k->fn : NULL, .bufs = ka.bufs, .ints = with ? ka.ints : NULL };
-    if (!product_run(o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, s->form,
-                     with ? &e : NULL, err))
+    target_product p = { o.t,           row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, s->form,
+                         follow(k, &ka) };
+    if (!c->pr->on->product(&p, err))
         return false;
-    kernel_follows(c, k, &ka, with);
+    if (k)
+        kernel_flaky(c, k, &ka);
     return true;
 }
 
@@ -578,21 +559,21 @@ static int base_slot(const loop_plan *p, const ir_node *n) /* whose memory a vie
     return s;
 }
 
-static attend_result run_attend(call *c, size_t i, size_t n, tp_err *err)
+static target_result run_attend(call *c, size_t i, size_t n, tp_err *err)
 {
     const loop_plan *p = c->pr->p;
     const loop_step *s = &p->step.at[i], *end = s + n, *last = s + 2 + s->joins;
     const kstep *k = &c->pr->ks[i + 1 + s->joins];
     kargs ka = { .ints = k->cints };
-    attend a = { .nbuf = k->lk->nbuf, .reach = last->reach, .nof = 1 + s->joins };
-    if (!k->k->fn || k->lk->fault || k->lk->nbuf > (int)COUNT(ka.bufs) || end - last > ATTEND_TO)
-        return ATTEND_declined;
+    target_attend a = { .nbuf = k->lk->nbuf, .reach = last->reach, .nof = 1 + s->joins };
+    if (k->lk->fault || k->lk->nbuf > (int)COUNT(ka.bufs) || end - last > ATTEND_TO)
+        return TARGET_declined;
     bool made[COUNT(ka.bufs)] = { false }; /* by a product, or read by one: no memory of the plan */
     tp_val x;
     for (int q = 0; q < a.nof; q++) {
         tp_val y;
         if (!node_arg(c, &s[q].node->arg[0], &x, err) || !node_arg(c, &s[q].node->arg[1], &y, err))
-            return ATTEND_failed;
+            return TARGET_failed;
         a.of[q] = (attend_of){ x.t, y.t, -1 };
         for (int b = 0; b < k->lk->nbuf; b++)
             if (k->lk->buf[b] == s[q].slot)
@@ -606,29 +587,29 @@ static attend_result run_attend(call *c, size_t i, size_t n, tp_err *err)
             if (k->lk->buf[b] == slot)
                 made[at = b] = true;
         if (at < 0)
-            return ATTEND_declined;
+            return TARGET_declined;
         if (!node_arg(c, &last->node->arg[!second], &x, err) || !slot_get(c, last->slot, &o, err))
-            return ATTEND_failed;
+            return TARGET_failed;
         a.to[a.nto++] = (attend_to){ x.t, o.t, at, last->chain & CHAIN_adds, second };
     }
     for (int q = 0; q < a.nof; q++)
         if (a.of[q].buf < 0)
-            return ATTEND_declined;
+            return TARGET_declined;
     for (int b = 0; b < k->lk->nbuf; b++)
         if (!made[b]) {
             if (!slot_get(c, k->lk->buf[b], &x, err))
-                return ATTEND_failed;
+                return TARGET_failed;
             ka.bufs[b] = tensor_data(x.t);
         }
     if (k->ints) {
         ka.ints = k->lk->nint + 2 <= 64 ? ka.vals : ARENA_ARR(&c->scratch, int64_t, k->lk->nint + 2);
         if (!sym_prog_run(k->ints, c->sym, ka.ints)) {
             err_set(err, ERR_runtime, "a size overflows 64 bits");
-            return ATTEND_failed;
+            return TARGET_failed;
         }
     }
-    a.kernel = (gemm_epilogue){ .fn = k->k->fn, .bufs = ka.bufs, .ints = ka.ints };
-    return attend_run(&a, err);
+    a.kernel = (target_follow){ k->k, { .bufs = ka.bufs, .ints = ka.ints } };
+    return c->pr->on->attend(&a, err);
 }
 
 /* From here on inputs are written, so nothing may fail: memory for the rest is asked for now. */
@@ -694,10 +675,10 @@ static size_t run_step(call *c, size_t i, tp_err *err)
     bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
     size_t chain = chain_length(p, i);
     if (chain) {
-        attend_result r = run_attend(c, i, chain, err);
-        if (r == ATTEND_failed)
+        target_result r = run_attend(c, i, chain, err);
+        if (r == TARGET_failed)
             return step_failed(s, true, err);
-        if (r == ATTEND_done)
+        if (r == TARGET_done)
             return chain;
     }
     if (!run_product_step(c, s, rider ? &pr->ks[i + 1] : NULL, err))
@@ -733,7 +714,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
     if (pr->symbolic)
         bind_symbols(&c);
     if (pr->m.block && !(c.block = atomic_exchange(&pr->kept, NULL)) &&
-        !(c.block = storage_new(pr->m.block, DEVICE_CPU, err)))
+        !(c.block = storage_new(pr->m.block, (tp_device){ (int8_t)pr->on->device, -1 }, err)))
         goto done;
     for (size_t i = 0; i < p->step.n;) {
         if (TP_UNLIKELY(visit != NULL))
@@ -843,7 +824,7 @@ int program_at_written(program_at *at, size_t step, size_t nstep, program_piece 
     return n;
 }
 
-void program_use(run_program *p, size_t step, loop_kernel *lk, const run_kernel *k)
+void program_use(run_program *p, size_t step, loop_kernel *lk, const target_code *k)
 {
     kstep *s = &((program *)p)->ks[step];
     s->k = k;
@@ -882,7 +863,7 @@ static void program_free(run_program *rp)
     free(pr);
 }
 
-static void ready_kernel(kstep *k, loop_kernel *lk, const run_kernel *made, bool alone)
+static void ready_kernel(kstep *k, loop_kernel *lk, const target_code *made, bool alone)
 {
     k->lk = lk;
     k->k = made;
@@ -909,6 +890,7 @@ run_program *program_new(const program_parts *x)
     const ir_graph *g = p->g;
     pr->base = (run_program){ program_call, program_free, program_take };
     pr->p = p;
+    pr->on = x->target;
     pr->sub = x->nested;
     pr->m = x->memory;
     pr->symbolic = g->env && sym_env_n_symbols(g->env) > 0;
@@ -927,7 +909,7 @@ const loop_plan *program_plan(const run_program *p)
     return p->call == program_call ? ((const program *)p)->p : NULL;
 }
 
-const run_kernel *program_kernel(const run_program *p, size_t step)
+const target_code *program_kernel(const run_program *p, size_t step)
 {
     return ((const program *)p)->ks[step].k;
 }

@@ -15,17 +15,18 @@ typedef struct program_nested {
 void program_nested_free(program_nested *sub, size_t nstep); /* NULL is allowed */
 
 typedef struct program_parts {
-    loop_plan *plan;                 /* taken */
-    loop_memory memory;              /* taken */
-    const run_kernel *const *kernel; /* by step; only those of kernels count */
-    const bool *alone;               /* by step: one thread runs all of the kernel */
-    program_nested *nested;          /* by step, taken; NULL: no step has any */
+    loop_plan *plan;                  /* taken */
+    const target *target;             /* that its kernels and products run on */
+    loop_memory memory;               /* taken */
+    const target_code *const *kernel; /* by step; only those of kernels count */
+    const bool *alone;                /* by step: one thread runs all of the kernel */
+    program_nested *nested;           /* by step, taken; NULL: no step has any */
     bool keep_results; /* the memory of results is used again once the caller has let go of them */
 } program_parts;
 run_program *program_new(const program_parts *x);
 /* The plan of a program made by program_new and kernel i of it; NULL for other programs. */
 const loop_plan *program_plan(const run_program *p);
-const run_kernel *program_kernel(const run_program *p, size_t step);
+const target_code *program_kernel(const run_program *p, size_t step);
 
 /* --- for who measures: a program of program_new that nobody else runs yet ----------------------------------------- */
 typedef struct program_at program_at; /* in the middle of a run */
@@ -45,5 +46,5 @@ typedef struct program_piece {
 } program_piece;
 int program_at_written(program_at *at, size_t step, size_t nstep, program_piece *out, int most);
 /* Step i runs lk, which lies in the plan's memory, by code k. */
-void program_use(run_program *p, size_t step, loop_kernel *lk, const run_kernel *k);
+void program_use(run_program *p, size_t step, loop_kernel *lk, const target_code *k);
 #endif

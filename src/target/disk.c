@@ -7,7 +7,6 @@
 #include "base/pool.h"
 #include "base/vec.h"
 #include "events/events.h"
-#include "target/x64/x64.h"
 #include "taper.h"
 #include <limits.h>
 #include <dirent.h>
@@ -133,8 +132,7 @@ void disk_config(strbuf *b)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, find_build);
-    strbuf_addf(b, "taper=%s\nbuild=%s\ncpu=%s\n", TP_VERSION, *build ? build : "unknown",
-                gen_isa_name(gen_isa_host()));
+    strbuf_addf(b, "taper=%s\nbuild=%s\n", TP_VERSION, *build ? build : "unknown");
 }
 
 /* --- entries

@@ -25,7 +25,7 @@ bool disk_put(const disk_item *it, const void *p, size_t n);
 /* The same while the program goes on, before the process ends. Empties take. */
 void disk_put_later(const disk_item *it, strbuf *take);
 bool disk_on(char why[DISK_WHY]); /* is there a directory to use? Made on first use */
-/* Lines every configuration begins with: version, build, processor. */
+/* Lines every configuration begins with: version and build. Those of the target follow (target_key). */
 void disk_config(strbuf *b);
 int64_t disk_limit(void); /* bytes; the least recently used entries go beyond it */
 

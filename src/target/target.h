@@ -7,8 +7,8 @@
  *
  *   compile   kernels -> code. All kernels of a graph come in one call, so that a target may use one compiler process or
  *             many threads. Code may be finished later (ready); until then whoever wants to go on runs other code.
- *   launch    code + arguments -> queued on the device's queue, or done at once on the CPU. Buffers are addresses in the
- *             target's memory.
+ *   launch    code + arguments -> work on the device's current queue (as its copies and fills), or done at once on the CPU.
+ *             Buffers are addresses in the target's memory.
  *   product, convolve, attend   library kernels of the machine into planned memory, with a kernel of ours on their rows.
  *   save, load, key   code as bytes, and what those bytes depend on: the disk cache knows no more. */
 #ifndef TAPER_TARGET_H
@@ -19,39 +19,37 @@
 
 typedef struct target target;
 
-/* What the stages above may know of a machine. Everything that is a number or a yes of the machine is a field here; a
- * caller that measures variants copies a target and changes its caps. */
+/* What the stages above may know of a machine. Everything that is a number or a yes of the machine is a field here; who
+ * measures variants changes a copy of them (tp_comp.caps). */
 typedef struct target_caps {
     /* --- how loops are written */
-    int ways;          /* vectors in flight in a vector loop: 1, 2, 4; 0: as each kernel likes */
-    bool last_operand; /* the order of loops is the one that the last operand likes, not the first */
-    int strip; /* a transposed operand is read in strips of so many elements; 0: as the two below say; -1: never */
-    int strip_far,
-        strip_near; /* its lines a large power of two bytes apart, so that few of them stay in cache; else */
+    int ways;           /* vectors in flight in a vector loop: 1, 2, 4; 0: as each kernel likes */
+    bool last_operand;  /* loops in the order that the last operand likes, not the first */
+    int strip;          /* elements of a strip of a transposed operand; 0: the next two; -1: never */
+    int strip_far;      /* where few of its lines stay in cache, a large power of two apart */
+    int strip_near;     /* elsewhere */
     int64_t strip_fits; /* elements that stay in the first cache: no strips below */
     /* --- how work is cut into parallel iterations */
-    int chunk;           /* elements of a long vector loop that one of them takes */
-    int scatter_chunk;   /* the same where elements are written where an index points */
-    int64_t park_bytes;  /* of one row that a later pass reads again: more than that is computed again */
-    int64_t share_worth; /* elements from which on work is worth sharing */
-    int share_rows; /* rows that there must be then to fuse a reduction of rows into what computes them */
+    int chunk;            /* elements of a long vector loop that one of them takes */
+    int scatter_chunk;    /* the same where elements are written where an index points */
+    int64_t park_bytes;   /* of a row that a later pass reads: beyond, it is computed again */
+    int64_t share_worth;  /* elements from which on work is worth sharing */
+    int share_rows;       /* rows that must be left then to fuse a reduction of them */
     int share_rows_after; /* the same of what follows a reduction */
-    int64_t
-        parts_worth; /* elements from which on one result is made of parts, which are then reduced; 0: never */
+    int64_t parts_worth;  /* elements from which on one result is made of parts; 0: never */
     int parts_most, parts_least;
     /* --- what is possible, or better not done */
-    int lanes;         /* elements of four bytes in a vector */
-    int gather_bytes;  /* the smallest element that one instruction gathers */
-    int reverse_bytes; /* the size of elements that one instruction reverses; 0: any */
-    int64_t
-        page_bytes; /* columns whose elements lie a multiple of it apart share one set of the cache; 0: no matter */
-    bool
-        slow_steps; /* steps along lanes follow one another slowly: costly work is kept out of their kernels */
-    bool
-        library; /* eager kernels can be called in the middle of a program, where they are faster than loops */
-    bool epilogues; /* a kernel runs on the rows of a product as they are finished */
-    bool attends;   /* products, a kernel on their rows and products of those run block by block (attend) */
-    bool asynchronous; /* launches return before the work is done: errors show at a sync */
+    int lanes;          /* elements of four bytes in a vector */
+    int gather_bytes;   /* the smallest element that one instruction gathers */
+    int reverse_bytes;  /* the size of elements that one instruction reverses; 0: any */
+    int64_t page_bytes; /* elements a multiple of it apart share a set of the cache; 0: no matter */
+    bool slow_steps;    /* steps along lanes are slow: costly work is kept out of their kernels */
+    bool library;       /* eager kernels can be called, where they are faster than loops */
+    bool epilogues;     /* a kernel runs on the rows of a product as they are finished */
+    bool attends;       /* there is attend; needs epilogues */
+    bool asynchronous;  /* launches return before the work is done: errors show at a sync */
+    bool quick;         /* compiling costs microseconds: forms of a kernel may be measured */
+    int product_forms;  /* target_product.form may be 1 up to this */
 } target_caps;
 
 /* A compiled kernel. Made by compile or load, never freed: equal kernels share it for the life of the process. A target
@@ -66,7 +64,6 @@ typedef struct target_code {
     uint64_t hash;     /* of the key */
     const vir *k;      /* a private copy where the target keeps one; else NULL */
     char why[120]; /* why it is this code and not that of the target that was asked for; empty otherwise */
-    bool leaf;     /* x64: saves no register but rbp */
     bool cached;   /* it was there already when somebody asked (approximate) */
 } target_code;
 
@@ -148,7 +145,7 @@ struct target {
     /* Can this machine run it? False with the reason, a text that stays. */
     bool (*available)(const target *t, const char **why);
     /* out[i]: new code of k[i], or NULL where it cannot be; false with the first reason where one is NULL. Kernels are finished,
-     * and no two of them are equal. Thread-safe. */
+     * and no two of them are equal. Fills on, name, the sizes and, where each is made by itself, compile_us. Thread-safe. */
     bool (*compile)(const target *t, const vir *const *k, int n, target_code **out, tp_err *err);
     /* NULL: code is ready when compile returns. Else whether it can be launched; wait: first waits until it can. False with an
      * error where it never will. */
@@ -159,6 +156,9 @@ struct target {
     bool (*product)(const target_product *p, tp_err *err);
     bool (*convolve)(const target_convolution *p, tp_err *err);
     target_result (*attend)(const target_attend *p, tp_err *err);
+    /* Kernels read where an index points without looking: are all elements of it in [lo, hi)? *bad: the first that is not. A
+     * device may say yes now and report what it found at the next sync. */
+    bool (*inside)(const tp_tensor *index, int64_t lo, int64_t hi, bool *yes, int64_t *bad, tp_err *err);
 
     /* Code as bytes that another process of the same build and key loads; NULL: it stays in this process. */
     bool (*save)(const target_code *c, strbuf *out, tp_err *err);
@@ -180,7 +180,13 @@ static inline const target *target_host(void) { return target_of(DEV_cpu); }
 /* name: "auto" or that of a target; level: "auto" or the highest one wanted ("base": none). The interpreter where there is no
  * such target on this machine, with the reason in *why. */
 const target *target_named(dev_kind k, const char *name, const char *level, const char **why);
-/* By "name" or "name-level" as target_id writes it, for what was saved; NULL: not in this build. */
-const target *target_by_id(const char *id, size_t n);
+/* The next of the same name that is less demanding and that this machine can run, down to `level`; NULL: there is none. */
+const target *target_below(const target *t, const char *level);
+/* What names it in files: "x64-avx512", "c"; and back, NULL: not in this build. */
 void target_id(const target *t, strbuf *out);
+const target *target_by_id(const char *id, size_t n);
+void target_key(const target *t,
+                strbuf *out); /* its line and those of its key, for configurations of the disk cache */
+/* The head of new code: zeros behind it up to `size`, with what every target fills in. */
+void *target_code_new(const target *t, const char *name, size_t size);
 #endif

@@ -1,6 +1,6 @@
 /* Kernels by interpreter and by machine code agree. */
 #include "test.h"
-#include "run/kernel_cache.h"
+#include "gen.h"
 #include <math.h>
 
 static void show(const vir *k, gen_isa isa)
@@ -31,7 +31,7 @@ TEST(gen_pointwise)
     if (getenv("SHOW"))
         show(k, ISA_avx512), show(k, ISA_avx2);
     for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
-        const run_kernel *r = exec_kernel_isa(k, (gen_isa)isa, &err);
+        const target_code *r = kernel_get(target_at(isa), k, &err);
         CHECK(r != NULL);
         for (size_t s = 0; r && s < COUNT(sizes); s++) {
             float in[300], out[300], ref[300];
@@ -40,7 +40,7 @@ TEST(gen_pointwise)
             void *b1[] = { in, out }, *b2[] = { in, ref };
             int64_t ints[] = { sizes[s] };
             double flts[] = { 2.25 };
-            exec_run(r, b1, ints, flts, 0, 0);
+            cpu_run(r, b1, ints, flts, 0, 0);
             vir_interp(k, b2, ints, flts, 0, 0, &err);
             CHECK(!memcmp(out, ref, sizeof out));
         }
@@ -83,12 +83,12 @@ TEST(gen_vectors_take_turns)
     for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++)
         for (int n = 0; n < 140; n += 1 + n / 9) {
             vir *k = exp_kernel(&a, false, &err);
-            const run_kernel *r = exec_kernel_isa(k, (gen_isa)isa, &err);
+            const target_code *r = kernel_get(target_at(isa), k, &err);
             float in[140], out[140], ref[140];
             for (int j = 0; j < 140; j++)
                 in[j] = (float)j * 0.37f - 40, out[j] = ref[j] = -7;
             void *b1[] = { out, in }, *b2[] = { ref, in };
-            exec_run(r, b1, (int64_t[]){ n }, NULL, 0, 0);
+            cpu_run(r, b1, (int64_t[]){ n }, NULL, 0, 0);
             vir_interp(k, b2, (int64_t[]){ n }, NULL, 0, 0, &err);
             CHECK(!memcmp(out, ref, sizeof out));
         }
@@ -156,7 +156,7 @@ TEST(gen_rows_ahead)
     for (int place = 0; place < 2; place++) {
         vir *k = rows_kernel(&a, place, &err);
         for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
-            const run_kernel *r = exec_kernel_isa(k, (gen_isa)isa, &err);
+            const target_code *r = kernel_get(target_at(isa), k, &err);
             CHECK(r != NULL);
             for (int n = 1; r && n <= N; n += 1 + n / 5)
                 for (int same = 0; same < 4; same++) /* the same memory; NaN in some rows */
@@ -171,7 +171,7 @@ TEST(gen_rows_ahead)
                         for (int j = 0; j < ROWS; j++)
                             w[j] = 1 - 0.3f * (float)j;
                         int64_t ints[] = { n, ROWS }, hi = lo == 2 ? lo : ROWS - lo;
-                        exec_run(r, (void *[]){ in, w, same & 1 ? in : out, at, top }, ints, NULL, lo, hi);
+                        cpu_run(r, (void *[]){ in, w, same & 1 ? in : out, at, top }, ints, NULL, lo, hi);
                         vir_interp(k, (void *[]){ in2, w, same & 1 ? in2 : ref, at2, top2 }, ints, NULL, lo,
                                    hi, &err);
                         CHECK(!memcmp(in, in2, sizeof in) && !memcmp(out, ref, sizeof out) &&

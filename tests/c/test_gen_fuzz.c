@@ -1,7 +1,7 @@
 /* Random kernels: the interpreter and every emitter must give the same bits (any NaN equals any NaN).
  * TAPER_FUZZ_KERNELS=N draws N kernels (default small), TAPER_FUZZ_SEED=S starts elsewhere. */
 #include "test.h"
-#include "run/kernel_cache.h"
+#include "gen.h"
 #include "gen_fuzz.h"
 #include "target/c/c.h"
 #include <math.h>
@@ -28,13 +28,13 @@ TEST(gen_fuzz_machine_code)
             vir_interp(f.k, want, f.ints, f.flts, 0, f.ints[1], &err);
             for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
                 void **got = fuzz_clone(&f, &a);
-                const run_kernel *r = exec_kernel_isa(f.k, (gen_isa)isa, &err);
+                const target_code *r = kernel_get(target_at(isa), f.k, &err);
                 if (!r) {
                     test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)f.seed, err.msg);
                     bad++;
                     break;
                 }
-                exec_run(r, got, f.ints, f.flts, 0, f.ints[1]);
+                cpu_run(r, got, f.ints, f.flts, 0, f.ints[1]);
                 bad += !fuzz_same(&f, got, want, gen_isa_name((gen_isa)isa));
             }
         }

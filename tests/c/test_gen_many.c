@@ -1,6 +1,6 @@
 /* Kernels with very many inputs, and very long straight-line code. */
 #include "test.h"
-#include "run/kernel_cache.h"
+#include "gen.h"
 #include "target/c/c.h"
 #include "ir/graph.h"
 #include "target/x64/publish.h"
@@ -38,22 +38,22 @@ TEST(gen_thousands_of_inputs)
     bufs[N] = ref;
     CHECK(vir_interp(k, bufs, ints, NULL, 0, 0, &err));
     for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
-        const run_kernel *r = exec_kernel_isa(k, (gen_isa)isa, &err);
+        const target_code *r = kernel_get(target_at(isa), k, &err);
         CHECK(r != NULL);
         bufs[N] = out;
         if (r)
-            exec_run(r, bufs, ints, NULL, 0, 0);
+            cpu_run(r, bufs, ints, NULL, 0, 0);
         CHECK(!memcmp(out, ref, sizeof out));
     }
     arena_free(&a);
 }
 
 /* Equal kernels share code; a kernel without machine code is interpreted. */
-TEST(exec_cache_and_fallback)
+TEST(kernel_cache_and_fallback)
 {
     arena a = { 0 };
     tp_err err = { 0 };
-    const run_kernel *r[3];
+    const target_code *r[3];
     for (int c = 0; c < 3; c++) {
         vir *k = vir_make(&a, c ? "second" : "first");
         int x = vir_buffer(k, VM_f64, VIR_IN, "x"), y = vir_buffer(k, VM_f64, VIR_OUT, "y");
@@ -61,7 +61,7 @@ TEST(exec_cache_and_fallback)
         vir_store(k, y, i, vir_mul(k, vir_load(k, x, i, 0), vir_flt(k, VT_f64, 1.25)), 0);
         vir_end(k);
         CHECK(vir_finish(k, &err));
-        r[c] = exec_kernel_isa(k, c == 2 ? ISA_none : gen_isa_host(), &err);
+        r[c] = kernel_get(target_at(c == 2 ? ISA_none : gen_isa_host()), k, &err);
         CHECK(r[c] != NULL);
     }
     CHECK(r[0] == r[1]);
@@ -70,13 +70,13 @@ TEST(exec_cache_and_fallback)
     int64_t ints[] = { 5 };
     CHECK(r[2]->fn == NULL);
     arena_free(&a); /* the cache keeps what it needs */
-    exec_run(r[2], bufs, ints, NULL, 0, 0);
+    cpu_run(r[2], bufs, ints, NULL, 0, 0);
     CHECK(out[4] == 6.25);
-    CHECK(exec_get_stats().hits > 0);
+    CHECK(kernel_get_stats().hits > 0);
 }
 
 /* No executable memory: the kernel still runs, and says why it is slow. */
-TEST(exec_without_executable_memory)
+TEST(kernel_without_executable_memory)
 {
     arena a = { 0 };
     tp_err err = { 0 };
@@ -87,12 +87,12 @@ TEST(exec_without_executable_memory)
     vir_end(k);
     CHECK(vir_finish(k, &err));
     gen_publish_limit(0);
-    const run_kernel *r = exec_kernel(k, &err);
+    const target_code *r = kernel_here(k, &err);
     gen_publish_limit(-1);
     int64_t out[9];
     CHECK(r && !r->fn);
     CHECK(strstr(r->why, gen_isa_host() == ISA_none ? "AVX2" : "executable memory") != NULL);
-    exec_run(r, (void *[]){ out }, NULL, NULL, 0, 0);
+    cpu_run(r, (void *[]){ out }, NULL, NULL, 0, 0);
     CHECK_INT(out[8], 8 * 12345);
     arena_free(&a);
 }
@@ -129,10 +129,10 @@ TEST(gen_far_indices)
     vir_interp(k, (void *[]){ big, want }, ints, NULL, 0, 3, &err);
     CHECK_INT(want[4], 5 + 100 * 4 + 10000 * 7);
     for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
-        const run_kernel *f = exec_kernel_isa(k, (gen_isa)isa, &err);
+        const target_code *f = kernel_get(target_at(isa), k, &err);
         CHECK(f != NULL);
         memset(got, 0, sizeof got);
-        exec_run(f, (void *[]){ big, got }, ints, NULL, 0, 3);
+        cpu_run(f, (void *[]){ big, got }, ints, NULL, 0, 3);
         CHECK(!memcmp(got, want, sizeof got));
     }
     munmap(big, (size_t)far * 2 + 8192);
@@ -182,9 +182,9 @@ static void on_fault(int sig)
     mprotect(page, 4096, PROT_READ | PROT_WRITE); /* the load is tried again and succeeds */
 }
 
-__attribute__((noinline)) static int run_through(const run_kernel *r, void **bufs, const int64_t *ints)
+__attribute__((noinline)) static int run_through(const target_code *r, void **bufs, const int64_t *ints)
 {
-    exec_run(r, bufs, ints, NULL, 0, 0);
+    cpu_run(r, bufs, ints, NULL, 0, 0);
     return nframes; /* a use after the call: the frame stays */
 }
 
@@ -202,7 +202,7 @@ TEST(gen_backtrace_through_a_kernel)
     vir_store(k, y, i, vir_neg(k, vir_load(k, x, i, 0)), 0);
     vir_end(k);
     CHECK(vir_finish(k, &err));
-    const run_kernel *r = exec_kernel(k, &err);
+    const target_code *r = kernel_here(k, &err);
     backtrace(warm, 2); /* loads the unwinder before the handler needs it */
     page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct sigaction act = { .sa_handler = on_fault }, old;

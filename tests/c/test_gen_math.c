@@ -3,7 +3,7 @@
  * TAPER_NUMERICS_STRIDE=1 then looks at every float there is (`make numerics`). */
 #include "test.h"
 #include "base/pool.h"
-#include "run/kernel_cache.h"
+#include "gen.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -67,7 +67,7 @@ static bool outside(vir_op op, double x, bool wide)
            (op == VIR_expns && (wide ? x < -600 : x < -131 && x > -133));
 }
 
-static const run_kernel *unary(arena *a, vir_op op, vir_type t, gen_isa isa, tp_err *err)
+static const target_code *unary(arena *a, vir_op op, vir_type t, gen_isa isa, tp_err *err)
 {
     vir *k = vir_make(a, vir_op_name[op]);
     vir_mem m = t == VT_f64 ? VM_f64 : VM_f32;
@@ -75,7 +75,7 @@ static const run_kernel *unary(arena *a, vir_op op, vir_type t, gen_isa isa, tp_
     vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), vir_int_arg(k, "n"));
     vir_store(k, y, i, vir_op1(k, op, vir_load(k, x, i, 0)), 0);
     vir_end(k);
-    return vir_finish(k, err) ? exec_kernel_isa(k, isa, err) : NULL;
+    return vir_finish(k, err) ? kernel_get(target_at(isa), k, err) : NULL;
 }
 
 /* Distance in units of the last place of the f32 (f64) nearest to the reference. */
@@ -108,7 +108,7 @@ enum { CHUNK = 4096 };
 /* Every float is looked at in the exhaustive run, so all cores take part: each fetches the next chunk. */
 typedef struct scan {
     const row *r;
-    const run_kernel *f;
+    const target_code *f;
     uint32_t stride;
     _Atomic uint64_t next;
     pthread_mutex_t lock;
@@ -127,7 +127,7 @@ static void scan_chunks(void *arg, int64_t lo TP_UNUSED, int64_t hi TP_UNUSED)
             uint32_t u = (uint32_t)b;
             memcpy(&x[n], &u, 4);
         }
-        exec_run(s->f, (void *[]){ x, y }, (int64_t[]){ n }, NULL, 0, 0);
+        cpu_run(s->f, (void *[]){ x, y }, (int64_t[]){ n }, NULL, 0, 0);
         for (int i = 0; i < n; i++) {
             double want = s->r->ref((double)x[i]), e;
             if (outside(s->r->op, x[i], false))
@@ -144,7 +144,7 @@ static void scan_chunks(void *arg, int64_t lo TP_UNUSED, int64_t hi TP_UNUSED)
     pthread_mutex_unlock(&s->lock);
 }
 
-static double worst32(const row *r, const run_kernel *f, uint32_t stride, float *at)
+static double worst32(const row *r, const target_code *f, uint32_t stride, float *at)
 {
     scan s = { .r = r, .f = f, .stride = stride, .lock = PTHREAD_MUTEX_INITIALIZER };
     pool_for(pool_threads(), 1, scan_chunks, &s);
@@ -152,7 +152,7 @@ static double worst32(const row *r, const run_kernel *f, uint32_t stride, float 
     return s.worst;
 }
 
-static double worst64(const row *r, const run_kernel *f, int count, double *at)
+static double worst64(const row *r, const target_code *f, int count, double *at)
 {
     static double x[CHUNK], y[CHUNK];
     double worst = 0;
@@ -167,7 +167,7 @@ static double worst64(const row *r, const run_kernel *f, int count, double *at)
         }
         void *bufs[] = { x, y };
         int64_t ints[] = { CHUNK };
-        exec_run(f, bufs, ints, NULL, 0, 0);
+        cpu_run(f, bufs, ints, NULL, 0, 0);
         for (int i = 0; i < CHUNK; i++) {
             double e = outside(r->op, x[i], true) ? 0 : ulps64(y[i], r->refl((long double)x[i]));
             if (e > worst)
@@ -194,8 +194,8 @@ TEST(gen_math_accuracy)
         tp_err err = { 0 };
         float at = 0;
         double at64 = 0, w, w64;
-        const run_kernel *k = unary(&a, rows[i].op, VT_f32, gen_isa_host(), &err);
-        const run_kernel *k64 = unary(&a, rows[i].op, VT_f64, gen_isa_host(), &err);
+        const target_code *k = unary(&a, rows[i].op, VT_f32, gen_isa_host(), &err);
+        const target_code *k64 = unary(&a, rows[i].op, VT_f64, gen_isa_host(), &err);
         CHECK(k && k64);
         if (k && k64) {
             w = worst32(&rows[i], k, stride, &at);
@@ -243,7 +243,7 @@ TEST(gen_math_two_operands)
         vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), vir_int_arg(k, "n"));
         vir_store(k, bz, i, vir_op2(k, two[o].op, vir_load(k, bx, i, 0), vir_load(k, by, i, 0)), 0);
         vir_end(k);
-        const run_kernel *r = vir_finish(k, &err) ? exec_kernel(k, &err) : NULL;
+        const target_code *r = vir_finish(k, &err) ? kernel_here(k, &err) : NULL;
         CHECK(r != NULL);
         uint32_t s = 1;
         for (int round = 0; r && round < rounds; round++) {
@@ -258,7 +258,7 @@ TEST(gen_math_two_operands)
             }
             void *bufs[] = { x, y, z };
             int64_t ints[] = { CHUNK };
-            exec_run(r, bufs, ints, NULL, 0, 0);
+            cpu_run(r, bufs, ints, NULL, 0, 0);
             for (int j = 0; j < CHUNK; j++) {
                 double want = two[o].ref(x[j], y[j]), e = ulps32(z[j], want);
                 if (e > 2 || (want == 0 && !signbit(want) != !signbit(z[j]))) {

@@ -135,6 +135,7 @@ void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bo
     op_ctx *cx = c->cx ? c->cx : op_ctx_cur();
     const char *products = env_get(ENV_products);
     disk_config(&key);
+    target_key(options_target(&opt, ir_graph_device(g), NULL), &key);
     strbuf_add(&key, "options=");
     options_print(&key, &opt);
     if (opt.v[OPT_max_autotune]) /* what is fastest depends on them */
@@ -369,7 +370,7 @@ static bool read_forward(gcache *x, const char *p, size_t n, tp_comp *c, const i
 {
     io_in r = { p, p + n, false }, ur = { 0 };
     size_t k, nsuffix;
-    const run_kernel **made = NULL;
+    const target_code **made = NULL;
     ur.p = io_get_bytes(&r, &k);
     ur.e = ur.p + k;
     const char *suffix = io_get_bytes(&ur, &nsuffix);
@@ -476,7 +477,7 @@ static run_program *read_backward(const char *p, size_t n, tp_comp *c, const ir_
                                   tp_err *err)
 {
     io_in r = { p, p + n, false };
-    const run_kernel **made = NULL;
+    const target_code **made = NULL;
     run_program *bw = NULL;
     char *name = named(g, "_backward", 9);
     loop_plan *plan = planio_read(&r, name, g, &made, err);

@@ -1,8 +1,6 @@
 /* plan.c - plans as bytes. */
 #define _GNU_SOURCE
 #include "compile/cache/plan.h"
-#include "target/x64/gemm.h"
-#include "target/x64/mir.h"
 #include "sym/env.h"
 
 /* A field more in one of these must be written and read below. */
@@ -18,74 +16,37 @@ enum { MAX_ITEMS = 1 << 22 };
 
 /* --- code
  * -------------------------------------------------------------------------------------------------------------------- */
-/* The one address in emitted code is that of the helper, as the operand of a mov: found by its value, taken out here
- * and put in again there. */
-static bool put_code(strbuf *b, const run_kernel *k, tp_err *err)
+static bool put_code(strbuf *b, const target_code *c, tp_err *err)
 {
-    uint64_t helper[2] = { (uint64_t)(uintptr_t)x64_helper(false), (uint64_t)(uintptr_t)x64_helper(true) };
-    if (k->emitter != EMITTER_x64 || !k->fn)
-        return err_set(err, ERR_notimpl, "kernel '%s' is not machine code", k->name);
-    if (helper[0] <= UINT32_MAX || helper[1] <= UINT32_MAX)
-        return err_set(err, ERR_notimpl, "code of this program cannot move");
-    const void *code;
-    memcpy(&code, &k->fn, sizeof code);
-    char *copy = mem_alloc(k->nbytes);
-    memcpy(copy, code, k->nbytes);
-    VEC(int64_t) at = { 0 };
-    for (size_t i = 0; i + 8 <= k->ncode; i++)
-        for (int h = 0; h < 2; h++)
-            if (!memcmp(copy + i, &helper[h], 8)) {
-                vec_push(&at, (int64_t)i * 2 + h);
-                memset(copy + i, 0, 8);
-            }
-    io_put_bytes(b, k->name, strlen(k->name));
-    io_put(b, (int64_t)(k->hash >> 1));
-    io_put(b, (int64_t)k->ncode);
-    io_put(b, k->leaf);
-    io_put(b, (int64_t)at.n);
-    for (size_t i = 0; i < at.n; i++)
-        io_put(b, at.at[i]);
-    io_put_bytes(b, copy, k->nbytes);
-    vec_free(&at);
-    free(copy);
-    return true;
+    strbuf bytes = { 0 }, id = { 0 };
+    bool ok = c->on->save ? c->on->save(c, &bytes, err)
+                          : err_set(err, ERR_notimpl, "kernel '%s' is not machine code", c->name);
+    target_id(c->on, &id);
+    io_put_bytes(b, c->name, strlen(c->name));
+    io_put(b, (int64_t)(c->hash >> 1));
+    io_put_bytes(b, strbuf_str(&id), id.n);
+    io_put_bytes(b, strbuf_str(&bytes), bytes.n);
+    strbuf_free(&bytes);
+    strbuf_free(&id);
+    return ok;
 }
 
-static const run_kernel *get_code(io_in *r, tp_err *err)
+static const target_code *get_code(io_in *r, tp_err *err)
 {
-    size_t n, nname;
+    size_t n, nname, nid;
     const char *name = io_get_bytes(r, &nname);
     uint64_t hash = (uint64_t)io_get(r) << 1;
-    gen_code c = { .ncode = (size_t)io_get_in(r, 1, MAX_ITEMS * 16) };
-    c.leaf = io_get_in(r, 0, 2);
-    int64_t nreloc = io_get_in(r, 0, MAX_ITEMS);
-    int64_t *at = mem_alloc(sizeof *at * (size_t)MAX(nreloc, 1));
-    for (int64_t i = 0; i < nreloc && !r->bad; i++)
-        at[i] = io_get_in(r, 0, (int64_t)c.ncode * 2);
-    const char *p = io_get_bytes(r, &n);
-    const run_kernel *k = NULL;
-    if (r->bad || n < c.ncode) {
+    const char *id = io_get_bytes(r, &nid), *p = io_get_bytes(r, &n);
+    const target *t = r->bad ? NULL : target_by_id(id, nid);
+    const char *why;
+    if (!t || !t->available(t, &why)) {
         err_set(err, ERR_value, "a kernel does not read back");
-        goto done;
+        return NULL;
     }
-    c.n = n;
-    c.bytes = mem_alloc(n);
-    memcpy(c.bytes, p, n);
-    for (int64_t i = 0; i < nreloc; i++) {
-        uint64_t h = (uint64_t)(uintptr_t)x64_helper(at[i] & 1);
-        if ((size_t)(at[i] / 2) + 8 > c.ncode) {
-            err_set(err, ERR_value, "a kernel does not read back");
-            goto done;
-        }
-        memcpy(c.bytes + at[i] / 2, &h, 8);
-    }
-    char *s = mem_strndup(name, nname);
-    k = exec_adopt(&c, s, hash, err);
-    free(s);
-done:
-    gen_code_free(&c);
-    free(at);
-    return k;
+    char *called = mem_strndup(name, nname);
+    const target_code *c = kernel_load(t, called, hash, p, n, err);
+    free(called);
+    return c;
 }
 
 /* --- plans
@@ -156,7 +117,7 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         if (s->kind != STEP_kernel)
             continue;
         put_kernel(b, s->kernel, &order);
-        const run_kernel *k = program_kernel(rp, i); /* equal kernels are written once */
+        const target_code *k = program_kernel(rp, i); /* equal kernels are written once */
         intptr_t had = (intptr_t)map_geti(&code, (uintptr_t)k);
         io_put(b, had);
         if (!had) {
@@ -298,11 +259,11 @@ static bool chains_fit(const loop_plan *p)
     return ok;
 }
 
-loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const run_kernel ***made,
+loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const target_code ***made,
                        tp_err *err)
 {
     loop_plan *p = mem_zalloc(sizeof *p);
-    VEC(const run_kernel *) code = { 0 };
+    VEC(const target_code *) code = { 0 };
     bool ok = false;
     reading x = { .r = r, .p = p };
     *made = NULL;
@@ -327,7 +288,7 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
         s.joins = io_get_in(r, 0, 2);
         s.chain = (uint8_t)io_get_in(r, 0, CHAIN_COUNT);
         s.plain = io_get_in(r, 0, 2);
-        s.form = (uint8_t)io_get_in(r, 0, GEMM_WIDEST + 1);
+        s.form = (uint8_t)io_get_in(r, 0, target_host()->caps.product_forms + 1);
         s.node = get_node(&x, true);
         s.slot = (int)io_get_in(r, 0, MAX(x.nslot, 1));
         s.nslot = (int)io_get_in(r, 0, MAX_ITEMS);
@@ -335,7 +296,7 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const r
         if (s.kind == STEP_kernel) {
             s.kernel = get_kernel(&x);
             int64_t had = io_get_in(r, 0, (int64_t)code.n + 1);
-            const run_kernel *k = had ? code.at[had - 1] : r->bad ? NULL : get_code(r, err);
+            const target_code *k = had ? code.at[had - 1] : r->bad ? NULL : get_code(r, err);
             if (!had && k)
                 vec_push(&code, k);
             (*made)[i] = k;

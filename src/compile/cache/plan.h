@@ -26,6 +26,6 @@ ir_graph *io_get_graph(io_in *r, const char *name, const ir_graph *from, tp_err 
 /* False with the reason: something in it cannot leave the process. */
 bool planio_write(strbuf *b, const run_program *p, const ir_graph *from, tp_err *err);
 /* NULL with err. *made: by step, to be freed. */
-loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const run_kernel ***made,
+loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const target_code ***made,
                        tp_err *err);
 #endif

@@ -8,10 +8,8 @@
 #include "base/map.h"
 #include "base/pool.h"
 #include "events/events.h"
-#include "target/x64/gemm.h"
 #include "ops/conv.h"
 #include "ops/random.h"
-#include "target/c/build.h"
 #include "target/disk.h"
 #include "run/kernel_cache.h"
 #include "run/program.h"
@@ -50,6 +48,7 @@ static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
 static void full_key(const tune *t, const strbuf *key, strbuf *out)
 {
     disk_config(out);
+    target_key(options_target(t->opt, t->c->target->device, NULL), out);
     strbuf_addf(out, "threads=%d\noptions=", pool_threads());
     options_print(out, t->opt);
     strbuf_addc(out, '\n');
@@ -114,21 +113,18 @@ void tune_remember(const tune *t, const strbuf *key, const char *what, const cha
 /* How the code of a kernel is made. */
 static const struct {
     const char *name;
-    int unroll, isa; /* 0: as usual */
-    bool c;
+    int unroll;        /* 0: as usual */
+    const char *level; /* of the same target, a lower one; NULL: as usual */
+    bool c;            /* through the C compiler */
 } codes[] = {
-    { "usual", 0, 0, false },
-    { "unroll 1", 1, 0, false },
-    { "unroll 2", 2, 0, false },
-    { "unroll 4", 4, 0, false },
-    { "avx2", 0, ISA_avx2, false },
-    { "avx2 unroll 1", 1, ISA_avx2, false },
-    { "avx2 unroll 4", 4, ISA_avx2, false },
-    { "c", 0, 0, true },
+    { "usual", 0, NULL, false },           { "unroll 1", 1, NULL, false },
+    { "unroll 2", 2, NULL, false },        { "unroll 4", 4, NULL, false },
+    { "avx2", 0, "avx2", false },          { "avx2 unroll 1", 1, "avx2", false },
+    { "avx2 unroll 4", 4, "avx2", false }, { "c", 0, NULL, true },
 };
 static const char *const shares[SHARE_COUNT] = { "usual", "finer shares", "coarser shares", "one thread" };
 static const char *const parts[] = { "usual", "kernel apart" };
-enum { FORM_library = GEMM_WIDEST + 1, FORM_COUNT };
+enum { FORM_library = 9, FORM_COUNT };
 static const char *const tiles[FORM_COUNT] = {
     "usual",
     "tile of 1 vector",
@@ -143,8 +139,16 @@ static const char *const tiles[FORM_COUNT] = {
 };
 static const char *const windows[] = { "usual", "channels as lanes", "places as lanes" };
 
-static const char *const loops[LOOPS_COUNT] = { "usual", "loops by operands", "whole rows", "strips of 16",
-                                                "strips of 64" };
+/* How loops are written, as changes of the target's caps. None of it changes which steps there are. */
+static const struct {
+    const char *name;
+    bool last_operand;
+    int strip;
+} loops[LOOPS_COUNT] = { { "usual", false, 0 },
+                         { "loops by operands", true, 0 },
+                         { "whole rows", false, -1 },
+                         { "strips of 16", false, 16 },
+                         { "strips of 64", false, 64 } };
 
 typedef enum { AX_apart, AX_form, AX_loops, AX_code, AX_share, AX_COUNT } axis;
 static const char *const axes[AX_COUNT] = { "apart", "form", "loops", "code", "share" };
@@ -160,11 +164,11 @@ typedef struct site { /* one step that may have several forms */
     size_t kstep;
     struct { /* by its loops */
         loop_kernel *k;
-        const run_kernel *usual;
+        const target_code *usual;
         int ways; /* the usual ones */
         bool asked;
     } by[LOOPS_COUNT];
-    const run_kernel *usual;
+    const target_code *usual;
     int ways;
     int now[AX_COUNT];
     char name[120];
@@ -178,7 +182,7 @@ static const char *form_name(const site *x, axis a, int v)
     switch (a) {
     case AX_apart: return parts[v];
     case AX_form: return is_conv(x) && v <= CONV_places ? windows[v] : tiles[v];
-    case AX_loops: return loops[v];
+    case AX_loops: return loops[v].name;
     case AX_code: return codes[v].name;
     default: return shares[v];
     }
@@ -196,7 +200,7 @@ static bool is_offered(const site *x, axis a, int v)
 {
     const run_options *o = x->t->opt;
     const loop_kernel *k = x->k;
-    gen_isa isa = x->usual && x->usual->emitter == EMITTER_x64 ? gen_isa_host() : ISA_none;
+    bool quick = x->usual && x->usual->on->caps.quick;
     if (!v)
         return true;
     switch (a) {
@@ -206,16 +210,19 @@ static bool is_offered(const site *x, axis a, int v)
             return false;
         if (v == FORM_library)
             return true;
-        return !x->s->product ? false : is_conv(x) ? v <= CONV_places : v <= GEMM_WIDEST;
+        return !x->s->product ? false
+               : is_conv(x)   ? v <= CONV_places
+                              : v <= x->t->c->target->caps.product_forms;
     case AX_loops: return x->s->kind == STEP_kernel && !k->fault && !k->nint && (k->par > 1 || k->work > 1);
     case AX_code:
         if (!k || k->fault)
             return false;
         if (codes[v].c)
-            return o->v[OPT_emitter] == EMITTER_auto && x->usual->emitter == EMITTER_x64;
-        if (codes[v].isa)
-            return o->v[OPT_isa] == 0 && isa > ISA_avx2 && (o->v[OPT_unroll] == 0 || !codes[v].unroll);
-        return o->v[OPT_unroll] == 0 && codes[v].unroll != x->ways && x->usual->emitter == EMITTER_x64;
+            return o->v[OPT_emitter] == 0 && quick;
+        if (codes[v].level)
+            return o->v[OPT_isa] == 0 && quick && target_below(x->usual->on, codes[v].level) &&
+                   (o->v[OPT_unroll] == 0 || !codes[v].unroll);
+        return o->v[OPT_unroll] == 0 && codes[v].unroll != x->ways && quick;
     default:
         /* a kernel on rows runs where its rows are made */
         return x->s->kind == STEP_kernel && k->par > 1 && pool_threads() > 1 &&
@@ -224,22 +231,17 @@ static bool is_offered(const site *x, axis a, int v)
     }
 }
 
-static const run_kernel *code_of(const site *x, int v, tp_err *err)
+static const target_code *code_of(const site *x, int v, tp_err *err)
 {
     vir k = *x->k->k;
     if (!v)
         return x->usual;
     if (codes[v].unroll)
         k.ways = codes[v].unroll;
-    if (!codes[v].c)
-        return exec_kernel_isa(&k, codes[v].isa ? (gen_isa)codes[v].isa : gen_isa_host(), err);
-    run_options o = *x->t->opt;
-    const vir *one = &k;
-    const run_kernel *r = NULL;
-    o.v[OPT_emitter] = EMITTER_c;
-    if (!exec_build_c(&one, 1, err) || !exec_kernels(&one, 1, &o, &r, err))
-        return NULL;
-    return r;
+    const target *on = codes[v].c       ? &target_c
+                       : codes[v].level ? target_below(x->usual->on, codes[v].level)
+                                        : x->usual->on;
+    return kernel_get(on, &k, err);
 }
 
 /* The plan with other loops. NULL: there is none, or its steps are not the same after all. */
@@ -252,8 +254,10 @@ static loop_plan *alt_plan(const site *x, int v)
     tp_comp mine = *t->c;
     mine.err = &err;
     mine.opt = t->opt;
-    mine.unroll = t->opt->v[OPT_unroll] ? 1 << (t->opt->v[OPT_unroll] - 1) : 0;
-    mine.loops = (uint8_t)v;
+    target_caps caps = options_caps(t->opt, mine.target);
+    caps.last_operand = loops[v].last_operand;
+    caps.strip = loops[v].strip;
+    mine.caps = &caps;
     t->asked[v] = true;
     loop_plan *p = loop_plan_new(&mine, t->g);
     bool same = p && p->step.n == x->plan->step.n && p->slot.n == x->plan->slot.n;
@@ -300,8 +304,8 @@ static bool with_loops(site *x, int v)
         return false;
     tp_err err = { 0 };
     const vir *one = from->k;
-    const run_kernel *r = NULL;
-    if (!exec_kernels(&one, 1, x->t->opt, &r, &err))
+    const target_code *r = NULL;
+    if (!kernels_get(options_target(x->t->opt, x->t->c->target->device, NULL), NULL, &one, 1, &r, &err))
         return false;
     loop_kernel *k = arena_dup(&x->plan->mem, base, sizeof *base);
     k->k = vir_copy_to(&x->plan->mem, from->k);
@@ -332,7 +336,7 @@ static bool apply(site *x, axis a, int v, tp_err *err)
         x->ways = x->k->k->ways = x->by[v].ways;
         program_use(x->p, x->kstep, x->k, x->usual);
     } else if (a == AX_code && x->k) {
-        const run_kernel *r = code_of(x, v, err);
+        const target_code *r = code_of(x, v, err);
         if (!r)
             return false;
         program_use(x->p, x->kstep, x->k, r);
@@ -713,8 +717,8 @@ static void measure_site(site *x, const strbuf *key)
         tune_say(x->t, "chosen: %s: %s", x->name, strbuf_str(&spelled));
         if (codes[x->now[AX_code]].c) { /* on disk by itself, as others will ask for it */
             const vir *k = x->k->k;
-            vir_fn fn;
-            cbuild_kernels(&k, 1, &fn, &err);
+            target_code *made;
+            target_c.compile(&target_c, &k, 1, &made, &err);
         }
         trace_choice(x, strbuf_str(&spelled));
         use_choice(x);
@@ -787,6 +791,14 @@ static void visit(void *data, program_at *at, size_t i)
     strbuf_free(&spelled);
 }
 
+static bool build_for(const target *t, const vir *const *k, int n, tp_err *err)
+{
+    const target_code **made = mem_zalloc(sizeof *made * (size_t)n);
+    bool ok = kernels_all(t, k, n, made, err);
+    free(made);
+    return ok;
+}
+
 /* All kernels that will be searched at once: the compiler is started for none of them alone. */
 static void build_as_c(tune *t, run_program *p, const int64_t *ns, int64_t least)
 {
@@ -798,11 +810,11 @@ static void build_as_c(tune *t, run_program *p, const int64_t *ns, int64_t least
         if (plan->step.at[i].kind == STEP_kernel && plan->step.at[i].kernel->k &&
             ns[i - plan->step.at[i].rides] >= least)
             k[n++] = plan->step.at[i].kernel->k;
-    bool open = t->opt->v[OPT_emitter] == EMITTER_auto && gen_isa_host() != ISA_none;
+    bool open = t->opt->v[OPT_emitter] == 0 && t->c->target->caps.quick;
     if (n && open && t->until && t->until - clock_ns() < 1000000000)
         tune_say(t, "dropped: c: there is no time for a compiler");
     else if (n && open)
-        t->with_c = exec_build_c(k, n, &err);
+        t->with_c = build_for(&target_c, k, n, &err);
     if (err_is_set(&err))
         tune_say(t, "dropped: c: %s", err.msg);
     free(k);

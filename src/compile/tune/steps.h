@@ -4,16 +4,18 @@
 #include "compile/backend.h"
 #include "compile/options.h"
 
+enum { LOOPS_COUNT = 5 }; /* ways to write the loops of a kernel */
+
 /* One search: what it may do, for how long, and what came of it. */
 typedef struct tune {
     tp_comp *c;
     const ir_graph *g;
-    const run_options *opt;   /* what is left open there may be searched */
-    int64_t until;            /* clock_ns at which it ends */
-    bool with_c;              /* kernels are there as C, too */
-    bool search;              /* else only what is remembered is used */
-    struct loop_plan *alt[8]; /* the same steps with other loops; owned */
-    bool asked[8];            /* alt[i] was tried */
+    const run_options *opt;             /* what is left open there may be searched */
+    int64_t until;                      /* clock_ns at which it ends */
+    bool with_c;                        /* kernels are there as C, too */
+    bool search;                        /* else only what is remembered is used */
+    struct loop_plan *alt[LOOPS_COUNT]; /* the same steps with other loops; owned */
+    bool asked[LOOPS_COUNT];            /* alt[i] was tried */
     int measured, remembered, chosen, left;
 } tune;
 

@@ -14,7 +14,9 @@ static run_program *compile(tune_fn *once, tp_comp *c, const ir_graph *g, const 
 {
     tp_comp mine = *c;
     mine.opt = o;
-    mine.unroll = o->v[OPT_unroll] ? 1 << (o->v[OPT_unroll] - 1) : 0;
+    mine.target = options_target(o, (dev_kind)c->target->device, NULL);
+    target_caps caps = options_caps(o, mine.target);
+    mine.caps = &caps;
     return once(&mine, g);
 }
 

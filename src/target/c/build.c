@@ -4,6 +4,7 @@
 #include "events/events.h"
 #include "target/c/c.h"
 #include "target/disk.h"
+#include "target/target.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -39,6 +40,15 @@ static void processor(strbuf *b)
     strbuf_addf(b, "processor=%.16s\n", hex);
 }
 
+void cbuild_key(strbuf *out)
+{
+    processor(out);
+    strbuf_add(out, "compiler=");
+    for (const char *s = gen_cc_name(); *s; s++)
+        strbuf_addc(out, (unsigned char)*s < 32 ? ' ' : *s);
+    strbuf_addc(out, '\n');
+}
+
 /* The text as a loaded library, from the disk cache or by the compiler. */
 static bool library(const char *text, int n, const char *first, gen_lib *lib, tp_err *err)
 {
@@ -47,11 +57,7 @@ static bool library(const char *text, int n, const char *first, gen_lib *lib, tp
     bool ok = false;
     digest_of(DIGEST_sha256, text, strlen(text), hex);
     disk_config(&config);
-    processor(&config);
-    strbuf_add(&config, "compiler=");
-    for (const char *s = gen_cc_name(); *s; s++)
-        strbuf_addc(&config, (unsigned char)*s < 32 ? ' ' : *s);
-    strbuf_addc(&config, '\n');
+    target_key(&target_c, &config);
     snprintf(what, sizeof what, "%.100s%s", first, n > 1 ? " and others" : "");
     disk_item it = { "library", hex, strbuf_str(&config), what };
     if (disk_get(&it, &so, why)) {

@@ -5,4 +5,6 @@
 
 /* fn[i] runs k[i] for the life of the process. Equal kernels must be given once. */
 bool cbuild_kernels(const vir *const *k, int n, vir_fn *fn, tp_err *err);
+/* What a library depends on beside its text: "processor=...\ncompiler=...\n". */
+void cbuild_key(strbuf *out);
 #endif

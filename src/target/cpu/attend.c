@@ -1,5 +1,5 @@
-/* attend.c - see attend.h. */
-#include "target/cpu/attend.h"
+/* attend.c - attention block of rows by block of rows: each thread keeps some rows of what is between the products in its cache. */
+#include "target/cpu/cpu.h"
 #include "base/pool.h"
 #include "target/x64/provide.h"
 #include "base/bytes.h"
@@ -20,7 +20,7 @@ static _Thread_local bytes_kept kept[AT_COUNT];
 static char *scratch(int which, size_t n) { return bytes_keep(&kept[which], (int64_t)n); }
 
 typedef struct job {
-    const attend *a;
+    const target_attend *a;
     dtype dt;
     const gemm_plan *of[ATTEND_OF], *to[ATTEND_TO]; /* of a block of rows */
     int made[ATTEND_TO];                            /* which of the matrices that the kernel writes */
@@ -34,7 +34,7 @@ typedef struct job {
 static mat mat_of(const tp_tensor *t, int64_t batch, int64_t row)
 {
     int64_t es = (int64_t)dtype_size((dtype)t->dt);
-    return (mat){ (char *)tensor_data(t) + (batch * t->stride[0] + row * t->stride[1]) * es, t->stride[1],
+    return (mat){ (char *)tensor_host(t) + (batch * t->stride[0] + row * t->stride[1]) * es, t->stride[1],
                   t->stride[2] };
 }
 /* The same of an operand or a result of `to`, transposed where that makes the matrix of the kernel the first factor. */
@@ -85,12 +85,10 @@ static mat sum_of(const job *j, int i, int64_t batch, int64_t part)
 static bool block_run(const job *j, int64_t batch, int64_t part, int64_t first, void **bufs,
                       char *const *pack, char *const *rows_of, char *const *made)
 {
-    const attend *a = j->a;
+    const target_attend *a = j->a;
     int64_t rows = MIN(j->rows, j->m - first), at = batch * j->m + first, row = j->n * j->es;
     int64_t need = a->reach ? MIN(j->n, first + rows - 1 + a->reach) : j->n;
-    gemm_epilogue e = a->kernel;
-    e.bufs = bufs;
-    e.first = at;
+    gemm_epilogue e = { a->kernel.code->fn, bufs, a->kernel.args.ints, a->kernel.args.flts, at };
     /* the kernel counts rows from the beginning of the whole matrix, which is not there */
     for (int i = 0; i < a->nof; i++)
         bufs[a->of[i].buf] = (void *)((uintptr_t)rows_of[i] - (uintptr_t)(at * row));
@@ -127,7 +125,7 @@ static void clear_sum(const job *j, mat sum, int64_t e)
 
 static bool part_run(const job *j, int64_t batch, int64_t part)
 {
-    const attend *a = j->a;
+    const target_attend *a = j->a;
     int64_t lo = j->blocks * part / j->parts, hi = j->blocks * (part + 1) / j->parts;
     size_t rows = (size_t)(j->rows * j->n * j->es);
     char *pack[ATTEND_OF + ATTEND_TO] = { 0 }, *rows_of[ATTEND_OF], *made[ATTEND_BETWEEN];
@@ -156,7 +154,7 @@ static bool part_run(const job *j, int64_t batch, int64_t part)
         if (gemm_packs(j->to[i]))
             gemm_pack_all(j->to[i], mat_beside(&a->to[i], a->to[i].x, batch, 0).p, pack[a->nof + i]);
     }
-    memcpy(bufs, a->kernel.bufs, sizeof *bufs * (size_t)a->nbuf);
+    memcpy(bufs, a->kernel.args.bufs, sizeof *bufs * (size_t)a->nbuf);
     for (int64_t b = lo; b < hi; b++)
         if (!block_run(j, batch, part, b * j->rows, bufs, pack, rows_of, made))
             return false;
@@ -201,7 +199,7 @@ static void add_shares(void *arg, int64_t lo, int64_t hi)
         }
 }
 
-static bool fits(const attend *a, dtype dt, int64_t batch, int64_t m, int64_t n)
+static bool fits(const target_attend *a, dtype dt, int64_t batch, int64_t m, int64_t n)
 {
     bool ok = true;
     for (int i = 0; i < a->nof; i++) {
@@ -223,7 +221,7 @@ static bool fits(const attend *a, dtype dt, int64_t batch, int64_t m, int64_t n)
 /* Plans for blocks, and which matrices the kernel writes. False: there is a product that has none. */
 static bool plan_blocks(job *j)
 {
-    const attend *a = j->a;
+    const target_attend *a = j->a;
     for (int i = 0; i < a->nof; i++)
         if (!(j->of[i] = gen_product_plan(j->dt, j->rows, j->n, a->of[i].a->size[2], mat_of(a->of[i].a, 0, 0),
                                           mat_of(a->of[i].b, 0, 0), false, packed_rows(NULL, j->n))))
@@ -250,8 +248,10 @@ static bool plan_blocks(job *j)
     return true;
 }
 
-attend_result attend_run(const attend *a, tp_err *err)
+target_result cpu_attend(const target_attend *a, tp_err *err)
 {
+    if (!a->kernel.code->fn)
+        return TARGET_declined;
     const tp_tensor *q = a->of[0].a;
     int64_t batch = q->size[0], threads = pool_threads();
     job j = { .a = a, .dt = (dtype)q->dt, .m = q->size[1], .n = a->of[0].b->size[2] };
@@ -264,10 +264,10 @@ attend_result attend_run(const attend *a, tp_err *err)
     }
     if (!fits(a, j.dt, batch, j.m, j.n)) {
         err_set(err, ERR_internal, "the operands of a product changed their sizes");
-        return ATTEND_failed;
+        return TARGET_failed;
     }
     if (!any || j.m < LEAST_ROWS || j.n < 16 || a->nbuf > MAX_BUFS)
-        return ATTEND_declined;
+        return TARGET_declined;
     j.es = (int64_t)dtype_size(j.dt);
     j.rows = MIN(j.m, MAX((int64_t)USUAL_ROWS, BLOCK_BYTES / (j.n * j.es)));
     if (a->reach) /* the smaller the blocks, the more is left out */
@@ -278,7 +278,7 @@ attend_result attend_run(const attend *a, tp_err *err)
     int64_t shares = adds ? SHARES : 2 * threads, want = batch >= shares ? 1 : (shares + batch - 1) / batch;
     j.parts = adds || threads > 1 ? MIN(adds ? (j.blocks + 3) / 4 : j.blocks, want) : 1;
     if (!plan_blocks(&j))
-        return ATTEND_declined;
+        return TARGET_declined;
     bool ok = true, shared = false;
     for (int i = 0; i < a->nto && ok; i++)
         if (a->to[i].adds && (j.parts > 1 || mat_beside(&a->to[i], a->to[i].o, 0, 0).cs != 1)) {
@@ -295,7 +295,7 @@ attend_result attend_run(const attend *a, tp_err *err)
         if (j.sums[i])
             bytes_free(j.sums[i], sum_bytes(&j, i, batch));
     if (ok)
-        return ATTEND_done;
+        return TARGET_done;
     err_set(err, ERR_oom, "out of memory in attention");
-    return ATTEND_failed;
+    return TARGET_failed;
 }

@@ -1,4 +1,5 @@
-#include "target/cpu/check.h"
+/* check.c - are indices inside? */
+#include "target/cpu/cpu.h"
 #include "ops/move.h"
 #include "base/pool.h"
 #include <stdatomic.h>
@@ -37,7 +38,7 @@ static tp_tensor *in_a_row(const tp_tensor *x, tp_err *err)
     return row;
 }
 
-bool check_inside(const tp_tensor *index, int64_t lo, int64_t hi, bool *inside, int64_t *bad, tp_err *err)
+bool cpu_inside(const tp_tensor *index, int64_t lo, int64_t hi, bool *yes, int64_t *bad, tp_err *err)
 {
     tp_tensor *t = in_a_row(index, err);
     if (!t)
@@ -47,7 +48,7 @@ bool check_inside(const tp_tensor *index, int64_t lo, int64_t hi, bool *inside, 
         check_span(&r, 0, t->numel);
     else
         pool_for(t->numel, 65536, check_span, &r);
-    *inside = !r.bad;
+    *yes = !r.bad;
     for (int64_t i = 0; r.bad && i < t->numel; i++) {
         *bad = elem_get_i((dtype)t->dt, tensor_elem(t, i));
         if (*bad < lo || *bad >= hi)

@@ -5,7 +5,6 @@
 #include "ops/conv.h"
 #include "ops/gemm.h"
 
-void gen_provide(void);
 /* c = a b (+ c, where add; + bias, a row for all rows), batch times, then e on its rows; nv as gemm_desc has it. False: declined, nothing was written. */
 bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c, int64_t batch,
                  int64_t sa, int64_t sb, int64_t sc, const void *bias, int nv, const gemm_epilogue *e);
