@@ -86,10 +86,12 @@ run_options options_default(void)
 
 const target *options_target(const run_options *o, dev_kind device, const char **why)
 {
-    char name[16], level[16];
+    char name[16] = "auto", level[16] = "auto";
     const char *reason;
-    option_word(OPT_emitter, o->v[OPT_emitter], name, sizeof name);
-    option_word(OPT_isa, o->v[OPT_isa], level, sizeof level);
+    if (device == DEV_cpu) { /* both speak of the targets of the CPU */
+        option_word(OPT_emitter, o->v[OPT_emitter], name, sizeof name);
+        option_word(OPT_isa, o->v[OPT_isa], level, sizeof level);
+    }
     const target *t = target_named(device, name, level, &reason);
     if (why)
         *why = !strcmp(name, t->name) && t == &target_interp   ? "the options ask for it"

@@ -452,7 +452,7 @@ static op_eager_fn *_Atomic device_kernels[DEV_COUNT];
 void ops_on_device(dev_kind k, op_eager_fn *fn) { device_kernels[k] = fn; }
 
 /* Bytes of an argument or a result are on a device: its kernels, which take every row, or none. */
-static bool run_on_device(op_call *c)
+static __attribute__((noinline)) bool run_on_device(op_call *c)
 {
     tp_device d = c->nout && c->out[0].kind == OUT_new ? c->out[0].dev : DEVICE_CPU;
     for (int i = 0; i < c->row->schema.nparam && device_ops_of(d)->host; i++) {

@@ -24,7 +24,8 @@ typedef struct program {
     program_nested *sub; /* by step; NULL: there are none */
     loop_plan *p;
     const target *on;
-    kstep *ks; /* by step; unused for calls */
+    tp_device device; /* of its memory */
+    kstep *ks;        /* by step; unused for calls */
     bool symbolic;
     int nsym; /* symbols of the environment at compile time */
     loop_memory m;
@@ -447,9 +448,11 @@ static void kernel_flaky(call *c, kstep *k, const kargs *a) /* a planted fault *
         }
 }
 
-static target_args launch_args(const kstep *k, const kargs *a)
+static target_args launch_args(const call *c, const kstep *k, const kargs *a)
 {
-    return (target_args){ a->bufs, a->ints, NULL, a->par, a->work, k->alone ? SHARE_alone : k->lk->share };
+    return (target_args){
+        a->bufs, a->ints, NULL, a->par, a->work, k->alone ? SHARE_alone : k->lk->share, c->pr->device.index
+    };
 }
 
 static bool run_kernel_step(call *c, kstep *k, tp_err *err)
@@ -457,7 +460,7 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
     kargs a;
     if (!kernel_args(c, k, &a, err))
         return kernel_failed(k->lk, err);
-    target_args args = launch_args(k, &a);
+    target_args args = launch_args(c, k, &a);
     if (!k->k->on->launch(k->k, &args, err))
         return kernel_failed(k->lk, err);
     kernel_flaky(c, k, &a);
@@ -465,9 +468,9 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
 }
 
 /* The kernel behind a product or a convolution. */
-static target_follow follow(const kstep *k, const kargs *a)
+static target_follow follow(const call *c, const kstep *k, const kargs *a)
 {
-    return k ? (target_follow){ k->k, launch_args(k, a) } : (target_follow){ 0 };
+    return k ? (target_follow){ k->k, launch_args(c, k, a) } : (target_follow){ 0 };
 }
 
 /* A convolution, and where `k` is given the kernel that follows, on planes as they are finished. */
@@ -483,8 +486,9 @@ static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *
     for (int i = 3; i < s->node->narg; i++)
         if (!node_arg(c, &s->node->arg[i], &arg[i], err))
             return false;
-    target_convolution p = { y.t,     x.t,     w.t,           bias.kind == VAL_tensor ? bias.t : NULL,
-                             &arg[3], s->form, follow(k, &ka) };
+    target_convolution p = {
+        y.t, x.t, w.t, bias.kind == VAL_tensor ? bias.t : NULL, &arg[3], s->form, follow(c, k, &ka)
+    };
     if (!c->pr->on->convolve(&p, err))
         return false;
     if (k)
@@ -530,8 +534,9 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
         return false;
     if (k && !kernel_args(c, k, &ka, err))
         return kernel_failed(k->lk, err);
-    target_product p = { o.t,           row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, s->form,
-                         follow(k, &ka) };
+    target_product p = {
+        o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, s->form, follow(c, k, &ka)
+    };
     if (!c->pr->on->product(&p, err))
         return false;
     if (k)
@@ -608,7 +613,7 @@ static target_result run_attend(call *c, size_t i, size_t n, tp_err *err)
             return TARGET_failed;
         }
     }
-    a.kernel = (target_follow){ k->k, { .bufs = ka.bufs, .ints = ka.ints } };
+    a.kernel = (target_follow){ k->k, { .bufs = ka.bufs, .ints = ka.ints, .index = c->pr->device.index } };
     return c->pr->on->attend(&a, err);
 }
 
@@ -714,7 +719,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
     if (pr->symbolic)
         bind_symbols(&c);
     if (pr->m.block && !(c.block = atomic_exchange(&pr->kept, NULL)) &&
-        !(c.block = storage_new(pr->m.block, (tp_device){ (int8_t)pr->on->device, -1 }, err)))
+        !(c.block = storage_new(pr->m.block, pr->device, err)))
         goto done;
     for (size_t i = 0; i < p->step.n;) {
         if (TP_UNLIKELY(visit != NULL))
@@ -883,6 +888,17 @@ static void ready_kernel(kstep *k, loop_kernel *lk, const target_code *made, boo
     }
 }
 
+/* A program has one device, which its values name. */
+static tp_device device_of(const loop_plan *p, const target *t)
+{
+    for (size_t i = 0; i < p->slot.n; i++) {
+        const tp_tensor *x = p->slot.at[i].type;
+        if (x && tensor_device(x).kind == t->device)
+            return tensor_device(x);
+    }
+    return (tp_device){ (int8_t)t->device, -1 };
+}
+
 run_program *program_new(const program_parts *x)
 {
     program *pr = mem_zalloc(sizeof *pr);
@@ -891,6 +907,7 @@ run_program *program_new(const program_parts *x)
     pr->base = (run_program){ program_call, program_free, program_take };
     pr->p = p;
     pr->on = x->target;
+    pr->device = device_of(p, x->target);
     pr->sub = x->nested;
     pr->m = x->memory;
     pr->symbolic = g->env && sym_env_n_symbols(g->env) > 0;

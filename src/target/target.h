@@ -77,6 +77,7 @@ typedef struct target_args {
     int64_t par;   /* iterations of the parallel loop; 1 where there is none */
     int64_t work;  /* elements touched by each, for how many of them a thread or a block takes */
     uint8_t share; /* target_share */
+    int8_t index;  /* of the device that the buffers are on; -1: the current one */
     void *queue;   /* of the device: a stream; NULL: the current one */
 } target_args;
 

@@ -18,7 +18,7 @@ void *tmp_alloc(int64_t nbytes)
 }
 void tmp_free(void *p, int64_t nbytes) { bytes_free(p, nbytes); }
 
-static tp_storage *storage_header(tp_device dev)
+static inline tp_storage *storage_header(tp_device dev)
 {
     tp_storage *s = mem_zalloc(sizeof *s);
     s->refs = 1;
