@@ -310,6 +310,8 @@ static bool to_list(parse *p, const op_row *r, const op_param *q, PyObject *o, t
  * as a float it would lose its last digits. */
 static bool number_arg(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v)
 {
+    if (py_is_foreign(o)) /* a tensor, though one with a single element can be read as a number */
+        return false;
     if (!to_number(o, v))
         return false;
     if (TP_LIKELY(v->kind != VAL_float || PyFloat_Check(o)))

@@ -37,7 +37,8 @@ bool py_is_foreign(PyObject *o)
         "Tensor", "TensorBase", "_TensorBase", NULL
     };
     PyTypeObject *tp = Py_TYPE(o);
-    if (py_is_tensor(o) || !tp->tp_mro || !_PyType_Lookup(tp, hook_name()))
+    if (PyLong_Check(o) || PyFloat_Check(o) || py_is_tensor(o) || !tp->tp_mro ||
+        !_PyType_Lookup(tp, hook_name()))
         return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tp->tp_mro); i++) {
         PyObject *c = PyTuple_GET_ITEM(tp->tp_mro, i);
