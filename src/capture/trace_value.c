@@ -45,8 +45,29 @@ PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
     return NULL;
 }
 
+/* Whether a write is refused depends on the history of the tensor, which guards say nothing of: what stands for an input here
+ * is a leaf, the input may be computed. No handler is followed; the statement itself decides. */
+static bool history_failed(trace *t)
+{
+    PyObject *ty, *v, *tb;
+    PyErr_Fetch(&ty, &v, &tb);
+    PyErr_NormalizeException(&ty, &v, &tb);
+    PyObject *s = v ? PyObject_Str(v) : NULL;
+    const char *text = s ? PyUnicode_AsUTF8(s) : NULL;
+    bool is = text && strstr(text, "leaf Variable that requires grad is being used in an in-place operation");
+    PyErr_Restore(ty, v, tb);
+    if (is) {
+        py_forget();
+        t_break(t, BRK_exception, "RuntimeError: %s", text);
+    }
+    Py_XDECREF(s);
+    return is;
+}
+
 bool t_fake_failed(trace *t, const char *what)
 {
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_RuntimeError) && history_failed(t))
+        return true;
     if (!PyErr_Occurred() || !PyErr_ExceptionMatches(py_fake_error))
         return false;
     PyObject *ty, *v, *tb;

@@ -61,3 +61,54 @@ def test_composites_written_in_place():
     y.float_power_(2.0)
     y.sum().backward()
     assert taper.allclose(x.grad, 2 * x.detach())
+
+
+class Swallow:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return True
+
+
+def refused_inside(a):
+    try:
+        a.mul_(2)
+    except RuntimeError:
+        return 1
+    return 0
+
+
+def written_in_a_called_function(a):
+    return refused_inside(a) + taper.zeros(1)
+
+
+def written_under_a_context_manager(a):
+    v = taper.zeros(1)
+    with Swallow():
+        a[0] += 1
+    return v
+
+
+def written_after_a_view(a):
+    v = a[:1]
+    try:
+        a.add_(1)
+    except RuntimeError:
+        pass
+    return v
+
+
+def test_a_handler_is_followed_only_where_the_write_is_refused():
+    """A leaf refuses the write and the handler runs; a computed tensor takes it. The same compiled function sees both."""
+    for f in (written_in_a_called_function, written_under_a_context_manager, written_after_a_view):
+        for order in ((False, True, False), (True, False, True)):
+            seen = []
+            for backend in (None, "eager", "aot_eager", "inductor"):
+                taper._dynamo.reset()
+                g = taper.compile(f, backend=backend) if backend else f
+                for leaf in order:
+                    a = taper.full((2,), 3.0, requires_grad=True)
+                    a = a if leaf else a * 1
+                    seen.append((g(a).tolist(), a.tolist()))
+            assert all(seen[i:i + 3] == seen[:3] for i in range(3, 12, 3)), (f.__name__, order, seen)
