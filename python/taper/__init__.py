@@ -3,13 +3,14 @@ import importlib as _importlib
 from . import _C
 from ._C import *  # noqa: F401,F403  dtypes, Tensor, Size, device, Generator, tensor, ...
 
-__version__ = "0.1.0"
+from .version import taper as __version__
 
 globals().update(_C._op_functions.get("", {}))
 
 from ._settings import *  # noqa: E402,F401,F403
 from ._checks import *  # noqa: E402,F401,F403
 from . import _tensor as _tensor  # noqa: E402
+from . import _C_names as _C_names  # noqa: E402
 from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor,  # noqa: E402,F401
                       HalfTensor, IntTensor, LongTensor, ShortTensor)
 from . import functional as functional  # noqa: E402
@@ -23,7 +24,11 @@ from ._higher_order_ops import cond, scan, while_loop  # noqa: E402,F401
 _SUBMODULES = {"nn", "optim", "autograd", "fx", "linalg", "special", "signal", "masked", "random", "testing", "utils", "safetensors",
                "ops", "compiler", "library", "amp", "overrides", "jit", "cpu", "cuda", "backends", "export",
                "_dynamo", "_logging", "_inductor", "_functorch", "_higher_order_ops", "_ops", "return_types", "types", "storage", "torch_alias",
-               "distributed", "distributions", "func"}
+               "distributed", "distributions", "func", "version", "torch_version", "__config__", "accelerator", "xpu", "mps", "mtia", "hub", "onnx",
+               "nested", "futures", "multiprocessing", "serialization", "profiler", "fft", "sparse", "hooks", "_jit_internal", "_utils", "_tensor_str",
+               "_prims_common", "_subclasses", "_guards", "_decomp", "_export", "_inductor", "_absent", "ao", "quantization", "classes", "_custom_ops",
+               "_utils_internal", "_namedtensor_internals", "_lowrank", "_vmap_internals", "functional", "monitor", "package", "quasirandom", "_classes",
+               "_appdirs", "_lobpcg", "_linalg_utils", "_weights_only_unpickler", "_storage_docs", "_environment", "_awaits", "contrib"}
 
 
 # Functions that live in such a submodule.
@@ -32,6 +37,62 @@ _ELSEWHERE = dict.fromkeys(
      "is_autocast_cpu_enabled", "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype",
      "set_autocast_cpu_enabled", "set_autocast_dtype", "set_autocast_enabled"], "amp")
 _ELSEWHERE["vmap"] = "func"
+_ELSEWHERE["ScriptModule"] = _ELSEWHERE["ScriptFunction"] = "jit"
+_ELSEWHERE["Future"] = "futures"
+
+
+from ._absent import absent_class as _absent_class, absent_function as _absent_function  # noqa: E402
+
+_COMPLEX, _SPARSE = "complex tensors are not supported", "sparse tensors are not supported"
+for _n in ("view_as_real", "view_as_complex", "complex", "polar", "stft", "istft"):
+    globals().setdefault(_n, _absent_function("taper", _n, _COMPLEX))
+for _n in ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor", "hspmm"):
+    globals().setdefault(_n, _absent_function("taper", _n, _SPARSE))
+for _n in ("quantize_per_tensor", "quantize_per_channel", "_make_per_tensor_quantized_tensor", "_scaled_mm"):
+    globals().setdefault(_n, _absent_function("taper", _n, "quantized tensors are not supported"))
+
+
+PyTorchFileReader, PyTorchFileWriter = (_absent_class("taper", _n, "files are read and written by taper.load and taper.save") for _n in ("PyTorchFileReader", "PyTorchFileWriter"))
+
+
+def conj(input):
+    """A real tensor is its own conjugate."""
+    return input
+
+
+conj_physical = resolve_conj = resolve_neg = conj
+
+
+def _assert(condition, message):
+    """Raises AssertionError(message) unless condition holds."""
+    assert condition, message
+
+
+class Stream:
+    """A queue of work on a device: the CPU has none."""
+
+    def __init__(self, device=None, priority=0):
+        raise NotImplementedError("torch.Stream: there is no device with streams; Taper computes on the CPU")
+
+
+class Event:
+    """A mark in a stream: there is none."""
+
+    def __init__(self, device=None, enable_timing=False, blocking=False, interprocess=False):
+        raise NotImplementedError("torch.Event: there is no device with streams; Taper computes on the CPU")
+
+
+def get_device_module(device=None):
+    """taper.cpu, taper.cuda, ...: the module of a kind of device."""
+    kind = "cpu" if device is None else device.type if isinstance(device, _C.device) else str(device).split(":")[0]
+    try:
+        return _importlib.import_module("taper." + kind)
+    except ModuleNotFoundError:
+        raise RuntimeError(f"Device '{kind}' does not have a corresponding module registered as 'torch.{kind}'.") from None
+
+
+def _shape_as_tensor(input):
+    return _C.tensor(list(input.shape), dtype=_C.int64)
 
 
 def debug_print(x, label="debug_print"):

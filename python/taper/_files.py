@@ -1,4 +1,5 @@
-"""taper.save and taper.load: tensors and plain Python values in one safetensors file. Nothing in it can run."""
+"""taper.save and taper.load: tensors and plain Python values in one safetensors file. Nothing in it can run, unless the reader says
+weights_only=False: then objects of other classes, which save pickles, are read as well."""
 import base64
 import json
 from collections import OrderedDict
@@ -53,9 +54,24 @@ class _Writer:
             return {"dev": str(v)}
         if type(v).__module__ == "numpy" and hasattr(v, "item") and getattr(v, "ndim", 1) == 0:
             return self.value(v.item(), path, depth)
-        hint = "; save model.state_dict() instead of the model" if hasattr(v, "state_dict") else ""
-        raise TypeError(f"taper.save: {_shown(path)} is a {type(v).__module__}.{type(v).__qualname__}. Tensors, numbers, strings, bytes, None, and dicts, lists, "
-                        f"tuples and sets of them can be saved; other objects would need pickle, which can run code when it is read{hint}.")
+        return {"py": self.pickled(v, path), "of": f"{type(v).__module__}.{type(v).__qualname__}"}
+
+    def pickled(self, v, path):
+        """Any other object: pickled, its tensors beside the others. load() reads it with weights_only=False alone, for it can run code."""
+        import io
+        import pickle
+        writer = self
+
+        class Pickler(pickle.Pickler):
+            def persistent_id(self, obj):
+                return json.dumps(writer.tensor(obj, path)) if isinstance(obj, _C.Tensor) else None
+        out = io.BytesIO()
+        try:
+            Pickler(out, 2).dump(v)
+        except Exception as e:
+            hint = "; save model.state_dict() instead of the model" if hasattr(v, "state_dict") else ""
+            raise TypeError(f"taper.save: {_shown(path)} is a {type(v).__module__}.{type(v).__qualname__}, which cannot be pickled: {e}{hint}") from e
+        return base64.b64encode(out.getvalue()).decode()
 
     def key(self, k, path):
         if k is None or type(k) in (bool, int, str):
@@ -90,8 +106,26 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
 
 
 class _Reader:
-    def __init__(self, tensors):
-        self.tensors, self.made = tensors, {}
+    def __init__(self, tensors, weights_only=True):
+        self.tensors, self.made, self.weights_only = tensors, {}, weights_only
+
+    def unpickled(self, text, name):
+        import io
+        import pickle
+        from .serialization import get_safe_globals
+        reader, safe = self, {(c.__module__, c.__qualname__) for c in get_safe_globals()}
+
+        class Unpickler(pickle.Unpickler):
+            def persistent_load(self, pid):
+                return reader.tensor(json.loads(pid))
+
+            def find_class(self, module, qualname):
+                if reader.weights_only and (module, qualname) not in safe:
+                    raise pickle.UnpicklingError(
+                        f"Weights only load failed. The file holds {name}, which needs {module}.{qualname}. Reading it can run arbitrary code: do it with "
+                        f"weights_only=False if the file comes from a trusted source, or allow that name with torch.serialization.add_safe_globals.")
+                return super().find_class(module, qualname)
+        return Unpickler(io.BytesIO(base64.b64decode(text, validate=True))).load()
 
     def bad(self, what):
         raise ValueError(f"this file was not written by taper.save, or it is damaged: {what}")
@@ -106,6 +140,8 @@ class _Reader:
         tag, x = next(iter(v.items()))
         if tag == "t":
             return self.tensor(v)
+        if tag == "py" and isinstance(x, str):
+            return self.unpickled(x, v.get("of"))
         if tag in ("d", "o"):
             if not isinstance(x, list) or not all(isinstance(p, list) and len(p) == 2 for p in x):
                 self.bad("a dictionary is not a list of pairs")
@@ -182,4 +218,4 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=No
         tree = json.loads(meta[_KEY])
     except (ValueError, RecursionError) as e:
         raise ValueError(f"this file was not written by taper.save, or it is damaged: {e}") from None
-    return _Reader(tensors).value(tree)
+    return _Reader(tensors, weights_only).value(tree)

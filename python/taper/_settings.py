@@ -34,10 +34,12 @@ class finfo(_info):
     _FACTS = {_C.float64: (1e-15, 52, -1022, (2 - 2.0**-52) * 2.0**1023),
               _C.float32: (1e-6, 23, -126, (2 - 2.0**-23) * 2.0**127),
               _C.float16: (1e-3, 10, -14, 65504.0),
-              _C.bfloat16: (1e-2, 7, -126, (2 - 2.0**-7) * 2.0**127)}
+              _C.bfloat16: (1e-2, 7, -126, (2 - 2.0**-7) * 2.0**127),
+              _C.float8_e4m3fn: (1.0, 3, -6, 448.0), _C.float8_e5m2: (1.0, 2, -14, 57344.0), _C.float8_e4m3fnuz: (1.0, 3, -7, 240.0),
+              _C.float8_e5m2fnuz: (1.0, 3, -15, 57344.0), _C.float8_e8m0fnu: (1.0, 0, -127, 2.0**127)}
 
     def __init__(self, dtype=None):
-        dtype = _C.get_default_dtype() if dtype is None else dtype
+        dtype = _C.get_default_dtype() if dtype is None else {_C.complex64: _C.float32, _C.complex128: _C.float64}.get(dtype, dtype)
         if not isinstance(dtype, _C.dtype):
             raise TypeError(f"finfo(): argument 'type' (position 1) must be {_prefix()}.dtype, not {type(dtype).__name__}")
         if dtype not in self._FACTS:
@@ -66,7 +68,7 @@ class iinfo(_info):
         if dtype is _C.bool:
             raise TypeError(f"{p}.bool is not supported by {p}.iinfo")
         super().__init__(dtype)
-        signed = dtype is not _C.uint8
+        signed = dtype.is_signed
         self.min = -(1 << (self.bits - 1)) if signed else 0
         self.max = (1 << (self.bits - signed)) - 1
 
@@ -235,12 +237,12 @@ def memory_stats():
 
 # --- files ---
 def save(obj, f, *args, **kwargs):
-    """Writes tensors, and plain values around them (checkpoints), as a safetensors file. Pickle files are never written."""
+    """Writes tensors, and plain values around them (checkpoints), as a safetensors file. Other objects are pickled inside it."""
     from ._files import save
     return save(obj, f, *args, **kwargs)
 
 
 def load(f, *args, **kwargs):
-    """Reads what save wrote, or any safetensors file as a dict of tensors. Pickle files are refused: they can run any code."""
+    """Reads what save wrote, or any safetensors file as a dict of tensors. Pickled objects are read with weights_only=False alone."""
     from ._files import load
     return load(f, *args, **kwargs)

@@ -131,6 +131,8 @@ class _TypedMeta(type):
 
 def _typed(name, dtype):
     def __new__(cls, *args, **kwargs):
+        if len(args) == 1 and hasattr(args[0], "__array_interface__"):  # an array holds values, not a size
+            return _C.tensor(args[0], dtype=dtype)
         return _C._legacy_new(dtype, args)
 
     return _TypedMeta(name, (), {"__new__": __new__, "dtype": dtype, "__module__": "taper", "is_cuda": False,

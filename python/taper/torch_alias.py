@@ -1,17 +1,21 @@
 """import taper.torch_alias: from here on `import torch` (and torch.nn, torch._dynamo, ...) means Taper.
 
-Programs written for PyTorch then run unmodified: names print as torch.*, and the TORCH_* environment variables
-count where ours are unset. Nothing happens where PyTorch itself has been imported already.
+Programs written for PyTorch then run unmodified: names print as torch.*, the TORCH_* environment variables count where ours are
+unset, and torch.__version__ and importlib.metadata tell of the version of PyTorch that programs shall take this for
+(TAPER_TORCH_VERSION, 2.13.0). Ours is taper.version.taper. Nothing happens where PyTorch itself has been imported already.
 """
 import importlib as _importlib
 import importlib.abc as _abc
 import importlib.machinery as _machinery
+import importlib.metadata as _metadata
 import sys as _sys
 import warnings as _warnings
 
 import taper as _taper
 from . import _C
+from . import version as _version
 from ._dynamo import exc as _exc
+from .torch_version import TorchVersion as _TorchVersion
 
 
 class _Loader(_abc.Loader):
@@ -25,6 +29,19 @@ class _Loader(_abc.Loader):
 
     def exec_module(self, module):
         module.__spec__ = self.spec
+
+
+class _Torch(_metadata.Distribution):
+    """The distribution that importlib.metadata finds under the name torch."""
+
+    def read_text(self, filename):
+        if filename == "METADATA":
+            return f"Metadata-Version: 2.1\nName: torch\nVersion: {_version.__version__}\nSummary: Taper, standing in for torch\n"
+        return "torch\n" if filename == "top_level.txt" else None
+
+    def locate_file(self, path):
+        import pathlib
+        return pathlib.Path(_taper.__file__).parent.parent / path
 
 
 class _Finder(_abc.MetaPathFinder):
@@ -41,6 +58,10 @@ class _Finder(_abc.MetaPathFinder):
             raise
         return _machinery.ModuleSpec(name, _Loader(module), is_package=hasattr(module, "__path__"))
 
+    def find_distributions(self, context=_metadata.DistributionFinder.Context()):
+        if context.name is None or context.name.lower() == "torch":
+            yield _Torch()
+
 
 def install():
     """Makes torch mean Taper; False when PyTorch is already there."""
@@ -53,6 +74,9 @@ def install():
     _sys.meta_path.insert(0, _Finder())
     _C._set_prefix("torch")
     _sys.modules["torch"] = _taper
+    _taper.torch = _taper
+    _taper.__version__ = _TorchVersion(_version.__version__)
+    _taper.__name__ = "torch"
     for cls in vars(_exc).values():  # tracebacks name them as the program does
         if isinstance(cls, type) and cls.__module__ == "taper._dynamo.exc":
             cls.__module__ = "torch._dynamo.exc"

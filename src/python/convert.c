@@ -470,6 +470,11 @@ static bool take_dtype(const char *fn, PyObject *o, int *dt)
     *dt = DT_none;
     if (!o || o == Py_None)
         return true;
+    tp_err err = { 0 };
+    if (py_absent_dtype(o, &err)) {
+        py_raise(&err);
+        return false;
+    }
     if (!py_to_dtype(o, &d)) {
         PyErr_Format(PyExc_TypeError, "%s(): argument 'dtype' must be %s.dtype, not %s", fn, py_prefix,
                      Py_TYPE(o)->tp_name);
@@ -683,8 +688,11 @@ static PyObject *f_legacy_new(PyObject *m, PyObject *args)
 {
     PyObject *rest;
     PyDtype *d;
+    tp_err err = { 0 };
     if (!PyArg_ParseTuple(args, "O!O!:_legacy_new", &PyDtype_Type, &d, &PyTuple_Type, &rest))
         return NULL;
+    if (py_absent_dtype((PyObject *)d, &err))
+        return py_raise(&err);
     if (PyTuple_GET_SIZE(rest) == 1 && py_is_tensor(PyTuple_GET_ITEM(rest, 0)) &&
         py_tensor(PyTuple_GET_ITEM(rest, 0))->dt != d->dt)
         return PyErr_Format(PyExc_TypeError, "expected a tensor of dtype %s (got %s)", dtype_name(d->dt),

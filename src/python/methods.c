@@ -84,6 +84,9 @@ static int read_to(target *g, PyObject *const *args, Py_ssize_t nargs, PyObject 
             g->dev = tensor_device(py_tensor(args[0]));
             g->has_dev = true;
             i++;
+        } else if (py_absent_dtype(args[0], &err)) {
+            py_raise(&err);
+            return -1;
         } else if (py_to_dtype(args[0], &d)) {
             g->dt = d;
             i++;
@@ -123,6 +126,10 @@ static int read_to(target *g, PyObject *const *args, Py_ssize_t nargs, PyObject 
         PyObject *v = args[nargs + k];
         if (!n)
             return -1;
+        if (!strcmp(n, "dtype") && py_absent_dtype(v, &err)) {
+            py_raise(&err);
+            return -1;
+        }
         if (!strcmp(n, "dtype") && (v == Py_None || py_to_dtype(v, &d))) {
             if (v != Py_None)
                 g->dt = d;

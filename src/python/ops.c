@@ -393,7 +393,7 @@ static bool convert(parse *p, const op_row *r, const op_param *q, PyObject *o, t
         return true;
     case PT_dtype: {
         dtype d;
-        if (!py_to_dtype(o, &d))
+        if (py_absent_dtype(o, &p->err) || !py_to_dtype(o, &d))
             return false;
         *v = vDT(d);
         return true;

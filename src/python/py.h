@@ -15,6 +15,7 @@ typedef struct PyTensor {
 } PyTensor;
 typedef struct PyDtype {
     PyObject_HEAD dtype dt;
+    int8_t absent; /* not 0: a type that no tensor has, see types.c */
 } PyDtype;
 typedef struct PyDevice {
     PyObject_HEAD tp_device dev;
@@ -110,6 +111,7 @@ extern const char *py_prefix;                               /* "taper", or "torc
 /* --- argument conversion: false means not this type (no exception set unless *hard)
  * -------------------------- */
 bool py_to_dtype(PyObject *o, dtype *dt);
+bool py_absent_dtype(PyObject *o, tp_err *err); /* true with an error: a type that no tensor has */
 bool py_to_device(PyObject *o, tp_device *d, tp_err *err);
 bool py_to_symint(PyObject *o, symint *v); /* int, numpy int, SymInt; not bool */
 

@@ -191,6 +191,8 @@ static PyObject *f_tensor_on(PyObject *m, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!LOO:_tensor_on", &PyStorage_Type, &so, &PyDtype_Type, &d, &offset, &size,
                           &stride))
         return NULL;
+    if (py_absent_dtype((PyObject *)d, &err))
+        return py_raise(&err);
     if (!read_geometry(size, stride, &ndim, sz, sr) || offset < 0 || offset > SYM_LIMIT - 1)
         return PyErr_Format(PyExc_ValueError, "a tensor cannot have this size, stride and offset");
     if (!shape_check_sizes(ndim, sz, &err) || !shape_storage_bytes(d->dt, ndim, sz, sr, offset, &bytes, &err))

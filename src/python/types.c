@@ -6,17 +6,57 @@
 static PyObject *dtypes[DT_COUNT];
 const char *py_prefix = "taper";
 
-static PyObject *dtype_repr(PyObject *o)
+/* Types that programs name but no tensor here has: they can be compared and asked about, and are refused by name where one
+ * would be made. Category: u unsigned, f float, c complex, q quantized. */
+static const struct absent_dtype {
+    const char *name, *alias;
+    uint8_t size;
+    char category;
+} absent[] = {
+    { "uint16", "", 2, 'u' },
+    { "uint32", "", 4, 'u' },
+    { "uint64", "", 8, 'u' },
+    { "complex32", "chalf", 4, 'c' },
+    { "complex64", "cfloat", 8, 'c' },
+    { "complex128", "cdouble", 16, 'c' },
+    { "float8_e4m3fn", "", 1, 'f' },
+    { "float8_e5m2", "", 1, 'f' },
+    { "float8_e4m3fnuz", "", 1, 'f' },
+    { "float8_e5m2fnuz", "", 1, 'f' },
+    { "float8_e8m0fnu", "", 1, 'f' },
+    { "float4_e2m1fn_x2", "", 1, 'f' },
+    { "quint8", "", 1, 'q' },
+    { "qint8", "", 1, 'q' },
+    { "qint32", "", 4, 'q' },
+    { "quint4x2", "", 1, 'q' },
+    { "quint2x4", "", 1, 'q' },
+    { "uint4", "", 1, 'u' },
+    { "int4", "", 1, 'u' },
+    { "uint2", "", 1, 'u' },
+    { "uint1", "", 1, 'u' },
+};
+static const char *name_of(PyObject *o)
 {
-    return PyUnicode_FromFormat("%s.%s", py_prefix, dtype_name(((PyDtype *)o)->dt));
+    const PyDtype *d = (PyDtype *)o;
+    return d->absent ? absent[d->absent - 1].name : dtype_name(d->dt);
 }
+static PyObject *dtype_repr(PyObject *o) { return PyUnicode_FromFormat("%s.%s", py_prefix, name_of(o)); }
 static PyObject *dtype_reduce(PyObject *o, PyObject *unused)
 {
-    return PyUnicode_FromString(dtype_name(((PyDtype *)o)->dt)); /* pickled as taper._C.<name>: a singleton */
+    return PyUnicode_FromString(name_of(o)); /* pickled as taper._C.<name>: a singleton */
 }
 static PyObject *dtype_get(PyObject *o, void *what)
 {
     dtype d = ((PyDtype *)o)->dt;
+    if (((PyDtype *)o)->absent) {
+        const struct absent_dtype *a = &absent[((PyDtype *)o)->absent - 1];
+        switch ((intptr_t)what) {
+        case 0: return PyBool_FromLong(a->category == 'f');
+        case 1: return PyLong_FromLong(a->size);
+        case 2: return PyBool_FromLong(a->category == 'f' || a->category == 'c');
+        default: return PyBool_FromLong(a->category == 'c');
+        }
+    }
     switch ((intptr_t)what) {
     case 0: return PyBool_FromLong(dtype_is_float(d));
     case 1: return PyLong_FromSize_t(dtype_size(d));
@@ -28,7 +68,7 @@ static PyGetSetDef dtype_getset[] = { { "is_floating_point", dtype_get, NULL, "t
                                         (void *)0 },
                                       { "itemsize", dtype_get, NULL, "bytes per element", (void *)1 },
                                       { "is_signed", dtype_get, NULL, "can hold negative values", (void *)2 },
-                                      { "is_complex", dtype_get, NULL, "always false", (void *)3 },
+                                      { "is_complex", dtype_get, NULL, "true for complex types", (void *)3 },
                                       { NULL } };
 static PyMethodDef dtype_methods[] = { { "__reduce__", dtype_reduce, METH_NOARGS, NULL }, { NULL } };
 PyTypeObject PyDtype_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.dtype",
@@ -41,8 +81,17 @@ PyTypeObject PyDtype_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.dt
 
 PyObject *py_dtype(dtype dt) { return dtypes[dt]; }
 
+bool py_absent_dtype(PyObject *o, tp_err *err)
+{
+    if (Py_TYPE(o) != &PyDtype_Type || !((PyDtype *)o)->absent)
+        return false;
+    err_set(err, ERR_notimpl, "tensors of type %s.%s are not supported", py_prefix, name_of(o));
+    return true;
+}
 bool py_to_dtype(PyObject *o, dtype *dt)
 {
+    if (Py_TYPE(o) == &PyDtype_Type && ((PyDtype *)o)->absent)
+        return false;
     if (Py_TYPE(o) == &PyDtype_Type)
         *dt = ((PyDtype *)o)->dt;
     else if (o == (PyObject *)&PyFloat_Type)
@@ -134,11 +183,42 @@ static PyObject *device_reduce(PyObject *o, PyObject *unused)
 static PyGetSetDef device_getset[] = { { "type", device_get, NULL, "cpu, cuda or meta", NULL },
                                        { "index", device_get, NULL, "ordinal or None", (void *)1 },
                                        { NULL } };
-static PyMethodDef device_methods[] = { { "__reduce__", device_reduce, METH_NOARGS, NULL }, { NULL } };
+/* with device: what is made inside lies there. */
+static __thread tp_device outer_devices[64];
+static __thread int ndevice;
+static PyObject *device_enter(PyObject *o, PyObject *unused)
+{
+    if (ndevice == (int)COUNT(outer_devices))
+        return PyErr_Format(PyExc_RuntimeError, "with device: nested more than %d deep",
+                            (int)COUNT(outer_devices));
+    outer_devices[ndevice++] = CX->default_device;
+    CX->default_device = ((PyDevice *)o)->dev;
+    return Py_NewRef(o);
+}
+static PyObject *device_exit(PyObject *o, PyObject *args)
+{
+    if (ndevice)
+        CX->default_device = outer_devices[--ndevice];
+    Py_RETURN_FALSE;
+}
+static PyObject *device_call(PyObject *o, PyObject *args, PyObject *kw) /* @device on a function */
+{
+    PyObject *m = PyImport_ImportModule("taper.utils._device"),
+             *d = m ? PyObject_CallMethod(m, "set_device", "O", o) : NULL,
+             *r = d ? PyObject_Call(d, args, kw) : NULL;
+    Py_XDECREF(m);
+    Py_XDECREF(d);
+    return r;
+}
+static PyMethodDef device_methods[] = { { "__reduce__", device_reduce, METH_NOARGS, NULL },
+                                        { "__enter__", device_enter, METH_NOARGS, NULL },
+                                        { "__exit__", device_exit, METH_VARARGS, NULL },
+                                        { NULL } };
 PyTypeObject PyDevice_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.device",
                                .tp_basicsize = sizeof(PyDevice),
                                .tp_flags = Py_TPFLAGS_DEFAULT,
                                .tp_new = device_new,
+                               .tp_call = device_call,
                                .tp_str = device_str,
                                .tp_repr = device_repr,
                                .tp_richcompare = device_cmp,
@@ -405,16 +485,30 @@ int py_init_types(PyObject *m)
         if (!o)
             return -1;
         o->dt = (dtype)d;
+        o->absent = 0;
         dtypes[d] = (PyObject *)o;
         if (PyModule_AddObjectRef(m, dtype_rows[d].pname, dtypes[d]) < 0 ||
             (*dtype_rows[d].alias && PyModule_AddObjectRef(m, dtype_rows[d].alias, dtypes[d]) < 0))
             return -1;
     }
+    for (size_t i = 0; i < COUNT(absent); i++) {
+        PyDtype *o = PyObject_New(PyDtype, &PyDtype_Type);
+        if (!o)
+            return -1;
+        o->dt = DT_COUNT;
+        o->absent = (int8_t)(i + 1);
+        if ((*absent[i].alias && PyModule_AddObjectRef(m, absent[i].alias, (PyObject *)o) < 0) ||
+            PyModule_AddObject(m, absent[i].name, (PyObject *)o) < 0)
+            return -1;
+    }
     for (int i = 0; i < 4; i++)
         if (add_enum(m, &PyMemfmt_Type, i, memfmt_names[i], &memfmts[i]) < 0)
             return -1;
-    if (add_enum(m, &PyLayout_Type, 0, "strided", NULL) < 0)
-        return -1;
+    static const char *const layouts[] = { "strided",    "sparse_coo", "sparse_csr", "sparse_csc",
+                                           "sparse_bsr", "sparse_bsc", "jagged",     "_mkldnn" };
+    for (size_t i = 0; i < COUNT(layouts); i++)
+        if (add_enum(m, &PyLayout_Type, (int)i, layouts[i], NULL) < 0)
+            return -1;
     PyObject *bases = PyTuple_Pack(1, &PyTuple_Type);
     PySize_Type = (PyTypeObject *)PyType_FromSpecWithBases(&size_spec, bases);
     Py_XDECREF(bases);

@@ -1,5 +1,6 @@
 """out= inside a compiled function: part of the graph where the tensor has the result's type and size."""
 import taper
+taper._C._counted_draws(True)  # eager operators draw what kernels draw
 from taper._dynamo.utils import counters
 
 

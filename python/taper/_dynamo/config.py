@@ -100,8 +100,11 @@ class _Patch:
 
     def __call__(self, fn):
         import functools
-        if isinstance(fn, type):
-            raise TypeError("config.patch decorates functions")
+        if isinstance(fn, type):  # a class of tests: each of them runs with these values
+            for name, f in list(vars(fn).items()):
+                if callable(f) and (name.startswith("test") or name in ("setUp", "tearDown")):
+                    setattr(fn, name, self(f))
+            return fn
 
         @functools.wraps(fn)
         def inner(*args, **kwargs):
@@ -129,6 +132,15 @@ class _Config(_types.ModuleType):
             raise AttributeError(f"taper._dynamo.config.{name} does not exist")
         _check(name, value)
         _settings[name] = value
+        _shown((name,))
+
+    def __delattr__(self, name):
+        if name in self.__dict__:
+            return super().__delattr__(name)
+        name = _ALIASES.get(name, name)
+        if name not in _settings:
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist")
+        _settings[name] = _DEFAULTS[name]
         _shown((name,))
 
     def __dir__(self):
@@ -161,7 +173,7 @@ def _changes_json():
 def _environment():
     """What compilation_metrics tells of the program's surroundings, as members of a JSON object."""
     import json
-    from .. import __version__
+    from ..version import taper as __version__
     compiler = {"job_id": _os.environ.get("TAPER_COMPILE_ID_PREFIX"), "dynamic_sources": _settings["dynamic_sources"],
                 "unbacked_sources": _settings["unbacked_sources"], "force_disable_caches": _os.environ.get("TAPER_CACHE") == "0"}
     fields = {"dynamo_config": _changes_json(), "compiler_config": json.dumps(compiler), "inline_inbuilt_nn_modules_candidate": False, "config_suppress_errors": bool(_settings["suppress_errors"]),

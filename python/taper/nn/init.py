@@ -154,3 +154,17 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
         for c in range(cols):
             tensor[taper.randperm(rows)[:n], c] = 0
     return tensor
+
+
+def _old(name):
+    new = globals()[name + "_"]
+
+    def f(*args, **kwargs):
+        warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
+        return new(*args, **kwargs)
+    f.__name__ = f.__qualname__ = name
+    return f
+
+
+for _n in ("uniform", "normal", "constant", "eye", "dirac", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "sparse"):
+    globals()[_n] = _old(_n)

@@ -432,3 +432,66 @@ def treespec_pprint(treespec):
 
 def _cxx_pytree_exists():
     return False
+
+
+# --- functions of the built-in containers, under the names that other libraries register theirs with ---------------
+PyTree = Any
+Context = Any
+
+
+def _dict_unflatten(values, context):
+    return dict(zip(context, values))
+
+
+def _dict_flatten_with_keys(d):
+    values, context = _dict_flatten(d)
+    return [(MappingKey(k), v) for k, v in zip(context, values)], context
+
+
+def _list_flatten(d):
+    return list(d), None
+
+
+def _list_flatten_with_keys(d):
+    return [(SequenceKey(i), v) for i, v in enumerate(d)], None
+
+
+def _list_unflatten(values, context):
+    return list(values)
+
+
+def _tuple_flatten(d):
+    return list(d), None
+
+
+def _tuple_flatten_with_keys(d):
+    return [(SequenceKey(i), v) for i, v in enumerate(d)], None
+
+
+def _tuple_unflatten(values, context):
+    return tuple(values)
+
+
+def _namedtuple_flatten(d):
+    return list(d), type(d)
+
+
+def _namedtuple_unflatten(values, context):
+    return context(*values)
+
+
+def _ordereddict_flatten(d):
+    return list(d.values()), list(d.keys())
+
+
+def _ordereddict_unflatten(values, context):
+    return OrderedDict(zip(context, values))
+
+
+def _register_pytree_node(cls, flatten_fn, unflatten_fn, to_str_fn=None, maybe_from_str_fn=None, **kwargs):
+    """The older name of register_pytree_node."""
+    register_pytree_node(cls, flatten_fn, unflatten_fn, **kwargs)
+
+
+def _is_leaf(tree, is_leaf=None):
+    return tree_is_leaf(tree, is_leaf)

@@ -73,6 +73,29 @@ class BatchNorm3d(_BatchNorm):
     dims = (5,)
 
 
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation over all processes: of one process, the usual one."""
+    dims = (2, 3, 4, 5)
+
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        self.process_group = process_group
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module, process_group=None):
+        """BatchNorm modules in module become SyncBatchNorm ones with the same parameters."""
+        new = module
+        if isinstance(module, _BatchNorm) and not isinstance(module, cls):
+            new = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group)
+            if module.affine:
+                new.weight, new.bias = module.weight, module.bias
+            new.running_mean, new.running_var, new.num_batches_tracked = module.running_mean, module.running_var, module.num_batches_tracked
+            new.training = module.training
+        for name, child in module.named_children():
+            new.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return new
+
+
 class _InstanceNorm(_NormBase):
     dims = ()
 

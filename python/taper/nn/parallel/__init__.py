@@ -35,7 +35,24 @@ class DataParallel(Module):
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0):
         super().__init__()
-        self.module = module
+        self.module, self.device_ids, self.dim = module, [], dim
 
     def forward(self, *inputs, **kwargs):
         return self.module(*inputs, **kwargs)
+
+
+def data_parallel(module, inputs, device_ids=None, output_device=None, dim=0, module_kwargs=None):
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    return module(*inputs, **(module_kwargs or {}))
+
+
+from .scatter_gather import gather, scatter  # noqa: E402,F401
+
+
+def replicate(network, devices, detach=False):
+    return [network]
+
+
+def parallel_apply(modules, inputs, kwargs_tup=None, devices=None):
+    kw = kwargs_tup or [{}] * len(modules)
+    return [m(*(i if isinstance(i, tuple) else (i,)), **k) for m, i, k in zip(modules, inputs, kw)]

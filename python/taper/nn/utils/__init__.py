@@ -74,3 +74,63 @@ def remove_weight_norm(module, name="weight"):
 
 def remove_spectral_norm(module, name="weight"):
     return _removed(module, name, "spectral_norm")
+
+
+def skip_init(module_cls, *args, **kwargs):
+    """A module whose parameters have no values yet."""
+    final = kwargs.pop("device", "cpu")
+    return module_cls(*args, device="meta", **kwargs).to_empty(device=final)
+
+
+def convert_conv2d_weight_memory_format(module, memory_format):
+    """Weights of convolutions in another layout; values stay."""
+    for m in module.modules():
+        if isinstance(m, (taper.nn.Conv2d, taper.nn.ConvTranspose2d)):
+            m.weight.data = m.weight.detach().clone().contiguous(memory_format=memory_format)
+    return module
+
+
+def convert_conv3d_weight_memory_format(module, memory_format):
+    for m in module.modules():
+        if isinstance(m, (taper.nn.Conv3d, taper.nn.ConvTranspose3d)):
+            m.weight.data = m.weight.detach().clone().contiguous(memory_format=memory_format)
+    return module
+
+
+def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose=False):
+    """Weight and bias of a convolution that does what it and the normalisation after it do."""
+    conv_b = taper.zeros_like(bn_rm) if conv_b is None else conv_b
+    scale = (taper.ones_like(bn_rm) if bn_w is None else bn_w) * taper.rsqrt(bn_rv + bn_eps)
+    shape = [1] * conv_w.dim()
+    shape[1 if transpose else 0] = -1
+    b = (conv_b - bn_rm) * scale + (taper.zeros_like(bn_rm) if bn_b is None else bn_b)
+    return taper.nn.Parameter((conv_w * scale.reshape(shape)).to(conv_w.dtype), conv_w.requires_grad), taper.nn.Parameter(b.to(conv_b.dtype), conv_b.requires_grad)
+
+
+def fuse_conv_bn_eval(conv, bn, transpose=False):
+    import copy
+    if conv.training or bn.training:
+        raise AssertionError("Fusion only for eval!")
+    fused = copy.deepcopy(conv)
+    fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose)
+    return fused
+
+
+def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b):
+    scale = bn_w * taper.rsqrt(bn_rv + bn_eps)
+    linear_b = taper.zeros_like(bn_rm) if linear_b is None else linear_b
+    return taper.nn.Parameter(linear_w * scale.unsqueeze(-1)), taper.nn.Parameter((linear_b - bn_rm) * scale + bn_b)
+
+
+def fuse_linear_bn_eval(linear, bn):
+    import copy
+    fused = copy.deepcopy(linear)
+    fused.weight, fused.bias = fuse_linear_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
+    return fused
+
+
+def __getattr__(name):
+    if name in ("prune", "clip_grad", "convert_parameters", "weight_norm", "init", "memory_format", "fusion", "stateless"):
+        import importlib
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Quantization and pruning of the original: refused by name."""

@@ -1,0 +1,1 @@
+"""Quantized graphs are not supported."""

@@ -1,0 +1,1 @@
+"""Quantized operators are not supported."""

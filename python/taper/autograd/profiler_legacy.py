@@ -1,0 +1,2 @@
+"""The oldest names of the profiler."""
+from .profiler import profile  # noqa: F401

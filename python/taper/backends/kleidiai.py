@@ -1,0 +1,4 @@
+"""KleidiAI is not used."""
+from ._switches import Switches as _Switches
+
+_Switches.into(__name__)

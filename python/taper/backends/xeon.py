@@ -1,0 +1,4 @@
+"""There is no launcher."""
+from ._switches import Switches as _Switches
+
+_Switches.into(__name__)

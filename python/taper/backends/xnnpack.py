@@ -1,0 +1,4 @@
+"""XNNPACK is not used."""
+from ._switches import Switches as _Switches
+
+_Switches.into(__name__, enabled=False)

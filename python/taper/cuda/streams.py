@@ -1,0 +1,2 @@
+"""There are no streams."""
+from . import Event, ExternalStream, Stream  # noqa: F401

@@ -1,0 +1,2 @@
+"""Names of several processes."""
+from .join import Join, Joinable  # noqa: F401

@@ -1,0 +1,1 @@
+"""How gradients travel: there is one process."""

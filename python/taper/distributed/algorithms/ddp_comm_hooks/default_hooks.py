@@ -1,0 +1,6 @@
+"""Names of several processes: classes that no object is of, functions that say so."""
+from ...._absent import fill as _fill
+
+_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+      classes="",
+      functions="allreduce_hook fp16_compress_hook bf16_compress_hook fp16_compress_wrapper bf16_compress_wrapper")

@@ -1,0 +1,2 @@
+"""Times."""
+from . import default_pg_timeout  # noqa: F401

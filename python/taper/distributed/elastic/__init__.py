@@ -1,0 +1,1 @@
+"""Several processes are not started."""

@@ -1,0 +1,6 @@
+"""Names of several processes: classes that no object is of, functions that say so."""
+from ..._absent import fill as _fill
+
+_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+      classes="DistributedOptimizer PostLocalSGDOptimizer ZeroRedundancyOptimizer",
+      functions="_apply_optimizer_in_backward")

@@ -1,0 +1,10 @@
+"""Names of several processes: classes that no object is of, functions that say so."""
+from .._absent import fill as _fill
+
+_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+      classes="RRef",
+      functions="init_rpc shutdown rpc_sync rpc_async remote")
+
+
+def is_available():
+    return False

@@ -1,0 +1,2 @@
+"""Geometric, under the file name that programs import it from."""
+from .discrete import Geometric  # noqa: F401

@@ -1,0 +1,2 @@
+"""Wishart, under the file name that programs import it from."""
+from .more import Wishart  # noqa: F401

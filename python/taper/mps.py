@@ -1,0 +1,11 @@
+"""There is no mps device."""
+from ._absent import AbsentDevice as _Absent
+
+_Absent("mps").names(globals())
+
+
+def current_allocated_memory():
+    return 0
+
+
+driver_allocated_memory = recommended_max_memory = current_allocated_memory

@@ -1,0 +1,2 @@
+"""The wrapper of one device."""
+from . import DataParallel, data_parallel  # noqa: F401

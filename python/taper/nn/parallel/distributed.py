@@ -1,0 +1,2 @@
+"""The wrapper of a group of one process."""
+from . import DistributedDataParallel  # noqa: F401

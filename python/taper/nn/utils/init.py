@@ -1,0 +1,2 @@
+"""Modules without initial values."""
+from . import skip_init  # noqa: F401
