@@ -65,8 +65,9 @@ typedef struct aot_unit {
 } aot_unit;
 
 enum {
-    AOT_decompose = 1, /* down to the core set */
-    AOT_min_cut = 2,   /* recompute cheap values in backward instead of saving them */
+    AOT_decompose = 1,  /* down to the core set */
+    AOT_min_cut = 2,    /* recompute cheap values in backward instead of saving them */
+    AOT_draw_calls = 4, /* random operators stay calls of the eager kernels, which draw eager's numbers */
 };
 bool aot_inlines(const ir_node *n);       /* a Python callee that is called on proxies (allow_in_graph) */
 bool aot_makes_leaf(const ir_node *n);    /* taper._C._set_requires_grad(tensor, bool) in a captured graph */

@@ -92,7 +92,7 @@ static ir_node *any_integers(sampler *s, dtype dt)
     else if (from && n->arg[2].kind == VAL_int)
         hi = n->arg[2].i;
     else if (bits[dt] == 63)
-        hi = (int64_t)((uint64_t)INT64_MAX + !from);
+        hi = (int64_t)((uint64_t)INT64_MAX + 1);
     else
         hi = ((int64_t)1 << bits[dt]) + dtype_is_float(dt);
     return sym_is_expr(lo) || sym_is_expr(hi) ? NULL : integers(s, dt, lo, hi);
@@ -128,8 +128,9 @@ static ir_node *replacement(sampler *s)
     case OP_normal_float_float: return dtype_is_float(dt) ? normal(s, dt, arg_of(n, 0), arg_of(n, 1)) : NULL;
     case OP_normal_:
     case OP_normal_functional: return normal(s, dt, arg_of(n, 1), arg_of(n, 2));
-    case OP_normal_Tensor_Tensor:
     case OP_normal_Tensor_float:
+        return cast(s, with(s, OP_add_Tensor, normal(s, dt, 0, arg_of(n, 1)), n->arg[0]), dt);
+    case OP_normal_Tensor_Tensor:
     case OP_normal_float_Tensor:
         x = with(s, OP_mul_Tensor, normal(s, dt, 0, 1), n->arg[1]);
         return cast(s, with(s, OP_add_Tensor, x, n->arg[0]), dt);
@@ -150,7 +151,8 @@ static ir_node *replacement(sampler *s)
         return cast(s, with(s, OP_clamp_min, x, vF(1)), dt);
     case OP_bernoulli_p:
     case OP_bernoulli__float:
-        return cast(s, with(s, OP_lt_Tensor, uniform(s, DT_f64, 0, 1), vF(arg_of(n, 1))), dt);
+        x = uniform(s, dt == DT_f64 ? dt : DT_f32, 0, 1);
+        return cast(s, with(s, OP_lt_Tensor, x, vF(arg_of(n, 1))), dt);
     case OP_bernoulli:
     case OP_bernoulli__Tensor:
         return dtype_is_float(dt) || n->op != OP_bernoulli

@@ -927,7 +927,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
             goto done;
         ir_graph_free(t.g);
         t.g = d;
-        if (!pass_run_named(c, t.g, clean_passes) || ((flags & AOT_min_cut) && !aot_draws(c, t.g)))
+        if (!pass_run_named(c, t.g, clean_passes) ||
+            ((flags & (AOT_min_cut | AOT_draw_calls)) == AOT_min_cut && !aot_draws(c, t.g)))
             goto done;
     }
     ev_metrics_part(EVP_joint_passes, passes + clock_ns());

@@ -168,10 +168,9 @@ static void backend_failed(PyObject *backend)
 }
 
 /* ---- settings ---- */
-/* {"mode": ..., "options": ..., "resolved": {name: word}}, of which the last was made by taper.compiler. */
-bool cap_read_options(run_options *o, PyObject *options, tp_err *err)
+static bool read_words(run_options *o, PyObject *d, tp_err *err) /* {name: word} */
 {
-    PyObject *d = options && PyDict_Check(options) ? PyDict_GetItemString(options, "resolved") : NULL, *k, *v;
+    PyObject *k, *v;
     Py_ssize_t at = 0;
     while (d && PyDict_Check(d) && PyDict_Next(d, &at, &k, &v)) {
         const char *name = PyUnicode_Check(k) ? PyUnicode_AsUTF8(k) : NULL,
@@ -182,6 +181,27 @@ bool cap_read_options(run_options *o, PyObject *options, tp_err *err)
             return false;
     }
     return true;
+}
+/* What taper._inductor.config says, where somebody has imported it. New reference or NULL. */
+static PyObject *configured(void)
+{
+    PyObject *name = PyUnicode_FromString("taper._inductor.config"),
+             *m = name ? PyImport_GetModule(name) : NULL;
+    PyObject *d = m ? PyObject_CallMethod(m, "_words", NULL) : NULL;
+    Py_XDECREF(name);
+    Py_XDECREF(m);
+    if (!d)
+        PyErr_Clear();
+    return d;
+}
+/* {"mode": ..., "options": ..., "resolved": {name: word}}, of which the last was made by taper.compiler. */
+bool cap_read_options(run_options *o, PyObject *options, tp_err *err)
+{
+    PyObject *d = configured(),
+             *given = options && PyDict_Check(options) ? PyDict_GetItemString(options, "resolved") : NULL;
+    bool ok = read_words(o, d, err) && read_words(o, given, err);
+    Py_XDECREF(d);
+    return ok;
 }
 
 /* Switches of grad mode inside a graph go where they do not matter (nothing requires a gradient) or where all

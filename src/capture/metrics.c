@@ -216,7 +216,7 @@ static void measure_eager(entry *e, PyObject **reg)
     tp_err err = { 0 };
     tp_comp c = { .err = &err };
     tp_gen *rng = gen_default();
-    uint64_t seed = rng->seed, offset = rng->offset;
+    gen_state was = rng->s;
     run_program *p = g ? backend_compile(&backend_eager, &c, g, NULL) : NULL;
     tp_val *in = mem_zalloc(sizeof *in * (size_t)(e->nin + 1)),
            *out = mem_zalloc(sizeof *out * (size_t)(e->nout + 1));
@@ -252,8 +252,7 @@ static void measure_eager(entry *e, PyObject **reg)
     run_program_free(p);
     free(in);
     free(out);
-    rng->seed = seed;
-    rng->offset = offset;
+    rng->s = was;
     py_forget();
 }
 

@@ -1357,7 +1357,9 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         metrics_order(e);
     bool mode = CX->grad_mode, cast = CX->autocast;
     tp_gen *rng = e->random ? gen_default() : NULL;
-    uint64_t seed = rng ? rng->seed : 0, offset = rng ? rng->offset : 0;
+    gen_state before;
+    if (rng)
+        before = rng->s;
     CX->grad_mode = mode && !e->nograd;
     CX->autocast = false; /* the conversions are in the graph */
     if (TP_UNLIKELY(had)) /* what goes may take other things along */
@@ -1381,10 +1383,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
             rc = ST_repeat;
             if (had)
                 take_back(e, reg, had);
-            if (rng) {
-                rng->seed = seed;
-                rng->offset = offset;
-            }
+            if (rng)
+                rng->s = before;
         }
         goto done;
     }

@@ -1106,7 +1106,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     op_ctx *cx = CX, saved = *cx;
     tp_gen *rng =
         gen_default(); /* shape rules of random operators may draw: the graph draws again when it runs */
-    uint64_t seed = rng->seed, offset = rng->offset;
+    gen_state was = rng->s;
     bool fresh_id = r->frame_id < 0, started = false;
     if (fresh_id && replay_id) { /* a recorded frame is traced again under an id of its own */
         r->frame_id = 42;
@@ -1160,8 +1160,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         t_now = outer;
         *cx = saved;
         PyErr_SetHandledException(handled);
-        rng->seed = seed;
-        rng->offset = offset;
+        rng->s = was;
         Py_CLEAR(ret);
         if (ok) {
             if (rc == ST_next && !w.set)

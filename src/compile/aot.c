@@ -20,6 +20,11 @@ typedef struct aot_variant {
     gcache disk;
 } aot_variant;
 
+static int flags_of(const aot_program *p)
+{
+    return p->b->aot | (p->opt.v[OPT_fallback_random] ? AOT_draw_calls : 0);
+}
+
 static void program_free(step_program *sp)
 {
     aot_program *p = (aot_program *)sp;
@@ -96,11 +101,11 @@ static bool compile_forward(aot_program *p, step_variant *v, tp_comp *c, const b
     const ir_graph *g = p->base.g;
     int assumed = assumptions(g);
     if (p->b->on_disk)
-        gcache_open(disk, c, g, needs, v->grad, p->b->aot);
+        gcache_open(disk, c, g, needs, v->grad, flags_of(p));
     if (!gcache_forward(disk, c, g, &v->u, &v->fw)) {
         int late = sym_env_late(g->env);
         ev_span s = ev_span_begin(EVS_aot);
-        v->u = aot_trace(c, g, needs, v->grad, p->b->aot, p->b->cut);
+        v->u = aot_trace(c, g, needs, v->grad, flags_of(p), p->b->cut);
         ev_span_end(&s);
         if (!v->u)
             return false;
@@ -187,6 +192,7 @@ run_program *aot_compile(const backend *b, tp_comp *c, const ir_graph *g, const 
     p->late.cx = NULL;
     p->late.opt = &p->opt;
     p->base.trusted = p->opt.v[OPT_trust_guards];
+    p->base.counted = (flags_of(p) & (AOT_min_cut | AOT_draw_calls)) == AOT_min_cut;
     if (ev_cid_now()) {
         p->in_compile = true;
         p->cid = *ev_cid_now();

@@ -113,8 +113,8 @@ repro *repro_new(const ir_graph *g, const tp_val *in, int nin, const char *backe
     r->needs_grad = mem_zalloc((size_t)MAX(nin, 1));
     r->backend = mem_strdup(backend);
     r->acc = (acc_opts){ .tol = 1e-3, .equal_nan = true };
-    r->seed = gen_default()->seed;
-    r->offset = gen_default()->offset;
+    r->seed = gen_default()->s.seed;
+    r->offset = gen_default()->s.offset;
     for (int i = 0; i < nin; i++)
         if (in[i].kind == VAL_tensor && ag_requires_grad(in[i].t))
             r->needs_grad[i] = ag_is_leaf(in[i].t) ? 1 : 2;

@@ -121,14 +121,16 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
 {
     op_ctx cx = *op_ctx_cur();
     bool grads = false, ok = false;
-    tp_gen *gen = gen_default(), was = *gen;
+    tp_gen *gen = gen_default();
+    gen_state was = gen->s;
     cx.rec = NULL;
     x->nin = r->nin;
     x->nout = g->output->narg;
     x->out = mem_zalloc(sizeof *x->out * (size_t)MAX(x->nout, 1));
     x->in = inputs_copy(r->in, r->nin, dt, err);
-    gen->seed = r->seed;
-    gen->offset = r->offset;
+    gen_seed(gen, r->seed);
+    gen->s.offset = r->offset;
+    gen->s.counted = true;
     if (!x->in)
         goto done;
     for (int i = 0; i < r->nin && !r->forward_only && !r->inner; i++)
@@ -148,8 +150,7 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
 done:
     if (!x->in)
         x->nin = 0;
-    gen->seed = was.seed;
-    gen->offset = was.offset;
+    gen->s = was;
     return ok;
 }
 

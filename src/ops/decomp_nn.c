@@ -1,5 +1,6 @@
 /* decomp_nn.c - composite operators of neural networks: losses, dropout, attention, shuffles, distances. */
 #include "ops/decomp.h"
+#include "ops/pw.h"
 #include <math.h>
 
 #define T(i)      val_t(&arg[i])
@@ -569,7 +570,42 @@ static bool chance(bld *b, double p)
 {
     return (p >= 0 && p <= 1) || FAIL("dropout probability has to be between 0 and 1, but got %g", p);
 }
+/* 1 where an element stays, with a probability of 1 - p. Numbers are drawn in the order in which x lies in memory. */
+static tp_tensor *stays(bld *b, tp_tensor *x, double p)
+{
+    symint order[TP_MAX_DIMS], back[TP_MAX_DIMS], size[TP_MAX_DIMS];
+    if (tensor_is_contiguous(x))
+        return b_op(b, bernoulli_p, vT(x), vF(1 - p));
+    for (int d = 0; d < x->ndim; d++)
+        order[d] = d;
+    for (int i = 1; i < x->ndim && sym_all_const(x->stride, x->ndim); i++) /* the largest stride first */
+        for (int k = i; k && x->stride[order[k - 1]] < x->stride[order[k]]; k--) {
+            symint was = order[k];
+            order[k] = order[k - 1];
+            order[k - 1] = was;
+        }
+    for (int d = 0; d < x->ndim; d++) {
+        back[order[d]] = d;
+        size[d] = x->size[order[d]];
+    }
+    tp_tensor *like = b_op(b, empty_memory_format, vIs(size, x->ndim), vDT(x->dt));
+    return b_op(b, permute, vT(b_op(b, bernoulli_p, vT(like), vF(1 - p))), vIs(back, x->ndim));
+}
+static double rounded_to(dtype dt, double v) /* a 16-bit float, back as a double */
+{
+    uint16_t h;
+    double r;
+    conv_of(dt, DT_f64)(1, &h, &v);
+    conv_of(DT_f64, dt)(1, &r, &h);
+    return r;
+}
 /* (output, mask): kept elements are scaled so that the mean stays. */
+static bool dropped(bld *b, tp_tensor *x, double p, double scale, tp_tensor **r)
+{
+    r[1] = b_op(b, to_dtype, vT(stays(b, x, p)), vDT(DT_bool));
+    r[0] = MUL(vT(MUL(vT(x), vT(r[1]))), vF(scale));
+    return r[0] != NULL;
+}
 bool decomp_native_dropout(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *x = T(0), *r[2];
@@ -581,10 +617,8 @@ bool decomp_native_dropout(bld *b, const tp_val *arg, tp_val *out)
         r[0] = b_op(b, clone, vT(x));
         r[1] = b_op(b, ones, vIs(x->size, x->ndim), vDT(DT_bool));
     } else {
-        dtype rt = x->dt == DT_f64 ? DT_f64 : DT_f32;
-        tp_tensor *u = b_op(b, rand, vIs(x->size, x->ndim), vNone, vDT(rt));
-        r[1] = b_op(b, ge_Tensor, vT(u), vF(p));
-        r[0] = MUL(vT(MUL(vT(x), vT(r[1]))), vF(p == 1 ? 0 : 1 / (1 - p)));
+        if (!dropped(b, x, p, p == 1 ? 0 : 1 / (1 - p), r))
+            return false;
     }
     return comp_ret_n(b, r, 2, out);
 }
@@ -596,7 +630,10 @@ bool decomp_dropout(bld *b, const tp_val *arg, tp_val *out)
         return false;
     if (!val_b(&arg[2], true) || p == 0 || sym_eq(T(0)->numel, 0))
         return RET(T(0));
-    return b_opn(b, native_dropout, r, 2, arg[0], arg[1], vB(true)) && RET(r[0]);
+    double scale = p == 1 ? 0 : T(0)->dt == DT_f64 ? 1 / (1 - p) : (double)(1 / (float)(1 - p));
+    if (T(0)->dt == DT_f16 || T(0)->dt == DT_bf16) /* as the noise of PyTorch has it */
+        scale = rounded_to((dtype)T(0)->dt, scale);
+    return dropped(b, T(0), p, scale, r) && RET(r[0]);
 }
 static tp_tensor *kept(bld *b, tp_tensor *x, double p,
                        bool feature) /* 1 where an element (or a channel) stays */
@@ -604,8 +641,9 @@ static tp_tensor *kept(bld *b, tp_tensor *x, double p,
     symint size[TP_MAX_DIMS];
     for (int d = 0; d < x->ndim; d++)
         size[d] = feature && d >= 2 ? 1 : x->size[d];
-    tp_tensor *u = b_op(b, rand, vIs(size, x->ndim), vNone, vDT(x->dt == DT_f64 ? DT_f64 : DT_f32));
-    return b_op(b, to_dtype, vT(b_op(b, ge_Tensor, vT(u), vF(p))), vDT(x->dt));
+    tp_tensor *like = feature ? b_op(b, empty_memory_format, vIs(size, x->ndim), vDT(x->dt)) : x;
+    tp_tensor *k = stays(b, like, p);
+    return b_op(b, to_dtype, vT(b_op(b, to_dtype, vT(k), vDT(DT_bool))), vDT(x->dt)); /* without a gradient */
 }
 static bool drop(bld *b, const tp_val *arg, tp_val *out, bool feature, bool alpha)
 {

@@ -4,34 +4,6 @@
 #include "base/pool.h"
 #include <math.h>
 
-static tp_gen global = { 1, 0x7a9e5eedULL, 0 };
-
-tp_gen *gen_new(uint64_t seed)
-{
-    tp_gen *g = mem_zalloc(sizeof *g);
-    g->refs = 1;
-    g->seed = seed;
-    return g;
-}
-tp_gen *gen_ref(tp_gen *g)
-{
-    g->refs++;
-    return g;
-}
-void gen_unref(tp_gen *g)
-{
-    if (g && !--g->refs)
-        free(g);
-}
-tp_gen *gen_default(void) { return &global; }
-
-uint64_t gen_reserve(tp_gen *g, uint64_t n)
-{
-    uint64_t at = g->offset;
-    g->offset += n;
-    return at;
-}
-
 void philox(uint64_t seed, uint64_t offset, uint64_t index, uint32_t c[4])
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -71,8 +43,10 @@ typedef struct draw {
     double a, b;
     int64_t lo;
     uint64_t span;
+    bool whole;      /* DRAW_int: all that the type holds */
+    tp_tensor *prob; /* DRAW_bern_t: borrowed */
+    /* set by draw_from and draw_in_turn */
     const double *p;
-    /* set by draw_fill */
     dtype dt;
     char *data;
     uint64_t seed, block;
@@ -118,6 +92,12 @@ static void draw_span(void *arg, int64_t b, int64_t e)
             for (int64_t i = 0; i < n; i++)
                 v[i] = (uint64_t)d->lo + (d->span ? rest_of(d, v[i]) : v[i]);
             d->out(n, o, v);
+        } else if (d->kind == DRAW_bern && !d->wide) {
+            float v[STEP];
+            ISA_PICK(rand_f32)(n, d->seed, d->block + (uint64_t)b / 4, v, false);
+            for (int64_t i = 0; i < n; i++)
+                v[i] = v[i] < (float)d->a;
+            d->out(n, o, v);
         } else if (d->wide || d->kind > DRAW_normal) {
             double v[STEP];
             ISA_PICK(rand_f64)(n, d->seed, d->block + (uint64_t)b / 2, v, normal);
@@ -137,34 +117,192 @@ static void draw_span(void *arg, int64_t b, int64_t e)
     }
 }
 
-/* Fills t. Numbers go to elements in logical order whatever the strides. */
+/* The dimensions from the outermost in memory to the innermost, as PyTorch's loops order them. */
+static void memory_order(const tp_tensor *t, int *order)
+{
+    for (int i = 0; i < t->ndim; i++)
+        order[i] = t->ndim - 1 - i; /* innermost first, for now */
+    for (int i = 1; i < t->ndim; i++)
+        for (int at = i, k = i - 1; k >= 0; k--) {
+            int64_t s0 = t->stride[order[k]], s1 = t->stride[order[at]];
+            if (!s0 || !s1)
+                continue;
+            if (s0 < s1)
+                break;
+            if (s0 > s1 || t->size[order[k]] > t->size[order[at]]) {
+                int was = order[k];
+                order[k] = order[at];
+                order[at] = was;
+                at = k;
+            }
+        }
+    for (int i = 0; i < t->ndim / 2; i++) {
+        int was = order[i];
+        order[i] = order[t->ndim - 1 - i];
+        order[t->ndim - 1 - i] = was;
+    }
+}
+static tp_tensor *permuted(tp_tensor *t, const int *order)
+{
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
+    for (int i = 0; i < t->ndim; i++) {
+        size[i] = t->size[order[i]];
+        stride[i] = t->stride[order[i]];
+    }
+    return tensor_view(t, t->ndim, size, stride, t->offset);
+}
+/* Probabilities as doubles in a row, of p expanded to the sizes of t, in an order of its dimensions. Owned by the caller. */
+static tp_tensor *in_a_row(op_call *c, const tp_tensor *p, const tp_tensor *t, const int *order)
+{
+    tp_tensor *wide = tensor_new(DT_f64, t->ndim, t->size, c->err);
+    if (!wide || !tensor_copy(wide, p, c->err)) {
+        tensor_unref(wide);
+        return NULL;
+    }
+    tp_tensor *v = permuted(wide, order), *r = tensor_new(DT_f64, v->ndim, v->size, c->err);
+    if (r && !tensor_copy(r, v, c->err)) {
+        tensor_unref(r);
+        r = NULL;
+    }
+    tensor_unref(v);
+    tensor_unref(wide);
+    return r;
+}
+
+/* Fills t by the counter. Numbers go to elements in logical order whatever the strides. */
 static bool draw_from(op_call *c, tp_tensor *t, draw *d, tp_gen *g)
 {
+    static const int plain[TP_MAX_DIMS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+    tp_tensor *p = d->prob ? in_a_row(c, d->prob, t, plain) : NULL;
     tp_tensor *to = tensor_is_contiguous(t) ? tensor_ref(t)
                                             : tensor_new((dtype)t->dt, t->ndim, t->size, c->err);
-    bool ok = to != NULL;
+    bool ok = to && (p || !d->prob);
     if (!ok)
-        return false;
+        goto done;
+    d->p = p ? tensor_host(p) : NULL;
     d->dt = (dtype)t->dt;
-    d->wide = d->dt == DT_f64 || !dtype_is_float(d->dt);
-    d->out = conv_of(d->dt, d->kind == DRAW_int                ? DT_i64
-                            : d->wide || d->kind > DRAW_normal ? DT_f64
-                                                               : DT_f32);
+    d->wide = d->dt == DT_f64 || (d->kind == DRAW_bern ? false : !dtype_is_float(d->dt));
+    bool single = !d->wide && (d->kind <= DRAW_normal || d->kind == DRAW_bern);
+    d->out = conv_of(d->dt, d->kind == DRAW_int ? DT_i64 : single ? DT_f32 : DT_f64);
     d->data = tensor_host(to);
-    d->seed = g->seed;
+    d->seed = g->s.seed;
     d->few = d->kind == DRAW_int && d->span && d->span <= 1ull << 32;
     if (d->kind == DRAW_int && d->span)
         rest_by(d);
-    int per = d->few ? 4 : d->kind == DRAW_int || d->wide || d->kind > DRAW_normal ? 2 : 4;
+    int per = d->few || (single && d->kind != DRAW_int) ? 4 : 2;
     d->block = gen_reserve(g, (uint64_t)(to->numel + per - 1) / (uint64_t)per);
     pool_for(to->numel, 8 * STEP, draw_span, d);
     if (to->storage != t->storage)
         ok = tensor_copy(t, to, c->err);
+done:
+    tensor_unref(p);
     tensor_unref(to);
     return ok;
 }
 
-static bool draw_fill(op_call *c, tp_tensor *t, draw *d) { return draw_from(c, t, d, gen_of(c)); }
+/* ---- one after the other: PyTorch's numbers ---- */
+static double next_number(const draw *d, tp_gen *g)
+{
+    double u;
+    switch (d->kind) {
+    case DRAW_normal: return fma(gen_normal(g), d->b, d->a); /* one rounding, as PyTorch compiles it */
+    case DRAW_lognormal: return exp(fma(gen_normal(g), d->b, d->a));
+    case DRAW_exp: return -1 / d->a * log1p(-gen_uniform(g));
+    case DRAW_cauchy: return d->a + d->b * tan(M_PI * (gen_uniform(g) - 0.5));
+    case DRAW_geom: return ceil(log(gen_uniform(g)) / log1p(-d->a));
+    case DRAW_bern: return gen_uniform(g) < d->a;
+    default: u = fma(gen_uniform(g), d->b - d->a, d->a); return u == d->b ? d->a : u;
+    }
+}
+/* Spans from 2^28 on take 64 bits, so that the remainder favours small numbers by little. */
+static uint64_t next_int(const draw *d, tp_gen *g)
+{
+    uint64_t r = d->wide ? gen_u64(g) : gen_u32(g);
+    return (uint64_t)d->lo + (d->span ? r % d->span : r);
+}
+/* Rounding may give the upper end, which is not in the range: then it is the lower one. */
+static float below(const draw *d, float v)
+{
+    uint16_t h, top;
+    if (d->dt == DT_f32)
+        return v == (float)d->b ? (float)d->a : v;
+    conv_of(d->dt, DT_f32)(1, &h, &v);
+    conv_of(d->dt, DT_f64)(1, &top, &d->b);
+    return h == top ? (float)d->a : v;
+}
+/* n elements in a row, contiguous: all, or the next of those before. */
+static void draw_some(const draw *d, tp_gen *g, int64_t n, int64_t at, char *o)
+{
+    union {
+        uint64_t u[STEP];
+        double d[STEP];
+        float f[STEP];
+    } v;
+    for (int64_t i = 0; i < n; i++)
+        if (d->kind == DRAW_int)
+            v.u[i] = next_int(d, g);
+        else if (d->kind == DRAW_bern_t)
+            v.d[i] = (d->wide ? gen_uniform(g) : (double)gen_uniform_f32(g)) < d->p[at + i];
+        else if (d->kind == DRAW_uniform && !d->wide)
+            v.f[i] = below(d, fmaf(gen_uniform_f32(g), (float)d->b - (float)d->a, (float)d->a));
+        else
+            v.d[i] = next_number(d, g);
+    d->out(n, o, &v);
+}
+/* Sixteen contiguous normal numbers or more have an algorithm of their own. */
+static bool draw_normals(op_call *c, tp_tensor *t, const draw *d, tp_gen *g)
+{
+    if (t->dt == DT_f64) {
+        gen_normals_f64(g, t->numel, tensor_host(t), d->a, d->b);
+        return true;
+    }
+    tp_tensor *to = t->dt == DT_f32 ? tensor_ref(t) : tensor_new(DT_f32, t->ndim, t->size, c->err);
+    if (to)
+        gen_normals_f32(g, t->numel, tensor_host(to), (float)d->a, (float)d->b, t->dt != DT_f32);
+    bool ok = to && (to->storage == t->storage || tensor_copy(t, to, c->err));
+    tensor_unref(to);
+    return ok;
+}
+static bool draw_in_turn(op_call *c, tp_tensor *t, draw *d, tp_gen *g)
+{
+    if (d->kind == DRAW_normal && t->numel >= 16 && tensor_is_contiguous(t))
+        return draw_normals(c, t, d, g);
+    int order[TP_MAX_DIMS];
+    dtype dt = (dtype)t->dt;
+    bool double_word = dt == DT_f64 || dt == DT_i64;
+    memory_order(t, order);
+    tp_tensor *v = permuted(t, order), *p = d->prob ? in_a_row(c, d->prob, t, order) : NULL;
+    tp_tensor *to = tensor_is_contiguous(v) ? tensor_ref(v) : tensor_new(dt, v->ndim, v->size, c->err);
+    bool ok = to && (p || !d->prob);
+    d->dt = dt;
+    d->p = p ? tensor_host(p) : NULL;
+    d->wide = d->kind == DRAW_int      ? d->whole ? double_word : !d->span || d->span >= 1ull << 28
+              : d->kind == DRAW_bern_t ? d->prob->dt == DT_f64
+                                       : dt == DT_f64;
+    d->out = conv_of(dt, d->kind == DRAW_int                   ? DT_i64
+                         : d->kind == DRAW_uniform && !d->wide ? DT_f32
+                                                               : DT_f64);
+    for (int64_t i = 0; ok && i < to->numel; i += STEP)
+        draw_some(d, g, MIN(STEP, to->numel - i), i, (char *)tensor_host(to) + (size_t)i * dtype_size(dt));
+    if (ok && to->storage != t->storage)
+        ok = tensor_copy(v, to, c->err);
+    tensor_unref(p);
+    tensor_unref(to);
+    tensor_unref(v);
+    return ok;
+}
+
+/* Whether compiled code would draw this by its counter (aot/draws.c). */
+static bool counts(const tp_tensor *t, const draw *d, const tp_gen *g)
+{
+    bool plain = d->kind != DRAW_int || !(d->span & (d->span - 1)) || d->span <= 1ull << 32;
+    return g->s.counted && g == gen_default() && tensor_is_contiguous(t) && plain;
+}
+static bool draw_fill(op_call *c, tp_tensor *t, draw *d)
+{
+    tp_gen *g = gen_of(c);
+    return counts(t, d, g) ? draw_from(c, t, d, g) : draw_in_turn(c, t, d, g);
+}
 
 /* ---- checks ---- */
 static bool float_only(op_call *c, dtype dt, const char *what)
@@ -211,7 +349,7 @@ bool eager_rng_reserve(op_call *c)
 {
     tp_gen *g = gen_default();
     int64_t *o = tensor_host(c->res[0]);
-    o[0] = (int64_t)g->seed;
+    o[0] = (int64_t)g->s.seed;
     o[1] = (int64_t)gen_reserve(g, (uint64_t)c->arg[0].i);
     return true;
 }
@@ -233,7 +371,9 @@ bool shape_philox(op_call *c) /* state, size, ..., dtype last */
 static bool draw_there(op_call *c, draw d)
 {
     const tp_tensor *s = arg_t(c, 0);
-    tp_gen g = { 1, (uint64_t) * (int64_t *)tensor_elem(s, 0), (uint64_t) * (int64_t *)tensor_elem(s, 1) };
+    tp_gen g = { 1,
+                 { .seed = (uint64_t) * (int64_t *)tensor_elem(s, 0),
+                   .offset = (uint64_t) * (int64_t *)tensor_elem(s, 1) } };
     return draw_from(c, c->res[0], &d, &g);
 }
 bool eager_philox_uniform(op_call *c) { return draw_there(c, (draw){ .kind = DRAW_uniform, .b = 1 }); }
@@ -299,15 +439,14 @@ bool eager_randperm(op_call *c)
     tp_tensor *o = c->res[0];
     int64_t n = o->numel;
     tp_gen *g = gen_of(c);
-    uint64_t at = gen_reserve(g, (uint64_t)(n + 1) / 2);
     int64_t *p = mem_alloc(sizeof *p * (size_t)MAX(n, 1));
-    for (int64_t i = 0; i < n; i++) { /* inside-out shuffle */
-        uint32_t w[4];
-        philox(g->seed, at, (uint64_t)i / 2, w);
-        uint64_t r = (uint64_t)w[2 * (i & 1)] << 32 | w[2 * (i & 1) + 1];
-        int64_t j = (int64_t)(r % (uint64_t)(i + 1));
+    for (int64_t i = 0; i < n; i++)
+        p[i] = i;
+    for (int64_t i = 0; i < n - 1; i++) {
+        uint64_t r = n < UINT32_MAX / 20 ? gen_u32(g) : gen_u64(g);
+        int64_t j = i + (int64_t)(r % (uint64_t)(n - i)), was = p[i];
         p[i] = p[j];
-        p[j] = i;
+        p[j] = was;
     }
     if (n)
         conv_of((dtype)o->dt, DT_i64)(n, tensor_host(o), p);
@@ -433,11 +572,7 @@ static bool bern(op_call *c, tp_tensor *to, const tp_val *p)
         return draw_fill(c, to, &(draw){ .kind = DRAW_bern, .a = val_as_f(p) });
     if (!probabilities(c, p->t))
         return false;
-    tp_tensor *w = tensor_new(DT_f64, to->ndim, to->size, c->err);
-    bool ok = w && tensor_copy(w, p->t, c->err) &&
-              draw_fill(c, to, &(draw){ .kind = DRAW_bern_t, .p = tensor_host(w) });
-    tensor_unref(w);
-    return ok;
+    return draw_fill(c, to, &(draw){ .kind = DRAW_bern_t, .prob = p->t });
 }
 bool shape_bernoulli_(op_call *c)
 {
@@ -467,7 +602,7 @@ static bool random_span(op_call *c, int64_t *lo, uint64_t *span)
         static const int bits[DT_COUNT] = { 1, 8, 7, 15, 31, 63, 11, 8, 24, 53 };
         int k = bits[dt];
         if (k == 63) {
-            *span = (uint64_t)INT64_MAX - (uint64_t)*lo + !from;
+            *span = (uint64_t)INT64_MAX - (uint64_t)*lo + 1;
             return true;
         }
         hi = ((int64_t)1 << k) + (dtype_is_float(dt) ? 1 : 0);
@@ -483,7 +618,7 @@ bool shape_random_(op_call *c)
 }
 bool eager_random_(op_call *c)
 {
-    draw d = { .kind = DRAW_int };
+    draw d = { .kind = DRAW_int, .whole = c->row->schema.nparam == 2 };
     return random_span(c, &d.lo, &d.span) && draw_fill(c, target(c), &d);
 }
 
@@ -508,9 +643,10 @@ bool eager_normal(op_call *c)
     bld b;
     tp_tensor *r = c->res[0];
     bld_init(&b, c->cx, c->err);
-    bool ok = draw_fill(c, r, &(draw){ .kind = DRAW_normal, .b = 1 });
+    bool each = arg_t(c, 1) != NULL; /* a deviation for each */
+    bool ok = draw_fill(c, r, &(draw){ .kind = DRAW_normal, .b = each ? 1 : val_as_f(&c->arg[1]) });
     if (ok) {
-        tp_tensor *v = b_op(&b, mul_Tensor, vT(r), c->arg[1]);
+        tp_tensor *v = each ? b_op(&b, mul_Tensor, vT(r), c->arg[1]) : r;
         v = b_op(&b, add_Tensor, vT(v), c->arg[0]);
         ok = v && tensor_copy(r, v, c->err);
     }
@@ -549,55 +685,79 @@ bool shape_multinomial(op_call *c)
     return out_new(c, DT_i64, t->ndim, (symint[]){ t->ndim == 2 ? t->size[0] : n, n }) != NULL;
 }
 
-static bool sample(op_call *c, const double *w, int64_t m, int64_t k, bool again, const double *u, int64_t *o)
+/* The number of a line's category that u in [0, 1) falls on; at: sums of the probabilities, the last of them 1. */
+static int64_t category(const double *at, int64_t m, double u)
 {
-    double *cum = mem_alloc(sizeof(double) * (size_t)m), sum = 0;
-    bool ok = true;
-    for (int64_t i = 0; ok && i < m; i++) {
+    int64_t lo = 0, hi = m;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (at[mid] < u)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+/* Sums are kept in the type that PyTorch keeps them in: float64 of float64, else float32. */
+static void running_sums(const double *w, int64_t m, dtype dt, double *at)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < m; i++) {
+        sum = dt == DT_f64 ? sum + w[i] : (double)((float)sum + (float)w[i]);
+        at[i] = sum;
+    }
+    for (int64_t i = 0; i < m && sum > 0; i++)
+        at[i] = dt == DT_f64 ? at[i] / sum : (double)((float)at[i] / (float)sum);
+    at[m - 1] = 1;
+}
+static bool weights(op_call *c, const double *w, int64_t m)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < m; i++) {
         if (!(w[i] >= 0) || isinf(w[i]))
-            ok = err_set(c->err, ERR_runtime,
-                         "probability tensor contains either `inf`, `nan` or element < 0");
-        cum[i] = w[i];
+            return err_set(c->err, ERR_runtime,
+                           "probability tensor contains either `inf`, `nan` or element < 0");
         sum += w[i];
     }
-    if (ok && !(sum > 0))
-        ok = err_set(c->err, ERR_runtime, "invalid multinomial distribution (sum of probabilities <= 0)");
-    for (int64_t s = 0; ok && s < k; s++) { /* linear search: lines are short, and weights change */
-        double left = 0, x = u[s] * sum;
-        int64_t pick = -1;
-        for (int64_t i = 0; i < m; i++) {
-            if (cum[i] > 0) {
-                left += cum[i];
-                pick = i;
-                if (left > x)
-                    break;
-            }
-        }
-        if (pick < 0) { /* fewer positive weights than samples: take what is left in order */
-            for (int64_t i = 0; i < m && pick < 0; i++)
-                if (cum[i] == 0)
-                    pick = i;
-        }
-        o[s] = MAX(pick, 0);
-        if (!again && pick >= 0) {
-            sum -= MAX(cum[pick], 0);
-            cum[pick] = -1; /* taken */
-        }
+    return sum > 0 ||
+           err_set(c->err, ERR_runtime, "invalid multinomial distribution (sum of probabilities <= 0)");
+}
+/* Without replacement, and for one sample: the largest of p / q, where q is exponential. */
+static bool by_race(op_call *c, tp_tensor *t, int64_t k)
+{
+    bld b;
+    bld_init(&b, c->cx, c->err);
+    tp_tensor *q = tensor_new((dtype)t->dt, t->ndim, t->size, c->err), *r[2] = { NULL };
+    bool ok = q && draw_in_turn(c, q, &(draw){ .kind = DRAW_exp, .a = 1 }, gen_of(c));
+    if (ok) {
+        tp_tensor *x = b_op(&b, div_Tensor, vT(t), vT(q));
+        if (k == 1)
+            r[1] = b_op(&b, argmax, vT(x), vI(-1), vB(true));
+        else
+            b_opn(&b, topk, r, 2, vT(x), vI(k), vI(-1), vB(true), vB(true));
+        ok = r[1] && tensor_copy(c->res[0], r[1], c->err);
     }
-    free(cum);
+    tensor_unref(q);
+    bld_end(&b);
     return ok;
 }
-
 bool eager_multinomial(op_call *c)
 {
-    tp_tensor *t = arg_t(c, 0), *w = tensor_new(DT_f64, t->ndim, t->size, c->err), *u = NULL;
+    tp_tensor *t = arg_t(c, 0), *w = tensor_new(DT_f64, t->ndim, t->size, c->err);
     int64_t m = t->size[t->ndim - 1], k = c->arg[1].i, rows = t->ndim == 2 ? t->size[0] : 1;
-    bool ok = w && tensor_copy(w, t, c->err) && (u = tensor_new(DT_f64, 1, (symint[]){ rows * k }, c->err));
-    ok = ok && draw_fill(c, u, &(draw){ .kind = DRAW_uniform, .b = 1 });
+    bool race = !c->arg[2].b || k == 1, ok = w && tensor_copy(w, t, c->err);
+    double *at = mem_alloc(sizeof *at * (size_t)MAX(m, 1));
+    int64_t *o = tensor_host(c->res[0]);
     for (int64_t r = 0; ok && r < rows; r++)
-        ok = sample(c, (double *)tensor_host(w) + r * m, m, k, c->arg[2].b, (double *)tensor_host(u) + r * k,
-                    (int64_t *)tensor_host(c->res[0]) + r * k);
+        ok = weights(c, (double *)tensor_host(w) + r * m, m);
+    if (ok && race)
+        ok = by_race(c, t, k);
+    for (int64_t r = 0; ok && !race && r < rows; r++) {
+        running_sums((double *)tensor_host(w) + r * m, m, (dtype)t->dt, at);
+        for (int64_t i = 0; i < k; i++)
+            o[r * k + i] = category(at, m, gen_uniform(gen_of(c)));
+    }
+    free(at);
     tensor_unref(w);
-    tensor_unref(u);
     return ok;
 }

@@ -1072,7 +1072,7 @@ static PyObject *draws(PyObject *m, PyObject *x)
 {
     ir_rec *rec = CX->rec;
     if (!rec)
-        return PyLong_FromUnsignedLongLong(gen_default()->offset);
+        return PyLong_FromUnsignedLongLong(gen_position(gen_default()));
     long n = 0;
     IR_EACH (k, rec->g)
         n += k->kind == IR_call && op_row_of((op_id)k->op)->flags & OPF_RAND;

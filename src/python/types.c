@@ -339,7 +339,7 @@ static PyObject *gen_pynew(PyTypeObject *t, PyObject *args, PyObject *kw)
 {
     PyRng *g = (PyRng *)t->tp_alloc(t, 0);
     if (g)
-        g->g = gen_new(67280421310721ULL);
+        g->g = gen_new(GEN_SEED);
     return (PyObject *)g;
 }
 PyObject *py_rng(tp_gen *g) /* new; another object for the same numbers */
@@ -374,17 +374,17 @@ static bool seed_of(PyObject *v, uint64_t *seed)
 }
 static PyObject *gen_manual_seed(PyObject *o, PyObject *v)
 {
-    tp_gen *g = ((PyRng *)o)->g;
-    if (!seed_of(v, &g->seed))
+    uint64_t seed;
+    if (!seed_of(v, &seed))
         return NULL;
-    g->offset = 0;
+    gen_seed(((PyRng *)o)->g, seed);
     return Py_NewRef(o);
 }
 static PyObject *gen_initial_seed(PyObject *o, PyObject *unused)
 {
-    return PyLong_FromUnsignedLongLong(((PyRng *)o)->g->seed);
+    return PyLong_FromUnsignedLongLong(((PyRng *)o)->g->s.seed);
 }
-static PyObject *gen_seed(PyObject *o, PyObject *unused)
+static PyObject *gen_new_seed(PyObject *o, PyObject *unused)
 {
     uint64_t s = (uint64_t)(uintptr_t)o ^ ((uint64_t)clock() << 32);
     PyObject *os = PyImport_ImportModule("os"), *b = os ? PyObject_CallMethod(os, "urandom", "i", 8) : NULL;
@@ -394,40 +394,38 @@ static PyObject *gen_seed(PyObject *o, PyObject *unused)
     memcpy(&s, PyBytes_AS_STRING(b), 8);
     Py_DECREF(b);
     s &= INT64_MAX;
-    ((PyRng *)o)->g->seed = s;
-    ((PyRng *)o)->g->offset = 0;
+    gen_seed(((PyRng *)o)->g, s);
     return PyLong_FromUnsignedLongLong(s);
 }
-/* The state is a uint8 tensor of 16 bytes: seed, offset. */
+/* The state is a uint8 tensor in PyTorch's layout (gen_pack). */
 static PyObject *gen_get_state(PyObject *o, PyObject *unused)
 {
     tp_gen *g = ((PyRng *)o)->g;
     tp_err err = { 0 };
-    tp_tensor *t = tensor_new(DT_u8, 1, (symint[]){ 16 }, &err);
+    tp_tensor *t = tensor_new(DT_u8, 1, (symint[]){ GEN_STATE_BYTES }, &err);
     if (!t)
         return py_raise(&err);
-    memcpy(tensor_host(t), &g->seed, 8);
-    memcpy((char *)tensor_host(t) + 8, &g->offset, 8);
+    gen_pack(g, tensor_host(t));
     return py_wrap(t);
 }
 static PyObject *gen_set_state(PyObject *o, PyObject *v)
 {
     tp_gen *g = ((PyRng *)o)->g;
-    if (!py_is_tensor(v) || py_tensor(v)->dt != DT_u8 || py_tensor(v)->numel != 16 ||
-        !tensor_is_contiguous(py_tensor(v))) {
-        PyErr_SetString(PyExc_TypeError,
-                        "expected a torch.ByteTensor of 16 elements, as get_state() returns");
-        return NULL;
-    }
-    memcpy(&g->seed, tensor_host(py_tensor(v)), 8);
-    memcpy(&g->offset, (char *)tensor_host(py_tensor(v)) + 8, 8);
+    if (!py_is_tensor(v) || py_tensor(v)->dt != DT_u8)
+        return PyErr_Format(PyExc_TypeError, "expected a torch.ByteTensor, but got %.80s",
+                            Py_TYPE(v)->tp_name);
+    const tp_tensor *t = py_tensor(v);
+    if (t->numel != GEN_STATE_BYTES || !tensor_is_contiguous(t) || !gen_unpack(g, tensor_host(t)))
+        return PyErr_Format(PyExc_RuntimeError,
+                            "expected the %d bytes of a generator's state, as get_state() returns them",
+                            GEN_STATE_BYTES);
     return Py_NewRef(o);
 }
 static PyObject *gen_device(PyObject *o, void *unused) { return py_device(DEVICE_CPU); }
 static PyMethodDef gen_methods[] = {
     { "manual_seed", gen_manual_seed, METH_O, "manual_seed(seed) -> Generator" },
     { "initial_seed", gen_initial_seed, METH_NOARGS, "initial_seed() -> int" },
-    { "seed", gen_seed, METH_NOARGS, "seed() -> int; a fresh seed from the system" },
+    { "seed", gen_new_seed, METH_NOARGS, "seed() -> int; a fresh seed from the system" },
     { "get_state", gen_get_state, METH_NOARGS, "get_state() -> Tensor" },
     { "set_state", gen_set_state, METH_O, "set_state(state)" },
     { NULL }
@@ -468,8 +466,18 @@ static PyObject *set_prefix(PyObject *m, PyObject *s)
         return NULL;
     Py_RETURN_NONE;
 }
+static PyObject *counted_draws(PyObject *m, PyObject *on)
+{
+    gen_state *s = &gen_default()->s;
+    bool was = s->counted;
+    s->counted = PyObject_IsTrue(on) == 1;
+    return PyBool_FromLong(was);
+}
 static PyMethodDef functions[] = {
-    { "_set_prefix", set_prefix, METH_O, "the name that dtypes and sizes print: taper or torch" }, { NULL }
+    { "_counted_draws", counted_draws, METH_O,
+      "_counted_draws(on) -> whether it was: eager operators draw the numbers of compiled code" },
+    { "_set_prefix", set_prefix, METH_O, "the name that dtypes and sizes print: taper or torch" },
+    { NULL }
 };
 
 int py_init_types(PyObject *m)

@@ -39,8 +39,8 @@ typedef struct step {
     uint32_t *version; /* of the saved tensors' storage, to notice writes */
     tp_val *in;        /* inputs and their versions, for a backward that must be differentiable itself */
     uint32_t *in_version;
-    uint64_t seed, offset; /* of the random numbers that forward drew */
-    tp_tensor **tangent;   /* types of the tangents, borrowed from the backward graph */
+    gen_state *rng;      /* before forward drew; NULL where it draws nothing */
+    tp_tensor **tangent; /* types of the tangents, borrowed from the backward graph */
 } step;
 
 static const char *step_name(const ag_node *n) { return "CompiledFunctionBackward"; }
@@ -56,6 +56,8 @@ static void step_release(ag_node *n)
     free(s->in_version);
     free(s->saved);
     free(s->version);
+    free(s->rng);
+    s->rng = NULL;
     s->in = NULL;
     s->in_version = NULL;
     s->saved = NULL;
@@ -172,7 +174,7 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
     if (ev_log_on(EVC_aot, EV_WARNING))
         ev_log(EVC_aot, EV_WARNING, NULL, "%s runs again eagerly: %s", p->g->name, why);
     tp_gen *rng = gen_default();
-    uint64_t seed = rng->seed, offset = rng->offset;
+    gen_state was = rng->s;
     int most = u->ngrad + u->ntangent;
     tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(u->nin, 1)),
            *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
@@ -192,11 +194,12 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
             if (in[i].kind == VAL_tensor)
                 tensor_ref(in[i].t);
         }
-    rng->seed = s->seed;
-    rng->offset = s->offset;
+    if (s->rng) {
+        rng->s = *s->rng;
+        rng->s.counted |= s->v->owner->counted;
+    }
     ok = ok && ir_run(b->cx, p->g, in, u->nin, out, nout, &h, err);
-    rng->seed = seed;
-    rng->offset = offset;
+    rng->s = was;
     b->cx->grad_mode = mode;
     for (int i = 0; ok && i < u->ngrad; i++)
         if (need[i] && second_end(&again, i))
@@ -434,7 +437,7 @@ static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp
 }
 
 static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp_val *res, const tp_val *item,
-                         uint64_t offset, tp_err *err)
+                         const gen_state *rng, tp_err *err)
 {
     aot_unit *u = v->u;
     for (int i = 0; i < u->nsaved; i++) {
@@ -449,8 +452,10 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
     s->n.saves = u->nsaved > 0;
     s->in = mem_zalloc(sizeof *s->in * (size_t)MAX(u->nin, 1));
     s->in_version = mem_zalloc(sizeof *s->in_version * (size_t)MAX(u->nin, 1));
-    s->seed = gen_default()->seed;
-    s->offset = offset;
+    if (rng) {
+        s->rng = mem_alloc(sizeof *s->rng);
+        *s->rng = *rng;
+    }
     for (int i = 0; i < u->nin; i++) {
         s->in[i] = in[i];
         if (in[i].kind == VAL_tensor) {
@@ -705,7 +710,9 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
         err_set(err, ERR_type, "the graph returns %d values, not %d", u->nout, nout);
         goto done;
     }
-    uint64_t offset = gen_default()->offset;
+    gen_state rng;
+    if (p->draws)
+        rng = gen_default()->s;
     nres = u->nvalue + u->nmut + u->nsaved;
     res = mem_zalloc(sizeof *res * (size_t)MAX(nres, 1));
     op_ctx *here = op_ctx_cur(); /* callees outside must not record: the step below is the record */
@@ -729,7 +736,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
         if (u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
     own_bases(u, res, nout);
-    if ((v->has_bw || u->ntangent) && !(s = record_step(v, cx, in, res, out, offset, err)))
+    if ((v->has_bw || u->ntangent) && !(s = record_step(v, cx, in, res, out, p->draws ? &rng : NULL, err)))
         goto done;
     for (int i = 0; s && i < u->ntangent; i++)
         if (!ag_set_history(res[u->tangent[i]].t, &s->n, i, err))
@@ -764,5 +771,7 @@ void step_program_init(step_program *p, const step_compiler *compiler, ir_graph 
     p->g = g;
     p->refs = 1;
     p->leaves = aot_makes_leaves(g);
+    IR_EACH (n, g)
+        p->draws |= n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_RAND) != 0;
     pthread_mutex_init(&p->lock, NULL);
 }

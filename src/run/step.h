@@ -27,6 +27,8 @@ typedef struct step_program { /* the struct of who compiles it begins with this 
     pthread_mutex_t lock; /* around a new one */
     int refs;             /* the program itself and every step on a tape */
     bool leaves;          /* requires_grad_() is said in the graph */
+    bool draws;           /* it has random operators */
+    bool counted;         /* they draw by the counter in the compiled programs (ops/random.h) */
     bool trusted;         /* guards hold grad mode and what needs gradients: a single variant is the one */
 } step_program;
 

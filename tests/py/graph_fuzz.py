@@ -21,6 +21,8 @@ import taper
 import taper._dynamo as dynamo
 from taper import _C
 
+_C._counted_draws(True)  # eager operators draw what kernels draw
+
 FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
 INTS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 TOL = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
@@ -633,7 +635,7 @@ class Program:
         return f"def f({', '.join(i[0] for i in self.inputs)}):\n{body}    return {', '.join(v.name for v in self.outs)},\n"
 
     def program(self):
-        text = "import taper\ncall = taper._C._call\n" + self.source() + "\ntaper.manual_seed(0)\nargs = [\n"
+        text = "import taper\ncall = taper._C._call\ntaper._C._counted_draws(True)\n" + self.source() + "\ntaper.manual_seed(0)\nargs = [\n"
         for _, shape, dtype, layout in self.inputs:
             text += f"    {maker(shape, dtype, layout)},\n"
         return text + "]\nprint(f(*args), taper.compile(f)(*args))\n"

@@ -1,5 +1,6 @@
 """Every backend gives what eager gives: values, gradients, writes, aliases."""
 import taper
+from taper.testing.compiled import counted_draws
 
 BACKENDS = ["eager", "aot_eager", "aot_eager_decomp_partition", "aot_eager_decomp_partition_crossref", "inductor"]
 
@@ -123,7 +124,7 @@ def test_batch_norm_writes_its_statistics():
             if b is None:
                 want = now
             for p, q in zip(now, want):
-                assert taper.allclose(p, q, atol=1e-4, equal_nan=True), (f, shape, b, p, q)
+                assert taper.allclose(p, q, atol=3e-4, equal_nan=True), (f, shape, b, p, q)
 
 
 def test_batch_norm_statistics_of_sizes_that_change():
@@ -152,6 +153,7 @@ def test_dynamic_sizes_share_one_compile():
         taper._dynamo.reset()
 
 
+@counted_draws()
 def test_a_differentiable_backward_runs_the_graph_again():
     def f(x, w):
         return taper.nn.functional.dropout((x * w).tanh(), 0.5).pow(3).sum() + (w * w * w).sum()
@@ -218,6 +220,7 @@ def test_numbers_and_dims_in_derivative_rules():
     check(lambda x: sum(v.sum() for v in taper.aminmax(x, dim=1)), (2, 3))
 
 
+@counted_draws()
 def test_compiling_draws_no_random_numbers():
     F = taper.nn.functional
     for f in (lambda x: F.dropout(x, 0.5), lambda x: x + taper.rand_like(x), lambda x: F.dropout(x, 0.3) * taper.bernoulli(x * 0 + 0.5)):

@@ -3,6 +3,7 @@ import math
 
 import taper
 from taper import distributions as D, nn
+from taper.testing.compiled import counted_draws
 
 
 def raises(cls, fn):
@@ -31,6 +32,7 @@ def test_a_policy_learns():
     assert reward.mean().item() > max(0.8, first)
 
 
+@counted_draws()
 def test_draws_and_densities_are_captured():
     def f(mu, s):
         d = D.Normal(mu, s, validate_args=False)

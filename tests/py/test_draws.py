@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import taper
+taper._C._counted_draws(True)  # eager operators draw what kernels draw, so that the two can be compared
 
 F = taper.nn.functional
 
@@ -64,6 +65,29 @@ def agree(name, x, dynamic=False, **options):
         assert taper.allclose(got, want, rtol=tol, atol=tol * max(1.0, want.abs().max().item() if want.numel() else 1)), what
     else:
         assert taper.equal(got, want), what
+
+
+def test_fallback_random():
+    """options={"fallback_random": True} and the setting of that name: compiled code draws eager's own numbers, in its order."""
+    taper._C._counted_draws(False)
+    try:
+        import taper._inductor.config as config
+        for name in DRAWS:
+            x = taper.linspace(-1, 1, 40).view(5, 8)
+            agree(name, x, fallback_random=True)
+            with config.patch(fallback_random=True):
+                agree(name, x)
+        w = taper.ones(6, 6, requires_grad=True)
+        f = lambda x: F.dropout(taper.tanh(F.dropout(x @ w, 0.3)) @ w, 0.5).sum()  # noqa: E731
+        grads = []
+        for g in (f, taper.compile(f, options={"fallback_random": True})):
+            w.grad = None
+            taper.manual_seed(5)
+            g(taper.ones(3, 6)).backward()
+            grads.append(w.grad)
+        assert taper.allclose(*grads, rtol=1e-5)
+    finally:
+        taper._C._counted_draws(True)
 
 
 def test_every_distribution_gives_the_numbers_of_eager():

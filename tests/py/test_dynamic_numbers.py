@@ -1,6 +1,7 @@
 """Numbers that a trace only knows as symbols: sizes that become factors, ints that choose what is computed. A compiled
 function that serves several of them gives each its own answer."""
 import taper
+taper._C._counted_draws(True)  # eager operators draw what kernels draw
 import taper._dynamo as dynamo
 from taper import nn
 from taper.nn import functional as F

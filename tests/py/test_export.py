@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import taper
+from taper.testing.compiled import counted_draws
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TAPER = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(ROOT, "build")), "taper")
@@ -92,6 +93,7 @@ def test_running_results_as_c():
     run_in_c(f, (taper.randn(7, 9),), more=((taper.randn(5, 20),),))
 
 
+@counted_draws()
 def test_random_numbers_as_c():
     """A function that draws takes its place in the sequence as an argument, gives the numbers of Taper, and moves on as Taper does."""
     if not shutil.which("cc"):

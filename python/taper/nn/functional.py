@@ -160,11 +160,8 @@ def dropout(input, p=0.5, training=True, inplace=False):
 
 def _feature_dropout(input, p, training, inplace):
     _check_p(p)
-    if not training or p == 0.0:
-        return input
-    shape = list(input.shape[:2]) + [1] * (input.dim() - 2)
-    mask = (taper.rand(shape, dtype=input.dtype) >= p).to(input.dtype) / (1 - p) if p < 1 else taper.zeros(shape, dtype=input.dtype)
-    return input.mul_(mask) if inplace else input * mask
+    fn = lambda x: taper.feature_dropout(x, p, training)  # noqa: E731
+    return _into(input, fn) if inplace else fn(input)
 
 
 def dropout1d(input, p=0.5, training=True, inplace=False):
@@ -183,14 +180,8 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     _check_p(p)
-    if not training or p == 0:
-        return input
-    alpha = -1.7580993408473766
-    a = 1.0 / math.sqrt((alpha * alpha * p + 1) * (1 - p)) if p < 1 else 0.0
-    keep = (taper.rand_like(input) >= p).to(input.dtype)
-    if inplace:
-        return input.mul_(keep).add_(alpha * (1 - keep)).mul_(a).add_(-alpha * a * p)
-    return (input * keep + alpha * (1 - keep)) * a + (-alpha * a * p)
+    fn = lambda x: taper.alpha_dropout(x, p, training)  # noqa: E731
+    return _into(input, fn) if inplace else fn(input)
 
 
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):

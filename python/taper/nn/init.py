@@ -1,5 +1,6 @@
 """Initial values of parameters."""
 import math
+import warnings
 
 import taper
 
@@ -36,17 +37,30 @@ def normal_(tensor, mean=0.0, std=1.0, generator=None):
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+    """Normal numbers from [a, b]: what falls outside is drawn again."""
     def cdf(x):
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
-    with taper.no_grad():
-        lo, hi = cdf((a - mean) / std), cdf((b - mean) / std)
-        tensor.uniform_(2 * lo - 1, 2 * hi - 1, generator=generator)
-        tensor.erfinv_()
-        tensor.mul_(std * math.sqrt(2.0))
-        tensor.add_(mean)
-        tensor.clamp_(min=a, max=b)
+    if tensor.is_meta:
         return tensor
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.", stacklevel=2)
+    with taper.no_grad():
+        if cdf((b - mean) / std) - cdf((a - mean) / std) > 0.3:  # most normal numbers are inside
+            lo, hi = taper.tensor([a, b], dtype=tensor.dtype).tolist()
+            x = tensor.normal_(mean, std, generator=generator)
+            while (out := (x < lo) | (x > hi)).any():
+                x = taper.where(out, taper.empty_like(x).normal_(mean, std, generator=generator), x)
+        else:  # few are: uniform ones, each kept as often as the density there says
+            top = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+            x, again = tensor, None
+            while again is None or again.any():
+                new = (tensor if again is None else taper.empty_like(tensor)).uniform_(a, b, generator=generator)
+                x = new if again is None else taper.where(again, new, x)
+                density = ((new - mean) / std) ** 2 * -0.5 - top
+                refused = taper.empty_like(tensor).uniform_(generator=generator).log_() > density
+                again = refused if again is None else again & refused
+        return tensor if x is tensor else tensor.copy_(x)
 
 
 def constant_(tensor, val):

@@ -1,7 +1,8 @@
 """For tests of compiled code: count what is compiled, start each test from nothing."""
+import contextlib as _contextlib
 import unittest
 
-from .. import _dynamo
+from .. import _C, _dynamo
 from .._dynamo.utils import same  # noqa: F401
 
 
@@ -67,3 +68,13 @@ class TestCase(unittest.TestCase):
         assert_close(got, want, rtol=1e-4, atol=1e-4)
         self.assertEqual(counter.frame_count, graphs, f"{counter.frame_count} graphs were compiled, not {graphs}")
         return counter
+
+
+@_contextlib.contextmanager
+def counted_draws(on=True):
+    """Inside, eager operators draw the numbers that compiled code draws: from the counter instead of PyTorch's sequence."""
+    was = _C._counted_draws(on)
+    try:
+        yield
+    finally:
+        _C._counted_draws(was)

@@ -892,14 +892,13 @@ bool tune_agree(run_program *a, run_program *b, const ir_graph *g, const tp_val 
     tp_val *out[2] = { mem_zalloc(sizeof(tp_val) * (size_t)MAX(nout, 1)),
                        mem_zalloc(sizeof(tp_val) * (size_t)MAX(nout, 1)) };
     tp_gen *rng = gen_default();
-    uint64_t seed = rng->seed, offset = rng->offset;
+    gen_state was = rng->s;
     tp_err err = { 0 };
     op_ctx cx = *op_ctx_cur();
     cx.grad_mode = false;
     cx.rec = NULL;
     bool ok = run_program_call(a, &cx, in, (int)g->inputs.n, out[0], nout, &err);
-    rng->seed = seed;
-    rng->offset = offset;
+    rng->s = was;
     bool both = ok && run_program_call(b, &cx, in, (int)g->inputs.n, out[1], nout, &err), same = both;
     for (int i = 0; i < nout && same; i++) {
         if (out[0][i].kind != VAL_tensor || out[1][i].kind != VAL_tensor)

@@ -245,7 +245,7 @@ static run_program *find(search *s, int64_t limit, strbuf *won)
     if (!p || !(s->x = make_inputs(t->g, &err)))
         return p;
     tp_gen *rng = gen_default();
-    uint64_t seed = rng->seed, offset = rng->offset;
+    gen_state was = rng->s;
     t->until = limit ? t0 + limit * 6 / 10 : 0;
     tune_steps(t, p, s->x, (int)t->g->inputs.n);
     t->until = end;
@@ -277,8 +277,7 @@ static run_program *find(search *s, int64_t limit, strbuf *won)
     }
     t->left += tune_over(t);
     free_inputs(s->x, t->g->inputs.n);
-    rng->seed = seed;
-    rng->offset = offset;
+    rng->s = was;
     return p;
 }
 

@@ -4,6 +4,7 @@
 #include "ops/pw.h"
 #include "ops/simd/vmath.h"
 #include "ops/random.h"
+#include <math.h>
 
 enum { BLOCKS = 64 };
 
@@ -136,4 +137,62 @@ void ISA_NAME(draw_shape)(int64_t n, draw_kind kind, double a, double b, const d
     default: EACH(a + u * (b - a));
     }
 #undef EACH
+}
+
+/* ---- PyTorch's eager normal numbers ---- */
+/* log, sin and cos in float by the polynomials of the Cephes library, with products and sums in one rounding: PyTorch's
+ * vectors compute them so, and the results are the same bit for bit. */
+static inline float log_f32(float x)
+{
+    static const float p[] = { 7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,
+                               -1.2420140846e-1f, 1.4249322787e-1f,  -1.6668057665e-1f,
+                               2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f };
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    float e = (float)((int)(bits >> 23) - 127) + 1;
+    bits = (bits & ~0x7f800000u) | 0x3f000000u; /* now in [0.5, 1) */
+    memcpy(&x, &bits, 4);
+    bool low = x < 0.707106781186547524f;
+    float m = low ? x : 0;
+    x = x - 1 + m;
+    e -= low;
+    float z = x * x, y = p[0];
+    for (int i = 1; i < 9; i++)
+        y = fmaf(y, x, p[i]);
+    y *= x;
+    y = fmaf(y, z, e * -2.12194440e-4f);
+    y = fmaf(-z, 0.5f, y);
+    return fmaf(e, 0.693359375f, x + y);
+}
+static inline void sin_cos_f32(float x, float *s, float *c) /* of 0 <= x < 2 pi */
+{
+    int j = ((int)(x * 1.27323954473516f) + 1) & ~1; /* octants */
+    float y = (float)j;
+    x = fmaf(y, -0.78515625f, x);
+    x = fmaf(y, -2.4187564849853515625e-4f, x);
+    x = fmaf(y, -3.77489497744594108e-8f, x);
+    float z = x * x, a = 2.443315711809948e-5f, b = -1.9515295891e-4f;
+    a = fmaf(a, z, -1.388731625493765e-3f);
+    a = fmaf(a, z, 4.166664568298827e-2f) * z;
+    a = fmaf(a, z, -(z * 0.5f)) + 1; /* cos of the rest */
+    b = fmaf(b, z, 8.3321608736e-3f);
+    b = fmaf(b, z, -1.6666654611e-1f) * z;
+    b = fmaf(b, x, x); /* sin of it */
+    bool plain = !(j & 2);
+    *s = plain ? b : a;
+    *c = plain ? a : b;
+    *s = j & 4 ? -*s : *s;
+    *c = (j - 2) & 4 ? *c : -*c;
+}
+/* n times sixteen uniform numbers become normal ones: element i pairs with element i + 8. */
+void ISA_NAME(normal_sixteens)(int64_t n, float *x, float mean, float std);
+void ISA_NAME(normal_sixteens)(int64_t n, float *x, float mean, float std)
+{
+    for (; n > 0; n--, x += 16)
+        for (int i = 0; i < 8; i++) {
+            float r = sqrtf(-2 * log_f32(1 - x[i])), s, c;
+            sin_cos_f32((float)(2 * M_PI) * x[i + 8], &s, &c);
+            x[i] = fmaf(r * c, std, mean);
+            x[i + 8] = fmaf(r * s, std, mean);
+        }
 }
