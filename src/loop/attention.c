@@ -1,5 +1,6 @@
 /* attention.c - two products with a kernel between them: run block by block, and only up to the diagonal of a causal mask. */
 #include "loop/internal.h"
+#include <limits.h>
 #include <math.h>
 
 static bool in_chain(const chain *ch, const group *g)
@@ -185,15 +186,16 @@ static int64_t reach_of_rows(planner *pl, const chain *ch)
 /* Another product whose rows only the kernel reads. */
 static group *other_product(planner *pl, const group *g, const group *kernel, const uint64_t *written)
 {
-    for (size_t i = 0; i < pl->groups.n; i++) {
-        group *h = pl->groups.at[i];
+    group *other = NULL;
+    for (size_t i = 0; i < kernel->before.n; i++) {
+        group *h = kernel->before.at[i];
         const tp_tensor *t = h->ext ? ir_type(h->ext) : NULL;
-        if (h != g && t && bit_has(kernel->before, h->id) && !bit_has(written, h->id) && h->ext->nuse &&
+        if (h != g && t && (!other || h->id < other->id) && !bit_has(written, h->id) && h->ext->nuse &&
             is_plain_bmm(pl, h->ext) && is_packed(t) && same_sizes(3, t->size, 3, ir_type(g->ext)->size) &&
             t->dt == ir_type(g->ext)->dt && !used_outside(pl, kernel, h->ext))
-            return h;
+            other = h;
     }
-    return NULL;
+    return other;
 }
 
 /* What product g could be the first of. */
@@ -203,10 +205,10 @@ chain find_chain(planner *pl, group *g, const uint64_t *written)
     chain none = { 0 };
     if (!is_plain_bmm(pl, n) || !is_packed(ir_type(n)))
         return none;
-    for (size_t i = 0; i < pl->groups.n; i++) {
-        group *h = pl->groups.at[i];
+    for (size_t i = 0; i < g->after.n; i++) { /* one of them at most has all its readers */
+        group *h = g->after.at[i];
         chain ch = { .kernel = h, .first = g };
-        if (h->ext || !h->n || !bit_has(h->before, g->id) || used_outside(pl, h, n))
+        if (h->ext || !h->n || used_outside(pl, h, n))
             continue;
         for (int m = 0; m < h->n; m++) {
             ir_node *s = h->member[m];
@@ -226,38 +228,29 @@ chain find_chain(planner *pl, group *g, const uint64_t *written)
     return none;
 }
 
-static bool chain_needs(const chain *ch, int id)
-{
-    bool needs = bit_has(ch->kernel->before, id) || (ch->also && bit_has(ch->also->before, id));
-    for (int i = 0; i < ch->nlast; i++)
-        needs |= bit_has(ch->last[i]->before, id);
-    return needs;
-}
-
 /* The other factors of the products must be there before the first one starts: small kernels are, by then. */
-bool write_factors(planner *pl, chain *ch, const int *order, uint64_t *written)
+bool write_factors(planner *pl, chain *ch, uint64_t *written)
 {
-    for (int j = 0; j < (int)pl->groups.n; j++) {
-        const group *m = pl->groups.at[j];
-        if (!chain_needs(ch, j) || bit_has(written, j) || in_chain(ch, m))
+    group_list all = { 0 }, missing = { 0 };
+    int walk = ++pl->nwalk;
+    unwritten_before(pl, ch->kernel, written, walk, INT_MAX, &all);
+    if (ch->also)
+        unwritten_before(pl, ch->also, written, walk, INT_MAX, &all);
+    for (int i = 0; i < ch->nlast; i++)
+        unwritten_before(pl, ch->last[i], written, walk, INT_MAX, &all);
+    for (size_t i = 0; i < all.n && ch->kernel; i++) {
+        group *m = all.at[i];
+        if (in_chain(ch, m))
             continue;
-        if ((m->ext && !reserves(m)) || bit_has(m->before, ch->first->id)) {
+        vec_push(&missing, m);
+        if ((m->ext && !reserves(m)) || comes_before(pl, ch->first, m)) {
             log_fusion(pl, ch->last[0]->ext, ch->first, false, "another step must come between the products");
             ch->kernel = NULL;
-            return true;
+            missing.n = 0;
         }
     }
-    for (size_t i = 0; i < pl->groups.n; i++) { /* in their order */
-        group *m = pl->groups.at[order[i]];
-        if (!chain_needs(ch, m->id) || bit_has(written, m->id) || in_chain(ch, m))
-            continue;
-        bit_set(written, m->id);
-        if (m->ext)
-            write_call(pl, m, false);
-        else if (!write_group(pl, m))
-            return false;
-    }
-    return true;
+    vec_free(&all);
+    return write_missing(pl, &missing, written); /* in their order */
 }
 
 /* The second product that the kernel reads, and the kernel on its rows. */

@@ -193,110 +193,18 @@ static bool try_member(planner *pl, group *g, ir_node *n, bool outer, trial *out
     return false;
 }
 
-/* Groups that n's operands (through inlined values) come from. */
-typedef struct depwalk {
-    planner *pl;
-    uint64_t *bits;
-    int before; /* id of the node that is placed */
-    VEC(ir_node *) stack;
-    int walk; /* number of this one */
-} depwalk;
-
-static void dep_operand(void *arg, ir_node *n)
+void group_free(group *g)
 {
-    depwalk *d = arg;
-    info *f = &d->pl->in[n->id];
-    if (f->g) {
-        bit_set(d->bits, f->g->id);
-        return;
-    }
-    if (n->kind == IR_placeholder || n->kind == IR_const)
-        return;
-    if (f->walked == d->walk)
-        return;
-    f->walked = d->walk;
-    vec_push(&d->stack, n);
-}
-
-static void dep_beside(void *arg, ir_node *n) /* what was placed already of what a reader needs */
-{
-    if (!n->late && n->id < ((depwalk *)arg)->before)
-        dep_operand(arg, n);
-}
-
-/* The first reader that does not wait itself. */
-static ir_node *first_reader(planner *pl, ir_node *n)
-{
-    VEC(ir_node *) stack = { 0 };
-    ir_node *first = NULL;
-    map seen = { 0 };
-    vec_push(&stack, n);
-    while (stack.n)
-        for (ir_use *u = vec_pop(&stack)->uses; u; u = u->next) {
-            if (u->user->late && !map_puti(&seen, (uintptr_t)u->user, u->user))
-                vec_push(&stack, u->user);
-            if (!u->user->late && u->user->kind != IR_output && (!first || u->user->id < first->id))
-                first = u->user;
-        }
-    vec_free(&stack);
-    map_free(&seen);
-    return first;
-}
-
-static void node_deps(planner *pl, ir_node *n, uint64_t *bits)
-{
-    depwalk d = { .pl = pl, .bits = bits, .walk = ++pl->nwalk, .before = n->id };
-    ir_each_operand(n, dep_operand, &d);
-    ir_node *reader = n->late ? first_reader(pl, n) : NULL;
-    if (reader)
-        ir_each_operand(reader, dep_beside, &d);
-    while (d.stack.n)
-        ir_each_operand(vec_pop(&d.stack), dep_operand, &d);
-    vec_free(&d.stack);
+    vec_free(&g->before);
+    vec_free(&g->after);
 }
 
 static group *group_new(planner *pl)
 {
     group *g = ARENA_NEW(&pl->tmp, group);
     g->id = (int)pl->groups.n;
-    g->before = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
     vec_push(&pl->groups, g);
     return g;
-}
-
-/* Everything before a group, transitively, is in `before`: when n joins g, its sources come before g and before all
- * that follow g. */
-static void add_before(planner *pl, group *g, const uint64_t *deps)
-{
-    uint64_t *add = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
-    for (int w = 0; w < pl->words; w++)
-        for (uint64_t left = deps[w]; left; left &= left - 1) {
-            int i = w * 64 + __builtin_ctzll(left);
-            if (i == g->id)
-                continue;
-            bit_set(add, i);
-            for (int q = 0; q < pl->words; q++)
-                add[q] |= pl->groups.at[i]->before[q];
-        }
-    if (bits_within(add, g->before, NULL, pl->words)) /* then all that follow g have it, too */
-        return;
-    for (size_t i = 0; i < pl->groups.n; i++) {
-        group *h = pl->groups.at[i];
-        if (h == g || bit_has(h->before, g->id))
-            for (int q = 0; q < pl->words; q++)
-                h->before[q] |= add[q];
-    }
-}
-
-static bool would_cycle(planner *pl, const group *g, const uint64_t *deps)
-{
-    for (int w = 0; w < pl->words; w++)
-        for (uint64_t left = deps[w]; left; left &= left - 1) {
-            int i = w * 64 + __builtin_ctzll(left);
-            if (i != g->id && bit_has(pl->groups.at[i]->before, g->id))
-                return true;
-        }
-    return false;
 }
 
 void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why)
@@ -348,17 +256,15 @@ static bool fits_together(planner *pl, group *g, ir_node *n, bool outer)
 }
 
 /* Try to compute n in g. */
-static bool join(planner *pl, group *g, ir_node *n, const uint64_t *deps)
+static bool join(planner *pl, group *g, ir_node *n, const group_list *deps)
 {
     info *f = &pl->in[n->id];
     const tp_tensor *t = ir_type(n);
     group save = *g;
     trial tr;
-    bool related = bit_has(deps, g->id), outer = false;
+    bool outer = false;
     const char *why = "values meet at another index";
 
-    if (!related)
-        return false;
     if (ir_type(n) && ir_type(n)->numel == 0) { /* behind a reduction it would still be written once */
         log_fusion(pl, n, g, false, "it has no elements");
         return false;
@@ -471,7 +377,7 @@ group put_part(const group *g, const ir_node *n, int part)
     return p;
 }
 
-static bool start_put(planner *pl, ir_node *n, const uint64_t *deps)
+static bool start_put(planner *pl, ir_node *n, const group_list *deps)
 {
     info *f = &pl->in[n->id];
     group *g = group_new(pl);
@@ -501,7 +407,7 @@ static bool start_put(planner *pl, ir_node *n, const uint64_t *deps)
     return ok;
 }
 
-static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
+static bool start_group(planner *pl, ir_node *n, const group_list *deps)
 {
     info *f = &pl->in[n->id];
     group *g = group_new(pl);
@@ -524,47 +430,56 @@ static bool start_group(planner *pl, ir_node *n, const uint64_t *deps)
     return true;
 }
 
-static void start_call(planner *pl, ir_node *n, const uint64_t *deps)
+static void start_call(planner *pl, ir_node *n, const group_list *deps)
 {
     group *g = group_new(pl);
-    uint64_t *all = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
-    memcpy(all, deps, sizeof *all * (size_t)pl->words);
-    if (ir_node_is_effect(n)) { /* numbers are drawn, and things done, in the order of the program */
-        if (pl->effect)
-            bit_set(all, pl->effect->id);
-        pl->effect = g;
-    }
     g->ext = n;
     pl->in[n->id].g = g;
     pl->in[n->id].ext = true;
-    pl->in[n->id].product = is_product(n);
-    add_before(pl, g, all);
+    pl->in[n->id].product = is_product(pl, n);
+    add_before(pl, g, deps);
+    if (ir_node_is_effect(n)) { /* numbers are drawn, and things done, in the order of the program */
+        if (pl->effect)
+            add_before(pl, g, &(group_list){ .at = &pl->effect, .n = 1 });
+        pl->effect = g;
+    }
+    g->plain = reserves(g);
+    for (size_t i = 0; i < g->before.n && g->plain; i++)
+        g->plain = g->before.at[i]->plain;
 }
 
 /* n reads the newest group, a value that came of inputs alone (which elements a dropout keeps), and an older one: the value joins the
  * older one first, or n would part the two. True: what n depends on has changed. */
-static bool absorb_newest(planner *pl, const uint64_t *deps)
+static bool absorb_newest(planner *pl, const group_list *deps)
 {
     group *g = pl->groups.n ? pl->groups.at[pl->groups.n - 1] : NULL;
-    if (!g || !bit_has(deps, g->id) || g->ext || g->n != 1 || g->red || g->scan || g->deep || g->part ||
-        pl->in[g->member[0]->id].put)
+    if (!g || !deps->n || deps->at[0] != g || g->ext || g->n != 1 || g->red || g->scan || g->deep ||
+        g->part || pl->in[g->member[0]->id].put)
         return false;
-    for (int i = 0; i < g->id; i++)
-        if (bit_has(g->before, i) && !reserves(pl->groups.at[i]))
+    for (size_t i = 0; i < g->before.n; i++)
+        if (!g->before.at[i]->plain)
             return false;
-    for (int i = g->id - 1; i >= 0; i--) {
-        group *h = pl->groups.at[i];
-        if (!bit_has(deps, i) || h->ext || h->deep || h->scan || !same_sizes(g->nd, g->size, h->nd, h->size))
+    for (size_t i = 1; i < deps->n; i++) {
+        group *h = deps->at[i];
+        if (h->ext || h->deep || h->scan || !same_sizes(g->nd, g->size, h->nd, h->size))
             continue;
-        for (int k = 0; k < g->id; k++) /* who reads it elsewhere would have to follow all of h */
-            if (k != i && bit_has(pl->groups.at[k]->before, g->id))
+        for (size_t k = 0; k < g->after.n; k++) /* who reads it elsewhere would have to follow all of h */
+            if (g->after.at[k] != h || h->after.n)
                 return false;
-        uint64_t *with = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
-        memcpy(with, g->before, sizeof *with * (size_t)pl->words);
-        bit_set(with, i);
-        if (!join(pl, h, g->member[0], with))
+        group_list with = { 0 };
+        vec_reserve(&with, g->before.n + 1);
+        for (size_t k = 0; k < g->before.n; k++)
+            with.at[with.n++] = g->before.at[k];
+        if (!list_has(&with, h))
+            with.at[with.n++] = h;
+        bool in = join(pl, h, g->member[0], &with);
+        vec_free(&with);
+        if (!in)
             return false;
-        h->before[g->id / 64] &= ~((uint64_t)1 << g->id % 64); /* the next group gets this number */
+        list_drop(&h->before, g); /* the next group gets its number */
+        for (size_t k = 0; k < g->before.n; k++)
+            list_drop(&g->before.at[k]->after, g);
+        group_free(g);
         pl->groups.n--;
         return true;
     }
@@ -573,36 +488,36 @@ static bool absorb_newest(planner *pl, const uint64_t *deps)
 
 void form_groups(planner *pl)
 {
+    group_list deps = { 0 };
+    find_readers(pl);
     IR_EACH (n, pl->g) {
         info *f = &pl->in[n->id];
         if (!f->sched || n->kind == IR_placeholder || n->kind == IR_const || n->kind == IR_output ||
             n->kind == IR_getitem)
             continue;
-        uint64_t *deps = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
-        node_deps(pl, n, deps);
+        node_deps(pl, n, &deps);
         if (f->ext) {
-            start_call(pl, n, deps);
+            start_call(pl, n, &deps);
             continue;
         }
-        if (!f->scan && !f->put && absorb_newest(pl, deps)) {
-            memset(deps, 0, sizeof *deps * (size_t)pl->words);
-            node_deps(pl, n, deps);
-        }
+        if (!f->scan && !f->put && absorb_newest(pl, &deps))
+            node_deps(pl, n, &deps);
         bool in = false;
         bool parts = f->put || (lower_row(n)->apart && lower_row(n)->apart(n));
-        for (int i = (int)pl->groups.n - 1; i >= 0 && !in && !f->scan && !parts;
-             i--) /* newest first: the likely producer */
-            if (bit_has(deps, i) && !pl->groups.at[i]->deep)
-                in = join(pl, pl->groups.at[i], n, deps);
-        if (!in && !(f->put ? start_put(pl, n, deps) : start_group(pl, n, deps))) {
+        for (size_t i = 0; i < deps.n && !in && !f->scan && !parts;
+             i++) /* newest first: the likely producer */
+            if (!deps.at[i]->deep)
+                in = join(pl, deps.at[i], n, &deps);
+        if (!in && !(f->put ? start_put(pl, n, &deps) : start_group(pl, n, &deps))) {
             pl->groups.n--; /* the empty group */
             f->red = f->scan = f->put = false;
-            start_call(pl, n, deps);
+            start_call(pl, n, &deps);
             ir_each_operand(n, operand_in_memory, pl);
         }
         if ((f->depth >= DEEP || parts) && f->g)
             f->g->deep = true;
     }
+    vec_free(&deps);
 }
 
 bool used_outside(planner *pl, const group *g, ir_node *n)

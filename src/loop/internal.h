@@ -6,6 +6,10 @@
 enum { MAX_VARS = 32, MAX_MEMBERS = 48, MAX_BUFS = 64, MAX_LEAVES = 32, MAX_PARTS = 64 };
 
 typedef struct group group;
+typedef struct group_list {
+    group **at;
+    size_t n, cap;
+} group_list;
 typedef struct info { /* per node, by id */
     bool sched;       /* scheduled */
     bool stored;      /* exists in memory */
@@ -21,15 +25,16 @@ typedef struct info { /* per node, by id */
     bool outer; /* one value per row: reductions and what follows from them alone */
     int slot;   /* + 1 */
     bool covered, tested;
-    bool memview;  /* a view that the runtime makes over memory */
-    bool folds;    /* computed where it is used although that is a choice */
-    bool low;      /* its operand is known not to be positive */
-    bool checked;  /* its indices are checked by a step */
-    bool last;     /* stored when its kernel has read everything: it may lie where something is read */
-    ir_node *into; /* the input that it becomes the value of */
-    int depth;     /* operators from the values in memory that its expression reads up to it */
-    int leaves;    /* values in memory that its expression reads, counted with repeats */
-    int walked;    /* the last walk over sources that met it */
+    bool memview;    /* a view that the runtime makes over memory */
+    bool folds;      /* computed where it is used although that is a choice */
+    bool low;        /* its operand is known not to be positive */
+    bool checked;    /* its indices are checked by a step */
+    bool last;       /* stored when its kernel has read everything: it may lie where something is read */
+    ir_node *into;   /* the input that it becomes the value of */
+    int depth;       /* operators from the values in memory that its expression reads up to it */
+    int leaves;      /* values in memory that its expression reads, counted with repeats */
+    int walked;      /* the last walk over sources that met it */
+    ir_node *reader; /* of a value that waits: its first reader that does not */
 } info;
 
 enum { DEEP = 100 }; /* operators in one expression */
@@ -46,10 +51,14 @@ struct group {
     int n;
     ir_node *load[MAX_BUFS]; /* what its members read from memory */
     int nload;
-    uint64_t *before; /* bit set of groups and calls that must come first */
-    int order;        /* position among steps */
-    ir_node *ext;     /* a library call instead of a kernel */
-    int part;         /* + 1: which part of its only member this kernel writes; size is the part's */
+    group_list before,
+        after;               /* groups and calls that must come first and that must follow: the direct ones */
+    int rank;                /* above those of all that come first */
+    int ahead, back, listed; /* the last walks that met it */
+    bool plain;              /* a reservation that only such ones come before */
+    int order;               /* position among steps */
+    ir_node *ext;            /* a library call instead of a kernel */
+    int part;                /* + 1: which part of its only member this kernel writes; size is the part's */
 };
 
 typedef struct over { /* step `step` writes each element of n where it reads that of x, after it was read */
@@ -63,11 +72,12 @@ struct planner {
     ir_graph *g;
     info *in; /* by node id */
     VEC(group *) groups;
-    group *effect; /* the last call made for more than its result */
-    bool *writes;  /* by group: new values of inputs that nothing else waits for */
-    int words;     /* of bit sets */
-    int nwalk;     /* walks over sources so far */
-    map lowers;    /* calls that were tried -> 2: covered, 1: not */
+    group *effect;      /* the last call made for more than its result */
+    bool *writes;       /* by group: new values of inputs that nothing else waits for */
+    group_list todo[2]; /* of walks over groups */
+    map sums;           /* products into sums that rewrites made */
+    int nwalk;          /* walks over sources so far */
+    map lowers;         /* calls that were tried -> 2: covered, 1: not */
     arena tmp;
     VEC(ir_node *) check; /* what the group being surveyed reads by indices */
     VEC(over) over;
@@ -165,14 +175,6 @@ static inline const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n
 static inline bool is_dear(const ir_node *n) { return n->kind == IR_call && row_of(n)->flags & OPF_DEAR; }
 static inline void bit_set(uint64_t *b, int i) { b[i / 64] |= 1ull << (i % 64); }
 static inline bool bit_has(const uint64_t *b, int i) { return b[i / 64] >> (i % 64) & 1; }
-static inline bool bits_within(const uint64_t *b, const uint64_t *in, const uint64_t *or_in,
-                               int words) /* or_in may be NULL */
-{
-    for (int q = 0; q < words; q++)
-        if (b[q] & ~in[q] & ~(or_in ? or_in[q] : 0))
-            return false;
-    return true;
-}
 
 /* --- index.c ---------------------------------------------------------------- */
 int64_t hint(symint v);
@@ -233,13 +235,13 @@ const char *place_as_call(const tp_comp *c, const ir_node *n);
 dtype scan_dtype(const ir_node *n);
 
 /* --- lower_product.c ---------------------------------------------------------------- */
-bool is_product(const ir_node *n);
+bool is_product(planner *pl, const ir_node *n);
 bool is_packed(const tp_tensor *t);
 symint row_of_product(const ir_node *n);
 bool is_plain_bmm(planner *pl, const ir_node *n);
 
 /* --- rewrite.c ---------------------------------------------------------------- */
-bool loop_rewrite(tp_comp *c, ir_graph *g, rewrite_pass from, rewrite_pass to);
+bool loop_rewrite(planner *pl, rewrite_pass from, rewrite_pass to);
 rewrite_fn rewrite_there_and_back, rewrite_accumulate, rewrite_split, rewrite_unbind, rewrite_roll,
     rewrite_pool, rewrite_extreme, rewrite_scan, rewrite_by_parts;
 
@@ -265,8 +267,21 @@ void member_index(walk *w, ir_node *n, lin *out);
 void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why);
 group put_part(const group *g, const ir_node *n, int part);
 void form_groups(planner *pl);
+void group_free(group *g);
 bool used_outside(planner *pl, const group *g, ir_node *n);
 void find_stored(planner *pl);
+
+/* --- depend.c ---------------------------------------------------------------- */
+void find_readers(planner *pl);
+void node_deps(planner *pl, ir_node *n, group_list *deps);
+bool list_has(const group_list *l, const group *g);
+void list_drop(group_list *l, const group *g);
+void list_sort(group_list *l); /* in the order of steps */
+void add_before(planner *pl, group *g, const group_list *deps);
+bool would_cycle(planner *pl, const group *g, const group_list *deps);
+bool comes_before(planner *pl, const group *g, group *h);
+void unwritten_before(planner *pl, const group *g, const uint64_t *written, int walk, int most,
+                      group_list *missing);
 
 /* --- nest.c ---------------------------------------------------------------- */
 bool survey(planner *pl, group *g, space *s, walk *w);
@@ -294,12 +309,13 @@ bool rides(const walk *w, const nest *t, bool red, const ir_node *product);
 bool same_rows(const walk *w, const ir_node *product, const ir_node *to);
 bool refuses_tiles(planner *pl, const ir_node *n);
 void write_call(planner *pl, const group *g, bool own);
+bool write_missing(planner *pl, group_list *missing, uint64_t *written); /* frees the list */
 bool write_steps(planner *pl, const int *order);
 
 /* --- attention.c ---------------------------------------------------------------- */
 bool band_of(const ir_node *n, band *b);
 chain find_chain(planner *pl, group *g, const uint64_t *written);
-bool write_factors(planner *pl, chain *ch, const int *order, uint64_t *written);
+bool write_factors(planner *pl, chain *ch, uint64_t *written);
 bool write_also(planner *pl, chain *ch, uint64_t *written);
 void write_lasts(planner *pl, const chain *ch, uint64_t *written);
 bool chain_allowed(planner *pl, const chain *ch);

@@ -38,7 +38,8 @@ typedef enum {
     REWRITE_parts,      /* one result of many elements is made of parts */
     REWRITE_COUNT
 } rewrite_pass;
-typedef bool rewrite_fn(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next); /* false: failed, with c->err */
+/* next: where the walk over the graph goes on; false: failed, with an error */
+typedef bool rewrite_fn(planner *pl, ir_node *n, ir_node **next);
 
 typedef struct lowering {
     /* --- a value that is computed where it is used --- */
@@ -75,7 +76,7 @@ typedef struct lowering {
     bool reserves;                      /* only reserves a stretch of the sequence */
 
     /* --- library calls whose memory the plan can hold --- */
-    bool (*product)(const ir_node *n);
+    bool (*product)(planner *pl, const ir_node *n);
     ir_node *(*adds_to)(const ir_node *n); /* the operand in whose memory the result lies, or NULL */
     uint8_t factor;                        /* the first of the two factors, an argument + 1 */
     bool batched;                          /* a product of two stacks of matrices and nothing else */

@@ -1,10 +1,13 @@
 /* lower_product.c - matrix products and convolutions whose memory the plan holds. */
 #include "loop/internal.h"
 
-bool is_product(const ir_node *n) { return lower_row(n)->product && lower_row(n)->product(n); }
+bool is_product(planner *pl, const ir_node *n)
+{
+    return lower_row(n)->product && lower_row(n)->product(pl, n);
+}
 
 /* Products whose memory the plan can hold: one type. */
-static bool product_fits(const ir_node *n)
+static bool product_fits(planner *pl, const ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
     int a = lower_row(n)->factor - 1;
@@ -14,20 +17,21 @@ static bool product_fits(const ir_node *n)
 }
 
 /* addmm(x, a, b) where x is the result of a product that nobody else wants: it is added to in place. */
-static bool adds_to_product(const ir_node *n)
+static bool adds_to_product(planner *pl, const ir_node *n)
 {
     const ir_node *x = n->arg[0].node;
-    return x->nuse == 1 && ir_type(x) && ir_type(x)->ndim == 2 && lower_row(x)->factor && is_product(x) &&
+    bool known = pl->in ? pl->in[x->id].product : map_geti(&pl->sums, (uintptr_t)x) || is_product(pl, x);
+    return known && x->nuse == 1 && ir_type(x)->ndim == 2 && lower_row(x)->factor &&
            same_sizes(2, ir_type(x)->size, 2, ir_type(n)->size) &&
            same_sizes(2, ir_type(x)->stride, 2, ir_type(n)->stride);
 }
-static bool addmm_fits(const ir_node *n) /* what is added is a row, or such a product */
+static bool addmm_fits(planner *pl, const ir_node *n) /* what is added is a row, or such a product */
 {
     const tp_tensor *row = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL, *t = ir_type(n);
-    if (!product_fits(n) || !row || row->dt != t->dt)
+    if (!product_fits(pl, n) || !row || row->dt != t->dt)
         return false;
     bool fits = row->ndim == 1 && sym_known(SYM_eq, row->size[0], t->size[1]);
-    return (fits || adds_to_product(n)) && is_known_number(&n->arg[3]) && is_known_number(&n->arg[4]) &&
+    return (fits || adds_to_product(pl, n)) && is_known_number(&n->arg[3]) && is_known_number(&n->arg[4]) &&
            val_as_f(&n->arg[3]) == 1 && val_as_f(&n->arg[4]) == 1;
 }
 static ir_node *addmm_onto(const ir_node *n)
@@ -43,7 +47,7 @@ bool is_packed(const tp_tensor *t)
 }
 
 /* Convolutions whose memory the plan can hold: one type, everything where it lies. */
-static bool convolution_fits(const ir_node *n)
+static bool convolution_fits(planner *pl, const ir_node *n)
 {
     if (n->val.kind != VAL_tensor || n->arg[6].kind != VAL_bool || n->arg[6].b)
         return false;

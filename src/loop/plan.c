@@ -73,14 +73,13 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     if (TP_UNLIKELY(fault_state != 0) && !plant_carriers(c, p->g))
         goto done;
     int64_t t0 = clock_ns();
-    if (!loop_rewrite(c, p->g, 0, REWRITE_extreme))
+    if (!loop_rewrite(&pl, 0, REWRITE_extreme))
         goto done;
     ev_metrics_part(EVP_post_passes, clock_ns() - t0);
-    if (!loop_rewrite(c, p->g, REWRITE_extreme, REWRITE_COUNT))
+    if (!loop_rewrite(&pl, REWRITE_extreme, REWRITE_COUNT))
         goto done;
     ir_renumber(p->g);
     pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));
-    pl.words = p->g->next_id / 64 + 1;
     for (size_t i = 0; i < p->g->inputs.n; i++)
         slot_add(&pl, p->g->inputs.at[i]->val.kind == VAL_tensor ? SLOT_input : SLOT_number,
                  p->g->inputs.at[i], (int)i);
@@ -107,7 +106,12 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     ok = true;
 done:
     free(order);
+    for (size_t i = 0; i < pl.groups.n; i++)
+        group_free(pl.groups.at[i]);
     vec_free(&pl.groups);
+    vec_free(&pl.todo[0]);
+    vec_free(&pl.todo[1]);
+    map_free(&pl.sums);
     vec_free(&pl.check);
     map_free(&pl.lowers);
     vec_free(&pl.over);

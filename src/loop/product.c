@@ -73,46 +73,64 @@ void write_call(planner *pl, const group *g, bool own)
     pl->p->nproduct += own;
 }
 
+static bool write_before(planner *pl, group_list *missing, uint64_t *written)
+{
+    list_sort(missing);
+    for (size_t i = 0; i < missing->n; i++) {
+        group *m = missing->at[i];
+        bit_set(written, m->id);
+        if (m->ext)
+            write_call(pl, m, false);
+        else if (!write_group(pl, m))
+            return false;
+    }
+    return true;
+}
+bool write_missing(planner *pl, group_list *missing, uint64_t *written)
+{
+    bool ok = write_before(pl, missing, written);
+    vec_free(missing);
+    return ok;
+}
+
+/* Is it little that must still come before h, and does none of it follow g? */
+static bool needs_little(planner *pl, const group *g, const group *h, const group_list *missing)
+{
+    int count = 0;
+    for (size_t i = 0; i < missing->n && count <= 2; i++) {
+        const group *m = missing->at[i];
+        count += list_has(&m->before, g) ? 3 : reserves(m) ? 0 : m->ext ? 3 : 1;
+    }
+    return count <= 2;
+}
+
 /* Small things that what follows a product also needs (a mask, a place to draw from) come before it, so that it may run on its
  * rows. */
-static bool write_needed(planner *pl, const group *g, const int *order, size_t at, uint64_t *written)
+static bool write_needed(planner *pl, group *g, uint64_t *written)
 {
-    for (size_t i = at + 1; i < pl->groups.n; i++) {
-        const group *h = pl->groups.at[order[i]];
-        int missing = 0;
-        if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id) || pl->writes[h->id])
+    list_sort(&g->after);
+    for (size_t i = 0; i < g->after.n; i++) {
+        const group *h = g->after.at[i];
+        group_list missing = { 0 };
+        if (h->ext || bit_has(written, h->id) || pl->writes[h->id])
             continue;
-        for (int q = 0; q < pl->words; q++)
-            for (uint64_t left = h->before[q] & ~written[q]; left && missing <= 2; left &= left - 1) {
-                const group *m = pl->groups.at[q * 64 + __builtin_ctzll(left)];
-                if (m != g)
-                    missing += bit_has(m->before, g->id) ? 3 : reserves(m) ? 0 : m->ext ? 3 : 1;
-            }
-        if (missing > 2)
-            continue;
-        for (size_t k = at + 1; k < i; k++) { /* in their order */
-            group *m = pl->groups.at[order[k]];
-            if (!bit_has(h->before, m->id) || bit_has(written, m->id))
-                continue;
-            bit_set(written, m->id);
-            if (m->ext)
-                write_call(pl, m, false);
-            else if (!write_group(pl, m))
-                return false;
-        }
-        return true;
+        unwritten_before(pl, h, written, ++pl->nwalk, 3, &missing);
+        if (needs_little(pl, g, h, &missing))
+            return write_missing(pl, &missing, written);
+        vec_free(&missing);
     }
     return true;
 }
 
 /* What follows a product and needs nothing later may run on its rows while they are in cache. */
-static bool write_riders(planner *pl, group *g, const int *order, size_t at, uint64_t *written, chain *ch)
+static bool write_riders(planner *pl, group *g, uint64_t *written, chain *ch)
 {
-    for (size_t i = at + 1; i < pl->groups.n; i++) {
-        group *h = pl->groups.at[order[i]];
-        bool fits = false;
-        if (h->ext || !bit_has(h->before, g->id) || bit_has(written, h->id) || pl->writes[h->id] ||
-            !bits_within(h->before, written, NULL, pl->words))
+    for (size_t i = 0; i < g->after.n; i++) { /* sorted by write_needed */
+        group *h = g->after.at[i];
+        bool fits = false, all = true;
+        for (size_t k = 0; k < h->before.n && all; k++)
+            all = bit_has(written, h->before.at[k]->id);
+        if (h->ext || bit_has(written, h->id) || pl->writes[h->id] || !all)
             continue;
         const char *why = "its rows are not the product's";
         if (h->n == 1 && (pl->in[h->member[0]->id].put || part_count(h->member[0])))
@@ -131,22 +149,22 @@ static bool write_riders(planner *pl, group *g, const int *order, size_t at, uin
     return true;
 }
 
-/* A product, with what runs on its rows or block by block with it. at: of the order. */
-static bool write_product(planner *pl, group *g, const int *order, size_t at, uint64_t *written)
+/* A product, with what runs on its rows or block by block with it. */
+static bool write_product(planner *pl, group *g, uint64_t *written)
 {
     chain ch = pl->c->caps->attends ? find_chain(pl, g, written) : (chain){ 0 };
     if (ch.kernel && !chain_allowed(pl, &ch)) {
         log_fusion(pl, ch.last[0]->ext, g, false, "refused");
         ch.kernel = NULL;
     }
-    if (ch.kernel && !write_factors(pl, &ch, order, written))
+    if (ch.kernel && !write_factors(pl, &ch, written))
         return false;
-    if (!write_needed(pl, g, order, at, written))
+    if (!write_needed(pl, g, written))
         return false;
     write_call(pl, g, true);
     if (!pl->c->caps->epilogues)
         return true;
-    if (ch.kernel && ch.also ? !write_also(pl, &ch, written) : !write_riders(pl, g, order, at, written, &ch))
+    if (ch.kernel && ch.also ? !write_also(pl, &ch, written) : !write_riders(pl, g, written, &ch))
         return false;
     if (!ch.kernel)
         return true;
@@ -164,7 +182,7 @@ static bool write_product(planner *pl, group *g, const int *order, size_t at, ui
 bool write_steps(planner *pl, const int *order)
 {
     tp_err *err = pl->c->err;
-    uint64_t *written = ARENA_ARR(&pl->tmp, uint64_t, pl->words);
+    uint64_t *written = ARENA_ARR(&pl->tmp, uint64_t, pl->groups.n / 64 + 1);
     for (size_t i = 0; i < pl->groups.n; i++) {
         group *g = pl->groups.at[order[i]];
         if (bit_has(written, g->id)) /* on the rows of a product */
@@ -182,7 +200,7 @@ bool write_steps(planner *pl, const int *order)
         }
         if (!pl->in[g->ext->id].product)
             write_call(pl, g, false);
-        else if (!write_product(pl, g, order, i, written))
+        else if (!write_product(pl, g, written))
             return false;
     }
     return true;

@@ -3,10 +3,10 @@
 #include "events/events.h"
 
 /* A transpose of a transpose. */
-bool rewrite_there_and_back(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
+bool rewrite_there_and_back(planner *pl, ir_node *n, ir_node **next)
 {
     ir_node *back = operand(n, 0), *x = back && lower_row(back) == lower_row(n) ? operand(back, 0) : NULL;
-    if (!x || ir_type(n)->ndim != 2 || !ir_type_equal(&x->val, &n->val) || !decide(c, DECIDE_fuse, n))
+    if (!x || ir_type(n)->ndim != 2 || !ir_type_equal(&x->val, &n->val) || !decide(pl->c, DECIDE_fuse, n))
         return true;
     ir_replace_uses(n, x);
     ir_erase(n);
@@ -17,7 +17,7 @@ bool rewrite_there_and_back(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
 
 /* x + a b, where x is itself a sum of products: the product is added to x where it lies. A weight that is used at every
  * step of a loop gets its gradient this way, without a matrix for each step. */
-bool rewrite_accumulate(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
+bool rewrite_accumulate(planner *pl, ir_node *n, ir_node **next)
 {
     if (n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_node || !is_known_number(&n->arg[2]) ||
         val_as_f(&n->arg[2]) != 1)
@@ -25,14 +25,16 @@ bool rewrite_accumulate(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
     for (int i = 1; i >= 0; i--) {
         ir_node *e = n->arg[i].node, *x = n->arg[1 - i].node;
         bool plain = lower_row(e)->factor == 0 + 1; /* nothing is added in it */
-        if (e == x || !plain || e->nuse != 1 || x->nuse != 1 || !is_product(e) || !is_product(x) ||
-            ir_type(x)->ndim != 2 || !ir_type_equal(&x->val, &n->val) || !ir_type_equal(&e->val, &n->val) ||
-            !decide(c, DECIDE_fuse, n))
+        if (e == x || !plain || e->nuse != 1 || x->nuse != 1 || !is_product(pl, e) ||
+            !(map_geti(&pl->sums, (uintptr_t)x) || is_product(pl, x)) || ir_type(x)->ndim != 2 ||
+            !ir_type_equal(&x->val, &n->val) || !ir_type_equal(&e->val, &n->val) ||
+            !decide(pl->c, DECIDE_fuse, n))
             continue;
         tp_val arg[5] = { { .kind = VAL_node, .node = x }, e->arg[0], e->arg[1], vI(1), vI(1) };
-        ir_node *m = ir_add_call(g, OP_addmm, OPV_fn, arg, 5, vT(tensor_ref(n->val.t)));
+        ir_node *m = ir_add_call(pl->g, OP_addmm, OPV_fn, arg, 5, vT(tensor_ref(n->val.t)));
         m->loc = n->loc;
-        ir_insert_before(g, n, m);
+        map_puti(&pl->sums, (uintptr_t)m, m);
+        ir_insert_before(pl->g, n, m);
         ir_replace_uses(n, m);
         ir_erase(n);
         ir_erase(e);
@@ -76,7 +78,7 @@ static void item_apart(ir_graph *g, ir_node *n, op_id op, const tp_val *arg, int
 }
 
 /* Parts of a split are slices, which fold into the index of whoever reads them; the call itself goes. */
-static bool split_parts(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next, bool one)
+static bool split_parts(planner *pl, ir_node *n, ir_node **next, bool one)
 {
     if (n->val.kind != VAL_tensors || n->arg[0].kind != VAL_node)
         return true;
@@ -86,7 +88,7 @@ static bool split_parts(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next, boo
         plain &= u->user->kind == IR_getitem && u->user->arg[1].kind == VAL_int &&
                  !sym_is_expr(u->user->arg[1].i) && u->user->arg[1].i >= 0 && u->user->arg[1].i < n->val.n &&
                  u->user->val.kind == VAL_tensor;
-    if (!plain || !decide(c, DECIDE_fuse, n))
+    if (!plain || !decide(pl->c, DECIDE_fuse, n))
         return true;
     while (n->uses) {
         int at = (int)n->uses->user->arg[1].i;
@@ -94,10 +96,10 @@ static bool split_parts(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next, boo
         for (int k = 0; k < at && !one; k++)
             lo = sym_add(lo, n->val.ts[k]->size[dim]);
         if (one)
-            item_apart(g, n, OP_select_int, (tp_val[]){ n->arg[0], vI(dim), vI(at) }, 3, next);
+            item_apart(pl->g, n, OP_select_int, (tp_val[]){ n->arg[0], vI(dim), vI(at) }, 3, next);
         else
             item_apart(
-                g, n, OP_slice_Tensor,
+                pl->g, n, OP_slice_Tensor,
                 (tp_val[]){ n->arg[0], vI(dim), vI(lo), vI(sym_add(lo, n->val.ts[at]->size[dim])), vI(1) }, 5,
                 next);
     }
@@ -106,23 +108,17 @@ static bool split_parts(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next, boo
     ir_erase(n);
     return true;
 }
-bool rewrite_split(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
-{
-    return split_parts(c, g, n, next, false);
-}
-bool rewrite_unbind(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
-{
-    return split_parts(c, g, n, next, true);
-}
+bool rewrite_split(planner *pl, ir_node *n, ir_node **next) { return split_parts(pl, n, next, false); }
+bool rewrite_unbind(planner *pl, ir_node *n, ir_node **next) { return split_parts(pl, n, next, true); }
 
 /* The largest of a row and its place are two reductions, of which a kernel computes those that somebody wants. */
-bool rewrite_extreme(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
+bool rewrite_extreme(planner *pl, ir_node *n, ir_node **next)
 {
     bool both;
     if (!is_pair(n, &both))
         return true;
-    const char *why = place_as_call(c, n);
-    if (!why && !decide(c, DECIDE_lower, n))
+    const char *why = place_as_call(pl->c, n);
+    if (!why && !decide(pl->c, DECIDE_lower, n))
         why = "refused";
     log_lower(n, !why, why ? why : "an extreme and its place are reductions");
     if (why)
@@ -132,34 +128,34 @@ bool rewrite_extreme(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
     while (n->uses) {
         bool place = n->uses->user->arg[1].i == 1;
         tp_val arg[3] = { n->arg[0], place ? vI(dim) : vIs(&dim, 1), n->arg[2] };
-        item_apart(g, n, place ? (max ? OP_argmax : OP_argmin) : max ? OP_amax : OP_amin, arg, 3, next);
+        item_apart(pl->g, n, place ? (max ? OP_argmax : OP_argmin) : max ? OP_amax : OP_amin, arg, 3, next);
     }
     ir_erase(n);
     return true;
 }
 
 /* Running extremes and their places are two kernels: where one of them is asked for, and where calls cannot be made. */
-bool rewrite_scan(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
+bool rewrite_scan(planner *pl, ir_node *n, ir_node **next)
 {
     bool both;
     if (!is_pair(n, &both))
         return true;
     const tp_tensor *x = ir_type(n->arg[0].node);
     bool rows = dim_arg(n, 1, x->ndim) == x->ndim - 1, place = n->uses->user->arg[1].i == 1;
-    const char *why = !c->caps->library ? NULL
-                      : both            ? "both results are asked for: the call makes them at once"
+    const char *why = !pl->c->caps->library ? NULL
+                      : both                ? "both results are asked for: the call makes them at once"
                       : place && (rows || dtype_size((dtype)x->dt) < 8)
                           ? "the call keeps places in lanes as narrow as its elements"
                       : rows && hint(x->size[x->ndim - 1]) > 4096 && !is_cheap(n->arg[0].node, 0)
                           ? "the call copies what there is where nothing better comes"
-                      : decide(c, DECIDE_lower, n) ? NULL
-                                                   : "refused";
+                      : decide(pl->c, DECIDE_lower, n) ? NULL
+                                                       : "refused";
     log_lower(n, !why, why ? why : "running extremes and their places are kernels");
     if (why)
         return true;
     tp_val arg[3] = { n->arg[0], n->arg[1], vB(lower_row(n)->kind == RED_max) };
     while (n->uses)
-        item_apart(g, n, n->uses->user->arg[1].i == 1 ? OP__cum_place : OP__cum_extreme, arg, 3, next);
+        item_apart(pl->g, n, n->uses->user->arg[1].i == 1 ? OP__cum_place : OP__cum_extreme, arg, 3, next);
     ir_erase(n);
     return true;
 }
@@ -184,35 +180,35 @@ static int64_t parts_of(const target_caps *caps, const ir_node *n)
     return parts >= caps->parts_least ? parts : 0;
 }
 
-bool rewrite_by_parts(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
+bool rewrite_by_parts(planner *pl, ir_node *n, ir_node **next)
 {
-    int64_t parts = parts_of(c->caps, n);
-    if (!parts || !decide(c, DECIDE_thread, n))
+    int64_t parts = parts_of(pl->c->caps, n);
+    if (!parts || !decide(pl->c, DECIDE_thread, n))
         return true;
     const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);
     bool sum = lower_row(n)->kind == RED_sum;
     op_id op = sum ? OP_sum_dim_IntList : (op_id)n->op;
     symint rows[2] = { parts, shape_numel(x->ndim, x->size) / parts }, dim[2] = { 1, 0 };
     tp_val v[2] = { n->arg[0], vIs(rows, 2) }, r[4];
-    ir_node *m = ir_build(g, OP_view, OPV_fn, v, 2, c->err), *made[4] = { m };
+    ir_node *m = ir_build(pl->g, OP_view, OPV_fn, v, 2, pl->c->err), *made[4] = { m };
     for (int k = 0; k < 2 && m; k++) {
         r[0] = (tp_val){ .kind = VAL_node, .node = m };
         r[1] = vIs(&dim[k], 1);
         r[2] = vB(false);
         r[3] = vDT(y->dt);
-        made[k + 1] = m = ir_build(g, op, OPV_fn, r, sum ? 4 : 3, c->err);
+        made[k + 1] = m = ir_build(pl->g, op, OPV_fn, r, sum ? 4 : 3, pl->c->err);
     }
     if (m && y->ndim) {
         v[0] = (tp_val){ .kind = VAL_node, .node = m };
         v[1] = vIs(y->size, y->ndim);
-        made[3] = m = ir_build(g, OP_view, OPV_fn, v, 2, c->err);
+        made[3] = m = ir_build(pl->g, OP_view, OPV_fn, v, 2, pl->c->err);
     }
     if (!m)
         return false;
     for (int k = 0; k < 4; k++)
         if (made[k]) {
             made[k]->loc = n->loc;
-            ir_insert_before(g, n, made[k]);
+            ir_insert_before(pl->g, n, made[k]);
         }
     if (ev_text_on(EV_fusion))
         ev_text(EV_fusion, NULL, "%s is made of %lld parts, which threads share", n->name, (long long)parts);
@@ -222,7 +218,7 @@ bool rewrite_by_parts(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
 }
 
 /* Pooling whose places nobody wants is a value of its own. */
-bool rewrite_pool(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
+bool rewrite_pool(planner *pl, ir_node *n, ir_node **next)
 {
     windows w;
     ir_node *item = n->uses ? n->uses->user : NULL;
@@ -232,15 +228,15 @@ bool rewrite_pool(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
     for (const ir_use *u = n->uses; u && !why; u = u->next)
         if (u->user->kind != IR_getitem || u->user->arg[1].i != 0 || u->user != item)
             why = "somebody wants the places of its maxima";
-    if (!why && !decide(c, DECIDE_lower, n))
+    if (!why && !decide(pl->c, DECIDE_lower, n))
         why = "refused";
     if (why) {
         log_lower(n, false, why);
         return true;
     }
-    ir_node *m = ir_add_call(g, OP_max_pool2d, OPV_fn, n->arg, 6, vT(tensor_ref(item->val.t)));
+    ir_node *m = ir_add_call(pl->g, OP_max_pool2d, OPV_fn, n->arg, 6, vT(tensor_ref(item->val.t)));
     m->loc = n->loc;
-    ir_insert_before(g, n, m);
+    ir_insert_before(pl->g, n, m);
     ir_replace_uses(item, m);
     if (item == *next)
         *next = item->next;
@@ -250,7 +246,7 @@ bool rewrite_pool(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
 }
 
 /* x[cut:] and then x[:cut]: two copies, or a choice of two in the kernel that reads them. */
-bool rewrite_roll(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
+bool rewrite_roll(planner *pl, ir_node *n, ir_node **next)
 {
     if (n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_ints || n->arg[2].kind != VAL_ints ||
         n->arg[1].n != 1 || n->arg[2].n != 1 || !ir_type(n)->ndim || ir_type(n)->numel == 0)
@@ -262,22 +258,23 @@ bool rewrite_roll(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
     if (!sym_is_expr(size))
         by = ((by % size) + size) % size;
     cut = by > 0 ? sym_sub(size, by) : -by;
-    if (by == 0 || !sym_known(SYM_gt, cut, 0) || !sym_known(SYM_lt, cut, size) || !decide(c, DECIDE_lower, n))
+    if (by == 0 || !sym_known(SYM_gt, cut, 0) || !sym_known(SYM_lt, cut, size) ||
+        !decide(pl->c, DECIDE_lower, n))
         return true;
     tp_err quiet = { 0 };
     tp_val hi[5] = { n->arg[0], vI(dim), vI(cut), vI(size), vI(1) },
            lo[5] = { n->arg[0], vI(dim), vI(0), vI(cut), vI(1) };
-    ir_node *part[2] = { ir_build(g, OP_slice_Tensor, OPV_fn, hi, 5, &quiet),
-                         ir_build(g, OP_slice_Tensor, OPV_fn, lo, 5, &quiet) };
+    ir_node *part[2] = { ir_build(pl->g, OP_slice_Tensor, OPV_fn, hi, 5, &quiet),
+                         ir_build(pl->g, OP_slice_Tensor, OPV_fn, lo, 5, &quiet) };
     if (!part[0] || !part[1])
         return true;
-    ir_insert_before(g, n, part[0]);
-    ir_insert_before(g, n, part[1]);
+    ir_insert_before(pl->g, n, part[0]);
+    ir_insert_before(pl->g, n, part[1]);
     tp_val both[2] = { { .kind = VAL_nodes, .nodes = part, .n = 2 }, vI(dim) };
-    ir_node *m = ir_build(g, OP_cat, OPV_fn, both, 2, &quiet);
+    ir_node *m = ir_build(pl->g, OP_cat, OPV_fn, both, 2, &quiet);
     if (!m)
         return true;
-    ir_insert_before(g, n, m);
+    ir_insert_before(pl->g, n, m);
     part[0]->loc = part[1]->loc = m->loc = n->loc;
     if (!ir_type_equal(&m->val, &n->val)) { /* another layout: the call stays */
         ir_erase(m);
@@ -292,13 +289,13 @@ bool rewrite_roll(tp_comp *c, ir_graph *g, ir_node *n, ir_node **next)
 }
 
 /* Every operator's own rewrite, pass by pass. */
-bool loop_rewrite(tp_comp *c, ir_graph *g, rewrite_pass from, rewrite_pass to)
+bool loop_rewrite(planner *pl, rewrite_pass from, rewrite_pass to)
 {
     for (int pass = from; pass < (int)to; pass++)
-        for (ir_node *n = g->first, *next; n; n = next) {
+        for (ir_node *n = pl->g->first, *next; n; n = next) {
             const lowering *l = lower_row(n);
             next = n->next;
-            if (l->rewrite && l->pass == pass && !l->rewrite(c, g, n, &next))
+            if (l->rewrite && l->pass == pass && !l->rewrite(pl, n, &next))
                 return false;
         }
     return true;
