@@ -72,8 +72,8 @@ bool emit_slot(emit *e, strbuf *b, int i)
 {
     const loop_slot *s = &e->p->slot.at[i];
     dtype dt = s->type ? (dtype)s->type->dt : DT_u8;
-    if (s->over)
-        return emit_slot(e, b, s->over - 1);
+    if (s->reuses)
+        return emit_slot(e, b, s->reuses - 1);
     if (e->direct[i])
         strbuf_addf(b, "out%d", e->direct[i] - 1);
     else if (s->kind == SLOT_input)
@@ -126,7 +126,7 @@ static void place(emit *e)
                     s->first = p->slot.at[s->index].first;
                 continue;
             }
-            if (s->first != step || (s->kind != SLOT_buffer && s->kind != SLOT_extern) || s->over ||
+            if (s->first != step || (s->kind != SLOT_buffer && s->kind != SLOT_extern) || s->reuses ||
                 e->direct[i] || !s->type || looked_at(s->node))
                 continue;
             symint need = bytes_of(s->type);
@@ -234,7 +234,7 @@ static bool call_product(emit *e, const loop_step *s)
     int first = n->op == OP_addmm;
     const ir_node *an = n->arg[first].node, *bn = n->arg[first + 1].node;
     const tp_tensor *o = slot->type, *a = ir_type(an), *b = ir_type(bn), *row = NULL;
-    if (first && !slot->over)
+    if (first && !slot->reuses)
         row = ir_type(n->arg[0].node);
     int d = o->ndim - 2;
     symint m = o->size[d], w = o->size[d + 1], k = a->size[d + 1], batch = d ? o->size[0] : 1, lda, ldb, ldc;
@@ -258,7 +258,7 @@ static bool call_product(emit *e, const loop_step *s)
             strbuf_add(t, " + z * ");
             emit_list(t, (symint[]){ d ? of[i]->stride[0] : 0, ld[i] }, 2, i < 2);
             if (i == 1)
-                strbuf_add(t, slot->over ? "1, " : "0, ");
+                strbuf_add(t, slot->reuses ? "1, " : "0, ");
         }
         strbuf_add(t, ");\n");
         return ok;
@@ -279,7 +279,7 @@ static bool call_product(emit *e, const loop_step *s)
         emit_list(t, (symint[]){ d ? of[i]->stride[0] : 0 }, 1, true);
         emit_list(t, of[i]->stride + d, 2, true);
     }
-    strbuf_addf(t, "%d, ", slot->over ? 1 : 0);
+    strbuf_addf(t, "%d, ", slot->reuses ? 1 : 0);
     emit_num(t, row ? row->stride[0] : 0);
     strbuf_add(t, " }, ");
     emit_list(t, (symint[]){ sym_mul(batch, m), sym_mul(w, k) }, 2, false);
@@ -409,7 +409,7 @@ static void choose_direct(emit *e)
         if (o->kind == AOT_number)
             continue;
         int s = o->kind == AOT_value ? result_slot(e, o->index) : -1;
-        if (s >= 0 && e->p->slot.at[s].kind == SLOT_buffer && !e->p->slot.at[s].over && !e->direct[s] &&
+        if (s >= 0 && e->p->slot.at[s].kind == SLOT_buffer && !e->p->slot.at[s].reuses && !e->direct[s] &&
             emit_contiguous(e->p->slot.at[s].type))
             e->direct[s] = k + 1;
         k++;

@@ -11,7 +11,7 @@ static int64_t slot_bytes(const loop_slot *s)
 /* The step that makes a slot's memory; -1: it has none of its own. */
 static int made_at(const loop_plan *p, const loop_slot *s)
 {
-    if (s->over || s->passing || (s->kind != SLOT_buffer && s->kind != SLOT_extern))
+    if (s->reuses || s->transient || (s->kind != SLOT_buffer && s->kind != SLOT_extern))
         return -1;
     const ir_node *n = s->node->kind == IR_getitem ? s->node->arg[0].node : s->node;
     if (s->kind == SLOT_extern && n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_VIEW))
@@ -94,7 +94,7 @@ static void place(tp_comp *c, const loop_plan *p, loop_memory *m)
     for (int i = 0; i < n; i++) {
         bytes[i] = m->offset[i] = -1;
         const loop_slot *s = &p->slot.at[i];
-        if (s->kind == SLOT_buffer && !s->output && !s->passing && !s->over && s->first >= 0 &&
+        if (s->kind == SLOT_buffer && !s->output && !s->transient && !s->reuses && s->first >= 0 &&
             loop_const_type(s->type) && (!s->node || decide(c, DECIDE_inplace, s->node))) {
             bytes[i] = slot_bytes(s);
             order[placed++] = i;
@@ -168,7 +168,7 @@ static void commit(const loop_plan *p, loop_memory *m)
     for (int i = (int)p->step.n - 1; i >= 0; i--)
         for (int b = 0; p->step.at[i].kind == STEP_kernel && b < p->step.at[i].kernel->nbuf; b++) {
             const loop_slot *s = &p->slot.at[p->step.at[i].kernel->buf[b]];
-            if (s->kind == SLOT_buffer && s->over && p->slot.at[s->over - 1].kind == SLOT_input)
+            if (s->kind == SLOT_buffer && s->reuses && p->slot.at[s->reuses - 1].kind == SLOT_input)
                 m->commit = i;
         }
 }

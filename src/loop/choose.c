@@ -2,20 +2,20 @@
 #include "loop/internal.h"
 #include "events/events.h"
 
-static void mark_sched(void *arg, ir_node *n)
+static void mark_materialized(void *arg, ir_node *n)
 {
     planner *pl = arg;
     if (n->kind == IR_call || n->kind == IR_opaque)
-        pl->in[n->id].sched = true;
+        pl->in[n->id].materialized = true;
 }
 
 static bool cheap_to_repeat(planner *pl, const ir_node *n)
 {
-    return (lower_row(n)->cheap && lower_row(n)->fits(pl, n)) || band_of(n, NULL);
+    return (lower_row(n)->cheap && lower_row(n)->fits(pl, n)) || causal_band_of(n, NULL);
 }
 
 /* A library call reads memory: views of something that exists are made by the runtime, other values are stored. */
-ir_node *behind_views(ir_node *n)
+ir_node *beyond_views(ir_node *n)
 {
     while (n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->variant == OPV_fn &&
            n->val.kind == VAL_tensor && n->arg[0].kind == VAL_node)
@@ -23,7 +23,7 @@ ir_node *behind_views(ir_node *n)
     return n;
 }
 
-void operand_in_memory(void *arg, ir_node *n) { mark_sched(arg, behind_views(n)); }
+void operand_in_memory(void *arg, ir_node *n) { mark_materialized(arg, beyond_views(n)); }
 
 typedef struct leaf_count {
     planner *pl;
@@ -35,14 +35,14 @@ static void count_leaf(void *arg, ir_node *n)
 {
     planner *pl = ((leaf_count *)arg)->pl;
     info *f = &pl->in[n->id];
-    ((leaf_count *)arg)->sum += f->sched || f->memview || n->kind != IR_call ? 1 : f->leaves;
+    ((leaf_count *)arg)->sum += f->materialized || f->memview || n->kind != IR_call ? 1 : f->leaves;
 }
 
 static void cut_operand(void *arg, ir_node *n)
 {
     planner *pl = arg;
     if (pl->in[n->id].leaves > 1)
-        mark_sched(pl, behind_views(n));
+        mark_materialized(pl, beyond_views(n));
 }
 
 static void count_leaves(planner *pl)
@@ -70,7 +70,7 @@ static void operand_depth(void *arg, ir_node *x)
 {
     deeper *d = arg;
     const info *f = &d->pl->in[x->id];
-    d->most = MAX(d->most, f->sched ? 0 : f->depth);
+    d->most = MAX(d->most, f->materialized ? 0 : f->depth);
 }
 
 /* An expression of a thousand operators is no kernel, and whoever walks it recursively runs out of stack. */
@@ -78,13 +78,13 @@ static void cut_deep(planner *pl)
 {
     IR_EACH (n, pl->g) {
         info *f = &pl->in[n->id];
-        if (n->kind != IR_call || f->sched || n->val.kind != VAL_tensor)
+        if (n->kind != IR_call || f->materialized || n->val.kind != VAL_tensor)
             continue;
         deeper d = { pl, 0 };
         ir_each_operand(n, operand_depth, &d);
         f->depth = d.most + 1;
         if (f->depth >= DEEP && !known_view(pl, n) && !f->memview)
-            f->sched = true;
+            f->materialized = true;
     }
 }
 
@@ -127,10 +127,10 @@ static void choose_folds(planner *pl)
 bool is_cheap(const ir_node *x, int depth)
 {
     const op_schema *s;
-    x = behind_views((ir_node *)x);
+    x = beyond_views((ir_node *)x);
     if (x->kind != IR_call || !(row_of(x)->flags & OPF_PW) || !lower_of((op_id)x->op))
         return depth > 0;
-    if (is_dear(x) || depth > 5)
+    if (is_costly(x) || depth > 5)
         return false;
     s = &row_of(x)->schema;
     for (int i = 0; i < s->nparam; i++)
@@ -139,7 +139,7 @@ bool is_cheap(const ir_node *x, int depth)
     return true;
 }
 
-void choose_sched(planner *pl)
+void choose_materialized(planner *pl)
 {
     find_low(pl);
     choose_folds(pl);
@@ -149,20 +149,21 @@ void choose_sched(planner *pl)
         if (l->operands)
             l->operands(pl, n);
         if (n->kind == IR_opaque || (n->kind == IR_call && !is_inline(pl, n))) {
-            f->sched = true;
+            f->materialized = true;
             if (l->loops && l->loops(pl, n))
                 continue;
-            f->ext = !(n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->val.kind == VAL_tensor);
-            if (!f->ext) { /* a view this stage does not know: made by the runtime over memory */
-                f->sched = false;
+            f->library_call = !(n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) &&
+                                n->val.kind == VAL_tensor);
+            if (!f->library_call) { /* a view this stage does not know: made by the runtime over memory */
+                f->materialized = false;
                 f->memview = true;
-                mark_sched(pl, behind_views(n));
+                mark_materialized(pl, beyond_views(n));
             } else
                 ir_each_operand(n, operand_in_memory, pl);
         } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(pl, n))
-            f->sched = true;
+            f->materialized = true;
         else if (l->scalar && !decide(pl->c, DECIDE_fuse, n))
-            f->sched = true; /* a loop of its own for what could be computed where it is used */
+            f->materialized = true; /* a loop of its own for what could be computed where it is used */
         else if (n->kind == IR_output)
             ir_each_operand(n, operand_in_memory, pl);
     }
@@ -170,13 +171,14 @@ void choose_sched(planner *pl)
      * have memory under them */
     IR_EACH (n, pl->g)
         if (pl->in[n->id].memview)
-            mark_sched(pl, behind_views(n));
+            mark_materialized(pl, beyond_views(n));
     cut_deep(pl);
     for (ir_node *n = pl->g->last; n; n = n->prev) { /* no kernels for values without elements */
         info *f = &pl->in[n->id];
-        if (n->kind != IR_call || !f->sched || f->ext || f->red || !ir_type(n) || ir_type(n)->numel != 0)
+        if (n->kind != IR_call || !f->materialized || f->library_call || f->red || !ir_type(n) ||
+            ir_type(n)->numel != 0)
             continue;
-        f->ext = true;
+        f->library_call = true;
         ir_each_operand(n, operand_in_memory, pl);
     }
     count_leaves(pl);

@@ -1,4 +1,4 @@
-/* group.c - which scheduled values share loops.
+/* group.c - which materialized values share loops.
  * A group has one iteration space; a value joins it where a dry run of its expression finds every value it reads at the index
  * at which the group computes it, and where no other step must come between. */
 #include "loop/internal.h"
@@ -47,7 +47,7 @@ void member_index(walk *w, ir_node *n, lin *out)
     const tp_tensor *t = ir_type(n);
     const group *g = w->g;
     const info *f = &w->pl->in[n->id];
-    if (f->put) { /* of the copy, or of what is written into it */
+    if (f->scatter) { /* of the copy, or of what is written into it */
         for (int d = 0; d < g->nd; d++)
             along(w, d, &out[d]);
         return;
@@ -209,7 +209,7 @@ static group *group_new(planner *pl)
 
 void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why)
 {
-    loop_decision d = { n, g->n ? g->member[0] : g->ext, why, g->id, yes };
+    loop_decision d = { n, g->n ? g->member[0] : g->library_call, why, g->id, yes };
     if (ev_trace_on(EV_artifact))
         vec_push(&pl->p->decisions, d);
     if (ev_text_on(EV_fusion)) {
@@ -265,11 +265,11 @@ static bool join(planner *pl, group *g, ir_node *n, const group_list *deps)
     bool outer = false;
     const char *why = "values meet at another index";
 
-    if (ir_type(n) && ir_type(n)->numel == 0) { /* behind a reduction it would still be written once */
+    if (ir_type(n) && ir_type(n)->numel == 0) { /* after a reduction it would still be written once */
         log_fusion(pl, n, g, false, "it has no elements");
         return false;
     }
-    if (g->scan && is_dear(n) && in_order(g->member[0]) && g->red >> (g->nd - 1) & 1 &&
+    if (g->scan && is_costly(n) && in_order(g->member[0]) && g->red >> (g->nd - 1) & 1 &&
         pl->c->caps->slow_steps) {
         log_fusion(pl, n, g, false,
                    "it would wait for the steps of that group in vectors of half a register");
@@ -279,11 +279,11 @@ static bool join(planner *pl, group *g, ir_node *n, const group_list *deps)
         log_fusion(pl, n, g, false, "steps of that group follow one another");
         return false;
     }
-    if (g->ext || g->n >= MAX_MEMBERS) {
+    if (g->library_call || g->n >= MAX_MEMBERS) {
         log_fusion(pl, n, g, false,
-                   g->ext && pl->in[g->ext->id].product ? "that group is a matrix product"
-                   : g->ext                             ? "that group is a library call"
-                                                        : "the kernel is large enough");
+                   g->library_call && pl->in[g->library_call->id].product ? "that group is a matrix product"
+                   : g->library_call                                      ? "that group is a library call"
+                                                                          : "the kernel is large enough");
         return false;
     }
     if (would_cycle(pl, g, deps)) {
@@ -364,7 +364,7 @@ no:
 }
 
 /* The kernel that copies what is written into, or the one that writes. */
-group put_part(const group *g, const ir_node *n, int part)
+group scatter_part(const group *g, const ir_node *n, int part)
 {
     group p = *g;
     loop_gather of;
@@ -377,7 +377,7 @@ group put_part(const group *g, const ir_node *n, int part)
     return p;
 }
 
-static bool start_put(planner *pl, ir_node *n, const group_list *deps)
+static bool start_scatter(planner *pl, ir_node *n, const group_list *deps)
 {
     info *f = &pl->in[n->id];
     group *g = group_new(pl);
@@ -387,7 +387,7 @@ static bool start_put(planner *pl, ir_node *n, const group_list *deps)
     g->member[g->n++] = n;
     f->g = g;
     for (int i = 0; i < 2 && ok; i++) {
-        group part = put_part(g, n, i);
+        group part = scatter_part(g, n, i);
         space s;
         walk w;
         int nload = 0;
@@ -433,9 +433,9 @@ static bool start_group(planner *pl, ir_node *n, const group_list *deps)
 static void start_call(planner *pl, ir_node *n, const group_list *deps)
 {
     group *g = group_new(pl);
-    g->ext = n;
+    g->library_call = n;
     pl->in[n->id].g = g;
-    pl->in[n->id].ext = true;
+    pl->in[n->id].library_call = true;
     pl->in[n->id].product = is_product(pl, n);
     add_before(pl, g, deps);
     if (ir_node_is_effect(n)) { /* numbers are drawn, and things done, in the order of the program */
@@ -453,15 +453,15 @@ static void start_call(planner *pl, ir_node *n, const group_list *deps)
 static bool absorb_newest(planner *pl, const group_list *deps)
 {
     group *g = pl->groups.n ? pl->groups.at[pl->groups.n - 1] : NULL;
-    if (!g || !deps->n || deps->at[0] != g || g->ext || g->n != 1 || g->red || g->scan || g->deep ||
-        g->part || pl->in[g->member[0]->id].put)
+    if (!g || !deps->n || deps->at[0] != g || g->library_call || g->n != 1 || g->red || g->scan || g->deep ||
+        g->part || pl->in[g->member[0]->id].scatter)
         return false;
     for (size_t i = 0; i < g->before.n; i++)
         if (!g->before.at[i]->plain)
             return false;
     for (size_t i = 1; i < deps->n; i++) {
         group *h = deps->at[i];
-        if (h->ext || h->deep || h->scan || !same_sizes(g->nd, g->size, h->nd, h->size))
+        if (h->library_call || h->deep || h->scan || !same_sizes(g->nd, g->size, h->nd, h->size))
             continue;
         for (size_t k = 0; k < g->after.n; k++) /* who reads it elsewhere would have to follow all of h */
             if (g->after.at[k] != h || h->after.n)
@@ -492,25 +492,25 @@ void form_groups(planner *pl)
     find_readers(pl);
     IR_EACH (n, pl->g) {
         info *f = &pl->in[n->id];
-        if (!f->sched || n->kind == IR_placeholder || n->kind == IR_const || n->kind == IR_output ||
+        if (!f->materialized || n->kind == IR_placeholder || n->kind == IR_const || n->kind == IR_output ||
             n->kind == IR_getitem)
             continue;
         node_deps(pl, n, &deps);
-        if (f->ext) {
+        if (f->library_call) {
             start_call(pl, n, &deps);
             continue;
         }
-        if (!f->scan && !f->put && absorb_newest(pl, &deps))
+        if (!f->scan && !f->scatter && absorb_newest(pl, &deps))
             node_deps(pl, n, &deps);
         bool in = false;
-        bool parts = f->put || (lower_row(n)->apart && lower_row(n)->apart(n));
+        bool parts = f->scatter || (lower_row(n)->apart && lower_row(n)->apart(n));
         for (size_t i = 0; i < deps.n && !in && !f->scan && !parts;
              i++) /* newest first: the likely producer */
             if (!deps.at[i]->deep)
                 in = join(pl, deps.at[i], n, &deps);
-        if (!in && !(f->put ? start_put(pl, n, &deps) : start_group(pl, n, &deps))) {
+        if (!in && !(f->scatter ? start_scatter(pl, n, &deps) : start_group(pl, n, &deps))) {
             pl->groups.n--; /* the empty group */
-            f->red = f->scan = f->put = false;
+            f->red = f->scan = f->scatter = false;
             start_call(pl, n, &deps);
             ir_each_operand(n, operand_in_memory, pl);
         }
@@ -529,7 +529,7 @@ bool used_outside(planner *pl, const group *g, ir_node *n)
         ir_node *x = vec_pop(&stack);
         for (ir_use *u = x->uses; u && !out; u = u->next) {
             info *f = &pl->in[u->user->id];
-            if (u->user->kind == IR_output || f->ext || u->user->kind == IR_opaque)
+            if (u->user->kind == IR_output || f->library_call || u->user->kind == IR_opaque)
                 out = true;
             else if (f->g)
                 out = f->g != g;

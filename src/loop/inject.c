@@ -7,7 +7,7 @@ static bool alone(const walk *w, const ir_node *n)
 {
     const ir_node *x = is_copy(n) && n->meta && ir_type(n)->dt == ir_type(n->arg[0].node)->dt ? n->arg[0].node
                                                                                               : NULL;
-    if (w->g->rides)
+    if (w->g->epilogue)
         return false;
     for (int i = 0; i < w->g->n; i++)
         if (w->g->member[i] != n && w->g->member[i] != x)

@@ -10,16 +10,16 @@ typedef struct group_list {
     group **at;
     size_t n, cap;
 } group_list;
-typedef struct info { /* per node, by id */
-    bool sched;       /* scheduled */
-    bool stored;      /* exists in memory */
-    bool ext;         /* a library call */
-    bool product;     /* a matrix product into a buffer of the plan */
-    bool red;         /* a reduction */
-    bool scan;        /* a running sum or product: mask and rkind as of a reduction, a value for every step */
-    bool put;         /* a copy of a value into which others are written where indices point: two kernels */
-    uint32_t mask;    /* reduction: which dimensions of its input */
-    uint8_t rkind;    /* vir_red_kind */
+typedef struct info {  /* per node, by id */
+    bool materialized; /* computed by loops or by a call of its own, not where it is used */
+    bool stored;       /* exists in memory */
+    bool library_call; /* a library call */
+    bool product;      /* a matrix product into a buffer of the plan */
+    bool red;          /* a reduction */
+    bool scan;     /* a running sum or product: mask and rkind as of a reduction, a value for every step */
+    bool scatter;  /* a copy of a value into which others are written where indices point: two kernels */
+    uint32_t mask; /* reduction: which dimensions of its input */
+    uint8_t rkind; /* vir_red_kind */
     group *g;
     int level;  /* pass of its group */
     bool outer; /* one value per row: reductions and what follows from them alone */
@@ -39,10 +39,10 @@ typedef struct info { /* per node, by id */
 
 enum { DEEP = 100 }; /* operators in one expression */
 struct group {
-    bool deep;  /* a cut was made at its end: nothing joins it any more */
-    bool split; /* loops are taken apart for a member */
-    bool rides; /* it runs on the rows of a product */
-    bool scan;  /* steps along `red` follow one another; each has its own value */
+    bool deep;     /* a cut was made at its end: nothing joins it any more */
+    bool split;    /* loops are taken apart for a member */
+    bool epilogue; /* it runs on the rows of a product */
+    bool scan;     /* steps along `red` follow one another; each has its own value */
     int id;
     int nd;
     symint size[TP_MAX_DIMS]; /* full iteration space, logical order */
@@ -57,14 +57,14 @@ struct group {
     int ahead, back, listed; /* the last walks that met it */
     bool plain;              /* a reservation that only such ones come before */
     int order;               /* position among steps */
-    ir_node *ext;            /* a library call instead of a kernel */
+    ir_node *library_call;   /* a library call instead of a kernel */
     int part;                /* + 1: which part of its only member this kernel writes; size is the part's */
 };
 
-typedef struct over { /* step `step` writes each element of n where it reads that of x, after it was read */
+typedef struct reuse { /* step `step` writes each element of n where it reads that of x, after it was read */
     ir_node *n, *x;
     int step;
-} over;
+} reuse;
 
 struct planner {
     tp_comp *c;
@@ -80,7 +80,7 @@ struct planner {
     map lowers;         /* calls that were tried -> 2: covered, 1: not */
     arena tmp;
     VEC(ir_node *) check; /* what the group being surveyed reads by indices */
-    VEC(over) over;
+    VEC(reuse) reuses;
     vir_room room;
 };
 
@@ -154,25 +154,25 @@ typedef struct emit {
     vir_ref value[MAX_MEMBERS];  /* inner values in this pass; outer values */
     int value_pass[MAX_MEMBERS]; /* pass the inner value was computed in, or -1 */
     ir_node *park
-        [MAX_MEMBERS]; /* inner values too dear to compute again: in whose memory they wait for later passes */
+        [MAX_MEMBERS]; /* inner values too expensive to compute again: in whose memory they wait for later passes */
     int park_first[MAX_MEMBERS],
         park_last[MAX_MEMBERS]; /* the passes that store them there and read them last */
 } emit;
 
-enum { CHAIN_BETWEEN = 2 };
-typedef struct chain { /* a product or two, a kernel on their rows, and products of those rows */
+enum { ATTENTION_BETWEEN = 2 };
+typedef struct attention { /* a product or two, a kernel on their rows, and products of those rows */
     group *kernel, *first;
-    group *also;                     /* the second product that the kernel reads; NULL: there is none */
-    ir_node *between[CHAIN_BETWEEN]; /* what the kernel writes and only the last products read */
-    group *last[CHAIN_LASTS];
-    uint8_t how[CHAIN_LASTS]; /* see loop_step */
+    group *also;                         /* the second product that the kernel reads; NULL: there is none */
+    ir_node *between[ATTENTION_BETWEEN]; /* what the kernel writes and only the last products read */
+    group *last[ATTENTION_LASTS];
+    uint8_t how[ATTENTION_LASTS]; /* see loop_step */
     int nbetween, nlast;
     bool fits;
     int64_t reach; /* see loop_step */
-} chain;
+} attention;
 
 static inline const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
-static inline bool is_dear(const ir_node *n) { return n->kind == IR_call && row_of(n)->flags & OPF_DEAR; }
+static inline bool is_costly(const ir_node *n) { return n->kind == IR_call && row_of(n)->flags & OPF_DEAR; }
 static inline void bit_set(uint64_t *b, int i) { b[i / 64] |= 1ull << (i % 64); }
 static inline bool bit_has(const uint64_t *b, int i) { return b[i / 64] >> (i % 64) & 1; }
 
@@ -224,7 +224,7 @@ const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, windows 
 
 /* --- lower_index.c ---------------------------------------------------------------- */
 ir_node *counts_up(planner *pl, ir_node *index, symint size);
-void eval_put(walk *w, ir_node *n, const lin *home);
+void scatter_at(walk *w, ir_node *n, const lin *home);
 
 /* --- lower_reduce.c ---------------------------------------------------------------- */
 bool is_place(uint8_t kind);
@@ -252,12 +252,12 @@ bool plant_lowering(tp_comp *c, const ir_graph *g);
 bool plant_carriers(tp_comp *c, ir_graph *g);
 
 /* --- choose.c ---------------------------------------------------------------- */
-ir_node *behind_views(ir_node *n);
+ir_node *beyond_views(ir_node *n);
 void operand_in_memory(void *arg, ir_node *n);
 void log_lower(const ir_node *n, bool yes, const char *why);
 bool feeds_kernels(planner *pl, const ir_node *n);
 bool is_cheap(const ir_node *x, int depth);
-void choose_sched(planner *pl);
+void choose_materialized(planner *pl);
 
 /* --- group.c ---------------------------------------------------------------- */
 void space_init(space *s, const group *g);
@@ -265,7 +265,7 @@ bool space_split(space *s, int var, symint inner);
 void along(const walk *w, int d, lin *out);
 void member_index(walk *w, ir_node *n, lin *out);
 void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why);
-group put_part(const group *g, const ir_node *n, int part);
+group scatter_part(const group *g, const ir_node *n, int part);
 void form_groups(planner *pl);
 void group_free(group *g);
 bool used_outside(planner *pl, const group *g, ir_node *n);
@@ -295,7 +295,7 @@ int buffer_of(walk *w, ir_node *n, int flags);
 vir_ref emit_load(walk *w, ir_node *n, const lin *idx);
 int member_number(const group *g, const ir_node *n);
 vir_ref member_value(walk *w, ir_node *n);
-bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch);
+bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, attention *ch);
 bool write_group(planner *pl, group *g);
 
 /* --- park.c ---------------------------------------------------------------- */
@@ -305,7 +305,7 @@ void store_parked(walk *w, int pass);
 
 /* --- product.c ---------------------------------------------------------------- */
 bool reserves(const group *g);
-bool rides(const walk *w, const nest *t, bool red, const ir_node *product);
+bool is_epilogue(const walk *w, const nest *t, bool red, const ir_node *product);
 bool same_rows(const walk *w, const ir_node *product, const ir_node *to);
 bool refuses_tiles(planner *pl, const ir_node *n);
 void write_call(planner *pl, const group *g, bool own);
@@ -313,12 +313,12 @@ bool write_missing(planner *pl, group_list *missing, uint64_t *written); /* free
 bool write_steps(planner *pl, const int *order);
 
 /* --- attention.c ---------------------------------------------------------------- */
-bool band_of(const ir_node *n, band *b);
-chain find_chain(planner *pl, group *g, const uint64_t *written);
-bool write_factors(planner *pl, chain *ch, uint64_t *written);
-bool write_also(planner *pl, chain *ch, uint64_t *written);
-void write_lasts(planner *pl, const chain *ch, uint64_t *written);
-bool chain_allowed(planner *pl, const chain *ch);
+bool causal_band_of(const ir_node *n, causal_band *b);
+attention find_attention(planner *pl, group *g, const uint64_t *written);
+bool write_factors(planner *pl, attention *ch, uint64_t *written);
+bool write_also(planner *pl, attention *ch, uint64_t *written);
+void write_lasts(planner *pl, const attention *ch, uint64_t *written);
+bool attention_allowed(planner *pl, const attention *ch);
 
 /* --- order.c ---------------------------------------------------------------- */
 void schedule_order(planner *pl, int *order);
@@ -326,9 +326,9 @@ void schedule_order(planner *pl, int *order);
 /* --- memory.c ---------------------------------------------------------------- */
 int slot_add(planner *pl, slot_kind kind, const ir_node *n, int index);
 int slot_of(planner *pl, ir_node *n);
-void find_over(planner *pl, const group *g, const walk *w);
+void find_reuse(planner *pl, const group *g, const walk *w);
 void find_outputs(planner *pl);
 void life_times(planner *pl);
-void choose_over(planner *pl);
+void choose_reuse(planner *pl);
 void find_into(planner *pl);
 #endif

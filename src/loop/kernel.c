@@ -67,7 +67,7 @@ int buffer_of(walk *w, ir_node *n, int flags)
 /* Whose memory a view that is not folded into the index looks at. */
 static ir_node *memory_of(planner *pl, ir_node *n)
 {
-    while (n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && !pl->in[n->id].sched &&
+    while (n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && !pl->in[n->id].materialized &&
            n->arg[0].kind == VAL_node)
         n = n->arg[0].node;
     return n;
@@ -265,7 +265,7 @@ static const char *kernel_name(planner *pl, const group *g)
 }
 
 /* Before the kernel that was surveyed runs: are its indices inside? In front of the product, where it runs on its rows. */
-static void write_checks(planner *pl, bool rides)
+static void write_checks(planner *pl, bool epilogue)
 {
     loop_plan *p = pl->p;
     for (size_t i = 0; i < pl->check.n; i++) {
@@ -279,7 +279,7 @@ static void write_checks(planner *pl, bool rides)
                 continue;
             loop_step s = { .kind = STEP_check, .node = n, .slot = slot_of(pl, g.d[d].index), .nslot = d };
             vec_push(&p->step, s);
-            if (rides) {
+            if (epilogue) {
                 p->step.at[p->step.n - 1] = p->step.at[p->step.n - 2];
                 p->step.at[p->step.n - 2] = s;
             }
@@ -294,7 +294,7 @@ static ir_node *drawn_apart(const group *g, const walk *w, const nest *t)
     int v = keep ? t->keep[t->nkeep - 1] : t->nred ? t->red[t->nred - 1] : -1;
     for (size_t i = 0; i < w->seen.n; i++) {
         const access *a = &w->seen.at[i];
-        if (!a->drawn || w->pl->in[a->drawn->id].sched || hint(ir_type(a->drawn)->numel) < 256)
+        if (!a->drawn || w->pl->in[a->drawn->id].materialized || hint(ir_type(a->drawn)->numel) < 256)
             continue;
         int64_t block = lower_row(a->drawn)->block(a->drawn);
         bool apart = v < 0 || a->at.opaque || stride_in(&a->at, v) != 1 || sym_is_expr(a->at.k) ||
@@ -311,21 +311,21 @@ static ir_node *drawn_apart(const group *g, const walk *w, const nest *t)
 }
 
 /* A kernel that draws n into memory, in front of the kernel being written and of the product on whose rows that one runs. */
-static bool write_drawn(planner *pl, ir_node *n, bool rides)
+static bool write_drawn(planner *pl, ir_node *n, bool epilogue)
 {
     const tp_tensor *t = ir_type(n);
     info *f = &pl->in[n->id];
     group *g = ARENA_NEW(&pl->tmp, group);
     *g = (group){ .id = (int)pl->groups.n, .nd = t->ndim, .member = { n }, .n = 1 };
     memcpy(g->size, t->size, sizeof(symint) * (size_t)t->ndim);
-    f->sched = f->stored = true;
+    f->materialized = f->stored = true;
     f->g = g;
     f->level = 0;
-    size_t over = pl->over.n;
+    size_t reuses = pl->reuses.n;
     if (!write_kernel(pl, g, NULL, NULL, NULL))
         return false;
-    pl->over.n = over; /* it has memory of its own, whatever its place among the steps */
-    if (rides) {
+    pl->reuses.n = reuses; /* it has memory of its own, whatever its place among the steps */
+    if (epilogue) {
         loop_step *s = &pl->p->step.at[pl->p->step.n - 2], last = s[1];
         s[1] = s[0];
         s[0] = last;
@@ -344,11 +344,11 @@ typedef struct writing {
     emit e;
     symint vsize[MAX_VARS]; /* before merging: index arithmetic needs the parts */
     vir_ref var[MAX_VARS];
-    size_t over_from; /* of pl->over: what this kernel may write where it reads */
+    size_t reuse_from; /* of pl->over: what this kernel may write where it reads */
     /* loops: all kept ones but the vector loop are one parallel loop whose counter is taken apart */
-    int cross; /* the kept loop that walks along an operand the vectors walk across; -1: none */
-    int strip; /* elements of the result before it goes on there */
-    bool put;  /* writes where indices point */
+    int cross;    /* the kept loop that walks along an operand the vectors walk across; -1: none */
+    int strip;    /* elements of the result before it goes on there */
+    bool scatter; /* writes where indices point */
     bool vec_keep, chunked;
     int nouter;                /* kept loops in the parallel one */
     symint len;                /* of a chunk of the vector loop */
@@ -371,7 +371,7 @@ static void find_strips(writing *k, const walk *seen)
 }
 
 /* What the kernel reads and writes, and its loops. *fits becomes false where it cannot run on the rows of the product. */
-static bool kernel_survey(writing *k, bool *fits, chain *ch)
+static bool kernel_survey(writing *k, bool *fits, attention *ch)
 {
     planner *pl = k->pl;
     group *g = k->g;
@@ -387,19 +387,19 @@ static bool kernel_survey(writing *k, bool *fits, chain *ch)
         memcpy(k->vsize, k->s.size, sizeof k->vsize);
         make_nest(pl, g, &k->s, &w, &k->t);
         if (product)
-            *fits = g->rides = rides(&w, &k->t, g->red != 0, product);
+            *fits = g->epilogue = is_epilogue(&w, &k->t, g->red != 0, product);
         if (product && *fits && ch && ch->kernel == g) {
-            const ir_node *other = ch->also ? ch->first->ext : product;
-            ch->fits = other == product || rides(&w, &k->t, g->red != 0, other);
+            const ir_node *other = ch->also ? ch->first->library_call : product;
+            ch->fits = other == product || is_epilogue(&w, &k->t, g->red != 0, other);
             for (int i = 0; i < ch->nbetween; i++)
                 ch->fits &= same_rows(&w, product, ch->between[i]) && same_rows(&w, other, ch->between[i]);
         }
         find_strips(k, &w);
         bool writes = !product || *fits;
         drawn = writes ? drawn_apart(g, &w, &k->t) : NULL;
-        k->over_from = pl->over.n;
+        k->reuse_from = pl->reuses.n;
         if (writes && !drawn)
-            find_over(pl, g, &w);
+            find_reuse(pl, g, &w);
         vec_free(&w.seen);
         vec_free(&w.loads);
         if (drawn && !write_drawn(pl, (ir_node *)drawn, product != NULL))
@@ -420,12 +420,12 @@ static void divide_loops(writing *k)
                 sizeof *t->keep * (size_t)(t->nkeep - 2 - k->cross));
         t->keep[t->nkeep - 2] = v;
     }
-    k->put = k->pl->in[k->g->member[0]->id].put && k->g->part == 2;
+    k->scatter = k->pl->in[k->g->member[0]->id].scatter && k->g->part == 2;
     k->vec_keep = t->nkeep && (!k->g->red || t->column);
     k->nouter = t->nkeep - k->vec_keep - strips;
     for (int i = 0; i < k->nouter; i++)
         outer = sym_mul(outer, t->size[t->keep[i]]);
-    k->len = k->put ? k->pl->c->caps->scatter_chunk : k->pl->c->caps->chunk;
+    k->len = k->scatter ? k->pl->c->caps->scatter_chunk : k->pl->c->caps->chunk;
     k->chunked = k->vec_keep && hint(t->size[t->keep[t->nkeep - 1]]) > k->len;
     if (k->product && k->vec_keep) {
         k->len = row_of_product(k->product);
@@ -469,7 +469,7 @@ static void nest_begin(writing *k)
             rest = vir_divf(v, rest, sz);
         }
     }
-    for (int i = 0; i < t->nred && k->put; i++)
+    for (int i = 0; i < t->nred && k->scatter; i++)
         declare_var(w, t->red[i], vir_loop(v, LOOP_serial, vir_int(v, 0), emit_int(w, t->size[t->red[i]])));
     if (k->cross >= 0) {
         int q = t->keep[k->nouter];
@@ -488,7 +488,7 @@ static void nest_begin(writing *k)
 
 static void nest_end(writing *k)
 {
-    for (int i = 0; i < 1 + k->vec_keep + (k->cross >= 0) + (k->put ? k->t.nred : 0); i++)
+    for (int i = 0; i < 1 + k->vec_keep + (k->cross >= 0) + (k->scatter ? k->t.nred : 0); i++)
         vir_end(k->w.k);
 }
 
@@ -507,11 +507,11 @@ static void kernel_body(writing *k)
     group *g = k->g;
     walk *w = &k->w;
     int passes = 1;
-    if (k->put) {
+    if (k->scatter) {
         lin home[TP_MAX_DIMS];
         member_index(w, g->member[0], home);
         w->self = g->member[0];
-        eval_put(w, g->member[0], home);
+        scatter_at(w, g->member[0], home);
         return;
     }
     if (!g->red) {
@@ -561,14 +561,14 @@ static void kernel_record(writing *k)
     for (int i = 0; i < k->g->n; i++)
         vec_push(&lk->nodes, (const ir_node *)k->g->member[i]);
     write_checks(pl, k->product != NULL);
-    vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk, .rides = k->product != NULL }));
-    for (size_t i = k->over_from; i < pl->over.n; i++)
-        pl->over.at[i].step = (int)p->step.n - 1;
+    vec_push(&p->step, ((loop_step){ .kind = STEP_kernel, .kernel = lk, .epilogue = k->product != NULL }));
+    for (size_t i = k->reuse_from; i < pl->reuses.n; i++)
+        pl->reuses.at[i].step = (int)p->step.n - 1;
     p->nkernel++;
 }
 
 /* fits, where given: the kernel is to run on the rows of a product; false there: it cannot, nothing was written. */
-bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, chain *ch)
+bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, attention *ch)
 {
     tp_err *err = pl->c->err;
     writing k = { .pl = pl, .g = g, .product = product };
@@ -615,9 +615,9 @@ bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, cha
 bool write_group(planner *pl, group *g)
 {
     ir_node *n = g->n == 1 ? g->member[0] : NULL;
-    if (n && pl->in[n->id].put) {
-        group copy = put_part(g, n, 0), put = put_part(g, n, 1);
-        return write_kernel(pl, &copy, NULL, NULL, NULL) && write_kernel(pl, &put, NULL, NULL, NULL);
+    if (n && pl->in[n->id].scatter) {
+        group copy = scatter_part(g, n, 0), scatter = scatter_part(g, n, 1);
+        return write_kernel(pl, &copy, NULL, NULL, NULL) && write_kernel(pl, &scatter, NULL, NULL, NULL);
     }
     if (!n || g->red || part_count(n) < 2 || !decide(pl->c, DECIDE_fuse, n))
         return write_kernel(pl, g, NULL, NULL, NULL);

@@ -17,8 +17,8 @@ typedef struct loop_slot {
     const ir_node *node;
     tp_tensor *type;  /* fake: dtype, sizes, strides; borrowed from the graph */
     tp_tensor *konst; /* borrowed from the graph */
-    bool passing;     /* rows that only the next kernel or product reads: it need not exist as a whole */
-    int over; /* + 1: it lies in the memory of that slot: a product that is added to what is there, a value of a
+    bool transient;   /* rows that only the next kernel or product reads: it need not exist as a whole */
+    int reuses; /* + 1: it lies in the memory of that slot: a product that is added to what is there, a value of a
                        * kernel that reads it last, a new value of an input; 0: none */
     int first, last; /* steps that make it and that use it last; -1: never */
 } loop_slot;
@@ -41,16 +41,22 @@ typedef struct loop_kernel {
 } loop_kernel;
 /* Products of what a kernel wrote on the rows of products, block by block (target/cpu/attend.h): sums over those rows, to which every block
  * adds, or not; as the second factor or as the first. */
-enum { CHAIN_product = 1, CHAIN_adds = 2, CHAIN_second = 4, CHAIN_COUNT = 8, CHAIN_LASTS = 4 };
+enum {
+    ATTENTION_product = 1,
+    ATTENTION_adds = 2,
+    ATTENTION_second = 4,
+    ATTENTION_COUNT = 8,
+    ATTENTION_LASTS = 4
+};
 typedef struct loop_step {
     uint8_t kind;
     bool product; /* extern: a matrix product into a buffer of the plan */
     bool
-        rides; /* kernel: step i of its parallel loop needs row i of the product before it, and nothing later */
+        epilogue; /* kernel: step i of its parallel loop needs row i of the product before it, and nothing later */
     bool plain; /* extern: without emitted register tiles */
     bool joins; /* extern: a product whose rows the kernel on the next product's rows reads as well */
     uint8_t
-        chain; /* extern: a product of what the kernel before it wrote on the rows of products: CHAIN_product and how; 0: it is none */
+        attention; /* extern: a product of what the kernel before it wrote on the rows of products: CHAIN_product and how; 0: it is none */
     uint8_t
         form; /* extern: vectors a product's tile is wide, conv_form of a convolution; 0: as the shape suggests */
     loop_kernel *kernel;
@@ -58,7 +64,7 @@ typedef struct loop_step {
     int slot;            /* extern: first slot of its results; check: the index */
     int nslot;           /* check: the dimension that it indexes */
     int64_t
-        reach; /* chain: row r of a matrix needs the first r + reach of what lies between the products; 0: all */
+        reach; /* attention: row r of a matrix needs the first r + reach of what lies between the products; 0: all */
 } loop_step;
 
 typedef struct loop_decision {

@@ -67,10 +67,10 @@ static bool at_home(walk *w, ir_node *n, const lin *idx)
 vir_ref eval(walk *w, ir_node *n, const lin *idx)
 {
     info *f = &w->pl->in[n->id];
-    if (n == w->self && f->put)
+    if (n == w->self && f->scatter)
         return eval(w, n->arg[0].node, idx);
     if (n != w->self) {
-        if (f->g && f->g == w->g && !f->ext) {
+        if (f->g && f->g == w->g && !f->library_call) {
             if (!at_home(w, n, idx)) {
                 w->fail = true;
                 return 0;
@@ -82,7 +82,7 @@ vir_ref eval(walk *w, ir_node *n, const lin *idx)
             }
             return member_value(w, n);
         }
-        if (f->sched || f->memview || n->kind == IR_placeholder || n->kind == IR_const ||
+        if (f->materialized || f->memview || n->kind == IR_placeholder || n->kind == IR_const ||
             n->kind == IR_getitem)
             return emit_load(w, n, idx);
     }

@@ -10,14 +10,14 @@ typedef struct planner planner;
 typedef struct walk walk;
 
 /* Where a condition on the places of a matrix holds: up to the diagonal `diag`, or from it on. */
-typedef struct band {
+typedef struct causal_band {
     bool up_to;
     int64_t diag;
-} band;
+} causal_band;
 
-/* What is known of the elements of a value behind a diagonal, whatever the products that the kernel reads hold there: nothing;
+/* What is known of the elements of a value beyond a diagonal, whatever the products that the kernel reads hold there: nothing;
  * that they are finite where the products are, or left at 0; that they do not depend on the products; which number they are. */
-typedef enum { BEHIND_wild, BEHIND_open, BEHIND_known, BEHIND_zero, BEHIND_lowest } behind;
+typedef enum { KNOWN_nothing, KNOWN_finite, KNOWN_free, KNOWN_zero, KNOWN_lowest } known_mask;
 
 /* Values that are written in parts, a kernel each, so that no element asks which one it belongs to: the operands of a cat, and
  * what a mirroring pad has left of, in and right of the image. */
@@ -83,11 +83,11 @@ typedef struct lowering {
     bool planes;                           /* planes are finished together rather than rows */
     bool tiles;                            /* has emitted register tiles */
 
-    /* --- attention: what is known behind a diagonal --- */
+    /* --- attention: what is known beyond a diagonal --- */
     const ir_node *(*same_band)(const ir_node *n,
                                 bool *flip); /* the condition that this one is, or its contrary */
-    bool (*band)(const ir_node *n, band *b);
-    behind (*behind)(behind x, behind y, behind all);
+    bool (*causal_band)(const ir_node *n, causal_band *b);
+    known_mask (*known)(known_mask x, known_mask y, known_mask all);
     bool scales;   /* by a number, its second operand */
     bool regroups; /* a view of the same elements in the same order */
 

@@ -95,7 +95,7 @@ static bool gather_advanced(const ir_node *n, loop_gather *g)
     return true;
 }
 
-static bool put_advanced(const ir_node *n, loop_gather *g)
+static bool scatter_advanced(const ir_node *n, loop_gather *g)
 {
     const tp_tensor *x = n->arg[2].kind == VAL_node ? ir_type(n->arg[2].node) : NULL;
     if (!x || x->dt != ir_type(n)->dt || !gather_advanced(n, g) || x->ndim > g->nd)
@@ -168,7 +168,7 @@ static lin eval_index(walk *w, ir_node *index, const lin *at, symint size, bool 
                 w->fail = true;
         return arange_first(up) != 0 ? ladd(w, sub[side][0], lin_const(arange_first(up))) : sub[side][0];
     }
-    if (w->g && w->pl->in[behind_views(index)->id].g == w->g) /* not there yet when it is checked */
+    if (w->g && w->pl->in[beyond_views(index)->id].g == w->g) /* not there yet when it is checked */
         w->fail = true;
     vir_ref v = w->fail ? 0 : eval(w, index, at);
     if (w->dry || w->fail)
@@ -208,7 +208,7 @@ static vir_ref eval_gather(walk *w, ir_node *n, const lin *idx)
 }
 
 /* One element, or a vector of them, written where its index points. */
-void eval_put(walk *w, ir_node *n, const lin *home)
+void scatter_at(walk *w, ir_node *n, const lin *home)
 {
     loop_gather g;
     const tp_tensor *t = ir_type(n);
@@ -265,14 +265,14 @@ static const char *gather_as_call(planner *pl, const ir_node *n, const loop_gath
 
 /* Is n written where indices point by a kernel of ours? Lanes hold elements that never meet, and those that may are written
  * one after the other, in the order of the call: the result does not depend on threads. */
-static bool put_fits(planner *pl, ir_node *n)
+static bool scatter_fits(planner *pl, ir_node *n)
 {
     loop_gather g;
     if (!loop_gather_of(n, &g) || !g.writes)
         return false;
     const tp_tensor *t = ir_type(n);
     const tp_val *src = &n->arg[g.src];
-    const ir_node *x = src->kind == VAL_node ? behind_views(src->node) : NULL;
+    const ir_node *x = src->kind == VAL_node ? beyond_views(src->node) : NULL;
     bool computed = x && x->nuse == 1 && x->kind == IR_call && (row_of(x)->flags & OPF_PW) &&
                     lower_of((op_id)x->op);
     const char *why = NULL;
@@ -292,7 +292,7 @@ static bool put_fits(planner *pl, ir_node *n)
     for (int d = 0; d < g.n && !why; d++)
         if (g.d[d].index && !counts_up(pl, g.d[d].index, t->size[d]))
             operand_in_memory(pl, g.d[d].index);
-    pl->in[n->id].put = !why;
+    pl->in[n->id].scatter = !why;
     return !why;
 }
 
@@ -323,8 +323,8 @@ static void gather_operands(planner *pl, ir_node *n)
 const lowering lower_gather = { GATHER, .gather = gather_of, .quick = true };
 const lowering lower_index_select = { GATHER, .gather = index_select_of, .quick = true };
 const lowering lower_index = { GATHER, .gather = index_of };
-const lowering lower_scatter = { .loops = put_fits, .gather = scatter_of };
-const lowering lower_scatter_add = { .loops = put_fits, .gather = scatter_add_of };
-const lowering lower_index_copy = { .loops = put_fits, .gather = index_copy_of };
-const lowering lower_index_add = { .loops = put_fits, .gather = index_add_of };
-const lowering lower_index_put = { .loops = put_fits, .gather = put_advanced };
+const lowering lower_scatter = { .loops = scatter_fits, .gather = scatter_of };
+const lowering lower_scatter_add = { .loops = scatter_fits, .gather = scatter_add_of };
+const lowering lower_index_copy = { .loops = scatter_fits, .gather = index_copy_of };
+const lowering lower_index_add = { .loops = scatter_fits, .gather = index_add_of };
+const lowering lower_index_put = { .loops = scatter_fits, .gather = scatter_advanced };

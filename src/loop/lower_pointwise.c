@@ -69,7 +69,7 @@ static bool number_fits(dtype dt, int64_t v) /* as it is, without wrapping */
 }
 
 static vir_ref pointwise_at(walk *w, ir_node *n, const lin *idx);
-/* ---- attention: conditions on places, and what is known behind their diagonal ---- */
+/* ---- attention: conditions on places, and what is known beyond their diagonal ---- */
 static const ir_node *not_band(const ir_node *n, bool *flip)
 {
     *flip = !*flip;
@@ -85,26 +85,26 @@ static const ir_node *eq_band(const ir_node *n, bool *flip)
     return ne_band(n, flip);
 }
 
-static behind behind_plain(behind all) { return all < BEHIND_known ? BEHIND_wild : BEHIND_known; }
-static behind behind_mul(behind x, behind y, behind all)
+static known_mask known_plain(known_mask all) { return all < KNOWN_free ? KNOWN_nothing : KNOWN_free; }
+static known_mask known_mul(known_mask x, known_mask y, known_mask all)
 {
-    return (x == BEHIND_zero || y == BEHIND_zero) && all >= BEHIND_open ? BEHIND_zero : all;
+    return (x == KNOWN_zero || y == KNOWN_zero) && all >= KNOWN_finite ? KNOWN_zero : all;
 }
-static behind behind_div(behind x, behind y, behind all)
+static known_mask known_div(known_mask x, known_mask y, known_mask all)
 {
-    return y < BEHIND_known ? behind_plain(all) : x == BEHIND_zero ? x : all;
+    return y < KNOWN_free ? known_plain(all) : x == KNOWN_zero ? x : all;
 }
-static behind behind_sum(behind x, behind y, behind all)
+static known_mask known_sum(known_mask x, known_mask y, known_mask all)
 {
-    return x == y && x == BEHIND_zero ? x : x == BEHIND_lowest && y == BEHIND_known ? x : all;
+    return x == y && x == KNOWN_zero ? x : x == KNOWN_lowest && y == KNOWN_free ? x : all;
 }
-static behind behind_exp(behind x, behind y, behind all)
+static known_mask known_exp(known_mask x, known_mask y, known_mask all)
 {
-    return x == BEHIND_lowest ? BEHIND_zero : behind_plain(all);
+    return x == KNOWN_lowest ? KNOWN_zero : known_plain(all);
 }
-static behind behind_neg(behind x, behind y, behind all)
+static known_mask known_neg(known_mask x, known_mask y, known_mask all)
 {
-    return x != BEHIND_lowest ? x : behind_plain(all);
+    return x != KNOWN_lowest ? x : known_plain(all);
 }
 
 /* Is it x less the largest of the x it is compared with? Rounding keeps the sign of a difference. */
@@ -129,29 +129,29 @@ static bool below_maximum(const ir_node *n)
         .fits = covered, .value = pointwise_at, .scalar = l_##name, __VA_ARGS__ \
     };                                                                          \
     static vir_ref l_##name(lower_in *l)
-LOWER(add, .behind = behind_sum, .rewrite = rewrite_accumulate, .pass = REWRITE_accumulate)
+LOWER(add, .known = known_sum, .rewrite = rewrite_accumulate, .pass = REWRITE_accumulate)
 {
     if (T == VT_mask)
         return vir_or(K, X, Y);
     return wrap(l, vir_add(K, X, is_one(ARG(2)) ? Y : wrap(l, vir_mul(K, arg_num(l, 2), Y))));
 }
-LOWER(sub, .behind = behind_sum, .is_low = below_maximum)
+LOWER(sub, .known = known_sum, .is_low = below_maximum)
 {
     return wrap(l, vir_sub(K, X, is_one(ARG(2)) ? Y : wrap(l, vir_mul(K, arg_num(l, 2), Y))));
 }
 LOWER(rsub) { return wrap(l, vir_sub(K, Y, is_one(ARG(2)) ? X : wrap(l, vir_mul(K, arg_num(l, 2), X)))); }
-LOWER(mul, .behind = behind_mul, .scales = true)
+LOWER(mul, .known = known_mul, .scales = true)
 {
     return T == VT_mask ? vir_and(K, X, Y) : wrap(l, vir_mul(K, X, Y));
 }
-LOWER(div, .behind = behind_div, .scales = true) { return vir_div(K, X, Y); }
-LOWER(neg, .behind = behind_neg) { return wrap(l, vir_neg(K, X)); }
+LOWER(div, .known = known_div, .scales = true) { return vir_div(K, X, Y); }
+LOWER(neg, .known = known_neg) { return wrap(l, vir_neg(K, X)); }
 LOWER(abs) { return T == VT_mask ? X : wrap(l, vir_abs(K, X)); }
 LOWER(square) { return T == VT_mask ? X : wrap(l, vir_mul(K, X, X)); }
 LOWER(positive) { return X; }
 #define MATH(name) \
     LOWER(name) { return vir_##name(K, X); }
-LOWER(exp, .behind = behind_exp, .wants_low = true) { return l->low ? vir_expn(K, X) : vir_exp(K, X); }
+LOWER(exp, .known = known_exp, .wants_low = true) { return l->low ? vir_expn(K, X) : vir_exp(K, X); }
 MATH(exp2)
 MATH(expm1)
 MATH(log)

@@ -301,7 +301,7 @@ static vir_ref tri_at(walk *w, ir_node *n, const lin *idx)
     vir_ref keep = lower_row(n) == &lower_tril ? vir_le(k, d, lim) : vir_ge(k, d, lim);
     return vir_select(k, keep, v, number(k, &vI(0), (dtype)t->dt));
 }
-static bool tri_band(const ir_node *n, band *b)
+static bool tri_band(const ir_node *n, causal_band *b)
 {
     const ir_node *ones = operand(n, 0);
     tp_val one;
@@ -311,11 +311,11 @@ static bool tri_band(const ir_node *n, band *b)
     if (!is_known_number(&one) || val_as_f(&one) == 0 || sym_is_expr(diag) || diag < -INT32_MAX ||
         diag > INT32_MAX)
         return false;
-    *b = (band){ lower_row(n) == &lower_tril, diag };
+    *b = (causal_band){ lower_row(n) == &lower_tril, diag };
     return true;
 }
-const lowering lower_tril = { .fits = tri_fits, .value = tri_at, .band = tri_band };
-const lowering lower_triu = { .fits = tri_fits, .value = tri_at, .band = tri_band };
+const lowering lower_tril = { .fits = tri_fits, .value = tri_at, .causal_band = tri_band };
+const lowering lower_triu = { .fits = tri_fits, .value = tri_at, .causal_band = tri_band };
 
 /* ---- cat ---- */
 static bool cat_fits(planner *pl, const ir_node *n)
@@ -334,7 +334,7 @@ static bool is_long_cat(const ir_node *n) { return cat_fits(NULL, n) && n->arg[0
 static void cat_operands(planner *pl, ir_node *n)
 {
     if (is_long_cat(n))
-        pl->in[n->id].sched = true;
+        pl->in[n->id].materialized = true;
 }
 static int cat_dim(const ir_node *n) { return dim_arg(n, 1, ir_type(n)->ndim); }
 static int cat_count(const ir_node *n) { return cat_fits(NULL, n) ? n->arg[0].n : 0; }
@@ -442,7 +442,7 @@ static bool mirror_apart(const ir_node *n) { return mirror_count(n) > 0; }
 static void mirror_operands(planner *pl, ir_node *n)
 {
     if (pl->in[n->id].folds && mirror_apart(n))
-        pl->in[n->id].sched = true;
+        pl->in[n->id].materialized = true;
 }
 /* A mirrored or repeated edge: rows are found by arithmetic on the index, and so are columns outside of parts. */
 static vir_ref eval_mirror(walk *w, ir_node *n, const lin *idx)

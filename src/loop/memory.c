@@ -30,16 +30,17 @@ int slot_of(planner *pl, ir_node *n)
         return f->slot - 1;
     }
     default:
-        if (!f->sched && n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) && n->arg[0].kind == VAL_node) {
+        if (!f->materialized && n->kind == IR_call && (row_of(n)->flags & OPF_VIEW) &&
+            n->arg[0].kind == VAL_node) {
             int base = slot_of(pl, n->arg[0].node);
             return slot_add(pl, SLOT_view, n, base);
         }
         if (f->product && lower_row(n)->adds_to && lower_row(n)->adds_to(n)) {
-            int over = slot_of(pl, lower_row(n)->adds_to(n)), s = slot_add(pl, SLOT_extern, n, -1);
-            pl->p->slot.at[s].over = over + 1;
+            int reuses = slot_of(pl, lower_row(n)->adds_to(n)), s = slot_add(pl, SLOT_extern, n, -1);
+            pl->p->slot.at[s].reuses = reuses + 1;
             return s;
         }
-        return slot_add(pl, f->ext && !f->product ? SLOT_extern : SLOT_buffer, n, -1);
+        return slot_add(pl, f->library_call && !f->product ? SLOT_extern : SLOT_buffer, n, -1);
     }
 }
 
@@ -52,7 +53,7 @@ static bool reads_where_written(const walk *w, const ir_node *x, const ir_node *
         const access *a = &w->seen.at[i];
         if (a->at.opaque && (a->n == x || a->to == n))
             return false;
-        if (a->n && a->n != x && behind_views((ir_node *)a->n) == x)
+        if (a->n && a->n != x && beyond_views((ir_node *)a->n) == x)
             return false;
     }
     return true;
@@ -61,18 +62,18 @@ static bool reads_where_written(const walk *w, const ir_node *x, const ir_node *
 static bool reads_any(const walk *w, const ir_node *x)
 {
     for (size_t i = 0; i < w->seen.n; i++)
-        if (w->seen.at[i].n && behind_views((ir_node *)w->seen.at[i].n) == x)
+        if (w->seen.at[i].n && beyond_views((ir_node *)w->seen.at[i].n) == x)
             return true;
     return false;
 }
 
 /* New values of inputs, and the last value of the kernel that has a reader, may lie where it reads. In one pass: another
  * would read what was written over. */
-void find_over(planner *pl, const group *g, const walk *w)
+void find_reuse(planner *pl, const group *g, const walk *w)
 {
     for (int i = 0; i < g->n; i++) {
         const info *f = &pl->in[g->member[i]->id];
-        if (f->level || f->put)
+        if (f->level || f->scatter)
             return;
     }
     if (g->scan || g->part)
@@ -87,14 +88,15 @@ void find_over(planner *pl, const group *g, const walk *w)
             ir_node *x = w->loads.at[k];
             bool input = x->kind == IR_placeholder;
             if ((f->into ? x != f->into
-                         : input || pl->in[x->id].ext != pl->in[x->id].product || !pl->in[x->id].sched) ||
+                         : input || pl->in[x->id].library_call != pl->in[x->id].product ||
+                               !pl->in[x->id].materialized) ||
                 !reads_where_written(w, x, n))
                 continue;
-            vec_push(&pl->over, ((over){ n, x, -1 }));
+            vec_push(&pl->reuses, ((reuse){ n, x, -1 }));
             f->last = found = true;
         }
         if (f->into && !f->last && !reads_any(w, f->into)) { /* written without being read: a copy, a fill */
-            vec_push(&pl->over, ((over){ n, f->into, -1 }));
+            vec_push(&pl->reuses, ((reuse){ n, f->into, -1 }));
             f->last = found = true;
         }
     }
@@ -104,8 +106,8 @@ void find_over(planner *pl, const group *g, const walk *w)
 static int looks_at(planner *pl, int slot)
 {
     const loop_slot *s = &pl->p->slot.at[slot];
-    if (s->over)
-        return s->over - 1;
+    if (s->reuses)
+        return s->reuses - 1;
     if (s->kind == SLOT_view || (s->kind == SLOT_extern && s->index >= 0))
         return s->index;
     if (s->kind != SLOT_extern || s->node->narg < 1 || s->node->arg[0].kind != VAL_node)
@@ -135,11 +137,11 @@ static void touch_operand(void *arg, ir_node *n)
 }
 
 /* The first of the steps that run together with step i: what one of them writes is written while it reads its operands. */
-static int chain_start(const loop_plan *p, int i)
+static int attention_start(const loop_plan *p, int i)
 {
-    while (p->step.at[i].chain)
+    while (p->step.at[i].attention)
         i--;
-    i -= p->step.at[i].rides;
+    i -= p->step.at[i].epilogue;
     return i - (i > 0 && p->step.at[i - 1].joins);
 }
 
@@ -152,13 +154,13 @@ void life_times(planner *pl)
             for (int b = 0; b < s->kernel->nbuf; b++) {
                 loop_slot *sl = &p->slot.at[s->kernel->buf[b]];
                 if (sl->kind == SLOT_buffer && sl->first < 0)
-                    sl->first = chain_start(p, i); /* written while the product reads its operands */
+                    sl->first = attention_start(p, i); /* written while the product reads its operands */
                 touch(pl, s->kernel->buf[b], i);
             }
         else if (s->kind == STEP_check)
             touch(pl, s->slot, i);
         else {
-            p->slot.at[s->slot].first = chain_start(p, i);
+            p->slot.at[s->slot].first = attention_start(p, i);
             touch(pl, s->slot, i);
             /* a call from outside may keep what it was given */
             touching t = { pl, s->node->kind == IR_call ? i : (int)p->step.n };
@@ -182,32 +184,32 @@ static void uses_memory(void *arg, ir_node *n)
 
 /* Values that lie in the memory of another: of one that is read for the last time where they are written, or of an input
  * whose new value they are. Inputs are written when nothing can fail any more: a graph that fails has changed nothing. */
-void choose_over(planner *pl)
+void choose_reuse(planner *pl)
 {
     loop_plan *p = pl->p;
-    int nsteps = (int)p->step.n, safe = 0; /* the first step behind all that can fail */
+    int nsteps = (int)p->step.n, safe = 0; /* the first step after all that can fail */
     for (int i = 0; i < nsteps; i++)
-        if (p->step.at[i].kind != STEP_kernel || p->step.at[i].rides || fault_state != 0)
+        if (p->step.at[i].kind != STEP_kernel || p->step.at[i].epilogue || fault_state != 0)
             safe = i + 1;
     bool *taken = mem_zalloc(MAX(p->slot.n, (size_t)1));
-    for (size_t i = 0; i < pl->over.n; i++) {
-        over o = pl->over.at[i];
+    for (size_t i = 0; i < pl->reuses.n; i++) {
+        reuse o = pl->reuses.at[i];
         int to = pl->in[o.n->id].slot - 1, of = slot_of(pl, o.x);
         loop_slot *t = &p->slot.at[to], *x = &p->slot.at[of];
-        if (to < 0 || t->kind != SLOT_buffer || t->over || t->passing || taken[of])
+        if (to < 0 || t->kind != SLOT_buffer || t->reuses || t->transient || taken[of])
             continue;
         if (x->kind == SLOT_input
                 ? o.step < safe || x->last > o.step || x->output
-                : x->kind != SLOT_buffer || x->output || x->passing || x->last != o.step || t->output)
+                : x->kind != SLOT_buffer || x->output || x->transient || x->last != o.step || t->output)
             continue;
-        if (p->step.at[o.step].rides) { /* the product reads its operands while rows are written */
+        if (p->step.at[o.step].epilogue) { /* the product reads its operands while rows are written */
             memory_use u = { pl, of, false };
-            for (int k = chain_start(p, o.step); k < o.step; k++)
+            for (int k = attention_start(p, o.step); k < o.step; k++)
                 ir_each_operand(p->step.at[k].node, uses_memory, &u);
             if (u.found)
                 continue;
         }
-        t->over = of + 1;
+        t->reuses = of + 1;
         taken[of] = true;
         touch(pl, of, t->last);
     }

@@ -64,7 +64,7 @@ bool survey(planner *pl, group *g, space *s, walk *w)
                 info *f = &pl->in[n->id];
                 lin home[TP_MAX_DIMS];
                 if (pass == 0) {
-                    if (f->stored && !(f->put && g->part == 2)) {
+                    if (f->stored && !(f->scatter && g->part == 2)) {
                         member_index(w, n, home);
                         access at = { .at = address(w, ir_type(n), home),
                                       .to = n }; /* which may see more on its way */
@@ -83,8 +83,8 @@ bool survey(planner *pl, group *g, space *s, walk *w)
                         use_raw(w, &home[__builtin_ctz(f->mask)]);
                 } else
                     member_index(w, n, home);
-                if (f->put && g->part == 2)
-                    eval_put(w, n, home);
+                if (f->scatter && g->part == 2)
+                    scatter_at(w, n, home);
                 else
                     eval(w, root, home);
                 if (w->fail && (w->split_var < 0 || !more))

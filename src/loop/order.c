@@ -89,7 +89,7 @@ static void find_writers(planner *pl)
     others->n = 0;
     for (int i = 0; i < n; i++) {
         group *g = pl->groups.at[i];
-        for (int m = 0; m < g->n && !g->ext && !g->red; m++)
+        for (int m = 0; m < g->n && !g->library_call && !g->red; m++)
             writes[i] |= pl->in[g->member[m]->id].into != NULL;
         if (!writes[i])
             vec_push(others, g);
@@ -114,8 +114,9 @@ static bool is_wider(planner *pl, const ir_node *n)
 
 static bool can_float(planner *pl, const group *g)
 {
-    bool call = g->ext && !(g->ext->kind == IR_call && (row_of(g->ext)->flags & OPF_VIEW)) &&
-                !is_wider(pl, g->ext);
+    bool call = g->library_call &&
+                !(g->library_call->kind == IR_call && (row_of(g->library_call)->flags & OPF_VIEW)) &&
+                !is_wider(pl, g->library_call);
     bool sum = g->red != 0 && !g->after.n; /* one that is only returned frees what it reads */
     return !call && !sum;
 }

@@ -11,7 +11,7 @@ typedef struct reach { /* what the expression of a member reads of its group */
     planner *pl;
     const group *g;
     uint64_t members; /* inner ones, by number */
-    bool dear;
+    bool costly;
     VEC(ir_node *) stack;
     map seen;
 } reach;
@@ -20,22 +20,22 @@ static void reach_operand(void *arg, ir_node *n)
 {
     reach *r = arg;
     const info *f = &r->pl->in[n->id];
-    if (f->g && f->g == r->g && !f->ext) {
+    if (f->g && f->g == r->g && !f->library_call) {
         if (!f->outer)
             r->members |= 1ull << member_number(r->g, n);
         return;
     }
-    if (n->kind == IR_call && !f->sched && !f->memview && !map_puti(&r->seen, (uintptr_t)n, n))
+    if (n->kind == IR_call && !f->materialized && !f->memview && !map_puti(&r->seen, (uintptr_t)n, n))
         vec_push(&r->stack, n);
 }
 
 static reach reach_of(planner *pl, const group *g, ir_node *n)
 {
-    reach r = { .pl = pl, .g = g, .dear = is_dear(n) };
+    reach r = { .pl = pl, .g = g, .costly = is_costly(n) };
     vec_push(&r.stack, n);
     while (r.stack.n) {
         ir_node *x = vec_pop(&r.stack);
-        r.dear |= is_dear(x);
+        r.costly |= is_costly(x);
         if (!lower_row(x)->constant) /* full_like(y, 1) looks at the sizes of y alone */
             ir_each_operand(x, reach_operand, &r);
     }
@@ -76,13 +76,13 @@ void park_members(walk *w, int64_t row)
     emit *e = w->e;
     uint32_t wanted[MAX_MEMBERS] = { 0 }; /* bit p: its value is computed in pass p */
     uint64_t reads[MAX_MEMBERS];
-    bool dear[MAX_MEMBERS];
+    bool costly[MAX_MEMBERS];
     for (int i = 0; i < g->n; i++) {
         reach r = reach_of(pl, g, g->member[i]);
         reads[i] = r.members;
-        dear[i] = r.dear;
+        costly[i] = r.costly;
         for (int k = 0; k < i; k++)
-            dear[i] |= (r.members >> k & 1) && dear[k];
+            costly[i] |= (r.members >> k & 1) && costly[k];
     }
     for (int i = g->n - 1; i >= 0; i--) { /* users are decided before what they use */
         ir_node *n = g->member[i];
@@ -91,7 +91,7 @@ void park_members(walk *w, int64_t row)
             continue;
         if (f->red || f->stored)
             wanted[i] |= 1u << f->level;
-        if (!f->red && dear[i] && (wanted[i] & (wanted[i] - 1))) {
+        if (!f->red && costly[i] && (wanted[i] & (wanted[i] - 1))) {
             int first = __builtin_ctz(wanted[i]), last = 31 - __builtin_clz(wanted[i]);
             ir_node *m = park_place(w, i, first, last, row);
             if (m && decide(pl->c, DECIDE_fuse, n)) {

@@ -1,7 +1,7 @@
 /* plan.c - decides what exists in memory, which values share a kernel, and writes the kernels.
  *
- * Scheduled values are those that must be computed at a place of their own: results, operands of library calls,
- * reductions, values used more than once. Everything else is computed where it is used. Scheduled values with one
+ * Materialized values are those that must be computed at a place of their own: results, operands of library calls,
+ * reductions, values used more than once. Everything else is computed where it is used. Those with one
  * iteration space and no way around form a group; a group is one kernel (kernel.c). */
 #include "loop/internal.h"
 #include "ir/planted.h"
@@ -14,9 +14,9 @@ static const char *step_wrong(const loop_plan *p, int i)
     const loop_step *s = &p->step.at[i], *before = i ? s - 1 : NULL;
     if (s->kind != STEP_kernel && (!s->node || s->slot < 0 || s->slot >= (int)p->slot.n))
         return "a call without a slot";
-    if (s->rides && (s->kind != STEP_kernel || !before || !before->product))
+    if (s->epilogue && (s->kind != STEP_kernel || !before || !before->product))
         return "a kernel on the rows of no product";
-    if (s->chain && (!before || (!before->rides && !before->chain)))
+    if (s->attention && (!before || (!before->epilogue && !before->attention)))
         return "a product of the rows of no kernel";
     for (int b = 0; s->kind == STEP_kernel && b < s->kernel->nbuf; b++) {
         const loop_slot *x = &p->slot.at[s->kernel->buf[b]];
@@ -34,7 +34,7 @@ static const char *slot_wrong(const loop_plan *p, int i)
         return "a view of nothing";
     if (s->kind == SLOT_buffer && s->first > s->last)
         return "used before it is made";
-    if (s->over && (s->over > n || s->over - 1 == i || p->slot.at[s->over - 1].last < s->last))
+    if (s->reuses && (s->reuses > n || s->reuses - 1 == i || p->slot.at[s->reuses - 1].last < s->last))
         return "in memory that ends before it";
     return NULL;
 }
@@ -84,7 +84,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         slot_add(&pl, p->g->inputs.at[i]->val.kind == VAL_tensor ? SLOT_input : SLOT_number,
                  p->g->inputs.at[i], (int)i);
     find_into(&pl);
-    choose_sched(&pl);
+    choose_materialized(&pl);
     form_groups(&pl);
     ev_catch_up();
     find_stored(&pl);
@@ -94,7 +94,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         goto done;
     find_outputs(&pl);
     life_times(&pl);
-    choose_over(&pl);
+    choose_reuse(&pl);
     if (!check_plan(p, c->err))
         goto done;
     if (ev_text_on(EV_schedule)) {
@@ -114,7 +114,7 @@ done:
     map_free(&pl.sums);
     vec_free(&pl.check);
     map_free(&pl.lowers);
-    vec_free(&pl.over);
+    vec_free(&pl.reuses);
     arena_free(&pl.tmp);
     vir_room_free(&pl.room);
     if (!ok) {

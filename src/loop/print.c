@@ -31,13 +31,13 @@ void loop_plan_print(strbuf *b, const loop_plan *p)
         if (s->kind == STEP_extern) {
             strbuf_adds(b, s->product ? " product " : " call   ", s->node->name, " = ",
                         s->node->kind == IR_call ? op_row_of((op_id)s->node->op)->full : s->node->target,
-                        !s->chain  ? "\n"
-                        : s->reach ? " of those rows, block by block, up to the diagonal\n"
-                                   : " of those rows, block by block\n",
+                        !s->attention ? "\n"
+                        : s->reach    ? " of those rows, block by block, up to the diagonal\n"
+                                      : " of those rows, block by block\n",
                         NULL);
             continue;
         }
-        strbuf_adds(b, " kernel ", s->kernel->name, s->rides ? " on its rows:" : ":", NULL);
+        strbuf_adds(b, " kernel ", s->kernel->name, s->epilogue ? " on its rows:" : ":", NULL);
         for (size_t k = 0; k < s->kernel->nodes.n; k++)
             strbuf_adds(b, " ", s->kernel->nodes.at[k]->name, NULL);
         strbuf_add(b, "  (about ");

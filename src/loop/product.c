@@ -4,7 +4,7 @@
 #include "ir/planted.h"
 
 /* May the kernel run on rows of a product as they are finished? Step i of its parallel loop must be row i. */
-bool rides(const walk *w, const nest *t, bool red, const ir_node *product)
+bool is_epilogue(const walk *w, const nest *t, bool red, const ir_node *product)
 {
     const tp_tensor *c = ir_type(product);
     symint len = row_of_product(product), run = len;
@@ -17,7 +17,7 @@ bool rides(const walk *w, const nest *t, bool red, const ir_node *product)
         return false;
     for (size_t i = 0; i < w->seen.n; i++) {
         const access *a = &w->seen.at[i];
-        if (a->n && a->n != product && behind_views((ir_node *)a->n) == product)
+        if (a->n && a->n != product && beyond_views((ir_node *)a->n) == product)
             return false;
         if (a->n != product)
             continue;
@@ -58,15 +58,15 @@ bool refuses_tiles(planner *pl, const ir_node *n)
 }
 
 /* Does it only reserve a stretch of a random sequence? */
-bool reserves(const group *g) { return g->ext && lower_row(g->ext)->reserves; }
+bool reserves(const group *g) { return g->library_call && lower_row(g->library_call)->reserves; }
 
 void write_call(planner *pl, const group *g, bool own)
 {
     loop_step s = { .kind = STEP_extern,
                     .product = own,
-                    .plain = lower_row(g->ext)->tiles && refuses_tiles(pl, g->ext),
-                    .node = g->ext,
-                    .slot = slot_of(pl, g->ext),
+                    .plain = lower_row(g->library_call)->tiles && refuses_tiles(pl, g->library_call),
+                    .node = g->library_call,
+                    .slot = slot_of(pl, g->library_call),
                     .nslot = 1 };
     vec_push(&pl->p->step, s);
     pl->p->nextern += !own;
@@ -79,7 +79,7 @@ static bool write_before(planner *pl, group_list *missing, uint64_t *written)
     for (size_t i = 0; i < missing->n; i++) {
         group *m = missing->at[i];
         bit_set(written, m->id);
-        if (m->ext)
+        if (m->library_call)
             write_call(pl, m, false);
         else if (!write_group(pl, m))
             return false;
@@ -99,7 +99,7 @@ static bool needs_little(planner *pl, const group *g, const group *h, const grou
     int count = 0;
     for (size_t i = 0; i < missing->n && count <= 2; i++) {
         const group *m = missing->at[i];
-        count += list_has(&m->before, g) ? 3 : reserves(m) ? 0 : m->ext ? 3 : 1;
+        count += list_has(&m->before, g) ? 3 : reserves(m) ? 0 : m->library_call ? 3 : 1;
     }
     return count <= 2;
 }
@@ -112,7 +112,7 @@ static bool write_needed(planner *pl, group *g, uint64_t *written)
     for (size_t i = 0; i < g->after.n; i++) {
         const group *h = g->after.at[i];
         group_list missing = { 0 };
-        if (h->ext || bit_has(written, h->id) || pl->writes[h->id])
+        if (h->library_call || bit_has(written, h->id) || pl->writes[h->id])
             continue;
         unwritten_before(pl, h, written, ++pl->nwalk, 3, &missing);
         if (needs_little(pl, g, h, &missing))
@@ -123,21 +123,21 @@ static bool write_needed(planner *pl, group *g, uint64_t *written)
 }
 
 /* What follows a product and needs nothing later may run on its rows while they are in cache. */
-static bool write_riders(planner *pl, group *g, uint64_t *written, chain *ch)
+static bool write_epilogue(planner *pl, group *g, uint64_t *written, attention *ch)
 {
     for (size_t i = 0; i < g->after.n; i++) { /* sorted by write_needed */
         group *h = g->after.at[i];
         bool fits = false, all = true;
         for (size_t k = 0; k < h->before.n && all; k++)
             all = bit_has(written, h->before.at[k]->id);
-        if (h->ext || bit_has(written, h->id) || pl->writes[h->id] || !all)
+        if (h->library_call || bit_has(written, h->id) || pl->writes[h->id] || !all)
             continue;
         const char *why = "its rows are not the product's";
-        if (h->n == 1 && (pl->in[h->member[0]->id].put || part_count(h->member[0])))
+        if (h->n == 1 && (pl->in[h->member[0]->id].scatter || part_count(h->member[0])))
             continue;
         if (!decide(pl->c, DECIDE_fuse, h->member[0]))
             why = "refused";
-        else if (!write_kernel(pl, h, g->ext, &fits, ch))
+        else if (!write_kernel(pl, h, g->library_call, &fits, ch))
             return false;
         log_fusion(pl, h->member[0], g, fits, fits ? "on the rows of the product" : why);
         if (fits) {
@@ -152,9 +152,9 @@ static bool write_riders(planner *pl, group *g, uint64_t *written, chain *ch)
 /* A product, with what runs on its rows or block by block with it. */
 static bool write_product(planner *pl, group *g, uint64_t *written)
 {
-    chain ch = pl->c->caps->attends ? find_chain(pl, g, written) : (chain){ 0 };
-    if (ch.kernel && !chain_allowed(pl, &ch)) {
-        log_fusion(pl, ch.last[0]->ext, g, false, "refused");
+    attention ch = pl->c->caps->attends ? find_attention(pl, g, written) : (attention){ 0 };
+    if (ch.kernel && !attention_allowed(pl, &ch)) {
+        log_fusion(pl, ch.last[0]->library_call, g, false, "refused");
         ch.kernel = NULL;
     }
     if (ch.kernel && !write_factors(pl, &ch, written))
@@ -164,11 +164,11 @@ static bool write_product(planner *pl, group *g, uint64_t *written)
     write_call(pl, g, true);
     if (!pl->c->caps->epilogues)
         return true;
-    if (ch.kernel && ch.also ? !write_also(pl, &ch, written) : !write_riders(pl, g, written, &ch))
+    if (ch.kernel && ch.also ? !write_also(pl, &ch, written) : !write_epilogue(pl, g, written, &ch))
         return false;
     if (!ch.kernel)
         return true;
-    log_fusion(pl, ch.last[0]->ext, g, ch.fits,
+    log_fusion(pl, ch.last[0]->library_call, g, ch.fits,
                ch.fits && ch.reach
                    ? "the products block by block up to the diagonal, with the kernel between them in cache"
                : ch.fits ? "the products block by block, with the kernel between them in cache"
@@ -188,17 +188,17 @@ bool write_steps(planner *pl, const int *order)
         if (bit_has(written, g->id)) /* on the rows of a product */
             continue;
         bit_set(written, g->id);
-        if (!g->ext) {
+        if (!g->library_call) {
             if (!write_group(pl, g))
                 return fails_at(err, g->member[g->n - 1]);
             continue;
         }
-        if (TP_UNLIKELY(fault_state != 0) && ir_fault_at("gen", g->ext) == FAULT_compile_error) {
+        if (TP_UNLIKELY(fault_state != 0) && ir_fault_at("gen", g->library_call) == FAULT_compile_error) {
             err_set(err, ERR_compiler, "planted fault: the emitter cannot compile '%s'",
-                    row_of(g->ext)->name);
-            return fails_at(err, g->ext);
+                    row_of(g->library_call)->name);
+            return fails_at(err, g->library_call);
         }
-        if (!pl->in[g->ext->id].product)
+        if (!pl->in[g->library_call->id].product)
             write_call(pl, g, false);
         else if (!write_product(pl, g, written))
             return false;

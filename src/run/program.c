@@ -373,9 +373,9 @@ static bool slot_get(call *c, int i, tp_val *out, tp_err *err)
             break;
         case SLOT_buffer: {
             tp_val other;
-            if (s->over && !slot_get(c, s->over - 1, &other, err))
+            if (s->reuses && !slot_get(c, s->reuses - 1, &other, err))
                 return false;
-            tp_tensor *t = s->over ? tensor_ref(other.t) : buffer_make(c, i, err);
+            tp_tensor *t = s->reuses ? tensor_ref(other.t) : buffer_make(c, i, err);
             if (!t)
                 return false;
             *v = vT(t);
@@ -520,7 +520,7 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     int first = s->node->op == OP_addmm;
     tp_val o, row = vNone, a, b;
     kargs ka;
-    int over = c->pr->p->slot.at[s->slot].over - 1;
+    int over = c->pr->p->slot.at[s->slot].reuses - 1;
     if (over >= 0) { /* added to what lies there */
         if (!slot_get(c, over, &o, err))
             return false;
@@ -549,9 +549,9 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
 static size_t chain_length(const loop_plan *p, size_t i)
 {
     size_t k = i + 1 + p->step.at[i].joins, n = k + 1;
-    if (n >= p->step.n || !p->step.at[k].rides || !p->step.at[n].chain)
+    if (n >= p->step.n || !p->step.at[k].epilogue || !p->step.at[n].attention)
         return 0;
-    while (n < p->step.n && p->step.at[n].chain)
+    while (n < p->step.n && p->step.at[n].attention)
         n++;
     return n - i;
 }
@@ -585,7 +585,7 @@ static target_result run_attend(call *c, size_t i, size_t n, tp_err *err)
                 made[a.of[q].buf = b] = true;
     }
     for (; last < end; last++) {
-        bool second = last->chain & CHAIN_second;
+        bool second = last->attention & ATTENTION_second;
         int slot = base_slot(p, last->node->arg[second].node), at = -1;
         tp_val o;
         for (int b = 0; b < k->lk->nbuf; b++)
@@ -595,7 +595,7 @@ static target_result run_attend(call *c, size_t i, size_t n, tp_err *err)
             return TARGET_declined;
         if (!node_arg(c, &last->node->arg[!second], &x, err) || !slot_get(c, last->slot, &o, err))
             return TARGET_failed;
-        a.to[a.nto++] = (attend_to){ x.t, o.t, at, last->chain & CHAIN_adds, second };
+        a.to[a.nto++] = (attend_to){ x.t, o.t, at, last->attention & ATTENTION_adds, second };
     }
     for (int q = 0; q < a.nof; q++)
         if (a.of[q].buf < 0)
@@ -677,7 +677,7 @@ static size_t run_step(call *c, size_t i, tp_err *err)
         return run_check_step(c, s, err) || step_failed(s, false, err);
     if (!s->product)
         return run_call_step(c, i, err) || step_failed(s, false, err);
-    bool rider = i + 1 < p->step.n && p->step.at[i + 1].rides;
+    bool rider = i + 1 < p->step.n && p->step.at[i + 1].epilogue;
     size_t chain = chain_length(p, i);
     if (chain) {
         target_result r = run_attend(c, i, chain, err);
@@ -818,11 +818,11 @@ int program_at_written(program_at *at, size_t step, size_t nstep, program_piece 
         n = add_piece(&at->tried[i], out, n, most);
     for (size_t i = step; !call && i < step + nstep; i++) {
         const loop_step *s = &p->step.at[i];
-        int over = s->product ? p->slot.at[s->slot].over : 0;
-        if (s->product && !p->slot.at[s->slot].passing && slot_get(at, over ? over - 1 : s->slot, &v, &err))
+        int over = s->product ? p->slot.at[s->slot].reuses : 0;
+        if (s->product && !p->slot.at[s->slot].transient && slot_get(at, over ? over - 1 : s->slot, &v, &err))
             n = add_piece(&v, out, n, most);
         for (int b = 0; s->kind == STEP_kernel && b < s->kernel->nbuf; b++)
-            if ((s->kernel->k->bufs[b].flags & VIR_OUT) && !p->slot.at[s->kernel->buf[b]].passing &&
+            if ((s->kernel->k->bufs[b].flags & VIR_OUT) && !p->slot.at[s->kernel->buf[b]].transient &&
                 slot_get(at, s->kernel->buf[b], &v, &err))
                 n = add_piece(&v, out, n, most);
     }

@@ -24,7 +24,7 @@ static bool answer(void *data, decide_kind k, const char *site, uint64_t hash)
 }
 
 typedef struct count {
-    int rides, chain, plain, product;
+    int epilogue, attention, plain, product;
 } count;
 static count plan_with(decide_kind kind, const char *site)
 {
@@ -37,8 +37,8 @@ static count plan_with(decide_kind kind, const char *site)
     if (!p)
         test_fail(__FILE__, __LINE__, "%s", err.msg);
     for (size_t i = 0; p && i < p->step.n; i++) {
-        n.rides += p->step.at[i].rides;
-        n.chain += p->step.at[i].chain;
+        n.epilogue += p->step.at[i].epilogue;
+        n.attention += p->step.at[i].attention;
         n.plain += p->step.at[i].plain;
         n.product += p->step.at[i].product;
     }
@@ -50,15 +50,15 @@ static count plan_with(decide_kind kind, const char *site)
 TEST(plan_asks_before_tiles_and_chains)
 {
     count all = plan_with(DECIDE_cse, "nothing");
-    CHECK(all.product == 3 && all.rides == 2 && all.chain == 1 && all.plain == 0);
+    CHECK(all.product == 3 && all.epilogue == 2 && all.attention == 1 && all.plain == 0);
     count no = plan_with(DECIDE_fuse, "fuse:o"); /* the second product for itself */
-    CHECK(no.product == 3 && no.rides == 2 && no.chain == 0 && no.plain == 0);
+    CHECK(no.product == 3 && no.epilogue == 2 && no.attention == 0 && no.plain == 0);
     no = plan_with(DECIDE_tile, "tile:o");
-    CHECK(no.product == 3 && no.chain == 0 && no.plain == 1);
+    CHECK(no.product == 3 && no.attention == 0 && no.plain == 1);
     no = plan_with(DECIDE_tile, "tile:c");
-    CHECK(no.product == 3 && no.rides == 2 && no.chain == 1 && no.plain == 1);
+    CHECK(no.product == 3 && no.epilogue == 2 && no.attention == 1 && no.plain == 1);
     no = plan_with(DECIDE_tile, "");
-    CHECK(no.plain == 3 && no.chain == 0);
+    CHECK(no.plain == 3 && no.attention == 0);
     no = plan_with(DECIDE_fuse, "fuse:y");
-    CHECK(no.rides == 1 && no.chain == 1);
+    CHECK(no.epilogue == 1 && no.attention == 1);
 }

@@ -94,8 +94,8 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, s->output);
         io_put(b, s->index);
         io_put(b, at_of(&order, s->node));
-        io_put(b, s->passing);
-        io_put(b, s->over);
+        io_put(b, s->transient);
+        io_put(b, s->reuses);
         io_put(b, s->first);
         io_put(b, s->last);
     }
@@ -105,9 +105,9 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         const loop_step *s = &p->step.at[i];
         io_put(b, s->kind);
         io_put(b, s->product);
-        io_put(b, s->rides);
+        io_put(b, s->epilogue);
         io_put(b, s->joins);
-        io_put(b, s->chain);
+        io_put(b, s->attention);
         io_put(b, s->plain);
         io_put(b, s->form);
         io_put(b, at_of(&order, s->node));
@@ -211,8 +211,8 @@ static bool get_slots(reading *x)
         s.output = io_get_in(x->r, 0, 2);
         s.index = (int)io_get_in(x->r, -1, MAX_ITEMS);
         s.node = get_node(x, false);
-        s.passing = io_get_in(x->r, 0, 2);
-        s.over = (int)io_get_in(x->r, 0, x->nslot + 1);
+        s.transient = io_get_in(x->r, 0, 2);
+        s.reuses = (int)io_get_in(x->r, 0, x->nslot + 1);
         s.first = (int)io_get_in(x->r, -1, MAX_ITEMS);
         s.last = (int)io_get_in(x->r, -1, MAX_ITEMS);
         if (x->r->bad || !s.node)
@@ -230,8 +230,8 @@ static bool get_slots(reading *x)
     }
     for (int64_t i = 0; i < x->nslot && !x->r->bad; i++) { /* memory is somebody's in the end */
         int64_t of = i, left = x->nslot;
-        while (x->p->slot.at[of].over && left-- > 0)
-            of = x->p->slot.at[of].over - 1;
+        while (x->p->slot.at[of].reuses && left-- > 0)
+            of = x->p->slot.at[of].reuses - 1;
         if (left < 0)
             return false;
     }
@@ -251,10 +251,10 @@ static bool chains_fit(const loop_plan *p)
         const loop_step *s = &p->step.at[i];
         if (s->joins)
             ok = i + 2 < p->step.n && is_bmm(s) && is_bmm(s + 1) && !s[1].joins && s[2].kind == STEP_kernel &&
-                 s[2].rides;
-        if (s->chain)
-            ok = ok && (s->chain & CHAIN_product) && !s->joins && is_bmm(s) && i > 1 &&
-                 (s[-1].chain || (s[-1].kind == STEP_kernel && s[-1].rides && is_bmm(s - 2)));
+                 s[2].epilogue;
+        if (s->attention)
+            ok = ok && (s->attention & ATTENTION_product) && !s->joins && is_bmm(s) && i > 1 &&
+                 (s[-1].attention || (s[-1].kind == STEP_kernel && s[-1].epilogue && is_bmm(s - 2)));
     }
     return ok;
 }
@@ -284,9 +284,9 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const t
     for (int64_t i = 0; i < nstep && !r->bad; i++) {
         loop_step s = { .kind = (uint8_t)io_get_in(r, 0, STEP_check + 1) };
         s.product = io_get_in(r, 0, 2);
-        s.rides = io_get_in(r, 0, 2);
+        s.epilogue = io_get_in(r, 0, 2);
         s.joins = io_get_in(r, 0, 2);
-        s.chain = (uint8_t)io_get_in(r, 0, CHAIN_COUNT);
+        s.attention = (uint8_t)io_get_in(r, 0, ATTENTION_COUNT);
         s.plain = io_get_in(r, 0, 2);
         s.form = (uint8_t)io_get_in(r, 0, target_host()->caps.product_forms + 1);
         s.node = get_node(&x, true);

@@ -206,7 +206,7 @@ static bool is_offered(const site *x, axis a, int v)
     switch (a) {
     case AX_apart: return x->rider && !x->last;
     case AX_form:
-        if (x->s->kind == STEP_kernel || x->s->chain || x->last)
+        if (x->s->kind == STEP_kernel || x->s->attention || x->last)
             return false;
         if (v == FORM_library)
             return true;
@@ -263,7 +263,7 @@ static loop_plan *alt_plan(const site *x, int v)
     bool same = p && p->step.n == x->plan->step.n && p->slot.n == x->plan->slot.n;
     for (size_t i = 0; same && i < p->step.n; i++)
         same = p->step.at[i].kind == x->plan->step.at[i].kind &&
-               p->step.at[i].rides == x->plan->step.at[i].rides;
+               p->step.at[i].epilogue == x->plan->step.at[i].epilogue;
     if (!same) {
         loop_plan_free(p);
         p = NULL;
@@ -324,7 +324,7 @@ static bool apply(site *x, axis a, int v, tp_err *err)
 {
     if (a == AX_apart) {
         if (x->rider)
-            x->rider->rides = !v;
+            x->rider->epilogue = !v;
     } else if (a == AX_form) {
         x->s->plain = v == FORM_library;
         x->s->form = (uint8_t)(v == FORM_library ? 0 : v);
@@ -353,7 +353,7 @@ static bool run_site(site *x, fault_kind f, tp_err *err)
     if (TP_UNLIKELY(f != FAULT_none) && !fault_strike(f, x->name, err))
         return false;
     return program_at_run(x->at, x->step, err) &&
-           (!x->rider || x->rider->rides || program_at_run(x->at, x->step + 1, err));
+           (!x->rider || x->rider->epilogue || program_at_run(x->at, x->step + 1, err));
 }
 
 static int64_t sample(site *x, fault_kind f, int64_t reps)
@@ -578,7 +578,7 @@ static void key_row(strbuf *b, const ir_node *n)
 static void key_of(const site *x, strbuf *b)
 {
     strbuf_addf(b, "step %d%d%d over %d ", x->s->kind, x->rider != NULL, x->last != NULL,
-                x->s->kind == STEP_extern && x->s->product ? x->plan->slot.at[x->s->slot].over != 0 : 0);
+                x->s->kind == STEP_extern && x->s->product ? x->plan->slot.at[x->s->slot].reuses != 0 : 0);
     if (x->s->kind == STEP_extern)
         key_row(b, x->s->node);
     if (x->last)
@@ -632,14 +632,14 @@ static bool find_site(site *x, tune *t, run_program *p, program_at *at, size_t i
     if (s->kind == STEP_extern && !s->product && s->node->op != OP_convolution &&
         s->node->op != OP_convolution_backward)
         return false;
-    if (s->kind == STEP_extern && i + 1 < plan->step.n && plan->step.at[i + 1].rides) {
+    if (s->kind == STEP_extern && i + 1 < plan->step.n && plan->step.at[i + 1].epilogue) {
         x->rider = &plan->step.at[i + 1];
-        if (i + 2 < plan->step.n && plan->step.at[i + 2].chain)
+        if (i + 2 < plan->step.n && plan->step.at[i + 2].attention)
             x->last = &plan->step.at[i + 2];
     }
     x->kstep = s->kind == STEP_kernel ? i : i + 1;
     x->k = s->kind == STEP_kernel ? s->kernel : x->rider ? x->rider->kernel : NULL;
-    if (x->k && (!x->k->k || (s->kind == STEP_kernel && s->rides)))
+    if (x->k && (!x->k->k || (s->kind == STEP_kernel && s->epilogue)))
         return false;
     if (x->k) {
         x->usual = program_kernel(p, x->kstep);
@@ -808,7 +808,7 @@ static void build_as_c(tune *t, run_program *p, const int64_t *ns, int64_t least
     int n = 0;
     for (size_t i = 0; i < plan->step.n; i++)
         if (plan->step.at[i].kind == STEP_kernel && plan->step.at[i].kernel->k &&
-            ns[i - plan->step.at[i].rides] >= least)
+            ns[i - plan->step.at[i].epilogue] >= least)
             k[n++] = plan->step.at[i].kernel->k;
     bool open = t->opt->v[OPT_emitter] == 0 && t->c->target->caps.quick;
     if (n && open && t->until && t->until - clock_ns() < 1000000000)
