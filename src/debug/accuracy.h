@@ -15,6 +15,8 @@ typedef struct acc_opts {
 /* fp64 may be NULL. why (may be NULL) gets the reason of a mismatch. */
 bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64, const acc_opts *o,
               strbuf *why);
+/* Do they lie in their memory alike: strides, offset? Sizes are equal. */
+bool acc_form(const tp_tensor *ref, const tp_tensor *res, strbuf *why);
 /* Largest deviation: position (flat, row-major), both values; at is -1 when there is none to name. */
 typedef struct acc_worst {
     int64_t at;

@@ -139,7 +139,7 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
             if (!ag_set_requires_grad(&cx, x->in[i].t, true, err))
                 goto done;
         }
-    cx.grad_mode = grads;
+    cx.grad_mode = grads || (r->g->grad_mode && !r->inner && aot_makes_leaves(r->g));
     ir_hook h = { .call = grad_call, .opaque = run_opaque };
     ok = p ? run_program_call(p, &cx, x->in, r->nin, x->out, x->nout, err) && device_sync(DEVICE_CPU, err)
            : ir_run(&cx, g, x->in, r->nin, x->out, x->nout, &h, err);
@@ -204,6 +204,66 @@ static bool differ(const repro *r, const char *what, int i, const tp_tensor *a, 
     return true;
 }
 
+/* Tensor k of a run: its inputs, then its results; NULL for numbers. */
+static tp_tensor *tensor_at(const result *x, int k)
+{
+    const tp_val *v = k < x->nin ? &x->in[k] : &x->out[k - x->nin];
+    return v->kind == VAL_tensor ? v->t : NULL;
+}
+
+static bool tensor_differs(const result *eager, const result *got, int k, strbuf *why)
+{
+    tp_tensor *a = tensor_at(eager, k), *b = tensor_at(got, k);
+    if (ag_requires_grad(a) != ag_requires_grad(b)) {
+        strbuf_addf(why, "it requires %s gradient, in eager mode %s", ag_requires_grad(b) ? "a" : "no",
+                    ag_requires_grad(a) ? "one" : "none");
+        return true;
+    }
+    if (ag_is_leaf(a) != ag_is_leaf(b)) {
+        strbuf_addf(why, "it is %s leaf, in eager mode %s", ag_is_leaf(b) ? "a" : "no",
+                    ag_is_leaf(a) ? "one" : "none");
+        return true;
+    }
+    if (k >= eager->nin && !acc_form(a, b, why))
+        return true;
+    for (int i = 0; i < k && k >= eager->nin; i++) {
+        tp_tensor *x = tensor_at(eager, i), *y = tensor_at(got, i);
+        const char *kind = i < eager->nin ? "input" : "result";
+        int nr = i < eager->nin ? i : i - eager->nin;
+        if (!x || !y)
+            continue;
+        if ((x == a) != (y == b)) {
+            strbuf_addf(why, "it is %s %s %d itself, in eager mode %s", y == b ? "the" : "not the", kind, nr,
+                        x == a ? "it is" : "it is not");
+            return true;
+        }
+        if (x->numel && a->numel && (x->storage == a->storage) != (y->storage == b->storage)) {
+            strbuf_addf(why, "it %s memory with %s %d, in eager mode it does%s",
+                        y->storage == b->storage ? "shares" : "shares no", kind, nr,
+                        x->storage == a->storage ? "" : " not");
+            return true;
+        }
+    }
+    return false;
+}
+
+#define OTHER_FORM "the values agree, but " /* another failure than wrong values */
+
+/* What is the same in value may be another kind of tensor: on other memory, with another history. */
+static bool forms_differ(const result *eager, const result *got, strbuf *why)
+{
+    for (int k = 0; k < eager->nin + eager->nout; k++) {
+        if (!tensor_at(eager, k) || !tensor_at(got, k))
+            continue;
+        bool in = k < eager->nin;
+        strbuf_clear(why);
+        strbuf_addf(why, "%s %d: " OTHER_FORM, in ? "input" : "result", in ? k : k - eager->nin);
+        if (tensor_differs(eager, got, k, why))
+            return true;
+    }
+    return false;
+}
+
 static bool compare(const repro *r, const result *eager, const result *got, const result *fp64, strbuf *why)
 {
     for (int i = 0; i < eager->nout; i++) {
@@ -234,7 +294,7 @@ static bool compare(const repro *r, const result *eager, const result *got, cons
         if (ga && differ(r, "gradient of input %d: ", i, ga, gb, gc, why))
             return false;
     }
-    return true;
+    return r->inner || !forms_differ(eager, got, why);
 }
 
 /* The inputs as the program had them: some need gradients, some of those are results of others. */
@@ -306,7 +366,9 @@ static void trial_full(const repro *r, run_program *p, decider d, signature *out
     bool have64 = !r->no_fp64 && run_once(r, NULL, w, DT_f64, &fp64, NULL);
     if (!compare(r, &eager, &got, have64 ? &fp64 : NULL, &why)) {
         sig_set(out, SIG_accuracy, "compare", strbuf_str(&why));
-        out->number = strstr(strbuf_str(&why), NAN_IN_EAGER) != NULL;
+        out->number = strstr(strbuf_str(&why), NAN_IN_EAGER) ? 1
+                      : strstr(strbuf_str(&why), OTHER_FORM) ? 2
+                                                             : 0;
     }
 done:
     if (keep)

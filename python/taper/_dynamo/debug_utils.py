@@ -90,6 +90,39 @@ def same_two_models(gm, opt_gm, example_inputs, only_fwd=False, *, require_fp64=
     return same(ref, res, fp64_ref, tol=config.repro_tolerance, equal_nan=True, ignore_non_fp=ignore_non_fp)
 
 
+def _forms(args, out):
+    """What can be seen of tensors beside their values: layout, place on the tape, objects and memory that are shared."""
+    objects, memory, forms = {}, {}, []
+    leaves = [x for x in [*args, *(out if isinstance(out, (list, tuple)) else [out])] if isinstance(x, _C.Tensor)]
+    for k, x in enumerate(leaves):
+        wide = [d for d in range(x.dim()) if x.shape[d] > 1] if x.numel() else []
+        forms.append({
+            "strides": [x.stride(d) for d in wide],
+            "offset": x.storage_offset(),
+            "requires_grad": x.requires_grad,
+            "is_leaf": x.is_leaf,
+            "object": objects.setdefault(id(x), k),
+            "memory": memory.setdefault(x.untyped_storage().data_ptr(), k) if x.numel() else None,
+        })
+    return forms
+
+
+def form_difference(gm, opt_gm, example_inputs):
+    """What differs between the results of two models whose values agree, in words; None when nothing does."""
+    seen = []
+    for model in (gm, opt_gm):
+        args = clone_inputs_retaining_gradness(example_inputs)
+        out = model(list(args)) if getattr(model, "_boxed_call", False) else model(*args)
+        seen.append(_forms(args, out))
+    n = sum(isinstance(x, _C.Tensor) for x in example_inputs)
+    for k, (want, got) in enumerate(zip(*seen)):
+        for what in want:
+            if want[what] != got[what]:
+                where = f"input {k}" if k < n else f"result {k - n}"
+                return f"{where}: the values agree, but {what} is {got[what]}, in eager mode {want[what]}"
+    return None
+
+
 def backend_accuracy_fails(gm, example_inputs, compiler_fn, only_fwd=False, *, require_fp64=False, ignore_non_fp=False):
     """Whether compiler_fn makes something of gm that disagrees. A compiler that fails does not disagree."""
     try:

@@ -39,11 +39,14 @@ class _Watched:
         _note(e, self.save(args, _signature(e, "run"), launcher=level != 1, graph=level == 1))
 
     def compare(self, args):
-        from ..debug_utils import same_two_models
+        from ..debug_utils import form_difference, same_two_models
+        why = ""
         if same_two_models(self.gm, self.compiled, args, only_fwd=config.repro_forward_only, ignore_non_fp=config.repro_ignore_non_fp):
-            return
+            why = form_difference(self.gm, self.compiled, args)
+            if not why:
+                return
         log.warning("Accuracy failed for the TorchDynamo produced graph. Creating script to minify the error.")
-        e = AccuracyError("Bad accuracy detected.")
+        e = AccuracyError(f"Bad accuracy detected: {why}" if why else "Bad accuracy detected.")
         _note(e, self.save(args, _signature(e, "compare", "accuracy"), launcher=True, graph=True, accuracy=True))
         raise e
 
