@@ -1300,6 +1300,9 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                         ((op_row_of(op)->flags & OPF_SYNC) ||
                          ((op_row_of(op)->flags & OPF_DYN) && !t_dynamic_outputs(t))))
                         return t_break(t, BRK_data, "%s reads a tensor's data", row);
+                    for (Py_ssize_t i = 0, n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0); i < n; i++)
+                        if (Py_TYPE(t_real(t, args[i]) ? t_real(t, args[i]) : Py_None) == &PyRng_Type)
+                            return t_break(t, BRK_operator, "a random operator with a generator of its own");
                 }
                 return t_native(t, f, args, nargs, kw);
             }

@@ -967,6 +967,8 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
                 return NULL;
             if (PyUnicode_CompareWithASCIIString(k, "out") == 0 && v != Py_None)
                 return call_out(t, f, args, nargs, kw, i);
+            if (Py_TYPE(v) == &PyRng_Type) /* its state is no part of a graph */
+                return t_break(t, BRK_operator, "a random operator with a generator of its own");
             leaf |= PyUnicode_CompareWithASCIIString(k, "requires_grad") == 0 && v == Py_True;
         }
         const ir_node *last = t->rec.g->last;

@@ -219,3 +219,21 @@ def test_normal_numbers_are_normal():
             assert abs((x.abs() > 1.959964).double().mean().item() - 0.05) < 1e-3
             assert abs((x[::2] * x[1::2]).mean().item()) < 6e-3
             assert 4.4 < x.abs().max().item() < 6.5
+
+
+def test_generators_of_the_callers_own():
+    draws = {
+        "randn": lambda g: taper.randn([4], generator=g), "randint": lambda g: taper.randint(0, 9, (5,), generator=g),
+        "randperm": lambda g: taper.randperm(6, generator=g), "normal_": lambda g: taper.empty(4).normal_(generator=g),
+        "bernoulli": lambda g: taper.bernoulli(taper.full((5,), 0.5), generator=g), "multinomial": lambda g: taper.multinomial(taper.ones(5), 3, generator=g),
+        "init": lambda g: taper.nn.init.uniform_(taper.empty(3), generator=g), "both": lambda g: taper.rand(4, generator=g) * taper.rand(4),
+        "default": lambda g: taper.rand(3, generator=taper.default_generator)}
+    for name, f in draws.items():
+        def run(fn):
+            g = taper.Generator()
+            taper.manual_seed(0), g.manual_seed(5)
+            return [t.tolist() for t in (fn(g), taper.rand(2), taper.rand(2, generator=g))]
+        want = run(f)
+        for backend in ("eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            assert run(taper.compile(f, backend=backend)) == want, (name, backend)
