@@ -131,7 +131,7 @@ static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_
     s->n.saves = true;
     if (!ag_may_save(cx, t, err))
         return false;
-    if (TP_UNLIKELY(cx->hooks != NULL)) {
+    if (TP_UNLIKELY(cx->hooks != NULL) && !tensor_is_fake(t)) { /* a trace saves nothing that is real */
         ag_pack *p = cx->hooks;
         if (!s->handle) {
             s->handle = mem_zalloc(sizeof(void *) * (size_t)(s->nparam + s->nlist + s->n.nin));

@@ -41,6 +41,8 @@ typedef struct step {
     uint32_t *in_version;
     gen_state *rng;      /* before forward drew; NULL where it draws nothing */
     tp_tensor **tangent; /* types of the tangents, borrowed from the backward graph */
+    ag_pack *pack;       /* saved tensors went through saved_tensors_hooks: handles instead */
+    void **handle;
 } step;
 
 static const char *step_name(const ag_node *n) { return "CompiledFunctionBackward"; }
@@ -52,6 +54,13 @@ static void step_release(ag_node *n)
         val_clear(&s->saved[i]);
     for (int i = 0; s->in && i < s->v->u->nin; i++)
         val_clear(&s->in[i]);
+    for (int i = 0; s->handle && i < s->v->u->nsaved; i++)
+        if (s->handle[i])
+            s->pack->drop(s->pack->data, s->handle[i]);
+    free(s->handle);
+    ag_pack_unref(s->pack);
+    s->handle = NULL;
+    s->pack = NULL;
     free(s->in);
     free(s->in_version);
     free(s->saved);
@@ -306,6 +315,23 @@ static bool step_open(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need
     return backward_again((step *)n, b, dy, need, watched, dx, seen, err);
 }
 
+/* Saved tensor i as the unpack hook gives it back, in the form that the backward graph was made for; counted. */
+static tp_tensor *unpacked(step *s, int i, tp_err *err)
+{
+    const tp_tensor *type = ir_type(s->v->u->bw->inputs.at[i]);
+    tp_tensor *t = s->pack->unpack(s->pack->data, s->handle[i], err), *fit = NULL;
+    bool same = t && t->dt == type->dt && t->ndim == type->ndim;
+    for (int d = 0; same && d < t->ndim; d++)
+        same = sym_is_expr(type->size[d]) || type->size[d] == t->size[d];
+    if (t && !same)
+        err_set(err, ERR_runtime,
+                "an unpack hook gave back a tensor of another type than the one that was packed");
+    else if (t)
+        fit = with_strides(t, type, err);
+    tensor_unref(t);
+    return fit;
+}
+
 static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err)
 {
@@ -331,6 +357,14 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
            *out = mem_zalloc(sizeof *out * (size_t)MAX(u->ngrad, 1));
     for (int i = 0; i < u->nsaved; i++)
         in[i] = s->saved[i];
+    for (int i = 0; i < u->nsaved && s->handle; i++)
+        if (s->handle[i] && !(in[i] = vT(unpacked(s, i, err))).t) {
+            in[i] = vNone;
+            for (int k = 0; k < i && n->last; k++)
+                if (s->handle[k])
+                    val_clear(&in[k]);
+            goto done;
+        }
     if (n->last) /* given back as the program goes along */
         memset(s->saved, 0, sizeof *s->saved * (size_t)u->nsaved);
     for (; made < u->ntangent; made++) {
@@ -365,6 +399,9 @@ done:
         tensor_unref(in[u->nsaved + i].t);
     for (int i = 0; i < u->nsaved && n->last && made; i++) /* a tangent failed before the call */
         val_clear(&in[i]);
+    for (int i = 0; i < u->nsaved && s->handle && !n->last; i++)
+        if (s->handle[i])
+            val_clear(&in[i]);
     free(in);
     free(out);
     return ok;
@@ -436,6 +473,21 @@ static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp
     return true;
 }
 
+static bool pack_saved(step *s, op_ctx *cx, int i, tp_tensor *t, tp_err *err)
+{
+    ag_pack *p = cx->hooks;
+    tp_tensor *own = tensor_alias(t);
+    if (!s->handle) {
+        s->handle = mem_zalloc(sizeof *s->handle * (size_t)s->v->u->nsaved);
+        s->pack = ag_pack_ref(p);
+    }
+    cx->hooks = NULL; /* operations inside pack are not packed again */
+    s->handle[i] = p->pack(p->data, own, err);
+    cx->hooks = p;
+    tensor_unref(own);
+    return s->handle[i] != NULL;
+}
+
 static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp_val *res, const tp_val *item,
                          const gen_state *rng, tp_err *err)
 {
@@ -474,6 +526,13 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
         ag_node_set_shape(&s->n, i, res[u->tangent[i]].t);
     for (int i = 0; i < u->nsaved; i++) {
         tp_val *r = &res[u->nvalue + u->nmut + i];
+        if (TP_UNLIKELY(cx->hooks != NULL) && r->kind == VAL_tensor) {
+            if (!pack_saved(s, (op_ctx *)cx, i, r->t, err)) {
+                ag_node_unref(&s->n);
+                return NULL;
+            }
+            continue;
+        }
         s->saved[i] = *r;
         if (r->kind ==
             VAL_tensor) { /* a header of its own: a result must not keep itself alive through the tape */

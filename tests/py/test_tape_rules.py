@@ -146,3 +146,29 @@ def through_data(x):
 
 def test_writes_through_data_are_not_counted():
     check(through_data, lambda: [taper.arange(3.0).requires_grad_()], grads=False)
+
+
+def test_saved_tensors_hooks_see_what_compiled_functions_save():
+    hooks = taper.autograd.graph.saved_tensors_hooks
+    for f in (lambda x, y: x * y, lambda x, y: (x * y).sin() * x, lambda x, y: (x @ y.t()).relu()):
+        for backend in ("aot_eager", "inductor"):
+            taper._dynamo.reset()
+            x, y, packed, kept = leaf(2, 3), taper.ones(2, 3), [], []
+
+            def pack(t):
+                packed.append(t)
+                return t.clone()
+
+            with hooks(pack, lambda t: kept.append(t) or t):
+                r = taper.compile(f, backend=backend)(x, y).sum()
+            r.backward()
+            assert len(packed) == len(kept) > 0
+            z = leaf(2, 3)
+            f(z, y).sum().backward()
+            assert taper.allclose(x.grad, z.grad)
+    for backend in ("aot_eager", "inductor"):
+        for bad in (lambda t: t.double(), lambda t: t[:1]):
+            x = leaf(2, 3)
+            with hooks(lambda t: t, bad):
+                r = taper.compile(lambda x, y: x * y, backend=backend)(x, taper.ones(2, 3)).sum()
+            refused(r.backward, "unpack hook")
