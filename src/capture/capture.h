@@ -210,6 +210,7 @@ struct region {
     int empty;        /* captures that found no tensor work, and calls since */
     int patience;     /* after how many of these it is looked at again; 0: EMPTY_CALLS */
     bool limit_hit, skip;
+    bool found_empty;    /* was captured once, and had nothing to compile */
     bool keep_relations; /* comparisons of sizes stay symbolic until their truth is asked: cond wants them */
     bool expand;         /* traces through backward(): composites are recorded as their parts */
     bool
@@ -234,6 +235,7 @@ struct cap_code {
     uint8_t *exc;
     Py_ssize_t nexc;
     uint64_t calls, compiled_calls;
+    uint64_t debugged;     /* calls while a trace function was active, which ran uncompiled */
     PyObject *break_lines; /* set of (line, code) already logged */
 };
 
@@ -770,6 +772,10 @@ void region_replay_id(void);
 const char *value_name(trace *t, PyObject *o); /* "TensorVariable()" */
 bool const_equal(PyObject *a, PyObject *b);
 bool cap_is_disabled(void);
+bool cap_is_running(void); /* plain steps of a compiled function, and what they call */
+int cap_pause(int n);      /* how many such frames there are from here on; returns how many there were */
+/* A trace function is active (a debugger, coverage): it must see the lines of fn, which runs uncompiled. */
+bool cap_debugged(PyObject *fn);
 PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, int n);
 cap_cfg *compiled_cfg(PyObject *o);
 bool code_handler(const cap_code *cc, int ip, int *target, int *depth, bool *lasti);

@@ -81,6 +81,8 @@ static const char *never(PyCodeObject *co, const cap_code *cc)
         if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(cc->names, i), "_getframe") == 0 ||
             PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(cc->names, i), "currentframe") == 0)
             return "it may look at its own frame (locals, exec, eval, sys._getframe, ...)";
+        else if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(cc->names, i), "set_trace") == 0)
+            return "it stops in a debugger (set_trace)";
     return NULL;
 }
 

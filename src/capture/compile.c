@@ -233,6 +233,8 @@ static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf
     if (TP_UNLIKELY(disabled || stance == 1 || off || cap_is_tracing()))
         return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
     PyObject *r;
+    if (TP_UNLIKELY(!PyFunction_Check(c->fn) && cap_debugged(c->fn))) /* also what has no code of its own */
+        return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
     if (TP_LIKELY(PyFunction_Check(c->fn)))
         r = cap_run(cfg, c->fn, args, n, kwnames);
     else {
@@ -410,6 +412,7 @@ static PyObject *reset(PyObject *m, PyObject *x)
     VEC(entry *) dead = { 0 };
     for (size_t i = 0; i < known.n; i++) {
         cap_code *cc = known.at[i];
+        cc->debugged = 0;
         for (int k = 0; k < cc->n; k++) {
             region *r = cc->regions[k];
             if (!r)
@@ -443,7 +446,15 @@ PyObject *cap_ledger(void)
     PyObject *l = PyList_New(0);
     for (size_t i = 0; l && i < known.n; i++) {
         cap_code *cc = known.at[i];
-        if (cc->whole_native && cc->calls) {
+        if (cc->debugged) {
+            PyObject *t = Py_BuildValue("(ssiiiiKKsi)", cc->name, cc->file, cc->first_line, 0, -1, 0, 0ULL,
+                                        (unsigned long long)cc->debugged,
+                                        "uncompiled: a trace function is active (debugger, coverage)", -1);
+            if (!t || PyList_Append(l, t) < 0)
+                Py_CLEAR(l);
+            Py_XDECREF(t);
+        }
+        if (l && cc->whole_native && cc->calls) {
             PyObject *t = Py_BuildValue("(ssiiiiKKsi)", cc->name, cc->file, cc->first_line, 0, -1, 0, 0ULL,
                                         (unsigned long long)cc->calls, cc->whole_native, -1);
             if (!t || PyList_Append(l, t) < 0)
@@ -515,6 +526,11 @@ static PyObject *replay_next(PyObject *m, PyObject *x)
     Py_RETURN_NONE;
 }
 static PyObject *is_tracing(PyObject *m, PyObject *x) { return PyBool_FromLong(cap_is_tracing()); }
+/* The program asks whether it is compiled: captured or not, whatever a compiled function does itself is. */
+static PyObject *is_compiling(PyObject *m, PyObject *x)
+{
+    return PyBool_FromLong(cap_is_tracing() || (cap_is_running() && !cap_is_disabled()));
+}
 
 static PyObject *breaks_table(PyObject *m, PyObject *x)
 {
@@ -574,6 +590,7 @@ static PyMethodDef functions[] = {
     { "_capture_stance", set_stance, METH_VARARGS, "what calls of compiled functions do" },
     { "_capture_replay_id", replay_next, METH_NOARGS, "the next new frame is 42/999" },
     { "_capture_tracing", is_tracing, METH_NOARGS, "whether a function is being traced" },
+    { "_capture_compiling", is_compiling, METH_NOARGS, "whether a compiled function is captured or run" },
     { "_capture_break_rows", breaks_table, METH_NOARGS, "the table of graph breaks" },
     { "_capture_run", run_with, METH_VARARGS, "a function through capture" },
     { NULL }

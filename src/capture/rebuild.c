@@ -1366,8 +1366,10 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         count_regs(e, reg, true);
     bool undo = TP_UNLIKELY(e->nundo) && !on_tape(e, in);
     saved *was = undo ? save_written(e, in) : NULL;
+    int frames = cap_pause(0); /* what a graph calls is not compiled */
     bool ran = (!had || let_go(e, reg, had)) &&
                (!e->run || run_program_call(e->run, CX, in, e->nin, out, e->nout, &err));
+    cap_pause(frames);
     if (e->nograd)
         CX->grad_mode = mode;
     CX->autocast = cast;

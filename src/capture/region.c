@@ -1222,6 +1222,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
         /* also where what lies between cannot be rebuilt (an iterator that has moved on): nothing is to be gained there */
         r->native_until = broke_at >= 0 ? broke_at : a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;
         r->empty++;
+        r->found_empty = true;
         /* an early exit: the next call may well go another way */
         r->patience = !w.set && a && a->t.e->returns ? MIN(MAX(2 * r->patience, 2), EMPTY_CALLS)
                                                      : EMPTY_CALLS;
@@ -1451,6 +1452,8 @@ static bool stance_allows(region *r, frame *f, cap_cfg *cfg)
         return false;
     if (cap_stance() != STANCE_fail_on_recompile)
         return true;
+    if (r->found_empty && !count_entries(r, cfg)) /* nothing was compiled for it before, either */
+        return false;
     misfits m = { 0 };
     bool any = recompile_log(r, f, cfg, &m);
     PyErr_Format(PyExc_RuntimeError,
@@ -1566,8 +1569,8 @@ static PyObject *run_frame(frame *f)
     cap_cfg *cfg = f->cfg;
     int until = -1; /* native up to and including this offset */
     for (;;) {
-        bool try_ = cfg && until < 0 && TP_LIKELY(!interp_deferred()) && f->cc->ins[f->ip].op != CACHE &&
-                    !f->kwnames;
+        bool try_ = cfg && until < 0 && TP_LIKELY(!interp_deferred() && !PyThreadState_Get()->c_tracefunc) &&
+                    f->cc->ins[f->ip].op != CACHE && !f->kwnames;
         region *r = try_ ? region_at(f->cc, f->ip) : NULL;
         if (r && !r->from_line)
             r->from_line = f->ip ? frame_line(f) : r->cc->first_line;
@@ -1696,12 +1699,36 @@ static const char *only_function(void) /* TAPER_DEBUG_FUNCTION: nothing else is 
     return name && *name ? name : NULL;
 }
 
+bool cap_debugged(PyObject *fn)
+{
+    if (TP_LIKELY(!PyThreadState_Get()->c_tracefunc))
+        return false;
+    if (PyMethod_Check(fn))
+        fn = PyMethod_GET_FUNCTION(fn);
+    cap_code *cc = PyFunction_Check(fn) ? cap_code_of((PyCodeObject *)PyFunction_GET_CODE(fn)) : NULL;
+    if (cc)
+        cc->debugged++;
+    py_forget();
+    return true;
+}
+
+static __thread int running; /* frames that are run here on behalf of compiled functions */
+bool cap_is_running(void) { return running > 0; }
+int cap_pause(int n)
+{
+    int was = running;
+    running = n;
+    return was;
+}
+
 static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames, frame *caller)
 {
     cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func));
     if (!cc)
         return NULL;
+    if (TP_UNLIKELY(!tracing && cap_debugged(func)))
+        return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
     cc->calls++;
     if (TP_UNLIKELY(cc->whole_native && cfg->fullgraph && !tracing)) {
         PyObject *cls = exc_class("Unsupported");
@@ -1732,7 +1759,9 @@ static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, P
         res = PyObject_Vectorcall(func, args, (size_t)nargs, kwnames); /* raises the right TypeError */
     else if (bound == 1 && !recursion_enter("")) {
         PyObject *handled = PyErr_GetHandledException();
+        running++;
         res = run_frame(&f);
+        running--;
         PyErr_SetHandledException(handled);
         Py_XDECREF(handled);
         recursion_leave();
@@ -1763,7 +1792,9 @@ PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, in
         f.fast[i] = Py_XNewRef(slots[i]);
     if (!recursion_enter("")) {
         PyObject *handled = PyErr_GetHandledException();
+        running++;
         res = run_frame(&f);
+        running--;
         PyErr_SetHandledException(handled);
         Py_XDECREF(handled);
         recursion_leave();

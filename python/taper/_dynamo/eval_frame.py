@@ -251,8 +251,8 @@ _role(skip_frame, "skip_frame")
 
 
 def is_compiling():
-    """Whether this code is being captured."""
-    return _C._capture_tracing()
+    """Whether this code is part of a compiled function: captured, or one of its plain steps."""
+    return _C._capture_compiling()
 
 
 _role(is_compiling, "true")

@@ -64,6 +64,7 @@ class set_stance:
 
 
 _C._capture_role(set_stance, "break")
+_C._capture_role(is_exporting, "false")
 
 
 class Row(tuple):

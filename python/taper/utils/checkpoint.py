@@ -74,10 +74,18 @@ class _Again:
         self.made = made
 
 
+def _traced():
+    """Whether this code is being captured."""
+    return taper._C._capture_tracing()
+
+
+taper._C._capture_role(_traced, "true")
+
+
 def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True, context_fn=None, determinism_check="default", debug=False,
                early_stop=True, **kwargs):
     """function(*args) whose intermediates are recomputed in backward. In a compiled function the compiler decides what is."""
-    if taper.compiler.is_compiling():
+    if _traced():
         return function(*args, **kwargs)
     if use_reentrant:
         return _Checkpoint.apply(function, preserve_rng_state, kwargs, *args)
