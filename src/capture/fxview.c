@@ -86,7 +86,8 @@ bool fx_is_default(const tp_val *a, const op_param *p)
     }
 }
 
-/* _graph_nodes(capsule) -> [(id, op, name, target, args, kwargs, value, [(file, line, func, code)...])] */
+/* _graph_nodes(capsule) -> [(id, op, name, target, args, kwargs, value, [(file, line, func, code)...], written, back)]:
+ * written is what the user called, or None; back: with its two operands the other way round (1 - x is a call of rsub). */
 static PyObject *nodes(PyObject *m, PyObject *c)
 {
     ir_graph *g = PyCapsule_GetPointer(c, "taper.graph");
@@ -115,9 +116,8 @@ static PyObject *nodes(PyObject *m, PyObject *c)
         case IR_opaque: strbuf_addf(&b, "%%%s", n->target); break;
         default: op_full_name(&b, (op_id)n->op, (op_variant)n->variant);
         }
-        target = n->kind == IR_opaque && n->opaque  ? Py_NewRef((PyObject *)n->opaque)
-                 : n->kind == IR_call && n->written ? Py_NewRef((PyObject *)n->written)
-                                                    : PyUnicode_FromString(strbuf_str(&b));
+        target = n->kind == IR_opaque && n->opaque ? Py_NewRef((PyObject *)n->opaque)
+                                                   : PyUnicode_FromString(strbuf_str(&b));
         strbuf_free(&b);
         const op_row *row = n->kind == IR_call ? op_row_of((op_id)n->op) : NULL;
         int last = n->narg;
@@ -138,8 +138,6 @@ static PyObject *nodes(PyObject *m, PyObject *c)
             PyList_Append(args, v);
             Py_XDECREF(v);
         }
-        if (n->written_back && args && PyList_GET_SIZE(args) == 2) /* 1 - x is a call of rsub */
-            PyList_Reverse(args);
         for (const ir_loc *l = n->loc; l; l = l->outer) {
             const char *code = ir_loc_code(l);
             PyObject *t = Py_BuildValue("(siss)", l->file ? l->file : "?", l->line, l->func ? l->func : "?",
@@ -149,8 +147,10 @@ static PyObject *nodes(PyObject *m, PyObject *c)
             Py_XDECREF(t);
         }
         PyObject *val = n->kind == IR_const ? py_wrap(tensor_ref(n->konst)) : type_value(&n->val);
-        PyObject *t = Py_BuildValue("(isssNNNN)", n->id, op, n->name, "", args, kw,
-                                    val ? val : Py_NewRef(Py_None), locs);
+        PyObject *written = n->kind == IR_call && n->written ? (PyObject *)n->written : Py_None;
+        PyObject *t = Py_BuildValue("(isssNNNNOO)", n->id, op, n->name, "", args, kw,
+                                    val ? val : Py_NewRef(Py_None), locs, written,
+                                    n->written_back ? Py_True : Py_False);
         if (t) {
             PyTuple_SetItem(t, 3, target);
             PyList_Append(out, t);

@@ -387,17 +387,9 @@ class ExportResult(tuple):
 
 
 def export(f, *extra_args, aten_graph=False, tracing_mode="symbolic", **kw):
-    """export(f)(*args): the one graph of f, or an error."""
-    def inner(*args, **kwargs):
-        graphs = []
+    """export(f)(*args, **kwargs): the one graph of f as a module that is called as f is, or an error."""
+    from ._exported import exported
 
-        def keep(gm, inputs):
-            graphs.append(gm)
-            return gm.forward
-        reset()
-        _wrap(f, _make(keep, None, True, None))(*args, **kwargs)
-        reset()
-        if len(graphs) != 1:
-            raise AssertionError(f"export needs exactly one graph, found {len(graphs)}")
-        return ExportResult((graphs[0], []))
-    return inner(*extra_args) if extra_args else inner
+    def inner(*args, **kwargs):
+        return ExportResult((exported(f, args, kwargs, aten_graph), []))
+    return inner(*extra_args, **kw) if extra_args or kw else inner

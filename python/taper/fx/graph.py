@@ -678,8 +678,10 @@ class GraphModule(Module):
                 return [val(x) for x in a]
             return a
         g = gm.graph
-        for nid, op, name, target, args, kwargs, value, locs in _C._graph_nodes(capsule):
+        for nid, op, name, target, args, kwargs, value, locs, written, back in _C._graph_nodes(capsule):
             args = tuple(val(a) for a in args)
+            if written is not None and not aten:
+                target, args = written, args[::-1] if back and len(args) == 2 else args
             if op == "call_function":
                 target = operator.getitem if target == "%getitem" else _opaque(target[1:]) if isinstance(target, str) and target[:1] == "%" \
                     else named(target) if isinstance(target, str) else target
