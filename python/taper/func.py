@@ -176,6 +176,18 @@ def hessian(func, argnums=0):
     return jacfwd(jacrev(func, argnums), argnums)
 
 
+def _traced():
+    return taper._C._capture_tracing()
+
+
+taper._C._capture_role(_traced, "true")
+
+
+def _drawn():
+    """Whether a graph is being captured, and a number that random operators change there, or elsewhere."""
+    return _traced(), taper._C._draws()
+
+
 def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
@@ -208,12 +220,13 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
             raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension")
         if sizes[0] == 0:
             raise ValueError("vmap: the mapped dimension has size 0: there is nothing to call the function with")
-        state, drawn, outs = taper.get_rng_state() if randomness == "same" else None, taper._C._draws(), []
+        state, before, outs = taper.get_rng_state() if randomness == "same" else None, _drawn(), []
         for i in range(sizes[0]):
             if state is not None:
                 taper.set_rng_state(state)
             outs.append(func(*pytree.tree_unflatten([t if d is None else t.select(d, i) for t, d in zip(flat, dims)], spec), **kwargs))
-            if randomness == "error" and taper._C._draws() != drawn:
+            now = _drawn()
+            if randomness == "error" and now[0] == before[0] and now[1] != before[1]:  # a graph break lies between them: not known
                 raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on vmap or perform the randomness operation out of vmap")
         leaves = [pytree.tree_flatten(o)[0] for o in outs]
         shape = pytree.tree_flatten(outs[0])[1]

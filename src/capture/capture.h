@@ -762,6 +762,8 @@ PyObject *py_source_line(const char *file, int line); /* new str, stripped; "" w
 PyObject *graph_view(ir_graph *g); /* takes g; new capsule */
 bool interp_knows(int op, int arg);
 void code_known(cap_code *cc, bool add);
+/* What a taper.compile() call asked for: the same for calls that ask for the same. Counted. */
+cap_cfg *cfg_get(PyObject *backend, PyObject *options, int dynamic, bool fullgraph, PyObject *guard_fail_fn);
 void cfg_unref(cap_cfg *c);
 bool cap_is_tracing(void);
 void region_reset_ids(void);

@@ -370,13 +370,7 @@ static PyObject *compile(PyObject *m, PyObject *args)
     c->fn = Py_NewRef(compiled_inner(fn) ? compiled_inner(fn) : fn);
     c->dict = c->weakrefs = NULL;
     c->ran = false;
-    c->cfg = mem_zalloc(sizeof *c->cfg);
-    *c->cfg = (cap_cfg){ Py_NewRef(backend),
-                         Py_NewRef(options),
-                         dynamic == Py_None ? -1 : PyObject_IsTrue(dynamic),
-                         fullgraph,
-                         1,
-                         gff == Py_None ? NULL : Py_NewRef(gff) };
+    c->cfg = cfg_get(backend, options, dynamic == Py_None ? -1 : PyObject_IsTrue(dynamic), fullgraph, gff);
     PyObject_GC_Track((PyObject *)c);
     return (PyObject *)c;
 }
@@ -525,6 +519,12 @@ static PyObject *replay_next(PyObject *m, PyObject *x)
     region_replay_id();
     Py_RETURN_NONE;
 }
+/* _capture_pause(n) -> n before: frames from here on are none of a compiled function's, until as many are set again */
+static PyObject *pause_frames(PyObject *m, PyObject *n)
+{
+    long k = PyLong_AsLong(n);
+    return k == -1 && PyErr_Occurred() ? NULL : PyLong_FromLong(cap_pause((int)k));
+}
 static PyObject *is_tracing(PyObject *m, PyObject *x) { return PyBool_FromLong(cap_is_tracing()); }
 /* The program asks whether it is compiled: captured or not, whatever a compiled function does itself is. */
 static PyObject *is_compiling(PyObject *m, PyObject *x)
@@ -590,6 +590,7 @@ static PyMethodDef functions[] = {
     { "_capture_stance", set_stance, METH_VARARGS, "what calls of compiled functions do" },
     { "_capture_replay_id", replay_next, METH_NOARGS, "the next new frame is 42/999" },
     { "_capture_tracing", is_tracing, METH_NOARGS, "whether a function is being traced" },
+    { "_capture_pause", pause_frames, METH_O, "how many frames run for compiled functions" },
     { "_capture_compiling", is_compiling, METH_NOARGS, "whether a compiled function is captured or run" },
     { "_capture_break_rows", breaks_table, METH_NOARGS, "the table of graph breaks" },
     { "_capture_run", run_with, METH_VARARGS, "a function through capture" },

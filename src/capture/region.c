@@ -28,10 +28,41 @@ entry *entry_new(region *r, cap_cfg *cfg)
     return e;
 }
 
+/* Functions that are compiled alike share what was compiled for their code. */
+static VEC(cap_cfg *) shared_cfgs;
+
+cap_cfg *cfg_get(PyObject *backend, PyObject *options, int dynamic, bool fullgraph, PyObject *guard_fail_fn)
+{
+    bool share = options == Py_None && guard_fail_fn == Py_None;
+    for (size_t i = 0; share && i < shared_cfgs.n; i++) {
+        cap_cfg *c = shared_cfgs.at[i];
+        bool same = c->backend == backend ||
+                    (PyUnicode_CheckExact(c->backend) && PyUnicode_CheckExact(backend) &&
+                     PyUnicode_Compare(c->backend, backend) == 0);
+        if (same && c->dynamic == dynamic && c->fullgraph == fullgraph) {
+            c->refs++;
+            return c;
+        }
+    }
+    cap_cfg *c = mem_zalloc(sizeof *c);
+    *c = (cap_cfg){ Py_NewRef(backend),
+                    Py_NewRef(options),
+                    dynamic,
+                    fullgraph,
+                    1,
+                    guard_fail_fn == Py_None ? NULL : Py_NewRef(guard_fail_fn) };
+    if (share)
+        vec_push(&shared_cfgs, c);
+    return c;
+}
+
 void cfg_unref(cap_cfg *c)
 {
     if (!c || --c->refs)
         return;
+    for (size_t i = 0; i < shared_cfgs.n; i++)
+        if (shared_cfgs.at[i] == c)
+            shared_cfgs.at[i--] = shared_cfgs.at[--shared_cfgs.n];
     Py_XDECREF(c->backend);
     Py_XDECREF(c->options);
     Py_XDECREF(c->guard_fail_fn);
@@ -175,6 +206,59 @@ static void where_now(void *data, strbuf *out)
 /* A real tensor met an operator while tracing: it is known only as a constant. */
 static ir_node *lift(void *data, ir_rec *r, tp_tensor *x) { return NULL; }
 
+/* Shape rules accept types that the kernels refuse. A pointwise call with types not seen before is tried on one element:
+ * what it refuses is refused here, so that the statement raises as it does without the compiler. */
+static bool kernel_takes(op_id op, op_variant v, const tp_val *arg, tp_err *err)
+{
+    static map known; /* (operator, types) -> itself, when the kernel takes them */
+    const op_row *row = op_row_of(op);
+    if (!(row->flags & OPF_PW) || v == OPV_out)
+        return true;
+    uint8_t key[4 + OP_MAX_PARAMS];
+    int n = row->schema.nparam;
+    key[0] = (uint8_t)op, key[1] = (uint8_t)(op >> 8), key[2] = (uint8_t)v, key[3] = (uint8_t)n;
+    for (int i = 0; i < n; i++)
+        key[4 + i] = arg[i].kind == VAL_tensor && arg[i].t ? arg[i].t->dt : (uint8_t)(128 + arg[i].kind);
+    if (map_getn(&known, key, (size_t)(4 + n)))
+        return true;
+    tp_val in[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
+    tp_err why = { 0 };
+    bool tried = true;
+    for (int i = 0; i < n; i++) {
+        in[i] = arg[i];
+        if (arg[i].kind == VAL_tensor && arg[i].t) {
+            tp_tensor *one = tensor_scalar((dtype)arg[i].t->dt, 1, 1, &why);
+            in[i] = one ? vT(one) : vNone;
+            tried &= one != NULL;
+        } else if (arg[i].kind == VAL_int && sym_is_expr(arg[i].i))
+            in[i] = vI(1);
+        else
+            tried &= arg[i].kind != VAL_tensors && arg[i].kind != VAL_ints;
+    }
+    op_ctx cx = *CX;
+    cx.rec = NULL;
+    cx.env = NULL;
+    cx.grad_mode = cx.autocast = false;
+    bool ok = !tried || ops_call(&cx, op, v, in, out, &why) || why.kind != ERR_notimpl;
+    for (int i = 0; i < OP_MAX_RETURNS; i++)
+        val_clear(&out[i]);
+    for (int i = 0; i < n; i++)
+        if (arg[i].kind == VAL_tensor && arg[i].t && in[i].kind == VAL_tensor)
+            tensor_unref(in[i].t);
+    if (!ok) {
+        *err = why;
+        return false;
+    }
+    map_putn(&known, key, (size_t)(4 + n), &known);
+    return true;
+}
+static bool record(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
+                   tp_err *err)
+{
+    trace *t = data;
+    return kernel_takes(op, v, arg, err) && ir_record(cx, &t->rec, op, v, arg, out, err);
+}
+
 /* Faults planted at stage "capture": the graph is wrong, or there is none. */
 static bool plant(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
 {
@@ -190,7 +274,7 @@ static bool plant(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *
     }
     if (fault_is_sudden(f) && !fault_strike(f, row->name, err))
         return false;
-    if (!ir_record(cx, &t->rec, op, v, arg, out, err))
+    if (!record(data, cx, op, v, arg, out, err))
         return false;
     if (f == FAULT_flaky && fault_coin())
         f = FAULT_accuracy;
@@ -343,8 +427,8 @@ int t_int_policy(trace *t, PyObject *o, source *s)
         if (t->cfg->dynamic > 0 || (r->dynamic && !PyDict_GetItemString(r->dynamic, key) &&
                                     PyDict_GetItemString(r->dynamic, src_text(s))))
             return 0;
-    } else if (s->kind != SRC_local && !(s->kind == SRC_item && s->base->kind == SRC_local) &&
-               s->kind != SRC_stack)
+    } else if (s->kind != SRC_local && s->kind != SRC_stack &&
+               !((s->kind == SRC_item || s->kind == SRC_cell) && s->base->kind == SRC_local))
         return 0;
     if (cfg_bool("specialize_int", false) || t->cfg->dynamic == 0)
         return 0;
@@ -436,10 +520,10 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
                        .lift = lift,
                        .lift_data = t,
                        .flags = r->expand ? REC_composites : 0 };
-    if (TP_UNLIKELY(fault_spec() != NULL)) { /* planted to test the debugging tools */
-        t->rec.call = plant;
-        t->rec.call_data = t;
-    }
+    t->rec.call = TP_UNLIKELY(fault_spec() != NULL)
+                      ? plant
+                      : record; /* faults are planted to test the debugging tools */
+    t->rec.call_data = t;
     t->cfg = cfg;
     t->stop_at = stop_at;
     t->error_breaks = cap_error_breaks();

@@ -814,14 +814,18 @@ static uint32_t op_flags(PyObject *f)
     if (v)
         return (uint32_t)(v - 1);
     PyObject *rows = PyObject_GetAttrString(f, "_rows");
-    uint32_t flags = 0;
+    uint32_t flags = 0,
+             all = OPF_DYN | OPF_SYNC; /* these two only where every row has them: else the call will tell */
     for (Py_ssize_t i = 0; rows && PyList_Check(rows) && i < PyList_GET_SIZE(rows); i++) {
         const char *n = PyUnicode_AsUTF8(PyList_GET_ITEM(rows, i));
         op_id op;
         op_variant var;
-        if (n && op_find(n, strlen(n), &op, &var))
+        if (n && op_find(n, strlen(n), &op, &var)) {
             flags |= op_row_of(op)->flags;
+            all &= op_row_of(op)->flags;
+        }
     }
+    flags = (flags & ~(uint32_t)(OPF_DYN | OPF_SYNC)) | all;
     py_forget();
     Py_XDECREF(rows);
     map_puti(&known, (uint64_t)(uintptr_t)Py_NewRef(f),

@@ -1033,6 +1033,10 @@ PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t narg
         if (!(v[i] = t_real(t, args[i])) || !t_deep(t, v[i]))
             goto done;
         floats |= py_is_symfloat(v[i]);
+        if (operator_ && Py_TYPE(v[i]) == &PyRng_Type) { /* graphs draw from the default one */
+            t_break(t, BRK_call_builtin, "an operator that draws from a generator of its own");
+            goto done;
+        }
         if (holds_sizefloat(v[i], ours ? 0 : DEEPEST_LIST)) { /* C code wants the number */
             PyObject *x = operator_ && i == 1 && n == 2 && takes_tensors(f) && py_is_tensor(v[0]) &&
                                   py_is_sizefloat(v[1])
@@ -2353,6 +2357,11 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         if (is(name, "data") || is(name, "requires_grad"))
             return t_break(t, BRK_attribute, "writing Tensor.%s", PyUnicode_AsUTF8(name)), -1;
         if (k && k->src) {
+            PyObject *now = k->over ? PyDict_GetItemWithError(k->over, name) : NULL,
+                     *own = inst_dict(k->real);
+            if (!v && !_PyType_Lookup(tp, name) &&
+                (now == deleted || (!now && !(own && PyDict_GetItemWithError(own, name)))))
+                return missing(o, name), -1;
             if (!k->over && !(k->over = PyDict_New()))
                 return -1;
             if (is(name, "grad") && v == Py_None && !k->cleared) {

@@ -137,3 +137,21 @@ def test_how_things_print():
         assert str(e) == "p has to be greater than or equal to 1"
     else:
         raise AssertionError("p of zero was taken")
+
+
+def test_vmap_of_a_function_that_breaks_the_graph():
+    def g(x):
+        taper._dynamo.graph_break()
+        return x.sin()
+    f = taper.compile(lambda x: taper.vmap(g)(x), backend="aot_eager")
+    x = taper.randn(2, 3)
+    for _ in range(3):
+        assert taper.allclose(f(x), x.sin())
+        taper.rand(1)
+    for h in (lambda x: taper.vmap(lambda r: r + taper.rand(3))(x), taper.compile(lambda x: taper.vmap(lambda r: r + taper.rand(3))(x), backend="eager")):
+        try:
+            h(x)
+        except RuntimeError as e:
+            assert "random" in str(e)
+        else:
+            raise AssertionError("no error")

@@ -227,7 +227,11 @@ def disable(fn=None, recursive=True, *, reason=None):
 
         @functools.wraps(fn)
         def disabled(*args, **kwargs):
-            return fn(*args, **kwargs)
+            frames = _C._capture_pause(0)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _C._capture_pause(frames)
     disabled._torchdynamo_disable = True
     disabled._torchdynamo_disable_msg = reason
     disabled._torchdynamo_disable_recursive = recursive
