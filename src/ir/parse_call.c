@@ -1,6 +1,7 @@
 /* parse_call.c - the right side of an assignment: which row is meant, with which arguments, of what type. */
 #include "ir/parse.h"
 #include "ir/hop.h"
+#include "ops/custom.h"
 
 /* ---- calls ---- */
 
@@ -211,6 +212,22 @@ static bool opaque_call(parser *p, stmt *s, const char *target, ir_node **out)
     return true;
 }
 
+/* ops.mylib.scale: any name, for what registers it may be loaded later. But no library registers operators in these
+ * namespaces: they are the compiler's own, and there is none of that name. */
+static bool library_call(parser *p, stmt *s, const char *target, ir_node **out)
+{
+    static const char *const own[] = { "prims.",    "prim.",           "higher_order.",
+                                       "rngprims.", "inductor_prims.", "debugprims." };
+    const char *name = target + 4;
+    bool known = custom_find(target, NULL) != NULL;
+    for (int k = HOP_cond; k <= HOP_map; k++)
+        known |= !strcmp(target, ir_hop_target((hop_kind)k));
+    for (size_t i = 0; i < COUNT(own) && !known; i++)
+        if (!strncmp(name, own[i], strlen(own[i])))
+            return parse_fail_at(p, s->at, ERR_syntax, "there is no operator '%.100s'", name);
+    return parse_want(p, "(") && opaque_call(p, s, target, out);
+}
+
 /* After "taper." */
 static bool root_call(parser *p, stmt *s, ir_node **out)
 {
@@ -229,7 +246,7 @@ static bool root_call(parser *p, stmt *s, ir_node **out)
     if (n > 9 && !memcmp(w, "ops.aten.", 9))
         return aten_call(p, s, w + 9, n - 9, out);
     if (n > 4 && !memcmp(w, "ops.", 4))
-        return parse_want(p, "(") && opaque_call(p, s, arena_strndup(&p->mem, w, n), out);
+        return library_call(p, s, arena_strndup(&p->mem, w, n), out);
     if (parse_word_is(w, n, "call")) {
         const char *target;
         if (!parse_want(p, "(") || !parse_want_string(p, "the name of what is called, in quotes", &target))

@@ -218,6 +218,12 @@ static const bad_case bad[] = {
     { F1("    y = taper.sine(x)\n    return ()\n"), "t:2:15: there is no operator 'sine'" },
     { F1("    y = taper.ops.aten.sine.default(x)\n    return ()\n"),
       "t:2:15: there is no operator 'aten.sine.default'" },
+    { "def f(self, x: \"f32[2]\"):\n    y: \"f64[2]\" = torch.ops.prims.convert_element_type.default(x, "
+      "torch.float64)\n"
+      "    return (y,)\n",
+      "t:2:25: there is no operator 'prims.convert_element_type.default'" },
+    { "def f(self, x: \"f32[2]\"):\n    y = taper.ops.higher_order.wrap(x)\n    return (y,)\n",
+      "t:2:15: there is no operator 'higher_order.wrap'" },
     { F1("    y = x.sine()\n    return ()\n"), "t:2:9: there is no operator 'sine'" },
     { F1("    y = taper.sin(x, x)\n    return ()\n"), "sin() takes 1 positional argument but 2 were given" },
     { F1("    y = taper.sin()\n    return ()\n"), "sin() missing required argument 'self' (pos 1)" },
