@@ -3,6 +3,7 @@
  * or syntax error; 3 a compiler failed; 4 a bug in Taper (base/err.def says which error kind gives which). */
 #ifndef TAPER_CLI_H
 #define TAPER_CLI_H
+#include "base/proc.h"
 #include "base/err.h"
 #include "base/strbuf.h"
 
@@ -26,6 +27,8 @@ bool cli_option(cli_args *a, const char *name,
                 const char **value); /* consumes --name VALUE; exits 2 without */
 /* Appends the line of what a program wrote to stderr that names an error, or just the last one. */
 void cli_error_line(strbuf *b, const char *text);
+/* Did a run that reports success end before it had printed what the program prints otherwise? */
+bool cli_ended_early(const proc_result *r, const strbuf *otherwise);
 int cli_unknown(const cli_args *a);                  /* says so; returns 2 */
 int cli_fail(const tp_err *e);                       /* prints it; returns the exit code */
 int cli_usage(const char *fmt, ...) TP_PRINTF(1, 2); /* prints it; returns 2 */

@@ -64,30 +64,46 @@ static int ablate_script(int argc, char **argv, double secs)
     cmd[0] = "python3";
     for (int i = 0; i < argc; i++)
         cmd[i + 1] = argv[i];
-    for (int i = -1; !rc && (i < 0 || bisect_ladder[i]); i++) {
+    strbuf plain = { 0 };
+    bool own = false; /* it fails with the backends it names itself */
+    for (int i = -2; !rc && (i < 0 || bisect_ladder[i]); i++) { /* not compiled, as it is, each stage */
         proc_result r = { 0 };
         strbuf how = { 0 };
-        setenv(i < 0 ? "TAPER_COMPILE_DISABLE" : "TAPER_COMPILE_BACKEND", i < 0 ? "1" : bisect_ladder[i], 1);
+        if (i != -1)
+            setenv(i < 0 ? "TAPER_COMPILE_DISABLE" : "TAPER_COMPILE_BACKEND", i < 0 ? "1" : bisect_ladder[i],
+                   1);
         if (!proc_run(&(proc_spec){ .argv = cmd, .timeout_ms = (int64_t)(secs * 1000) }, &r, &err)) {
             rc = cli_fail(&err);
             break;
         }
         unsetenv("TAPER_COMPILE_DISABLE");
-        bool bad = r.status || r.timed_out;
+        bool bad = r.status || r.timed_out, silent = !bad && cli_ended_early(&r, &plain);
         if (bad) {
             proc_describe(&how, &r);
             strbuf_add(&how, ": ");
             cli_error_line(&how, strbuf_str(&r.err));
-        }
-        row(i < 0 ? "(not compiled)" : bisect_ladder[i], bad ? "fails" : "runs", strbuf_str(&how));
-        if (bad && i < 0)
-            rc = cli_usage("it fails without the compiler, too: the compiler is not what is wrong");
-        if (bad && first < 0)
+        } else if (silent)
+            strbuf_add(&how, "it ends early and without an error");
+        row(i == -2   ? "(not compiled)"
+            : i == -1 ? "(as it is)"
+                      : bisect_ladder[i],
+            bad || silent ? "fails" : "runs", strbuf_str(&how));
+        if (bad && i == -2)
+            rc = cli_usage("it also fails without the compiler, so the compiler is not at fault");
+        if (i == -2)
+            strbuf_add(&plain, strbuf_str(&r.out));
+        own |= i == -1 && (bad || silent);
+        if ((bad || silent) && first < 0 && i >= 0)
             first = i;
         strbuf_free(&how);
         proc_result_free(&r);
     }
-    if (!rc) {
+    strbuf_free(&plain);
+    if (!rc && own && first < 0) {
+        printf("it fails with the backend that the program names, and with none of these: that backend is at "
+               "fault\n");
+        rc = 1;
+    } else if (!rc) {
         blame(first, false, NULL);
         if (first < 0)
             printf("silent mistakes show with TAPER_REPRO_AFTER=dynamo TAPER_REPRO_LEVEL=4, or `taper "
@@ -123,7 +139,9 @@ const cli_cmd cmd_ablate = {
     "ablate",
     "[--timeout SECONDS] BUNDLE | SCRIPT [ARGS ...]",
     "Runs a saved failure or a script with one more stage at a time, and names the first that fails",
-    "The backends are eager, aot_eager, aot_eager_decomp_partition, inductor. Exit code 1 when one fails.\n",
+    "The backends are eager, aot_eager, aot_eager_decomp_partition, inductor; a script also runs with the "
+    "one it\n"
+    "names. Exit code 1 when one fails.\n",
     run_ablate,
     NULL
 };

@@ -27,10 +27,16 @@ static void print_set(const bisect_result *b, int from, int n)
     }
 }
 
-static void report(const bisect_result *b)
+static void report(const bisect_result *b, const repro *r)
 {
     if (b->stage < 0) {
-        printf("no backend fails in the recorded way here\n");
+        if (backend_find(r->backend, NULL))
+            printf("no backend fails in the recorded way here\n");
+        else
+            printf(
+                "it was recorded with backend '%s', a Python function of the program, and fails with none of "
+                "these: that backend is at fault\n",
+                r->backend);
         return;
     }
     printf("the fault is in %s\n", bisect_stage(b->stage));
@@ -66,7 +72,7 @@ static int run_bisect(int argc, char **argv)
     else if (!bisect(r, &now, &l, line, NULL, &b, &err))
         rc = cli_fail(&err);
     else
-        report(&b);
+        report(&b, r);
     bisect_free(&b);
     repro_free(r);
     return rc;

@@ -15,6 +15,7 @@ typedef struct doctor {
     char *out;       /* the directory of findings */
     char self[4096]; /* this program */
     int64_t timeout; /* of one run, ms */
+    strbuf prints;   /* what the program prints without the compiler */
     strbuf report;
 } doctor;
 
@@ -61,12 +62,20 @@ static int count(const char *text, const char *what)
     return n;
 }
 
+/* Did the run end badly? */
+static bool failed(const doctor *d, const proc_result *r)
+{
+    return r->status || r->timed_out || cli_ended_early(r, &d->prints);
+}
+
 static bool step(doctor *d, const char *what, const char *const *vars, proc_result *r, tp_err *err)
 {
     strbuf how = { 0 }, said = { 0 };
     if (!run_script(d, vars, r, err))
         return false;
-    if (r->status || r->timed_out) {
+    if (failed(d, r) && !r->status && !r->timed_out)
+        note(d, "| %s | ends early and without an error | %.1f s |", what, (double)r->wall_ns / 1e9);
+    else if (failed(d, r)) {
         proc_describe(&how, r);
         cli_error_line(&said, strbuf_str(&r->err));
         note(d, "| %s | %s: `%s` | %.1f s |", what, strbuf_str(&how), strbuf_str(&said),
@@ -122,28 +131,43 @@ static bool examine(doctor *d, tp_err *err)
     strbuf_addf(&dir, "TAPER_COMPILE_DEBUG_DIR=%s", d->out);
     note(d, "# What `taper doctor` found for %s\n\n| run | outcome | time |\n| --- | --- | --- |",
          d->argv[0]);
-    if (!step(d, "without the compiler", (const char *[]){ "TAPER_COMPILE_DISABLE=1", NULL }, &plain, err) ||
-        !step(d, "as it is", NULL, &with, err))
+    if (!step(d, "without the compiler", (const char *[]){ "TAPER_COMPILE_DISABLE=1", NULL }, &plain, err))
         goto done;
     if (plain.status || plain.timed_out) {
-        note(d, "\nThe program fails without the compiler, too: the compiler is not what is wrong.");
+        note(d, "\nThe program also fails without the compiler, so the compiler is not at fault.");
         ok = true;
         goto done;
     }
-    if (with.status || with.timed_out)
+    strbuf_addn(&d->prints, plain.out.s, plain.out.n);
+    if (!step(d, "as it is", NULL, &with, err))
+        goto done;
+    bool own = failed(d, &with); /* and no backend of the ladder does: the program names one that does */
+    if (own)
         for (size_t i = 0; i < COUNT(ladder); i++) {
             proc_result r = { 0 };
             char var[80], what[80];
             snprintf(var, sizeof var, "TAPER_COMPILE_BACKEND=%s", ladder[i]);
             snprintf(what, sizeof what, "backend `%s`", ladder[i]);
-            bool went = step(d, what, (const char *[]){ var, NULL }, &r, err),
-                 bad = went && (r.status || r.timed_out);
+            bool went = step(d, what, (const char *[]){ var, NULL }, &r, err), bad = went && failed(d, &r);
+            own &= !bad;
             proc_result_free(&r);
             if (!went)
                 goto done;
             if (bad)
                 break; /* this stage is the first that fails */
         }
+    if (own) {
+        note(d,
+             "\nThe program fails with the backend that it names itself, and with none of those above: that "
+             "backend is at fault, not the compiler. %s",
+             with.timed_out
+                 ? "It does not return: `py-spy dump` or `faulthandler.dump_traceback_later()` shows "
+                   "where it is."
+             : with.status < 0 ? "`python3 -X faulthandler` shows the line that kills the process."
+                               : "It ends the process, as `sys.exit()` does.");
+        ok = true;
+        goto done;
+    }
     bool died = with.status < 0 || with.timed_out;
     if (!step(d, died ? "saved before every call (level 3)" : "every result compared with eager (level 4)",
               (const char *[]){ "TAPER_REPRO_AFTER=dynamo",
@@ -158,12 +182,12 @@ static bool examine(doctor *d, tp_err *err)
     note(d, "\n%d graph break%s, %d recompile%s (`TAPER_LOGS=graph_breaks,recompiles` shows where and why).",
          breaks, plural(breaks), again, plural(again));
     char *bundle = find_bundle(d->out);
-    if (bundle && (checked.status || checked.timed_out)) {
+    if (bundle && failed(d, &checked)) {
         note(d, "\nThe failure is saved in %s.", bundle);
         tool(d, "minify", bundle);
         tool(d, "bisect", bundle);
         note(d, "\nAttach to a report: this file, and repro.py, repro.c and %s/minimal.", bundle);
-    } else if (checked.status || checked.timed_out)
+    } else if (failed(d, &checked))
         note(d, "\nNo graph was saved: what fails is not a compiled graph. `TAPER_LOGS=+dynamo` shows how "
                 "capture went.");
     else
@@ -213,6 +237,7 @@ static int run_doctor(int argc, char **argv)
     free(path);
     free(d.out);
     strbuf_free(&d.report);
+    strbuf_free(&d.prints);
     return rc;
 }
 

@@ -213,6 +213,9 @@ static int run_minify(int argc, char **argv)
                        "version of Taper, "
                        "or other settings (state.json says which)",
                        stages_differ(&was, &now));
+    else if (now.kind == SIG_cannot_run && !backend_find(r->backend, NULL))
+        rc = cli_usage("%s\n  run minifier_launcher.py there, after the lines that define and register it",
+                       now.full);
     else if (now.kind == SIG_cannot_run)
         rc = cli_usage(
             "it cannot run here without a compiler either: %s\n  %s", now.full,

@@ -1,6 +1,7 @@
 /* main.c - finds the command, answers --help and --version, hands over. */
 #include "base/envvars.h"
 #include "cli/cli.h"
+#include "base/proc.h"
 #include "taper.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -84,6 +85,12 @@ void cli_error_line(strbuf *b, const char *text)
         p += n + (p[n] == '\n');
     }
     strbuf_addf(b, "%.*s", (int)MIN(strcspn(best, "\n"), (size_t)200), best);
+}
+
+bool cli_ended_early(const proc_result *r, const strbuf *otherwise)
+{
+    return !r->status && !r->timed_out && r->out.n < otherwise->n &&
+           (!r->out.n || !memcmp(r->out.s, otherwise->s, r->out.n));
 }
 
 int cli_unknown(const cli_args *a)

@@ -347,6 +347,14 @@ static void trial_full(const repro *r, run_program *p, decider d, signature *out
     tp_comp c = { .err = &err, .decider = d };
 
     sig_set(out, SIG_passes, "", "");
+    if (!p &&
+        !backend_find(r->backend, NULL)) { /* one of the program's own: no failure of it can be seen here */
+        err_set(&err, ERR_value,
+                "backend '%.60s' is a Python function of the program and is not known to this process",
+                r->backend);
+        sig_err(out, SIG_cannot_run, "compile", &err);
+        goto done;
+    }
     if (!run_once(r, NULL, r->g, DT_none, &eager, &err)) {
         sig_err(out, SIG_cannot_run, "eager", &err);
         out->kind = SIG_cannot_run;
