@@ -92,7 +92,7 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
     run_options o = options_of(c->opt);
     program_parts x = { .plan = p, .kernel = made, .target = c->target };
     if (!x.target) /* the plan came from disk */
-        x.target = options_target(&o, ir_graph_device(p->g), NULL);
+        x.target = options_target(&o, (dev_kind)ir_graph_device(p->g).kind, NULL);
     bool *alone = mem_zalloc(MAX(p->step.n, (size_t)1)), ok = true;
     for (size_t i = 0; ok && i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
@@ -155,10 +155,11 @@ run_program *inductor_compile(tp_comp *c, const ir_graph *g)
 {
     run_options o = options_of(c->opt);
     tp_comp mine = *c;
-    dev_kind device = ir_graph_device(g);
-    if (!(mine.target = options_target(&o, device, NULL))) {
-        err_set(c->err, ERR_notimpl, "graphs on device '%s' cannot be compiled in this build of Taper",
-                device_name(device));
+    dev_kind device = (dev_kind)ir_graph_device(g).kind;
+    const char *why;
+    if (!(mine.target = options_target(&o, device, &why))) {
+        err_set(c->err, ERR_notimpl, "a graph on device '%s' cannot be compiled: %s", device_name(device),
+                why);
         return NULL;
     }
     target_caps caps = options_caps(&o, mine.target);

@@ -94,7 +94,8 @@ const target *options_target(const run_options *o, dev_kind device, const char *
     }
     const target *t = target_named(device, name, level, &reason);
     if (why)
-        *why = !strcmp(name, t->name) && t == &target_interp   ? "the options ask for it"
+        *why = !t                                              ? reason
+               : !strcmp(name, t->name) && t == &target_interp ? "the options ask for it"
                : strcmp(name, t->name) && strcmp(name, "auto") ? reason
                                                                : "";
     return t;

@@ -28,8 +28,8 @@ run_options options_default(void);
 bool options_set(run_options *o, const char *name, const char *value, tp_err *err);
 /* o's, or the defaults where o is NULL. */
 static inline run_options options_of(const struct run_options *o) { return o ? *o : options_default(); }
-/* The target that the options emitter and isa ask for; where this machine has no such one, another, with the reason in *why (empty
- * otherwise; NULL: nobody asks). */
+/* The target that the options emitter and isa ask for; where this machine has no such one, another or NULL, with the reason in
+ * *why (empty otherwise; NULL: nobody asks). */
 const target *options_target(const run_options *o, dev_kind device, const char **why);
 target_caps options_caps(const run_options *o, const target *t); /* as the option unroll changes them */
 void options_print(strbuf *b, const run_options *o);             /* "emitter=c isa=auto" */

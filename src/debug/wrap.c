@@ -145,7 +145,8 @@ static bool wrapped_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
     if (c.level == 4 && !results_agree(w, in, nin, &c, err))
         goto done;
     ok = run_program_call(w->p, cx, in, nin, out, nout, err);
-    if (ok && !(ok = device_sync(DEVICE_CPU, err))) /* what the device finds late is this graph's */
+    if (ok &&
+        !(ok = device_sync(ir_graph_device(w->g), err))) /* what the device finds late is this graph's */
         for (int i = 0; i < nout; i++)
             val_clear(&out[i]);
     if (!ok) {

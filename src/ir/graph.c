@@ -466,14 +466,14 @@ ir_node *ir_set_output(ir_graph *g, const tp_val *val, int n)
 }
 
 /* ---- devices ---- */
-dev_kind ir_graph_device(const ir_graph *g)
+tp_device ir_graph_device(const ir_graph *g)
 {
     IR_EACH (n, g) {
         const tp_tensor *t = ir_type(n);
         if (t && tensor_device(t).kind != DEV_cpu)
-            return (dev_kind)tensor_device(t).kind;
+            return tensor_device(t);
     }
-    return DEV_cpu;
+    return DEVICE_CPU;
 }
 
 /* ---- copying ---- */

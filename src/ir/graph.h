@@ -113,8 +113,8 @@ void ir_unread(ir_graph *g);
 bool ir_err_place(tp_err *err, const ir_node *n); /* the error is about n (NULL allowed); returns false */
 /* done: places that were copied already, for the next call. */
 const ir_loc *ir_loc_copy(arena *a, map *done, const ir_loc *l);
-dev_kind ir_graph_device(const ir_graph *g); /* the one its tensors are on; the CPU where it has none */
-ir_graph *ir_graph_copy(const ir_graph *g);  /* deep: nodes, names, constants by count; same env */
+tp_device ir_graph_device(const ir_graph *g); /* the one its tensors are on; the CPU where it has none */
+ir_graph *ir_graph_copy(const ir_graph *g);   /* deep: nodes, names, constants by count; same env */
 
 /* --- building (no shape inference: see ir_build and ir_rec for that) ----------------------------------- */
 ir_node *ir_add_placeholder(ir_graph *g, const char *name, const char *source,

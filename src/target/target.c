@@ -23,7 +23,7 @@ const target *target_of(dev_kind k)
 const target *target_named(dev_kind k, const char *name, const char *level, const char **why)
 {
     bool any = !strcmp(name, "auto"), open = !strcmp(level, "auto");
-    *why = "";
+    *why = k == DEV_cpu ? "" : "this build of Taper has no target for it";
     for (size_t i = 0; i < COUNT(rows); i++) {
         const target *t = rows[i];
         if (t->device != k || (!any && strcmp(name, t->name)))

@@ -178,8 +178,8 @@ extern const target
 /* The best that this machine can run, of the memory of that device. */
 const target *target_of(dev_kind k);
 static inline const target *target_host(void) { return target_of(DEV_cpu); }
-/* name: "auto" or that of a target; level: "auto" or the highest one wanted ("base": none). The interpreter where there is no
- * such target on this machine, with the reason in *why. */
+/* name: "auto" or that of a target; level: "auto" or the highest one wanted ("base": none). Where there is no
+ * such target on this machine, the interpreter on the CPU and NULL on devices, with the reason in *why. */
 const target *target_named(dev_kind k, const char *name, const char *level, const char **why);
 /* The next of the same name that is less demanding and that this machine can run, down to `level`; NULL: there is none. */
 const target *target_below(const target *t, const char *level);

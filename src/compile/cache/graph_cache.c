@@ -135,7 +135,9 @@ void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bo
     op_ctx *cx = c->cx ? c->cx : op_ctx_cur();
     const char *products = env_get(ENV_products);
     disk_config(&key);
-    target_key(options_target(&opt, ir_graph_device(g), NULL), &key);
+    const target *t = options_target(&opt, (dev_kind)ir_graph_device(g).kind, NULL);
+    if (t)
+        target_key(t, &key);
     strbuf_add(&key, "options=");
     options_print(&key, &opt);
     if (opt.v[OPT_max_autotune]) /* what is fastest depends on them */
