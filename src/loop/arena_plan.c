@@ -57,29 +57,80 @@ static int64_t height(const loop_plan *p, const int64_t *bytes, int64_t block, i
     return most_alive(p, bytes, block, large, false) + most_alive(p, bytes, block, large, true);
 }
 
+/* Life times that meet one another: a tree over the steps, in which each lies at the few nodes that make it up. */
+typedef VEC(int) numbers;
+typedef struct lives {
+    numbers *node;
+    int leaves;
+    numbers met;
+} lives;
+
+/* A plan from a file may name any step: those after the end count as the end. */
+static int leaf_of(const lives *l, int step) { return MIN(step, l->leaves - 1) + l->leaves; }
+
+static void lives_add(lives *l, const loop_slot *s, int i)
+{
+    for (int lo = leaf_of(l, s->first), hi = leaf_of(l, s->last) + 1; lo < hi; lo /= 2, hi /= 2) {
+        if (lo & 1) {
+            vec_push(&l->node[lo], i);
+            lo++;
+        }
+        if (hi & 1) {
+            hi--;
+            vec_push(&l->node[hi], i);
+        }
+    }
+}
+
+static void lives_meet(lives *l, const loop_slot *s) /* those that live while s does, some more than once */
+{
+    l->met.n = 0;
+    for (int lo = leaf_of(l, s->first), hi = leaf_of(l, s->last); lo; lo /= 2, hi /= 2)
+        for (int k = lo; k <= hi; k++)
+            for (size_t i = 0; i < l->node[k].n; i++)
+                vec_push(&l->met, l->node[k].at[i]);
+}
+
 /* First fit over life times: a buffer may lie where another has ended. Returns how much all of them take. */
 static int64_t place_buffers(const loop_plan *p, const int *order, int n, const int64_t *bytes,
                              int64_t *offset)
 {
+    lives l = { .leaves = (int)p->step.n + 1 };
     int64_t block = 0;
+    l.node = mem_zalloc(sizeof *l.node * 2 * (size_t)l.leaves);
     for (int a = 0; a < n; a++) {
         const loop_slot *s = &p->slot.at[order[a]];
         int64_t need = bytes[order[a]], at = 0;
+        lives_meet(&l, s);
         for (bool moved = true; moved;) {
             moved = false;
-            for (int b = 0; b < a; b++) {
-                const loop_slot *o = &p->slot.at[order[b]];
-                int64_t ob = offset[order[b]], oe = ob + bytes[order[b]];
-                if (o->first <= s->last && s->first <= o->last && ob < at + need && at < oe) {
+            for (size_t b = 0; b < l.met.n; b++) {
+                int64_t ob = offset[l.met.at[b]], oe = ob + bytes[l.met.at[b]];
+                if (ob < at + need && at < oe) {
                     at = oe;
                     moved = true;
                 }
             }
         }
         offset[order[a]] = at;
+        lives_add(&l, s, order[a]);
         block = MAX(block, MAX(at + need, 64)); /* empty buffers lie somewhere, too */
     }
+    for (int i = 0; i < 2 * l.leaves; i++)
+        vec_free(&l.node[i]);
+    free(l.node);
+    vec_free(&l.met);
     return block;
+}
+
+typedef struct sized {
+    int64_t bytes;
+    int slot;
+} sized;
+static int larger_first(const void *a, const void *b)
+{
+    const sized *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->slot - y->slot;
 }
 
 /* One block for all buffers costs nothing to ask for, but makes a program need more memory at its height than one that
@@ -100,12 +151,13 @@ static void place(tp_comp *c, const loop_plan *p, loop_memory *m)
             order[placed++] = i;
         }
     }
-    for (int a = 1; a < placed; a++) /* larger ones first */
-        for (int b = a; b > 0 && bytes[order[b - 1]] < bytes[order[b]]; b--) {
-            int t = order[b];
-            order[b] = order[b - 1];
-            order[b - 1] = t;
-        }
+    sized *by = mem_alloc(sizeof *by * (size_t)MAX(placed, 1)); /* larger ones first */
+    for (int a = 0; a < placed; a++)
+        by[a] = (sized){ bytes[order[a]], order[a] };
+    qsort(by, (size_t)placed, sizeof *by, larger_first);
+    for (int a = 0; a < placed; a++)
+        order[a] = by[a].slot;
+    free(by);
     m->block = place_buffers(p, order, placed, bytes, m->offset);
     int64_t *offset = mem_alloc(sizeof *offset * (size_t)MAX(n, 1)),
             most = placed ? height(p, bytes, m->block, INT64_MAX) : 0;
@@ -143,6 +195,14 @@ static void release(const loop_plan *p, loop_memory *m)
     for (int s = n - 1; s >= 0; s--)
         if (p->slot.at[s].last >= 0 && p->slot.at[s].last < steps)
             m->dead[--m->dead_at[p->slot.at[s].last]] = s;
+    int *items = mem_alloc(sizeof *items * (size_t)MAX(2 * n, 1)),
+        *after = items + n; /* of each call, in their order */
+    memset(items, -1, sizeof *items * (size_t)n);
+    for (int s = n - 1; s >= 0; s--)
+        if (p->slot.at[s].kind == SLOT_extern && p->slot.at[s].index >= 0) {
+            after[s] = items[p->slot.at[s].index];
+            items[p->slot.at[s].index] = s;
+        }
     at = 0;
     m->item = mem_alloc(sizeof *m->item * (size_t)MAX(n, 1));
     m->item_at = mem_alloc(sizeof *m->item_at * (size_t)(steps + 1));
@@ -152,11 +212,11 @@ static void release(const loop_plan *p, loop_memory *m)
         m->item_at[i] = at;
         for (const ir_use *u = only ? st->node->uses : NULL; u; u = u->next)
             only &= u->user->kind == IR_getitem;
-        for (int s = 0; s < n && only; s++)
-            if (p->slot.at[s].kind == SLOT_extern && p->slot.at[s].index == st->slot)
-                m->item[at++] = s;
+        for (int s = only ? items[st->slot] : -1; s >= 0; s = after[s])
+            m->item[at++] = s;
     }
     m->item_at[steps] = at;
+    free(items);
 }
 
 static void commit(const loop_plan *p, loop_memory *m)

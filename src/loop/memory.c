@@ -119,10 +119,37 @@ static int looks_at(planner *pl, int slot)
     return slot_of(pl, a);
 }
 
-static void touch(planner *pl, int slot, int step)
+static void touch(planner *pl, int slot, int step) /* what it looks at follows in keep_under() */
 {
-    for (; slot >= 0; slot = looks_at(pl, slot))
-        pl->p->slot.at[slot].last = MAX(pl->p->slot.at[slot].last, step);
+    pl->p->slot.at[slot].last = MAX(pl->p->slot.at[slot].last, step);
+}
+
+/* What a slot looks at lives as long as the slot does: in one pass, from those that nothing looks at. */
+static void keep_under(planner *pl)
+{
+    loop_plan *p = pl->p;
+    for (size_t i = 0; i < p->slot.n; i++) /* may add slots */
+        looks_at(pl, (int)i);
+    int n = (int)p->slot.n, todo = 0;
+    int *of = mem_alloc(sizeof *of * (size_t)MAX(3 * n, 1)), *above = of + n, *list = above + n;
+    memset(above, 0, sizeof *above * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        of[i] = looks_at(pl, i);
+        if (of[i] >= 0)
+            above[of[i]]++;
+    }
+    for (int i = 0; i < n; i++)
+        if (!above[i])
+            list[todo++] = i;
+    while (todo) {
+        int i = list[--todo], under = of[i];
+        if (under < 0)
+            continue;
+        touch(pl, under, p->slot.at[i].last);
+        if (--above[under] == 0)
+            list[todo++] = under;
+    }
+    free(of);
 }
 
 typedef struct touching {
@@ -167,6 +194,7 @@ void life_times(planner *pl)
             ir_each_operand(s->node, touch_operand, &t);
         }
     }
+    keep_under(pl);
 }
 
 typedef struct memory_use {
@@ -213,6 +241,7 @@ void choose_reuse(planner *pl)
         taken[of] = true;
         touch(pl, of, t->last);
     }
+    keep_under(pl);
     free(taken);
 }
 
@@ -251,7 +280,7 @@ void find_outputs(planner *pl)
         if (v->kind == VAL_node && p->out[i] >= 0) {
             int s = p->out[i];
             touch(pl, s, (int)p->step.n);
-            for (; s >= 0; s = looks_at(pl, s))
+            for (; s >= 0 && !p->slot.at[s].output; s = looks_at(pl, s))
                 p->slot.at[s].output = true;
         }
     }

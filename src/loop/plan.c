@@ -1,7 +1,7 @@
 /* plan.c - decides what exists in memory, which values share a kernel, and writes the kernels.
  *
  * Materialized values are those that must be computed at a place of their own: results, operands of library calls,
- * reductions, values used more than once. Everything else is computed where it is used. Those with one
+ * reductions, values used more than once. Everything else is computed where it is used. Materialized values with one
  * iteration space and no way around form a group; a group is one kernel (kernel.c). */
 #include "loop/internal.h"
 #include "ir/planted.h"
