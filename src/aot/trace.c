@@ -179,6 +179,8 @@ static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_gra
         ir_node *m = ir_add_placeholder(t->g, name, p->target, fake);
         tensor_unref(fake);
         t->in[i] = ir_proxy(&t->rec, m);
+        if (!(c->cx ? c->cx : op_ctx_cur())->inference_mode)
+            t->in[i]->flags |= p->val.t->flags & TF_inference; /* the tape may not keep it */
         if (needs_grad && needs_grad[i] && dtype_is_float((dtype)t->in[i]->dt) &&
             !ag_set_requires_grad(&t->cx, t->in[i], true, err))
             return false;

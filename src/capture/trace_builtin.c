@@ -1353,6 +1353,16 @@ static PyObject *format_by_code(trace *t, PyObject *self, bool spread, PyObject 
     return r;
 }
 
+static bool on_input_memory(const trace *t, const tp_tensor *x)
+{
+    for (size_t i = 0; i < t->rec.g->inputs.n; i++) {
+        const tp_tensor *in = ir_type(t->rec.g->inputs.at[i]);
+        if (in && in->storage == x->storage)
+            return true;
+    }
+    return false;
+}
+
 PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyObject *const *args,
                    Py_ssize_t nargs, PyObject *kw)
 {
@@ -1402,6 +1412,8 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
             return t_break(t, BRK_item, "Tensor.item");
         if (one_of(name, reads))
             return t_break(t, BRK_data, "Tensor.%s", name);
+        if (!strcmp(name, "storage_offset") && on_input_memory(t, py_tensor(self))) /* no guard knows it */
+            return t_break(t, BRK_data, "Tensor.%s of an input", name);
         if (!strcmp(name, "as_subclass") && !(n == 1 && t_real(t, args[0]) == (PyObject *)&PyTensor_Type))
             return t_break(t, BRK_construct, "Tensor.as_subclass");
         if (!strcmp(name, "backward"))

@@ -192,7 +192,9 @@ VJP(as_strided, "")
                         vIs(in->stride, in->ndim), vI(in->offset));
         flat = DIV(flat, V(clamp_min, many, vI(1)));
     }
-    DXV(0, V(as_strided, flat, vIs(in->size, in->ndim), vIs(in->stride, in->ndim), vI(in->offset)));
+    tp_val dx = V(as_strided, flat, vIs(in->size, in->ndim), vIs(in->stride, in->ndim), vI(in->offset));
+    DXV(0,
+        sym_eq(in->offset, 0) ? dx : V(clone, dx, vNone)); /* a gradient begins where its own memory begins */
     return true;
 }
 

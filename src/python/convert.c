@@ -455,6 +455,8 @@ static PyObject *finish(tp_tensor *t, PyObject *device, PyObject *requires_grad,
         if (!t)
             goto fail;
     }
+    if (CX->inference_mode)
+        t->flags |= TF_inference;
     PyObject *o = py_wrap(t);
     if (o && grad && PyObject_SetAttrString(o, "requires_grad", Py_True) < 0)
         Py_CLEAR(o);

@@ -492,11 +492,6 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
                          const gen_state *rng, tp_err *err)
 {
     aot_unit *u = v->u;
-    for (int i = 0; i < u->nsaved; i++) {
-        const tp_val *r = &res[u->nvalue + u->nmut + i];
-        if (r->kind == VAL_tensor && !ag_may_save(cx, r->t, err))
-            return NULL;
-    }
     step *s = (step *)ag_node_new(&step_vt, sizeof *s, u->ntangent, u->ngrad);
     s->n.zeros = true;
     s->v = v;
@@ -526,6 +521,18 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
         ag_node_set_shape(&s->n, i, res[u->tangent[i]].t);
     for (int i = 0; i < u->nsaved; i++) {
         tp_val *r = &res[u->nvalue + u->nmut + i];
+        if (r->kind == VAL_tensor && (r->t->flags & TF_inference) && !cx->inference_mode) {
+            /* Eager keeps what was made of it; whether it may be kept itself is what the trace has found out. */
+            tp_tensor *own = tensor_new_strided((dtype)r->t->dt, r->t->ndim, r->t->size, r->t->stride,
+                                                tensor_device(r->t), err);
+            if (!own || !tensor_copy(own, r->t, err)) {
+                tensor_unref(own);
+                ag_node_unref(&s->n);
+                return NULL;
+            }
+            tensor_unref(r->t);
+            r->t = own;
+        }
         if (TP_UNLIKELY(cx->hooks != NULL) && r->kind == VAL_tensor) {
             if (!pack_saved(s, (op_ctx *)cx, i, r->t, err)) {
                 ag_node_unref(&s->n);

@@ -172,3 +172,31 @@ def test_saved_tensors_hooks_see_what_compiled_functions_save():
             with hooks(lambda t: t, bad):
                 r = taper.compile(lambda x, y: x * y, backend=backend)(x, taper.ones(2, 3)).sum()
             refused(r.backward, "unpack hook")
+
+
+def test_inference_tensors_are_kept_where_eager_keeps_what_is_made_of_them():
+    def made():
+        with taper.inference_mode():
+            return taper.tensor([1.0, 2.0])
+
+    assert made().is_inference() and taper.as_tensor([1.0]).is_inference() is False
+    for f in (lambda c, w: c.relu() * w, lambda c, w: (c * 2).sin() * w, lambda c, w: w.sin() + c, lambda c, w: w / c.lgamma(), lambda c, w: c * w):
+        check(f, lambda: [made(), leaf(2)], grads=False)
+        check(f, lambda: [taper.ones(2), leaf(2)])
+
+
+def test_offsets_of_inputs():
+    b = taper.arange(12.0).reshape(4, 3)
+    for backend in ("eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        f = taper.compile(lambda x: (x.storage_offset(), x[1:].storage_offset(), (x * 2)[1:].storage_offset()), backend=backend)
+        for at in (2, 1, 0):
+            assert f(b[at : at + 2]) == (3 * at, 3 * at + 3, 3)
+
+
+def test_gradients_begin_at_their_own_memory():
+    for backend in (None, "aot_eager", "inductor"):
+        a = taper.arange(6.0)[2:].requires_grad_()
+        f = lambda a: a[...]
+        (taper.compile(f, backend=backend) if backend else f)(a).sum().backward()
+        assert a.grad.storage_offset() == 0 and a.grad.tolist() == [1, 1, 1, 1]
