@@ -294,12 +294,13 @@ static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, 
                        cname(bias));
     size[0] = x->size[0];
     size[1] = outs;
-    bool small = false;
+    bool small = false, none = false;
     for (int i = 0; i < nd; i++) {
         symint in = x->size[i + 2], k = w->size[i + 2], eff = sym_add(sym_mul(at(dl, i), sym_sub(k, 1)), 1);
         if (tr) {
             symint m = sym_sub(sym_mul(sym_sub(in, 1), at(st, i)), sym_mul(2, at(pd, i)));
             size[i + 2] = sym_add(sym_add(m, eff), at(op, i));
+            none |= sym_lt(size[i + 2], 1);
             if (sym_ge(at(op, i), at(st, i)) && sym_ge(at(op, i), at(dl, i)))
                 return err_set(
                     c->err, ERR_runtime,
@@ -311,6 +312,21 @@ static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, 
             small |= sym_lt(room, eff);
             size[i + 2] = sym_add(sym_floordiv(sym_sub(room, eff), at(st, i)), 1);
         }
+    }
+    if (none) {
+        strbuf a1 = { 0 }, b1 = { 0 };
+        for (int i = 0; i < nd; i++) {
+            strbuf_addf(&a1, "%s%lld", i ? " x " : "", (long long)x->size[i + 2]);
+            strbuf_addf(&b1, "%s%lld", i ? " x " : "", (long long)size[i + 2]);
+        }
+        err_set(
+            c->err, ERR_runtime,
+            "Given input size per channel: (%s). Calculated output size per channel: (%s). Output size is "
+            "too small",
+            strbuf_str(&a1), strbuf_str(&b1));
+        strbuf_free(&a1);
+        strbuf_free(&b1);
+        return false;
     }
     if (small) {
         strbuf a1 = { 0 }, b1 = { 0 };

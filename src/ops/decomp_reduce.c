@@ -231,9 +231,12 @@ bool decomp_vector_norm(bld *b, const tp_val *arg, tp_val *out) /* self, ord, di
         r = sum_over(b, a, dim, arg[3].b);
     else if (p == 2)
         r = b_op(b, sqrt, vT(sum_over(b, b_op(b, mul_Tensor, vT(t), vT(t)), dim, arg[3].b)));
-    else
+    else {
+        if (p < 0 || p > 4) /* 0.01 to the power of -41 is more than float32 can hold */
+            a = to_type(b, a, DT_f64);
         r = b_op(b, pow_Tensor_Scalar,
                  vT(sum_over(b, b_op(b, pow_Tensor_Scalar, vT(a), vF(p)), dim, arg[3].b)), vF(1 / p));
+    }
     return give(b, to_type(b, r, dt), out);
 }
 static bool norm(bld *b, const tp_val *arg, tp_val dt, tp_val *out)

@@ -209,3 +209,33 @@ def test_names_that_write_and_norms_that_go():
         assert taper.allclose(m(taper.ones(1, 3)), want) and [n for n, _ in m.named_parameters()][0] in ("weight", "bias")
         raises(ValueError, lambda: remove(m), "not found in Linear")
     assert taper.utils.data.DataLoader
+
+
+def test_attention_without_gradients_is_contiguous():
+    x = taper.randn(4, 32, 64)
+    for batch_first in (True, False):
+        m = nn.MultiheadAttention(64, 8, batch_first=batch_first).eval()
+        for f in (m, taper.compile(m)):
+            with taper.no_grad():
+                assert f(x, x, x)[0].stride() == (2048, 64, 1)
+            assert f(x, x, x)[0].stride() == ((64, 256, 1) if batch_first else (2048, 64, 1))
+
+
+def test_transposed_convolution_without_a_result():
+    for layer, x in ((nn.ConvTranspose2d(1, 1, 2, padding=1), taper.ones(1, 1, 1, 1)), (nn.ConvTranspose1d(1, 1, 1, padding=1), taper.ones(1, 1, 1))):
+        for f in (layer, taper.compile(layer)):
+            try:
+                f(x)
+            except RuntimeError as e:
+                assert "Output size is too small" in str(e)
+            else:
+                raise AssertionError("it has a result")
+
+
+def test_norms_of_large_orders():
+    a = taper.tensor([[0.01, 3.0], [50.0, 0.3], [7.0, 20.0]])
+    for p in (-41.0, 41.0, -3, 10, -0.5, 100.0):
+        for f in (lambda a: taper.norm(a, p=p, dim=1), lambda a: taper.linalg.vector_norm(a, p, dim=0)):
+            want = f(a.double())
+            for g in (f, taper.compile(f), taper.compile(f, backend="aot_eager_decomp_partition")):
+                assert taper.allclose(g(a).double(), want, rtol=1e-5), (p, g(a), want)

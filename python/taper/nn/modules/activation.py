@@ -353,6 +353,7 @@ class MultiheadAttention(Module):
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
         batched = query.dim() == 3
+        plain = self._plain(query, key, value, key_padding_mask, attn_mask)
         if self.batch_first and batched:
             if query is key and key is value:
                 query = key = value = query.transpose(1, 0)
@@ -366,4 +367,15 @@ class MultiheadAttention(Module):
             v_proj_weight=self.v_proj_weight, average_attn_weights=average_attn_weights, is_causal=is_causal)
         if self.batch_first and batched:
             out = out.transpose(1, 0)
-        return out, w
+        return out.contiguous() if plain else out, w
+
+    def _plain(self, query, key, value, key_padding_mask, attn_mask):
+        """Self-attention in evaluation without gradients: PyTorch has a kernel for it, whose result is contiguous."""
+        if self.training or not self.batch_first or query.dim() != 3 or not (query is key and key is value):
+            return False
+        if not self._qkv_same_embed_dim or self.in_proj_bias is None or self.bias_k is not None or self.bias_v is not None or self.add_zero_attn:
+            return False
+        if self.num_heads % 2 or query.dtype != self.in_proj_weight.dtype or (key_padding_mask is not None and attn_mask is not None):
+            return False
+        return not taper.is_grad_enabled() or not any(
+            t.requires_grad for t in (query, self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias))
