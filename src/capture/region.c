@@ -256,7 +256,14 @@ static bool record(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val 
                    tp_err *err)
 {
     trace *t = data;
-    return kernel_takes(op, v, arg, err) && ir_record(cx, &t->rec, op, v, arg, out, err);
+    if (!kernel_takes(op, v, arg, err) || !ir_record(cx, &t->rec, op, v, arg, out, err))
+        return false;
+    const op_row *row = op_row_of(op);
+    if (TP_UNLIKELY(cx->inference_mode) && v == OPV_fn && !(row->flags & (OPF_VIEW | OPF_MUT)))
+        for (int i = 0; i < row->schema.nret; i++) /* as what is made in this mode is */
+            if (out[i].kind == VAL_tensor && out[i].t)
+                out[i].t->flags |= TF_inference;
+    return true;
 }
 
 /* Faults planted at stage "capture": the graph is wrong, or there is none. */

@@ -295,6 +295,32 @@ def test_tensors_of_inference_mode():
     check(lambda x, y: y + 1 if y.is_inference() else y - 1, made, taper.zeros(2), made)
 
 
+def test_inference_mode_inside():
+    def written_outside(x, a):
+        with taper.inference_mode():
+            v = a * 2
+        v.add_(0.5)
+        return v
+
+    def asked(x, a):
+        with taper.inference_mode():
+            v, w = a * 2, a[0:1]
+        return v.is_inference(), w.is_inference(), v + 1
+
+    def kept(x, a):
+        with taper.inference_mode():
+            v = a * 2
+        return v * a
+
+    def copied(x, a):
+        with taper.inference_mode():
+            v = a * 2
+            v.add_(1)
+        return v.clone().add_(1)
+    for f in (written_outside, asked, kept, copied):
+        check(f, taper.ones(2), taper.ones(2, requires_grad=True))
+
+
 def test_subclasses_made_of_results():
     class Named(taper.Tensor):
         @classmethod
