@@ -46,7 +46,7 @@ void t_found(trace *t, PyObject *owner, PyObject *name, PyObject *value)
 PyObject *t_look(PyTypeObject *tp, PyObject *name)
 {
     PyObject *d = _PyType_Lookup(tp, name);
-    if (t_now && type_is_python(tp) && PyUnicode_Check(name))
+    if (t_now && (type_is_python(tp) || tp == &PyTensor_Type) && PyUnicode_Check(name))
         t_found(t_now, (PyObject *)tp, name, d);
     return d;
 }

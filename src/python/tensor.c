@@ -662,6 +662,8 @@ int py_tensor_add_getset(PyGetSetDef *d)
 int py_init_tensor(PyObject *m)
 {
     tensor_py_free = give_up;
-    return PyType_Ready(&PyTensor_Type) < 0 ? -1
-                                            : PyModule_AddObjectRef(m, "Tensor", (PyObject *)&PyTensor_Type);
+    if (PyType_Ready(&PyTensor_Type) < 0)
+        return -1;
+    PyTensor_Type.tp_flags &= ~(unsigned long)Py_TPFLAGS_IMMUTABLETYPE; /* programs add methods to it */
+    return PyModule_AddObjectRef(m, "Tensor", (PyObject *)&PyTensor_Type);
 }

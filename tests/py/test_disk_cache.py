@@ -300,7 +300,7 @@ if os.fork() == 0:  # what waits is the parent's
     os._exit(0)
 os.wait()
 for k in range(8):
-    taper.compile(lambda x, k=k: x * k + k)(taper.ones(3 + k))
+    taper.compile(eval(f"lambda x: x * {k} + {k}"))(taper.ones(3 + k))  # code of its own each
 """
 
 

@@ -336,3 +336,24 @@ def test_sizes_of_a_number_that_changes():
     x = taper.zeros(4, 9, 8)
     for d in (0, 1, 2, -1, -2):
         assert f(x, d)[0, 0, 0] == x.size(d) * x.stride(d)
+
+
+def test_methods_that_programs_add_to_tensors():
+    asked = taper.compile(lambda x: x.sin(), backend="eager")
+    sin = taper.Tensor.sin
+    try:
+        taper.Tensor.twice = lambda self: self * 2
+        taper.Tensor.length = property(lambda self: self.shape[0])
+        f = taper.compile(lambda x: x.twice() + x.length, backend="eager")
+        assert f(taper.ones(2)).tolist() == [4.0, 4.0] and taper.nn.Parameter(taper.ones(1)).twice().tolist() == [2.0]
+        taper.Tensor.twice = lambda self: self * 3
+        assert f(taper.ones(2)).tolist() == [5.0, 5.0]
+        assert asked(taper.zeros(1)).tolist() == [0.0]
+        taper.Tensor.sin = lambda self: self - 1
+        assert asked(taper.zeros(1)).tolist() == [-1.0]
+        taper.Tensor.sin = sin
+        assert asked(taper.zeros(1)).tolist() == [0.0]
+    finally:
+        taper.Tensor.sin = sin
+        del taper.Tensor.twice, taper.Tensor.length
+    assert outcome(f, taper.ones(2))[0] == "AttributeError"
