@@ -332,6 +332,9 @@ static tp_tensor *unpacked(step *s, int i, tp_err *err)
     return fit;
 }
 
+/* Tensors are also kept for their sizes alone: nothing is lost when somebody writes to one of those. */
+static bool saved_is_read(const aot_unit *u, int i) { return u->bw->inputs.at[i]->nuse > 0; }
+
 static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err)
 {
@@ -351,7 +354,8 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     if (!bw)
         return false;
     for (int i = 0; i < u->nsaved; i++)
-        if (s->saved[i].kind == VAL_tensor && s->saved[i].t->storage->version != s->version[i])
+        if (s->saved[i].kind == VAL_tensor && saved_is_read(u, i) &&
+            s->saved[i].t->storage->version != s->version[i])
             return ag_changed(s->saved[i].t, s->version[i], (ag_edge){ NULL, 0 }, err);
     tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(nin, 1)),
            *out = mem_zalloc(sizeof *out * (size_t)MAX(u->ngrad, 1));

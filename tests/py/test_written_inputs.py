@@ -144,3 +144,19 @@ def test_inputs_with_gaps_are_written_in_part():
                     got = taper.compile(f, backend=backend, dynamic=dynamic)(b)
                     pairs = zip([a] + list(want if isinstance(want, tuple) else [want] * (want is not None)), [b] + list(got if isinstance(got, tuple) else [got] * (got is not None)))
                     assert all(x.stride() == y.stride() and taper.equal(x, y) for x, y in pairs), (f.__name__, sizes, strides, backend, dynamic)
+
+
+def test_an_input_kept_for_its_sizes_may_be_written_later():
+    def f(a):
+        s = a.sum()
+        taper._dynamo.graph_break()
+        a.mul_(2)
+        return s
+
+    for backend in ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor"):
+        taper._dynamo.reset()
+        c = taper.compile(f, backend=backend, dynamic=True)
+        for n in (5, 7):
+            x = taper.ones(2, n, requires_grad=True)
+            c(x * 1).backward()
+            assert x.grad.tolist() == [[1.0] * n] * 2, backend
