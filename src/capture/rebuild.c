@@ -1355,7 +1355,7 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     e->hits++;
     if (ev_trace_on(EV_artifact))
         metrics_order(e);
-    bool mode = CX->grad_mode, cast = CX->autocast;
+    bool mode = CX->grad_mode, cast = CX->autocast, inference = CX->inference_mode;
     tp_gen *rng = e->random ? gen_default() : NULL;
     gen_state before;
     if (rng)
@@ -1373,7 +1373,9 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     if (e->nograd)
         CX->grad_mode = mode;
     CX->autocast = cast;
-    if (!ran) {
+    if (!ran) { /* in the middle of the graph, perhaps inside of a block that switches modes */
+        CX->grad_mode = mode;
+        CX->inference_mode = inference;
         bool placed = err.kind != ERR_none && err.kind != ERR_python && err.line > 0;
         py_raise(&err);
         if (placed)

@@ -239,6 +239,10 @@ static PyObject *get_nbytes(PyObject *o, void *x)
 }
 static PyObject *get_version(PyObject *o, void *x)
 {
+    if (py_tensor(o)->flags & TF_inference) {
+        PyErr_SetString(PyExc_RuntimeError, "Inference tensors do not track version counter.");
+        return NULL;
+    }
     return PyLong_FromUnsignedLong(py_tensor(o)->storage->version);
 }
 

@@ -101,3 +101,38 @@ def test_the_page_of_options_is_up_to_date():
     import gendocs_options
     with open(os.path.join(ROOT, "docs", "options.md")) as f:
         assert f.read() == gendocs_options.page(), "run make docs"
+
+
+def test_a_graph_that_fails_inside_a_block_leaves_the_modes_as_they_were():
+    def under_no_grad(a):
+        b = a * 2
+        with taper.no_grad():
+            b.index_add_(0, taper.tensor([0]), b[:1])
+        return b
+
+    def under_inference(a):
+        b = a * 2
+        with taper.inference_mode():
+            c = a * 2
+            c.index_add_(0, taper.tensor([0]), c[:1])
+        return b + 1
+
+    for f in (under_no_grad, under_inference):
+        for backend in ("eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            try:
+                taper.compile(f, backend=backend)(taper.ones(2))
+            except RuntimeError:
+                pass
+            assert taper.is_grad_enabled() and not taper.is_inference_mode_enabled(), (f.__name__, backend)
+
+
+def test_inference_tensors_have_no_version():
+    with taper.inference_mode():
+        x = taper.ones(2)
+    try:
+        x._version
+    except RuntimeError as e:
+        assert str(e) == "Inference tensors do not track version counter."
+    else:
+        assert False
