@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test check layers build setup bench asan ubsan oracle oracle-full format format-check breaks fuzz fuzz-programs numerics clean bless docs gpu-test
+.PHONY: help demo test check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless docs gpu-test
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
@@ -68,6 +68,9 @@ fuzz: build      ## long fuzzing of graphs and readers
 	@$(PYTHON) tests/py/graph_fuzz.py --count $${TAPER_FUZZ_GRAPHS:-20000} --engines avx512,avx2,interp,c,aot_eager --keep-going
 	@$(PYTHON) tests/py/table_compiled.py
 	@TAPER_FUZZ_JOINT=$${TAPER_FUZZ_JOINT:-3000} $(PYTHON) tests/run.py --build $(BUILD) tests/py/test_joint_random.py
+
+programs: build  ## public packages with PyTorch and with Taper, side by side; refreshes docs/programs.md (needs a package registry; minutes)
+	@nice -n 10 $(PYTHON) tests/programs/run.py
 
 fuzz-programs: build ## random Python programs, compiled against eager and PyTorch (hours; TAPER_FUZZ_PROGRAMS, TAPER_FUZZ_SECONDS, TAPER_FUZZ_SEED)
 	@nice -n 10 $(PYTHON) tests/fuzz/programs/fuzz.py --count $${TAPER_FUZZ_PROGRAMS:-20000} --seconds $${TAPER_FUZZ_SECONDS:-0} --seed $${TAPER_FUZZ_SEED:-1} --torch $${TAPER_TORCH_PYTHON:-auto} --out $(BUILD)/fuzz-programs

@@ -77,6 +77,25 @@ def _get_accelerator():
     return _C.device("cpu")
 
 
+def _parse_to(*args, **kwargs):
+    """(device, dtype, non_blocking, memory_format) of the arguments of Tensor.to or Module.to."""
+    device = dtype = None
+    rest = list(args)
+    if rest and isinstance(rest[0], _C.Tensor):
+        t = rest.pop(0)
+        device, dtype = t.device, t.dtype
+    else:
+        if rest and isinstance(rest[0], (str, _C.device)) or rest and rest[0] is None:
+            d = rest.pop(0)
+            device = _C.device(d) if isinstance(d, str) else d
+        if rest and isinstance(rest[0], _C.dtype):
+            dtype = rest.pop(0)
+    if kwargs.get("device") is not None:
+        device = _C.device(kwargs["device"]) if isinstance(kwargs["device"], str) else kwargs["device"]
+    dtype = kwargs.get("dtype") or dtype
+    return device, dtype, kwargs.get("non_blocking", bool(rest and rest[0])), kwargs.get("memory_format")
+
+
 def _nothing(*args):
     return False
 
@@ -90,6 +109,8 @@ def _install():
               "_are_functorch_transforms_active", "_set_math_sdp_allow_fp16_bf16_reduction"):
         if not hasattr(_C, n):
             setattr(_C, n, _nothing)
+    import types
+    _C._nn = types.SimpleNamespace(_parse_to=_parse_to)
     for n in ("Graph", "Value", "Node", "ScriptFunction", "ScriptModule"):
         if not hasattr(_C, n):
             setattr(_C, n, _absent_class("taper._C", n, "there is no TorchScript"))

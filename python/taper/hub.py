@@ -5,7 +5,7 @@ import re as _re
 import shutil as _shutil
 import sys as _sys
 import tempfile as _tempfile
-from urllib.parse import urlparse as _urlparse
+from urllib.parse import urlparse  # noqa: F401  imported from here by others, too
 from urllib.request import Request as _Request, urlopen as _urlopen
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
@@ -13,6 +13,30 @@ HASH_REGEX = _re.compile(r"-([a-f0-9]*)\.")
 MASTER_BRANCH = "master"
 READ_DATA_CHUNK = 128 * 1024
 _dir = None
+
+
+try:
+    from tqdm.auto import tqdm
+except ImportError:
+    class tqdm:
+        """A progress bar that shows nothing."""
+
+        def __init__(self, iterable=None, *args, **kwargs):
+            self.iterable = iterable
+
+        def __iter__(self):
+            return iter(self.iterable)
+
+        def update(self, n=1):
+            """Nothing is shown."""
+
+        close = update
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            return False
 
 
 def _get_torch_home():
@@ -53,7 +77,7 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
     import taper
     model_dir = _os.path.join(get_dir(), "checkpoints") if model_dir is None else model_dir
     _os.makedirs(model_dir, exist_ok=True)
-    path = _os.path.join(model_dir, file_name or _os.path.basename(_urlparse(url).path))
+    path = _os.path.join(model_dir, file_name or _os.path.basename(urlparse(url).path))
     if not _os.path.exists(path):
         m = HASH_REGEX.search(_os.path.basename(path)) if check_hash else None
         _sys.stderr.write(f'Downloading: "{url}" to {path}\n')

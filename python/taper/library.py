@@ -394,7 +394,16 @@ def triton_op(*args, **kwargs):
     raise NotImplementedError("Taper has no Triton")
 
 
+_overloads = {}  # namespace::name.overload -> the name that it is kept under
+
+
+def _check_overload(overload, qualname):
+    if not overload.isidentifier():
+        raise ValueError(f"Expected the name of an operator as 'namespace::name.overload', got {qualname!r}")
+
+
 def _def_of(op):
+    op = _overloads.get(op, op) if isinstance(op, str) else op
     if isinstance(op, _Op):
         return op
     if isinstance(op, (_ops.OpOverload, _ops.OpOverloadPacket)):
@@ -406,8 +415,13 @@ def _def_of(op):
 
 def define(qualname, schema, *, lib=None, tags=()):
     """A new operator by its schema; impl gives it kernels."""
-    _check_name(qualname)
-    CustomOpDef(qualname, qualname + schema, None)
+    name, dot, overload = qualname.partition(".")
+    _check_name(name)
+    if dot:  # another form of the operator: an operator of its own, found under the first one's name
+        _check_overload(overload, qualname)
+        name = f"{name}_{overload}"
+        _overloads[qualname] = name
+    CustomOpDef(name, name + schema, None)
 
 
 def impl(qualname, types, func=None, *, lib=None):

@@ -131,6 +131,22 @@ class OpOverloadPacket:
     __deepcopy__ = lambda self, memo: self
 
 
+# Operators of devices and of tensors that are not there: they can be named, and say so when they are called.
+_ABSENT = {"_pin_memory": "aten::_pin_memory(Tensor self, Device? device=None) -> Tensor", "is_pinned": "aten::is_pinned(Tensor self, Device? device=None) -> bool",
+           "_sparse_addmm": "aten::_sparse_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+           "_sparse_mm_reduce_impl": "aten::_sparse_mm_reduce_impl(Tensor self, Tensor other, str reduce) -> (Tensor, Tensor)",
+           "pin_memory": "aten::pin_memory(Tensor(a) self, Device? device=None) -> Tensor(a)"}
+
+
+def _refused(op):
+    def f(*args, **kwargs):
+        if "sparse" in op:
+            raise NotImplementedError(f"aten.{op}: sparse tensors are not supported")
+        raise RuntimeError(f"aten.{op}: Cannot access accelerator device when none is available.")
+    f.__name__ = op
+    return f
+
+
 def _find(namespace, name, overload):
     p = getattr(getattr(_sys.modules[__name__], namespace), name)
     return p if overload is None else getattr(p, overload)
@@ -149,6 +165,8 @@ class _Namespace(_types.ModuleType):
         native = library._native(self.name, op)
         if native is not None:
             return native
+        if self.name == "aten" and op in _ABSENT:
+            return self._define(op, _refused(op), {"default": (_refused(op), _ABSENT[op])})
         raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{op}'")
 
     def _define(self, name, fn, overloads):

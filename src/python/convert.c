@@ -531,6 +531,9 @@ static PyObject *f_as_tensor(PyObject *m, PyObject *const *args, Py_ssize_t narg
         Py_XDECREF(none);
         return r;
     }
+    PyObject *bytes = py_storage_tensor(a[0], dt == DT_none ? CX->default_dtype : (dtype)dt);
+    if (bytes || PyErr_Occurred())
+        return bytes;
     if (is_array(a[0]))
         return finish(cast(py_tensor_of_array(a[0], true), dt), a[2], NULL, "as_tensor");
     return finish(py_tensor_of(a[0], dt), a[2], NULL, "as_tensor");

@@ -110,6 +110,7 @@ extern const char *py_prefix;                               /* "taper", or "torc
 
 /* --- argument conversion: false means not this type (no exception set unless *hard)
  * -------------------------- */
+PyObject *py_storage_tensor(PyObject *o, dtype dt); /* new; NULL without an exception: no storage */
 bool py_to_dtype(PyObject *o, dtype *dt);
 bool py_absent_dtype(PyObject *o, tp_err *err); /* true with an error: a type that no tensor has */
 bool py_to_device(PyObject *o, tp_device *d, tp_err *err);

@@ -60,6 +60,7 @@ static PyObject *s_bytes(PyObject *o, PyObject *x)
     return has_bytes(o) ? PyBytes_FromStringAndSize(st(o)->data, (Py_ssize_t)st(o)->nbytes) : NULL;
 }
 static PyObject *s_false(PyObject *o, PyObject *x) { Py_RETURN_FALSE; }
+static PyObject *s_self(PyObject *o, PyObject *x) { return Py_NewRef(o); }
 static PyObject *s_repr(PyObject *o)
 {
     return PyUnicode_FromFormat("[%s.storage.UntypedStorage(device=%s) of size %lld]", py_prefix,
@@ -138,8 +139,49 @@ static PyObject *s_resize(PyObject *o, PyObject *n)
     return Py_NewRef(o);
 }
 
-static PyMethodDef methods[] = { { "nbytes", s_nbytes, METH_NOARGS, "nbytes() -> int" },
+/* UntypedStorage.from_file(filename, shared=False, nbytes=0): the bytes of a file; writes do not reach it. */
+static PyObject *s_from_file(PyObject *unused, PyObject *args, PyObject *kw)
+{
+    static char *names[] = { "filename", "shared", "nbytes", NULL };
+    PyObject *path = NULL;
+    int shared = 0;
+    long long n = 0;
+    tp_err err = { 0 };
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O&|pL:from_file", names, PyUnicode_FSConverter, &path,
+                                     &shared, &n))
+        return NULL;
+    PyObject *r = NULL;
+    FILE *f = shared ? NULL : fopen(PyBytes_AS_STRING(path), "rb");
+    if (shared)
+        PyErr_SetString(PyExc_NotImplementedError, "UntypedStorage.from_file: shared=True is not supported");
+    else if (!f)
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AS_STRING(path));
+    else {
+        if (n <= 0 && !fseek(f, 0, SEEK_END)) {
+            n = ftell(f);
+            rewind(f);
+        }
+        tp_storage *s = storage_new(n, DEVICE_CPU, &err);
+        if (s && fread(s->data, 1, (size_t)n, f) != (size_t)n) {
+            storage_unref(s);
+            PyErr_Format(PyExc_RuntimeError, "UntypedStorage.from_file: the file has fewer than %lld bytes",
+                         n);
+        } else
+            r = wrap_new(s, &err);
+    }
+    if (f)
+        fclose(f);
+    Py_DECREF(path);
+    return r;
+}
+
+static PyMethodDef methods[] = { { "from_file", (PyCFunction)(void (*)(void))s_from_file,
+                                   METH_VARARGS | METH_KEYWORDS | METH_STATIC,
+                                   "from_file(filename, shared=False, nbytes=0) -> UntypedStorage" },
+                                 { "nbytes", s_nbytes, METH_NOARGS, "nbytes() -> int" },
                                  { "size", s_nbytes, METH_NOARGS, "size() -> int" },
+                                 { "untyped", s_self, METH_NOARGS, "untyped() -> self" },
+                                 { "_untyped", s_self, METH_NOARGS, NULL },
                                  { "data_ptr", s_data_ptr, METH_NOARGS, "data_ptr() -> int" },
                                  { "clone", s_clone, METH_NOARGS, "clone() -> UntypedStorage" },
                                  { "resize_", s_resize, METH_O, "resize_(nbytes) -> self" },
@@ -152,6 +194,33 @@ static PyMethodDef methods[] = { { "nbytes", s_nbytes, METH_NOARGS, "nbytes() ->
 static PyGetSetDef getset[] = { { "device", s_device, NULL, "where the bytes are", NULL },
                                 { "_cdata", s_cdata, NULL, "a number of its own", NULL },
                                 { NULL } };
+static void part_done(void *whole, void *data) { storage_unref(whole); }
+/* storage[i], storage[a:b]: a byte, or a storage of some of the bytes, which it shares. */
+static PyObject *s_subscript(PyObject *o, PyObject *key)
+{
+    tp_err err = { 0 };
+    Py_ssize_t a, b, step;
+    if (!PySlice_Check(key)) {
+        Py_ssize_t i = PyNumber_AsSsize_t(key, PyExc_IndexError);
+        return i == -1 && PyErr_Occurred() ? NULL : s_item(o, i < 0 ? i + (Py_ssize_t)st(o)->nbytes : i);
+    }
+    if (!has_bytes(o) || PySlice_Unpack(key, &a, &b, &step) < 0)
+        return NULL;
+    Py_ssize_t n = PySlice_AdjustIndices((Py_ssize_t)st(o)->nbytes, &a, &b, step);
+    if (step != 1)
+        return PyErr_Format(PyExc_RuntimeError,
+                            "Trying to slice with a step of %zd, but only a step of 1 is supported", step);
+    return wrap_new(storage_wrap((char *)st(o)->data + a, n, part_done, storage_ref(st(o))), &err);
+}
+/* The bytes as a tensor; NULL without an exception: o is no storage. */
+PyObject *py_storage_tensor(PyObject *o, dtype dt)
+{
+    if (Py_TYPE(o) != &PyStorage_Type || !has_bytes(o))
+        return NULL;
+    int64_t n = st(o)->nbytes / (int64_t)dtype_size(dt);
+    return py_wrap(tensor_on(st(o), dt, 1, (symint[]){ n }, (symint[]){ 1 }, 0));
+}
+static PyMappingMethods mapping = { .mp_length = s_len, .mp_subscript = s_subscript };
 static PySequenceMethods sequence = { .sq_length = s_len, .sq_item = s_item };
 static PyTypeObject PyStorage_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.UntypedStorage",
                                        .tp_basicsize = sizeof(PyStorage),
@@ -161,6 +230,7 @@ static PyTypeObject PyStorage_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = 
                                        .tp_methods = methods,
                                        .tp_getset = getset,
                                        .tp_as_sequence = &sequence,
+                                       .tp_as_mapping = &mapping,
                                        .tp_doc = "The bytes that tensors look at." };
 
 /* ---- on tensors ---- */

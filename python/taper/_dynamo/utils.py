@@ -265,3 +265,8 @@ def _table(head, rows):
     def line(r):
         return "  ".join(c.ljust(w) for c, w in zip(r, width)).rstrip()
     return [line(head), line(tuple("-" * w for w in width)), *map(line, rows)]
+
+
+def is_compile_supported(device_type):
+    """Whether functions on this kind of device can be compiled."""
+    return device_type == "cpu"

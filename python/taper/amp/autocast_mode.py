@@ -5,7 +5,7 @@ import warnings
 from .. import _C
 from ..autograd.grad_mode import _Mode
 
-_KINDS = ("cpu", "cuda")
+_KINDS = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "privateuseone")  # on all but the first nothing runs
 _cache = [True]
 
 
@@ -13,7 +13,7 @@ def _kind(device_type, what):
     if not isinstance(device_type, str):
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
     if device_type not in _KINDS:
-        raise RuntimeError(f"{what}: there is no device type '{device_type}' here; use one of 'cpu', 'cuda'")
+        raise RuntimeError(f"{what}: there is no device type '{device_type}' here; use one of {', '.join(map(repr, _KINDS))}")
     return device_type
 
 

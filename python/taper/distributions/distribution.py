@@ -14,19 +14,22 @@ def broadcast(*values):
 class Distribution:
     """batch_shape: independent distributions beside each other; event_shape: the shape of one draw of each."""
     has_rsample = False
-    _validate = True
+    _validate_args = True
     arg_constraints = {}
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if cls.__doc__ is None:  # libraries print it
+            cls.__doc__ = f"The distribution {cls.__name__}."
 
     def __init__(self, batch_shape=(), event_shape=(), validate_args=None):
         self._batch_shape, self._event_shape = taper.Size(batch_shape), taper.Size(event_shape)
         if validate_args is not None:
             self._validate_args = bool(validate_args)
-        else:
-            self._validate_args = Distribution._validate
 
     @staticmethod
     def set_default_validate_args(value):
-        Distribution._validate = bool(value)
+        Distribution._validate_args = bool(value)
 
     @property
     def batch_shape(self):

@@ -26,7 +26,7 @@ def _marks(fn=None, **kwargs):
     return fn if callable(fn) else lambda f: f
 
 
-ignore = unused = export = interface = script_if_tracing = _overload = _overload_method = script_method = _marks
+ignore = unused = export = interface = script_if_tracing = _script_if_tracing = _overload = _overload_method = script_method = _marks
 
 
 def annotate(the_type, the_value):

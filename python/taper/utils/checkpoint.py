@@ -37,6 +37,24 @@ class _Checkpoint(taper.autograd.Function):
         return (None, None, None) + tuple(a.grad if isinstance(a, taper.Tensor) else None for a in args)
 
 
+def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
+    """A sequence of modules in segments: what lies inside a segment is computed again in backward."""
+    functions = list(functions.children()) if isinstance(functions, taper.nn.Sequential) else list(functions)
+    size = max(len(functions) // segments, 1)
+
+    def run(part):
+        def f(x):
+            for m in part:
+                x = m(x)
+            return x
+        return f
+    at = 0
+    for _ in range(segments - 1):
+        input = checkpoint(run(functions[at:at + size]), input, use_reentrant=bool(use_reentrant), **kwargs)
+        at += size
+    return run(functions[at:])(input)
+
+
 class _Again:
     """Stands for the tensors that a call saved for backward: the call is made once more when the first of them is asked for."""
 

@@ -170,6 +170,12 @@ class Module:
         self._load_state_dict_pre_hooks[h.id] = lambda *a: hook(self, *a)
         return h
 
+    def _register_load_state_dict_pre_hook(self, hook, with_module=False):
+        """The older name; the hook gets the module only where with_module says so."""
+        h = RemovableHandle(self._load_state_dict_pre_hooks)
+        self._load_state_dict_pre_hooks[h.id] = (lambda *a: hook(self, *a)) if with_module else hook
+        return h
+
     def register_load_state_dict_post_hook(self, hook):
         h = RemovableHandle(self._load_state_dict_post_hooks)
         self._load_state_dict_post_hooks[h.id] = hook

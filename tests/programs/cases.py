@@ -1,0 +1,351 @@
+"""Programs out of public packages: each case builds a model and inputs from one seed. The same file runs with PyTorch and with Taper."""
+
+CASES = {}  # package -> [(name, build)]; build(torch) -> (module or function, args, kwargs)
+
+
+def case(package, name):
+    def keep(build):
+        CASES.setdefault(package, []).append((name, build))
+        return build
+    return keep
+
+
+# --- transformers ---------------------------------------------------------------------------------------------------
+TINY = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, max_position_embeddings=64)
+CAUSAL = ["Llama", "Mistral", "Qwen2", "Qwen3", "Phi", "Gemma", "GPTNeoX", "StableLm", "Olmo", "Cohere", "Starcoder2", "Glm"]
+MASKED = ["Bert", "Roberta", "Electra", "MPNet", "DebertaV2"]
+
+
+def _language(kind, name):
+    def build(torch):
+        import transformers
+        cfg = getattr(transformers, name + "Config")(**TINY, **({"num_key_value_heads": 2} if name in ("Llama", "Mistral", "Qwen2", "Qwen3", "Starcoder2", "Glm", "Cohere") else {}),
+                                                     **({"head_dim": 8} if name in ("Gemma", "Qwen3", "Glm") else {}), pad_token_id=0)
+        m = getattr(transformers, name + ("ForCausalLM" if kind == "causal" else "ForMaskedLM"))(cfg)
+        x = torch.randint(1, 99, (2, 7))
+        return m, (), {"input_ids": x, "labels": x}
+    return build
+
+
+for _n in CAUSAL:
+    case("transformers", _n + "ForCausalLM")(_language("causal", _n))
+for _n in MASKED:
+    case("transformers", _n + "ForMaskedLM")(_language("masked", _n))
+
+
+@case("transformers", "GPT2LMHeadModel")
+def _(torch):
+    import transformers as t
+    m = t.GPT2LMHeadModel(t.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2))
+    x = torch.randint(1, 99, (2, 7))
+    return m, (), {"input_ids": x, "labels": x}
+
+
+@case("transformers", "T5ForConditionalGeneration")
+def _(torch):
+    import transformers as t
+    m = t.T5ForConditionalGeneration(t.T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4, decoder_start_token_id=0))
+    x = torch.randint(1, 99, (2, 7))
+    return m, (), {"input_ids": x, "labels": x}
+
+
+@case("transformers", "BartForConditionalGeneration")
+def _(torch):
+    import transformers as t
+    m = t.BartForConditionalGeneration(t.BartConfig(vocab_size=99, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                                                    decoder_attention_heads=4, encoder_ffn_dim=37, decoder_ffn_dim=37, max_position_embeddings=64))
+    x = torch.randint(1, 99, (2, 7))
+    return m, (), {"input_ids": x, "labels": x}
+
+
+@case("transformers", "ViTForImageClassification")
+def _(torch):
+    import transformers as t
+    m = t.ViTForImageClassification(t.ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, image_size=16, patch_size=4))
+    return m, (), {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.tensor([0, 1])}
+
+
+@case("transformers", "CLIPModel")
+def _(torch):
+    import transformers as t
+    text = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, max_position_embeddings=64)
+    vision = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, image_size=16, patch_size=4)
+    m = t.CLIPModel(t.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
+    return m, (), {"input_ids": torch.randint(1, 99, (2, 7)), "pixel_values": torch.randn(2, 3, 16, 16), "return_loss": True}
+
+
+@case("transformers", "Wav2Vec2Model")
+def _(torch):
+    import transformers as t
+    m = t.Wav2Vec2Model(t.Wav2Vec2Config(vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, conv_dim=(16, 16),
+                                         conv_stride=(4, 4), conv_kernel=(8, 8), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, mask_time_prob=0.0,
+                                         layerdrop=0.0))
+    return m, (torch.randn(2, 400),), {}
+
+
+@case("transformers", "MixtralForCausalLM")
+def _(torch):
+    import transformers as t
+    m = t.MixtralForCausalLM(t.MixtralConfig(**TINY, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2))
+    x = torch.randint(1, 99, (2, 7))
+    return m, (), {"input_ids": x, "labels": x}
+
+
+# --- others ---------------------------------------------------------------------------------------------------------
+@case("einops", "patch embedding")
+def _(torch):
+    from einops import reduce, repeat
+    from einops.layers.torch import Rearrange
+
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cut, self.lin = Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=4, q=4), torch.nn.Linear(48, 16)
+            self.token = torch.nn.Parameter(torch.randn(1, 1, 16))
+
+        def forward(self, x):
+            y = self.lin(self.cut(x))
+            y = torch.cat([repeat(self.token, "() n d -> b n d", b=x.shape[0]), y], 1)
+            return reduce(y, "b n d -> b d", "mean")
+    return M(), (torch.randn(2, 3, 8, 8),), {}
+
+
+@case("einx", "einx.sum and rearrange")
+def _(torch):
+    import einx
+    w = torch.randn(4, 5, requires_grad=True)
+    return (lambda x: einx.sum("a [b]", einx.multiply("a b, a b", x, w))), (torch.randn(4, 5),), {}
+
+
+@case("timm", "vit_tiny_patch16_224")
+def _(torch):
+    import timm
+    return timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=10), (torch.randn(2, 3, 32, 32),), {}
+
+
+@case("timm", "resnet10t")
+def _(torch):
+    import timm
+    return timm.create_model("resnet10t", num_classes=10), (torch.randn(2, 3, 64, 64),), {}
+
+
+@case("timm", "convnext_atto")
+def _(torch):
+    import timm
+    return timm.create_model("convnext_atto", num_classes=10), (torch.randn(2, 3, 64, 64),), {}
+
+
+@case("timm", "mobilenetv3_small_050")
+def _(torch):
+    import timm
+    return timm.create_model("mobilenetv3_small_050", num_classes=10), (torch.randn(2, 3, 64, 64),), {}
+
+
+@case("timm", "efficientnet_lite0")
+def _(torch):
+    import timm
+    return timm.create_model("efficientnet_lite0", num_classes=10), (torch.randn(2, 3, 64, 64),), {}
+
+
+@case("timm", "swin_tiny_patch4_window7_224")
+def _(torch):
+    import timm
+    m = timm.create_model("swin_tiny_patch4_window7_224", img_size=56, depths=(1, 1, 1, 1), embed_dim=24, num_classes=10)
+    return m, (torch.randn(1, 3, 56, 56),), {}
+
+
+@case("diffusers", "UNet2DModel")
+def _(torch):
+    from diffusers import UNet2DModel
+    m = UNet2DModel(sample_size=16, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(32, 64), norm_num_groups=8,
+                    down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"))
+    return m, (torch.randn(2, 3, 16, 16), torch.tensor([1, 7])), {}
+
+
+@case("diffusers", "AutoencoderKL")
+def _(torch):
+    from diffusers import AutoencoderKL
+    m = AutoencoderKL(in_channels=3, out_channels=3, block_out_channels=(32,), down_block_types=("DownEncoderBlock2D",), up_block_types=("UpDecoderBlock2D",),
+                      latent_channels=4, norm_num_groups=8)
+    return m, (torch.randn(1, 3, 16, 16),), {}
+
+
+@case("diffusers", "DDPMScheduler")
+def _(torch):
+    from diffusers import DDPMScheduler
+    s = DDPMScheduler(num_train_timesteps=50)
+    return (lambda x, n: s.add_noise(x, n, torch.tensor([3, 30]))), (torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)), {}
+
+
+@case("peft", "LoRA on BERT")
+def _(torch):
+    import transformers as t
+    from peft import LoraConfig, get_peft_model
+    m = get_peft_model(t.BertForMaskedLM(t.BertConfig(**TINY)), LoraConfig(r=4, target_modules=["query", "value"], lora_dropout=0.0))
+    x = torch.randint(1, 99, (2, 7))
+    return m, (), {"input_ids": x, "labels": x}
+
+
+@case("torchmetrics", "accuracy, F1, AUROC")
+def _(torch):
+    import torchmetrics as tm
+    a, f, r = tm.Accuracy(task="multiclass", num_classes=4), tm.F1Score(task="multiclass", num_classes=4, average="macro"), tm.AUROC(task="multiclass", num_classes=4)
+    y = torch.randint(0, 4, (40,))
+    return (lambda p: torch.stack([a(p, y), f(p, y), r(p, y)])), (torch.randn(40, 4).softmax(-1),), {}
+
+
+@case("accelerate", "Accelerator.prepare, a step")
+def _(torch):
+    from accelerate import Accelerator
+    m = torch.nn.Linear(4, 3)
+    acc = Accelerator(cpu=True)
+    opt = torch.optim.AdamW(m.parameters(), lr=0.1)
+    m, opt = acc.prepare(m, opt)
+
+    def step(x):
+        opt.zero_grad()
+        loss = m(x).pow(2).mean()
+        acc.backward(loss)
+        opt.step()
+        return torch.cat([p.detach().flatten() for p in m.parameters()])
+    return step, (torch.randn(5, 4),), {}
+
+
+@case("lightning", "Trainer.fit")
+def _(torch):
+    import logging
+    import lightning as L
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class M(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.lin = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, i):
+            x, y = batch
+            return torch.nn.functional.mse_loss(self.lin(x), y)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def run(x, y):
+        torch.manual_seed(0)
+        m = M()
+        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4, shuffle=True)
+        L.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False).fit(m, data)
+        return torch.cat([p.detach().flatten() for p in m.parameters()])
+    return run, (torch.randn(20, 4), torch.randn(20, 1)), {}
+
+
+@case("x-transformers", "TransformerWrapper")
+def _(torch):
+    from x_transformers import Decoder, TransformerWrapper
+    return TransformerWrapper(num_tokens=64, max_seq_len=32, attn_layers=Decoder(dim=32, depth=2, heads=4, rotary_pos_emb=True)), (torch.randint(0, 64, (2, 16)),), {}
+
+
+@case("vit-pytorch", "SimpleViT")
+def _(torch):
+    from vit_pytorch.simple_vit import SimpleViT
+    return SimpleViT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=2, heads=4, mlp_dim=64), (torch.randn(2, 3, 32, 32),), {}
+
+
+@case("kornia", "gaussian blur and sobel")
+def _(torch):
+    import kornia
+    return (lambda x: kornia.filters.sobel(kornia.filters.gaussian_blur2d(x, (3, 3), (1.0, 1.0)))), (torch.rand(1, 3, 8, 8),), {}
+
+
+@case("gpytorch", "ExactGP log likelihood")
+def _(torch):
+    import gpytorch
+    x = torch.linspace(0, 1, 10)
+    y = torch.sin(x * 6)
+
+    class GP(gpytorch.models.ExactGP):
+        def __init__(self, x, y, lik):
+            super().__init__(x, y, lik)
+            self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+    lik = gpytorch.likelihoods.GaussianLikelihood()
+    m = GP(x, y, lik)
+    m.train()
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(lik, m)
+    return (lambda a: -mll(m(a), y)), (x,), {}
+
+
+@case("pyro", "SVI of a normal")
+def _(torch):
+    import pyro
+    import pyro.distributions as dist
+    from pyro.infer import SVI, Trace_ELBO
+    data = torch.randn(10) + 3
+
+    def model(d):
+        mu = pyro.sample("mu", dist.Normal(torch.tensor(0.0), torch.tensor(10.0)))
+        with pyro.plate("d", len(d)):
+            pyro.sample("x", dist.Normal(mu, torch.tensor(1.0)), obs=d)
+
+    def guide(d):
+        loc = pyro.param("loc", torch.tensor(0.0))
+        scale = pyro.param("scale", torch.tensor(1.0), constraint=dist.constraints.positive)
+        pyro.sample("mu", dist.Normal(loc, scale))
+
+    def run(d):
+        pyro.clear_param_store()
+        pyro.set_rng_seed(0)
+        svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO())
+        return torch.tensor([svi.step(d) for _ in range(5)] + [pyro.param("loc").item(), pyro.param("scale").item()])
+    return run, (data,), {}
+
+
+@case("torch_geometric", "GCN")
+def _(torch):
+    from torch_geometric.nn import GCNConv
+
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = GCNConv(4, 8), GCNConv(8, 3)
+
+        def forward(self, x, e):
+            return self.b(self.a(x, e).relu(), e)
+    return M(), (torch.randn(5, 4), torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])), {}
+
+
+@case("torchdiffeq", "odeint dopri5")
+def _(torch):
+    from torchdiffeq import odeint
+
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = torch.nn.Linear(3, 3)
+
+        def forward(self, y0):
+            return odeint(lambda t, y: torch.tanh(self.f(y)), y0, torch.linspace(0, 1, 4), method="dopri5")
+    return M(), (torch.randn(2, 3),), {}
+
+
+@case("captum", "IntegratedGradients")
+def _(torch):
+    from captum.attr import IntegratedGradients
+    m = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    ig = IntegratedGradients(m)
+    return (lambda x: ig.attribute(x, target=1, n_steps=10)), (torch.randn(3, 4, requires_grad=True),), {}
+
+
+@case("safetensors", "save and load")
+def _(torch):
+    import os
+    import tempfile
+    from safetensors.torch import load_file, save_file
+
+    def trip(x):
+        with tempfile.TemporaryDirectory() as d:
+            save_file({"x": x, "h": x.half(), "i": x.long()}, os.path.join(d, "f.safetensors"))
+            r = load_file(os.path.join(d, "f.safetensors"))
+        return torch.cat([r["x"].flatten(), r["h"].float().flatten(), r["i"].float().flatten()])
+    return trip, (torch.randn(3, 4),), {}
