@@ -234,3 +234,22 @@ def test_control_flow_by_its_name_in_graphs():
     assert f(taper.ones(2)).tolist() == [2.0, 2.0] and f(-taper.ones(2)).tolist() == [-2.0, -2.0]
     assert hop.cond in found and hop.wrap(lambda x: x + 1, 2) == 3
     assert "has no attribute" in raises(AttributeError, lambda: hop.nothing)
+
+
+def test_replace_pattern():
+    """Parts that look like a pattern are replaced, but not where something inside is used outside."""
+    def f(x, a, b):
+        return x + taper.max(taper.cat([a, b]).sum()) + taper.max(taper.cat([b, a]).sum())
+    gm = taper.fx.symbolic_trace(f)
+    found = taper.fx.replace_pattern(gm, lambda a, b: taper.cat([a, b]).sum(), lambda a, b: taper.stack([a, b]).sum() * 2)
+    x = taper.ones(3)
+    assert len(found) == 2 and "cat" not in gm.code and taper.equal(gm(x, x, x * 2), x + 36)
+    assert {p.op for m in found for p in m.nodes_map} == {"placeholder", "call_function", "call_method"}
+
+    def g(x):
+        y = taper.relu(x)
+        return y.neg() + y
+    gm = taper.fx.symbolic_trace(g)
+    assert taper.fx.replace_pattern(gm, lambda x: taper.relu(x).neg(), lambda x: x) == [] and taper.equal(gm(x), x * 0)
+    layers = taper.fx.symbolic_trace(taper.nn.Sequential(taper.nn.Linear(3, 3), taper.nn.ReLU()))
+    assert not taper.fx.replace_pattern(layers, lambda x: x.sin(), lambda x: x.cos()) and layers(x).shape == (3,)
