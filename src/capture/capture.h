@@ -180,7 +180,8 @@ typedef struct cap_cfg {
     bool fullgraph;
     int refs;
     PyObject *guard_fail_fn;
-    struct cap_cfg *alt; /* the same with another backend (set_stance), or NULL; owned */
+    struct cap_cfg *alt;       /* the same with another backend (set_stance), or NULL; owned */
+    struct cap_family *family; /* calls that asked for the same: they use each other's entries */
 } cap_cfg;
 
 /* --- code objects, regions, entries
@@ -762,7 +763,7 @@ PyObject *py_source_line(const char *file, int line); /* new str, stripped; "" w
 PyObject *graph_view(ir_graph *g); /* takes g; new capsule */
 bool interp_knows(int op, int arg);
 void code_known(cap_code *cc, bool add);
-/* What a taper.compile() call asked for: the same for calls that ask for the same. Counted. */
+/* What a taper.compile() call asked for; counted. Calls that ask for the same share what is compiled. */
 cap_cfg *cfg_get(PyObject *backend, PyObject *options, int dynamic, bool fullgraph, PyObject *guard_fail_fn);
 void cfg_unref(cap_cfg *c);
 bool cap_is_tracing(void);

@@ -156,13 +156,8 @@ static cap_cfg *with_backend(cap_cfg *c, PyObject *backend)
         if (a->backend == backend || (PyUnicode_Check(backend) && PyUnicode_Check(a->backend) &&
                                       PyUnicode_Compare(backend, a->backend) == 0))
             return a;
-    cap_cfg *n = mem_zalloc(sizeof *n);
-    *n = *c;
-    n->refs = 1;
-    Py_INCREF(backend);
-    n->backend = backend;
-    Py_XINCREF(n->options);
-    Py_XINCREF(n->guard_fail_fn);
+    cap_cfg *n = cfg_get(backend, c->options, c->dynamic, c->fullgraph,
+                         c->guard_fail_fn ? c->guard_fail_fn : Py_None);
     n->alt = c->alt;
     c->alt = n;
     return n;

@@ -29,30 +29,53 @@ entry *entry_new(region *r, cap_cfg *cfg)
 }
 
 /* Functions that are compiled alike share what was compiled for their code. */
-static VEC(cap_cfg *) shared_cfgs;
+struct cap_family {
+    PyObject *backend;
+    int dynamic, refs;
+    bool fullgraph, open; /* open: others may join */
+};
+static VEC(struct cap_family *) families;
+
+static struct cap_family *family_of(PyObject *backend, int dynamic, bool fullgraph, bool open)
+{
+    for (size_t i = 0; open && i < families.n; i++) {
+        struct cap_family *f = families.at[i];
+        bool same = f->backend == backend ||
+                    (PyUnicode_CheckExact(f->backend) && PyUnicode_CheckExact(backend) &&
+                     PyUnicode_Compare(f->backend, backend) == 0);
+        if (f->open && same && f->dynamic == dynamic && f->fullgraph == fullgraph) {
+            f->refs++;
+            return f;
+        }
+    }
+    struct cap_family *f = mem_zalloc(sizeof *f);
+    *f = (struct cap_family){ Py_NewRef(backend), dynamic, 1, fullgraph, open };
+    vec_push(&families, f);
+    return f;
+}
+
+static void family_unref(struct cap_family *f)
+{
+    if (--f->refs)
+        return;
+    for (size_t i = 0; i < families.n; i++)
+        if (families.at[i] == f)
+            families.at[i--] = families.at[--families.n];
+    Py_DECREF(f->backend);
+    free(f);
+}
 
 cap_cfg *cfg_get(PyObject *backend, PyObject *options, int dynamic, bool fullgraph, PyObject *guard_fail_fn)
 {
-    bool share = options == Py_None && guard_fail_fn == Py_None;
-    for (size_t i = 0; share && i < shared_cfgs.n; i++) {
-        cap_cfg *c = shared_cfgs.at[i];
-        bool same = c->backend == backend ||
-                    (PyUnicode_CheckExact(c->backend) && PyUnicode_CheckExact(backend) &&
-                     PyUnicode_Compare(c->backend, backend) == 0);
-        if (same && c->dynamic == dynamic && c->fullgraph == fullgraph) {
-            c->refs++;
-            return c;
-        }
-    }
     cap_cfg *c = mem_zalloc(sizeof *c);
+    bool open = options == Py_None && guard_fail_fn == Py_None;
     *c = (cap_cfg){ Py_NewRef(backend),
                     Py_NewRef(options),
                     dynamic,
                     fullgraph,
                     1,
-                    guard_fail_fn == Py_None ? NULL : Py_NewRef(guard_fail_fn) };
-    if (share)
-        vec_push(&shared_cfgs, c);
+                    guard_fail_fn == Py_None ? NULL : Py_NewRef(guard_fail_fn),
+                    .family = family_of(backend, dynamic, fullgraph, open) };
     return c;
 }
 
@@ -60,9 +83,7 @@ void cfg_unref(cap_cfg *c)
 {
     if (!c || --c->refs)
         return;
-    for (size_t i = 0; i < shared_cfgs.n; i++)
-        if (shared_cfgs.at[i] == c)
-            shared_cfgs.at[i--] = shared_cfgs.at[--shared_cfgs.n];
+    family_unref(c->family);
     Py_XDECREF(c->backend);
     Py_XDECREF(c->options);
     Py_XDECREF(c->guard_fail_fn);
@@ -1495,7 +1516,7 @@ static entry *find_entry(region *r, frame *f, cap_cfg *cfg, PyObject **reg, PyOb
                          int64_t *sym, size_t nsym)
 {
     for (entry **p = &r->first, *e; (e = *p); p = &e->next) {
-        if (e->cfg != cfg || e->invalid || e->sources.n > nreg || (size_t)e->nsymval > nsym)
+        if (e->cfg->family != cfg->family || e->invalid || e->sources.n > nreg || (size_t)e->nsymval > nsym)
             continue;
         if (guard_fast(e, f, reg, sym, out)) {
             if (e != r->first) { /* most recently used first */
@@ -1515,7 +1536,7 @@ static size_t max_regs(const region *r, const cap_cfg *cfg)
 {
     size_t n = 0;
     for (entry *e = r->first; e; e = e->next)
-        if (e->cfg == cfg)
+        if (e->cfg->family == cfg->family)
             n = MAX(n, e->sources.n + (size_t)e->nsymval);
     return n;
 }
