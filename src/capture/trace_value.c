@@ -1210,6 +1210,7 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
         if (!numbers_beside(ab, own))
             return NULL;
         const ir_node *last = t->rec.g->last;
+        bool tensor_first = py_is_tensor(ab[0]);
         r = native_binary(op, ab[0], ab[1]);
         Py_XDECREF(own[0]);
         if (!r)
@@ -1221,7 +1222,7 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
             snprintf(name, sizeof name, "%s%s%s", op >= 13 ? "i" : "", bare, word ? "_" : "");
             t_written(t, last, operator_named(name));
             ir_node *n = t->rec.g->last;
-            n->written_back = n != last && n->written && !py_is_tensor(ab[0]) && n->arg[0].kind == VAL_node;
+            n->written_back = n != last && n->written && !tensor_first && n->arg[0].kind == VAL_node;
         }
         return r;
     }
@@ -1302,13 +1303,14 @@ PyObject *t_compare(trace *t, PyObject *a, PyObject *b, int op)
         if (!numbers_beside(ab, own))
             return NULL;
         const ir_node *last = t->rec.g->last;
+        bool tensor_first = py_is_tensor(ab[0]);
         PyObject *r = PyObject_RichCompare(ab[0], ab[1], op);
         Py_XDECREF(own[0]);
         if (!r)
             t_fake_failed(t, "comparison that needs a tensor's value");
         else if (py_is_tensor(r)) { /* a number on the left: as the tensor was asked */
             static const char *const bare[] = { "lt", "le", "eq", "ne", "gt", "ge" };
-            t_written(t, last, operator_named(bare[py_is_tensor(ab[0]) ? op : swapped[op]]));
+            t_written(t, last, operator_named(bare[tensor_first ? op : swapped[op]]));
         }
         return r;
     }
