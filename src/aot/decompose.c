@@ -54,7 +54,7 @@ static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_va
     b.call = bld_rec;
     tp_val got[OP_MAX_RETURNS] = { 0 };
     int since = d->rec.g->next_id;
-    bool ok = row->decomp(&b, arg, got) && !b.failed;
+    bool ok = op_decompose(row, &b, arg, got);
     bld_end(&b);
     if (!ok && err &&
         err->kind == ERR_notimpl) { /* a case the decomposition does not cover: the row itself runs */

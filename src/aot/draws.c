@@ -40,7 +40,8 @@ static ir_node *drawn(sampler *s, op_id op, int per, const tp_val *more, int n)
 {
     const tp_tensor *t = ir_type(s->at);
     symint blocks = sym_floordiv(sym_add(t->numel, per - 1), per);
-    ir_node *place = put(s, OP__rng_reserve, &vI(blocks), 1);
+    bool host = tensor_device(t).kind == DEV_cpu;
+    ir_node *place = put(s, OP__rng_reserve, (tp_val[]){ vI(blocks), vDev(tensor_device(t)) }, host ? 1 : 2);
     tp_val arg[8] = { node(place), vIs(t->size, t->ndim) };
     for (int i = 0; i < n; i++)
         arg[2 + i] = more[i];

@@ -293,7 +293,8 @@ static tp_tensor *mut_value(fn_state *f, bld *b, const op_row *row, op_id op, co
         return b_op(b, clone, vT(src));
     }
     if (op == OP_fill__Scalar)
-        return b_op(b, full, vIs(self->size, self->ndim), arg[1], vDT(self->dt));
+        return b_op(b, full, vIs(self->size, self->ndim), arg[1], vDT(self->dt), vNone,
+                    vDev(tensor_device(self)));
     /* Anything else writes into a copy, which nobody else sees. */
     tp_val a[OP_MAX_PARAMS];
     memcpy(a, arg, sizeof(tp_val) * (size_t)row->schema.nparam);

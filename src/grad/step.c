@@ -303,7 +303,7 @@ static bool composite(op_ctx *cx, const op_row *row, op_variant v, const tp_val 
     }
     bld_init(&b, cx, err);
     b.call = ag_bld_call;
-    bool ok = row->decomp(&b, before.kind == VAL_tensor ? in : arg, out) && !b.failed;
+    bool ok = op_decompose(row, &b, before.kind == VAL_tensor ? in : arg, out);
     bld_end(&b);
     val_clear(&before);
     if (ok && v == OPV_inplace) {

@@ -161,7 +161,7 @@ bool ir_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
         bld b;
         bld_init(&b, cx, err);
         b.call = rec_call;
-        bool ok = row->decomp(&b, arg, out) && !b.failed;
+        bool ok = op_decompose(row, &b, arg, out);
         bld_end(&b);
         return ok;
     }

@@ -302,6 +302,8 @@ static bool check_overlap(const op_call *c, const tp_tensor *self)
 static bool check_devices(const op_call *c)
 {
     const tp_tensor *first = NULL;
+    if (c->row->eager == eager_copy)
+        return true;
     for (int i = 0; i < c->row->schema.nparam; i++) {
         const tp_tensor *t = arg_t(c, i);
         if (!t || t->ndim == 0)
@@ -464,6 +466,8 @@ static __attribute__((noinline)) bool run_on_device(op_call *c)
     }
     if (c->row->eager == eager_view)
         return true;
+    if (c->row->flags & OPF_HEAD) /* of the tensor, not of its bytes */
+        return c->row->eager(c);
     if (device_kernels[d.kind])
         return device_kernels[d.kind](c);
     return err_set(c->err, ERR_notimpl,
@@ -598,7 +602,7 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     if (TP_UNLIKELY(c.row->flags & OPF_COMP)) { /* defined by its decomposition: run that, with no tape */
         bld b;
         bld_init(&b, cx, err);
-        ok = c.row->decomp(&b, arg, out) && !b.failed;
+        ok = op_decompose(c.row, &b, arg, out);
         bld_end(&b);
         return ok && (v == OPV_inplace ? into_self(&c, out, fake || any_fake(&c)) : true);
     }
@@ -656,12 +660,38 @@ static bool bld_exec(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *
     return ops_call(b->cx, op, v, arg, out, b->err);
 }
 
+bool op_decompose(const op_row *row, bld *b, const tp_val *arg, tp_val *out)
+{
+    const tp_tensor *t = NULL;
+    tp_device before = b->cx->default_device;
+    for (int i = 0; i < row->schema.nparam && !t; i++)
+        t = arg[i].kind == VAL_tensor                    ? arg[i].t
+            : arg[i].kind == VAL_tensors && arg[i].n > 0 ? arg[i].ts[0]
+                                                         : NULL;
+    if (t)
+        b->cx->default_device = tensor_device(t);
+    for (int i = 0; i < row->schema.nparam; i++)
+        if (arg[i].kind == VAL_device)
+            b->cx->default_device = arg[i].dev;
+    bool ok = row->decomp(b, arg, out) && !b->failed;
+    b->cx->default_device = before;
+    return ok;
+}
+
 void bld_init(bld *b, op_ctx *cx, tp_err *err)
 {
     memset(b, 0, sizeof *b);
     b->call = bld_exec;
     b->cx = cx;
     b->err = err;
+}
+
+tp_tensor *bld_host(bld *b, tp_tensor *t)
+{
+    tp_tensor *h = tensor_to(t, DEVICE_CPU, b->err);
+    if (!h)
+        b->failed = true;
+    return h ? bld_keep(b, h) : NULL;
 }
 
 void bld_end(bld *b)

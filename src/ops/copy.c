@@ -199,7 +199,7 @@ tp_tensor *tensor_contiguous(tp_tensor *t, tp_err *err)
 {
     if (tensor_is_contiguous(t))
         return tensor_ref(t);
-    tp_tensor *r = tensor_new((dtype)t->dt, t->ndim, t->size, err);
+    tp_tensor *r = tensor_new_strided((dtype)t->dt, t->ndim, t->size, NULL, tensor_device(t), err);
     if (r && !tensor_copy(r, t, err)) {
         tensor_unref(r);
         r = NULL;

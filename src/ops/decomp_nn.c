@@ -249,9 +249,12 @@ static bool unpool(bld *b, const tp_val *arg, tp_val *out, int nd)
         flat = sym_mul(flat, size[lead + i] = o->ints[i]);
         n = sym_mul(n, x->size[lead + i]);
     }
-    if (!tensor_is_fake(ix)) /* a wrong place would be written to silently */
-        for (int64_t i = 0; i < ix->numel; i++) {
-            int64_t v = *(int64_t *)tensor_elem(ix, i);
+    const tp_tensor *places = tensor_is_fake(ix) ? NULL : bld_host(b, ix);
+    if (!places && !tensor_is_fake(ix))
+        return false;
+    if (places) /* a wrong place would be written to silently */
+        for (int64_t i = 0; i < places->numel; i++) {
+            int64_t v = *(int64_t *)tensor_elem(places, i);
             if (v < 0 || v >= flat)
                 return FAIL("Found an invalid max index: %lld (output volumes are of size %s", (long long)v,
                             sizes_str(&s, nd, o->ints));

@@ -355,6 +355,8 @@ static bool quantile_ok(bld *b, const tp_val *arg, const char *nm)
     if (!q && !(val_as_f(&arg[1]) >= 0 && val_as_f(&arg[1]) <= 1))
         return err_set(b->err, ERR_runtime, "%s() q must be in the range [0, 1] but got %g", nm,
                        val_as_f(&arg[1]));
+    if (q && !tensor_is_fake(q) && !(q = bld_host(b, (tp_tensor *)q)))
+        return false;
     for (int64_t i = 0; q && !tensor_is_fake(q) && i < q->numel; i++) {
         double v = elem_get_f((dtype)q->dt, tensor_elem(q, i));
         if (!(v >= 0 && v <= 1))

@@ -306,6 +306,8 @@ bool decomp_tensor_split_tensor(bld *b, const tp_val *arg, tp_val *out)
             ix->ndim);
     if (tensor_is_fake(ix))
         return err_set(b->err, ERR_datadep, "tensor_split: the result depends on the values of a tensor");
+    if (!(ix = bld_host(b, ix)))
+        return false;
     if (ix->ndim == 0)
         return sections(b, T0, *(int64_t *)tensor_host(ix), d, out);
     symint *at = mem_alloc(sizeof(symint) * (size_t)MAX(ix->numel, 1));
@@ -324,6 +326,8 @@ bool decomp_narrow_tensor(bld *b, const tp_val *arg, tp_val *out)
         return FAIL("start must be an 0-dim integral Tensor.");
     if (tensor_is_fake(s))
         return err_set(b->err, ERR_datadep, "narrow: the result depends on the values of a tensor");
+    if (!(s = bld_host(b, s)))
+        return false;
     return RET(b_op(b, narrow, arg[0], arg[1], vI(elem_get_i((dtype)s->dt, tensor_host(s))), arg[3]));
 }
 

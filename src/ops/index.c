@@ -37,7 +37,8 @@ static bool mask_to_index(op_call *c, adv *a, tp_tensor *mask, tp_tensor **ix)
     }
     int64_t n;
     scratch s = { .err = c->err };
-    tp_tensor *flat = scratch_in(&s, mask, DT_bool);
+    tp_tensor *here = scratch_take(&s, tensor_to(mask, DEVICE_CPU, c->err)),
+              *flat = here ? scratch_in(&s, here, DT_bool) : NULL;
     if (!flat)
         return scratch_end(&s, false);
     const uint8_t *m = tensor_host(flat);
@@ -179,8 +180,9 @@ static tp_tensor *lone_mask(const op_call *c)
     for (int i = 1; i < v->n; i++)
         if (v->ts[i])
             return NULL;
-    if (!m || m->dt != DT_bool || !m->ndim || m->ndim > t->ndim || tensor_is_fake(m) || tensor_is_fake(t) ||
-        !tensor_is_contiguous(m) || !tensor_is_contiguous(t))
+    if (!m || m->dt != DT_bool || !m->ndim || (m->storage->flags | t->storage->flags) & ST_device ||
+        m->ndim > t->ndim || tensor_is_fake(m) || tensor_is_fake(t) || !tensor_is_contiguous(m) ||
+        !tensor_is_contiguous(t))
         return NULL;
     return memcmp(m->size, t->size, sizeof(symint) * m->ndim) ? NULL : m;
 }
@@ -445,10 +447,13 @@ bool decomp_one_hot(bld *b, const tp_val *arg, tp_val *out)
     if (tensor_is_fake(t) && n < 0)
         return err_set(b->err, ERR_datadep,
                        "one_hot: the number of classes depends on data; pass num_classes=");
-    if (!tensor_is_fake(t)) {
+    tp_tensor *here = tensor_is_fake(t) ? NULL : bld_host(b, t);
+    if (!here && !tensor_is_fake(t))
+        return false;
+    if (here) {
         int64_t top = -1;
         for (int64_t i = 0; i < t->numel; i++) {
-            int64_t v = *(int64_t *)tensor_elem(t, i);
+            int64_t v = *(int64_t *)tensor_elem(here, i);
             if (v < 0)
                 return err_set(b->err, ERR_runtime, "Class values must be non-negative.");
             top = MAX(top, v);
@@ -461,7 +466,7 @@ bool decomp_one_hot(bld *b, const tp_val *arg, tp_val *out)
     memcpy(size, t->size, sizeof(symint) * t->ndim);
     size[t->ndim] = n;
     tp_tensor *z = b_op(b, zeros, vIs(size, t->ndim + 1), vDT(DT_i64));
-    if (z && !tensor_is_fake(z) && !tensor_is_fake(t)) { /* nobody has seen it: no need for a copy */
+    if (z && !tensor_is_fake(z) && here == t) { /* nobody has seen it: no need for a copy */
         int64_t *p = tensor_host(z);
         for (int64_t i = 0; i < t->numel; i++, p += n)
             p[*(int64_t *)tensor_elem(t, i)] = 1;

@@ -231,6 +231,8 @@ bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out
  * (and copies to and from the host). Without one, such calls are refused. Set once, by the target. */
 void ops_on_device(dev_kind k, op_eager_fn *fn);
 op_eager_fn eager_view; /* of views: nothing to compute */
+op_eager_fn eager_empty, eager_clone,
+    eager_copy; /* of new memory, of copies: copy_ writes its first argument */
 /* The same without running a kernel: outputs are fake whatever the inputs are. */
 bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
 /* Copy with conversion and broadcasting; the workhorse of copy_, to, contiguous. */
@@ -253,6 +255,9 @@ struct bld {
 };
 void bld_init(bld *b, op_ctx *cx, tp_err *err); /* calls ops_call: executes at once, no tape */
 void bld_end(bld *b);
+/* The row's decomposition. What it makes of nothing (zeros, full) is on the device of its tensors. */
+bool op_decompose(const op_row *row, bld *b, const tp_val *arg, tp_val *out);
+tp_tensor *bld_host(bld *b, tp_tensor *t); /* its values where the host reads them; NULL with b->err */
 tp_tensor *bld_keep(bld *b, tp_tensor *t); /* takes t's count into the pool; returns t */
 tp_tensor *b_callv(bld *b, op_id op, op_variant v, const tp_val *arg, int narg); /* first result */
 bool b_callvn(bld *b, op_id op, op_variant v, const tp_val *arg, int narg, tp_tensor **res, int nres);

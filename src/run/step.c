@@ -720,8 +720,8 @@ static tp_val *with_bases(const aot_unit *u, const tp_val *in, int nin, const ir
         tp_tensor *x = in[o->of].t;
         int64_t size = (int64_t)dtype_size((dtype)x->dt),
                 ahead = ir_type(g->inputs.at[o->of])->offset - o->lo; /* guards keep their distances */
-        tp_storage *s = storage_wrap((char *)tensor_data(x) - ahead * size, o->len * size, base_done,
-                                     storage_ref(x->storage));
+        tp_storage *s = storage_wrap_on(tensor_device(x), (char *)tensor_data(x) - ahead * size,
+                                        o->len * size, base_done, storage_ref(x->storage));
         all[nin + b] = vT(tensor_on(s, (dtype)x->dt, 1, (symint[]){ o->len }, (symint[]){ 1 }, 0));
         storage_unref(s);
     }

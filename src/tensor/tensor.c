@@ -23,6 +23,8 @@ static inline tp_storage *storage_header(tp_device dev)
     tp_storage *s = mem_zalloc(sizeof *s);
     s->refs = 1;
     s->device = dev;
+    if (dev.index < 0) /* where devices are counted, a tensor is on one of them */
+        s->device.index = (int8_t)device_ops_of(dev)->current();
     s->flags = device_ops_of(dev)->host ? 0 : ST_device;
     s->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
     return s;
@@ -311,6 +313,33 @@ tp_tensor *tensor_view(tp_tensor *t, int ndim, const symint *size, const symint 
 tp_tensor *tensor_alias(tp_tensor *t)
 {
     return tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset);
+}
+
+tp_tensor *tensor_to(tp_tensor *t, tp_device dev, tp_err *err)
+{
+    if (device_ops_of(dev) == device_ops_of(tensor_device(t)) &&
+        (dev.index < 0 || dev.index == tensor_device(t).index))
+        return tensor_ref(t);
+    int64_t es = (int64_t)dtype_size((dtype)t->dt), span = t->numel ? 1 : 0;
+    for (int d = 0; d < t->ndim && span; d++)
+        span += (t->size[d] - 1) * t->stride[d];
+    tp_storage *s = storage_new(span * es, dev, err);
+    tp_tensor *r = s ? tensor_on(s, (dtype)t->dt, t->ndim, t->size, t->stride, 0) : NULL;
+    if (r && !device_copy(s->device, s->data, tensor_device(t), tensor_data(t), span * es, err)) {
+        tensor_unref(r);
+        r = NULL;
+    }
+    storage_unref(s);
+    return r;
+}
+
+const void *tensor_peek(const tp_tensor *t, uint64_t *room, tp_err *err)
+{
+    if (TP_LIKELY(!(t->storage->flags & ST_device)))
+        return tensor_data(t);
+    bool ok = device_copy(DEVICE_CPU, room, tensor_device(t), tensor_data(t),
+                          (int64_t)dtype_size((dtype)t->dt), err);
+    return ok ? room : NULL;
 }
 
 tp_tensor *tensor_scalar(dtype dt, double f, int64_t i, tp_err *err)

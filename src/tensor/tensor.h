@@ -115,6 +115,10 @@ static inline void *tensor_host(const tp_tensor *t)
     assert(!(t->storage->flags & ST_device));
     return tensor_data(t);
 }
+/* The first element's bytes, copied to room where they are on a device. NULL with an error. */
+const void *tensor_peek(const tp_tensor *t, uint64_t *room, tp_err *err);
+/* The same values in the same layout on that device; a new count of t where it is there. */
+tp_tensor *tensor_to(tp_tensor *t, tp_device dev, tp_err *err);
 bool tensor_is_contiguous(const tp_tensor *t);
 bool tensor_is_contiguous_as(const tp_tensor *t, memfmt f);
 bool tensor_is_dense(const tp_tensor *t);        /* non-overlapping and dense: a permutation of contiguous */
