@@ -3,7 +3,9 @@
 
 bool is_product(planner *pl, const ir_node *n)
 {
-    return lower_row(n)->product && lower_row(n)->product(pl, n);
+    const target *t = pl->c->target;
+    return lower_row(n)->product && lower_row(n)->product(pl, n) &&
+           (t->device == DEV_cpu || (lower_row(n)->planes ? t->convolve != NULL : t->product != NULL));
 }
 
 /* Products whose memory the plan can hold: one type. */
@@ -11,9 +13,13 @@ static bool product_fits(planner *pl, const ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
     int a = lower_row(n)->factor - 1;
-    return n->val.kind == VAL_tensor && (t->dt == DT_f32 || t->dt == DT_f64) && n->arg[a].kind == VAL_node &&
-           n->arg[a + 1].kind == VAL_node && ir_type(n->arg[a].node)->dt == t->dt &&
-           ir_type(n->arg[a + 1].node)->dt == t->dt;
+    if (!t)
+        return false;
+    bool half = t->dt == DT_f16 || t->dt == DT_bf16; /* the CPU's are calls */
+    return n->val.kind == VAL_tensor &&
+           (t->dt == DT_f32 || t->dt == DT_f64 || (half && tensor_device(t).kind != DEV_cpu)) &&
+           n->arg[a].kind == VAL_node && n->arg[a + 1].kind == VAL_node &&
+           ir_type(n->arg[a].node)->dt == t->dt && ir_type(n->arg[a + 1].node)->dt == t->dt;
 }
 
 /* addmm(x, a, b) where x is the result of a product that nobody else wants: it is added to in place. */

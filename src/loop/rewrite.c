@@ -180,9 +180,64 @@ static int64_t parts_of(const target_caps *caps, const ir_node *n)
     return parts >= caps->parts_least ? parts : 0;
 }
 
+/* A sum over the first dimensions of many rows: the same, with columns. */
+static int64_t column_parts_of(const target_caps *caps, const ir_node *n)
+{
+    enum { LEAST_ROWS = 16 }; /* of a part */
+    const tp_tensor *x = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL, *y = ir_type(n);
+    if (!caps->column_parts || n->op != OP_sum_dim_IntList || n->arg[1].kind != VAL_ints || !x || !y ||
+        !n->arg[1].n || n->arg[1].n >= x->ndim || !sym_all_const(x->size, x->ndim) ||
+        !tensor_is_contiguous(x) || !dtype_is_float((dtype)x->dt) || !dtype_is_float((dtype)y->dt))
+        return 0;
+    int64_t rows = 1, most = caps->column_parts;
+    uint64_t seen = 0;
+    for (int i = 0; i < n->arg[1].n; i++)
+        seen |= 1ull << dim_arg_of(n->arg[1].ints[i], x->ndim);
+    if (seen != (1ull << n->arg[1].n) - 1)
+        return 0;
+    for (int i = 0; i < n->arg[1].n; i++)
+        rows *= x->size[i];
+    if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth || !x->numel)
+        return 0;
+    for (most = MIN(most, rows / LEAST_ROWS); most > 3 && rows % most;)
+        most--;
+    return most > 3 ? most : 0;
+}
+
+static bool columns_by_parts(planner *pl, ir_node *n, int64_t parts)
+{
+    const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);
+    dtype dt = (dtype)y->dt, wide = dt == DT_f64 ? DT_f64 : DT_f32;
+    int64_t columns = shape_numel(y->ndim, y->size);
+    symint size[3] = { parts, x->numel / columns / parts, columns }, dim[2] = { 1, 0 };
+    ir_node *m = n->arg[0].node;
+    for (int k = 0; k < 4; k++) {
+        tp_val of = { .kind = VAL_node, .node = m };
+        m = k == 1 || k == 2
+                ? ir_build(pl->g, OP_sum_dim_IntList, OPV_fn,
+                           (tp_val[]){ of, vIs(&dim[k - 1], 1), vB(false), vDT(k == 1 ? wide : dt) }, 4,
+                           pl->c->err)
+                : ir_build(pl->g, OP_view, OPV_fn, (tp_val[]){ of, k ? vIs(y->size, y->ndim) : vIs(size, 3) }, 2,
+                           pl->c->err);
+        if (!m)
+            return false;
+        m->loc = n->loc;
+        ir_insert_before(pl->g, n, m);
+    }
+    if (ev_text_on(EV_fusion))
+        ev_text(EV_fusion, NULL, "%s is made of %lld groups of rows, which threads share", n->name,
+                (long long)parts);
+    ir_replace_uses(n, m);
+    ir_erase(n);
+    return true;
+}
+
 bool rewrite_by_parts(planner *pl, ir_node *n, ir_node **next)
 {
-    int64_t parts = parts_of(pl->c->caps, n);
+    int64_t parts = column_parts_of(pl->c->caps, n);
+    if (parts && decide(pl->c, DECIDE_thread, n))
+        return columns_by_parts(pl, n, parts);
+    parts = parts_of(pl->c->caps, n);
     if (!parts || !decide(pl->c, DECIDE_thread, n))
         return true;
     const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);

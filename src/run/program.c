@@ -64,6 +64,7 @@ typedef struct program_at {
     tp_storage *block;
     arena scratch;
     tp_val tried[OP_MAX_RETURNS]; /* results of a call that somebody tried; owned */
+    VEC(tp_tensor *) moved;       /* numbers of the host on the device; owned */
 } call;
 
 static void release_dead(call *c, size_t step)
@@ -217,12 +218,15 @@ static bool plant_call(const ir_node *n, tp_val *res, tp_err *err)
         return false;
     tp_tensor *t = res[0].kind == VAL_tensor ? res[0].t : NULL;
     bool wrong = f == FAULT_accuracy || f == FAULT_nan || (f == FAULT_flaky && fault_coin());
-    for (int64_t k = 0; wrong && t && k < t->numel; k++) {
-        void *p = tensor_elem(t, k);
+    tp_tensor *here = wrong && t && t->numel ? tensor_to(t, DEVICE_CPU, err) : NULL;
+    for (int64_t k = 0; here && k < t->numel; k++) {
+        void *p = tensor_elem(here, k);
         double v = elem_get_f((dtype)t->dt, p);
         elem_set_f((dtype)t->dt, p, f == FAULT_nan ? __builtin_nan("") : t->dt == DT_bool ? !v : v + 1);
     }
-    return true;
+    bool ok = !here || here == t || tensor_copy(t, here, err);
+    tensor_unref(here);
+    return ok;
 }
 
 typedef struct nest {
@@ -392,6 +396,21 @@ typedef struct kargs { /* of one launch */
     int64_t vals[64], *ints, par, work;
 } kargs;
 
+/* A number of the host that a kernel of a device reads. */
+static bool to_device(call *c, const kstep *k, int buf, tp_val *v, tp_err *err)
+{
+    if (v->t->ndim || k->lk->k->bufs[buf].flags & VIR_OUT)
+        return err_set(
+            err, ERR_runtime,
+            "Expected all tensors to be on the same device, but found at least two devices, %s and %s!",
+            device_name((dev_kind)c->pr->on->device), device_name((dev_kind)tensor_device(v->t).kind));
+    tp_tensor *t = tensor_to(v->t, (tp_device){ (int8_t)c->pr->on->device, -1 }, err);
+    if (t)
+        vec_push(&c->moved, t);
+    v->t = t;
+    return t != NULL;
+}
+
 static bool kernel_args(call *c, kstep *k, kargs *a, tp_err *err)
 {
     a->ints = k->cints;
@@ -400,6 +419,8 @@ static bool kernel_args(call *c, kstep *k, kargs *a, tp_err *err)
     for (int i = 0; i < k->lk->nbuf; i++) {
         tp_val v;
         if (!slot_get(c, k->lk->buf[i], &v, err))
+            return false;
+        if (TP_UNLIKELY(tensor_device(v.t).kind != c->pr->on->device) && !to_device(c, k, i, &v, err))
             return false;
         a->bufs[i] = tensor_data(v.t);
     }
@@ -443,8 +464,13 @@ static void kernel_flaky(call *c, kstep *k, const kargs *a) /* a planted fault *
     for (int i = 0; i < k->lk->nbuf; i++)
         if (k->lk->k->bufs[i].flags & VIR_OUT) { /* the first element of what it wrote */
             const tp_tensor *t = c->slot[k->lk->buf[i]].t;
-            if (t->numel && dtype_is_float((dtype)t->dt))
-                elem_set_f((dtype)t->dt, a->bufs[i], elem_get_f((dtype)t->dt, a->bufs[i]) + 1);
+            int64_t es = (int64_t)dtype_size((dtype)t->dt);
+            uint64_t v = 0;
+            if (!t->numel || !dtype_is_float((dtype)t->dt) ||
+                !device_copy(DEVICE_CPU, &v, tensor_device(t), a->bufs[i], es, NULL))
+                continue;
+            elem_set_f((dtype)t->dt, &v, elem_get_f((dtype)t->dt, &v) + 1);
+            device_copy(tensor_device(t), a->bufs[i], DEVICE_CPU, &v, es, NULL);
         }
 }
 
@@ -749,6 +775,9 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
 done:
     ops_provider_skip(false);
     drop_tried(&c);
+    for (size_t i = 0; i < c.moved.n; i++)
+        tensor_unref(c.moved.at[i]);
+    vec_free(&c.moved);
     for (size_t i = 0; i < p->slot.n; i++)
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);

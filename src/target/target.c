@@ -1,8 +1,9 @@
 /* target.c - the table of targets. */
 #include "target/target.h"
+#include "target/cuda/cuda.h"
 
 /* By device; the best first. The last one of a device that is always available ends the search. */
-static const target *const rows[] = { &target_avx512, &target_avx2, &target_c, &target_interp };
+static const target *const rows[] = { &target_avx512, &target_avx2, &target_c, &target_interp, &target_cuda };
 
 static bool can_run(const target *t)
 {

@@ -38,6 +38,7 @@ typedef struct target_caps {
     int share_rows_after; /* the same of what follows a reduction */
     int64_t parts_worth;  /* elements from which on one result is made of parts; 0: never */
     int parts_most, parts_least;
+    int column_parts; /* sums of columns are made of at most so many groups of rows, which are then summed; 0: never */
     /* --- what is possible, or better not done */
     int lanes;          /* elements of four bytes in a vector */
     int gather_bytes;   /* the smallest element that one instruction gathers */

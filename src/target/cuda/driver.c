@@ -131,7 +131,10 @@ static const char *const call_names[] = {
 /* --- loading -------------------------------------------------------------------------------------- */
 static bool load_library(tp_err *err)
 {
-    const char *path = cu.path ? cu.path : "libcuda.so.1", *missing = NULL;
+    const char *named = getenv("TAPER_CUDA_LIBRARY"), *missing = NULL,
+               *path = cu.path           ? cu.path
+                       : named && *named ? named
+                                         : "libcuda.so.1";
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!h)
         return err_set(
@@ -471,6 +474,12 @@ bool cuda_stats(int index, cuda_pool_stats *out)
         return false;
     *out = cuda_pool_stats_of(cu.dev[index].pool);
     return true;
+}
+void cuda_reset_peaks(int index)
+{
+    index = index_of(index);
+    if (index < CUDA_MAX_DEVICES && cu.dev[index].open)
+        cuda_pool_reset_peaks(cu.dev[index].pool);
 }
 void cuda_empty_cache(int index)
 {

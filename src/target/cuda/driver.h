@@ -19,6 +19,7 @@ typedef struct cuda_props {
 
 /* Before anything else, for tests: another library in place of libcuda.so.1. */
 void cuda_use_library(const char *path);
+/* TAPER_CUDA_LIBRARY in the environment does the same. */
 bool cuda_init(tp_err *err);   /* loads and initialises once; the first failure is remembered */
 bool cuda_available(void);     /* the same, without an error */
 int cuda_device_count(void);   /* 0 where there is none */
@@ -60,6 +61,7 @@ void cuda_pinned_free(void *p);
 bool cuda_memory(int device, size_t *free, size_t *total, tp_err *err);
 bool cuda_stats(int device, cuda_pool_stats *out); /* zeros where nothing was allocated */
 void cuda_empty_cache(int device);
+void cuda_reset_peaks(int device);
 
 /* --- code --------------------------------------------------------------------------------------- */
 typedef struct cuda_cubin {

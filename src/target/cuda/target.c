@@ -2,6 +2,7 @@
 #include "target/cuda/cuda.h"
 #include "base/pool.h"
 #include "target/cuda/driver.h"
+#include "target/cuda/product.h"
 #include "target/cuda/ptx.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -222,6 +223,8 @@ static bool list(const target *t, const vir *k, strbuf *out, tp_err *err)
     return ok;
 }
 
+__attribute__((constructor)) static void offer(void) { device_register(DEV_cuda, &cuda_device_ops); }
+
 const target target_cuda = {
     .name = "cuda",
     .level = "",
@@ -237,6 +240,7 @@ const target target_cuda = {
               .parts_worth = 1 << 14,
               .parts_most = 528,
               .parts_least = 8,
+              .column_parts = 256,
               .lanes = 16,
               .gather_bytes = 1,
               .slow_steps = true,
@@ -244,6 +248,8 @@ const target target_cuda = {
     .available = available,
     .compile = compile,
     .launch = launch,
+    .product = cuda_product,
+    .inside = cuda_inside,
     .save = save,
     .load = load,
     .key = key,

@@ -1,0 +1,539 @@
+/* eager.c - an operator on device tensors is a graph of one node: compiled as any other, kept by the types of its arguments.
+ * What has no kernel is computed on the host, between copies, and said once for each operator. */
+#include "compile/eager.h"
+#include "base/map.h"
+#include "compile/backend.h"
+#include "compile/inductor.h"
+#include "events/events.h"
+#include <pthread.h>
+
+enum { MOST = 1 << 13 }; /* programs that are kept */
+
+typedef struct entry {
+    run_program *p; /* NULL: runs on the host */
+    bool hosted;    /* said to be so by the run: the program called the operator itself */
+} entry;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static map entries; /* key -> entry */
+static map told;    /* operators that run on the host */
+static eager_stats stats;
+static _Thread_local entry *running; /* the innermost one-node program of this thread */
+static _Thread_local op_id running_op;
+
+eager_stats eager_get_stats(void)
+{
+    pthread_mutex_lock(&lock);
+    eager_stats s = stats;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+/* --- tensors of a call -------------------------------------------------------------------------------------------- */
+typedef struct operands {
+    VEC(tp_tensor *) t;      /* each once; owned */
+    VEC(tp_tensor **) lists; /* of arguments; owned */
+} operands;
+
+static int operand_find(const operands *o, const tp_tensor *t)
+{
+    for (size_t i = 0; i < o->t.n; i++) {
+        const tp_tensor *x = o->t.at[i];
+        if (x == t || (x->storage == t->storage && x->dt == t->dt && x->offset == t->offset &&
+                       tensor_same_size(x, t) && !memcmp(x->stride, t->stride, sizeof *x->stride * x->ndim)))
+            return (int)i;
+    }
+    return -1;
+}
+
+static void operands_free(operands *o)
+{
+    for (size_t i = 0; i < o->t.n; i++)
+        tensor_unref(o->t.at[i]);
+    for (size_t i = 0; i < o->lists.n; i++)
+        free(o->lists.at[i]);
+    vec_free(&o->t);
+    vec_free(&o->lists);
+}
+
+/* The tensor's number; those of one element that lie on the host are moved. -1 with an error. */
+static int operand_add(operands *o, tp_tensor *t, tp_device dev, tp_err *err)
+{
+    tp_tensor *here = tensor_to(t, dev, err);
+    if (!here)
+        return -1;
+    int i = operand_find(o, here);
+    if (i >= 0) {
+        tensor_unref(here);
+        return i;
+    }
+    vec_push(&o->t, here);
+    return (int)o->t.n - 1;
+}
+
+/* --- the key ------------------------------------------------------------------------------------------------------ */
+static void key_add(strbuf *b, const void *p, size_t n) { strbuf_addn(b, p, n); }
+static void key_int(strbuf *b, int64_t v) { key_add(b, &v, sizeof v); }
+
+/* Numbers and lists; tensors are operands, which take the place of the arguments. */
+static bool key_val(strbuf *key, operands *o, tp_val *v, tp_device dev, tp_err *err)
+{
+    key_int(key, v->kind | (int64_t)v->n << 8);
+    switch (v->kind) {
+    case VAL_none: return true;
+    case VAL_tensor: {
+        int i = operand_add(o, v->t, dev, err);
+        key_int(key, i);
+        if (i >= 0)
+            v->t = o->t.at[i];
+        return i >= 0;
+    }
+    case VAL_tensors:
+        for (int k = 0; k < v->n; k++) {
+            int i = v->ts[k] ? operand_add(o, v->ts[k], dev, err) : -2;
+            key_int(key, i);
+            if (i == -1)
+                return false;
+            if (i >= 0)
+                v->ts[k] = o->t.at[i];
+        }
+        return true;
+    case VAL_str: key_add(key, v->s, strlen(v->s) + 1); return true;
+    case VAL_ints: key_add(key, v->ints, sizeof *v->ints * (size_t)v->n); return true;
+    case VAL_floats: key_add(key, v->floats, sizeof *v->floats * (size_t)v->n); return true;
+    case VAL_bools: key_add(key, v->bools, sizeof *v->bools * (size_t)v->n); return true;
+    case VAL_bool: key_int(key, v->b); return true;
+    case VAL_device: key_int(key, v->dev.kind | v->dev.index << 8); return true;
+    default: key_int(key, v->i); return true;
+    }
+}
+
+static void key_type(strbuf *key, const tp_tensor *t)
+{
+    key_int(key, t->dt | t->ndim << 8 | tensor_device(t).index << 16);
+    key_add(key, t->size, sizeof *t->size * t->ndim);
+    key_add(key, t->stride, sizeof *t->stride * t->ndim);
+}
+
+/* --- the program -------------------------------------------------------------------------------------------------- */
+/* The kernel writes the first argument, not a new tensor (which the caller may copy there). */
+static bool writes_self(const op_call *c)
+{
+    return c->row->flags & OPF_MUT || (c->variant == OPV_inplace && c->res && c->res[0] == c->arg[0].t);
+}
+static op_variant variant_of(const op_call *c) { return writes_self(c) ? c->variant : OPV_fn; }
+
+static tp_val in_graph(const tp_val *v, ir_node **in, const operands *o, ir_node **list)
+{
+    if (v->kind == VAL_tensor)
+        return (tp_val){ .kind = VAL_node, .node = in[operand_find(o, v->t)] };
+    if (v->kind != VAL_tensors)
+        return *v;
+    for (int k = 0; k < v->n; k++)
+        list[k] = v->ts[k] ? in[operand_find(o, v->ts[k])] : NULL;
+    return (tp_val){ .kind = VAL_nodes, .n = v->n, .nodes = list };
+}
+
+/* arg: those of the call, all on the device. */
+static ir_graph *one_node(const op_call *c, const tp_val *arg, const operands *o, tp_err *err)
+{
+    ir_graph *g = ir_graph_new(c->row->name);
+    ir_node *n = NULL, **in = mem_zalloc(sizeof *in * (o->t.n + 1));
+    tp_val *v = mem_zalloc(sizeof *v * (size_t)MAX(c->row->schema.nparam, 1)), out[OP_MAX_RETURNS];
+    int nout = 0, nlist = 0;
+    for (size_t i = 0; i < o->t.n; i++) {
+        const tp_tensor *t = o->t.at[i];
+        tp_tensor *type = tensor_new_fake((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t));
+        type->flags |= t->flags & TF_wrapped;
+        in[i] = ir_add_placeholder(g, "x", "", type);
+        tensor_unref(type);
+    }
+    for (int i = 0; i < c->row->schema.nparam; i++)
+        nlist += arg[i].kind == VAL_tensors ? arg[i].n : 0;
+    ir_node **list = mem_zalloc(sizeof *list * (size_t)(nlist + 1)), **at = list;
+    for (int i = 0; i < c->row->schema.nparam; i++) {
+        v[i] = in_graph(&arg[i], in, o, at);
+        at += arg[i].kind == VAL_tensors ? arg[i].n : 0;
+    }
+    n = ir_build(g, c->op, variant_of(c), v, c->row->schema.nparam, err);
+    bool ok = n != NULL, items = c->row->schema.nret > 1 || c->row->schema.ret_list;
+    if (ok && !writes_self(c))
+        for (int i = 0; i < c->nout && ok; i++) {
+            ir_node *r = c->out[i].kind != OUT_new ? NULL : items ? ir_build_item(g, n, i, err) : n;
+            ok = r != NULL;
+            out[nout++] = (tp_val){ .kind = VAL_node, .node = r };
+        }
+    if (ok)
+        ir_set_output(g, out, nout);
+    else {
+        ir_graph_free(g);
+        g = NULL;
+    }
+    free(in);
+    free(v);
+    free(list);
+    return g;
+}
+
+static void say_hosted(const op_call *c, const char *why)
+{
+    pthread_mutex_lock(&lock);
+    bool first = !map_get(&told, c->row->full);
+    map_put(&told, c->row->full, (void *)1);
+    pthread_mutex_unlock(&lock);
+    if (first && ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL, "'%s' runs on the host, between copies: %s", c->row->full, why);
+}
+
+static run_program *compile(const op_call *c, const tp_val *arg, const operands *o)
+{
+    tp_err err = { 0 };
+    op_ctx cx = *c->cx;
+    tp_comp comp = { .err = &err, .cx = &cx };
+    cx.grad_mode = cx.autocast = false;
+    cx.rec = NULL;
+    cx.dispatch = NULL;
+    ir_graph *g = one_node(c, arg, o, &err);
+    run_program *p = NULL;
+    if (g) {
+        g->grad_mode = false;
+        p = backend_inductor.compile(&backend_inductor, &comp, g, NULL);
+        ir_graph_free(g);
+    }
+    if (!p)
+        say_hosted(c, err.msg);
+    return p;
+}
+
+/* May the row be a program at all? Else it is computed on the host. */
+static const char *no_program(const op_call *c)
+{
+    if (c->row->flags & (OPF_DYN | OPF_SYNC))
+        return "its result depends on values";
+    if (!strcmp(c->row->lower_name, "none") && !strcmp(c->row->decomp_name, "none") && !writes_self(c) &&
+        !(c->row->flags & OPF_RAND))
+        return "it has no loops";
+    if (!c->nout)
+        return "it has no result";
+    for (int i = 0; i < c->row->schema.nparam; i++)
+        if (c->arg[i].kind == VAL_gen && c->arg[i].gen)
+            return "it draws from a generator";
+    for (int i = 0; i < c->nout; i++)
+        if (c->out[i].kind == OUT_num || c->out[i].kind == OUT_none ||
+            (!writes_self(c) && c->out[i].kind != OUT_new))
+            return "a result is no new tensor";
+    if (c->nout > OP_MAX_RETURNS)
+        return "it has many results";
+    return NULL;
+}
+
+static bool same_layout(const tp_tensor *a, const tp_tensor *b)
+{
+    return a->dt == b->dt && tensor_same_size(a, b) &&
+           !memcmp(a->stride, b->stride, sizeof *a->stride * a->ndim);
+}
+
+/* The results in place of those that were made for the kernel. */
+static bool take_results(op_call *c, tp_val *out, int nout)
+{
+    bool ok = true;
+    for (int i = 0; i < nout; i++) {
+        tp_tensor *r = out[i].t;
+        if (ok && same_layout(r, c->res[i]) && device_eq(tensor_device(r), tensor_device(c->res[i])) &&
+            c->res[i]->refs == 1 && c->res[i] != c->into && r->refs == 1 && !r->offset) {
+            r->flags |= c->res[i]->flags & TF_inference;
+            tensor_unref(c->res[i]);
+            c->res[i] = tensor_ref(r);
+        } else
+            ok = ok && tensor_copy(c->res[i], r, c->err);
+        tensor_unref(r);
+    }
+    return ok;
+}
+
+static bool run_entry(op_call *c, entry *e, const operands *o)
+{
+    op_ctx cx = *c->cx;
+    tp_val out[OP_MAX_RETURNS] = { 0 }, *in = mem_zalloc(sizeof *in * (o->t.n + 1));
+    entry *outer = running;
+    op_id outer_op = running_op;
+    int nout = writes_self(c) ? 0 : c->nout;
+    cx.grad_mode = cx.autocast = false;
+    cx.rec = NULL;
+    cx.dispatch = NULL;
+    cx.into = NULL;
+    for (size_t i = 0; i < o->t.n; i++)
+        in[i] = vT(o->t.at[i]);
+    running = e;
+    running_op = c->op;
+    uint32_t version = writes_self(c) ? c->arg[0].t->storage->version : 0;
+    bool ok = run_program_call(e->p, &cx, in, (int)o->t.n, out, nout, c->err);
+    running = outer;
+    running_op = outer_op;
+    if (writes_self(c)) /* the caller counts */
+        c->arg[0].t->storage->version = version;
+    free(in);
+    return ok && take_results(c, out, nout);
+}
+
+/* --- on the host -------------------------------------------------------------------------------------------------- */
+typedef struct hosted {
+    tp_storage *from, *to; /* of a device, and its copy */
+} hosted;
+typedef struct visit {
+    VEC(hosted) s;
+    VEC(tp_tensor *) made; /* owned */
+    tp_err *err;
+} visit;
+
+static tp_storage *host_storage(visit *h, tp_storage *s)
+{
+    for (size_t i = 0; i < h->s.n; i++)
+        if (h->s.at[i].from == s)
+            return h->s.at[i].to;
+    tp_storage *to = storage_new(s->nbytes, DEVICE_CPU, h->err);
+    if (to && !device_copy(DEVICE_CPU, to->data, s->device, s->data, s->nbytes, h->err)) {
+        storage_unref(to);
+        to = NULL;
+    }
+    if (to)
+        vec_push(&h->s, ((hosted){ s, to }));
+    return to;
+}
+
+static tp_tensor *host_tensor(visit *h, tp_tensor *t)
+{
+    if (!t || !(t->storage->flags & ST_device))
+        return t;
+    tp_storage *s = host_storage(h, t->storage);
+    if (!s)
+        return NULL;
+    tp_tensor *r = tensor_on(s, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset);
+    r->flags |= t->flags & TF_wrapped;
+    vec_push(&h->made, r);
+    return r;
+}
+
+static bool host_args(visit *h, const op_call *c, tp_val *arg, tp_tensor ***lists)
+{
+    int total = 0;
+    for (int i = 0; i < c->row->schema.nparam; i++)
+        total += c->arg[i].kind == VAL_tensors ? c->arg[i].n : 0;
+    tp_tensor **at = *lists = mem_zalloc(sizeof *at * (size_t)(total + 1));
+    for (int i = 0; i < c->row->schema.nparam; i++) {
+        arg[i] = c->arg[i];
+        if (arg[i].kind == VAL_device)
+            arg[i].dev = DEVICE_CPU;
+        else if (arg[i].kind == VAL_tensor && !(arg[i].t = host_tensor(h, arg[i].t)))
+            return false;
+        else if (arg[i].kind == VAL_tensors) {
+            arg[i].ts = at;
+            for (int k = 0; k < arg[i].n; k++, at++)
+                if (c->arg[i].ts[k] && !(*at = host_tensor(h, c->arg[i].ts[k])))
+                    return false;
+        }
+    }
+    return true;
+}
+
+/* The row's kernel of the CPU. */
+static bool run_hosted(op_call *c)
+{
+    visit h = { .err = c->err };
+    op_call x = *c;
+    int n = c->row->schema.nparam, nres = c->row->flags & OPF_DYN ? c->row->schema.nret : c->nout;
+    tp_val *arg = mem_zalloc(sizeof *arg * (size_t)MAX(n, 1));
+    tp_tensor **lists = NULL, **res = mem_zalloc(sizeof *res * (size_t)MAX(nres, OP_MAX_RETURNS));
+    op_out *out = mem_alloc(sizeof *out * (size_t)MAX(c->nout, 1));
+    tp_device dev = DEVICE_CPU;
+    bool dyn = c->row->flags & OPF_DYN, ok = host_args(&h, c, arg, &lists);
+    for (int i = 0; i < n && device_ops_of(dev)->host; i++)
+        dev = c->arg[i].kind == VAL_tensor ? tensor_device(c->arg[i].t)
+              : c->arg[i].kind == VAL_tensors && c->arg[i].n && c->arg[i].ts[0]
+                  ? tensor_device(c->arg[i].ts[0])
+                  : dev;
+    memcpy(out, c->out, sizeof *out * (size_t)c->nout);
+    for (int i = 0; i < c->nout; i++)
+        out[i].dev = out[i].dev.kind == DEV_meta ? out[i].dev : DEVICE_CPU;
+    for (int i = 0; ok && !dyn && i < c->nout; i++) {
+        tp_tensor *t = c->res[i];
+        if (!t || c->out[i].kind == OUT_num)
+            continue;
+        if (c->out[i].kind == OUT_self || writes_self(c) || c->out[i].kind == OUT_view)
+            res[i] = host_tensor(&h, t);
+        else if ((res[i] = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, c->err)))
+            vec_push(&h.made, res[i]);
+        ok = res[i] != NULL;
+    }
+    x.arg = arg;
+    x.out = out;
+    x.res = res;
+    x.into = NULL;
+    x.on_device = false;
+    ok = ok && c->row->eager(&x);
+    for (int i = 0; ok && i < c->nout; i++)
+        if (c->out[i].kind == OUT_num)
+            c->out[i].num = out[i].num;
+    for (int i = 0; dyn && i < nres; i++) {
+        if (ok && res[i])
+            ok = (c->res[i] = tensor_to(res[i], dev, c->err)) != NULL;
+        tensor_unref(res[i]);
+    }
+    for (int i = 0; ok && !dyn && i < c->nout; i++)
+        if (res[i] && c->out[i].kind == OUT_new && !writes_self(c))
+            ok = tensor_copy(c->res[i], res[i], c->err);
+    for (int i = 0; ok && i < n; i++) /* what the row wrote */
+        if (c->arg[i].kind == VAL_tensor && c->arg[i].t->storage->flags & ST_device &&
+            (c->row->schema.param[i].mutated || (writes_self(c) && i == 0))) {
+            tp_storage *s = c->arg[i].t->storage;
+            ok = device_copy(s->device, s->data, DEVICE_CPU, host_storage(&h, s)->data, s->nbytes, c->err);
+        }
+    for (size_t i = 0; i < h.made.n; i++)
+        tensor_unref(h.made.at[i]);
+    for (size_t i = 0; i < h.s.n; i++)
+        storage_unref(h.s.at[i].to);
+    vec_free(&h.made);
+    vec_free(&h.s);
+    free(arg);
+    free(lists);
+    free(res);
+    free(out);
+    return ok;
+}
+
+/* --- copies between devices --------------------------------------------------------------------------------------- */
+/* True: it was one. */
+static bool copy_between(op_call *c, bool *ok)
+{
+    bool into = c->row->eager == eager_copy;
+    if (!into && c->row->eager != eager_clone)
+        return false;
+    tp_tensor *dst = into ? c->arg[0].t : c->res[0], *src = c->arg[into].t;
+    if (device_eq(tensor_device(dst), tensor_device(src)))
+        return false;
+    if (same_layout(dst, src) && tensor_is_dense(dst))
+        *ok = device_copy(tensor_device(dst), tensor_data(dst), tensor_device(src), tensor_data(src),
+                          dst->numel * (int64_t)dtype_size((dtype)dst->dt), c->err);
+    else if (device_ops_of(tensor_device(dst))->host) { /* as it is, then converted there */
+        tp_tensor *here = tensor_to(src, tensor_device(dst), c->err);
+        *ok = here && tensor_copy(dst, here, c->err);
+        tensor_unref(here);
+    } else { /* converted first: the device gets what it keeps */
+        tp_tensor *here = tensor_to(src, DEVICE_CPU, c->err),
+                  *as = here ? tensor_new_strided((dtype)dst->dt, dst->ndim, dst->size,
+                                                  tensor_is_dense(dst) ? dst->stride : NULL, DEVICE_CPU,
+                                                  c->err)
+                             : NULL,
+                  *there = as && tensor_copy(as, here, c->err) ? tensor_to(as, tensor_device(dst), c->err)
+                                                               : NULL;
+        *ok = there &&
+              (same_layout(dst, there) && tensor_is_dense(dst)
+                   ? device_copy(tensor_device(dst), tensor_data(dst), tensor_device(there),
+                                 tensor_data(there), dst->numel * (int64_t)dtype_size((dtype)dst->dt), c->err)
+                   : tensor_copy(dst, there, c->err));
+        tensor_unref(here);
+        tensor_unref(as);
+        tensor_unref(there);
+    }
+    return true;
+}
+
+/* --- one call ----------------------------------------------------------------------------------------------------- */
+static bool key_of(const op_call *c, tp_device dev, tp_val *arg, strbuf *key, operands *o)
+{
+    key_int(key, (int64_t)c->op | (int64_t)variant_of(c) << 32 | (int64_t)c->cx->deterministic << 40 |
+                     (int64_t)c->cx->default_dtype << 41);
+    for (int i = 0; i < c->row->schema.nparam; i++) {
+        arg[i] = c->arg[i];
+        if (arg[i].kind == VAL_tensors) {
+            arg[i].ts = memcpy(mem_alloc(sizeof *arg[i].ts * (size_t)MAX(arg[i].n, 1)), arg[i].ts,
+                               sizeof *arg[i].ts * (size_t)arg[i].n);
+            vec_push(&o->lists, arg[i].ts);
+        }
+        if (!key_val(key, o, &arg[i], dev, c->err))
+            return false;
+    }
+    for (size_t i = 0; i < o->t.n; i++)
+        key_type(key, o->t.at[i]);
+    return true;
+}
+
+static entry *entry_of(op_call *c, const tp_val *arg, const strbuf *key, const operands *o)
+{
+    pthread_mutex_lock(&lock);
+    entry *e = map_getn(&entries, key->s, key->n);
+    pthread_mutex_unlock(&lock);
+    if (e)
+        return e;
+    e = mem_zalloc(sizeof *e);
+    e->p = compile(c, arg, o);
+    pthread_mutex_lock(&lock);
+    stats.programs += e->p != NULL;
+    entry *other = map_getn(&entries, key->s, key->n);
+    if (!other)
+        map_putn(&entries, key->s, key->n, e);
+    pthread_mutex_unlock(&lock);
+    if (other) {
+        run_program_free(e->p);
+        free(e);
+    }
+    return other ? other : e;
+}
+
+static void count(int64_t *what)
+{
+    pthread_mutex_lock(&lock);
+    ++*what;
+    pthread_mutex_unlock(&lock);
+}
+
+static bool on_host(op_call *c, const char *why)
+{
+    say_hosted(c, why);
+    count(&stats.hosted);
+    return run_hosted(c);
+}
+
+static bool eager(op_call *c)
+{
+    bool ok = true;
+    bool nothing = c->nout > 0;
+    for (int i = 0; i < c->nout && c->res; i++)
+        nothing &= c->out[i].kind == OUT_new && c->res[i] && c->res[i]->numel == 0;
+    if (c->row->eager == eager_empty || (nothing && c->res && !writes_self(c) && !(c->row->flags & OPF_DYN)))
+        return true;
+    if (copy_between(c, &ok))
+        return ok;
+    if (running && running_op == c->op) { /* its program calls it: there is no kernel */
+        running->hosted = true;
+        return on_host(c, "its loops are a call");
+    }
+    const char *why = no_program(c);
+    if (why)
+        return on_host(c, why);
+    tp_device dev = c->out[0].dev;
+    strbuf key = { 0 };
+    operands o = { 0 };
+    tp_val *arg = mem_zalloc(sizeof *arg * (size_t)MAX(c->row->schema.nparam, 1));
+    if (writes_self(c))
+        dev = tensor_device(c->arg[0].t);
+    entry *e = key_of(c, dev, arg, &key, &o) ? entry_of(c, arg, &key, &o) : NULL;
+    if (!e)
+        ok = false;
+    else if (e->p && !e->hosted) {
+        count(&stats.calls);
+        ok = run_entry(c, e, &o);
+    } else
+        ok = on_host(c, "its loops are a call");
+    operands_free(&o);
+    strbuf_free(&key);
+    free(arg);
+    return ok;
+}
+
+void eager_offer(void)
+{
+    for (int k = 0; k < DEV_COUNT; k++)
+        if (k != DEV_cpu && k != DEV_meta)
+            ops_on_device((dev_kind)k, eager);
+}

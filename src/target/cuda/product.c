@@ -1,0 +1,330 @@
+/* product.c - see product.h. cuBLASLt counts columns first: its product is that of the transposed matrices, in the other order. */
+#define _GNU_SOURCE
+#include "target/cuda/product.h"
+#include "base/map.h"
+#include "target/cpu/cpu.h"
+#include "target/cuda/driver.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+
+/* --- a kernel of one element a thread ------------------------------------------------------------------------------ */
+enum { THREADS = 256, NPARAMS = 20 };
+/* T: of the memory, F: of the sum, L and S: how an element is read and written. */
+static const char head[] = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry product(\n";
+static const char *const params[NPARAMS] = { "o",     "a",       "b",       "row",     "total",
+                                             "m",     "n",       "k",       "a_batch", "a_row",
+                                             "a_k",   "b_batch", "b_k",     "b_col",   "o_batch",
+                                             "o_row", "o_col",   "row_col", "add",     "has_row" };
+
+static void write_kernel(strbuf *b, dtype dt)
+{
+    bool wide = dt == DT_f64, half = dt == DT_f16 || dt == DT_bf16;
+    const char *f = wide ? "f64" : "f32", *h = dt == DT_f16 ? "f16" : "bf16",
+               *zero = wide ? "0d0000000000000000" : "0f00000000";
+    int es = wide ? 8 : half ? 2 : 4;
+    strbuf_add(b, head);
+    for (int i = 0; i < NPARAMS; i++)
+        strbuf_addf(b, "\t.param .u64 p_%s%s\n", params[i], i + 1 < NPARAMS ? "," : ")");
+    strbuf_addf(b,
+                ".reqntid %d, 1, 1\n{\n\t.reg .%s %%f<4>;\n\t.reg .b16 %%h<2>;\n\t.reg .b32 %%r<4>;\n\t.reg "
+                ".b64 %%q<40>;\n\t.reg .pred %%p<4>;\n",
+                THREADS, f);
+    for (int i = 0; i < NPARAMS; i++)
+        strbuf_addf(b, "\tld.param.u64 %%q%d, [p_%s];\n", i, params[i]);
+    strbuf_addf(
+        b,
+        "\tmov.u32 %%r0, %%tid.x;\n\tmov.u32 %%r1, %%ctaid.x;\n\tmul.wide.u32 %%q20, %%r1, "
+        "%d;\n\tcvt.u64.u32 %%q21, %%r0;\n"
+        "\tadd.s64 %%q20, %%q20, %%q21;\n\tsetp.ge.s64 %%p0, %%q20, %%q4;\n\t@%%p0 bra DONE;\n"
+        /* q22 column, q23 row, q24 matrix */
+        "\tdiv.s64 %%q25, %%q20, %%q6;\n\tmul.lo.s64 %%q26, %%q25, %%q6;\n\tsub.s64 %%q22, %%q20, %%q26;\n"
+        "\tdiv.s64 %%q24, %%q25, %%q5;\n\tmul.lo.s64 %%q26, %%q24, %%q5;\n\tsub.s64 %%q23, %%q25, %%q26;\n"
+        /* addresses of a's row, b's column and the result */
+        "\tmul.lo.s64 %%q27, %%q24, %%q8;\n\tmad.lo.s64 %%q27, %%q23, %%q9, %%q27;\n\tmad.lo.s64 %%q27, "
+        "%%q27, %d, %%q1;\n"
+        "\tmul.lo.s64 %%q28, %%q24, %%q11;\n\tmad.lo.s64 %%q28, %%q22, %%q13, %%q28;\n\tmad.lo.s64 %%q28, "
+        "%%q28, %d, %%q2;\n"
+        "\tmul.lo.s64 %%q29, %%q24, %%q14;\n\tmad.lo.s64 %%q29, %%q23, %%q15, %%q29;\n\tmad.lo.s64 %%q29, "
+        "%%q22, %%q16, %%q29;\n"
+        "\tmad.lo.s64 %%q29, %%q29, %d, %%q0;\n\tmul.lo.s64 %%q30, %%q10, %d;\n\tmul.lo.s64 %%q31, %%q12, "
+        "%d;\n"
+        "\tmov.%s %%f0, %s;\n\tmov.b64 %%q32, 0;\n",
+        THREADS, es, es, es, es, es, f, zero);
+#define LOAD(reg, at)                                                                                 \
+    (half ? strbuf_addf(b, "\tld.global.b16 %%h0, [%%q%d];\n\tcvt.f32.%s %%f%d, %%h0;\n", at, h, reg) \
+          : strbuf_addf(b, "\tld.global.%s %%f%d, [%%q%d];\n", f, reg, at))
+    strbuf_add(b, "LOOP:\n\tsetp.ge.s64 %p1, %q32, %q7;\n\t@%p1 bra SUM;\n");
+    LOAD(1, 27);
+    LOAD(2, 28);
+    strbuf_addf(b,
+                "\tfma.rn.%s %%f0, %%f1, %%f2, %%f0;\n\tadd.s64 %%q27, %%q27, %%q30;\n\tadd.s64 %%q28, "
+                "%%q28, %%q31;\n"
+                "\tadd.s64 %%q32, %%q32, 1;\n\tbra LOOP;\nSUM:\n"
+                "\tsetp.eq.s64 %%p2, %%q19, 0;\n\t@%%p2 bra ROW;\n\tmul.lo.s64 %%q33, %%q22, "
+                "%%q17;\n\tmad.lo.s64 %%q33, %%q33, %d, %%q3;\n",
+                f, es);
+    LOAD(1, 33);
+    strbuf_addf(b, "\tadd.rn.%s %%f0, %%f0, %%f1;\nROW:\n\tsetp.eq.s64 %%p3, %%q18, 0;\n\t@%%p3 bra STORE;\n",
+                f);
+    LOAD(1, 29);
+    strbuf_addf(b, "\tadd.rn.%s %%f0, %%f0, %%f1;\nSTORE:\n", f);
+    if (half)
+        strbuf_addf(b, "\tcvt.rn.%s.f32 %%h0, %%f0;\n\tst.global.b16 [%%q29], %%h0;\n", h);
+    else
+        strbuf_addf(b, "\tst.global.%s [%%q29], %%f0;\n", f);
+    strbuf_add(b, "DONE:\n\tret;\n}\n");
+#undef LOAD
+}
+
+static cuda_function own_kernel(int device, dtype dt, tp_err *err)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static cuda_function made[DT_COUNT][CUDA_MAX_DEVICES];
+    pthread_mutex_lock(&lock);
+    cuda_function f = made[dt][device];
+    if (!f) {
+        strbuf b = { 0 };
+        cuda_cubin bin;
+        cuda_module m;
+        write_kernel(&b, dt);
+        const char *text = strbuf_str(&b);
+        if (cuda_assemble(device, &text, 1, &bin, err) && cuda_load(device, bin.p, &m, err) &&
+            cuda_find(device, m, "product", &f, err))
+            made[dt][device] = f;
+        strbuf_free(&b);
+    }
+    pthread_mutex_unlock(&lock);
+    return f;
+}
+
+static bool own_product(const target_product *p, int device, tp_err *err)
+{
+    const tp_tensor *o = p->o, *a = p->a, *b = p->b;
+    int d = o->ndim - 2;
+    cuda_function f = own_kernel(device, (dtype)o->dt, err);
+    if (!f)
+        return false;
+    uint64_t v[NPARAMS] = { (uint64_t)(uintptr_t)tensor_data(o),
+                            (uint64_t)(uintptr_t)tensor_data(a),
+                            (uint64_t)(uintptr_t)tensor_data(b),
+                            p->row ? (uint64_t)(uintptr_t)tensor_data(p->row) : 0,
+                            (uint64_t)o->numel,
+                            (uint64_t)o->size[d],
+                            (uint64_t)o->size[d + 1],
+                            (uint64_t)a->size[d + 1],
+                            d ? (uint64_t)a->stride[0] : 0,
+                            (uint64_t)a->stride[d],
+                            (uint64_t)a->stride[d + 1],
+                            d ? (uint64_t)b->stride[0] : 0,
+                            (uint64_t)b->stride[d],
+                            (uint64_t)b->stride[d + 1],
+                            d ? (uint64_t)o->stride[0] : 0,
+                            (uint64_t)o->stride[d],
+                            (uint64_t)o->stride[d + 1],
+                            p->row ? (uint64_t)p->row->stride[0] : 0,
+                            p->add,
+                            p->row != NULL };
+    return cuda_launch(device, f, (o->numel + THREADS - 1) / THREADS, THREADS, v, NPARAMS,
+                       cuda_current_queue(device), err);
+}
+
+/* --- cuBLASLt ----------------------------------------------------------------------------------------------------- */
+enum { R_32F = 0, R_64F = 1, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, COMPUTE_64F = 70 };
+enum {
+    DESC_transa = 3,
+    DESC_transb = 4,
+    DESC_epilogue = 7,
+    DESC_bias = 8,
+    LAYOUT_batch = 5,
+    LAYOUT_stride = 6,
+    PREF_workspace = 1,
+    EPILOGUE_bias = 4
+};
+enum { WORKSPACE = 32 << 20 };
+typedef struct algo {
+    uint64_t data[8];
+    size_t workspace;
+    int status;
+    float waves;
+    int reserved[4];
+} algo;
+#define LT(X)                                                                                                \
+    X(create, cublasLtCreate, (void **))                                                                     \
+    X(desc_new, cublasLtMatmulDescCreate, (void **, int, int))                                               \
+    X(desc_set, cublasLtMatmulDescSetAttribute, (void *, int, const void *, size_t))                         \
+    X(desc_free, cublasLtMatmulDescDestroy, (void *))                                                        \
+    X(layout_new, cublasLtMatrixLayoutCreate, (void **, int, uint64_t, uint64_t, int64_t))                   \
+    X(layout_set, cublasLtMatrixLayoutSetAttribute, (void *, int, const void *, size_t))                     \
+    X(layout_free, cublasLtMatrixLayoutDestroy, (void *))                                                    \
+    X(pref_new, cublasLtMatmulPreferenceCreate, (void **))                                                   \
+    X(pref_set, cublasLtMatmulPreferenceSetAttribute, (void *, int, const void *, size_t))                   \
+    X(pref_free, cublasLtMatmulPreferenceDestroy, (void *))                                                  \
+    X(heuristic, cublasLtMatmulAlgoGetHeuristic,                                                             \
+      (void *, void *, void *, void *, void *, void *, void *, int, algo *, int *))                          \
+    X(matmul, cublasLtMatmul,                                                                                \
+      (void *, void *, const void *, const void *, void *, const void *, void *, const void *, const void *, \
+       void *, void *, void *, const algo *, void *, size_t, cuda_queue))
+static struct {
+#define X(name, sym, args) int(*name) args;
+    LT(X)
+#undef X
+    bool tried, found;
+    pthread_mutex_t lock;
+    void *handle[CUDA_MAX_DEVICES], *workspace[CUDA_MAX_DEVICES];
+    map known; /* shape -> plan */
+} lt = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+typedef struct lt_plan { /* of one shape; never freed */
+    void *desc, *a, *b, *o;
+    algo how;
+    bool ok;
+} lt_plan;
+
+static bool lt_load(void)
+{
+    static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
+                                         "/usr/local/cuda/lib64/libcublasLt.so" };
+    const char *env = getenv("TAPER_PRODUCTS");
+    if (lt.tried)
+        return lt.found;
+    lt.tried = true;
+    /* another driver's memory is not the library's */
+    if ((env && !strcmp(env, "own")) || (getenv("TAPER_CUDA_LIBRARY") && *getenv("TAPER_CUDA_LIBRARY")))
+        return false;
+    void *h = NULL;
+    for (size_t i = 0; i < COUNT(names) && !h; i++)
+        h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    lt.found = h != NULL;
+#define X(name, sym, args)                          \
+    *(void **)&lt.name = h ? dlsym(h, #sym) : NULL; \
+    lt.found &= lt.name != NULL;
+    LT(X)
+#undef X
+    return lt.found;
+}
+
+/* A matrix as cuBLASLt sees its memory: rows of ours are its columns. False: neither dimension is packed. */
+static bool lt_matrix(const tp_tensor *t, int d, int *turned, int64_t *ld)
+{
+    int64_t r = t->stride[d], c = t->stride[d + 1], rows = t->size[d], cols = t->size[d + 1];
+    if ((c == 1 || cols == 1) && (r >= cols || rows == 1)) {
+        *turned = 0;
+        *ld = rows == 1 ? MAX(cols, 1) : r;
+        return true;
+    }
+    if ((r == 1 || rows == 1) && (c >= rows || cols == 1)) {
+        *turned = 1;
+        *ld = cols == 1 ? MAX(rows, 1) : c;
+        return true;
+    }
+    return false;
+}
+
+static void *lt_layout(int type, const tp_tensor *t, int d, int turned, int64_t ld)
+{
+    void *l = NULL;
+    uint64_t rows = (uint64_t)t->size[d + !turned], cols = (uint64_t)t->size[d + turned];
+    if (lt.layout_new(&l, type, rows, cols, ld))
+        return NULL;
+    if (d) {
+        int n = (int)t->size[0];
+        int64_t step = t->stride[0];
+        lt.layout_set(l, LAYOUT_batch, &n, sizeof n);
+        lt.layout_set(l, LAYOUT_stride, &step, sizeof step);
+    }
+    return l;
+}
+
+static lt_plan *lt_plan_new(const target_product *p, int device, const int *turned, const int64_t *ld)
+{
+    lt_plan *x = mem_zalloc(sizeof *x);
+    dtype dt = (dtype)p->o->dt;
+    int d = p->o->ndim - 2,
+        type = dt == DT_f64    ? R_64F
+               : dt == DT_f16  ? R_16F
+               : dt == DT_bf16 ? R_16BF
+                               : R_32F,
+        scale = dt == DT_f64 ? R_64F : R_32F, found = 0, one = EPILOGUE_bias;
+    void *pref = NULL;
+    size_t room = WORKSPACE;
+    if (lt.desc_new(&x->desc, dt == DT_f64 ? COMPUTE_64F : COMPUTE_32F, scale))
+        return x;
+    lt.desc_set(x->desc, DESC_transa, &turned[1], sizeof *turned); /* its first factor is our second */
+    lt.desc_set(x->desc, DESC_transb, &turned[0], sizeof *turned);
+    if (p->row)
+        lt.desc_set(x->desc, DESC_epilogue, &one, sizeof one);
+    x->a = lt_layout(type, p->b, d, turned[1], ld[1]);
+    x->b = lt_layout(type, p->a, d, turned[0], ld[0]);
+    x->o = lt_layout(type, p->o, d, 0, ld[2]);
+    if (x->a && x->b && x->o && !lt.pref_new(&pref)) {
+        lt.pref_set(pref, PREF_workspace, &room, sizeof room);
+        x->ok = !lt.heuristic(lt.handle[device], x->desc, x->a, x->b, x->o, x->o, pref, 1, &x->how, &found) &&
+                found > 0;
+        lt.pref_free(pref);
+    }
+    return x;
+}
+
+/* False: not for cuBLASLt. */
+static bool lt_product(const target_product *p, int device, bool *ok, tp_err *err)
+{
+    const tp_tensor *t[3] = { p->a, p->b, p->o };
+    int d = p->o->ndim - 2, turned[3];
+    int64_t ld[3], key[24] = { device, p->o->dt, d, p->row != NULL };
+    double wide[2] = { 1, p->add };
+    float one[2] = { 1, p->add };
+    bool f64 = p->o->dt == DT_f64;
+    if (p->row && p->row->stride[0] != 1 && p->row->size[0] > 1)
+        return false;
+    for (int i = 0; i < 3; i++) {
+        if (!lt_matrix(t[i], d, &turned[i], &ld[i]) || (i == 2 && turned[i]))
+            return false;
+        int64_t *k = key + 4 + 6 * i;
+        k[0] = turned[i], k[1] = ld[i], k[2] = t[i]->size[d], k[3] = t[i]->size[d + 1];
+        k[4] = d ? t[i]->size[0] : 1, k[5] = d ? t[i]->stride[0] : 0;
+    }
+    bool done = false;
+    pthread_mutex_lock(&lt.lock);
+    if (lt_load() && cuda_use(device, NULL)) {
+        if (!lt.handle[device] && !lt.create(&lt.handle[device]))
+            lt.workspace[device] = cuda_alloc(device, WORKSPACE, NULL);
+        lt_plan *x = map_getn(&lt.known, key, sizeof key);
+        if (!x && lt.workspace[device])
+            map_putn(&lt.known, key, sizeof key, x = lt_plan_new(p, device, turned, ld));
+        if (x && x->ok) {
+            const void *row = p->row ? tensor_data(p->row) : NULL, *by = f64 ? (void *)wide : (void *)one;
+            const void *also = f64 ? (void *)&wide[1] : (void *)&one[1];
+            if (row)
+                lt.desc_set(x->desc, DESC_bias, &row, sizeof row);
+            int r = lt.matmul(lt.handle[device], x->desc, by, tensor_data(p->b), x->a, tensor_data(p->a),
+                              x->b, also, tensor_data(p->o), x->o, tensor_data(p->o), x->o, &x->how,
+                              lt.workspace[device], WORKSPACE, cuda_current_queue(device));
+            done = true;
+            *ok = r == 0 || err_set(err, ERR_runtime, "cuBLASLt failed with status %d", r);
+        }
+    }
+    pthread_mutex_unlock(&lt.lock);
+    return done;
+}
+
+bool cuda_product(const target_product *p, tp_err *err)
+{
+    const tp_tensor *o = p->o, *a = p->a, *b = p->b;
+    int d = o->ndim - 2, device = tensor_device(o).index;
+    bool ok = true;
+    if (a->ndim != o->ndim || b->ndim != o->ndim || b->size[d] != a->size[d + 1] ||
+        a->size[d] != o->size[d] || b->size[d + 1] != o->size[d + 1])
+        return err_set(err, ERR_internal, "the operands of a product changed their sizes");
+    if (o->numel && (!a->size[d + 1] || !lt_product(p, device, &ok, err)))
+        ok = own_product(p, device, err);
+    return ok && (!p->then.code || p->then.code->on->launch(p->then.code, &p->then.args, err));
+}
+
+bool cuda_inside(const tp_tensor *index, int64_t lo, int64_t hi, bool *yes, int64_t *bad, tp_err *err)
+{
+    tp_tensor *here = tensor_to((tp_tensor *)index, DEVICE_CPU, err);
+    bool ok = here && cpu_inside(here, lo, hi, yes, bad, err);
+    tensor_unref(here);
+    return ok;
+}
