@@ -279,9 +279,14 @@ static bool store(dtype dt, void *p, PyObject *o)
                                 "only integer tensors of a single element can be converted to an index");
             return false;
         }
+        uint64_t room;
+        tp_err err = { 0 };
+        const void *at = tensor_peek(t, &room, &err);
+        if (!at)
+            return py_raise(&err) != NULL;
         if (dtype_is_float((dtype)t->dt))
-            return store_float(dt, p, elem_get_f((dtype)t->dt, tensor_host(t)));
-        int64_t i = elem_get_i((dtype)t->dt, tensor_host(t));
+            return store_float(dt, p, elem_get_f((dtype)t->dt, at));
+        int64_t i = elem_get_i((dtype)t->dt, at);
         if (!fits_int(dt, i))
             return overflow(dt);
         elem_set_i(dt, p, i);
@@ -502,7 +507,7 @@ static PyObject *f_tensor(PyObject *m, PyObject *const *args, Py_ssize_t nargs, 
                          py_prefix) < 0)
         return NULL;
     tp_tensor *t = py_tensor_of(a[0], dt);
-    if (!a[2] && t && py_is_tensor(a[0]) && tensor_device(t).kind == DEV_meta) {
+    if (!a[2] && t && py_is_tensor(a[0]) && tensor_device(t).kind != DEV_cpu) {
         PyObject *dev = py_device(tensor_device(t)), *r = finish(t, dev, a[3], "tensor");
         Py_XDECREF(dev);
         return r;

@@ -40,6 +40,10 @@ int py_tensor_getbuffer(PyObject *o, Py_buffer *v, int flags)
                                                   "detach() it first");
         return -1;
     }
+    if (t->storage->flags & ST_device) {
+        PyErr_SetString(PyExc_BufferError, "the tensor's memory is on a device; copy it with cpu() first");
+        return -1;
+    }
     bool contiguous = tensor_is_contiguous(t);
     if (!(flags & PyBUF_STRIDES) && !contiguous) {
         PyErr_SetString(PyExc_BufferError, "the tensor is not contiguous");
@@ -84,6 +88,12 @@ static bool can_be_array(PyObject *o, bool force)
                      "can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
                      "host memory first.",
                      tensor_device(t).kind == DEV_meta ? "meta" : "fake");
+    else if (!force && t->storage->flags & ST_device)
+        PyErr_Format(
+            PyExc_TypeError,
+            "can't convert %s:%d device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
+            "host memory first.",
+            device_name((dev_kind)tensor_device(t).kind), tensor_device(t).index);
     else if (!force && wants_grad(o))
         PyErr_SetString(PyExc_RuntimeError, "Can't call numpy() on Tensor that requires grad. Use "
                                             "tensor.detach().numpy() instead.");
@@ -111,10 +121,12 @@ static PyObject *m_numpy(PyObject *o, PyObject *const *args, Py_ssize_t nargs, P
     if (!py_take("numpy", names, 1, 0, 0, args, nargs, kw, a) ||
         !py_take_bool("numpy", "force", a[0], &force) || !can_be_array(o, force))
         return NULL;
-    if (!wants_grad(o))
+    if (!wants_grad(o) && !(py_tensor(o)->storage->flags & ST_device))
         return as_array(o);
-    PyObject *d = PyObject_CallMethod(o, "detach", NULL), *r = d ? as_array(d) : NULL;
+    PyObject *d = PyObject_CallMethod(o, "detach", NULL), *h = d ? PyObject_CallMethod(d, "cpu", NULL) : NULL,
+             *r = h ? as_array(h) : NULL;
     Py_XDECREF(d);
+    Py_XDECREF(h);
     return r;
 }
 

@@ -128,9 +128,13 @@ static bool do_tensor(slicing *s, tp_tensor *t) /* steals t */
         return err_set(s->err, ERR_index, "tensors used as indices must be long, int, byte or bool tensors");
     }
     if (t->ndim == 0 && !tensor_is_fake(t)) {
-        int64_t v = elem_get_i((dtype)t->dt, tensor_host(t));
+        uint64_t room;
+        const void *at = tensor_peek(t, &room, s->err);
+        int64_t v = at ? elem_get_i((dtype)t->dt, at) : 0;
         bool mask = t->dt == DT_bool || t->dt == DT_u8;
         tensor_unref(t);
+        if (!at)
+            return false;
         return mask ? do_bool(s, v != 0) : do_select(s, v);
     }
     if (t->ndim == 0 && (t->dt == DT_bool || t->dt == DT_u8)) { /* it chooses from a new axis of size 1 */

@@ -14,10 +14,24 @@ typedef struct target {
     memfmt fmt;
 } target;
 
-static PyObject *no_cuda(void)
+/* Is there such a device? An exception otherwise; with PyTorch's names that is PyTorch's. */
+static bool has_device(tp_device d)
 {
-    return PyErr_Format(PyExc_AssertionError, "%s not compiled with CUDA enabled",
-                        strcmp(py_prefix, "torch") ? "Taper" : "Torch");
+    const device_ops *o = device_ops_of(d);
+    tp_err err = { 0 };
+    int n = d.kind == DEV_cpu ? 1 : o->count();
+    if (n && d.index < n)
+        return true;
+    if (!n && !strcmp(py_prefix, "torch"))
+        PyErr_SetString(PyExc_AssertionError, "Torch not compiled with CUDA enabled");
+    else if (n)
+        PyErr_Format(PyExc_RuntimeError, "device %s:%d does not exist: this machine has %d of that kind",
+                     o->name, d.index, n);
+    else {
+        o->alloc(d, 0, &err); /* fails with the reason */
+        py_raise(&err);
+    }
+    return false;
 }
 
 static PyObject *convert_to(PyObject *self, const target *g)
@@ -25,9 +39,11 @@ static PyObject *convert_to(PyObject *self, const target *g)
     tp_tensor *t = py_tensor(self);
     tp_err err = { 0 };
     bool dtype_same = g->dt == DT_none || g->dt == t->dt;
-    bool dev_same = !g->has_dev || g->dev.kind == tensor_device(t).kind;
-    if (g->has_dev && g->dev.kind == DEV_cuda)
-        return no_cuda();
+    bool dev_same = !g->has_dev || (g->dev.kind == tensor_device(t).kind &&
+                                    (g->dev.index < 0 || tensor_device(t).index < 0 ||
+                                     g->dev.index == tensor_device(t).index));
+    if (g->has_dev && g->dev.kind == DEV_cuda && !has_device(g->dev))
+        return NULL;
     if (dtype_same && dev_same && !g->copy &&
         (!g->has_fmt || g->fmt == MF_preserve || tensor_is_contiguous_as(t, g->fmt)))
         return Py_NewRef(self);
@@ -231,7 +247,21 @@ static PyObject *m_cpu(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
 }
 static PyObject *m_cuda(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
-    return no_cuda();
+    static const char *const names[] = { "device", "non_blocking", "memory_format" };
+    PyObject *a[3];
+    target g = { .dt = DT_none, .has_dev = true, .dev = { DEV_cuda, -1 } };
+    tp_err err = { 0 };
+    if (!py_take("cuda", names, 3, 3, 0, args, nargs, kw, a))
+        return NULL;
+    if (a[0] && PyLong_Check(a[0]))
+        g.dev.index = (int8_t)PyLong_AsLong(a[0]);
+    else if (a[0] && a[0] != Py_None && !py_to_device(a[0], &g.dev, &err))
+        return err.kind
+                   ? py_raise(&err)
+                   : PyErr_Format(PyExc_TypeError, "cuda(): argument 'device' must be a device or a number");
+    if (g.dev.kind != DEV_cuda)
+        return PyErr_Format(PyExc_RuntimeError, "Invalid device, must be cuda device");
+    return convert_to(self, &g);
 }
 
 /* type() -> 'taper.FloatTensor'; type(dtype or name or class) -> Tensor */
@@ -464,8 +494,8 @@ static PyObject *f_set_default_device(PyObject *m, PyObject *d)
                     Py_TYPE(d)->tp_name);
         return py_raise(&err);
     }
-    if (dev.kind == DEV_cuda)
-        return no_cuda();
+    if (dev.kind == DEV_cuda && !has_device(dev))
+        return NULL;
     CX->default_device = dev;
     Py_RETURN_NONE;
 }

@@ -150,8 +150,11 @@ bool py_to_symint(PyObject *o, symint *v)
         tp_tensor *t = py_tensor(o);
         if (t->ndim != 0 || dtype_is_float((dtype)t->dt) || t->dt == DT_bool || tensor_is_fake(t))
             return false;
-        *v = clamped(elem_get_i((dtype)t->dt, tensor_host(t)), 0);
-        return true;
+        uint64_t room;
+        const void *at = tensor_peek(t, &room, NULL);
+        if (at)
+            *v = clamped(elem_get_i((dtype)t->dt, at), 0);
+        return at != NULL;
     }
     if (!PyIndex_Check(o))
         return false;
@@ -195,9 +198,13 @@ static bool to_number(PyObject *o, tp_val *v)
         tp_tensor *t = py_tensor(o);
         if (t->ndim || tensor_is_fake(t))
             return false;
-        *v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, tensor_host(t)))
-             : t->dt == DT_bool           ? vB(elem_get_i((dtype)t->dt, tensor_host(t)))
-                                          : vI(elem_get_i((dtype)t->dt, tensor_host(t)));
+        uint64_t room;
+        const void *at = tensor_peek(t, &room, NULL);
+        if (!at)
+            return false;
+        *v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, at))
+             : t->dt == DT_bool           ? vB(elem_get_i((dtype)t->dt, at))
+                                          : vI(elem_get_i((dtype)t->dt, at));
         if (v->kind == VAL_int && sym_is_expr(v->i))
             *v = vF((double)v->i);
         return true;

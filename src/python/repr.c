@@ -253,8 +253,15 @@ PyObject *py_tensor_repr(PyObject *o)
         strbuf_add(&b, "[]");
     else {
         bool summarize = (double)t->numel > opts.threshold;
-        format f = format_of(t, summarize);
-        add_tensor(&b, &f, t, 0, tensor_host(t), indent, summarize);
+        tp_err err = { 0 };
+        tp_tensor *here = tensor_to(t, DEVICE_CPU, &err);
+        if (!here) {
+            strbuf_free(&b);
+            return py_raise(&err);
+        }
+        format f = format_of(here, summarize);
+        add_tensor(&b, &f, here, 0, tensor_host(here), indent, summarize);
+        tensor_unref(here);
     }
     const char *text = strbuf_str(&b), *nl = strrchr(text, '\n');
     s.last = (int)(nl ? strlen(nl) + 1 : b.n + 2); /* as PyTorch counts: rfind gives -1 without a newline */

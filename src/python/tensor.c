@@ -224,6 +224,10 @@ PyObject *py_raise(tp_err *e)
 /* ---- properties ---- */
 static PyObject *get_shape(PyObject *o, void *x) { return py_size(py_tensor(o)->ndim, py_tensor(o)->size); }
 static PyObject *get_dtype(PyObject *o, void *x) { return Py_NewRef(py_dtype(tensor_dtype(py_tensor(o)))); }
+static PyObject *get_is_cuda(PyObject *o, void *x)
+{
+    return PyBool_FromLong(tensor_device(py_tensor(o)).kind == DEV_cuda);
+}
 static PyObject *get_device(PyObject *o, void *x) { return py_device(tensor_device(py_tensor(o))); }
 static PyObject *get_ndim(PyObject *o, void *x) { return PyLong_FromLong(py_tensor(o)->ndim); }
 static PyObject *get_itemsize(PyObject *o, void *x)
@@ -253,7 +257,7 @@ static PyGetSetDef getset[] = { { "shape", get_shape, NULL, "the sizes", NULL },
                                 { "itemsize", get_itemsize, NULL, "bytes per element", NULL },
                                 { "nbytes", get_nbytes, NULL, "bytes of all elements", NULL },
                                 { "layout", get_layout, NULL, "always taper.strided", NULL },
-                                { "is_cuda", get_false, NULL, NULL, NULL },
+                                { "is_cuda", get_is_cuda, NULL, NULL, NULL },
                                 { "is_sparse", get_false, NULL, NULL, NULL },
                                 { "is_quantized", get_false, NULL, NULL, NULL },
                                 { "is_mkldnn", get_false, NULL, NULL, NULL },
@@ -350,7 +354,10 @@ static PyObject *m_item(PyObject *o, PyObject *x)
     if (t->numel != 1)
         return PyErr_Format(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar",
                             (long long)t->numel);
-    return elem_py(tensor_dtype(t), tensor_host(t));
+    uint64_t room;
+    tp_err err = { 0 };
+    const void *at = tensor_peek(t, &room, &err);
+    return at ? elem_py(tensor_dtype(t), at) : py_raise(&err);
 }
 
 static PyObject *to_list(const tp_tensor *t, int d, const char *p)
@@ -375,7 +382,13 @@ static PyObject *m_tolist(PyObject *o, PyObject *x)
         PyErr_SetString(py_fake_error, "Tensor.tolist() needs the data of a fake tensor");
         return NULL;
     }
-    return to_list(t, 0, t->numel ? tensor_host(t) : NULL);
+    tp_err err = { 0 };
+    tp_tensor *here = tensor_to(t, DEVICE_CPU, &err);
+    if (!here)
+        return py_raise(&err);
+    PyObject *l = to_list(here, 0, here->numel ? tensor_host(here) : NULL);
+    tensor_unref(here);
+    return l;
 }
 
 static PyMethodDef methods[] = {
@@ -530,8 +543,15 @@ static int nb_bool(PyObject *o)
                                  : "Boolean value of Tensor with no values is ambiguous");
         return -1;
     }
-    return dtype_is_float((dtype)t->dt) ? elem_get_f((dtype)t->dt, tensor_host(t)) != 0
-                                        : elem_get_i((dtype)t->dt, tensor_host(t)) != 0;
+    uint64_t room;
+    tp_err err = { 0 };
+    const void *at = tensor_peek(t, &room, &err);
+    if (!at) {
+        py_raise(&err);
+        return -1;
+    }
+    return dtype_is_float((dtype)t->dt) ? elem_get_f((dtype)t->dt, at) != 0
+                                        : elem_get_i((dtype)t->dt, at) != 0;
 }
 static PyObject *as_number(PyObject *o, PyObject *(*conv)(PyObject *))
 {

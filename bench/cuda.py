@@ -1,0 +1,136 @@
+"""Taper on CUDA, with PyTorch beside it where it is importable: milliseconds a call, and of the first call.
+
+  python3 bench/cuda.py [--torch]"""
+import argparse
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+
+
+def chain(m):
+    def f(x):
+        for _ in range(10):
+            x = x.sin() * x.cos() + x
+        return x
+    return f, lambda: [m.randn(16 << 20, device="cuda")]
+
+
+def softmax(m):
+    return (lambda x: m.softmax(x, -1)), lambda: [m.randn(16384, 4096, device="cuda")]
+
+
+def norm(m):
+    F = m.nn.functional
+
+    def f(x, w, b):
+        return F.layer_norm(F.gelu(x + 1) * x, (4096,), w, b)
+    return f, lambda: [m.randn(16384, 4096, device="cuda").bfloat16(), m.ones(4096, device="cuda").bfloat16(), m.zeros(4096, device="cuda").bfloat16()]
+
+
+def train(make):
+    def case(m):
+        f, args = make(m)
+
+        def g(*a):
+            loss = f(*a)
+            loss = (loss[0] if isinstance(loss, tuple) else loss).float().sum()
+            loss.backward()
+            for x in a:
+                x.grad = None
+            return loss
+        g.inner = f
+        return g, lambda: [x.detach().requires_grad_() for x in args()]
+    return case
+
+
+def mlp(m):
+    F = m.nn.functional
+    return (lambda x, w, v: F.gelu(x @ w) @ v), lambda: [m.randn(4096, 4096, device="cuda").bfloat16(), (m.randn(4096, 16384, device="cuda") * 0.01).bfloat16(),
+                                                         (m.randn(16384, 4096, device="cuda") * 0.01).bfloat16()]
+
+
+def small(m):
+    return (lambda x, w: (x @ w).relu()), lambda: [m.randn(64, 64, device="cuda"), m.randn(64, 64, device="cuda")]
+
+
+def plus(m):
+    return (lambda x: x + 1), lambda: [m.randn(8, device="cuda")]
+
+
+CASES = [("10x(sin*cos+x), 16M f32", chain), ("softmax 16384x4096 f32", softmax), ("gelu(x+1)*x, layer norm bf16", norm),
+         ("the same, training", train(norm)), ("MLP 4096x4096x16384 bf16", mlp), ("relu(x @ w), 64 f32", small), ("x + 1, 8 f32", plus)]
+
+
+def timed(m, f, args):
+    m.cuda.synchronize()
+    t = time.perf_counter()
+    f(*args)
+    m.cuda.synchronize()
+    first = time.perf_counter() - t
+    best = 1e9
+    n = 3
+    while n < 3000:
+        t = time.perf_counter()
+        for _ in range(n):
+            f(*args)
+        m.cuda.synchronize()
+        took = time.perf_counter() - t
+        best = min(best, took / n)
+        if took > 0.15:
+            break
+        n *= 3
+    return best * 1e3, first * 1e3
+
+
+def compiled(m, f):
+    inner = getattr(f, "inner", None)
+    if inner is None:
+        return m.compile(f)
+    c = m.compile(inner)
+
+    def g(*a):
+        loss = c(*a).float().sum()
+        loss.backward()
+        for x in a:
+            x.grad = None
+        return loss
+    return g
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--torch", action="store_true")
+    ap.add_argument("--only", default="")
+    a = ap.parse_args()
+    import taper
+    if not taper.cuda.is_available():
+        print("bench: skipped, there is no GPU")
+        return 77
+    libs = [("taper", taper)]
+    if a.torch:
+        import torch
+        libs.append(("torch", torch))
+    print(f"{taper.cuda.get_device_name()}; milliseconds a call (of the first)")
+    for title, make in CASES:
+        if a.only and a.only not in title:
+            continue
+        row = []
+        for name, m in libs:
+            for how in ("eager", "compiled"):
+                try:
+                    f, args = make(m)
+                    x = args()
+                    ms, first = timed(m, f if how == "eager" else compiled(m, f), x)
+                    row.append(f"{name} {how} {ms:.4g} ({first:.0f})")
+                    del f, x
+                except Exception as e:  # noqa: BLE001
+                    row.append(f"{name} {how} {type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''}")
+                m.cuda.empty_cache()
+        print(f"{title:32} " + " | ".join(row), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""CUDA tensors, operators and compiled programs without a GPU: a libcuda that runs PTX on the CPU (tests/gpu/fake_cuda.c)."""
+import os
+import subprocess
+import sys
+
+import taper
+
+FAKE = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")),
+                    "libtaper_fakecuda.so")
+
+
+def run(body, library=FAKE, **env):
+    """The program in a process of its own, whose driver is the library. Its output."""
+    head = "import taper\nimport taper.nn.functional as F\n"
+    e = {k: v for k, v in os.environ.items() if not k.startswith("TAPER_CUDA")}
+    if library:
+        e["TAPER_CUDA_LIBRARY"] = library
+    e["PYTHONPATH"] = os.pathsep.join([os.path.dirname(os.path.dirname(taper.__file__)), os.path.dirname(os.path.abspath(__file__))])
+    r = subprocess.run([sys.executable, "-c", head + body], capture_output=True, text=True, env={**e, **env}, timeout=300)
+    assert r.returncode == 0, r.stdout + r.stderr
+    return r.stdout
+
+
+def has_fake():
+    if os.path.exists(FAKE):
+        return True
+    print("SKIP: no", FAKE)
+    return False
+
+
+def test_without_driver():
+    out = run("""
+import sys
+assert not any("cuda" in line for line in open("/proc/self/maps"))
+print(taper.cuda.is_available(), taper.cuda.device_count(), taper.cuda.memory_allocated())
+x = taper.ones(2)
+for f in (lambda: x.cuda(), lambda: x.to("cuda:0"), lambda: taper.zeros(2, device="cuda"), lambda: taper.cuda.synchronize(),
+          lambda: taper.cuda.get_device_name(), lambda: taper.set_default_device("cuda")):
+    try:
+        f()
+        print("no error")
+    except RuntimeError as e:
+        assert "no NVIDIA driver" in str(e) and "device='cpu'" in str(e), e
+print((x + 1).tolist())
+""", "/nowhere/libcuda.so.1")
+    assert out.split("\n")[:2] == ["False 0 0", "[2.0, 2.0]"], out
+
+
+def test_tensors():
+    if not has_fake():
+        return
+    out = run("""
+x = taper.tensor([[1., 2.], [3., 4.]], device="cuda")
+print(x, x.device, x.is_cuda, x.cpu().device, taper.cuda.memory_allocated() > 0)
+y = taper.arange(6).view(2, 3).t().to("cuda", taper.float64)
+print(y.stride(), y.cpu().tolist(), y[1, 0].item(), bool(y[0, 0]), y.numpy(force=True).tolist())
+print(taper.zeros(2, device="cuda").tolist(), taper.full((2,), 3, device="cuda:0").tolist(), taper.empty(2, device="cuda").shape)
+try:
+    x.numpy()
+except TypeError as e:
+    print(e)
+try:
+    x + taper.ones(2, 2)
+except RuntimeError as e:
+    print(e)
+x += taper.tensor(1.)
+x[0] = 7
+x.t()[1].copy_(taper.tensor([8., 9.]))
+print(x.tolist(), x.to("cuda") is x, x.cuda() is x)
+del x, y
+print(taper.cuda.memory_allocated())
+""")
+    assert "tensor([[1., 2.],\n        [3., 4.]], device='cuda:0') cuda:0 True cpu True" in out, out
+    assert "(1, 3) [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] 1.0 False [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]" in out, out
+    assert "[0.0, 0.0] [3, 3] taper.Size([2])" in out.replace("torch.Size", "taper.Size"), out
+    assert "Use Tensor.cpu()" in out and "found at least two devices" in out, out
+    assert "[[7.0, 8.0], [4.0, 9.0]] True True" in out, out
+    assert out.rstrip().endswith("\n0"), out
+
+
+def test_operators():
+    """One of each family, against the CPU."""
+    if not has_fake():
+        return
+    run("""
+taper.manual_seed(0)
+x, y = taper.randn(3, 4), taper.randn(3, 4)
+i = (y > 0).long()
+cases = [lambda a, b, i: a + b, lambda a, b, i: a.softmax(-1), lambda a, b, i: a.sum(0), lambda a, b, i: a.argmax(1), lambda a, b, i: taper.cat([a, b], 1),
+         lambda a, b, i: a.t() + b.t(), lambda a, b, i: F.layer_norm(a, (4,)), lambda a, b, i: a @ b.t(), lambda a, b, i: taper.addmm(b[0, :3], a, b.t()),
+         lambda a, b, i: a.half() @ b.t().half(), lambda a, b, i: a.sort(1)[0], lambda a, b, i: a.cumsum(1), lambda a, b, i: a[[0, 2]], lambda a, b, i: a[i[:, 0]],
+         lambda a, b, i: a.clone().fill_(2), lambda a, b, i: a.clone().zero_(), lambda a, b, i: a[a > 0], lambda a, b, i: (a * 10).int() // 3,
+         lambda a, b, i: taper.linalg.inv(a[:, :3]), lambda a, b, i: taper.arange(5, device=a.device), lambda a, b, i: F.conv2d(a[None, None], b[:2, :2][None, None]),
+         lambda a, b, i: taper.var_mean(a, 1)[0], lambda a, b, i: a.gather(1, i), lambda a, b, i: F.embedding(i, a), lambda a, b, i: a.clone().scatter_add_(0, i, b),
+         lambda a, b, i: a.clone().index_add_(0, i[:, 0], b), lambda a, b, i: F.cross_entropy(a, i[:, 0]), lambda a, b, i: a.tril(), lambda a, b, i: a.clone().t().copy_(b.t()),
+         lambda a, b, i: taper.where(a > 0, a, 0.5), lambda a, b, i: taper.bmm(a[None], b.t()[None]), lambda a, b, i: F.pad(a, (1, 2)), lambda a, b, i: a.roll(1, 1)]
+for n, f in enumerate(cases):
+    want, got = f(x, y, i), f(x.cuda(), y.cuda(), i.cuda())
+    assert got.is_cuda and got.dtype == want.dtype and got.stride() == want.stride(), n
+    assert taper.allclose(got.cpu().double(), want.double(), rtol=1e-3 if want.dtype == taper.float16 else 1e-5, atol=1e-6), (n, want, got)
+s = taper._C._cuda_stats(0)
+assert s["programs"] > 20 and s["calls"] > s["hosted"], s
+try:
+    x.cuda()[taper.tensor([7]).cuda()]
+except IndexError as e:
+    assert "out of bounds" in str(e), e
+else:
+    raise AssertionError("no error")
+""")
+
+
+def test_gradients_and_programs():
+    if not has_fake():
+        return
+    run("""
+taper.manual_seed(0)
+x, w, b = taper.randn(4, 8), taper.randn(8, 6), taper.randn(6)
+
+def loss(x, w, b):
+    h = F.layer_norm(F.gelu(x @ w + b), (6,))
+    return h.softmax(-1).pow(2).mean() + (x.sin() * 2).sum()
+
+def grads(f, *a):
+    a = [t.detach().clone().requires_grad_() for t in a]
+    v = f(*a)
+    v.backward()
+    return [v.detach()] + [t.grad for t in a]
+
+want = grads(loss, x, w, b)
+on = [t.cuda() for t in (x, w, b)]
+step = taper.compile(loss, fullgraph=True)
+for f in (loss, step, step):
+    got = grads(f, *on)
+    assert all(g.is_cuda and taper.allclose(g.cpu(), v, atol=1e-5) for g, v in zip(got, want)), (want, got)
+
+def inplace(x):
+    x.add_(1)
+    return x.t() * 2
+p, q = on[0].clone(), x.clone()
+assert taper.allclose(taper.compile(inplace)(p).cpu(), inplace(q)) and taper.allclose(p.cpu(), q)
+model = taper.nn.Sequential(taper.nn.Linear(8, 16), taper.nn.ReLU(), taper.nn.Linear(16, 2))
+ref = model(x)
+model.to("cuda")
+assert next(model.parameters()).is_cuda and taper.allclose(model(on[0]).cpu(), ref, atol=1e-5)
+opt = taper.optim.SGD(model.parameters(), lr=0.1)
+before = taper.compile(model)(on[0]).pow(2).mean()
+before.backward()
+opt.step()
+assert model(on[0]).pow(2).mean().item() < before.item()
+""")
+
+
+def test_errors():
+    if not has_fake():
+        return
+    out = run("""
+x = taper.ones(4, device="cuda")
+try:
+    (x + 1).cpu()
+except RuntimeError as e:
+    print(e)
+print((taper.ones(2) + 1).tolist())
+""", FAKE_CUDA_FAULT="700")
+    assert "CUDA error" in out and "[2.0, 2.0]" in out, out
+    out = run("""
+try:
+    taper.zeros(1 << 40, device="cuda")
+except Exception as e:
+    print(type(e).__name__, e)
+print(taper.ones(2, device="cuda").tolist())
+""")
+    assert "out of memory" in out and "[1.0, 1.0]" in out, out
+
+
+if __name__ == "__main__":
+    for name, f in list(globals().items()):
+        if name.startswith("test_"):
+            f()
