@@ -13,7 +13,7 @@ from .functional import *
 from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor, LongTensor, ShortTensor)
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
-from . import __config__, _absent, _dynamo, _export, _functorch, _guards, _higher_order_ops, _inductor, _jit_internal, _logging, _ops, _prims_common, _subclasses, _tensor_str, _utils, accelerator, amp, ao, autograd, backends, classes, compiler, cpu, cuda, distributed, distributions, fft, func, functional, futures, fx, hub, jit, library, linalg, masked, mps, mtia, multiprocessing, nested, nn, onnx, ops, optim, overrides, profiler, quantization, random, return_types, safetensors, serialization, signal, sparse, special, storage, testing, torch_alias, torch_version, types, utils, version, xpu
+from . import __config__, _absent, _custom_ops, _dynamo, _export, _functorch, _guards, _higher_order_ops, _inductor, _jit_internal, _logging, _ops, _prims_common, _subclasses, _tensor_str, _utils, accelerator, amp, ao, autograd, backends, classes, compiler, cpu, cuda, distributed, distributions, fft, func, functional, futures, fx, hub, jit, library, linalg, masked, mps, mtia, multiprocessing, nested, nn, onnx, ops, optim, overrides, profiler, quantization, random, return_types, safetensors, serialization, signal, sparse, special, storage, testing, torch_alias, torch_version, types, utils, version, xpu
 
 __version__: _str
 def compile(model: Any = ..., *, fullgraph: _bool = ..., dynamic: Optional[_bool] = ..., backend: Any = ..., mode: Optional[_str] = ..., options: Optional[Dict[_str, Any]] = ..., disable: _bool = ...) -> Any: ...
