@@ -19,7 +19,8 @@ MASKED = ["Bert", "Roberta", "Electra", "MPNet", "DebertaV2"]
 def _language(kind, name):
     def build(torch):
         import transformers
-        cfg = getattr(transformers, name + "Config")(**TINY, **({"num_key_value_heads": 2} if name in ("Llama", "Mistral", "Qwen2", "Qwen3", "Starcoder2", "Glm", "Cohere") else {}),
+        cfg = getattr(transformers, name + "Config")(**TINY, **({"num_key_value_heads": 2} if name in ("Llama", "Mistral", "Qwen2", "Qwen3", "Starcoder2", "Glm", "Cohere") else
+                                                               {"num_key_value_heads": 4} if name in ("Gemma", "StableLm") else {}),
                                                      **({"head_dim": 8} if name in ("Gemma", "Qwen3", "Glm") else {}), pad_token_id=0)
         m = getattr(transformers, name + ("ForCausalLM" if kind == "causal" else "ForMaskedLM"))(cfg)
         x = torch.randint(1, 99, (2, 7))
@@ -86,7 +87,7 @@ def _(torch):
 @case("transformers", "MixtralForCausalLM")
 def _(torch):
     import transformers as t
-    m = t.MixtralForCausalLM(t.MixtralConfig(**TINY, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2))
+    m = t.MixtralForCausalLM(t.MixtralConfig(**{**TINY, "intermediate_size": 64}, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2))
     x = torch.randint(1, 99, (2, 7))
     return m, (), {"input_ids": x, "labels": x}
 

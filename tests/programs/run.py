@@ -1,6 +1,6 @@
 """make programs: public packages with PyTorch and with Taper, side by side; writes docs/programs.md.
 
-    python tests/programs/run.py [PACKAGE ...]
+    python tests/programs/run.py [PACKAGE ...]     all packages, or these; the page keeps the rows of the others
 
 Packages are installed once, at the versions of requirements.txt, into build/programs (no dependencies: none of them may bring PyTorch along).
 PyTorch comes from the interpreter that TAPER_ORACLE names (default: one in which `import torch` works), as a folder on the path of the
@@ -89,32 +89,37 @@ def main():
     site = oracle()
     wanted = sys.argv[1:] or list(cases.CASES)
     versions = dict(line.strip().split("==") for line in open(os.path.join(HERE, "requirements.txt")) if "==" in line)
-    lines, bad, more, total, ran = [], [], 0, 0, 0
+    path = os.path.join(ENV, "results.json")  # of earlier runs, for the packages that are not run now
+    kept = json.load(open(path)) if os.path.exists(path) else {}
+    for package in wanted:
+        kept.pop(package, None)
     for package in wanted:
         theirs, b, err = child(package, "torch", site)
         ours, a, err2 = child(package, "taper", site)
+        rows = kept[package] = []
         for model, _ in cases.CASES[package]:
             o, t = ours.get(model, {"error": "ended early: " + err2.strip()[-200:]}), theirs.get(model, {"error": "ended early: " + err.strip()[-200:]})
             seen = compare(package, model, a, b)
             same = seen.get("forward", (None,))[0]
             train = all(seen[k][0] for k in ("loss", "grad") if k in seen) if "loss" in seen or "grad" in seen else None
             compiled = o.get("compiled")
-            if t.get("error"):  # PyTorch itself does not run it here
-                same = True if o.get("forward") else same
-            total += 1
-            ran += bool(o.get("forward"))
+            if t.get("error"):  # PyTorch itself does not run it here: there is nothing to compare with
+                same = None
             note = o.get("error") or ("PyTorch: " + t["error"] if t.get("error") else "")
+            wrong = None
             if note or same is False or train is False or compiled is False:
-                bad.append(f"{package} {model}: {note or {k: v[1] for k, v in seen.items() if not v[0]} or o.get('compiled_error')}")
+                wrong = f"{package} {model}: {note or {k: v[1] for k, v in seen.items() if not v[0]} or o.get('compiled_error')}"
             graphs, their_graphs = ((f"{r['graphs']} / {r['breaks']}" if "graphs" in r else "-") for r in (o, t))
-            if "breaks" in o and "breaks" in t:
-                more += o["breaks"] > t["breaks"]
             v = versions.get(package, versions.get(package.replace("-", "_"), ""))
-            lines.append(f"| {package} {v} | {model} | {mark(o.get('imports'))} | {mark(same if o.get('forward') else False)} | {mark(train)} | {graphs} | {their_graphs} | {mark(compiled)} |")
-            print(lines[-1], note, flush=True)
-    if not sys.argv[1:]:
-        write(lines, bad, total, ran, more)
-    print(f"{ran} of {total} run; {len(bad)} with something to say")
+            line = (f"| {package} {v} | {model} | {mark(o.get('imports'))} | {mark(same if o.get('forward') else False)} | {mark(train)} | {graphs} | {their_graphs} | {mark(compiled)} |")
+            print(line, note, flush=True)
+            rows.append({"line": line, "bad": wrong, "ran": bool(o.get("forward")), "more": o.get("breaks", 0) > t.get("breaks", o.get("breaks", 0))})
+        with open(path, "w") as f:
+            json.dump(kept, f, indent=0)
+    rows = [r for package in cases.CASES for r in kept.get(package, [])]
+    bad = [r["bad"] for r in rows if r["bad"]]
+    write([r["line"] for r in rows], bad, len(rows), sum(r["ran"] for r in rows), sum(r["more"] for r in rows))
+    print(f"{sum(r['ran'] for r in rows)} of {len(rows)} run; {len(bad)} with something to say")
     for b in bad:
         print("  " + b)
     sys.exit(any("PyTorch:" not in b for b in bad))
