@@ -122,6 +122,11 @@ def judge():
         try:
             got = fn(*unpack(args), **{k: unpack(v) for k, v in kwargs.items()})
             d = differs(want, got)
+        except NotImplementedError as e:
+            if "complex tensors are not supported" in str(e):  # the name exists, to say so
+                names.discard(name)
+                continue
+            d = f"NotImplementedError: {e}"
         except Exception as e:
             d = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
         if d:
