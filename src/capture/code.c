@@ -13,6 +13,9 @@ static void code_free(void *p)
     cap_code *cc = p;
     if (!cc)
         return;
+    /* code dies at any time, also while an exception is on its way */
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
     code_known(cc, false);
     for (int i = 0; i < cc->n; i++) {
         region *r = cc->regions[i];
@@ -36,6 +39,7 @@ static void code_free(void *p)
     free((char *)cc->file);
     free((char *)cc->name);
     free(cc);
+    PyErr_Restore(type, value, tb);
 }
 
 /* Is this vars(o) or dir(o), which ask an object and not the frame? */

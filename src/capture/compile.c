@@ -270,11 +270,14 @@ static void compiled_dealloc(PyObject *o)
 {
     PyCompiled *c = (PyCompiled *)o;
     PyObject_GC_UnTrack(o);
+    PyObject *type, *value, *tb; /* it dies at any time, also while an exception is on its way */
+    PyErr_Fetch(&type, &value, &tb);
     if (c->weakrefs)
         PyObject_ClearWeakRefs(o);
     Py_XDECREF(c->fn);
     Py_XDECREF(c->dict);
     cfg_unref(c->cfg);
+    PyErr_Restore(type, value, tb);
     Py_TYPE(o)->tp_free(o);
 }
 static PyObject *compiled_repr(PyObject *o) { return PyObject_Repr(((PyCompiled *)o)->fn); }
