@@ -1,6 +1,7 @@
 /* dump.c - a failure on disk: bundle, scripts, and the lines that say where they are. */
 #define _GNU_SOURCE
 #include "debug/wrap.h"
+#include "base/envvars.h"
 #include "base/file.h"
 #include "events/events.h"
 #include <stdio.h>
@@ -50,19 +51,23 @@ static bool write_script(const char *path, const repro *r, const signature *s, c
     return ok;
 }
 
-/* A copy where the user looks first. Not being allowed to is no failure. */
+/* A copy where the user looks first: the working directory, or the one that everything is to go to. Not being allowed to is
+ * no failure. */
 static void copy_here(const repro *r, const signature *s, const script_opts *o, const char *from)
 {
     tp_err err = { 0 };
-    char *here = absolute("repro.py"), *c = absolute("repro.c");
+    const char *root = env_get(ENV_debug_dir), *dir = root && *root ? root : ".";
+    char *py = root && *root ? path_join(root, "repro.py") : mem_strdup("repro.py"), *here = absolute(py),
+         *c = path_join(dir, "repro.c");
     strbuf b = { 0 };
-    if (access(".", W_OK) || !write_script(here, r, s, o, &err))
+    if (access(dir, W_OK) || !write_script(here, r, s, o, &err))
         ev_log(EVC_dynamo, EV_WARNING, NULL, "No write permissions for %s", here);
     else
         ev_log(EVC_dynamo, EV_WARNING, NULL, "Copying repro file for convenience to %s", here);
-    if (s->kind != SIG_compile_error && !access(".", W_OK) && script_c(&b, r, s, &(tp_err){ 0 }))
+    if (s->kind != SIG_compile_error && !access(dir, W_OK) && script_c(&b, r, s, &(tp_err){ 0 }))
         file_write(c, b.s, b.n, NULL);
     strbuf_free(&b);
+    free(py);
     free(here);
     free(c);
 }
