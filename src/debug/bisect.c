@@ -2,7 +2,9 @@
  * for the failure to show. Every set found is refused, and the search goes on until nothing fails any more. */
 #include "debug/bisect.h"
 #include "base/proc.h"
+#include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 const char *const bisect_ladder[] = { "eager", "aot_eager", "aot_eager_decomp_partition", "inductor", NULL };
 
@@ -34,8 +36,17 @@ typedef struct answers {
 static bool answer(void *data, decide_kind k, const char *site, uint64_t hash)
 {
     answers *a = data;
-    if (a->list)
-        printf("\x03%016llx %s\n", (unsigned long long)hash, site);
+    if (a->list) { /* at once: the child may die in the middle of the rewrite */
+        strbuf b = { 0 };
+        strbuf_addf(&b, "\x03%016llx %s\n", (unsigned long long)hash, site);
+        for (size_t at = 0; at < b.n;) {
+            ssize_t n = write(STDOUT_FILENO, b.s + at, b.n - at);
+            if (n <= 0 && errno != EINTR)
+                break;
+            at += (size_t)MAX(n, 0);
+        }
+        strbuf_free(&b);
+    }
     return a->all || (!a->none && map_geti(&a->allowed, hash));
 }
 
@@ -92,6 +103,8 @@ static void collect(hunt *h, const char *text)
     map seen = { 0 };
     for (const char *s = strchr(text, 3); s; s = strchr(s + 1, 3)) {
         uint64_t hash = strtoull(s + 1, NULL, 16);
+        if (strlen(s) < 18)
+            break;
         const char *name = s + 18;
         if (map_puti(&seen, hash, h))
             continue;

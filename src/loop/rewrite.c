@@ -217,8 +217,8 @@ static bool columns_by_parts(planner *pl, ir_node *n, int64_t parts)
                 ? ir_build(pl->g, OP_sum_dim_IntList, OPV_fn,
                            (tp_val[]){ of, vIs(&dim[k - 1], 1), vB(false), vDT(k == 1 ? wide : dt) }, 4,
                            pl->c->err)
-                : ir_build(pl->g, OP_view, OPV_fn, (tp_val[]){ of, k ? vIs(y->size, y->ndim) : vIs(size, 3) }, 2,
-                           pl->c->err);
+                : ir_build(pl->g, OP_view, OPV_fn, (tp_val[]){ of, k ? vIs(y->size, y->ndim) : vIs(size, 3) },
+                           2, pl->c->err);
         if (!m)
             return false;
         m->loc = n->loc;
