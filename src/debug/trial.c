@@ -115,6 +115,16 @@ static bool run_backward(op_ctx *cx, result *x, tp_err *err) /* from ones */
     return ok;
 }
 
+/* Are the first random numbers of the graph float64 by themselves? */
+static bool draws_wide(const ir_graph *g)
+{
+    IR_EACH (n, g)
+        if (n->kind == IR_call && op_row_of((op_id)n->op)->flags & OPF_RAND && ir_type(n) &&
+            dtype_is_float((dtype)ir_type(n)->dt))
+            return ir_type(n)->dt == DT_f64;
+    return true;
+}
+
 /* p NULL: the interpreter under the tape. dt: floats are converted to it (DT_none: left alone). Every run draws
  * the same random numbers. */
 static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, result *x, tp_err *err)
@@ -131,6 +141,7 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
     gen_seed(gen, r->seed);
     gen->s.offset = r->offset;
     gen->s.counted = true;
+    gen->s.narrow = dt == DT_f64 && !draws_wide(r->g);
     if (!x->in)
         goto done;
     for (int i = 0; i < r->nin && !r->forward_only && !r->inner; i++)

@@ -182,6 +182,7 @@ bool gen_unpack(tp_gen *g, const void *from)
                     .rounds = g->s.rounds + 1,
                     .seeded = true,
                     .counted = g->s.counted,
+                    .narrow = g->s.narrow,
                     .has_normal = p.has_normal != 0,
                     .normal = p.normal,
                     .left = p.left,

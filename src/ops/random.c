@@ -181,7 +181,7 @@ static bool draw_from(op_call *c, tp_tensor *t, draw *d, tp_gen *g)
         goto done;
     d->p = p ? tensor_host(p) : NULL;
     d->dt = (dtype)t->dt;
-    d->wide = d->dt == DT_f64 || (d->kind == DRAW_bern ? false : !dtype_is_float(d->dt));
+    d->wide = (d->dt == DT_f64 && !g->s.narrow) || (d->kind == DRAW_bern ? false : !dtype_is_float(d->dt));
     bool single = !d->wide && (d->kind <= DRAW_normal || d->kind == DRAW_bern);
     d->out = conv_of(d->dt, d->kind == DRAW_int ? DT_i64 : single ? DT_f32 : DT_f64);
     d->data = tensor_host(to);
@@ -224,7 +224,7 @@ static uint64_t next_int(const draw *d, tp_gen *g)
 static float below(const draw *d, float v)
 {
     uint16_t h, top;
-    if (d->dt == DT_f32)
+    if (d->dt == DT_f32 || d->dt == DT_f64)
         return v == (float)d->b ? (float)d->a : v;
     conv_of(d->dt, DT_f32)(1, &h, &v);
     conv_of(d->dt, DT_f64)(1, &top, &d->b);
@@ -252,13 +252,14 @@ static void draw_some(const draw *d, tp_gen *g, int64_t n, int64_t at, char *o)
 /* Sixteen contiguous normal numbers or more have an algorithm of their own. */
 static bool draw_normals(op_call *c, tp_tensor *t, const draw *d, tp_gen *g)
 {
-    if (t->dt == DT_f64) {
+    if (t->dt == DT_f64 && !g->s.narrow) {
         gen_normals_f64(g, t->numel, tensor_host(t), d->a, d->b);
         return true;
     }
     tp_tensor *to = t->dt == DT_f32 ? tensor_ref(t) : tensor_new(DT_f32, t->ndim, t->size, c->err);
     if (to)
-        gen_normals_f32(g, t->numel, tensor_host(to), (float)d->a, (float)d->b, t->dt != DT_f32);
+        gen_normals_f32(g, t->numel, tensor_host(to), (float)d->a, (float)d->b,
+                        t->dt != DT_f32 && t->dt != DT_f64);
     bool ok = to && (to->storage == t->storage || tensor_copy(t, to, c->err));
     tensor_unref(to);
     return ok;
@@ -277,6 +278,7 @@ static bool draw_in_turn(op_call *c, tp_tensor *t, draw *d, tp_gen *g)
     d->dt = dt;
     d->p = p ? tensor_host(p) : NULL;
     d->wide = d->kind == DRAW_int      ? d->whole ? double_word : !d->span || d->span >= 1ull << 28
+              : g->s.narrow            ? false
               : d->kind == DRAW_bern_t ? d->prob->dt == DT_f64
                                        : dt == DT_f64;
     d->out = conv_of(dt, d->kind == DRAW_int                   ? DT_i64

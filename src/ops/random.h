@@ -15,6 +15,7 @@ typedef struct gen_state { /* may be copied and put back */
     double normal;   /* the second normal number of a pair, where has_normal */
     bool has_normal, seeded;
     bool counted; /* eager operators draw as compiled code does: where a graph that ran compiled runs again */
+    bool narrow;  /* float64 tensors get the numbers of float32 ones: where a graph runs again in float64 */
     int left, next;
     uint32_t word[GEN_WORDS];
 } gen_state;
