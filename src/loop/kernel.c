@@ -567,6 +567,18 @@ static void kernel_record(writing *k)
     p->nkernel++;
 }
 
+/* A device reduces a row by as many threads as there are partial results: fewer for short rows. */
+static int ways_for(const writing *k)
+{
+    int ways = k->pl->c->caps->ways;
+    int64_t len = 1;
+    for (int i = 0; i < k->t.nred; i++)
+        len *= MAX(hint(k->t.size[k->t.red[i]]), 1);
+    while (ways > 4 && (!k->g->red || len < (int64_t)ways * 64))
+        ways /= 2;
+    return ways;
+}
+
 /* fits, where given: the kernel is to run on the rows of a product; false there: it cannot, nothing was written. */
 bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, attention *ch)
 {
@@ -578,7 +590,7 @@ bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, att
     if (product && !*fits)
         return true;
     e->k = vir_make_in(&pl->p->mem, kernel_name(pl, g), &pl->room);
-    e->k->ways = pl->c->caps->ways;
+    e->k->ways = ways_for(&k);
     e->out = ARENA_NEW(&pl->p->mem, loop_kernel);
     for (int i = 0; i < g->n; i++)
         e->value_pass[i] = -1;

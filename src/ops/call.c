@@ -723,6 +723,20 @@ bool op_fill_defaults(const op_row *row, const tp_val *arg, int narg, tp_val *fu
     return true;
 }
 
+/* What is made of nothing says where, for graphs forget the context. */
+static void say_device(const bld *b, const op_row *row, tp_val *arg)
+{
+    int at = -1;
+    for (int i = 0; i < row->schema.nparam; i++) {
+        if (arg[i].kind == VAL_tensor || arg[i].kind == VAL_tensors)
+            return;
+        if (row->schema.param[i].type == PT_device && arg[i].kind == VAL_none)
+            at = i;
+    }
+    if (at >= 0)
+        arg[at] = vDev(b->cx->default_device);
+}
+
 bool b_callvn(bld *b, op_id op, op_variant v, const tp_val *arg, int narg, tp_tensor **res, int nres)
 {
     const op_row *row = op_row_of(op);
@@ -740,6 +754,8 @@ bool b_callvn(bld *b, op_id op, op_variant v, const tp_val *arg, int narg, tp_te
         if (full[i].kind == VAL_none && row->schema.param[i].type == PT_tensor &&
             !row->schema.param[i].optional)
             return false; /* a missing gradient stays missing */
+    if (TP_UNLIKELY(b->cx->default_device.kind == DEV_cuda))
+        say_device(b, row, full);
     if (!b->call(b, op, v, full, out)) {
         b->failed = true;
         return false;

@@ -56,7 +56,7 @@ def check(row, args, name, how, call, compiled):
             dynamo.reset()
         got, there = home((taper.compile(call) if compiled else call)(*theirs), rand)
     except Exception as e:  # noqa: BLE001
-        return f"{type(e).__name__}: {e}"
+        return f"{type(e).__name__}: {e}".replace("\n", " ")
     if not there and list(tensors(mine)) and list(tensors([want] if isinstance(want, taper.Tensor) else list(want) if isinstance(want, (tuple, list)) else [])):
         return "a result is not on the device"
     if rand:

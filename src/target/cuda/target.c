@@ -229,7 +229,7 @@ const target target_cuda = {
     .name = "cuda",
     .level = "",
     .device = DEV_cuda,
-    .caps = { .ways = 4, /* 64 partial results: two warps */
+    .caps = { .ways = 16, /* 256 partial results of a long row: eight warps */
               .strip = -1,
               .chunk = 1024,
               .scatter_chunk = 1024,
