@@ -735,6 +735,22 @@ static void place_inputs(trace *t)
     map_free(&least);
 }
 
+/* Can a call refuse its data after another has written? Keeping what is written costs a copy, so it is done only then. Calls of
+ * Python cannot be made again. */
+static bool fails_late(const ir_graph *g)
+{
+    bool wrote = false, late = false;
+    IR_EACH (n, g) {
+        if (n->kind == IR_opaque && !ir_switches_grad(n))
+            return false;
+        uint32_t flags = n->kind == IR_call ? op_row_of((op_id)n->op)->flags : 0;
+        late |= wrote && (flags & OPF_FAILS);
+        wrote |= n->kind == IR_call && (n->variant == OPV_inplace || (flags & (OPF_MUT | OPF_INPONLY)));
+        late |= n->kind == IR_call && (flags & OPF_FAILS) && n->variant == OPV_inplace;
+    }
+    return late;
+}
+
 static void finish_graph(trace *t)
 {
     entry *e = t->e;
@@ -764,11 +780,8 @@ static void finish_graph(trace *t)
                    ir_hop(x) != HOP_none || aot_makes_leaf(x);
     map written = { 0 };
     e->repeats = repeats(t->g, &e->random, &written);
-    bool calls = false;
-    IR_EACH (x, t->g)
-        calls |= x->kind == IR_opaque && !ir_switches_grad(x);
     if (!e->repeats && t->in_try &&
-        !calls) { /* should it fail, what it wrote is taken back and handlers see to the rest */
+        fails_late(t->g)) { /* should it fail, what it wrote is taken back and handlers see to the rest */
         e->undo = arena_alloc(&e->mem, sizeof *e->undo * (size_t)MAX(e->nin, 1));
         for (int i = 0; i < e->nin; i++) {
             const tp_tensor *x = ir_type(t->g->inputs.at[i]);
@@ -1380,9 +1393,10 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         py_raise(&err);
         if (placed)
             cap_traceback(f, err.file, err.line, err.func);
-        bool again = (e->repeats || undo) && PyErr_ExceptionMatches(PyExc_Exception);
+        /* without memory there is none for the instructions either */
+        bool again = (e->repeats || undo) && err.kind != ERR_memory && PyErr_ExceptionMatches(PyExc_Exception);
         if (was)
-            saved_end(was, e->nundo, again);
+            saved_end(was, e->nundo, true);
         if (again) {
             rc = ST_repeat;
             if (had)
