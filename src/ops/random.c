@@ -294,11 +294,22 @@ static bool draw_in_turn(op_call *c, tp_tensor *t, draw *d, tp_gen *g)
     return ok;
 }
 
-/* Whether compiled code would draw this by its counter (aot/draws.c). */
+/* A value of t's geometry without its gaps: does it lie in order? */
+static bool in_order(const tp_tensor *t)
+{
+    symint dense[TP_MAX_DIMS], row[TP_MAX_DIMS];
+    if (tensor_is_contiguous(t))
+        return true;
+    shape_pointwise_strides(t->ndim, t->size, 1, (tp_tensor *[]){ (tp_tensor *)t }, dense);
+    shape_contiguous_strides(t->ndim, t->size, row);
+    return !memcmp(dense, row, sizeof *row * (size_t)t->ndim);
+}
+
+/* Whether compiled code would draw this by its counter (aot/draws.c): into a value of its own, which is then copied. */
 static bool counts(const tp_tensor *t, const draw *d, const tp_gen *g)
 {
     bool plain = d->kind != DRAW_int || !(d->span & (d->span - 1)) || d->span <= 1ull << 32;
-    return g->s.counted && g == gen_default() && tensor_is_contiguous(t) && plain;
+    return g->s.counted && g == gen_default() && plain && in_order(t);
 }
 static bool draw_fill(op_call *c, tp_tensor *t, draw *d)
 {
