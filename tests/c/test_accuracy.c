@@ -46,6 +46,42 @@ TEST(accuracy_float64_reference)
     CHECK(!same(DT_f32, 4, 1.0, 1.01, 1.0, &o));
 }
 
+/* One element that is no number, in eager, the result and float64; the other elements are 1, the result `off` from it. */
+static bool odd_one(double ref, double res, double fp64, double off)
+{
+    tp_tensor *a = filled(DT_f32, 8, 1), *b = filled(DT_f32, 8, 1 + off), *c = filled(DT_f64, 8, 1);
+    elem_set_f(DT_f32, tensor_elem(a, 3), ref);
+    elem_set_f(DT_f32, tensor_elem(b, 3), res);
+    elem_set_f(DT_f64, tensor_elem(c, 3), fp64);
+    bool yes = acc_same(a, b, c, &(acc_opts){ .tol = 1e-3, .equal_nan = true }, NULL);
+    tensor_unref(a);
+    tensor_unref(b);
+    tensor_unref(c);
+    return yes;
+}
+
+TEST(accuracy_what_is_no_number_excuses_nothing_else)
+{
+    double row[][3] = { { NAN, NAN, NAN },
+                        { NAN, NAN, 1 },
+                        { INFINITY, INFINITY, INFINITY },
+                        { INFINITY, INFINITY, 1e300 },
+                        { NAN, 1, 1 },
+                        { INFINITY, 1, 1 },
+                        { 1, 1, NAN },
+                        { 1, 1, INFINITY } };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        CHECK(odd_one(row[i][0], row[i][1], row[i][2], 0));
+        CHECK(!odd_one(row[i][0], row[i][1], row[i][2], 0.02));
+        CHECK(!odd_one(row[i][0], row[i][1], row[i][2], 5));
+    }
+    double bad[][3] = { { NAN, 1, NAN },       { 1, NAN, NAN }, { 1, NAN, 1 },
+                        { 1, INFINITY, 1 },    { NAN, 1, 5 },   { INFINITY, -INFINITY, INFINITY },
+                        { NAN, INFINITY, NAN } };
+    for (size_t i = 0; i < COUNT(bad); i++)
+        CHECK(!odd_one(bad[i][0], bad[i][1], bad[i][2], 0));
+}
+
 TEST(accuracy_multipliers)
 {
     acc_opts o = ACC_DEFAULT, larger = { .tol = 1e-4, .larger_multiplier = true },
