@@ -150,6 +150,14 @@ void repro_free(repro *r)
     free(r);
 }
 
+bool repro_has_gradients(const repro *r)
+{
+    for (int i = 0; i < r->nin && r->g->grad_mode && !r->inner && !r->forward_only; i++)
+        if (r->needs_grad[i])
+            return true;
+    return false;
+}
+
 int repro_ops(const repro *r)
 {
     int n = 0;

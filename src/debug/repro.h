@@ -21,7 +21,8 @@ typedef struct repro {
 repro *repro_new(const ir_graph *g, const tp_val *in, int nin, const char *backend); /* copies everything */
 repro *repro_copy(const repro *r);
 void repro_free(repro *r);
-int repro_ops(const repro *r); /* operator nodes */
+int repro_ops(const repro *r);            /* operator nodes */
+bool repro_has_gradients(const repro *r); /* a run of it goes backward, too */
 
 /* Copies of inputs with the same strides, offsets and sharing, on memory of their own. dt: floats become that
  * (DT_none: stay; sharing is lost where they change). Released by inputs_free. NULL with err. */

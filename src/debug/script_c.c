@@ -264,8 +264,7 @@ static bool write_c(strbuf *out, const repro *r, const signature *s, tp_err *err
     repro *fixed = NULL, *fw = NULL, *bw = NULL;
     if (strcmp(r->backend, "inductor"))
         return err_set(err, ERR_notimpl, "backend '%s' makes no kernels", r->backend);
-    for (int i = 0; i < r->nin; i++)
-        grad |= r->needs_grad[i] && !r->inner && !r->forward_only;
+    grad = repro_has_gradients(r);
     fixed = specialised(r, err);
     fw = fixed ? repro_forward(fixed, err) : NULL;
     ok = fw && add_unit(&u, fw, "", err);

@@ -146,7 +146,7 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
         goto done;
     for (int i = 0; i < r->nin && !r->forward_only && !r->inner; i++)
         if (x->in[i].kind == VAL_tensor && r->needs_grad[i] && dtype_is_float((dtype)x->in[i].t->dt)) {
-            grads = true;
+            grads = r->g->grad_mode; /* under no_grad the program runs another graph: that one is checked */
             if (!ag_set_requires_grad(&cx, x->in[i].t, true, err))
                 goto done;
         }
@@ -276,7 +276,8 @@ static bool forms_differ(const result *eager, const result *got, strbuf *why)
     return false;
 }
 
-static bool compare(const repro *r, const result *eager, const result *got, const result *fp64, strbuf *why)
+static bool compare_results(const repro *r, const result *eager, const result *got, const result *fp64,
+                            strbuf *why)
 {
     for (int i = 0; i < eager->nout; i++) {
         if (eager->out[i].kind != VAL_tensor || got->out[i].kind != VAL_tensor) {
@@ -291,6 +292,13 @@ static bool compare(const repro *r, const result *eager, const result *got, cons
         if (differ(r, "result %d: ", i, eager->out[i].t, got->out[i].t, f, why))
             return false;
     }
+    return true;
+}
+
+static bool compare(const repro *r, const result *eager, const result *got, const result *fp64, strbuf *why)
+{
+    if (!compare_results(r, eager, got, fp64, why))
+        return false;
     for (int i = 0; i < eager->nin; i++) {
         if (eager->in[i].kind != VAL_tensor)
             continue;
@@ -367,7 +375,15 @@ static void trial_full(const repro *r, run_program *p, decider d, signature *out
         sig_err(out, SIG_cannot_run, "compile", &err);
         goto done;
     }
-    if (!run_once(r, NULL, r->g, DT_none, &eager, &err)) {
+    repro forward = *r;                                                  /* borrows everything */
+    if (!run_once(r, NULL, r->g, DT_none, &eager, &err) && eager.nout) { /* only backward cannot run */
+        result_free(&eager);
+        err_clear(&err);
+        forward.forward_only = true;
+        r = &forward;
+        run_once(r, NULL, r->g, DT_none, &eager, &err);
+    }
+    if (err_is_set(&err)) {
         sig_err(out, SIG_cannot_run, "eager", &err);
         out->kind = SIG_cannot_run;
         goto done;
@@ -376,15 +392,18 @@ static void trial_full(const repro *r, run_program *p, decider d, signature *out
         sig_err(out, SIG_compile_error, "compile", &err);
         goto done;
     }
-    if (!run_once(r, p, r->g, DT_none, &got, &err)) {
+    bool ran = run_once(r, p, r->g, DT_none, &got, &err);
+    if (!ran)
         sig_err(out, SIG_exception, "run", &err);
-        goto done;
-    }
-    if (!r->accuracy)
+    if (!r->accuracy || (!ran && !got.nout))
         goto done;
     w = wider(r->g);
     bool have64 = !r->no_fp64 && run_once(r, NULL, w, DT_f64, &fp64, NULL);
-    if (!compare(r, &eager, &got, have64 ? &fp64 : NULL, &why)) {
+    if (!ran) { /* backward fails; results that are wrong before that tell more */
+        if (compare_results(r, &eager, &got, have64 ? &fp64 : NULL, &why))
+            goto done;
+        sig_set(out, SIG_accuracy, "compare", strbuf_str(&why));
+    } else if (!compare(r, &eager, &got, have64 ? &fp64 : NULL, &why)) {
         sig_set(out, SIG_accuracy, "compare", strbuf_str(&why));
         out->number = strstr(strbuf_str(&why), NAN_IN_EAGER) ? 1
                       : strstr(strbuf_str(&why), OTHER_FORM) ? 2
@@ -423,7 +442,7 @@ static repro *repro_unit(const repro *r, bool backward, tp_err *err)
         return backward ? NULL : repro_copy(r);
     }
     for (int i = 0; i < r->nin; i++)
-        grad |= r->needs_grad[i] && !r->forward_only;
+        grad |= repro_has_gradients(r) && r->needs_grad[i];
     bool *needs = mem_zalloc((size_t)MAX(r->nin, 1));
     for (int i = 0; i < r->nin; i++)
         needs[i] = grad && r->needs_grad[i];

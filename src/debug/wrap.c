@@ -101,13 +101,24 @@ static void sig_of(signature *s, sig_kind k, const char *stage, const tp_err *e)
     snprintf(s->type, sizeof s->type, "%s", err_class(e->kind));
 }
 
-/* Level 4: false when the results differ. */
+/* Level 4: false when the results differ, or when only the compiled one fails. */
 static bool results_agree(wrapped *w, const tp_val *in, int nin, const debug_config *c, tp_err *err)
 {
     repro *r = repro_of(w, in, nin, c);
     signature s;
     r->accuracy = true;
-    trial_with(r, w->p, &s, NULL);
+    tp_err e = { 0 };
+    trial_with(r, w->p, &s, &e);
+    bool threw = s.kind == SIG_exception || s.kind == SIG_oom;
+    if (s.kind == SIG_cannot_run)
+        ev_log(EVC_dynamo, EV_WARNING, NULL,
+               "%s could not be compared: it does not run without a compiler: %s", w->name, s.full);
+    if (threw) { /* eager ran: this is a difference */
+        ev_log(EVC_dynamo, EV_WARNING, NULL,
+               "Compiled Fx GraphModule failed. Creating script to minify the error.");
+        dump(r, &s, by_level(c), true);
+        *err = e;
+    }
     if (s.kind == SIG_accuracy) {
         strbuf where = { 0 };
         if (w->inner)
@@ -123,7 +134,7 @@ static bool results_agree(wrapped *w, const tp_val *in, int nin, const debug_con
         strbuf_free(&where);
     }
     repro_free(r);
-    return s.kind != SIG_accuracy;
+    return s.kind != SIG_accuracy && !threw;
 }
 
 static bool wrapped_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
@@ -209,10 +220,8 @@ static bool first_run(wrapped *w, const tp_val *in, int nin, const debug_config 
     repro *r = repro_of(w, in, nin, c);
     signature s;
     tp_err e = { 0 };
-    bool grads = false, ok = true;
-    for (int i = 0; i < nin; i++)
-        grads |= r->needs_grad[i];
-    if (grads && w->g->grad_mode && !c->forward_only) {
+    bool ok = true;
+    if (repro_has_gradients(r)) {
         trial_with(r, w->p, &s, &e);
         if (s.kind == SIG_exception || s.kind == SIG_oom) {
             ev_log(EVC_dynamo, EV_WARNING, NULL,
