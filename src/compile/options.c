@@ -81,6 +81,8 @@ run_options options_default(void)
         said = true;
         ev_log(EVC_inductor, EV_WARNING, NULL, "%s: %s; it is ignored", env_name(ENV_emitter), err.msg);
     }
+    if (env_on(ENV_fallback_random))
+        options_set(&o, "fallback_random", "True", &err);
     return o;
 }
 

@@ -68,6 +68,23 @@ print(*["now and then"] * random.randint(0, 5), sep="\\n")
     assert rc == 0, (said, err)
 
 
+SEEDED = """
+import taper, taper.nn.functional as F
+@taper.compile
+def f(x):
+    return (F.dropout(x, 0.5, True) * 0.3 + taper.relu(x)).sum()
+taper.manual_seed(0)
+print(float(f(taper.arange(50.0))))
+"""
+
+
+def test_draws_for_one_seed_are_no_fault_and_hide_none():
+    rc, said, _, err = doctor(SEEDED)
+    assert rc == 0, (said, err)
+    rc, said, _, err = doctor(SEEDED, fault="relu:accuracy@fuse")
+    assert rc == 1 and "relu" in said["operators"], (said, err)
+
+
 def test_only_the_compiled_one_prints_something_else():
     """No graph is at fault: what is compiled takes another way."""
     rc, said, _, err = doctor("""
