@@ -1,11 +1,29 @@
 /* main.c - runs the registered C tests; arguments filter by substring of the name. */
 #include "test.h"
+#include <unistd.h>
+#include <sys/wait.h>
 #include <stdarg.h>
 
 static test_case *all;
 static int failures_here;
 
 void test_register(test_case *t) { t->next = all, all = t; }
+
+void test_in_child(void (*fn)(void), const char *name)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    int status = 1;
+    if (!pid) {
+        failures_here = 0;
+        fn();
+        fflush(NULL);
+        _exit(failures_here != 0);
+    }
+    waitpid(pid, &status, 0);
+    if (status)
+        test_fail(__FILE__, __LINE__, "%s failed (status %d)", name, status);
+}
 
 void test_fail(const char *file, int line, const char *fmt, ...)
 {

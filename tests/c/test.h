@@ -10,6 +10,8 @@ typedef struct test_case {
     struct test_case *next;
 } test_case;
 void test_register(test_case *t);
+/* fn, which may CHECK, in a process of its own: what it loads and registers does not stay. */
+void test_in_child(void (*fn)(void), const char *name);
 void test_fail(const char *file, int line, const char *fmt, ...) TP_PRINTF(3, 4);
 
 #define TEST(id)                                                 \
