@@ -150,6 +150,24 @@ assert model(on[0]).pow(2).mean().item() < before.item()
 """)
 
 
+def test_models():
+    """Training steps of tests/gpu/models.py at small sizes."""
+    if not has_fake():
+        return
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu", "models.py")
+    run(f"""
+import runpy, sys
+sys.argv = ["models.py", "--small"]
+try:
+    runpy.run_path({script!r}, run_name="__main__")
+except SystemExit as e:
+    assert e.code == 0, e.code
+x = taper.tensor(3, device="cuda")
+x.add_(1)
+assert x.item() == 4
+""")
+
+
 def test_errors():
     if not has_fake():
         return

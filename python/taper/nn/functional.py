@@ -272,7 +272,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
-        offsets = taper.arange(0, input.numel(), max(input.size(1), 1))[:input.size(0)]
+        offsets = taper.arange(0, input.numel(), max(input.size(1), 1), device=input.device)[:input.size(0)]
         input = input.reshape(-1)
         if per_sample_weights is not None:
             per_sample_weights = per_sample_weights.reshape(-1)
@@ -286,9 +286,9 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     else:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
     n, bags = input.numel(), offsets.numel()
-    starts = taper.zeros(n + 1, dtype=taper.int64).index_add(0, offsets.long(), taper.ones(bags, dtype=taper.int64))
+    starts = taper.zeros(n + 1, dtype=taper.int64, device=weight.device).index_add(0, offsets.long(), taper.ones(bags, dtype=taper.int64, device=weight.device))
     bag = starts[:n].cumsum(0) - 1  # the bag each entry belongs to
-    keep = taper.ones(n, dtype=taper.bool)
+    keep = taper.ones(n, dtype=taper.bool, device=weight.device)
     if padding_idx is not None:
         keep = input != (padding_idx if padding_idx >= 0 else padding_idx + weight.size(0))
         input, bag = input[keep], bag[keep]
@@ -299,12 +299,12 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     rows = rows.to(wide)  # narrow floats are summed in float
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.to(wide).unsqueeze(1)
-    out = taper.zeros(bags, weight.size(1), dtype=wide)
+    out = taper.zeros(bags, weight.size(1), dtype=wide, device=weight.device)
     if mode == "max":
         return out.scatter_reduce(0, bag.unsqueeze(1).expand(rows.shape), rows, "amax", include_self=False).to(weight.dtype)
     out = out.index_add(0, bag, rows)
     if mode == "mean":
-        count = taper.zeros(bags, dtype=wide).index_add(0, bag, taper.ones(bag.numel(), dtype=wide))
+        count = taper.zeros(bags, dtype=wide, device=weight.device).index_add(0, bag, taper.ones(bag.numel(), dtype=wide, device=weight.device))
         out = out / count.clamp_min(1).unsqueeze(1)
     return out.to(weight.dtype)
 
@@ -762,7 +762,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
 
     def as_float(mask, like):
         if mask.dtype == taper.bool:
-            return taper.zeros(mask.shape, dtype=like.dtype).masked_fill(mask, float("-inf"))
+            return taper.zeros(mask.shape, dtype=like.dtype, device=mask.device).masked_fill(mask, float("-inf"))
         return mask
 
     if attn_mask is not None:
@@ -781,7 +781,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     k = k.reshape(src, bsz * num_heads, head).transpose(0, 1)
     v = v.reshape(src, bsz * num_heads, head).transpose(0, 1)
     if add_zero_attn:
-        z = taper.zeros(bsz * num_heads, 1, head, dtype=k.dtype)
+        z = taper.zeros(bsz * num_heads, 1, head, dtype=k.dtype, device=k.device)
         k, v = taper.cat([k, z], 1), taper.cat([v, z], 1)
         if attn_mask is not None:
             attn_mask = pad(attn_mask, (0, 1))

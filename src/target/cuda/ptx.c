@@ -1181,10 +1181,10 @@ static void vector_loop(pw *w, int n)
         barrier(w);
 }
 
-static void parallel_loop(pw *w, int n)
+/* The iteration that is this block's or this thread's; those that have none go to out. */
+static void take_iteration(pw *w, int n, text out)
 {
-    text r = w->loopvar[n * VMAX], lo = new_reg(w, C_q), hi = new_reg(w, C_q), b = new_reg(w, C_r),
-         out = new_label(w);
+    text r = w->loopvar[n * VMAX], lo = new_reg(w, C_q), hi = new_reg(w, C_q), b = new_reg(w, C_r);
     E(w, "ld.param.s64 %s, [%s_lo]", lo.s, w->name);
     E(w, "ld.param.s64 %s, [%s_hi]", hi.s, w->name);
     E(w, "mov.u32 %s, %%ctaid.x", b.s);
@@ -1192,15 +1192,23 @@ static void parallel_loop(pw *w, int n)
         text x = new_reg(w, C_q), t = op1(w, C_q, "cvt.u64.u32", w->tid);
         E(w, "mul.wide.u32 %s, %s, %d", x.s, b.s, w->p->threads);
         E(w, "add.s64 %s, %s, %s", r.s, x.s, t.s);
-        w->per_thread = true;
     } else
         E(w, "cvt.u64.u32 %s, %s", r.s, b.s);
     E(w, "add.s64 %s, %s, %s", r.s, r.s, lo.s);
     text p = test2(w, "ge", VT_i64, r, hi);
     E(w, "@%s bra %s", p.s, out.s);
+}
+
+static void parallel_loop(pw *w, int n)
+{
+    text out = new_label(w);
+    if (w->p->grid != PTX_threads)
+        take_iteration(w, n, out);
+    w->per_thread = w->p->grid == PTX_threads;
     region(w, n);
     w->per_thread = false;
-    put_label(w, out);
+    if (w->p->grid != PTX_threads)
+        put_label(w, out);
 }
 
 static void loop(pw *w, int n)
@@ -1373,7 +1381,14 @@ bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_er
     E(&w, "setp.eq.s32 %s, %s, 0", w.zero_p.s, w.tid.s);
     arguments(&w);
     size_t mark = body.n; /* the address of shared memory goes here when there is some */
+    /* threads without an iteration read nothing: what is read ahead of the loop may be written in it */
+    text idle = out->grid == PTX_threads ? new_label(&w) : (text){ "" };
+    for (int i = 1; i < k->nloops && out->grid == PTX_threads; i++)
+        if (k->loops[i].kind == LOOP_parallel)
+            take_iteration(&w, i, idle);
     region(&w, 0);
+    if (out->grid == PTX_threads)
+        put_label(&w, idle);
     E(&w, "ret");
     if (!err_is_set(&own)) {
         pw head = w;

@@ -143,11 +143,11 @@ class RNNBase(Module):
             if t is not None and tuple(t.shape[:2]) != shape:
                 raise RuntimeError(f"Expected hidden size ({shape[0]}, {shape[1]}, {self.proj_size or self.hidden_size}), got {list(t.shape)}")
         if h0 is None:
-            h0 = taper.zeros(*shape, self.proj_size or self.hidden_size, dtype=input.data.dtype)
+            h0 = taper.zeros(*shape, self.proj_size or self.hidden_size, dtype=input.data.dtype, device=input.data.device)
         elif order is not None:
             h0 = h0.index_select(1, order)
         if c0 is None:
-            c0 = taper.zeros(*shape, self.hidden_size, dtype=input.data.dtype)
+            c0 = taper.zeros(*shape, self.hidden_size, dtype=input.data.dtype, device=input.data.device)
         elif order is not None:
             c0 = c0.index_select(1, order)
         x, h, c = self._layers(input.data, h0, c0, sizes)
@@ -172,11 +172,11 @@ class RNNBase(Module):
         nd = 2 if self.bidirectional else 1
         batch = input.size(1)
         if h0 is None:
-            h0 = taper.zeros(self.num_layers * nd, batch, self.proj_size or self.hidden_size, dtype=input.dtype)
+            h0 = taper.zeros(self.num_layers * nd, batch, self.proj_size or self.hidden_size, dtype=input.dtype, device=input.device)
         elif tuple(h0.shape) != (self.num_layers * nd, batch, self.proj_size or self.hidden_size):
             raise RuntimeError(f"Expected hidden size ({self.num_layers * nd}, {batch}, {self.proj_size or self.hidden_size}), got {list(h0.shape)}")
         if c0 is None:
-            c0 = taper.zeros(self.num_layers * nd, batch, self.hidden_size, dtype=input.dtype)
+            c0 = taper.zeros(self.num_layers * nd, batch, self.hidden_size, dtype=input.dtype, device=input.device)
         x, h, c = self._layers(input, h0, c0)
         if not batched:
             return x.squeeze(1), h.squeeze(1), c.squeeze(1)
@@ -236,7 +236,7 @@ class _CellBase(Module):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else f", bias={self.bias}")
 
     def _zeros(self, x):
-        return taper.zeros(*x.shape[:-1], self.hidden_size, dtype=x.dtype)
+        return taper.zeros(*x.shape[:-1], self.hidden_size, dtype=x.dtype, device=x.device)
 
     def _gates(self, x, h):
         return F.linear(x, self.weight_ih, self.bias_ih), F.linear(h, self.weight_hh, self.bias_hh)
