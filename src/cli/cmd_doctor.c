@@ -421,7 +421,8 @@ static bool examine(doctor *d, tp_err *err)
          breaks, plural(breaks), again, plural(again));
     d->status = bad || found ? DOC_fault : DOC_well;
     if (stage >= 0)
-        set(&d->stage, "%s", bisect_stage(stage));
+        set(&d->stage, "%s", /* eager kernels are what the program is compared with */
+            stage ? bisect_stage(stage) : "capture: what it read, its guards, or side effects");
     strbuf_clear(&how);
     outcome_of(d, &with, &how);
     if (found && d->bundle)
