@@ -1394,7 +1394,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         if (placed)
             cap_traceback(f, err.file, err.line, err.func);
         /* without memory there is none for the instructions either */
-        bool again = (e->repeats || undo) && err.kind != ERR_memory && PyErr_ExceptionMatches(PyExc_Exception);
+        bool again = (e->repeats || undo) && err.kind != ERR_memory &&
+                     PyErr_ExceptionMatches(PyExc_Exception);
         if (was)
             saved_end(was, e->nundo, true);
         if (again) {
