@@ -281,6 +281,8 @@ static bool lengths(bld *b, tp_tensor *t, symint **out, int *n)
         return err_set(b->err, ERR_runtime, "input_lengths and target_lengths must be integral");
     if (tensor_is_fake(t))
         return err_set(b->err, ERR_notimpl, "ctc_loss with lengths in a tensor depends on data");
+    if (!(t = bld_host(b, t)))
+        return false;
     *n = (int)t->numel;
     *out = mem_alloc(sizeof(symint) * (size_t)MAX(*n, 1));
     for (int i = 0; i < *n; i++)

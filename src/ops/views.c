@@ -683,8 +683,10 @@ bool eager_resize(op_call *c)
         tp_storage *n = storage_new(bytes, s->device, c->err);
         if (!n)
             return false;
-        if (s->nbytes)
-            memcpy(n->data, s->data, (size_t)s->nbytes);
+        if (!device_copy(s->device, n->data, s->device, s->data, s->nbytes, c->err)) {
+            storage_unref(n);
+            return false;
+        }
         void *p = s->data;
         int64_t old = s->nbytes;
         s->data = n->data;

@@ -79,6 +79,8 @@ def walk(rows, full, compiled, until):
         done += 1
         print("@ " + row[0], flush=True)
         for what, args, name, how, call, pick in variants(row, full):
+            if how == "spread" and row[0] == "fill_diagonal_":  # writes elements that are one in memory here and not there
+                continue
             why = check(row, args, name, how, call, compiled)
             ran += why is not False
             if why:
@@ -102,7 +104,7 @@ def main():
     ap.add_argument("--seconds", type=float, default=3600)
     ap.add_argument("--part", default="")
     a = ap.parse_args()
-    skip = ("as_strided", "as_strided_scatter", "as_strided_copy")  # of memory between the elements, which copies leave behind
+    skip = ("as_strided", "as_strided_", "as_strided_scatter", "as_strided_copy")  # of memory between the elements, which copies leave behind
     rows = [r for r in _C._schemas() if r[0] not in skip and not a.rows or r[0] in a.rows.split(",")]
     if a.part:
         part, parts = map(int, a.part.split("/"))

@@ -63,18 +63,20 @@ try:
     x + taper.ones(2, 2)
 except RuntimeError as e:
     print(e)
+z = taper.ones(2, device="cuda").resize_(3, 2)
+print("resized", z.shape, z[0].tolist())
 x += taper.tensor(1.)
 x[0] = 7
 x.t()[1].copy_(taper.tensor([8., 9.]))
 print(x.tolist(), x.to("cuda") is x, x.cuda() is x)
-del x, y
+del x, y, z
 print(taper.cuda.memory_allocated())
 """)
     assert "tensor([[1., 2.],\n        [3., 4.]], device='cuda:0') cuda:0 True cpu True" in out, out
     assert "(1, 3) [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] 1.0 False [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]" in out, out
     assert "[0.0, 0.0] [3, 3] taper.Size([2])" in out.replace("torch.Size", "taper.Size"), out
     assert "Use Tensor.cpu()" in out and "found at least two devices" in out, out
-    assert "[[7.0, 8.0], [4.0, 9.0]] True True" in out, out
+    assert "[[7.0, 8.0], [4.0, 9.0]] True True" in out and "Size([3, 2]) [1.0, 1.0]" in out, out
     assert out.rstrip().endswith("\n0"), out
 
 
