@@ -7,8 +7,6 @@
 #include "events/events.h"
 #include <pthread.h>
 
-enum { MOST = 1 << 13 }; /* programs that are kept */
-
 typedef struct entry {
     run_program *p; /* NULL: runs on the host */
     bool hosted;    /* said to be so by the run: the program called the operator itself */
