@@ -1,4 +1,4 @@
-"""What docs/graph.md and docs/ARCHITECTURE.md show is what the program prints."""
+"""What docs/graph.md, docs/rewrites.md and docs/ARCHITECTURE.md show is what the program prints."""
 import os
 import re
 import subprocess
@@ -27,7 +27,7 @@ def test_graph_md_example_prints_as_it_stands():
 
 
 def test_architecture_example():
-    printed, decided, folded = blocks("ARCHITECTURE.md")
+    printed, decided, folded = blocks("rewrites.md")
     layer = os.path.join(ROOT, "examples", "layer.graph")
     assert printed in taper("graph", "print", layer)
     assert taper("graph", "fold", "--decisions", layer) == decided + folded
