@@ -1209,11 +1209,11 @@ static PyObject *call_row(PyObject *m, PyObject *const *args, Py_ssize_t nargs, 
     uint16_t row = (uint16_t)op;
     op_name n = { .name = op_row_of(op)->name, .space = "", .variant = v, .nrow = 1, .row = &row };
     PyObject *r = py_op_call(&n, false, args + 1, nargs - 1, kwnames);
-    if (!r && PyErr_ExceptionMatches(PyExc_TypeError) &&
-        py_untaken(args + 1, nargs - 1 + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) {
+    if (!r && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyObject *t, *e, *tb;
-        PyErr_Fetch(&t, &e, &tb);
-        if (caller_taken(n.name, &r)) {
+        PyErr_Fetch(&t, &e, &tb); /* looking for attributes of classes must not lose it */
+        if (py_untaken(args + 1, nargs - 1 + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0)) &&
+            caller_taken(n.name, &r)) {
             Py_XDECREF(t);
             Py_XDECREF(e);
             Py_XDECREF(tb);

@@ -318,3 +318,17 @@ def test_tensors_of_pytorch_are_named_in_the_error():
 
     sin.__module__ = "torch"
     assert type(ours).__torch_function__(sin, (taper.Tensor,), (ours,)) is NotImplemented
+
+
+def test_an_error_survives_the_search_for_overrides():
+    """Classes are asked for __torch_function__ when a call fits no row; a lookup that is not cached must not drop the error."""
+    import sys
+    x = taper.ones(2)
+    for args in ((x, 1), (x, 1.5), (x, None), (x, "a"), (x, (1, 2))):
+        sys._clear_type_cache()
+        try:
+            taper._C._call("relu", *args)
+        except TypeError as e:
+            assert "relu()" in str(e), e
+        else:
+            raise AssertionError("no error")
