@@ -22,6 +22,7 @@ def absent_function(module, name, why):
     def f(*args, **kwargs):
         raise NotImplementedError(f"{_shown(module + '.' + name)}() is not supported: {why}")
     f.__module__, f.__name__, f.__qualname__, f.__doc__ = module, name, name, f"Not supported: {why}"
+    f._refused = why
     return f
 
 

@@ -61,7 +61,8 @@ void node_deps(planner *pl, ir_node *n, group_list *deps)
     while (d.stack.n)
         ir_each_operand(vec_pop(&d.stack), dep_operand, &d);
     vec_free(&d.stack);
-    qsort(deps->at, deps->n, sizeof *deps->at, newest_first);
+    if (deps->n)
+        qsort(deps->at, deps->n, sizeof *deps->at, newest_first);
 }
 
 bool list_has(const group_list *l, const group *g)
@@ -162,7 +163,11 @@ static int by_order(const void *a, const void *b)
 {
     return (*(group *const *)a)->order - (*(group *const *)b)->order;
 }
-void list_sort(group_list *l) { qsort(l->at, l->n, sizeof *l->at, by_order); }
+void list_sort(group_list *l)
+{
+    if (l->n)
+        qsort(l->at, l->n, sizeof *l->at, by_order);
+}
 
 /* Adds to `missing` what must come before g and is not written yet; no more than `most` that are no reservations. What is written
  * has all its own sources written. */

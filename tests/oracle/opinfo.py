@@ -136,9 +136,13 @@ def function_for(name, variant=""):
         except AttributeError:
             at = None
             break
+    if getattr(at, "_refused", None):  # a name that exists to say why it is not supported
+        return None
     if callable(at):
         return at
     m = getattr(taper.Tensor, name, None)
+    if getattr(m, "_refused", None):
+        return None
     if m is None:  # a row without a Python name
         row = getattr(taper.ops.aten, name, None) if "." not in name else None
         return getattr(row, "default", None) or getattr(row, "Tensor", None)

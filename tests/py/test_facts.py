@@ -116,17 +116,12 @@ def judge():
     held, wrong, names = 0, [], set()
     for name, args, kwargs, want in facts():
         fn = function(name)
-        if fn is None:
+        if fn is None or hasattr(fn, "_refused"):  # not there, or there to say why
             continue
         names.add(name)
         try:
             got = fn(*unpack(args), **{k: unpack(v) for k, v in kwargs.items()})
             d = differs(want, got)
-        except NotImplementedError as e:
-            if "complex tensors are not supported" in str(e):  # the name exists, to say so
-                names.discard(name)
-                continue
-            d = f"NotImplementedError: {e}"
         except Exception as e:
             d = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
         if d:
