@@ -271,10 +271,11 @@ static tp_tensor *neutral(dtype dt, red_op op, tp_err *err)
 {
     static const int64_t top[] = { 1, 255, 127, 32767, 2147483647, INT64_MAX };
     static const int64_t low[] = { 0, 0, -128, -32768, -2147483648LL, INT64_MIN };
+    bool real = dtype_is_float(dt); /* a bool is true where either number is not 0 */
     switch (op) {
     case RED_mul: return tensor_scalar(dt, 1, 1, err);
-    case RED_max: return tensor_scalar(dt, -__builtin_inf(), dtype_is_float(dt) ? 0 : low[dt], err);
-    case RED_min: return tensor_scalar(dt, __builtin_inf(), dtype_is_float(dt) ? 0 : top[dt], err);
+    case RED_max: return tensor_scalar(dt, real ? -__builtin_inf() : 0, real ? 0 : low[dt], err);
+    case RED_min: return tensor_scalar(dt, real ? __builtin_inf() : 0, real ? 0 : top[dt], err);
     default: return tensor_scalar(dt, 0, 0, err);
     }
 }

@@ -87,3 +87,13 @@ def test_meta_tensors_are_indexed_by_shape():
     assert x[0].shape == (3,) and x[:, [0, 1]].shape == (4, 2) and x[..., None, 1:].shape == (4, 1, 2)
     x[0] = 1
     assert x.is_meta
+
+
+def test_scatter_reduce_without_self_on_every_type():
+    """The neutral element of each type, bool among them."""
+    index, n = taper.tensor([0, 0, 2]), 4
+    for dt in (taper.bool, taper.uint8, taper.int32, taper.int64, taper.float32):
+        src, x = taper.tensor([0, 0, 1]).to(dt), taper.tensor([1, 1, 0, 1]).to(dt)
+        for how, want in (("amax", [0, 1, 1, 1]), ("amin", [0, 1, 1, 1]), ("prod", [0, 1, 1, 1]), ("sum", [0, 1, 1, 1])):
+            got = x.scatter_reduce(0, index, src, how, include_self=False)
+            assert got.to(taper.int64).tolist() == want, (dt, how, got)
