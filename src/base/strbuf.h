@@ -16,7 +16,8 @@ static inline void strbuf_addn(strbuf *b, const char *s, size_t n)
 {
     if (TP_UNLIKELY(b->cap - b->n <= n))
         strbuf_grow(b, n);
-    memcpy(b->s + b->n, s, n);
+    if (n) /* s may be NULL then */
+        memcpy(b->s + b->n, s, n);
     b->n += n;
     b->s[b->n] = 0;
 }
