@@ -15,7 +15,7 @@ preload=""
 case "$san" in *address*) preload=$(gcc -print-file-name=libasan.so) ;; esac
 for f in python/taper/*; do
     b=$(basename "$f")
-    case "$b" in _C*) ;; *) ln -sfn "$PWD/$f" "$dir/pysan/taper/$b" ;; esac
+    case "$b" in _C.*) ;; *) ln -sfn "$PWD/$f" "$dir/pysan/taper/$b" ;; esac
 done
 LD_PRELOAD=$preload TAPER_SANITIZED=1 PYTHONPATH="$PWD/$dir/pysan" python3 tests/run.py --build "$dir" --sanitized tests/py
 # Random programs (tests/fuzz/programs), where their number is given: TAPER_FUZZ_PROGRAMS=2000.
