@@ -101,14 +101,14 @@ static bool key_val(strbuf *key, operands *o, tp_val *v, tp_device dev, tp_err *
     case VAL_floats: key_add(key, v->floats, sizeof *v->floats * (size_t)v->n); return true;
     case VAL_bools: key_add(key, v->bools, sizeof *v->bools * (size_t)v->n); return true;
     case VAL_bool: key_int(key, v->b); return true;
-    case VAL_device: key_int(key, v->dev.kind | v->dev.index << 8); return true;
+    case VAL_device: key_int(key, v->dev.kind + v->dev.index * 256); return true;
     default: key_int(key, v->i); return true;
     }
 }
 
 static void key_type(strbuf *key, const tp_tensor *t)
 {
-    key_int(key, t->dt | t->ndim << 8 | tensor_device(t).index << 16);
+    key_int(key, t->dt + t->ndim * 256 + tensor_device(t).index * 65536);
     key_add(key, t->size, sizeof *t->size * t->ndim);
     key_add(key, t->stride, sizeof *t->stride * t->ndim);
 }
