@@ -48,18 +48,22 @@ static const char *where_from(const entry *e, const recipe *r)
 
 static PyObject *effects_of(const entry *e)
 {
-    static const char *const names[] = { "list",
-                                         "dict",
-                                         "set",
-                                         "attribute",
-                                         "attribute deleted",
-                                         "global",
-                                         "global deleted",
-                                         "closure variable",
-                                         "closure variable deleted",
-                                         "item",
-                                         "item deleted",
-                                         "call" };
+    static const char *const names[] = {
+        [FX_list] = "list",
+        [FX_extend] = "list",
+        [FX_dict] = "dict",
+        [FX_set] = "set",
+        [FX_setattr] = "attribute",
+        [FX_delattr] = "attribute deleted",
+        [FX_global] = "global",
+        [FX_delglobal] = "global deleted",
+        [FX_cell] = "closure variable",
+        [FX_delcell] = "closure variable deleted",
+        [FX_setitem] = "item",
+        [FX_delitem] = "item deleted",
+        [FX_call] = "call",
+    };
+    _Static_assert(COUNT(names) == FX_call + 1, "a name for every kind");
     PyObject *l = PyList_New(0);
     for (size_t i = 0; l && i < e->effects.n; i++) {
         const effect *x = &e->effects.at[i];

@@ -1,4 +1,5 @@
 """A backend written in Python that hangs, kills the process or ends it: the tools say that this backend is at fault."""
+# sanitize: skip (its crashes are planted)
 import glob
 import os
 import subprocess
