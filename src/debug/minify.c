@@ -943,6 +943,8 @@ static bool simpler_data(search *s)
 }
 
 /* ---- the whole ---- */
+enum { MOST_REPEATS = 40 }; /* runs of one trial, for a failure that comes and goes */
+
 /* It must fail. When it does not fail alike each time, every trial gets enough runs not to miss it. */
 static bool first_look(search *s)
 {
@@ -968,7 +970,7 @@ static bool first_look(search *s)
                        s->want.full);
     if (bad < looks) {
         double p = MIN((double)bad / looks, 0.5); /* ten looks say little: do not rely on a high rate */
-        s->st->repeats = MIN((int)ceil(log(0.001) / log(1 - p)), 40);
+        s->st->repeats = MIN((int)ceil(log(0.001) / log(1 - p)), MOST_REPEATS);
         say(s, "The failure comes and goes (%d of %d runs): every trial is run up to %d times", bad, looks,
             s->st->repeats);
     }
@@ -1033,11 +1035,12 @@ again:
             err_set(s.err, ERR_runtime, "Input graph did not fail the tester");
             goto fail;
         }
-        if (st->repeats > 1) {
+        if (st->repeats >= MOST_REPEATS) {
             err_set(s.err, ERR_runtime, "the minimal graph does not fail every time");
             goto fail;
         }
-        st->repeats = 10; /* every step was seen to fail, but some that passed may only have been lucky */
+        /* Every step was seen to fail, but some that passed may only have been lucky. */
+        st->repeats = MIN(MAX(st->repeats * 2, 10), MOST_REPEATS);
         say(&s, "The failure comes and goes: the search goes on with up to %d runs a trial", st->repeats);
         map_free(&s.memo);
         goto again;
