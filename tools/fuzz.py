@@ -20,9 +20,12 @@ def main():
         print("fuzz: clang is not installed, and libFuzzer comes with it", file=sys.stderr)
         return 2
     build = os.path.join(ROOT, "build-fuzz")
-    subprocess.check_call(["cmake", "-S", ROOT, "-B", build, "-DCMAKE_C_COMPILER=clang", "-DCMAKE_BUILD_TYPE=Debug",
-                           "-DTAPER_FUZZ=ON", "-DTAPER_PYTHON=OFF", "-DTAPER_TESTS=OFF"], stdout=subprocess.DEVNULL)
-    subprocess.check_call(["cmake", "--build", build, "-j2"], stdout=subprocess.DEVNULL)
+    configure = ["cmake", "-S", ROOT, "-B", build, "-DCMAKE_C_COMPILER=clang", "-DCMAKE_BUILD_TYPE=Debug", "-DTAPER_FUZZ=ON",
+                 "-DTAPER_PYTHON=OFF", "-DTAPER_TESTS=OFF"]
+    for cmd in configure, ["cmake", "--build", build, "-j2"]:
+        if subprocess.call(cmd, stdout=subprocess.DEVNULL):
+            print("fuzz: the targets do not build")
+            return 2
     names = args.targets or sorted(os.path.basename(p)[5:-2] for p in glob.glob(os.path.join(ROOT, "tests/fuzz/fuzz_*.c")))
     bad = []
     for name in names:

@@ -17,7 +17,7 @@ const target *target_of(dev_kind k)
     const target *t = found[k];
     for (size_t i = 0; !t && i < COUNT(rows); i++)
         if (rows[i]->device == k && can_run(rows[i]))
-            t = found[k] = rows[i];
+            found[k] = t = rows[i];
     return t;
 }
 
