@@ -4,7 +4,20 @@
 #include "ir/planted.h"
 
 /* A row is core when it has nothing simpler to offer. */
-bool aot_is_core(op_id op) { return !strcmp(op_row_of(op)->decomp_name, "none"); }
+bool aot_is_core(op_id op)
+{
+    const op_row *row = op_row_of(op);
+    return row->flags & OPF_DEVICE || !strcmp(row->decomp_name, "none");
+}
+
+/* The same for a call, which may be on a device. */
+static bool stays(op_id op, const tp_val *arg)
+{
+    const op_row *row = op_row_of(op);
+    if (!(row->flags & OPF_DEVICE) || arg[0].kind != VAL_tensor)
+        return aot_is_core(op);
+    return tensor_device(arg[0].t).kind == DEV_meta || device_ops_of(tensor_device(arg[0].t))->host;
+}
 
 typedef struct dec {
     tp_comp *c;
@@ -45,7 +58,7 @@ static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_va
 {
     dec *d = data;
     const op_row *row = op_row_of(op);
-    if (v != OPV_fn || aot_is_core(op) || d->keep) {
+    if (v != OPV_fn || stays(op, arg) || d->keep) {
         d->keep = false;
         return ir_record(cx, &d->rec, op, v, arg, out, err);
     }
@@ -105,11 +118,11 @@ static bool replay_call(aot_replay *r, ir_node *n, const tp_val *arg, tp_val *ou
 {
     dec *d = r->data;
     int since = d->rec.g->next_id;
-    d->keep = !aot_is_core((op_id)n->op) && !decide(d->c, DECIDE_decomp, n);
+    bool whole = stays((op_id)n->op, arg);
+    d->keep = !whole && !decide(d->c, DECIDE_decomp, n);
     bool ok = ir_call(&d->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
     d->keep = false;
-    if (ok && n->variant == OPV_fn && !aot_is_core((op_id)n->op) &&
-        !(op_row_of((op_id)n->op)->flags & OPF_VIEW))
+    if (ok && n->variant == OPV_fn && !whole && !(op_row_of((op_id)n->op)->flags & OPF_VIEW))
         ok = same_order(d, n, out, err);
     if (ok && TP_UNLIKELY(fault_state != 0))
         pass_on(d, out, since, op_row_of((op_id)n->op)->name, marked(n));

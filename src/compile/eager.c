@@ -157,6 +157,8 @@ static ir_graph *one_node(const op_call *c, const tp_val *arg, const operands *o
     bool ok = n != NULL, items = c->row->schema.nret > 1 || c->row->schema.ret_list;
     if (ok && !writes_self(c))
         for (int i = 0; i < c->nout && ok; i++) {
+            if (c->out[i].kind == OUT_none)
+                continue;
             ir_node *r = c->out[i].kind != OUT_new ? NULL : items ? ir_build_item(g, n, i, err) : n;
             ok = r != NULL;
             out[nout++] = (tp_val){ .kind = VAL_node, .node = r };
@@ -217,8 +219,8 @@ static const char *no_program(const op_call *c)
         if (c->arg[i].kind == VAL_gen && c->arg[i].gen)
             return "it draws from a generator";
     for (int i = 0; i < c->nout; i++)
-        if (c->out[i].kind == OUT_num || c->out[i].kind == OUT_none ||
-            (!writes_self(c) && c->out[i].kind != OUT_new))
+        if (c->out[i].kind == OUT_num ||
+            (!writes_self(c) && c->out[i].kind != OUT_new && c->out[i].kind != OUT_none))
             return "a result is no new tensor";
     if (c->nout > OP_MAX_RETURNS)
         return "it has many results";
@@ -232,11 +234,13 @@ static bool same_layout(const tp_tensor *a, const tp_tensor *b)
 }
 
 /* The results in place of those that were made for the kernel. */
-static bool take_results(op_call *c, tp_val *out, int nout)
+static bool take_results(op_call *c, tp_val *out)
 {
     bool ok = true;
-    for (int i = 0; i < nout; i++) {
-        tp_tensor *r = out[i].t;
+    for (int i = 0, at = 0; i < c->nout && !writes_self(c); i++) {
+        if (c->out[i].kind == OUT_none)
+            continue;
+        tp_tensor *r = out[at++].t;
         if (ok && same_layout(r, c->res[i]) && device_eq(tensor_device(r), tensor_device(c->res[i])) &&
             c->res[i]->refs == 1 && c->res[i] != c->into && r->refs == 1 && !r->offset) {
             r->flags |= c->res[i]->flags & TF_inference;
@@ -255,13 +259,15 @@ static bool run_entry(op_call *c, entry *e, const operands *o)
     tp_val out[OP_MAX_RETURNS] = { 0 }, *in = mem_zalloc(sizeof *in * (o->t.n + 1));
     entry *outer = running;
     op_id outer_op = running_op;
-    int nout = writes_self(c) ? 0 : c->nout;
+    int nout = 0;
     cx.grad_mode = cx.autocast = false;
     cx.rec = NULL;
     cx.dispatch = NULL;
     cx.into = NULL;
     for (size_t i = 0; i < o->t.n; i++)
         in[i] = vT(o->t.at[i]);
+    for (int i = 0; i < c->nout && !writes_self(c); i++)
+        nout += c->out[i].kind != OUT_none;
     running = e;
     running_op = c->op;
     uint32_t version = writes_self(c) ? c->arg[0].t->storage->version : 0;
@@ -271,7 +277,7 @@ static bool run_entry(op_call *c, entry *e, const operands *o)
     if (writes_self(c)) /* the caller counts */
         c->arg[0].t->storage->version = version;
     free(in);
-    return ok && take_results(c, out, nout);
+    return ok && take_results(c, out);
 }
 
 /* --- on the host -------------------------------------------------------------------------------------------------- */

@@ -8,6 +8,9 @@ bool comp_ret(bld *b, tp_tensor *t, tp_val *out);
 bool comp_ret_n(bld *b, tp_tensor *const *ts, int n, tp_val *out); /* n separate results */
 bool comp_list(bld *b, tp_tensor *const *ts, int n, tp_val *out);  /* one Tensor[] result */
 
+/* decomp__max_pool2d_offsets_backward where the tensors are on a device (decomp_window.c). */
+bool offsets_on_device(bld *b, const tp_val *arg, tp_val *out);
+
 static inline tp_tensor *val_t(const tp_val *v) { return v->kind == VAL_tensor ? v->t : NULL; }
 static inline int64_t val_i(const tp_val *v, int64_t none) { return v->kind == VAL_none ? none : v->i; }
 static inline bool val_b(const tp_val *v, bool none) { return v->kind == VAL_none ? none : v->b; }

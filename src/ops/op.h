@@ -42,6 +42,7 @@ enum {
     OPF_FITS = 1 << 27,    /* its numbers go into the result: they must fit the result's type */
     OPF_FAILS =
         1 << 28, /* refuses some data (of OPF_PW rows: integers); a call is kept for the error it may raise */
+    OPF_DEVICE = 1 << 29,  /* its decomposition is for devices: the CPU has a kernel for the whole */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 

@@ -664,6 +664,8 @@ bool decomp_max_pool2d_offsets_backward(bld *b, const tp_val *arg, tp_val *out)
     int nd = dy->ndim;
     symint k[2], one[TP_MAX_DIMS], at[TP_MAX_DIMS];
     bool exact = true;
+    if (!device_ops_of(tensor_device(dy))->host && tensor_device(dy).kind != DEV_meta)
+        return offsets_on_device(b, arg, out);
     for (int i = 0; i < 2; i++) {
         k[i] = val_at(&arg[3], i);
         symint s = arg[4].n ? val_at(&arg[4], i) : k[i];

@@ -196,3 +196,35 @@ if __name__ == "__main__":
     for name, f in list(globals().items()):
         if name.startswith("test_"):
             f()
+
+
+def test_convolutions_and_pooling_stay_on_the_device():
+    if not has_fake():
+        return
+    out = run("""
+import copy, taper.nn as nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.deep, self.point, self.up = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 16, 1), nn.ConvTranspose2d(16, 4, 2, stride=2)
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.a(x))), 3, 2, 1)
+        return F.adaptive_avg_pool2d(F.avg_pool2d(self.up(self.point(self.deep(x))), 3, 1, 1), (3, 2)).square().mean()
+def step(m, x):
+    m(x).backward()
+for dt, tol in (taper.float32, 1e-5), (taper.bfloat16, 3e-2):
+    taper.manual_seed(0)
+    m, x = Net().to(dt), taper.randn(2, 3, 17, 15).to(dt)
+    nets = copy.deepcopy(m).to("cuda"), copy.deepcopy(m).to("cuda")
+    step(m, x)
+    step(nets[0], x.cuda())
+    taper.compile(step)(nets[1], x.cuda())
+    for n in nets:
+        for (name, p), q in zip(m.named_parameters(), n.parameters()):
+            assert q.grad.is_cuda
+            worst = (p.grad - q.grad.cpu()).abs().max().item()
+            assert worst <= tol * (p.grad.abs().max().item() + 1e-3), (dt, name, worst)
+print(taper._C._cuda_stats(0)["hosted"])
+""")
+    assert out.strip() == "0", out

@@ -49,6 +49,32 @@ def fwd(red, w, ignore, ndim=2):
     return nll(red, w, ignore, ndim)[1:6]
 
 
+# sizes of the image and of the weight, results, then stride, padding, dilation, transposed, output padding, groups
+CONVOLUTIONS = [((7, 6), (6, 4, 3, 3), 6, [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+                ((7, 6), (6, 4, 3, 2), 6, [2, 1], [0, 2], [2, 1], False, [0, 0], 1),
+                ((9, 30), (5, 4, 1, 1), 5, [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
+                ((7, 6), (5, 4, 1, 1), 5, [2, 2], [0, 0], [1, 1], False, [0, 0], 1),
+                ((20, 19), (3, 4, 3, 3), 3, [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+                ((7, 6), (4, 1, 3, 3), 4, [2, 2], [1, 1], [1, 1], False, [0, 0], 4),
+                ((7, 6), (8, 1, 3, 3), 8, [1, 1], [1, 1], [1, 1], False, [0, 0], 4),
+                ((7, 6), (6, 2, 2, 2), 6, [1, 2], [0, 0], [1, 1], False, [0, 0], 2),
+                ((7, 6), (4, 3, 2, 2), 3, [2, 2], [0, 0], [1, 1], True, [0, 0], 1),
+                ((7, 6), (4, 3, 3, 3), 6, [2, 2], [1, 1], [1, 2], True, [1, 0], 2),
+                ((4, 4), (4, 3, 1, 1), 3, [2, 1], [1, 0], [1, 1], True, [0, 0], 1),
+                ((8,), (6, 4, 3), 6, [2], [3], [1], False, [0], 1),
+                ((4, 5, 3), (6, 4, 2, 3, 1), 6, [1, 2, 1], [1, 0, 1], [1, 1, 1], False, [0, 0, 0], 1)]
+MAX_POOLS = [([3, 3], [2, 2], [1, 1], [1, 1], False), ([3, 2], [2, 3], [1, 0], [2, 1], True), ([2, 2], [], [0, 0], [1, 1], False),
+             ([3, 3], [1, 1], [0, 1], [1, 2], True)]
+AVG_POOLS = [([3, 3], [2, 2], [1, 1], False, True, None), ([3, 2], [2, 3], [1, 0], True, False, None), ([2, 2], [], [0, 0], False, True, 3),
+             ([3, 3], [2, 2], [1, 1], True, True, None)]
+
+
+def with_nan(x):
+    x[0, 0, 2, 3] = float("nan")
+    x[1, 1] = float("-inf")
+    return x
+
+
 EXTRA = {
     "native_layer_norm_backward": [lambda: layer(True, True, True), lambda: layer(False, True, False), lambda: layer(True, False, False)],
     "native_group_norm_backward": [lambda: group(True, [True] * 3), lambda: group(False, [True, False, False])],
@@ -63,6 +89,23 @@ EXTRA = {
     "select_backward": [lambda: (rnd(2, 4), [2, 3, 4], 1, 2), lambda: (rnd(), [3], 0, -1)],
     "slice_backward": [lambda: (rnd(2, 2, 4), [2, 5, 4], 1, 1, 5, 2), lambda: (rnd(0, 3), [2, 3], 0, 1, 1, 1)],
     "_max_pool2d_offsets_backward": [lambda: (rnd(2, 2, 3), i64(0, 1, 2, 3, 3, 2, 1, 0, 5, 4, 3, 2, shape=(2, 2, 3)).to(taper.int8), [2, 2, 48], [1, 16])],
+    # those of devices: products, slices and sums in place of kernels of the CPU
+    "convolution": [lambda a=a: (rnd(2, 4, *a[0]), rnd(*a[1]), rnd(a[2]), *a[3:]) for a in CONVOLUTIONS],
+    "convolution_backward": [lambda a=a, m=m: (taper.convolution(rnd(2, 4, *a[0]), rnd(*a[1]), None, *a[3:]).detach(), rnd(2, 4, *a[0]), rnd(*a[1]),
+                                               [a[2]], *a[3:], m) for a in CONVOLUTIONS for m in ([True] * 3, [False, True, False])],
+    "max_pool2d_with_indices": [lambda a=a: (with_nan(rnd(2, 2, 7, 6).detach()), *a) for a in MAX_POOLS],
+    "max_pool3d_with_indices": [lambda: (rnd(2, 5, 4, 6), [2, 3, 2], [2, 1, 2], [1, 1, 0], [1, 1, 2], False)],
+    "_max_pool2d_with_offsets": [lambda a=a: (rnd(2, 2, 7, 6).detach(), *a) for a in MAX_POOLS],
+    "max_pool2d_with_indices_backward": [lambda a=a: (lambda x, r: (r[0].detach() * 2, x, *a[:4], a[4], r[1]))(
+        x := rnd(2, 2, 7, 6).detach(), taper._C._call("max_pool2d_with_indices", x, *a)) for a in MAX_POOLS],
+    "max_pool3d_with_indices_backward": [lambda: (lambda x, r: (r[0].detach() * 2, x, [2, 3, 2], [2, 1, 2], [1, 1, 0], [1, 1, 1], False, r[1]))(
+        x := rnd(2, 5, 4, 6).detach(), taper._C._call("max_pool3d_with_indices", x, [2, 3, 2], [2, 1, 2], [1, 1, 0], [1, 1, 1], False))],
+    "avg_pool2d": [lambda a=a: (rnd(2, 2, 7, 6), *a) for a in AVG_POOLS],
+    "avg_pool2d_backward": [lambda a=a: (taper._C._call("avg_pool2d", rnd(2, 2, 7, 6), *a).detach(), rnd(2, 2, 7, 6).detach(), *a) for a in AVG_POOLS],
+    "_adaptive_avg_pool2d": [lambda o=o: (rnd(2, 3, 7, 6), o) for o in ([1, 1], [7, 3], [5, 4], [9, 8])],
+    "_adaptive_avg_pool2d_backward": [lambda o=o: (rnd(2, 3, *o), rnd(2, 3, 7, 6).detach()) for o in ([1, 1], [7, 3], [5, 4], [9, 8])],
+    "col2im": [lambda: (rnd(2, 12, 12), [5, 6], [2, 2], [2, 1], [0, 1], [1, 2]), lambda: (rnd(4, 6), [4, 3], [2, 2], [1, 1], [0, 0], [1, 1])],
+    "im2col": [lambda: (rnd(2, 3, 5, 6), [2, 2], [2, 1], [0, 1], [1, 2]), lambda: (rnd(1, 4, 3), [2, 2], [1, 1], [0, 0], [1, 1])],
     "_softmax_backward_data": [lambda: (rnd(3, 4), rnd(3, 4).detach().softmax(1).requires_grad_(), 1, table.F64)],
     "_log_softmax_backward_data": [lambda: (rnd(3, 4), rnd(3, 4).detach().log_softmax(1).requires_grad_(), 1, table.F64)],
     "native_batch_norm": [lambda: (rnd(5, 3, 2), rnd(3), rnd(3), None, None, True, 0.1, 1e-5),

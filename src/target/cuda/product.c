@@ -51,9 +51,15 @@ static void write_kernel(strbuf *b, dtype dt)
         "%d;\n"
         "\tmov.%s %%f0, %s;\n\tmov.b64 %%q32, 0;\n",
         THREADS, es, es, es, es, es, f, zero);
+    /* bf16 is the upper half of f32; to convert it is an instruction of sm_90 alone */
 #define LOAD(reg, at)                                                                                 \
-    (half ? strbuf_addf(b, "\tld.global.b16 %%h0, [%%q%d];\n\tcvt.f32.%s %%f%d, %%h0;\n", at, h, reg) \
-          : strbuf_addf(b, "\tld.global.%s %%f%d, [%%q%d];\n", f, reg, at))
+    (dt == DT_bf16                                                                                    \
+         ? strbuf_addf(b,                                                                             \
+                       "\tld.global.b16 %%h0, [%%q%d];\n\tcvt.u32.u16 %%r2, %%h0;\n\tshl.b32 %%r2, "  \
+                       "%%r2, 16;\n\tmov.b32 %%f%d, %%r2;\n",                                         \
+                       at, reg)                                                                       \
+     : half ? strbuf_addf(b, "\tld.global.b16 %%h0, [%%q%d];\n\tcvt.f32.f16 %%f%d, %%h0;\n", at, reg) \
+            : strbuf_addf(b, "\tld.global.%s %%f%d, [%%q%d];\n", f, reg, at))
     strbuf_add(b, "LOOP:\n\tsetp.ge.s64 %p1, %q32, %q7;\n\t@%p1 bra SUM;\n");
     LOAD(1, 27);
     LOAD(2, 28);
