@@ -29,6 +29,8 @@ bool cli_option(cli_args *a, const char *name,
 void cli_error_line(strbuf *b, const char *text);
 /* Did a run that reports success end before it had printed what the program prints otherwise? */
 bool cli_ended_early(const proc_result *r, const strbuf *otherwise);
+/* " (did you mean 'x'?)" where one of the words (ending in NULL) is near, else "". Static. */
+const char *cli_nearest(const char *word, const char *const *words);
 int cli_unknown(const cli_args *a);                  /* says so; returns 2 */
 int cli_fail(const tp_err *e);                       /* prints it; returns the exit code */
 int cli_usage(const char *fmt, ...) TP_PRINTF(1, 2); /* prints it; returns 2 */

@@ -1,5 +1,5 @@
-/* cmd_graph.c - taper graph print|verify|run|fold FILE: one stage alone, from a text file. */
-#include "cli/cli.h"
+/* cmd_graph.c - taper graph print|verify|run|fold FILE: one stage alone, from a text file (cmd_stage.c has the later ones). */
+#include "cli/graph.h"
 #include "base/file.h"
 #include "ir/pass.h"
 #include "ops/random.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* ---- files ---- */
-static ir_graph *load(const char *path, tp_err *err)
+ir_graph *graph_load(const char *path, tp_err *err)
 {
     if (strcmp(path, "-"))
         return ir_load(path, NULL, err);
@@ -23,6 +23,15 @@ static ir_graph *load(const char *path, tp_err *err)
     return g;
 }
 
+int graph_write(const strbuf *text, const char *path)
+{
+    tp_err e = { 0 };
+    if (path)
+        return file_write(path, text->s ? text->s : "", text->n, &e) ? 0 : cli_fail(&e);
+    fwrite(text->s ? text->s : "", 1, text->n, stdout);
+    return 0;
+}
+
 static int emit(const ir_graph *g, int what, const char *out)
 {
     tp_err e = { 0 };
@@ -34,15 +43,12 @@ static int emit(const ir_graph *g, int what, const char *out)
         return rc;
     }
     ir_print(&b, g, what);
-    if (!out)
-        fwrite(strbuf_str(&b), 1, b.n, stdout);
-    else if (!file_write(out, strbuf_str(&b), b.n, &e))
-        rc = cli_fail(&e);
+    rc = graph_write(&b, out);
     strbuf_free(&b);
     return rc;
 }
 
-static int one_file(cli_args *a, const char **file)
+int graph_file(cli_args *a, const char **file)
 {
     if (a->argv[a->at][0] == '-' && a->argv[a->at][1])
         return cli_unknown(a);
@@ -87,13 +93,13 @@ static int run_print(int argc, char **argv)
         else if (cli_flag(&a, "short"))
             what = IR_PRINT_types | IR_PRINT_locs | IR_PRINT_frees | IR_PRINT_short;
         else if (!cli_option(&a, "style", &style) && !cli_option(&a, "output", &out))
-            rc = one_file(&a, &file);
+            rc = graph_file(&a, &file);
     }
     if (rc)
         return rc;
     if (!file)
         return cli_usage("'graph print' needs a FILE");
-    ir_graph *g = load(file, &e);
+    ir_graph *g = graph_load(file, &e);
     if (!g)
         return cli_fail(&e);
     if (style && !set_style(g, style))
@@ -113,12 +119,12 @@ static int run_verify(int argc, char **argv)
     tp_err e = { 0 };
 
     while (a.at < argc && !rc)
-        rc = one_file(&a, &file);
+        rc = graph_file(&a, &file);
     if (rc)
         return rc;
     if (!file)
         return cli_usage("'graph verify' needs a FILE");
-    ir_graph *g = load(file, &e);
+    ir_graph *g = graph_load(file, &e);
     if (!g || !ir_verify(g, &e))
         rc = cli_fail(&e);
     else
@@ -161,11 +167,11 @@ static int run_fold(int argc, char **argv)
         else if (cli_flag(&a, "decisions"))
             r.trace = true;
         else if (!cli_option(&a, "passes", &passes) && !cli_option(&a, "output", &out))
-            rc = one_file(&a, &file);
+            rc = graph_file(&a, &file);
     }
     if (!rc && !file)
         rc = cli_usage("'graph fold' needs a FILE");
-    ir_graph *g = rc ? NULL : load(file, &e);
+    ir_graph *g = rc ? NULL : graph_load(file, &e);
     if (!rc && !g)
         rc = cli_fail(&e);
     if (!rc) {
@@ -323,13 +329,13 @@ static int run_run(int argc, char **argv)
             trace = true;
         else if (!cli_option(&a, "inputs", &inputs) && !cli_option(&a, "outputs", &outputs) &&
                  !cli_option(&a, "backend", &backend) && !cli_option(&a, "seed", &seed))
-            rc = one_file(&a, &file);
+            rc = graph_file(&a, &file);
     }
     if (rc)
         return rc;
     if (!file)
         return cli_usage("'graph run' needs a FILE");
-    ir_graph *g = load(file, &e);
+    ir_graph *g = graph_load(file, &e);
     if (!g || !ir_verify(g, &e)) {
         ir_graph_free(g);
         return cli_fail(&e);
@@ -354,6 +360,25 @@ static int run_run(int argc, char **argv)
     ir_graph_free(g);
     return ok ? 0 : cli_fail(&e);
 }
+
+/* The text of a stage is a graph, a plan or code; each has its options. */
+#define GRAD_HELP                                                                                     \
+    "  --grad=NAMES    gradients of these inputs: names with commas, all, or none (default: all for " \
+    "joint,\n"                                                                                        \
+    "                  forward, backward and --of=backward; none otherwise)\n"
+#define graph_args "FILE [--grad=NAMES|all|none] [--output=OUT]"
+#define graph_help                                                  \
+    GRAD_HELP "  --output=OUT    write there instead of printing\n" \
+              "The graph reads back: taper graph schedule goes on from its text.\n"
+#define code_args "FILE [--of=forward|backward] [--grad=NAMES|all|none] [--target=NAME] [--output=OUT]"
+#define code_help                                                                                       \
+    "  --of=PASS       of the forward graph (default) or of the backward graph\n" GRAD_HELP             \
+    "  --target=NAME   for avx512, avx2 (default), c (default of c), interpreter, cuda, or host: this " \
+    "machine\n"                                                                                         \
+    "  --output=OUT    write there instead of printing\n"                                               \
+    "The text depends on the graph and the options alone, not on this machine (without --target=host).\n"
+#define plan_args code_args " [--why]"
+#define plan_help "  --why           also what was fused and what not, and why\n" code_help
 
 static const cli_cmd subs[] = {
     { "print", "FILE [--table|--sizes|--log|--short] [--style=python|aten] [--output=OUT]",
@@ -385,9 +410,16 @@ static const cli_cmd subs[] = {
       "  --decisions     print each rewrite as it is decided, to standard error\n"
       "  --output=OUT    write there instead of printing\n",
       run_fold, NULL },
+#define STAGE(name, text, what) { #name, text##_args, what, text##_help, graph_stage, NULL },
+#include "compile/stages.def"
     { NULL, NULL, NULL, NULL, NULL, NULL },
 };
 
 const cli_cmd cmd_graph = {
-    "graph", "COMMAND FILE", "Prints, checks, runs and simplifies graphs from text files", NULL, NULL, subs
+    "graph",
+    "COMMAND FILE",
+    "Prints, checks, runs and simplifies graphs from text files; shows what each stage makes of one",
+    NULL,
+    NULL,
+    subs
 };

@@ -93,6 +93,38 @@ bool cli_ended_early(const proc_result *r, const strbuf *otherwise)
            (!r->out.n || !memcmp(r->out.s, otherwise->s, r->out.n));
 }
 
+/* Letters to change, add, drop or swap with the next one, up to `most`. */
+static int distance(const char *a, const char *b, int most)
+{
+    if (!*a || !*b)
+        return (int)(strlen(a) + strlen(b));
+    if (*a == *b)
+        return distance(a + 1, b + 1, most);
+    if (!most)
+        return 1;
+    int best = distance(a + 1, b + 1, most - 1), more = distance(a + 1, b, most - 1),
+        less = distance(a, b + 1, most - 1);
+    best = MIN(best, MIN(more, less));
+    if (a[0] == b[1] && a[1] == b[0])
+        best = MIN(best, distance(a + 2, b + 2, most - 1));
+    return 1 + best;
+}
+
+const char *cli_nearest(const char *word, const char *const *words)
+{
+    static char text[80];
+    int most = strlen(word) < 4 ? 1 : 2, best = most + 1;
+    *text = 0;
+    for (; *words; words++) {
+        int d = distance(word, *words, most);
+        if (d < best) {
+            best = d;
+            snprintf(text, sizeof text, " (did you mean '%s'?)", *words);
+        }
+    }
+    return text;
+}
+
 int cli_unknown(const cli_args *a)
 {
     return cli_usage("'%s' does not know the option '%s'; see --help", a->argv[0], a->argv[a->at]);
@@ -136,6 +168,8 @@ static bool wants_help(int argc, char **argv)
 }
 
 /* ---- running ---- */
+enum { MOST_WORDS = 32 };
+
 static int run_sub(const cli_cmd *c, int argc, char **argv)
 {
     const char *want = argc > 1 ? argv[1] : NULL;
@@ -149,7 +183,11 @@ static int run_sub(const cli_cmd *c, int argc, char **argv)
         return help_of(c, "");
     if (!want)
         return cli_usage("'%s' needs a command; see taper %s --help", c->name, c->name);
-    return cli_usage("'%s' has no command '%s'; see taper %s --help", c->name, want, c->name);
+    const char *words[MOST_WORDS] = { NULL };
+    for (int i = 0; i < MOST_WORDS - 1 && c->subs[i].name; i++)
+        words[i] = c->subs[i].name;
+    return cli_usage("'%s' has no command '%s'%s; see taper %s --help", c->name, want,
+                     cli_nearest(want, words), c->name);
 }
 
 int main(int argc, char **argv)
@@ -174,8 +212,12 @@ int main(int argc, char **argv)
         else
             rc = wants_help(argc - 1, argv + 1) ? help_of(c, "") : c->run(argc - 1, argv + 1);
     }
-    if (rc < 0)
-        rc = cli_usage("there is no command '%s'; see taper --help", want);
+    if (rc < 0) {
+        const char *words[COUNT(commands) + 1] = { NULL };
+        for (size_t i = 0; i < COUNT(commands); i++)
+            words[i] = commands[i]->name;
+        rc = cli_usage("there is no command '%s'%s; see taper --help", want, cli_nearest(want, words));
+    }
     if (fflush(stdout) || ferror(stdout)) {
         fprintf(stderr, "taper: cannot write the output\n");
         rc = rc ? rc : 2;

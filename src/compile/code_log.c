@@ -116,8 +116,7 @@ static void steps_text(strbuf *b, const loop_plan *p)
     strbuf_add(b, ") */\n\n");
 }
 
-/* Equal kernels (repeated layers) are written once. */
-static void program_text(strbuf *b, const loop_plan *p)
+void code_log_text(strbuf *b, const loop_plan *p)
 {
     gen_c_unit u = { 0 };
     map first = { 0 }; /* key -> step + 1 */
@@ -157,7 +156,7 @@ static void output_code(void *arg)
 {
     const loop_plan *p = *(loop_plan **)arg;
     strbuf *b = ev_scratch();
-    program_text(b, p);
+    code_log_text(b, p);
     if (ev_text_on(EV_output_code))
         ev_text(EV_output_code, NULL, "Output code: \n%s", strbuf_str(b));
     if (ev_trace_on(EV_inductor_output_code)) {

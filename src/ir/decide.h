@@ -25,10 +25,11 @@ struct backend;
 struct run_program;
 /* One compilation: what its stages share. Zeroed is valid. */
 typedef struct tp_comp {
-    tp_err *err;                    /* where failures go */
-    decider decider;                /* who answers decide(); nobody: yes */
-    bool verify;                    /* check the graph after every pass, in release builds too */
-    op_ctx *cx;                     /* for what is computed while compiling; NULL: the thread's */
+    tp_err *err;     /* where failures go */
+    decider decider; /* who answers decide(); nobody: yes */
+    bool verify;     /* check the graph after every pass, in release builds too */
+    bool explain;    /* plans keep why values were fused or not, whether or not a trace is written */
+    op_ctx *cx;      /* for what is computed while compiling; NULL: the thread's */
     const struct target *target;    /* the machine (target/target.h); NULL: this one */
     const struct target_caps *caps; /* what loops are written for; NULL: those of the target */
     const struct run_options *opt;  /* of the last stage (compile/options.h); NULL: the defaults */

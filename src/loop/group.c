@@ -210,7 +210,7 @@ static group *group_new(planner *pl)
 void log_fusion(planner *pl, ir_node *n, const group *g, bool yes, const char *why)
 {
     loop_decision d = { n, g->n ? g->member[0] : g->library_call, why, g->id, yes };
-    if (ev_trace_on(EV_artifact))
+    if (pl->c->explain || ev_trace_on(EV_artifact))
         vec_push(&pl->p->decisions, d);
     if (ev_text_on(EV_fusion)) {
         strbuf b = { 0 };

@@ -83,13 +83,14 @@ typedef struct loop_plan {
     int nout;
     map slot_of; /* node -> slot + 1 */
     int nkernel, nextern, nproduct, nfused;
-    VEC(struct loop_decision) decisions; /* what was fused and what not; empty when no trace is written */
+    VEC(struct loop_decision) decisions; /* what was fused and what not; empty when nobody asks */
 } loop_plan;
 
 loop_plan *loop_plan_new(tp_comp *c, const ir_graph *g); /* NULL with c->err */
 void loop_plan_free(loop_plan *p);
-void loop_plan_counts(strbuf *b, const loop_plan *p); /* "3 kernels, 1 product, ..." */
-void loop_plan_print(strbuf *b, const loop_plan *p);  /* the schedule log */
+void loop_plan_counts(strbuf *b, const loop_plan *p);  /* "3 kernels, 1 product, ..." */
+void loop_plan_print(strbuf *b, const loop_plan *p);   /* the schedule log */
+void loop_memory_print(strbuf *b, const loop_plan *p); /* a line for each value that the plan makes */
 void loop_decision_print(strbuf *b, const loop_decision *d);
 
 /* --- lower_index.c: operators that read or write where indices point -------------------------------------------------- */

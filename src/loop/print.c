@@ -45,3 +45,23 @@ void loop_plan_print(strbuf *b, const loop_plan *p)
         strbuf_add(b, " bytes moved)\n");
     }
 }
+
+void loop_memory_print(strbuf *b, const loop_plan *p)
+{
+    static const char *const kinds[] = {
+        "input", "constant", "buffer", "view", "result of a call", "number"
+    };
+    for (size_t i = 0; i < p->slot.n; i++) {
+        const loop_slot *s = &p->slot.at[i];
+        if (!s->type || s->kind == SLOT_input || s->kind == SLOT_const)
+            continue;
+        strbuf_adds(b, "  ", s->node->name, ": ", s->transient ? "rows of a block" : kinds[s->kind], NULL);
+        if (s->kind == SLOT_view)
+            strbuf_adds(b, " of ", p->slot.at[s->index].node->name, NULL);
+        if (s->reuses)
+            strbuf_adds(b, " in the memory of ", p->slot.at[s->reuses - 1].node->name, NULL);
+        if (s->first >= 0)
+            strbuf_addf(b, ", steps %d to %d", s->first, s->last);
+        strbuf_add(b, s->output ? ", returned\n" : "\n");
+    }
+}

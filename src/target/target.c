@@ -67,6 +67,22 @@ const target *target_by_id(const char *id, size_t n)
     return found;
 }
 
+const char *const *target_words(void)
+{
+    static const char *words[COUNT(rows) + 1];
+    for (size_t i = 0; i < COUNT(rows); i++) /* racing threads write the same */
+        words[i] = *rows[i]->level ? rows[i]->level : rows[i]->name;
+    return words;
+}
+
+const target *target_by_word(const char *word)
+{
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (!strcmp(word, *rows[i]->level ? rows[i]->level : rows[i]->name))
+            return rows[i];
+    return target_by_id(word, strlen(word));
+}
+
 void target_key(const target *t, strbuf *out)
 {
     strbuf_adds(out, "target=", t->name, "\n", NULL);

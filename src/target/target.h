@@ -187,6 +187,10 @@ const target *target_below(const target *t, const char *level);
 /* What names it in files: "x64-avx512", "c"; and back, NULL: not in this build. */
 void target_id(const target *t, strbuf *out);
 const target *target_by_id(const char *id, size_t n);
+/* By a word of people: its level or name ("avx2", "c"), or what names it in files; whether this machine can run it or not.
+ * NULL: there is none. */
+const target *target_by_word(const char *word);
+const char *const *target_words(void); /* ending in NULL */
 void target_key(const target *t,
                 strbuf *out); /* its line and those of its key, for configurations of the disk cache */
 /* The head of new code: zeros behind it up to `size`, with what every target fills in. */
