@@ -333,6 +333,14 @@ void x64_mov(x64 *e, int dst, int src)
     SAY("mov %s, %s", gpr[dst], gpr[src]);
 }
 
+static void movabs(x64 *e, int dst, uint64_t v)
+{
+    byte(e, 0x48u | dst >> 3);
+    byte(e, 0xb8u | (dst & 7));
+    dword(e, (uint32_t)v);
+    dword(e, (uint32_t)(v >> 32));
+}
+
 void x64_imm(x64 *e, int dst, int64_t v)
 {
     x64_rm rm = reg_rm(dst);
@@ -350,12 +358,15 @@ void x64_imm(x64 *e, int dst, int64_t v)
         dword(e, (uint32_t)v);
         SAY("mov %s, %lld", gpr[dst], (long long)v);
     } else {
-        byte(e, 0x48u | dst >> 3);
-        byte(e, 0xb8u | (dst & 7));
-        dword(e, (uint32_t)v);
-        dword(e, (uint32_t)((uint64_t)v >> 32));
+        movabs(e, dst, (uint64_t)v);
         SAY("movabs %s, %lld", gpr[dst], (long long)v);
     }
+}
+
+void x64_addr(x64 *e, int dst, const void *p, const char *name)
+{
+    movabs(e, dst, (uint64_t)(uintptr_t)p);
+    SAY("movabs %s, %s", gpr[dst], name);
 }
 
 void x64_load(x64 *e, int dst, x64_mem m)

@@ -99,6 +99,7 @@ void x64_vec_text(const x64 *e, const x64_v *i, strbuf *out);
 typedef enum { G_add, G_or, G_adc, G_sbb, G_and, G_sub, G_xor, G_cmp } x64_alu;
 void x64_mov(x64 *e, int dst, int src);
 void x64_imm(x64 *e, int dst, int64_t v);
+void x64_addr(x64 *e, int dst, const void *p, const char *name); /* of this process: texts show the name */
 void x64_load(x64 *e, int dst, x64_mem m);
 void x64_store(x64 *e, x64_mem m, int src);
 void x64_load_n(x64 *e, int dst, x64_mem m, int bytes, bool sign); /* 1, 2, 4 bytes, extended to 64 bits */

@@ -908,7 +908,7 @@ static void enc_one(enc *c, const mi *i)
         x64_imm(e, RAX, i->imm);
         x64_store(e, slot_mem(AREA_CALL), RAX);
         x64_lea(e, RDX, slot_mem(0));
-        x64_imm(e, RAX, (int64_t)(intptr_t)x64_helper(c->m->avx512));
+        x64_addr(e, RAX, (const void *)(uintptr_t)x64_helper(c->m->avx512), "helper");
         x64_call(e, RAX);
         break;
     }
