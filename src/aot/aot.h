@@ -51,7 +51,7 @@ typedef struct aot_unit {
     int nplace;
     int nmut, *mut;         /* next results of fw go back into these inputs */
     int nsaved;             /* last results of fw, first inputs of bw */
-    int ntangent, *tangent; /* last inputs of bw: gradients of these fw results */
+    int ntangent, *tangent; /* last inputs of bw: gradients of these fw results, values or written inputs */
     int ngrad, *grad; /* results of bw belong to these inputs; nin + i: to item i, a leaf; -1: to nobody */
     /* Inputs that the graph says requires_grad_() to, and what they are afterwards. */
     struct aot_flag {

@@ -181,9 +181,12 @@ static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_gra
         t->in[i] = ir_proxy(&t->rec, m);
         if (!(c->cx ? c->cx : op_ctx_cur())->inference_mode)
             t->in[i]->flags |= p->val.t->flags & TF_inference; /* the tape may not keep it */
-        if (needs_grad && needs_grad[i] && dtype_is_float((dtype)t->in[i]->dt) &&
-            !ag_set_requires_grad(&t->cx, t->in[i], true, err))
-            return false;
+        if (needs_grad && needs_grad[i] && dtype_is_float((dtype)t->in[i]->dt)) {
+            if (!ag_set_requires_grad(&t->cx, t->in[i], true, err))
+                return false;
+            t->in[i]->spare |=
+                AGF_computed; /* a write that a leaf refuses is refused at the call (run/step.c) */
+        }
     }
     return bases_add(t, g, err);
 }
@@ -213,6 +216,13 @@ static int add_result(results *r, ir_node *n, bool once)
                 return (int)i;
     vec_push(&r->list, ((tp_val){ .kind = VAL_node, .node = n }));
     return (int)r->list.n - 1;
+}
+
+/* The leaf at which gradients of input i end. */
+static tp_tensor *end_of(const trace *t, int i)
+{
+    tp_tensor *before = t->in[i] ? ag_before_write(t->in[i]) : NULL;
+    return before ? before : t->in[i];
 }
 
 static int input_of_storage(const trace *t, const tp_tensor *x)
@@ -247,7 +257,7 @@ static int ends_inside(const trace *t, const ir_graph *g, tp_tensor *x)
     for (int i = 0; i < n && item < 0; i++) {
         bool inside = true;
         for (int k = 0; k < t->nin; k++)
-            inside &= leaf[i] != t->in[k];
+            inside &= leaf[i] != end_of(t, k);
         for (item = inside ? 0 : -1; inside && item < nout; item++) {
             const tp_val *v = &g->output->arg[item];
             if (v->kind == VAL_node && t->r.val[v->node->id].kind == VAL_tensor &&
@@ -491,21 +501,19 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
     return ok;
 }
 
-static bool collect_writes(trace *t, aot_unit *u, results *res, tp_err *err)
+/* Inputs that the graph wrote. root: as for values, the written input where the write is on the tape. */
+static bool collect_writes(trace *t, aot_unit *u, results *res, tp_tensor **root, tp_err *err)
 {
     u->mut = mem_zalloc(sizeof *u->mut * (size_t)MAX(t->nin, 1));
     for (int i = 0; i < t->nin; i++) {
         if (!t->in[i] || !fn_written(t->fn, t->in[i]) || (t->nbase && i < t->nin - t->nbase && t->base_of[i]))
             continue;
-        if (ag_requires_grad(t->in[i]) && !ag_is_leaf(t->in[i]))
-            return err_set(err, ERR_notimpl,
-                           "an input that needs a gradient is written in place with the write on the tape; "
-                           "this graph runs eagerly instead");
         ir_node *n = fn_node(t->fn, &t->cx, t->in[i], err);
         if (!n)
             return false;
         u->mut[u->nmut++] = i;
-        add_result(res, n, false);
+        root[add_result(res, n, false)] = ag_requires_grad(t->in[i]) && !ag_is_leaf(t->in[i]) ? t->in[i]
+                                                                                              : NULL;
     }
     return true;
 }
@@ -522,17 +530,17 @@ static void collect_flags(const trace *t, aot_unit *u)
 static bool trace_backward(trace *t, aot_unit *u, const ir_graph *g, results *res, tp_tensor *const *root,
                            const bool *needs, tp_err *err)
 {
-    int most = t->nin + u->nout + 1;
-    tp_tensor **roots = mem_zalloc(sizeof *roots * (size_t)MAX(u->nvalue, 1));
-    tp_tensor **tan = mem_zalloc(sizeof *tan * (size_t)MAX(u->nvalue, 1));
+    int most = t->nin + u->nout + 1, nfw = u->nvalue + u->nmut;
+    tp_tensor **roots = mem_zalloc(sizeof *roots * (size_t)MAX(nfw, 1));
+    tp_tensor **tan = mem_zalloc(sizeof *tan * (size_t)MAX(nfw, 1));
     tp_tensor **want = mem_zalloc(sizeof *want * (size_t)most);
     tp_tensor **got = mem_zalloc(sizeof *got * (size_t)most);
     int nroot = 0, nwant = 0;
     bool ok = true;
 
-    u->tangent = mem_zalloc(sizeof *u->tangent * (size_t)MAX(u->nvalue, 1));
+    u->tangent = mem_zalloc(sizeof *u->tangent * (size_t)MAX(nfw, 1));
     u->grad = mem_zalloc(sizeof *u->grad * (size_t)most);
-    for (int i = 0; i < u->nvalue; i++) {
+    for (int i = 0; i < nfw; i++) {
         if (!root[i] || !ag_requires_grad(root[i]))
             continue;
         char name[32];
@@ -552,7 +560,7 @@ static bool trace_backward(trace *t, aot_unit *u, const ir_graph *g, results *re
         if (t->in[i] && (t->leaves && t->flagged[i] ? ag_set_requires_grad(&t->cx, t->in[i], true, NULL)
                                                     : needs[i] && ag_requires_grad(t->in[i]))) {
             u->grad[nwant] = i;
-            want[nwant++] = t->in[i];
+            want[nwant++] = end_of(t, i);
         }
     for (int i = 0; t->leaves && i < u->nout; i++)
         if (u->out[i].leaf) {
@@ -899,11 +907,12 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     any |= grad_mode && t.leaves;
     if (!bases_find(&t, g, any, err))
         goto done;
-    root = mem_zalloc(sizeof *root * 2 * (size_t)MAX(g->output ? g->output->narg : 1, 1));
+    root = mem_zalloc(sizeof *root *
+                      (2 * (size_t)(g->output ? g->output->narg : 0) + g->inputs.n + (size_t)t.nbase + 1));
     if (!begin(&t, c, g, any ? needs_grad : NULL, any, err) || !aot_replay_run(&t.r, (ir_graph *)g, err))
         goto done;
     ev_catch_up();
-    if (!collect_outputs(&t, u, g, &res, root, err) || !collect_writes(&t, u, &res, err))
+    if (!collect_outputs(&t, u, g, &res, root, err) || !collect_writes(&t, u, &res, root, err))
         goto done;
     collect_flags(&t, u);
     int nfw = (int)res.list.n;

@@ -668,6 +668,9 @@ static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
     if (TP_UNLIKELY(t->bare && !ag_is_bare_leaf(x)))
         return MISS(
             "tensor '%s' is no longer a leaf without hooks, and its gradient is computed in the graph", name);
+    if (TP_UNLIKELY(t->computed && !ag_is_writable(x)))
+        return MISS("tensor '%s' is no longer computed, and the graph writes it where gradients are recorded",
+                    name);
     if (TP_UNLIKELY(x->ndim != t->ndim))
         return MISS("tensor '%s' rank mismatch. expected %d, actual %d", name, t->ndim, x->ndim);
     for (int i = 0; i < t->ndim; i++)

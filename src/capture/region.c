@@ -899,6 +899,16 @@ static bool recompile_log(region *r, frame *f, cap_cfg *cfg, misfits *m)
 }
 
 /* ---- capture ---- */
+/* Inputs that the graph writes on the tape must be computed tensors: leaves refuse it. */
+static void guard_writes(trace *t)
+{
+    for (size_t i = 0; i < t->objs.n; i++) {
+        tobj *k = &t->objs.at[i];
+        if (k->node && k->real && py_is_tensor(k->abs) && ag_before_write(py_tensor(k->abs)))
+            guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->computed = true;
+    }
+}
+
 static bool finish_entry(attempt *a, bool returned, PyObject *ret, frame *real)
 {
     trace *t = &a->t;
@@ -923,6 +933,7 @@ static bool finish_entry(attempt *a, bool returned, PyObject *ret, frame *real)
         e->prog = sym_prog_new(e->exprs.at, e->nprog);
     }
     ev_span span = ev_span_begin(EVS_guards);
+    guard_writes(t);
     guard_finish(e);
     ev_span_end(&span);
     return true;

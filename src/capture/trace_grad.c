@@ -67,7 +67,8 @@ static tobj *leaf_obj(trace *t, const tp_tensor *x)
 {
     for (size_t i = 0; i < t->objs.n; i++) {
         tobj *k = &t->objs.at[i];
-        if (k->node && k->real && py_is_tensor(k->abs) && py_tensor(k->abs) == x)
+        if (k->node && k->real && py_is_tensor(k->abs) &&
+            (py_tensor(k->abs) == x || ag_before_write(py_tensor(k->abs)) == x))
             return k;
     }
     return NULL;

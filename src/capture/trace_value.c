@@ -45,8 +45,8 @@ PyObject *t_break(trace *t, break_id id, const char *fmt, ...)
     return NULL;
 }
 
-/* Whether a write is refused depends on the history of the tensor, which guards say nothing of: what stands for an input here
- * is a leaf, the input may be computed. No handler is followed; the statement itself decides. */
+/* Whether a write is refused depends on the history of the tensor. What stands for an input here is a leaf; where the input
+ * is computed the write passes, and is guarded. Where it is refused no handler is followed: the statement itself decides. */
 static bool history_failed(trace *t)
 {
     PyObject *ty, *v, *tb;
@@ -427,6 +427,8 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
             tensor_unref(p);
             return py_raise(&err);
         }
+        if (ag_is_writable(x))
+            p->spare |= AGF_computed;
     }
     PyObject *abs = py_wrap_as(Py_TYPE(o), p);
     if (!abs)

@@ -217,10 +217,11 @@ static void meta_free(void *p)
         ag_hooks_unref(m->hooks);
     }
     ag_hooks_unref(m->post);
-    tp_tensor *g = m->grad;
+    tp_tensor *g = m->grad, *before = m->before;
     ag_node *fn = m->fn;
     free(m);
     tensor_unref(g);
+    tensor_unref(before);
     ag_node_unref(fn);
 }
 
@@ -478,6 +479,55 @@ ag_edge ag_edge_of(tp_tensor *t, tp_err *err)
     return (ag_edge){ ag_acc_of(t), 0 };
 }
 
+/* ---- leaves that stand for computed tensors ---- */
+static const char *computed_name(const ag_node *n) { return "ComputedBefore"; }
+static bool computed_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                           tp_err *err)
+{
+    dx[0] = dy[0] && need[0] ? tensor_ref(dy[0]) : NULL;
+    return true;
+}
+static const ag_vt computed_vt = { computed_name, computed_apply, NULL, NULL };
+
+/* Gradients of what t holds now end at a leaf of their own, so that t can get a history. */
+static void begin_history(tp_tensor *t)
+{
+    ag_meta *m = t->ag, *own;
+    tp_tensor *before = tensor_alias(t);
+    before->node = t->node;
+    before->rec = t->rec;
+    own = ag_meta_make(before);
+    own->requires_grad = true;
+    if (m->acc) { /* steps that have read t lead to it */
+        acc_step *a = (acc_step *)m->acc;
+        own->acc = m->acc;
+        m->acc = NULL;
+        a->t = tensor_ref(before);
+        tensor_unref(t);
+    }
+    ag_node *n = ag_node_new(&computed_vt, sizeof *n, 1, 1);
+    ag_node_set_edge(n, 0, before);
+    ag_node_set_shape(n, 0, t);
+    tensor_unref(m->before);
+    m->before = before;
+    meta_set_fn(t, n, 0);
+    ag_node_unref(n);
+}
+
+tp_tensor *ag_before_write(const tp_tensor *t) { return t->ag ? ag_meta_of(t)->before : NULL; }
+
+static bool is_leaf_here(const tp_tensor *t)
+{
+    const ag_meta *m = t->ag;
+    return m && m->requires_grad && !m->fn;
+}
+
+bool ag_is_writable(const tp_tensor *t)
+{
+    return ag_requires_grad(t) && !is_leaf_here(t) && !(t->base && is_leaf_here(t->base)) &&
+           !(t->base && (t->spare & (AGF_nograd_view | AGF_multi_view | AGF_custom_view)));
+}
+
 bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err)
 {
     if ((t->flags & TF_inference) && !cx->inference_mode)
@@ -487,18 +537,20 @@ bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err)
     if (!needs_grad || !cx->grad_mode)
         return true;
     if (t->base) {
-        ag_meta *b = t->base->ag;
         if (view_forbidden(t, true, err))
             return false;
-        if (b && b->requires_grad && !b->fn)
+        if (is_leaf_here(t->base) && !(t->base->spare & AGF_computed))
             return err_set(err, ERR_runtime,
                            "a view of a leaf Variable that requires grad is being used in an in-place "
                            "operation.");
+        if (is_leaf_here(t->base))
+            begin_history(t->base);
     }
-    ag_meta *m = t->ag;
-    if (m && m->requires_grad && !m->fn)
+    if (is_leaf_here(t) && !(t->spare & AGF_computed))
         return err_set(err, ERR_runtime,
                        "a leaf Variable that requires grad is being used in an in-place operation.");
+    if (is_leaf_here(t))
+        begin_history(t);
     return true;
 }
 

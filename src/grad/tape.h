@@ -91,6 +91,10 @@ bool ag_set_history(tp_tensor *t, ag_node *n, int nr, tp_err *err);
 /* The same for a tensor that n wrote in place: views rebase the history of their base. */
 bool ag_rebase_history(tp_tensor *t, ag_node *n, int nr, tp_err *err);
 bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err);
+/* Would ag_check_inplace let a write with a gradient pass, because t is computed? */
+bool ag_is_writable(const tp_tensor *t);
+/* A leaf with AGF_computed that was written on the tape: the leaf at which gradients of what it held before end. */
+tp_tensor *ag_before_write(const tp_tensor *t); /* borrowed or NULL */
 const char *ag_node_name(const ag_node *n);
 int ag_node_next(const ag_node *n, ag_edge *out, int cap); /* the edges users see; returns how many */
 
@@ -181,7 +185,8 @@ typedef struct ag_meta {
     bool requires_grad; /* leaves */
     uint32_t ver;       /* views: version of the storage that fn belongs to */
     tp_tensor *grad;
-    ag_node *acc; /* not counted: the accumulating step clears it when it goes */
+    tp_tensor *before; /* ag_before_write; one count */
+    ag_node *acc;      /* not counted: the accumulating step clears it when it goes */
     ag_hooks *hooks, *post;
 } ag_meta;
 typedef struct ag_pre {
@@ -195,6 +200,8 @@ enum {
     AGF_multi_view = 2,  /* one of several views made at once */
     AGF_data = 4,        /* Tensor.data: in-place writes do not count */
     AGF_custom_view = 8, /* a view made by a custom function */
+    AGF_computed =
+        16, /* a trace: stands for a computed tensor, so that it may be written though it is a leaf here */
 };
 static inline ag_meta *ag_meta_of(const tp_tensor *t) { return t->ag; }
 ag_meta *ag_meta_make(tp_tensor *t);

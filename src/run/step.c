@@ -79,6 +79,13 @@ static void step_free(ag_node *n)
     program_unref(((step *)n)->v->owner);
 }
 
+/* The written input whose history the t-th tangent ends, -1 where it is that of a value. */
+static int written_by(const aot_unit *u, int t)
+{
+    int k = u->tangent[t] - u->nvalue;
+    return k < 0 ? -1 : u->mut[k];
+}
+
 /* Kernels are made for one memory layout: a gradient that comes in another is copied into it. */
 static tp_tensor *with_strides(tp_tensor *g, const tp_tensor *type, tp_err *err)
 {
@@ -288,6 +295,8 @@ static bool step_opens(const ag_node *n, tp_tensor *const *dy, const bool *watch
         int from = watched[t] ? item_of(u, t) : -1, others = 0;
         for (int j = 0; j < u->ntangent; j++)
             others += j != t && dy[j];
+        if (watched[t] && others && written_by(u, t) >= 0) /* others may be made of what was written */
+            return true;
         if (from < 0 || !others)
             continue;
         reach r = { .hit = mem_zalloc((size_t)MAX(g->next_id, 1)) };
@@ -458,16 +467,59 @@ static bool same_place(const tp_tensor *a, const tp_tensor *b)
            !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim);
 }
 
+static bool copy_into(tp_tensor *to, tp_val from, op_dispatch_fn *call, op_ctx *cx, tp_err *err)
+{
+    tp_val arg[3] = { vT(to), from, vB(false) }, out = vNone;
+    bool ok = call(cx, OP_copy_, OPV_fn, arg, &out, err);
+    val_clear(&out);
+    return ok;
+}
+
+/* Writes on the tape are refused before anything is written. */
+static bool may_write(const aot_unit *u, op_ctx *cx, const tp_val *in, tp_err *err)
+{
+    for (int i = 0; i < u->ntangent; i++)
+        if (written_by(u, i) >= 0 && !ag_check_inplace(cx, in[written_by(u, i)].t, true, err))
+            return false;
+    return true;
+}
+
+/* The t-th tangent's tensor is result t of the step from now on. A written input that is a view gets its history by a
+ * copy on the tape, so that its base gets one, too. */
+static bool set_history(const aot_unit *u, op_ctx *cx, step *s, int t, const tp_val *in, tp_val *res,
+                        tp_err *err)
+{
+    tp_val *r = &res[u->tangent[t]];
+    int w = written_by(u, t);
+    if (w < 0)
+        return ag_set_history(r->t, &s->n, t, err);
+    if (!in[w].t->base)
+        return ag_set_history(in[w].t, &s->n, t, err);
+    tp_tensor *own = tensor_alias(r->t);
+    in[w].t->storage->version--; /* copy_back has counted the write */
+    bool ok = ag_set_history(own, &s->n, t, err) && copy_into(in[w].t, vT(own), grad_call, cx, err);
+    tensor_unref(own);
+    return ok;
+}
+
+/* retain_grad() of an input that is written asks for the gradient of what it holds afterwards, which other results are
+ * made of. */
+static bool retained(const aot_unit *u, const tp_val *in)
+{
+    for (int i = 0; i < u->ntangent; i++)
+        if (written_by(u, i) >= 0 && ag_retains_grad(in[written_by(u, i)].t))
+            return true;
+    return false;
+}
+
 static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp_err *err)
 {
     for (int i = 0; i < u->nmut; i++) {
         tp_tensor *to = in[u->mut[i]].t;
         uint32_t version = to->storage->version;
         if (res[u->nvalue + i].kind != VAL_tensor || !same_place(res[u->nvalue + i].t, to)) {
-            tp_val arg[3] = { vT(to), res[u->nvalue + i], vB(false) }, out = vNone;
-            if (!ops_call(cx, OP_copy_, OPV_fn, arg, &out, err))
+            if (!copy_into(to, res[u->nvalue + i], ops_call, cx, err))
                 return false;
-            val_clear(&out);
         } else {
             tensor_bump(to); /* it was written where it belongs */
         }
@@ -780,6 +832,13 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
         err_set(err, ERR_type, "the graph returns %d values, not %d", u->nout, nout);
         goto done;
     }
+    if (!may_write(u, cx, in, err))
+        goto done;
+    if (retained(u, in)) {
+        static const ir_hook on_tape = { .call = grad_call, .opaque = run_opaque };
+        ok = ir_run(cx, p->g, in, nin, out, nout, &on_tape, err);
+        goto done;
+    }
     gen_state rng;
     if (p->draws)
         rng = gen_default()->s;
@@ -809,7 +868,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     if ((v->has_bw || u->ntangent) && !(s = record_step(v, cx, in, res, out, p->draws ? &rng : NULL, err)))
         goto done;
     for (int i = 0; s && i < u->ntangent; i++)
-        if (!ag_set_history(res[u->tangent[i]].t, &s->n, i, err))
+        if (!set_history(u, cx, s, i, in, res, err))
             goto done;
     if (!set_flags(u, cx, in, false, err))
         goto done;
