@@ -237,12 +237,12 @@ def memory_stats():
 
 # --- files ---
 def save(obj, f, *args, **kwargs):
-    """Writes tensors, and plain values around them (checkpoints), as a safetensors file. Other objects are pickled inside it."""
+    """Writes tensors, and any values around them, to a file that taper.load and torch.load read (docs/checkpoints.md)."""
     from ._files import save
     return save(obj, f, *args, **kwargs)
 
 
 def load(f, *args, **kwargs):
-    """Reads what save wrote, or any safetensors file as a dict of tensors. Pickled objects are read with weights_only=False alone."""
+    """Reads a checkpoint of torch.save or taper.save, or a safetensors file, without running anything in it (docs/checkpoints.md)."""
     from ._files import load
     return load(f, *args, **kwargs)

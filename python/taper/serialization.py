@@ -1,4 +1,4 @@
-"""Saving and loading (docs/checkpoints.md): files hold tensors and plain values; other objects only where the reader allows them."""
+"""Saving and loading (docs/checkpoints.md): which names files may use, and what tools ask about files."""
 import contextlib as _contextlib
 import enum as _enum
 
@@ -48,7 +48,7 @@ def set_default_load_endianness(endianness):
 
 
 def set_default_mmap_options(flags):
-    """Files are read as they are."""
+    """Mapped files are private copies: writes do not reach them."""
 
 
 @_contextlib.contextmanager
@@ -73,7 +73,9 @@ def location_tag(storage):
 
 
 def get_unsafe_globals_in_checkpoint(f):
-    return []
+    """The names in a file that load() refuses with weights_only=True."""
+    from ._files import unsafe_names
+    return unsafe_names(f)
 
 
 class config:

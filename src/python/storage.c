@@ -277,10 +277,12 @@ static PyObject *f_tensor_on(PyObject *m, PyObject *args)
 static PyObject *f_from_bytes(PyObject *m, PyObject *b)
 {
     tp_err err = { 0 };
-    if (!PyBytes_Check(b))
-        return PyErr_Format(PyExc_TypeError, "_storage_from_bytes expects bytes, not %s",
-                            Py_TYPE(b)->tp_name);
-    return wrap_new(storage_of_bytes(PyBytes_AS_STRING(b), PyBytes_GET_SIZE(b), &err), &err);
+    Py_buffer v;
+    if (PyObject_GetBuffer(b, &v, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *r = wrap_new(storage_of_bytes(v.buf, v.len, &err), &err);
+    PyBuffer_Release(&v);
+    return r;
 }
 
 /* set_(source=None, storage_offset=0, size=None, stride=None): look at other memory. */
@@ -358,12 +360,12 @@ static PyMethodDef tensor_methods[] = {
       "set_(source=None, storage_offset=0, size=None, stride=None) -> self" },
     { NULL }
 };
-static PyMethodDef functions[] = {
-    { "_tensor_on", f_tensor_on, METH_VARARGS, "_tensor_on(storage, dtype, offset, size, stride) -> Tensor" },
-    { "_storage_from_bytes", f_from_bytes, METH_O, "_storage_from_bytes(bytes) -> UntypedStorage" },
-    { "_tensor_set", f_tensor_set, METH_VARARGS, "_tensor_set(name, object)" },
-    { NULL }
-};
+static PyMethodDef functions[] = { { "_tensor_on", f_tensor_on, METH_VARARGS,
+                                     "_tensor_on(storage, dtype, offset, size, stride) -> Tensor" },
+                                   { "_storage_from_bytes", f_from_bytes, METH_O,
+                                     "_storage_from_bytes(bytes or other buffer) -> UntypedStorage" },
+                                   { "_tensor_set", f_tensor_set, METH_VARARGS, "_tensor_set(name, object)" },
+                                   { NULL } };
 
 int py_init_storage(PyObject *m)
 {

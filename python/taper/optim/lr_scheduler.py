@@ -34,9 +34,9 @@ class LRScheduler:
         self.base_lrs = [g["initial_lr"] for g in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._step_count = 0
-        self._initial = True
+        self._is_initial, self._get_lr_called_within_step = True, False  # in state dicts, as PyTorch has them
         self.step()
-        self._initial = False
+        self._is_initial = False
 
     def state_dict(self):
         return {k: v for k, v in self.__dict__.items() if k != "optimizer"}

@@ -52,6 +52,7 @@ class Module:
 
     training: bool
     dump_patches = False
+    _version = 1  # of the names and meanings of its state, kept in state dicts
     call_super_init = False
 
     def __init__(self, *args, **kwargs):
@@ -495,6 +496,10 @@ class Module:
             keep_vars = args[2] if len(args) > 2 else keep_vars
         if destination is None:
             destination = OrderedDict()
+            destination._metadata = OrderedDict()
+        local_metadata = {"version": self._version}
+        if hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]] = local_metadata
         for hook in self._state_dict_pre_hooks.values():
             hook(self, prefix, keep_vars)
         self._save_to_state_dict(destination, prefix, keep_vars)
@@ -502,7 +507,7 @@ class Module:
             if m is not None:
                 m.state_dict(destination=destination, prefix=prefix + name + ".", keep_vars=keep_vars)
         for hook in self._state_dict_hooks.values():
-            r = hook(self, destination, prefix, {})
+            r = hook(self, destination, prefix, local_metadata)
             if r is not None:
                 destination = r
         return destination
@@ -554,10 +559,14 @@ class Module:
         if not hasattr(state_dict, "keys"):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
         missing, unexpected, errors = [], [], []
+        metadata = getattr(state_dict, "_metadata", None)
         state_dict = OrderedDict(state_dict)
+        if metadata is not None:
+            state_dict._metadata = metadata
 
         def load(module, prefix):
-            module._load_from_state_dict(state_dict, prefix, {"assign_to_params_buffers": assign}, True, missing, unexpected, errors)
+            local = dict((metadata or {}).get(prefix[:-1], {}), assign_to_params_buffers=assign)
+            module._load_from_state_dict(state_dict, prefix, local, True, missing, unexpected, errors)
             for name, child in module._modules.items():
                 if child is not None:
                     load(child, prefix + name + ".")
@@ -604,6 +613,8 @@ class Module:
 
     def __setstate__(self, state):
         self.__dict__.update(state)
+        for name, value in Module().__dict__.items():  # a file of another version may lack some
+            self.__dict__.setdefault(name, value)
 
     def _replicate_for_data_parallel(self):
         return copy.copy(self)

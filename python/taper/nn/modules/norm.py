@@ -7,6 +7,8 @@ from .module import Module
 
 
 class _NormBase(Module):
+    _version = 2
+
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -38,6 +40,11 @@ class _NormBase(Module):
         if self.affine:
             init.ones_(self.weight)
             init.zeros_(self.bias)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        if (local_metadata.get("version") or 1) < 2 and self.track_running_stats:  # version 1 did not count batches
+            state_dict.setdefault(prefix + "num_batches_tracked", taper.zeros((), dtype=taper.int64))
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def extra_repr(self):
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats={self.track_running_stats}"
