@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless docs gpu-test
+.PHONY: help demo test check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
@@ -37,6 +37,9 @@ check: build     ## the fast part of the tests (under 30 s on two cores): C, gol
 
 bless: build     ## rewrite the expectations of the golden tests; review the diff
 	@$(PYTHON) tests/run.py --build $(BUILD) --bless tests/golden
+
+golden: build    ## rewrite what tests/golden/stages expects of each stage; review the diff
+	@$(PYTHON) tests/run.py --build $(BUILD) --bless tests/golden/stages
 
 docs: build      ## regenerate the generated documentation pages and type stubs
 	@for f in tools/gendocs*.py tools/words.py; do $(PYTHON) $$f; done

@@ -7,12 +7,12 @@ PATH: a test file or a folder (default: the C tests, tests/py and tests/golden).
 own process; a test is a function test_*(); unittest.SkipTest skips it. A golden file's first lines say
 '# RUN: command' (%s is the file, %taper the program, %python the interpreter) and '# CHECK:' lines say what the
 output must hold, in order (marks under the code of a traceback are left out); '# BEFORE: 3.13' skips it from that
-Python on. Closes with 'N passed, M failed, K skipped'.
+Python on. Files of tests/golden/stages hold what each stage prints of a graph: see stages(). Closes with 'N passed, M failed, K skipped'.
 
 TAPER_TEST_AGAIN=1 runs what failed once more, alone, when all else is done: a test that passes then is named as
 UNSTEADY, with what it said at first. It is a defect to mend, but it does not decide.
 """
-import argparse, atexit, concurrent.futures as cf, importlib.util, json, os, re, shlex, shutil, signal, subprocess, sys, tempfile, time, traceback, unittest
+import argparse, atexit, concurrent.futures as cf, difflib, importlib.util, json, os, re, shlex, shutil, signal, subprocess, sys, tempfile, time, traceback, unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -147,6 +147,31 @@ def golden(path, build, bless):
     return path, [res], [], time.time() - t0
 
 
+def stages(path, build, bless):
+    """One file of tests/golden/stages: after a graph, '#= STAGE OPTIONS' and the text that `taper graph` must print, '#| ' before each line."""
+    path, t0, out = os.path.abspath(path), time.time(), []
+    text = open(path, encoding="utf-8").read()
+    for line in text.splitlines():
+        if line.startswith("#|"):
+            continue
+        out.append(line)
+        if not line.startswith("#= "):
+            continue
+        stage, *options = shlex.split(line[3:])
+        p = subprocess.run([os.path.join(build, "taper"), "graph", stage, *options, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, cwd=ROOT)
+        got = p.stdout.decode(errors="replace").replace(os.path.dirname(path) + "/", "")
+        out += [("#| " + l).rstrip() for l in got.splitlines()] + ([f"#| exit code {p.returncode}"] if p.returncode else [])
+    now, why = "\n".join(out) + "\n", ""
+    if bless and now != text:
+        open(path, "w", encoding="utf-8").write(now)
+    elif now != text:
+        diff = difflib.unified_diff(text.splitlines(), now.splitlines(), "expected", "printed now", lineterm="")
+        why = "\n".join(diff) + "\nIf that is meant: make golden, and review the diff."
+    if "#= " not in text:
+        why = "no line '#= STAGE'"
+    return path, [["golden", "fail" if why else "pass", why]], [], time.time() - t0
+
+
 def collect(paths):
     files = []
     for p in paths:
@@ -210,7 +235,7 @@ def main():
         gold = []
     skips, failed = {}, []
     with cf.ThreadPoolExecutor(a.j) as ex:
-        jobs = [ex.submit(child, f, a.k) for f in py] + [ex.submit(golden, f, a.build, a.bless) for f in gold]
+        jobs = [ex.submit(child, f, a.k) for f in py] + [ex.submit(stages if "/golden/stages/" in f else golden, f, a.build, a.bless) for f in gold]
         for j in cf.as_completed(jobs):
             path, res, loose, dt = j.result()
             rel = os.path.relpath(path, ROOT)
@@ -227,7 +252,8 @@ def main():
                 print(f"slow: {rel} took {dt:.0f} s")
     for path in dict.fromkeys(f for f, _ in failed) if again else []:
         names = [n for f, n in failed if f == path]
-        now = golden(path, a.build, False)[1] if path in map(os.path.abspath, gold) else child(path, a.k)[1]
+        how = stages if "/golden/stages/" in path else golden
+        now = how(path, a.build, False)[1] if path in map(os.path.abspath, gold) else child(path, a.k)[1]
         bad = {n for n, st, _ in now if st == "fail"}
         for name in names:
             if not bad & {name, "(process)", "(import)"}:
