@@ -14,6 +14,13 @@ static bool is_array(PyObject *o)
     return PyObject_HasAttrString((PyObject *)Py_TYPE(o), "__array_interface__");
 }
 
+static bool is_cuda_array(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return t->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyType_Check(o) && !py_is_tensor(o) &&
+           PyObject_HasAttrString((PyObject *)t, "__cuda_array_interface__");
+}
+
 static int format_dtype(const char *f, Py_ssize_t itemsize) /* struct-module format -> dtype, or DT_none */
 {
     if (!f)
@@ -408,6 +415,13 @@ tp_tensor *py_tensor_of(PyObject *o, int dt)
     }
     if (is_array(o))
         return cast(py_tensor_of_array(o, false), dt);
+    if (is_cuda_array(o)) {
+        tp_tensor *here = py_tensor_of_cuda_array(o);
+        PyObject *same = here ? py_wrap(here) : NULL;
+        tp_tensor *t = same ? py_tensor_of(same, dt) : NULL;
+        Py_XDECREF(same);
+        return t;
+    }
     if (PySequence_Check(o) && !PyDict_Check(o)) {
         if (!find_sizes(o, &ndim, size))
             return NULL;
@@ -534,6 +548,14 @@ static PyObject *f_as_tensor(PyObject *m, PyObject *const *args, Py_ssize_t narg
         Py_XDECREF(kwargs);
         Py_XDECREF(to);
         Py_XDECREF(none);
+        return r;
+    }
+    if (is_cuda_array(a[0])) {
+        tp_tensor *here = py_tensor_of_cuda_array(a[0]);
+        PyObject *same = here ? py_wrap(here) : NULL,
+                 *again[3] = { same, a[1] ? a[1] : Py_None, a[2] ? a[2] : Py_None };
+        PyObject *r = same ? f_as_tensor(m, again, 3, NULL) : NULL;
+        Py_XDECREF(same);
         return r;
     }
     PyObject *bytes = py_storage_tensor(a[0], dt == DT_none ? CX->default_dtype : (dtype)dt);

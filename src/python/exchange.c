@@ -152,11 +152,18 @@ static PyObject *m_array(PyObject *o, PyObject *const *args, Py_ssize_t nargs, P
 }
 
 /* ---- DLPack ---- */
+/* The device's number in DLPack, and its index there. */
+static int dl_device(tp_device d, int32_t *index)
+{
+    int at = d.index >= 0 || !device_ops_of(d)->current ? d.index : device_ops_of(d)->current();
+    *index = MAX(at, 0);
+    return d.kind == DEV_cuda ? DL_cuda : DL_cpu;
+}
+
 void dl_describe(dl_tensor *d, tp_tensor *t)
 {
     d->data = t->numel ? tensor_data(t) : NULL;
-    d->device.type = DL_cpu;
-    d->device.id = 0;
+    d->device.type = dl_device(tensor_device(t), &d->device.id);
     d->ndim = t->ndim;
     d->dtype.code = t->dt == DT_bool               ? DL_bool
                     : t->dt == DT_u8               ? DL_uint
@@ -212,9 +219,10 @@ static PyObject *m_dlpack(PyObject *o, PyObject *const *args, Py_ssize_t nargs, 
 {
     static const char *const names[] = { "stream", "max_version", "dl_device", "copy" };
     PyObject *a[4];
-    long major = 0, dev = DL_cpu;
     bool copy = false;
     tp_tensor *t = py_tensor(o);
+    int32_t index;
+    long major = 0, here = dl_device(tensor_device(t), &index), dev = here;
     tp_err err = { 0 };
     if (!py_take("__dlpack__", names, 4, 1, 0, args, nargs, kw, a) ||
         !py_take_bool("__dlpack__", "copy", a[3], &copy))
@@ -233,10 +241,10 @@ static PyObject *m_dlpack(PyObject *o, PyObject *const *args, Py_ssize_t nargs, 
         if (PyErr_Occurred())
             return NULL;
     }
-    if (dev != DL_cpu || tensor_is_fake(t)) {
-        PyErr_SetString(PyExc_BufferError, tensor_is_fake(t)
-                                               ? "a fake tensor has no memory to export to dlpack"
-                                               : "only the cpu device can be exported to dlpack");
+    if (dev != here || tensor_is_fake(t)) {
+        PyErr_SetString(PyExc_BufferError,
+                        tensor_is_fake(t) ? "a fake tensor has no memory to export to dlpack"
+                                          : "a tensor is exported to dlpack on the device that it is on");
         return NULL;
     }
     if (wants_grad(o)) {
@@ -244,7 +252,7 @@ static PyObject *m_dlpack(PyObject *o, PyObject *const *args, Py_ssize_t nargs, 
         return NULL;
     }
     if (copy) {
-        tp_tensor *c = tensor_new((dtype)t->dt, t->ndim, t->size, &err);
+        tp_tensor *c = tensor_new_strided((dtype)t->dt, t->ndim, t->size, NULL, tensor_device(t), &err);
         if (!c || !tensor_copy(c, t, &err)) {
             tensor_unref(c);
             return py_raise(&err);
@@ -252,6 +260,10 @@ static PyObject *m_dlpack(PyObject *o, PyObject *const *args, Py_ssize_t nargs, 
         t = c;
     } else /* its own header: in-place changes of the tensor's shape must not move what was exported */
         t = tensor_alias(t);
+    if (!device_sync(tensor_device(t), &err)) { /* another library has queues of its own */
+        tensor_unref(t);
+        return py_raise(&err);
+    }
     if (major >= 1) {
         dl_versioned *m = dl_export(t);
         m->flags |= copy ? 2 : 0;
@@ -264,7 +276,12 @@ static PyObject *m_dlpack(PyObject *o, PyObject *const *args, Py_ssize_t nargs, 
     return PyCapsule_New(m, "dltensor", capsule_free);
 }
 
-static PyObject *m_dlpack_device(PyObject *o, PyObject *unused) { return Py_BuildValue("(ii)", DL_cpu, 0); }
+static PyObject *m_dlpack_device(PyObject *o, PyObject *unused)
+{
+    int32_t index;
+    int type = dl_device(tensor_device(py_tensor(o)), &index);
+    return Py_BuildValue("(ii)", type, (int)index);
+}
 
 int dl_dtype(const dl_tensor *d)
 {
@@ -285,12 +302,19 @@ int dl_dtype(const dl_tensor *d)
     }
 }
 
+/* Its owner may use the memory again at once: what was queued with it comes first. */
+static void finish_with(const dl_tensor *d)
+{
+    if (d->device.type != DL_cpu)
+        device_sync((tp_device){ DEV_cuda, (int8_t)d->device.id }, NULL);
+}
 static void release_managed(void *ctx, void *data)
 {
     if (!Py_IsInitialized())
         return;
     PyGILState_STATE g = PyGILState_Ensure();
     dl_managed *m = ctx;
+    finish_with(&m->t);
     if (m->deleter)
         m->deleter(m);
     PyGILState_Release(g);
@@ -301,6 +325,7 @@ static void release_versioned(void *ctx, void *data)
         return;
     PyGILState_STATE g = PyGILState_Ensure();
     dl_versioned *m = ctx;
+    finish_with(&m->t);
     if (m->deleter)
         m->deleter(m);
     PyGILState_Release(g);
@@ -321,9 +346,17 @@ static tp_tensor *dl_import(PyObject *cap) /* consumes the capsule on success */
     }
     const dl_tensor *d = v1 ? &((dl_versioned *)p)->t : &((dl_managed *)p)->t;
     int dt = dl_dtype(d);
-    if (d->device.type != DL_cpu) {
-        PyErr_Format(PyExc_BufferError,
-                     "DLPack device type %d is not supported: only cpu memory can be shared", d->device.type);
+    tp_device dev = d->device.type == DL_cuda ? (tp_device){ DEV_cuda, (int8_t)d->device.id } : DEVICE_CPU;
+    if (d->device.type != DL_cpu && d->device.type != DL_cuda) {
+        PyErr_Format(
+            PyExc_BufferError,
+            "DLPack device type %d is not supported: memory of the CPU (1) and of CUDA (2) can be shared",
+            d->device.type);
+        return NULL;
+    }
+    if (d->device.type == DL_cuda && (d->device.id < 0 || d->device.id >= device_ops_of(dev)->count())) {
+        PyErr_Format(PyExc_BufferError, "DLPack device cuda:%d is not one of the %d that Taper sees",
+                     d->device.id, device_ops_of(dev)->count());
         return NULL;
     }
     if (dt == DT_none || d->ndim < 0 || d->ndim > TP_MAX_DIMS) {
@@ -344,8 +377,10 @@ static tp_tensor *dl_import(PyObject *cap) /* consumes the capsule on success */
     }
     if (!shape_storage_bytes((dtype)dt, d->ndim, size, stride, 0, &bytes, &err))
         goto fail;
-    tp_storage *s = storage_wrap((char *)d->data + d->byte_offset, bytes,
-                                 v1 ? release_versioned : release_managed, p);
+    if (!device_sync(dev, &err)) /* the producer's queues are not ours */
+        goto fail;
+    tp_storage *s = storage_wrap_on(dev, (char *)d->data + d->byte_offset, bytes,
+                                    v1 ? release_versioned : release_managed, p);
     if (v1 && (((dl_versioned *)p)->flags & 1))
         s->flags |= ST_readonly;
     tp_tensor *t = tensor_on(s, (dtype)dt, d->ndim, size, stride, 0);
@@ -406,7 +441,148 @@ static PyObject *f_to_dlpack(PyObject *m, PyObject *o)
     return m_dlpack(o, NULL, 0, NULL);
 }
 
+/* ---- __cuda_array_interface__, version 3 ---- */
+static PyObject *get_cuda_array(PyObject *o, void *unused)
+{
+    tp_tensor *t = py_tensor(o);
+    tp_err err = { 0 };
+    if (tensor_device(t).kind != DEV_cuda || tensor_is_fake(t)) {
+        PyErr_Format(PyExc_AttributeError,
+                     "Can't get __cuda_array_interface__ on non-CUDA tensor type: it is on the %s",
+                     device_name((dev_kind)tensor_device(t).kind));
+        return NULL;
+    }
+    if (wants_grad(o)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "Can't get __cuda_array_interface__ on Variable that requires grad. If "
+                        "gradients aren't required, use var.detach().");
+        return NULL;
+    }
+    if (t->dt == DT_bf16) {
+        PyErr_SetString(PyExc_TypeError,
+                        "__cuda_array_interface__ has no name for bfloat16: from_dlpack() takes it");
+        return NULL;
+    }
+    char type[8];
+    int es = (int)dtype_size((dtype)t->dt);
+    snprintf(type, sizeof type, "%c%c%d", es > 1 ? '<' : '|',
+             t->dt == DT_bool               ? 'b'
+             : t->dt == DT_u8               ? 'u'
+             : dtype_is_float((dtype)t->dt) ? 'f'
+                                            : 'i',
+             es);
+    if (!device_sync(tensor_device(t), &err))
+        return py_raise(&err);
+    PyObject *shape = PyTuple_New(t->ndim), *strides = PyTuple_New(t->ndim);
+    for (int i = 0; shape && strides && i < t->ndim; i++) {
+        PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(t->size[i]));
+        PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(t->stride[i] * es));
+    }
+    PyObject *at = PyLong_FromVoidPtr(t->numel ? tensor_data(t) : NULL);
+    return Py_BuildValue("{s:N,s:s,s:N,s:(N,O),s:i}", "shape", shape, "typestr", type, "strides", strides,
+                         "data", at, t->storage->flags & ST_readonly ? Py_True : Py_False, "version", 3);
+}
+
+static int typestr_dtype(const char *s)
+{
+    static const struct {
+        char name[4];
+        int dt;
+    } rows[] = { { "b1", DT_bool }, { "u1", DT_u8 },  { "i1", DT_i8 },  { "i2", DT_i16 }, { "i4", DT_i32 },
+                 { "i8", DT_i64 },  { "f2", DT_f16 }, { "f4", DT_f32 }, { "f8", DT_f64 } };
+    for (size_t i = 0; s && (*s == '<' || *s == '|') && i < COUNT(rows); i++)
+        if (!strcmp(s + 1, rows[i].name))
+            return rows[i].dt;
+    return DT_none;
+}
+
+static void release_owner(void *ctx, void *data)
+{
+    if (!Py_IsInitialized())
+        return;
+    PyGILState_STATE g = PyGILState_Ensure();
+    device_sync((tp_device){ DEV_cuda, -1 }, NULL);
+    Py_DECREF((PyObject *)ctx);
+    PyGILState_Release(g);
+}
+
+/* Numbers of a tuple, at most TP_MAX_DIMS; -1 with an exception. */
+static int take_numbers(PyObject *o, symint *out)
+{
+    Py_ssize_t n = o ? PySequence_Size(o) : -1;
+    if (n > TP_MAX_DIMS)
+        PyErr_SetString(PyExc_ValueError, "__cuda_array_interface__: too many dimensions");
+    for (Py_ssize_t i = 0; i < n && n <= TP_MAX_DIMS; i++) {
+        PyObject *v = PySequence_GetItem(o, i);
+        out[i] = v ? PyLong_AsLongLong(v) : -1;
+        Py_XDECREF(v);
+    }
+    return o && !PyErr_Occurred() ? (int)n : -1;
+}
+
+tp_tensor *py_tensor_of_cuda_array(PyObject *o)
+{
+    PyObject *d = PyObject_GetAttrString(o, "__cuda_array_interface__"), *at = NULL;
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS], bytes;
+    tp_tensor *t = NULL;
+    tp_err err = { 0 };
+    tp_device dev = { DEV_cuda, -1 };
+    if (!d)
+        return NULL;
+    PyObject *type = PyDict_Check(d) ? PyDict_GetItemString(d, "typestr") : NULL, *data = NULL,
+             *strides = NULL;
+    int dt = type && PyUnicode_Check(type) ? typestr_dtype(PyUnicode_AsUTF8(type)) : DT_none, n = -1;
+    if (dt == DT_none) {
+        PyErr_Format(PyExc_TypeError, "__cuda_array_interface__: elements of type %R are not supported",
+                     type ? type : Py_None);
+        goto done;
+    }
+    data = PyDict_GetItemString(d, "data");
+    strides = PyDict_GetItemString(d, "strides");
+    n = take_numbers(PyDict_GetItemString(d, "shape"), size);
+    at = data ? PySequence_GetItem(data, 0) : NULL;
+    void *p = at ? PyLong_AsVoidPtr(at) : NULL;
+    if (n < 0 || !at || PyErr_Occurred()) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "__cuda_array_interface__ needs 'shape', 'typestr' and 'data'");
+        goto done;
+    }
+    if (!shape_check_sizes(n, size, &err))
+        goto done;
+    shape_contiguous_strides(n, size, stride);
+    if (strides && strides != Py_None) {
+        if (take_numbers(strides, stride) != n) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_ValueError,
+                                "__cuda_array_interface__: as many strides as dimensions are needed");
+            goto done;
+        }
+        for (int i = 0; i < n; i++) {
+            if (stride[i] < 0 || stride[i] % dtype_size((dtype)dt)) {
+                PyErr_SetString(PyExc_ValueError,
+                                "__cuda_array_interface__: strides that are negative, or no whole "
+                                "number of elements, are not supported; copy the array first");
+                goto done;
+            }
+            stride[i] /= dtype_size((dtype)dt);
+        }
+    }
+    dev.index = (int8_t)MAX(device_ops_of(dev)->current(), 0);
+    if (!shape_storage_bytes((dtype)dt, n, size, stride, 0, &bytes, &err) || !device_sync(dev, &err))
+        goto done;
+    tp_storage *s = storage_wrap_on(dev, p, bytes, release_owner, Py_NewRef(o));
+    t = tensor_on(s, (dtype)dt, n, size, stride, 0);
+    storage_unref(s);
+done:
+    if (!t && !PyErr_Occurred())
+        py_raise(&err);
+    Py_XDECREF(at);
+    Py_DECREF(d);
+    return t;
+}
+
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
+static PyGetSetDef getset[] = { { "__cuda_array_interface__", get_cuda_array, NULL, NULL, NULL }, { NULL } };
 static PyMethodDef methods[] = { { "numpy", KW(m_numpy), "numpy(*, force=False) -> ndarray sharing memory" },
                                  { "__array__", KW(m_array), NULL },
                                  { "__dlpack__", KW(m_dlpack), "a DLPack capsule sharing memory" },
@@ -423,5 +599,7 @@ int py_init_exchange(PyObject *m)
     if (!p || PyDict_SetItemString(PyTensor_Type.tp_dict, "__array_priority__", p) < 0)
         return -1;
     Py_DECREF(p);
-    return py_tensor_add_methods(methods) < 0 ? -1 : PyModule_AddFunctions(m, functions);
+    return py_tensor_add_methods(methods) < 0 || py_tensor_add_getset(getset) < 0
+               ? -1
+               : PyModule_AddFunctions(m, functions);
 }

@@ -106,6 +106,7 @@ bool py_take_bool(const char *fn, const char *name, PyObject *o, bool *out); /* 
  * NULL with an exception set. */
 tp_tensor *py_tensor_of(PyObject *data, int dt);
 tp_tensor *py_tensor_of_array(PyObject *array, bool share); /* anything with the buffer protocol */
+tp_tensor *py_tensor_of_cuda_array(PyObject *o);            /* shares what __cuda_array_interface__ names */
 extern const char *py_prefix;                               /* "taper", or "torch" under the alias */
 
 /* --- argument conversion: false means not this type (no exception set unless *hard)

@@ -228,3 +228,56 @@ for dt, tol in (taper.float32, 1e-5), (taper.bfloat16, 3e-2):
 print(taper._C._cuda_stats(0)["hosted"])
 """)
     assert out.strip() == "0", out
+
+
+def test_memory_is_shared_with_other_libraries():
+    if not has_fake():
+        return
+    out = run("""
+x = taper.arange(6, dtype=taper.float32, device="cuda").view(2, 3)
+print(x.__dlpack_device__(), taper.ones(1).__dlpack_device__())
+y = taper.from_dlpack(x)
+y.t()[2, 1] = 9
+print(y.device, y.data_ptr() == x.data_ptr(), x.tolist())
+z = taper.from_dlpack(x.t().__dlpack__(copy=True, max_version=(1, 0)))
+z += 1
+print(z.tolist(), x.sum().item())
+for bad in (lambda: x.__dlpack__(dl_device=(1, 0)), lambda: taper.ones(1).__cuda_array_interface__, lambda: x.clone().requires_grad_().__cuda_array_interface__,
+            lambda: x.to(taper.bfloat16).__cuda_array_interface__):
+    try:
+        bad()
+        print("no error")
+    except (BufferError, AttributeError, RuntimeError, TypeError) as e:
+        print(type(e).__name__)
+print(hasattr(taper.ones(1), "__cuda_array_interface__"))
+class Array:  # as Numba has it
+    def __init__(self, t, **more):
+        self.t, self.__cuda_array_interface__ = t, {**t.__cuda_array_interface__, **more}
+    __cuda_array_interface__ = None
+a = taper.as_tensor(Array(x.t()))
+a[0, 0] = -1
+print(a.stride(), x[0, 0].item(), a.is_cuda, taper.tensor(Array(x)).data_ptr() != x.data_ptr())
+for more in ({"typestr": "<c8"}, {"strides": (-4, 4)}, {"shape": None}, {"strides": (4,)}):
+    try:
+        taper.as_tensor(Array(x, **more))
+        print("no error")
+    except (TypeError, ValueError) as e:
+        print(type(e).__name__, str(e)[:70])
+del x, y, z
+print(a.tolist())
+""")
+    assert out == """(2, 0) (1, 0)
+cuda:0 True [[0.0, 1.0, 2.0], [3.0, 4.0, 9.0]]
+[[1.0, 4.0], [2.0, 5.0], [3.0, 10.0]] 19.0
+BufferError
+AttributeError
+RuntimeError
+TypeError
+False
+(1, 3) -1.0 True True
+TypeError __cuda_array_interface__: elements of type '<c8' are not supported
+ValueError __cuda_array_interface__: strides that are negative, or no whole numbe
+TypeError object of type 'NoneType' has no len()
+ValueError __cuda_array_interface__: as many strides as dimensions are needed
+[[-1.0, 3.0], [1.0, 4.0], [2.0, 9.0]]
+""", out
