@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 import taper
 
@@ -109,9 +110,18 @@ for n in range(2):
 """
 
 
-def program(**env):
+NUMBERS = """
+import taper
+def f(x):
+    return [x.clamp(max=v) for v in (-0.0, 0.0, 1.0, -3.0, 0.1, 1e6, 16777216.0, 1e15, 1e16, 123456789012345680.0, 1e-45, -1e300)]
+x = taper.tensor([-0.0, 0.0, 1.5, -4.0, 3e38, float("inf")])
+print([v.tolist() for y in (x, x.double()) for v in taper.compile(f)(y)])
+"""
+
+
+def program(text=PROGRAM, **env):
     kept = {k: v for k, v in os.environ.items() if k not in ("TAPER_EMITTER", "TAPER_ISA", "CC")}
-    return subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, env={**kept, **env})
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env={**kept, **env})
 
 
 def test_without_a_c_compiler_one_line_and_the_interpreter():
@@ -119,6 +129,13 @@ def test_without_a_c_compiler_one_line_and_the_interpreter():
     assert none.returncode == 0 and none.stdout == plain.stdout and plain.stdout.count("[") == 2
     lines = none.stderr.splitlines()
     assert len(lines) == 1 and "interpreted" in lines[0] and "no-such-compiler" in lines[0], none.stderr
+
+
+def test_constants_of_every_form_compile_as_c():
+    if not shutil.which("cc"):
+        raise unittest.SkipTest("there is no C compiler")
+    plain, c = program(NUMBERS, TAPER_CACHE="0"), program(NUMBERS, TAPER_EMITTER="c", TAPER_CACHE="0")
+    assert c.returncode == 0 and c.stdout == plain.stdout and not c.stderr, c.stderr
 
 
 def test_a_c_compiler_that_fails_is_named_with_its_message():

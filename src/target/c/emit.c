@@ -180,9 +180,13 @@ static void add_float(strbuf *o, int t, double v)
         strbuf_addf(o, "%s%sINFINITY", v < 0 ? "-" : "", t == VT_f64 ? "(double)" : "");
     else if (v == (double)(int64_t)v && fabs(v) < 1e6 && !(v == 0 && signbit(v)))
         strbuf_int(o, (int64_t)v), strbuf_add(o, t == VT_f32 ? ".0f" : ".0");
-    else
-        strbuf_addf(o, "%.*g%s%s", t == VT_f64 ? 17 : 9, v,
-                    fabs(v) < 1e15 && v == floor(v) && fabs(v) >= 1e6 ? ".0" : "", suffix(t));
+    else {
+        size_t at = o->n;
+        strbuf_addf(o, "%.*g", t == VT_f64 ? 17 : 9, v);
+        if (!strpbrk(o->s + at, ".e")) /* -0 and 16777216 need their point, 1e+16 does not */
+            strbuf_add(o, ".0");
+        strbuf_add(o, suffix(t));
+    }
 }
 
 static void val(cw *w, vir_ref r)
@@ -191,10 +195,7 @@ static void val(cw *w, vir_ref r)
     switch (in->op) {
     case VIR_const:
         if (is_flt(in->type)) {
-            size_t at = w->o->n;
             add_float(w->o, in->type, vir_const_f(in));
-            if (!strpbrk(w->o->s + at, ".eEN")) /* 1e+06 is fine, 16777216 needs its point */
-                strbuf_add(w->o, ".0");
         } else if (in->imm == INT64_MIN) {
             strbuf_add(w->o, "INT64_MIN");
         } else if (in->imm == INT32_MIN && in->type == VT_i32) {
