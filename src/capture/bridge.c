@@ -15,6 +15,7 @@ typedef struct bridge_program {
     run_program *p;
     ir_graph *g;    /* types of the inputs */
     PyObject *keep; /* callables of opaque nodes */
+    int *root;      /* for each result: the value whose memory it may share, 0: an input's */
     int nin, nout;
     VEC(symint) guards; /* what compiling assumed of the symbols beyond what PyTorch declared */
 } bridge_program;
@@ -30,6 +31,7 @@ static void program_free(PyObject *c)
     run_program_free(b->p);
     ir_graph_free(b->g);
     Py_DECREF(b->keep);
+    free(b->root);
     vec_free(&b->guards);
     free(b);
 }
@@ -58,6 +60,11 @@ static bool take_tensor(const bridge_program *b, int i, PyObject *o, tp_val *out
 {
     const tp_tensor *type = ir_type(b->g->inputs.at[i]);
     dl_tensor d;
+    if (o == Py_None && type && type->ndim == 1 && !type->size[0]) { /* a token: it only orders effects */
+        tp_tensor *t = tensor_new_strided((dtype)type->dt, 1, type->size, type->stride, DEVICE_CPU, err);
+        *out = vT(t);
+        return t != NULL;
+    }
     if (!torch_api) {
         PyObject *t = PyObject_CallOneArg(to_ours, o);
         if (!t || !py_is_tensor(t)) {
@@ -116,16 +123,41 @@ static bool bind_all(const bridge_program *b, const tp_val *in, bound *l)
     return true;
 }
 
-/* A result as PyTorch's tensor; takes v. A result that shares memory with an input is a view of that input. */
-static PyObject *give(const bridge_program *b, tp_val *v, const tp_val *in, const bound *l, PyObject *args)
+/* t, or a copy of it where it shares memory that PyTorch takes for its own: with an input, or with a result before. Takes t. */
+static tp_tensor *apart(const bridge_program *b, int k, tp_tensor *t, const tp_val *in, tp_storage **given)
+{
+    bool shares = false;
+    for (int i = 0; i < b->nin && b->root[k]; i++)
+        shares |= in[i].kind == VAL_tensor && in[i].t->storage == t->storage;
+    for (int i = 0; i < k; i++)
+        shares |= given[i] == t->storage && b->root[i] != b->root[k];
+    if (!shares)
+        return t;
+    tp_err err = { 0 };
+    tp_tensor *c = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, DEVICE_CPU, &err);
+    if (!c || !tensor_copy(c, t, &err)) {
+        tensor_unref(c);
+        c = NULL;
+        py_raise(&err);
+    }
+    tensor_unref(t);
+    return c;
+}
+
+/* Result k as PyTorch's tensor; takes v. A result that may share memory with an input, and does, is a view of that input. */
+static PyObject *give(const bridge_program *b, int k, tp_val *v, const tp_val *in, const bound *l,
+                      PyObject *args, tp_storage **given)
 {
     int64_t n;
     if (v->kind == VAL_int && sym_is_expr(v->i) && sym_eval(v->i, l->at, l->n, &n))
         return PyLong_FromLongLong(n);
     if (v->kind != VAL_tensor)
         return py_val(v);
-    tp_tensor *t = v->t;
+    tp_tensor *t = apart(b, k, v->t, in, given);
     v->kind = VAL_none;
+    if (!t)
+        return NULL;
+    given[k] = t->storage;
     for (int i = 0; i < b->nin; i++)
         if (in[i].kind == VAL_tensor && in[i].t->storage == t->storage) {
             PyObject *size = py_size(t->ndim, t->size), *stride = py_size(t->ndim, t->stride), *r = NULL;
@@ -173,14 +205,18 @@ static PyObject *run(PyObject *c, PyObject *args)
         res = Py_NewRef(Py_None); /* other sizes: the glue compiles for them */
     else if (ok && run_program_call(b->p, &cx, in, b->nin, out, b->nout, &err)) {
         res = PyTuple_New(b->nout);
+        tp_storage *few[64] = { 0 },
+                   **given = b->nout <= (int)COUNT(few) ? few : mem_zalloc(sizeof *given * (size_t)b->nout);
         for (int i = 0; i < b->nout; i++) {
-            PyObject *r = res ? give(b, &out[i], in, &l, args) : NULL;
+            PyObject *r = res ? give(b, i, &out[i], in, &l, args, given) : NULL;
             if (r)
                 PyTuple_SET_ITEM(res, i, r);
             else
                 Py_CLEAR(res);
             val_clear(&out[i]);
         }
+        if (given != few)
+            free(given);
     } else
         py_raise(&err);
     for (int i = 0; i < b->nin; i++)
@@ -191,16 +227,18 @@ static PyObject *run(PyObject *c, PyObject *args)
 }
 static PyMethodDef run_def = { "compiled", run, METH_O, "runs a compiled graph on PyTorch's tensors" };
 
-/* _bridge_program(graph, backend, callables, options) -> function of a list, which gives None where its sizes are not those that
+/* _bridge_program(graph, backend, (callables, roots), options) -> function of a list, which gives None where its sizes are not those that
  * compiling assumed */
 static PyObject *program(PyObject *m, PyObject *args)
 {
-    PyObject *cap, *keep, *options, *c = NULL, *f = NULL;
+    PyObject *cap, *keep, *roots, *options, *c = NULL, *f = NULL;
     const char *name;
     tp_err err = { 0 };
-    if (!PyArg_ParseTuple(args, "OsOO", &cap, &name, &keep, &options))
+    if (!PyArg_ParseTuple(args, "Os(OO!)O", &cap, &name, &keep, &PyList_Type, &roots, &options))
         return NULL;
     ir_graph *g = PyCapsule_GetPointer(cap, "taper.graph");
+    if (g && PyList_GET_SIZE(roots) != g->output->narg)
+        return PyErr_Format(PyExc_ValueError, "a root for each of %d results", g->output->narg);
     const backend *be = g ? backend_find(name, &err) : NULL;
     run_options o = options_default();
     if (!be || !cap_read_options(&o, options, &err))
@@ -217,7 +255,10 @@ static PyObject *program(PyObject *m, PyObject *args)
         return py_raise(&err);
     }
     bridge_program *b = mem_zalloc(sizeof *b);
-    *b = (bridge_program){ p, copy, Py_NewRef(keep), (int)g->inputs.n, g->output->narg };
+    *b = (bridge_program){ p, copy, Py_NewRef(keep), NULL, (int)g->inputs.n, g->output->narg };
+    b->root = mem_zalloc(sizeof *b->root * (size_t)MAX(b->nout, 1));
+    for (int i = 0; i < b->nout; i++)
+        b->root[i] = (int)PyLong_AsLong(PyList_GET_ITEM(roots, i));
     int nguard = 0;
     const sym_assumed *guard = copy->env ? sym_env_guards(copy->env, &nguard) : NULL;
     for (int i = 0; i < nguard; i++)

@@ -6,7 +6,10 @@
  *   placeholder  type is that of the input
  *   const        target is a taper.Tensor
  *   symbol       target is the text of an expression: what the node stands for in sizes
+ *   number       target is a float or a bool that stands for the node
  *   call         target is "add.Tensor"; where it cannot be, fallback(node) gives the (name, callable) of an opaque call
+ *   first        as call, where only the first of PyTorch's results is used and the row has no other; no fallback
+ *   same         args[0] is a node of kind first: this is its result
  *   opaque       target is (name, callable); type is that of its result, or a list of types
  *   item         args are (node, index)
  *   output       args are what is returned; type: for each result the type that PyTorch expects, or None
@@ -24,9 +27,8 @@ typedef struct import {
     PyObject *refused;  /* list of (name, operator, reason): what became opaque */
     PyObject *keep;     /* callables of opaque nodes, owned by the graph's capsule */
     VEC(ir_node *) nodes;
-    VEC(symint) symbols; /* same length: what a node means as a number, 0 where it is a value */
-    VEC(char) is_symbol;
-    PyObject *stack; /* borrowed: of the node before; most nodes share it */
+    VEC(tp_val) numbers; /* same length: what a node means as a number, none where it is a value */
+    PyObject *stack;     /* borrowed: of the node before; most nodes share it */
     const ir_loc *loc;
     tp_err err;
 } import;
@@ -182,10 +184,9 @@ static bool value_of(import *im, PyObject *o, tp_val *out)
         PyObject *i = PyDict_GetItemWithError(im->at, o);
         if (i) {
             size_t k = PyLong_AsSize_t(i);
-            *out = im->is_symbol.at[k] ? vI(im->symbols.at[k])
-                                       : (tp_val){ .kind = VAL_node, .node = im->nodes.at[k] };
-            return im->is_symbol.at[k] || im->nodes.at[k] ||
-                   err_set(&im->err, ERR_value, "an operand has no value");
+            bool number = im->numbers.at[k].kind != VAL_none;
+            *out = number ? im->numbers.at[k] : (tp_val){ .kind = VAL_node, .node = im->nodes.at[k] };
+            return number || im->nodes.at[k] || err_set(&im->err, ERR_value, "an operand has no value");
         }
         if (PyErr_Occurred())
             return false;
@@ -404,8 +405,7 @@ static bool add_node(import *im, PyObject *tuple)
     PyObject *key, *target, *args, *kwargs, *type, *stack;
     const char *kind, *name;
     ir_node *n = NULL;
-    symint symbol = 0;
-    bool is_symbol = false;
+    tp_val number = vNone;
     if (!PyArg_ParseTuple(tuple, "OssOO!O!OO", &key, &kind, &name, &target, &PyTuple_Type, &args,
                           &PyDict_Type, &kwargs, &type, &stack))
         return false;
@@ -415,16 +415,25 @@ static bool add_node(import *im, PyObject *tuple)
         if (!type_of(im, type, &t))
             return false;
         if (t.kind == VAL_int)
-            is_symbol = true, symbol = t.i;
+            number = t;
         n = ir_add_placeholder_val(im->g, name, name, t);
     } else if (!strcmp(kind, "const")) {
         if (!py_is_tensor(target))
             return err_set(&im->err, ERR_type, "a constant must be a Tensor");
         n = ir_add_const(im->g, name, py_tensor(target));
     } else if (!strcmp(kind, "symbol")) {
-        is_symbol = true;
+        symint symbol;
         if (!symbol_of(im, target, &symbol))
             return false;
+        number = vI(symbol);
+    } else if (!strcmp(kind, "number")) {
+        if (!value_of(im, target, &number))
+            return false;
+    } else if (!strcmp(kind, "same")) {
+        tp_val of;
+        if (!value_of(im, PyTuple_GET_ITEM(args, 0), &of) || of.kind != VAL_node)
+            return err_set(&im->err, ERR_type, "the result of what is no node");
+        n = of.node;
     } else if (!strcmp(kind, "item")) {
         tp_val of;
         if (PyTuple_GET_SIZE(args) != 2 || !value_of(im, PyTuple_GET_ITEM(args, 0), &of) ||
@@ -437,9 +446,10 @@ static bool add_node(import *im, PyObject *tuple)
         return add_output(im, args, type);
     else {
         const char *text = PyUnicode_Check(target) ? PyUnicode_AsUTF8(target) : NULL;
-        if (!strcmp(kind, "call") && text)
+        bool first = !strcmp(kind, "first");
+        if ((first || !strcmp(kind, "call")) && text)
             n = add_row(im, text, args, kwargs);
-        if (!n && PyErr_Occurred())
+        if (!n && (first || PyErr_Occurred()))
             return false;
         if (!n) {
             PyObject *callee = text ? PyObject_CallOneArg(im->fallback, key) : Py_NewRef(target);
@@ -454,14 +464,13 @@ static bool add_node(import *im, PyObject *tuple)
         if (!n)
             return false;
     }
-    if (n)
+    if (n && strcmp(kind, "same"))
         n->loc = loc_of(im, stack);
     PyObject *i = PyLong_FromSize_t(im->nodes.n);
     bool ok = i && PyDict_SetItem(im->at, key, i) == 0;
     Py_XDECREF(i);
     vec_push(&im->nodes, n);
-    vec_push(&im->symbols, symbol);
-    vec_push(&im->is_symbol, (char)is_symbol);
+    vec_push(&im->numbers, number);
     return ok;
 }
 
@@ -515,8 +524,7 @@ import im = { 0 };
     Py_XDECREF(im.refused);
     Py_XDECREF(im.keep);
     vec_free(&im.nodes);
-    vec_free(&im.symbols);
-    vec_free(&im.is_symbol);
+    vec_free(&im.numbers);
     return res;
 }
 

@@ -200,3 +200,89 @@ def test_alias_and_bridge_exclude_each_other():
     p = subprocess.run([sys.executable, "-c", "import taper.torch_alias; taper = __import__('taper'); taper.torch_alias.install(); "
                         "import taper.torch"], capture_output=True, text=True)
     assert p.returncode and "means Taper in this process" in p.stderr, p.stderr
+
+
+def test_results_share_no_memory_that_pytorch_calls_fresh():
+    x = torch.zeros(2, 2)
+    a, b, c, view = compiled(lambda x: (x + 1, x + 1, x * 1, x.view(-1)))(x)
+    a.add_(5), c.add_(7), view.add_(1)
+    same((a, b, c, x), (torch.full((2, 2), 6.), torch.ones(2, 2), torch.full((2, 2), 7.), torch.ones(2, 2)))
+    norm = lambda x, w, m, v: torch._native_batch_norm_legit(x, w, w, m, v, False, 0.1, 1e-5)[0]
+    x, w, m, v = torch.randn(3, 2, 4), torch.rand(2).requires_grad_(), torch.zeros(2), torch.ones(2)
+    compiled(norm)(x, w, m, v).sum().backward()  # statistics that stay as they are do not come back as themselves
+
+
+def test_constants_of_the_graph():
+    forward(lambda x: x * torch.tensor([1., 2.]) + torch.tensor(3.), torch.ones(3, 2))
+
+
+def test_lists_of_tensors_and_fused_optimizers():
+    forward(lambda x: torch._foreach_addcmul([x, x + 1], [x, x], [x, x], [2., 3.]), torch.ones(3))
+    forward(lambda x: torch._foreach_norm(torch._foreach_maximum([x, x * 2], 0.5)), torch.ones(3))
+
+    def run(wrap, make):
+        torch.manual_seed(0)
+        m = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 3))
+        o = make(m.parameters())
+        s = wrap(o.step)
+        for _ in range(3):
+            o.zero_grad()
+            m(torch.ones(2, 4)).pow(2).sum().backward()
+            s()
+        return [p.detach().clone() for p in m.parameters()]
+
+    for make in (lambda p: torch.optim.AdamW(p, lr=0.1, fused=True), lambda p: torch.optim.Adam(p, lr=0.1, foreach=True, amsgrad=True),
+                 lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True)):
+        for a, b in zip(run(compiled, make), run(lambda f: f, make)):
+            torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+        assert not bridge.ledger(), bridge.ledger()
+
+
+def test_parts_with_types_that_taper_lacks():
+    def rotate(x):
+        c = torch.view_as_complex(x.reshape(4, 3, 2) * 1.5)
+        return torch.view_as_real(c * torch.polar(torch.ones(3), torch.arange(3.))).flatten(1).sin() * 2 + x
+
+    step(type("Rotate", (torch.nn.Module,), {"forward": lambda self, x: rotate(x)})(), torch.randn(4, 6))
+    assert [row[2] for row in bridge.ledger()] == ["a part of the graph"] * len(bridge.ledger()), bridge.ledger()
+
+
+def test_attention():
+    q = torch.randn(2, 2, 5, 8)
+    with torch.no_grad():
+        forward(lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), q)
+        assert not bridge.ledger(), bridge.ledger()
+    step(type("Attend", (torch.nn.Module,), {"forward": lambda self, q: F.scaled_dot_product_attention(q, q, q)})(), q)
+
+
+def test_determinants_and_inverses():
+    a = torch.randn(4, 4) + 4 * torch.eye(4)
+    for fn in (torch.linalg.det, torch.linalg.inv, lambda a: torch.linalg.slogdet(a)[1], lambda a: torch.linalg.solve(a, a.t() + 1)):
+        step(type("M", (torch.nn.Module,), {"forward": lambda self, a: fn(a)})(), a)
+
+
+def test_checkpoints_with_random_numbers():
+    from torch.utils.checkpoint import checkpoint
+
+    def run(f):
+        torch.manual_seed(4)
+        x = torch.linspace(0, 1, 12).view(3, 4).requires_grad_()
+        f(x).sum().backward()
+        return x.grad
+
+    f = lambda x: checkpoint(lambda y: F.dropout(y.sin() @ y.t(), 0.5), x, use_reentrant=False)
+    torch.testing.assert_close(run(compiled(f)), run(f))
+
+
+def test_sizes_that_become_floats():
+    m = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.MaxPool2d(2))
+    f = compiled(m, dynamic=True)
+    for n in (2, 3, 5):
+        x = torch.randn(n, 3, 8, 8)
+        before = {k: v.clone() for k, v in m.state_dict().items()}
+        got = f(x)
+        after = {k: v.clone() for k, v in m.state_dict().items()}
+        m.load_state_dict(before)
+        same(got, m(x), 1e-4)
+        for k, v in m.state_dict().items():
+            torch.testing.assert_close(v, after[k])

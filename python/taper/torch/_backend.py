@@ -11,8 +11,12 @@ if sys.modules.get("torch") is taper:
                       "Run the program with plain python.")
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
 from taper.compiler._options import resolve
-from ._import import Unsupported, has_row, import_graph
+from ._decompose import table
+from ._import import Unsupported, import_graph, supported
 
 _C._bridge_init(torch.Tensor, lambda t: taper.from_dlpack(t.detach()), torch.from_dlpack,
                 lambda t, size, stride, offset: t.detach().as_strided(size, stride, t.storage_offset() + offset))
@@ -43,32 +47,52 @@ def _note(graph, node, operator, reason, line):
     _C._bridge_log(f"{graph}: {operator} ({node}) runs in PyTorch: {reason}" + (f"  [{line}]" if line else ""))
 
 
+class NotInTaper(RuntimeError):
+    """Under TAPER_STRICT=1: what would have run in PyTorch."""
+
+
+def _in_pytorch(gm):
+    return make_boxed_func(gm.forward)
+
+
 class _Program:
     """A graph of PyTorch's that Taper compiled: called with PyTorch's tensors in a list, which it empties."""
 
     def __init__(self, gm, examples, name, options):
         self._boxed_call = True
         self.gm, self.name, self.options = gm, name, options
-        self.variants = {}  # values of the symbols -> program; () where there are none
-        self.symbolic = None
-        places = [i for i, e in enumerate(examples) if isinstance(e, (torch.SymInt, int)) and not isinstance(e, bool)]
-        self.symbols = places
-        if not places:
-            self.symbolic = self._compile(None)
-            return
+        self.variants = {}  # values of the symbols -> program
+        self.symbols = [i for i, e in enumerate(examples) if isinstance(e, (torch.SymInt, int)) and not isinstance(e, bool)]
         try:
             self.symbolic = self._compile(None)
         except Unsupported:
+            if not self.symbols:
+                raise
             self.symbolic = None  # each set of sizes gets a program of its own
 
     def _compile(self, values):
-        graph, refused, keep = import_graph(self.gm, self.name, values)
-        for node, operator, reason, line in refused:
+        try:
+            graph, refused, keep, roots = import_graph(self.gm, self.name, values)
+            if refused and _strict():
+                node, operator, reason, line = refused[0]
+                raise NotInTaper(f"{operator} ({node}) has no counterpart in Taper: {reason}" + (f"\n  {line}" if line else "")
+                                 + "\n  TAPER_STRICT=1 makes this an error; without it the call runs in PyTorch")
+            run = _C._bridge_program(graph, "inductor", (keep, roots), self.options)
+        except (Unsupported, NotInTaper):
+            raise
+        except Exception as e:  # PyTorch can still run it
+            raise Unsupported(f"{type(e).__name__}: {e}") from e
+        for row in refused:
+            _note(self.name, *row)
+        return run
+
+    def _variant(self, key):
+        try:
+            return self._compile(key)
+        except Unsupported as e:
             if _strict():
-                raise RuntimeError(f"{operator} ({node}) has no counterpart in Taper: {reason}" + (f"\n  {line}" if line else "")
-                                   + "\n  TAPER_STRICT=1 makes this an error; without it the call runs in PyTorch")
-            _note(self.name, node, operator, reason, line)
-        return _C._bridge_program(graph, "inductor", keep, self.options)
+                raise NotInTaper(f"TAPER_STRICT=1 and {self.name} cannot be Taper's: {e}") from e
+            return _split(self.gm, self.name, self.options, str(e))
 
     def __call__(self, args):
         out = self.symbolic(args) if self.symbolic is not None else None
@@ -76,10 +100,47 @@ class _Program:
             key = tuple(args[i] for i in self.symbols)
             run = self.variants.get(key)
             if run is None:
-                run = self.variants[key] = self._compile(key)
-            out = run(args)
+                run = self.variants[key] = self._variant(key)
+            out = run(list(args))
         args.clear()
         return out
+
+
+class _Part(torch.nn.Module):
+    """A part of a graph as a module, for the rest of the graph, which PyTorch runs."""
+
+    def __init__(self, run, alone):
+        super().__init__()
+        self.run, self.alone = run, alone
+
+    def forward(self, *args):
+        out = self.run(list(args))
+        return out[0] if self.alone else tuple(out)
+
+
+def _split(gm, name, options, why):
+    """A graph with values that Taper has no type for: the parts without them are compiled, the rest runs in PyTorch."""
+    def supports(self, modules, node):
+        return node.op == "call_function" and supported(node)
+
+    support = type("Support", (OperatorSupportBase,), {"is_node_supported": supports})()
+    fused = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=False).partition_and_fuse()
+    parts = 0
+    for node in fused.graph.nodes:
+        if node.op != "call_module":
+            continue
+        sub = getattr(fused, node.target)
+        heads = [n for n in sub.graph.nodes if n.op == "placeholder"]
+        alone = not isinstance(next(n for n in sub.graph.nodes if n.op == "output").args[0], (list, tuple))
+        try:
+            run = _Program(sub, [n.meta.get("val") for n in heads], f"{name}_{parts}", options)
+        except Unsupported:
+            continue
+        setattr(fused, node.target, _Part(run, alone))
+        parts += 1
+    fused.recompile()
+    _note(name, "", "the whole graph" if not parts else "a part of the graph", why, "")
+    return _in_pytorch(fused)
 
 
 def _compiler(options):
@@ -91,18 +152,9 @@ def _compiler(options):
             return _Program(gm, examples, name, options)
         except Unsupported as e:
             if _strict():
-                raise
-            _note(name, "", "the whole graph", str(e), "")
-            return torch._dynamo.backends.common.make_boxed_func(gm.forward) if hasattr(
-                torch._dynamo.backends.common, "make_boxed_func") else torch._functorch.aot_autograd.make_boxed_func(gm.forward)
+                raise NotInTaper(f"TAPER_STRICT=1 and {name} cannot be Taper's: {e}") from e
+            return _split(gm, name, options, str(e))
     return compile_graph
-
-
-def _needed_decompositions():
-    """Core decompositions of operators that Taper has no row for. Those that Taper has stay whole."""
-    table = dict(torch._decomp.core_aten_decompositions())
-    table.pop(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default, None)  # its backward would miss the logsumexp
-    return {op: fn for op, fn in table.items() if isinstance(op, torch._ops.OpOverload) and not has_row(op)}
 
 
 _decompositions = None
@@ -112,7 +164,7 @@ def compile_fx(gm, example_inputs, *, mode=None, options=None):
     """What the backend does with a graph that Dynamo captured: the autograd stage, then Taper for forward and backward."""
     global _decompositions
     if _decompositions is None:
-        _decompositions = _needed_decompositions()
+        _decompositions = table()
     one = _compiler({"resolved": resolve(mode, options or {})})
     return aot_autograd(fw_compiler=one, bw_compiler=one, inference_compiler=one, decompositions=_decompositions,
                         partition_fn=torch._functorch.partitioners.min_cut_rematerialization_partition)(gm, example_inputs)

@@ -6,6 +6,7 @@ import sympy
 import taper
 import torch
 from taper import _C
+from torch.utils._python_dispatch import _disable_current_modes
 
 DTYPES = {torch.bool: taper.bool, torch.uint8: taper.uint8, torch.int8: taper.int8, torch.int16: taper.int16,
           torch.int32: taper.int32, torch.int64: taper.int64, torch.float16: taper.float16, torch.bfloat16: taper.bfloat16,
@@ -17,11 +18,19 @@ if hasattr(taper, "channels_last_3d"):
     CONSTS[torch.channels_last_3d] = taper.channels_last_3d
 
 aten, prims = torch.ops.aten, torch.ops.prims
+FMA = prims.fma.default if hasattr(prims, "fma") else None
 # Operators under another name in Taper's table, with the same arguments.
 NAMES = {"_unsafe_view": "view", "lift_fresh_copy": "clone", "lift_fresh": "clone", "_unsafe_index.Tensor": "index.Tensor",
-         "_unsafe_index_put": "index_put", "view_copy": "view", "expand_copy": "expand", "permute_copy": "permute",
-         "squeeze_copy.dim": "squeeze.dim", "unsqueeze_copy": "unsqueeze", "t_copy": "t", "transpose_copy.int": "transpose.int",
-         "detach_copy": "detach", "alias_copy": "alias"}
+         "_unsafe_index_put": "index_put", "pow.Scalar": "pow.Tensor_Tensor"}
+# Arguments that Taper's row does not take.
+UNUSED_AFTER = {"log_sigmoid_backward": 2}
+# Rows whose later results PyTorch's derivatives read in a way of their own (the factors of a matrix, or of its transpose where it is
+# contiguous): how many results are plain.
+PLAIN_RESULTS = {"_linalg_det": 1, "_linalg_slogdet": 2, "_linalg_solve_ex": 1}
+# Calls whose first result alone is a row of Taper's; usable where the others are not used.
+FIRST_RESULT = {
+    "_scaled_dot_product_flash_attention_for_cpu": lambda q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None:
+        ("scaled_dot_product_attention", (q, k, v, attn_mask, dropout_p, is_causal), {"scale": scale})}
 
 
 class Unsupported(Exception):
@@ -52,8 +61,16 @@ class _Importer:
         self.gm, self.out, self.symbols, self.seen = gm, [], [], set()
         self.values = values  # None: symbolic; else the values of the symbolic inputs, in order
         self.bound = {}
+        self.first = set()  # nodes that became their first result
 
     # --- types ---
+    def value(self, v):
+        """A SymFloat or SymBool as a number: the symbols have values."""
+        e = v.node.expr.xreplace(self.bound)
+        if e.free_symbols:
+            raise Unsupported(f"{e} is computed with sizes to a {type(v).__name__}")
+        return bool(e) if isinstance(v, torch.SymBool) else float(e)
+
     def number(self, v):
         """An int, or the text of a symbolic one."""
         if isinstance(v, int):
@@ -88,6 +105,8 @@ class _Importer:
         if isinstance(v, (torch.SymInt, int)) and not isinstance(v, bool):
             return str(self.number(v))
         if isinstance(v, (list, tuple)):
+            if any(isinstance(e, (list, tuple)) for e in v):
+                raise Unsupported("a list of lists of tensors")
             return [None if e is None else self.type(e) for e in v]
         if v is None:
             return None
@@ -114,20 +133,35 @@ class _Importer:
     def call(self, node):
         target, val = node.target, node.meta.get("val")
         if target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
-            return self.add(node, "item", args=node.args)
+            if not isinstance(node.args[0].meta.get("val"), (list, tuple)):
+                raise Unsupported(f"{node.args[0].target} gives results of unknown types")
+            return self.add(node, "same" if node.args[0] in self.first else "item", args=node.args)
         if isinstance(val, torch.SymInt):
             return self.add(node, "symbol", str(self.number(val)))
         if isinstance(val, (torch.SymFloat, torch.SymBool)):
-            raise Unsupported(f"{target} computes with sizes to a {type(val).__name__}")
+            return self.add(node, "number", self.value(val))
+        if val is None and node.users:
+            raise Unsupported(f"{target} gives results of unknown types")
         if not isinstance(target, torch._ops.OpOverload):
             return self.add(node, "opaque", self.opaque(node), type=self.type(val))
         args, kwargs = node.args, node.kwargs
         if target is prims.convert_element_type.default:
             return self.add(node, "call", "_to_copy", args[:1], {"dtype": args[1]}, self.type(val))
+        if target is FMA:
+            a, b, c = args
+            a, b = (b, a) if not isinstance(a, torch.fx.Node) else (a, b)
+            return self.add(node, "call", "addcmul", (c, a, b), {}, self.type(val)) if isinstance(b, torch.fx.Node) else \
+                self.add(node, "call", "add.Tensor", (c, a), {"alpha": b}, self.type(val))
         name = row_name(target)
         if name is None:
             return self.add(node, "opaque", self.opaque(node), type=self.type(val))
-        self.add(node, "call", name, args, kwargs, self.type(val))
+        if name in PLAIN_RESULTS and any(u.target is operator.getitem and u.args[1] >= PLAIN_RESULTS[name] for u in node.users):
+            return self.add(node, "opaque", self.opaque(node), type=self.type(val))
+        if name in FIRST_RESULT and all(u.target is operator.getitem and u.args[1] == 0 for u in node.users):
+            self.first.add(node)
+            name, args, kwargs = FIRST_RESULT[name](*args, **kwargs)
+            return self.add(node, "first", name, args, kwargs, self.type(val)[0])
+        self.add(node, "call", name, args[:UNUSED_AFTER.get(name, len(args))], kwargs, self.type(val))
 
     def run(self, name):
         places = []
@@ -149,7 +183,8 @@ class _Importer:
                 if isinstance(t, torch.nn.Module):
                     continue
                 self.type(t)
-                self.add(node, "const", taper.from_dlpack(t.detach()).clone())
+                with _disable_current_modes():  # tracing is on: the data would be fake
+                    self.add(node, "const", taper.from_dlpack(t.detach()).clone())
             elif node.op == "call_function":
                 self.call(node)
             elif node.op == "output":
@@ -160,9 +195,13 @@ class _Importer:
             else:
                 raise Unsupported(f"a node {node.op} {node.target}")
         graph, refused, keep = _C._graph_import(name, self.out, self.symbols, CONSTS, self.opaque)
+        roots = [_root(o) if isinstance(o, torch.fx.Node) else None for o in self.out[-1][4]]
+        numbers = {}
+        roots = [0 if r is None or r.op == "placeholder" else numbers.setdefault(r, len(numbers) + 1) for r in roots]
         lines = {n.name: _line(n.meta.get("stack_trace")) for n in self.gm.graph.nodes}
-        refused += [(n.name, str(n.target), "no row in Taper's table") for n, kind, *_ in self.out if kind == "opaque"]
-        return graph, [(n, op, why, lines.get(n, "")) for n, op, why in refused], keep
+        refused += [(n.name, str(n.target), "its factors are used" if getattr(n.target, "_opname", "") in PLAIN_RESULTS
+                     else "there is no operator of this name") for n, kind, *_ in self.out if kind == "opaque"]
+        return graph, [(n, op, why, lines.get(n, "")) for n, op, why in refused], keep, roots
 
 
 class _Slot:
@@ -170,6 +209,20 @@ class _Slot:
 
     def __init__(self, i):
         self.i = i
+
+
+def _root(node):
+    """The node whose memory PyTorch says node's value lies in."""
+    while node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
+        of = node.args[0]
+        view = node if node.target is not operator.getitem else of
+        if view.op != "call_function" or not isinstance(view.target, torch._ops.OpOverload):
+            break
+        returns = view.target._schema.returns
+        if not any(r.alias_info for r in returns):
+            break
+        node = of
+    return node
 
 
 def _line(stack):
@@ -190,7 +243,7 @@ class _Call:
         args, kwargs = torch.utils._pytree.tree_unflatten([there[a.i] if isinstance(a, _Slot) else a for a in self.flat], self.spec)
         with torch.no_grad():
             out = self.target(*args, **kwargs)
-        held = {v.untyped_storage().data_ptr() for v in there if isinstance(v, torch.Tensor)}
+        held = {v.untyped_storage().data_ptr() for v in there if isinstance(v, torch.Tensor) and v.numel()}
         several = isinstance(out, (list, tuple))
         back = [self.give(o, w, held) for o, w in zip(out if several else [out], self.want)]
         return back if several else back[0]
@@ -199,6 +252,8 @@ class _Call:
     def give(o, want, held):
         if not isinstance(o, torch.Tensor):
             return o
+        if o._is_zerotensor():
+            o = torch.zeros(o.size(), dtype=o.dtype)
         if not any(isinstance(s, torch.SymInt) for s in want.stride()) and o.stride() != want.stride():
             o = torch.empty_strided(o.size(), want.stride(), dtype=o.dtype).copy_(o)  # its fake promised other strides
         elif o.untyped_storage().data_ptr() in held:
@@ -206,6 +261,24 @@ class _Call:
         return taper.from_dlpack(o.detach())
 
 
+def supported(node):
+    """Has Taper types for what this node takes and gives?"""
+    def fits(v):
+        if isinstance(v, torch.Tensor):
+            return v.layout is torch.strided and v.dtype in DTYPES and v.device.type == "cpu" and not any(
+                isinstance(s, torch.SymInt) and not s.node.has_hint() for s in (*v.size(), *v.stride()))
+        if isinstance(v, (list, tuple)):
+            return all(not isinstance(e, (list, tuple)) and fits(e) for e in v)
+        return v is None or isinstance(v, (int, float)) or isinstance(v, torch.SymInt) and v.node.has_hint()
+
+    if isinstance(node.meta.get("val"), (int, torch.SymInt, type(None))):
+        return False  # numbers stay outside: they are inputs of the parts
+    if any(n.meta.get("val") is None for n in node.all_input_nodes):
+        return False  # of unknown type
+    return all(n.op != "get_attr" and fits(n.meta.get("val")) for n in (node, *node.all_input_nodes))
+
+
 def import_graph(gm, name, values=None):
-    """-> (graph, [(node, operator, reason, line)] of calls back into PyTorch, what must live as long as the graph)."""
+    """-> (graph, [(node, operator, reason, line)] of calls back into PyTorch, what must live as long as the graph, for each result the
+    number of the value whose memory it may share, 0 for an input's)."""
     return _Importer(gm, values).run(name)
