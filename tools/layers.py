@@ -10,7 +10,7 @@ have. A number may only fall.
 import collections, glob, os, re, subprocess, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ORDER = """base events sym tensor ops ir grad aot vir target loop run compile export api debug report python capture cli""".split()
+ORDER = """base events sym tensor comm ops ir grad aot vir target loop run compile export api debug report python capture cli""".split()
 COLUMNS = re.compile(r"src/(ops|grad)/|src/[\w/]+/(lower|build|rewrite|columns?)_?\w*\.[ch]$")
 TOGETHER = "src/python/module.c.o"  # puts the parts of the extension together
 # Files outside the columns that still name operators, with the number of mentions they may have.
