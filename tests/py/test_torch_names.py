@@ -19,7 +19,7 @@ for name in NAMES.split():
         here = getattr(here, p) if hasattr(here, p) else importlib.import_module(at)
 assert torch.__version__ == "2.13.0" and torch.__version__ >= (2, 1) and torch.__version__ < "2.14" and torch.__name__ == "torch", torch.__version__
 assert importlib.metadata.version("torch") == "2.13.0" and taper.version.taper == "0.1.0"
-assert not torch.distributed.is_available() and (torch.cuda.is_available() or torch.accelerator.current_accelerator() is None)
+assert torch.distributed.is_available() and (torch.cuda.is_available() or torch.accelerator.current_accelerator() is None)
 assert isinstance(torch.cuda.Stream, type) and isinstance(torch.cuda.Event, type)
 for refused in (lambda: torch.ones(2, dtype=torch.complex64), lambda: torch.ones(2).to(torch.float8_e5m2), lambda: torch.fft.fft(torch.ones(2)),
                 lambda: torch.nested.nested_tensor([]), lambda: torch.distributed.fsdp.FullyShardedDataParallel(None), lambda: torch.onnx.export(None)):

@@ -1,2 +1,2 @@
 """Times."""
-from . import default_pg_timeout  # noqa: F401
+from .distributed_c10d import default_pg_nccl_timeout, default_pg_timeout  # noqa: F401

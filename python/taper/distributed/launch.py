@@ -1,6 +1,7 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
-from .._absent import fill as _fill
+"""python -m taper.distributed.launch: the older name of taper.distributed.run."""
+import sys
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
-      classes="",
-      functions="main")
+from .run import main  # noqa: F401
+
+if __name__ == "__main__":
+    sys.exit(main())
