@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test
+.PHONY: help demo test bugs check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
@@ -83,6 +83,9 @@ numerics: build  ## errors of the vector math at every float there is, on all co
 	@TAPER_NUMERICS=$(BUILD)/numerics.txt TAPER_NUMERICS_STRIDE=$${TAPER_NUMERICS_STRIDE:-1} nice -n 19 $(BUILD)/taper_ctest gen_math
 	@cat $(BUILD)/numerics.txt
 
+bugs:            ## plant the bugs of tests/bugs in a copy of the sources and run taper doctor on a program for each (minutes)
+	@nice $(PYTHON) tests/bugs/run.py $(BUGS)
+
 layers: build    ## the order of the folders of src/, and who names operators and machines
 	@$(PYTHON) tools/layers.py --build $(BUILD)
 
@@ -93,4 +96,4 @@ format-check:    ## fail when a C source is not formatted
 	@clang-format --dry-run -Werror $(FORMAT_FILES)
 
 clean:           ## remove what was built
-	@rm -rf build build-asan build-ubsan python/taper/_C*.so
+	@rm -rf build build-asan build-ubsan build-bugs python/taper/_C*.so
