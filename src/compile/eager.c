@@ -10,7 +10,11 @@
 typedef struct entry {
     run_program *p; /* NULL: runs on the host */
     bool hosted;    /* said to be so by the run: the program called the operator itself */
+    int users;      /* calls that run it now */
+    int64_t last;   /* call that asked for it */
 } entry;
+
+enum { MOST_ENTRIES = 4096 }; /* numbers are part of the key: a loop that counts makes an entry each time */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static map entries; /* key -> entry */
@@ -462,26 +466,66 @@ static bool key_of(const op_call *c, tp_device dev, tp_val *arg, strbuf *key, op
     return true;
 }
 
-static entry *entry_of(op_call *c, const tp_val *arg, const strbuf *key, const operands *o)
+static int by_age(const void *a, const void *b)
 {
-    pthread_mutex_lock(&lock);
-    entry *e = map_getn(&entries, key->s, key->n);
-    pthread_mutex_unlock(&lock);
-    if (e)
-        return e;
-    e = mem_zalloc(sizeof *e);
-    e->p = compile(c, arg, o);
-    pthread_mutex_lock(&lock);
-    stats.programs += e->p != NULL;
-    entry *other = map_getn(&entries, key->s, key->n);
-    if (!other)
-        map_putn(&entries, key->s, key->n, e);
-    pthread_mutex_unlock(&lock);
-    if (other) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The half that was asked for longest ago goes, but for what runs. */
+static void forget_some(void)
+{
+    int64_t *age = mem_alloc(sizeof *age * (entries.n + 1));
+    size_t n = 0;
+    for (size_t i = 0; i < entries.cap; i++)
+        if (map_slot_live(&entries.slots[i]))
+            age[n++] = ((entry *)entries.slots[i].val)->last;
+    qsort(age, n, sizeof *age, by_age);
+    int64_t middle = age[n / 2];
+    for (size_t i = 0; i < entries.cap; i++) {
+        entry *e = map_slot_live(&entries.slots[i]) ? entries.slots[i].val : NULL;
+        if (!e || e->users || e->last >= middle)
+            continue;
+        map_deln(&entries, map_slot_key(&entries.slots[i]), map_slot_len(&entries.slots[i]));
         run_program_free(e->p);
         free(e);
     }
-    return other ? other : e;
+    free(age);
+}
+
+/* The entry of a call, which uses it until entry_done. */
+static entry *entry_of(op_call *c, const tp_val *arg, const strbuf *key, const operands *o)
+{
+    static int64_t now;
+    pthread_mutex_lock(&lock);
+    entry *e = map_getn(&entries, key->s, key->n);
+    if (!e) {
+        pthread_mutex_unlock(&lock);
+        entry *made = mem_zalloc(sizeof *made);
+        made->p = compile(c, arg, o);
+        pthread_mutex_lock(&lock);
+        stats.programs += made->p != NULL;
+        e = map_getn(&entries, key->s, key->n);
+        if (!e) {
+            if (entries.n >= MOST_ENTRIES)
+                forget_some();
+            map_putn(&entries, key->s, key->n, e = made);
+        } else { /* another thread was faster */
+            run_program_free(made->p);
+            free(made);
+        }
+    }
+    e->users++;
+    e->last = ++now;
+    pthread_mutex_unlock(&lock);
+    return e;
+}
+
+static void entry_done(entry *e)
+{
+    pthread_mutex_lock(&lock);
+    e->users--;
+    pthread_mutex_unlock(&lock);
 }
 
 static void count(int64_t *what)
@@ -529,6 +573,8 @@ static bool eager(op_call *c)
         ok = run_entry(c, e, &o);
     } else
         ok = on_host(c, "its loops are a call");
+    if (e)
+        entry_done(e);
     operands_free(&o);
     strbuf_free(&key);
     free(arg);

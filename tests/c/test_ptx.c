@@ -80,7 +80,8 @@ TEST(ptx_fuzz)
         arena a = { 0 };
         tp_err err = { 0 };
         fuzz_case f;
-        ptx_unit u = { .opts = { .threads = 64 } };
+        all.opts.lift = c & 1;
+        ptx_unit u = { .opts = all.opts };
         ptx_kernel p;
         strbuf text = { 0 };
         char name[16];

@@ -99,7 +99,7 @@ static bool random_kernels(int count, uint64_t seed, tp_err *err)
     bool ok = true;
     double t = now();
     for (int i = 0; i < ntexts; i++) {
-        ptx_unit u = { .opts = { .sm = target_sm() } };
+        ptx_unit u = { .opts = { .sm = target_sm(), .lift = i & 1 } };
         strbuf b = { 0 };
         for (int j = i * EACH; j < MIN(count, (i + 1) * EACH); j++) {
             tp_err own = { 0 };

@@ -281,3 +281,25 @@ TypeError object of type 'NoneType' has no len()
 ValueError __cuda_array_interface__: as many strides as dimensions are needed
 [[-1.0, 3.0], [1.0, 4.0], [2.0, 9.0]]
 """, out
+
+
+def test_another_number_is_not_assembled_again():
+    if not has_fake():
+        return
+    out = run("""
+x = taper.arange(1., 5., device="cuda")
+done = lambda: taper._C._cuda_stats(0)["assembled"]
+def both(v):
+    return taper.addcdiv(x, x, x * v, value=v).add(x, alpha=v / 2).tolist()
+both(0.5)
+before = done()
+for v in (0.3, -2.5, 7.25):
+    want = [a + v * a / (a * v) + v / 2 * a for a in (1., 2., 3., 4.)]
+    assert max(abs(p - q) for p, q in zip(both(v), want)) < 1e-5
+print(done() - before)
+many = taper._C._cuda_stats(0)["programs"]
+for v in range(4200):  # more than are kept
+    x * (v + 0.5)
+print(taper._C._cuda_stats(0)["programs"] - many, (x * 0.5).tolist(), done() - before)
+""")
+    assert out == "0\n4199 [0.5, 1.0, 1.5, 2.0] 0\n", out

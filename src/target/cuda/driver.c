@@ -527,8 +527,12 @@ static void link_some(void *arg, int64_t begin, int64_t end)
         link_one(arg, i);
 }
 
+static int64_t assembled;
+int64_t cuda_assembled(void) { return __atomic_load_n(&assembled, __ATOMIC_RELAXED); }
+
 bool cuda_assemble(int device, const char *const *text, int n, cuda_cubin *out, tp_err *err)
 {
+    __atomic_add_fetch(&assembled, n, __ATOMIC_RELAXED);
     link_job j = { index_of(device), text, out, mem_zalloc(sizeof(tp_err) * (size_t)(n + 1)) };
     bool ok = true;
     memset(out, 0, sizeof *out * (size_t)n);

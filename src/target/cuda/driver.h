@@ -70,6 +70,7 @@ typedef struct cuda_cubin {
 } cuda_cubin;
 /* PTX -> machine code of the device, on threads. False with the assembler's first complaint. */
 bool cuda_assemble(int device, const char *const *text, int n, cuda_cubin *out, tp_err *err);
+int64_t cuda_assembled(void);                  /* texts so far */
 typedef struct cuda_module_s *cuda_module;     /* CUmodule   */
 typedef struct cuda_function_s *cuda_function; /* CUfunction */
 bool cuda_load(int device, const void *cubin, cuda_module *out,

@@ -36,6 +36,7 @@ typedef struct pw {
     text ordered_first;      /* its first iteration                                   */
     size_t room;             /* bytes of shared memory so far                         */
     text shared;             /* its address                                           */
+    text *lifted;            /* by instruction: constants that are parameters; NULL: none */
     int npart;               /* P                                                     */
 } pw;
 
@@ -125,7 +126,7 @@ static text val(pw *w, vir_ref r)
     if (in->op == VIR_input)
         return w->in[in->imm];
     if (in->op == VIR_const && is_flt(in->type))
-        return imm_float(in->type, vir_const_f(in));
+        return w->lifted && w->lifted[r].s[0] ? w->lifted[r] : imm_float(in->type, vir_const_f(in));
     if (in->op == VIR_const && in->type == VT_mask) {
         text i = new_reg(w, C_r), p = new_reg(w, C_p);
         E(w, "mov.b32 %s, %d", i.s, in->imm != 0);
@@ -584,7 +585,7 @@ static void frag(pw *w, const vir_frag *f, const text *in, text *out)
     for (int i = 1; i < f->k->n; i++) /* inputs of operations that take no immediates */
         if (f->k->ins[i].op == VIR_input && !f->k->ins[i].dead)
             own[f->k->ins[i].imm] = in_reg(w, f->k->ins[i].type, own[f->k->ins[i].imm]);
-    s.k = f->k, s.reg = reg, s.in = own, s.lanes = 1, s.u_now = 0;
+    s.k = f->k, s.reg = reg, s.in = own, s.lanes = 1, s.u_now = 0, s.lifted = NULL;
     for (vir_ref r = f->k->loops[0].first; r; r = f->k->ins[r].next) {
         const vir_ins *i = &f->k->ins[r];
         if (!i->dead && i->op != VIR_const && i->op != VIR_input)
@@ -1319,8 +1320,17 @@ static void parameters(pw *w)
         strbuf_addf(w->o, "%s\n\t.param .s64 %s_i%d", first ? "" : ",", w->name, i);
     for (int i = 0; i < k->nflts; i++, first = false)
         strbuf_addf(w->o, "%s\n\t.param .f64 %s_f%d", first ? "" : ",", w->name, i);
+    for (int i = 0; i < w->p->nlifted; i++, first = false)
+        strbuf_addf(w->o, "%s\n\t.param .f64 %s_c%d", first ? "" : ",", w->name, i);
     strbuf_addf(w->o, "%s\n\t.param .s64 %s_lo,\n\t.param .s64 %s_hi)\n", first ? "" : ",", w->name, w->name);
     strbuf_addf(w->o, ".reqntid %d, 1, 1\n{\n", w->p->threads);
+}
+
+/* Zero, one and what is no number stay where they are: code for them is often another. */
+static bool lifts(const pw *w, const vir_ins *in)
+{
+    double v = in->op == VIR_const && is_flt(in->type) ? vir_const_f(in) : 0;
+    return w->lifted && v != 0 && v != 1 && isfinite(v) && w->p->nlifted < (int)COUNT(w->p->lifted);
 }
 
 static void arguments(pw *w)
@@ -1343,6 +1353,12 @@ static void arguments(pw *w)
             E(w, "ld.param.f64 %s, [%s_f%lld]", x.s, w->name, (long long)in->imm);
             if (in->type == VT_f32)
                 x = op1(w, C_f, "cvt.rn.f32.f64", x);
+        } else if (lifts(w, in)) {
+            x = new_reg(w, C_d);
+            E(w, "ld.param.f64 %s, [%s_c%d]", x.s, w->name, w->p->nlifted);
+            w->p->lifted[w->p->nlifted++] = vir_const_f(in);
+            w->lifted[i] = in->type == VT_f32 ? op1(w, C_f, "cvt.rn.f32.f64", x) : x;
+            continue;
         } else
             continue;
         for (int u = 0; u < VMAX; u++)
@@ -1369,6 +1385,7 @@ bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_er
              .lanes = 1 };
     w.npart = k->lanes * k->ways;
     w.reg = mem_zalloc(sizeof(text) * VMAX * (size_t)k->n);
+    w.lifted = u->opts.lift ? mem_zalloc(sizeof(text) * (size_t)k->n) : NULL;
     w.red = mem_zalloc(sizeof(text) * 4 * (size_t)(k->nreds + 1));
     w.loopvar = mem_zalloc(sizeof(text) * VMAX * (size_t)k->nloops);
     for (int i = 1; i < k->nloops; i++)
@@ -1408,7 +1425,7 @@ bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_er
     } else if (err)
         *err = own;
     strbuf_free(&body);
-    free(w.reg), free(w.red), free(w.loopvar);
+    free(w.reg), free(w.red), free(w.loopvar), free(w.lifted);
     return !err_is_set(&own);
 }
 
@@ -1488,6 +1505,8 @@ void ptx_params(const ptx_kernel *p, void *const *bufs, const int64_t *ints, con
         *out++ = (uint64_t)ints[i];
     for (int i = 0; i < p->nflts; i++)
         memcpy(out++, &flts[i], sizeof *flts);
+    for (int i = 0; i < p->nlifted; i++)
+        memcpy(out++, &p->lifted[i], sizeof *p->lifted);
     out[0] = (uint64_t)lo, out[1] = (uint64_t)hi;
 }
 

@@ -7,7 +7,8 @@
  *   ptx_text(&u, &text);                                   a module: several kernels share functions and tables
  *   int64_t blocks = ptx_blocks(&p, ints, lo, hi);         grid of a launch; blocks of p.threads
  *
- * Parameters of a kernel, in this order: a pointer for each buffer, int64 arguments, double arguments, lo, hi.
+ * Parameters of a kernel, in this order: a pointer for each buffer, int64 arguments, double arguments, lifted constants,
+ * lo, hi.
  *
  * Which iterations run where:
  *   PTX_rows     a block takes one iteration of the parallel loop. Code outside of vector loops runs on all threads alike,
@@ -27,6 +28,7 @@ typedef struct ptx_opts {
     int threads;  /* a block of a kernel without reductions over threads; 0: 256 */
     int sm;       /* 90 or 80; 0: 90                                             */
     bool atomics; /* float scatter-adds in any order                             */
+    bool lift;    /* float constants are parameters: kernels that differ in them have one text */
 } ptx_opts;
 
 typedef struct ptx_unit {
@@ -51,6 +53,8 @@ typedef struct ptx_kernel { /* plain data: it may be saved beside the code */
     int per;         /* consecutive elements a thread takes at once */
     ptx_count count; /* PTX_flat: iterations of the loop            */
     int nbufs, nints, nflts;
+    int nlifted; /* constants that became parameters */
+    double lifted[16];
 } ptx_kernel;
 
 /* False: an operation has no PTX form (ERR_notimpl). `name` is an identifier that no other kernel of the unit has. */
@@ -59,7 +63,7 @@ bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_er
 bool ptx_function(ptx_unit *u, const char *name);
 void ptx_text(const ptx_unit *u, strbuf *out);
 void ptx_free(ptx_unit *u);
-static inline int ptx_nparams(const ptx_kernel *p) { return p->nbufs + p->nints + p->nflts + 2; }
+static inline int ptx_nparams(const ptx_kernel *p) { return p->nbufs + p->nints + p->nflts + p->nlifted + 2; }
 /* Their values, each of 8 bytes. */
 void ptx_params(const ptx_kernel *p, void *const *bufs, const int64_t *ints, const double *flts, int64_t lo,
                 int64_t hi, uint64_t *out);

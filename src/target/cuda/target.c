@@ -1,5 +1,6 @@
 /* target.c - CUDA as a value of struct target. Kernels of one call are assembled on threads, several to a module. */
 #include "target/cuda/cuda.h"
+#include "base/map.h"
 #include "base/pool.h"
 #include "target/cuda/driver.h"
 #include "target/cuda/product.h"
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { FORMAT = 1 }; /* of saved code */
+enum { FORMAT = 2 }; /* of saved code */
 
 typedef struct image { /* machine code of a module; shared by its kernels, never freed */
     cuda_cubin bin;
@@ -45,13 +46,11 @@ static bool available(const target *t, const char **why)
 static ptx_opts options(void)
 {
     const cuda_props *p = cuda_props_of(-1, NULL);
-    return (ptx_opts){ .sm = p && p->major < 9 ? 80 : 90 };
+    return (ptx_opts){ .sm = p && p->major < 9 ? 80 : 90, .lift = true };
 }
 
-static void entry_name(const vir *k, char *out, size_t n)
-{
-    snprintf(out, n, "k_%016llx", (unsigned long long)vir_hash(k));
-}
+/* By its number in the module, so that equal kernels make equal texts. */
+static void entry_name(int i, char *out, size_t n) { snprintf(out, n, "k%d", i); }
 
 /* Kernels [from, to) as one module. Those that have no PTX form stay NULL. */
 static bool write_module(const target *t, const vir *const *k, int from, int to, target_code **out,
@@ -63,7 +62,7 @@ static bool write_module(const target *t, const vir *const *k, int from, int to,
     for (int i = from; i < to; i++) {
         cuda_code *c = mem_zalloc(sizeof *c);
         tp_err own = { 0 };
-        entry_name(k[i], c->entry, sizeof c->entry);
+        entry_name(i - from, c->entry, sizeof c->entry);
         if (ptx_add(&u, k[i], c->entry, &c->p, &own)) {
             c->c.on = t;
             c->c.name = strdup(k[i]->name);
@@ -82,39 +81,72 @@ static bool write_module(const target *t, const vir *const *k, int from, int to,
     return all;
 }
 
+/* Modules by their text. Constants and names are not in it: another number, or another size of a tensor whose sizes are
+ * arguments, finds its code here. */
+static image *known_image(const char *text, const cuda_cubin *bin)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static map images;
+    size_t n = strlen(text);
+    pthread_mutex_lock(&lock);
+    image *img = map_getn(&images, text, n);
+    if (!img && bin) {
+        img = mem_zalloc(sizeof *img);
+        img->bin = *bin;
+        map_putn(&images, text, n, img);
+    } else if (bin)
+        free(bin->p); /* another thread was faster */
+    pthread_mutex_unlock(&lock);
+    return img;
+}
+
+/* The images of n texts; those that are new are assembled at once, on threads. False with the first complaint. */
+static bool assemble(char *const *text, int n, image **out, tp_err *err)
+{
+    const char **todo = mem_zalloc(sizeof *todo * (size_t)(n + 1));
+    cuda_cubin *bin = mem_zalloc(sizeof *bin * (size_t)(n + 1));
+    int *at = mem_zalloc(sizeof *at * (size_t)(n + 1)), m = 0;
+    for (int i = 0; i < n; i++)
+        if (!(out[i] = known_image(text[i], NULL)))
+            at[m] = i, todo[m++] = text[i];
+    bool ok = !m || cuda_assemble(-1, todo, m, bin, err);
+    for (int i = 0; i < m; i++)
+        if (bin[i].p)
+            out[at[i]] = known_image(todo[i], &bin[i]);
+    free(todo), free(bin), free(at);
+    return ok;
+}
+
 static bool compile(const target *t, const vir *const *k, int n, target_code **out, tp_err *err)
 {
     int threads = MAX(pool_threads(), 1), each = (n + threads - 1) / threads,
         nmod = each ? (n + each - 1) / each : 0;
     char **text = mem_zalloc(sizeof *text * (size_t)(nmod + 1));
-    cuda_cubin *bin = mem_zalloc(sizeof *bin * (size_t)(nmod + 1));
+    image **img = mem_zalloc(sizeof *img * (size_t)(nmod + 1));
     double start = now_us();
     tp_err first = { 0 };
     bool all = true;
     memset(out, 0, sizeof *out * (size_t)n);
     for (int m = 0; m < nmod; m++)
         all &= write_module(t, k, m * each, MIN(n, (m + 1) * each), out, &text[m], &first);
-    if (!cuda_assemble(-1, (const char *const *)text, nmod, bin, all ? &first : NULL))
+    if (!assemble(text, nmod, img, all ? &first : NULL))
         all = false;
     double took = (now_us() - start) / MAX(n, 1);
     for (int m = 0; m < nmod; m++) {
-        image *img = bin[m].p ? mem_zalloc(sizeof *img) : NULL;
-        if (img)
-            img->bin = bin[m];
         for (int i = m * each; i < MIN(n, (m + 1) * each); i++) {
             cuda_code *c = (cuda_code *)out[i];
-            if (c && !img) {
+            if (c && !img[m]) {
                 free((char *)c->c.name), free(c);
                 out[i] = NULL;
             } else if (c) {
-                c->img = img;
-                c->c.ncode = c->c.nbytes = img->bin.n;
+                c->img = img[m];
+                c->c.ncode = c->c.nbytes = img[m]->bin.n;
                 c->c.compile_us = took;
             }
         }
         free(text[m]);
     }
-    free(text), free(bin);
+    free(text), free(img);
     if (!all && err && !err_is_set(err))
         *err = first;
     return all;
@@ -183,8 +215,8 @@ static target_code *load(const target *t, const char *name, const void *p, size_
     }
     memcpy(&s, p, sizeof s);
     if (s.format != FORMAT || s.size != sizeof s || !memchr(s.entry, 0, sizeof s.entry) ||
-        s.p.count.n > COUNT(s.p.count.at) || s.p.threads < 32 || s.p.threads > 1024 || s.p.per < 1 ||
-        s.p.grid > PTX_one) {
+        s.p.count.n > COUNT(s.p.count.at) || s.p.nlifted < 0 || s.p.nlifted > (int)COUNT(s.p.lifted) ||
+        s.p.threads < 32 || s.p.threads > 1024 || s.p.per < 1 || s.p.grid > PTX_one) {
         err_set(err, ERR_value, "saved CUDA code of kernel '%s' is of another version", name);
         return NULL;
     }
@@ -215,7 +247,7 @@ static bool list(const target *t, const vir *k, strbuf *out, tp_err *err)
     ptx_unit u = { .opts = options() };
     ptx_kernel p;
     char name[32];
-    entry_name(k, name, sizeof name);
+    entry_name(0, name, sizeof name);
     bool ok = ptx_add(&u, k, name, &p, err);
     if (ok)
         ptx_text(&u, out);
