@@ -112,6 +112,9 @@ bool aot_recompute(tp_comp *c, ir_graph *g);
 /* What backward keeps of inputs that forward writes becomes a copy of what they held before, whoever cut the graph. */
 bool aot_keep_old_values(aot_unit *u, int nfw, tp_err *err);
 
+/* check.c: the rules that a finished unit keeps; false names the broken one. */
+bool aot_unit_check(const aot_unit *u, tp_err *err);
+
 /* replay.c: a graph runs once more on fake tensors under a recorder. */
 typedef struct aot_stepped {
     uint64_t step; /* how many the tape had when node was replayed */

@@ -971,8 +971,9 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
         log_unit(g, u, spent);
     trace_details(u);
     tell_halves(u);
-    ok = !env_get(ENV_check_text) ||
-         (ir_verify(u->joint, err) && ir_verify(u->fw, err) && (!u->bw || ir_verify(u->bw, err)));
+    ok = aot_unit_check(u, err) &&
+         (!env_get(ENV_check_text) ||
+          (ir_verify(u->joint, err) && ir_verify(u->fw, err) && (!u->bw || ir_verify(u->bw, err))));
 done:
     end(&t);
     if (!ok && !traced && t.g)

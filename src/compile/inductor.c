@@ -106,8 +106,13 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
     run_program *r = NULL;
     if (ok) {
         code_log_plan(p, made);
-        x.alone = alone;
         x.memory = loop_memory_plan(c, p);
+        ok = loop_memory_check(p, &x.memory, c->err);
+        if (!ok)
+            loop_memory_free(&x.memory);
+    }
+    if (ok) {
+        x.alone = alone;
         x.keep_results = o.v[OPT_reuse_outputs];
         r = program_new(&x);
     } else {

@@ -242,6 +242,51 @@ loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p)
     return m;
 }
 
+typedef struct lived {
+    int first, slot;
+} lived;
+
+static int earlier_first(const void *a, const void *b)
+{
+    const lived *x = a, *y = b;
+    return x->first != y->first ? x->first - y->first : x->slot - y->slot;
+}
+
+/* Another way than place_buffers: step by step, with those that are alive. */
+bool loop_memory_check(const loop_plan *p, const loop_memory *m, tp_err *err)
+{
+    VEC(lived) by = { 0 };
+    numbers alive = { 0 };
+    bool ok = true;
+    for (int i = 0; i < (int)p->slot.n; i++)
+        if (m->offset[i] >= 0)
+            vec_push(&by, ((lived){ p->slot.at[i].first, i }));
+    if (by.n)
+        qsort(by.at, by.n, sizeof *by.at, earlier_first);
+    for (size_t i = 0; ok && i < by.n; i++) {
+        const loop_slot *s = &p->slot.at[by.at[i].slot];
+        int64_t at = m->offset[by.at[i].slot], end = at + slot_bytes(s);
+        size_t kept = 0;
+        if (end > m->block)
+            ok = err_set(err, ERR_internal, "the memory of '%s' ends outside the block", s->node->name);
+        for (size_t k = 0; k < alive.n; k++) {
+            const loop_slot *o = &p->slot.at[alive.at[k]];
+            int64_t oat = m->offset[alive.at[k]];
+            if (o->last < s->first)
+                continue;
+            alive.at[kept++] = alive.at[k];
+            if (ok && at < oat + slot_bytes(o) && oat < end)
+                ok = err_set(err, ERR_internal, "'%s' and '%s' lie in the same memory at the same time",
+                             s->node->name, o->node->name);
+        }
+        alive.n = kept;
+        vec_push(&alive, by.at[i].slot);
+    }
+    vec_free(&by);
+    vec_free(&alive);
+    return ok;
+}
+
 void loop_memory_free(loop_memory *m)
 {
     free(m->offset);

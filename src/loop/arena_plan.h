@@ -16,6 +16,8 @@ typedef struct loop_memory {
 } loop_memory;
 
 loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p);
+/* Buffers that live at the same time lie separately, inside the block; false names two that do not. */
+bool loop_memory_check(const loop_plan *p, const loop_memory *m, tp_err *err);
 void loop_memory_free(loop_memory *m);
 
 /* Sizes and strides are numbers. */

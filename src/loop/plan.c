@@ -12,6 +12,8 @@
 static const char *step_wrong(const loop_plan *p, int i)
 {
     const loop_step *s = &p->step.at[i], *before = i ? s - 1 : NULL;
+    if (s->kind == STEP_kernel && (!s->kernel->k || s->kernel->k->nbufs != s->kernel->nbuf))
+        return "a kernel without a slot for each buffer";
     if (s->kind != STEP_kernel && (!s->node || s->slot < 0 || s->slot >= (int)p->slot.n))
         return "a call without a slot";
     if (s->epilogue && (s->kind != STEP_kernel || !before || !before->product))
@@ -19,6 +21,8 @@ static const char *step_wrong(const loop_plan *p, int i)
     if (s->attention && (!before || (!before->epilogue && !before->attention)))
         return "a product of the rows of no kernel";
     for (int b = 0; s->kind == STEP_kernel && b < s->kernel->nbuf; b++) {
+        if (s->kernel->buf[b] < 0 || s->kernel->buf[b] >= (int)p->slot.n)
+            return "a buffer without a slot";
         const loop_slot *x = &p->slot.at[s->kernel->buf[b]];
         if (x->kind == SLOT_buffer && (x->first < 0 || x->first > i || x->last < i))
             return "a buffer outside its life time";

@@ -228,6 +228,49 @@ TEST(aot_partition_recomputes_cheap_work)
     ir_graph_free(g);
 }
 
+/* Each rule of a finished unit is broken once, and named. */
+TEST(aot_unit_rules)
+{
+    tp_err err = { 0 };
+    const char *text = "def forward(self, x: \"f32[4, 4]\", y: \"f32[4]\"):\n"
+                       "    a = taper.ops.aten.exp.default(x)\n"
+                       "    w = y.add_(1)\n"
+                       "    d = taper.ops.aten.mul.Tensor(a, w)\n"
+                       "    return (d,)\n";
+    ir_graph *g = ir_parse(text, strlen(text), "test", NULL, &err);
+    tp_comp c = { .err = &err };
+    bool needs[2] = { true, false };
+    aot_unit *u = g ? aot_trace(&c, g, needs, true, AOT_min_cut, NULL) : NULL;
+    CHECK(u && u->bw && u->nmut == 1 && u->nsaved && aot_unit_check(u, &err));
+    if (u) {
+        struct {
+            int *at, wrong;
+            const char *rule;
+        } rules[] = {
+            { &u->nin, 1, "take the inputs" },
+            { &u->nsaved, 0, "forward does not return" },
+            { &u->mut[0], 0, "new value of an input" },
+            { &u->out[0].index, 9, "made of nothing" },
+            { &u->ntangent, 0, "take what is saved" },
+            { &u->ngrad, 2, "return the gradients" },
+            { &u->tangent[0], 1, "a tangent is of another type" },
+            { &u->grad[0], 1, "a gradient is of another type" },
+            { &u->grad[0], -2, "belongs to nothing" },
+        };
+        for (size_t i = 0; i < COUNT(rules); i++) {
+            int was = *rules[i].at;
+            *rules[i].at = rules[i].wrong;
+            err_clear(&err);
+            CHECK(!aot_unit_check(u, &err) && strstr(err.msg, rules[i].rule));
+            *rules[i].at = was;
+        }
+        err_clear(&err);
+        CHECK(aot_unit_check(u, &err));
+    }
+    aot_unit_free(u);
+    ir_graph_free(g);
+}
+
 TEST(aot_no_joint_graph_without_gradients)
 {
     tp_err err = { 0 };

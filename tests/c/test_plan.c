@@ -1,6 +1,7 @@
 /* test_plan.c - choices of the plan: each asks first, and a refused one leaves the library call. */
 #include "test.h"
 #include "base/map.h"
+#include "loop/arena_plan.h"
 #include "loop/lin.h"
 #include "loop/loop.h"
 
@@ -98,4 +99,38 @@ TEST(plan_lowering_asks_first)
             loop_plan_free(p);
             ir_graph_free(g);
         }
+}
+
+/* Two buffers that live at the same time, moved to one place, are named; so is one that ends outside. */
+TEST(memory_of_living_buffers_does_not_overlap)
+{
+    static const char text[] = "def forward(self, x: \"f32[16, 16]\", w: \"f32[16, 16]\"):\n"
+                               "    a = taper.mm(x, w)\n    b = taper.mm(w, x)\n    c = taper.mm(a, b)\n    "
+                               "d = taper.mm(c, c)\n    return (d,)\n";
+    tp_err err = { 0 };
+    tp_comp c = { .err = &err };
+    ir_graph *g = ir_parse(text, sizeof text - 1, "test", NULL, &err);
+    loop_plan *p = g ? loop_plan_new(&c, g) : NULL;
+    CHECK(p != NULL);
+    if (p) {
+        loop_memory m = loop_memory_plan(&c, p);
+        int first = -1, second = -1;
+        CHECK(loop_memory_check(p, &m, &err));
+        for (int i = 0; i < (int)p->slot.n; i++)
+            if (m.offset[i] >= 0)
+                *(first < 0 ? &first : &second) = second < 0 ? i : second;
+        CHECK(first >= 0 && second >= 0);
+        int64_t was = m.offset[second];
+        m.offset[second] = m.offset[first];
+        CHECK(!loop_memory_check(p, &m, &err) && strstr(err.msg, "same memory at the same time"));
+        m.offset[second] = m.block;
+        err_clear(&err);
+        CHECK(!loop_memory_check(p, &m, &err) && strstr(err.msg, "outside the block"));
+        m.offset[second] = was;
+        err_clear(&err);
+        CHECK(loop_memory_check(p, &m, &err));
+        loop_memory_free(&m);
+    }
+    loop_plan_free(p);
+    ir_graph_free(g);
 }

@@ -742,14 +742,17 @@ void x64_kortest(x64 *e, int w, int a, int b)
 
 /* --- finishing
  * ----------------------------------------------------------------------------------------------- */
-void x64_link(x64 *e, size_t const_at)
+bool x64_link(x64 *e, size_t const_at)
 {
+    bool ok = true;
     for (size_t i = 0; i < e->nfix; i++) {
         const x64_fix *f = &e->fix[i];
         int64_t to = f->is_const ? (int64_t)const_at + f->target : e->label[f->target];
         int32_t rel = (int32_t)(to - (int64_t)(f->at + 4 + f->after));
         memcpy(e->code + f->at, &rel, 4);
+        ok &= to >= 0;
     }
+    return ok;
 }
 void x64_reset(x64 *e) { e->n = e->nfix = e->nlabel = 0; }
 void x64_free(x64 *e)

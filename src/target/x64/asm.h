@@ -151,7 +151,7 @@ void x64_kmov_store(x64 *e, x64_mem m, int k);
 void x64_kortest(x64 *e, int w, int a, int b);
 
 /* Fills in jumps and constants; constants will stand `gap` bytes after the code's start. */
-void x64_link(x64 *e, size_t const_at);
-void x64_reset(x64 *e); /* keeps the memory for the next kernel */
+bool x64_link(x64 *e, size_t const_at); /* false: a jump leads to a label that was never placed */
+void x64_reset(x64 *e);                 /* keeps the memory for the next kernel */
 void x64_free(x64 *e);
 #endif

@@ -43,7 +43,10 @@ void tile_k_loop(x64 *e, int unroll, void (*step)(void *tile, int u), void *tile
 void *tile_publish(x64 *e, const void *consts, size_t nconst, const char *name, tp_err *err)
 {
     size_t at = (e->n + 63) & ~(size_t)63;
-    x64_link(e, at);
+    if (!x64_link(e, at)) {
+        err_set(err, ERR_internal, "the machine code of '%s' jumps to nowhere", name);
+        return NULL;
+    }
     gen_code c = { .ncode = e->n, .leaf = true, .n = nconst ? at + nconst : e->n };
     c.bytes = mem_zalloc(c.n);
     memcpy(c.bytes, e->code, e->n);

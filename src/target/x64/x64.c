@@ -198,7 +198,10 @@ bool gen_x64(const vir *k, gen_isa isa, gen_code *out, strbuf *listing, tp_err *
     e.text = listing;
     x64_encode(&m, &e, out->frame);
     size_t at = (e.n + 63) & ~(size_t)63;
-    x64_link(&e, at);
+    if (!x64_link(&e, at)) {
+        err_set(err, ERR_internal, "the machine code of kernel '%s' jumps to nowhere", k->name);
+        goto done;
+    }
     out->ncode = e.n;
     out->n = at + (size_t)m.npool + 64; /* whole-vector loads of the last constant stay inside */
     out->bytes = mem_zalloc(out->n);
