@@ -17,7 +17,8 @@ typedef enum {
 typedef struct aot_out {
     uint8_t kind;
     bool requires_grad;
-    bool leaf; /* made a leaf by requires_grad_(): it has no history, gradients end at it */
+    bool leaf;     /* made a leaf by requires_grad_(): it has no history, gradients end at it ... */
+    bool detached; /* ... and it is no view as far as gradients go */
     bool
         no_grad; /* a view taken under no_grad: it requires a gradient as its base does, and passes none on */
     int index;
@@ -96,6 +97,7 @@ tp_tensor *fn_base(const fn_state *f,
 /* bases.c: does the graph write memory that several of its inputs share? */
 bool aot_writes_shared(const ir_graph *g);
 bool *aot_written_inputs(const ir_graph *g); /* by input, freed by the caller; NULL: none is written */
+bool *aot_writes_through(const ir_graph *g); /* the same of writes by this name of the memory; never NULL */
 
 /* decompose.c: every row that has a decomposition is replaced by it, asking decide() for each node. New graph. */
 ir_graph *aot_decompose(tp_comp *c, ir_graph *g);

@@ -66,6 +66,32 @@ bool *aot_written_inputs(const ir_graph *g)
     return NULL;
 }
 
+/* The input whose value, or a view of it, n is; NULL: it is made here. */
+static const ir_node *input_of(const ir_node *n)
+{
+    while (n->kind != IR_placeholder) {
+        bool same = n->kind == IR_getitem ||
+                    (n->kind == IR_call && (ir_node_writes(n) || op_row_of((op_id)n->op)->flags & OPF_VIEW));
+        if (!same || n->narg < 1 || n->arg[0].kind != VAL_node)
+            return NULL;
+        n = n->arg[0].node;
+    }
+    return n;
+}
+
+bool *aot_writes_through(const ir_graph *g)
+{
+    bool *through = mem_zalloc(g->inputs.n + 1);
+    IR_EACH (n, g) {
+        for (int i = 0; i < n->narg; i++) {
+            const ir_node *p = n->arg[i].kind == VAL_node && writes(n, i) ? input_of(n->arg[i].node) : NULL;
+            for (size_t k = 0; p && k < g->inputs.n; k++)
+                through[k] |= g->inputs.at[k] == p;
+        }
+    }
+    return through;
+}
+
 static bool fixed(const tp_tensor *t)
 {
     return sym_all_const(t->size, t->ndim) && sym_all_const(t->stride, t->ndim) && !sym_is_expr(t->offset);

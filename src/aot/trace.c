@@ -399,6 +399,20 @@ static bool own_history(items *s, int i, int in, tp_err *err)
     return at >= 0;
 }
 
+/* The item that is a leaf, made by requires_grad_() in memory of the graph's own, of which x is a view; -1: none. */
+static int leaf_under(const items *s, tp_tensor *x, tp_err *err)
+{
+    tp_tensor *leaf = x->base && ag_requires_grad(x) ? head_of(x) : x;
+    if (leaf == x || !ag_is_leaf(leaf))
+        return -1;
+    for (int k = 0; k < s->n; k++)
+        if (s->x[k] == leaf) {
+            ir_node *n = fn_node(s->t->fn, &s->t->cx, leaf, err);
+            return n && same_view(ir_type(n), leaf) ? k : -1;
+        }
+    return -1;
+}
+
 static bool collect_item(items *s, int i, tp_err *err)
 {
     trace *t = s->t;
@@ -410,6 +424,7 @@ static bool collect_item(items *s, int i, tp_err *err)
     a->of = -1;
     a->no_grad = (x->spare & AGF_nograd_view) && (!a->requires_grad || ag_is_nograd_view(x));
     a->leaf = a->requires_grad && !a->no_grad && ag_is_leaf(x) && (in < 0 || x != t->in[in]);
+    a->detached = a->leaf && !x->base;
     if (in >= 0 && a->requires_grad && !a->leaf)
         a->of = ends_inside(t, s->g, x);
     if (a->of >= u->nout)
@@ -429,6 +444,11 @@ static bool collect_item(items *s, int i, tp_err *err)
         a->type = tensor_fake_of(x);
         if (t->nbase && t->base_of[in])
             a->type->offset += t->base[t->base_of[in] - 1].lo;
+        return true;
+    }
+    if (in < 0 && !a->leaf && (a->of = leaf_under(s, x, err)) >= 0) {
+        a->kind = AOT_result_view; /* of what the leaf is, which may be found later */
+        a->type = tensor_fake_of(x);
         return true;
     }
     if (in < 0 && !a->leaf && shares_memory(s, i))
@@ -495,6 +515,9 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
             ok = collect_item(&s, i, err);
         }
     }
+    for (int i = 0; i < u->nout && ok; i++)
+        if (u->out[i].kind == AOT_result_view && u->out[i].of >= 0)
+            u->out[i].index = u->out[u->out[i].of].index;
     free(s.x);
     free(s.head);
     u->nvalue = (int)res->list.n;

@@ -348,8 +348,9 @@ struct entry {
     PyObject *break_reason; /* why the graph ends here, or why it runs with backend eager */
     bool
         repeats; /* the graph writes nothing from outside: its instructions may be executed after a failure */
-    int *undo,
-        nundo; /* otherwise: inputs it writes whose values are kept for that, where a handler would see the failure */
+    int *written, nwritten; /* otherwise: inputs it writes, when nothing else stands in the way of that ... */
+    bool undo; /* ... and their values are kept for it, since a handler would see the failure ... */
+    bool late; /* ... or because it can fail after such a write, if the program is stepwise */
     bool random;
 };
 

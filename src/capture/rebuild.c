@@ -680,11 +680,12 @@ static void clean(ir_graph *g)
     vec_free(&checks);
 }
 
-/* Does the graph write nothing but what it made itself? */
-static bool repeats(const ir_graph *g, bool *random, map *written)
+/* Does the graph write nothing but what it made itself? only_inputs: nothing else than that and inputs. */
+static bool repeats(const ir_graph *g, bool *random, map *written, bool *only_inputs)
 {
     map outside = { 0 };
     bool ok = true;
+    *only_inputs = true;
     IR_EACH (n, g) {
         const tp_tensor *x = ir_type(n);
         if ((n->kind == IR_placeholder || n->kind == IR_const) && x && x->storage) {
@@ -694,7 +695,7 @@ static bool repeats(const ir_graph *g, bool *random, map *written)
     }
     IR_EACH (n, g) {
         if (n->kind == IR_opaque)
-            ok &= ir_switches_grad(n);
+            *only_inputs &= ir_switches_grad(n);
         if (n->kind != IR_call)
             continue;
         const op_row *row = op_row_of((op_id)n->op);
@@ -711,8 +712,12 @@ static bool repeats(const ir_graph *g, bool *random, map *written)
                 map_puti(written, (uint64_t)(uintptr_t)x->storage, written);
         }
     }
+    IR_EACH (n, g) {
+        const tp_tensor *x = n->kind == IR_const ? ir_type(n) : NULL;
+        *only_inputs &= !x || !x->storage || !map_geti(written, (uint64_t)(uintptr_t)x->storage);
+    }
     map_free(&outside);
-    return ok;
+    return ok && *only_inputs;
 }
 
 /* Inputs on one memory: how far apart they begin is part of the graph, and counted from the first of them. */
@@ -735,14 +740,11 @@ static void place_inputs(trace *t)
     map_free(&least);
 }
 
-/* Can a call refuse its data after another has written? Keeping what is written costs a copy, so it is done only then. Calls of
- * Python cannot be made again. */
+/* Can a call refuse its data after another has written? Keeping what is written costs a copy, so it is done only then. */
 static bool fails_late(const ir_graph *g)
 {
     bool wrote = false, late = false;
     IR_EACH (n, g) {
-        if (n->kind == IR_opaque && !ir_switches_grad(n))
-            return false;
         uint32_t flags = n->kind == IR_call ? op_row_of((op_id)n->op)->flags : 0;
         late |= wrote && (flags & OPF_FAILS);
         wrote |= n->kind == IR_call && (n->variant == OPV_inplace || (flags & (OPF_MUT | OPF_INPONLY)));
@@ -779,15 +781,17 @@ static void finish_graph(trace *t)
         e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
                    ir_hop(x) != HOP_none || aot_makes_leaf(x);
     map written = { 0 };
-    e->repeats = repeats(t->g, &e->random, &written);
-    if (!e->repeats && t->in_try &&
-        fails_late(t->g)) { /* should it fail, what it wrote is taken back and handlers see to the rest */
-        e->undo = arena_alloc(&e->mem, sizeof *e->undo * (size_t)MAX(e->nin, 1));
+    bool only_inputs;
+    e->repeats = repeats(t->g, &e->random, &written, &only_inputs);
+    if (!e->repeats && only_inputs) {
+        e->written = arena_alloc(&e->mem, sizeof *e->written * (size_t)MAX(e->nin, 1));
         for (int i = 0; i < e->nin; i++) {
             const tp_tensor *x = ir_type(t->g->inputs.at[i]);
             if (x && map_geti(&written, (uint64_t)(uintptr_t)x->storage))
-                e->undo[e->nundo++] = i;
+                e->written[e->nwritten++] = i;
         }
+        e->late = fails_late(t->g);
+        e->undo = t->in_try && e->late; /* what it wrote is taken back, handlers see to the rest */
     }
     map_free(&written);
 }
@@ -1299,27 +1303,37 @@ static void take_back(const entry *e, PyObject **reg, const bool *had)
     PyErr_Restore(t, v, tb);
 }
 
-/* The memory of inputs that the graph writes, as it was. */
+/* The memory of inputs that the graph writes, as it was; bytes NULL: only how often it had been written. */
 typedef struct saved {
     tp_storage *s;
     uint32_t version;
     void *bytes;
 } saved;
 
-static saved *save_written(const entry *e, const tp_val *in)
+static saved *save_written(const entry *e, const tp_val *in, bool bytes)
 {
-    saved *v = mem_zalloc(sizeof *v * (size_t)e->nundo);
-    for (int i = 0; i < e->nundo; i++) {
-        tp_storage *s = in[e->undo[i]].t->storage;
+    saved *v = mem_zalloc(sizeof *v * (size_t)e->nwritten);
+    for (int i = 0; i < e->nwritten; i++) {
+        tp_storage *s = in[e->written[i]].t->storage;
         bool seen = !s->data || !s->nbytes;
         for (int k = 0; k < i; k++)
             seen |= v[k].s == s;
         if (seen)
             continue;
-        v[i] = (saved){ storage_ref(s), s->version, mem_alloc((size_t)s->nbytes) };
-        memcpy(v[i].bytes, s->data, (size_t)s->nbytes);
+        v[i] = (saved){ storage_ref(s), s->version, bytes ? mem_alloc((size_t)s->nbytes) : NULL };
+        if (bytes)
+            memcpy(v[i].bytes, s->data, (size_t)s->nbytes);
     }
     return v;
+}
+
+/* Is all as it was? Writes by Tensor.data do not count as versions. */
+static bool untouched(const entry *e, const tp_val *in, const saved *v)
+{
+    bool same = true;
+    for (int i = 0; i < e->nwritten; i++)
+        same &= !(in[e->written[i]].t->spare & AGF_data) && (!v[i].s || v[i].s->version == v[i].version);
+    return same;
 }
 
 static void saved_end(saved *v, int n, bool restore)
@@ -1327,7 +1341,7 @@ static void saved_end(saved *v, int n, bool restore)
     for (int i = 0; i < n; i++) {
         if (!v[i].s)
             continue;
-        if (restore) {
+        if (restore && v[i].bytes) {
             memcpy(v[i].s->data, v[i].bytes, (size_t)v[i].s->nbytes);
             v[i].s->version = v[i].version;
         }
@@ -1341,8 +1355,8 @@ static void saved_end(saved *v, int n, bool restore)
 static bool on_tape(const entry *e, const tp_val *in)
 {
     bool any = false;
-    for (int i = 0; CX->grad_mode && i < e->nundo; i++)
-        any |= ag_requires_grad(in[e->undo[i]].t);
+    for (int i = 0; CX->grad_mode && i < e->nwritten; i++)
+        any |= ag_requires_grad(in[e->written[i]].t);
     return any;
 }
 
@@ -1377,8 +1391,10 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     CX->autocast = false; /* the conversions are in the graph */
     if (TP_UNLIKELY(had)) /* what goes may take other things along */
         count_regs(e, reg, true);
-    bool undo = TP_UNLIKELY(e->nundo) && !on_tape(e, in);
-    saved *was = undo ? save_written(e, in) : NULL;
+    bool lost = e->late && e->effects.n && e->run &&
+                e->run->stepwise; /* effects of lines before the failure */
+    bool undo = TP_UNLIKELY(e->undo || lost) && !on_tape(e, in);
+    saved *was = TP_UNLIKELY(e->nwritten) ? save_written(e, in, undo) : NULL;
     int frames = cap_pause(0); /* what a graph calls is not compiled */
     bool ran = (!had || let_go(e, reg, had)) &&
                (!e->run || run_program_call(e->run, CX, in, e->nin, out, e->nout, &err));
@@ -1394,10 +1410,10 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         if (placed)
             cap_traceback(f, err.file, err.line, err.func);
         /* without memory there is none for the instructions either */
-        bool again = (e->repeats || undo) && err.kind != ERR_memory &&
+        bool again = (e->repeats || undo || (was && untouched(e, in, was))) && err.kind != ERR_memory &&
                      PyErr_ExceptionMatches(PyExc_Exception);
         if (was)
-            saved_end(was, e->nundo, true);
+            saved_end(was, e->nwritten, true);
         if (again) {
             rc = ST_repeat;
             if (had)
@@ -1408,7 +1424,7 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         goto done;
     }
     if (was)
-        saved_end(was, e->nundo, false);
+        saved_end(was, e->nwritten, false);
     if (e->plain) {
         *result = out[0].t ? py_wrap(out[0].t) : NULL;
         rc = *result ? ST_return : ST_error;

@@ -27,7 +27,7 @@ static void interpreter_free(run_program *p)
 run_program *interpreter_new(ir_graph *g, const ir_hook *hook)
 {
     interpreter *x = mem_zalloc(sizeof *x);
-    x->base = (run_program){ interpreter_call, interpreter_free };
+    x->base = (run_program){ interpreter_call, interpreter_free, .stepwise = true };
     x->g = g;
     x->prog = ir_prog_new(g);
     x->hook = *hook;

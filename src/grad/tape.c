@@ -524,7 +524,7 @@ static bool is_leaf_here(const tp_tensor *t)
 
 bool ag_is_writable(const tp_tensor *t)
 {
-    return ag_requires_grad(t) && !is_leaf_here(t) && !(t->base && is_leaf_here(t->base)) &&
+    return ag_requires_grad(t) && !is_leaf_here(t) && !(t->base && ag_is_leaf(t->base)) &&
            !(t->base && (t->spare & (AGF_nograd_view | AGF_multi_view | AGF_custom_view)));
 }
 
@@ -539,11 +539,12 @@ bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err)
     if (t->base) {
         if (view_forbidden(t, true, err))
             return false;
-        if (is_leaf_here(t->base) && !(t->base->spare & AGF_computed))
+        bool computed = is_leaf_here(t->base) && (t->base->spare & AGF_computed);
+        if (ag_requires_grad(t) && !computed && ag_is_leaf(t->base))
             return err_set(err, ERR_runtime,
                            "a view of a leaf Variable that requires grad is being used in an in-place "
                            "operation.");
-        if (is_leaf_here(t->base))
+        if (computed)
             begin_history(t->base);
     }
     if (is_leaf_here(t) && !(t->spare & AGF_computed))

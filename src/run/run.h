@@ -10,6 +10,7 @@ struct run_program { /* the struct of who makes it begins with this */
     void (*free)(run_program *p);
     /* The same with inputs the program may give back (and set to none) once it has read them; NULL: it cannot. */
     bool (*take)(run_program *p, op_ctx *cx, tp_val *in, int nin, tp_val *out, int nout, tp_err *err);
+    bool stepwise; /* inputs are written as the lines say; otherwise when nothing can fail any more */
 };
 
 static inline bool run_program_call(run_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out,

@@ -12,6 +12,7 @@ static void program_unref(step_program *p)
         step_variant_free(v);
     }
     ir_graph_free(p->g);
+    free(p->through);
     p->compiler->free(p);
 }
 
@@ -738,6 +739,11 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
         val_clear(&cut);
         if (!t)
             return false;
+        if (o->detached) { /* views of it are views of a leaf */
+            tp_tensor *own = tensor_alias(t);
+            tensor_unref(t);
+            t = own;
+        }
         break;
     }
     default: out[i] = o->num; return true;
@@ -780,11 +786,26 @@ static tp_val *with_bases(const aot_unit *u, const tp_val *in, int nin, const ir
     return all;
 }
 
-static void bases_written(const aot_unit *u, const tp_val *in, tp_val *all, int nin)
+/* Writes to a base count, unless all were by Tensor.data. */
+static bool base_counts(step_program *p, const tp_tensor *base, const tp_val *in, int nin)
+{
+    bool counts = false;
+    pthread_mutex_lock(&p->lock);
+    if (!p->through)
+        p->through = aot_writes_through(p->g);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < nin; i++)
+        counts |= p->through[i] && in[i].kind == VAL_tensor && in[i].t->storage == base->storage &&
+                  !(in[i].t->spare & AGF_data);
+    return counts;
+}
+
+static void bases_written(step_program *p, const aot_unit *u, const tp_val *in, tp_val *all, int nin)
 {
     for (int b = 0; b < u->nbase; b++) {
-        if (!(in[u->base[b].of].t->spare & AGF_data))
-            tensor_bump(in[u->base[b].of].t);
+        tp_tensor *x = in[u->base[b].of].t;
+        if (base_counts(p, x, in, nin))
+            tensor_bump(x);
         tensor_unref(all[nin + b].t);
     }
     free(all);
@@ -856,7 +877,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
             res[i].t->flags |= TF_inference;
     ran = ran && place_results(p, u, cx, in, nin, res, err);
     if (all)
-        bases_written(u, in, all, nin);
+        bases_written(p, u, in, all, nin);
     if (!ran)
         goto done;
     if (!set_flags(u, cx, in, true, err))

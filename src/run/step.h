@@ -29,6 +29,7 @@ typedef struct step_program { /* the struct of who compiles it begins with this 
     bool leaves;          /* requires_grad_() is said in the graph */
     bool draws;           /* it has random operators */
     bool counted;         /* they draw by the counter in the compiled programs (ops/random.h) */
+    bool *through;        /* by input: the graph writes by this name of its memory; NULL: not asked yet */
     bool trusted;         /* guards hold grad mode and what needs gradients: a single variant is the one */
 } step_program;
 

@@ -157,3 +157,31 @@ def test_library_functions_compiled_directly():
     layer(taper.ones(2, 4)).sum().backward()
     for backend in ("eager", "aot_eager", "inductor"):
         taper.compile(taper.optim.Adafactor(layer.parameters()).step, backend=backend)()
+
+
+def test_effects_before_a_failing_write():
+    """What the lines before a failure did to Python objects and to inputs is there, whichever backend ran them."""
+    def at_once(a, log, n):
+        log.append(1)
+        a.index_add_(0, taper.tensor(n), a[:1].clone())
+
+    def after_a_write(a, log, n):
+        a.mul_(0.5)
+        log.append(2)
+        a.index_add_(0, taper.tensor(n), a[:1].clone())
+        log.append(3)
+
+    for f in (at_once, after_a_write):
+        seen = []
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            c = taper.compile(f, backend=backend) if backend else f
+            for n in (0, 9, 9):
+                a, log, why = taper.arange(3.0), [], None
+                try:
+                    c(a, log, n)
+                except (IndexError, RuntimeError) as e:
+                    why = type(e).__name__
+                seen.append((backend, n, a.tolist(), log, why, a._version > 0))
+        for i, s in enumerate(seen[3:]):
+            assert s[1:] == seen[i % 3][1:], (f.__name__, s, seen[i % 3])

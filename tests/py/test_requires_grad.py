@@ -364,3 +364,33 @@ def test_the_attribute_of_a_computed_tensor_is_not_set():
             else:
                 assert False, "requires_grad of a computed tensor was set under no_grad"
         g(taper.ones(2, requires_grad=True))  # of a leaf it may be set again
+
+
+def test_views_of_leaves_made_inside():
+    """A view of a leaf that the graph made is one behind it, too: writes are refused, gradients arrive at the leaf."""
+    def write(a, make):
+        a = make(a).requires_grad_()
+        v = a[:]
+        taper._dynamo.graph_break()
+        v.add_(1)
+        return a
+
+    def use(a, make):
+        a = make(a).requires_grad_()
+        v, w = a[1:], a.view(2, 2)
+        taper._dynamo.graph_break()
+        (v * v).sum().backward()
+        w.sum().backward()
+        return a, v
+
+    for make in (lambda a: a.detach(), lambda a: a.clone(), lambda a: a.detach()[0:4], lambda a: a * 2):
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            compiled = (lambda f: taper.compile(f, backend=backend)) if backend else (lambda f: f)
+            try:
+                compiled(write)(taper.arange(4.0), make)
+                raise AssertionError("written")
+            except RuntimeError as e:
+                assert "a view of a leaf" in str(e), (backend, e)
+            a, v = compiled(use)(taper.arange(4.0), make)
+            assert a.grad.tolist() == [1.0] + (1 + 2 * a[1:]).tolist() and a.is_leaf and not v.is_leaf, backend

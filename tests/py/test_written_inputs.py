@@ -160,3 +160,25 @@ def test_an_input_kept_for_its_sizes_may_be_written_later():
             x = taper.ones(2, n, requires_grad=True)
             c(x * 1).backward()
             assert x.grad.tolist() == [[1.0] * n] * 2, backend
+
+
+def test_writes_by_data_and_by_the_tensor():
+    """A write by Tensor.data does not count as a version, one by the tensor does, also where one graph has both."""
+    def both(b):
+        b.data.mul_(2)
+        b.sub_(0.5)
+
+    def data_alone(b):
+        b.data.mul_(2)
+        return b + 1
+
+    def data_of_view(b):
+        b[0].data.mul_(2)
+        return b + 1
+
+    for f, written in ((both, True), (data_alone, False), (data_of_view, False)):
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            b = taper.arange(3.0)
+            (taper.compile(f, backend=backend) if backend else f)(b)
+            assert (b._version > 0) == written, (f.__name__, backend)

@@ -317,6 +317,8 @@ static aot_unit *get_unit(io_in *r, gcache *x, const ir_graph *g, const ir_graph
     u->saved_bytes = io_get(r);
     u->all_bytes = io_get(r);
     r->bad |= u->nvalue + u->nmut + u->nsaved != nres || (int)fw->inputs.n != u->nin;
+    for (int i = 0; i < u->ntangent && !r->bad; i++)
+        r->bad |= u->tangent[i] >= u->nvalue + u->nmut;
     u->nout = (int)io_get_in(r, 0, MAX_ITEMS);
     u->out = mem_zalloc(sizeof *u->out * (size_t)MAX(u->nout, 1));
     for (int i = 0; i < u->nout && !r->bad; i++)
