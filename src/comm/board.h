@@ -34,6 +34,9 @@ typedef struct board {
     _Atomic uint64_t maker_born;
     _Atomic int joined;
     _Atomic int aborted; /* 0, 1: the text is being written, 2 */
+    _Atomic uint32_t
+        bad_group; /* the collective that ranks disagree about, and those after it, do not move any more */
+    _Atomic uint64_t bad_seq;
     _Atomic uint32_t want_stacks, bell;
     char text[BOARD_TEXT];
     board_rank rank[];

@@ -93,6 +93,8 @@ void comm_abort(comm_job *j, const char *text);
 /* The text of the abort, or NULL. Whoever shows it says comm_acknowledge, or the process is ended after a while. */
 const char *comm_abort_text(comm_job *j);
 void comm_acknowledge(comm_job *j);
+/* The same, and waits until every rank has, three seconds at most: launchers end the others as soon as one ends. */
+void comm_wait_acknowledged(comm_job *j);
 void comm_note(comm_job *j, const char *text); /* why this rank is about to end: an exception, say */
 /* Blocks until somebody wants this rank's stack (1: answer with comm_stack), the job is aborted and nobody here has
  * acknowledged that in time (2: end the process) or comm_close was called (0). */

@@ -23,6 +23,8 @@ bool comm_kind_reduces(comm_kind k) { return kinds[k].reduces; }
 bool comm_kind_has_root(comm_kind k) { return kinds[k].root; }
 bool comm_is_p2p(comm_kind k) { return k == COMM_send || k == COMM_recv; }
 
+enum { AFTER_MS = 200 }; /* a work may still finish so long after an abort */
+
 int comm_rank(const comm_job *j) { return j->at.rank; }
 int comm_size(const comm_job *j) { return j->at.size; }
 int64_t comm_timeout_ms(const comm_job *j) { return j->timeout_ms; }
@@ -109,9 +111,9 @@ static void leave(comm_job *j)
     atomic_fetch_add(&j->b->bell, 1);
     futex_wake(&j->b->bell);
 }
-/* Until every rank has shown the abort, or three seconds: launchers end the others as soon as one ends. */
-static void wait_acknowledged(comm_job *j)
+void comm_wait_acknowledged(comm_job *j)
 {
+    comm_acknowledge(j);
     for (int k = 0; k < 150; k++) {
         bool all = true;
         for (int r = 0; r < j->at.size; r++) {
@@ -137,8 +139,7 @@ void comm_close(comm_job *j)
         aborted = atomic_load(&j->b->aborted) == 2;
     }
     if (aborted) {
-        comm_acknowledge(j);
-        wait_acknowledged(j);
+        comm_wait_acknowledged(j);
     }
     atomic_store(&j->closing, true);
     watch_stop(j);
@@ -260,10 +261,6 @@ static void record(comm_work *w)
     }
     memcpy((char *)last + sizeof last->seq, (char *)&mine + sizeof last->seq, sizeof mine - sizeof last->seq);
     atomic_store(&last->seq, w->seq);
-    if (w->seq) {
-        atomic_store(&mine.seq, w->seq);
-        watch_compare(g, &mine);
-    }
 }
 
 static bool check(const comm_group *g, const comm_call *c, tp_err *err)
@@ -309,6 +306,10 @@ comm_work *comm_start(comm_group *g, const comm_call *c, bool background, tp_err
     if (!comm_is_p2p(c->kind))
         w->seq = ++g->seq;
     record(w);
+    pthread_mutex_unlock(&j->queue);
+    if (w->seq) /* before it starts: a back end must not meet calls that do not fit */
+        watch_compare(g, w->seq);
+    pthread_mutex_lock(&j->queue);
     vec_push(&j->incoming, w);
     pthread_mutex_unlock(&j->queue);
     if (background) {
@@ -347,6 +348,13 @@ static int step(comm_job *j, comm_work *w)
     return j->be->test(w->g->impl, w->req, &w->source, &w->err);
 }
 
+static bool is_bad(const comm_work *w)
+{
+    const board *b = w->g->j->b;
+    uint64_t bad = atomic_load(&b->bad_seq);
+    return bad && w->seq >= bad && w->g->name == atomic_load(&b->bad_group);
+}
+
 bool comm_progress(comm_job *j)
 {
     bool ended = false;
@@ -356,11 +364,9 @@ bool comm_progress(comm_job *j)
         vec_push(&j->works, j->incoming.at[i]);
     j->incoming.n = 0;
     pthread_mutex_unlock(&j->queue);
-    if (atomic_load(&j->b->aborted))
-        return false; /* nothing moves any more: buffers keep what they have */
     for (size_t i = 0; i < j->works.n; i++) {
         comm_work *w = j->works.at[i];
-        int state = w->seq && has_earlier(j, i) ? 0 : step(j, w);
+        int state = w->seq && (has_earlier(j, i) || is_bad(w)) ? 0 : step(j, w);
         if (state) {
             end_work(j, w, state);
             j->works.at[i] = NULL;
@@ -400,8 +406,12 @@ bool comm_wait(comm_work *w, int64_t ms, bool *done, tp_err *err)
         uint32_t ended = atomic_load(&j->finished), seen = j->be->mark(w->g->impl);
         if (atomic_load(&w->state))
             break;
-        if (atomic_load(&j->b->aborted) == 2)
-            return abort_error(j, err);
+        /* What all ranks have given their part to still finishes: the error belongs to the call that cannot. */
+        if (atomic_load(&j->b->aborted) == 2) {
+            w->aborted_ns = w->aborted_ns ? w->aborted_ns : clock_ns();
+            if (clock_ns() - w->aborted_ns > AFTER_MS * 1000000ll)
+                return abort_error(j, err);
+        }
         if (pthread_mutex_trylock(&j->lock) == 0) {
             comm_progress(j);
             pthread_mutex_unlock(&j->lock);

@@ -42,7 +42,7 @@ struct comm_work {
     comm_group *g;
     comm_call c;
     uint64_t seq; /* 0: point to point */
-    int64_t since_ns;
+    int64_t since_ns, aborted_ns;
     void *req;
     int64_t *counts;
     _Atomic int state; /* 0 runs, 1 done, -1 failed */
@@ -55,6 +55,6 @@ bool comm_progress(comm_job *j); /* one pass, under lock; true: something ended 
 /* watch.c */
 bool watch_start(comm_job *j, tp_err *err);
 void watch_stop(comm_job *j);
-void watch_compare(comm_group *g, const board_call *mine); /* aborts the job when ranks disagree */
+void watch_compare(comm_group *g, uint64_t seq); /* aborts the job when ranks disagree */
 void call_text(strbuf *b, const board_call *c, const comm_job *j);
 #endif

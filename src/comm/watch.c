@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, STACKS_MS = 1500, GRACE_MS = 1000, END_MS = 4000 };
+enum { COME_MS = 10000, LOOK_MS = 50, STACKS_MS = 1500, GRACE_MS = 1000, END_MS = 4000 };
 
 static void nap_ms(int64_t ms) { nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL); }
 
@@ -186,10 +186,13 @@ static void disagree(comm_group *g, uint64_t seq)
     board_call c, most = { 0 };
     int best = 0;
     /* The others may be on their way: who is alone is known when all have come. */
-    for (int64_t until = clock_ns() + GRACE_MS * 1000000ll; clock_ns() < until; nap_ms(2)) {
+    for (int64_t until = clock_ns() + MIN(j->timeout_ms, COME_MS) * 1000000ll; clock_ns() < until;
+         nap_ms(2)) {
         int here = 0;
-        for (int i = 0; i < g->n; i++)
-            here += read_call(g, i, seq, &c) || atomic_load(&j->b->rank[g->ranks[i]].state) != RANK_joined;
+        for (int i = 0; i < g->n; i++) {
+            const board_rank *x = &j->b->rank[g->ranks[i]];
+            here += read_call(g, i, seq, &c) || gone(x) || atomic_load(&x->state) != RANK_joined;
+        }
         if (here == g->n)
             break;
     }
@@ -216,14 +219,18 @@ static void disagree(comm_group *g, uint64_t seq)
     strbuf_free(&who);
 }
 
-void watch_compare(comm_group *g, const board_call *mine)
+void watch_compare(comm_group *g, uint64_t seq)
 {
-    uint64_t seq = atomic_load(&mine->seq);
-    board_call other;
+    board_call mine, other;
+    if (!read_call(g, g->my, seq, &mine))
+        return;
     for (int i = 0; i < g->n; i++)
-        if (i != g->my && read_call(g, i, seq, &other) && !same(mine, &other)) {
-            if (claim(g->j))
+        if (i != g->my && read_call(g, i, seq, &other) && !same(&mine, &other)) {
+            if (claim(g->j)) {
+                atomic_store(&g->j->b->bad_group, g->name);
+                atomic_store(&g->j->b->bad_seq, seq);
                 disagree(g, seq);
+            }
             return;
         }
 }
@@ -335,7 +342,7 @@ static void *watchdog(void *job)
         nap_ms(LOOK_MS);
         int aborted = atomic_load(&j->b->aborted);
         claimed = aborted == 1 ? claimed + 1 : 0;
-        if (claimed * LOOK_MS > END_MS) /* who found it has ended since */
+        if (claimed * LOOK_MS > END_MS + COME_MS) /* who found it has ended since */
             publish(j, "the job was aborted by a rank that ended before it could say why\n");
         if (aborted == 2)
             end_unless_acknowledged(j);

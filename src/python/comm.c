@@ -342,6 +342,15 @@ static PyObject *c_abort_text(PyObject *m, PyObject *unused)
     const char *s = job ? comm_abort_text(job) : NULL;
     return s ? PyUnicode_DecodeUTF8(s, (Py_ssize_t)strlen(s), "replace") : Py_NewRef(Py_None);
 }
+static PyObject *c_acknowledged(PyObject *m, PyObject *unused)
+{
+    comm_job *j = job;
+    Py_BEGIN_ALLOW_THREADS;
+    if (j)
+        comm_wait_acknowledged(j);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
 static PyObject *c_status(PyObject *m, PyObject *unused)
 {
     strbuf b = { 0 };
@@ -375,6 +384,7 @@ static PyMethodDef functions[] = {
     { "_comm_abort", c_abort, METH_O, "_comm_abort(text): ends the job on every rank" },
     { "_comm_note", c_note, METH_O, "_comm_note(text): why this rank is about to end" },
     { "_comm_abort_text", c_abort_text, METH_NOARGS, "why the job was aborted, or None" },
+    { "_comm_acknowledged", c_acknowledged, METH_NOARGS, "waits until every rank has shown the abort" },
     { "_comm_status", c_status, METH_NOARGS, "where each rank stands, a line each" },
     { NULL },
 };

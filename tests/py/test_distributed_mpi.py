@@ -1,6 +1,7 @@
 """The same collectives over MPI, where there is one."""
 import ranks
 from test_distributed import COLLECTIVES
+from test_distributed_faults import together
 
 
 def _collectives(n, launcher):
@@ -20,3 +21,11 @@ def test_mpi_needs_its_launcher():
     ranks.need_mpi("openmpi")
     r = ranks.run(2, "import taper.distributed as d; d.init_process_group('mpi', rank=0, world_size=2)", check=False)
     assert r.code and "mpirun -n 2" in r.out[0], r.out
+
+
+def test_faults_open_mpi():
+    together(["killed", "stopped"], ranks.need_mpi("openmpi"))
+
+
+def test_faults_mpich():
+    together(["late work"], ranks.need_mpi("mpich"))

@@ -328,6 +328,7 @@ def _listen():
             elif what == 2:
                 _sys.stdout.flush()
                 print(f"rank {_rank} ends: {_C._comm_abort_text()}", file=_sys.stderr, flush=True)
+                _C._comm_acknowledged()
                 _os._exit(1)
             else:
                 return

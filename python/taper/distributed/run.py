@@ -123,6 +123,14 @@ def _processes(a, n):
     return status
 
 
+def _stopped(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "T"
+    except OSError:
+        return False
+
+
 def _watch(children):
     left, first, deadline = dict(children), None, None
     while left:
@@ -133,7 +141,7 @@ def _watch(children):
                 print(f"rank {r} (process {children[r].pid}) {_text(code)}", file=sys.stderr, flush=True)
                 if first is None:
                     first, deadline = (code if code > 0 else 128 - code), time.monotonic() + GRACE
-        if deadline and time.monotonic() > deadline:
+        if deadline and (time.monotonic() > deadline or all(_stopped(p.pid) for p in left.values())):
             break
         if not ended and left:
             try:  # sleeps until a child ends, and looks at the clock now and then
