@@ -5,27 +5,26 @@ CMAKE  ?= cmake
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja,)
 CMAKE_FLAGS ?=
-# What a build folder was configured for: another Python, generator or flag configures it anew, and so does a configuration that failed.
+# What a build folder was configured for: another place, Python, generator or flag configures it anew, and so does a configuration that failed.
 PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/null)
-CONFIGURED = $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
+CONFIGURED = $(CURDIR) $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test bugs check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test
+.PHONY: help demo test bugs check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test wheel
 
 help:            ## this list
-	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s'|'
+	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:           ## install what is missing from the distribution (Debian/Ubuntu), or name it
 	@sh tools/setup.sh
 
-build:           ## build in place: python/taper/_C*.so and build/taper
-	@[ "$$(cat $(BUILD)/configured 2>/dev/null)" = "$(CONFIGURED)" ] || { rm -rf $(BUILD)/CMakeCache.txt $(BUILD)/CMakeFiles; \
-	    $(CMAKE) -S . -B $(BUILD) $(GENERATOR) -DPython3_EXECUTABLE="$(PYTHON_PATH)" $(CMAKE_FLAGS) && echo "$(CONFIGURED)" >$(BUILD)/configured; }
-	@$(CMAKE) --build $(BUILD) -j$(JOBS)
+build:           ## build in place: python/taper/_C*.so and build/taper (V=1 shows the commands)
+	@PYTHON="$(PYTHON_PATH)" CMAKE="$(CMAKE)" BUILD="$(BUILD)" JOBS="$(JOBS)" CONFIGURED="$(CONFIGURED)" V="$(V)" sh tools/build.sh $(GENERATOR) $(CMAKE_FLAGS)
 
 demo: setup      ## set up, build, and show the main job
 	@$(MAKE) --no-print-directory build
 	@$(PYTHON) examples/demo.py
+	@printf '\nYour own programs:\n    . $(BUILD)/env.sh              # this shell finds `import taper` and the program `taper`\n    python3 program.py\n    python3 -m taper program.py     # one written for PyTorch\nOr install the package: python3 -m pip install .\n'
 
 test: setup      ## set up, build, and run every test
 	@$(MAKE) --no-print-directory build
@@ -94,6 +93,9 @@ format:          ## reformat the C sources in place
 	@clang-format -i $(FORMAT_FILES)
 format-check:    ## fail when a C source is not formatted
 	@clang-format --dry-run -Werror $(FORMAT_FILES)
+
+wheel:           ## a package for other machines, in dist/ (needs a package registry for auditwheel)
+	@PYTHON="$(PYTHON)" sh tools/wheel.sh
 
 clean:           ## remove what was built
 	@rm -rf build build-asan build-ubsan build-bugs python/taper/_C*.so

@@ -13,12 +13,26 @@ headers() { # true when $PYTHON has its C headers
 command -v "$PYTHON" >/dev/null 2>&1 || need python3 python3
 known() { # stops where $PYTHON is a version Taper does not know
     v=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 0
+    if [ "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("Py_GIL_DISABLED") or 0)')" = 1 ]; then
+        echo "$(command -v "$PYTHON") is a free-threaded build of Python, and Taper relies on the global interpreter lock. Choose an ordinary build with PYTHON=/path/to/python3.13." >&2
+        exit 1
+    fi
     case $v in 3.11 | 3.12 | 3.13) ;; *)
         echo "$(command -v "$PYTHON") is Python $v; Taper runs on CPython 3.11, 3.12 and 3.13. Choose one with PYTHON=/path/to/python3.13." >&2
         exit 1 ;;
     esac
 }
 known
+recent() { # stops where cmake is too old
+    v=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+    [ -z "$v" ] && return 0
+    set -- $v
+    [ "$1" -gt 3 ] || { [ "$1" = 3 ] && [ "$2" -ge 18 ]; } || {
+        echo "$(command -v cmake) is version $1.$2; Taper needs CMake 3.18 or later. Choose one with PATH or CMAKE." >&2
+        exit 1
+    }
+}
+recent
 headers || need "the headers of $PYTHON" python3-dev
 [ -n "$(ls /usr/include/stdio.h 2>/dev/null)" ] || need "the C library headers" libc6-dev
 found=no
@@ -27,6 +41,7 @@ for d in /usr/lib /usr/lib64 /usr/local/lib /usr/lib/x86_64-linux-gnu /usr/lib/a
 done
 [ $found = yes ] || need "OpenBLAS" libopenblas-dev
 [ -z "$missing" ] && exit 0
+command -v ninja >/dev/null 2>&1 || pkgs="$pkgs ninja-build"
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "Taper needs:$missing. Install them with this system's package manager, then run this again." >&2
     exit 1

@@ -1,7 +1,7 @@
 #include "ops/gemm.h"
+#include "ops/blas.h"
 #include "ops/provider.h"
 #include "base/pool.h"
-#include <pthread.h>
 
 /* ---- plain loops ---- */
 #define PLAIN(name, T, A)                                                                           \
@@ -45,18 +45,6 @@ static void plain(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a
 }
 
 /* ---- BLAS ---- */
-#if TAPER_HAVE_BLAS
-#define DECLARE(s, T)                                                                                       \
-    void s##gemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const T *alpha, \
-                  const T *a, const int *lda, const T *b, const int *ldb, const T *beta, T *c,              \
-                  const int *ldc);                                                                          \
-    void s##gemv_(const char *t, const int *m, const int *n, const T *alpha, const T *a, const int *lda,    \
-                  const T *x, const int *incx, const T *beta, T *y, const int *incy);
-DECLARE(s, float)
-DECLARE(d, double)
-
-static void one_thread(void) { openblas_set_num_threads(1); }
-
 /* Column-major BLAS sees a row-major matrix as its transpose. Fills trans ('N': rows are runs) and ld. */
 static bool layout(const mat *x, int64_t rows, int64_t cols, char *trans, int *ld)
 {
@@ -94,21 +82,19 @@ static void gemv(dtype dt, int64_t m, int64_t k, double alpha, mat a, char ta, i
     char t = ta == 'N' ? 'T' : 'N'; /* seen column-major */
     int rows = ta == 'N' ? ki : mi, cols = ta == 'N' ? mi : ki;
     if (dt == DT_f32)
-        sgemv_(&t, &rows, &cols, &(float){ (float)alpha }, a.p, &lda, b.p, &ix, &(float){ (float)beta }, c.p,
-               &iy);
+        blas_sgemv(&t, &rows, &cols, &(float){ (float)alpha }, a.p, &lda, b.p, &ix, &(float){ (float)beta },
+                   c.p, &iy);
     else
-        dgemv_(&t, &rows, &cols, &alpha, a.p, &lda, b.p, &ix, &beta, c.p, &iy);
+        blas_dgemv(&t, &rows, &cols, &alpha, a.p, &lda, b.p, &ix, &beta, c.p, &iy);
 }
 
 static bool blas(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     mat pa = { 0 }, pb = { 0 };
     char ta, tb, tc;
     int lda, ldb, ldc;
-    if ((dt != DT_f32 && dt != DT_f64) || m >= INT32_MAX || n >= INT32_MAX || k >= INT32_MAX)
+    if ((dt != DT_f32 && dt != DT_f64) || m >= INT32_MAX || n >= INT32_MAX || k >= INT32_MAX || !blas_ready())
         return false;
-    pthread_once(&once, one_thread);
     if (!layout(&c, m, n, &tc, &ldc))
         return false;
     if (tc == 'T') { /* c' = b' a' has rows as runs */
@@ -135,20 +121,14 @@ static bool blas(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a,
     }
     int mi = (int)m, ni = (int)n, ki = (int)k;
     if (dt == DT_f32)
-        sgemm_(&tb, &ta, &ni, &mi, &ki, &(float){ (float)alpha }, b.p, &ldb, a.p, &lda,
-               &(float){ (float)beta }, c.p, &ldc);
+        blas_sgemm(&tb, &ta, &ni, &mi, &ki, &(float){ (float)alpha }, b.p, &ldb, a.p, &lda,
+                   &(float){ (float)beta }, c.p, &ldc);
     else
-        dgemm_(&tb, &ta, &ni, &mi, &ki, &alpha, b.p, &ldb, a.p, &lda, &beta, c.p, &ldc);
+        blas_dgemm(&tb, &ta, &ni, &mi, &ki, &alpha, b.p, &ldb, a.p, &lda, &beta, c.p, &ldc);
     free(pa.p);
     free(pb.p);
     return true;
 }
-#else
-static bool blas(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c)
-{
-    return false;
-}
-#endif
 
 void gemm_one(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c)
 {

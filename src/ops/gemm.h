@@ -1,4 +1,4 @@
-/* gemm.h - matrix products on strided memory: BLAS where it was found at build time, plain loops elsewhere.
+/* gemm.h - matrix products on strided memory: BLAS where there is one (blas.h), plain loops elsewhere.
  * BLAS itself runs on one thread; the pool splits the work, so the thread count is Taper's own. */
 #ifndef TAPER_GEMM_H
 #define TAPER_GEMM_H
@@ -14,7 +14,4 @@ typedef struct mat { /* element (i, j) lies at p[i * rs + j * cs] */
 void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
 /* One thread, for callers that split the work themselves. */
 void gemm_one(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
-#if TAPER_HAVE_BLAS
-void openblas_set_num_threads(int n);
-#endif
 #endif

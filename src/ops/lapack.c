@@ -2,6 +2,7 @@
  * Results are column-major matrices in a contiguous batch, which is what LAPACK writes. */
 #include "ops/decomp.h"
 #include "ops/gemm.h"
+#include "ops/blas.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -387,38 +388,8 @@ bool shape_lstsq(op_call *c)
 }
 
 /* ---- kernels ---- */
-#if TAPER_HAVE_BLAS
-#define LAPACK(s, T)                                                                                         \
-    void s##getrf_(const int *m, const int *n, T *a, const int *lda, int *piv, int *info);                   \
-    void s##getri_(const int *n, T *a, const int *lda, const int *piv, T *work, const int *lw, int *info);   \
-    void s##getrs_(const char *t, const int *n, const int *nrhs, const T *a, const int *lda, const int *piv, \
-                   T *b, const int *ldb, int *info);                                                         \
-    void s##potrf_(const char *uplo, const int *n, T *a, const int *lda, int *info);                         \
-    void s##potrs_(const char *uplo, const int *n, const int *nrhs, const T *a, const int *lda, T *b,        \
-                   const int *ldb, int *info);                                                               \
-    void s##potri_(const char *uplo, const int *n, T *a, const int *lda, int *info);                         \
-    void s##geqrf_(const int *m, const int *n, T *a, const int *lda, T *tau, T *work, const int *lw,         \
-                   int *info);                                                                               \
-    void s##orgqr_(const int *m, const int *n, const int *k, T *a, const int *lda, const T *tau, T *work,    \
-                   const int *lw, int *info);                                                                \
-    void s##sytrf_(const char *uplo, const int *n, T *a, const int *lda, int *piv, T *work, const int *lw,   \
-                   int *info);                                                                               \
-    void s##sytrs_(const char *uplo, const int *n, const int *nrhs, const T *a, const int *lda,              \
-                   const int *piv, T *b, const int *ldb, int *info);                                         \
-    void s##gesdd_(const char *job, const int *m, const int *n, T *a, const int *lda, T *sv, T *u,           \
-                   const int *ldu, T *vt, const int *ldvt, T *work, const int *lw, int *iw, int *info);      \
-    void s##syevd_(const char *job, const char *uplo, const int *n, T *a, const int *lda, T *w, T *work,     \
-                   const int *lw, int *iw, const int *liw, int *info);                                       \
-    void s##trsm_(const char *side, const char *uplo, const char *t, const char *diag, const int *m,         \
-                  const int *n, const T *alpha, const T *a, const int *lda, T *b, const int *ldb);           \
-    void s##gelsy_(const int *m, const int *n, const int *nrhs, T *a, const int *lda, T *b, const int *ldb,  \
-                   int *piv, const T *rcond, int *rank, T *work, const int *lw, int *info);                  \
-    void s##gelsd_(const int *m, const int *n, const int *nrhs, T *a, const int *lda, T *b, const int *ldb,  \
-                   T *sv, const T *rcond, int *rank, T *work, const int *lw, int *iw, int *info);
-LAPACK(s, float)
-LAPACK(d, double)
 /* One call for both types; every matrix argument is a void pointer. */
-#define CALL(dt, fn, ...) ((dt) == DT_f32 ? (void)s##fn##_(__VA_ARGS__) : (void)d##fn##_(__VA_ARGS__))
+#define CALL(dt, fn, ...) ((dt) == DT_f32 ? blas_s##fn(__VA_ARGS__) : blas_d##fn(__VA_ARGS__))
 
 static int64_t batches(const tp_tensor *t) /* matrices in t */
 {
@@ -485,7 +456,7 @@ static void no_info(tp_tensor *t)
         memset(tensor_host(t), 0, (size_t)t->numel * 4);
 }
 
-bool eager_inv_ex(op_call *c)
+static bool lapack_inv_ex(op_call *c)
 {
     tp_tensor *a = c->res[0], *info = c->res[1];
     dtype dt = (dtype)a->dt;
@@ -536,7 +507,7 @@ static int parity(const tp_tensor *piv, int64_t b, int64_t n)
     return s;
 }
 
-bool eager_det(op_call *c)
+static bool lapack_det(op_call *c)
 {
     tp_tensor *r = c->res[0], *lu = c->res[1], *piv = c->res[2];
     if (!factor(c, lu, piv, NULL))
@@ -550,7 +521,7 @@ bool eager_det(op_call *c)
     }
     return true;
 }
-bool eager_slogdet(op_call *c)
+static bool lapack_slogdet(op_call *c)
 {
     tp_tensor *sign = c->res[0], *la = c->res[1], *lu = c->res[2], *piv = c->res[3];
     if (!factor(c, lu, piv, NULL))
@@ -568,7 +539,7 @@ bool eager_slogdet(op_call *c)
     }
     return true;
 }
-bool eager_lu_factor(op_call *c)
+static bool lapack_lu_factor(op_call *c)
 {
     tp_tensor *lu = c->res[0], *info = c->res[2];
     char el[64];
@@ -588,7 +559,7 @@ bool eager_lu_factor(op_call *c)
     return true;
 }
 
-bool eager_solve_ex(op_call *c)
+static bool lapack_solve_ex(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *a = arg_t(c, 0), *b = arg_t(c, 1), *x = c->res[0], *lu = c->res[1], *piv = c->res[2],
@@ -666,7 +637,7 @@ static void keep_triangle(tp_tensor *t, bool upper)
         }
 }
 
-bool eager_cholesky(op_call *c)
+static bool lapack_cholesky(op_call *c)
 {
     tp_tensor *l = c->res[0], *info = c->res[1];
     bool upper = arg_b(c, 1, false);
@@ -690,7 +661,7 @@ bool eager_cholesky(op_call *c)
     return true;
 }
 
-bool eager_geqrf(op_call *c)
+static bool lapack_geqrf(op_call *c)
 {
     tp_tensor *a = c->res[0], *tau = c->res[1];
     size_t es = dtype_size((dtype)a->dt);
@@ -706,7 +677,7 @@ bool eager_geqrf(op_call *c)
 }
 
 /* L D L^T of the lower triangle; D has blocks of one and of two, which the signs of the pivots tell. */
-bool eager_ldl_factor(op_call *c)
+static bool lapack_ldl_factor(op_call *c)
 {
     tp_tensor *a = c->res[0], *piv = c->res[1], *info = c->res[2];
     bool ok = true;
@@ -733,7 +704,7 @@ bool eager_ldl_factor(op_call *c)
     return ok;
 }
 
-bool eager_ldl_solve(op_call *c)
+static bool lapack_ldl_solve(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *x = c->res[0];
@@ -761,7 +732,7 @@ bool eager_ldl_solve(op_call *c)
     return scratch_end(&s, ok);
 }
 
-bool eager_qr(op_call *c)
+static bool lapack_qr(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *a = arg_t(c, 0), *q = c->res[0], *r = c->res[1];
@@ -802,7 +773,7 @@ bool eager_qr(op_call *c)
     return scratch_end(&s, true);
 }
 
-bool eager_svd(op_call *c)
+static bool lapack_svd(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *a = arg_t(c, 0), *u = c->res[0], *sv = c->res[1], *vh = c->res[2];
@@ -857,7 +828,7 @@ bool eager_svd(op_call *c)
     return scratch_end(&s, ok);
 }
 
-bool eager_eigh(op_call *c)
+static bool lapack_eigh(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *a = arg_t(c, 0), *w = c->res[0], *v = c->res[1];
@@ -899,7 +870,7 @@ static tp_tensor *factor_for(scratch *s, tp_tensor *a, const tp_tensor *x)
     return cm_copy(s, a, ND(x) - 2, x->size, ROWS(a));
 }
 
-bool eager_solve_triangular(op_call *c)
+static bool lapack_solve_triangular(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *x = c->res[0], *a = factor_for(&s, arg_t(c, 0), x);
@@ -911,16 +882,16 @@ bool eager_solve_triangular(op_call *c)
     double one_d = 1;
     for (int64_t i = 0; i < batches(x); i++) {
         if (x->dt == DT_f32)
-            strsm_(left ? "L" : "R", upper ? "U" : "L", "N", unit ? "U" : "N", &m, &n, &one_s, matrix(a, i),
-                   &lda, matrix(x, i), &ldb);
+            blas_strsm(left ? "L" : "R", upper ? "U" : "L", "N", unit ? "U" : "N", &m, &n, &one_s,
+                       matrix(a, i), &lda, matrix(x, i), &ldb);
         else
-            dtrsm_(left ? "L" : "R", upper ? "U" : "L", "N", unit ? "U" : "N", &m, &n, &one_d, matrix(a, i),
-                   &lda, matrix(x, i), &ldb);
+            blas_dtrsm(left ? "L" : "R", upper ? "U" : "L", "N", unit ? "U" : "N", &m, &n, &one_d,
+                       matrix(a, i), &lda, matrix(x, i), &ldb);
     }
     return scratch_end(&s, true);
 }
 
-bool eager_cholesky_solve(op_call *c)
+static bool lapack_cholesky_solve(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *x = c->res[0], *a = factor_for(&s, arg_t(c, 1), x);
@@ -933,7 +904,7 @@ bool eager_cholesky_solve(op_call *c)
     return scratch_end(&s, true);
 }
 
-bool eager_cholesky_inverse(op_call *c)
+static bool lapack_cholesky_inverse(op_call *c)
 {
     tp_tensor *x = c->res[0];
     bool upper = arg_b(c, 1, false);
@@ -955,7 +926,7 @@ bool eager_cholesky_inverse(op_call *c)
     return true;
 }
 
-bool eager_lu_solve(op_call *c)
+static bool lapack_lu_solve(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *x = c->res[0], *lu = factor_for(&s, arg_t(c, 0), x), *piv = arg_t(c, 1);
@@ -1003,7 +974,7 @@ bool eager_lu_solve(op_call *c)
     return scratch_end(&s, tensor_copy(x, w, c->err));
 }
 
-bool eager_lstsq(op_call *c)
+static bool lapack_lstsq(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *a = arg_t(c, 0), *b = arg_t(c, 1), *x = c->res[0];
@@ -1039,18 +1010,18 @@ bool eager_lstsq(op_call *c)
         void *pa = matrix(aw, i), *pb = matrix(bw, i);
         if (svd) {
             if (dt == DT_f32)
-                sgelsd_(&m, &n, &p, pa, &lda, pb, &ldb, sv, &rcf, &rank, work, &lw, iw, &inf);
+                blas_sgelsd(&m, &n, &p, pa, &lda, pb, &ldb, sv, &rcf, &rank, work, &lw, iw, &inf);
             else
-                dgelsd_(&m, &n, &p, pa, &lda, pb, &ldb, sv, &rc, &rank, work, &lw, iw, &inf);
+                blas_dgelsd(&m, &n, &p, pa, &lda, pb, &ldb, sv, &rc, &rank, work, &lw, iw, &inf);
             if (c->res[3]->numel)
                 memcpy((char *)tensor_host(c->res[3]) + (size_t)(i * mn) * dtype_size(dt), sv,
                        (size_t)mn * dtype_size(dt));
         } else {
             memset(iw, 0, sizeof(int) * (size_t)MAX(n, 1));
             if (dt == DT_f32)
-                sgelsy_(&m, &n, &p, pa, &lda, pb, &ldb, iw, &rcf, &rank, work, &lw, &inf);
+                blas_sgelsy(&m, &n, &p, pa, &lda, pb, &ldb, iw, &rcf, &rank, work, &lw, &inf);
             else
-                dgelsy_(&m, &n, &p, pa, &lda, pb, &ldb, iw, &rc, &rank, work, &lw, &inf);
+                blas_dgelsy(&m, &n, &p, pa, &lda, pb, &ldb, iw, &rc, &rank, work, &lw, &inf);
         }
         if (c->res[2]->numel && i < c->res[2]->numel)
             ((int64_t *)tensor_host(c->res[2]))[i] = rank;
@@ -1078,32 +1049,35 @@ bool eager_lstsq(op_call *c)
     free(iw);
     return scratch_end(&s, ok);
 }
-#else
-#define NO_LAPACK(name)                                                                                    \
-    bool eager_##name(op_call *c)                                                                          \
-    {                                                                                                      \
-        return err_set(c->err, ERR_runtime,                                                                \
-                       "%s: this build has no LAPACK; install OpenBLAS (libopenblas-dev) and build again", \
-                       c->row->name);                                                                      \
-    }
-NO_LAPACK(inv_ex)
-NO_LAPACK(det)
-NO_LAPACK(slogdet)
-NO_LAPACK(lu_factor)
-NO_LAPACK(solve_ex)
-NO_LAPACK(cholesky)
-NO_LAPACK(geqrf)
-NO_LAPACK(ldl_factor)
-NO_LAPACK(ldl_solve)
-NO_LAPACK(qr)
-NO_LAPACK(svd)
-NO_LAPACK(eigh)
-NO_LAPACK(solve_triangular)
-NO_LAPACK(cholesky_solve)
-NO_LAPACK(cholesky_inverse)
-NO_LAPACK(lu_solve)
-NO_LAPACK(lstsq)
-#endif
+
+/* LAPACK may be missing on the machine that runs this. */
+static bool no_lapack(op_call *c)
+{
+    return err_set(
+        c->err, ERR_runtime,
+        "%s needs LAPACK, and there is no OpenBLAS on this machine: install libopenblas0 (Debian), "
+        "openblas (Fedora) or, with pip, scipy-openblas32",
+        c->row->name);
+}
+#define KERNEL(op) \
+    bool eager_##op(op_call *c) { return blas_ready() ? lapack_##op(c) : no_lapack(c); }
+KERNEL(inv_ex)
+KERNEL(det)
+KERNEL(slogdet)
+KERNEL(lu_factor)
+KERNEL(solve_ex)
+KERNEL(cholesky)
+KERNEL(geqrf)
+KERNEL(ldl_factor)
+KERNEL(ldl_solve)
+KERNEL(qr)
+KERNEL(svd)
+KERNEL(eigh)
+KERNEL(solve_triangular)
+KERNEL(cholesky_solve)
+KERNEL(cholesky_inverse)
+KERNEL(lu_solve)
+KERNEL(lstsq)
 
 /* ---- composites ---- */
 static bool firsts(bld *b, bool ok, tp_tensor **r, int n, tp_val *out)
