@@ -8,6 +8,7 @@ from .version import taper as __version__
 globals().update(_C._op_functions.get("", {}))
 
 from ._settings import *  # noqa: E402,F401,F403
+from ._settings import _prefix as _prefix  # noqa: E402
 from ._checks import *  # noqa: E402,F401,F403
 from . import _tensor as _tensor  # noqa: E402
 from . import _C_names as _C_names  # noqa: E402
@@ -107,6 +108,20 @@ def debug_check_finite(x, label="tensor"):
     return debug_check_finite(x, label)
 
 
+class _NoName(AttributeError):
+    """Names what was probably meant when it is shown: programs ask for attributes that are not there all the time."""
+    def __init__(self, missing):
+        super().__init__(f"module '{_prefix()}' has no attribute '{missing}'")
+        self.missing = missing
+
+    def __str__(self):
+        from ._settings import _did_you_mean
+        return self.args[0] + (_did_you_mean(self.missing, __dir__()) if not self.missing.startswith("_") else "")
+
+
+_NoName.__module__, _NoName.__qualname__, _NoName.__name__ = "builtins", "AttributeError", "AttributeError"
+
+
 def __getattr__(name):
     if name in _SUBMODULES:
         try:
@@ -118,7 +133,7 @@ def __getattr__(name):
         value = getattr(_importlib.import_module("taper." + _ELSEWHERE[name]), name)
         globals()[name] = value  # found at once from now on
         return value
-    raise AttributeError(f"module 'taper' has no attribute '{name}'")
+    raise _NoName(name)
 
 
 def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False):

@@ -246,3 +246,10 @@ def load(f, *args, **kwargs):
     """Reads a checkpoint of torch.save or taper.save, or a safetensors file, without running anything in it (docs/checkpoints.md)."""
     from ._files import load
     return load(f, *args, **kwargs)
+
+
+def _did_you_mean(name, names):
+    """"; did you mean 'x'?" for a name that is nearly one of names, else nothing."""
+    import difflib
+    near = difflib.get_close_matches(str(name), [str(n) for n in names], 1, 0.7)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,5 @@
 #include "base/envvars.h"
+#include "base/near.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -67,8 +68,32 @@ int64_t env_int(env_var v, int64_t def)
     return def;
 }
 
+/* TAPER_LOGZ=...: nothing reads it. Said once, and only of names that are nearly right: tests and tools have their own. */
+static void check_names(void)
+{
+    static _Atomic bool done;
+    extern char **environ;
+    if (atomic_exchange(&done, true))
+        return;
+    for (char **e = environ; e && *e; e++) {
+        char name[64];
+        size_t n = strcspn(*e, "=");
+        if (strncmp(*e, "TAPER_", 6) || n >= sizeof name)
+            continue;
+        memcpy(name, *e, n);
+        name[n] = 0;
+        near_word near = { name };
+        for (int v = 0; v < ENV_COUNT; v++)
+            near_try(&near, rows[v].name);
+        if (near_best(&near) && near.distance > 0 && near.distance <= 2)
+            fprintf(stderr, "taper: the environment variable %s is not one that Taper reads%s\n", name,
+                    near_hint(&near));
+    }
+}
+
 void env_check(void)
 {
+    check_names();
     for (int v = 0; v < ENV_COUNT; v++)
         if (rows[v].type == ENV_int)
             env_int((env_var)v, 0);

@@ -5,7 +5,9 @@
 #define TAPER_CLI_H
 #include "base/proc.h"
 #include "base/err.h"
+#include "base/near.h"
 #include "base/strbuf.h"
+#include <stdio.h>
 
 typedef struct cli_cmd {
     const char *name;
@@ -21,6 +23,7 @@ typedef struct cli_cmd {
 typedef struct cli_args {
     int argc, at;
     char **argv;
+    near_word near; /* private: the option that argv[at] is most like */
 } cli_args;
 bool cli_flag(cli_args *a, const char *name); /* consumes --name */
 bool cli_option(cli_args *a, const char *name,
@@ -29,11 +32,14 @@ bool cli_option(cli_args *a, const char *name,
 void cli_error_line(strbuf *b, const char *text);
 /* Did a run that reports success end before it had printed what the program prints otherwise? */
 bool cli_ended_early(const proc_result *r, const strbuf *otherwise);
-/* " (did you mean 'x'?)" where one of the words (ending in NULL) is near, else "". Static. */
-const char *cli_nearest(const char *word, const char *const *words);
-int cli_unknown(const cli_args *a);                  /* says so; returns 2 */
+int cli_unknown(cli_args *a);                        /* says so; returns 2 */
 int cli_fail(const tp_err *e);                       /* prints it; returns the exit code */
 int cli_usage(const char *fmt, ...) TP_PRINTF(1, 2); /* prints it; returns 2 */
+
+extern const cli_cmd *const cli_commands[]; /* ends in NULL */
+/* "\033[1m" and the like where f is a terminal that wants colours (NO_COLOR, TERM=dumb: none), else "". */
+typedef enum { CLI_plain, CLI_bold, CLI_red } cli_style;
+const char *cli_colour(FILE *f, cli_style s);
 
 #define CMD(name) extern const cli_cmd cmd_##name;
 #include "cli/cmds.def"

@@ -1,4 +1,5 @@
 /* cmd_stage.c - taper graph joint|decompose|forward|backward|schedule|vir|asm|c FILE: what one stage makes of a graph. */
+#include "base/near.h"
 #include "cli/graph.h"
 #include "compile/stages.h"
 #include "ir/pass.h"
@@ -26,10 +27,13 @@ static int find_target(const char *word, const target **t)
     if (*t)
         return 0;
     strbuf b = { 0 };
-    for (const char *const *w = target_words(); *w; w++)
+    near_word near = { word };
+    for (const char *const *w = target_words(); *w; w++) {
+        near_try(&near, *w);
         strbuf_adds(&b, *w, ", ", NULL);
-    int rc = cli_usage("there is no target '%.40s'%s: it is one of %sor host", word,
-                       cli_nearest(word, target_words()), strbuf_str(&b));
+    }
+    int rc = cli_usage("there is no target '%.40s'; it is one of %sor host%s", word, strbuf_str(&b),
+                       near_hint(&near));
     strbuf_free(&b);
     return rc;
 }

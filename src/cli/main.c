@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const cli_cmd *const commands[] = {
+const cli_cmd *const cli_commands[] = {
 #define CMD(name) &cmd_##name,
 #include "cli/cmds.def"
+    NULL
 };
 
 static const char codes[] =
@@ -17,11 +18,24 @@ static const char codes[] =
     "or syntax error; 3 a compiler failed; 4 a bug in Taper.\n";
 
 /* ---- messages ---- */
+const char *cli_colour(FILE *f, cli_style s)
+{
+    static const char *const codes_of[] = { "\033[0m", "\033[1m", "\033[1;31m" };
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    bool on = !(no && *no) && term && strcmp(term, "dumb") && isatty(fileno(f));
+    return on ? codes_of[s] : "";
+}
+
+static void complain(void)
+{
+    fprintf(stderr, "%staper:%s ", cli_colour(stderr, CLI_red), cli_colour(stderr, CLI_plain));
+}
+
 int cli_usage(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    fputs("taper: ", stderr);
+    complain();
     vfprintf(stderr, fmt, ap);
     fputs("\n", stderr);
     va_end(ap);
@@ -31,7 +45,9 @@ int cli_usage(const char *fmt, ...)
 int cli_fail(const tp_err *e)
 {
     bool placed = e->file[0] && !strncmp(e->msg, e->file, strlen(e->file));
-    fprintf(stderr, "%s%s\n", placed ? "" : "taper: ", e->msg);
+    if (!placed)
+        complain();
+    fprintf(stderr, "%s\n", e->msg);
     if (e->file[0] && !placed)
         fprintf(stderr, "  at %s:%d\n", e->file, e->line);
     for (const char *s = e->notes; *s;) {
@@ -43,15 +59,21 @@ int cli_fail(const tp_err *e)
 }
 
 /* ---- options ---- */
-static const char *rest_after(const char *arg, const char *name)
+static const char *rest_after(cli_args *a, const char *name)
 {
+    const char *arg = a->argv[a->at];
     size_t n = strlen(name);
+    if (a->near.want != arg)
+        a->near = (near_word){ arg };
+    char option[64];
+    snprintf(option, sizeof option, "--%s", name);
+    near_try(&a->near, option);
     return !strncmp(arg, "--", 2) && !strncmp(arg + 2, name, n) ? arg + 2 + n : NULL;
 }
 
 bool cli_flag(cli_args *a, const char *name)
 {
-    const char *r = rest_after(a->argv[a->at], name);
+    const char *r = rest_after(a, name);
     if (!r || *r)
         return false;
     a->at++;
@@ -60,7 +82,7 @@ bool cli_flag(cli_args *a, const char *name)
 
 bool cli_option(cli_args *a, const char *name, const char **value)
 {
-    const char *r = rest_after(a->argv[a->at], name);
+    const char *r = rest_after(a, name);
     if (!r || (*r && *r != '='))
         return false;
     if (*r == '=')
@@ -93,53 +115,25 @@ bool cli_ended_early(const proc_result *r, const strbuf *otherwise)
            (!r->out.n || !memcmp(r->out.s, otherwise->s, r->out.n));
 }
 
-/* Letters to change, add, drop or swap with the next one, up to `most`. */
-static int distance(const char *a, const char *b, int most)
+int cli_unknown(cli_args *a)
 {
-    if (!*a || !*b)
-        return (int)(strlen(a) + strlen(b));
-    if (*a == *b)
-        return distance(a + 1, b + 1, most);
-    if (!most)
-        return 1;
-    int best = distance(a + 1, b + 1, most - 1), more = distance(a + 1, b, most - 1),
-        less = distance(a, b + 1, most - 1);
-    best = MIN(best, MIN(more, less));
-    if (a[0] == b[1] && a[1] == b[0])
-        best = MIN(best, distance(a + 2, b + 2, most - 1));
-    return 1 + best;
-}
-
-const char *cli_nearest(const char *word, const char *const *words)
-{
-    static char text[80];
-    int most = strlen(word) < 4 ? 1 : 2, best = most + 1;
-    *text = 0;
-    for (; *words; words++) {
-        int d = distance(word, *words, most);
-        if (d < best) {
-            best = d;
-            snprintf(text, sizeof text, " (did you mean '%s'?)", *words);
-        }
-    }
-    return text;
-}
-
-int cli_unknown(const cli_args *a)
-{
-    return cli_usage("'%s' does not know the option '%s'; see --help", a->argv[0], a->argv[a->at]);
+    const char *hint = a->near.want == a->argv[a->at] ? near_hint(&a->near) : "";
+    return cli_usage("'%s' does not know the option '%s'%s", a->argv[0], a->argv[a->at],
+                     *hint ? hint : "; see --help");
 }
 
 /* ---- help ---- */
 static void print_subs(const cli_cmd *c)
 {
     for (; c->name; c++)
-        printf("  %-10s %s\n", c->name, c->summary);
+        printf("  %s%-10s%s %s\n", cli_colour(stdout, CLI_bold), c->name, cli_colour(stdout, CLI_plain),
+               c->summary);
 }
 
 static int help_of(const cli_cmd *c, const char *before)
 {
-    printf("usage: taper %s%s %s\n\n%s.\n", before, c->name, c->args, c->summary);
+    printf("usage: %staper %s%s%s %s\n\n%s.\n", cli_colour(stdout, CLI_bold), before, c->name,
+           cli_colour(stdout, CLI_plain), c->args, c->summary);
     if (c->details)
         printf("\n%s", c->details);
     if (c->subs) {
@@ -153,8 +147,9 @@ static int help_of(const cli_cmd *c, const char *before)
 static int help(void)
 {
     printf("usage: taper COMMAND ...\n\nA tensor compiler you can debug.\n\nCommands:\n");
-    for (size_t i = 0; i < COUNT(commands); i++)
-        printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    for (const cli_cmd *const *c = cli_commands; *c; c++)
+        printf("  %s%-10s%s %s\n", cli_colour(stdout, CLI_bold), (*c)->name, cli_colour(stdout, CLI_plain),
+               (*c)->summary);
     printf("\n  taper COMMAND --help says more about one; taper --version names the version.\n\n%s", codes);
     return 0;
 }
@@ -168,8 +163,6 @@ static bool wants_help(int argc, char **argv)
 }
 
 /* ---- running ---- */
-enum { MOST_WORDS = 32 };
-
 static int run_sub(const cli_cmd *c, int argc, char **argv)
 {
     const char *want = argc > 1 ? argv[1] : NULL;
@@ -183,11 +176,13 @@ static int run_sub(const cli_cmd *c, int argc, char **argv)
         return help_of(c, "");
     if (!want)
         return cli_usage("'%s' needs a command; see taper %s --help", c->name, c->name);
-    const char *words[MOST_WORDS] = { NULL };
-    for (int i = 0; i < MOST_WORDS - 1 && c->subs[i].name; i++)
-        words[i] = c->subs[i].name;
-    return cli_usage("'%s' has no command '%s'%s; see taper %s --help", c->name, want,
-                     cli_nearest(want, words), c->name);
+    near_word near = { want };
+    for (const cli_cmd *s = c->subs; s->name; s++)
+        near_try(&near, s->name);
+    const char *hint = near_hint(&near);
+    if (*hint)
+        return cli_usage("'%s' has no command '%s'%s", c->name, want, hint);
+    return cli_usage("'%s' has no command '%s'; see taper %s --help", c->name, want, c->name);
 }
 
 int main(int argc, char **argv)
@@ -203,8 +198,8 @@ int main(int argc, char **argv)
         printf("taper %s\n", tp_version());
         rc = 0;
     }
-    for (size_t i = 0; rc < 0 && i < COUNT(commands); i++) {
-        const cli_cmd *c = commands[i];
+    for (int i = 0; rc < 0 && cli_commands[i]; i++) {
+        const cli_cmd *c = cli_commands[i];
         if (strcmp(c->name, want))
             continue;
         if (c->subs)
@@ -213,10 +208,11 @@ int main(int argc, char **argv)
             rc = wants_help(argc - 1, argv + 1) ? help_of(c, "") : c->run(argc - 1, argv + 1);
     }
     if (rc < 0) {
-        const char *words[COUNT(commands) + 1] = { NULL };
-        for (size_t i = 0; i < COUNT(commands); i++)
-            words[i] = commands[i]->name;
-        rc = cli_usage("there is no command '%s'%s; see taper --help", want, cli_nearest(want, words));
+        near_word near = { want };
+        for (int i = 0; cli_commands[i]; i++)
+            near_try(&near, cli_commands[i]->name);
+        const char *hint = near_hint(&near);
+        rc = cli_usage("there is no command '%s'%s", want, *hint ? hint : "; see taper --help");
     }
     if (fflush(stdout) || ferror(stdout)) {
         fprintf(stderr, "taper: cannot write the output\n");

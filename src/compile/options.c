@@ -1,5 +1,6 @@
 /* options.c - reading and printing options. */
 #include "compile/options.h"
+#include "base/near.h"
 #include "base/envvars.h"
 #include "events/events.h"
 #include <stdio.h>
@@ -61,10 +62,13 @@ bool options_set(run_options *o, const char *name, const char *value, tp_err *er
             return true;
         }
     strbuf b = { 0 };
-    for (int i = 0; i < OPT_COUNT; i++)
+    near_word near = { name };
+    for (int i = 0; i < OPT_COUNT; i++) {
         strbuf_addf(&b, "%s%s", i ? ", " : "", rows[i].name);
-    err_set(err, ERR_runtime, "Unexpected optimization option %.60s, known options are: %s", name,
-            strbuf_str(&b));
+        near_try(&near, rows[i].name);
+    }
+    err_set(err, ERR_runtime, "Unexpected optimization option %.60s, known options are: %s%s", name,
+            strbuf_str(&b), near_hint(&near));
     strbuf_free(&b);
     return false;
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "events/internal.h"
 #include "base/envvars.h"
+#include "base/near.h"
 #include "base/vec.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -222,8 +223,21 @@ bool ev_describe(strbuf *out, const char *name)
     return c >= 0 || k >= 0 || is_root(name);
 }
 
-static bool invalid(strbuf *why, const char *settings)
+/* The name of a log that is nearest to one that does not exist. */
+static void near_log(near_word *n)
 {
+    for (int c = 0; c < EVC_COUNT; c++)
+        near_try(n, ev_crows[c].name);
+    for (int k = 0; k < EV_COUNT; k++)
+        if (find_artifact(ev_rows[k].name) == k)
+            near_try(n, ev_rows[k].name);
+}
+
+/* name: the one that does not exist, or NULL */
+static bool invalid(strbuf *why, const char *settings, const char *name)
+{
+    near_word near = { name };
+    near_log(&near);
     strbuf_clear(why);
     strbuf_addf(why,
                 "Invalid log settings: %s, must be a comma separated list of fully qualified module names, "
@@ -233,6 +247,8 @@ static bool invalid(strbuf *why, const char *settings)
                 "Valid settings:\n",
                 settings, env_name(ENV_logs));
     valid_names(why);
+    if (near_best(&near))
+        strbuf_addf(why, "\nThere is no '%s'%s", name, near_hint(&near));
     return false;
 }
 
@@ -254,7 +270,7 @@ static bool apply_string(const char *settings, strbuf *why)
         while ((isalnum((unsigned char)p[n]) && !((unsigned char)p[n] & 0x80)) || p[n] == '_' || p[n] == '.')
             n++;
         if (!n || n >= sizeof name || (p[n] && p[n] != ','))
-            return invalid(why, settings);
+            return invalid(why, settings, NULL);
         memcpy(name, p, n);
         name[n] = 0;
         int c = find_component(name), k = find_artifact(name);
@@ -267,13 +283,13 @@ static bool apply_string(const char *settings, strbuf *why)
         else if (is_module && is_module(module_data, name))
             set_module(name, level);
         else
-            return invalid(why, settings);
+            return invalid(why, settings, name);
         p += n;
         if (*p == ',') {
             for (p++; *p == ' ' || *p == '\t';)
                 p++;
             if (!*p)
-                return invalid(why, settings); /* nothing after the comma */
+                return invalid(why, settings, NULL); /* nothing after the comma */
         }
     }
     return true;
@@ -366,7 +382,9 @@ static bool apply_one(const ev_setting *s, strbuf *why)
         return true;
     }
     strbuf_clear(why);
-    strbuf_addf(why, "Unrecognized log or artifact name passed to set_logs: %s", s->name);
+    near_word near = { s->name };
+    near_log(&near);
+    strbuf_addf(why, "Unrecognized log or artifact name passed to set_logs: %s%s", s->name, near_hint(&near));
     return false;
 }
 

@@ -3,6 +3,8 @@ import os as _os
 import sys as _sys
 import types as _types
 
+from .._settings import _did_you_mean
+
 
 def _level(text):
     """TAPER_REPRO_LEVEL; what is no level counts as unset (src/base/envvars.c says so)."""
@@ -82,7 +84,7 @@ class _Patch:
     def __init__(self, changes):
         for k in changes:
             if _ALIASES.get(k, k) not in _settings:
-                raise AttributeError(f"config.{k} does not exist")
+                raise AttributeError(f"config.{k} does not exist{_did_you_mean(k, _settings)}")
         self.changes = {_ALIASES.get(k, k): v for k, v in changes.items()}
         for k, v in self.changes.items():
             _check(k, v)
@@ -122,14 +124,14 @@ class _Config(_types.ModuleType):
         try:
             return _settings[name]
         except KeyError:
-            raise AttributeError(f"taper._dynamo.config.{name} does not exist") from None
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, _settings)}") from None
 
     def __setattr__(self, name, value):
         if name.startswith("_"):
             return super().__setattr__(name, value)
         name = _ALIASES.get(name, name)
         if name not in _settings:
-            raise AttributeError(f"taper._dynamo.config.{name} does not exist")
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, _settings)}")
         _check(name, value)
         _settings[name] = value
         _shown((name,))
@@ -139,7 +141,7 @@ class _Config(_types.ModuleType):
             return super().__delattr__(name)
         name = _ALIASES.get(name, name)
         if name not in _settings:
-            raise AttributeError(f"taper._dynamo.config.{name} does not exist")
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, _settings)}")
         _settings[name] = _DEFAULTS[name]
         _shown((name,))
 

@@ -50,8 +50,10 @@ class InvalidBackend(TorchDynamoException):
     """No backend of that name."""
 
     def __init__(self, name):
-        from .._settings import _prefix
-        super().__init__(f"Invalid backend: {name!r}, see `{_prefix()}._dynamo.list_backends()` for available backends.")
+        from .._settings import _did_you_mean, _prefix
+        from .backends import list_backends
+        near = _did_you_mean(name, list_backends(None))[2:]
+        super().__init__(f"Invalid backend: {name!r}, see `{_prefix()}._dynamo.list_backends()` for available backends." + (" D" + near[1:] if near else ""))
 
 
 class UserError(Unsupported):

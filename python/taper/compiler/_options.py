@@ -1,5 +1,6 @@
 """Options and modes of the last backend: names, values, and what a mode means."""
 from .. import _C
+from .._settings import _did_you_mean
 
 MODES = {
     "default": {},
@@ -24,7 +25,7 @@ def list_mode_options(mode=None, dynamic=None):
     if mode is None:
         return {m: dict(o) for m, o in MODES.items()}
     if mode not in MODES:
-        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}{_did_you_mean(mode, MODES)}")
     return dict(MODES[mode])
 
 
@@ -39,7 +40,7 @@ def resolve(mode, options):
     for name, value in options.items():
         key = name.replace("-", "_") if isinstance(name, str) else name
         if key not in rows:
-            raise RuntimeError(f"Unexpected optimization option {name}, known options are {list(rows)}")
+            raise RuntimeError(f"Unexpected optimization option {name}, known options are {list(rows)}{_did_you_mean(name, rows)}")
         words = rows[key]
         if words == ["False", "True"]:
             if not isinstance(value, bool):

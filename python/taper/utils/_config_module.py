@@ -2,6 +2,8 @@
 import functools as _functools
 import types as _types
 
+from .._settings import _did_you_mean
+
 
 class Patch:
     """with config.patch(...): or @config.patch(...) on a function or a class of tests: other values for a while."""
@@ -52,7 +54,7 @@ class ConfigModule(_types.ModuleType):
 
     def _find(self, name):
         if name not in self._defaults:
-            raise AttributeError(f"{self.__name__}.{name} does not exist")
+            raise AttributeError(f"{self.__name__}.{name} does not exist{_did_you_mean(name, self._defaults)}")
 
     def __getattr__(self, name):
         if name.startswith("_"):
