@@ -5,6 +5,8 @@
 
 /* Offers the operators of all devices but the CPU to ops/ (ops_on_device). */
 void eager_offer(void);
+/* Offers the kernels of pointwise operators on the CPU (ops_lower_with). */
+void eager_pointwise_offer(void);
 
 typedef struct eager_stats {
     int64_t programs, calls,

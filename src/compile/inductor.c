@@ -180,7 +180,11 @@ static run_program *compile_pure(const backend *b, tp_comp *c, const ir_graph *g
 }
 
 /* Programs that compile nothing call nothing of compile/ by name. */
-__attribute__((constructor)) static void offer(void) { eager_offer(); }
+__attribute__((constructor)) static void offer(void)
+{
+    eager_offer();
+    eager_pointwise_offer();
+}
 
 static const backend inner_inductor = { "inductor", "", compile_pure };
 const backend backend_inductor = {

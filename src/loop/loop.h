@@ -4,6 +4,7 @@
 #ifndef TAPER_LOOP_H
 #define TAPER_LOOP_H
 #include "ir/pass.h"
+#include "ops/lowered.h"
 #include "target/target.h"
 #include "vir/vir.h"
 #include "sym/env.h"
@@ -123,6 +124,8 @@ typedef struct lower_in { /* operands already converted to the compute type */
     dtype out; /* type of the result */
     bool low;  /* the first operand is known not to be positive */
     tp_err *err;
+    lowered *alone; /* an eager kernel: numbers are arguments of it, noted here; NULL: they are known */
+    vir_ref flt[LOWERED_FLTS];
 } lower_in;
 typedef vir_ref
 lower_fn(lower_in *l);        /* result in the compute type of `out`; 0: not covered (runs as a call) */
@@ -131,4 +134,6 @@ vir_mem loop_mem(dtype dt);
 vir_type loop_type(dtype dt); /* what a load of it computes in */
 vir_ref loop_convert(vir *k, vir_ref v, dtype from, dtype to);
 bool lower_covers(const ir_node *n); /* static check before anything is built */
+/* The kernel of one operator: writes the body of e->key to k, and the numbers that it reads to e. False: not covered. */
+bool lower_alone(vir *k, lowered *e, tp_err *err);
 #endif

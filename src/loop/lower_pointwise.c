@@ -47,14 +47,35 @@ static vir_ref num_as(lower_in *l, vir_type t, double v)
     return t == VT_f32 || t == VT_f64 ? vir_flt(l->k, t, v) : vir_imm(l->k, t, (int64_t)v);
 }
 static vir_ref num(lower_in *l, double v) { return num_as(l, loop_type(l->dt), v); }
+/* The product of two number arguments of the node, or one of them where they are the same, in the compute type. */
+static vir_ref arg_product(lower_in *l, int i, int j)
+{
+    vir_type t = loop_type(l->dt);
+    int at = 0;
+    if (!l->alone)
+        return vir_flt(l->k, t, val_as_f(ARG(i)) * (i == j ? 1 : val_as_f(ARG(j))));
+    while (at < l->alone->nflt && (l->alone->flt[at].a != i || l->alone->flt[at].b != j))
+        at++;
+    assert(at < LOWERED_FLTS);
+    if (at == l->alone->nflt) {
+        l->alone->flt[l->alone->nflt].a = (uint8_t)i;
+        l->alone->flt[l->alone->nflt++].b = (uint8_t)j;
+        l->flt[at] = vir_float_arg(l->k, t, row_of(l->n)->schema.param[i].name);
+    }
+    return l->flt[at];
+}
 /* A number argument of the node, in the compute type. */
 static vir_ref arg_num(lower_in *l, int i)
 {
     const tp_val *a = ARG(i);
     vir_type t = loop_type(l->dt);
     if (t == VT_f32 || t == VT_f64)
-        return vir_flt(l->k, t, val_as_f(a));
+        return arg_product(l, i, i);
     return vir_imm(l->k, t, t == VT_mask ? val_as_f(a) != 0 : val_as_i(a));
+}
+static vir_ref rounded(lower_in *l, vir_ref v) /* as memory would hold it */
+{
+    return dtype_is_float(l->dt) && dtype_size(l->dt) < 4 ? vir_narrow(l->k, loop_mem(l->dt), v) : v;
 }
 static bool is_one(const tp_val *a) { return val_as_f(a) == 1; }
 static vir_ref wrap(lower_in *l, vir_ref v) /* narrow integers wrap after arithmetic */
@@ -194,10 +215,6 @@ LOWER(isinf) { return FL ? vir_eq(K, vir_abs(K, X), C(INFINITY)) : vir_imm(K, VT
 LOWER(isfinite) { return FL ? vir_lt(K, vir_abs(K, X), C(INFINITY)) : vir_imm(K, VT_mask, 1); }
 /* What is compared is what memory would hold: a value computed here again equals the one that was stored elsewhere, as the
  * gradient of a maximum needs. */
-static vir_ref rounded(lower_in *l, vir_ref v)
-{
-    return dtype_is_float(l->dt) && dtype_size(l->dt) < 4 ? vir_narrow(l->k, loop_mem(l->dt), v) : v;
-}
 #define CMP(name, ...)                                                          \
     LOWER(name, __VA_ARGS__)                                                    \
     {                                                                           \
@@ -230,8 +247,9 @@ LOWER(bitwise_or) { return vir_or(K, X, Y); }
 LOWER(bitwise_xor) { return vir_xor(K, X, Y); }
 LOWER(maximum) { return T == VT_mask ? vir_or(K, X, Y) : vir_max(K, X, Y); }
 LOWER(minimum) { return T == VT_mask ? vir_and(K, X, Y) : vir_min(K, X, Y); }
-LOWER(fmax) { return FL ? vir_fmax(K, X, Y) : T == VT_mask ? vir_or(K, X, Y) : vir_max(K, X, Y); }
-LOWER(fmin) { return FL ? vir_fmin(K, X, Y) : T == VT_mask ? vir_and(K, X, Y) : vir_min(K, X, Y); }
+/* of zeros of two signs the first */
+LOWER(fmax) { return FL ? vir_fmax(K, Y, X) : T == VT_mask ? vir_or(K, X, Y) : vir_max(K, X, Y); }
+LOWER(fmin) { return FL ? vir_fmin(K, Y, X) : T == VT_mask ? vir_and(K, X, Y) : vir_min(K, X, Y); }
 LOWER(atan2) { return vir_atan2(K, X, Y); }
 LOWER(hypot) { return vir_hypot(K, X, Y); }
 LOWER(copysign) { return vir_copysign(K, X, Y); }
@@ -255,7 +273,7 @@ LOWER(pow_scalar)
         return vir_div(K, C(1), vir_mul(K, X, X));
     if (e == -0.5)
         return vir_div(K, C(1), vir_sqrt(K, X));
-    return vir_pow(K, X, C(e));
+    return vir_pow(K, X, rounded(l, arg_num(l, 1)));
 }
 LOWER(where, .chooses = true, .cond = 0, .yes = 1, .no = 2) { return vir_select(K, X, Y, Z); }
 LOWER(masked_fill, .chooses = true, .cond = 1, .yes = 2, .no = 0)
@@ -268,15 +286,15 @@ LOWER(clamp)
     vir_ref v = X;
     if (T == VT_mask)
         return 0;
-    /* NaN stays NaN; the lower bound is applied first */
+    /* NaN stays NaN; the lower bound is applied first; of zeros of two signs the value's own stays */
     if (ARG(1)->kind != VAL_none)
-        v = vir_max(K, v, arg_num(l, 1));
+        v = vir_max(K, arg_num(l, 1), v);
     if (ARG(2)->kind != VAL_none)
-        v = vir_min(K, v, arg_num(l, 2));
+        v = vir_min(K, arg_num(l, 2), v);
     return v;
 }
-LOWER(clamp_min) { return T == VT_mask ? 0 : vir_max(K, X, arg_num(l, 1)); }
-LOWER(clamp_max) { return T == VT_mask ? 0 : vir_min(K, X, arg_num(l, 1)); }
+LOWER(clamp_min) { return T == VT_mask ? 0 : vir_max(K, arg_num(l, 1), X); }
+LOWER(clamp_max) { return T == VT_mask ? 0 : vir_min(K, arg_num(l, 1), X); }
 static vir_ref lerp(lower_in *l, vir_ref w)
 {
     vir_ref d = vir_sub(K, Y, X), one = C(1);
@@ -337,7 +355,7 @@ LOWER(softplus)
     vir_ref b = arg_num(l, 1), bx = vir_mul(K, X, b);
     return vir_select(K, vir_gt(K, bx, arg_num(l, 2)), X, vir_div(K, vir_log1p(K, vir_exp(K, bx)), b));
 }
-LOWER(hardtanh) { return vir_min(K, vir_max(K, X, arg_num(l, 1)), arg_num(l, 2)); }
+LOWER(hardtanh) { return vir_min(K, arg_num(l, 2), vir_max(K, arg_num(l, 1), X)); }
 LOWER(hardsigmoid) { return vir_div(K, vir_min(K, vir_max(K, vir_add(K, X, C(3)), C(0)), C(6)), C(6)); }
 LOWER(hardswish)
 {
@@ -348,18 +366,16 @@ LOWER(hardswish)
 static vir_ref below(lower_in *l, vir_ref x, double v) { return vir_lt(K, x, C(v)); }
 LOWER(elu)
 {
-    double a = val_as_f(ARG(1)), sc = val_as_f(ARG(2));
-    vir_ref neg = vir_mul(K, vir_expm1(K, vir_mul(K, X, arg_num(l, 3))), C(a * sc));
-    return vir_select(K, vir_gt(K, X, C(0)), vir_mul(K, X, C(sc)), neg);
+    vir_ref neg = vir_mul(K, vir_expm1(K, vir_mul(K, X, arg_num(l, 3))), arg_product(l, 1, 2));
+    return vir_select(K, vir_gt(K, X, C(0)), vir_mul(K, X, arg_num(l, 2)), neg);
 }
 LOWER(elu_backward) /* alpha, scale, input_scale, is_result are arguments 1 to 4 */
 {
-    double a = val_as_f(ARG(1)), sc = val_as_f(ARG(2)), in = val_as_f(ARG(3));
-    vir_ref gx = vir_mul(K, X, C(in));
-    vir_ref neg = ARG(4)->b
-                      ? vir_mul(K, gx, vir_add(K, Y, C(a * sc)))
-                      : vir_mul(K, vir_mul(K, vir_mul(K, gx, C(a)), C(sc)), vir_exp(K, vir_mul(K, Y, C(in))));
-    return vir_select(K, vir_le(K, Y, C(0)), neg, vir_mul(K, X, C(sc)));
+    vir_ref in = arg_num(l, 3), gx = vir_mul(K, X, in), sc = arg_num(l, 2);
+    vir_ref neg = ARG(4)->b ? vir_mul(K, gx, vir_add(K, Y, arg_product(l, 1, 2)))
+                            : vir_mul(K, vir_mul(K, vir_mul(K, gx, arg_num(l, 1)), sc),
+                                      vir_exp(K, vir_mul(K, Y, in)));
+    return vir_select(K, vir_le(K, Y, C(0)), neg, vir_mul(K, X, sc));
 }
 static vir_ref tanh_softplus(lower_in *l, vir_ref x)
 {
@@ -421,9 +437,8 @@ LOWER(logit)
 {
     vir_ref x = X;
     if (ARG(1)->kind != VAL_none) {
-        double eps = val_as_f(ARG(1));
-        vir_ref hi = vir_sub(K, C(1), C(eps));
-        x = vir_select(K, below(l, x, eps), C(eps), vir_select(K, vir_gt(K, x, hi), hi, x));
+        vir_ref eps = arg_num(l, 1), hi = vir_sub(K, C(1), eps);
+        x = vir_select(K, vir_lt(K, x, eps), eps, vir_select(K, vir_gt(K, x, hi), hi, x));
     }
     return vir_log(K, vir_div(K, x, vir_sub(K, C(1), x)));
 }
@@ -491,7 +506,7 @@ LOWER(div_mode)
     bool down = !strcmp(ARG(2)->s, "floor");
     if (!FL)
         return !safe_divisor(l) ? 0 : wrap(l, down ? vir_divf(K, X, Y) : vir_divt(K, X, Y));
-    return down ? floor_float(l) : vir_trunc(K, vir_div(K, X, Y));
+    return down ? floor_float(l) : vir_trunc(K, rounded(l, vir_div(K, X, Y)));
 }
 LOWER(clamp_tensor)
 {
@@ -500,8 +515,8 @@ LOWER(clamp_tensor)
     if (T == VT_mask)
         return 0;
     if (ARG(1)->kind != VAL_none)
-        v = vir_max(K, v, l->x[at++]);
-    return ARG(2)->kind != VAL_none ? vir_min(K, v, l->x[at]) : v;
+        v = vir_max(K, l->x[at++], v);
+    return ARG(2)->kind != VAL_none ? vir_min(K, l->x[at], v) : v;
 }
 
 /* ---- more of one number ---- */
@@ -622,8 +637,12 @@ static vir_ref pointwise_at(walk *w, ir_node *n, const lin *idx)
         if (s->param[i].type != PT_tensor || n->arg[i].kind == VAL_none)
             continue;
         if (n->arg[i].kind != VAL_node) {
-            if (!w->dry)
+            if (!w->dry) {
                 l.x[l.nx] = number_now(w, &n->arg[i], keeps_mask(n, i) ? DT_bool : l.dt);
+                if (!keeps_mask(n, i) &&
+                    !(row_of(n)->flags & OPF_WIDENUM)) /* it has the type of the tensors it meets */
+                    l.x[l.nx] = rounded(&l, l.x[l.nx]);
+            }
             l.nx++;
             continue;
         }
@@ -648,6 +667,39 @@ static vir_ref pointwise_at(walk *w, ir_node *n, const lin *idx)
     vir_note(w->k, ir_place(n));
     vir_ref v = lower_of((op_id)n->op)(&l);
     return TP_LIKELY(fault_state == 0) ? v : plant(w, n, v);
+}
+
+bool lower_alone(vir *k, lowered *e, tp_err *err)
+{
+    const lowered_key *key = &e->key;
+    tp_val arg[LOWERED_ARGS];
+    ir_node n = { .op = key->op, .arg = arg, .narg = LOWERED_ARGS };
+    lower_in l = {
+        .k = k, .n = &n, .dt = (dtype)key->dt, .out = (dtype)key->dt, .nx = key->nin, .err = err, .alone = e
+    };
+    lower_fn *fn = lower_of((op_id)key->op);
+    for (int i = 0; i < LOWERED_ARGS; i++) {
+        arg[i] = (tp_val){ .kind = key->kind[i], .f = NAN };
+        if (arg[i].kind == VAL_bool)
+            arg[i].b = key->set >> i & 1;
+        else if (arg[i].kind == VAL_str)
+            arg[i].s = key->text;
+    }
+    int y = vir_buffer(k, loop_mem((dtype)key->to), VIR_OUT, "y"), x[LOWERED_IN];
+    for (int i = 0; i < key->nin; i++)
+        x[i] = vir_buffer(k, loop_mem((dtype)key->in[i]), VIR_IN, "x");
+    vir_ref i = vir_loop(k, LOOP_vector, vir_int(k, 0), vir_int_arg(k, "n"));
+    for (int p = 0; p < key->nin; p++) {
+        vir_ref v = vir_load(k, x[p], key->one >> p & 1 ? vir_int(k, 0) : i, 0);
+        l.x[p] = loop_convert(k, v, (dtype)key->in[p], l.dt);
+    }
+    vir_ref v = fn ? fn(&l) : 0;
+    if (!v)
+        return err_set(err, ERR_notimpl, "'%s' has no loop for '%s'", op_row_of((op_id)key->op)->full,
+                       dtype_name(l.dt));
+    vir_store(k, y, i, loop_convert(k, v, l.out, (dtype)key->to), 0);
+    vir_end(k);
+    return vir_finish(k, err);
 }
 
 /* All that a lowering looks at; 0 bytes where that is more than a few numbers. */

@@ -38,14 +38,12 @@ const uint8_t ctype_dtype[CT_COUNT] = { DT_f32, DT_f64, DT_i32, DT_i64, DT_bool 
 /* ---- the loops, by instruction set ---- */
 #define DECL_T(nm, t, isa)  pw_loop pw_##nm##_##t##isa;
 #define DECL_F(nm, isa)     DECL_T(nm, f32, isa) DECL_T(nm, f64, isa)
-#define DECL_R(nm, isa)     DECL_F(nm, isa)
 #define DECL_I(nm, isa)     DECL_T(nm, i32, isa) DECL_T(nm, i64, isa)
 #define DECL_FI(nm, isa)    DECL_F(nm, isa) DECL_I(nm, isa)
 #define DECL_IB(nm, isa)    DECL_I(nm, isa) DECL_T(nm, b8, isa)
 #define DECL_FIB(nm, isa)   DECL_F(nm, isa) DECL_IB(nm, isa)
 #define ENTRY_T(nm, t, isa) [CT_##t] = pw_##nm##_##t##isa,
 #define ENTRY_F(nm, isa)    ENTRY_T(nm, f32, isa) ENTRY_T(nm, f64, isa)
-#define ENTRY_R(nm, isa)    ENTRY_F(nm, isa)
 #define ENTRY_I(nm, isa)    ENTRY_T(nm, i32, isa) ENTRY_T(nm, i64, isa)
 #define ENTRY_FI(nm, isa)   ENTRY_F(nm, isa) ENTRY_I(nm, isa)
 #define ENTRY_IB(nm, isa)   ENTRY_I(nm, isa) ENTRY_T(nm, b8, isa)
@@ -97,11 +95,9 @@ static const pw_row *const tables[] = { rows_base };
 FAST(pw_fmod_fast);
 FAST(pw_remainder_fast);
 FAST(pw_div_floor_fast);
-FAST(pw_pow_fast);
 FAST(pw_fmod_f64_fast);
 FAST(pw_remainder_f64_fast);
 FAST(pw_div_floor_f64_fast);
-FAST(pw_pow_f64_fast);
 FAST(pw_div_floor_whole);
 static pw_loop *fast_form(pw_id id, ctype ct)
 {
@@ -112,7 +108,6 @@ static pw_loop *fast_form(pw_id id, ctype ct)
     switch (id) {
     case PW_fmod: return ct == CT_f32 ? ISA_PICK(pw_fmod_fast) : ISA_PICK(pw_fmod_f64_fast);
     case PW_remainder: return ct == CT_f32 ? ISA_PICK(pw_remainder_fast) : ISA_PICK(pw_remainder_f64_fast);
-    case PW_pow: return ct == CT_f32 ? ISA_PICK(pw_pow_fast) : ISA_PICK(pw_pow_f64_fast);
     case PW_div_floor: return ct == CT_f32 ? ISA_PICK(pw_div_floor_fast) : ISA_PICK(pw_div_floor_f64_fast);
     default: return NULL;
     }
@@ -257,8 +252,7 @@ bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, i
 
     if (!p.loop)
         return no_kernel(c, dt);
-    /* A single double is what Python's own ** gives to the last bit: optimizers compute beta ** step either way. */
-    pw_loop *fast = ct == CT_f64 && out->numel == 1 ? NULL : fast_form(id, ct);
+    pw_loop *fast = fast_form(id, ct);
     if (fast)
         p.loop = fast;
     p.es[0] = (uint8_t)dtype_size((dtype)out->dt);

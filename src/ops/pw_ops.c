@@ -1,5 +1,6 @@
 /* pw_ops.c - shape rules of pointwise operators, and kernels that need more than their loop. */
 #include "ops/pw.h"
+#include "ops/lowered.h"
 #include <float.h>
 #include <math.h>
 
@@ -361,37 +362,40 @@ bool eager_masked_fill(op_call *c)
     return pw_apply(c, PW_where, (dtype)c->out[0].dt, c->res[0], in, 3, NULL);
 }
 
+/* Exponents whose powers are products, quotients and roots; PW_COUNT: the others. */
+static pw_id simple_power(double e, bool is_float)
+{
+    if (e == 2)
+        return PW_square;
+    if (e == 3)
+        return PW_cube;
+    if (!is_float)
+        return PW_COUNT;
+    return e == 0.5    ? PW_sqrt
+           : e == -1   ? PW_reciprocal
+           : e == -0.5 ? PW_rsqrt
+           : e == -2   ? PW_inv_square
+                       : PW_COUNT;
+}
+
 bool eager_pow_scalar(op_call *c)
 {
     double e = val_as_f(&c->arg[1]);
     dtype dt = (dtype)c->out[0].dt;
     pw_in in[2] = { { arg_t(c, 0), NULL, false }, { NULL, &c->arg[1], false } };
-    pw_id id = PW_pow;
-    int n = 1;
-    if (e == 2)
-        id = PW_square;
-    else if (e == 3)
-        id = PW_cube;
-    else if (e == 0.5 && dtype_is_float(dt))
-        id = PW_sqrt;
-    else if (e == -1 && dtype_is_float(dt))
-        id = PW_reciprocal;
-    else if (e == -0.5 && dtype_is_float(dt))
-        id = PW_rsqrt;
-    else
-        n = 2;
+    pw_id id = simple_power(e, dtype_is_float(dt));
     if (dt == DT_bool)
         return no_kernel(c, dt);
-    return pw_apply(c, id, dt, c->res[0], in, n, NULL);
+    if (id != PW_COUNT)
+        return pw_apply(c, id, dt, c->res[0], in, 1, NULL);
+    if (!dtype_is_float(dt))
+        return pw_apply(c, PW_pow, dt, c->res[0], in, 2, NULL);
+    return e == 1 ? tensor_copy(c->res[0], arg_t(c, 0), c->err) : lowered_run(c);
 }
 
-bool eager_pow_tensor(op_call *c) /* either may be a number; powers of two have a loop of their own */
+bool eager_pow_tensor(op_call *c) /* either may be a number */
 {
-    dtype dt = (dtype)c->out[0].dt;
-    pw_in in = { arg_t(c, 1), NULL, false };
-    if (c->arg[0].kind != VAL_tensor && dtype_is_float(dt) && val_as_f(&c->arg[0]) == 2)
-        return pw_apply(c, PW_exp2, dt, c->res[0], &in, 1, NULL);
-    return pw_run(c, PW_pow, NULL);
+    return dtype_is_float((dtype)c->out[0].dt) ? lowered_run(c) : pw_run(c, PW_pow, NULL);
 }
 
 /* The type whose limits stand in for infinities. */
@@ -408,29 +412,13 @@ bool eager_nan_to_num_any(op_call *c)
     return pw_run(c, PW_nan_to_num, &p);
 }
 
-bool eager_logit_any(op_call *c)
+static bool approximates(op_call *c, const tp_val *v)
 {
-    pw_par p = { { arg_f(c, 1, 0) }, { 0 } };
-    return pw_run(c, c->arg[1].kind == VAL_none ? PW_logit : PW_logit_eps, &p);
+    return !strcmp(v->s, "tanh") || !strcmp(v->s, "none") ||
+           err_set(c->err, ERR_runtime, "approximate argument must be either none or tanh.");
 }
-
-static bool approx_tanh(op_call *c, const tp_val *v, bool *tanh)
-{
-    *tanh = !strcmp(v->s, "tanh");
-    if (!*tanh && strcmp(v->s, "none"))
-        return err_set(c->err, ERR_runtime, "approximate argument must be either none or tanh.");
-    return true;
-}
-bool eager_gelu_any(op_call *c)
-{
-    bool t;
-    return approx_tanh(c, &c->arg[1], &t) && pw_run(c, t ? PW_gelu_tanh : PW_gelu, NULL);
-}
-bool eager_gelu_b_any(op_call *c)
-{
-    bool t;
-    return approx_tanh(c, &c->arg[2], &t) && pw_run(c, t ? PW_gelu_tanh_b : PW_gelu_b, NULL);
-}
+bool eager_gelu(op_call *c) { return approximates(c, &c->arg[1]) && lowered_run(c); }
+bool eager_gelu_b(op_call *c) { return approximates(c, &c->arg[2]) && lowered_run(c); }
 
 bool shape_polygamma(op_call *c)
 {
@@ -456,13 +444,6 @@ bool eager_frexp(op_call *c)
     dtype dt = (dtype)arg_t(c, 0)->dt;
     return pw_apply(c, PW_frexp_m, dt, c->res[0], &in, 1, NULL) &&
            pw_apply(c, PW_frexp_e, dt, c->res[1], &in, 1, NULL);
-}
-
-bool eager_elu_b_any(
-    op_call *c) /* elu_backward(grad, alpha, scale, input_scale, is_result, self_or_result) */
-{
-    pw_par p = { { val_as_f(&c->arg[1]), val_as_f(&c->arg[2]), val_as_f(&c->arg[3]), c->arg[4].b }, { 0 } };
-    return pw_run(c, PW_elu_b, &p);
 }
 
 bool eager_positive(op_call *c) { return true; }

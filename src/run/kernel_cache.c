@@ -151,18 +151,23 @@ static void say_why(const target_code *c, const char *why)
     pthread_mutex_unlock(&lock);
 }
 
+void kernels_say_interpreted(const char *why)
+{
+    static atomic_bool said;
+    if (!atomic_exchange(&said, true))
+        ev_log(EVC_inductor, EV_WARNING, NULL, "kernels are interpreted, which is slow: %s", why);
+}
+
 /* What t could not compile, and why. */
 static const target_code *fall_back(const target *t, const vir *k, const tp_err *why, tp_err *err)
 {
     const target_code *r = NULL;
-    static atomic_bool said;
     if (!t->fallback || why->kind == ERR_interrupt || why->kind == ERR_internal) {
         if (err && !err_is_set(err))
             *err = *why;
         return NULL;
     }
-    if (!atomic_exchange(&said, true))
-        ev_log(EVC_inductor, EV_WARNING, NULL, "kernels are interpreted, which is slow: %s", why->msg);
+    kernels_say_interpreted(why->msg);
     kernels_get(t->fallback, why->msg, &k, 1, &r, err);
     return r;
 }

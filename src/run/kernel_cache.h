@@ -13,6 +13,7 @@ bool kernels_get(const target *t, const char *why, const vir *const *k, int n, c
 /* The same without a fallback: false with an error. */
 bool kernels_all(const target *t, const vir *const *k, int n, const target_code **out, tp_err *err);
 const target_code *kernel_get(const target *t, const vir *k, tp_err *err);
+void kernels_say_interpreted(const char *why); /* one line of the log a process */
 /* Code that another process saved. NULL with an error. */
 const target_code *kernel_load(const target *t, const char *name, uint64_t hash, const void *p, size_t n,
                                tp_err *err);

@@ -5,7 +5,7 @@
 #include "loop/lin.h"
 #include "loop/loop.h"
 
-static const char *const lowered[] = {
+static const char *const lowered_ops[] = {
     "def forward(self, x: \"f32[9, 20][20, 1]cpu\", i: \"i64[4][1]cpu\"):\n"
     "    a = taper.index_select(x, 0, i)\n    b = a * 2\n    return (b,)\n",
     "def forward(self, x: \"f32[9, 20][20, 1]cpu\", i: \"i64[9, 4][4, 1]cpu\"):\n"
@@ -78,10 +78,10 @@ static bool refuse_lower(void *data, decide_kind k, const char *site, uint64_t h
 
 TEST(plan_lowering_asks_first)
 {
-    for (size_t i = 0; i < COUNT(lowered); i++)
+    for (size_t i = 0; i < COUNT(lowered_ops); i++)
         for (int no = 0; no < 2; no++) {
             tp_err err = { 0 };
-            ir_graph *g = ir_parse(lowered[i], strlen(lowered[i]), "t", NULL, &err);
+            ir_graph *g = ir_parse(lowered_ops[i], strlen(lowered_ops[i]), "t", NULL, &err);
             CHECK(g != NULL);
             if (!g) {
                 printf("%s\n", err.msg);

@@ -39,6 +39,30 @@ def test_without_executable_memory_kernels_are_interpreted():
     assert len(lines) == 1 and "kernels are interpreted, which is slow" in lines[0], denied.stderr
 
 
+EAGER = """
+import ctypes, resource, sys, taper
+F = taper.nn.functional
+if "deny" in sys.argv:
+    sys.exit(77) if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+x = taper.arange(-40, 41) / 7
+for t in (x, x.double(), x.half(), x.bfloat16(), x[::2], x[4]):
+    for f in (taper.sin, taper.exp, F.gelu, lambda t: t.abs() ** 1.7, lambda t: taper.atan2(t, t + 1), lambda t: F.elu(t, 0.3), lambda t: t.sigmoid_()):
+        print(f(t.clone()).tolist())
+big = taper.ones(1 << 22)
+for _ in range(20):  # what needs no mathematics is not interpreted
+    big = (big * 2 + 1 - big).clamp(0, 3).sqrt()
+"""
+
+
+def test_eager_operators_without_executable_memory_give_the_same_bits():
+    denied, plain = (subprocess.run([sys.executable, "-c", EAGER, *args], capture_output=True, text=True, timeout=100) for args in (["deny"], []))
+    if denied.returncode == 77:
+        raise unittest.SkipTest("this kernel cannot forbid executable memory")
+    assert denied.returncode == 0 and denied.stdout == plain.stdout and plain.stdout.count("[") == 35, denied.stderr
+    assert denied.stderr.count("\n") <= 1 and not plain.stderr, denied.stderr
+
+
 def test_sizes_beyond_32_bits():
     n = 2 ** 31 + 3
     x = taper.ones(1, dtype=taper.int8).expand(n)

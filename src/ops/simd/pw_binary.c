@@ -88,8 +88,6 @@ VM_INL double floor_div_fast_d(double x, double y)
 GUARDED(fmod_f64, double, int64_t, m_quot_big_d(x, y), m_fmod_f64, pw_fmod_f64)
 GUARDED(remainder_f64, double, int64_t, m_quot_big_d(x, y), remainder_fast_d, pw_remainder_f64)
 GUARDED(div_floor_f64, double, int64_t, m_quot_big_d(x, y), floor_div_fast_d, pw_div_floor_f64)
-RANGED(ISA_NAME(pw_pow_f64_fast), 2, double, v_pow_any_f64(x, y), m_pow_f64(x, y),
-       NOT_LOG(M_abs(x)) | OUTSIDE(y, 1e6, 1e15))
 #else /* only a fused multiplication is exact enough */
 #define SLOW(nm)                                                                                       \
     void ISA_NAME(pw_##nm##_f64_fast)(int64_t n, void *o, const void *a, const void *b, const void *c, \
@@ -97,14 +95,10 @@ RANGED(ISA_NAME(pw_pow_f64_fast), 2, double, v_pow_any_f64(x, y), m_pow_f64(x, y
     {                                                                                                  \
         pw_##nm##_f64(n, o, a, b, c, par);                                                             \
     }
-#define pw_pow_f64 ISA_NAME(pw_pow_f64)
 SLOW(fmod)
 SLOW(remainder)
 SLOW(div_floor)
-SLOW(pow)
-#undef pw_pow_f64
 #endif
-RANGED(ISA_NAME(pw_pow_fast), 2, float, v_pow_f32(x, y), m_pow_f32(x, y), NOT_LOG(x) | OUTSIDE(y, 1e6, 1e6))
 
 /* Floor division of whole numbers below 2^52 through double, which holds quotients and remainders exactly. */
 VM_INL int64_t floor_div_near(int64_t x, int64_t y)
@@ -117,8 +111,8 @@ void ISA_NAME(pw_div_floor_whole)(int64_t n, void *o_, const void *a_, const voi
     const int64_t *a = a_, *b = b_;
     int64_t *o = o_;
     const uint64_t top = 1ull << 52;
-    for (int64_t at = 0; at < n; at += PW_CHUNK) {
-        const int64_t end = MIN(n, at + PW_CHUNK);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        const int64_t end = MIN(n, at + CHUNK);
         uint64_t some = 0;
         for (int64_t k = at; k < end; k++) { /* the top bit: beyond 2^52 either way, or divided by zero */
             const uint64_t x = (uint64_t)a[k], y = (uint64_t)b[k];
