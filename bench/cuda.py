@@ -51,6 +51,37 @@ def mlp(m):
                                                          (m.randn(16384, 4096, device="cuda") * 0.01).bfloat16()]
 
 
+def conv(m):
+    """A stage of ResNet-50: four blocks of 1x1, 3x3 and 1x1, each with normalisation."""
+    F = m.nn.functional
+
+    def normed(x, w, stride=1):
+        y = F.conv2d(x, w, None, stride, w.shape[2] // 2)
+        return F.batch_norm(y, None, None, None, None, True)
+
+    def f(x, *w):
+        for i in range(0, len(w), 3):
+            y = F.relu(normed(x, w[i]))
+            y = F.relu(normed(y, w[i + 1]))
+            x = F.relu(x + normed(y, w[i + 2]))
+        return F.max_pool2d(x, 3, 2, 1)
+    sizes = [(128, 512, 1, 1), (128, 128, 3, 3), (512, 128, 1, 1)] * 4
+    return f, lambda: [m.randn(64, 512, 28, 28, device="cuda").bfloat16()] + [(m.randn(*s, device="cuda") * 0.05).bfloat16() for s in sizes]
+
+
+def depthwise(m):
+    return (lambda x, w: m.nn.functional.conv2d(x, w, None, 1, 3, 1, 128)), lambda: [m.randn(32, 128, 56, 56, device="cuda"), m.randn(128, 1, 7, 7, device="cuda")]
+
+
+def adam(m):
+    """Steps of an optimizer whose numbers change."""
+    p = [m.zeros(1000, 100, device="cuda", requires_grad=True) for _ in range(10)]
+    for x in p:
+        x.grad = m.ones(1000, 100, device="cuda")
+    o = m.optim.Adam(p, foreach=False)
+    return (lambda: o.step()), lambda: []
+
+
 def small(m):
     return (lambda x, w: (x @ w).relu()), lambda: [m.randn(64, 64, device="cuda"), m.randn(64, 64, device="cuda")]
 
@@ -60,7 +91,8 @@ def plus(m):
 
 
 CASES = [("10x(sin*cos+x), 16M f32", chain), ("softmax 16384x4096 f32", softmax), ("gelu(x+1)*x, layer norm bf16", norm),
-         ("the same, training", train(norm)), ("MLP 4096x4096x16384 bf16", mlp), ("relu(x @ w), 64 f32", small), ("x + 1, 8 f32", plus)]
+         ("the same, training", train(norm)), ("MLP 4096x4096x16384 bf16", mlp), ("ResNet stage 64x512x28x28 bf16", conv), ("the same, forward and backward", train(conv)), ("depthwise 7x7 32x128x56x56 f32", depthwise),
+         ("Adam, 10 tensors of 100,000", adam), ("relu(x @ w), 64 f32", small), ("x + 1, 8 f32", plus)]
 
 
 def timed(m, f, args):

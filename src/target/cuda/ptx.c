@@ -600,7 +600,7 @@ static void frag(pw *w, const vir_frag *f, const text *in, text *out)
 /* --- memory ----------------------------------------------------------------------------------- */
 static void barrier(pw *w)
 {
-    if (w->p->grid != PTX_threads && w->p->grid != PTX_flat)
+    if (w->p->grid != PTX_threads && w->p->grid != PTX_flat && w->p->grid != PTX_tiles)
         E(w, "bar.sync 0");
     w->touched = false;
 }
@@ -1150,8 +1150,10 @@ static void vector_loop(pw *w, int n)
     }
     if (w->touched && f.stores)
         barrier(w);
-    int per = elements_a_thread(&f), threads = f.partials ? w->npart : w->p->threads;
-    text me = op1(w, C_q, "cvt.u64.u32", w->tid), step = imm_int((int64_t)threads * per), over = { "" };
+    bool tiles = w->p->grid == PTX_tiles;
+    int per = elements_a_thread(&f), threads = tiles ? w->p->tile : f.partials ? w->npart : w->p->threads;
+    text mine = tiles ? op2(w, C_r, "and.b32", w->tid, imm_int(threads - 1)) : w->tid;
+    text me = op1(w, C_q, "cvt.u64.u32", mine), step = imm_int((int64_t)threads * per), over = { "" };
     if (w->p->grid == PTX_flat) {
         text b = new_reg(w, C_r), g = new_reg(w, C_r), x = new_reg(w, C_q);
         E(w, "mov.u32 %s, %%ctaid.x", b.s);
@@ -1193,6 +1195,11 @@ static void take_iteration(pw *w, int n, text out)
         text x = new_reg(w, C_q), t = op1(w, C_q, "cvt.u64.u32", w->tid);
         E(w, "mul.wide.u32 %s, %s, %d", x.s, b.s, w->p->threads);
         E(w, "add.s64 %s, %s, %s", r.s, x.s, t.s);
+    } else if (w->p->grid == PTX_tiles) {
+        text x = new_reg(w, C_q),
+             t = op2(w, C_r, "shr.u32", w->tid, imm_int(__builtin_ctz((unsigned)w->p->tile)));
+        E(w, "mul.wide.u32 %s, %s, %d", x.s, b.s, w->p->threads / w->p->tile);
+        E(w, "add.s64 %s, %s, %s", r.s, x.s, op1(w, C_q, "cvt.u64.u32", t).s);
     } else
         E(w, "cvt.u64.u32 %s, %s", r.s, b.s);
     E(w, "add.s64 %s, %s, %s", r.s, r.s, lo.s);
@@ -1274,11 +1281,22 @@ static void region(pw *w, int n)
 /* --- kernels ---------------------------------------------------------------------------------- */
 static ptx_count count_of(const vir *k, int loop);
 
+/* Threads that an iteration of a short vector loop keeps busy; 0: not known, or a block of them. */
+static int tile_of(const vir *k, int loop, int per, int threads)
+{
+    const vir_ins *lo = &k->ins[k->loops[loop].begin], *hi = &k->ins[k->loops[loop].end];
+    int64_t n = lo->op == VIR_const && hi->op == VIR_const ? (hi->imm - lo->imm + per - 1) / per : threads;
+    int tile = 1;
+    while (tile < n && tile < threads)
+        tile *= 2;
+    return tile < threads ? tile : 0;
+}
+
 static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
 {
     ptx_kernel p = { .threads = o->threads ? o->threads : 256, .per = 1, .grid = PTX_one };
     int vectors = 0, shared_out = 0, partials = 0, shared_loop = 0;
-    bool parallel = false, outer_store = false, serial = false;
+    bool parallel = false, outer_store = false, serial = false, inout = false;
     for (int i = 1; i < k->nloops; i++) {
         if (k->ins[k->loops[i].ins].dead)
             continue;
@@ -1290,13 +1308,17 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
         vectors++;
         partials += f.partials;
         shared_out += !f.ordered;
+        inout |= f.inout;
         if (!f.ordered)
             shared_loop = i, p.per = elements_a_thread(&f);
     }
     for (int i = 1; i < k->n; i++)
         outer_store |= !k->ins[i].dead && k->ins[i].op == VIR_store && !k->loops[k->ins[i].region].vector;
+    /* one loop of elements that have nothing to do with one another */
+    if (parallel && vectors == 1 && shared_out == 1 && !partials && !outer_store && !(serial && inout))
+        p.tile = tile_of(k, shared_loop, p.per, p.threads);
     if (parallel)
-        p.grid = partials || shared_out ? PTX_rows : PTX_threads;
+        p.grid = p.tile ? PTX_tiles : partials || shared_out ? PTX_rows : PTX_threads;
     else if (vectors == 1 && shared_out == 1 && !partials && !outer_store && !serial)
         p.grid = PTX_flat;
     if (partials) /* one partial result a thread */
@@ -1515,6 +1537,7 @@ int64_t ptx_blocks(const ptx_kernel *p, const int64_t *ints, int64_t lo, int64_t
     int64_t n, each = (int64_t)p->threads * p->per;
     switch (p->grid) {
     case PTX_rows: return MAX(hi - lo, 0);
+    case PTX_tiles: each = p->threads / p->tile; return hi > lo ? (hi - lo + each - 1) / each : 0;
     case PTX_threads: return hi > lo ? (hi - lo + p->threads - 1) / p->threads : 0;
     case PTX_flat:
         if (!count_value(&p->count, ints, &n))

@@ -16,13 +16,14 @@
  *   PTX_threads  a thread takes one iteration of the parallel loop: bodies without a vector loop that can be shared out
  *   PTX_flat     no parallel loop, one vector loop: shared out over the whole grid
  *   PTX_one      one block does it all
+ *   PTX_tiles    PTX_rows of few elements: `tile` threads take an iteration of the parallel loop, a block takes several
  * The bits are those of vir_interp: reductions keep P partial results, one a thread, joined in its order. */
 #ifndef TAPER_TARGET_CUDA_PTX_H
 #define TAPER_TARGET_CUDA_PTX_H
 #include "base/map.h"
 #include "vir/vir.h"
 
-typedef enum { PTX_rows, PTX_threads, PTX_flat, PTX_one } ptx_grid;
+typedef enum { PTX_rows, PTX_threads, PTX_flat, PTX_one, PTX_tiles } ptx_grid;
 
 typedef struct ptx_opts {
     int threads;  /* a block of a kernel without reductions over threads; 0: 256 */
@@ -51,6 +52,7 @@ typedef struct ptx_kernel { /* plain data: it may be saved beside the code */
     ptx_grid grid;
     int threads;
     int per;         /* consecutive elements a thread takes at once */
+    int tile;        /* PTX_tiles: threads of an iteration, a power of two */
     ptx_count count; /* PTX_flat: iterations of the loop            */
     int nbufs, nints, nflts;
     int nlifted; /* constants that became parameters */

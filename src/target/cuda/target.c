@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { FORMAT = 2 }; /* of saved code */
+enum { FORMAT = 3 }; /* of saved code */
 
 typedef struct image { /* machine code of a module; shared by its kernels, never freed */
     cuda_cubin bin;
@@ -216,7 +216,8 @@ static target_code *load(const target *t, const char *name, const void *p, size_
     memcpy(&s, p, sizeof s);
     if (s.format != FORMAT || s.size != sizeof s || !memchr(s.entry, 0, sizeof s.entry) ||
         s.p.count.n > COUNT(s.p.count.at) || s.p.nlifted < 0 || s.p.nlifted > (int)COUNT(s.p.lifted) ||
-        s.p.threads < 32 || s.p.threads > 1024 || s.p.per < 1 || s.p.grid > PTX_one) {
+        s.p.threads < 32 || s.p.threads > 1024 || s.p.per < 1 || s.p.grid > PTX_tiles ||
+        (s.p.grid == PTX_tiles && (s.p.tile < 1 || s.p.tile > s.p.threads))) {
         err_set(err, ERR_value, "saved CUDA code of kernel '%s' is of another version", name);
         return NULL;
     }
