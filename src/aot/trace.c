@@ -279,7 +279,25 @@ typedef struct items {
     tp_tensor **x;    /* by item: the tensor, or NULL */
     int n;
     tp_tensor **head; /* by result: the tensor that it is, or NULL */
+    map results;      /* such a tensor -> its result + 1 */
+    map memory;       /* storage -> the first item on it + 1 ... */
+    int *next;        /* ... by item: the next one, or n */
+    map inputs;       /* storage -> the first input on it + 1 */
 } items;
+
+/* Items on the memory of x, in their order: for (int k = first_on(s, x); k < s->n; k = s->next[k]) */
+static int first_on(const items *s, const tp_tensor *x)
+{
+    uintptr_t k = (uintptr_t)map_geti(&s->memory, (uintptr_t)x->storage);
+    return k ? (int)k - 1 : s->n;
+}
+
+static void set_head(items *s, int at, tp_tensor *x)
+{
+    s->head[at] = x;
+    if (!map_geti(&s->results, (uintptr_t)x))
+        map_puti(&s->results, (uintptr_t)x, (void *)((uintptr_t)at + 1));
+}
 
 /* The tensor whose history x's follows: its base, unless x was made from a view that no_grad had cut off. */
 static tp_tensor *head_of(tp_tensor *x)
@@ -299,14 +317,14 @@ static bool is_an_input(const trace *t, const tp_tensor *x)
 /* The forward result that holds `head`, added when there is none; -1 on failure. */
 static int value_of(items *s, tp_tensor *head, tp_err *err)
 {
-    for (size_t i = 0; i < s->res->list.n; i++)
-        if (s->head[i] == head)
-            return (int)i;
+    uintptr_t had = (uintptr_t)map_geti(&s->results, (uintptr_t)head);
+    if (had)
+        return (int)had - 1;
     ir_node *n = fn_node(s->t->fn, &s->t->cx, head, err);
     if (!n)
         return -1;
     int at = add_result(s->res, n, false);
-    s->head[at] = head;
+    set_head(s, at, head);
     s->root[at] = head;
     return at;
 }
@@ -326,12 +344,11 @@ static bool shares_memory(const items *s, int i)
 {
     tp_tensor *x = s->x[i];
     bool written = fn_written(s->t->fn, x), need = false, single = true, multi = !written;
-    for (int k = 0; k < s->n; k++)
-        if (s->x[k] && s->x[k]->storage == x->storage) {
-            single &= s->x[k] == x;
-            need |= ag_requires_grad(s->x[k]);
-            multi &= (s->x[k]->spare & AGF_multi_view) != 0; /* in-place writes to these are refused */
-        }
+    for (int k = first_on(s, x); k < s->n; k = s->next[k]) {
+        single &= s->x[k] == x;
+        need |= ag_requires_grad(s->x[k]);
+        multi &= (s->x[k]->spare & AGF_multi_view) != 0; /* in-place writes to these are refused */
+    }
     return ag_is_nograd_view(x) || (!single && !multi && (need || written));
 }
 
@@ -350,11 +367,11 @@ static bool shared_item(items *s, int i, tp_err *err)
     trace *t = s->t;
     aot_out *a = &s->u->out[i];
     tp_tensor *x = s->x[i], *head = head_of(x), *all = fn_base(t->fn, x);
-    for (int k = 0; k < s->n; k++) {
-        tp_tensor *y = s->x[k] && s->x[k]->storage == x->storage ? head_of(s->x[k]) : NULL;
-        if (y && (!all || (!covers(all, y) && covers(y, all))))
+    for (int k = first_on(s, x); k < s->n; k = s->next[k]) {
+        tp_tensor *y = head_of(s->x[k]);
+        if (!all || (!covers(all, y) && covers(y, all)))
             all = y;
-        if (y && all && same_view(y, all) && ag_requires_grad(y) && !ag_requires_grad(all))
+        if (all && same_view(y, all) && ag_requires_grad(y) && !ag_requires_grad(all))
             all = y;
     }
     for (size_t k = 0; k < s->res->list.n; k++) /* the one that an earlier item has found */
@@ -405,7 +422,7 @@ static int leaf_under(const items *s, tp_tensor *x, tp_err *err)
     tp_tensor *leaf = x->base && ag_requires_grad(x) ? head_of(x) : x;
     if (leaf == x || !ag_is_leaf(leaf))
         return -1;
-    for (int k = 0; k < s->n; k++)
+    for (int k = first_on(s, x); k < s->n; k = s->next[k])
         if (s->x[k] == leaf) {
             ir_node *n = fn_node(s->t->fn, &s->t->cx, leaf, err);
             return n && same_view(ir_type(n), leaf) ? k : -1;
@@ -419,7 +436,7 @@ static bool collect_item(items *s, int i, tp_err *err)
     aot_unit *u = s->u;
     aot_out *a = &u->out[i];
     tp_tensor *x = s->x[i];
-    int in = input_of_storage(t, x);
+    int in = (int)(uintptr_t)map_geti(&s->inputs, (uintptr_t)x->storage) - 1;
     a->requires_grad = ag_requires_grad(x);
     a->of = -1;
     a->no_grad = (x->spare & AGF_nograd_view) && (!a->requires_grad || ag_is_nograd_view(x));
@@ -456,11 +473,13 @@ static bool collect_item(items *s, int i, tp_err *err)
     ir_node *n = fn_node(t->fn, &t->cx, x, err);
     if (!n)
         return false;
-    for (int k = 0; k < i;
-         k++) /* two items that share memory must go on sharing it: all of it, dense and from its start */
-        if (s->x[k] && s->x[k]->storage == x->storage && u->out[k].kind == AOT_value &&
-            !same_view(s->x[k], x) && s->x[k]->numel == x->numel && s->x[k]->offset == 0 && x->offset == 0 &&
-            tensor_is_contiguous(s->x[k]) && tensor_is_dense(x) && !fn_written(t->fn, x)) {
+    for (
+        int k = first_on(s, x); k < i;
+        k = s->next
+                [k]) /* two items that share memory must go on sharing it: all of it, dense and from its start */
+        if (u->out[k].kind == AOT_value && !same_view(s->x[k], x) && s->x[k]->numel == x->numel &&
+            s->x[k]->offset == 0 && x->offset == 0 && tensor_is_contiguous(s->x[k]) && tensor_is_dense(x) &&
+            !fn_written(t->fn, x)) {
             a->kind = AOT_result_view;
             a->index = u->out[k].index;
             a->of = u->out[k].leaf && a->requires_grad && !a->leaf ? k : -1;
@@ -468,7 +487,7 @@ static bool collect_item(items *s, int i, tp_err *err)
             return true;
         }
     a->kind = AOT_value;
-    for (int k = 0; k < i; k++) /* one tensor returned twice */
+    for (int k = first_on(s, x); k < i; k = s->next[k]) /* one tensor returned twice */
         if (s->x[k] == x && u->out[k].kind == AOT_value) {
             a->index = u->out[k].index;
             return true;
@@ -476,7 +495,7 @@ static bool collect_item(items *s, int i, tp_err *err)
     a->index = add_result(s->res, n, a->leaf);
     if (!s->root[a->index] && !a->leaf) {
         s->root[a->index] = x;
-        s->head[a->index] = x;
+        set_head(s, a->index, x);
     }
     if (!x->base && in < 0 && sym_all_const(x->size, x->ndim) && sym_all_const(x->stride, x->ndim) &&
         !tensor_is_dense(x) && !expanded(x) && ir_type(n)->storage != x->storage)
@@ -500,6 +519,15 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
         tp_val v = o->arg[i].kind == VAL_node ? t->r.val[o->arg[i].node->id] : o->arg[i];
         s.x[i] = v.kind == VAL_tensor ? v.t : NULL;
     }
+    s.next = mem_zalloc(sizeof *s.next * n);
+    for (int i = u->nout - 1; i >= 0; i--)
+        if (s.x[i]) {
+            s.next[i] = first_on(&s, s.x[i]);
+            map_puti(&s.memory, (uintptr_t)s.x[i]->storage, (void *)((uintptr_t)i + 1));
+        }
+    for (int i = t->nin - 1; i >= 0; i--)
+        if (t->in[i])
+            map_puti(&s.inputs, (uintptr_t)t->in[i]->storage, (void *)((uintptr_t)i + 1));
     for (int i = 0; i < u->nout && ok; i++) {
         aot_out *a = &u->out[i];
         tp_val v = o->arg[i].kind == VAL_node ? t->r.val[o->arg[i].node->id] : o->arg[i];
@@ -520,6 +548,10 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
             u->out[i].index = u->out[u->out[i].of].index;
     free(s.x);
     free(s.head);
+    free(s.next);
+    map_free(&s.results);
+    map_free(&s.memory);
+    map_free(&s.inputs);
     u->nvalue = (int)res->list.n;
     return ok;
 }

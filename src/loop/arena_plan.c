@@ -91,19 +91,121 @@ static void lives_meet(lives *l, const loop_slot *s) /* those that live while s 
                 vec_push(&l->met, l->node[k].at[i]);
 }
 
-/* First fit over life times: a buffer may lie where another has ended. Returns how much all of them take. */
+/* ---- buffers in the order in which they begin ---- */
+enum { MOST_GAPS = 512 };   /* looked through; the smallest are forgotten */
+enum { MOST_MEETS = 1000 }; /* looked at for each buffer, on average */
+
+typedef struct gap {
+    int64_t at, end;
+} gap;
+typedef struct gaps {
+    gap list[MOST_GAPS + 1]; /* by address, none touching another */
+    int n;
+    int64_t top; /* all is free from here on */
+} gaps;
+
+static int64_t gaps_take(gaps *g, int64_t need)
+{
+    int best = -1;
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].end - g->list[i].at >= need &&
+            (best < 0 || g->list[i].end - g->list[i].at < g->list[best].end - g->list[best].at))
+            best = i;
+    if (best < 0) {
+        g->top += need;
+        return g->top - need;
+    }
+    int64_t at = g->list[best].at;
+    g->list[best].at += need;
+    if (g->list[best].at == g->list[best].end)
+        memmove(&g->list[best], &g->list[best + 1], sizeof *g->list * (size_t)(--g->n - best));
+    return at;
+}
+
+static void gaps_give(gaps *g, int64_t at, int64_t end)
+{
+    int i = g->n, least = 0;
+    if (at == end)
+        return;
+    while (i && g->list[i - 1].at > at)
+        i--;
+    if (i < g->n && g->list[i].at == end) {
+        g->list[i].at = at;
+    } else {
+        memmove(&g->list[i + 1], &g->list[i], sizeof *g->list * (size_t)(g->n++ - i));
+        g->list[i] = (gap){ at, end };
+    }
+    if (i && g->list[i - 1].end == at) {
+        g->list[i - 1].end = g->list[i].end;
+        memmove(&g->list[i], &g->list[i + 1], sizeof *g->list * (size_t)(--g->n - i));
+    }
+    if (g->n && g->list[g->n - 1].end == g->top)
+        g->top = g->list[--g->n].at;
+    if (g->n <= MOST_GAPS)
+        return;
+    for (int k = 1; k < g->n; k++)
+        least = g->list[k].end - g->list[k].at < g->list[least].end - g->list[least].at ? k : least;
+    memmove(&g->list[least], &g->list[least + 1], sizeof *g->list * (size_t)(--g->n - least));
+}
+
+typedef struct moment {
+    int step, slot;
+    bool begins;
+} moment;
+static int earlier_first(const void *a, const void *b)
+{
+    const moment *x = a, *y = b;
+    return x->step != y->step       ? x->step - y->step
+           : x->begins != y->begins ? x->begins - y->begins
+                                    : x->slot - y->slot;
+}
+
+/* From `base` on, in time that grows with their number alone. Returns where they end. */
+static int64_t place_in_time(const loop_plan *p, const int *order, int n, const int64_t *bytes, int64_t base,
+                             int64_t *offset)
+{
+    moment *at = mem_alloc(sizeof *at * 2 * (size_t)MAX(n, 1));
+    gaps *g = mem_zalloc(sizeof *g);
+    int64_t block = base;
+    for (int a = 0; a < n; a++) {
+        const loop_slot *s = &p->slot.at[order[a]];
+        at[2 * a] = (moment){ s->first, order[a], true };
+        at[2 * a + 1] = (moment){ MAX(s->last, s->first) + 1, order[a], false };
+    }
+    qsort(at, 2 * (size_t)n, sizeof *at, earlier_first);
+    g->top = base;
+    for (int i = 0; i < 2 * n; i++) {
+        int s = at[i].slot;
+        if (at[i].begins)
+            offset[s] = gaps_take(g, bytes[s]);
+        else
+            gaps_give(g, offset[s], offset[s] + bytes[s]);
+        block = MAX(block, g->top);
+    }
+    free(g);
+    free(at);
+    return block;
+}
+
+/* First fit over life times: a buffer may lie where another has ended. Where very many are alive at once, the smaller ones
+ * follow in the order of time. Returns how much all of them take. */
 static int64_t place_buffers(const loop_plan *p, const int *order, int n, const int64_t *bytes,
                              int64_t *offset)
 {
     lives l = { .leaves = (int)p->step.n + 1 };
-    int64_t block = 0;
+    int64_t block = 0, left = (int64_t)MOST_MEETS * n + (1 << 20);
     l.node = mem_zalloc(sizeof *l.node * 2 * (size_t)l.leaves);
     for (int a = 0; a < n; a++) {
         const loop_slot *s = &p->slot.at[order[a]];
         int64_t need = bytes[order[a]], at = 0;
+        if (left < 0) {
+            block = MAX(place_in_time(p, order + a, n - a, bytes, block, offset), 64);
+            break;
+        }
         lives_meet(&l, s);
         for (bool moved = true; moved;) {
             moved = false;
+            left -= (int64_t)l.met.n;
             for (size_t b = 0; b < l.met.n; b++) {
                 int64_t ob = offset[l.met.at[b]], oe = ob + bytes[l.met.at[b]];
                 if (ob < at + need && at < oe) {
