@@ -1,4 +1,5 @@
 /* call.c - one operator call: shape rule, allocation, kernel. Also values, contexts and builders. */
+#include "base/profile.h"
 #include "ops/host.h"
 #include "ops/decomp.h"
 #include "sym/env.h"
@@ -635,11 +636,23 @@ done:
     return ok;
 }
 
-bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+static bool call_real(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
 {
     if (TP_UNLIKELY(cx->dispatch) && !(op_row_of(op)->flags & OPF_COMP))
         return cx->dispatch(cx, op, v, arg, out, err);
     return call(cx, op, v, arg, out, err, false);
+}
+
+bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    int64_t t = profile_start();
+    if (TP_LIKELY(!t))
+        return call_real(cx, op, v, arg, out, err);
+    bool ok = call_real(cx, op, v, arg, out, err);
+    if (!(ok && out[0].kind == VAL_tensor &&
+          tensor_is_fake(out[0].t))) /* a compiler at work is no operator */
+        profile_add(PROFILE_op, op_row_of(op)->name, NULL, 0, t);
+    return ok;
 }
 
 bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)

@@ -2,6 +2,7 @@
 #include "run/program.h"
 #include "base/clock.h"
 #include "base/pool.h"
+#include "base/profile.h"
 #include "events/metrics.h"
 #include "ir/hop.h"
 #include "ir/planted.h"
@@ -717,6 +718,27 @@ static size_t run_step(call *c, size_t i, tp_err *err)
     return rider ? 2 : 1;
 }
 
+/* For a profiler: what n steps from i on were, and the user's line. */
+static void profile_steps(call *c, size_t i, size_t n, int64_t from)
+{
+    strbuf name = { 0 };
+    const ir_loc *at = NULL;
+    if (c->pr->device.kind != DEV_cpu) /* its work is queued */
+        device_sync(c->pr->device, NULL);
+    for (size_t k = i; k < i + n; k++) {
+        const loop_step *s = &c->pr->p->step.at[k];
+        const ir_node *of = s->kind != STEP_kernel ? s->node
+                            : s->kernel->nodes.n   ? s->kernel->nodes.at[s->kernel->nodes.n - 1]
+                                                   : NULL;
+        at = ir_place(of) ? ir_place(of) : at;
+        strbuf_addf(&name, "%s%s", k > i ? " + " : "",
+                    s->kind == STEP_kernel ? s->kernel->name : s->node->name);
+    }
+    profile_add(c->pr->p->step.at[i].kind == STEP_kernel ? PROFILE_kernel : PROFILE_call, strbuf_str(&name),
+                at ? at->file : NULL, at ? at->line : 0, from);
+    strbuf_free(&name);
+}
+
 static void drop_tried(call *c)
 {
     for (size_t i = 0; i < COUNT(c->tried); i++)
@@ -752,9 +774,12 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
             visit->fn(visit->data, &c, i);
         if (TP_UNLIKELY(visit != NULL))
             drop_tried(&c);
+        int64_t t = profile_start();
         size_t n = run_step(&c, i, err);
         if (!n)
             goto done;
+        if (TP_UNLIKELY(t))
+            profile_steps(&c, i, n, t);
         for (; n; n--)
             release_dead(&c, i++);
     }

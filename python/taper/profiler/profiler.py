@@ -1,15 +1,15 @@
-"""The profiler: times of operators, by a mode that sees every call, and of ranges that the program names."""
+"""The profiler: times of operators, of compiled kernels with the user's lines, and of ranges that the program names."""
 import contextlib as _contextlib
 import enum as _enum
 import functools as _functools
 import json as _json
 import os as _os
-import threading as _threading
 import time as _time
 
-from ..utils._python_dispatch import TorchDispatchMode as _Mode
+from .. import _C
+from ..compiler import is_compiling as _compiling
 
-_running = _threading.local()
+_running = {}  # "prof": the profile that records
 
 
 class ProfilerActivity(_enum.Enum):
@@ -53,16 +53,34 @@ def schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0)
 
 
 class FunctionEvent:
-    def __init__(self, name, start, end, depth):
+    """One call. Times are in microseconds; stack holds the user's line where it is known (compiled kernels)."""
+
+    def __init__(self, name, start, end, thread=0, kind="op", where=None):
         self.name = self.key = name
-        self.start, self.end, self.depth = start, end, depth
-        self.cpu_time_total = self.cpu_time = (end - start) / 1e3
-        self.self_cpu_time_total, self.count, self.cuda_time_total, self.device_time_total = self.cpu_time_total, 1, 0, 0
+        self.start, self.end, self.thread, self.kind = start, end, thread, kind
+        self.stack = [where] if where else []
+        self.cpu_time_total = self.cpu_time = self.self_cpu_time_total = (end - start) / 1e3
+        self.count, self.cuda_time_total, self.device_time_total, self.depth, self.cpu_parent, self.cpu_children = 1, 0, 0, 0, None, []
+
+    @property
+    def time_range(self):
+        return _Interval(self.start / 1e3, self.end / 1e3)
+
+    def __repr__(self):
+        return f"<FunctionEvent {self.name} cpu_time={_time_text(self.cpu_time_total)} thread={self.thread}>"
+
+
+class _Interval:
+    def __init__(self, start, end):
+        self.start, self.end = start, end
+
+    def elapsed_us(self):
+        return self.end - self.start
 
 
 class _Average:
     def __init__(self, key):
-        self.key, self.count, self.cpu_time_total, self.self_cpu_time_total = key, 0, 0.0, 0.0
+        self.key, self.count, self.cpu_time_total, self.self_cpu_time_total, self.stack = key, 0, 0.0, 0.0, []
         self.cuda_time_total = self.device_time_total = self.self_cuda_time_total = self.self_device_time_total = 0
         self.cpu_memory_usage = self.self_cpu_memory_usage = 0
 
@@ -70,15 +88,29 @@ class _Average:
     def cpu_time(self):
         return self.cpu_time_total / max(self.count, 1)
 
+    def __repr__(self):
+        return f"<FunctionEventAvg key={self.key} self_cpu_time={_time_text(self.self_cpu_time_total)} cpu_time={_time_text(self.cpu_time)} count={self.count}>"
+
+
+def _time_text(us):
+    return f"{us / 1e6:.3f}s" if us >= 1e6 else f"{us / 1e3:.3f}ms" if us >= 1e3 else f"{us:.3f}us"
+
+
+_SORTS = ("cpu_time", "cpu_time_total", "self_cpu_time_total", "cuda_time_total", "device_time_total", "self_cuda_time_total", "self_device_time_total",
+          "cpu_memory_usage", "self_cpu_memory_usage", "cuda_time", "device_time", "count")
+
 
 class EventList(list):
-    def key_averages(self, group_by_input_shapes=False, group_by_stack_n=0):
+    """Events, or their averages by name."""
+
+    def key_averages(self, group_by_input_shapes=False, group_by_stack_n=0, group_by_overload_name=False):
         rows = {}
         for e in self:
-            a = rows.setdefault(e.key, _Average(e.key))
-            a.count += 1
-            a.cpu_time_total += e.cpu_time_total
+            a = rows.setdefault((e.key, tuple(e.stack)), _Average(e.key))
+            a.count += e.count
+            a.cpu_time_total += e.cpu_time_total if not _inside_itself(e) else 0
             a.self_cpu_time_total += e.self_cpu_time_total
+            a.stack = e.stack
         return EventList(rows.values())
 
     def total_average(self):
@@ -95,76 +127,123 @@ class EventList(list):
 
     def table(self, sort_by=None, row_limit=100, max_src_column_width=75, max_name_column_width=55, max_shapes_column_width=80, header=None,
               top_level_events_only=False):
+        """The events as text, the longest first where sort_by says what is long."""
+        if sort_by is not None and sort_by not in _SORTS:
+            from .._settings import _did_you_mean
+            raise ValueError(f"table(): sort_by={sort_by!r} is none of {', '.join(_SORTS)}{_did_you_mean(sort_by, _SORTS)}")
         rows = sorted(self, key=lambda e: -getattr(e, sort_by, 0)) if sort_by else list(self)
-        wide = max([4] + [len(e.key) for e in rows[:row_limit]])
-        line = "-" * wide + "  " + "  ".join("-" * 12 for _ in range(4))
-        out = ([header] if header else []) + [line, "Name".rjust(wide) + "  " + "  ".join(h.rjust(12) for h in ("Self CPU", "CPU total", "CPU time avg", "# of Calls")), line]
-        for e in rows[:row_limit]:
-            out.append(e.key.rjust(wide) + "  " + "  ".join(t.rjust(12) for t in (f"{e.self_cpu_time_total:.3f}us", f"{e.cpu_time_total:.3f}us",
-                                                                                f"{e.cpu_time:.3f}us", str(e.count))))
-        return "\n".join(out + [line, f"Self CPU time total: {self.self_cpu_time_total / 1e3:.3f}ms", ""])
+        if top_level_events_only:
+            rows = [e for e in rows if getattr(e, "cpu_parent", None) is None]
+        shown, total = rows[:row_limit] if row_limit >= 0 else rows, max(self.self_cpu_time_total, 1e-9)
+        heads = ["Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg", "# of Calls"]
+        names = [e.key if len(e.key) <= max_name_column_width else e.key[:max_name_column_width - 3] + "..." for e in shown]
+        places = [_short(e.stack[0], max_src_column_width) if e.stack else "" for e in shown]
+        wide, src = max([4] + [len(n) for n in names]), max([len(p) for p in places] + [0])
+        src = max(src, 15) if src else 0
+        rule = "  ".join(["-" * wide] + ["-" * 12] * len(heads) + (["-" * src] if src else []))
+        out = ([header] if header else []) + [rule, "  ".join(["Name".rjust(wide)] + [h.rjust(12) for h in heads] + (["Source Location".ljust(src)] if src else [])), rule]
+        for e, name, place in zip(shown, names, places):
+            cells = (f"{100 * e.self_cpu_time_total / total:.2f}%", _time_text(e.self_cpu_time_total), f"{100 * e.cpu_time_total / total:.2f}%",
+                     _time_text(e.cpu_time_total), _time_text(e.cpu_time), str(e.count))
+            out.append("  ".join([name.rjust(wide)] + [c.rjust(12) for c in cells] + ([place.ljust(src)] if src else [])).rstrip())
+        return "\n".join(out + [rule, f"Self CPU time total: {_time_text(self.self_cpu_time_total)}", ""])
 
     __str__ = table
 
     def export_chrome_trace(self, path):
-        events = [{"name": e.key, "ph": "X", "ts": e.start / 1e3, "dur": e.cpu_time_total, "pid": _os.getpid(), "tid": 0} for e in self if hasattr(e, "start")]
-        with open(path, "w") as f:
-            _json.dump({"traceEvents": events}, f)
+        """A file for chrome://tracing, ui.perfetto.dev and other viewers."""
+        pid, events = _os.getpid(), []
+        for e in self:
+            if hasattr(e, "start"):
+                events.append({"name": e.key, "ph": "X", "cat": {"op": "cpu_op", "region": "user_annotation"}.get(e.kind, e.kind), "ts": e.start / 1e3,
+                               "dur": e.cpu_time_total, "pid": pid, "tid": e.thread, **({"args": {"source": e.stack[0]}} if e.stack else {})})
+        events += [{"name": "thread_name", "ph": "M", "pid": pid, "tid": t, "args": {"name": f"thread {t}"}} for t in sorted({e.thread for e in self if hasattr(e, "start")})]
+        opener = _gzip_open if str(path).endswith(".gz") else open
+        with opener(path, "wt") as f:
+            _json.dump({"schemaVersion": 1, "traceEvents": events, "displayTimeUnit": "ms"}, f)
 
 
-class _Watch(_Mode):
-    def __init__(self, prof):
-        super().__init__()
-        self.prof = prof
+def _gzip_open(path, mode):
+    import gzip
+    return gzip.open(path, mode)
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        with self.prof._range("aten::" + str(func).split(".")[1] if str(func).startswith("aten.") else str(func)):
-            return func(*args, **(kwargs or {}))
+
+def _inside_itself(e):
+    """A call within one of the same name counts in that one."""
+    p = e.cpu_parent if isinstance(e, FunctionEvent) else None
+    while p is not None:
+        if p.key == e.key:
+            return True
+        p = p.cpu_parent
+    return False
+
+
+def _short(place, n):
+    return place if len(place) <= n else "..." + place[3 - n:]
+
+
+def _events_of(raw):
+    """What the recorder saw, as events that know what they are part of."""
+    out = EventList()
+    for kind, name, file, start, end, line, thread in sorted(raw, key=lambda r: (r[6], r[3], -r[4])):
+        key = "aten::" + name.split(".")[0] if kind == "op" else name
+        e = FunctionEvent(key, start, end, thread, kind, f"{file}:{line}" if file else None)
+        p = out[-1] if out else None
+        while p is not None and (p.thread != thread or p.end < end or p.end <= start):
+            p = p.cpu_parent
+        if p is not None:
+            e.cpu_parent, e.depth = p, p.depth + 1
+            p.cpu_children.append(e)
+            p.self_cpu_time_total -= e.cpu_time_total
+        out.append(e)
+    return out
 
 
 class profile:
-    """with profile() as prof: ...; prof.key_averages().table(sort_by="cpu_time_total")"""
+    """Times of operators, compiled kernels and named ranges:
+
+        with taper.profiler.profile() as prof:
+            step()
+        print(prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=10))
+
+    Compiled code stays compiled; its kernels are listed by name with the line of the program they come from."""
 
     def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False, with_stack=False, with_flops=False,
                  with_modules=False, experimental_config=None, execution_trace_observer=None, acc_events=False, use_cuda=None, custom_trace_id_callback=None,
                  post_processing_timeout_s=None):
         self.schedule, self.on_trace_ready, self.step_num = schedule or _default_schedule_fn, on_trace_ready, 0
-        self._events, self._open, self._watch, self.profiler = EventList(), [], None, self
-        self.current_action = self.schedule(0)
-
-    @_contextlib.contextmanager
-    def _range(self, name):
-        entry = [name, 0]
-        self._open.append(entry)
-        t0 = _time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            t1 = _time.perf_counter_ns()
-            self._open.pop()
-            e = FunctionEvent(name, t0, t1, len(self._open))
-            e.self_cpu_time_total -= entry[1] / 1e3
-            if self._open:
-                self._open[-1][1] += t1 - t0
-            self._events.append(e)
+        self._events, self._on, self._meta, self.profiler = EventList(), False, {}, self
+        self.current_action, self._scheduled, self._step = self.schedule(0), schedule is not None, None
 
     def _record(self, on):
-        if on and self._watch is None:
-            self._watch = _Watch(self)
-            self._watch.__enter__()
-            _running.prof = self
-        elif not on and self._watch is not None:
-            self._watch.__exit__(None, None, None)
-            self._watch = _running.prof = None
+        if on and not self._on:
+            if _running.get("prof") is not None:
+                raise RuntimeError("Profiler is already enabled on this thread: only one profile runs at a time")
+            self._on, _running["prof"] = True, self
+            _C._profile_begin()
+        elif not on and self._on:
+            self._end_step()
+            self._on, _running["prof"] = False, None
+            self._events = _events_of(_C._profile_end())
+
+    def _end_step(self):
+        if self._step is not None:
+            _C._profile_range(*self._step)
+            self._step = None
+
+    def _begin_step(self):
+        if self._on and self._scheduled:
+            self._step = f"ProfilerStep#{self.step_num}", _time.monotonic_ns()
 
     def _recording(self, action):
         return action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
     def start(self):
         self._record(self._recording(self.current_action))
+        self._begin_step()
 
     def stop(self):
-        was = self._watch is not None
+        was = self._on
         self._record(False)
         if was and self.on_trace_ready:
             self.on_trace_ready(self)
@@ -179,6 +258,8 @@ class profile:
 
     def step(self):
         """The next step begins."""
+        if self._on:
+            self._end_step()
         if self.current_action is ProfilerAction.RECORD_AND_SAVE:
             self._record(False)
             if self.on_trace_ready:
@@ -186,6 +267,7 @@ class profile:
         self.step_num += 1
         self.current_action = self.schedule(self.step_num)
         self._record(self._recording(self.current_action))
+        self._begin_step()
 
     def events(self):
         return self._events
@@ -200,12 +282,17 @@ class profile:
         self._events.export_chrome_trace(path)
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
+        """Lines of stacks with times, for flame graphs."""
         with open(path, "w") as f:
-            for e in self.key_averages():
-                f.write(f"{e.key} {int(getattr(e, metric))}\n")
+            for e in self._events:
+                names, p = [], e
+                while p is not None:
+                    names.append(p.key.replace(" ", "_"))
+                    p = p.cpu_parent
+                f.write(f"{';'.join(names[::-1])} {int(getattr(e, metric))}\n")
 
     def add_metadata(self, key, value):
-        """Kept nowhere: traces hold times."""
+        self._meta[key] = value
 
     add_metadata_json = add_metadata
 
@@ -222,25 +309,26 @@ class profile:
 
 
 class record_function(_contextlib.ContextDecorator):
-    """with record_function("name"): a range under that name, where a profiler runs."""
+    """with record_function("name"): a range under that name, where a profiler runs and the code is not compiled."""
 
     def __init__(self, name, args=None):
-        self.name, self.range = name, None
+        self.name, self.since = name, None
 
     def _recreate_cm(self):
         return type(self)(self.name)
 
     def __enter__(self):
-        prof = getattr(_running, "prof", None)
-        if prof is not None:
-            self.range = prof._range(self.name)
-            self.range.__enter__()
+        if _compiling():  # compiled code has kernels, not ranges: whether somebody profiles must not make it compile again
+            return self
+        self.since = _time.monotonic_ns() if _running.get("prof") is not None else None
         return self
 
     def __exit__(self, *exc):
-        if self.range is not None:
-            self.range.__exit__(*exc)
-            self.range = None
+        if _compiling():
+            return False
+        if self.since is not None and _running.get("prof") is not None:
+            _C._profile_range(self.name, self.since)
+        self.since = None
         return False
 
 
