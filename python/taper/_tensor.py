@@ -57,8 +57,31 @@ def __reduce_ex__(self, protocol):
 
 
 def __copy__(self):
-    f, args = __reduce_ex__(self, 2)
-    return f(*args)
+    """The same memory in another tensor; of a computed one a leaf, as in PyTorch."""
+    if type(self).__reduce_ex__ is not Tensor.__reduce_ex__:  # a class with a way of its own
+        f, args = self.__reduce_ex__(2)
+        return f(*args)
+    return _rebuild(type(self), self.untyped_storage(), self.dtype, self.storage_offset(), tuple(self.shape), self.stride(), _requires_grad(self),
+                    dict(self.__dict__) or None)
+
+
+def _meet(a, b):
+    """Tensor op ndarray: two tensors, of the type that NumPy's rules give (in PyTorch such an operation is NumPy's)."""
+    pair = [x if isinstance(x, Tensor) else _C.tensor(x.copy() if any(s < 0 for s in x.strides) else x) for x in (a, b)]
+    kinds = {t.dtype for t in pair}
+    if len(kinds) == 2 and _C.bfloat16 not in kinds:
+        import numpy
+        to = getattr(_C, str(numpy.result_type(*(str(t.dtype).split(".")[-1] for t in pair))))
+        pair = [t.to(to) for t in pair]
+    return tuple(pair)
+
+
+_C._meet = _meet
+
+
+def __array_wrap__(self, array, context=None, return_scalar=False):
+    """What NumPy's functions make of a tensor is a tensor again."""
+    return _C.tensor(array)
 
 
 def new(self, *args, **kwargs):
@@ -120,7 +143,7 @@ def __torch_function__(cls, func, types, args=(), kwargs=None):
 
 _C._tensor_set("__torch_function__", __torch_function__)
 
-for _f in (__deepcopy__, __reduce_ex__, __copy__, new):
+for _f in (__deepcopy__, __reduce_ex__, __copy__, __array_wrap__, new):
     _C._tensor_set(_f.__name__, _f)
 
 

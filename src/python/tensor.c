@@ -429,19 +429,36 @@ static PyObject *binary(const op_name **cache, const char *name, PyObject *a, Py
     }
     return py_op_call(*cache, false, args, 2, NULL);
 }
+static bool is_array(PyObject *o) { return !strcmp(Py_TYPE(o)->tp_name, "numpy.ndarray"); }
+/* Tensor op ndarray, on either side: both become tensors of the type that NumPy would choose (_tensor.py). New reference. */
+static PyObject *with_array(PyObject *a, PyObject *b, PyObject *(*op)(PyObject *, PyObject *))
+{
+    PyObject *pair = PyObject_CallMethod(py_module, "_meet", "OO", a, b), *r = NULL;
+    if (pair && PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2)
+        r = op(PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+    Py_XDECREF(pair);
+    return r;
+}
+#define ARRAYS(op)                               \
+    if (TP_UNLIKELY(is_array(a) || is_array(b))) \
+    return with_array(a, b, op)
 /* a op b with the tensor on either side; `rname` is used when only b is the tensor and order matters. */
 #define NB(slot, name, rname)                       \
     static PyObject *slot(PyObject *a, PyObject *b) \
     {                                               \
         static const op_name *n, *r;                \
+        ARRAYS(slot);                               \
         if (py_is_tensor(a))                        \
             return binary(&n, name, a, b);          \
         return binary(&r, rname, b, a);             \
     }
+/* += of an array makes a new tensor, as in PyTorch: its type may be another. */
 #define NB_INPLACE(slot, name)                      \
     static PyObject *slot(PyObject *a, PyObject *b) \
     {                                               \
         static const op_name *n;                    \
+        if (TP_UNLIKELY(is_array(b)))               \
+            Py_RETURN_NOTIMPLEMENTED;               \
         return binary(&n, name, a, b);              \
     }
 NB(nb_add, "add", "add")
@@ -458,6 +475,7 @@ static bool is_operand(PyObject *o)
     static PyObject *slot(PyObject *a, PyObject *b) \
     {                                               \
         static const op_name *n;                    \
+        ARRAYS(slot);                               \
         if (!is_operand(a))                         \
             Py_RETURN_NOTIMPLEMENTED;               \
         return binary(&n, name, a, b);              \
@@ -465,6 +483,7 @@ static bool is_operand(PyObject *o)
 static PyObject *nb_div(PyObject *a, PyObject *b)
 {
     static const op_name *n, *rec, *mul;
+    ARRAYS(nb_div);
     if (py_is_tensor(a))
         return binary(&n, "div", a, b);
     if (!is_operand(a))
@@ -485,6 +504,7 @@ NB_ORDERED(nb_rshift, "bitwise_right_shift")
 static PyObject *nb_matmul(PyObject *a, PyObject *b)
 {
     static const op_name *n;
+    ARRAYS(nb_matmul);
     if (!py_is_tensor(a) || !py_is_tensor(b))
         Py_RETURN_NOTIMPLEMENTED;
     return binary(&n, "matmul", a, b);
@@ -501,9 +521,11 @@ NB_INPLACE(nb_ixor, "bitwise_xor_")
 NB_INPLACE(nb_ilshift, "bitwise_left_shift_")
 NB_INPLACE(nb_irshift, "bitwise_right_shift_")
 
+static PyObject *pow_of(PyObject *a, PyObject *b) { return PyNumber_Power(a, b, Py_None); }
 static PyObject *nb_pow(PyObject *a, PyObject *b, PyObject *mod)
 {
     static const op_name *n;
+    ARRAYS(pow_of);
     if (mod != Py_None)
         Py_RETURN_NOTIMPLEMENTED;
     if (!is_operand(a))
@@ -513,6 +535,8 @@ static PyObject *nb_pow(PyObject *a, PyObject *b, PyObject *mod)
 static PyObject *nb_ipow(PyObject *a, PyObject *b, PyObject *mod)
 {
     static const op_name *n;
+    if (is_array(b))
+        Py_RETURN_NOTIMPLEMENTED;
     return binary(&n, "pow_", a, b);
 }
 #define UNARY(slot, name) \
@@ -580,6 +604,11 @@ static PyObject *compare(PyObject *a, PyObject *b, int op)
 {
     static const char *const names[] = { "lt", "le", "eq", "ne", "gt", "ge" };
     static const op_name *cache[6];
+    if (TP_UNLIKELY(is_array(b))) {
+        PyObject *t = PyObject_CallMethod(py_module, "tensor", "O", b), *c = t ? compare(a, t, op) : NULL;
+        Py_XDECREF(t);
+        return c;
+    }
     PyObject *r = binary(&cache[op], names[op], a, b);
     return r;
 }

@@ -132,3 +132,19 @@ def test_refusals():
         return dict(O=T.optim, L=T.optim.lr_scheduler, p=p, q=p * 2, r=T.ones(3, requires_grad=True), N=float("nan"))
 
     compare("\n".join(calls), env)
+
+
+def test_sparse_adam_on_embeddings():
+    """PyTorch's gradients are sparse there and dense here; the rows that were looked up move alike."""
+    torch.manual_seed(0)
+    a = torch.nn.Embedding(6, 3, sparse=True)
+    b = taper.nn.Embedding(6, 3, sparse=True)
+    with taper.no_grad():
+        b.weight.copy_(taper.from_numpy(a.weight.detach().numpy().copy()))
+    oa, ob = torch.optim.SparseAdam(a.parameters(), lr=0.1), taper.optim.SparseAdam(b.parameters(), lr=0.1)
+    for ids in ([0, 2], [2, 5, 5], [1, 0]):
+        for m, o, t in ((a, oa, torch), (b, ob, taper)):
+            o.zero_grad()
+            m(t.tensor(ids)).pow(2).sum().backward()
+            o.step()
+    assert torch.allclose(a.weight.detach(), torch.from_numpy(b.weight.detach().numpy()), rtol=1e-6, atol=1e-7)

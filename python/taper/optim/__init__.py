@@ -120,6 +120,31 @@ class Adam(Optimizer):
         _descend(p, m, denom, _over(lr, 1 - b1 ** step))
 
 
+class SparseAdam(Optimizer):
+    """Adam for embeddings: only rows that were looked up move. Gradients are dense here, so a row counts as looked up where its gradient is not
+    zero; moments of the others stay as they are."""
+    like = ("exp_avg", "exp_avg_sq")
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
+        _check_all(lr, eps, betas)
+        if not 0.0 < eps:
+            raise ValueError(f"Invalid epsilon value: {eps}")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, maximize=maximize))
+
+    def _move(self, group, p, g, state):
+        b1, b2 = group["betas"]
+        m, v = state["exp_avg"], state["exp_avg_sq"]
+        step = _count(state)
+        rows = (g != 0).reshape(g.shape[0], -1).any(1).nonzero().view(-1) if g.dim() else taper.zeros(1, dtype=taper.int64)
+        if not g.dim():
+            g, p, m, v = g.view(1), p.view(1), m.view(1), v.view(1)
+        some, old, square = g[rows], m[rows], v[rows]
+        old = old + (some - old) * (1 - b1)
+        square = square + (some * some - square) * (1 - b2)
+        m[rows], v[rows] = old, square
+        p[rows] -= old / (square.sqrt() + group["eps"]) * (group["lr"] * _sqrt(1 - b2 ** step) / (1 - b1 ** step))
+
+
 class AdamW(Adam):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None, capturable=False,
                  differentiable=False, fused=None):
