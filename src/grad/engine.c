@@ -636,6 +636,35 @@ static bool root_grad(ag_run *r, tp_tensor *t, tp_tensor *g, int i, tp_tensor **
     return true;
 }
 
+/* ---- callbacks at the end ---- */
+typedef struct final_call {
+    bool (*fn)(void *data, tp_err *err);
+    void (*drop)(void *data);
+    void *data;
+} final_call;
+static _Thread_local struct {
+    int depth; /* runs of this thread inside each other */
+    VEC(final_call) list;
+} finals;
+
+bool ag_queue_callback(bool (*fn)(void *data, tp_err *err), void (*drop)(void *data), void *data)
+{
+    if (!finals.depth)
+        return false;
+    vec_push(&finals.list, ((final_call){ fn, drop, data }));
+    return true;
+}
+static bool run_finals(bool ok, tp_err *err)
+{
+    for (size_t i = 0; i < finals.list.n; i++) { /* one may queue another */
+        final_call f = finals.list.at[i];
+        ok = ok && f.fn(f.data, err);
+        f.drop(f.data);
+    }
+    vec_free(&finals.list);
+    return ok;
+}
+
 bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const *grad, const ag_options *o,
                  tp_err *err)
 {
@@ -646,6 +675,7 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
     tp_tensor **g = mem_zalloc(sizeof *g * (size_t)MAX(nroot, 1));
     bool ok = false;
 
+    finals.depth++;
     for (int i = 0; o->result && i < o->ninput; i++)
         o->result[i] = NULL;
     cx->grad_mode = o->create_graph;
@@ -693,6 +723,9 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
         }
     ok = true;
 done:
+    if (finals.depth == 1)
+        ok = run_finals(ok, err);
+    finals.depth--;
     ag_step_running = outer;
     cx->grad_mode = keep.grad_mode;
     for (size_t i = 0; i < r.all.n; i++) {

@@ -141,6 +141,9 @@ typedef struct ag_options {
  * UINT64_MAX. Together they say which operator a gradient belongs to. */
 uint64_t ag_steps_made(void);
 extern _Thread_local uint64_t ag_step_running;
+/* During a backward: fn runs when the outermost one of this thread has succeeded, and is dropped when it fails. False: none runs.
+ * data is given to drop at the end. */
+bool ag_queue_callback(bool (*fn)(void *data, tp_err *err), void (*drop)(void *data), void *data);
 bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const *grad, const ag_options *o,
                  tp_err *err);
 

@@ -911,6 +911,29 @@ static PyObject *m_register_post(PyObject *o, PyObject *fn)
     return h ? handle_new(h, post_hook, fn) : py_raise(&err);
 }
 
+/* ---- callbacks at the end of backward ---- */
+static bool final_run(void *data, tp_err *err)
+{
+    PyObject *r = PyObject_CallNoArgs(data);
+    Py_XDECREF(r);
+    return r || err_set(err, ERR_python, "a callback failed");
+}
+static void final_drop(void *data)
+{
+    PyObject *t, *v, *tb;
+    PyErr_Fetch(&t, &v, &tb);
+    Py_DECREF((PyObject *)data);
+    PyErr_Restore(t, v, tb);
+}
+static PyObject *queue_callback(PyObject *m, PyObject *fn)
+{
+    if (ag_queue_callback(final_run, final_drop, Py_NewRef(fn)))
+        Py_RETURN_NONE;
+    Py_DECREF(fn);
+    PyErr_SetString(PyExc_RuntimeError, "Final callbacks can only be installed during backward pass.");
+    return NULL;
+}
+
 /* ---- backward ---- */
 static tp_tensor **tensor_array(PyObject *seq, const char *what, bool none_ok, Py_ssize_t *n)
 {
@@ -1236,6 +1259,8 @@ static PyGetSetDef getset[] = {
 };
 static PyMethodDef functions[] = {
     { "_run_backward", (PyCFunction)(void (*)(void))run_backward, METH_FASTCALL, NULL },
+    { "_queue_callback", queue_callback, METH_O,
+      "_queue_callback(fn): at the end of the backward that runs" },
     { "_function_apply", (PyCFunction)(void (*)(void))function_apply, METH_FASTCALL, NULL },
     { "is_grad_enabled", grad_enabled, METH_NOARGS, "is_grad_enabled() -> bool" },
     { "_set_grad_enabled", set_grad_enabled_, METH_O, "returns the mode before" },
@@ -1274,5 +1299,20 @@ int py_init_autograd(PyObject *m)
         return -1;
     if (py_tensor_add_methods(methods) < 0 || py_tensor_add_getset(getset) < 0)
         return -1;
-    return PyModule_AddFunctions(m, functions);
+    if (PyModule_AddFunctions(m, functions) < 0)
+        return -1;
+    /* Variable._execution_engine.queue_callback, as programs spell it */
+    PyObject *types = PyImport_ImportModule("types"), *fn = PyObject_GetAttrString(m, "_queue_callback");
+    PyObject *space = types ? PyObject_GetAttrString(types, "SimpleNamespace") : NULL;
+    PyObject *kw = fn ? Py_BuildValue("{s:O}", "queue_callback", fn) : NULL, *none = PyTuple_New(0);
+    PyObject *engine = space && kw && none ? PyObject_Call(space, none, kw) : NULL;
+    int rc = engine ? PyDict_SetItemString(type_dict(&PyTensor_Type), "_execution_engine", engine) : -1;
+    PyType_Modified(&PyTensor_Type);
+    Py_XDECREF(types);
+    Py_XDECREF(fn);
+    Py_XDECREF(space);
+    Py_XDECREF(kw);
+    Py_XDECREF(none);
+    Py_XDECREF(engine);
+    return rc;
 }

@@ -173,8 +173,16 @@ def _end(children):
         p.wait()
 
 
+def _share_cores(n):
+    """Each rank its part of the cores, unless the user has said how many threads."""
+    each = str(max(1, len(os.sched_getaffinity(0)) // n))
+    for k in ("TAPER_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(k, each)
+
+
 def run(args):
     n = len(os.sched_getaffinity(0)) if args.nproc_per_node in ("auto", "cpu") else int(args.nproc_per_node)
+    _share_cores(n)
     kind = args.launcher if args.launcher in ("openmpi", "mpich") else None
     if args.launcher == "processes":
         return _processes(args, n)

@@ -1,33 +1,6 @@
-"""Wrappers that spread a module over processes. With one process they hand the call through, and keep the names that
-programs rely on: `.module`, and state dicts whose keys begin with `module.`."""
-import contextlib
-
+"""Wrappers that spread a module over processes (DistributedDataParallel) or over the devices of one (DataParallel, which hands
+the call through). Both keep the names that programs rely on: `.module`, and state dicts whose keys begin with `module.`."""
 from ..modules.module import Module
-
-
-class DistributedDataParallel(Module):
-    """Compile the module that goes in, not the wrapper: gradients belong to the wrapper."""
-
-    def __init__(self, module, device_ids=None, output_device=None, dim=0, broadcast_buffers=True, process_group=None,
-                 bucket_cap_mb=None, find_unused_parameters=False, gradient_as_bucket_view=False, static_graph=False):
-        from ... import distributed
-        super().__init__()
-        distributed.get_world_size()  # there must be a group
-        if not any(p.requires_grad for p in module.parameters()):
-            raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.")
-        self.module = module
-        self.require_backward_grad_sync = True
-
-    @contextlib.contextmanager
-    def no_sync(self):
-        was, self.require_backward_grad_sync = self.require_backward_grad_sync, False
-        try:
-            yield
-        finally:
-            self.require_backward_grad_sync = was
-
-    def forward(self, *inputs, **kwargs):
-        return self.module(*inputs, **kwargs)
 
 
 class DataParallel(Module):
@@ -56,3 +29,10 @@ def replicate(network, devices, detach=False):
 def parallel_apply(modules, inputs, kwargs_tup=None, devices=None):
     kw = kwargs_tup or [{}] * len(modules)
     return [m(*(i if isinstance(i, tuple) else (i,)), **k) for m, i, k in zip(modules, inputs, kw)]
+
+
+def __getattr__(name):
+    if name == "DistributedDataParallel":  # later: taper.distributed needs the rest of the package
+        from .distributed import DistributedDataParallel
+        return DistributedDataParallel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
