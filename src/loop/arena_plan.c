@@ -248,7 +248,8 @@ static void place(tp_comp *c, const loop_plan *p, loop_memory *m)
         bytes[i] = m->offset[i] = -1;
         const loop_slot *s = &p->slot.at[i];
         if (s->kind == SLOT_buffer && !s->output && !s->transient && !s->reuses && s->first >= 0 &&
-            loop_const_type(s->type) && (!s->node || decide(c, DECIDE_inplace, s->node))) {
+            loop_const_type(s->type) && (!c->target || tensor_device(s->type).kind == c->target->device) &&
+            (!s->node || decide(c, DECIDE_inplace, s->node))) {
             bytes[i] = slot_bytes(s);
             order[placed++] = i;
         }
@@ -348,7 +349,7 @@ typedef struct lived {
     int first, slot;
 } lived;
 
-static int earlier_first(const void *a, const void *b)
+static int born_first(const void *a, const void *b)
 {
     const lived *x = a, *y = b;
     return x->first != y->first ? x->first - y->first : x->slot - y->slot;
@@ -364,7 +365,7 @@ bool loop_memory_check(const loop_plan *p, const loop_memory *m, tp_err *err)
         if (m->offset[i] >= 0)
             vec_push(&by, ((lived){ p->slot.at[i].first, i }));
     if (by.n)
-        qsort(by.at, by.n, sizeof *by.at, earlier_first);
+        qsort(by.at, by.n, sizeof *by.at, born_first);
     for (size_t i = 0; ok && i < by.n; i++) {
         const loop_slot *s = &p->slot.at[by.at[i].slot];
         int64_t at = m->offset[by.at[i].slot], end = at + slot_bytes(s);

@@ -5,6 +5,7 @@ bool is_product(planner *pl, const ir_node *n)
 {
     const target *t = pl->c->target;
     return lower_row(n)->product && lower_row(n)->product(pl, n) &&
+           tensor_device(ir_type(n)).kind == t->device &&
            (t->device == DEV_cpu || (lower_row(n)->planes ? t->convolve != NULL : t->product != NULL));
 }
 

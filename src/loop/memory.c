@@ -224,7 +224,8 @@ void choose_reuse(planner *pl)
         reuse o = pl->reuses.at[i];
         int to = pl->in[o.n->id].slot - 1, of = slot_of(pl, o.x);
         loop_slot *t = &p->slot.at[to], *x = &p->slot.at[of];
-        if (to < 0 || t->kind != SLOT_buffer || t->reuses || t->transient || taken[of])
+        if (to < 0 || t->kind != SLOT_buffer || t->reuses || t->transient || taken[of] ||
+            tensor_device(t->type).kind != tensor_device(x->type).kind)
             continue;
         if (x->kind == SLOT_input
                 ? o.step < safe || x->last > o.step || x->output

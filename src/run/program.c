@@ -53,6 +53,9 @@ static void take_items(program *pr, tp_val *slot, size_t step)
 }
 
 /* ---- one call ---- */
+typedef struct sent { /* a tensor of the host that is written on the device */
+    tp_tensor *home, *there;
+} sent;
 typedef struct program_at {
     program *pr;
     op_ctx *cx;
@@ -65,7 +68,8 @@ typedef struct program_at {
     tp_storage *block;
     arena scratch;
     tp_val tried[OP_MAX_RETURNS]; /* results of a call that somebody tried; owned */
-    VEC(tp_tensor *) moved;       /* numbers of the host on the device; owned */
+    VEC(tp_tensor *) moved;       /* tensors of the host on the device; owned */
+    VEC(sent) sent;               /* those that a kernel writes, until it is launched */
 } call;
 
 static void release_dead(call *c, size_t step)
@@ -397,19 +401,35 @@ typedef struct kargs { /* of one launch */
     int64_t vals[64], *ints, par, work;
 } kargs;
 
-/* A number of the host that a kernel of a device reads. */
+/* A tensor of the host that a kernel of a device uses: a graph may compute numbers of both. It is moved, and moved back where it
+ * is written. Operators that mix devices were refused when the graph was made. */
 static bool to_device(call *c, const kstep *k, int buf, tp_val *v, tp_err *err)
 {
-    if (v->t->ndim || k->lk->k->bufs[buf].flags & VIR_OUT)
-        return err_set(
-            err, ERR_runtime,
-            "Expected all tensors to be on the same device, but found at least two devices, %s and %s!",
-            device_name((dev_kind)c->pr->on->device), device_name((dev_kind)tensor_device(v->t).kind));
-    tp_tensor *t = tensor_to(v->t, (tp_device){ (int8_t)c->pr->on->device, -1 }, err);
-    if (t)
-        vec_push(&c->moved, t);
+    tp_device dev = { (int8_t)c->pr->on->device, -1 };
+    tp_storage *from = v->t->storage, *s = storage_new(MAX(from->nbytes, 1), dev, err);
+    if (!s || (from->nbytes && !device_copy(dev, s->data, from->device, from->data, from->nbytes, err))) {
+        storage_unref(s);
+        return false;
+    }
+    tp_tensor *t = tensor_on(s, (dtype)v->t->dt, v->t->ndim, v->t->size, v->t->stride, v->t->offset);
+    storage_unref(s);
+    vec_push(&c->moved, t);
+    if (k->lk->k->bufs[buf].flags & VIR_OUT && from->nbytes)
+        vec_push(&c->sent, ((sent){ v->t, t }));
     v->t = t;
-    return t != NULL;
+    return true;
+}
+
+/* What the kernel wrote for the host. */
+static bool bring_back(call *c, tp_err *err)
+{
+    bool ok = true;
+    for (size_t i = 0; i < c->sent.n && ok; i++) {
+        tp_storage *to = c->sent.at[i].home->storage, *from = c->sent.at[i].there->storage;
+        ok = device_copy(to->device, to->data, from->device, from->data, to->nbytes, err);
+    }
+    c->sent.n = 0;
+    return ok;
 }
 
 static bool kernel_args(call *c, kstep *k, kargs *a, tp_err *err)
@@ -488,7 +508,7 @@ static bool run_kernel_step(call *c, kstep *k, tp_err *err)
     if (!kernel_args(c, k, &a, err))
         return kernel_failed(k->lk, err);
     target_args args = launch_args(c, k, &a);
-    if (!k->k->on->launch(k->k, &args, err))
+    if (!k->k->on->launch(k->k, &args, err) || (TP_UNLIKELY(c->sent.n) && !bring_back(c, err)))
         return kernel_failed(k->lk, err);
     kernel_flaky(c, k, &a);
     return true;
@@ -516,7 +536,7 @@ static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *
     target_convolution p = {
         y.t, x.t, w.t, bias.kind == VAL_tensor ? bias.t : NULL, &arg[3], s->form, follow(c, k, &ka)
     };
-    if (!c->pr->on->convolve(&p, err))
+    if (!c->pr->on->convolve(&p, err) || (TP_UNLIKELY(c->sent.n) && !bring_back(c, err)))
         return false;
     if (k)
         kernel_flaky(c, k, &ka);
@@ -564,7 +584,7 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     target_product p = {
         o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, s->form, follow(c, k, &ka)
     };
-    if (!c->pr->on->product(&p, err))
+    if (!c->pr->on->product(&p, err) || (TP_UNLIKELY(c->sent.n) && !bring_back(c, err)))
         return false;
     if (k)
         kernel_flaky(c, k, &ka);
@@ -803,6 +823,7 @@ done:
     for (size_t i = 0; i < c.moved.n; i++)
         tensor_unref(c.moved.at[i]);
     vec_free(&c.moved);
+    vec_free(&c.sent);
     for (size_t i = 0; i < p->slot.n; i++)
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);

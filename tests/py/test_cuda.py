@@ -303,3 +303,38 @@ for v in range(4200):  # more than are kept
 print(taper._C._cuda_stats(0)["programs"] - many, (x * 0.5).tolist(), done() - before)
 """)
     assert out == "0\n4199 [0.5, 1.0, 1.5, 2.0] 0\n", out
+
+
+def test_graphs_of_two_devices():
+    if not has_fake():
+        return
+    out = run("""
+def params():
+    p = [taper.ones(3, 2, device="cuda", requires_grad=True), taper.full((4,), 2., device="cuda", requires_grad=True)]
+    for x in p:
+        x.grad = taper.full_like(x, 0.5)
+    return p
+ends = []
+for how in (lambda f: f, taper.compile):
+    p = params()
+    o = taper.optim.Adam(p, foreach=False)  # counts its steps on the CPU
+    f = how(lambda: o.step())
+    for _ in range(3):
+        f()
+    ends.append([x.detach().cpu().flatten().tolist() for x in p] + [o.state[p[0]]["step"].item()])
+    assert o.state[p[0]]["step"].device.type == "cpu"
+print(ends[0][2] == ends[1][2] == 3, max(abs(a - b) for i in (0, 1) for a, b in zip(ends[0][i], ends[1][i])) < 1e-6)
+@taper.compile
+def both(x, y, n):
+    z = (y @ y.t()).relu() + n  # all of it on the CPU
+    n += 1
+    return x.sin() * n, z
+x, y, n = taper.arange(4., device="cuda"), taper.arange(6.).view(2, 3), taper.tensor(1.)
+a, b = both(x, y, n)
+print(a.device, b.device, b.tolist(), n.item(), (a - x.sin() * 2).abs().max().item() < 1e-6)
+try:
+    both(x, y.cuda(), taper.ones(2))
+except RuntimeError as e:
+    print("same device" in str(e))
+""")
+    assert out == "True True\ncuda:0 cpu [[6.0, 15.0], [15.0, 51.0]] 2.0 True\nTrue\n", out
