@@ -1,5 +1,6 @@
 /* trace.c - the captured graph is run once on fake tensors through the tape; what that does is the joint graph. */
 #include "aot/trace.h"
+#include "base/crumb.h"
 #include "base/envvars.h"
 #include "ir/hop.h"
 #include "ops/custom.h"
@@ -960,6 +961,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     t.leaves = aot_makes_leaves(g);
     t.flagged = mem_zalloc((size_t)MAX(u->nin, 1));
     any |= grad_mode && t.leaves;
+    crumb_drop("autograd stage", "functionalisation and derivatives");
     if (!bases_find(&t, g, any, err))
         goto done;
     root = mem_zalloc(sizeof *root *
@@ -988,6 +990,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     if ((flags & AOT_min_cut) && (any || g->backward) && !aot_pool_offsets(c, t.g))
         goto done;
     if (flags & AOT_decompose) {
+        crumb_drop("autograd stage", "decompositions");
         ir_graph *d = aot_decompose(c, t.g);
         if (!d)
             goto done;
@@ -1011,6 +1014,7 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     if (cut)
         ev_settle(); /* it may change the graph, and do anything else */
     spent -= clock_ns();
+    crumb_drop("autograd stage", "partition: the cut between forward and backward");
     if (cut && u->ngrad ? !cut->fn(cut, c, u, nfw) || !check_cut(u, nfw, err)
                         : !aot_partition(c, u, nfw, flags & AOT_min_cut))
         goto done;

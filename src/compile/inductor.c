@@ -6,6 +6,7 @@
 #include "compile/eager.h"
 #include "compile/options.h"
 #include "compile/tune/tune.h"
+#include "base/crumb.h"
 #include "events/metrics.h"
 #include "ir/hop.h"
 
@@ -147,6 +148,7 @@ static run_program *compile_once(tp_comp *c, const ir_graph *g)
     code_log_program(p); /* before there is machine code to run: what kills the process can be read */
     const target_code **made = mem_zalloc(sizeof *made * MAX(p->step.n, (size_t)1));
     run_program *r = NULL;
+    crumb_drop("code", "machine code of kernels");
     span = ev_span_begin(EVS_code);
     if (build_kernels(c, p, made))        /* target: kernels become code */
         r = inductor_program(c, p, made); /* loop: memory; run: the program */

@@ -1,6 +1,7 @@
 /* decide.c - names of the kinds, and the slow path of asking. */
 #include "ir/decide.h"
 #include "base/envvars.h"
+#include "base/quarantine.h"
 #include "events/events.h"
 #include <limits.h>
 
@@ -56,6 +57,8 @@ static struct {
 
 static bool env_answer(void *data, decide_kind k, const char *site, uint64_t hash)
 {
+    if (quarantine_refuses(site))
+        return false;
     if (k != by_env.kind)
         return true;
     long i = __atomic_fetch_add(&by_env.asked, 1, __ATOMIC_RELAXED);
@@ -66,12 +69,17 @@ static bool env_answer(void *data, decide_kind k, const char *site, uint64_t has
     return yes;
 }
 
+static bool quarantine_answer(void *data, decide_kind k, const char *site, uint64_t hash)
+{
+    return !quarantine_refuses(site);
+}
+
 decider decide_env(void)
 {
     const char *name = env_get(ENV_bisect_subsystem);
     static bool said;
     if (!name || !*name)
-        return (decider){ 0 };
+        return quarantine_any() ? (decider){ quarantine_answer, NULL } : (decider){ 0 };
     if (!decide_by_name(name, strlen(name), &by_env.kind)) {
         strbuf b = { 0 };
         for (int i = 0; i < DECIDE_COUNT; i++)

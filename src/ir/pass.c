@@ -2,6 +2,7 @@
 #include "ir/pass.h"
 #include "ir/hop.h"
 #include "ops/custom.h"
+#include "base/crumb.h"
 #include "events/events.h"
 
 const pass_row pass_rows[] = {
@@ -58,6 +59,7 @@ bool pass_run(tp_comp *c, ir_graph *g, const pass_row *const *rows, int n)
             (missing & FACT_functional && !is_functional(g, c->err)))
             return err_note(c->err, "before pass '%s'", p->name);
         have |= missing;
+        crumb_drop("graph pass", p->name);
         if (!p->run(c, g))
             return err_note(c->err, "in pass '%s'", p->name);
         have &= p->keeps;

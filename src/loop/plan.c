@@ -6,6 +6,7 @@
 #include "loop/internal.h"
 #include "ir/planted.h"
 #include "base/clock.h"
+#include "base/crumb.h"
 #include "events/metrics.h"
 
 /* What every plan holds to, whatever the graph: a step or a slot that does not is named. NULL: all do. */
@@ -77,6 +78,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     if (TP_UNLIKELY(fault_state != 0) && !plant_carriers(c, p->g))
         goto done;
     int64_t t0 = clock_ns();
+    crumb_drop("loops", "rewrites");
     if (!loop_rewrite(&pl, 0, REWRITE_extreme))
         goto done;
     ev_metrics_part(EVP_post_passes, clock_ns() - t0);
@@ -87,6 +89,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     for (size_t i = 0; i < p->g->inputs.n; i++)
         slot_add(&pl, p->g->inputs.at[i]->val.kind == VAL_tensor ? SLOT_input : SLOT_number,
                  p->g->inputs.at[i], (int)i);
+    crumb_drop("loops", "lowering and fusion");
     find_into(&pl);
     choose_materialized(&pl);
     form_groups(&pl);
@@ -94,9 +97,11 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     find_stored(&pl);
     order = mem_alloc(sizeof *order * (size_t)MAX(pl.groups.n, 1));
     schedule_order(&pl, order);
+    crumb_drop("loops", "writing kernels");
     if (!write_steps(&pl, order))
         goto done;
     find_outputs(&pl);
+    crumb_drop("loops", "memory plan");
     life_times(&pl);
     choose_reuse(&pl);
     if (!check_plan(p, c->err))

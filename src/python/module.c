@@ -1,6 +1,8 @@
 /* module.c - taper._C: puts the parts together. */
 #include "python/py.h"
 #include "base/envvars.h"
+#include "base/quarantine.h"
+#include "taper.h"
 #include "ops/host.h"
 
 PyObject *py_module;
@@ -20,10 +22,24 @@ static int (*const parts[])(PyObject *) = {
 static void *unlock(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
 static void relock(void *held) { PyEval_RestoreThread(held); }
 
+/* os.environ is a copy of the environment. */
+static void set_in_python(const char *name, const char *value)
+{
+    PyObject *os = PyImport_ImportModule("os"), *env = os ? PyObject_GetAttrString(os, "environ") : NULL,
+             *v = env ? PyUnicode_FromString(value) : NULL;
+    if (v)
+        PyMapping_SetItemString(env, name, v);
+    PyErr_Clear();
+    Py_XDECREF(v);
+    Py_XDECREF(env);
+    Py_XDECREF(os);
+}
+
 PyMODINIT_FUNC PyInit__C(void)
 {
     host.unlock = unlock;
     host.relock = relock;
+    quarantine_load(TP_VERSION, set_in_python);
     env_check();
     PyObject *m = PyModule_Create(&def);
     if (!m)

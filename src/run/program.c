@@ -1,6 +1,7 @@
 /* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory. */
 #include "run/program.h"
 #include "base/clock.h"
+#include "base/crumb.h"
 #include "base/pool.h"
 #include "base/profile.h"
 #include "events/metrics.h"
@@ -718,6 +719,12 @@ static size_t run_step(call *c, size_t i, tp_err *err)
     ops_provider_skip(TP_UNLIKELY(s->plain));
     if ((int)i == pr->m.commit && !make_rest(c, err))
         return 0;
+    crumb_drop(s->kind == STEP_kernel ? "kernel"
+               : s->product           ? "product"
+                                      : "call",
+               s->kind == STEP_kernel ? pr->ks[i].lk->name
+               : s->node              ? s->node->name
+                                      : "");
     if (s->kind == STEP_kernel)
         return run_kernel_step(c, &pr->ks[i], err);
     if (s->kind == STEP_check)
