@@ -329,7 +329,8 @@ struct entry {
     VEC(symint) exprs;
     /* afterwards */
     bool returns;
-    int stop; /* offset of the instruction to execute natively */
+    int stop;   /* offset of the instruction to execute natively */
+    int traced; /* instructions of the frame up to there */
     recipe *ret;
     int nlocal, nstack, nmemo;
     recipe **local; /* NULL: unchanged; R_null: cleared */
@@ -516,6 +517,7 @@ struct trace {
 /* log.c: what the trace_* logs tell */
 void log_line(trace *t, frame *f);
 void log_instr(trace *t, frame *f);
+const char *log_opname(int op);       /* of an instruction */
 void log_calls(trace *t, frame *f);   /* after an instruction: the nodes it made */
 void log_inlined(trace *t, frame *f); /* f begins */
 

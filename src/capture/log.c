@@ -4,7 +4,7 @@
 #include "base/source.h"
 #include <opcode.h>
 
-static const char *opname(int op)
+const char *log_opname(int op)
 {
     static PyObject *names;
     if (!names) {
@@ -188,12 +188,12 @@ static void argval(strbuf *b, const frame *f, const instr *in)
 void log_instr(trace *t, frame *f)
 {
     const instr *in = &f->cc->ins[f->ip];
-    if (!t->log_bc || in->op == CACHE || in->op == EXTENDED_ARG || !strcmp(opname(in->op), "PRECALL"))
+    if (!t->log_bc || in->op == CACHE || in->op == EXTENDED_ARG || !strcmp(log_opname(in->op), "PRECALL"))
         return;
-    if (!comptime_at(t, f, opname(in->op)))
+    if (!comptime_at(t, f, log_opname(in->op)))
         return;
     strbuf b = { 0 };
-    strbuf_addf(&b, "TRACE %s ", opname(in->op));
+    strbuf_addf(&b, "TRACE %s ", log_opname(in->op));
     argval(&b, f, in);
     strbuf_add(&b, " [");
     for (int i = 0; i < f->sp; i++)
@@ -318,7 +318,7 @@ void log_region(const region *r, const entry *e)
                             PyUnicode_AsUTF8(PyTuple_GET_ITEM(cc->localsplus, i)));
         strbuf_addf(&b, "%6d BUILD_STACK              %d\n", 2 * k++, e->nstack);
         strbuf_addf(&b, "%6d NATIVE_STEP              %s at offset %d, line %d\n", 2 * k++,
-                    opname(cc->ins[e->stop].op), 2 * e->stop, cc->ins[e->stop].line);
+                    log_opname(cc->ins[e->stop].op), 2 * e->stop, cc->ins[e->stop].line);
         strbuf_addf(&b, "%6d RESUME_REGION            %d\n", 2 * k++, 2 * cc->ins[e->stop].next);
     }
     ev_text(EV_bytecode, NULL, "MODIFIED BYTECODE %s %s line %d\n%s", cc->name, cc->file, cc->first_line,

@@ -9,6 +9,82 @@
 #include <frameobject.h>
 #include <opcode.h>
 
+/* ---- which uses of regions are compiled: taper doctor looks for the one that changes what a program does ---- */
+static struct {
+    int state;       /* -1: not asked yet, 0: all are, 1: some */
+    int64_t uses;    /* so far */
+    int64_t most;    /* the last use that is compiled */
+    int64_t fresh;   /* the use that is captured anew although an entry would do, or -1 */
+    int64_t skip;    /* so many instructions of use `most` run as written first */
+    const char *log; /* file, or NULL */
+} uses = { .state = -1, .most = INT64_MAX, .fresh = -1 };
+
+/* TAPER_REGIONS=LAST, LAST+STEPS, LAST! */
+static bool uses_limited(void)
+{
+    if (TP_LIKELY(uses.state >= 0))
+        return uses.state;
+    const char *s = env_get(ENV_regions);
+    char *end = NULL;
+    uses.log = env_get(ENV_regions_log);
+    uses.log = uses.log && *uses.log ? uses.log : NULL;
+    if (s && *s) {
+        uses.most = strtoll(s, &end, 10);
+        if (*end == '+')
+            uses.skip = strtoll(end + 1, NULL, 10);
+        else if (*end == '!')
+            uses.fresh = uses.most;
+    }
+    uses.state = (s && *s) || uses.log;
+    return uses.state;
+}
+
+/* The first line in which two captures of one region differ, as "old -> new". */
+static void graphs_differ(strbuf *b, const ir_graph *was, const ir_graph *now)
+{
+    strbuf x = { 0 }, y = { 0 };
+    ir_print(&x, was, IR_PRINT_log | IR_PRINT_brand);
+    ir_print(&y, now, IR_PRINT_log | IR_PRINT_brand);
+    const char *p = strchr(strbuf_str(&x), '\n'), *q = strchr(strbuf_str(&y), '\n');
+    while (p && q) {
+        p++, q++;
+        size_t n = strcspn(p, "\n"), m = strcspn(q, "\n");
+        if (n != m || memcmp(p, q, n)) {
+            p += strspn(p, " "), q += strspn(q, " ");
+            if (*p != '#' && *q != '#') { /* no comment */
+                strbuf_addf(b, " | %.*s -> %.*s", (int)MIN(strcspn(p, ";\n"), 160), p,
+                            (int)MIN(strcspn(q, ";\n"), 160), q);
+                break;
+            }
+        }
+        p = strchr(p, '\n'), q = strchr(q, '\n');
+    }
+    strbuf_free(&x);
+    strbuf_free(&y);
+}
+
+/* A line for a use: number, how it came to be, function, place, instructions, where it stopped; was: the entry that the guards
+ * would have taken, or NULL. */
+static void uses_note(const region *r, const entry *e, bool fresh, const entry *was, const frame *f)
+{
+    if (!uses.log)
+        return;
+    FILE *to = fopen(uses.log, "a");
+    strbuf b = { 0 };
+    bool own = !r->cc->library || !r->shown.file;
+    strbuf_addf(&b, "%lld %s %s %s:%d steps %d at %s effects %d", (long long)uses.uses, fresh ? "new" : "hit",
+                r->shown.name ? r->shown.name : r->cc->name, own ? r->cc->file : r->shown.file,
+                own ? f->cc->ins[f->ip].line : r->shown.line, e->traced, log_opname(f->cc->ins[f->ip].op),
+                (int)e->effects.n);
+    if (was && was->graph && e->graph)
+        graphs_differ(&b, was->graph, e->graph);
+    if (to) {
+        fprintf(to, "%s\n", strbuf_str(&b));
+        fclose(to);
+    }
+    strbuf_free(&b);
+}
+
 static int next_frame_id;
 static int next_fn = 1;
 static bool replay_id;
@@ -1377,6 +1453,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     cid.attempt = 0;
     ev_cid_set(&cid);
     done->compile_id = r->compiles++;
+    done->traced = a->t.steps;
     g->name = arena_printf(&g->mem, "__compiled_fn_%d", next_fn++);
     if (w.set)
         done->break_reason = PyUnicode_FromString(w.reason);
@@ -1690,18 +1767,36 @@ static PyObject *run_frame(frame *f)
 {
     PyObject *res = NULL;
     cap_cfg *cfg = f->cfg;
-    int until = -1; /* native up to and including this offset */
+    int until = -1;   /* native up to and including this offset */
+    int64_t hold = 0; /* native for so many instructions */
     for (;;) {
-        bool try_ = cfg && until < 0 && TP_LIKELY(!interp_deferred() && !PyThreadState_Get()->c_tracefunc) &&
+        bool try_ = cfg && until < 0 && !hold &&
+                    TP_LIKELY(!interp_deferred() && !PyThreadState_Get()->c_tracefunc) &&
                     f->cc->ins[f->ip].op != CACHE && !f->kwnames;
         region *r = try_ ? region_at(f->cc, f->ip) : NULL;
+        bool counted = r && !r->skip && TP_UNLIKELY(uses_limited());
+        if (counted && uses.uses >= uses.most) { /* all that comes runs as written */
+            r = NULL;
+            until = f->cc->n;
+        } else if (counted && uses.uses + 1 == uses.most && uses.skip) {
+            r = NULL;
+            hold = uses.skip;
+            uses.skip = 0;
+            uses.most--; /* what these instructions call, too */
+        }
         if (r && !r->from_line)
             r->from_line = f->ip ? frame_line(f) : r->cc->first_line;
         if (r && !r->skip) {
             size_t nr = max_regs(r, cfg);
             PyObject *small[64], **reg = nr < 64 ? small : mem_alloc(sizeof *reg * (nr + 1)), **got = reg;
             int64_t symsmall[64], *sym = nr < 64 ? symsmall : mem_alloc(sizeof *sym * (nr + 1));
-            entry *e = find_entry(r, f, cfg, reg, &got, nr + 1, sym, nr + 1);
+            entry *e = find_entry(r, f, cfg, reg, &got, nr + 1, sym, nr + 1), *was = NULL;
+            if (counted)
+                uses.uses++;
+            if (counted && e && uses.uses == uses.fresh) { /* as if its guards did not hold */
+                was = e;
+                e = NULL;
+            }
             int64_t t0 = 0;
             bool fresh = false;
             if (TP_UNLIKELY(ev_log_on(EVC_cache, EV_INFO)) && e)
@@ -1732,6 +1827,10 @@ static PyObject *run_frame(frame *f)
             }
             int rc = ST_next;
             bool ran = e != NULL;
+            if (counted && e)
+                uses_note(r, e, fresh, was, f);
+            else if (counted)
+                uses.uses--; /* nothing was compiled */
             if (e) {
                 r->runs++;
                 if (!fresh && metrics_sampled(e)) {
@@ -1797,6 +1896,8 @@ static PyObject *run_frame(frame *f)
         }
         bool last = until >= 0 && f->ip == until;
         int rc = interp_step(f, &res);
+        if (TP_UNLIKELY(hold) && !--hold)
+            uses.most++;
         if (last)
             until = -1;
         if (TP_UNLIKELY(f->failed) && (last || rc != ST_next) && backend_failure(f, &rc))
