@@ -39,7 +39,8 @@ static void report(const bisect_result *b, const repro *r)
                 r->backend);
         return;
     }
-    printf("the fault is in %s\n", bisect_stage(b->stage));
+    printf("the fault is in %s\n",
+           b->cut ? "the cut between forward and backward (partition)" : bisect_stage(b->stage));
     if (!b->nsite) {
         printf("no optional rewrites were made\n");
         return;
@@ -55,14 +56,25 @@ static int run_bisect(int argc, char **argv)
 {
     tp_err err = { 0 };
     signature was, now;
-    if (argc != 2)
-        return cli_usage("taper bisect BUNDLE");
+    cli_args a = { argc, 1, argv };
+    const char *dir = NULL, *secs = NULL;
+    while (a.at < argc) {
+        if (cli_option(&a, "timeout", &secs))
+            continue;
+        if (argv[a.at][0] == '-')
+            return cli_unknown(&a);
+        dir = argv[a.at++];
+    }
+    if (!dir)
+        return cli_usage("taper bisect BUNDLE [--timeout SECONDS]");
+    if (secs && atof(secs) <= 0)
+        return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     debug_backends_register();
-    repro *r = bundle_read(argv[1], &was, true, &err);
+    repro *r = bundle_read(dir, &was, true, &err);
     if (!r)
         return cli_fail(&err);
     const repro *one = r;
-    trial_limits l = { .timeout_ms = 20000 };
+    trial_limits l = { .timeout_ms = secs ? (int64_t)(atof(secs) * 1000) : 20000 };
     bisect_result b = { 0 };
     int rc = 0;
     if (!trial_run(&one, 1, &l, &now, &err))
@@ -80,7 +92,7 @@ static int run_bisect(int argc, char **argv)
 
 const cli_cmd cmd_bisect = {
     "bisect",
-    "BUNDLE",
+    "BUNDLE [--timeout SECONDS]",
     "Names the stage and the rewrite that make a saved failure",
     "Runs the backends one more stage at a time, then refuses the optional rewrites of the first that\n"
     "fails (decompositions, fusions, recomputation, ...) until the ones that matter are left.\n",

@@ -8,7 +8,8 @@ typedef struct acc_opts {
     bool equal_nan, ignore_non_fp, any_dtype /* exact_dtype off */;
     bool larger_multiplier, max_multiplier;
     bool cosine;
-    double iou; /* bool tensors: |and| / |or| that suffices; 0: they must be equal */
+    bool ledger; /* also what is close to eager must not be much farther from float64 than eager is */
+    double iou;  /* bool tensors: |and| / |or| that suffices; 0: they must be equal */
 } acc_opts;
 #define ACC_DEFAULT ((acc_opts){ .tol = 1e-4 })
 

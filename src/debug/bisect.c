@@ -202,8 +202,10 @@ bool bisect(const repro *r, const signature *want, const trial_limits *l,
         if (line)
             line(data, strbuf_str(&b));
         strbuf_free(&b);
-        if (ok && yes)
+        if (ok && yes) {
             out->stage = i;
+            out->cut = (i == 1 || i == 2) && want->kind == SIG_accuracy && trial_joint(x);
+        }
     }
     if (ok && out->stage >= 0) {
         collect(&h, strbuf_str(&sites));

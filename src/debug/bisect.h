@@ -10,6 +10,7 @@ typedef struct bisect_site {
 typedef struct bisect_result {
     int stage;              /* first rung of the ladder that fails, or -1: none does */
     int nsite;              /* optional rewrites that were asked for */
+    bool cut;               /* the graph before the cut into forward and backward is right */
     bool without;           /* it fails with all of them refused, too */
     VEC(bisect_site) found; /* the rewrites of every minimal set, one set after the other */
     VEC(int) set;           /* how many of them each set has */

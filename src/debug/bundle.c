@@ -240,6 +240,8 @@ bool bundle_write(const char *dir, const repro *r, const signature *s, tp_err *e
         key_bool(&w, "accuracy", r->accuracy);
         key_bool(&w, "forward_only", r->forward_only);
         key_bool(&w, "ignore_non_fp", r->acc.ignore_non_fp);
+        if (r->acc.ledger)
+            key_bool(&w, "ledger", true);
         key_bool(&w, "fp64", !r->no_fp64);
         json_key(&w, "tolerance");
         json_dbl(&w, r->acc.tol);
@@ -571,6 +573,7 @@ repro *bundle_read(const char *dir, signature *s, bool plant, tp_err *err)
     r->accuracy = truth(json_get(j, "accuracy"));
     r->forward_only = truth(json_get(j, "forward_only"));
     r->acc.ignore_non_fp = truth(json_get(j, "ignore_non_fp"));
+    r->acc.ledger = truth(json_get(j, "ledger"));
     r->no_fp64 = json_is(json_get(j, "fp64"), JSON_bool) && !truth(json_get(j, "fp64"));
     r->acc.tol = json_f64(json_get(j, "tolerance"), 1e-3);
     r->seed = r->offset = 0;

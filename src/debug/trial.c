@@ -499,6 +499,84 @@ static repro *repro_unit(const repro *r, bool backward, tp_err *err)
 repro *repro_forward(const repro *r, tp_err *err) { return repro_unit(r, false, err); }
 repro *repro_backward(const repro *r, tp_err *err) { return repro_unit(r, true, err); }
 
+/* ---- before the cut ---- */
+/* The joint graph, interpreted: values of its forward half, then gradients from ones. */
+static bool joint_right(const repro *r)
+{
+    tp_err err = { 0 };
+    const backend *b = backend_find(r->backend, &err);
+    tp_comp c = { .err = &err };
+    result eager = { 0 };
+    strbuf why = { 0 };
+    bool right = false, *needs = mem_zalloc((size_t)MAX(r->nin, 1));
+    for (int i = 0; i < r->nin; i++)
+        needs[i] = r->needs_grad[i] != 0;
+    aot_unit *u = b ? aot_trace(&c, r->g, needs, true, b->aot, NULL) : NULL;
+    int n = u && u->joint ? (int)u->joint->inputs.n : 0, nout = n ? u->joint->output->narg : 0;
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(n, 1)),
+           *out = mem_zalloc(sizeof *out * (size_t)MAX(nout, 1));
+    tp_val *own = inputs_copy(r->in, r->nin, DT_none, &err);
+    if (!n || u->nbase || u->nin != r->nin || n != r->nin + u->ntangent ||
+        nout != u->nvalue + u->nmut + u->ngrad || !own || !run_once(r, NULL, r->g, DT_none, &eager, &err))
+        goto done;
+    for (int i = 0; i < n; i++) {
+        const tp_tensor *t = ir_type(u->joint->inputs.at[i]);
+        in[i] = i < r->nin ? own[i] : vNone;
+        if (i < r->nin)
+            continue;
+        tp_tensor *one = tensor_scalar((dtype)t->dt, 1, 1, NULL),
+                  *x = tensor_new((dtype)t->dt, t->ndim, t->size, &err);
+        if (one && x)
+            tensor_copy(x, one, &err);
+        tensor_unref(one);
+        in[i] = vT(x);
+    }
+    op_ctx cx = *op_ctx_cur();
+    cx.rec = NULL;
+    cx.grad_mode = false;
+    ir_hook h = { .opaque = run_opaque };
+    right = ir_run(&cx, u->joint, in, n, out, nout, &h, &err);
+    for (int i = 0; right && i < u->ngrad; i++) {
+        int of = u->grad[i];
+        const tp_val *g = &out[u->nvalue + u->nmut + i];
+        tp_tensor *want = of >= 0 && of < r->nin && eager.in[of].kind == VAL_tensor ? ag_grad(eager.in[of].t)
+                                                                                    : NULL;
+        if (want && g->kind == VAL_tensor)
+            right = !differ(r, "gradient of input %d: ", of, want, g->t, NULL, &why);
+    }
+    for (int i = 0; right && i < u->nout && i < eager.nout; i++)
+        if (u->out[i].kind == AOT_value && out[u->out[i].index].kind == VAL_tensor &&
+            eager.out[i].kind == VAL_tensor)
+            right = !differ(r, "result %d: ", i, eager.out[i].t, out[u->out[i].index].t, NULL, &why);
+done:
+    for (int i = 0; i < nout; i++)
+        val_clear(&out[i]);
+    for (int i = r->nin; i < n; i++)
+        val_clear(&in[i]);
+    inputs_free(own, own ? r->nin : 0);
+    free(in);
+    free(out);
+    free(needs);
+    result_free(&eager);
+    strbuf_free(&why);
+    aot_unit_free(u);
+    return right;
+}
+
+static int joint_child(void *arg) { return joint_right(arg) ? 0 : 1; }
+
+bool trial_joint(const repro *r)
+{
+    proc_result res = { 0 };
+    fflush(NULL);
+    bool ok = repro_has_gradients(r) &&
+              proc_run(&(proc_spec){ .fn = joint_child, .arg = (void *)r, .timeout_ms = 10000 }, &res,
+                       NULL) &&
+              !res.status && !res.timed_out;
+    proc_result_free(&res);
+    return ok;
+}
+
 /* ---- what the stages made of it ---- */
 static int stages_child(void *arg)
 {

@@ -44,6 +44,9 @@ run_program *repro_compile(tp_comp *c,
 /* The pure forward or backward graph that the autograd stage makes of r, with the values it gets. NULL with err. */
 repro *repro_forward(const repro *r, tp_err *err);
 repro *repro_backward(const repro *r, tp_err *err);
+/* Is the graph of forward and backward together right, as the autograd stage of r's backend makes it before it is cut in two?
+ * Asked in a child. */
+bool trial_joint(const repro *r);
 /* What each stage makes of r, as hashes, into s->stages; found in a child, since a stage may not survive it. */
 void trial_stages(const repro *r, signature *s);
 /* The first stage whose hash differs ("forward"), or NULL. */

@@ -1,6 +1,8 @@
 #include "debug/artefacts.h"
+#include "debug/audit.h"
 #include "debug/wrap.h"
 #include "debug/minify.h"
+#include "base/clock.h"
 #include "base/envvars.h"
 #include "events/events.h"
 #include "grad/tape.h"
@@ -43,6 +45,7 @@ typedef struct wrapped {
     ir_graph *g; /* as it was before anybody compiled it */
     char *backend, *name;
     bool inner;
+    bool audited;
 } wrapped;
 
 static repro *repro_of(const wrapped *w, const tp_val *in, int nin, const debug_config *c)
@@ -54,6 +57,7 @@ static repro *repro_of(const wrapped *w, const tp_val *in, int nin, const debug_
     r->forward_only = c->forward_only;
     r->acc.ignore_non_fp = c->ignore_non_fp;
     r->acc.tol = c->tol;
+    r->acc.ledger = audit_wanted();
     r->no_fp64 = c->no_fp64;
     return r;
 }
@@ -153,8 +157,18 @@ static bool wrapped_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
         dump(r, &s, DUMP_launcher, false);
         repro_free(r);
     }
-    if (c.level == 4 && !results_agree(w, in, nin, &c, err))
-        goto done;
+    bool first = c.level == 4 && !w->audited && audit_wanted();
+    if (first && !w->inner) {
+        repro *r = repro_of(w, in, nin, &c);
+        audit_report(r);
+        repro_free(r);
+    }
+    /* what comes and goes shows when it is run often */
+    int64_t until = clock_ns() + 300000000;
+    for (int i = 0; c.level == 4 && i < (first ? 24 : 1) && (!i || clock_ns() < until); i++)
+        if (!results_agree(w, in, nin, &c, err))
+            goto done;
+    w->audited |= first;
     ok = run_program_call(w->p, cx, in, nin, out, nout, err);
     if (ok &&
         !(ok = device_sync(ir_graph_device(w->g), err))) /* what the device finds late is this graph's */

@@ -1,0 +1,388 @@
+#include "debug/audit.h"
+#include "base/envvars.h"
+#include "compile/backend.h"
+#include "grad/tape.h"
+#include <math.h>
+#include <stdio.h>
+
+enum { MOST_ELEMENTS = 1 << 20, DIRECTIONS = 3 };
+static const double eps32 = 0x1p-23;
+
+typedef struct auditor {
+    const repro *r;
+    const ir_node *now;
+    strbuf *out;
+    map seen; /* operator and line */
+    int found;
+    uint64_t rng;
+} auditor;
+static _Thread_local auditor *me; /* calls get no data pointer */
+
+static double draw(auditor *a) /* from -1 to 1 */
+{
+    a->rng = a->rng * 6364136223846793005ull + 1442695040888963407ull;
+    return (double)(int64_t)(a->rng >> 11) / 0x1p52 - 1;
+}
+
+/* ---- arguments in float64 ---- */
+typedef struct wide {
+    tp_val arg[OP_MAX_PARAMS];
+    VEC(tp_tensor *) t; /* the floats among them, owned */
+    int n;
+} wide;
+
+static tp_tensor *widened(wide *w, tp_tensor *t)
+{
+    if (!t || !dtype_is_float((dtype)t->dt))
+        return t;
+    tp_tensor *c = tensor_new(DT_f64, t->ndim, t->size, NULL);
+    if (c && tensor_copy(c, t, NULL))
+        vec_push(&w->t, c);
+    return c;
+}
+
+static void wide_free(wide *w)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->arg[i].kind == VAL_tensors)
+            free(w->arg[i].ts);
+    for (size_t i = 0; i < w->t.n; i++)
+        tensor_unref(w->t.at[i]);
+    vec_free(&w->t);
+}
+
+static bool wide_of(wide *w, const op_row *row, const tp_val *arg)
+{
+    bool ok = true;
+    *w = (wide){ .n = row->schema.nparam };
+    for (int i = 0; i < w->n; i++) {
+        w->arg[i] = arg[i];
+        if (arg[i].kind == VAL_tensor && arg[i].t)
+            ok &= (w->arg[i].t = widened(w, arg[i].t)) != NULL;
+        else if (arg[i].kind == VAL_dtype && dtype_is_float((dtype)arg[i].i))
+            w->arg[i].i = DT_f64;
+        else if (arg[i].kind == VAL_tensors) {
+            w->arg[i].ts = mem_zalloc(sizeof *w->arg[i].ts * (size_t)MAX(arg[i].n, 1));
+            for (int k = 0; k < arg[i].n; k++)
+                ok &= !arg[i].ts[k] || (w->arg[i].ts[k] = widened(w, arg[i].ts[k]));
+        }
+    }
+    return ok && w->t.n;
+}
+
+/* ---- results ---- */
+typedef struct outs {
+    tp_val v[OP_MAX_RETURNS];
+} outs;
+static void outs_free(outs *o)
+{
+    for (int i = 0; i < OP_MAX_RETURNS; i++)
+        val_clear(&o->v[i]);
+}
+static tp_tensor *outs_at(const outs *o, int i) /* the i-th float result, or NULL */
+{
+    for (int k = 0; k < OP_MAX_RETURNS; k++) {
+        const tp_val *v = &o->v[k];
+        int n = v->kind == VAL_tensors ? v->n : v->kind == VAL_tensor;
+        for (int q = 0; q < n; q++) {
+            tp_tensor *t = v->kind == VAL_tensors ? v->ts[q] : v->t;
+            if (t && dtype_is_float((dtype)t->dt) && i-- == 0)
+                return t;
+        }
+    }
+    return NULL;
+}
+static double at(const tp_tensor *t, int64_t k) { return elem_get_f((dtype)t->dt, tensor_elem(t, k)); }
+static double *slot(tp_tensor *t, int64_t k) { return tensor_elem(t, k); } /* of float64 */
+
+static bool plain_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, outs *o)
+{
+    op_ctx c = *cx;
+    *o = (outs){ 0 };
+    c.rec = NULL;
+    c.grad_mode = false;
+    return ops_call(&c, op, v, arg, o->v, NULL);
+}
+
+static void say(auditor *a, const char *what, const char *op)
+{
+    const ir_loc *l = a->now ? ir_place(a->now) : NULL;
+    const char *code = l ? ir_loc_code(l) : NULL;
+    strbuf_addf(a->out, "%s|%s|%s:%d%s%s|", what, op, l && l->file ? l->file : "?", l ? l->line : 0,
+                code ? ": " : "", code ? code : "");
+    a->found++;
+}
+
+/* ---- values ---- */
+/* How far results move when every input moves by one rounding: an error of that kind is no fault. */
+static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, const wide *w)
+{
+    outs low = { 0 }, high = { 0 }, moved = { 0 };
+    wide near = { 0 };
+    const op_row *row = op_row_of(op);
+    bool ok = true, made = plain_call(cx, op, v, arg, &low) && plain_call(cx, op, v, w->arg, &high) &&
+                           wide_of(&near, row, arg);
+    for (size_t i = 0; made && i < near.t.n; i++)
+        for (int64_t k = 0; k < near.t.at[i]->numel; k++)
+            *slot(near.t.at[i], k) *= 1 + eps32 * draw(a);
+    made = made && plain_call(cx, op, v, near.arg, &moved);
+    for (int i = 0; made && ok; i++) {
+        const tp_tensor *x = outs_at(&low, i), *y = outs_at(&high, i), *z = outs_at(&moved, i);
+        if (!x || !y || !z)
+            break;
+        if (x->dt != DT_f32 || !tensor_same_size(x, y) || !tensor_same_size(x, z))
+            continue;
+        double scale = 0, off = 0, shift = 0, worst[2] = { 0 };
+        for (int64_t k = 0; k < x->numel; k++) {
+            double p = at(x, k), q = at(y, k), s = at(z, k);
+            if (!isfinite(p) || !isfinite(q) || !isfinite(s) || fabs(q) > 1e37)
+                continue;
+            scale = fmax(scale, fabs(q));
+            shift = fmax(shift, fabs(s - q));
+            if (fabs(p - q) > off)
+                off = fabs(p - q), worst[0] = p, worst[1] = q;
+        }
+        if (off > 64 * shift + 256 * eps32 * scale + 1e-37) {
+            ok = false;
+            say(a, "value", row->name);
+            strbuf_addf(a->out, "eager gives %.9g where float64 gives %.9g\n", worst[0], worst[1]);
+        }
+    }
+    wide_free(&near);
+    outs_free(&low);
+    outs_free(&high);
+    outs_free(&moved);
+    return ok;
+}
+
+/* ---- derivatives ---- */
+typedef struct slope {
+    auditor *a;
+    op_ctx *cx;
+    op_id op;
+    op_variant v;
+    wide *w;
+    tp_tensor *x; /* the argument that moves */
+    double *dir;  /* where to */
+    double *base; /* from where */
+    const double *weight;
+} slope;
+
+/* The weighted sum of all results, at base + h dir. */
+static bool sum_at(slope *s, double h, double *out)
+{
+    outs o = { 0 };
+    for (int64_t k = 0; k < s->x->numel; k++)
+        *slot(s->x, k) = s->base[k] + h * s->dir[k];
+    bool ok = plain_call(s->cx, s->op, s->v, s->w->arg, &o);
+    double sum = 0;
+    int64_t n = 0;
+    for (int i = 0; ok && outs_at(&o, i); i++)
+        for (const tp_tensor *t = outs_at(&o, i); t; t = NULL)
+            for (int64_t k = 0; k < t->numel; k++)
+                sum += at(t, k) * s->weight[n++ & 1023];
+    outs_free(&o);
+    *out = sum;
+    return ok && isfinite(sum);
+}
+
+/* The rule's gradient of that sum, by element of x. NULL: it has none. */
+static tp_tensor *by_rule(slope *s)
+{
+    op_ctx c = *s->cx;
+    outs o = { 0 };
+    tp_tensor *root[16], *dy[16], *g = NULL;
+    int n = 0;
+    int64_t at_weight = 0;
+    c.rec = NULL;
+    c.grad_mode = true;
+    for (int64_t k = 0; k < s->x->numel; k++)
+        *slot(s->x, k) = s->base[k];
+    bool ok = ag_set_requires_grad(&c, s->x, true, NULL) && grad_call(&c, s->op, s->v, s->w->arg, o.v, NULL);
+    for (int i = 0; ok && outs_at(&o, i) && n < (int)COUNT(root); i++) {
+        tp_tensor *t = outs_at(&o, i), *d = tensor_new(DT_f64, t->ndim, t->size, NULL);
+        for (int64_t k = 0; d && k < t->numel; k++)
+            *slot(d, k) = s->weight[at_weight++ & 1023];
+        if (d && ag_requires_grad(t) && t->dt == DT_f64)
+            root[n] = t, dy[n++] = d;
+        else
+            tensor_unref(d);
+    }
+    if (ok && n &&
+        ag_backward(&c, root, n, dy,
+                    &(ag_options){ .inputs = &s->x, .ninput = 1, .result = &g, .allow_unused = true },
+                    NULL) &&
+        g && (g->dt != DT_f64 || !tensor_same_size(g, s->x))) {
+        tensor_unref(g);
+        g = NULL;
+    }
+    for (int i = 0; i < n; i++)
+        tensor_unref(dy[i]);
+    outs_free(&o);
+    ag_set_requires_grad(&c, s->x, false, NULL);
+    return g;
+}
+
+/* 1: rule and differences disagree, 0: they agree, -1: this point says nothing (a kink, an infinity). */
+static int one_direction(slope *s, double *rule, double *diff)
+{
+    double top = 0, f0, fp, fm, fp2, fm2, all = 0;
+    for (int64_t k = 0; k < s->x->numel; k++)
+        top = fmax(top, fabs(s->base[k]));
+    double h = 1e-5 * fmax(top, 1e-3);
+    if (!sum_at(s, 0, &f0) || !sum_at(s, h, &fp) || !sum_at(s, -h, &fm) || !sum_at(s, h / 2, &fp2) ||
+        !sum_at(s, -h / 2, &fm2))
+        return -1;
+    double wide_ = (fp - fm) / (2 * h), close = (fp2 - fm2) / h, right = (fp - f0) / h, left = (f0 - fm) / h,
+           size = fabs(right) + fabs(left) + fabs(f0) * 1e-9 / h;
+    if (fabs(wide_ - close) > 1e-4 * size + 1e-10 || fabs(right - left) > 1e-2 * size + 1e-10)
+        return -1;
+    tp_tensor *g = by_rule(s);
+    if (!g)
+        return -1;
+    *rule = 0;
+    for (int64_t k = 0; k < g->numel; k++) {
+        *rule += at(g, k) * s->dir[k];
+        all += fabs(at(g, k) * s->dir[k]);
+    }
+    tensor_unref(g);
+    *diff = close;
+    return isfinite(*rule) && fabs(*rule - close) > 1e-3 * (fabs(close) + 1e-3 * all) + 1e-7 * size + 1e-10;
+}
+
+static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
+{
+    const op_row *row = op_row_of(op);
+    double *weight = mem_alloc(sizeof *weight * 1024);
+    for (int i = 0; i < 1024; i++)
+        weight[i] = 0.5 + 0.5 * fabs(draw(a));
+    for (size_t i = 0; i < w->t.n; i++) {
+        tp_tensor *x = w->t.at[i];
+        int64_t n = MAX(x->numel, 1);
+        double *dir = mem_alloc(sizeof *dir * (size_t)n), *base = mem_alloc(sizeof *base * (size_t)n),
+               *was = mem_alloc(sizeof *was * (size_t)n), rule = 0, diff = 0, top = 0;
+        int wrong = 0, right = 0;
+        for (int64_t k = 0; k < x->numel; k++) {
+            was[k] = *slot(x, k);
+            top = fmax(top, fabs(was[k]));
+        }
+        slope s = { a, cx, op, v, w, x, dir, base, weight };
+        for (int d = 0; d < 3 * DIRECTIONS && wrong + right < DIRECTIONS; d++) {
+            /* the program's own values first; beside them where a kink is too near */
+            for (int64_t k = 0; k < x->numel; k++) {
+                dir[k] = draw(a);
+                base[k] = was[k] + (d >= DIRECTIONS ? 1e-2 * (top + 1e-3) * draw(a) : 0);
+            }
+            int r = x->numel ? one_direction(&s, &rule, &diff) : -1;
+            wrong += r == 1;
+            right += r == 0;
+        }
+        for (int64_t k = 0; k < x->numel; k++)
+            *slot(x, k) = was[k];
+        if (wrong >= 2 && wrong > right) {
+            say(a, "derivative", row->name);
+            strbuf_addf(a->out, "by the rule of operand %d: %.6g, by finite differences in float64: %.6g\n",
+                        (int)i, rule, diff);
+        }
+        free(dir);
+        free(base);
+        free(was);
+        if (wrong >= 2)
+            break;
+    }
+    free(weight);
+}
+
+/* ---- the walk ---- */
+static bool fits(const op_row *row, op_variant v, const tp_val *arg)
+{
+    int64_t n = 0;
+    if (v != OPV_fn || row->flags & (OPF_RAND | OPF_MUT | OPF_VIEW | OPF_DYN | OPF_SYNC | OPF_CHECK))
+        return false;
+    for (int i = 0; i < row->schema.nparam; i++) {
+        const tp_val *x = &arg[i];
+        if (row->schema.param[i].mutated && x->kind == VAL_tensor)
+            return false;
+        for (int k = 0; k < (x->kind == VAL_tensors ? x->n : x->kind == VAL_tensor); k++) {
+            const tp_tensor *t = x->kind == VAL_tensors ? x->ts[k] : x->t;
+            if (t && (tensor_is_fake(t) || tensor_device(t).kind != DEV_cpu))
+                return false;
+            n += t ? t->numel : 0;
+        }
+    }
+    return n <= MOST_ELEMENTS;
+}
+
+/* Some gradients are 0 by agreement: those of rows that stand for padding. */
+static bool slope_agreed(const op_row *row, const tp_val *arg)
+{
+    for (int i = 0; i < row->schema.nparam; i++)
+        if (!strcmp(row->schema.param[i].name, "padding_idx") && arg[i].kind == VAL_int && arg[i].i >= 0)
+            return true;
+    return (row->flags & OPF_NODIFF) != 0;
+}
+
+static bool audited(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
+{
+    auditor *a = me;
+    const op_row *row = op_row_of(op);
+    const ir_loc *l = a->now ? ir_place(a->now) : NULL;
+    strbuf key = { 0 };
+    strbuf_addf(&key, "%d %s:%d", (int)op, l && l->file ? l->file : "", l ? l->line : 0);
+    wide w = { 0 };
+    if (fits(row, v, arg) && !map_put(&a->seen, strbuf_str(&key), a) && wide_of(&w, row, arg) &&
+        audit_value(a, cx, op, v, arg, &w) && repro_has_gradients(a->r) && !slope_agreed(row, arg))
+        audit_slope(a, cx, op, v, &w);
+    wide_free(&w);
+    strbuf_free(&key);
+    op_ctx c = *cx;
+    c.grad_mode = false;
+    return ops_call(&c, op, v, arg, out, err);
+}
+
+static bool note_node(void *data, ir_node *n, tp_err *err)
+{
+    ((auditor *)data)->now = n;
+    return true;
+}
+
+static map seen_before;
+
+int audit(const repro *r, strbuf *out)
+{
+    auditor a = { .r = r, .out = out, .rng = 20240229, .seen = seen_before };
+    op_ctx cx = *op_ctx_cur();
+    int n = r->g->output ? r->g->output->narg : 0;
+    tp_val *got = mem_zalloc(sizeof *got * (size_t)MAX(n, 1)),
+           *in = inputs_copy(r->in, r->nin, DT_none, NULL);
+    cx.rec = NULL;
+    cx.grad_mode = false;
+    ir_hook h = { .before = note_node, .call = audited, .data = &a, .opaque = run_opaque };
+    auditor *outer = me;
+    me = &a;
+    if (in && ir_run(&cx, r->g, in, r->nin, got, n, &h, NULL))
+        for (int i = 0; i < n; i++)
+            val_clear(&got[i]);
+    me = outer;
+    seen_before = a.seen;
+    free(got);
+    inputs_free(in, r->nin);
+    return a.found;
+}
+
+bool audit_wanted(void)
+{
+    const char *s = env_get(ENV_audit);
+    return s && *s;
+}
+
+void audit_report(const repro *r)
+{
+    strbuf b = { 0 };
+    FILE *f = audit(r, &b) ? fopen(env_get(ENV_audit), "a") : NULL;
+    if (f) {
+        fwrite(b.s, 1, b.n, f);
+        fclose(f);
+    }
+    strbuf_free(&b);
+}

@@ -1,0 +1,12 @@
+/* audit.h - is eager execution right? Each operator of a graph on the values it gets: its result against float64, its derivative
+ * against finite differences in float64. What compiled code is compared with is itself compared. */
+#ifndef TAPER_AUDIT_H
+#define TAPER_AUDIT_H
+#include "debug/repro.h"
+
+/* What is wrong, a line each: "value|mm|/x/model.py:7: y = x @ w|..." or "derivative|...". How many. */
+int audit(const repro *r, strbuf *out);
+bool audit_wanted(void); /* TAPER_AUDIT=FILE */
+void audit_report(
+    const repro *r); /* the lines go to that file; an operator on a line of the program is audited once */
+#endif
