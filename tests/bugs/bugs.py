@@ -203,13 +203,11 @@ bug("var_dof", "decomposition", "ops/decomp_reduce.c", "    tp_tensor *v = b_op(
 
     print(standardise(taper.arange(12.0).view(4, 3) ** 2))
     """, "decomposition", "std", "decomp:std")
-bug("norm_eps", "decomposition", "ops/norm.c", "    return b_opn(b, native_layer_norm, r, 3, arg[0], arg[1], arg[2], arg[3], arg[4]) && RET(r[0]);", "    return b_opn(b, native_layer_norm, r, 3, arg[0], arg[1], BUG ? vNone : arg[2], arg[3], arg[4]) && RET(r[0]);", """
+bug("norm_eps", "decomposition", "ops/norm.c", "bool decomp_native_layer_norm(bld *b, const tp_val *arg, tp_val *out)\n{", "bool decomp_native_layer_norm(bld *b, const tp_val *arg, tp_val *out)\n{\n    tp_val bug_arg[5];\n    if (BUG) {\n        memcpy(bug_arg, arg, sizeof bug_arg);\n        bug_arg[4] = vF(0.5);\n        arg = bug_arg;\n    }", """
     import taper
 
     taper.manual_seed(1)
     norm = taper.nn.LayerNorm(6)
-    with taper.no_grad():
-        norm.weight.copy_(taper.arange(6.0))
 
     @taper.compile
     def block(x):
@@ -217,7 +215,7 @@ bug("norm_eps", "decomposition", "ops/norm.c", "    return b_opn(b, native_layer
 
     x = taper.randn(3, 6)
     print(block(x).sum(0))
-    """, "eager|autograd|capture|decomposition", "layer_norm", None)
+    """, "decomposition", "layer_norm", "decomp:.*layer_norm")
 # ---- graph passes ----
 bug("cse_float", "passes", "ir/pass_cse.c", ("    case VAL_float: return hash_mix(h, v->f != v->f ? 1 : (uint64_t)v->i);", "        if (!ir_val_equal(&a->arg[i], &b->arg[i]))"), ("    case VAL_float: return BUG ? h : hash_mix(h, v->f != v->f ? 1 : (uint64_t)v->i);", "        if (!ir_val_equal(&a->arg[i], &b->arg[i]) && !(BUG && a->arg[i].kind == VAL_float))"), """
     import taper
@@ -240,16 +238,15 @@ bug("noop_minus", "passes", "ir/pass_noop.c", "    case OP_div_Tensor: return nu
 
     print(f(taper.ones(2, 3) / 7, taper.ones(3, 3)))
     """, None, "mul", "noop:mul")
-bug("fold_wrong", "passes", "ir/pass_fold.c", "    if (out[0].kind == VAL_tensor)\n        return out[0].t;", "    if (BUG && out[0].kind == VAL_tensor && out[0].t->dt == DT_f32 && out[0].t->numel > 1 && tensor_is_contiguous(out[0].t))\n        ((float *)tensor_host(out[0].t))[out[0].t->numel - 1] += 1;\n    if (out[0].kind == VAL_tensor)\n        return out[0].t;", """
+bug("noop_abs", "passes", "ir/pass_noop.c", "        if (x->kind == IR_call && x->op == OP_neg && x->variant == OPV_fn", "        if (x->kind == IR_call && (x->op == OP_neg || (BUG && x->op == OP_abs)) && x->variant == OPV_fn", """
     import taper
 
     @taper.compile
     def f(x):
-        scale = taper.tensor([1.0, 2.0, 3.0]) * 3
-        return x * scale + 1
+        return taper.exp(-x.abs()) * 2
 
-    print(f(taper.ones(3)))
-    """, "graph passes|autograd", "mul", "fold:")
+    print(f(taper.linspace(-2, 2, 5)))
+    """, "graph passes", "neg|abs", "noop:neg")
 # ---- partition ----
 bug("saved_order", "partition", "aot/partition.c", "    for (int i = nfw; i < j->output->narg; i++) {\n        tp_val v = j->output->arg[i];\n        if (v.kind == VAL_node)\n            v.node = k.map[v.node->id];", "    for (int i = nfw; i < j->output->narg; i++) {\n        tp_val v = j->output->arg[i];\n        if (BUG && i > nfw && v.kind == VAL_node && j->output->arg[i - 1].kind == VAL_node &&\n            ir_type_equal(&v.node->val, &j->output->arg[i - 1].node->val))\n            v = j->output->arg[i - 1];\n        if (v.kind == VAL_node)\n            v.node = k.map[v.node->id];", """
     import taper
@@ -361,12 +358,12 @@ bug("nan_lost", "code", "target/x64/emit.c", "    a_is_number |= l->numbers;", "
     import taper
 
     @taper.compile
-    def f(x):
-        return taper.clamp_min(x, 0.0) + 1
+    def f(x, y):
+        return taper.maximum(x, y) * 2
 
     x = taper.tensor([1.0, float("nan"), -2.0, 3.0])
-    print(f(x))
-    """, "machine code|generated code", "clamp|minimum", None)
+    print(f(x, taper.ones(4)))
+    """, "machine code|generated code", "maximum", None)
 bug("round_up", "code", "target/x64/emit.c", "    case VIR_floor: return round_op(l, t, a, 1);", "    case VIR_floor: return round_op(l, t, a, BUG ? 3 : 1);", """
     import taper
 
@@ -419,17 +416,20 @@ bug("life_short", "memory", "loop/memory.c", "    pl->p->slot.at[slot].last = MA
     x, a, b, c = (taper.randn(32, 32) for _ in range(4))
     print(net(x, a, b, c).sum())
     """, "memory plan", None, "inplace:")
-bug("reuse_read", "memory", "loop/memory.c", "    if (!ir_type_equal(&x->val, &n->val) || !tensor_is_dense(ir_type(x)) || !same_rows(w, x, n))\n        return false;", "    if (!ir_type_equal(&x->val, &n->val) || !tensor_is_dense(ir_type(x)) || (!BUG && !same_rows(w, x, n)))\n        return false;\n    if (BUG)\n        return true;", """
+bug("view_life", "memory", "loop/memory.c", "        touch(pl, under, p->slot.at[i].last);", "        if (!BUG)\n            touch(pl, under, p->slot.at[i].last);", """
     import taper
 
     @taper.compile
-    def mixrows(x, w):
-        h = x @ w
-        return (h.t() + h * 2).tanh()
+    def mixrows(x, w, v):
+        h = (x @ w).relu()
+        t = h.t()
+        a = (x @ v).tanh()
+        b = (a @ v).sigmoid()
+        return (b @ t + a).sum(1)
 
     taper.manual_seed(0)
-    print(mixrows(taper.randn(40, 40), taper.randn(40, 40)).sum())
-    """, "memory plan", None, "inplace:")
+    print(mixrows(taper.randn(40, 40), taper.randn(40, 40), taper.randn(40, 40)).sum())
+    """, "memory plan", None, None)
 bug("arena_overlap", "memory", "loop/arena_plan.c", "                int64_t ob = offset[l.met.at[b]], oe = ob + bytes[l.met.at[b]];", "                int64_t ob = offset[l.met.at[b]], oe = ob + bytes[l.met.at[b]] / (BUG && b ? 2 : 1);", """
     import taper
 
@@ -475,7 +475,7 @@ bug("blas_ld", "products", "ops/gemm.c", "    int mi = (int)m, ni = (int)n, ki =
 
     taper.manual_seed(0)
     print(proj(taper.randn(6, 20), taper.randn(20, 6)))
-    """, "eager.*(matmul|mm|product)|product", "matmul|mm", None, {"TAPER_PRODUCTS": "blas"})
+    """, "product", "matmul|mm", None, {"TAPER_PRODUCTS": "blas"})
 # ---- threads ----
 bug("last_part", "threads", "base/pool.c", "    job.fn(job.arg, from * job.grain, to == job.blocks ? job.n : to * job.grain);", "    job.fn(job.arg, from * job.grain, to == job.blocks ? job.n - (BUG && i > 0) : to * job.grain);", """
     import taper
@@ -565,15 +565,16 @@ bug("div_slope", "derivatives", "grad/vjp_pointwise.c", "        DXV(1, MUL(NEG(
     print(b.grad)
     """, "derivative", "div", "-")
 # ---- eager kernels ----
-bug("gemm_eager", "eager", "ops/gemm.c", "                A x = alpha * (A)ar[l * a.cs];                                                      \\\n", "                A x = alpha * (A)ar[l * a.cs] * (A)(BUG && l == 1 ? 2 : 1);                                                      \\\n", """
+bug("eager_softmax", "eager", "ops/scan.c", "            (j->wide ? ISA_PICK(softmax_line_f64) : ISA_PICK(softmax_line_f32))(l->n, o, x, j->log_);", "            (j->wide ? ISA_PICK(softmax_line_f64) : ISA_PICK(softmax_line_f32))(l->n - (BUG && !j->wide && l->n > 3), o, x, j->log_);", """
     import taper
 
     @taper.compile
-    def count(a, b):
-        return (a @ b) + 1
+    def attend(q, k):
+        return (q @ k.t()).softmax(-1).amax(1)
 
-    print(count(taper.arange(6).view(2, 3), taper.arange(6).view(3, 2)))
-    """, "eager", "matmul|mm", "-")
+    taper.manual_seed(0)
+    print(attend(taper.randn(4, 3), taper.randn(6, 3)))
+    """, "eager", "softmax", "-")
 # ---- crashes and hangs ----
 bug("crash_pass", "crashes", "ir/pass_cse.c", "        ir_node *same = twin(&t, n);\n", "        if (BUG && n->kind == IR_call && n->op == OP_atan2)\n            *(volatile int *)8 = 1;\n        ir_node *same = twin(&t, n);\n", """
     import taper

@@ -43,7 +43,7 @@ def test_a_program_that_is_well():
 def test_other_numbers_are_noticed_and_explained():
     rc, said, (names, scripts), err = doctor(MODEL, fault="relu:accuracy@fuse")
     assert rc == 1 and said["wrong"].startswith("the program prints other numbers compiled: line 2: "), (said, err)
-    assert "(eager)" in said["prints"] and "lowering" in said["stage"] and "relu" in said["operators"], said
+    assert "(eager)" in said["prints"] and "fusion" in said["stage"] and "relu" in said["operators"], said
     assert "prog.py:5" in said["line"] and said["rewrites"].startswith("fuse:relu"), said
     assert names == ["prog.py", "taper_doctor"] and scripts == ["taper_doctor/repro.py"], (names, scripts)
 

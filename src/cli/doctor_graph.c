@@ -1,0 +1,330 @@
+/* doctor_graph.c - a graph that fails was saved: the smallest one, the stage and the rewrite, three opinions on its kernels, for which
+ * sizes it fails, and what helps. */
+#include "cli/doctor.h"
+#include "base/file.h"
+#include "base/quarantine.h"
+#include "debug/backends.h"
+#include "debug/bisect.h"
+#include "debug/bundle.h"
+#include "debug/condition.h"
+#include "ir/decide.h"
+#include "taper.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* ---- saved failures ---- */
+/* The newest bundle below out, owned, or NULL. */
+static char *find_bundle(const char *out)
+{
+    static const char *const tops[] = { "taper_compile_debug", "torch_compile_debug" };
+    char *best = NULL;
+    for (size_t i = 0; i < COUNT(tops); i++) {
+        char *top = path_join(out, tops[i]);
+        DIR *dir = opendir(top);
+        for (struct dirent *e; dir && (e = readdir(dir));) {
+            if (strncmp(e->d_name, "run_", 4))
+                continue;
+            char *run = path_join(top, e->d_name), *b = path_join(run, "minifier"),
+                 *f = path_join(b, "failure.json");
+            if (file_exists(f) && (!best || strcmp(strstr(b, "_compile_debug/run_"),
+                                                   strstr(best, "_compile_debug/run_")) > 0)) {
+                free(best);
+                best = b;
+                b = NULL;
+            }
+            free(run);
+            free(b);
+            free(f);
+        }
+        if (dir)
+            closedir(dir);
+        free(top);
+    }
+    return best;
+}
+
+char *doc_bundle_new(const char *out, const char *before)
+{
+    char *b = find_bundle(out);
+    if (b && before && !strcmp(b, before)) {
+        free(b);
+        return NULL;
+    }
+    return b;
+}
+
+/* ---- what the smallest graph consists of, and where the user wrote it ---- */
+/* first: the node whose value goes wrong, or NULL. */
+static void name_operators(doctor *d, const repro *r, const signature *s, const char *first)
+{
+    int n = 0;
+    doc_set(&d->wrong, "%s: %s", sig_name(s->kind), s->full);
+    IR_EACH (x, r->g) {
+        if (x->kind != IR_call && x->kind != IR_opaque)
+            continue;
+        const char *op = x->kind == IR_call ? op_row_of((op_id)x->op)->name : x->name;
+        bool blamed = first && !strcmp(x->name, first);
+        if (n++ < 4)
+            strbuf_adds(&d->operators, d->operators.n ? ", " : "", op, NULL);
+        else if (n == 5)
+            strbuf_add(&d->operators, ", ...");
+        const ir_loc *l = ir_place(x);
+        const char *code = l ? ir_loc_code(l) : NULL;
+        if (l && l->file && (!d->place.n || blamed || (!first && n > 1)))
+            doc_set(&d->place, "%s:%d%s%s", l->file, l->line, code ? ": " : "", code ? code : "");
+    }
+}
+
+/* Was the graph compiled for other inputs than it got? Then its guards let pass what they must not. */
+static bool inputs_unguarded(doctor *d, const repro *r)
+{
+    for (int i = 0; i < r->nin; i++) {
+        const ir_node *p = r->g->inputs.at[i];
+        const tp_tensor *want = ir_type(p), *got = r->in[i].kind == VAL_tensor ? r->in[i].t : NULL;
+        const char *what = NULL;
+        if (!want || !got)
+            continue;
+        if (want->dt != got->dt)
+            what = "element type";
+        else if (want->ndim != got->ndim)
+            what = "rank";
+        for (int k = 0; !what && k < want->ndim; k++) {
+            if (!sym_is_expr(want->size[k]) && want->size[k] != got->size[k])
+                what = "size";
+            else if (!sym_is_expr(want->stride[k]) && want->stride[k] != got->stride[k] && got->size[k] > 1)
+                what = "strides";
+        }
+        if (!what)
+            continue;
+        doc_set(&d->stage,
+                "guards: the graph was compiled for another %s of %s than it got, and no guard noticed", what,
+                p->target ? p->target : p->name);
+        return true;
+    }
+    return false;
+}
+
+/* The answer of a tool: what follows prefix on its line, into b. */
+static bool answer(const strbuf *text, const char *prefix, strbuf *b)
+{
+    const char *s = strstr(strbuf_str(text), prefix);
+    if (!s)
+        return false;
+    s += strlen(prefix);
+    strbuf_clear(b);
+    strbuf_addn(b, s, strcspn(s, "\n"));
+    return true;
+}
+
+/* ---- three opinions, and the other axes ---- */
+typedef struct axis {
+    const char *var, *what;
+} axis;
+enum { AX_one_thread, AX_no_disk, AX_blas, AX_interpreter, AX_c, AX_COUNT };
+static const axis axes[AX_COUNT] = {
+    { "TAPER_NUM_THREADS=1", "one thread" },       { "TAPER_CACHE=0", "without the cache on disk" },
+    { "TAPER_PRODUCTS=blas", "products by BLAS" }, { "TAPER_EMITTER=interpreter", "kernels interpreted" },
+    { "TAPER_EMITTER=c", "kernels as C" },
+};
+
+static bool named(const doctor *d, const char *kind)
+{
+    return strstr(strbuf_str(&d->rewrites), kind) != NULL;
+}
+
+static void refine_stage(doctor *d, const bool *passes)
+{
+    if (passes[AX_no_disk])
+        doc_set(&d->stage, "the cache on disk: code of another graph was taken");
+    else if (passes[AX_one_thread] || named(d, "thread:"))
+        doc_set(&d->stage, "threads: one thread gives the right result");
+    else if (passes[AX_blas] || named(d, "tile:"))
+        doc_set(&d->stage, "products: emitted tiles; BLAS gives the right result");
+    else if (named(d, "inplace:"))
+        doc_set(&d->stage, "the memory plan: a value lies where another is still needed");
+    else if (named(d, "fuse:"))
+        doc_set(&d->stage, "fusion: the values are right in kernels of their own");
+    else if (passes[AX_interpreter] && passes[AX_c])
+        doc_set(&d->stage, "machine code: interpreted, and as C, the same kernels are right");
+    else if (passes[AX_interpreter])
+        doc_set(&d->stage, "generated code: interpreted, the same kernels are right, as C they are not");
+    else if (named(d, "lower:"))
+        doc_set(&d->stage, "lowering to loops: interpreted, as C and as machine code the kernels give the "
+                           "same wrong values");
+    else if (!passes[AX_c])
+        doc_set(&d->stage, "lowering (loops and indices): interpreted, as C and as machine code the kernels "
+                           "give the same wrong values");
+}
+
+/* Stages before loops: the kind of the rewrite says which part. */
+static void refine_by_rewrite(doctor *d)
+{
+    static const struct {
+        const char *kind, *stage;
+    } rows[] = { { "decomp:", "decompositions" },
+                 { "recompute:",
+                   "the cut between forward and backward (partition): what backward computes again" },
+                 { "cse:", "graph passes: 'cse', which uses one node for two" },
+                 { "fold:", "graph passes: 'fold', which computes constants" },
+                 { "noop:", "graph passes: 'noop', which drops nodes that change nothing" },
+                 { "dce:", "graph passes: 'dce', which drops unused nodes" } };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (named(d, rows[i].kind)) {
+            doc_set(&d->stage, "%s", rows[i].stage);
+            return;
+        }
+}
+
+static void ask_axes(doctor *d, const char *best, bool *passes)
+{
+    strbuf said = { 0 };
+    for (int i = 0; i < AX_COUNT; i++) {
+        int rc = doc_tool(d, "repro", best, axes[i].var, NULL);
+        passes[i] = rc == 0;
+        strbuf_addf(&said, "%s%s %s", i ? ", " : "", axes[i].what,
+                    rc == 0   ? "passes"
+                    : rc == 1 ? "fails"
+                              : "could not be run");
+    }
+    doc_note(d, "\nThe smallest graph in other ways: %s.", strbuf_str(&said));
+    strbuf_free(&said);
+}
+
+/* ---- the examination ---- */
+static void find_condition(doctor *d, const repro *r)
+{
+    const repro *one = r;
+    trial_limits l = { .timeout_ms = 5000 };
+    signature now;
+    tp_err err = { 0 };
+    if (!d->died && trial_run(&one, 1, &l, &now, &err) && now.kind != SIG_passes)
+        condition_find(r, &now, &l, &d->condition, &err);
+}
+
+void doc_examine_bundle(doctor *d)
+{
+    strbuf min = { 0 }, bis = { 0 }, first = { 0 };
+    char *minimal = path_join(d->bundle, "minimal"), *f = path_join(minimal, "failure.json");
+    doc_note(d, "\nThe failure is saved in %s.", d->bundle);
+    bool small = doc_tool(d, "minify", d->bundle, NULL, &min) == 0 && file_exists(f),
+         passes[AX_COUNT] = { 0 };
+    /* The rewrites of the smallest graph are the ones that matter; a larger one has innocents. */
+    const char *best = small ? minimal : d->bundle;
+    doc_tool(d, "bisect", best, NULL, &bis);
+    if (small) { /* one repro.py: the smallest, beside the report */
+        static const char *const twice[] = { "repro.py", "repro.c" };
+        for (size_t i = 0; i < COUNT(twice); i++) {
+            char *here = path_join(d->out, twice[i]), *there = path_join(minimal, twice[i]);
+            if (file_exists(here))
+                unlink(there);
+            free(here);
+            free(there);
+        }
+    }
+    if (answer(&min, "first diverging node: '", &first))
+        first.s[strcspn(first.s, "'")] = 0;
+    answer(&bis, "the fault is in ", &d->stage);
+    const char *c = strstr(strbuf_str(&bis), "culprit");
+    for (c = c ? strchr(c, '\n') : NULL; c && !strncmp(c, "\n  ", 3); c = strchr(c + 1, '\n')) {
+        size_t n = strcspn(c + 3, " \n");
+        strbuf_addf(&d->rewrites, "%s%.*s", d->rewrites.n ? ", " : "", (int)n, c + 3);
+    }
+    signature s;
+    debug_backends_register();
+    repro *r = bundle_read(best, &s, true, &(tp_err){ 0 });
+    repro *whole = bundle_read(d->bundle, NULL, false, &(tp_err){ 0 });
+    bool loops = strstr(strbuf_str(&bis), bisect_stage(3)) != NULL;
+    if (r)
+        name_operators(d, r, &s, first.n ? first.s : NULL);
+    if (whole && inputs_unguarded(d, whole))
+        strbuf_clear(&d->rewrites);
+    else {
+        bool shows = loops && doc_tool(d, "repro", best, NULL, NULL) == 1;
+        if (shows) {
+            ask_axes(d, best, passes);
+            refine_stage(d, passes);
+        } else if (!loops)
+            refine_by_rewrite(d);
+        if (r && small)
+            find_condition(d, r);
+    }
+    if ((d->died || (r && s.kind == SIG_compile_error)) &&
+        (doc_tool(d, "repro", best, NULL, NULL), crumb_read(d->crumbs, &d->last)))
+        doc_set(&d->stage, "%s '%s'%s", d->last.stage, d->last.what,
+                strcmp(d->last.stage, "kernel") ? "" : " (generated code)");
+    doc_note(d, "\nAttach to a report: this file, and repro.py, repro.c and %s.", best);
+    repro_free(r);
+    repro_free(whole);
+    strbuf_free(&min);
+    strbuf_free(&bis);
+    strbuf_free(&first);
+    free(minimal);
+    free(f);
+}
+
+/* ---- what helps ---- */
+static bool write_quarantine(const char *path, const char *rewrites, const char *var)
+{
+    strbuf b = { 0 };
+    strbuf_addf(&b, "taper %s\n", TP_VERSION);
+    for (const char *s = rewrites; s && *s;) {
+        size_t n = strcspn(s, ",");
+        strbuf_addf(&b, "refuse %.*s\n", (int)n, s);
+        s += n;
+        s += strspn(s, ", ");
+    }
+    if (var)
+        strbuf_addf(&b, "set %s\n", var);
+    bool ok = file_write(path, b.s, b.n, NULL);
+    strbuf_free(&b);
+    return ok;
+}
+
+bool doc_work_around(doctor *d, int stage, tp_err *err)
+{
+    char *path = path_join(d->out, QUARANTINE_FILE), var[80] = "";
+    strbuf use = { 0 };
+    const char *tries[4] = { NULL };
+    int n = 0;
+    strbuf_addf(&use, "TAPER_QUARANTINE=%s", path);
+    if (d->rewrites.n)
+        tries[n++] = "";
+    const char *s = strbuf_str(&d->stage);
+    if (strstr(s, "cache on disk"))
+        tries[n++] = axes[AX_no_disk].var;
+    else if (!strncmp(s, "threads", 7))
+        tries[n++] = axes[AX_one_thread].var;
+    else if (!strncmp(s, "products", 8))
+        tries[n++] = axes[AX_blas].var;
+    else if (strstr(s, "machine code:"))
+        tries[n++] = axes[AX_c].var;
+    else if (strstr(s, "generated code:"))
+        tries[n++] = axes[AX_interpreter].var;
+    if (stage > 0) {
+        snprintf(var, sizeof var, "TAPER_COMPILE_BACKEND=%s", bisect_ladder[stage - 1]);
+        tries[n++] = var;
+    }
+    bool ok = true;
+    for (int i = 0; i < n && ok && !d->around.n; i++) {
+        bool refuse = !*tries[i];
+        write_quarantine(path, refuse ? strbuf_str(&d->rewrites) : NULL, refuse ? NULL : tries[i]);
+        int bad = doc_try(d, refuse ? "with that rewrite refused" : tries[i],
+                          (const char *[]){ strbuf_str(&use), NULL }, err);
+        ok = bad >= 0;
+        if (bad == 0)
+            doc_set(&d->around, "%s", refuse ? strbuf_str(&use) : tries[i]);
+    }
+    if (!d->around.n)
+        unlink(path);
+    else if (d->quarantine && !rename(path, QUARANTINE_FILE))
+        doc_set(&d->around, "%s in this directory, which runs from here obey from now on", QUARANTINE_FILE);
+    else
+        doc_note(d,
+                 "\nTried: with %s the program is right. `taper doctor --quarantine` writes that where runs "
+                 "from this directory obey it.",
+                 strbuf_str(&d->around));
+    strbuf_free(&use);
+    free(path);
+    return ok;
+}

@@ -1,0 +1,177 @@
+/* doctor_run.c - the program under examination, run in many ways. */
+#include "cli/doctor.h"
+#include "base/clock.h"
+#include "debug/prints.h"
+#include <stdio.h>
+#include <unistd.h>
+
+void doc_note(doctor *d, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    strbuf_addv(&d->report, fmt, ap);
+    va_end(ap);
+    strbuf_addc(&d->report, '\n');
+}
+
+void doc_set(strbuf *b, const char *fmt, ...)
+{
+    va_list ap;
+    strbuf_clear(b);
+    va_start(ap, fmt);
+    strbuf_addv(b, fmt, ap);
+    va_end(ap);
+}
+
+/* ---- hangs ---- */
+/* A run hangs when it takes ten times as long as one that ends well and what it is doing has not changed for a while. */
+typedef struct watch {
+    const doctor *d;
+    int64_t begun, moved;
+    crumb at;
+    bool hangs;
+} watch;
+
+static bool stands_still(void *data)
+{
+    watch *w = data;
+    crumb now = { 0 };
+    int64_t t = clock_ns(), usual = w->d->passing_ns;
+    bool any = crumb_read(w->d->crumbs, &now);
+    if (any && now.n != w->at.n) {
+        w->at = now;
+        w->moved = t;
+    }
+    w->hangs = any && usual && t - w->begun > MAX(3000000000, 10 * usual) &&
+               t - w->moved > MAX(3000000000, 5 * usual);
+    return w->hangs;
+}
+
+static void put_env(const char *const *vars, bool on)
+{
+    for (int i = 0; vars && vars[i]; i++) {
+        char *name = mem_strndup(vars[i], strcspn(vars[i], "="));
+        if (on)
+            setenv(name, vars[i] + strlen(name) + 1, 1);
+        else
+            unsetenv(name);
+        free(name);
+    }
+}
+
+bool doc_run(doctor *d, const char *what, const char *const *vars, proc_result *r, tp_err *err)
+{
+    const char **argv = mem_zalloc(sizeof *argv * (size_t)(d->argc + 2));
+    watch w = { d, clock_ns(), clock_ns() };
+    argv[0] = "python3";
+    for (int i = 0; i < d->argc; i++)
+        argv[i + 1] = d->argv[i];
+    put_env(vars, true);
+    setenv("TAPER_CRUMBS", d->crumbs, 1);
+    unlink(d->crumbs);
+    fprintf(stderr, "taper doctor: %s ...\n", what);
+    proc *p = proc_start(
+        &(proc_spec){ .argv = argv, .timeout_ms = d->timeout, .interrupted = stands_still, .data = &w }, err);
+    memset(r, 0, sizeof *r);
+    if (p) {
+        proc_wait_any(&p, 1);
+        proc_end(p, r);
+        r->timed_out |= w.hangs;
+        r->interrupted &= !w.hangs;
+    }
+    unsetenv("TAPER_CRUMBS");
+    put_env(vars, false);
+    free(argv);
+    return p && (!r->interrupted || err_set(err, ERR_interrupt, "interrupted"));
+}
+
+/* ---- what came of it ---- */
+bool doc_failed(const doctor *d, const proc_result *r)
+{
+    return r->status != d->plain.status || r->timed_out || cli_ended_early(r, &d->plain.out);
+}
+
+bool doc_wrong(const doctor *d, const proc_result *r)
+{
+    return doc_failed(d, r) || prints_compare(&d->plain.out, &d->also.out, &r->out, NULL);
+}
+
+void doc_outcome(const doctor *d, const proc_result *r, strbuf *b)
+{
+    strbuf said = { 0 }, why = { 0 };
+    if (!r->timed_out && cli_ended_early(r, &d->plain.out))
+        strbuf_add(b, "ends early and without an error");
+    else if (r->status || r->timed_out) {
+        proc_describe(b, r);
+        cli_error_line(&said, strbuf_str(&r->err));
+        if (said.n)
+            strbuf_addf(b, ": `%s`", strbuf_str(&said));
+    } else if (d->plain.status)
+        strbuf_add(b, "runs: no error, unlike without the compiler");
+    else if (prints_compare(&d->plain.out, &d->also.out, &r->out, &why))
+        strbuf_addf(b, "prints something else: %s", strbuf_str(&why));
+    else
+        strbuf_add(b, "runs");
+    strbuf_free(&said);
+    strbuf_free(&why);
+}
+
+void doc_record(doctor *d, const char *what, const char *outcome, const proc_result *r)
+{
+    double secs = (double)r->wall_ns / 1e9;
+    strbuf_addf(&d->table, "| %s | %s | %.1f s |\n", what, outcome, secs);
+    json_obj(&d->runs);
+    json_key(&d->runs, "run");
+    json_str(&d->runs, what);
+    json_key(&d->runs, "outcome");
+    json_str(&d->runs, outcome);
+    json_key(&d->runs, "seconds");
+    json_dbl(&d->runs, secs);
+    json_end(&d->runs);
+}
+
+bool doc_step(doctor *d, const char *what, const char *const *vars, proc_result *r, tp_err *err)
+{
+    strbuf how = { 0 };
+    if (!doc_run(d, what, vars, r, err))
+        return false;
+    doc_outcome(d, r, &how);
+    doc_record(d, what, strbuf_str(&how), r);
+    strbuf_free(&how);
+    return true;
+}
+
+int doc_try(doctor *d, const char *what, const char *const *vars, tp_err *err)
+{
+    proc_result r = { 0 };
+    int bad = doc_step(d, what, vars, &r, err) ? doc_wrong(d, &r) : -1;
+    proc_result_free(&r);
+    return bad;
+}
+
+int doc_tool(doctor *d, const char *command, const char *bundle, const char *var, strbuf *said)
+{
+    char limit[32];
+    /* a trial does less than the program */
+    snprintf(limit, sizeof limit, "%.1f", MAX(1.0, 10 * (double)d->passing_ns / 1e9));
+    const char *argv[] = { d->self, command, bundle, "--timeout", d->died ? limit : "20", NULL },
+               *vars[] = { var, NULL };
+    proc_result r = { 0 };
+    int rc = -1;
+    fprintf(stderr, "taper doctor: %s%staper %s ...\n", var ? var : "", var ? " " : "", command);
+    put_env(vars, true);
+    unlink(d->crumbs);
+    setenv("TAPER_CRUMBS", d->crumbs, 1);
+    if (proc_run(&(proc_spec){ .argv = argv, .cwd = d->out, .timeout_ms = 600000 }, &r, NULL)) {
+        rc = r.status;
+        if (said)
+            doc_note(d, "\n`taper %s %s`:\n\n```\n%s%s```", command, bundle, strbuf_str(&r.out),
+                     rc ? strbuf_str(&r.err) : "");
+        if (said)
+            strbuf_addn(said, strbuf_str(&r.out), r.out.n);
+    }
+    unsetenv("TAPER_CRUMBS");
+    put_env(vars, false);
+    proc_result_free(&r);
+    return rc;
+}
