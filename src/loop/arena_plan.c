@@ -152,7 +152,7 @@ typedef struct moment {
     int step, slot;
     bool begins;
 } moment;
-static int earlier_first(const void *a, const void *b)
+static int by_time(const void *a, const void *b)
 {
     const moment *x = a, *y = b;
     return x->step != y->step       ? x->step - y->step
@@ -172,7 +172,7 @@ static int64_t place_in_time(const loop_plan *p, const int *order, int n, const 
         at[2 * a] = (moment){ s->first, order[a], true };
         at[2 * a + 1] = (moment){ MAX(s->last, s->first) + 1, order[a], false };
     }
-    qsort(at, 2 * (size_t)n, sizeof *at, earlier_first);
+    qsort(at, 2 * (size_t)n, sizeof *at, by_time);
     g->top = base;
     for (int i = 0; i < 2 * n; i++) {
         int s = at[i].slot;
@@ -345,48 +345,105 @@ loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p)
     return m;
 }
 
-typedef struct lived {
-    int first, slot;
-} lived;
+/* How many buffers lie at each address, while time goes by: a tree over the addresses at which buffers begin and end. */
+typedef struct cover {
+    int64_t *edge; /* sorted */
+    int nedge;
+    int *add, *most; /* by node: of the whole node; the most below and in it */
+} cover;
 
-static int born_first(const void *a, const void *b)
+static int by_address(const void *a, const void *b)
 {
-    const lived *x = a, *y = b;
-    return x->first != y->first ? x->first - y->first : x->slot - y->slot;
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int edge_of(const cover *c, int64_t at)
+{
+    int lo = 0, hi = c->nedge;
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        if (c->edge[mid] <= at)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Adds `by` to edges [from, to) below node k, which has [lo, hi). Returns how many buffers there were at most. */
+static int cover_add(cover *c, int k, int lo, int hi, int from, int to, int by)
+{
+    int mid = (lo + hi) / 2, had = 0;
+    if (to <= lo || hi <= from)
+        return 0;
+    if (from <= lo && hi <= to) {
+        had = c->most[k];
+        c->add[k] += by;
+        c->most[k] += by;
+        return had;
+    }
+    int l = cover_add(c, 2 * k, lo, mid, from, to, by), r = cover_add(c, 2 * k + 1, mid, hi, from, to, by);
+    had = MAX(l, r) + c->add[k];
+    c->most[k] = c->add[k] + MAX(c->most[2 * k], c->most[2 * k + 1]);
+    return had;
+}
+
+/* One buffer that meets slot `i`: for the message alone. */
+static const loop_slot *meets(const loop_plan *p, const loop_memory *m, int i)
+{
+    const loop_slot *s = &p->slot.at[i];
+    for (int k = 0; k < (int)p->slot.n; k++) {
+        const loop_slot *o = &p->slot.at[k];
+        if (k != i && m->offset[k] >= 0 && o->first <= s->last && s->first <= o->last &&
+            m->offset[k] < m->offset[i] + slot_bytes(s) && m->offset[i] < m->offset[k] + slot_bytes(o))
+            return o;
+    }
+    return s;
 }
 
 /* Another way than place_buffers: step by step, with those that are alive. */
 bool loop_memory_check(const loop_plan *p, const loop_memory *m, tp_err *err)
 {
-    VEC(lived) by = { 0 };
-    numbers alive = { 0 };
+    VEC(moment) by = { 0 };
+    VEC(int64_t) edge = { 0 };
     bool ok = true;
-    for (int i = 0; i < (int)p->slot.n; i++)
-        if (m->offset[i] >= 0)
-            vec_push(&by, ((lived){ p->slot.at[i].first, i }));
-    if (by.n)
-        qsort(by.at, by.n, sizeof *by.at, born_first);
-    for (size_t i = 0; ok && i < by.n; i++) {
-        const loop_slot *s = &p->slot.at[by.at[i].slot];
-        int64_t at = m->offset[by.at[i].slot], end = at + slot_bytes(s);
-        size_t kept = 0;
-        if (end > m->block)
+    for (int i = 0; i < (int)p->slot.n; i++) {
+        const loop_slot *s = &p->slot.at[i];
+        int64_t at = m->offset[i], end = at < 0 ? at : at + slot_bytes(s);
+        if (at < 0)
+            continue;
+        if (ok && end > m->block)
             ok = err_set(err, ERR_internal, "the memory of '%s' ends outside the block", s->node->name);
-        for (size_t k = 0; k < alive.n; k++) {
-            const loop_slot *o = &p->slot.at[alive.at[k]];
-            int64_t oat = m->offset[alive.at[k]];
-            if (o->last < s->first)
-                continue;
-            alive.at[kept++] = alive.at[k];
-            if (ok && at < oat + slot_bytes(o) && oat < end)
+        if (at == end)
+            continue;
+        vec_push(&by, ((moment){ s->first, i, true }));
+        vec_push(&by, ((moment){ MAX(s->last, s->first) + 1, i, false }));
+        vec_push(&edge, at);
+        vec_push(&edge, end);
+    }
+    if (ok && by.n) {
+        cover c = { .edge = edge.at };
+        qsort(by.at, by.n, sizeof *by.at, by_time);
+        qsort(edge.at, edge.n, sizeof *edge.at, by_address);
+        for (size_t i = 0; i < edge.n; i++)
+            if (!c.nedge || edge.at[i] != edge.at[c.nedge - 1])
+                edge.at[c.nedge++] = edge.at[i];
+        c.add = mem_zalloc(sizeof *c.add * 8 * (size_t)c.nedge);
+        c.most = c.add + 4 * c.nedge;
+        for (size_t i = 0; ok && i < by.n; i++) {
+            const loop_slot *s = &p->slot.at[by.at[i].slot];
+            int64_t at = m->offset[by.at[i].slot];
+            int had = cover_add(&c, 1, 0, c.nedge, edge_of(&c, at), edge_of(&c, at + slot_bytes(s)),
+                                by.at[i].begins ? 1 : -1);
+            if (by.at[i].begins && had)
                 ok = err_set(err, ERR_internal, "'%s' and '%s' lie in the same memory at the same time",
-                             s->node->name, o->node->name);
+                             s->node->name, meets(p, m, by.at[i].slot)->node->name);
         }
-        alive.n = kept;
-        vec_push(&alive, by.at[i].slot);
+        free(c.add);
     }
     vec_free(&by);
-    vec_free(&alive);
+    vec_free(&edge);
     return ok;
 }
 
