@@ -182,37 +182,57 @@ static tp_tensor *undo_item(bld *b, const ir_node *view, int item, tp_tensor *up
     return b_op(b, slice_scatter, vT(up), vT(val), vI(dim), vI(at), vI(sym_add(at, val->size[dim])));
 }
 
-/* New value of view->arg[0] when the view's value becomes val. NULL: this view cannot be undone step by step. */
-static tp_tensor *undo(fn_state *f, bld *b, ir_node *view, int item, tp_tensor *up, tp_tensor *val)
+/* --- the UNVIEW column: the new value of what a view looks at (up), when the view's value becomes val. a: its arguments */
+static tp_tensor *unview_same(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val) { return val; }
+
+static tp_tensor *unview_reshape(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
 {
-    const tp_val *a = view->arg;
+    return b_op(b, reshape, vT(val), vIs(up->size, up->ndim));
+}
+static tp_tensor *unview_transpose(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
+{
+    return b_op(b, transpose_int, vT(val), a[1], a[2]);
+}
+static tp_tensor *unview_t(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
+{
+    return b_op(b, t, vT(val));
+}
+static tp_tensor *unview_permute(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
+{
+    symint inv[TP_MAX_DIMS];
+    for (int i = 0; i < a[1].n; i++) {
+        int d;
+        if (!dim_wrap(a[1].ints[i], up->ndim, &d, b->err))
+            return NULL;
+        inv[d] = i;
+    }
+    return b_op(b, permute, vT(val), vIs(inv, up->ndim));
+}
+static tp_tensor *unview_slice(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
+{
+    return b_op(b, slice_scatter, vT(up), vT(val), a[1], a[2], a[3], a[4]);
+}
+static tp_tensor *unview_select(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
+{
+    return b_op(b, select_scatter, vT(up), vT(val), a[1], a[2]);
+}
+static tp_tensor *unview_diagonal(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
+{
+    return b_op(b, diagonal_scatter, vT(up), vT(val), a[1], a[2], a[3]);
+}
+
+typedef tp_tensor *unview_fn(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val);
+static unview_fn *const unview[OP_COUNT] = {
+#define UNVIEW(id, token) [OP_##id] = unview_##token,
+#include "ops/ops.def"
+};
+
+/* NULL: this view cannot be undone step by step. */
+static tp_tensor *undo(bld *b, ir_node *view, int item, tp_tensor *up, tp_tensor *val)
+{
     if (item >= 0)
         return undo_item(b, view, item, up, val);
-    switch ((op_id)view->op) {
-    case OP_alias:
-    case OP_detach: return val;
-    case OP_view:
-    case OP_unsqueeze:
-    case OP_squeeze:
-    case OP_squeeze_dim:
-    case OP_squeeze_dims: return b_op(b, reshape, vT(val), vIs(up->size, up->ndim));
-    case OP_transpose_int: return b_op(b, transpose_int, vT(val), a[1], a[2]);
-    case OP_t: return b_op(b, t, vT(val));
-    case OP_permute: {
-        symint inv[TP_MAX_DIMS];
-        for (int i = 0; i < a[1].n; i++) {
-            int d;
-            if (!dim_wrap(a[1].ints[i], up->ndim, &d, b->err))
-                return NULL;
-            inv[d] = i;
-        }
-        return b_op(b, permute, vT(val), vIs(inv, up->ndim));
-    }
-    case OP_slice_Tensor: return b_op(b, slice_scatter, vT(up), vT(val), a[1], a[2], a[3], a[4]);
-    case OP_select_int: return b_op(b, select_scatter, vT(up), vT(val), a[1], a[2]);
-    case OP_diagonal: return b_op(b, diagonal_scatter, vT(up), vT(val), a[1], a[2], a[3]);
-    default: return NULL;
-    }
+    return unview[view->op] ? unview[view->op](b, view->arg, up, val) : NULL;
 }
 
 static tp_tensor *scatter_up(fn_state *f, bld *b, written *w, ir_node *n, tp_tensor *val)
@@ -222,7 +242,7 @@ static tp_tensor *scatter_up(fn_state *f, bld *b, written *w, ir_node *n, tp_ten
     if (!view || ir_type(at)->storage != w->root->storage)
         return val;
     tp_tensor *up = regenerate(f, b, w, view->arg[0].node);
-    tp_tensor *v = up ? undo(f, b, view, item, up, val) : NULL;
+    tp_tensor *v = up ? undo(b, view, item, up, val) : NULL;
     return v ? scatter_up(f, b, w, view->arg[0].node, v) : NULL;
 }
 
@@ -280,25 +300,37 @@ static bool set_value(fn_state *f, bld *b, tp_tensor *t, tp_tensor *val)
     return true;
 }
 
-/* The value that an always-writing row leaves in its first argument. */
-static tp_tensor *mut_value(fn_state *f, bld *b, const op_row *row, op_id op, const tp_val *arg)
+/* --- the PURE column: the value that an always-writing row leaves in its first argument */
+static tp_tensor *pure_copy(bld *b, const tp_val *arg)
 {
-    tp_tensor *self = arg[0].t;
-    if (op == OP_copy_) {
-        tp_tensor *src = arg[1].t;
-        if (!tensor_same_size(src, self))
-            src = b_op(b, expand, vT(src), vIs(self->size, self->ndim));
-        if (src && src->dt != self->dt)
-            return b_op(b, to_dtype, vT(src), vDT(self->dt));
-        return b_op(b, clone, vT(src));
-    }
-    if (op == OP_fill__Scalar)
-        return b_op(b, full, vIs(self->size, self->ndim), arg[1], vDT(self->dt), vNone,
-                    vDev(tensor_device(self)));
+    tp_tensor *self = arg[0].t, *src = arg[1].t;
+    if (!tensor_same_size(src, self))
+        src = b_op(b, expand, vT(src), vIs(self->size, self->ndim));
+    if (src && src->dt != self->dt)
+        return b_op(b, to_dtype, vT(src), vDT(self->dt));
+    return b_op(b, clone, vT(src));
+}
+static tp_tensor *pure_fill(bld *b, const tp_val *arg)
+{
+    const tp_tensor *self = arg[0].t;
+    return b_op(b, full, vIs(self->size, self->ndim), arg[1], vDT(self->dt), vNone,
+                vDev(tensor_device(self)));
+}
+
+typedef tp_tensor *pure_fn(bld *b, const tp_val *arg);
+static pure_fn *const pure[OP_COUNT] = {
+#define PURE(id, token) [OP_##id] = pure_##token,
+#include "ops/ops.def"
+};
+
+static tp_tensor *mut_value(bld *b, const op_row *row, op_id op, const tp_val *arg)
+{
+    if (pure[op])
+        return pure[op](b, arg);
     /* Anything else writes into a copy, which nobody else sees. */
     tp_val a[OP_MAX_PARAMS];
     memcpy(a, arg, sizeof(tp_val) * (size_t)row->schema.nparam);
-    a[0] = vT(b_op(b, clone, vT(self)));
+    a[0] = vT(b_op(b, clone, vT(arg[0].t)));
     return a[0].t ? b_callv(b, op, OPV_fn, a, row->schema.nparam) : NULL;
 }
 
@@ -328,7 +360,7 @@ static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val 
         if (val && !tensor_same_size(val, self))
             val = b_op(&b, expand, vT(val), vIs(self->size, self->ndim));
     } else
-        val = mut_value(f, &b, row, op, arg);
+        val = mut_value(&b, row, op, arg);
     val = aot_in_order_of(&b, val, self); /* later steps and the caller see its order of dimensions */
     if (val && val->node == self->node)   /* x.copy_(x) */
         ok = true;
@@ -344,8 +376,13 @@ static bool write(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val 
     return true;
 }
 
-/* The one row that writes to arguments beside the first: its pure twin returns the new statistics. */
-static bool batch_norm(fn_state *f, op_ctx *cx, const tp_val *arg, tp_val *out, tp_err *err)
+/* --- the STATES column: rows that write to arguments beside the first, where they do in this call. Their pure twins return
+ * the new values. */
+static bool writes_batch_norm(const tp_val *arg)
+{
+    return arg[5].b && (arg[3].kind == VAL_tensor || arg[4].kind == VAL_tensor);
+}
+static bool states_batch_norm(fn_state *f, op_ctx *cx, const tp_val *arg, tp_val *out, tp_err *err)
 {
     tp_tensor *r[5];
     bld b;
@@ -353,7 +390,8 @@ static bool batch_norm(fn_state *f, op_ctx *cx, const tp_val *arg, tp_val *out, 
         return err_set(err, ERR_notimpl, "batch norm with one running statistic has no functional form");
     rec_begin(&b, cx, err);
     f->depth++;
-    bool ok = b_callvn(&b, OP__native_batch_norm_legit_functional, OPV_fn, arg, 8, r, 5) &&
+    bool ok = b_opn(&b, _native_batch_norm_legit_functional, r, 5, arg[0], arg[1], arg[2], arg[3], arg[4],
+                    arg[5], arg[6], arg[7]) &&
               set_value(f, &b, arg[3].t, r[3]) && set_value(f, &b, arg[4].t, r[4]);
     f->depth--;
     for (int i = 0; ok && i < 3; i++)
@@ -365,6 +403,15 @@ static bool batch_norm(fn_state *f, op_ctx *cx, const tp_val *arg, tp_val *out, 
     }
     return ok;
 }
+
+typedef struct states_row {
+    bool (*writes)(const tp_val *arg);
+    bool (*call)(fn_state *f, op_ctx *cx, const tp_val *arg, tp_val *out, tp_err *err);
+} states_row;
+static const states_row states[OP_COUNT] = {
+#define STATES(id, token) [OP_##id] = { writes_##token, states_##token },
+#include "ops/ops.def"
+};
 
 static bool is_input(const fn_state *f, const tp_tensor *t)
 {
@@ -459,9 +506,9 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
         return err_set(err, ERR_notimpl,
                        "'%s' changes the shape of a tensor in place, which has no functional form",
                        row->full);
-    if (op == OP_native_batch_norm && arg[5].b && (arg[3].kind == VAL_tensor || arg[4].kind == VAL_tensor))
-        return batch_norm(f, cx, arg, out, err);
-    if (op == OP_as_strided && v == OPV_fn && arg[3].kind == VAL_int && is_input(f, arg[0].t) &&
+    if (states[op].call && states[op].writes(arg))
+        return states[op].call(f, cx, arg, out, err);
+    if ((row->flags & OPF_STORAGE) && v == OPV_fn && arg[3].kind == VAL_int && is_input(f, arg[0].t) &&
         !(f->depth && is_base(f, arg[0].t)))
         return err_set(err, ERR_notimpl,
                        "'as_strided' with an offset counts from the start of the storage of an input, "

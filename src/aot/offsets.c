@@ -2,6 +2,13 @@
  * bytes each; where backward alone reads them, which element of its window was the largest says the same. */
 #include "aot/aot.h"
 
+/* What a row can do with offsets instead of indices. */
+enum { OFFSETS_forward = 1, OFFSETS_backward };
+static const uint8_t offsets[OP_COUNT] = {
+#define OFFSETS(id, token) [OP_##id] = OFFSETS_##token,
+#include "ops/ops.def"
+};
+
 static const ir_node *item(const ir_node *of, int k)
 {
     for (const ir_use *u = of->uses; u; u = u->next)
@@ -33,9 +40,8 @@ static bool for_backward(const ir_node *m)
             return false;
     for (const ir_use *u = ix->uses; u; u = u->next) {
         const ir_node *b = u->user;
-        if (b->kind != IR_call || b->op != OP_max_pool2d_with_indices_backward ||
-            b->arg[7].kind != VAL_node || b->arg[7].node != ix || b->arg[1].kind != VAL_node ||
-            !tensor_is_contiguous(ir_type(b)))
+        if (b->kind != IR_call || offsets[b->op] != OFFSETS_backward || b->arg[7].kind != VAL_node ||
+            b->arg[7].node != ix || b->arg[1].kind != VAL_node || !tensor_is_contiguous(ir_type(b)))
             return false;
         for (int i = 1; i < 6; i++)
             if (!ir_val_equal(&b->arg[i + 1], &m->arg[i]) &&
@@ -58,7 +64,7 @@ static ir_node *build(ir_graph *g, ir_node *at, op_id op, const tp_val *arg, int
 bool aot_pool_offsets(tp_comp *c, ir_graph *g)
 {
     IR_EACH_SAFE (m, g) {
-        if (m->kind != IR_call || m->op != OP_max_pool2d_with_indices || !window_fits(&m->arg[1]) ||
+        if (m->kind != IR_call || offsets[m->op] != OFFSETS_forward || !window_fits(&m->arg[1]) ||
             !for_backward(m) || !decide(c, DECIDE_decomp, m))
             continue;
         ir_node *p = build(g, m, OP__max_pool2d_with_offsets, m->arg, m->narg, c->err);

@@ -32,10 +32,18 @@ static int64_t node_bytes(const ir_node *n)
     return t ? MAX(hint_or(t->numel, 4096), 1) * (int64_t)dtype_size((dtype)t->dt) : 0;
 }
 
-static bool calls_op(const ir_node *n, op_id op)
+/* The ROWS column: the part of a row in attention. */
+typedef enum { ROWS_none, ROWS_product, ROWS_first_chooses, ROWS_second_chooses, ROWS_triangle } rows_role;
+static const uint8_t roles[OP_COUNT] = {
+#define ROWS(id, token) [OP_##id] = ROWS_##token,
+#include "ops/ops.def"
+};
+
+static rows_role role(const ir_node *n)
 {
-    return n->kind == IR_call && n->variant == OPV_fn && n->op == op;
+    return n->kind == IR_call && n->variant == OPV_fn ? roles[n->op] : ROWS_none;
 }
+
 static uint32_t row_flags(const ir_node *n)
 {
     return n->kind == IR_call && n->variant == OPV_fn ? op_row_of((op_id)n->op)->flags : 0;
@@ -97,7 +105,7 @@ static void other_matrix(void *arg, ir_node *n)
     rowwise *r = arg;
     while (is_matrix(r, n) && (row_flags(n) & OPF_VIEW) && n->arg[0].kind == VAL_node)
         n = n->arg[0].node;
-    if (is_matrix(r, n) && calls_op(n, OP_bmm))
+    if (is_matrix(r, n) && role(n) == ROWS_product)
         rowwise_add(r, n);
 }
 
@@ -117,16 +125,16 @@ static bool along_rows(const ir_node *u, const ir_node *x) /* a sum or an extrem
 
 static bool chosen_by_triangle(const ir_node *n)
 {
-    int at = calls_op(n, OP_where_self) ? 0 : calls_op(n, OP_masked_fill_Scalar) ? 1 : -1;
+    int at = role(n) == ROWS_first_chooses ? 0 : role(n) == ROWS_second_chooses ? 1 : -1;
     const ir_node *c = at >= 0 && n->arg[at].kind == VAL_node ? n->arg[at].node : NULL;
-    while (c && c->kind == IR_call && !calls_op(c, OP_tril) && !calls_op(c, OP_triu))
+    while (c && c->kind == IR_call && role(c) != ROWS_triangle)
         c = c->narg && c->arg[0].kind == VAL_node ? c->arg[0].node : NULL;
     return c && c->kind == IR_call;
 }
 
 static bool rowwise_user(rowwise *r, ir_node *x, ir_node *u)
 {
-    if (calls_op(u, OP_bmm)) {
+    if (role(u) == ROWS_product) {
         *(r->p->side[u->id] & SIDE_bw ? &r->bw : &r->fw) = true;
         bool once = !map_geti(&r->seen, (uintptr_t)u); /* not both of its factors */
         map_puti(&r->seen, (uintptr_t)u, r);
@@ -151,7 +159,7 @@ static bool rowwise_user(rowwise *r, ir_node *x, ir_node *u)
 static bool row_by_row(const part *p, ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
-    if (!calls_op(n, OP_bmm) || (t->dt != DT_f32 && t->dt != DT_f64) || n->arg[0].kind != VAL_node)
+    if (role(n) != ROWS_product || (t->dt != DT_f32 && t->dt != DT_f64) || n->arg[0].kind != VAL_node)
         return false;
     int64_t rows = hint_or(t->size[1], 0), row = hint_or(t->size[2], 0),
             depth = hint_or(ir_type(n->arg[0].node)->size[2], 0);

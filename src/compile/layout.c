@@ -11,24 +11,16 @@ typedef struct turning {
     tp_err *err;
 } turning;
 
-/* Operators that take any layout and hand it on. */
-static bool hands_on(const ir_node *n)
-{
-    switch (n->op) {
-    case OP_convolution:
-    case OP_convolution_backward:
-    case OP_max_pool2d_with_indices:
-    case OP__max_pool2d_with_offsets:
-    case OP_avg_pool2d:
-    case OP_upsample_nearest2d:
-    case OP_sum_dim_IntList:
-    case OP_mean_dim:
-    case OP_amax:
-    case OP_amin:
-    case OP_cat: return true;
-    default: return lower_of((op_id)n->op) != NULL;
-    }
-}
+/* --- the LAYOUT column: rows that take any layout and hand it on, + 1; convolutions say how many of their first arguments
+ * are images. Pointwise loops do so as well. */
+static const uint8_t layouts[OP_COUNT] = {
+#define LAYOUT(id, images) [OP_##id] = images + 1,
+#include "ops/ops.def"
+};
+
+int layout_images(const ir_node *n) { return n->kind == IR_call && layouts[n->op] ? layouts[n->op] - 1 : 0; }
+
+static bool hands_on(const ir_node *n) { return layouts[n->op] || lower_of((op_id)n->op) != NULL; }
 
 static ir_node *converted(turning *t, ir_node *x, memfmt f, ir_node *before)
 {
@@ -106,7 +98,7 @@ static bool put_all_back(turning *t, ir_node *n)
 /* The images a convolution reads, in the layout wanted. */
 static bool turn_images(turning *t, ir_node *n)
 {
-    int images = n->op == OP_convolution ? 1 : 2;
+    int images = layout_images(n);
     const tp_tensor *x = n->arg[images - 1].kind == VAL_node ? ir_type(n->arg[images - 1].node) : NULL;
     if (!x || x->ndim != 4)
         return true;
@@ -146,8 +138,7 @@ static bool turn_node(turning *t, ir_node *n)
             stands_for(t, n, m);
         return m != NULL;
     }
-    bool conv = n->kind == IR_call && (n->op == OP_convolution || n->op == OP_convolution_backward);
-    if (conv && !turn_images(t, n))
+    if (layout_images(n) && !turn_images(t, n))
         return false;
     if (n->kind != IR_call || !hands_on(n))
         return put_all_back(t, n);

@@ -6,4 +6,6 @@
 /* A copy of g in which convolutions read and write `to`; inputs and results keep their layouts, and what changes them stands
  * at the ends of chains. NULL: there is nothing to change, or it cannot be done (err says why). */
 ir_graph *layout_turn(const ir_graph *g, memfmt to, tp_err *err);
+/* Of a convolution or its gradient: how many of its first arguments are images; 0: n is neither. */
+int layout_images(const ir_node *n);
 #endif

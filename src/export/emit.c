@@ -1,6 +1,7 @@
 /* emit.c - graphs as plain C. Kernels come from target/c/c.h; what the plan leaves to library calls is written by emit_lib.c. Sizes that
  * are symbols become arguments of the function. */
 #include "export/emit_int.h"
+#include "loop/lower.h"
 #include <stdio.h>
 
 bool emit_cannot(emit *e, const ir_node *n, const char *why)
@@ -54,7 +55,7 @@ static int slot_of(emit *e, const ir_node *n)
 static bool is_view(const ir_node *n)
 {
     return n->kind == IR_call && op_row_of((op_id)n->op)->flags & OPF_VIEW && n->arg[0].kind == VAL_node &&
-           ir_type(n->arg[0].node) && n->op != OP_view_dtype;
+           ir_type(n->arg[0].node) && (!ir_type(n) || ir_type(n)->dt == ir_type(n->arg[0].node)->dt);
 }
 
 /* A call whose results all look at its first operand (split, unbind). */
@@ -231,7 +232,7 @@ static bool call_product(emit *e, const loop_step *s)
 {
     const ir_node *n = s->node;
     const loop_slot *slot = &e->p->slot.at[s->slot];
-    int first = n->op == OP_addmm;
+    int first = lower_row(n)->factor - 1;
     const ir_node *an = n->arg[first].node, *bn = n->arg[first + 1].node;
     const tp_tensor *o = slot->type, *a = ir_type(an), *b = ir_type(bn), *row = NULL;
     if (first && !slot->reuses)
@@ -389,10 +390,10 @@ static bool steps(emit *e)
                             (*p == '*' && p[1] == '/') || (unsigned char)*p < 32 || *p == '\\' ? ' ' : *p);
             strbuf_add(&e->body, " */\n");
         }
-        if (!(s->kind == STEP_kernel                        ? call_kernel(e, s->kernel)
-              : s->kind == STEP_check                       ? call_check(e, s)
-              : s->product && s->node->op != OP_convolution ? call_product(e, s)
-                                                            : call_library(e, s)))
+        if (!(s->kind == STEP_kernel                      ? call_kernel(e, s->kernel)
+              : s->kind == STEP_check                     ? call_check(e, s)
+              : s->product && !lower_row(s->node)->planes ? call_product(e, s)
+                                                          : call_library(e, s)))
             return false;
     }
     return true;

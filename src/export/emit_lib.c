@@ -548,16 +548,16 @@ static void split_at(const tp_tensor *t, int dim, symint *before, symint *after)
     }
 }
 
-static bool call_select(emit *e, const loop_step *s)
+/* dim, index: which arguments; dim < 0: the first dimension. */
+static bool call_select(emit *e, const loop_step *s, int dim_arg, int index_arg)
 {
     const ir_node *n = s->node;
-    bool embedding = n->op == OP_embedding;
-    const ir_node *xn = n->arg[0].node, *in = n->arg[embedding ? 1 : 2].node;
+    const ir_node *xn = n->arg[0].node, *in = n->arg[index_arg].node;
     const tp_tensor *x = ir_type(xn), *at = ir_type(in), *y = ir_type(n);
     int dim = 0;
     symint before, after;
     if (!in_rows(e, n, x) || !in_rows(e, n, at) || !in_rows(e, n, y) ||
-        (!embedding && !dim_wrap(n->arg[1].i, x->ndim, &dim, NULL)))
+        (dim_arg >= 0 && !dim_wrap(n->arg[dim_arg].i, x->ndim, &dim, NULL)))
         return false;
     split_at(x, dim, &before, &after);
     strbuf *b = &e->body;
@@ -651,33 +651,40 @@ static bool call_probabilities(emit *e, const loop_step *s)
     return true;
 }
 
+/* --- the EMIT column: the call of a row as C */
+#define EMITS(name, call) \
+    static bool emit_##name(emit *e, const loop_step *s) { return call; }
+EMITS(reserve, call_reserve(e, s))
+EMITS(probabilities, call_probabilities(e, s))
+EMITS(conv, call_conv(e, s))
+EMITS(conv_back, call_conv_back(e, s))
+EMITS(maxpool2, pool(e, s, "maxpool", 2))
+EMITS(maxpool3, pool(e, s, "maxpool", 3))
+EMITS(maxback2, call_maxback(e, s, 2))
+EMITS(maxback3, call_maxback(e, s, 3))
+EMITS(avgpool2, pool(e, s, "avgpool", 2))
+EMITS(avgpool3, pool(e, s, "avgpool", 3))
+EMITS(adaptive2, pool(e, s, "adaptive", 2))
+EMITS(adaptive3, pool(e, s, "adaptive", 3))
+EMITS(upsample1, call_upsample(e, s, 1))
+EMITS(upsample2, call_upsample(e, s, 2))
+EMITS(upsample3, call_upsample(e, s, 3))
+EMITS(embedding, call_select(e, s, -1, 1))
+EMITS(select, call_select(e, s, 1, 2))
+EMITS(embedding_back, call_embedding_back(e, s))
+EMITS(sort, call_sort(e, s, 1, 2, -1))
+EMITS(sort_stable, call_sort(e, s, 2, 3, -1))
+EMITS(topk, call_sort(e, s, 2, 3, 1))
+
+typedef bool emit_fn(emit *e, const loop_step *s);
+static emit_fn *const calls[OP_COUNT] = {
+#define EMIT(id, token) [OP_##id] = emit_##token,
+#include "ops/ops.def"
+};
+
 bool emit_library(emit *e, const loop_step *s, bool *known)
 {
-    *known = true;
-    switch (s->node->op) {
-    case OP__rng_reserve: return call_reserve(e, s);
-    case OP__check_probability: return call_probabilities(e, s);
-    case OP_convolution: return call_conv(e, s);
-    case OP_convolution_backward: return call_conv_back(e, s);
-    case OP_max_pool2d_with_indices: return pool(e, s, "maxpool", 2);
-    case OP_max_pool3d_with_indices: return pool(e, s, "maxpool", 3);
-    case OP_max_pool2d_with_indices_backward: return call_maxback(e, s, 2);
-    case OP_max_pool3d_with_indices_backward: return call_maxback(e, s, 3);
-    case OP_avg_pool2d: return pool(e, s, "avgpool", 2);
-    case OP_avg_pool3d: return pool(e, s, "avgpool", 3);
-    case OP__adaptive_avg_pool2d: return pool(e, s, "adaptive", 2);
-    case OP__adaptive_avg_pool3d: return pool(e, s, "adaptive", 3);
-    case OP_upsample_nearest1d: return call_upsample(e, s, 1);
-    case OP_upsample_nearest2d: return call_upsample(e, s, 2);
-    case OP_upsample_nearest3d: return call_upsample(e, s, 3);
-    case OP_embedding:
-    case OP_index_select: return call_select(e, s);
-    case OP_embedding_dense_backward: return call_embedding_back(e, s);
-    case OP_sort: return call_sort(e, s, 1, 2, -1);
-    case OP_sort_stable: return call_sort(e, s, 2, 3, -1);
-    case OP_argsort: return call_sort(e, s, 1, 2, -1);
-    case OP_argsort_stable: return call_sort(e, s, 2, 3, -1);
-    case OP_topk: return call_sort(e, s, 2, 3, 1);
-    default: *known = false; return true;
-    }
+    emit_fn *f = s->node->kind == IR_call ? calls[s->node->op] : NULL;
+    *known = f != NULL;
+    return !f || f(e, s);
 }

@@ -26,48 +26,12 @@ static vjp_info infos[OP_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* PyTorch numbers the derivative formulas of one name; most are number 0. */
-static int formula_number(const char *full)
-{
-    static const struct {
-        const char *full;
-        int n;
-    } odd[] = {
-        { "sum.dim_IntList", 1 },
-        { "mean.dim", 1 },
-        { "pow.Tensor_Tensor", 1 },
-        { "pow.Scalar", 2 },
-        { "max", 1 },
-        { "min", 1 },
-        { "rsub.Scalar", 1 },
-        { "clamp", 1 },
-        { "prod.dim_int", 1 },
-        { "fmod.Tensor", 1 },
-        { "remainder.Tensor", 1 },
-        { "div.Tensor_mode", 2 },
-        { "lerp.Tensor", 1 },
-        { "scatter.value", 1 },
-        { "squeeze.dim", 1 },
-        { "squeeze.dims", 2 },
-        { "add.Scalar", 1 },
-        { "sub.Scalar", 1 },
-        { "mul.Scalar", 1 },
-        { "div.Scalar", 1 },
-        { "masked_fill.Tensor", 1 },
-        { "clamp_min.Tensor", 1 },
-        { "sort.stable", 1 },
-        { "nanmedian.dim", 1 },
-        { "clamp_max.Tensor", 1 },
-        { "index_fill.int_Tensor", 1 },
-        { "median.dim", 1 },
-        { "where.self", 0 },
-    };
-    for (size_t i = 0; i < COUNT(odd); i++)
-        if (!strcmp(odd[i].full, full))
-            return odd[i].n;
-    return 0;
-}
+static const uint8_t formula_number[OP_COUNT] = {
+#define FORMULA(id, n) [OP_##id] = n,
+#include "ops/ops.def"
+};
 
-static const char *step_name(const op_row *r)
+static const char *step_name(op_id op, const op_row *r)
 {
     if (!strcmp(r->name, "copy_"))
         return "CopyBackwards";
@@ -84,7 +48,7 @@ static const char *step_name(const op_row *r)
         strbuf_addc(&b, up ? (char)toupper((unsigned char)*p) : *p);
         up = isdigit((unsigned char)*p); /* Log1PBackward0 */
     }
-    strbuf_addf(&b, "Backward%d", formula_number(r->full));
+    strbuf_addf(&b, "Backward%d", formula_number[op]);
     return strbuf_take(&b); /* lives as long as the process */
 }
 
@@ -125,7 +89,7 @@ static void build(void)
         const op_row *r = op_row_of((op_id)i);
         vjp_info *v = &infos[i];
         v->fn = rules[i].fn;
-        v->name = step_name(r);
+        v->name = step_name((op_id)i, r);
         for (int k = 0; k < r->schema.nparam; k++) {
             if (r->schema.param[k].type == PT_tensor)
                 v->tmask |= 1u << k;

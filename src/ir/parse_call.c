@@ -181,7 +181,7 @@ static bool aten_call(parser *p, stmt *s, const char *name, size_t n, ir_node **
         return parse_fail_at(p, s->at, ERR_syntax, "there is no operator 'aten.%.*s'", (int)MIN(n, 100),
                              name);
     bool was = p->raw;
-    p->raw |= op == OP__check_scalar;
+    p->raw |= (op_row_of(op)->flags & OPF_CHECK) != 0; /* what is checked stays as it is written */
     bool read = parse_want(p, "(") && arguments(p, &a, false);
     p->raw = was;
     if (!read)

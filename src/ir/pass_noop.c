@@ -18,27 +18,35 @@ static bool same_memory(const ir_node *n, const ir_graph *g)
     return (f & OPF_VIEW) && !((f & OPF_NODIFF) && g->grad_mode);
 }
 
-/* The node this one is a copy of, value for value, or NULL. */
+/* --- the NOOP column: the node this one is a copy of, value for value, or NULL. x: its first operand */
+static ir_node *noop_clone(const ir_node *n, ir_node *x) { return x; }
+static ir_node *noop_copy(const ir_node *n, ir_node *x) { return x; }
+static ir_node *noop_one(const ir_node *n, ir_node *x) { return number_is(&n->arg[1], 1) ? x : NULL; }
+
+static ir_node *noop_zero(const ir_node *n, ir_node *x) /* x - 0 keeps -0.0; x + 0 does not */
+{
+    return number_is(&n->arg[1], 0) && !__builtin_signbit(val_as_f(&n->arg[1])) && one_or_default(n, 2)
+               ? x
+               : NULL;
+}
+
+static ir_node *noop_twice(const ir_node *n, ir_node *x)
+{
+    return x->kind == IR_call && x->op == n->op && x->variant == OPV_fn && x->arg[0].kind == VAL_node
+               ? x->arg[0].node
+               : NULL;
+}
+
+typedef ir_node *noop_fn(const ir_node *n, ir_node *x);
+static noop_fn *const noop[OP_COUNT] = {
+#define NOOP(id, token) [OP_##id] = noop_##token,
+#include "ops/ops.def"
+};
+
 static ir_node *copy_of(const ir_node *n)
 {
     ir_node *x = n->narg && n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
-    if (!x)
-        return NULL;
-    switch (n->op) {
-    case OP_clone:
-    case OP_to_dtype: return x;
-    case OP_mul_Tensor:
-    case OP_div_Tensor: return number_is(&n->arg[1], 1) ? x : NULL;
-    case OP_sub_Tensor: /* x - 0 keeps -0.0; x + 0 does not */
-        return number_is(&n->arg[1], 0) && !__builtin_signbit(val_as_f(&n->arg[1])) && one_or_default(n, 2)
-                   ? x
-                   : NULL;
-    case OP_neg:
-        if (x->kind == IR_call && x->op == OP_neg && x->variant == OPV_fn && x->arg[0].kind == VAL_node)
-            return x->arg[0].node;
-        return NULL;
-    default: return NULL;
-    }
+    return x && noop[n->op] ? noop[n->op](n, x) : NULL;
 }
 
 static bool same_geometry(const ir_node *a, const ir_node *b)
@@ -59,7 +67,8 @@ static bool is_returned(const ir_node *n)
  * nobody else looks at: a gradient that was turned twice on its way. Where gradients are recorded later, they would look. */
 static ir_node *only_copied(const ir_node *n, const ir_graph *g)
 {
-    ir_node *x = n->op == OP_clone && !g->grad_mode && n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
+    ir_node *x = noop[n->op] == noop_clone && !g->grad_mode && n->arg[0].kind == VAL_node ? n->arg[0].node
+                                                                                          : NULL;
     const ir_node *seen =
         x; /* as the copy sees it: it may have the geometry of the value where this has not */
     while (x && x->nuse == 1 && x->kind == IR_call && x->variant == OPV_fn && !ir_is_marked(x)) {

@@ -7,6 +7,7 @@
 #include "events/metrics.h"
 #include "ir/hop.h"
 #include "ir/planted.h"
+#include "loop/lower.h"
 #include "ops/provider.h"
 #include <stdatomic.h>
 
@@ -204,9 +205,9 @@ static bool run_row(call *c, const ir_node *n, tp_val *out, tp_err *err)
     for (int i = 0; i < n->narg; i++)
         if (!node_arg(c, &n->arg[i], &arg[i], err))
             return false;
-    /* as_strided counts from the beginning of the storage; here that is a buffer's place in the block. */
-    if (n->op == OP_as_strided && arg[3].kind == VAL_int && arg[0].t->storage == c->block &&
-        n->arg[0].kind == VAL_node && ir_type(n->arg[0].node))
+    /* It counts from the beginning of the storage; here that is a buffer's place in the block. */
+    if ((op_row_of((op_id)n->op)->flags & OPF_STORAGE) && arg[3].kind == VAL_int &&
+        arg[0].t->storage == c->block && n->arg[0].kind == VAL_node && ir_type(n->arg[0].node))
         arg[3].i += arg[0].t->offset - ir_type(n->arg[0].node)->offset;
     return ops_call(c->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
 }
@@ -563,9 +564,10 @@ static bool run_check_step(call *c, const loop_step *s, tp_err *err)
 /* A product, and where `k` is given the kernel that follows, on rows as they are finished. */
 static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
 {
-    if (s->node->op == OP_convolution)
+    const lowering *l = lower_row(s->node);
+    if (l->planes)
         return run_convolution_step(c, s, k, err);
-    int first = s->node->op == OP_addmm;
+    int first = l->factor - 1;
     tp_val o, row = vNone, a, b;
     kargs ka;
     int over = c->pr->p->slot.at[s->slot].reuses - 1;

@@ -1,6 +1,7 @@
 /* plan.c - plans as bytes. */
 #define _GNU_SOURCE
 #include "compile/cache/plan.h"
+#include "loop/lower.h"
 #include "sym/env.h"
 
 /* A field more in one of these must be written and read below. */
@@ -241,7 +242,7 @@ static bool get_slots(reading *x)
 /* Do products and kernels that run together stand as a plan has them? */
 static bool is_bmm(const loop_step *s)
 {
-    return s->kind == STEP_extern && s->product && s->node->kind == IR_call && s->node->op == OP_bmm &&
+    return s->kind == STEP_extern && s->product && lower_row(s->node)->batched &&
            s->node->arg[0].kind == VAL_node && s->node->arg[1].kind == VAL_node;
 }
 static bool chains_fit(const loop_plan *p)

@@ -2,6 +2,7 @@
  * has emitted tiles. Its forms lie along a few axes; they are searched one axis after the other, each form checked against
  * the usual one's result and measured on the buffers of a real run. */
 #include "compile/tune/steps.h"
+#include "compile/layout.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/json.h"
@@ -10,6 +11,7 @@
 #include "events/events.h"
 #include "ops/conv.h"
 #include "ops/random.h"
+#include "loop/lower.h"
 #include "target/disk.h"
 #include "run/kernel_cache.h"
 #include "run/program.h"
@@ -175,7 +177,7 @@ typedef struct site { /* one step that may have several forms */
     strbuf *told; /* JSON of what was tried, or NULL */
 } site;
 
-static bool is_conv(const site *x) { return x->s->node && x->s->node->op == OP_convolution; }
+static bool is_conv(const site *x) { return x->s->node && lower_row(x->s->node)->planes; }
 
 static const char *form_name(const site *x, axis a, int v)
 {
@@ -629,8 +631,7 @@ static bool find_site(site *x, tune *t, run_program *p, program_at *at, size_t i
     if (s->joins ||
         (i > 0 && plan->step.at[i - 1].joins)) /* two products with one kernel: they have one form */
         return false;
-    if (s->kind == STEP_extern && !s->product && s->node->op != OP_convolution &&
-        s->node->op != OP_convolution_backward)
+    if (s->kind == STEP_extern && !s->product && !layout_images(s->node))
         return false;
     if (s->kind == STEP_extern && i + 1 < plan->step.n && plan->step.at[i + 1].epilogue) {
         x->rider = &plan->step.at[i + 1];
