@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(CURDIR) $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test bugs check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test wheel
+.PHONY: help demo test bugs check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test wheel site
 
 help:            ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ format:          ## reformat the C sources in place
 	@clang-format -i $(FORMAT_FILES)
 format-check:    ## fail when a C source is not formatted
 	@clang-format --dry-run -Werror $(FORMAT_FILES)
+
+site:            ## the documentation as static pages with a search, in build/site
+	@$(PYTHON) tools/site.py $(BUILD)/site
 
 wheel:           ## a package for other machines, in dist/ (needs a package registry for auditwheel)
 	@PYTHON="$(PYTHON)" sh tools/wheel.sh
