@@ -224,8 +224,8 @@ _C._capture_role(_Op.__call__, "custom")
 class CustomOpDef(_Op):
     """A custom operator written in Python. Made by taper.library.custom_op."""
 
-    def __init__(self, qualname, schema, fn, effects=False):
-        self._effects = effects  # called for what it does: never dropped
+    def __init__(self, qualname, schema, fn, effects=False, late=False):
+        self._effects, self._late = effects, late  # called for what it does: never dropped; waits: called where its result is used
         module = getattr(fn, "__module__", None) if fn is not None else None
         super().__init__(qualname, schema, f"the Python module {module}" if module else None)
         self._kernels = {} if fn is None else {None: fn}
@@ -238,7 +238,7 @@ class CustomOpDef(_Op):
         self._publish()
 
     def _publish(self):
-        _C._custom_register(self._schema_text, self._needs, self, self._differentiable, self._effects)
+        _C._custom_register(self._schema_text, self._needs, self, self._differentiable, self._effects, self._late)
         space = getattr(sys.modules["taper.ops"], self._namespace) if "taper.ops" in sys.modules else _space(self._namespace)
         space._define(self._name, self, {"default": (self, self._schema_text)})
         setattr(_space_module(), self._namespace, space)

@@ -155,13 +155,13 @@ static bool py_vjp(const op_custom *o, op_ctx *cx, const tp_val *arg, int narg, 
 }
 
 /* ---- the binding ---- */
-/* _custom_register(schema, needs, op, differentiable) */
+/* _custom_register(schema, needs, op, differentiable, effects, late) */
 static PyObject *reg(PyObject *m, PyObject *args)
 {
     const char *schema, *needs;
     PyObject *op;
-    int diff, effects = 0;
-    if (!PyArg_ParseTuple(args, "szOp|p", &schema, &needs, &op, &diff, &effects))
+    int diff, effects = 0, late = 0;
+    if (!PyArg_ParseTuple(args, "szOp|pp", &schema, &needs, &op, &diff, &effects, &late))
         return NULL;
     tp_err err = { 0 };
     op_custom row = { .schema = schema,
@@ -170,7 +170,8 @@ static PyObject *reg(PyObject *m, PyObject *args)
                       .fake = py_fake,
                       .vjp = diff ? py_vjp : NULL,
                       .data = op,
-                      .effects = effects };
+                      .effects = effects,
+                      .late = late };
     if (!custom_register(&row, &err))
         return py_raise(&err);
     Py_INCREF(op); /* as long as the process: graphs may call it */

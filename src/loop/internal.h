@@ -241,6 +241,7 @@ symint row_of_product(const ir_node *n);
 bool is_plain_bmm(planner *pl, const ir_node *n);
 
 /* --- rewrite.c ---------------------------------------------------------------- */
+void loop_wait_late(planner *pl);
 bool loop_rewrite(planner *pl, rewrite_pass from, rewrite_pass to);
 rewrite_fn rewrite_there_and_back, rewrite_accumulate, rewrite_split, rewrite_unbind, rewrite_roll,
     rewrite_pool, rewrite_extreme, rewrite_scan, rewrite_by_parts;

@@ -79,6 +79,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
         goto done;
     int64_t t0 = clock_ns();
     crumb_drop("loops", "rewrites");
+    loop_wait_late(&pl);
     if (!loop_rewrite(&pl, 0, REWRITE_extreme))
         goto done;
     ev_metrics_part(EVP_post_passes, clock_ns() - t0);

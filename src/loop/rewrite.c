@@ -1,5 +1,6 @@
 /* rewrite.c - graph to graph, before anything is chosen: forms that loops can be written for. */
 #include "loop/internal.h"
+#include "ops/custom.h"
 #include "events/events.h"
 
 /* A transpose of a transpose. */
@@ -341,6 +342,36 @@ bool rewrite_roll(planner *pl, ir_node *n, ir_node **next)
     ir_replace_uses(n, m);
     ir_erase(n);
     return true;
+}
+
+static void note_use(void *first, ir_node *n)
+{
+    ir_node ***at = first; /* by id, then the node that uses */
+    if (!at[0][n->id])
+        at[0][n->id] = (ir_node *)at[1];
+}
+/* Calls that wait for something that was started earlier go to where their result is first used, so that what lies between is
+ * computed meanwhile. Their order among each other and among other effects follows from the graph, which is the same on every
+ * rank. */
+void loop_wait_late(planner *pl)
+{
+    bool any = false;
+    IR_EACH (n, pl->g)
+        any |= n->kind == IR_opaque && custom_is_late(n->target);
+    if (!any)
+        return;
+    ir_renumber(pl->g);
+    ir_node **first = mem_zalloc((size_t)pl->g->next_id * sizeof *first);
+    IR_EACH (n, pl->g)
+        ir_each_operand(n, note_use, (ir_node * *[]){ first, (ir_node **)n });
+    /* From the end: a wait that another waits for has moved by then. */
+    for (ir_node *n = pl->g->last, *prev; n; n = prev) {
+        prev = n->prev;
+        if (n->kind == IR_opaque && custom_is_late(n->target) && first[n->id] && first[n->id] != n->next)
+            ir_insert_before(pl->g, first[n->id], n);
+    }
+    free(first);
+    ir_renumber(pl->g);
 }
 
 /* Every operator's own rewrite, pass by pass. */

@@ -147,6 +147,13 @@ bool custom_is_pure(const char *target)
     return o && !o->effects && (f != CUSTOM_call || !o->mutated) && (f != CUSTOM_call || o->nret);
 }
 
+bool custom_is_late(const char *target)
+{
+    custom_form f;
+    const op_custom *o = custom_find(target, &f);
+    return o && o->late && f == CUSTOM_call;
+}
+
 /* ---- calls ---- */
 static tp_tensor *copy_of(tp_tensor *t, tp_err *err)
 {

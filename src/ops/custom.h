@@ -26,6 +26,7 @@ struct op_custom {
     custom_vjp_fn *vjp; /* the same as calls of operators, which are recorded; goes before backward */
     void *data;
     bool effects; /* called for what it does: never dropped, even where nobody uses its results */
+    bool late;    /* waits for something: compiled code calls it where its result is first used */
     /* filled in from the schema */
     int narg, nret;
     bool ret_list;      /* returns Tensor[] */
@@ -43,5 +44,6 @@ const op_custom *custom_find(const char *target,
 const op_custom *custom_at(int i);               /* NULL after the last */
 /* Runs the call that an opaque node's target names. Results never share memory with arguments. */
 bool custom_run(const char *target, const char *needs, const tp_val *arg, int narg, tp_val *out, tp_err *err);
+bool custom_is_late(const char *target);
 bool custom_is_pure(const char *target); /* a registered operator that writes nothing and returns something */
 #endif

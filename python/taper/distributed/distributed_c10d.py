@@ -531,6 +531,27 @@ def _copy(to, values):
         to.detach().copy_(values)
 
 
+# While a program is captured the calls that write into tensors become their functional forms and a copy.
+_compiling = None
+
+
+def _captured():
+    global _compiling
+    if _compiling is None:
+        from ..compiler import is_compiling
+        _compiling = is_compiling
+    return _compiling()
+
+
+def _functional():
+    from . import _functional_collectives
+    return _functional_collectives
+
+
+_GRAPH_OP = {ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.PRODUCT: "product", ReduceOp.MIN: "min", ReduceOp.MAX: "max", ReduceOp.BAND: "band",
+             ReduceOp.BOR: "bor", ReduceOp.BXOR: "bxor"}
+
+
 def _call(g, kind, inp, out, op=0, root=0, tag=0, in_counts=None, out_counts=None, async_op=False, after=(), result=None, source=None):
     w = _C._comm_start(g._handle, _KIND[kind], inp, out, op, root, tag, in_counts, out_counts, bool(async_op))
     if async_op:
@@ -585,6 +606,9 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
     red = _reduction(op)
     if red >= _RED["band"] and tensor.dtype.is_floating_point:
         raise RuntimeError(f"Cannot use ReduceOp.{op.name} with non-integral dtype")
+    if not async_op and _captured():
+        tensor.copy_(_functional().all_reduce(tensor, _GRAPH_OP[op], _check(group)))
+        return None
     return _in_place(_check(group), "all_reduce", tensor, red, 0, async_op)
 
 
@@ -612,6 +636,9 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
     if _outside(group):
         return None
     g = _check(group)
+    if not async_op and _captured():
+        tensor.copy_(_functional().broadcast(tensor, _root(g, src if src is not None or group_src is not None else 0, group_src, "src"), g))
+        return None
     return _in_place(g, "broadcast", tensor, 0, _root(g, src if src is not None or group_src is not None else 0, group_src, "src"), async_op)
 
 
@@ -638,6 +665,11 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
     g = _check(group)
     if len(tensor_list) != g.size():
         raise RuntimeError(f"ProcessGroupGloo::allgather: invalid output tensor list at index 0 (expected length {g.size()}, got {len(tensor_list)})")
+    if not async_op and _captured():
+        whole = _functional().all_gather_tensor(tensor.reshape(1, -1), 0, g)
+        for i, t in enumerate(tensor_list):
+            t.copy_(whole[i].view(t.shape))
+        return None
     raw, _ = _raw(tensor)
     sizes = [t.numel() for t in tensor_list]
     if any(n != sizes[0] for n in sizes):
@@ -677,6 +709,10 @@ def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=Fal
         raise RuntimeError("output tensor must have the same type as input tensor")
     if output_tensor.numel() != input_tensor.numel() * g.size():
         raise RuntimeError(f"output tensor size must be equal to world_size times input tensor size ({g.size()} x {input_tensor.numel()}, got {output_tensor.numel()})")
+    if not async_op and _captured():
+        whole = _functional().all_gather_tensor(input_tensor if input_tensor.ndim else input_tensor.view(1), 0, g)
+        output_tensor.copy_(whole.view(output_tensor.shape))
+        return None
     raw, _ = _raw(input_tensor)
     out, same = _raw(output_tensor)
     w = _call(g, "all_gather", raw, out, async_op=async_op, after=[] if same else [lambda: _copy(output_tensor, out)], result=[output_tensor])
@@ -740,6 +776,10 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
     g = _check(group)
     if input.numel() != output.numel() * g.size():
         raise RuntimeError(f"input tensor must be the same size as output size times world size ({g.size()} x {output.numel()}, got {input.numel()})")
+    if not async_op and _captured():
+        part = _functional().reduce_scatter_tensor(input.reshape(g.size(), -1), _GRAPH_OP[op], 0, g)
+        output.copy_(part.view(output.shape))
+        return None
     raw, _ = _raw(input)
     out, same = _raw(output)
     w = _call(g, "reduce_scatter", raw, out, _reduction(op), async_op=async_op, after=[] if same else [lambda: _copy(output, out)], result=[output])
