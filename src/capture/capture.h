@@ -510,6 +510,7 @@ struct trace {
     unsigned nlast;
     bool verbose;
     bool class_written; /* some class has attributes written while tracing */
+    bool hooked;        /* saved_tensors_hooks are active */
     bool in_try;        /* a node was made where a handler would see its failure */
     bool interrupted;   /* a signal handler raised: the exception is set, and none of the program's yet */
 };

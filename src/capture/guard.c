@@ -573,13 +573,15 @@ const char *guard_reads(const guard *g) { return text_now(g); }
 
 typedef struct state { /* GLOBAL_STATE */
     bool grad_mode, deterministic, inference;
+    bool
+        hooks; /* saved_tensors_hooks are active: steps outside of graphs go through them, backward inside may not */
     dtype default_dtype, autocast; /* autocast: the lower type, DT_COUNT while off */
 } state;
 static state state_now(void)
 {
     op_ctx *cx = CX;
-    return (state){ cx->grad_mode, cx->deterministic, cx->inference_mode, cx->default_dtype,
-                    cx->autocast ? cx->autocast_dtype : DT_COUNT };
+    return (state){ cx->grad_mode,     cx->deterministic, cx->inference_mode,
+                    cx->hooks != NULL, cx->default_dtype, cx->autocast ? cx->autocast_dtype : DT_COUNT };
 }
 
 static guard_tensor *state_make(entry *e)
@@ -791,13 +793,14 @@ static bool state_check(const guard *g, strbuf *why)
     state s = state_now(), *w = (state *)g->t;
     if (TP_LIKELY(s.grad_mode == w->grad_mode && s.deterministic == w->deterministic &&
                   s.inference == w->inference && s.default_dtype == w->default_dtype &&
-                  s.autocast == w->autocast))
+                  s.autocast == w->autocast && s.hooks == w->hooks))
         return true;
-    return MISS("GLOBAL_STATE changed: %s%s%s%s",
+    return MISS("GLOBAL_STATE changed: %s%s%s%s%s",
                 s.grad_mode != w->grad_mode || s.inference != w->inference ? "grad_mode " : "",
                 s.autocast != w->autocast ? "autocast " : "",
                 s.deterministic != w->deterministic ? "deterministic_algorithms " : "",
-                s.default_dtype != w->default_dtype ? "default_dtype " : "");
+                s.default_dtype != w->default_dtype ? "default_dtype " : "",
+                s.hooks != w->hooks ? "saved_tensors_hooks " : "");
 }
 
 static Py_ssize_t length(PyObject *o)

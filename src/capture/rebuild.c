@@ -624,6 +624,38 @@ static bool may_fail(const ir_node *n)
     return x && (!(row->flags & OPF_PW) || !dtype_is_float((dtype)x->dt));
 }
 
+/* Whether a value was made at all is nothing that a write over it shows: where the first use of what may fail is a write,
+ * a copy of it is one that nobody uses. */
+static void copy_overwritten(ir_graph *g)
+{
+    static op_id clone = OP_COUNT;
+    op_variant v;
+    if (clone == OP_COUNT && !op_find("clone", 5, &clone, &v))
+        return;
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        ir_node *first = NULL;
+        for (const ir_use *u = n->uses; u && may_fail(n) && n->variant == OPV_fn; u = u->next)
+            first = !first || u->user->id < first->id ? u->user : first;
+        if (!first || first->kind != IR_call || !(op_row_of((op_id)first->op)->flags & OPF_MUT) ||
+            first->arg[0].node != n)
+            continue;
+        tp_val arg[2] = { { .kind = VAL_node, .node = n }, vNone }, type = vNone;
+        tp_err err = { 0 };
+        if (!ir_infer(g, clone, OPV_fn, arg, &type, &err))
+            continue;
+        ir_node *copy = ir_add_call(g, clone, OPV_fn, arg, 2, type);
+        copy->loc = n->loc;
+        ir_insert_before(g, next, copy);
+        int all = g->output->narg + 1;
+        tp_val *out = mem_alloc(sizeof *out * (size_t)all);
+        memcpy(out, g->output->arg, sizeof *out * (size_t)(all - 1));
+        out[all - 1] = (tp_val){ .kind = VAL_node, .node = copy };
+        ir_set_output(g, out, all);
+        free(out);
+    }
+}
+
 /* Results that nobody uses go, but for those whose making may fail: the graph returns them, which every stage respects. */
 static void clean(ir_graph *g)
 {
@@ -765,6 +797,7 @@ static void finish_graph(trace *t)
     ir_set_output(t->g, out, n);
     place_inputs(t);
     clean(t->g);
+    copy_overwritten(t->g);
     e->nout = t->g->output->narg;
     e->nin = (int)t->g->inputs.n;
     e->in = arena_alloc(&e->mem, sizeof *e->in * (size_t)MAX(e->nin, 1));

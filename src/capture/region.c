@@ -1339,6 +1339,8 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
             t->stop_at = (int)force;
         cx->rec = &t->rec;
         cx->env = t->env;
+        t->hooked = cx->hooks != NULL;
+        cx->hooks = NULL; /* they see what the graph keeps, not fakes */
         ev_span reading = ev_span_begin(EVS_trace);
         t->handled = handled;
         t_now = t;

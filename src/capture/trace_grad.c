@@ -234,6 +234,8 @@ PyObject *t_backward(trace *t, PyObject *const *args)
         r->expand = t->again = true;
         return no_backward(t, "tracing again");
     }
+    if (t->hooked)
+        return no_backward(t, "saved_tensors_hooks are active");
     for (int i = 0; i < 7; i++)
         if (!(a[i] = t_real(t, args[i])) || !t_deep(t, a[i]))
             return NULL;

@@ -357,8 +357,14 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
             else if (out[0].kind == VAL_tensor && out[0].t != arg[0].t)
                 mark_view(cx, out[0].t, arg[0].t, need, false);
         }
-    } else if (writes && TP_UNLIKELY(arg[0].t->spare & AGF_data))
+    } else if (writes && TP_UNLIKELY(arg[0].t->spare & AGF_data)) {
         arg[0].t->storage->version--;
+    } else if (TP_UNLIKELY(!cx->grad_mode) && (row->flags & OPF_COMP) && out[0].kind == VAL_tensor &&
+               arg[0].kind == VAL_tensor && out[0].t != arg[0].t && out[0].t->storage == arg[0].t->storage) {
+        if (!out[0].t->base) /* a composite that made a view */
+            out[0].t->base = tensor_ref(arg[0].t->base ? arg[0].t->base : arg[0].t);
+        mark_view(cx, out[0].t, arg[0].t, need, false);
+    }
     return true;
 }
 

@@ -92,8 +92,8 @@ static void lives_meet(lives *l, const loop_slot *s) /* those that live while s 
 }
 
 /* ---- buffers in the order in which they begin ---- */
-enum { MOST_GAPS = 512 };   /* looked through; the smallest are forgotten */
-enum { MOST_MEETS = 1000 }; /* looked at for each buffer, on average */
+enum { MOST_GAPS = 512 };  /* looked through; the smallest are forgotten */
+enum { MOST_MEETS = 250 }; /* looked at for each buffer, on average */
 
 typedef struct gap {
     int64_t at, end;

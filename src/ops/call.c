@@ -673,6 +673,22 @@ static bool bld_exec(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *
     return ops_call(b->cx, op, v, arg, out, b->err);
 }
 
+/* A view of what a composite made itself is none for who called it: nobody else sees that memory. */
+static void own_memory(const op_row *row, const tp_val *arg, tp_tensor *t)
+{
+    for (int i = 0; i < row->schema.nparam; i++) {
+        if (arg[i].kind == VAL_tensor && arg[i].t->storage == t->storage)
+            return;
+        for (int k = 0; arg[i].kind == VAL_tensors && k < arg[i].n; k++)
+            if (arg[i].ts[k] && arg[i].ts[k]->storage == t->storage)
+                return;
+    }
+    tp_tensor *base = t->base;
+    t->base = NULL;
+    t->spare = 0; /* what the tape says of views */
+    tensor_unref(base);
+}
+
 bool op_decompose(const op_row *row, bld *b, const tp_val *arg, tp_val *out)
 {
     const tp_tensor *t = NULL;
@@ -688,6 +704,8 @@ bool op_decompose(const op_row *row, bld *b, const tp_val *arg, tp_val *out)
             b->cx->default_device = arg[i].dev;
     bool ok = row->decomp(b, arg, out) && !b->failed;
     b->cx->default_device = before;
+    if (ok && out[0].kind == VAL_tensor && out[0].t->base)
+        own_memory(row, arg, out[0].t);
     return ok;
 }
 

@@ -185,3 +185,33 @@ def test_effects_before_a_failing_write():
                 seen.append((backend, n, a.tolist(), log, why, a._version > 0))
         for i, s in enumerate(seen[3:]):
             assert s[1:] == seen[i % 3][1:], (f.__name__, s, seen[i % 3])
+
+
+def test_a_read_that_fails_before_its_result_is_overwritten():
+    def zeroed(a, i):
+        v = a[i]
+        v.zero_()
+        return v
+
+    def copied(a, i):
+        v = a.index_select(0, i)
+        v.copy_(a[:1])
+        return v.sum()
+
+    def dropped(a, i):
+        v = taper.gather(a, 0, i)
+        v.fill_(3)
+
+    for f in (zeroed, copied, dropped):
+        for backend in ("eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            c = taper.compile(f, backend=backend)
+            a = taper.arange(4.0)
+            want, got = f(a, L([1])), c(a, L([1]))
+            assert (want is None and got is None) or got.tolist() == want.tolist()
+            for bad in ([4], [7]):
+                try:
+                    c(a, L(bad))
+                    raise AssertionError((f.__name__, backend, "no error"))
+                except (IndexError, RuntimeError) as e:
+                    assert "index" in str(e), e

@@ -195,3 +195,22 @@ def test_random_numbers_in_vmap():
     assert not taper.equal(y[0], y[1])
     drops = taper.compile(lambda x: taper.func.vmap(lambda a: a * 2)(x + taper.rand(3, 2)), fullgraph=True)
     assert drops(taper.ones(3, 2)).shape == (3, 2)
+
+
+def test_saved_tensors_hooks_are_guarded():
+    """An entry whose backward is in the graph keeps nothing that hooks could see: it is for calls without them."""
+    def f(b):
+        (b * b * b).backward()
+
+    for backend in ("eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        c = taper.compile(f, backend=backend)
+        for hooks in (False, True, False, True):
+            seen, b = [], taper.tensor(0.5, requires_grad=True)
+            if hooks:
+                with taper.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+                    c(b)
+            else:
+                c(b)
+            assert b.grad.item() == 0.75 and bool(seen) == hooks, (backend, hooks, len(seen))
+            assert all(type(t).__name__ == "Tensor" and t.numel() == 1 and t.tolist() is not None for t in seen)

@@ -200,3 +200,21 @@ def test_gradients_begin_at_their_own_memory():
         f = lambda a: a[...]
         (taper.compile(f, backend=backend) if backend else f)(a).sum().backward()
         assert a.grad.storage_offset() == 0 and a.grad.tolist() == [1, 1, 1, 1]
+
+
+def test_views_of_memory_that_an_operator_made_are_no_views():
+    """stack() joins and then looks at the result in pieces: nobody else sees that memory. Views of arguments are views."""
+    def stack(a):
+        s = taper.stack([a])
+        s.detach_()
+        return s, taper.stack([a, a], 1)
+
+    def view(a):
+        return taper.broadcast_to(a, (2, *a.shape)), taper.atleast_2d(a)
+
+    for f in (stack, view):
+        for grad in (True, False):
+            with taper.set_grad_enabled(grad):
+                check(f, lambda: (taper.arange(3.0).requires_grad_(),), ("eager", "inductor"), grads=False)
+    a = taper.arange(3.0).requires_grad_()
+    assert taper.stack([a])._base is None and taper.stack([a, a])._base is None and taper.atleast_2d(a)._base is a
