@@ -283,21 +283,29 @@ static void place(tp_comp *c, const loop_plan *p, loop_memory *m)
 }
 
 /* What a step was the last to read is given back at once: the next call finds that memory warm. */
-static void release(const loop_plan *p, loop_memory *m)
+static void release(tp_comp *c, const loop_plan *p, loop_memory *m)
 {
     int n = (int)p->slot.n, steps = (int)p->step.n, at = 0;
     m->dead = mem_alloc(sizeof *m->dead * (size_t)MAX(n, 1));
     m->dead_at = mem_alloc(sizeof *m->dead_at * (size_t)(steps + 1));
     memset(m->dead_at, 0, sizeof *m->dead_at * (size_t)(steps + 1));
+    int *ends = mem_alloc(sizeof *ends *
+                          (size_t)MAX(n, 1)); /* the step after which a slot is not read any more, or -1 */
+    for (int s = 0; s < n; s++) {
+        const loop_slot *x = &p->slot.at[s];
+        bool early = x->last >= 0 && x->last < steps && (!x->node || decide(c, DECIDE_inplace, x->node));
+        ends[s] = early ? x->last : -1;
+    }
     for (int s = 0; s < n; s++) /* how many, where they end, then from the last to the first */
-        if (p->slot.at[s].last >= 0 && p->slot.at[s].last < steps)
-            m->dead_at[p->slot.at[s].last]++;
+        if (ends[s] >= 0)
+            m->dead_at[ends[s]]++;
     for (int i = 0; i < steps; i++)
         m->dead_at[i] = at += m->dead_at[i];
     m->dead_at[steps] = at;
     for (int s = n - 1; s >= 0; s--)
-        if (p->slot.at[s].last >= 0 && p->slot.at[s].last < steps)
-            m->dead[--m->dead_at[p->slot.at[s].last]] = s;
+        if (ends[s] >= 0)
+            m->dead[--m->dead_at[ends[s]]] = s;
+    free(ends);
     int *items = mem_alloc(sizeof *items * (size_t)MAX(2 * n, 1)),
         *after = items + n; /* of each call, in their order */
     memset(items, -1, sizeof *items * (size_t)n);
@@ -340,7 +348,7 @@ loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p)
 {
     loop_memory m = { 0 };
     place(c, p, &m);
-    release(p, &m);
+    release(c, p, &m);
     commit(p, &m);
     return m;
 }
