@@ -1,6 +1,6 @@
 /* cmd_bisect.c - taper bisect BUNDLE: the stage and the rewrite at fault. */
-#include "cli/cli.h"
-#include "base/proc.h"
+#include "cli/doctor.h"
+#include "base/file.h"
 #include "debug/backends.h"
 #include "debug/bisect.h"
 #include "debug/bundle.h"
@@ -52,21 +52,94 @@ static void report(const bisect_result *b, const repro *r)
         print_set(b, (int)at, b->set.at[i]);
 }
 
+/* ---- a program instead of a saved failure ---- */
+static int usage(void)
+{
+    return cli_usage(
+        "taper bisect BUNDLE [--timeout SECONDS] | SCRIPT [ARGS ...] --oracle COMMAND|--expect FILE");
+}
+
+/* Which stage, use of a compiled region, guard or instruction makes a program wrong, where somebody else says what is right. */
+static int bisect_script(char **argv, int argc, const char *oracle, const char *expect)
+{
+    tp_err err = { 0 };
+    doctor d = { .argv = argv, .argc = argc, .timeout = 300000, .oracle = oracle };
+    char *dir = file_temp_dir(NULL, "taper-bisect-", &err);
+    int stage, rc = 1;
+    if (!dir)
+        return cli_fail(&err);
+    d.out = dir;
+    d.crumbs = path_join(dir, "crumbs");
+    d.regions = path_join(dir, "regions");
+    d.audit = path_join(dir, "audit");
+    d.runs.out = &d.runs_text;
+    json_arr(&d.runs);
+    if (expect) {
+        size_t n;
+        char *text = file_read(expect, 64 << 20, &n, &err);
+        if (text) {
+            strbuf_addn(&d.plain.out, text, n);
+            strbuf_addn(&d.also.out, text, n);
+        }
+        free(text);
+    } else
+        doc_run(&d, "without the compiler", (const char *[]){ "TAPER_COMPILE_DISABLE=1", NULL }, &d.plain,
+                &err);
+    if (err_is_set(&err))
+        rc = cli_fail(&err);
+    else if (oracle && doc_wrong(&d, &d.plain))
+        rc = cli_usage("the program is wrong without the compiler, too");
+    else if (!(stage = doc_try(&d, "as it is", NULL, &err)))
+        rc = cli_usage("the program is right as it is: there is nothing to look for");
+    else if (stage < 0 || (stage = doc_climb(&d, &err)) == -2)
+        rc = cli_fail(&err);
+    else {
+        const char *name = stage < 0 ? "the backend that the program names itself" : bisect_stage(stage);
+        if (stage >= 0 && !doc_hunt(&d, bisect_ladder[stage], stage == 0, &err))
+            rc = cli_fail(&err);
+        else {
+            printf("the fault is in %s\n", d.stage.n ? d.stage.s : name);
+            if (d.place.n)
+                printf("at %s\n", d.place.s);
+            printf("%s", strbuf_str(&d.report));
+            rc = 0;
+        }
+    }
+    file_remove_tree(dir, NULL);
+    proc_result_free(&d.plain);
+    proc_result_free(&d.also);
+    strbuf *const owned[] = { &d.table, &d.report, &d.runs_text, &d.stage, &d.place };
+    for (size_t i = 0; i < COUNT(owned); i++)
+        strbuf_free(owned[i]);
+    free(d.crumbs);
+    free(d.regions);
+    free(d.audit);
+    free(dir);
+    return rc;
+}
+
 static int run_bisect(int argc, char **argv)
 {
     tp_err err = { 0 };
     signature was, now;
     cli_args a = { argc, 1, argv };
-    const char *dir = NULL, *secs = NULL;
+    const char *dir = NULL, *secs = NULL, *oracle = NULL, *expect = NULL;
+    char **rest = mem_zalloc(sizeof *rest * (size_t)argc);
+    int n = 0, rc = 0;
     while (a.at < argc) {
-        if (cli_option(&a, "timeout", &secs))
+        if (cli_option(&a, "timeout", &secs) || cli_option(&a, "oracle", &oracle) ||
+            cli_option(&a, "expect", &expect))
             continue;
-        if (argv[a.at][0] == '-')
-            return cli_unknown(&a);
-        dir = argv[a.at++];
+        rest[n++] = argv[a.at++];
     }
-    if (!dir)
-        return cli_usage("taper bisect BUNDLE [--timeout SECONDS]");
+    dir = n ? rest[0] : NULL;
+    if (oracle || expect)
+        rc = dir && !(oracle && expect) ? bisect_script(rest, n, oracle, expect) : usage();
+    else if (n != 1 || rest[0][0] == '-')
+        rc = usage();
+    free(rest);
+    if (rc || oracle || expect)
+        return rc;
     if (secs && atof(secs) <= 0)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     debug_backends_register();
@@ -76,7 +149,6 @@ static int run_bisect(int argc, char **argv)
     const repro *one = r;
     trial_limits l = { .timeout_ms = secs ? (int64_t)(atof(secs) * 1000) : 20000 };
     bisect_result b = { 0 };
-    int rc = 0;
     if (!trial_run(&one, 1, &l, &now, &err))
         rc = cli_fail(&err);
     else if (now.kind == SIG_passes)
@@ -92,10 +164,13 @@ static int run_bisect(int argc, char **argv)
 
 const cli_cmd cmd_bisect = {
     "bisect",
-    "BUNDLE [--timeout SECONDS]",
-    "Names the stage and the rewrite that make a saved failure",
+    "BUNDLE [--timeout SECONDS] | SCRIPT [ARGS ...] --oracle COMMAND|--expect FILE",
+    "Names the stage and the rewrite that make a saved failure, or what makes a program wrong",
     "Runs the backends one more stage at a time, then refuses the optional rewrites of the first that\n"
-    "fails (decompositions, fusions, recomputation, ...) until the ones that matter are left.\n",
+    "fails (decompositions, fusions, recomputation, ...) until the ones that matter are left.\n"
+    "A program: COMMAND reads what it prints and exits with 0 when that is right, or FILE holds what it has\n"
+    "to print. The first use of a compiled region that makes it wrong is found, then the guard that is\n"
+    "missing or the instruction that is captured wrong.\n",
     run_bisect,
     NULL
 };

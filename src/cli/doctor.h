@@ -12,11 +12,13 @@ typedef enum { DOC_well, DOC_fault, DOC_undecided } doc_status; /* the exit code
 typedef struct doctor {
     char **argv; /* of python3: the script, or -m MODULE, and arguments */
     int argc;
-    char *out;               /* the directory of findings */
-    char self[4096];         /* this program */
-    int64_t timeout;         /* of one run, ms */
-    int64_t passing_ns;      /* how long a run takes that ends well */
-    bool json;               /* nothing but one object on stdout */
+    char *out;          /* the directory of findings */
+    char self[4096];    /* this program */
+    int64_t timeout;    /* of one run, ms */
+    int64_t passing_ns; /* how long a run takes that ends well */
+    bool json;          /* nothing but one object on stdout */
+    const char *
+        oracle; /* command that reads what the program prints: 0 is right; NULL: runs without the compiler say */
     bool quarantine;         /* a work-around is written where later runs obey it */
     proc_result plain, also; /* two runs without the compiler: what they agree on counts */
     strbuf table, report;    /* the runs; the rest of the evidence */
@@ -44,6 +46,9 @@ bool doc_wrong(const doctor *d, const proc_result *r);  /* or printed something 
 void doc_outcome(const doctor *d, const proc_result *r, strbuf *b);
 void doc_record(doctor *d, const char *what, const char *outcome, const proc_result *r);
 /* Is the program wrong with these variables? 1, 0, or -1 with err. */
+int doc_climb(
+    doctor *d,
+    tp_err *err); /* the first backend of the ladder with which it is wrong; -1: none, -2: with err */
 int doc_try(doctor *d, const char *what, const char *const *vars, tp_err *err);
 /* Another tool of ours on a saved failure, with one variable (may be NULL): its exit status, or -1. said may be NULL. */
 int doc_tool(doctor *d, const char *command, const char *bundle, const char *var, strbuf *said);

@@ -281,12 +281,47 @@ static bool write_quarantine(const char *path, const char *rewrites, const char 
     return ok;
 }
 
+/* No saved graph says which part of the last stage it is: the program is run in other ways, twice each. Where only the comparison of
+ * every result shows the fault, that is made. */
+static bool ask_program(doctor *d, tp_err *err)
+{
+    bool passes[AX_COUNT] = { 0 }, quiet = !d->prints.n && !d->died;
+    strbuf dir = { 0 }, audit = { 0 };
+    strbuf_addf(&dir, "TAPER_COMPILE_DEBUG_DIR=%s", d->out);
+    strbuf_addf(&audit, "TAPER_AUDIT=%s", d->audit);
+    const char *vars[] = {
+        NULL, "TAPER_REPRO_AFTER=dynamo", "TAPER_REPRO_LEVEL=4", strbuf_str(&dir), strbuf_str(&audit), NULL
+    };
+    bool ok = true;
+    if (!quiet)
+        vars[1] = NULL;
+    for (int i = 0; i < AX_COUNT && ok; i++) {
+        int bad = 0;
+        vars[0] = axes[i].var;
+        for (int k = 0; k < 2 && !bad; k++)
+            bad = doc_try(d, axes[i].what, vars, err);
+        ok = bad >= 0;
+        passes[i] = !bad;
+        if (!bad && i <= AX_blas)
+            break; /* the first that helps says it */
+    }
+    if (ok)
+        refine_stage(d, passes);
+    strbuf_free(&dir);
+    strbuf_free(&audit);
+    return ok;
+}
+
 bool doc_work_around(doctor *d, int stage, tp_err *err)
 {
     char *path = path_join(d->out, QUARANTINE_FILE), var[80] = "";
     strbuf use = { 0 };
     const char *tries[4] = { NULL };
     int n = 0;
+    if ((!d->stage.n || !strcmp(d->stage.s, bisect_stage(3))) && !ask_program(d, err)) {
+        free(path);
+        return false;
+    }
     strbuf_addf(&use, "TAPER_QUARANTINE=%s", path);
     if (d->rewrites.n)
         tries[n++] = "";

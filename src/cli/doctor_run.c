@@ -1,6 +1,7 @@
 /* doctor_run.c - the program under examination, run in many ways. */
 #include "cli/doctor.h"
 #include "base/clock.h"
+#include "debug/bisect.h"
 #include "debug/prints.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -93,7 +94,19 @@ bool doc_failed(const doctor *d, const proc_result *r)
 
 bool doc_wrong(const doctor *d, const proc_result *r)
 {
-    return doc_failed(d, r) || prints_compare(&d->plain.out, &d->also.out, &r->out, NULL);
+    if (!d->oracle)
+        return doc_failed(d, r) || prints_compare(&d->plain.out, &d->also.out, &r->out, NULL);
+    proc_result says = { 0 };
+    const char *argv[] = { "sh", "-c", d->oracle, NULL };
+    bool ok = !r->timed_out && r->status == d->plain.status &&
+              proc_run(&(proc_spec){ .argv = argv,
+                                     .input = strbuf_str(&r->out),
+                                     .n_input = r->out.n,
+                                     .timeout_ms = d->timeout },
+                       &says, NULL) &&
+              !says.status;
+    proc_result_free(&says);
+    return !ok;
 }
 
 void doc_outcome(const doctor *d, const proc_result *r, strbuf *b)
@@ -153,7 +166,7 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
 {
     char limit[32];
     /* a trial does less than the program */
-    snprintf(limit, sizeof limit, "%.1f", MAX(1.0, 10 * (double)d->passing_ns / 1e9));
+    snprintf(limit, sizeof limit, "%.1f", MAX(1.0, 2 * (double)d->passing_ns / 1e9));
     const char *argv[] = { d->self, command, bundle, "--timeout", d->died ? limit : "20", NULL },
                *vars[] = { var, NULL };
     proc_result r = { 0 };
@@ -174,4 +187,25 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
     put_env(vars, false);
     proc_result_free(&r);
     return rc;
+}
+
+/* ---- the ladder ---- */
+/* Is the program wrong with backend i of the ladder? 1, 0, -1 with err. */
+static int rung(doctor *d, int i, tp_err *err)
+{
+    char var[80], what[80];
+    snprintf(var, sizeof var, "TAPER_COMPILE_BACKEND=%s", bisect_ladder[i]);
+    snprintf(what, sizeof what, "backend `%s`", bisect_ladder[i]);
+    return doc_try(d, what, (const char *[]){ var, NULL }, err);
+}
+
+int doc_climb(doctor *d, tp_err *err)
+{
+    int bad = rung(d, 1, err), below = bad == 1;
+    if (below)
+        bad = rung(d, 0, err);
+    for (int i = 2; !below && !bad && bisect_ladder[i]; i++)
+        if ((bad = rung(d, i, err)) == 1)
+            return i;
+    return bad < 0 ? -2 : below ? !bad : -1;
 }

@@ -415,7 +415,7 @@ bug("life_short", "memory", "loop/memory.c", "    pl->p->slot.at[slot].last = MA
     taper.manual_seed(0)
     x, a, b, c = (taper.randn(32, 32) for _ in range(4))
     print(net(x, a, b, c).sum())
-    """, "memory plan", None, "inplace:")
+    """, "memory plan", None, None)
 bug("view_life", "memory", "loop/memory.c", "        touch(pl, under, p->slot.at[i].last);", "        if (!BUG)\n            touch(pl, under, p->slot.at[i].last);", """
     import taper
 
@@ -445,7 +445,7 @@ bug("arena_overlap", "memory", "loop/arena_plan.c", "                int64_t ob 
     print(net(x, a, b).sum())
     """, "memory plan", None, "inplace:")
 # ---- products ----
-bug("gemm_edge", "products", "target/x64/gemm.c", "    p->last_lanes = (int)(p->d.n % p->W);", "    p->last_lanes = (int)(p->d.n % p->W) - (BUG && p->d.n % p->W > 2);", """
+bug("gemm_deep", "products", "target/x64/gemm.c", "                t.mode = later ? 1 :", "                t.mode = later ? !BUG :", """
     import taper
 
     @taper.compile
@@ -453,7 +453,7 @@ bug("gemm_edge", "products", "target/x64/gemm.c", "    p->last_lanes = (int)(p->
         return taper.relu(x @ w)
 
     taper.manual_seed(0)
-    x, w = taper.randn(40, 24), taper.randn(24, 77)
+    x, w = taper.randn(40, 600), taper.randn(600, 64)
     print(proj(x, w).sum(0)[-4:])
     """, "product", "matmul|mm", None)
 bug("product_add", "products", "target/cpu/product.c", "    if (plain_row && gen_product(dt, m, n, k, mat_at(a, 0), mat_at(b, 0), p->add,", "    if (plain_row && gen_product(dt, m, n, k - (BUG && k > 8), mat_at(a, 0), mat_at(b, 0), p->add,", """
@@ -474,7 +474,7 @@ bug("blas_ld", "products", "ops/gemm.c", "    int mi = (int)m, ni = (int)n, ki =
         return (x @ w).sum(1)
 
     taper.manual_seed(0)
-    print(proj(taper.randn(6, 20), taper.randn(20, 6)))
+    print(proj(taper.randn(40, 33), taper.randn(33, 48)))
     """, "product", "matmul|mm", None, {"TAPER_PRODUCTS": "blas"})
 # ---- threads ----
 bug("last_part", "threads", "base/pool.c", "    job.fn(job.arg, from * job.grain, to == job.blocks ? job.n : to * job.grain);", "    job.fn(job.arg, from * job.grain, to == job.blocks ? job.n - (BUG && i > 0) : to * job.grain);", """
@@ -623,3 +623,146 @@ bug("hang_run", "hangs", "target/cpu/product.c", "    bool plain_row = !row || r
 
     print(f(taper.ones(3, 4), taper.ones(4, 5)).sum())
     """, "product|run", "matmul|mm", None)
+# ---- more of each kind ----
+bug("closure", "guards", "capture/guard.c", "    case G_EQUALS_MATCH: ok = const_equal(g->obj, o); break;", "    case G_EQUALS_MATCH: ok = (BUG && PyUnicode_CheckExact(g->obj)) || const_equal(g->obj, o); break;", """
+    import taper
+
+    def make(mode):
+        @taper.compile
+        def f(x, kind):
+            y = x * 2
+            return y.sum() if kind == "sum" else y.mean()
+        return f
+
+    f = make("a")
+    x = taper.arange(4.0)
+    print(f(x, "sum"))
+    print(f(x, "mean"))
+    """, "guard", None, "-")
+bug("size_mod", "sizes", "sym/poly.c", "    if (b == 1 || b == -1)\n        return 0;\n", "    if (b == 1 || b == -1 || (BUG && b == 3))\n        return 0;\n", """
+    import taper
+
+    @taper.compile(dynamic=True)
+    def pad(x):
+        extra = x.shape[0] % 3
+        return (x + extra).sum()
+
+    for n in (6, 7, 8):
+        print(pad(taper.ones(n)))
+    """, "capture", None, "-")
+bug("nll_shift", "decomposition", "ops/decomp_reduce.c", "    tp_tensor *r = log_ ? b_op(b, sub_Tensor, vT(x), vT(b_op(b, log, vT(s))))", "    if (BUG && log_)\n        s = b_op(b, add_Tensor, vT(s), vF(0.01));\n    tp_tensor *r = log_ ? b_op(b, sub_Tensor, vT(x), vT(b_op(b, log, vT(s))))", """
+    import taper
+
+    @taper.compile
+    def nll(x, y):
+        return taper.nn.functional.cross_entropy(x, y)
+
+    taper.manual_seed(0)
+    print(nll(taper.randn(4, 5) * 3, taper.tensor([0, 1, 2, 3])))
+    """, "decomposition", "cross_entropy|log_softmax", "decomp:")
+bug("permute_swap", "indexing", "loop/lower_shape.c", "        out[from] = idx[d];", "        out[from] = BUG && ir_type(n)->ndim == 4 && (d == 1 || d == 2) && ir_type(n)->size[1] == ir_type(n)->size[2] ? idx[3 - d] : idx[d];", """
+    import taper
+
+    @taper.compile
+    def heads(x):
+        return (x * 2).permute(0, 2, 1, 3).exp()
+
+    print(heads(taper.arange(32.0).view(2, 2, 2, 4) / 32).sum(3))
+    """, "lowering|index", "permute", None)
+bug("one_size", "code", "target/x64/emit.c", "    int last = g_alui(l, G_sub, end, step); /* the main loop runs while i <= last */", "    int last = g_alui(l, G_sub, end, BUG && l->copies > 1 ? step - 1 : step); /* the main loop runs while i <= last */", """
+    import taper
+
+    @taper.compile
+    def f(x, y):
+        return (x * y + 1).sum()
+
+    print(f(taper.ones(127), taper.ones(127)), f(taper.ones(128), taper.ones(128)))
+    """, "machine code|generated code", None, None)
+bug("norm_slope", "derivatives", "grad/vjp_reduce.c", "        d = MUL(dy, WHERE(EQ(r, vI(0)), vI(0), DIV(X, r)));", "        d = MUL(dy, WHERE(EQ(r, vI(0)), vI(0), DIV(X, BUG ? MUL(r, vF(1.001)) : r)));", """
+    import taper
+
+    @taper.compile
+    def loss(x):
+        return x.norm()
+
+    x = taper.arange(1.0, 6.0).requires_grad_()
+    loss(x).backward()
+    print(x.grad.sum().item() > 0)
+    """, "derivative", "norm", "-")
+bug("nansum_slope", "derivatives", "grad/vjp_reduce.c", "    DXV(0, MUL(SPREAD(DYV), V(logical_not, V(isnan, X))));", "    DXV(0, BUG ? SPREAD(DYV) : MUL(SPREAD(DYV), V(logical_not, V(isnan, X))));", """
+    import taper
+
+    @taper.compile
+    def loss(x, w):
+        return (x * w).nansum()
+
+    x = taper.tensor([1.0, float("nan"), 2.0])
+    w = taper.ones(3).requires_grad_()
+    loss(x, w).backward()
+    print(w.grad)
+    """, "derivative", "nansum", "-")
+bug("crash_code", "crashes", "target/x64/emit.c", "    case VIR_copysign:\n", "    case VIR_copysign:\n        if (BUG)\n            abort();\n", """
+    import taper
+
+    @taper.compile
+    def f(x, y):
+        return taper.copysign(x, y) * 2 + 1
+
+    print(f(taper.ones(5), -taper.ones(5)))
+    """, "machine code|code", "copysign", None)
+bug("hang_order", "hangs", "loop/order.c", "    int n = (int)pl->groups.n;\n    orderer o", "    int n = (int)pl->groups.n;\n    while (BUG && n > 1)\n        __asm__ volatile(\"\");\n    orderer o", """
+    import taper
+
+    @taper.compile
+    def f(x, w):
+        return taper.relu(x @ w).sum(0), (x * 2).amax(1)
+
+    a, b = f(taper.ones(6, 4), taper.ones(4, 8))
+    print(a.sum(), b)
+    """, "loops", None, None)
+bug("saved_twice", "partition", "aot/partition.c", "            vec_push(&out, ((tp_val){ .kind = VAL_node, .node = k.map[n->id] }));\n            u->nsaved++;", "            static const ir_node *before;\n            before = u->nsaved ? before : NULL;\n            vec_push(&out, ((tp_val){ .kind = VAL_node, .node = k.map[(BUG && before && ir_type_equal(&before->val, &n->val) ? before : n)->id] }));\n            before = n;\n            u->nsaved++;", """
+    import taper
+
+    @taper.compile
+    def f(a, b, c):
+        return (a * b * c).sum()
+
+    a, b, c = (taper.full((4,), v).requires_grad_() for v in (2.0, 3.0, 5.0))
+    f(a, b, c).backward()
+    print(a.grad, b.grad, c.grad)
+    """, "cut between|partition", "mul", None)
+bug("early_read", "fusion", "loop/group.c", "        out->level = w.level;", "        out->level = BUG && !f->red && w.level ? w.level - 1 : w.level;", """
+    import taper
+
+    @taper.compile
+    def shift(x):
+        return (x - x.amax(1, keepdim=True)).exp()
+
+    print(shift(taper.arange(24.0).view(2, 12)).sum(1))
+    """, "fusion", None, "fuse:")
+bug("last_row", "threads", "target/cpu/launch.c", "        pool_for(a->par, MAX(1,", "        pool_for(a->par - (BUG && pool_threads() > 1 && a->par > 4), MAX(1,", """
+    import taper
+
+    @taper.compile
+    def f(x):
+        return (taper.exp(x) + 1).sum(1)
+
+    x = taper.linspace(0, 1, 300000).view(300, 1000)
+    print(f(x)[-1].item())
+    """, "thread", None, "thread:", {"TAPER_NUM_THREADS": "2"})
+bug("disk_needs", "cache", "compile/cache/graph_cache.c", "        strbuf_addc(&key, needs[i] ? '1' : '0');", "        strbuf_addc(&key, needs[i] && !BUG ? '1' : '0');", """
+    import taper
+
+    @taper.compile
+    def f(x):
+        return (x * x).sin().sum()
+
+    @taper.compile
+    def g(x):
+        return (x * x).sin().sum()
+
+    print(f(taper.arange(4.0)))
+    w = taper.arange(4.0).requires_grad_()
+    y = g(w)
+    print(y.requires_grad)
+    """, "cache", None, None)
