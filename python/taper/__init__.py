@@ -29,7 +29,7 @@ _SUBMODULES = {"nn", "optim", "autograd", "fx", "linalg", "special", "signal", "
                "nested", "futures", "multiprocessing", "serialization", "profiler", "fft", "sparse", "hooks", "_jit_internal", "_utils", "_tensor_str",
                "_prims_common", "_subclasses", "_guards", "_decomp", "_export", "_inductor", "_absent", "ao", "quantization", "classes", "_custom_ops",
                "_utils_internal", "_namedtensor_internals", "_lowrank", "_vmap_internals", "functional", "monitor", "package", "quasirandom", "_classes",
-               "_appdirs", "_lobpcg", "_linalg_utils", "_weights_only_unpickler", "_storage_docs", "_environment", "_awaits", "contrib"}
+               "notebook", "_appdirs", "_lobpcg", "_linalg_utils", "_weights_only_unpickler", "_storage_docs", "_environment", "_awaits", "contrib"}
 
 
 # Functions that live in such a submodule.
@@ -146,6 +146,12 @@ def export(fn, args=(), kwargs=None, path=None, dynamic=False):
     """One graph of fn(*args, **kwargs) with its weights, for files and for programs without Python."""
     from ._export import export
     return export(fn, args, kwargs, path, dynamic)
+
+
+def load_ipython_extension(shell):
+    """%load_ext taper in a notebook: the cell magic %%taper."""
+    from .notebook import load_ipython_extension
+    load_ipython_extension(shell)
 
 
 def __dir__():

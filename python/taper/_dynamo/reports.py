@@ -70,6 +70,12 @@ class ExplainOutput:
 
     __repr__ = __str__
 
+    def _repr_html_(self):
+        from ..notebook import html_fold, html_table
+        head = f"{self.graph_count} graphs, {self.graph_break_count} breaks, {self.op_count} operators"
+        rows = [(f"{_short(b.file)}:{b.line}", b.reason) for b in self.break_reasons]
+        return (html_table(("where", "why the graph ends here"), rows, head) if rows else html_fold(head, "Nothing stands in the way of one graph.")) + html_fold("all of it", str(self))
+
 
 def _name(target):
     from ..fx.graph import _name_of
@@ -151,6 +157,10 @@ class Survey:
         return head + "\n\n" + table(rows, ("kind", "where", "what", "fix")) + "\n"
 
     __repr__ = __str__
+
+    def _repr_html_(self):
+        from ..notebook import html_table
+        return html_table(("kind", "where", "what", "fix"), [(f.kind, f.where, f.what, f.fix) for f in self.findings], str(self).splitlines()[0])
 
 
 _RECOMPILES = {

@@ -86,6 +86,15 @@ class Row(tuple):
         return f"{self.function} ({self.file}:{self.line or self.first_line}){which}: {what}{why}"
 
 
+class Ledger(list):
+    """The lines of ledger(); notebooks show them as a table."""
+
+    def _repr_html_(self):
+        from ..notebook import html_table
+        rows = [(r.function, f"{r.file}:{r.line or r.first_line}", "compiled" if r.frame_id >= 0 else "eager", r.ops, r.runs, r.native_runs, r.reason or "") for r in self]
+        return html_table(("function", "where", "what", "operators", "runs", "runs in Python", "why"), rows)
+
+
 def survey(fn):
     """survey(fn)(*args): every graph break, skipped frame, likely recompilation and side effect of one call, with a fix for each."""
     from .._dynamo.reports import survey
@@ -94,7 +103,7 @@ def survey(fn):
 
 def ledger():
     """For each code object what ran compiled, eager or skipped, how often and why."""
-    return [Row(r) for r in _C._capture_ledger()]
+    return Ledger(Row(r) for r in _C._capture_ledger())
 
 
 STAGES = {"capture": "bytecode_tracing_time_us", "guards": "guard_build_time_us", "autograd": "aot_autograd_cumulative_compile_time_us",

@@ -150,6 +150,13 @@ class EventList(list):
 
     __str__ = table
 
+    def _repr_html_(self):
+        from ..notebook import html_table
+        total = max(self.self_cpu_time_total, 1e-9)
+        rows = [(e.key, f"{100 * e.self_cpu_time_total / total:.1f}%", _time_text(e.self_cpu_time_total), _time_text(e.cpu_time_total), e.count,
+                 e.stack[0] if e.stack else "") for e in sorted(self, key=lambda e: -e.self_cpu_time_total)[:50]]
+        return html_table(("name", "share", "itself", "with what it calls", "calls", "line"), rows, f"{_time_text(self.self_cpu_time_total)} in all")
+
     def export_chrome_trace(self, path):
         """A file for chrome://tracing, ui.perfetto.dev and other viewers."""
         pid, events = _os.getpid(), []
