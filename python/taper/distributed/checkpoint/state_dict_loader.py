@@ -1,6 +1,2 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
-from ..._absent import fill as _fill
-
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
-      classes="",
-      functions="_load_state_dict load")
+"""Loading."""
+from . import load  # noqa: F401

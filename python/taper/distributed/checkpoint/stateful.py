@@ -1,6 +1,9 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
-from ..._absent import fill as _fill
+"""Objects that save and load themselves."""
+from typing import Any, Protocol, runtime_checkable
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
-      classes="Stateful",
-      functions="")
+
+@runtime_checkable
+class Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...

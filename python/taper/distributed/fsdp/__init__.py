@@ -1,6 +1,7 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""Fully sharded parameters: fully_shard. The older FullyShardedDataParallel is not supported."""
 from ..._absent import fill as _fill
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
-      classes="FullyShardedDataParallel FSDPModule ShardingStrategy CPUOffload CPUOffloadPolicy OffloadPolicy MixedPrecision MixedPrecisionPolicy BackwardPrefetch FullStateDictConfig FullOptimStateDictConfig ShardedStateDictConfig ShardedOptimStateDictConfig LocalStateDictConfig LocalOptimStateDictConfig OptimStateKeyType StateDictType StateDictConfig OptimStateDictConfig StateDictSettings FlatParameter",
-      functions="fully_shard register_fsdp_forward_method")
+_fill(globals(), "use taper.distributed.fsdp.fully_shard",
+      classes="FullyShardedDataParallel ShardingStrategy CPUOffload MixedPrecision BackwardPrefetch FullStateDictConfig FullOptimStateDictConfig ShardedStateDictConfig ShardedOptimStateDictConfig LocalStateDictConfig LocalOptimStateDictConfig OptimStateKeyType StateDictType StateDictConfig OptimStateDictConfig StateDictSettings FlatParameter",
+      functions="")
+from ._fully_shard import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method  # noqa: E402,F401

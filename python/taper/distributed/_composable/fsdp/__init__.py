@@ -1,6 +1,2 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
-from ...._absent import fill as _fill
-
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
-      classes="FSDPModule MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy",
-      functions="fully_shard")
+"""The older place of fully_shard."""
+from ...fsdp._fully_shard import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard  # noqa: F401
