@@ -822,8 +822,19 @@ static void no_view(tp_val *r)
     r->t = own;
 }
 
-static void own_bases(const aot_unit *u, tp_val *res, int nout)
+static bool on_an_input(const tp_tensor *x, const tp_val *in, int nin)
 {
+    for (int i = 0; i < nin; i++)
+        if (in[i].kind == VAL_tensor && in[i].t->storage == x->storage)
+            return true;
+    return false;
+}
+
+static void own_bases(const aot_unit *u, const tp_val *in, int nin, tp_val *res, int nout)
+{
+    for (int i = 0; i < u->nvalue; i++) /* of memory that nobody else sees, whichever operator ended there */
+        if (res[i].kind == VAL_tensor && res[i].t->base && !on_an_input(res[i].t, in, nin))
+            no_view(&res[i]);
     for (int i = 0; i < nout; i++)
         if (u->out[i].kind == AOT_result_view && u->out[i].of < 0)
             no_view(&res[u->out[i].index]);
@@ -885,7 +896,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     for (int i = 0; p->leaves && i < nout; i++) /* gradients end at them, so they come first */
         if (u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
-    own_bases(u, res, nout);
+    own_bases(u, in, nin, res, nout);
     if ((v->has_bw || u->ntangent) && !(s = record_step(v, cx, in, res, out, p->draws ? &rng : NULL, err)))
         goto done;
     for (int i = 0; s && i < u->ntangent; i++)
