@@ -324,7 +324,7 @@ bug("cat_part", "indexing", "loop/lower_shape.c", "    return eval(w, n->arg[0].
         return taper.cat([a.exp(), b * 2, c - 1], 1)
 
     print(join(taper.ones(2, 9), taper.ones(2, 9), taper.ones(2, 9)).sum(0))
-    """, "lowering|index", "cat", None)
+    """, "fusion|lowering", "cat", None)
 bug("gather_wrap", "indexing", "loop/lower_index.c", "        v = vir_add(w->k, v, vir_and(w->k, vir_sra(w->k, v, vir_int(w->k, 63)), emit_int(w, size)));", "        v = vir_add(w->k, v, vir_and(w->k, vir_sra(w->k, v, vir_int(w->k, 63)), emit_int(w, BUG ? sym_sub(size, 1) : size)));", """
     import taper
 
