@@ -224,7 +224,7 @@ def collect_names():
 
 HEAD = '''# Generated from the op table by tools/gendocs.py; do not edit.
 from builtins import bool as _bool, float as _float, int as _int, str as _str
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union, overload
 
 Number = Union[_int, _float, _bool]
 '''
@@ -292,24 +292,31 @@ def c_pyi(names):
     return "\n".join(out) + "\n"
 
 
+COMPILE = ("*, fullgraph: _bool = ..., dynamic: Optional[_bool] = ..., backend: Any = ..., mode: Optional[_str] = ..., "
+           "options: Optional[Dict[_str, Any]] = ..., disable: _bool = ...")
+
+
 def init_pyi(names):
-    out = [HEAD, "from ._C import *", "from ._C import Generator, Size, Tensor, device, dtype, layout, memory_format",
+    out = [HEAD, "from ._C import *", "from ._C import (Generator as Generator, Size as Size, Tensor as Tensor, UntypedStorage as UntypedStorage, device as device, dtype as dtype, "
+           "layout as layout, memory_format as memory_format)",
            "from ._C import _device, _dtype, _layout",
            "from ._settings import *", "from ._checks import *", "from .functional import *",
-           "from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor, "
-           "LongTensor, ShortTensor)",
-           "from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled",
-           "from .amp import autocast, get_autocast_dtype, is_autocast_enabled",
-           "from . import " + ", ".join(sorted(n for n in taper._SUBMODULES
+           "from ._tensor import (" + ", ".join(f"{n} as {n}" for n in ("BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor",
+                                                                      "HalfTensor", "IntTensor", "LongTensor", "ShortTensor")) + ")",
+           "from .autograd import enable_grad as enable_grad, inference_mode as inference_mode, no_grad as no_grad, set_grad_enabled as set_grad_enabled",
+           "from .amp import autocast as autocast, get_autocast_dtype as get_autocast_dtype, is_autocast_enabled as is_autocast_enabled",
+           "from . import " + ", ".join(sorted(f"{n} as {n}" for n in taper._SUBMODULES
                                                if os.path.exists(os.path.join(ROOT, "python/taper", n + ".py"))
                                                or os.path.exists(os.path.join(ROOT, "python/taper", n, "__init__.py")))),
-           "", "__version__: _str", "def compile(model: Any = ..., *, fullgraph: _bool = ..., dynamic: Optional[_bool] = ..., "
-           "backend: Any = ..., mode: Optional[_str] = ..., options: Optional[Dict[_str, Any]] = ..., disable: _bool = ...) -> Any: ...",
+           "", "__version__: _str", '_F = TypeVar("_F", bound=Callable[..., Any])', "@overload", f"def compile(model: _F, {COMPILE}) -> _F: ...",
+           "@overload", f"def compile(model: None = ..., {COMPILE}) -> Callable[[_F], _F]: ...",
            "def export(fn: Any, args: Tuple[Any, ...] = ..., kwargs: Optional[Dict[_str, Any]] = ..., path: Any = ..., dynamic: _bool = ...) -> Any: ...", ""]
     py = set(taper.functional.__all__)
     for n, sigs in sorted(names["f"].items()):
         if n.isidentifier() and n not in py:
             out += declare(n, sigs, 0)
+        if n == "meshgrid":  # the tensors may also stand alone
+            out += ["@overload", "def meshgrid(*tensors: Tensor, indexing: _str = ...) -> Tuple[Tensor, ...]: ..."]
     return "\n".join(out) + "\n"
 
 

@@ -1,6 +1,6 @@
 # Generated from the op table by tools/gendocs.py; do not edit.
 from builtins import bool as _bool, float as _float, int as _int, str as _str
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union, overload
 
 Number = Union[_int, _float, _bool]
 

@@ -1,22 +1,26 @@
 # Generated from the op table by tools/gendocs.py; do not edit.
 from builtins import bool as _bool, float as _float, int as _int, str as _str
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union, overload
 
 Number = Union[_int, _float, _bool]
 
 from ._C import *
-from ._C import Generator, Size, Tensor, device, dtype, layout, memory_format
+from ._C import (Generator as Generator, Size as Size, Tensor as Tensor, UntypedStorage as UntypedStorage, device as device, dtype as dtype, layout as layout, memory_format as memory_format)
 from ._C import _device, _dtype, _layout
 from ._settings import *
 from ._checks import *
 from .functional import *
-from ._tensor import (BFloat16Tensor, BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor, LongTensor, ShortTensor)
-from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
-from .amp import autocast, get_autocast_dtype, is_autocast_enabled
-from . import __config__, _absent, _custom_ops, _dynamo, _export, _functorch, _guards, _higher_order_ops, _inductor, _jit_internal, _logging, _ops, _prims_common, _subclasses, _tensor_str, _utils, accelerator, amp, ao, autograd, backends, classes, compiler, cpu, cuda, distributed, distributions, fft, func, functional, futures, fx, hub, jit, library, linalg, masked, mps, mtia, multiprocessing, nested, nn, notebook, onnx, ops, optim, overrides, profiler, quantization, random, return_types, safetensors, serialization, signal, sparse, special, storage, testing, torch_alias, torch_version, types, utils, version, xpu
+from ._tensor import (BFloat16Tensor as BFloat16Tensor, BoolTensor as BoolTensor, ByteTensor as ByteTensor, CharTensor as CharTensor, DoubleTensor as DoubleTensor, FloatTensor as FloatTensor, HalfTensor as HalfTensor, IntTensor as IntTensor, LongTensor as LongTensor, ShortTensor as ShortTensor)
+from .autograd import enable_grad as enable_grad, inference_mode as inference_mode, no_grad as no_grad, set_grad_enabled as set_grad_enabled
+from .amp import autocast as autocast, get_autocast_dtype as get_autocast_dtype, is_autocast_enabled as is_autocast_enabled
+from . import __config__ as __config__, _absent as _absent, _custom_ops as _custom_ops, _dynamo as _dynamo, _export as _export, _functorch as _functorch, _guards as _guards, _higher_order_ops as _higher_order_ops, _inductor as _inductor, _jit_internal as _jit_internal, _logging as _logging, _ops as _ops, _prims_common as _prims_common, _subclasses as _subclasses, _tensor_str as _tensor_str, _utils as _utils, accelerator as accelerator, amp as amp, ao as ao, autograd as autograd, backends as backends, classes as classes, compiler as compiler, cpu as cpu, cuda as cuda, distributed as distributed, distributions as distributions, fft as fft, func as func, functional as functional, futures as futures, fx as fx, hub as hub, jit as jit, library as library, linalg as linalg, masked as masked, mps as mps, mtia as mtia, multiprocessing as multiprocessing, nested as nested, nn as nn, notebook as notebook, onnx as onnx, ops as ops, optim as optim, overrides as overrides, profiler as profiler, quantization as quantization, random as random, return_types as return_types, safetensors as safetensors, serialization as serialization, signal as signal, sparse as sparse, special as special, storage as storage, testing as testing, torch_alias as torch_alias, torch_version as torch_version, types as types, utils as utils, version as version, xpu as xpu
 
 __version__: _str
-def compile(model: Any = ..., *, fullgraph: _bool = ..., dynamic: Optional[_bool] = ..., backend: Any = ..., mode: Optional[_str] = ..., options: Optional[Dict[_str, Any]] = ..., disable: _bool = ...) -> Any: ...
+_F = TypeVar("_F", bound=Callable[..., Any])
+@overload
+def compile(model: _F, *, fullgraph: _bool = ..., dynamic: Optional[_bool] = ..., backend: Any = ..., mode: Optional[_str] = ..., options: Optional[Dict[_str, Any]] = ..., disable: _bool = ...) -> _F: ...
+@overload
+def compile(model: None = ..., *, fullgraph: _bool = ..., dynamic: Optional[_bool] = ..., backend: Any = ..., mode: Optional[_str] = ..., options: Optional[Dict[_str, Any]] = ..., disable: _bool = ...) -> Callable[[_F], _F]: ...
 def export(fn: Any, args: Tuple[Any, ...] = ..., kwargs: Optional[Dict[_str, Any]] = ..., path: Any = ..., dynamic: _bool = ...) -> Any: ...
 
 def _log_softmax(input: Tensor, dim: _int, half_to_float: _bool, *, out: Any = ...) -> Tensor: ...
@@ -493,6 +497,8 @@ def median(input: Tensor, dim: _int, keepdim: _bool = ..., *, out: Any = ...) ->
 def meshgrid(tensors: Sequence[Tensor]) -> Tuple[Tensor, ...]: ...
 @overload
 def meshgrid(tensors: Sequence[Tensor], *, indexing: _str) -> Tuple[Tensor, ...]: ...
+@overload
+def meshgrid(*tensors: Tensor, indexing: _str = ...) -> Tuple[Tensor, ...]: ...
 @overload
 def min(input: Tensor) -> Tensor: ...
 @overload
