@@ -231,38 +231,10 @@ static recipe *cannot(rb *b, PyObject *o, int born)
 }
 
 static recipe *cannot(rb *b, PyObject *o, int born);
-static recipe *rebuild(rb *b, PyObject *o)
+/* Numbers that depend on sizes or on tensors. */
+static recipe *number_recipe(rb *b, PyObject *o)
 {
-    trace *t = b->t;
-    if (!o)
-        return make(b, R_null, 0);
-    if (IS_LAZY(o))
-        return ((PyLazy *)o)->src->kind == SRC_const ? konst(b, ((PyLazy *)o)->real)
-                                                     : from_src(b, ((PyLazy *)o)->src);
-    recipe *r = map_geti(&b->seen, (uint64_t)(uintptr_t)o);
-    if (r)
-        return r;
-    if (t_behind(o))
-        return rebuild(b, t_behind(o));
-    if (Py_TYPE(o) == &PyTraceAppend_Type) { /* asked for again */
-        PyObject *name = PyUnicode_InternFromString("append");
-        r = remember(b, o, make(b, R_call, 2));
-        r->obj = keep(b->e, PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"));
-        r->kid[0] = rebuild(b, t_appends_to(o));
-        r->kid[1] = konst(b, name);
-        Py_XDECREF(name);
-        return r->kid[0] ? r : NULL;
-    }
-    tobj *k = t_obj(t, o);
-    if (k && k->src)
-        return k->src->kind == SRC_const ? konst(b, k->real) : from_src(b, k->src);
-    PyTypeObject *tp = Py_TYPE(o);
-    if (py_is_tensor(o))
-        return !tensor_is_fake(py_tensor(o)) ? konst(b, o)
-               : py_tensor(o)->node && py_tensor(o)->rec == &t->rec &&
-                       ((ir_node *)py_tensor(o)->node)->graph == t->g
-                   ? out_recipe(b, o)
-                   : cannot(b, o, 0);
+    recipe *r;
     if (py_is_sizefloat(o)) { /* what the program keeps is a plain float */
         PyObject *v = t_size_fixed(o);
         r = v ? konst(b, v) : NULL;
@@ -274,14 +246,14 @@ static recipe *rebuild(rb *b, PyObject *o)
     if (py_is_symint(o) &&
         sym_is_bool(py_symint_value(o))) /* a truth value that is kept becomes a guard after all */
         return konst(b, PyObject_IsTrue(o) ? Py_True : Py_False);
-    if (py_is_symint(o)) {
-        r = make(b, R_sym, 0);
-        r->index = (int)b->e->exprs.n;
-        vec_push(&b->e->exprs, py_symint_value(o));
-        return r;
-    }
-    if (t_plain_const(o) && !PyFunction_Check(o) && tp != &PyTuple_Type)
-        return konst(b, o);
+    r = make(b, R_sym, 0);
+    r->index = (int)b->e->exprs.n;
+    vec_push(&b->e->exprs, py_symint_value(o));
+    return r;
+}
+static recipe *sequence_recipe(rb *b, PyObject *o, PyTypeObject *tp)
+{
+    recipe *r;
     if (tp == &PyTuple_Type) {
         if (!PyTuple_GET_SIZE(o))
             return konst(b, o);
@@ -295,26 +267,149 @@ static recipe *rebuild(rb *b, PyObject *o)
         r->obj = keep(b->e, (PyObject *)tp);
         return kids(b, r, 0, &PyTuple_GET_ITEM(o, 0), r->n) && with_inst(b, o, r) ? remember(b, o, r) : NULL;
     }
-    if (PyList_Check(o)) {
-        r = remember(b, o, make(b, R_list, (int)PyList_GET_SIZE(o)));
+    r = remember(b, o, make(b, R_list, (int)PyList_GET_SIZE(o)));
+    r->obj = keep(b->e, (PyObject *)tp);
+    return kids(b, r, 0, ((PyListObject *)o)->ob_item, r->n) && with_inst(b, o, r) ? r : NULL;
+}
+static recipe *set_recipe(rb *b, PyObject *o, PyTypeObject *tp)
+{
+    recipe *r;
+    PyObject *l = container_list(o);
+    keep(b->e, l);
+    r = l ? remember(b, o, make(b, R_set, (int)PyList_GET_SIZE(l))) : NULL;
+    if (r)
         r->obj = keep(b->e, (PyObject *)tp);
-        return kids(b, r, 0, ((PyListObject *)o)->ob_item, r->n) && with_inst(b, o, r) ? r : NULL;
+    if (r && (!kids(b, r, 0, ((PyListObject *)l)->ob_item, r->n) || !with_inst(b, o, r)))
+        r = NULL;
+    Py_XDECREF(l);
+    return r;
+}
+static recipe *func_recipe(rb *b, PyObject *o)
+{
+    recipe *r;
+    PyFunctionObject *f = (PyFunctionObject *)o;
+    bool attrs = f->func_dict && PyDict_GET_SIZE(f->func_dict);
+    if (!f->func_closure && !f->func_defaults && !f->func_kwdefaults && !attrs)
+        return konst(b, o);
+    r = remember(b, o, make(b, R_func, 3));
+    r->obj = keep(b->e, o);
+    if (attrs && !(r->attrs = dict_recipe(b, f->func_dict, &PyDict_Type)))
+        return NULL;
+    if (!(r->kid[0] = rebuild(b, f->func_closure)) || !(r->kid[1] = rebuild(b, f->func_defaults)) ||
+        !(r->kid[2] = rebuild(b, f->func_kwdefaults)))
+        return NULL;
+    return r;
+}
+static recipe *generator_recipe(rb *b, PyObject *o)
+{
+    recipe *r;
+    PyTraceGen *g = (PyTraceGen *)o;
+    PyCodeObject *co = g->f.cc->co;
+    if (g->started || co->co_kwonlyargcount || (co->co_flags & (CO_VARARGS | CO_VARKEYWORDS)))
+        return cannot(b, o, t_gen_born(o));
+    r = remember(b, o, make(b, R_call, co->co_argcount));
+    r->attrs = make(b, R_null, 0);
+    r->filled = true; /* the callee is built, too: kept in attrs */
+    if (!(r->attrs = rebuild(b, g->func)))
+        return NULL;
+    return kids(b, r, 0, g->f.fast, co->co_argcount) ? r : NULL;
+}
+/* keys(), values() or items() of a dictionary: asked for again */
+static recipe *view_recipe(rb *b, PyObject *o, const char *view)
+{
+    recipe *r;
+    PyObject *d = (PyObject *)((_PyDictViewObject *)o)->dv_dict, *op = PyImport_ImportModule("operator");
+    PyObject *mc = op ? PyObject_CallMethod(op, "methodcaller", "s", view) : NULL;
+    Py_XDECREF(op);
+    if (!mc)
+        return NULL;
+    r = remember(b, o, make(b, R_call, 1));
+    r->obj = keep(b->e, mc);
+    Py_DECREF(mc);
+    return (r->kid[0] = rebuild(b, d)) ? r : NULL;
+}
+/* A bound builtin method: asked for again. */
+static recipe *bound_recipe(rb *b, PyObject *o)
+{
+    recipe *r;
+    PyObject *self = PyObject_GetAttrString(o, "__self__"), *name = PyObject_GetAttrString(o, "__name__");
+    PyObject *ga = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+    if (!self || !name || PyModule_Check(self) || PyType_Check(self)) {
+        py_forget();
+        Py_XDECREF(self);
+        Py_XDECREF(name);
+        return konst(b, o);
     }
+    r = remember(b, o, make(b, R_call, 2));
+    r->obj = keep(b->e, ga);
+    keep(b->e, self);
+    bool ok = (r->kid[0] = rebuild(b, self)) && (r->kid[1] = konst(b, name));
+    Py_DECREF(self);
+    Py_DECREF(name);
+    return ok ? r : NULL;
+}
+static recipe *append_recipe(rb *b, PyObject *o) /* asked for again */
+{
+    recipe *r;
+    PyObject *name = PyUnicode_InternFromString("append");
+    r = remember(b, o, make(b, R_call, 2));
+    r->obj = keep(b->e, PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"));
+    r->kid[0] = rebuild(b, t_appends_to(o));
+    r->kid[1] = konst(b, name);
+    Py_XDECREF(name);
+    return r->kid[0] ? r : NULL;
+}
+static recipe *deque_recipe(rb *b, PyObject *o, PyTypeObject *tp)
+{
+    recipe *r;
+    if (tp != t_deque_type())
+        return cannot(b, o, 0);
+    PyObject *l = container_list(o), *maxlen = PyObject_GetAttrString(o, "maxlen");
+    keep(b->e, l);
+    r = remember(b, o, make(b, R_call, 2));
+    r->obj = keep(b->e, (PyObject *)tp);
+    bool ok = l && maxlen && (r->kid[0] = rebuild(b, l)) && (r->kid[1] = konst(b, maxlen));
+    Py_XDECREF(l);
+    Py_XDECREF(maxlen);
+    return ok ? r : NULL;
+}
+static recipe *rebuild(rb *b, PyObject *o)
+{
+    trace *t = b->t;
+    if (!o)
+        return make(b, R_null, 0);
+    if (IS_LAZY(o))
+        return ((PyLazy *)o)->src->kind == SRC_const ? konst(b, ((PyLazy *)o)->real)
+                                                     : from_src(b, ((PyLazy *)o)->src);
+    recipe *r = map_geti(&b->seen, (uint64_t)(uintptr_t)o);
+    if (r)
+        return r;
+    if (t_behind(o))
+        return rebuild(b, t_behind(o));
+    if (Py_TYPE(o) == &PyTraceAppend_Type)
+        return append_recipe(b, o);
+    tobj *k = t_obj(t, o);
+    if (k && k->src)
+        return k->src->kind == SRC_const ? konst(b, k->real) : from_src(b, k->src);
+    PyTypeObject *tp = Py_TYPE(o);
+    if (py_is_tensor(o))
+        return !tensor_is_fake(py_tensor(o)) ? konst(b, o)
+               : py_tensor(o)->node && py_tensor(o)->rec == &t->rec &&
+                       ((ir_node *)py_tensor(o)->node)->graph == t->g
+                   ? out_recipe(b, o)
+                   : cannot(b, o, 0);
+    if (py_is_sizefloat(o) || py_is_symfloat(o) || py_is_symint(o))
+        return number_recipe(b, o);
+    if (t_plain_const(o) && !PyFunction_Check(o) && tp != &PyTuple_Type)
+        return konst(b, o);
+    if (PyTuple_Check(o) || PyList_Check(o))
+        return sequence_recipe(b, o, tp);
     if (PyDict_Check(o))
         return dict_recipe(b, o, tp);
     if (PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o)) /* of a user's class: immutable */
         return inst_dict(o) && PyDict_GET_SIZE(inst_dict(o)) ? cannot(b, o, 0) : konst(b, o);
-    if (tp == &PySet_Type || tp == &PyFrozenSet_Type || t_base(tp) == &PySet_Type) {
-        PyObject *l = container_list(o);
-        keep(b->e, l);
-        r = l ? remember(b, o, make(b, R_set, (int)PyList_GET_SIZE(l))) : NULL;
-        if (r)
-            r->obj = keep(b->e, (PyObject *)tp);
-        if (r && (!kids(b, r, 0, ((PyListObject *)l)->ob_item, r->n) || !with_inst(b, o, r)))
-            r = NULL;
-        Py_XDECREF(l);
-        return r;
-    }
+    if (tp == &PySet_Type || tp == &PyFrozenSet_Type || t_base(tp) == &PySet_Type)
+        return set_recipe(b, o, tp);
     if (tp == &PySlice_Type) {
         PySliceObject *s = (PySliceObject *)o;
         r = remember(b, o, make(b, R_slice, 3));
@@ -324,36 +419,14 @@ static recipe *rebuild(rb *b, PyObject *o)
         r = remember(b, o, make(b, R_cell, 1));
         return (r->kid[0] = rebuild(b, PyCell_GET(o))) ? r : NULL;
     }
-    if (PyFunction_Check(o)) {
-        PyFunctionObject *f = (PyFunctionObject *)o;
-        bool attrs = f->func_dict && PyDict_GET_SIZE(f->func_dict);
-        if (!f->func_closure && !f->func_defaults && !f->func_kwdefaults && !attrs)
-            return konst(b, o);
-        r = remember(b, o, make(b, R_func, 3));
-        r->obj = keep(b->e, o);
-        if (attrs && !(r->attrs = dict_recipe(b, f->func_dict, &PyDict_Type)))
-            return NULL;
-        if (!(r->kid[0] = rebuild(b, f->func_closure)) || !(r->kid[1] = rebuild(b, f->func_defaults)) ||
-            !(r->kid[2] = rebuild(b, f->func_kwdefaults)))
-            return NULL;
-        return r;
-    }
+    if (PyFunction_Check(o))
+        return func_recipe(b, o);
     if (PyMethod_Check(o)) {
         r = remember(b, o, make(b, R_method, 2));
         return kids(b, r, 0, (PyObject *[]){ PyMethod_GET_FUNCTION(o), PyMethod_GET_SELF(o) }, 2) ? r : NULL;
     }
-    if (tp == &PyTraceGen_Type) {
-        PyTraceGen *g = (PyTraceGen *)o;
-        PyCodeObject *co = g->f.cc->co;
-        if (g->started || co->co_kwonlyargcount || (co->co_flags & (CO_VARARGS | CO_VARKEYWORDS)))
-            return cannot(b, o, t_gen_born(o));
-        r = remember(b, o, make(b, R_call, co->co_argcount));
-        r->attrs = make(b, R_null, 0);
-        r->filled = true; /* the callee is built, too: kept in attrs */
-        if (!(r->attrs = rebuild(b, g->func)))
-            return NULL;
-        return kids(b, r, 0, g->f.fast, co->co_argcount) ? r : NULL;
-    }
+    if (tp == &PyTraceGen_Type)
+        return generator_recipe(b, o);
     if (tp == &PyTraceSuper_Type) {
         r = remember(b, o, make(b, R_call, 2));
         r->obj = keep(b->e, (PyObject *)&PySuper_Type);
@@ -363,49 +436,14 @@ static recipe *rebuild(rb *b, PyObject *o)
                    : NULL;
     }
     const char *view = view_method(tp);
-    if (view) {
-        PyObject *d = (PyObject *)((_PyDictViewObject *)o)->dv_dict, *op = PyImport_ImportModule("operator");
-        PyObject *mc = op ? PyObject_CallMethod(op, "methodcaller", "s", view) : NULL;
-        Py_XDECREF(op);
-        if (!mc)
-            return NULL;
-        r = remember(b, o, make(b, R_call, 1));
-        r->obj = keep(b->e, mc);
-        Py_DECREF(mc);
-        return (r->kid[0] = rebuild(b, d)) ? r : NULL;
-    }
-    if (tp == &PyCFunction_Type ||
-        tp == method_wrapper_type()) { /* a bound builtin method: asked for again */
-        PyObject *self = PyObject_GetAttrString(o, "__self__"), *name = PyObject_GetAttrString(o, "__name__");
-        PyObject *ga = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
-        if (!self || !name || PyModule_Check(self) || PyType_Check(self)) {
-            py_forget();
-            Py_XDECREF(self);
-            Py_XDECREF(name);
-            return konst(b, o);
-        }
-        r = remember(b, o, make(b, R_call, 2));
-        r->obj = keep(b->e, ga);
-        keep(b->e, self);
-        bool ok = (r->kid[0] = rebuild(b, self)) && (r->kid[1] = konst(b, name));
-        Py_DECREF(self);
-        Py_DECREF(name);
-        return ok ? r : NULL;
-    }
+    if (view)
+        return view_recipe(b, o, view);
+    if (tp == &PyCFunction_Type || tp == method_wrapper_type())
+        return bound_recipe(b, o);
     if (PyExceptionInstance_Check(o) || !type_is_python(tp) || !strncmp(tp->tp_name, "functools.", 10) ||
         !strncmp(tp->tp_name, "operator.", 9) || PyType_IsSubtype(tp, t_deque_type())) {
-        if (PyType_IsSubtype(tp, t_deque_type())) {
-            if (tp != t_deque_type())
-                return cannot(b, o, 0);
-            PyObject *l = container_list(o), *maxlen = PyObject_GetAttrString(o, "maxlen");
-            keep(b->e, l);
-            r = remember(b, o, make(b, R_call, 2));
-            r->obj = keep(b->e, (PyObject *)tp);
-            bool ok = l && maxlen && (r->kid[0] = rebuild(b, l)) && (r->kid[1] = konst(b, maxlen));
-            Py_XDECREF(l);
-            Py_XDECREF(maxlen);
-            return ok ? r : NULL;
-        }
+        if (PyType_IsSubtype(tp, t_deque_type()))
+            return deque_recipe(b, o, tp);
         int raised = PyExceptionInstance_Check(o) ? t_caught_at(t, o) : -1;
         if (raised >= 0)
             return cannot(b, o, raised);
@@ -939,218 +977,275 @@ static int set_attrs(PyObject *o, const recipe *d, build *b)
     return 0;
 }
 
-static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
+static PyObject *build_num(const recipe *r, build *b)
 {
-    PyObject *o = NULL, *v;
-    switch (r->kind) {
-    case R_const: return Py_NewRef(r->obj);
-    case R_src: return Py_NewRef(b->reg[r->index]);
-    case R_sym: return PyLong_FromLongLong(b->sym[r->index]);
-    case R_num: {
-        const tp_val *x = &b->out[r->index];
-        if (r->n == 'f') {
-            tp_tensor *f = b->outobj[r->index] ? py_tensor(b->outobj[r->index]) : x->t;
-            if (f->numel != 1 || tensor_is_fake(f))
-                return PyErr_Format(PyExc_TypeError, "a number of the graph is a Tensor of %lld elements",
-                                    (long long)f->numel);
-            return PyFloat_FromDouble(elem_get_f((dtype)f->dt, tensor_host(f)));
-        }
-        return r->n == 'b' ? PyBool_FromLong(x->i != 0) : PyLong_FromLongLong(x->i);
+    const tp_val *x = &b->out[r->index];
+    if (r->n == 'f') {
+        tp_tensor *f = b->outobj[r->index] ? py_tensor(b->outobj[r->index]) : x->t;
+        if (f->numel != 1 || tensor_is_fake(f))
+            return PyErr_Format(PyExc_TypeError, "a number of the graph is a Tensor of %lld elements",
+                                (long long)f->numel);
+        return PyFloat_FromDouble(elem_get_f((dtype)f->dt, tensor_host(f)));
     }
-    case R_out:
-        if (!b->outobj[r->index]) {
-            tp_tensor *x = b->out[r->index].t;
-            b->out[r->index] = vNone;
-            tp_err err = { 0 };
-            if (x && r->spent && !ag_set_spent(x, r->spent, &err)) {
-                tensor_unref(x);
-                return py_raise(&err);
-            }
-            b->outobj[r->index] = x ? py_wrap(x) : Py_NewRef(Py_None);
+    return r->n == 'b' ? PyBool_FromLong(x->i != 0) : PyLong_FromLongLong(x->i);
+}
+static PyObject *build_out(const recipe *r, build *b)
+{
+    PyObject *o, *v;
+    if (!b->outobj[r->index]) {
+        tp_tensor *x = b->out[r->index].t;
+        b->out[r->index] = vNone;
+        tp_err err = { 0 };
+        if (x && r->spent && !ag_set_spent(x, r->spent, &err)) {
+            tensor_unref(x);
+            return py_raise(&err);
         }
-        o = Py_XNewRef(b->outobj[r->index]);
-        if (o && r->grad) {
-            int rc = (v = build_one(r->grad, b)) ? PyObject_SetAttrString(o, "grad", v) : -1;
-            Py_XDECREF(v);
-            if (rc < 0)
-                Py_CLEAR(o);
-        }
-        if (o && r->attrs && set_attrs(o, r->attrs, b) < 0)
-            Py_CLEAR(o);
-        return o;
-    case R_tuple:
-    case R_tupletype:
-        o = PyTuple_New(r->n);
-        for (int i = 0; o && i < r->n; i++) {
-            if (!(v = build_one(r->kid[i], b)))
-                Py_CLEAR(o);
-            else
-                PyTuple_SET_ITEM(o, i, v);
-        }
-        if (o && r->kind == R_tupletype) {
-            PyTypeObject *tp = (PyTypeObject *)r->obj;
-            PyObject *args = PyTuple_Pack(1, o);
-            Py_DECREF(o);
-            o = !args                                             ? NULL
-                : !strncmp(tp->tp_name, "taper.return_types", 18) ? tp->tp_new(tp, args, NULL)
-                                                                  : PyTuple_Type.tp_new(tp, args, NULL);
-            Py_XDECREF(args);
-        }
-        if (o && r->inst && set_attrs(o, r->inst, b) < 0)
-            Py_CLEAR(o);
-        return o;
-    case R_list:
-        o = r->obj && r->obj != (PyObject *)&PyList_Type ? t_new_derived(&PyList_Type, (PyTypeObject *)r->obj)
-                                                         : PyList_New(0);
-        if (!o)
-            return NULL;
-        *memo = o; /* before its elements: it may contain itself */
-        for (int i = 0; i < r->n; i++) {
-            v = build_one(r->kid[i], b);
-            int rc = v ? PyList_Append(o, v) : -1;
-            Py_XDECREF(v);
-            if (rc < 0)
-                goto fail;
-        }
-        if (r->inst && set_attrs(o, r->inst, b) < 0)
-            goto fail;
-        return o;
-    case R_dict: {
-        PyTypeObject *tp = (PyTypeObject *)r->obj, *base = t_base(tp);
-        if (!(o = t_new_derived(base ? base : tp, tp)))
-            return NULL;
-        *memo = o;
-        if (r->attrs) {
-            v = build_one(r->attrs, b);
-            int rc = v ? PyObject_SetAttrString(o, "default_factory", v) : -1;
-            Py_XDECREF(v);
-            if (rc < 0)
-                goto fail;
-        }
-        for (int i = 0; i + 1 < r->n; i += 2) {
-            PyObject *k = build_one(r->kid[i], b);
-            v = k ? build_one(r->kid[i + 1], b) : NULL;
-            int rc = v ? dict_set(o, k, v) : -1;
-            Py_XDECREF(k);
-            Py_XDECREF(v);
-            if (rc < 0)
-                goto fail;
-        }
-        if (r->inst && set_attrs(o, r->inst, b) < 0)
-            goto fail;
-        return o;
+        b->outobj[r->index] = x ? py_wrap(x) : Py_NewRef(Py_None);
     }
-    case R_set: {
-        PyObject *l = PyList_New(0);
-        for (int i = 0; l && i < r->n; i++) {
-            v = build_one(r->kid[i], b);
-            if (!v || PyList_Append(l, v) < 0)
-                Py_CLEAR(l);
-            Py_XDECREF(v);
-        }
-        if (l && r->obj != (PyObject *)&PyFrozenSet_Type) {
-            o = t_new_derived(&PySet_Type, (PyTypeObject *)r->obj);
-            if (o && (_PySet_Update(o, l) < 0 || (r->inst && set_attrs(o, r->inst, b) < 0)))
-                Py_CLEAR(o);
-        } else
-            o = l ? PyFrozenSet_New(l) : NULL;
-        Py_XDECREF(l);
-        return o;
-    }
-    case R_slice: {
-        PyObject *p[3] = { NULL, NULL, NULL };
-        for (int i = 0; i < 3; i++)
-            p[i] = build_one(r->kid[i], b);
-        if (p[0] && p[1] && p[2])
-            o = PySlice_New(p[0], p[1], p[2]);
-        for (int i = 0; i < 3; i++)
-            Py_XDECREF(p[i]);
-        return o;
-    }
-    case R_cell:
-        if (!(o = PyCell_New(NULL)))
-            return NULL;
-        *memo = o;
-        if (r->kid[0]->kind != R_null) {
-            if (!(v = build_one(r->kid[0], b)))
-                goto fail;
-            PyCell_SET(o, v);
-        }
-        return o;
-    case R_func: {
-        PyFunctionObject *f = (PyFunctionObject *)r->obj;
-        if (!(o = PyFunction_New(f->func_code, f->func_globals)))
-            return NULL;
-        *memo = o;
-        PyFunctionObject *n = (PyFunctionObject *)o;
-        PyObject **slot[3] = { &n->func_closure, &n->func_defaults, &n->func_kwdefaults };
-        for (int i = 0; i < 3; i++)
-            if (r->kid[i]->kind != R_null) {
-                if (!(v = build_one(r->kid[i], b)))
-                    goto fail;
-                Py_XSETREF(*slot[i], v);
-            }
-        Py_XSETREF(n->func_name, Py_NewRef(f->func_name));
-        Py_XSETREF(n->func_qualname, Py_NewRef(f->func_qualname));
-        Py_XSETREF(n->func_doc, Py_XNewRef(f->func_doc));
-        Py_XSETREF(n->func_module, Py_XNewRef(f->func_module));
-        Py_XSETREF(n->func_annotations, Py_XNewRef(f->func_annotations));
-        if (r->attrs) {
-            if (!(v = build_one(r->attrs, b)))
-                goto fail;
-            Py_XSETREF(n->func_dict, v);
-        }
-        return o;
-    }
-    case R_method: {
-        PyObject *f = build_one(r->kid[0], b);
-        v = f ? build_one(r->kid[1], b) : NULL;
-        o = v ? PyMethod_New(f, v) : NULL;
-        Py_XDECREF(f);
+    o = Py_XNewRef(b->outobj[r->index]);
+    if (o && r->grad) {
+        int rc = (v = build_one(r->grad, b)) ? PyObject_SetAttrString(o, "grad", v) : -1;
         Py_XDECREF(v);
-        return o;
+        if (rc < 0)
+            Py_CLEAR(o);
     }
-    case R_obj: {
+    if (o && r->attrs && set_attrs(o, r->attrs, b) < 0)
+        Py_CLEAR(o);
+    return o;
+}
+static PyObject *build_tuple(const recipe *r, build *b)
+{
+    PyObject *o, *v;
+    o = PyTuple_New(r->n);
+    for (int i = 0; o && i < r->n; i++) {
+        if (!(v = build_one(r->kid[i], b)))
+            Py_CLEAR(o);
+        else
+            PyTuple_SET_ITEM(o, i, v);
+    }
+    if (o && r->kind == R_tupletype) {
         PyTypeObject *tp = (PyTypeObject *)r->obj;
-        PyObject *none = PyTuple_New(0);
-        o = none ? PyBaseObject_Type.tp_new(tp, none, NULL) : NULL;
-        Py_XDECREF(none);
-        if (!o)
-            return NULL;
-        *memo = o;
-        if (set_attrs(o, r->attrs, b) < 0)
+        PyObject *args = PyTuple_Pack(1, o);
+        Py_DECREF(o);
+        o = !args                                             ? NULL
+            : !strncmp(tp->tp_name, "taper.return_types", 18) ? tp->tp_new(tp, args, NULL)
+                                                              : PyTuple_Type.tp_new(tp, args, NULL);
+        Py_XDECREF(args);
+    }
+    if (o && r->inst && set_attrs(o, r->inst, b) < 0)
+        Py_CLEAR(o);
+    return o;
+}
+static PyObject *build_list(const recipe *r, build *b, PyObject **memo)
+{
+    PyObject *o, *v;
+    o = r->obj && r->obj != (PyObject *)&PyList_Type ? t_new_derived(&PyList_Type, (PyTypeObject *)r->obj)
+                                                     : PyList_New(0);
+    if (!o)
+        return NULL;
+    *memo = o; /* before its elements: it may contain itself */
+    for (int i = 0; i < r->n; i++) {
+        v = build_one(r->kid[i], b);
+        int rc = v ? PyList_Append(o, v) : -1;
+        Py_XDECREF(v);
+        if (rc < 0)
             goto fail;
-        return o;
     }
-    case R_call: {
-        PyObject *args[16] = { NULL }, *f = r->filled ? build_one(r->attrs, b) : Py_NewRef(r->obj);
-        bool ok = f && r->n <= 16;
-        for (int i = 0; ok && i < r->n; i++)
-            ok = (args[i] = build_one(r->kid[i], b)) != NULL;
-        if (ok)
-            o = PyObject_Vectorcall(f, args, (size_t)r->n, NULL);
-        for (int i = 0; i < r->n && i < 16; i++)
-            Py_XDECREF(args[i]);
-        Py_XDECREF(f);
-        if (o && r->attrs && !r->filled) {
-            v = build_one(r->attrs, b);
-            PyObject *x = v ? (PyExceptionInstance_Check(o) && PyDict_Check(v)
-                                   ? PyObject_CallMethod(o, "__setstate__", "O", v)
-                                   : PyObject_CallMethod(o, "__setstate__", "(O)", v))
-                            : NULL;
-            if (!x)
-                Py_CLEAR(o);
-            Py_XDECREF(x);
-            Py_XDECREF(v);
-        }
-        return o;
-    }
-    default: PyErr_SetString(PyExc_SystemError, "a value that was never set was asked for"); return NULL;
-    }
+    if (r->inst && set_attrs(o, r->inst, b) < 0)
+        goto fail;
+    return o;
 fail:
     *memo = NULL;
     Py_DECREF(o);
     return NULL;
+}
+static PyObject *build_dict(const recipe *r, build *b, PyObject **memo)
+{
+    PyObject *o, *v;
+    PyTypeObject *tp = (PyTypeObject *)r->obj, *base = t_base(tp);
+    if (!(o = t_new_derived(base ? base : tp, tp)))
+        return NULL;
+    *memo = o;
+    if (r->attrs) {
+        v = build_one(r->attrs, b);
+        int rc = v ? PyObject_SetAttrString(o, "default_factory", v) : -1;
+        Py_XDECREF(v);
+        if (rc < 0)
+            goto fail;
+    }
+    for (int i = 0; i + 1 < r->n; i += 2) {
+        PyObject *k = build_one(r->kid[i], b);
+        v = k ? build_one(r->kid[i + 1], b) : NULL;
+        int rc = v ? dict_set(o, k, v) : -1;
+        Py_XDECREF(k);
+        Py_XDECREF(v);
+        if (rc < 0)
+            goto fail;
+    }
+    if (r->inst && set_attrs(o, r->inst, b) < 0)
+        goto fail;
+    return o;
+
+fail:
+    *memo = NULL;
+    Py_DECREF(o);
+    return NULL;
+}
+static PyObject *build_set(const recipe *r, build *b)
+{
+    PyObject *o = NULL, *v;
+    PyObject *l = PyList_New(0);
+    for (int i = 0; l && i < r->n; i++) {
+        v = build_one(r->kid[i], b);
+        if (!v || PyList_Append(l, v) < 0)
+            Py_CLEAR(l);
+        Py_XDECREF(v);
+    }
+    if (l && r->obj != (PyObject *)&PyFrozenSet_Type) {
+        o = t_new_derived(&PySet_Type, (PyTypeObject *)r->obj);
+        if (o && (_PySet_Update(o, l) < 0 || (r->inst && set_attrs(o, r->inst, b) < 0)))
+            Py_CLEAR(o);
+    } else
+        o = l ? PyFrozenSet_New(l) : NULL;
+    Py_XDECREF(l);
+    return o;
+}
+static PyObject *build_slice(const recipe *r, build *b)
+{
+    PyObject *o = NULL;
+    PyObject *p[3] = { NULL, NULL, NULL };
+    for (int i = 0; i < 3; i++)
+        p[i] = build_one(r->kid[i], b);
+    if (p[0] && p[1] && p[2])
+        o = PySlice_New(p[0], p[1], p[2]);
+    for (int i = 0; i < 3; i++)
+        Py_XDECREF(p[i]);
+    return o;
+}
+static PyObject *build_cell(const recipe *r, build *b, PyObject **memo)
+{
+    PyObject *o, *v;
+    if (!(o = PyCell_New(NULL)))
+        return NULL;
+    *memo = o;
+    if (r->kid[0]->kind != R_null) {
+        if (!(v = build_one(r->kid[0], b)))
+            goto fail;
+        PyCell_SET(o, v);
+    }
+    return o;
+fail:
+    *memo = NULL;
+    Py_DECREF(o);
+    return NULL;
+}
+static PyObject *build_func(const recipe *r, build *b, PyObject **memo)
+{
+    PyObject *o, *v;
+    PyFunctionObject *f = (PyFunctionObject *)r->obj;
+    if (!(o = PyFunction_New(f->func_code, f->func_globals)))
+        return NULL;
+    *memo = o;
+    PyFunctionObject *n = (PyFunctionObject *)o;
+    PyObject **slot[3] = { &n->func_closure, &n->func_defaults, &n->func_kwdefaults };
+    for (int i = 0; i < 3; i++)
+        if (r->kid[i]->kind != R_null) {
+            if (!(v = build_one(r->kid[i], b)))
+                goto fail;
+            Py_XSETREF(*slot[i], v);
+        }
+    Py_XSETREF(n->func_name, Py_NewRef(f->func_name));
+    Py_XSETREF(n->func_qualname, Py_NewRef(f->func_qualname));
+    Py_XSETREF(n->func_doc, Py_XNewRef(f->func_doc));
+    Py_XSETREF(n->func_module, Py_XNewRef(f->func_module));
+    Py_XSETREF(n->func_annotations, Py_XNewRef(f->func_annotations));
+    if (r->attrs) {
+        if (!(v = build_one(r->attrs, b)))
+            goto fail;
+        Py_XSETREF(n->func_dict, v);
+    }
+    return o;
+
+fail:
+    *memo = NULL;
+    Py_DECREF(o);
+    return NULL;
+}
+static PyObject *build_method(const recipe *r, build *b)
+{
+    PyObject *o, *v;
+    PyObject *f = build_one(r->kid[0], b);
+    v = f ? build_one(r->kid[1], b) : NULL;
+    o = v ? PyMethod_New(f, v) : NULL;
+    Py_XDECREF(f);
+    Py_XDECREF(v);
+    return o;
+}
+static PyObject *build_obj(const recipe *r, build *b, PyObject **memo)
+{
+    PyObject *o;
+    PyTypeObject *tp = (PyTypeObject *)r->obj;
+    PyObject *none = PyTuple_New(0);
+    o = none ? PyBaseObject_Type.tp_new(tp, none, NULL) : NULL;
+    Py_XDECREF(none);
+    if (!o)
+        return NULL;
+    *memo = o;
+    if (set_attrs(o, r->attrs, b) < 0)
+        goto fail;
+    return o;
+
+fail:
+    *memo = NULL;
+    Py_DECREF(o);
+    return NULL;
+}
+static PyObject *build_call(const recipe *r, build *b)
+{
+    PyObject *o = NULL, *v;
+    PyObject *args[16] = { NULL }, *f = r->filled ? build_one(r->attrs, b) : Py_NewRef(r->obj);
+    bool ok = f && r->n <= 16;
+    for (int i = 0; ok && i < r->n; i++)
+        ok = (args[i] = build_one(r->kid[i], b)) != NULL;
+    if (ok)
+        o = PyObject_Vectorcall(f, args, (size_t)r->n, NULL);
+    for (int i = 0; i < r->n && i < 16; i++)
+        Py_XDECREF(args[i]);
+    Py_XDECREF(f);
+    if (o && r->attrs && !r->filled) {
+        v = build_one(r->attrs, b);
+        PyObject *x = v ? (PyExceptionInstance_Check(o) && PyDict_Check(v)
+                               ? PyObject_CallMethod(o, "__setstate__", "O", v)
+                               : PyObject_CallMethod(o, "__setstate__", "(O)", v))
+                        : NULL;
+        if (!x)
+            Py_CLEAR(o);
+        Py_XDECREF(x);
+        Py_XDECREF(v);
+    }
+    return o;
+}
+static PyObject *build_new(const recipe *r, build *b, PyObject **memo)
+{
+    switch (r->kind) {
+    case R_const: return Py_NewRef(r->obj);
+    case R_src: return Py_NewRef(b->reg[r->index]);
+    case R_sym: return PyLong_FromLongLong(b->sym[r->index]);
+    case R_num: return build_num(r, b);
+    case R_out: return build_out(r, b);
+    case R_tuple:
+    case R_tupletype: return build_tuple(r, b);
+    case R_list: return build_list(r, b, memo);
+    case R_dict: return build_dict(r, b, memo);
+    case R_set: return build_set(r, b);
+    case R_slice: return build_slice(r, b);
+    case R_cell: return build_cell(r, b, memo);
+    case R_func: return build_func(r, b, memo);
+    case R_method: return build_method(r, b);
+    case R_obj: return build_obj(r, b, memo);
+    case R_call: return build_call(r, b);
+    default: PyErr_SetString(PyExc_SystemError, "a value that was never set was asked for"); return NULL;
+    }
 }
 
 static PyObject *build_one(const recipe *r, build *b) /* new */

@@ -1290,277 +1290,361 @@ static void raise_internal(void)
 
 enum { EMPTY_CALLS = 64 }; /* so often something runs natively before it is looked at again */
 
-/* break_at: config.debug_break_at, the outer step at which a break is forced */
-entry *capture_region(region *r, frame *real, cap_cfg *cfg)
+/* One capture of a region: what its attempts share. */
+typedef struct capture {
+    region *r;
+    frame *real;
+    cap_cfg *cfg;
+    attempt *a; /* the one that succeeded, at the end */
+    why_broke w;
+    ev_cid cid;
+    int stop_at;
+    int broke_at; /* the instruction of this frame with the break, when no tensor was worked on before it */
+    long force;   /* config.debug_break_at */
+    bool fresh_id, started;
+    PyObject *handled;
+    trace *outer;
+    op_ctx saved;
+    gen_state drawn; /* shape rules of random operators may draw: the graph draws again when it runs */
+} capture;
+typedef enum { TRY_done, TRY_again, TRY_failed } tried;
+
+static void capture_name(capture *c)
 {
-    int stop_at = -1,
-        broke_at =
-            -1; /* the instruction of this frame with the break, when no tensor was worked on before it */
-    why_broke w = { 0 };
-    entry *done = NULL;
-    attempt *a = NULL;
-    PyObject *ret = NULL;
-    PyObject *handled = PyErr_GetHandledException();
-    trace *outer = t_now;
-    op_ctx *cx = CX, saved = *cx;
-    tp_gen *rng =
-        gen_default(); /* shape rules of random operators may draw: the graph draws again when it runs */
-    gen_state was = rng->s;
-    bool fresh_id = r->frame_id < 0, started = false;
-    if (fresh_id && replay_id) { /* a recorded frame is traced again under an id of its own */
+    region *r = c->r;
+    c->fresh_id = r->frame_id < 0;
+    if (c->fresh_id && replay_id) { /* a recorded frame is traced again under an id of its own */
         r->frame_id = 42;
         r->compiles = 999;
-        replay_id = fresh_id = false;
+        replay_id = c->fresh_id = false;
     }
-    if (fresh_id)
+    if (c->fresh_id)
         r->frame_id = next_frame_id++;
-    ev_cid cid = { r->frame_id, r->compiles, 0 };
-    long force = cfg_int("debug_break_at", -1);
+    c->cid = (ev_cid){ r->frame_id, r->compiles, 0 };
+}
+static void capture_begin(capture *c)
+{
     char shown[300];
+    region *r = c->r;
     py_signaled = false; /* of an earlier run */
     tracing++;
     region_name(r, shown, sizeof shown);
     metrics_environment();
     metrics_watch_gc();
-    ev_cid_set(&cid);
-    ev_metrics_begin(&cid, false, shown, r->shown.file, r->shown.line);
+    ev_cid_set(&c->cid);
+    ev_metrics_begin(&c->cid, false, shown, r->shown.file, r->shown.line);
     if (ev_log_on(EVC_dynamo, EV_INFO))
         ev_log(EVC_dynamo, EV_INFO, NULL, "Step 1: capture starts with %s %s:%d", shown, r->shown.file,
                r->shown.file == r->cc->file ? r->from_line : r->shown.line);
-    ev_span whole = ev_span_begin(EVS_frame);
+}
+static void attempt_drop(capture *c)
+{
+    if (c->a)
+        attempt_end(c->a);
+    c->a = NULL;
+}
+
+/* Interprets the region's instructions; true: a->t.e is an entry. */
+static bool attempt_once(capture *c)
+{
+    op_ctx *cx = CX;
+    trace *t = &c->a->t;
+    PyObject *ret = NULL;
+    if (c->force >= 0 && !c->r->ip && (c->stop_at < 0 || c->force < c->stop_at) &&
+        !(c->w.set && c->w.id == BRK_forced))
+        t->stop_at = (int)c->force;
+    cx->rec = &t->rec;
+    cx->env = t->env;
+    t->hooked = cx->hooks != NULL;
+    cx->hooks = NULL; /* they see what the graph keeps, not fakes */
+    ev_span reading = ev_span_begin(EVS_trace);
+    t->handled = c->handled;
+    t_now = t;
+    int rc = attempt_run(c->a, &ret, NULL);
+    ev_span_end(&reading);
+    if (ev_trace_on(EV_dynamo_output_graph) && t->g && t->g->nnode >= EV_LATER_NODES)
+        ev_later_soon();
+    if (t->steps == c->force && rc == ST_next && t->stop_at == c->force && c->stop_at != c->force) {
+        t_break(t, BRK_forced, "config.debug_break_at");
+        break_note(&c->w, t);
+        t->broke = false;
+        c->stop_at = (int)c->force;
+    }
+    /* an exception caught here and still being handled cannot be rebuilt: end before it was raised */
+    if (rc == ST_next && t->outer->handled && t->exc_at >= 0) {
+        t->broke = true;
+        t->steps = t->exc_at;
+        rc = ST_error;
+    }
+    bool ok = rc != ST_error && !t->internal && finish_entry(c->a, rc == ST_return, ret, c->real);
+    t_now = c->outer;
+    *cx = c->saved;
+    PyErr_SetHandledException(c->handled);
+    gen_default()->s = c->drawn;
+    Py_CLEAR(ret);
+    if (ok && rc == ST_next && !c->w.set)
+        c->w.quiet = true;
+    return ok;
+}
+
+/* What follows from an attempt that met a break or an error. */
+static tried attempt_judge(capture *c)
+{
+    trace *t = &c->a->t;
+    if (t->interrupted) {
+        interp_defer();
+        return TRY_failed;
+    }
+    if (t->internal || (!t->broke && PyErr_Occurred())) {
+        if (t->planted)
+            raise_internal();
+        return TRY_failed;
+    }
+    if (t->again)
+        return TRY_again;
+    if (!c->w.set && t->g->nnode == (int)t->g->inputs.n)
+        c->broke_at = c->a->f.at;
+    break_note(&c->w, t);
+    if ((c->cfg->fullgraph || c->w.error) && !t->quiet) {
+        attempt_drop(c); /* before there is an exception */
+        if (!(c->w.id == BRK_exception && c->w.reason[0] == 0))
+            break_raise(&c->w);
+        return TRY_failed;
+    }
+    if (t->hopeless) { /* the rest of the frame runs natively */
+        c->r->native_until = c->r->cc->n;
+        c->r->empty++;
+        break_log(c->r, c->cfg, &c->w);
+        return TRY_failed;
+    }
+    int at = t->live_at >= 0 ? t->live_at : t->steps;
+    if (c->stop_at >= 0 && at >= c->stop_at)
+        at = c->stop_at - 1;
+    c->stop_at = MAX(at, 0);
+    return c->stop_at ? TRY_again : TRY_done;
+}
+
+/* Attempts, each ending before the break that the last one met. false: the region is not captured. */
+static bool capture_attempts(capture *c)
+{
     for (int tries = 0; tries < 40; tries++) {
-        cid.attempt = tries;
-        ev_cid_set(&cid);
+        c->cid.attempt = tries;
+        ev_cid_set(&c->cid);
         if (tries)
             ev_metrics_again();
-        a = attempt_new(r, real, cfg, stop_at);
-        trace *t = &a->t;
-        if (force >= 0 && !r->ip && (stop_at < 0 || force < stop_at) && !(w.set && w.id == BRK_forced))
-            t->stop_at = (int)force;
-        cx->rec = &t->rec;
-        cx->env = t->env;
-        t->hooked = cx->hooks != NULL;
-        cx->hooks = NULL; /* they see what the graph keeps, not fakes */
-        ev_span reading = ev_span_begin(EVS_trace);
-        t->handled = handled;
-        t_now = t;
-        int rc = attempt_run(a, &ret, NULL);
-        ev_span_end(&reading);
-        if (ev_trace_on(EV_dynamo_output_graph) && t->g && t->g->nnode >= EV_LATER_NODES)
-            ev_later_soon();
-        if (t->steps == force && rc == ST_next && t->stop_at == force && stop_at != force)
-            t_break(t, BRK_forced, "config.debug_break_at"), break_note(&w, t), t->broke = false,
-                                                                                stop_at = (int)force;
-        /* an exception caught here and still being handled cannot be rebuilt: end before it was raised */
-        if (rc == ST_next && t->outer->handled && t->exc_at >= 0) {
-            t->broke = true;
-            t->steps = t->exc_at;
-            rc = ST_error;
-        }
-        bool ok = rc != ST_error && !t->internal && finish_entry(a, rc == ST_return, ret, real);
-        t_now = outer;
-        *cx = saved;
-        PyErr_SetHandledException(handled);
-        rng->s = was;
-        Py_CLEAR(ret);
-        if (ok) {
-            if (rc == ST_next && !w.set)
-                w.quiet = true;
-            break;
-        }
-        if (t->interrupted) {
-            interp_defer();
-            attempt_end(a);
-            a = NULL;
-            goto out;
-        }
-        if (t->internal || (!t->broke && PyErr_Occurred())) {
-            if (t->planted)
-                raise_internal();
-            attempt_end(a);
-            a = NULL;
-            goto out;
-        }
-        if (t->again) {
-            attempt_end(a);
-            a = NULL;
-            continue;
-        }
-        if (!w.set && t->g->nnode == (int)t->g->inputs.n)
-            broke_at = a->f.at;
-        break_note(&w, t);
-        if ((cfg->fullgraph || w.error) && !t->quiet) {
-            attempt_end(a);
-            a = NULL;
-            if (!(w.id == BRK_exception && w.reason[0] == 0))
-                break_raise(&w);
-            goto out;
-        }
-        if (t->hopeless) { /* the rest of the frame runs natively */
-            attempt_end(a);
-            a = NULL;
-            r->native_until = r->cc->n;
-            r->empty++;
-            break_log(r, cfg, &w);
-            goto out;
-        }
-        int at = t->live_at >= 0 ? t->live_at : t->steps;
-        if (stop_at >= 0 && at >= stop_at)
-            at = stop_at - 1;
-        stop_at = MAX(at, 0);
-        attempt_end(a);
-        a = NULL;
-        if (stop_at == 0)
+        c->a = attempt_new(c->r, c->real, c->cfg, c->stop_at);
+        if (attempt_once(c))
+            return true;
+        tried next = attempt_judge(c);
+        attempt_drop(c);
+        if (next == TRY_failed)
+            return false;
+        if (next == TRY_done)
             break;
     }
-    /* Without tensor work there is nothing to gain and the instructions up to the break are executed; but fullgraph means
-     * that all of a function is known, also where it computes nothing. */
-    bool idle = a && a->t.e->nops == 0, known = idle && cfg->fullgraph && a->t.e->returns;
-    if (known)
-        IR_EACH (n, a->t.g)
-            idle &= n->kind != IR_opaque && !a->t.e->nout;
-    if (!a || (idle && !known)) {
-        /* also where what lies between cannot be rebuilt (an iterator that has moved on): nothing is to be gained there */
-        r->native_until = broke_at >= 0 ? broke_at : a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;
-        r->empty++;
-        r->found_empty = true;
-        /* an early exit: the next call may well go another way */
-        r->patience = !w.set && a && a->t.e->returns ? MIN(MAX(2 * r->patience, 2), EMPTY_CALLS)
-                                                     : EMPTY_CALLS;
-        if (fresh_id && r->frame_id == next_frame_id - 1 && !r->nentry) {
-            next_frame_id--;
-            r->frame_id = -1;
-        }
-        if (w.set) {
-            if (r->frame_id < 0) /* the number goes to somebody else: the record names nobody */
-                ev_cid_set(NULL);
-            break_log(r, cfg, &w);
-        }
-        if (a)
-            attempt_end(a);
-        goto out;
+    return true;
+}
+
+/* Without tensor work there is nothing to gain, and the instructions up to the break are executed; also where what lies
+ * between cannot be rebuilt (an iterator that has moved on). */
+static void capture_nothing(capture *c)
+{
+    region *r = c->r;
+    attempt *a = c->a;
+    r->native_until = c->broke_at >= 0 ? c->broke_at : a ? (a->t.e->returns ? r->cc->n : a->f.ip) : r->ip;
+    r->empty++;
+    r->found_empty = true;
+    /* an early exit: the next call may well go another way */
+    r->patience = !c->w.set && a && a->t.e->returns ? MIN(MAX(2 * r->patience, 2), EMPTY_CALLS) : EMPTY_CALLS;
+    if (c->fresh_id && r->frame_id == next_frame_id - 1 && !r->nentry) {
+        next_frame_id--;
+        r->frame_id = -1;
     }
-    if (w.set) {
-        break_log(r, cfg, &w);
-        if (!w.quiet) {
-            ev_metrics_restart(w.reason);
+    if (c->w.set) {
+        if (r->frame_id < 0) /* the number goes to somebody else: the record names nobody */
+            ev_cid_set(NULL);
+        break_log(r, c->cfg, &c->w);
+    }
+    attempt_drop(c);
+}
+
+/* The attempt's entry and graph get their names; the attempt ends. */
+static entry *capture_take(capture *c, bool idle, ir_graph **graph, strbuf *sizes)
+{
+    entry *e = c->a->t.e;
+    ir_graph *g = c->a->t.g;
+    if (c->w.set) {
+        break_log(c->r, c->cfg, &c->w);
+        if (!c->w.quiet) {
+            ev_metrics_restart(c->w.reason);
             ev_add(EVN_breaks, 1);
         }
     }
-    done = a->t.e;
-    done->shown = r->shown;
-    ir_graph *g = a->t.g;
-    a->t.e = NULL;
-    a->t.g = NULL;
-    cid.attempt = 0;
-    ev_cid_set(&cid);
-    done->compile_id = r->compiles++;
-    done->traced = a->t.steps;
+    e->shown = c->r->shown;
+    c->a->t.e = NULL;
+    c->a->t.g = NULL;
+    c->cid.attempt = 0;
+    ev_cid_set(&c->cid);
+    e->compile_id = c->r->compiles++;
+    e->traced = c->a->t.steps;
     g->name = arena_printf(&g->mem, "__compiled_fn_%d", next_fn++);
-    if (w.set)
-        done->break_reason = PyUnicode_FromString(w.reason);
-    trace_start(r);
-    started = true;
-    strbuf sizes = { 0 };
+    if (c->w.set)
+        e->break_reason = PyUnicode_FromString(c->w.reason);
+    trace_start(c->r);
+    c->started = true;
     if (!idle) {
-        log_captured_graph(g, &sizes);
-        log_graph(done, g);
+        log_captured_graph(g, sizes);
+        log_graph(e, g);
     }
-    attempt_end(a);
-    a = NULL;
-    sym_env_freeze(done->env);
-    PyObject **in = mem_zalloc(sizeof *in * (size_t)(done->nin + 1)),
-             **reg = mem_zalloc(sizeof *reg * (done->sources.n + 1));
-    int64_t *sym = mem_zalloc(sizeof *sym * (size_t)(done->nsymval + 1));
+    attempt_drop(c);
+    sym_env_freeze(e->env);
+    *graph = g;
+    return e;
+}
+
+/* Hands the graph to the backend; takes it. */
+static void entry_compile(entry *e, ir_graph *g, PyObject **in)
+{
+    ev_span span = ev_span_begin(EVS_backend);
+    CX->autocast = false; /* conversions are in the graph: the stages make none */
+    ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
+    cap_compile(e, g, in);
+    if (plain && e->run && !cap_verify(e, e->run, plain, in, e->nin)) {
+        run_program_free(e->run);
+        e->run = NULL;
+    } else if (plain && !e->run)
+        ir_graph_free(plain);
+    ev_span_end(&span);
+}
+
+/* Checks the entry's guards against the frame that they were made for, then compiles. true: the entry can run. */
+static bool capture_compile(capture *c, entry *e, ir_graph *g, bool idle, double *latency)
+{
+    PyObject **in = mem_zalloc(sizeof *in * (size_t)(e->nin + 1)),
+             **reg = mem_zalloc(sizeof *reg * (e->sources.n + 1));
+    int64_t *sym = mem_zalloc(sizeof *sym * (size_t)(e->nsymval + 1));
     strbuf why = { 0 };
-    double latency = 0;
-    if (!guard_check(done, real, reg, sym, &why, false)) {
+    bool ok = guard_check(e, c->real, reg, sym, &why, false);
+    if (!ok) {
         PyObject *cls = exc_class("InternalTorchDynamoError");
         PyErr_Format(cls ? cls : PyExc_RuntimeError,
                      "Guard failed on the same frame it was created. This is a bug: %s", strbuf_str(&why));
         ir_graph_free(g);
-        entry_free(done);
-        done = NULL;
     } else {
-        for (int i = 0; i < done->nin; i++)
-            in[i] = reg[done->in[i]->id];
-        guard_shares(done, in);
+        for (int i = 0; i < e->nin; i++)
+            in[i] = reg[e->in[i]->id];
+        guard_shares(e, in);
         if (latency_wanted()) /* now: all that it reads was just read */
-            latency = guard_latency(done, real);
-        metrics_entry(done, g, in);
-        log_captured(done, idle || stays(g), in);
+            *latency = guard_latency(e, c->real);
+        metrics_entry(e, g, in);
+        log_captured(e, idle || stays(g), in);
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operator%s) goes to the backend", g->name,
-                   done->nops, plural(done->nops));
+                   e->nops, plural(e->nops));
         tracing--;
         if (idle)
             ir_graph_free(g);
-        else {
-            ev_span span = ev_span_begin(EVS_backend);
-            cx->autocast = false; /* conversions are in the graph: the stages make none */
-            ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
-            cap_compile(done, g, in); /* takes g */
-            if (plain && done->run && !cap_verify(done, done->run, plain, in, done->nin)) {
-                run_program_free(done->run);
-                done->run = NULL;
-            } else if (plain && !done->run)
-                ir_graph_free(plain);
-            ev_span_end(&span);
-        }
+        else
+            entry_compile(e, g, in);
         tracing++;
         ev_catch_up(); /* if no stage did */
+        ok = e->run || idle;
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL,
-                   done->run || idle ? "Step 3: compiled; %d guard%s checked before each use"
-                                     : "Step 3: the backend failed (%d guard%s)",
-                   done->nstep,
-                   !done->run && !idle ? plural(done->nstep)
-                   : done->nstep == 1  ? " is"
-                                       : "s are");
-        if (!done->run && !idle) {
-            entry_free(done);
-            done = NULL;
-        }
+                   ok ? "Step 3: compiled; %d guard%s checked before each use"
+                      : "Step 3: the backend failed (%d guard%s)",
+                   e->nstep,
+                   !ok             ? plural(e->nstep)
+                   : e->nstep == 1 ? " is"
+                                   : "s are");
+    }
+    strbuf_free(&why);
+    free(in);
+    free(reg);
+    free(sym);
+    return ok;
+}
+static void capture_keep(region *r, entry *e, bool idle, double latency)
+{
+    log_guards(e, latency);
+    log_region(r, e);
+    log_effects(e);
+    cap_count("stats", "unique_graphs", !idle);
+    cap_count("stats", "calls_captured", e->nops);
+    e->next = r->first;
+    r->first = e;
+    r->nentry++;
+    r->empty = r->patience = 0;
+    r->native_until = -1;
+}
+static entry *capture_finish(capture *c)
+{
+    attempt *a = c->a;
+    /* fullgraph means that all of a function is known, also where it computes nothing */
+    bool idle = a && a->t.e->nops == 0, known = idle && c->cfg->fullgraph && a->t.e->returns;
+    if (known)
+        IR_EACH (n, a->t.g)
+            idle &= n->kind != IR_opaque && !a->t.e->nout;
+    if (!a || (idle && !known)) {
+        capture_nothing(c);
+        return NULL;
+    }
+    strbuf sizes = { 0 };
+    double latency = 0;
+    ir_graph *g;
+    entry *e = capture_take(c, idle, &g, &sizes);
+    if (!capture_compile(c, e, g, idle, &latency)) {
+        entry_free(e);
+        e = NULL;
     }
     ev_wait(&sizes);
     if (sizes.n)
         ev_metrics_text(EVT_shapes, sizes.s);
     strbuf_free(&sizes);
-    strbuf_free(&why);
-    free(in);
-    free(reg);
-    free(sym);
-    if (done) {
-        log_guards(done, latency);
-        log_region(r, done);
-        log_effects(done);
-        cap_count("stats", "unique_graphs", !idle);
-        cap_count("stats", "calls_captured", done->nops);
-        done->next = r->first;
-        r->first = done;
-        r->nentry++;
-        r->empty = r->patience = 0;
-        r->native_until = -1;
-    }
-out:
+    if (e)
+        capture_keep(c->r, e, idle, latency);
+    return e;
+}
+static void capture_end(capture *c, entry *done)
+{
+    const ir_loc *named = c->w.named;
     if (TP_UNLIKELY(py_signaled)) {
         py_signaled = false;
         if (!done && PyErr_Occurred())
             interp_defer();
     }
     if (!done && PyErr_Occurred()) {
-        trace_error(r, started, w.named ? w.named->file : r->shown.file,
-                    w.named ? w.named->line : r->shown.line);
-        cap_record_failure(r, real, w.named ? w.named->line : r->cc->first_line);
+        trace_error(c->r, c->started, named ? named->file : c->r->shown.file,
+                    named ? named->line : c->r->shown.line);
+        cap_record_failure(c->r, c->real, named ? named->line : c->r->cc->first_line);
     }
+}
+entry *capture_region(region *r, frame *real, cap_cfg *cfg)
+{
+    op_ctx *cx = CX;
+    capture c = { .r = r,
+                  .real = real,
+                  .cfg = cfg,
+                  .stop_at = -1,
+                  .broke_at = -1,
+                  .force = cfg_int("debug_break_at", -1),
+                  .handled = PyErr_GetHandledException(),
+                  .outer = t_now,
+                  .saved = *cx,
+                  .drawn = gen_default()->s };
+    capture_name(&c);
+    capture_begin(&c);
+    ev_span whole = ev_span_begin(EVS_frame);
+    entry *done = capture_attempts(&c) ? capture_finish(&c) : NULL;
+    capture_end(&c, done);
     ev_span_end(&whole);
     ev_metrics_end(!done && !PyErr_Occurred());
     tracing--;
-    free(w.stack);
-    arena_free(&w.mem);
-    free(w.last);
-    Py_XDECREF(handled);
-    *cx = saved;
+    free(c.w.stack);
+    arena_free(&c.w.mem);
+    free(c.w.last);
+    Py_XDECREF(c.handled);
+    *cx = c.saved;
     ev_cid_set(NULL);
     return done;
 }
@@ -1765,143 +1849,186 @@ static void trace_run_error(const entry *e, PyObject *v)
 }
 
 /* Runs f from where it is. New reference or NULL. */
-static PyObject *run_frame(frame *f)
+/* How far a frame runs natively: up to and including an offset, or for so many instructions. */
+typedef struct pace {
+    int until;
+    int64_t hold;
+} pace;
+
+/* The limit on uses of compiled regions; false: this one is not used. */
+static bool uses_allow(frame *f, pace *p)
 {
-    PyObject *res = NULL;
-    cap_cfg *cfg = f->cfg;
-    int until = -1;   /* native up to and including this offset */
-    int64_t hold = 0; /* native for so many instructions */
-    for (;;) {
-        bool try_ = cfg && until < 0 && !hold &&
-                    TP_LIKELY(!interp_deferred() && !PyThreadState_Get()->c_tracefunc) &&
-                    f->cc->ins[f->ip].op != CACHE && !f->kwnames;
-        region *r = try_ ? region_at(f->cc, f->ip) : NULL;
-        bool counted = r && !r->skip && TP_UNLIKELY(uses_limited());
-        if (counted && uses.uses >= uses.most) { /* all that comes runs as written */
-            r = NULL;
-            until = f->cc->n;
-        } else if (counted && uses.uses + 1 == uses.most && uses.skip) {
-            r = NULL;
-            hold = uses.skip;
-            uses.skip = 0;
-            uses.most--; /* what these instructions call, too */
-        }
-        if (r && !r->from_line)
-            r->from_line = f->ip ? frame_line(f) : r->cc->first_line;
-        if (r && !r->skip) {
-            size_t nr = max_regs(r, cfg);
-            PyObject *small[64], **reg = nr < 64 ? small : mem_alloc(sizeof *reg * (nr + 1)), **got = reg;
-            int64_t symsmall[64], *sym = nr < 64 ? symsmall : mem_alloc(sizeof *sym * (nr + 1));
-            entry *e = find_entry(r, f, cfg, reg, &got, nr + 1, sym, nr + 1), *was = NULL;
-            if (counted)
-                uses.uses++;
-            if (counted && e && uses.uses == uses.fresh) { /* as if its guards did not hold */
-                was = e;
-                e = NULL;
-            }
-            int64_t t0 = 0;
-            bool fresh = false;
-            if (TP_UNLIKELY(ev_log_on(EVC_cache, EV_INFO)) && e)
-                log_hit(r, e);
-            if (!e && ((r->native_until < 0 && r->empty < 8) || cfg->fullgraph)) {
-                t0 = clock_ns();
-                fresh = true;
-                region_identify(r, f);
-                bool go = may_compile(r, f, cfg);
-                if (go) {
-                    e = capture_region(r, f, cfg);
-                    if (TP_UNLIKELY(interp_deferred()))
-                        until = f->cc->n; /* plainly, up to where it is raised; the next call tries again */
-                } else if (!PyErr_Occurred() && (r->limit_hit || cap_stance() == STANCE_eager_on_recompile)) {
-                    until = f->cc->n; /* eager from here on */
-                    r->natives++;
-                }
-                if (e) {
-                    if (reg != small)
-                        free(reg);
-                    if (sym != symsmall)
-                        free(sym);
-                    reg = e->sources.n < 64 ? small : mem_alloc(sizeof *reg * (e->sources.n + 1));
-                    sym = e->nsymval < 64 ? symsmall : mem_alloc(sizeof *sym * (size_t)(e->nsymval + 1));
-                    if (!guard_fast(e, f, reg, sym, &got))
-                        e = NULL;
-                }
-            }
-            int rc = ST_next;
-            bool ran = e != NULL;
-            if (counted && e)
-                uses_note(r, e, fresh, was, f);
-            else if (counted)
-                uses.uses--; /* nothing was compiled */
-            if (e) {
-                r->runs++;
-                if (!fresh && metrics_sampled(e)) {
-                    metrics_profile(e, got);
-                    t0 = clock_ns();
-                }
-                rc = entry_run(e, f, got, sym, &res);
-                if (TP_UNLIKELY(t0) && rc != ST_error)
-                    metrics_ran(e, clock_ns() - t0, fresh);
-                if (TP_UNLIKELY(e->has_held))
-                    src_release(e);
-            }
+    if (uses.uses >= uses.most) { /* all that comes runs as written */
+        p->until = f->cc->n;
+        return false;
+    }
+    if (uses.uses + 1 == uses.most && uses.skip) {
+        p->hold = uses.skip;
+        uses.skip = 0;
+        uses.most--; /* what these instructions call, too */
+        return false;
+    }
+    return true;
+}
+static entry *region_compile(region *r, frame *f, cap_cfg *cfg, pace *p)
+{
+    entry *e = NULL;
+    region_identify(r, f);
+    if (may_compile(r, f, cfg)) {
+        e = capture_region(r, f, cfg);
+        if (TP_UNLIKELY(interp_deferred()))
+            p->until = f->cc->n; /* plainly, up to where it is raised; the next call tries again */
+    } else if (!PyErr_Occurred() && (r->limit_hit || cap_stance() == STANCE_eager_on_recompile)) {
+        p->until = f->cc->n; /* eager from here on */
+        r->natives++;
+    }
+    return e;
+}
+
+/* A graph that failed: what plain execution does before, at and after the failure happens now. */
+static void run_again_plainly(frame *f, const entry *e, pace *p)
+{
+    PyObject *ty, *v, *tb;
+    PyErr_Fetch(&ty, &v, &tb);
+    PyErr_NormalizeException(&ty, &v, &tb);
+    if (tb)
+        PyException_SetTraceback(v, tb);
+    if (v)
+        trace_run_error(e, v);
+    Py_XSETREF(f->failed, v);
+    Py_XDECREF(ty);
+    Py_XDECREF(tb);
+    f->seen = py_raised;
+    p->until = e->returns ? f->cc->n : e->stop;
+}
+static void region_natively(region *r, pace *p)
+{
+    p->until = r->native_until;
+    r->natives++;
+    if (++r->empty >= (r->patience ? r->patience : EMPTY_CALLS)) { /* other arguments may bring tensor work */
+        r->empty = 0;
+        r->native_until = -1;
+    }
+}
+
+/* Finds or makes an entry for the region and runs it. NULL in *used: none fits, or making it failed. */
+static int region_use(region *r, frame *f, cap_cfg *cfg, bool counted, pace *p, entry **used, PyObject **res)
+{
+    size_t nr = max_regs(r, cfg);
+    PyObject *small[64], **reg = nr < 64 ? small : mem_alloc(sizeof *reg * (nr + 1)), **got = reg;
+    int64_t symsmall[64], *sym = nr < 64 ? symsmall : mem_alloc(sizeof *sym * (nr + 1)), t0 = 0;
+    entry *e = find_entry(r, f, cfg, reg, &got, nr + 1, sym, nr + 1), *was = NULL;
+    bool fresh = false;
+    int rc = ST_next;
+    if (counted)
+        uses.uses++;
+    if (counted && e && uses.uses == uses.fresh) { /* as if its guards did not hold */
+        was = e;
+        e = NULL;
+    }
+    if (TP_UNLIKELY(ev_log_on(EVC_cache, EV_INFO)) && e)
+        log_hit(r, e);
+    if (!e && ((r->native_until < 0 && r->empty < 8) || cfg->fullgraph)) {
+        t0 = clock_ns();
+        fresh = true;
+        e = region_compile(r, f, cfg, p);
+        if (e) {
             if (reg != small)
                 free(reg);
             if (sym != symsmall)
                 free(sym);
-            ev_settle();
-            if (!ran && PyErr_Occurred()) { /* capture itself failed: not the user's exception */
-                if (!cap_suppress(cfg, f->func))
-                    return NULL;
-                until = f->cc->n; /* eager from here on; the next call tries again */
-            }
+            reg = e->sources.n < 64 ? small : mem_alloc(sizeof *reg * (e->sources.n + 1));
+            sym = e->nsymval < 64 ? symsmall : mem_alloc(sizeof *sym * (size_t)(e->nsymval + 1));
+            if (!guard_fast(e, f, reg, sym, &got))
+                e = NULL;
+        }
+    }
+    if (counted && e)
+        uses_note(r, e, fresh, was, f);
+    else if (counted)
+        uses.uses--; /* nothing was compiled */
+    if (e) {
+        r->runs++;
+        if (!fresh && metrics_sampled(e)) {
+            metrics_profile(e, got);
+            t0 = clock_ns();
+        }
+        rc = entry_run(e, f, got, sym, res);
+        if (TP_UNLIKELY(t0) && rc != ST_error)
+            metrics_ran(e, clock_ns() - t0, fresh);
+        if (TP_UNLIKELY(e->has_held))
+            src_release(e);
+    }
+    if (reg != small)
+        free(reg);
+    if (sym != symsmall)
+        free(sym);
+    ev_settle();
+    *used = e;
+    return rc;
+}
+
+/* ST_next: the frame goes on with the instruction at its offset; ST_repeat: with the region there, if there is one. */
+static int run_region(region *r, frame *f, cap_cfg *cfg, bool counted, pace *p, PyObject **res)
+{
+    entry *e;
+    int rc = region_use(r, f, cfg, counted, p, &e, res);
+    if (!e && PyErr_Occurred()) { /* capture itself failed: not the user's exception */
+        if (!cap_suppress(cfg, f->func))
+            return ST_error;
+        p->until = f->cc->n; /* eager from here on; the next call tries again */
+    }
+    if (rc == ST_return)
+        return rc;
+    if (rc == ST_repeat) {
+        run_again_plainly(f, e, p);
+        return ST_next;
+    }
+    if (rc == ST_error) {
+        f->at = f->ip;
+        add_line(f, f->cc->file, f->cc->name, f->fail_line ? f->fail_line : frame_line(f));
+        f->fail_line = 0;
+        return rc;
+    }
+    if (e && interp_turn(f) == ST_error) { /* the region may have held the way back of a loop */
+        f->at = f->ip;
+        frame_raised(f);
+        return interp_unwind(f) ? ST_repeat : ST_error;
+    }
+    if (!e && r->native_until >= 0)
+        region_natively(r, p);
+    return ST_next;
+}
+static PyObject *run_frame(frame *f)
+{
+    PyObject *res = NULL;
+    cap_cfg *cfg = f->cfg;
+    pace p = { -1, 0 };
+    for (;;) {
+        bool try_ = cfg && p.until < 0 && !p.hold &&
+                    TP_LIKELY(!interp_deferred() && !PyThreadState_Get()->c_tracefunc) &&
+                    f->cc->ins[f->ip].op != CACHE && !f->kwnames;
+        region *r = try_ ? region_at(f->cc, f->ip) : NULL;
+        bool counted = r && !r->skip && TP_UNLIKELY(uses_limited());
+        if (counted && !uses_allow(f, &p))
+            r = NULL;
+        if (r && !r->from_line)
+            r->from_line = f->ip ? frame_line(f) : r->cc->first_line;
+        if (r && !r->skip) {
+            int rc = run_region(r, f, cfg, counted, &p, &res);
             if (rc == ST_return)
                 return res;
-            if (rc ==
-                ST_repeat) { /* what plain execution does before, at and after the failure happens now */
-                PyObject *ty, *v, *tb;
-                PyErr_Fetch(&ty, &v, &tb);
-                PyErr_NormalizeException(&ty, &v, &tb);
-                if (tb)
-                    PyException_SetTraceback(v, tb);
-                if (v)
-                    trace_run_error(e, v);
-                Py_XSETREF(f->failed, v);
-                Py_XDECREF(ty);
-                Py_XDECREF(tb);
-                f->seen = py_raised;
-                until = e->returns ? f->cc->n : e->stop;
-            }
-            if (rc == ST_error) {
-                f->at = f->ip;
-                add_line(f, f->cc->file, f->cc->name, f->fail_line ? f->fail_line : frame_line(f));
-                f->fail_line = 0;
+            if (rc == ST_error)
                 return NULL;
-            }
-            if (ran && rc == ST_next &&
-                interp_turn(f) == ST_error) { /* the region may have held the way back of a loop */
-                f->at = f->ip;
-                frame_raised(f);
-                if (interp_unwind(f))
-                    continue;
-                return NULL;
-            }
-            if (!ran && r->native_until >= 0) {
-                until = r->native_until;
-                r->natives++;
-                if (++r->empty >=
-                    (r->patience ? r->patience : EMPTY_CALLS)) { /* other arguments may bring tensor work */
-                    r->empty = 0;
-                    r->native_until = -1;
-                }
-            }
+            if (rc == ST_repeat)
+                continue;
         }
-        bool last = until >= 0 && f->ip == until;
+        bool last = p.until >= 0 && f->ip == p.until;
         int rc = interp_step(f, &res);
-        if (TP_UNLIKELY(hold) && !--hold)
+        if (TP_UNLIKELY(p.hold) && !--p.hold)
             uses.most++;
         if (last)
-            until = -1;
+            p.until = -1;
         if (TP_UNLIKELY(f->failed) && (last || rc != ST_next) && backend_failure(f, &rc))
             Py_CLEAR(res);
         if (rc == ST_return)
