@@ -4,7 +4,8 @@
   tools/layers.py [--build DIR] [--table]    --table: prints the folders with their lines and includes, for docs/ARCHITECTURE.md
 
 Includes and link symbols point up the list ORDER, never down. Only columns name operators (OP_x), and calls of BUILDERS, which make
-a new call of the operator that they are given; only capture/ and python/ include Python.h, functions are declared in headers. ALLOWED holds what is left to mend: the number of mentions a file may
+a new call of the operator that they are given; only capture/ and python/ include Python.h. No function is longer than LONGEST
+lines (a switch with a case for each instruction may be). ALLOWED holds what is left to mend: the number of mentions a file may
 have. A number may only fall.
 """
 import collections, glob, os, re, subprocess, sys
@@ -13,6 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ORDER = """base events sym tensor comm ops ir grad aot vir target loop run compile export api debug report python capture cli""".split()
 COLUMNS = re.compile(r"src/(ops|grad)/|src/[\w/]+/(lower|build|rewrite|columns?)_?\w*\.[ch]$")
 BUILDERS = set("ir_build ir_add_call ir_infer ir_record ir_call grad_call ops_call record build call op".split())
+LONGEST = 120  # lines of a function
 TOGETHER = "src/python/module.c.o"  # puts the parts of the extension together
 # Files outside the columns that still name operators, with the number of mentions they may have.
 ALLOWED = {}
@@ -49,6 +51,18 @@ def operators(code):
         name = re.search(r"(\w+)$", code[:i + 1]) if depth < 0 else None
         n += not (name and name[1] in BUILDERS)
     return n
+
+
+def long_functions(text):
+    """Functions of more than LONGEST lines, as clang-format lays them out: from a line at the margin to the brace there."""
+    start = None
+    for i, line in enumerate(text.split("\n")):
+        if line == "{":
+            start = i
+        elif line == "}" and start is not None:
+            if i - start > LONGEST:
+                yield i - start
+            start = None
 
 
 def symbols(build):
@@ -90,6 +104,7 @@ def main():
         code = without_comments(text)
         if not COLUMNS.match(path):
             found["operator", path] += operators(code)
+        found["long", path] += len(list(long_functions(text)))
         if here not in ("capture", "python") and "Python.h" in text:
             errors.append(f"{path}: includes Python.h; only capture/ and python/ may")
         if not path.startswith("src/target/"):
@@ -102,7 +117,8 @@ def main():
                 if there and at[there] > at[here] and not obj.endswith(TOGETHER):
                     found["link", obj.split(".dir/")[1][:-2]] += 1
     what = {"include": "includes a folder below it", "operator": "names an operator outside the columns (OP_x)",
-            "machine": "names a machine outside target/", "link": "calls into a folder below it"}
+            "machine": "names a machine outside target/", "link": "calls into a folder below it",
+            "long": f"has functions of more than {LONGEST} lines"}
     for (rule, path), n in sorted(found.items()):
         may = ALLOWED.get((rule, path), 0)
         if n > may:

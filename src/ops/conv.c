@@ -221,13 +221,11 @@ static symint at(const tp_val *v, int i) { return v->ints[v->n == 1 ? 0 : i]; }
 
 /* (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) from argument `a` on;
  * fills the sizes of the output. */
-static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, const tp_val *a, symint *size)
+/* The numbers of a convolution: stride, padding, dilation, output padding and groups. */
+static bool conv_numbers_ok(op_call *c, int nd, const tp_val *a)
 {
-    int nd = w->ndim - 2;
     const tp_val *st = &a[0], *pd = &a[1], *dl = &a[2], *op = &a[4];
-    bool tr = val_b(&a[3], false);
     symint groups = a[5].i;
-    size_text s, t;
     if (nd < 1 || nd > 3)
         return err_set(c->err, ERR_runtime, "weight should have at least three dimensions and at most five");
     if (!list_ok(c, st, nd, "stride") || !list_ok(c, pd, nd, "padding") || !list_ok(c, dl, nd, "dilation") ||
@@ -245,6 +243,12 @@ static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, 
         if (sym_le(at(dl, i), 0))
             return err_set(c->err, ERR_runtime, "non-positive dilation is not supported");
     }
+    return true;
+}
+static bool conv_operands_ok(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, bool tr, symint groups,
+                             symint outs)
+{
+    size_text s, t;
     if (x->ndim != w->ndim)
         return err_set(c->err, ERR_runtime,
                        "Expected %d-dimensional input for %d-dimensional weight %s, but got %d-dimensional "
@@ -264,8 +268,7 @@ static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, 
                        "weight of size "
                        "[%s] instead",
                        (long long)groups, (long long)groups, sizes_str(&s, w->ndim, w->size));
-    symint chans = tr ? w->size[0] : sym_mul(w->size[1], groups),
-           outs = tr ? sym_mul(w->size[1], groups) : w->size[0];
+    symint chans = tr ? w->size[0] : sym_mul(w->size[1], groups);
     size_text u, v;
     if (!sym_eq(x->size[1], chans)) {
         char head[40];
@@ -292,9 +295,54 @@ static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, 
     if (bias && bias->dt != x->dt)
         return err_set(c->err, ERR_runtime, "Input type (%s) and bias type (%s) should be the same", cname(x),
                        cname(bias));
+    return true;
+}
+static bool conv_no_output(op_call *c, int nd, const tp_tensor *x, const symint *size)
+{
+    strbuf a1 = { 0 }, b1 = { 0 };
+    for (int i = 0; i < nd; i++) {
+        strbuf_addf(&a1, "%s%lld", i ? " x " : "", (long long)x->size[i + 2]);
+        strbuf_addf(&b1, "%s%lld", i ? " x " : "", (long long)size[i + 2]);
+    }
+    err_set(c->err, ERR_runtime,
+            "Given input size per channel: (%s). Calculated output size per channel: (%s). Output size is "
+            "too small",
+            strbuf_str(&a1), strbuf_str(&b1));
+    strbuf_free(&a1);
+    strbuf_free(&b1);
+    return false;
+}
+static bool conv_window_too_large(op_call *c, int nd, const tp_tensor *x, const tp_tensor *w,
+                                  const tp_val *pd, const tp_val *dl)
+{
+    strbuf a1 = { 0 }, b1 = { 0 };
+    for (int i = 0; i < nd; i++) {
+        strbuf_addf(&a1, "%s%lld", i ? " x " : "", (long long)sym_add(x->size[i + 2], sym_mul(2, at(pd, i))));
+        strbuf_addf(&b1, "%s%lld", i ? " x " : "",
+                    (long long)sym_add(sym_mul(at(dl, i), sym_sub(w->size[i + 2], 1)), 1));
+    }
+    err_set(c->err, ERR_runtime,
+            "Calculated padded input size per channel: (%s). Kernel size: (%s). Kernel size can't be "
+            "greater than "
+            "actual input size",
+            strbuf_str(&a1), strbuf_str(&b1));
+    strbuf_free(&a1);
+    strbuf_free(&b1);
+    return false;
+}
+static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, const tp_val *a, symint *size)
+{
+    int nd = w->ndim - 2;
+    const tp_val *st = &a[0], *pd = &a[1], *dl = &a[2], *op = &a[4];
+    bool tr = val_b(&a[3], false), small = false, none = false;
+    symint groups = a[5].i;
+    if (!conv_numbers_ok(c, nd, a))
+        return false;
+    symint outs = tr ? sym_mul(w->size[1], groups) : w->size[0];
+    if (!conv_operands_ok(c, x, w, bias, tr, groups, outs))
+        return false;
     size[0] = x->size[0];
     size[1] = outs;
-    bool small = false, none = false;
     for (int i = 0; i < nd; i++) {
         symint in = x->size[i + 2], k = w->size[i + 2], eff = sym_add(sym_mul(at(dl, i), sym_sub(k, 1)), 1);
         if (tr) {
@@ -313,38 +361,10 @@ static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, 
             size[i + 2] = sym_add(sym_floordiv(sym_sub(room, eff), at(st, i)), 1);
         }
     }
-    if (none) {
-        strbuf a1 = { 0 }, b1 = { 0 };
-        for (int i = 0; i < nd; i++) {
-            strbuf_addf(&a1, "%s%lld", i ? " x " : "", (long long)x->size[i + 2]);
-            strbuf_addf(&b1, "%s%lld", i ? " x " : "", (long long)size[i + 2]);
-        }
-        err_set(
-            c->err, ERR_runtime,
-            "Given input size per channel: (%s). Calculated output size per channel: (%s). Output size is "
-            "too small",
-            strbuf_str(&a1), strbuf_str(&b1));
-        strbuf_free(&a1);
-        strbuf_free(&b1);
-        return false;
-    }
-    if (small) {
-        strbuf a1 = { 0 }, b1 = { 0 };
-        for (int i = 0; i < nd; i++) {
-            strbuf_addf(&a1, "%s%lld", i ? " x " : "",
-                        (long long)sym_add(x->size[i + 2], sym_mul(2, at(pd, i))));
-            strbuf_addf(&b1, "%s%lld", i ? " x " : "",
-                        (long long)sym_add(sym_mul(at(dl, i), sym_sub(w->size[i + 2], 1)), 1));
-        }
-        err_set(c->err, ERR_runtime,
-                "Calculated padded input size per channel: (%s). Kernel size: (%s). Kernel size can't be "
-                "greater than "
-                "actual input size",
-                strbuf_str(&a1), strbuf_str(&b1));
-        strbuf_free(&a1);
-        strbuf_free(&b1);
-        return false;
-    }
+    if (none)
+        return conv_no_output(c, nd, x, size);
+    if (small)
+        return conv_window_too_large(c, nd, x, w, pd, dl);
     return true;
 }
 

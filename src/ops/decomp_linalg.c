@@ -573,184 +573,207 @@ static tp_tensor *sum_product(bld *b, tp_tensor *x, tp_tensor *y, uint64_t gone)
     return r ? b_op(b, permute, vT(r), vIs(back, n)) : NULL;
 }
 
-bool decomp_einsum(bld *b, const tp_val *arg, tp_val *out)
-{
-    const char *p = arg[0].s;
-    const tp_val *v = &arg[1];
-    int count[SLOTS] = { 0 }, place[SLOTS], ell = 0, nd = 0, nout = 0, last[TP_MAX_DIMS] = { 0 };
-    tp_tensor *op[TP_MAX_DIMS * 4] = { NULL }, *r;
+/* An equation of einsum over n operands. Labels have positions in a common order of dimensions: those of the result first. */
+typedef struct einsum {
+    int n, nd, nout;  /* operands; dimensions in the common order; those of the result */
+    int count[SLOTS]; /* how often each label occurs */
+    int place[SLOTS]; /* its position in the common order, or -1 */
+    int ell;          /* dimensions under the ellipsis */
+    bool has_ell;
+    term *t;
+    tp_tensor *op[TP_MAX_DIMS * 4]; /* operands with all dimensions, in the common order */
     symint size[TP_MAX_DIMS];
-    bool is_out[SLOTS] = { false }, has_ell = false, arrow;
-    term *t = NULL, o = { 0 };
-    bool ok = false;
-    if (v->n == 0)
-        return FAIL("einsum(): must provide at least one operand");
-    if (v->n > (int)COUNT(op))
-        return FAIL("einsum(): too many operands");
-    t = mem_zalloc(sizeof *t * (size_t)v->n);
+    int last[TP_MAX_DIMS]; /* the last operand that has the dimension */
+} einsum;
+
+static bool einsum_read(bld *b, einsum *e, const char **text, const tp_val *v)
+{
+    const char *p = *text;
     for (int i = 0; i < v->n; i++) {
-        if (!read_term(b, &p, &t[i], i, ","))
-            goto done;
+        if (!read_term(b, &p, &e->t[i], i, ","))
+            return false;
         bool more = *p == ',';
         if (more)
             p++;
         if (more != (i + 1 < v->n)) {
-            FAIL("einsum(): %s operands were provided than specified in the equation",
-                 more ? "fewer" : "more");
-            goto done;
+            return FAIL("einsum(): %s operands were provided than specified in the equation",
+                        more ? "fewer" : "more");
         }
         bool dots = false;
         int labels = 0;
-        for (int k = 0; k < t[i].n; k++) {
-            if (t[i].label[k] == ELL)
+        for (int k = 0; k < e->t[i].n; k++) {
+            if (e->t[i].label[k] == ELL)
                 dots = true;
             else
-                labels++, count[t[i].label[k]]++;
+                labels++, e->count[e->t[i].label[k]]++;
         }
         if (labels > v->ts[i]->ndim || (!dots && labels != v->ts[i]->ndim)) {
-            FAIL("einsum(): the number of subscripts in the equation (%d) %s the number of dimensions (%d) "
-                 "for operand "
-                 "%d%s",
-                 labels, dots ? "is more than" : "does not match", v->ts[i]->ndim, i,
-                 dots ? "" : " and no ellipsis was given");
-            goto done;
+            return FAIL(
+                "einsum(): the number of subscripts in the equation (%d) %s the number of dimensions (%d) "
+                "for operand "
+                "%d%s",
+                labels, dots ? "is more than" : "does not match", v->ts[i]->ndim, i,
+                dots ? "" : " and no ellipsis was given");
         }
         if (dots)
-            ell = MAX(ell, v->ts[i]->ndim - labels);
-        has_ell |= dots;
+            e->ell = MAX(e->ell, v->ts[i]->ndim - labels);
+        e->has_ell |= dots;
     }
-    arrow = p[0] == '-' && p[1] == '>';
+    *text = p;
+    return true;
+}
+static bool einsum_result(bld *b, einsum *e, const char *p)
+{
+    bool is_out[SLOTS] = { false };
+    term o = { 0 };
+    bool arrow = p[0] == '-' && p[1] == '>';
     if (arrow) {
         p += 2;
-        if (!read_term(b, &p, &o, v->n, ""))
-            goto done;
+        if (!read_term(b, &p, &o, e->n, ""))
+            return false;
     } else { /* ellipsis first, then the labels that occur once, in order */
-        if (has_ell)
+        if (e->has_ell)
             o.label[o.n++] = ELL;
         for (int l = 0; l < LABELS; l++)
-            if (count[l] == 1)
+            if (e->count[l] == 1)
                 o.label[o.n++] = (int8_t)l;
     }
     for (int l = 0; l < SLOTS; l++)
-        place[l] = -1;
+        e->place[l] = -1;
     for (int k = 0; k < o.n; k++) {
         int l = o.label[k];
         if (is_out[l]) {
-            FAIL(l == ELL ? "einsum(): found '.' for output but an ellipsis (...) was already found"
-                          : "einsum(): output subscript %c appears more than once in the output",
-                 name_of(l));
-            goto done;
+            return FAIL(l == ELL ? "einsum(): found '.' for output but an ellipsis (...) was already found"
+                                 : "einsum(): output subscript %c appears more than once in the output",
+                        name_of(l));
         }
-        if (l != ELL && !count[l]) {
-            FAIL("einsum(): output subscript %c does not appear in the equation for any input operand",
-                 name_of(l));
-            goto done;
+        if (l != ELL && !e->count[l]) {
+            return FAIL("einsum(): output subscript %c does not appear in the equation for any input operand",
+                        name_of(l));
         }
         is_out[l] = true;
-        place[l] = nd;
-        nd += l == ELL ? ell : 1;
+        e->place[l] = e->nd;
+        e->nd += l == ELL ? e->ell : 1;
     }
-    nout = nd;
+    e->nout = e->nd;
     if (!is_out[ELL]) {
-        place[ELL] = nd;
-        nd += ell;
+        e->place[ELL] = e->nd;
+        e->nd += e->ell;
     }
     for (int l = 0; l < LABELS; l++)
-        if (count[l] && place[l] < 0)
-            place[l] = nd++;
-    if (nd > TP_MAX_DIMS) {
-        FAIL("tensor has too many (>%d) dims", TP_MAX_DIMS);
-        goto done;
+        if (e->count[l] && e->place[l] < 0)
+            e->place[l] = e->nd++;
+    if (e->nd > TP_MAX_DIMS) {
+        return FAIL("tensor has too many (>%d) dims", TP_MAX_DIMS);
     }
-    for (int d = 0; d < nd; d++)
-        size[d] = 1;
-    for (int i = 0; i < v->n; i++) { /* every operand gets all dimensions, in the common order */
-        tp_tensor *x = v->ts[i];
-        int at[SLOTS], dim = 0, labels = 0;
-        symint perm[TP_MAX_DIMS];
-        for (int k = 0; k < t[i].n; k++)
-            labels += t[i].label[k] != ELL;
-        int mine = x->ndim - labels; /* dimensions under this operand's ellipsis */
-        for (int d = 0; d < nd; d++)
-            perm[d] = -1;
-        for (int l = 0; l < SLOTS; l++)
-            at[l] = -1;
-        for (int k = 0; k < t[i].n; k++) {
-            int l = t[i].label[k];
-            if (l == ELL) {
-                for (int e = 0; e < mine; e++)
-                    perm[place[ELL] + ell - mine + e] = dim++;
-                continue;
-            }
-            if (at[l] < 0) {
-                at[l] = dim;
-                perm[place[l]] = dim++;
-                continue;
-            }
-            size_text s1, s2; /* repeated: take the diagonal, which moves to the end; move it back */
-            if (!sym_eq(x->size[dim], x->size[at[l]])) {
-                FAIL("einsum(): subscript %c is repeated for operand %d but the sizes don't match, %s != %s",
-                     name_of(l), i, size_str(&s1, x->size[dim]), size_str(&s2, x->size[at[l]]));
-                goto done;
-            }
-            x = b_op(b, diagonal, vT(x), vI(0), vI(at[l]), vI(dim));
-            x = b_op(b, movedim_int, vT(x), vI(-1), vI(at[l]));
-            if (!x)
-                goto done;
+    return true;
+}
+static bool einsum_operand(bld *b, einsum *e, int i, tp_tensor *x)
+{
+    int at[SLOTS], dim = 0, labels = 0;
+    symint perm[TP_MAX_DIMS];
+    for (int k = 0; k < e->t[i].n; k++)
+        labels += e->t[i].label[k] != ELL;
+    int mine = x->ndim - labels; /* dimensions under this operand's ellipsis */
+    for (int d = 0; d < e->nd; d++)
+        perm[d] = -1;
+    for (int l = 0; l < SLOTS; l++)
+        at[l] = -1;
+    for (int k = 0; k < e->t[i].n; k++) {
+        int l = e->t[i].label[k];
+        if (l == ELL) {
+            for (int j = 0; j < mine; j++)
+                perm[e->place[ELL] + e->ell - mine + j] = dim++;
+            continue;
         }
-        for (int d = 0; d < nd; d++)
-            if (perm[d] < 0) {
-                x = b_op(b, unsqueeze, vT(x), vI(x->ndim));
-                if (!x)
-                    goto done;
-                perm[d] = x->ndim - 1;
-            }
-        op[i] = b_op(b, permute, vT(x), vIs(perm, nd));
-        if (!op[i])
-            goto done;
-        for (int d = 0; d < nd; d++)
-            if (!sym_eq(op[i]->size[d], 1)) {
-                size_text s1, s2;
-                if (!sym_eq(size[d], 1) && !sym_eq(size[d], op[i]->size[d])) {
-                    FAIL("einsum(): subscript %c has size %s for operand %d which does not broadcast with "
-                         "previously "
-                         "seen size %s",
-                         'a' + d, size_str(&s1, op[i]->size[d]), i, size_str(&s2, size[d]));
-                    goto done;
-                }
-                size[d] = op[i]->size[d];
-                last[d] = i;
-            }
+        if (at[l] < 0) {
+            at[l] = dim;
+            perm[e->place[l]] = dim++;
+            continue;
+        }
+        size_text s1, s2; /* repeated: take the diagonal, which moves to the end; move it back */
+        if (!sym_eq(x->size[dim], x->size[at[l]])) {
+            return FAIL(
+                "einsum(): subscript %c is repeated for operand %d but the sizes don't match, %s != %s",
+                name_of(l), i, size_str(&s1, x->size[dim]), size_str(&s2, x->size[at[l]]));
+        }
+        x = b_op(b, diagonal, vT(x), vI(0), vI(at[l]), vI(dim));
+        x = b_op(b, movedim_int, vT(x), vI(-1), vI(at[l]));
+        if (!x)
+            return false;
     }
-    r = op[0];
-    for (int i = 0; i < v->n && r; i++) {
+    for (int d = 0; d < e->nd; d++)
+        if (perm[d] < 0) {
+            x = b_op(b, unsqueeze, vT(x), vI(x->ndim));
+            if (!x)
+                return false;
+            perm[d] = x->ndim - 1;
+        }
+    e->op[i] = b_op(b, permute, vT(x), vIs(perm, e->nd));
+    if (!e->op[i])
+        return false;
+    for (int d = 0; d < e->nd; d++)
+        if (!sym_eq(e->op[i]->size[d], 1)) {
+            size_text s1, s2;
+            if (!sym_eq(e->size[d], 1) && !sym_eq(e->size[d], e->op[i]->size[d])) {
+                return FAIL("einsum(): subscript %c has size %s for operand %d which does not broadcast with "
+                            "previously "
+                            "seen size %s",
+                            'a' + d, size_str(&s1, e->op[i]->size[d]), i, size_str(&s2, e->size[d]));
+            }
+            e->size[d] = e->op[i]->size[d];
+            e->last[d] = i;
+        }
+    return true;
+}
+static tp_tensor *einsum_sum(bld *b, einsum *e)
+{
+    tp_tensor *r = e->op[0];
+    for (int i = 0; i < e->n && r; i++) {
         uint64_t gone = 0;
-        if (i == 0 && v->n > 1)
-            for (int d = nout; d < nd;
+        if (i == 0 && e->n > 1)
+            for (int d = e->nout; d < e->nd;
                  d++) { /* a dimension that only the first operand has is summed at once */
-                if (last[d] == 0 && !sym_eq(r->size[d], 1))
+                if (e->last[d] == 0 && !sym_eq(r->size[d], 1))
                     r = b_op(b, sum_dim_IntList, vT(r), LIST(d), vB(true));
                 if (!r)
-                    goto done;
+                    return NULL;
             }
-        for (int d = nout; d < nd; d++)
-            if (i && last[d] == i)
+        for (int d = e->nout; d < e->nd; d++)
+            if (i && e->last[d] == i)
                 gone |= (uint64_t)1 << d;
         if (i)
-            r = sum_product(b, r, op[i], gone);
+            r = sum_product(b, r, e->op[i], gone);
     }
     if (!r)
-        goto done;
-    if (v->n == 1 && nd > nout) {
+        return NULL;
+    if (e->n == 1 && e->nd > e->nout) {
         symint dims[TP_MAX_DIMS];
-        for (int d = nout; d < nd; d++)
-            dims[d - nout] = d;
-        r = b_op(b, sum_dim_IntList, vT(r), vIs(dims, nd - nout));
+        for (int d = e->nout; d < e->nd; d++)
+            dims[d - e->nout] = d;
+        r = b_op(b, sum_dim_IntList, vT(r), vIs(dims, e->nd - e->nout));
     } else
-        for (int d = nd - 1; d >= nout && r; d--)
+        for (int d = e->nd - 1; d >= e->nout && r; d--)
             r = b_op(b, squeeze_dim, vT(r), vI(d));
-    ok = RET(r);
-done:
-    free(t);
+    return r;
+}
+bool decomp_einsum(bld *b, const tp_val *arg, tp_val *out)
+{
+    const char *p = arg[0].s;
+    const tp_val *v = &arg[1];
+    einsum e = { .n = v->n };
+    if (v->n == 0)
+        return FAIL("einsum(): must provide at least one operand");
+    if (v->n > (int)COUNT(e.op))
+        return FAIL("einsum(): too many operands");
+    e.t = mem_zalloc(sizeof *e.t * (size_t)v->n);
+    bool ok = einsum_read(b, &e, &p, v) && einsum_result(b, &e, p);
+    for (int d = 0; ok && d < e.nd; d++)
+        e.size[d] = 1;
+    for (int i = 0; ok && i < v->n; i++)
+        ok = einsum_operand(b, &e, i, v->ts[i]);
+    tp_tensor *r = ok ? einsum_sum(b, &e) : NULL;
+    ok = r && RET(r);
+    free(e.t);
     return ok;
 }

@@ -639,14 +639,120 @@ static PyObject *fn_output(fn_step *s, PyNode *c, PyObject *args, PyObject *o, i
 }
 
 /* _function_apply(cls, ctx class, name, args, separate setup_context?) -> what forward returned */
+/* The step of a call of class cls with its edges, made before forward runs: the inputs' histories are those of now. */
+static fn_step *fn_step_new(PyObject *cls, PyObject *name, PyObject *args, int nedge)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(args);
+    fn_step *s = (fn_step *)ag_node_new(&fn_vt, sizeof *s, 0, nedge);
+    s->narg = (int)n;
+    s->edge_at = mem_alloc(sizeof(int) * (size_t)MAX(n, 1));
+    s->cls = Py_NewRef(cls);
+    s->name = mem_strdup(PyUnicode_AsUTF8(name));
+    nedge = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *o = PyTuple_GET_ITEM(args, i);
+        s->edge_at[i] = py_is_tensor(o) ? nedge : -1;
+        if (py_is_tensor(o))
+            ag_node_set_edge(&s->n, nedge++, py_tensor(o));
+    }
+    return s;
+}
+
+/* The same step with room for its results, whose number is known now; takes s. */
+static fn_step *fn_step_with(fn_step *s, int nout)
+{
+    fn_step *b = (fn_step *)ag_node_new(&fn_vt, sizeof *b, nout, s->n.nedge);
+    for (int i = 0; i < s->n.nedge; i++) { /* now the number of results is known */
+        b->n.edge[i] = s->n.edge[i];
+        s->n.edge[i].node = NULL;
+    }
+    b->n.seq = s->n.seq;
+    b->narg = s->narg;
+    b->edge_at = s->edge_at;
+    b->cls = s->cls;
+    b->name = s->name;
+    s->edge_at = NULL;
+    s->cls = NULL;
+    s->name = NULL;
+    ag_node_unref(&s->n);
+    return b;
+}
+
+/* Runs forward (and setup_context) without recording. */
+static PyObject *fn_forward(PyObject *cls, PyNode *c, PyObject *args, bool setup)
+{
+    PyObject *fwd = PyObject_GetAttrString(cls, "forward"), *out = NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(args);
+    op_ctx *cx = CX;
+    bool mode = cx->grad_mode;
+    if (!fwd)
+        return NULL;
+    cx->grad_mode = false;
+    if (setup)
+        out = PyObject_Call(fwd, args, NULL);
+    else {
+        PyObject *full = PyTuple_New(n + 1);
+        if (full) {
+            PyTuple_SET_ITEM(full, 0, Py_NewRef((PyObject *)c));
+            for (Py_ssize_t i = 0; i < n; i++)
+                PyTuple_SET_ITEM(full, i + 1, Py_NewRef(PyTuple_GET_ITEM(args, i)));
+            out = PyObject_Call(fwd, full, NULL);
+            Py_DECREF(full);
+        }
+    }
+    if (out && setup) {
+        PyObject *r = PyObject_CallMethod(cls, "setup_context", "OOO", (PyObject *)c, args, out);
+        if (!r)
+            Py_CLEAR(out);
+        Py_XDECREF(r);
+    }
+    cx->grad_mode = mode;
+    Py_DECREF(fwd);
+    return out;
+}
+
+/* Puts the results on the tape as those of s. A new tuple, or NULL. */
+static PyObject *fn_record(fn_step *s, PyNode *c, PyObject *args, PyObject *outs)
+{
+    op_ctx *cx = CX;
+    int nout = (int)PyTuple_GET_SIZE(outs);
+    s->n.zeros = !c->keep_none;
+    s->ctx = Py_NewRef((PyObject *)c);
+    c->n = &s->n;
+    s->n.py = c;
+    if (cx->anomaly && ag_anomaly_hooks.where)
+        s->n.where = ag_anomaly_hooks.where(ag_anomaly_hooks.data);
+    for (Py_ssize_t i = 0; c->dirty && i < PyTuple_GET_SIZE(c->dirty); i++) {
+        PyObject *o = PyTuple_GET_ITEM(c->dirty, i);
+        tp_err err = { 0 };
+        if (!py_is_tensor(o) || !ag_check_inplace(cx, py_tensor(o), true, &err)) {
+            py_raise(&err);
+            return NULL;
+        }
+    }
+    PyObject *list = PyTuple_New(nout);
+    for (int i = 0; list && i < nout; i++) {
+        PyObject *o = PyTuple_GET_ITEM(outs, i);
+        PyObject *r = py_is_tensor(o) ? fn_output(s, c, args, o, i) : Py_NewRef(o);
+        if (r)
+            PyTuple_SET_ITEM(list, i, r);
+        else
+            Py_CLEAR(list);
+    }
+    if (list && !fn_save(s, c, outs))
+        Py_CLEAR(list);
+    if (list) {
+        Py_CLEAR(c->dirty);
+        Py_CLEAR(c->non_diff);
+    }
+    return list;
+}
 static PyObject *function_apply(PyObject *m, PyObject *const *a, Py_ssize_t nargs)
 {
     if (nargs != 5)
         return PyErr_Format(PyExc_TypeError, "_function_apply takes 5 arguments");
-    PyObject *cls = a[0], *args = a[3], *fwd = NULL, *out = NULL, *outs = NULL, *full = NULL, *res = NULL;
-    bool setup = a[4] == Py_True, any = false, single;
-    op_ctx *cx = CX;
-    bool mode = cx->grad_mode;
+    PyObject *cls = a[0], *args = a[3], *out = NULL, *outs = NULL, *list = NULL, *res = NULL;
+    bool any = false;
     Py_ssize_t n = PyTuple_GET_SIZE(args);
     fn_step *s = NULL;
     PyTypeObject *ct = (PyTypeObject *)a[1];
@@ -662,113 +768,27 @@ static PyObject *function_apply(PyObject *m, PyObject *const *a, Py_ssize_t narg
         nedge += is;
         PyTuple_SET_ITEM(c->needs_input_grad, i, Py_NewRef(need ? Py_True : Py_False));
     }
-    any = any && mode;
-    if (any) { /* made before forward runs: the inputs' histories are those of now */
-        s = (fn_step *)ag_node_new(&fn_vt, sizeof *s, 0, nedge);
-        s->narg = (int)n;
-        s->edge_at = mem_alloc(sizeof(int) * (size_t)MAX(n, 1));
-        s->cls = Py_NewRef(cls);
-        s->name = mem_strdup(PyUnicode_AsUTF8(a[2]));
-        nedge = 0;
-        for (Py_ssize_t i = 0; i < n; i++) {
-            PyObject *o = PyTuple_GET_ITEM(args, i);
-            s->edge_at[i] = py_is_tensor(o) ? nedge : -1;
-            if (py_is_tensor(o))
-                ag_node_set_edge(&s->n, nedge++, py_tensor(o));
-        }
-    }
-    fwd = PyObject_GetAttrString(cls, "forward");
-    if (!fwd)
+    if (any && CX->grad_mode)
+        s = fn_step_new(cls, a[2], args, nedge);
+    if (!(out = fn_forward(cls, c, args, a[4] == Py_True)))
         goto done;
-    cx->grad_mode = false;
-    if (setup)
-        out = PyObject_Call(fwd, args, NULL);
-    else {
-        full = PyTuple_New(n + 1);
-        if (!full)
-            goto done;
-        PyTuple_SET_ITEM(full, 0, Py_NewRef((PyObject *)c));
-        for (Py_ssize_t i = 0; i < n; i++)
-            PyTuple_SET_ITEM(full, i + 1, Py_NewRef(PyTuple_GET_ITEM(args, i)));
-        out = PyObject_Call(fwd, full, NULL);
-    }
-    if (out && setup) {
-        PyObject *r = PyObject_CallMethod(cls, "setup_context", "OOO", (PyObject *)c, args, out);
-        if (!r)
-            Py_CLEAR(out);
-        Py_XDECREF(r);
-    }
-    cx->grad_mode = mode;
-    if (!out)
-        goto done;
-    single = !PyTuple_Check(out);
-    outs = single ? PyTuple_Pack(1, out) : Py_NewRef(out);
-    if (!outs)
-        goto done;
-    if (!any) {
+    if (!s) {
         res = Py_NewRef(out);
         goto done;
     }
-    {
-        int nout = (int)PyTuple_GET_SIZE(outs);
-        fn_step *b = (fn_step *)ag_node_new(&fn_vt, sizeof *b, nout, s->n.nedge);
-        for (int i = 0; i < s->n.nedge; i++) { /* now the number of results is known */
-            b->n.edge[i] = s->n.edge[i];
-            s->n.edge[i].node = NULL;
-        }
-        b->n.seq = s->n.seq;
-        b->narg = s->narg;
-        b->edge_at = s->edge_at;
-        b->cls = s->cls;
-        b->name = s->name;
-        s->edge_at = NULL;
-        s->cls = NULL;
-        s->name = NULL;
-        ag_node_unref(&s->n);
-        s = b;
-        s->n.zeros = !c->keep_none;
-        s->ctx = Py_NewRef((PyObject *)c);
-        c->n = &s->n;
-        s->n.py = c;
-        if (cx->anomaly && ag_anomaly_hooks.where)
-            s->n.where = ag_anomaly_hooks.where(ag_anomaly_hooks.data);
-        for (Py_ssize_t i = 0; c->dirty && i < PyTuple_GET_SIZE(c->dirty); i++) {
-            PyObject *o = PyTuple_GET_ITEM(c->dirty, i);
-            tp_err err = { 0 };
-            if (!py_is_tensor(o) || !ag_check_inplace(cx, py_tensor(o), true, &err)) {
-                py_raise(&err);
-                goto done;
-            }
-        }
-        PyObject *list = PyTuple_New(nout);
-        for (int i = 0; list && i < nout; i++) {
-            PyObject *o = PyTuple_GET_ITEM(outs, i), *r;
-            if (py_is_tensor(o))
-                r = fn_output(s, c, args, o, i);
-            else
-                r = Py_NewRef(o);
-            if (r)
-                PyTuple_SET_ITEM(list, i, r);
-            else
-                Py_CLEAR(list);
-        }
-        if (!list || !fn_save(s, c, outs)) {
-            Py_XDECREF(list);
-            goto done;
-        }
-        Py_CLEAR(c->dirty);
-        Py_CLEAR(c->non_diff);
-        res = single ? Py_NewRef(PyTuple_GET_ITEM(list, 0)) : Py_NewRef(list);
-        Py_DECREF(list);
-    }
+    outs = PyTuple_Check(out) ? Py_NewRef(out) : PyTuple_Pack(1, out);
+    if (!outs)
+        goto done;
+    s = fn_step_with(s, (int)PyTuple_GET_SIZE(outs));
+    list = fn_record(s, c, args, outs);
+    if (list)
+        res = Py_NewRef(PyTuple_Check(out) ? list : PyTuple_GET_ITEM(list, 0));
 done:
-    cx->grad_mode = mode;
     if (s)
         ag_node_unref(&s->n);
-    Py_XDECREF(fwd);
     Py_XDECREF(out);
     Py_XDECREF(outs);
-    Py_XDECREF(full);
+    Py_XDECREF(list);
     Py_DECREF(c);
     return res;
 }
