@@ -1,106 +1,46 @@
 /* trace_builtin.c - builtin functions, types and methods while tracing. */
 #include "capture/capture.h"
 
-typedef enum {
-    B_none,
-    B_pure,
-    B_break,
-    B_len,
-    B_isinstance,
-    B_type,
-    B_super,
-    B_getattr,
-    B_hasattr,
-    B_setattr,
-    B_delattr,
-    B_print,
-    B_iter,
-    B_next,
-    B_list,
-    B_tuple,
-    B_set,
-    B_frozenset,
-    B_dict,
-    B_str,
-    B_repr,
-    B_int,
-    B_float,
-    B_bool,
-    B_zip,
-    B_enumerate,
-    B_map,
-    B_filter,
-    B_reversed,
-    B_sum,
-    B_any,
-    B_all,
-    B_min,
-    B_max,
-    B_sorted,
-    B_object,
-    B_reduce,
-    B_container,
-    B_itertool,
-    B_partial,
-    B_tuple_new,
-    B_object_new,
-    B_abs,
-    B_safe_native,
-    B_update_wrapper,
-    B_sqrt,
-    B_floor,
-    B_ceil,
-    B_copy,
-    B_mode,
-    B_callable,
-    B_vars,
-    B_deepcopy,
-    B_id,
-    B_native,
-    B_count_elements,
-    B_cmp_to_key,
-    B_size,
-    B_methodtype,
-    B_exc_info,
-    B_exception,
-} builtin;
+/* A builtin that the tracer knows: a row of builtin.def. */
+typedef struct builtin builtin;
+typedef PyObject *builtin_fn(trace *t, const builtin *b, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kw, bool *handled);
+struct builtin {
+    const char *module, *name;
+    builtin_fn *fn;
+    int how, least, most;
+    const char *const names[3];
+};
+static const builtin rows[];
 
-static PyObject *table;   /* callable -> id */
+static PyObject *table;   /* callable -> its index in rows */
 static PyObject *special; /* callable -> role */
 
-static void put(const char *mod, const char *name, builtin b)
+static void put(PyObject *f, size_t row)
 {
-    PyObject *m = PyImport_ImportModule(mod), *o = m ? PyObject_GetAttrString(m, name) : NULL,
-             *i = PyLong_FromLong(b);
-    if (o && i)
-        PyDict_SetItem(table, o, i);
-    py_forget();
-    Py_XDECREF(m);
-    Py_XDECREF(o);
+    PyObject *i = PyLong_FromSize_t(row);
+    if (f && i)
+        PyDict_SetItem(table, f, i);
     Py_XDECREF(i);
 }
-static void put_all(const char *mod, builtin b)
+static void put_all(const char *mod, bool types, size_t row)
 {
     PyObject *m = PyImport_ImportModule(mod), *d = m ? PyModule_GetDict(m) : NULL, *k, *v;
     Py_ssize_t p = 0;
     while (d && PyDict_Next(d, &p, &k, &v))
-        if ((PyCFunction_Check(v) || (PyType_Check(v) && b == B_itertool)) && *PyUnicode_AsUTF8(k) != '_') {
-            PyObject *i = PyLong_FromLong(b);
-            PyDict_SetItem(table, v, i);
-            Py_DECREF(i);
-        }
+        if ((PyCFunction_Check(v) || (PyType_Check(v) && types)) && *PyUnicode_AsUTF8(k) != '_')
+            put(v, row);
     py_forget();
     Py_XDECREF(m);
 }
-
-static builtin find(PyObject *f)
+static const builtin *find(PyObject *f)
 {
     if (!PyCFunction_Check(f) && !PyType_Check(f) && !PyFunction_Check(f))
-        return B_none;
+        return NULL;
     PyObject *i = PyDict_GetItemWithError(table, f);
     if (!i)
         py_forget();
-    return i ? (builtin)PyLong_AsLong(i) : B_none;
+    return i ? &rows[PyLong_AsSize_t(i)] : NULL;
 }
 
 PyObject *py_special(PyObject *f)
@@ -555,38 +495,38 @@ PyObject *t_format(trace *t, PyObject *v, PyObject *spec)
     return s;
 }
 
-static PyObject *do_number(trace *t, PyObject *f, builtin b, PyObject *const *args, Py_ssize_t nargs,
+static PyObject *do_number(trace *t, PyObject *f, int b, PyObject *const *args, Py_ssize_t nargs,
                            PyObject *kw)
 {
     PyObject *o = nargs ? t_real(t, args[0]) : NULL;
     if (nargs && !o)
         return NULL;
     if (o && py_is_tensor(o))
-        return b == B_bool ? t_break(t, BRK_data_jump, "bool() of a tensor")
-                           : t_item(t, o, b == B_int ? 'i' : 'f');
-    if (o && py_is_symfloat(o) && b != B_bool && nargs == 1)
-        return b == B_float ? Py_NewRef(o) : t_symfloat_int(t, o);
-    if (o && nargs == 1 && !kw && b == B_float && py_is_sizefloat(o))
+        return b == 'b' ? t_break(t, BRK_data_jump, "bool() of a tensor")
+                        : t_item(t, o, b == 'i' ? 'i' : 'f');
+    if (o && py_is_symfloat(o) && b != 'b' && nargs == 1)
+        return b == 'f' ? Py_NewRef(o) : t_symfloat_int(t, o);
+    if (o && nargs == 1 && !kw && b == 'f' && py_is_sizefloat(o))
         return Py_NewRef(o);
-    PyObject *sym = !o || nargs != 1 || kw             ? NULL
-                    : b == B_float                     ? t_size_float(o)
-                    : b == B_int && py_is_sizefloat(o) ? t_size_whole(o, false)
-                                                       : NULL;
+    PyObject *sym = !o || nargs != 1 || kw           ? NULL
+                    : b == 'f'                       ? t_size_float(o)
+                    : b == 'i' && py_is_sizefloat(o) ? t_size_whole(o, false)
+                                                     : NULL;
     if (sym || PyErr_Occurred())
         return sym;
-    if (b == B_bool && o) {
+    if (b == 'b' && o) {
         int v = t_truth(t, o);
         return v < 0 ? NULL : PyBool_FromLong(v);
     }
-    if (b == B_int && o && py_is_symint(o) && nargs == 1 && sym_is_bool(py_symint_value(o)) &&
+    if (b == 'i' && o && py_is_symint(o) && nargs == 1 && sym_is_bool(py_symint_value(o)) &&
         !sym_is_unbacked(py_symint_value(o))) {
         int v = t_truth(t, o);
         return v < 0 ? NULL : PyLong_FromLong(v);
     }
-    if (b == B_int && o && py_is_symint(o) && nargs == 1)
+    if (b == 'i' && o && py_is_symint(o) && nargs == 1)
         return Py_NewRef(o);
     if (o && !t_safe_type(Py_TYPE(o))) {
-        const char *by = b == B_int ? "__int__" : "__float__";
+        const char *by = b == 'i' ? "__int__" : "__float__";
         PyObject *fn = t_type_func(o, by);
         if (fn && (nargs > 1 || kw))
             return t_break(t, BRK_arguments, "a number of an object in another base");
@@ -778,537 +718,574 @@ static PyObject *of_kind(trace *t, PyObject *r, const char *method)
     return r;
 }
 
-/* What builtins take: arguments by place, at least and at most, and names of others. */
-static const struct arity {
-    builtin b;
-    int least, most;
-    const char *const names[3];
-} arities[] = {
-    { B_isinstance, 2, 2, { 0 } },
-    { B_len, 1, 1, { 0 } },
-    { B_type, 1, 3, { 0 } },
-    { B_super, 0, 2, { 0 } },
-    { B_getattr, 2, 3, { 0 } },
-    { B_hasattr, 2, 2, { 0 } },
-    { B_setattr, 3, 3, { 0 } },
-    { B_delattr, 2, 2, { 0 } },
-    { B_iter, 1, 2, { 0 } },
-    { B_next, 1, 2, { 0 } },
-    { B_list, 0, 1, { 0 } },
-    { B_tuple, 0, 1, { 0 } },
-    { B_set, 0, 1, { 0 } },
-    { B_frozenset, 0, 1, { 0 } },
-    { B_repr, 1, 1, { 0 } },
-    { B_int, 0, 2, { "base" } },
-    { B_float, 0, 1, { 0 } },
-    { B_bool, 0, 1, { 0 } },
-    { B_reversed, 1, 1, { 0 } },
-    { B_sum, 1, 2, { "start" } },
-    { B_any, 1, 1, { 0 } },
-    { B_all, 1, 1, { 0 } },
-    { B_min, 1, 1 << 20, { "key", "default" } },
-    { B_max, 1, 1 << 20, { "key", "default" } },
-    { B_sorted, 1, 1, { "key", "reverse" } },
-    { B_object, 0, 0, { 0 } },
-    { B_reduce, 2, 3, { 0 } },
-    { B_tuple_new, 2, 2, { 0 } },
-    { B_vars, 0, 1, { 0 } },
-    { B_callable, 1, 1, { 0 } },
-    { B_id, 1, 1, { 0 } },
-    { B_copy, 1, 1, { 0 } },
-    { B_exc_info, 0, 0, { 0 } },
-    { B_exception, 0, 0, { 0 } },
-};
-
-/* Would Python refuse the call? Then it does. */
-static bool arguments_fit(builtin b, Py_ssize_t nargs, PyObject *kw)
+/* Do the keywords have names that the builtin knows? */
+static bool names_fit(PyObject *kw, const char *const *names)
 {
-    const struct arity *a = NULL;
-    for (size_t i = 0; i < COUNT(arities) && !a; i++)
-        a = arities[i].b == b ? &arities[i] : NULL;
-    if (!a)
-        return true;
-    bool ok = nargs >= a->least && nargs <= a->most;
+    bool ok = true;
     for (Py_ssize_t i = 0; ok && kw && i < PyTuple_GET_SIZE(kw); i++) {
         ok = false;
-        for (int k = 0; k < 3 && a->names[k]; k++)
-            ok |= !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kw, i), a->names[k]);
+        for (int k = 0; k < 3 && names[k]; k++)
+            ok |= !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kw, i), names[k]);
     }
     return ok;
 }
 
+#define BUILTIN(name)                                                                               \
+    static PyObject *builtin_##name(trace *t, const builtin *b, PyObject *f, PyObject *const *args, \
+                                    Py_ssize_t nargs, PyObject *kw, bool *handled)
+
+/* Runs natively on arguments that are known; methods of the user's classes are followed. */
+static PyObject *run_pure(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
+                          bool written)
+{
+    PyObject *o, *r;
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        if (!(o = t_real(t, args[i])))
+            return NULL;
+        if (i == 1 && own_check(o, "__subclasscheck__"))
+            return t_break(t, BRK_call_builtin, "issubclass() of a class with a check of its own");
+        if (!t_safe_type(Py_TYPE(o)) && !t_plain_const(o) && !PyTuple_Check(o)) {
+            const char *dunder = i ? NULL : dunder_of(f);
+            PyObject *fn = dunder ? t_type_func(o, dunder) : NULL;
+            if (!fn && t_base(Py_TYPE(o)))
+                continue;
+            return fn ? of_kind(t, call_rest(t, fn, o, args, nargs, kw), dunder)
+                      : t_break(t, BRK_call_builtin, "%s of a %s",
+                                PyCFunction_Check(f) ? ((PyCFunctionObject *)f)->m_ml->ml_name : "call",
+                                Py_TYPE(o)->tp_name);
+        }
+    }
+    const ir_node *last = t->rec.g->last;
+    r = t_native(t, f, args, nargs, kw);
+    if (r && PyCFunction_Check(f) && written)
+        t_written(t, last, f); /* functions of builtin modules, which the table keeps */
+    return r;
+}
+BUILTIN(pure) { return run_pure(t, f, args, nargs, kw, false); }
+BUILTIN(native) { return run_pure(t, f, args, nargs, kw, true); }
+BUILTIN(size_math)
+{
+    PyObject *o = nargs == 1 ? t_real(t, args[0]) : NULL, *r;
+    if (nargs == 1) {
+        if (!o)
+            return NULL;
+        r = !py_is_symint(o) && !py_is_sizefloat(o) ? NULL
+            : b->how == 's'                         ? t_size_sqrt(o)
+                                                    : t_size_whole(o, b->how == 'c');
+        if (r || PyErr_Occurred())
+            return r;
+    }
+    return run_pure(t, f, args, nargs, kw, false);
+}
+BUILTIN(method_type)
+{
+    PyObject *fn = nargs == 2 && !kw ? t_real(t, args[0]) : NULL, *self = fn ? t_real(t, args[1]) : NULL;
+    return self ? PyMethod_New(fn, self) : t_native(t, f, args, nargs, kw);
+}
+BUILTIN(exc_info)
+{
+    bool busy = t->handled != NULL;
+    for (frame *g = t->top; g; g = g->back)
+        busy |= g->handled != NULL;
+    if (busy)
+        return t_break(t, BRK_exception, "sys.%s() while an exception is handled",
+                       !b->how ? "exc_info" : "exception");
+    return !b->how ? PyTuple_Pack(3, Py_None, Py_None, Py_None) : Py_NewRef(Py_None);
+}
+BUILTIN(refused)
+{
+    return t_break(t, BRK_call_builtin, "call of builtin function %s",
+                   ((PyCFunctionObject *)f)->m_ml->ml_name);
+}
+BUILTIN(print) { return t_break(t, BRK_print, "builtin: print [%s]", nargs ? "..." : ""); }
+BUILTIN(len)
+{
+    PyObject *o, *l;
+    if (nargs != 1 || !(o = t_real(t, args[0])))
+        return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
+    if (py_is_tensor(o) && py_tensor(o)->ndim)
+        return py_int(py_tensor(o)->size[0]);
+    if (t_safe_type(Py_TYPE(o)) || PyTuple_Check(o))
+        return PyObject_Vectorcall(f, &o, 1, NULL);
+    if ((l = t_type_func(o, "__len__")))
+        return t_result(t, t_call(t, l, &o, 1, NULL), "__len__");
+    if (PyType_Check(o) || t_base(Py_TYPE(o)))
+        return PyObject_Vectorcall(f, &o, 1, NULL);
+    return t_break(t, BRK_call_builtin, "len() of a %s", Py_TYPE(o)->tp_name);
+}
+BUILTIN(isinstance)
+{
+    PyObject *o, *r;
+    PyObject *c = nargs == 2 ? t_real(t, args[1]) : NULL;
+    o = nargs == 2 ? t_real(t, args[0]) : NULL;
+    if (!o || !c)
+        return nargs == 2 ? NULL : t_native(t, f, args, nargs, kw);
+    if (!t_deep(t, c))
+        return NULL;
+    if (own_check(c, "__instancecheck__")) {
+        PyObject *fn = PyTuple_Check(c) ? NULL : own_check(c, "__instancecheck__");
+        if (!fn)
+            return t_break(t, BRK_call_builtin, "isinstance() of classes with a check of their own");
+        r = t_call(t, fn, (PyObject *[]){ c, o }, 2, NULL);
+        int v = Py_TYPE(o) == (PyTypeObject *)c ? 1 : r ? t_truth(t, r) : -1;
+        Py_XDECREF(r);
+        return v < 0 ? NULL : PyBool_FromLong(v);
+    }
+    if (py_is_symint(o) || py_is_symfloat(o) ||
+        py_is_sizefloat(o)) { /* numbers, as far as the program knows */
+        PyTypeObject *as = !py_is_symint(o)                  ? &PyFloat_Type
+                           : sym_is_bool(py_symint_value(o)) ? &PyBool_Type
+                                                             : &PyLong_Type;
+        int v = PyObject_IsSubclass((PyObject *)as, c);
+        return v < 0 ? NULL : PyBool_FromLong(v || (py_is_symint(o) && is_int_class(c)));
+    }
+    if (Py_TYPE(o) == &PyTraceSuper_Type || t_behind(o))
+        return t_break(t, BRK_call_builtin, "isinstance() of a %s", Py_TYPE(o)->tp_name);
+    if (Py_TYPE(o) == &PyTraceGen_Type) {
+        int g = PyObject_IsSubclass((PyObject *)&PyGen_Type, c);
+        return g < 0 ? NULL : PyBool_FromLong(g);
+    }
+    int v = PyObject_IsInstance(o, c);
+    return v < 0 ? NULL : PyBool_FromLong(v);
+}
+BUILTIN(type)
+{
+    PyObject *o;
+    if (nargs != 1)
+        return t_break(t, BRK_class_body, "type() with %zd arguments", nargs);
+    if (!(o = t_real(t, args[0])))
+        return NULL;
+    if (py_is_symint(o) && sym_is_bool(py_symint_value(o)))
+        return Py_NewRef((PyObject *)&PyBool_Type);
+    return Py_NewRef(py_is_symint(o)                    ? (PyObject *)&PyLong_Type
+                     : py_is_sizefloat(o)               ? (PyObject *)&PyFloat_Type
+                     : Py_TYPE(o) == &PyTraceGen_Type   ? (PyObject *)&PyGen_Type
+                     : Py_TYPE(o) == &PyTraceSuper_Type ? (PyObject *)&PySuper_Type
+                                                        : (PyObject *)Py_TYPE(o));
+}
+BUILTIN(vars)
+{
+    static PyObject *dict;
+    if (!dict)
+        dict = PyUnicode_InternFromString("__dict__");
+    return nargs == 1 ? t_getattr(t, args[0], dict) : t_break(t, BRK_function, "vars() of the running frame");
+}
+BUILTIN(callable)
+{
+    PyObject *o;
+    return nargs == 1 && (o = t_real(t, args[0])) ? PyBool_FromLong(PyCallable_Check(o))
+                                                  : t_native(t, f, args, nargs, kw);
+}
+BUILTIN(id)
+{
+    PyObject *o; /* our own modules tell objects apart by it; elsewhere the number may be seen */
+    if (nargs == 1 && strstr(t->top->cc->file, "/taper/") && (o = t_real(t, args[0])))
+        return PyLong_FromVoidPtr(o);
+    return t_break(t, BRK_call_builtin, "call of builtin function id");
+}
+BUILTIN(made_of)
+{
+    /* makes an object of its arguments, which it does not look at */
+    Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0);
+    PyObject *v[16];
+    if (n > 16)
+        return t_break(t, BRK_call_builtin, "more than 16 arguments");
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!(v[i] = t_real(t, args[i])) || !t_deep(t, v[i]))
+            return NULL;
+    return PyObject_Vectorcall(f, v, (size_t)nargs, kw);
+}
+BUILTIN(count_elements)
+{
+    PyObject *pf = polyfill("count_elements");
+    return pf ? t_call(t, pf, args, nargs, kw) : NULL;
+}
+BUILTIN(cmp_to_key)
+{
+    PyObject *o, *r;
+    if (nargs != 1 || !(o = t_real(t, args[0])))
+        return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
+    PyObject *call = t_fn(o, false);
+    r = call ? PyObject_CallOneArg(f, call) : NULL;
+    Py_XDECREF(call);
+    return r;
+}
+BUILTIN(size)
+{
+    PyObject *l, *r;
+    if (nargs != 1 || kw)
+        return t_break(t, BRK_construct, "Size(...) with these arguments");
+    l = t_list_of(t, args[0]);
+    r = l && t_deep(t, l) ? PyObject_CallOneArg(f, l) : NULL;
+    Py_XDECREF(l);
+    return r;
+}
+BUILTIN(super) { return t_super_new(t, args, nargs); }
+BUILTIN(getattr) { return do_getattr(t, args, nargs); }
+BUILTIN(hasattr)
+{
+    PyObject *r;
+    r = do_getattr(t, args, nargs);
+    if (!r && (t->broke || !PyErr_ExceptionMatches(PyExc_AttributeError)))
+        return NULL;
+    py_forget();
+    Py_XDECREF(r);
+    return PyBool_FromLong(r != NULL);
+}
+BUILTIN(setattr)
+{
+    PyObject *n = nargs >= 2 ? t_real(t, args[1]) : NULL;
+    if (!n || !PyUnicode_Check(n) || nargs != (b->how ? 3 : 2))
+        return t_break(t, BRK_attribute, "setattr with a name that is not a constant");
+    return t_setattr(t, args[0], n, b->how ? args[2] : NULL) < 0 ? NULL : Py_NewRef(Py_None);
+}
+BUILTIN(iter)
+{
+    PyObject *o, *r;
+    if (nargs == 2) { /* until it returns the second argument */
+        PyObject *end = t_real(t, args[1]), *call;
+        if (!end || !t_deep(t, end) || !(o = t_real(t, args[0])))
+            return NULL;
+        call = t_fn(o, false);
+        r = call ? PyObject_Vectorcall(f, (PyObject *[]){ call, end }, 2, NULL) : NULL;
+        Py_XDECREF(call);
+        return r;
+    }
+    return nargs == 1 ? t_iter(t, args[0]) : t_native(t, f, args, nargs, kw);
+}
+BUILTIN(next)
+{
+    PyObject *o, *r;
+    bool done;
+    if (!nargs)
+        return t_native(t, f, args, nargs, kw);
+    o = IS_LAZY(args[0]) ? t_real(t, args[0]) : args[0];
+    if (!o)
+        return NULL;
+    r = t_next(t, o, &done);
+    if (!r && done) {
+        if (nargs > 1)
+            return Py_NewRef(args[1]);
+        PyErr_SetNone(PyExc_StopIteration);
+    }
+    return r;
+}
+BUILTIN(list) { return nargs ? t_list_of(t, args[0]) : PyList_New(0); }
+BUILTIN(tuple)
+{
+    PyObject *o, *l, *r;
+    if (!nargs)
+        return PyTuple_New(0);
+    if (!(o = t_real(t, args[0])))
+        return NULL;
+    if (PyTuple_CheckExact(o))
+        return Py_NewRef(o);
+    l = t_list_of(t, o);
+    r = l ? PyList_AsTuple(l) : NULL;
+    Py_XDECREF(l);
+    return r;
+}
+BUILTIN(set)
+{
+    PyObject *l, *r;
+    l = nargs ? t_list_of(t, args[0]) : PyList_New(0);
+    r = l && t_key(t, l) ? (!b->how ? PySet_New(l) : PyFrozenSet_New(l)) : NULL;
+    Py_XDECREF(l);
+    return r;
+}
+BUILTIN(dict) { return do_dict(t, f, args, nargs, kw); }
+BUILTIN(text)
+{
+    if (nargs == 1 && !kw)
+        return t_text(t, args[0], b->how);
+    return t_native(t, f, args, nargs, kw);
+}
+BUILTIN(number) { return do_number(t, f, b->how, args, nargs, kw); }
+BUILTIN(iterator) { return call_native_iter(t, f, args, nargs, kw); }
+BUILTIN(itertool) { return do_itertool(t, f, args, nargs, kw); }
+BUILTIN(reversed)
+{
+    PyObject *o, *l, *r;
+    if (nargs != 1 || !(o = t_real(t, args[0])))
+        return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
+    if ((l = t_type_func(o, "__reversed__")))
+        return t_call(t, l, &o, 1, NULL);
+    if (!t_safe_type(Py_TYPE(o)) && !PyTuple_Check(o)) {
+        if (!t_type_func(o, "__len__") || !t_type_func(o, "__getitem__"))
+            return t_break(t, BRK_iterate, "reversed() of a %s", Py_TYPE(o)->tp_name);
+        l = t_list_of(t, o);
+        r = l ? PyObject_Vectorcall(f, &l, 1, NULL) : NULL;
+        Py_XDECREF(l);
+        return r;
+    }
+    return PyObject_Vectorcall(f, &o, 1, NULL);
+}
+BUILTIN(sum) { return nargs ? do_sum(t, args, nargs, kw) : t_native(t, f, args, nargs, kw); }
+BUILTIN(any_all) { return nargs == 1 ? do_anyall(t, args[0], b->how) : t_native(t, f, args, nargs, kw); }
+BUILTIN(min_max) { return do_minmax(t, f, args, nargs, kw, b->how); }
+BUILTIN(sorted)
+{
+    PyObject *l, *r;
+    if (nargs != 1)
+        return t_native(t, f, args, nargs, kw);
+    l = t_list_of(t, args[0]);
+    r = l ? do_sorted(t, l, kwarg(args, nargs, kw, "key"), kwarg(args, nargs, kw, "reverse")) : NULL;
+    Py_XDECREF(l);
+    return r;
+}
+BUILTIN(object) { return PyObject_CallNoArgs(f); }
+BUILTIN(reduce) { return do_reduce(t, args, nargs); }
+BUILTIN(partial)
+{
+    Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0);
+    PyObject *v[32];
+    if (n > 32)
+        return t_break(t, BRK_call_builtin, "partial with more than 32 arguments");
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!(v[i] = t_real(t, args[i])))
+            return NULL;
+    return PyObject_Vectorcall(f, v, (size_t)nargs, kw);
+}
+BUILTIN(tuple_new)
+{
+    PyObject *o, *l, *r;
+    if (nargs != 2 || !(o = t_real(t, args[0])) || !PyType_Check(o))
+        return t_break(t, BRK_construct, "tuple.__new__");
+    l = t_list_of(t, args[1]);
+    if (!l)
+        return NULL;
+    r = PyObject_CallFunctionObjArgs(f, o, l, NULL);
+    Py_DECREF(l);
+    return r;
+}
+BUILTIN(object_new)
+{
+    PyObject *o;
+    if (nargs < 1 || !(o = t_real(t, args[0])) || !PyType_Check(o))
+        return t_break(t, BRK_construct, "object.__new__");
+    return PyObject_Vectorcall(f, &o, 1, NULL);
+}
+BUILTIN(deepcopy)
+{
+    PyObject *o; /* of what cannot change */
+    if (nargs == 1 && (o = t_real(t, args[0])) && t_plain_const(o) && !PyTuple_Check(o))
+        return Py_NewRef(o);
+    *handled = false;
+    return NULL;
+}
+BUILTIN(copy)
+{
+    PyObject *o, *l; /* of builtin containers and plain objects */
+    if (nargs != 1 || !(o = t_real(t, args[0])))
+        return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
+    if (PyList_CheckExact(o))
+        return PyList_GetSlice(o, 0, PyList_GET_SIZE(o));
+    if (PyDict_CheckExact(o))
+        return PyDict_Copy(o);
+    if (t_plain_const(o) || PyTuple_CheckExact(o))
+        return Py_NewRef(o);
+    if (PySet_CheckExact(o))
+        return PySet_New(o);
+    if (t_type_func(o, "__copy__"))
+        return t_call(t, t_type_func(o, "__copy__"), &o, 1, NULL);
+    if (type_is_python(Py_TYPE(o)) && Py_TYPE(o)->tp_new == PyBaseObject_Type.tp_new &&
+        Py_TYPE(o)->tp_dictoffset && !t_type_func(o, "__reduce_ex__") && !t_type_func(o, "__reduce__") &&
+        !t_type_func(o, "__getstate__") && !t_type_func(o, "__setstate__") &&
+        !t_type_func(o, "__setattr__") && (l = polyfill("copy_object")))
+        return t_call(t, l, &o, 1, NULL);
+    *handled = false;
+    return NULL;
+}
+BUILTIN(update_wrapper)
+{
+    /* names and texts of a plain function, for one that was made here: nobody decides by them */
+    PyObject *o;
+    PyObject *w = nargs ? t_real(t, args[0]) : NULL;
+    o = nargs > 1 ? args[1] : kwarg(args, nargs, kw, "wrapped");
+    if ((nargs && !w) || (o && !(o = t_real(t, o))))
+        return NULL;
+    *handled = w && o && nargs <= 2 && PyFunction_Check(w) && !t_source_of(t, w) && PyFunction_Check(o) &&
+               t_source_of(t, o) && !(inst_dict(o) && PyDict_GET_SIZE(inst_dict(o))) &&
+               is_default(t, kwarg(args, nargs, kw, "assigned"), "WRAPPER_ASSIGNMENTS") &&
+               is_default(t, kwarg(args, nargs, kw, "updated"), "WRAPPER_UPDATES");
+    if (!*handled)
+        return NULL;
+    static const char *const names[] = { "__module__", "__name__", "__qualname__", "__doc__",
+                                         "__annotations__" };
+    bool ok = true;
+    for (size_t i = 0; ok && i <= COUNT(names); i++) {
+        PyObject *n = PyUnicode_InternFromString(i < COUNT(names) ? names[i] : "__wrapped__"),
+                 *v = !n                 ? NULL
+                      : i < COUNT(names) ? PyObject_GetAttr(o, n)
+                                         : Py_NewRef(o);
+        ok = v && t_setattr(t, w, n, v) >= 0;
+        Py_XDECREF(n);
+        Py_XDECREF(v);
+    }
+    return ok ? Py_NewRef(w) : NULL;
+}
+BUILTIN(mode)
+{
+    /* switches of the thread's state become nodes, so that they happen in order */
+    PyObject *a = nargs ? t_real(t, args[0]) : Py_False;
+    if (!a)
+        return NULL;
+    if (nargs != 1 || !PyBool_Check(a))
+        return t_break(t, BRK_call_builtin, "%s with these arguments",
+                       ((PyCFunctionObject *)f)->m_ml->ml_name);
+    char nm[96];
+    snprintf(nm, sizeof nm, "taper._C.%s", ((PyCFunctionObject *)f)->m_ml->ml_name);
+    tp_val v = vB(a == Py_True);
+    ir_add_opaque(t->rec.g, nm, f, &v, 1, vNone);
+    return PyObject_Vectorcall(f, &a, 1, NULL);
+}
+BUILTIN(backward)
+{
+    if (nargs == 7)
+        return t_backward(t, args);
+    return t_break(t, BRK_call_builtin, "call of taper._C.%s", b->name);
+}
+BUILTIN(function_apply)
+{
+    /* without gradients it is forward alone */
+    PyObject *o, *l;
+    if (nargs == 5) {
+        o = t_real(t, args[3]);
+        if (!o || !t_deep(t, o))
+            return NULL;
+        bool needs = false;
+        for (Py_ssize_t i = 0; CX->grad_mode && PyTuple_Check(o) && i < PyTuple_GET_SIZE(o); i++) {
+            PyObject *x = t_real(t, PyTuple_GET_ITEM(o, i));
+            if (!x)
+                return NULL;
+            needs |= py_is_tensor(x) && ag_requires_grad(py_tensor(x));
+        }
+        if (!needs && (l = polyfill("function_apply")))
+            return t_call(t, l, args, nargs, NULL);
+    }
+    return t_break(t, BRK_call_builtin, "call of taper._C.%s", b->name);
+}
+BUILTIN(ask) { return t_native(t, f, args, nargs, kw); }
+/* tensor(n) of a size: as full((), n) */
+static PyObject *tensor_of_size(trace *t, const builtin *b, PyObject *o, PyObject *const *args,
+                                Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *mod = PyImport_ImportModule("taper"), *full = mod ? PyObject_GetAttrString(mod, "full") : NULL,
+             *none = PyTuple_New(0), *names = kw ? Py_NewRef(kw) : Py_BuildValue("(s)", "dtype"),
+             *in[10] = { none, o, py_dtype(DT_i64) };
+    for (Py_ssize_t q = 0; kw && q < PyTuple_GET_SIZE(kw) && q < 8; q++)
+        in[2 + q] = args[1 + q];
+    bool typed = !kw || kwarg(args, nargs, kw, "dtype");
+    PyObject *r = full && none && names && typed ? t_call(t, full, in, 2, names) : NULL;
+    Py_XDECREF(mod);
+    Py_XDECREF(full);
+    Py_XDECREF(none);
+    Py_XDECREF(names);
+    return r || typed ? r : t_break(t, BRK_construct, "%s() of a %s", b->name, Py_TYPE(o)->tp_name);
+}
+/* A constant: made once, held by the graph; the program gets a copy. */
+static PyObject *tensor_constant(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    void *rec = CX->rec;
+    CX->rec = NULL;
+    PyObject *r = t_native(t, f, args, nargs, kw);
+    CX->rec = rec;
+    if (r && py_is_tensor(r)) {
+        bool leaf = ag_requires_grad(py_tensor(r)); /* the copy is, not the constant */
+        if (leaf)
+            ag_set_requires_grad(CX, py_tensor(r), false, NULL);
+        ir_node *node = ir_add_const(t->g, "_tensor_constant0", py_tensor(r));
+        tp_tensor *p = ir_proxy(&t->rec, node);
+        PyObject *c = py_wrap(p), *q = c ? PyObject_CallMethod(c, "clone", NULL) : NULL;
+        Py_XDECREF(c);
+        Py_DECREF(r);
+        c = q && leaf ? t_requires_grad(t, q, Py_True) : Py_XNewRef(q);
+        Py_XDECREF(q);
+        return c;
+    }
+    return r;
+}
+BUILTIN(tensor)
+{
+    PyObject *o, *l;
+    o = nargs ? t_real(t, args[0]) : NULL;
+    if (!o || !t_deep(t, o))
+        return o ? NULL : t_break(t, BRK_construct, "%s()", b->name);
+    if (py_is_tensor(o) && !strcmp(b->name, "as_tensor") && nargs == 1 && !kw)
+        return Py_NewRef(o);
+    if (py_is_symint(o) && nargs == 1)
+        return tensor_of_size(t, b, o, args, nargs, kw);
+    if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o))
+        return t_break(t, BRK_construct, "%s() of a %s", b->name, Py_TYPE(o)->tp_name);
+    l = PyList_Check(o) || PyTuple_Check(o) ? PyObject_Repr(o) : NULL;
+    py_forget();
+    bool dyn = l && (strstr(PyUnicode_AsUTF8(l), "tensor(") || strstr(PyUnicode_AsUTF8(l), "Tensor"));
+    Py_XDECREF(l);
+    if (dyn)
+        return t_break(t, BRK_construct, "%s() of tensors", b->name);
+    return tensor_constant(t, f, args, nargs, kw);
+}
+BUILTIN(call_row)
+{
+    PyObject *o;
+    op_id op;
+    op_variant var;
+    o = nargs ? t_real(t, args[0]) : NULL;
+    const char *row = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
+    if (row && op_find(row, strlen(row), &op, &var) &&
+        ((op_row_of(op)->flags & OPF_SYNC) || ((op_row_of(op)->flags & OPF_DYN) && !t_dynamic_outputs(t))))
+        return t_break(t, BRK_data, "%s reads a tensor's data", row);
+    for (Py_ssize_t i = 0, n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0); i < n; i++)
+        if (Py_TYPE(t_real(t, args[i]) ? t_real(t, args[i]) : Py_None) == &PyRng_Type)
+            return t_break(t, BRK_operator, "a random operator with a generator of its own");
+    return t_native(t, f, args, nargs, kw);
+}
+
+#define NONE \
+    {        \
+        0    \
+    }
+#define NAMES(...)  \
+    {               \
+        __VA_ARGS__ \
+    }
+#define OWN(name, fn)
+#define ALL(module, fn, types) { module, NULL, builtin_##fn, types, 0, -1, NONE },
+#define ROW(module, name, fn, how, least, most, names) \
+    { module, name, builtin_##fn, how, least, most, names },
+static const builtin rows[] = {
+#include "capture/builtin.def"
+};
+#undef OWN
+#undef ALL
+#undef ROW
+#define ALL(module, fn, types)
+#define ROW(module, name, fn, how, least, most, names)
+#define OWN(name, fn) { NULL, name, builtin_##fn, 0, 0, -1, NONE },
+static const builtin own[] = {
+#include "capture/builtin.def"
+};
+
 PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
                     bool *handled)
 {
-    builtin b = find(f);
-    PyObject *o, *l, *r;
-    const ir_node *last;
-    *handled = b != B_none;
-    if (!arguments_fit(b, nargs, kw))
+    const builtin *b = find(f);
+    *handled = true;
+    if (b && b->most >= 0 && (nargs < b->least || nargs > b->most || !names_fit(kw, b->names)))
         return t_break(t, BRK_arguments, "%s() with arguments that it does not take",
                        PyType_Check(f)        ? ((PyTypeObject *)f)->tp_name
                        : PyCFunction_Check(f) ? ((PyCFunctionObject *)f)->m_ml->ml_name
                                               : "a builtin");
-    if ((b == B_sqrt || b == B_floor || b == B_ceil) && nargs == 1) {
-        if (!(o = t_real(t, args[0])))
-            return NULL;
-        r = !py_is_symint(o) && !py_is_sizefloat(o) ? NULL
-            : b == B_sqrt                           ? t_size_sqrt(o)
-                                                    : t_size_whole(o, b == B_ceil);
-        if (r || PyErr_Occurred())
-            return r;
-    }
-    switch (b) {
-    case B_none: break;
-    case B_pure:
-    case B_abs:
-    case B_sqrt:
-    case B_floor:
-    case B_ceil:
-    case B_safe_native:
-        for (Py_ssize_t i = 0; i < nargs; i++) {
-            if (!(o = t_real(t, args[i])))
-                return NULL;
-            if (i == 1 && own_check(o, "__subclasscheck__"))
-                return t_break(t, BRK_call_builtin, "issubclass() of a class with a check of its own");
-            if (!t_safe_type(Py_TYPE(o)) && !t_plain_const(o) && !PyTuple_Check(o)) {
-                const char *dunder = i ? NULL : dunder_of(f);
-                PyObject *fn = dunder ? t_type_func(o, dunder) : NULL;
-                if (!fn && t_base(Py_TYPE(o)))
-                    continue;
-                return fn ? of_kind(t, call_rest(t, fn, o, args, nargs, kw), dunder)
-                          : t_break(t, BRK_call_builtin, "%s of a %s",
-                                    PyCFunction_Check(f) ? ((PyCFunctionObject *)f)->m_ml->ml_name : "call",
-                                    Py_TYPE(o)->tp_name);
-            }
-        }
-        last = t->rec.g->last;
-        r = t_native(t, f, args, nargs, kw);
-        if (r && PyCFunction_Check(f) && (b == B_abs || b == B_safe_native))
-            t_written(t, last, f); /* functions of builtin modules, which the table keeps */
-        return r;
-    case B_methodtype: {
-        PyObject *fn = nargs == 2 && !kw ? t_real(t, args[0]) : NULL, *self = fn ? t_real(t, args[1]) : NULL;
-        return self ? PyMethod_New(fn, self) : t_native(t, f, args, nargs, kw);
-    }
-    case B_exc_info:
-    case B_exception: {
-        bool handled = t->handled != NULL;
-        for (frame *g = t->top; g; g = g->back)
-            handled |= g->handled != NULL;
-        if (handled)
-            return t_break(t, BRK_exception, "sys.%s() while an exception is handled",
-                           b == B_exc_info ? "exc_info" : "exception");
-        return b == B_exc_info ? PyTuple_Pack(3, Py_None, Py_None, Py_None) : Py_NewRef(Py_None);
-    }
-    case B_break:
-        return t_break(t, BRK_call_builtin, "call of builtin function %s",
-                       ((PyCFunctionObject *)f)->m_ml->ml_name);
-    case B_print: return t_break(t, BRK_print, "builtin: print [%s]", nargs ? "..." : "");
-    case B_len:
-        if (nargs != 1 || !(o = t_real(t, args[0])))
-            return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
-        if (py_is_tensor(o) && py_tensor(o)->ndim)
-            return py_int(py_tensor(o)->size[0]);
-        if (t_safe_type(Py_TYPE(o)) || PyTuple_Check(o))
-            return PyObject_Vectorcall(f, &o, 1, NULL);
-        if ((l = t_type_func(o, "__len__")))
-            return t_result(t, t_call(t, l, &o, 1, NULL), "__len__");
-        if (PyType_Check(o) || t_base(Py_TYPE(o)))
-            return PyObject_Vectorcall(f, &o, 1, NULL);
-        return t_break(t, BRK_call_builtin, "len() of a %s", Py_TYPE(o)->tp_name);
-    case B_isinstance: {
-        PyObject *c = nargs == 2 ? t_real(t, args[1]) : NULL;
-        o = nargs == 2 ? t_real(t, args[0]) : NULL;
-        if (!o || !c)
-            return nargs == 2 ? NULL : t_native(t, f, args, nargs, kw);
-        if (!t_deep(t, c))
-            return NULL;
-        if (own_check(c, "__instancecheck__")) {
-            PyObject *fn = PyTuple_Check(c) ? NULL : own_check(c, "__instancecheck__");
-            if (!fn)
-                return t_break(t, BRK_call_builtin, "isinstance() of classes with a check of their own");
-            r = t_call(t, fn, (PyObject *[]){ c, o }, 2, NULL);
-            int v = Py_TYPE(o) == (PyTypeObject *)c ? 1 : r ? t_truth(t, r) : -1;
-            Py_XDECREF(r);
-            return v < 0 ? NULL : PyBool_FromLong(v);
-        }
-        if (py_is_symint(o) || py_is_symfloat(o) ||
-            py_is_sizefloat(o)) { /* numbers, as far as the program knows */
-            PyTypeObject *as = !py_is_symint(o)                  ? &PyFloat_Type
-                               : sym_is_bool(py_symint_value(o)) ? &PyBool_Type
-                                                                 : &PyLong_Type;
-            int v = PyObject_IsSubclass((PyObject *)as, c);
-            return v < 0 ? NULL : PyBool_FromLong(v || (py_is_symint(o) && is_int_class(c)));
-        }
-        if (Py_TYPE(o) == &PyTraceSuper_Type || t_behind(o))
-            return t_break(t, BRK_call_builtin, "isinstance() of a %s", Py_TYPE(o)->tp_name);
-        if (Py_TYPE(o) == &PyTraceGen_Type) {
-            int g = PyObject_IsSubclass((PyObject *)&PyGen_Type, c);
-            return g < 0 ? NULL : PyBool_FromLong(g);
-        }
-        int v = PyObject_IsInstance(o, c);
-        return v < 0 ? NULL : PyBool_FromLong(v);
-    }
-    case B_type:
-        if (nargs != 1)
-            return t_break(t, BRK_class_body, "type() with %zd arguments", nargs);
-        if (!(o = t_real(t, args[0])))
-            return NULL;
-        if (py_is_symint(o) && sym_is_bool(py_symint_value(o)))
-            return Py_NewRef((PyObject *)&PyBool_Type);
-        return Py_NewRef(py_is_symint(o)                    ? (PyObject *)&PyLong_Type
-                         : py_is_sizefloat(o)               ? (PyObject *)&PyFloat_Type
-                         : Py_TYPE(o) == &PyTraceGen_Type   ? (PyObject *)&PyGen_Type
-                         : Py_TYPE(o) == &PyTraceSuper_Type ? (PyObject *)&PySuper_Type
-                                                            : (PyObject *)Py_TYPE(o));
-    case B_vars: {
-        static PyObject *dict;
-        if (!dict)
-            dict = PyUnicode_InternFromString("__dict__");
-        return nargs == 1 ? t_getattr(t, args[0], dict)
-                          : t_break(t, BRK_function, "vars() of the running frame");
-    }
-    case B_callable:
-        return nargs == 1 && (o = t_real(t, args[0])) ? PyBool_FromLong(PyCallable_Check(o))
-                                                      : t_native(t, f, args, nargs, kw);
-    case B_id: /* our own modules tell objects apart by it; elsewhere the number may be seen */
-        if (nargs == 1 && strstr(t->top->cc->file, "/taper/") && (o = t_real(t, args[0])))
-            return PyLong_FromVoidPtr(o);
-        return t_break(t, BRK_call_builtin, "call of builtin function id");
-    case B_native: { /* makes an object of its arguments, which it does not look at */
-        Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0);
-        PyObject *v[16];
-        if (n > 16)
-            return t_break(t, BRK_call_builtin, "more than 16 arguments");
-        for (Py_ssize_t i = 0; i < n; i++)
-            if (!(v[i] = t_real(t, args[i])) || !t_deep(t, v[i]))
-                return NULL;
-        return PyObject_Vectorcall(f, v, (size_t)nargs, kw);
-    }
-    case B_count_elements: {
-        PyObject *pf = polyfill("count_elements");
-        return pf ? t_call(t, pf, args, nargs, kw) : NULL;
-    }
-    case B_cmp_to_key: {
-        if (nargs != 1 || !(o = t_real(t, args[0])))
-            return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
-        PyObject *call = t_fn(o, false);
-        r = call ? PyObject_CallOneArg(f, call) : NULL;
-        Py_XDECREF(call);
-        return r;
-    }
-    case B_size:
-        if (nargs != 1 || kw)
-            return t_break(t, BRK_construct, "Size(...) with these arguments");
-        l = t_list_of(t, args[0]);
-        r = l && t_deep(t, l) ? PyObject_CallOneArg(f, l) : NULL;
-        Py_XDECREF(l);
-        return r;
-    case B_super: return t_super_new(t, args, nargs);
-    case B_getattr: return do_getattr(t, args, nargs);
-    case B_hasattr:
-        r = do_getattr(t, args, nargs);
-        if (!r && (t->broke || !PyErr_ExceptionMatches(PyExc_AttributeError)))
-            return NULL;
-        py_forget();
-        Py_XDECREF(r);
-        return PyBool_FromLong(r != NULL);
-    case B_setattr:
-    case B_delattr: {
-        PyObject *n = nargs >= 2 ? t_real(t, args[1]) : NULL;
-        if (!n || !PyUnicode_Check(n) || nargs != (b == B_setattr ? 3 : 2))
-            return t_break(t, BRK_attribute, "setattr with a name that is not a constant");
-        return t_setattr(t, args[0], n, b == B_setattr ? args[2] : NULL) < 0 ? NULL : Py_NewRef(Py_None);
-    }
-    case B_iter:
-        if (nargs == 2) { /* until it returns the second argument */
-            PyObject *end = t_real(t, args[1]), *call;
-            if (!end || !t_deep(t, end) || !(o = t_real(t, args[0])))
-                return NULL;
-            call = t_fn(o, false);
-            r = call ? PyObject_Vectorcall(f, (PyObject *[]){ call, end }, 2, NULL) : NULL;
-            Py_XDECREF(call);
-            return r;
-        }
-        return nargs == 1 ? t_iter(t, args[0]) : t_native(t, f, args, nargs, kw);
-    case B_next: {
-        bool done;
-        if (!nargs)
-            return t_native(t, f, args, nargs, kw);
-        o = IS_LAZY(args[0]) ? t_real(t, args[0]) : args[0];
-        if (!o)
-            return NULL;
-        r = t_next(t, o, &done);
-        if (!r && done) {
-            if (nargs > 1)
-                return Py_NewRef(args[1]);
-            PyErr_SetNone(PyExc_StopIteration);
-        }
-        return r;
-    }
-    case B_list: return nargs ? t_list_of(t, args[0]) : PyList_New(0);
-    case B_tuple:
-        if (!nargs)
-            return PyTuple_New(0);
-        if (!(o = t_real(t, args[0])))
-            return NULL;
-        if (PyTuple_CheckExact(o))
-            return Py_NewRef(o);
-        l = t_list_of(t, o);
-        r = l ? PyList_AsTuple(l) : NULL;
-        Py_XDECREF(l);
-        return r;
-    case B_set:
-    case B_frozenset:
-        l = nargs ? t_list_of(t, args[0]) : PyList_New(0);
-        r = l && t_key(t, l) ? (b == B_set ? PySet_New(l) : PyFrozenSet_New(l)) : NULL;
-        Py_XDECREF(l);
-        return r;
-    case B_dict: return do_dict(t, f, args, nargs, kw);
-    case B_str:
-    case B_repr:
-        if (nargs == 1 && !kw)
-            return t_text(t, args[0], b == B_repr ? 2 : 1);
-        return t_native(t, f, args, nargs, kw);
-    case B_int:
-    case B_float:
-    case B_bool: return do_number(t, f, b, args, nargs, kw);
-    case B_zip:
-    case B_enumerate: return call_native_iter(t, f, args, nargs, kw);
-    case B_itertool: return do_itertool(t, f, args, nargs, kw);
-    case B_container: return call_native_iter(t, f, args, nargs, kw);
-    case B_reversed:
-        if (nargs != 1 || !(o = t_real(t, args[0])))
-            return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
-        if ((l = t_type_func(o, "__reversed__")))
-            return t_call(t, l, &o, 1, NULL);
-        if (!t_safe_type(Py_TYPE(o)) && !PyTuple_Check(o)) {
-            if (!t_type_func(o, "__len__") || !t_type_func(o, "__getitem__"))
-                return t_break(t, BRK_iterate, "reversed() of a %s", Py_TYPE(o)->tp_name);
-            l = t_list_of(t, o);
-            r = l ? PyObject_Vectorcall(f, &l, 1, NULL) : NULL;
-            Py_XDECREF(l);
-            return r;
-        }
-        return PyObject_Vectorcall(f, &o, 1, NULL);
-    case B_map:
-    case B_filter: return do_itertool(t, f, args, nargs, kw);
-    case B_sum: return nargs ? do_sum(t, args, nargs, kw) : t_native(t, f, args, nargs, kw);
-    case B_any:
-    case B_all: return nargs == 1 ? do_anyall(t, args[0], b == B_any) : t_native(t, f, args, nargs, kw);
-    case B_min:
-    case B_max: return do_minmax(t, f, args, nargs, kw, b == B_max);
-    case B_sorted:
-        if (nargs != 1)
-            return t_native(t, f, args, nargs, kw);
-        l = t_list_of(t, args[0]);
-        r = l ? do_sorted(t, l, kwarg(args, nargs, kw, "key"), kwarg(args, nargs, kw, "reverse")) : NULL;
-        Py_XDECREF(l);
-        return r;
-    case B_object: return PyObject_CallNoArgs(f);
-    case B_reduce: return do_reduce(t, args, nargs);
-    case B_partial: {
-        Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0);
-        PyObject *v[32];
-        if (n > 32)
-            return t_break(t, BRK_call_builtin, "partial with more than 32 arguments");
-        for (Py_ssize_t i = 0; i < n; i++)
-            if (!(v[i] = t_real(t, args[i])))
-                return NULL;
-        return PyObject_Vectorcall(f, v, (size_t)nargs, kw);
-    }
-    case B_tuple_new:
-        if (nargs != 2 || !(o = t_real(t, args[0])) || !PyType_Check(o))
-            return t_break(t, BRK_construct, "tuple.__new__");
-        l = t_list_of(t, args[1]);
-        if (!l)
-            return NULL;
-        r = PyObject_CallFunctionObjArgs(f, o, l, NULL);
-        Py_DECREF(l);
-        return r;
-    case B_object_new:
-        if (nargs < 1 || !(o = t_real(t, args[0])) || !PyType_Check(o))
-            return t_break(t, BRK_construct, "object.__new__");
-        return PyObject_Vectorcall(f, &o, 1, NULL);
-    case B_deepcopy: /* of what cannot change */
-        if (nargs == 1 && (o = t_real(t, args[0])) && t_plain_const(o) && !PyTuple_Check(o))
-            return Py_NewRef(o);
-        *handled = false;
+    if (b)
+        return b->fn(t, b, f, args, nargs, kw, handled);
+    *handled = PyCFunction_Check(f) && PyCFunction_GET_SELF(f) == py_module;
+    if (!*handled)
         return NULL;
-    case B_copy: /* copy.copy of builtin containers */
-        if (nargs != 1 || !(o = t_real(t, args[0])))
-            return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
-        if (PyList_CheckExact(o))
-            return PyList_GetSlice(o, 0, PyList_GET_SIZE(o));
-        if (PyDict_CheckExact(o))
-            return PyDict_Copy(o);
-        if (t_plain_const(o) || PyTuple_CheckExact(o))
-            return Py_NewRef(o);
-        if (PySet_CheckExact(o))
-            return PySet_New(o);
-        if (t_type_func(o, "__copy__"))
-            return t_call(t, t_type_func(o, "__copy__"), &o, 1, NULL);
-        if (type_is_python(Py_TYPE(o)) && Py_TYPE(o)->tp_new == PyBaseObject_Type.tp_new &&
-            Py_TYPE(o)->tp_dictoffset && !t_type_func(o, "__reduce_ex__") && !t_type_func(o, "__reduce__") &&
-            !t_type_func(o, "__getstate__") && !t_type_func(o, "__setstate__") &&
-            !t_type_func(o, "__setattr__") && (l = polyfill("copy_object")))
-            return t_call(t, l, &o, 1, NULL);
-        *handled = false;
-        return NULL;
-    case B_update_wrapper: { /* names and texts of a plain function, for one that was made here: nobody decides by them */
-        PyObject *w = nargs ? t_real(t, args[0]) : NULL;
-        o = nargs > 1 ? args[1] : kwarg(args, nargs, kw, "wrapped");
-        if ((nargs && !w) || (o && !(o = t_real(t, o))))
-            return NULL;
-        *handled = w && o && nargs <= 2 && PyFunction_Check(w) && !t_source_of(t, w) && PyFunction_Check(o) &&
-                   t_source_of(t, o) && !(inst_dict(o) && PyDict_GET_SIZE(inst_dict(o))) &&
-                   is_default(t, kwarg(args, nargs, kw, "assigned"), "WRAPPER_ASSIGNMENTS") &&
-                   is_default(t, kwarg(args, nargs, kw, "updated"), "WRAPPER_UPDATES");
-        if (!*handled)
-            return NULL;
-        static const char *const names[] = { "__module__", "__name__", "__qualname__", "__doc__",
-                                             "__annotations__" };
-        bool ok = true;
-        for (size_t i = 0; ok && i <= COUNT(names); i++) {
-            PyObject *n = PyUnicode_InternFromString(i < COUNT(names) ? names[i] : "__wrapped__"),
-                     *v = !n                 ? NULL
-                          : i < COUNT(names) ? PyObject_GetAttr(o, n)
-                                             : Py_NewRef(o);
-            ok = v && t_setattr(t, w, n, v) >= 0;
-            Py_XDECREF(n);
-            Py_XDECREF(v);
-        }
-        return ok ? Py_NewRef(w) : NULL;
-    }
-    case B_mode: { /* switches of the thread's state become nodes, so that they happen in order */
-        PyObject *a = nargs ? t_real(t, args[0]) : Py_False;
-        if (!a)
-            return NULL;
-        if (nargs != 1 || !PyBool_Check(a))
-            return t_break(t, BRK_call_builtin, "%s with these arguments",
-                           ((PyCFunctionObject *)f)->m_ml->ml_name);
-        char nm[96];
-        snprintf(nm, sizeof nm, "taper._C.%s", ((PyCFunctionObject *)f)->m_ml->ml_name);
-        tp_val v = vB(a == Py_True);
-        ir_add_opaque(t->rec.g, nm, f, &v, 1, vNone);
-        return PyObject_Vectorcall(f, &a, 1, NULL);
-    }
-    default: break;
-    }
-    /* other functions of our own extension: questions are answered, the rest runs natively */
-    if (PyCFunction_Check(f) && PyCFunction_GET_SELF(f) == py_module) {
-        static const char *const ask[] = { "is_grad_enabled",
-                                           "is_inference_mode_enabled",
-                                           "get_default_dtype",
-                                           "is_tensor",
-                                           "_call",
-                                           "is_floating_point",
-                                           "are_deterministic_algorithms_enabled",
-                                           "_get_autocast",
-                                           "_set_autocast",
-                                           "_leads_beyond",
-                                           "_draws",
-                                           "numel",
-                                           "result_type",
-                                           "promote_types",
-                                           "can_cast",
-                                           "is_anomaly_enabled",
-                                           "broadcast_shapes",
-                                           "tensor",
-                                           "as_tensor",
-                                           "_sym_check",
-                                           "_sym_open",
-                                           "_sym_size_like" };
-        const char *n = ((PyCFunctionObject *)f)->m_ml->ml_name;
-        *handled = true;
-        if (!strcmp(n, "_run_backward") && nargs == 7)
-            return t_backward(t, args);
-        if (!strcmp(n, "_function_apply") && nargs == 5) { /* without gradients it is forward alone */
-            o = t_real(t, args[3]);
-            if (!o || !t_deep(t, o))
-                return NULL;
-            bool needs = false;
-            for (Py_ssize_t i = 0; CX->grad_mode && PyTuple_Check(o) && i < PyTuple_GET_SIZE(o); i++) {
-                PyObject *x = t_real(t, PyTuple_GET_ITEM(o, i));
-                if (!x)
-                    return NULL;
-                needs |= py_is_tensor(x) && ag_requires_grad(py_tensor(x));
-            }
-            if (!needs && (l = polyfill("function_apply")))
-                return t_call(t, l, args, nargs, NULL);
-        }
-        for (size_t i = 0; i < COUNT(ask); i++)
-            if (!strcmp(n, ask[i])) {
-                if (!strcmp(n, "tensor") || !strcmp(n, "as_tensor")) {
-                    o = nargs ? t_real(t, args[0]) : NULL;
-                    if (!o || !t_deep(t, o))
-                        return o ? NULL : t_break(t, BRK_construct, "%s()", n);
-                    if (py_is_tensor(o) && !strcmp(n, "as_tensor") && nargs == 1 && !kw)
-                        return Py_NewRef(o);
-                    if (py_is_symint(o) && nargs == 1) { /* as full((), n) */
-                        PyObject *mod = PyImport_ImportModule("taper"),
-                                 *full = mod ? PyObject_GetAttrString(mod, "full") : NULL,
-                                 *none = PyTuple_New(0),
-                                 *names = kw ? Py_NewRef(kw) : Py_BuildValue("(s)", "dtype"),
-                                 *in[10] = { none, o, py_dtype(DT_i64) };
-                        for (Py_ssize_t q = 0; kw && q < PyTuple_GET_SIZE(kw) && q < 8; q++)
-                            in[2 + q] = args[1 + q];
-                        bool typed = !kw || kwarg(args, nargs, kw, "dtype");
-                        r = full && none && names && typed ? t_call(t, full, in, 2, names) : NULL;
-                        Py_XDECREF(mod);
-                        Py_XDECREF(full);
-                        Py_XDECREF(none);
-                        Py_XDECREF(names);
-                        return r || typed ? r
-                                          : t_break(t, BRK_construct, "%s() of a %s", n, Py_TYPE(o)->tp_name);
-                    }
-                    if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o))
-                        return t_break(t, BRK_construct, "%s() of a %s", n, Py_TYPE(o)->tp_name);
-                    l = PyList_Check(o) || PyTuple_Check(o) ? PyObject_Repr(o) : NULL;
-                    py_forget();
-                    bool dyn = l && (strstr(PyUnicode_AsUTF8(l), "tensor(") ||
-                                     strstr(PyUnicode_AsUTF8(l), "Tensor"));
-                    Py_XDECREF(l);
-                    if (dyn)
-                        return t_break(t, BRK_construct, "%s() of tensors", n);
-                    void *rec = CX->rec; /* a constant: made once, held by the graph */
-                    CX->rec = NULL;
-                    r = t_native(t, f, args, nargs, kw);
-                    CX->rec = rec;
-                    if (r && py_is_tensor(r)) {
-                        bool leaf = ag_requires_grad(py_tensor(r)); /* the copy is, not the constant */
-                        if (leaf)
-                            ag_set_requires_grad(CX, py_tensor(r), false, NULL);
-                        ir_node *node = ir_add_const(t->g, "_tensor_constant0", py_tensor(r));
-                        tp_tensor *p = ir_proxy(&t->rec, node);
-                        PyObject *c = py_wrap(p), *q = c ? PyObject_CallMethod(c, "clone", NULL) : NULL;
-                        Py_XDECREF(c);
-                        Py_DECREF(r);
-                        c = q && leaf ? t_requires_grad(t, q, Py_True) : Py_XNewRef(q);
-                        Py_XDECREF(q);
-                        return c;
-                    }
-                    return r;
-                }
-                if (!strcmp(n, "_call")) {
-                    op_id op;
-                    op_variant var;
-                    o = nargs ? t_real(t, args[0]) : NULL;
-                    const char *row = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
-                    if (row && op_find(row, strlen(row), &op, &var) &&
-                        ((op_row_of(op)->flags & OPF_SYNC) ||
-                         ((op_row_of(op)->flags & OPF_DYN) && !t_dynamic_outputs(t))))
-                        return t_break(t, BRK_data, "%s reads a tensor's data", row);
-                    for (Py_ssize_t i = 0, n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0); i < n; i++)
-                        if (Py_TYPE(t_real(t, args[i]) ? t_real(t, args[i]) : Py_None) == &PyRng_Type)
-                            return t_break(t, BRK_operator, "a random operator with a generator of its own");
-                }
-                return t_native(t, f, args, nargs, kw);
-            }
-        return t_break(t, BRK_call_builtin, "call of taper._C.%s", n);
-    }
-    return NULL;
+    const char *name = ((PyCFunctionObject *)f)->m_ml->ml_name;
+    for (size_t i = 0; i < COUNT(own); i++)
+        if (!strcmp(name, own[i].name))
+            return own[i].fn(t, &own[i], f, args, nargs, kw, handled);
+    return t_break(t, BRK_call_builtin, "call of taper._C.%s", name);
 }
 
 /* ---- methods of builtin objects ---- */
@@ -1450,7 +1427,8 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
         }
     }
     if (PyList_Check(self) && !strcmp(name, "sort")) {
-        if (!arguments_fit(B_sorted, nargs + 1, kw))
+        static const char *const names[3] = { "key", "reverse" };
+        if (nargs || !names_fit(kw, names))
             return t_break(t, BRK_arguments, "list.sort() with arguments that it does not take");
         PyObject *copy = PyList_GetSlice(self, 0, PyList_GET_SIZE(self));
         PyObject *s = copy ? do_sorted(t, copy, kwarg(args, nargs, kw, "key"),
@@ -1531,132 +1509,41 @@ static PyMethodDef functions[] = {
     { "_capture_role", set_role, METH_VARARGS, "how the tracer treats a function" }, { NULL }
 };
 
+static PyObject *row_object(const builtin *b) /* new reference, or NULL */
+{
+    PyObject *m = b->module ? PyImport_ImportModule(b->module) : NULL, *o = NULL;
+    if (m)
+        o = PyObject_GetAttrString(m, b->name);
+    else if (b->fn == builtin_tuple_new)
+        o = PyObject_GetAttrString((PyObject *)&PyTuple_Type, "__new__");
+    else if (b->fn == builtin_object_new)
+        o = PyObject_GetAttrString((PyObject *)&PyBaseObject_Type, "__new__");
+    py_forget();
+    Py_XDECREF(m);
+    return o;
+}
 int py_init_tbuiltin(PyObject *m)
 {
-    static const struct {
-        const char *name;
-        builtin b;
-    } rows[] = { { "abs", B_abs },
-                 { "ascii", B_pure },
-                 { "bin", B_pure },
-                 { "chr", B_pure },
-                 { "divmod", B_pure },
-                 { "format", B_pure },
-                 { "hex", B_pure },
-                 { "oct", B_pure },
-                 { "ord", B_pure },
-                 { "pow", B_pure },
-                 { "round", B_pure },
-                 { "hash", B_pure },
-                 { "callable", B_callable },
-                 { "vars", B_vars },
-                 { "issubclass", B_safe_native },
-                 { "len", B_len },
-                 { "isinstance", B_isinstance },
-                 { "type", B_type },
-                 { "super", B_super },
-                 { "getattr", B_getattr },
-                 { "hasattr", B_hasattr },
-                 { "setattr", B_setattr },
-                 { "delattr", B_delattr },
-                 { "print", B_print },
-                 { "iter", B_iter },
-                 { "next", B_next },
-                 { "list", B_list },
-                 { "tuple", B_tuple },
-                 { "set", B_set },
-                 { "frozenset", B_frozenset },
-                 { "dict", B_dict },
-                 { "str", B_str },
-                 { "repr", B_repr },
-                 { "int", B_int },
-                 { "float", B_float },
-                 { "bool", B_bool },
-                 { "zip", B_zip },
-                 { "enumerate", B_enumerate },
-                 { "map", B_map },
-                 { "filter", B_filter },
-                 { "reversed", B_reversed },
-                 { "sum", B_sum },
-                 { "any", B_any },
-                 { "all", B_all },
-                 { "min", B_min },
-                 { "max", B_max },
-                 { "sorted", B_sorted },
-                 { "object", B_object },
-                 { "range", B_pure },
-                 { "slice", B_pure },
-                 { "complex", B_pure },
-                 { "bytes", B_pure },
-                 { "input", B_break },
-                 { "open", B_break },
-                 { "id", B_id },
-                 { "bytearray", B_pure },
-                 { "exec", B_break },
-                 { "eval", B_break },
-                 { "compile", B_break },
-                 { "property", B_partial },
-                 { "staticmethod", B_partial },
-                 { "classmethod", B_partial } };
     table = PyDict_New();
     special = PyDict_New();
     if (!table || !special)
         return -1;
-    put_all("math", B_safe_native);
-    put("math", "sqrt", B_sqrt);
-    put("math", "floor", B_floor);
-    put("math", "ceil", B_ceil);
-    put_all("operator", B_safe_native);
-    put_all("_operator", B_safe_native);
-    put_all("itertools", B_itertool);
-    for (size_t i = 0; i < COUNT(rows); i++)
-        put("builtins", rows[i].name, rows[i].b);
-    put("functools", "reduce", B_reduce);
-    put("functools", "partial", B_partial);
-    put("functools", "update_wrapper", B_update_wrapper);
-    put("collections", "deque", B_container);
-    put("collections", "OrderedDict", B_dict);
-    put("copy", "copy", B_copy);
-    put("copy", "deepcopy", B_deepcopy);
-    put("operator", "itemgetter", B_native);
-    put("operator", "attrgetter", B_native);
-    put("operator", "methodcaller", B_native);
-    put("_collections", "_count_elements", B_count_elements);
-    put("functools", "cmp_to_key", B_cmp_to_key);
-    put("types", "MethodType", B_methodtype);
-    put("sys", "exc_info", B_exc_info);
-    put("sys", "exception", B_exception);
-    put("_string", "formatter_parser", B_pure);
-    put("_string", "formatter_field_name_split", B_pure);
-    PyObject *dd = (PyObject *)t_default_type(), *i = PyLong_FromLong(B_partial);
-    PyDict_SetItem(table, dd, i);
-    Py_DECREF(i);
-    /* constructors called by name */
-    PyObject *tn = PyObject_GetAttrString((PyObject *)&PyTuple_Type, "__new__"),
-             *on = PyObject_GetAttrString((PyObject *)&PyBaseObject_Type, "__new__");
-    PyObject *bt = PyLong_FromLong(B_tuple_new), *bo = PyLong_FromLong(B_object_new);
-    PyDict_SetItem(table, tn, bt);
-    PyDict_SetItem(table, on, bo);
-    Py_XDECREF(tn);
-    Py_XDECREF(on);
-    Py_XDECREF(bt);
-    Py_XDECREF(bo);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        if (!rows[i].name) {
+            put_all(rows[i].module, rows[i].how, i);
+            continue;
+        }
+        PyObject *f = row_object(&rows[i]);
+        put(f, i);
+        Py_XDECREF(f);
+    }
     return PyModule_AddFunctions(m, functions);
 }
 
-/* Called once the package is loaded: functions of the extension that switch modes. */
+/* Called once the package is loaded: its own class of sizes is known now. */
 void t_register_modes(void)
 {
-    PyObject *size = PyLong_FromLong(B_size);
-    if (size && PySize_Type)
-        PyDict_SetItem(table, (PyObject *)PySize_Type, size);
-    Py_XDECREF(size);
-    static const char *const modes[] = { "_set_grad_enabled", "set_grad_enabled", "_set_inference_mode" };
-    PyObject *d = PyModule_GetDict(py_module);
-    for (size_t i = 0; i < COUNT(modes); i++) {
-        PyObject *f = PyDict_GetItemString(d, modes[i]), *id = PyLong_FromLong(B_mode);
-        if (f && PyCFunction_Check(f))
-            PyDict_SetItem(table, f, id);
-        Py_DECREF(id);
-    }
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (rows[i].fn == builtin_size)
+            put((PyObject *)PySize_Type, i);
 }
