@@ -1340,6 +1340,63 @@ static bool on_input_memory(const trace *t, const tp_tensor *x)
     return false;
 }
 
+static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char *name, PyObject *const *args,
+                               Py_ssize_t nargs, PyObject *kw)
+{
+    static const char *const reads[] = {
+        "tolist",  "numpy",      "data_ptr",  "__array__",     "__dlpack__",   "untyped_storage",
+        "storage", "_data_text", "__repr__",  "__str__",       "__format__",   "share_memory_",
+        "__int__", "__float__",  "__index__", "__reduce_ex__", "__deepcopy__", NULL
+    };
+    static const char *const tape[] = { "register_hook", "retain_grad", "register_post_accumulate_grad_hook",
+                                        "set_",          "resize_",     "detach_",
+                                        "_backward",     NULL };
+    Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0);
+    if (!strcmp(name, "item") || !strcmp(name, "__int__") || !strcmp(name, "__float__") ||
+        !strcmp(name, "__index__"))
+        return t_item(t, self, !strcmp(name, "item") ? '?' : !strcmp(name, "__float__") ? 'f' : 'i');
+    if (!strcmp(name, "requires_grad_") && n <= 1 &&
+        (!kw || !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kw, 0), "requires_grad"))) {
+        PyObject *on = n ? t_real(t, args[0]) : Py_True;
+        return !on ? NULL : PyBool_Check(on) ? t_requires_grad(t, self, on) : t_native(t, f, args, nargs, kw);
+    }
+    if (!strcmp(name, "__bool__"))
+        return t_break(t, BRK_item, "Tensor.item");
+    if (one_of(name, reads))
+        return t_break(t, BRK_data, "Tensor.%s", name);
+    if (!strcmp(name, "storage_offset") && on_input_memory(t, py_tensor(self))) /* no guard knows it */
+        return t_break(t, BRK_data, "Tensor.%s of an input", name);
+    if (!strcmp(name, "as_subclass") && !(n == 1 && t_real(t, args[0]) == (PyObject *)&PyTensor_Type))
+        return t_break(t, BRK_construct, "Tensor.as_subclass");
+    if (!strcmp(name, "backward"))
+        return t_tensor_backward(t, self, args, nargs, kw);
+    if (one_of(name, tape))
+        return t_break(t, BRK_call_builtin, "Tensor.%s", name);
+    return t_native(t, f, args, nargs, kw);
+}
+/* index, count and remove compare by the code of the classes concerned. NULL without an exception: as usual. */
+static PyObject *list_search(trace *t, PyObject *self, const char *name, PyObject *arg)
+{
+    bool code = has_code(self);
+    PyObject *a = t_real(t, arg), *pf = NULL;
+    if (!a)
+        return NULL;
+    code = code || (!t_safe_type(Py_TYPE(a)) && !PyTuple_Check(a));
+    return code && (pf = polyfill(name)) ? t_call(t, pf, (PyObject *[]){ self, a }, 2, NULL) : NULL;
+}
+static PyObject *list_sort(trace *t, PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    static const char *const names[3] = { "key", "reverse" };
+    if (nargs || !names_fit(kw, names))
+        return t_break(t, BRK_arguments, "list.sort() with arguments that it does not take");
+    PyObject *copy = PyList_GetSlice(self, 0, PyList_GET_SIZE(self));
+    PyObject *s = copy ? do_sorted(t, copy, kwarg(args, nargs, kw, "key"), kwarg(args, nargs, kw, "reverse"))
+                       : NULL;
+    int rc = s ? PyList_SetSlice(self, 0, PyList_GET_SIZE(self), s) : -1;
+    Py_XDECREF(copy);
+    Py_XDECREF(s);
+    return rc < 0 ? NULL : Py_NewRef(Py_None);
+}
 PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyObject *const *args,
                    Py_ssize_t nargs, PyObject *kw)
 {
@@ -1361,44 +1418,13 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
                                          "difference_update",
                                          "intersection_update",
                                          NULL };
-    static const char *const reads[] = {
-        "tolist",  "numpy",      "data_ptr",  "__array__",     "__dlpack__",   "untyped_storage",
-        "storage", "_data_text", "__repr__",  "__str__",       "__format__",   "share_memory_",
-        "__int__", "__float__",  "__index__", "__reduce_ex__", "__deepcopy__", NULL
-    };
-    static const char *const tape[] = { "register_hook", "retain_grad", "register_post_accumulate_grad_hook",
-                                        "set_",          "resize_",     "detach_",
-                                        "_backward",     NULL };
     PyTypeObject *tp = Py_TYPE(self);
     PyObject *v[32], *r = NULL;
     Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0), i = 0;
     if (n > 32)
         return t_break(t, BRK_call_builtin, "%s with more than 32 arguments", name);
-    if (py_is_tensor(self)) {
-        if (!strcmp(name, "item") || !strcmp(name, "__int__") || !strcmp(name, "__float__") ||
-            !strcmp(name, "__index__"))
-            return t_item(t, self, !strcmp(name, "item") ? '?' : !strcmp(name, "__float__") ? 'f' : 'i');
-        if (!strcmp(name, "requires_grad_") && n <= 1 &&
-            (!kw || !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kw, 0), "requires_grad"))) {
-            PyObject *on = n ? t_real(t, args[0]) : Py_True;
-            return !on                ? NULL
-                   : PyBool_Check(on) ? t_requires_grad(t, self, on)
-                                      : t_native(t, f, args, nargs, kw);
-        }
-        if (!strcmp(name, "__bool__"))
-            return t_break(t, BRK_item, "Tensor.item");
-        if (one_of(name, reads))
-            return t_break(t, BRK_data, "Tensor.%s", name);
-        if (!strcmp(name, "storage_offset") && on_input_memory(t, py_tensor(self))) /* no guard knows it */
-            return t_break(t, BRK_data, "Tensor.%s of an input", name);
-        if (!strcmp(name, "as_subclass") && !(n == 1 && t_real(t, args[0]) == (PyObject *)&PyTensor_Type))
-            return t_break(t, BRK_construct, "Tensor.as_subclass");
-        if (!strcmp(name, "backward"))
-            return t_tensor_backward(t, self, args, nargs, kw);
-        if (one_of(name, tape))
-            return t_break(t, BRK_call_builtin, "Tensor.%s", name);
-        return t_native(t, f, args, nargs, kw);
-    }
+    if (py_is_tensor(self))
+        return tensor_method(t, f, self, name, args, nargs, kw);
     tobj *k = t_obj(t, self);
     if (PyDict_Check(self) && !strcmp(name, "update") && tp != t_ordered_type() && !PyODict_Check(self)) {
         r = t_fill_dict(t, self, args, nargs, kw);
@@ -1414,31 +1440,12 @@ PyObject *t_method(trace *t, PyObject *f, PyObject *self, const char *name, PyOb
     }
     if (tp == &PyRng_Type)
         return t_break(t, BRK_call_builtin, "Generator.%s", name);
-    if (PyList_Check(self) && nargs >= 1 &&
-        (!strcmp(name, "index") || !strcmp(name, "count") || !strcmp(name, "remove"))) {
-        bool code = has_code(self);
-        PyObject *a = t_real(t, args[0]), *pf = NULL;
-        if (!a)
-            return NULL;
-        code = code || (!t_safe_type(Py_TYPE(a)) && !PyTuple_Check(a));
-        if (code && nargs == 1 && (pf = polyfill(name))) {
-            PyObject *in[2] = { self, a };
-            return t_call(t, pf, in, 2, NULL);
-        }
-    }
-    if (PyList_Check(self) && !strcmp(name, "sort")) {
-        static const char *const names[3] = { "key", "reverse" };
-        if (nargs || !names_fit(kw, names))
-            return t_break(t, BRK_arguments, "list.sort() with arguments that it does not take");
-        PyObject *copy = PyList_GetSlice(self, 0, PyList_GET_SIZE(self));
-        PyObject *s = copy ? do_sorted(t, copy, kwarg(args, nargs, kw, "key"),
-                                       kwarg(args, nargs, kw, "reverse"))
-                           : NULL;
-        int rc = s ? PyList_SetSlice(self, 0, PyList_GET_SIZE(self), s) : -1;
-        Py_XDECREF(copy);
-        Py_XDECREF(s);
-        return rc < 0 ? NULL : Py_NewRef(Py_None);
-    }
+    if (PyList_Check(self) && nargs == 1 &&
+        (!strcmp(name, "index") || !strcmp(name, "count") || !strcmp(name, "remove")) &&
+        ((r = list_search(t, self, name, args[0])) || t->broke || PyErr_Occurred()))
+        return r;
+    if (PyList_Check(self) && !strcmp(name, "sort"))
+        return list_sort(t, self, args, nargs, kw);
     if (PyUnicode_Check(self))
         for (Py_ssize_t q = 0; q < n; q++) {
             PyObject *a = t_real(t, args[q]);

@@ -931,6 +931,159 @@ done:
 }
 
 /* ---- any call ---- */
+/* The detail of a TypeError names the callee, as the log shows it. */
+static void name_callee(trace *t, PyObject *f)
+{
+    PyObject *ty, *v, *tb;
+    PyErr_Fetch(&ty, &v, &tb);
+    PyObject *s = v ? PyObject_Str(v) : NULL, *rp = PyObject_Repr(f);
+    snprintf(t->detail, sizeof t->detail, "TypeError %s: %s", rp ? PyUnicode_AsUTF8(rp) : "",
+             s ? PyUnicode_AsUTF8(s) : "");
+    Py_XDECREF(s);
+    Py_XDECREF(rp);
+    PyErr_Restore(ty, v, tb);
+}
+static PyObject *call_operator(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *r;
+    if ((op_flags(f) & OPF_SYNC) ||
+        ((op_flags(f) & OPF_DYN) && !t_dynamic_outputs(t))) { /* the result, or its size, depends on data */
+        PyObject *n = PyObject_GetAttrString(f, "__name__");
+        t_break(t, BRK_data,
+                op_flags(f) & OPF_SYNC ? "%s.%s reads a tensor's data"
+                                       : "%s.%s has a result whose size depends on data",
+                cap_brand(), n ? PyUnicode_AsUTF8(n) : "operator");
+        Py_XDECREF(n);
+        return NULL;
+    }
+    bool leaf = false;
+    for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++) {
+        PyObject *k = PyTuple_GET_ITEM(kw, i), *v = t_real(t, args[nargs + i]);
+        if (!v)
+            return NULL;
+        if (PyUnicode_CompareWithASCIIString(k, "out") == 0 && v != Py_None)
+            return call_out(t, f, args, nargs, kw, i);
+        if (Py_TYPE(v) == &PyRng_Type) /* its state is no part of a graph */
+            return t_break(t, BRK_operator, "a random operator with a generator of its own");
+        leaf |= PyUnicode_CompareWithASCIIString(k, "requires_grad") == 0 && v == Py_True;
+    }
+    const ir_node *last = t->rec.g->last;
+    r = t_native(t, f, args, nargs, kw);
+    if (r && Py_TYPE(f) == &PyOpFunc_Type)
+        t_written(t, last, f); /* operators live for ever */
+    if (r && leaf && py_is_tensor(r) && !t_mark_leaf(t, r, true))
+        Py_CLEAR(r);
+    if (!r && !t->broke && PyErr_ExceptionMatches(PyExc_TypeError))
+        name_callee(t, f);
+    return r;
+}
+static PyObject *call_c_function(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *r;
+    PyObject *self = PyCFunction_GET_SELF(f);
+    const char *name = ((PyCFunctionObject *)f)->m_ml->ml_name;
+    if (self && !PyModule_Check(self) && !PyType_Check(self))
+        return t_method(t, f, self, name, args, nargs, kw);
+    if (!strcmp(name, "warn") || !strcmp(name, "warn_explicit"))
+        return t_break(t, BRK_print, "call of warnings.%s", name);
+    if (self && PyType_Check(self) &&
+        ((r = t_classmethod(t, f, self, name, args, nargs, kw)) || t->broke || PyErr_Occurred()))
+        return r;
+    return t_break(t, BRK_call_builtin, "call of builtin function %s", name);
+}
+static PyObject *call_descriptor(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *r;
+    PyObject *self = t_real(t, args[0]);
+    if (!self)
+        return NULL;
+    PyMethodDescrObject *d = (PyMethodDescrObject *)f;
+    if (!PyType_IsSubtype(Py_TYPE(self), d->d_common.d_type))
+        return t_native(t, f, args, nargs, kw);
+    PyObject *b = Py_TYPE(f)->tp_descr_get(f, self, (PyObject *)Py_TYPE(self));
+    r = b ? t_call(t, b, args + 1, nargs - 1, kw) : NULL;
+    Py_XDECREF(b);
+    return r;
+}
+static PyObject *call_slot_of(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *self = PyObject_GetAttrString(f, "__self__"), *n = PyObject_GetAttrString(f, "__name__"),
+             *cls = PyObject_GetAttrString(f, "__objclass__"), *d = NULL, *r = NULL;
+    if (self && n && cls && (d = PyObject_GetAttr(cls, n)))
+        r = call_with(t, d, self, args, nargs, kw);
+    Py_XDECREF(self);
+    Py_XDECREF(n);
+    Py_XDECREF(cls);
+    Py_XDECREF(d);
+    return r;
+}
+static PyObject *call_partial(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *r = NULL;
+    PyObject *fn = PyUnicode_InternFromString("func"), *a = PyUnicode_InternFromString("args"),
+             *k = PyUnicode_InternFromString("keywords");
+    PyObject *pf = t_getattr(t, f, fn), *pa = pf ? t_getattr(t, f, a) : NULL,
+             *pk = pa ? t_getattr(t, f, k) : NULL;
+    PyObject *l = pk ? t_list_of(t, pa) : NULL, *d = l ? t_real(t, pk) : NULL, *names = NULL, **v = NULL;
+    if (d && PyDict_Check(d)) {
+        PyObject *all = PyDict_Copy(d);
+        for (Py_ssize_t i = 0; all && kw && i < PyTuple_GET_SIZE(kw); i++)
+            PyDict_SetItem(all, PyTuple_GET_ITEM(kw, i), args[nargs + i]);
+        Py_ssize_t np = PyList_GET_SIZE(l), nk = all ? PyDict_GET_SIZE(all) : 0, p = 0, i = 0;
+        PyObject *key, *val;
+        v = mem_zalloc(sizeof *v * (size_t)(np + nargs + nk + 1));
+        names = nk ? PyTuple_New(nk) : NULL;
+        for (i = 0; i < np; i++)
+            v[i] = PyList_GET_ITEM(l, i);
+        for (i = 0; i < nargs; i++)
+            v[np + i] = args[i];
+        for (i = 0; all && PyDict_Next(all, &p, &key, &val); i++) {
+            PyTuple_SET_ITEM(names, i, Py_NewRef(key));
+            v[np + nargs + i] = val;
+        }
+        r = t_call(t, pf, v, np + nargs, names);
+        Py_XDECREF(all);
+    }
+    free(v);
+    Py_XDECREF(names);
+    Py_XDECREF(l);
+    Py_XDECREF(pf);
+    Py_XDECREF(pa);
+    Py_XDECREF(pk);
+    Py_DECREF(fn);
+    Py_DECREF(a);
+    Py_DECREF(k);
+    return r;
+}
+static PyObject *call_getter(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        PyObject *a = t_real(t, args[i]);
+        if (!a)
+            return NULL;
+        if (!t_safe_type(Py_TYPE(a)))
+            return t_break(t, BRK_call_builtin, "%s of a %s", Py_TYPE(f)->tp_name, Py_TYPE(a)->tp_name);
+    }
+    return t_native(t, f, args, nargs, kw);
+}
+static PyObject *call_object(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    PyObject *r;
+    PyObject *callf = lookup(Py_TYPE(f), "__call__");
+    if (callf && PyFunction_Check(callf)) {
+        PyObject *name = PyUnicode_InternFromString("__call__"),
+                 *m = t_bind_class_attr(t, f, Py_TYPE(f), name, callf);
+        r = m ? t_call(t, m, args, nargs, kw) : NULL;
+        Py_XDECREF(m);
+        Py_DECREF(name);
+        return r;
+    }
+    if (!callf) {
+        PyErr_Format(PyExc_TypeError, "'%.200s' object is not callable", Py_TYPE(f)->tp_name);
+        return NULL;
+    }
+    return t_break(t, BRK_call_builtin, "call of a %s object", Py_TYPE(f)->tp_name);
+}
 PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
     PyObject *inner, *r;
@@ -952,126 +1105,21 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
         return t_inline(t, f, args, nargs, kw);
     if (PyMethod_Check(f))
         return call_with(t, PyMethod_GET_FUNCTION(f), PyMethod_GET_SELF(f), args, nargs, kw);
-    if (Py_TYPE(f) == &PyOpFunc_Type || Py_TYPE(f) == &PyOpMethod_Type) {
-        if ((op_flags(f) & OPF_SYNC) ||
-            ((op_flags(f) & OPF_DYN) &&
-             !t_dynamic_outputs(t))) { /* the result, or its size, depends on data */
-            PyObject *n = PyObject_GetAttrString(f, "__name__");
-            t_break(t, BRK_data,
-                    op_flags(f) & OPF_SYNC ? "%s.%s reads a tensor's data"
-                                           : "%s.%s has a result whose size depends on data",
-                    cap_brand(), n ? PyUnicode_AsUTF8(n) : "operator");
-            Py_XDECREF(n);
-            return NULL;
-        }
-        bool leaf = false;
-        for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++) {
-            PyObject *k = PyTuple_GET_ITEM(kw, i), *v = t_real(t, args[nargs + i]);
-            if (!v)
-                return NULL;
-            if (PyUnicode_CompareWithASCIIString(k, "out") == 0 && v != Py_None)
-                return call_out(t, f, args, nargs, kw, i);
-            if (Py_TYPE(v) == &PyRng_Type) /* its state is no part of a graph */
-                return t_break(t, BRK_operator, "a random operator with a generator of its own");
-            leaf |= PyUnicode_CompareWithASCIIString(k, "requires_grad") == 0 && v == Py_True;
-        }
-        const ir_node *last = t->rec.g->last;
-        r = t_native(t, f, args, nargs, kw);
-        if (r && Py_TYPE(f) == &PyOpFunc_Type)
-            t_written(t, last, f); /* operators live for ever */
-        if (r && leaf && py_is_tensor(r) && !t_mark_leaf(t, r, true))
-            Py_CLEAR(r);
-        if (!r && !t->broke &&
-            PyErr_ExceptionMatches(PyExc_TypeError)) { /* name the callee, as the log shows it */
-            PyObject *ty, *v, *tb;
-            PyErr_Fetch(&ty, &v, &tb);
-            PyObject *s = v ? PyObject_Str(v) : NULL, *rp = PyObject_Repr(f);
-            snprintf(t->detail, sizeof t->detail, "TypeError %s: %s", rp ? PyUnicode_AsUTF8(rp) : "",
-                     s ? PyUnicode_AsUTF8(s) : "");
-            Py_XDECREF(s);
-            Py_XDECREF(rp);
-            PyErr_Restore(ty, v, tb);
-        }
-        return r;
-    }
+    if (Py_TYPE(f) == &PyOpFunc_Type || Py_TYPE(f) == &PyOpMethod_Type)
+        return call_operator(t, f, args, nargs, kw);
     if (PyType_Check(f))
         return t_construct(t, (PyTypeObject *)f, args, nargs, kw);
-    if (PyCFunction_Check(f)) {
-        PyObject *self = PyCFunction_GET_SELF(f);
-        const char *name = ((PyCFunctionObject *)f)->m_ml->ml_name;
-        if (self && !PyModule_Check(self) && !PyType_Check(self))
-            return t_method(t, f, self, name, args, nargs, kw);
-        if (!strcmp(name, "warn") || !strcmp(name, "warn_explicit"))
-            return t_break(t, BRK_print, "call of warnings.%s", name);
-        if (self && PyType_Check(self) &&
-            ((r = t_classmethod(t, f, self, name, args, nargs, kw)) || t->broke || PyErr_Occurred()))
-            return r;
-        return t_break(t, BRK_call_builtin, "call of builtin function %s", name);
-    }
-    if (Py_TYPE(f) == &PyMethodDescr_Type && nargs) {
-        PyObject *self = t_real(t, args[0]);
-        if (!self)
-            return NULL;
-        PyMethodDescrObject *d = (PyMethodDescrObject *)f;
-        if (!PyType_IsSubtype(Py_TYPE(self), d->d_common.d_type))
-            return t_native(t, f, args, nargs, kw);
-        PyObject *b = Py_TYPE(f)->tp_descr_get(f, self, (PyObject *)Py_TYPE(self));
-        r = b ? t_call(t, b, args + 1, nargs - 1, kw) : NULL;
-        Py_XDECREF(b);
-        return r;
-    }
+    if (PyCFunction_Check(f))
+        return call_c_function(t, f, args, nargs, kw);
+    if (Py_TYPE(f) == &PyMethodDescr_Type && nargs)
+        return call_descriptor(t, f, args, nargs, kw);
     if (Py_TYPE(f) == &PyWrapperDescr_Type)
         return slot_call(t, f, ((PyDescrObject *)f)->d_type, PyUnicode_AsUTF8(((PyDescrObject *)f)->d_name),
                          args, nargs, kw);
-    if (Py_TYPE(f) == method_wrapper_type()) {
-        PyObject *self = PyObject_GetAttrString(f, "__self__"), *n = PyObject_GetAttrString(f, "__name__"),
-                 *cls = PyObject_GetAttrString(f, "__objclass__"), *d = NULL;
-        r = NULL;
-        if (self && n && cls && (d = PyObject_GetAttr(cls, n)))
-            r = call_with(t, d, self, args, nargs, kw);
-        Py_XDECREF(self);
-        Py_XDECREF(n);
-        Py_XDECREF(cls);
-        Py_XDECREF(d);
-        return r;
-    }
-    if (Py_TYPE(f) == t_partial_type()) {
-        PyObject *fn = PyUnicode_InternFromString("func"), *a = PyUnicode_InternFromString("args"),
-                 *k = PyUnicode_InternFromString("keywords");
-        PyObject *pf = t_getattr(t, f, fn), *pa = pf ? t_getattr(t, f, a) : NULL,
-                 *pk = pa ? t_getattr(t, f, k) : NULL;
-        PyObject *l = pk ? t_list_of(t, pa) : NULL, *d = l ? t_real(t, pk) : NULL, *names = NULL, **v = NULL;
-        r = NULL;
-        if (d && PyDict_Check(d)) {
-            PyObject *all = PyDict_Copy(d);
-            for (Py_ssize_t i = 0; all && kw && i < PyTuple_GET_SIZE(kw); i++)
-                PyDict_SetItem(all, PyTuple_GET_ITEM(kw, i), args[nargs + i]);
-            Py_ssize_t np = PyList_GET_SIZE(l), nk = all ? PyDict_GET_SIZE(all) : 0, p = 0, i = 0;
-            PyObject *key, *val;
-            v = mem_zalloc(sizeof *v * (size_t)(np + nargs + nk + 1));
-            names = nk ? PyTuple_New(nk) : NULL;
-            for (i = 0; i < np; i++)
-                v[i] = PyList_GET_ITEM(l, i);
-            for (i = 0; i < nargs; i++)
-                v[np + i] = args[i];
-            for (i = 0; all && PyDict_Next(all, &p, &key, &val); i++) {
-                PyTuple_SET_ITEM(names, i, Py_NewRef(key));
-                v[np + nargs + i] = val;
-            }
-            r = t_call(t, pf, v, np + nargs, names);
-            Py_XDECREF(all);
-        }
-        free(v);
-        Py_XDECREF(names);
-        Py_XDECREF(l);
-        Py_XDECREF(pf);
-        Py_XDECREF(pa);
-        Py_XDECREF(pk);
-        Py_DECREF(fn);
-        Py_DECREF(a);
-        Py_DECREF(k);
-        return r;
-    }
+    if (Py_TYPE(f) == method_wrapper_type())
+        return call_slot_of(t, f, args, nargs, kw);
+    if (Py_TYPE(f) == t_partial_type())
+        return call_partial(t, f, args, nargs, kw);
     if ((inner = compiled_inner(f)))
         return t_call(t, inner, args, nargs, kw);
     if (!strcmp(Py_TYPE(f)->tp_name, "functools._lru_cache_wrapper")) {
@@ -1081,30 +1129,9 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
         PyObject *a = t_real(t, args[0]);
         return a ? PyObject_CallOneArg(f, a) : NULL;
     }
-    if (!strncmp(Py_TYPE(f)->tp_name, "operator.", 9)) {
-        for (Py_ssize_t i = 0; i < nargs; i++) {
-            PyObject *a = t_real(t, args[i]);
-            if (!a)
-                return NULL;
-            if (!t_safe_type(Py_TYPE(a)))
-                return t_break(t, BRK_call_builtin, "%s of a %s", Py_TYPE(f)->tp_name, Py_TYPE(a)->tp_name);
-        }
-        return t_native(t, f, args, nargs, kw);
-    }
-    PyObject *callf = lookup(Py_TYPE(f), "__call__");
-    if (callf && PyFunction_Check(callf)) {
-        PyObject *name = PyUnicode_InternFromString("__call__"),
-                 *m = t_bind_class_attr(t, f, Py_TYPE(f), name, callf);
-        r = m ? t_call(t, m, args, nargs, kw) : NULL;
-        Py_XDECREF(m);
-        Py_DECREF(name);
-        return r;
-    }
-    if (!callf) {
-        PyErr_Format(PyExc_TypeError, "'%.200s' object is not callable", Py_TYPE(f)->tp_name);
-        return NULL;
-    }
-    return t_break(t, BRK_call_builtin, "call of a %s object", Py_TYPE(f)->tp_name);
+    if (!strncmp(Py_TYPE(f)->tp_name, "operator.", 9))
+        return call_getter(t, f, args, nargs, kw);
+    return call_object(t, f, args, nargs, kw);
 }
 
 int py_init_tcall(PyObject *m)
