@@ -328,6 +328,8 @@ static void sentence(const doctor *d, strbuf *b)
             strbuf_addf(b, "; operator%s %s", strchr(d->operators.s, ',') ? "s" : "", d->operators.s);
         if (d->place.n)
             strbuf_addf(b, " at %s", d->place.s);
+        if (d->rank.n)
+            strbuf_addf(b, "; first seen on %s", d->rank.s);
         if (d->rewrites.n)
             strbuf_addf(b, "; it passes without %s", d->rewrites.s);
         if (d->condition.n)
@@ -362,6 +364,7 @@ static void print_json(const doctor *d, const char *verdict, const char *path)
     text_or_null(&w, "stage", strbuf_str(&d->stage));
     text_or_null(&w, "operators", strbuf_str(&d->operators));
     text_or_null(&w, "line", strbuf_str(&d->place));
+    text_or_null(&w, "rank", strbuf_str(&d->rank));
     text_or_null(&w, "rewrites", strbuf_str(&d->rewrites));
     text_or_null(&w, "condition", strbuf_str(&d->condition));
     text_or_null(&w, "workaround", strbuf_str(&d->around));
@@ -397,10 +400,23 @@ static bool conclude(doctor *d, const char *path, tp_err *err)
     return ok;
 }
 
+/* SCRIPT ARGS as ranks: -m taper.distributed.run --launcher processes --nproc-per-node N SCRIPT ARGS. */
+static void as_ranks(doctor *d, const char *ranks)
+{
+    static char *const head[] = { "-m", "taper.distributed.run", "--launcher", "processes",
+                                  "--nproc-per-node" };
+    char **argv = mem_zalloc(sizeof *argv * (COUNT(head) + (size_t)d->argc + 2));
+    memcpy(argv, head, sizeof head);
+    argv[COUNT(head)] = mem_strdup(ranks);
+    memcpy(argv + COUNT(head) + 1, d->argv, sizeof *argv * (size_t)d->argc);
+    d->argv = argv;
+    d->argc += (int)COUNT(head) + 1;
+}
+
 static int run_doctor(int argc, char **argv)
 {
     doctor d = { .timeout = 300000 };
-    const char *out = "taper_doctor", *secs = NULL;
+    const char *out = "taper_doctor", *secs = NULL, *ranks = NULL;
     tp_err err = { 0 };
     cli_args a = { argc, 1, argv };
     while (a.at < argc && argv[a.at][0] == '-' && strcmp(argv[a.at], "-m") && strcmp(argv[a.at], "-c")) {
@@ -412,20 +428,27 @@ static int run_doctor(int argc, char **argv)
             d.quarantine = true;
             continue;
         }
-        if (cli_option(&a, "out", &out) || cli_option(&a, "timeout", &secs))
+        if (cli_option(&a, "out", &out) || cli_option(&a, "timeout", &secs) ||
+            cli_option(&a, "ranks", &ranks))
             continue;
         return cli_unknown(&a);
     }
     bool option = a.at < argc && argv[a.at][0] == '-';
     if (a.at + option >= argc)
-        return cli_usage("taper doctor [--json] [--quarantine] [--out DIR] [--timeout SECONDS] SCRIPT | -m "
-                         "MODULE [ARGS ...]");
+        return cli_usage(
+            "taper doctor [--json] [--quarantine] [--ranks N] [--out DIR] [--timeout SECONDS] SCRIPT | -m "
+            "MODULE [ARGS ...]");
     if (secs && atof(secs) <= 0)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     d.argv = argv + a.at;
     d.argc = argc - a.at;
     if (!option && !file_exists(d.argv[0]))
         return cli_usage("there is no file '%s'", d.argv[0]);
+    d.ranks = ranks ? atoi(ranks) : 0;
+    if (ranks && d.ranks < 1)
+        return cli_usage("--ranks wants a number of processes, not '%s'", ranks);
+    if (ranks)
+        as_ranks(&d, ranks);
     if (secs)
         d.timeout = (int64_t)(atof(secs) * 1000);
     char cwd[4096];
@@ -439,19 +462,25 @@ static int run_doctor(int argc, char **argv)
     static const char *const names[] = { "crumbs", "regions", "audit" };
     for (size_t i = 0; i < COUNT(files); i++)
         *files[i] = path_join(d.out, names[i]);
-    int rc = file_mkdirs(d.out, &err) && examine(&d, &err) && conclude(&d, path, &err) ? (int)d.status
-                                                                                       : cli_fail(&err);
+    int rc = file_mkdirs(d.out, &err) && examine(&d, &err) && (!ranks || doc_ranks(&d, &err)) &&
+                     conclude(&d, path, &err)
+                 ? (int)d.status
+                 : cli_fail(&err);
     for (size_t i = 0; i < COUNT(files); i++) {
         unlink(*files[i]);
         free(*files[i]);
     }
-    strbuf *const owned[] = { &d.table,     &d.report, &d.runs_text, &d.wrong,  &d.prints,   &d.stage,
-                              &d.operators, &d.place,  &d.rewrites,  &d.around, &d.condition };
+    strbuf *const owned[] = { &d.table,     &d.report, &d.runs_text, &d.wrong,  &d.prints,    &d.stage,
+                              &d.operators, &d.place,  &d.rewrites,  &d.around, &d.condition, &d.rank };
     for (size_t i = 0; i < COUNT(owned); i++)
         strbuf_free(owned[i]);
     proc_result_free(&d.plain);
     proc_result_free(&d.also);
     free(d.bundle);
+    if (ranks) {
+        free(d.argv[5]);
+        free(d.argv);
+    }
     free(path);
     free(d.out);
     return rc;
@@ -459,7 +488,7 @@ static int run_doctor(int argc, char **argv)
 
 const cli_cmd cmd_doctor = {
     "doctor",
-    "[--json] [--quarantine] [--out DIR] [--timeout SECONDS] SCRIPT | -m MODULE [ARGS ...]",
+    "[--json] [--quarantine] [--ranks N] [--out DIR] [--timeout SECONDS] SCRIPT | -m MODULE [ARGS ...]",
     "Runs the troubleshooting guide on a Python program and says what is wrong in one sentence",
     "The program runs twice without the compiler, with it, one stage at a time, and with every result\n"
     "compared with eager; so are its exit status and what it prints (numbers by tolerance; what two runs\n"
@@ -469,6 +498,9 @@ const cli_cmd cmd_doctor = {
     "against float64, its derivative against finite differences. What helps is tried; --quarantine writes\n"
     "it to taper_quarantine here, which later runs obey. A program written for PyTorch: taper doctor -m "
     "taper SCRIPT.\n"
+    "--ranks N runs it as N processes (taper.distributed.run) and names the rank and the collective that "
+    "first\n"
+    "differ from the run without the compiler.\n"
     "Exit codes: 0 nothing wrong, 1 fault found, 2 could not decide.\n",
     run_doctor,
     NULL

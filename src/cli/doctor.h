@@ -19,6 +19,7 @@ typedef struct doctor {
     bool json;          /* nothing but one object on stdout */
     const char *
         oracle; /* command that reads what the program prints: 0 is right; NULL: runs without the compiler say */
+    int ranks;               /* more than 0: the program is one of so many processes */
     bool quarantine;         /* a work-around is written where later runs obey it */
     proc_result plain, also; /* two runs without the compiler: what they agree on counts */
     strbuf table, report;    /* the runs; the rest of the evidence */
@@ -29,7 +30,7 @@ typedef struct doctor {
     bool died;                      /* it crashed or hung, and last says where */
     /* the verdict */
     doc_status status;
-    strbuf wrong, prints, stage, operators, place, rewrites, around, condition;
+    strbuf wrong, prints, stage, operators, place, rewrites, around, condition, rank;
     char *bundle;
 } doctor;
 
@@ -62,4 +63,8 @@ bool doc_work_around(doctor *d, int stage, tp_err *err); /* tries what might hel
 /* ---- doctor_capture.c ---- */
 /* Which use of which region, and which instruction, makes the difference. backend: the first that shows it. */
 bool doc_hunt(doctor *d, const char *backend, bool capture, tp_err *err);
+
+/* ---- doctor_ranks.c ---- */
+/* Which rank and which of its collectives first differ when the program is compiled. argv starts the ranks. */
+bool doc_ranks(doctor *d, tp_err *err);
 #endif

@@ -307,6 +307,7 @@ comm_work *comm_start(comm_group *g, const comm_call *c, bool background, tp_err
         w->seq = ++g->seq;
     record(w);
     pthread_mutex_unlock(&j->queue);
+    comm_record(w);
     if (w->seq) /* before it starts: a back end must not meet calls that do not fit */
         watch_compare(g, w->seq);
     pthread_mutex_lock(&j->queue);

@@ -51,7 +51,8 @@ struct comm_work {
 };
 
 bool comm_is_p2p(comm_kind k);
-bool comm_progress(comm_job *j); /* one pass, under lock; true: something ended */
+void comm_record(const comm_work *w); /* record.c: appends to the file of TAPER_COMM_RECORD, if it is set */
+bool comm_progress(comm_job *j);      /* one pass, under lock; true: something ended */
 /* watch.c */
 bool watch_start(comm_job *j, tp_err *err);
 void watch_stop(comm_job *j);
