@@ -6,7 +6,8 @@
 import glob, os, re, sys
 
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FROM = """src/capture/breaks.def src/capture/guard.def src/capture/guard.c src/capture/region.c src/capture/metrics.c src/events/metrics.def
+FROM = """src/capture/breaks.def src/capture/guard.def src/capture/guard.c src/capture/region.c src/capture/attempt.c src/capture/capture_log.c src/capture/dynamic.c
+src/capture/location.c src/capture/metrics.c src/events/metrics.def
 src/events/metrics.c src/report/summary.c src/report/read.c src/compile/code_log.c src/run/kernel_cache.c src/target/c/emit.c src/vir/vir.def""".split() + sorted(glob.glob("src/loop/*.c"))
 MORE = """def return class self None True False forward GraphModule nn Module functional F in is not and or if else for while void const
 int int64_t int32_t uint8_t uint16_t float double static inline sizeof include math h stdint string bufs ints flts lo hi cpu cuda meta
