@@ -1,0 +1,192 @@
+"""Collectives and data-parallel training over several processes.
+
+    python bench/distributed.py [--ranks 2] [--only all_reduce,steps,scaling]
+
+all_reduce: microseconds of taper.distributed over shared memory and over MPI, beside bare MPI_Allreduce (compiled with mpicc here) and
+PyTorch's gloo where they are found, 1 KB to 64 MB. steps: milliseconds of a training step of the small models, alone and under
+DistributedDataParallel, Taper eager and compiled, and PyTorch. scaling: the same work a rank on 1, 2, 4, 8 ranks of --threads
+threads. Best of many everywhere; children print JSON.
+"""
+import argparse
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SIZES = [1 << k for k in (10, 13, 16, 19, 22, 24, 26)]  # bytes
+BARE = r"""
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 1; i < argc; i++) {
+        int n = atoi(argv[i]) / 4;
+        float *p = calloc(n, 4);
+        double best = 1e9;
+        for (int k = 0; k < (n > 1 << 20 ? 8 : 60); k++) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            double t = MPI_Wtime();
+            MPI_Allreduce(MPI_IN_PLACE, p, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+            t = MPI_Wtime() - t;
+            best = t < best ? t : best;
+        }
+        if (!rank)
+            printf("{\"bytes\": %d, \"us\": %.3f}\n", n * 4, best * 1e6);
+        free(p);
+    }
+    MPI_Finalize();
+}
+"""
+
+
+# --- what a rank does
+def library(torch):
+    if torch:
+        import torch as lib
+        import torch.distributed as dist
+    else:
+        import taper as lib
+        import taper.distributed as dist
+    return lib, dist
+
+
+def best(fn, dist, times):
+    least = 1e9
+    for _ in range(times):
+        if dist.is_initialized():
+            dist.barrier()
+        t = time.perf_counter()
+        fn()
+        least = min(least, time.perf_counter() - t)
+    return least
+
+
+def child(a):
+    lib, dist = library(a.torch)
+    sys.path.insert(0, HERE)
+    import models
+    alone = os.environ.get("WORLD_SIZE") == "1"
+    dist.init_process_group("gloo")
+    first = dist.get_rank() == 0
+    if a.child == "all_reduce":
+        for size in SIZES:
+            x = lib.zeros(size // 4)
+            s = best(lambda: dist.all_reduce(x), dist, 8 if size > 1 << 22 else 60)
+            if first:
+                print(json.dumps({"bytes": size, "us": s * 1e6}), flush=True)
+    else:
+        for name in a.models.split(","):
+            model, args, target, loss = models.build(name, lib, small=False)
+            if not alone:
+                model = lib.nn.parallel.DistributedDataParallel(model)
+            opt = lib.optim.SGD(model.parameters(), lr=1e-3)
+            forward = (lambda *xs: loss(model(*xs), target))
+            if a.compiled:
+                forward = lib.compile(forward)
+
+            def step():
+                opt.zero_grad()
+                forward(*args).backward()
+                opt.step()
+            for _ in range(3):
+                step()
+            s = best(step, dist, a.times)
+            if first:
+                print(json.dumps({"model": name, "ms": s * 1e3}), flush=True)
+    dist.destroy_process_group()
+
+
+# --- what starts them
+def ranks(n, what, *options, torch=False, threads=1, mpi=False):
+    env = dict(os.environ, OMP_NUM_THREADS=str(threads), TAPER_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
+    env["PYTHONPATH"] = os.path.join(os.path.dirname(HERE), "python") + os.pathsep + env.get("PYTHONPATH", "")
+    cmd = [sys.executable, os.path.abspath(__file__), "--child", what, *options]
+    if torch:
+        port = str(20000 + secrets.randbelow(20000))
+        ps = [subprocess.Popen(cmd + ["--torch"], env=dict(env, RANK=str(r), WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=port), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True) for r in range(n)]
+        outs = [p.communicate(timeout=900) for p in ps]
+        status, out, err = max(p.returncode for p in ps), outs[0][0], outs[0][1]
+    else:
+        p = subprocess.run([sys.executable, "-m", "taper.distributed.run", "--launcher", "mpi" if mpi else "processes", "--nproc-per-node", str(n), *cmd[1:]],
+                           env=env, capture_output=True, text=True, timeout=900)
+        status, out, err = p.returncode, p.stdout, p.stderr
+    if status:
+        print(f"{what} {' '.join(options)}: failed: {err.strip().splitlines()[-1] if err.strip() else status}", file=sys.stderr)
+        return {}
+    rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return {r.get("bytes") or r.get("model"): r.get("us") or r.get("ms") for r in rows}
+
+
+def bare(n):
+    mpicc, mpirun = shutil.which("mpicc"), shutil.which("mpirun")
+    if not mpicc or not mpirun:
+        return {}
+    with tempfile.TemporaryDirectory() as tmp:
+        with open(os.path.join(tmp, "bare.c"), "w") as f:
+            f.write(BARE)
+        if subprocess.run([mpicc, "-O2", "-o", os.path.join(tmp, "bare"), os.path.join(tmp, "bare.c")]).returncode:
+            return {}
+        more = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout else []
+        p = subprocess.run([mpirun, "-n", str(n), *more, os.path.join(tmp, "bare"), *map(str, SIZES)], capture_output=True, text=True,
+                           env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"), timeout=900)
+    return {r["bytes"]: r["us"] for r in map(json.loads, p.stdout.splitlines())}
+
+
+def have_torch():
+    return subprocess.run([sys.executable, "-c", "import torch, torch.distributed as d; assert d.is_gloo_available()"], capture_output=True).returncode == 0
+
+
+def table(heads, rows):
+    print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads))
+    for r in rows:
+        print("| " + " | ".join("-" if c is None else c if isinstance(c, str) else f"{c:,.3g}" for c in r) + " |")
+    print(flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--times", type=int, default=20)
+    p.add_argument("--models", default="gpt,resnet")
+    p.add_argument("--only", default="all_reduce,steps,scaling")
+    p.add_argument("--child", help=argparse.SUPPRESS)
+    p.add_argument("--torch", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
+    a = p.parse_args()
+    if a.child:
+        return child(a)
+    n, torch, common = a.ranks, have_torch(), ["--models", a.models, "--times", str(a.times)]
+    if "all_reduce" in a.only:
+        print(f"all_reduce of float32 on {n} ranks, microseconds")
+        shm, mpi, c, gloo = ranks(n, "all_reduce"), ranks(n, "all_reduce", mpi=True) if shutil.which("mpirun") else {}, bare(n), ranks(n, "all_reduce", torch=True) if torch else {}
+        table(["bytes", "shared memory", "MPI", "bare MPI_Allreduce", "MPI / bare", "PyTorch gloo"],
+              [[f"{s:,}", shm.get(s), mpi.get(s), c.get(s), mpi[s] / c[s] if s in mpi and s in c else None, gloo.get(s)] for s in SIZES])
+    if "steps" in a.only:
+        print(f"training step, milliseconds: alone, then DistributedDataParallel on {n} ranks of {a.threads} threads with the same batch a rank")
+        rows = []
+        for label, options, t in [("Taper eager", [], False), ("Taper compiled", ["--compiled"], False)] + ([("PyTorch eager", [], True)] if torch else []):
+            one = ranks(1, "steps", *common, *options, torch=t, threads=a.threads)
+            many = ranks(n, "steps", *common, *options, torch=t, threads=a.threads)
+            rows += [[m, label, one.get(m), many.get(m), many[m] - one[m] if m in one and m in many else None] for m in a.models.split(",")]
+        table(["model", "library", "alone", f"{n} ranks", "more"], sorted(rows))
+    if "scaling" in a.only:
+        counts = [k for k in (1, 2, 4, 8) if k * a.threads <= (os.cpu_count() or 1)]
+        print(f"fixed work a rank, {a.threads} threads each: milliseconds of a compiled step")
+        got = {k: ranks(k, "steps", *common, "--compiled", threads=a.threads) for k in counts}
+        table(["model", *[f"{k} ranks" for k in counts], "efficiency"],
+              [[m, *[got[k].get(m) for k in counts], got[1][m] / got[counts[-1]][m] if m in got[1] and m in got[counts[-1]] else None] for m in a.models.split(",")])
+
+
+if __name__ == "__main__":
+    main()
