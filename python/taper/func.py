@@ -17,6 +17,8 @@ def _fresh(tree):
     def one(t):
         if not _is_tensor(t) or not t.is_floating_point():
             return t
+        if t.is_inference() and not taper.is_inference_mode_enabled():
+            t = t.clone()  # a copy may be differentiated
         return t.view_as(t) if t.requires_grad else t.detach().requires_grad_()
     return pytree.tree_map(one, tree)
 

@@ -66,12 +66,21 @@ bool *aot_written_inputs(const ir_graph *g)
     return NULL;
 }
 
+/* Composites (reshape, flatten) give a view where that is possible: their types say whether they did. */
+static bool shares_first(const ir_node *n)
+{
+    const tp_tensor *x = ir_type(n),
+                    *of = n->narg && n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
+    return x && of && x->storage && x->storage == of->storage;
+}
+
 /* The input whose value, or a view of it, n is; NULL: it is made here. */
 static const ir_node *input_of(const ir_node *n)
 {
     while (n->kind != IR_placeholder) {
         bool same = n->kind == IR_getitem ||
-                    (n->kind == IR_call && (ir_node_writes(n) || op_row_of((op_id)n->op)->flags & OPF_VIEW));
+                    (n->kind == IR_call &&
+                     (ir_node_writes(n) || op_row_of((op_id)n->op)->flags & OPF_VIEW || shares_first(n)));
         if (!same || n->narg < 1 || n->arg[0].kind != VAL_node)
             return NULL;
         n = n->arg[0].node;

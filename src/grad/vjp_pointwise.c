@@ -470,23 +470,36 @@ VJP(addcdiv, "2 1?2")
 #define BETWEEN(lo, hi) V(logical_and, GT(X, lo), LT(X, hi))
 
 UNARY(sigmoid, "r", PLAIN ? MUL(DYV, MUL(R, ONE_MINUS(R))) : V(sigmoid_backward, DYV, R))
-UNARY(relu, "r", PLAIN ? WHERE(GT(R, vI(0)), DYV, vI(0)) : V(threshold_backward, DYV, R, vI(0)))
-UNARY(threshold, "0", PLAIN ? WHERE(GT(X, Y), DYV, vI(0)) : V(threshold_backward, DYV, X, Y))
-UNARY(leaky_relu, "0",
-      PLAIN ? WHERE(GT(X, vI(0)), DYV, MUL(DYV, Y)) : V(leaky_relu_backward, DYV, X, Y, vB(false)))
+UNARY(relu, "r", V(threshold_backward, DYV, R, vI(0)))
+UNARY(threshold, "0", V(threshold_backward, DYV, X, Y))
+UNARY(leaky_relu, "0", V(leaky_relu_backward, DYV, X, Y, vB(false)))
 UNARY(silu, "0",
       PLAIN ? MUL(DYV, MUL(SIGMOID(X), ADD(MUL(X, ONE_MINUS(SIGMOID(X))), vI(1)))) : V(silu_backward, DYV, X))
 UNARY(log_sigmoid, "0", PLAIN ? MUL(DYV, SIGMOID(NEG(X))) : V(log_sigmoid_backward, DYV, X))
-UNARY(hardtanh, "0",
-      PLAIN ? WHERE(BETWEEN(*ARG(1), *ARG(2)), DYV, vI(0)) : V(hardtanh_backward, DYV, X, *ARG(1), *ARG(2)))
-UNARY(hardsigmoid, "0",
-      PLAIN ? WHERE(BETWEEN(vI(-3), vI(3)), MUL(DYV, vF(1.0 / 6)), vI(0)) : V(hardsigmoid_backward, DYV, X))
+UNARY(hardtanh, "0", V(hardtanh_backward, DYV, X, *ARG(1), *ARG(2)))
+UNARY(hardsigmoid, "0", V(hardsigmoid_backward, DYV, X))
 UNARY(hardswish, "0",
       PLAIN
           ? WHERE(GE(X, vI(3)), DYV, WHERE(LE(X, vI(-3)), vI(0), MUL(DYV, ADD(MUL(X, vF(1.0 / 3)), vF(0.5)))))
           : V(hardswish_backward, DYV, X))
-UNARY(hardshrink, "0", PLAIN ? WHERE(GT(V(abs, X), Y), DYV, vI(0)) : V(hardshrink_backward, DYV, X, Y))
-UNARY(softshrink, "0", PLAIN ? WHERE(GT(V(abs, X), Y), DYV, vI(0)) : V(softshrink_backward, DYV, X, Y))
+UNARY(hardshrink, "0", V(hardshrink_backward, DYV, X, Y))
+UNARY(softshrink, "0", V(softshrink_backward, DYV, X, Y))
+
+/* Slopes of pieces of lines: linear in dy, constant in x. The gradient of x is zeros, not missing. */
+#define LINEAR_IN_DY(name, again)        \
+    VJP(name, "1")                       \
+    {                                    \
+        DXV(0, again);                   \
+        if (NEED(1))                     \
+            DXV(1, vh_zeros(B, INM(1))); \
+        return true;                     \
+    }
+LINEAR_IN_DY(threshold_backward, V(threshold_backward, DYV, Y, *ARG(2)))
+LINEAR_IN_DY(leaky_relu_backward, V(leaky_relu_backward, DYV, Y, *ARG(2), *ARG(3)))
+LINEAR_IN_DY(hardtanh_backward, V(hardtanh_backward, DYV, Y, *ARG(2), *ARG(3)))
+LINEAR_IN_DY(hardsigmoid_backward, V(hardsigmoid_backward, DYV, Y))
+LINEAR_IN_DY(hardshrink_backward, V(hardshrink_backward, DYV, Y, *ARG(2)))
+LINEAR_IN_DY(softshrink_backward, V(softshrink_backward, DYV, Y, *ARG(2)))
 
 VJP(elu, "0")
 {

@@ -290,12 +290,16 @@ bool ops_overlap_err(bool itself, tp_err *err)
 /* In-place writes must not tread on what is still to be read. */
 static bool check_overlap(const op_call *c, const tp_tensor *self)
 {
-    if (tensor_overlaps_itself(self))
+    if (!(c->sharing & SHARE_SELF) && tensor_overlaps_itself(self))
         return ops_overlap_err(true, c->err);
     for (int i = 1; i < c->row->schema.nparam; i++) {
-        const tp_tensor *t = arg_t(c, i);
-        if (t && !same_geometry(t, self) && tensor_shares(self, t))
-            return ops_overlap_err(false, c->err);
+        const tp_val *v = &c->arg[i];
+        tp_tensor *const *ts = v->kind == VAL_tensors ? v->ts : &v->t;
+        int n = v->kind == VAL_tensors ? v->n : v->kind == VAL_tensor;
+        for (int k = 0; k < n; k++)
+            if (ts[k] && !(c->sharing & SHARE_VALUE && ts[k]->ndim == 0) &&
+                (c->sharing & SHARE_NONE || !same_geometry(ts[k], self)) && tensor_shares(self, ts[k]))
+                return ops_overlap_err(false, c->err);
     }
     return true;
 }
@@ -502,7 +506,8 @@ static bool run_inplace(op_call *c, tp_val *out, bool fake)
     if (!inplace_ok(c, o, self))
         return false;
     if (!fake) {
-        bool direct = c->row->flags & OPF_PW; /* their kernels convert while they write */
+        /* pointwise kernels convert while they write */
+        bool direct = (c->row->flags & OPF_PW) || tensor_overlaps_itself(self);
         tmp = direct ? tensor_ref(self) : make_out(c, o, false);
         if (!tmp)
             goto done;
@@ -593,6 +598,7 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     c.nout = 0;
     c.out = NULL;
     c.res = NULL;
+    c.sharing = 0;
     c.into = v == OPV_fn ? cx->into : NULL; /* for this call, not for those it makes */
     cx->into = NULL;
     bool ok = false;

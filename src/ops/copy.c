@@ -211,11 +211,12 @@ tp_tensor *tensor_contiguous(tp_tensor *t, tp_err *err)
 bool shape_self0(op_call *c) { return out_self(c, 0) != NULL; }
 bool shape_copy_(op_call *c)
 {
-    if (tensor_overlaps_itself(arg_t(c, 0)))
-        return err_set(
-            c->err, ERR_runtime,
-            "unsupported operation: more than one element of the written-to tensor refers to a single "
-            "memory location. Please clone() the tensor before performing the operation.");
+    const tp_tensor *to = arg_t(c, 0), *from = arg_t(c, 1);
+    bool itself = to->storage == from->storage && to->offset == from->offset && to->ndim == from->ndim &&
+                  !memcmp(to->size, from->size, sizeof(symint) * to->ndim) &&
+                  !memcmp(to->stride, from->stride, sizeof(symint) * to->ndim);
+    if (!itself && tensor_overlaps_itself(to))
+        return ops_overlap_err(true, c->err);
     return shape_fits(arg_t(c, 0), arg_t(c, 1), c->err) && shape_self0(c);
 }
 

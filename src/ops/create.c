@@ -150,6 +150,8 @@ bool shape_fill_tensor(op_call *c)
         return err_set(c->err, ERR_runtime,
                        "fill_ only supports 0-dimension value tensor but got tensor with %d dimensions.",
                        v->ndim);
+    if (tensor_overlaps_itself(arg_t(c, 0)))
+        return ops_overlap_err(true, c->err);
     return out_self(c, 0) != NULL;
 }
 bool eager_fill_tensor(op_call *c)

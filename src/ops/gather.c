@@ -141,6 +141,7 @@ static bool scatter_check(op_call *c, tp_tensor *src)
     tp_tensor *t = arg_t(c, 0), *ix = arg_t(c, 2);
     size_text a, b, e;
     int d;
+    c->sharing = SHARE_NONE;
     if (!arg_dim(c, 1, t->ndim, &d))
         return false;
     if (!is_index(ix) && !(sym_eq(ix->numel, 0)))
@@ -421,6 +422,7 @@ bool shape_index_add(op_call *c)
     tp_tensor *t = arg_t(c, 0), *ix = arg_t(c, 2), *src = arg_t(c, 3);
     size_text a, b;
     int d;
+    c->sharing = SHARE_NONE;
     if (!arg_dim(c, 1, t->ndim, &d))
         return false;
     if (ix->ndim > 1)
@@ -459,6 +461,7 @@ bool shape_index_copy(op_call *c)
     tp_tensor *t = arg_t(c, 0), *ix = arg_t(c, 2), *src = arg_t(c, 3);
     size_text a, b;
     int d;
+    c->sharing = SHARE_NONE;
     if (!arg_dim(c, 1, t->ndim, &d))
         return false;
     if (ix->ndim >= 2)
@@ -540,6 +543,7 @@ bool shape_index_fill(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0), *ix = arg_t(c, 2), *v = arg_t(c, 3);
     int d;
+    c->sharing = SHARE_SELF | SHARE_VALUE | SHARE_NONE;
     if (!arg_dim(c, 1, t->ndim, &d))
         return false;
     if (ix->dt != DT_i64)
@@ -580,6 +584,7 @@ bool shape_index_reduce(op_call *c)
     tp_tensor *t = arg_t(c, 0), *ix = arg_t(c, 2), *src = arg_t(c, 3);
     const char *r = c->arg[4].s;
     int d;
+    c->sharing = SHARE_NONE;
     if (strcmp(r, "prod") && strcmp(r, "mean") && strcmp(r, "amax") && strcmp(r, "amin"))
         return err_set(c->err, ERR_runtime,
                        "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got %s.",

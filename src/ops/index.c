@@ -298,6 +298,7 @@ bool shape_index_put(op_call *c)
     size_text x, y;
     adv a;
     bool ok = false;
+    c->sharing = SHARE_SELF | SHARE_NONE;
     if (t->dt != v->dt) /* 0-dim values of another type are converted by the caller of x[i] = v */
         return err_set(
             c->err, ERR_runtime,

@@ -164,6 +164,11 @@ struct op_ctx {
 op_ctx *op_ctx_cur(void); /* this thread's */
 
 enum { OP_INLINE_OUTS = 3 };
+enum {
+    SHARE_SELF = 1,  /* elements of the first argument may be one: they are written in order */
+    SHARE_VALUE = 2, /* a 0-dim argument may lie in it: it is the value of every element that is written */
+    SHARE_NONE = 4,  /* no other argument may lie in it, not even as the same tensor */
+};
 struct op_call {
     op_id op;
     op_variant variant;
@@ -175,6 +180,7 @@ struct op_call {
     op_out *out;     /* nout of them; shape rules fill, via the functions below */
     tp_tensor **res; /* eager kernels: one per output, allocated from `out` */
     bool on_device;  /* an argument or a result is not on the host */
+    uint8_t sharing; /* what memory an in-place call may share: shape rules set it */
     tp_tensor *into; /* the context's, or NULL */
     op_out inl[OP_INLINE_OUTS];
 };

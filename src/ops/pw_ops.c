@@ -151,6 +151,7 @@ bool shape_clamp(op_call *c)
 bool shape_masked_fill(op_call *c)
 {
     tp_tensor *m = arg_t(c, 1), *v = arg_t(c, 2);
+    c->sharing = SHARE_SELF | SHARE_VALUE;
     if (m->dt != DT_bool)
         return err_set(c->err, ERR_runtime,
                        "masked_fill_ only supports boolean masks, but got mask with dtype %s",

@@ -222,6 +222,7 @@ bool eager_roll(op_call *c)
 bool shape_tri(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0);
+    c->sharing = SHARE_SELF;
     if (t->ndim < 2)
         return err_set(c->err, ERR_runtime, "%s: input tensor must have at least 2 dimensions", c->row->name);
     return out_new(c, (dtype)t->dt, t->ndim, t->size) != NULL;

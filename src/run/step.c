@@ -842,6 +842,15 @@ static void own_bases(const aot_unit *u, const tp_val *in, int nin, tp_val *res,
         no_view(&res[u->tangent[i]]);
 }
 
+/* Nobody but the results, and views among them, holds it. */
+static bool made_here(const tp_tensor *t, const tp_val *res, int nres)
+{
+    int held = 0;
+    for (int i = 0; i < nres && held < t->refs; i++)
+        held += res[i].kind == VAL_tensor ? (res[i].t == t) + (res[i].t->base == t) : 0;
+    return held == t->refs;
+}
+
 static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                       tp_err *err)
 {
@@ -884,7 +893,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     here->grad_mode = was;
     ran = ran && copy_back(u, cx, all ? all : in, res, err);
     for (int i = 0; ran && cx->inference_mode && i < u->nvalue; i++)
-        if (res[i].kind == VAL_tensor && res[i].t->refs == 1) /* made here */
+        if (res[i].kind == VAL_tensor && !(res[i].t->flags & TF_inference) && made_here(res[i].t, res, nres))
             res[i].t->flags |= TF_inference;
     ran = ran && place_results(p, u, cx, in, nin, res, err);
     if (all)

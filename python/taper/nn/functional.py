@@ -100,7 +100,7 @@ def softsign(input):
 
 
 def logsigmoid(input):
-    return -softplus(-input)
+    return _call("log_sigmoid", input)
 
 
 def softplus(input, beta=1, threshold=20):
