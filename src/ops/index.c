@@ -309,9 +309,8 @@ bool shape_index_put(op_call *c)
     c->err = &counted;
     bool made = adv_make(c, &a, true);
     c->err = said;
-    if (!made && counted.kind == ERR_datadep) { /* one element goes everywhere, however many there are */
-        ok = v->numel == 1 ? out_like(c, t, (dtype)t->dt) != NULL
-                           : err_set(c->err, ERR_datadep, "%s", counted.msg);
+    if (!made && counted.kind == ERR_datadep) { /* the kernel compares the mask's count with the values' */
+        ok = out_like(c, t, (dtype)t->dt) != NULL;
         goto done;
     }
     if (!made) {
@@ -320,7 +319,7 @@ bool shape_index_put(op_call *c)
     }
     int n = adv_size(&a, t, size), nb = n;
     for (int i = MAX(n - v->ndim, 0); i < n && a.unbacked; i++) /* a mask's count: the kernel compares it */
-        if (size[i] == a.unbacked && sym_is_unbacked(v->size[i - (n - v->ndim)]))
+        if (size[i] == a.unbacked && v->size[i - (n - v->ndim)] != 1)
             size[i] = v->size[i - (n - v->ndim)];
     memcpy(bs, size, sizeof(symint) * (size_t)n);
     tp_err quiet = { 0 };

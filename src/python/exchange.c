@@ -33,7 +33,7 @@ int py_tensor_getbuffer(PyObject *o, Py_buffer *v, int flags)
     tp_tensor *t = py_tensor(o);
     const char *f = dtype_format((dtype)t->dt);
     v->obj = NULL;
-    if (tensor_is_fake(t) || !f || wants_grad(o)) {
+    if (tensor_is_fake(t) || !f || (op_ctx_cur()->grad_mode && wants_grad(o))) {
         PyErr_SetString(PyExc_BufferError, tensor_is_fake(t) ? "a fake tensor has no memory to share"
                                            : !f              ? "this element type has no buffer format"
                                                 : "a tensor that requires grad does not share its memory; "
@@ -94,7 +94,7 @@ static bool can_be_array(PyObject *o, bool force)
             "can't convert %s:%d device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
             "host memory first.",
             device_name((dev_kind)tensor_device(t).kind), tensor_device(t).index);
-    else if (!force && wants_grad(o))
+    else if (!force && op_ctx_cur()->grad_mode && wants_grad(o))
         PyErr_SetString(PyExc_RuntimeError, "Can't call numpy() on Tensor that requires grad. Use "
                                             "tensor.detach().numpy() instead.");
     else if (t->dt == DT_bf16)

@@ -139,3 +139,32 @@ def test_logsigmoid_is_exact_and_contiguous():
     y = F.logsigmoid(x)
     assert y.is_contiguous()
     assert y[0, 1].item() == -21.000000000758256 and abs(y[1, 0].item() / -9.357622968839737e-14 - 1) < 1e-12
+
+
+def test_values_for_a_mask_are_counted_when_the_graph_runs():
+    def put(x, b, y):
+        x = x.clone()
+        x[b] = y
+        return x
+    b = taper.tensor([True, False, True, False])
+    for backend in ("eager", "aot_eager", "inductor"):
+        for dynamic in (None, True):
+            f = taper.compile(put, fullgraph=True, backend=backend, dynamic=dynamic)
+            assert f(taper.zeros(4), b, taper.tensor([1.0, 2.0])).tolist() == [1, 0, 2, 0]
+            try:
+                f(taper.zeros(4), ~b & (taper.arange(4) > 1), taper.tensor([1.0, 2.0]))
+                raise AssertionError("two values went into one place")
+            except RuntimeError as e:
+                assert "shape mismatch" in str(e)
+
+
+def test_memory_of_a_tensor_that_requires_grad_is_shown_without_gradients():
+    x = taper.ones(2, requires_grad=True)
+    for mode in (taper.no_grad, taper.inference_mode):
+        with mode():
+            assert memoryview(x).tolist() == [1, 1]
+    try:
+        memoryview(x)
+        raise AssertionError
+    except BufferError:
+        pass

@@ -108,15 +108,20 @@ def inference_aliases(d, a, b, text):
     return crossing(a, b) and d["kind"] in ("exception", "line") and "Inplace update to inference tensor" in str(d["a"])
 
 
-@reason("PyTorch's own limits: torch.cond compiles in eager code, too, a second derivative of half precision may fail inside, torch.func takes no saved tensor hooks, index_fill_ of nothing names the storage.")
+@reason("PyTorch's own limits: torch.cond compiles in eager code, too, a second derivative of half precision may fail inside, torch.func takes no saved tensor hooks, index_fill_ of nothing names the storage, autocast joins no float16 on CPUs.")
 def failures_of_pytorch(d, a, b, text):
-    return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage", "yet support saved tensor hooks", "setStorage: sizes"))
+    return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage", "yet support saved tensor hooks", "setStorage: sizes", "Unexpected floating ScalarType in at::autocast"))
 
 
 @reason("The partitioner may keep an input and compute from it again where eager keeps a result; a write to that input after the graph (behind a break, or by the caller) is then refused in the backward. "
         "PyTorch's partitioner does the same.")
 def kept_inputs(d, a, b, text):
     return compiled(a, b) and functional(b) and b != "taper aot_eager" and d["kind"] == "exception" and "no exception" in str(d["a"]) and "modified by an inplace operation" in str(d["b"])
+
+
+@reason("copy_ of a number is fill_ in Taper, and writes of a view over another one go through a copy: PyTorch refuses both where memory is shared.")
+def shared_copies(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "exception" and "no exception" in str(d["a"]) and "to a single memory location" in str(d["b"]) and re.search(r"\.copy_\(|\] = ", text) is not None
 
 
 @reason("Where PyTorch keeps a tensor for its size alone (gather, index_select, expand), a later write makes its backward refuse; Taper keeps the size.")
