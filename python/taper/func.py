@@ -220,10 +220,11 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
             raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one of the inputs must have a batch dimension (in_dims is None for all)")
         if len(set(sizes)) > 1:
             raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension")
-        if sizes[0] == 0:
-            raise ValueError("vmap: the mapped dimension has size 0: there is nothing to call the function with")
+        none = sizes[0] == 0  # the function is called with one element of zeros, which the results then leave out
+        if none:
+            flat = [t if d is None else taper.cat([t, t.new_zeros(*t.shape[:d], 1, *t.shape[d:][1:])], d) for t, d in zip(flat, [d if d is None else d % t.dim() for t, d in zip(flat, dims)])]
         state, before, outs = taper.get_rng_state() if randomness == "same" else None, _drawn(), []
-        for i in range(sizes[0]):
+        for i in range(sizes[0] or 1):
             if state is not None:
                 taper.set_rng_state(state)
             outs.append(func(*pytree.tree_unflatten([t if d is None else t.select(d, i) for t, d in zip(flat, dims)], spec), **kwargs))
@@ -236,7 +237,10 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
             if not _is_tensor(o):
                 raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(o)} as a return.")
         to = _spread(outs[0], out_dims)
-        return pytree.tree_unflatten([taper.stack(list(col), d) if d is not None else col[0] for col, d in zip(zip(*leaves), to)], shape)
+        joined = [taper.stack(list(col), d) if d is not None else col[0] for col, d in zip(zip(*leaves), to)]
+        if none:
+            joined = [t if d is None else t.narrow(d, 0, 0) for t, d in zip(joined, to)]
+        return pytree.tree_unflatten(joined, shape)
     return wrapper
 
 

@@ -116,6 +116,15 @@ static bool py_fake(const op_custom *o, const tp_val *arg, int narg, tp_val *out
 }
 
 /* The derivative as Python code on proxies: what it calls is recorded where cx says. */
+/* A function was given fakes and asked for their data: the graph runs as captured. The exception is dropped. */
+static bool reads_data(void)
+{
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(py_fake_error))
+        return false;
+    PyErr_Clear();
+    return true;
+}
+
 static bool py_vjp(const op_custom *o, op_ctx *cx, const tp_val *arg, int narg, const tp_val *res,
                    tp_tensor *const *dy, int ndy, tp_tensor **dx, tp_err *err)
 {
@@ -127,7 +136,8 @@ static bool py_vjp(const op_custom *o, op_ctx *cx, const tp_val *arg, int narg, 
     *CX = saved;
     bool ok = got && PyTuple_Check(got) && PyTuple_GET_SIZE(got) == narg;
     if (!got)
-        err_set(err, ERR_python, "the derivative of %s failed", o->name);
+        reads_data() ? err_set(err, ERR_notimpl, "the derivative of '%s' reads the data of tensors", o->name)
+                     : err_set(err, ERR_python, "the derivative of %s failed", o->name);
     else if (!ok)
         err_set(err, ERR_runtime, "the derivative of '%s' must return one gradient per argument", o->name);
     for (int i = 0, at = 0; ok && i < narg; i++) {
@@ -691,9 +701,7 @@ static bool inline_callee(op_ctx *cx, const ir_node *n, const tp_val *arg, tp_va
     *CX = *cx;
     bool ok = cap_run_opaque(NULL, (ir_node *)n, arg, out, err);
     *CX = saved;
-    if (!ok && PyErr_Occurred() &&
-        PyErr_ExceptionMatches(py_fake_error)) { /* it reads data: it runs as captured */
-        PyErr_Clear();
+    if (!ok && reads_data()) {
         err_clear(err);
         err_set(err, ERR_notimpl, "%s, marked allow_in_graph, reads the data of tensors", n->target);
     }

@@ -505,3 +505,22 @@ bool taper_register_ops(tp_err *err)
             assert "gives none for lists of tensors" in str(e), e
         else:
             raise AssertionError("no gradient, and nothing said")
+
+
+@custom_op("t1::scaled", mutates_args=(), schema="(Tensor x, Tensor by) -> Tensor")
+def scaled(x, by):
+    return x * float(by.tolist()[0])
+
+
+scaled.register_fake(lambda x, by: taper.empty_like(x))
+scaled.register_autograd(lambda ctx, g: (g * float(ctx.by.tolist()[0]), None), setup_context=lambda ctx, inputs, output: setattr(ctx, "by", inputs[1]))
+
+
+def test_a_derivative_that_reads_data():
+    for backend in BACKENDS:
+        x = taper.ones(3, requires_grad=True)
+        f = taper.compile(lambda x, by: scaled(x.sin(), by).sum(), backend=backend)
+        for by in (2.0, 3.0):
+            x.grad = None
+            f(x, taper.tensor([by])).backward()
+            assert all(abs(g - by * math.cos(1)) < 1e-6 for g in x.grad.tolist()), (backend, x.grad)

@@ -155,3 +155,15 @@ def test_vmap_of_a_function_that_breaks_the_graph():
             assert "random" in str(e)
         else:
             raise AssertionError("no error")
+
+
+def test_vmap_over_nothing():
+    x = taper.zeros(0, 3, requires_grad=True)
+    y = taper.vmap(lambda q: q.sin().sum())(x)
+    assert y.shape == (0,) and y.requires_grad
+    y.sum().backward()
+    assert x.grad.shape == (0, 3)
+    a, b = taper.vmap(lambda q, r: (q @ r, q), in_dims=(1, None), out_dims=(0, 1))(taper.zeros(2, 0), taper.ones(2, 4))
+    assert a.shape == (0, 4) and b.shape == (2, 0)
+    assert taper.vmap(taper.vmap(lambda q: q))(taper.zeros(1, 0)).shape == (1, 0)
+    assert taper.compile(taper.vmap(lambda q: q * 2))(taper.zeros(0, 3)).shape == (0, 3)

@@ -84,7 +84,7 @@ def zeros_for_none(d, a, b, text):
 
 @reason("PyTorch has written already when it refuses a write into an inference tensor; Taper refuses first.")
 def refused_writes(d, a, b, text):
-    return crossing(a, b) and d["kind"] in ("value", "written") and "inference_mode" in text
+    return crossing(a, b) and d["kind"] in ("value", "written", "shape", "stride", "offset", "alias") and "inference_mode" in text
 
 
 @reason("Gradients of gradients, and hooks on an input that the graph has written, run a compiled graph again; where the graph, or the program after it, writes to its inputs Taper says that it cannot. PyTorch's compiled functions have no double backward at all.")
