@@ -115,6 +115,7 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
     if (ok) {
         x.alone = alone;
         x.keep_results = o.v[OPT_reuse_outputs];
+        x.record = o.v[OPT_cudagraphs];
         r = program_new(&x);
     } else {
         program_nested_free(x.nested, p->step.n);

@@ -176,6 +176,10 @@ static lin eval_index(walk *w, ir_node *index, const lin *at, symint size, bool 
     v = vir_cvt(w->k, VT_i64, v);
     if (wrap)
         v = vir_add(w->k, v, vir_and(w->k, vir_sra(w->k, v, vir_int(w->k, 63)), emit_int(w, size)));
+    if (w->pl->c->caps->asynchronous) { /* its check may be late: nothing outside is touched until then */
+        v = vir_min(w->k, v, vir_sub(w->k, emit_int(w, size), vir_int(w->k, 1)));
+        v = vir_max(w->k, v, vir_int(w->k, 0));
+    }
     return opaque(w, v);
 }
 

@@ -9,9 +9,10 @@
 #include "ir/planted.h"
 #include "loop/lower.h"
 #include "ops/provider.h"
+#include "run/recording.h"
 #include <stdatomic.h>
 
-enum { BLOCK_KEPT = 96 << 20 };
+enum { BLOCK_KEPT = 96 << 20, SPAN_LEAST = 2 /* launches that are worth a recording */ };
 
 typedef struct kstep {
     const target_code *k;
@@ -21,6 +22,16 @@ typedef struct kstep {
     int64_t cpar, cwork;
     bool alone; /* one thread does all of it */
 } kstep;
+
+typedef struct late { /* of a check of indices whose answer comes later */
+    target_late l;
+    const ir_node *node;
+    int dim;
+} late;
+typedef struct span { /* steps that launch and do nothing else */
+    size_t n;         /* 0: none begins here */
+    recordings *made;
+} span;
 
 typedef struct program {
     run_program base;
@@ -35,6 +46,8 @@ typedef struct program {
     tp_storage *_Atomic kept; /* the block of the last call, where it is large */
     tp_storage *_Atomic
         *result; /* by slot: memory of the last result, used again once nobody else holds it; NULL: never */
+    late *late;  /* by step */
+    span *span;  /* by step; NULL: nothing is recorded */
 } program;
 
 /* The results of a call, each by itself: one that is wanted to the end does not keep the others. */
@@ -74,6 +87,9 @@ typedef struct program_at {
     VEC(sent) sent;               /* those that a kernel writes, until it is launched */
 } call;
 
+/* Recordings name addresses, so they want the same block again. */
+static bool keeps_block(const program *pr) { return pr->span || pr->m.block > BLOCK_KEPT; }
+
 static void release_dead(call *c, size_t step)
 {
     program *pr = c->pr;
@@ -85,7 +101,7 @@ static void release_dead(call *c, size_t step)
             *v = vNone;
         }
     }
-    if ((int)step == pr->m.block_last && pr->m.block <= BLOCK_KEPT) {
+    if ((int)step == pr->m.block_last && !keeps_block(pr)) {
         storage_unref(c->block);
         c->block = NULL;
     }
@@ -557,8 +573,18 @@ static bool run_check_step(call *c, const loop_step *s, tp_err *err)
         return err_set(err, ERR_internal, "'%s' has no index", s->node->name);
     return slot_get(c, s->slot, &v, err) &&
            concrete(c, ir_type(s->node->arg[0].node)->size[s->nslot], &size, err) &&
-           c->pr->on->inside(v.t, g.wrap ? -size : 0, size, &inside, &bad, err) &&
+           c->pr->on->inside(v.t, g.wrap ? -size : 0, size, &c->pr->late[s - c->pr->p->step.at].l, &inside,
+                             &bad, err) &&
            (inside || loop_check_fail(s->node, s->nslot, bad, size, err));
+}
+
+/* What a check found after its call had ended. */
+static bool found_late(const void *data, int64_t bad, int64_t size, tp_err *err)
+{
+    const late *l = data;
+    loop_check_fail(l->node, l->dim, bad, size, err);
+    err_note(err, "in node '%s', found when the device had got there", l->node->name);
+    return ir_err_place(err, l->node);
 }
 
 /* A product, and where `k` is given the kernel that follows, on rows as they are finished. */
@@ -747,6 +773,110 @@ static size_t run_step(call *c, size_t i, tp_err *err)
     return rider ? 2 : 1;
 }
 
+/* --- recordings --- */
+typedef struct span_key {
+    VEC(uint64_t) v;
+    bool host; /* something lies on the host: it is moved at every call */
+} span_key;
+
+static bool key_add(call *c, span_key *k, const tp_val *v)
+{
+    if (v->kind == VAL_tensor) {
+        k->host |= tensor_device(v->t).kind != c->pr->on->device;
+        vec_push(&k->v, (uint64_t)(uintptr_t)tensor_data(v->t));
+    }
+    return true;
+}
+
+/* The addresses and numbers that the launches of a step are made of. */
+static bool key_of_step(call *c, size_t i, span_key *k, tp_err *err)
+{
+    const loop_step *s = &c->pr->p->step.at[i];
+    const kstep *ks = &c->pr->ks[i];
+    tp_val v;
+    for (int b = 0; s->kind == STEP_kernel && b < ks->lk->nbuf; b++)
+        if (!slot_get(c, ks->lk->buf[b], &v, err) || !key_add(c, k, &v))
+            return false;
+    if (s->kind == STEP_kernel)
+        return true;
+    int over = s->product ? c->pr->p->slot.at[s->slot].reuses - 1 : -1;
+    if (over >= 0) {
+        if (!slot_get(c, over, &v, err) || !key_add(c, k, &v))
+            return false;
+    } else if (!slot_get(c, s->slot, &v, err) || !key_add(c, k, &v))
+        return false;
+    for (int a = 0; s->product && a < s->node->narg; a++)
+        if (s->node->arg[a].kind == VAL_node && (over < 0 || a > 0) &&
+            (!node_arg(c, &s->node->arg[a], &v, err) || !key_add(c, k, &v)))
+            return false;
+    return true;
+}
+
+/* The steps from i on by a recording: how many, 0 where they have to be launched one by one, or where it failed. */
+static size_t run_span(call *c, size_t i, tp_err *err)
+{
+    program *pr = c->pr;
+    span *s = &pr->span[i];
+    span_key k = { 0 };
+    recording *r;
+    size_t done = 0, j = i;
+    for (size_t q = i; q < i + s->n; q++)
+        if ((int)q == pr->m.commit && !make_rest(c, err))
+            goto end;
+    for (int q = 0; pr->symbolic && q < pr->nsym; q++)
+        vec_push(&k.v, (uint64_t)c->sym[q]);
+    for (size_t q = i; q < i + s->n; q++)
+        if (!key_of_step(c, q, &k, err))
+            goto end;
+    recording_what what = k.host ? RECORDING_run : recording_look(s->made, pr->on, k.v.at, k.v.n, &r);
+    if (what == RECORDING_run)
+        goto end;
+    if (what == RECORDING_make) {
+        tp_err own = { 0 };
+        bool began = pr->on->record(&own), ok = began;
+        while (ok && j < i + s->n) {
+            size_t n = run_step(c, j, &own);
+            ok = n > 0;
+            j += n;
+        }
+        void *made = began ? pr->on->recorded(&own) : NULL;
+        if (made && !ok) {
+            pr->on->drop(made);
+            made = NULL;
+        }
+        recording_keep(r, made);
+        if (!made && ev_log_on(EVC_inductor, EV_INFO))
+            ev_log(EVC_inductor, EV_INFO, NULL, "launches are not recorded: %s", own.msg);
+    }
+    if (r->made && pr->on->replay(r->made, err))
+        done = s->n;
+    recording_end(s->made);
+end:
+    vec_free(&k.v);
+    return done;
+}
+
+/* Launches and nothing else: no call of the host, no fault to plant. */
+static bool only_launches(const program *pr, size_t i)
+{
+    const loop_step *s = &pr->p->step.at[i];
+    if (s->kind == STEP_kernel)
+        return !pr->ks[i].lk->fault && pr->ks[i].k->on == pr->on;
+    return s->kind == STEP_check || s->product;
+}
+
+static void find_spans(program *pr)
+{
+    size_t n = pr->p->step.n;
+    pr->span = mem_zalloc(sizeof *pr->span * MAX(n, (size_t)1));
+    for (size_t i = 0, j; i < n; i = j + 1) {
+        for (j = i; j < n && only_launches(pr, j); j++)
+            ;
+        if (j - i >= SPAN_LEAST)
+            pr->span[i] = (span){ j - i, recordings_new() };
+    }
+}
+
 /* For a profiler: what n steps from i on were, and the user's line. */
 static void profile_steps(call *c, size_t i, size_t n, int64_t from)
 {
@@ -804,7 +934,14 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         if (TP_UNLIKELY(visit != NULL))
             drop_tried(&c);
         int64_t t = profile_start();
-        size_t n = run_step(&c, i, err);
+        size_t n = 0;
+        if (pr->span && pr->span[i].n && !visit && !t && TP_LIKELY(fault_state <= 0)) {
+            n = run_span(&c, i, err);
+            if (!n && err_is_set(err))
+                goto done;
+        }
+        if (!n)
+            n = run_step(&c, i, err);
         if (!n)
             goto done;
         if (TP_UNLIKELY(t))
@@ -837,7 +974,7 @@ done:
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);
     /* the next call finds a small one among the freed blocks that storage keeps; a large one would drive those out */
-    if (c.block && pr->m.block > BLOCK_KEPT && c.block->refs == 1)
+    if (c.block && keeps_block(pr) && c.block->refs == 1)
         c.block = atomic_exchange(&pr->kept, c.block);
     storage_unref(c.block);
     arena_free(&c.scratch);
@@ -942,6 +1079,13 @@ static void program_free(run_program *rp)
         free(pr->ks[i].cints);
     }
     program_nested_free(pr->sub, pr->p->step.n);
+    for (size_t i = 0; i < pr->p->step.n; i++) {
+        if (pr->on->forget)
+            pr->on->forget(&pr->late[i].l);
+        if (pr->span)
+            recordings_free(pr->span[i].made, pr->on);
+    }
+    free(pr->late), free(pr->span);
     free(pr->ks);
     loop_memory_free(&pr->m);
     storage_unref(pr->kept);
@@ -1000,6 +1144,12 @@ run_program *program_new(const program_parts *x)
     for (size_t i = 0; i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
             ready_kernel(&pr->ks[i], p->step.at[i].kernel, x->kernel[i], x->alone[i]);
+    pr->late = mem_zalloc(sizeof *pr->late * MAX(p->step.n, (size_t)1));
+    for (size_t i = 0; i < p->step.n; i++)
+        if (p->step.at[i].kind == STEP_check)
+            pr->late[i] = (late){ { found_late, &pr->late[i], 0 }, p->step.at[i].node, p->step.at[i].nslot };
+    if (x->record && pr->on->record)
+        find_spans(pr);
     if (x->keep_results)
         pr->result = mem_zalloc(sizeof *pr->result * MAX(p->slot.n, (size_t)1));
     return &pr->base;

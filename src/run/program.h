@@ -21,6 +21,7 @@ typedef struct program_parts {
     const target_code *const *kernel; /* by step; only those of kernels count */
     const bool *alone;                /* by step: one thread runs all of the kernel */
     program_nested *nested;           /* by step, taken; NULL: no step has any */
+    bool record;                      /* launches are recorded and replayed where the target can */
     bool keep_results; /* the memory of results is used again once the caller has let go of them */
 } program_parts;
 run_program *program_new(const program_parts *x);

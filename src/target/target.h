@@ -48,9 +48,11 @@ typedef struct target_caps {
     bool library;       /* eager kernels can be called, where they are faster than loops */
     bool epilogues;     /* a kernel runs on the rows of a product as they are finished */
     bool attends;       /* there is attend; needs epilogues */
-    bool asynchronous;  /* launches return before the work is done: errors show at a sync */
-    bool quick;         /* compiling costs microseconds: forms of a kernel may be measured */
-    int product_forms;  /* target_product.form may be 1 up to this */
+    bool
+        asynchronous; /* launches return before the work is done: errors show at a sync, and kernels keep inside of what
+                           an index may reach, as its check may be late */
+    bool quick;        /* compiling costs microseconds: forms of a kernel may be measured */
+    int product_forms; /* target_product.form may be 1 up to this */
 } target_caps;
 
 /* A compiled kernel. Made by compile or load, never freed: equal kernels share it for the life of the process. A target
@@ -130,6 +132,12 @@ typedef struct target_attend {
     int64_t
         reach; /* row r of a matrix needs its first r + reach columns alone, what is beyond them is 0; 0: all of them */
 } target_attend;
+/* Who is told of an index that a device found outside after the call that used it. */
+typedef struct target_late {
+    bool (*fail)(const void *data, int64_t bad, int64_t size, tp_err *err); /* false, with the error */
+    const void *data;
+    uint32_t id; /* the target's; 0: not known to it yet */
+} target_late;
 typedef enum {
     TARGET_done,
     TARGET_declined,
@@ -158,9 +166,19 @@ struct target {
     bool (*product)(const target_product *p, tp_err *err);
     bool (*convolve)(const target_convolution *p, tp_err *err);
     target_result (*attend)(const target_attend *p, tp_err *err);
-    /* Kernels read where an index points without looking: are all elements of it in [lo, hi)? *bad: the first that is not. A
-     * device may say yes now and report what it found at the next sync. */
-    bool (*inside)(const tp_tensor *index, int64_t lo, int64_t hi, bool *yes, int64_t *bad, tp_err *err);
+    /* Kernels read where an index points without looking: are all elements of it in [lo, hi)? *bad: the first that is not.
+     * Where late is not NULL, a device may say yes now and report by it at a later check or sync. */
+    bool (*inside)(const tp_tensor *index, int64_t lo, int64_t hi, target_late *late, bool *yes, int64_t *bad,
+                   tp_err *err);
+    /* A target_late ends; NULL: nothing is late. */
+    void (*forget)(target_late *late);
+
+    /* What this thread launches between record and recorded is remembered instead of run; replay runs it as one, with the
+     * addresses of then. Nothing in between may wait, allocate or free. NULL: there is no such thing. */
+    bool (*record)(tp_err *err);
+    void *(*recorded)(tp_err *err); /* NULL: it failed, and nothing is recorded any more */
+    bool (*replay)(void *recording, tp_err *err);
+    void (*drop)(void *recording);
 
     /* Code as bytes that another process of the same build and key loads; NULL: it stays in this process. */
     bool (*save)(const target_code *c, strbuf *out, tp_err *err);

@@ -13,7 +13,7 @@
     X(s8, 1) X(s16, 2) X(s32, 4) X(s64, 8) X(f16, 2) X(bf16, 2) X(f32, 4) X(f64, 8) X(pred, 1)
 #define OPS(X) X(mov) X(add) X(sub) X(mul) X(mad) X(fma) X(div) X(rem) X(sqrt) X(neg) X(abs) X(min) X(max) \
     X(and) X(or) X(xor) X(not) X(shl) X(shr) X(setp) X(selp) X(cvt) X(cvta) X(copysign) X(ld) X(st) X(red) \
-    X(bra) X(ret) X(bar) X(shfl) X(call) X(clz) X(addc)
+    X(bra) X(ret) X(bar) X(shfl) X(call) X(clz) X(addc) X(membar)
 /* clang-format on */
 typedef enum {
 #define X(n, s) T_##n,
@@ -54,7 +54,7 @@ typedef struct instr {
     bool unless;          /* @!p */
     char cmp[6], mode[6]; /* setp's comparison; rounding, lo/hi/wide, shuffle */
     int vec;
-    bool shared, param, boolop, cc;
+    bool shared, param, boolop, cc, loose; /* loose: volatile, threads may meet */
     operand o[5];
     int no;
     int line;
@@ -223,6 +223,8 @@ static bool parse_instr(parser *p, char *w, int guard, bool unless)
             in.param = true;
         else if (!strcmp(dot, "cc"))
             in.cc = true;
+        else if (!strcmp(dot, "volatile"))
+            in.loose = true;
         else if (in.op == O_setp && !in.cmp[0])
             snprintf(in.cmp, sizeof in.cmp, "%s", dot);
         else if (in.op == O_setp)
@@ -533,7 +535,7 @@ static char *memory(thread *t, const instr *in, const operand *o, size_t n, bool
             uint64_t b = (uint64_t)(uintptr_t)g->bufs[i].p;
             if (at < b || at + n > b + g->bufs[i].size)
                 continue;
-            if (race(g, g->marks[i] + (at - b), n, t->id, write, atomic))
+            if (!in->loose && race(g, g->marks[i] + (at - b), n, t->id, write, atomic))
                 what = "two threads race for an element";
             else if (at % n)
                 what = "misaligned";
@@ -737,6 +739,7 @@ static bool step(thread *t)
             t->r[in->o[0].reg[1]] = a >> half;
         }
         break;
+    case O_membar: break;
     case O_cvta: *d = get(t, &in->o[1], in->t); break;
     case O_cvt: *d = convert(in, get(t, &in->o[1], in->t2)); break;
     case O_clz:

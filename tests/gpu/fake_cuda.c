@@ -91,28 +91,113 @@ API int cuMemGetInfo_v2(size_t *left, size_t *total)
 {
     return *total = capacity(), *left = capacity() - held, OK;
 }
-API int cuMemHostAlloc(void **p, size_t n, unsigned flags) { return (*p = malloc(n)) ? OK : OUT_OF_MEMORY; }
+API int cuMemHostAlloc(void **p, size_t n, unsigned flags)
+{
+    uint64_t at;
+    if (!(flags & 2)) /* else kernels may reach it */
+        return (*p = malloc(n)) ? OK : OUT_OF_MEMORY;
+    int r = cuMemAlloc_v2(&at, n);
+    return *p = (void *)(uintptr_t)at, r;
+}
 API int cuMemFreeHost(void *p) { return free(p), OK; }
+/* --- recordings: what a queue gets is kept, and done when the graph is launched ------------------------- */
+typedef struct work {
+    void *fn; /* NULL: a copy, or a fill where from is NULL */
+    unsigned blocks, threads;
+    uint64_t *params;
+    void *to;
+    const void *from;
+    unsigned char byte;
+    size_t n;
+} work;
+typedef struct recorded {
+    void *queue;
+    work *at;
+    int n;
+    bool broken;
+} recorded;
+static recorded *now; /* one at a time */
+
+static int run_kernel(void *fn, unsigned blocks, unsigned threads, const uint64_t *params);
+static int do_work(const work *w)
+{
+    if (w->fn)
+        return run_kernel(w->fn, w->blocks, w->threads, w->params);
+    if (w->from)
+        memmove(w->to, w->from, w->n);
+    else
+        memset(w->to, w->byte, w->n);
+    return sticky;
+}
+static int queued(void *q, work w)
+{
+    if (!now || now->queue != q)
+        return do_work(&w);
+    now->at = realloc(now->at, sizeof w * (size_t)(now->n + 1));
+    now->at[now->n++] = w;
+    return OK;
+}
+API int cuStreamBeginCapture_v2(void *q, int mode)
+{
+    if (!q || now)
+        return INVALID;
+    now = calloc(1, sizeof *now);
+    now->queue = q;
+    return OK;
+}
+API int cuStreamEndCapture(void *q, void **out)
+{
+    recorded *r = now;
+    if (!r || r->queue != q)
+        return INVALID;
+    now = NULL;
+    return *out = r, r->broken ? INVALID : OK;
+}
+API int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags)
+{
+    recorded *r = malloc(sizeof *r);
+    *r = *(recorded *)g;
+    r->at = memcpy(malloc(sizeof(work) * (size_t)(r->n + 1)), r->at, sizeof(work) * (size_t)r->n);
+    return *out = r, OK;
+}
+API int cuGraphLaunch(void *g, void *q)
+{
+    const recorded *r = g;
+    int s = sticky;
+    for (int i = 0; i < r->n && !s; i++)
+        s = queued(q, r->at[i]);
+    return s;
+}
+API int cuGraphDestroy(void *g) { return free(((recorded *)g)->at), free(g), OK; }
+API int cuGraphExecDestroy(void *g) { return free(((recorded *)g)->at), free(g), OK; }
+
 API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *q)
 {
-    return memcpy((void *)(uintptr_t)to, from, n), sticky;
+    return queued(q, (work){ .to = (void *)(uintptr_t)to, .from = from, .n = n });
 }
 API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *q)
 {
-    return memcpy(to, (void *)(uintptr_t)from, n), sticky;
+    return queued(q, (work){ .to = to, .from = (void *)(uintptr_t)from, .n = n });
 }
 API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *q)
 {
-    return memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, n), sticky;
+    return queued(q, (work){ .to = (void *)(uintptr_t)to, .from = (void *)(uintptr_t)from, .n = n });
 }
 API int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void *q)
 {
-    return memset((void *)(uintptr_t)p, v, n), sticky;
+    return queued(q, (work){ .to = (void *)(uintptr_t)p, .byte = v, .n = n });
 }
 
 API int cuStreamCreate(void **q, unsigned flags) { return *q = malloc(1), OK; }
 API int cuStreamDestroy_v2(void *q) { return free(q), OK; }
-API int cuStreamSynchronize(void *q) { return sticky; }
+API int cuStreamSynchronize(void *q)
+{
+    if (now && now->queue == q)
+        return now->broken = true, INVALID;
+    return sticky;
+}
+API int cuStreamQuery(void *q) { return sticky; }
+API int cuEventQuery(void *e) { return sticky; }
 API int cuStreamWaitEvent(void *q, void *e, unsigned flags) { return sticky; }
 API int cuEventCreate(void **e, unsigned flags) { return *e = calloc(1, sizeof(double)), OK; }
 API int cuEventDestroy_v2(void *e) { return free(e), OK; }
@@ -186,24 +271,30 @@ API int cuModuleGetFunction(void **out, void *m, const char *name)
     *f = (function){ m, strdup(name) };
     return *out = f, OK;
 }
-API int cuLaunchKernel(void *fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                       unsigned shared, void *q, void **args, void **extra)
+static int run_kernel(void *fn, unsigned blocks_, unsigned threads, const uint64_t *params)
 {
     function *f = fn;
     tp_err err = { 0 };
-    uint64_t params[512];
-    int n = ptx_entry_params(f->m, f->name);
-    for (int i = 0; i < n; i++)
-        memcpy(&params[i], args[i], 8);
     if (sticky)
         return sticky;
     if (setting("FAKE_CUDA_FAULT", 0))
         return sticky = (int)setting("FAKE_CUDA_FAULT", 0), OK; /* faults show later */
     pthread_mutex_lock(&lock);
-    if (!ptx_run(f->m, f->name, gx, (int)bx, params, blocks, nblocks, true, &err)) {
+    if (!ptx_run(f->m, f->name, blocks_, (int)threads, params, blocks, nblocks, true, &err)) {
         fprintf(stderr, "fake CUDA: %s: %s\n", f->name, err.msg);
         sticky = LAUNCH_FAILED;
     }
     pthread_mutex_unlock(&lock);
     return OK;
+}
+API int cuLaunchKernel(void *fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, void *q, void **args, void **extra)
+{
+    function *f = fn;
+    int n = ptx_entry_params(f->m, f->name);
+    bool kept = now && now->queue == q;
+    uint64_t few[512], *params = kept ? malloc(sizeof(uint64_t) * (size_t)(n + 1)) : few;
+    for (int i = 0; i < n; i++)
+        memcpy(&params[i], args[i], 8);
+    return queued(q, (work){ .fn = fn, .blocks = gx, .threads = bx, .params = params });
 }

@@ -4,8 +4,8 @@ from .._settings import _did_you_mean
 
 MODES = {
     "default": {},
-    "reduce-overhead": {"reuse_outputs": True, "trust_guards": True},
-    "max-autotune": {"max_autotune": True, "reuse_outputs": True, "trust_guards": True},
+    "reduce-overhead": {"reuse_outputs": True, "cudagraphs": True, "trust_guards": True},
+    "max-autotune": {"max_autotune": True, "reuse_outputs": True, "cudagraphs": True, "trust_guards": True},
     "max-autotune-no-cudagraphs": {"max_autotune": True},
     "lite": {"unroll": "1"},
 }

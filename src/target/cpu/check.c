@@ -38,7 +38,8 @@ static tp_tensor *in_a_row(const tp_tensor *x, tp_err *err)
     return row;
 }
 
-bool cpu_inside(const tp_tensor *index, int64_t lo, int64_t hi, bool *yes, int64_t *bad, tp_err *err)
+bool cpu_inside(const tp_tensor *index, int64_t lo, int64_t hi, target_late *late, bool *yes, int64_t *bad,
+                tp_err *err)
 {
     tp_tensor *t = in_a_row(index, err);
     if (!t)

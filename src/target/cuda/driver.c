@@ -44,6 +44,14 @@ typedef uint64_t dptr;
     X(event_record, cuEventRecord, (cuda_event, cuda_queue))                                            \
     X(event_wait, cuEventSynchronize, (cuda_event))                                                     \
     X(event_ms, cuEventElapsedTime, (float *, cuda_event, cuda_event))                                  \
+    X(event_query, cuEventQuery, (cuda_event))                                                          \
+    X(queue_query, cuStreamQuery, (cuda_queue))                                                         \
+    X(record_begin, cuStreamBeginCapture_v2, (cuda_queue, int))                                         \
+    X(record_end, cuStreamEndCapture, (cuda_queue, void **))                                            \
+    X(graph_ready, cuGraphInstantiateWithFlags, (cuda_graph *, void *, unsigned long long))             \
+    X(graph_free, cuGraphDestroy, (void *))                                                             \
+    X(graph_launch, cuGraphLaunch, (cuda_graph, cuda_queue))                                            \
+    X(graph_ready_free, cuGraphExecDestroy, (cuda_graph))                                               \
     X(module_load, cuModuleLoadData, (cuda_module *, const void *))                                     \
     X(module_unload, cuModuleUnload, (cuda_module))                                                     \
     X(module_function, cuModuleGetFunction, (cuda_function *, cuda_module, const char *))               \
@@ -59,6 +67,9 @@ typedef uint64_t dptr;
 enum {
     RES_out_of_memory = 2,
     RES_no_device = 100,
+    RES_not_ready = 600,
+    RECORD_relaxed = 2,
+    HOST_portable_mapped = 3,
     JIT_error_log = 5,
     JIT_error_log_size = 6,
     JIT_level = 7,
@@ -312,8 +323,16 @@ bool cuda_queue_new(int device, cuda_queue *out, tp_err *err)
 {
     IN_DEVICE(device, CALL(queue_new, (out, QUEUE_non_blocking), err));
 }
-bool cuda_queue_sync(int device, cuda_queue q, tp_err *err) { IN_DEVICE(device, CALL(queue_sync, (q), err)); }
-bool cuda_sync(int device, tp_err *err) { IN_DEVICE(device, CALL(context_sync, (), err)); }
+static bool (*at_sync)(tp_err *err);
+void cuda_at_sync(bool (*found)(tp_err *err)) { at_sync = found; }
+bool cuda_queue_sync(int device, cuda_queue q, tp_err *err)
+{
+    IN_DEVICE(device, CALL(queue_sync, (q), err) && (!at_sync || at_sync(err)));
+}
+bool cuda_sync(int device, tp_err *err)
+{
+    IN_DEVICE(device, CALL(context_sync, (), err) && (!at_sync || at_sync(err)));
+}
 bool cuda_event_new(int device, bool timing, cuda_event *out, tp_err *err)
 {
     IN_DEVICE(device, CALL(event_new, (out, timing ? 0 : EVENT_no_timing), err));
@@ -340,6 +359,66 @@ void cuda_event_free(int device, cuda_event e)
 {
     if (enter(device, NULL))
         cu.event_free(e);
+}
+
+static bool done_yet(res r, const char *call, bool *done, tp_err *err)
+{
+    *done = !r;
+    return !r || r == RES_not_ready || failed(r, call, err);
+}
+bool cuda_event_done(int device, cuda_event e, bool *done, tp_err *err)
+{
+    return enter(device, err) && done_yet(cu.event_query(e), "cuEventQuery", done, err);
+}
+bool cuda_queue_done(int device, cuda_queue q, bool *done, tp_err *err)
+{
+    return enter(device, err) && done_yet(cu.queue_query(q), "cuStreamQuery", done, err);
+}
+
+/* --- recordings ----------------------------------------------------------------------------------- */
+static _Thread_local bool recording;
+static int64_t recorded, replayed;
+bool cuda_recording(void) { return recording; }
+void cuda_recordings(int64_t *made, int64_t *run)
+{
+    *made = __atomic_load_n(&recorded, __ATOMIC_RELAXED);
+    *run = __atomic_load_n(&replayed, __ATOMIC_RELAXED);
+}
+bool cuda_record_begin(int device, cuda_queue q, tp_err *err)
+{
+    res last;
+    if (recording)
+        return err_set(err, ERR_runtime, "launches are being recorded already");
+    return recording = enter(device, err) && CALL(record_begin, (q, RECORD_relaxed), err);
+}
+bool cuda_record_end(int device, cuda_queue q, cuda_graph *out, tp_err *err)
+{
+    void *g = NULL;
+    res last;
+    *out = NULL;
+    recording = false;
+    if (!enter(device, err) || !CALL(record_end, (q, &g), err))
+        return false;
+    bool ok = CALL(graph_ready, (out, g, 0), err);
+    cu.graph_free(g);
+    __atomic_add_fetch(&recorded, ok, __ATOMIC_RELAXED);
+    return ok;
+}
+bool cuda_graph_launch(int device, cuda_graph g, cuda_queue q, tp_err *err)
+{
+    __atomic_add_fetch(&replayed, 1, __ATOMIC_RELAXED);
+    IN_DEVICE(device, CALL(graph_launch, (g, q), err));
+}
+void cuda_graph_free(int device, cuda_graph g)
+{
+    if (g && enter(device, NULL))
+        cu.graph_ready_free(g);
+}
+void cuda_keep_queue(int index, cuda_queue q, bool keep)
+{
+    device *d = device_at(index, NULL);
+    if (d)
+        cuda_pool_keep(d->pool, q, keep);
 }
 
 /* --- memory --------------------------------------------------------------------------------------- */
@@ -451,6 +530,14 @@ void *cuda_pinned(size_t n, tp_err *err)
     map_putn(&cu.pinned, &p, sizeof p, b);
     pthread_mutex_unlock(&cu.lock);
     return p;
+}
+void *cuda_mapped(size_t n, tp_err *err)
+{
+    void *p = NULL;
+    res last;
+    if (!enter(-1, err) || !CALL(host_alloc, (&p, n, HOST_portable_mapped), err))
+        return NULL;
+    return memset(p, 0, n);
 }
 void cuda_pinned_free(void *p)
 {

@@ -38,12 +38,27 @@ bool cuda_queue_new(int device, cuda_queue *out, tp_err *err);
 void cuda_queue_free(int device, cuda_queue q);
 bool cuda_queue_sync(int device, cuda_queue q, tp_err *err);
 bool cuda_sync(int device, tp_err *err); /* everything; what went wrong on the device since then */
+void cuda_at_sync(
+    bool (*found)(tp_err *err)); /* asked behind every wait: false with an error that kernels found */
 bool cuda_event_new(int device, bool timing, cuda_event *out, tp_err *err);
 void cuda_event_free(int device, cuda_event e);
 bool cuda_event_record(int device, cuda_event e, cuda_queue q, tp_err *err);
 bool cuda_event_wait(int device, cuda_event e, tp_err *err);               /* the host waits */
 bool cuda_queue_wait(int device, cuda_queue q, cuda_event e, tp_err *err); /* the queue waits */
 bool cuda_event_ms(int device, cuda_event from, cuda_event to, float *ms, tp_err *err);
+bool cuda_event_done(int device, cuda_event e, bool *done, tp_err *err);
+bool cuda_queue_done(int device, cuda_queue q, bool *done, tp_err *err);
+
+/* --- recordings: what this thread gives a queue is remembered instead of run; later it runs as one launch ------ */
+typedef struct cuda_graph_s *cuda_graph;                       /* CUgraphExec */
+bool cuda_record_begin(int device, cuda_queue q, tp_err *err); /* q is not the first queue */
+bool cuda_record_end(int device, cuda_queue q, cuda_graph *out, tp_err *err);
+bool cuda_recording(void); /* this thread is between the two: nothing may wait for the device */
+bool cuda_graph_launch(int device, cuda_graph g, cuda_queue q, tp_err *err);
+void cuda_graph_free(int device, cuda_graph g);
+/* Memory of a recording: what was allocated for its queue stays there until it is no longer kept. */
+void cuda_keep_queue(int device, cuda_queue q, bool keep);
+void cuda_recordings(int64_t *made, int64_t *run); /* how many so far */
 
 /* --- memory ------------------------------------------------------------------------------------- */
 void *cuda_alloc(int device, size_t n, tp_err *err); /* cached, in the order of the current queue */
@@ -58,6 +73,8 @@ enum { CUDA_TO_DEVICE, CUDA_TO_HOST, CUDA_ON_DEVICE };
 bool cuda_fill(int device, void *p, uint8_t byte, size_t n, tp_err *err);
 void *cuda_pinned(size_t n, tp_err *err); /* host memory that copies reach without a detour */
 void cuda_pinned_free(void *p);
+void *cuda_mapped(size_t n,
+                  tp_err *err); /* zeros of the host that kernels reach at the same address; never freed */
 bool cuda_memory(int device, size_t *free, size_t *total, tp_err *err);
 bool cuda_stats(int device, cuda_pool_stats *out); /* zeros where nothing was allocated */
 void cuda_empty_cache(int device);

@@ -20,6 +20,7 @@ struct cuda_pool {
     void *ctx;
     pthread_mutex_t lock;
     map used;   /* address -> block */
+    map kept;   /* queue -> how many recordings use its memory */
     block free; /* head of a ring  */
     cuda_pool_stats s;
 };
@@ -76,7 +77,7 @@ static void empty(cuda_pool *p)
     p->ops.wait(p->ctx);
     for (block *b = p->free.free_next, *next; b != &p->free; b = next) {
         next = b->free_next;
-        if (b->prev || b->next)
+        if (b->prev || b->next || (p->kept.n && map_getn(&p->kept, &b->queue, sizeof b->queue)))
             continue;
         unlist(b);
         p->ops.free(p->ctx, b->at);
@@ -174,6 +175,17 @@ size_t cuda_pool_size(cuda_pool *p, uint64_t at)
     return n;
 }
 
+void cuda_pool_keep(cuda_pool *p, void *queue, bool keep)
+{
+    pthread_mutex_lock(&p->lock);
+    intptr_t n = (intptr_t)map_getn(&p->kept, &queue, sizeof queue) + (keep ? 1 : -1);
+    if (n > 0)
+        map_putn(&p->kept, &queue, sizeof queue, (void *)n);
+    else
+        map_deln(&p->kept, &queue, sizeof queue);
+    pthread_mutex_unlock(&p->lock);
+}
+
 void cuda_pool_empty(cuda_pool *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -218,7 +230,7 @@ void cuda_pool_delete(cuda_pool *p)
         for (block *b = s, *next; b; b = next)
             next = b->next, free(b);
     }
-    map_free(&p->used);
+    map_free(&p->used), map_free(&p->kept);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }

@@ -30,5 +30,7 @@ void cuda_pool_free(cuda_pool *p, uint64_t at);
 size_t cuda_pool_size(cuda_pool *p, uint64_t at); /* of a block in use; 0: none */
 void cuda_pool_empty(cuda_pool *p);               /* what is not in use goes back to the device */
 cuda_pool_stats cuda_pool_stats_of(cuda_pool *p);
+/* What a queue freed does not go back to the device (cuda_pool_empty, no memory) while it is kept; counted. */
+void cuda_pool_keep(cuda_pool *p, void *queue, bool keep);
 void cuda_pool_reset_peaks(cuda_pool *p);
 #endif

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "target/cuda/product.h"
 #include "base/map.h"
-#include "target/cpu/cpu.h"
 #include "target/cuda/driver.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -325,12 +324,4 @@ bool cuda_product(const target_product *p, tp_err *err)
     if (o->numel && (!a->size[d + 1] || !lt_product(p, device, &ok, err)))
         ok = own_product(p, device, err);
     return ok && (!p->then.code || p->then.code->on->launch(p->then.code, &p->then.args, err));
-}
-
-bool cuda_inside(const tp_tensor *index, int64_t lo, int64_t hi, bool *yes, int64_t *bad, tp_err *err)
-{
-    tp_tensor *here = tensor_to((tp_tensor *)index, DEVICE_CPU, err);
-    bool ok = here && cpu_inside(here, lo, hi, yes, bad, err);
-    tensor_unref(here);
-    return ok;
 }

@@ -1,4 +1,4 @@
-/* product.h - products of programs on the device, and the check of indices. */
+/* product.h - products of programs on the device. */
 #ifndef TAPER_TARGET_CUDA_PRODUCT_H
 #define TAPER_TARGET_CUDA_PRODUCT_H
 #include "target/target.h"
@@ -6,5 +6,4 @@
 /* By cuBLASLt where it is found (libcublasLt.so.13 or .12, loaded at the first product), else by a kernel of one element a
  * thread. TAPER_PRODUCTS=own: always the latter. */
 bool cuda_product(const target_product *p, tp_err *err);
-bool cuda_inside(const tp_tensor *index, int64_t lo, int64_t hi, bool *yes, int64_t *bad, tp_err *err);
 #endif

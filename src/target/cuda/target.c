@@ -2,6 +2,7 @@
 #include "target/cuda/cuda.h"
 #include "base/map.h"
 #include "base/pool.h"
+#include "target/cuda/check.h"
 #include "target/cuda/driver.h"
 #include "target/cuda/product.h"
 #include "target/cuda/ptx.h"
@@ -256,7 +257,52 @@ static bool list(const target *t, const vir *k, strbuf *out, tp_err *err)
     return ok;
 }
 
-__attribute__((constructor)) static void offer(void) { device_register(DEV_cuda, &cuda_device_ops); }
+/* --- recordings: on a queue of the thread's own, as the first queue cannot be recorded ----------------------------- */
+typedef struct recording {
+    cuda_graph g;
+    int device;
+} recording;
+static _Thread_local cuda_queue aside[CUDA_MAX_DEVICES], before;
+
+static bool record(tp_err *err)
+{
+    int d = cuda_current_device();
+    if (cuda_recording()) /* by the user: these launches become part of it */
+        return err_set(err, ERR_runtime, "launches are being recorded already");
+    if ((!aside[d] && !cuda_queue_new(d, &aside[d], err)) || !cuda_record_begin(d, aside[d], err))
+        return false;
+    before = cuda_current_queue(d);
+    cuda_set_queue(d, aside[d]);
+    return true;
+}
+static void *recorded(tp_err *err)
+{
+    int d = cuda_current_device();
+    cuda_graph g;
+    cuda_set_queue(d, before);
+    if (!cuda_record_end(d, aside[d], &g, err))
+        return NULL;
+    recording *r = mem_alloc(sizeof *r);
+    *r = (recording){ g, d };
+    return r;
+}
+static bool replay(void *r, tp_err *err)
+{
+    const recording *x = r;
+    return cuda_graph_launch(x->device, x->g, cuda_current_queue(x->device), err);
+}
+static void drop(void *r)
+{
+    recording *x = r;
+    cuda_graph_free(x->device, x->g);
+    free(x);
+}
+
+__attribute__((constructor)) static void offer(void)
+{
+    device_register(DEV_cuda, &cuda_device_ops);
+    cuda_at_sync(cuda_late);
+}
 
 const target target_cuda = {
     .name = "cuda",
@@ -283,6 +329,11 @@ const target target_cuda = {
     .launch = launch,
     .product = cuda_product,
     .inside = cuda_inside,
+    .forget = cuda_forget,
+    .record = record,
+    .recorded = recorded,
+    .replay = replay,
+    .drop = drop,
     .save = save,
     .load = load,
     .key = key,
