@@ -51,7 +51,8 @@ static bool kernel_takes(op_id op, op_variant v, const tp_val *arg, tp_err *err)
     op_ctx cx = *CX;
     cx.rec = NULL;
     cx.env = NULL;
-    cx.grad_mode = cx.autocast = false;
+    cx.grad_mode = false;
+    cx.autocast = 0;
     bool ok = !tried || ops_call(&cx, op, v, in, out, &why) || why.kind != ERR_notimpl;
     for (int i = 0; i < OP_MAX_RETURNS; i++)
         val_clear(&out[i]);
@@ -160,7 +161,7 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     t->g = ir_graph_new(name);
     t->g->grad_mode = CX->grad_mode;
     t->autocast = CX->autocast;
-    t->autocast_dtype = CX->autocast_dtype;
+    memcpy(t->autocast_dtype, CX->autocast_dtype, sizeof t->autocast_dtype);
     sym_env_opts o = { .where = location_print, .data = t };
     t->env = t->e->env = sym_env_new(&o);
     t->e->env_refs = mem_alloc(sizeof *t->e->env_refs);
@@ -544,7 +545,7 @@ static entry *capture_take(capture *c, bool idle, ir_graph **graph, strbuf *size
 static void entry_compile(entry *e, ir_graph *g, PyObject **in)
 {
     ev_span span = ev_span_begin(EVS_backend);
-    CX->autocast = false; /* conversions are in the graph: the stages make none */
+    CX->autocast = 0; /* conversions are in the graph: the stages make none */
     ir_graph *plain = cap_wants_verify() ? ir_graph_copy(g) : NULL;
     cap_compile(e, g, in);
     if (plain && e->run && !cap_verify(e, e->run, plain, in, e->nin)) {

@@ -458,8 +458,7 @@ const break_row *break_row_now(break_id id);
 
 struct trace {
     entry *e;
-    bool autocast; /* as the region starts */
-    dtype autocast_dtype;
+    uint8_t autocast, autocast_dtype[DEV_COUNT]; /* as the region starts */
     ir_graph *g;
     ir_rec rec;
     sym_env *env;

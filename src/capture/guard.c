@@ -575,13 +575,18 @@ typedef struct state { /* GLOBAL_STATE */
     bool grad_mode, deterministic, inference;
     bool
         hooks; /* saved_tensors_hooks are active: steps outside of graphs go through them, backward inside may not */
-    dtype default_dtype, autocast; /* autocast: the lower type, DT_COUNT while off */
+    dtype default_dtype;
+    uint32_t autocast; /* by kind of device: the lower type + 1 while it is on, a byte each */
 } state;
 static state state_now(void)
 {
     op_ctx *cx = CX;
+    uint32_t cast = 0;
+    for (int k = 0; TP_UNLIKELY(cx->autocast) && k < DEV_COUNT; k++)
+        if (cx->autocast >> k & 1)
+            cast |= (uint32_t)(cx->autocast_dtype[k] + 1) << 8 * k;
     return (state){ cx->grad_mode,     cx->deterministic, cx->inference_mode,
-                    cx->hooks != NULL, cx->default_dtype, cx->autocast ? cx->autocast_dtype : DT_COUNT };
+                    cx->hooks != NULL, cx->default_dtype, cast };
 }
 
 static guard_tensor *state_make(entry *e)

@@ -604,9 +604,13 @@ static bool effects(rb *b)
         if (!add_effect(b, FX_call, konst(b, PyTuple_GET_ITEM(c, 0)), NULL, PyTuple_GET_ITEM(c, 1)))
             return false;
     }
-    if (CX->autocast != t->autocast || CX->autocast_dtype != t->autocast_dtype) {
+    for (int k = 0; k < DEV_COUNT; k++) {
+        if (((CX->autocast ^ t->autocast) >> k & 1) == 0 && CX->autocast_dtype[k] == t->autocast_dtype[k])
+            continue;
         PyObject *f = PyObject_GetAttrString(py_module, "_set_autocast"),
-                 *v = Py_BuildValue("(OO)", CX->autocast ? Py_True : Py_False, py_dtype(CX->autocast_dtype));
+                 *v = Py_BuildValue("(sOO)", device_name((dev_kind)k),
+                                    CX->autocast >> k & 1 ? Py_True : Py_False,
+                                    py_dtype((dtype)CX->autocast_dtype[k]));
         keep(b->e, f);
         keep(b->e, v);
         bool ok = f && v && add_effect(b, FX_call, konst(b, f), NULL, v);
@@ -1510,13 +1514,14 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     e->hits++;
     if (ev_trace_on(EV_artifact))
         metrics_order(e);
-    bool mode = CX->grad_mode, cast = CX->autocast, inference = CX->inference_mode;
+    bool mode = CX->grad_mode, inference = CX->inference_mode;
+    uint8_t cast = CX->autocast;
     tp_gen *rng = e->random ? gen_default() : NULL;
     gen_state before;
     if (rng)
         before = rng->s;
     CX->grad_mode = mode && !e->nograd;
-    CX->autocast = false; /* the conversions are in the graph */
+    CX->autocast = 0;     /* the conversions are in the graph */
     if (TP_UNLIKELY(had)) /* what goes may take other things along */
         count_regs(e, reg, true);
     bool lost = e->late && e->effects.n && e->run &&

@@ -194,7 +194,8 @@ static run_program *compile(const op_call *c, const tp_val *arg, const operands 
     tp_err err = { 0 };
     op_ctx cx = *c->cx;
     tp_comp comp = { .err = &err, .cx = &cx };
-    cx.grad_mode = cx.autocast = false;
+    cx.grad_mode = false;
+    cx.autocast = 0;
     cx.rec = NULL;
     cx.dispatch = NULL;
     ir_graph *g = one_node(c, arg, o, &err);
@@ -264,7 +265,8 @@ static bool run_entry(op_call *c, entry *e, const operands *o)
     entry *outer = running;
     op_id outer_op = running_op;
     int nout = 0;
-    cx.grad_mode = cx.autocast = false;
+    cx.grad_mode = false;
+    cx.autocast = 0;
     cx.rec = NULL;
     cx.dispatch = NULL;
     cx.into = NULL;

@@ -679,7 +679,7 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
     for (int i = 0; o->result && i < o->ninput; i++)
         o->result[i] = NULL;
     cx->grad_mode = o->create_graph;
-    cx->autocast = false;
+    cx->autocast = 0;
     bld_init(&r.b, cx, err);
     r.b.call = ag_bld_call;
     for (int i = 0; i < nroot; i++) {

@@ -506,7 +506,7 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
     if (TP_UNLIKELY(v == OPV_inplace && arg[0].kind != VAL_tensor))
         return ops_call(cx, op, v, arg, out, err); /* which says what is wrong with it */
     if (TP_UNLIKELY(cx->autocast) && v == OPV_fn) {
-        if (row->flags & (OPF_LOW | OPF_FULL | OPF_WIDEST))
+        if (ag_casts(cx, op))
             return ag_autocast(cx, op, arg, out, err);
         if (row->flags & OPF_COMP)
             return composite(cx, row, v, arg, out, err);

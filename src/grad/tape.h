@@ -216,5 +216,6 @@ ag_node *ag_acc_of(tp_tensor *t);
 tp_tensor *ag_acc_tensor(const ag_node *n);
 
 /* The call with its arguments converted as autocast wants. */
+bool ag_casts(const op_ctx *cx, op_id op); /* may autocast want that of this row? */
 bool ag_autocast(op_ctx *cx, op_id op, const tp_val *arg, tp_val *out, tp_err *err);
 #endif

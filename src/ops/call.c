@@ -37,9 +37,10 @@ void val_clear(tp_val *v)
 }
 
 /* ---- context ---- */
-static _Thread_local op_ctx ctx = {
-    .grad_mode = true, .default_dtype = DT_f32, .autocast_dtype = DT_bf16, .default_device = { DEV_cpu, -1 }
-};
+static _Thread_local op_ctx ctx = { .grad_mode = true,
+                                    .default_dtype = DT_f32,
+                                    .autocast_dtype = { [DEV_cpu] = DT_bf16, [DEV_cuda] = DT_f16 },
+                                    .default_device = { DEV_cpu, -1 } };
 op_ctx *op_ctx_cur(void) { return &ctx; }
 
 /* ---- arguments ---- */

@@ -154,10 +154,10 @@ struct op_ctx {
     tp_device default_device; /* of results of calls without a tensor argument */
     void *rec;                /* ir_rec: where calls on fake tensors with nodes are recorded; NULL: nowhere */
     sym_env *env;             /* for data-dependent sizes of fake results; NULL outside tracing */
-    bool autocast;            /* calls convert their arguments as the row's flag says */
-    dtype autocast_dtype;     /* the lower type */
-    void *hooks;              /* reserved for saved-tensor hooks */
-    op_dispatch_fn *dispatch; /* takes the place of every row's kernel; NULL: nobody does */
+    uint8_t autocast; /* by kind of device, a bit each: calls convert their arguments as the row says */
+    uint8_t autocast_dtype[DEV_COUNT]; /* the lower types */
+    void *hooks;                       /* reserved for saved-tensor hooks */
+    op_dispatch_fn *dispatch;          /* takes the place of every row's kernel; NULL: nobody does */
     tp_tensor
         *into; /* borrowed: the next call may write its result there instead of making a tensor (out=) */
 };

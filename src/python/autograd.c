@@ -1131,22 +1131,34 @@ static PyObject *set_inference(PyObject *m, PyObject *v)
     CX->inference_mode = b;
     return PyBool_FromLong(old);
 }
-static PyObject *get_autocast(PyObject *m, PyObject *x)
+/* State of one kind of device: (its name, is it on, the lower type), as _set_autocast takes it. */
+static PyObject *get_autocast(PyObject *m, PyObject *kind)
 {
-    return Py_BuildValue("(NO)", PyBool_FromLong(CX->autocast), py_dtype(CX->autocast_dtype));
+    const char *name = PyUnicode_AsUTF8(kind);
+    tp_device d;
+    tp_err err = { 0 };
+    if (!name)
+        return NULL;
+    if (!device_parse(name, &d, &err))
+        return py_raise(&err);
+    return Py_BuildValue("(ONO)", kind, PyBool_FromLong(CX->autocast >> d.kind & 1),
+                         py_dtype((dtype)CX->autocast_dtype[d.kind]));
 }
 static PyObject *set_autocast(PyObject *m, PyObject *args)
 {
-    PyObject *on, *type;
+    PyObject *kind, *on, *type;
     dtype dt;
-    if (!PyArg_ParseTuple(args, "O!O:_set_autocast", &PyBool_Type, &on, &type))
+    if (!PyArg_ParseTuple(args, "UO!O:_set_autocast", &kind, &PyBool_Type, &on, &type))
         return NULL;
     if (!py_to_dtype(type, &dt))
         return PyErr_Format(PyExc_TypeError, "autocast: dtype must be a dtype, not %s",
                             Py_TYPE(type)->tp_name);
-    PyObject *old = get_autocast(NULL, NULL);
-    CX->autocast = on == Py_True;
-    CX->autocast_dtype = dt;
+    PyObject *old = get_autocast(NULL, kind);
+    tp_device d;
+    if (!old || !device_parse(PyUnicode_AsUTF8(kind), &d, NULL))
+        return old;
+    CX->autocast = (uint8_t)((CX->autocast & ~(1u << d.kind)) | (unsigned)(on == Py_True) << d.kind);
+    CX->autocast_dtype[d.kind] = (uint8_t)dt;
     return old;
 }
 static PyObject *anomaly_enabled(PyObject *m, PyObject *x) { return PyBool_FromLong(CX->anomaly); }
@@ -1290,8 +1302,9 @@ static PyMethodDef functions[] = {
     { "_draws", draws, METH_NOARGS, "a number that random operators change" },
     { "is_inference_mode_enabled", inference_enabled, METH_NOARGS, "is_inference_mode_enabled() -> bool" },
     { "_set_inference_mode", set_inference, METH_O, "returns the mode before" },
-    { "_get_autocast", get_autocast, METH_NOARGS, "(is it on, the lower type)" },
-    { "_set_autocast", set_autocast, METH_VARARGS, "(on, lower type); returns what was set before" },
+    { "_get_autocast", get_autocast, METH_O, "(kind of device) -> (kind, is it on, the lower type)" },
+    { "_set_autocast", set_autocast, METH_VARARGS,
+      "(kind of device, on, lower type); returns what was set before" },
     { "is_anomaly_enabled", anomaly_enabled, METH_NOARGS, "is_anomaly_enabled() -> bool" },
     { "is_anomaly_check_nan_enabled", anomaly_check_nan, METH_NOARGS, NULL },
     { "_set_anomaly", set_anomaly, METH_VARARGS, NULL },

@@ -960,7 +960,7 @@ static PyObject *run(op_id op, const op_row *r, op_variant v, parse *p, const ex
     tp_val out[OP_MAX_RETURNS] = { 0 };
     tp_err err;
     err.kind = ERR_none;
-    bool cast = CX->autocast;
+    uint8_t cast = CX->autocast;
     if (x->out && out_wants_grad(r, p, x->out)) {
         err_set(
             &err, ERR_runtime,
@@ -973,7 +973,7 @@ static PyObject *run(op_id op, const op_row *r, op_variant v, parse *p, const ex
         return py_raise(&err);
     if (x->out) {
         CX->into = into_of(r, p, x->out);
-        CX->autocast = false; /* out= has the type it has */
+        CX->autocast = 0; /* out= has the type it has */
     }
     bool ok = grad_call(CX, op, v, p->val, out, &err);
     CX->into = NULL;

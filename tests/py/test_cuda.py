@@ -467,6 +467,66 @@ print(F.embedding(taper.tensor([[1, 1], [0, 4]], device="cuda").t(), w).shape)
         assert out.startswith(want) and out.endswith("torch.Size([2, 2, 4])\n") and "index out of range" in out, (env, out)
 
 
+def test_autocast_and_gradients_that_are_scaled():
+    if not has_fake():
+        return
+    out = run("""
+import warnings
+warnings.simplefilter("error")
+names = lambda *ts: [str(t.dtype).split(".")[1] for t in ts]
+x, w, c = taper.randn(4, 8, device="cuda"), taper.randn(8, 8, device="cuda"), taper.randn(4, 8)
+def f(x, w):
+    y = x @ w
+    return y, y + y, y.softmax(-1), y.exp(), F.layer_norm(y, (8,)), F.mse_loss(y, y), y.sum(), y.sum(dtype=taper.float16), y.relu(), taper.cat([x, y]), y.pow(2)
+with taper.autocast("cuda"):
+    print(*names(*f(x, w)))
+    print(*names(c @ c.t(), c.exp()))  # the CPU's is another one
+    assert taper.is_autocast_enabled() and not taper.is_autocast_enabled("cpu") and taper.get_autocast_gpu_dtype() is taper.float16
+with taper.autocast("cuda", dtype=taper.bfloat16), taper.autocast("cpu"):
+    g = taper.compile(f, fullgraph=True)
+    print(*names(*g(x, w)))
+    print(*names(c @ c.t(), c.half().softmax(0)))
+    with taper.amp.autocast("cuda", enabled=False):
+        print(*names(x @ w, c @ c.t()))
+@taper.compile
+def inside(x, w):
+    with taper.autocast("cuda", dtype=taper.bfloat16):
+        return x @ w
+print(*names(inside(x, w), x @ w), taper.is_autocast_enabled())
+
+def train(device, inf_at):
+    taper.manual_seed(0)
+    m = taper.nn.Sequential(taper.nn.Linear(8, 16), taper.nn.ReLU(), taper.nn.Linear(16, 2)).to(device)
+    opt = taper.optim.SGD(m.parameters(), lr=0.1)
+    s = taper.amp.GradScaler(device, init_scale=1024.0, growth_interval=2)
+    assert s.is_enabled()
+    scales = []
+    for i in range(6):
+        opt.zero_grad()
+        with taper.autocast(device, dtype=taper.float16):
+            loss = F.mse_loss(m(c.to(device)), taper.ones(4, 2, device=device))
+        s.scale(loss).backward()
+        if i == inf_at:
+            m[0].weight.grad[0, 0] = float("inf")
+        s.step(opt)
+        s.update()
+        scales.append(s.get_scale())
+    return scales, [p.detach().cpu() for p in m.parameters()]
+a, b = train("cuda", 3), train("cpu", 3)
+print(a[0] == b[0], a[0], all(taper.allclose(p, q, atol=2e-3) for p, q in zip(a[1], b[1])))
+old = taper.cuda.amp.GradScaler()
+assert old.is_enabled() and old.get_scale() == 65536.0
+""")
+    assert out == """float16 float16 float32 float32 float32 float32 float32 float16 float16 float32 float32
+float32 float32
+bfloat16 bfloat16 float32 float32 float32 float32 float32 float16 bfloat16 float32 float32
+bfloat16 float16
+float32 bfloat16
+bfloat16 float32 False
+True [1024.0, 2048.0, 2048.0, 1024.0, 1024.0, 2048.0] True
+""", out
+
+
 if __name__ == "__main__":
     for name, f in list(globals().items()):
         if name.startswith("test_"):

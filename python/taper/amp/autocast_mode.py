@@ -5,7 +5,8 @@ import warnings
 from .. import _C
 from ..autograd.grad_mode import _Mode
 
-_KINDS = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "privateuseone")  # on all but the first nothing runs
+_KINDS = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "privateuseone")
+_RUN = ("cpu", "cuda")  # on the others nothing runs
 _cache = [True]
 
 
@@ -19,33 +20,33 @@ def _kind(device_type, what):
 
 def is_autocast_available(device_type):
     """Can autocast do anything on such devices here?"""
-    return device_type == "cpu"
+    return device_type == "cpu" or device_type == "cuda" and _C._cuda_is_available()
 
 
 def is_autocast_enabled(device_type="cuda"):
     """Is it on for the devices of this type? As in PyTorch, the type that is meant without a name is 'cuda'."""
-    return _kind(device_type, "is_autocast_enabled") == "cpu" and _C._get_autocast()[0]
+    return _kind(device_type, "is_autocast_enabled") in _RUN and _C._get_autocast(device_type)[1]
 
 
 def set_autocast_enabled(device_type, enabled=None):
     if enabled is None:  # one argument: the old spelling, for cuda
         device_type, enabled = "cuda", device_type
-    if _kind(device_type, "set_autocast_enabled") == "cpu":
-        _C._set_autocast(bool(enabled), _C._get_autocast()[1])
+    if _kind(device_type, "set_autocast_enabled") in _RUN:
+        _C._set_autocast(device_type, bool(enabled), _C._get_autocast(device_type)[2])
 
 
 def get_autocast_dtype(device_type):
-    """The lower type: bfloat16 on the CPU unless set otherwise."""
-    return _C._get_autocast()[1] if _kind(device_type, "get_autocast_dtype") == "cpu" else _C.float16
+    """The lower type: bfloat16 on the CPU, float16 on GPUs unless set otherwise."""
+    return _C._get_autocast(device_type)[2] if _kind(device_type, "get_autocast_dtype") in _RUN else _C.float16
 
 
 def set_autocast_dtype(device_type, dtype):
-    if _kind(device_type, "set_autocast_dtype") == "cpu":
-        _C._set_autocast(_C._get_autocast()[0], dtype)
+    if _kind(device_type, "set_autocast_dtype") in _RUN:
+        _C._set_autocast(device_type, _C._get_autocast(device_type)[1], dtype)
 
 
 def is_autocast_cpu_enabled():
-    return _C._get_autocast()[0]
+    return _C._get_autocast("cpu")[1]
 
 
 def set_autocast_cpu_enabled(enabled):
@@ -53,7 +54,7 @@ def set_autocast_cpu_enabled(enabled):
 
 
 def get_autocast_cpu_dtype():
-    return _C._get_autocast()[1]
+    return _C._get_autocast("cpu")[2]
 
 
 def set_autocast_cpu_dtype(dtype):
@@ -61,7 +62,11 @@ def set_autocast_cpu_dtype(dtype):
 
 
 def get_autocast_gpu_dtype():
-    return _C.float16
+    return get_autocast_dtype("cuda")
+
+
+def set_autocast_gpu_dtype(dtype):
+    set_autocast_dtype("cuda", dtype)
 
 
 def is_autocast_cache_enabled():
@@ -81,12 +86,13 @@ class autocast(_Mode):
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         self.cache_enabled = cache_enabled
         self._enabled = bool(enabled)
-        if self._enabled and device_type != "cpu":
+        if self._enabled and not is_autocast_available(device_type):
             warnings.warn(f"User provided device_type of '{device_type}', but CUDA is not available. Disabling")
             self._enabled = False
         if self._enabled and self.fast_dtype not in (_C.bfloat16, _C.float16):
-            warnings.warn("In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
-                          "CPU Autocast only supports dtype of taper.bfloat16, taper.float16 currently.")
+            name = device_type.upper()
+            warnings.warn(f"In {name} autocast, but the target dtype is not supported. Disabling autocast.\n"
+                          f"{name} Autocast only supports dtype of taper.bfloat16, taper.float16 currently.")
             self._enabled = False
         self._before = []
 
@@ -94,14 +100,13 @@ class autocast(_Mode):
         return self
 
     def __enter__(self):
-        if self.device == "cpu":
-            self._before.append(_C._set_autocast(self._enabled, self.fast_dtype))
+        if self.device in _RUN:
+            self._before.append(_C._set_autocast(self.device, self._enabled, self.fast_dtype))
         return self
 
     def __exit__(self, *exc):
-        if self.device == "cpu":
-            old = self._before.pop()
-            _C._set_autocast(old[0], old[1])
+        if self.device in _RUN:
+            _C._set_autocast(*self._before.pop())
         return False
 
 

@@ -13,8 +13,8 @@ class GradScaler:
             raise AssertionError("The growth factor must be > 1.0.")
         if backoff_factor >= 1.0:
             raise AssertionError("The backoff factor must be < 1.0.")
-        self._device, self._enabled = device, bool(enabled) and device == "cpu"
-        if enabled and device != "cpu":
+        self._device, self._enabled = device, bool(enabled) and (device == "cpu" or device == "cuda" and _C._cuda_is_available())
+        if enabled and not self._enabled:
             import warnings
             warnings.warn(f"GradScaler is enabled for '{device}', but such a device is not available.  Disabling.")
         self._scale, self._growth_tracker = float(init_scale), 0
@@ -29,7 +29,7 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, _C.Tensor):
-            return outputs * _C.tensor(self._scale, dtype=_C.float32)
+            return outputs * _C.tensor(self._scale, dtype=_C.float32, device=outputs.device)
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(o) for o in outputs)
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
@@ -40,7 +40,8 @@ class GradScaler:
             return
         if id(optimizer) in self._found:
             raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
-        bad = False
+        from .. import stack
+        fine = []  # is a gradient finite? A device is asked once for all of its own
         with no_grad():
             for group in optimizer.param_groups:
                 for p in group["params"]:
@@ -49,7 +50,10 @@ class GradScaler:
                     if p.grad.dtype == _C.float16:
                         raise ValueError("Attempting to unscale FP16 gradients.")
                     p.grad.mul_(1.0 / self._scale)
-                    bad = bad or not bool(p.grad.isfinite().all())
+                    fine.append(p.grad.isfinite().all())
+            bad = False
+            for device in dict.fromkeys(f.device for f in fine):
+                bad = bad or not bool(stack([f for f in fine if f.device == device]).all())
         self._found[id(optimizer)] = bad
 
     def step(self, optimizer, *args, **kwargs):

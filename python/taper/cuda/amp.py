@@ -1,4 +1,4 @@
-"""Autocast for a GPU: without one it says so once and changes nothing."""
+"""Autocast for a GPU, by the old names: without one it says so once and changes nothing."""
 from .. import _C
 from ..amp import GradScaler as _GradScaler, autocast as _autocast
 

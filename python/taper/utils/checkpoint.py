@@ -60,7 +60,7 @@ class _Again:
 
     def __init__(self, fn, preserve, contexts):
         self.fn, self.contexts, self.saved, self.made = fn, contexts, 0, {}
-        self.rng, self.cast = taper.get_rng_state() if preserve else None, taper._C._get_autocast()
+        self.rng, self.cast = taper.get_rng_state() if preserve else None, [taper._C._get_autocast(k) for k in ("cpu", "cuda")]
 
     def pack(self, t):
         self.saved += 1
@@ -72,7 +72,7 @@ class _Again:
         return self.made.pop(i)
 
     def run(self):
-        made, now, cast = {}, taper.get_rng_state(), taper._C._set_autocast(*self.cast)
+        made, now, cast = {}, taper.get_rng_state(), [taper._C._set_autocast(*c) for c in self.cast]
 
         def keep(t):
             made[len(made)] = t.detach()
@@ -83,7 +83,8 @@ class _Again:
             with self.contexts, taper.enable_grad(), taper.autograd.graph.saved_tensors_hooks(keep, made.__getitem__):
                 self.fn()
         finally:
-            taper._C._set_autocast(*cast)
+            for c in cast:
+                taper._C._set_autocast(*c)
             if self.rng is not None:
                 taper.set_rng_state(now)
         if len(made) != self.saved:
