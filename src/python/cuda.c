@@ -176,6 +176,52 @@ static PyObject *c_queue_wait(PyObject *m, PyObject *args)
     return done(cuda_queue_wait(-1, (cuda_queue)q, (cuda_event)e, &err), &err);
 }
 
+static PyObject *c_event_done(PyObject *m, PyObject *e)
+{
+    tp_err err = { 0 };
+    bool yes;
+    return cuda_event_done(-1, PyLong_AsVoidPtr(e), &yes, &err) ? PyBool_FromLong(yes) : py_raise(&err);
+}
+static PyObject *c_queue_done(PyObject *m, PyObject *q)
+{
+    tp_err err = { 0 };
+    bool yes;
+    return cuda_queue_done(-1, PyLong_AsVoidPtr(q), &yes, &err) ? PyBool_FromLong(yes) : py_raise(&err);
+}
+
+/* --- recordings of launches --------------------------------------------------------------------------------------- */
+static PyObject *c_recording(PyObject *m, PyObject *x) { return PyBool_FromLong(cuda_recording()); }
+static PyObject *c_keep_queue(PyObject *m, PyObject *args) /* (queue, keep) */
+{
+    Py_ssize_t q;
+    int keep;
+    if (!PyArg_ParseTuple(args, "np", &q, &keep))
+        return NULL;
+    cuda_keep_queue(-1, (cuda_queue)q, keep);
+    Py_RETURN_NONE;
+}
+static PyObject *c_record_begin(PyObject *m, PyObject *q)
+{
+    tp_err err = { 0 };
+    return done(cuda_record_begin(-1, PyLong_AsVoidPtr(q), &err), &err);
+}
+static PyObject *c_record_end(PyObject *m, PyObject *q)
+{
+    tp_err err = { 0 };
+    cuda_graph g;
+    return cuda_record_end(-1, PyLong_AsVoidPtr(q), &g, &err) ? PyLong_FromVoidPtr(g) : py_raise(&err);
+}
+static PyObject *c_graph_launch(PyObject *m, PyObject *g)
+{
+    tp_err err = { 0 };
+    return done(cuda_graph_launch(-1, PyLong_AsVoidPtr(g), cuda_current_queue(-1), &err), &err);
+}
+static PyObject *c_graph_free(PyObject *m, PyObject *g)
+{
+    cuda_graph_free(-1, PyLong_AsVoidPtr(g));
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = { { "_cuda_is_available", c_available, METH_NOARGS, NULL },
                                    { "_cuda_why", c_why, METH_NOARGS, NULL },
                                    { "_cuda_device_count", c_count, METH_NOARGS, NULL },
@@ -199,5 +245,13 @@ static PyMethodDef functions[] = { { "_cuda_is_available", c_available, METH_NOA
                                    { "_cuda_queue_set", c_queue_set, METH_O, NULL },
                                    { "_cuda_queue_sync", c_queue_sync, METH_O, NULL },
                                    { "_cuda_queue_wait", c_queue_wait, METH_VARARGS, NULL },
+                                   { "_cuda_event_done", c_event_done, METH_O, NULL },
+                                   { "_cuda_queue_done", c_queue_done, METH_O, NULL },
+                                   { "_cuda_recording", c_recording, METH_NOARGS, NULL },
+                                   { "_cuda_keep_queue", c_keep_queue, METH_VARARGS, NULL },
+                                   { "_cuda_record_begin", c_record_begin, METH_O, NULL },
+                                   { "_cuda_record_end", c_record_end, METH_O, NULL },
+                                   { "_cuda_graph_launch", c_graph_launch, METH_O, NULL },
+                                   { "_cuda_graph_free", c_graph_free, METH_O, NULL },
                                    { NULL } };
 int py_init_cuda(PyObject *m) { return PyModule_AddFunctions(m, functions); }

@@ -2,6 +2,7 @@
  * property; and the settings of the process. */
 #include "python/override.h"
 #include "base/pool.h"
+#include "target/cuda/driver.h"
 
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
 static py_row_ref r_to = PY_ROW("_to_copy");
@@ -58,7 +59,9 @@ static PyObject *convert_to(PyObject *self, const target *g)
                       vNone,
                       vB(g->non_blocking),
                       g->has_fmt && g->fmt != MF_preserve ? vMF(g->fmt) : vNone };
+    bool was = cuda_copy_lazily(g->non_blocking);
     tp_tensor *r = py_row_t(&r_to, arg, 7, &err);
+    cuda_copy_lazily(was);
     return r ? py_wrap(r) : py_raise(&err);
 }
 
@@ -261,6 +264,7 @@ static PyObject *m_cuda(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                    : PyErr_Format(PyExc_TypeError, "cuda(): argument 'device' must be a device or a number");
     if (g.dev.kind != DEV_cuda)
         return PyErr_Format(PyExc_RuntimeError, "Invalid device, must be cuda device");
+    g.non_blocking = a[1] && a[1] == Py_True;
     return convert_to(self, &g);
 }
 
@@ -338,10 +342,41 @@ static PyObject *m_is_set_to(PyObject *o, PyObject *x)
     return PyBool_FromLong(a->storage == b->storage && a->offset == b->offset && tensor_same_size(a, b) &&
                            !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim));
 }
+static void pinned_release(void *ctx, void *p) { cuda_pinned_free(p); }
 static PyObject *m_pin_memory(PyObject *o, PyObject *const *a, Py_ssize_t n, PyObject *kw)
 {
-    PyErr_SetString(PyExc_RuntimeError, "Cannot access accelerator device when none is available.");
-    return NULL;
+    tp_tensor *t = py_tensor(o);
+    tp_err err = { 0 };
+    if (!cuda_available()) {
+        PyErr_SetString(PyExc_RuntimeError, "Cannot access accelerator device when none is available.");
+        return NULL;
+    }
+    if (tensor_device(t).kind != DEV_cpu)
+        return PyErr_Format(PyExc_RuntimeError,
+                            "cannot pin a tensor on '%s': only dense CPU tensors can be pinned",
+                            device_name((dev_kind)tensor_device(t).kind));
+    if (tensor_is_fake(t) || cuda_is_pinned(tensor_data(t)))
+        return Py_NewRef(o);
+    int64_t bytes = t->numel * (int64_t)dtype_size((dtype)t->dt);
+    void *p = cuda_pinned((size_t)MAX(bytes, 1), &err);
+    if (!p)
+        return py_raise(&err);
+    tp_storage *s = storage_wrap(p, bytes, pinned_release, NULL);
+    symint stride[TP_MAX_DIMS];
+    shape_contiguous_strides(t->ndim, t->size, stride);
+    tp_tensor *r = tensor_on(s, (dtype)t->dt, t->ndim, t->size, stride, 0);
+    storage_unref(s);
+    if (!tensor_copy(r, t, &err)) {
+        tensor_unref(r);
+        return py_raise(&err);
+    }
+    return py_wrap(r);
+}
+static PyObject *m_is_pinned(PyObject *o, PyObject *const *a, Py_ssize_t n, PyObject *kw)
+{
+    tp_tensor *t = py_tensor(o);
+    return PyBool_FromLong(tensor_device(t).kind == DEV_cpu && !tensor_is_fake(t) && t->numel &&
+                           cuda_is_pinned(tensor_data(t)));
 }
 static PyObject *m_is_inference(PyObject *o, PyObject *x)
 {
@@ -593,7 +628,7 @@ static PyMethodDef methods[] = {
     { "cuda", KW(m_cuda), "cuda(): not available in this build" },
     { "type", KW(m_type), "type(dtype=None) -> str or Tensor" },
     { "type_as", m_type_as, METH_O, "type_as(other) -> Tensor" },
-    { "is_pinned", KW(m_false), "is_pinned() -> False" },
+    { "is_pinned", KW(m_is_pinned), "is_pinned() -> bool: in memory that a GPU copies without a detour" },
     { "is_shared", KW(m_false), "is_shared() -> False" },
     { "is_complex", m_no, METH_NOARGS, "is_complex() -> False" },
     { "is_conj", m_no, METH_NOARGS, "is_conj() -> False" },
@@ -603,7 +638,7 @@ static PyMethodDef methods[] = {
     { "resolve_conj", m_itself, METH_NOARGS, "resolve_conj() -> self" },
     { "resolve_neg", m_itself, METH_NOARGS, "resolve_neg() -> self" },
     { "conj", m_itself, METH_NOARGS, "conj() -> self" },
-    { "pin_memory", KW(m_pin_memory), "pin_memory(): needs an accelerator" },
+    { "pin_memory", KW(m_pin_memory), "pin_memory() -> Tensor: a copy that a GPU reads without a detour" },
     { "get_device", m_get_device, METH_NOARGS, "get_device() -> -1 on the cpu" },
     { "is_signed", m_is_signed, METH_NOARGS, "is_signed() -> bool" },
     { "is_same_size", m_is_same_size, METH_O, "is_same_size(other) -> bool" },

@@ -527,6 +527,97 @@ True [1024.0, 2048.0, 2048.0, 1024.0, 1024.0, 2048.0] True
 """, out
 
 
+def test_graphs_by_hand():
+    if not has_fake():
+        return
+    out = run("""
+x, w = taper.ones(4, 4, device="cuda"), taper.full((4, 4), 2., device="cuda")
+def f():
+    return (x @ w).relu().sum(0) * 2
+f()
+g = taper.cuda.CUDAGraph()
+print(taper.cuda.is_current_stream_capturing())
+with taper.cuda.graph(g):
+    y = f()
+    print(taper.cuda.is_current_stream_capturing())
+x.fill_(3)
+g.replay()
+print(y.tolist())
+taper.cuda.empty_cache()
+other = [taper.zeros(4, device="cuda") for _ in range(50)]  # the recording's memory is nobody else's
+x.mul_(2)
+g.replay()
+print(y.tolist(), sum(o.sum().item() for o in other))
+second = taper.cuda.CUDAGraph()
+with taper.cuda.graph(second, pool=g.pool()):
+    z = y + 1
+second.replay()
+print(z.tolist())
+for bad in (lambda: y.sum().item(), lambda: taper.tensor([1.]).cuda(), taper.cuda.synchronize):
+    third = taper.cuda.CUDAGraph()
+    try:
+        with taper.cuda.graph(third):
+            bad()
+    except RuntimeError as e:
+        print("recorded" in str(e), taper.cuda.is_current_stream_capturing())
+for wrong in (taper.cuda.CUDAGraph().replay, taper.cuda.CUDAGraph().capture_end, lambda: g.capture_begin()):
+    try:
+        wrong()
+    except RuntimeError as e:
+        print(type(e).__name__)
+g.reset()
+s, e = taper.cuda.Stream(), taper.cuda.Event(enable_timing=True)
+with taper.cuda.stream(s):
+    v = x + 1
+    e.record()
+e.synchronize()
+print(e.query(), s.query(), v[0, 0].item())
+""")
+    assert out == """False
+True
+[192.0, 192.0, 192.0, 192.0]
+[384.0, 384.0, 384.0, 384.0] 0.0
+[385.0, 385.0, 385.0, 385.0]
+True False
+True False
+True False
+RuntimeError
+RuntimeError
+RuntimeError
+True True 7.0
+""", out
+
+
+def test_pinned_memory():
+    if not has_fake():
+        return
+    out = run("""
+from taper.utils.data import DataLoader, TensorDataset
+x = taper.arange(6.).view(2, 3).t()
+p = x.pin_memory()
+print(p.is_pinned(), x.is_pinned(), p.tolist() == x.tolist(), p.pin_memory() is p, p[1:].is_pinned())
+d = p.to("cuda", non_blocking=True) + p.cuda(non_blocking=True)
+print(d.tolist())
+at = p.data_ptr()
+del p
+q = taper.ones(6).pin_memory()
+print(q.data_ptr() == at, q.tolist() == [1.] * 6)
+try:
+    d.pin_memory()
+except RuntimeError as e:
+    print("only dense CPU" in str(e))
+for a, b in DataLoader(TensorDataset(taper.arange(4.), taper.arange(4)), batch_size=2, pin_memory=True):
+    print(a.is_pinned() and b.is_pinned(), a.cuda(non_blocking=True).tolist())
+""")
+    assert out == """True False True True True
+[[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]
+True True
+True
+True [0.0, 1.0]
+True [2.0, 3.0]
+""", out
+
+
 if __name__ == "__main__":
     for name, f in list(globals().items()):
         if name.startswith("test_"):

@@ -174,6 +174,10 @@ class Stream:
     def synchronize(self):
         _C._cuda_queue_sync(self.cuda_stream)
 
+    def query(self):
+        """Is all of its work done?"""
+        return _C._cuda_queue_done(self.cuda_stream)
+
     def record_event(self, event=None):
         event = Event() if event is None else event
         event.record(self)
@@ -244,6 +248,10 @@ class Event:
     def synchronize(self):
         _C._cuda_event_wait(self._address)
 
+    def query(self):
+        """Was it reached?"""
+        return _C._cuda_event_done(self._address)
+
     def elapsed_time(self, end):
         """Milliseconds from this event to that one; both have been reached."""
         return _C._cuda_event_ms(self._address, end._address)
@@ -266,7 +274,6 @@ def set_stream(stream):
         _C._cuda_queue_set(stream.cuda_stream)
 
 
-CUDAGraph = _absent_class(__name__, "CUDAGraph", _WHY)
 MemPool = _absent_class(__name__, "MemPool", _WHY)
 CudaError = type("CudaError", (RuntimeError,), {"__module__": __name__})
 for _n in ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor", "ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"):
@@ -275,11 +282,93 @@ has_half = has_magma = False
 default_generators = ()
 
 
-def graph(*args, **kwargs):
-    raise NotImplementedError(f"taper.cuda.graph: {_WHY}.")
+class _Pool:
+    """A stream of its own: what is allocated while launches on it are recorded is given to nobody else."""
+
+    def __init__(self):
+        init()
+        self.queue = _C._cuda_queue_new()
+        _C._cuda_keep_queue(self.queue, True)
+
+    def __del__(self):
+        if hasattr(self, "queue"):
+            _C._cuda_synchronize(-1)
+            _C._cuda_keep_queue(self.queue, False)
+            _C._cuda_queue_free(self.queue)
 
 
-make_graphed_callables = graph_pool_handle = graph
+def graph_pool_handle():
+    """Memory that several graphs may share, where they never run at the same time."""
+    return _Pool()
+
+
+class CUDAGraph:
+    """Launches that were recorded and run as one. They read and write the tensors of the recording: fill inputs in place,
+    replay(), read results before the next replay."""
+
+    def __init__(self, keep_graph=False):
+        self._graph = self._pool = None
+        self._before = None
+
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        if self._graph is not None:
+            raise RuntimeError("This CUDAGraph instance already owns a captured graph. Call reset() first.")
+        self._pool = _Pool() if pool is None else pool
+        _C._cuda_synchronize(-1)
+        _C._cuda_record_begin(self._pool.queue)
+        self._before = _C._cuda_queue_current() or 0
+        _C._cuda_queue_set(self._pool.queue)
+
+    def capture_end(self):
+        if self._before is None:
+            raise RuntimeError("capture_end() without capture_begin()")
+        _C._cuda_queue_set(self._before)
+        self._before = None
+        self._graph = _C._cuda_record_end(self._pool.queue)
+
+    def replay(self):
+        if self._graph is None:
+            raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        _C._cuda_graph_launch(self._graph)
+
+    def reset(self):
+        if self._graph is not None:
+            _C._cuda_synchronize(-1)
+            _C._cuda_graph_free(self._graph)
+        self._graph = self._pool = None
+
+    def pool(self):
+        return self._pool
+
+    def __del__(self):
+        if getattr(self, "_graph", None) is not None:
+            self.reset()
+
+
+class graph:
+    """with taper.cuda.graph(g): what is launched inside is recorded into g instead of run."""
+
+    def __init__(self, cuda_graph, pool=None, stream=None, capture_error_mode="global"):
+        self.cuda_graph, self._shared = cuda_graph, pool
+
+    def __enter__(self):
+        self.cuda_graph.capture_begin(self._shared)
+
+    def __exit__(self, kind, *_):
+        try:
+            self.cuda_graph.capture_end()
+        except RuntimeError:
+            if kind is None:  # else the first error is the one to see
+                raise
+        return False
+
+
+def is_current_stream_capturing():
+    return _C._cuda_recording()
+
+
+def make_graphed_callables(*args, **kwargs):
+    raise NotImplementedError('taper.cuda.make_graphed_callables is not supported: use taper.compile(f, mode="reduce-overhead"), or taper.cuda.graph.')
 
 
 def is_tf32_supported():

@@ -1,2 +1,2 @@
-"""There are no graphs of a GPU."""
-from . import CUDAGraph, graph, graph_pool_handle, make_graphed_callables  # noqa: F401
+"""Graphs of a GPU."""
+from . import CUDAGraph, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables  # noqa: F401

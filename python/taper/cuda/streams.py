@@ -1,2 +1,2 @@
-"""There are no streams."""
+"""Streams and events."""
 from . import Event, ExternalStream, Stream  # noqa: F401

@@ -91,6 +91,8 @@ enum {
 typedef struct pinned_block {
     const char *p;
     size_t n;
+    cuda_event done; /* of the last copy that nobody waited for; NULL: there was none */
+    struct pinned_block *next;
 } pinned_block;
 typedef struct device {
     ctx_t ctx;
@@ -109,6 +111,7 @@ static struct {
     int count, version;
     device dev[CUDA_MAX_DEVICES];
     map pinned; /* host address -> pinned_block */
+    pinned_block *freed;
 #define X(name, sym, params) res(*name) params;
     DRIVER(X)
 #undef X
@@ -325,12 +328,23 @@ bool cuda_queue_new(int device, cuda_queue *out, tp_err *err)
 }
 static bool (*at_sync)(tp_err *err);
 void cuda_at_sync(bool (*found)(tp_err *err)) { at_sync = found; }
+static _Thread_local bool recording;
+static bool may_wait(tp_err *err)
+{
+    return !recording || err_set(err, ERR_runtime,
+                                 "the device cannot be waited for while launches are recorded: no item(), no "
+                                 "copies to the host, no synchronize()");
+}
 bool cuda_queue_sync(int device, cuda_queue q, tp_err *err)
 {
+    if (!may_wait(err))
+        return false;
     IN_DEVICE(device, CALL(queue_sync, (q), err) && (!at_sync || at_sync(err)));
 }
 bool cuda_sync(int device, tp_err *err)
 {
+    if (!may_wait(err))
+        return false;
     IN_DEVICE(device, CALL(context_sync, (), err) && (!at_sync || at_sync(err)));
 }
 bool cuda_event_new(int device, bool timing, cuda_event *out, tp_err *err)
@@ -376,7 +390,6 @@ bool cuda_queue_done(int device, cuda_queue q, bool *done, tp_err *err)
 }
 
 /* --- recordings ----------------------------------------------------------------------------------- */
-static _Thread_local bool recording;
 static int64_t recorded, replayed;
 bool cuda_recording(void) { return recording; }
 void cuda_recordings(int64_t *made, int64_t *run)
@@ -478,30 +491,64 @@ bool cuda_copy_queued(int device, void *to, const void *from, size_t n, int kind
                                   : CALL(copy_on, (t, f, n, q), err);
 }
 
-static bool is_pinned(const void *host)
+/* --- pinned memory: blocks that are freed are kept, and given out again once copies from them are done ------------- */
+static pinned_block *pinned_at(const void *host) /* with the lock */
 {
-    bool in = false;
-    pthread_mutex_lock(&cu.lock);
-    for (size_t i = 0; i < cu.pinned.cap && cu.pinned.n && !in; i++)
+    for (size_t i = 0; i < cu.pinned.cap && cu.pinned.n; i++)
         if (map_slot_live(&cu.pinned.slots[i])) {
-            const pinned_block *b = cu.pinned.slots[i].val;
-            in = (const char *)host >= b->p && (const char *)host < b->p + b->n;
+            pinned_block *b = cu.pinned.slots[i].val;
+            if ((const char *)host >= b->p && (const char *)host < b->p + b->n)
+                return b;
         }
+    return NULL;
+}
+bool cuda_is_pinned(const void *host)
+{
+    pthread_mutex_lock(&cu.lock);
+    bool in = pinned_at(host) != NULL;
     pthread_mutex_unlock(&cu.lock);
     return in;
+}
+
+static _Thread_local bool lazy;
+bool cuda_copy_lazily(bool on)
+{
+    bool was = lazy;
+    lazy = on;
+    return was;
+}
+
+/* The host goes on while the copy runs: its memory stays until this event. */
+static bool copy_pending(int device, const void *host, cuda_queue q, tp_err *err)
+{
+    res last;
+    pthread_mutex_lock(&cu.lock);
+    pinned_block *b = pinned_at(host);
+    bool ok = b && (b->done || CALL(event_new, (&b->done, EVENT_no_timing), err)) &&
+              CALL(event_record, (b->done, q), err);
+    pthread_mutex_unlock(&cu.lock);
+    return ok;
 }
 
 bool cuda_copy_in(int device, void *to, const void *host, size_t n, tp_err *err)
 {
     cuda_queue q = cuda_current_queue(device);
+    bool pinned = cuda_is_pinned(host);
+    if (recording && !pinned)
+        return err_set(err, ERR_runtime,
+                       "memory of the host cannot be copied to the device while launches are recorded: make "
+                       "the tensor before");
     /* From pageable memory the driver returns when it has read it; from pinned memory it returns at once. */
-    return cuda_copy_queued(device, to, host, n, CUDA_TO_DEVICE, q, err) &&
-           (!is_pinned(host) || cuda_queue_sync(device, q, err));
+    if (!cuda_copy_queued(device, to, host, n, CUDA_TO_DEVICE, q, err))
+        return false;
+    return !pinned || recording ||
+           (lazy ? copy_pending(device, host, q, err) : cuda_queue_sync(device, q, err));
 }
 bool cuda_copy_out(int device, void *host, const void *from, size_t n, tp_err *err)
 {
     cuda_queue q = cuda_current_queue(device);
-    return cuda_copy_queued(device, host, from, n, CUDA_TO_HOST, q, err) && cuda_queue_sync(device, q, err);
+    return may_wait(err) && cuda_copy_queued(device, host, from, n, CUDA_TO_HOST, q, err) &&
+           cuda_queue_sync(device, q, err);
 }
 bool cuda_copy(int device, void *to, const void *from, size_t n, tp_err *err)
 {
@@ -512,24 +559,54 @@ bool cuda_fill(int device, void *p, uint8_t byte, size_t n, tp_err *err)
     IN_DEVICE(device, CALL(fill, ((dptr)(uintptr_t)p, byte, n, cuda_current_queue(device)), err));
 }
 
+/* A block that was freed, is large enough and has no copy under way. */
+static pinned_block *pinned_again(size_t n)
+{
+    for (pinned_block **at = &cu.freed; *at; at = &(*at)->next) {
+        pinned_block *b = *at;
+        if (b->n < n || b->n / 2 > n || (b->done && cu.event_query(b->done)))
+            continue;
+        *at = b->next;
+        return b;
+    }
+    return NULL;
+}
+
 void *cuda_pinned(size_t n, tp_err *err)
 {
     void *p = NULL;
     if (!enter(-1, err))
         return NULL;
-    res last = cu.host_alloc(&p, MAX(n, (size_t)1), 0);
-    if (last == RES_out_of_memory)
-        err_set(err, ERR_oom, "not enough host memory that can be pinned: %zu bytes", n);
-    else if (last)
-        failed(last, "cuMemHostAlloc", err);
-    if (last)
-        return NULL;
+    n = MAX((n + 511) & ~(size_t)511, (size_t)512);
     pthread_mutex_lock(&cu.lock);
-    pinned_block *b = mem_alloc(sizeof *b);
-    *b = (pinned_block){ p, n };
-    map_putn(&cu.pinned, &p, sizeof p, b);
+    pinned_block *b = pinned_again(n);
+    if (!b) {
+        res last = cu.host_alloc(&p, n, HOST_portable_mapped);
+        if (last == RES_out_of_memory)
+            err_set(err, ERR_oom, "not enough host memory that can be pinned: %zu bytes", n);
+        else if (last)
+            failed(last, "cuMemHostAlloc", err);
+        else {
+            b = mem_zalloc(sizeof *b);
+            b->p = p, b->n = n;
+        }
+    }
+    if (b)
+        map_putn(&cu.pinned, &b->p, sizeof b->p, b);
     pthread_mutex_unlock(&cu.lock);
-    return p;
+    return b ? (void *)b->p : NULL;
+}
+void cuda_pinned_free(void *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&cu.lock);
+    pinned_block *b = map_deln(&cu.pinned, &p, sizeof p);
+    if (b) {
+        b->next = cu.freed;
+        cu.freed = b;
+    }
+    pthread_mutex_unlock(&cu.lock);
 }
 void *cuda_mapped(size_t n, tp_err *err)
 {
@@ -539,16 +616,6 @@ void *cuda_mapped(size_t n, tp_err *err)
         return NULL;
     return memset(p, 0, n);
 }
-void cuda_pinned_free(void *p)
-{
-    if (!p || !enter(-1, NULL))
-        return;
-    pthread_mutex_lock(&cu.lock);
-    free(map_deln(&cu.pinned, &p, sizeof p));
-    pthread_mutex_unlock(&cu.lock);
-    cu.host_free(p);
-}
-
 bool cuda_memory(int device, size_t *left, size_t *total, tp_err *err)
 {
     IN_DEVICE(device, CALL(mem_info, (left, total), err));

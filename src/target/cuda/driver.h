@@ -71,8 +71,12 @@ bool cuda_copy(int device, void *to, const void *from, size_t n, tp_err *err); /
 bool cuda_copy_queued(int device, void *to, const void *from, size_t n, int kind, cuda_queue q, tp_err *err);
 enum { CUDA_TO_DEVICE, CUDA_TO_HOST, CUDA_ON_DEVICE };
 bool cuda_fill(int device, void *p, uint8_t byte, size_t n, tp_err *err);
-void *cuda_pinned(size_t n, tp_err *err); /* host memory that copies reach without a detour */
+void *cuda_pinned(size_t n,
+                  tp_err *err); /* host memory that copies reach without a detour; kept when it is freed */
 void cuda_pinned_free(void *p);
+bool cuda_is_pinned(const void *host);
+bool cuda_copy_lazily(
+    bool on); /* this thread's copies from pinned memory return at once; what it was before */
 void *cuda_mapped(size_t n,
                   tp_err *err); /* zeros of the host that kernels reach at the same address; never freed */
 bool cuda_memory(int device, size_t *free, size_t *total, tp_err *err);

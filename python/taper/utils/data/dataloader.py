@@ -112,11 +112,24 @@ class DataLoader(Generic[T_co]):
         """Any number may be right."""
 
 
+def _pinned(data):
+    """The same with its tensors in pinned memory."""
+    if isinstance(data, taper.Tensor):
+        return data.pin_memory()
+    if hasattr(data, "pin_memory"):
+        return data.pin_memory()
+    if isinstance(data, dict):
+        return type(data)((k, _pinned(v)) for k, v in data.items())
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*map(_pinned, data))
+    return type(data)(map(_pinned, data)) if isinstance(data, (list, tuple)) else data
+
+
 class _BaseDataLoaderIter:
     def __init__(self, loader):
         self._dataset, self._dataset_kind, self._auto_collation = loader.dataset, loader._dataset_kind, loader._auto_collation
         self._index_sampler, self._num_workers, self._collate_fn, self._drop_last = loader._index_sampler, loader.num_workers, loader.collate_fn, loader.drop_last
-        self._timeout, self._pin_memory = loader.timeout, False
+        self._timeout, self._pin_memory = loader.timeout, loader.pin_memory and taper.cuda.is_available()
         self._start(loader)
 
     def _start(self, loader):
@@ -135,7 +148,7 @@ class _BaseDataLoaderIter:
     def __next__(self):
         data = self._next_data()
         self._num_yielded += 1
-        return data
+        return _pinned(data) if self._pin_memory else data
 
     def __len__(self):
         return len(self._index_sampler)
