@@ -130,7 +130,8 @@ static bool write_epilogue(planner *pl, group *g, uint64_t *written, attention *
         bool fits = false, all = true;
         for (size_t k = 0; k < h->before.n && all; k++)
             all = bit_has(written, h->before.at[k]->id);
-        if (h->library_call || bit_has(written, h->id) || pl->writes[h->id] || !all)
+        if (h->library_call || bit_has(written, h->id) || pl->writes[h->id] || !all ||
+            (!pl->c->caps->epilogues && h != ch->kernel))
             continue;
         const char *why = "its rows are not the product's";
         if (h->n == 1 && (pl->in[h->member[0]->id].scatter || part_count(h->member[0])))
@@ -162,7 +163,7 @@ static bool write_product(planner *pl, group *g, uint64_t *written)
     if (!write_needed(pl, g, written))
         return false;
     write_call(pl, g, true);
-    if (!pl->c->caps->epilogues)
+    if (!pl->c->caps->epilogues && !ch.kernel)
         return true;
     if (ch.kernel && ch.also ? !write_also(pl, &ch, written) : !write_epilogue(pl, g, written, &ch))
         return false;

@@ -43,7 +43,8 @@ typedef struct program {
     bool symbolic;
     int nsym; /* symbols of the environment at compile time */
     loop_memory m;
-    tp_storage *_Atomic kept; /* the block of the last call, where it is large */
+    tp_storage *_Atomic kept;    /* the block of the last call, where it is large */
+    tp_storage *_Atomic between; /* the same of what is between the products of attention */
     tp_storage *_Atomic
         *result; /* by slot: memory of the last result, used again once nobody else holds it; NULL: never */
     late *late;  /* by step */
@@ -81,6 +82,9 @@ typedef struct program_at {
     sym_bind *bind;
     int nbind;
     tp_storage *block;
+    tp_storage *between; /* products of attention */
+    bool
+        apart; /* launches are recorded by the caller: memory of other calls is not used, nor kept for them */
     arena scratch;
     tp_val tried[OP_MAX_RETURNS]; /* results of a call that somebody tried; owned */
     VEC(tp_tensor *) moved;       /* tensors of the host on the device; owned */
@@ -169,7 +173,7 @@ static tp_tensor *buffer_make(call *c, int i, tp_err *err)
         if (pr->m.offset[i] >= 0 && c->block) /* there is none for buffers without elements alone */
             return tensor_on(c->block, (dtype)t->dt, t->ndim, t->size, t->stride,
                              pr->m.offset[i] / (int64_t)dtype_size((dtype)t->dt));
-        if (pr->result && s->output)
+        if (pr->result && s->output && !c->apart)
             return result_make(c, i, err);
         return tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t), err);
     }
@@ -640,25 +644,45 @@ static int base_slot(const loop_plan *p, const ir_node *n) /* whose memory a vie
     return s;
 }
 
-static target_result run_attend(call *c, size_t i, size_t n, tp_err *err)
+/* Memory for what is between products: that of the last call where it is enough. */
+static target_result chain_memory(call *c, int64_t bytes, void **out, tp_err *err)
+{
+    if (!c->between && !c->apart)
+        c->between = atomic_exchange(&c->pr->between, NULL);
+    if (!c->between || c->between->nbytes < bytes) {
+        storage_unref(c->between);
+        c->between = storage_new(bytes, c->pr->device, err);
+    }
+    *out = c->between ? c->between->data : NULL;
+    return c->between ? TARGET_done : TARGET_failed;
+}
+
+typedef struct chain { /* arguments of a run of attention */
+    target_attend a;
+    kargs ka;
+} chain;
+
+static target_result chain_args(call *c, size_t i, size_t n, chain *ch, tp_err *err)
 {
     const loop_plan *p = c->pr->p;
     const loop_step *s = &p->step.at[i], *end = s + n, *last = s + 2 + s->joins;
     const kstep *k = &c->pr->ks[i + 1 + s->joins];
-    kargs ka = { .ints = k->cints };
-    target_attend a = { .nbuf = k->lk->nbuf, .reach = last->reach, .nof = 1 + s->joins };
-    if (k->lk->fault || k->lk->nbuf > (int)COUNT(ka.bufs) || end - last > ATTEND_TO)
+    *ch = (chain){ .a = { .nbuf = k->lk->nbuf, .reach = last->reach, .nof = 1 + s->joins },
+                   .ka = { .ints = k->cints } };
+    target_attend *a = &ch->a;
+    kargs *ka = &ch->ka;
+    if (k->lk->fault || k->lk->nbuf > (int)COUNT(ka->bufs) || end - last > ATTEND_TO)
         return TARGET_declined;
-    bool made[COUNT(ka.bufs)] = { false }; /* by a product, or read by one: no memory of the plan */
+    bool made[COUNT(ka->bufs)] = { false }; /* by a product, or read by one: no memory of the plan */
     tp_val x;
-    for (int q = 0; q < a.nof; q++) {
+    for (int q = 0; q < a->nof; q++) {
         tp_val y;
         if (!node_arg(c, &s[q].node->arg[0], &x, err) || !node_arg(c, &s[q].node->arg[1], &y, err))
             return TARGET_failed;
-        a.of[q] = (attend_of){ x.t, y.t, -1 };
+        a->of[q] = (attend_of){ x.t, y.t, -1 };
         for (int b = 0; b < k->lk->nbuf; b++)
             if (k->lk->buf[b] == s[q].slot)
-                made[a.of[q].buf = b] = true;
+                made[a->of[q].buf = b] = true;
     }
     for (; last < end; last++) {
         bool second = last->attention & ATTENTION_second;
@@ -671,26 +695,36 @@ static target_result run_attend(call *c, size_t i, size_t n, tp_err *err)
             return TARGET_declined;
         if (!node_arg(c, &last->node->arg[!second], &x, err) || !slot_get(c, last->slot, &o, err))
             return TARGET_failed;
-        a.to[a.nto++] = (attend_to){ x.t, o.t, at, last->attention & ATTENTION_adds, second };
+        a->to[a->nto++] = (attend_to){ x.t, o.t, at, last->attention & ATTENTION_adds, second };
     }
-    for (int q = 0; q < a.nof; q++)
-        if (a.of[q].buf < 0)
+    for (int q = 0; q < a->nof; q++)
+        if (a->of[q].buf < 0)
             return TARGET_declined;
     for (int b = 0; b < k->lk->nbuf; b++)
         if (!made[b]) {
             if (!slot_get(c, k->lk->buf[b], &x, err))
                 return TARGET_failed;
-            ka.bufs[b] = tensor_data(x.t);
+            ka->bufs[b] = tensor_data(x.t);
         }
     if (k->ints) {
-        ka.ints = k->lk->nint + 2 <= 64 ? ka.vals : ARENA_ARR(&c->scratch, int64_t, k->lk->nint + 2);
-        if (!sym_prog_run(k->ints, c->sym, ka.ints)) {
+        ka->ints = k->lk->nint + 2 <= 64 ? ka->vals : ARENA_ARR(&c->scratch, int64_t, k->lk->nint + 2);
+        if (!sym_prog_run(k->ints, c->sym, ka->ints)) {
             err_set(err, ERR_runtime, "a size overflows 64 bits");
             return TARGET_failed;
         }
     }
-    a.kernel = (target_follow){ k->k, { .bufs = ka.bufs, .ints = ka.ints, .index = c->pr->device.index } };
-    return c->pr->on->attend(&a, err);
+    a->kernel = (target_follow){ k->k, { .bufs = ka->bufs, .ints = ka->ints, .index = c->pr->device.index } };
+    int64_t bytes = c->pr->on->attend_bytes ? c->pr->on->attend_bytes(a) : 0;
+    if (!c->pr->on->attend_bytes)
+        return TARGET_done;
+    return bytes ? chain_memory(c, bytes, &a->scratch, err) : TARGET_declined;
+}
+
+static target_result run_attend(call *c, size_t i, size_t n, tp_err *err)
+{
+    chain ch;
+    target_result r = chain_args(c, i, n, &ch, err);
+    return r == TARGET_done ? c->pr->on->attend(&ch.a, err) : r;
 }
 
 /* From here on inputs are written, so nothing may fail: memory for the rest is asked for now. */
@@ -779,12 +813,15 @@ typedef struct span_key {
     bool host; /* something lies on the host: it is moved at every call */
 } span_key;
 
+static void key_add_tensor(call *c, span_key *k, const tp_tensor *t)
+{
+    k->host |= tensor_device(t).kind != c->pr->on->device;
+    vec_push(&k->v, (uint64_t)(uintptr_t)tensor_data(t));
+}
 static bool key_add(call *c, span_key *k, const tp_val *v)
 {
-    if (v->kind == VAL_tensor) {
-        k->host |= tensor_device(v->t).kind != c->pr->on->device;
-        vec_push(&k->v, (uint64_t)(uintptr_t)tensor_data(v->t));
-    }
+    if (v->kind == VAL_tensor)
+        key_add_tensor(c, k, v->t);
     return true;
 }
 
@@ -812,6 +849,29 @@ static bool key_of_step(call *c, size_t i, span_key *k, tp_err *err)
     return true;
 }
 
+/* The same of n steps that run block by block; 0: they run one by one. */
+static size_t key_of_chain(call *c, size_t i, size_t n, span_key *k, tp_err *err)
+{
+    chain ch;
+    target_result r = chain_args(c, i, n, &ch, err);
+    if (r != TARGET_done) {
+        k->host = true; /* what would be between them is made at every call */
+        return r == TARGET_failed ? 0 : n;
+    }
+    for (int q = 0; q < ch.a.nof; q++) {
+        key_add_tensor(c, k, ch.a.of[q].a);
+        key_add_tensor(c, k, ch.a.of[q].b);
+    }
+    for (int q = 0; q < ch.a.nto; q++) {
+        key_add_tensor(c, k, ch.a.to[q].x);
+        key_add_tensor(c, k, ch.a.to[q].o);
+    }
+    for (int q = 0; q < ch.a.nbuf; q++)
+        vec_push(&k->v, (uint64_t)(uintptr_t)ch.ka.bufs[q]);
+    vec_push(&k->v, (uint64_t)(uintptr_t)ch.a.scratch);
+    return n;
+}
+
 /* The steps from i on by a recording: how many, 0 where they have to be launched one by one, or where it failed. */
 static size_t run_span(call *c, size_t i, tp_err *err)
 {
@@ -825,9 +885,12 @@ static size_t run_span(call *c, size_t i, tp_err *err)
             goto end;
     for (int q = 0; pr->symbolic && q < pr->nsym; q++)
         vec_push(&k.v, (uint64_t)c->sym[q]);
-    for (size_t q = i; q < i + s->n; q++)
-        if (!key_of_step(c, q, &k, err))
+    for (size_t q = i, n; q < i + s->n; q += n) {
+        n = pr->p->step.at[q].product ? chain_length(pr->p, q) : 0;
+        if (n ? !key_of_chain(c, q, n, &k, err) : !key_of_step(c, q, &k, err))
             goto end;
+        n = MAX(n, (size_t)1);
+    }
     recording_what what = k.host ? RECORDING_run : recording_look(s->made, pr->on, k.v.at, k.v.n, &r);
     if (what == RECORDING_run)
         goto end;
@@ -865,12 +928,22 @@ static bool only_launches(const program *pr, size_t i)
     return s->kind == STEP_check || s->product;
 }
 
+/* Step i and those that run with it, where they are nothing else: how many. */
+static size_t launches_from(const program *pr, size_t i)
+{
+    size_t n = pr->p->step.at[i].product ? MAX(chain_length(pr->p, i), (size_t)1) : 1;
+    for (size_t k = i; k < i + n; k++)
+        if (!only_launches(pr, k))
+            return 0;
+    return n;
+}
+
 static void find_spans(program *pr)
 {
     size_t n = pr->p->step.n;
     pr->span = mem_zalloc(sizeof *pr->span * MAX(n, (size_t)1));
-    for (size_t i = 0, j; i < n; i = j + 1) {
-        for (j = i; j < n && only_launches(pr, j); j++)
+    for (size_t i = 0, j, m; i < n; i = j + 1) {
+        for (j = i; j < n && (m = launches_from(pr, j)); j += m)
             ;
         if (j - i >= SPAN_LEAST)
             pr->span[i] = (span){ j - i, recordings_new() };
@@ -925,7 +998,8 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         goto done;
     if (pr->symbolic)
         bind_symbols(&c);
-    if (pr->m.block && !(c.block = atomic_exchange(&pr->kept, NULL)) &&
+    c.apart = pr->on->records && pr->on->records();
+    if (pr->m.block && (c.apart || !(c.block = atomic_exchange(&pr->kept, NULL))) &&
         !(c.block = storage_new(pr->m.block, pr->device, err)))
         goto done;
     for (size_t i = 0; i < p->step.n;) {
@@ -935,7 +1009,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
             drop_tried(&c);
         int64_t t = profile_start();
         size_t n = 0;
-        if (pr->span && pr->span[i].n && !visit && !t && TP_LIKELY(fault_state <= 0)) {
+        if (pr->span && pr->span[i].n && !visit && !t && !c.apart && TP_LIKELY(fault_state <= 0)) {
             n = run_span(&c, i, err);
             if (!n && err_is_set(err))
                 goto done;
@@ -974,9 +1048,10 @@ done:
         if (c.slot[i].kind == VAL_tensor || c.slot[i].kind == VAL_tensors)
             val_clear(&c.slot[i]);
     /* the next call finds a small one among the freed blocks that storage keeps; a large one would drive those out */
-    if (c.block && keeps_block(pr) && c.block->refs == 1)
+    if (c.block && keeps_block(pr) && c.block->refs == 1 && !c.apart)
         c.block = atomic_exchange(&pr->kept, c.block);
     storage_unref(c.block);
+    storage_unref(c.apart ? c.between : atomic_exchange(&pr->between, c.between));
     arena_free(&c.scratch);
     if (!ok)
         for (int i = 0; i < made; i++)
@@ -1089,6 +1164,7 @@ static void program_free(run_program *rp)
     free(pr->ks);
     loop_memory_free(&pr->m);
     storage_unref(pr->kept);
+    storage_unref(pr->between);
     for (size_t i = 0; pr->result && i < pr->p->slot.n; i++)
         storage_unref(pr->result[i]);
     free((void *)pr->result);

@@ -47,7 +47,7 @@ typedef struct target_caps {
     bool slow_steps;    /* steps along lanes are slow: costly work is kept out of their kernels */
     bool library;       /* eager kernels can be called, where they are faster than loops */
     bool epilogues;     /* a kernel runs on the rows of a product as they are finished */
-    bool attends;       /* there is attend; needs epilogues */
+    bool attends;       /* there is attend */
     bool
         asynchronous; /* launches return before the work is done: errors show at a sync, and kernels keep inside of what
                            an index may reach, as its check may be late */
@@ -128,6 +128,7 @@ typedef struct target_attend {
     attend_to to[ATTEND_TO];
     int nof, nto;
     target_follow kernel; /* on rows of n elements, counted through the batch */
+    void *scratch;        /* attend_bytes of the target's memory; NULL where it wants none */
     int nbuf; /* of the kernel; those that products make or read are set by the target, at most ATTEND_BETWEEN of the latter */
     int64_t
         reach; /* row r of a matrix needs its first r + reach columns alone, what is beyond them is 0; 0: all of them */
@@ -166,6 +167,8 @@ struct target {
     bool (*product)(const target_product *p, tp_err *err);
     bool (*convolve)(const target_convolution *p, tp_err *err);
     target_result (*attend)(const target_attend *p, tp_err *err);
+    /* Memory that attend needs while it runs, 0: it will decline; NULL: it has its own. */
+    int64_t (*attend_bytes)(const target_attend *p);
     /* Kernels read where an index points without looking: are all elements of it in [lo, hi)? *bad: the first that is not.
      * Where late is not NULL, a device may say yes now and report by it at a later check or sync. */
     bool (*inside)(const tp_tensor *index, int64_t lo, int64_t hi, target_late *late, bool *yes, int64_t *bad,
@@ -176,6 +179,8 @@ struct target {
     /* What this thread launches between record and recorded is remembered instead of run; replay runs it as one, with the
      * addresses of then. Nothing in between may wait, allocate or free. NULL: there is no such thing. */
     bool (*record)(tp_err *err);
+    bool (*records)(
+        void); /* is this thread between the two, or does somebody else record what it launches? */
     void *(*recorded)(tp_err *err); /* NULL: it failed, and nothing is recorded any more */
     bool (*replay)(void *recording, tp_err *err);
     void (*drop)(void *recording);

@@ -618,6 +618,42 @@ True [2.0, 3.0]
 """, out
 
 
+def test_attention_in_parts():
+    """Scores are never there as a whole: forward and gradients, with and without a mask, as recordings too."""
+    if not has_fake():
+        return
+    out = run("""
+taper.manual_seed(0)
+def attend(q, k, v, causal, mask):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+def grads(f, q, k, v, *more):
+    a = [t.detach().clone().requires_grad_() for t in (q, k, v)]
+    o = f(*a, *more)
+    o.float().square().sum().backward()
+    return [o.detach()] + [t.grad for t in a]
+for dt, tol in (taper.float32, 1e-4), (taper.bfloat16, 6e-2):
+    for causal, masked, heads in (False, False, 2), (True, False, 2), (False, True, 1):
+        q, k, v = (taper.randn(1, heads, 130, 16).to(dt) for _ in range(3))
+        mask = (taper.rand(130, 130) > 0.2).float().sub(1).mul(50).to(dt) if masked else None
+        want = grads(attend, q.float(), k.float(), v.float(), causal, mask.float() if masked else None)
+        on = [t.cuda() for t in (q, k, v)]
+        here = mask.cuda() if masked else None
+        for mode in None, "reduce-overhead":
+            f = taper.compile(attend, mode=mode, fullgraph=True)
+            got = grads(f, *on, causal, here)
+            for a, b in zip(got, want):
+                worst = (a.cpu().float() - b).abs().max().item()
+                assert worst <= tol * (1 + b.abs().max().item()), (dt, causal, masked, mode, worst)
+            for i in range(4 if mode and heads == 2 and not causal else 0):
+                with taper.no_grad():
+                    assert (f(*on, causal, here).cpu().float() - want[0]).abs().max() < tol * 4, (i, dt)
+        with taper.no_grad():
+            assert (attend(*on, causal, here).cpu().float() - want[0]).abs().max() < tol * 4
+print(taper._C._cuda_stats(0)["replayed"] > 0)
+""")
+    assert out == "True\n", out
+
+
 if __name__ == "__main__":
     for name, f in list(globals().items()):
         if name.startswith("test_"):

@@ -2,6 +2,7 @@
 #include "target/cuda/cuda.h"
 #include "base/map.h"
 #include "base/pool.h"
+#include "target/cuda/attend.h"
 #include "target/cuda/check.h"
 #include "target/cuda/driver.h"
 #include "target/cuda/product.h"
@@ -167,7 +168,7 @@ static cuda_function function_on(cuda_code *c, int device, tp_err *err)
     return f;
 }
 
-static bool launch(const target_code *code, const target_args *a, tp_err *err)
+bool cuda_launch_rows(const target_code *code, const target_args *a, int64_t lo, int64_t hi, tp_err *err)
 {
     cuda_code *c = (cuda_code *)code;
     int device = cuda_current_device();
@@ -178,12 +179,17 @@ static bool launch(const target_code *code, const target_args *a, tp_err *err)
         return false;
     if (n > (int)COUNT(few))
         params = mem_alloc(sizeof *params * (size_t)n);
-    ptx_params(&c->p, a->bufs, a->ints, a->flts, 0, a->par, params);
-    bool ok = cuda_launch(device, f, ptx_blocks(&c->p, a->ints, 0, a->par), c->p.threads, params, n,
+    ptx_params(&c->p, a->bufs, a->ints, a->flts, lo, hi, params);
+    bool ok = cuda_launch(device, f, ptx_blocks(&c->p, a->ints, lo, hi), c->p.threads, params, n,
                           a->queue ? a->queue : cuda_current_queue(device), err);
     if (params != few)
         free(params);
     return ok || err_note(err, "in kernel '%s'", code->name);
+}
+
+static bool launch(const target_code *c, const target_args *a, tp_err *err)
+{
+    return cuda_launch_rows(c, a, 0, a->par, err);
 }
 
 /* --- saved code: format, entry, layout, machine code ------------------------------------------------ */
@@ -323,14 +329,18 @@ const target target_cuda = {
               .lanes = 16,
               .gather_bytes = 1,
               .slow_steps = true,
+              .attends = true,
               .asynchronous = true },
     .available = available,
     .compile = compile,
     .launch = launch,
     .product = cuda_product,
+    .attend = cuda_attend,
+    .attend_bytes = cuda_attend_bytes,
     .inside = cuda_inside,
     .forget = cuda_forget,
     .record = record,
+    .records = cuda_recording,
     .recorded = recorded,
     .replay = replay,
     .drop = drop,

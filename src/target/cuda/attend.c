@@ -1,0 +1,163 @@
+/* attend.c - see attend.h. Products by cuBLASLt into memory of one part, the kernel on its rows, products of what it wrote. */
+#include "target/cuda/attend.h"
+#include "target/cuda/product.h"
+
+/* PART_BYTES: all matrices of a part, less than half of an H200's second cache. SUM_BYTES: the same where parts of one matrix are
+ * added to a result of 16 bits, which is rounded each time: rather few of them. */
+enum { PART_BYTES = 24 << 20, SUM_BYTES = 512 << 20, MAX_BUFS = 80 };
+
+typedef struct parts {
+    dtype dt;
+    int64_t batch, m, n, es;
+    int64_t nb, nr; /* batches and rows of a part; one of them is all, or nb is 1 */
+    int nmade, made_buf[ATTEND_BETWEEN], made[ATTEND_TO];
+} parts;
+
+static int64_t width(const attend_to *to) { return to->o->size[to->second ? 1 : 2]; }
+
+static bool fits(const target_attend *a, const parts *p)
+{
+    bool ok = p->batch > 0 && p->m > 0 && p->n > 0 && a->nbuf <= MAX_BUFS;
+    for (int i = 0; i < a->nof && ok; i++) {
+        const tp_tensor *x = a->of[i].a, *y = a->of[i].b;
+        ok = x->ndim == 3 && y->ndim == 3 && x->dt == p->dt && y->dt == p->dt && x->size[0] == p->batch &&
+             x->size[1] == p->m && y->size[0] == p->batch && y->size[1] == x->size[2] && y->size[2] == p->n &&
+             x->size[2] > 0;
+    }
+    for (int i = 0; i < a->nto && ok; i++) {
+        const attend_to *to = &a->to[i];
+        int64_t k = to->adds ? p->m : p->n, r = to->adds ? p->n : p->m;
+        ok = to->x->ndim == 3 && to->o->ndim == 3 && to->x->dt == p->dt && to->o->dt == p->dt &&
+             to->x->size[0] == p->batch && to->o->size[0] == p->batch &&
+             to->x->size[to->second ? 2 : 1] == k && to->x->size[to->second ? 1 : 2] == width(to) &&
+             to->o->size[to->second ? 2 : 1] == r && width(to) > 0;
+    }
+    return ok;
+}
+
+/* How the work is cut. False: not for this. */
+static bool cut(const target_attend *a, parts *p)
+{
+    const tp_tensor *q = a->of[0].a;
+    if (q->ndim != 3 || a->of[0].b->ndim != 3)
+        return false;
+    *p = (parts){ .dt = (dtype)q->dt, .batch = q->size[0], .m = q->size[1], .n = a->of[0].b->size[2] };
+    p->es = (int64_t)dtype_size(p->dt);
+    if (!fits(a, p))
+        return false;
+    bool adds = false;
+    for (int i = 0; i < a->nto; i++) {
+        int k = 0;
+        while (k < p->nmade && p->made_buf[k] != a->to[i].buf)
+            k++;
+        if (k == ATTEND_BETWEEN)
+            return false;
+        p->made_buf[k] = a->to[i].buf;
+        p->made[i] = k;
+        p->nmade = MAX(p->nmade, k + 1);
+        adds |= a->to[i].adds;
+    }
+    int64_t row = (a->nof + p->nmade) * p->n * p->es, most = PART_BYTES;
+    p->nr = p->m;
+    p->nb = MAX(1, MIN(p->batch, most / (row * p->m)));
+    if (adds && p->es < 4)
+        most = SUM_BYTES;
+    if (row * p->m > most) {
+        int64_t pieces = (row * p->m + most - 1) / most;
+        p->nr = MIN(p->m, ((p->m + pieces - 1) / pieces + 63) / 64 * 64);
+    }
+    return true;
+}
+
+int64_t cuda_attend_bytes(const target_attend *a)
+{
+    parts p;
+    return cut(a, &p) ? (a->nof + p.nmade) * ((p.nb * p.nr * p.n * p.es + 255) & ~(int64_t)255) : 0;
+}
+
+/* Batches [b, b + nb) of t, and of its dimension `dim` the elements [at, at + n). */
+static tp_tensor *slice(const tp_tensor *t, int64_t b, int64_t nb, int dim, int64_t at, int64_t n)
+{
+    symint size[3] = { nb, t->size[1], t->size[2] };
+    size[dim] = n;
+    return tensor_on(t->storage, (dtype)t->dt, 3, size, t->stride,
+                     t->offset + b * t->stride[0] + at * t->stride[dim]);
+}
+static tp_tensor *turned(const tp_tensor *t)
+{
+    symint size[3] = { t->size[0], t->size[2], t->size[1] },
+           stride[3] = { t->stride[0], t->stride[2], t->stride[1] };
+    return tensor_on(t->storage, (dtype)t->dt, 3, size, stride, t->offset);
+}
+
+/* Takes the three views. */
+static bool multiply(tp_tensor *o, tp_tensor *x, tp_tensor *y, bool add, tp_err *err)
+{
+    bool ok = cuda_product(&(target_product){ .o = o, .a = x, .b = y, .add = add }, err);
+    tensor_unref(o), tensor_unref(x), tensor_unref(y);
+    return ok;
+}
+
+/* A product of what the kernel wrote, in rows [r, r + nr) of each matrix. */
+static bool product_of(const attend_to *to, const tp_tensor *block, int64_t b, int64_t r, tp_err *err)
+{
+    int64_t nb = block->size[0], nr = block->size[1];
+    int rows = to->second ? 2 : 1; /* the dimension of x or o that counts them */
+    tp_tensor *mat = tensor_on(block->storage, (dtype)block->dt, 3, block->size, block->stride,
+                               block->offset);
+    tp_tensor *x = to->adds ? slice(to->x, b, nb, rows, r, nr)
+                            : slice(to->x, b, nb, rows, 0, to->x->size[rows]);
+    tp_tensor *o = to->adds ? slice(to->o, b, nb, rows, 0, to->o->size[rows])
+                            : slice(to->o, b, nb, rows, r, nr);
+    if (to->adds != to->second) { /* its rows are what is summed over, or columns of the result */
+        tp_tensor *t = turned(mat);
+        tensor_unref(mat);
+        mat = t;
+    }
+    return to->second ? multiply(o, x, mat, to->adds && r > 0, err)
+                      : multiply(o, mat, x, to->adds && r > 0, err);
+}
+
+static bool part_run(const target_attend *a, const parts *p, int64_t b, int64_t nb, int64_t r, int64_t nr,
+                     tp_err *err)
+{
+    tp_device dev = tensor_device(a->of[0].a);
+    int64_t at = b * p->m + r, row = p->n * p->es, step = (p->nb * p->nr * row + 255) & ~(int64_t)255;
+    symint size[3] = { nb, nr, p->n }, stride[3] = { nr * p->n, p->n, 1 };
+    tp_tensor *mat[ATTEND_OF + ATTEND_BETWEEN];
+    void *bufs[MAX_BUFS];
+    bool ok = true;
+    memcpy(bufs, a->kernel.args.bufs, sizeof *bufs * (size_t)a->nbuf);
+    for (int i = 0; i < a->nof + p->nmade; i++) {
+        char *mem = (char *)a->scratch + i * step;
+        tp_storage *s = storage_wrap_on(dev, mem, step, NULL, NULL);
+        mat[i] = tensor_on(s, p->dt, 3, size, stride, 0);
+        storage_unref(s);
+        /* the kernel counts rows from the beginning of the whole matrix, which is not there */
+        bufs[i < a->nof ? a->of[i].buf : p->made_buf[i - a->nof]] = (void *)((uintptr_t)mem -
+                                                                             (uintptr_t)(at * row));
+    }
+    for (int i = 0; i < a->nof && ok; i++)
+        ok = multiply(tensor_on(mat[i]->storage, p->dt, 3, size, stride, 0),
+                      slice(a->of[i].a, b, nb, 1, r, nr), slice(a->of[i].b, b, nb, 2, 0, p->n), false, err);
+    target_args args = a->kernel.args;
+    args.bufs = bufs;
+    ok = ok && cuda_launch_rows(a->kernel.code, &args, at, at + nb * nr, err);
+    for (int i = 0; i < a->nto && ok; i++)
+        ok = product_of(&a->to[i], mat[a->nof + p->made[i]], b, r, err);
+    for (int i = 0; i < a->nof + p->nmade; i++)
+        tensor_unref(mat[i]);
+    return ok;
+}
+
+target_result cuda_attend(const target_attend *a, tp_err *err)
+{
+    parts p;
+    if (!a->scratch || !cut(a, &p))
+        return TARGET_declined;
+    for (int64_t b = 0; b < p.batch; b += p.nb)
+        for (int64_t r = 0; r < p.m; r += p.nr)
+            if (!part_run(a, &p, b, MIN(p.nb, p.batch - b), r, MIN(p.nr, p.m - r), err))
+                return TARGET_failed;
+    return TARGET_done;
+}
