@@ -212,11 +212,13 @@ def get_float32_matmul_precision():
 
 
 def set_float32_matmul_precision(precision):
-    """Products of float32 are always computed in float32 on the CPU; the setting is only remembered."""
+    """"medium": matrix products of float32 on the CPU round their factors to bfloat16 and sum in float32,
+    where the machine has units for that (docs/numerics.md). "highest" and "high" compute in float32."""
     global _matmul_precision
     if precision not in ("highest", "high", "medium"):
         raise RuntimeError(f"{precision!r} is not one of 'highest', 'high' or 'medium'")
     _matmul_precision = precision
+    _C._set_rough_products(precision == "medium")
 
 
 def set_default_tensor_type(t):

@@ -207,7 +207,7 @@ attention find_attention(planner *pl, group *g, const uint64_t *written)
 {
     ir_node *n = g->library_call;
     attention none = { 0 };
-    if (!is_plain_bmm(pl, n) || !is_packed(ir_type(n)))
+    if (!is_plain_bmm(pl, n) || !is_packed(ir_type(n)) || is_half(ir_type(n)))
         return none;
     for (size_t i = 0; i < g->after.n; i++) { /* one of them at most has all its readers */
         group *h = g->after.at[i];

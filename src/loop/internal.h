@@ -236,6 +236,7 @@ dtype scan_dtype(const ir_node *n);
 
 /* --- lower_product.c ---------------------------------------------------------------- */
 bool is_product(planner *pl, const ir_node *n);
+bool is_half(const tp_tensor *t);
 bool is_packed(const tp_tensor *t);
 symint row_of_product(const ir_node *n);
 bool is_plain_bmm(planner *pl, const ir_node *n);

@@ -9,16 +9,19 @@ bool is_product(planner *pl, const ir_node *n)
            (t->device == DEV_cpu || (lower_row(n)->planes ? t->convolve != NULL : t->product != NULL));
 }
 
-/* Products whose memory the plan can hold: one type. */
+bool is_half(const tp_tensor *t) { return t->dt == DT_f16 || t->dt == DT_bf16; }
+
+/* Products whose memory the plan can hold: one type. Exported C has none of halves. */
 static bool product_fits(planner *pl, const ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
     int a = lower_row(n)->factor - 1;
     if (!t)
         return false;
-    bool half = t->dt == DT_f16 || t->dt == DT_bf16; /* the CPU's are calls */
+    bool half = is_half(t);
     return n->val.kind == VAL_tensor &&
-           (t->dt == DT_f32 || t->dt == DT_f64 || (half && tensor_device(t).kind != DEV_cpu)) &&
+           (t->dt == DT_f32 || t->dt == DT_f64 ||
+            (half && (tensor_device(t).kind != DEV_cpu || pl->c->caps->library))) &&
            n->arg[a].kind == VAL_node && n->arg[a + 1].kind == VAL_node &&
            ir_type(n->arg[a].node)->dt == t->dt && ir_type(n->arg[a + 1].node)->dt == t->dt;
 }

@@ -26,7 +26,7 @@ bool rewrite_accumulate(planner *pl, ir_node *n, ir_node **next)
     for (int i = 1; i >= 0; i--) {
         ir_node *e = n->arg[i].node, *x = n->arg[1 - i].node;
         bool plain = lower_row(e)->factor == 0 + 1; /* nothing is added in it */
-        if (e == x || !plain || e->nuse != 1 || x->nuse != 1 || !is_product(pl, e) ||
+        if (e == x || !plain || is_half(ir_type(n)) || e->nuse != 1 || x->nuse != 1 || !is_product(pl, e) ||
             !(map_geti(&pl->sums, (uintptr_t)x) || is_product(pl, x)) || ir_type(x)->ndim != 2 ||
             !ir_type_equal(&x->val, &n->val) || !ir_type_equal(&e->val, &n->val) ||
             !decide(pl->c, DECIDE_fuse, n))

@@ -164,6 +164,29 @@ static void part(void *arg, int64_t b, int64_t e)
                  moved(j->dt, j->c, 0, b));
 }
 
+/* ---- f16 and bf16: in float ---- */
+static float widened(dtype dt, uint16_t h) { return dt == DT_f16 ? f16_to_f32(h) : bf16_to_f32(h); }
+static mat wide_copy(dtype dt, mat x, int64_t rows, int64_t cols)
+{
+    mat w = { mem_alloc((size_t)MAX(rows * cols, 1) * sizeof(float)), cols, 1 };
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            ((float *)w.p)[i * cols + j] = widened(dt, ((const uint16_t *)x.p)[i * x.rs + j * x.cs]);
+    return w;
+}
+static void gemm_half(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
+                      mat c)
+{
+    mat wa = wide_copy(dt, a, m, k), wb = wide_copy(dt, b, k, n), wc = wide_copy(dt, c, m, n);
+    gemm(DT_f32, m, n, k, alpha, wa, wb, beta, wc);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            float v = ((float *)wc.p)[i * n + j];
+            ((uint16_t *)c.p)[i * c.rs + j * c.cs] = dt == DT_f16 ? f32_to_f16(v) : f32_to_bf16(v);
+        }
+    free(wa.p), free(wb.p), free(wc.p);
+}
+
 void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c)
 {
     job j = { dt, m, n, k, alpha, beta, a, b, c, m >= n };
@@ -171,6 +194,10 @@ void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b,
     const ops_provider *own = ops_provider_now();
     if (own && own->gemm(dt, m, n, k, alpha, a, b, beta, c, 1, 0, 0, 0, NULL))
         return;
+    if (dt == DT_f16 || dt == DT_bf16) {
+        gemm_half(dt, m, n, k, alpha, a, b, beta, c);
+        return;
+    }
     int64_t work = 1 << 18; /* multiply-adds that are worth a thread */
     int64_t grain = MAX(16, work / MAX(1, other * k));
     grain = (grain + 15) & ~(int64_t)15;

@@ -230,11 +230,35 @@ static bool row_added(const tp_tensor *self, dtype w, tp_tensor *a, tp_tensor *b
                      tensor_host(self));
 }
 
+/* f16 and bf16 where somebody has tiles for them; *done: the result is there. */
+static bool half_product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, double alpha, double beta,
+                         bool *done)
+{
+    const ops_provider *own = ops_provider_now();
+    tp_tensor *o = c->res[0];
+    dtype dt = (dtype)o->dt;
+    int d = o->ndim - 2;
+    *done = false;
+    if (!own || gemm_type(dt) == dt || a->dt != o->dt || b->dt != o->dt)
+        return true;
+    if ((*done = row_added(self, dt, a, b, o, alpha, beta)))
+        return true;
+    if (self && beta != 0 && !tensor_copy(o, self, c->err))
+        return false;
+    *done = own->gemm(dt, a->size[d], b->size[d + 1], a->size[d + 1], alpha, mat_of(a), mat_of(b),
+                      self ? beta : 0, mat_of(o), d ? o->size[0] : 1, d ? a->stride[0] : 0,
+                      d ? b->stride[0] : 0, d ? o->stride[0] : 0, NULL);
+    return true;
+}
+
 /* res = alpha a b + beta self; two or three dimensions; self NULL means beta 0. */
 static bool product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, double alpha, double beta)
 {
     scratch s = { .err = c->err };
     dtype w = gemm_type((dtype)c->res[0]->dt);
+    bool done;
+    if (!half_product(c, self, a, b, alpha, beta, &done) || done)
+        return done;
     tp_tensor *o = scratch_out(&s, c->res[0], w);
     a = operand(&s, a, w);
     b = operand(&s, b, w);

@@ -33,6 +33,10 @@ bool ops_provider_skip(bool on)
     return was;
 }
 
+static atomic_bool rough;
+bool ops_rough_products(void) { return atomic_load_explicit(&rough, memory_order_relaxed); }
+void ops_set_rough_products(bool on) { atomic_store(&rough, on); }
+
 bool ops_provider_use(bool on)
 {
     bool was = !is_off();

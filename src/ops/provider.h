@@ -21,5 +21,8 @@ typedef struct ops_provider {
 void ops_provide(const ops_provider *p);    /* once, before the first call */
 const ops_provider *ops_provider_now(void); /* NULL: none, or switched off */
 bool ops_provider_skip(bool on);            /* the same for the calling thread alone, true: off */
-bool ops_provider_use(bool on);             /* for tests and benchmarks; returns what it was */
+/* May products of float round their factors to bf16? (set_float32_matmul_precision("medium")) */
+bool ops_rough_products(void);
+void ops_set_rough_products(bool on);
+bool ops_provider_use(bool on); /* for tests and benchmarks; returns what it was */
 #endif

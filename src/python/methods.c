@@ -3,6 +3,7 @@
 #include "python/override.h"
 #include "base/pool.h"
 #include "target/cuda/driver.h"
+#include "ops/provider.h"
 
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
 static py_row_ref r_to = PY_ROW("_to_copy");
@@ -499,6 +500,14 @@ static int set_data(PyObject *o, PyObject *v, void *x)
 }
 
 /* ---- settings ---- */
+static PyObject *f_set_rough_products(PyObject *m, PyObject *on)
+{
+    int yes = PyObject_IsTrue(on);
+    if (yes < 0)
+        return NULL;
+    ops_set_rough_products(yes);
+    Py_RETURN_NONE;
+}
 static PyObject *f_get_default_dtype(PyObject *m, PyObject *x)
 {
     return Py_NewRef(py_dtype(CX->default_dtype));
@@ -667,6 +676,7 @@ static PyGetSetDef getset[] = { { "T", get_T, NULL, "reversed dimensions", NULL 
                                 { NULL } };
 static PyMethodDef functions[] = {
     { "get_default_dtype", f_get_default_dtype, METH_NOARGS, "get_default_dtype() -> dtype" },
+    { "_set_rough_products", f_set_rough_products, METH_O, "products of float32 may round to bfloat16" },
     { "set_default_dtype", f_set_default_dtype, METH_O, "set_default_dtype(dtype)" },
     { "get_default_device", f_get_default_device, METH_NOARGS, "get_default_device() -> device" },
     { "set_default_device", f_set_default_device, METH_O, "set_default_device(device)" },

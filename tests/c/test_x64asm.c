@@ -148,6 +148,11 @@ static void general_forms(forms *f)
             x64_knot(e, w, k, k2), x64_kortest(e, w, k, k2), x64_kmov_from_gpr(e, w, k, r),
                 x64_kmov_to_gpr(e, w, r, k);
         }
+        x64_mem rows = { (int8_t)r, (int8_t)(s == RSP ? RAX : s), 1, r * 40 - 64 };
+        x64_tile_config(e, m), x64_tile_zero(e, k), x64_tile_release(e);
+        x64_tile_load(e, k, rows), x64_tile_store(e, rows, k2);
+        x64_tile_dot(e, TDP_bf16ps, k, (k + 1) & 7, (k + 5) & 7),
+            x64_tile_dot(e, TDP_bssd, k, (k + 4) & 7, (k + 2) & 7);
         x64_kmov(e, k, k2), x64_kmov_load(e, k, m), x64_kmov_store(e, m, k);
     }
     x64_ret(e), x64_vzeroupper(e);

@@ -740,6 +740,54 @@ void x64_kortest(x64 *e, int w, int a, int b)
     SAY("kortest%c k%d, k%d", kw[w], a, b);
 }
 
+/* --- tiles
+ * ---------------------------------------------------------------------------------------------------- */
+static void tile_op(x64 *e, int pp, int op, int reg, int vvvv, const x64_rm *rm)
+{
+    vex(e, pp, 2, 0, 0, reg, vvvv, rm);
+    byte(e, (unsigned)op);
+    modrm(e, reg, rm, 1, 0);
+}
+void x64_tile_config(x64 *e, x64_mem m)
+{
+    x64_rm rm = mem_rm(m);
+    tile_op(e, 0, 0x49, 0, 0, &rm);
+    if (e->text) {
+        strbuf_add(e->text, "    ldtilecfg ");
+        mem_text(e->text, &m, 0, 0);
+        strbuf_addc(e->text, '\n');
+    }
+}
+void x64_tile_release(x64 *e)
+{
+    x64_rm rm = reg_rm(0);
+    tile_op(e, 0, 0x49, 0, 0, &rm);
+    SAY("tilerelease");
+}
+void x64_tile_zero(x64 *e, int t)
+{
+    x64_rm rm = reg_rm(0);
+    tile_op(e, 3, 0x49, t, 0, &rm);
+    SAY("tilezero tmm%d", t);
+}
+static void tile_mem(x64 *e, bool store, int t, x64_mem m)
+{
+    x64_rm rm = mem_rm(m);
+    char name[8];
+    assert(m.index != X64_NOREG && m.scale == 1);
+    tile_op(e, store ? 2 : 3, 0x4b, t, 0, &rm);
+    snprintf(name, sizeof name, "tmm%d", t);
+    say_mem(e, store ? "tilestored" : "tileloadd", name, &m, 0, store);
+}
+void x64_tile_load(x64 *e, int t, x64_mem m) { tile_mem(e, false, t, m); }
+void x64_tile_store(x64 *e, x64_mem m, int t) { tile_mem(e, true, t, m); }
+void x64_tile_dot(x64 *e, x64_tdp op, int dst, int a, int b)
+{
+    x64_rm rm = reg_rm(a);
+    tile_op(e, op == TDP_bf16ps ? 2 : 3, op == TDP_bf16ps ? 0x5c : 0x5e, dst, b, &rm);
+    SAY("%s tmm%d, tmm%d, tmm%d", op == TDP_bf16ps ? "tdpbf16ps" : "tdpbssd", dst, a, b);
+}
+
 /* --- finishing
  * ----------------------------------------------------------------------------------------------- */
 bool x64_link(x64 *e, size_t const_at)

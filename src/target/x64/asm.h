@@ -150,6 +150,15 @@ void x64_kmov_load(x64 *e, int k, x64_mem m); /* kmovq */
 void x64_kmov_store(x64 *e, x64_mem m, int k);
 void x64_kortest(x64 *e, int w, int a, int b);
 
+/* Tiles of AMX. Rows in memory lie `m.index` bytes apart, which must be a register. */
+typedef enum { TDP_bf16ps, TDP_bssd } x64_tdp;
+void x64_tile_config(x64 *e, x64_mem m); /* ldtilecfg: 64 bytes */
+void x64_tile_release(x64 *e);
+void x64_tile_zero(x64 *e, int t);
+void x64_tile_load(x64 *e, int t, x64_mem m);
+void x64_tile_store(x64 *e, x64_mem m, int t);
+void x64_tile_dot(x64 *e, x64_tdp op, int dst, int a, int b);
+
 /* Fills in jumps and constants; constants will stand `gap` bytes after the code's start. */
 bool x64_link(x64 *e, size_t const_at); /* false: a jump leads to a label that was never placed */
 void x64_reset(x64 *e);                 /* keeps the memory for the next kernel */

@@ -7,16 +7,21 @@
 #include <stdio.h>
 
 /* Measured: 256 rows of B a block, and B blocks that fill the second cache. */
-enum { KC_WHOLE = 384, KC = 256, B_BLOCK = 1 << 20 };
-/* Packing an element of B takes as long as multiplying it with so many rows. */
-enum { PACK_COST = 20 };
+enum { KC_WHOLE = 384, KC = 256, TILE_KC_WHOLE = 640, TILE_KC = 512, B_BLOCK = 1 << 20 };
+/* Packing an element of B takes as long as multiplying it with so many rows; A is packed in shorter runs. */
+enum { PACK_COST = 20, PACK_A_COST = 10, TILE_PACK_COST = 100 };
 
 struct gemm_plan {
     gemm_desc d; /* as computed: C's columns contiguous */
     gen_isa isa;
     bool wide, swapped; /* f64; C transposed = B transposed times A transposed */
-    bool temp;          /* C goes through rows of f32 (f64): narrow type or no contiguous direction */
+    bool
+        temp; /* C goes through rows of f32 (f64, i32): narrow type, whole tiles, or no contiguous direction */
     bool pack_a, pack_b;
+    gemm_unit unit;
+    int per;    /* elements along k that are multiplied at once: a group; k is counted in groups below */
+    int64_t kg; /* groups; on tiles a multiple of 16 */
+    gemm_amx amx;
     int W;                   /* lanes */
     int mr, nv;              /* register tile */
     int64_t mpan, mfull;     /* panels of rows: the first mfull have mr rows, the others mr - 1 */
@@ -28,6 +33,9 @@ struct gemm_plan {
     float ab_f[2];
     vir_fn few; /* few rows, both operands contiguous along k: dot products */
 };
+
+static bool on_tiles(const gemm_plan *p) { return p->unit == GEMM_tiles16 || p->unit == GEMM_tiles8; }
+static int msize(vir_mem t) { return (int)vir_mem_size(t); }
 
 /* --- choosing -------------------------------------------------------------------------------------------------------- */
 static int max_mr(gen_isa isa, int nv, bool mask)
@@ -49,7 +57,19 @@ static double step_cost(gen_isa isa, int mr, int nv)
 /* Do the rows of A that a tile reads lie in the same few lines of the first cache? They have to be packed then. */
 static bool rows_collide(const gemm_plan *p, int mr)
 {
-    return p->d.a.row * (p->wide ? 8 : 4) % 4096 == 0 && mr > 6 && p->d.k > 64;
+    return p->d.a.row * msize(p->d.a.type) % 4096 == 0 && mr > 6 && p->d.k > 64;
+}
+
+/* The last panel of rows may need one of its two tiles. */
+static void whole_tiles(gemm_plan *p)
+{
+    int64_t m = p->d.m, nvec = (p->d.n + 15) / 16, rest = m % 32;
+    p->mr = m <= 16 ? 16 : 32;
+    p->nv = nvec == 1 ? 1 : 2;
+    p->mpan = (m + p->mr - 1) / p->mr;
+    p->mfull = p->mpan - (p->mr == 32 && rest > 0 && rest <= 16);
+    p->npan = (nvec + p->nv - 1) / p->nv;
+    p->last_nv = (int)(nvec - (p->npan - 1) * p->nv);
 }
 
 static void choose_tile(gemm_plan *p)
@@ -79,15 +99,28 @@ static void choose_tile(gemm_plan *p)
     p->last_lanes = (int)(p->d.n % p->W);
 }
 
+/* Can A be read where it lies? Elements of a group must lie together, and on tiles nothing may be missing. */
+static bool reads_a(const gemm_plan *p)
+{
+    const gemm_mat *a = &p->d.a;
+    int64_t reach = (int64_t)p->mr * llabs(a->row) * msize(a->type) + 8 * llabs(a->col) * msize(a->type);
+    if (p->unit == GEMM_fma)
+        return (a->type == VM_f32 || a->type == VM_f64) && p->npan < 12 && reach <= INT32_MAX / 2;
+    return msize(a->type) * p->per == 4 && a->col == 1 && a->row >= 0 && reach <= INT32_MAX / 2 &&
+           p->npan < (on_tiles(p) ? 6 : 12) && p->d.k % (on_tiles(p) ? 16 * p->per : p->per) == 0 &&
+           (!on_tiles(p) || p->d.m % 16 == 0);
+}
+
 static void choose_blocks(gemm_plan *p)
 {
-    int64_t k = p->d.k, elem = p->wide ? 8 : 4;
-    p->kblocks = k <= KC_WHOLE ? 1 : (k + KC - 1) / KC;
-    p->kc = p->kblocks ? (k + p->kblocks - 1) / p->kblocks : 0;
-    const gemm_mat *a = &p->d.a, *b = &p->d.b;
-    bool a_same = a->type == VM_f32 || a->type == VM_f64, b_same = b->type == VM_f32 || b->type == VM_f64;
-    int64_t a_reach = (int64_t)p->mr * llabs(a->row) * elem + 8 * llabs(a->col) * elem;
-    p->pack_a = !a_same || p->npan >= 12 || rows_collide(p, p->mr) || a_reach > INT32_MAX / 2;
+    int64_t k = p->kg, elem = p->wide ? 8 : 4, most = on_tiles(p) ? TILE_KC : KC;
+    p->kblocks = k <= (on_tiles(p) ? TILE_KC_WHOLE : KC_WHOLE) ? 1 : (k + most - 1) / most;
+    p->kc = (k + p->kblocks - 1) / p->kblocks;
+    if (on_tiles(p))
+        p->kc = (p->kc + 15) / 16 * 16, p->kblocks = (k + p->kc - 1) / p->kc;
+    const gemm_mat *b = &p->d.b;
+    bool b_same = p->unit == GEMM_fma && (b->type == VM_f32 || b->type == VM_f64);
+    p->pack_a = !reads_a(p) || rows_collide(p, p->mr);
     bool near = b->row * elem * p->kc <= 24 << 10 && b->row > 0;
     p->pack_b = !b_same || b->col != 1 || (!near && p->mpan >= 3) ||
                 llabs(b->row) * elem * 16 > INT32_MAX / 2;
@@ -96,38 +129,49 @@ static void choose_blocks(gemm_plan *p)
     p->nblocks = (p->npan + p->npan_block - 1) / MAX(p->npan_block, 1);
 }
 
-static bool make_tiles(gemm_plan *p, tp_err *err)
+/* Rows of A as the tile reads them. */
+static void tile_strides(const gemm_plan *p, gemm_tile *t, int nv)
 {
     int elem = p->wide ? 8 : 4;
+    const gemm_mat *a = &p->d.a;
+    t->a_row = p->pack_a ? (on_tiles(p) ? 64 : elem) : (int32_t)(a->row * msize(a->type));
+    t->a_col = on_tiles(p)           ? (p->pack_a ? 64 * p->mr : 64)
+               : p->pack_a           ? elem * p->mr
+               : p->unit != GEMM_fma ? 4
+                                     : (int32_t)(a->col * elem);
+    t->b_row = p->pack_b ? elem * p->W * nv : (int32_t)(p->d.b.row * elem);
+}
+
+static bool make_tiles(gemm_plan *p, tp_err *err)
+{
     for (int small = 0; small < 2; small++)
         for (int last = 0; last < 2; last++)
             for (int later = 0; later < 2; later++) {
-                gemm_tile t = { .isa = (uint8_t)p->isa, .wide = p->wide, .mr = (uint8_t)(p->mr - small) };
+                gemm_tile t = { .isa = (uint8_t)p->isa, .wide = p->wide, .unit = (uint8_t)p->unit };
                 bool unused = (small && p->mfull == p->mpan) || (!small && p->mfull == 0) ||
                               (!last && p->npan == 1) || (later && p->kblocks == 1);
+                t.mr = (uint8_t)(small && on_tiles(p) ? 16 : p->mr - small);
                 if (unused || t.mr == 0)
                     continue;
                 t.nv = (uint8_t)(last ? p->last_nv : p->nv);
                 t.last = (uint8_t)(last ? p->last_lanes : 0);
                 t.mode = later ? 1 : p->d.bias ? 3 : p->d.beta == 0 ? 0 : p->d.beta == 1 ? 1 : 2;
                 t.scaled = p->d.alpha != 1;
-                t.a_row = p->pack_a ? elem : (int32_t)(p->d.a.row * elem);
-                t.a_col = p->pack_a ? elem * p->mr : (int32_t)(p->d.a.col * elem);
-                t.b_row = p->pack_b ? elem * p->W * (last ? p->last_nv : p->nv)
-                                    : (int32_t)(p->d.b.row * elem);
-                p->fn[small][last][later] = gemm_tile_get(&t, err);
+                tile_strides(p, &t, t.nv);
+                p->fn[small][last][later] = on_tiles(p) ? gemm_amx_get(&t, err) : gemm_tile_get(&t, err);
                 if (!p->fn[small][last][later])
                     return false;
             }
-    return true;
+    return !on_tiles(p) || gemm_amx_state(&p->amx, err);
 }
 
 /* --- few rows: memory-bound dot products, from the vector IR --------------------------------------------------- */
 static bool few_rows(const gemm_plan *p)
 {
     const gemm_desc *d = &p->d;
-    return d->m <= 4 && d->b.row == 1 && (d->a.col == 1 || d->m * d->k == 1) && d->k >= 16 && !p->temp &&
-           !d->bias;
+    bool plain = !p->temp || ((d->c.type == VM_f16 || d->c.type == VM_bf16) && d->c.col == 1);
+    return d->m <= 4 && d->b.row == 1 && (d->a.col == 1 || d->m * d->k == 1) && d->k >= 16 && plain &&
+           !d->bias && d->c.type != VM_i32;
 }
 
 /* for j in columns: c[i][j] = alpha sum over k of a[i][k] b[j][k] + beta c[i][j], all rows in one pass over b. */
@@ -168,23 +212,61 @@ static vir_fn dot_kernel(const gemm_plan *p, tp_err *err)
 
 static gemm_mat flip(gemm_mat x) { return (gemm_mat){ x.type, x.col, x.row, x.batch }; }
 
+static bool is_narrow(vir_mem t) { return t == VM_f16 || t == VM_bf16; }
+
 static bool check(const gemm_desc *d, tp_err *err)
 {
     const vir_mem t[3] = { d->a.type, d->b.type, d->c.type };
     int wide = 0;
+    if (t[2] == VM_i32) {
+        if (t[0] != VM_i8 || t[1] != VM_i8 || d->alpha != 1 || d->beta != 0 || d->bias)
+            return err_set(err, ERR_notimpl, "such a matrix product of bytes");
+        return true;
+    }
     for (int i = 0; i < 3; i++) {
-        if (t[i] != VM_f64 && t[i] != VM_f32 && t[i] != VM_f16 && t[i] != VM_bf16)
+        if (t[i] != VM_f64 && t[i] != VM_f32 && !is_narrow(t[i]))
             return err_set(err, ERR_notimpl, "matrix product of %s", vir_mem_name(t[i]));
         wide += t[i] == VM_f64;
     }
     if (wide != 0 && wide != 3)
         return err_set(err, ERR_notimpl, "matrix product of f64 with another type");
-    if (d->bias &&
-        (d->alpha != 1 || d->beta != 0 || wide == 3 || d->c.type != VM_f32 || d->c.col != 1 || !d->k))
+    if (d->bias && (d->alpha != 1 || d->beta != 0 || wide == 3 || d->c.col != 1 || !d->k))
         return err_set(err, ERR_notimpl, "matrix product with such a row to add");
     if (d->m < 0 || d->n < 0 || d->k < 0 || d->batch < 0)
         return err_set(err, ERR_value, "matrix product with a negative size");
     return true;
+}
+
+/* GEMM_best: bytes without a unit for them, for plain loops. */
+static gemm_unit choose_unit(const gemm_desc *d, gen_isa isa)
+{
+    const gen_units *u = gen_units_host();
+    bool simple = d->alpha == 1 && (d->beta == 0 || d->beta == 1);
+    bool pairs = d->a.type == VM_bf16 && d->b.type == VM_bf16;
+    pairs |= d->rough && d->a.type == VM_f32 && d->b.type == VM_f32;
+    if (d->unit)
+        return (gemm_unit)d->unit;
+    if (d->c.type == VM_i32)
+        return isa != ISA_avx512 ? GEMM_best : u->tile_int8 ? GEMM_tiles8 : u->vnni ? GEMM_dpbusd : GEMM_best;
+    if (!pairs || isa != ISA_avx512)
+        return GEMM_fma;
+    return u->tile_bf16 && simple ? GEMM_tiles16 : u->bf16 ? GEMM_dpbf16 : GEMM_fma;
+}
+
+/* Tile, blocks and their code. */
+static bool plan_tiles(gemm_plan *p, tp_err *err)
+{
+    p->W = (p->isa == ISA_avx512 ? 64 : 32) / (p->wide ? 8 : 4);
+    p->per = p->unit == GEMM_fma ? 1 : p->unit == GEMM_dpbf16 || p->unit == GEMM_tiles16 ? 2 : 4;
+    p->kg = (p->d.k + p->per - 1) / p->per;
+    if (on_tiles(p)) {
+        p->kg = (p->kg + 15) / 16 * 16;
+        whole_tiles(p);
+    } else {
+        choose_tile(p);
+    }
+    choose_blocks(p);
+    return make_tiles(p, err);
 }
 
 gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err)
@@ -194,34 +276,29 @@ gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err)
     gemm_plan *p = mem_zalloc(sizeof *p);
     p->d = *d;
     p->isa = isa;
+    p->unit = choose_unit(d, isa);
+    if (p->unit == GEMM_best)
+        p->isa = isa = ISA_none;
     p->wide = d->c.type == VM_f64;
-    bool narrow = d->c.type == VM_f16 || d->c.type == VM_bf16;
+    bool narrow = is_narrow(d->c.type);
     /* Few rows against a transposed matrix: its rows are read as they lie, and the small side is packed. */
     bool thin = d->m > 4 && d->m <= 32 && d->n >= 4 * d->m && d->b.row == 1 && d->b.col != 1 &&
                 d->c.col == 1 && d->beta == 0 && !d->bias && d->c.type == VM_f32 && d->b.type == VM_f32 &&
-                isa != ISA_none;
-    if ((d->c.col != 1 && d->c.row == 1 && d->n > 1 && !narrow && !d->bias) || thin) {
+                isa != ISA_none && p->unit == GEMM_fma;
+    if ((d->c.col != 1 && d->c.row == 1 && d->n > 1 && !narrow && !d->bias && p->unit == GEMM_fma) || thin) {
         p->swapped = true;
         p->d.m = d->n, p->d.n = d->m;
         p->d.a = flip(d->b), p->d.b = flip(d->a), p->d.c = flip(d->c);
     }
-    p->temp = narrow || (p->d.c.col != 1 && p->d.n > 1);
+    p->temp = narrow || (p->d.c.col != 1 && p->d.n > 1) || on_tiles(p) || p->unit == GEMM_dpbusd;
     p->ab_d[0] = d->alpha, p->ab_d[1] = d->beta;
     p->ab_f[0] = (float)d->alpha, p->ab_f[1] = (float)d->beta;
     if (isa == ISA_none || !d->m || !d->n || !d->k)
         return p;
-    if (few_rows(p)) {
+    bool few = few_rows(p);
+    if (few)
         p->few = dot_kernel(p, err);
-        if (!p->few) {
-            free(p);
-            return NULL;
-        }
-        return p;
-    }
-    p->W = (isa == ISA_avx512 ? 64 : 32) / (p->wide ? 8 : 4);
-    choose_tile(p);
-    choose_blocks(p);
-    if (!make_tiles(p, err)) {
+    if (few ? !p->few : !plan_tiles(p, err)) {
         free(p);
         return NULL;
     }
@@ -237,26 +314,29 @@ void gemm_describe(const gemm_plan *p, strbuf *out)
                     (long long)p->d.m, (long long)p->d.n, (long long)p->d.k);
         return;
     }
-    strbuf_addf(out, "%s %s %lldx%lldx%lld batch %lld: tile %dx%d, k blocks of %lld, pack A %s, B %s%s",
-                gen_isa_name(p->isa), p->wide ? "f64" : "f32", (long long)p->d.m, (long long)p->d.n,
-                (long long)p->d.k, (long long)p->d.batch, p->mr, p->nv * p->W, (long long)p->kc,
-                p->pack_a ? "yes" : "no", p->pack_b ? "yes" : "no", p->swapped ? ", transposed" : "");
+    static const char *const units[] = { "loops", "", " vdpbf16ps", " tdpbf16ps", " vpdpbusd", " tdpbssd" };
+    strbuf_addf(out, "%s%s %s %lldx%lldx%lld batch %lld: tile %dx%d, k blocks of %lld, pack A %s, B %s%s",
+                gen_isa_name(p->isa), units[p->unit], vir_mem_name(p->d.a.type), (long long)p->d.m,
+                (long long)p->d.n, (long long)p->d.k, (long long)p->d.batch, p->mr, p->nv * p->W,
+                (long long)(p->kc * p->per), p->pack_a ? "yes" : "no", p->pack_b ? "yes" : "no",
+                p->swapped ? ", transposed" : "");
 }
 
 /* --- running --------------------------------------------------------------------------------------------------------- */
 /* Scratch of a thread, kept for its next product. */
-static _Thread_local bytes_kept scratch[3];
+enum { FOR_A, FOR_B, FOR_C, FOR_ROWS, FOR_BIAS, SCRATCHES };
+static _Thread_local bytes_kept scratch[SCRATCHES];
 static void *scratch_get(int which, size_t n) { return bytes_keep(&scratch[which], (int64_t)n); }
 
 typedef struct job {
     const gemm_plan *p;
     const char *a, *b, *bias;
     char *c;
-    int64_t c_row;     /* elements */
-    int64_t batch, kb; /* block being worked on: of k, */
-    int64_t first, np; /* and of the panels of columns */
-    int64_t depth;     /* terms of the sums; 0: all */
-    int64_t parts;     /* shares of the whole, each with its own copy of B */
+    int64_t c_row;        /* elements */
+    int64_t batch, kb;    /* block being worked on: of k, */
+    int64_t first, np;    /* and of the panels of columns */
+    int64_t depth;        /* terms of the sums; 0: all */
+    int64_t down, across; /* shares of rows and of columns, each part of the whole with its own copy of B */
     char *bpack;
     const gemm_epilogue *e;
     char *user_c;           /* where temp rows go */
@@ -266,7 +346,16 @@ typedef struct job {
 
 static int esize(const gemm_plan *p) { return p->wide ? 8 : 4; }
 static int64_t panel_row(const gemm_plan *p, int64_t i) { return i * p->mr - MAX(0, i - p->mfull); }
-static int panel_rows(const gemm_plan *p, int64_t i) { return i < p->mfull ? p->mr : p->mr - 1; }
+static int panel_rows(const gemm_plan *p, int64_t i)
+{
+    return on_tiles(p) ? (int)MIN(p->mr, p->d.m - i * p->mr) : i < p->mfull ? p->mr : p->mr - 1;
+}
+/* Is a panel of rows finished when it is left, so that the temporary is one of rows? */
+static bool panel_temp(const gemm_plan *p) { return p->temp && p->kblocks == 1; }
+static int64_t temp_row(const gemm_plan *p)
+{
+    return (p->kblocks == 1 ? p->npan_block : p->npan) * p->nv * p->W;
+}
 
 static void run_epilogue(const job *j, int64_t lo, int64_t hi)
 {
@@ -275,43 +364,84 @@ static void run_epilogue(const job *j, int64_t lo, int64_t hi)
     e->fn(e->bufs, e->ints, e->flts, e->first + first + lo, e->first + first + hi);
 }
 
-/* Rows of the temporary to the user's C. */
-static void temp_out(const job *j, int64_t lo, int64_t hi)
+/* A rectangle of C: where it begins, and where it lies in the temporary. */
+typedef struct part_of_c {
+    int64_t row, col, rows, cols;
+    char *temp;
+    int64_t temp_row;
+} part_of_c;
+
+/* vpdpbusd takes its second factor without sign: it was 128 too much. */
+static int32_t too_much(const job *j, int64_t row)
 {
-    const gemm_desc *d = &j->p->d;
-    if (d->c.type == VM_f32 && d->c.row == 1) {
-        gemm_turn_f32(j->p->isa, (float *)j->c + lo * j->c_row, j->c_row, (int)(hi - lo), d->n, d->c.col,
-                      (float *)j->user_c + lo);
-        return;
-    }
-    for (int64_t r = lo; r < hi; r++)
-        for (int64_t c = 0; c < d->n; c++) {
-            int64_t at = r * d->c.row + c * d->c.col, from = r * j->c_row + c;
-            switch (d->c.type) {
-            case VM_f64: ((double *)j->user_c)[at] = ((double *)j->c)[from]; break;
-            case VM_f16: ((uint16_t *)j->user_c)[at] = vnum_to_f16(((float *)j->c)[from]); break;
-            case VM_bf16: ((uint16_t *)j->user_c)[at] = vnum_to_bf16(((float *)j->c)[from]); break;
-            default: ((float *)j->user_c)[at] = ((float *)j->c)[from]; break;
-            }
-        }
-}
-/* And, where C is read, the other way. */
-static void temp_in(const job *j)
-{
-    const gemm_desc *d = &j->p->d;
-    for (int64_t r = 0; r < d->m; r++)
-        for (int64_t c = 0; c < d->n; c++) {
-            int64_t at = r * d->c.row + c * d->c.col, to = r * j->c_row + c;
-            switch (d->c.type) {
-            case VM_f64: ((double *)j->c)[to] = ((double *)j->user_c)[at]; break;
-            case VM_f16: ((float *)j->c)[to] = vnum_from_f16(((uint16_t *)j->user_c)[at]); break;
-            case VM_bf16: ((float *)j->c)[to] = vnum_from_bf16(((uint16_t *)j->user_c)[at]); break;
-            default: ((float *)j->c)[to] = ((float *)j->user_c)[at]; break;
-            }
-        }
+    const gemm_mat *a = &j->p->d.a;
+    int32_t sum = 0;
+    const int8_t *x = (const int8_t *)j->a + row * a->row;
+    for (int64_t k = 0; k < j->p->d.k; k++)
+        sum += x[k * a->col];
+    return 128 * sum;
 }
 
-static int64_t block_k(const gemm_plan *p, int64_t kb) { return MIN(p->kc, p->d.k - kb * p->kc); }
+static void temp_out(const job *j, const part_of_c *c)
+{
+    const gemm_desc *d = &j->p->d;
+    int64_t at = c->row * d->c.row + c->col * d->c.col;
+    if (d->c.type == VM_f32 && d->c.row == 1 && d->c.col != 1) {
+        gemm_turn_f32(j->p->isa, (float *)c->temp, c->temp_row, (int)c->rows, c->cols, d->c.col,
+                      (float *)j->user_c + at);
+        return;
+    }
+    for (int64_t r = 0; r < c->rows; r++, at += d->c.row) {
+        const char *from = c->temp + r * c->temp_row * esize(j->p);
+        if (d->c.col == 1 && is_narrow(d->c.type)) {
+            gemm_narrow_row(d->c.type, j->p->isa, (const float *)from, c->cols, (uint16_t *)j->user_c + at);
+            continue;
+        }
+        if (d->c.col == 1 && j->p->unit != GEMM_dpbusd) {
+            memcpy(j->user_c + at * esize(j->p), from, (size_t)(c->cols * esize(j->p)));
+            continue;
+        }
+        int32_t less = j->p->unit == GEMM_dpbusd ? too_much(j, c->row + r) : 0;
+        for (int64_t i = 0; i < c->cols; i++) {
+            int64_t to = at + i * d->c.col;
+            switch (d->c.type) {
+            case VM_f64: ((double *)j->user_c)[to] = ((double *)from)[i]; break;
+            case VM_f16: ((uint16_t *)j->user_c)[to] = vnum_to_f16(((float *)from)[i]); break;
+            case VM_bf16: ((uint16_t *)j->user_c)[to] = vnum_to_bf16(((float *)from)[i]); break;
+            case VM_i32: ((int32_t *)j->user_c)[to] = ((int32_t *)from)[i] - less; break;
+            default: ((float *)j->user_c)[to] = ((float *)from)[i]; break;
+            }
+        }
+    }
+}
+/* And, where C is read, the other way. */
+static void temp_in(const job *j, const part_of_c *c)
+{
+    const gemm_desc *d = &j->p->d;
+    for (int64_t r = 0; r < c->rows; r++) {
+        int64_t at = (c->row + r) * d->c.row + c->col * d->c.col;
+        char *to = c->temp + r * c->temp_row * esize(j->p);
+        if (d->c.col == 1 && is_narrow(d->c.type)) {
+            gemm_widen_row(d->c.type, j->p->isa, (uint16_t *)j->user_c + at, c->cols, (float *)to);
+            continue;
+        }
+        for (int64_t i = 0; i < c->cols; i++) {
+            int64_t from = at + i * d->c.col;
+            switch (d->c.type) {
+            case VM_f64: ((double *)to)[i] = ((double *)j->user_c)[from]; break;
+            case VM_f16: ((float *)to)[i] = vnum_from_f16(((uint16_t *)j->user_c)[from]); break;
+            case VM_bf16: ((float *)to)[i] = vnum_from_bf16(((uint16_t *)j->user_c)[from]); break;
+            default: ((float *)to)[i] = ((float *)j->user_c)[from]; break;
+            }
+        }
+    }
+}
+
+static int64_t block_k(const gemm_plan *p, int64_t kb) { return MIN(p->kc, p->kg - kb * p->kc); }
+static int64_t block_elems(const gemm_plan *p, int64_t kb) /* of k, those that exist */
+{
+    return MAX(0, MIN(p->kc * p->per, p->d.k - kb * p->kc * p->per));
+}
 
 static void pack_b_panels(void *arg, int64_t lo, int64_t hi)
 {
@@ -324,50 +454,100 @@ static void pack_b_panels(void *arg, int64_t lo, int64_t hi)
             cols = (int)MIN(width, p->d.n - n0);
         char *dst = j->bpack + i * p->kc * p->nv * p->W * esize(p);
         const gemm_mat *b = &p->d.b;
-        gemm_pack_b(b->type, p->isa,
-                    j->b + (j->kb * p->kc * b->row + n0 * b->col) * (int64_t)vir_mem_size(b->type), b->row,
-                    b->col, cols, width, k, dst);
+        const char *from = j->b + (j->kb * p->kc * p->per * b->row + n0 * b->col) * msize(b->type);
+        if (p->unit == GEMM_fma)
+            gemm_pack_b(b->type, p->isa, from, b->row, b->col, cols, width, k, dst);
+        else
+            gemm_pack_groups(b->type, p->per, p->unit == GEMM_dpbusd ? 0x80808080 : 0, from, b->col, b->row,
+                             cols, width, block_elems(p, j->kb), k, dst);
     }
+}
+
+/* A panel of A's rows for the block of k; NULL: out of memory. */
+static const char *rows_of_a(job *j, int64_t row, int rows, int64_t k)
+{
+    const gemm_plan *p = j->p;
+    const gemm_mat *a = &p->d.a;
+    const char *from = j->a + (row * a->row + j->kb * p->kc * p->per * a->col) * msize(a->type);
+    if (!p->pack_a)
+        return from;
+    char *dst = scratch_get(FOR_A, (size_t)(p->kc * p->mr * esize(p)) + 64);
+    if (!dst)
+        j->failed = true;
+    else if (on_tiles(p))
+        gemm_pack_tiles(a->type, p->per, from, a->row, a->col, rows, p->mr, block_elems(p, j->kb), dst);
+    else if (p->unit == GEMM_fma)
+        gemm_pack_a(a->type, p->isa, from, a->row, a->col, rows, p->mr, k, dst);
+    else
+        gemm_pack_groups(a->type, p->per, 0, from, a->row, a->col, rows, p->mr, block_elems(p, j->kb), k,
+                         dst);
+    return dst;
+}
+
+/* One panel of rows against column panels c0..c1 of the block, into c, where the row of the first begins. */
+static void row_panel(job *j, const char *ap, int small, int64_t c0, int64_t c1, char *c, int64_t c_row,
+                      int64_t k)
+{
+    const gemm_plan *p = j->p;
+    int e = esize(p);
+    const void *ab = p->wide ? (const void *)p->ab_d : (const void *)p->ab_f;
+    for (int64_t n = c0; n < c1; n++) {
+        int64_t n0 = (j->first + n) * p->nv * p->W;
+        bool last = j->first + n == p->npan - 1;
+        const char *bp = p->pack_b ? j->bpack + n * p->kc * p->nv * p->W * e
+                                   : j->b + (j->kb * p->kc * p->d.b.row + n0) * e;
+        const void *with = j->bias ? j->bias + n0 * e : ab;
+        char *to = c + (n - c0) * p->nv * p->W * e;
+        gemm_micro fn = p->fn[small][last][j->kb > 0];
+        if (TP_UNLIKELY(on_tiles(p) && gemm_amx_instead))
+            gemm_amx_instead(fn, ap, bp, to, k / 16, c_row * e, with);
+        else
+            fn(ap, bp, to, on_tiles(p) ? k / 16 : k, c_row * e, with);
+    }
+}
+
+static void tiles_on(const gemm_plan *p, bool on)
+{
+    if (!on_tiles(p) || gemm_amx_instead)
+        return;
+    if (on)
+        p->amx.on(&gemm_amx_all);
+    else
+        p->amx.off();
 }
 
 /* Row panels lo..hi against column panels c0..c1 of the block. */
 static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
 {
     const gemm_plan *p = j->p;
-    const gemm_mat *a = &p->d.a, *b = &p->d.b;
-    int e = esize(p);
-    int64_t k = block_k(p, j->kb), first = j->first;
+    int64_t k = block_k(p, j->kb), width = p->nv * p->W, col = (j->first + c0) * width;
     if (j->depth)
         k = MIN(k, j->depth - j->kb * p->kc);
-    const void *ab = p->wide ? (const void *)p->ab_d : (const void *)p->ab_f;
+    char *rows_temp = panel_temp(p) ? scratch_get(FOR_ROWS, (size_t)(temp_row(p) * p->mr * esize(p)) + 64)
+                                    : NULL;
+    if (panel_temp(p) && !rows_temp) {
+        j->failed = true;
+        return;
+    }
+    tiles_on(p, true);
     for (int64_t i = lo; i < hi; i++) {
         int64_t row = panel_row(p, i);
-        int rows = panel_rows(p, i), small = rows != p->mr;
-        const char *ap = j->a + (row * a->row + j->kb * p->kc * a->col) * (int64_t)vir_mem_size(a->type);
-        if (p->pack_a) {
-            char *dst = scratch_get(0, (size_t)(p->kc * p->mr * e) + 64);
-            if (!dst) {
-                j->failed = true;
-                return;
-            }
-            gemm_pack_a(a->type, p->isa, ap, a->row, a->col, rows, p->mr, k, dst);
-            ap = dst;
-        }
-        for (int64_t n = c0; n < c1; n++) {
-            int64_t n0 = (first + n) * p->nv * p->W;
-            bool last = first + n == p->npan - 1;
-            const char *bp = p->pack_b ? j->bpack + n * p->kc * p->nv * p->W * e
-                                       : j->b + (j->kb * p->kc * b->row + n0) * e;
-            p->fn[small][last][j->kb > 0](ap, bp, j->c + (row * j->c_row + n0) * e, k, j->c_row * e,
-                                          j->bias ? j->bias + n0 * e : ab);
-        }
-        if (j->rows_done) {
-            if (p->temp)
-                temp_out(j, row, row + rows);
-            if (j->e && !p->swapped && !j->e_later)
-                run_epilogue(j, row, row + rows);
-        }
+        int rows = panel_rows(p, i), small = i >= p->mfull;
+        const char *ap = rows_of_a(j, row, rows, k);
+        if (!ap)
+            break;
+        char *c = rows_temp ? rows_temp : j->c + (row * j->c_row + col) * esize(p);
+        int64_t c_row = rows_temp ? temp_row(p) : j->c_row;
+        part_of_c part = { row, col, rows, MIN((c1 - c0) * width, p->d.n - col), c, c_row };
+        if (p->temp && p->d.beta != 0 && j->kb == 0)
+            temp_in(j, &part);
+        row_panel(j, ap, small, c0, c1, c, c_row, k);
+        if (p->temp && j->kb == p->kblocks - 1)
+            temp_out(j, &part);
+        if (j->rows_done && j->e && !p->swapped && !j->e_later)
+            run_epilogue(j, row, row + rows);
     }
+    tiles_on(p, false);
 }
 
 static void by_rows(void *arg, int64_t lo, int64_t hi)
@@ -380,7 +560,6 @@ static void by_cols(void *arg, int64_t lo, int64_t hi)
     job *j = arg;
     tiles(j, 0, j->p->mpan, lo, hi);
 }
-static void temp_rows(void *arg, int64_t lo, int64_t hi) { temp_out(arg, lo, hi); }
 static void epilogue_rows(void *arg, int64_t lo, int64_t hi) { run_epilogue(arg, lo, hi); }
 
 static void spread(bool threads, int64_t n, pool_fn *fn, void *arg)
@@ -401,7 +580,7 @@ static bool get_bpack(job *j)
 {
     const gemm_plan *p = j->p;
     if (p->pack_b)
-        j->bpack = scratch_get(1, (size_t)(p->kc * p->npan_block * p->nv * p->W * esize(p)) + 64);
+        j->bpack = scratch_get(FOR_B, (size_t)(p->kc * p->npan_block * p->nv * p->W * esize(p)) + 64);
     return !p->pack_b || j->bpack;
 }
 
@@ -426,31 +605,42 @@ static void own(job *whole, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
     if (j.failed)
         whole->failed = true;
 }
-static void own_rows(void *arg, int64_t lo, int64_t hi)
+static void own_parts(void *arg, int64_t lo, int64_t hi)
 {
     job *j = arg;
-    own(j, j->p->mpan * lo / j->parts, j->p->mpan * hi / j->parts, 0, j->p->npan);
-}
-static void own_cols(void *arg, int64_t lo, int64_t hi)
-{
-    job *j = arg;
-    own(j, 0, j->p->mpan, j->p->npan * lo / j->parts, j->p->npan * hi / j->parts);
+    const gemm_plan *p = j->p;
+    if (hi - lo == j->down * j->across) {
+        own(j, 0, p->mpan, 0, p->npan);
+        return;
+    }
+    for (int64_t i = lo; i < hi; i++) {
+        int64_t r = i / j->across, c = i % j->across;
+        own(j, p->mpan * r / j->down, p->mpan * (r + 1) / j->down, p->npan * c / j->across,
+            p->npan * (c + 1) / j->across);
+    }
 }
 
 /* How threads share a matrix, each way with what the busiest one has to do: a unit is an element of B times a row.
- * Threads that pack together wait for one another at every block. */
-typedef enum { SHARE_blocks, SHARE_rows, SHARE_cols } sharing;
-static sharing choose_sharing(const gemm_plan *p, int64_t threads)
+ * Threads that pack together wait for one another at every block; false: so they do, else in down x across parts. */
+static bool choose_sharing(job *j, int64_t threads)
 {
-    double pack = p->pack_b ? PACK_COST : 0, n = (double)p->d.n, m = (double)p->d.m;
-    double rows = (double)MIN((p->mpan + threads - 1) / threads * p->mr, p->d.m);
-    double cols = (double)MIN((p->npan + threads - 1) / threads * p->nv * p->W, p->d.n);
-    double by_blocks = n * (pack / (double)threads + rows) * 1.2,
-           by_rows = p->mpan >= threads ? n * (pack + rows) : 1e300,
-           by_cols = p->npan >= threads && !p->temp ? cols * (pack + m) : 1e300;
-    return by_rows <= by_cols && by_rows <= by_blocks ? SHARE_rows
-           : by_cols <= by_blocks                     ? SHARE_cols
-                                                      : SHARE_blocks;
+    const gemm_plan *p = j->p;
+    double cost = on_tiles(p) ? TILE_PACK_COST : PACK_COST * p->per, pack = p->pack_b ? cost : 0;
+    double pack_a = p->pack_a ? cost * PACK_A_COST / PACK_COST : 0, n = (double)p->d.n;
+    double rows_of_all = (double)MIN((p->mpan + threads - 1) / threads * p->mr, p->d.m);
+    double best = n * (pack / (double)threads + rows_of_all) * 1.2 + pack_a * rows_of_all;
+    bool found = false;
+    for (int64_t down = 1; down <= threads; down++) {
+        int64_t across = threads / down;
+        if (down > p->mpan || across > p->npan || (across > 1 && p->swapped && p->temp))
+            continue;
+        double rows = (double)MIN((p->mpan + down - 1) / down * p->mr, p->d.m);
+        double cols = (double)MIN((p->npan + across - 1) / across * p->nv * p->W, p->d.n);
+        double now = cols * (pack + rows) + rows * pack_a;
+        if (now < best)
+            best = now, found = true, j->down = down, j->across = across;
+    }
+    return found;
 }
 
 /* One matrix of the batch. */
@@ -466,13 +656,9 @@ static bool run_one(job *j, bool threads)
             run_epilogue(j, 0, p->swapped ? p->d.n : p->d.m);
         return true;
     }
-    if (p->temp && p->d.beta != 0)
-        temp_in(j);
-    j->parts = pool_threads();
-    sharing how = threads && j->parts > 1 ? choose_sharing(p, j->parts) : SHARE_blocks;
-    if (how != SHARE_blocks) {
-        j->e_later = j->e && (p->swapped || how == SHARE_cols); /* no thread has whole rows */
-        pool_for(j->parts, 1, how == SHARE_rows ? own_rows : own_cols, j);
+    if (threads && pool_threads() > 1 && choose_sharing(j, pool_threads())) {
+        j->e_later = j->e && (p->swapped || j->across > 1); /* no thread has whole rows */
+        pool_for(j->down * j->across, 1, own_parts, j);
         if (j->e_later)
             spread(threads, p->swapped ? p->d.n : p->d.m, epilogue_rows, j);
         return !j->failed;
@@ -491,8 +677,6 @@ static bool run_one(job *j, bool threads)
             else
                 spread(threads, j->np, by_cols, j);
         }
-    if (p->temp && !over_rows)
-        spread(threads, p->d.m, temp_rows, j);
     if (j->e && (p->swapped || !over_rows))
         spread(threads, p->swapped ? p->d.n : p->d.m, epilogue_rows, j);
     return !j->failed;
@@ -501,7 +685,10 @@ static bool run_one(job *j, bool threads)
 /* --- one B for many products ------------------------------------------------------------------------------------------ */
 static int64_t packed_block(const gemm_plan *p) { return p->kc * p->npan_block * p->nv * p->W * esize(p); }
 
-bool gemm_packs(const gemm_plan *p) { return p->W && !p->few && !p->swapped && !p->temp; }
+bool gemm_packs(const gemm_plan *p)
+{
+    return p->W && !p->few && !p->swapped && !p->temp && p->unit == GEMM_fma;
+}
 size_t gemm_packed_bytes(const gemm_plan *p)
 {
     return p->pack_b ? (size_t)(packed_block(p) * p->nblocks * p->kblocks) + 64 : 0;
@@ -540,6 +727,7 @@ static double element(vir_mem t, const char *p, int64_t i)
 {
     return t == VM_f64   ? ((const double *)p)[i]
            : t == VM_f32 ? (double)((const float *)p)[i]
+           : t == VM_i8  ? (double)((const int8_t *)p)[i]
            : t == VM_f16 ? (double)vnum_from_f16(((const uint16_t *)p)[i])
                          : (double)vnum_from_bf16(((const uint16_t *)p)[i]);
 }
@@ -549,6 +737,7 @@ static void put(vir_mem t, char *p, int64_t i, double v)
     case VM_f64: ((double *)p)[i] = v; break;
     case VM_f32: ((float *)p)[i] = (float)v; break;
     case VM_f16: ((uint16_t *)p)[i] = vnum_to_f16((float)v); break;
+    case VM_i32: ((int32_t *)p)[i] = (int32_t)v; break;
     default: ((uint16_t *)p)[i] = vnum_to_bf16((float)v); break;
     }
 }
@@ -595,13 +784,33 @@ static void run_batches(void *arg, int64_t lo, int64_t hi)
             plain(&j);
             continue;
         }
-        if (p->temp) {
-            j.c = scratch_get(2, (size_t)(d->m * d->n * esize(p)) + 64);
-            j.c_row = d->n;
+        if (p->temp && !p->few) {
+            j.c_row = temp_row(p);
+            j.c = panel_temp(p) ? NULL
+                                : scratch_get(FOR_C, (size_t)(p->mpan * p->mr * j.c_row * esize(p)) + 64);
+            if (!j.c && !panel_temp(p)) {
+                bj->failed = true;
+                continue;
+            }
         }
-        if (!j.c || !run_one(&j, bj->threads))
+        if (!run_one(&j, bj->threads))
             bj->failed = true;
     }
+}
+
+/* The row that is added, in float and as long as whole tiles are wide; NULL: out of memory. */
+static const void *bias_row(const gemm_plan *p, const void *bias)
+{
+    int64_t n = p->d.n, all = p->npan * p->nv * p->W;
+    float *row = scratch_get(FOR_BIAS, (size_t)all * sizeof *row + 64);
+    if (!row)
+        return NULL;
+    if (is_narrow(p->d.c.type))
+        gemm_widen_row(p->d.c.type, p->isa, bias, n, row);
+    else
+        memcpy(row, bias, sizeof *row * (size_t)n);
+    memset(row + n, 0, sizeof *row * (size_t)(all - n));
+    return row;
 }
 
 bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias, void *c,
@@ -614,6 +823,8 @@ bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias
         return true;
     if (p->swapped)
         bj.a = b, bj.b = a;
+    if (bias && p->temp && p->isa != ISA_none && d->k && !(bj.bias = bias_row(p, bias)))
+        return err_set(err, ERR_oom, "out of memory in a matrix product");
     bool many = d->batch >= 2 * pool_threads() || (d->batch > 1 && work < 1e6);
     bj.threads = !many && work > 2e5;
     if (many && work * (double)d->batch > 2e5)

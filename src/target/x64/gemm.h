@@ -1,15 +1,18 @@
 /* gemm.h - matrix products: C = alpha A B + beta C, emitted for the shape, with a row-wise epilogue.
  * Knows matrices, strides and threads. May not know graphs or tensors.
  *
- * A plan holds the machine code for one shape and may run many times, from several threads. Any strides; f16 and bf16
- * operands are widened while packing; the sum over k is split into the same blocks whatever the thread count, so
+ * A plan holds the machine code for one shape and may run many times, from several threads. Any strides; the sum over k is split into the same blocks whatever the thread count, so
  * results do not depend on it. */
 #ifndef TAPER_GEN_GEMM_H
 #define TAPER_GEN_GEMM_H
 #include "target/x64/x64.h"
 
+/* What multiplies. fma: floats, f16 and bf16 widened while they are packed. dpbf16 and tiles16: pairs of bf16, summed in
+ * float; dpbusd and tiles8: bytes, summed in 32 bits. */
+typedef enum { GEMM_best, GEMM_fma, GEMM_dpbf16, GEMM_tiles16, GEMM_dpbusd, GEMM_tiles8 } gemm_unit;
+
 typedef struct gemm_mat {
-    vir_mem type;            /* f32, f64, or f16, bf16 (computed in f32) */
+    vir_mem type;            /* f32, f64, f16, bf16; i8 for both factors with a result of i32 */
     int64_t row, col, batch; /* strides in elements; batch 0: the same matrix for all */
 } gemm_mat;
 
@@ -17,8 +20,10 @@ typedef struct gemm_desc {
     int64_t m, n, k, batch; /* C is m x n, A m x k, B k x n; batch >= 1 */
     gemm_mat a, b, c;
     double alpha, beta; /* beta 0: C is not read */
-    int64_t bias;       /* 1: a row of n elements is added to every row of C; alpha 1, beta 0 */
+    int64_t bias;       /* 1: a row of n elements of C's type is added to every row of C; alpha 1, beta 0 */
     int64_t nv;         /* vectors a register tile is wide; 0: as the shape suggests */
+    int64_t rough;      /* 1: f32 factors may be rounded to bf16 */
+    int64_t unit;       /* gemm_unit; GEMM_best: as the machine and the types suggest */
 } gemm_desc;
 
 /* Applied to finished rows while they are in cache: an ordinary kernel, step i of whose parallel loop needs row i; the

@@ -66,7 +66,11 @@ static void step(void *tile_of, int u)
 {
     tile *g = tile_of;
     const gemm_tile *t = g->t;
-    x64_vop fma = t->wide ? XV_fma231pd : XV_fma231ps, bc = t->wide ? XV_bcastsd : XV_bcastss;
+    x64_vop fma = t->wide                  ? XV_fma231pd
+                  : t->unit == GEMM_dpbf16 ? XV_dpbf16ps
+                  : t->unit == GEMM_dpbusd ? XV_pdpbusd
+                                           : XV_fma231ps;
+    x64_vop bc = t->wide ? XV_bcastsd : XV_bcastss;
     for (int v = 0; v < t->nv; v++)
         load_row(g, g->bvec + v, (x64_mem){ RSI, X64_NOREG, 1, u * t->b_row + v * g->vbytes }, v);
     for (int i = 0; i < t->mr; i++) {
@@ -97,7 +101,7 @@ static void finish_row(tile *g, int i)
             if (t->mode == 2)
                 op_reg(g, w ? XV_fma231pd : XV_fma231ps, r, tmp, g->beta);
             else
-                op_reg(g, w ? XV_addpd : XV_addps, r, r, tmp);
+                op_reg(g, w ? XV_addpd : t->unit == GEMM_dpbusd ? XV_paddd : XV_addps, r, r, tmp);
         }
         store_row(g, r, m, v);
     }
@@ -165,7 +169,12 @@ static void *build(const void *tile_of, tp_err *err)
     assert(g.avec < (g.z ? 32 : t->last ? 15 : 16) && g.beta < (g.z ? 32 : t->last ? 15 : 16));
     memset(mask, 0xff, (size_t)t->last * (size_t)g.elem);
     emit(&g);
-    snprintf(name, sizeof name, "gemm_%s_%dx%d", t->wide ? "f64" : "f32", t->mr, t->nv * g.vbytes / g.elem);
+    snprintf(name, sizeof name, "gemm_%s_%dx%d",
+             t->wide                  ? "f64"
+             : t->unit == GEMM_dpbf16 ? "bf16"
+             : t->unit == GEMM_dpbusd ? "i8"
+                                      : "f32",
+             t->mr, t->nv * g.vbytes / g.elem);
     return tile_publish(&g.e, mask, sizeof mask, name, err);
 }
 

@@ -37,7 +37,7 @@ static const gemm_plan *gemm_plan_for(const gemm_desc *d)
 static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
                           mat c)
 {
-    vir_mem t = dt == DT_f64 ? VM_f64 : VM_f32;
+    vir_mem t = dt == DT_f64 ? VM_f64 : dt == DT_f16 ? VM_f16 : dt == DT_bf16 ? VM_bf16 : VM_f32;
     gemm_desc d;
     memset(&d, 0, sizeof d); /* its padding is part of the key */
     d.m = m, d.n = n, d.k = k, d.batch = 1;
@@ -57,13 +57,14 @@ const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat
     return gemm_plan_for(&d);
 }
 
-static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c,
-                    int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias, int nv,
-                    const gemm_epilogue *e)
+static bool product(bool rough, dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b,
+                    double beta, mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias,
+                    int nv, const gemm_epilogue *e)
 {
-    if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none)
+    bool half = dt == DT_f16 || dt == DT_bf16;
+    if ((dt != DT_f32 && dt != DT_f64 && !half) || gen_isa_host() == ISA_none)
         return false;
-    if ((double)m * (double)n * (double)k < 16384 || MAX(m, n) < 16) /* calls of BLAS cost less */
+    if (!half && ((double)m * (double)n * (double)k < 16384 || MAX(m, n) < 16)) /* calls of BLAS cost less */
         return false;
     tp_err err = { 0 };
     gemm_desc d = describe(dt, m, n, k, alpha, a, b, beta, c);
@@ -71,8 +72,9 @@ static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat
     d.a.batch = sa, d.b.batch = sb, d.c.batch = sc;
     d.bias = bias != NULL;
     d.nv = nv;
-    if (bias && (dt != DT_f32 || m <= 4))
+    if (bias && (dt == DT_f64 || m <= 4 || !k))
         return false;
+    d.rough = dt == DT_f32 && rough;
     const gemm_plan *p = gemm_plan_for(&d);
     return p && gemm_run(p, a.p, b.p, bias, c.p, e, &err);
 }
@@ -80,12 +82,13 @@ static bool product(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat
 static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
                      mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias)
 {
-    return product(dt, m, n, k, alpha, a, b, beta, c, batch, sa, sb, sc, bias, 0, NULL);
+    return product(ops_rough_products(), dt, m, n, k, alpha, a, b, beta, c, batch, sa, sb, sc, bias, 0, NULL);
 }
 bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c, int64_t batch,
                  int64_t sa, int64_t sb, int64_t sc, const void *bias, int nv, const gemm_epilogue *e)
 {
-    return ops_provider_now() && product(dt, m, n, k, 1, a, b, add, c, batch, sa, sb, sc, bias, nv, e);
+    return ops_provider_now() &&
+           product(ops_rough_products(), dt, m, n, k, 1, a, b, add, c, batch, sa, sb, sc, bias, nv, e);
 }
 
 /* --- convolutions ------------------------------------------------------------------------------------------------------ */
@@ -106,7 +109,7 @@ static mat cols_of(const void *p, int64_t col) { return (mat){ (void *)(uintptr_
 static bool conv_forward_own(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
                              void *y)
 {
-    if (is_product(g) && product(dt, places(g), g->o, g->c, 1, rows_of(x, g->c), cols_of(w, g->c), 0,
+    if (is_product(g) && product(false, dt, places(g), g->o, g->c, 1, rows_of(x, g->c), cols_of(w, g->c), 0,
                                  rows_of(y, g->o), 1, 0, 0, 0, bias, 0, NULL))
         return true;
     return corr_forward(gen_isa_host(), dt, g, x, w, bias, y, NULL);
@@ -118,19 +121,19 @@ bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w,
 }
 static bool conv_grad_input_own(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
 {
-    if (is_product(g) && product(dt, places(g), g->c, g->o, 1, rows_of(dy, g->o), rows_of(w, g->c), 0,
+    if (is_product(g) && product(false, dt, places(g), g->c, g->o, 1, rows_of(dy, g->o), rows_of(w, g->c), 0,
                                  rows_of(dx, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
     return corr_grad_input(gen_isa_host(), dt, g, dy, w, dx);
 }
 static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw)
 {
-    if (is_product(g) && product(dt, g->o, g->c, places(g), 1, cols_of(dy, g->o), rows_of(x, g->c), 0,
+    if (is_product(g) && product(false, dt, g->o, g->c, places(g), 1, cols_of(dy, g->o), rows_of(x, g->c), 0,
                                  rows_of(dw, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
     int64_t L = g->out[0] * g->out[1] * g->out[2], es = (int64_t)dtype_size(dt), i = 0;
     while (!g->last && is_one(g) && i < g->n && /* image by image */
-           product(dt, g->o, g->c, L, 1, rows_of((const char *)dy + i * g->o * L * es, L),
+           product(false, dt, g->o, g->c, L, 1, rows_of((const char *)dy + i * g->o * L * es, L),
                    cols_of((const char *)x + i * g->c * L * es, L), i > 0, rows_of(dw, g->c), 1, 0, 0, 0,
                    NULL, 0, NULL))
         i++;

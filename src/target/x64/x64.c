@@ -2,8 +2,13 @@
 #include "target/x64/mir.h"
 #include "vir/math/vnum.h"
 #include <stdlib.h>
+#include <pthread.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 const char *gen_isa_name(gen_isa isa)
@@ -35,8 +40,33 @@ static bool two_wide(void)
     family = (a >> 8 & 15) + (a >> 20 & 255);
     return family >= 0x1a; /* Zen 5 */
 }
+
+/* Linux gives a process the room for tiles when it asks for it: ARCH_REQ_XCOMP_PERM, feature 18. */
+static bool ask_for_tiles(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+    return false;
+#endif
+}
+
+static void find_units(gen_units *u)
+{
+    unsigned a, b, c, d, lo, hi, most;
+    if (!__get_cpuid_count(7, 0, &most, &b, &c, &d))
+        return;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    u->vnni = c >> 11 & 1;
+    u->tile_bf16 = (d >> 22 & 1) && (d >> 24 & 1) && (lo >> 17 & 3) == 3;
+    u->tile_int8 = (d >> 25 & 1) && (d >> 24 & 1) && (lo >> 17 & 3) == 3;
+    if (most >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
+        u->bf16 = a >> 5 & 1;
+}
 #else
 static gen_isa detect(void) { return ISA_none; }
+static bool ask_for_tiles(void) { return false; }
+static void find_units(gen_units *u) {}
 static bool two_wide(void) { return false; }
 #endif
 
@@ -61,6 +91,23 @@ gen_isa gen_isa_host(void)
         __atomic_store_n(&cached, (int)isa, __ATOMIC_RELAXED);
     }
     return (gen_isa)cached;
+}
+
+static gen_units units;
+static void set_units(void)
+{
+    const char *env = getenv("TAPER_UNITS");
+    if (gen_isa_host() != ISA_avx512 || (env && !strcmp(env, "none")))
+        return;
+    find_units(&units);
+    if ((env && !strcmp(env, "avx512")) || !(units.tile_bf16 || units.tile_int8) || !ask_for_tiles())
+        units.tile_bf16 = units.tile_int8 = false;
+}
+const gen_units *gen_units_host(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_units);
+    return &units;
 }
 
 /* --- the helper: rare things, one lane after the other, in C

@@ -12,6 +12,13 @@ const char *gen_isa_name(gen_isa isa);
 bool gen_two_wide_fma(
     void); /* two 512-bit multiplications a cycle (Intel's servers), or one (Zen 4 and before) */
 
+/* What multiplies narrow numbers: AVX512-BF16, AVX512-VNNI, and AMX, for which Linux is asked at the first call.
+ * TAPER_UNITS=none|avx512|amx lowers it, as does TAPER_ISA below avx512. */
+typedef struct gen_units {
+    bool bf16, vnni, tile_bf16, tile_int8;
+} gen_units;
+const gen_units *gen_units_host(void);
+
 typedef struct gen_code {
     uint8_t *bytes; /* position-independent: code, then constants; owned, freed by gen_code_free */
     size_t n;       /* with constants */
