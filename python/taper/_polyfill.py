@@ -1,4 +1,12 @@
 """Builtin operations spelled out in Python, for capture to follow where the builtin would call a user's methods."""
+import collections as _collections
+import copy as _copy
+import copyreg as _copyreg
+import enum as _enum
+import inspect as _inspect
+import types as _types
+import weakref as _weakref
+
 import _string
 
 from . import _C
@@ -61,6 +69,155 @@ def copy_object(o):
     for k, v in o.__dict__.items():
         setattr(r, k, v)
     return r
+
+
+_SAME = (type(None), int, float, bool, complex, bytes, str, type, range, property, type(Ellipsis), type(NotImplemented), _types.CodeType,
+         _types.FunctionType, _types.BuiltinFunctionType, _weakref.ref, _C.dtype, _C.device, _C.layout,
+         _C.memory_format)  # a deep copy of these is the object itself
+
+
+def deepcopy(x, memo=None):
+    """copy.deepcopy(x, memo)."""
+    cls = type(x)
+    if cls in _SAME or isinstance(x, (type, _enum.Enum)):
+        return x
+    if memo is None:
+        memo = {}
+    d = id(x)
+    if d in memo:
+        return memo[d]
+    if cls is list:
+        y = memo[d] = []
+        for v in x:
+            y.append(_copy.deepcopy(v, memo))
+    elif cls is dict:
+        y = memo[d] = {}
+        for k, v in x.items():
+            y[_copy.deepcopy(k, memo)] = _copy.deepcopy(v, memo)
+    elif cls is tuple:
+        y = _deep_tuple(x, memo)
+        if d in memo:  # it holds itself
+            return memo[d]
+    elif cls is _types.MethodType:
+        y = cls(x.__func__, _copy.deepcopy(x.__self__, memo))
+    elif hasattr(x, "__deepcopy__"):
+        y = x.__deepcopy__(memo)
+    elif cls in _copyreg.dispatch_table:
+        y = _rebuilt(x, _copyreg.dispatch_table[cls](x), memo)
+    else:
+        y = _rebuilt(x, _reduced(x, cls), memo)
+    if y is not x:
+        memo[d] = y
+        memo.setdefault(id(memo), []).append(x)
+    return y
+
+
+def _deep_tuple(x, memo):
+    out, same = [], True
+    for v in x:
+        c = _copy.deepcopy(v, memo)
+        if type(v) not in _SAME and c is not v:
+            same = False
+        out.append(c)
+    return x if same else tuple(out)
+
+
+def _reduced(x, cls):
+    """x.__reduce_ex__(4), which objects have from their class or from object."""
+    if cls.__reduce_ex__ is not object.__reduce_ex__:
+        return x.__reduce_ex__(4)
+    if cls.__reduce__ is not object.__reduce__:
+        if cls is _collections.OrderedDict:
+            return cls, (), None, None, iter(x.items())
+        if cls is _collections.defaultdict:
+            return cls, (x.default_factory,), None, None, iter(x.items())
+        if cls is _collections.deque:
+            return cls, ((), x.maxlen), None, iter(x)
+        if cls is set or cls is frozenset:
+            return cls, (list(x),)
+        return x.__reduce__()
+    if not _C._is_python_class(cls):
+        _break()  # only its own C code knows how
+    args = (cls,)
+    if hasattr(cls, "__getnewargs_ex__"):
+        _break()
+    if hasattr(cls, "__getnewargs__"):
+        args = (cls, *x.__getnewargs__())
+    if getattr(cls, "__getstate__", None) is not getattr(object, "__getstate__", None):
+        state = x.__getstate__()
+    else:
+        state = x.__dict__ if hasattr(x, "__dict__") else None
+        slots = {}
+        for base in cls.__mro__:
+            names = getattr(base, "__slots__", ())
+            for n in (names,) if isinstance(names, str) else names:
+                if n in ("__dict__", "__weakref__"):
+                    continue
+                if n.startswith("__") and not n.endswith("__"):
+                    n = "_" + base.__name__.lstrip("_") + n
+                if hasattr(x, n):
+                    slots[n] = getattr(x, n)
+        if slots:
+            state = (state, slots)
+    items = iter(x) if isinstance(x, list) else None
+    pairs = iter(x.items()) if isinstance(x, dict) else None
+    return _new, args, state, items, pairs
+
+
+def _new(cls, *args):
+    return cls.__new__(cls, *args)
+
+
+def _rebuilt(x, plan, memo):
+    if isinstance(plan, str):
+        return x
+    func, args = plan[0], plan[1]
+    y = func(*[_copy.deepcopy(a, memo) for a in args])
+    memo[id(x)] = y
+    state = plan[2] if len(plan) > 2 else None
+    if state is not None:
+        state = _copy.deepcopy(state, memo)
+        if hasattr(y, "__setstate__"):
+            y.__setstate__(state)
+        else:
+            slots = None
+            if isinstance(state, tuple) and len(state) == 2:
+                state, slots = state
+            if state is not None:
+                y.__dict__.update(state)
+            if slots is not None:
+                for k, v in slots.items():
+                    setattr(y, k, v)
+    if len(plan) > 3 and plan[3] is not None:
+        for v in plan[3]:
+            y.append(_copy.deepcopy(v, memo))
+    if len(plan) > 4 and plan[4] is not None:
+        for k, v in plan[4]:
+            y[_copy.deepcopy(k, memo)] = _copy.deepcopy(v, memo)
+    return y
+
+
+class NextTime:
+    """Calls a function from the second call on."""
+
+    def __init__(self, f):
+        self.f, self.called = f, False
+
+    def __call__(self, *args, **kwargs):
+        if self.called:
+            self.f(*args, **kwargs)
+        self.called = True
+
+
+def get_annotations(obj, *, globals=None, locals=None, eval_str=False):
+    """inspect.get_annotations of a function."""
+    if eval_str or not isinstance(obj, _types.FunctionType):
+        _break()
+    return dict(obj.__annotations__)
+
+
+if hasattr(_inspect, "get_annotations"):
+    _C._capture_role(_inspect.get_annotations, get_annotations)
 
 
 def _text(v, conversion):

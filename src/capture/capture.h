@@ -27,25 +27,28 @@ typedef struct region region;
 
 /* --- sources: how an object is reached from the frame --------------------------------------------------- */
 typedef enum {
-    SRC_local,     /* frame slot index */
-    SRC_stack,     /* stack slot index */
-    SRC_global,    /* obj: the globals dict, key: name */
-    SRC_const,     /* obj: the object itself */
-    SRC_instattr,  /* base.__dict__[key] */
-    SRC_attr,      /* getattr(base, key) through a C descriptor (slots, tensor attributes) */
-    SRC_typeattr,  /* type(base).key, not hidden by the instance (base is a class: its own MRO) */
-    SRC_item,      /* base[index] of a list or tuple */
-    SRC_key,       /* base[key] of a dict */
-    SRC_dictkey,   /* the index-th key of a dict */
-    SRC_cell,      /* contents of the cell base */
-    SRC_closure,   /* base.__closure__[index] of a function */
-    SRC_default,   /* base.__defaults__[index] */
-    SRC_kwdefault, /* base.__kwdefaults__[key] */
-    SRC_dict,      /* base.__dict__ */
-    SRC_func,      /* base.__func__ */
-    SRC_self,      /* base.__self__ */
-    SRC_type,      /* type(base) */
-    SRC_deque,     /* base[index] of a deque */
+    SRC_local,      /* frame slot index */
+    SRC_stack,      /* stack slot index */
+    SRC_global,     /* obj: the globals dict, key: name */
+    SRC_const,      /* obj: the object itself */
+    SRC_instattr,   /* base.__dict__[key] */
+    SRC_attr,       /* getattr(base, key) through a C descriptor (slots, tensor attributes) */
+    SRC_typeattr,   /* type(base).key, not hidden by the instance (base is a class: its own MRO) */
+    SRC_item,       /* base[index] of a list or tuple */
+    SRC_key,        /* base[key] of a dict */
+    SRC_dictkey,    /* the index-th key of a dict */
+    SRC_cell,       /* contents of the cell base */
+    SRC_closure,    /* base.__closure__[index] of a function */
+    SRC_default,    /* base.__defaults__[index] */
+    SRC_kwdefault,  /* base.__kwdefaults__[key] */
+    SRC_dict,       /* base.__dict__ */
+    SRC_func,       /* base.__func__ */
+    SRC_self,       /* base.__self__ */
+    SRC_type,       /* type(base) */
+    SRC_deque,      /* base[index] of a deque */
+    SRC_proxied,    /* the dictionary behind a mappingproxy */
+    SRC_subclasses, /* base.__subclasses__() */
+    SRC_cached,     /* obj: the dictionary of a functools.lru_cache, key, index: does it hold links? */
 } src_kind;
 
 typedef struct source {
@@ -566,7 +569,9 @@ const char *guard_reads(const guard *g); /* its text, as logs show it */
 /* tlog.c */
 PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                     bool *handled);
-bool t_call_later(trace *t, PyObject *f, PyObject *args); /* after the graph; args: a tuple */
+/* After the graph; args: a tuple, kw: a dict or NULL */
+bool t_call_later(trace *t, PyObject *f, PyObject *args, PyObject *kw);
+PyObject *cache_entry(PyObject *cache, PyObject *key, bool linked); /* borrowed or NULL */
 PyObject *t_error_breaks(trace *t, PyObject *f, PyObject *on);
 bool cap_error_breaks(void);
 int cap_stance(void);
@@ -618,7 +623,10 @@ PyObject *t_builtin(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
                     bool *handled);
 PyObject *t_construct(trace *t, PyTypeObject *cls, PyObject *const *args, Py_ssize_t nargs,
                       PyObject *kwnames);
-bool t_safe_type(PyTypeObject *tp); /* operations on it run no Python code of the user's */
+/* The dictionary behind a mappingproxy of one, or o itself. Borrowed. */
+PyObject *t_unproxied(PyObject *o);
+bool t_compared_by_id(PyTypeObject *tp); /* == and hash() are object's */
+bool t_safe_type(PyTypeObject *tp);      /* operations on it run no Python code of the user's */
 /* backward inside the captured function (tgrad.c): a as _run_backward takes them. */
 PyObject *t_backward(trace *t, PyObject *const *a);
 bool t_mark_leaf(trace *t, PyObject *o, bool on);               /* a node says so */

@@ -96,7 +96,8 @@ bool cap_is_skipped_file(const char *file)
                                       "abc.py",        "_collections_abc.py",
                                       "operator.py",   "types.py",
                                       "numbers.py",    "bisect.py",
-                                      "heapq.py",      "weakref.py" };
+                                      "heapq.py",      "weakref.py",
+                                      "inspect.py" };
     static const char *const own[] = { "_dynamo/",  "fx/",     "compiler/", "testing/",
                                        "_logging/", "export/", "_inductor/" };
     if (!stdlib[0]) {

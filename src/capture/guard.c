@@ -69,7 +69,8 @@ static PyObject *name_of(const source *s)
 static bool plain_source(const source *s)
 {
     switch (s->kind) {
-    case SRC_const: return false;
+    case SRC_const:
+    case SRC_cached: return false;
     case SRC_key: return plain_value(s->key);
     case SRC_local:
     case SRC_global:
@@ -129,6 +130,8 @@ static void source_put(strbuf *b, const source *s, const char *base)
         strbuf_addn(b, "']", 2);
         break;
     case SRC_dict: strbuf_add(b, ".__dict__"); break;
+    case SRC_proxied: strbuf_add(b, ".mapping"); break;
+    case SRC_subclasses: strbuf_add(b, ".__subclasses__()"); break;
     case SRC_func: strbuf_add(b, ".__func__"); break;
     case SRC_self: strbuf_add(b, ".__self__"); break;
     case SRC_type: strbuf_addc(b, ')'); break;
@@ -148,6 +151,7 @@ static const char *text_of(entry *e, const source *s)
     case SRC_global: return arena_printf(&e->mem, "G['%s']", key);
     case SRC_key: return arena_printf(&e->mem, "%s[%s]", b, repr(e, s->key));
     case SRC_kwdefault: return arena_printf(&e->mem, "%s.__kwdefaults__['%s']", b, key);
+    case SRC_cached: return arena_printf(&e->mem, "lru_cache[%s]", repr(e, s->key));
     case SRC_const: {
         PyObject *n = PyType_Check(s->obj) || PyFunction_Check(s->obj)
                           ? PyObject_GetAttrString(s->obj, "__qualname__")
@@ -223,8 +227,12 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
     case SRC_instattr:
         d = PyModule_Check(b) ? PyModule_GetDict(b) : inst_dict(b);
         return d ? PyDict_GetItemWithError(d, s->key) : NULL;
+    case SRC_cached: return cache_entry(s->obj, s->key, s->index);
+    case SRC_subclasses:
     case SRC_attr: {
-        PyObject *v = PyObject_GetAttr(b, s->key);
+        PyObject *v = s->kind == SRC_attr ? PyObject_GetAttr(b, s->key)
+                      : PyType_Check(b)   ? PyObject_CallMethod(b, "__subclasses__", NULL)
+                                          : NULL;
         if (!v) {
             py_forget();
             return NULL;
@@ -270,6 +278,7 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
         d = PyFunction_Check(b) ? PyFunction_GET_KW_DEFAULTS(b) : NULL;
         return d ? PyDict_GetItemWithError(d, s->key) : NULL;
     case SRC_dict: return inst_dict(b);
+    case SRC_proxied: return t_unproxied(b) == b ? NULL : t_unproxied(b);
     case SRC_func: return PyMethod_Check(b) ? PyMethod_GET_FUNCTION(b) : NULL;
     case SRC_self:
         return PyMethod_Check(b)      ? PyMethod_GET_SELF(b)
@@ -1380,16 +1389,17 @@ static void line(strbuf *b, int depth, const char *kind, const char *text, const
 static void print_source(strbuf *b, const entry *e, const source *s, int depth)
 {
     static const char *const how[] = {
-        [SRC_local] = "DictGetItemGuardAccessor",    [SRC_stack] = "DictGetItemGuardAccessor",
-        [SRC_global] = "DictGetItemGuardAccessor",   [SRC_const] = "ConstantAccessor",
-        [SRC_instattr] = "GetAttrGuardAccessor",     [SRC_attr] = "GetAttrGuardAccessor",
-        [SRC_typeattr] = "GetAttrGuardAccessor",     [SRC_item] = "ListGetItemGuardAccessor",
-        [SRC_key] = "DictGetItemGuardAccessor",      [SRC_dictkey] = "DictKeyGuardAccessor",
-        [SRC_cell] = "CellContentsGuardAccessor",    [SRC_closure] = "FuncClosureGuardAccessor",
-        [SRC_default] = "FuncDefaultsGuardAccessor", [SRC_kwdefault] = "FuncKwDefaultsGuardAccessor",
-        [SRC_dict] = "GetGenericDictGuardAccessor",  [SRC_func] = "MethodFuncGuardAccessor",
-        [SRC_self] = "MethodSelfGuardAccessor",      [SRC_type] = "TypeGuardAccessor",
-        [SRC_deque] = "ListGetItemGuardAccessor",
+        [SRC_local] = "DictGetItemGuardAccessor",     [SRC_stack] = "DictGetItemGuardAccessor",
+        [SRC_global] = "DictGetItemGuardAccessor",    [SRC_const] = "ConstantAccessor",
+        [SRC_instattr] = "GetAttrGuardAccessor",      [SRC_attr] = "GetAttrGuardAccessor",
+        [SRC_typeattr] = "GetAttrGuardAccessor",      [SRC_item] = "ListGetItemGuardAccessor",
+        [SRC_key] = "DictGetItemGuardAccessor",       [SRC_dictkey] = "DictKeyGuardAccessor",
+        [SRC_cell] = "CellContentsGuardAccessor",     [SRC_closure] = "FuncClosureGuardAccessor",
+        [SRC_default] = "FuncDefaultsGuardAccessor",  [SRC_kwdefault] = "FuncKwDefaultsGuardAccessor",
+        [SRC_dict] = "GetGenericDictGuardAccessor",   [SRC_func] = "MethodFuncGuardAccessor",
+        [SRC_self] = "MethodSelfGuardAccessor",       [SRC_type] = "TypeGuardAccessor",
+        [SRC_deque] = "ListGetItemGuardAccessor",     [SRC_proxied] = "MappingProxyGuardAccessor",
+        [SRC_subclasses] = "SubclassesGuardAccessor", [SRC_cached] = "CacheGuardAccessor",
     };
     if (!s->used)
         return;

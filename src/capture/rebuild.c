@@ -435,6 +435,11 @@ static recipe *rebuild(rb *b, PyObject *o)
                    ? r
                    : NULL;
     }
+    if (t_unproxied(o) != o) {
+        r = remember(b, o, make(b, R_call, 1));
+        r->obj = keep(b->e, (PyObject *)&PyDictProxy_Type);
+        return (r->kid[0] = rebuild(b, t_unproxied(o))) ? r : NULL;
+    }
     const char *view = view_method(tp);
     if (view)
         return view_recipe(b, o, view);

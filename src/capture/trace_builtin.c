@@ -549,6 +549,7 @@ PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t n
     if (nargs) {
         if (!(src = t_real(t, args[0])))
             return NULL;
+        src = t_unproxied(src);
         if (PyDict_Check(src) && !t_type_func(src, "__iter__")) {
             PyObject *keys = dict_keys(src);
             for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys); i++)
@@ -600,6 +601,27 @@ static PyObject *do_dict(trace *t, PyObject *f, PyObject *const *args, Py_ssize_
     PyObject *d = PyObject_CallNoArgs(f), *r = d ? t_fill_dict(t, d, args, nargs, kw) : NULL;
     Py_XDECREF(d);
     return r;
+}
+
+/* id(): code of the library and of Python tells objects apart by it. Elsewhere the number may be seen, so it is that of an
+ * object which a guard holds fast. */
+static PyObject *do_id(trace *t, PyObject *o)
+{
+    const char *file = t->top->cc->file, *name = strrchr(file, '/');
+    if (!(o = t_real(t, o)))
+        return NULL;
+    tobj *k = t_obj(t, o);
+    PyObject *real = k && k->src                            ? (k->real ? k->real : k->abs)
+                     : PyType_Check(o) || PyModule_Check(o) ? o
+                                                            : NULL;
+    bool own = t->top->cc->library || (name && !strcmp(name, "/inspect.py") && !strstr(file, "-packages/"));
+    if (own)
+        return PyLong_FromVoidPtr(real ? real : o);
+    if (!real)
+        return t_break(t, BRK_call_builtin, "id() of an object that was made here");
+    if (k && k->src && k->src->kind != SRC_const)
+        guard_where(t, guard_add(t->e, G_ID_MATCH, k->src, real));
+    return PyLong_FromVoidPtr(real);
 }
 
 static PyObject *do_getattr(trace *t, PyObject *const *args, Py_ssize_t nargs)
@@ -805,7 +827,7 @@ BUILTIN(len)
         return nargs == 1 ? NULL : t_native(t, f, args, nargs, kw);
     if (py_is_tensor(o) && py_tensor(o)->ndim)
         return py_int(py_tensor(o)->size[0]);
-    if (t_safe_type(Py_TYPE(o)) || PyTuple_Check(o))
+    if (t_safe_type(Py_TYPE(o)) || PyTuple_Check(o) || t_unproxied(o) != o)
         return PyObject_Vectorcall(f, &o, 1, NULL);
     if ((l = t_type_func(o, "__len__")))
         return t_result(t, t_call(t, l, &o, 1, NULL), "__len__");
@@ -876,13 +898,7 @@ BUILTIN(callable)
     return nargs == 1 && (o = t_real(t, args[0])) ? PyBool_FromLong(PyCallable_Check(o))
                                                   : t_native(t, f, args, nargs, kw);
 }
-BUILTIN(id)
-{
-    PyObject *o; /* our own modules tell objects apart by it; elsewhere the number may be seen */
-    if (nargs == 1 && strstr(t->top->cc->file, "/taper/") && (o = t_real(t, args[0])))
-        return PyLong_FromVoidPtr(o);
-    return t_break(t, BRK_call_builtin, "call of builtin function id");
-}
+BUILTIN(id) { return nargs == 1 ? do_id(t, args[0]) : t_native(t, f, args, nargs, kw); }
 BUILTIN(made_of)
 {
     /* makes an object of its arguments, which it does not look at */
@@ -1067,11 +1083,16 @@ BUILTIN(object_new)
 }
 BUILTIN(deepcopy)
 {
-    PyObject *o; /* of what cannot change */
-    if (nargs == 1 && (o = t_real(t, args[0])) && t_plain_const(o) && !PyTuple_Check(o))
+    PyObject *o, *l;
+    if (!nargs || nargs > 2 || kw || !(o = t_real(t, args[0]))) {
+        *handled = false;
+        return NULL;
+    }
+    if (t_plain_const(o) && !PyTuple_Check(o)) /* it cannot change */
         return Py_NewRef(o);
-    *handled = false;
-    return NULL;
+    if (py_is_tensor(o))
+        return t_break(t, BRK_deepcopy, "copy.deepcopy %s", value_name(t, o));
+    return (l = polyfill("deepcopy")) ? t_call(t, l, args, nargs, NULL) : NULL;
 }
 BUILTIN(copy)
 {
@@ -1512,8 +1533,14 @@ static PyObject *set_role(PyObject *m, PyObject *args)
         return NULL;
     Py_RETURN_NONE;
 }
+static PyObject *is_python_class(PyObject *m, PyObject *c)
+{
+    return PyBool_FromLong(PyType_Check(c) && type_is_python((PyTypeObject *)c));
+}
 static PyMethodDef functions[] = {
-    { "_capture_role", set_role, METH_VARARGS, "how the tracer treats a function" }, { NULL }
+    { "_capture_role", set_role, METH_VARARGS, "how the tracer treats a function" },
+    { "_is_python_class", is_python_class, METH_O, "was the class made by a class statement?" },
+    { NULL }
 };
 
 static PyObject *row_object(const builtin *b) /* new reference, or NULL */

@@ -85,20 +85,42 @@ bool t_gens_idle(trace *t, int *born)
     return true;
 }
 
+static PyObject *gen_close(PyObject *o, PyObject *x);
+/* It is dropped inside try or with: closed, as Python does it, where it was dropped. */
+static void gen_dropped(trace *t, PyTraceGen *g)
+{
+    PyObject *et, *ev, *etb, *r;
+    PyErr_Fetch(&et, &ev, &etb);
+    Py_SET_REFCNT(g, 1); /* alive while its code runs; nobody else learns of it */
+    r = gen_close((PyObject *)g, NULL);
+    Py_SET_REFCNT(g, 0);
+    if (!r && !t->broke && !t->internal) { /* Python would only print it */
+        py_forget();
+        t->live_at = g->born;
+        t_break(t, BRK_function, "a generator is dropped, and what it does then raises");
+    }
+    Py_XDECREF(r);
+    if (!t->internal)
+        PyErr_Restore(et, ev, etb);
+    else {
+        Py_XDECREF(et);
+        Py_XDECREF(ev);
+        Py_XDECREF(etb);
+    }
+}
+
 static void gen_dealloc(PyObject *o)
 {
     PyTraceGen *g = (PyTraceGen *)o;
     trace *t = t_now;
+    if (t && g->storage && g->f.t == t && gen_open(g) && !g->running && !t->broke && !t->internal)
+        gen_dropped(t, g);
     if (t && g->storage && g->f.t == t) {
         for (size_t i = 0; i < t->gens.n; i++)
             if (t->gens.at[i] == o) {
                 t->gens.at[i] = t->gens.at[--t->gens.n];
                 break;
             }
-        if (gen_open(g) && !t->broke && !t->internal) {
-            t->live_at = g->born;
-            t_break(t, BRK_function, "a generator is dropped inside try or with");
-        }
     }
     if (g->storage) {
         frame_clear(&g->f);
@@ -834,62 +856,304 @@ static uint32_t op_flags(PyObject *f)
 }
 
 /* ---- functions that remember their results ---- */
-/* What the trace wrote so far, as a number that changes when it writes. */
-static uint64_t written(const trace *t)
+/* A value whether or not it was looked at. */
+static uint64_t value_number(trace *t, PyObject *v)
 {
-    uint64_t h = (uint64_t)t->g->nnode;
-    for (size_t i = 0; i < t->objs.n; i++) {
-        const tobj *k = &t->objs.at[i];
-        PyObject *key, *v, *parts[] = { k->over, k->dict, k->container && k->src ? k->abs : NULL };
-        for (int q = 0; q < 3; q++) {
-            Py_ssize_t p = 0;
-            if (parts[q] && PyDict_Check(parts[q]))
-                while (PyDict_Next(parts[q], &p, &key, &v))
-                    h = hash_mix(h, (uint64_t)(uintptr_t)key + 3 * (uint64_t)(uintptr_t)v);
-            else if (parts[q] && PyList_Check(parts[q]))
-                for (; p < PyList_GET_SIZE(parts[q]); p++)
-                    h = hash_mix(h, (uint64_t)(uintptr_t)PyList_GET_ITEM(parts[q], p));
-            else if (parts[q])
-                h = hash_mix(h, (uint64_t)PyObject_Length(parts[q]));
-        }
-    }
+    tobj *k = IS_LAZY(v) ? NULL : t_obj(t, v);
+    return (uint64_t)(uintptr_t)(IS_LAZY(v) ? ((PyLazy *)v)->real : k && k->real ? k->real : v);
+}
+static uint64_t contents(trace *t, PyObject *o)
+{
+    PyObject *key, *v;
+    Py_ssize_t p = 0;
+    uint64_t h = 0;
+    if (o && PyDict_Check(o))
+        while (PyDict_Next(o, &p, &key, &v))
+            h = hash_mix(h, value_number(t, key) + 3 * value_number(t, v));
+    else if (o && (PyList_Check(o) || PyTuple_Check(o)))
+        for (; p < PySequence_Fast_GET_SIZE(o); p++)
+            h = hash_mix(h, value_number(t, PySequence_Fast_GET_ITEM(o, p)));
+    else if (o)
+        h = (uint64_t)PyObject_Length(o);
     return h;
 }
 
-/* functools.lru_cache: a function of its arguments alone, with a result that is a plain value, is followed, and called
- * after the graph so that the cache counts it. Of all others only the cache knows what they return. */
+/* What the trace wrote so far to the n objects first seen, as a number that changes when it writes. */
+static uint64_t written(trace *t, size_t n)
+{
+    uint64_t h = (uint64_t)t->g->nnode;
+    for (size_t i = 0; i < n; i++) {
+        const tobj *k = &t->objs.at[i];
+        if (k->src && (k->over || k->container || k->tail))
+            h = hash_mix(hash_mix(hash_mix(h, contents(t, k->over)), contents(t, k->tail)),
+                         k->container ? contents(t, k->abs) : 0);
+    }
+    return h;
+}
+/* Was one of those seen since then written? */
+static bool wrote_later(trace *t, size_t n)
+{
+    for (; n < t->objs.n; n++) {
+        const tobj *k = &t->objs.at[n];
+        if (k->src && (k->tail || (k->over && PyDict_GET_SIZE(k->over)) ||
+                       (k->container && k->snapshot && contents(t, k->snapshot) != contents(t, k->abs))))
+            return true;
+    }
+    return false;
+}
+
+static bool holds_symbol(PyObject *o)
+{
+    if (!o || !PyTuple_Check(o))
+        return o && py_is_symint(o);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++)
+        if (holds_symbol(PyTuple_GET_ITEM(o, i)))
+            return true;
+    return false;
+}
+
+/* An argument as the cache sees it, borrowed; NULL: it is of a kind that no guard can hold fast. */
+static PyObject *cache_arg(trace *t, PyObject *a)
+{
+    if (PyTuple_CheckExact(a) || Py_TYPE(a) == PySize_Type) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); i++)
+            if (cache_arg(t, PyTuple_GET_ITEM(a, i)) != PyTuple_GET_ITEM(a, i))
+                return NULL;
+        return a;
+    }
+    tobj *k = t_obj(t, a);
+    if (t_plain_const(a) && !(PyFunction_Check(a) && !(k && k->src)))
+        return a;
+    bool fixed = k && k->src && k->real && !k->over && !k->dict && !k->container;
+    return fixed && !py_is_tensor(a) && t_compared_by_id(Py_TYPE(a)) ? k->real : NULL;
+}
+
+/* The parts of a functools.lru_cache object, found by walking what it refers to. */
+typedef struct cache_parts {
+    PyObject *wrapped, *last, *cache, *mark; /* borrowed */
+    bool next;
+} cache_parts;
+static int cache_visit(PyObject *o, void *arg)
+{
+    cache_parts *p = arg;
+    if (p->next && !p->mark)
+        p->mark = o;
+    if (o == p->wrapped && p->last && !p->cache) {
+        p->cache = p->last;
+        p->next = true;
+    }
+    p->last = PyDict_CheckExact(o) ? o : NULL;
+    return 0;
+}
+
+/* The key that the cache keeps a call under, new; NULL without exception: it keeps another kind of keys. */
+static PyObject *cache_keyed(PyObject *f, const cache_parts *p, PyObject *const *v, Py_ssize_t nargs,
+                             PyObject *kw)
+{
+    PyObject *how = PyObject_CallMethod(f, "cache_parameters", NULL),
+             *typed = how && PyDict_Check(how) ? PyDict_GetItemString(how, "typed") : NULL;
+    bool plain = typed == Py_False;
+    Py_XDECREF(how);
+    if (!plain)
+        return NULL;
+    Py_ssize_t nk = kw ? PyTuple_GET_SIZE(kw) : 0, n = nargs + (nk ? 1 + 2 * nk : 0);
+    if (nargs == 1 && !nk && (PyUnicode_CheckExact(v[0]) || PyLong_CheckExact(v[0])))
+        return Py_NewRef(v[0]);
+    PyObject *key = PyTuple_New(n);
+    for (Py_ssize_t i = 0; key && i < nargs; i++)
+        PyTuple_SET_ITEM(key, i, Py_NewRef(v[i]));
+    if (key && nk)
+        PyTuple_SET_ITEM(key, nargs, Py_NewRef(p->mark));
+    for (Py_ssize_t i = 0; key && i < nk; i++) {
+        PyTuple_SET_ITEM(key, nargs + 1 + 2 * i, Py_NewRef(PyTuple_GET_ITEM(kw, i)));
+        PyTuple_SET_ITEM(key, nargs + 2 + 2 * i, Py_NewRef(v[nargs + i]));
+    }
+    return key;
+}
+
+PyObject *cache_entry(PyObject *cache, PyObject *key, bool linked)
+{
+    struct link { /* of functools: what a bounded cache holds for a key */
+        PyObject_HEAD void *before, *behind;
+        Py_hash_t hash;
+        PyObject *key, *result;
+    };
+    PyObject *v = PyDict_GetItemWithError(cache, key);
+    if (!v)
+        py_forget();
+    if (!v || !linked)
+        return v;
+    return Py_TYPE(v)->tp_basicsize == sizeof(struct link) ? ((struct link *)v)->result : NULL;
+}
+
+static bool count_later(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
+                        bool first)
+{
+    PyObject *in = PyTuple_New(nargs), *named = kw ? PyDict_New() : NULL, *later = Py_NewRef(f);
+    bool ok = in && (named || !kw);
+    for (Py_ssize_t i = 0; ok && i < nargs; i++)
+        PyTuple_SET_ITEM(in, i, Py_NewRef(t_real(t, args[i])));
+    for (Py_ssize_t i = 0; ok && kw && i < PyTuple_GET_SIZE(kw); i++)
+        ok = PyDict_SetItem(named, PyTuple_GET_ITEM(kw, i), t_real(t, args[nargs + i])) == 0;
+    if (ok && !first) /* it was called while tracing */
+        Py_SETREF(later, PyObject_CallOneArg(polyfill("NextTime"), f));
+    ok = ok && later && t_call_later(t, later, in, named);
+    Py_XDECREF(in);
+    Py_XDECREF(named);
+    Py_XDECREF(later);
+    return ok;
+}
+
+/* What the cache holds for arguments that are known: a guard looks there again. With run, it is called for that. NULL
+ * without exception: it holds nothing, or the arguments are of another kind. */
+static PyObject *ask_cache(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
+                           bool run)
+{
+    Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0);
+    PyObject *v[16], *key = NULL, *r = NULL;
+    cache_parts p = { .wrapped = PyObject_GetAttrString(f, "__wrapped__") };
+    if (!p.wrapped)
+        return py_forget(), NULL;
+    Py_TYPE(f)->tp_traverse(f, cache_visit, &p);
+    Py_DECREF(p.wrapped);
+    if (n > (Py_ssize_t)COUNT(v) || !p.cache || !p.mark)
+        return NULL;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *a = t_real(t, args[i]);
+        if (!a || !t_deep(t, a) || !(v[i] = cache_arg(t, a)))
+            return NULL;
+    }
+    if (!(key = cache_keyed(f, &p, v, nargs, kw)) || PyObject_Hash(key) == -1)
+        goto done;
+    PyObject *how = PyObject_CallMethod(f, "cache_parameters", NULL),
+             *size = how ? PyDict_GetItemString(how, "maxsize") : NULL;
+    bool linked = size != Py_None;
+    Py_XDECREF(how);
+    if (!how)
+        goto done;
+    if (run) {
+        void *rec = CX->rec; /* outside of the graph */
+        CX->rec = NULL;
+        PyObject *done = PyObject_Vectorcall(f, v, (size_t)nargs, kw);
+        CX->rec = rec;
+        Py_XDECREF(done);
+        if (!done)
+            goto done;
+    }
+    PyObject *held = cache_entry(p.cache, key, linked);
+    if (!held)
+        goto done;
+    for (Py_ssize_t i = -1; i < n; i++) {
+        tobj *k = t_obj(t, i < 0 ? f : t_real(t, args[i]));
+        if (k && k->src && k->src->kind != SRC_const && (i < 0 || v[i] == k->real))
+            guard_where(t, guard_add(t->e, G_ID_MATCH, k->src, i < 0 ? f : v[i]));
+    }
+    for (size_t i = 0; i < t->e->sources.n; i++) { /* asked before? */
+        const source *s = t->e->sources.at[i];
+        if (s->kind == SRC_cached && s->obj == p.cache && PyObject_RichCompareBool(s->key, key, Py_EQ) == 1)
+            Py_SETREF(key, Py_NewRef(s->key));
+    }
+    r = t_wrap(t, held, src_get(t->e, SRC_cached, NULL, p.cache, key, linked));
+    if (r && !count_later(t, f, args, nargs, kw, !run))
+        Py_CLEAR(r);
+done:
+    if (!r && !t->broke && !t->internal && !run)
+        py_forget();
+    Py_XDECREF(key);
+    return r;
+}
+
+static PyObject *cached_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
+static bool unchangeable(PyObject *o)
+{
+    for (Py_ssize_t i = 0; PyTuple_Check(o) && i < PyTuple_GET_SIZE(o); i++)
+        if (!unchangeable(PyTuple_GET_ITEM(o, i)))
+            return false;
+    return PyTuple_Check(o) || py_is_symint(o) || t_plain_const(o);
+}
+
+static PyObject *numbers(PyObject *o) /* new */
+{
+    if (py_is_symint(o))
+        return PyNumber_Index(o);
+    if (!holds_symbol(o))
+        return Py_NewRef(o);
+    PyObject *r = PyTuple_New(PyTuple_GET_SIZE(o));
+    for (Py_ssize_t i = 0; r && i < PyTuple_GET_SIZE(o); i++) {
+        PyObject *v = numbers(PyTuple_GET_ITEM(o, i));
+        if (v)
+            PyTuple_SET_ITEM(r, i, v);
+        else
+            Py_CLEAR(r);
+    }
+    return r;
+}
+
+static PyObject *with_numbers(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
+{
+    Py_ssize_t n = nargs + (kw ? PyTuple_GET_SIZE(kw) : 0), i = 0;
+    PyObject *v[16], *r = NULL;
+    if (n > (Py_ssize_t)COUNT(v))
+        return t_break(t, BRK_call_builtin, "a function with a cache and more than 16 arguments");
+    for (; i < n && (v[i] = numbers(t_real(t, args[i]))); i++)
+        ;
+    if (i == n)
+        r = cached_call(t, f, v, nargs, kw);
+    else
+        t_fake_failed(t, "a number that is not known");
+    while (i-- > 0)
+        Py_DECREF(v[i]);
+    return r;
+}
+
+/* functools.lru_cache: what the cache holds is looked up there, now and when guards are checked. What it does not hold is
+ * followed: a function that writes nothing may be called for it now. The cache counts calls after the graph. */
 static PyObject *cached_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
-    PyObject *n = PyUnicode_InternFromString("__wrapped__"), *w = NULL, *fn = NULL, *r = NULL,
-             *in = PyTuple_New(nargs);
-    Py_ssize_t i = 0;
-    for (; in && i < nargs; i++) {
+    PyObject *n = PyUnicode_InternFromString("__wrapped__"), *w = NULL, *fn = NULL, *r = NULL;
+    bool symbols = false, plain = !kw;
+    if (!n)
+        return NULL;
+    for (Py_ssize_t i = 0; i < nargs + (kw ? PyTuple_GET_SIZE(kw) : 0); i++) {
         PyObject *a = t_real(t, args[i]);
         if (!a)
             goto done;
-        if (!t_plain_const(a) && !py_is_symint(a))
-            break;
-        PyTuple_SET_ITEM(in, i, Py_NewRef(a));
+        symbols |= holds_symbol(a);
+        plain &= t_plain_const(a) || py_is_symint(a);
     }
-    if (!n || !in || !(w = t_getattr(t, f, n)) || !(fn = t_real(t, w)))
+    if (!symbols && ((r = ask_cache(t, f, args, nargs, kw, false)) || t->broke || t->internal))
+        goto done;
+    if (!(w = t_getattr(t, f, n)) || !(fn = t_real(t, w)))
         goto done;
     unsigned long reads = t->reads;
-    uint64_t before = written(t);
-    if (i == nargs && !kw && !(r = t_call(t, fn, args, nargs, NULL)) && (t->broke || t->internal))
+    size_t seen = t->objs.n;
+    uint64_t before = written(t, seen);
+    if (!(r = t_call(t, fn, args, nargs, kw)))
         goto done;
-    PyObject *v = r ? t_real(t, r) : NULL;
-    if (!v || !(t_plain_const(v) || py_is_symint(v)) || reads != t->reads || before != written(t) ||
-        !t_call_later(t, f, in)) {
-        py_forget();
+    PyObject *v = t_real(t, r);
+    bool value = v && (t_plain_const(v) || py_is_symint(v)) && reads == t->reads,
+         same = before == written(t, seen) && !wrote_later(t, seen);
+    if (!v)
         Py_CLEAR(r);
-        t_break(t, BRK_call_builtin,
-                "a function with a cache (functools.lru_cache), whose result depends on more than "
-                "plain arguments or is no plain value");
+    if (!v || (same && value && plain && count_later(t, f, args, nargs, kw, true)))
+        goto done;
+    if (same && symbols && unchangeable(v)) /* only the numbers are unknown */
+        goto done;
+    Py_CLEAR(r);
+    if (same &&
+        symbols) { /* who holds the result may change it: it is the cache's, for numbers that are known */
+        r = with_numbers(t, f, args, nargs, kw);
+        goto done;
     }
+    if (same && !symbols &&
+        ((r = ask_cache(t, f, args, nargs, kw, true)) || t->broke || t->internal || PyErr_Occurred()))
+        goto done;
+    t_break(
+        t, BRK_call_builtin,
+        "a function with a cache (functools.lru_cache) that writes, or whose arguments no guard can hold");
 done:
     Py_XDECREF(n);
     Py_XDECREF(w);
-    Py_XDECREF(in);
     return r;
 }
 
@@ -984,6 +1248,27 @@ static PyObject *call_c_function(trace *t, PyObject *f, PyObject *const *args, P
     const char *name = ((PyCFunctionObject *)f)->m_ml->ml_name;
     if (self && !PyModule_Check(self) && !PyType_Check(self))
         return t_method(t, f, self, name, args, nargs, kw);
+    if (self && PyType_Check(self) && !strcmp(name, "__subclasses__") && !nargs && !kw) {
+        source *s = t_source_of(t, self);
+        PyObject *l = PyObject_CallNoArgs(f);
+        r = l ? t_wrap(t, keep(t->e, l),
+                       src_get(t->e, SRC_subclasses, s ? s : src_get(t->e, SRC_const, NULL, self, NULL, 0),
+                               NULL, NULL, 0))
+              : NULL;
+        Py_XDECREF(l);
+        return r;
+    }
+    if (self && PyType_Check(self) && !strcmp(name, "__new__") &&
+        nargs) { /* dict.__new__(cls) and the like */
+        PyTypeObject *cls = (PyTypeObject *)t_real(t, args[0]), *base;
+        if (!cls)
+            return NULL;
+        base = !PyType_Check((PyObject *)cls) ? NULL : t_base(cls) ? t_base(cls) : cls;
+        if (base && base == (PyTypeObject *)self &&
+            (t_base(cls) || base == &PyDict_Type || base == &PyList_Type || base == &PySet_Type ||
+             base == t_ordered_type()))
+            return new_value(t, base, cls, args + 1, nargs - 1, kw);
+    }
     if (!strcmp(name, "warn") || !strcmp(name, "warn_explicit"))
         return t_break(t, BRK_print, "call of warnings.%s", name);
     if (self && PyType_Check(self) &&

@@ -31,7 +31,7 @@ static bool can_wait(trace *t, PyObject *o)
 }
 
 /* f(*args, **kw) after the graph, with what the values are then. */
-static bool call_later(trace *t, PyObject *f, PyObject *args, PyObject *kw)
+bool t_call_later(trace *t, PyObject *f, PyObject *args, PyObject *kw)
 {
     PyObject *call = Py_NewRef(f);
     if (kw && PyDict_GET_SIZE(kw)) {
@@ -50,8 +50,6 @@ static bool call_later(trace *t, PyObject *f, PyObject *args, PyObject *kw)
     Py_XDECREF(pair);
     return ok;
 }
-
-bool t_call_later(trace *t, PyObject *f, PyObject *args) { return call_later(t, f, args, NULL); }
 
 PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw,
                     bool *handled)
@@ -79,7 +77,7 @@ PyObject *t_logging(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nar
         else if (PyDict_SetItem(d, PyTuple_GET_ITEM(kw, i - nargs), o) < 0)
             goto done;
     }
-    if (a && d && call_later(t, f, a, d))
+    if (a && d && t_call_later(t, f, a, d))
         r = Py_NewRef(Py_None);
 done:
     Py_XDECREF(a);
@@ -112,7 +110,7 @@ PyObject *t_error_breaks(trace *t, PyObject *f, PyObject *on)
     bool was = t->error_breaks;
     t->error_breaks = on == Py_True;
     PyObject *a = PyTuple_Pack(1, on);
-    bool ok = a && call_later(t, f, a, NULL);
+    bool ok = a && t_call_later(t, f, a, NULL);
     Py_XDECREF(a);
     return ok ? PyBool_FromLong(was) : NULL;
 }

@@ -240,6 +240,17 @@ bool t_is_tensor_type(PyTypeObject *tp)
     return tp == &PyTensor_Type || PyType_IsSubtype(tp, &PyTensor_Type);
 }
 
+PyObject *t_unproxied(PyObject *o)
+{
+    struct proxy {
+        PyObject_HEAD PyObject *mapping;
+    };
+    if (Py_TYPE(o) != &PyDictProxy_Type)
+        return o;
+    PyObject *m = ((struct proxy *)o)->mapping;
+    return PyDict_CheckExact(m) || Py_TYPE(m) == ordered_dict ? m : o;
+}
+
 /* Types whose operations run no Python code except through their elements. */
 bool t_safe_type(PyTypeObject *tp)
 {
@@ -732,6 +743,15 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         return wrap_dict(t, o, s);
     if (tp == &PySet_Type || base == &PySet_Type)
         return wrap_set(t, o, s);
+    if (t_unproxied(o) != o) {
+        want(t, G_TYPE_MATCH, s, (PyObject *)tp);
+        PyObject *d = t_wrap(t, t_unproxied(o), src_get(t->e, SRC_proxied, s, NULL, NULL, 0)),
+                 *r = d ? PyDictProxy_New(d) : NULL;
+        Py_XDECREF(d);
+        if (r)
+            t_obj_add(t, r, o, s);
+        return r;
+    }
     if ((base == &PyLong_Type || base == &PyFloat_Type || base == &PyUnicode_Type) && !is_enum(o)) {
         want(t, G_TYPE_MATCH, s, (PyObject *)tp);
         want(t, G_EQUALS_MATCH, s, o);
@@ -818,7 +838,7 @@ static PyObject *wrap_int(trace *t, PyObject *o, source *s)
 }
 
 /* ---- removing laziness inside containers ---- */
-static bool default_eq_hash(PyTypeObject *tp)
+bool t_compared_by_id(PyTypeObject *tp)
 {
     if (type_is_python(tp)) {
         t_look_for(tp, "__eq__");
@@ -938,7 +958,7 @@ static bool deep(trace *t, PyObject *o, int depth, bool key)
         return deep(t, s->start, depth + 1, key) && deep(t, s->stop, depth + 1, key) &&
                deep(t, s->step, depth + 1, key);
     }
-    bool by_id = t_is_tensor_type(tp) || (!t_safe_type(tp) && default_eq_hash(tp));
+    bool by_id = t_is_tensor_type(tp) || (!t_safe_type(tp) && t_compared_by_id(tp));
     if (key && by_id)
         id_key(t, o);
     if (t_safe_type(tp) || by_id || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o) ||
@@ -1459,6 +1479,7 @@ int t_contains(trace *t, PyObject *c, PyObject *v)
 {
     if (!(c = t_real(t, c)) || !(v = t_real(t, v)))
         return -1;
+    c = t_unproxied(c);
     if (!t_safe_type(Py_TYPE(c))) {
         PyObject *fn = type_func(c, "%s", "__contains__");
         if (fn) {
@@ -1493,6 +1514,7 @@ int t_truth(trace *t, PyObject *o)
         return -1;
     if (o == Py_True || o == Py_False || o == Py_None)
         return o == Py_True;
+    o = t_unproxied(o);
     if (py_is_tensor(o))
         return t_break(t, BRK_data_jump, "Data-dependent jump"), -1;
     if (t_safe_type(Py_TYPE(o))) {
@@ -1535,6 +1557,7 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
 {
     if (!(o = t_real(t, o)) || !(k = t_real(t, k)))
         return NULL;
+    o = t_unproxied(o);
     if (!t_safe_type(Py_TYPE(o)) && !PyTuple_Check(o)) {
         PyObject *fn = type_func(o, "%s", "__getitem__"), *args[2] = { o, k };
         if (fn)
@@ -1639,6 +1662,7 @@ PyObject *t_iter(trace *t, PyObject *o)
 {
     if (!(o = t_real(t, o)))
         return NULL;
+    o = t_unproxied(o);
     if (Py_TYPE(o) == &PyTraceGen_Type)
         return Py_NewRef(o);
     if (py_is_tensor(o)) {
@@ -1935,6 +1959,8 @@ PyObject *t_bind_class_attr(trace *t, PyObject *o, PyTypeObject *tp, PyObject *n
         descrgetfunc g = Py_TYPE(d)->tp_descr_get;
         return g ? g(d, o, (PyObject *)tp) : Py_NewRef(d);
     }
+    if (!strcmp(Py_TYPE(d)->tp_name, "functools._lru_cache_wrapper"))
+        return o ? PyMethod_New(d, o) : Py_NewRef(d);
     PyObject *get = type_func(d, "%s", "__get__");
     if (get && o && !strcmp(Py_TYPE(d)->tp_name, "cached_property")) { /* computed, then an attribute */
         PyObject *fn = PyObject_GetAttrString(d, "func"), *v = fn ? t_call(t, fn, &o, 1, NULL) : NULL;
@@ -2211,6 +2237,9 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
         return NULL;
     if (t_is_tensor_type(Py_TYPE(o)))
         return tensor_getattr(t, o, name);
+    if (t_unproxied(o) != o && (is(name, "get") || is(name, "keys") || is(name, "values") ||
+                                is(name, "items") || is(name, "copy"))) /* its methods are the dictionary's */
+        o = t_unproxied(o);
     if (PyModule_Check(o))
         return module_getattr(t, o, name);
     if (PyType_Check(o))
@@ -2255,10 +2284,15 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
                 want(t, G_HASATTR, s, name);
             return NULL;
         }
-        if (!plain_const(v) && !PyCode_Check(v) && s && v != Py_None) {
+        if ((is(name, "__globals__") || is(name, "__dict__") || is(name, "__builtins__")) && s) {
             Py_DECREF(v);
             return t_break(t, BRK_attribute, "function attribute %s", PyUnicode_AsUTF8(name));
         }
+        if (!plain_const(v) && !PyCode_Check(v) && s && !PyCFunction_Check(v) &&
+            Py_TYPE(v) != method_wrapper_type())
+            Py_SETREF(v, t_lazy(t, v, src_get(t->e, SRC_attr, s, NULL, name, 0)));
+        else if (s && (v == Py_None || PyTuple_Check(v))) /* defaults: they may be set later */
+            Py_SETREF(v, t_wrap(t, v, src_get(t->e, SRC_attr, s, NULL, name, 0)));
         return v;
     }
     if (PyTuple_Check(o)) { /* named tuples: fields are tuple getters */

@@ -1,6 +1,2 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
-from ..._absent import fill as _fill
-
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
-      classes="DTensor Shard Replicate Partial",
-      functions="distribute_tensor distribute_module")
+"""The old name of distributed.tensor."""
+from ..tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor

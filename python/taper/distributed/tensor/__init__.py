@@ -1,6 +1,7 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""Names of several processes: placements are plain descriptions, DTensor is a class that no object is of, functions say so."""
 from ..._absent import fill as _fill
+from .placement_types import Partial, Placement, Replicate, Shard
 
 _fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
-      classes="DTensor Placement Shard Replicate Partial",
+      classes="DTensor",
       functions="distribute_tensor distribute_module empty full ones rand randn zeros")

@@ -1,0 +1,355 @@
+"""Patterns of large packages: one graph where PyTorch has one, and the results of eager mode."""
+import copy
+import dataclasses
+import enum
+import functools
+import inspect
+import types
+from collections import OrderedDict, defaultdict, deque
+
+import taper
+from taper import nn
+import taper._dynamo
+import same_results
+
+
+def X(grad=False):
+    return taper.arange(12.0).reshape(3, 4).requires_grad_(grad)
+
+
+def whole(f, make=lambda: (X(),), **options):
+    same_results.check(f, make, fullgraph=True, **options)
+
+
+# ---- generators left early
+done = []
+
+
+def guarded(n):
+    try:
+        for i in range(n):
+            yield i
+    finally:
+        done.append(n)
+
+
+def nested(n):
+    with taper.no_grad():
+        yield from guarded(n)
+
+
+def test_a_generator_dropped_inside_try_is_closed():
+    def zipped(x):
+        done.clear()
+        out = [a * b for a, b in zip([2, 3], guarded(9))]  # the list ends first
+        return x * sum(out), list(done)
+
+    def broken_off(x):
+        done.clear()
+        for v in nested(5):
+            if v == 2:
+                break
+        return x * v, list(done), taper.is_grad_enabled()
+
+    def twice(x):
+        done.clear()
+        g = guarded(3)
+        next(g)
+        g = guarded(4)
+        next(g)
+        seen = list(done)
+        del g
+        return x + len(seen), seen, list(done)
+
+    def through_next(x):
+        return x * next(v for v in guarded(3) if v == 1), next(guarded(7))
+    for f in (zipped, broken_off, twice, through_next):
+        whole(f)
+
+
+def test_a_generator_that_raises_when_it_is_dropped():
+    def stubborn():
+        try:
+            yield 1
+        finally:
+            raise ValueError("at the end")
+
+    def f(x):
+        for v in stubborn():
+            break
+        return x * v
+    import sys
+    was, sys.unraisablehook = sys.unraisablehook, lambda u: done.append(str(u.exc_value))
+    try:
+        done.clear()
+        same_results.check(f, lambda: (X(),), backends=("eager",))
+        assert done and set(done) == {"at the end"}
+    finally:
+        sys.unraisablehook = was
+
+
+# ---- inspect
+def takes(a, b=2, *args, c, d=5, **kw):
+    return a
+
+
+class Layer(nn.Module):
+    def chunk(self, x, mask=None):
+        return x
+
+    def forward(self, x):
+        return x * len(inspect.signature(self.chunk).parameters)
+
+
+def test_signatures():
+    def names(x):
+        s = inspect.signature(takes)
+        return x * s.parameters["b"].default + len(s.parameters), list(s.parameters), [p.kind.name for p in s.parameters.values()], \
+            "c" in s.parameters, s.parameters["a"].default is inspect.Parameter.empty
+
+    @functools.wraps(takes)
+    def wrapped(*args, **kwargs):
+        return takes(*args, **kwargs)
+
+    def follows(x):
+        return x + len(inspect.signature(wrapped).parameters)
+
+    def bound(x):
+        b = inspect.signature(takes).bind(x, c=4)
+        b.apply_defaults()
+        return b.arguments["a"] * b.arguments["c"] + b.arguments["d"], b.args[1], b.kwargs["c"]
+
+    def kinds(x):
+        return x + 1, inspect.isfunction(takes), inspect.ismethod(Layer().chunk), inspect.isclass(Layer), inspect.isgeneratorfunction(guarded)
+    m = Layer()
+    for f in (names, follows, bound, kinds, lambda x: m(x)):
+        whole(f)
+
+
+def test_a_signature_follows_new_defaults():
+    def callee(a, b=2):
+        return a
+
+    @taper.compile(backend="eager", fullgraph=True)
+    def f(x):
+        return x * inspect.signature(callee).parameters["b"].default
+    x = X()
+    assert taper.equal(f(x), x * 2)
+    callee.__defaults__ = (7,)
+    assert taper.equal(f(x), x * 7)
+
+
+def test_mapping_proxies():
+    table = types.MappingProxyType({"a": 3, "b": [1, 2]})
+
+    def f(x, m):
+        own = types.MappingProxyType({"k": x})
+        return x * m["a"] + len(m), list(m), list(m.items()), m.get("z", 9), "b" in m, bool(m), own["k"] + 1, dict(m), sum(m["b"])
+    whole(lambda x: f(x, table))
+    compiled = taper.compile(lambda x, m: x * m["a"], backend="eager")
+    x = X()
+    assert taper.equal(compiled(x, table), x * 3) and taper.equal(compiled(x, types.MappingProxyType({"a": 4})), x * 4)
+    made = taper.compile(lambda x: types.MappingProxyType({"y": x + 1}), backend="eager", fullgraph=True)(x)
+    assert type(made) is types.MappingProxyType and taper.equal(made["y"], x + 1)
+
+
+# ---- deep copies
+class Kind(enum.Enum):
+    A = 1
+
+
+@dataclasses.dataclass
+class Config:
+    n: int = 3
+    names: list = dataclasses.field(default_factory=lambda: ["a"])
+    kind: Kind = Kind.A
+
+
+class Slotted:
+    __slots__ = ("a", "__hidden")
+
+    def __init__(self):
+        self.a, self.__hidden = [1], 2
+
+    def hidden(self):
+        return self.__hidden
+
+
+class Own:
+    def __init__(self, v):
+        self.v = v
+
+    def __deepcopy__(self, memo):
+        return Own(copy.deepcopy(self.v, memo) + [9])
+
+
+class Listed(list):
+    pass
+
+
+class State:
+    def __init__(self):
+        self.a, self.b = 1, 2
+
+    def __getstate__(self):
+        return {"a": self.a}
+
+    def __setstate__(self, s):
+        self.a, self.b = s["a"], 5
+
+
+def test_deep_copies():
+    config = Config()
+
+    def of_an_object(x):
+        c = copy.deepcopy(config)
+        c.names.append("b")
+        c.n += 1
+        return x * c.n, c.names, config.names, c.kind is Kind.A, c == config, type(c) is Config
+
+    def of_containers(x):
+        a = [1, (2, [3]), {"k": {4}, 5: (6, "s")}, OrderedDict(z=[1]), deque([1, 2], 3), frozenset([7])]
+        b = copy.deepcopy(a)
+        b[1][1].append(8)
+        b[2]["k"].add(9)
+        b[3]["z"].append(0)
+        return x + len(a[1][1]), repr(b), repr(a), b[2][5] is a[2][5]
+
+    def shared(x):
+        inner = [1]
+        a = [inner, inner]
+        a.append(a)
+        b = copy.deepcopy(a)
+        return x + 1, b[0] is b[1], b[2] is b, b[0] is inner
+
+    def by_their_own_rules(x):
+        s, o, l, st = copy.deepcopy(Slotted()), copy.deepcopy(Own([1])), Listed([1, 2]), copy.deepcopy(State())
+        l.tag = [3]
+        l2 = copy.deepcopy(l)
+        d = copy.deepcopy(defaultdict(list, a=[1]))
+        return x + s.a[0] + s.hidden(), o.v, list(l2), l2.tag, l2.tag is l.tag, type(l2) is Listed, st.a, st.b, d["a"], d["q"]
+    for f in (of_an_object, of_containers, shared, by_their_own_rules):
+        whole(f)
+
+
+def test_a_deep_copy_sees_later_changes():
+    config = Config()
+    f = taper.compile(lambda x: x * copy.deepcopy(config).n, backend="eager", fullgraph=True)
+    x = X()
+    assert taper.equal(f(x), x * 3)
+    config.n = 5
+    assert taper.equal(f(x), x * 5)
+
+
+# ---- caches
+calls = []
+
+
+@functools.lru_cache(maxsize=None)
+def table_of(n, dtype=taper.float32):
+    calls.append(n)
+    return taper.arange(n, dtype=dtype)
+
+
+@functools.lru_cache(8)
+def plan(pattern, sizes, **options):
+    calls.append(pattern)
+    return [len(pattern), *sizes], {"o": options}
+
+
+class Counter:
+    def __init__(self):
+        self.n = 2
+
+    @functools.lru_cache(None)
+    def once(self, word):
+        calls.append(word)
+
+
+def test_functions_with_a_cache():
+    counter = Counter()
+
+    def tensors(x):
+        return x * table_of(4) + table_of(4, dtype=taper.float32), table_of(4) is table_of(4)
+
+    def containers(x):
+        p, o = plan("abc", tuple(x.shape), k=2)
+        return x * p[1] + p[0] + o["o"]["k"], plan("abc", (3, 4), k=2)[0] is p
+
+    def methods(x):
+        counter.once("told")
+        counter.once("told")
+        return x + 1
+    for f in (tensors, containers, methods):
+        whole(f)
+    assert calls.count("told") == 1 and calls.count(4) == 2, calls
+
+
+@functools.lru_cache(8)
+def lists(sizes):
+    return [s + 1 for s in sizes], {0: sizes[0]}
+
+
+@functools.lru_cache(8)
+def numbers(sizes):
+    return sizes[0] + 1, sizes
+
+
+def test_a_cache_asked_with_symbols():
+    f = taper.compile(lambda x: x * (lists((x.shape[0], 2))[0][0] - 1), backend="eager", fullgraph=True, dynamic=True)
+    g = taper.compile(lambda x: x * (numbers((x.shape[0], 2))[0] - 1), backend="eager", fullgraph=True, dynamic=True)
+    for n in (3, 5, 6):
+        x = taper.ones(n)
+        assert taper.equal(f(x), x * n) and taper.equal(g(x), x * n)
+    assert lists.cache_info().currsize == 3
+
+
+def test_another_object_asks_the_cache_again():
+    @taper.compile(backend="eager")
+    def f(x, c):
+        c.once("each")
+        return x + 1
+    calls.clear()
+    for c in (Counter(), Counter()):
+        f(X(), c)
+        f(X(), c)
+    assert calls == ["each", "each"], calls
+
+
+# ---- identity, subclasses
+class Root:
+    pass
+
+
+class Leaf(Root):
+    pass
+
+
+def test_id_of_objects_from_outside():
+    seen = {}
+
+    def f(x, o):
+        seen[id(o)] = 2
+        return x * seen[id(o)], id(o) == id(o), id(x) in seen
+    o = Config()
+    whole(lambda x: f(x, o))
+    assert set(seen) == {id(o)}
+    g = taper.compile(lambda x, o: (x + 1, id(o)), backend="eager", fullgraph=True)
+    a, b = Config(), Config()
+    assert g(X(), a)[1] == id(a) and g(X(), b)[1] == id(b) and g(X(), a)[1] == id(a)
+
+
+def test_subclasses_are_counted_again():
+    f = taper.compile(lambda x: x * len(Root.__subclasses__()), backend="eager", fullgraph=True)
+    x = X()
+    assert taper.equal(f(x), x)
+
+    class More(Root):
+        pass
+    assert taper.equal(f(x), x * 2), More
+
+
+if __name__ == "__main__":
+    for name, fn in list(globals().items()):
+        if name.startswith("test_"):
+            fn()
