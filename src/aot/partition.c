@@ -159,10 +159,11 @@ static bool rowwise_user(rowwise *r, ir_node *x, ir_node *u)
 static bool row_by_row(const part *p, ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
+    if (role(n) != ROWS_product || n->arg[0].kind != VAL_node)
+        return false;
     bool half = (t->dt == DT_f16 || t->dt == DT_bf16) &&
                 tensor_device(t).kind != DEV_cpu; /* as products of programs */
-    if (role(n) != ROWS_product || (t->dt != DT_f32 && t->dt != DT_f64 && !half) ||
-        n->arg[0].kind != VAL_node)
+    if (t->dt != DT_f32 && t->dt != DT_f64 && !half)
         return false;
     int64_t rows = hint_or(t->size[1], 0), row = hint_or(t->size[2], 0),
             depth = hint_or(ir_type(n->arg[0].node)->size[2], 0);
