@@ -159,7 +159,7 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     snprintf(name, sizeof name, "__compiled_fn_%d", next_fn);
     t->e = entry_new(r, cfg);
     t->g = ir_graph_new(name);
-    t->g->grad_mode = CX->grad_mode;
+    t->g->grad_mode = CX->grad_mode && !CX->inference_mode;
     t->autocast = CX->autocast;
     memcpy(t->autocast_dtype, CX->autocast_dtype, sizeof t->autocast_dtype);
     sym_env_opts o = { .where = location_print, .data = t };

@@ -293,7 +293,7 @@ static bool composite(op_ctx *cx, const op_row *row, op_variant v, const tp_val 
 {
     bld b;
     tp_val in[OP_MAX_PARAMS], before = vNone;
-    if (v == OPV_inplace && cx->grad_mode &&
+    if (v == OPV_inplace && ag_records(cx) &&
         ag_requires_grad(arg[0].t)) { /* what it held is still asked for */
         tp_val clone[2] = { arg[0], vNone };
         if (!grad_call(cx, OP_clone, OPV_fn, clone, &before, err))
@@ -325,7 +325,7 @@ static void mark_view(op_ctx *cx, tp_tensor *t, const tp_tensor *of, bool need, 
     if (!t || !t->base)
         return;
     t->spare |= of->spare & (AGF_data | AGF_nograd_view | AGF_multi_view | AGF_custom_view);
-    if (!cx->grad_mode)
+    if (!ag_records(cx))
         t->spare |= AGF_nograd_view;
     if (many)
         t->spare |= AGF_multi_view;
@@ -350,7 +350,7 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
         if (op == OP_detach) { /* not a view as far as gradients go */
             tensor_unref(out[0].t->base);
             out[0].t->base = NULL;
-        } else if (TP_UNLIKELY(!cx->grad_mode || arg[0].t->spare)) {
+        } else if (TP_UNLIKELY(!ag_records(cx) || arg[0].t->spare)) {
             if (row->schema.ret_list)
                 for (int i = 0; i < out[0].n; i++)
                     mark_view(cx, out[0].ts[i], arg[0].t, need, true);
@@ -359,7 +359,7 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
         }
     } else if (writes && TP_UNLIKELY(arg[0].t->spare & AGF_data)) {
         arg[0].t->storage->version--;
-    } else if (TP_UNLIKELY(!cx->grad_mode) && (row->flags & OPF_COMP) && out[0].kind == VAL_tensor &&
+    } else if (TP_UNLIKELY(!ag_records(cx)) && (row->flags & OPF_COMP) && out[0].kind == VAL_tensor &&
                arg[0].kind == VAL_tensor && out[0].t != arg[0].t && out[0].t->storage == arg[0].t->storage) {
         if (!out[0].t->base) /* a composite that made a view */
             out[0].t->base = tensor_ref(arg[0].t->base ? arg[0].t->base : arg[0].t);
@@ -526,7 +526,7 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
     }
     if (TP_UNLIKELY((row->flags & OPF_HEAD) && need && !vi->fn))
         return err_set(err, ERR_runtime, "cannot resize variables that require grad");
-    if (TP_LIKELY(!need || !cx->grad_mode))
+    if (TP_LIKELY(!need || !ag_records(cx)))
         return plain(cx, row, op, v, arg, out, need != 0, err);
     if (v == OPV_out)
         return err_set(err, ERR_runtime,

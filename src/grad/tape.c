@@ -534,7 +534,7 @@ bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err)
         return err_set(err, ERR_runtime,
                        "Inplace update to inference tensor outside InferenceMode is not allowed.You can make "
                        "a clone to get a normal tensor before doing inplace update.");
-    if (!needs_grad || !cx->grad_mode)
+    if (!needs_grad || !ag_records(cx))
         return true;
     if (t->base) {
         if (view_forbidden(t, true, err))

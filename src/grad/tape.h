@@ -5,6 +5,9 @@
 #define TAPER_TAPE_H
 #include "grad/grad.h"
 
+/* Are steps recorded? enable_grad() inside inference mode changes nothing. */
+static inline bool ag_records(const op_ctx *cx) { return cx->grad_mode && !cx->inference_mode; }
+
 typedef struct ag_node ag_node;
 typedef struct ag_edge {
     ag_node *node; /* one count, or NULL: the gradient is not wanted */

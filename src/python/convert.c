@@ -744,7 +744,9 @@ static PyObject *m_make_subclass(PyObject *unused, PyObject *const *args, Py_ssi
         return NULL;
     if (!PyType_Check(a[0]) || !PyType_IsSubtype((PyTypeObject *)a[0], &PyTensor_Type) || !py_is_tensor(a[1]))
         return PyErr_Format(PyExc_TypeError, "_make_subclass(cls, data): a subclass of Tensor and a Tensor");
-    PyObject *o = py_wrap_as((PyTypeObject *)a[0], tensor_alias(py_tensor(a[1])));
+    tp_tensor *t = tensor_alias(py_tensor(a[1]));
+    t->flags |= py_tensor(a[1])->flags & TF_inference;
+    PyObject *o = py_wrap_as((PyTypeObject *)a[0], t);
     if (o && grad && PyObject_SetAttrString(o, "requires_grad", Py_True) < 0)
         Py_CLEAR(o);
     return o;

@@ -903,7 +903,7 @@ static bool val_wants_grad(const tp_val *v)
 static bool out_wants_grad(const op_row *r, const parse *p, PyObject *given)
 {
     bool takes = false, seq = PyTuple_Check(given) || PyList_Check(given);
-    if (!CX->grad_mode || (r->flags & OPF_NODIFF))
+    if (!CX->grad_mode || CX->inference_mode || (r->flags & OPF_NODIFF))
         return false;
     for (int i = 0; i < r->schema.nparam; i++) {
         takes |= p->val[i].kind == VAL_tensor || p->val[i].kind == VAL_tensors;
@@ -925,7 +925,7 @@ static tp_tensor *into_of(const op_row *r, const parse *p, PyObject *given)
         return NULL;
     tp_tensor *t = py_tensor(given);
     bool grad = ag_requires_grad(t);
-    for (int i = 0; CX->grad_mode && !grad && i < r->schema.nparam; i++)
+    for (int i = 0; CX->grad_mode && !CX->inference_mode && !grad && i < r->schema.nparam; i++)
         grad = val_wants_grad(&p->val[i]);
     return grad || tensor_is_fake(t) ? NULL : t;
 }

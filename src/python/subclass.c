@@ -11,6 +11,7 @@ static PyObject *make_subclass(PyObject *m, PyObject *const *args, Py_ssize_t n)
                             "_make_subclass(cls, tensor, requires_grad=False) takes a subclass of Tensor "
                             "and a Tensor");
     tp_tensor *src = py_tensor(args[1]), *t = tensor_alias(src);
+    t->flags |= src->flags & TF_inference;
     t->node = src->node; /* a proxy stays the same value */
     t->rec = src->rec;
     PyObject *o = py_wrap_as((PyTypeObject *)args[0], t);

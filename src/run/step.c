@@ -428,9 +428,9 @@ uint64_t step_key(const step_program *p, const op_ctx *cx, const tp_val *in, boo
 {
     uint64_t k = 1;
     int nin = (int)p->g->inputs.n;
-    *any = cx->grad_mode && p->leaves;
+    *any = ag_records(cx) && p->leaves;
     for (int i = 0; i < nin; i++) {
-        needs[i] = cx->grad_mode && in[i].kind == VAL_tensor && ag_requires_grad(in[i].t) &&
+        needs[i] = ag_records(cx) && in[i].kind == VAL_tensor && ag_requires_grad(in[i].t) &&
                    dtype_is_float((dtype)in[i].t->dt);
         *any |= needs[i];
         k = hash_mix(k, needs[i]);
@@ -716,6 +716,7 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
             return true;
         }
         t = tensor_alias(out[i].t); /* other items may be the same value, and no leaf */
+        t->flags |= out[i].t->flags & TF_inference;
         break;
     case AOT_input: out[i] = vT(tensor_ref(in[o->index].t)); return true;
     case AOT_view:

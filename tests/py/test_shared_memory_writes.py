@@ -168,3 +168,26 @@ def test_memory_of_a_tensor_that_requires_grad_is_shown_without_gradients():
         raise AssertionError
     except BufferError:
         pass
+
+
+def test_enable_grad_inside_inference_mode_records_nothing():
+    def f(x):
+        with taper.enable_grad():
+            y = x * 2
+            x.add_(1)
+            return y, y.requires_grad, y.is_inference(), taper.is_grad_enabled(), x.view(-1).requires_grad
+    for way in (lambda f: f, lambda f: taper.compile(f, backend="eager"), lambda f: taper.compile(f, backend="aot_eager"), taper.compile):
+        x = taper.ones(2, requires_grad=True)
+        with taper.inference_mode():
+            y, *seen = way(f)(x)
+        assert seen == [False, True, True, True] and y.grad_fn is None and x.tolist() == [2, 2]
+
+
+def test_leaves_made_in_inference_mode():
+    def f(x):
+        return taper.ones(2, requires_grad=True), taper.ones(2).requires_grad_(), x * 2
+    for way in (lambda f: f, lambda f: taper.compile(f, backend="aot_eager"), taper.compile):
+        with taper.inference_mode():
+            assert all(t.is_inference() for t in way(f)(taper.ones(2)))
+    with taper.inference_mode():
+        assert taper.nn.Parameter(taper.ones(2)).is_inference()
