@@ -12,13 +12,28 @@ def _is_tensor(x):
     return isinstance(x, taper.Tensor)
 
 
+def _recording():
+    """Derivatives are taken in every mode: inference mode ends inside."""
+    return taper.inference_mode(False) if taper.is_inference_mode_enabled() else taper.enable_grad()
+
+
+def _records():
+    return taper.is_grad_enabled() and not taper.is_inference_mode_enabled()
+
+
+def _plain(t):
+    """A tensor of inference mode as a copy, which may be differentiated."""
+    return t.clone() if _is_tensor(t) and t.is_inference() and not taper.is_inference_mode_enabled() else t
+
+
 def _fresh(tree):
     """The tensors of a tree as places to differentiate at: connected to what they came from where that wants a gradient."""
     def one(t):
-        if not _is_tensor(t) or not t.is_floating_point():
+        if not _is_tensor(t):
             return t
-        if t.is_inference() and not taper.is_inference_mode_enabled():
-            t = t.clone()  # a copy may be differentiated
+        if not (t.is_floating_point() or t.is_complex()):
+            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        t = _plain(t)
         return t.view_as(t) if t.requires_grad else t.detach().requires_grad_()
     return pytree.tree_map(one, tree)
 
@@ -27,14 +42,14 @@ def _wanted(tree):
     return [t for t in pytree.tree_leaves(tree) if _is_tensor(t) and t.requires_grad]
 
 
-def _settle(tree, places):
-    """Results as their caller may see them: with their graph only where it leads to more than the places we made."""
+def _settle(tree, places, outside):
+    """Results as their caller may see them: with their graph only where one is recorded outside and it leads to more than the places we made."""
     own = tuple(p for p in places if p.is_leaf)
 
     def one(t):
         if not _is_tensor(t) or not t.requires_grad:
             return t
-        return t if taper._C._leads_beyond(t, own) else t.detach()
+        return t if outside and taper._C._leads_beyond(t, own) else t.detach()
     return pytree.tree_map(one, tree)
 
 
@@ -44,7 +59,7 @@ def _derivatives(outs, places, seeds=None):
     outs, seeds = zip(*[(o, s) for o, s in zip(outs, seeds or [None] * len(outs)) if o.requires_grad]) if any(o.requires_grad for o in outs) else ((), ())
     if not outs:
         return [taper.zeros_like(p) for p in places]
-    found = taper.autograd.grad(outs, places, [taper.ones_like(o) if s is None else s for o, s in zip(outs, seeds)], create_graph=True, allow_unused=True)
+    found = taper.autograd.grad(outs, places, [taper.ones_like(o) if s is None else _plain(s) for o, s in zip(outs, seeds)], create_graph=True, allow_unused=True)
     return [taper.zeros_like(p) if g is None else g for p, g in zip(places, found)]
 
 
@@ -71,7 +86,8 @@ def _begun(args, argnums):
 def grad_and_value(func, argnums=0, has_aux=False):
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        with taper.enable_grad():
+        outside = _records()
+        with _recording():
             args, which, many = _begun(args, argnums)
             out = func(*args, **kwargs)
             if has_aux:
@@ -85,9 +101,9 @@ def grad_and_value(func, argnums=0, has_aux=False):
             places = _wanted([args[i] for i in which])
             it = iter(_derivatives([out], places))
             grads = tuple(_filled(args[i], it) for i in which)
-            grads = _settle(grads if many else grads[0], places)
-            out = _settle(out, places)
-            return (grads, (out, _settle(aux, places))) if has_aux else (grads, out)
+            grads = _settle(grads if many else grads[0], places, outside)
+            out = _settle(out, places, outside)
+            return (grads, (out, _settle(aux, places, outside))) if has_aux else (grads, out)
     return wrapper
 
 
@@ -102,7 +118,8 @@ def grad(func, argnums=0, has_aux=False):
 
 
 def vjp(func, *primals, has_aux=False):
-    with taper.enable_grad():
+    outside = _records()
+    with _recording():
         xs = _fresh(primals)
         out = func(*xs)
     if has_aux:
@@ -114,16 +131,19 @@ def vjp(func, *primals, has_aux=False):
         seeds = pytree.tree_leaves(cotangents[0] if len(cotangents) == 1 else cotangents)
         if len(seeds) != len(flat):
             raise RuntimeError(f"Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. cotangents: {len(seeds)} tensors, primal output: {len(flat)} tensors")
-        with taper.enable_grad():
-            return _settle(tuple(_filled(xs, _derivatives(flat, places, seeds))), places)
-    out = _settle(out, places)
-    return (out, pull, _settle(aux, places)) if has_aux else (out, pull)
+        outside = _records()
+        with _recording():
+            return _settle(tuple(_filled(xs, _derivatives(flat, places, seeds))), places, outside)
+    out = _settle(out, places, outside)
+    return (out, pull, _settle(aux, places, outside)) if has_aux else (out, pull)
 
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
         raise RuntimeError("jvp: Expected primals and tangents to be tuples. E.g. it should be valid to call f(*primals).")
-    with taper.enable_grad():
+    _primals(primals)
+    outside = _records()
+    with _recording():
         xs = _fresh(primals)
         out = func(*xs)
         if has_aux:
@@ -139,8 +159,8 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
         it = iter(pushed)
         result = pytree.tree_map(lambda o: next(it), out)
         both = places + v
-        result, out = _settle(result, both), _settle(out, places)
-    return (out, result, _settle(aux, places)) if has_aux else (out, result)
+        result, out = _settle(result, both, outside), _settle(out, places, outside)
+    return (out, result, _settle(aux, places, outside)) if has_aux else (out, result)
 
 
 def linearize(func, *primals):
@@ -152,7 +172,8 @@ def linearize(func, *primals):
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        with taper.enable_grad():
+        outside = _records()
+        with _recording():
             args, which, many = _begun(args, argnums)
             out = func(*args, **kwargs)
             if has_aux:
@@ -164,14 +185,27 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
                 rows = [_derivatives([e], places) for e in o.reshape(-1)] if o.numel() else []
                 cols = [taper.stack([r[k] for r in rows]).reshape(o.shape + p.shape) if rows else o.new_zeros(o.shape + p.shape) for k, p in enumerate(places)]
                 return _filled(tree, cols)
-            result = _settle(pytree.tree_map(of, out), places)
-            return (result, _settle(aux, places)) if has_aux else result
+            result = _settle(pytree.tree_map(of, out), places, outside)
+            return (result, _settle(aux, places, outside)) if has_aux else result
     return wrapper
+
+
+def _primals(tree):
+    for t in pytree.tree_leaves(tree):
+        if _is_tensor(t) and not (t.is_floating_point() or t.is_complex()):
+            raise ValueError(f"Expected primal to be floating point or complex, but got: {t.dtype}")
 
 
 def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
     """The same matrix as jacrev's: the tape gives it by rows."""
-    return jacrev(func, argnums, has_aux=has_aux)
+    matrix = jacrev(func, argnums, has_aux=has_aux)
+
+    @functools.wraps(func)
+    def wrapper(*args, **kwargs):
+        for i in _chosen(args, argnums)[0]:
+            _primals(args[i])
+        return matrix(*args, **kwargs)
+    return wrapper
 
 
 def hessian(func, argnums=0):

@@ -167,3 +167,25 @@ def test_vmap_over_nothing():
     assert a.shape == (0, 4) and b.shape == (2, 0)
     assert taper.vmap(taper.vmap(lambda q: q))(taper.zeros(1, 0)).shape == (1, 0)
     assert taper.compile(taper.vmap(lambda q: q * 2))(taper.zeros(0, 3)).shape == (0, 3)
+
+
+def test_derivatives_in_every_mode():
+    x = taper.ones(3, requires_grad=True)
+    takes = (lambda: taper.func.grad(lambda q: (q ** 3).sum())(x), lambda: taper.func.vjp(lambda q: q ** 3, x)[1](taper.ones(3))[0],
+             lambda: taper.func.jvp(lambda q: q ** 3, (x,), (taper.ones(3),))[1], lambda: taper.func.jacrev(lambda q: q ** 3)(x).sum(0))
+    for take in takes:
+        assert take().tolist() == [3, 3, 3] and take().requires_grad
+        for mode in (taper.no_grad, taper.inference_mode):
+            with mode():
+                assert take().tolist() == [3, 3, 3] and not take().requires_grad
+
+
+def test_integers_have_no_derivatives():
+    i = taper.arange(3)
+    for take, kind in ((lambda: taper.func.grad(lambda q: q.sum())(i), RuntimeError), (lambda: taper.func.vjp(lambda q: q * 2, i), RuntimeError), (lambda: taper.func.jacrev(lambda q: q * 2)(i), RuntimeError),
+                       (lambda: taper.func.jacfwd(lambda q: q * 2)(i), ValueError), (lambda: taper.func.jvp(lambda q: q * 2, (i,), (i,)), ValueError), (lambda: taper.func.hessian(lambda q: q.sum())(i), ValueError)):
+        try:
+            take()
+            raise AssertionError("a derivative of integers")
+        except kind as e:
+            assert "floating point" in str(e)
