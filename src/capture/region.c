@@ -400,6 +400,8 @@ static bool may_compile(region *r, frame *f, cap_cfg *cfg)
 {
     if (TP_UNLIKELY(cap_stance()) && !stance_allows(r, f, cfg))
         return false;
+    if (cfg_bool("disable", false)) /* what is compiled already runs */
+        return false;
     int n = count_entries(r, cfg), every = count_entries(r, NULL);
     long limit = cfg_int("cache_size_limit", 8), total = cfg_int("accumulated_cache_size_limit", 256);
     bool too_many = every >= total || r->compiles >= total; /* for whatever backend, also those gone since */

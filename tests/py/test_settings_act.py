@@ -84,3 +84,15 @@ def test_settings_without_effect_say_so():
         with config.patch(cache_size_limit=3, optimize_ddp=True):
             pass
     assert [str(w.message) for w in seen] == ["config.optimize_ddp has no effect here"]
+
+
+def test_disable_captures_nothing_new():
+    graphs = []
+
+    def backend(gm, example):
+        graphs.append(gm)
+        return gm.forward
+    f = taper.compile(lambda x: x + 1, backend=backend)
+    with taper._dynamo.config.patch(disable=True):
+        assert f(taper.ones(2)).tolist() == [2, 2] and not graphs
+    assert f(taper.ones(2)).tolist() == [2, 2] and len(graphs) == 1

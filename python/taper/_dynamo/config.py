@@ -28,6 +28,7 @@ _DEFAULTS = {
     "reorderable_logging_functions": set(), "ignore_logging_functions": set(), "debug_break_at": -1,
     # what is shown: see _shown
     "log_level": 30, "debug": False, "profile": False,
+    "disable": False,
     # debugging
     "debug_backend_override": _os.environ.get("TAPER_COMPILE_OVERRIDE_BACKENDS", _os.environ.get("TORCH_COMPILE_OVERRIDE_BACKENDS", "")),
     "debug_inductor_config_override": _os.environ.get("TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", _os.environ.get("TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS", "")),

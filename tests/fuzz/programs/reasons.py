@@ -127,3 +127,18 @@ def shared_copies(d, a, b, text):
 @reason("Where PyTorch keeps a tensor for its size alone (gather, index_select, expand), a later write makes its backward refuse; Taper keeps the size.")
 def sizes_kept(d, a, b, text):
     return crossing(a, b) and d["kind"] == "exception" and "no exception" in str(d["a"]) and "modified by an inplace operation" in str(d["b"])
+
+
+@reason("vmap calls the function once for each element and stacks the results (docs/autograd.md): it is seen in side effects and in the layout. PyTorch calls it once.")
+def elements(d, a, b, text):
+    return crossing(a, b) and "vmap(" in text and d["kind"] in ("structure", "stride", "printed", "alias")
+
+
+@reason("A compiled graph is one step of the tape: backward through one of its results frees what another one needs. PyTorch's aot_eager does the same.")
+def freed_together(d, a, b, text):
+    return compiled(a, b) and functional(b) and d["kind"] in ("exception", "line") and "no exception" in str(d["a"]) and "backward through the graph a second time" in str(d["b"])
+
+
+@reason("Hooks that change what was saved: a compiled graph saves other values than the steps of eager execution do. PyTorch's aot_eager does the same.")
+def saved_values(d, a, b, text):
+    return compiled(a, b) and functional(b) and "saved_tensors_hooks(" in text and d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"])
