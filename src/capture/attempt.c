@@ -432,7 +432,7 @@ static tried attempt_judge(capture *c)
 {
     trace *t = &c->a->t;
     if (t->interrupted) {
-        interp_defer();
+        py_put_off(); /* until plain execution asks for signals: the handlers around it are the program's */
         return TRY_failed;
     }
     if (t->internal || (!t->broke && PyErr_Occurred())) {
@@ -651,7 +651,7 @@ static void capture_end(capture *c, entry *done)
     if (TP_UNLIKELY(py_signaled)) {
         py_signaled = false;
         if (!done && PyErr_Occurred())
-            interp_defer();
+            py_put_off();
     }
     if (!done && PyErr_Occurred()) {
         capture_trace_error(c->r, c->started, named ? named->file : c->r->shown.file,

@@ -387,11 +387,6 @@ struct frame {
 enum { ST_next, ST_return, ST_yield, ST_error, ST_repeat };
 int interp_step(frame *f, PyObject **result); /* executes the instruction at f->ip */
 int interp_turn(frame *f);                    /* other threads may run, Ctrl-C is heard */
-/* An exception of a signal handler that came up while a region was captured or compiled: it is raised where plain execution
- * asks for signals next, so that the handlers around it are the program's. Takes the one that is set. */
-void interp_defer(void);
-bool interp_deferred(void);
-bool interp_raise_deferred(void); /* true: it was there and is set now */
 /* Would a handler of this code, or of those around it, see an exception? `with` alone only tidies up. */
 bool frame_in_try(const frame *f);
 /* Looks for a handler of the exception that is set; true: the frame continues there. */

@@ -237,7 +237,7 @@ static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf
         frame f = { .cfg = cfg };
         r = cap_call_native(&f, c->fn, args, n, kwnames);
     }
-    if (TP_UNLIKELY(interp_deferred()) && r && interp_raise_deferred()) /* no loop came */
+    if (TP_UNLIKELY(py_put_off_exc) && r && py_raise_put_off()) /* no loop came */
         Py_CLEAR(r);
     if (TP_UNLIKELY(!r) && cap_suppress(c->cfg, c->fn))
         return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);

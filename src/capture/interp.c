@@ -772,34 +772,11 @@ HANDLER(JUMP_FORWARD)
     f->ip += arg;
     return ST_next;
 }
-static __thread PyObject *deferred;
-void interp_defer(void)
-{
-    PyObject *t, *v, *tb;
-    PyErr_Fetch(&t, &v, &tb);
-    PyErr_NormalizeException(&t, &v, &tb);
-    if (v && tb)
-        PyException_SetTraceback(v, tb);
-    Py_XDECREF(t);
-    Py_XDECREF(tb);
-    Py_XSETREF(deferred, v);
-}
-bool interp_deferred(void) { return deferred != NULL; }
-static void raise_again(PyObject *exc);
-bool interp_raise_deferred(void)
-{
-    PyObject *v = deferred;
-    deferred = NULL;
-    if (v)
-        raise_again(v);
-    Py_XDECREF(v);
-    return v != NULL;
-}
 /* On the way back in a loop: other threads may run, Ctrl-C is heard. */
 int interp_turn(frame *f)
 {
     static __thread unsigned turns;
-    if (TP_UNLIKELY(!T && deferred) && interp_raise_deferred())
+    if (TP_UNLIKELY(!T && py_put_off_exc) && py_raise_put_off())
         return ST_error;
     if (!T && ++turns % 256 == 0) {
         Py_BEGIN_ALLOW_THREADS Py_END_ALLOW_THREADS

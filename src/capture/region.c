@@ -522,7 +522,7 @@ static entry *region_compile(region *r, frame *f, cap_cfg *cfg, pace *p)
     region_identify(r, f);
     if (may_compile(r, f, cfg)) {
         e = capture_region(r, f, cfg);
-        if (TP_UNLIKELY(interp_deferred()))
+        if (TP_UNLIKELY(py_put_off_exc))
             p->until = f->cc->n; /* plainly, up to where it is raised; the next call tries again */
     } else if (!PyErr_Occurred() && (r->limit_hit || cap_stance() == STANCE_eager_on_recompile)) {
         p->until = f->cc->n; /* eager from here on */
@@ -652,7 +652,7 @@ static PyObject *run_frame(frame *f)
     pace p = { -1, 0 };
     for (;;) {
         bool try_ = cfg && p.until < 0 && !p.hold &&
-                    TP_LIKELY(!interp_deferred() && !PyThreadState_Get()->c_tracefunc) &&
+                    TP_LIKELY(!py_put_off_exc && !PyThreadState_Get()->c_tracefunc) &&
                     f->cc->ins[f->ip].op != CACHE && !f->kwnames;
         region *r = try_ ? region_at(f->cc, f->ip) : NULL;
         bool counted = r && !r->skip && TP_UNLIKELY(uses_limited());

@@ -50,9 +50,12 @@ PyObject *py_int(symint v);                      /* new int, or SymInt for expre
 PyObject *py_rng(tp_gen *g);
 PyObject *custom_to_py(const tp_val *v);                /* new; v stays */
 bool fx_is_default(const tp_val *a, const op_param *p); /* would the row fill this in itself? */
-PyObject *py_raise(tp_err *e);                /* always NULL; keeps an exception that is already set */
-void py_note_saved(void);                     /* debug.c: adds where the failure was saved, if it was */
-void py_forget(void);                         /* as PyErr_Clear(), but Ctrl-C is heard again later */
+PyObject *py_raise(tp_err *e); /* always NULL; keeps an exception that is already set */
+void py_note_saved(void);      /* debug.c: adds where the failure was saved, if it was */
+void py_forget(void);          /* as PyErr_Clear(), but what signal handlers raised is raised again later: */
+void py_put_off(void);         /* takes the exception that is set, */
+extern __thread PyObject *py_put_off_exc;     /* this one, the last */
+bool py_raise_put_off(void);                  /* and sets it again; false: there is none */
 extern _Thread_local unsigned long py_raised; /* how often an operator's failure became an exception */
 extern __thread bool
     py_signaled; /* a stage stopped because a signal handler raised; set until somebody asks */

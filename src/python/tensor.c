@@ -172,9 +172,83 @@ bool py_graph_inputs(PyObject *const *args, Py_ssize_t n, tp_val *in)
 }
 
 /* ---- errors ---- */
+/* Signal handlers run on the main thread alone, in whatever Python code is under way: also in what we call ourselves and
+ * whose failures mean nothing. */
+__thread PyObject *py_put_off_exc;
+void py_put_off(void)
+{
+    PyObject *t, *v, *tb;
+    PyErr_Fetch(&t, &v, &tb);
+    PyErr_NormalizeException(&t, &v, &tb);
+    if (v && tb)
+        PyException_SetTraceback(v, tb);
+    Py_XDECREF(t);
+    Py_XDECREF(tb);
+    Py_XSETREF(py_put_off_exc, v);
+}
+bool py_raise_put_off(void)
+{
+    PyObject *v = py_put_off_exc;
+    py_put_off_exc = NULL;
+    if (v)
+        PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(v)), Py_NewRef(v), PyException_GetTraceback(v));
+    Py_XDECREF(v);
+    return v != NULL;
+}
+static int raise_now(void *unused) { return py_raise_put_off() ? -1 : 0; } /* where Python code goes on */
+
+/* The code of a callable that is written in Python, borrowed, or NULL. */
+static PyObject *code_of(PyObject *f)
+{
+    static PyObject *call;
+    if (!call)
+        call = PyUnicode_InternFromString("__call__");
+    if (PyMethod_Check(f))
+        f = PyMethod_GET_FUNCTION(f);
+    else if (!PyFunction_Check(f))
+        f = call ? _PyType_Lookup(Py_TYPE(f), call) : NULL;
+    return f && PyFunction_Check(f) ? PyFunction_GET_CODE(f) : NULL;
+}
+
+enum { SIGNALS = 64 };
+/* Does a traceback run through the handler of a signal? */
+static bool through_handler(PyObject *tb)
+{
+    static PyObject *ask;
+    PyObject *m = ask ? NULL : PyImport_ImportModule("_signal");
+    if (m)
+        ask = PyObject_GetAttrString(m, "getsignal");
+    Py_XDECREF(m);
+    bool yes = false;
+    for (int i = 1; ask && i <= SIGNALS && !yes; i++) {
+        PyObject *f = PyObject_CallFunction(ask, "i", i);
+        PyObject *code = f && f != Py_None && !PyLong_Check(f) && !PyCFunction_Check(f) ? code_of(f) : NULL;
+        for (PyTracebackObject *p = (PyTracebackObject *)tb; code && p && !yes; p = p->tb_next) {
+            PyCodeObject *c = PyFrame_GetCode(p->tb_frame);
+            yes = (PyObject *)c == code;
+            Py_DECREF(c);
+        }
+        Py_XDECREF(f);
+        PyErr_Clear();
+    }
+    return yes;
+}
+
 void py_forget(void)
 {
-    bool stop = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    PyObject *t, *v, *tb;
+    if (!PyErr_Occurred())
+        return;
+    PyErr_Fetch(&t, &v, &tb);
+    bool exits = PyErr_GivenExceptionMatches(t, PyExc_SystemExit),
+         later = exits || (tb && through_handler(tb));
+    bool stop = PyErr_GivenExceptionMatches(t, PyExc_KeyboardInterrupt);
+    PyErr_Restore(t, v, tb);
+    if (later) {
+        py_put_off();
+        Py_AddPendingCall(raise_now, NULL);
+        return;
+    }
     PyErr_Clear();
     if (stop)
         PyErr_SetInterrupt();
