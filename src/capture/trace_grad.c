@@ -359,16 +359,23 @@ PyObject *t_tensor_backward(trace *t, PyObject *self, PyObject *const *args, Py_
     return res;
 }
 
+static bool can_still_be_differentiated(PyObject *o)
+{
+    tp_tensor *x = py_is_tensor(o) ? py_tensor(o) : NULL;
+    return x && ag_requires_grad(x) && !ag_is_leaf(x) && !ag_is_spent(x);
+}
+
 void t_grad_finish(trace *t)
 {
     if (!t->did_backward)
         return;
     t->g->backward = true;
-    for (size_t i = 0; i < t->outs.n; i++) {
-        tp_tensor *x = py_is_tensor(t->outs.at[i]) ? py_tensor(t->outs.at[i]) : NULL;
-        if (x && ag_requires_grad(x) && !ag_is_leaf(x) && !ag_is_spent(x))
-            return; /* it can still be differentiated */
-    }
+    for (size_t i = 0; i < t->outs.n; i++)
+        if (can_still_be_differentiated(t->outs.at[i]))
+            return;
+    for (size_t i = 0; i < t->objs.n; i++) /* inputs that were written have a history now */
+        if (t->objs.at[i].node && can_still_be_differentiated(t->objs.at[i].abs))
+            return;
     IR_EACH_SAFE (n, t->g)
         if (ir_switches_grad(n))
             ir_erase(n);

@@ -916,7 +916,7 @@ static PyObject *m_retain_grad(PyObject *o, PyObject *x)
 static PyObject *m_detach_(PyObject *o, PyObject *x)
 {
     tp_err err = { 0 };
-    return ag_detach_(py_tensor(o), &err) ? Py_NewRef(o) : py_raise(&err);
+    return CX->inference_mode || ag_detach_(py_tensor(o), &err) ? Py_NewRef(o) : py_raise(&err);
 }
 static PyObject *m_register_hook(PyObject *o, PyObject *fn)
 {

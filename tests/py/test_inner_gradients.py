@@ -214,3 +214,46 @@ def test_saved_tensors_hooks_are_guarded():
                 c(b)
             assert b.grad.item() == 0.75 and bool(seen) == hooks, (backend, hooks, len(seen))
             assert all(type(t).__name__ == "Tensor" and t.numel() == 1 and t.tolist() is not None for t in seen)
+
+
+def test_inputs_written_beside_an_inner_gradient_keep_their_history():
+    inner = (lambda a: taper.func.grad(lambda q: q.sin().sum())(a), lambda a: taper.func.jvp(taper.sin, (a,), (a,))[1])
+
+    def whole(take):
+        def f(a, b):
+            take(a)
+            b.mul_(2)
+            return b
+        return f
+
+    def view(take):
+        def f(a, b):
+            take(a)
+            b.view(-1)[0].mul_(2)
+            return a
+        return f
+
+    def late(take):
+        def f(a, b):
+            b.mul_(2)
+            take(a)
+            return None
+        return f
+
+    def plain(take):
+        def f(a, b):
+            a.copy_(b * 2)
+            take(taper.ones(2))
+            return a
+        return f
+    for make in (whole, view, late, plain):
+        for take in inner:
+            seen = []
+            for backend in (None, "eager", "aot_eager", "inductor"):
+                leaf = taper.ones(2, requires_grad=True)
+                a, b = taper.zeros(2), leaf * 1
+                f = make(take)
+                (taper.compile(f, backend=backend) if backend else f)(a, b)
+                (b.sum() + a.sum()).backward()
+                seen.append((leaf.grad.tolist(), a.requires_grad))
+            assert all(s == seen[0] for s in seen), (make, seen)

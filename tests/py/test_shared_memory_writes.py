@@ -191,3 +191,9 @@ def test_leaves_made_in_inference_mode():
             assert all(t.is_inference() for t in way(f)(taper.ones(2)))
     with taper.inference_mode():
         assert taper.nn.Parameter(taper.ones(2)).is_inference()
+
+
+def test_detach_of_a_view_in_place_in_inference_mode():
+    v = taper.arange(4.0)[1:]
+    with taper.inference_mode():
+        assert v.detach_() is v

@@ -97,7 +97,7 @@ class Fuzzer:
                 why = reasons.explained(d, a, b, text)
                 if why:
                     self.explained[why] += 1
-                    if d["kind"] in ("exception", "structure", "crash"):  # what follows is not comparable
+                    if d["kind"] in ("exception", "structure", "crash", "line", "message"):  # what follows is not comparable
                         break
                 else:
                     left.append(d)
