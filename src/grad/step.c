@@ -350,6 +350,7 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
         if (op == OP_detach) { /* not a view as far as gradients go */
             tensor_unref(out[0].t->base);
             out[0].t->base = NULL;
+            out[0].t->spare |= arg[0].t->spare & AGF_data;
         } else if (TP_UNLIKELY(!ag_records(cx) || arg[0].t->spare)) {
             if (row->schema.ret_list)
                 for (int i = 0; i < out[0].n; i++)

@@ -109,6 +109,8 @@ def test_writes_through_data_and_through_reshape_count_once():
 
     def data(a):
         a.data.mul_(2)
+        a.data.detach().add_(1)
+        a.data[0].detach().mul_(2)
     for backend in ("eager", "aot_eager", "inductor"):
         for f, counts in ((both, True), (data, False)):
             a = taper.ones(1)
