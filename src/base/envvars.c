@@ -91,10 +91,38 @@ static void check_names(void)
     }
 }
 
+static bool among(const char *s, const char *words, bool cases) /* with blanks between them */
+{
+    size_t n = strlen(s);
+    for (const char *w = words; *w; w += strcspn(w, " "), w += strspn(w, " "))
+        if (strcspn(w, " ") == n && !(cases ? strncmp(w, s, n) : strncasecmp(w, s, n)))
+            return true;
+    return n == 0;
+}
+
+/* Texts that are one word of a few; what is none of them counts as unset where it is read. */
+static const struct {
+    env_var v;
+    const char *words;
+} choices[] = { { ENV_isa, "base none avx2 avx512" }, { ENV_products, "blas" } };
+
+static void check_words(env_var v, const char *words, const char *taken)
+{
+    static _Atomic bool said[ENV_COUNT];
+    const char *s = env_get(v);
+    if (s && !among(s, words, rows[v].type == ENV_text) && !atomic_exchange(&said[v], true))
+        fprintf(stderr, "taper: %s=%.40s is %s: it must be one of: %s\n",
+                getenv(rows[v].name) ? rows[v].name : rows[v].torch, s, taken, words);
+}
+
 void env_check(void)
 {
     check_names();
     for (int v = 0; v < ENV_COUNT; v++)
         if (rows[v].type == ENV_int)
             env_int((env_var)v, 0);
+        else if (rows[v].type == ENV_flag)
+            check_words((env_var)v, "0 1 false true no yes off on", "taken for 1");
+    for (size_t i = 0; i < COUNT(choices); i++)
+        check_words(choices[i].v, choices[i].words, "ignored");
 }

@@ -181,3 +181,14 @@ def test_numbers_that_are_none_are_complained_about_once():
         env = {**os.environ, **dict.fromkeys(names, value)}
         r = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
         assert "is ignored" not in r.stderr, r.stderr
+
+
+def test_words_that_mean_nothing_are_complained_about_once():
+    code = "import taper; print(taper.compile(lambda x: x + 1)(taper.ones(2)).tolist())"
+    said = {("TAPER_ISA", "AVX2"): "ignored", ("TAPER_PRODUCTS", "mkl"): "ignored", ("TAPER_CACHE", "maybe"): "taken for 1", ("TAPER_VERBOSE", "2"): "taken for 1"}
+    for (name, value), how in said.items():
+        r = subprocess.run([sys.executable, "-c", code], env={**os.environ, name: value}, capture_output=True, text=True)
+        assert r.returncode == 0 and r.stdout == "[2.0, 2.0]\n" and r.stderr.count(f"{name}={value} is {how}: it must be one of: ") == 1, r.stderr
+    for name, value in (("TAPER_ISA", "avx2"), ("TAPER_PRODUCTS", "blas"), ("TAPER_CACHE", "0"), ("TAPER_VERBOSE", "True"), ("TAPER_CACHE", "")):
+        r = subprocess.run([sys.executable, "-c", code], env={**os.environ, name: value}, capture_output=True, text=True)
+        assert "it must be" not in r.stderr, r.stderr
