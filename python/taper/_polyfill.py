@@ -197,6 +197,13 @@ def _rebuilt(x, plan, memo):
     return y
 
 
+def tolist(x):
+    """Tensor.tolist() as numbers that the graph computes."""
+    if x.dim() == 0:
+        return x.item()
+    return [tolist(v) for v in x.unbind(0)]
+
+
 class NextTime:
     """Calls a function from the second call on."""
 

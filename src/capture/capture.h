@@ -632,7 +632,8 @@ void t_grad_finish(
 /* A number read from a tensor (tscalar.c). as: '?' by its type, 'i' int(), 'f' float(). */
 extern PyTypeObject PySymFloat_Type;
 static inline bool py_is_symfloat(PyObject *o) { return Py_TYPE(o) == &PySymFloat_Type; }
-bool t_dynamic_outputs(trace *t); /* may sizes of results depend on data? */
+bool t_assert(trace *t, PyObject *o, bool holds); /* a node that fails unless the truth of o is this */
+bool t_dynamic_outputs(trace *t);                 /* may sizes of results depend on data? */
 PyObject *t_item(trace *t, PyObject *o, char as);
 PyObject *t_symfloat_int(trace *t, PyObject *o);
 PyObject *py_symfloat_tensor(PyObject *o); /* borrowed */

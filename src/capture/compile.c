@@ -97,7 +97,8 @@ bool cap_is_skipped_file(const char *file)
                                       "operator.py",   "types.py",
                                       "numbers.py",    "bisect.py",
                                       "heapq.py",      "weakref.py",
-                                      "inspect.py" };
+                                      "inspect.py",    "os.py",
+                                      "posixpath.py" };
     static const char *const own[] = { "_dynamo/",  "fx/",     "compiler/", "testing/",
                                        "_logging/", "export/", "_inductor/" };
     if (!stdlib[0]) {
@@ -122,7 +123,8 @@ bool cap_is_skipped_file(const char *file)
         return false;
     }
     if (!strncmp(file, "<frozen", 7)) {
-        return !strstr(file, "abc>") && !strstr(file, "_collections_abc");
+        return !strstr(file, "abc>") && !strstr(file, "_collections_abc") && strcmp(file, "<frozen os>") &&
+               strcmp(file, "<frozen posixpath>");
     }
     if (strncmp(file, stdlib, strlen(stdlib)) || strstr(file, "-packages/"))
         return false;

@@ -797,9 +797,20 @@ HANDLER(JUMP_BACKWARD_NO_INTERRUPT)
     f->ip -= arg;
     return ST_next;
 }
+/* assert statements about tensors are checked when the graph runs; that they hold is assumed from here on. */
+static int asserted(frame *f, bool when)
+{
+    PyObject *o = f->t ? real(f, TOP) : NULL;
+    if (!o || !py_is_tensor(o) || f->cc->ins[f->ip].op != LOAD_ASSERTION_ERROR)
+        return f->t && !o ? -1 : 0;
+    return t_assert(f->t, o, when) ? 1 : -1;
+}
 static int pop_jump(frame *f, int to, bool when)
 {
-    int b = truth(f, TOP);
+    int said = to > 0 ? asserted(f, when) : 0;
+    if (said < 0)
+        return ST_error;
+    int b = said ? when : truth(f, TOP);
     if (b < 0)
         return ST_error;
     drop(f, 1);

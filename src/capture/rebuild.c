@@ -1308,8 +1308,9 @@ static int apply(const effect *fx, PyObject *t, PyObject *v)
         return rc;
     }
     case FX_setattr:
-        return PyType_Check(t) || py_is_tensor(t) ? PyObject_SetAttr(t, fx->key, v)
-                                                  : PyObject_GenericSetAttr(t, fx->key, v);
+        return PyType_Check(t) || py_is_tensor(t) || !type_is_python(Py_TYPE(t))
+                   ? PyObject_SetAttr(t, fx->key, v)
+                   : PyObject_GenericSetAttr(t, fx->key, v);
     case FX_delattr:
         return py_is_tensor(t) ? PyObject_SetAttr(t, fx->key, NULL)
                                : PyObject_GenericSetAttr(t, fx->key, NULL);

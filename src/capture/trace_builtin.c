@@ -1383,6 +1383,12 @@ static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char
     }
     if (!strcmp(name, "__bool__"))
         return t_break(t, BRK_item, "Tensor.item");
+    PyObject *list = !strcmp(name, "tolist") && t->cfg->fullgraph && !n &&
+                             !sym_is_expr(py_tensor(self)->numel) && py_tensor(self)->numel <= 64
+                         ? polyfill("tolist")
+                         : NULL;
+    if (list)
+        return t_call(t, list, &self, 1, NULL);
     if (one_of(name, reads))
         return t_break(t, BRK_data, "Tensor.%s", name);
     if (!strcmp(name, "storage_offset") && on_input_memory(t, py_tensor(self))) /* no guard knows it */

@@ -626,6 +626,8 @@ static PyObject *construct(trace *t, PyTypeObject *cls, PyObject *const *args, P
              *mc = lookup(Py_TYPE(cls), "__call__");
     if (t_is_tensor_type(cls))
         return t_break(t, BRK_construct, "%s(...)", cls->tp_name);
+    if (cls == &PyDevice_Type)
+        return t_native(t, (PyObject *)cls, args, nargs, kw);
     if (!strcmp(Py_TYPE(cls)->tp_name, "EnumType") || !strcmp(Py_TYPE(cls)->tp_name, "EnumMeta"))
         return t_native(t, (PyObject *)cls, args, nargs, kw);
     if (PyType_IsSubtype(cls, &PyType_Type))

@@ -159,6 +159,22 @@ static bool check_node(symint cond, const char *msg, err_kind kind)
            py_raise(&err);
 }
 
+bool t_assert(trace *t, PyObject *o, bool holds)
+{
+    tp_err err = { 0 };
+    tp_val out = vNone;
+    PyObject *c = holds ? Py_NewRef(o) : PyObject_CallMethod(o, "logical_not", NULL);
+    if (!c)
+        return t_fake_failed(t, "an assert statement"), false;
+    if (!py_tensor(c)->node || py_tensor(c)->rec != &t->rec || !sym_eq(py_tensor(c)->numel, 1)) {
+        Py_DECREF(c);
+        return t_break(t, BRK_data_jump, "Data-dependent jump") != NULL;
+    }
+    bool ok = ir_call(CX, OP__assert_async, OPV_fn, (tp_val[]){ vT(py_tensor(c)) }, &out, &err);
+    Py_DECREF(c);
+    return ok || py_raise(&err);
+}
+
 /* The graph fails with Python's error when o is zero. */
 static bool not_zero(PyObject *o, const char *msg)
 {

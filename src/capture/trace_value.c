@@ -708,7 +708,8 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     if (tp == &PyLong_Type)
         return wrap_int(t, o, s);
     if (tp == &PyFloat_Type || tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyComplex_Type ||
-        tp == &PyDevice_Type || tp == &PyRange_Type || (tp == &PyFrozenSet_Type && plain_const(o)) ||
+        tp == &PyDevice_Type || tp == &PyRange_Type || !strcmp(tp->tp_name, "re.Pattern") ||
+        (tp == &PyFrozenSet_Type && plain_const(o)) ||
         (tp == &PySlice_Type && plain_const(((PySliceObject *)o)->start) &&
          plain_const(((PySliceObject *)o)->stop) && plain_const(((PySliceObject *)o)->step))) {
         want(t, G_EQUALS_MATCH, s, o);
@@ -975,7 +976,10 @@ static bool deep(trace *t, PyObject *o, int depth, bool key)
 bool t_deep(trace *t, PyObject *o) { return deep(t, o, 0, false); }
 bool t_key(trace *t, PyObject *o) { return deep(t, o, 0, true); }
 
-bool t_dynamic_outputs(trace *t) { return cfg_bool("capture_dynamic_output_shape_ops", false); }
+bool t_dynamic_outputs(trace *t)
+{
+    return t->cfg->fullgraph || cfg_bool("capture_dynamic_output_shape_ops", false);
+}
 
 /* A result whose size only the data decides ends the graph. Takes r. */
 static PyObject *sized(trace *t, PyObject *r)
@@ -1178,7 +1182,7 @@ static PyObject *try_dunder(trace *t, PyObject *a, PyObject *b, const char *fmt,
 static bool native_value(PyObject *o)
 {
     return t_safe_type(Py_TYPE(o)) || t_base(Py_TYPE(o)) ||
-           (is_enum(o) && (PyLong_Check(o) || PyUnicode_Check(o)));
+           (is_enum(o) && (PyLong_Check(o) || PyUnicode_Check(o))) || Py_TYPE(o) == &Py_GenericAliasType;
 }
 
 /* a % b with texts that the user's classes make. */
@@ -2000,7 +2004,9 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
     }
     if (is(name, "is_leaf") && (!k || !k->src || !ag_requires_grad(py_tensor(o))))
         return PyBool_FromLong(ag_is_leaf(py_tensor(o)));
-    if (is(name, "data") || is(name, "grad_fn") || is(name, "_version") || is(name, "__array_interface__") ||
+    if (is(name, "data")) /* it shares memory, and nothing is on the tape */
+        return PyObject_CallMethod(o, "detach", NULL);
+    if (is(name, "grad_fn") || is(name, "_version") || is(name, "__array_interface__") ||
         is(name, "is_leaf") || is(name, "_base"))
         return t_break(t, BRK_attribute, "Tensor.%s", PyUnicode_AsUTF8(name));
     if (k && k->real && !_PyType_Lookup(Py_TYPE(o), name)) { /* an attribute the user put on the tensor */
@@ -2189,6 +2195,9 @@ PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name)
     return missing(o, name);
 }
 
+/* threading.local itself: attributes of this thread, which getattr() finds. */
+static bool is_thread_local(PyTypeObject *tp) { return !strcmp(tp->tp_name, "_thread._local"); }
+
 static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
 {
     PyTypeObject *tp = Py_TYPE(o);
@@ -2201,6 +2210,18 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
     if (hook && PyFunction_Check(hook)) {
         PyObject *args[2] = { o, name };
         return t_call(t, hook, args, 2, NULL);
+    }
+    if (is_thread_local(tp)) {
+        tobj *k = t_obj(t, o);
+        PyObject *w = k && k->over ? PyDict_GetItemWithError(k->over, name) : NULL,
+                 *v = w == deleted ? missing(o, name)
+                      : w          ? Py_NewRef(w)
+                                   : PyObject_GetAttr(k && k->real ? k->real : o, name);
+        if (v && !w && k && k->src)
+            Py_SETREF(v, t_lazy(t, v, src_get(t->e, SRC_attr, k->src, NULL, name, 0)));
+        if (!v && !w && k && k->src && PyErr_ExceptionMatches(PyExc_AttributeError))
+            want(t, G_NO_HASATTR, k->src, name);
+        return v;
     }
     if (tp->tp_getattro != PyObject_GenericGetAttr && !type_is_python(tp))
         return t_break(t, BRK_attribute, "%s.%s", tp->tp_name, PyUnicode_AsUTF8(name));
@@ -2414,6 +2435,14 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         if (is(name, "grad") && !ag_is_leaf(py_tensor(o)))
             return t_break(t, BRK_attribute, "writing the gradient of an intermediate tensor"), -1;
         return PyObject_SetAttr(o, name, v);
+    }
+    if (is_thread_local(tp)) {
+        tobj *k = t_obj(t, o);
+        if (!k || !k->src || !v)
+            return t_break(t, BRK_attribute, "writing %s.%s", tp->tp_name, PyUnicode_AsUTF8(name)), -1;
+        if (!k->over && !(k->over = PyDict_New()))
+            return -1;
+        return PyDict_SetItem(k->over, name, v);
     }
     if (PyModule_Check(o)) {
         PyObject *d = PyModule_GetDict(o);

@@ -743,6 +743,21 @@ bool shape_item(op_call *c)
 }
 
 /* What the program stated about a value that only its run knows (taper._check). kind: an err_kind. */
+/* An assert statement about a tensor: what it says is for plain execution to say. */
+bool shape_assert_async(op_call *c)
+{
+    return sym_eq(arg_t(c, 0)->numel, 1) ||
+           err_set(c->err, ERR_runtime, "Boolean value of Tensor with more than one value is ambiguous");
+}
+bool eager_assert_async(op_call *c)
+{
+    const tp_tensor *x = arg_t(c, 0);
+    const char *p = tensor_host(x);
+    bool holds = false;
+    for (size_t i = 0; i < (size_t)dtype_size((dtype)x->dt); i++)
+        holds |= dtype_is_float((dtype)x->dt) ? elem_get_f((dtype)x->dt, p) != 0 : p[i] != 0;
+    return holds || err_set(c->err, ERR_runtime, "Expected Tensor with single nonzero value, but got zero");
+}
 bool shape_check_scalar(op_call *c) { return true; }
 bool eager_check_scalar(op_call *c)
 {

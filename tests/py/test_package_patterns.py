@@ -4,8 +4,11 @@ import dataclasses
 import enum
 import functools
 import inspect
+import os
+import re
+import threading
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import taper
 from taper import nn
@@ -347,6 +350,106 @@ def test_subclasses_are_counted_again():
     class More(Root):
         pass
     assert taper.equal(f(x), x * 2), More
+
+
+# ---- assert statements about tensors
+def test_an_assert_about_a_tensor_is_in_the_graph():
+    def f(x):
+        y = x * 2
+        assert (y >= 0).all(), f"negative: {x.shape}"
+        assert not taper.isnan(y).any()
+        return y + 1
+    for backend in ("eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        c = taper.compile(f, backend=backend, fullgraph=True)
+        assert taper.equal(c(X()), f(X()))
+        for bad, word in ((-X(), "negative"), (X() * float("nan"), "negative")):
+            try:
+                c(bad)
+                assert False, "nothing was raised"
+            except AssertionError as e:
+                assert word in str(e), e
+        assert taper.equal(c(X()), f(X()))
+
+
+def test_a_failed_assert_undoes_what_was_written():
+    def f(x, b):
+        b.add_(1)
+        assert (x >= 0).all(), "no"
+        return x + b
+    c = taper.compile(f, backend="inductor", fullgraph=True)
+    b = taper.zeros(4)
+    c(X(), b)
+    try:
+        c(-X(), b)
+        assert False, "nothing was raised"
+    except AssertionError as e:
+        assert "no" in str(e)
+    assert b.tolist() == [2.0] * 4, b  # once a call, as eager mode does
+
+
+# ---- constants
+Pair = namedtuple("Pair", "a b")
+local = threading.local()
+WORD = re.compile("b+")
+
+
+def test_devices_patterns_and_types_made_inside():
+    def f(x):
+        P = namedtuple("P", "a b")
+        p = P(x, 2)
+        d = taper.device("cpu")
+        return taper.zeros(4, device=d) + x.to(taper.device(type="cpu")) * p.b, str(d), p.a + 1, list[int] == list[int], \
+            len(re.sub("a", "bb", "banana")), re.match("(b.)n", "ban").group(1), WORD.sub("c", "abba")
+    whole(f)
+
+
+def test_the_environment_and_values_of_a_thread():
+    os.environ["TAPER_TEST_PATTERN"] = "2"
+    local.v = 3
+
+    def f(x):
+        local.w = 4
+        return x * int(os.environ.get("TAPER_TEST_PATTERN", "1")) * local.v + local.w + int(os.getenv("TAPER_TEST_ABSENT", "5")), \
+            "TAPER_TEST_ABSENT" in os.environ, hasattr(local, "absent"), getattr(local, "absent", 1)
+    try:
+        whole(f)
+        assert local.w == 4
+        c = taper.compile(f, backend="eager", fullgraph=True)
+        x = X()
+        for name, value in (("TAPER_TEST_PATTERN", "7"), ("TAPER_TEST_ABSENT", "9")):
+            os.environ[name] = value
+            assert taper.equal(c(x)[0], f(x)[0]) and c(x)[1:] == f(x)[1:]
+        local.v = 6
+        local.absent = 8
+        assert taper.equal(c(x)[0], f(x)[0]) and c(x)[1:] == f(x)[1:]
+    finally:
+        os.environ.pop("TAPER_TEST_PATTERN", None)
+        os.environ.pop("TAPER_TEST_ABSENT", None)
+
+
+# ---- data of tensors
+def test_data_is_a_view_without_a_history():
+    def read(x):
+        return x.data * 2, x * 3
+
+    def write(x):
+        y = x * 1
+        y.data.mul_(2)
+        return y + 1
+    whole(read, lambda: (X(True),))
+    whole(write, lambda: (X(),))
+
+
+def test_sizes_that_data_decides_under_fullgraph():
+    def masked(x):
+        return x[x > 5].sum(), x.nonzero().shape[1]
+
+    def listed(x, i):
+        a, b = i.tolist()
+        return x * a + b
+    same_results.check(masked, lambda: (X(),), fullgraph=True)
+    same_results.check(listed, lambda: (X(), taper.tensor([2, 3])), fullgraph=True)
 
 
 if __name__ == "__main__":
