@@ -1,12 +1,15 @@
 """Compiled against eager and against PyTorch: first call and steady state of the models in bench/models.py.
 
-    python3 bench/compiled.py [--small] [--torch-compile] [--cpu-time] [--models | --kernels] [model ...]
+    python3 bench/compiled.py [--small] [--torch-compile] [--cpu-time] [--models | --kernels] [--more] [--threads=N]
+                              [--bf16 | --autocast] [model ...]
 
 Best of several runs, two threads, one process; ratios below 1 mean Taper needs less time. PyTorch's columns appear
 where it is importable; its compiler takes minutes, so it is measured only when asked for. A second table holds single
 products, convolutions and memory-bound functions, with the share of the peak (the fastest product that stays in cache) or
 of the copy bandwidth that was measured here. A third one holds the memory-bound ones with arrays that no cache has: each
 call takes the next of many inputs and leaves its result where the next ones push it out.
+--more takes the models with depthwise convolutions, small steps, tables and graphs; --bf16 has models and inputs in
+bfloat16, --autocast runs the forward pass under autocast.
 --cpu-time uses one thread and counts the processor time of the process: the choice on a machine that does other work
 too, where threads that wait for one another measure the neighbours.
 """
@@ -20,7 +23,8 @@ import models  # noqa: E402
 import taper  # noqa: E402
 
 CPU_TIME = "--cpu-time" in sys.argv
-THREADS = 1 if CPU_TIME else 2
+THREADS = 1 if CPU_TIME else next((int(a[10:]) for a in sys.argv if a.startswith("--threads=")), 2)
+BF16, AUTOCAST = "--bf16" in sys.argv, "--autocast" in sys.argv
 clock = time.process_time if CPU_TIME else time.perf_counter
 
 try:
@@ -62,7 +66,17 @@ def step(model, args, target, loss, params):
 
 def measure(lib, name, small, compile_with):
     model, args, target, loss = models.build(name, lib, small=small)
+    if BF16:
+        model, args = models.to_half(lib, model, args)
+        target = target.to(lib.bfloat16) if target.is_floating_point() else target
     params = list(model.parameters())
+    if AUTOCAST:
+        plain = model
+
+        def model(*args):
+            with lib.autocast("cpu", dtype=lib.bfloat16):
+                return plain(*args)
+
     fn = compile_with(model) if compile_with else model
     t = clock()
     forward(lib, fn, args)()
@@ -192,7 +206,7 @@ def far_table():
 def main():
     argv = sys.argv[1:]
     small, torch_compile = "--small" in argv, "--torch-compile" in argv
-    names = [a for a in argv if not a.startswith("--")] or models.NAMES
+    names = [a for a in argv if not a.startswith("--")] or (models.MORE if "--more" in argv else models.NAMES)
     if "--kernels" in argv:
         kernel_table(torch_compile)
         far_table()

@@ -5,6 +5,7 @@
 Each model is written against lib.nn, so that both libraries run the same program.
 """
 NAMES = ["mlp", "convnet", "resnet", "gpt", "lstm", "autoencoder", "vit", "unet"]
+MORE = ["mobilenet", "convnext", "scan", "dlrm", "bert", "gcn"]  # depthwise convolutions, small steps, tables, graphs
 
 
 def build(name, lib, seed=0, small=False):
@@ -192,6 +193,145 @@ def _unet(lib, small):
 
     c, n, s = (4, 1, 8) if small else (16, 4, 32)
     return UNet(c), (lib.randn(n, 3, s, s),), lib.randn(n, 1, s, s), F.mse_loss
+
+
+def _mobilenet(lib, small):
+    nn = lib.nn
+
+    class Inverted(nn.Module):
+        def __init__(self, i, o, stride, grow):
+            super().__init__()
+            h = i * grow
+            self.body = nn.Sequential(nn.Conv2d(i, h, 1, bias=False), nn.BatchNorm2d(h), nn.ReLU6(),
+                                      nn.Conv2d(h, h, 3, stride, 1, groups=h, bias=False), nn.BatchNorm2d(h), nn.ReLU6(),
+                                      nn.Conv2d(h, o, 1, bias=False), nn.BatchNorm2d(o))
+            self.skip = stride == 1 and i == o
+
+        def forward(self, x):
+            y = self.body(x)
+            return x + y if self.skip else y
+
+    c, b, s = (4, 2, 8) if small else (16, 8, 64)
+    m = nn.Sequential(nn.Conv2d(3, c, 3, 2, 1, bias=False), nn.BatchNorm2d(c), nn.ReLU6(), Inverted(c, 2 * c, 2, 4), Inverted(2 * c, 2 * c, 1, 4),
+                      Inverted(2 * c, 4 * c, 2, 4), Inverted(4 * c, 4 * c, 1, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * c, 10))
+    return m, (lib.randn(b, 3, s, s),), lib.randint(0, 10, (b,)), nn.functional.cross_entropy
+
+
+def _convnext(lib, small):
+    nn = lib.nn
+
+    class Block(nn.Module):
+        def __init__(self, d):
+            super().__init__()
+            self.dw = nn.Conv2d(d, d, 7, padding=3, groups=d)
+            self.norm = nn.LayerNorm(d)
+            self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+        def forward(self, x):
+            y = self.norm(self.dw(x).permute(0, 2, 3, 1))
+            return x + self.down(nn.functional.gelu(self.up(y))).permute(0, 3, 1, 2)
+
+    d, b, s = (4, 2, 16) if small else (64, 4, 64)
+    m = nn.Sequential(nn.Conv2d(3, d, 4, 4), Block(d), Block(d), nn.Conv2d(d, 2 * d, 2, 2), Block(2 * d), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                      nn.Linear(2 * d, 10))
+    return m, (lib.randn(b, 3, s, s),), lib.randint(0, 10, (b,)), nn.functional.cross_entropy
+
+
+def _scan(lib, small):
+    nn = lib.nn
+
+    class StateSpace(nn.Module):
+        def __init__(self, d, n):
+            super().__init__()
+            self.inp, self.dt, self.bc = nn.Linear(d, d), nn.Linear(d, d), nn.Linear(d, 2 * n)
+            self.a = nn.Parameter(lib.rand(d, n))
+            self.out, self.n = nn.Linear(d, d), n
+
+        def forward(self, x):
+            u, dt = self.inp(x), nn.functional.softplus(self.dt(x))
+            b, c = self.bc(x).split(self.n, dim=2)
+            h = lib.zeros(x.shape[0], x.shape[2], self.n, dtype=x.dtype)
+            ys = []
+            for t in range(x.shape[1]):
+                step = dt[:, t].unsqueeze(-1)
+                h = lib.exp(-step * self.a) * h + step * b[:, t].unsqueeze(1) * u[:, t].unsqueeze(-1)
+                ys.append((h * c[:, t].unsqueeze(1)).sum(-1))
+            return self.out(lib.stack(ys, 1))
+
+    d, n, b, t = (6, 4, 2, 5) if small else (64, 16, 8, 32)
+    return StateSpace(d, n), (lib.randn(b, t, d),), lib.randn(b, t, d), nn.functional.mse_loss
+
+
+def _dlrm(lib, small):
+    nn = lib.nn
+
+    class Net(nn.Module):
+        def __init__(self, rows, d, tables, dense):
+            super().__init__()
+            self.bottom = nn.Sequential(nn.Linear(dense, 4 * d), nn.ReLU(), nn.Linear(4 * d, d), nn.ReLU())
+            self.bags = nn.ModuleList([nn.EmbeddingBag(rows, d, mode="sum") for _ in range(tables)])
+            n = tables + 1
+            self.top = nn.Sequential(nn.Linear(d + n * n, 4 * d), nn.ReLU(), nn.Linear(4 * d, 1))
+
+        def forward(self, x, idx):
+            v = self.bottom(x)
+            z = lib.stack([v] + [bag(idx[i]) for i, bag in enumerate(self.bags)], 1)
+            inter = lib.bmm(z, z.transpose(1, 2)).flatten(1)
+            return self.top(lib.cat([v, inter], 1)).squeeze(1)
+
+    rows, d, tables, dense, b, per = (9, 4, 3, 5, 4, 2) if small else (20000, 64, 8, 13, 256, 20)
+    args = (lib.randn(b, dense), lib.randint(0, rows, (tables, b, per)))
+    return Net(rows, d, tables, dense), args, lib.rand(b), nn.functional.binary_cross_entropy_with_logits
+
+
+def _bert(lib, small):
+    nn = lib.nn
+    d, heads, layers, b, t, vocab = (8, 2, 1, 2, 5, 11) if small else (256, 4, 4, 4, 128, 1000)
+
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tok, self.pos, self.ln = nn.Embedding(vocab, d), nn.Embedding(t, d), nn.LayerNorm(d)
+            self.layers = nn.ModuleList([nn.TransformerEncoderLayer(d, heads, 4 * d, 0.0, "gelu", batch_first=True) for _ in range(layers)])
+            self.head = nn.Linear(d, 2)
+
+        def forward(self, idx):
+            x = self.ln(self.tok(idx) + self.pos(lib.arange(idx.shape[1])))
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(x[:, 0])
+
+    return Encoder(), (lib.randint(0, vocab, (b, t)),), lib.randint(0, 2, (b,)), nn.functional.cross_entropy
+
+
+def _gcn(lib, small):
+    nn = lib.nn
+
+    class Layer(nn.Module):
+        def __init__(self, i, o):
+            super().__init__()
+            self.lin = nn.Linear(i, o)
+
+        def forward(self, x, src, dst, weight):
+            y = self.lin(x)
+            return lib.zeros_like(y).index_add(0, dst, y[src] * weight)
+
+    class Net(nn.Module):
+        def __init__(self, i, h):
+            super().__init__()
+            self.one, self.two = Layer(i, h), Layer(h, 8)
+
+        def forward(self, x, src, dst, weight):
+            return self.two(nn.functional.relu(self.one(x, src, dst, weight)), src, dst, weight)
+
+    n, e, i, h = (10, 30, 5, 6) if small else (4000, 40000, 64, 64)
+    args = (lib.randn(n, i), lib.randint(0, n, (e,)), lib.randint(0, n, (e,)), lib.rand(e, 1))
+    return Net(i, h), args, lib.randint(0, 8, (n,)), nn.functional.cross_entropy
+
+
+def to_half(lib, model, args):
+    """The model and its floating-point inputs in bfloat16."""
+    return model.to(lib.bfloat16), tuple(a.to(lib.bfloat16) if a.is_floating_point() else a for a in args)
 
 
 def train_step(model, args, target, loss_fn, opt):

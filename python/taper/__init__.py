@@ -38,6 +38,7 @@ _ELSEWHERE = dict.fromkeys(
      "is_autocast_cpu_enabled", "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype",
      "set_autocast_cpu_enabled", "set_autocast_dtype", "set_autocast_enabled"], "amp")
 _ELSEWHERE["vmap"] = "func"
+_ELSEWHERE["quantize_dynamic"] = _ELSEWHERE["quantization_report"] = "ao.quantization"
 _ELSEWHERE["ScriptModule"] = _ELSEWHERE["ScriptFunction"] = "jit"
 _ELSEWHERE["Future"] = "futures"
 

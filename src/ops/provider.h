@@ -16,7 +16,12 @@ typedef struct ops_provider {
                          void *y);
     bool (*conv_grad_input)(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx);
     bool (*conv_grad_weight)(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw);
+    /* y (m x n) = x (m x k) times w (n x k) transposed: rows of x become bytes as int8_row says */
+    bool (*linear_int8)(int64_t m, int64_t n, int64_t k, const float *x, const int8_t *w, const float *scale,
+                        const float *bias, float *y);
 } ops_provider;
+/* A row as bytes, its largest element as 127; returns what one of them is worth (NaN where the row has one). */
+float int8_row(const float *x, int64_t k, int8_t *q);
 
 void ops_provide(const ops_provider *p);    /* once, before the first call */
 const ops_provider *ops_provider_now(void); /* NULL: none, or switched off */

@@ -31,7 +31,8 @@ struct gemm_plan {
     gemm_micro fn[2][2][2]; /* [mr - 1 rows][last panel][not the first k block] */
     double ab_d[2];
     float ab_f[2];
-    vir_fn few; /* few rows, both operands contiguous along k: dot products */
+    vir_fn few;     /* few rows, both operands contiguous along k: dot products */
+    bool few_pairs; /* the same of bf16, by vdpbf16ps */
 };
 
 static bool on_tiles(const gemm_plan *p) { return p->unit == GEMM_tiles16 || p->unit == GEMM_tiles8; }
@@ -210,6 +211,16 @@ static vir_fn dot_kernel(const gemm_plan *p, tp_err *err)
     return fn;
 }
 
+/* The same in pairs of bf16, with a row to add as well. Tests ask for tiles of few rows by unit. */
+static bool few_pairs(const gemm_plan *p)
+{
+    const gemm_desc *d = &p->d;
+    return d->m <= 4 && d->a.type == VM_bf16 && d->b.type == VM_bf16 && d->c.type != VM_f16 &&
+           d->b.row == 1 && (d->a.col == 1 || d->m * d->k == 1) && d->c.col == 1 && d->k >= 16 &&
+           gen_units_host()->bf16 && p->isa == ISA_avx512 &&
+           (p->unit == GEMM_dpbf16 || (p->unit == GEMM_tiles16 && !d->unit));
+}
+
 static gemm_mat flip(gemm_mat x) { return (gemm_mat){ x.type, x.col, x.row, x.batch }; }
 
 static bool is_narrow(vir_mem t) { return t == VM_f16 || t == VM_bf16; }
@@ -295,6 +306,8 @@ gemm_plan *gemm_plan_new(const gemm_desc *d, gen_isa isa, tp_err *err)
     p->ab_f[0] = (float)d->alpha, p->ab_f[1] = (float)d->beta;
     if (isa == ISA_none || !d->m || !d->n || !d->k)
         return p;
+    if ((p->few_pairs = few_pairs(p)))
+        return p;
     bool few = few_rows(p);
     if (few)
         p->few = dot_kernel(p, err);
@@ -309,7 +322,7 @@ void gemm_plan_free(gemm_plan *p) { free(p); }
 
 void gemm_describe(const gemm_plan *p, strbuf *out)
 {
-    if (p->few) {
+    if (p->few || p->few_pairs) {
         strbuf_addf(out, "%s %lldx%lldx%lld: tile none, dot products along k", gen_isa_name(p->isa),
                     (long long)p->d.m, (long long)p->d.n, (long long)p->d.k);
         return;
@@ -377,6 +390,8 @@ static int32_t too_much(const job *j, int64_t row)
     const gemm_mat *a = &j->p->d.a;
     int32_t sum = 0;
     const int8_t *x = (const int8_t *)j->a + row * a->row;
+    if (a->col == 1)
+        return 128 * gemm_sum_bytes(x, j->p->d.k);
     for (int64_t k = 0; k < j->p->d.k; k++)
         sum += x[k * a->col];
     return 128 * sum;
@@ -570,9 +585,42 @@ static void spread(bool threads, int64_t n, pool_fn *fn, void *arg)
         fn(arg, 0, n);
 }
 
+/* Columns lo..hi of a few rows, 64 at a time. */
+static void pairs_columns(const job *j, int64_t lo, int64_t hi)
+{
+    const gemm_desc *d = &j->p->d;
+    enum { COLS = 64 };
+    float sum[4 * COLS];
+    for (; lo < hi; lo += COLS) {
+        int64_t n = MIN(COLS, hi - lo);
+        gemm_few_bf16((const uint16_t *)j->a, d->a.row, (const uint16_t *)j->b, d->b.col, (int)d->m, lo,
+                      lo + n, d->k, sum, COLS);
+        for (int64_t r = 0; r < d->m; r++)
+            for (int64_t c = 0; c < n; c++) {
+                int64_t at = r * d->c.row + lo + c;
+                bool narrow = is_narrow(d->c.type);
+                uint16_t *half = (uint16_t *)j->user_c + at;
+                float v = sum[r * COLS + c] * (float)d->alpha, *whole = (float *)j->user_c + at;
+                if (d->beta != 0)
+                    v += (float)d->beta * (narrow ? vnum_from_bf16(*half) : *whole);
+                if (j->bias)
+                    v += narrow ? vnum_from_bf16(((const uint16_t *)j->bias)[lo + c])
+                                : ((const float *)j->bias)[lo + c];
+                if (narrow)
+                    *half = vnum_to_bf16(v);
+                else
+                    *whole = v;
+            }
+    }
+}
+
 static void few_columns(void *arg, int64_t lo, int64_t hi)
 {
     job *j = arg;
+    if (j->p->few_pairs) {
+        pairs_columns(j, lo, hi);
+        return;
+    }
     j->p->few((void *[]){ (void *)(uintptr_t)j->a, (void *)(uintptr_t)j->b, j->c }, NULL, NULL, lo, hi);
 }
 
@@ -647,7 +695,7 @@ static bool choose_sharing(job *j, int64_t threads)
 static bool run_one(job *j, bool threads)
 {
     const gemm_plan *p = j->p;
-    if (p->few) {
+    if (p->few || p->few_pairs) {
         if (threads)
             pool_for(p->d.n, 64, few_columns, j);
         else
@@ -784,7 +832,7 @@ static void run_batches(void *arg, int64_t lo, int64_t hi)
             plain(&j);
             continue;
         }
-        if (p->temp && !p->few) {
+        if (p->temp && !p->few && !p->few_pairs) {
             j.c_row = temp_row(p);
             j.c = panel_temp(p) ? NULL
                                 : scratch_get(FOR_C, (size_t)(p->mpan * p->mr * j.c_row * esize(p)) + 64);
@@ -823,7 +871,7 @@ bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias
         return true;
     if (p->swapped)
         bj.a = b, bj.b = a;
-    if (bias && p->temp && p->isa != ISA_none && d->k && !(bj.bias = bias_row(p, bias)))
+    if (bias && p->temp && !p->few_pairs && p->isa != ISA_none && d->k && !(bj.bias = bias_row(p, bias)))
         return err_set(err, ERR_oom, "out of memory in a matrix product");
     bool many = d->batch >= 2 * pool_threads() || (d->batch > 1 && work < 1e6);
     bj.threads = !many && work > 2e5;

@@ -44,6 +44,7 @@ void gemm_pack_groups(vir_mem type, int per, uint32_t flip, const void *src, int
 /* dst[step][mr][64 bytes]: a step is 16 groups. */
 void gemm_pack_tiles(vir_mem type, int per, const void *src, int64_t row, int64_t col, int rows, int mr,
                      int64_t k, void *dst);
+int32_t gemm_sum_bytes(const int8_t *x, int64_t n);
 void gemm_narrow_row(vir_mem type, gen_isa isa, const float *src, int64_t n, uint16_t *dst);
 void gemm_widen_row(vir_mem type, gen_isa isa, const uint16_t *src, int64_t n, float *dst);
 
@@ -53,6 +54,12 @@ void gemm_pack_a(vir_mem type, gen_isa isa, const void *a, int64_t row, int64_t 
 /* dst[k][width] = b[k][j] for j < cols (zero beyond). */
 void gemm_pack_b(vir_mem type, gen_isa isa, const void *b, int64_t row, int64_t col, int cols, int width,
                  int64_t k, void *dst);
+
+/* Up to four rows of a with rows lo..hi of b, both along k: out[r][c - lo]. For AVX512-BF16 and VNNI. */
+void gemm_few_bf16(const uint16_t *a, int64_t a_row, const uint16_t *b, int64_t b_row, int rows, int64_t lo,
+                   int64_t hi, int64_t k, float *out, int64_t out_row);
+void gemm_few_i8(const int8_t *a, int64_t a_row, const int8_t *b, int64_t b_row, int rows, int64_t lo,
+                 int64_t hi, int64_t k, int32_t *out, int64_t out_row);
 
 /* dst[c * dstride + r] = src[r * row + c] */
 void gemm_turn_f32(gen_isa isa, const float *src, int64_t row, int rows, int64_t cols, int64_t dstride,

@@ -96,6 +96,27 @@ static int64_t groups_fast(vir_mem type, int per, const char *src, int64_t row, 
     return whole;
 }
 
+AVX512 static int64_t flip_fast(uint32_t *p, int64_t n, uint32_t flip)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_si512(p + i, _mm512_xor_si512(_mm512_loadu_si512(p + i), _mm512_set1_epi32((int)flip)));
+    return i;
+}
+/* With the sign turned round they are sums of differences from zero, 128 too much each. */
+__attribute__((target("avx2"))) static int64_t sum_fast(const int8_t *x, int64_t n, int32_t *sum)
+{
+    __m256i s = _mm256_setzero_si256(), zero = s, flip = _mm256_set1_epi8((char)0x80);
+    int64_t i = 0, part[4];
+    for (; i + 32 <= n; i += 32) {
+        __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(x + i));
+        s = _mm256_add_epi64(s, _mm256_sad_epu8(_mm256_xor_si256(v, flip), zero));
+    }
+    _mm256_storeu_si256((__m256i *)(void *)part, s);
+    *sum = (int32_t)(part[0] + part[1] + part[2] + part[3] - 128 * i);
+    return i;
+}
+
 AVX512 static void row_of_tile(vir_mem type, const char *src, int64_t n, char *dst)
 {
     if (type == VM_f32 && n >= 32) {
@@ -115,6 +136,8 @@ static int64_t groups_fast(vir_mem type, int per, const char *src, int64_t row, 
 {
     return 0;
 }
+static int64_t flip_fast(uint32_t *p, int64_t n, uint32_t flip) { return 0; }
+static int64_t sum_fast(const int8_t *x, int64_t n, int32_t *sum) { return *sum = 0; }
 static void row_of_tile(vir_mem type, const char *src, int64_t n, char *dst)
 {
     int per = type == VM_i8 ? 4 : 2;
@@ -134,8 +157,16 @@ void gemm_pack_groups(vir_mem type, int per, uint32_t flip, const void *src, int
             dst[g * width + r] = group(type, per, s + r * row * bytes_of(type), col, g * per, k);
     for (int64_t g = 0; g < groups && rows < width; g++)
         memset(dst + g * width + rows, 0, sizeof *dst * (size_t)(width - rows));
-    for (int64_t i = 0; flip && i < groups * width; i++)
+    for (int64_t i = flip ? flip_fast(dst, groups * width, flip) : groups * width; i < groups * width; i++)
         dst[i] ^= flip;
+}
+
+int32_t gemm_sum_bytes(const int8_t *x, int64_t n)
+{
+    int32_t sum;
+    for (int64_t i = sum_fast(x, n, &sum); i < n; i++)
+        sum += x[i];
+    return sum;
 }
 
 void gemm_pack_tiles(vir_mem type, int per, const void *src, int64_t row, int64_t col, int rows, int mr,

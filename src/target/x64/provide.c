@@ -2,6 +2,7 @@
 #include "target/x64/provide.h"
 #include "target/x64/conv.h"
 #include "target/x64/gemm.h"
+#include "target/x64/int8.h"
 #include "base/map.h"
 #include "ops/provider.h"
 #include <pthread.h>
@@ -15,7 +16,7 @@ static _Thread_local struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static map cache;
-static const gemm_plan *gemm_plan_for(const gemm_desc *d)
+const gemm_plan *gen_plan_for(const gemm_desc *d)
 {
     uint64_t h = hash_bytes(d, sizeof *d, 0);
     int at = (int)(h % NEAR);
@@ -54,7 +55,7 @@ const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat
     if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none || !ops_provider_now())
         return NULL;
     gemm_desc d = describe(dt, m, n, k, 1, a, b, add, c);
-    return gemm_plan_for(&d);
+    return gen_plan_for(&d);
 }
 
 static bool product(bool rough, dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b,
@@ -72,10 +73,11 @@ static bool product(bool rough, dtype dt, int64_t m, int64_t n, int64_t k, doubl
     d.a.batch = sa, d.b.batch = sb, d.c.batch = sc;
     d.bias = bias != NULL;
     d.nv = nv;
-    if (bias && (dt == DT_f64 || m <= 4 || !k))
+    bool dots = m <= 4 && !(dt == DT_bf16 && gen_units_host()->bf16); /* they add no row */
+    if (bias && (dt == DT_f64 || dots || !k))
         return false;
     d.rough = dt == DT_f32 && rough;
-    const gemm_plan *p = gemm_plan_for(&d);
+    const gemm_plan *p = gen_plan_for(&d);
     return p && gemm_run(p, a.p, b.p, bias, c.p, e, &err);
 }
 
@@ -142,8 +144,9 @@ static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, co
     return corr_grad_weight(gen_isa_host(), dt, g, x, dy, dw);
 }
 
-static const ops_provider own = { "own", gemm_own, conv_forward_own, conv_grad_input_own,
-                                  conv_grad_weight_own };
+static const ops_provider own = {
+    "own", gemm_own, conv_forward_own, conv_grad_input_own, conv_grad_weight_own, gen_linear_int8
+};
 
 /* Eager programs call nothing here by name, so this is done when the library is loaded. */
 __attribute__((constructor)) static void offer(void) { ops_provide(&own); }
