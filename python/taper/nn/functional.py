@@ -259,6 +259,20 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     return taper.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 
+def _bags_of_one_length(input, weight, scale_grad_by_freq, mode, per_sample_weights, padding_idx):
+    """Rows are summed where they are looked up: one kernel when compiled."""
+    wide = taper.float32 if weight.dtype in (taper.float16, taper.bfloat16) else weight.dtype
+    rows, count = taper.embedding(weight, input, -1, scale_grad_by_freq).to(wide), input.size(1)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.to(wide).unsqueeze(2)
+    if padding_idx is not None:
+        keep = input != (padding_idx if padding_idx >= 0 else padding_idx + weight.size(0))
+        rows = taper.where(keep.unsqueeze(2), rows, 0)
+        count = keep.sum(1, keepdim=True).clamp_min(1)
+    out = rows.sum(1)
+    return (out / count if mode == "mean" else out).to(weight.dtype)
+
+
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
                   per_sample_weights=None, include_last_offset=False, padding_idx=None):
     if mode not in ("sum", "mean", "max"):
@@ -272,6 +286,8 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
+        if mode != "max" and input.size(1) > 0:
+            return _bags_of_one_length(input, weight, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
         offsets = taper.arange(0, input.numel(), max(input.size(1), 1), device=input.device)[:input.size(0)]
         input = input.reshape(-1)
         if per_sample_weights is not None:
