@@ -18,10 +18,23 @@
 #undef T
 #undef S
 
+#define T    uint16_t
+#define S(f) f##_u16
+#define ONLY_PATCHES
+#include "ops/conv_loops.h"
+#undef ONLY_PATCHES
+#undef T
+#undef S
+
 void conv_im2col(dtype dt, const conv_geom *g, int64_t channels, const void *x, void *col, int64_t ld,
                  int64_t l0, int64_t l1)
 {
-    dt == DT_f32 ? im2col_f32(g, channels, x, col, ld, l0, l1) : im2col_f64(g, channels, x, col, ld, l0, l1);
+    if (dt == DT_f16 || dt == DT_bf16)
+        im2col_u16(g, channels, x, col, ld, l0, l1);
+    else if (dt == DT_f32)
+        im2col_f32(g, channels, x, col, ld, l0, l1);
+    else
+        im2col_f64(g, channels, x, col, ld, l0, l1);
 }
 void conv_col2im(dtype dt, const conv_geom *g, int64_t channels, const void *col, int64_t ld, void *x)
 {
@@ -482,11 +495,30 @@ bool conv_forward_side(tp_tensor *y, const tp_tensor *x, const tp_tensor *w, con
     return true;
 }
 
+/* All of bf16 and contiguous, and somebody multiplies such numbers. */
+static const ops_provider *takes_half(const tp_tensor *a, const tp_tensor *b, const tp_tensor *y,
+                                      const tp_tensor *bias)
+{
+    const tp_tensor *all[] = { a, b, y, bias };
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i] && (all[i]->dt != DT_bf16 || !tensor_is_contiguous(all[i])))
+            return NULL;
+    return ops_provider_now();
+}
+
 bool eager_convolution(op_call *c)
 {
     scratch s = { .err = c->err };
     tp_tensor *res = c->res[0];
     dtype w = conv_type((dtype)res->dt);
+    const ops_provider *own = takes_half(arg_t(c, 0), arg_t(c, 1), res, arg_t(c, 2));
+    if (own && res->numel && !val_b(&c->arg[6], false)) {
+        const tp_tensor *b = arg_t(c, 2);
+        conv_geom g = conv_geom_of(arg_t(c, 0), arg_t(c, 1), res, &c->arg[3]);
+        if (own->conv_forward(DT_bf16, &g, tensor_host(arg_t(c, 0)), tensor_host(arg_t(c, 1)),
+                              b ? tensor_host(b) : NULL, tensor_host(res)))
+            return true;
+    }
     if (is_side(res) && is_side(arg_t(c, 0)) && res->dt == w) {
         tp_tensor *wt = arg_t(c, 1), *b = scratch_in(&s, arg_t(c, 2), w);
         wt = is_side(wt) ? wt : scratch_in(&s, wt, w);
@@ -610,15 +642,37 @@ static int backward_side(op_call *c, scratch *s, dtype t)
     return left & 3;
 }
 
+/* The gradients that can be made of bf16 as it is: which of the wanted are left. */
+static int backward_half(op_call *c, int left)
+{
+    tp_tensor *dy = arg_t(c, 0), *x = arg_t(c, 1), *w = arg_t(c, 2), *dx = c->res[0], *dw = c->res[1];
+    const ops_provider *own = takes_half(dy, x, w, NULL);
+    if (!own || !dy->numel || !x->numel || val_b(&c->arg[7], false))
+        return left;
+    conv_geom g = conv_geom_of(x, w, dy, &c->arg[4]);
+    if ((left & 1) && tensor_is_contiguous(dx) &&
+        own->conv_grad_input(DT_bf16, &g, tensor_host(dy), tensor_host(w), tensor_host(dx)))
+        left &= ~1;
+    if ((left & 2) && tensor_is_contiguous(dw) &&
+        own->conv_grad_weight(DT_bf16, &g, tensor_host(x), tensor_host(dy), tensor_host(dw)))
+        left &= ~2;
+    return left;
+}
+
 bool eager_convolution_backward(op_call *c)
 {
     scratch s = { .err = c->err };
     dtype t = conv_type((dtype)arg_t(c, 1)->dt);
-    int left = backward_side(c, &s, t);
+    int left = backward_half(c, backward_side(c, &s, t));
     if (!left || s.failed)
         return scratch_end(&s, true);
-    tp_tensor *dy = scratch_in(&s, arg_t(c, 0), t), *x = scratch_in(&s, arg_t(c, 1), t);
-    tp_tensor *w = scratch_in(&s, arg_t(c, 2), t);
+    tp_tensor *dy = scratch_in(&s, arg_t(c, 0), t);
+    if (left == 4) {
+        if (dy)
+            sum_planes(dy, c->res[2]);
+        return scratch_end(&s, dy != NULL);
+    }
+    tp_tensor *x = scratch_in(&s, arg_t(c, 1), t), *w = scratch_in(&s, arg_t(c, 2), t);
     if (!dy || !x || !w)
         return scratch_end(&s, false);
     bool tr = val_b(&c->arg[7], false);

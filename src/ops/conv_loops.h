@@ -1,4 +1,5 @@
-/* conv_loops.h - the typed inner loops of conv.c; included once per element type T with suffix S(name). */
+/* conv_loops.h - the typed inner loops of conv.c; included once per element type T with suffix S(name).
+ * ONLY_PATCHES: what moves elements alone. */
 
 /* For one kernel row: the output columns [*a, *b) whose input column iw = ow * s + off lies inside [0, n). */
 static void S(im2col)(const conv_geom *g, int64_t channels, const T *x, T *col, int64_t ld, int64_t l0,
@@ -41,6 +42,7 @@ static void S(im2col)(const conv_geom *g, int64_t channels, const T *x, T *col, 
                 }
 }
 
+#ifndef ONLY_PATCHES
 static void S(col2im)(const conv_geom *g, int64_t channels, const T *col, int64_t ld, T *x)
 {
     int64_t H = g->in[1], W = g->in[2], OW = g->out[2], OH = g->out[1], plane = g->in[0] * H * W;
@@ -108,3 +110,4 @@ static void S(direct)(const conv_geom *g, int64_t channels, const T *x, const T 
                 }
             }
 }
+#endif

@@ -120,6 +120,33 @@ def test_medium_precision():
     assert (highest.double() - exact).abs().max().item() < 1e-3
 
 
+def test_convolutions_of_bfloat16():
+    """Forward and both gradients against float64; eager and compiled alike, whatever the thread count."""
+    taper.manual_seed(7)
+    bf = taper.bfloat16
+    for c, o, size, kernel, kw in ((16, 32, 12, 3, {"padding": 1}), (8, 16, 40, 3, {}), (32, 24, 9, 1, {}), (4, 16, 11, 5, {"stride": 2, "padding": 2}),
+                                   (16, 16, 10, 3, {"padding": 2, "dilation": 2}), (3, 16, 30, 3, {"padding": 1})):
+        x, w, b = (taper.randn(*s).to(bf) for s in ((3, c, size, size), (o, c, kernel, kernel), (o,)))
+        want_in = [t.double().requires_grad_() for t in (x, w, b)]
+        want = F.conv2d(*want_in, **kw)
+        g = taper.randn(*want.shape).to(bf)
+        want.backward(g.double())
+        results = []
+        for threads in (1, 3):
+            taper.set_num_threads(threads)
+            for fn in (F.conv2d, taper.compile(lambda x, w, b, **k: F.conv2d(x, w, b, **k))):
+                leaves = [t.clone().requires_grad_() for t in (x, w, b)]
+                y = fn(*leaves, **kw)
+                y.backward(g)
+                results.append([y.detach()] + [t.grad for t in leaves])
+        taper.set_num_threads(2)
+        near(results[0][0], want.detach(), bf, 100)
+        for got, t in zip(results[0][1:], want_in):
+            near(got, t.grad, bf, 400)
+        for r in results[1:]:
+            assert all(taper.equal(p, q) for p, q in zip(r, results[0]))
+
+
 def test_other_units_agree():
     """Without units for bf16, and by BLAS: the same to the last bits of bf16."""
     program = """if True:

@@ -1,6 +1,7 @@
 /* provide.c - see provide.h. */
 #include "target/x64/provide.h"
 #include "target/x64/conv.h"
+#include "target/x64/conv_half.h"
 #include "target/x64/gemm.h"
 #include "target/x64/int8.h"
 #include "base/map.h"
@@ -111,6 +112,8 @@ static mat cols_of(const void *p, int64_t col) { return (mat){ (void *)(uintptr_
 static bool conv_forward_own(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias,
                              void *y)
 {
+    if (dt == DT_bf16)
+        return half_forward(g, x, w, bias, y);
     if (is_product(g) && product(false, dt, places(g), g->o, g->c, 1, rows_of(x, g->c), cols_of(w, g->c), 0,
                                  rows_of(y, g->o), 1, 0, 0, 0, bias, 0, NULL))
         return true;
@@ -123,6 +126,8 @@ bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w,
 }
 static bool conv_grad_input_own(dtype dt, const conv_geom *g, const void *dy, const void *w, void *dx)
 {
+    if (dt == DT_bf16)
+        return half_grad_input(g, dy, w, dx);
     if (is_product(g) && product(false, dt, places(g), g->c, g->o, 1, rows_of(dy, g->o), rows_of(w, g->c), 0,
                                  rows_of(dx, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
@@ -130,6 +135,8 @@ static bool conv_grad_input_own(dtype dt, const conv_geom *g, const void *dy, co
 }
 static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw)
 {
+    if (dt == DT_bf16)
+        return half_grad_weight(g, x, dy, dw);
     if (is_product(g) && product(false, dt, g->o, g->c, places(g), 1, cols_of(dy, g->o), rows_of(x, g->c), 0,
                                  rows_of(dw, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
