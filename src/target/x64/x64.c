@@ -51,6 +51,14 @@ static bool ask_for_tiles(void)
 #endif
 }
 
+/* Eight tiles of sixteen rows of 64 bytes: what products are written for. */
+static bool usual_tiles(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(0x1d, 1, &a, &b, &c, &d) && b >> 16 >= 8 && (b & 0xffff) >= 64 &&
+           (c & 0xffff) >= 16;
+}
+
 static void find_units(gen_units *u)
 {
     unsigned a, b, c, d, lo, hi, most;
@@ -58,8 +66,9 @@ static void find_units(gen_units *u)
         return;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     u->vnni = c >> 11 & 1;
-    u->tile_bf16 = (d >> 22 & 1) && (d >> 24 & 1) && (lo >> 17 & 3) == 3;
-    u->tile_int8 = (d >> 25 & 1) && (d >> 24 & 1) && (lo >> 17 & 3) == 3;
+    bool tiles = (d >> 24 & 1) && (lo >> 17 & 3) == 3 && usual_tiles();
+    u->tile_bf16 = tiles && (d >> 22 & 1);
+    u->tile_int8 = tiles && (d >> 25 & 1);
     if (most >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
         u->bf16 = a >> 5 & 1;
 }
