@@ -1,7 +1,9 @@
-"""Taper on CUDA, with PyTorch beside it where it is importable: milliseconds a call, and of the first call.
+"""Taper on CUDA, with PyTorch beside it where it is importable: milliseconds a call, and of the first call; then the ratio of the best
+of Taper to the best of PyTorch, and the geometric mean of those.
 
-  python3 bench/cuda.py [--torch]"""
+  python3 bench/cuda.py [--torch] [--only WORD] [--small]     --small: models at sizes of tests, each called twice"""
 import argparse
+import math
 import os
 import sys
 import time
@@ -116,11 +118,14 @@ def timed(m, f, args):
     return best * 1e3, first * 1e3
 
 
-def compiled(m, f):
-    inner = getattr(f, "inner", None)
+MODES = "eager", "compiled", "reduce-overhead"
+
+
+def compiled(m, f, mode):
+    inner, mode = getattr(f, "inner", None), None if mode == "compiled" else mode
     if inner is None:
-        return m.compile(f)
-    c = m.compile(inner)
+        return m.compile(f, mode=mode)
+    c = m.compile(inner, mode=mode)
 
     def g(*a):
         loss = c(*a).float().sum()
@@ -131,10 +136,49 @@ def compiled(m, f):
     return g
 
 
+def kernels(make):
+    """A case of functions as those of cuda_models.make."""
+    def case(m):
+        f, args = make(m)
+        x = args()
+        return lambda mode: lambda g=f if mode == "eager" else compiled(m, f, mode): g(*x)
+    return case
+
+
+def cases(small):
+    import cuda_models as cm
+    if not small:
+        for title, make in CASES:
+            yield title, kernels(make)
+    for title, build in cm.MODELS:
+        for training in (False, True):
+            yield title + (", training" if training else ""), lambda m, b=build, t=training: cm.make(m, b, small, t)
+
+
+def measure(name, m, case, small):
+    """(best milliseconds or None, text)"""
+    best, row = None, []
+    for mode in MODES:
+        try:
+            f = case(m)(mode)
+            if small:
+                ms, first = float(f()), float(f())  # values of two calls, which are equal
+            else:
+                ms, first = timed(m, f, [])
+                best = ms if best is None else min(best, ms)
+            row.append(f"{name} {mode} {ms:.4g} ({first:.4g})")
+            del f
+        except Exception as e:  # noqa: BLE001
+            row.append(f"{name} {mode} {type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''}")
+        m.cuda.empty_cache()
+    return best, row
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--torch", action="store_true")
     ap.add_argument("--only", default="")
+    ap.add_argument("--small", action="store_true")
     a = ap.parse_args()
     import taper
     if not taper.cuda.is_available():
@@ -145,22 +189,18 @@ def main():
         import torch
         libs.append(("torch", torch))
     print(f"{taper.cuda.get_device_name()}; milliseconds a call (of the first)")
-    for title, make in CASES:
+    ratios = []
+    for title, case in cases(a.small):
         if a.only and a.only not in title:
             continue
-        row = []
-        for name, m in libs:
-            for how in ("eager", "compiled"):
-                try:
-                    f, args = make(m)
-                    x = args()
-                    ms, first = timed(m, f if how == "eager" else compiled(m, f), x)
-                    row.append(f"{name} {how} {ms:.4g} ({first:.0f})")
-                    del f, x
-                except Exception as e:  # noqa: BLE001
-                    row.append(f"{name} {how} {type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''}")
-                m.cuda.empty_cache()
+        got = [measure(name, m, case, a.small) for name, m in libs]
+        row = sum((r for _, r in got), [])
+        if len(got) > 1 and got[0][0] and got[1][0]:
+            ratios.append(got[0][0] / got[1][0])
+            row.append(f"ratio {ratios[-1]:.2f}")
         print(f"{title:32} " + " | ".join(row), flush=True)
+    if ratios:
+        print(f"geometric mean of {len(ratios)} ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}")
     return 0
 
 

@@ -147,7 +147,8 @@ static bool rowwise_user(rowwise *r, ir_node *x, ir_node *u)
     }
     if (is_turned(r, x))
         return false;
-    if (is_matrix(r, u) && (flags & OPF_PW) && !is_turned(r, u)) {
+    bool converts = (flags & OPF_CHEAP) && ir_type(u) && ir_type(u)->dt != ir_type(x)->dt;
+    if (is_matrix(r, u) && ((flags & OPF_PW) || converts) && !is_turned(r, u)) {
         r->half |= chosen_by_triangle(u);
         rowwise_add(r, u);
         ir_each_operand(u, other_matrix, r);

@@ -53,6 +53,17 @@ VJP(bmm, "1?0 0?1")
     return true;
 }
 
+/* The gradient of the scores of attention is rounded to the type of the factors, as theirs will be. */
+VJP(bmm_wide, "1?0 0?1")
+{
+    const tp_val dy = V(to_dtype, DYV, vDT((dtype)INM(0)->dt));
+    if (NEED(0))
+        DXV(0, V(bmm, dy, MT(Y)));
+    if (NEED(1))
+        DXV(1, lies_transposed(INM(1)) ? MT(V(bmm, MT(dy), X)) : V(bmm, MT(X), dy));
+    return true;
+}
+
 VJP(addmm, "2?1 1?2")
 {
     DXV(0, times(g, DYV, ARG(3)));

@@ -26,6 +26,17 @@ static bool product_fits(planner *pl, const ir_node *n)
            ir_type(n->arg[a].node)->dt == t->dt && ir_type(n->arg[a + 1].node)->dt == t->dt;
 }
 
+/* The same of narrow factors with a float result, on devices that have it. */
+static bool wide_product_fits(planner *pl, const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    if (!t || t->dt != DT_f32 || !pl->c->caps->widens || n->arg[0].kind != VAL_node ||
+        n->arg[1].kind != VAL_node)
+        return false;
+    dtype dt = (dtype)ir_type(n->arg[0].node)->dt;
+    return (dt == DT_f16 || dt == DT_bf16) && ir_type(n->arg[1].node)->dt == dt;
+}
+
 /* addmm(x, a, b) where x is the result of a product that nobody else wants: it is added to in place. */
 static bool adds_to_product(planner *pl, const ir_node *n)
 {
@@ -90,6 +101,9 @@ bool is_plain_bmm(planner *pl, const ir_node *n)
 
 const lowering lower_mm = { .product = product_fits, .factor = 0 + 1, .tiles = true };
 const lowering lower_bmm = { .product = product_fits, .factor = 0 + 1, .batched = true, .tiles = true };
+const lowering lower_bmm_wide = {
+    .product = wide_product_fits, .factor = 0 + 1, .batched = true, .tiles = true
+};
 const lowering lower_addmm = { .product = addmm_fits, .adds_to = addmm_onto, .factor = 1 + 1, .tiles = true };
 const lowering lower_baddbmm = { .tiles = true };
 const lowering lower_convolution = { .product = convolution_fits, .planes = true, .tiles = true };

@@ -780,6 +780,53 @@ static tp_tensor *safe_softmax(bld *b, tp_tensor *s)
     return where(b, none, vI(0), vT(p));
 }
 
+/* Batches of matrices: all but the last two dimensions as one, or NULL. */
+static tp_tensor *as_batch(bld *b, tp_tensor *x)
+{
+    symint size[3] = { 1, x->size[x->ndim - 2], x->size[x->ndim - 1] };
+    for (int d = 0; d < x->ndim - 2; d++)
+        size[0] = sym_mul(size[0], x->size[d]);
+    return b_op(b, reshape, vT(x), vIs(size, 3));
+}
+static bool same_batch(const tp_tensor *x, const tp_tensor *y)
+{
+    bool same = x->ndim == y->ndim && x->ndim > 2;
+    for (int d = 0; same && d < x->ndim - 2; d++)
+        same = sym_eq(x->size[d], y->size[d]);
+    return same;
+}
+
+/* Narrow floats on devices: factors stay as they are, the scores are float, and probabilities are rounded for their product. */
+static tp_tensor *narrow_attention(bld *b, tp_tensor *q, tp_tensor *k, tp_tensor *v, tp_tensor *mask,
+                                   double scale, double p, bool causal)
+{
+    symint size[TP_MAX_DIMS], L = q->size[q->ndim - 2], S = k->size[k->ndim - 2];
+    int n = q->ndim;
+    dtype dt = (dtype)q->dt;
+    tp_tensor *r[2], *kt = b_op(b, transpose_int, vT(as_batch(b, k)), vI(-2), vI(-1));
+    memcpy(size, q->size, sizeof *size * (size_t)n);
+    size[n - 1] = S;
+    tp_tensor *s = b_op(b, view, vT(b_op(b, _bmm_wide, vT(as_batch(b, q)), vT(kt))), vIs(size, n));
+    s = MUL(vT(s), vF(scale));
+    if (causal) {
+        tp_tensor *tri = b_op(b, tril,
+                              vT(b_op(b, ones, LIST(L, S), vDT(DT_bool), vNone, vDev(tensor_device(q)))));
+        s = where(b, tri, vT(s), vF(-INFINITY));
+    } else if (mask && mask->dt == DT_bool)
+        s = where(b, mask, vT(s), vF(-INFINITY));
+    else if (mask)
+        s = ADD(vT(s), vT(b_op(b, to_dtype, vT(mask), vDT(DT_f32))));
+    s = mask ? safe_softmax(b, s) : b_op(b, softmax_int, vT(s), vI(-1));
+    if (p > 0) {
+        if (!b_opn(b, native_dropout, r, 2, vT(s), vF(p), vB(true)))
+            return NULL;
+        s = r[0];
+    }
+    s = b_op(b, to_dtype, vT(s), vDT(dt));
+    size[n - 1] = v->size[n - 1];
+    return s ? b_op(b, view, vT(b_op(b, bmm, vT(as_batch(b, s)), vT(as_batch(b, v)))), vIs(size, n)) : NULL;
+}
+
 /* (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) */
 bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -805,13 +852,8 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
             "query.dtype: %s instead.",
             dtype_name((dtype)mask->dt), dtype_name((dtype)q->dt));
     dtype dt = (dtype)q->dt;
-    if (dt == DT_f16 || dt == DT_bf16) { /* scores of narrow floats are kept in float */
-        tp_tensor **in[4] = { &q, &k, &v, &mask };
-        for (int i = 0; i < 4; i++)
-            if (*in[i] && (*in[i])->dt == dt && !(*in[i] = b_op(b, to_dtype, vT(*in[i]), vDT(DT_f32))))
-                return false;
-    }
-    symint e = q->size[q->ndim - 1], L = q->size[q->ndim - 2], S = k->size[k->ndim - 2];
+    bool thin = dt == DT_f16 || dt == DT_bf16;
+    symint e = q->size[q->ndim - 1];
     if (gqa && q->ndim >= 3 && k->ndim >= 3) { /* every key head serves several query heads */
         symint nq = q->size[q->ndim - 3];
         tp_tensor **kv[2] = { &k, &v };
@@ -825,6 +867,17 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
                 return false;
         }
     }
+    if (thin && tensor_device(q).kind != DEV_cpu && same_batch(q, k) && same_batch(q, v) && !sym_is_expr(e)) {
+        double by = arg[6].kind != VAL_none ? val_as_f(&arg[6]) : 1 / sqrt((double)e);
+        return RET(narrow_attention(b, q, k, v, mask, by, p, causal));
+    }
+    if (thin) { /* scores of narrow floats are kept in float */
+        tp_tensor **in[4] = { &q, &k, &v, &mask };
+        for (int i = 0; i < 4; i++)
+            if (*in[i] && (*in[i])->dt == dt && !(*in[i] = b_op(b, to_dtype, vT(*in[i]), vDT(DT_f32))))
+                return false;
+    }
+    symint L = q->size[q->ndim - 2], S = k->size[k->ndim - 2];
     /* half of the factor on each side keeps narrow floats in range */
     bool given = arg[6].kind != VAL_none, open = !given && sym_is_expr(e);
     double scale = given ? val_as_f(&arg[6]) : open ? 1 : 1 / sqrt((double)e), root = sqrt(fabs(scale));

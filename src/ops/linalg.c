@@ -125,6 +125,14 @@ bool shape_bmm(op_call *c)
            out_new(c, (dtype)a->dt, 3, size);
 }
 
+bool shape_bmm_wide(op_call *c) /* that of narrow floats is kept as it was summed, as float */
+{
+    symint size[3];
+    tp_tensor *a = arg_t(c, 0), *b = arg_t(c, 1);
+    return batch_shape(c, a, b, size) && same_scalar(c, a, b) && no_bool(c, a) &&
+           out_new(c, a->dt == DT_f16 || a->dt == DT_bf16 ? DT_f32 : (dtype)a->dt, 3, size);
+}
+
 bool shape_baddbmm(op_call *c)
 {
     symint size[3];

@@ -679,7 +679,7 @@ static target_result chain_args(call *c, size_t i, size_t n, chain *ch, tp_err *
         tp_val y;
         if (!node_arg(c, &s[q].node->arg[0], &x, err) || !node_arg(c, &s[q].node->arg[1], &y, err))
             return TARGET_failed;
-        a->of[q] = (attend_of){ x.t, y.t, -1 };
+        a->of[q] = (attend_of){ x.t, y.t, -1, (dtype)ir_type(s[q].node)->dt };
         for (int b = 0; b < k->lk->nbuf; b++)
             if (k->lk->buf[b] == s[q].slot)
                 made[a->of[q].buf = b] = true;

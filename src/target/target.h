@@ -49,6 +49,8 @@ typedef struct target_caps {
     bool epilogues;     /* a kernel runs on the rows of a product as they are finished */
     bool attends;       /* there is attend */
     bool
+        widens; /* products of f16 or bf16 may have results of f32, and attend takes matrices of several types */
+    bool
         asynchronous; /* launches return before the work is done: errors show at a sync, and kernels keep inside of what
                            an index may reach, as its check may be late */
     bool quick;        /* compiling costs microseconds: forms of a kernel may be measured */
@@ -91,7 +93,7 @@ typedef struct target_follow {
     target_args args;
 } target_follow;
 
-typedef struct target_product { /* o = a b, two or three dimensions, all of one type */
+typedef struct target_product { /* o = a b, two or three dimensions, all of one type; or (widens) o of f32 */
     tp_tensor *o;
     const tp_tensor *row; /* NULL, or one element per column that is added to all rows */
     const tp_tensor *a, *b;
@@ -113,7 +115,8 @@ typedef struct target_convolution { /* y = x correlated with w, all contiguous *
 enum { ATTEND_OF = 2, ATTEND_TO = 4, ATTEND_BETWEEN = 2 };
 typedef struct attend_of { /* a product whose rows the kernel reads: batch x m x d, batch x d x n */
     const tp_tensor *a, *b;
-    int buf; /* of the kernel */
+    int buf;  /* of the kernel */
+    dtype dt; /* of the result */
 } attend_of;
 typedef struct attend_to { /* a product of a matrix of m x n that the kernel writes, and x */
     const tp_tensor *x;

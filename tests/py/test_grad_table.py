@@ -187,7 +187,7 @@ CASES = {
     "cumprod": [lambda: (rnd(2, 3), 1),
                 lambda: ((rnd(4) * taper.tensor([1., 0., 1., 1.], dtype=F64)).detach().requires_grad_(), 0)],
     "cummax": [lambda: (rnd(2, 3), 1)], "cummin": [lambda: (rnd(2, 3), 0)],
-    "bmm": [lambda: (rnd(2, 2, 3), rnd(2, 3, 2))], "dot": [lambda: (rnd(3), rnd(3))],
+    "bmm": [lambda: (rnd(2, 2, 3), rnd(2, 3, 2))], "_bmm_wide": [lambda: (rnd(2, 2, 3), rnd(2, 3, 2))], "dot": [lambda: (rnd(3), rnd(3))],
     "addmm": [lambda: (rnd(3, 2), rnd(3, 2), rnd(2, 2), 1, 1), lambda: (rnd(2), rnd(3, 2), rnd(2, 2), 0.5, 2)],
     "baddbmm": [lambda: (rnd(2, 2, 2), rnd(2, 2, 3), rnd(2, 3, 2), 1, 1),
                 lambda: (rnd(2, 2), rnd(2, 2, 3), rnd(2, 3, 2), 0.5, 2)],

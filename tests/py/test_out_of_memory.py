@@ -33,7 +33,7 @@ SELF = {  # rows whose arguments cannot be guessed from the schema
     "conv3d.padding": lambda: (rnd(1, 2, 3, 3, 3), rnd(3, 2, 3, 3, 3), None, 1, "same"),
     "conv_transpose3d.input": lambda: (rnd(1, 2, 2, 2, 2), rnd(2, 3, 2, 2, 2)),
     "max_pool3d": lambda: (rnd(1, 2, 4, 4, 4), [2, 2, 2]),
-    "_rng_reserve": lambda: (3,),
+    "_rng_reserve": lambda: (3,), "_bmm_wide": lambda: (rnd(2, 3, 4), rnd(2, 4, 3)),
     "_philox_uniform": lambda: (i64(2), [2, 3], taper.float32), "_philox_normal": lambda: (i64(2), [2, 3], taper.float64),
     "_philox_int": lambda: (i64(2), [2, 3], 1, 5, 0, taper.int64),
     "_check_probability": lambda: (rnd(2, 3).sigmoid(),),

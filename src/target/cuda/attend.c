@@ -1,17 +1,27 @@
 /* attend.c - see attend.h. Products by cuBLASLt into memory of one part, the kernel on its rows, products of what it wrote. */
 #include "target/cuda/attend.h"
 #include "target/cuda/product.h"
+#include <stdlib.h>
 
 /* PART_BYTES: all matrices of a part, less than half of an H200's second cache. SUM_BYTES: the same where parts of one matrix are
  * added to a result of 16 bits, which is rounded each time: rather few of them. */
 enum { PART_BYTES = 24 << 20, SUM_BYTES = 512 << 20, MAX_BUFS = 80 };
 
 typedef struct parts {
-    dtype dt;
-    int64_t batch, m, n, es;
+    int64_t batch, m, n;
+    dtype dt[ATTEND_OF + ATTEND_BETWEEN]; /* of the products that the kernel reads, then of what it writes */
+    int64_t at[ATTEND_OF + ATTEND_BETWEEN + 1]; /* where they lie in the memory of a part; its end */
     int64_t nb, nr; /* batches and rows of a part; one of them is all, or nb is 1 */
     int nmade, made_buf[ATTEND_BETWEEN], made[ATTEND_TO];
 } parts;
+
+/* TAPER_CUDA_PART_BYTES in place of both. */
+static int64_t room(bool rounds)
+{
+    const char *s = getenv("TAPER_CUDA_PART_BYTES");
+    int64_t n = s ? strtoll(s, NULL, 10) : 0;
+    return n > 0 ? n : rounds ? SUM_BYTES : PART_BYTES;
+}
 
 static int64_t width(const attend_to *to) { return to->o->size[to->second ? 1 : 2]; }
 
@@ -20,17 +30,16 @@ static bool fits(const target_attend *a, const parts *p)
     bool ok = p->batch > 0 && p->m > 0 && p->n > 0 && a->nbuf <= MAX_BUFS;
     for (int i = 0; i < a->nof && ok; i++) {
         const tp_tensor *x = a->of[i].a, *y = a->of[i].b;
-        ok = x->ndim == 3 && y->ndim == 3 && x->dt == p->dt && y->dt == p->dt && x->size[0] == p->batch &&
-             x->size[1] == p->m && y->size[0] == p->batch && y->size[1] == x->size[2] && y->size[2] == p->n &&
-             x->size[2] > 0;
+        ok = x->ndim == 3 && y->ndim == 3 && x->dt == y->dt && x->size[0] == p->batch && x->size[1] == p->m &&
+             y->size[0] == p->batch && y->size[1] == x->size[2] && y->size[2] == p->n && x->size[2] > 0;
     }
     for (int i = 0; i < a->nto && ok; i++) {
         const attend_to *to = &a->to[i];
         int64_t k = to->adds ? p->m : p->n, r = to->adds ? p->n : p->m;
-        ok = to->x->ndim == 3 && to->o->ndim == 3 && to->x->dt == p->dt && to->o->dt == p->dt &&
-             to->x->size[0] == p->batch && to->o->size[0] == p->batch &&
-             to->x->size[to->second ? 2 : 1] == k && to->x->size[to->second ? 1 : 2] == width(to) &&
-             to->o->size[to->second ? 2 : 1] == r && width(to) > 0;
+        ok = to->x->ndim == 3 && to->o->ndim == 3 && to->x->dt == to->o->dt && to->x->size[0] == p->batch &&
+             to->o->size[0] == p->batch && to->x->size[to->second ? 2 : 1] == k &&
+             to->x->size[to->second ? 1 : 2] == width(to) && to->o->size[to->second ? 2 : 1] == r &&
+             width(to) > 0;
     }
     return ok;
 }
@@ -41,38 +50,46 @@ static bool cut(const target_attend *a, parts *p)
     const tp_tensor *q = a->of[0].a;
     if (q->ndim != 3 || a->of[0].b->ndim != 3)
         return false;
-    *p = (parts){ .dt = (dtype)q->dt, .batch = q->size[0], .m = q->size[1], .n = a->of[0].b->size[2] };
-    p->es = (int64_t)dtype_size(p->dt);
+    *p = (parts){ .batch = q->size[0], .m = q->size[1], .n = a->of[0].b->size[2] };
     if (!fits(a, p))
         return false;
-    bool adds = false;
+    bool rounds = false;
+    int64_t row = 0, most = room(false);
+    for (int i = 0; i < a->nof; i++)
+        p->dt[i] = a->of[i].dt;
     for (int i = 0; i < a->nto; i++) {
         int k = 0;
         while (k < p->nmade && p->made_buf[k] != a->to[i].buf)
             k++;
         if (k == ATTEND_BETWEEN)
             return false;
+        if (k < p->nmade && p->dt[a->nof + k] != (dtype)a->to[i].x->dt)
+            return false;
         p->made_buf[k] = a->to[i].buf;
         p->made[i] = k;
+        p->dt[a->nof + k] = (dtype)a->to[i].x->dt;
         p->nmade = MAX(p->nmade, k + 1);
-        adds |= a->to[i].adds;
+        rounds |= a->to[i].adds && dtype_size((dtype)a->to[i].o->dt) < 4;
     }
-    int64_t row = (a->nof + p->nmade) * p->n * p->es, most = PART_BYTES;
+    for (int i = 0; i < a->nof + p->nmade; i++)
+        row += p->n * (int64_t)dtype_size(p->dt[i]);
     p->nr = p->m;
     p->nb = MAX(1, MIN(p->batch, most / (row * p->m)));
-    if (adds && p->es < 4)
-        most = SUM_BYTES;
+    most = room(rounds);
     if (row * p->m > most) {
         int64_t pieces = (row * p->m + most - 1) / most;
         p->nr = MIN(p->m, ((p->m + pieces - 1) / pieces + 63) / 64 * 64);
     }
+    for (int i = 0; i < a->nof + p->nmade; i++)
+        p->at[i + 1] = p->at[i] +
+                       ((p->nb * p->nr * p->n * (int64_t)dtype_size(p->dt[i]) + 255) & ~(int64_t)255);
     return true;
 }
 
 int64_t cuda_attend_bytes(const target_attend *a)
 {
     parts p;
-    return cut(a, &p) ? (a->nof + p.nmade) * ((p.nb * p.nr * p.n * p.es + 255) & ~(int64_t)255) : 0;
+    return cut(a, &p) ? p.at[a->nof + p.nmade] : 0;
 }
 
 /* Batches [b, b + nb) of t, and of its dimension `dim` the elements [at, at + n). */
@@ -122,23 +139,24 @@ static bool part_run(const target_attend *a, const parts *p, int64_t b, int64_t 
                      tp_err *err)
 {
     tp_device dev = tensor_device(a->of[0].a);
-    int64_t at = b * p->m + r, row = p->n * p->es, step = (p->nb * p->nr * row + 255) & ~(int64_t)255;
+    int64_t at = b * p->m + r;
     symint size[3] = { nb, nr, p->n }, stride[3] = { nr * p->n, p->n, 1 };
     tp_tensor *mat[ATTEND_OF + ATTEND_BETWEEN];
     void *bufs[MAX_BUFS];
     bool ok = true;
     memcpy(bufs, a->kernel.args.bufs, sizeof *bufs * (size_t)a->nbuf);
     for (int i = 0; i < a->nof + p->nmade; i++) {
-        char *mem = (char *)a->scratch + i * step;
-        tp_storage *s = storage_wrap_on(dev, mem, step, NULL, NULL);
-        mat[i] = tensor_on(s, p->dt, 3, size, stride, 0);
+        char *mem = (char *)a->scratch + p->at[i];
+        int64_t row = p->n * (int64_t)dtype_size(p->dt[i]);
+        tp_storage *s = storage_wrap_on(dev, mem, p->at[i + 1] - p->at[i], NULL, NULL);
+        mat[i] = tensor_on(s, p->dt[i], 3, size, stride, 0);
         storage_unref(s);
         /* the kernel counts rows from the beginning of the whole matrix, which is not there */
         bufs[i < a->nof ? a->of[i].buf : p->made_buf[i - a->nof]] = (void *)((uintptr_t)mem -
                                                                              (uintptr_t)(at * row));
     }
     for (int i = 0; i < a->nof && ok; i++)
-        ok = multiply(tensor_on(mat[i]->storage, p->dt, 3, size, stride, 0),
+        ok = multiply(tensor_on(mat[i]->storage, p->dt[i], 3, size, stride, 0),
                       slice(a->of[i].a, b, nb, 1, r, nr), slice(a->of[i].b, b, nb, 2, 0, p->n), false, err);
     target_args args = a->kernel.args;
     args.bufs = bufs;

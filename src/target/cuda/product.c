@@ -16,12 +16,12 @@ static const char *const params[NPARAMS] = { "o",     "a",       "b",       "row
                                              "a_k",   "b_batch", "b_k",     "b_col",   "o_batch",
                                              "o_row", "o_col",   "row_col", "add",     "has_row" };
 
-static void write_kernel(strbuf *b, dtype dt)
+static void write_kernel(strbuf *b, dtype dt, dtype to) /* of the factors, of the result */
 {
     bool wide = dt == DT_f64, half = dt == DT_f16 || dt == DT_bf16;
     const char *f = wide ? "f64" : "f32", *h = dt == DT_f16 ? "f16" : "bf16",
                *zero = wide ? "0d0000000000000000" : "0f00000000";
-    int es = wide ? 8 : half ? 2 : 4;
+    int es = wide ? 8 : half ? 2 : 4, os = (int)dtype_size(to);
     strbuf_add(b, head);
     for (int i = 0; i < NPARAMS; i++)
         strbuf_addf(b, "\t.param .u64 p_%s%s\n", params[i], i + 1 < NPARAMS ? "," : ")");
@@ -49,19 +49,20 @@ static void write_kernel(strbuf *b, dtype dt)
         "\tmad.lo.s64 %%q29, %%q29, %d, %%q0;\n\tmul.lo.s64 %%q30, %%q10, %d;\n\tmul.lo.s64 %%q31, %%q12, "
         "%d;\n"
         "\tmov.%s %%f0, %s;\n\tmov.b64 %%q32, 0;\n",
-        THREADS, es, es, es, es, es, f, zero);
+        THREADS, es, es, os, es, es, f, zero);
     /* bf16 is the upper half of f32; to convert it is an instruction of sm_90 alone */
-#define LOAD(reg, at)                                                                                 \
-    (dt == DT_bf16                                                                                    \
-         ? strbuf_addf(b,                                                                             \
-                       "\tld.global.b16 %%h0, [%%q%d];\n\tcvt.u32.u16 %%r2, %%h0;\n\tshl.b32 %%r2, "  \
-                       "%%r2, 16;\n\tmov.b32 %%f%d, %%r2;\n",                                         \
-                       at, reg)                                                                       \
-     : half ? strbuf_addf(b, "\tld.global.b16 %%h0, [%%q%d];\n\tcvt.f32.f16 %%f%d, %%h0;\n", at, reg) \
-            : strbuf_addf(b, "\tld.global.%s %%f%d, [%%q%d];\n", f, reg, at))
+#define LOAD(dt, reg, at)                                                                            \
+    (dt == DT_bf16                                                                                   \
+         ? strbuf_addf(b,                                                                            \
+                       "\tld.global.b16 %%h0, [%%q%d];\n\tcvt.u32.u16 %%r2, %%h0;\n\tshl.b32 %%r2, " \
+                       "%%r2, 16;\n\tmov.b32 %%f%d, %%r2;\n",                                        \
+                       at, reg)                                                                      \
+     : dt == DT_f16                                                                                  \
+         ? strbuf_addf(b, "\tld.global.b16 %%h0, [%%q%d];\n\tcvt.f32.f16 %%f%d, %%h0;\n", at, reg)   \
+         : strbuf_addf(b, "\tld.global.%s %%f%d, [%%q%d];\n", f, reg, at))
     strbuf_add(b, "LOOP:\n\tsetp.ge.s64 %p1, %q32, %q7;\n\t@%p1 bra SUM;\n");
-    LOAD(1, 27);
-    LOAD(2, 28);
+    LOAD(dt, 1, 27);
+    LOAD(dt, 2, 28);
     strbuf_addf(b,
                 "\tfma.rn.%s %%f0, %%f1, %%f2, %%f0;\n\tadd.s64 %%q27, %%q27, %%q30;\n\tadd.s64 %%q28, "
                 "%%q28, %%q31;\n"
@@ -69,12 +70,12 @@ static void write_kernel(strbuf *b, dtype dt)
                 "\tsetp.eq.s64 %%p2, %%q19, 0;\n\t@%%p2 bra ROW;\n\tmul.lo.s64 %%q33, %%q22, "
                 "%%q17;\n\tmad.lo.s64 %%q33, %%q33, %d, %%q3;\n",
                 f, es);
-    LOAD(1, 33);
+    LOAD(dt, 1, 33);
     strbuf_addf(b, "\tadd.rn.%s %%f0, %%f0, %%f1;\nROW:\n\tsetp.eq.s64 %%p3, %%q18, 0;\n\t@%%p3 bra STORE;\n",
                 f);
-    LOAD(1, 29);
+    LOAD(to, 1, 29);
     strbuf_addf(b, "\tadd.rn.%s %%f0, %%f0, %%f1;\nSTORE:\n", f);
-    if (half)
+    if (os == 2)
         strbuf_addf(b, "\tcvt.rn.%s.f32 %%h0, %%f0;\n\tst.global.b16 [%%q29], %%h0;\n", h);
     else
         strbuf_addf(b, "\tst.global.%s [%%q29], %%f0;\n", f);
@@ -82,21 +83,21 @@ static void write_kernel(strbuf *b, dtype dt)
 #undef LOAD
 }
 
-static cuda_function own_kernel(int device, dtype dt, tp_err *err)
+static cuda_function own_kernel(int device, dtype dt, dtype to, tp_err *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static cuda_function made[DT_COUNT][CUDA_MAX_DEVICES];
+    static cuda_function made[2][DT_COUNT][CUDA_MAX_DEVICES];
     pthread_mutex_lock(&lock);
-    cuda_function f = made[dt][device];
+    cuda_function f = made[dt != to][dt][device];
     if (!f) {
         strbuf b = { 0 };
         cuda_cubin bin;
         cuda_module m;
-        write_kernel(&b, dt);
+        write_kernel(&b, dt, to);
         const char *text = strbuf_str(&b);
         if (cuda_assemble(device, &text, 1, &bin, err) && cuda_load(device, bin.p, &m, err) &&
             cuda_find(device, m, "product", &f, err))
-            made[dt][device] = f;
+            made[dt != to][dt][device] = f;
         strbuf_free(&b);
     }
     pthread_mutex_unlock(&lock);
@@ -107,7 +108,7 @@ static bool own_product(const target_product *p, int device, tp_err *err)
 {
     const tp_tensor *o = p->o, *a = p->a, *b = p->b;
     int d = o->ndim - 2;
-    cuda_function f = own_kernel(device, (dtype)o->dt, err);
+    cuda_function f = own_kernel(device, (dtype)a->dt, (dtype)o->dt, err);
     if (!f)
         return false;
     uint64_t v[NPARAMS] = { (uint64_t)(uintptr_t)tensor_data(o),
@@ -241,15 +242,16 @@ static void *lt_layout(int type, const tp_tensor *t, int d, int turned, int64_t 
     return l;
 }
 
+static int lt_type(dtype dt)
+{
+    return dt == DT_f64 ? R_64F : dt == DT_f16 ? R_16F : dt == DT_bf16 ? R_16BF : R_32F;
+}
+
 static lt_plan *lt_plan_new(const target_product *p, int device, const int *turned, const int64_t *ld)
 {
     lt_plan *x = mem_zalloc(sizeof *x);
     dtype dt = (dtype)p->o->dt;
-    int d = p->o->ndim - 2,
-        type = dt == DT_f64    ? R_64F
-               : dt == DT_f16  ? R_16F
-               : dt == DT_bf16 ? R_16BF
-                               : R_32F,
+    int d = p->o->ndim - 2, type = lt_type((dtype)p->a->dt), out = lt_type(dt),
         scale = dt == DT_f64 ? R_64F : R_32F, found = 0, one = EPILOGUE_bias;
     void *pref = NULL;
     size_t room = WORKSPACE;
@@ -261,7 +263,7 @@ static lt_plan *lt_plan_new(const target_product *p, int device, const int *turn
         lt.desc_set(x->desc, DESC_epilogue, &one, sizeof one);
     x->a = lt_layout(type, p->b, d, turned[1], ld[1]);
     x->b = lt_layout(type, p->a, d, turned[0], ld[0]);
-    x->o = lt_layout(type, p->o, d, 0, ld[2]);
+    x->o = lt_layout(out, p->o, d, 0, ld[2]);
     if (x->a && x->b && x->o && !lt.pref_new(&pref)) {
         lt.pref_set(pref, PREF_workspace, &room, sizeof room);
         x->ok = !lt.heuristic(lt.handle[device], x->desc, x->a, x->b, x->o, x->o, pref, 1, &x->how, &found) &&
@@ -276,7 +278,7 @@ static bool lt_product(const target_product *p, int device, bool *ok, tp_err *er
 {
     const tp_tensor *t[3] = { p->a, p->b, p->o };
     int d = p->o->ndim - 2, turned[3];
-    int64_t ld[3], key[24] = { device, p->o->dt, d, p->row != NULL };
+    int64_t ld[3], key[24] = { device, p->o->dt * DT_COUNT + p->a->dt, d, p->row != NULL };
     double wide[2] = { 1, p->add };
     float one[2] = { 1, p->add };
     bool f64 = p->o->dt == DT_f64;
@@ -321,6 +323,8 @@ bool cuda_product(const target_product *p, tp_err *err)
     if (a->ndim != o->ndim || b->ndim != o->ndim || b->size[d] != a->size[d + 1] ||
         a->size[d] != o->size[d] || b->size[d + 1] != o->size[d + 1])
         return err_set(err, ERR_internal, "the operands of a product changed their sizes");
+    if (a->dt != b->dt || (a->dt != o->dt && (o->dt != DT_f32 || p->row || dtype_size((dtype)a->dt) != 2)))
+        return err_set(err, ERR_internal, "the operands of a product are of types that do not fit");
     if (o->numel && (!a->size[d + 1] || !lt_product(p, device, &ok, err)))
         ok = own_product(p, device, err);
     return ok && (!p->then.code || p->then.code->on->launch(p->then.code, &p->then.args, err));

@@ -330,6 +330,7 @@ const target target_cuda = {
               .gather_bytes = 1,
               .slow_steps = true,
               .attends = true,
+              .widens = true,
               .asynchronous = true },
     .available = available,
     .compile = compile,
