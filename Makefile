@@ -10,7 +10,7 @@ PYTHON_PATH = $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/nu
 CONFIGURED = $(CURDIR) $(PYTHON_PATH) $(GENERATOR) $(CMAKE_FLAGS)
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test bugs check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test wheel site
+.PHONY: help demo test bugs torch-bugs check layers build setup bench asan ubsan oracle oracle-full programs format format-check breaks fuzz fuzz-programs numerics clean bless golden docs gpu-test wheel site
 
 help:            ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ numerics: build  ## errors of the vector math at every float there is, on all co
 
 bugs:            ## plant the bugs of tests/bugs in a copy of the sources and run taper doctor on a program for each (minutes)
 	@nice $(PYTHON) tests/bugs/run.py $(BUGS)
+
+torch-bugs: build ## plant faults in a copy of Inductor and let the debugger for PyTorch find them (needs PyTorch 2.13 and a C++ compiler; an hour)
+	@nice $(PYTHON) tests/bugs/inductor.py $(BUGS)
 
 layers: build    ## the order of the folders of src/, and who names operators and machines
 	@$(PYTHON) tools/layers.py --build $(BUILD)

@@ -36,6 +36,11 @@ int cli_unknown(cli_args *a);                        /* says so; returns 2 */
 int cli_fail(const tp_err *e);                       /* prints it; returns the exit code */
 int cli_usage(const char *fmt, ...) TP_PRINTF(1, 2); /* prints it; returns 2 */
 
+/* Is dir a failure of a PyTorch backend, as taper.torch.debug saves it? */
+bool cli_torch_saved(const char *dir);
+/* Becomes python3 -m taper.torch COMMAND ARGS; returns only when that cannot be started. */
+int cli_torch(const char *command, int argc, char **argv);
+
 extern const cli_cmd *const cli_commands[]; /* ends in NULL */
 /* "\033[1m" and the like where f is a terminal that wants colours (NO_COLOR, TERM=dumb: none), else "". */
 typedef enum { CLI_plain, CLI_bold, CLI_red } cli_style;

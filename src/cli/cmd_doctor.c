@@ -420,6 +420,10 @@ static int run_doctor(int argc, char **argv)
     tp_err err = { 0 };
     cli_args a = { argc, 1, argv };
     while (a.at < argc && argv[a.at][0] == '-' && strcmp(argv[a.at], "-m") && strcmp(argv[a.at], "-c")) {
+        if (cli_flag(&a, "torch")) {
+            memmove(argv + a.at - 1, argv + a.at, (size_t)(argc - a.at) * sizeof *argv);
+            return cli_torch("doctor", argc - 2, argv + 1);
+        }
         if (cli_flag(&a, "json")) {
             d.json = true;
             continue;
@@ -435,9 +439,9 @@ static int run_doctor(int argc, char **argv)
     }
     bool option = a.at < argc && argv[a.at][0] == '-';
     if (a.at + option >= argc)
-        return cli_usage(
-            "taper doctor [--json] [--quarantine] [--ranks N] [--out DIR] [--timeout SECONDS] SCRIPT | -m "
-            "MODULE [ARGS ...]");
+        return cli_usage("taper doctor [--torch] [--json] [--quarantine] [--ranks N] [--out DIR] [--timeout "
+                         "SECONDS] SCRIPT | -m "
+                         "MODULE [ARGS ...]");
     if (secs && atof(secs) <= 0)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     d.argv = argv + a.at;
@@ -488,7 +492,8 @@ static int run_doctor(int argc, char **argv)
 
 const cli_cmd cmd_doctor = {
     "doctor",
-    "[--json] [--quarantine] [--ranks N] [--out DIR] [--timeout SECONDS] SCRIPT | -m MODULE [ARGS ...]",
+    "[--torch] [--json] [--quarantine] [--ranks N] [--out DIR] [--timeout SECONDS] SCRIPT | -m MODULE [ARGS "
+    "...]",
     "Runs the troubleshooting guide on a Python program and says what is wrong in one sentence",
     "The program runs twice without the compiler, with it, one stage at a time, and with every result\n"
     "compared with eager; so are its exit status and what it prints (numbers by tolerance; what two runs\n"
@@ -497,7 +502,8 @@ const cli_cmd cmd_doctor = {
     "program that fails. What is wrong with eager execution itself is found, too: every operator is held\n"
     "against float64, its derivative against finite differences. What helps is tried; --quarantine writes\n"
     "it to taper_quarantine here, which later runs obey. A program written for PyTorch: taper doctor -m "
-    "taper SCRIPT.\n"
+    "taper SCRIPT\n"
+    "runs it with Taper; taper doctor --torch SCRIPT with real PyTorch, whose own compiler is examined.\n"
     "--ranks N runs it as N processes (taper.distributed.run) and names the rank and the collective that "
     "first\n"
     "differ from the run without the compiler.\n"

@@ -166,6 +166,8 @@ static int run_minify(int argc, char **argv)
         return cli_usage(
             "taper minify BUNDLE [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT] "
             "[--max-granularity N]");
+    if (cli_torch_saved(dir))
+        return cli_torch("minify", argc - 1, argv + 1);
     if (step && (atoi(step) < 1 || atoi(step) & (atoi(step) - 1)))
         return cli_usage("--max-granularity wants a power of two, not '%s'", step);
     if (secs && atof(secs) <= 0)
@@ -263,6 +265,8 @@ static int run_repro(int argc, char **argv)
     }
     if (!dir)
         return cli_usage("taper repro BUNDLE [--timeout SECONDS]");
+    if (cli_torch_saved(dir))
+        return cli_torch("repro", argc - 1, argv + 1);
     if (secs && atof(secs) <= 0)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     if (is_script(dir))
@@ -289,7 +293,8 @@ const cli_cmd cmd_minify = {
     "Finds the smallest graph that still fails in the same way",
     "Trials run in forked children with a time limit each, on all cores. The answer goes to\n"
     "BUNDLE/minimal, with repro.py and repro.c in the working directory too; Ctrl-C leaves the best\n"
-    "so far there, and the same command goes on from it.\n",
+    "so far there, and the same command goes on from it. A failure that taper.torch.debug saved is one\n"
+    "of a backend of PyTorch's: python3 -m taper.torch minify does it.\n",
     run_minify,
     NULL
 };

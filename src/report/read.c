@@ -270,14 +270,33 @@ static void place_from_graph(reader *rd, rp_compile *c)
     c->where_line = strtoll(colon + 1, NULL, 10);
 }
 
+/* What PyTorch measures contains what is inside of it: capture the autograd stage, that Inductor, that its code. */
+static void add_stages(rp_compile *c, const json_val *m)
+{
+    static const char *const nested[] = { "dynamo_cumulative_compile_time_us",
+                                          "aot_autograd_cumulative_compile_time_us",
+                                          "inductor_cumulative_compile_time_us",
+                                          "inductor_code_gen_cumulative_compile_time_us" };
+    static const int stage[] = { 0, 2, 3, 4 };
+    bool taper = json_get(m, rp_stages[0].field) != NULL;
+    for (int i = 0; i < RP_STAGES; i++)
+        if (taper || i == 1 || i == RP_STAGES - 1)
+            c->stage[i] += MAX(json_f64(json_get(m, rp_stages[i].field), 0), 0.0);
+    double inside = 0;
+    for (int i = (int)COUNT(nested) - 1; !taper && i >= 0; i--) {
+        double all = json_f64(json_get(m, nested[i]), 0);
+        c->stage[stage[i]] += MAX(all - inside, 0.0);
+        inside = MAX(all, inside);
+    }
+}
+
 static void on_metrics(reader *rd, rp_compile *c, const json_val *m, bool forward)
 {
     if (!json_is(m, JSON_obj))
         return;
     if (c->metrics.n < 8)
         vec_push(&c->metrics, rd->envelope);
-    for (int i = 0; i < RP_STAGES; i++)
-        c->stage[i] += MAX(json_f64(json_get(m, rp_stages[i].field), 0), 0.0);
+    add_stages(c, m);
     c->kernels += json_i64(json_get(m, "kernel_count"), 0);
     c->calls += json_i64(json_get(m, "library_call_count"), 0);
     c->moved += json_i64(json_get(m, "bytes_moved"), 0);

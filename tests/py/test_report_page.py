@@ -745,3 +745,18 @@ def test_records_of_a_compile_are_on_disk_when_it_ends():
             assert len(os.listdir(env["TAPER_TRACE"])) == (4 if name == "fork" else 1)
         finally:
             shutil.rmtree(d)
+
+
+def test_times_of_pytorch_lie_in_each_other():
+    d = tempfile.mkdtemp(prefix="taper_report_")
+    try:
+        metrics = {"co_name": "f", "co_filename": "a.py", "co_firstlineno": 3, "dynamo_cumulative_compile_time_us": 100, "aot_autograd_cumulative_compile_time_us": 80,
+                   "inductor_cumulative_compile_time_us": 50, "inductor_code_gen_cumulative_compile_time_us": 20, "entire_frame_compile_time_s": 1e-4}
+        record = {"compilation_metrics": metrics, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+        with open(os.path.join(d, "dedicated_log_torch_trace_x.log"), "w", encoding="utf-8") as f:
+            f.write("V1117 02:21:59.560000 9858 torch/_dynamo/utils.py:2009] " + json.dumps(record) + "\n")
+        p = subprocess.run([TAPER, "report", d, "--json"], stdout=subprocess.PIPE, text=True)
+        stages = json.loads(p.stdout)["stages_us"]
+        assert p.returncode == 0 and [stages[s] for s in ("capture", "autograd", "fusion", "code")] == [20, 30, 30, 20], stages
+    finally:
+        shutil.rmtree(d)
