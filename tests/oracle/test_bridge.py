@@ -286,3 +286,30 @@ def test_sizes_that_become_floats():
         same(got, m(x), 1e-4)
         for k, v in m.state_dict().items():
             torch.testing.assert_close(v, after[k])
+
+
+def test_a_second_process_starts_behind_capture():
+    """AOTAutograd's cache: forward and backward come from disk, sizes fixed and symbolic, and results stay right."""
+    import tempfile
+    program = """
+import torch, taper.torch
+from torch._dynamo.utils import counters
+torch.manual_seed(0)
+m = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.LayerNorm(8))
+for dynamic, sizes in ((None, (4,)), (True, (3, 5))):
+    torch._dynamo.reset()
+    f = torch.compile(m, backend=taper.torch.backend, dynamic=dynamic)
+    for n in sizes:
+        x = torch.randn(n, 6, requires_grad=True)
+        got, want = f(x), m(x)
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+        a, b = (torch.autograd.grad(y.square().sum(), x)[0] for y in (got, want))
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+print(counters["aot_autograd"]["autograd_cache_hit"], counters["aot_autograd"]["autograd_cache_saved"])
+"""
+    if not bridge._cache.usable():
+        raise unittest.SkipTest("this PyTorch keeps only Inductor's programs")
+    with tempfile.TemporaryDirectory() as d:
+        env = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=d)
+        said = [subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, check=True).stdout.decode().split() for _ in range(2)]
+    assert said == [["0", "2"], ["2", "0"]], said

@@ -15,6 +15,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from taper.compiler._options import resolve
+from . import _cache
 from ._decompose import table
 from ._import import Unsupported, import_graph, supported
 
@@ -165,9 +166,20 @@ def compile_fx(gm, example_inputs, *, mode=None, options=None):
     global _decompositions
     if _decompositions is None:
         _decompositions = table()
-    one = _compiler({"resolved": resolve(mode, options or {})})
-    return aot_autograd(fw_compiler=one, bw_compiler=one, inference_compiler=one, decompositions=_decompositions,
-                        partition_fn=torch._functorch.partitioners.min_cut_rematerialization_partition)(gm, example_inputs)
+    resolved = {"resolved": resolve(mode, options or {})}
+    one = _compiler(resolved)
+    partition = torch._functorch.partitioners.min_cut_rematerialization_partition
+    if not _cache.usable():
+        return aot_autograd(fw_compiler=one, bw_compiler=one, inference_compiler=one, decompositions=_decompositions, partition_fn=partition)(gm, example_inputs)
+    kept = [_cache.compiler(one, resolved) for _ in range(3)]
+    with _cache.keyed(resolved):
+        return aot_autograd(fw_compiler=kept[0], bw_compiler=kept[1], inference_compiler=kept[2], decompositions=_decompositions,
+                            partition_fn=partition)(gm, example_inputs)
+
+
+def compile_saved(gm, examples, options):
+    """A graph from AOTAutograd's cache."""
+    return _compiler(options)(gm, examples)
 
 
 def backend(gm, example_inputs, *, mode=None, options=None, **kw):
