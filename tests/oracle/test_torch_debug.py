@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 try:
@@ -55,8 +56,6 @@ def fail(backend, out, level=4, after="dynamo", grad=False):
 def minified(folder, **kw):
     """(exit status, text, case, outcome) of the answer."""
     text = io.StringIO()
-    read, write = os.pipe()
-    status = 0
     with tempfile.TemporaryFile("w+") as f:
         keep = os.dup(1)
         sys.stdout.flush()
@@ -69,7 +68,6 @@ def minified(folder, **kw):
             os.close(keep)
         f.seek(0)
         said = f.read()
-    os.close(read), os.close(write)
     return status, said, *_case.read(os.path.join(folder, "minimal"))
 
 
@@ -153,12 +151,8 @@ def test_the_graph_behind_autograd():
 
 def test_a_process_that_dies_or_hangs():
     with folder() as d:
-        program = os.path.join(d, "program.py")
         for backend, kind in (("relu_crashes", "signal"), ("relu_hangs", "time-out")):
             out = os.path.join(d, backend)
-            text = ("import torch, taper.torch, torch_backends as w, test_torch_debug as t\n"
-                    f"torch.compile(t.model, backend=taper.torch.debug(w.{backend}, level=3, out={out!r}))(*t.arguments())\n")
-            open(program, "w").write(text)
             pid = os.fork()
             if pid == 0:  # a child that has PyTorch already
                 try:
@@ -166,7 +160,6 @@ def test_a_process_that_dies_or_hangs():
                     torch.compile(model, backend=taper.torch.debug(getattr(wrong, backend), level=3, out=out))(*arguments())
                 finally:
                     os._exit(0)
-            import time
             for _ in range(100 if kind == "time-out" else 600):
                 if os.waitpid(pid, os.WNOHANG)[0]:
                     break

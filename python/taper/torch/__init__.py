@@ -11,7 +11,6 @@ graph breaks and recompilations.
 
 The names here need PyTorch (2.6 or later) and exclude `taper.torch_alias`, where `import torch` means Taper.
 """
-from . import _cache
 from ._backend import backend, compile_fx, ledger, reset
 from ._debug import AccuracyError, debug, saved
 from ._survey import survey

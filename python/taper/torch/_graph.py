@@ -69,13 +69,12 @@ def used(x):
 
 
 def op_uses(op):
-    names = used(op.args) + used(op.kwargs)
-    return names
+    return used(op.args) + used(op.kwargs)
 
 
 # ---- names of functions ----
 def resolve(path):
-    """The object that a dotted path names: torch, operator, math, a few builtins, and modules of the user's own."""
+    """The object that a dotted path names, in torch, operator, math and among a few builtins."""
     parts = path.split(".")
     if parts[0] == "builtins" and parts[-1] not in _BUILTINS:
         raise NoName(f"'{path}' may not stand in a graph")

@@ -356,7 +356,7 @@ def minify(folder, out=None, timeout=120.0, memory=None, jobs=None, check=None, 
         final = trials.one(m.best)
         now = final if final.same(now) else now
         _case.save(answer, m.best, now)
-        script = _repro.write(answer, m.best, now, m.before, trials)
+        script = _repro.write(answer, m.best, now, m.before)
         ok, how = _repro.verify(script, now, timeout) if not stopped else (None, "")
         print(_graph.function(m.best.graph))
         print(now)

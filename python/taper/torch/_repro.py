@@ -121,7 +121,7 @@ def _plain(text):
     return text.replace('"""', "'''").replace("\\", "/")
 
 
-def write(folder, case, outcome, before, trials=None):
+def write(folder, case, outcome, before):
     path = os.path.join(folder, "repro.py")
     with open(path, "w", encoding="utf-8") as f:
         f.write(source(case, outcome, before))
