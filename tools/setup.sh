@@ -17,8 +17,8 @@ known() { # stops where $PYTHON is a version Taper does not know
         echo "$(command -v "$PYTHON") is a free-threaded build of Python, and Taper relies on the global interpreter lock. Choose an ordinary build with PYTHON=/path/to/python3.13." >&2
         exit 1
     fi
-    case $v in 3.11 | 3.12 | 3.13) ;; *)
-        echo "$(command -v "$PYTHON") is Python $v; Taper runs on CPython 3.11, 3.12 and 3.13. Choose one with PYTHON=/path/to/python3.13." >&2
+    case $v in 3.11 | 3.12 | 3.13 | 3.14) ;; *)
+        echo "$(command -v "$PYTHON") is Python $v; Taper runs on CPython 3.11, 3.12, 3.13 and 3.14. Choose one with PYTHON=/path/to/python3.13." >&2
         exit 1 ;;
     esac
 }

@@ -292,7 +292,7 @@ static bool ends(int op)
 {
     return op == RETURN_VALUE || op == JUMP_FORWARD || op == JUMP_BACKWARD ||
            op == JUMP_BACKWARD_NO_INTERRUPT || op == RAISE_VARARGS || op == RERAISE
-#if TP_PY312
+#if TP_PY312 && !TP_PY314
            || op == RETURN_CONST
 #endif
         ;
@@ -321,9 +321,14 @@ void live_at(const cap_code *cc, int ip, uint8_t *live)
             int a = s->arg >> 4, b = s->arg & 15;
             bool two = s->op == STORE_FAST_STORE_FAST || s->op == STORE_FAST_LOAD_FAST ||
                        s->op == LOAD_FAST_LOAD_FAST;
+            bool loads = s->op == LOAD_FAST_LOAD_FAST;
+#if TP_PY314
+            loads |= s->op == LOAD_FAST_BORROW_LOAD_FAST_BORROW;
+            two |= loads;
+#endif
             if (two && a < cc->nfast && b < cc->nfast) {
                 now[b] = s->op != STORE_FAST_STORE_FAST;
-                now[a] = s->op == LOAD_FAST_LOAD_FAST;
+                now[a] = loads;
             }
 #endif
             switch (s->op) {
@@ -342,6 +347,9 @@ void live_at(const cap_code *cc, int ip, uint8_t *live)
             case LOAD_FAST_CHECK:
             case LOAD_FAST_AND_CLEAR:
             case LOAD_FROM_DICT_OR_DEREF:
+#endif
+#if TP_PY314
+            case LOAD_FAST_BORROW:
 #endif
                 if (s->arg < cc->nfast)
                     now[s->arg] = 1;

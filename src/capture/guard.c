@@ -1067,6 +1067,7 @@ bool guard_check(entry *e, frame *f, PyObject **reg, int64_t *symval, strbuf *wh
  * there is what it was: parents come first, so no dict is looked at that its parent does not keep alive. The
  * metadata of a tensor is no part of any dict: the tensors are watched, and looked at again when the epoch has
  * moved. */
+#if !TP_PY314
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -1076,10 +1077,12 @@ static const uint64_t *version_place(PyObject *d) { return &((PyDictObject *)d)-
 #pragma GCC diagnostic pop
 #endif
 uint64_t dict_version(PyObject *d) { return *version_place(d); }
+#endif
 
 #if TP_PY313
-/* From 3.13 on attributes that lie in their object are set without a new version for the dict that shows them. Whoever
- * watches the dict is told, and counts. A counter outlives its dict: the next one there goes on with it. */
+/* From 3.13 on attributes that lie in their object are set without a new version for the dict that shows them, and from
+ * 3.14 on no dict has a version. Whoever watches the dict is told, and counts. A counter outlives its dict: the next one
+ * there goes on with it. */
 static map counters;
 static int count_change(PyDict_WatchEvent event, PyObject *d, PyObject *key, PyObject *v)
 {
@@ -1091,8 +1094,16 @@ static int count_change(PyDict_WatchEvent event, PyObject *d, PyObject *key, PyO
 static const uint64_t *dict_clock(PyObject *d) /* NULL: changes cannot be seen */
 {
     static int watcher = -1;
+#if TP_PY314
+    uint64_t *known = watcher >= 0 && ((PyDictObject *)d)->_ma_watcher_tag >> watcher & 1
+                          ? map_geti(&counters, (uintptr_t)d)
+                          : NULL;
+    if (known)
+        return known;
+#else
     if (!((PyDictObject *)d)->ma_values)
         return version_place(d);
+#endif
     if (watcher < 0)
         watcher = PyDict_AddWatcher(count_change);
     if (watcher < 0 || PyDict_Watch(watcher, d) < 0) {
@@ -1100,10 +1111,19 @@ static const uint64_t *dict_clock(PyObject *d) /* NULL: changes cannot be seen *
         return NULL;
     }
     uint64_t *n = map_geti(&counters, (uintptr_t)d);
-    if (!n)
+    if (!n) {
         map_puti(&counters, (uintptr_t)d, n = mem_zalloc(sizeof *n));
+        *n = 1; /* 0: not known */
+    }
     return n;
 }
+#if TP_PY314
+uint64_t dict_version(PyObject *d)
+{
+    const uint64_t *n = dict_clock(d);
+    return n ? *n : 0;
+}
+#endif
 #else
 static const uint64_t *dict_clock(PyObject *d) { return version_place(d); }
 #endif

@@ -6,16 +6,23 @@
 #undef Py_BUILD_CORE
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
+#if TP_PY314 /* where frames are from here on; their values carry a mark */
+#include <internal/pycore_interpframe.h>
+#endif
 
 static __thread cap_cfg *active; /* how frames are captured now; NULL: not at all */
 static int installed;            /* threads and nestings that need the hook */
 
-#if TP_PY313
+#if TP_PY314
+#define FRAME_CODE(f) ((PyCodeObject *)PyStackRef_AsPyObjectBorrow((f)->f_executable))
+#elif TP_PY313
 #define FRAME_CODE(f) ((PyCodeObject *)(f)->f_executable)
 #else
 #define FRAME_CODE(f) ((f)->f_code)
 #endif
-#if TP_PY312
+#if TP_PY314
+#define FRAME_FUNC(f) PyStackRef_AsPyObjectBorrow((f)->f_funcobj)
+#elif TP_PY312
 #define FRAME_FUNC(f) ((f)->f_funcobj)
 #else
 #define FRAME_FUNC(f) ((PyObject *)(f)->f_func)
@@ -53,7 +60,15 @@ static PyObject *eval(PyThreadState *ts, struct _PyInterpreterFrame *f, int thro
     PyCodeObject *co = FRAME_CODE(f);
     int n = co->co_argcount + co->co_kwonlyargcount + !!(co->co_flags & CO_VARARGS) +
             !!(co->co_flags & CO_VARKEYWORDS);
+#if TP_PY314
+    PyObject **args = mem_zalloc(sizeof *args * (size_t)(n + 1)); /* borrowed from the frame */
+    for (int i = 0; i < n; i++)
+        args[i] = PyStackRef_AsPyObjectBorrow(f->localsplus[i]);
+    PyObject *res = cap_run_bound(cfg, func, args, n);
+    free(args);
+#else
     PyObject *res = cap_run_bound(cfg, func, f->localsplus, n);
+#endif
     end_frame(ts, f);
     return res;
 }

@@ -140,6 +140,19 @@ HANDLER(STORE_FAST_STORE_FAST)
     return rc == ST_next ? op_STORE_FAST(f, arg & 15, result) : rc;
 }
 #endif
+#if TP_PY314
+HANDLER(LOAD_FAST_BORROW) { return op_LOAD_FAST(f, arg, result); }
+HANDLER(LOAD_FAST_BORROW_LOAD_FAST_BORROW) { return op_LOAD_FAST_LOAD_FAST(f, arg, result); }
+HANDLER(LOAD_SMALL_INT) { PUSH_OR_FAIL(PyLong_FromLong(arg)); }
+HANDLER(LOAD_COMMON_CONSTANT) /* the builtin itself, whatever hides its name */
+{
+    static const char *const names[] = { "AssertionError", "NotImplementedError", "tuple", "all", "any" };
+    PyObject *builtins = PyImport_ImportModule("builtins");
+    PyObject *v = builtins ? PyObject_GetAttrString(builtins, names[arg]) : NULL;
+    Py_XDECREF(builtins);
+    PUSH_OR_FAIL(v);
+}
+#endif
 HANDLER(DELETE_FAST)
 {
     if (!f->fast[arg])
@@ -343,16 +356,23 @@ static int two_to_one(frame *f, PyObject *r)
     PUSH(r);
     return ST_next;
 }
-HANDLER(BINARY_OP)
-{
-    PyObject *b = TOP, *a = PEEK(2);
-    return two_to_one(f, T ? t_binary(T, arg, a, b) : native_binary(arg, a, b));
-}
-HANDLER(BINARY_SUBSCR)
+static int subscr(frame *f)
 {
     PyObject *k = TOP, *o = PEEK(2);
     return two_to_one(f, T ? t_subscr(T, o, k) : PyObject_GetItem(o, k));
 }
+HANDLER(BINARY_OP)
+{
+    PyObject *b = TOP, *a = PEEK(2);
+#if TP_PY314
+    if (arg == NB_SUBSCR)
+        return subscr(f);
+#endif
+    return two_to_one(f, T ? t_binary(T, arg, a, b) : native_binary(arg, a, b));
+}
+#if !TP_PY314
+HANDLER(BINARY_SUBSCR) { return subscr(f); }
+#endif
 HANDLER(STORE_SUBSCR)
 {
     PyObject *k = TOP, *o = PEEK(2), *v = PEEK(3);
@@ -442,6 +462,7 @@ HANDLER(BUILD_MAP)
     PUSH(r);
     return ST_next;
 }
+#if !TP_PY314
 HANDLER(BUILD_CONST_KEY_MAP)
 {
     PyObject *keys = known(f, TOP), *r = keys ? PyDict_New() : NULL;
@@ -454,6 +475,7 @@ HANDLER(BUILD_CONST_KEY_MAP)
     PUSH(r);
     return ST_next;
 }
+#endif
 HANDLER(BUILD_STRING)
 {
     PyObject *empty = PyUnicode_FromString(""), *parts = PyTuple_New(arg), *r = NULL;
@@ -636,6 +658,16 @@ HANDLER(FOR_ITER)
 #endif
     return ST_next;
 }
+static void too_many(PyObject *o, int wanted)
+{
+    Py_ssize_t n = TP_PY314 && (PyTuple_CheckExact(o) || PyList_CheckExact(o) || PyDict_CheckExact(o))
+                       ? PyObject_Size(o)
+                       : -1;
+    if (n > wanted)
+        PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d, got %zd)", wanted, n);
+    else
+        PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", wanted);
+}
 static PyObject *take(frame *f, PyObject *o, int before, int after, bool ex) /* list of the parts, in order */
 {
     o = real(f, o);
@@ -673,7 +705,7 @@ static PyObject *take(frame *f, PyObject *o, int before, int after, bool ex) /* 
                         : "not enough values to unpack (expected %d, got %zd)",
                      before + after, n);
     else if (!ex && n > before)
-        PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", before);
+        too_many(o, before);
     else
         return list;
     Py_DECREF(list);
@@ -870,11 +902,16 @@ HANDLER(POP_JUMP_IF_FALSE) { return pop_jump(f, arg, false); }
 HANDLER(POP_JUMP_IF_TRUE) { return pop_jump(f, arg, true); }
 HANDLER(POP_JUMP_IF_NONE) { return none_jump(f, arg, true); }
 HANDLER(POP_JUMP_IF_NOT_NONE) { return none_jump(f, arg, false); }
+#if !TP_PY314
 HANDLER(RETURN_CONST)
 {
     *result = Py_NewRef(PyTuple_GET_ITEM(f->cc->consts, arg));
     return ST_return;
 }
+#else
+HANDLER(NOT_TAKEN) { return ST_next; }
+HANDLER(POP_ITER) { return op_POP_TOP(f, arg, result); }
+#endif
 HANDLER(LOAD_FAST_CHECK) { return op_LOAD_FAST(f, arg, result); }
 HANDLER(LOAD_FAST_AND_CLEAR)
 {
@@ -983,8 +1020,12 @@ HANDLER(CALL_KW)
 #endif
 HANDLER(CALL_FUNCTION_EX)
 {
-    PyObject *kw = (arg & 1) ? real(f, TOP) : NULL, *seq = PEEK(1 + (arg & 1)),
-             *callee = PEEK((TP_PY313 ? 3 : 2) + (arg & 1)), *r = NULL;
+    int has = TP_PY314 || (arg & 1); /* a place for named arguments, which may be empty */
+    bool named = has && TOP;
+    PyObject *kw = named ? real(f, TOP) : NULL, *seq = PEEK(1 + has),
+             *callee = PEEK((TP_PY313 ? 3 : 2) + has), *r = NULL;
+    if (named && !kw)
+        return ST_error;
     PyObject *pos = T ? t_list_of(T, seq) : PySequence_List(seq), *names = NULL, **v = NULL;
     if (!pos) {
         if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError) && !T && !Py_TYPE(seq)->tp_iter) {
@@ -1024,7 +1065,7 @@ HANDLER(CALL_FUNCTION_EX)
     Py_DECREF(pos);
     if (!r)
         return ST_error;
-    drop(f, 3 + (arg & 1)); /* the NULL below the callee too */
+    drop(f, 3 + has); /* the NULL beside the callee too */
     PUSH(r);
     return ST_next;
 }
@@ -1070,7 +1111,10 @@ HANDLER(SET_FUNCTION_ATTRIBUTE)
     PyObject **slot = arg == 1   ? &o->func_defaults
                       : arg == 2 ? &o->func_kwdefaults
                       : arg == 4 ? &o->func_annotations
-                                 : &o->func_closure;
+#if TP_PY314
+                      : arg == 16 ? &o->func_annotate
+#endif
+                                  : &o->func_closure;
     Py_XSETREF(*slot, Py_NewRef(v));
     PyObject *fn = POP();
     drop(f, 1);
@@ -1294,7 +1338,9 @@ static PyObject *special(frame *f, PyObject *o, const char *name)
         if (!r && !PyErr_Occurred())
             PyErr_Format(PyExc_TypeError,
                          !strcmp(name, "__enter__")
-                             ? "'%.200s' object does not support the context manager protocol"
+                             ? TP_PY314 ? "'%.200s' object does not support the context manager protocol "
+                                          "(missed __enter__ method)"
+                                        : "'%.200s' object does not support the context manager protocol"
                              : "'%.200s' object does not support the context manager protocol (missed "
                                "__exit__ method)",
                          Py_TYPE(o)->tp_name);
@@ -1302,6 +1348,17 @@ static PyObject *special(frame *f, PyObject *o, const char *name)
     Py_DECREF(n);
     return r;
 }
+#if TP_PY314
+HANDLER(LOAD_SPECIAL)
+{
+    PyObject *o = real(f, TOP), *v = o ? special(f, o, arg ? "__exit__" : "__enter__") : NULL;
+    if (!v)
+        return ST_error;
+    drop(f, 1);
+    push_callee(f, v);
+    return ST_next;
+}
+#else
 HANDLER(BEFORE_WITH)
 {
     PyObject *mgr = real(f, TOP), *enter = NULL, *exit_ = NULL, *r = NULL;
@@ -1318,13 +1375,15 @@ HANDLER(BEFORE_WITH)
     PUSH(r);
     return ST_next;
 }
+#endif
 HANDLER(WITH_EXCEPT_START)
 {
     PyObject *val = real(f, TOP), *tb = val ? PyException_GetTraceback(val) : NULL;
     if (!val)
         return ST_error;
-    PyObject *args[3] = { (PyObject *)Py_TYPE(val), val, tb ? tb : Py_None };
-    PyObject *r = call(f, PEEK(4), args, 3, NULL);
+    PyObject *self = TP_PY314 ? PEEK(4) : NULL, *fn = PEEK(TP_PY314 ? 5 : 4);
+    PyObject *args[4] = { self, (PyObject *)Py_TYPE(val), val, tb ? tb : Py_None };
+    PyObject *r = call(f, fn, self ? args : args + 1, self ? 4 : 3, NULL);
     Py_XDECREF(tb);
     PUSH_OR_FAIL(r);
 }
@@ -1450,11 +1509,67 @@ done:
     Py_DECREF(v);
     return ST_error;
 }
+#if !TP_PY314
 HANDLER(LOAD_ASSERTION_ERROR)
 {
     PUSH(Py_NewRef(PyExc_AssertionError));
     return ST_next;
 }
+#else
+/* Parts of a template string: what t"..." makes of them, by the classes of string.templatelib. */
+static PyObject *template_class(const char *name)
+{
+    PyObject *m = PyImport_ImportModule("string.templatelib");
+    PyObject *c = m ? PyObject_GetAttrString(m, name) : NULL;
+    Py_XDECREF(m);
+    return c;
+}
+HANDLER(BUILD_INTERPOLATION)
+{
+    static const char *const conversions[] = { NULL, "s", "r", "a" };
+    int spec = arg & 1;
+    if (T) {
+        t_break(T, BRK_format, "a template string");
+        return ST_error;
+    }
+    PyObject *c = template_class("Interpolation");
+    PyObject *how = arg >> 2 & 3 ? PyUnicode_FromString(conversions[arg >> 2 & 3]) : Py_NewRef(Py_None);
+    PyObject *none = PyUnicode_FromString(""), *r = NULL;
+    if (c && how && none)
+        r = PyObject_CallFunctionObjArgs(c, PEEK(2 + spec), PEEK(1 + spec), how, spec ? TOP : none, NULL);
+    Py_XDECREF(c);
+    Py_XDECREF(how);
+    Py_XDECREF(none);
+    if (!r)
+        return ST_error;
+    drop(f, 2 + spec);
+    PUSH(r);
+    return ST_next;
+}
+HANDLER(BUILD_TEMPLATE)
+{
+    PyObject *texts = PEEK(2), *parts = TOP, *r = NULL;
+    if (T) {
+        t_break(T, BRK_format, "a template string");
+        return ST_error;
+    }
+    PyObject *c = template_class("Template"), *all = PyList_New(0);
+    Py_ssize_t n = PyTuple_GET_SIZE(parts);
+    int rc = c && all ? 0 : -1;
+    for (Py_ssize_t i = 0; rc == 0 && i <= n; i++) {
+        rc = PyList_Append(all, PyTuple_GET_ITEM(texts, i));
+        if (rc == 0 && i < n)
+            rc = PyList_Append(all, PyTuple_GET_ITEM(parts, i));
+    }
+    PyObject *args = rc == 0 ? PyList_AsTuple(all) : NULL;
+    if (args)
+        r = PyObject_CallObject(c, args);
+    Py_XDECREF(args);
+    Py_XDECREF(all);
+    Py_XDECREF(c);
+    return two_to_one(f, r);
+}
+#endif
 HANDLER(LOAD_BUILD_CLASS)
 {
     if (T) {
@@ -1513,6 +1628,12 @@ bool interp_knows(int op, int arg)
 #if TP_PY312
     if (op == CALL_INTRINSIC_1)
         return arg == 3 || arg == 5 || arg == 6;
+#endif
+#if TP_PY314
+    if (op == LOAD_SPECIAL) /* not those of `async with` */
+        return arg < 2;
+    if (op == LOAD_COMMON_CONSTANT)
+        return arg < 5;
 #endif
     return handlers[op] != NULL;
 }

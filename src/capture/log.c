@@ -151,9 +151,15 @@ static void argval(strbuf *b, const frame *f, const instr *in)
 #if !TP_PY313
     case LOAD_CLOSURE:
 #endif
+#if TP_PY314
+    case LOAD_FAST_BORROW:
+#endif
     case MAKE_CELL: o = PyTuple_GET_ITEM(cc->localsplus, in->arg); break;
 #if TP_PY313
     case LOAD_FAST_LOAD_FAST:
+#if TP_PY314
+    case LOAD_FAST_BORROW_LOAD_FAST_BORROW:
+#endif
     case STORE_FAST_LOAD_FAST:
     case STORE_FAST_STORE_FAST:
         strbuf_addf(b, "%s, %s", PyUnicode_AsUTF8(PyTuple_GET_ITEM(cc->localsplus, in->arg >> 4)),

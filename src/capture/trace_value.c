@@ -459,11 +459,9 @@ static PyObject *wrap_tuple(trace *t, PyObject *o, source *s)
     Py_ssize_t n = PyTuple_GET_SIZE(o);
     want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
     want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
-    PyObject *abs = Py_TYPE(o)->tp_alloc(Py_TYPE(o), n);
-    if (n == 0 && Py_TYPE(o) == &PyTuple_Type) {
-        Py_XDECREF(abs);
+    if (n == 0 && Py_TYPE(o) == &PyTuple_Type) /* there is but one */
         return Py_NewRef(o);
-    }
+    PyObject *abs = tuple_alloc(Py_TYPE(o), n);
     for (Py_ssize_t i = 0; abs && i < n; i++) {
         PyObject *v = lazy_item(t, PyTuple_GET_ITEM(o, i), s, SRC_item, NULL, (int)i);
         if (!v)

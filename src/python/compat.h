@@ -6,14 +6,15 @@
 #include <structmember.h>
 
 #if PY_VERSION_HEX < 0x030B0000
-#error "Taper needs CPython 3.11, 3.12 or 3.13; this one is older"
-#elif PY_VERSION_HEX >= 0x030E0000
-#error "Taper runs on CPython 3.11, 3.12 and 3.13; capture does not know this one's bytecode yet"
+#error "Taper needs CPython 3.11, 3.12, 3.13 or 3.14; this one is older"
+#elif PY_VERSION_HEX >= 0x030F0000
+#error "Taper runs on CPython 3.11, 3.12, 3.13 and 3.14; capture does not know this one's bytecode yet"
 #elif defined Py_GIL_DISABLED
 #error "Taper needs a CPython with the global lock; this one was built without it"
 #endif
 #define TP_PY312 (PY_VERSION_HEX >= 0x030C0000)
 #define TP_PY313 (PY_VERSION_HEX >= 0x030D0000)
+#define TP_PY314 (PY_VERSION_HEX >= 0x030E0000)
 #if TP_PY313 /* from here on HAVE_ARGUMENT is the last that has none */
 #define OP_HAS_ARG(op) ((op) > HAVE_ARGUMENT)
 #else
@@ -57,6 +58,17 @@ static inline PyObject *type_dict(PyTypeObject *t)
 #else
     return t->tp_dict;
 #endif
+}
+
+/* A tuple of a certain class, to be filled. New reference or NULL. From 3.14 on tuples remember their hash; -1: not known. */
+static inline PyObject *tuple_alloc(PyTypeObject *type, Py_ssize_t n)
+{
+    PyObject *o = type->tp_alloc(type, n);
+#if TP_PY314
+    if (o)
+        ((PyTupleObject *)o)->ob_hash = -1;
+#endif
+    return o;
 }
 
 /* An object that came back to life may be finalised again when it goes for good: clears the collector's mark, the lowest

@@ -317,7 +317,7 @@ static PyType_Spec size_spec = { "taper.Size", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPF
 
 PyObject *py_size(int ndim, const symint *size)
 {
-    PyObject *t = PySize_Type->tp_alloc(PySize_Type, ndim);
+    PyObject *t = tuple_alloc(PySize_Type, ndim);
     for (int i = 0; t && i < ndim; i++) {
         PyObject *v = py_int(size[i]);
         if (!v) {

@@ -81,7 +81,9 @@ def items(x):
     l[1:2] = [7]
     d["j"] = l[1:]
     del l[0], d["k"]
-    return l, d, x[0:1], x[::2], l[-1]
+    n = len(l)
+    l[n - 1:n] = [n]
+    return l, d, x[0:1], x[::2], l[-1], l[n - 2:n], l[::n - 1], x[:n - 1]
 @case
 def builders(x):
     return (1, x), [x, 2], {1, x.dim()}, {"a": x, **{"b": 1}}, {"p": 1, "q": x}, [*(1, x)], {*"ab"}, (*[1], x), slice(1, 2, 3), f"{x.dim()}-{3!r:>4}"
@@ -369,6 +371,7 @@ def executed(source, names, mode="exec"):
 executed.codes = []
 @case
 def module_code(x):
+    executed("from __future__ import annotations\nn: int = 3\n", {})
     d = executed("from math import *\nn: int = 3\ndel n\nm = floor(pi)\nclass C:\n    k = m\n", {})
     return x + d["m"]
 @case
@@ -390,6 +393,14 @@ def type_statements(x):
         def get[D: int](self, v: D): return v
     type Alias[Z] = list[Z]
     return x + first(Pair.n), Pair[int, str, [int]].__origin__ is Pair, Alias.__name__
+''')
+if sys.version_info >= (3, 14):
+    exec('''
+@case
+def template_strings(x):
+    n, y = 3, x * 2
+    t = t"{n} of {y.dim()!r:>4}, {n + 1!s}"
+    return y + 1, t.strings, [(i.value, i.expression, i.conversion, i.format_spec) for i in t.interpolations]
 ''')
 
 
@@ -450,10 +461,17 @@ def test_every_instruction_is_in_one_of_them():
 def test_the_table_of_handlers_is_exercised_where_code_is_traced():
     """Every row of opcode.def for this version stands in a function that capture follows instruction by instruction."""
     path = os.path.join(HERE, "..", "..", "src", "capture", "opcode.def")
-    rows = set()
-    for part in re.findall(r"(?:#if !TP_PY3(\d+)\n)?((?:(?!#).*\n)+)(?:#else\n((?:(?!#).*\n)+))?", open(path).read()):
-        newer = part[0] and sys.version_info[1] >= int(part[0])
-        rows |= set(re.findall(r"PYOP\((\w+)\)", part[2] if newer else part[1]))
+    rows, taken = set(), [True]
+    known = {f"TP_PY3{n}": sys.version_info[1] >= n for n in (12, 13, 14)}
+    for line in open(path):
+        if line.startswith("#if "):
+            taken.append(bool(eval(line[4:].replace("!", " not ").replace("&&", " and "), known)))
+        elif line.startswith("#else"):
+            taken[-1] = not taken[-1]
+        elif line.startswith("#endif"):
+            taken.pop()
+        elif all(taken):
+            rows |= set(re.findall(r"PYOP\((\w+)\)", line))
     assert rows <= set(dis.opmap), rows - set(dis.opmap)
     native = {"async_code", "class_body", "class_body_free", "module_code", "interactive_code", "groups", "type_statements"}
     seen = set().union(*(names_in(f) for f in CASES if f.__name__ not in native))

@@ -118,6 +118,7 @@ def test_constants_recompile():
 def test_trace_logs():
     rc, err, out = run("import torch\n\ndef g(x, y):\n    return x + y\n\n@torch.compile(backend=\"eager\")\ndef f(x):\n    x = torch.sin(x)\n"
                        "    x = g(x, x)\n    return x\n\nf(torch.ones(3, 3))\n", "trace_bytecode,trace_source,graph_code")
+    err = [line.replace("LOAD_FAST_BORROW", "LOAD_FAST") for line in err]  # from 3.14 on
     has(err, "TRACE starts_line playground.py:6 in f ()", "    @torch.compile(backend=\"eager\")", "TRACE RESUME 0 []",
         "TRACE starts_line playground.py:8 in f (f)", "        x = torch.sin(x)", "TRACE LOAD_GLOBAL torch []")
     new = sys.version_info >= (3, 13)  # self comes behind the callee, and one instruction loads both
