@@ -22,7 +22,7 @@ assert importlib.metadata.version("torch") == "2.13.0" and taper.version.taper =
 assert torch.distributed.is_available() and (torch.cuda.is_available() or torch.accelerator.current_accelerator() is None)
 assert isinstance(torch.cuda.Stream, type) and isinstance(torch.cuda.Event, type)
 for refused in (lambda: torch.ones(2, dtype=torch.complex64), lambda: torch.ones(2).to(torch.float8_e5m2), lambda: torch.fft.fft(torch.ones(2)),
-                lambda: torch.nested.nested_tensor([]), lambda: torch.distributed.fsdp.FullyShardedDataParallel(None), lambda: torch.onnx.export(None)):
+                lambda: torch.nested.nested_tensor([]), lambda: torch.distributed.fsdp.FullyShardedDataParallel(None)):
     try:
         refused()
     except NotImplementedError as e:

@@ -1,20 +1,24 @@
-"""There is no export to ONNX; programs that ask whether one runs are told that none does. taper.export() writes C."""
-from .._absent import fill as _fill
+"""ONNX files: load() makes a module of one, export() writes one. The format is read and written here; no package is needed.
 
-_WHY = "there is no export to ONNX; taper.export(fn, args) writes a graph that runs without Python"
-_fill(globals(), _WHY, classes="ONNXProgram ExportOptions", functions="export dynamo_export select_model_mode_for_export")
+    model = taper.onnx.load("model.onnx")
+    taper.onnx.export(model, (x,), "copy.onnx")
+"""
+from ._export import ExportOptions, ONNXProgram, OnnxExporterError, dynamo_export, export, select_model_mode_for_export
+from ._load import OnnxModule, load, supported
+from ._wire import OnnxError
+
+__all__ = ["load", "export", "supported", "OnnxModule", "OnnxError", "ONNXProgram", "OnnxExporterError", "ExportOptions", "dynamo_export",
+           "select_model_mode_for_export", "is_in_onnx_export", "register_custom_op_symbolic", "unregister_custom_op_symbolic"]
 producer_name, producer_version = "taper", "0"
 
 
 def is_in_onnx_export():
+    """False: export captures the model that is called in the ordinary way."""
     return False
 
 
-class OnnxExporterError(RuntimeError):
-    """An export failed."""
-
-
 def is_onnxrt_backend_supported():
+    """False: ONNX Runtime is no backend."""
     return False
 
 
@@ -22,9 +26,10 @@ _symbolics = {}
 
 
 def register_custom_op_symbolic(symbolic_name, symbolic_fn, opset_version):
-    """Kept for an exporter, of which there is none."""
+    """Kept for programs that register rules of PyTorch's exporter; export() does not use them."""
     _symbolics[symbolic_name, opset_version] = symbolic_fn
 
 
 def unregister_custom_op_symbolic(symbolic_name, opset_version):
+    """Forgets what register_custom_op_symbolic() kept."""
     _symbolics.pop((symbolic_name, opset_version), None)

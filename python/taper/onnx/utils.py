@@ -1,2 +1,2 @@
-"""There is no export to ONNX."""
+"""Names of PyTorch's exporter."""
 from . import is_in_onnx_export  # noqa: F401
