@@ -116,7 +116,29 @@ static int stage_of(const rp_rec *r)
     return COUNT(order);
 }
 
-static void record(page *p, const rp_rec *r)
+/* A graph also as a picture; kernels are known of the graph that they are made of, which is told before their list. */
+static void picture_of(page *p, const rp_compile *c, const rp_rec *r)
+{
+    const rp_rec *fused = NULL;
+    strbuf b = { 0 }, f = { 0 };
+    if (!strstr(r->event, "graph") && !strstr(r->title, "joint_graph") &&
+        !strstr(r->title, "post_grad_graph"))
+        return;
+    if (strcmp(r->event, "dynamo_output_graph") && strcmp(r->event, "aot_joint_graph"))
+        for (size_t i = 0; i < c->recs.n; i++) {
+            const rp_rec *x = c->recs.at[i];
+            if (!strcmp(x->title, "fusion") && x->line > r->line && (!fused || x->line < fused->line))
+                fused = x;
+        }
+    rp_load(p->r, r->text, RP_PAYLOAD, &b);
+    if (fused)
+        rp_load(p->r, fused->text, RP_PAYLOAD, &f);
+    page_picture(p, strbuf_str(&b), b.n, fused ? strbuf_str(&f) : NULL, f.n);
+    strbuf_free(&b);
+    strbuf_free(&f);
+}
+
+static void record(page *p, const rp_compile *c, const rp_rec *r)
 {
     strbuf *o = &p->o;
     strbuf_add(o, "<details><summary>");
@@ -131,8 +153,10 @@ static void record(page *p, const rp_rec *r)
         strbuf_add(o, "<p class=\"dim\">The same text as <b>");
         esc(p, rp_title(r->same));
         strbuf_addf(o, "</b> (trace line %lld).</p>\n", (long long)r->same->line);
-    } else if (!kernel_cache(p, r))
+    } else if (!kernel_cache(p, r)) {
+        picture_of(p, c, r);
         show(p, r->text, r->line);
+    }
     strbuf_add(o, "</details>\n");
     page_flush(p, false);
 }
@@ -451,7 +475,7 @@ static void one(page *p, size_t i)
         for (size_t k = 0; k < c->recs.n; k++) {
             int stage = stage_of(c->recs.at[k]);
             if (stage == at)
-                record(p, c->recs.at[k]);
+                record(p, c, c->recs.at[k]);
             else if (stage > at)
                 next = MIN(next, stage);
         }

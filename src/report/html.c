@@ -603,6 +603,23 @@ static void cache(page *p)
 
 /* ---- timeline ---- */
 enum { LINES = 300 };
+/* Round numbers of seconds above the rows. */
+static void axis(page *p, double seconds)
+{
+    double step = 1e-6;
+    while (seconds / step > 8)
+        step *= seconds / step > 40 ? 10 : seconds / step > 16 ? 5 : 2;
+    strbuf_add(&p->o, "<div class=\"w\"></div><div class=\"t axis\" aria-hidden=\"true\"><div class=\"z\">");
+    for (double t = 0; t < seconds; t += step) {
+        strbuf_addf(&p->o, "<i style=\"left:%.3f%%\">", 100 * t / seconds);
+        if (t > 0)
+            page_us(p, t * 1e6);
+        else
+            strbuf_addc(&p->o, '0');
+        strbuf_add(&p->o, "</i>");
+    }
+    strbuf_add(&p->o, "</div></div>\n");
+}
 static void timeline(page *p)
 {
     const report *r = p->r;
@@ -623,6 +640,7 @@ static void timeline(page *p)
                 "%.3f s from the "
                 "first to the last; colours are the stages of the overview.</p>\n<div class=\"tl\">\n",
                 last - first);
+    axis(p, last - first);
     for (size_t i = 0; i < r->compiles.n && rows < LINES; i++) {
         const rp_compile *c = r->compiles.at[i];
         if (c->start <= 0 || c->seconds < 0)
@@ -634,17 +652,23 @@ static void timeline(page *p)
         page_tag(p, r, i, "c");
         strbuf_add(o, " <span class=\"mono\">");
         esc(p, c->func);
-        strbuf_add(o, "</span></div><div class=\"t\">");
-        strbuf_addf(o, "<span class=\"s7\" style=\"left:%.3f%%;width:%.3f%%\"></span>", left, wide);
+        strbuf_add(o, "</span></div><div class=\"t\"><div class=\"z\">");
+        strbuf_addf(o,
+                    "<span class=\"s7\" style=\"left:%.3f%%;width:%.3f%%\" title=\"from %.3f s on, %.1f ms "
+                    "in all\"></span>",
+                    left, wide, c->start - first, c->seconds * 1e3);
         for (int k = 0; k < RP_STAGES; k++)
             sum += c->stage[k];
         for (int k = 0; k < RP_STAGES && sum > 0; k++) {
             double w = MIN(c->stage[k] / MAX(sum, (c->seconds + MAX(c->bwd_seconds, 0.0)) * 1e6), 1.0) * wide;
             if (w > 0)
-                strbuf_addf(o, "<span class=\"s%d\" style=\"left:%.3f%%;width:%.3f%%\"></span>", k, at, w);
+                strbuf_addf(o,
+                            "<span class=\"s%d\" style=\"left:%.3f%%;width:%.3f%%\" title=\"%s: %.2f ms of "
+                            "%.1f ms\"></span>",
+                            k, at, w, rp_stages[k].name, c->stage[k] / 1e3, c->seconds * 1e3);
             at += w;
         }
-        strbuf_add(o, "</div>\n");
+        strbuf_add(o, "</div></div>\n");
         page_flush(p, false);
     }
     strbuf_add(o, "</div>\n");

@@ -181,6 +181,7 @@ typedef struct page {
     int err;
     size_t shown;    /* bytes of payloads so far */
     size_t left_out; /* payloads that were too many */
+    size_t pictured; /* boxes in pictures so far */
 } page;
 void page_flush(page *p, bool all);
 void esc(page *p, const char *s); /* user text, escaped and redacted */
@@ -191,6 +192,8 @@ void page_head(page *p, const char *title);
 void page_foot(page *p);
 void page_tag(page *p, const report *r, size_t i, const char *anchor);
 void page_place(page *p, const char *func, const char *file, int64_t line);
+/* The picture of a graph; fused: the fusion decisions made about it, or NULL. */
+void page_picture(page *p, const char *text, size_t n, const char *fused, size_t nfused);
 void page_compiles(page *p);
 void page_next(page *p, const rp_counts *n); /* what to do next */
 void page_diff(page *p, report *b);          /* p->r is the first trace, b the second */

@@ -16,6 +16,8 @@ bool report_add(report *r, const char *path, tp_err *err);
 void report_add_text(report *r, const char *name, const char *text, size_t n);
 void report_html(report *r, strbuf *out);
 void report_json(report *r, strbuf *out);
+void report_chrome(report *r, strbuf *out); /* Chrome's trace events, for Perfetto */
+void report_sarif(report *r, strbuf *out);  /* breaks, recompiles, errors and hints for editors */
 /* The page into a file, as it is made: memory does not grow with it. diff: NULL, or the trace to compare with. */
 bool report_html_file(report *r, report *diff, const char *path, tp_err *err);
 void report_diff_html(report *a, report *b, strbuf *out);

@@ -182,3 +182,31 @@ def test_nothing_planted_runs():
         page.eval("var s=document.createElement('script');s.textContent='window.ran=2';document.body.appendChild(s)")
         assert page.eval("window.ran") is None
 # sanitize: skip
+
+
+def test_graphs_are_pictures_that_say_where_a_box_comes_from():
+    program = """
+import taper
+@taper.compile
+def scaled(x):
+    y = x.sin() + 1
+    return (y / y.sum(-1, keepdim=True)).exp()
+scaled(taper.ones(3, 4))
+"""
+    with pages.Trace(program) as t:
+        t.report()
+        page = browser().open(os.path.join(t.dir, "out.html"), width=390)
+        assert page.eval("document.querySelectorAll('.pic svg g.op').length") >= 4
+        page.eval("[].forEach.call(document.querySelectorAll('details'),function(e){e.open=true;});1")
+        page.eval("var g=[].filter.call(document.querySelectorAll('.pic g.op'),function(e){return e.querySelector('text').textContent==='exp';})[0];"
+                  "g.dispatchEvent(new MouseEvent('click',{bubbles:true}));1")
+        said = page.eval("[].map.call(document.querySelectorAll('.pick:not([hidden])'),function(e){return e.textContent;}).join()")
+        assert "y.sum(-1, keepdim=True)).exp()" in said, said
+        wide = page.eval("+document.querySelector('.pic svg').getAttribute('width')")
+        page.eval("document.querySelector('.pic .zoom button').click();1")
+        assert page.eval("+document.querySelector('.pic svg').getAttribute('width')") > wide
+        assert page.eval("document.documentElement.scrollWidth") <= 390
+        assert "0" in page.eval("document.querySelector('.tl .axis').textContent")
+        page.eval("document.querySelector('#timeline .zoom button').click();1")
+        assert page.eval("document.querySelector('.tl').style.getPropertyValue('--z')") == "1.5"
+        assert not page.console, page.console

