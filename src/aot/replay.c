@@ -151,6 +151,7 @@ bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err)
     IR_EACH (n, g) {
         r->now = n;
         r->loc = NULL;
+        ir_crumb(n);
         vec_push(&r->steps, ((aot_stepped){ ag_steps_made(), n }));
         if (n->kind == IR_placeholder)
             r->val[n->id] = r->input(r, n, k++);

@@ -1,21 +1,46 @@
 /* crumb.h - what the process is doing, kept in a file that outlives it: TAPER_CRUMBS=FILE. After a crash or a hang somebody
- * else reads there which stage, and which pass, kernel or call of it, was the last. Off, a crumb costs one branch. */
+ * else reads there which stage, and which pass, kernel or call of it, was the last, at which node and line, and where the address
+ * lies that was touched. Off, a crumb costs one branch. */
 #ifndef TAPER_CRUMB_H
 #define TAPER_CRUMB_H
 #include "base/base.h"
+#include "base/strbuf.h"
 
+enum { CRUMB_BUFFERS = 12 };
 typedef struct crumb {
     uint64_t n;     /* how many were dropped: it stands still while nothing goes on */
     char stage[40]; /* "graph pass", "kernel", ...; empty: none yet */
     char what[120]; /* its name */
+    char node[80];  /* the node or instruction that it works on, or empty */
+    char file[200]; /* the user's line */
+    int line;
+    int nbuf; /* memory that a kernel was given */
+    struct {
+        uint64_t at, bytes;
+        char name[24];
+    } buf[CRUMB_BUFFERS];
+    int signal;       /* that ended the process, 0: none did */
+    uint64_t address; /* which it touched */
+    uint64_t code;    /* where the instruction lies */
 } crumb;
 
 extern int crumb_state; /* private: -1 not asked yet, 0 off, 1 on */
 void crumb_put(const char *stage, const char *what);
+void crumb_put_node(const char *name, const char *file, int line);
+void crumb_put_buffer(const char *name, const void *at, size_t bytes);
 static inline void crumb_drop(const char *stage, const char *what)
 {
     if (TP_UNLIKELY(crumb_state))
         crumb_put(stage, what);
 }
+/* What the stage that was dropped last is at. */
+static inline void crumb_node(const char *name, const char *file, int line)
+{
+    if (TP_UNLIKELY(crumb_state > 0))
+        crumb_put_node(name, file, line);
+}
+static inline bool crumb_on(void) { return TP_UNLIKELY(crumb_state > 0); }
 bool crumb_read(const char *path, crumb *out); /* false: there is none */
+/* "address 0x7f.. is 64 bytes behind the end of buffer 'x' (4096 bytes)", or nothing when no address is known. */
+void crumb_describe(const crumb *c, strbuf *out);
 #endif

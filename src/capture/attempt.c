@@ -369,6 +369,7 @@ static void capture_begin(capture *c)
     py_signaled = false; /* of an earlier run */
     tracing++;
     region_name(r, shown, sizeof shown);
+    crumb_drop("capture", shown);
     metrics_environment();
     metrics_watch_gc();
     ev_cid_set(&c->cid);

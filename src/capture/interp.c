@@ -1646,6 +1646,8 @@ int interp_step(frame *f, PyObject **result)
 #ifndef NDEBUG
     int before = f->sp;
 #endif
+    if (crumb_on() && T)
+        crumb_node(log_opname(in->op), f->cc->file, in->line);
     int rc = handlers[in->op](f, in->arg, result);
 #ifndef NDEBUG
     if (rc == ST_next && in->op != SEND && in->op != RETURN_GENERATOR) {

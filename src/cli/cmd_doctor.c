@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "debug/bisect.h"
 #include "debug/bundle.h"
+#include "debug/guarded.h"
 #include "debug/prints.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ static int count(const char *text, const char *what)
 /* The rung of the ladder that a process which crashed or hung was at. */
 static int stage_of(const crumb *c)
 {
+    if (!strcmp(c->stage, "capture"))
+        return 0;
     if (!strcmp(c->stage, "graph pass") || !strcmp(c->stage, "autograd stage"))
         return strstr(c->what, "decomp") ? 2 : 1;
     return 3;
@@ -58,6 +61,9 @@ static bool check_after(doctor *d, const char *after, bool *found, tp_err *err)
         if (!strcmp(after, "dynamo"))
             count_breaks(d, &r);
         *found = doc_failed(d, &r);
+        const char *pass = strstr(strbuf_str(&r.err), GUARDED_TEXT ": ");
+        if (pass && !d->unguarded.n)
+            strbuf_addn(&d->unguarded, pass, strcspn(pass, "\n"));
         free(d->bundle);
         d->bundle = doc_bundle_new(d->out, before);
         signature s = { 0 };
@@ -73,22 +79,30 @@ static bool check_after(doctor *d, const char *after, bool *found, tp_err *err)
     return ok;
 }
 
+/* Is eager right with that setting? */
+static bool audit_passes(doctor *d, const char *name, const char *value, tp_err *err)
+{
+    const char *now = getenv(name);
+    char *was = now ? mem_strdup(now) : NULL;
+    bool found;
+    unlink(d->audit);
+    setenv(name, value, 1);
+    bool ok = check_after(d, "dynamo", &found, err) && !file_exists(d->audit);
+    if (was)
+        setenv(name, was, 1);
+    else
+        unsetenv(name);
+    free(was);
+    return ok;
+}
+
 /* Is eager right when products go the other way: by BLAS instead of emitted tiles, or by tiles instead of BLAS? */
 static bool other_products(doctor *d, const char **var, tp_err *err)
 {
     const char *now = getenv("TAPER_PRODUCTS");
-    bool blas = now && !strcmp(now, "blas"), found;
-    char *was = now ? mem_strdup(now) : NULL;
+    bool blas = now && !strcmp(now, "blas");
     *var = blas ? "TAPER_PRODUCTS=tiles" : "TAPER_PRODUCTS=blas";
-    unlink(d->audit);
-    setenv("TAPER_PRODUCTS", blas ? "tiles" : "blas", 1);
-    bool ok = check_after(d, "dynamo", &found, err) && !file_exists(d->audit);
-    if (was)
-        setenv("TAPER_PRODUCTS", was, 1);
-    else
-        unsetenv("TAPER_PRODUCTS");
-    free(was);
-    return ok;
+    return audit_passes(d, "TAPER_PRODUCTS", blas ? "tiles" : "blas", err);
 }
 
 /* The audit's first finding, when eager execution itself is wrong. */
@@ -109,10 +123,18 @@ static bool eager_wrong(doctor *d, tp_err *err)
         if (*at)
             *at++ = 0;
     }
-    bool slope = !strcmp(p[0], "derivative");
+    bool slope = !strcmp(p[0], "derivative"), shared = !strcmp(p[0], "lowered");
     doc_set(&d->wrong, "eager execution is wrong, with and without the compiler: %s", p[3]);
     doc_set(&d->stage, slope ? "the derivative rule of '%s'" : "the eager kernel of '%s'", p[1]);
-    if (!slope && other_products(d, &var, err)) {
+    strbuf_clear(&d->around);
+    if (shared && audit_passes(d, "TAPER_EMITTER", "interpreter", err)) {
+        doc_set(&d->stage,
+                "machine code: interpreted, the kernel of '%s' that eager and compiled code share is right",
+                p[1]);
+        doc_set(&d->around, "TAPER_EMITTER=interpreter");
+    } else if (shared)
+        doc_set(&d->stage, "lowering to loops of '%s', which its eager kernel shares", p[1]);
+    else if (!slope && other_products(d, &var, err)) {
         doc_set(&d->stage, "products: %s of '%s'",
                 strstr(var, "tiles") ? "the call of BLAS" : "the emitted tiles", p[1]);
         doc_set(&d->around, "%s", var);
@@ -218,8 +240,15 @@ static bool locate(doctor *d, int stage, bool bad, bool found, bool comes_and_go
         doc_set(&d->stage, "%s", /* eager kernels are what the program is compared with */
                 stage ? bisect_stage(stage) : "capture: what it read, its guards, or side effects");
     if (d->died && d->last.stage[0])
-        doc_set(&d->stage, "%s '%s'", d->last.stage, d->last.what);
-    if (found && d->bundle && (stage || d->died)) /* else capture is at fault, not the graph */
+        doc_died_where(d);
+    if (d->unguarded.n) { /* ": L['x'] is ... (read at FILE:LINE: code)" */
+        char *at = strstr(d->unguarded.s, " (read at ");
+        if (at) {
+            doc_set(&d->place, "%.*s", (int)strlen(at + 10) - 1, at + 10);
+            *at = 0;
+        }
+        doc_set(&d->stage, "guards: %s", d->unguarded.s + strlen(GUARDED_TEXT ": "));
+    } else if (found && d->bundle && (stage || d->died)) /* else capture is at fault, not the graph */
         doc_examine_bundle(d);
     else if (bad && !d->died && !comes_and_goes) {
         if (!found)
@@ -249,6 +278,14 @@ static bool examine(doctor *d, tp_err *err)
     if (!doc_step(d, "as it is", NULL, &with, err))
         goto done;
     if (d->plain.status && !doc_wrong(d, &with)) {
+        unlink(d->audit); /* an operator of ours may be what fails */
+        if (!check_after(d, "dynamo", &found, err))
+            goto done;
+        if (eager_wrong(d, err)) {
+            d->status = DOC_fault;
+            ok = true;
+            goto done;
+        }
         d->status = DOC_undecided;
         doc_note(d, "\nThe program also fails without the compiler, so the compiler is not at fault.");
         doc_set(&d->wrong, "the program also fails without the compiler, in the same way: %s",
@@ -475,7 +512,7 @@ static int run_doctor(int argc, char **argv)
         free(*files[i]);
     }
     strbuf *const owned[] = { &d.table,     &d.report, &d.runs_text, &d.wrong,  &d.prints,    &d.stage,
-                              &d.operators, &d.place,  &d.rewrites,  &d.around, &d.condition, &d.rank };
+                              &d.operators, &d.place,  &d.rewrites,  &d.around, &d.condition, &d.rank,       &d.unguarded };
     for (size_t i = 0; i < COUNT(owned); i++)
         strbuf_free(owned[i]);
     proc_result_free(&d.plain);

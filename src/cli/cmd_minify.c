@@ -1,5 +1,6 @@
 /* cmd_minify.c - taper minify BUNDLE: the smallest graph that still fails; taper repro BUNDLE: does it fail here? */
 #include "cli/cli.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/proc.h"
 #include "debug/backends.h"
@@ -11,7 +12,8 @@
 
 static volatile sig_atomic_t stop;
 static void on_int(int sig) { stop = 1; }
-static bool interrupted(void *data) { return stop != 0; }
+static int64_t until; /* 0: as long as it takes */
+static bool interrupted(void *data) { return stop || (until && clock_ns() > until); }
 
 typedef struct where {
     char *dir;
@@ -151,12 +153,12 @@ static int report(where *w, const repro *m, const minify_stats *st)
 static int run_minify(int argc, char **argv)
 {
     cli_args a = { argc, 1, argv };
-    const char *dir = NULL, *out = NULL, *secs = NULL, *check = NULL, *mem = NULL, *step = NULL;
+    const char *dir = NULL, *out = NULL, *secs = NULL, *check = NULL, *mem = NULL, *step = NULL, *most = NULL;
     tp_err err = { 0 };
     while (a.at < a.argc) {
         if (cli_option(&a, "out", &out) || cli_option(&a, "timeout", &secs) ||
             cli_option(&a, "check-str", &check) || cli_option(&a, "memory", &mem) ||
-            cli_option(&a, "max-granularity", &step))
+            cli_option(&a, "max-granularity", &step) || cli_option(&a, "most", &most))
             continue;
         if (argv[a.at][0] == '-')
             return cli_unknown(&a);
@@ -165,7 +167,7 @@ static int run_minify(int argc, char **argv)
     if (!dir)
         return cli_usage(
             "taper minify BUNDLE [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT] "
-            "[--max-granularity N]");
+            "[--max-granularity N] [--most SECONDS]");
     if (cli_torch_saved(dir))
         return cli_torch("minify", argc - 1, argv + 1);
     if (step && (atoi(step) < 1 || atoi(step) & (atoi(step) - 1)))
@@ -196,6 +198,8 @@ static int run_minify(int argc, char **argv)
         return cli_fail(&err);
     }
     char *memo = path_join(dir, "memo");
+    if (most && atof(most) > 0)
+        until = clock_ns() + (int64_t)(atof(most) * 1e9);
     signal(SIGINT, on_int);
     minify_opts o = { .limits = { .timeout_ms = secs ? (int64_t)(atof(secs) * 1000) : 20000,
                                   .memory = mem ? (size_t)(atof(mem) * 1048576) : 0,
@@ -293,8 +297,8 @@ const cli_cmd cmd_minify = {
     "Finds the smallest graph that still fails in the same way",
     "Trials run in forked children with a time limit each, on all cores. The answer goes to\n"
     "BUNDLE/minimal, with repro.py and repro.c in the working directory too; Ctrl-C leaves the best\n"
-    "so far there, and the same command goes on from it. A failure that taper.torch.debug saved is one\n"
-    "of a backend of PyTorch's: python3 -m taper.torch minify does it.\n",
+    "so far there, and so does --most SECONDS; the same command goes on from it. A failure that\n"
+    "taper.torch.debug saved is one of a backend of PyTorch's: python3 -m taper.torch minify does it.\n",
     run_minify,
     NULL
 };

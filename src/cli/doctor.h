@@ -28,9 +28,11 @@ typedef struct doctor {
     char *crumbs, *regions, *audit; /* files that runs write */
     crumb last;                     /* what the run that failed was doing when it ended */
     bool died;                      /* it crashed or hung, and last says where */
+    bool alone;                     /* the graph that fails in the program passes in a process of its own */
     /* the verdict */
     doc_status status;
     strbuf wrong, prints, stage, operators, place, rewrites, around, condition, rank;
+    strbuf unguarded; /* what the inputs of a graph are and it was not compiled for */
     char *bundle;
 } doctor;
 
@@ -58,6 +60,7 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
 char *doc_bundle_new(const char *out,
                      const char *before); /* the newest that is not `before`, owned, or NULL */
 void doc_examine_bundle(doctor *d);
+void doc_died_where(doctor *d); /* the stage, place and address that the last crumb tells */
 bool doc_work_around(doctor *d, int stage, tp_err *err); /* tries what might help; d->around says what did */
 
 /* ---- doctor_capture.c ---- */

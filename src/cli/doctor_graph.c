@@ -76,35 +76,6 @@ static void name_operators(doctor *d, const repro *r, const signature *s, const 
     }
 }
 
-/* Was the graph compiled for other inputs than it got? Then its guards let pass what they must not. */
-static bool inputs_unguarded(doctor *d, const repro *r)
-{
-    for (int i = 0; i < r->nin; i++) {
-        const ir_node *p = r->g->inputs.at[i];
-        const tp_tensor *want = ir_type(p), *got = r->in[i].kind == VAL_tensor ? r->in[i].t : NULL;
-        const char *what = NULL;
-        if (!want || !got)
-            continue;
-        if (want->dt != got->dt)
-            what = "element type";
-        else if (want->ndim != got->ndim)
-            what = "rank";
-        for (int k = 0; !what && k < want->ndim; k++) {
-            if (!sym_is_expr(want->size[k]) && want->size[k] != got->size[k])
-                what = "size";
-            else if (!sym_is_expr(want->stride[k]) && want->stride[k] != got->stride[k] && got->size[k] > 1)
-                what = "strides";
-        }
-        if (!what)
-            continue;
-        doc_set(&d->stage,
-                "guards: the graph was compiled for another %s of %s than it got, and no guard noticed", what,
-                p->target ? p->target : p->name);
-        return true;
-    }
-    return false;
-}
-
 /* The answer of a tool: what follows prefix on its line, into b. */
 static bool answer(const strbuf *text, const char *prefix, strbuf *b)
 {
@@ -121,10 +92,13 @@ static bool answer(const strbuf *text, const char *prefix, strbuf *b)
 typedef struct axis {
     const char *var, *what;
 } axis;
-enum { AX_one_thread, AX_no_disk, AX_blas, AX_interpreter, AX_c, AX_COUNT };
+enum { AX_one_thread, AX_no_disk, AX_own_kernels, AX_blas, AX_interpreter, AX_c, AX_COUNT };
 static const axis axes[AX_COUNT] = {
-    { "TAPER_NUM_THREADS=1", "one thread" },       { "TAPER_CACHE=0", "without the cache on disk" },
-    { "TAPER_PRODUCTS=blas", "products by BLAS" }, { "TAPER_EMITTER=interpreter", "kernels interpreted" },
+    { "TAPER_NUM_THREADS=1", "one thread" },
+    { "TAPER_CACHE=0", "without the cache on disk" },
+    { "TAPER_KERNEL_CACHE=0", "no kernel is used twice" },
+    { "TAPER_PRODUCTS=blas", "products by BLAS" },
+    { "TAPER_EMITTER=interpreter", "kernels interpreted" },
     { "TAPER_EMITTER=c", "kernels as C" },
 };
 
@@ -133,17 +107,20 @@ static bool named(const doctor *d, const char *kind)
     return strstr(strbuf_str(&d->rewrites), kind) != NULL;
 }
 
-static void refine_stage(doctor *d, const bool *passes)
+/* one: the smallest graph is a single operator, which nothing can be fused with. */
+static void refine_stage(doctor *d, const bool *passes, bool one)
 {
     if (passes[AX_no_disk])
         doc_set(&d->stage, "the cache on disk: code of another graph was taken");
+    else if (passes[AX_own_kernels])
+        doc_set(&d->stage, "the cache of kernels: code of another kernel was taken");
     else if (passes[AX_one_thread] || named(d, "thread:"))
         doc_set(&d->stage, "threads: one thread gives the right result");
     else if (passes[AX_blas] || named(d, "tile:"))
         doc_set(&d->stage, "products: emitted tiles; BLAS gives the right result");
     else if (named(d, "inplace:"))
         doc_set(&d->stage, "the memory plan: a value lies where another is still needed");
-    else if (named(d, "fuse:"))
+    else if (named(d, "fuse:") && !(one && named(d, "lower:")))
         doc_set(&d->stage, "fusion: the values are right in kernels of their own");
     else if (passes[AX_interpreter] && passes[AX_c])
         doc_set(&d->stage, "machine code: interpreted, and as C, the same kernels are right");
@@ -152,6 +129,11 @@ static void refine_stage(doctor *d, const bool *passes)
     else if (named(d, "lower:"))
         doc_set(&d->stage, "lowering to loops: interpreted, as C and as machine code the kernels give the "
                            "same wrong values");
+    else if (passes[AX_c] && !passes[AX_interpreter])
+        doc_set(&d->stage, "the interpreter of kernels: as C the same kernels are right");
+    else if (d->alone)
+        doc_set(&d->stage,
+                "something that earlier graphs of the process left behind: alone, the graph is right");
     else if (!passes[AX_c])
         doc_set(&d->stage, "lowering (loops and indices): interpreted, as C and as machine code the kernels "
                            "give the same wrong values");
@@ -180,6 +162,8 @@ static void ask_axes(doctor *d, const char *best, bool *passes)
 {
     strbuf said = { 0 };
     for (int i = 0; i < AX_COUNT; i++) {
+        if (i == AX_own_kernels) /* there is one graph */
+            continue;
         int rc = doc_tool(d, "repro", best, axes[i].var, NULL);
         passes[i] = rc == 0;
         strbuf_addf(&said, "%s%s %s", i ? ", " : "", axes[i].what,
@@ -202,16 +186,36 @@ static void find_condition(doctor *d, const repro *r)
         condition_find(r, &now, &l, &d->condition, &err);
 }
 
+void doc_died_where(doctor *d)
+{
+    const crumb *c = &d->last;
+    strbuf at = { 0 };
+    crumb_describe(c, &at);
+    bool capture = !strcmp(c->stage, "capture");
+    doc_set(&d->stage, capture ? "%s of `%s`" : "%s '%s'", c->stage, c->what);
+    if (!strcmp(c->stage, "kernel"))
+        strbuf_add(&d->stage, " (generated code)");
+    if (c->node[0])
+        strbuf_addf(&d->stage, capture ? " (%s)" : ", at node '%s'", c->node);
+    if (at.n)
+        strbuf_addf(&d->stage, "; %s", strbuf_str(&at));
+    if (c->node[0] && c->file[0] && c->line > 0 && !d->place.n)
+        doc_set(&d->place, "%s:%d", c->file, c->line);
+    strbuf_free(&at);
+}
+
 void doc_examine_bundle(doctor *d)
 {
     strbuf min = { 0 }, bis = { 0 }, first = { 0 };
     char *minimal = path_join(d->bundle, "minimal"), *f = path_join(minimal, "failure.json");
     doc_note(d, "\nThe failure is saved in %s.", d->bundle);
-    bool small = doc_tool(d, "minify", d->bundle, NULL, &min) == 0 && file_exists(f),
-         passes[AX_COUNT] = { 0 };
+    int rc = doc_tool(d, "minify", d->bundle, NULL, &min);
+    bool small = rc == 0 && file_exists(f), passes[AX_COUNT] = { 0 };
+    d->alone = !small && !d->died && doc_tool(d, "repro", d->bundle, NULL, NULL) == 0;
     /* The rewrites of the smallest graph are the ones that matter; a larger one has innocents. */
     const char *best = small ? minimal : d->bundle;
-    doc_tool(d, "bisect", best, NULL, &bis);
+    if (!d->alone)
+        doc_tool(d, "bisect", best, NULL, &bis);
     if (small) { /* one repro.py: the smallest, beside the report */
         static const char *const twice[] = { "repro.py", "repro.c" };
         for (size_t i = 0; i < COUNT(twice); i++) {
@@ -233,29 +237,25 @@ void doc_examine_bundle(doctor *d)
     signature s;
     debug_backends_register();
     repro *r = bundle_read(best, &s, true, &(tp_err){ 0 });
-    repro *whole = bundle_read(d->bundle, NULL, false, &(tp_err){ 0 });
     bool loops = strstr(strbuf_str(&bis), bisect_stage(3)) != NULL;
     if (r)
         name_operators(d, r, &s, first.n ? first.s : NULL);
-    if (whole && inputs_unguarded(d, whole))
-        strbuf_clear(&d->rewrites);
-    else {
-        bool shows = loops && doc_tool(d, "repro", best, NULL, NULL) == 1;
-        if (shows) {
-            ask_axes(d, best, passes);
-            refine_stage(d, passes);
-        } else if (!loops)
-            refine_by_rewrite(d);
-        if (r && small)
-            find_condition(d, r);
-    }
-    if ((d->died || (r && s.kind == SIG_compile_error)) &&
-        (doc_tool(d, "repro", best, NULL, NULL), crumb_read(d->crumbs, &d->last)))
-        doc_set(&d->stage, "%s '%s'%s", d->last.stage, d->last.what,
-                strcmp(d->last.stage, "kernel") ? "" : " (generated code)");
+    bool one = r && repro_ops(r) == 1,
+         shows = loops && !d->died && doc_tool(d, "repro", best, NULL, NULL) == 1;
+    if (shows) {
+        ask_axes(d, best, passes);
+        refine_stage(d, passes, one);
+    } else if (!loops && !d->alone)
+        refine_by_rewrite(d);
+    if (r && small)
+        find_condition(d, r);
+    if (r && s.kind == SIG_compile_error && !d->died && d->rewrites.n && loops)
+        refine_stage(d, passes, one); /* the rewrite that makes what a later step refuses */
+    else if ((d->died || (r && s.kind == SIG_compile_error)) &&
+             (doc_tool(d, "repro", best, NULL, NULL), crumb_read(d->crumbs, &d->last)))
+        doc_died_where(d);
     doc_note(d, "\nAttach to a report: this file, and repro.py, repro.c and %s.", best);
     repro_free(r);
-    repro_free(whole);
     strbuf_free(&min);
     strbuf_free(&bis);
     strbuf_free(&first);
@@ -306,7 +306,7 @@ static bool ask_program(doctor *d, tp_err *err)
             break; /* the first that helps says it */
     }
     if (ok)
-        refine_stage(d, passes);
+        refine_stage(d, passes, false);
     strbuf_free(&dir);
     strbuf_free(&audit);
     return ok;
@@ -328,6 +328,8 @@ bool doc_work_around(doctor *d, int stage, tp_err *err)
     const char *s = strbuf_str(&d->stage);
     if (strstr(s, "cache on disk"))
         tries[n++] = axes[AX_no_disk].var;
+    else if (strstr(s, "cache of kernels"))
+        tries[n++] = axes[AX_own_kernels].var;
     else if (!strncmp(s, "threads", 7))
         tries[n++] = axes[AX_one_thread].var;
     else if (!strncmp(s, "products", 8))

@@ -48,15 +48,33 @@ static bool stands_still(void *data)
     return w->hangs;
 }
 
-static void put_env(const char *const *vars, bool on)
+enum { VARS = 16 };
+typedef struct env_was { /* what the user had set */
+    char *name[VARS], *value[VARS];
+    int n;
+} env_was;
+
+static void env_put(const char *const *vars, env_was *was)
 {
-    for (int i = 0; vars && vars[i]; i++) {
+    was->n = 0;
+    for (int i = 0; vars && vars[i] && i < VARS; i++) {
         char *name = mem_strndup(vars[i], strcspn(vars[i], "="));
-        if (on)
-            setenv(name, vars[i] + strlen(name) + 1, 1);
+        const char *now = getenv(name);
+        was->name[was->n] = name;
+        was->value[was->n++] = now ? mem_strdup(now) : NULL;
+        setenv(name, vars[i] + strlen(name) + 1, 1);
+    }
+}
+
+static void env_back(env_was *was)
+{
+    for (int i = was->n - 1; i >= 0; i--) {
+        if (was->value[i])
+            setenv(was->name[i], was->value[i], 1);
         else
-            unsetenv(name);
-        free(name);
+            unsetenv(was->name[i]);
+        free(was->name[i]);
+        free(was->value[i]);
     }
 }
 
@@ -67,7 +85,8 @@ bool doc_run(doctor *d, const char *what, const char *const *vars, proc_result *
     argv[0] = "python3";
     for (int i = 0; i < d->argc; i++)
         argv[i + 1] = d->argv[i];
-    put_env(vars, true);
+    env_was was;
+    env_put(vars, &was);
     setenv("TAPER_CRUMBS", d->crumbs, 1);
     unlink(d->crumbs);
     fprintf(stderr, "taper doctor: %s ...\n", what);
@@ -81,7 +100,7 @@ bool doc_run(doctor *d, const char *what, const char *const *vars, proc_result *
         r->interrupted &= !w.hangs;
     }
     unsetenv("TAPER_CRUMBS");
-    put_env(vars, false);
+    env_back(&was);
     free(argv);
     return p && (!r->interrupted || err_set(err, ERR_interrupt, "interrupted"));
 }
@@ -166,13 +185,17 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
 {
     char limit[32];
     /* a trial does less than the program */
-    snprintf(limit, sizeof limit, "%.1f", MAX(1.0, 2 * (double)d->passing_ns / 1e9));
-    const char *argv[] = { d->self, command, bundle, "--timeout", d->died ? limit : "20", NULL },
-               *vars[] = { var, NULL };
+    snprintf(limit, sizeof limit, "%.1f", MAX(1.0, (double)d->passing_ns / 1e9));
+    bool small = !strcmp(command, "minify");
+    const char
+        *argv[] = { d->self, command, bundle, "--timeout", d->died ? limit : "20", small ? "--most" : NULL,
+                    "15",    NULL },
+        *vars[] = { var, NULL };
     proc_result r = { 0 };
     int rc = -1;
     fprintf(stderr, "taper doctor: %s%staper %s ...\n", var ? var : "", var ? " " : "", command);
-    put_env(vars, true);
+    env_was was;
+    env_put(vars, &was);
     unlink(d->crumbs);
     setenv("TAPER_CRUMBS", d->crumbs, 1);
     if (proc_run(&(proc_spec){ .argv = argv, .cwd = d->out, .timeout_ms = 600000 }, &r, NULL)) {
@@ -184,7 +207,7 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
             strbuf_addn(said, strbuf_str(&r.out), r.out.n);
     }
     unsetenv("TAPER_CRUMBS");
-    put_env(vars, false);
+    env_back(&was);
     proc_result_free(&r);
     return rc;
 }

@@ -1,6 +1,7 @@
 /* eager_pointwise.c - kernels of single pointwise operators for eager calls on the CPU (ops/lowered.h): the operator's lowering as
  * machine code, or interpreted where there is none. */
 #include "compile/eager.h"
+#include "base/envvars.h"
 #include "events/events.h"
 #include "loop/loop.h"
 #include "run/kernel_cache.h"
@@ -15,9 +16,11 @@ static void run(const lowered *e, void *const *bufs, const int64_t *n, const dou
 static const target_code *code_of(const vir *k, tp_err *err)
 {
     const target *t = target_host();
+    const char *wanted = env_get(ENV_emitter); /* what kernels of graphs run as; C takes a compiler, too */
+    bool machine = !wanted || !*wanted || !strcmp(wanted, "auto") || !strcmp(wanted, "x64");
     target_code *code = NULL;
     tp_err why = { 0 };
-    if (t->caps.quick && t->compile(t, &k, 1, &code, &why))
+    if (machine && t->caps.quick && t->compile(t, &k, 1, &code, &why))
         return code;
     if (why.kind == ERR_interrupt || why.kind == ERR_internal) {
         *err = why;

@@ -10,6 +10,12 @@
 #include "events/metrics.h"
 #include "ir/hop.h"
 
+/* Kernels are asked about by the value that they end with: their own names change with what is fused. */
+static bool decide_kernel(tp_comp *c, decide_kind k, const loop_kernel *x)
+{
+    return x->nodes.n ? decide(c, k, x->nodes.at[x->nodes.n - 1]) : decide_at(c, k, x->name);
+}
+
 /* All kernels of the plan as code: made[i] runs step i. */
 static bool build_kernels(tp_comp *c, const loop_plan *p, const target_code **made)
 {
@@ -27,7 +33,7 @@ static bool build_kernels(tp_comp *c, const loop_plan *p, const target_code **ma
     n = 0;
     for (size_t i = 0; ok && i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel) {
-            if (t->fallback && !decide_at(c, DECIDE_vector, p->step.at[i].kernel->name))
+            if (t->fallback && !decide_kernel(c, DECIDE_vector, p->step.at[i].kernel))
                 ok = kernels_get(t->fallback, NULL, &k[n], 1, &r[n], c->err);
             made[i] = r[n++];
         }
@@ -99,7 +105,7 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
     for (size_t i = 0; ok && i < p->step.n; i++) {
         const loop_step *s = &p->step.at[i];
         if (s->kind == STEP_kernel) {
-            alone[i] = !decide_at(c, DECIDE_thread, s->kernel->name);
+            alone[i] = !decide_kernel(c, DECIDE_thread, s->kernel);
             code_log_kernel(s->kernel, made[i]);
         } else if (s->kind == STEP_extern)
             ok = build_nested(c, p, i, &x.nested);
@@ -107,6 +113,7 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
     run_program *r = NULL;
     if (ok) {
         code_log_plan(p, made);
+        crumb_drop("loops", "memory plan");
         x.memory = loop_memory_plan(c, p);
         ok = loop_memory_check(p, &x.memory, c->err);
         if (!ok)

@@ -4,7 +4,8 @@
 #define TAPER_AUDIT_H
 #include "debug/repro.h"
 
-/* What is wrong, a line each: "value|mm|/x/model.py:7: y = x @ w|..." or "derivative|...". How many. */
+/* What is wrong, a line each: "value|mm|/x/model.py:7: y = x @ w|...", "derivative|...", or "lowered|..." where the eager kernel is
+ * the lowering that compiled code has, too. How many. */
 int audit(const repro *r, strbuf *out);
 bool audit_wanted(void); /* TAPER_AUDIT=FILE */
 void audit_report(

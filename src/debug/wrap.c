@@ -1,5 +1,6 @@
 #include "debug/artefacts.h"
 #include "debug/audit.h"
+#include "debug/guarded.h"
 #include "debug/wrap.h"
 #include "debug/minify.h"
 #include "base/clock.h"
@@ -108,6 +109,13 @@ static void sig_of(signature *s, sig_kind k, const char *stage, const tp_err *e)
 /* Level 4: false when the results differ, or when only the compiled one fails. */
 static bool results_agree(wrapped *w, const tp_val *in, int nin, const debug_config *c, tp_err *err)
 {
+    strbuf pass = { 0 };
+    bool mine = w->inner || guarded(w->g, in, nin, &pass);
+    if (!mine)
+        err_set(err, ERR_accuracy, "%s", strbuf_str(&pass));
+    strbuf_free(&pass);
+    if (!mine) /* the graph is not at fault */
+        return false;
     repro *r = repro_of(w, in, nin, c);
     signature s;
     r->accuracy = true;
@@ -303,6 +311,11 @@ static run_program *watched(tp_comp *c, const backend *b, const ir_graph *g, con
     }
     w->p = compile_by(b, c, g, in, inner);
     bool ok = w->p != NULL;
+    if (!ok && in && !inner && cfg.level == 4 && audit_wanted()) { /* a rule of eager's may be what fails */
+        repro *r = repro_of(w, v, n, &cfg);
+        audit_report(r);
+        repro_free(r);
+    }
     if (!ok && c->err->kind != ERR_notimpl) {
         repro *r = repro_of(w, v, n, &cfg);
         sig_of(&s, SIG_compile_error, "compile", c->err);

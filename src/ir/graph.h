@@ -6,6 +6,7 @@
 #define TAPER_GRAPH_H
 #include "ops/op.h"
 #include "base/arena.h"
+#include "base/crumb.h"
 #include "base/map.h"
 #include "base/vec.h"
 
@@ -108,6 +109,13 @@ const ir_loc *ir_loc_root(const ir_loc *l); /* likewise the outermost: which fun
 /* The source line of this frame or NULL. Reads the file where that was put off, on any thread. */
 const char *ir_loc_code(const ir_loc *l);
 const ir_loc *ir_place(const ir_node *n); /* ir_loc_user of n's; NULL for NULL */
+/* For whoever looks after a crash or a hang: n is worked on now. */
+void ir_crumb_put(const ir_node *n);
+static inline void ir_crumb(const ir_node *n)
+{
+    if (crumb_on())
+        ir_crumb_put(n);
+}
 /* g was read from a text of ours with IR_PRINT_unread: its lines are in their files. */
 void ir_unread(ir_graph *g);
 bool ir_err_place(tp_err *err, const ir_node *n); /* the error is about n (NULL allowed); returns false */

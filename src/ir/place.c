@@ -23,6 +23,12 @@ const ir_loc *ir_loc_root(const ir_loc *l)
 
 const ir_loc *ir_place(const ir_node *n) { return n ? ir_loc_user(n->loc) : NULL; }
 
+void ir_crumb_put(const ir_node *n)
+{
+    const ir_loc *l = ir_place(n);
+    crumb_node(n->name, l ? l->file : NULL, l ? l->line : 0);
+}
+
 const char *ir_loc_code(const ir_loc *l)
 {
     return l->unread && l->file ? source_line_stripped(l->file, l->line) : l->code;

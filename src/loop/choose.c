@@ -113,6 +113,7 @@ static void choose_folds(planner *pl)
         const lowering *l = lower_row(n);
         if (!l->folds || !ir_type(n) || ir_type(n)->numel == 0)
             continue;
+        ir_crumb(n);
         const char *what = NULL, *call = l->folds(pl, n, &what);
         if (!what)
             continue;
@@ -146,6 +147,7 @@ void choose_materialized(planner *pl)
     IR_EACH (n, pl->g) {
         info *f = &pl->in[n->id];
         const lowering *l = lower_row(n);
+        ir_crumb(n);
         if (l->operands)
             l->operands(pl, n);
         if (n->kind == IR_opaque || (n->kind == IR_call && !is_inline(pl, n))) {

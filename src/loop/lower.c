@@ -86,6 +86,7 @@ vir_ref eval(walk *w, ir_node *n, const lin *idx)
             n->kind == IR_getitem)
             return emit_load(w, n, idx);
     }
+    ir_crumb(n);
     return lower_row(n)->value(w, n,
                                idx); /* its frame is not this one, which deep expressions have a hundred of */
 }

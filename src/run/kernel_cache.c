@@ -1,6 +1,7 @@
 /* kernel_cache.c - the kernel cache. */
 #include "run/kernel_cache.h"
 #include "base/clock.h"
+#include "base/envvars.h"
 #include "base/map.h"
 #include "events/events.h"
 #include <pthread.h>
@@ -72,19 +73,27 @@ static void keep(const vir *k, target_code *r, const strbuf *key)
     log_miss(k, r);
 }
 
+/* TAPER_KERNEL_CACHE=0 */
+static bool every_one_anew(void)
+{
+    const char *s = env_get(ENV_kernel_cache);
+    return s && *s && !env_on(ENV_kernel_cache);
+}
+
 /* Those of k that out has nothing for, each once: how many. first[i]: the number of the kernel that i is equal to. */
 static int find_all(const target *t, const vir *const *k, int n, const target_code **out, const vir **missing,
                     int *first)
 {
     strbuf key = { 0 };
     map seen = { 0 };
+    bool own = every_one_anew(); /* each kernel is made anew */
     int count = 0;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < n; i++) {
         key_of(t, k[i], &key);
-        uintptr_t had = (uintptr_t)map_getn(&seen, key.s, key.n);
+        uintptr_t had = own ? 0 : (uintptr_t)map_getn(&seen, key.s, key.n);
         first[i] = had ? (int)had - 1 : -1;
-        if (had || (out[i] = find(k[i], &key)))
+        if (had || (!own && (out[i] = find(k[i], &key))))
             continue;
         map_putn(&seen, key.s, key.n, (void *)(uintptr_t)(count + 1));
         first[i] = count;
@@ -111,9 +120,9 @@ static bool compile_all(const target *t, const vir *const *k, int n, target_code
         target_code *other = map_getn(&cache, key.s, key.n);
         if (made[i]->compile_us == 0)
             made[i]->compile_us = us;
-        if (other) /* another thread was faster */
+        if (other && !every_one_anew()) /* another thread was faster */
             made[i] = other;
-        else
+        else if (!other)
             keep(k[i], made[i], &key);
     }
     pthread_mutex_unlock(&lock);

@@ -524,12 +524,25 @@ static target_args launch_args(const call *c, const kstep *k, const kargs *a)
     };
 }
 
+/* For whoever looks after a crash: the memory that the kernel was given. */
+static void crumb_kernel(call *c, const kstep *k, const kargs *a)
+{
+    for (int i = 0; i < k->lk->nbuf; i++) {
+        const ir_node *of = c->pr->p->slot.at[k->lk->buf[i]].node;
+        tp_val v;
+        if (slot_get(c, k->lk->buf[i], &v, NULL) && v.kind == VAL_tensor && v.t)
+            crumb_put_buffer(of ? of->name : "", a->bufs[i], (size_t)v.t->numel * dtype_size((dtype)v.t->dt));
+    }
+}
+
 static bool run_kernel_step(call *c, kstep *k, tp_err *err)
 {
     kargs a;
     if (!kernel_args(c, k, &a, err))
         return kernel_failed(k->lk, err);
     target_args args = launch_args(c, k, &a);
+    if (crumb_on())
+        crumb_kernel(c, k, &a);
     if (!k->k->on->launch(k->k, &args, err) || (TP_UNLIKELY(c->sent.n) && !bring_back(c, err)))
         return kernel_failed(k->lk, err);
     kernel_flaky(c, k, &a);
@@ -787,6 +800,11 @@ static size_t run_step(call *c, size_t i, tp_err *err)
                s->kind == STEP_kernel ? pr->ks[i].lk->name
                : s->node              ? s->node->name
                                       : "");
+    const ir_node *at = s->node;
+    if (s->kind == STEP_kernel && pr->ks[i].lk->nodes.n)
+        at = pr->ks[i].lk->nodes.at[pr->ks[i].lk->nodes.n - 1];
+    if (crumb_on() && at)
+        ir_crumb(at);
     if (s->kind == STEP_kernel)
         return run_kernel_step(c, &pr->ks[i], err);
     if (s->kind == STEP_check)

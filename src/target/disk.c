@@ -58,6 +58,11 @@ bool disk_on(char why[DISK_WHY])
         snprintf(why, DISK_WHY, "%s=%.20s turns it off", env_name(ENV_cache), off);
         return false;
     }
+    off = env_get(ENV_kernel_cache);
+    if (off && *off && !env_on(ENV_kernel_cache)) {
+        snprintf(why, DISK_WHY, "%s=%.20s turns it off", env_name(ENV_kernel_cache), off);
+        return false;
+    }
     char *w = wanted();
     if (!w) {
         snprintf(why, DISK_WHY, "neither TAPER_CACHE_DIR nor HOME is set");

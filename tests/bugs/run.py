@@ -17,6 +17,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
+import more  # noqa: E402, F401
 from bugs import BUGS  # noqa: E402
 
 LIMIT = 120  # seconds for one doctor
