@@ -127,7 +127,9 @@ static bool eager_wrong(doctor *d, tp_err *err)
     doc_set(&d->wrong, "eager execution is wrong, with and without the compiler: %s", p[3]);
     doc_set(&d->stage, slope ? "the derivative rule of '%s'" : "the eager kernel of '%s'", p[1]);
     strbuf_clear(&d->around);
-    if (shared && audit_passes(d, "TAPER_EMITTER", "interpreter", err)) {
+    if (!strcmp(p[0], "decomposed"))
+        doc_set(&d->stage, "decompositions: that of '%s', by which eager runs, too", p[1]);
+    else if (shared && audit_passes(d, "TAPER_EMITTER", "interpreter", err)) {
         doc_set(&d->stage,
                 "machine code: interpreted, the kernel of '%s' that eager and compiled code share is right",
                 p[1]);

@@ -1,6 +1,7 @@
 /* doctor_graph.c - a graph that fails was saved: the smallest one, the stage and the rewrite, three opinions on its kernels, for which
  * sizes it fails, and what helps. */
 #include "cli/doctor.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/quarantine.h"
 #include "debug/backends.h"
@@ -176,10 +177,13 @@ static void ask_axes(doctor *d, const char *best, bool *passes)
 }
 
 /* ---- the examination ---- */
+static bool is_late(void *until) { return clock_ns() > *(const int64_t *)until; }
+
 static void find_condition(doctor *d, const repro *r)
 {
     const repro *one = r;
-    trial_limits l = { .timeout_ms = 5000 };
+    int64_t until = clock_ns() + 6000000000;
+    trial_limits l = { .timeout_ms = 5000, .interrupted = is_late, .data = &until };
     signature now;
     tp_err err = { 0 };
     if (!d->died && trial_run(&one, 1, &l, &now, &err) && now.kind != SIG_passes)

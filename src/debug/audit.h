@@ -5,7 +5,7 @@
 #include "debug/repro.h"
 
 /* What is wrong, a line each: "value|mm|/x/model.py:7: y = x @ w|...", "derivative|...", or "lowered|..." where the eager kernel is
- * the lowering that compiled code has, too. How many. */
+ * the lowering that compiled code has, too, or "decomposed|..." where eager runs by the decomposition. How many. */
 int audit(const repro *r, strbuf *out);
 bool audit_wanted(void); /* TAPER_AUDIT=FILE */
 void audit_report(

@@ -112,6 +112,9 @@ ONE(silu_backward, x[0] * sigm(x[1]) * (1 + x[1] * (1 - sigm(x[1]))))
 ONE(sigmoid_backward, x[0] * x[1] * (1 - x[1]))
 ONE(tanh_backward, x[0] * (1 - x[1] * x[1]))
 ONE(threshold_backward, x[1] <= NUM(2) ? 0 : x[0])
+ONE(relu6, keep_nan(x[0], fmin(fmax(x[0], 0), 6)))
+ONE(selu, 1.0507009873554805 * (x[0] > 0 ? x[0] : 1.6732632423543772 * expm1(x[0])))
+ONE(celu, x[0] > 0 ? x[0] : NUM(1) * expm1(x[0] / NUM(1)))
 ONE(log_sigmoid_backward, x[0] * sigm(-x[1]))
 
 static truth_fn *const pointwise[OP_COUNT] = {
@@ -200,15 +203,43 @@ static truth_fn *const pointwise[OP_COUNT] = {
     [OP_tanh_backward] = truth_tanh_backward,
     [OP_threshold_backward] = truth_threshold_backward,
     [OP_log_sigmoid_backward] = truth_log_sigmoid_backward,
+    [OP_relu6] = truth_relu6,
+    [OP_selu] = truth_selu,
+    [OP_celu] = truth_celu,
+};
+
+/* ---- losses: point by point, then reduced as argument 2 says ---- */
+ONE(mse_loss, (x[0] - x[1]) * (x[0] - x[1]))
+ONE(l1_loss, fabs(x[0] - x[1]))
+TRUTH(smooth_l1_loss)
+{
+    double d = fabs(x[0] - x[1]), beta = NUM(3);
+    return d < beta ? 0.5 * d * d / beta : d - 0.5 * beta;
+}
+TRUTH(huber_loss)
+{
+    double d = fabs(x[0] - x[1]), delta = NUM(3);
+    return d <= delta ? 0.5 * d * d : delta * (d - 0.5 * delta);
+}
+static truth_fn *const losses[OP_COUNT] = {
+    [OP_mse_loss] = truth_mse_loss,
+    [OP_l1_loss] = truth_l1_loss,
+    [OP_smooth_l1_loss] = truth_smooth_l1_loss,
+    [OP_huber_loss] = truth_huber_loss,
 };
 
 /* ---- reductions ---- */
-typedef enum { NO_REDUCTION, BY_sum, BY_mean, BY_max, BY_min, BY_prod } by;
+typedef enum { NO_REDUCTION, BY_sum, BY_mean, BY_max, BY_min, BY_prod, BY_logsumexp } by;
 static const uint8_t reductions[OP_COUNT] = {
-    [OP_sum] = BY_sum,   [OP_sum_dim_IntList] = BY_sum,
-    [OP_mean] = BY_mean, [OP_mean_dim] = BY_mean,
-    [OP_amax] = BY_max,  [OP_amin] = BY_min,
-    [OP_prod] = BY_prod, [OP_prod_dim_int] = BY_prod,
+    [OP_sum] = BY_sum,
+    [OP_sum_dim_IntList] = BY_sum,
+    [OP_mean] = BY_mean,
+    [OP_mean_dim] = BY_mean,
+    [OP_amax] = BY_max,
+    [OP_amin] = BY_min,
+    [OP_prod] = BY_prod,
+    [OP_prod_dim_int] = BY_prod,
+    [OP_logsumexp] = BY_logsumexp,
 };
 
 /* Which dimensions the call reduces. */
@@ -244,6 +275,51 @@ static void reduce(by how, const tp_tensor *x, uint32_t mask, double *out, int64
     }
     for (int64_t i = 0; how == BY_mean && i < n; i++)
         out[i] /= (double)each;
+}
+
+/* log of the sum of exponentials: those of the distance to the largest. */
+static void logsumexp(const tp_tensor *x, uint32_t mask, double *out, int64_t n)
+{
+    double *top = mem_alloc(sizeof *top * (size_t)MAX(n, 1));
+    tp_tensor *e = tensor_new(DT_f64, x->ndim, x->size, NULL);
+    reduce(BY_max, x, mask, top, n);
+    int64_t at[TP_MAX_DIMS] = { 0 };
+    for (int64_t k = 0; e && k < x->numel; k++) {
+        int64_t to = 0;
+        for (int d = 0; d < x->ndim; d++)
+            if (!(mask >> d & 1))
+                to = to * x->size[d] + at[d];
+        *(double *)tensor_elem(e, k) = exp(*(const double *)tensor_elem(x, k) - top[to]);
+        for (int d = x->ndim - 1; d >= 0 && ++at[d] == x->size[d]; d--)
+            at[d] = 0;
+    }
+    if (e)
+        reduce(BY_sum, e, mask, out, n);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = isfinite(top[i]) ? top[i] + log(out[i]) : top[i];
+    tensor_unref(e);
+    free(top);
+}
+
+/* softmax: exp(x - logsumexp) along a dimension, or that difference itself */
+static bool softmax(const tp_val *a, bool log_, tp_tensor *out)
+{
+    const tp_tensor *x = a[0].kind == VAL_tensor ? a[0].t : NULL;
+    int d;
+    if (!x || x->dt != DT_f64 || !x->ndim || !x->numel || a[1].kind != VAL_int ||
+        !dim_wrap(a[1].i, x->ndim, &d, NULL) || !tensor_same_size(x, out))
+        return false;
+    int64_t inner = 1, n = x->numel / x->size[d];
+    double *line = mem_alloc(sizeof *line * (size_t)n);
+    logsumexp(x, 1u << d, line, n);
+    for (int i = d + 1; i < x->ndim; i++)
+        inner *= x->size[i];
+    for (int64_t k = 0; k < x->numel; k++) {
+        double v = *(const double *)tensor_elem(x, k) - line[k / (inner * x->size[d]) * inner + k % inner];
+        *(double *)tensor_elem(out, k) = log_ ? v : exp(v);
+    }
+    free(line);
+    return true;
 }
 
 /* ---- one call ---- */
@@ -298,20 +374,44 @@ static bool point_by_point(truth_fn *fn, const op_row *row, const tp_val *arg, t
     return true;
 }
 
+/* All elements, or their sum or mean in one. */
+static bool loss_of(truth_fn *fn, const op_row *row, const tp_val *arg, tp_tensor *out)
+{
+    if (!arg[2].i)
+        return point_by_point(fn, row, arg, out);
+    const tp_tensor *x = arg[0].kind == VAL_tensor ? arg[0].t : NULL,
+                    *y = arg[1].kind == VAL_tensor ? arg[1].t : NULL;
+    tp_tensor *each = x && y && x->numel && tensor_same_size(x, y)
+                          ? tensor_new(DT_f64, x->ndim, x->size, NULL)
+                          : NULL;
+    bool ok = each && each->ndim && out->numel == 1 && point_by_point(fn, row, arg, each);
+    if (ok)
+        reduce(arg[2].i == 1 ? BY_mean : BY_sum, each, (1u << each->ndim) - 1, tensor_elem(out, 0), 1);
+    tensor_unref(each);
+    return ok;
+}
+
 tp_tensor *truth_of(op_id op, const tp_val *arg, const tp_tensor *like)
 {
     const op_row *row = op_row_of(op);
     by how = (by)reductions[op];
-    if (!pointwise[op] && !how)
+    bool soft = op == OP_softmax_int || op == OP_log_softmax_int;
+    if (!pointwise[op] && !losses[op] && !how && !soft)
         return NULL;
     const tp_tensor *x = arg[0].kind == VAL_tensor ? arg[0].t : NULL;
     tp_tensor *out = tensor_new(DT_f64, like->ndim, like->size, NULL);
     bool ok = out != NULL;
     if (how) {
         ok = ok && x && x->dt == DT_f64 && x->ndim && x->numel;
-        if (ok)
+        if (ok && how == BY_logsumexp)
+            logsumexp(x, reduced(&arg[1], x->ndim), tensor_elem(out, 0), out->numel);
+        else if (ok)
             reduce(how, x, reduced(&arg[1], x->ndim), tensor_elem(out, 0), out->numel);
-    } else
+    } else if (soft)
+        ok = ok && softmax(arg, op == OP_log_softmax_int, out);
+    else if (losses[op])
+        ok = ok && loss_of(losses[op], row, arg, out);
+    else
         ok = ok && point_by_point(pointwise[op], row, arg, out);
     if (!ok) {
         tensor_unref(out);

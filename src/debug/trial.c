@@ -317,6 +317,69 @@ static bool compare(const repro *r, const result *eager, const result *got, cons
     return r->inner || !forms_differ(eager, got, why);
 }
 
+/* ---- float64 itself ---- */
+/* Nothing is wider: results are held against how far they move when every input moves by one rounding. */
+static bool moved_results(const repro *r, result *x)
+{
+    repro *m = repro_copy(r);
+    uint64_t rng = 88172645463325252ull;
+    for (int i = 0; i < m->nin; i++) {
+        tp_tensor *t = m->in[i].kind == VAL_tensor ? m->in[i].t : NULL;
+        if (!t || tensor_is_fake(t) || (t->dt != DT_f64 && t->dt != DT_f32))
+            continue;
+        for (int64_t k = 0; k < t->numel; k++) {
+            rng = rng * 6364136223846793005ull + 1442695040888963407ull;
+            double by = (double)(int64_t)(rng >> 11) / 0x1p52 - 1, eps = t->dt == DT_f64 ? 0x1p-52 : 0x1p-23;
+            void *at = tensor_elem(t, k);
+            elem_set_f((dtype)t->dt, at, elem_get_f((dtype)t->dt, at) * (1 + eps * by));
+        }
+    }
+    bool ok = run_once(m, NULL, m->g, DT_none, x, NULL);
+    repro_free(m);
+    return ok;
+}
+
+static bool wide_agrees(const tp_tensor *eager, const tp_tensor *got, const tp_tensor *moved)
+{
+    double scale = 0, off = 0, shift = 0;
+    if (eager->dt != DT_f64 || got->dt != DT_f64 || moved->dt != DT_f64 || !tensor_same_size(eager, moved))
+        return true;
+    for (int64_t k = 0; k < eager->numel; k++) {
+        double p = *(const double *)tensor_elem(eager, k), q = *(const double *)tensor_elem(got, k),
+               s = *(const double *)tensor_elem(moved, k);
+        if (!isfinite(p) || !isfinite(q) || !isfinite(s))
+            continue;
+        scale = fmax(scale, fabs(p));
+        off = fmax(off, fabs(p - q));
+        shift = fmax(shift, fabs(p - s));
+    }
+    return off <= 1e5 * shift + 4096 * 0x1p-52 * scale;
+}
+
+static bool wide_compare(const repro *r, const result *eager, const result *got, strbuf *why)
+{
+    result moved = { 0 };
+    bool any = false, ok = true;
+    for (int i = 0; i < eager->nout; i++)
+        any |= eager->out[i].kind == VAL_tensor && eager->out[i].t->dt == DT_f64;
+    if (!any || !moved_results(r, &moved)) {
+        result_free(&moved);
+        return true;
+    }
+    for (int i = 0; ok && i < eager->nout; i++) {
+        if (eager->out[i].kind != VAL_tensor || got->out[i].kind != VAL_tensor ||
+            moved.out[i].kind != VAL_tensor || wide_agrees(eager->out[i].t, got->out[i].t, moved.out[i].t))
+            continue;
+        acc_worst w = acc_largest(eager->out[i].t, got->out[i].t, NULL);
+        ok = false;
+        strbuf_clear(why);
+        strbuf_addf(why, "result %d: farther from eager than roundings of float64 explain: ", i);
+        acc_worst_print(why, eager->out[i].t, &w);
+    }
+    result_free(&moved);
+    return ok;
+}
+
 /* The inputs as the program had them: some need gradients, some of those are results of others. */
 static tp_val *examples_of(const repro *r)
 {
@@ -403,7 +466,8 @@ static void trial_full(const repro *r, run_program *p, decider d, signature *out
         if (compare_results(r, &eager, &got, have64 ? &fp64 : NULL, &why))
             goto done;
         sig_set(out, SIG_accuracy, "compare", strbuf_str(&why));
-    } else if (!compare(r, &eager, &got, have64 ? &fp64 : NULL, &why)) {
+    } else if (!compare(r, &eager, &got, have64 ? &fp64 : NULL, &why) ||
+               (r->acc.ledger && !wide_compare(r, &eager, &got, &why))) {
         sig_set(out, SIG_accuracy, "compare", strbuf_str(&why));
         out->number = strstr(strbuf_str(&why), NAN_IN_EAGER) ? 1
                       : strstr(strbuf_str(&why), OTHER_FORM) ? 2

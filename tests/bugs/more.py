@@ -483,18 +483,6 @@ bug("saved_none", "partition", "aot/partition.c", "            if (savable(n))\n
     f(x).backward()
     print(x.grad)
     """, None, None, None)
-bug("fuse_outer", "fusion", "loop/group.c", "                out->level = MAX(out->level - 1, 0);", "                out->level = MAX(out->level - 1 - (BUG != 0), 0);", """
-    import taper
-
-    @taper.compile
-    def norm(x):
-        m = x.mean(1, keepdim=True)
-        v = ((x - m) ** 2).mean(1, keepdim=True)
-        return (x - m) / (v + 1e-5).sqrt()
-
-    taper.manual_seed(0)
-    print(norm(taper.randn(6, 20)).abs().sum())
-    """, None, None, "fuse:")
 bug("wide_div", "code", "target/x64/emit.c", "    case VIR_div: return v_rvm(l, w ? XV_divpd : XV_divps, vl, a, b);", "    case VIR_div: return BUG && w ? v_rvm(l, XV_mulpd, vl, a, v_rm(l, XV_cvtps2pd, vl, v_rm(l, XV_cvtpd2ps, vl, v_rvm(l, XV_divpd, vl, c_f(l, t, 1), b), 0), 0)) : v_rvm(l, w ? XV_divpd : XV_divps, vl, a, b);", """
     import taper
 

@@ -51,6 +51,10 @@ g = taper.compile(lambda x, y, u: (taper.special.ndtr(x), taper.special.entr(u),
                                    F.gelu(x, approximate="tanh"), F.threshold(x, 0.1, 20.0), taper.clamp(x, -0.5, 0.75), x.clamp(min=0.1), x.clamp(max=0.1),
                                    taper.lerp(x, y, 0.3), taper.addcmul(x, y, u, value=0.5), taper.addcdiv(x, y, u + 1, value=0.5), taper.where(x > y, x, y)))
 g(x, y, u)
+k = taper.compile(lambda x, y: (F.relu6(x), F.selu(x), F.celu(x, 0.7), F.mse_loss(x, y), F.l1_loss(x, y), F.smooth_l1_loss(x, y, beta=0.5), F.huber_loss(x, y, delta=0.7),
+                                F.mse_loss(x, y, reduction="none"), F.huber_loss(x, y, reduction="sum"), x.view(20, -1).softmax(0), x.view(20, -1).log_softmax(-1),
+                                x.view(2, 5, -1).softmax(1), x.view(2, 5, -1).logsumexp(1), x.view(2, 5, -1).logsumexp((0, 2), keepdim=True)))
+k(taper.randn(200), taper.randn(200))
 z = taper.randn(4, 5, 6).requires_grad_()
 h = taper.compile(lambda z: (z.sum() + z.mean() + z.sum((0, 2)).sum() + z.mean(1, keepdim=True).sum() + z.amax(2).sum() + z.amin((0, 1)).sum() + z.prod(1).sum()
                              + F.silu(z).sum() + z.sigmoid().sum() + z.tanh().sum() + F.logsigmoid(z).sum() + z.transpose(0, 1)[1].sum() + z[1:, ::2].sum() + z.view(20, 6).t().sum()))
