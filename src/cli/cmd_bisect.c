@@ -56,7 +56,8 @@ static void report(const bisect_result *b, const repro *r)
 static int usage(void)
 {
     return cli_usage(
-        "taper bisect BUNDLE [--timeout SECONDS] | SCRIPT [ARGS ...] --oracle COMMAND|--expect FILE");
+        "taper bisect BUNDLE [--timeout SECONDS] | SCRIPT [ARGS ...] --oracle COMMAND|--expect FILE | BUNDLE "
+        "--versions BUILD,BUILD,...|GOOD..BAD [--build COMMAND]");
 }
 
 /* Which stage, use of a compiled region, guard or instruction makes a program wrong, where somebody else says what is right. */
@@ -123,16 +124,22 @@ static int run_bisect(int argc, char **argv)
     tp_err err = { 0 };
     signature was, now;
     cli_args a = { argc, 1, argv };
-    const char *dir = NULL, *secs = NULL, *oracle = NULL, *expect = NULL;
+    const char *dir = NULL, *secs = NULL, *oracle = NULL, *expect = NULL, *list = NULL, *build = NULL;
     char **rest = mem_zalloc(sizeof *rest * (size_t)argc);
     int n = 0, rc = 0;
     while (a.at < argc) {
         if (cli_option(&a, "timeout", &secs) || cli_option(&a, "oracle", &oracle) ||
-            cli_option(&a, "expect", &expect))
+            cli_option(&a, "expect", &expect) || cli_option(&a, "versions", &list) ||
+            cli_option(&a, "build", &build))
             continue;
         rest[n++] = argv[a.at++];
     }
     dir = n ? rest[0] : NULL;
+    if (list && !oracle && !expect && n == 1 && dir[0] != '-') {
+        rc = bisect_versions(dir, list, build, secs);
+        free(rest);
+        return rc;
+    }
     if (oracle || expect)
         rc = dir && !(oracle && expect) ? bisect_script(rest, n, oracle, expect) : usage();
     else if (n != 1 || rest[0][0] == '-')
@@ -164,13 +171,16 @@ static int run_bisect(int argc, char **argv)
 
 const cli_cmd cmd_bisect = {
     "bisect",
-    "BUNDLE [--timeout SECONDS] | SCRIPT [ARGS ...] --oracle COMMAND|--expect FILE",
+    "BUNDLE [--timeout SECONDS] [--versions BUILD,...|GOOD..BAD [--build COMMAND]] | SCRIPT [ARGS ...] "
+    "--oracle COMMAND|--expect FILE",
     "Names the stage and the rewrite that make a saved failure, or what makes a program wrong",
     "Runs the backends one more stage at a time, then refuses the optional rewrites of the first that\n"
     "fails (decompositions, fusions, recomputation, ...) until the ones that matter are left.\n"
     "A program: COMMAND reads what it prints and exits with 0 when that is right, or FILE holds what it has\n"
     "to print. The first use of a compiled region that makes it wrong is found, then the guard that is\n"
-    "missing or the instruction that is captured wrong.\n",
+    "missing or the instruction that is captured wrong.\n"
+    "--versions: the first of several builds (the oldest first), or of the commits behind GOOD, that fails;\n"
+    "commits are checked out beside the repository and built by COMMAND (make build unless told).\n",
     run_bisect,
     NULL
 };

@@ -63,6 +63,10 @@ void doc_examine_bundle(doctor *d);
 void doc_died_where(doctor *d); /* the stage, place and address that the last crumb tells */
 bool doc_work_around(doctor *d, int stage, tp_err *err); /* tries what might help; d->around says what did */
 
+/* ---- bisect_versions.c ---- */
+/* list: builds, the oldest first, separated by commas, or commits GOOD..BAD; build (may be NULL): how a commit is built. */
+int bisect_versions(const char *bundle, const char *list, const char *build, const char *timeout);
+
 /* ---- doctor_capture.c ---- */
 /* Which use of which region, and which instruction, makes the difference. backend: the first that shows it. */
 bool doc_hunt(doctor *d, const char *backend, bool capture, tp_err *err);

@@ -64,11 +64,10 @@ static int run_child(void *arg)
     return 0;
 }
 
-static bool fails(hunt *h, answers *a, strbuf *sites, bool *yes)
+static bool outcome(hunt *h, answers *a, strbuf *sites, signature *s)
 {
     job j = { h->r, a };
     proc_result res = { 0 };
-    signature s;
     fflush(NULL);
     if (!proc_run(&(proc_spec){ .fn = run_child,
                                 .arg = &j,
@@ -77,13 +76,20 @@ static bool fails(hunt *h, answers *a, strbuf *sites, bool *yes)
                                 .data = h->l->data },
                   &res, h->err))
         return false;
-    trial_read(&res, &s);
+    trial_read(&res, s);
     h->out->trials++;
-    *yes = sig_equal(&s, h->want);
     if (sites)
         strbuf_addn(sites, strbuf_str(&res.out), res.out.n);
     proc_result_free(&res);
     return true;
+}
+
+static bool fails(hunt *h, answers *a, strbuf *sites, bool *yes)
+{
+    signature s;
+    bool ok = outcome(h, a, sites, &s);
+    *yes = ok && sig_equal(&s, h->want);
+    return ok;
 }
 
 /* Does it fail when exactly these are allowed? */
@@ -230,4 +236,62 @@ void bisect_free(bisect_result *b)
         free(b->found.at[i].site);
     vec_free(&b->found);
     vec_free(&b->set);
+}
+
+/* ---- one rewrite after the other ---- */
+/* What comes of it when the first n sites are allowed. */
+static bool first_few(hunt *h, int n, signature *s)
+{
+    answers a = { .none = n == 0 };
+    for (int i = 0; i < n; i++)
+        map_puti(&a.allowed, h->all.at[i].hash, h);
+    bool ok = outcome(h, &a, NULL, s);
+    map_free(&a.allowed);
+    return ok;
+}
+
+static bool is_wrong(const signature *s) { return s->kind != SIG_passes && s->kind != SIG_cannot_run; }
+
+bool bisect_validate(const repro *r, const trial_limits *l, bisect_step *out, tp_err *err)
+{
+    enum { ONE_BY_ONE = 48 };
+    bisect_result count = { 0 };
+    repro *x = repro_copy(r);
+    hunt h = { .r = x, .l = l, .out = &count, .err = err };
+    answers all = { .all = true, .list = true };
+    strbuf sites = { 0 };
+    signature s;
+    memset(out, 0, sizeof *out);
+    x->accuracy = true;
+    bool ok = outcome(&h, &all, &sites, &out->after);
+    if (ok && is_wrong(&out->after)) {
+        collect(&h, strbuf_str(&sites));
+        int lo = 0, hi = (int)h.all.n;
+        ok = first_few(&h, 0, &out->before);
+        if (ok && is_wrong(&out->before)) { /* without any of them, too */
+            out->after = out->before;
+            out->site = mem_strdup("");
+        }
+        while (ok && !out->site && lo + 1 < hi) { /* with lo it is right, with hi wrong */
+            int at = hi - lo > ONE_BY_ONE ? lo + (hi - lo) / 2 : lo + 1;
+            ok = first_few(&h, at, &s);
+            if (ok && is_wrong(&s)) {
+                hi = at;
+                out->after = s;
+            } else {
+                lo = at;
+                out->before = s;
+            }
+        }
+        if (ok && !out->site)
+            out->site = mem_strdup(hi > 0 && (size_t)hi <= h.all.n ? h.all.at[hi - 1].site : "");
+    }
+    out->nsite = (int)h.all.n;
+    out->trials = count.trials;
+    for (size_t i = 0; i < h.all.n; i++)
+        free(h.all.at[i].site);
+    vec_free(&h.all);
+    strbuf_free(&sites);
+    repro_free(x);
+    return ok;
 }

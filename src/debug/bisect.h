@@ -23,4 +23,13 @@ extern const char *const bisect_ladder[]; /* backends, one more stage each; NULL
 bool bisect(const repro *r, const signature *want, const trial_limits *l,
             void (*line)(void *data, const char *text), void *data, bisect_result *out, tp_err *err);
 void bisect_free(bisect_result *b);
+
+/* Every rewrite beside the graph before it: the first that changes a value beyond rounding, on the inputs of r. */
+typedef struct bisect_step {
+    char *site;        /* owned; NULL: none does. "" where the graph is wrong before any optional rewrite */
+    signature before;  /* how the graph was until then: it passes */
+    signature after;   /* and with that rewrite */
+    int nsite, trials; /* sites that were asked */
+} bisect_step;
+bool bisect_validate(const repro *r, const trial_limits *l, bisect_step *out, tp_err *err);
 #endif

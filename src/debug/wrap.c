@@ -1,5 +1,6 @@
 #include "debug/artefacts.h"
 #include "debug/audit.h"
+#include "debug/bisect.h"
 #include "debug/guarded.h"
 #include "debug/wrap.h"
 #include "debug/minify.h"
@@ -46,7 +47,7 @@ typedef struct wrapped {
     ir_graph *g; /* as it was before anybody compiled it */
     char *backend, *name;
     bool inner;
-    bool audited;
+    bool audited, validated;
 } wrapped;
 
 static repro *repro_of(const wrapped *w, const tp_val *in, int nin, const debug_config *c)
@@ -149,11 +150,49 @@ static bool results_agree(wrapped *w, const tp_val *in, int nin, const debug_con
     return s.kind != SIG_accuracy && !threw;
 }
 
+/* TAPER_VALIDATE=1: every rewrite of the graph on the first inputs that it gets. False: one changes a value, and err names it. */
+static bool rewrites_right(wrapped *w, const tp_val *in, int nin, const debug_config *c, tp_err *err)
+{
+    strbuf why = { 0 };
+    bisect_step step = { 0 };
+    tp_err quiet = { 0 };
+    decide_kind k;
+    if (!guarded(w->g, in, nin, &why))
+        err_set(err, ERR_accuracy, "%s", strbuf_str(&why));
+    else {
+        repro *r = repro_of(w, in, nin, c);
+        trial_limits l = { .timeout_ms = 20000 };
+        bisect_validate(r, &l, &step, &quiet);
+        repro_free(r);
+    }
+    if (step.site && !*step.site)
+        err_set(err, ERR_accuracy,
+                "validation of graph '%s': it is wrong before any optional rewrite: %s: %s", w->name,
+                sig_name(step.after.kind), step.after.full);
+    else if (step.site)
+        err_set(err, ERR_accuracy,
+                "validation of graph '%s': %s (%s) changes what it gives: before it, the values are those of "
+                "eager; after it, %s: %s",
+                w->name, step.site,
+                decide_by_name(step.site, strcspn(step.site, ":"), &k) ? decide_what(k) : "a rewrite",
+                sig_name(step.after.kind), step.after.full);
+    free(step.site);
+    strbuf_free(&why);
+    return !err_is_set(err);
+}
+
 static bool wrapped_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                          tp_err *err)
 {
     wrapped *w = (wrapped *)rp;
     debug_config c = debug_config_now();
+    if (!busy && !w->inner && !w->validated && env_on(ENV_validate)) {
+        w->validated = busy = true;
+        bool right = rewrites_right(w, in, nin, &c, err);
+        busy = false;
+        if (!right)
+            return false;
+    }
     if (busy || c.after != (w->inner ? AFTER_aot : AFTER_dynamo))
         return run_program_call(w->p, cx, in, nin, out, nout, err);
     bool ok = false;
@@ -290,7 +329,8 @@ static run_program *watched(tp_comp *c, const backend *b, const ir_graph *g, con
     }
     if (!inner && !busy)
         trace_runnable(b, g);
-    if (busy || cfg.after != mine || !strcmp(b->name, "eager"))
+    bool checks = !inner && env_on(ENV_validate);
+    if (busy || (cfg.after != mine && !checks) || !strcmp(b->name, "eager"))
         return compile_by(b, c, g, in, inner);
     wrapped *w = mem_zalloc(sizeof *w);
     *w = (wrapped){ .base = { wrapped_call, wrapped_free },
@@ -303,7 +343,7 @@ static run_program *watched(tp_comp *c, const backend *b, const ir_graph *g, con
     int n = (int)w->g->inputs.n;
     signature s;
     busy = true;
-    if (cfg.level == 3) { /* a compiler that kills the process leaves this behind */
+    if (cfg.level == 3 && cfg.after == mine) { /* a compiler that kills the process leaves this behind */
         repro *r = repro_of(w, v, n, &cfg);
         sig_set(&s, SIG_passes, "", "");
         dump(r, &s, DUMP_launcher, false);
@@ -316,13 +356,13 @@ static run_program *watched(tp_comp *c, const backend *b, const ir_graph *g, con
         audit_report(r);
         repro_free(r);
     }
-    if (!ok && c->err->kind != ERR_notimpl) {
+    if (!ok && c->err->kind != ERR_notimpl && cfg.after == mine) {
         repro *r = repro_of(w, v, n, &cfg);
         sig_of(&s, SIG_compile_error, "compile", c->err);
         ev_log(EVC_aot, EV_ERROR, NULL, "CompilerError");
         dump(r, &s, by_level(&cfg), false);
         repro_free(r);
-    } else if (ok && !inner && cfg.level <= 2)
+    } else if (ok && !inner && cfg.level <= 2 && cfg.after == mine)
         ok = first_run(w, v, n, &cfg, c->err);
     busy = false;
     free(made);
