@@ -220,10 +220,39 @@ bool cap_suppress(const cap_cfg *cfg, PyObject *fn)
     return true;
 }
 
+/* ---- TAPER_SHADOW=1: the function runs beside as it is written (taper/_dynamo/shadow.py) ---- */
+static int shadow = -1; /* not asked yet */
+static __thread bool in_shadow;
+
+static PyObject *call_with_shadow(PyObject *o, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *m = PyImport_ImportModule("taper._dynamo.shadow"), *a = PyTuple_New(n), *kw = PyDict_New(),
+             *r = NULL;
+    bool ok = m && a && kw;
+    for (Py_ssize_t i = 0; ok && i < n; i++)
+        PyTuple_SET_ITEM(a, i, Py_NewRef(args[i]));
+    for (Py_ssize_t i = 0; ok && kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
+        ok = PyDict_SetItem(kw, PyTuple_GET_ITEM(kwnames, i), args[n + i]) == 0;
+    in_shadow = true;
+    if (ok)
+        r = PyObject_CallMethod(m, "call", "OOOO", o, ((PyCompiled *)o)->fn, a, kw);
+    in_shadow = false;
+    Py_XDECREF(m);
+    Py_XDECREF(a);
+    Py_XDECREF(kw);
+    return r;
+}
+
 static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyCompiled *c = (PyCompiled *)o;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    if (TP_UNLIKELY(shadow)) {
+        if (shadow < 0)
+            shadow = env_on(ENV_shadow);
+        if (shadow && !in_shadow && !disabled && stance != 1 && !off && !cap_is_tracing())
+            return call_with_shadow(o, args, n, kwnames);
+    }
     cap_cfg *cfg = c->cfg;
     if (TP_UNLIKELY(stance || forced) && !disabled && !off && !cap_is_tracing() &&
         !(cfg = by_stance(c, args, n)))

@@ -102,7 +102,30 @@ static void source_line(const char *file, int line, strbuf *b)
     free(text);
 }
 
-bool doc_hunt(doctor *d, const char *backend, bool capture, tp_err *err)
+/* What the first call that differs leaves behind, beside the same call as it is written: into the verdict and the report. */
+static bool ask_shadow(doctor *d, const char *backend, tp_err *err)
+{
+    static const char mark[] = "TAPER_SHADOW: ";
+    proc_result r = { 0 };
+    strbuf b = { 0 };
+    strbuf_addf(&b, "TAPER_COMPILE_BACKEND=%s", backend);
+    bool ok = doc_run(d, "beside the functions as they are written",
+                      (const char *[]){ "TAPER_SHADOW=1", strbuf_str(&b), NULL }, &r, err);
+    const char *s = ok ? strstr(strbuf_str(&r.err), mark) : NULL, *call = s ? strstr(s, ", call ") : NULL,
+               *said = call ? strstr(call, ": ") : NULL;
+    if (said && strcspn(s, "\n") > (size_t)(said - s)) {
+        doc_note(d, "\nBeside the functions as they are written (`TAPER_SHADOW=1`):\n\n```");
+        for (const char *t = s; t; t = strstr(t + 1, mark))
+            doc_note(d, "%.*s", (int)strcspn(t, "\n"), t);
+        doc_note(d, "```");
+        strbuf_addf(&d->stage, "; %.*s", (int)MIN(strcspn(said + 2, "\n"), (size_t)240), said + 2);
+    }
+    strbuf_free(&b);
+    proc_result_free(&r);
+    return ok;
+}
+
+static bool hunt(doctor *d, const char *backend, bool capture, tp_err *err)
 {
     use u = { 0 }, other = { 0 };
     char spec[64];
@@ -165,4 +188,9 @@ bool doc_hunt(doctor *d, const char *backend, bool capture, tp_err *err)
              "fewer does: %s at line %d.",
              step, other.op, other.line);
     return true;
+}
+
+bool doc_hunt(doctor *d, const char *backend, bool capture, tp_err *err)
+{
+    return hunt(d, backend, capture, err) && (!capture || !d->stage.n || ask_shadow(d, backend, err));
 }

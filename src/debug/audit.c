@@ -171,9 +171,9 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
         if (off > 64 * shift + 256 * eps32 * scale + 1e-37) {
             ok = false;
             say(a,
-                !strcmp(row->eager_name, "lowered") ? "lowered"
-                : !strcmp(row->eager_name, "none")  ? "decomposed"
-                                                    : "value",
+                !strcmp(row->eager_name, "lowered")         ? "lowered"
+                : truth && !strcmp(row->eager_name, "none") ? "decomposed"
+                                                            : "value",
                 row->name);
             strbuf_addf(a->out, "eager gives %.9g where %s gives %.9g\n", worst[0],
                         truth ? "the C library" : "float64", worst[1]);
