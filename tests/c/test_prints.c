@@ -46,6 +46,9 @@ TEST(prints_agree)
     CHECK(!kind("0.0123\n", NULL, "0.0124\n", NULL)); /* the last digit is rounded */
     CHECK(!kind("nan -inf\n", NULL, "nan -inf\n", NULL));
     CHECK(!kind("tensor([ 1.,  2.])", NULL, "tensor([1., 2.])", NULL));
+    CHECK(!kind("tensor(0.5, grad_fn=<SumBackward0>)\n", NULL,
+                "tensor(0.5, grad_fn=<CompiledFunctionBackward>)\n", NULL));
+    CHECK(kind("tensor(0.5, grad_fn=<SumBackward0>)\n", NULL, "tensor(0.5)\n", NULL) == PRINTS_text);
     CHECK(!kind("<function f at 0x7f12ab90c0de>\n", NULL, "<function f at 0x7f12ab90ffff>\n", NULL));
     CHECK(!kind("took 0.00 s\n", NULL, "took 0.35 s\n", NULL));
     CHECK(!kind("elapsed: 0.0\n", NULL, "elapsed: 1.5\n", NULL));
