@@ -150,6 +150,17 @@ def judge(b, rc, said):
         rc == 1 and right(b.rewrites, said.get("rewrites"))
 
 
+def table(got):
+    """got: (part, four marks, seconds) of each bug. By part, and all of them, as in docs/debugging.md."""
+    lines = ["| where | bugs | noticed | stage right | operator right | rewrite right | all of it | median | worst |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for part in [*dict.fromkeys(p for p, _, _ in got), None]:
+        rows = [(m, t) for p, m, t in got if part in (None, p)]
+        counts = [sum(m[i] for m, _ in rows) for i in range(4)] + [sum(all(m) for m, _ in rows)]
+        secs = [t for _, t in rows]
+        lines.append(f"| {part or '**all**'} | {len(rows)} | {' | '.join(map(str, counts))} | {statistics.median(secs):.1f} s | {max(secs):.1f} s |")
+    return "\n".join(lines)
+
+
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("--build", default=os.path.join(ROOT, "build-bugs"))
@@ -164,20 +175,16 @@ def main():
         sys.exit(f"no bug and no part is named {' or '.join(o.names)}; there are {', '.join(b.name for b in BUGS)}")
     if not o.no_build:
         build(tree)
-    score, secs, false = [0] * 5, [], []
+    all_got, false = [], []
     for b in rows:
         rc, said, t = doctor(tree, b, True)
         got = judge(b, rc, said)
-        secs.append(t)
-        for i, g in enumerate((*got, all(got))):
-            score[i] += g
+        all_got.append((b.part, got, t))
         marks = " ".join(w if g else w.upper() + "!" for w, g in zip(("noticed", "stage", "operator", "rewrite"), got))
         print(f"{b.part:18s} {b.name:16s} {t:5.1f} s  {marks}", flush=True)
         if o.v or not all(got):
             print(f"    {said.get('verdict')}\n    stage: {said.get('stage')}; operators: {said.get('operators')}; rewrites: {said.get('rewrites')}", flush=True)
-    n = len(rows)
-    print(f"\n{n} bugs: noticed {score[0]}, stage right {score[1]}, operator right {score[2]}, rewrite right {score[3]}, all of it {score[4]}; "
-          f"median {statistics.median(secs):.1f} s, worst {max(secs):.1f} s")
+    print(f"\n{table(all_got)}\n")
     well = rows[:o.healthy]
     for b in well:
         rc, said, _ = doctor(tree, b, False)
