@@ -60,7 +60,8 @@ char *doc_bundle_new(const char *out, const char *before)
 static void name_operators(doctor *d, const repro *r, const signature *s, const char *first)
 {
     int n = 0;
-    doc_set(&d->wrong, "%s: %s", sig_name(s->kind), s->full);
+    strbuf_clear(&d->wrong);
+    sig_plain(&d->wrong, s);
     IR_EACH (x, r->g) {
         if (x->kind != IR_call && x->kind != IR_opaque)
             continue;

@@ -33,6 +33,20 @@ bool sig_equal(const signature *a, const signature *b)
     return (a->kind != SIG_compile_error && a->kind != SIG_exception) || !strcmp(a->text, b->text);
 }
 
+void sig_plain(strbuf *b, const signature *s)
+{
+    static const char *const measures[] = { "Found nan in reference", "RMSE (res-fp64)",
+                                            "Accuracy failed: allclose", "it is " };
+    const char *last = strstr(s->full, "largest deviation: "), *cut = NULL;
+    for (size_t i = 0; last && i < COUNT(measures) && !cut; i++)
+        cut = strstr(s->full, measures[i]);
+    strbuf_addf(b, "%s: ", s->kind == SIG_accuracy ? "wrong result" : sig_name(s->kind));
+    if (cut && cut < last) /* how far off it is on the whole says less than one element */
+        strbuf_addf(b, "%.*s%s", (int)(cut - s->full), s->full, last + strlen("largest deviation: "));
+    else
+        strbuf_add(b, s->full);
+}
+
 /* Numbers, quoted names and paths differ from graph to graph: they do not count. */
 static void normalise(const char *msg, char *out, size_t cap)
 {

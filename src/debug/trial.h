@@ -29,6 +29,8 @@ typedef struct signature {
 const char *sig_name(sig_kind k);
 sig_kind sig_by_name(const char *name); /* SIG_passes when there is none */
 bool sig_equal(const signature *a, const signature *b);
+/* What happened in words: "wrong result: result 0: element [3] is 1.5, eager 0.5, float64 0.5". */
+void sig_plain(strbuf *b, const signature *s);
 void sig_set(signature *s, sig_kind k, const char *stage, const char *msg);
 
 /* In this process: eager first, then the backend. Never crashes by itself, but the backend may. */

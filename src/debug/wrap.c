@@ -165,17 +165,19 @@ static bool rewrites_right(wrapped *w, const tp_val *in, int nin, const debug_co
         bisect_validate(r, &l, &step, &quiet);
         repro_free(r);
     }
+    strbuf_clear(&why);
+    if (step.site)
+        sig_plain(&why, &step.after);
     if (step.site && !*step.site)
-        err_set(err, ERR_accuracy,
-                "validation of graph '%s': it is wrong before any optional rewrite: %s: %s", w->name,
-                sig_name(step.after.kind), step.after.full);
+        err_set(err, ERR_accuracy, "validation of graph '%s': it is wrong before any optional rewrite: %s",
+                w->name, strbuf_str(&why));
     else if (step.site)
         err_set(err, ERR_accuracy,
                 "validation of graph '%s': %s (%s) changes what it gives: before it, the values are those of "
-                "eager; after it, %s: %s",
+                "eager; after it, %s",
                 w->name, step.site,
                 decide_by_name(step.site, strcspn(step.site, ":"), &k) ? decide_what(k) : "a rewrite",
-                sig_name(step.after.kind), step.after.full);
+                strbuf_str(&why));
     free(step.site);
     strbuf_free(&why);
     return !err_is_set(err);
