@@ -365,7 +365,7 @@ static void capture_begin(capture *c)
 {
     char shown[300];
     region *r = c->r;
-    polyfill(""); /* loaded: functions that it stands for are known from here on */
+    polyfill("");        /* loaded: functions that it stands for are known from here on */
     py_signaled = false; /* of an earlier run */
     tracing++;
     region_name(r, shown, sizeof shown);

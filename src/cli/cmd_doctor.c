@@ -513,8 +513,9 @@ static int run_doctor(int argc, char **argv)
         unlink(*files[i]);
         free(*files[i]);
     }
-    strbuf *const owned[] = { &d.table,     &d.report, &d.runs_text, &d.wrong,  &d.prints,    &d.stage,
-                              &d.operators, &d.place,  &d.rewrites,  &d.around, &d.condition, &d.rank,       &d.unguarded };
+    strbuf *const owned[] = { &d.table,     &d.report,    &d.runs_text, &d.wrong,    &d.prints,
+                              &d.stage,     &d.operators, &d.place,     &d.rewrites, &d.around,
+                              &d.condition, &d.rank,      &d.unguarded };
     for (size_t i = 0; i < COUNT(owned); i++)
         strbuf_free(owned[i]);
     proc_result_free(&d.plain);
