@@ -279,7 +279,8 @@ static bool only_data_tells(const tp_err *e)
            strstr(e->msg, "depends on the values of") /* the shape rule's own word for it */ ||
            strstr(e->msg, "allocated size does not match") || strstr(e->msg, "number of ones in mask") ||
            strstr(e->msg, "Class values must be smaller") || strstr(e->msg, "] is zero and") ||
-           strstr(e->msg, "depends on data") || strstr(e->msg, "invalid max index");
+           strstr(e->msg, "depends on data") || strstr(e->msg, "invalid max index") ||
+           strstr(e->msg, "single nonzero value");
 }
 
 typedef struct report { /* shared with the parent */
