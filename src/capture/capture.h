@@ -703,7 +703,8 @@ void guard_texts_free(guard_texts *t);
 void guard_prepare(guard *g);
 void guard_prepare_early(guard *g);
 void guard_json(strbuf *b, const entry *e,
-                guard_texts *t);       /* dynamo_guards: a list of {code, type, stack, user_stack} */
+                guard_texts *t); /* dynamo_guards: a list of {code, type, stack, user_stack} */
+void guard_let_classes_go(entry *e);
 PyObject *keep(entry *e, PyObject *o); /* borrowed back */
 
 /* --- the rest

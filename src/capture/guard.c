@@ -9,6 +9,56 @@ PyObject *keep(entry *e, PyObject *o)
     return o;
 }
 
+/* Classes made inside functions come and go, with all that their methods close over: entries do not hold them. When one is
+ * gone nothing can be of its class again, and the entry is none any more; what it still names is a class that stays. */
+typedef struct gone_class {
+    entry *e;
+    PyObject *cls; /* not to be looked at */
+} gone_class;
+
+static PyObject *class_gone(PyObject *self, PyObject *ref)
+{
+    gone_class *g = PyCapsule_GetPointer(self, NULL);
+    PyObject *any = (PyObject *)&PyBaseObject_Type;
+    g->e->invalid = "a class that it was made for is gone";
+    for (size_t i = 0; i < g->e->guards.n; i++) {
+        guard *x = &g->e->guards.at[i];
+        if (x->obj == g->cls)
+            x->obj = any;
+        if (x->kind == G_TENSOR_MATCH && (PyObject *)x->t->type == g->cls)
+            x->t->type = (PyTypeObject *)any;
+    }
+    for (size_t i = 0; i < g->e->looks.n; i++) {
+        look *l = &g->e->looks.at[i];
+        l->owner = l->owner == g->cls ? any : l->owner;
+        l->value = l->value == g->cls ? any : l->value;
+    }
+    Py_RETURN_NONE;
+}
+
+void guard_let_classes_go(entry *e)
+{
+    static PyMethodDef def = { "class_gone", class_gone, METH_O, NULL };
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(e->keep); i++) {
+        PyObject *o = PyList_GET_ITEM(e->keep, i), *name;
+        if (!PyType_Check(o) || !(((PyTypeObject *)o)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+            continue;
+        name = ((PyHeapTypeObject *)o)->ht_qualname;
+        if (!name || !PyUnicode_Check(name) || !strstr(PyUnicode_AsUTF8(name), "<locals>"))
+            continue;
+        gone_class *g = ARENA_NEW(&e->mem, gone_class);
+        *g = (gone_class){ e, o };
+        PyObject *c = PyCapsule_New(g, NULL, NULL), *f = c ? PyCFunction_New(&def, c) : NULL,
+                 *ref = f ? PyWeakref_NewRef(o, f) : NULL;
+        Py_XDECREF(c);
+        Py_XDECREF(f);
+        if (ref)
+            PyList_SetItem(e->keep, i, ref); /* lets the class go */
+        else
+            py_forget();
+    }
+}
+
 /* ---- texts ---- */
 /* The trace shows every guard, so another thread writes them (guard_json): it reads what nobody changes, the entry keeps
  * and Python need not be asked about. What is not so is put into text by guard_prepare before. */

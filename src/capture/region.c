@@ -263,7 +263,7 @@ static bool recompile_log(region *r, frame *f, cap_cfg *cfg, misfits *m)
         max_id = MAX(max_id, e->compile_id);
     for (int id = max_id; id >= 0; id--) /* newest first */
         for (entry *e = r->first; e; e = e->next) {
-            if (e->compile_id != id || e->cfg != cfg)
+            if (e->compile_id != id || e->cfg != cfg || e->invalid)
                 continue;
             strbuf w = { 0 };
             guard_now[0] = 0;

@@ -509,7 +509,8 @@ VJP(elu, "0")
     else {
         double k = val_as_f(&alpha) * val_as_f(&scale) * val_as_f(&in);
         tp_val low = MUL(DYV, MUL(V(exp, MUL(X, in)), vF(k)));
-        DXV(0, WHERE(GT(X, vI(0)), MUL(DYV, scale), low));
+        tp_val at0 = WHERE(EQ(X, vI(0)), MUL(DYV, vF(k)), low); /* where the slope breaks it is constant */
+        DXV(0, WHERE(GT(X, vI(0)), MUL(DYV, scale), at0));
     }
     return true;
 }

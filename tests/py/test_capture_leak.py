@@ -229,3 +229,37 @@ def test_a_thousand_recompiles_with_newer_values():
     mem, objs, rx, ro = grows(step, 50, 1000)
     assert rx == 0 and ro == 0 and objs < 20, (mem, objs, rx, ro)
     assert mem < 6 << 20, mem
+
+
+def test_classes_made_in_functions_go():
+    import weakref
+
+    def run(backend):
+        inner = taper.nn.Linear(4, 4)
+
+        class Outer(taper.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, x):
+                return self.inner(x)
+
+        class Box:
+            def __init__(self, k):
+                self.k = k
+
+            def go(self, x):
+                return x * self.k
+        gone = weakref.ref(inner), weakref.ref(Outer), weakref.ref(Box)
+        f = taper.compile(lambda m, b, x: b.go(m(x)), backend=backend)
+        for n in (2, 3):
+            assert f(Outer(), Box(2), taper.ones(n, 4)).shape == (n, 4)
+        return gone
+    for backend in ("eager", "inductor"):
+        dynamo.reset()
+        for _ in range(3):
+            gone = run(backend)
+            gc.collect()
+            assert all(r() is None for r in gone), (backend, [r() for r in gone])
+        assert len(taper._C._capture_entries()) > 0

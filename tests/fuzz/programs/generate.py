@@ -152,7 +152,7 @@ class Program:
         how = c.weighted((("unary", 14), ("scalar", 14), ("binary", 22), ("view", 24), ("reduce", 10), ("index", 8), ("make", 5), ("cast", 4), ("where", 6),
                           ("join", 6), ("product", 5), ("compare", 5), ("jump", 3), ("helper", 8 if self.helpers else 0), ("like", 4), ("flip", 4), ("odd", 3),
                           ("method", 7 if self.others("obj") else 0), ("module", 7 if self.others("mod") else 0), ("from", 7 if self.others("list") or self.others("dict") else 0),
-                          ("function", 3 if "Double" in self.has else 0), ("closure", 8 if self.functions else 0), ("grad", 3), ("draw", 1), ("special", 4), ("transform", 2)))
+                          ("function", 3 if "Double" in self.has else 0), ("closure", 8 if self.functions else 0), ("grad", 3), ("draw", 1), ("special", 4), ("transform", 2), ("format", 4 if any(x.shape is not None and len(x.shape) == 4 for x in self.tensors("f")) else 0)))
         v = self.tensor("f")
         n, s = v.name, v.shape
         if how == "view":
@@ -260,7 +260,8 @@ class Program:
             return f"{c.one(self.functions)}({n})", None, "f", False, None
         if how == "grad":
             return c.one((f"torch.autograd.grad(({n} * {n}).sum(), {n})[0]", f"torch.autograd.grad({n}.sin().sum(), {n}, create_graph=True)[0]", f"{n}.grad", f"{n}.detach().requires_grad_()",
-                          f"{n}.detach().clone().requires_grad_()", f"torch.nn.Parameter({n}.detach())", f"torch.autograd.grad({n}.sum(), {n}, allow_unused=True)[0]")), s, "f", False, None
+                          f"{n}.detach().clone().requires_grad_()", f"torch.nn.Parameter({n}.detach())", f"torch.autograd.grad({n}.sum(), {n}, allow_unused=True)[0]",
+                          f"torch.autograd.grad({n} * 2, {n}, grad_outputs=torch.ones_like({n}))[0]", f"torch.autograd.grad({n}.sum(), [{n}, {self.tensor('f').name}], allow_unused=True, materialize_grads=True)[1]")), s, "f", False, None
         if how == "draw":
             return c.one((f"torch.rand({n}.shape)", f"torch.nn.functional.dropout({n}, 0.5)", f"torch.rand_like({n})", f"torch.randn(3)", f"torch.randn(4, generator=torch.Generator().manual_seed(5))", f"torch.bernoulli(torch.full_like({n}, 0.5))",
                           f"torch.nn.functional.dropout({n}, 0.5, training=False)")), s, "f", False, None
@@ -274,6 +275,15 @@ class Program:
                           f"torch.clamp({n}, min=-1, max=1)", f"torch.norm({n}, p={c.one(('-2', '-41.0', '1', '0', '3.5'))}, dim=-1)", f"torch.ops.aten.add({n}, 1)", f"torch.ops.aten.add({self.integer()}, 3.5)",
                           f"torch.repeat_interleave({n}, 2, dim=0)", f"torch.full_like({n} > 0, 0.5)", f"{n}.size(dim={self.integer()}) * {n}", f"torch.norm({n}, p=2)", f"{n}.view(torch.int32)", f"torch.broadcast_to({n}, (2, *{n}.shape))", f"torch.isfinite({n})",
                           f"torch.tensor({n}.tolist())", f"{n}.to(memory_format=torch.contiguous_format)")), None, "f", False, None
+        if how == "format":
+            four = [x for x in self.tensors("f") if x.shape is not None and len(x.shape) == 4]
+            if not four:
+                return f"{n}.contiguous()", s, "f", v.exact, None
+            x = c.one(four)
+            return c.one(((f"{x.name}.to(memory_format=torch.channels_last)", x.shape, "f", x.exact, None), (f"{x.name}.contiguous(memory_format=torch.channels_last)", x.shape, "f", x.exact, None),
+                          (f"torch.empty_like({x.name}, memory_format=torch.channels_last).fill_(2)", x.shape, "f", True, None), (f"{x.name}.clone(memory_format=torch.channels_last)", x.shape, "f", x.exact, None),
+                          (f"torch.nn.functional.conv2d({x.name}, torch.ones(2, {x.name}.shape[1], 1, 1, dtype={x.name}.dtype))", None, "f", False, None),
+                          (f"torch.nn.functional.max_pool2d({x.name}, 1)", x.shape, "f", x.exact, None), (f"torch.nn.functional.pixel_unshuffle({x.name}, 1)", x.shape, "f", x.exact, None)))
         w = self.tensor(None)  # odd: whatever comes
         return c.one((f"{n} @ {w.name}", f"torch.cat([{n}, {w.name}])", f"{n} // {w.name}", f"{n}[{self.c.below(9)}]", f"{n}.view(2, 3)", f"{n} & {w.name}", f"{n}.reshape(-1, 2)", f"{n}.sum({self.c.below(4)})",
                       f"torch.linalg.cholesky({n})", f"{n}.missing()", f"torch.gather({n}, 0, {w.name})", f"{n} + {w.name}", f"{n}.item()", f"{n} << 1")), None, "f", False, None
@@ -447,6 +457,9 @@ class Program:
         cm = c.weighted((("torch.no_grad()", 20), ("torch.enable_grad()", 8), ("torch.inference_mode()", 8), ("torch.autocast('cpu', dtype=torch.bfloat16)", 6), (f"torch.set_grad_enabled({c.one(('True', 'False'))})", 5),
                          ("Watch()", 12 if "Watch" in self.has else 0), ("counted()", 12 if "counted" in self.has else 0), ("contextlib.nullcontext()", 2), ("contextlib.suppress(ValueError)", 3),
                          ("torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t + 1)", 2), ("torch.inference_mode(False)", 2), ("torch.autocast('cpu', enabled=False)", 2)))
+        if c.chance(8):
+            self.block("with contextlib.ExitStack() as stack:", lambda: (self.put(f"stack.enter_context({cm})"), self.put("stack.callback(LOG.append, 'left')"), self.statements(2)), stays=True)
+            return
         named = " as w" if cm in ("Watch()", "counted()") and c.chance(30) else ""
         self.block(f"with {cm}{named}:", lambda: self.statements(3), stays="suppress" not in cm)
 
@@ -475,6 +488,11 @@ class Program:
         """Mutation of objects, globals and cells."""
         c, v = self.c, self.tensor(None)
         k = c.below(100)
+        if c.chance(6):
+            s, w = self.name("s"), self.tensor(None).name
+            self.put(f"{s} = {{{v.name}, {w}}}")
+            self.put(c.one((f"LOG.append({v.name} in {s})", f"LOG.append(len({s}))", f"{s}.discard({w}); LOG.append(len({s}))", f"LOG.append({s} == {{{w}}})", f"LOG.append(len({s} | {{{v.name}}}))", f"LOG.append({w} in dict.fromkeys([{v.name}]))")))
+            return
         objs = self.others("obj")
         if k < 50 and objs:
             o = c.one(objs).name
@@ -529,8 +547,19 @@ class Program:
                     self.put("return 7")
             self.block(f"def {name}():", body)
             w = self.name("v")
-            how = c.below(5)
-            if how == 0:
+            how = c.below(8)
+            if how == 5:
+                self.put(f"it = {name}()")
+                self.put(f"{w} = next(it) * 1")
+                self.put(c.one(("it.close()", "it.send(None)", "LOG.append(next(it, None) is None)", "del it")))
+            elif how == 6:
+                self.put(f"it = {name}()")
+                self.put(f"{w} = next(it) * 1")
+                self.block("try:", lambda: self.put("it.throw(ValueError('thrown'))"))
+                self.block("except (ValueError, StopIteration) as e:", lambda: self.put("LOG.append(type(e).__name__)"))
+            elif how == 7:
+                self.put(f"{w} = [*zip({name}(), {name}())][-1][0] * 1")
+            elif how == 0:
                 self.put(f"{w} = sum({name}())")
             elif how == 1:
                 self.put(f"{w} = list({name}())[0] * 1")
@@ -556,6 +585,10 @@ class Program:
     def autograd(self):
         c, v = self.c, self.tensor("f")
         n = v.name
+        if c.chance(25):
+            h = self.name("h")
+            self.block(f"if {n}.requires_grad:", lambda: (self.put(f"{h} = {n}.register_hook(lambda g: g * 3)"), self.statements(1), self.put(f"{h}.remove()")))
+            return
         self.put(c.one((f"{n}.sum().backward()", f"({n} * {n}).sum().backward()", f"if {n}.requires_grad: {n}.register_hook(lambda g: g * 2)", f"if {n}.requires_grad: {n}.retain_grad()", f"if {n}.requires_grad: {n}.sum().backward(retain_graph=True)",
                         f"if {n}.requires_grad: {n}.register_hook(lambda g: LOG.append(g.sum() > 1e6))", f"if {n}.requires_grad: ({n} * 2).sum().backward()", f"{n} = {n}.detach()", f"torch.set_grad_enabled({c.one(('True', 'False'))})")))
 
