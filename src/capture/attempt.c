@@ -612,6 +612,7 @@ static void capture_keep(region *r, entry *e, bool idle, double latency)
     log_effects(e);
     cap_count("stats", "unique_graphs", !idle);
     cap_count("stats", "calls_captured", e->nops);
+    guard_let_classes_go(e);
     e->next = r->first;
     r->first = e;
     r->nentry++;

@@ -757,6 +757,7 @@ bool ag_set_data(tp_tensor *t, tp_tensor *from, tp_err *err)
                        "data set to a tensor that requires gradients must be floating point dtype");
     if (m && m->acc && (t->dt != from->dt || !tensor_same_size(t, from)))
         m->acc = NULL; /* gradients to come are of another type: a new accumulating step will be made */
+    t->flags = (t->flags & ~TF_inference) | (from->flags & TF_inference);
     return tensor_reset(t, from->storage, (dtype)from->dt, from->ndim, from->size, from->stride, from->offset,
                         err);
 }

@@ -199,3 +199,17 @@ def test_detach_of_a_view_in_place_in_inference_mode():
     v = taper.arange(4.0)[1:]
     with taper.inference_mode():
         assert v.detach_() is v
+
+
+def test_data_of_inference_mode_makes_an_inference_tensor():
+    b = taper.tensor(1.0)
+    with taper.inference_mode():
+        b.data = b.data * 1
+    assert b.is_inference()
+
+
+def test_second_slope_of_elu_where_it_breaks():
+    for f in (F.elu, F.celu, F.selu):
+        x = taper.tensor([0.0, 1.0], requires_grad=True)
+        first, = taper.autograd.grad(f(x).sum(), x, create_graph=True)
+        assert taper.autograd.grad(first.sum(), x)[0].tolist() == [0, 0]

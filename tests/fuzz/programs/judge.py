@@ -46,7 +46,7 @@ class Judge:
         if isinstance(a, dict) and isinstance(b, dict):
             if "dtype" in a and "dtype" in b:
                 return self.tensor(a, b, at)
-            if "float" in a and "float" in b:
+            if isinstance(a.get("float"), float) and isinstance(b.get("float"), float):
                 return None if near(float(a["float"]), float(b["float"]), 1e-4) else self.note("value", at, a, b)
             if "unshown" in a and "unshown" in b:
                 return None

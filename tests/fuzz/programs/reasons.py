@@ -95,7 +95,7 @@ def double_backward(d, a, b, text):
 
 @reason("The layout of a gradient is that of the formula's first operand; formulas are Taper's own. A leaf's .grad has the leaf's layout in both.")
 def gradient_layout(d, a, b, text):
-    return crossing(a, b) and d["kind"] == "stride" and (".first." in d["at"] or ".second." in d["at"]) and 0 not in (d["a"] or [0])
+    return (crossing(a, b) or functional(b)) and d["kind"] == "stride" and (".first." in d["at"] or ".second." in d["at"]) and 0 not in (d["a"] or [0])
 
 
 @reason("Errors of a backward name the step: a compiled graph is one step.")
@@ -116,7 +116,8 @@ def failures_of_pytorch(d, a, b, text):
 @reason("The partitioner may keep an input and compute from it again where eager keeps a result; a write to that input after the graph (behind a break, or by the caller) is then refused in the backward. "
         "PyTorch's partitioner does the same.")
 def kept_inputs(d, a, b, text):
-    return compiled(a, b) and functional(b) and b != "taper aot_eager" and d["kind"] == "exception" and "no exception" in str(d["a"]) and "modified by an inplace operation" in str(d["b"])
+    keeps = functional(b) and b != "taper aot_eager" or compiled(a, b) and "checkpoint(" in text  # what is checkpointed keeps its inputs
+    return compiled(a, b) and keeps and d["kind"] == "exception" and "no exception" in str(d["a"]) and "modified by an inplace operation" in str(d["b"])
 
 
 @reason("copy_ of a number is fill_ in Taper, and writes of a view over another one go through a copy: PyTorch refuses both where memory is shared.")
@@ -147,3 +148,13 @@ def freed_together(d, a, b, text):
 @reason("Hooks that change what was saved: a compiled graph saves other values than the steps of eager execution do. PyTorch's aot_eager does the same.")
 def saved_values(d, a, b, text):
     return compiled(a, b) and functional(b) and "saved_tensors_hooks(" in text and d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"])
+
+
+@reason("Half precision in decompositions of matrices: both refuse it, with classes of their own.")
+def half_matrices(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "exception" and "Low precision dtypes not supported" in str(d["a"]) and "not implemented for" in str(d["b"])
+
+
+@reason("A tensor's counter of writes belongs to its storage in Taper: set_() and .data = give it another one.")
+def other_storage(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "written" and (".set_(" in text or ".data = " in text)
