@@ -914,7 +914,7 @@ static size_t run_span(call *c, size_t i, tp_err *err)
         goto end;
     if (what == RECORDING_make) {
         tp_err own = { 0 };
-        bool began = pr->on->record(&own), ok = began;
+        bool began = pr->on->record(pr->device.index, &own), ok = began;
         while (ok && j < i + s->n) {
             size_t n = run_step(c, j, &own);
             ok = n > 0;

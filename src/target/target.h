@@ -181,7 +181,7 @@ struct target {
 
     /* What this thread launches between record and recorded is remembered instead of run; replay runs it as one, with the
      * addresses of then. Nothing in between may wait, allocate or free. NULL: there is no such thing. */
-    bool (*record)(tp_err *err);
+    bool (*record)(int index, tp_err *err); /* of the device; -1: the current one */
     bool (*records)(
         void); /* is this thread between the two, or does somebody else record what it launches? */
     void *(*recorded)(tp_err *err); /* NULL: it failed, and nothing is recorded any more */

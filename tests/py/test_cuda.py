@@ -458,13 +458,24 @@ try:
     F.embedding(i, w).cpu()
 except IndexError as e:
     print(e)
+import gc
+g = taper.compile(lambda i: w[i].sum())
+try:
+    g(taper.tensor([5], device="cuda"))
+    del g  # what was found for a program that is gone is not lost
+    taper._dynamo.reset()
+    gc.collect()
+    w.cpu()
+    print("no error")
+except IndexError:
+    pass
 print(F.embedding(taper.tensor([[1, 1], [0, 4]], device="cuda").t(), w).shape)
 """
     want = "fine IndexError True False fine IndexError True False \n" * 5
     want += "torch.Size([5, 4]) torch.Size([5, 4])\n"
     for env in ({}, {"CUDA_LAUNCH_BLOCKING": "1"}):
         out = run(body, **env).replace("taper.Size", "torch.Size")
-        assert out.startswith(want) and out.endswith("torch.Size([2, 2, 4])\n") and "index out of range" in out, (env, out)
+        assert out.startswith(want) and out.endswith("torch.Size([2, 2, 4])\n") and "index out of range" in out and "no error" not in out, (env, out)
 
 
 def test_autocast_and_gradients_that_are_scaled():
@@ -697,6 +708,48 @@ for title, case in cuda.cases(True):
     seen += 1
 assert seen == 2 * len(cuda_models.MODELS)
 """)
+
+
+def test_a_program_runs_on_the_device_of_its_tensors():
+    if not has_fake():
+        return
+    out = run("""
+x, w = taper.randn(4, 4, device="cuda:1"), taper.randn(4, 4, device="cuda:1")
+f = lambda x: (x @ w).softmax(-1).sum(0)
+g = taper.compile(f, mode="reduce-overhead")
+want = f(x).cpu()
+for _ in range(4):
+    r = g(x)
+    assert r.device.index == 1 and taper.allclose(r.cpu(), want), r
+    del r
+with taper.cuda.device(1):
+    assert taper.allclose((x + 1).cpu(), x.cpu() + 1)
+print(taper.cuda.current_device(), taper._C._cuda_stats(0)["recorded"] > 0)
+""", FAKE_CUDA_DEVICES="2")
+    assert out == "0 True\n", out
+
+
+def test_memory_of_attention_is_its_own():
+    """What other tensors hold stays, and nothing is given back twice."""
+    if not has_fake():
+        return
+    out = run("""
+f = taper.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+q, k, v = (taper.randn(1, 2, 8, 4, device="cuda", requires_grad=True) for _ in range(3))
+before = None
+for i in range(4):
+    f(q, k, v).sum().backward()
+    held = [taper.full((100,), float(j), device="cuda") for j in range(12)]
+    f(q, k, v).sum().backward()
+    assert all(h.tolist() == [float(j)] * 100 for j, h in enumerate(held)), i
+    q.grad = k.grad = v.grad = held = None
+    s = taper._C._cuda_stats(0)
+    if i == 1:
+        before = s["allocated"]
+    assert i < 2 or s["allocated"] == before, (i, s, before)
+print("fine")
+""")
+    assert out == "fine\n", out
 
 
 if __name__ == "__main__":

@@ -107,6 +107,8 @@ static tp_tensor *turned(const tp_tensor *t)
     return tensor_on(t->storage, (dtype)t->dt, 3, size, stride, t->offset);
 }
 
+static void keep(void *ctx, void *p) {} /* the memory of a part is the caller's */
+
 /* Takes the three views. */
 static bool multiply(tp_tensor *o, tp_tensor *x, tp_tensor *y, bool add, tp_err *err)
 {
@@ -148,7 +150,7 @@ static bool part_run(const target_attend *a, const parts *p, int64_t b, int64_t 
     for (int i = 0; i < a->nof + p->nmade; i++) {
         char *mem = (char *)a->scratch + p->at[i];
         int64_t row = p->n * (int64_t)dtype_size(p->dt[i]);
-        tp_storage *s = storage_wrap_on(dev, mem, p->at[i + 1] - p->at[i], NULL, NULL);
+        tp_storage *s = storage_wrap_on(dev, mem, p->at[i + 1] - p->at[i], keep, NULL);
         mat[i] = tensor_on(s, p->dt[i], 3, size, stride, 0);
         storage_unref(s);
         /* the kernel counts rows from the beginning of the whole matrix, which is not there */

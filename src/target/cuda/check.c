@@ -14,7 +14,9 @@ typedef struct word { /* all of it in order: the number of the check last */
 static struct {
     pthread_mutex_t lock;
     volatile word *word;
-    VEC(target_late *) who;                /* by id - 1; NULL: it ended */
+    VEC(target_late *) who; /* by id - 1; NULL: it ended */
+    tp_err left;            /* what was found for one that ended since */
+    bool has_left;
     cuda_function fn[2][CUDA_MAX_DEVICES]; /* of i64, i32 */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -63,10 +65,17 @@ static cuda_function kernel(int device, bool narrow, tp_err *err) /* with the lo
 bool cuda_late(tp_err *err)
 {
     volatile word *w = __atomic_load_n(&all.word, __ATOMIC_ACQUIRE);
-    if (!w || !w->id)
+    if (!w || (!w->id && !__atomic_load_n(&all.has_left, __ATOMIC_ACQUIRE)))
         return true;
     bool ok = true;
     pthread_mutex_lock(&all.lock);
+    if (all.has_left) {
+        all.has_left = false;
+        if (err && !err_is_set(err))
+            *err = all.left;
+        pthread_mutex_unlock(&all.lock);
+        return false;
+    }
     uint64_t id = w->id;
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     target_late *l = id && id <= all.who.n ? all.who.at[id - 1] : NULL;
@@ -79,9 +88,15 @@ bool cuda_late(tp_err *err)
 
 void cuda_forget(target_late *late)
 {
+    tp_err err = { 0 };
     if (!late->id)
         return;
+    bool found = !cuda_recording() && !cuda_sync(-1, &err); /* its checks may still be under way */
     pthread_mutex_lock(&all.lock);
+    if (found && !all.has_left) {
+        all.left = err;
+        __atomic_store_n(&all.has_left, true, __ATOMIC_RELEASE);
+    }
     all.who.at[late->id - 1] = NULL;
     pthread_mutex_unlock(&all.lock);
 }

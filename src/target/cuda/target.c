@@ -171,7 +171,7 @@ static cuda_function function_on(cuda_code *c, int device, tp_err *err)
 bool cuda_launch_rows(const target_code *code, const target_args *a, int64_t lo, int64_t hi, tp_err *err)
 {
     cuda_code *c = (cuda_code *)code;
-    int device = cuda_current_device();
+    int device = a->index >= 0 ? a->index : cuda_current_device();
     cuda_function f = function_on(c, device, err);
     uint64_t few[64], *params = few;
     int n = ptx_nparams(&c->p);
@@ -269,21 +269,23 @@ typedef struct recording {
     int device;
 } recording;
 static _Thread_local cuda_queue aside[CUDA_MAX_DEVICES], before;
+static _Thread_local int recorded_on;
 
-static bool record(tp_err *err)
+static bool record(int index, tp_err *err)
 {
-    int d = cuda_current_device();
+    int d = index >= 0 ? index : cuda_current_device();
     if (cuda_recording()) /* by the user: these launches become part of it */
         return err_set(err, ERR_runtime, "launches are being recorded already");
     if ((!aside[d] && !cuda_queue_new(d, &aside[d], err)) || !cuda_record_begin(d, aside[d], err))
         return false;
+    recorded_on = d;
     before = cuda_current_queue(d);
     cuda_set_queue(d, aside[d]);
     return true;
 }
 static void *recorded(tp_err *err)
 {
-    int d = cuda_current_device();
+    int d = recorded_on;
     cuda_graph g;
     cuda_set_queue(d, before);
     if (!cuda_record_end(d, aside[d], &g, err))
