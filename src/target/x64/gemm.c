@@ -678,10 +678,8 @@ static bool choose_sharing(job *j, int64_t threads)
     double rows_of_all = (double)MIN((p->mpan + threads - 1) / threads * p->mr, p->d.m);
     double best = n * (pack / (double)threads + rows_of_all) * 1.2 + pack_a * rows_of_all;
     bool found = false;
-    for (int64_t down = 1; down <= threads; down++) {
-        int64_t across = threads / down;
-        if (down > p->mpan || across > p->npan || (across > 1 && p->swapped && p->temp))
-            continue;
+    for (int64_t down = 1; down <= MIN(threads, p->mpan); down++) {
+        int64_t across = p->swapped && p->temp ? 1 : MIN(threads / down, p->npan);
         double rows = (double)MIN((p->mpan + down - 1) / down * p->mr, p->d.m);
         double cols = (double)MIN((p->npan + across - 1) / across * p->nv * p->W, p->d.n);
         double now = cols * (pack + rows) + rows * pack_a;
