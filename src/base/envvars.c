@@ -104,7 +104,9 @@ static bool among(const char *s, const char *words, bool cases) /* with blanks b
 static const struct {
     env_var v;
     const char *words;
-} choices[] = { { ENV_isa, "base none avx2 avx512" }, { ENV_products, "blas" } };
+} choices[] = { { ENV_isa, "base none avx2 avx512" },
+                { ENV_products, "blas" },
+                { ENV_units, "none avx512 amx" } };
 
 static void check_words(env_var v, const char *words, const char *taken)
 {
