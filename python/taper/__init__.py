@@ -45,9 +45,7 @@ _ELSEWHERE["Future"] = "futures"
 
 from ._absent import absent_class as _absent_class, absent_function as _absent_function  # noqa: E402
 
-_COMPLEX, _SPARSE = "complex tensors are not supported", "sparse tensors are not supported"
-for _n in ("view_as_real", "view_as_complex", "complex", "polar", "stft", "istft"):
-    globals().setdefault(_n, _absent_function("taper", _n, _COMPLEX))
+_SPARSE = "sparse tensors are not supported"
 for _n in ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor", "hspmm"):
     globals().setdefault(_n, _absent_function("taper", _n, _SPARSE))
 for _n in ("quantize_per_tensor", "quantize_per_channel", "_make_per_tensor_quantized_tensor", "_scaled_mm"):
@@ -57,12 +55,14 @@ for _n in ("quantize_per_tensor", "quantize_per_channel", "_make_per_tensor_quan
 PyTorchFileReader, PyTorchFileWriter = (_absent_class("taper", _n, "files are read and written by taper.load and taper.save") for _n in ("PyTorchFileReader", "PyTorchFileWriter"))
 
 
-def conj(input):
-    """A real tensor is its own conjugate."""
+def resolve_conj(input):
+    """Conjugates are computed at once: there is nothing left to do."""
     return input
 
 
-conj_physical = resolve_conj = resolve_neg = conj
+def resolve_neg(input):
+    """Negatives are computed at once: there is nothing left to do."""
+    return input
 
 
 def _assert(condition, message):

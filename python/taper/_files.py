@@ -585,6 +585,8 @@ class _Pickler(pickle._Pickler):
         func = _global("torch._utils._rebuild_tensor_v2")
         args = (TypedStorage(wrap_storage=t.untyped_storage(), dtype=t.dtype) if t.untyped_storage().nbytes() % t.dtype.itemsize == 0
                 else _trimmed(t), t.storage_offset(), tuple(t.shape), tuple(t.stride()), bool(t.requires_grad), OrderedDict())
+        if t.dtype not in _NAME_OF:  # types without a storage class: bytes and the type
+            func, args = _global("torch._utils._rebuild_tensor_v3"), (t.untyped_storage(), *args[1:], t.dtype)
         self.keep.append(args)  # what is pickled is known by its address: it must live on
         if type(t) in (_C.Tensor, Buffer) and not (state and type(t) is _C.Tensor):
             return func, args

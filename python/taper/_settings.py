@@ -63,7 +63,7 @@ class iinfo(_info):
         p = _prefix()
         if not isinstance(dtype, _C.dtype):
             raise TypeError(f"iinfo(): argument 'type' (position 1) must be {p}.dtype, not {type(dtype).__name__}")
-        if dtype.is_floating_point:
+        if dtype.is_floating_point or dtype.is_complex:
             raise TypeError(f"{p}.iinfo() requires an integer input type. Use {p}.finfo to handle '{p}.iinfo'")
         if dtype is _C.bool:
             raise TypeError(f"{p}.bool is not supported by {p}.iinfo")
@@ -97,8 +97,7 @@ def is_floating_point(input):
 
 
 def is_complex(input):
-    _tensor_arg("is_complex", input)
-    return False
+    return _tensor_arg("is_complex", input).is_complex()
 
 
 def is_nonzero(input):
@@ -122,7 +121,7 @@ def can_cast(from_, to):
     for name, d in (("from_", from_), ("to", to)):
         if not isinstance(d, _C.dtype):
             raise TypeError(f"can_cast(): argument '{name}' must be dtype, not {type(d).__name__}")
-    rank = lambda d: 2 if d.is_floating_point else 0 if d is _C.bool else 1
+    rank = lambda d: 3 if d.is_complex else 2 if d.is_floating_point else 0 if d is _C.bool else 1
     return rank(from_) <= rank(to)
 
 

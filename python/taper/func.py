@@ -32,7 +32,7 @@ def _fresh(tree):
         if not _is_tensor(t):
             return t
         if not (t.is_floating_point() or t.is_complex()):
-            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
         t = _plain(t)
         return t.view_as(t) if t.requires_grad else t.detach().requires_grad_()
     return pytree.tree_map(one, tree)

@@ -9,9 +9,9 @@ _row = _C._aten
 
 __all__ = ["einsum", "tensordot", "norm", "unique", "unique_consecutive", "nonzero", "broadcast_shapes",
            "cartesian_prod", "combinations", "cdist", "chain_matmul", "diff", "trapezoid", "trapz",
-           "cumulative_trapezoid", "cov", "corrcoef", "unravel_index", "isreal", "logdet", "renorm", "mvlgamma",
+           "cumulative_trapezoid", "cov", "corrcoef", "unravel_index", "logdet", "renorm", "mvlgamma",
            "atleast_1d", "atleast_2d", "atleast_3d", "gradient", "sum_to_size", "unsafe_chunk", "unsafe_split",
-           "histogram", "histogramdd", "nonzero_static", "svd_lowrank", "pca_lowrank", "lu", "vander", "angle", "conj_physical", "real",
+           "histogram", "histogramdd", "nonzero_static", "svd_lowrank", "pca_lowrank", "lu", "vander", "stft", "istft",
            "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"]
 
 
@@ -246,19 +246,19 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
                                f"{w.numel()} != {x.shape[1]}")
         if w.numel() and bool((w < 0).any()):
             raise RuntimeError(f"cov(): {what} cannot be negative")
-    x = x if x.dtype.is_floating_point else x.to(T.get_default_dtype())
+    x = x if x.dtype.is_floating_point or x.dtype.is_complex else x.to(T.get_default_dtype())
     w = fweights
     if aweights is not None:
         w = aweights if w is None else aweights * w
     if w is None:
         norm_ = x.shape[1] - correction
         c = x - x.mean(1, keepdim=True)
-        r = c @ c.mT
+        r = c @ c.mH
     else:
         total = w.sum()
         c = x - (x * w).sum(1, keepdim=True) / total
         norm_ = total - correction * ((w * aweights).sum() / total if aweights is not None else 1)
-        r = (c * w) @ c.mT
+        r = (c * w) @ c.mH
         return (r / norm_.clamp(min=0)).squeeze()
     return (r / max(norm_, 0) if norm_ > 0 else r / 0.0).squeeze()
 
@@ -289,10 +289,6 @@ def unravel_index(indices, shape):
         step *= n
     steps = T.tensor(steps[::-1], dtype=T.int64)
     return (indices.unsqueeze(-1).div(steps, rounding_mode="floor") % T.tensor(shape, dtype=T.int64)).unbind(-1)
-
-
-def isreal(input):
-    return _T().ones_like(input, dtype=_C.bool)
 
 
 def logdet(input):
@@ -341,7 +337,7 @@ def mvlgamma(input, p):
     _need("mvlgamma", "input", input)
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
-    x = input if input.dtype.is_floating_point else input.to(_T().get_default_dtype())
+    x = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(_T().get_default_dtype())
     r = p * (p - 1) / 4 * _math.log(_math.pi)
     for j in range(p):
         r = r + (x - j / 2).lgamma()
@@ -389,7 +385,7 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
         raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have "
                            f"the same length, but got a spacing argument of length {len(steps)} and a dim argument of length {len(dims)}.")
     T, out = _T(), []
-    x = input if input.dtype.is_floating_point else input.to(T.get_default_dtype())
+    x = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(T.get_default_dtype())
     for d, h in zip(dims, steps):
         n = x.shape[d]
         if n < edge_order + 1:
@@ -547,24 +543,6 @@ def vander(x, N=None, increasing=False):
     return r if increasing else r.flip(1)
 
 
-def angle(input, *, out=None):
-    """0 for numbers that are not negative, pi for those that are."""
-    _need("angle", "input", input)
-    T = _T()
-    x = input if input.dtype.is_floating_point else input.to(T.get_default_dtype())
-    r = T.where(x < 0, _math.pi, T.where(x.isnan(), x, T.zeros_like(x))).to(x.dtype)
-    return _into(out, r)
-
-
-def conj_physical(input, *, out=None):
-    _need("conj_physical", "input", input)
-    return input.clone() if out is None else _into(out, input)
-
-
-def real(input):
-    return input
-
-
 def _old_window(name):
     def f(window_length, periodic=True, *args, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, **kw):
         w, T = _T().signal.windows, _T()
@@ -589,6 +567,103 @@ def _old_window(name):
 
 hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window = map(
     _old_window, ("hann", "hamming", "blackman", "bartlett", "kaiser"))
+
+
+def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None,
+         return_complex=None, align_to_window=None):
+    """Transforms of overlapping pieces of a signal: (batch, frequencies, pieces)."""
+    T = _T()
+    hop, win = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
+    if return_complex is None:
+        return_complex = input.is_complex() or (window is not None and window.is_complex())
+        if not return_complex:
+            raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further require that "
+                               "return_complex=True in a future PyTorch release.")
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f"stft(): expected a 1D or 2D tensor, but got {input.dim()}D tensor")
+    x = input if input.dim() == 2 else input.unsqueeze(0)
+    if center:
+        x = T.nn.functional.pad(x.unsqueeze(1), [n_fft // 2, n_fft // 2], mode=pad_mode).squeeze(1)
+    n = x.size(1)
+    if n_fft <= 0 or n_fft > n:
+        raise RuntimeError(f"stft: expected 0 < n_fft <= {n}, but got n_fft={n_fft}")
+    if hop <= 0:
+        raise RuntimeError(f"stft: expected hop_length > 0, but got hop_length={hop}")
+    if win <= 0 or win > n_fft:
+        raise RuntimeError(f"stft: expected 0 < win_length <= n_fft, but got win_length={win}")
+    if window is not None and (window.dim() != 1 or window.size(0) != win):
+        raise RuntimeError(f"stft: expected a 1D window tensor of size equal to win_length={win}, but got window with size {list(window.shape)}")
+    w = _padded_window(window, win, n_fft, x)
+    x = x.unfold(1, n_fft, hop)
+    if w is not None:
+        x = x * w
+    is_complex = x.is_complex()
+    if onesided and is_complex:
+        raise RuntimeError("Cannot have onesided output if window or input is complex")
+    onesided = not is_complex if onesided is None else onesided
+    norm = "ortho" if normalized else None
+    y = (T.fft.rfft(x, dim=-1, norm=norm) if onesided else T.fft.fft(x, dim=-1, norm=norm)).transpose(1, 2)
+    if input.dim() == 1:
+        y = y.squeeze(0)
+    return y if return_complex else T.view_as_real(y)
+
+
+def _padded_window(window, win, n_fft, x):
+    """The window in the middle of n_fft places; None stands for ones."""
+    T = _T()
+    if window is None and win == n_fft:
+        return None
+    w = T.ones(win, dtype=x.dtype.to_real(), device=x.device) if window is None else window
+    left = (n_fft - win) // 2
+    return T.constant_pad_nd(w, [left, n_fft - win - left]) if win < n_fft else w
+
+
+def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None, length=None,
+          return_complex=False):
+    """The signal of which stft makes this: pieces are added where they overlap and divided by the squared windows there."""
+    T = _T()
+    hop, win = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
+    if not input.is_complex():
+        raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
+    if input.dim() not in (2, 3):
+        raise RuntimeError(f"istft: expected a tensor with 2 or 3 dimensions, but got {input.dim()}")
+    if not 0 < hop <= win:
+        raise RuntimeError("istft: expected 0 < hop_length <= win_length")
+    if not 0 < win <= n_fft:
+        raise RuntimeError("istft: expected 0 < win_length <= n_fft")
+    x = input if input.dim() == 3 else input.unsqueeze(0)
+    onesided = x.size(1) != n_fft if onesided is None else onesided
+    if x.size(1) != (n_fft // 2 + 1 if onesided else n_fft):
+        raise RuntimeError(f"istft: expected the frequency dimension (3rd to the last) of the input tensor to match n_fft / 2 + 1 when "
+                           f"onesided=True, but got {x.size(1)}")
+    if window is not None and (window.dim() != 1 or window.size(0) != win):
+        raise RuntimeError("istft: window overlap add min: a 1D window of win_length elements is expected")
+    if return_complex and onesided:
+        raise RuntimeError("Cannot have onesided output if window or input is complex")
+    norm = "ortho" if normalized else None
+    x = x.transpose(1, 2)
+    if return_complex:
+        y = T.fft.ifft(x, dim=-1, norm=norm)
+    elif onesided:
+        y = T.fft.irfft(x, n=n_fft, dim=-1, norm=norm)
+    else:
+        y = T.fft.irfft(x.narrow(-1, 0, n_fft // 2 + 1), n=n_fft, dim=-1, norm=norm)
+    w = _padded_window(window, win, n_fft, y)
+    w = T.ones(n_fft, dtype=y.dtype, device=y.device) if w is None else w
+    frames = y.size(1)
+    full = n_fft + hop * (frames - 1)
+    at = (T.arange(frames, device=y.device).unsqueeze(1) * hop + T.arange(n_fft, device=y.device)).reshape(-1)
+    y = T.zeros(y.size(0), full, dtype=y.dtype, device=y.device).index_add(1, at, (y * w).reshape(y.size(0), -1))
+    envelope = T.zeros(full, dtype=w.dtype, device=y.device).index_add(0, at, (w * w).expand(frames, n_fft).reshape(-1))
+    start = n_fft // 2 if center else 0
+    end = start + length if length is not None else full - n_fft // 2 if center else full
+    y, envelope = y[:, start:min(end, full)], envelope[start:min(end, full)]
+    if not T.compiler.is_compiling() and bool((envelope.abs().min() < 1e-11).item()):
+        raise RuntimeError("istft(...) window overlap add min: 1")
+    y = y / envelope
+    if end > full:
+        y = T.constant_pad_nd(y, [0, end - full])
+    return y if input.dim() == 3 else y.squeeze(0)
 
 
 def _copying(view):
@@ -628,6 +703,6 @@ def _method(f):
     return m
 
 
-for _f in (norm, unique, unique_consecutive, nonzero, diff, cov, corrcoef, isreal, logdet, renorm, mvlgamma, sum_to_size,
-           unsafe_chunk, unsafe_split, histogram, nonzero_static, lu, angle, conj_physical):
+for _f in (norm, unique, unique_consecutive, nonzero, diff, cov, corrcoef, logdet, renorm, mvlgamma, sum_to_size,
+           unsafe_chunk, unsafe_split, histogram, nonzero_static, lu, stft, istft):
     _C._tensor_set(_f.__name__, _method(_f))

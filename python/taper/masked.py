@@ -37,7 +37,7 @@ def _fill(input, mask, value):
 def _typed(input, dtype, whole=None):
     """input in the type to compute in: dtype, or for integers `whole`."""
     if dtype is None:
-        dtype = input.dtype if input.dtype.is_floating_point or whole is None else whole
+        dtype = input.dtype if input.dtype.is_floating_point or input.dtype.is_complex or whole is None else whole
     return input if input.dtype is dtype else input.to(dtype)
 
 
@@ -91,7 +91,7 @@ def argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     x, d = _typed(input, dtype), _dims(input, dim)
-    if not x.dtype.is_floating_point:
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
         raise ValueError("mean of masked integers needs a floating point dtype")
     if mask is None:
         return x.mean(d, keepdim) if d else x.clone()
@@ -101,7 +101,7 @@ def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 def median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
     x = _typed(input, dtype)
-    if not x.dtype.is_floating_point:
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
         raise ValueError("median of masked integers needs a floating point dtype")
     return _fill(x, mask, _math.nan).nanmedian(dim, keepdim)[0] if mask is not None else x.median(dim, keepdim)[0]
 
@@ -131,7 +131,7 @@ def var(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype
     n = _count(x, d, True, mask)
     zero = _fill(x, mask, 0)
     m = (zero.sum(d, True) if d else zero) / n
-    e = _fill((x - m) ** 2, mask, 0)
+    e = _fill((x - m) * (x - m).conj() if x.is_complex() else (x - m) ** 2, mask, 0)
     v = (e.sum(d, keepdim) if d else e) / (_count(x, d, keepdim, mask) - correction).clamp(min=0)
     v = v.to(x.dtype)
     return v.sqrt() if _root else v

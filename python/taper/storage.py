@@ -50,7 +50,7 @@ class TypedStorage:
 
 # The names that files use for storages of each type.
 NAMED = dict(FloatStorage=_C.float32, DoubleStorage=_C.float64, HalfStorage=_C.float16, BFloat16Storage=_C.bfloat16, LongStorage=_C.int64,
-             IntStorage=_C.int32, ShortStorage=_C.int16, CharStorage=_C.int8, ByteStorage=_C.uint8, BoolStorage=_C.bool)
+             IntStorage=_C.int32, ShortStorage=_C.int16, CharStorage=_C.int8, ByteStorage=_C.uint8, BoolStorage=_C.bool, ComplexFloatStorage=_C.complex64, ComplexDoubleStorage=_C.complex128)
 # Those whose type no tensor here has.
-ABSENT = dict(ComplexFloatStorage=_C.complex64, ComplexDoubleStorage=_C.complex128, QInt8Storage=_C.qint8, QUInt8Storage=_C.quint8,
+ABSENT = dict(QInt8Storage=_C.qint8, QUInt8Storage=_C.quint8,
               QInt32Storage=_C.qint32, QUInt4x2Storage=_C.quint4x2, QUInt2x4Storage=_C.quint2x4)

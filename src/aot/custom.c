@@ -83,7 +83,7 @@ static bool by_call(custom_step *s, bld *b, tp_tensor *const *dy, tp_tensor **dx
         arg[k++] = s->arg[i];
         at[i] = -1;
         const tp_tensor *type = s->arg[i].kind == VAL_node ? ir_type(s->arg[i].node) : NULL;
-        if (type && dtype_is_float((dtype)type->dt)) {
+        if (type && dtype_has_grad((dtype)type->dt)) {
             at[i] = ngrad;
             ts[ngrad++] = tensor_new_fake((dtype)type->dt, type->ndim, type->size, NULL, tensor_device(type));
         }
@@ -260,7 +260,7 @@ bool trace_custom(trace *t, const ir_node *n, tp_err *err)
         }
     for (int i = 0; ok && i < nres; i++) {
         tp_tensor *x = n->val.kind == VAL_tensor ? t->r.val[n->id].t : t->r.val[n->id].ts[i];
-        if (!x || !dtype_is_float((dtype)x->dt))
+        if (!x || !dtype_has_grad((dtype)x->dt))
             continue;
         ag_node_set_shape(&s->n, i, x);
         ok = ag_set_history(x, &s->n, i, err);

@@ -2,6 +2,7 @@
  * row that has a decomposition running it instead. */
 #include "aot/aot.h"
 #include "ir/planted.h"
+#include "ops/complex.h"
 
 /* A row is core when it has nothing simpler to offer. */
 bool aot_is_core(op_id op)
@@ -14,6 +15,8 @@ bool aot_is_core(op_id op)
 static bool stays(op_id op, const tp_val *arg)
 {
     const op_row *row = op_row_of(op);
+    if (!(row->flags & OPF_COMP) && special_args(row, arg)) /* formulas are those of real numbers */
+        return true;
     if (!(row->flags & OPF_DEVICE) || arg[0].kind != VAL_tensor)
         return aot_is_core(op);
     return tensor_device(arg[0].t).kind == DEV_meta || device_ops_of(tensor_device(arg[0].t))->host;

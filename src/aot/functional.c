@@ -189,6 +189,15 @@ static tp_tensor *unview_reshape(bld *b, const tp_val *a, tp_tensor *up, tp_tens
 {
     return b_op(b, reshape, vT(val), vIs(up->size, up->ndim));
 }
+/* The two views of complex memory undo one another, of values that lie as they want them. */
+static tp_tensor *unview_as_complex(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
+{
+    return b_op(b, view_as_complex, vT(b_op(b, clone, vT(val), vMF(MF_contiguous))));
+}
+static tp_tensor *unview_as_real(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
+{
+    return b_op(b, view_as_real, vT(val));
+}
 static tp_tensor *unview_transpose(bld *b, const tp_val *a, tp_tensor *up, tp_tensor *val)
 {
     return b_op(b, transpose_int, vT(val), a[1], a[2]);

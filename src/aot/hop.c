@@ -39,7 +39,7 @@ typedef struct hop_step {
     int nresult;      /* results of the captured call */
 } hop_step;
 
-static bool is_float(const ir_node *n) { return ir_type(n) && dtype_is_float((dtype)ir_type(n)->dt); }
+static bool is_float(const ir_node *n) { return ir_type(n) && dtype_has_grad((dtype)ir_type(n)->dt); }
 
 static const char *step_name(const ag_node *n)
 {
@@ -233,7 +233,7 @@ static bool scan_backward(hop_step *s, bld *b, ir_node *const *tan, tp_tensor **
         *(i < nc ? &ngc : i < nc + nx ? &ngx : &nacc) += needs[i];
     }
     for (int i = nc; i < s->nresult; i++)
-        ngy += dtype_is_float((dtype)s->src->val.ts[i]->dt);
+        ngy += dtype_has_grad((dtype)s->src->val.ts[i]->dt);
     ir_graph *g = aot_nested(t->c, sub->graph, needs);
     if (!g || !backward_step(s, g, ngc, nacc, ngy, err))
         goto done;
@@ -385,7 +385,7 @@ bool trace_hop(trace *t, const ir_node *n, tp_err *err)
     for (int i = 0; i < o.n; i++)
         any |= o.needs[i];
     for (int i = 0; i < n->val.n; i++)
-        nfloat += n->val.ts[i] && dtype_is_float((dtype)n->val.ts[i]->dt);
+        nfloat += n->val.ts[i] && dtype_has_grad((dtype)n->val.ts[i]->dt);
     any = any && nfloat;
     if (any && kind == HOP_while && !t->g->env) {
         err_set(err, ERR_notimpl, "while_loop has a derivative only in graphs that may hold symbolic sizes");
@@ -451,7 +451,7 @@ bool trace_hop(trace *t, const ir_node *n, tp_err *err)
     o.needs = NULL;
     ok = true;
     for (int i = 0, r = 0; ok && i < n->val.n; i++)
-        if (dtype_is_float((dtype)ts[i]->dt)) {
+        if (dtype_has_grad((dtype)ts[i]->dt)) {
             ag_node_set_shape(&s->n, r, ts[i]);
             ok = ag_set_history(ts[i], &s->n, r++, err);
         }

@@ -92,7 +92,7 @@ static bool plant(trace *t, const ir_node *n, int since, tp_val *out, tp_err *er
         return fault_strike(f, row->name, err);
     if (f == FAULT_flaky && fault_coin())
         f = FAULT_accuracy;
-    if ((f == FAULT_accuracy || (f == FAULT_nan && x && *x && dtype_is_float((dtype)(*x)->dt))) && x && *x)
+    if ((f == FAULT_accuracy || (f == FAULT_nan && x && *x && dtype_has_grad((dtype)(*x)->dt))) && x && *x)
         return spoil(t, x, f == FAULT_nan ? __builtin_nan("") : 1,
                      n->variant == OPV_inplace || row->flags & OPF_MUT, err);
     return true;
@@ -182,7 +182,7 @@ static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_gra
         t->in[i] = ir_proxy(&t->rec, m);
         if (!(c->cx ? c->cx : op_ctx_cur())->inference_mode)
             t->in[i]->flags |= p->val.t->flags & TF_inference; /* the tape may not keep it */
-        if (needs_grad && needs_grad[i] && dtype_is_float((dtype)t->in[i]->dt)) {
+        if (needs_grad && needs_grad[i] && dtype_has_grad((dtype)t->in[i]->dt)) {
             if (!ag_set_requires_grad(&t->cx, t->in[i], true, err))
                 return false;
             t->in[i]->spare |=
@@ -706,7 +706,7 @@ static bool nested_gradients(trace *t, tp_tensor *const *out, int nout, const bo
     int nroot = 0, nwant = 0, ntan = 0;
     bool ok = true;
     for (int i = 0; i < nout; i++) {
-        if (!dtype_is_float((dtype)out[i]->dt))
+        if (!dtype_has_grad((dtype)out[i]->dt))
             continue;
         char name[32];
         snprintf(name, sizeof name, "tangents_%d", ++ntan);

@@ -29,6 +29,7 @@ PyObject *custom_to_py(const tp_val *v) /* new */
     case VAL_tensors: return tensor_list(v->ts, v->n);
     case VAL_int: return py_int(v->i);
     case VAL_float: return PyFloat_FromDouble(v->f);
+    case VAL_complex: return PyComplex_FromDoubles(v->floats[0], v->floats[1]);
     case VAL_bool: return PyBool_FromLong(v->b);
     case VAL_str: return PyUnicode_FromString(v->s);
     case VAL_dtype: return Py_NewRef(py_dtype((dtype)v->i));
@@ -423,7 +424,7 @@ static PyObject *result_tensor(trace *t, ir_node *n, bool grad)
     tp_tensor *p = ir_proxy(&t->rec, n);
     tp_err err = { 0 };
     op_ctx cx = *CX;
-    if (grad && dtype_is_float((dtype)p->dt) && !ag_set_requires_grad(&cx, p, true, &err)) {
+    if (grad && dtype_has_grad((dtype)p->dt) && !ag_set_requires_grad(&cx, p, true, &err)) {
         tensor_unref(p);
         return py_raise(&err);
     }

@@ -30,6 +30,7 @@ static PyObject *value(const tp_val *v)
         return l ? Py_BuildValue("(sN)", "%graph", l) : NULL;
     case VAL_int: return py_int(v->i);
     case VAL_float: return PyFloat_FromDouble(v->f);
+    case VAL_complex: return PyComplex_FromDoubles(v->floats[0], v->floats[1]);
     case VAL_bool: return PyBool_FromLong(v->b);
     case VAL_str: return PyUnicode_FromString(v->s);
     case VAL_dtype: return Py_NewRef(py_dtype((dtype)v->i));

@@ -241,7 +241,7 @@ static PyObject *nest_input(nest *x, const char *name, const tp_tensor *like, in
     tensor_unref(fake);
     tp_tensor *p = ir_proxy(&x->t->rec, n);
     tp_err err = { 0 };
-    if (grad && dtype_is_float((dtype)p->dt)) {
+    if (grad && dtype_has_grad((dtype)p->dt)) {
         op_ctx cx = *CX;
         if (!ag_set_requires_grad(&cx, p, true, &err)) {
             tensor_unref(p);
@@ -460,7 +460,7 @@ static bool add_call(trace *t, hop_kind k, const tp_val *arg, int narg, tp_tenso
         tp_tensor *p = ir_proxy(&t->rec, ir_add_getitem(t->rec.g, m, i, vT(tensor_ref(m->val.ts[i]))));
         tp_err err = { 0 };
         op_ctx cx = *CX;
-        if (grad && CX->grad_mode && dtype_is_float((dtype)p->dt) &&
+        if (grad && CX->grad_mode && dtype_has_grad((dtype)p->dt) &&
             !ag_set_requires_grad(&cx, p, true, &err)) {
             tensor_unref(p);
             py_raise(&err);

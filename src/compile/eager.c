@@ -102,6 +102,7 @@ static bool key_val(strbuf *key, operands *o, tp_val *v, tp_device dev, tp_err *
         return true;
     case VAL_str: key_add(key, v->s, strlen(v->s) + 1); return true;
     case VAL_ints: key_add(key, v->ints, sizeof *v->ints * (size_t)v->n); return true;
+    case VAL_complex:
     case VAL_floats: key_add(key, v->floats, sizeof *v->floats * (size_t)v->n); return true;
     case VAL_bools: key_add(key, v->bools, sizeof *v->bools * (size_t)v->n); return true;
     case VAL_bool: key_int(key, v->b); return true;

@@ -9,7 +9,7 @@
 static bool wants_grad(const ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
-    return t && dtype_is_float((dtype)t->dt);
+    return t && dtype_has_grad((dtype)t->dt);
 }
 
 static bool mark_named(const ir_graph *g, const char *names, bool *needs, tp_err *err)

@@ -221,7 +221,7 @@ static bool cut_node(search *s, cand *c, int id)
     for (int i = 0; i < r->nin; i++)
         any |= r->needs_grad[i];
     r->in[r->nin] = vT(t);
-    r->needs_grad[r->nin++] = any && dtype_is_float((dtype)v->dt);
+    r->needs_grad[r->nin++] = any && dtype_has_grad((dtype)v->dt);
     return true;
 }
 

@@ -377,7 +377,7 @@ static bool fill_zeros(ag_run *r, ag_slot *s)
 {
     ag_node *n = s->node;
     for (int i = 0; i < n->nin; i++)
-        if (!s->g[i] && n->in[i].dt != 255 && dtype_is_float((dtype)n->in[i].dt)) {
+        if (!s->g[i] && n->in[i].dt != 255 && dtype_has_grad((dtype)n->in[i].dt)) {
             ag_shape *w = &n->in[i];
             tp_tensor *z = b_op(&r->b, zeros, vIs(w->dims, w->ndim), vDT(w->dt), vNone, vDev(w->dev));
             if (!z)
@@ -608,7 +608,9 @@ static bool root_grad(ag_run *r, tp_tensor *t, tp_tensor *g, int i, tp_tensor **
         if (!sym_eq(t->numel, 1))
             return err_set(r->err, ERR_runtime, "grad can be implicitly created only for scalar outputs");
         if (!dtype_is_float((dtype)t->dt))
-            return err_set(r->err, ERR_runtime, "grad can be created only for real scalar outputs");
+            return err_set(r->err, ERR_runtime,
+                           "grad can be implicitly created only for real scalar outputs but got taper.%s",
+                           dtype_name((dtype)t->dt));
         *out = ones_like(r, t);
         return *out != NULL;
     }

@@ -54,6 +54,28 @@ static void step_release(ag_node *n)
     }
 }
 
+/* Rules are those of real numbers: f' dy. Of complex numbers the gradient is conj(f') dy = conj(f' conj(dy)). */
+static bool conjugate_in(bld *b, const op_row *row, const vjp_info *vi, int n, tp_tensor *const *dy,
+                         tp_tensor **out)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        out[i] = dy[i];
+        any |= dy[i] && dtype_is_complex((dtype)dy[i]->dt);
+    }
+    if (TP_LIKELY(!any) || vi->as_is || (row->flags & OPF_VIEW))
+        return false;
+    for (int i = 0; i < n; i++)
+        if (dy[i] && dtype_is_complex((dtype)dy[i]->dt))
+            out[i] = b_op(b, conj_physical, vT(dy[i]));
+    return true;
+}
+static void conjugate_out(bld *b, tp_tensor **dx)
+{
+    if (*dx && dtype_is_complex((dtype)(*dx)->dt))
+        *dx = b_op(b, conj_physical, vT(*dx));
+}
+
 static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err);
 static const ag_vt step_vt = { step_name, step_apply, step_release, NULL };
@@ -67,11 +89,11 @@ int ag_node_next(const ag_node *n, ag_edge *out, int cap)
         bool show = true;
         if (s) { /* integer tensors are no inputs of the derivative */
             if (i == s->lparam)
-                many = s->nlist, show = many && dtype_is_float((dtype)s->listm[0].dt);
+                many = s->nlist, show = many && dtype_has_grad((dtype)s->listm[0].dt);
             else if (!(s->tmask >> i & 1))
                 continue;
             else
-                show = s->argm[i].ndim == 255 || dtype_is_float((dtype)s->argm[i].dt);
+                show = s->argm[i].ndim == 255 || dtype_has_grad((dtype)s->argm[i].dt);
         }
         for (int j = 0; j < many; j++, e++)
             if (show) {
@@ -107,6 +129,7 @@ static size_t copied_bytes(const tp_val *v)
 {
     switch (v->kind) {
     case VAL_ints: return sizeof(symint) * (size_t)v->n;
+    case VAL_complex:
     case VAL_floats: return sizeof(double) * (size_t)v->n;
     case VAL_bools: return ((size_t)v->n + 7) & ~(size_t)7;
     case VAL_str: return (strlen(v->s) + 8) & ~(size_t)7;
@@ -454,7 +477,7 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
     nres = row->schema.ret_list ? out[0].n : row->schema.nret;
     for (int i = 0; i < nres; i++) {
         tp_tensor *t = result_at(row, out, i);
-        if (!t || !dtype_is_float((dtype)t->dt) || (i < 32 && c->vi->no_grad >> i & 1))
+        if (!t || !dtype_has_grad((dtype)t->dt) || (i < 32 && c->vi->no_grad >> i & 1))
             continue;
         if (!writes) { /* an argument handed back unchanged keeps its history */
             bool same = false;
@@ -540,7 +563,7 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
             return composite(cx, row, v, arg, out, err);
     }
     if ((row->flags & OPF_NODIFF) ||
-        ((v == OPV_inplace || (row->flags & OPF_MUT)) && !dtype_is_float((dtype)arg[0].t->dt)))
+        ((v == OPV_inplace || (row->flags & OPF_MUT)) && !dtype_has_grad((dtype)arg[0].t->dt)))
         return plain(cx, row, op, v, arg, out, true, err);
     call_info c; /* large: only what taped reads before it writes */
     c.cx = cx;
@@ -607,7 +630,7 @@ static bool unpack(op_step *s, bld *b, int at, tp_tensor **t, ag_edge from, tp_e
         return true;
     else if (TP_UNLIKELY((*t)->storage->version != s->ver[at]))
         return ag_changed(*t, s->ver[at], from, err);
-    if (!b->cx->grad_mode || !dtype_is_float((dtype)(*t)->dt))
+    if (!b->cx->grad_mode || !dtype_has_grad((dtype)(*t)->dt))
         return true;
     ag_edge now = ag_requires_grad(*t) ? ag_edge_of(*t, NULL) : (ag_edge){ 0 };
     if (now.node != from.node || now.nr != from.nr) {
@@ -637,7 +660,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
         return err_set(err, ERR_runtime, "%s", ag_again);
     tp_val arg[np];
     bool want[np];
-    tp_tensor *gx[np], *inm[np], *outm[n->nin], *out[n->nin];
+    tp_tensor *gx[np], *inm[np], *outm[n->nin], *out[n->nin], *conj[n->nin];
     tp_tensor head[np + nl + n->nin], **lists = NULL;
     bool ok = false;
 
@@ -682,6 +705,9 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
         if ((out[i] || s->handle) && !unpack(s, b, np + nl + i, &out[i], (ag_edge){ n, i }, err))
             goto done;
     }
+    bool turned = conjugate_in(b, row, vi, n->nin, dy, conj);
+    if (turned)
+        dy = conj;
     vjp g = { .b = b,
               .row = row,
               .arg = arg,
@@ -703,6 +729,11 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
         err_set(err, ERR_internal, "the derivative of '%s' failed", row->full); /* keeps an earlier error */
         goto done;
     }
+    if (turned)
+        for (int i = 0; i < np + nl; i++)
+            conjugate_out(b, i < np ? &gx[i] : &g.dlist[i - np]);
+    if (b->failed)
+        goto done;
     e = 0;
     for (int i = 0; i < np; i++)
         if (s->tmask >> i & 1) {

@@ -240,7 +240,7 @@ bool ag_requires_grad_slow(const tp_tensor *t)
 {
     const ag_meta *m = t->ag;
     return (m && (m->requires_grad || m->fn)) ||
-           (t->base && dtype_is_float((dtype)t->dt) && ag_requires_grad_slow(t->base));
+           (t->base && dtype_has_grad((dtype)t->dt) && ag_requires_grad_slow(t->base));
 }
 
 bool ag_is_nograd_view(const tp_tensor *t)
@@ -253,8 +253,9 @@ bool ag_is_leaf(tp_tensor *t) { return !ag_requires_grad(t) || !ag_grad_fn(t, NU
 
 bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
 {
-    if (on && !dtype_is_float((dtype)t->dt))
-        return err_set(err, ERR_runtime, "only Tensors of floating point dtype can require gradients");
+    if (on && !dtype_has_grad((dtype)t->dt))
+        return err_set(err, ERR_runtime,
+                       "only Tensors of floating point and complex dtype can require gradients");
     if (on && (t->flags & TF_inference) && !cx->inference_mode)
         return err_set(
             err, ERR_runtime,
@@ -380,6 +381,23 @@ static bool as_strided(bld *b, tp_tensor *t, int ndim, const symint *dims, symin
     return *out != NULL;
 }
 
+/* Where the view lies in z, which is laid out as the base. One of the two may be complex and the other its parts. */
+static bool view_in(bld *b, tp_tensor *z, const ag_shape *base, const ag_shape *view, symint offset,
+                    tp_tensor **out)
+{
+    bool from = dtype_is_complex((dtype)base->dt), to = dtype_is_complex((dtype)view->dt);
+    if (from && !to)
+        z = b_op(b, view_as_real, vT(z));
+    else if (to && !from) {
+        symint n = sym_floordiv(z->storage->nbytes, (symint)dtype_size((dtype)view->dt)),
+               pairs[4] = { n, 2, 2, 1 };
+        if (!as_strided(b, z, 2, pairs, 0, &z))
+            return false;
+        z = b_op(b, view_as_complex, vT(z));
+    }
+    return z && as_strided(b, z, view->ndim, view->dims, offset, out);
+}
+
 /* Gradient of the base with the value of the view's gradient written where the view lies. */
 static tp_tensor *base_filled(bld *b, const ag_shape *base, tp_tensor *from)
 {
@@ -418,7 +436,7 @@ static bool view_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     if (!dy[0] || !need[0])
         return true;
     z = base_filled(b, &s->base, NULL);
-    if (!z || !as_strided(b, z, s->view.ndim, s->view.dims, s->offset, &part))
+    if (!z || !view_in(b, z, &s->base, &s->view, s->offset, &part))
         return false;
     b_callv(b, OP_copy_, OPV_fn, B_ARGS(vT(part), vT(dy[0])));
     if (b->failed)
@@ -438,7 +456,9 @@ static void view_geometry(ag_shape *base, ag_shape *view, symint *offset, symint
     *view = (ag_shape){ dims, 0, v->dt, v->ndim, tensor_device(v) };
     memcpy(dims, v->size, sizeof(symint) * v->ndim);
     memcpy(dims + v->ndim, v->stride, sizeof(symint) * v->ndim);
-    *offset = sym_sub(v->offset, b->offset);
+    bool from = dtype_is_complex((dtype)b->dt), to = dtype_is_complex((dtype)v->dt);
+    symint start = from && !to ? sym_mul(b->offset, 2) : to && !from ? sym_floordiv(b->offset, 2) : b->offset;
+    *offset = sym_sub(v->offset, start);
 }
 
 ag_node *ag_grad_fn(tp_tensor *t, int *nr, tp_err *err)
@@ -576,7 +596,7 @@ static bool slice_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *ne
     if (!dy[0])
         return true;
     z = base_filled(b, &s->base, dy[0]);
-    if (!z || !as_strided(b, z, s->view.ndim, s->view.dims, s->offset, &part))
+    if (!z || !view_in(b, z, &s->base, &s->view, s->offset, &part))
         return false;
     own = b_op(b, clone, vT(part));
     if (!own)
@@ -752,7 +772,7 @@ tp_tensor *ag_data(tp_tensor *t)
 bool ag_set_data(tp_tensor *t, tp_tensor *from, tp_err *err)
 {
     ag_meta *m = t->ag;
-    if (m && (m->requires_grad || m->fn) && !dtype_is_float((dtype)from->dt))
+    if (m && (m->requires_grad || m->fn) && !dtype_has_grad((dtype)from->dt))
         return err_set(err, ERR_runtime,
                        "data set to a tensor that requires gradients must be floating point dtype");
     if (m && m->acc && (t->dt != from->dt || !tensor_same_size(t, from)))

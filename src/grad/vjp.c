@@ -11,7 +11,7 @@
     extern const char vjp_saves_##vjp[] __attribute__((weak));
 #include "ops/ops.def"
 
-#define VJP_FILES(F) F(pointwise) F(reduce) F(shape) F(index) F(linalg) F(nn)
+#define VJP_FILES(F) F(pointwise) F(reduce) F(shape) F(index) F(linalg) F(nn) F(complex)
 #define DECLARE(f)   extern const char vjp_file_##f;
 #define ADDRESS(f)   &vjp_file_##f,
 VJP_FILES(DECLARE)
@@ -61,6 +61,11 @@ static void parse_saves(vjp_info *v, const char *s)
         }
         int at = 0;
         bool flat = *s == '~';
+        if (*s == 'c') {
+            v->as_is = true;
+            s++;
+            continue;
+        }
         s += flat;
         if (*s == 'r') {
             s++;

@@ -17,6 +17,7 @@ typedef struct vjp_info {
                             (128 + i: unless argument i is true) */
     } cond[8];
     uint8_t ncond;
+    bool as_is; /* complex gradients come and go without being conjugated */
 } vjp_info;
 const vjp_info *vjp_info_of(op_id op);
 

@@ -115,7 +115,7 @@ VJP(index_add, "2")
     if (NEED(3)) {
         tp_val d = V(index_select, DYV, *ARG(1), *ARG(2));
         d = vT(vh_reshape(B, d.t, INM(3)->ndim, INM(3)->size));
-        DXV(3, val_as_f(ARG(4)) == 1 ? d : MUL(d, *ARG(4)));
+        DXV(3, val_is(ARG(4), 1) ? d : MUL(d, *ARG(4)));
     }
     return true;
 }

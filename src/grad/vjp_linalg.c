@@ -5,7 +5,7 @@ const char vjp_file_linalg;
 #define MT(a)     V(transpose_int, a, vI(-2), vI(-1))
 #define MM(a, b_) V(matmul, a, b_)
 
-static tp_val times(vjp *g, tp_val t, const tp_val *by) { return val_as_f(by) == 1 ? t : MUL(t, *by); }
+static tp_val times(vjp *g, tp_val t, const tp_val *by) { return val_is(by, 1) ? t : MUL(t, *by); }
 static tp_val column(vjp *g, tp_val t) { return V(unsqueeze, t, vI(-1)); }
 static tp_val row_of(vjp *g, tp_val t) { return V(unsqueeze, t, vI(-2)); }
 

@@ -19,7 +19,7 @@ static tp_val as_value(vjp *g, const tp_val *v, tp_val t)
 
 static tp_val scaled(vjp *g, tp_val t, const tp_val *by) /* t * by, or t itself for 1 */
 {
-    return is_fixed(by) && val_as_f(by) == 1 ? t : MUL(t, *by);
+    return is_fixed(by) && val_is(by, 1) ? t : MUL(t, *by);
 }
 
 /* y = f(x), dx = dy * f'(x). */
@@ -106,6 +106,11 @@ VJP(remainder, "0?1 1?1")
 
 VJP(pow_scalar, "0")
 {
+    if (ARG(1)->kind == VAL_complex) {
+        double less[2] = { ARG(1)->floats[0] - 1, ARG(1)->floats[1] };
+        DXV(0, MUL(DYV, MUL(V(pow_Tensor_Scalar, X, vC(less)), *ARG(1))));
+        return true;
+    }
     double e = val_as_f(ARG(1));
     if (e == 0)
         DXV(0, vh_zeros(B, INM(0)));
@@ -129,7 +134,14 @@ VJP(pow, "0 1 r?1")
         DXV(0, WHERE(EQ(Y, vI(0)), vI(0), MUL(DYV, p)));
     }
     if (NEED(1)) {
-        if (is_fixed(ARG(0))) {
+        bool z = dtype_is_complex((dtype)OUTM(0)->dt);
+        if (z) {
+            tp_val x = val_is_number(ARG(0)) ? V(full_like, R, *ARG(0)) : X;
+            tp_val re = dtype_is_complex((dtype)INM(1)->dt) ? V(real, Y) : Y;
+            tp_val zero = V(logical_and, EQ(x, vI(0)), GE(re, vI(0)));
+            tp_val lx = V(log, dtype_is_complex((dtype)x.t->dt) ? x : V(to_dtype, x, vDT(OUTM(0)->dt)));
+            DXV(1, MUL(DYV, WHERE(zero, vI(0), MUL(R, lx))));
+        } else if (is_fixed(ARG(0))) {
             double base = val_as_f(ARG(0));
             tp_val d = MUL(DYV, MUL(R, vF(log(base))));
             DXV(1, base == 0 ? WHERE(GE(Y, vI(0)), vI(0), d) : d);
@@ -429,9 +441,13 @@ VJP(masked_fill, "1")
 /* ---- fused arithmetic ---- */
 VJP(lerp_scalar, "")
 {
-    double w = val_as_f(ARG(2));
-    DXV(0, MUL(DYV, vF(1 - w)));
-    DXV(1, MUL(DYV, vF(w)));
+    double w[2], rest[2];
+    val_as_c(ARG(2), w);
+    rest[0] = 1 - w[0];
+    rest[1] = -w[1];
+    bool z = w[1] != 0;
+    DXV(0, MUL(DYV, z ? vC(rest) : vF(rest[0])));
+    DXV(1, MUL(DYV, z ? vC(w) : vF(w[0])));
     return true;
 }
 

@@ -316,7 +316,7 @@ VJP(cumprod, "0 r") /* sum over later outputs of dy * out, divided by x; zeros h
     symint d = vh_dim(ARG(1), INM(0)->ndim);
     tp_val plain = DIV(reversed_sum(g, w), WHERE(zero, vI(1), X));
     /* At the first zero of a line, later outputs become products without that factor. */
-    tp_val seen = V(cumsum, V(to_dtype, zero, vDT(INM(0)->dt)), vI(d));
+    tp_val seen = V(cumsum, V(to_dtype, zero, vDT(dtype_real_of((dtype)INM(0)->dt))), vI(d));
     tp_val first = V(logical_and, zero, EQ(seen, vI(1)));
     tp_val omit = V(cumprod, WHERE(first, vI(1), X), vI(d));
     tp_val from = WHERE(GE(seen, vI(1)), MUL(DYV, omit), vI(0));

@@ -34,6 +34,7 @@ bool ir_val_equal(const tp_val *a, const tp_val *b)
                 return false;
         return a->n == b->n;
     case VAL_int: return equal_now(a->i, b->i);
+    case VAL_complex:
     case VAL_floats: return a->n == b->n && same_bits(a->floats, b->floats, a->n);
     case VAL_bools: return a->n == b->n && (!a->n || !memcmp(a->bools, b->bools, (size_t)a->n));
     case VAL_nodes:
@@ -100,6 +101,7 @@ static const char *const val_names[] = {
     [VAL_gen] = "Generator",
     [VAL_ints] = "list of ints",
     [VAL_floats] = "list of floats",
+    [VAL_complex] = "complex",
     [VAL_bools] = "list of bools",
     [VAL_tensors] = "list of Tensors",
     [VAL_node] = "Tensor",
@@ -128,7 +130,7 @@ static bool list_ok(const op_param *p, const tp_val *v)
 static bool arg_ok(const op_row *row, const op_param *p, const tp_val *v)
 {
     val_kind k = kind_of(v);
-    bool num = k == VAL_int || k == VAL_float || k == VAL_bool;
+    bool num = k == VAL_int || k == VAL_float || k == VAL_bool || k == VAL_complex;
     if (k == VAL_none)
         return p->optional || (p->has_default && p->def.kind == VAL_none) || p->type == PT_gen;
     switch (p->type) {

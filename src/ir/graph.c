@@ -259,6 +259,7 @@ static tp_val val_copy(arena *a, const tp_val *v)
     switch (v->kind) {
     case VAL_str: r.s = v->s ? arena_strdup(a, v->s) : NULL; break;
     case VAL_ints: r.ints = arena_dup(a, v->ints, sizeof(symint) * (size_t)v->n); break;
+    case VAL_complex:
     case VAL_floats: r.floats = arena_dup(a, v->floats, sizeof(double) * (size_t)v->n); break;
     case VAL_bools: r.bools = arena_dup(a, v->bools, sizeof(bool) * (size_t)v->n); break;
     case VAL_nodes: r.nodes = arena_dup(a, v->nodes, sizeof(ir_node *) * (size_t)v->n); break;

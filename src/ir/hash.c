@@ -57,6 +57,7 @@ static void add_val(hasher *s, const tp_val *v)
     case VAL_graph: add(s, ir_hash(v->graph)); break;
     case VAL_ints:
     case VAL_floats:
+    case VAL_complex:
     case VAL_bools:
     case VAL_nodes:
     case VAL_tensors:
@@ -64,7 +65,7 @@ static void add_val(hasher *s, const tp_val *v)
         for (int i = 0; i < v->n; i++) {
             if (v->kind == VAL_ints)
                 add_sym(s, v->ints[i]);
-            else if (v->kind == VAL_floats)
+            else if (v->kind == VAL_floats || v->kind == VAL_complex)
                 add(s, v->floats[i] != v->floats[i] ? 1 : (uint64_t)v->ints[i]);
             else if (v->kind == VAL_bools)
                 add(s, v->bools[i]);

@@ -306,6 +306,25 @@ static bool device_value(parser *p, tp_val *out)
     return parse_want(p, ")");
 }
 
+/* complex(0.5, -1.0) */
+static bool complex_value(parser *p, tp_val *out)
+{
+    double *c = ARENA_ARR(&p->mem, double, 2);
+    tp_val v;
+    if (!parse_want(p, "("))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        const char *at = p->p;
+        if (!parse_value(p, &v) || !parse_want(p, i ? ")" : ","))
+            return false;
+        if (v.kind != VAL_float && (v.kind != VAL_int || sym_is_expr(v.i)))
+            return parse_fail_at(p, at, ERR_type, "the parts of a complex number are numbers");
+        c[i] = val_as_f(&v);
+    }
+    *out = vC(c);
+    return true;
+}
+
 /* taper.float32, taper.contiguous_format, ...; p is after the root's dot. */
 static bool named_value(parser *p, tp_val *out)
 {
@@ -373,6 +392,8 @@ static bool word_value(parser *p, tp_val *out)
     }
     if (parse_word_is(w, n, "device") && parse_next_is(p, "("))
         return device_value(p, out);
+    if (parse_word_is(w, n, "complex") && parse_next_is(p, "("))
+        return complex_value(p, out);
     if (parse_is_root(w, n) && !parse_var(p, w, n) && parse_take(p, "."))
         return named_value(p, out);
     if (parse_word_is(w, n, "self") && parse_take(p, "."))

@@ -20,6 +20,7 @@ static uint64_t val_hash(uint64_t h, const tp_val *v)
     case VAL_bool: return hash_mix(h, v->b);
     case VAL_str: return hash_bytes(v->s, strlen(v->s), h);
     case VAL_device: return hash_mix(h, (uint64_t)v->dev.kind * 256 + (uint8_t)v->dev.index);
+    case VAL_complex:
     case VAL_floats:
         for (int i = 0; i < v->n; i++)
             h = hash_mix(h, v->floats[i] != v->floats[i] ? 1 : (uint64_t)v->ints[i]);

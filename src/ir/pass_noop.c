@@ -6,7 +6,7 @@
 
 static bool number_is(const tp_val *v, double want)
 {
-    return val_is_number(v) && !(v->kind == VAL_int && sym_is_expr(v->i)) && val_as_f(v) == want;
+    return val_is_number(v) && !(v->kind == VAL_int && sym_is_expr(v->i)) && val_is(v, want);
 }
 
 static bool one_or_default(const ir_node *n, int i) { return n->narg <= i || number_is(&n->arg[i], 1); }

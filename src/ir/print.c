@@ -105,6 +105,7 @@ static void type_print(strbuf *b, const tp_val *v, bool brief, types *known)
         strbuf_addc(b, ')');
         break;
     case VAL_float: strbuf_add(b, "float"); break;
+    case VAL_complex: strbuf_add(b, "complex"); break;
     case VAL_bool: strbuf_add(b, "bool"); break;
     default: strbuf_add(b, "None"); break;
     }
@@ -139,6 +140,13 @@ void ir_val_print(strbuf *b, const tp_val *v, int style)
     case VAL_node: node_or_none(b, v->node); break;
     case VAL_int: int_print(b, v->i); break;
     case VAL_float: strbuf_double(b, v->f); break;
+    case VAL_complex:
+        strbuf_add(b, "complex(");
+        strbuf_double(b, v->floats[0]);
+        strbuf_add(b, ", ");
+        strbuf_double(b, v->floats[1]);
+        strbuf_addc(b, ')');
+        break;
     case VAL_bool: strbuf_add(b, v->b ? "True" : "False"); break;
     case VAL_str: strbuf_pyrepr(b, v->s, strlen(v->s)); break;
     case VAL_dtype: strbuf_addf(b, "%s.%s", root, dtype_name((dtype)v->i)); break;

@@ -284,7 +284,7 @@ static tp_val own(const tp_val *v) /* a borrowed value becomes an owned one */
         r.ts = mem_alloc(sizeof *r.ts * (size_t)MAX(v->n, 1));
         for (int i = 0; i < v->n; i++)
             r.ts[i] = v->ts[i] ? tensor_ref(v->ts[i]) : NULL;
-    } else if (v->kind == VAL_ints || v->kind == VAL_floats) {
+    } else if (v->kind == VAL_ints || v->kind == VAL_floats || v->kind == VAL_complex) {
         void *p = mem_alloc(sizeof(double) * (size_t)MAX(v->n, 1));
         if (v->n)
             memcpy(p, v->ints, sizeof(double) * (size_t)v->n);

@@ -9,9 +9,37 @@ static const lowering *const table[OP_COUNT] = {
 };
 
 const lowering *lower_op(op_id op) { return table[op]; }
+/* Complex numbers and types that are only stored have no lowering: such a node stays a call of its row. */
+static bool is_plain(const tp_val *v)
+{
+    switch (v->kind) {
+    case VAL_tensor: return dtype_is_plain((dtype)v->t->dt);
+    case VAL_node: return v->node->val.kind != VAL_tensor || dtype_is_plain((dtype)v->node->val.t->dt);
+    case VAL_complex: return false;
+    case VAL_nodes:
+        for (int i = 0; i < v->n; i++)
+            if (v->nodes[i] && v->nodes[i]->val.kind == VAL_tensor &&
+                !dtype_is_plain((dtype)v->nodes[i]->val.t->dt))
+                return false;
+        return true;
+    case VAL_tensors:
+        for (int i = 0; i < v->n; i++)
+            if (v->ts[i] && !dtype_is_plain((dtype)v->ts[i]->dt))
+                return false;
+        return true;
+    default: return true;
+    }
+}
+static bool all_plain(const ir_node *n)
+{
+    bool plain = is_plain(&n->val);
+    for (int i = 0; plain && i < n->narg; i++)
+        plain = is_plain(&n->arg[i]);
+    return plain;
+}
 const lowering *lower_row(const ir_node *n)
 {
-    return n->kind == IR_call && n->variant == OPV_fn ? table[n->op] : &lower_none;
+    return n->kind == IR_call && n->variant == OPV_fn && all_plain(n) ? table[n->op] : &lower_none;
 }
 lower_fn *lower_of(op_id op) { return table[op]->scalar; }
 

@@ -1,5 +1,6 @@
 /* call.c - one operator call: shape rule, allocation, kernel. Also values, contexts and builders. */
 #include "base/profile.h"
+#include "ops/complex.h"
 #include "ops/host.h"
 #include "ops/decomp.h"
 #include "sym/env.h"
@@ -11,17 +12,30 @@
 static int64_t int_of(symint v) { return sym_is_expr(v) ? sym_number(v) : v; }
 double val_as_f(const tp_val *v)
 {
-    return v->kind == VAL_float ? v->f : v->kind == VAL_bool ? (double)v->b : (double)int_of(v->i);
+    return v->kind == VAL_float     ? v->f
+           : v->kind == VAL_bool    ? (double)v->b
+           : v->kind == VAL_complex ? v->floats[0]
+                                    : (double)int_of(v->i);
+}
+void val_as_c(const tp_val *v, double c[2])
+{
+    c[0] = val_as_f(v);
+    c[1] = v->kind == VAL_complex ? v->floats[1] : 0;
 }
 int64_t val_as_i(const tp_val *v)
 {
     if (v->kind == VAL_float)
         return elem_get_i(DT_f64, &v->f);
+    if (v->kind == VAL_complex)
+        return elem_get_i(DT_f64, v->floats);
     return v->kind == VAL_bool ? v->b : int_of(v->i);
 }
 dtype val_number_dtype(const tp_val *v, dtype deflt)
 {
-    return v->kind == VAL_float ? deflt : v->kind == VAL_bool ? DT_bool : DT_i64;
+    return v->kind == VAL_float     ? deflt
+           : v->kind == VAL_complex ? dtype_complex_of(deflt)
+           : v->kind == VAL_bool    ? DT_bool
+                                    : DT_i64;
 }
 void val_clear(tp_val *v)
 {
@@ -31,7 +45,7 @@ void val_clear(tp_val *v)
         for (int i = 0; i < v->n; i++)
             tensor_unref(v->ts[i]);
         free(v->ts);
-    } else if (v->kind == VAL_ints || v->kind == VAL_floats)
+    } else if (v->kind == VAL_ints || v->kind == VAL_floats || v->kind == VAL_complex)
         free((void *)v->ints);
     *v = vNone;
 }
@@ -356,17 +370,22 @@ static bool no_stray_symbol(const op_call *c)
         c->row->name, size_str(&t, stray));
 }
 
-/* What the storages of all arguments say: ST_fake (also where a number is symbolic or the device is "meta"), ST_device. */
+/* What the storages of all arguments say: ST_fake (also where a number is symbolic or the device is "meta"), ST_device. And
+ * whether a type is not plain. */
+enum { MARK_special = 256 };
 static unsigned arg_marks(const op_call *c)
 {
     unsigned marks = 0;
     for (int i = 0; i < c->row->schema.nparam; i++) {
         const tp_val *v = &c->arg[i];
         if (v->kind == VAL_tensor)
-            marks |= v->t->storage->flags;
+            marks |= v->t->storage->flags | (v->t->dt > DT_f64 ? MARK_special : 0);
+        else if (v->kind == VAL_complex || (v->kind == VAL_dtype && v->i > DT_f64))
+            marks |= MARK_special;
         else if (v->kind == VAL_tensors) {
             for (int k = 0; k < v->n; k++)
-                marks |= v->ts[k] ? v->ts[k]->storage->flags : 0;
+                if (v->ts[k])
+                    marks |= v->ts[k]->storage->flags | (v->ts[k]->dt > DT_f64 ? MARK_special : 0);
         } else if ((v->kind == VAL_device && v->dev.kind == DEV_meta) ||
                    (v->kind == VAL_int && sym_is_expr(v->i)) ||
                    (v->kind == VAL_ints && !sym_all_const(v->ints, v->n)))
@@ -485,13 +504,14 @@ static bool run_kernel(op_call *c)
 {
     if (TP_UNLIKELY(c->on_device))
         return run_on_device(c);
+    op_eager_fn *eager = c->special && c->special->kernel ? c->special->kernel : c->row->eager;
     bool many = c->row->schema.nret && c->res && c->res[0] && c->res[0]->numel >= UNLOCK_NUMEL;
     for (int i = 0; !many && i < c->row->schema.nparam; i++)
         many = c->arg[i].kind == VAL_tensor && c->arg[i].t->numel >= UNLOCK_NUMEL;
     if (TP_LIKELY(!many) || !host.unlock)
-        return c->row->eager(c);
+        return eager(c);
     void *held = host.unlock();
-    bool ok = c->row->eager(c);
+    bool ok = eager(c);
     if (held)
         host.relock(held);
     return ok;
@@ -600,6 +620,7 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     c.out = NULL;
     c.res = NULL;
     c.sharing = 0;
+    c.special = NULL;
     c.into = v == OPV_fn ? cx->into : NULL; /* for this call, not for those it makes */
     cx->into = NULL;
     bool ok = false;
@@ -620,7 +641,15 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
             return false;
         fake = true;
     }
-    if (!check_devices(&c) || !c.row->shape(&c) || (c.row->flags & OPF_FITS && !numbers_fit(&c)))
+    if (TP_UNLIKELY(marks & MARK_special)) {
+        c.special = special_find(op, arg, err);
+        if (!c.special)
+            return false;
+        if (c.special->call && !(c.special->kernel && special_complex(c.row, arg)))
+            return c.special->call(cx, op, v, arg, out, err, fake || (marks & ST_fake));
+    }
+    op_shape_fn *shape = c.special && c.special->shape ? c.special->shape : c.row->shape;
+    if (!check_devices(&c) || !shape(&c) || (c.row->flags & OPF_FITS && !numbers_fit(&c)))
         goto done;
     c.on_device = (marks & ST_device) || (c.nout && c.out[0].dev.kind != DEV_cpu);
     fake = fake || (c.nout && c.out[0].dev.kind == DEV_meta);
@@ -709,6 +738,10 @@ bool op_decompose(const op_row *row, bld *b, const tp_val *arg, tp_val *out)
     for (int i = 0; i < row->schema.nparam; i++)
         if (arg[i].kind == VAL_device)
             b->cx->default_device = arg[i].dev;
+    if (special_args(row, arg) && !special_find(op_of(row), arg, b->err)) {
+        b->cx->default_device = before;
+        return false;
+    }
     bool ok = row->decomp(b, arg, out) && !b->failed;
     b->cx->default_device = before;
     if (ok && out[0].kind == VAL_tensor && out[0].t->base)

@@ -1,4 +1,5 @@
 /* copy.c - copying with conversion: copy_, clone, to, contiguous, fill. */
+#include "ops/complex.h"
 #include "ops/op.h"
 #include "ops/iter.h"
 #include "ops/move.h"
@@ -31,6 +32,12 @@ static void convert(void *arg, int64_t n, char *const *p, const int64_t *st)
         if (!dp)
             scatter_packed(m, d, st[0], dbuf, j->des);
     }
+}
+
+static void convert_special(void *arg, int64_t n, char *const *p, const int64_t *st)
+{
+    const dtype *dt = arg;
+    special_convert(n, p[0], dt[0], st[0], p[1], dt[1], st[1]);
 }
 
 ISA_DECL(void, fill_packed, (int64_t n, void *buf, const void *v, size_t es));
@@ -99,6 +106,7 @@ static void turn_tiles(void *arg, int64_t b, int64_t e)
         case 1: TURN(uint8_t) break;
         case 2: TURN(uint16_t) break;
         case 4: TURN(uint32_t) break;
+        case 16: TURN(wide_elem) break;
         default: TURN(uint64_t)
         }
     }
@@ -172,6 +180,9 @@ bool tensor_copy(tp_tensor *dst, const tp_tensor *src, tp_err *err)
     if (dst->dt == src->dt) {
         if (!turn(&it, es) && !spread(&it, es))
             iter_run(&it, move, &es, 0);
+    } else if (TP_UNLIKELY(!dtype_is_plain((dtype)dst->dt) || !dtype_is_plain((dtype)src->dt))) {
+        dtype dt[2] = { (dtype)dst->dt, (dtype)src->dt };
+        iter_run(&it, convert_special, dt, 0);
     } else {
         conv_job j = { conv_of((dtype)dst->dt, (dtype)src->dt), es, dtype_size((dtype)src->dt) };
         iter_run(&it, convert, &j, 0);

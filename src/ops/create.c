@@ -110,7 +110,12 @@ bool fill_value_ok(dtype dt, const tp_val *v, tp_err *err)
     static const char *const name[] = { "bool", "uint8_t", "int8_t", "int16_t", "int", "int64_t" };
     static const double lo[] = { 0, -255, -128, -32768, -2147483648.0, -9.2233720368547758e18 };
     static const double hi[] = { 0, 255, 127, 32767, 2147483647.0, 9.2233720368547758e18 };
-    if (dt == DT_bool || dtype_is_float(dt) || (v->kind == VAL_int && (sym_is_expr(v->i) || dt == DT_i64)))
+    if (v->kind == VAL_complex && v->floats[1] != 0 && !dtype_is_complex(dt))
+        return err_set(err, ERR_runtime, "value cannot be converted to type %s without overflow",
+                       dt == DT_f32   ? "float"
+                       : dt == DT_f64 ? "double"
+                                      : dtype_name(dt));
+    if (dt == DT_bool || dt >= DT_f16 || (v->kind == VAL_int && (sym_is_expr(v->i) || dt == DT_i64)))
         return true;
     double f = val_as_f(v);
     if (!(f >= lo[dt] && f <= hi[dt]) || (dt == DT_i64 && f == 0x1p63) ||
@@ -127,11 +132,14 @@ bool storage_zero(tp_tensor *t)
 }
 static bool fill_with(tp_tensor *t, const tp_val *v, tp_err *err)
 {
-    if (tensor_is_dense(t) && t->numel && val_as_f(v) == 0 && !signbit(val_as_f(v))) {
+    if (tensor_is_dense(t) && t->numel && val_as_f(v) == 0 && !signbit(val_as_f(v)) &&
+        v->kind != VAL_complex) {
         pool_for(t->numel * (int64_t)dtype_size((dtype)t->dt), 1 << 17, zero_span, tensor_host(t));
         return true;
     }
     tp_tensor *s = tensor_scalar((dtype)t->dt, val_as_f(v), val_as_i(v), err);
+    if (s && v->kind == VAL_complex)
+        elem_set_c((dtype)t->dt, tensor_host(s), v->floats);
     bool ok = s && tensor_copy(t, s, err);
     tensor_unref(s);
     return ok;

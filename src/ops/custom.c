@@ -248,7 +248,7 @@ static bool backward(const op_custom *o, const tp_val *arg, int narg, tp_val *ou
     int n = 0;
     bool ok = true;
     for (int i = 0; i < o->narg && i < narg; i++) {
-        if (arg[i].kind != VAL_tensor || !dtype_is_float((dtype)arg[i].t->dt))
+        if (arg[i].kind != VAL_tensor || !dtype_has_grad((dtype)arg[i].t->dt))
             continue;
         tp_tensor *g = got.kind == VAL_tensors && i < got.n ? got.ts[i] : NULL;
         if (g)

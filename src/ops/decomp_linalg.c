@@ -161,7 +161,11 @@ bool decomp_bilinear(bld *b, const tp_val *arg, tp_val *out)
 }
 
 /* ---- small ones ---- */
-bool decomp_vdot(bld *b, const tp_val *arg, tp_val *out) { return RET(b_op(b, dot, arg[0], arg[1])); }
+bool decomp_vdot(bld *b, const tp_val *arg, tp_val *out)
+{
+    bool z = dtype_is_complex((dtype)val_t(&arg[0])->dt);
+    return RET(b_op(b, dot, z ? vT(b_op(b, conj_physical, arg[0])) : arg[0], arg[1]));
+}
 bool decomp_outer(bld *b, const tp_val *arg, tp_val *out)
 {
     tp_tensor *x = val_t(&arg[0]), *y = val_t(&arg[1]);
@@ -174,11 +178,11 @@ bool decomp_outer(bld *b, const tp_val *arg, tp_val *out)
 /* beta self + alpha t, where beta 0 drops self altogether */
 static tp_tensor *blend(bld *b, tp_tensor *self, const tp_val *beta, tp_tensor *t, const tp_val *alpha)
 {
-    if (val_as_f(alpha) != 1)
+    if (!val_is(alpha, 1))
         t = b_op(b, mul_Tensor, vT(t), *alpha);
-    if (val_as_f(beta) == 0)
+    if (val_is(beta, 0))
         return t;
-    if (val_as_f(beta) != 1)
+    if (!val_is(beta, 1))
         self = b_op(b, mul_Tensor, vT(self), *beta);
     return b_op(b, add_Tensor, vT(self), vT(t));
 }
@@ -188,7 +192,7 @@ bool decomp_addr(bld *b, const tp_val *arg, tp_val *out)
     if (val_t(&arg[1])->ndim != 1 || val_t(&arg[2])->ndim != 1)
         return FAIL("addr: Expected 1-D argument vec1, but got %d-D", val_t(&arg[1])->ndim);
     for (int i = 3; i < 5; i++)
-        if (arg[i].kind == VAL_float && !dtype_is_float((dtype)val_t(&arg[0])->dt))
+        if (arg[i].kind == VAL_float && dtype_is_exact((dtype)val_t(&arg[0])->dt))
             return FAIL("For integral input tensors, argument %s must not be a floating point number.",
                         i == 3 ? "beta" : "alpha");
     if (!decomp_outer(b, arg + 1, &o))
@@ -218,7 +222,7 @@ bool decomp_addbmm(bld *b, const tp_val *arg, tp_val *out)
              vT(b_op(b, reshape, vT(b_op(b, transpose_int, vT(x), vI(0), vI(1))), LIST(x->size[1], k))),
              vT(b_op(b, reshape, vT(y), LIST(k, y->size[2]))));
     tp_val beta = arg[3], alpha = arg[4];
-    if (!dtype_is_float((dtype)val_t(&arg[0])->dt)) { /* whole factors for whole numbers */
+    if (!dtype_has_grad((dtype)val_t(&arg[0])->dt)) { /* whole factors for whole numbers */
         beta = vI(val_as_i(&arg[3]));
         alpha = vI(val_as_i(&arg[4]));
     }
@@ -332,7 +336,8 @@ bool decomp_cross(bld *b, const tp_val *arg, tp_val *out)
 
 bool decomp_vecdot(bld *b, const tp_val *arg, tp_val *out)
 {
-    tp_tensor *p = b_op(b, mul_Tensor, arg[0], arg[1]);
+    bool z = dtype_is_complex((dtype)val_t(&arg[0])->dt);
+    tp_tensor *p = b_op(b, mul_Tensor, z ? vT(b_op(b, conj_physical, arg[0])) : arg[0], arg[1]);
     return RET(b_op(b, sum_dim_IntList, vT(p), LIST(val_i(&arg[2], -1))));
 }
 

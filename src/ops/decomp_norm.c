@@ -37,7 +37,7 @@ static tp_tensor *matrix_norm(bld *b, tp_tensor *a, const char *name, double ord
         err_set(b->err, ERR_runtime, "linalg.matrix_norm: dims must be different. Got (%d, %d)", p, q);
         goto fail;
     }
-    if (!dtype_is_float((dtype)a->dt)) {
+    if (!dtype_has_grad((dtype)a->dt)) {
         err_set(b->err, ERR_runtime,
                 "linalg.matrix_norm: Expected a floating point or complex tensor as input. Got %s",
                 dtype_rows[a->dt].gname);

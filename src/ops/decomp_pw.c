@@ -39,8 +39,18 @@ static tp_val as_f64(bld *b, tp_val v)
         return vF(val_as_f(&v));
     return v.t->dt == DT_f64 ? v : vT(b_op(b, to_dtype, v, vDT(DT_f64)));
 }
+static bool is_complex(const tp_val *v)
+{
+    return v->kind == VAL_complex || (v->kind == VAL_tensor && dtype_is_complex((dtype)v->t->dt));
+}
 bool decomp_float_power(bld *b, const tp_val *arg, tp_val *out)
 {
+    if (is_complex(&arg[0]) || is_complex(&arg[1])) {
+        tp_val x[2];
+        for (int i = 0; i < 2; i++)
+            x[i] = arg[i].kind == VAL_tensor ? vT(b_op(b, to_dtype, arg[i], vDT(DT_c128))) : arg[i];
+        return give(b, b_op(b, pow_Tensor_Tensor, x[0], x[1]), out);
+    }
     return give(b, b_op(b, pow_Tensor_Tensor, as_f64(b, arg[0]), as_f64(b, arg[1])), out);
 }
 
@@ -57,7 +67,7 @@ bool decomp_isclose(bld *b, const tp_val *arg, tp_val *out)
     if (atol < 0)
         return err_set(b->err, ERR_runtime, "atol must be greater than or equal to zero, but got %g", atol);
     tp_tensor *close = b_op(b, eq_Tensor, vT(x), vT(y));
-    bool flt = dtype_is_float((dtype)x->dt);
+    bool flt = dtype_has_grad((dtype)x->dt);
     if (flt && arg[4].b)
         close = b_op(b, logical_or, vT(close),
                      vT(b_op(b, logical_and, vT(b_op(b, isnan, vT(x))), vT(b_op(b, isnan, vT(y))))));

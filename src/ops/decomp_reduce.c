@@ -243,7 +243,7 @@ static bool norm(bld *b, const tp_val *arg, tp_val dt, tp_val *out)
 {
     tp_val dim = arg[2].n ? arg[2] : vNone;
     tp_tensor *t = arg[0].t;
-    if (!dtype_is_float((dtype)t->dt) && dt.kind == VAL_none)
+    if (!dtype_has_grad((dtype)t->dt) && dt.kind == VAL_none)
         return err_set(b->err, ERR_runtime,
                        "linalg.vector_norm: Expected a floating point or complex tensor as input. Got %s",
                        dtype_rows[t->dt].gname);

@@ -191,10 +191,20 @@ static bool matrix_t(bld *b, const tp_val *arg, tp_val *out, const char *who)
     return RET(b_op(b, transpose_int, arg[0], vI(-2), vI(-1)));
 }
 bool decomp_mT(bld *b, const tp_val *arg, tp_val *out) { return matrix_t(b, arg, out, "tensor.mT"); }
-bool decomp_mH(bld *b, const tp_val *arg, tp_val *out) { return matrix_t(b, arg, out, "tensor.mH"); }
+/* x, or its conjugate where it is complex */
+static tp_val conjugate(bld *b, const tp_val *x)
+{
+    return dtype_is_complex((dtype)val_t(x)->dt) ? vT(b_op(b, conj_physical, *x)) : *x;
+}
+bool decomp_mH(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_val z = conjugate(b, &arg[0]);
+    return z.t && matrix_t(b, &z, out, "tensor.mH");
+}
 bool decomp_adjoint(bld *b, const tp_val *arg, tp_val *out)
 {
-    return matrix_t(b, arg, out, "tensor.adjoint()");
+    tp_val z = conjugate(b, &arg[0]);
+    return z.t && matrix_t(b, &z, out, "tensor.adjoint()");
 }
 bool decomp_matrix_H(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -204,7 +214,7 @@ bool decomp_matrix_H(bld *b, const tp_val *arg, tp_val *out)
     if (n != 2)
         return FAIL("tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.%s", n,
                     n > 2 ? " For batches of matrices, consider using tensor.mH" : "");
-    return RET(b_op(b, transpose_int, arg[0], vI(0), vI(1)));
+    return RET(b_op(b, transpose_int, conjugate(b, &arg[0]), vI(0), vI(1)));
 }
 
 /* ---- splitting ---- */

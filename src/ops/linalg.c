@@ -7,11 +7,18 @@
 /* The C++ names that PyTorch's messages use. */
 static const char *cname(const tp_tensor *t)
 {
-    static const char *const names[DT_COUNT] = {
-        [DT_bool] = "bool", [DT_u8] = "unsigned char", [DT_i8] = "signed char", [DT_i16] = "short",
-        [DT_i32] = "int",   [DT_i64] = "long",         [DT_f16] = "c10::Half",  [DT_bf16] = "c10::BFloat16",
-        [DT_f32] = "float", [DT_f64] = "double"
-    };
+    static const char *const names[DT_COUNT] = { [DT_bool] = "bool",
+                                                 [DT_u8] = "unsigned char",
+                                                 [DT_i8] = "signed char",
+                                                 [DT_i16] = "short",
+                                                 [DT_i32] = "int",
+                                                 [DT_i64] = "long",
+                                                 [DT_f16] = "c10::Half",
+                                                 [DT_bf16] = "c10::BFloat16",
+                                                 [DT_f32] = "float",
+                                                 [DT_f64] = "double",
+                                                 [DT_c64] = "c10::complex<float>",
+                                                 [DT_c128] = "c10::complex<double>" };
     return names[t->dt];
 }
 

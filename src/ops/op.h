@@ -140,6 +140,7 @@ static inline const op_row *op_row_of(op_id op) /* schema parsed */
     const op_row *r = __atomic_load_n(&op_rows, __ATOMIC_ACQUIRE);
     return TP_LIKELY(r != NULL) ? &r[op] : op_row_first(op);
 }
+static inline op_id op_of(const op_row *row) { return (op_id)(row - op_row_of((op_id)0)); }
 bool op_find(const char *full, size_t n, op_id *op, op_variant *v); /* "add.Tensor", "add_.Tensor", "relu" */
 void op_full_name(strbuf *b, op_id op, op_variant v);               /* add_.Tensor */
 
@@ -179,6 +180,8 @@ struct op_call {
     int nout;        /* outputs described so far */
     op_out *out;     /* nout of them; shape rules fill, via the functions below */
     tp_tensor **res; /* eager kernels: one per output, allocated from `out` */
+    const struct special_row
+        *special;    /* of types without loops of their own: ops/complex.h; NULL otherwise */
     bool on_device;  /* an argument or a result is not on the host */
     uint8_t sharing; /* what memory an in-place call may share: shape rules set it */
     tp_tensor *into; /* the context's, or NULL */

@@ -125,6 +125,7 @@ void gather_packed(int64_t n, void *d, const char *s, int64_t st, size_t es)
     case 1: STRIDED(uint8_t, (char *)d + i, s + i * st); break;
     case 2: STRIDED(uint16_t, (char *)d + i * 2, s + i * st); break;
     case 4: STRIDED(uint32_t, (char *)d + i * 4, s + i * st); break;
+    case 16: STRIDED(wide_elem, (char *)d + i * 16, s + i * st); break;
     default: STRIDED(uint64_t, (char *)d + i * 8, s + i * st);
     }
 }
@@ -134,6 +135,7 @@ void scatter_packed(int64_t n, char *d, int64_t st, const void *s, size_t es)
     case 1: STRIDED(uint8_t, d + i * st, (const char *)s + i); break;
     case 2: STRIDED(uint16_t, d + i * st, (const char *)s + i * 2); break;
     case 4: STRIDED(uint32_t, d + i * st, (const char *)s + i * 4); break;
+    case 16: STRIDED(wide_elem, d + i * st, (const char *)s + i * 16); break;
     default: STRIDED(uint64_t, d + i * st, (const char *)s + i * 8);
     }
 }

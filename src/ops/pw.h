@@ -8,6 +8,11 @@ typedef struct pw_par {
     int64_t i[4];
 } pw_par;
 
+/* Sixteen bytes that move as one. */
+typedef struct wide_elem {
+    uint64_t a, b;
+} wide_elem;
+
 /* n elements, all operands packed in the compute type; o may be a. */
 typedef void pw_loop(int64_t n, void *o, const void *a, const void *b, const void *c, const pw_par *par);
 

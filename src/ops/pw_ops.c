@@ -37,7 +37,7 @@ static bool pointwise(op_call *c, res_rule rule, int how)
             dtype_join_add(&j, val_number_dtype(v, c->cx->default_dtype), 0, true);
     }
     dtype dt = rule == RES_first ? (dtype)in[0]->dt : dtype_join_result(&j);
-    if (rule == RES_float && !dtype_is_float(dt))
+    if (rule == RES_float && dtype_is_exact(dt))
         dt = c->cx->default_dtype;
     op_out *o = out_new(c, rule == RES_bool ? DT_bool : dt, ndim, size);
     if (how & LAST_FIRST && nin == 2)
@@ -58,7 +58,10 @@ static bool alpha_ok(op_call *c)
     const tp_val *a = &c->arg[2];
     if (a->kind == VAL_bool && dt != DT_bool)
         return err_set(c->err, ERR_runtime, "Boolean alpha only supported for Boolean results.");
-    if (!dtype_is_float(dt) && a->kind == VAL_float)
+    if (a->kind == VAL_complex && !dtype_is_complex(dt))
+        return err_set(c->err, ERR_runtime,
+                       "For non-complex input tensors, argument alpha must not be a complex number.");
+    if (dtype_is_exact(dt) && a->kind == VAL_float)
         return err_set(c->err, ERR_runtime,
                        "For integral input tensors, argument alpha must not be a floating point number.");
     return true;
@@ -161,7 +164,7 @@ bool shape_masked_fill(op_call *c)
                        "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with %d "
                        "dimension(s).",
                        v->ndim);
-    if (v && dtype_is_float((dtype)v->dt) && !dtype_is_float((dtype)arg_t(c, 0)->dt))
+    if (v && dtype_category(v->dt) > MAX(dtype_category(arg_t(c, 0)->dt), 1))
         return err_set(c->err, ERR_runtime, "value cannot be converted to type %s without overflow",
                        dtype_name((dtype)arg_t(c, 0)->dt));
     if (!pointwise(c, RES_first, 0))
@@ -185,7 +188,7 @@ bool shape_same_types(op_call *c) /* lerp: all tensors of one floating type */
 
 bool shape_addcdiv(op_call *c)
 {
-    if (!dtype_is_float((dtype)arg_t(c, 1)->dt) && !dtype_is_float((dtype)arg_t(c, 2)->dt))
+    if (dtype_is_exact((dtype)arg_t(c, 1)->dt) && dtype_is_exact((dtype)arg_t(c, 2)->dt))
         return err_set(
             c->err, ERR_runtime,
             "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will "
@@ -252,7 +255,7 @@ bool shape_softshrink(op_call *c)
 bool shape_pow_scalar(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0);
-    if (t && !dtype_is_float((dtype)t->dt) && c->arg[1].kind == VAL_int && c->arg[1].i < 0)
+    if (t && dtype_is_exact((dtype)t->dt) && c->arg[1].kind == VAL_int && c->arg[1].i < 0)
         return err_set(c->err, ERR_runtime, "Integers to negative integer powers are not allowed.");
     return pointwise(c, RES_promote, JOIN_SCALARS);
 }

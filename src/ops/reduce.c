@@ -17,7 +17,7 @@ static op_out *reduced(op_call *c, tp_tensor *t, uint32_t mask, bool keep, dtype
     return out_new(c, dt, n, size);
 }
 
-static dtype sum_type(dtype in) { return dtype_is_float(in) ? in : DT_i64; }
+static dtype sum_type(dtype in) { return dtype_is_exact(in) ? DT_i64 : in; }
 
 /* Where a row keeps its arguments: position of dim, keepdim and dtype, or -1. */
 typedef struct red_args {
@@ -150,7 +150,7 @@ bool shape_vector_norm(op_call *c)
     dtype dt = arg_dt(c, 4, (dtype)t->dt);
     uint32_t mask;
     red_args a = args_of(c);
-    if (!dtype_is_float((dtype)t->dt))
+    if (!dtype_has_grad((dtype)t->dt))
         return err_set(c->err, ERR_runtime,
                        "linalg.vector_norm: Expected a floating point or complex tensor as input. Got %s",
                        dtype_rows[t->dt].gname);

@@ -18,7 +18,7 @@ static bool scan_out(op_call *c, dtype dt)
 bool shape_cumsum(op_call *c)
 {
     dtype in = (dtype)arg_t(c, 0)->dt;
-    return scan_out(c, arg_dt(c, 2, dtype_is_float(in) ? in : DT_i64));
+    return scan_out(c, arg_dt(c, 2, dtype_is_exact(in) ? DT_i64 : in));
 }
 bool shape_scan_same(op_call *c) { return scan_out(c, (dtype)arg_t(c, 0)->dt); }
 bool shape_logcumsumexp(op_call *c)

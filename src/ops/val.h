@@ -23,6 +23,7 @@ typedef enum {
     VAL_ints,    /* ints, n */
     VAL_floats,  /* floats, n */
     VAL_bools,   /* bools, n */
+    VAL_complex, /* floats, n = 2: a complex number */
     VAL_tensors, /* ts, n; entries may be NULL where the schema says Tensor?[] */
     VAL_node,    /* node: only in graphs */
     VAL_nodes,   /* nodes, n; entries may be NULL: only in graphs */
@@ -61,6 +62,7 @@ typedef struct tp_val {
 #define vMF(x)     ((tp_val){ .kind = VAL_memfmt, .i = (x) })
 #define vIs(p, n_) ((tp_val){ .kind = VAL_ints, .n = (n_), .ints = (p) })
 #define vFs(p, n_) ((tp_val){ .kind = VAL_floats, .n = (n_), .floats = (p) })
+#define vC(p)      ((tp_val){ .kind = VAL_complex, .n = 2, .floats = (p) }) /* double[2] */
 #define vTs(p, n_) ((tp_val){ .kind = VAL_tensors, .n = (n_), .ts = (p) })
 
 static inline tp_val val_tensor(tp_tensor *t) /* NULL becomes none */
@@ -69,9 +71,14 @@ static inline tp_val val_tensor(tp_tensor *t) /* NULL becomes none */
 }
 static inline bool val_is_number(const tp_val *v)
 {
-    return v->kind == VAL_int || v->kind == VAL_float || v->kind == VAL_bool;
+    return v->kind == VAL_int || v->kind == VAL_float || v->kind == VAL_bool || v->kind == VAL_complex;
 }
-double val_as_f(const tp_val *v);                             /* of a number */
+double val_as_f(const tp_val *v); /* of a number; of a complex one its real part */
+void val_as_c(const tp_val *v, double c[2]);
+static inline bool val_is(const tp_val *v, double x) /* exactly this real number */
+{
+    return val_as_f(v) == x && (v->kind != VAL_complex || v->floats[1] == 0);
+}
 int64_t val_as_i(const tp_val *v);                            /* of a number; floats truncate */
 dtype val_number_dtype(const tp_val *v, dtype default_float); /* bool, i64 or the default float */
 void val_clear(tp_val *v);                                    /* results only: drops tensors and lists */

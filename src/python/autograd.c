@@ -607,7 +607,7 @@ static PyObject *fn_output(fn_step *s, PyNode *c, PyObject *args, PyObject *o, i
 {
     tp_tensor *t = py_tensor(o);
     tp_err err = { 0 };
-    bool diff = dtype_is_float((dtype)t->dt) && !in_tuple(c->non_diff, o);
+    bool diff = dtype_has_grad((dtype)t->dt) && !in_tuple(c->non_diff, o);
     bool is_input = in_tuple(args, o);
     ag_node_set_shape(&s->n, nr, t);
     if (in_tuple(c->dirty, o)) {

@@ -27,6 +27,8 @@ static int format_dtype(const char *f, Py_ssize_t itemsize) /* struct-module for
         f = "B";
     if (*f == '@' || *f == '=' || *f == '<')
         f++;
+    if (*f == 'Z' && f[1] && !f[2])
+        return f[1] == 'f' ? DT_c64 : f[1] == 'd' ? DT_c128 : DT_none;
     if (!*f || f[1])
         return DT_none;
     switch (*f) {
@@ -42,6 +44,11 @@ static int format_dtype(const char *f, Py_ssize_t itemsize) /* struct-module for
     case 'l':
     case 'q':
     case 'n': return itemsize == 2 ? DT_i16 : itemsize == 4 ? DT_i32 : itemsize == 8 ? DT_i64 : DT_none;
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q':
+    case 'N': return itemsize == 2 ? DT_u16 : itemsize == 4 ? DT_u32 : itemsize == 8 ? DT_u64 : DT_none;
     default: return DT_none;
     }
 }
@@ -69,7 +76,8 @@ tp_tensor *py_tensor_of_array(PyObject *o, bool share)
             PyErr_Clear();
             PyErr_Format(PyExc_TypeError,
                          "can't convert an array of this element type. The only supported types are: "
-                         "float64, float32, float16, int64, int32, int16, int8, uint8, and bool.");
+                         "float64, float32, float16, complex64, complex128, int64, int32, int16, int8, "
+                         "uint64, uint32, uint16, uint8, and bool.");
         }
         return NULL;
     }
@@ -208,6 +216,8 @@ static int number_dtype(PyObject *o) /* DT_none when it is no number */
         return py_tensor(o)->dt;
     if (is_array(o))
         return array_dtype(o);
+    if (PyComplex_Check(o))
+        return dtype_complex_of(CX->default_dtype);
     if (PyFloat_Check(o))
         return CX->default_dtype;
     if (PyLong_Check(o))
@@ -253,13 +263,15 @@ static bool fits_int(dtype dt, long long v)
     case DT_i8: return v >= INT8_MIN && v <= INT8_MAX;
     case DT_i16: return v >= INT16_MIN && v <= INT16_MAX;
     case DT_i32: return v >= INT32_MIN && v <= INT32_MAX;
+    case DT_u16: return v >= -UINT16_MAX && v <= UINT16_MAX;
+    case DT_u32: return v >= -(long long)UINT32_MAX && v <= UINT32_MAX;
     default: return true;
     }
 }
 
 static bool store_float(dtype dt, void *p, double v)
 {
-    if (!dtype_is_float(dt) && dt != DT_bool) {
+    if (dtype_is_exact(dt) && dt != DT_bool) {
         if (v != v || v >= 9223372036854775808.0 || v < -9223372036854775808.0 ||
             !fits_int(dt, (long long)v) || (dt == DT_u8 && v < 0))
             return overflow(dt);
@@ -268,8 +280,24 @@ static bool store_float(dtype dt, void *p, double v)
     return true;
 }
 
+static bool store_complex(dtype dt, void *p, const double c[2])
+{
+    if (!dtype_is_complex(dt) && c[1] != 0)
+        return overflow(dt);
+    if (!dtype_is_complex(dt))
+        return store_float(dt, p, c[0]);
+    elem_set_c(dt, p, c);
+    return true;
+}
+
 static bool store(dtype dt, void *p, PyObject *o)
 {
+    if (TP_UNLIKELY(PyComplex_Check(o) ||
+                    (dtype_is_complex(dt) && !PyLong_Check(o) && !PyFloat_Check(o) && !py_is_tensor(o)))) {
+        Py_complex z = PyComplex_AsCComplex(o);
+        double c[2] = { z.real, z.imag };
+        return !PyErr_Occurred() && store_complex(dt, p, c);
+    }
     if (PyFloat_Check(o))
         return store_float(dt, p, PyFloat_AS_DOUBLE(o));
     if (py_is_tensor(o)) {
@@ -278,7 +306,7 @@ static bool store(dtype dt, void *p, PyObject *o)
             if (tensor_is_fake(t))
                 PyErr_SetString(PyExc_RuntimeError,
                                 "the value of a fake tensor is not known: it cannot become an element");
-            else if (dtype_is_float(dt))
+            else if (!dtype_is_exact(dt))
                 PyErr_SetString(PyExc_ValueError,
                                 "only one element tensors can be converted to Python scalars");
             else
@@ -291,7 +319,12 @@ static bool store(dtype dt, void *p, PyObject *o)
         const void *at = tensor_peek(t, &room, &err);
         if (!at)
             return py_raise(&err) != NULL;
-        if (dtype_is_float((dtype)t->dt))
+        if (dtype_is_complex((dtype)t->dt)) {
+            double c[2];
+            elem_get_c((dtype)t->dt, at, c);
+            return store_complex(dt, p, c);
+        }
+        if (!dtype_is_exact((dtype)t->dt))
             return store_float(dt, p, elem_get_f((dtype)t->dt, at));
         int64_t i = elem_get_i((dtype)t->dt, at);
         if (!fits_int(dt, i))
@@ -306,7 +339,7 @@ static bool store(dtype dt, void *p, PyObject *o)
         elem_set_i(dt, p, b);
         return true;
     }
-    if (dtype_is_float(dt) && (!PyLong_Check(o) || PyBool_Check(o))) {
+    if (!dtype_is_exact(dt) && (!PyLong_Check(o) || PyBool_Check(o))) {
         double v = PyFloat_AsDouble(o);
         if (v == -1 && PyErr_Occurred()) {
             if (PyErr_ExceptionMatches(PyExc_TypeError) && !PyUnicode_Check(o)) {
@@ -328,11 +361,16 @@ static bool store(dtype dt, void *p, PyObject *o)
         return false;
     int over;
     long long v = PyLong_AsLongLongAndOverflow(i, &over);
-    double f = over && dtype_is_float(dt) ? PyLong_AsDouble(i) : 0;
+    double f = over && !dtype_is_exact(dt) ? PyLong_AsDouble(i) : 0;
+    uint64_t u = over > 0 && dt == DT_u64 ? PyLong_AsUnsignedLongLong(i) : 0;
     Py_DECREF(i);
     if (PyErr_Occurred())
         return false;
-    if (over && dtype_is_float(dt)) {
+    if (over > 0 && dt == DT_u64) {
+        *(uint64_t *)p = u;
+        return true;
+    }
+    if (over && !dtype_is_exact(dt)) {
         elem_set_f(dt, p, f);
         return true;
     }

@@ -31,7 +31,18 @@ typedef struct dl_versioned { /* "dltensor_versioned" */
     uint64_t flags; /* bit 0: read-only, bit 1: a copy */
     dl_tensor t;
 } dl_versioned;
-enum { DL_cpu = 1, DL_cuda = 2, DL_int = 0, DL_uint = 1, DL_float = 2, DL_bfloat = 4, DL_bool = 6 };
+enum {
+    DL_cpu = 1,
+    DL_cuda = 2,
+    DL_int = 0,
+    DL_uint = 1,
+    DL_float = 2,
+    DL_bfloat = 4,
+    DL_complex = 5,
+    DL_bool = 6,
+    DL_f8e4m3fn = 10,
+    DL_f8e5m2 = 12
+};
 
 /* What a class offers as __dlpack_c_exchange_api__, a capsule named "dlpack_exchange_api". Functions return 0, or -1 with a Python
  * exception set. */

@@ -14,6 +14,11 @@ static const char *dtype_format(dtype dt)
     case DT_f16: return "e";
     case DT_f32: return "f";
     case DT_f64: return "d";
+    case DT_c64: return "Zf";
+    case DT_c128: return "Zd";
+    case DT_u16: return "H";
+    case DT_u32: return "I";
+    case DT_u64: return "Q";
     default: return NULL;
     }
 }
@@ -165,11 +170,14 @@ void dl_describe(dl_tensor *d, tp_tensor *t)
     d->data = t->numel ? tensor_data(t) : NULL;
     d->device.type = dl_device(tensor_device(t), &d->device.id);
     d->ndim = t->ndim;
-    d->dtype.code = t->dt == DT_bool               ? DL_bool
-                    : t->dt == DT_u8               ? DL_uint
-                    : t->dt == DT_bf16             ? DL_bfloat
-                    : dtype_is_float((dtype)t->dt) ? DL_float
-                                                   : DL_int;
+    d->dtype.code = t->dt == DT_bool                                         ? DL_bool
+                    : t->dt == DT_u8 || (t->dt >= DT_u16 && t->dt <= DT_u64) ? DL_uint
+                    : dtype_is_complex((dtype)t->dt)                         ? DL_complex
+                    : t->dt == DT_f8e4                                       ? DL_f8e4m3fn
+                    : t->dt == DT_f8e5                                       ? DL_f8e5m2
+                    : t->dt == DT_bf16                                       ? DL_bfloat
+                    : dtype_is_float((dtype)t->dt)                           ? DL_float
+                                                                             : DL_int;
     d->dtype.bits = (uint8_t)(8 * dtype_size((dtype)t->dt));
     d->dtype.lanes = 1;
     d->shape = t->size;
@@ -293,6 +301,13 @@ int dl_dtype(const dl_tensor *d)
     case DL_int * 100 + 32: return DT_i32;
     case DL_int * 100 + 64: return DT_i64;
     case DL_uint * 100 + 8: return DT_u8;
+    case DL_uint * 100 + 16: return DT_u16;
+    case DL_uint * 100 + 32: return DT_u32;
+    case DL_uint * 100 + 64: return DT_u64;
+    case DL_complex * 100 + 64: return DT_c64;
+    case DL_complex * 100 + 128: return DT_c128;
+    case DL_f8e4m3fn * 100 + 8: return DT_f8e4;
+    case DL_f8e5m2 * 100 + 8: return DT_f8e5;
     case DL_float * 100 + 16: return DT_f16;
     case DL_float * 100 + 32: return DT_f32;
     case DL_float * 100 + 64: return DT_f64;
@@ -466,10 +481,12 @@ static PyObject *get_cuda_array(PyObject *o, void *unused)
     char type[8];
     int es = (int)dtype_size((dtype)t->dt);
     snprintf(type, sizeof type, "%c%c%d", es > 1 ? '<' : '|',
-             t->dt == DT_bool               ? 'b'
-             : t->dt == DT_u8               ? 'u'
-             : dtype_is_float((dtype)t->dt) ? 'f'
-                                            : 'i',
+             t->dt == DT_bool                 ? 'b'
+             : t->dt == DT_u8                 ? 'u'
+             : dtype_is_float((dtype)t->dt)   ? 'f'
+             : dtype_is_complex((dtype)t->dt) ? 'c'
+             : dtype_rows[t->dt].cat == 'u'   ? 'u'
+                                              : 'i',
              es);
     if (!device_sync(tensor_device(t), &err))
         return py_raise(&err);
@@ -489,7 +506,8 @@ static int typestr_dtype(const char *s)
         char name[4];
         int dt;
     } rows[] = { { "b1", DT_bool }, { "u1", DT_u8 },  { "i1", DT_i8 },  { "i2", DT_i16 }, { "i4", DT_i32 },
-                 { "i8", DT_i64 },  { "f2", DT_f16 }, { "f4", DT_f32 }, { "f8", DT_f64 } };
+                 { "i8", DT_i64 },  { "f2", DT_f16 }, { "f4", DT_f32 }, { "f8", DT_f64 }, { "c8", DT_c64 },
+                 { "u2", DT_u16 },  { "u4", DT_u32 }, { "u8", DT_u64 } };
     for (size_t i = 0; s && (*s == '<' || *s == '|') && i < COUNT(rows); i++)
         if (!strcmp(s + 1, rows[i].name))
             return rows[i].dt;

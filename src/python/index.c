@@ -328,7 +328,7 @@ static tp_tensor *value_tensor(tp_tensor *self, PyObject *value, tp_err *err) /*
 
 static bool is_number(PyObject *o)
 {
-    return PyLong_Check(o) || PyFloat_Check(o) || py_is_symint(o) ||
+    return PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o) || py_is_symint(o) ||
            (PyNumber_Check(o) && !PySequence_Check(o) && !py_is_tensor(o) &&
             (PyIndex_Check(o) || Py_TYPE(o)->tp_as_number->nb_float));
 }
@@ -352,18 +352,24 @@ static bool copy_to(tp_tensor *dst, tp_tensor *v, tp_err *err)
 static bool fill_with(tp_tensor *dst, PyObject *value, tp_err *err)
 {
     tp_val v, out = { 0 };
+    double c[2];
     if (PyBool_Check(value))
         v = vB(value == Py_True);
     else if (PyFloat_Check(value))
         v = vF(PyFloat_AS_DOUBLE(value));
-    else if (py_is_symint(value))
+    else if (PyComplex_Check(value)) {
+        Py_complex z = PyComplex_AsCComplex(value);
+        c[0] = z.real;
+        c[1] = z.imag;
+        v = vC(c);
+    } else if (py_is_symint(value))
         v = vI(py_symint_value(value));
     else if (PyLong_Check(value)) {
         int over;
         long long i = PyLong_AsLongLongAndOverflow(value, &over);
         if (over)
             return err_set(err, ERR_value, "Overflow when unpacking long long");
-        if (sym_is_expr(i) && !dtype_is_float((dtype)dst->dt))
+        if (sym_is_expr(i) && dtype_is_exact((dtype)dst->dt))
             return err_set(err, ERR_runtime,
                            "integers from %lld to %lld cannot be assigned as numbers (Taper keeps them for "
                            "symbolic sizes); "
@@ -376,7 +382,7 @@ static bool fill_with(tp_tensor *dst, PyObject *value, tp_err *err)
             return err_set(err, ERR_python, " ");
         v = vF(f);
     }
-    if (v.kind == VAL_float && !dtype_is_float((dtype)dst->dt) && dst->dt != DT_bool &&
+    if (v.kind == VAL_float && dtype_is_int((dtype)dst->dt) &&
         !(v.f > -9223372036854775809.0 && v.f < 9223372036854775808.0)) {
         static const char *const ctype[DT_COUNT] = { [DT_u8] = "uint8_t",
                                                      [DT_i8] = "int8_t",

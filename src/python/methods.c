@@ -234,6 +234,8 @@ CAST(float, f32)
 CAST(double, f64)
 CAST(half, f16)
 CAST(bfloat16, bf16)
+CAST(cfloat, c64)
+CAST(cdouble, c128)
 CAST(long, i64)
 CAST(int, i32)
 CAST(short, i16)
@@ -317,13 +319,17 @@ static PyObject *m_type_as(PyObject *self, PyObject *other)
 /* ---- small questions ---- */
 static PyObject *m_false(PyObject *o, PyObject *const *a, Py_ssize_t n, PyObject *kw) { Py_RETURN_FALSE; }
 static PyObject *m_no(PyObject *o, PyObject *x) { Py_RETURN_FALSE; }
+static PyObject *m_is_complex(PyObject *o, PyObject *x)
+{
+    return PyBool_FromLong(dtype_is_complex((dtype)py_tensor(o)->dt));
+}
 static PyObject *m_itself(PyObject *o, PyObject *x) { return Py_NewRef(o); }
 static PyObject *m_self(PyObject *o, PyObject *const *a, Py_ssize_t n, PyObject *kw) { return Py_NewRef(o); }
 static PyObject *m_get_device(PyObject *o, PyObject *x) { return PyLong_FromLong(-1); }
 static PyObject *m_is_signed(PyObject *o, PyObject *x)
 {
     int d = py_tensor(o)->dt;
-    return PyBool_FromLong(d != DT_bool && d != DT_u8);
+    return PyBool_FromLong(d != DT_bool && d != DT_u8 && !(d >= DT_u16 && d <= DT_u64));
 }
 static PyObject *m_is_same_size(PyObject *o, PyObject *x)
 {
@@ -405,6 +411,8 @@ static PyObject *m_dim_order(PyObject *o, PyObject *x)
 }
 static PyObject *m_complex(PyObject *o, PyObject *x)
 {
+    if (dtype_is_complex((dtype)py_tensor(o)->dt))
+        return PyObject_CallMethod(o, "item", NULL);
     PyObject *f = PyNumber_Float(o), *r = f ? PyComplex_FromDoubles(PyFloat_AS_DOUBLE(f), 0) : NULL;
     Py_XDECREF(f);
     return r;
@@ -450,6 +458,14 @@ static PyObject *transposed(PyObject *o, bool matrix)
     }
     return r ? py_wrap(r) : py_raise(&err);
 }
+static PyObject *conjugated(PyObject *o) /* takes o */
+{
+    if (!o || !dtype_is_complex((dtype)py_tensor(o)->dt))
+        return o;
+    PyObject *r = py_op("conj", &o, 1);
+    Py_DECREF(o);
+    return r;
+}
 static PyObject *get_T(PyObject *o, void *x)
 {
     if (x && py_tensor(o)->ndim != 2 && py_tensor(o)->ndim != 0)
@@ -457,10 +473,31 @@ static PyObject *get_T(PyObject *o, void *x)
             PyExc_RuntimeError, "tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.%s",
             py_tensor(o)->ndim,
             py_tensor(o)->ndim > 2 ? " For batches of matrices, consider using tensor.mH" : "");
-    return transposed(o, false);
+    return x ? conjugated(transposed(o, false)) : transposed(o, false);
 }
-static PyObject *get_mT(PyObject *o, void *x) { return transposed(o, true); }
-static PyObject *get_real(PyObject *o, void *x) { return Py_NewRef(o); }
+static PyObject *get_mT(PyObject *o, void *x)
+{
+    return x ? conjugated(transposed(o, true)) : transposed(o, true);
+}
+/* The parts are views; a real tensor is its own real part. */
+static PyObject *get_part(PyObject *o, void *imag)
+{
+    if (!imag && !dtype_is_complex((dtype)py_tensor(o)->dt))
+        return Py_NewRef(o);
+    return py_op(imag ? "imag" : "real", &o, 1);
+}
+static int set_part(PyObject *o, PyObject *v, void *imag)
+{
+    PyObject *p = v ? get_part(o, imag) : NULL, *r = NULL;
+    if (!v)
+        PyErr_SetString(PyExc_TypeError, "the parts of a tensor cannot be deleted");
+    if (p)
+        r = py_is_tensor(v) ? PyObject_CallMethod(p, "copy_", "O", v)
+                            : PyObject_CallMethod(p, "fill_", "O", v);
+    Py_XDECREF(p);
+    Py_XDECREF(r);
+    return r ? 0 : -1;
+}
 static PyObject *get_is_cpu(PyObject *o, void *x)
 {
     return PyBool_FromLong(tensor_device(py_tensor(o)).kind == DEV_cpu);
@@ -627,6 +664,8 @@ static PyMethodDef methods[] = {
     { "double", KW(m_double), "double() -> float64" },
     { "half", KW(m_half), "half() -> float16" },
     { "bfloat16", KW(m_bfloat16), "bfloat16() -> bfloat16" },
+    { "cfloat", KW(m_cfloat), "cfloat() -> complex64" },
+    { "cdouble", KW(m_cdouble), "cdouble() -> complex128" },
     { "long", KW(m_long), "long() -> int64" },
     { "int", KW(m_int), "int() -> int32" },
     { "short", KW(m_short), "short() -> int16" },
@@ -639,14 +678,13 @@ static PyMethodDef methods[] = {
     { "type_as", m_type_as, METH_O, "type_as(other) -> Tensor" },
     { "is_pinned", KW(m_is_pinned), "is_pinned() -> bool: in memory that a GPU copies without a detour" },
     { "is_shared", KW(m_false), "is_shared() -> False" },
-    { "is_complex", m_no, METH_NOARGS, "is_complex() -> False" },
+    { "is_complex", m_is_complex, METH_NOARGS, "is_complex() -> bool" },
     { "is_conj", m_no, METH_NOARGS, "is_conj() -> False" },
     { "is_neg", m_no, METH_NOARGS, "is_neg() -> False" },
     { "is_coalesced", m_no, METH_NOARGS, NULL },
     { "share_memory_", KW(m_self), "share_memory_() -> self; storage is not moved" },
     { "resolve_conj", m_itself, METH_NOARGS, "resolve_conj() -> self" },
     { "resolve_neg", m_itself, METH_NOARGS, "resolve_neg() -> self" },
-    { "conj", m_itself, METH_NOARGS, "conj() -> self" },
     { "pin_memory", KW(m_pin_memory), "pin_memory() -> Tensor: a copy that a GPU reads without a detour" },
     { "get_device", m_get_device, METH_NOARGS, "get_device() -> -1 on the cpu" },
     { "is_signed", m_is_signed, METH_NOARGS, "is_signed() -> bool" },
@@ -663,8 +701,10 @@ static PyMethodDef methods[] = {
 static PyGetSetDef getset[] = { { "T", get_T, NULL, "reversed dimensions", NULL },
                                 { "H", get_T, NULL, "transpose of a matrix", (void *)1 },
                                 { "mT", get_mT, NULL, "last two dimensions swapped", NULL },
-                                { "mH", get_mT, NULL, "last two dimensions swapped", NULL },
-                                { "real", get_real, NULL, "itself: there are no complex types", NULL },
+                                { "mH", get_mT, NULL, "last two dimensions swapped, and conjugated",
+                                  (void *)1 },
+                                { "real", get_part, set_part, "the real parts, as a view", NULL },
+                                { "imag", get_part, set_part, "the imaginary parts, as a view", (void *)1 },
                                 { "data", get_data, set_data, "the same memory outside of autograd", NULL },
                                 { "is_cpu", get_is_cpu, NULL, NULL, NULL },
                                 { "is_meta", get_is_meta, NULL, NULL, NULL },

@@ -202,9 +202,9 @@ static bool to_number(PyObject *o, tp_val *v)
         const void *at = tensor_peek(t, &room, NULL);
         if (!at)
             return false;
-        *v = dtype_is_float((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, at))
-             : t->dt == DT_bool           ? vB(elem_get_i((dtype)t->dt, at))
-                                          : vI(elem_get_i((dtype)t->dt, at));
+        *v = !dtype_is_exact((dtype)t->dt) ? vF(elem_get_f((dtype)t->dt, at))
+             : t->dt == DT_bool            ? vB(elem_get_i((dtype)t->dt, at))
+                                           : vI(elem_get_i((dtype)t->dt, at));
         if (v->kind == VAL_int && sym_is_expr(v->i))
             *v = vF((double)v->i);
         return true;
@@ -313,12 +313,42 @@ static bool to_list(parse *p, const op_row *r, const op_param *q, PyObject *o, t
     }
 }
 
+/* A complex number, from Python or NumPy, or a tensor of one. */
+static bool is_complex(PyObject *o)
+{
+    if (PyComplex_Check(o))
+        return true;
+    if (py_is_tensor(o))
+        return dtype_is_complex((dtype)py_tensor(o)->dt) && !py_tensor(o)->ndim;
+    return !PyFloat_Check(o) && !PyLong_Check(o) && !strcmp(Py_TYPE(o)->tp_name, "numpy.complex64");
+}
+
+static bool complex_arg(parse *p, PyObject *o, tp_val *v)
+{
+    double *c = arena_alloc(&p->mem, 2 * sizeof *c);
+    *v = vC(c);
+    if (!py_is_tensor(o)) {
+        Py_complex x = PyComplex_AsCComplex(o);
+        c[0] = x.real;
+        c[1] = x.imag;
+        return !PyErr_Occurred();
+    }
+    tp_tensor *t = py_tensor(o);
+    uint64_t room;
+    const void *at = tensor_is_fake(t) ? NULL : tensor_peek(t, &room, NULL);
+    if (at)
+        elem_get_c((dtype)t->dt, at, c);
+    return at != NULL;
+}
+
 /* An integer that looks like a symbol (the 2^48 from SYM_TAG on) is only a number where the result is a float anyway:
  * as a float it would lose its last digits. */
 static bool number_arg(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v)
 {
     if (py_is_foreign(o)) /* a tensor, though one with a single element can be read as a number */
         return false;
+    if (TP_UNLIKELY(is_complex(o)))
+        return complex_arg(p, o, v);
     if (!to_number(o, v))
         return false;
     if (TP_LIKELY(v->kind != VAL_float || PyFloat_Check(o)))

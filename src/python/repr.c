@@ -13,6 +13,9 @@ static struct {
 typedef struct format { /* how the elements of one tensor print */
     bool is_float, int_mode, sci;
     int width;
+    bool is_complex;
+    bool im_int_mode, im_sci; /* of the imaginary parts */
+    int im_width;
 } format;
 
 static int elem_text(const format *f, dtype dt, const void *p, char *buf, size_t cap)
@@ -55,10 +58,20 @@ typedef struct scan {
     double min, max;
     bool any, integral;
     format *f;
+    int part; /* of complex numbers: 0 real, 1 imaginary */
 } scan;
+/* The real number at p that the scan looks at. */
+static const void *part_of(const scan *s, dtype *dt, const void *p)
+{
+    if (!dtype_is_complex(*dt))
+        return p;
+    *dt = dtype_real_of(*dt);
+    return (const char *)p + (size_t)s->part * dtype_size(*dt);
+}
 static void scan_range(void *ctx, dtype dt, const void *p)
 {
     scan *s = ctx;
+    p = part_of(s, &dt, p);
     double v = elem_get_f(dt, p), a = fabs(v);
     if (!isfinite(v) || v == 0)
         return;
@@ -71,6 +84,7 @@ static void scan_width(void *ctx, dtype dt, const void *p)
 {
     scan *s = ctx;
     char buf[512];
+    p = part_of(s, &dt, p);
     if (s->f->is_float) {
         double v = elem_get_f(dt, p);
         if (!isfinite(v) || v == 0)
@@ -80,10 +94,10 @@ static void scan_width(void *ctx, dtype dt, const void *p)
     s->f->width = MAX(s->f->width, n);
 }
 
-static format format_of(const tp_tensor *t, bool summarize)
+static format part_format(const tp_tensor *t, bool summarize, int part)
 {
-    format f = { .is_float = dtype_is_float((dtype)t->dt), .int_mode = true, .width = 1 };
-    scan s = { .integral = true, .f = &f };
+    format f = { .is_float = !dtype_is_exact((dtype)t->dt), .int_mode = true, .width = 1 };
+    scan s = { .integral = true, .f = &f, .part = part };
     const char *p = tensor_host(t);
     if (f.is_float) {
         visit(t, 0, p, summarize, scan_range, &s);
@@ -97,6 +111,19 @@ static format format_of(const tp_tensor *t, bool summarize)
     return f;
 }
 
+static format format_of(const tp_tensor *t, bool summarize)
+{
+    format f = part_format(t, summarize, 0);
+    if (dtype_is_complex((dtype)t->dt)) {
+        format im = part_format(t, summarize, 1);
+        f.is_complex = true;
+        f.im_int_mode = im.int_mode;
+        f.im_sci = im.sci;
+        f.im_width = im.width;
+    }
+    return f;
+}
+
 static void pad(strbuf *b, int n)
 {
     while (n-- > 0)
@@ -106,16 +133,26 @@ static void pad(strbuf *b, int n)
 static void add_elem(strbuf *b, const format *f, dtype dt, const void *p)
 {
     char buf[512];
-    int n = elem_text(f, dt, p, buf, sizeof buf);
+    dtype real = dtype_real_of(dt);
+    int n = elem_text(f, real, p, buf, sizeof buf);
     pad(b, f->width - n);
     strbuf_add(b, buf);
+    if (!f->is_complex)
+        return;
+    format im = { .is_float = true, .int_mode = f->im_int_mode, .sci = f->im_sci };
+    elem_text(&im, real, (const char *)p + dtype_size(real), buf, sizeof buf);
+    if (*buf != '-')
+        strbuf_addc(b, '+');
+    strbuf_add(b, buf);
+    strbuf_addc(b, 'j');
 }
 
 static void add_vector(strbuf *b, const format *f, const tp_tensor *t, int d, const char *p, int indent,
                        bool summarize)
 {
     int64_t n = t->size[d], step = t->stride[d] * (int64_t)dtype_size((dtype)t->dt);
-    int per_line = MAX(1, (opts.linewidth - indent) / (f->width + 2)), k = 0;
+    int width = f->width + 2 + (f->is_complex ? f->im_width + 1 : 0);
+    int per_line = MAX(1, (opts.linewidth - indent) / width), k = 0;
     bool cut = summarize && n > 2 * opts.edgeitems;
     strbuf_addc(b, '[');
     for (int64_t i = 0; i < n || (cut && i == n && !opts.edgeitems && k == 0); i++, k++) {
@@ -275,7 +312,8 @@ PyObject *py_tensor_repr(PyObject *o)
     }
     if (fake || (empty && t->ndim != 1))
         suffix_size(&s, t);
-    if (dt != CX->default_dtype && (fake || empty || (dt != DT_i64 && dt != DT_bool)))
+    if (dt != CX->default_dtype && !(dt == dtype_complex_of(CX->default_dtype) && !fake && !empty) &&
+        (fake || empty || (dt != DT_i64 && dt != DT_bool)))
         suffix_dtype(&s, dt);
     suffix_grad(&s, o);
     strbuf_addc(&b, ')');

@@ -114,6 +114,10 @@ PyObject *py_val(tp_val *v)
     case VAL_tensor: r = py_wrap(v->t); break;
     case VAL_int: r = py_int(v->i); break;
     case VAL_float: r = PyFloat_FromDouble(v->f); break;
+    case VAL_complex:
+        r = PyComplex_FromDoubles(v->floats[0], v->floats[1]);
+        free((void *)v->floats);
+        break;
     case VAL_bool: r = PyBool_FromLong(v->b); break;
     case VAL_dtype: r = Py_NewRef(py_dtype((dtype)v->i)); break;
     case VAL_tensors:
@@ -347,7 +351,7 @@ static PyObject *m_element_size(PyObject *o, PyObject *x) { return get_itemsize(
 static PyObject *m_storage_offset(PyObject *o, PyObject *x) { return py_int(py_tensor(o)->offset); }
 static PyObject *m_is_fp(PyObject *o, PyObject *x)
 {
-    return PyBool_FromLong(dtype_is_float(tensor_dtype(py_tensor(o))));
+    return PyBool_FromLong(dtype_category(tensor_dtype(py_tensor(o))) == 2);
 }
 
 static PyObject *one_of(PyObject *o, PyObject *const *args, Py_ssize_t n, PyObject *kw, bool strides)
@@ -414,8 +418,15 @@ static PyObject *elem_py(dtype dt, const void *p)
 {
     if (dt == DT_bool)
         return PyBool_FromLong(elem_get_i(dt, p) != 0);
-    return dtype_is_float(dt) ? PyFloat_FromDouble(elem_get_f(dt, p))
-                              : PyLong_FromLongLong(elem_get_i(dt, p));
+    if (dtype_is_complex(dt)) {
+        double c[2];
+        elem_get_c(dt, p, c);
+        return PyComplex_FromDoubles(c[0], c[1]);
+    }
+    if (dt == DT_u64)
+        return PyLong_FromUnsignedLongLong(*(const uint64_t *)p);
+    return dtype_is_exact(dt) ? PyLong_FromLongLong(elem_get_i(dt, p))
+                              : PyFloat_FromDouble(elem_get_f(dt, p));
 }
 
 static PyObject *m_item(PyObject *o, PyObject *x)
@@ -491,6 +502,7 @@ static PyObject *binary(const op_name **cache, const char *name, PyObject *a, Py
     if (TP_UNLIKELY(!*cache) && !(*cache = py_op_name(name, "")) && !(*cache = py_op_name(name, "Tensor")))
         return PyErr_Format(PyExc_NotImplementedError, "taper has no operator '%s' yet", name);
     if (!py_is_tensor(b) && !PyFloat_Check(b) && !PyLong_Check(b) && !py_is_symint(b) &&
+        !PyComplex_Check(b) &&
         !(Py_TYPE(b)->tp_as_number &&
           (Py_TYPE(b)->tp_as_number->nb_float || Py_TYPE(b)->tp_as_number->nb_index)) &&
         !py_type_overrides(Py_TYPE(b)))
@@ -541,7 +553,7 @@ NB(nb_mul, "mul", "mul")
 /* The same with the operands in their order: number op tensor. */
 static bool is_operand(PyObject *o)
 {
-    return py_is_tensor(o) || PyFloat_Check(o) || PyLong_Check(o) || py_is_symint(o) ||
+    return py_is_tensor(o) || PyFloat_Check(o) || PyLong_Check(o) || py_is_symint(o) || PyComplex_Check(o) ||
            (Py_TYPE(o)->tp_as_number &&
             (Py_TYPE(o)->tp_as_number->nb_float || Py_TYPE(o)->tp_as_number->nb_index));
 }
@@ -619,7 +631,7 @@ UNARY(nb_neg, "neg")
 UNARY(nb_abs, "abs")
 static PyObject *nb_invert(PyObject *a)
 {
-    if (dtype_is_float((dtype)py_tensor(a)->dt)) {
+    if (!dtype_is_exact((dtype)py_tensor(a)->dt)) {
         PyErr_SetString(PyExc_TypeError,
                         "~ (operator.invert) is only implemented on integer and Boolean-type tensors");
         return NULL;
@@ -648,8 +660,11 @@ static int nb_bool(PyObject *o)
         py_raise(&err);
         return -1;
     }
-    return dtype_is_float((dtype)t->dt) ? elem_get_f((dtype)t->dt, at) != 0
-                                        : elem_get_i((dtype)t->dt, at) != 0;
+    double c[2];
+    if (dtype_is_exact((dtype)t->dt))
+        return elem_get_i((dtype)t->dt, at) != 0;
+    elem_get_c((dtype)t->dt, at, c);
+    return c[0] != 0 || c[1] != 0;
 }
 static PyObject *as_number(PyObject *o, PyObject *(*conv)(PyObject *))
 {
@@ -657,7 +672,16 @@ static PyObject *as_number(PyObject *o, PyObject *(*conv)(PyObject *))
         PyErr_SetString(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
         return NULL;
     }
-    PyObject *v = PyObject_CallMethod(o, "item", NULL), *r = v ? conv(v) : NULL;
+    PyObject *v = PyObject_CallMethod(o, "item", NULL), *r = NULL;
+    if (v && PyComplex_Check(v)) { /* one without an imaginary part is a real number */
+        Py_complex z = PyComplex_AsCComplex(v);
+        Py_DECREF(v);
+        v = z.imag == 0
+                ? PyFloat_FromDouble(z.real)
+                : PyErr_Format(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
+                               conv == PyNumber_Long ? "int64_t" : "double");
+    }
+    r = v ? conv(v) : NULL;
     Py_XDECREF(v);
     return r;
 }
@@ -666,7 +690,7 @@ static PyObject *nb_float(PyObject *o) { return as_number(o, PyNumber_Float); }
 static PyObject *nb_index(PyObject *o)
 {
     tp_tensor *t = py_tensor(o);
-    if (dtype_is_float((dtype)t->dt) || t->numel != 1 || tensor_is_fake(t)) {
+    if (!dtype_is_exact((dtype)t->dt) || t->numel != 1 || tensor_is_fake(t)) {
         PyErr_SetString(PyExc_TypeError,
                         "only integer tensors of a single element can be converted to an index");
         return NULL;

@@ -13,14 +13,7 @@ static const struct absent_dtype {
     uint8_t size;
     char category;
 } absent[] = {
-    { "uint16", "", 2, 'u' },
-    { "uint32", "", 4, 'u' },
-    { "uint64", "", 8, 'u' },
     { "complex32", "chalf", 4, 'c' },
-    { "complex64", "cfloat", 8, 'c' },
-    { "complex128", "cdouble", 16, 'c' },
-    { "float8_e4m3fn", "", 1, 'f' },
-    { "float8_e5m2", "", 1, 'f' },
     { "float8_e4m3fnuz", "", 1, 'f' },
     { "float8_e5m2fnuz", "", 1, 'f' },
     { "float8_e8m0fnu", "", 1, 'f' },
@@ -58,10 +51,10 @@ static PyObject *dtype_get(PyObject *o, void *what)
         }
     }
     switch ((intptr_t)what) {
-    case 0: return PyBool_FromLong(dtype_is_float(d));
+    case 0: return PyBool_FromLong(dtype_category(d) == 2);
     case 1: return PyLong_FromSize_t(dtype_size(d));
-    case 2: return PyBool_FromLong(d != DT_bool && d != DT_u8);
-    default: return PyBool_FromLong(0);
+    case 2: return PyBool_FromLong(d != DT_bool && d != DT_u8 && !(d >= DT_u16 && d <= DT_u64));
+    default: return PyBool_FromLong(dtype_is_complex(d));
     }
 }
 static PyGetSetDef dtype_getset[] = { { "is_floating_point", dtype_get, NULL, "true for float types",
@@ -70,7 +63,24 @@ static PyGetSetDef dtype_getset[] = { { "is_floating_point", dtype_get, NULL, "t
                                       { "is_signed", dtype_get, NULL, "can hold negative values", (void *)2 },
                                       { "is_complex", dtype_get, NULL, "true for complex types", (void *)3 },
                                       { NULL } };
-static PyMethodDef dtype_methods[] = { { "__reduce__", dtype_reduce, METH_NOARGS, NULL }, { NULL } };
+/* The type of the parts, or of numbers with such parts; other types are their own. */
+static PyObject *dtype_to_real(PyObject *o, PyObject *unused)
+{
+    return Py_NewRef(((PyDtype *)o)->absent ? o : dtypes[dtype_real_of(((PyDtype *)o)->dt)]);
+}
+static PyObject *dtype_to_complex(PyObject *o, PyObject *unused)
+{
+    dtype d = ((PyDtype *)o)->dt;
+    if (((PyDtype *)o)->absent ||
+        (d != DT_f32 && d != DT_f64 && !dtype_is_complex(d) && d != DT_bf16 && !dtype_is_exact(d)))
+        return PyErr_Format(PyExc_RuntimeError, "%s has no complex type here", name_of(o));
+    return Py_NewRef(dtypes[dtype_complex_of(d)]);
+}
+static PyMethodDef dtype_methods[] = { { "__reduce__", dtype_reduce, METH_NOARGS, NULL },
+                                       { "to_real", dtype_to_real, METH_NOARGS, "the type of the parts" },
+                                       { "to_complex", dtype_to_complex, METH_NOARGS,
+                                         "the type of numbers with such parts" },
+                                       { NULL } };
 PyTypeObject PyDtype_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.dtype",
                               .tp_basicsize = sizeof(PyDtype),
                               .tp_flags = Py_TPFLAGS_DEFAULT,
@@ -96,6 +106,8 @@ bool py_to_dtype(PyObject *o, dtype *dt)
         *dt = ((PyDtype *)o)->dt;
     else if (o == (PyObject *)&PyFloat_Type)
         *dt = DT_f64; /* as in PyTorch, whatever the default dtype */
+    else if (o == (PyObject *)&PyComplex_Type)
+        *dt = DT_c128;
     else if (o == (PyObject *)&PyLong_Type)
         *dt = DT_i64;
     else if (o == (PyObject *)&PyBool_Type)

@@ -431,7 +431,7 @@ uint64_t step_key(const step_program *p, const op_ctx *cx, const tp_val *in, boo
     *any = ag_records(cx) && p->leaves;
     for (int i = 0; i < nin; i++) {
         needs[i] = ag_records(cx) && in[i].kind == VAL_tensor && ag_requires_grad(in[i].t) &&
-                   dtype_is_float((dtype)in[i].t->dt);
+                   dtype_has_grad((dtype)in[i].t->dt);
         *any |= needs[i];
         k = hash_mix(k, needs[i]);
     }

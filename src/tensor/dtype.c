@@ -1,4 +1,5 @@
 #include "tensor/dtype.h"
+#include <math.h>
 
 const dtype_row dtype_rows[DT_COUNT] = {
 #define DT(id, ctype, size, cat, sname, pname, alias, gname) { size, #cat[0], sname, pname, alias, gname },
@@ -12,6 +13,10 @@ dtype dtype_promote(dtype a, dtype b)
     if (a == b)
         return a;
     dtype lo = MIN(a, b), hi = MAX(a, b);
+    if (hi > DT_c128) /* stored only: whoever meets them decides */
+        return dtype_category((int)lo) >= dtype_category((int)hi) ? lo : hi;
+    if (dtype_is_complex(hi))
+        return lo == DT_f64 ? DT_c128 : hi;
     if (lo == DT_u8 && hi == DT_i8)
         return DT_i16;
     if (lo == DT_f16 && hi == DT_bf16)
@@ -31,7 +36,18 @@ dtype dtype_by_name(const char *s, size_t n)
     return DT_none;
 }
 
-static int category(int d) { return d < 0 ? -1 : d == DT_bool ? 0 : d < DT_f16 ? 1 : 2; }
+int dtype_category(int d)
+{
+    if (d < 0)
+        return -1;
+    switch (dtype_rows[d].cat) {
+    case 'b': return 0;
+    case 'i':
+    case 'u': return 1;
+    case 'c': return 3;
+    default: return 2;
+    }
+}
 
 static int join(int a, int b)
 {
@@ -46,10 +62,13 @@ void dtype_join_add(dtype_join *j, dtype d, int ndim, bool wrapped)
     *g = join(*g, d);
 }
 
-/* A lower group only matters when its category is higher. */
+/* A lower group only matters when its category is higher. A float beside a complex number gives its own width to both parts. */
 static int combine(int higher, int lower)
 {
-    return category(higher) >= category(lower) ? higher : join(higher, lower);
+    int h = dtype_category(higher), l = dtype_category(lower);
+    if (h == 2 && l == 3)
+        return dtype_complex_of((dtype)higher);
+    return h >= l ? higher : join(higher, lower);
 }
 
 dtype dtype_join_result(const dtype_join *j) { return (dtype)combine(j->dim, combine(j->zero, j->wrapped)); }
@@ -96,3 +115,38 @@ uint16_t f32_to_f16(float f)
     a += 0xc8000fffu + ((a >> 13) & 1);
     return (uint16_t)(sign | a >> 13);
 }
+
+/* ---- eight bits ---- */
+/* Sign, exponent bits, mantissa bits; bias 2^(e-1) - 1. */
+static float f8_up(uint8_t h, int man, int bias)
+{
+    int e = (h & 0x7f) >> man, m = h & ((1 << man) - 1);
+    double v = e ? ldexp(1 + (double)m / (1 << man), e - bias) : ldexp((double)m / (1 << man), 1 - bias);
+    return (float)(h & 0x80 ? -v : v);
+}
+
+/* Rounds to nearest even; `most` is the largest finite code, what is beyond becomes `over`. */
+static uint8_t f8_down(float f, int man, int bias, uint8_t most, uint8_t over, uint8_t nan)
+{
+    uint8_t sign = signbit(f) ? 0x80 : 0;
+    if (isnan(f))
+        return sign | nan;
+    double a = fabs((double)f);
+    int e;
+    if (isinf(f))
+        return sign | over;
+    (void)frexp(a, &e); /* a = m 2^e, m in [0.5, 1) */
+    e = MAX(e - 1, 1 - bias);
+    double unit = ldexp(1, e - man), n = nearbyint(a / unit);
+    if (a == 0 || n == 0)
+        return sign;
+    if (n >= 2 << man)
+        n /= 2, e++;
+    int code = n < 1 << man ? (int)n : ((e + bias) << man) + ((int)n - (1 << man));
+    return sign | (uint8_t)(code > most ? over : code);
+}
+
+float f8e4_to_f32(uint8_t h) { return (h & 0x7f) == 0x7f ? (h & 0x80 ? -NAN : NAN) : f8_up(h, 3, 7); }
+uint8_t f32_to_f8e4(float f) { return f8_down(f, 3, 7, 0x7e, 0x7f, 0x7f); }
+float f8e5_to_f32(uint8_t h) { return f16_to_f32((uint16_t)(h << 8)); }
+uint8_t f32_to_f8e5(float f) { return f8_down(f, 2, 15, 0x7b, 0x7c, 0x7f); }

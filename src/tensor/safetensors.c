@@ -4,8 +4,10 @@
 enum { HEADER_MAX = 100 << 20 }; /* as the format's own library */
 
 static const char *const type_names[DT_COUNT] = {
-    [DT_bool] = "BOOL", [DT_u8] = "U8",   [DT_i8] = "I8",     [DT_i16] = "I16", [DT_i32] = "I32",
-    [DT_i64] = "I64",   [DT_f16] = "F16", [DT_bf16] = "BF16", [DT_f32] = "F32", [DT_f64] = "F64",
+    [DT_bool] = "BOOL", [DT_u8] = "U8",   [DT_i8] = "I8",        [DT_i16] = "I16",
+    [DT_i32] = "I32",   [DT_i64] = "I64", [DT_f16] = "F16",      [DT_bf16] = "BF16",
+    [DT_f32] = "F32",   [DT_f64] = "F64", [DT_c64] = "C64",      [DT_u16] = "U16",
+    [DT_u32] = "U32",   [DT_u64] = "U64", [DT_f8e4] = "F8_E4M3", [DT_f8e5] = "F8_E5M2",
 };
 
 /* ---- reading ---- */
@@ -19,7 +21,7 @@ static bool parse_entry(st_file *f, st_entry *e, const json_member *m, tp_err *e
     if (strlen(m->key) != m->n_key)
         return err_set(err, ERR_value, "safetensors: a tensor name holds a NUL character");
     for (int d = 0; tn && d < DT_COUNT; d++)
-        if (!strcmp(tn, type_names[d]))
+        if (type_names[d] && !strcmp(tn, type_names[d]))
             e->dt = (dtype)d;
     if ((int)e->dt == DT_none)
         return err_set(err, ERR_value, "safetensors: tensor '%.60s' has the unsupported type '%.20s'", m->key,

@@ -1,5 +1,6 @@
 #include "tensor/tensor.h"
 #include "base/bytes.h"
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -337,6 +338,11 @@ const void *tensor_peek(const tp_tensor *t, uint64_t *room, tp_err *err)
 {
     if (TP_LIKELY(!(t->storage->flags & ST_device)))
         return tensor_data(t);
+    if (dtype_size((dtype)t->dt) > sizeof *room) {
+        err_set(err, ERR_notimpl, "reading an element of type %s on a device; move it to the CPU first",
+                dtype_name((dtype)t->dt));
+        return NULL;
+    }
     bool ok = device_copy(DEVICE_CPU, room, tensor_device(t), tensor_data(t),
                           (int64_t)dtype_size((dtype)t->dt), err);
     return ok ? room : NULL;
@@ -347,7 +353,7 @@ tp_tensor *tensor_scalar(dtype dt, double f, int64_t i, tp_err *err)
     tp_tensor *t = tensor_new(dt, 0, NULL, err);
     if (!t)
         return NULL;
-    if (dtype_is_float(dt))
+    if (!dtype_is_exact(dt))
         elem_set_f(dt, tensor_host(t), f);
     else
         elem_set_i(dt, tensor_host(t), dt == DT_bool ? f != 0 || i != 0 : i);
@@ -520,6 +526,11 @@ double elem_get_f(dtype dt, const void *p)
     case DT_f32: return (double)*(const float *)p;
     case DT_f16: return (double)f16_to_f32(*(const uint16_t *)p);
     case DT_bf16: return (double)bf16_to_f32(*(const uint16_t *)p);
+    case DT_c64: return (double)*(const float *)p;
+    case DT_c128: return *(const double *)p;
+    case DT_u64: return (double)*(const uint64_t *)p;
+    case DT_f8e4: return (double)f8e4_to_f32(*(const uint8_t *)p);
+    case DT_f8e5: return (double)f8e5_to_f32(*(const uint8_t *)p);
     default: return (double)elem_get_i(dt, p);
     }
 }
@@ -533,6 +544,9 @@ int64_t elem_get_i(dtype dt, const void *p)
     case DT_i16: return *(const int16_t *)p;
     case DT_i32: return *(const int32_t *)p;
     case DT_i64: return *(const int64_t *)p;
+    case DT_u16: return *(const uint16_t *)p;
+    case DT_u32: return *(const uint32_t *)p;
+    case DT_u64: return (int64_t) * (const uint64_t *)p;
     default: {
         double v = elem_get_f(dt, p);
         return v != v || v >= 9.2233720368547758e18 || v < -9.2233720368547758e18 ? INT64_MIN : (int64_t)v;
@@ -548,6 +562,15 @@ void elem_set_f(dtype dt, void *p, double v)
     case DT_f16: *(uint16_t *)p = f32_to_f16((float)v); break;
     case DT_bf16: *(uint16_t *)p = f32_to_bf16((float)v); break;
     case DT_bool: *(uint8_t *)p = v != 0; break;
+    case DT_c64: ((float *)p)[0] = (float)v, ((float *)p)[1] = 0; break;
+    case DT_c128: ((double *)p)[0] = v, ((double *)p)[1] = 0; break;
+    case DT_u64:
+        *(uint64_t *)p = v >= 9.2233720368547758e18 && v < 1.8446744073709552e19 ? (uint64_t)v
+                         : v == v && fabs(v) < 9.2233720368547758e18             ? (uint64_t)(int64_t)v
+                                                                                 : (uint64_t)1 << 63;
+        break;
+    case DT_f8e4: *(uint8_t *)p = f32_to_f8e4((float)v); break;
+    case DT_f8e5: *(uint8_t *)p = f32_to_f8e5((float)v); break;
     default:
         elem_set_i(dt, p,
                    v != v || v >= 9.2233720368547758e18 || v < -9.2233720368547758e18 ? INT64_MIN
@@ -564,8 +587,26 @@ void elem_set_i(dtype dt, void *p, int64_t v)
     case DT_i16: *(int16_t *)p = (int16_t)v; break;
     case DT_i32: *(int32_t *)p = (int32_t)v; break;
     case DT_i64: *(int64_t *)p = v; break;
+    case DT_u16: *(uint16_t *)p = (uint16_t)v; break;
+    case DT_u32: *(uint32_t *)p = (uint32_t)v; break;
+    case DT_u64: *(uint64_t *)p = (uint64_t)v; break;
     default: elem_set_f(dt, p, (double)v);
     }
+}
+
+void elem_get_c(dtype dt, const void *p, double v[2])
+{
+    v[0] = elem_get_f(dt, p);
+    v[1] = dt == DT_c64 ? (double)((const float *)p)[1] : dt == DT_c128 ? ((const double *)p)[1] : 0;
+}
+
+void elem_set_c(dtype dt, void *p, const double v[2])
+{
+    elem_set_f(dt, p, v[0]);
+    if (dt == DT_c64)
+        ((float *)p)[1] = (float)v[1];
+    else if (dt == DT_c128)
+        ((double *)p)[1] = v[1];
 }
 
 void *tensor_elem(const tp_tensor *t, int64_t k)

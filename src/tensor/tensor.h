@@ -142,6 +142,9 @@ double elem_get_f(dtype dt, const void *p);
 int64_t elem_get_i(dtype dt, const void *p); /* floats truncate */
 void elem_set_f(dtype dt, void *p, double v);
 void elem_set_i(dtype dt, void *p, int64_t v);
+/* Real and imaginary part; of a real type the latter is 0. The four above know the real part only. */
+void elem_get_c(dtype dt, const void *p, double v[2]);
+void elem_set_c(dtype dt, void *p, const double v[2]);
 /* The address of the k-th element in logical (row-major) order. */
 void *tensor_elem(const tp_tensor *t, int64_t k);
 #endif

@@ -30,13 +30,13 @@ RANDOM = {"bernoulli", "nn.functional.dropout", "nn.functional.dropout2d", "nn.f
           "nn.functional.fractional_max_pool3d", "nn.functional.gumbel_softmax", "pca_lowrank", "svd_lowrank"}
 # Results that are only defined up to a sign or an order.
 UP_TO_SIGN = {"linalg.qr", "qr", "linalg.svd", "svd", "linalg.eigh", "eig", "linalg.eig"}
-_T2P = {getattr(torch, d): getattr(taper, d) for d in DTYPES}
+_T2P = {getattr(torch, d): getattr(taper, d) for d in DTYPES + ["complex64", "complex128"]}
 _MEM = {torch.contiguous_format: "contiguous_format", torch.channels_last: "channels_last",
         torch.preserve_format: "preserve_format", torch.channels_last_3d: "channels_last_3d"}
 
 
 class Unsupported(Exception):
-    """A sample of a type Taper does not have (complex numbers, sparse tensors)."""
+    """A sample of a type Taper does not have (half complex numbers, sparse tensors)."""
 
 
 def ours(v, memo):
@@ -75,8 +75,6 @@ def ours(v, memo):
         return taper.strided
     if isinstance(v, torch.Size):
         return taper.Size(tuple(v))
-    if isinstance(v, complex):
-        raise Unsupported("complex")
     if isinstance(v, tuple):
         return tuple(ours(x, memo) for x in v)
     if isinstance(v, list):

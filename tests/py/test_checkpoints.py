@@ -294,7 +294,7 @@ def test_hostile_pickles_are_refused():
         "16 bytes in the archive, but the pickle says 16000": b"\x80\x02" + storage(n=4000) + b".",
         "-1 bytes in the archive": b"\x80\x02" + storage(key=b"9") + b".",
         "-1 bytes in the archive, but": b"\x80\x02" + storage(key=b"../data.pkl") + b".",
-        "complex64": b"\x80\x02" + storage(b"ComplexFloatStorage", n=2) + b".",
+        "qint8": b"\x80\x02" + storage(b"QInt8Storage", n=16) + b".",
         "needs 20 bytes of storage": b"\x80\x02" + tensor + storage() + b"K\x01K\x04\x85K\x01\x85\x89NtR.",
         "cannot have this size": b"\x80\x02" + tensor + storage() + b"J\xff\xff\xff\xffK\x01\x85K\x01\x85\x89NtR.",
         "not of a storage": b"\x80\x02" + tensor + b"]K\x00K\x01\x85K\x01\x85\x89NtR.",

@@ -329,6 +329,7 @@ static bool put_val(gwriter *w, const tp_val *v)
         for (int i = 0; i < v->n; i++)
             io_put(b, v->ints[i]);
         return sym_all_const(v->ints, v->n);
+    case VAL_complex:
     case VAL_floats: io_put_bytes(b, v->floats, sizeof(double) * (size_t)v->n); return true;
     case VAL_bools: io_put_bytes(b, v->bools, sizeof(bool) * (size_t)v->n); return true;
     case VAL_tensors:
@@ -498,9 +499,11 @@ static tp_val get_val(greader *x,
         break;
     }
     case VAL_floats:
+    case VAL_complex:
     case VAL_bools:
         p = io_get_bytes(r, &n);
-        v.n = (int32_t)(n / (v.kind == VAL_floats ? sizeof(double) : sizeof(bool)));
+        v.n = (int32_t)(n / (v.kind == VAL_bools ? sizeof(bool) : sizeof(double)));
+        r->bad |= v.kind == VAL_complex && v.n != 2;
         v.floats = arena_dup(a, p, MAX(n, 1));
         for (int i = 0; v.kind == VAL_bools && i < v.n; i++)
             r->bad |= (unsigned char)p[i] > 1;

@@ -130,6 +130,7 @@ void ISA_NAME(fill_packed)(int64_t n, void *buf, const void *v, size_t es)
     case 1: FILL(uint8_t)
     case 2: FILL(uint16_t)
     case 4: FILL(uint32_t)
+    case 16: FILL(wide_elem)
     default: FILL(uint64_t)
     }
 }

@@ -28,6 +28,7 @@ static void back(int64_t n, void *d, const void *s, size_t es)
     case 1: BACK(uint8_t)
     case 2: BACK(uint16_t)
     case 4: BACK(uint32_t)
+    case 16: BACK(wide_elem)
     default: BACK(uint64_t)
     }
 }
@@ -74,6 +75,7 @@ fetch(int64_t n, char *o, int64_t os, const char *base, const int64_t *at, size_
     case 1: FETCH(uint8_t)
     case 2: FETCH(uint16_t)
     case 4: FETCH(uint32_t)
+    case 16: FETCH(wide_elem)
     default: FETCH(uint64_t)
     }
 }
@@ -99,6 +101,7 @@ static void spread(int64_t n, int64_t times, void *d, const void *s, size_t es)
     case 1: SPREAD(uint8_t)
     case 2: SPREAD(uint16_t)
     case 4: SPREAD(uint32_t)
+    case 16: SPREAD(wide_elem)
     default: SPREAD(uint64_t)
     }
 }

@@ -1,0 +1,117 @@
+"""Complex tensors against PyTorch: its operator samples of complex types with gradients, transforms, layouts, printing, types."""
+import itertools
+import warnings
+
+import opinfo
+from opinfo import torch, taper  # raises SkipTest without PyTorch
+
+from torch.testing._internal.common_methods_invocations import op_db
+
+warnings.simplefilter("ignore")
+TYPES = {"complex64": 2e-4, "complex128": 1e-8}
+# Random numbers and uninitialised memory; conjugates and negatives as a bit of the tensor; results that are not unique; a name
+# that counts bytes of the peer's.
+SKIP = opinfo.RANDOM | {"resolve_conj", "_refs", "to_sparse", "empty", "linalg.eig", "linalg.eigvals", "linalg.svd", "svd", "linalg.qr", "qr",
+                        "linalg.eigh", "is_conj"}
+# PyTorch's gradients are wrong or NaN there: what as_strided_scatter overwrites has no part in the result, and renorm of the largest
+# element is 0 / 0.
+WRONG_THERE = {"as_strided_scatter", "renorm"}
+
+
+def leaves(v):
+    if isinstance(v, (torch.Tensor, taper.Tensor)):
+        return [v]
+    if isinstance(v, dict):
+        v = list(v.values())
+    return [t for x in v for t in leaves(x)] if isinstance(v, (tuple, list)) else []
+
+
+def numpy_of(t):
+    return t.detach().resolve_conj().numpy() if isinstance(t, torch.Tensor) else t.detach().numpy()
+
+
+def differ(a, b, tol):
+    """What is wrong with ours (b), or None."""
+    import numpy as np
+    x, y = numpy_of(a), numpy_of(b)
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return f"{x.dtype}{x.shape} there, {y.dtype}{y.shape} here"
+    if not np.allclose(x, y, rtol=tol, atol=tol, equal_nan=True):
+        return f"values differ by {np.nanmax(np.abs(x.astype(complex) - y.astype(complex)))}"
+    return None
+
+
+def one(op, fn, sample, tol, grads):
+    """None when equal, a string when wrong; raises what ours raises where PyTorch does not."""
+    memo = {}
+    args = opinfo.ours((sample.input, *sample.args), memo)
+    kwargs = opinfo.ours(sample.kwargs, memo)
+    theirs = leaves(op(sample.input, *sample.args, **sample.kwargs))
+    mine = leaves(fn(*args, **kwargs))
+    if len(theirs) != len(mine):
+        return f"{len(theirs)} results there, {len(mine)} here"
+    for a, b in zip(theirs, mine):
+        if bad := differ(a, b, tol):
+            return bad
+    if not grads:
+        return None
+    ins = [v for v in leaves([sample.input, *sample.args, sample.kwargs]) if v.requires_grad]
+    outs = [(a, b) for a, b in zip(theirs, mine) if a.requires_grad]
+    if not ins or not outs:
+        return None
+    torch.manual_seed(0)
+    gs = [torch.randn(a.shape, dtype=a.dtype) for a, b in outs]
+    want = torch.autograd.grad([a for a, b in outs], ins, gs, allow_unused=True)
+    got = taper.autograd.grad([b for a, b in outs], [memo[id(v)][1] for v in ins], [opinfo.ours(g, {}) for g in gs], allow_unused=True)
+    for i, (a, b) in enumerate(zip(want, got)):
+        if (a is None) != (b is None):
+            if a is not None and not a.count_nonzero() or b is not None and not b.count_nonzero().item():
+                continue
+            return f"gradient {i}: {a is not None} there, {b is not None} here"
+        if a is not None and (bad := differ(a, b, 10 * tol)):
+            return f"gradient {i}: {bad}"
+    return None
+
+
+def sweep(dt, ops=None, most=6):
+    """(wrong, refused, ran): by operator."""
+    wrong, refused, ran = {}, {}, {}
+    for op in op_db:
+        fn = opinfo.function_for(op.name, op.variant_test_name)
+        if op.name in SKIP or (ops and op.name not in ops) or getattr(torch, dt) not in op.dtypes:
+            continue
+        name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
+        if fn is None:
+            refused[name] = "no such name"
+            continue
+        grads = op.name not in WRONG_THERE and op.supports_autograd and getattr(torch, dt) in op.supported_backward_dtypes("cpu")
+        torch.manual_seed(1)
+        for sample in itertools.islice(op.sample_inputs("cpu", getattr(torch, dt), requires_grad=grads), most):
+            try:
+                bad = one(op, fn, sample, TYPES[dt], grads)
+            except opinfo.Unsupported:
+                continue
+            except (NotImplementedError, RuntimeError, TypeError, AttributeError, ValueError, IndexError) as e:
+                refused.setdefault(name, f"{type(e).__name__}: {str(e)[:150]}")
+                continue
+            ran[name] = ran.get(name, 0) + 1
+            if bad:
+                wrong.setdefault(name, bad)
+    return wrong, refused, ran
+
+
+def test_operators_agree_with_their_gradients():
+    for dt in TYPES:
+        wrong, refused, ran = sweep(dt)
+        assert not wrong, "\n".join(f"{dt} {k}: {v}" for k, v in wrong.items())
+        assert len(ran) > 200, len(ran)
+
+
+if __name__ == "__main__":
+    import sys
+    w, r, n = sweep(sys.argv[1] if len(sys.argv) > 1 else "complex64", set(sys.argv[2:]) or None)
+    for k, v in w.items():
+        print("WRONG", k, v)
+    for k, v in r.items():
+        print("refused", k, v)
+    print(len(n), "operators ran,", sum(n.values()), "samples;", len(w), "wrong,", len(r), "refused")
