@@ -19,7 +19,7 @@ ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, 
 BREAKS = {"nonzero", "argwhere", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal", "allclose", "item", "_local_scalar_dense",
           "repeat_interleave", "masked_select", "one_hot", "ctc_loss", "tensor_split", "narrow", "quantile", "nanquantile"}
 EAGER = {"squeeze_", "unsqueeze_", "t_", "as_strided_", "transpose_", "resize_", "resize_as_", "as_strided"}
-IDENTITY = {"contiguous", "atleast_1d", "atleast_2d", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
+IDENTITY = {"conj", "real", "contiguous", "atleast_1d", "atleast_2d", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
 
 
 def mapped(args):
