@@ -70,6 +70,12 @@ static bool record(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val 
                    tp_err *err)
 {
     trace *t = data;
+    bool writes = v == OPV_inplace || (op_row_of(op)->flags & OPF_MUT);
+    if (TP_UNLIKELY(writes && arg[0].kind == VAL_tensor && (arg[0].t->spare & AGF_data))) {
+        t->e->r->no_data = t->again = true;
+        t_break(t, BRK_attribute, "a write to Tensor.data: tracing again");
+        return err_set(err, ERR_python, "a write to Tensor.data");
+    }
     if (!kernel_takes(op, v, arg, err) || !ir_record(cx, &t->rec, op, v, arg, out, err))
         return false;
     const op_row *row = op_row_of(op);

@@ -218,7 +218,7 @@ struct region {
     bool found_empty;    /* was captured once, and had nothing to compile */
     bool keep_relations; /* comparisons of sizes stay symbolic until their truth is asked: cond wants them */
     bool expand;         /* traces through backward(): composites are recorded as their parts */
-    bool
+    bool no_data,        /* Tensor.data ends graphs: it is written to, which does not count */
         no_leaves; /* requires_grad_() ends graphs: a backward with create_graph=True follows, which needs its tensors */
     PyObject *dynamic; /* source text -> sizes seen, for automatic dynamic shapes */
     uint64_t runs, natives;

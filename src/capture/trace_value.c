@@ -2002,9 +2002,13 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
     }
     if (is(name, "is_leaf") && (!k || !k->src || !ag_requires_grad(py_tensor(o))))
         return PyBool_FromLong(ag_is_leaf(py_tensor(o)));
-    if (is(name, "data")) /* it shares memory, and nothing is on the tape */
-        return PyObject_CallMethod(o, "detach", NULL);
-    if (is(name, "grad_fn") || is(name, "_version") || is(name, "__array_interface__") ||
+    if (is(name, "data") && !t->e->r->no_data) { /* it shares memory, and nothing is on the tape */
+        v = PyObject_CallMethod(o, "detach", NULL);
+        if (v && py_is_tensor(v))
+            py_tensor(v)->spare |= AGF_data;
+        return v;
+    }
+    if (is(name, "data") || is(name, "grad_fn") || is(name, "_version") || is(name, "__array_interface__") ||
         is(name, "is_leaf") || is(name, "_base"))
         return t_break(t, BRK_attribute, "Tensor.%s", PyUnicode_AsUTF8(name));
     if (k && k->real && !_PyType_Lookup(Py_TYPE(o), name)) { /* an attribute the user put on the tensor */
