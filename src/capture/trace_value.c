@@ -2004,7 +2004,11 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
         return PyBool_FromLong(ag_is_leaf(py_tensor(o)));
     if (is(name, "data") && !t->e->r->no_data) { /* it shares memory, and nothing is on the tape */
         v = PyObject_CallMethod(o, "detach", NULL);
-        if (v && py_is_tensor(v))
+        bool seen = ag_requires_grad(py_tensor(o)); /* do others see whether writes to it count? */
+        for (size_t i = 0; i < t->objs.n && !seen; i++)
+            seen = t->objs.at[i].node && py_is_tensor(t->objs.at[i].abs) &&
+                   py_tensor(t->objs.at[i].abs)->storage == py_tensor(o)->storage;
+        if (v && py_is_tensor(v) && seen)
             py_tensor(v)->spare |= AGF_data;
         return v;
     }

@@ -147,7 +147,7 @@ def freed_together(d, a, b, text):
 
 @reason("Hooks that change what was saved: a compiled graph saves other values than the steps of eager execution do. PyTorch's aot_eager does the same.")
 def saved_values(d, a, b, text):
-    return compiled(a, b) and functional(b) and "saved_tensors_hooks(" in text and d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"])
+    return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"])
 
 
 @reason("Half precision in decompositions of matrices: both refuse it, with classes of their own.")
