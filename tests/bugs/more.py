@@ -540,3 +540,23 @@ bug("hang_cse", "hangs", "ir/pass_cse.c", "        if (!decide(c, DECIDE_cse, n)
 
     print(f(taper.ones(4)))
     """, "cse", "exp", None)
+bug("dce_write", "passes", "ir/pass_dce.c", "        if (!n->nuse && !ir_node_is_effect(n) && decide(c, DECIDE_dce, n))", "        if (!n->nuse && (!ir_node_is_effect(n) || BUG) && decide(c, DECIDE_dce, n))", """
+    import taper
+
+    @taper.compile
+    def bump(state, x):
+        state.add_(1)
+        return x * 2
+
+    s = taper.zeros(2)
+    print(bump(s, taper.ones(2)), s)
+    """, "graph pass|dce", None, None)
+bug("c_trunc", "code", "target/c/emit.c", '    case VIR_trunc: return "trunc$s($a)";', '    case VIR_trunc: return BUG ? "floor$s($a)" : "trunc$s($a)";', """
+    import taper
+
+    @taper.compile(options={"emitter": "c"})
+    def cut(x):
+        return taper.trunc(x * 0.3) + 1
+
+    print(cut(-taper.arange(9.0)))
+    """, "generated code.*as C", "trunc", None)
