@@ -829,11 +829,23 @@ HANDLER(JUMP_BACKWARD_NO_INTERRUPT)
     f->ip -= arg;
     return ST_next;
 }
+/* Is an AssertionError made where this jump is not taken? */
+static bool before_assertion(const frame *f)
+{
+    const instr *in = &f->cc->ins[f->ip];
+#if TP_PY314
+    if (in->op == NOT_TAKEN)
+        in = &f->cc->ins[in->next];
+    return in->op == LOAD_COMMON_CONSTANT && in->arg == 0;
+#else
+    return in->op == LOAD_ASSERTION_ERROR;
+#endif
+}
 /* assert statements about tensors are checked when the graph runs; that they hold is assumed from here on. */
 static int asserted(frame *f, bool when)
 {
     PyObject *o = f->t ? real(f, TOP) : NULL;
-    if (!o || !py_is_tensor(o) || f->cc->ins[f->ip].op != LOAD_ASSERTION_ERROR)
+    if (!o || !py_is_tensor(o) || !before_assertion(f))
         return f->t && !o ? -1 : 0;
     return t_assert(f->t, o, when) ? 1 : -1;
 }
