@@ -14,13 +14,22 @@ bool cli_torch_saved(const char *dir)
     return is;
 }
 
+/* Exit code 1 is an answer; a Python without PyTorch gives 2. */
+static const char start[] = "import sys\n"
+                            "try:\n"
+                            "    from taper.torch.__main__ import main\n"
+                            "except ImportError as e:\n"
+                            "    print(f'taper: {sys.executable}: {e}', file=sys.stderr)\n"
+                            "    sys.exit(2)\n"
+                            "sys.exit(main())\n";
+
 int cli_torch(const char *command, int argc, char **argv)
 {
     const char **all = mem_alloc(((size_t)argc + 5) * sizeof *all);
     int n = 0;
     all[n++] = "python3";
-    all[n++] = "-m";
-    all[n++] = "taper.torch";
+    all[n++] = "-c";
+    all[n++] = start;
     all[n++] = command;
     for (int i = 0; i < argc; i++)
         all[n++] = argv[i];

@@ -54,6 +54,8 @@ COMMANDS = {"minify": minify, "repro": repro, "doctor": doctor, "run": run}
 
 def main():
     args = sys.argv[1:]
+    if args[:1] != ["run"]:
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if not args or args[0] not in COMMANDS:
         print(__doc__.strip(), file=sys.stderr if args else sys.stdout)
         return 2
@@ -65,5 +67,4 @@ def main():
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     sys.exit(main())
