@@ -5,6 +5,9 @@ const char *const comm_red_names[CRED_COUNT] = { "sum", "avg", "prod", "min", "m
 
 bool comm_red_fits(dtype dt, comm_red op, tp_err *err)
 {
+    if (!dtype_is_plain(dt))
+        return err_set(err, ERR_notimpl, "%s of elements of type %s is not supported between ranks",
+                       comm_red_names[op], dtype_name(dt));
     if (op >= CRED_band && dtype_is_float(dt))
         return err_set(err, ERR_runtime, "%s is an operation on bits and does not fit elements of type %s",
                        comm_red_names[op], dtype_name(dt));

@@ -1,6 +1,7 @@
 /* accuracy.c - the numeric rules of `same`: a result passes when it is close to eager, or when it is about as far
  * from a float64 reference as eager is. Values are read into plain arrays first: every rule walks all of them. */
 #include "debug/accuracy.h"
+#include "ops/complex.h"
 #include <math.h>
 
 static double *values(const tp_tensor *t) /* row-major; owned */
@@ -196,6 +197,16 @@ bool acc_same(const tp_tensor *ref, const tp_tensor *res, const tp_tensor *fp64,
         strbuf_free(&a);
         strbuf_free(&b);
         return false;
+    }
+    if (dtype_is_complex((dtype)ref->dt) && ref->dt == res->dt) { /* part by part */
+        bool same = true;
+        for (int i = 0; same && i < 2; i++) {
+            tp_tensor *a = complex_part((tp_tensor *)ref, i), *b = complex_part((tp_tensor *)res, i);
+            same = acc_same(a, b, NULL, o, why);
+            tensor_unref(a);
+            tensor_unref(b);
+        }
+        return same;
     }
     bool flt = dtype_is_float((dtype)ref->dt),
          third = fp64 && fp64->dt == DT_f64 && flt && tensor_same_size(ref, fp64);

@@ -46,6 +46,8 @@ static void float_print(strbuf *b, dtype dt, double v)
 static bool prints_exactly(dtype dt, const char *p)
 {
     char again[8];
+    if (!dtype_is_plain(dt)) /* complex numbers, and types that are only stored, as bytes */
+        return false;
     if (!dtype_is_float(dt))
         return dt != DT_bool || (unsigned char)*p < 2;
     double v = elem_get_f(dt, p);

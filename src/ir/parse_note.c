@@ -217,8 +217,10 @@ static bool const_value(parser *p, konst *k)
             if (!ok)
                 break;
             char *d = (char *)tensor_host(flat) + (size_t)i * esz;
-            dtype_is_float((dtype)ty->dt) ? elem_set_f((dtype)ty->dt, d, val_as_f(&v))
-                                          : elem_set_i((dtype)ty->dt, d, val_as_i(&v));
+            double c[2];
+            val_as_c(&v, c);
+            dtype_is_exact((dtype)ty->dt) ? elem_set_i((dtype)ty->dt, d, val_as_i(&v))
+                                          : elem_set_c((dtype)ty->dt, d, c);
         }
         ok = ok && parse_want(p, "]");
     }

@@ -147,6 +147,9 @@ static uint8_t f8_down(float f, int man, int bias, uint8_t most, uint8_t over, u
 }
 
 float f8e4_to_f32(uint8_t h) { return (h & 0x7f) == 0x7f ? (h & 0x80 ? -NAN : NAN) : f8_up(h, 3, 7); }
-uint8_t f32_to_f8e4(float f) { return f8_down(f, 3, 7, 0x7e, 0x7f, 0x7f); }
+uint8_t f32_to_f8e4(float f)
+{
+    return f8_down(f, 3, 7, 0x7e, 0x7e, 0x7f);
+} /* what is beyond is the largest */
 float f8e5_to_f32(uint8_t h) { return f16_to_f32((uint16_t)(h << 8)); }
 uint8_t f32_to_f8e5(float f) { return f8_down(f, 2, 15, 0x7b, 0x7c, 0x7f); }
