@@ -280,7 +280,8 @@ static bool only_data_tells(const tp_err *e)
            strstr(e->msg, "allocated size does not match") || strstr(e->msg, "number of ones in mask") ||
            strstr(e->msg, "Class values must be smaller") || strstr(e->msg, "] is zero and") ||
            strstr(e->msg, "depends on data") || strstr(e->msg, "invalid max index") ||
-           strstr(e->msg, "single nonzero value");
+           strstr(e->msg, "single nonzero value") ||
+           strstr(e->msg, "cannot be broadcast to indexing result"); /* a mask chooses so many */
 }
 
 typedef struct report { /* shared with the parent */
