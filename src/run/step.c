@@ -915,7 +915,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     if (!set_flags(u, cx, in, false, err))
         goto done;
     for (int i = 0; i < nout; i++)
-        if (!u->out[i].leaf && !make_item(p, u, cx, i, in, nin, res, out, err))
+        if (!(p->leaves && u->out[i].leaf) && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
     ok = true;
 done:

@@ -213,3 +213,22 @@ def test_second_slope_of_elu_where_it_breaks():
         x = taper.tensor([0.0, 1.0], requires_grad=True)
         first, = taper.autograd.grad(f(x).sum(), x, create_graph=True)
         assert taper.autograd.grad(first.sum(), x)[0].tolist() == [0, 0]
+
+
+def test_parts_of_an_input_that_is_written_later():
+    def split(a):
+        v = a.split(1)[0]
+        a += 1
+        return v, a
+
+    def unbind(a):
+        v = a.unbind(0)[0]
+        a.mul_(2)
+        return v, a
+    for f in (split, unbind):
+        for backend in ("eager", "aot_eager", "inductor"):
+            want = f(taper.ones(2, requires_grad=True) * 1)
+            got = taper.compile(f, backend=backend)(taper.ones(2, requires_grad=True) * 1)
+            assert [t.tolist() for t in got] == [t.tolist() for t in want], (backend, got)
+            assert [t.requires_grad for t in got] == [t.requires_grad for t in want], (backend, got)
+            assert got[0].data_ptr() == got[1].data_ptr()
