@@ -103,7 +103,7 @@ class _Watch:
                         os.unlink(os.path.join(folder, f))
                     except OSError:
                         pass
-                for d in (folder, os.path.dirname(folder)):
+                for d in (folder, os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))):  # as far as they are empty
                     try:
                         os.rmdir(d)
                     except OSError:
