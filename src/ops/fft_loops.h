@@ -34,8 +34,7 @@ static void N(stage4)(int64_t m, int64_t s, const N(c) * x, N(c) * y, const N(c)
         N(c) w1 = w[s * j], w2 = w[2 * s * j], w3 = w[3 * s * j];
         for (int64_t q = 0; q < s; q++) {
             N(c)
-            a = x[q + s * j],
-            b = x[q + s * (j + m)], c = x[q + s * (j + 2 * m)], d = x[q + s * (j + 3 * m)];
+            a = x[q + s * j], b = x[q + s * (j + m)], c = x[q + s * (j + 2 * m)], d = x[q + s * (j + 3 * m)];
             N(c) ac = N(add)(a, c), bd = N(add)(b, d), am = N(sub)(a, c), bm = N(turn)(N(sub)(b, d), sign);
             N(c) *o = y + q + s * 4 * j;
             o[0] = N(add)(ac, bd);
@@ -69,8 +68,7 @@ static void N(stage5)(int64_t m, int64_t s, const N(c) * x, N(c) * y, const N(c)
         N(c) w1 = w[s * j], w2 = w[2 * s * j], w3 = w[3 * s * j], w4 = w[4 * s * j];
         for (int64_t q = 0; q < s; q++) {
             N(c)
-            a = x[q + s * j],
-            b = x[q + s * (j + m)], c = x[q + s * (j + 2 * m)], d = x[q + s * (j + 3 * m)],
+            a = x[q + s * j], b = x[q + s * (j + m)], c = x[q + s * (j + 2 * m)], d = x[q + s * (j + 3 * m)],
             e = x[q + s * (j + 4 * m)];
             N(c) be = N(add)(b, e), cd = N(add)(c, d), bm = N(sub)(b, e), cm = N(sub)(c, d);
             N(c) u1 = { a.re + c1 * be.re + c2 * cd.re, a.im + c1 * be.im + c2 * cd.im };
