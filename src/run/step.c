@@ -185,6 +185,10 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
             seen ? "backward through a result that other results are made of, with hooks or as an input,"
                  : "backward with create_graph=True",
             runs_once(u));
+    if (!s->in)
+        return err_set(err, ERR_runtime,
+                       "Trying to backward through the graph a second time (or directly access saved tensors "
+                       "after they have already been freed). Specify retain_graph=True for the first one.");
     for (int i = 0; i < u->nin; i++)
         if (s->in[i].kind == VAL_tensor && s->in[i].t->storage->version != s->in_version[i])
             return ag_changed(s->in[i].t, s->in_version[i], (ag_edge){ NULL, 0 }, err);

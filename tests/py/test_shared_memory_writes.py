@@ -232,3 +232,21 @@ def test_parts_of_an_input_that_is_written_later():
             assert [t.tolist() for t in got] == [t.tolist() for t in want], (backend, got)
             assert [t.requires_grad for t in got] == [t.requires_grad for t in want], (backend, got)
             assert got[0].data_ptr() == got[1].data_ptr()
+
+
+def test_a_step_that_has_run_is_not_run_again():
+    def f(b):
+        def parts():
+            yield b
+        for y in parts():
+            v = y * 1
+        v.backward()
+        return v
+    for backend in ("eager", "aot_eager", "inductor"):
+        b = taper.ones(1).requires_grad_()
+        with taper.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            r = taper.compile(f, backend=backend)(b)
+        try:
+            taper.autograd.grad(r.sum(), [b], create_graph=True)
+        except RuntimeError as e:
+            assert "a second time" in str(e)
