@@ -4,7 +4,7 @@
 #include "ops/custom.h"
 
 typedef struct custom_step {
-    ag_node n;
+    grad_node n;
     trace *t;
     const op_custom *op;
     const ir_loc *loc;
@@ -16,9 +16,9 @@ typedef struct custom_step {
     bool list_result;
 } custom_step;
 
-static const char *step_name(const ag_node *n) { return "CustomOpBackward"; }
+static const char *step_name(const grad_node *n) { return "CustomOpBackward"; }
 
-static void step_free(ag_node *n)
+static void step_free(grad_node *n)
 {
     custom_step *s = (custom_step *)n;
     for (int i = 0; i < s->narg; i++)
@@ -114,7 +114,7 @@ static bool by_call(custom_step *s, bld *b, tp_tensor *const *dy, tp_tensor **dx
     return ok;
 }
 
-static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err)
 {
     custom_step *s = (custom_step *)n;
@@ -129,7 +129,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
                    s->op->name);
 }
 
-static const ag_vt step_vt = { step_name, step_apply, NULL, step_free };
+static const grad_vt step_vt = { step_name, step_apply, NULL, step_free };
 
 static bool to_nodes(trace *t, const tp_val *v, tp_val *out, tp_err *err)
 {
@@ -184,7 +184,7 @@ bool trace_custom(trace *t, const ir_node *n, tp_err *err)
         nmut += functional && (op->mutated >> i & 1) && arg[i].kind == VAL_tensor;
         if (form == CUSTOM_call && !functional && t->cx.grad_mode)
             for (int k = 0; k < width(&arg[i]); k++)
-                nedge += element(&arg[i], k) && ag_requires_grad(element(&arg[i], k));
+                nedge += element(&arg[i], k) && grad_requires_grad(element(&arg[i], k));
     }
     tp_tensor **types = mem_zalloc(sizeof *types * (size_t)(nres + nmut + 1));
     for (int i = 0; i < nres; i++) {
@@ -233,7 +233,7 @@ bool trace_custom(trace *t, const ir_node *n, tp_err *err)
     }
     if (!ok || !nedge)
         goto done;
-    custom_step *s = (custom_step *)ag_node_new(&step_vt, sizeof *s, nres, nedge);
+    custom_step *s = (custom_step *)grad_node_new(&step_vt, sizeof *s, nres, nedge);
     s->n.zeros = true;
     s->t = t;
     s->op = op;
@@ -252,20 +252,20 @@ bool trace_custom(trace *t, const ir_node *n, tp_err *err)
     for (int i = 0, e = 0; i < n->narg; i++)
         for (int k = 0; k < width(&arg[i]); k++, s->nslot++) {
             tp_tensor *x = element(&arg[i], k);
-            if (!x || !ag_requires_grad(x))
+            if (!x || !grad_requires_grad(x))
                 continue;
             s->edge_arg[e] = i;
             s->edge_slot[e] = s->nslot;
-            ag_node_set_edge(&s->n, e++, x);
+            grad_node_set_edge(&s->n, e++, x);
         }
     for (int i = 0; ok && i < nres; i++) {
         tp_tensor *x = n->val.kind == VAL_tensor ? t->r.val[n->id].t : t->r.val[n->id].ts[i];
         if (!x || !dtype_has_grad((dtype)x->dt))
             continue;
-        ag_node_set_shape(&s->n, i, x);
-        ok = ag_set_history(x, &s->n, i, err);
+        grad_node_set_shape(&s->n, i, x);
+        ok = grad_set_history(x, &s->n, i, err);
     }
-    ag_node_unref(&s->n);
+    grad_node_unref(&s->n);
 done:
     for (int i = 0; na && i < n->narg; i++)
         if (na[i].kind == VAL_nodes)

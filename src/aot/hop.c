@@ -28,7 +28,7 @@ typedef struct operands { /* of all lists, in the order in which nested graphs t
 
 /* One such call on the tape. Nodes are values, so what they stand for cannot change later. */
 typedef struct hop_step {
-    ag_node n;
+    grad_node n;
     trace *t;
     const ir_node *src; /* in the captured graph */
     const ir_loc *loc;
@@ -41,7 +41,7 @@ typedef struct hop_step {
 
 static bool is_float(const ir_node *n) { return ir_type(n) && dtype_has_grad((dtype)ir_type(n)->dt); }
 
-static const char *step_name(const ag_node *n)
+static const char *step_name(const grad_node *n)
 {
     switch (ir_hop(((const hop_step *)n)->src)) {
     case HOP_cond: return "CondBackward";
@@ -51,7 +51,7 @@ static const char *step_name(const ag_node *n)
     }
 }
 
-static void step_free(ag_node *n)
+static void step_free(grad_node *n)
 {
     hop_step *s = (hop_step *)n;
     free(s->o.node);
@@ -290,7 +290,7 @@ done:
     return ok;
 }
 
-static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err)
 {
     hop_step *s = (hop_step *)n;
@@ -306,7 +306,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     return ok || err->kind != ERR_none ? ok : err_set(err, ERR_internal, "%s failed", step_name(n));
 }
 
-static const ag_vt step_vt = { step_name, step_apply, NULL, step_free };
+static const grad_vt step_vt = { step_name, step_apply, NULL, step_free };
 
 /* ---- forward ---- */
 static bool gather(trace *t, const ir_node *n, operands *o, arena *scratch, tp_err *err)
@@ -328,7 +328,7 @@ static bool gather(trace *t, const ir_node *n, operands *o, arena *scratch, tp_e
                 o->t[k] = v.ts[q];
                 if (!(o->node[k] = fn_node(t->fn, &t->cx, v.ts[q], err)))
                     return false;
-                o->needs[k] = t->cx.grad_mode && ag_requires_grad(v.ts[q]);
+                o->needs[k] = t->cx.grad_mode && grad_requires_grad(v.ts[q]);
             }
             if (i == 0)
                 o->ncarry = v.kind == VAL_tensors ? v.n : 0;
@@ -433,7 +433,7 @@ bool trace_hop(trace *t, const ir_node *n, tp_err *err)
     int nedge = 0;
     for (int i = 0; i < o.n; i++)
         nedge += o.needs[i];
-    hop_step *s = (hop_step *)ag_node_new(&step_vt, sizeof *s, nfloat, nedge);
+    hop_step *s = (hop_step *)grad_node_new(&step_vt, sizeof *s, nfloat, nedge);
     s->n.zeros = true;
     s->t = t;
     s->src = n;
@@ -446,16 +446,16 @@ bool trace_hop(trace *t, const ir_node *n, tp_err *err)
         s->saved[i] = ir_add_getitem(t->g, m, n->val.n + i, vT(tensor_ref(m->val.ts[n->val.n + i])));
     for (int i = 0, e = 0; i < o.n; i++)
         if (o.needs[i])
-            ag_node_set_edge(&s->n, e++, o.t[i]);
+            grad_node_set_edge(&s->n, e++, o.t[i]);
     o.node = NULL; /* the step's */
     o.needs = NULL;
     ok = true;
     for (int i = 0, r = 0; ok && i < n->val.n; i++)
         if (dtype_has_grad((dtype)ts[i]->dt)) {
-            ag_node_set_shape(&s->n, r, ts[i]);
-            ok = ag_set_history(ts[i], &s->n, r++, err);
+            grad_node_set_shape(&s->n, r, ts[i]);
+            ok = grad_set_history(ts[i], &s->n, r++, err);
         }
-    ag_node_unref(&s->n);
+    grad_node_unref(&s->n);
 done:
     if (type.ts && type.ts != n->val.ts)
         val_clear(&type);

@@ -23,10 +23,10 @@ const ir_loc *aot_replay_where(void *data, ir_graph *g)
     aot_replay *r = data;
     const ir_node *n = r->now;
     if (!n) { /* backward: a gradient has the place of the operator it belongs to */
-        if (ag_step_running == UINT64_MAX)
+        if (grad_step_running == UINT64_MAX)
             return NULL;
-        if (r->step != ag_step_running) {
-            r->step = ag_step_running;
+        if (r->step != grad_step_running) {
+            r->step = grad_step_running;
             r->loc = NULL;
         }
         n = r->loc ? NULL : node_of_step(r, r->step);
@@ -152,7 +152,7 @@ bool aot_replay_run(aot_replay *r, ir_graph *g, tp_err *err)
         r->now = n;
         r->loc = NULL;
         ir_crumb(n);
-        vec_push(&r->steps, ((aot_stepped){ ag_steps_made(), n }));
+        vec_push(&r->steps, ((aot_stepped){ grad_steps_made(), n }));
         if (n->kind == IR_placeholder)
             r->val[n->id] = r->input(r, n, k++);
         else if (!replay_node(r, n, err)) {

@@ -131,7 +131,7 @@ static int replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)
         tp_val x = aot_replay_operand(r, &n->arg[0]);
         for (int i = 0; i < own_inputs(t); i++)
             t->flagged[i] |= t->in[i] == x.t;
-        return ag_set_requires_grad(&t->cx, x.t, n->arg[1].b, err) ? 1 : -1;
+        return grad_set_requires_grad(&t->cx, x.t, n->arg[1].b, err) ? 1 : -1;
     }
     if (!ir_switches_grad(n))
         return 0;
@@ -183,7 +183,7 @@ static bool begin(trace *t, tp_comp *c, const ir_graph *g, const bool *needs_gra
         if (!(c->cx ? c->cx : op_ctx_cur())->inference_mode)
             t->in[i]->flags |= p->val.t->flags & TF_inference; /* the tape may not keep it */
         if (needs_grad && needs_grad[i] && dtype_has_grad((dtype)t->in[i]->dt)) {
-            if (!ag_set_requires_grad(&t->cx, t->in[i], true, err))
+            if (!grad_set_requires_grad(&t->cx, t->in[i], true, err))
                 return false;
             t->in[i]->spare |=
                 AGF_computed; /* a write that a leaf refuses is refused at the call (run/step.c) */
@@ -222,7 +222,7 @@ static int add_result(results *r, ir_node *n, bool once)
 /* The leaf at which gradients of input i end. */
 static tp_tensor *end_of(const trace *t, int i)
 {
-    tp_tensor *before = t->in[i] ? ag_before_write(t->in[i]) : NULL;
+    tp_tensor *before = t->in[i] ? grad_before_write(t->in[i]) : NULL;
     return before ? before : t->in[i];
 }
 
@@ -254,7 +254,7 @@ static bool expanded(const tp_tensor *t)
 static int ends_inside(const trace *t, const ir_graph *g, tp_tensor *x)
 {
     int n = 0, item = -1, nout = g->output->narg;
-    tp_tensor **leaf = t->leaves ? ag_leaves(&x, 1, &n) : NULL;
+    tp_tensor **leaf = t->leaves ? grad_leaves(&x, 1, &n) : NULL;
     for (int i = 0; i < n && item < 0; i++) {
         bool inside = true;
         for (int k = 0; k < t->nin; k++)
@@ -303,7 +303,7 @@ static void set_head(items *s, int at, tp_tensor *x)
 /* The tensor whose history x's follows: its base, unless x was made from a view that no_grad had cut off. */
 static tp_tensor *head_of(tp_tensor *x)
 {
-    bool cut = (x->spare & AGF_nograd_view) && ag_requires_grad(x) && !ag_is_nograd_view(x);
+    bool cut = (x->spare & AGF_nograd_view) && grad_requires_grad(x) && !grad_is_nograd_view(x);
     return x->base && !cut ? x->base : x;
 }
 
@@ -347,10 +347,10 @@ static bool shares_memory(const items *s, int i)
     bool written = fn_written(s->t->fn, x), need = false, single = true, multi = !written;
     for (int k = first_on(s, x); k < s->n; k = s->next[k]) {
         single &= s->x[k] == x;
-        need |= ag_requires_grad(s->x[k]);
+        need |= grad_requires_grad(s->x[k]);
         multi &= (s->x[k]->spare & AGF_multi_view) != 0; /* in-place writes to these are refused */
     }
-    return ag_is_nograd_view(x) || (!single && !multi && (need || written));
+    return grad_is_nograd_view(x) || (!single && !multi && (need || written));
 }
 
 /* Is all that y shows part of what x shows? Only ever a question between tensors on one storage. */
@@ -372,7 +372,7 @@ static bool shared_item(items *s, int i, tp_err *err)
         tp_tensor *y = head_of(s->x[k]);
         if (!all || (!covers(all, y) && covers(y, all)))
             all = y;
-        if (all && same_view(y, all) && ag_requires_grad(y) && !ag_requires_grad(all))
+        if (all && same_view(y, all) && grad_requires_grad(y) && !grad_requires_grad(all))
             all = y;
     }
     for (size_t k = 0; k < s->res->list.n; k++) /* the one that an earlier item has found */
@@ -420,8 +420,8 @@ static bool own_history(items *s, int i, int in, tp_err *err)
 /* The item that is a leaf, made by requires_grad_() in memory of the graph's own, of which x is a view; -1: none. */
 static int leaf_under(const items *s, tp_tensor *x, tp_err *err)
 {
-    tp_tensor *leaf = x->base && ag_requires_grad(x) ? head_of(x) : x;
-    if (leaf == x || !ag_is_leaf(leaf))
+    tp_tensor *leaf = x->base && grad_requires_grad(x) ? head_of(x) : x;
+    if (leaf == x || !grad_is_leaf(leaf))
         return -1;
     for (int k = first_on(s, x); k < s->n; k = s->next[k])
         if (s->x[k] == leaf) {
@@ -438,10 +438,10 @@ static bool collect_item(items *s, int i, tp_err *err)
     aot_out *a = &u->out[i];
     tp_tensor *x = s->x[i];
     int in = (int)(uintptr_t)map_geti(&s->inputs, (uintptr_t)x->storage) - 1;
-    a->requires_grad = ag_requires_grad(x);
+    a->requires_grad = grad_requires_grad(x);
     a->of = -1;
-    a->no_grad = (x->spare & AGF_nograd_view) && (!a->requires_grad || ag_is_nograd_view(x));
-    a->leaf = a->requires_grad && !a->no_grad && ag_is_leaf(x) && (in < 0 || x != t->in[in]);
+    a->no_grad = (x->spare & AGF_nograd_view) && (!a->requires_grad || grad_is_nograd_view(x));
+    a->leaf = a->requires_grad && !a->no_grad && grad_is_leaf(x) && (in < 0 || x != t->in[in]);
     a->detached = a->leaf && !x->base;
     if (in >= 0 && a->requires_grad && !a->leaf)
         a->of = ends_inside(t, s->g, x);
@@ -568,8 +568,8 @@ static bool collect_writes(trace *t, aot_unit *u, results *res, tp_tensor **root
         if (!n)
             return false;
         u->mut[u->nmut++] = i;
-        root[add_result(res, n, false)] = ag_requires_grad(t->in[i]) && !ag_is_leaf(t->in[i]) ? t->in[i]
-                                                                                              : NULL;
+        root[add_result(res, n, false)] = grad_requires_grad(t->in[i]) && !grad_is_leaf(t->in[i]) ? t->in[i]
+                                                                                                  : NULL;
     }
     return true;
 }
@@ -579,7 +579,7 @@ static void collect_flags(const trace *t, aot_unit *u)
     u->flag = mem_zalloc(sizeof *u->flag * (size_t)MAX(t->nin, 1));
     for (int i = 0; t->leaves && i < own_inputs(t); i++)
         if (t->in[i] && t->flagged[i])
-            u->flag[u->nflag++] = (struct aot_flag){ i, ag_requires_grad(t->in[i]) };
+            u->flag[u->nflag++] = (struct aot_flag){ i, grad_requires_grad(t->in[i]) };
 }
 
 /* Backward of the forward results that need it, recorded into the same graph. */
@@ -597,7 +597,7 @@ static bool trace_backward(trace *t, aot_unit *u, const ir_graph *g, results *re
     u->tangent = mem_zalloc(sizeof *u->tangent * (size_t)MAX(nfw, 1));
     u->grad = mem_zalloc(sizeof *u->grad * (size_t)most);
     for (int i = 0; i < nfw; i++) {
-        if (!root[i] || !ag_requires_grad(root[i]))
+        if (!root[i] || !grad_requires_grad(root[i]))
             continue;
         char name[32];
         snprintf(name, sizeof name, "tangents_%d", nroot + 1);
@@ -613,8 +613,8 @@ static bool trace_backward(trace *t, aot_unit *u, const ir_graph *g, results *re
         u->tangent[nroot++] = i;
     }
     for (int i = 0; i < own_inputs(t); i++)
-        if (t->in[i] && (t->leaves && t->flagged[i] ? ag_set_requires_grad(&t->cx, t->in[i], true, NULL)
-                                                    : needs[i] && ag_requires_grad(t->in[i]))) {
+        if (t->in[i] && (t->leaves && t->flagged[i] ? grad_set_requires_grad(&t->cx, t->in[i], true, NULL)
+                                                    : needs[i] && grad_requires_grad(t->in[i]))) {
             u->grad[nwant] = i;
             want[nwant++] = end_of(t, i);
         }
@@ -625,7 +625,7 @@ static bool trace_backward(trace *t, aot_unit *u, const ir_graph *g, results *re
         }
     if (t->leaves && nroot) { /* a leaf that nobody will see still makes a backward */
         int n = 0, seen = 0;
-        tp_tensor **leaf = ag_leaves(roots, nroot, &n);
+        tp_tensor **leaf = grad_leaves(roots, nroot, &n);
         for (int i = 0; i < nwant; i++)
             for (int k = 0; k < n; k++)
                 seen += leaf[k] == want[i];
@@ -637,8 +637,8 @@ static bool trace_backward(trace *t, aot_unit *u, const ir_graph *g, results *re
     }
     if (nroot && nwant) {
         t->cx.grad_mode = false;
-        ag_options o = { .allow_unused = true, .inputs = want, .ninput = nwant, .result = got };
-        ok = ag_backward(&t->cx, roots, nroot, tan, &o, err);
+        grad_options o = { .allow_unused = true, .inputs = want, .ninput = nwant, .result = got };
+        ok = grad_backward(&t->cx, roots, nroot, tan, &o, err);
     }
     u->ntangent = nroot;
     for (int i = 0; i < nwant && ok; i++) { /* inputs without influence keep no gradient */
@@ -714,7 +714,7 @@ static bool nested_gradients(trace *t, tp_tensor *const *out, int nout, const bo
                                           tensor_device(out[i]));
         ir_node *p = ir_add_placeholder(t->g, name, name, fake);
         tensor_unref(fake);
-        if (!ag_requires_grad(out[i]))
+        if (!grad_requires_grad(out[i]))
             continue;
         tan[nroot] = ir_proxy(&t->rec, p);
         root[nroot++] = out[i];
@@ -723,9 +723,9 @@ static bool nested_gradients(trace *t, tp_tensor *const *out, int nout, const bo
         if (needs[i] && t->in[i])
             want[nwant++] = t->in[i];
     t->cx.grad_mode = false;
-    ag_options o = { .allow_unused = true, .inputs = want, .ninput = nwant, .result = got };
+    grad_options o = { .allow_unused = true, .inputs = want, .ninput = nwant, .result = got };
     if (nroot && nwant)
-        ok = ag_backward(&t->cx, root, nroot, tan, &o, err);
+        ok = grad_backward(&t->cx, root, nroot, tan, &o, err);
     for (int i = 0; ok && i < nwant; i++) {
         if (!got[i]) { /* no influence: zeros, so that every branch returns the same things */
             tp_val arg[6] = { vT(want[i]), vNone, vNone, vNone, vNone, vNone }, zero = vNone;

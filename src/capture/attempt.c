@@ -300,7 +300,7 @@ static void guard_writes(trace *t)
 {
     for (size_t i = 0; i < t->objs.n; i++) {
         tobj *k = &t->objs.at[i];
-        if (k->node && k->real && py_is_tensor(k->abs) && ag_before_write(py_tensor(k->abs)))
+        if (k->node && k->real && py_is_tensor(k->abs) && grad_before_write(py_tensor(k->abs)))
             guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->computed = true;
     }
 }

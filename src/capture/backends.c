@@ -230,7 +230,7 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
     if (!any)
         return true;
     for (int i = 0; i < nin; i++)
-        needs |= py_is_tensor(in[i]) && ag_requires_grad(py_tensor(in[i]));
+        needs |= py_is_tensor(in[i]) && grad_requires_grad(py_tensor(in[i]));
     if (mode != g->grad_mode)
         return false;
     if (needs && !off)

@@ -411,7 +411,7 @@ static bool operand_of(trace *t, PyObject *o, tp_val *v, arena *a)
 static bool wants_grad(PyObject *o)
 {
     if (py_is_tensor(o))
-        return ag_requires_grad(py_tensor(o));
+        return grad_requires_grad(py_tensor(o));
     for (Py_ssize_t i = 0; (PyTuple_Check(o) || PyList_Check(o)) && i < PySequence_Fast_GET_SIZE(o); i++)
         if (wants_grad(PySequence_Fast_GET_ITEM(o, i)))
             return true;
@@ -424,7 +424,7 @@ static PyObject *result_tensor(trace *t, ir_node *n, bool grad)
     tp_tensor *p = ir_proxy(&t->rec, n);
     tp_err err = { 0 };
     op_ctx cx = *CX;
-    if (grad && dtype_has_grad((dtype)p->dt) && !ag_set_requires_grad(&cx, p, true, &err)) {
+    if (grad && dtype_has_grad((dtype)p->dt) && !grad_set_requires_grad(&cx, p, true, &err)) {
         tensor_unref(p);
         return py_raise(&err);
     }
@@ -653,11 +653,11 @@ static bool wants_tape(const ir_node *n, const tp_val *arg)
     if (!o || o->kernel == py_kernel || form != CUSTOM_call)
         return false;
     for (int i = 0; i < n->narg; i++)
-        if (arg[i].kind == VAL_tensor && ag_requires_grad(arg[i].t))
+        if (arg[i].kind == VAL_tensor && grad_requires_grad(arg[i].t))
             return true;
         else
             for (int k = 0; arg[i].kind == VAL_tensors && k < arg[i].n; k++)
-                if (arg[i].ts[k] && ag_requires_grad(arg[i].ts[k]))
+                if (arg[i].ts[k] && grad_requires_grad(arg[i].ts[k]))
                     return true;
     return false;
 }

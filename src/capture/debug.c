@@ -328,7 +328,7 @@ static PyObject *f_repro_parts(PyObject *m, PyObject *c)
         PyObject *o = in[i].kind != VAL_tensor ? PyLong_FromLongLong(in[i].i) : NULL;
         if (in[i].kind == VAL_tensor) {
             if (r->needs_grad[i])
-                ag_set_requires_grad(CX, in[i].t, true, NULL);
+                grad_set_requires_grad(CX, in[i].t, true, NULL);
             o = py_wrap(tensor_ref(in[i].t));
         }
         if (o)

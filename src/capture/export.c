@@ -43,7 +43,7 @@ static PyObject *graph_export(PyObject *m, PyObject *args)
         if (!py_is_tensor(w))
             continue;
         tp_tensor *t = py_tensor(w), *k = t;
-        if (ag_requires_grad(t)) { /* the bytes alone */
+        if (grad_requires_grad(t)) { /* the bytes alone */
             tp_val cut = vNone;
             if (!grad_call(CX, OP_detach, OPV_fn, (tp_val[]){ vT(t) }, &cut, &err))
                 goto done;

@@ -727,14 +727,14 @@ static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
     if (TP_UNLIKELY(!device_eq(tensor_device(x), t->dev)))
         return MISS("tensor '%s' Tensor device index mismatch. Expected device index to be %d, actual %d",
                     name, t->dev.index, tensor_device(x).index);
-    if (TP_UNLIKELY(ag_requires_grad(x) != t->requires_grad))
+    if (TP_UNLIKELY(grad_requires_grad(x) != t->requires_grad))
         return MISS("tensor '%s' requires_grad mismatch. expected requires_grad=%d", name, t->requires_grad);
     if (TP_UNLIKELY(((x->flags & TF_inference) != 0) != t->inference))
         return MISS("tensor '%s' is_inference mismatch. expected is_inference=%d", name, t->inference);
-    if (TP_UNLIKELY(t->bare && !ag_is_bare_leaf(x)))
+    if (TP_UNLIKELY(t->bare && !grad_is_bare_leaf(x)))
         return MISS(
             "tensor '%s' is no longer a leaf without hooks, and its gradient is computed in the graph", name);
-    if (TP_UNLIKELY(t->computed && !ag_is_writable(x)))
+    if (TP_UNLIKELY(t->computed && !grad_is_writable(x)))
         return MISS("tensor '%s' is no longer computed, and the graph writes it where gradients are recorded",
                     name);
     if (TP_UNLIKELY(x->ndim != t->ndim))

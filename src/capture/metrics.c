@@ -123,8 +123,8 @@ static void describe(described *d, const entry *e, int i, PyObject *o)
     field(b, ", \"storage\": ", storage);
     field(b, ", \"storage_offset\": ", t->offset);
     strbuf_adds(b, ", \"layout\": \"", cap_brand(), ".strided\"", NULL);
-    strbuf_add(b, ag_is_leaf((tp_tensor *)t) ? ", \"is_leaf\": true" : "");
-    strbuf_add(b, ag_requires_grad(t) ? ", \"requires_grad\": true" : "");
+    strbuf_add(b, grad_is_leaf((tp_tensor *)t) ? ", \"is_leaf\": true" : "");
+    strbuf_add(b, grad_requires_grad(t) ? ", \"requires_grad\": true" : "");
     strbuf_add(b, Py_TYPE(o) != &PyTensor_Type ? ", \"is_parameter\": true" : "");
     strbuf_add(b, t->base ? ", \"is_view\": true" : "");
     uint32_t dynamic = marked_dimensions(o, t->ndim);
@@ -231,7 +231,7 @@ static void measure_eager(entry *e, PyObject **reg)
         tp_tensor *copy = tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t),
                                              &err);
         ok = copy && tensor_copy(copy, t, &err) &&
-             (!ag_requires_grad(t) || ag_set_requires_grad(CX, copy, true, &err));
+             (!grad_requires_grad(t) || grad_set_requires_grad(CX, copy, true, &err));
         if (copy)
             in[i] = vT(copy);
     }

@@ -104,10 +104,10 @@ static recipe *out_recipe(rb *b, PyObject *o)
     if (i == t->outs.n)
         vec_push(&t->outs, Py_NewRef(o));
     r->index = (int)i;
-    if (t->did_backward && ag_is_spent(py_tensor(o)))
-        r->spent = arena_strdup(&b->e->mem, ag_node_name(ag_grad_fn(py_tensor(o), NULL, NULL)));
+    if (t->did_backward && grad_is_spent(py_tensor(o)))
+        r->spent = arena_strdup(&b->e->mem, grad_node_name(grad_grad_fn(py_tensor(o), NULL, NULL)));
     remember(b, o, r);
-    tp_tensor *g = ag_grad(py_tensor(o)); /* of a leaf made in the graph */
+    tp_tensor *g = grad_grad(py_tensor(o)); /* of a leaf made in the graph */
     if (g) {
         PyObject *go = py_wrap(tensor_ref(g));
         r->grad = go ? rebuild(b, go) : NULL;
@@ -1005,7 +1005,7 @@ static PyObject *build_out(const recipe *r, build *b)
         tp_tensor *x = b->out[r->index].t;
         b->out[r->index] = vNone;
         tp_err err = { 0 };
-        if (x && r->spent && !ag_set_spent(x, r->spent, &err)) {
+        if (x && r->spent && !grad_set_spent(x, r->spent, &err)) {
             tensor_unref(x);
             return py_raise(&err);
         }
@@ -1494,7 +1494,7 @@ static bool on_tape(const entry *e, const tp_val *in)
 {
     bool any = false;
     for (int i = 0; CX->grad_mode && i < e->nwritten; i++)
-        any |= ag_requires_grad(in[e->written[i]].t);
+        any |= grad_requires_grad(in[e->written[i]].t);
     return any;
 }
 

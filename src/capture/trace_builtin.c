@@ -1179,7 +1179,7 @@ BUILTIN(function_apply)
             PyObject *x = t_real(t, PyTuple_GET_ITEM(o, i));
             if (!x)
                 return NULL;
-            needs |= py_is_tensor(x) && ag_requires_grad(py_tensor(x));
+            needs |= py_is_tensor(x) && grad_requires_grad(py_tensor(x));
         }
         if (!needs && (l = polyfill("function_apply")))
             return t_call(t, l, args, nargs, NULL);
@@ -1212,9 +1212,9 @@ static PyObject *tensor_constant(trace *t, PyObject *f, PyObject *const *args, P
     PyObject *r = t_native(t, f, args, nargs, kw);
     CX->rec = rec;
     if (r && py_is_tensor(r)) {
-        bool leaf = ag_requires_grad(py_tensor(r)); /* the copy is, not the constant */
+        bool leaf = grad_requires_grad(py_tensor(r)); /* the copy is, not the constant */
         if (leaf)
-            ag_set_requires_grad(CX, py_tensor(r), false, NULL);
+            grad_set_requires_grad(CX, py_tensor(r), false, NULL);
         ir_node *node = ir_add_const(t->g, "_tensor_constant0", py_tensor(r));
         tp_tensor *p = ir_proxy(&t->rec, node);
         PyObject *c = py_wrap(p), *q = c ? PyObject_CallMethod(c, "clone", NULL) : NULL;

@@ -1178,8 +1178,8 @@ static PyObject *call_out(trace *t, PyObject *f, PyObject *const *args, Py_ssize
             PyTuple_SET_ITEM(names, k++, Py_NewRef(PyTuple_GET_ITEM(kw, i)));
         }
     r = t_call(t, f, v, nargs, nk > 1 ? names : NULL);
-    if (r && (!py_is_tensor(r) || py_tensor(r)->dt != py_tensor(x)->dt || ag_requires_grad(py_tensor(r)) ||
-              ag_requires_grad(py_tensor(x)) || !tensor_same_size(py_tensor(r), py_tensor(x)))) {
+    if (r && (!py_is_tensor(r) || py_tensor(r)->dt != py_tensor(x)->dt || grad_requires_grad(py_tensor(r)) ||
+              grad_requires_grad(py_tensor(x)) || !tensor_same_size(py_tensor(r), py_tensor(x)))) {
         Py_CLEAR(r);
         t_break(t, BRK_call_builtin, "out= argument of another type or size, or with gradients");
     }

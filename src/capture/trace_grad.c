@@ -32,16 +32,16 @@ PyObject *t_requires_grad(trace *t, PyObject *o, PyObject *v)
     tobj *k = t_obj(t, o);
     tp_err err = { 0 };
     bool on = v == Py_True;
-    if (ag_requires_grad(x) == on && (on || ag_is_leaf(x)))
+    if (grad_requires_grad(x) == on && (on || grad_is_leaf(x)))
         return Py_NewRef(o);   /* as it is already */
     if (k && k->real && !on) { /* nobody but this graph may know its history */
-        if (!ag_is_bare_leaf(py_tensor(k->real)))
+        if (!grad_is_bare_leaf(py_tensor(k->real)))
             return t_break(t, BRK_call_builtin,
                            "Tensor.requires_grad_(False) of a tensor with a history or hooks");
         guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->bare = true;
     }
     op_ctx cx = *CX;
-    if (!ag_set_requires_grad(&cx, x, on, &err))
+    if (!grad_set_requires_grad(&cx, x, on, &err))
         return py_raise(&err);
     return t_mark_leaf(t, o, on) ? Py_NewRef(o) : NULL;
 }
@@ -68,7 +68,7 @@ static tobj *leaf_obj(trace *t, const tp_tensor *x)
     for (size_t i = 0; i < t->objs.n; i++) {
         tobj *k = &t->objs.at[i];
         if (k->node && k->real && py_is_tensor(k->abs) &&
-            (py_tensor(k->abs) == x || ag_before_write(py_tensor(k->abs)) == x))
+            (py_tensor(k->abs) == x || grad_before_write(py_tensor(k->abs)) == x))
             return k;
     }
     return NULL;
@@ -89,10 +89,10 @@ static bool leaf_ok(trace *t, tp_tensor *x, bool is_end)
     if (!k) /* made by requires_grad_() in this trace */
         return true;
     tp_tensor *real = py_tensor(k->real);
-    if (!ag_is_leaf(real) && !is_end)
+    if (!grad_is_leaf(real) && !is_end)
         return no_backward(t, "gradients flow on to what was computed before this graph") != NULL;
-    if (ag_is_leaf(real)) {
-        if (!ag_is_bare_leaf(real))
+    if (grad_is_leaf(real)) {
+        if (!grad_is_bare_leaf(real))
             return no_backward(t, "a tensor that gets a gradient has hooks") != NULL;
         guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->bare = true;
     }
@@ -108,7 +108,7 @@ static bool ends_ok(trace *t, tp_tensor *const *leaf, int nleaf, tp_tensor *cons
     for (int i = 0; ok && !inside && i < nleaf; i++)
         ok = leaf_ok(t, leaf[i], in_list(in, nin, leaf[i]));
     for (int i = 0; ok && store && i < nin; i++)
-        if (!ag_is_leaf(leaf_obj(t, in[i]) ? py_tensor(leaf_obj(t, in[i])->real) : in[i]))
+        if (!grad_is_leaf(leaf_obj(t, in[i]) ? py_tensor(leaf_obj(t, in[i])->real) : in[i]))
             ok = no_backward(t, "inputs= names a tensor that is not a leaf") != NULL;
     return ok;
 }
@@ -250,28 +250,28 @@ PyObject *t_backward(trace *t, PyObject *const *args)
         goto done;
     }
     for (int i = 0; i < nroot; i++)
-        if (!ag_requires_grad(root[i])) { /* the error that backward gives */
+        if (!grad_requires_grad(root[i])) { /* the error that backward gives */
             PyErr_Format(PyExc_RuntimeError,
                          "element %d of tensors does not require grad and does not have a grad_fn", i);
             goto done;
         }
-    leaf = ag_leaves(root, nroot, &nleaf);
+    leaf = grad_leaves(root, nroot, &nleaf);
     if (!ends_ok(t, leaf, nleaf, in, nin, store))
         goto done;
     tp_tensor **want = in ? in : leaf;
     nwant = in ? nin : nleaf;
     got = mem_zalloc(sizeof *got * (size_t)MAX(nwant, 1));
-    ag_options o = { .retain_graph = retain,
-                     .create_graph = create,
-                     .allow_unused = store || unused,
-                     .inputs = want,
-                     .ninput = nwant,
-                     .result = got };
+    grad_options o = { .retain_graph = retain,
+                       .create_graph = create,
+                       .allow_unused = store || unused,
+                       .inputs = want,
+                       .ninput = nwant,
+                       .result = got };
     t->did_backward = true;
     if (mode != create && !mode_node(t, create))
         goto done;
     CX->grad_mode = create;
-    if (!ag_backward(CX, root, nroot, grad, &o, &err)) {
+    if (!grad_backward(CX, root, nroot, grad, &o, &err)) {
         py_raise(&err);
         goto done;
     }
@@ -281,7 +281,7 @@ PyObject *t_backward(trace *t, PyObject *const *args)
         tp_tensor *g = got[i];
         got[i] = NULL;
         if (store) {
-            if (g && !ag_requires_grad(want[i]))
+            if (g && !grad_requires_grad(want[i]))
                 tensor_unref(g); /* requires_grad_(False) since */
             else if (g && !accumulate(t, want[i], g, create))
                 goto done;
@@ -362,7 +362,7 @@ PyObject *t_tensor_backward(trace *t, PyObject *self, PyObject *const *args, Py_
 static bool can_still_be_differentiated(PyObject *o)
 {
     tp_tensor *x = py_is_tensor(o) ? py_tensor(o) : NULL;
-    return x && ag_requires_grad(x) && !ag_is_leaf(x) && !ag_is_spent(x);
+    return x && grad_requires_grad(x) && !grad_is_leaf(x) && !grad_is_spent(x);
 }
 
 void t_grad_finish(trace *t)

@@ -243,7 +243,7 @@ static PyObject *nest_input(nest *x, const char *name, const tp_tensor *like, in
     tp_err err = { 0 };
     if (grad && dtype_has_grad((dtype)p->dt)) {
         op_ctx cx = *CX;
-        if (!ag_set_requires_grad(&cx, p, true, &err)) {
+        if (!grad_set_requires_grad(&cx, p, true, &err)) {
             tensor_unref(p);
             return py_raise(&err);
         }
@@ -461,7 +461,7 @@ static bool add_call(trace *t, hop_kind k, const tp_val *arg, int narg, tp_tenso
         tp_err err = { 0 };
         op_ctx cx = *CX;
         if (grad && CX->grad_mode && dtype_has_grad((dtype)p->dt) &&
-            !ag_set_requires_grad(&cx, p, true, &err)) {
+            !grad_set_requires_grad(&cx, p, true, &err)) {
             tensor_unref(p);
             py_raise(&err);
             return false;
@@ -485,7 +485,7 @@ ir_node *t_node_here(trace *t, PyObject *o)
 static bool any_grad(PyObject *const *o, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (ag_requires_grad(py_tensor(o[i])))
+        if (grad_requires_grad(py_tensor(o[i])))
             return true;
     return false;
 }
@@ -668,7 +668,7 @@ static PyObject *inputs_like(nest *x, PyObject *o, tree *w, const char *name, in
         char nm[40];
         snprintf(nm, sizeof nm, "%s_%d", name, (int)i);
         in[i] = nest_input(x, nm, py_tensor(w->leaf.at[i]), drop,
-                           grad || ag_requires_grad(py_tensor(w->leaf.at[i])));
+                           grad || grad_requires_grad(py_tensor(w->leaf.at[i])));
         ok = in[i] != NULL;
     }
     int at = 0;

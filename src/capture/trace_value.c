@@ -366,7 +366,7 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
     gt->dt = x->dt;
     gt->ndim = x->ndim;
     gt->dev = tensor_device(x);
-    gt->requires_grad = ag_requires_grad(x);
+    gt->requires_grad = grad_requires_grad(x);
     gt->inference = (x->flags & TF_inference) != 0;
     gt->size = arena_alloc(&e->mem, sizeof(int64_t) * (size_t)MAX(x->ndim, 1));
     gt->stride = arena_alloc(&e->mem, sizeof(int64_t) * (size_t)MAX(x->ndim, 1));
@@ -434,11 +434,11 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
     if (gt->requires_grad) {
         tp_err err = { 0 };
         op_ctx cx = *CX;
-        if (!ag_set_requires_grad(&cx, p, true, &err)) {
+        if (!grad_set_requires_grad(&cx, p, true, &err)) {
             tensor_unref(p);
             return py_raise(&err);
         }
-        if (ag_is_writable(x))
+        if (grad_is_writable(x))
             p->spare |= AGF_computed;
     }
     PyObject *abs = py_wrap_as(Py_TYPE(o), p);
@@ -2000,11 +2000,11 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
         Py_DECREF(v);
         return r;
     }
-    if (is(name, "is_leaf") && (!k || !k->src || !ag_requires_grad(py_tensor(o))))
-        return PyBool_FromLong(ag_is_leaf(py_tensor(o)));
+    if (is(name, "is_leaf") && (!k || !k->src || !grad_requires_grad(py_tensor(o))))
+        return PyBool_FromLong(grad_is_leaf(py_tensor(o)));
     if (is(name, "data") && !t->e->r->no_data) { /* it shares memory, and nothing is on the tape */
         v = PyObject_CallMethod(o, "detach", NULL);
-        bool seen = ag_requires_grad(py_tensor(o)); /* do others see whether writes to it count? */
+        bool seen = grad_requires_grad(py_tensor(o)); /* do others see whether writes to it count? */
         for (size_t i = 0; i < t->objs.n && !seen; i++)
             seen = t->objs.at[i].node && py_is_tensor(t->objs.at[i].abs) &&
                    py_tensor(t->objs.at[i].abs)->storage == py_tensor(o)->storage;
@@ -2405,8 +2405,8 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         tobj *k = t_obj(t, o);
         if (is(name, "requires_grad") && v) {
             PyObject *on = t_real(t, v), *r;
-            if (on == Py_True && ag_requires_grad(py_tensor(o))) { /* of a computed tensor it is refused */
-                if (!ag_is_leaf(py_tensor(o)) || (k && k->real && !ag_is_bare_leaf(py_tensor(k->real))))
+            if (on == Py_True && grad_requires_grad(py_tensor(o))) { /* of a computed tensor it is refused */
+                if (!grad_is_leaf(py_tensor(o)) || (k && k->real && !grad_is_bare_leaf(py_tensor(k->real))))
                     return t_break(t, BRK_attribute,
                                    "writing Tensor.requires_grad of a tensor with a history or hooks"),
                            -1;
@@ -2438,7 +2438,7 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         }
         if (v && !(v = t_real(t, v)))
             return -1;
-        if (is(name, "grad") && !ag_is_leaf(py_tensor(o)))
+        if (is(name, "grad") && !grad_is_leaf(py_tensor(o)))
             return t_break(t, BRK_attribute, "writing the gradient of an intermediate tensor"), -1;
         return PyObject_SetAttr(o, name, v);
     }

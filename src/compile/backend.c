@@ -68,7 +68,7 @@ bool backend_mark_inputs(ir_graph *g, const tp_val *example, tp_err *err)
     for (size_t i = 0; i < g->inputs.n; i++) {
         tp_tensor *t = ir_type(g->inputs.at[i]);
         if (t && example[i].kind == VAL_tensor && dtype_has_grad((dtype)t->dt) &&
-            ag_requires_grad(example[i].t) && !ag_set_requires_grad(op_ctx_cur(), t, true, err))
+            grad_requires_grad(example[i].t) && !grad_set_requires_grad(op_ctx_cur(), t, true, err))
             return false;
     }
     return true;

@@ -230,21 +230,22 @@ static tp_tensor *by_rule(slope *s)
     c.grad_mode = true;
     for (int64_t k = 0; k < s->x->numel; k++)
         *slot(s->x, k) = s->base[k];
-    bool ok = ag_set_requires_grad(&c, s->x, true, NULL) && grad_call(&c, s->op, s->v, s->w->arg, o.v, NULL);
+    bool ok = grad_set_requires_grad(&c, s->x, true, NULL) &&
+              grad_call(&c, s->op, s->v, s->w->arg, o.v, NULL);
     for (int i = 0; ok && outs_at(&o, i) && n < (int)COUNT(root); i++) {
         tp_tensor *t = outs_at(&o, i), *d = tensor_new(DT_f64, t->ndim, t->size, NULL);
         for (int64_t k = 0; d && k < t->numel; k++)
             *slot(d, k) = s->weight[at_weight++ & 1023];
-        if (d && ag_requires_grad(t) && t->dt == DT_f64)
+        if (d && grad_requires_grad(t) && t->dt == DT_f64)
             root[n] = t, dy[n++] = d;
         else
             tensor_unref(d);
     }
     err_clear(&s->err);
     if (ok && n &&
-        ag_backward(&c, root, n, dy,
-                    &(ag_options){ .inputs = &s->x, .ninput = 1, .result = &g, .allow_unused = true },
-                    &s->err) &&
+        grad_backward(&c, root, n, dy,
+                      &(grad_options){ .inputs = &s->x, .ninput = 1, .result = &g, .allow_unused = true },
+                      &s->err) &&
         g && (g->dt != DT_f64 || !tensor_same_size(g, s->x))) {
         tensor_unref(g);
         g = NULL;
@@ -252,7 +253,7 @@ static tp_tensor *by_rule(slope *s)
     for (int i = 0; i < n; i++)
         tensor_unref(dy[i]);
     outs_free(&o);
-    ag_set_requires_grad(&c, s->x, false, NULL);
+    grad_set_requires_grad(&c, s->x, false, NULL);
     return g;
 }
 

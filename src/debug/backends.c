@@ -34,7 +34,8 @@ static bool with_leaves(const ir_graph *g, const tp_val *example, tp_err *err)
     IR_EACH (n, g)
         call |= n->kind == IR_call;
     for (size_t i = 0; example && i < g->inputs.n; i++)
-        inner |= example[i].kind == VAL_tensor && ag_requires_grad(example[i].t) && !ag_is_leaf(example[i].t);
+        inner |= example[i].kind == VAL_tensor && grad_requires_grad(example[i].t) &&
+                 !grad_is_leaf(example[i].t);
     return !call || !inner || err_set(err, ERR_compiler, "TestingOnlyCompileError: an input is no leaf");
 }
 

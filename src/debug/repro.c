@@ -116,8 +116,8 @@ repro *repro_new(const ir_graph *g, const tp_val *in, int nin, const char *backe
     r->seed = gen_default()->s.seed;
     r->offset = gen_default()->s.offset;
     for (int i = 0; i < nin; i++)
-        if (in[i].kind == VAL_tensor && ag_requires_grad(in[i].t))
-            r->needs_grad[i] = ag_is_leaf(in[i].t) ? 1 : 2;
+        if (in[i].kind == VAL_tensor && grad_requires_grad(in[i].t))
+            r->needs_grad[i] = grad_is_leaf(in[i].t) ? 1 : 2;
     return r;
 }
 

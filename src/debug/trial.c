@@ -111,7 +111,7 @@ static bool run_backward(op_ctx *cx, result *x, tp_err *err) /* from ones */
               **dy = mem_zalloc(sizeof *dy * (size_t)MAX(x->nout, 1));
     int n = 0;
     for (int i = 0; i < x->nout; i++)
-        if (x->out[i].kind == VAL_tensor && ag_requires_grad(x->out[i].t)) {
+        if (x->out[i].kind == VAL_tensor && grad_requires_grad(x->out[i].t)) {
             root[n] = x->out[i].t;
             tp_tensor *one = tensor_scalar((dtype)root[n]->dt, 1, 1, NULL);
             dy[n] = tensor_new((dtype)root[n]->dt, root[n]->ndim, root[n]->size, err);
@@ -120,8 +120,8 @@ static bool run_backward(op_ctx *cx, result *x, tp_err *err) /* from ones */
             tensor_unref(one);
             n++;
         }
-    ag_options o = { 0 };
-    bool ok = !n || ag_backward(cx, root, n, dy, &o, err);
+    grad_options o = { 0 };
+    bool ok = !n || grad_backward(cx, root, n, dy, &o, err);
     for (int i = 0; i < n; i++)
         tensor_unref(dy[i]);
     free(root);
@@ -161,7 +161,7 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
     for (int i = 0; i < r->nin && !r->forward_only && !r->inner; i++)
         if (x->in[i].kind == VAL_tensor && r->needs_grad[i] && dtype_is_float((dtype)x->in[i].t->dt)) {
             grads = r->g->grad_mode; /* under no_grad the program runs another graph: that one is checked */
-            if (!ag_set_requires_grad(&cx, x->in[i].t, true, err))
+            if (!grad_set_requires_grad(&cx, x->in[i].t, true, err))
                 goto done;
         }
     cx.grad_mode = grads || (r->g->grad_mode && !r->inner && aot_makes_leaves(r->g));
@@ -240,14 +240,14 @@ static tp_tensor *tensor_at(const result *x, int k)
 static bool tensor_differs(const result *eager, const result *got, int k, strbuf *why)
 {
     tp_tensor *a = tensor_at(eager, k), *b = tensor_at(got, k);
-    if (ag_requires_grad(a) != ag_requires_grad(b)) {
-        strbuf_addf(why, "it requires %s gradient, in eager mode %s", ag_requires_grad(b) ? "a" : "no",
-                    ag_requires_grad(a) ? "one" : "none");
+    if (grad_requires_grad(a) != grad_requires_grad(b)) {
+        strbuf_addf(why, "it requires %s gradient, in eager mode %s", grad_requires_grad(b) ? "a" : "no",
+                    grad_requires_grad(a) ? "one" : "none");
         return true;
     }
-    if (ag_is_leaf(a) != ag_is_leaf(b)) {
-        strbuf_addf(why, "it is %s leaf, in eager mode %s", ag_is_leaf(b) ? "a" : "no",
-                    ag_is_leaf(a) ? "one" : "none");
+    if (grad_is_leaf(a) != grad_is_leaf(b)) {
+        strbuf_addf(why, "it is %s leaf, in eager mode %s", grad_is_leaf(b) ? "a" : "no",
+                    grad_is_leaf(a) ? "one" : "none");
         return true;
     }
     if (k >= eager->nin && !acc_form(a, b, why))
@@ -319,7 +319,7 @@ static bool compare(const repro *r, const result *eager, const result *got, cons
         tp_tensor *a = eager->in[i].t, *b = got->in[i].t, *c = fp64 ? fp64->in[i].t : NULL;
         if (differ(r, "input %d after the call: ", i, a, b, c, why))
             return false;
-        tp_tensor *ga = ag_grad(a), *gb = ag_grad(b), *gc = c ? ag_grad(c) : NULL;
+        tp_tensor *ga = grad_grad(a), *gb = grad_grad(b), *gc = c ? grad_grad(c) : NULL;
         if ((ga != NULL) != (gb != NULL)) {
             strbuf_clear(why);
             strbuf_addf(why, "gradient of input %d: only one of the two has it", i);
@@ -407,9 +407,9 @@ static tp_val *examples_of(const repro *r)
         if (r->inner || !r->needs_grad[i] || !dtype_is_float((dtype)t->dt))
             continue;
         if (r->needs_grad[i] == 2)
-            ag_set_spent(t, "AliasBackward0", NULL);
+            grad_set_spent(t, "AliasBackward0", NULL);
         else
-            ag_set_requires_grad(op_ctx_cur(), t, true, NULL);
+            grad_set_requires_grad(op_ctx_cur(), t, true, NULL);
     }
     return v;
 }
@@ -418,8 +418,8 @@ run_program *repro_compile(tp_comp *c, const repro *r)
 {
     for (int i = 0; i < r->nin; i++) { /* what needs a gradient is part of a graph's type */
         tp_tensor *t = ir_type(r->g->inputs.at[i]);
-        if (t && dtype_is_float((dtype)t->dt) && ag_requires_grad(t) != (r->needs_grad[i] && !r->inner))
-            ag_set_requires_grad(op_ctx_cur(), t, r->needs_grad[i] && !r->inner, NULL);
+        if (t && dtype_is_float((dtype)t->dt) && grad_requires_grad(t) != (r->needs_grad[i] && !r->inner))
+            grad_set_requires_grad(op_ctx_cur(), t, r->needs_grad[i] && !r->inner, NULL);
     }
     const backend *b = backend_find(r->backend, c->err);
     if (!b)
@@ -617,8 +617,9 @@ static bool joint_right(const repro *r)
     for (int i = 0; right && i < u->ngrad; i++) {
         int of = u->grad[i];
         const tp_val *g = &out[u->nvalue + u->nmut + i];
-        tp_tensor *want = of >= 0 && of < r->nin && eager.in[of].kind == VAL_tensor ? ag_grad(eager.in[of].t)
-                                                                                    : NULL;
+        tp_tensor *want = of >= 0 && of < r->nin && eager.in[of].kind == VAL_tensor
+                              ? grad_grad(eager.in[of].t)
+                              : NULL;
         if (want && g->kind == VAL_tensor)
             right = !differ(r, "gradient of input %d: ", of, want, g->t, NULL, &why);
     }

@@ -39,7 +39,7 @@ static bool names_type(const op_row *row, const tp_val *arg)
     return false;
 }
 
-bool ag_casts(const op_ctx *cx, op_id op)
+bool grad_casts(const op_ctx *cx, op_id op)
 {
     uint32_t f = op_row_of(op)->flags;
     return f & (OPF_LOW | OPF_FULL | OPF_WIDEST) || (cx->autocast >> DEV_cuda & 1 && on_gpu[op]);
@@ -75,7 +75,7 @@ static bool convert(op_ctx *cx, tp_tensor **t, dtype to, dev_kind kind, bld *mad
     return true;
 }
 
-bool ag_autocast(op_ctx *cx, op_id op, const tp_val *arg, tp_val *out, tp_err *err)
+bool grad_autocast(op_ctx *cx, op_id op, const tp_val *arg, tp_val *out, tp_err *err)
 {
     const op_row *row = op_row_of(op);
     tp_val val[OP_MAX_PARAMS];

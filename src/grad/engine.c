@@ -5,47 +5,47 @@
 #include <math.h>
 
 /* What one run knows about one step. Runs may nest (a hook calls backward): a step lists its slots. */
-typedef struct ag_slot {
-    struct ag_run *run;
-    ag_node *node;
+typedef struct grad_slot {
+    struct grad_run *run;
+    grad_node *node;
     int deps;    /* edges whose gradient is still to come */
     int left;    /* scratch of mark_needed */
     bool needed; /* leads to a wanted input */
     bool ready;
-    int capture;          /* first of the run's captures at this step, or -1 */
-    struct ag_slot *next; /* slot of an enclosing run */
-    tp_tensor *g[];       /* gradients so far, counted */
-} ag_slot;
+    int capture;            /* first of the run's captures at this step, or -1 */
+    struct grad_slot *next; /* slot of an enclosing run */
+    tp_tensor *g[];         /* gradients so far, counted */
+} grad_slot;
 
 typedef struct capture {
-    ag_edge e;
+    grad_edge e;
     int input;
     int next; /* next capture at the same step, or -1 */
 } capture;
 
-typedef struct ag_run {
+typedef struct grad_run {
     op_ctx *cx;
-    const ag_options *o;
+    const grad_options *o;
     bld b;
     arena mem;
-    VEC(ag_slot *) all;  /* in order of discovery */
-    VEC(ag_slot *) heap; /* ready, by seq */
+    VEC(grad_slot *) all;  /* in order of discovery */
+    VEC(grad_slot *) heap; /* ready, by seq */
     capture *cap;
     int ncap;
     tp_err *err;
-} ag_run;
+} grad_run;
 
-static inline ag_slot *slot_find(const ag_run *r, const ag_node *n)
+static inline grad_slot *slot_find(const grad_run *r, const grad_node *n)
 {
-    ag_slot *s = n->slot;
+    grad_slot *s = n->slot;
     while (s && s->run != r)
         s = s->next;
     return s;
 }
 
-static ag_slot *slot_make(ag_run *r, ag_node *n)
+static grad_slot *slot_make(grad_run *r, grad_node *n)
 {
-    ag_slot *s = arena_zalloc(&r->mem, sizeof *s + sizeof(tp_tensor *) * n->nin);
+    grad_slot *s = arena_zalloc(&r->mem, sizeof *s + sizeof(tp_tensor *) * n->nin);
     s->run = r;
     s->node = n;
     s->capture = -1;
@@ -55,9 +55,9 @@ static ag_slot *slot_make(ag_run *r, ag_node *n)
     return s;
 }
 
-static void slot_unlink(ag_run *r, ag_slot *s)
+static void slot_unlink(grad_run *r, grad_slot *s)
 {
-    ag_slot **p = &s->node->slot;
+    grad_slot **p = &s->node->slot;
     while (*p && *p != s)
         p = &(*p)->next;
     if (*p)
@@ -65,7 +65,7 @@ static void slot_unlink(ag_run *r, ag_slot *s)
 }
 
 /* ---- heap: largest seq first ---- */
-static void heap_push(ag_run *r, ag_slot *s)
+static void heap_push(grad_run *r, grad_slot *s)
 {
     vec_push(&r->heap, s);
     size_t i = r->heap.n - 1;
@@ -79,9 +79,9 @@ static void heap_push(ag_run *r, ag_slot *s)
     r->heap.at[i] = s;
 }
 
-static ag_slot *heap_pop(ag_run *r)
+static grad_slot *heap_pop(grad_run *r)
 {
-    ag_slot *top = r->heap.at[0], *last = vec_pop(&r->heap);
+    grad_slot *top = r->heap.at[0], *last = vec_pop(&r->heap);
     size_t n = r->heap.n, i = 0;
     if (!n)
         return top;
@@ -101,7 +101,7 @@ static ag_slot *heap_pop(ag_run *r)
 }
 
 /* ---- fitting and adding gradients ---- */
-static bool shape_equal(const tp_tensor *t, const ag_shape *s)
+static bool shape_equal(const tp_tensor *t, const grad_shape *s)
 {
     if (t->ndim != s->ndim)
         return false;
@@ -130,7 +130,7 @@ static tp_tensor *sum_to(bld *b, tp_tensor *g, int ndim, const symint *size)
     return g;
 }
 
-tp_tensor *ag_fit(bld *b, tp_tensor *g, const ag_shape *s, const char *fn, int index, tp_err *err)
+tp_tensor *grad_fit(bld *b, tp_tensor *g, const grad_shape *s, const char *fn, int index, tp_err *err)
 {
     if (TP_LIKELY(shape_equal(g, s) && g->dt == s->dt))
         return tensor_ref(g);
@@ -166,7 +166,7 @@ static bool sole_owner(const tp_tensor *t)
 }
 
 /* *acc += g. Takes g's count. */
-static bool add_grad(ag_run *r, tp_tensor **acc, tp_tensor *g)
+static bool add_grad(grad_run *r, tp_tensor **acc, tp_tensor *g)
 {
     if (!*acc) {
         *acc = g;
@@ -219,9 +219,9 @@ static tp_tensor *detached(tp_tensor *g) /* takes g; without history, without a 
     return d;
 }
 
-bool ag_accumulate_into(bld *b, tp_tensor *leaf, tp_tensor *g, bool create_graph, tp_err *err)
+bool grad_accumulate_into(bld *b, tp_tensor *leaf, tp_tensor *g, bool create_graph, tp_err *err)
 {
-    ag_meta *m = ag_meta_make(leaf);
+    grad_meta *m = grad_meta_make(leaf);
     tp_val out[1] = { vNone };
     bool ok = true;
 
@@ -268,29 +268,29 @@ bool ag_accumulate_into(bld *b, tp_tensor *leaf, tp_tensor *g, bool create_graph
 }
 
 /* ---- hooks ---- */
-static bool run_list(ag_hooks *h, tp_tensor **in, int nin, tp_tensor **out, int nout, tp_err *err)
+static bool run_list(grad_hooks *h, tp_tensor **in, int nin, tp_tensor **out, int nout, tp_err *err)
 {
     bool ok = true;
-    ag_hooks_ref(h); /* a hook may remove itself */
+    grad_hooks_ref(h); /* a hook may remove itself */
     for (size_t i = 0; ok && i < h->list.n; i++) {
         int64_t id = h->list.at[i].id;
         ok = h->list.at[i].fn(h->list.at[i].data, in, nin, out, nout, err);
         if (i < h->list.n && h->list.at[i].id != id)
             i--;
     }
-    ag_hooks_unref(h);
+    grad_hooks_unref(h);
     return ok;
 }
 
 /* Hooks of the tensor whose gradient g is; they may replace it. */
-static bool tensor_hooks(ag_run *r, ag_hooks *h, tp_tensor **g)
+static bool tensor_hooks(grad_run *r, grad_hooks *h, tp_tensor **g)
 {
     if (!*g)
         return true;
     if (h->list.n && !run_list(h, g, 1, NULL, 0, r->err))
         return false;
     if (h->retain && h->owner) {
-        ag_meta *m = ag_meta_make(h->owner);
+        grad_meta *m = grad_meta_make(h->owner);
         if (!m->grad) {
             tp_val out[1];
             if (!grad_call(r->cx, OP_clone, OPV_fn, (tp_val[]){ vT(*g), vNone }, out, r->err))
@@ -308,15 +308,15 @@ static bool tensor_hooks(ag_run *r, ag_hooks *h, tp_tensor **g)
     return true;
 }
 
-static bool before_hooks(ag_run *r, ag_slot *s)
+static bool before_hooks(grad_run *r, grad_slot *s)
 {
-    ag_node *n = s->node;
+    grad_node *n = s->node;
     if (n->leaf) {
-        ag_meta *m = ag_meta_of(ag_acc_tensor(n));
+        grad_meta *m = grad_meta_of(grad_acc_tensor(n));
         if (m && m->hooks && !tensor_hooks(r, m->hooks, &s->g[0]))
             return false;
     }
-    for (ag_pre *p = n->pre; p; p = p->next)
+    for (grad_pre *p = n->pre; p; p = p->next)
         if (!tensor_hooks(r, p->hooks, &s->g[p->nr]))
             return false;
     return !n->before || run_list(n->before, s->g, n->nin, NULL, 0, r->err);
@@ -333,32 +333,32 @@ static bool has_nan(const tp_tensor *t)
     return false;
 }
 
-static bool check_nan(ag_run *r, ag_node *n, tp_tensor **dx)
+static bool check_nan(grad_run *r, grad_node *n, tp_tensor **dx)
 {
     for (int i = 0; i < n->nedge; i++)
         if (dx[i] && has_nan(dx[i])) {
-            if (ag_anomaly_hooks.report)
-                ag_anomaly_hooks.report(ag_anomaly_hooks.data, ag_node_name(n), n->where);
+            if (grad_anomaly_hooks.report)
+                grad_anomaly_hooks.report(grad_anomaly_hooks.data, grad_node_name(n), n->where);
             return err_set(r->err, ERR_runtime, "Function '%s' returned nan values in its %dth output.",
-                           ag_node_name(n), i);
+                           grad_node_name(n), i);
         }
     return true;
 }
 
 /* ---- one step ---- */
-static bool deliver(ag_run *r, ag_node *n, int i, tp_tensor *g) /* takes g; may be NULL */
+static bool deliver(grad_run *r, grad_node *n, int i, tp_tensor *g) /* takes g; may be NULL */
 {
-    ag_edge *e = &n->edge[i];
-    ag_slot *s = e->node ? slot_find(r, e->node) : NULL;
+    grad_edge *e = &n->edge[i];
+    grad_slot *s = e->node ? slot_find(r, e->node) : NULL;
     if (!s) {
         tensor_unref(g);
         return true;
     }
     bool ok = true;
     if (g && s->needed) {
-        const ag_shape *want = &e->node->in[e->nr];
+        const grad_shape *want = &e->node->in[e->nr];
         if (want->dt != 255) {
-            tp_tensor *f = ag_fit(&r->b, g, want, ag_node_name(n), i, r->err);
+            tp_tensor *f = grad_fit(&r->b, g, want, grad_node_name(n), i, r->err);
             tensor_unref(g);
             g = f;
             ok = g != NULL;
@@ -373,12 +373,12 @@ static bool deliver(ag_run *r, ag_node *n, int i, tp_tensor *g) /* takes g; may 
     return ok;
 }
 
-static bool fill_zeros(ag_run *r, ag_slot *s)
+static bool fill_zeros(grad_run *r, grad_slot *s)
 {
-    ag_node *n = s->node;
+    grad_node *n = s->node;
     for (int i = 0; i < n->nin; i++)
         if (!s->g[i] && n->in[i].dt != 255 && dtype_has_grad((dtype)n->in[i].dt)) {
-            ag_shape *w = &n->in[i];
+            grad_shape *w = &n->in[i];
             tp_tensor *z = b_op(&r->b, zeros, vIs(w->dims, w->ndim), vDT(w->dt), vNone, vDev(w->dev));
             if (!z)
                 return false;
@@ -395,23 +395,23 @@ static void pool_drop(bld *b)
 }
 
 /* A step that stands for many, where somebody looks at a result that others are made of. *opened: it was done here. */
-static bool run_open(ag_run *r, ag_slot *s, const bool *need, tp_tensor **dx, bool *opened)
+static bool run_open(grad_run *r, grad_slot *s, const bool *need, tp_tensor **dx, bool *opened)
 {
-    ag_node *n = s->node;
+    grad_node *n = s->node;
     bool *watched = ARENA_ARR(&r->mem, bool, MAX(n->nin, 1));
     tp_tensor **seen = ARENA_ARR(&r->mem, tp_tensor *, MAX(n->nin, 1));
     memset(watched, 0, sizeof *watched * n->nin);
     memset(seen, 0, sizeof *seen * n->nin);
     for (int c = s->capture; c >= 0; c = r->cap[c].next)
         watched[r->cap[c].e.nr] = true;
-    for (const ag_pre *p = n->pre; p; p = p->next)
+    for (const grad_pre *p = n->pre; p; p = p->next)
         watched[p->nr] |= p->hooks->list.n || (p->hooks->retain && p->hooks->owner);
     *opened = n->vt->opens(n, s->g, watched);
     if (!*opened)
         return true;
     if (n->before && !run_list(n->before, s->g, n->nin, NULL, 0, r->err))
         return false;
-    ag_step_running = n->seq;
+    grad_step_running = n->seq;
     bool ok = n->vt->open(n, &r->b, s->g, need, watched, dx, seen, r->err);
     for (int c = s->capture; ok && c >= 0; c = r->cap[c].next) {
         tp_tensor *g = seen[r->cap[c].e.nr], **to = &r->o->result[r->cap[c].input];
@@ -423,9 +423,9 @@ static bool run_open(ag_run *r, ag_slot *s, const bool *need, tp_tensor **dx, bo
     return ok;
 }
 
-static bool run_step(ag_run *r, ag_slot *s)
+static bool run_step(grad_run *r, grad_slot *s)
 {
-    ag_node *n = s->node;
+    grad_node *n = s->node;
     bool ok = false, any = false, opened = false;
     int ne = n->nedge, sent = 0;
     bool small_need[8], *need = ne > 8 ? mem_alloc((size_t)ne) : small_need;
@@ -435,7 +435,7 @@ static bool run_step(ag_run *r, ag_slot *s)
     for (int i = 0; i < n->nin; i++)
         any |= s->g[i] != NULL;
     for (int i = 0; i < ne; i++) {
-        ag_slot *t = n->edge[i].node ? slot_find(r, n->edge[i].node) : NULL;
+        grad_slot *t = n->edge[i].node ? slot_find(r, n->edge[i].node) : NULL;
         need[i] = t && t->needed;
     }
     if (TP_UNLIKELY(n->vt->opens && any && (s->capture >= 0 || n->pre)) && !run_open(r, s, need, dx, &opened))
@@ -461,19 +461,19 @@ static bool run_step(ag_run *r, ag_slot *s)
         if (!opened && n->zeros && !fill_zeros(r, s))
             goto done;
         n->last = !r->o->retain_graph && !n->released;
-        ag_step_running = n->leaf ? UINT64_MAX : n->seq;
+        grad_step_running = n->leaf ? UINT64_MAX : n->seq;
         if (!opened && (!n->vt->apply(n, &r->b, s->g, need, dx, r->err) || r->b.failed)) {
-            if (TP_UNLIKELY(r->cx->anomaly) && ag_anomaly_hooks.report && !n->leaf)
-                ag_anomaly_hooks.report(ag_anomaly_hooks.data, ag_node_name(n), n->where);
+            if (TP_UNLIKELY(r->cx->anomaly) && grad_anomaly_hooks.report && !n->leaf)
+                grad_anomaly_hooks.report(grad_anomaly_hooks.data, grad_node_name(n), n->where);
             goto done;
         }
-        if (TP_UNLIKELY(r->cx->anomaly) && ag_anomaly_hooks.check_nan && !check_nan(r, n, dx))
+        if (TP_UNLIKELY(r->cx->anomaly) && grad_anomaly_hooks.check_nan && !check_nan(r, n, dx))
             goto done;
         if (n->after && !run_list(n->after, dx, ne, s->g, n->nin, r->err))
             goto done;
         if (n->leaf) {
-            ag_meta *m = ag_meta_of(ag_acc_tensor(n));
-            tp_tensor *t = ag_acc_tensor(n);
+            grad_meta *m = grad_meta_of(grad_acc_tensor(n));
+            tp_tensor *t = grad_acc_tensor(n);
             if (m && m->post && m->post->list.n && !run_list(m->post, &t, 1, NULL, 0, r->err))
                 goto done;
         }
@@ -508,20 +508,20 @@ done:
 }
 
 /* ---- preparing ---- */
-static void discover(ag_run *r, ag_node *root)
+static void discover(grad_run *r, grad_node *root)
 {
-    VEC(ag_node *) stack = { 0 };
+    VEC(grad_node *) stack = { 0 };
     if (slot_find(r, root))
         return;
     slot_make(r, root);
     vec_push(&stack, root);
     while (stack.n) {
-        ag_node *n = vec_pop(&stack);
+        grad_node *n = vec_pop(&stack);
         for (int i = 0; i < n->nedge; i++) {
-            ag_node *to = n->edge[i].node;
+            grad_node *to = n->edge[i].node;
             if (!to)
                 continue;
-            ag_slot *s = slot_find(r, to);
+            grad_slot *s = slot_find(r, to);
             if (!s) {
                 s = slot_make(r, to);
                 vec_push(&stack, to);
@@ -534,54 +534,54 @@ static void discover(ag_run *r, ag_node *root)
 
 /* With inputs=, only steps that lead to one of them run. Steps are ordered so that a step comes after all its
  * users, then looked at from the far end. */
-static void mark_needed(ag_run *r)
+static void mark_needed(grad_run *r)
 {
-    VEC(ag_slot *) order = { 0 };
+    VEC(grad_slot *) order = { 0 };
     for (size_t i = 0; i < r->all.n; i++) {
-        ag_slot *s = r->all.at[i];
+        grad_slot *s = r->all.at[i];
         s->left = s->deps;
         if (!s->left)
             vec_push(&order, s);
     }
     for (size_t k = 0; k < order.n; k++) {
-        ag_node *n = order.at[k]->node;
+        grad_node *n = order.at[k]->node;
         for (int i = 0; i < n->nedge; i++) {
-            ag_slot *t = n->edge[i].node ? slot_find(r, n->edge[i].node) : NULL;
+            grad_slot *t = n->edge[i].node ? slot_find(r, n->edge[i].node) : NULL;
             if (t && --t->left == 0)
                 vec_push(&order, t);
         }
     }
     while (order.n) {
-        ag_slot *s = vec_pop(&order);
+        grad_slot *s = vec_pop(&order);
         for (int i = 0; i < s->node->nedge && !s->needed; i++) {
-            ag_slot *t = s->node->edge[i].node ? slot_find(r, s->node->edge[i].node) : NULL;
+            grad_slot *t = s->node->edge[i].node ? slot_find(r, s->node->edge[i].node) : NULL;
             s->needed = t && t->needed;
         }
     }
     vec_free(&order);
 }
 
-static bool prepare_inputs(ag_run *r)
+static bool prepare_inputs(grad_run *r)
 {
-    const ag_options *o = r->o;
+    const grad_options *o = r->o;
     r->cap = ARENA_ARR(&r->mem, capture, MAX(o->ninput, 1));
     for (size_t i = 0; i < r->all.n; i++)
         r->all.at[i]->needed = false;
     for (int i = 0; i < o->ninput; i++) {
         tp_tensor *t = o->inputs[i];
-        if (!ag_requires_grad(t))
+        if (!grad_requires_grad(t))
             return err_set(r->err, ERR_runtime,
                            o->result ? "One of the differentiated Tensors does not require grad"
                                      : "One of the differentiated Tensors given as 'inputs' to backward does "
                                        "not require grad");
         capture *c = &r->cap[i];
-        c->e = ag_edge_of(t, r->err);
+        c->e = grad_edge_of(t, r->err);
         c->input = i;
         c->next = -1;
         r->ncap = i + 1;
         if (!c->e.node)
             return false;
-        ag_slot *s = slot_find(r, c->e.node);
+        grad_slot *s = slot_find(r, c->e.node);
         if (!s)
             continue;
         s->needed = true;
@@ -589,20 +589,20 @@ static bool prepare_inputs(ag_run *r)
             c->next = s->capture;
             s->capture = i;
         } else if (!c->e.node->leaf) /* backward(inputs=[non-leaf]) stores into .grad as retain_grad does */
-            if (!ag_retain_grad(t, r->err))
+            if (!grad_retain_grad(t, r->err))
                 return false;
     }
     mark_needed(r);
     return true;
 }
 
-static tp_tensor *ones_like(ag_run *r, tp_tensor *t)
+static tp_tensor *ones_like(grad_run *r, tp_tensor *t)
 {
     tp_val out[1], arg[5] = { vIs(t->size, t->ndim), vDT(t->dt), vNone, vDev(tensor_device(t)), vNone };
     return grad_call(r->cx, OP_ones, OPV_fn, arg, out, r->err) ? out[0].t : NULL;
 }
 
-static bool root_grad(ag_run *r, tp_tensor *t, tp_tensor *g, int i, tp_tensor **out)
+static bool root_grad(grad_run *r, tp_tensor *t, tp_tensor *g, int i, tp_tensor **out)
 {
     if (!g) {
         if (!sym_eq(t->numel, 1))
@@ -649,7 +649,7 @@ static _Thread_local struct {
     VEC(final_call) list;
 } finals;
 
-bool ag_queue_callback(bool (*fn)(void *data, tp_err *err), void (*drop)(void *data), void *data)
+bool grad_queue_callback(bool (*fn)(void *data, tp_err *err), void (*drop)(void *data), void *data)
 {
     if (!finals.depth)
         return false;
@@ -667,13 +667,13 @@ static bool run_finals(bool ok, tp_err *err)
     return ok;
 }
 
-bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const *grad, const ag_options *o,
-                 tp_err *err)
+bool grad_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const *grad,
+                   const grad_options *o, tp_err *err)
 {
-    ag_run r = { .cx = cx, .o = o, .err = err };
-    uint64_t outer = ag_step_running;
+    grad_run r = { .cx = cx, .o = o, .err = err };
+    uint64_t outer = grad_step_running;
     op_ctx keep = *cx;
-    ag_edge *edge = mem_zalloc(sizeof *edge * (size_t)MAX(nroot, 1));
+    grad_edge *edge = mem_zalloc(sizeof *edge * (size_t)MAX(nroot, 1));
     tp_tensor **g = mem_zalloc(sizeof *g * (size_t)MAX(nroot, 1));
     bool ok = false;
 
@@ -683,16 +683,16 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
     cx->grad_mode = o->create_graph;
     cx->autocast = 0;
     bld_init(&r.b, cx, err);
-    r.b.call = ag_bld_call;
+    r.b.call = grad_bld_call;
     for (int i = 0; i < nroot; i++) {
-        if (!ag_requires_grad(root[i])) {
+        if (!grad_requires_grad(root[i])) {
             err_set(err, ERR_runtime,
                     "element %d of tensors does not require grad and does not have a grad_fn", i);
             goto done;
         }
         if (!root_grad(&r, root[i], grad ? grad[i] : NULL, i, &g[i]))
             goto done;
-        edge[i] = ag_edge_of(root[i], err);
+        edge[i] = grad_edge_of(root[i], err);
         if (!edge[i].node)
             goto done;
         discover(&r, edge[i].node);
@@ -702,7 +702,7 @@ bool ag_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *const
     if (o->ninput && !prepare_inputs(&r))
         goto done;
     for (int i = 0; i < nroot; i++) {
-        ag_slot *s = slot_find(&r, edge[i].node);
+        grad_slot *s = slot_find(&r, edge[i].node);
         tp_tensor *own = g[i];
         g[i] = NULL;
         if (!add_grad(&r, &s->g[edge[i].nr], own))
@@ -728,20 +728,20 @@ done:
     if (finals.depth == 1)
         ok = run_finals(ok, err);
     finals.depth--;
-    ag_step_running = outer;
+    grad_step_running = outer;
     cx->grad_mode = keep.grad_mode;
     for (size_t i = 0; i < r.all.n; i++) {
-        ag_slot *s = r.all.at[i];
+        grad_slot *s = r.all.at[i];
         slot_unlink(&r, s);
         for (int k = 0; k < s->node->nin; k++)
             tensor_unref(s->g[k]);
     }
     bld_end(&r.b);
     for (int i = 0; i < r.ncap; i++)
-        ag_node_unref(r.cap[i].e.node);
+        grad_node_unref(r.cap[i].e.node);
     for (int i = 0; i < nroot; i++) {
         tensor_unref(g[i]);
-        ag_node_unref(edge[i].node);
+        grad_node_unref(edge[i].node);
     }
     if (!ok && o->result)
         for (int i = 0; i < o->ninput; i++) {

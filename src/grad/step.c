@@ -4,25 +4,28 @@
 
 /* One allocation holds the step and, behind it, edges, types, saved arguments and copied lists. */
 typedef struct op_step {
-    ag_node n;
+    grad_node n;
     uint16_t op;
     uint8_t nparam, variant;
     uint32_t tmask; /* Tensor parameters */
     int lparam;     /* the Tensor[] parameter, or -1 */
     int nlist;
-    tp_val *arg;      /* tensors only where saved (counted), borrowed lists point into the step */
-    uint32_t *ver;    /* versions of saved arguments, then list elements, then results */
-    tp_tensor **out;  /* saved results: aliases without history (counted), or NULL */
-    ag_shape *argm;   /* types of arguments: ndim 255 where there is no tensor */
-    ag_shape *listm;  /* types of list elements */
-    tp_tensor **list; /* saved list elements (counted) */
-    ag_pack *pack;    /* saved tensors went through hooks: handles instead */
-    void **handle;    /* same indices as ver */
+    tp_val *arg;       /* tensors only where saved (counted), borrowed lists point into the step */
+    uint32_t *ver;     /* versions of saved arguments, then list elements, then results */
+    tp_tensor **out;   /* saved results: aliases without history (counted), or NULL */
+    grad_shape *argm;  /* types of arguments: ndim 255 where there is no tensor */
+    grad_shape *listm; /* types of list elements */
+    tp_tensor **list;  /* saved list elements (counted) */
+    grad_pack *pack;   /* saved tensors went through hooks: handles instead */
+    void **handle;     /* same indices as ver */
 } op_step;
 
-static const char *step_name(const ag_node *n) { return vjp_info_of((op_id)((const op_step *)n)->op)->name; }
+static const char *step_name(const grad_node *n)
+{
+    return vjp_info_of((op_id)((const op_step *)n)->op)->name;
+}
 
-static void step_release(ag_node *n)
+static void step_release(grad_node *n)
 {
     op_step *s = (op_step *)n;
     if (!s->n.saves)
@@ -48,7 +51,7 @@ static void step_release(ag_node *n)
             if (s->handle[k])
                 s->pack->drop(s->pack->data, s->handle[k]);
         free(s->handle);
-        ag_pack_unref(s->pack);
+        grad_pack_unref(s->pack);
         s->pack = NULL;
         s->handle = NULL;
     }
@@ -76,11 +79,11 @@ static void conjugate_out(bld *b, tp_tensor **dx)
         *dx = b_op(b, conj_physical, vT(*dx));
 }
 
-static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err);
-static const ag_vt step_vt = { step_name, step_apply, step_release, NULL };
+static const grad_vt step_vt = { step_name, step_apply, step_release, NULL };
 
-int ag_node_next(const ag_node *n, ag_edge *out, int cap)
+int grad_node_next(const grad_node *n, grad_edge *out, int cap)
 {
     int k = 0;
     const op_step *s = n->vt == &step_vt ? (const op_step *)n : NULL;
@@ -117,7 +120,7 @@ typedef struct call_info {
     uint32_t save_in; /* arguments and results to save */
     uint32_t save_out;
     int lparam, nlist, nedge;
-    ag_edge *edge;
+    grad_edge *edge;
     uint32_t *ver;
     tp_tensor *self; /* in-place: a copy of the first argument as it was, or NULL */
     bool header;     /* the call changes its first argument's shape in place: t_, squeeze_ */
@@ -137,7 +140,7 @@ static size_t copied_bytes(const tp_val *v)
     }
 }
 
-bool ag_may_save(const op_ctx *cx, const tp_tensor *t, tp_err *err)
+bool grad_may_save(const op_ctx *cx, const tp_tensor *t, tp_err *err)
 {
     if (TP_UNLIKELY(t->flags & TF_inference) && !cx->inference_mode)
         return err_set(
@@ -152,13 +155,13 @@ bool ag_may_save(const op_ctx *cx, const tp_tensor *t, tp_err *err)
 static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_ctx *cx, tp_err *err)
 {
     s->n.saves = true;
-    if (!ag_may_save(cx, t, err))
+    if (!grad_may_save(cx, t, err))
         return false;
     if (TP_UNLIKELY(cx->hooks != NULL) && !tensor_is_fake(t)) { /* a trace saves nothing that is real */
-        ag_pack *p = cx->hooks;
+        grad_pack *p = cx->hooks;
         if (!s->handle) {
             s->handle = mem_zalloc(sizeof(void *) * (size_t)(s->nparam + s->nlist + s->n.nin));
-            s->pack = ag_pack_ref(p);
+            s->pack = grad_pack_ref(p);
         }
         cx->hooks = NULL; /* operations inside pack are not packed again */
         s->handle[at] = p->pack(p->data, t, err);
@@ -169,9 +172,9 @@ static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_
     return true;
 }
 
-static inline symint *put_shape(ag_shape *m, const tp_tensor *t, symint *at)
+static inline symint *put_shape(grad_shape *m, const tp_tensor *t, symint *at)
 {
-    *m = (ag_shape){ at, t->offset, t->dt, t->ndim, t->storage->device };
+    *m = (grad_shape){ at, t->offset, t->dt, t->ndim, t->storage->device };
     for (int d = 0; d < t->ndim; d++) {
         at[d] = t->size[d];
         at[t->ndim + d] = t->stride[d];
@@ -215,10 +218,10 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
     }
     int nver = np + c->nlist + nres;
     size_t at = (sizeof(op_step) + 15) & ~(size_t)15;
-    size_t size = at + sizeof(tp_val) * (size_t)np + sizeof(ag_shape) * (size_t)(np + c->nlist) +
+    size_t size = at + sizeof(tp_val) * (size_t)np + sizeof(grad_shape) * (size_t)(np + c->nlist) +
                   sizeof(tp_tensor *) * (size_t)(c->nlist + nres) + sizeof(symint) * words + extra +
                   sizeof(uint32_t) * (size_t)nver;
-    ag_node *n = ag_node_new(&step_vt, size, nres, c->nedge);
+    grad_node *n = grad_node_new(&step_vt, size, nres, c->nedge);
     op_step *s = (op_step *)n;
     char *p = (char *)n + at;
     s->op = (uint16_t)c->op;
@@ -228,7 +231,7 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
     s->lparam = c->lparam;
     s->nlist = c->nlist;
     s->arg = (tp_val *)p;
-    s->argm = (ag_shape *)(s->arg + np);
+    s->argm = (grad_shape *)(s->arg + np);
     s->listm = s->argm + np;
     s->list = (tp_tensor **)(s->listm + c->nlist);
     s->out = s->list + c->nlist;
@@ -296,17 +299,17 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
         n->edge[i] = c->edge[i]; /* counts move over */
         c->edge[i].node = NULL;
     }
-    if (TP_UNLIKELY(c->cx->anomaly) && ag_anomaly_hooks.where)
-        n->where = ag_anomaly_hooks.where(ag_anomaly_hooks.data);
+    if (TP_UNLIKELY(c->cx->anomaly) && grad_anomaly_hooks.where)
+        n->where = grad_anomaly_hooks.where(grad_anomaly_hooks.data);
     if (!ok) {
-        ag_node_unref(n);
+        grad_node_unref(n);
         return NULL;
     }
     return s;
 }
 
 /* ---- the call ---- */
-bool ag_bld_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
+bool grad_bld_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
 {
     return grad_call(b->cx, op, v, arg, out, b->err);
 }
@@ -316,8 +319,8 @@ static bool composite(op_ctx *cx, const op_row *row, op_variant v, const tp_val 
 {
     bld b;
     tp_val in[OP_MAX_PARAMS], before = vNone;
-    if (v == OPV_inplace && ag_records(cx) &&
-        ag_requires_grad(arg[0].t)) { /* what it held is still asked for */
+    if (v == OPV_inplace && grad_records(cx) &&
+        grad_requires_grad(arg[0].t)) { /* what it held is still asked for */
         tp_val clone[2] = { arg[0], vNone };
         if (!grad_call(cx, OP_clone, OPV_fn, clone, &before, err))
             return false;
@@ -325,7 +328,7 @@ static bool composite(op_ctx *cx, const op_row *row, op_variant v, const tp_val 
         in[0] = before;
     }
     bld_init(&b, cx, err);
-    b.call = ag_bld_call;
+    b.call = grad_bld_call;
     bool ok = op_decompose(row, &b, before.kind == VAL_tensor ? in : arg, out);
     bld_end(&b);
     val_clear(&before);
@@ -348,12 +351,12 @@ static void mark_view(op_ctx *cx, tp_tensor *t, const tp_tensor *of, bool need, 
     if (!t || !t->base)
         return;
     t->spare |= of->spare & (AGF_data | AGF_nograd_view | AGF_multi_view | AGF_custom_view);
-    if (!ag_records(cx))
+    if (!grad_records(cx))
         t->spare |= AGF_nograd_view;
     if (many)
         t->spare |= AGF_multi_view;
     if (need)
-        ag_meta_make(t);
+        grad_meta_make(t);
 }
 
 /* A call that leaves no step behind. */
@@ -362,7 +365,7 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
 {
     bool writes = v == OPV_inplace || (row->flags & OPF_MUT);
     const ir_rec *rec = cx->rec;
-    if (writes && !ag_check_inplace(cx, arg[0].t, false, err))
+    if (writes && !grad_check_inplace(cx, arg[0].t, false, err))
         return false;
     if (TP_UNLIKELY((row->flags & OPF_COMP) &&
                     (v == OPV_inplace || (need && (!rec || (rec->flags & REC_composites))))))
@@ -374,7 +377,7 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
             tensor_unref(out[0].t->base);
             out[0].t->base = NULL;
             out[0].t->spare |= arg[0].t->spare & AGF_data;
-        } else if (TP_UNLIKELY(!ag_records(cx) || arg[0].t->spare)) {
+        } else if (TP_UNLIKELY(!grad_records(cx) || arg[0].t->spare)) {
             if (row->schema.ret_list)
                 for (int i = 0; i < out[0].n; i++)
                     mark_view(cx, out[0].ts[i], arg[0].t, need, true);
@@ -383,7 +386,7 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
         }
     } else if (writes && TP_UNLIKELY(arg[0].t->spare & AGF_data)) {
         arg[0].t->storage->version--;
-    } else if (TP_UNLIKELY(!ag_records(cx)) && (row->flags & OPF_COMP) && out[0].kind == VAL_tensor &&
+    } else if (TP_UNLIKELY(!grad_records(cx)) && (row->flags & OPF_COMP) && out[0].kind == VAL_tensor &&
                arg[0].kind == VAL_tensor && out[0].t != arg[0].t && out[0].t->storage == arg[0].t->storage) {
         if (!out[0].t->base) /* a composite that made a view */
             out[0].t->base = tensor_ref(arg[0].t->base ? arg[0].t->base : arg[0].t);
@@ -403,15 +406,15 @@ static bool collect(call_info *c, tp_err *err)
             for (int k = 0; k < c->nlist; k++, e++)
                 if (v->ts[k]) {
                     c->ver[np + k] = v->ts[k]->storage->version;
-                    if (ag_requires_grad(v->ts[k]))
-                        c->edge[e] = ag_edge_of(v->ts[k], err);
+                    if (grad_requires_grad(v->ts[k]))
+                        c->edge[e] = grad_edge_of(v->ts[k], err);
                 }
             continue;
         }
         if (v->kind == VAL_tensor) {
             c->ver[i] = v->t->storage->version;
             if (c->need >> i & 1)
-                c->edge[e] = ag_edge_of(v->t, err);
+                c->edge[e] = grad_edge_of(v->t, err);
         }
         e++;
     }
@@ -435,7 +438,7 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
         }
     }
     c->nedge = __builtin_popcount(c->vi->tmask) + c->nlist;
-    ag_edge small_edge[8], *edge = c->nedge > 8 ? mem_alloc(sizeof *edge * (size_t)c->nedge) : small_edge;
+    grad_edge small_edge[8], *edge = c->nedge > 8 ? mem_alloc(sizeof *edge * (size_t)c->nedge) : small_edge;
     uint32_t small_ver[32], *ver = np + c->nlist > 32 ? mem_alloc(4 * (size_t)(np + c->nlist)) : small_ver;
     memset(edge, 0, sizeof *edge * (size_t)c->nedge);
     c->edge = edge;
@@ -455,7 +458,7 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
     tp_err local = { 0 };
     if (!err)
         err = &local;
-    if (writes && !ag_check_inplace(cx, c->arg[0].t, true, err))
+    if (writes && !grad_check_inplace(cx, c->arg[0].t, true, err))
         goto done;
     if (!collect(c, err))
         goto done;
@@ -490,15 +493,15 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
         if (!s && !(s = step_new(c, out, nres, err)))
             goto drop;
         if (TP_LIKELY(!writes)) {
-            ag_meta *m = ag_meta_make(t);
+            grad_meta *m = grad_meta_make(t);
             tensor_changed(t);
-            m->fn = ag_node_ref(&s->n);
+            m->fn = grad_node_ref(&s->n);
             m->nr = i;
             if (TP_UNLIKELY(t->base && (row->schema.ret_list || c->arg[0].t->spare)))
                 mark_view(cx, t, c->arg[0].t, true, row->schema.ret_list);
         } else if (c->header && t->base) {
-            ; /* a view of its base as before, only another one: ag_grad_fn finds it anew */
-        } else if (!ag_rebase_history(t, &s->n, i, err))
+            ; /* a view of its base as before, only another one: grad_grad_fn finds it anew */
+        } else if (!grad_rebase_history(t, &s->n, i, err))
             goto drop;
     }
     if (writes && (c->arg[0].t->spare & AGF_data))
@@ -510,9 +513,9 @@ drop:
             val_clear(&out[i]);
 done:
     if (s)
-        ag_node_unref(&s->n);
+        grad_node_unref(&s->n);
     for (int i = 0; i < c->nedge; i++)
-        ag_node_unref(edge[i].node);
+        grad_node_unref(edge[i].node);
     tensor_unref(c->self);
     if (edge != small_edge)
         free(edge);
@@ -530,27 +533,27 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
     if (TP_UNLIKELY(v == OPV_inplace && arg[0].kind != VAL_tensor))
         return ops_call(cx, op, v, arg, out, err); /* which says what is wrong with it */
     if (TP_UNLIKELY(cx->autocast) && v == OPV_fn) {
-        if (ag_casts(cx, op))
-            return ag_autocast(cx, op, arg, out, err);
+        if (grad_casts(cx, op))
+            return grad_autocast(cx, op, arg, out, err);
         if (row->flags & OPF_COMP)
             return composite(cx, row, v, arg, out, err);
     }
     for (uint32_t m = vi->tmask; m; m &= m - 1) {
         int i = __builtin_ctz(m);
-        if (arg[i].kind == VAL_tensor && ag_requires_grad(arg[i].t))
+        if (arg[i].kind == VAL_tensor && grad_requires_grad(arg[i].t))
             need |= 1u << i;
     }
     for (uint32_t m = vi->lmask; m; m &= m - 1) {
         int i = __builtin_ctz(m);
         for (int k = 0; arg[i].kind == VAL_tensors && k < arg[i].n; k++)
-            if (arg[i].ts[k] && ag_requires_grad(arg[i].ts[k])) {
+            if (arg[i].ts[k] && grad_requires_grad(arg[i].ts[k])) {
                 need |= 1u << i;
                 break;
             }
     }
     if (TP_UNLIKELY((row->flags & OPF_HEAD) && need && !vi->fn))
         return err_set(err, ERR_runtime, "cannot resize variables that require grad");
-    if (TP_LIKELY(!need || !ag_records(cx)))
+    if (TP_LIKELY(!need || !grad_records(cx)))
         return plain(cx, row, op, v, arg, out, need != 0, err);
     if (v == OPV_out)
         return err_set(err, ERR_runtime,
@@ -583,7 +586,7 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
 static tp_storage no_bytes = { .refs = 1 << 30, .flags = ST_fake, .device = { DEV_cpu, -1 } };
 
 /* A header that answers questions about type and shape only. */
-static void meta_header(tp_tensor *t, const ag_shape *s)
+static void meta_header(tp_tensor *t, const grad_shape *s)
 {
     memset(t, 0, sizeof *t);
     t->refs = 1 << 30;
@@ -596,14 +599,14 @@ static void meta_header(tp_tensor *t, const ag_shape *s)
     t->offset = s->offset;
 }
 
-bool ag_changed(const tp_tensor *t, uint32_t want, ag_edge from, tp_err *err)
+bool grad_changed(const tp_tensor *t, uint32_t want, grad_edge from, tp_err *err)
 {
     strbuf b = { 0 };
     strbuf_addf(&b, "[%sTensor ", dtype_rows[t->dt].gname);
     shape_print(&b, t->ndim, t->size);
     strbuf_add(&b, "]");
     if (from.node && !from.node->leaf)
-        strbuf_addf(&b, ", which is output %d of %s,", from.nr, ag_node_name(from.node));
+        strbuf_addf(&b, ", which is output %d of %s,", from.nr, grad_node_name(from.node));
     err_set(err, ERR_runtime,
             "one of the variables needed for gradient computation has been modified by an inplace operation: "
             "%s is at version %u; expected version %u instead. Hint: %s",
@@ -618,7 +621,7 @@ bool ag_changed(const tp_tensor *t, uint32_t want, ag_edge from, tp_err *err)
 }
 
 /* The saved tensor as the rule may use it. With create_graph its history is the one it had then. */
-static bool unpack(op_step *s, bld *b, int at, tp_tensor **t, ag_edge from, tp_err *err)
+static bool unpack(op_step *s, bld *b, int at, tp_tensor **t, grad_edge from, tp_err *err)
 {
     if (s->handle) {
         if (!s->handle[at])
@@ -629,26 +632,26 @@ static bool unpack(op_step *s, bld *b, int at, tp_tensor **t, ag_edge from, tp_e
     } else if (!*t)
         return true;
     else if (TP_UNLIKELY((*t)->storage->version != s->ver[at]))
-        return ag_changed(*t, s->ver[at], from, err);
+        return grad_changed(*t, s->ver[at], from, err);
     if (!b->cx->grad_mode || !dtype_has_grad((dtype)(*t)->dt))
         return true;
-    ag_edge now = ag_requires_grad(*t) ? ag_edge_of(*t, NULL) : (ag_edge){ 0 };
+    grad_edge now = grad_requires_grad(*t) ? grad_edge_of(*t, NULL) : (grad_edge){ 0 };
     if (now.node != from.node || now.nr != from.nr) {
         tp_tensor *a = bld_keep(b, saved_alias(*t));
         if (from.node && from.node->leaf)
-            a = ag_acc_tensor(from.node);
+            a = grad_acc_tensor(from.node);
         else if (from.node) {
-            ag_meta *m = ag_meta_make(a);
-            m->fn = ag_node_ref(from.node);
+            grad_meta *m = grad_meta_make(a);
+            m->fn = grad_node_ref(from.node);
             m->nr = from.nr;
         }
         *t = a;
     }
-    ag_node_unref(now.node);
+    grad_node_unref(now.node);
     return true;
 }
 
-static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err)
 {
     op_step *s = (op_step *)n;
@@ -657,7 +660,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     int np = s->nparam, nl = s->nlist, e = 0;
 
     if (n->released && s->n.saves)
-        return err_set(err, ERR_runtime, "%s", ag_again);
+        return err_set(err, ERR_runtime, "%s", grad_again);
     tp_val arg[np];
     bool want[np];
     tp_tensor *gx[np], *inm[np], *outm[n->nin], *out[n->nin], *conj[n->nin];
@@ -702,7 +705,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
             continue;
         outm[i] = &head[np + nl + i];
         meta_header(outm[i], &n->in[i]);
-        if ((out[i] || s->handle) && !unpack(s, b, np + nl + i, &out[i], (ag_edge){ n, i }, err))
+        if ((out[i] || s->handle) && !unpack(s, b, np + nl + i, &out[i], (grad_edge){ n, i }, err))
             goto done;
     }
     bool turned = conjugate_in(b, row, vi, n->nin, dy, conj);

@@ -2,29 +2,29 @@
 #include "grad/tape.h"
 #include <stdio.h>
 
-ag_anomaly ag_anomaly_hooks = { .check_nan = true };
+grad_anomaly grad_anomaly_hooks = { .check_nan = true };
 static _Thread_local uint64_t next_seq;
-_Thread_local uint64_t ag_step_running = UINT64_MAX;
-uint64_t ag_steps_made(void) { return next_seq; }
-static _Thread_local ag_node *dead; /* steps whose count reached zero, while one is being freed */
+_Thread_local uint64_t grad_step_running = UINT64_MAX;
+uint64_t grad_steps_made(void) { return next_seq; }
+static _Thread_local grad_node *dead; /* steps whose count reached zero, while one is being freed */
 static _Thread_local bool freeing;
 
 /* ---- hook lists ---- */
-static ag_hooks *hooks_new(tp_tensor *owner)
+static grad_hooks *hooks_new(tp_tensor *owner)
 {
-    ag_hooks *h = mem_zalloc(sizeof *h);
+    grad_hooks *h = mem_zalloc(sizeof *h);
     h->refs = 1;
     h->owner = owner;
     return h;
 }
 
-ag_hooks *ag_hooks_ref(ag_hooks *h)
+grad_hooks *grad_hooks_ref(grad_hooks *h)
 {
     h->refs++;
     return h;
 }
 
-void ag_hooks_unref(ag_hooks *h)
+void grad_hooks_unref(grad_hooks *h)
 {
     if (!h || --h->refs)
         return;
@@ -35,19 +35,19 @@ void ag_hooks_unref(ag_hooks *h)
     free(h);
 }
 
-int64_t ag_hooks_add(ag_hooks *h, ag_hook_fn *fn, void *data, void (*free_)(void *))
+int64_t grad_hooks_add(grad_hooks *h, grad_hook_fn *fn, void *data, void (*free_)(void *))
 {
     static int64_t next;
-    ag_hook k = { ++next, fn, data, free_ };
+    grad_hook k = { ++next, fn, data, free_ };
     vec_push(&h->list, k);
     return k.id;
 }
 
-void ag_hooks_remove(ag_hooks *h, int64_t id)
+void grad_hooks_remove(grad_hooks *h, int64_t id)
 {
     for (size_t i = 0; i < h->list.n; i++)
         if (h->list.at[i].id == id) {
-            ag_hook k = h->list.at[i];
+            grad_hook k = h->list.at[i];
             memmove(&h->list.at[i], &h->list.at[i + 1], sizeof k * (h->list.n - i - 1));
             h->list.n--;
             if (k.free)
@@ -56,14 +56,14 @@ void ag_hooks_remove(ag_hooks *h, int64_t id)
         }
 }
 
-ag_pack *ag_pack_ref(ag_pack *p)
+grad_pack *grad_pack_ref(grad_pack *p)
 {
     if (p)
         p->refs++;
     return p;
 }
 
-void ag_pack_unref(ag_pack *p)
+void grad_pack_unref(grad_pack *p)
 {
     if (!p || --p->refs)
         return;
@@ -73,29 +73,29 @@ void ag_pack_unref(ag_pack *p)
 }
 
 /* ---- steps ---- */
-ag_node *ag_node_new(const ag_vt *vt, size_t size, int nin, int nedge)
+grad_node *grad_node_new(const grad_vt *vt, size_t size, int nin, int nedge)
 {
     size_t at = (size + 15) & ~(size_t)15;
-    ag_node *n = mem_zalloc(at + sizeof(ag_edge) * (size_t)nedge + sizeof(ag_shape) * (size_t)nin);
+    grad_node *n = mem_zalloc(at + sizeof(grad_edge) * (size_t)nedge + sizeof(grad_shape) * (size_t)nin);
     n->refs = 1;
     n->vt = vt;
     n->seq = next_seq++;
     n->nin = (uint16_t)nin;
     n->nedge = (uint16_t)nedge;
-    n->edge = (ag_edge *)((char *)n + at);
-    n->in = (ag_shape *)(n->edge + nedge);
+    n->edge = (grad_edge *)((char *)n + at);
+    n->in = (grad_shape *)(n->edge + nedge);
     for (int i = 0; i < nin; i++)
         n->in[i].dt = 255;
     return n;
 }
 
-ag_node *ag_node_ref(ag_node *n)
+grad_node *grad_node_ref(grad_node *n)
 {
     __atomic_add_fetch(&n->refs, 1, __ATOMIC_RELAXED);
     return n;
 }
 
-static void node_destroy(ag_node *n)
+static void node_destroy(grad_node *n)
 {
     if (n->vt->release && !n->released) {
         n->released = true;
@@ -104,24 +104,24 @@ static void node_destroy(ag_node *n)
     if (n->vt->free)
         n->vt->free(n);
     for (int i = 0; i < n->nedge; i++)
-        ag_node_unref(n->edge[i].node);
+        grad_node_unref(n->edge[i].node);
     while (n->pre) {
-        ag_pre *p = n->pre;
+        grad_pre *p = n->pre;
         n->pre = p->next;
-        ag_hooks_unref(p->hooks);
+        grad_hooks_unref(p->hooks);
         free(p);
     }
     if (n->own_dims)
         for (int i = 0; i < n->nin; i++)
             free(n->in[i].dims);
-    ag_hooks_unref(n->before);
-    ag_hooks_unref(n->after);
+    grad_hooks_unref(n->before);
+    grad_hooks_unref(n->after);
     free(n->where);
     free(n);
 }
 
 /* A chain of a million steps is a chain of counts: freeing one step only queues the next. */
-void ag_node_unref(ag_node *n)
+void grad_node_unref(grad_node *n)
 {
     if (!n || __atomic_sub_fetch(&n->refs, 1, __ATOMIC_ACQ_REL))
         return;
@@ -138,17 +138,17 @@ void ag_node_unref(ag_node *n)
     freeing = false;
 }
 
-const char *ag_node_name(const ag_node *n) { return n->vt->name(n); }
+const char *grad_node_name(const grad_node *n) { return n->vt->name(n); }
 
-void ag_node_set_edge(ag_node *n, int i, tp_tensor *t)
+void grad_node_set_edge(grad_node *n, int i, tp_tensor *t)
 {
-    ag_node_unref(n->edge[i].node);
-    n->edge[i] = t && ag_requires_grad(t) ? ag_edge_of(t, NULL) : (ag_edge){ 0 };
+    grad_node_unref(n->edge[i].node);
+    n->edge[i] = t && grad_requires_grad(t) ? grad_edge_of(t, NULL) : (grad_edge){ 0 };
 }
 
-void ag_node_set_shape(ag_node *n, int nr, const tp_tensor *t)
+void grad_node_set_shape(grad_node *n, int nr, const tp_tensor *t)
 {
-    ag_shape *s = &n->in[nr];
+    grad_shape *s = &n->in[nr];
     if (s->dt != 255)
         return;
     n->own_dims = true;
@@ -163,95 +163,96 @@ void ag_node_set_shape(ag_node *n, int nr, const tp_tensor *t)
 
 /* ---- leaves ---- */
 typedef struct acc_step {
-    ag_node n;
+    grad_node n;
     tp_tensor *t; /* one count */
     symint dims[];
 } acc_step;
 
-static const char *acc_name(const ag_node *n) { return "AccumulateGrad"; }
-static void acc_free(ag_node *n)
+static const char *acc_name(const grad_node *n) { return "AccumulateGrad"; }
+static void acc_free(grad_node *n)
 {
     tp_tensor *t = ((acc_step *)n)->t;
-    if (ag_meta_of(t) && ag_meta_of(t)->acc == n)
-        ag_meta_of(t)->acc = NULL;
+    if (grad_meta_of(t) && grad_meta_of(t)->acc == n)
+        grad_meta_of(t)->acc = NULL;
     tensor_unref(t);
 }
-static bool acc_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx, tp_err *err)
+static bool acc_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                      tp_err *err)
 {
     tp_tensor *g = dy[0];
-    if (!g || !ag_requires_grad(((acc_step *)n)->t)) /* requires_grad_(False) since */
+    if (!g || !grad_requires_grad(((acc_step *)n)->t)) /* requires_grad_(False) since */
         return true;
     if (n->after || tensor_is_fake(g))
         tensor_ref(g); /* hooks still look at it; a trace wants its own node for the result */
     else
         ((tp_tensor **)dy)[0] =
             NULL; /* the engine's own count: a gradient nobody else has becomes .grad as it is */
-    return ag_accumulate_into(b, ((acc_step *)n)->t, g, b->cx->grad_mode, err);
+    return grad_accumulate_into(b, ((acc_step *)n)->t, g, b->cx->grad_mode, err);
 }
-static const ag_vt acc_vt = { acc_name, acc_apply, NULL, acc_free };
+static const grad_vt acc_vt = { acc_name, acc_apply, NULL, acc_free };
 
-tp_tensor *ag_acc_tensor(const ag_node *n) { return n->vt == &acc_vt ? ((const acc_step *)n)->t : NULL; }
+tp_tensor *grad_acc_tensor(const grad_node *n) { return n->vt == &acc_vt ? ((const acc_step *)n)->t : NULL; }
 
-ag_node *ag_acc_of(tp_tensor *t) /* counted */
+grad_node *grad_acc_of(tp_tensor *t) /* counted */
 {
-    ag_meta *m = ag_meta_make(t);
+    grad_meta *m = grad_meta_make(t);
     if (m->acc)
-        return ag_node_ref(m->acc);
-    ag_node *n = ag_node_new(&acc_vt, sizeof(acc_step) + sizeof(symint) * 2 * t->ndim, 1, 0);
+        return grad_node_ref(m->acc);
+    grad_node *n = grad_node_new(&acc_vt, sizeof(acc_step) + sizeof(symint) * 2 * t->ndim, 1, 0);
     acc_step *a = (acc_step *)n;
     n->seq = UINT64_MAX;
     n->leaf = true;
     a->t = tensor_ref(t);
     memcpy(a->dims, t->size, sizeof(symint) * t->ndim);
     memcpy(a->dims + t->ndim, t->stride, sizeof(symint) * t->ndim);
-    n->in[0] = (ag_shape){ a->dims, 0, t->dt, t->ndim, tensor_device(t) };
+    n->in[0] = (grad_shape){ a->dims, 0, t->dt, t->ndim, tensor_device(t) };
     return m->acc = n;
 }
 
 /* ---- records ---- */
 static void meta_free(void *p)
 {
-    ag_meta *m = p;
+    grad_meta *m = p;
     if (m->hooks) {
         m->hooks->owner = NULL;
-        ag_hooks_unref(m->hooks);
+        grad_hooks_unref(m->hooks);
     }
-    ag_hooks_unref(m->post);
+    grad_hooks_unref(m->post);
     tp_tensor *g = m->grad, *before = m->before;
-    ag_node *fn = m->fn;
+    grad_node *fn = m->fn;
     free(m);
     tensor_unref(g);
     tensor_unref(before);
-    ag_node_unref(fn);
+    grad_node_unref(fn);
 }
 
-ag_meta *ag_meta_make(tp_tensor *t)
+grad_meta *grad_meta_make(tp_tensor *t)
 {
     if (!t->ag) {
         tensor_ag_free = meta_free;
-        ag_meta *m = mem_zalloc(sizeof *m);
+        grad_meta *m = mem_zalloc(sizeof *m);
         m->ver = t->storage->version;
         t->ag = m;
     }
     return t->ag;
 }
 
-bool ag_requires_grad_slow(const tp_tensor *t)
+bool grad_requires_grad_slow(const tp_tensor *t)
 {
-    const ag_meta *m = t->ag;
+    const grad_meta *m = t->ag;
     return (m && (m->requires_grad || m->fn)) ||
-           (t->base && dtype_has_grad((dtype)t->dt) && ag_requires_grad_slow(t->base));
+           (t->base && dtype_has_grad((dtype)t->dt) && grad_requires_grad_slow(t->base));
 }
 
-bool ag_is_nograd_view(const tp_tensor *t)
+bool grad_is_nograd_view(const tp_tensor *t)
 {
-    const ag_meta *m = t->ag;
-    return t->base && !(m && (m->requires_grad || m->fn)) && ag_requires_grad(t->base);
+    const grad_meta *m = t->ag;
+    return t->base && !(m && (m->requires_grad || m->fn)) && grad_requires_grad(t->base);
 }
 
-bool ag_is_leaf(tp_tensor *t) { return !ag_requires_grad(t) || !ag_grad_fn(t, NULL, NULL); }
+bool grad_is_leaf(tp_tensor *t) { return !grad_requires_grad(t) || !grad_grad_fn(t, NULL, NULL); }
 
-bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
+bool grad_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
 {
     if (on && !dtype_has_grad((dtype)t->dt))
         return err_set(err, ERR_runtime,
@@ -260,7 +261,7 @@ bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
         return err_set(
             err, ERR_runtime,
             "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.");
-    if (!ag_is_leaf(t)) {
+    if (!grad_is_leaf(t)) {
         if (on)
             return true;
         return err_set(err, ERR_runtime,
@@ -270,53 +271,53 @@ bool ag_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
     }
     tensor_changed(t);
     if (on || t->ag)
-        ag_meta_make(t)->requires_grad = on;
+        grad_meta_make(t)->requires_grad = on;
     return true;
 }
 
 /* Hooks of a tensor belong to the step that made it; when it gets another step they stay with the old one,
  * except that retain_grad follows the tensor. */
-static void attach(ag_node *n, int nr, ag_hooks *hooks)
+static void attach(grad_node *n, int nr, grad_hooks *hooks)
 {
-    ag_pre *p = mem_alloc(sizeof *p), **at = &n->pre;
-    *p = (ag_pre){ nr, ag_hooks_ref(hooks), NULL };
+    grad_pre *p = mem_alloc(sizeof *p), **at = &n->pre;
+    *p = (grad_pre){ nr, grad_hooks_ref(hooks), NULL };
     while (*at)
         at = &(*at)->next;
     *at = p;
 }
 
-static void meta_attach(tp_tensor *t, ag_meta *m)
+static void meta_attach(tp_tensor *t, grad_meta *m)
 {
     if (m->hooks && m->fn)
         attach(m->fn, m->nr, m->hooks);
 }
 
-bool ag_share_hooks(const ag_node *from, int nr, tp_tensor *to, tp_err *err)
+bool grad_share_hooks(const grad_node *from, int nr, tp_tensor *to, tp_err *err)
 {
-    ag_edge e = ag_edge_of(to, err);
-    for (const ag_pre *p = from->pre; e.node && p; p = p->next)
+    grad_edge e = grad_edge_of(to, err);
+    for (const grad_pre *p = from->pre; e.node && p; p = p->next)
         if (p->nr == nr)
             attach(e.node, e.nr, p->hooks);
-    ag_node_unref(e.node);
+    grad_node_unref(e.node);
     return e.node != NULL;
 }
 
-static void meta_set_fn(tp_tensor *t, ag_node *n, int nr)
+static void meta_set_fn(tp_tensor *t, grad_node *n, int nr)
 {
-    ag_meta *m = ag_meta_make(t);
-    ag_node *old = m->fn;
+    grad_meta *m = grad_meta_make(t);
+    grad_node *old = m->fn;
     bool retain = m->hooks && m->hooks->retain;
     if (m->hooks && old) {
         m->hooks->owner = NULL;
-        ag_hooks_unref(m->hooks);
+        grad_hooks_unref(m->hooks);
         m->hooks = NULL;
     }
     tensor_changed(t);
-    m->fn = n ? ag_node_ref(n) : NULL;
+    m->fn = n ? grad_node_ref(n) : NULL;
     m->nr = nr;
     m->requires_grad = false;
     m->ver = t->storage->version;
-    ag_node_unref(old);
+    grad_node_unref(old);
     if (retain && n) {
         m->hooks = hooks_new(t);
         m->hooks->retain = true;
@@ -324,13 +325,13 @@ static void meta_set_fn(tp_tensor *t, ag_node *n, int nr)
     }
 }
 
-bool ag_set_history(tp_tensor *t, ag_node *n, int nr, tp_err *err)
+bool grad_set_history(tp_tensor *t, grad_node *n, int nr, tp_err *err)
 {
-    ag_meta *m = t->ag;
+    grad_meta *m = t->ag;
     if (m && m->requires_grad && !m->fn)
         return err_set(err, ERR_runtime,
                        "a leaf Variable that requires grad is being used in an in-place operation.");
-    ag_node_set_shape(n, nr, t);
+    grad_node_set_shape(n, nr, t);
     meta_set_fn(t, n, nr);
     return true;
 }
@@ -343,7 +344,7 @@ static const char nograd_tail[] =
 
 static bool view_forbidden(tp_tensor *t, bool direct, tp_err *err)
 {
-    ag_meta *m = t->ag;
+    grad_meta *m = t->ag;
     if (t->spare & AGF_nograd_view)
         return !err_set(err, ERR_runtime, "A view was created in no_grad mode and %s. %s",
                         direct ? "is being modified inplace with grad mode enabled"
@@ -355,7 +356,7 @@ static bool view_forbidden(tp_tensor *t, bool direct, tp_err *err)
                         "Output %d of %s is a view and %s. This view is the output of a function that "
                         "returns multiple views. Such functions do not allow the output views to be "
                         "modified inplace. You should replace the inplace operation by an out-of-place one.",
-                        m ? m->nr : 0, m && m->fn ? ag_node_name(m->fn) : "a function",
+                        m ? m->nr : 0, m && m->fn ? grad_node_name(m->fn) : "a function",
                         direct ? "is being modified inplace"
                                : "its base or another view of its base has been modified inplace");
     if (t->spare & AGF_custom_view)
@@ -365,7 +366,7 @@ static bool view_forbidden(tp_tensor *t, bool direct, tp_err *err)
                         "view+inplace would override the custom backward associated with the custom "
                         "Function, leading to incorrect gradients. This behavior is forbidden. You can fix "
                         "this by cloning the output of the custom Function.",
-                        m ? m->nr : 0, m && m->fn ? ag_node_name(m->fn) : "a function",
+                        m ? m->nr : 0, m && m->fn ? grad_node_name(m->fn) : "a function",
                         direct ? "is being modified inplace"
                                : "its base or another view of its base has been modified inplace");
     return false;
@@ -382,7 +383,7 @@ static bool as_strided(bld *b, tp_tensor *t, int ndim, const symint *dims, symin
 }
 
 /* Where the view lies in z, which is laid out as the base. One of the two may be complex and the other its parts. */
-static bool view_in(bld *b, tp_tensor *z, const ag_shape *base, const ag_shape *view, symint offset,
+static bool view_in(bld *b, tp_tensor *z, const grad_shape *base, const grad_shape *view, symint offset,
                     tp_tensor **out)
 {
     bool from = dtype_is_complex((dtype)base->dt), to = dtype_is_complex((dtype)view->dt);
@@ -399,7 +400,7 @@ static bool view_in(bld *b, tp_tensor *z, const ag_shape *base, const ag_shape *
 }
 
 /* Gradient of the base with the value of the view's gradient written where the view lies. */
-static tp_tensor *base_filled(bld *b, const ag_shape *base, tp_tensor *from)
+static tp_tensor *base_filled(bld *b, const grad_shape *base, tp_tensor *from)
 {
     tp_tensor *z = b_op(b, zeros, vIs(base->dims, base->ndim), vDT(base->dt), vNone, vDev(base->dev));
     bool same = z != NULL;
@@ -421,14 +422,14 @@ static tp_tensor *base_filled(bld *b, const ag_shape *base, tp_tensor *from)
 
 /* AsStridedBackward0: a view whose history follows its base. */
 typedef struct view_step {
-    ag_node n;
-    ag_shape base, view;
+    grad_node n;
+    grad_shape base, view;
     symint offset; /* from the start of the base */
     symint dims[];
 } view_step;
 
-static const char *view_name(const ag_node *n) { return "AsStridedBackward0"; }
-static bool view_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static const char *view_name(const grad_node *n) { return "AsStridedBackward0"; }
+static bool view_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err)
 {
     view_step *s = (view_step *)n;
@@ -444,16 +445,16 @@ static bool view_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     dx[0] = tensor_ref(z);
     return true;
 }
-static const ag_vt view_vt = { view_name, view_apply, NULL, NULL };
+static const grad_vt view_vt = { view_name, view_apply, NULL, NULL };
 
-static void view_geometry(ag_shape *base, ag_shape *view, symint *offset, symint *dims, const tp_tensor *b,
-                          const tp_tensor *v)
+static void view_geometry(grad_shape *base, grad_shape *view, symint *offset, symint *dims,
+                          const tp_tensor *b, const tp_tensor *v)
 {
-    *base = (ag_shape){ dims, 0, b->dt, b->ndim, tensor_device(b) };
+    *base = (grad_shape){ dims, 0, b->dt, b->ndim, tensor_device(b) };
     memcpy(dims, b->size, sizeof(symint) * b->ndim);
     memcpy(dims + b->ndim, b->stride, sizeof(symint) * b->ndim);
     dims += 2 * b->ndim;
-    *view = (ag_shape){ dims, 0, v->dt, v->ndim, tensor_device(v) };
+    *view = (grad_shape){ dims, 0, v->dt, v->ndim, tensor_device(v) };
     memcpy(dims, v->size, sizeof(symint) * v->ndim);
     memcpy(dims + v->ndim, v->stride, sizeof(symint) * v->ndim);
     bool from = dtype_is_complex((dtype)b->dt), to = dtype_is_complex((dtype)v->dt);
@@ -461,62 +462,62 @@ static void view_geometry(ag_shape *base, ag_shape *view, symint *offset, symint
     *offset = sym_sub(v->offset, start);
 }
 
-ag_node *ag_grad_fn(tp_tensor *t, int *nr, tp_err *err)
+grad_node *grad_grad_fn(tp_tensor *t, int *nr, tp_err *err)
 {
-    ag_meta *m = t->ag;
+    grad_meta *m = t->ag;
     tp_tensor *base = t->base;
     if (nr)
         *nr = m ? m->nr : 0;
-    if (!base || !base->ag || ((!m || !m->fn) && !ag_requires_grad_slow(base)))
+    if (!base || !base->ag || ((!m || !m->fn) && !grad_requires_grad_slow(base)))
         return m ? m->fn : NULL;
-    if (m ? m->ver == t->storage->version : !ag_meta_of(base)->fn)
+    if (m ? m->ver == t->storage->version : !grad_meta_of(base)->fn)
         return m ? m->fn : NULL;
     if (view_forbidden(t, false, err)) /* modified since the view was made */
         return NULL;
-    ag_node *n = ag_node_new(&view_vt,
-                             sizeof(view_step) + sizeof(symint) * 2 * (size_t)(t->ndim + base->ndim), 1, 1);
+    grad_node *n = grad_node_new(
+        &view_vt, sizeof(view_step) + sizeof(symint) * 2 * (size_t)(t->ndim + base->ndim), 1, 1);
     view_step *s = (view_step *)n;
     view_geometry(&s->base, &s->view, &s->offset, s->dims, base, t);
     n->in[0] = s->view;
-    ag_node_set_edge(n, 0, base);
+    grad_node_set_edge(n, 0, base);
     meta_set_fn(t, n, 0);
-    ag_node_unref(n);
+    grad_node_unref(n);
     if (nr)
         *nr = 0;
     return n;
 }
 
-ag_edge ag_edge_of(tp_tensor *t, tp_err *err)
+grad_edge grad_edge_of(tp_tensor *t, tp_err *err)
 {
     int nr;
-    if (!ag_requires_grad(t))
-        return (ag_edge){ 0 };
-    ag_node *n = ag_grad_fn(t, &nr, err);
+    if (!grad_requires_grad(t))
+        return (grad_edge){ 0 };
+    grad_node *n = grad_grad_fn(t, &nr, err);
     if (n)
-        return (ag_edge){ ag_node_ref(n), nr };
-    if (ag_is_nograd_view(t))
-        return (ag_edge){ 0 };
-    return (ag_edge){ ag_acc_of(t), 0 };
+        return (grad_edge){ grad_node_ref(n), nr };
+    if (grad_is_nograd_view(t))
+        return (grad_edge){ 0 };
+    return (grad_edge){ grad_acc_of(t), 0 };
 }
 
 /* ---- leaves that stand for computed tensors ---- */
-static const char *computed_name(const ag_node *n) { return "ComputedBefore"; }
-static bool computed_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static const char *computed_name(const grad_node *n) { return "ComputedBefore"; }
+static bool computed_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                            tp_err *err)
 {
     dx[0] = dy[0] && need[0] ? tensor_ref(dy[0]) : NULL;
     return true;
 }
-static const ag_vt computed_vt = { computed_name, computed_apply, NULL, NULL };
+static const grad_vt computed_vt = { computed_name, computed_apply, NULL, NULL };
 
 /* Gradients of what t holds now end at a leaf of their own, so that t can get a history. */
 static void begin_history(tp_tensor *t)
 {
-    ag_meta *m = t->ag, *own;
+    grad_meta *m = t->ag, *own;
     tp_tensor *before = tensor_alias(t);
     before->node = t->node;
     before->rec = t->rec;
-    own = ag_meta_make(before);
+    own = grad_meta_make(before);
     own->requires_grad = true;
     if (m->acc) { /* steps that have read t lead to it */
         acc_step *a = (acc_step *)m->acc;
@@ -525,42 +526,42 @@ static void begin_history(tp_tensor *t)
         a->t = tensor_ref(before);
         tensor_unref(t);
     }
-    ag_node *n = ag_node_new(&computed_vt, sizeof *n, 1, 1);
-    ag_node_set_edge(n, 0, before);
-    ag_node_set_shape(n, 0, t);
+    grad_node *n = grad_node_new(&computed_vt, sizeof *n, 1, 1);
+    grad_node_set_edge(n, 0, before);
+    grad_node_set_shape(n, 0, t);
     tensor_unref(m->before);
     m->before = before;
     meta_set_fn(t, n, 0);
-    ag_node_unref(n);
+    grad_node_unref(n);
 }
 
-tp_tensor *ag_before_write(const tp_tensor *t) { return t->ag ? ag_meta_of(t)->before : NULL; }
+tp_tensor *grad_before_write(const tp_tensor *t) { return t->ag ? grad_meta_of(t)->before : NULL; }
 
 static bool is_leaf_here(const tp_tensor *t)
 {
-    const ag_meta *m = t->ag;
+    const grad_meta *m = t->ag;
     return m && m->requires_grad && !m->fn;
 }
 
-bool ag_is_writable(const tp_tensor *t)
+bool grad_is_writable(const tp_tensor *t)
 {
-    return ag_requires_grad(t) && !is_leaf_here(t) && !(t->base && ag_is_leaf(t->base)) &&
+    return grad_requires_grad(t) && !is_leaf_here(t) && !(t->base && grad_is_leaf(t->base)) &&
            !(t->base && (t->spare & (AGF_nograd_view | AGF_multi_view | AGF_custom_view)));
 }
 
-bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err)
+bool grad_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err)
 {
     if ((t->flags & TF_inference) && !cx->inference_mode)
         return err_set(err, ERR_runtime,
                        "Inplace update to inference tensor outside InferenceMode is not allowed.You can make "
                        "a clone to get a normal tensor before doing inplace update.");
-    if (!needs_grad || !ag_records(cx))
+    if (!needs_grad || !grad_records(cx))
         return true;
     if (t->base) {
         if (view_forbidden(t, true, err))
             return false;
         bool computed = is_leaf_here(t->base) && (t->base->spare & AGF_computed);
-        if (ag_requires_grad(t) && !computed && ag_is_leaf(t->base))
+        if (grad_requires_grad(t) && !computed && grad_is_leaf(t->base))
             return err_set(err, ERR_runtime,
                            "a view of a leaf Variable that requires grad is being used in an in-place "
                            "operation.");
@@ -578,16 +579,16 @@ bool ag_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err)
 /* CopySlices: a step that wrote into a view, seen from the base: gradients outside the view pass through,
  * those inside go through the step. */
 typedef struct slice_step {
-    ag_node n;
-    ag_node *fn; /* one count */
+    grad_node n;
+    grad_node *fn; /* one count */
     int nr;
-    ag_shape base, view;
+    grad_shape base, view;
     symint offset;
     symint dims[];
 } slice_step;
 
-static const char *slice_name(const ag_node *n) { return "CopySlices"; }
-static bool slice_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static const char *slice_name(const grad_node *n) { return "CopySlices"; }
+static bool slice_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                         tp_err *err)
 {
     slice_step *s = (slice_step *)n;
@@ -621,48 +622,48 @@ done:
     free(in);
     return ok;
 }
-static void slice_release(ag_node *n)
+static void slice_release(grad_node *n)
 {
-    ag_node *fn = ((slice_step *)n)->fn;
+    grad_node *fn = ((slice_step *)n)->fn;
     if (fn->vt->release && !fn->released) {
         fn->released = true;
         fn->vt->release(fn);
     }
 }
-static void slice_free(ag_node *n) { ag_node_unref(((slice_step *)n)->fn); }
-static const ag_vt slice_vt = { slice_name, slice_apply, slice_release, slice_free };
+static void slice_free(grad_node *n) { grad_node_unref(((slice_step *)n)->fn); }
+static const grad_vt slice_vt = { slice_name, slice_apply, slice_release, slice_free };
 
-bool ag_rebase_history(tp_tensor *t, ag_node *fn, int nr, tp_err *err)
+bool grad_rebase_history(tp_tensor *t, grad_node *fn, int nr, tp_err *err)
 {
     tp_tensor *base = t->base;
     if (!base)
-        return ag_set_history(t, fn, nr, err);
-    ag_node_set_shape(fn, nr, t);
-    ag_node *n = ag_node_new(
+        return grad_set_history(t, fn, nr, err);
+    grad_node_set_shape(fn, nr, t);
+    grad_node *n = grad_node_new(
         &slice_vt, sizeof(slice_step) + sizeof(symint) * 2 * (size_t)(t->ndim + base->ndim), 1, fn->nedge);
     slice_step *s = (slice_step *)n;
-    s->fn = ag_node_ref(fn);
+    s->fn = grad_node_ref(fn);
     s->nr = nr;
     view_geometry(&s->base, &s->view, &s->offset, s->dims, base, t);
     n->in[0] = s->base;
-    ag_node_set_edge(n, 0, base);
+    grad_node_set_edge(n, 0, base);
     for (int i = 1; i < fn->nedge; i++)
         if (fn->edge[i].node)
-            n->edge[i] = (ag_edge){ ag_node_ref(fn->edge[i].node), fn->edge[i].nr };
-    if (ag_anomaly_hooks.where && op_ctx_cur()->anomaly)
-        n->where = ag_anomaly_hooks.where(ag_anomaly_hooks.data);
+            n->edge[i] = (grad_edge){ grad_node_ref(fn->edge[i].node), fn->edge[i].nr };
+    if (grad_anomaly_hooks.where && op_ctx_cur()->anomaly)
+        n->where = grad_anomaly_hooks.where(grad_anomaly_hooks.data);
     meta_set_fn(base, n, 0);
-    ag_node_unref(n);
+    grad_node_unref(n);
     /* t's own history is found anew from the base when it is asked for. */
     if (t->ag)
-        ag_meta_of(t)->ver = t->storage->version - 1;
+        grad_meta_of(t)->ver = t->storage->version - 1;
     return true;
 }
 
 /* ---- settings ---- */
-tp_tensor *ag_grad(const tp_tensor *t) { return t->ag ? ag_meta_of(t)->grad : NULL; }
+tp_tensor *grad_grad(const tp_tensor *t) { return t->ag ? grad_meta_of(t)->grad : NULL; }
 
-bool ag_set_grad(tp_tensor *t, tp_tensor *g, tp_err *err)
+bool grad_set_grad(tp_tensor *t, tp_tensor *g, tp_err *err)
 {
     if (g) {
         strbuf a = { 0 }, b = { 0 };
@@ -691,21 +692,21 @@ bool ag_set_grad(tp_tensor *t, tp_tensor *g, tp_err *err)
             return err_set(err, ERR_runtime, "can't assign Variable as its own grad");
     } else if (!t->ag)
         return true;
-    ag_meta *m = ag_meta_make(t);
+    grad_meta *m = grad_meta_make(t);
     tp_tensor *old = m->grad;
     m->grad = g ? tensor_ref(g) : NULL;
     tensor_unref(old);
     return true;
 }
 
-ag_hooks *ag_tensor_hooks(tp_tensor *t, tp_err *err)
+grad_hooks *grad_tensor_hooks(tp_tensor *t, tp_err *err)
 {
-    if (!ag_requires_grad(t)) {
+    if (!grad_requires_grad(t)) {
         err_set(err, ERR_runtime, "cannot register a hook on a tensor that doesn't require gradient");
         return NULL;
     }
-    ag_grad_fn(t, NULL, NULL); /* a stale view takes its new step first */
-    ag_meta *m = ag_meta_make(t);
+    grad_grad_fn(t, NULL, NULL); /* a stale view takes its new step first */
+    grad_meta *m = grad_meta_make(t);
     tensor_changed(t); /* a compiled backward may have counted on there being none */
     if (!m->hooks) {
         m->hooks = hooks_new(t);
@@ -714,52 +715,52 @@ ag_hooks *ag_tensor_hooks(tp_tensor *t, tp_err *err)
     return m->hooks;
 }
 
-ag_hooks *ag_post_hooks(tp_tensor *t, tp_err *err)
+grad_hooks *grad_post_hooks(tp_tensor *t, tp_err *err)
 {
-    if (!ag_requires_grad(t))
+    if (!grad_requires_grad(t))
         return (err_set(err, ERR_runtime, "cannot register a hook on a tensor that doesn't require gradient"),
                 NULL);
-    if (!ag_is_leaf(t))
+    if (!grad_is_leaf(t))
         return (
             err_set(err, ERR_runtime, "post accumulate grad hooks cannot be registered on non-leaf tensors"),
             NULL);
-    ag_meta *m = ag_meta_make(t);
+    grad_meta *m = grad_meta_make(t);
     tensor_changed(t);
     if (!m->post)
         m->post = hooks_new(NULL);
     return m->post;
 }
 
-bool ag_retain_grad(tp_tensor *t, tp_err *err)
+bool grad_retain_grad(tp_tensor *t, tp_err *err)
 {
-    if (!ag_requires_grad(t))
+    if (!grad_requires_grad(t))
         return err_set(err, ERR_runtime, "can't retain_grad on Tensor that has requires_grad=False");
-    if (ag_is_leaf(t))
+    if (grad_is_leaf(t))
         return true;
-    ag_hooks *h = ag_tensor_hooks(t, err);
+    grad_hooks *h = grad_tensor_hooks(t, err);
     if (h)
         h->retain = true;
     return h != NULL;
 }
 
-bool ag_retains_grad(const tp_tensor *t)
+bool grad_retains_grad(const tp_tensor *t)
 {
-    return t->ag && ag_meta_of(t)->hooks && ag_meta_of(t)->hooks->retain;
+    return t->ag && grad_meta_of(t)->hooks && grad_meta_of(t)->hooks->retain;
 }
 
-bool ag_detach_(tp_tensor *t, tp_err *err)
+bool grad_detach_(tp_tensor *t, tp_err *err)
 {
     if (t->base)
         return err_set(err, ERR_runtime, "Can't detach views in-place. Use detach() instead.");
     if (t->ag) {
         meta_set_fn(t, NULL, 0);
-        if (ag_meta_of(t)->hooks)
-            ag_meta_of(t)->hooks->retain = false;
+        if (grad_meta_of(t)->hooks)
+            grad_meta_of(t)->hooks->retain = false;
     }
     return true;
 }
 
-tp_tensor *ag_data(tp_tensor *t)
+tp_tensor *grad_data(tp_tensor *t)
 {
     tp_tensor *d = tensor_alias(t);
     d->flags |= t->flags & (TF_inference | TF_wrapped);
@@ -769,9 +770,9 @@ tp_tensor *ag_data(tp_tensor *t)
     return d;
 }
 
-bool ag_set_data(tp_tensor *t, tp_tensor *from, tp_err *err)
+bool grad_set_data(tp_tensor *t, tp_tensor *from, tp_err *err)
 {
-    ag_meta *m = t->ag;
+    grad_meta *m = t->ag;
     if (m && (m->requires_grad || m->fn) && !dtype_has_grad((dtype)from->dt))
         return err_set(err, ERR_runtime,
                        "data set to a tensor that requires gradients must be floating point dtype");

@@ -1,7 +1,7 @@
 /* walk.c - questions about a tape without running it, and steps that stand for one that has run. */
 #include "grad/tape.h"
 
-const char ag_again[] =
+const char grad_again[] =
     "Trying to backward through the graph a second time (or directly access saved tensors after they have "
     "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
     "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
@@ -9,28 +9,28 @@ const char ag_again[] =
     "you need to access saved tensors after calling backward.";
 
 /* Every step behind these roots, each once. stop: ends the walk by returning true. */
-static bool walk(tp_tensor *const *root, int nroot, bool (*stop)(void *data, ag_node *n), void *data)
+static bool walk(tp_tensor *const *root, int nroot, bool (*stop)(void *data, grad_node *n), void *data)
 {
     map seen = { 0 };
-    VEC(ag_node *) todo = { 0 }, held = { 0 };
+    VEC(grad_node *) todo = { 0 }, held = { 0 };
     bool found = false;
     for (int i = 0; i < nroot; i++) {
-        ag_edge e = ag_edge_of(root[i], NULL);
+        grad_edge e = grad_edge_of(root[i], NULL);
         vec_push(&held, e.node); /* a leaf's step lives only as long as somebody holds it */
         if (e.node && !map_puti(&seen, (uintptr_t)e.node, e.node))
             vec_push(&todo, e.node);
     }
     while (todo.n && !found) {
-        ag_node *n = vec_pop(&todo);
+        grad_node *n = vec_pop(&todo);
         found = stop(data, n);
         for (int i = 0; i < n->nedge; i++) {
-            ag_node *to = n->edge[i].node;
+            grad_node *to = n->edge[i].node;
             if (to && !map_puti(&seen, (uintptr_t)to, to))
                 vec_push(&todo, to);
         }
     }
     while (held.n)
-        ag_node_unref(vec_pop(&held));
+        grad_node_unref(vec_pop(&held));
     vec_free(&held);
     vec_free(&todo);
     map_free(&seen);
@@ -41,14 +41,14 @@ typedef struct leaves {
     VEC(tp_tensor *) list;
 } leaves;
 
-static bool is_leaf(void *data, ag_node *n)
+static bool is_leaf(void *data, grad_node *n)
 {
     if (n->leaf)
-        vec_push(&((leaves *)data)->list, ag_acc_tensor(n));
+        vec_push(&((leaves *)data)->list, grad_acc_tensor(n));
     return false;
 }
 
-tp_tensor **ag_leaves(tp_tensor *const *root, int nroot, int *n)
+tp_tensor **grad_leaves(tp_tensor *const *root, int nroot, int *n)
 {
     leaves l = { { 0 } };
     walk(root, nroot, is_leaf, &l);
@@ -56,37 +56,37 @@ tp_tensor **ag_leaves(tp_tensor *const *root, int nroot, int *n)
     return l.list.at;
 }
 
-static bool has_run(void *data, ag_node *n) { return n->released && n->saves; }
-bool ag_is_spent(tp_tensor *t) { return ag_requires_grad(t) && walk(&t, 1, has_run, NULL); }
+static bool has_run(void *data, grad_node *n) { return n->released && n->saves; }
+bool grad_is_spent(tp_tensor *t) { return grad_requires_grad(t) && walk(&t, 1, has_run, NULL); }
 
-bool ag_is_bare_leaf(const tp_tensor *t)
+bool grad_is_bare_leaf(const tp_tensor *t)
 {
-    const ag_meta *m = ag_meta_of(t);
+    const grad_meta *m = grad_meta_of(t);
     if (!m)
-        return !t->base || !ag_requires_grad(t);
+        return !t->base || !grad_requires_grad(t);
     return !m->fn && !(m->hooks && m->hooks->list.n) && !(m->post && m->post->list.n) &&
            !(m->acc && (m->acc->before || m->acc->after));
 }
 
 /* ---- steps that have run ---- */
 typedef struct spent {
-    ag_node n;
+    grad_node n;
     char name[];
 } spent;
-static const char *spent_name(const ag_node *n) { return ((const spent *)n)->name; }
-static bool spent_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static const char *spent_name(const grad_node *n) { return ((const spent *)n)->name; }
+static bool spent_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                         tp_err *err)
 {
-    return err_set(err, ERR_runtime, "%s", ag_again);
+    return err_set(err, ERR_runtime, "%s", grad_again);
 }
-static const ag_vt spent_vt = { spent_name, spent_apply, NULL, NULL };
+static const grad_vt spent_vt = { spent_name, spent_apply, NULL, NULL };
 
-bool ag_set_spent(tp_tensor *t, const char *name, tp_err *err)
+bool grad_set_spent(tp_tensor *t, const char *name, tp_err *err)
 {
-    ag_node *n = ag_node_new(&spent_vt, sizeof(spent) + strlen(name) + 1, 1, 0);
+    grad_node *n = grad_node_new(&spent_vt, sizeof(spent) + strlen(name) + 1, 1, 0);
     n->released = n->saves = true;
     strcpy(((spent *)n)->name, name);
-    bool ok = ag_set_history(t, n, 0, err);
-    ag_node_unref(n);
+    bool ok = grad_set_history(t, n, 0, err);
+    grad_node_unref(n);
     return ok;
 }

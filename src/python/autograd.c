@@ -12,7 +12,7 @@ static bool py_err(tp_err *err) /* a Python exception is set: stop with it */
 
 /* ---- grad_fn objects: one Python type per name, made on demand ---- */
 typedef struct PyNode {
-    PyObject_HEAD ag_node *n; /* one count when `owns`; a custom function's own node is borrowed */
+    PyObject_HEAD grad_node *n; /* one count when `owns`; a custom function's own node is borrowed */
     bool owns;
     PyObject *dict;
     PyObject *weakrefs;
@@ -22,7 +22,7 @@ typedef struct PyNode {
 } PyNode;
 
 typedef struct fn_step { /* a custom function's step */
-    ag_node n;
+    grad_node n;
     PyObject *ctx; /* one reference; the PyNode whose n this is */
     PyObject *cls;
     const char *name;
@@ -33,7 +33,7 @@ typedef struct fn_step { /* a custom function's step */
         int out; /* number of the result it is, or -1 */
         uint32_t ver;
         void *handle;
-        ag_pack *pack;
+        grad_pack *pack;
         bool none;
     } * saved;
 } fn_step;
@@ -56,16 +56,16 @@ static PyObject *node_type(const char *name)
     return t;
 }
 
-static PyObject *py_node(ag_node *n) /* new reference; n is borrowed; None for NULL */
+static PyObject *py_node(grad_node *n) /* new reference; n is borrowed; None for NULL */
 {
     if (!n)
         Py_RETURN_NONE;
     if (n->py)
         return Py_NewRef((PyObject *)n->py);
-    PyTypeObject *t = (PyTypeObject *)node_type(ag_node_name(n));
+    PyTypeObject *t = (PyTypeObject *)node_type(grad_node_name(n));
     PyNode *o = t ? (PyNode *)t->tp_alloc(t, 0) : NULL;
     if (o) {
-        o->n = ag_node_ref(n);
+        o->n = grad_node_ref(n);
         o->owns = true;
         n->py = o;
     }
@@ -103,7 +103,7 @@ static void node_dealloc(PyObject *o)
     node_clear(o);
     if (p->owns && p->n) {
         p->n->py = NULL;
-        ag_node_unref(p->n);
+        grad_node_unref(p->n);
     }
     Py_TYPE(o)->tp_free(o);
 }
@@ -111,17 +111,17 @@ static void node_dealloc(PyObject *o)
 static PyObject *node_name(PyObject *o, PyObject *x)
 {
     PyNode *p = (PyNode *)o;
-    return PyUnicode_FromString(p->n ? ag_node_name(p->n) : Py_TYPE(o)->tp_name);
+    return PyUnicode_FromString(p->n ? grad_node_name(p->n) : Py_TYPE(o)->tp_name);
 }
 
 static PyObject *node_next(PyObject *o, void *x)
 {
-    ag_node *n = ((PyNode *)o)->n;
-    int k = n ? ag_node_next(n, NULL, 0) : 0;
-    ag_edge *e = mem_zalloc(sizeof *e * (size_t)MAX(k, 1));
+    grad_node *n = ((PyNode *)o)->n;
+    int k = n ? grad_node_next(n, NULL, 0) : 0;
+    grad_edge *e = mem_zalloc(sizeof *e * (size_t)MAX(k, 1));
     PyObject *t = PyTuple_New(k);
     if (n)
-        ag_node_next(n, e, k);
+        grad_node_next(n, e, k);
     for (int i = 0; t && i < k; i++) {
         PyObject *f = py_node(e[i].node), *pair = f ? Py_BuildValue("(Ni)", f, e[i].nr) : NULL;
         if (pair)
@@ -147,7 +147,7 @@ static PyObject *node_metadata(PyObject *o, void *x)
 
 static PyObject *node_variable(PyObject *o, void *x)
 {
-    tp_tensor *t = ((PyNode *)o)->n ? ag_acc_tensor(((PyNode *)o)->n) : NULL;
+    tp_tensor *t = ((PyNode *)o)->n ? grad_acc_tensor(((PyNode *)o)->n) : NULL;
     if (!t)
         return PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute 'variable'",
                             Py_TYPE(o)->tp_name);
@@ -156,13 +156,13 @@ static PyObject *node_variable(PyObject *o, void *x)
 
 static PyObject *node_seq(PyObject *o, PyObject *x)
 {
-    ag_node *n = ((PyNode *)o)->n;
+    grad_node *n = ((PyNode *)o)->n;
     return PyLong_FromUnsignedLongLong(n ? n->seq : 0);
 }
 
 /* ---- hooks ---- */
 typedef struct PyHandle {
-    PyObject_HEAD ag_hooks *hooks;
+    PyObject_HEAD grad_hooks *hooks;
     int64_t id;
 } PyHandle;
 
@@ -269,28 +269,28 @@ static bool node_hook(void *data, tp_tensor **in, int nin, tp_tensor **out, int 
 }
 
 static PyTypeObject PyHandle_Type;
-static PyObject *handle_new(ag_hooks *h, ag_hook_fn *fn, PyObject *callable)
+static PyObject *handle_new(grad_hooks *h, grad_hook_fn *fn, PyObject *callable)
 {
     if (!PyCallable_Check(callable))
         return PyErr_Format(PyExc_TypeError, "a hook must be callable, not %s", Py_TYPE(callable)->tp_name);
     PyHandle *o = PyObject_New(PyHandle, &PyHandle_Type);
     if (o) {
-        o->hooks = ag_hooks_ref(h);
-        o->id = ag_hooks_add(h, fn, Py_NewRef(callable), hook_free);
+        o->hooks = grad_hooks_ref(h);
+        o->id = grad_hooks_add(h, fn, Py_NewRef(callable), hook_free);
     }
     return (PyObject *)o;
 }
 static PyObject *handle_remove(PyObject *o, PyObject *x)
 {
     PyHandle *h = (PyHandle *)o;
-    ag_hooks_remove(h->hooks, h->id);
+    grad_hooks_remove(h->hooks, h->id);
     Py_RETURN_NONE;
 }
 static PyObject *handle_enter(PyObject *o, PyObject *x) { return Py_NewRef(o); }
 static PyObject *handle_id(PyObject *o, void *x) { return PyLong_FromLongLong(((PyHandle *)o)->id); }
 static void handle_dealloc(PyObject *o)
 {
-    ag_hooks_unref(((PyHandle *)o)->hooks);
+    grad_hooks_unref(((PyHandle *)o)->hooks);
     Py_TYPE(o)->tp_free(o);
 }
 static PyMethodDef handle_methods[] = { { "remove", handle_remove, METH_NOARGS, "remove the hook" },
@@ -307,10 +307,10 @@ static PyTypeObject PyHandle_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "
 
 static PyObject *node_add_hook(PyObject *o, PyObject *fn, bool before)
 {
-    ag_node *n = ((PyNode *)o)->n;
+    grad_node *n = ((PyNode *)o)->n;
     if (!n)
         return PyErr_Format(PyExc_RuntimeError, "this step is gone");
-    ag_hooks **h = before ? &n->before : &n->after;
+    grad_hooks **h = before ? &n->before : &n->after;
     if (!*h) {
         *h = mem_zalloc(sizeof **h);
         (*h)->refs = 1;
@@ -347,7 +347,7 @@ static PyTypeObject PyNode_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ta
                                     .tp_doc = "A step of the tape." };
 
 /* ---- custom functions ---- */
-static void fn_release(ag_node *n)
+static void fn_release(grad_node *n)
 {
     fn_step *s = (fn_step *)n;
     for (int i = 0; i < s->nsaved; i++) {
@@ -355,13 +355,13 @@ static void fn_release(ag_node *n)
         s->saved[i].t = NULL;
         if (s->saved[i].pack) {
             s->saved[i].pack->drop(s->saved[i].pack->data, s->saved[i].handle);
-            ag_pack_unref(s->saved[i].pack);
+            grad_pack_unref(s->saved[i].pack);
             s->saved[i].pack = NULL;
         }
     }
 }
 
-static void fn_free(ag_node *n)
+static void fn_free(grad_node *n)
 {
     fn_step *s = (fn_step *)n;
     PyGILState_STATE g = PyGILState_Ensure();
@@ -376,9 +376,10 @@ static void fn_free(ag_node *n)
     free((char *)s->name);
 }
 
-static const char *fn_name(const ag_node *n) { return ((const fn_step *)n)->name; }
+static const char *fn_name(const grad_node *n) { return ((const fn_step *)n)->name; }
 
-static bool fn_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx, tp_err *err)
+static bool fn_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                     tp_err *err)
 {
     fn_step *s = (fn_step *)n;
     bool ok = false;
@@ -443,7 +444,7 @@ done:
     Py_DECREF(ctx);
     return ok || py_err(err);
 }
-static const ag_vt fn_vt = { fn_name, fn_apply, fn_release, fn_free };
+static const grad_vt fn_vt = { fn_name, fn_apply, fn_release, fn_free };
 
 static bool in_tuple(PyObject *t, PyObject *o)
 {
@@ -488,7 +489,7 @@ static bool fn_save(fn_step *s, PyNode *c, PyObject *outs)
         } else
             v->t = tensor_ref(t);
         if (cx->hooks) {
-            ag_pack *p = cx->hooks;
+            grad_pack *p = cx->hooks;
             tp_err err = { 0 };
             cx->hooks = NULL;
             v->handle = p->pack(p->data, v->t, &err);
@@ -499,7 +500,7 @@ static bool fn_save(fn_step *s, PyNode *c, PyObject *outs)
                 py_raise(&err);
                 return false;
             }
-            v->pack = ag_pack_ref(p);
+            v->pack = grad_pack_ref(p);
         }
     }
     Py_CLEAR(c->to_save);
@@ -515,7 +516,7 @@ static PyObject *ctx_saved(PyObject *o, void *x)
     if (!s)
         return PyTuple_New(0);
     if (s->n.released)
-        return PyErr_Format(PyExc_RuntimeError, "%s", ag_again);
+        return PyErr_Format(PyExc_RuntimeError, "%s", grad_again);
     PyObject *t = PyTuple_New(s->nsaved);
     for (int i = 0; t && i < s->nsaved; i++) {
         struct fn_saved *v = &s->saved[i];
@@ -541,7 +542,7 @@ static PyObject *ctx_saved(PyObject *o, void *x)
             tp_tensor *a = tensor_alias(v->t);
             a->node = v->t->node;
             a->rec = v->t->rec;
-            ag_set_history(a, &s->n, v->out, NULL);
+            grad_set_history(a, &s->n, v->out, NULL);
             r = py_wrap(a);
         } else
             r = py_wrap(tensor_ref(v->t));
@@ -609,20 +610,20 @@ static PyObject *fn_output(fn_step *s, PyNode *c, PyObject *args, PyObject *o, i
     tp_err err = { 0 };
     bool diff = dtype_has_grad((dtype)t->dt) && !in_tuple(c->non_diff, o);
     bool is_input = in_tuple(args, o);
-    ag_node_set_shape(&s->n, nr, t);
+    grad_node_set_shape(&s->n, nr, t);
     if (in_tuple(c->dirty, o)) {
-        if (diff && !ag_rebase_history(t, &s->n, nr, &err))
+        if (diff && !grad_rebase_history(t, &s->n, nr, &err))
             return py_raise(&err);
         return Py_NewRef(o);
     }
     if (is_input ||
-        (diff && ag_requires_grad(t))) { /* handed back as it came: a new tensor on the same memory */
+        (diff && grad_requires_grad(t))) { /* handed back as it came: a new tensor on the same memory */
         tp_tensor *a = tensor_alias(t);
         a->node = t->node;
         a->rec = t->rec;
         if (is_input)
             a->spare |= AGF_custom_view;
-        if (diff && !ag_set_history(a, &s->n, nr, &err)) {
+        if (diff && !grad_set_history(a, &s->n, nr, &err)) {
             tensor_unref(a);
             return py_raise(&err);
         }
@@ -633,7 +634,7 @@ static PyObject *fn_output(fn_step *s, PyNode *c, PyObject *args, PyObject *o, i
     if (t->base) { /* a view of an input: its history is this function's, not its base's */
         t->spare = (uint8_t)((t->spare & ~AGF_nograd_view) | AGF_custom_view);
     }
-    if (!ag_set_history(t, &s->n, nr, &err))
+    if (!grad_set_history(t, &s->n, nr, &err))
         return py_raise(&err);
     return Py_NewRef(o);
 }
@@ -643,7 +644,7 @@ static PyObject *fn_output(fn_step *s, PyNode *c, PyObject *args, PyObject *o, i
 static fn_step *fn_step_new(PyObject *cls, PyObject *name, PyObject *args, int nedge)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(args);
-    fn_step *s = (fn_step *)ag_node_new(&fn_vt, sizeof *s, 0, nedge);
+    fn_step *s = (fn_step *)grad_node_new(&fn_vt, sizeof *s, 0, nedge);
     s->narg = (int)n;
     s->edge_at = mem_alloc(sizeof(int) * (size_t)MAX(n, 1));
     s->cls = Py_NewRef(cls);
@@ -653,7 +654,7 @@ static fn_step *fn_step_new(PyObject *cls, PyObject *name, PyObject *args, int n
         PyObject *o = PyTuple_GET_ITEM(args, i);
         s->edge_at[i] = py_is_tensor(o) ? nedge : -1;
         if (py_is_tensor(o))
-            ag_node_set_edge(&s->n, nedge++, py_tensor(o));
+            grad_node_set_edge(&s->n, nedge++, py_tensor(o));
     }
     return s;
 }
@@ -661,7 +662,7 @@ static fn_step *fn_step_new(PyObject *cls, PyObject *name, PyObject *args, int n
 /* The same step with room for its results, whose number is known now; takes s. */
 static fn_step *fn_step_with(fn_step *s, int nout)
 {
-    fn_step *b = (fn_step *)ag_node_new(&fn_vt, sizeof *b, nout, s->n.nedge);
+    fn_step *b = (fn_step *)grad_node_new(&fn_vt, sizeof *b, nout, s->n.nedge);
     for (int i = 0; i < s->n.nedge; i++) { /* now the number of results is known */
         b->n.edge[i] = s->n.edge[i];
         s->n.edge[i].node = NULL;
@@ -674,7 +675,7 @@ static fn_step *fn_step_with(fn_step *s, int nout)
     s->edge_at = NULL;
     s->cls = NULL;
     s->name = NULL;
-    ag_node_unref(&s->n);
+    grad_node_unref(&s->n);
     return b;
 }
 
@@ -720,12 +721,12 @@ static PyObject *fn_record(fn_step *s, PyNode *c, PyObject *args, PyObject *outs
     s->ctx = Py_NewRef((PyObject *)c);
     c->n = &s->n;
     s->n.py = c;
-    if (cx->anomaly && ag_anomaly_hooks.where)
-        s->n.where = ag_anomaly_hooks.where(ag_anomaly_hooks.data);
+    if (cx->anomaly && grad_anomaly_hooks.where)
+        s->n.where = grad_anomaly_hooks.where(grad_anomaly_hooks.data);
     for (Py_ssize_t i = 0; c->dirty && i < PyTuple_GET_SIZE(c->dirty); i++) {
         PyObject *o = PyTuple_GET_ITEM(c->dirty, i);
         tp_err err = { 0 };
-        if (!py_is_tensor(o) || !ag_check_inplace(cx, py_tensor(o), true, &err)) {
+        if (!py_is_tensor(o) || !grad_check_inplace(cx, py_tensor(o), true, &err)) {
             py_raise(&err);
             return NULL;
         }
@@ -763,7 +764,7 @@ static PyObject *function_apply(PyObject *m, PyObject *const *a, Py_ssize_t narg
     int nedge = 0;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *o = PyTuple_GET_ITEM(args, i);
-        bool is = py_is_tensor(o), need = is && ag_requires_grad(py_tensor(o));
+        bool is = py_is_tensor(o), need = is && grad_requires_grad(py_tensor(o));
         any |= need;
         nedge += is;
         PyTuple_SET_ITEM(c->needs_input_grad, i, Py_NewRef(need ? Py_True : Py_False));
@@ -785,7 +786,7 @@ static PyObject *function_apply(PyObject *m, PyObject *const *a, Py_ssize_t narg
         res = Py_NewRef(PyTuple_Check(out) ? list : PyTuple_GET_ITEM(list, 0));
 done:
     if (s)
-        ag_node_unref(&s->n);
+        grad_node_unref(&s->n);
     Py_XDECREF(out);
     Py_XDECREF(outs);
     Py_XDECREF(list);
@@ -796,7 +797,7 @@ done:
 /* ---- properties of Tensor ---- */
 static PyObject *get_requires_grad(PyObject *o, void *x)
 {
-    return PyBool_FromLong(ag_requires_grad(py_tensor(o)));
+    return PyBool_FromLong(grad_requires_grad(py_tensor(o)));
 }
 
 static int set_requires(PyObject *o, PyObject *v)
@@ -806,7 +807,7 @@ static int set_requires(PyObject *o, PyObject *v)
         PyErr_SetString(PyExc_RuntimeError, "requires_grad must be a bool");
         return -1;
     }
-    if (!ag_set_requires_grad(CX, py_tensor(o), v == Py_True, &err)) {
+    if (!grad_set_requires_grad(CX, py_tensor(o), v == Py_True, &err)) {
         py_raise(&err);
         return -1;
     }
@@ -814,7 +815,7 @@ static int set_requires(PyObject *o, PyObject *v)
 }
 static int set_requires_grad(PyObject *o, PyObject *v, void *x)
 {
-    if (v == Py_True && !ag_is_leaf(py_tensor(o))) { /* requires_grad_() takes it for said already */
+    if (v == Py_True && !grad_is_leaf(py_tensor(o))) { /* requires_grad_() takes it for said already */
         PyErr_SetString(PyExc_RuntimeError, "you can only change requires_grad flags of leaf variables.");
         return -1;
     }
@@ -838,9 +839,9 @@ static PyObject *m_requires_grad_(PyObject *o, PyObject *args, PyObject *kw)
 
 static PyObject *get_grad(PyObject *o, void *x)
 {
-    tp_tensor *g = ag_grad(py_tensor(o));
+    tp_tensor *g = grad_grad(py_tensor(o));
     if (!g) {
-        if (!ag_is_leaf(py_tensor(o)) && !ag_retains_grad(py_tensor(o)) &&
+        if (!grad_is_leaf(py_tensor(o)) && !grad_retains_grad(py_tensor(o)) &&
             PyErr_WarnEx(
                 PyExc_UserWarning,
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
@@ -863,7 +864,7 @@ static int set_grad(PyObject *o, PyObject *v, void *x)
                      Py_TYPE(v)->tp_name);
         return -1;
     }
-    if (ag_set_grad(py_tensor(o), v && v != Py_None ? py_tensor(v) : NULL, &err))
+    if (grad_set_grad(py_tensor(o), v && v != Py_None ? py_tensor(v) : NULL, &err))
         return 0;
     py_raise(&err);
     return -1;
@@ -872,15 +873,18 @@ static int set_grad(PyObject *o, PyObject *v, void *x)
 static PyObject *get_grad_fn(PyObject *o, void *x)
 {
     tp_err err = { 0 };
-    ag_node *n = ag_grad_fn(py_tensor(o), NULL, &err);
+    grad_node *n = grad_grad_fn(py_tensor(o), NULL, &err);
     return err.kind ? py_raise(&err) : py_node(n);
 }
-static PyObject *get_is_leaf(PyObject *o, void *x) { return PyBool_FromLong(ag_is_leaf(py_tensor(o))); }
-static PyObject *get_retains(PyObject *o, void *x) { return PyBool_FromLong(ag_retains_grad(py_tensor(o))); }
+static PyObject *get_is_leaf(PyObject *o, void *x) { return PyBool_FromLong(grad_is_leaf(py_tensor(o))); }
+static PyObject *get_retains(PyObject *o, void *x)
+{
+    return PyBool_FromLong(grad_retains_grad(py_tensor(o)));
+}
 static PyObject *get_output_nr(PyObject *o, void *x)
 {
     int nr = 0;
-    ag_grad_fn(py_tensor(o), &nr, NULL);
+    grad_grad_fn(py_tensor(o), &nr, NULL);
     return PyLong_FromLong(nr);
 }
 static PyObject *get_base(PyObject *o, void *x)
@@ -888,7 +892,7 @@ static PyObject *get_base(PyObject *o, void *x)
     tp_tensor *b = py_tensor(o)->base;
     return b ? py_wrap(tensor_ref(b)) : Py_NewRef(Py_None);
 }
-static PyObject *get_data(PyObject *o, void *x) { return py_wrap(ag_data(py_tensor(o))); }
+static PyObject *get_data(PyObject *o, void *x) { return py_wrap(grad_data(py_tensor(o))); }
 static int set_data(PyObject *o, PyObject *v, void *x)
 {
     tp_err err = { 0 };
@@ -896,7 +900,7 @@ static int set_data(PyObject *o, PyObject *v, void *x)
         PyErr_SetString(PyExc_TypeError, "Tensor.data must be set to a Tensor");
         return -1;
     }
-    if (ag_set_data(py_tensor(o), py_tensor(v), &err))
+    if (grad_set_data(py_tensor(o), py_tensor(v), &err))
         return 0;
     py_raise(&err);
     return -1;
@@ -909,25 +913,25 @@ static PyObject *m_is_inference(PyObject *o, PyObject *x)
 static PyObject *m_retain_grad(PyObject *o, PyObject *x)
 {
     tp_err err = { 0 };
-    if (!ag_retain_grad(py_tensor(o), &err))
+    if (!grad_retain_grad(py_tensor(o), &err))
         return py_raise(&err);
     Py_RETURN_NONE;
 }
 static PyObject *m_detach_(PyObject *o, PyObject *x)
 {
     tp_err err = { 0 };
-    return CX->inference_mode || ag_detach_(py_tensor(o), &err) ? Py_NewRef(o) : py_raise(&err);
+    return CX->inference_mode || grad_detach_(py_tensor(o), &err) ? Py_NewRef(o) : py_raise(&err);
 }
 static PyObject *m_register_hook(PyObject *o, PyObject *fn)
 {
     tp_err err = { 0 };
-    ag_hooks *h = ag_tensor_hooks(py_tensor(o), &err);
+    grad_hooks *h = grad_tensor_hooks(py_tensor(o), &err);
     return h ? handle_new(h, tensor_hook, fn) : py_raise(&err);
 }
 static PyObject *m_register_post(PyObject *o, PyObject *fn)
 {
     tp_err err = { 0 };
-    ag_hooks *h = ag_post_hooks(py_tensor(o), &err);
+    grad_hooks *h = grad_post_hooks(py_tensor(o), &err);
     return h ? handle_new(h, post_hook, fn) : py_raise(&err);
 }
 
@@ -947,7 +951,7 @@ static void final_drop(void *data)
 }
 static PyObject *queue_callback(PyObject *m, PyObject *fn)
 {
-    if (ag_queue_callback(final_run, final_drop, Py_NewRef(fn)))
+    if (grad_queue_callback(final_run, final_drop, Py_NewRef(fn)))
         Py_RETURN_NONE;
     Py_DECREF(fn);
     PyErr_SetString(PyExc_RuntimeError, "Final callbacks can only be installed during backward pass.");
@@ -1000,15 +1004,15 @@ static PyObject *run_backward(PyObject *m, PyObject *const *a, Py_ssize_t nargs)
     bool accumulate = a[5] == Py_True;
     if (inputs && !accumulate)
         result = mem_zalloc(sizeof *result * (size_t)MAX(ninput, 1));
-    ag_options o = { .retain_graph = PyObject_IsTrue(a[2]),
-                     .create_graph = PyObject_IsTrue(a[3]),
-                     .allow_unused = PyObject_IsTrue(a[6]),
-                     .inputs = inputs,
-                     .ninput = (int)ninput,
-                     .result = result };
+    grad_options o = { .retain_graph = PyObject_IsTrue(a[2]),
+                       .create_graph = PyObject_IsTrue(a[3]),
+                       .allow_unused = PyObject_IsTrue(a[6]),
+                       .inputs = inputs,
+                       .ninput = (int)ninput,
+                       .result = result };
     for (Py_ssize_t i = 0; i < nroot; i++) /* hooks may drop the last Python reference */
         tensor_ref(roots[i]);
-    bool ok = ag_backward(CX, roots, (int)nroot, grads, &o, &err);
+    bool ok = grad_backward(CX, roots, (int)nroot, grads, &o, &err);
     for (Py_ssize_t i = 0; i < nroot; i++)
         tensor_unref(roots[i]);
     if (!ok) {
@@ -1098,7 +1102,7 @@ static PyObject *leads_beyond(PyObject *m, PyObject *args)
         return NULL;
     tp_tensor *x = py_tensor(o);
     int n = 0;
-    tp_tensor **leaf = ag_leaves(&x, 1, &n);
+    tp_tensor **leaf = grad_leaves(&x, 1, &n);
     bool beyond = false;
     for (int i = 0; i < n && !beyond; i++) {
         beyond = true;
@@ -1164,7 +1168,7 @@ static PyObject *set_autocast(PyObject *m, PyObject *args)
 static PyObject *anomaly_enabled(PyObject *m, PyObject *x) { return PyBool_FromLong(CX->anomaly); }
 static PyObject *anomaly_check_nan(PyObject *m, PyObject *x)
 {
-    return PyBool_FromLong(ag_anomaly_hooks.check_nan);
+    return PyBool_FromLong(grad_anomaly_hooks.check_nan);
 }
 
 static char *anomaly_where(void *data) /* the Python stack as text */
@@ -1210,7 +1214,7 @@ static PyObject *set_anomaly(PyObject *m, PyObject *args)
     if (!PyArg_ParseTuple(args, "p|p", &on, &nan))
         return NULL;
     CX->anomaly = on;
-    ag_anomaly_hooks = (ag_anomaly){ anomaly_where, anomaly_report, NULL, nan };
+    grad_anomaly_hooks = (grad_anomaly){ anomaly_where, anomaly_report, NULL, nan };
     Py_RETURN_NONE;
 }
 
@@ -1241,14 +1245,14 @@ static tp_tensor *unpack_call(void *data, void *handle, tp_err *err)
 }
 static void pack_drop(void *data, void *handle) { hook_free(handle); }
 
-static _Thread_local VEC(ag_pack *) pack_stack;
+static _Thread_local VEC(grad_pack *) pack_stack;
 static PyObject *push_saved_hooks(PyObject *m, PyObject *args)
 {
     if (PyTuple_GET_SIZE(args) != 2)
         return PyErr_Format(PyExc_TypeError, "two callables were expected");
-    ag_pack *p = mem_zalloc(sizeof *p);
-    *p = (ag_pack){ 1, pack_call, unpack_call, pack_drop, hook_free, Py_NewRef(args) };
-    vec_push(&pack_stack, (ag_pack *)CX->hooks);
+    grad_pack *p = mem_zalloc(sizeof *p);
+    *p = (grad_pack){ 1, pack_call, unpack_call, pack_drop, hook_free, Py_NewRef(args) };
+    vec_push(&pack_stack, (grad_pack *)CX->hooks);
     CX->hooks = p;
     Py_RETURN_NONE;
 }
@@ -1256,9 +1260,9 @@ static PyObject *pop_saved_hooks(PyObject *m, PyObject *x)
 {
     if (!pack_stack.n)
         return PyErr_Format(PyExc_RuntimeError, "no saved tensor hooks to remove");
-    ag_pack *p = CX->hooks;
+    grad_pack *p = CX->hooks;
     CX->hooks = vec_pop(&pack_stack);
-    ag_pack_unref(p);
+    grad_pack_unref(p);
     Py_RETURN_NONE;
 }
 

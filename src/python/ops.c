@@ -923,9 +923,9 @@ static PyObject *write_out(const op_row *r, PyObject *given, tp_val *out) /* out
 
 static bool val_wants_grad(const tp_val *v)
 {
-    bool grad = v->kind == VAL_tensor && ag_requires_grad(v->t);
+    bool grad = v->kind == VAL_tensor && grad_requires_grad(v->t);
     for (int k = 0; v->kind == VAL_tensors && !grad && k < v->n; k++)
-        grad = v->ts[k] && ag_requires_grad(v->ts[k]);
+        grad = v->ts[k] && grad_requires_grad(v->ts[k]);
     return grad;
 }
 
@@ -942,7 +942,7 @@ static bool out_wants_grad(const op_row *r, const parse *p, PyObject *given)
     }
     for (Py_ssize_t k = 0; takes && k < (seq ? PySequence_Fast_GET_SIZE(given) : 1); k++) {
         PyObject *o = seq ? PySequence_Fast_GET_ITEM(given, k) : given;
-        if (py_is_tensor(o) && ag_requires_grad(py_tensor(o)))
+        if (py_is_tensor(o) && grad_requires_grad(py_tensor(o)))
             return true;
     }
     return false;
@@ -954,7 +954,7 @@ static tp_tensor *into_of(const op_row *r, const parse *p, PyObject *given)
     if (!py_is_tensor(given) || r->schema.nret != 1 || r->schema.ret_list || CX->rec)
         return NULL;
     tp_tensor *t = py_tensor(given);
-    bool grad = ag_requires_grad(t);
+    bool grad = grad_requires_grad(t);
     for (int i = 0; CX->grad_mode && !CX->inference_mode && !grad && i < r->schema.nparam; i++)
         grad = val_wants_grad(&p->val[i]);
     return grad || tensor_is_fake(t) ? NULL : t;

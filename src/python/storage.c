@@ -296,7 +296,7 @@ static PyObject *m_set(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyO
     int ndim = 1;
     if (!py_take("set_", names, 4, 4, 0, args, nargs, kw, a))
         return NULL;
-    if (!ag_check_inplace(op_ctx_cur(), t, true, &err))
+    if (!grad_check_inplace(op_ctx_cur(), t, true, &err))
         return py_raise(&err);
     tp_storage *s = NULL;
     if (!a[0]) {

@@ -6,7 +6,7 @@
 bool run_opaque_core(const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err)
 {
     if (aot_makes_leaf(n))
-        return ag_set_requires_grad(op_ctx_cur(), arg[0].t, arg[1].b, err);
+        return grad_set_requires_grad(op_ctx_cur(), arg[0].t, arg[1].b, err);
     return ir_run_custom(n, arg, out, err);
 }
 

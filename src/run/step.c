@@ -34,7 +34,7 @@ static run_program *backward_of(step_variant *v, tp_err *err)
 
 /* ---- the step on the tape ---- */
 typedef struct step {
-    ag_node n;
+    grad_node n;
     step_variant *v;
     tp_val *saved;     /* owned */
     uint32_t *version; /* of the saved tensors' storage, to notice writes */
@@ -42,13 +42,13 @@ typedef struct step {
     uint32_t *in_version;
     gen_state *rng;      /* before forward drew; NULL where it draws nothing */
     tp_tensor **tangent; /* types of the tangents, borrowed from the backward graph */
-    ag_pack *pack;       /* saved tensors went through saved_tensors_hooks: handles instead */
+    grad_pack *pack;     /* saved tensors went through saved_tensors_hooks: handles instead */
     void **handle;
 } step;
 
-static const char *step_name(const ag_node *n) { return "CompiledFunctionBackward"; }
+static const char *step_name(const grad_node *n) { return "CompiledFunctionBackward"; }
 
-static void step_release(ag_node *n)
+static void step_release(grad_node *n)
 {
     step *s = (step *)n;
     for (int i = 0; s->saved && i < s->v->u->nsaved; i++)
@@ -59,7 +59,7 @@ static void step_release(ag_node *n)
         if (s->handle[i])
             s->pack->drop(s->pack->data, s->handle[i]);
     free(s->handle);
-    ag_pack_unref(s->pack);
+    grad_pack_unref(s->pack);
     s->handle = NULL;
     s->pack = NULL;
     free(s->in);
@@ -74,7 +74,7 @@ static void step_release(ag_node *n)
     s->version = NULL;
 }
 
-static void step_free(ag_node *n)
+static void step_free(grad_node *n)
 {
     step_release(n);
     program_unref(((step *)n)->v->owner);
@@ -147,13 +147,13 @@ static bool second_opaque(void *data, ir_node *n, const tp_val *arg, tp_val *out
             continue;
         op_ctx *cx = a->b->cx;
         bool mode = cx->grad_mode;
-        tp_val leaf = vT(ag_acc_tensor(a->s->n.edge[i].node)), alias = vNone;
+        tp_val leaf = vT(grad_acc_tensor(a->s->n.edge[i].node)), alias = vNone;
         cx->grad_mode = true;
         bool ok = grad_call(cx, OP_alias, OPV_fn, &leaf, &alias, err);
         cx->grad_mode = mode;
-        ag_node *fn = ok ? ag_grad_fn(alias.t, &nr, err) : NULL;
+        grad_node *fn = ok ? grad_grad_fn(alias.t, &nr, err) : NULL;
         a->end[i] = ok ? alias.t : NULL;
-        return fn && ag_set_history(arg[0].t, fn, nr, err);
+        return fn && grad_set_history(arg[0].t, fn, nr, err);
     }
     return run_opaque(NULL, n, arg, out, err);
 }
@@ -191,7 +191,7 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
                        "after they have already been freed). Specify retain_graph=True for the first one.");
     for (int i = 0; i < u->nin; i++)
         if (s->in[i].kind == VAL_tensor && s->in[i].t->storage->version != s->in_version[i])
-            return ag_changed(s->in[i].t, s->in_version[i], (ag_edge){ NULL, 0 }, err);
+            return grad_changed(s->in[i].t, s->in_version[i], (grad_edge){ NULL, 0 }, err);
     if (ev_log_on(EVC_aot, EV_WARNING))
         ev_log(EVC_aot, EV_WARNING, NULL, "%s runs again eagerly: %s", p->g->name, why);
     tp_gen *rng = gen_default();
@@ -208,7 +208,7 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
     bool ok = true, mode = b->cx->grad_mode;
     b->cx->grad_mode = true;
     for (int i = 0; i < u->nin; i++)
-        if (ok && s->in[i].kind == VAL_tensor && ag_requires_grad(s->in[i].t))
+        if (ok && s->in[i].kind == VAL_tensor && grad_requires_grad(s->in[i].t))
             ok = grad_call(b->cx, OP_alias, OPV_fn, &s->in[i], &in[i], err);
         else {
             in[i] = s->in[i];
@@ -230,25 +230,25 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
         tp_tensor *x = k >= 0 && out[k].kind == VAL_tensor ? out[k].t : NULL;
         if (x && u->out[k].kind == AOT_result_view)
             x = x->base;
-        if (!x || !ag_requires_grad(x))
+        if (!x || !grad_requires_grad(x))
             continue;
         if (dy[t]) {
             root[nroot] = x;
             tan[nroot++] = dy[t];
         }
         if (seen && watched[t]) {
-            ok = ag_share_hooks(&s->n, t, x, err);
+            ok = grad_share_hooks(&s->n, t, x, err);
             want[nwant++] = x;
         }
     }
-    ag_options o = { .create_graph = mode,
-                     .retain_graph = true,
-                     .allow_unused = true,
-                     .inputs = want,
-                     .ninput = nwant,
-                     .result = got };
+    grad_options o = { .create_graph = mode,
+                       .retain_graph = true,
+                       .allow_unused = true,
+                       .inputs = want,
+                       .ninput = nwant,
+                       .result = got };
     if (ok && nroot && nwant)
-        ok = ag_backward(b->cx, root, nroot, tan, &o, err);
+        ok = grad_backward(b->cx, root, nroot, tan, &o, err);
     int k = 0;
     for (int i = 0; ok && i < u->ngrad; i++)
         if (need[i] && second_end(&again, i))
@@ -290,7 +290,7 @@ static void reach_operand(void *arg, ir_node *x)
               (type && type->storage && map_geti(&r->memory, (uint64_t)(uintptr_t)type->storage));
 }
 
-static bool step_opens(const ag_node *n, tp_tensor *const *dy, const bool *watched)
+static bool step_opens(const grad_node *n, tp_tensor *const *dy, const bool *watched)
 {
     const step *s = (const step *)n;
     const aot_unit *u = s->v->u;
@@ -321,11 +321,11 @@ static bool step_opens(const ag_node *n, tp_tensor *const *dy, const bool *watch
     return yes;
 }
 
-static bool step_open(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
+static bool step_open(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
                       tp_tensor **dx, tp_tensor **seen, tp_err *err)
 {
     if (n->released)
-        return err_set(err, ERR_runtime, "%s", ag_again);
+        return err_set(err, ERR_runtime, "%s", grad_again);
     return backward_again((step *)n, b, dy, need, watched, dx, seen, err);
 }
 
@@ -349,7 +349,7 @@ static tp_tensor *unpacked(step *s, int i, tp_err *err)
 /* Tensors are also kept for their sizes alone: nothing is lost when somebody writes to one of those. */
 static bool saved_is_read(const aot_unit *u, int i) { return u->bw->inputs.at[i]->nuse > 0; }
 
-static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
                        tp_err *err)
 {
     step *s = (step *)n;
@@ -359,7 +359,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     bool ok = false;
 
     if (n->released && u->nsaved)
-        return err_set(err, ERR_runtime, "%s", ag_again);
+        return err_set(err, ERR_runtime, "%s", grad_again);
     if (!u->ngrad) /* results that require a gradient which leads nowhere */
         return true;
     if (b->cx->grad_mode)
@@ -370,7 +370,7 @@ static bool step_apply(ag_node *n, bld *b, tp_tensor *const *dy, const bool *nee
     for (int i = 0; i < u->nsaved; i++)
         if (s->saved[i].kind == VAL_tensor && saved_is_read(u, i) &&
             s->saved[i].t->storage->version != s->version[i])
-            return ag_changed(s->saved[i].t, s->version[i], (ag_edge){ NULL, 0 }, err);
+            return grad_changed(s->saved[i].t, s->version[i], (grad_edge){ NULL, 0 }, err);
     tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(nin, 1)),
            *out = mem_zalloc(sizeof *out * (size_t)MAX(u->ngrad, 1));
     for (int i = 0; i < u->nsaved; i++)
@@ -425,16 +425,16 @@ done:
     return ok;
 }
 
-static const ag_vt step_vt = { step_name, step_apply, step_release, step_free, step_opens, step_open };
+static const grad_vt step_vt = { step_name, step_apply, step_release, step_free, step_opens, step_open };
 
 /* ---- the call ---- */
 uint64_t step_key(const step_program *p, const op_ctx *cx, const tp_val *in, bool *needs, bool *any)
 {
     uint64_t k = 1;
     int nin = (int)p->g->inputs.n;
-    *any = ag_records(cx) && p->leaves;
+    *any = grad_records(cx) && p->leaves;
     for (int i = 0; i < nin; i++) {
-        needs[i] = ag_records(cx) && in[i].kind == VAL_tensor && ag_requires_grad(in[i].t) &&
+        needs[i] = grad_records(cx) && in[i].kind == VAL_tensor && grad_requires_grad(in[i].t) &&
                    dtype_has_grad((dtype)in[i].t->dt);
         *any |= needs[i];
         k = hash_mix(k, needs[i]);
@@ -484,7 +484,7 @@ static bool copy_into(tp_tensor *to, tp_val from, op_dispatch_fn *call, op_ctx *
 static bool may_write(const aot_unit *u, op_ctx *cx, const tp_val *in, tp_err *err)
 {
     for (int i = 0; i < u->ntangent; i++)
-        if (written_by(u, i) >= 0 && !ag_check_inplace(cx, in[written_by(u, i)].t, true, err))
+        if (written_by(u, i) >= 0 && !grad_check_inplace(cx, in[written_by(u, i)].t, true, err))
             return false;
     return true;
 }
@@ -497,12 +497,12 @@ static bool set_history(const aot_unit *u, op_ctx *cx, step *s, int t, const tp_
     tp_val *r = &res[u->tangent[t]];
     int w = written_by(u, t);
     if (w < 0)
-        return ag_set_history(r->t, &s->n, t, err);
+        return grad_set_history(r->t, &s->n, t, err);
     if (!in[w].t->base)
-        return ag_set_history(in[w].t, &s->n, t, err);
+        return grad_set_history(in[w].t, &s->n, t, err);
     tp_tensor *own = tensor_alias(r->t);
     in[w].t->storage->version--; /* copy_back has counted the write */
-    bool ok = ag_set_history(own, &s->n, t, err) && copy_into(in[w].t, vT(own), grad_call, cx, err);
+    bool ok = grad_set_history(own, &s->n, t, err) && copy_into(in[w].t, vT(own), grad_call, cx, err);
     tensor_unref(own);
     return ok;
 }
@@ -512,7 +512,7 @@ static bool set_history(const aot_unit *u, op_ctx *cx, step *s, int t, const tp_
 static bool retained(const aot_unit *u, const tp_val *in)
 {
     for (int i = 0; i < u->ntangent; i++)
-        if (written_by(u, i) >= 0 && ag_retains_grad(in[written_by(u, i)].t))
+        if (written_by(u, i) >= 0 && grad_retains_grad(in[written_by(u, i)].t))
             return true;
     return false;
 }
@@ -536,11 +536,11 @@ static bool copy_back(aot_unit *u, op_ctx *cx, const tp_val *in, tp_val *res, tp
 
 static bool pack_saved(step *s, op_ctx *cx, int i, tp_tensor *t, tp_err *err)
 {
-    ag_pack *p = cx->hooks;
+    grad_pack *p = cx->hooks;
     tp_tensor *own = tensor_alias(t);
     if (!s->handle) {
         s->handle = mem_zalloc(sizeof *s->handle * (size_t)s->v->u->nsaved);
-        s->pack = ag_pack_ref(p);
+        s->pack = grad_pack_ref(p);
     }
     cx->hooks = NULL; /* operations inside pack are not packed again */
     s->handle[i] = p->pack(p->data, own, err);
@@ -553,7 +553,7 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
                          const gen_state *rng, tp_err *err)
 {
     aot_unit *u = v->u;
-    step *s = (step *)ag_node_new(&step_vt, sizeof *s, u->ntangent, u->ngrad);
+    step *s = (step *)grad_node_new(&step_vt, sizeof *s, u->ntangent, u->ngrad);
     s->n.zeros = true;
     s->v = v;
     __atomic_add_fetch(&v->owner->refs, 1, __ATOMIC_RELAXED);
@@ -574,12 +574,12 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
     s->saved = mem_zalloc(sizeof *s->saved * (size_t)MAX(u->nsaved, 1));
     s->version = mem_zalloc(sizeof *s->version * (size_t)MAX(u->nsaved, 1));
     for (int i = 0; i < u->ngrad; i++)
-        ag_node_set_edge(&s->n, i,
-                         u->grad[i] < 0        ? NULL
-                         : u->grad[i] < u->nin ? in[u->grad[i]].t
-                                               : item[u->grad[i] - u->nin].t);
+        grad_node_set_edge(&s->n, i,
+                           u->grad[i] < 0        ? NULL
+                           : u->grad[i] < u->nin ? in[u->grad[i]].t
+                                                 : item[u->grad[i] - u->nin].t);
     for (int i = 0; i < u->ntangent; i++)
-        ag_node_set_shape(&s->n, i, res[u->tangent[i]].t);
+        grad_node_set_shape(&s->n, i, res[u->tangent[i]].t);
     for (int i = 0; i < u->nsaved; i++) {
         tp_val *r = &res[u->nvalue + u->nmut + i];
         if (r->kind == VAL_tensor && (r->t->flags & TF_inference) && !cx->inference_mode) {
@@ -588,7 +588,7 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
                                                 tensor_device(r->t), err);
             if (!own || !tensor_copy(own, r->t, err)) {
                 tensor_unref(own);
-                ag_node_unref(&s->n);
+                grad_node_unref(&s->n);
                 return NULL;
             }
             tensor_unref(r->t);
@@ -596,7 +596,7 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
         }
         if (TP_UNLIKELY(cx->hooks != NULL) && r->kind == VAL_tensor) {
             if (!pack_saved(s, (op_ctx *)cx, i, r->t, err)) {
-                ag_node_unref(&s->n);
+                grad_node_unref(&s->n);
                 return NULL;
             }
             continue;
@@ -729,7 +729,7 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
         tp_val cut = vNone;
         bool mode = cx->grad_mode;
         if (((!o->requires_grad && !o->no_grad) || o->leaf) &&
-            ag_requires_grad(base)) { /* x.detach(): off the tape */
+            grad_requires_grad(base)) { /* x.detach(): off the tape */
             if (!grad_call(cx, OP_detach, OPV_fn, (tp_val[]){ vT(base) }, &cut, err))
                 return false;
             base = cut.t;
@@ -738,7 +738,7 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
                                                   : u->fw->output->arg[o->index].node->val.t;
         if (o->of >= 0 && u->out[o->of].type)
             as = u->out[o->of].type;
-        cx->grad_mode = mode && !(o->no_grad && ag_requires_grad(base));
+        cx->grad_mode = mode && !(o->no_grad && grad_requires_grad(base));
         t = geometry(cx, base, as, o->type, p->g, in, nin, true, err);
         cx->grad_mode = mode;
         val_clear(&cut);
@@ -753,7 +753,7 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
     }
     default: out[i] = o->num; return true;
     }
-    if (o->leaf && !ag_set_requires_grad(cx, t, true, err)) {
+    if (o->leaf && !grad_set_requires_grad(cx, t, true, err)) {
         tensor_unref(t);
         return false;
     }
@@ -766,7 +766,7 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
 static bool set_flags(const aot_unit *u, op_ctx *cx, const tp_val *in, bool before, tp_err *err)
 {
     for (int i = 0; i < u->nflag; i++)
-        if ((before || !u->flag[i].on) && !ag_set_requires_grad(cx, in[u->flag[i].in].t, before, err))
+        if ((before || !u->flag[i].on) && !grad_set_requires_grad(cx, in[u->flag[i].in].t, before, err))
             return false;
     return true;
 }
@@ -924,7 +924,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     ok = true;
 done:
     if (s)
-        ag_node_unref(&s->n);
+        grad_node_unref(&s->n);
     for (int i = 0; i < nres; i++)
         if (res[i].kind == VAL_tensor)
             tensor_unref(res[i].t);

@@ -41,7 +41,7 @@ static bool run(const char *text, const char *name, int grads, outcome *o)
         goto done;
     for (int i = 0; i < o->nin; i++) {
         o->in[i] = input(g->inputs.at[i], i);
-        if (i < grads && !ag_set_requires_grad(cx, o->in[i], true, &err))
+        if (i < grads && !grad_set_requires_grad(cx, o->in[i], true, &err))
             goto done;
         in[i] = vT(o->in[i]);
     }
@@ -52,7 +52,7 @@ static bool run(const char *text, const char *name, int grads, outcome *o)
         tp_tensor *root[MAXIO], *dy[MAXIO];
         int n = 0;
         for (int i = 0; i < o->nout; i++)
-            if (o->out[i].kind == VAL_tensor && ag_requires_grad(o->out[i].t)) {
+            if (o->out[i].kind == VAL_tensor && grad_requires_grad(o->out[i].t)) {
                 root[n] = o->out[i].t;
                 dy[n] = tensor_new_strided((dtype)root[n]->dt, root[n]->ndim, root[n]->size, NULL, DEVICE_CPU,
                                            NULL);
@@ -61,8 +61,8 @@ static bool run(const char *text, const char *name, int grads, outcome *o)
                 n++;
             }
         CHECK(n > 0);
-        ag_options ao = { 0 };
-        ok = ag_backward(cx, root, n, dy, &ao, &err);
+        grad_options ao = { 0 };
+        ok = grad_backward(cx, root, n, dy, &ao, &err);
         for (int i = 0; i < n; i++)
             tensor_unref(dy[i]);
     }
@@ -116,7 +116,7 @@ static void agree(const char *text, int grads)
                 same("result", backends[b], i, want.out[i].t, got.out[i].t);
             for (int i = 0; i < want.nin; i++) {
                 same("input", backends[b], i, want.in[i], got.in[i]);
-                same("gradient", backends[b], i, ag_grad(want.in[i]), ag_grad(got.in[i]));
+                same("gradient", backends[b], i, grad_grad(want.in[i]), grad_grad(got.in[i]));
             }
         }
         drop(&got);

@@ -14,7 +14,7 @@ static double at(tp_tensor *t, int i) { return elem_get_f((dtype)t->dt, tensor_e
 static tp_tensor *leaf(tp_tensor *t)
 {
     tp_err e = { 0 };
-    CHECK(ag_set_requires_grad(op_ctx_cur(), t, true, &e));
+    CHECK(grad_set_requires_grad(op_ctx_cur(), t, true, &e));
     return t;
 }
 static tp_tensor *call(op_id op, op_variant v, const tp_val *arg, int n, tp_err *e)
@@ -27,8 +27,8 @@ static tp_tensor *call(op_id op, op_variant v, const tp_val *arg, int n, tp_err 
 #define OPI(id, e, ...) call(OP_##id, OPV_inplace, B_ARGS(__VA_ARGS__), e)
 static bool backward(tp_tensor *t, tp_err *e)
 {
-    ag_options o = { 0 };
-    return ag_backward(op_ctx_cur(), &t, 1, NULL, &o, e);
+    grad_options o = { 0 };
+    return grad_backward(op_ctx_cur(), &t, 1, NULL, &o, e);
 }
 
 TEST(grad_chain_rule_and_names)
@@ -36,16 +36,16 @@ TEST(grad_chain_rule_and_names)
     tp_err e = { 0 };
     tp_tensor *x = leaf(vec3(1, 2, 3)), *y = OPC(sin, &e, vT(x)), *z = OPC(mul_Tensor, &e, vT(y), vT(x)),
               *s = OPC(sum, &e, vT(z));
-    CHECK_STR(ag_node_name(ag_grad_fn(s, NULL, NULL)), "SumBackward0");
-    CHECK_STR(ag_node_name(ag_grad_fn(z, NULL, NULL)), "MulBackward0");
-    CHECK(ag_is_leaf(x) && !ag_is_leaf(y));
-    ag_edge next[4];
-    CHECK_INT(ag_node_next(ag_grad_fn(z, NULL, NULL), next, 4), 2);
-    CHECK_STR(ag_node_name(next[0].node), "SinBackward0");
-    CHECK_STR(ag_node_name(next[1].node), "AccumulateGrad");
+    CHECK_STR(grad_node_name(grad_grad_fn(s, NULL, NULL)), "SumBackward0");
+    CHECK_STR(grad_node_name(grad_grad_fn(z, NULL, NULL)), "MulBackward0");
+    CHECK(grad_is_leaf(x) && !grad_is_leaf(y));
+    grad_edge next[4];
+    CHECK_INT(grad_node_next(grad_grad_fn(z, NULL, NULL), next, 4), 2);
+    CHECK_STR(grad_node_name(next[0].node), "SinBackward0");
+    CHECK_STR(grad_node_name(next[1].node), "AccumulateGrad");
     CHECK(backward(s, &e));
     for (int i = 0; i < 3; i++)
-        CHECK(fabs(at(ag_grad(x), i) - (cos(i + 1) * (i + 1) + sin(i + 1))) < 1e-12);
+        CHECK(fabs(at(grad_grad(x), i) - (cos(i + 1) * (i + 1) + sin(i + 1))) < 1e-12);
     CHECK(!backward(s, &e) && strstr(e.msg, "Trying to backward through the graph a second time"));
     tensor_unref(s), tensor_unref(z), tensor_unref(y), tensor_unref(x);
 }
@@ -59,7 +59,7 @@ TEST(grad_accumulates_and_sums_broadcast)
         CHECK(backward(s, &e));
         tensor_unref(y), tensor_unref(s);
     }
-    CHECK(at(ag_grad(w), 0) == 12 && at(ag_grad(x), 1) == 10 && ag_grad(w)->ndim == 0);
+    CHECK(at(grad_grad(w), 0) == 12 && at(grad_grad(x), 1) == 10 && grad_grad(w)->ndim == 0);
     tensor_unref(x), tensor_unref(w);
 }
 
@@ -68,12 +68,12 @@ TEST(grad_of_grad)
     tp_err e = { 0 };
     tp_tensor *x = leaf(vec3(1, 2, 3)), *y = OPC(mul_Tensor, &e, vT(x), vT(x)),
               *z = OPC(mul_Tensor, &e, vT(y), vT(x)), *s = OPC(sum, &e, vT(z)), *g1, *g2;
-    ag_options o = { .create_graph = true, .retain_graph = true, .inputs = &x, .ninput = 1, .result = &g1 };
-    CHECK(ag_backward(op_ctx_cur(), &s, 1, NULL, &o, &e));
-    CHECK(at(g1, 1) == 12 && !ag_grad(x));
+    grad_options o = { .create_graph = true, .retain_graph = true, .inputs = &x, .ninput = 1, .result = &g1 };
+    CHECK(grad_backward(op_ctx_cur(), &s, 1, NULL, &o, &e));
+    CHECK(at(g1, 1) == 12 && !grad_grad(x));
     tp_tensor *s1 = OPC(sum, &e, vT(g1));
-    ag_options o2 = { .inputs = &x, .ninput = 1, .result = &g2 };
-    CHECK(ag_backward(op_ctx_cur(), &s1, 1, NULL, &o2, &e));
+    grad_options o2 = { .inputs = &x, .ninput = 1, .result = &g2 };
+    CHECK(grad_backward(op_ctx_cur(), &s1, 1, NULL, &o2, &e));
     CHECK(at(g2, 1) == 12 && at(g2, 2) == 18);
     tensor_unref(g1), tensor_unref(g2), tensor_unref(s1), tensor_unref(s), tensor_unref(z), tensor_unref(y);
     tensor_unref(x);
@@ -83,11 +83,11 @@ TEST(grad_exp_second_derivative_uses_saved_result)
 {
     tp_err e = { 0 };
     tp_tensor *x = leaf(vec3(0.5, 1, 2)), *y = OPC(exp, &e, vT(x)), *s = OPC(sum, &e, vT(y)), *g1, *g2;
-    ag_options o = { .create_graph = true, .retain_graph = true, .inputs = &x, .ninput = 1, .result = &g1 };
-    CHECK(ag_backward(op_ctx_cur(), &s, 1, NULL, &o, &e));
+    grad_options o = { .create_graph = true, .retain_graph = true, .inputs = &x, .ninput = 1, .result = &g1 };
+    CHECK(grad_backward(op_ctx_cur(), &s, 1, NULL, &o, &e));
     tp_tensor *s1 = OPC(sum, &e, vT(g1));
-    ag_options o2 = { .inputs = &x, .ninput = 1, .result = &g2 };
-    CHECK(ag_backward(op_ctx_cur(), &s1, 1, NULL, &o2, &e));
+    grad_options o2 = { .inputs = &x, .ninput = 1, .result = &g2 };
+    CHECK(grad_backward(op_ctx_cur(), &s1, 1, NULL, &o2, &e));
     CHECK(fabs(at(g2, 2) - exp(2)) < 1e-12);
     tensor_unref(g1), tensor_unref(g2), tensor_unref(s1), tensor_unref(s), tensor_unref(y), tensor_unref(x);
 }
@@ -119,11 +119,11 @@ TEST(grad_bad_input)
     CHECK(!backward(y, &e));
     CHECK_STR(e.msg, "grad can be implicitly created only for scalar outputs");
     err_clear(&e);
-    ag_options o = { 0 };
-    CHECK(!ag_backward(op_ctx_cur(), &y, 1, &g2, &o, &e) && strstr(e.msg, "Mismatch in shape"));
+    grad_options o = { 0 };
+    CHECK(!grad_backward(op_ctx_cur(), &y, 1, &g2, &o, &e) && strstr(e.msg, "Mismatch in shape"));
     err_clear(&e);
     tp_tensor *i = tensor_scalar(DT_i64, 0, 3, NULL);
-    CHECK(!ag_set_requires_grad(op_ctx_cur(), i, true, &e));
+    CHECK(!grad_set_requires_grad(op_ctx_cur(), i, true, &e));
     tensor_unref(i), tensor_unref(y), tensor_unref(g2), tensor_unref(c), tensor_unref(x);
 }
 
@@ -134,7 +134,7 @@ TEST(grad_inplace_keeps_history)
     tensor_unref(OPI(mul_Tensor, &e, vT(y), vT(x))); /* y = 2 x^2 */
     tp_tensor *s = OPC(sum, &e, vT(y));
     CHECK(backward(s, &e));
-    CHECK(at(ag_grad(x), 2) == 12);
+    CHECK(at(grad_grad(x), 2) == 12);
     tensor_unref(s), tensor_unref(y), tensor_unref(x);
 }
 
@@ -148,7 +148,7 @@ TEST(grad_million_step_chain)
         y = n;
     }
     CHECK(backward(y, &e));
-    CHECK(at(ag_grad(x), 0) == 1000001);
+    CHECK(at(grad_grad(x), 0) == 1000001);
     tensor_unref(y);
     tensor_unref(x);
 }
@@ -167,12 +167,12 @@ TEST(grad_hooks_and_retain)
     tp_err e = { 0 };
     int count = 0;
     tp_tensor *x = leaf(vec3(1, 2, 3)), *y = OPC(mul_Tensor, &e, vT(x), vI(3)), *s = OPC(sum, &e, vT(y));
-    ag_hooks_add(ag_tensor_hooks(y, &e), twice, &count, NULL);
-    ag_hooks_add(ag_tensor_hooks(x, &e), twice, &count, NULL);
-    CHECK(ag_retain_grad(y, &e));
+    grad_hooks_add(grad_tensor_hooks(y, &e), twice, &count, NULL);
+    grad_hooks_add(grad_tensor_hooks(x, &e), twice, &count, NULL);
+    CHECK(grad_retain_grad(y, &e));
     CHECK(backward(s, &e));
     CHECK_INT(count, 2);
-    CHECK(at(ag_grad(y), 0) == 2 && at(ag_grad(x), 0) == 12);
+    CHECK(at(grad_grad(y), 0) == 2 && at(grad_grad(x), 0) == 12);
     tensor_unref(s), tensor_unref(y), tensor_unref(x);
 }
 
@@ -185,9 +185,9 @@ TEST(grad_modes_and_detach)
     tp_tensor *y = OPC(mul_Tensor, &e, vT(x), vI(3));
     tensor_unref(OPI(add_Tensor, &e, vT(x), vI(1))); /* allowed here */
     cx->grad_mode = true;
-    CHECK(!ag_requires_grad(y) && at(x, 0) == 2);
+    CHECK(!grad_requires_grad(y) && at(x, 0) == 2);
     tp_tensor *d = OPC(detach, &e, vT(x));
-    CHECK(!ag_requires_grad(d) && d->storage == x->storage);
+    CHECK(!grad_requires_grad(d) && d->storage == x->storage);
     tensor_unref(d), tensor_unref(y), tensor_unref(x);
 }
 
@@ -206,8 +206,8 @@ TEST(grad_joint_graph_is_recorded)
     cx->rec = &rec;
     tp_tensor *y = OPC(mul_Tensor, &e, vT(in[0]), vT(in[1])), *t = OPC(tanh, &e, vT(y)),
               *z = OPC(mul_Tensor, &e, vT(t), vT(in[0])), *s = OPC(sum, &e, vT(z));
-    ag_options o = { .inputs = in, .ninput = 2, .result = g };
-    CHECK(s && ag_backward(cx, &s, 1, NULL, &o, &e));
+    grad_options o = { .inputs = in, .ninput = 2, .result = g };
+    CHECK(s && grad_backward(cx, &s, 1, NULL, &o, &e));
     cx->rec = NULL;
     CHECK(g[0]->node && g[1]->node && g[0]->ndim == 2 && g[1]->ndim == 1);
     tp_val outs[3] = { { .kind = VAL_node, .node = s->node },
@@ -229,9 +229,9 @@ TEST(grad_joint_graph_is_recorded)
     CHECK(backward(es, &e));
     CHECK(at(vout[0].t, 0) == at(es, 0));
     for (int i = 0; i < 6; i++)
-        CHECK(at(vout[1].t, i) == at(ag_grad(x), i));
+        CHECK(at(vout[1].t, i) == at(grad_grad(x), i));
     for (int i = 0; i < 3; i++)
-        CHECK(at(vout[2].t, i) == at(ag_grad(w), i));
+        CHECK(at(vout[2].t, i) == at(grad_grad(w), i));
     for (int i = 0; i < 3; i++)
         val_clear(&vout[i]);
     tp_tensor *all[] = { ey, et, ez, es, x, w, y, t, z, s, g[0], g[1], in[0], in[1], fx, fw };
