@@ -157,6 +157,11 @@ static bool dims_of(op_call *c, int *dim, int *n)
     tp_tensor *t = arg_t(c, 0);
     uint32_t seen = 0;
     *n = v->n;
+    if (v->n && !t->ndim)
+        return err_set(c->err, ERR_index, "Dimension specified as %lld but tensor has no dimensions",
+                       (long long)v->ints[0]);
+    if (v->n > t->ndim)
+        return err_set(c->err, ERR_runtime, "FFT dims must be unique");
     for (int i = 0; i < v->n; i++) {
         if (!dim_wrap(v->ints[i], t->ndim, &dim[i], c->err))
             return false;

@@ -129,3 +129,15 @@ def test_stft_and_back():
     assert taper.stft(x[0], 32, window=w, return_complex=False).shape[-1] == 2
     raises(RuntimeError, lambda: taper.stft(x, 32), "return_complex")
     raises(RuntimeError, lambda: taper.stft(x, 32, win_length=40, return_complex=True), "expected 0 < win_length <= n_fft")
+
+
+def test_a_tensor_without_dimensions_has_no_transform():
+    x = taper.tensor(1.0)
+    for f in (lambda: taper.fft.fft(x), lambda: taper.fft.rfft(x), lambda: taper.fft.irfft(x), lambda: taper.ops.aten._fft_r2c(x, [-1], 0, False),
+              lambda: taper.ops.aten._fft_c2c(x.to(taper.complex64), [0], 0, True), lambda: taper.ops.aten._fft_c2r(x.to(taper.complex64), [0], 0, 1)):
+        try:
+            f()
+        except IndexError as e:
+            assert "tensor has no dimensions" in str(e), e
+        else:
+            raise AssertionError("no error")
