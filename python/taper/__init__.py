@@ -143,12 +143,6 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
     return compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
 
 
-def export(fn, args=(), kwargs=None, path=None, dynamic=False):
-    """One graph of fn(*args, **kwargs) with its weights, for files and for programs without Python."""
-    from ._export import export
-    return export(fn, args, kwargs, path, dynamic)
-
-
 def load_ipython_extension(shell):
     """%load_ext taper in a notebook: the cell magic %%taper."""
     from .notebook import load_ipython_extension

@@ -131,6 +131,11 @@ class OpOverloadPacket:
     __deepcopy__ = lambda self, memo: self
 
 
+# Questions about sizes, which graphs of exported programs ask.
+_QUESTIONS = {"sym_size": (lambda x, dim: x.shape[dim], {"int": "aten::sym_size.int(Tensor self, int dim) -> SymInt"}),
+              "sym_stride": (lambda x, dim: x.stride(dim), {"int": "aten::sym_stride.int(Tensor self, int dim) -> SymInt"}),
+              "sym_numel": (lambda x: x.numel(), {"default": "aten::sym_numel(Tensor self) -> SymInt"}),
+              "sym_storage_offset": (lambda x: x.storage_offset(), {"default": "aten::sym_storage_offset(Tensor self) -> SymInt"})}
 # Operators of devices and of tensors that are not there: they can be named, and say so when they are called.
 _ABSENT = {"_pin_memory": "aten::_pin_memory(Tensor self, Device? device=None) -> Tensor", "is_pinned": "aten::is_pinned(Tensor self, Device? device=None) -> bool",
            "_sparse_addmm": "aten::_sparse_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
@@ -165,6 +170,9 @@ class _Namespace(_types.ModuleType):
         native = library._native(self.name, op)
         if native is not None:
             return native
+        if self.name == "aten" and op in _QUESTIONS:
+            fn, rows = _QUESTIONS[op]
+            return self._define(op, fn, {o: (fn, schema) for o, schema in rows.items()})
         if self.name == "aten" and op in _ABSENT:
             return self._define(op, _refused(op), {"default": (_refused(op), _ABSENT[op])})
         raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{op}'")
