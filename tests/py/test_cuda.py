@@ -251,7 +251,7 @@ class Array:  # as Numba has it
 a = taper.as_tensor(Array(x.t()))
 a[0, 0] = -1
 print(a.stride(), x[0, 0].item(), a.is_cuda, taper.tensor(Array(x)).data_ptr() != x.data_ptr())
-for more in ({"typestr": "<c8"}, {"strides": (-4, 4)}, {"shape": None}, {"strides": (4,)}):
+for more in ({"typestr": "<U1"}, {"strides": (-4, 4)}, {"shape": None}, {"strides": (4,)}):
     try:
         taper.as_tensor(Array(x, **more))
         print("no error")
@@ -269,7 +269,7 @@ RuntimeError
 TypeError
 False
 (1, 3) -1.0 True True
-TypeError __cuda_array_interface__: elements of type '<c8' are not supported
+TypeError __cuda_array_interface__: elements of type '<U1' are not supported
 ValueError __cuda_array_interface__: strides that are negative, or no whole numbe
 TypeError object of type 'NoneType' has no len()
 ValueError __cuda_array_interface__: as many strides as dimensions are needed
