@@ -140,6 +140,29 @@ def of_real(t):
     return taper.view_as_complex(t.reshape(2, 3, 2))
 
 
+def test_gradcheck_sees_both_parts():
+    taper.manual_seed(2)
+    gradcheck, gradgradcheck = taper.autograd.gradcheck, taper.autograd.gradgradcheck
+    z = taper.randn(2, 3, dtype=taper.complex128, requires_grad=True)
+    x = taper.randn(3, dtype=taper.float64, requires_grad=True)
+
+    class Square(taper.autograd.Function):
+        @staticmethod
+        def forward(ctx, z, wrong):
+            ctx.save_for_backward(z)
+            ctx.wrong = wrong
+            return z * z
+
+        @staticmethod
+        def backward(ctx, g):
+            z, = ctx.saved_tensors
+            return g * 2 * (z if ctx.wrong else z.conj()), None
+    assert gradcheck(lambda z: Square.apply(z, False), (z,)) and gradgradcheck(lambda z: Square.apply(z, False), (z,))
+    assert not gradcheck(lambda z: Square.apply(z, True), (z,), raise_exception=False)
+    assert gradcheck(lambda z, x: z.exp() * x, (z, x)) and gradgradcheck(lambda z, x: (z * z.conj()) * x, (z, x))
+    assert gradcheck(lambda x: taper.polar(x, x), (x,)) and gradcheck(lambda z: z.abs(), (z,))
+
+
 def test_gradients_are_those_of_finite_differences():
     taper.manual_seed(1)
     r = taper.randn(12, dtype=taper.float64).add(0.1).requires_grad_()

@@ -24,6 +24,10 @@ def rnd(*shape, lo=-2.0, hi=2.0):
     return t.detach().requires_grad_()
 
 
+def cplx(*shape):
+    return taper.complex(rnd(*shape).detach(), rnd(*shape).detach()).requires_grad_()
+
+
 def ints(*values, shape=None):
     t = taper.tensor(values, dtype=taper.int64)
     return t.view(shape) if shape else t
@@ -131,6 +135,14 @@ CASES = {
     "as_strided_backward": [lambda: (rnd(2, 2), [6], [2, 2], [3, 1], 1)],
     "_to_copy": [lambda: (rnd(2, 3),)], "clone": [lambda: (rnd(2, 3),)], "alias": [lambda: (rnd(2, 3),)],
     "positive": [lambda: (rnd(2, 3),)],
+    # complex
+    "view_as_real": [lambda: (cplx(2, 3),), lambda: (cplx(3, 2).detach().t().requires_grad_(),), lambda: (cplx(0, 3),), lambda: (cplx(),)],
+    "view_as_complex": [lambda: (rnd(2, 3, 2),), lambda: (rnd(3, 2, 2).detach().transpose(0, 1).requires_grad_(),), lambda: (rnd(0, 2),),
+                        lambda: (rnd(2),)],
+    "conj_physical": [lambda: (rnd(2, 3),), lambda: (cplx(2, 3),)],
+    "_fft_c2c": [lambda n=n, f=f: (cplx(2, 3), [0, 1], n, f) for n in (0, 1, 2) for f in (True, False)] + [lambda: (cplx(3, 2), [0], 0, True)],
+    "_fft_r2c": [lambda n=n, o=o: (rnd(2, n), [0, 1], 0, o) for n in (3, 4) for o in (True, False)],
+    "_fft_c2r": [lambda n=n: (cplx(2, 3), [0, 1], 2, n) for n in (4, 5)],
     # index
     "gather": [lambda: (rnd(2, 3), 1, ints(0, 2, 2, 1, shape=[2, 2]))],
     "scatter.src": [lambda: (rnd(2, 3), 1, ints(0, 2, 1, 0, shape=[2, 2]), rnd(2, 2))],

@@ -6,7 +6,7 @@ import gc
 import taper
 import test_grad_table as table
 from taper import _C, nn
-from test_grad_table import INP, MUT, call_of, ints, mask, params, rnd, square
+from test_grad_table import INP, MUT, call_of, cplx, ints, mask, params, rnd, square
 
 i64 = lambda *s: taper.randint(0, 2, s)  # noqa: E731
 M = [True, True, True]
@@ -37,6 +37,8 @@ SELF = {  # rows whose arguments cannot be guessed from the schema
     "_philox_uniform": lambda: (i64(2), [2, 3], taper.float32), "_philox_normal": lambda: (i64(2), [2, 3], taper.float64),
     "_philox_int": lambda: (i64(2), [2, 3], 1, 5, 0, taper.int64),
     "_check_probability": lambda: (rnd(2, 3).sigmoid(),),
+    "_assert_async": lambda: (taper.tensor(True),), "imag": lambda: (cplx(2, 3),),
+    "linear_dynamic_int8": lambda: (taper.randn(2, 8), i64(3, 8).to(taper.int8), taper.rand(3)),
     "_cum_extreme": lambda: (rnd(2, 3), 1, True), "_cum_place": lambda: (rnd(2, 3), 0, False),
     "_max_pool2d_with_offsets": lambda: (rnd(1, 2, 4, 4), [2, 2]),
     "_max_pool2d_offsets_backward": lambda: (rnd(1, 2, 2, 2), i64(1, 2, 2, 2).to(taper.int8), [1, 2, 4, 4], [2, 2]),

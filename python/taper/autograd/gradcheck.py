@@ -1,4 +1,6 @@
-"""Comparison of derivatives with finite differences."""
+"""Comparison of derivatives with finite differences. A complex tensor counts as its real and imaginary parts."""
+import math
+
 from .. import _C
 
 
@@ -8,7 +10,12 @@ class GradcheckError(RuntimeError):
 
 def _outputs(out):
     outs = (out,) if isinstance(out, _C.Tensor) else tuple(out)
-    return tuple(o for o in outs if isinstance(o, _C.Tensor) and o.is_floating_point())
+    return tuple(o for o in outs if isinstance(o, _C.Tensor) and (o.is_floating_point() or o.is_complex()))
+
+
+def _parts(t):
+    """t, or if it is complex its parts as a view with one more dimension."""
+    return _C._op_functions[""]["view_as_real"](t) if t.is_complex() else t
 
 
 def _chosen(out, which):
@@ -17,17 +24,17 @@ def _chosen(out, which):
 
 
 def _flat(t):
-    return t.detach().contiguous().view(-1).tolist() if t.numel() else []
+    return _parts(t.detach()).contiguous().view(-1).tolist() if t.numel() else []
 
 
 def _numerical(fn, inputs, which, eps, outs=None):
     """d out[j] / d inputs[which][i] by central differences: a list of rows, one per element of the input."""
-    x = inputs[which]
+    x = _parts(inputs[which].data)
     mode = _C._set_grad_enabled(False)
     rows = []
     try:
         for index in _indices(tuple(x.shape)):
-            at = x.data
+            at = x
             for k in index:
                 at = _pick(at, k)
             old = at.item()
@@ -63,16 +70,17 @@ def _analytical(fn, inputs, diff, create_graph=False):
     outs = _outputs(fn(*inputs))
     which = [i for i, o in enumerate(outs) if o.requires_grad]
     outs = [outs[i] for i in which]
-    table = {i: [[] for _ in range(inputs[i].numel())] for i in diff}
+    table = {i: [[] for _ in range(_parts(inputs[i].detach()).numel())] for i in diff}
     zeros = _C._op_functions[""]["zeros"]
     for o in outs:
-        for j in range(o.numel()):
+        shape = tuple(_parts(o.detach()).shape)
+        for j in range(math.prod(shape)):
             g = zeros(tuple(o.shape), dtype=o.dtype)
-            at = g
+            at = _parts(g)
             k = j
-            for d, s in enumerate(tuple(o.shape)):
+            for d in range(len(shape)):
                 stride = 1
-                for later in tuple(o.shape)[d + 1:]:
+                for later in shape[d + 1:]:
                     stride *= later
                 at = _pick(at, k // stride)
                 k %= stride
@@ -80,7 +88,7 @@ def _analytical(fn, inputs, diff, create_graph=False):
             got = _C._run_backward((o,), (g,), True, False, tuple(inputs[i] for i in diff), False, True)
             columns = dict(zip(diff, got))
             for i in diff:
-                values = _flat(columns[i]) if columns[i] is not None else [0.0] * inputs[i].numel()
+                values = _flat(columns[i]) if columns[i] is not None else [0.0] * len(table[i])
                 for row, v in zip(table[i], values):
                     row.append(v)
     return table, which
@@ -89,7 +97,7 @@ def _analytical(fn, inputs, diff, create_graph=False):
 def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0,
               check_undefined_grad=True, check_grad_dtypes=False, check_batched_grad=False, fast_mode=False,
               check_forward_ad=False, check_backward_ad=True, masked=None, check_batched_forward_grad=False):
-    """Are the gradients of func at inputs those of central differences? Inputs should be float64."""
+    """Are the gradients of func at inputs those of central differences? Inputs should be float64 or complex128."""
     inputs = (inputs,) if isinstance(inputs, _C.Tensor) else tuple(inputs)
     diff = [i for i, t in enumerate(inputs) if isinstance(t, _C.Tensor) and t.requires_grad]
     if not diff:
