@@ -20,11 +20,11 @@ import taper  # noqa: E402  only for the list of rows and dtypes
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128"]
 NAMES = {getattr(torch, d): d for d in DTYPES}
 MEMORY = {torch.contiguous_format: "contiguous_format", torch.channels_last: "channels_last",
           torch.preserve_format: "preserve_format", torch.channels_last_3d: "channels_last_3d"}
-LARGEST, KEEP = 150, 3  # elements in a call, where there are any so small; calls a name
+LARGEST, KEEP = 150, 3  # elements in a call, where there are any so small; calls a name, besides one with complex tensors
 # Results that are random, undefined, or defined only up to signs or order.
 SKIP = re.compile(r"rand|bernoulli|multinomial|normal|dropout|empty|uniform|exponential|cauchy|geometric|svd|_qr|\bqr|eigh|geqrf|"
                   r"unique|_local_scalar|item|rrelu|gumbel|resize|_unsafe|jiterator|fractional|lstsq|poisson|_foreach|record|multi_head_attention|lowrank")
@@ -55,6 +55,8 @@ def pack(v):
         return v
     if isinstance(v, float):
         return v if math.isfinite(v) else {"f": repr(v)}
+    if isinstance(v, complex):
+        return {"c": [pack(v.real), pack(v.imag)]}
     if isinstance(v, (tuple, list, torch.Size)):
         return [pack(x) for x in v]
     if isinstance(v, torch.dtype):
@@ -91,8 +93,10 @@ class Watch(TorchDispatchMode):
 
 
 def keep(facts, name, n, before, result):
-    kept = facts.setdefault(name, [])
-    if n > (LARGEST if kept else 1000) or (len(kept) >= KEEP and n >= kept[-1][0]) or not n:
+    special = '"t": "complex' in json.dumps(before)
+    most = 1 if special else KEEP
+    kept = facts.setdefault(name + (" complex" if special else ""), [])
+    if n > (LARGEST if kept or special else 1000) or (len(kept) >= most and n >= kept[-1][0]) or not n:
         return
     try:
         fact = [name, before[0], dict(before[1]), pack(result)]
@@ -102,7 +106,7 @@ def keep(facts, name, n, before, result):
         return
     kept.append((n, fact))
     kept.sort(key=lambda k: k[0])
-    del kept[KEEP:]
+    del kept[most:]
     if kept[0][0] <= LARGEST < kept[-1][0]:
         kept.pop()
 
@@ -142,7 +146,7 @@ def from_our_samples(facts):
     for row in taper._C._schemas():
         base, _, over = row[0].partition(".")
         op = getattr(getattr(torch.ops.aten, base, None), over or "default", None)
-        if facts.get("aten." + row[0]) or op is None:
+        if facts.get("aten." + row[0]) or facts.get("aten." + row[0] + " complex") or op is None:
             continue
         every = ours.params(row[1])
         if row[0] in hand:
@@ -162,7 +166,7 @@ def from_our_samples(facts):
                     before = pack(pos), pack(kw)
                     torch.manual_seed(0)
                     r = op(*pos, **dict(kw))
-                    fact = ["aten." + row[0], before[0], dict(before[1]), pack(r)]
+                    fact = ["aten." + row[0], before[0], dict(before[1]), pack(r.resolve_conj() if row[0] == "conj" else r)]
                 except Exception:
                     continue
                 if SKIP.search(row[0]):
@@ -186,7 +190,7 @@ def main():
     facts = {}
     for op in op_db:
         name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
-        for dt, grad in (("float32", True), ("int64", False), ("float64", False), ("bool", False)):
+        for dt, grad in (("float32", True), ("int64", False), ("float64", False), ("bool", False), ("complex128", True)):
             if getattr(torch, dt) not in op.dtypes:
                 continue
             torch.manual_seed(0)
@@ -214,7 +218,7 @@ def main():
     path = os.path.join(ROOT, "tests", "facts", "ops.json")
     with open(path, "w") as f:
         f.write("[\n" + ",\n".join(json.dumps(x, separators=(",", ":")) for x in out) + "\n]\n")
-    print(f"{len(out)} facts under {len(facts)} names, {os.path.getsize(path)} bytes; {len(rows & {n[5:] for n in facts})} of {len(rows)} rows")
+    print(f"{len(out)} facts under {len({f[0] for f in out})} names, {os.path.getsize(path)} bytes; {len(rows & {f[0][5:] for f in out})} of {len(rows)} rows")
 
 
 if __name__ == "__main__":

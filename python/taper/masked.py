@@ -19,7 +19,7 @@ def _dims(input, dim):
 
 
 def _lowest(dtype):
-    return -_math.inf if dtype.is_floating_point else False if dtype is _T.bool else _T.iinfo(dtype).min
+    return -_math.inf if dtype.is_floating_point or dtype.is_complex else False if dtype is _T.bool else _T.iinfo(dtype).min
 
 
 def _highest(dtype):
@@ -109,7 +109,7 @@ def median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
 def logsumexp(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     x, d = _typed(input, dtype), _dims(input, dim)
     x = _fill(x, mask, _lowest(x.dtype))
-    return (x.logsumexp(d, keepdim) if d else x.clone()).to(x.dtype)
+    return (x.logsumexp(d, keepdim) if d or x.is_complex() else x.clone()).to(x.dtype)
 
 
 def logaddexp(input, other, *, dtype=None, input_mask=None, other_mask=None):

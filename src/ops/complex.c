@@ -920,8 +920,15 @@ static bool complex_matrix(op_ctx *cx, tp_tensor *r, symint rows_, symint cols, 
                  vI(1));
     if (ok) {
         dtype dt = dtype_complex_of((dtype)r->dt);
-        *z = fake ? tensor_new_fake(dt, p[0]->ndim, p[0]->size, NULL, tensor_device(r))
-                  : tensor_new(dt, p[0]->ndim, p[0]->size, err);
+        int n = p[0]->ndim;
+        symint stride[TP_MAX_DIMS], step = 1;
+        for (int k = 0; k < n; k++) { /* matrices are stored by columns */
+            int d = k == 0 ? n - 2 : k == 1 ? n - 1 : n - 1 - k;
+            stride[d] = step;
+            step = sym_mul(step, sym_max(p[0]->size[d], 1));
+        }
+        *z = fake ? tensor_new_fake(dt, n, p[0]->size, stride, tensor_device(r))
+                  : tensor_new_strided(dt, n, p[0]->size, stride, tensor_device(r), err);
         ok = *z != NULL;
         for (int i = 0; ok && !fake && i < 2; i++) {
             tp_tensor *to = complex_part(*z, i);

@@ -29,6 +29,7 @@ static inline C N(over)(C x, C y)
     return N(mk)((a * r + b) * s, (b * r - a) * s);
 }
 static inline C N(scale)(C z, T s) { return N(mk)(N(re)(z) * s, N(im)(z) * s); }
+static inline C N(conj)(C z) { return N(mk)(N(re)(z), -N(im)(z)); }
 static inline C N(par)(const double *p) { return N(mk)((T)p[0], (T)p[1]); }
 static inline bool N(is0)(C z) { return N(re)(z) == 0 && N(im)(z) == 0; }
 static inline C N(sgn)(C z)
@@ -97,7 +98,7 @@ LOOP(pw_pow, C, N(power)(a[i], b[i]))
 LOOP(pw_pow_number, C, N(power)(a[i], N(par)(p)))
 LOOP(pw_number_pow, C, N(power)(N(par)(p), a[i]))
 LOOP(pw_neg, C, N(mk)(-N(re)(a[i]), -N(im)(a[i])))
-LOOP(pw_conj, C, N(mk)(N(re)(a[i]), -N(im)(a[i])))
+LOOP(pw_conj, C, N(conj)(a[i]))
 LOOP(pw_square, C, N(times)(a[i], a[i]))
 LOOP(pw_reciprocal, C, N(over)(N(mk)(1, 0), a[i]))
 LOOP(pw_sgn, C, N(sgn)(a[i]))
@@ -125,8 +126,8 @@ LOOP(pw_atanh, C, F(catanh)(a[i]))
 LOOP(pw_sinc, C, N(sinc)(a[i]))
 LOOP(pw_sigmoid, C, N(over)(N(mk)(1, 0), N(mk)(1, 0) + F(cexp)(N(mk)(-N(re)(a[i]), -N(im)(a[i])))))
 LOOP(pw_nan_to_num, C, N(mk)(N(clean)(N(re)(a[i]), p), N(clean)(N(im)(a[i]), p)))
-LOOP(pw_tanh_b, C, N(times)(a[i], N(mk)(1, 0) - N(times)(b[i], b[i])))
-LOOP(pw_sigmoid_b, C, N(times)(a[i], N(times)(b[i], N(mk)(1, 0) - b[i])))
+LOOP(pw_tanh_b, C, N(times)(a[i], N(conj)(N(mk)(1, 0) - N(times)(b[i], b[i]))))
+LOOP(pw_sigmoid_b, C, N(times)(a[i], N(conj)(N(times)(b[i], N(mk)(1, 0) - b[i]))))
 LOOP(pw_lerp, C, a[i] + N(times)(c[i], b[i] - a[i]))
 LOOP(pw_lerp_number, C, a[i] + N(times)(N(par)(p), b[i] - a[i]))
 LOOP(pw_addcmul, C, a[i] + N(times)(N(par)(p), N(times)(b[i], c[i])))
