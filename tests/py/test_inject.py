@@ -23,7 +23,7 @@ IDENTITY = {"conj", "real", "contiguous", "atleast_1d", "atleast_2d", "dropout",
 
 
 def mapped(args):
-    return [mapped(a) if isinstance(a, list) else a * 1.5 if isinstance(a, taper.Tensor) and a.is_floating_point() else a for a in args]
+    return [mapped(a) if isinstance(a, list) else a * 1.5 if isinstance(a, taper.Tensor) and (a.is_floating_point() or a.is_complex()) else a for a in args]
 
 
 def strikes(row, spec):
