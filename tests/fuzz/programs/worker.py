@@ -162,6 +162,8 @@ def serve(kind):
     warnings.simplefilter("ignore")
     if kind == "taper":
         import taper.torch_alias  # noqa: F401
+        from taper import _C
+        _C._counted_draws(True)  # eager operators draw what kernels draw
     import torch
     torch.set_num_threads(2 if kind == "taper" else 1)
     import torch.utils.checkpoint  # noqa: F401
