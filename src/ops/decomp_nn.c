@@ -573,16 +573,18 @@ static bool chance(bld *b, double p)
 {
     return (p >= 0 && p <= 1) || FAIL("dropout probability has to be between 0 and 1, but got %g", p);
 }
-/* 1 where an element stays, with a probability of 1 - p. Numbers are drawn in the order in which x lies in memory. */
+/* 1 where an element stays, with a probability of 1 - p. Numbers are drawn in the order in which a value of x's layout lies in
+ * memory, whether its strides are numbers or symbols. */
 static tp_tensor *stays(bld *b, tp_tensor *x, double p)
 {
-    symint order[TP_MAX_DIMS], back[TP_MAX_DIMS], size[TP_MAX_DIMS];
+    symint order[TP_MAX_DIMS], back[TP_MAX_DIMS], size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
     if (tensor_is_contiguous(x))
         return b_op(b, bernoulli_p, vT(x), vF(1 - p));
+    shape_pointwise_strides(x->ndim, x->size, 1, &x, stride);
     for (int d = 0; d < x->ndim; d++)
         order[d] = d;
-    for (int i = 1; i < x->ndim && sym_all_const(x->stride, x->ndim); i++) /* the largest stride first */
-        for (int k = i; k && x->stride[order[k - 1]] < x->stride[order[k]]; k--) {
+    for (int i = 1; i < x->ndim; i++) /* the largest stride first */
+        for (int k = i; k && sym_lt(stride[order[k - 1]], stride[order[k]]); k--) {
             symint was = order[k];
             order[k] = order[k - 1];
             order[k - 1] = was;

@@ -90,6 +90,15 @@ def test_fallback_random():
         taper._C._counted_draws(True)
 
 
+def test_dropout_has_the_layout_of_its_input():
+    """Dimensions that were expanded lie where they stand, known sizes or not: PyTorch's strides."""
+    x, y = taper.randn(5, 5), taper.randn(5, 1, 4)
+    for v, stride in ((x.expand(2, 5, 5), (25, 5, 1)), (x[:, :1].expand(5, 5), (5, 1)), (x.t().expand(2, 5, 5), (25, 1, 5)), (y.permute(2, 1, 0).expand(4, 3, 5), (1, 4, 12))):
+        for f in (lambda v: F.dropout(v, 0.25), lambda v: F.alpha_dropout(v, 0.25, True), lambda v: taper.native_dropout(v, 0.25, True)[0]):
+            for g in (f, taper.compile(f), taper.compile(f, dynamic=True)):
+                assert g(v).stride() == stride, (v.stride(), g(v).stride())
+
+
 def test_every_distribution_gives_the_numbers_of_eager():
     for shape in ((64,), (1003,), (5, 7), (3, 5, 8), (1,), (0, 4), ()):
         for name in DRAWS:
