@@ -7,6 +7,7 @@
 #include "base/strbuf.h"
 
 enum { CRUMB_BUFFERS = 12 };
+#define CRUMB_BACKEND "backend in Python" /* a stage: code of the program's runs, or of a package */
 typedef struct crumb {
     uint64_t n;     /* how many were dropped: it stands still while nothing goes on */
     char stage[40]; /* "graph pass", "kernel", ...; empty: none yet */

@@ -1,4 +1,6 @@
 /* backends.c - the graph that was captured goes to a backend: one of C's by name, or a Python callable. */
+#include "base/crumb.h"
+#include "capture/attempt.h"
 #include "capture/capture.h"
 #include "compile/options.h"
 #include "debug/backends.h"
@@ -60,6 +62,7 @@ static bool python_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, 
         else
             PyTuple_SET_ITEM(args, i, v);
     }
+    crumb_drop(CRUMB_BACKEND, "the function that it returned");
     PyObject *res = args ? PyObject_Call(p->fn, args, NULL) : NULL;
     Py_XDECREF(args);
     if (!res)
@@ -320,14 +323,19 @@ static run_program *compile_native(entry *e, const backend *b, PyObject *options
     return p;
 }
 
-static run_program *compile_python(PyObject *fn, PyObject *options, const ir_graph *g, const tp_val *v,
-                                   tp_err *err)
+static run_program *compile_python(entry *e, PyObject *fn, PyObject *options, const ir_graph *g,
+                                   const tp_val *v, tp_err *err)
 {
     python_backend x = { fn, options };
     backend b = { "python", "a callable of the program's", python_compile, &x };
     tp_comp c = { .err = err };
+    char shown[300];
     ev_settle(); /* it may do anything */
-    return b.compile(&b, &c, g, v);
+    crumb_drop(CRUMB_BACKEND, g->name);
+    run_program *p = b.compile(&b, &c, g, v);
+    region_name(e->r, shown, sizeof shown);
+    crumb_drop("capture", shown); /* goes on */
+    return p;
 }
 
 /* A name that is none of C's: the callable that was registered for it; NULL with an exception. New. */
@@ -351,7 +359,7 @@ static run_program *compile_by(entry *e, ir_graph *g, PyObject *b, PyObject *opt
         PyObject *fn = PyUnicode_Check(b) ? registered(b) : Py_NewRef(b);
         if (!fn)
             return NULL;
-        p = compile_python(fn, options, g, v, &err);
+        p = compile_python(e, fn, options, g, v, &err);
         Py_DECREF(fn);
     }
     if (!p) {
