@@ -243,6 +243,7 @@ struct entry {
     bool undo; /* ... and their values are kept for it, since a handler would see the failure ... */
     bool late; /* ... or because it can fail after such a write, if the program is stepwise */
     bool random;
+    int *data, ndata; /* graph outputs that are Tensor.data of something: writes to them do not count */
 };
 
 /* --- frames --- */

@@ -846,6 +846,10 @@ static void finish_graph(trace *t)
     clean(t->g);
     copy_overwritten(t->g);
     e->nout = t->g->output->narg;
+    e->data = arena_alloc(&e->mem, sizeof *e->data * (size_t)MAX(n, 1));
+    for (int i = 0; i < n; i++)
+        if (py_is_tensor(t->outs.at[i]) && (py_tensor(t->outs.at[i])->spare & AGF_data))
+            e->data[e->ndata++] = i;
     e->nin = (int)t->g->inputs.n;
     e->in = arena_alloc(&e->mem, sizeof *e->in * (size_t)MAX(e->nin, 1));
     for (int i = 0; i < e->nin; i++)
@@ -1564,6 +1568,9 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     }
     if (was)
         saved_end(was, e->nwritten, false);
+    for (int i = 0; i < e->ndata; i++)
+        if (out[e->data[i]].kind == VAL_tensor)
+            out[e->data[i]].t->spare |= AGF_data;
     if (e->plain) {
         *result = out[0].t ? py_wrap(out[0].t) : NULL;
         rc = *result ? ST_return : ST_error;

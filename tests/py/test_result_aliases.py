@@ -168,6 +168,16 @@ def data(a):
 
 
 @program
+def only_data(a):
+    return a.data
+
+
+@program
+def row_of_data(a):
+    return a.data[0]
+
+
+@program
 def data_written(a):
     y=a*2
     y.data.add_(1)
