@@ -255,8 +255,7 @@ bool grad_is_leaf(tp_tensor *t) { return !grad_requires_grad(t) || !grad_grad_fn
 bool grad_set_requires_grad(op_ctx *cx, tp_tensor *t, bool on, tp_err *err)
 {
     if (on && !dtype_has_grad((dtype)t->dt))
-        return err_set(err, ERR_runtime,
-                       "only Tensors of floating point and complex dtype can require gradients");
+        return err_set(err, ERR_runtime, "only Tensors of floating point dtype can require gradients");
     if (on && (t->flags & TF_inference) && !cx->inference_mode)
         return err_set(
             err, ERR_runtime,

@@ -819,6 +819,11 @@ static int set_requires_grad(PyObject *o, PyObject *v, void *x)
         PyErr_SetString(PyExc_RuntimeError, "you can only change requires_grad flags of leaf variables.");
         return -1;
     }
+    if (v == Py_True && !dtype_has_grad((dtype)py_tensor(o)->dt)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "only Tensors of floating point and complex dtype can require gradients");
+        return -1;
+    }
     return set_requires(o, v);
 }
 

@@ -314,7 +314,8 @@ def test_errors():
     raises(RuntimeError, "element 0 of tensors does not require grad and does not have a grad_fn",
            taper.ones([1]).backward)
     raises(RuntimeError, "Mismatch in shape: grad_output[0] has a shape of", (x * 2).backward, taper.ones([3]))
-    raises(RuntimeError, "only Tensors of floating point and complex dtype", taper.ones([1], dtype=taper.int64).requires_grad_)
+    raises(RuntimeError, "only Tensors of floating point dtype", taper.ones([1], dtype=taper.int64).requires_grad_)
+    raises(RuntimeError, "only Tensors of floating point and complex dtype", lambda: setattr(taper.ones([1], dtype=taper.int64), "requires_grad", True))
     y = x * 2
     raises(RuntimeError, "you can only change requires_grad flags of leaf variables", setattr, y, "requires_grad",
            False)
