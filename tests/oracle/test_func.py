@@ -43,7 +43,9 @@ def trained(T, make, steps):
 
 
 def test_optimisers():
-    for make in (lambda o, p: o.Rprop(p), lambda o, p: o.Rprop(p, lr=0.1, etas=(0.4, 1.3), step_sizes=(1e-4, 0.3), maximize=True),
+    # by signs of gradients: steps before tanh is 1 to the last bit and the sign is that of a rounding error
+    close(*both(lambda T: trained(T, lambda o, p: o.Rprop(p, lr=0.1, etas=(0.4, 1.3), step_sizes=(1e-4, 0.3), maximize=True), 12)))
+    for make in (lambda o, p: o.Rprop(p),
                  lambda o, p: o.ASGD(p), lambda o, p: o.ASGD(p, lr=0.05, lambd=0.01, t0=3, weight_decay=0.1),
                  lambda o, p: o.Adafactor(p), lambda o, p: o.Adafactor(p, lr=0.1, weight_decay=0.01, d=1.5)):
         close(*both(lambda T: trained(T, make, 25)))
