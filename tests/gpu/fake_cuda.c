@@ -157,7 +157,10 @@ API int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flag
 {
     recorded *r = malloc(sizeof *r);
     *r = *(recorded *)g;
-    r->at = memcpy(malloc(sizeof(work) * (size_t)(r->n + 1)), r->at, sizeof(work) * (size_t)r->n);
+    const work *from = r->at;
+    r->at = malloc(sizeof(work) * (size_t)(r->n + 1));
+    if (r->n)
+        memcpy(r->at, from, sizeof(work) * (size_t)r->n);
     return *out = r, OK;
 }
 API int cuGraphLaunch(void *g, void *q)

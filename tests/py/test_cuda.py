@@ -1,12 +1,18 @@
 """CUDA tensors, operators and compiled programs without a GPU: a libcuda that runs PTX on the CPU (tests/gpu/fake_cuda.c)."""
 import os
 import subprocess
+import unittest
 import sys
 
 import taper
 
 FAKE = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")),
                     "libtaper_fakecuda.so")
+
+
+def long_under_sanitizers():
+    if os.environ.get("TAPER_SANITIZED"):
+        raise unittest.SkipTest("kernels are interpreted: minutes under sanitizers")
 
 
 def run(body, library=FAKE, **env):
@@ -278,6 +284,7 @@ ValueError __cuda_array_interface__: as many strides as dimensions are needed
 
 
 def test_another_number_is_not_assembled_again():
+    long_under_sanitizers()
     if not has_fake():
         return
     out = run("""
@@ -631,6 +638,7 @@ True [2.0, 3.0]
 
 def test_attention_in_parts():
     """Scores are never there as a whole: forward and gradients, with and without a mask, as recordings too."""
+    long_under_sanitizers()
     if not has_fake():
         return
     for part in "", "150000", "60000":  # all at once; a head at a time; rows of a head
@@ -691,6 +699,7 @@ f(q, k, v).sum().backward()
 
 def test_models_of_the_benchmark():
     """Each at a small size, forward and training, eager, compiled and recorded: the same loss."""
+    long_under_sanitizers()
     if not has_fake():
         return
     bench = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench")
