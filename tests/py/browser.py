@@ -10,6 +10,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def find():
+    if os.environ.get("TAPER_SANITIZED"):
+        raise unittest.SkipTest("a browser does not start under a preloaded sanitizer")
     exe = os.environ.get("TAPER_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
     if not exe:
         raise unittest.SkipTest("no Chromium here")
@@ -62,7 +64,7 @@ class Browser:
         msg, self.buf = self.buf.split(b"\0", 1)
         return json.loads(msg)
 
-    def send(self, method, session=None, timeout=30, **params):
+    def send(self, method, session=None, timeout=120, **params):
         self.n += 1
         msg = {"id": self.n, "method": method, "params": params}
         if session:
@@ -93,7 +95,7 @@ class Page:
         if not script:
             self.send("Emulation.setScriptExecutionDisabled", value=True)
         self.send("Page.navigate", url="file://" + os.path.abspath(path))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not any(e.get("method") == "Page.loadEventFired" and e.get("sessionId") == self.session for e in b.events):
             b.events.append(b.read(deadline))
 
