@@ -178,3 +178,35 @@ dist.init_process_group("gloo")
 taper.nn.parallel.DistributedDataParallel(taper.nn.Linear(3, 2 + dist.get_rank()))
 """, check=False)
     assert r.code and all("same model across all ranks, but rank 1 has ('weight', (3, 3)" in o for o in r.out), r.out
+
+
+def test_batch_norm_over_all_ranks():
+    r = ranks.run(2, r'''
+import taper as torch, taper.distributed as dist
+dist.init_process_group("gloo")
+r = dist.get_rank()
+torch.manual_seed(0)
+X = torch.randn(6, 3, 4, 4, dtype=torch.float64) * 3 + 2
+mine = slice(0, 2) if r == 0 else slice(2, 6)  # batches of different sizes
+for compiled in (False, True):
+    for kw in ({}, {"momentum": None, "affine": False}, {"track_running_stats": False}):
+        m, ref = torch.nn.SyncBatchNorm(3, dtype=torch.float64, **kw), torch.nn.BatchNorm2d(3, dtype=torch.float64, **kw)
+        f = torch.compile(m, fullgraph="momentum" not in kw) if compiled else m
+        x, all_x = X[mine].clone().requires_grad_(), X.clone().requires_grad_()
+        for _ in range(2):
+            y, all_y = f(x), ref(all_x)
+        (y ** 3).sum().backward()
+        (all_y ** 3).sum().backward()
+        pairs = [(y, all_y[mine]), (x.grad, all_x.grad[mine])]
+        if m.affine:
+            g = m.weight.grad.clone()
+            dist.all_reduce(g)
+            pairs.append((g, ref.weight.grad))
+        pairs += [(a.double(), b.double()) for a, b in zip(m.buffers(), ref.buffers())]
+        for a, b in pairs:
+            assert (a - b).abs().max() < 1e-9, (compiled, kw, a, b)
+        m.eval(), ref.eval()
+        assert (f(x) - ref(x)).abs().max() < 1e-9  # no collective in eval mode
+print("good")
+''')
+    assert r.out == ["good\n"] * 2, r.out

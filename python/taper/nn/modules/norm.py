@@ -53,7 +53,8 @@ class _NormBase(Module):
 class _BatchNorm(_NormBase):
     dims = ()
 
-    def forward(self, input):
+    def _factor(self, input):
+        """Looks at the input and counts the batch -> the share of this batch in the running statistics."""
         if input.dim() not in self.dims:
             want = " or ".join(f"{d}D" for d in self.dims)
             raise ValueError(f"expected {want} input (got {input.dim()}D input)")
@@ -62,6 +63,10 @@ class _BatchNorm(_NormBase):
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
                 factor = 1.0 / float(self.num_batches_tracked)
+        return factor
+
+    def forward(self, input):
+        factor = self._factor(input)
         use_batch = self.training or (self.running_mean is None and self.running_var is None)
         keep = not self.training or self.track_running_stats
         return F.batch_norm(input, self.running_mean if keep else None, self.running_var if keep else None, self.weight, self.bias,
@@ -81,12 +86,42 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over all processes: of one process, the usual one."""
+    """Batch normalisation over the batches of all ranks of a group; with one rank, or in eval mode, the usual one."""
     dims = (2, 3, 4, 5)
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
         self.process_group = process_group
+
+    def forward(self, input):
+        if not self.training or not taper.distributed.is_initialized() or taper.distributed.get_world_size(self.process_group) == 1:
+            return super().forward(input)
+        factor, c = self._factor(input), self.num_features
+        mean, var, count = self._statistics(input)
+        if self.track_running_stats and self.running_mean is not None:
+            with taper.no_grad():
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), factor)
+                self.running_var.lerp_((var * (count / (count - 1).clamp(min=1))).to(self.running_var.dtype), factor)
+        shape = [1, c] + [1] * (input.dim() - 2)
+        out = (input - mean.view(shape)) * (var + self.eps).rsqrt().view(shape)
+        if self.affine:
+            out = out * self.weight.view(shape) + self.bias.view(shape)
+        return out.to(input.dtype)
+
+    def _statistics(self, input):
+        """(mean, variance, number of values a channel) over all ranks, from one all-gather of each rank's mean, sum of squares and count."""
+        c, dims = self.num_features, [d for d in range(input.dim()) if d != 1]
+        x = input.float() if input.dtype in (taper.float16, taper.bfloat16) else input
+        n = x.numel() // c
+        own = x.sum(dims) / max(n, 1)
+        squares = ((x - own.view([1, c] + [1] * (x.dim() - 2))) ** 2).sum(dims)
+        row = taper.cat([own, squares, taper.full((1,), float(n), dtype=x.dtype, device=x.device)]).unsqueeze(0)
+        every = taper.distributed._functional_collectives.all_gather_tensor(row, 0, self.process_group)
+        means, counts = every[:, :c], every[:, 2 * c:].detach()
+        count = counts.sum()
+        mean = (means * counts).sum(0) / count
+        var = (every[:, c:2 * c].sum(0) + ((means - mean) ** 2 * counts).sum(0)) / count
+        return mean, var, count
 
     @classmethod
     def convert_sync_batchnorm(cls, module, process_group=None):
