@@ -6,6 +6,8 @@
 typedef struct comm_place { /* of this process in the job */
     int rank, size, local_rank, local_size;
     char key[160];
+    char link[512]; /* several hosts: where rank 0 is reached (link.h) */
+    int listener;   /* its socket on rank 0, or -1 */
 } comm_place;
 
 typedef struct comm_backend {

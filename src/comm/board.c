@@ -54,6 +54,16 @@ char process_state(int pid)
     return stat_of(pid, &state, &born) ? state : 0;
 }
 
+char rank_life(const board_rank *r)
+{
+    int pid = atomic_load(&r->pid);
+    if (atomic_load(&r->remote))
+        return (char)atomic_load(&r->life);
+    if (process_born(pid) != atomic_load(&r->born))
+        return 'X';
+    return process_state(pid) == 'T' ? 'T' : 'R';
+}
+
 enum { MAGIC = 0x74617065 };
 
 bool shared_name(strbuf *path, const char *name)

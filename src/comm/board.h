@@ -1,10 +1,11 @@
-/* board.h - memory that the ranks of a host share: where each stands, and why the job ended. Private to comm/. */
+/* board.h - memory that the ranks of a host share: where each stands, and why the job ended. link.c keeps the entries of
+ * ranks on other hosts alike. Private to comm/. */
 #ifndef TAPER_COMM_BOARD_H
 #define TAPER_COMM_BOARD_H
 #include "comm/comm.h"
 #include <stdatomic.h>
 
-enum { BOARD_RING = 32, BOARD_STACK = 4096, BOARD_NOTE = 1024, BOARD_TEXT = 32768 };
+enum { BOARD_RING = 32, BOARD_STACK = 4096, BOARD_NOTE = 1024, BOARD_TEXT = 32768, BOARD_HOST = 64 };
 enum { RANK_absent, RANK_joined, RANK_left };
 
 /* What a rank started: compared with what the others started under the same number. */
@@ -19,10 +20,14 @@ typedef struct board_call {
 
 typedef struct board_rank {
     _Atomic int state, pid;
-    _Atomic uint64_t born; /* start time of the process: a pid may be used again */
+    _Atomic uint64_t born;    /* start time of the process: a pid may be used again */
+    _Atomic int remote, life; /* on another host: how it was last heard of, a letter of rank_life() */
     _Atomic int acknowledged;
     _Atomic uint32_t answered; /* last request for stacks that was answered */
     board_call last;           /* of any group, point to point as well */
+    _Atomic uint64_t ncalls;   /* collectives started, the last of them in recent[] */
+    board_call recent[BOARD_RING];
+    char host[BOARD_HOST];
     char note[BOARD_NOTE];
     char stack[BOARD_STACK];
 } board_rank;
@@ -66,8 +71,9 @@ void *shared_map(const char *name, size_t nbytes, bool maker, int64_t deadline,
 bool shared_name(strbuf *path, const char *name);
 void shared_unlink(const char *name);
 
-uint64_t process_born(int pid); /* start time in clock ticks, 0 when there is none or it is a zombie */
-char process_state(int pid);    /* the letter of /proc: R, S, T (stopped), Z ... or 0 */
+uint64_t process_born(int pid);      /* start time in clock ticks, 0 when there is none or it is a zombie */
+char process_state(int pid);         /* the letter of /proc: R, S, T (stopped), Z ... or 0 */
+char rank_life(const board_rank *r); /* R lives, T stopped by a signal, X gone, ? not heard of any more */
 void futex_wait(_Atomic uint32_t *p, uint32_t seen, int64_t ns);
 void futex_wake(_Atomic uint32_t *p);
 #endif

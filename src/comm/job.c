@@ -55,6 +55,7 @@ static bool board_join(comm_job *j, int64_t deadline, tp_err *err)
                        atomic_load(&me->pid));
     atomic_store(&me->pid, (int)getpid());
     atomic_store(&me->born, process_born(getpid()));
+    gethostname(me->host, sizeof me->host - 1);
     atomic_fetch_add(&j->b->joined, 1);
     atomic_fetch_add(&j->b->bell, 1);
     futex_wake(&j->b->bell);
@@ -86,7 +87,7 @@ comm_job *comm_open(const comm_spec *s, tp_err *err)
     int64_t deadline = clock_ns() + s->timeout_ms * 1000000;
     j->be = strcmp(s->backend, "mpi") == 0 ? &comm_mpi : &comm_shm;
     j->timeout_ms = s->timeout_ms;
-    j->at = (comm_place){ s->rank, s->size, -1, -1, "" };
+    j->at = (comm_place){ s->rank, s->size, -1, -1, "", "", -1 };
     snprintf(j->at.key, sizeof j->at.key, "%s", s->key ? s->key : "");
     pthread_mutex_init(&j->queue, NULL);
     pthread_mutex_init(&j->lock, NULL);
@@ -96,6 +97,7 @@ comm_job *comm_open(const comm_spec *s, tp_err *err)
     }
     if (!j->be->open(s, &j->at, err) || !board_join(j, deadline, err) || !watch_start(j, err))
         goto fail;
+    j->link = link_start(j);
     return j;
 fail:
     if (j->b)
@@ -119,7 +121,7 @@ void comm_wait_acknowledged(comm_job *j)
         for (int r = 0; r < j->at.size; r++) {
             board_rank *b = &j->b->rank[r];
             all &= atomic_load(&b->state) != RANK_joined || atomic_load(&b->acknowledged) ||
-                   !process_born(atomic_load(&b->pid)) || process_state(atomic_load(&b->pid)) == 'T';
+                   rank_life(b) != 'R';
         }
         if (all)
             return;
@@ -144,6 +146,7 @@ void comm_close(comm_job *j)
     atomic_store(&j->closing, true);
     watch_stop(j);
     leave(j);
+    link_stop(j->link);
     while (j->groups.n && !aborted)
         group_free(vec_pop(&j->groups));
     j->be->close(aborted);
@@ -165,7 +168,11 @@ static void ledger_head(void *p, shared_head *h)
     ledger *l = p;
     *h = (shared_head){ &l->ready, &l->joined, &l->maker, &l->maker_born };
 }
-static bool is_local(const comm_job *j, int r) { return atomic_load(&j->b->rank[r].state) != RANK_absent; }
+static bool is_local(const comm_job *j, int r)
+{
+    const board_rank *x = &j->b->rank[r];
+    return atomic_load(&x->state) != RANK_absent && !atomic_load(&x->remote);
+}
 
 /* A name that the members agree on without talking: the ranks, and how many groups of them there were before. */
 static void name_group(comm_job *j, const int *ranks, int n, char *out, size_t size, uint32_t *number)
@@ -239,11 +246,18 @@ static void group_free(comm_group *g)
 }
 
 /* --- works ---------------------------------------------------------------------------------------------- */
+static void write_call(board_call *slot, const board_call *c, uint64_t seq)
+{
+    atomic_store(&slot->seq, 0);
+    memcpy((char *)slot + sizeof slot->seq, (const char *)c + sizeof slot->seq, sizeof *c - sizeof slot->seq);
+    atomic_store(&slot->seq, seq);
+}
 static void record(comm_work *w)
 {
     comm_group *g = w->g;
     const comm_call *c = &w->c;
-    board_call *last = &g->j->b->rank[g->j->at.rank].last;
+    board_rank *me = &g->j->b->rank[g->j->at.rank];
+    board_call *last = &me->last;
     board_call mine = { .group = g->name,
                         .kind = (int16_t)c->kind,
                         .op = (int16_t)c->op,
@@ -252,12 +266,10 @@ static void record(comm_work *w)
                         .n = c->in_count || c->out_count ? -1 : c->n };
     memcpy(mine.where, c->where, sizeof mine.where);
     if (w->seq) {
-        board_call *slot = &g->led->rank[g->my].ring[w->seq % BOARD_RING];
-        atomic_store(&slot->seq, 0);
-        memcpy((char *)slot + sizeof slot->seq, (char *)&mine + sizeof slot->seq,
-               sizeof mine - sizeof slot->seq);
-        atomic_store(&slot->seq, w->seq);
+        write_call(&g->led->rank[g->my].ring[w->seq % BOARD_RING], &mine, w->seq);
         atomic_store(&g->led->rank[g->my].seq, w->seq);
+        write_call(&me->recent[atomic_load(&me->ncalls) % BOARD_RING], &mine, w->seq);
+        atomic_fetch_add(&me->ncalls, 1);
     }
     memcpy((char *)last + sizeof last->seq, (char *)&mine + sizeof last->seq, sizeof mine - sizeof last->seq);
     atomic_store(&last->seq, w->seq);
@@ -344,9 +356,12 @@ static bool has_earlier(comm_job *j, size_t i) /* a collective of the same group
 
 static int step(comm_job *j, comm_work *w)
 {
-    if (!w->req && !(w->req = j->be->start(w->g->impl, &w->c, &w->err)))
-        return -1;
-    return j->be->test(w->g->impl, w->req, &w->source, &w->err);
+    int state = -1;
+    if (w->req || (w->req = j->be->start(w->g->impl, &w->c, &w->err)))
+        state = j->be->test(w->g->impl, w->req, &w->source, &w->err);
+    if (state < 0)
+        watch_failed(w);
+    return state;
 }
 
 static bool is_bad(const comm_work *w)

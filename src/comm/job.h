@@ -2,6 +2,7 @@
 #ifndef TAPER_COMM_JOB_H
 #define TAPER_COMM_JOB_H
 #include "comm/backend.h"
+#include "comm/link.h"
 #include "base/vec.h"
 #include <pthread.h>
 
@@ -24,6 +25,7 @@ struct comm_job {
     int64_t aborted_ns; /* when the watchdog first saw the abort */
     pthread_t worker, watchdog;
     bool has_worker, has_watchdog;
+    comm_link *link; /* to the boards of other hosts; NULL: one host, or not the first rank of this one */
     VEC(char *) group_names; /* how often a group of these ranks was made */
 };
 
@@ -57,5 +59,12 @@ bool comm_progress(comm_job *j);      /* one pass, under lock; true: something e
 bool watch_start(comm_job *j, tp_err *err);
 void watch_stop(comm_job *j);
 void watch_compare(comm_group *g, uint64_t seq); /* aborts the job when ranks disagree */
+void watch_failed(comm_work *w); /* the back end refused it: says which, or who did something else */
+bool watch_claim(comm_job *j);   /* the right to say why the job is aborted; publish follows */
+void watch_publish(comm_job *j, const char *text);
+/* Rank 0: what rank r of another host called, against what the others called under that number. */
+bool watch_compare_hosts(comm_job *j, int r,
+                         const board_call *c); /* true: claimed, watch_say_hosts follows */
+void watch_say_hosts(comm_job *j);
 void call_text(strbuf *b, const board_call *c, const comm_job *j);
 #endif

@@ -1,5 +1,6 @@
 /* mpi.c - the back end over MPI, by a library that was built for the one found (shim/). */
 #include "comm/backend.h"
+#include "comm/link.h"
 #include "comm/shim/shim.h"
 #include <dlfcn.h>
 #include <sched.h>
@@ -57,6 +58,12 @@ static bool mpi_open(const comm_spec *s, comm_place *p, tp_err *err)
         snprintf(p->key, sizeof p->key, "mpi-%d-%llx", (int)getpid(),
                  (unsigned long long)process_born(getpid()));
     if (!api->broadcast(p->key, sizeof p->key, why))
+        return err_set(err, ERR_runtime, "MPI does not start: %s", why);
+    if (p->local_size == size)
+        return true;
+    if (rank == 0)
+        p->listener = link_listen(p->link, sizeof p->link);
+    if (!api->broadcast(p->link, sizeof p->link, why))
         return err_set(err, ERR_runtime, "MPI does not start: %s", why);
     return true;
 }

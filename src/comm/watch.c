@@ -38,11 +38,7 @@ void call_text(strbuf *b, const board_call *c, const comm_job *j)
         strbuf_addf(b, ", at %s", c->where);
 }
 
-static bool gone(const board_rank *r)
-{
-    return atomic_load(&r->state) != RANK_absent &&
-           process_born(atomic_load(&r->pid)) != atomic_load(&r->born);
-}
+static bool gone(const board_rank *r) { return atomic_load(&r->state) != RANK_absent && rank_life(r) == 'X'; }
 static void rank_text(strbuf *b, comm_job *j, int r)
 {
     board_rank *x = &j->b->rank[r];
@@ -52,21 +48,27 @@ static void rank_text(strbuf *b, comm_job *j, int r)
         strbuf_add(b, " runs on another host\n");
         return;
     }
-    strbuf_addf(b, " (process %d)", pid);
+    char life = rank_life(x);
+    strbuf_addf(b, j->at.local_size < j->at.size ? " (process %d on %.*s)" : " (process %d)", pid, BOARD_HOST,
+                x->host);
     bool in = x->last.kind != COMM_barrier || atomic_load(&x->last.seq);
-    if (gone(x))
+    if (life == 'X')
         strbuf_add(b, state == RANK_left ? " has left and ended" : " has died");
     else if (state == RANK_left)
         strbuf_add(b, " has left the job");
-    else if (process_state(pid) == 'T')
+    else if (life == 'T')
         strbuf_add(b, " is stopped by a signal");
+    else if (life == '?')
+        strbuf_add(b,
+                   " is not heard of any more: it is stopped, or its host or the first rank there is gone");
     else
         strbuf_add(b, in && !x->last.done ? " waits" : " computes");
     if (in) {
         strbuf_add(b, x->last.done ? "; its last call was " : " in ");
         call_text(b, &x->last, j);
     } else
-        strbuf_add(b, "; it has not called a collective yet");
+        strbuf_add(b, atomic_load(&x->remote) ? "; no call of it is known"
+                                              : "; it has not called a collective yet");
     strbuf_addc(b, '\n');
     if (x->note[0])
         strbuf_addf(b, "    it ended with: %.*s\n", BOARD_NOTE, x->note);
@@ -91,12 +93,12 @@ void comm_status(comm_job *j, strbuf *out)
 }
 
 /* --- the abort ------------------------------------------------------------------------------------------ */
-static bool claim(comm_job *j)
+bool watch_claim(comm_job *j)
 {
     int none = 0;
     return atomic_compare_exchange_strong(&j->b->aborted, &none, 1);
 }
-static void publish(comm_job *j, const char *text)
+void watch_publish(comm_job *j, const char *text)
 {
     snprintf(j->b->text, BOARD_TEXT, "%s", text);
     atomic_store(&j->b->aborted, 2);
@@ -105,8 +107,8 @@ static void publish(comm_job *j, const char *text)
 }
 void comm_abort(comm_job *j, const char *text)
 {
-    if (claim(j))
-        publish(j, text);
+    if (watch_claim(j))
+        watch_publish(j, text);
 }
 const char *comm_abort_text(comm_job *j) { return atomic_load(&j->b->aborted) == 2 ? j->b->text : NULL; }
 void comm_acknowledge(comm_job *j)
@@ -121,7 +123,7 @@ void comm_note(comm_job *j, const char *text)
 
 static bool may_answer(const board_rank *x)
 {
-    return atomic_load(&x->state) == RANK_joined && !gone(x) && process_state(atomic_load(&x->pid)) != 'T';
+    return atomic_load(&x->state) == RANK_joined && rank_life(x) == 'R';
 }
 /* Asks every rank for its stack; true when some rank answered. */
 static uint32_t ask_stacks(comm_job *j)
@@ -150,7 +152,7 @@ static void abort_with(comm_job *j, const char *head, bool stacks)
         if (stacks && atomic_load(&x->state) == RANK_joined)
             stack_text(&b, x, atomic_load(&x->answered) >= want);
     }
-    publish(j, b.s);
+    watch_publish(j, b.s);
     strbuf_free(&b);
 }
 
@@ -161,82 +163,140 @@ static bool same(const board_call *a, const board_call *b)
            (!comm_kind_reduces((comm_kind)a->kind) || a->op == b->op) &&
            (!comm_kind_has_root((comm_kind)a->kind) || a->root == b->root);
 }
-/* What member i started under that number; false: nothing yet, or so long ago that it is forgotten. */
-static bool read_call(const comm_group *g, int i, uint64_t seq, board_call *out)
+/* What rank r of the job started under that number of a group; false: nothing yet, or so long ago that it is forgotten. */
+static bool find_call(const comm_job *j, int r, uint32_t group, uint64_t seq, board_call *out)
 {
-    const board_call *c = &g->led->rank[i].ring[seq % BOARD_RING];
-    if (atomic_load(&c->seq) != seq)
-        return false;
-    memcpy(out, c, sizeof *out);
-    return atomic_load(&c->seq) == seq;
+    for (int k = 0; k < BOARD_RING; k++) {
+        const board_call *c = &j->b->rank[r].recent[k];
+        if (atomic_load(&c->seq) != seq || c->group != group)
+            continue;
+        memcpy(out, c, sizeof *out);
+        return atomic_load(&c->seq) == seq && out->group == group;
+    }
+    return false;
 }
-static int like(const comm_group *g, const board_call *c, uint64_t seq) /* members that do the same */
+static int like(const comm_job *j, const board_call *c) /* ranks that do the same */
 {
     board_call other;
     int n = 0;
-    for (int i = 0; i < g->n; i++)
-        n += read_call(g, i, seq, &other) && same(&other, c);
+    for (int r = 0; r < j->at.size; r++)
+        n += find_call(j, r, c->group, atomic_load(&c->seq), &other) && same(&other, c);
     return n;
 }
-
-static void disagree(comm_group *g, uint64_t seq)
+/* The others may be on their way: who is alone is known when all have come. */
+static void let_come(comm_job *j, const comm_group *g, uint32_t group, uint64_t seq)
 {
-    comm_job *j = g->j;
-    strbuf b = { 0 }, who = { 0 };
-    board_call c, most = { 0 };
-    int best = 0;
-    /* The others may be on their way: who is alone is known when all have come. */
+    board_call c;
     for (int64_t until = clock_ns() + MIN(j->timeout_ms, COME_MS) * 1000000ll; clock_ns() < until;
          nap_ms(2)) {
         int here = 0;
         for (int i = 0; i < g->n; i++) {
             const board_rank *x = &j->b->rank[g->ranks[i]];
-            here += read_call(g, i, seq, &c) || gone(x) || atomic_load(&x->state) != RANK_joined;
+            here += find_call(j, g->ranks[i], group, seq, &c) || gone(x) ||
+                    atomic_load(&x->state) != RANK_joined;
         }
         if (here == g->n)
             break;
     }
-    for (int i = 0; i < g->n; i++)
-        if (read_call(g, i, seq, &c) && like(g, &c, seq) > best) {
-            best = like(g, &c, seq);
+}
+
+/* g NULL: the group may be one of other ranks, and who is coming has come. */
+static void disagree(comm_job *j, const comm_group *g, uint32_t group, uint64_t seq)
+{
+    strbuf b = { 0 }, who = { 0 };
+    board_call c, most = { 0 };
+    int best = 0;
+    if (g)
+        let_come(j, g, group, seq);
+    for (int r = 0; r < j->at.size; r++)
+        if (find_call(j, r, group, seq, &c) && like(j, &c) > best) {
+            best = like(j, &c);
             most = c;
         }
-    for (int i = 0; i < g->n; i++)
-        if (read_call(g, i, seq, &c) && !same(&c, &most))
-            strbuf_addf(&who, "%s%d", who.n ? ", " : "", g->ranks[i]);
+    for (int r = 0; r < j->at.size; r++)
+        if (find_call(j, r, group, seq, &c) && !same(&c, &most))
+            strbuf_addf(&who, "%s%d", who.n ? ", " : "", r);
     strbuf_addf(&b, "ranks disagree about collective number %llu of their group: ", (unsigned long long)seq);
     strbuf_addf(&b, best > 1 ? "rank %s does something else\n" : "each does something else than rank %s\n",
                 strbuf_str(&who));
-    for (int i = 0; i < g->n; i++) {
-        if (!read_call(g, i, seq, &c))
+    for (int r = 0; r < j->at.size; r++) {
+        if (!find_call(j, r, group, seq, &c))
             continue;
-        strbuf_addf(&b, "  rank %d calls ", g->ranks[i]);
+        strbuf_addf(&b, "  rank %d calls ", r);
         call_text(&b, &c, j);
         strbuf_addc(&b, '\n');
     }
-    publish(j, b.s);
+    watch_publish(j, b.s);
     strbuf_free(&b);
     strbuf_free(&who);
 }
 
+static void hold(comm_job *j, uint32_t group,
+                 uint64_t seq) /* the abort is claimed: that call and later ones stay */
+{
+    atomic_store(&j->b->bad_group, group);
+    atomic_store(&j->b->bad_seq, seq);
+}
 void watch_compare(comm_group *g, uint64_t seq)
 {
     board_call mine, other;
-    if (!read_call(g, g->my, seq, &mine))
+    if (!find_call(g->j, g->j->at.rank, g->name, seq, &mine))
         return;
     for (int i = 0; i < g->n; i++)
-        if (i != g->my && read_call(g, i, seq, &other) && !same(&mine, &other)) {
-            if (claim(g->j)) {
-                atomic_store(&g->j->b->bad_group, g->name);
-                atomic_store(&g->j->b->bad_seq, seq);
-                disagree(g, seq);
+        if (i != g->my && find_call(g->j, g->ranks[i], g->name, seq, &other) && !same(&mine, &other)) {
+            if (watch_claim(g->j)) {
+                hold(g->j, g->name, seq);
+                disagree(g->j, g, g->name, seq);
             }
             return;
         }
 }
+bool watch_compare_hosts(comm_job *j, int r, const board_call *c)
+{
+    board_call other;
+    uint64_t seq = atomic_load(&c->seq);
+    for (int q = 0; q < j->at.size; q++)
+        if (q != r && find_call(j, q, c->group, seq, &other) && !same(c, &other) && watch_claim(j)) {
+            hold(j, c->group, seq);
+            return true;
+        }
+    return false;
+}
+void watch_say_hosts(comm_job *j)
+{
+    disagree(j, NULL, atomic_load(&j->b->bad_group), atomic_load(&j->b->bad_seq));
+}
+void watch_failed(comm_work *w)
+{
+    comm_job *j = w->g->j;
+    board_call c = { 0 };
+    strbuf b = { 0 };
+    /* Ranks of other hosts may have called something else: rank 0 finds that out. */
+    int64_t until = clock_ns() + (j->at.local_size < j->at.size ? 3 * GRACE_MS * 1000000ll : 0);
+    while (clock_ns() < until && atomic_load(&j->b->aborted) != 2)
+        nap_ms(5);
+    if (atomic_load(&j->b->aborted) == 2) {
+        comm_acknowledge(j);
+        return;
+    }
+    if (w->seq && find_call(j, j->at.rank, w->g->name, w->seq, &c)) {
+        call_text(&b, &c, j);
+        err_note(&w->err, "in %s", b.s);
+    }
+    strbuf_free(&b);
+}
 
 /* --- ranks that do not come ----------------------------------------------------------------------------- */
-static bool arrived(const comm_work *w, int i) { return atomic_load(&w->g->led->rank[i].seq) >= w->seq; }
+static bool arrived(const comm_work *w, int i)
+{
+    const comm_group *g = w->g;
+    const board_rank *x = &g->j->b->rank[g->ranks[i]];
+    uint64_t last = atomic_load(&g->led->rank[i].seq);
+    for (int k = 0; k < BOARD_RING && atomic_load(&x->remote); k++)
+        if (x->recent[k].group == g->name)
+            last = MAX(last, atomic_load(&x->recent[k].seq));
+    return last >= w->seq;
+}
 /* The rank of the job that this work waits for in vain: dead, or it has left; -1: none. */
 static int lost(comm_job *j, const comm_work *w)
 {
@@ -272,6 +332,7 @@ static void say_late(comm_job *j, const comm_work *w)
 {
     strbuf b = { 0 }, who = { 0 };
     int n = 0;
+    bool unknown = false;
     strbuf_addf(&b, "%s", comm_kind_name(w->c.kind));
     if (w->seq)
         strbuf_addf(&b, " number %llu", (unsigned long long)w->seq);
@@ -279,7 +340,8 @@ static void say_late(comm_job *j, const comm_work *w)
     for (int i = 0; i < w->g->n; i++) {
         int r = w->g->ranks[i];
         board_rank *x = &j->b->rank[r];
-        bool stopped = atomic_load(&x->state) == RANK_joined && process_state(atomic_load(&x->pid)) == 'T';
+        bool stopped = atomic_load(&x->state) == RANK_joined && rank_life(x) == 'T';
+        unknown |= atomic_load(&x->state) == RANK_absent;
         if (atomic_load(&x->state) == RANK_absent || i == w->g->my)
             continue;
         if (stopped || (w->seq ? !arrived(w, i) : i == w->c.root)) {
@@ -292,7 +354,7 @@ static void say_late(comm_job *j, const comm_work *w)
     else if (n)
         strbuf_addf(&b, " for rank %s", who.s);
     else
-        strbuf_add(&b, ", though no rank of this host is missing");
+        strbuf_adds(&b, ", though no rank ", unknown ? "of this host " : "", "is missing", NULL);
     abort_with(j, b.s, true);
     strbuf_free(&b);
     strbuf_free(&who);
@@ -313,7 +375,7 @@ static void look(comm_job *j)
         else if (clock_ns() - w->since_ns > j->timeout_ms * 1000000)
             bad = w;
     }
-    if (bad && claim(j)) {
+    if (bad && watch_claim(j)) {
         if (who >= 0)
             say_lost(j, bad, who);
         else
@@ -343,7 +405,7 @@ static void *watchdog(void *job)
         int aborted = atomic_load(&j->b->aborted);
         claimed = aborted == 1 ? claimed + 1 : 0;
         if (claimed * LOOK_MS > END_MS + COME_MS) /* who found it has ended since */
-            publish(j, "the job was aborted by a rank that ended before it could say why\n");
+            watch_publish(j, "the job was aborted by a rank that ended before it could say why\n");
         if (aborted == 2)
             end_unless_acknowledged(j);
         else if (!atomic_load(&j->closing))

@@ -41,7 +41,7 @@ CASES = {
 
 def _case(name, launcher="processes"):
     what, words, silent = CASES[name]
-    result = ranks.run(3, HEAD % what, launcher, env={"TAPER_COMM_TIMEOUT": "3"}, check=False, seconds=100)
+    result = ranks.run(3, HEAD % what, launcher, env={"TAPER_COMM_TIMEOUT": "8"}, check=False, seconds=200)
     for r, out in enumerate(result.out):
         if r not in silent:
             for w in words:
