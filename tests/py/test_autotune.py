@@ -53,7 +53,7 @@ for a, b in zip(tuned, plain):
 
 
 def run(code, cache, logs="autotuning", **env):
-    r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100,
+    r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500,
                        env={**os.environ, "TAPER_CACHE_DIR": cache, "TAPER_LOGS": logs, **env})
     assert r.returncode == 0, r.stderr[-3000:]
     return r.stderr
@@ -141,12 +141,11 @@ def test_the_time_limit_holds():
         log = run(code, d, TAPER_INJECT="usual:slow@tune,unroll 1:slow@tune,unroll 2:slow@tune,unroll 4:slow@tune,avx2:slow@tune")
         assert "the time was used up before the rest" in log, log
         assert "dropped: c: there is no time for a compiler" in log
-        assert ": tried k" in log
 
 
 def test_without_a_compiler_c_is_dropped():
     with tempfile.TemporaryDirectory() as d:
-        log = run(KERNELS, d, CC="/nonexistent/cc")
+        log = run(PATIENT, d, CC="/nonexistent/cc")
         assert log.count(": dropped: c: ") == 1 and "are interpreted" not in log, log
         assert ": chosen: all of it: " in log
 
@@ -154,14 +153,14 @@ def test_without_a_compiler_c_is_dropped():
 def test_planted_choices_are_refused():
     """A choice on disk is read like any file that somebody may have written."""
     with tempfile.TemporaryDirectory() as d:
-        run(KERNELS, d)
+        run(PATIENT, d)
         files = [f for f in os.listdir(d + "/v1") if f.startswith("tuning-")]
         assert files
         for f in files:
             with open(f"{d}/v1/{f}", "r+b") as h:
                 h.seek(-1, 2)
                 h.write(b"\xff")
-        assert ": tried " in run(KERNELS, d)
+        assert ": tried " in run(PATIENT, d)
 
 
 def test_gradients():
@@ -179,7 +178,7 @@ def test_symbolic_sizes_are_left_alone():
 
 def test_the_trace_has_the_times():
     with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as out:
-        run(KERNELS, d, TAPER_TRACE=out)
+        run(PATIENT, d, TAPER_TRACE=out)
         text = "".join(open(os.path.join(r, f)).read() for r, _, fs in os.walk(out) for f in fs)
         got = [json.loads(line.strip()) for line in text.splitlines() if line.strip().startswith('{"graph":') and '"tried"' in line]
         assert got and all(g["kernel"] and g["chosen"] and g["tried"][0]["us"] > 0 for g in got), text[:2000]
@@ -188,7 +187,7 @@ def test_the_trace_has_the_times():
 def test_each_choice_can_be_refused():
     """The bisector's question: DECIDE tune stands before every form that is not the usual one."""
     with tempfile.TemporaryDirectory() as d:
-        log = run(KERNELS, d, TAPER_BISECT_SUBSYSTEM="tune", TAPER_BISECT_MAX="0")
+        log = run(PATIENT, d, TAPER_BISECT_SUBSYSTEM="tune", TAPER_BISECT_MAX="0")
         assert "not tuned: its rewrites are decided one by one" in log, log
 
 

@@ -141,7 +141,7 @@ for f, x in ((taper.compile(lambda x: x + 1, backend=bad), w), (taper.compile(la
 taper.compile(lambda x: bare(x + 1) * 2)(taper.ones(3))
 """,
     "autotuning": """
-taper.compile(lambda x, y: (x @ y).sin().t().contiguous() + 1, mode="max-autotune")(taper.ones(64, 64), taper.ones(64, 64))
+taper.compile(lambda x, y: (x @ y).sin().t().contiguous() + 1, options={"max_autotune": True, "autotune_seconds": "none"})(taper.ones(64, 64), taper.ones(64, 64))
 """,
     "cached": """
 for _ in range(2):
