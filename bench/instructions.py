@@ -1,6 +1,7 @@
 """Instructions, by callgrind, of what must not become slower: eager `x + 1` on 8 floats, a later call of a compiled function, the
 first compile of the GPT of the benches (forward, and with its backward). Each is the difference of two runs, so that start-up does
-not count; what else the machine does has no influence.
+not count; a run before them leaves the bytecode of the modules, so that Python's parser does not count either; what else the machine
+does has no influence.
 
   bench/instructions.py [TREE ...]     TREE: checkouts that were built (default: this one); from the second on, with the ratio to the first
 """
@@ -38,7 +39,10 @@ def count(tree, text, n):
             f.write(text)
         os.symlink(tree, os.path.join(d, "tree"))  # paths of equal length: their hashes and buffers cost the same
         env = dict(os.environ, PYTHONPATH=os.path.join(d, "tree", "python"), TAPER_NUM_THREADS="1", PYTHONHASHSEED="0",
-                   TAPER_CACHE_DIR=os.path.join(d, "cache"), OMP_NUM_THREADS="1")
+                   TAPER_CACHE_DIR=os.path.join(d, "first"), OMP_NUM_THREADS="1", PYTHONPYCACHEPREFIX=os.path.join(d, "pyc"))
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        subprocess.run([sys.executable, f"{d}/program.py", "1"], check=True, env=env)
+        env["TAPER_CACHE_DIR"] = os.path.join(d, "cache")
         p = subprocess.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={d}/out", sys.executable, f"{d}/program.py", str(n)],
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
         m = re.search(r"Collected : (\d+)", p.stdout)
