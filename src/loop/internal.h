@@ -146,17 +146,18 @@ typedef struct emit {
     vir *k;
     loop_kernel *out;
     int nbuf;
-    ir_node *buf_node[MAX_BUFS];
     bool overflow;
     VEC(symint) ints;
     VEC(vir_ref) int_ref;
     /* per member */
-    vir_ref value[MAX_MEMBERS];  /* inner values in this pass; outer values */
-    int value_pass[MAX_MEMBERS]; /* pass the inner value was computed in, or -1 */
+    vir_ref value[MAX_MEMBERS]; /* inner values in this pass; outer values */
     ir_node *park
         [MAX_MEMBERS]; /* inner values too expensive to compute again: in whose memory they wait for later passes */
+    /* what follows does not start as zero: it is set before it counts */
+    int value_pass[MAX_MEMBERS]; /* pass the inner value was computed in, or -1 */
     int park_first[MAX_MEMBERS],
         park_last[MAX_MEMBERS]; /* the passes that store them there and read them last */
+    ir_node *buf_node[MAX_BUFS];
 } emit;
 
 enum { ATTENTION_BETWEEN = 2 };

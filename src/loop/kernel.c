@@ -338,11 +338,6 @@ typedef struct writing {
     planner *pl;
     group *g;
     const ir_node *product; /* on whose rows it runs; NULL: it runs for itself */
-    space s;
-    nest t;
-    walk w;
-    emit e;
-    symint vsize[MAX_VARS]; /* before merging: index arithmetic needs the parts */
     vir_ref var[MAX_VARS];
     size_t reuse_from; /* of pl->over: what this kernel may write where it reads */
     /* loops: all kept ones but the vector loop are one parallel loop whose counter is taken apart */
@@ -353,6 +348,12 @@ typedef struct writing {
     int nouter;                /* kept loops in the parallel one */
     symint len;                /* of a chunk of the vector loop */
     symint outer, chunks, par; /* rows, chunks of each, and all of them */
+    emit e;
+    /* what follows is set as a whole */
+    space s;
+    nest t;
+    walk w;
+    symint vsize[MAX_VARS]; /* before merging: index arithmetic needs the parts */
 } writing;
 
 /* Is there an operand that is walked across, and how long are strips of it? */
@@ -583,8 +584,12 @@ static int ways_for(const writing *k)
 bool write_kernel(planner *pl, group *g, const ir_node *product, bool *fits, attention *ch)
 {
     tp_err *err = pl->c->err;
-    writing k = { .pl = pl, .g = g, .product = product };
+    writing k;
     emit *e = &k.e;
+    memset(&k, 0, offsetof(writing, e.value_pass)); /* the rest is large */
+    k.pl = pl;
+    k.g = g;
+    k.product = product;
     if (!kernel_survey(&k, fits, ch))
         return false;
     if (product && !*fits)
