@@ -39,7 +39,10 @@ static bool all_plain(const ir_node *n)
 }
 const lowering *lower_row(const ir_node *n)
 {
-    return n->kind == IR_call && n->variant == OPV_fn && all_plain(n) ? table[n->op] : &lower_none;
+    if (n->kind != IR_call || n->variant != OPV_fn)
+        return &lower_none;
+    const lowering *l = table[n->op];
+    return l == &lower_none || all_plain(n) ? l : &lower_none;
 }
 lower_fn *lower_of(op_id op) { return table[op]->scalar; }
 

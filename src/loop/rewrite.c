@@ -379,9 +379,9 @@ bool loop_rewrite(planner *pl, rewrite_pass from, rewrite_pass to)
 {
     for (int pass = from; pass < (int)to; pass++)
         for (ir_node *n = pl->g->first, *next; n; n = next) {
-            const lowering *l = lower_row(n);
+            const lowering *l = n->kind == IR_call ? lower_op((op_id)n->op) : &lower_none;
             next = n->next;
-            if (l->rewrite && l->pass == pass && !l->rewrite(pl, n, &next))
+            if (l->rewrite && l->pass == pass && lower_row(n) == l && !l->rewrite(pl, n, &next))
                 return false;
         }
     return true;
