@@ -14,6 +14,8 @@ PyObject *keep(entry *e, PyObject *o)
 typedef struct gone_class {
     entry *e;
     PyObject *cls; /* not to be looked at */
+    PyObject *ref; /* the weak reference to it, which e->keep holds */
+    struct gone_class *next;
 } gone_class;
 
 static PyObject *class_gone(PyObject *self, PyObject *ref)
@@ -39,6 +41,7 @@ static PyObject *class_gone(PyObject *self, PyObject *ref)
 void guard_let_classes_go(entry *e)
 {
     static PyMethodDef def = { "class_gone", class_gone, METH_O, NULL };
+    gone_class *made = NULL;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(e->keep); i++) {
         PyObject *o = PyList_GET_ITEM(e->keep, i), *name;
         if (!PyType_Check(o) || !(((PyTypeObject *)o)->tp_flags & Py_TPFLAGS_HEAPTYPE))
@@ -46,15 +49,25 @@ void guard_let_classes_go(entry *e)
         name = ((PyHeapTypeObject *)o)->ht_qualname;
         if (!name || !PyUnicode_Check(name) || !strstr(PyUnicode_AsUTF8(name), "<locals>"))
             continue;
-        gone_class *g = ARENA_NEW(&e->mem, gone_class);
-        *g = (gone_class){ e, o };
+        gone_class *g = made;
+        while (g && g->cls != o)
+            g = g->next;
+        if (g) { /* kept more than once */
+            PyList_SetItem(e->keep, i, Py_NewRef(g->ref));
+            continue;
+        }
+        g = ARENA_NEW(&e->mem, gone_class);
+        *g = (gone_class){ .e = e, .cls = o };
         PyObject *c = PyCapsule_New(g, NULL, NULL), *f = c ? PyCFunction_New(&def, c) : NULL,
                  *ref = f ? PyWeakref_NewRef(o, f) : NULL;
         Py_XDECREF(c);
         Py_XDECREF(f);
-        if (ref)
+        if (ref) {
+            g->ref = ref;
+            g->next = made;
+            made = g;
             PyList_SetItem(e->keep, i, ref); /* lets the class go */
-        else
+        } else
             py_forget();
     }
 }
