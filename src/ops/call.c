@@ -380,6 +380,8 @@ static unsigned arg_marks(const op_call *c)
         const tp_val *v = &c->arg[i];
         if (v->kind == VAL_tensor)
             marks |= v->t->storage->flags | (v->t->dt > DT_f64 ? MARK_special : 0);
+        else if (v->kind == VAL_int)
+            marks |= sym_is_expr(v->i) ? ST_fake : 0;
         else if (v->kind == VAL_complex || (v->kind == VAL_dtype && v->i > DT_f64))
             marks |= MARK_special;
         else if (v->kind == VAL_tensors) {
@@ -387,7 +389,6 @@ static unsigned arg_marks(const op_call *c)
                 if (v->ts[k])
                     marks |= v->ts[k]->storage->flags | (v->ts[k]->dt > DT_f64 ? MARK_special : 0);
         } else if ((v->kind == VAL_device && v->dev.kind == DEV_meta) ||
-                   (v->kind == VAL_int && sym_is_expr(v->i)) ||
                    (v->kind == VAL_ints && !sym_all_const(v->ints, v->n)))
             marks |= ST_fake;
     }

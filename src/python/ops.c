@@ -345,6 +345,18 @@ static bool complex_arg(parse *p, PyObject *o, tp_val *v)
  * as a float it would lose its last digits. */
 static bool number_arg(parse *p, const op_row *r, const op_param *q, PyObject *o, tp_val *v)
 {
+    if (PyFloat_CheckExact(o)) {
+        *v = vF(PyFloat_AS_DOUBLE(o));
+        return true;
+    }
+    if (PyLong_CheckExact(o)) {
+        int overflow;
+        long long i = PyLong_AsLongLongAndOverflow(o, &overflow);
+        if (TP_LIKELY(!overflow && !sym_is_expr(i))) {
+            *v = vI(i);
+            return true;
+        }
+    }
     if (py_is_foreign(o)) /* a tensor, though one with a single element can be read as a number */
         return false;
     if (TP_UNLIKELY(is_complex(o)))

@@ -31,7 +31,16 @@ typedef struct PyRng {
 extern PyTypeObject PyTensor_Type, PyDtype_Type, PyDevice_Type, PyMemfmt_Type, PyLayout_Type, PyRng_Type,
     PyOpFunc_Type, PyOpMethod_Type;
 extern PyTypeObject *PySize_Type; /* subclass of tuple */
-static inline bool py_is_tensor(PyObject *o) { return PyObject_TypeCheck(o, &PyTensor_Type); }
+/* No class can be both a tensor and one of these: their objects are laid out differently. */
+enum {
+    PY_NO_TENSOR = Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS |
+                   Py_TPFLAGS_BYTES_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS
+};
+static inline bool py_is_tensor(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return t == &PyTensor_Type || (!(t->tp_flags & PY_NO_TENSOR) && PyType_IsSubtype(t, &PyTensor_Type));
+}
 static inline tp_tensor *py_tensor(PyObject *o) { return ((PyTensor *)o)->t; } /* borrowed */
 
 /* --- wrapping

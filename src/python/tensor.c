@@ -501,7 +501,7 @@ static PyObject *binary(const op_name **cache, const char *name, PyObject *a, Py
 {
     if (TP_UNLIKELY(!*cache) && !(*cache = py_op_name(name, "")) && !(*cache = py_op_name(name, "Tensor")))
         return PyErr_Format(PyExc_NotImplementedError, "taper has no operator '%s' yet", name);
-    if (!py_is_tensor(b) && !PyFloat_Check(b) && !PyLong_Check(b) && !py_is_symint(b) &&
+    if (!py_is_tensor(b) && !PyLong_Check(b) && !PyFloat_Check(b) && !py_is_symint(b) &&
         !PyComplex_Check(b) &&
         !(Py_TYPE(b)->tp_as_number &&
           (Py_TYPE(b)->tp_as_number->nb_float || Py_TYPE(b)->tp_as_number->nb_index)) &&
@@ -515,7 +515,11 @@ static PyObject *binary(const op_name **cache, const char *name, PyObject *a, Py
     }
     return py_op_call(*cache, false, args, 2, NULL);
 }
-static bool is_array(PyObject *o) { return !strcmp(Py_TYPE(o)->tp_name, "numpy.ndarray"); }
+static bool is_array(PyObject *o)
+{
+    return !Py_IS_TYPE(o, &PyTensor_Type) && !PyFloat_CheckExact(o) && !PyLong_CheckExact(o) &&
+           !strcmp(Py_TYPE(o)->tp_name, "numpy.ndarray");
+}
 /* Tensor op ndarray, on either side: both become tensors of the type that NumPy would choose (_tensor.py). New reference. */
 static PyObject *with_array(PyObject *a, PyObject *b, PyObject *(*op)(PyObject *, PyObject *))
 {

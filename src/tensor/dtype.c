@@ -65,6 +65,8 @@ void dtype_join_add(dtype_join *j, dtype d, int ndim, bool wrapped)
 /* A lower group only matters when its category is higher. A float beside a complex number gives its own width to both parts. */
 static int combine(int higher, int lower)
 {
+    if (higher < 0 || lower < 0)
+        return MAX(higher, lower);
     int h = dtype_category(higher), l = dtype_category(lower);
     if (h == 2 && l == 3)
         return dtype_complex_of((dtype)higher);
