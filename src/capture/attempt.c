@@ -13,8 +13,8 @@ static int next_frame_id;
 static int next_fn = 1;
 static bool replay_id;
 void region_replay_id(void) { replay_id = true; }
-static __thread int tracing;
-bool cap_is_tracing(void) { return tracing; }
+static __thread cap_thread here;
+cap_thread *cap_here(void) { return &here; }
 
 /* A real tensor met an operator while tracing: it is known only as a constant. */
 static ir_node *lift(void *data, ir_rec *r, tp_tensor *x) { return NULL; }
@@ -373,7 +373,7 @@ static void capture_begin(capture *c)
     region *r = c->r;
     polyfill("");        /* loaded: functions that it stands for are known from here on */
     py_signaled = false; /* of an earlier run */
-    tracing++;
+    here.tracing++;
     region_name(r, shown, sizeof shown);
     crumb_drop("capture", shown);
     metrics_environment();
@@ -588,12 +588,12 @@ static bool capture_compile(capture *c, entry *e, ir_graph *g, bool idle, double
         if (ev_log_on(EVC_dynamo, EV_INFO))
             ev_log(EVC_dynamo, EV_INFO, NULL, "Step 2: graph %s (%d operator%s) goes to the backend", g->name,
                    e->nops, plural(e->nops));
-        tracing--;
+        here.tracing--;
         if (idle)
             ir_graph_free(g);
         else
             entry_compile(e, g, in);
-        tracing++;
+        here.tracing++;
         ev_catch_up(); /* if no stage did */
         ok = e->run || idle;
         if (ev_log_on(EVC_dynamo, EV_INFO))
@@ -687,7 +687,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     capture_end(&c, done);
     ev_span_end(&whole);
     ev_metrics_end(!done && !PyErr_Occurred());
-    tracing--;
+    here.tracing--;
     free(c.w.stack);
     arena_free(&c.w.mem);
     free(c.w.last);

@@ -78,7 +78,13 @@ void code_known(cap_code *cc, bool add);
 /* What a taper.compile() call asked for; counted. Calls that ask for the same share what is compiled. */
 cap_cfg *cfg_get(PyObject *backend, PyObject *options, int dynamic, bool fullgraph, PyObject *guard_fail_fn);
 void cfg_unref(cap_cfg *c);
-bool cap_is_tracing(void);
+/* Where the thread is. */
+typedef struct cap_thread {
+    int tracing;
+    int running; /* frames that are run here on behalf of compiled functions: their plain steps, and what those call */
+    int disabled; /* taper._dynamo.disable */
+} cap_thread;
+cap_thread *cap_here(void);
 void region_reset_ids(void);
 void t_register_modes(void);
 cap_cfg *hook_push(cap_cfg *cfg);
@@ -87,8 +93,6 @@ void region_replay_id(void);
 const char *value_name(trace *t, PyObject *o); /* "TensorVariable()" */
 bool const_equal(PyObject *a, PyObject *b);
 bool cap_is_disabled(void);
-bool cap_is_running(void); /* plain steps of a compiled function, and what they call */
-int cap_pause(int n);      /* how many such frames there are from here on; returns how many there were */
 /* A trace function is active (a debugger, coverage): it must see the lines of fn, which runs uncompiled. */
 bool cap_debugged(PyObject *fn);
 PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, int n);

@@ -13,7 +13,6 @@ static bool off;           /* TAPER_COMPILE_DISABLE */
 static int stance;         /* STANCE_* */
 static PyObject *forced;   /* set_stance(force_backend=): in place of every backend; NULL: none */
 int cap_stance(void) { return stance; }
-static __thread int disabled;
 
 const char *cap_brand(void) { return py_prefix; }
 
@@ -151,7 +150,7 @@ PyObject *compiled_inner(PyObject *o)
 }
 
 cap_cfg *compiled_cfg(PyObject *o) { return Py_TYPE(o) == &PyCompiled_Type ? ((PyCompiled *)o)->cfg : NULL; }
-bool cap_is_disabled(void) { return disabled || stance == 1; }
+bool cap_is_disabled(void) { return cap_here()->disabled || stance == 1; }
 
 /* c's settings with another backend. Borrowed; lives as long as c. */
 static cap_cfg *with_backend(cap_cfg *c, PyObject *backend)
@@ -248,17 +247,18 @@ static PyObject *compiled_call(PyObject *o, PyObject *const *args, size_t nargsf
 {
     PyCompiled *c = (PyCompiled *)o;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    const cap_thread *here = cap_here();
+    bool plain = here->disabled || off || here->tracing;
     if (TP_UNLIKELY(shadow)) {
         if (shadow < 0)
             shadow = env_on(ENV_shadow);
-        if (shadow && !in_shadow && !disabled && stance != 1 && !off && !cap_is_tracing())
+        if (shadow && !in_shadow && !plain && stance != 1)
             return call_with_shadow(o, args, n, kwnames);
     }
     cap_cfg *cfg = c->cfg;
-    if (TP_UNLIKELY(stance || forced) && !disabled && !off && !cap_is_tracing() &&
-        !(cfg = by_stance(c, args, n)))
+    if (TP_UNLIKELY(stance || forced) && !plain && !(cfg = by_stance(c, args, n)))
         return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
-    if (TP_UNLIKELY(disabled || stance == 1 || off || cap_is_tracing()))
+    if (TP_UNLIKELY(plain || stance == 1))
         return PyObject_Vectorcall(c->fn, args, nargsf, kwnames);
     PyObject *r;
     if (TP_UNLIKELY(!PyFunction_Check(c->fn) && cap_debugged(c->fn))) /* also what has no code of its own */
@@ -530,7 +530,7 @@ static PyObject *collect_breaks(PyObject *m, PyObject *on)
 }
 static PyObject *disable_push(PyObject *m, PyObject *n)
 {
-    disabled += (int)PyLong_AsLong(n);
+    cap_here()->disabled += (int)PyLong_AsLong(n);
     Py_RETURN_NONE;
 }
 /* _capture_stance(number, backend or None) -> the ones before */
@@ -554,13 +554,17 @@ static PyObject *replay_next(PyObject *m, PyObject *x)
 static PyObject *pause_frames(PyObject *m, PyObject *n)
 {
     long k = PyLong_AsLong(n);
-    return k == -1 && PyErr_Occurred() ? NULL : PyLong_FromLong(cap_pause((int)k));
+    if (k == -1 && PyErr_Occurred())
+        return NULL;
+    int was = cap_here()->running;
+    cap_here()->running = (int)k;
+    return PyLong_FromLong(was);
 }
-static PyObject *is_tracing(PyObject *m, PyObject *x) { return PyBool_FromLong(cap_is_tracing()); }
+static PyObject *is_tracing(PyObject *m, PyObject *x) { return PyBool_FromLong(cap_here()->tracing != 0); }
 /* The program asks whether it is compiled: captured or not, whatever a compiled function does itself is. */
 static PyObject *is_compiling(PyObject *m, PyObject *x)
 {
-    return PyBool_FromLong(cap_is_tracing() || (cap_is_running() && !cap_is_disabled()));
+    return PyBool_FromLong(cap_here()->tracing || (cap_here()->running > 0 && !cap_is_disabled()));
 }
 
 static PyObject *breaks_table(PyObject *m, PyObject *x)

@@ -47,7 +47,7 @@ static PyObject *eval(PyThreadState *ts, struct _PyInterpreterFrame *f, int thro
 {
     cap_cfg *cfg = active;
     PyObject *func = FRAME_FUNC(f);
-    if (!cfg || throwing || cap_is_tracing() || cap_is_disabled() || !func || !PyFunction_Check(func) ||
+    if (!cfg || throwing || cap_here()->tracing || cap_is_disabled() || !func || !PyFunction_Check(func) ||
         !cap_wants(func) || cap_debugged(func))
         return _PyEval_EvalFrameDefault(ts, f, throwing);
     cap_code *cc = cap_code_of(FRAME_CODE(f));

@@ -1524,30 +1524,33 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     e->hits++;
     if (ev_trace_on(EV_artifact))
         metrics_order(e);
-    bool mode = CX->grad_mode, inference = CX->inference_mode;
-    uint8_t cast = CX->autocast;
+    op_ctx *cx = CX;
+    bool mode = cx->grad_mode, inference = cx->inference_mode;
+    uint8_t cast = cx->autocast;
     tp_gen *rng = e->random ? gen_default() : NULL;
     gen_state before;
     if (rng)
         before = rng->s;
-    CX->grad_mode = mode && !e->nograd;
-    CX->autocast = 0;     /* the conversions are in the graph */
+    cx->grad_mode = mode && !e->nograd;
+    cx->autocast = 0;     /* the conversions are in the graph */
     if (TP_UNLIKELY(had)) /* what goes may take other things along */
         count_regs(e, reg, true);
     bool lost = e->late && e->effects.n && e->run &&
                 e->run->stepwise; /* effects of lines before the failure */
     bool undo = TP_UNLIKELY(e->undo || lost) && !on_tape(e, in);
     saved *was = TP_UNLIKELY(e->nwritten) ? save_written(e, in, undo) : NULL;
-    int frames = cap_pause(0); /* what a graph calls is not compiled */
+    cap_thread *here = cap_here();
+    int frames = here->running;
+    here->running = 0; /* what a graph calls is not compiled */
     bool ran = (!had || let_go(e, reg, had)) &&
-               (!e->run || run_program_call(e->run, CX, in, e->nin, out, e->nout, &err));
-    cap_pause(frames);
+               (!e->run || run_program_call(e->run, cx, in, e->nin, out, e->nout, &err));
+    here->running = frames;
     if (e->nograd)
-        CX->grad_mode = mode;
-    CX->autocast = cast;
+        cx->grad_mode = mode;
+    cx->autocast = cast;
     if (!ran) { /* in the middle of the graph, perhaps inside of a block that switches modes */
-        CX->grad_mode = mode;
-        CX->inference_mode = inference;
+        cx->grad_mode = mode;
+        cx->inference_mode = inference;
         bool placed = err.kind != ERR_none && err.kind != ERR_python && err.line > 0;
         py_raise(&err);
         if (placed)

@@ -711,30 +711,23 @@ bool cap_debugged(PyObject *fn)
     return true;
 }
 
-static __thread int running; /* frames that are run here on behalf of compiled functions */
-bool cap_is_running(void) { return running > 0; }
-int cap_pause(int n)
-{
-    int was = running;
-    running = n;
-    return was;
-}
-
 static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames, frame *caller)
 {
     cap_code *cc = cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func));
     if (!cc)
         return NULL;
-    if (TP_UNLIKELY(!cap_is_tracing() && cap_debugged(func)))
+    cap_thread *here = cap_here();
+    bool tracing = here->tracing;
+    if (TP_UNLIKELY(!tracing && cap_debugged(func)))
         return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
     cc->calls++;
-    if (TP_UNLIKELY(cc->whole_native && cfg->fullgraph && !cap_is_tracing())) {
+    if (TP_UNLIKELY(cc->whole_native && cfg->fullgraph && !tracing)) {
         PyObject *cls = exc_class("Unsupported");
         return PyErr_Format(cls ? cls : PyExc_RuntimeError, "'%s' (%s:%d) cannot be captured: %s", cc->name,
                             cc->file, cc->first_line, cc->whole_native);
     }
-    if (cc->whole_native || cap_is_tracing())
+    if (cc->whole_native || tracing)
         return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
     if (TP_UNLIKELY(only_function() && strcmp(only_function(), cc->name))) { /* look for it further down */
         cap_cfg *was = hook_push(cfg);
@@ -758,9 +751,9 @@ static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, P
         res = PyObject_Vectorcall(func, args, (size_t)nargs, kwnames); /* raises the right TypeError */
     else if (bound == 1 && !recursion_enter("")) {
         PyObject *handled = PyErr_GetHandledException();
-        running++;
+        here->running++;
         res = run_frame(&f);
-        running--;
+        here->running--;
         PyErr_SetHandledException(handled);
         Py_XDECREF(handled);
         recursion_leave();
@@ -791,9 +784,10 @@ PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, in
         f.fast[i] = Py_XNewRef(slots[i]);
     if (!recursion_enter("")) {
         PyObject *handled = PyErr_GetHandledException();
-        running++;
+        cap_thread *here = cap_here();
+        here->running++;
         res = run_frame(&f);
-        running--;
+        here->running--;
         PyErr_SetHandledException(handled);
         Py_XDECREF(handled);
         recursion_leave();
@@ -851,7 +845,7 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
                        : f->cfg; /* the instructions of a graph that failed run as written, callees too */
     if (callee == (PyObject *)&PySuper_Type && !nargs && !kwnames && f->cc)
         return plain_super(f);
-    if (cfg && !cap_is_tracing()) {
+    if (cfg && !cap_here()->tracing) {
         frame *caller = f->cc ? f : NULL; /* a compiled method is called by no frame of ours */
         if (PyFunction_Check(callee) && cap_wants(callee))
             return run_from(cfg, callee, args, nargs, kwnames, caller);
@@ -882,7 +876,7 @@ PyObject *cap_call_native(frame *f, PyObject *callee, PyObject *const *args, Py_
             return r;
         }
     }
-    if ((!cfg && !f->failed) || cap_is_tracing() || Py_TYPE(callee) == &PyOpFunc_Type ||
+    if ((!cfg && !f->failed) || cap_here()->tracing || Py_TYPE(callee) == &PyOpFunc_Type ||
         Py_TYPE(callee) == &PyOpMethod_Type)
         return PyObject_Vectorcall(callee, args, (size_t)nargs, kwnames);
     cap_cfg *was = hook_push(cfg); /* what C code calls back is captured */
