@@ -12,6 +12,11 @@ typedef struct arena {
 } arena;
 
 void arena_init(arena *a); /* a zeroed arena is valid too */
+/* The first n bytes come from mem, 16-byte aligned, which is the caller's. */
+static inline void arena_init_in(arena *a, void *mem, size_t n)
+{
+    *a = (arena){ .cur = mem, .end = (char *)mem + n };
+}
 void arena_free(arena *a); /* frees everything; the arena may be used again */
 void *arena_alloc_slow(arena *a, size_t n);
 char *arena_strdup(arena *a, const char *s);

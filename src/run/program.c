@@ -1004,12 +1004,14 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
     program *pr = (program *)rp;
     loop_plan *p = pr->p;
     call c = { .pr = pr, .cx = cx, .in = in, .take = take };
+    _Alignas(16) char small[1024];
     bool ok = false;
     int made = 0;
 
     if (nin != (int)p->g->inputs.n || nout != p->nout)
         return err_set(err, ERR_type, "the compiled graph takes %d inputs and returns %d values",
                        (int)p->g->inputs.n, p->nout);
+    arena_init_in(&c.scratch, small, sizeof small);
     c.slot = arena_zalloc(&c.scratch, sizeof *c.slot * (size_t)MAX(p->slot.n, 1));
     if (TP_UNLIKELY(pool_reported) &&
         !pool_sync(err)) /* what went wrong before shows here, unless somebody asked */

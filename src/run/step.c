@@ -861,7 +861,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
 {
     step_program *p = (step_program *)rp;
     bool small[64], *needs = nin <= 64 ? small : mem_alloc((size_t)nin), ok = false;
-    tp_val *res = NULL;
+    tp_val few[16], *res = NULL;
     step *s = NULL;
     int nres = 0;
 
@@ -889,7 +889,8 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     if (p->draws)
         rng = gen_default()->s;
     nres = u->nvalue + u->nmut + u->nsaved;
-    res = mem_zalloc(sizeof *res * (size_t)MAX(nres, 1));
+    res = nres <= (int)COUNT(few) ? few : mem_alloc(sizeof *res * (size_t)nres);
+    memset(res, 0, sizeof *res * (size_t)nres);
     op_ctx *here = op_ctx_cur(); /* callees outside must not record: the step below is the record */
     bool was = here->grad_mode;
     here->grad_mode = false;
@@ -928,7 +929,8 @@ done:
     for (int i = 0; i < nres; i++)
         if (res[i].kind == VAL_tensor)
             tensor_unref(res[i].t);
-    free(res);
+    if (res != few)
+        free(res);
     if (needs != small)
         free(needs);
     if (!ok)
