@@ -371,7 +371,8 @@ static void capture_begin(capture *c)
 {
     char shown[300];
     region *r = c->r;
-    polyfill("");        /* loaded: functions that it stands for are known from here on */
+    if (!polyfill(""))   /* loaded: functions that it stands for are known from here on */
+        py_forget();     /* a signal handler may have raised meanwhile */
     py_signaled = false; /* of an earlier run */
     here.tracing++;
     region_name(r, shown, sizeof shown);

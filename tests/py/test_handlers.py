@@ -1,5 +1,6 @@
 """Exceptions reach the handlers they would reach without the compiler: those of signals, and those of data a graph refuses."""
 import signal
+import subprocess
 import sys
 
 import taper
@@ -82,6 +83,36 @@ def test_handlers_that_do_not_raise_are_only_called():
     seen = []
     f = taper.compile(lambda x: [x + i for i in range(3000)][-1], backend="eager")
     assert with_alarm(lambda *a: seen.append(1), f, taper.zeros(1)).tolist() == [2999.0]
+
+
+LOADED = """
+import signal, sys, taper
+seen = []
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "taper._polyfill" and not seen:
+            seen.append(1)
+            signal.raise_signal(signal.SIGALRM)
+def stop(*a):
+    raise TimeoutError("time is up")
+def f(x):
+    for i in range(3000):
+        x = x + i
+    return x
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGALRM, stop)
+f = taper.compile(f, backend="eager")
+try:
+    print(f(taper.ones(1)).tolist(), seen)
+except TimeoutError as e:
+    print(e)
+print(f(taper.ones(1)).tolist())
+"""
+
+
+def test_a_signal_while_a_module_of_the_compiler_is_loaded():
+    p = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
+    assert p.stdout.splitlines() == ["time is up", "[4498501.0]"], p.stdout + p.stderr
 
 
 CHECKS = {
