@@ -10,25 +10,25 @@ static const lowering *const table[OP_COUNT] = {
 
 const lowering *lower_op(op_id op) { return table[op]; }
 /* Complex numbers and types that are only stored have no lowering: such a node stays a call of its row. */
-static bool is_plain(const tp_val *v)
+static bool plain_list(const tp_val *v)
 {
-    switch (v->kind) {
-    case VAL_tensor: return dtype_is_plain((dtype)v->t->dt);
-    case VAL_node: return v->node->val.kind != VAL_tensor || dtype_is_plain((dtype)v->node->val.t->dt);
-    case VAL_complex: return false;
-    case VAL_nodes:
-        for (int i = 0; i < v->n; i++)
-            if (v->nodes[i] && v->nodes[i]->val.kind == VAL_tensor &&
-                !dtype_is_plain((dtype)v->nodes[i]->val.t->dt))
-                return false;
-        return true;
-    case VAL_tensors:
-        for (int i = 0; i < v->n; i++)
-            if (v->ts[i] && !dtype_is_plain((dtype)v->ts[i]->dt))
-                return false;
-        return true;
-    default: return true;
-    }
+    for (int i = 0; v->kind == VAL_nodes && i < v->n; i++)
+        if (v->nodes[i] && v->nodes[i]->val.kind == VAL_tensor &&
+            !dtype_is_plain((dtype)v->nodes[i]->val.t->dt))
+            return false;
+    for (int i = 0; v->kind == VAL_tensors && i < v->n; i++)
+        if (v->ts[i] && !dtype_is_plain((dtype)v->ts[i]->dt))
+            return false;
+    return true;
+}
+static inline bool is_plain(const tp_val *v)
+{
+    if (v->kind == VAL_node)
+        return v->node->val.kind != VAL_tensor || dtype_is_plain((dtype)v->node->val.t->dt);
+    if (v->kind == VAL_tensor)
+        return dtype_is_plain((dtype)v->t->dt);
+    /* the kinds before are numbers and the like */
+    return v->kind < VAL_complex || (v->kind != VAL_complex && plain_list(v));
 }
 static bool all_plain(const ir_node *n)
 {
