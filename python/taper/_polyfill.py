@@ -3,7 +3,6 @@ import collections as _collections
 import copy as _copy
 import copyreg as _copyreg
 import enum as _enum
-import inspect as _inspect
 import types as _types
 import weakref as _weakref
 
@@ -221,10 +220,6 @@ def get_annotations(obj, *, globals=None, locals=None, eval_str=False):
     if eval_str or not isinstance(obj, _types.FunctionType):
         _break()
     return dict(obj.__annotations__)
-
-
-if hasattr(_inspect, "get_annotations"):
-    _C._capture_role(_inspect.get_annotations, get_annotations)
 
 
 def _text(v, conversion):

@@ -371,8 +371,6 @@ static void capture_begin(capture *c)
 {
     char shown[300];
     region *r = c->r;
-    if (!polyfill(""))   /* loaded: functions that it stands for are known from here on */
-        py_forget();     /* a signal handler may have raised meanwhile */
     py_signaled = false; /* of an earlier run */
     here.tracing++;
     region_name(r, shown, sizeof shown);

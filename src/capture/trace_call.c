@@ -820,6 +820,10 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
         return t_comptime(t, f, args, nargs, kw);
     if (!strcmp(r, "allow") && Py_TYPE(f) != &PyOpFunc_Type) /* operators are allowed anyway */
         return t_allowed(t, f, args, nargs, kw);
+    if (!strncmp(r, "polyfill:", 9)) {
+        PyObject *fn = polyfill(r + 9);
+        return fn ? t_call(t, fn, args, nargs, kw) : NULL;
+    }
     if (!strncmp(r, "hop:", 4))
         return t_hop(t, r + 4, args, nargs, kw);
     if (!strcmp(r, "break"))

@@ -323,8 +323,19 @@ PyObject *container_list(PyObject *o)
 PyObject *polyfill(const char *name)
 {
     static PyObject *mod;
-    if (!mod)
+    if (!mod && !(mod = PyImport_ImportModule("taper._polyfill"))) {
+        PyObject *type, *value, *tb; /* perhaps of a signal handler: then it is for later */
+        PyErr_Fetch(&type, &value, &tb);
         mod = PyImport_ImportModule("taper._polyfill");
+        if (mod) {
+            PyErr_Restore(type, value, tb);
+            py_forget();
+        } else {
+            Py_XDECREF(type);
+            Py_XDECREF(value);
+            Py_XDECREF(tb);
+        }
+    }
     return mod ? PyDict_GetItemString(PyModule_GetDict(mod), name) : NULL;
 }
 

@@ -86,7 +86,7 @@ def test_handlers_that_do_not_raise_are_only_called():
 
 
 LOADED = """
-import signal, sys, taper
+import copy, signal, sys, taper
 seen = []
 class Finder:
     def find_spec(self, name, path=None, target=None):
@@ -96,7 +96,8 @@ class Finder:
 def stop(*a):
     raise TimeoutError("time is up")
 def f(x):
-    for i in range(3000):
+    n = copy.deepcopy([3000])  # by a polyfill
+    for i in range(n[0]):
         x = x + i
     return x
 sys.meta_path.insert(0, Finder())

@@ -367,6 +367,8 @@ def mark_static_address(t, guard=True):
 
 for _f in (mark_dynamic, maybe_mark_dynamic, mark_static, mark_unbacked, mark_static_address):
     _role(_f, "none")
+if hasattr(inspect, "get_annotations"):
+    _role(inspect.get_annotations, "polyfill:get_annotations")
 
 
 def unsupported(msg=""):
