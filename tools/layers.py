@@ -70,17 +70,16 @@ def symbols(build):
     defined, wanted = {}, collections.defaultdict(dict)
     objects = [o for o in glob.glob(os.path.join(build, "CMakeFiles", "*.dir", "src", "**", "*.o"), recursive=True)
                if "/taper_simd_" not in o or "taper_simd_base" in o]
-    for o in objects:
-        where = re.search(r"/src/(\w+)/", o).group(1)
-        source = os.path.join(ROOT, "src", o.split(".dir/src/")[1][:-2])
-        if where not in ORDER or not os.path.exists(source):
-            continue  # of a file that is gone
-        for line in subprocess.run(["nm", o], capture_output=True, text=True).stdout.splitlines():
-            *_, kind, name = line.split()
-            if kind in "TDBRC":
-                defined[name] = where
-            elif kind == "U":
-                wanted[where][name] = o
+    folders = {o: re.search(r"/src/(\w+)/", o.rsplit(".dir", 1)[1]).group(1) for o in objects}
+    objects = [o for o in objects if folders[o] in ORDER and  # those of files that are gone do not count
+               os.path.exists(os.path.join(ROOT, "src", o.split(".dir/src/")[1][:-2]))]
+    for line in subprocess.run(["nm", "-A", *objects], capture_output=True, text=True).stdout.splitlines() if objects else []:
+        o, _, symbol = line.rpartition(":")
+        *_, kind, name = symbol.split()
+        if kind in "TDBRC":
+            defined[name] = folders[o]
+        elif kind == "U":
+            wanted[folders[o]][name] = o
     return defined, wanted
 
 
