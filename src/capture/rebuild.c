@@ -759,6 +759,28 @@ static void clean(ir_graph *g)
     vec_free(&checks);
 }
 
+static bool repeats(const ir_graph *g, bool *random, map *written, bool *only_inputs);
+
+/* May it run twice? A tensor that the graph made may become a leaf, and nested graphs that write nothing may run. */
+static bool opaque_repeats(const ir_node *n, const map *outside, bool *random)
+{
+    if (aot_makes_leaf(n)) {
+        const tp_tensor *x = ir_type(n->arg[0].node);
+        return x && x->storage && !map_geti(outside, (uint64_t)(uintptr_t)x->storage);
+    }
+    if (ir_hop(n) == HOP_none) /* modes are as before when a graph has failed */
+        return ir_switches_grad(n) || (n->target && strstr(n->target, "_set_inference_mode"));
+    int sub[2];
+    bool ok = true;
+    for (int i = ir_hop_subs(n, sub); i-- > 0;) {
+        map written = { 0 };
+        bool only_inputs;
+        ok &= repeats(n->arg[sub[i]].graph, random, &written, &only_inputs);
+        map_free(&written);
+    }
+    return ok;
+}
+
 /* Does the graph write nothing but what it made itself? only_inputs: nothing else than that and inputs. */
 static bool repeats(const ir_graph *g, bool *random, map *written, bool *only_inputs)
 {
@@ -774,7 +796,7 @@ static bool repeats(const ir_graph *g, bool *random, map *written, bool *only_in
     }
     IR_EACH (n, g) {
         if (n->kind == IR_opaque)
-            *only_inputs &= ir_switches_grad(n);
+            *only_inputs &= opaque_repeats(n, &outside, random);
         if (n->kind != IR_call)
             continue;
         const op_row *row = op_row_of((op_id)n->op);

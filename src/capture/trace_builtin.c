@@ -1391,7 +1391,8 @@ static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char
         return t_call(t, list, &self, 1, NULL);
     if (one_of(name, reads))
         return t_break(t, BRK_data, "Tensor.%s", name);
-    if (!strcmp(name, "storage_offset") && on_input_memory(t, py_tensor(self))) /* no guard knows it */
+    bool unknown = !strcmp(name, "storage_offset") || (!strcmp(name, "_is_view") && !py_tensor(self)->base);
+    if (unknown && on_input_memory(t, py_tensor(self))) /* no guard knows it */
         return t_break(t, BRK_data, "Tensor.%s of an input", name);
     if (!strcmp(name, "as_subclass") && !(n == 1 && t_real(t, args[0]) == (PyObject *)&PyTensor_Type))
         return t_break(t, BRK_construct, "Tensor.as_subclass");

@@ -2024,7 +2024,9 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
         return v;
     }
     if (is(name, "data") || is(name, "grad_fn") || is(name, "_version") || is(name, "__array_interface__") ||
-        is(name, "is_leaf") || is(name, "_base"))
+        is(name, "is_leaf") || is(name, "_base") ||
+        (k && k->src && grad_requires_grad(py_tensor(o)) &&
+         (is(name, "output_nr") || is(name, "retains_grad"))))
         return t_break(t, BRK_attribute, "Tensor.%s", PyUnicode_AsUTF8(name));
     if (k && k->real && !_PyType_Lookup(Py_TYPE(o), name)) { /* an attribute the user put on the tensor */
         PyObject *d = inst_dict(k->real);

@@ -359,6 +359,16 @@ static void mark_view(op_ctx *cx, tp_tensor *t, const tp_tensor *of, bool need, 
         grad_meta_make(t);
 }
 
+/* What a composite made of x under no_grad, perhaps a view. */
+static void mark_made(op_ctx *cx, tp_tensor *t, tp_tensor *x, bool need, bool many)
+{
+    if (!t || t == x || t->storage != x->storage)
+        return;
+    if (!t->base)
+        t->base = tensor_ref(x->base ? x->base : x);
+    mark_view(cx, t, x, need, many);
+}
+
 /* A call that leaves no step behind. */
 static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                   bool need, tp_err *err)
@@ -386,11 +396,10 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
         }
     } else if (writes && TP_UNLIKELY(arg[0].t->spare & AGF_data)) {
         arg[0].t->storage->version--;
-    } else if (TP_UNLIKELY(!grad_records(cx)) && (row->flags & OPF_COMP) && out[0].kind == VAL_tensor &&
-               arg[0].kind == VAL_tensor && out[0].t != arg[0].t && out[0].t->storage == arg[0].t->storage) {
-        if (!out[0].t->base) /* a composite that made a view */
-            out[0].t->base = tensor_ref(arg[0].t->base ? arg[0].t->base : arg[0].t);
-        mark_view(cx, out[0].t, arg[0].t, need, false);
+    } else if (TP_UNLIKELY(!grad_records(cx)) && (row->flags & OPF_COMP) && arg[0].kind == VAL_tensor) {
+        bool list = out[0].kind == VAL_tensors;
+        for (int i = 0; i < (list ? out[0].n : out[0].kind == VAL_tensor); i++)
+            mark_made(cx, list ? out[0].ts[i] : out[0].t, arg[0].t, need, list);
     }
     return true;
 }

@@ -247,3 +247,39 @@ def test_a_read_that_fails_before_its_result_is_overwritten():
                     raise AssertionError((f.__name__, backend, "no error"))
                 except (IndexError, RuntimeError) as e:
                     assert "index" in str(e), e
+
+
+def test_effects_before_a_failure_in_graphs_that_make_leaves_and_switch_modes():
+    def leaf(x, i, log):
+        log.append({x, taper.full(x.shape, 0.5, requires_grad=True)})
+        return x.index_select(0, i)
+
+    def mode(x, i, log):
+        log.append(1)
+        y = x.index_select(0, i)
+        with taper.inference_mode():
+            return y + 1
+
+    def branches(x, i, log):
+        log.append(1)
+        y = taper.cond(x.sum() > 1, lambda q: q.sin(), lambda q: q.cos(), (x,))
+        return y.index_select(0, i)
+
+    def views(x, i, log):
+        b = x * 1
+        log.append(b)
+        with taper.no_grad():
+            v = b.chunk(1)[0]
+        b.mul_(2)
+        v *= 3  # refused
+
+    for f in (leaf, mode, branches, views):
+        for backend in ("eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            for c in (f, taper.compile(f, backend=backend)):
+                log = []
+                try:
+                    c(taper.ones(3, requires_grad=f is views), L([7]), log)
+                    raise AssertionError((f.__name__, backend, "no error"))
+                except (IndexError, RuntimeError) as e:
+                    assert len(log) == 1, (f.__name__, backend, e)
