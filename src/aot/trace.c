@@ -402,6 +402,19 @@ static bool shared_item(items *s, int i, tp_err *err)
     return at >= 0;
 }
 
+/* Does x, a view that was written, lie elsewhere in its memory than n, its value? */
+static bool moved(const trace *t, const ir_node *n, const tp_tensor *x)
+{
+    const tp_tensor *now = ir_type(n);
+    if (!x->base || !fn_written(t->fn, x) || x->numel == 0 || sym_is_expr(x->numel) ||
+        sym_is_expr(x->offset) || !sym_all_const(x->stride, x->ndim))
+        return false;
+    bool other = now->offset != x->offset;
+    for (int d = 0; d < x->ndim; d++)
+        other |= x->size[d] > 1 && x->stride[d] != now->stride[d];
+    return other;
+}
+
 /* An item on the memory of input `in` with a history that is not the input's: v = a.detach(); v -= a. */
 static bool own_history(items *s, int i, int in, tp_err *err)
 {
@@ -452,9 +465,13 @@ static bool collect_item(items *s, int i, tp_err *err)
     if (in >= 0 && a->requires_grad && !a->leaf && a->of < 0 && !t->nbase && !is_an_input(t, head_of(x)))
         return own_history(s, i, in, err);
     /* Where elements of the input share memory, the place of a view does not tell which of them it shows, and so
-     * not whose its gradient is: that is traced. */
-    bool vague = in >= 0 && a->requires_grad && expanded(t->in[in]) && !same_view(x, t->in[in]);
-    if (in >= 0 && x->node && !vague) {
+     * not whose its gradient is. Traced on its own it would be no view: writes to it would pass the input by. */
+    if (in >= 0 && a->requires_grad && expanded(t->in[in]) && !same_view(x, t->in[in]))
+        return err_set(
+            err, ERR_notimpl,
+            "a view of an input whose elements share memory is returned, and gradients are wanted; "
+            "this graph runs eagerly instead");
+    if (in >= 0 && x->node) {
         for (int k = in; k < u->nin && in < u->nin; k++) /* of those that share it, the one that it is */
             in = t->in[k] == x ? k : in;
         a->kind = x == t->in[in] ? AOT_input : AOT_view; /* x.view(-1) is another tensor than x */
@@ -474,6 +491,8 @@ static bool collect_item(items *s, int i, tp_err *err)
     ir_node *n = fn_node(t->fn, &t->cx, x, err);
     if (!n)
         return false;
+    if (in < 0 && !a->leaf && moved(t, n, x))
+        return shared_item(s, i, err);
     for (
         int k = first_on(s, x); k < i;
         k = s->next

@@ -395,6 +395,36 @@ def rows_one_by_one(a):
     return o
 
 
+@program
+def written_rows_alone(a):
+    v=a.abs()[1:]
+    v.add_(1)
+    return v
+
+
+@program
+def written_columns_alone(a):
+    v=(a*2)[:, 1:]
+    v*=a[:, :2]
+    return v
+
+
+@program
+def written_and_turned(a):
+    b=a.abs()
+    v=b[:1].t()
+    v.copy_(v)
+    b.mul_(2)
+    return v, a*2
+
+
+@program
+def filled_in_the_middle(a):
+    b=taper.zeros(4, 4)
+    b[1:3, 1:]=a
+    return b[1:3]
+
+
 def base():
     return taper.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 
