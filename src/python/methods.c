@@ -47,7 +47,7 @@ static PyObject *convert_to(PyObject *self, const target *g)
     if (g->has_dev && g->dev.kind == DEV_cuda && !has_device(g->dev))
         return NULL;
     if (dtype_same && dev_same && !g->copy &&
-        (!g->has_fmt || g->fmt == MF_preserve || tensor_is_contiguous_as(t, g->fmt)))
+        (!g->has_fmt || g->fmt == MF_preserve || g->fmt == tensor_stride_order(t)))
         return Py_NewRef(self);
     if (!dev_same && tensor_device(t).kind == DEV_meta) {
         PyErr_SetString(PyExc_NotImplementedError, "Cannot copy out of meta tensor; no data!");

@@ -465,6 +465,14 @@ static bool channels_first(const tp_tensor *t)
     return true;
 }
 
+memfmt tensor_stride_order(const tp_tensor *t)
+{
+    if ((t->ndim != 4 && t->ndim != 5) || sym_eq(t->numel, 0) || sym_eq(t->stride[1], 0) ||
+        !channels_first(t))
+        return MF_contiguous;
+    return t->ndim == 4 ? MF_channels_last : MF_channels_last_3d;
+}
+
 memfmt tensor_suggest_memfmt(const tp_tensor *t)
 {
     if (tensor_is_contiguous(t))

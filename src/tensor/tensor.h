@@ -125,6 +125,7 @@ bool tensor_is_dense(const tp_tensor *t);        /* non-overlapping and dense: a
 bool tensor_overlaps_itself(const tp_tensor *t); /* some stride 0 with size > 1 */
 bool tensor_same_size(const tp_tensor *a, const tp_tensor *b);
 memfmt tensor_suggest_memfmt(const tp_tensor *t);
+memfmt tensor_stride_order(const tp_tensor *t); /* what its strides look like, dense or not */
 static inline void tensor_bump(tp_tensor *t) { t->storage->version++; }
 
 /* --- shapes --------------------------------------------------------------------------------------- */

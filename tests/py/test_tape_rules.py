@@ -218,3 +218,56 @@ def test_views_of_memory_that_an_operator_made_are_no_views():
                 check(f, lambda: (taper.arange(3.0).requires_grad_(),), grads=False)
     a = taper.arange(3.0).requires_grad_()
     assert taper.stack([a])._base is None and taper.stack([a, a])._base is None and taper.atleast_2d(a)._base is a
+
+
+def test_what_no_guard_knows_of_inputs_is_read_from_them():
+    """Is it a view, which result of its step is it, does it keep its gradient: the same with an operator beside it."""
+    def kinds():
+        p = leaf(2, 3)
+        kept = p * 2
+        kept.retain_grad()
+        with taper.no_grad():
+            quiet = kept[0]
+        return [taper.ones(2, 3), taper.ones(6).view(2, 3), p, p * 1, kept, kept[1], (p * 2).unbind(0)[1], p.split(1)[1], p.detach(), quiet, taper.ones(3, 1).expand(3, 2)]
+
+    for name in ("_is_view()", "output_nr", "retains_grad", "is_leaf", "storage_offset()", "_base is None", "requires_grad", "grad_fn is None", "is_inference()", "_version"):
+        f = eval(f"lambda x: (x.{name}, x.abs())")
+        for order in (1, -1):
+            taper._dynamo.reset()
+            c = taper.compile(f, backend="eager")
+            for x in kinds()[::order]:
+                assert f(x)[0] == c(x)[0], (name, x)
+
+
+def test_views_of_a_leaf_whose_elements_share_memory():
+    """A write to one is refused after a break as before it; a view that is returned stays one."""
+    def write(a):
+        a[0, 0].mul_(2)
+
+    def hand_out(a):
+        return a[0, 0], a * 2
+
+    for backend in (None, "eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        compiled = lambda f: taper.compile(f, backend=backend) if backend else f
+        for a in (taper.ones(2, 1).expand(2, 2), taper.ones(1).expand(2, 2)):
+            a.requires_grad_()
+            refused(lambda: compiled(write)(a), "leaf Variable that requires grad is being used in an in-place")
+            assert a.tolist() == [[1, 1], [1, 1]]
+            v, y = compiled(hand_out)(a)
+            assert v._is_view() and v.requires_grad
+            refused(lambda: v.mul_(3), "leaf Variable that requires grad is being used in an in-place")
+            assert y.tolist() == [[2, 2], [2, 2]]
+
+
+def test_memory_formats_of_to():
+    """to() hands out the tensor itself where its strides look like the format, dense or not."""
+    t, image = taper.ones(2, 3).t(), taper.ones(2, 3, 4, 4)
+    last = image.to(memory_format=taper.channels_last)
+    for f in (lambda x, m: x.to(memory_format=m), lambda x, m: x.float(memory_format=m), lambda x, m: x.to("cpu", memory_format=m)):
+        for c in (f, taper.compile(f)):
+            assert c(t, taper.contiguous_format) is t and c(image, taper.contiguous_format) is image
+            assert c(last, taper.channels_last) is last and c(last, taper.contiguous_format).stride() == image.stride()
+            part = last[:, :2]
+            assert c(part, taper.channels_last) is part and c(image, taper.channels_last).stride() == last.stride()
+    assert t.contiguous().stride() == (2, 1)

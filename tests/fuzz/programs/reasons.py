@@ -77,6 +77,12 @@ def tape_checks(d, a, b, text):
         compiled(a, b) and d["kind"] == "message" and all(any(m in str(x) for m in TAPE + LEAF) for x in (d["a"], d["b"]))
 
 
+@reason("A statement that is wrong in two ways is refused for one of them: PyTorch looks at the history of views first, Taper at shapes.")
+def two_refusals(d, a, b, text):
+    lines = [re.match(r"\w+ at line (\d+): ", str(x)) for x in (d["a"], d["b"])]
+    return crossing(a, b) and d["kind"] == "exception" and all(lines) and lines[0][1] == lines[1][1] and any(m in str(d["b"]) for m in TAPE)
+
+
 @reason("A leaf that a compiled graph takes and does not need gets a gradient of zeros where the tape of eager execution never reaches it. PyTorch's aot_eager does the same.")
 def zeros_for_none(d, a, b, text):
     return compiled(a, b) and functional(b) and d["kind"] in ("structure", "grad") and bool(d.get("zeros")) and (".items[" in d["at"] or d["kind"] == "grad")
@@ -122,7 +128,8 @@ def kept_inputs(d, a, b, text):
 
 @reason("copy_ of a number is fill_ in Taper, and writes of a view over another one go through a copy: PyTorch refuses both where memory is shared.")
 def shared_copies(d, a, b, text):
-    return crossing(a, b) and d["kind"] == "exception" and "no exception" in str(d["a"]) and "to a single memory location" in str(d["b"]) and re.search(r"\.copy_\(|\] = ", text) is not None
+    passed = d["kind"] == "exception" and "no exception" in str(d["a"]) or d["kind"] == "line"  # a later line may refuse
+    return crossing(a, b) and passed and "to a single memory location" in str(d["b"]) and re.search(r"\.copy_\(|\] = ", text) is not None
 
 
 @reason("Where PyTorch keeps a tensor for its size alone (gather, index_select, expand), a later write makes its backward refuse; Taper keeps the size.")
