@@ -17,8 +17,8 @@ typedef enum {
 typedef struct aot_out {
     uint8_t kind;
     bool requires_grad;
-    bool leaf;     /* made a leaf by requires_grad_(): it has no history, gradients end at it ... */
-    bool detached; /* ... and it is no view as far as gradients go */
+    bool leaf;     /* made a leaf by requires_grad_(): it has no history, gradients end at it */
+    bool detached; /* it is no view as far as gradients go */
     bool
         no_grad; /* a view taken under no_grad: it requires a gradient as its base does, and passes none on */
     int index;

@@ -475,6 +475,7 @@ static bool collect_item(items *s, int i, tp_err *err)
         for (int k = in; k < u->nin && in < u->nin; k++) /* of those that share it, the one that it is */
             in = t->in[k] == x ? k : in;
         a->kind = x == t->in[in] ? AOT_input : AOT_view; /* x.view(-1) is another tensor than x */
+        a->detached |= !x->base;
         a->index = in;
         a->type = tensor_fake_of(x);
         if (t->nbase && t->base_of[in])
@@ -503,6 +504,7 @@ static bool collect_item(items *s, int i, tp_err *err)
             a->kind = AOT_result_view;
             a->index = u->out[k].index;
             a->of = u->out[k].leaf && a->requires_grad && !a->leaf ? k : -1;
+            a->detached |= !x->base && s->x[k]->base != x;
             a->type = tensor_fake_of(x);
             return true;
         }

@@ -383,10 +383,12 @@ static bool plain(op_ctx *cx, const op_row *row, op_id op, op_variant v, const t
     if (!ir_call(cx, op, v, arg, out, err))
         return false;
     if (row->flags & OPF_VIEW) {
-        if (op == OP_detach) { /* not a view as far as gradients go */
+        if (op == OP_detach || op == OP_view_dtype) { /* not a view as far as gradients go */
             tensor_unref(out[0].t->base);
             out[0].t->base = NULL;
             out[0].t->spare |= arg[0].t->spare & AGF_data;
+            if (op == OP_view_dtype && !cx->inference_mode)
+                out[0].t->flags &= ~TF_inference;
         } else if (TP_UNLIKELY(!grad_records(cx) || arg[0].t->spare)) {
             if (row->schema.ret_list)
                 for (int i = 0; i < out[0].n; i++)
@@ -560,7 +562,7 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
                 break;
             }
     }
-    if (TP_UNLIKELY((row->flags & OPF_HEAD) && need && !vi->fn))
+    if (TP_UNLIKELY((row->flags & OPF_HEAD) && need && !vi->fn && !cx->inference_mode))
         return err_set(err, ERR_runtime, "cannot resize variables that require grad");
     if (TP_LIKELY(!need || !grad_records(cx)))
         return plain(cx, row, op, v, arg, out, need != 0, err);

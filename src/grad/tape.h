@@ -161,7 +161,9 @@ bool grad_is_spent(tp_tensor *t);
 bool grad_is_bare_leaf(const tp_tensor *t);
 /* t gets a step of this name whose saved tensors are gone: what a tensor is after its backward has run. */
 bool grad_set_spent(tp_tensor *t, const char *name, tp_err *err);
-extern const char grad_again[]; /* "Trying to backward through the graph a second time ..." */
+bool grad_set_refusal(tp_tensor *t, const char *name,
+                      tp_err *err); /* t was written in a way that has no derivative */
+extern const char grad_again[];     /* "Trying to backward through the graph a second time ..." */
 
 /* --- anomaly mode and saved-tensor hooks: what the front end plugs in
  * -------------------------------------------- */

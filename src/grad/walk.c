@@ -90,3 +90,21 @@ bool grad_set_spent(tp_tensor *t, const char *name, tp_err *err)
     grad_node_unref(n);
     return ok;
 }
+
+/* ---- writes that have no derivative ---- */
+static const char *refusal_name(const grad_node *n) { return "NotImplemented"; }
+static bool refusal_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, tp_tensor **dx,
+                          tp_err *err)
+{
+    return err_set(err, ERR_runtime, "derivative for %s is not implemented", ((const spent *)n)->name);
+}
+static const grad_vt refusal_vt = { refusal_name, refusal_apply, NULL, NULL };
+
+bool grad_set_refusal(tp_tensor *t, const char *name, tp_err *err)
+{
+    grad_node *n = grad_node_new(&refusal_vt, sizeof(spent) + strlen(name) + 1, 1, 0);
+    strcpy(((spent *)n)->name, name);
+    bool ok = grad_set_history(t, n, 0, err);
+    grad_node_unref(n);
+    return ok;
+}

@@ -285,6 +285,12 @@ static PyObject *f_from_bytes(PyObject *m, PyObject *b)
     return r;
 }
 
+/* What it held is gone, and whose the new values are nobody knows: gradients are refused. */
+static bool set_history(tp_tensor *t, bool need, tp_err *err)
+{
+    return !need || !grad_records(op_ctx_cur()) || t->base || grad_set_refusal(t, "set_", err);
+}
+
 /* set_(source=None, storage_offset=0, size=None, stride=None): look at other memory. */
 static PyObject *m_set(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
@@ -296,7 +302,8 @@ static PyObject *m_set(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyO
     int ndim = 1;
     if (!py_take("set_", names, 4, 4, 0, args, nargs, kw, a))
         return NULL;
-    if (!grad_check_inplace(op_ctx_cur(), t, true, &err))
+    bool need = grad_requires_grad(t) || (a[0] && py_is_tensor(a[0]) && grad_requires_grad(py_tensor(a[0])));
+    if (!grad_check_inplace(op_ctx_cur(), t, need, &err))
         return py_raise(&err);
     tp_storage *s = NULL;
     if (!a[0]) {
@@ -308,9 +315,9 @@ static PyObject *m_set(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyO
         if (f->dt != t->dt)
             return PyErr_Format(PyExc_RuntimeError, "set_(): the source has dtype %s, the tensor %s",
                                 dtype_name((dtype)f->dt), dtype_name((dtype)t->dt));
-        if (!tensor_reset(t, f->storage, (dtype)f->dt, f->ndim, f->size, f->stride, f->offset, &err))
-            return py_raise(&err);
-        return Py_NewRef(o);
+        bool set = tensor_reset(t, f->storage, (dtype)f->dt, f->ndim, f->size, f->stride, f->offset, &err) &&
+                   set_history(t, need, &err);
+        return set ? Py_NewRef(o) : py_raise(&err);
     } else if (Py_TYPE(a[0]) == &PyStorage_Type || py_is_tensor(a[0])) {
         s = storage_ref(py_is_tensor(a[0]) ? py_tensor(a[0])->storage : st(a[0]));
         sz[0] = s->nbytes / (symint)dtype_size((dtype)t->dt);
@@ -337,7 +344,7 @@ static PyObject *m_set(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyO
     if (ok && bytes > s->nbytes)
         ok = err_set(&err, ERR_runtime, "set_(): %lld bytes are needed but the storage has %lld",
                      (long long)bytes, (long long)s->nbytes);
-    ok = ok && tensor_reset(t, s, (dtype)t->dt, ndim, sz, sr, offset, &err);
+    ok = ok && tensor_reset(t, s, (dtype)t->dt, ndim, sz, sr, offset, &err) && set_history(t, need, &err);
     storage_unref(s);
     return ok ? Py_NewRef(o) : py_raise(&err);
 }

@@ -744,8 +744,9 @@ static bool make_item(step_program *p, aot_unit *u, op_ctx *cx, int i, const tp_
         val_clear(&cut);
         if (!t)
             return false;
-        if (o->detached) { /* views of it are views of a leaf */
+        if (o->detached) { /* writes to it end at itself, views of it are views of a leaf */
             tp_tensor *own = tensor_alias(t);
+            own->flags |= t->flags & TF_inference;
             tensor_unref(t);
             t = own;
         }

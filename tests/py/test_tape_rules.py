@@ -271,3 +271,57 @@ def test_memory_formats_of_to():
             part = last[:, :2]
             assert c(part, taper.channels_last) is part and c(image, taper.channels_last).stride() == last.stride()
     assert t.contiguous().stride() == (2, 1)
+
+
+def test_memory_seen_as_another_type_is_no_view():
+    """Nothing of the tape passes through, not even where the type stays; compiled as eager."""
+    for to in (taper.int32, taper.float32):
+        f = lambda a: (a.view(to), a * 2)
+        for c in (f, taper.compile(f, backend="aot_eager"), taper.compile(f)):
+            for a in (leaf(2), leaf(2) * 1):
+                v, _ = c(a)
+                assert v.data_ptr() == a.data_ptr() and not v.requires_grad and v.grad_fn is None and not v._is_view(), (to, a)
+
+
+def test_other_memory_has_no_derivative():
+    for set_ in (lambda a: a.set_(), lambda a: a.set_(taper.ones(3)), lambda a: a.set_(taper.ones(4).untyped_storage(), 0, (2,))):
+        a = leaf(2) * 1
+        set_(a)
+        assert a.requires_grad
+        refused(lambda: a.sum().backward(), "derivative for set_ is not implemented")
+        a = leaf(2)
+        refused(lambda: set_(a), "a leaf Variable that requires grad")
+        with taper.no_grad():
+            b = leaf(2) * 1
+            set_(b)
+        assert set_(taper.ones(2)).grad_fn is None
+
+
+def test_writes_to_what_was_detached_end_there():
+    """A detached result is no view: a write with a history reaches neither the input's nor its fellow's tape."""
+    for f in (lambda a: (a.detach(), a * 2), lambda a: (a.data, a + 1), lambda a: (lambda y: (y.detach(), y))(a * 2), lambda a: (a.view(taper.float32), a * 2)):
+        seen = []
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            for need in (False, True):
+                a, w = taper.ones(2, requires_grad=need), taper.full((2,), 3.0, requires_grad=True)
+                out = (taper.compile(f, backend=backend) if backend else f)(a)
+                out[0].mul_(w)
+                assert not out[0]._is_view() and a.requires_grad == need
+                (out[0].sum() + out[1].sum()).backward()
+                seen.append([[t.tolist() for t in (*out, a, w.grad)], out[1].requires_grad, a.grad is None or a.grad.tolist()])
+        for i, s in enumerate(seen):
+            assert s == seen[i % 2], (i, s, seen[i % 2])
+
+
+def test_sizes_may_change_in_inference_mode():
+    a = leaf(3)
+    with taper.inference_mode():
+        assert a.resize_(2).shape == (2,)
+    refused(lambda: a.resize_(1), "cannot resize variables that require grad")
+
+
+def test_materialized_gradients_have_the_layout_of_their_inputs():
+    x = taper.arange(6.0).reshape(2, 3).t().requires_grad_()
+    (g,) = taper.autograd.grad(leaf(1).sum(), x, materialize_grads=True)
+    assert g.stride() == x.stride() and not g.requires_grad

@@ -59,9 +59,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     else:
         result = _C._run_backward(outputs, grads, retain, create_graph, inputs, False, allow_unused)
     if materialize_grads:
-        zeros = _C._op_functions[""]["zeros"]
-        result = tuple(zeros(i.shape, dtype=i.dtype, device=i.device, requires_grad=create_graph) if g is None else g
-                       for g, i in zip(result, inputs))
+        zeros_like = _C._op_functions[""]["zeros_like"]
+        result = tuple(zeros_like(i, requires_grad=create_graph) if g is None else g for g, i in zip(result, inputs))
     return result
 
 

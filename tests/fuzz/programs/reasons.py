@@ -85,7 +85,7 @@ def two_refusals(d, a, b, text):
 
 @reason("A leaf that a compiled graph takes and does not need gets a gradient of zeros where the tape of eager execution never reaches it. PyTorch's aot_eager does the same.")
 def zeros_for_none(d, a, b, text):
-    return compiled(a, b) and functional(b) and d["kind"] in ("structure", "grad") and bool(d.get("zeros")) and (".items[" in d["at"] or d["kind"] == "grad")
+    return compiled(a, b) and functional(b) and d["kind"] in ("structure", "grad") and bool(d.get("zeros")) and (".items[" in d["at"] or d["kind"] == "grad" or "double=True" in text)
 
 
 @reason("PyTorch has written already when it refuses a write into an inference tensor; Taper refuses first.")
@@ -116,13 +116,16 @@ def inference_aliases(d, a, b, text):
 
 @reason("PyTorch's own limits: torch.cond compiles in eager code, too, a second derivative of half precision may fail inside, torch.func takes no saved tensor hooks, index_fill_ of nothing names the storage, autocast joins no float16 on CPUs, vmap over nothing looks for its first element.")
 def failures_of_pytorch(d, a, b, text):
+    if crossing(a, b) and d["kind"] == "structure" and "torch.cond(" in text and "double=True" in text and "'second'" in str(d["a"]):
+        return True  # no second derivative
     return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage", "yet support saved tensor hooks", "setStorage: sizes", "Unexpected floating ScalarType in at::autocast", "index 0 out of range for tensor of size [0"))
 
 
 @reason("The partitioner may keep an input and compute from it again where eager keeps a result; a write to that input after the graph (behind a break, or by the caller) is then refused in the backward. "
+        "So is one to a result whose value is kept, where a graph behind the write passes zeros on to it. "
         "PyTorch's partitioner does the same.")
 def kept_inputs(d, a, b, text):
-    keeps = functional(b) and b != "taper aot_eager" or compiled(a, b) and "checkpoint(" in text  # what is checkpointed keeps its inputs
+    keeps = functional(b) and (b != "taper aot_eager" or re.search(r"\w_\(", text)) or compiled(a, b) and "checkpoint(" in text  # what is checkpointed keeps its inputs
     return compiled(a, b) and keeps and d["kind"] == "exception" and "no exception" in str(d["a"]) and "modified by an inplace operation" in str(d["b"])
 
 
@@ -154,7 +157,8 @@ def freed_together(d, a, b, text):
 
 @reason("Hooks that change what was saved: a compiled graph saves other values than the steps of eager execution do. PyTorch's aot_eager does the same.")
 def saved_values(d, a, b, text):
-    return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"])
+    return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and (
+        d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
 
 
 @reason("Half precision in decompositions of matrices: both refuse it, with classes of their own.")
