@@ -22,7 +22,7 @@ typedef struct aot_out {
     bool
         no_grad; /* a view taken under no_grad: it requires a gradient as its base does, and passes none on */
     int index;
-    int of; /* views: the item that is a leaf and whose view this is, or -1 */
+    int of; /* views: the item that is a leaf and whose view this is; values: the value whose view this is; or -1 */
     tp_val num;
     tp_tensor *type; /* fake: geometry of views; one count */
 } aot_out;

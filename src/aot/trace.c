@@ -525,6 +525,25 @@ static bool collect_item(items *s, int i, tp_err *err)
     return true;
 }
 
+/* Values on one memory, of which one is a view of the other: so they are outside, for writes with a history to come. */
+static void relate_values(items *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        aot_out *a = &s->u->out[i];
+        const tp_tensor *x = s->x[i];
+        if (!x || !x->base || a->kind != AOT_value || a->leaf || a->requires_grad)
+            continue;
+        for (int k = first_on(s, x); k < s->n; k = s->next[k]) {
+            const aot_out *o = &s->u->out[k];
+            const tp_tensor *y = s->x[k];
+            bool whole = y == x->base, beside = k < i && y->base == x->base && covers(y, x) && o->of < 0;
+            if (o->kind == AOT_value && !o->leaf && !o->requires_grad && o->index != a->index &&
+                (whole || (beside && a->of < 0)))
+                a->of = k;
+        }
+    }
+}
+
 static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *res, tp_tensor **root,
                             tp_err *err)
 {
@@ -565,6 +584,8 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
             ok = collect_item(&s, i, err);
         }
     }
+    if (ok)
+        relate_values(&s);
     for (int i = 0; i < u->nout && ok; i++)
         if (u->out[i].kind == AOT_result_view && u->out[i].of >= 0)
             u->out[i].index = u->out[u->out[i].of].index;

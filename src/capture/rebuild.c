@@ -847,7 +847,7 @@ static bool fails_late(const ir_graph *g)
     bool wrote = false, late = false;
     IR_EACH (n, g) {
         uint32_t flags = n->kind == IR_call ? op_row_of((op_id)n->op)->flags : 0;
-        late |= wrote && (flags & OPF_FAILS);
+        late |= wrote && (flags & (OPF_FAILS | OPF_CHECK));
         wrote |= n->kind == IR_call && (n->variant == OPV_inplace || (flags & (OPF_MUT | OPF_INPONLY)));
         late |= n->kind == IR_call && (flags & OPF_FAILS) && n->variant == OPV_inplace;
     }
@@ -883,6 +883,8 @@ static void finish_graph(trace *t)
             }
     IR_EACH (x, t->g)
         x->data = NULL;
+    IR_EACH (x, t->g)
+        e->checks |= x->kind == IR_call && (op_row_of((op_id)x->op)->flags & OPF_CHECK);
     IR_EACH (x, t->g)
         e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
                    ir_hop(x) != HOP_none || aot_makes_leaf(x);
@@ -1557,8 +1559,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     cx->autocast = 0;     /* the conversions are in the graph */
     if (TP_UNLIKELY(had)) /* what goes may take other things along */
         count_regs(e, reg, true);
-    bool lost = e->late && e->effects.n && e->run &&
-                e->run->stepwise; /* effects of lines before the failure */
+    bool lost = e->late && (e->effects.n || e->checks) && e->run &&
+                e->run->stepwise; /* effects of lines before the failure, and what the line raises */
     bool undo = TP_UNLIKELY(e->undo || lost) && !on_tape(e, in);
     saved *was = TP_UNLIKELY(e->nwritten) ? save_written(e, in, undo) : NULL;
     cap_thread *here = cap_here();

@@ -99,6 +99,16 @@ static bool leaf_ok(trace *t, tp_tensor *x, bool is_end)
     return true;
 }
 
+/* Are gradients of another one wanted that x, computed before this graph, may depend on? */
+static bool leads_on(trace *t, const tp_tensor *x, tp_tensor *const *in, int nin)
+{
+    const tobj *k = leaf_obj(t, x);
+    bool other = false;
+    for (int i = 0; k && !grad_is_leaf(py_tensor(k->real)) && i < nin; i++)
+        other |= in[i] != x && leaf_obj(t, in[i]);
+    return other;
+}
+
 /* May gradients go where they go? Those of tensors that were all made in this trace stay in it. */
 static bool ends_ok(trace *t, tp_tensor *const *leaf, int nleaf, tp_tensor *const *in, int nin, bool store)
 {
@@ -106,7 +116,9 @@ static bool ends_ok(trace *t, tp_tensor *const *leaf, int nleaf, tp_tensor *cons
     for (int i = 0; i < nin; i++)
         inside &= !leaf_obj(t, in[i]);
     for (int i = 0; ok && !inside && i < nleaf; i++)
-        ok = leaf_ok(t, leaf[i], in_list(in, nin, leaf[i]));
+        ok = leaf_ok(t, leaf[i], in_list(in, nin, leaf[i])) &&
+             (!leads_on(t, leaf[i], in, nin) ||
+              no_backward(t, "one of the inputs may be computed from another") != NULL);
     for (int i = 0; ok && store && i < nin; i++)
         if (!grad_is_leaf(leaf_obj(t, in[i]) ? py_tensor(leaf_obj(t, in[i])->real) : in[i]))
             ok = no_backward(t, "inputs= names a tensor that is not a leaf") != NULL;

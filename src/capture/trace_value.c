@@ -2357,6 +2357,34 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
     return user_getattr(t, o, name);
 }
 
+/* Does the instance itself have it? Guarded either way; d: what the class has. */
+static bool may_delete(trace *t, PyObject *o, PyObject *name, PyObject *d)
+{
+    tobj *k = t_obj(t, o);
+    PyObject *w = k->dict   ? PyDict_GetItemWithError(k->dict, name)
+                  : k->over ? PyDict_GetItemWithError(k->over, name)
+                            : NULL,
+             *real = k->real ? k->real : o, *id = inst_dict(real);
+    bool slot = d && Py_TYPE(d) == &PyMemberDescr_Type;
+    if (k->dict || w)
+        return (w && w != deleted) || (missing(o, name), false);
+    PyObject *v = slot ? PyObject_GenericGetAttr(real, name) : id ? PyDict_GetItemWithError(id, name) : NULL;
+    if (v) {
+        source *s = src_get(t->e, slot ? SRC_attr : SRC_instattr, k->src, NULL, name, 0);
+        want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(v));
+        if (slot)
+            Py_DECREF(v);
+        return true;
+    }
+    py_forget();
+    if (slot)
+        want(t, G_HASATTR, k->src, name)->n = true;
+    else
+        want(t, G_NO_HASATTR, k->src, name);
+    missing(o, name);
+    return false;
+}
+
 int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
 {
     PyTypeObject *tp = Py_TYPE(o);
@@ -2391,10 +2419,9 @@ int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
         return PyObject_GenericSetAttr(o, name, v);
     }
     if (!v) {
-        PyObject *now = t_generic_getattr(t, o, name), *id = inst_dict(k->real ? k->real : o);
-        if (!now)
+        PyObject *id = inst_dict(k->real ? k->real : o);
+        if (!may_delete(t, o, name, d))
             return -1;
-        Py_DECREF(now);
         k = t_obj(t, o);
         if (!k->dict && k->over && !(d && Py_TYPE(d) == &PyMemberDescr_Type) &&
             !(id && PyDict_GetItemWithError(id, name)) && PyDict_GetItemWithError(k->over, name))

@@ -189,8 +189,9 @@ UNARY(rad2deg, "", MUL(DYV, vF(180 / M_PI)))
 VJP(sinc, "0")
 {
     tp_val px = MUL(X, vF(M_PI));
-    tp_val d = DIV(SUB(MUL(V(cos, px), px), V(sin, px)), MUL(px, X));
-    DXV(0, MUL(DYV, WHERE(EQ(X, vI(0)), vI(0), d)));
+    tp_val under = MUL(px, X); /* 0 for small numbers, too */
+    tp_val d = DIV(SUB(MUL(V(cos, px), px), V(sin, px)), under);
+    DXV(0, MUL(DYV, WHERE(EQ(under, vI(0)), vI(0), d)));
     return true;
 }
 
@@ -327,17 +328,17 @@ VJP(copysign, "0 r")
     return true;
 }
 
-VJP(logaddexp, "0 1 r")
+VJP(logaddexp, "0 1")
 {
-    DXV(0, MUL(DYV, V(exp, SUB(X, R))));
-    DXV(1, MUL(DYV, V(exp, SUB(Y, R))));
+    DXV(0, MUL(DYV, V(sigmoid, SUB(X, Y))));
+    DXV(1, MUL(DYV, V(sigmoid, SUB(Y, X))));
     return true;
 }
 
-VJP(logaddexp2, "0 1 r")
+VJP(logaddexp2, "0 1")
 {
-    DXV(0, MUL(DYV, V(exp2, SUB(X, R))));
-    DXV(1, MUL(DYV, V(exp2, SUB(Y, R))));
+    DXV(0, MUL(DYV, V(sigmoid, MUL(SUB(X, Y), vF(M_LN2)))));
+    DXV(1, MUL(DYV, V(sigmoid, MUL(SUB(Y, X), vF(M_LN2)))));
     return true;
 }
 
@@ -524,7 +525,8 @@ VJP(elu, "0")
         DXV(0, V(elu_backward, DYV, alpha, scale, in, vB(false), X));
     else {
         double k = val_as_f(&alpha) * val_as_f(&scale) * val_as_f(&in);
-        tp_val low = MUL(DYV, MUL(V(exp, MUL(X, in)), vF(k)));
+        tp_val below = NEG(V(relu, NEG(X))); /* what is above must not overflow */
+        tp_val low = MUL(DYV, MUL(V(exp, MUL(below, in)), vF(k)));
         tp_val at0 = WHERE(EQ(X, vI(0)), MUL(DYV, vF(k)), low); /* where the slope breaks it is constant */
         DXV(0, WHERE(GT(X, vI(0)), MUL(DYV, scale), at0));
     }

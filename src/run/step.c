@@ -857,6 +857,17 @@ static bool made_here(const tp_tensor *t, const tp_val *res, int nres)
     return held == t->refs;
 }
 
+/* Values that are views of others are so for writes to come. */
+static void relate(const aot_unit *u, tp_val *out)
+{
+    for (int i = 0; i < u->nout; i++) {
+        tp_tensor *t = u->out[i].kind == AOT_value && u->out[i].of >= 0 ? out[i].t : NULL,
+                  *b = t ? out[u->out[i].of].t : NULL;
+        if (t && t != b && t->storage == b->storage && !t->base && !b->base)
+            t->base = tensor_ref(b);
+    }
+}
+
 static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                       tp_err *err)
 {
@@ -923,6 +934,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     for (int i = 0; i < nout; i++)
         if (!(p->leaves && u->out[i].leaf) && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
+    relate(u, out);
     ok = true;
 done:
     if (s)

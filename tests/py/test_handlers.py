@@ -283,3 +283,71 @@ def test_effects_before_a_failure_in_graphs_that_make_leaves_and_switch_modes():
                     raise AssertionError((f.__name__, backend, "no error"))
                 except (IndexError, RuntimeError) as e:
                     assert len(log) == 1, (f.__name__, backend, e)
+
+
+class Box:
+    def __init__(self):
+        self.n = 1
+
+
+class Boxed(Box):
+    n = 5  # what the class has is not deleted
+
+
+class Slot:
+    __slots__ = ("n",)
+
+    def __init__(self):
+        self.n = 1
+
+
+def test_deleting_an_attribute_that_may_be_missing():
+    def plain(o, x):
+        y = x[None]
+        del o.n
+        return y.sum()
+
+    def caught(o, x):
+        y = x + 1
+        try:
+            del o.n
+        except AttributeError:
+            return y.sum() * 100
+        return y.sum()
+
+    for f in (plain, caught):
+        for cls in (Box, Boxed, Slot):
+            seen = []
+            for backend in (None, "eager", "inductor"):
+                taper._dynamo.reset()
+                c, o, r = taper.compile(f, backend=backend) if backend else f, cls(), []
+                for i in range(6):
+                    try:
+                        r.append(c(o, taper.ones(2)).item())
+                    except AttributeError as e:
+                        tb = e.__traceback__
+                        while tb.tb_next:
+                            tb = tb.tb_next
+                        r.append((str(e), tb.tb_lineno))
+                    if i % 3 == 1:
+                        o.n = i
+                seen.append(r)
+            assert seen[1] == seen[0] and seen[2] == seen[0], (f.__name__, cls.__name__, seen)
+
+
+def test_an_assertion_after_a_write_is_the_programs():
+    def f(a, b):
+        b.mul_(2)
+        assert a > 0.5, "no"
+        return b + 1
+
+    for backend in (None, "eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        c = taper.compile(f, backend=backend) if backend else f
+        assert c(L([1]), taper.ones(1)).tolist() == [3]
+        b = taper.ones(1)
+        try:
+            c(L([0]), b)
+            raise SystemError("no error")
+        except AssertionError as e:
+            assert str(e) == "no" and b.tolist() == [2], (backend, b)

@@ -325,3 +325,48 @@ def test_materialized_gradients_have_the_layout_of_their_inputs():
     x = taper.arange(6.0).reshape(2, 3).t().requires_grad_()
     (g,) = taper.autograd.grad(leaf(1).sum(), x, materialize_grads=True)
     assert g.stride() == x.stride() and not g.requires_grad
+
+
+def test_gradients_where_a_formula_overflows():
+    """What one side of a choice makes of numbers meant for the other does not reach the gradients."""
+    F, inf = taper.nn.functional, float("inf")
+    for f in (F.elu, F.selu, F.celu):
+        x = taper.tensor([1e4, 100.0, inf, -3.0, -inf], requires_grad=True)
+        (g,) = taper.autograd.grad(f(x).sum(), x, create_graph=True)
+        (h,) = taper.autograd.grad(g.sum(), x)
+        assert h[:3].tolist() == [0, 0, 0] and h[3] > 0 and h[4] == 0, (f, h)
+    for f, low in ((taper.logaddexp, 0.0), (taper.logaddexp2, 0.0)):
+        x = taper.tensor([inf, -inf, 0.0, 1e30], requires_grad=True)
+        (g,) = taper.autograd.grad(f(x, taper.zeros(())).sum(), x)
+        assert g.tolist() == [1, low, 0.5, 1], (f, g)
+    x = taper.tensor([0.0, 1e-30, 1e-25], requires_grad=True)
+    assert taper.autograd.grad(taper.sinc(x).sum(), x)[0].tolist() == [0, 0, 0]
+
+
+def test_writes_to_results_on_one_memory():
+    """One result is a view of the other: a write with a history to one of them is in the gradients of both."""
+    pairs = (lambda y: (y.view(-1), y), lambda y: (y, y.view(-1)), lambda y: (y.view(2, 1), y.view(1, 2)), lambda y: (y, y[:1]), lambda y: (y.detach(), y.view(-1)))
+    for pair in pairs:
+        seen = []
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            for which in (0, 1):
+                for again in range(2):
+                    w = taper.full((1,), 3.0, requires_grad=True)
+                    out = (taper.compile(lambda a: pair(a * 2), backend=backend) if backend else lambda a: pair(a * 2))(taper.ones(2))
+                    out[which].mul_(w)
+                    sum(t.sum() for t in out).backward()
+                    seen.append(([t.tolist() for t in out], [t.requires_grad for t in out], w.grad.tolist()))
+        for i, s in enumerate(seen):
+            assert s == seen[i % 4], (pairs.index(pair), i, s, seen[i % 4])
+
+
+def test_gradients_of_inputs_that_depend_on_each_other():
+    a = leaf(2)
+    for f in (lambda p, q: taper.autograd.grad(q.sum(), [q, p], retain_graph=True, allow_unused=True), lambda p, q: taper.autograd.grad((p * q).sum(), [p, q], retain_graph=True)):
+        for p, q in ((a, a.view(2)), (a, a * 3), (a * 2, (a * 2).exp())):
+            q = p.exp() if q.grad_fn is not None and p is not a else q
+            want = [g.tolist() for g in f(p, q)]
+            for backend in ("eager", "aot_eager", "inductor"):
+                taper._dynamo.reset()
+                assert [g.tolist() for g in taper.compile(f, backend=backend)(p, q)] == want, (backend, want)

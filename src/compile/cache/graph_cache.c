@@ -191,7 +191,9 @@ static bool put_out(strbuf *b, const aot_out *o, const ir_graph *g, const ir_gra
     io_put(b, o->kind);
     io_put(b, o->requires_grad);
     io_put(b, o->no_grad);
+    io_put(b, o->detached);
     io_put(b, o->index);
+    io_put(b, o->of);
     if (o->kind == AOT_view || o->kind == AOT_result_view) {
         const tp_tensor *t = o->type, *as = base_type(o, g, fw);
         if (!t || !as)
@@ -223,8 +225,9 @@ static void get_out(io_in *r, aot_out *o, const ir_graph *g, const ir_graph *fw)
     o->kind = (uint8_t)io_get_in(r, 0, AOT_number + 1);
     o->requires_grad = io_get_in(r, 0, 2);
     o->no_grad = io_get_in(r, 0, 2);
+    o->detached = io_get_in(r, 0, 2);
     o->index = (int)io_get_in(r, -1, MAX_ITEMS);
-    o->of = -1;
+    o->of = (int)io_get_in(r, -1, MAX_ITEMS);
     bool in = o->kind == AOT_input || o->kind == AOT_view;
     if ((o->kind != AOT_number && o->index < 0) || (in && o->index >= (int)g->inputs.n) ||
         (!in && o->kind != AOT_number && o->index >= fw->output->narg))
@@ -321,14 +324,17 @@ static aot_unit *get_unit(io_in *r, gcache *x, const ir_graph *g, const ir_graph
         r->bad |= u->tangent[i] >= u->nvalue + u->nmut;
     u->nout = (int)io_get_in(r, 0, MAX_ITEMS);
     u->out = mem_zalloc(sizeof *u->out * (size_t)MAX(u->nout, 1));
-    for (int i = 0; i < u->nout && !r->bad; i++)
+    for (int i = 0; i < u->nout && !r->bad; i++) {
         get_out(r, &u->out[i], g, fw);
+        r->bad |= u->out[i].of >= u->nout || (u->out[i].of >= 0 && u->out[i].kind != AOT_value);
+    }
     u->nplace = (int)io_get_in(r, 0, MAX_ITEMS);
     u->place = mem_zalloc(sizeof *u->place * (size_t)MAX(u->nplace, 1));
     for (int i = 0; i < u->nplace && !r->bad; i++) {
         u->place[i].value = (int)io_get_in(r, 0, MAX(u->nvalue, 1));
         get_out(r, &u->place[i].at, g, fw);
-        r->bad |= u->place[i].at.kind != AOT_view && u->place[i].at.kind != AOT_result_view;
+        r->bad |= (u->place[i].at.kind != AOT_view && u->place[i].at.kind != AOT_result_view) ||
+                  u->place[i].at.of >= 0;
     }
     x->has_bw = io_get_in(r, 0, 2);
     size_t n;
