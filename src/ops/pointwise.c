@@ -225,7 +225,7 @@ bool no_kernel(op_call *c, dtype dt)
                    dtype_rows[dt].gname);
 }
 
-/* A number has the type of the tensors it meets: 3.14 beside bfloat16 is 3.140625. */
+/* A number has the type of the tensors it meets: 3.14 beside bfloat16 is 3.140625, and -1 beside uint8 is 255. */
 static float number_in(dtype dt, double v)
 {
     uint16_t half;
@@ -233,6 +233,11 @@ static float number_in(dtype dt, double v)
         return (float)v;
     elem_set_f(dt, &half, v);
     return (float)elem_get_f(dt, &half);
+}
+
+static int32_t integer_in(dtype dt, int64_t v)
+{
+    return dt == DT_u8 ? (uint8_t)v : dt == DT_i8 ? (int8_t)v : dt == DT_i16 ? (int16_t)v : (int32_t)v;
 }
 
 bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, int nin, const pw_par *par)
@@ -275,7 +280,7 @@ bool pw_apply(op_call *c, pw_id id, dtype dt, tp_tensor *out, const pw_in *in, i
             switch (ct) {
             case CT_f32: num[k].f = wide ? (float)val_as_f(v) : number_in(dt, val_as_f(v)); break;
             case CT_f64: num[k].d = val_as_f(v); break;
-            case CT_i32: num[k].i = (int32_t)val_as_i(v); break;
+            case CT_i32: num[k].i = integer_in(dt, val_as_i(v)); break;
             case CT_i64: num[k].l = val_as_i(v); break;
             default: num[k].b = val_as_f(v) != 0;
             }

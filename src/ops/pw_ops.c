@@ -290,7 +290,10 @@ static bool divisor_ok(op_call *c)
     if (dtype_is_float((dtype)c->out[0].dt))
         return true;
     tp_tensor *d = arg_t(c, 1);
-    if (d ? int_has_zero(d) : !val_as_i(&c->arg[1]))
+    int64_t number = 0;
+    if (!d) /* as the type has it: 256 is 0 beside uint8 */
+        elem_set_i((dtype)c->out[0].dt, &number, val_as_i(&c->arg[1]));
+    if (d ? int_has_zero(d) : !elem_get_i((dtype)c->out[0].dt, &number))
         return err_set(c->err, ERR_runtime, "ZeroDivisionError");
     return true;
 }

@@ -85,3 +85,29 @@ def test_numbers_have_the_type_of_the_tensors_they_meet():
     for backend in BACKENDS:
         x = taper.tensor([3.14, 1.0], dtype=taper.bfloat16)
         assert taper.compile(lambda x: x == 3.14, backend=backend)(x).tolist() == [True, False]
+
+
+def test_numbers_beside_narrow_integers_have_their_type():
+    """-1 beside uint8 is 255, 256 is 0: in comparisons, shifts and divisions, in every way of running."""
+    import operator
+
+    ops = [getattr(operator, n) for n in ("lt", "le", "gt", "ge", "eq", "ne", "add", "mul", "floordiv", "mod", "lshift", "rshift", "and_")]
+    widths = {taper.uint8: (0, 256), taper.int8: (-128, 128), taper.int16: (-(2**15), 2**15)}
+    for dt, (low, high) in widths.items():
+        x = taper.tensor([0, 1, 3]).to(dt)
+        for op in ops:
+            for n in (-1, 300, 255, 256, -129, 70000, 2**31):
+                wrapped = (n - low) % (high - low) + low
+
+                def outcome(f):
+                    try:
+                        return f(x).tolist()
+                    except RuntimeError as e:
+                        return "ZeroDivisionError" in str(e)
+
+                want = outcome(lambda x: op(x, taper.tensor(wrapped, dtype=dt)))
+                f = lambda x: op(x, n)
+                assert outcome(f) == want, (dt, op, n)
+                for backend in ("aot_eager", "inductor"):
+                    taper._dynamo.reset()
+                    assert outcome(taper.compile(f, backend=backend)) == want, (dt, op, n, backend)
