@@ -449,6 +449,22 @@ static bool overlapping_input(const fn_state *f, const tp_tensor *t)
     }
     return any;
 }
+/* x.view(int32) of floats: what is written there is no value of the tensor below. */
+static bool seen_as_another_type(const tp_tensor *t)
+{
+    for (const ir_node *n = t->node;
+         n && (n->kind == IR_call || n->kind == IR_getitem) && n->narg && n->arg[0].kind == VAL_node;
+         n = n->arg[0].node) {
+        if (n->kind == IR_getitem)
+            continue;
+        if (!(op_row_of((op_id)n->op)->flags & OPF_VIEW))
+            break;
+        const tp_tensor *x = ir_type(n), *of = ir_type(n->arg[0].node);
+        if (x && of && x->dt != of->dt && !dtype_is_complex((dtype)x->dt) && !dtype_is_complex((dtype)of->dt))
+            return true;
+    }
+    return false;
+}
 static bool is_base(const fn_state *f, const tp_tensor *t)
 {
     written *w = find(f, t->storage);
@@ -525,6 +541,9 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
     if (writes && !(f->depth && v == OPV_fn)) {
         if (overlapping_input(f, arg[0].t))
             return err_set(err, ERR_notimpl, "'%s' writes into an input whose elements share memory",
+                           row->full);
+        if (seen_as_another_type(arg[0].t))
+            return err_set(err, ERR_notimpl, "'%s' writes into memory that is seen as another type",
                            row->full);
         return write(f, cx, op, v, arg, out, err);
     }

@@ -242,6 +242,7 @@ struct entry {
     int *written, nwritten; /* otherwise: inputs it writes, when nothing else stands in the way of that ... */
     bool undo;   /* ... and their values are kept for it, since a handler would see the failure ... */
     bool late;   /* ... or because it can fail after such a write, if the program is stepwise */
+    bool heads;  /* some call changes a shape in place */
     bool checks; /* some call is there for the error it may raise, which is the line's own */
     bool random;
     int *data, ndata; /* graph outputs that are Tensor.data of something: writes to them do not count */

@@ -884,7 +884,11 @@ static void finish_graph(trace *t)
     IR_EACH (x, t->g)
         x->data = NULL;
     IR_EACH (x, t->g)
-        e->checks |= x->kind == IR_call && (op_row_of((op_id)x->op)->flags & OPF_CHECK);
+        if (x->kind == IR_call) {
+            uint32_t flags = op_row_of((op_id)x->op)->flags;
+            e->checks |= (flags & OPF_CHECK) != 0;
+            e->heads |= (flags & OPF_HEAD) != 0;
+        }
     IR_EACH (x, t->g)
         e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
                    ir_hop(x) != HOP_none || aot_makes_leaf(x);
@@ -1473,7 +1477,9 @@ static void take_back(const entry *e, PyObject **reg, const bool *had)
 typedef struct saved {
     tp_storage *s;
     uint32_t version;
+    size_t nbytes;
     void *bytes;
+    tp_tensor *form; /* the input as it was, where the graph changes shapes in place, or NULL */
 } saved;
 
 static saved *save_written(const entry *e, const tp_val *in, bool bytes)
@@ -1481,14 +1487,18 @@ static saved *save_written(const entry *e, const tp_val *in, bool bytes)
     saved *v = mem_zalloc(sizeof *v * (size_t)e->nwritten);
     for (int i = 0; i < e->nwritten; i++) {
         tp_storage *s = in[e->written[i]].t->storage;
+        v[i].form = e->heads ? tensor_alias(in[e->written[i]].t) : NULL;
         bool seen = !s->data || !s->nbytes;
         for (int k = 0; k < i; k++)
             seen |= v[k].s == s;
         if (seen)
             continue;
-        v[i] = (saved){ storage_ref(s), s->version, bytes ? mem_alloc((size_t)s->nbytes) : NULL };
+        v[i].s = storage_ref(s);
+        v[i].version = s->version;
+        v[i].nbytes = (size_t)s->nbytes;
+        v[i].bytes = bytes ? mem_alloc(v[i].nbytes) : NULL;
         if (bytes)
-            memcpy(v[i].bytes, s->data, (size_t)s->nbytes);
+            memcpy(v[i].bytes, s->data, v[i].nbytes);
     }
     return v;
 }
@@ -1502,13 +1512,18 @@ static bool untouched(const entry *e, const tp_val *in, const saved *v)
     return same;
 }
 
-static void saved_end(saved *v, int n, bool restore)
+static void saved_end(const entry *e, const tp_val *in, saved *v, bool restore, bool again)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < e->nwritten; i++) {
+        tp_tensor *f = v[i].form;
+        if (f && again)
+            tensor_reset(in[e->written[i]].t, f->storage, (dtype)f->dt, f->ndim, f->size, f->stride,
+                         f->offset, NULL);
+        tensor_unref(f);
         if (!v[i].s)
             continue;
         if (restore && v[i].bytes) {
-            memcpy(v[i].s->data, v[i].bytes, (size_t)v[i].s->nbytes);
+            memcpy(v[i].s->data, v[i].bytes, MIN(v[i].nbytes, (size_t)v[i].s->nbytes));
             v[i].s->version = v[i].version;
         }
         storage_unref(v[i].s);
@@ -1583,7 +1598,7 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         bool again = (e->repeats || undo || (was && untouched(e, in, was))) && err.kind != ERR_memory &&
                      PyErr_ExceptionMatches(PyExc_Exception);
         if (was)
-            saved_end(was, e->nwritten, true);
+            saved_end(e, in, was, true, again);
         if (again) {
             rc = ST_repeat;
             if (had)
@@ -1594,7 +1609,7 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
         goto done;
     }
     if (was)
-        saved_end(was, e->nwritten, false);
+        saved_end(e, in, was, false, false);
     for (int i = 0; i < e->ndata; i++)
         if (out[e->data[i]].kind == VAL_tensor)
             out[e->data[i]].t->spare |= AGF_data;

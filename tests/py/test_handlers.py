@@ -351,3 +351,49 @@ def test_an_assertion_after_a_write_is_the_programs():
             raise SystemError("no error")
         except AssertionError as e:
             assert str(e) == "no" and b.tolist() == [2], (backend, b)
+
+
+def test_shapes_changed_in_place_before_a_failure():
+    far = L([77])
+
+    def turned(a, log):
+        a.transpose_(0, 1)
+        assert a.sum() < 0, "no"
+
+    def read(a, log):
+        log.append(1)
+        a.add_(1)
+        a.unsqueeze_(0)
+        a.t_() if a.dim() == 2 else a.squeeze_()
+        a.index_select(0, far)
+
+    def grown(a, log):
+        log.append(1)
+        a.resize_(4, 50)
+        a.fill_(1)
+        a.index_select(0, far)
+
+    def caught(a, log):
+        try:
+            a.t_()
+            a.mul_(2)
+            a.index_select(0, far)
+        except IndexError:
+            log.append(tuple(a.shape))
+            a.t_()
+        return a + 1
+
+    for f in (turned, read, grown, caught):
+        seen = []
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            c = taper.compile(f, backend=backend) if backend else f
+            for again in range(2):
+                a, log = taper.arange(99).reshape(3, 33), []
+                v = a[0]
+                try:
+                    c(a, log)
+                except (IndexError, AssertionError) as e:
+                    log.append(type(e).__name__)
+                seen.append((log, a.shape, a.stride(), v.tolist()))
+        assert all(s == seen[0] for s in seen), (f.__name__, seen)

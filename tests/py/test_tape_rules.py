@@ -370,3 +370,16 @@ def test_gradients_of_inputs_that_depend_on_each_other():
             for backend in ("eager", "aot_eager", "inductor"):
                 taper._dynamo.reset()
                 assert [g.tolist() for g in taper.compile(f, backend=backend)(p, q)] == want, (backend, want)
+
+
+def test_writes_to_memory_seen_as_another_type():
+    def whole(x): y = x.view(taper.int32); y.add_(1); return x
+    def own(x): z = x * 1; y = z.view(taper.int32); y.add_(1); return z
+    def part(x): y = x.view(taper.int32)[1:]; y.add_(1); return x
+    def smaller(x): y = x.view(taper.int16); y.add_(1); return x * 1
+    def bytes_(x): y = x.view(taper.uint8); y[0] = 1; return x * 1
+    def above(x): y = x.view(taper.int32); x.mul_(2); return y + 0, y
+    def as_complex(x): y = taper.view_as_complex(x.view(2, 2)); y.mul_(2); return x
+
+    for f in (whole, own, part, smaller, bytes_, above, as_complex):
+        check(f, lambda: [taper.ones(4)], what=f.__name__)
