@@ -61,6 +61,12 @@ void crumb_put(const char *stage, const char *what)
     snprintf(page->what, sizeof page->what, "%s", what ? what : "");
 }
 
+void crumb_put_function(const char *name)
+{
+    if (page)
+        snprintf(page->function, sizeof page->function, "%s", name);
+}
+
 void crumb_put_node(const char *name, const char *file, int line)
 {
     page->n++;
@@ -88,7 +94,8 @@ bool crumb_read(const char *path, crumb *out)
     if (fd >= 0)
         close(fd);
     char *const text[] = { out->stage + sizeof out->stage, out->what + sizeof out->what,
-                           out->node + sizeof out->node, out->file + sizeof out->file };
+                           out->function + sizeof out->function, out->node + sizeof out->node,
+                           out->file + sizeof out->file };
     for (size_t i = 0; i < COUNT(text); i++)
         text[i][-1] = 0;
     out->nbuf = MIN(MAX(out->nbuf, 0), (int)CRUMB_BUFFERS);

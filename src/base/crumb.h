@@ -7,13 +7,15 @@
 #include "base/strbuf.h"
 
 enum { CRUMB_BUFFERS = 12 };
+#define CRUMB_PROGRAM "program"           /* a stage: between compiled functions */
 #define CRUMB_BACKEND "backend in Python" /* a stage: code of the program's runs, or of a package */
 typedef struct crumb {
-    uint64_t n;     /* how many were dropped: it stands still while nothing goes on */
-    char stage[40]; /* "graph pass", "kernel", ...; empty: none yet */
-    char what[120]; /* its name */
-    char node[80];  /* the node or instruction that it works on, or empty */
-    char file[200]; /* the user's line */
+    uint64_t n;         /* how many were dropped: it stands still while nothing goes on */
+    char stage[40];     /* "graph pass", "kernel", ...; empty: none yet */
+    char what[120];     /* its name */
+    char function[160]; /* the compiled function that was called last, NAME@FILE:LINE, or empty */
+    char node[80];      /* the node or instruction that it works on, or empty */
+    char file[200];     /* the user's line */
     int line;
     int nbuf; /* memory that a kernel was given */
     struct {
@@ -27,6 +29,7 @@ typedef struct crumb {
 
 extern int crumb_state; /* private: -1 not asked yet, 0 off, 1 on */
 void crumb_put(const char *stage, const char *what);
+void crumb_put_function(const char *name); /* the one that is called now */
 void crumb_put_node(const char *name, const char *file, int line);
 void crumb_put_buffer(const char *name, const void *at, size_t bytes);
 static inline void crumb_drop(const char *stage, const char *what)

@@ -5,7 +5,8 @@
 #include "base/strbuf.h"
 #include <stdio.h>
 
-static map refused;
+static map refused, skipped;
+int quarantine_functions;
 
 static const char *value_of(const char *line, size_t n, const char *word)
 {
@@ -35,6 +36,9 @@ void quarantine_load(const char *version, void (*set)(const char *name, const ch
         if ((v = value_of(s, k, "refuse "))) {
             map_put(&refused, v, &refused);
             rewrites++;
+        } else if ((v = value_of(s, k, "skip "))) {
+            map_put(&skipped, v, &skipped);
+            quarantine_functions++;
         } else if ((v = value_of(s, k, "set TAPER_"))) {
             char *name = mem_strndup(s + 4, strcspn(s + 4, "="));
             const char *value = s[4 + strlen(name)] == '=' ? s + 5 + strlen(name) : NULL;
@@ -49,10 +53,15 @@ void quarantine_load(const char *version, void (*set)(const char *name, const ch
         s = end + (was != 0);
     }
     free(text);
-    if (rewrites || settings)
-        fprintf(stderr, "taper: %s is obeyed: %d rewrite%s refused, %d setting%s (delete it to end that)\n",
-                path, rewrites, plural(rewrites), settings, plural(settings));
+    if (rewrites || settings || quarantine_functions)
+        fprintf(
+            stderr,
+            "taper: %s is obeyed: %d rewrite%s refused, %d setting%s, %d function%s not compiled (delete it "
+            "to end that)\n",
+            path, rewrites, plural(rewrites), settings, plural(settings), quarantine_functions,
+            plural(quarantine_functions));
 }
 
 bool quarantine_any(void) { return refused.n > 0; }
+bool quarantine_skips(const char *function) { return skipped.n && map_get(&skipped, function); }
 bool quarantine_refuses(const char *site) { return refused.n && map_get(&refused, site); }

@@ -1,7 +1,8 @@
-/* quarantine.h - rewrites that are refused and settings that hold, from a file that taper doctor wrote after it had found a fault:
+/* quarantine.h - rewrites that are refused, settings that hold and functions that run as written, from a file that taper doctor wrote after it had found a fault:
  *   taper 0.1.0
  *   refuse fuse:relu@model.py:5
  *   set TAPER_EMITTER=c
+ *   skip forward@model.py:3
  * It counts for that version alone, and a line on stderr says so. */
 #ifndef TAPER_QUARANTINE_H
 #define TAPER_QUARANTINE_H
@@ -12,4 +13,6 @@
 void quarantine_load(const char *version, void (*set)(const char *name, const char *value));
 bool quarantine_any(void); /* is some rewrite refused? */
 bool quarantine_refuses(const char *site);
+extern int quarantine_functions;             /* how many run as they are written */
+bool quarantine_skips(const char *function); /* NAME@FILE:LINE */
 #endif

@@ -203,6 +203,7 @@ bool cap_read_options(run_options *o, PyObject *options, tp_err *err)
     PyObject *d = configured(),
              *given = options && PyDict_Check(options) ? PyDict_GetItemString(options, "resolved") : NULL;
     bool ok = read_words(o, d, err) && read_words(o, given, err);
+    options_environment(o); /* it speaks of every compile, whatever the program asks for */
     Py_XDECREF(d);
     return ok;
 }

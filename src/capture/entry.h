@@ -1,6 +1,7 @@
 /* entry.h - recipes of Python objects, regions and their entries, frames. */
 #ifndef TAPER_CAPTURE_ENTRY_H
 #define TAPER_CAPTURE_ENTRY_H
+#include "base/quarantine.h"
 #include "capture/guard.h"
 
 /* --- recipes: Python objects rebuilt after the graph ran --------------------------------------------- */
@@ -304,6 +305,16 @@ static inline frame *frame_user(frame *f)
 }
 
 cap_code *cap_code_of(PyCodeObject *co); /* borrowed; NULL with an exception */
+
+/* ---- skip.c ---- */
+void cap_function_key(const cap_code *cc, PyObject *self, strbuf *b); /* NAME@FILE:LINE */
+void cap_crumb(const cap_code *cc, PyObject *self);                   /* it is called now */
+bool cap_quarantined_slow(const cap_code *cc, PyObject *self);
+/* Does it run as it is written because a quarantine says so? */
+static inline bool cap_quarantined(const cap_code *cc, PyObject *self)
+{
+    return TP_UNLIKELY(quarantine_functions) && cap_quarantined_slow(cc, self);
+}
 region *region_at(cap_code *cc, int ip);
 void live_at(const cap_code *cc, int ip, uint8_t *live); /* nfast flags */
 #endif

@@ -1,6 +1,7 @@
 /* region.c - capturing a region, and running a function as a chain of regions and native steps. */
 #include "base/fault.h"
 #include "capture/attempt.h"
+#include "base/crumb.h"
 #include "base/intern.h"
 #include "base/source.h"
 #include "events/metrics.h"
@@ -76,6 +77,8 @@ static void uses_note(const region *r, const entry *e, bool fresh, const entry *
                 r->shown.name ? r->shown.name : r->cc->name, own ? r->cc->file : r->shown.file,
                 own ? f->cc->ins[f->ip].line : r->shown.line, e->traced, log_opname(f->cc->ins[f->ip].op),
                 (int)e->effects.n);
+    strbuf_add(&b, " function ");
+    cap_function_key(r->cc, r->cc->nfast ? f->fast[0] : NULL, &b);
     if (was && was->graph && e->graph)
         graphs_differ(&b, was->graph, e->graph);
     if (to) {
@@ -563,6 +566,8 @@ static int region_use(region *r, frame *f, cap_cfg *cfg, bool counted, pace *p, 
     size_t nr = max_regs(r, cfg);
     PyObject *small[64], **reg = nr < 64 ? small : mem_alloc(sizeof *reg * (nr + 1)), **got = reg;
     int64_t symsmall[64], *sym = nr < 64 ? symsmall : mem_alloc(sizeof *sym * (nr + 1)), t0 = 0;
+    if (TP_UNLIKELY(crumb_state))
+        cap_crumb(r->cc, r->cc->nfast ? f->fast[0] : NULL);
     entry *e = find_entry(r, f, cfg, reg, &got, nr + 1, sym, nr + 1), *was = NULL;
     bool fresh = false;
     int rc = ST_next;
@@ -578,6 +583,8 @@ static int region_use(region *r, frame *f, cap_cfg *cfg, bool counted, pace *p, 
         t0 = clock_ns();
         fresh = true;
         e = region_compile(r, f, cfg, p);
+        if (TP_UNLIKELY(crumb_state))
+            cap_crumb(r->cc, r->cc->nfast ? f->fast[0] : NULL);
         if (e) {
             if (reg != small)
                 free(reg);
@@ -610,6 +617,7 @@ static int region_use(region *r, frame *f, cap_cfg *cfg, bool counted, pace *p, 
     if (sym != symsmall)
         free(sym);
     ev_settle();
+    crumb_drop(CRUMB_PROGRAM, "");
     *used = e;
     return rc;
 }
@@ -719,7 +727,7 @@ static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, P
         return NULL;
     cap_thread *here = cap_here();
     bool tracing = here->tracing;
-    if (TP_UNLIKELY(!tracing && cap_debugged(func)))
+    if (TP_UNLIKELY(!tracing && (cap_debugged(func) || cap_quarantined(cc, nargs ? args[0] : NULL))))
         return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
     cc->calls++;
     if (TP_UNLIKELY(cc->whole_native && cfg->fullgraph && !tracing)) {
@@ -811,7 +819,8 @@ bool cap_wants(PyObject *func)
     }
     if (only_function() && strcmp(only_function(), cc->name))
         return false;
-    return !cc->whole_native && !cap_is_skipped_file(cc->file) && !py_special(func);
+    return !cc->whole_native && !cap_is_skipped_file(cc->file) && !py_special(func) &&
+           !cap_quarantined(cc, NULL);
 }
 
 /* super() without arguments asks the running frame, which is ours. New reference. */

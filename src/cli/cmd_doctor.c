@@ -22,9 +22,10 @@ static int count(const char *text, const char *what)
 /* The rung of the ladder that a process which crashed or hung was at. */
 static int stage_of(const crumb *c)
 {
-    if (!strcmp(c->stage, "capture"))
+    if (!strcmp(c->stage, "capture") || !strcmp(c->stage, "guards"))
         return 0;
-    if (!strcmp(c->stage, "graph pass") || !strcmp(c->stage, "autograd stage"))
+    if (!strcmp(c->stage, "graph pass") || !strcmp(c->stage, "autograd stage") ||
+        !strcmp(c->stage, "backward") || !strcmp(c->stage, "results"))
         return strstr(c->what, "decomp") ? 2 : 1;
     return 3;
 }
@@ -61,15 +62,18 @@ static bool check_after(doctor *d, const char *after, bool *found, tp_err *err)
         if (!strcmp(after, "dynamo"))
             count_breaks(d, &r);
         *found = doc_failed(d, &r);
+        crumb at;
+        if (*found && !d->function.n && crumb_read(d->crumbs, &at))
+            doc_set(&d->function, "%s", at.function);
         const char *pass = strstr(strbuf_str(&r.err), GUARDED_TEXT ": ");
         if (pass && !d->unguarded.n)
             strbuf_addn(&d->unguarded, pass, strcspn(pass, "\n"));
         free(d->bundle);
         d->bundle = doc_bundle_new(d->out, before);
         signature s = { 0 };
-        repro *saved = d->bundle && !d->died && !*found ? bundle_read(d->bundle, &s, false, &(tp_err){ 0 })
-                                                        : NULL;
+        repro *saved = d->bundle && !d->died ? bundle_read(d->bundle, &s, false, &(tp_err){ 0 }) : NULL;
         *found |= saved && s.kind != SIG_passes; /* the program caught the error */
+        d->broken = saved && s.kind == SIG_compile_error;
         repro_free(saved);
     }
     proc_result_free(&r);
@@ -123,11 +127,15 @@ static bool eager_wrong(doctor *d, tp_err *err)
         if (*at)
             *at++ = 0;
     }
-    bool slope = !strcmp(p[0], "derivative"), shared = !strcmp(p[0], "lowered");
+    bool slope = strstr(p[0], "derivative") != NULL, shared = !strcmp(p[0], "lowered"),
+         product = !strncmp(p[0], "product", 7);
     doc_set(&d->wrong, "eager execution is wrong, with and without the compiler: %s", p[3]);
     doc_set(&d->stage, slope ? "the derivative rule of '%s'" : "the eager kernel of '%s'", p[1]);
     strbuf_clear(&d->around);
-    if (!strcmp(p[0], "decomposed"))
+    if (!strcmp(p[0], "tape"))
+        doc_set(&d->stage,
+                "the tape: each operator's derivative rule is right, and the gradients that it sums are not");
+    else if (!strcmp(p[0], "decomposed"))
         doc_set(&d->stage, "decompositions: that of '%s', by which eager runs, too", p[1]);
     else if (shared && audit_passes(d, "TAPER_EMITTER", "interpreter", err)) {
         doc_set(&d->stage,
@@ -136,7 +144,7 @@ static bool eager_wrong(doctor *d, tp_err *err)
         doc_set(&d->around, "TAPER_EMITTER=interpreter");
     } else if (shared)
         doc_set(&d->stage, "lowering to loops of '%s', which its eager kernel shares", p[1]);
-    else if (!slope && other_products(d, &var, err)) {
+    else if (product && other_products(d, &var, err)) {
         doc_set(&d->stage, "products: %s of '%s'",
                 strstr(var, "tiles") ? "the call of BLAS" : "the emitted tiles", p[1]);
         doc_set(&d->around, "%s", var);
@@ -145,6 +153,7 @@ static bool eager_wrong(doctor *d, tp_err *err)
     doc_set(&d->place, "%s", p[2]);
     strbuf_clear(&d->rewrites);
     strbuf_clear(&d->condition);
+    strbuf_clear(&d->takes);
     free(text);
     return true;
 }
@@ -235,6 +244,41 @@ static void say_wrong(doctor *d, const proc_result *with, prints_kind other)
     strbuf_free(&how);
 }
 
+/* Is eager execution itself wrong on several threads? It prints something else on one. 1, 0, -1 with err. */
+static int eager_threads(doctor *d, tp_err *err)
+{
+    proc_result one = { 0 }, both = { 0 };
+    static const char *const off[] = { "TAPER_COMPILE_DISABLE=1", "TAPER_NUM_THREADS=1", NULL };
+    int wrong = -1;
+    if (!doc_run(d, "without the compiler, with one thread", off, &one, err))
+        goto done;
+    wrong = !doc_failed(d, &one) && prints_compare(&d->plain.out, &d->also.out, &one.out, NULL);
+    if (!wrong)
+        goto done;
+    strbuf how = { 0 };
+    prints_compare(&one.out, &one.out, &d->plain.out, &how);
+    doc_set(&d->wrong,
+            "eager execution is wrong, with and without the compiler: with one thread it prints something "
+            "else: %s",
+            strbuf_str(&how));
+    doc_set(&d->stage, "threads: one thread gives another result, without the compiler as well");
+    doc_set(&d->prints, "%s", strbuf_str(&how));
+    strbuf_free(&how);
+    strbuf *const innocent[] = {
+        &d->operators, &d->place, &d->rewrites, &d->condition, &d->takes, &d->around
+    };
+    for (size_t i = 0; i < COUNT(innocent); i++)
+        strbuf_clear(innocent[i]);
+    if (!doc_run(d, "as it is, with one thread", off + 1, &both, err))
+        wrong = -1;
+    else if (!doc_failed(d, &both) && !prints_compare(&one.out, &one.out, &both.out, NULL))
+        doc_set(&d->around, "TAPER_NUM_THREADS=1");
+done:
+    proc_result_free(&one);
+    proc_result_free(&both);
+    return wrong;
+}
+
 /* Where the fault is, once it is known from which stage on the program is wrong. */
 static bool locate(doctor *d, int stage, bool bad, bool found, bool comes_and_goes, tp_err *err)
 {
@@ -250,9 +294,13 @@ static bool locate(doctor *d, int stage, bool bad, bool found, bool comes_and_go
             *at = 0;
         }
         doc_set(&d->stage, "guards: %s", d->unguarded.s + strlen(GUARDED_TEXT ": "));
-    } else if (found && d->bundle && (stage || d->died)) /* else capture is at fault, not the graph */
+    } else if (found && d->bundle &&
+               (stage || d->died || d->broken)) /* else capture is at fault, not the graph */
+    {
         doc_examine_bundle(d);
-    else if (bad && !d->died && !comes_and_goes) {
+        if (d->alone && bad && !doc_hunt(d, bisect_ladder[MAX(stage, 0)], false, err))
+            return false; /* it may run code that was captured for something else */
+    } else if (bad && !d->died && !comes_and_goes) {
         if (!found)
             doc_note(
                 d, "\nNo graph was saved: every compiled graph gives what eager gives on the inputs it got.");
@@ -302,8 +350,10 @@ static bool examine(doctor *d, tp_err *err)
     d->died = with.status < 0 || with.timed_out;
     if (d->died)
         crumb_read(d->crumbs, &d->last);
-    if (!strcmp(d->last.stage, CRUMB_BACKEND))
+    if (!strcmp(d->last.stage, CRUMB_BACKEND) || !strcmp(d->last.stage, CRUMB_PROGRAM))
         d->last.stage[0] = 0; /* code that is not ours: whether Taper's backends fail, too, only runs tell */
+    if (d->died)
+        doc_set(&d->function, "%s", d->last.function);
     prints_kind other = doc_failed(d, &with)
                             ? PRINTS_same
                             : prints_compare(&d->plain.out, &d->also.out, &with.out, &d->prints);
@@ -335,6 +385,13 @@ static bool examine(doctor *d, tp_err *err)
         goto done;
     say_wrong(d, &with, other);
     bool eager = eager_wrong(d, err);
+    /* a fault of the threads that eager and compiled code share is seen by neither */
+    if (!eager && !d->died && (!bad || !found)) {
+        int shared = eager_threads(d, err);
+        if (shared < 0)
+            goto done;
+        eager = shared;
+    }
     d->status = bad || found || eager ? DOC_fault : DOC_well;
     if (d->status == DOC_well) {
         doc_note(
@@ -375,6 +432,8 @@ static void sentence(const doctor *d, strbuf *b)
             strbuf_addf(b, "; it passes without %s", d->rewrites.s);
         if (d->condition.n)
             strbuf_addf(b, "; it fails if and only if %s", d->condition.s);
+        if (d->takes.n)
+            strbuf_addf(b, "; it takes %s", d->takes.s);
         if (d->around.n)
             strbuf_addf(b, "; work-around, tried: %s", d->around.s);
     }
@@ -408,6 +467,7 @@ static void print_json(const doctor *d, const char *verdict, const char *path)
     text_or_null(&w, "rank", strbuf_str(&d->rank));
     text_or_null(&w, "rewrites", strbuf_str(&d->rewrites));
     text_or_null(&w, "condition", strbuf_str(&d->condition));
+    text_or_null(&w, "takes", strbuf_str(&d->takes));
     text_or_null(&w, "workaround", strbuf_str(&d->around));
     text_or_null(&w, "saved", d->bundle);
     text_or_null(&w, "report", path);
@@ -517,7 +577,7 @@ static int run_doctor(int argc, char **argv)
     }
     strbuf *const owned[] = { &d.table,     &d.report,    &d.runs_text, &d.wrong,    &d.prints,
                               &d.stage,     &d.operators, &d.place,     &d.rewrites, &d.around,
-                              &d.condition, &d.rank,      &d.unguarded };
+                              &d.condition, &d.rank,      &d.unguarded, &d.function, &d.takes };
     for (size_t i = 0; i < COUNT(owned); i++)
         strbuf_free(owned[i]);
     proc_result_free(&d.plain);

@@ -28,10 +28,13 @@ typedef struct doctor {
     char *crumbs, *regions, *audit; /* files that runs write */
     crumb last;                     /* what the run that failed was doing when it ended */
     bool died;                      /* it crashed or hung, and last says where */
+    bool broken;                    /* a graph does not compile */
     bool alone;                     /* the graph that fails in the program passes in a process of its own */
     /* the verdict */
     doc_status status;
     strbuf wrong, prints, stage, operators, place, rewrites, around, condition, rank;
+    strbuf takes;     /* beside the sizes, what the failure takes */
+    strbuf function;  /* the compiled function at work when it went wrong, NAME@FILE:LINE */
     strbuf unguarded; /* what the inputs of a graph are and it was not compiled for */
     char *bundle;
 } doctor;

@@ -10,7 +10,8 @@ typedef struct use {
     bool hit;
     char func[120], file[400], op[40];
     int line, steps, effects;
-    char differs[400]; /* "old -> new", or empty */
+    char differs[400];  /* "old -> new", or empty */
+    char function[160]; /* NAME@FILE:LINE */
 } use;
 
 /* The last line of the log. */
@@ -39,6 +40,9 @@ static bool last_use(const doctor *d, use *u)
             *end = 0;
     }
     u->hit = !strcmp(how, "hit");
+    const char *key = rest ? strstr(rest, " function ") : NULL;
+    if (key)
+        snprintf(u->function, sizeof u->function, "%.*s", (int)strcspn(key + 10, " \n"), key + 10);
     if (bar)
         snprintf(u->differs, sizeof u->differs, "%.*s", (int)strcspn(bar + 3, "\n"), bar + 3);
     free(text);
@@ -145,6 +149,7 @@ static bool hunt(doctor *d, const char *backend, bool capture, tp_err *err)
         u.hit ? "code that was captured in an earlier call" : "captured in this call");
     doc_set(&d->place, "%s", "");
     source_line(u.file, u.line, &d->place);
+    doc_set(&d->function, "%s", u.function);
     if (u.hit) {
         snprintf(spec, sizeof spec, "%ld!", at);
         bad = limited(d, backend, spec, &other, err);

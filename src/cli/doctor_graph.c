@@ -122,7 +122,7 @@ static void refine_stage(doctor *d, const bool *passes, bool one)
         doc_set(&d->stage, "products: emitted tiles; BLAS gives the right result");
     else if (named(d, "inplace:"))
         doc_set(&d->stage, "the memory plan: a value lies where another is still needed");
-    else if (named(d, "fuse:") && !(one && named(d, "lower:")))
+    else if (named(d, "fuse:") && !(one && named(d, "lower:")) && !(passes[AX_interpreter] && passes[AX_c]))
         doc_set(&d->stage, "fusion: the values are right in kernels of their own");
     else if (passes[AX_interpreter] && passes[AX_c])
         doc_set(&d->stage, "machine code: interpreted, and as C, the same kernels are right");
@@ -187,8 +187,11 @@ static void find_condition(doctor *d, const repro *r)
     trial_limits l = { .timeout_ms = 5000, .interrupted = is_late, .data = &until };
     signature now;
     tp_err err = { 0 };
-    if (!d->died && trial_run(&one, 1, &l, &now, &err) && now.kind != SIG_passes)
+    if (!d->died && trial_run(&one, 1, &l, &now, &err) && now.kind != SIG_passes) {
         condition_find(r, &now, &l, &d->condition, &err);
+        until = clock_ns() + 6000000000;
+        condition_needs(r, &now, &l, &d->takes, &err);
+    }
 }
 
 void doc_died_where(doctor *d)
@@ -196,7 +199,7 @@ void doc_died_where(doctor *d)
     const crumb *c = &d->last;
     strbuf at = { 0 };
     crumb_describe(c, &at);
-    bool capture = !strcmp(c->stage, "capture");
+    bool capture = !strcmp(c->stage, "capture") || !strcmp(c->stage, "guards");
     doc_set(&d->stage, capture ? "%s of `%s`" : "%s '%s'", c->stage, c->what);
     if (!strcmp(c->stage, "kernel"))
         strbuf_add(&d->stage, " (generated code)");
@@ -256,9 +259,14 @@ void doc_examine_bundle(doctor *d)
         find_condition(d, r);
     if (r && s.kind == SIG_compile_error && !d->died && d->rewrites.n && loops)
         refine_stage(d, passes, one); /* the rewrite that makes what a later step refuses */
-    else if ((d->died || (r && s.kind == SIG_compile_error)) &&
-             (doc_tool(d, "repro", best, NULL, NULL), crumb_read(d->crumbs, &d->last)))
-        doc_died_where(d);
+    else if (d->died || (r && s.kind == SIG_compile_error)) {
+        crumb again; /* of the smallest graph, where that fails alone */
+        if (doc_tool(d, "repro", best, NULL, NULL) && crumb_read(d->crumbs, &again) &&
+            strcmp(again.stage, CRUMB_PROGRAM))
+            d->last = again;
+        if (d->last.stage[0])
+            doc_died_where(d);
+    }
     doc_note(d, "\nAttach to a report: this file, and repro.py, repro.c and %s.", best);
     repro_free(r);
     strbuf_free(&min);
@@ -269,18 +277,25 @@ void doc_examine_bundle(doctor *d)
 }
 
 /* ---- what helps ---- */
-static bool write_quarantine(const char *path, const char *rewrites, const char *var)
+/* What might help: rewrites that are refused, a setting, or a function that runs as it is written. */
+typedef struct remedy {
+    const char *rewrites, *var, *function;
+} remedy;
+
+static bool write_quarantine(const char *path, const remedy *r)
 {
     strbuf b = { 0 };
     strbuf_addf(&b, "taper %s\n", TP_VERSION);
-    for (const char *s = rewrites; s && *s;) {
+    for (const char *s = r->rewrites; s && *s;) {
         size_t n = strcspn(s, ",");
         strbuf_addf(&b, "refuse %.*s\n", (int)n, s);
         s += n;
         s += strspn(s, ", ");
     }
-    if (var)
-        strbuf_addf(&b, "set %s\n", var);
+    if (r->var)
+        strbuf_addf(&b, "set %s\n", r->var);
+    if (r->function)
+        strbuf_addf(&b, "skip %s\n", r->function);
     bool ok = file_write(path, b.s, b.n, NULL);
     strbuf_free(&b);
     return ok;
@@ -317,11 +332,30 @@ static bool ask_program(doctor *d, tp_err *err)
     return ok;
 }
 
+/* The setting that the stage at fault suggests, or NULL. */
+static const char *setting_for(const char *stage)
+{
+    static const struct {
+        const char *word;
+        int axis;
+    } rows[] = { { "cache on disk", AX_no_disk },
+                 { "cache of kernels", AX_own_kernels },
+                 { "threads:", AX_one_thread },
+                 { "products:", AX_blas },
+                 { "machine code:", AX_c },
+                 { "generated code:", AX_interpreter },
+                 { "kernel '", AX_c } };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (strstr(stage, rows[i].word))
+            return axes[rows[i].axis].var;
+    return NULL;
+}
+
 bool doc_work_around(doctor *d, int stage, tp_err *err)
 {
     char *path = path_join(d->out, QUARANTINE_FILE), var[80] = "";
-    strbuf use = { 0 };
-    const char *tries[4] = { NULL };
+    strbuf use = { 0 }, what = { 0 };
+    remedy tries[4] = { 0 };
     int n = 0;
     if ((!d->stage.n || !strcmp(d->stage.s, bisect_stage(3))) && !ask_program(d, err)) {
         free(path);
@@ -329,33 +363,29 @@ bool doc_work_around(doctor *d, int stage, tp_err *err)
     }
     strbuf_addf(&use, "TAPER_QUARANTINE=%s", path);
     if (d->rewrites.n)
-        tries[n++] = "";
-    const char *s = strbuf_str(&d->stage);
-    if (strstr(s, "cache on disk"))
-        tries[n++] = axes[AX_no_disk].var;
-    else if (strstr(s, "cache of kernels"))
-        tries[n++] = axes[AX_own_kernels].var;
-    else if (!strncmp(s, "threads", 7))
-        tries[n++] = axes[AX_one_thread].var;
-    else if (!strncmp(s, "products", 8))
-        tries[n++] = axes[AX_blas].var;
-    else if (strstr(s, "machine code:"))
-        tries[n++] = axes[AX_c].var;
-    else if (strstr(s, "generated code:"))
-        tries[n++] = axes[AX_interpreter].var;
+        tries[n++].rewrites = strbuf_str(&d->rewrites);
+    if (setting_for(strbuf_str(&d->stage)))
+        tries[n++].var = setting_for(strbuf_str(&d->stage));
+    if (d->function.n)
+        tries[n++].function = strbuf_str(&d->function);
     if (stage > 0) {
         snprintf(var, sizeof var, "TAPER_COMPILE_BACKEND=%s", bisect_ladder[stage - 1]);
-        tries[n++] = var;
+        tries[n++].var = var;
     }
     bool ok = true;
     for (int i = 0; i < n && ok && !d->around.n; i++) {
-        bool refuse = !*tries[i];
-        write_quarantine(path, refuse ? strbuf_str(&d->rewrites) : NULL, refuse ? NULL : tries[i]);
-        int bad = doc_try(d, refuse ? "with that rewrite refused" : tries[i],
-                          (const char *[]){ strbuf_str(&use), NULL }, err);
+        const remedy *r = &tries[i];
+        write_quarantine(path, r);
+        if (r->function)
+            doc_set(&what, "`%s` as it is written", r->function);
+        else
+            doc_set(&what, "%s", r->rewrites ? "with that rewrite refused" : r->var);
+        int bad = doc_try(d, strbuf_str(&what), (const char *[]){ strbuf_str(&use), NULL }, err);
         ok = bad >= 0;
         if (bad == 0)
-            doc_set(&d->around, "%s", refuse ? strbuf_str(&use) : tries[i]);
+            doc_set(&d->around, "%s", r->var ? r->var : strbuf_str(&use));
+        if (bad == 0 && r->function)
+            strbuf_addf(&d->around, " (`%s` runs as it is written)", r->function);
     }
     if (!d->around.n)
         unlink(path);
@@ -367,6 +397,7 @@ bool doc_work_around(doctor *d, int stage, tp_err *err)
                  "from this directory obey it.",
                  strbuf_str(&d->around));
     strbuf_free(&use);
+    strbuf_free(&what);
     free(path);
     return ok;
 }

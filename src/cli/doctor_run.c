@@ -198,7 +198,8 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
     env_put(vars, &was);
     unlink(d->crumbs);
     setenv("TAPER_CRUMBS", d->crumbs, 1);
-    if (proc_run(&(proc_spec){ .argv = argv, .cwd = d->out, .timeout_ms = 600000 }, &r, NULL)) {
+    if (proc_run(&(proc_spec){ .argv = argv, .cwd = d->out, .timeout_ms = small ? 60000 : 180000 }, &r,
+                 NULL)) {
         rc = r.status;
         if (said)
             doc_note(d, "\n`taper %s %s`:\n\n```\n%s%s```", command, bundle, strbuf_str(&r.out),

@@ -73,21 +73,51 @@ bool options_set(run_options *o, const char *name, const char *value, tp_err *er
     return false;
 }
 
-run_options options_default(void)
+void options_environment(run_options *o)
 {
-    run_options o;
     tp_err err = { 0 };
-    for (int i = 0; i < OPT_COUNT; i++)
-        o.v[i] = (int8_t)find_word(&rows[i], rows[i].def);
     const char *e = env_get(ENV_emitter);
     static bool said;
-    if (e && *e && !options_set(&o, "emitter", e, &err) && !said) {
+    if (e && *e && !options_set(o, "emitter", e, &err) && !said) {
         said = true;
         ev_log(EVC_inductor, EV_WARNING, NULL, "%s: %s; it is ignored", env_name(ENV_emitter), err.msg);
     }
     if (env_on(ENV_fallback_random))
-        options_set(&o, "fallback_random", "True", &err);
+        options_set(o, "fallback_random", "True", &err);
+}
+
+run_options options_default(void)
+{
+    run_options o;
+    for (int i = 0; i < OPT_COUNT; i++)
+        o.v[i] = (int8_t)find_word(&rows[i], rows[i].def);
+    options_environment(&o);
     return o;
+}
+
+void options_own(strbuf *b, const run_options *o)
+{
+    run_options plain = options_default();
+    char w[40];
+    for (int i = 0; i < OPT_COUNT; i++)
+        if (o->v[i] != plain.v[i])
+            strbuf_addf(b, "%s%s=%s", b->n ? " " : "", rows[i].name,
+                        option_word((option_id)i, o->v[i], w, sizeof w));
+}
+
+void options_parse(run_options *o, const char *text)
+{
+    while (text && *text) {
+        size_t n = strcspn(text, " "), k = strcspn(text, "=");
+        if (k < n) {
+            char *name = mem_strndup(text, k), *value = mem_strndup(text + k + 1, n - k - 1);
+            options_set(o, name, value, &(tp_err){ 0 });
+            free(name);
+            free(value);
+        }
+        text += n + (text[n] == ' ');
+    }
+    options_environment(o);
 }
 
 const target *options_target(const run_options *o, dev_kind device, const char **why)

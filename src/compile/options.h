@@ -24,6 +24,10 @@ const char *option_word_at(option_id o, int v, size_t *n);        /* n bytes of 
 
 /* The defaults, as changed by the environment (TAPER_EMITTER). */
 run_options options_default(void);
+void options_environment(run_options *o); /* what the environment says of every compile */
+/* Those that are not the defaults, as "name=value name=value"; and back (words that are not known are passed over). */
+void options_own(strbuf *b, const run_options *o);
+void options_parse(run_options *o, const char *text);
 /* Names and values may come from users: unknown ones are refused, with those there are. */
 bool options_set(run_options *o, const char *name, const char *value, tp_err *err);
 /* o's, or the defaults where o is NULL. */

@@ -1,6 +1,7 @@
 #include "debug/audit.h"
 #include "base/envvars.h"
 #include "compile/backend.h"
+#include "debug/trial.h"
 #include "debug/truth.h"
 #include "grad/tape.h"
 #include "ops/provider.h"
@@ -26,18 +27,20 @@ static double draw(auditor *a) /* from -1 to 1 */
     return (double)(int64_t)(a->rng >> 11) / 0x1p52 - 1;
 }
 
-/* ---- arguments in float64 ---- */
+/* ---- arguments, copied in float64 or as they are ---- */
 typedef struct wide {
     tp_val arg[OP_MAX_PARAMS];
     VEC(tp_tensor *) t; /* the floats among them, owned */
     int n;
 } wide;
 
-static tp_tensor *widened(wide *w, tp_tensor *t)
+static tp_tensor *widened(wide *w, tp_tensor *t, bool wider)
 {
-    if (!t || !dtype_is_float((dtype)t->dt))
+    if (!t || !dtype_is_float((dtype)t->dt) || (!wider && !tensor_is_dense(t)))
         return t;
-    tp_tensor *c = tensor_new(DT_f64, t->ndim, t->size, NULL);
+    tp_tensor *c = wider ? tensor_new(DT_f64, t->ndim, t->size, NULL)
+                         : tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t),
+                                              NULL);
     if (c && tensor_copy(c, t, NULL))
         vec_push(&w->t, c);
     return c;
@@ -53,33 +56,42 @@ static void wide_free(wide *w)
     vec_free(&w->t);
 }
 
-static bool wide_of(wide *w, const op_row *row, const tp_val *arg)
+static bool copy_of(wide *w, const op_row *row, const tp_val *arg, bool wider)
 {
     bool ok = true;
     *w = (wide){ .n = row->schema.nparam };
     for (int i = 0; i < w->n; i++) {
         w->arg[i] = arg[i];
         if (arg[i].kind == VAL_tensor && arg[i].t)
-            ok &= (w->arg[i].t = widened(w, arg[i].t)) != NULL;
-        else if (arg[i].kind == VAL_dtype && dtype_is_float((dtype)arg[i].i))
+            ok &= (w->arg[i].t = widened(w, arg[i].t, wider)) != NULL;
+        else if (wider && arg[i].kind == VAL_dtype && dtype_is_float((dtype)arg[i].i))
             w->arg[i].i = DT_f64;
         else if (arg[i].kind == VAL_tensors) {
             w->arg[i].ts = mem_zalloc(sizeof *w->arg[i].ts * (size_t)MAX(arg[i].n, 1));
             for (int k = 0; k < arg[i].n; k++)
-                ok &= !arg[i].ts[k] || (w->arg[i].ts[k] = widened(w, arg[i].ts[k]));
+                ok &= !arg[i].ts[k] || (w->arg[i].ts[k] = widened(w, arg[i].ts[k], wider));
         }
     }
-    return ok && w->t.n;
+    return ok;
+}
+static bool wide_of(wide *w, const op_row *row, const tp_val *arg)
+{
+    return copy_of(w, row, arg, true) && w->t.n;
 }
 
-/* ---- results ---- */
+/* ---- results, and what was written to arguments ---- */
+enum { WRITTEN = 4 };
 typedef struct outs {
     tp_val v[OP_MAX_RETURNS];
+    tp_tensor *written[WRITTEN]; /* owned */
+    int nwritten;
 } outs;
 static void outs_free(outs *o)
 {
     for (int i = 0; i < OP_MAX_RETURNS; i++)
         val_clear(&o->v[i]);
+    for (int i = 0; i < o->nwritten; i++)
+        tensor_unref(o->written[i]);
 }
 static tp_tensor *outs_at(const outs *o, int i) /* the i-th float result, or NULL */
 {
@@ -92,7 +104,11 @@ static tp_tensor *outs_at(const outs *o, int i) /* the i-th float result, or NUL
                 return t;
         }
     }
-    return NULL;
+    return i < o->nwritten ? o->written[i] : NULL;
+}
+static bool is_float_tensor(const tp_val *v)
+{
+    return v->kind == VAL_tensor && v->t && dtype_is_float((dtype)v->t->dt);
 }
 static double at(const tp_tensor *t, int64_t k) { return elem_get_f((dtype)t->dt, tensor_elem(t, k)); }
 static double *slot(tp_tensor *t, int64_t k) { return tensor_elem(t, k); } /* of float64 */
@@ -104,8 +120,16 @@ static bool plain_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, bo
     *o = (outs){ 0 };
     c.rec = NULL;
     c.grad_mode = false;
+    uint32_t version[OP_MAX_PARAMS] = { 0 };
+    int n = op_row_of(op)->schema.nparam;
+    for (int i = 0; i < n; i++)
+        if (is_float_tensor(&arg[i]))
+            version[i] = arg[i].t->storage->version;
     bool was = ops_provider_skip(apart), ok = ops_call(&c, op, v, arg, o->v, NULL);
     ops_provider_skip(was);
+    for (int i = 0; ok && i < n && o->nwritten < WRITTEN; i++)
+        if (is_float_tensor(&arg[i]) && arg[i].t->storage->version != version[i])
+            o->written[o->nwritten++] = tensor_ref(arg[i].t);
     return ok;
 }
 
@@ -119,36 +143,78 @@ static void say(auditor *a, const char *what, const char *op)
 }
 
 /* ---- values ---- */
-/* What the call means: its first result by the C library where that is known, else by its own kernel in float64. */
-static bool in_float64(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, outs *o, bool *truth)
+/* What the call means: by the C library where that is known of a result (bits of *truth), else by its own kernel in float64. */
+static bool in_float64(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, outs *o, uint32_t *truth)
 {
-    if (!plain_call(cx, op, v, arg, true, o))
-        return false;
-    tp_tensor *t = o->v[0].kind == VAL_tensor && o->v[0].t && o->v[0].t->dt == DT_f64
-                       ? truth_of(op, arg, o->v[0].t)
-                       : NULL;
-    *truth = t != NULL;
-    if (t) {
-        val_clear(&o->v[0]);
-        o->v[0] = vT(t);
+    const op_row *row = op_row_of(op);
+    wide before = { 0 };
+    *truth = 0;
+    bool ok = copy_of(&before, row, arg, true) && plain_call(cx, op, v, arg, true, o);
+    for (int i = 0; ok && outs_at(o, i) && i < 8; i++) {
+        tp_tensor *was = outs_at(o, i), *t = was->dt == DT_f64 ? truth_of(op, before.arg, i, was) : NULL;
+        if (!t)
+            continue;
+        *truth |= 1u << i;
+        for (int64_t k = 0; k < t->numel; k++)
+            *slot(was, k) = at(t, k);
+        tensor_unref(t);
     }
-    return true;
+    wide_free(&before);
+    return ok;
+}
+
+static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, const wide *w);
+static bool fits(const op_row *row, op_variant v, const tp_val *arg);
+
+static bool part_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
+{
+    wide w = { 0 };
+    const op_row *row = op_row_of(op);
+    if (fits(row, v, arg) && !(row->flags & OPF_VIEW) && wide_of(&w, row, arg))
+        audit_value(me, b->cx, op, v, arg, &w);
+    wide_free(&w);
+    return ops_call(b->cx, op, v, arg, out, b->err);
+}
+
+/* What a composite is made of: is a part of it wrong already? */
+static bool parts_wrong(auditor *a, op_ctx *cx, const op_row *row, const tp_val *arg)
+{
+    wide own = { 0 };
+    tp_val got[OP_MAX_RETURNS] = { 0 };
+    op_ctx c = *cx;
+    tp_err err = { 0 };
+    bld b;
+    int before = a->found;
+    c.rec = NULL;
+    c.grad_mode = false;
+    bld_init(&b, &c, &err);
+    b.call = part_call;
+    bool ok = copy_of(&own, row, arg, false) && op_decompose(row, &b, own.arg, got);
+    bld_end(&b);
+    for (int i = 0; ok && i < row->schema.nret; i++)
+        val_clear(&got[i]);
+    wide_free(&own);
+    err_clear(&err);
+    return a->found != before;
 }
 
 /* How far results move when every input moves by one rounding: an error of that kind is no fault. */
 static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, const wide *w)
 {
     outs low = { 0 }, high = { 0 }, moved = { 0 };
-    wide near = { 0 };
+    wide near = { 0 }, own = { 0 };
     const op_row *row = op_row_of(op);
-    bool ok = true, truth = false,
-         made = plain_call(cx, op, v, arg, false, &low) && in_float64(cx, op, v, w->arg, &high, &truth) &&
-                wide_of(&near, row, arg);
+    uint32_t known = 0;
+    unsigned asked = ops_provider_asked();
+    bool ok = true, made = copy_of(&own, row, arg, false) && plain_call(cx, op, v, own.arg, false, &low);
+    bool product = ops_provider_asked() != asked;
+    made = made && wide_of(&near, row, arg) && in_float64(cx, op, v, w->arg, &high, &known);
     for (size_t i = 0; made && i < near.t.n; i++)
         for (int64_t k = 0; k < near.t.at[i]->numel; k++)
             *slot(near.t.at[i], k) *= 1 + eps32 * draw(a);
-    made = made && in_float64(cx, op, v, near.arg, &moved, &truth);
+    made = made && in_float64(cx, op, v, near.arg, &moved, &known);
     for (int i = 0; made && ok; i++) {
+        bool truth = i < 8 && (known >> i & 1);
         const tp_tensor *x = outs_at(&low, i), *y = outs_at(&high, i), *z = outs_at(&moved, i);
         if (!x || !y || !z)
             break;
@@ -169,17 +235,22 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
                 off = fabs(p - q), worst[0] = p, worst[1] = q;
         }
         if (off > 64 * shift + 256 * eps32 * scale + 1e-37) {
+            bool composite = !strcmp(row->eager_name, "none");
             ok = false;
+            if (composite && parts_wrong(a, cx, row, arg))
+                break;
             say(a,
-                !strcmp(row->eager_name, "lowered")         ? "lowered"
-                : truth && !strcmp(row->eager_name, "none") ? "decomposed"
-                                                            : "value",
+                !strcmp(row->eager_name, "lowered") ? "lowered"
+                : truth && composite                ? "decomposed"
+                : product                           ? "product"
+                                                    : "value",
                 row->name);
             strbuf_addf(a->out, "eager gives %.9g where %s gives %.9g\n", worst[0],
                         truth ? "the C library" : "float64", worst[1]);
         }
     }
     wide_free(&near);
+    wide_free(&own);
     outs_free(&low);
     outs_free(&high);
     outs_free(&moved);
@@ -257,7 +328,7 @@ static tp_tensor *by_rule(slope *s)
     return g;
 }
 
-/* 1: rule and differences disagree, 0: they agree, -1: this point says nothing (a kink, an infinity). */
+/* 1: rule and differences disagree, 2: the rule gives no number, 0: they agree, -1: this point says nothing (a kink, an infinity). */
 static int one_direction(slope *s, double *rule, double *diff)
 {
     double top = 0, f0, fp, fm, fp2, fm2, all = 0;
@@ -281,6 +352,8 @@ static int one_direction(slope *s, double *rule, double *diff)
     }
     tensor_unref(g);
     *diff = close;
+    if (isnan(*rule))
+        return 2;
     return isfinite(*rule) && fabs(*rule - close) > 1e-4 * (fabs(close) + 1e-3 * all) +
                                                         4 * fabs(wide_ - close) + 1e-7 * size + 1e-10;
 }
@@ -296,7 +369,8 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
         int64_t n = MAX(x->numel, 1);
         double *dir = mem_alloc(sizeof *dir * (size_t)n), *base = mem_alloc(sizeof *base * (size_t)n),
                *was = mem_alloc(sizeof *was * (size_t)n), rule = 0, diff = 0, top = 0;
-        int wrong = 0, right = 0, raised = 0;
+        int wrong = 0, right = 0, raised = 0, nans = 0;
+        unsigned asked = ops_provider_asked();
         for (int64_t k = 0; k < x->numel; k++) {
             was[k] = *slot(x, k);
             top = fmax(top, fabs(was[k]));
@@ -312,6 +386,7 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
             int r = x->numel ? one_direction(&s, &rule, &diff) : -1;
             wrong += r == 1;
             right += r == 0;
+            nans += r == 2 && !beside;
             raised += r < 0 && err_is_set(&s.err) && s.err.kind != ERR_notimpl;
             if (wrong >= 2 && !sure) {
                 sure = 1;
@@ -320,8 +395,10 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
         }
         for (int64_t k = 0; k < x->numel; k++)
             *slot(x, k) = was[k];
-        if (wrong >= 2 && wrong > right) {
-            say(a, "derivative", row->name);
+        if (nans >= 2) /* the values themselves say it: beside them the rule may be right */
+            wrong = nans;
+        if (wrong >= 2 && (nans >= 2 || wrong > right)) {
+            say(a, ops_provider_asked() != asked ? "product derivative" : "derivative", row->name);
             strbuf_addf(a->out, "by the rule of operand %d: %.6g, by finite differences in float64: %.6g\n",
                         (int)i, rule, diff);
         }
@@ -412,6 +489,17 @@ int audit(const repro *r, strbuf *out)
     if (in && ir_run(&cx, r->g, in, r->nin, got, n, &h, NULL))
         for (int i = 0; i < n; i++)
             val_clear(&got[i]);
+    double rule, diff;
+    a.now = NULL;
+    IR_EACH (x, r->g)
+        a.now = x->kind == IR_call ? x : a.now;
+    if (!a.found && a.now && trial_gradient(r, &rule, &diff) == 1) {
+        say(&a, "tape", op_row_of((op_id)a.now->op)->name);
+        strbuf_addf(
+            out,
+            "the gradient of the whole graph is %.6g along a line, by finite differences in float64 %.6g\n",
+            rule, diff);
+    }
     me = outer;
     seen_before = a.seen;
     free(got);

@@ -243,6 +243,8 @@ bool bundle_write(const char *dir, const repro *r, const signature *s, tp_err *e
         if (r->acc.ledger)
             key_bool(&w, "ledger", true);
         key_bool(&w, "fp64", !r->no_fp64);
+        if (r->options)
+            key_str(&w, "options", r->options);
         json_key(&w, "tolerance");
         json_dbl(&w, r->acc.tol);
         key_str(&w, "kind", sig_name(s->kind));
@@ -576,6 +578,8 @@ repro *bundle_read(const char *dir, signature *s, bool plant, tp_err *err)
     r->acc.ledger = truth(json_get(j, "ledger"));
     r->no_fp64 = json_is(json_get(j, "fp64"), JSON_bool) && !truth(json_get(j, "fp64"));
     r->acc.tol = json_f64(json_get(j, "tolerance"), 1e-3);
+    const char *options = json_cstr(json_get(j, "options"));
+    r->options = options && *options ? mem_strdup(options) : NULL;
     r->seed = r->offset = 0;
     read_state(dir, r);
     if (s)

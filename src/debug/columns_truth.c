@@ -88,6 +88,9 @@ ONE(clamp_max, keep_nan(x[0], fmin(x[0], NUM(1))))
 ONE(lerp_scalar, x[0] + NUM(2) * (x[1] - x[0]))
 ONE(addcmul, x[0] + NUM(3) * x[1] * x[2])
 ONE(addcdiv, x[0] + NUM(3) * x[1] / x[2])
+ONE(rsub, x[1] - NUM(2) * x[0])
+ONE(lerp, x[0] + x[2] * (x[1] - x[0]))
+ONE(masked_fill, x[1] != 0 ? NUM(2) : x[0])
 ONE(where, x[0] != 0 ? x[1] : x[2])
 ONE(relu, x[0] > 0 || isnan(x[0]) ? x[0] : 0)
 ONE(leaky_relu, x[0] > 0 ? x[0] : x[0] * NUM(1))
@@ -183,6 +186,9 @@ static truth_fn *const pointwise[OP_COUNT] = {
     [OP_lerp_Scalar] = truth_lerp_scalar,
     [OP_addcmul] = truth_addcmul,
     [OP_addcdiv] = truth_addcdiv,
+    [OP_rsub_Tensor] = truth_rsub,
+    [OP_lerp_Tensor] = truth_lerp,
+    [OP_masked_fill_Scalar] = truth_masked_fill,
     [OP_where_self] = truth_where,
     [OP_relu] = truth_relu,
     [OP_leaky_relu] = truth_leaky_relu,
@@ -326,7 +332,7 @@ static bool softmax(const tp_val *a, bool log_, tp_tensor *out)
 enum { OPERANDS = 3 };
 
 /* Element k of `like` in an operand that is spread over it. */
-static int64_t spread(const tp_tensor *t, const tp_tensor *like, int64_t k)
+int64_t truth_spread(const tp_tensor *t, const tp_tensor *like, int64_t k)
 {
     int64_t to = 0, step = 1;
     for (int d = like->ndim - 1; d >= 0; d--) {
@@ -341,7 +347,7 @@ static int64_t spread(const tp_tensor *t, const tp_tensor *like, int64_t k)
     return to;
 }
 
-static bool spreads(const tp_tensor *t, const tp_tensor *like)
+bool truth_spreads(const tp_tensor *t, const tp_tensor *like)
 {
     if (t->ndim > like->ndim)
         return false;
@@ -358,7 +364,8 @@ static bool point_by_point(truth_fn *fn, const op_row *row, const tp_val *arg, t
     for (int i = 0; i < row->schema.nparam; i++) {
         if (row->schema.param[i].type != PT_tensor)
             continue;
-        bool fits = arg[i].kind == VAL_tensor ? arg[i].t && spreads(arg[i].t, out) : val_is_number(&arg[i]);
+        bool fits = arg[i].kind == VAL_tensor ? arg[i].t && truth_spreads(arg[i].t, out)
+                                              : val_is_number(&arg[i]);
         if (n == OPERANDS || !fits)
             return false;
         operand[n++] = &arg[i];
@@ -367,7 +374,7 @@ static bool point_by_point(truth_fn *fn, const op_row *row, const tp_val *arg, t
         double x[OPERANDS] = { 0 };
         for (int i = 0; i < n; i++) {
             const tp_tensor *t = operand[i]->kind == VAL_tensor ? operand[i]->t : NULL;
-            x[i] = t ? elem_get_f((dtype)t->dt, tensor_elem(t, spread(t, out, k))) : num(operand[i]);
+            x[i] = t ? elem_get_f((dtype)t->dt, tensor_elem(t, truth_spread(t, out, k))) : num(operand[i]);
         }
         *(double *)tensor_elem(out, k) = fn(x, arg);
     }
@@ -391,17 +398,18 @@ static bool loss_of(truth_fn *fn, const op_row *row, const tp_val *arg, tp_tenso
     return ok;
 }
 
-tp_tensor *truth_of(op_id op, const tp_val *arg, const tp_tensor *like)
+tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
 {
     const op_row *row = op_row_of(op);
     by how = (by)reductions[op];
     bool soft = op == OP_softmax_int || op == OP_log_softmax_int;
-    if (!pointwise[op] && !losses[op] && !how && !soft)
-        return NULL;
     const tp_tensor *x = arg[0].kind == VAL_tensor ? arg[0].t : NULL;
+    bool plain = !i && (pointwise[op] || losses[op] || how || soft);
     tp_tensor *out = tensor_new(DT_f64, like->ndim, like->size, NULL);
     bool ok = out != NULL;
-    if (how) {
+    if (!plain)
+        ok = ok && truth_nn(op, arg, i, out);
+    else if (how) {
         ok = ok && x && x->dt == DT_f64 && x->ndim && x->numel;
         if (ok && how == BY_logsumexp)
             logsumexp(x, reduced(&arg[1], x->ndim), tensor_elem(out, 0), out->numel);

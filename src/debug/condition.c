@@ -1,4 +1,5 @@
 #include "debug/condition.h"
+#include <math.h>
 
 /* ---- the rule ---- */
 typedef enum {
@@ -66,6 +67,7 @@ bool condition_rule(const int64_t *n, const bool *fails, int count, strbuf *out)
 }
 
 /* ---- other sizes ---- */
+enum { MOST_ELEMENTS = 1 << 18 };
 typedef struct resize {
     symint from, to;
     arena a;
@@ -90,6 +92,8 @@ static tp_tensor *stretched(const tp_tensor *t, symint from, symint to)
     symint size[TP_MAX_DIMS];
     for (int d = 0; d < t->ndim; d++)
         size[d] = t->size[d] == from ? to : t->size[d];
+    if (shape_numel(t->ndim, size) > MOST_ELEMENTS) /* the same size in many dimensions */
+        return NULL;
     tp_tensor *c = tensor_new((dtype)t->dt, t->ndim, size, NULL);
     size_t es = dtype_size((dtype)t->dt);
     for (int64_t k = 0; c && k < c->numel; k++) {
@@ -130,6 +134,7 @@ static repro *with_size(const repro *r, symint from, symint to)
         c->seed = r->seed;
         c->offset = r->offset;
         c->acc = r->acc;
+        c->options = r->options ? mem_strdup(r->options) : NULL;
     }
     ir_graph_free(g);
     for (int i = 0; i < r->nin; i++)
@@ -163,7 +168,7 @@ static bool rule_for(const repro *r, symint size, const signature *want, const t
     int64_t n[COUNT(tried)];
     bool fails[COUNT(tried)];
     int count = 0;
-    for (size_t i = 0; i < COUNT(tried); i++) {
+    for (size_t i = 0; i < COUNT(tried) && !(l->interrupted && l->interrupted(l->data)); i++) {
         c[count] = with_size(r, size, tried[i]);
         n[count] = tried[i];
         count += c[count] != NULL;
@@ -204,4 +209,92 @@ bool condition_find(const repro *r, const signature *want, const trial_limits *l
                 return false;
         }
     return false;
+}
+
+/* ---- other values, types and layouts ---- */
+typedef double value_fn(double v);
+static double not_below(double v) { return fabs(v); }
+static double not_above(double v) { return -fabs(v); }
+static double tamed(double v) { return isfinite(v) ? v : 1; }
+static double not_zero(double v) { return v == 0 ? 1 : v; }
+static double moderate(double v) { return fabs(v) > 8 ? copysign(8, v) : v; }
+static const struct {
+    value_fn *fn;
+    const char *without; /* what the inputs do not have any more */
+} ways[] = { { not_below, "an element below 0" },  { not_above, "an element above 0" },
+             { tamed, "an infinity or a NaN" },    { rint, "a fraction" },
+             { not_zero, "an element that is 0" }, { moderate, "an element beyond 8" } };
+enum { WAY_packed = COUNT(ways), WAY_COUNT };
+
+/* r with other values, or with its inputs one element behind the other; NULL where that changes nothing. */
+static repro *with_way(const repro *r, size_t way)
+{
+    repro *c = repro_copy(r);
+    bool changed = false;
+    for (int i = 0; i < c->nin; i++) {
+        tp_tensor *t = c->in[i].kind == VAL_tensor ? c->in[i].t : NULL;
+        if (!t || tensor_is_fake(t) || (way < WAY_packed && !dtype_is_float((dtype)t->dt)))
+            continue;
+        for (int64_t k = 0; way < WAY_packed && k < t->numel; k++) {
+            double v = elem_get_f((dtype)t->dt, tensor_elem(t, k)), to = ways[way].fn(v);
+            changed |= memcmp(&v, &to, sizeof v) && !(v == 0 && to == 0);
+            elem_set_f((dtype)t->dt, tensor_elem(t, k), to);
+        }
+    }
+    if (way == WAY_packed) {
+        tp_tensor **type = mem_zalloc(sizeof *type * (size_t)MAX(r->nin, 1));
+        for (int i = 0; i < c->nin; i++) {
+            tp_tensor *t = c->in[i].kind == VAL_tensor ? c->in[i].t : NULL;
+            if (!t)
+                continue;
+            type[i] = tensor_new((dtype)t->dt, t->ndim, t->size, NULL);
+            changed |= !tensor_is_contiguous(t);
+            if (!type[i] || tensor_is_fake(t) || !tensor_copy(type[i], t, NULL)) {
+                changed = false;
+                break;
+            }
+        }
+        ir_graph *g = changed ? repro_retype(r->g, type, NULL, NULL, &(tp_err){ 0 }) : NULL;
+        changed = g != NULL;
+        for (int i = 0; i < c->nin; i++) {
+            if (changed && type[i]) {
+                tensor_unref(c->in[i].t);
+                c->in[i].t = tensor_ref(type[i]);
+            }
+            tensor_unref(type[i]);
+        }
+        if (g) {
+            ir_graph_free(c->g);
+            c->g = g;
+        }
+        free(type);
+    }
+    if (changed)
+        return c;
+    repro_free(c);
+    return NULL;
+}
+
+bool condition_needs(const repro *r, const signature *want, const trial_limits *l, strbuf *out, tp_err *err)
+{
+    repro *c[WAY_COUNT];
+    size_t which[WAY_COUNT];
+    signature got[WAY_COUNT];
+    int n = 0;
+    if (want->kind == SIG_timeout || is_symbolic(r))
+        return false;
+    for (size_t i = 0; i < WAY_COUNT; i++) {
+        c[n] = with_way(r, i);
+        which[n] = i;
+        n += c[n] != NULL;
+    }
+    bool ok = n && trial_run((const repro *const *)c, n, l, got, err);
+    for (int i = 0; i < n; i++) {
+        if (ok && got[i].kind == SIG_passes)
+            strbuf_adds(out, out->n ? ", " : "",
+                        which[i] == WAY_packed ? "an input that is not contiguous" : ways[which[i]].without,
+                        NULL);
+        repro_free(c[i]);
+    }
+    return ok && out->n;
 }

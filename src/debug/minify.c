@@ -156,13 +156,15 @@ static bool binds_alone(const repro *r, int i)
     return alone;
 }
 
-/* Drop what nobody needs: nodes, then inputs. */
+/* Drop what nobody needs: nodes, then inputs. Not by the compiler's pass, which may be what is at fault. */
 static bool tidy(repro *r)
 {
     tp_err err = { 0 };
-    tp_comp c = { .err = &err };
-    if (!pass_dce(&c, r->g))
-        return false;
+    for (ir_node *n = r->g->last, *prev; n; n = prev) {
+        prev = n->prev;
+        if (n->kind != IR_output && !n->nuse && !ir_node_is_effect(n))
+            ir_erase(n);
+    }
     for (int i = r->nin - 1; i >= 0; i--) {
         ir_node *p = r->g->inputs.at[i];
         if (!p->nuse && !binds_alone(r, i))

@@ -133,6 +133,7 @@ repro *repro_copy(const repro *r)
     c->offset = r->offset;
     c->state = r->state ? mem_strdup(r->state) : NULL;
     c->setup = r->setup ? mem_strdup(r->setup) : NULL;
+    c->options = r->options ? mem_strdup(r->options) : NULL;
     c->acc = r->acc;
     return c;
 }
@@ -146,6 +147,7 @@ void repro_free(repro *r)
     free(r->backend);
     free(r->state);
     free(r->setup);
+    free(r->options);
     ir_graph_free(r->g);
     free(r);
 }

@@ -15,6 +15,7 @@ typedef struct repro {
     bool no_fp64;          /* no float64 reference */
     uint64_t seed, offset; /* of the random numbers when it ran */
     char *setup;           /* Python lines that make the backend known, for scripts alone, or NULL */
+    char *options;         /* of its compile, "name=value ...", or NULL: the defaults */
     char *state;           /* JSON object: facts about the process that saved it, or NULL */
     acc_opts acc;
 } repro;

@@ -8,6 +8,7 @@
 #include "grad/tape.h"
 #include "ops/random.h"
 #include "compile/backend.h"
+#include "compile/options.h"
 #include <ctype.h>
 #include <math.h>
 #include <signal.h>
@@ -414,6 +415,18 @@ static tp_val *examples_of(const repro *r)
     return v;
 }
 
+static run_program *compile_with(tp_comp *c, const repro *r, const backend *b)
+{
+    if (r->inner && b->inner)
+        return b->inner->compile(b->inner, c, r->g, NULL);
+    tp_val *example = examples_of(r);
+    run_program *p = backend_compile(b, c, r->g, example);
+    for (int i = 0; i < r->nin; i++)
+        val_clear(&example[i]);
+    free(example);
+    return p;
+}
+
 run_program *repro_compile(tp_comp *c, const repro *r)
 {
     for (int i = 0; i < r->nin; i++) { /* what needs a gradient is part of a graph's type */
@@ -424,13 +437,13 @@ run_program *repro_compile(tp_comp *c, const repro *r)
     const backend *b = backend_find(r->backend, c->err);
     if (!b)
         return NULL;
-    if (r->inner && b->inner)
-        return b->inner->compile(b->inner, c, r->g, NULL);
-    tp_val *example = examples_of(r);
-    run_program *p = backend_compile(b, c, r->g, example);
-    for (int i = 0; i < r->nin; i++)
-        val_clear(&example[i]);
-    free(example);
+    run_options own = options_default();
+    options_parse(&own, r->options);
+    const run_options *was = c->opt;
+    if (r->options)
+        c->opt = &own;
+    run_program *p = compile_with(c, r, b);
+    c->opt = was;
     return p;
 }
 
@@ -979,4 +992,127 @@ bool trial_run(const repro *const *r, int n, const trial_limits *l, signature *o
     while (live)
         proc_end(p[--live], NULL);
     return ok;
+}
+
+/* ---- gradients of a whole graph ---- */
+enum { SLOPE_ELEMENTS = 1 << 14, SLOPE_NODES = 300, SLOPE_DIRECTIONS = 3 };
+
+static bool has_slope(const repro *r)
+{
+    int64_t n = 0;
+    int nodes = 0;
+    IR_EACH (x, r->g) {
+        const op_row *row = x->kind == IR_call ? op_row_of((op_id)x->op) : NULL;
+        if (x->kind == IR_opaque || ++nodes > SLOPE_NODES || (row && ir_node_writes(x)) ||
+            (row && (row->flags & (OPF_RAND | OPF_NODIFF | OPF_DYN) || !strcmp(row->name, "detach"))))
+            return false;
+        for (int i = 0; row && i < row->schema.nparam; i++)
+            if (!strcmp(row->schema.param[i].name, "padding_idx"))
+                return false;
+    }
+    for (int i = 0; i < r->nin; i++)
+        n += r->in[i].kind == VAL_tensor ? r->in[i].t->numel : 0;
+    return n <= SLOPE_ELEMENTS && repro_has_gradients(r) && !r->inner;
+}
+
+/* The sum of the results that gradients were taken of, with the inputs moved by h along dir. */
+static bool sum_along(const repro *r, ir_graph *w, tp_tensor *const *base, const double *dir, double h,
+                      const bool *counts, double *sum)
+{
+    result x = { 0 };
+    int64_t at = 0;
+    for (int i = 0; i < r->nin; i++)
+        for (int64_t k = 0; base[i] && k < base[i]->numel; k++)
+            *(double *)tensor_elem(r->in[i].t, k) = *(double *)tensor_elem(base[i], k) + h * dir[at++];
+    bool ok = run_once(r, NULL, w, DT_none, &x, NULL);
+    *sum = 0;
+    for (int i = 0; ok && i < x.nout; i++)
+        for (int64_t k = 0; counts[i] && x.out[i].kind == VAL_tensor && k < x.out[i].t->numel; k++)
+            *sum += elem_get_f((dtype)x.out[i].t->dt, tensor_elem(x.out[i].t, k));
+    result_free(&x);
+    return ok && isfinite(*sum);
+}
+
+/* As of the derivative of one operator (audit.c). */
+static int slope_along(const repro *r, ir_graph *w, tp_tensor *const *base, tp_tensor *const *grad,
+                       const double *dir, const bool *counts, double top, double *rule, double *diff)
+{
+    double h = 1e-5 * fmax(top, 1e-3), f0, fp, fm, fp2, fm2, all = 0;
+    int64_t at = 0;
+    if (!sum_along(r, w, base, dir, 0, counts, &f0) || !sum_along(r, w, base, dir, h, counts, &fp) ||
+        !sum_along(r, w, base, dir, -h, counts, &fm) || !sum_along(r, w, base, dir, h / 2, counts, &fp2) ||
+        !sum_along(r, w, base, dir, -h / 2, counts, &fm2))
+        return -1;
+    double far = (fp - fm) / (2 * h), near = (fp2 - fm2) / h, right = (fp - f0) / h, left = (f0 - fm) / h,
+           size = fabs(right) + fabs(left) + fabs(f0) * 1e-9 / h;
+    if (fabs(far - near) > 1e-4 * size + 1e-10 || fabs(right - left) > 1e-3 * size + 1e-10)
+        return -1;
+    *rule = 0;
+    *diff = near;
+    for (int i = 0; i < r->nin; i++)
+        for (int64_t k = 0; base[i] && k < base[i]->numel; k++, at++) {
+            double g = grad[i] ? elem_get_f((dtype)grad[i]->dt, tensor_elem(grad[i], k)) : 0;
+            *rule += g * dir[at];
+            all += fabs(g * dir[at]);
+        }
+    return isfinite(*rule) &&
+           fabs(*rule - near) > 1e-3 * (fabs(near) + 1e-2 * all) + 4 * fabs(far - near) + 1e-6 * size + 1e-9;
+}
+
+int trial_gradient(const repro *r, double *rule, double *diff)
+{
+    if (!has_slope(r))
+        return -1;
+    repro *c = repro_copy(r);
+    inputs_free(c->in, c->nin);
+    c->in = inputs_copy(r->in, r->nin, DT_f64, NULL);
+    result x = { 0 };
+    ir_graph *w = wider(c->g);
+    int wrong = 0, right = 0, answer = -1;
+    if (c->in && run_once(c, NULL, w, DT_none, &x, NULL)) {
+        int64_t n = 0;
+        double top = 0;
+        tp_tensor **base = mem_zalloc(sizeof *base * (size_t)MAX(c->nin, 1)),
+                  **grad = mem_zalloc(sizeof *grad * (size_t)MAX(c->nin, 1));
+        bool *counts = mem_zalloc((size_t)MAX(x.nout, 1));
+        for (int i = 0; i < c->nin; i++) {
+            tp_tensor *t = c->in[i].kind == VAL_tensor && c->needs_grad[i] && c->in[i].t->dt == DT_f64
+                               ? c->in[i].t
+                               : NULL;
+            base[i] = t ? tensor_cast(t, DT_f64, NULL) : NULL;
+            if (base[i] && base[i]->storage == t->storage) { /* of its own */
+                tensor_unref(base[i]);
+                base[i] = tensor_new(DT_f64, t->ndim, t->size, NULL);
+                tensor_copy(base[i], t, NULL);
+            }
+            grad[i] = t ? grad_grad(x.in[i].t) : NULL;
+            for (int64_t k = 0; base[i] && k < base[i]->numel; k++, n++)
+                top = fmax(top, fabs(*(double *)tensor_elem(base[i], k)));
+        }
+        for (int i = 0; i < x.nout; i++)
+            counts[i] = x.out[i].kind == VAL_tensor && grad_requires_grad(x.out[i].t);
+        c->forward_only = true;
+        double *dir = mem_alloc(sizeof *dir * (size_t)MAX(n, 1));
+        uint64_t rng = 20240229;
+        for (int d = 0; n && d < SLOPE_DIRECTIONS; d++) {
+            for (int64_t k = 0; k < n; k++) {
+                rng = rng * 6364136223846793005ull + 1442695040888963407ull;
+                dir[k] = (double)(int64_t)(rng >> 11) / 0x1p52 - 1;
+            }
+            int got = slope_along(c, w, base, grad, dir, counts, top, rule, diff);
+            wrong += got == 1;
+            right += got == 0;
+        }
+        answer = wrong >= 2 && !right ? 1 : right ? 0 : -1;
+        for (int i = 0; i < c->nin; i++)
+            tensor_unref(base[i]);
+        free(base);
+        free(grad);
+        free(counts);
+        free(dir);
+    }
+    result_free(&x);
+    ir_graph_free(w);
+    repro_free(c);
+    return answer;
 }

@@ -6,6 +6,7 @@
 #include "debug/minify.h"
 #include "base/clock.h"
 #include "base/envvars.h"
+#include "compile/options.h"
 #include "events/events.h"
 #include "grad/tape.h"
 #include "ops/host.h"
@@ -46,6 +47,7 @@ typedef struct wrapped {
     run_program *p;
     ir_graph *g; /* as it was before anybody compiled it */
     char *backend, *name;
+    char *options; /* that are not the defaults, or NULL */
     bool inner;
     bool audited, validated;
 } wrapped;
@@ -54,6 +56,7 @@ static repro *repro_of(const wrapped *w, const tp_val *in, int nin, const debug_
 {
     repro *r = repro_new(w->g, in, nin, w->backend);
     r->inner = w->inner;
+    r->options = w->options ? mem_strdup(w->options) : NULL;
     if (w->inner)
         memset(r->needs_grad, 0, (size_t)nin);
     r->forward_only = c->forward_only;
@@ -242,6 +245,7 @@ static void wrapped_free(run_program *rp)
     ir_graph_free(w->g);
     free(w->backend);
     free(w->name);
+    free(w->options);
     free(w);
 }
 
@@ -340,6 +344,10 @@ static run_program *watched(tp_comp *c, const backend *b, const ir_graph *g, con
                     .backend = mem_strdup(b->name),
                     .name = graph_name(g, what),
                     .inner = inner };
+    strbuf own = { 0 };
+    if (c->opt)
+        options_own(&own, c->opt);
+    w->options = own.n ? strbuf_take(&own) : NULL;
     tp_val *made = in ? NULL : fakes(w->g);
     const tp_val *v = in ? in : made;
     int n = (int)w->g->inputs.n;

@@ -7,6 +7,7 @@ static const ops_provider *_Atomic given;
 static _Atomic int off = -1; /* -1: the environment has not been asked */
 
 static _Thread_local bool skipped;
+static _Thread_local unsigned asked;
 
 void ops_provide(const ops_provider *p) { atomic_store(&given, p); }
 
@@ -23,8 +24,11 @@ static bool is_off(void)
 
 const ops_provider *ops_provider_now(void)
 {
+    asked++;
     return skipped || is_off() ? NULL : atomic_load_explicit(&given, memory_order_relaxed);
 }
+
+unsigned ops_provider_asked(void) { return asked; }
 
 bool ops_provider_skip(bool on)
 {

@@ -25,6 +25,7 @@ float int8_row(const float *x, int64_t k, int8_t *q);
 
 void ops_provide(const ops_provider *p);    /* once, before the first call */
 const ops_provider *ops_provider_now(void); /* NULL: none, or switched off */
+unsigned ops_provider_asked(void);          /* how often this thread asked, whatever the answer */
 bool ops_provider_skip(bool on);            /* the same for the calling thread alone, true: off */
 /* May products of float round their factors to bf16? (set_float32_matmul_precision("medium")) */
 bool ops_rough_products(void);

@@ -1043,6 +1043,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
         for (; n; n--)
             release_dead(&c, i++);
     }
+    crumb_drop("results", p->g->name);
     for (; made < nout; made++) {
         if (p->out[made] < 0) {
             if (!node_arg(&c, &p->g->output->arg[made], &out[made], err))

@@ -1,5 +1,6 @@
 /* step.c - see step.h. */
 #include "run/step.h"
+#include "base/crumb.h"
 #include "events/events.h"
 #include "ops/random.h"
 
@@ -364,9 +365,11 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
         return true;
     if (b->cx->grad_mode)
         return backward_again(s, b, dy, need, NULL, dx, NULL, err);
+    crumb_drop("backward", v->owner->g->name);
     run_program *bw = backward_of(v, err);
     if (!bw)
         return false;
+    crumb_drop("backward", v->owner->g->name); /* it may have been compiled in between */
     for (int i = 0; i < u->nsaved; i++)
         if (s->saved[i].kind == VAL_tensor && saved_is_read(u, i) &&
             s->saved[i].t->storage->version != s->version[i])
@@ -412,6 +415,7 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
                 tensor_unref(out[i].t);
         }
     ok = true;
+    crumb_drop(CRUMB_PROGRAM, "");
 done:
     for (int i = 0; i < made; i++)
         tensor_unref(in[u->nsaved + i].t);

@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import more  # noqa: E402, F401
+import other  # noqa: E402, F401
 from bugs import BUGS  # noqa: E402
 
 LIMIT = 120  # seconds for one doctor
@@ -129,11 +130,35 @@ def doctor(tree, b, active):
         except subprocess.TimeoutExpired:
             p.terminate()  # it ends what it started
             out, err = p.communicate()
+        t = time.time() - t
         try:
             said = json.loads(out)
         except ValueError:
             said = {"verdict": (out + err)[-400:]}
-        return p.returncode, said, time.time() - t
+        if active and said.get("workaround"):
+            said["helps"] = helps(d, env, said["workaround"])
+        return p.returncode, said, t
+
+
+def helps(d, env, around):
+    """Does the program print what it prints without the bug and without the compiler, once the work-around is set?"""
+    name, _, value = around.split(" (")[0].partition("=")
+    healthy = {k: v for k, v in env.items() if k != "TAPER_BUG"}
+    out = []
+    for e in (dict(healthy, TAPER_COMPILE_DISABLE="1"), dict(env, **{name: value})):
+        try:
+            out.append(subprocess.run([sys.executable, "program.py"], cwd=d, env=e, capture_output=True, text=True, timeout=30))
+        except subprocess.TimeoutExpired:
+            return False
+    return out[0].returncode == out[1].returncode and alike(out[0].stdout, out[1].stdout)
+
+
+def alike(a, b):
+    """The same text, numbers within 1e-3."""
+    number = r"-?\d+\.?\d*(?:e[+-]?\d+)?"
+    if re.split(number, a) != re.split(number, b):
+        return False
+    return all(abs(float(x) - float(y)) <= 1e-3 * max(1, abs(float(x))) for x, y in zip(re.findall(number, a), re.findall(number, b)))
 
 
 def judge(b, rc, said):
@@ -181,9 +206,11 @@ def main():
         got = judge(b, rc, said)
         all_got.append((b.part, got, t))
         marks = " ".join(w if g else w.upper() + "!" for w, g in zip(("noticed", "stage", "operator", "rewrite"), got))
-        print(f"{b.part:18s} {b.name:16s} {t:5.1f} s  {marks}", flush=True)
+        around = {None: "no work-around", True: "work-around", False: "WORK-AROUND!"}[said.get("helps")]
+        print(f"{b.part:18s} {b.name:16s} {t:5.1f} s  {marks}, {around}", flush=True)
         if o.v or not all(got):
-            print(f"    {said.get('verdict')}\n    stage: {said.get('stage')}; operators: {said.get('operators')}; rewrites: {said.get('rewrites')}", flush=True)
+            print(f"    {said.get('verdict')}\n    stage: {said.get('stage')}; operators: {said.get('operators')}; rewrites: {said.get('rewrites')}; "
+                  f"work-around: {said.get('workaround')}", flush=True)
     print(f"\n{table(all_got)}\n")
     well = rows[:o.healthy]
     for b in well:

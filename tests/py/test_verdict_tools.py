@@ -1,5 +1,6 @@
 """(sanitize: skip, it starts the program that was built without) What taper doctor is made of: limited regions, the audit of eager
 execution, the quarantine, what a process was doing when it died, bisecting a program."""
+import json
 import os
 import struct
 import subprocess
@@ -76,6 +77,125 @@ x = taper.cat([taper.randn(300, 5), taper.zeros(3, 5), taper.ones(3, 5)]).requir
 w = taper.randn(5, 4).requires_grad_()
 f(x, w, taper.tensor([0, 1, 0, 2])).backward()
 """)
+
+
+OPERATORS = """
+import taper, taper.nn.functional as F
+taper.manual_seed(1)
+R = lambda *s: taper.randn(*s)
+x = R(4, 6, 5); y = R(4, 6, 5); m = R(6, 5); img = R(2, 4, 6, 8)
+lab = taper.tensor([0, 2, 4, 1]); logits = R(4, 5); w5 = R(5).abs()
+@taper.compile
+def losses(p, q, pos):
+    a = F.binary_cross_entropy(taper.sigmoid(p), taper.sigmoid(q), weight=pos) + F.binary_cross_entropy_with_logits(p, taper.sigmoid(q), pos_weight=pos)
+    a = a + F.kl_div(F.log_softmax(p, -1), F.softmax(q, -1), reduction="sum") + F.kl_div(F.log_softmax(p, -1), F.log_softmax(q, -1), log_target=True)
+    a = a + F.soft_margin_loss(p, taper.sign(q)) + F.hinge_embedding_loss(p, taper.sign(q)) + F.margin_ranking_loss(p, q, taper.sign(p), margin=0.3)
+    a = a + F.poisson_nll_loss(p, q.abs() * 3, full=True) + F.poisson_nll_loss(p.abs(), q.abs(), log_input=False, reduction="sum")
+    return a
+@taper.compile
+def cls(lg, t, w):
+    a = F.cross_entropy(lg, t) + F.cross_entropy(lg, t, weight=w, label_smoothing=0.1) + F.cross_entropy(lg, t, reduction="sum", ignore_index=2)
+    return a + F.nll_loss(F.log_softmax(lg, 1), t, weight=w) + F.cross_entropy(lg, t, reduction="none").sum()
+@taper.compile
+def norms(x, w, b):
+    a = F.layer_norm(x, (5,), w, b) + F.layer_norm(x, (6, 5)).sum() + F.rms_norm(x, (5,), w, 1e-5)
+    a = a + F.group_norm(x, 3).sum() + x.var() + x.std(1, keepdim=True) + x.var((0, 2), unbiased=False).sum() + x.norm(dim=1).sum() + x.norm(3) + taper.linalg.vector_norm(x, float("inf"), dim=-1).sum() + taper.linalg.vector_norm(x, 1)
+    return a
+@taper.compile
+def lines(x):
+    a = x.cumsum(1) + x.cumprod(2) + x.sort(1)[0] + x.sort(2, descending=True)[0]
+    return a + x.topk(2, dim=1)[0].sum() + x.round().mode(2)[0].sum() + x.median(1)[0].sum() + x.max(1)[0].sum() + x.min(2)[0].sum()
+@taper.compile
+def moves(x, i):
+    a = x.flip(0, 2).sum(0) + x.roll(2, 1).sum(0) + x.roll(3).sum(0) + x.repeat(2, 1, 1).sum(0) + F.pad(x, (1, 2, 0, 1), value=2.0).sum()
+    a = a + F.pad(x, (2, 1), mode="reflect").sum() + F.pad(x, (2, 1), mode="replicate").sum() + x.tril(1).sum(0) + x.triu(-1).sum(0)
+    a = a + x.gather(0, i).sum() + x.index_select(1, taper.tensor([3, 0, 3])).sum() + F.embedding(taper.tensor([[1, 0], [3, 3]]), x[0]).sum()
+    return a + taper.cat([x, x * 2, x[:1]], 0).sum(0) + taper.stack([x, x + 1], 1).sum((0, 1)) + F.glu(x[..., :4], -1).sum()
+@taper.compile
+def wins(v):
+    return F.max_pool2d(v, 2) .sum() + F.max_pool2d(v, 3, stride=2, padding=1).sum() + F.avg_pool2d(v, 3, stride=2, padding=1).sum() + F.avg_pool2d(v, 2, padding=1, count_include_pad=False).sum() + F.avg_pool2d(v, 3, ceil_mode=True, stride=2).sum() + F.max_pool2d(v, 3, stride=2, dilation=2, ceil_mode=True).sum()
+@taper.compile
+def prods(x, m, q):
+    a = x @ m.t() + taper.bmm(x, y.transpose(1, 2)) + F.linear(x, m, taper.ones(6)) + taper.addmm(taper.ones(6), m, m.t(), beta=0.5, alpha=2)
+    return a.sum() + F.scaled_dot_product_attention(q, q, q).sum() + F.scaled_dot_product_attention(q, q, q, is_causal=True).sum() + taper.baddbmm(taper.ones(4, 6, 6), x, y.transpose(1, 2)).sum()
+bn = taper.nn.BatchNorm2d(4); cbn = taper.compile(bn)
+for _ in range(2): out = cbn(img)
+bn.eval(); out2 = cbn(img)
+for t in (x, y, m, logits): t.requires_grad_()
+s = losses(x, y, w5) + cls(logits, lab, w5) + norms(x, w5, w5).sum() + lines(x).sum() + moves(x, taper.randint(0, 4, (4, 6, 5))).sum() + wins(img) + prods(x, m, img)
+s.backward()
+z = taper.zeros(5, requires_grad=True); k = taper.compile(lambda z: (z ** 2 + (z + 0.5) ** taper.tensor([2., 1., 0., 3., 2.]) + taper.sinc(z) + z.abs().sqrt().sum()*0 + F.softplus(z) + F.gelu(z) + taper.xlogy(z, taper.ones(5)) + z.norm() + F.normalize(z, dim=0)).sum()); k(z).backward()
+print(s.item(), bn.running_var.sum())
+"""
+
+
+def test_the_audit_knows_losses_norms_moves_windows_and_products():
+    """Their meaning is written down twice, in C of its own and in the kernels: here they agree."""
+    assert audit(OPERATORS) == []
+
+
+def test_a_quarantine_names_functions_that_run_as_written():
+    program = """
+import taper
+@taper.compile(fullgraph=True)
+def f(x):
+    return x.sin() * 2
+class Net(taper.nn.Module):
+    def forward(self, x):
+        return x.cos() + 1
+class Other(Net):
+    pass
+x = taper.ones(2)
+a, b, c = f(x), taper.compile(Net())(x), taper.compile(taper.nn.ReLU())(x)
+print(a.tolist() == (x.sin() * 2).tolist(), taper._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "taper_quarantine")
+        for skipped, graphs in (([], 3), (["f@prog.py:3"], 2), (["Net.forward@prog.py:7"], 2), (["f@prog.py:3", "Net.forward@prog.py:7"], 1), (["f@prog.py:4"], 3)):
+            with open(path, "w") as f:
+                f.write("taper 0.1.0\n" + "".join(f"skip {s}\n" for s in skipped))
+            out, err, rc = run(program, cwd=d)
+            assert rc == 0 and out.split() == ["True", str(graphs)], (skipped, out, err)
+            assert (f"{len(skipped)} function" in err) == bool(skipped), err
+
+
+def test_a_capture_fault_has_a_work_around_that_works():
+    program = "import taper\n@taper.compile\ndef f(x):\n    return taper.relu(x - 1) + 1\nprint(f(taper.ones(2) * 3).tolist())\n"
+    with tempfile.TemporaryDirectory() as d:
+        out, err, rc = run(program, argv=[TAPER, "doctor", "--json", "prog.py"], cwd=d, TAPER_INJECT="relu:accuracy@capture")
+        said = json.loads(out)
+        assert rc == 1 and said["stage"].startswith("capture") and "`f@prog.py:2` runs as it is written" in (said["workaround"] or ""), out
+        name, value = said["workaround"].split(" (")[0].split("=")
+        out, err, rc = run(program, cwd=d, TAPER_INJECT="relu:accuracy@capture", **{name: value})
+        assert rc == 0 and out.strip() == "[3.0, 3.0]", (out, err)
+
+
+def test_a_crash_between_compiled_functions_blames_no_kernel():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "crumbs")
+        out, err, rc = run("import os, taper\nf = taper.compile(lambda x: x.sin() * 2)\nf(taper.ones(3))\nos.kill(os.getpid(), 11)\n", TAPER_CRUMBS=path)
+        assert rc == -11, (rc, err)
+        with open(path, "rb") as f:
+            stage, function = struct.unpack_from("8x40s120x160s", f.read())
+        assert stage.split(b"\0")[0] == b"program" and function.split(b"\0")[0] == b"<lambda>@prog.py:2", (stage, function)
+
+
+def test_a_saved_failure_keeps_the_options_of_its_compile():
+    program = """
+import taper
+@taper.compile(options={"emitter": "interpreter"})
+def f(x):
+    return taper.relu(x * 2)
+f(taper.ones(3))
+"""
+    with tempfile.TemporaryDirectory() as d:
+        out, err, rc = run(program, TAPER_INJECT="relu:accuracy@lower", TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4", TAPER_COMPILE_DEBUG_DIR=d)
+        assert rc != 0 and "AccuracyError" in err, (out, err)
+        found = [os.path.join(at, "failure.json") for at, _, names in os.walk(d) if "failure.json" in names]
+        with open(found[0]) as f:
+            assert json.load(f)["options"] == "emitter=interpreter"
+    logs = [run(program, TAPER_LOGS="kernel_code", TAPER_CACHE="0", **env)[1] for env in ({}, {"TAPER_EMITTER": "x64"})]
+    assert ["(0 bytes of code" in log for log in logs] == [True, False], logs  # it speaks of every compile
 
 
 def test_a_quarantine_is_obeyed_for_its_version_alone():

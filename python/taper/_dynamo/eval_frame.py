@@ -134,7 +134,7 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
         return model
     forced = _env("TAPER_BISECT_BACKEND", "TORCH_BISECT_BACKEND") or _env("TAPER_COMPILE_BACKEND", "TORCH_COMPILE_BACKEND")
     if forced:  # for whoever looks for the stage at fault: the same program with another backend
-        backend, extra = forced, None
+        backend, extra = forced, extra if forced == backend else None
     check(backend)
     return _wrap(model, _make(backend, dynamic, bool(fullgraph), extra))
 
