@@ -264,12 +264,8 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
             t_break(t, BRK_wrapped, "the tracer cannot continue here");
             return ST_error;
         }
-        if (t_fake_failed(t, "an operation that needs a tensor's value"))
+        if (t_stray(t, f))
             return ST_error;
-        if (from_outside(f)) {
-            t->internal = true;
-            return ST_error;
-        }
         if (t->exc_at < 0)
             t->exc_at = t->steps;
         frame_raised(f);

@@ -105,7 +105,9 @@ PyObject *t_deleted_mark(void);
 PyTypeObject *t_deque_type(void), *t_ordered_type(void), *t_default_type(void), *t_partial_type(void);
 int t_gen_born(PyObject *o);
 int t_run(trace *t, frame *f, PyObject **res);
-bool from_outside(const frame *f);
+bool t_stray(
+    trace *t,
+    const frame *f); /* is what was raised none of the exceptions of the program? Then the trace ends */
 void log_region(const region *r, const entry *e);
 void src_release(entry *e);
 PyObject *compiled_inner(PyObject *o);

@@ -1077,6 +1077,12 @@ static PyObject *build_tuple(const recipe *r, build *b)
         Py_CLEAR(o);
     return o;
 }
+static PyObject *unmade(PyObject *o, PyObject **memo) /* what it holds could not be made */
+{
+    *memo = NULL;
+    Py_DECREF(o);
+    return NULL;
+}
 static PyObject *build_list(const recipe *r, build *b, PyObject **memo)
 {
     PyObject *o, *v;
@@ -1090,15 +1096,9 @@ static PyObject *build_list(const recipe *r, build *b, PyObject **memo)
         int rc = v ? PyList_Append(o, v) : -1;
         Py_XDECREF(v);
         if (rc < 0)
-            goto fail;
+            return unmade(o, memo);
     }
-    if (r->inst && set_attrs(o, r->inst, b) < 0)
-        goto fail;
-    return o;
-fail:
-    *memo = NULL;
-    Py_DECREF(o);
-    return NULL;
+    return r->inst && set_attrs(o, r->inst, b) < 0 ? unmade(o, memo) : o;
 }
 static PyObject *build_dict(const recipe *r, build *b, PyObject **memo)
 {
@@ -1112,7 +1112,7 @@ static PyObject *build_dict(const recipe *r, build *b, PyObject **memo)
         int rc = v ? PyObject_SetAttrString(o, "default_factory", v) : -1;
         Py_XDECREF(v);
         if (rc < 0)
-            goto fail;
+            return unmade(o, memo);
     }
     for (int i = 0; i + 1 < r->n; i += 2) {
         PyObject *k = build_one(r->kid[i], b);
@@ -1121,16 +1121,9 @@ static PyObject *build_dict(const recipe *r, build *b, PyObject **memo)
         Py_XDECREF(k);
         Py_XDECREF(v);
         if (rc < 0)
-            goto fail;
+            return unmade(o, memo);
     }
-    if (r->inst && set_attrs(o, r->inst, b) < 0)
-        goto fail;
-    return o;
-
-fail:
-    *memo = NULL;
-    Py_DECREF(o);
-    return NULL;
+    return r->inst && set_attrs(o, r->inst, b) < 0 ? unmade(o, memo) : o;
 }
 static PyObject *build_set(const recipe *r, build *b)
 {
@@ -1171,14 +1164,10 @@ static PyObject *build_cell(const recipe *r, build *b, PyObject **memo)
     *memo = o;
     if (r->kid[0]->kind != R_null) {
         if (!(v = build_one(r->kid[0], b)))
-            goto fail;
+            return unmade(o, memo);
         PyCell_SET(o, v);
     }
     return o;
-fail:
-    *memo = NULL;
-    Py_DECREF(o);
-    return NULL;
 }
 static PyObject *build_func(const recipe *r, build *b, PyObject **memo)
 {
@@ -1192,7 +1181,7 @@ static PyObject *build_func(const recipe *r, build *b, PyObject **memo)
     for (int i = 0; i < 3; i++)
         if (r->kid[i]->kind != R_null) {
             if (!(v = build_one(r->kid[i], b)))
-                goto fail;
+                return unmade(o, memo);
             Py_XSETREF(*slot[i], v);
         }
     Py_XSETREF(n->func_name, Py_NewRef(f->func_name));
@@ -1202,15 +1191,10 @@ static PyObject *build_func(const recipe *r, build *b, PyObject **memo)
     Py_XSETREF(n->func_annotations, Py_XNewRef(f->func_annotations));
     if (r->attrs) {
         if (!(v = build_one(r->attrs, b)))
-            goto fail;
+            return unmade(o, memo);
         Py_XSETREF(n->func_dict, v);
     }
     return o;
-
-fail:
-    *memo = NULL;
-    Py_DECREF(o);
-    return NULL;
 }
 static PyObject *build_method(const recipe *r, build *b)
 {
@@ -1232,14 +1216,7 @@ static PyObject *build_obj(const recipe *r, build *b, PyObject **memo)
     if (!o)
         return NULL;
     *memo = o;
-    if (set_attrs(o, r->attrs, b) < 0)
-        goto fail;
-    return o;
-
-fail:
-    *memo = NULL;
-    Py_DECREF(o);
-    return NULL;
+    return set_attrs(o, r->attrs, b) < 0 ? unmade(o, memo) : o;
 }
 static PyObject *build_call(const recipe *r, build *b)
 {

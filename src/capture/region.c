@@ -719,6 +719,20 @@ bool cap_debugged(PyObject *fn)
     return true;
 }
 
+static inline PyObject *run_entered(frame *f, cap_thread *here)
+{
+    if (recursion_enter(""))
+        return NULL;
+    PyObject *handled = PyErr_GetHandledException();
+    here->running++;
+    PyObject *res = run_frame(f);
+    here->running--;
+    PyErr_SetHandledException(handled);
+    Py_XDECREF(handled);
+    recursion_leave();
+    return res;
+}
+
 static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames, frame *caller)
 {
@@ -757,15 +771,8 @@ static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, P
     int bound = frame_bind(&f, func, args, nargs, kwnames);
     if (bound == 0)
         res = PyObject_Vectorcall(func, args, (size_t)nargs, kwnames); /* raises the right TypeError */
-    else if (bound == 1 && !recursion_enter("")) {
-        PyObject *handled = PyErr_GetHandledException();
-        here->running++;
-        res = run_frame(&f);
-        here->running--;
-        PyErr_SetHandledException(handled);
-        Py_XDECREF(handled);
-        recursion_leave();
-    }
+    else if (bound == 1)
+        res = run_entered(&f, here);
     frame_clear(&f);
     if (st != small)
         free(st);
@@ -784,22 +791,13 @@ PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, in
     if (!cc)
         return NULL;
     cc->calls++;
-    PyObject **st = mem_alloc(sizeof *st * (size_t)(cc->nfast + cc->nstack)), *res = NULL;
+    PyObject **st = mem_alloc(sizeof *st * (size_t)(cc->nfast + cc->nstack));
     frame f;
     frame_init(&f, cc, func, st);
     f.cfg = cfg;
     for (int i = 0; i < n; i++)
         f.fast[i] = Py_XNewRef(slots[i]);
-    if (!recursion_enter("")) {
-        PyObject *handled = PyErr_GetHandledException();
-        cap_thread *here = cap_here();
-        here->running++;
-        res = run_frame(&f);
-        here->running--;
-        PyErr_SetHandledException(handled);
-        Py_XDECREF(handled);
-        recursion_leave();
-    }
+    PyObject *res = run_entered(&f, cap_here());
     frame_clear(&f);
     free(st);
     return res;

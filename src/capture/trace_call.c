@@ -3,10 +3,20 @@
 #include <opcode.h>
 
 /* Ctrl-C and the like: not the program's own exception, which its handlers would see. */
-bool from_outside(const frame *f)
+static bool from_outside(const frame *f)
 {
     return f->cc->ins[f->at].op != RAISE_VARARGS &&
            (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_MemoryError));
+}
+
+bool t_stray(trace *t, const frame *f)
+{
+    if (t_fake_failed(t, "an operation that needs a tensor's value"))
+        return true;
+    if (!from_outside(f))
+        return false;
+    t->internal = true;
+    return true;
 }
 
 /* ---- running an inlined frame ---- */
@@ -39,12 +49,8 @@ int t_run(trace *t, frame *f, PyObject **res)
             t->internal = true;
             return ST_error;
         }
-        if (t_fake_failed(t, "an operation that needs a tensor's value"))
+        if (t_stray(t, f))
             return ST_error;
-        if (from_outside(f)) {
-            t->internal = true;
-            return ST_error;
-        }
         frame_raised(f);
         if (!interp_unwind(f))
             return ST_error;
