@@ -11,6 +11,7 @@ import _string
 from . import _C
 from ._dynamo import graph_break as _break  # the builtin itself then says what is wrong
 
+_zeros_like = _C._op_functions[""]["zeros_like"]
 _VALUES = (int, str, bytes, complex)  # compared by value; NaN is why floats are not among them
 
 
@@ -331,10 +332,12 @@ def percent(text, values):
 
 
 class FunctionCtx:
-    """What autograd.Function.forward is given where no gradient will be asked for."""
+    """What autograd.Function's forward and backward are given while they are traced."""
 
-    def __init__(self, n):
-        self.needs_input_grad, self.saved_tensors = (False,) * n, ()
+    def __init__(self, args):
+        self.needs_input_grad = tuple(isinstance(a, _C.Tensor) and a.requires_grad for a in args)
+        self.saved_tensors = self._dirty = self._non_diff = ()
+        self._zeros = True
 
     def save_for_backward(self, *tensors):
         self.saved_tensors = tensors
@@ -342,22 +345,69 @@ class FunctionCtx:
     save_for_forward = save_for_backward
 
     def mark_dirty(self, *tensors):
-        pass
+        self._dirty = tensors
 
-    mark_non_differentiable = mark_dirty
+    def mark_non_differentiable(self, *tensors):
+        self._non_diff = tensors
 
     def set_materialize_grads(self, value):
-        pass
+        self._zeros = value
+
+
+def _function_forward(cls, ctx, args, setup):
+    if not setup:
+        return cls.forward(ctx, *args)
+    out = cls.forward(*args)
+    cls.setup_context(ctx, args, out)
+    return out
 
 
 def function_apply(cls, ctx_class, name, args, setup):
-    ctx, was = FunctionCtx(len(args)), _C._set_grad_enabled(False)
+    """autograd.Function.apply() where no gradient will be asked for."""
+    was = _C._set_grad_enabled(False)
     try:
-        if setup:
-            out = cls.forward(*args)
-            cls.setup_context(ctx, args, out)
-        else:
-            out = cls.forward(ctx, *args)
+        out = _function_forward(cls, FunctionCtx(args), args, setup)
     finally:
         _C._set_grad_enabled(was)
     return out
+
+
+def function_record(cls, ctx_class, name, args, setup):
+    """The same with gradients: the tracer makes a graph of backward, too."""
+    ctx, was = FunctionCtx(args), _C._set_grad_enabled(False)
+    try:
+        out = _function_forward(cls, ctx, args, setup)
+        outs = out if isinstance(out, tuple) else (out,)
+        # an argument that is handed back is a tensor of its own
+        outs = tuple([o.detach() if isinstance(o, _C.Tensor) and any([o is a for a in args]) and not ctx._dirty else o
+                      for o in outs])
+    finally:
+        _C._set_grad_enabled(was)
+    outs = _function_link(cls, ctx, args, outs, _function_backward)
+    return outs if isinstance(out, tuple) else outs[0]
+
+
+def _function_link(cls, ctx, args, outs, backward):
+    raise RuntimeError("only the tracer gives results a derivative in this way")
+
+
+_C._capture_role(_function_link, "hop:function")
+
+
+def _function_backward(cls, ctx, args, grads, outs):
+    """The gradients of args; those of results without a derivative are zeros, or None where the function wants that."""
+    if ctx._zeros:
+        grads = [_zeros_like(o) if g is None and isinstance(o, _C.Tensor) else g for g, o in zip(grads, outs)]
+    given = [list(a) if type(a) is list else None for a in args]
+    r = cls.backward(ctx, *grads)
+    for a, was in zip(args, given):
+        if was is not None and (len(a) != len(was) or any([x is not y for x, y in zip(a, was)])):
+            _break()  # it changes a list that the function was given
+    if not isinstance(r, tuple):
+        r = (r,)
+    if len(r) < len(args) or any([g is not None for g in r[len(args):]]):
+        _break()
+    for a, g in zip(args, r):
+        if g is not None and not (isinstance(a, _C.Tensor) and isinstance(g, _C.Tensor)):
+            _break()
+    return r

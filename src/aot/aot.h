@@ -134,7 +134,8 @@ typedef struct aot_replay {
                        ir_graph *g); /* nested graphs of what goes over; NULL: the same */
     ir_node *(*node)(struct aot_replay *r, tp_tensor *t, tp_err *err); /* of a value */
     void *data;
-    tp_val *val; /* by node id of the graph that was replayed; owned */
+    tp_tensor *const *args; /* what stands for the inputs, where `input` reads them here */
+    tp_val *val;            /* by node id of the graph that was replayed; owned */
     int nval;
     const ir_node *now; /* private: being replayed */
     const ir_loc *loc;

@@ -118,7 +118,7 @@ static int replay_opaque(aot_replay *r, const ir_node *n, tp_err *err)
 {
     trace *t = r->data;
     if (ir_hop(n))
-        return trace_hop(t, n, err) ? 1 : -1;
+        return (ir_hop(n) == HOP_function ? trace_function : trace_hop)(t, n, err) ? 1 : -1;
     if (custom_find(n->target, NULL) && !n->opaque)
         return trace_custom(t, n, err) ? 1 : -1;
     if (aot_inlines(n)) {

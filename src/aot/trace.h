@@ -20,6 +20,8 @@ typedef struct trace {
 
 /* hop.c: a call with nested graphs goes over, its nested graphs made pure, its derivative a call like it. */
 bool trace_hop(trace *t, const ir_node *n, tp_err *err);
+/* function.c: outputs get a derivative that is a nested graph. */
+bool trace_function(trace *t, const ir_node *n, tp_err *err);
 /* custom.c: a custom operator goes over without its writes, its derivative beside it. */
 bool trace_custom(trace *t, const ir_node *n, tp_err *err);
 /* bases.c: which inputs share memory that is written; then the placeholders for it, and the inputs as views of them. */

@@ -196,7 +196,7 @@ static PyObject *run_capsule(PyObject *c, PyObject *args)
     PyObject *res = NULL;
     if (!py_graph_inputs(PySequence_Fast_ITEMS(args), nin, in))
         goto done;
-    ir_hook h = { .call = grad_call, .opaque = cap_run_opaque };
+    ir_hook h = { .call = grad_call, .opaque = cap_run_opaque, .link = grad_link };
     if (!ir_run(CX, g, in, nin, out, nout, &h, &err)) {
         py_raise(&err);
         goto done;

@@ -166,6 +166,8 @@ PyObject *t_custom(trace *t, PyObject *op, PyObject *const *args, Py_ssize_t nar
 PyObject *t_allowed(trace *t, PyObject *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 /* thop.c: cond, while_loop, scan, map */
 PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+/* trace_function.c: autograd.Function with gradients */
+PyObject *t_function(trace *t, PyObject *const *args, Py_ssize_t nargs);
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *t_format(trace *t, PyObject *v, PyObject *spec); /* format() of a user object */
 PyObject *t_text(trace *t, PyObject *v, int how);          /* 1, 0: str(), 2: repr(), 3: ascii() */

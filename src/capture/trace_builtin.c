@@ -1181,7 +1181,7 @@ BUILTIN(function_apply)
                 return NULL;
             needs |= py_is_tensor(x) && grad_requires_grad(py_tensor(x));
         }
-        if (!needs && (l = polyfill("function_apply")))
+        if ((l = polyfill(needs ? "function_record" : "function_apply")))
             return t_call(t, l, args, nargs, NULL);
     }
     return t_break(t, BRK_call_builtin, "call of taper._C.%s", b->name);

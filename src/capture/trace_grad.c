@@ -20,6 +20,7 @@ bool t_mark_leaf(trace *t, PyObject *o, bool on)
                        "Tensor.requires_grad_ of a tensor that a backward with create_graph=True needs") !=
                NULL;
     t->made_leaf = true;
+    x->spare = (uint8_t)(on ? x->spare | AGF_made_leaf : x->spare & ~AGF_made_leaf);
     tp_val arg[2] = { { .kind = VAL_node, .node = x->node }, vB(on) };
     ir_node *n = ir_add_opaque(t->g, "taper._C._set_requires_grad", f, arg, 2, vNone);
     n->loc = t->rec.loc ? t->rec.loc(t->rec.loc_data, t->g) : NULL;
@@ -86,8 +87,9 @@ static bool in_list(tp_tensor *const *list, int n, const tp_tensor *x)
 static bool leaf_ok(trace *t, tp_tensor *x, bool is_end)
 {
     tobj *k = leaf_obj(t, x);
-    if (!k) /* made by requires_grad_() in this trace */
-        return true;
+    if (!k) /* made in this trace: by requires_grad_(), or by a call whose derivative only later stages know */
+        return is_end || (x->spare & AGF_made_leaf) ||
+               no_backward(t, "gradients flow through a call that is not looked into");
     tp_tensor *real = py_tensor(k->real);
     if (!grad_is_leaf(real) && !is_end)
         return no_backward(t, "gradients flow on to what was computed before this graph") != NULL;
@@ -115,10 +117,11 @@ static bool ends_ok(trace *t, tp_tensor *const *leaf, int nleaf, tp_tensor *cons
     bool inside = in && !store, ok = true;
     for (int i = 0; i < nin; i++)
         inside &= !leaf_obj(t, in[i]);
-    for (int i = 0; ok && !inside && i < nleaf; i++)
-        ok = leaf_ok(t, leaf[i], in_list(in, nin, leaf[i])) &&
-             (!leads_on(t, leaf[i], in, nin) ||
-              no_backward(t, "one of the inputs may be computed from another") != NULL);
+    for (int i = 0; ok && i < nleaf; i++)
+        ok = (inside && leaf_obj(t, leaf[i])) ||
+             (leaf_ok(t, leaf[i], in_list(in, nin, leaf[i])) &&
+              (!leads_on(t, leaf[i], in, nin) ||
+               no_backward(t, "one of the inputs may be computed from another") != NULL));
     for (int i = 0; ok && store && i < nin; i++)
         if (!grad_is_leaf(leaf_obj(t, in[i]) ? py_tensor(leaf_obj(t, in[i])->real) : in[i]))
             ok = no_backward(t, "inputs= names a tensor that is not a leaf") != NULL;

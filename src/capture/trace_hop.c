@@ -2,19 +2,8 @@
  * While such a function is traced, operators are recorded into its graph; tensors of the graphs around it that
  * it uses become inputs. It may return tensors in tuples, lists and dicts, and must not write to what is outside. */
 #include "capture/capture.h"
+#include "capture/nest.h"
 #include "ir/hop.h"
-
-typedef struct nest {
-    trace *t;
-    ir_graph *g;
-    struct nest *up;      /* the nested graph around this one */
-    VEC(ir_node *) key;   /* what was lifted: the node in whichever graph made it */
-    VEC(ir_node *) outer; /* its node in the graph around this one */
-    VEC(ir_node *) inner; /* the input that stands for it */
-    ir_rec saved;
-    PyObject *seen; /* contents of everything from outside, before */
-    bool on;
-} nest;
 
 static const ir_loc *nest_loc(void *data, ir_graph *g)
 {
@@ -34,8 +23,7 @@ static ir_node *nest_find(nest *x, ir_node *n)
     return NULL;
 }
 
-/* The node that stands for n in x; an input is made when there is none. NULL: n is of no graph around. */
-static ir_node *nest_lift(nest *x, ir_node *n)
+ir_node *nest_lift(nest *x, ir_node *n)
 {
     ir_node *m = nest_find(x, n);
     if (m)
@@ -47,6 +35,16 @@ static ir_node *nest_lift(nest *x, ir_node *n)
     vec_push(&x->key, n);
     vec_push(&x->outer, outer);
     vec_push(&x->inner, m);
+    vec_push(&x->tensor, NULL);
+    return m;
+}
+
+ir_node *nest_lift_tensor(nest *x, tp_tensor *t)
+{
+    ir_node *m = nest_lift(x, t->node);
+    for (size_t i = 0; m && i < x->inner.n; i++)
+        if (x->inner.at[i] == m && !x->tensor.at[i])
+            x->tensor.at[i] = tensor_ref(t);
     return m;
 }
 
@@ -66,7 +64,7 @@ static tp_tensor *nest_tensor(nest *x, tp_tensor *t, tp_err *err)
     ir_rec *r = &x->t->rec;
     if (!t->node || t->rec != r || ((ir_node *)t->node)->graph == x->g)
         return tensor_ref(t);
-    ir_node *m = nest_lift(x, t->node);
+    ir_node *m = nest_lift_tensor(x, t);
     if (!m) {
         err_set(err, ERR_runtime,
                 "a tensor made inside a function given to cond, scan or the like is used outside of it");
@@ -168,13 +166,15 @@ static bool same_items(PyObject *a, PyObject *b)
     return true;
 }
 
-static bool nothing_changed(nest *x)
+bool nest_left_alone(nest *x, const PyObject *but)
 {
     trace *t = x->t;
     PyObject *now = state_of(t);
     bool ok = now && x->seen;
     for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(now); i++) {
         PyObject *n = PyList_GET_ITEM(now, i);
+        if (but && t->objs.at[i].abs == but)
+            continue;
         if (i < PyList_GET_SIZE(x->seen)) {
             PyObject *w = PyList_GET_ITEM(x->seen, i);
             ok = same_items(PyTuple_GET_ITEM(n, 0), PyTuple_GET_ITEM(w, 0)) &&
@@ -195,7 +195,7 @@ static bool nothing_changed(nest *x)
 }
 
 /* ---- entering and leaving a nested graph ---- */
-static void nest_begin(nest *x, trace *t, const char *name)
+void nest_begin(nest *x, trace *t, const char *name)
 {
     x->t = t;
     x->up = t->rec.call == nest_call ? t->rec.call_data : NULL;
@@ -212,14 +212,14 @@ static void nest_begin(nest *x, trace *t, const char *name)
     t->rec.loc_data = x;
 }
 
-static void nest_leave(nest *x)
+void nest_leave(nest *x)
 {
     if (x->on)
         x->t->rec = x->saved;
     x->on = false;
 }
 
-static void nest_free(nest *x)
+void nest_free(nest *x)
 {
     nest_leave(x);
     if (x->g && !x->g->parent)
@@ -227,11 +227,13 @@ static void nest_free(nest *x)
     vec_free(&x->key);
     vec_free(&x->outer);
     vec_free(&x->inner);
+    for (size_t i = 0; i < x->tensor.n; i++)
+        tensor_unref(x->tensor.at[i]);
+    vec_free(&x->tensor);
     Py_CLEAR(x->seen);
 }
 
-/* A new input of x with this type. New reference. */
-static PyObject *nest_input(nest *x, const char *name, const tp_tensor *like, int drop, bool grad)
+PyObject *nest_input(nest *x, const char *name, const tp_tensor *like, int drop, bool grad)
 {
     symint stride[TP_MAX_DIMS];
     memcpy(stride, like->stride, sizeof(symint) * like->ndim);
@@ -387,7 +389,7 @@ static bool nest_trace(nest *x, PyObject *f, PyObject *const *args, Py_ssize_t n
     *ret = t_call(t, f, args, nargs, NULL);
     if (!*ret)
         return false;
-    if (!nothing_changed(x)) {
+    if (!nest_left_alone(x, NULL)) {
         t_break(t, BRK_nested, "a function given to a higher-order operator changes objects outside of it");
         return false;
     }
@@ -400,7 +402,7 @@ static bool nest_trace(nest *x, PyObject *f, PyObject *const *args, Py_ssize_t n
         tp_tensor *p = py_tensor(out->leaf.at[i]);
         ir_node *n = NULL;
         if (p->node && p->rec == &t->rec)
-            n = nest_lift(x, p->node);
+            n = nest_lift_tensor(x, p);
         else if (!tensor_is_fake(p))
             n = ir_add_const(x->g, "_tensor_constant0", p);
         v[i] = (tp_val){ .kind = VAL_node, .node = n };
@@ -472,13 +474,15 @@ static bool add_call(trace *t, hop_kind k, const tp_val *arg, int narg, tp_tenso
     return true;
 }
 
+nest *nest_now(trace *t) { return t->rec.call == nest_call ? t->rec.call_data : NULL; }
+
 /* The node of a tensor in the graph that is recorded now. */
 ir_node *t_node_here(trace *t, PyObject *o)
 {
     tp_tensor *p = py_tensor(o);
-    nest *x = t->rec.call == nest_call ? t->rec.call_data : NULL;
+    nest *x = nest_now(t);
     if (p->node && p->rec == &t->rec)
-        return x ? nest_lift(x, p->node) : p->node;
+        return x ? nest_lift_tensor(x, p) : p->node;
     return tensor_is_fake(p) ? NULL : ir_add_const(t->rec.g, "_tensor_constant0", p);
 }
 
@@ -977,5 +981,7 @@ PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t n
         return do_while(t, args, nargs, kw);
     if (!strcmp(which, "scan"))
         return do_scan(t, args, nargs, kw);
+    if (!strcmp(which, "function"))
+        return t_function(t, args, nargs);
     return do_map(t, args, nargs, kw);
 }

@@ -56,7 +56,7 @@ static bool one_more(void *data, ir_node *n, tp_val *v, tp_err *err)
     return true;
 }
 
-#define ON_TAPE .call = grad_call, .opaque = run_opaque
+#define ON_TAPE .call = grad_call, .opaque = run_opaque, .link = grad_link
 static const failure compile_error = { without_relu, { ON_TAPE } };
 static const failure runtime_error = { NULL, { .before = fails_at_relu, ON_TAPE } };
 static const failure accuracy_error = { NULL, { .after = one_more, ON_TAPE } };

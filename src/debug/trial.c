@@ -166,7 +166,7 @@ static bool run_once(const repro *r, run_program *p, ir_graph *g, dtype dt, resu
                 goto done;
         }
     cx.grad_mode = grads || (r->g->grad_mode && !r->inner && aot_makes_leaves(r->g));
-    ir_hook h = { .call = grad_call, .opaque = run_opaque };
+    ir_hook h = { .call = grad_call, .opaque = run_opaque, .link = grad_link };
     ok = p ? run_program_call(p, &cx, x->in, r->nin, x->out, x->nout, err) &&
                  device_sync(ir_graph_device(g), err)
            : ir_run(&cx, g, x->in, r->nin, x->out, x->nout, &h, err);

@@ -7,7 +7,10 @@
 
 /* arg: schema order, defaults filled in, borrowed. out: nret owned values. */
 bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
-/* The same through the row's decomposition, which it must have, even where it has a kernel. */
+/* Outputs that are computed already get a derivative that is a graph: what node n, a HOP_function of ir/hop.h, does. */
+bool grad_link(op_ctx *cx, const ir_node *n, const tp_val *arg, const struct sym_bind *bind, int nbind,
+               tp_val *out, tp_err *err);
+/* grad_call through the row's decomposition, which it must have, even where it has a kernel. */
 bool grad_call_parts(op_ctx *cx, op_id op, const tp_val *arg, tp_val *out, tp_err *err);
 
 /* --- derivative rules: the vjp column of the op table ------------------------------------------------ */

@@ -92,6 +92,9 @@ void grad_node_set_edge(grad_node *n, int i, tp_tensor *t); /* t may be NULL or 
 void grad_node_set_shape(grad_node *n, int nr, const tp_tensor *t); /* type of result nr, once */
 /* t is result nr of n from now on. False with err when t is a leaf that requires a gradient. */
 bool grad_set_history(tp_tensor *t, grad_node *n, int nr, tp_err *err);
+/* t, computed without a tape, as result nr of a function with a derivative of its own: t itself, or another tensor on its
+ * memory where t has a history. Counted. */
+tp_tensor *grad_function_result(grad_node *n, int nr, tp_tensor *t, tp_err *err);
 /* The same for a tensor that n wrote in place: views rebase the history of their base. */
 bool grad_rebase_history(tp_tensor *t, grad_node *n, int nr, tp_err *err);
 bool grad_check_inplace(op_ctx *cx, tp_tensor *t, bool needs_grad, tp_err *err);
@@ -211,6 +214,7 @@ enum {
     AGF_custom_view = 8, /* a view made by a custom function */
     AGF_computed =
         16, /* a trace: stands for a computed tensor, so that it may be written though it is a leaf here */
+    AGF_made_leaf = 32, /* a trace: requires_grad_() made it a leaf */
 };
 static inline grad_meta *grad_meta_of(const tp_tensor *t) { return t->ag; }
 grad_meta *grad_meta_make(tp_tensor *t);

@@ -203,6 +203,7 @@ ir_node *ir_node_of(ir_rec *r, tp_tensor *t); /* its node under r (lifting if ne
 
 /* --- running
  * ------------------------------------------------------------------------------------------------ */
+struct sym_bind;
 typedef struct ir_hook { /* called around each node; either may be NULL; false stops with err set */
     bool (*before)(void *data, ir_node *n, tp_err *err);
     bool (*after)(void *data, ir_node *n, tp_val *value, tp_err *err); /* may replace the value */
@@ -210,6 +211,10 @@ typedef struct ir_hook { /* called around each node; either may be NULL; false s
     /* How a call is made; NULL: ops_call. aot passes the tape's entry here. */
     bool (*call)(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
     bool (*opaque)(void *data, ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
+    /* How outputs get a derivative that is a nested graph (HOP_function); NULL: they have none. bind: the symbols of this
+     * run. */
+    bool (*link)(op_ctx *cx, const ir_node *n, const tp_val *arg, const struct sym_bind *bind, int nbind,
+                 tp_val *out, tp_err *err);
 } ir_hook;
 /* A graph made ready to run: steps with their operands' places, what to release after each, symbolic
  * arguments. Reads g from then on (g must live and stay unchanged). May be run by several threads at once. */
@@ -225,7 +230,6 @@ bool ir_switches_grad(
     const ir_node *n); /* taper._C._set_grad_enabled(bool) in a captured graph: done by the run */
 bool ir_run_custom(const ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
 /* The same for a graph nested in another: what the symbols of the other one are in this run. */
-struct sym_bind;
 bool ir_prog_run_nested(const ir_prog *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                         const ir_hook *hook, const struct sym_bind *bind, int nbind, tp_err *err);
 /* Do these inputs fit the placeholders: kind, dtype, rank, constant sizes? "input 'x': expected ..., but got

@@ -11,6 +11,7 @@ static const struct {
     { HOP_while, "ops.higher_order.while_loop", 3, 2, { 0, 1 }, 1, { 2 } },
     { HOP_scan, "ops.higher_order.scan", 4, 1, { 0 }, 3, { 1, 2, 3 } },
     { HOP_map, "ops.higher_order.map", 3, 1, { 0 }, 2, { 1, 2 } },
+    { HOP_function, "ops.higher_order.autograd_function", 4, 1, { 0 }, 3, { 1, 2, 3 } },
 };
 
 static int form_of(const ir_node *n)
@@ -286,9 +287,38 @@ static bool any_fake(const tp_val *v)
     return false;
 }
 
+bool ir_hop_function_fits(const ir_node *n, const tp_val *arg, tp_err *err)
+{
+    const ir_graph *g = n->arg[0].graph;
+    list x[3] = { list_of(&arg[1]), list_of(&arg[2]), list_of(&arg[3]) };
+    bool ok = g->output && g->output->narg == x[0].n && (int)g->inputs.n == x[1].n + x[2].n &&
+              n->val.kind == VAL_tensors && n->val.n == x[1].n;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; ok && i < x[k].n; i++)
+            ok = x[k].t[i] != NULL;
+    for (int i = 0; ok && i < x[0].n; i++)
+        ok = g->output->arg[i].kind == VAL_node && ir_type(g->output->arg[i].node);
+    return ok || err_set(err, ERR_runtime, "'%s' does not fit its graph '%s'", n->name, g->name);
+}
+
+/* Without a tape it is its outputs. */
+static bool run_function(const ir_node *n, const tp_val *arg, tp_val *result, tp_err *err)
+{
+    list x = list_of(&arg[2]);
+    if (!ir_hop_function_fits(n, arg, err))
+        return false;
+    tp_tensor **ts = mem_zalloc(sizeof *ts * (size_t)MAX(x.n, 1));
+    for (int i = 0; i < x.n; i++)
+        ts[i] = tensor_ref(x.t[i]);
+    *result = vTs(ts, x.n);
+    return true;
+}
+
 bool ir_hop_run(hop_host *h, const ir_node *n, const tp_val *arg, tp_val *result, tp_err *err)
 {
     bool fake = false;
+    if (ir_hop(n) == HOP_function)
+        return run_function(n, arg, result, err);
     for (int i = 0; i < n->narg; i++)
         fake |= any_fake(&arg[i]);
     if (fake && n->val.kind == VAL_tensors) { /* nothing to decide by: the types are known */

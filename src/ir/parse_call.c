@@ -220,7 +220,7 @@ static bool library_call(parser *p, stmt *s, const char *target, ir_node **out)
                                        "rngprims.", "inductor_prims.", "debugprims." };
     const char *name = target + 4;
     bool known = custom_find(target, NULL) != NULL;
-    for (int k = HOP_cond; k <= HOP_map; k++)
+    for (int k = HOP_cond; k <= HOP_function; k++)
         known |= !strcmp(target, ir_hop_target((hop_kind)k));
     for (size_t i = 0; i < COUNT(own) && !known; i++)
         if (!strncmp(name, own[i], strlen(own[i])))

@@ -347,6 +347,8 @@ static bool run_opaque(frame *f, const step *s, const tp_val *arg, tp_val *resul
         f->cx->grad_mode = arg[0].b;
         return true;
     }
+    if (s->hop == HOP_function && f->h && f->h->link)
+        return f->h->link(f->cx, s->n, arg, f->bind, f->nbind, result, f->err);
     if (s->hop != HOP_none)
         return run_hop(f, s, arg, result);
     if (!f->h || !f->h->opaque)

@@ -616,13 +616,11 @@ static PyObject *fn_output(fn_step *s, PyNode *c, PyObject *args, PyObject *o, i
             return py_raise(&err);
         return Py_NewRef(o);
     }
-    if (is_input ||
-        (diff && grad_requires_grad(t))) { /* handed back as it came: a new tensor on the same memory */
+    if (is_input) { /* handed back as it came: a new tensor on the same memory */
         tp_tensor *a = tensor_alias(t);
         a->node = t->node;
         a->rec = t->rec;
-        if (is_input)
-            a->spare |= AGF_custom_view;
+        a->spare |= AGF_custom_view;
         if (diff && !grad_set_history(a, &s->n, nr, &err)) {
             tensor_unref(a);
             return py_raise(&err);
@@ -631,12 +629,8 @@ static PyObject *fn_output(fn_step *s, PyNode *c, PyObject *args, PyObject *o, i
     }
     if (!diff)
         return Py_NewRef(o);
-    if (t->base) { /* a view of an input: its history is this function's, not its base's */
-        t->spare = (uint8_t)((t->spare & ~AGF_nograd_view) | AGF_custom_view);
-    }
-    if (!grad_set_history(t, &s->n, nr, &err))
-        return py_raise(&err);
-    return Py_NewRef(o);
+    tp_tensor *r = grad_function_result(&s->n, nr, t, &err);
+    return r ? py_wrap(r) : py_raise(&err);
 }
 
 /* _function_apply(cls, ctx class, name, args, separate setup_context?) -> what forward returned */

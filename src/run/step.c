@@ -205,7 +205,7 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
               **want = mem_zalloc(sizeof *want * (size_t)MAX(most, 1)),
               **got = mem_zalloc(sizeof *got * (size_t)MAX(most, 1));
     second again = { s, b, in, mem_zalloc(sizeof *again.end * (size_t)MAX(u->ngrad, 1)) };
-    ir_hook h = { .call = grad_call, .opaque = second_opaque, .data = &again };
+    ir_hook h = { .call = grad_call, .opaque = second_opaque, .link = grad_link, .data = &again };
     bool ok = true, mode = b->cx->grad_mode;
     b->cx->grad_mode = true;
     for (int i = 0; i < u->nin; i++)
@@ -897,7 +897,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     if (!may_write(u, cx, in, err))
         goto done;
     if (retained(u, in)) {
-        static const ir_hook on_tape = { .call = grad_call, .opaque = run_opaque };
+        static const ir_hook on_tape = { .call = grad_call, .opaque = run_opaque, .link = grad_link };
         ok = ir_run(cx, p->g, in, nin, out, nout, &on_tape, err);
         goto done;
     }

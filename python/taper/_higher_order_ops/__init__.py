@@ -2,6 +2,7 @@
 captured, the functions they are given become nested graphs."""
 from .. import _C
 from .._C import SymInt, Tensor
+from ..autograd.function import Function
 
 _stack_tensors = _C._op_functions[""]["stack"]
 
@@ -140,7 +141,27 @@ def _graph_map(body, xs, others):
     return _graph_scan(body, [], xs, others)
 
 
-graph_calls = {"cond": cond, "while_loop": _graph_while, "scan": _graph_scan, "map": _graph_map}
+class _Linked(Function):
+    """outputs, which are computed already, with gradients that backward_graph gives to inputs."""
+    @staticmethod
+    def forward(ctx, backward_graph, nin, nout, *tensors):
+        outputs = tensors[nin:nin + nout]
+        results = tuple(o.detach() for o in outputs)
+        ctx.save_for_backward(*(next((r for r, o in zip(results, outputs) if t is o), t) for t in tensors[nin + nout:]))
+        ctx.graph, ctx.rest = backward_graph, len(tensors) - nin
+        return results
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return (None, None, None) + tuple(ctx.graph(*grads, *ctx.saved_tensors)) + (None,) * ctx.rest
+
+
+def _graph_function(backward_graph, inputs, outputs, others):
+    return _Linked.apply(backward_graph, len(inputs), len(outputs), *inputs, *outputs, *others)
+
+
+graph_calls = {"cond": cond, "while_loop": _graph_while, "scan": _graph_scan, "map": _graph_map,
+               "autograd_function": _graph_function}
 for _n, _f in graph_calls.items():
     _f.__name__, _f.__module__ = _n, "taper.ops.higher_order"
 
