@@ -411,3 +411,13 @@ def _function_backward(cls, ctx, args, grads, outs):
         if g is not None and not (isinstance(a, _C.Tensor) and isinstance(g, _C.Tensor)):
             _break()
     return r
+
+
+def hook_backward(hook, ctx, args, grads, outs):
+    """What a hook makes of the gradient of a tensor."""
+    r = hook(grads[0])
+    if r is None:
+        return grads
+    if not isinstance(r, _C.Tensor):
+        _break()
+    return (r,)

@@ -744,6 +744,8 @@ static bool tensor_check(const guard *g, PyObject *o, strbuf *why)
         return MISS("tensor '%s' requires_grad mismatch. expected requires_grad=%d", name, t->requires_grad);
     if (TP_UNLIKELY(((x->flags & TF_inference) != 0) != t->inference))
         return MISS("tensor '%s' is_inference mismatch. expected is_inference=%d", name, t->inference);
+    if (TP_UNLIKELY(t->unwatched && !grad_is_unwatched(x)))
+        return MISS("tensor '%s' has hooks now, and its gradient is computed in the graph", name);
     if (TP_UNLIKELY(t->bare && !grad_is_bare_leaf(x)))
         return MISS(
             "tensor '%s' is no longer a leaf without hooks, and its gradient is computed in the graph", name);

@@ -15,6 +15,7 @@ typedef struct guard_tensor {
     bool requires_grad;
     bool inference; /* made in inference mode */
     bool bare;      /* the graph computes its gradient: it must stay a leaf without hooks */
+    bool unwatched; /* the same of one that is no leaf: without hooks */
     bool computed;  /* the graph writes it on the tape: it must stay a computed tensor */
     tp_device dev;
     int64_t *size, *stride; /* -1: symbolic */

@@ -962,6 +962,8 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
     }
     if (!effects(&b))
         goto done;
+    if (!t_hooks_stay_inside(t, NULL, 0))
+        goto done;
     t_grad_finish(t);
     if (!t_gens_idle(t, &t->live_at)) {
         t_break(t, BRK_live, "a generator is alive inside try or with");

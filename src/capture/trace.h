@@ -91,6 +91,7 @@ struct trace {
     unsigned nlast;
     bool verbose;
     bool class_written; /* some class has attributes written while tracing */
+    bool took_hook;     /* some tensor's hook is part of the graph */
     bool hooked;        /* saved_tensors_hooks are active */
     bool in_try;        /* a node was made where a handler would see its failure */
     bool interrupted;   /* a signal handler raised: the exception is set, and none of the program's yet */
@@ -168,6 +169,10 @@ PyObject *t_allowed(trace *t, PyObject *fn, PyObject *const *args, Py_ssize_t na
 PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 /* trace_function.c: autograd.Function with gradients */
 PyObject *t_function(trace *t, PyObject *const *args, Py_ssize_t nargs);
+PyObject *t_register_hook(trace *t, PyObject *self, PyObject *hook);
+bool t_has_hook(tp_tensor *x); /* one that is part of the graph */
+/* x, or what the graph returns where x is NULL: is none of them such a tensor? */
+bool t_hooks_stay_inside(trace *t, tp_tensor *const *x, int n);
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *t_format(trace *t, PyObject *v, PyObject *spec); /* format() of a user object */
 PyObject *t_text(trace *t, PyObject *v, int how);          /* 1, 0: str(), 2: repr(), 3: ascii() */

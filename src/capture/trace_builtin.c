@@ -1398,6 +1398,8 @@ static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char
         return t_break(t, BRK_construct, "Tensor.as_subclass");
     if (!strcmp(name, "backward"))
         return t_tensor_backward(t, self, args, nargs, kw);
+    if (!strcmp(name, "register_hook") && nargs == 1 && !kw)
+        return t_register_hook(t, self, args[0]);
     if (one_of(name, tape))
         return t_break(t, BRK_call_builtin, "Tensor.%s", name);
     return t_native(t, f, args, nargs, kw);

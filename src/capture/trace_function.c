@@ -97,12 +97,21 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
 }
 
 static void step_release(grad_node *n) {}
-static const grad_vt step_vt = { step_name, step_apply, step_release, step_free };
+static const char *hook_name(const grad_node *n) { return "HookBackward"; }
+static const grad_vt step_vt = { step_name, step_apply, step_release, step_free },
+                     hook_vt = { hook_name, step_apply, step_release, step_free };
+
+bool t_has_hook(tp_tensor *x)
+{
+    const grad_node *n = grad_requires_grad(x) ? grad_grad_fn(x, NULL, NULL) : NULL;
+    return n && n->vt == &hook_vt;
+}
 
 /* One call of a function while its graph is made. */
 typedef struct call {
     trace *t;
     PyObject *cls, *ctx, *args, *outs, *backward;
+    bool hook; /* of a tensor: it is the only argument and the only result, which stays what it is */
     nest x;
     int nout, nin;
     PyObject **out; /* results with a derivative, borrowed */
@@ -183,7 +192,8 @@ static PyObject *trace_backward(call *c)
     Py_XDECREF(grads);
     if (r && !nest_left_alone(&c->x, t_real(t, c->ctx))) {
         Py_CLEAR(r);
-        t_break(t, BRK_nested, "backward of an autograd.Function changes objects outside of it");
+        t_break(t, BRK_nested, "%s changes objects outside of it",
+                c->hook ? "the hook of a tensor" : "backward of an autograd.Function");
     }
     return r;
 }
@@ -242,7 +252,8 @@ static PyObject *add_node(call *c)
                       { .kind = VAL_nodes, .n = nkept, .nodes = c->x.outer.at } };
     ir_node *m = ir_add_opaque(t->rec.g, ir_hop_target(HOP_function), NULL, arg, 4, vTs(ts, c->nout));
     m->loc = t->rec.loc ? t->rec.loc(t->rec.loc_data, t->rec.g) : NULL;
-    function_step *s = (function_step *)grad_node_new(&step_vt, sizeof *s, c->nout, c->nin);
+    function_step *s = (function_step *)grad_node_new(c->hook ? &hook_vt : &step_vt, sizeof *s, c->nout,
+                                                      c->nin);
     s->n.zeros = true;
     s->n.saves = nkept > 0;
     s->t = t;
@@ -263,7 +274,10 @@ static PyObject *add_node(call *c)
     for (Py_ssize_t i = 0, k = 0; r && i < PyTuple_GET_SIZE(c->outs); i++) {
         PyObject *o = t_real(t, PyTuple_GET_ITEM(c->outs, i)), *with = NULL;
         if (k < c->nout && o == c->out[k]) {
-            tp_tensor *p = grad_function_result(&s->n, (int)k, py_tensor(o), &err);
+            tp_tensor *p = c->hook ? tensor_ref(py_tensor(o))
+                                   : grad_function_result(&s->n, (int)k, py_tensor(o), &err);
+            if (c->hook)
+                grad_set_history(p, &s->n, 0, NULL);
             if (p) {
                 p->node = ir_add_getitem(t->rec.g, m, (int)k, vT(tensor_ref(m->val.ts[k])));
                 p->rec = &t->rec;
@@ -315,4 +329,72 @@ done:
     free(c.grad);
     Py_XDECREF(r);
     return res;
+}
+
+/* Nobody will use what the call that is traced now returns. */
+static bool result_is_dropped(const trace *t)
+{
+    const cap_code *cc = t->top->cc;
+    const instr *then = &cc->ins[cc->ins[t->top->at].next];
+    const char *name = log_opname(then->op);
+    if (!strcmp(name, "POP_TOP"))
+        return true;
+    if (strcmp(name, "STORE_FAST"))
+        return false;
+    for (int i = 0; i < cc->n; i++)
+        if (cc->ins[i].arg == then->arg && !strncmp(log_opname(cc->ins[i].op), "LOAD_FAST", 9))
+            return false;
+    return true;
+}
+
+/* Tensor.register_hook of a tensor made in this graph: gradients pass through the hook where they pass through the tensor. All
+ * uses come later, so that they are those of the whole tensor; where its own gradient is asked for, the hook is registered
+ * natively instead, since that is the gradient behind the hook. */
+PyObject *t_register_hook(trace *t, PyObject *self, PyObject *hook)
+{
+    tp_tensor *x = py_tensor(self);
+    if (t->e->r->no_hooks || !x->node || x->rec != &t->rec || t->rec.g != t->g || x->base || t_obj(t, self) ||
+        !CX->grad_mode || t->hooked || !grad_requires_grad(x) || grad_is_leaf(x) || t_has_hook(x) ||
+        ((ir_node *)x->node)->nuse || !result_is_dropped(t))
+        return t_break(t, BRK_call_builtin, "Tensor.register_hook");
+    call c = { .t = t, .hook = true, .cls = hook, .ctx = Py_None, .backward = polyfill("hook_backward") };
+    PyObject *r = NULL, *res = NULL, *one = PyTuple_Pack(1, self);
+    if (!one || !c.backward)
+        goto done;
+    c.args = c.outs = one;
+    c.out = mem_zalloc(sizeof *c.out);
+    c.out[c.nout++] = self;
+    nest_begin(&c.x, t, "backward_graph_0");
+    r = trace_backward(&c);
+    bool ok = r && PyTuple_Check(r) && set_gradients(&c, r);
+    nest_leave(&c.x);
+    if (ok)
+        res = add_node(&c);
+    t->took_hook |= res != NULL;
+done:
+    nest_free(&c.x);
+    free(c.out);
+    free(c.in);
+    free(c.grad);
+    Py_XDECREF(r);
+    Py_XDECREF(one);
+    if (!res)
+        return NULL;
+    Py_DECREF(res);
+    Py_RETURN_NONE;
+}
+
+/* False: hooks have to be registered natively, and the trace begins again. */
+bool t_hooks_stay_inside(trace *t, tp_tensor *const *x, int n)
+{
+    bool out = false;
+    for (int i = 0; i < n && t->took_hook; i++)
+        out |= t_has_hook(x[i]);
+    for (size_t i = 0; !x && i < t->outs.n && t->took_hook; i++)
+        out |= py_is_tensor(t->outs.at[i]) && t_has_hook(py_tensor(t->outs.at[i]));
+    if (out) {
+        t->e->r->no_hooks = t->again = true;
+        t_break(t, BRK_call_builtin, "Tensor.register_hook: tracing again");
+    }
+    return !out;
 }

@@ -93,7 +93,11 @@ static bool leaf_ok(trace *t, tp_tensor *x, bool is_end)
     tp_tensor *real = py_tensor(k->real);
     if (!grad_is_leaf(real) && !is_end)
         return no_backward(t, "gradients flow on to what was computed before this graph") != NULL;
-    if (grad_is_leaf(real)) {
+    if (!grad_is_leaf(real)) {
+        if (!grad_is_unwatched(real))
+            return no_backward(t, "a tensor that gets a gradient has hooks") != NULL;
+        guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->unwatched = true;
+    } else {
         if (!grad_is_bare_leaf(real))
             return no_backward(t, "a tensor that gets a gradient has hooks") != NULL;
         guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->bare = true;
@@ -271,7 +275,8 @@ PyObject *t_backward(trace *t, PyObject *const *args)
             goto done;
         }
     leaf = grad_leaves(root, nroot, &nleaf);
-    if (!ends_ok(t, leaf, nleaf, in, nin, store))
+    if (!t_hooks_stay_inside(t, root, nroot) || (in && !t_hooks_stay_inside(t, in, nin)) ||
+        !ends_ok(t, leaf, nleaf, in, nin, store))
         goto done;
     tp_tensor **want = in ? in : leaf;
     nwant = in ? nin : nleaf;

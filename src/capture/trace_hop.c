@@ -141,7 +141,9 @@ static PyObject *state_of(trace *t)
     PyObject *l = PyList_New(0);
     for (size_t i = 0; l && i < t->objs.n; i++) {
         tobj *o = &t->objs.at[i];
-        PyObject *c = o->container ? contents(o->abs) : Py_NewRef(Py_None),
+        PyObject *c = o->tail        ? contents(o->tail)
+                      : o->container ? contents(o->abs)
+                                     : Py_NewRef(Py_None),
                  *w = o->over ? contents(o->over) : PyList_New(0), *p = c && w ? PyTuple_Pack(2, c, w) : NULL;
         Py_XDECREF(c);
         Py_XDECREF(w);
@@ -182,7 +184,7 @@ bool nest_left_alone(nest *x, const PyObject *but)
             continue;
         }
         const tobj *o = &t->objs.at[i]; /* first looked at by this function */
-        if (PyList_GET_SIZE(PyTuple_GET_ITEM(n, 1)))
+        if (PyList_GET_SIZE(PyTuple_GET_ITEM(n, 1)) || (o->tail && PyList_GET_SIZE(o->tail)))
             ok = false;
         else if (o->container && o->snapshot) {
             PyObject *was = contents(o->snapshot);

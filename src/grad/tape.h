@@ -162,6 +162,7 @@ tp_tensor **grad_leaves(tp_tensor *const *root, int nroot, int *n);
 bool grad_is_spent(tp_tensor *t);
 /* A leaf whose gradient nobody watches: no hooks, not made by a step. */
 bool grad_is_bare_leaf(const tp_tensor *t);
+bool grad_is_unwatched(const tp_tensor *t); /* it, or the step that made it, has no hooks */
 /* t gets a step of this name whose saved tensors are gone: what a tensor is after its backward has run. */
 bool grad_set_spent(tp_tensor *t, const char *name, tp_err *err);
 bool grad_set_refusal(tp_tensor *t, const char *name,

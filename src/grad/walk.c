@@ -68,6 +68,12 @@ bool grad_is_bare_leaf(const tp_tensor *t)
            !(m->acc && (m->acc->before || m->acc->after));
 }
 
+bool grad_is_unwatched(const tp_tensor *t)
+{
+    const grad_meta *m = grad_meta_of(t);
+    return !m || (!(m->hooks && m->hooks->list.n) && !(m->fn && (m->fn->before || m->fn->after)));
+}
+
 /* ---- steps that have run ---- */
 typedef struct spent {
     grad_node n;

@@ -77,8 +77,8 @@ class _Lazy:
 
 def _is_module(fn):
     import sys
-    m = sys.modules.get("taper.nn")
-    return m is not None and isinstance(fn, m.Module)
+    m = getattr(sys.modules.get("taper.nn"), "Module", None)  # None: it is being loaded
+    return m is not None and isinstance(fn, m)
 
 
 def _optimized_module_class():
