@@ -397,6 +397,7 @@ static bool attempt_once(capture *c)
         t->stop_at = (int)c->force;
     cx->rec = &t->rec;
     cx->env = t->env;
+    t->drawn = &c->drawn;
     t->hooked = cx->hooks != NULL;
     cx->hooks = NULL; /* they see what the graph keeps, not fakes */
     ev_span reading = ev_span_begin(EVS_trace);

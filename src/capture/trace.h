@@ -91,10 +91,12 @@ struct trace {
     unsigned nlast;
     bool verbose;
     bool class_written; /* some class has attributes written while tracing */
-    bool took_hook;     /* some tensor's hook is part of the graph */
-    bool hooked;        /* saved_tensors_hooks are active */
-    bool in_try;        /* a node was made where a handler would see its failure */
-    bool interrupted;   /* a signal handler raised: the exception is set, and none of the program's yet */
+    struct gen_state *
+        drawn; /* where random numbers stand at the start; what is drawn while tracing is taken back to here */
+    bool took_hook;   /* some tensor's hook is part of the graph */
+    bool hooked;      /* saved_tensors_hooks are active */
+    bool in_try;      /* a node was made where a handler would see its failure */
+    bool interrupted; /* a signal handler raised: the exception is set, and none of the program's yet */
 };
 
 /* log.c: what the trace_* logs tell */
@@ -173,6 +175,8 @@ PyObject *t_register_hook(trace *t, PyObject *self, PyObject *hook);
 bool t_has_hook(tp_tensor *x); /* one that is part of the graph */
 /* x, or what the graph returns where x is NULL: is none of them such a tensor? */
 bool t_hooks_stay_inside(trace *t, tp_tensor *const *x, int n);
+/* trace_lazy.c */
+PyObject *t_lazy_module(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, bool *handled);
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *t_format(trace *t, PyObject *v, PyObject *spec); /* format() of a user object */
 PyObject *t_text(trace *t, PyObject *v, int how);          /* 1, 0: str(), 2: repr(), 3: ascii() */

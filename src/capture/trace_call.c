@@ -830,6 +830,8 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
         PyObject *fn = polyfill(r + 9);
         return fn ? t_call(t, fn, args, nargs, kw) : NULL;
     }
+    if (!strcmp(r, "lazy"))
+        return t_lazy_module(t, f, args, nargs, handled);
     if (!strncmp(r, "hop:", 4))
         return t_hop(t, r + 4, args, nargs, kw);
     if (!strcmp(r, "break"))

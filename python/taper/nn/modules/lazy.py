@@ -43,6 +43,9 @@ def _first_call(module, args, kwargs):
         module.__class__ = module.cls_to_become
 
 
+taper._C._capture_role(_first_call, "lazy")
+
+
 def _fill(module, **shapes):
     """Parameters and buffers get their shapes, then their first values."""
     with taper.no_grad():
