@@ -3,6 +3,7 @@ import collections as _collections
 import copy as _copy
 import copyreg as _copyreg
 import enum as _enum
+import sys as _sys
 import types as _types
 import weakref as _weakref
 
@@ -421,3 +422,21 @@ def hook_backward(hook, ctx, args, grads, outs):
     if not isinstance(r, _C.Tensor):
         _break()
     return (r,)
+
+
+def numpy_class():
+    """taper._numpy.ndarray where NumPy is in use, or None."""
+    if "numpy" not in _sys.modules:
+        return None
+    from . import _numpy
+    return _numpy.ndarray
+
+
+def numpy_array(x):
+    from . import _numpy
+    return _numpy.array_of(x)
+
+
+def numpy_tensor(a, copy):
+    from . import _numpy
+    return _numpy.tensor_of(a, copy)

@@ -367,6 +367,7 @@ static void capture_begin(capture *c)
 {
     char shown[300];
     region *r = c->r;
+    t_numpy();
     py_signaled = false; /* of an earlier run */
     here.tracing++;
     region_name(r, shown, sizeof shown);

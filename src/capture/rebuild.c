@@ -186,6 +186,18 @@ static recipe *reduce(rb *b,
 static recipe *object_recipe(rb *b, PyObject *o)
 {
     PyTypeObject *tp = Py_TYPE(o);
+    if (t_is_array(o)) { /* NumPy's again */
+        PyObject *fn = t_array_outside(), *x = PyObject_GetAttrString(o, "_t"),
+                 *one = x ? PyObject_GetAttrString(o, "_scalar") : NULL;
+        recipe *a = remember(b, o, make(b, R_call, 2));
+        a->obj = keep(b->e, fn);
+        keep(b->e, x);
+        bool ok = fn && one && (a->kid[0] = rebuild(b, x)) && (a->kid[1] = konst(b, one));
+        Py_XDECREF(fn);
+        Py_XDECREF(x);
+        Py_XDECREF(one);
+        return ok ? a : NULL;
+    }
     PyObject *d = inst_dict(o), *all = d ? PyDict_Copy(d) : PyDict_New();
     for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(tp->tp_mro); i++) { /* slots */
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(tp->tp_mro, i);
@@ -400,7 +412,7 @@ static recipe *rebuild(rb *b, PyObject *o)
                    : cannot(b, o, 0);
     if (py_is_sizefloat(o) || py_is_symfloat(o) || py_is_symint(o))
         return number_recipe(b, o);
-    if (t_plain_const(o) && !PyFunction_Check(o) && tp != &PyTuple_Type)
+    if ((t_plain_const(o) && !PyFunction_Check(o) && tp != &PyTuple_Type) || t_is_numpy_scalar(tp))
         return konst(b, o);
     if (PyTuple_Check(o) || PyList_Check(o))
         return sequence_recipe(b, o, tp);
@@ -419,8 +431,14 @@ static recipe *rebuild(rb *b, PyObject *o)
         r = remember(b, o, make(b, R_cell, 1));
         return (r->kid[0] = rebuild(b, PyCell_GET(o))) ? r : NULL;
     }
-    if (PyFunction_Check(o))
-        return func_recipe(b, o);
+    if (PyFunction_Check(o)) {
+        PyObject *other = t_array_method(o);
+        if (!other)
+            return PyErr_Occurred() ? NULL : func_recipe(b, o);
+        r = konst(b, other);
+        Py_DECREF(other);
+        return r;
+    }
     if (PyMethod_Check(o)) {
         r = remember(b, o, make(b, R_method, 2));
         return kids(b, r, 0, (PyObject *[]){ PyMethod_GET_FUNCTION(o), PyMethod_GET_SELF(o) }, 2) ? r : NULL;

@@ -175,6 +175,14 @@ PyObject *t_register_hook(trace *t, PyObject *self, PyObject *hook);
 bool t_has_hook(tp_tensor *x); /* one that is part of the graph */
 /* x, or what the graph returns where x is NULL: is none of them such a tensor? */
 bool t_hooks_stay_inside(trace *t, tp_tensor *const *x, int n);
+/* trace_numpy.c: arrays that share memory with traced tensors (taper/_numpy.py) */
+bool t_numpy(void);                   /* is NumPy in use? */
+bool t_is_array(PyObject *o);         /* one of these */
+PyObject *t_array_class(PyObject *o); /* what it is for the program; borrowed */
+PyObject *
+t_array_method(PyObject *fn);    /* what stands for a method of theirs outside; new, or NULL: it is none */
+PyObject *t_array_outside(void); /* makes a NumPy array of its parts; new */
+bool t_is_numpy_scalar(PyTypeObject *tp);
 /* trace_lazy.c */
 PyObject *t_lazy_module(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, bool *handled);
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

@@ -48,7 +48,7 @@ PyObject *py_special(PyObject *f)
     if (!special || !PyDict_GET_SIZE(special))
         return NULL;
     if (!PyFunction_Check(f) && !PyType_Check(f) && !PyCFunction_Check(f) && !PyMethod_Check(f) &&
-        Py_TYPE(f) != &PyOpFunc_Type)
+        Py_TYPE(f) != &PyOpFunc_Type && strncmp(Py_TYPE(f)->tp_name, "numpy.", 6))
         return NULL;
     PyObject *r = PyDict_GetItemWithError(special, PyMethod_Check(f) ? PyMethod_GET_FUNCTION(f) : f);
     if (!r)
@@ -868,6 +868,8 @@ BUILTIN(isinstance)
         return g < 0 ? NULL : PyBool_FromLong(g);
     }
     int v = PyObject_IsInstance(o, c);
+    if (!v && t_is_array(o))
+        v = PyObject_IsSubclass(t_array_class(o), c);
     return v < 0 ? NULL : PyBool_FromLong(v);
 }
 BUILTIN(type)
@@ -877,6 +879,8 @@ BUILTIN(type)
         return t_break(t, BRK_class_body, "type() with %zd arguments", nargs);
     if (!(o = t_real(t, args[0])))
         return NULL;
+    if (t_is_array(o))
+        return t_break(t, BRK_construct, "the type of a NumPy array");
     if (py_is_symint(o) && sym_is_bool(py_symint_value(o)))
         return Py_NewRef((PyObject *)&PyBool_Type);
     return Py_NewRef(py_is_symint(o)                    ? (PyObject *)&PyLong_Type
@@ -1234,6 +1238,9 @@ BUILTIN(tensor)
         return o ? NULL : t_break(t, BRK_construct, "%s()", b->name);
     if (py_is_tensor(o) && !strcmp(b->name, "as_tensor") && nargs == 1 && !kw)
         return Py_NewRef(o);
+    if (t_is_array(o) && nargs == 1 && !kw)
+        return t_call(t, polyfill("numpy_tensor"),
+                      (PyObject *[]){ o, strcmp(b->name, "as_tensor") ? Py_True : Py_False }, 2, NULL);
     if (py_is_symint(o) && nargs == 1)
         return tensor_of_size(t, b, o, args, nargs, kw);
     if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o))
@@ -1387,6 +1394,8 @@ static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char
                              !sym_is_expr(py_tensor(self)->numel) && py_tensor(self)->numel <= 64
                          ? polyfill("tolist")
                          : NULL;
+    if (!list && !strcmp(name, "numpy") && !n && t_numpy())
+        list = polyfill("numpy_array");
     if (list)
         return t_call(t, list, &self, 1, NULL);
     if (one_of(name, reads))

@@ -830,6 +830,8 @@ static PyObject *role_call(trace *t, PyObject *f, PyObject *role, PyObject *cons
         PyObject *fn = polyfill(r + 9);
         return fn ? t_call(t, fn, args, nargs, kw) : NULL;
     }
+    if (!strcmp(r, "numpy_break"))
+        return t_break(t, BRK_numpy, "a use of NumPy that is not traced");
     if (!strcmp(r, "lazy"))
         return t_lazy_module(t, f, args, nargs, handled);
     if (!strncmp(r, "hop:", 4))

@@ -264,7 +264,8 @@ bool t_safe_type(PyTypeObject *tp)
            tp == Py_TYPE(Py_NotImplemented) || tp == &PyByteArray_Type || tp == &PyRng_Type ||
            tp == &PyDictKeys_Type || tp == &PyDictValues_Type || tp == &PyDictItems_Type ||
            (PyType_IsSubtype(tp, &PyTuple_Type) && !type_is_python(tp)) ||
-           (PyType_IsSubtype(tp, &PyTuple_Type) && !strncmp(tp->tp_name, "taper.return_types", 18));
+           (PyType_IsSubtype(tp, &PyTuple_Type) && !strncmp(tp->tp_name, "taper.return_types", 18)) ||
+           t_is_numpy_scalar(tp);
 }
 
 PyTypeObject *t_base(PyTypeObject *tp)
@@ -701,6 +702,31 @@ static PyObject *wrap_set(trace *t, PyObject *o, source *s)
 
 static PyObject *wrap_int(trace *t, PyObject *o, source *s);
 
+static PyObject *wrap_proxy(trace *t, PyObject *o, source *s)
+{
+    want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
+    PyObject *d = t_wrap(t, t_unproxied(o), src_get(t->e, SRC_proxied, s, NULL, NULL, 0)),
+             *r = d ? PyDictProxy_New(d) : NULL;
+    Py_XDECREF(d);
+    if (r)
+        t_obj_add(t, r, o, s);
+    return r;
+}
+
+/* Equal numbers are the same, but zero has two signs and NaN is no number. */
+static PyObject *wrap_numpy_scalar(trace *t, PyObject *o, source *s)
+{
+    PyObject *same = PyObject_RichCompare(o, o, Py_EQ);
+    bool odd = !same || PyObject_IsTrue(same) != 1 || PyObject_IsTrue(o) != 1;
+    Py_XDECREF(same);
+    py_forget();
+    if (odd)
+        return t_break(t, BRK_wrapped, "a %s that is zero or not a number", Py_TYPE(o)->tp_name);
+    want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
+    want(t, G_EQUALS_MATCH, s, o);
+    return Py_NewRef(o);
+}
+
 PyObject *t_wrap(trace *t, PyObject *o, source *s)
 {
     PyTypeObject *tp = Py_TYPE(o);
@@ -724,6 +750,8 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         want(t, G_EQUALS_MATCH, s, o);
         return Py_NewRef(o);
     }
+    if (t_is_numpy_scalar(tp))
+        return wrap_numpy_scalar(t, o, s);
     tobj *known = t_obj(t, o);
     if (known && known->tail && !tail_join(t, o, (size_t)(known - t->objs.at)))
         return NULL;
@@ -753,15 +781,8 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         return wrap_dict(t, o, s);
     if (tp == &PySet_Type || base == &PySet_Type)
         return wrap_set(t, o, s);
-    if (t_unproxied(o) != o) {
-        want(t, G_TYPE_MATCH, s, (PyObject *)tp);
-        PyObject *d = t_wrap(t, t_unproxied(o), src_get(t->e, SRC_proxied, s, NULL, NULL, 0)),
-                 *r = d ? PyDictProxy_New(d) : NULL;
-        Py_XDECREF(d);
-        if (r)
-            t_obj_add(t, r, o, s);
-        return r;
-    }
+    if (t_unproxied(o) != o)
+        return wrap_proxy(t, o, s);
     if ((base == &PyLong_Type || base == &PyFloat_Type || base == &PyUnicode_Type) && !is_enum(o)) {
         want(t, G_TYPE_MATCH, s, (PyObject *)tp);
         want(t, G_EQUALS_MATCH, s, o);
@@ -973,7 +994,7 @@ static bool deep(trace *t, PyObject *o, int depth, bool key)
         id_key(t, o);
     if (t_safe_type(tp) || by_id || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o) ||
         PyCFunction_Check(o) || PyMethod_Check(o) || PyCell_Check(o) || is_enum(o) || tp == &PyLazy_Type ||
-        PyExceptionInstance_Check(o) || t_behind(o) || tp == &PyTraceGen_Type ||
+        PyExceptionInstance_Check(o) || t_behind(o) || tp == &PyTraceGen_Type || (!key && t_is_array(o)) ||
         (t_base(tp) && !type_func(o, "%s", "__eq__") && !type_func(o, "%s", "__hash__")) ||
         !type_is_python(tp))
         return true;

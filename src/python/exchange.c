@@ -10,7 +10,7 @@ static const char *dtype_format(dtype dt)
     case DT_i8: return "b";
     case DT_i16: return "h";
     case DT_i32: return "i";
-    case DT_i64: return "q";
+    case DT_i64: return sizeof(long) == 8 ? "l" : "q"; /* NumPy's int64 is the former */
     case DT_f16: return "e";
     case DT_f32: return "f";
     case DT_f64: return "d";
