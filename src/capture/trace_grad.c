@@ -27,6 +27,19 @@ bool t_mark_leaf(trace *t, PyObject *o, bool on)
     return true;
 }
 
+/* Has the graph taken a view of this input? Whether that follows when the input becomes a leaf is a question of whose
+ * view the input itself is, which no guard knows. */
+static bool has_views(const trace *t, const tp_tensor *x)
+{
+    IR_EACH (n, t->g) {
+        const tp_tensor *y = n->kind == IR_call && (op_row_of((op_id)n->op)->flags & OPF_VIEW) ? ir_type(n)
+                                                                                               : NULL;
+        if (y && y->storage == x->storage)
+            return true;
+    }
+    return false;
+}
+
 PyObject *t_requires_grad(trace *t, PyObject *o, PyObject *v)
 {
     tp_tensor *x = py_tensor(o);
@@ -41,6 +54,8 @@ PyObject *t_requires_grad(trace *t, PyObject *o, PyObject *v)
                            "Tensor.requires_grad_(False) of a tensor with a history or hooks");
         guard_add(t->e, G_TENSOR_MATCH, k->src, NULL)->t->bare = true;
     }
+    if (k && k->real && has_views(t, x))
+        return t_break(t, BRK_call_builtin, "Tensor.requires_grad_ of an input of which there are views");
     op_ctx cx = *CX;
     if (!grad_set_requires_grad(&cx, x, on, &err))
         return py_raise(&err);

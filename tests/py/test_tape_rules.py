@@ -383,3 +383,18 @@ def test_writes_to_memory_seen_as_another_type():
 
     for f in (whole, own, part, smaller, bytes_, above, as_complex):
         check(f, lambda: [taper.ones(4)], what=f.__name__)
+
+
+def test_views_taken_before_requires_grad():
+    """Whether they require a gradient, too, depends on whether the input is a view itself."""
+    def f(a):
+        v, w = a.squeeze(), a[0]
+        a.requires_grad_()
+        return v, w, v * 2
+
+    for make in (lambda: taper.arange(4.0), lambda: taper.arange(4.0).reshape(2, 2), lambda: taper.arange(6.0)[1:5]):
+        want = [t.requires_grad for t in f(make())]
+        for backend in ("eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            a = make()
+            assert [t.requires_grad for t in taper.compile(f, backend=backend)(a)] == want and a.requires_grad, (backend, want)
