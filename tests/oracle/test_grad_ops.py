@@ -39,6 +39,9 @@ def to_torch(a, dt):
                 u.copy_(t)
                 t = u
             return t.requires_grad_(a.requires_grad)
+        if a.dtype.is_complex:
+            wide = torch.complex128 if dt == torch.float64 else torch.complex64
+            return torch.tensor(a.tolist(), dtype=wide).reshape(tuple(a.shape)).requires_grad_(a.requires_grad)
         kind = torch.bool if a.dtype == taper.bool else torch.int64
         return torch.tensor(a.tolist(), dtype=kind).reshape(tuple(a.shape))
     if isinstance(a, list):
