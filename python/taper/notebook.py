@@ -143,6 +143,18 @@ def _magic(line, cell):
     return report.result
 
 
+def _doctor_magic(line, cell):
+    """%%taper_doctor: taper doctor on the cell, behind those that ran before it."""
+    from IPython import get_ipython
+    from ._dynamo.doctor import examine_cell
+    if line.strip():
+        raise ValueError(f"%%taper_doctor takes nothing; not {line!r}")
+    shell = get_ipython()
+    earlier = shell.user_ns.get("In", [""])[1:-1]  # the last one is this cell
+    return examine_cell(cell, [c for c in earlier if "get_ipython().run_cell_magic('taper" not in c and "%%taper" not in c])
+
+
 def load_ipython_extension(shell):
     """What %load_ext taper calls."""
     shell.register_magic_function(_magic, "cell", "taper")
+    shell.register_magic_function(_doctor_magic, "cell", "taper_doctor")

@@ -264,9 +264,7 @@ static int eager_threads(doctor *d, tp_err *err)
     doc_set(&d->stage, "threads: one thread gives another result, without the compiler as well");
     doc_set(&d->prints, "%s", strbuf_str(&how));
     strbuf_free(&how);
-    strbuf *const innocent[] = {
-        &d->operators, &d->place, &d->rewrites, &d->condition, &d->takes, &d->around
-    };
+    strbuf *const innocent[] = { &d->rewrites, &d->condition, &d->takes, &d->around };
     for (size_t i = 0; i < COUNT(innocent); i++)
         strbuf_clear(innocent[i]);
     if (!doc_run(d, "as it is, with one thread", off + 1, &both, err))

@@ -260,15 +260,20 @@ static int run_repro(int argc, char **argv)
     signature was, now;
     cli_args a = { argc, 1, argv };
     const char *dir = NULL, *secs = NULL;
+    bool ledger = false;
     while (a.at < argc) {
         if (cli_option(&a, "timeout", &secs))
             continue;
+        if (cli_flag(&a, "ledger")) {
+            ledger = true;
+            continue;
+        }
         if (argv[a.at][0] == '-')
             return cli_unknown(&a);
         dir = argv[a.at++];
     }
     if (!dir)
-        return cli_usage("taper repro BUNDLE [--timeout SECONDS]");
+        return cli_usage("taper repro BUNDLE [--ledger] [--timeout SECONDS]");
     if (cli_torch_saved(dir))
         return cli_torch("repro", argc - 1, argv + 1);
     if (secs && atof(secs) <= 0)
@@ -287,6 +292,10 @@ static int run_repro(int argc, char **argv)
     }
     printf("recorded: %s: %s\nhere:     %s%s%s\n", sig_name(was.kind), was.full, sig_name(now.kind),
            now.full[0] ? ": " : "", now.full);
+    strbuf table = { 0 };
+    if (ledger && (now.kind == SIG_accuracy || now.kind == SIG_passes) && trial_ledger(r, &table))
+        printf("\nErrors against float64, over the largest element:\n\n%s", strbuf_str(&table));
+    strbuf_free(&table);
     repro_free(r);
     return now.kind == SIG_passes ? 0 : 1;
 }
@@ -302,9 +311,12 @@ const cli_cmd cmd_minify = {
     run_minify,
     NULL
 };
-const cli_cmd cmd_repro = { "repro",
-                            "BUNDLE|repro.py [--timeout SECONDS]",
-                            "Runs a saved failure again: exit code 1 when it still fails, 0 when it passes",
-                            NULL,
-                            run_repro,
-                            NULL };
+const cli_cmd cmd_repro = {
+    "repro",
+    "BUNDLE|repro.py [--ledger] [--timeout SECONDS]",
+    "Runs a saved failure again: exit code 1 when it still fails, 0 when it passes",
+    "--ledger prints the error of each value against float64, in eager execution and\n"
+    "compiled, and how much larger it is than that of what the value is made of.\n",
+    run_repro,
+    NULL
+};

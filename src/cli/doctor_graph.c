@@ -141,8 +141,8 @@ static void refine_stage(doctor *d, const bool *passes, bool one)
                            "give the same wrong values");
 }
 
-/* Stages before loops: the kind of the rewrite says which part. */
-static void refine_by_rewrite(doctor *d)
+/* Stages before loops: the kind of the rewrite says which part. False: it does not. */
+static bool refine_by_rewrite(doctor *d)
 {
     static const struct {
         const char *kind, *stage;
@@ -156,8 +156,9 @@ static void refine_by_rewrite(doctor *d)
     for (size_t i = 0; i < COUNT(rows); i++)
         if (named(d, rows[i].kind)) {
             doc_set(&d->stage, "%s", rows[i].stage);
-            return;
+            return true;
         }
+    return false;
 }
 
 static void ask_axes(doctor *d, const char *best, bool *passes)
@@ -248,18 +249,23 @@ void doc_examine_bundle(doctor *d)
     bool loops = strstr(strbuf_str(&bis), bisect_stage(3)) != NULL;
     if (r)
         name_operators(d, r, &s, first.n ? first.s : NULL);
-    bool one = r && repro_ops(r) == 1,
+    bool known = false, one = r && repro_ops(r) == 1,
          shows = loops && !d->died && doc_tool(d, "repro", best, NULL, NULL) == 1;
     if (shows) {
         ask_axes(d, best, passes);
         refine_stage(d, passes, one);
     } else if (!loops && !d->alone)
-        refine_by_rewrite(d);
+        known = refine_by_rewrite(d);
     if (r && small)
         find_condition(d, r);
+    if (r && s.kind == SIG_accuracy && !d->alone) {
+        strbuf table = { 0 };
+        doc_tool(d, "ledger", d->bundle, NULL, &table); /* all of it: where the error begins */
+        strbuf_free(&table);
+    }
     if (r && s.kind == SIG_compile_error && !d->died && d->rewrites.n && loops)
         refine_stage(d, passes, one); /* the rewrite that makes what a later step refuses */
-    else if (d->died || (r && s.kind == SIG_compile_error)) {
+    else if (d->died || (r && s.kind == SIG_compile_error && !known)) {
         crumb again; /* of the smallest graph, where that fails alone */
         if (doc_tool(d, "repro", best, NULL, NULL) && crumb_read(d->crumbs, &again) &&
             strcmp(again.stage, CRUMB_PROGRAM))

@@ -186,14 +186,22 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
     char limit[32];
     /* a trial does less than the program */
     snprintf(limit, sizeof limit, "%.1f", MAX(1.0, (double)d->passing_ns / 1e9));
-    bool small = !strcmp(command, "minify");
-    const char
-        *argv[] = { d->self, command, bundle, "--timeout", d->died ? limit : "20", small ? "--most" : NULL,
-                    "15",    NULL },
-        *vars[] = { var, NULL };
+    bool small = !strcmp(command, "minify"), ledger = !strcmp(command, "ledger");
+    const char *argv[] = { d->self,
+                           ledger ? "repro" : command,
+                           bundle,
+                           "--timeout",
+                           d->died ? limit : "20",
+                           small    ? "--most"
+                           : ledger ? "--ledger"
+                                    : NULL,
+                           small ? "15" : NULL,
+                           NULL },
+               *vars[] = { var, NULL };
     proc_result r = { 0 };
     int rc = -1;
-    fprintf(stderr, "taper doctor: %s%staper %s ...\n", var ? var : "", var ? " " : "", command);
+    const char *shown = ledger ? "repro --ledger" : command;
+    fprintf(stderr, "taper doctor: %s%staper %s ...\n", var ? var : "", var ? " " : "", shown);
     env_was was;
     env_put(vars, &was);
     unlink(d->crumbs);
@@ -202,7 +210,7 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
                  NULL)) {
         rc = r.status;
         if (said)
-            doc_note(d, "\n`taper %s %s`:\n\n```\n%s%s```", command, bundle, strbuf_str(&r.out),
+            doc_note(d, "\n`taper %s %s`:\n\n```\n%s%s```", shown, bundle, strbuf_str(&r.out),
                      rc ? strbuf_str(&r.err) : "");
         if (said)
             strbuf_addn(said, strbuf_str(&r.out), r.out.n);

@@ -885,6 +885,64 @@ int trial_analyze(const repro *r, bool once, strbuf *out)
     return lines;
 }
 
+/* The largest error of t against float64, over the largest element. NaN where one of them alone is no number. */
+static double error_of(const tp_tensor *t, const tp_tensor *f)
+{
+    double off = 0, scale = 0;
+    for (int64_t k = 0; k < t->numel; k++) {
+        double x = elem_get_f((dtype)t->dt, tensor_elem(t, k)),
+               y = elem_get_f((dtype)f->dt, tensor_elem(f, k));
+        if (isnan(x) != isnan(y))
+            return NAN;
+        if (!isfinite(x) || !isfinite(y))
+            continue;
+        off = fmax(off, fabs(x - y));
+        scale = fmax(scale, fabs(y));
+    }
+    return scale > 0 ? off / scale : off;
+}
+
+typedef struct largest {
+    const double *error; /* by node */
+    double of;
+} largest;
+static void operand_error(void *data, ir_node *n)
+{
+    largest *l = data;
+    l->of = fmax(l->of, l->error[n->id]);
+}
+
+enum { LEDGER_ROWS = 60 };
+bool trial_ledger(const repro *r, strbuf *out)
+{
+    values v = values_of(r);
+    int rows = 0;
+    ir_renumber(v.r->g);
+    double *error = mem_zalloc(sizeof *error * (size_t)MAX(v.r->g->next_id, 1));
+    for (int i = 0; v.ok && v.have64 && i < v.eager.nout && rows < LEDGER_ROWS; i++) {
+        const tp_val *a = &v.eager.out[i], *b = &v.got.out[i], *f = &v.fp64.out[i];
+        const ir_node *n = v.node.at[i];
+        if (a->kind != VAL_tensor || b->kind != VAL_tensor || f->kind != VAL_tensor ||
+            !dtype_is_float((dtype)a->t->dt) || !tensor_same_size(a->t, b->t) ||
+            !tensor_same_size(a->t, f->t))
+            continue;
+        double eager = error_of(a->t, f->t), got = error_of(b->t, f->t);
+        largest l = { error, 0x1p-24 };
+        ir_each_operand((ir_node *)n, operand_error, &l);
+        error[n->id] = isnan(got) ? INFINITY : got;
+        const ir_loc *at = ir_place(n);
+        if (!rows++)
+            strbuf_add(out,
+                       "| value | line | eager | compiled | amplified |\n| --- | --- | --- | --- | --- |\n");
+        strbuf_addf(out, "| %s%s | %s:%d | %.2g | %.2g | %.1f |\n", n->name,
+                    got > 8 * eager + 0x1p-20 || isnan(got) != isnan(eager) ? " **(worse)**" : "",
+                    at && at->file ? at->file : "", at ? at->line : 0, eager, got, got / l.of);
+    }
+    free(error);
+    values_free(&v);
+    return rows > 0;
+}
+
 /* ---- in children ---- */
 void trial_print(const signature *s)
 {

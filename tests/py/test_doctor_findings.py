@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TAPER = os.path.join(os.environ.get("TAPER_BUILD", os.path.join(ROOT, "build")), "taper")
@@ -71,6 +72,35 @@ def test_a_crash_tells_the_node_and_the_line():
         p = subprocess.run([TAPER, "doctor", "prog.py"], cwd=d, env=env, capture_output=True, text=True, timeout=300)
         first = p.stdout.splitlines()[0]
         assert p.returncode == 1 and re.search(r"the fault is in kernel '\w+' \(generated code\), at node '\w+'", first) and "prog.py:4" in first, (first, p.stderr)
+
+
+def test_one_call_of_a_function_and_a_cell_are_examined():
+    if not os.path.exists(os.path.join(ROOT, "build", "taper")):
+        raise unittest.SkipTest("the program is not beside the package")
+    program = """
+import sys, taper
+class Net(taper.nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self.k = k
+    def forward(self, x):
+        return taper.relu(x * self.k) + 1
+def plain(x):
+    return x * 2
+if __name__ == "__main__":
+    from taper._dynamo.doctor import examine_cell
+    v = taper.compiler.doctor(Net(3.0), taper.ones(2))
+    print(v["status"], "relu" in v["operators"], "prog.py:8" in v["line"], repr(v) == v["verdict"] and v["verdict"] in v._repr_html_().replace("&#x27;", "'"))
+    print(taper.compiler.doctor(plain, x=taper.ones(2))["status"])
+    v = examine_cell("print(f(taper.ones(2)))", ["%load_ext taper\\nimport taper", "f = taper.compile(lambda x: taper.relu(x) * 3)"])
+    print(v["status"], v["operators"])
+    try:
+        taper.compiler.doctor(lambda x: x, 1)
+    except RuntimeError as e:
+        print("by their name" in str(e))
+"""
+    out, err, rc = run(program, TAPER_INJECT="relu:accuracy@lower")
+    assert rc == 0 and out.splitlines() == ["fault found True True True", "nothing wrong", "fault found relu", "True"], (out, err)
 
 
 def test_kernels_are_named_by_their_values():

@@ -194,6 +194,9 @@ f(taper.ones(3))
         found = [os.path.join(at, "failure.json") for at, _, names in os.walk(d) if "failure.json" in names]
         with open(found[0]) as f:
             assert json.load(f)["options"] == "emitter=interpreter"
+        table, err, rc = run(program, argv=[TAPER, "repro", "--ledger", os.path.dirname(found[0])])
+        rows = {line.split("|")[1].strip(): line.split("|")[3:5] for line in table.splitlines() if line.startswith("| ")}
+        assert rc == 1 and [float(x) for x in rows["mul"]] == [0, 0] and float(rows["relu **(worse)**"][1]) > 0.1, (table, err)
     logs = [run(program, TAPER_LOGS="kernel_code", TAPER_CACHE="0", **env)[1] for env in ({}, {"TAPER_EMITTER": "x64"})]
     assert ["(0 bytes of code" in log for log in logs] == [True, False], logs  # it speaks of every compile
 

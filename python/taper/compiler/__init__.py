@@ -95,6 +95,12 @@ class Ledger(list):
         return html_table(("function", "where", "what", "operators", "runs", "runs in Python", "why"), rows)
 
 
+def doctor(fn, *args, **kwargs):
+    """taper doctor on one call of a function or module: what is wrong in one sentence, and the rest by name (docs/debugging.md)."""
+    from .._dynamo.doctor import doctor as examine
+    return examine(fn, *args, **kwargs)
+
+
 def survey(fn):
     """survey(fn)(*args): every graph break, skipped frame, likely recompilation and side effect of one call, with a fix for each."""
     from .._dynamo.reports import survey
