@@ -9,7 +9,8 @@ void cap_function_key(const cap_code *cc, PyObject *self, strbuf *b)
 {
     const char *name = cc->name, *file = cc->file, *class = NULL;
     int line = cc->first_line;
-    PyObject *fn = NULL;
+    PyObject *fn = NULL, *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb); /* whoever asks may be on the way to raise something */
     if (cc->library && self && !strcmp(name, "__call__") &&
         (fn = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "forward")) && PyFunction_Check(fn)) {
         PyCodeObject *co = (PyCodeObject *)PyFunction_GET_CODE(fn);
@@ -26,6 +27,7 @@ void cap_function_key(const cap_code *cc, PyObject *self, strbuf *b)
     strbuf_addf(b, "%s%s%s@%s:%d", class ? class : "", class ? "." : "", name, slash ? slash + 1 : file,
                 line);
     Py_XDECREF(fn);
+    PyErr_Restore(type, value, tb);
 }
 
 bool cap_quarantined_slow(const cap_code *cc, PyObject *self)

@@ -180,6 +180,14 @@ def test_a_crash_between_compiled_functions_blames_no_kernel():
         assert stage.split(b"\0")[0] == b"program" and function.split(b"\0")[0] == b"<lambda>@prog.py:2", (stage, function)
 
 
+def test_looking_at_a_process_does_not_change_how_it_fails():
+    program = "import taper\nprint(taper.compile(lambda x: taper.relu(x) * 2)(taper.ones(3)).tolist())\n"
+    with tempfile.TemporaryDirectory() as d:
+        for env in ({}, {"TAPER_CRUMBS": os.path.join(d, "crumbs")}):
+            out, err, rc = run(program, TAPER_INJECT="relu:compile_error@lower", TAPER_CACHE="0", **env)
+            assert rc == 1 and "BackendCompilerFailed" in err, (env, out, err)
+
+
 def test_a_saved_failure_keeps_the_options_of_its_compile():
     program = """
 import taper
