@@ -346,7 +346,7 @@ bug("select_slope", "derivatives", "grad/vjp_shape.c", "    DXV(0, V(select_back
     loss(x).backward()
     print(x.grad)
     """, "derivative", "select|getitem", "-")
-bug("sinc_slope", "derivatives", "grad/vjp_pointwise.c", "    DXV(0, MUL(DYV, WHERE(EQ(X, vI(0)), vI(0), d)));\n    return true;\n}\n\n/* ---- special functions", "    DXV(0, MUL(BUG ? NEG(DYV) : DYV, WHERE(EQ(X, vI(0)), vI(0), d)));\n    return true;\n}\n\n/* ---- special functions", """
+bug("sinc_slope", "derivatives", "grad/vjp_pointwise.c", "    DXV(0, MUL(DYV, WHERE(EQ(under, vI(0)), vI(0), d)));\n    return true;\n}\n\n/* ---- special functions", "    DXV(0, MUL(BUG ? NEG(DYV) : DYV, WHERE(EQ(under, vI(0)), vI(0), d)));\n    return true;\n}\n\n/* ---- special functions", """
     import taper
 
     @taper.compile
