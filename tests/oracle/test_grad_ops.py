@@ -52,6 +52,8 @@ def to_torch(a, dt):
 
 
 def cast(a, dt):
+    if isinstance(a, taper.Tensor) and a.dtype.is_complex:
+        return a.detach().to(taper.complex128 if dt == taper.float64 else taper.complex64).requires_grad_(a.requires_grad)
     if isinstance(a, taper.Tensor) and a.dtype == taper.float64:
         return a.detach().to(dt).requires_grad_(a.requires_grad) if dt != taper.float64 else a
     if isinstance(a, list):
@@ -74,7 +76,8 @@ def outputs(out, kind):
 
 
 def close(a, b, tol):
-    a, b = torch.tensor(a.tolist(), dtype=torch.float64).reshape(tuple(a.shape)), b.detach().double()
+    wide = torch.complex128 if a.dtype.is_complex else torch.float64
+    a, b = torch.tensor(a.tolist(), dtype=wide).reshape(tuple(a.shape)), b.detach().to(wide)
     if tuple(a.shape) != tuple(b.shape):
         return False
     return bool(torch.allclose(a, b, rtol=tol, atol=tol, equal_nan=True))
@@ -116,9 +119,9 @@ def one(row, args, bad):
             return 0
         if b[0].grad_fn and full not in COMPOSITE_THERE and a[0].grad_fn.name() != b[0].grad_fn.name():
             bad.append(f"{full}: {a[0].grad_fn.name()} is {b[0].grad_fn.name()} there")
-        gs = [torch.randn(t.shape, dtype=tdt, generator=GEN) for t in b]
+        gs = [torch.randn(t.shape, dtype=t.dtype if t.dtype.is_complex else tdt, generator=GEN) for t in b]
         ga = taper.autograd.grad(a, list(leaves(ours)),
-                                 [taper.tensor(g.tolist(), dtype=dt).view(tuple(g.shape)) for g in gs],
+                                 [taper.tensor(g.tolist(), dtype=x.dtype).view(tuple(g.shape)) for g, x in zip(gs, a)],
                                  allow_unused=True)
         try:
             gb = torch.autograd.grad(b, list(leaves(theirs)), gs, allow_unused=True)

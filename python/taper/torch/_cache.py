@@ -14,6 +14,7 @@ try:  # PyTorch 2.13; earlier ones keep only Inductor's programs
     _THERE = all(hasattr(functorch, n) for n in ("bundled_autograd_cache", "force_non_lazy_backward_lowering")) and hasattr(torch.compiler.config, "cache_key_tag")
 except ImportError:
     _THERE, OutputCode = False, object
+_FORM = 2  # of entries: raised when what is kept changes
 _META = ("val", "stack_trace", "tensor_meta")
 
 
@@ -40,6 +41,8 @@ class Code(OutputCode):
         """On a copy, which is pickled then."""
         if len(self.gm.graph.nodes) != self.nodes or any(isinstance(v, torch.Tensor) for v in vars(self.gm).values()):
             raise BypassAOTAutogradCache("a graph that is not Taper's as a whole, or holds constants")
+        if any(n.target is torch.ops.higher_order.with_effects for n in self.gm.graph.nodes):
+            raise BypassAOTAutogradCache("calls with effects take tokens, which an entry of the cache does not pass")
         self.saved = GraphPickler.dumps(self.gm, Options(ops_filter=None, node_metadata_key_filter=lambda key: key in _META))
         self.gm = self.program = None
 
@@ -63,6 +66,6 @@ def compiler(make, options):
 @contextlib.contextmanager
 def keyed(options):
     """While AOTAutograd runs: its entries are kept whole, backward with them, under a key that is Taper's alone."""
-    tag = f"{torch.compiler.config.cache_key_tag} taper {taper.__version__} {sorted(options.items()) if isinstance(options, dict) else options!r}"
+    tag = f"{torch.compiler.config.cache_key_tag} taper {taper.__version__} form {_FORM} {sorted(options.items()) if isinstance(options, dict) else options!r}"
     with functorch.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True), torch.compiler.config.patch(cache_key_tag=tag):
         yield
