@@ -556,6 +556,8 @@ static bool collect_outputs(trace *t, aot_unit *u, const ir_graph *g, results *r
     u->nout = o->narg;
     u->out = mem_zalloc(sizeof *u->out * n);
     u->place = mem_zalloc(sizeof *u->place * n * 2);
+    for (int i = 0; i < u->nout; i++)
+        u->out[i].of = -1;
     for (int i = 0; i < u->nout; i++) {
         tp_val v = o->arg[i].kind == VAL_node ? t->r.val[o->arg[i].node->id] : o->arg[i];
         s.x[i] = v.kind == VAL_tensor ? v.t : NULL;

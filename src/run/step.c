@@ -861,13 +861,16 @@ static bool made_here(const tp_tensor *t, const tp_val *res, int nres)
     return held == t->refs;
 }
 
+static tp_tensor *tensor_of(const tp_val *v) { return v->kind == VAL_tensor ? v->t : NULL; }
+
 /* Values that are views of others are so for writes to come. */
 static void relate(const aot_unit *u, tp_val *out)
 {
     for (int i = 0; i < u->nout; i++) {
-        tp_tensor *t = u->out[i].kind == AOT_value && u->out[i].of >= 0 ? out[i].t : NULL,
-                  *b = t ? out[u->out[i].of].t : NULL;
-        if (t && t != b && t->storage == b->storage && !t->base && !b->base)
+        if (u->out[i].kind != AOT_value || u->out[i].of < 0)
+            continue;
+        tp_tensor *t = tensor_of(&out[i]), *b = tensor_of(&out[u->out[i].of]);
+        if (t && b && t != b && t->storage == b->storage && !t->base && !b->base)
             t->base = tensor_ref(b);
     }
 }
