@@ -320,16 +320,26 @@ static void reads(void *arg, ir_node *n)
 /* Lists of results are never saved themselves; their items are. */
 static bool savable(const ir_node *n) { return n->val.kind == VAL_tensor || n->val.kind == VAL_int; }
 
+/* What no result of forward needs is computed in backward, from what forward computes or is given: a formula of a gradient
+ * reads an input when backward runs, as eager tapes do. */
+static void choose_plainly(part *p)
+{
+    for (ir_node *n = p->j->last; n; n = n->prev) {
+        if (!p->needed[n->id] || n->kind == IR_const)
+            continue;
+        const ir_node *made = n->kind == IR_getitem ? n->arg[0].node : n; /* an item is there when its call is */
+        if (n->kind != IR_placeholder && !(p->side[made->id] & SIDE_fw))
+            ir_each_operand(n, reads, p);
+        else if (savable(n))
+            p->save[n->id] = true;
+    }
+}
+
 static void choose(part *p, bool min_cut)
 {
     ir_graph *j = p->j;
     if (!min_cut) {
-        IR_EACH (n, j) {
-            if (!p->needed[n->id] || n->kind == IR_const)
-                continue;
-            if (savable(n))
-                p->save[n->id] = true;
-        }
+        choose_plainly(p);
         return;
     }
     int n = j->next_id, s = 2 * n, t = 2 * n + 1;

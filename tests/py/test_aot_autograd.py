@@ -295,3 +295,19 @@ def test_under_the_alias():
         out = subprocess.run([sys.executable, "-m", "taper", path], capture_output=True, text=True, env=os.environ)
         os.unlink(path)
     assert out.stdout.splitlines() == ["0.5403", "Invalid backend: 'warp', see `torch._dynamo.list_backends()` for available backends."], out
+
+
+def test_backward_reads_what_eager_tapes_keep():
+    """A write that no version counts (.data) between forward and backward is seen, or not seen, as without the compiler."""
+    w = taper.randn(4, 4)
+    for fn in (lambda x: x.sin(), lambda x: x.cos() * x, lambda x: x.exp(), lambda x: x.tanh(), lambda x: x.sigmoid(), lambda x: x.pow(3), lambda x: x.softmax(-1),
+               lambda x: (x * x) @ w, lambda x: x.max(-1)[0], lambda x: taper.nn.functional.layer_norm(x, (4,)), lambda x: x.abs().sqrt().sum()):
+        grads = []
+        x0 = taper.randn(3, 4)
+        for f in (fn, taper.compile(fn, backend="aot_eager")):
+            x = x0.clone().requires_grad_()
+            y = f(x)
+            x.data.mul_(2)
+            y.sum().backward()
+            grads.append(x.grad)
+        assert taper.allclose(*grads, rtol=1e-5, atol=1e-6), (grads, fn.__code__.co_firstlineno)
