@@ -327,7 +327,8 @@ static void choose_plainly(part *p)
     for (ir_node *n = p->j->last; n; n = n->prev) {
         if (!p->needed[n->id] || n->kind == IR_const)
             continue;
-        const ir_node *made = n->kind == IR_getitem ? n->arg[0].node : n; /* an item is there when its call is */
+        const ir_node *made = n->kind == IR_getitem ? n->arg[0].node
+                                                    : n; /* an item is there when its call is */
         if (n->kind != IR_placeholder && !(p->side[made->id] & SIDE_fw))
             ir_each_operand(n, reads, p);
         else if (savable(n))
