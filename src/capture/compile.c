@@ -98,9 +98,8 @@ bool cap_is_skipped_file(const char *file)
                                       "heapq.py",      "weakref.py",
                                       "inspect.py",    "os.py",
                                       "posixpath.py" };
-    static const char *const own[] = {
-        "_dynamo/", "fx/", "compiler/", "testing/", "_logging/", "_inductor/"
-    };
+    static const char *const own[] = { "_dynamo/",  "fx/",        "compiler/", "testing/",
+                                       "_logging/", "_inductor/", "_never.py" };
     if (!stdlib[0]) {
         PyObject *os = PyImport_ImportModule("os"), *f = os ? PyObject_GetAttrString(os, "__file__") : NULL;
         snprintf(stdlib, sizeof stdlib, "%s", f ? PyUnicode_AsUTF8(f) : "?");

@@ -5,6 +5,7 @@ import os
 import types
 
 from .. import _C
+from .._never import never_captured
 from . import config, exc
 from .backends import check
 
@@ -213,31 +214,7 @@ def disable(fn=None, recursive=True, *, reason=None):
             if isinstance(value, types.FunctionType) and name in ("__init__", "__call__", "forward"):
                 setattr(fn, name, disable(value, recursive, reason=reason))
         return fn
-    fn = getattr(fn, "_torchdynamo_orig_callable", fn)
-    if recursive:
-        @functools.wraps(fn)
-        def disabled(*args, **kwargs):
-            _C._capture_disable(1)
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                _C._capture_disable(-1)
-    else:
-        _role(fn, "skip")  # its own frame is left alone, the frames it starts are not
-
-        @functools.wraps(fn)
-        def disabled(*args, **kwargs):
-            frames = _C._capture_pause(0)
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                _C._capture_pause(frames)
-    disabled._torchdynamo_disable = True
-    disabled._torchdynamo_disable_msg = reason
-    disabled._torchdynamo_disable_recursive = recursive
-    disabled._torchdynamo_orig_callable = fn
-    _role(disabled, "disable")
-    return disabled
+    return never_captured(fn, recursive, reason)
 
 
 def graph_break(msg=""):

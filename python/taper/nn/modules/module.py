@@ -4,7 +4,7 @@ import itertools
 from collections import OrderedDict, namedtuple
 
 import taper
-from ..._dynamo import disable as _disable
+from ..._never import never_captured
 from ..parameter import Buffer, Parameter
 
 _IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
@@ -644,7 +644,8 @@ def register_module_forward_pre_hook(hook):
     return h
 
 
-_NATIVE = "hooks on the gradients of a module see what other hooks have left while gradients are computed"
+def _natively(fn):
+    return never_captured(fn, reason="hooks on the gradients of a module see what other hooks have left while gradients are computed")
 
 
 class _BackwardHook:
@@ -655,7 +656,7 @@ class _BackwardHook:
         self.grad_outputs = None
         self.has_inputs = False
 
-    @_disable(reason=_NATIVE)
+    @_natively
     def wrap_inputs(self, args):
         idx = [i for i, a in enumerate(args) if isinstance(a, taper.Tensor) and a.requires_grad]
         if not idx or not taper.is_grad_enabled():
@@ -690,7 +691,7 @@ class _BackwardHook:
                 grad_in = r if isinstance(r, tuple) else (r,)
         return grad_in
 
-    @_disable(reason=_NATIVE)
+    @_natively
     def wrap_outputs(self, result):
         single = isinstance(result, taper.Tensor)
         outs = (result,) if single else tuple(result) if isinstance(result, (tuple, list)) else None
