@@ -68,12 +68,12 @@ def child(path, word):
     t0 = time.time()
     os.environ.setdefault("TAPER_CHECK_TEXT", "1")  # every graph that a test makes reads back
     cmd = [sys.executable, os.path.abspath(__file__), "--file", path] + (["-k", word] if word else [])
-    p = subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT)
+    p = subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=True)
     try:
         out, _ = p.communicate(timeout=TIMEOUT)
         note = "" if p.returncode == 0 else f"process ended with status {p.returncode}"
     except subprocess.TimeoutExpired:
-        p.kill()
+        os.killpg(p.pid, signal.SIGKILL)  # what it started, too: an orphan would hold the pipe
         out, _ = p.communicate()
         note = f"no answer in {TIMEOUT} s"
     res, loose = [], []
