@@ -1,15 +1,16 @@
 """Compiled against eager and against PyTorch: first call and steady state of the models in bench/models.py.
 
-    python3 bench/compiled.py [--small] [--torch-compile] [--cpu-time] [--models | --kernels] [--more] [--threads=N]
-                              [--bf16 | --autocast] [model ...]
+    python3 bench/compiled.py [--small] [--torch-compile] [--cpu-time] [--models | --kernels] [--more | --all] [--threads=N]
+                              [--bf16 | --autocast] [--seconds=S] [--brief] [model ...]
 
 Best of several runs, two threads, one process; ratios below 1 mean Taper needs less time. PyTorch's columns appear
 where it is importable; its compiler takes minutes, so it is measured only when asked for. A second table holds single
 products, convolutions and memory-bound functions, with the share of the peak (the fastest product that stays in cache) or
 of the copy bandwidth that was measured here. A third one holds the memory-bound ones with arrays that no cache has: each
 call takes the next of many inputs and leaves its result where the next ones push it out.
---more takes the models with depthwise convolutions, small steps, tables and graphs; --bf16 has models and inputs in
-bfloat16, --autocast runs the forward pass under autocast.
+--more takes the models with depthwise convolutions, small steps, tables and graphs, --all both lists; --bf16 has models and inputs in
+bfloat16, --autocast runs the forward pass under autocast. --seconds is how long each is repeated (1); --brief leaves out eager Taper
+and prints one line a model.
 --cpu-time uses one thread and counts the processor time of the process: the choice on a machine that does other work
 too, where threads that wait for one another measure the neighbours.
 """
@@ -24,6 +25,7 @@ import taper  # noqa: E402
 
 CPU_TIME = "--cpu-time" in sys.argv
 THREADS = 1 if CPU_TIME else next((int(a[10:]) for a in sys.argv if a.startswith("--threads=")), 2)
+SECONDS = next((float(a[10:]) for a in sys.argv if a.startswith("--seconds=")), 1.0)
 BF16, AUTOCAST = "--bf16" in sys.argv, "--autocast" in sys.argv
 clock = time.process_time if CPU_TIME else time.perf_counter
 
@@ -35,7 +37,7 @@ except ImportError:
 taper.set_num_threads(THREADS)
 
 
-def best(fn, seconds=1.0):
+def best(fn, seconds=SECONDS):
     fn()
     fn()
     out, end = float("inf"), time.perf_counter() + seconds
@@ -203,10 +205,42 @@ def far_table():
         print(line + (f"  ({copy * 1e-9:.1f} GB/s)" if fn is None else ""), flush=True)
 
 
+def geometric_means(all_of, whose):
+    for what, r in list(all_of.items()) + [("both", all_of["forward"] + all_of["training"])]:
+        if r:
+            g = 1.0
+            for x in r:
+                g *= x
+            print(f"geometric mean, {what}: {g ** (1 / len(r)):.2f}x of {whose} time")
+
+
+def brief(names, small, torch_compile):
+    """A line a model: first calls, times, and their ratios to PyTorch's."""
+    print(f"{'model':12s} {'first':>7s} {'fwd ms':>8s} {'/torch':>6s} {'first':>7s} {'train ms':>9s} {'/torch':>6s}"
+          + ("  /torch.compile fwd, train" if torch_compile else ""))
+    means = {"PyTorch eager's": {"forward": [], "training": []}, "torch.compile's": {"forward": [], "training": []}}
+    for name in names:
+        c = measure(taper, name, small, lambda m: taper.compile(m))
+        others = [measure(torch, name, small, w) for w in (None, torch.compile)[:1 + torch_compile]] if torch else []
+        line = f"{name:12s} {c[0] * 1e3:7.1f} {c[1] * 1e3:8.3f} {c[1] / others[0][1] if others else 0:6.2f} {c[2] * 1e3:7.1f} {c[3] * 1e3:9.3f} {c[3] / others[0][3] if others else 0:6.2f}"
+        if len(others) > 1:
+            line += f"  {c[1] / others[1][1]:6.2f} {c[3] / others[1][3]:6.2f}"
+        for of, o in zip(means.values(), others):
+            of["forward"].append(c[1] / o[1])
+            of["training"].append(c[3] / o[3])
+        print(line, flush=True)
+    for whose, of in means.items():
+        geometric_means(of, whose)
+
+
 def main():
     argv = sys.argv[1:]
     small, torch_compile = "--small" in argv, "--torch-compile" in argv
-    names = [a for a in argv if not a.startswith("--")] or (models.MORE if "--more" in argv else models.NAMES)
+    names = [a for a in argv if not a.startswith("--")] or (
+        models.MORE if "--more" in argv else models.NAMES + models.MORE if "--all" in argv else models.NAMES)
+    if "--brief" in argv:
+        brief(names, small, torch_compile)
+        return
     if "--kernels" in argv:
         kernel_table(torch_compile)
         far_table()
@@ -228,13 +262,8 @@ def main():
                 line += f"  {q[i] * 1e3:9.0f} {q[i + 1] * 1e3:9.3f} ({c[i + 1] / q[i + 1]:.2f})"
                 logs_compile[what].append(c[i + 1] / q[i + 1])
             print(line, flush=True)
-    for all_of, whose in ((logs, "PyTorch eager's"), (logs_compile, "torch.compile's")):
-        for what, r in list(all_of.items()) + [("both", all_of["forward"] + all_of["training"])]:
-            if r:
-                g = 1.0
-                for x in r:
-                    g *= x
-                print(f"geometric mean, {what}: {g ** (1 / len(r)):.2f}x of {whose} time")
+    geometric_means(logs, "PyTorch eager's")
+    geometric_means(logs_compile, "torch.compile's")
     if "--models" not in argv and len(names) == len(models.NAMES):
         kernel_table(torch_compile)
         far_table()

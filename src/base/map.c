@@ -60,15 +60,18 @@ void map_free(map *m)
     memset(m, 0, sizeof *m);
 }
 
+/* *end: where the key would go, which is the first slot on its way that was freed. */
 static inline map_slot *find(const map *m, const void *key, size_t klen, uint32_t h, size_t *end)
 {
-    size_t i = h & (m->cap - 1);
+    size_t i = h & (m->cap - 1), freed = SIZE_MAX;
     for (;; i = (i + 1) & (m->cap - 1)) {
         map_slot *s = &m->slots[i];
         if (s->state == EMPTY) {
-            *end = i;
+            *end = freed != SIZE_MAX ? freed : i;
             return NULL;
         }
+        if (s->state == DELETED && freed == SIZE_MAX)
+            freed = i;
         if (s->hash == h && s->state == (uint32_t)klen + 1 && !memcmp(map_slot_key(s), key, klen))
             return s;
     }
@@ -118,14 +121,15 @@ static inline map_slot *at_key(map *m, const void *key, size_t klen, void *val) 
 
     if (s)
         return s;
-    if ((m->used + 1) * 4 > m->cap * 3) {
+    bool again = m->cap && m->slots[i].state == DELETED;
+    if (!again && (m->used + 1) * 4 > m->cap * 3) {
         rehash(m, m->n * 2 + 2 > m->cap / 2 ? (m->cap ? m->cap * 2 : 16) : m->cap);
         i = h & (m->cap - 1);
         while (m->slots[i].state != EMPTY)
             i = (i + 1) & (m->cap - 1);
     }
     s = &m->slots[i];
-    m->used++;
+    m->used += !again;
     m->n++;
     s->hash = h;
     s->state = (uint32_t)klen + 1;

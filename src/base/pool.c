@@ -1,7 +1,8 @@
 /* pool.c - see pool.h.
  * A job is posted by publishing one 64-bit ticket: serial << 32 | next part << 16 | parts. Claiming a part
  * is a compare-and-swap on it. A job cannot end before its claimed parts do, so its description is stable
- * from a successful claim until that part is counted done; a late worker merely fails to claim. */
+ * from a successful claim until that part is counted done; a late worker merely fails to claim.
+ * Sleepers are woken as a tree: whoever starts a job wakes four workers, and each of them four more. */
 #define _GNU_SOURCE
 #include "base/pool.h"
 #include "base/clock.h"
@@ -13,17 +14,18 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* Long enough to bridge the gap between two kernels of one step list, short enough to cost an idle
- * process nothing one could measure. */
-enum { SPIN_NS = 40 * 1000 };
+/* How long a thread that has nothing to do looks for work. The short time costs an idle process nothing one could
+ * measure; it doubles while work keeps coming soon after the thread fell asleep, up to the long one. */
+enum { SPIN_NS = 40 * 1000, SPIN_LONG_NS = 320 * 1000, SOON_NS = 1000 * 1000 };
+#define ALONE _Alignas(128) /* what one thread writes while others read or write something else */
 
-static _Atomic uint64_t ticket;
-static _Atomic uint32_t n_done;  /* parts finished in the current job */
-static _Atomic int n_asleep;     /* threads in, or about to enter, a wait on wake */
-static _Atomic bool busy;        /* a job is running */
-static _Atomic int want;         /* threads a job may use; 0: not decided yet */
-static _Atomic uint32_t n_forks; /* how many forks lie between the first process and this one */
-static struct {                  /* the current job: written before the ticket, read after a claim */
+ALONE static _Atomic uint64_t ticket;
+ALONE static _Atomic uint32_t n_done; /* parts finished in the current job */
+ALONE static _Atomic bool busy;       /* a job is running */
+ALONE static _Atomic int want;        /* threads a job may use; 0: not decided yet */
+static _Atomic int n_called;          /* of these, how many the current job is for */
+static _Atomic uint32_t n_forks;      /* how many forks lie between the first process and this one */
+ALONE static struct {                 /* the current job: written before the ticket, read after a claim */
     pool_fn *fn;
     void *arg;
     int64_t n, grain, blocks;
@@ -31,8 +33,14 @@ static struct {                  /* the current job: written before the ticket, 
 } job;
 static int n_workers, n_cores; /* only the owner of busy touches them */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, finished = PTHREAD_COND_INITIALIZER;
-static bool caller_asleep; /* under lock */
+static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
+static _Atomic bool caller_asleep; /* in, or about to enter, a wait on finished */
+typedef struct bed {
+    ALONE pthread_mutex_t lock;
+    pthread_cond_t wake;
+    _Atomic bool asleep; /* in, or about to enter, a wait on wake */
+} bed;
+static bed beds[POOL_MAX]; /* of worker i, made when it is hired */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local int my_index;
 static _Thread_local bool inside;
@@ -61,12 +69,10 @@ static void after_fork_parent(void) { pthread_mutex_unlock(&lock); }
 static void after_fork_child(void)
 {
     pthread_mutex_init(&lock, NULL);
-    pthread_cond_init(&wake, NULL);
     pthread_cond_init(&finished, NULL);
     n_workers = 0;
-    caller_asleep = false;
     my_index = 0;
-    atomic_store(&n_asleep, 0);
+    atomic_store(&caller_asleep, false);
     atomic_store(&busy, false);
     /* Keep the serial, drop the parts: nothing is left to claim. */
     atomic_store(&ticket, atomic_load(&ticket) & ~(uint64_t)0xffffffff);
@@ -121,22 +127,21 @@ static void count_done(void)
     uint32_t parts = job.parts; /* once counted, the job may be gone */
     if (atomic_fetch_add_explicit(&n_done, 1, memory_order_seq_cst) + 1 != parts)
         return;
-    if (atomic_load_explicit(&n_asleep, memory_order_seq_cst)) {
+    if (atomic_load_explicit(&caller_asleep, memory_order_seq_cst)) {
         pthread_mutex_lock(&lock);
-        if (caller_asleep)
-            pthread_cond_signal(&finished);
+        pthread_cond_signal(&finished);
         pthread_mutex_unlock(&lock);
     }
 }
 
-/* Polls `done` for a short while. Spinning only steals time when there are more threads than cores. */
-static bool spin_until(bool (*done)(void))
+/* Polls `done` for so long. Spinning only steals time when there are more threads than cores. */
+static bool spin_until(bool (*done)(void), int64_t ns)
 {
     if (done())
         return true;
     if (atomic_load_explicit(&want, memory_order_relaxed) > n_cores)
         return false;
-    int64_t stop = clock_ns() + SPIN_NS;
+    int64_t stop = clock_ns() + ns;
     do
         for (int i = 0; i < 32; i++) {
             if (done())
@@ -151,21 +156,48 @@ static uint64_t serial(void) { return atomic_load(&ticket) >> 32; }
 static bool work_waits(void) { return has_part(atomic_load_explicit(&ticket, memory_order_acquire)); }
 static bool job_done(void) { return atomic_load_explicit(&n_done, memory_order_acquire) >= job.parts; }
 
+/* Wakes those of the current job whom thread i has to. */
+static void wake_some(int i)
+{
+    int end = MIN(4 * i + 5, atomic_load_explicit(&n_called, memory_order_relaxed));
+    for (int w = 4 * i + 1; w < end; w++)
+        if (atomic_load_explicit(&beds[w].asleep, memory_order_seq_cst)) {
+            pthread_mutex_lock(&beds[w].lock);
+            pthread_cond_signal(&beds[w].wake);
+            pthread_mutex_unlock(&beds[w].lock);
+        }
+}
+
+/* Was the number of threads lowered below this worker's? */
+static bool not_wanted(void) { return my_index >= atomic_load_explicit(&want, memory_order_relaxed); }
+
+/* Until there is work, or was: waking takes longer than many jobs, and whoever wakes too late for one spins for the next.
+ * How long to spin then. */
+static int64_t sleep_in(bed *b, int64_t spun)
+{
+    int64_t since = clock_ns();
+    pthread_mutex_lock(&b->lock);
+    atomic_store(&b->asleep, true);
+    for (uint64_t slept = serial(); serial() == slept && (not_wanted() || !work_waits());)
+        pthread_cond_wait(&b->wake, &b->lock);
+    atomic_store(&b->asleep, false);
+    pthread_mutex_unlock(&b->lock);
+    return clock_ns() - since < SOON_NS ? MIN(2 * spun, (int64_t)SPIN_LONG_NS) : (int64_t)SPIN_NS;
+}
+
 static void *worker(void *index)
 {
     my_index = (int)(intptr_t)index;
     inside = true;
-    for (;;) {
-        if (!spin_until(work_waits)) {
-            pthread_mutex_lock(&lock);
-            atomic_fetch_add(&n_asleep, 1);
-            /* Waking takes longer than many jobs: whoever wakes too late for this one spins for the next. */
-            for (uint64_t slept = serial(); serial() == slept && !work_waits();)
-                pthread_cond_wait(&wake, &lock);
-            atomic_fetch_sub(&n_asleep, 1);
-            pthread_mutex_unlock(&lock);
+    int64_t spin = SPIN_NS;
+    for (uint64_t seen = 0;;) {
+        if (not_wanted() || !spin_until(work_waits, spin))
+            spin = sleep_in(&beds[my_index], spin);
+        if (serial() != seen) {
+            seen = serial();
+            wake_some(my_index);
         }
-        for (int i; (i = claim()) >= 0;) {
+        for (int i; !not_wanted() && (i = claim()) >= 0;) {
             run_part((uint32_t)i);
             count_done();
         }
@@ -189,21 +221,25 @@ bool thread_apart(void *(*fn)(void *), void *arg)
 /* Makes workers up to n - 1. Fewer is not an error: the caller takes what they would have done. */
 static void hire(int n)
 {
-    while (n_workers < n - 1 && thread_apart(worker, (void *)(intptr_t)(n_workers + 1)))
-        n_workers++;
+    for (; n_workers < n - 1; n_workers++) {
+        bed *b = &beds[n_workers + 1];
+        pthread_mutex_init(&b->lock, NULL);
+        pthread_cond_init(&b->wake, NULL);
+        atomic_store(&b->asleep, false);
+        if (!thread_apart(worker, (void *)(intptr_t)(n_workers + 1)))
+            break;
+    }
 }
 
 static void wait_done(void)
 {
-    if (spin_until(job_done))
+    if (spin_until(job_done, SPIN_LONG_NS))
         return;
     pthread_mutex_lock(&lock);
-    caller_asleep = true;
-    atomic_fetch_add(&n_asleep, 1);
+    atomic_store(&caller_asleep, true);
     while (!job_done())
         pthread_cond_wait(&finished, &lock);
-    atomic_fetch_sub(&n_asleep, 1);
-    caller_asleep = false;
+    atomic_store(&caller_asleep, false);
     pthread_mutex_unlock(&lock);
 }
 
@@ -234,15 +270,8 @@ bool pool_sync(tp_err *err)
     return !had;
 }
 
-void pool_for(int64_t n, int64_t grain, pool_fn *fn, void *arg)
+static void run_job(int64_t n, int64_t grain, int64_t most_parts, pool_fn *fn, void *arg)
 {
-    if (n <= 0)
-        return;
-    grain = MAX(grain, 1);
-    if (n <= grain || inside) {
-        fn(arg, 0, n);
-        return;
-    }
     int threads = pool_threads();
     if (threads == 1 || atomic_exchange_explicit(&busy, true, memory_order_acquire)) {
         fn(arg, 0, n);
@@ -255,15 +284,12 @@ void pool_for(int64_t n, int64_t grain, pool_fn *fn, void *arg)
     job.n = n;
     job.grain = grain;
     job.blocks = n / grain + (n % grain != 0);
-    job.parts = (uint32_t)MIN((int64_t)threads, job.blocks);
+    job.parts = (uint32_t)MIN(most_parts ? most_parts : threads, job.blocks);
+    atomic_store_explicit(&n_called, MIN(MIN(n_workers + 1, threads), (int)job.parts), memory_order_relaxed);
     atomic_store_explicit(&n_done, 0, memory_order_relaxed);
     /* Part 0 is the caller's from the start. */
     atomic_store_explicit(&ticket, (serial() + 1) << 32 | 1u << 16 | job.parts, memory_order_seq_cst);
-    if (atomic_load_explicit(&n_asleep, memory_order_seq_cst)) {
-        pthread_mutex_lock(&lock);
-        pthread_cond_broadcast(&wake);
-        pthread_mutex_unlock(&lock);
-    }
+    wake_some(0);
     inside = true;
     for (int i = 0; i >= 0; i = claim()) {
         run_part((uint32_t)i);
@@ -275,4 +301,21 @@ void pool_for(int64_t n, int64_t grain, pool_fn *fn, void *arg)
         wait_done();
         atomic_store_explicit(&busy, false, memory_order_release);
     }
+}
+
+void pool_for(int64_t n, int64_t grain, pool_fn *fn, void *arg)
+{
+    grain = MAX(grain, 1);
+    if (n > grain && !inside)
+        run_job(n, grain, 0, fn, arg);
+    else if (n > 0)
+        fn(arg, 0, n);
+}
+
+void pool_each(int64_t n, pool_fn *fn, void *arg)
+{
+    if (n > 1 && !inside)
+        run_job(n, 1, POOL_PARTS, fn, arg);
+    else if (n > 0)
+        fn(arg, 0, n);
 }

@@ -49,6 +49,24 @@ TEST(pool_covers_every_index_once)
     pool_for(-5, 1, touch, NULL);
 }
 
+TEST(pool_takes_each_index_by_itself)
+{
+    static cover c;
+    int old = pool_threads();
+    for (int threads = 9; threads >= 1; threads--) { /* also with more workers than threads are wanted */
+        memset(&c, 0, sizeof c);
+        c.grain = 1;
+        pool_set_threads(threads);
+        for (int round = 0; round < 3; round++)
+            pool_each(N, touch, &c);
+        for (int i = 0; i < N; i++)
+            CHECK_INT(c.hits[i], 3);
+        CHECK_INT(c.ranges, threads == 1 ? 3 : 3 * N);
+    }
+    pool_set_threads(old);
+    pool_each(0, touch, NULL);
+}
+
 static void inner(void *arg, int64_t b, int64_t e) { atomic_fetch_add((_Atomic int64_t *)arg, e - b); }
 static void outer(void *arg, int64_t b, int64_t e)
 {

@@ -1,6 +1,7 @@
 /* Matrix products against plain loops: shapes, strides, types, epilogue, both instruction sets. */
 #include "test.h"
 #include "target/x64/gemm.h"
+#include "base/pool.h"
 #include "target/x64/publish.h"
 #include "vir/math/vnum.h"
 #include <math.h>
@@ -119,7 +120,8 @@ TEST(gemm_epilogue_rows)
 {
     arena a = { 0 };
     tp_err err = { 0 };
-    enum { M = 37, N = 53, K = 21, BATCH = 2 };
+    enum { M = 137, N = 153, K = 60, BATCH = 2 };
+    int was = pool_threads();
     vir *k = vir_make(&a, "bias_relu");
     int c = vir_buffer(k, VM_f32, VIR_INOUT, "c"), bias = vir_buffer(k, VM_f32, VIR_IN, "bias");
     vir_ref n = vir_int_arg(k, "n"), m = vir_int_arg(k, "m");
@@ -132,12 +134,15 @@ TEST(gemm_epilogue_rows)
     CHECK(vir_finish(k, &err));
     float *x = filled(VM_f32, BATCH * M * K, 1), *w = filled(VM_f32, K * N, 2),
           *y = filled(VM_f32, BATCH * M * N, 3), *b = filled(VM_f32, N, 4);
-    for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++) {
+    for (int at = 6; at < 6 * (int)(gen_isa_host() + 1); at++) { /* 1 or 7 threads, and how they share */
+        int isa = at / 6;
         gen_code code;
         gemm_desc d = {
             M, N, K, BATCH, mat(VM_f32, M, K, 0), mat(VM_f32, K, N, 1), mat(VM_f32, M, N, 0), 1, 0
         };
         d.b.batch = 0;
+        d.share = at % 3;
+        pool_set_threads(at & 1 ? 7 : 1);
         gemm_plan *p = gemm_plan_new(&d, (gen_isa)isa, &err);
         CHECK(p && gen_x64(k, (gen_isa)isa, &code, NULL, &err));
         gemm_epilogue e = { .bufs = (void *[]){ y, b }, .ints = (int64_t[]){ N, BATCH * M } };
@@ -156,8 +161,45 @@ TEST(gemm_epilogue_rows)
         gen_code_free(&code);
         gemm_plan_free(p);
     }
+    pool_set_threads(was);
     free(x), free(w), free(y), free(b);
     arena_free(&a);
+}
+
+/* Any number of threads, sharing as they may: the bits of one thread. */
+TEST(gemm_bits_do_not_depend_on_threads)
+{
+    static const int64_t sizes[][3] = {
+        { 200, 300, 128 }, { 61, 512, 900 }, { 500, 70, 64 }, { 33, 1000, 300 }
+    };
+    int was = pool_threads();
+    for (int isa = ISA_avx2; isa <= (int)gen_isa_host(); isa++)
+        for (size_t s = 0; s < COUNT(sizes); s++)
+            for (int layout = 0; layout < 3; layout++) {
+                int64_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2], nc = 2 * m * (2 * n + 3);
+                vir_mem t = layout == 1 ? VM_f64 : VM_f32;
+                gemm_desc d = {
+                    m, n, k, 1, mat(t, m, k, layout), mat(t, k, n, layout ^ 1), mat(t, m, n, layout)
+                };
+                d.alpha = layout == 2 ? 0.5 : 1, d.beta = layout == 1 ? 1 : 0;
+                void *a = filled(t, 2 * d.a.batch, 1), *b = filled(t, 2 * d.b.batch, 2),
+                     *first = filled(t, nc, 3);
+                for (int threads = 1; threads <= 16; threads += 5)
+                    for (d.share = threads > 1; d.share < 3; d.share++) {
+                        tp_err err = { 0 };
+                        void *c = filled(t, nc, 3);
+                        pool_set_threads(threads);
+                        gemm_plan *p = gemm_plan_new(&d, (gen_isa)isa, &err);
+                        CHECK(p && gemm_run(p, a, b, NULL, threads == 1 ? first : c, NULL, &err));
+                        CHECK(threads == 1 || !memcmp(c, first, (size_t)nc * vir_mem_size(t)));
+                        gemm_plan_free(p);
+                        free(c);
+                        if (threads == 1)
+                            break;
+                    }
+                free(a), free(b), free(first);
+            }
+    pool_set_threads(was);
 }
 
 TEST(gemm_adds_a_row)

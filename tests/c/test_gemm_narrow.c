@@ -293,6 +293,7 @@ TEST(gemm_narrow_bits_do_not_depend_on_threads)
             void *a = filled(VM_bf16, m * k, 1), *b = filled(VM_bf16, k * n, 2), *first = NULL;
             for (int threads = 1; threads <= 16; threads += threads < 4 ? 1 : threads) {
                 tp_err err = { 0 };
+                d.share = threads == 1 ? 0 : 1 + threads % 2;
                 pool_set_threads(threads);
                 gemm_plan *p = gemm_plan_new(&d, ISA_avx512, &err);
                 void *c = filled(VM_bf16, m * n, 3);

@@ -275,7 +275,8 @@ target_result cpu_attend(const target_attend *a, tp_err *err)
     j.blocks = (j.m + j.rows - 1) / j.rows;
     j.rows = (j.m + j.blocks - 1) / j.blocks;
     j.blocks = (j.m + j.rows - 1) / j.rows;
-    int64_t shares = adds ? SHARES : 2 * threads, want = batch >= shares ? 1 : (shares + batch - 1) / batch;
+    int64_t shares = adds ? SHARES : (a->reach ? 4 : 2) * threads,
+            want = batch >= shares ? 1 : (shares + batch - 1) / batch;
     j.parts = adds || threads > 1 ? MIN(adds ? (j.blocks + 3) / 4 : j.blocks, want) : 1;
     if (!plan_blocks(&j))
         return TARGET_declined;
@@ -286,8 +287,8 @@ target_result cpu_attend(const target_attend *a, tp_err *err)
             ok = j.sums[i] != NULL;
             shared = true;
         }
-    if (ok)
-        pool_for(batch * j.parts, 1, parts, &j);
+    if (ok) /* behind a diagonal blocks differ in length */
+        pool_each(batch * j.parts, parts, &j);
     ok &= !j.failed;
     if (ok && shared)
         pool_for(batch, 1, add_shares, &j);

@@ -4,6 +4,7 @@
 #include "base/pool.h"
 #include "vir/math/vnum.h"
 #include "base/bytes.h"
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* Measured: 256 rows of B a block, and B blocks that fill the second cache. */
@@ -128,6 +129,7 @@ static void choose_blocks(gemm_plan *p)
     int64_t panel = p->kc * p->nv * p->W * elem;
     p->npan_block = p->pack_b ? MAX(1, MIN(p->npan, B_BLOCK / MAX(panel, 1))) : p->npan;
     p->nblocks = (p->npan + p->npan_block - 1) / MAX(p->npan_block, 1);
+    p->npan_block = (p->npan + p->nblocks - 1) / MAX(p->nblocks, 1); /* the last is not much smaller */
 }
 
 /* Rows of A as the tile reads them. */
@@ -337,7 +339,7 @@ void gemm_describe(const gemm_plan *p, strbuf *out)
 
 /* --- running --------------------------------------------------------------------------------------------------------- */
 /* Scratch of a thread, kept for its next product. */
-enum { FOR_A, FOR_B, FOR_C, FOR_ROWS, FOR_BIAS, SCRATCHES };
+enum { FOR_A, FOR_B, FOR_C, FOR_ROWS, FOR_BIAS, FOR_ALL, SCRATCHES };
 static _Thread_local bytes_kept scratch[SCRATCHES];
 static void *scratch_get(int which, size_t n) { return bytes_keep(&scratch[which], (int64_t)n); }
 
@@ -349,12 +351,13 @@ typedef struct job {
     int64_t batch, kb;    /* block being worked on: of k, */
     int64_t first, np;    /* and of the panels of columns */
     int64_t depth;        /* terms of the sums; 0: all */
-    int64_t down, across; /* shares of rows and of columns, each part of the whole with its own copy of B */
+    int64_t down, across; /* parts of the rows and of the columns that threads take */
+    _Atomic int *left;    /* of each part of the rows, how many parts are not finished */
     char *bpack;
+    const char *apack; /* all panels of A, packed; NULL: each is packed when it is needed */
     const gemm_epilogue *e;
     char *user_c;           /* where temp rows go */
     bool failed, rows_done; /* rows_done: a panel's epilogue may run when its last block ends */
-    bool e_later;           /* it runs when all is done */
 } job;
 
 static int esize(const gemm_plan *p) { return p->wide ? 8 : 4; }
@@ -365,10 +368,7 @@ static int panel_rows(const gemm_plan *p, int64_t i)
 }
 /* Is a panel of rows finished when it is left, so that the temporary is one of rows? */
 static bool panel_temp(const gemm_plan *p) { return p->temp && p->kblocks == 1; }
-static int64_t temp_row(const gemm_plan *p)
-{
-    return (p->kblocks == 1 ? p->npan_block : p->npan) * p->nv * p->W;
-}
+static int64_t temp_row(const gemm_plan *p) { return p->npan * p->nv * p->W; }
 
 static void run_epilogue(const job *j, int64_t lo, int64_t hi)
 {
@@ -458,6 +458,28 @@ static int64_t block_elems(const gemm_plan *p, int64_t kb) /* of k, those that e
     return MAX(0, MIN(p->kc * p->per, p->d.k - kb * p->kc * p->per));
 }
 
+/* k groups of rows of A, of which `elems` elements exist. */
+static void pack_rows(const gemm_plan *p, const char *from, int rows, int64_t elems, int64_t k, char *dst)
+{
+    const gemm_mat *a = &p->d.a;
+    if (on_tiles(p))
+        gemm_pack_tiles(a->type, p->per, from, a->row, a->col, rows, p->mr, elems, dst);
+    else if (p->unit == GEMM_fma)
+        gemm_pack_a(a->type, p->isa, from, a->row, a->col, rows, p->mr, k, dst);
+    else
+        gemm_pack_groups(a->type, p->per, 0, from, a->row, a->col, rows, p->mr, elems, k, dst);
+}
+static void pack_cols(const gemm_plan *p, const char *from, int cols, int width, int64_t elems, int64_t k,
+                      char *dst)
+{
+    const gemm_mat *b = &p->d.b;
+    if (p->unit == GEMM_fma)
+        gemm_pack_b(b->type, p->isa, from, b->row, b->col, cols, width, k, dst);
+    else
+        gemm_pack_groups(b->type, p->per, p->unit == GEMM_dpbusd ? 0x80808080 : 0, from, b->col, b->row, cols,
+                         width, elems, k, dst);
+}
+
 static void pack_b_panels(void *arg, int64_t lo, int64_t hi)
 {
     job *j = arg;
@@ -470,11 +492,7 @@ static void pack_b_panels(void *arg, int64_t lo, int64_t hi)
         char *dst = j->bpack + i * p->kc * p->nv * p->W * esize(p);
         const gemm_mat *b = &p->d.b;
         const char *from = j->b + (j->kb * p->kc * p->per * b->row + n0 * b->col) * msize(b->type);
-        if (p->unit == GEMM_fma)
-            gemm_pack_b(b->type, p->isa, from, b->row, b->col, cols, width, k, dst);
-        else
-            gemm_pack_groups(b->type, p->per, p->unit == GEMM_dpbusd ? 0x80808080 : 0, from, b->col, b->row,
-                             cols, width, block_elems(p, j->kb), k, dst);
+        pack_cols(p, from, cols, width, block_elems(p, j->kb), k, dst);
     }
 }
 
@@ -489,13 +507,8 @@ static const char *rows_of_a(job *j, int64_t row, int rows, int64_t k)
     char *dst = scratch_get(FOR_A, (size_t)(p->kc * p->mr * esize(p)) + 64);
     if (!dst)
         j->failed = true;
-    else if (on_tiles(p))
-        gemm_pack_tiles(a->type, p->per, from, a->row, a->col, rows, p->mr, block_elems(p, j->kb), dst);
-    else if (p->unit == GEMM_fma)
-        gemm_pack_a(a->type, p->isa, from, a->row, a->col, rows, p->mr, k, dst);
     else
-        gemm_pack_groups(a->type, p->per, 0, from, a->row, a->col, rows, p->mr, block_elems(p, j->kb), k,
-                         dst);
+        pack_rows(p, from, rows, block_elems(p, j->kb), k, dst);
     return dst;
 }
 
@@ -538,8 +551,8 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
     int64_t k = block_k(p, j->kb), width = p->nv * p->W, col = (j->first + c0) * width;
     if (j->depth)
         k = MIN(k, j->depth - j->kb * p->kc);
-    char *rows_temp = panel_temp(p) ? scratch_get(FOR_ROWS, (size_t)(temp_row(p) * p->mr * esize(p)) + 64)
-                                    : NULL;
+    int64_t t_row = (c1 - c0) * width;
+    char *rows_temp = panel_temp(p) ? scratch_get(FOR_ROWS, (size_t)(t_row * p->mr * esize(p)) + 64) : NULL;
     if (panel_temp(p) && !rows_temp) {
         j->failed = true;
         return;
@@ -548,41 +561,21 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
     for (int64_t i = lo; i < hi; i++) {
         int64_t row = panel_row(p, i);
         int rows = panel_rows(p, i), small = i >= p->mfull;
-        const char *ap = rows_of_a(j, row, rows, k);
+        const char *ap = j->apack ? j->apack + i * p->kc * p->mr * esize(p) : rows_of_a(j, row, rows, k);
         if (!ap)
             break;
         char *c = rows_temp ? rows_temp : j->c + (row * j->c_row + col) * esize(p);
-        int64_t c_row = rows_temp ? temp_row(p) : j->c_row;
+        int64_t c_row = rows_temp ? t_row : j->c_row;
         part_of_c part = { row, col, rows, MIN((c1 - c0) * width, p->d.n - col), c, c_row };
         if (p->temp && p->d.beta != 0 && j->kb == 0)
             temp_in(j, &part);
         row_panel(j, ap, small, c0, c1, c, c_row, k);
         if (p->temp && j->kb == p->kblocks - 1)
             temp_out(j, &part);
-        if (j->rows_done && j->e && !p->swapped && !j->e_later)
+        if (j->rows_done && j->e && !p->swapped)
             run_epilogue(j, row, row + rows);
     }
     tiles_on(p, false);
-}
-
-static void by_rows(void *arg, int64_t lo, int64_t hi)
-{
-    job *j = arg;
-    tiles(j, lo, hi, 0, j->np);
-}
-static void by_cols(void *arg, int64_t lo, int64_t hi)
-{
-    job *j = arg;
-    tiles(j, 0, j->p->mpan, lo, hi);
-}
-static void epilogue_rows(void *arg, int64_t lo, int64_t hi) { run_epilogue(arg, lo, hi); }
-
-static void spread(bool threads, int64_t n, pool_fn *fn, void *arg)
-{
-    if (threads && n > 1)
-        pool_for(n, 1, fn, arg);
-    else if (n > 0)
-        fn(arg, 0, n);
 }
 
 /* Columns lo..hi of a few rows, 64 at a time. */
@@ -645,7 +638,7 @@ static void own(job *whole, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
     for (j.first = c0; j.first < c1; j.first += p->npan_block)
         for (j.kb = 0; j.kb < p->kblocks; j.kb++) {
             j.np = MIN(p->npan_block, c1 - j.first);
-            j.rows_done = j.first + j.np == p->npan && j.kb == p->kblocks - 1;
+            j.rows_done = !j.left && j.first + j.np == p->npan && j.kb == p->kblocks - 1;
             if (p->pack_b)
                 pack_b_panels(&j, 0, j.np);
             tiles(&j, lo, hi, 0, j.np);
@@ -653,40 +646,160 @@ static void own(job *whole, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
     if (j.failed)
         whole->failed = true;
 }
+
+/* The panels of part i. */
+typedef struct part_of_all {
+    int64_t down, r0, r1, c0, c1;
+} part_of_all;
+static part_of_all part_of(const job *j, int64_t i)
+{
+    const gemm_plan *p = j->p;
+    int64_t r = i / j->across, c = i % j->across;
+    return (part_of_all){ r, p->mpan * r / j->down, p->mpan * (r + 1) / j->down, p->npan * c / j->across,
+                          p->npan * (c + 1) / j->across };
+}
+/* Whoever finishes the last part of some rows goes on with what follows on them. */
+static void part_done(job *j, const part_of_all *t)
+{
+    const gemm_plan *p = j->p;
+    if (j->left && atomic_fetch_sub_explicit(&j->left[t->down], 1, memory_order_acq_rel) == 1)
+        run_epilogue(j, panel_row(p, t->r0), MIN(panel_row(p, t->r1), p->d.m));
+}
+
 static void own_parts(void *arg, int64_t lo, int64_t hi)
 {
     job *j = arg;
-    const gemm_plan *p = j->p;
-    if (hi - lo == j->down * j->across) {
-        own(j, 0, p->mpan, 0, p->npan);
-        return;
-    }
     for (int64_t i = lo; i < hi; i++) {
-        int64_t r = i / j->across, c = i % j->across;
-        own(j, p->mpan * r / j->down, p->mpan * (r + 1) / j->down, p->npan * c / j->across,
-            p->npan * (c + 1) / j->across);
+        part_of_all t = part_of(j, i);
+        own(j, t.r0, t.r1, t.c0, t.c1);
+        part_done(j, &t);
     }
 }
 
-/* How threads share a matrix, each way with what the busiest one has to do: a unit is an element of B times a row.
- * Threads that pack together wait for one another at every block; false: so they do, else in down x across parts. */
+/* --- threads that pack together: nothing is packed twice, and parts are as small as balance wants them ----------------- */
+enum {
+    SLICE = 64,
+    TOGETHER_MOST = 32 << 20
+}; /* groups of k that are packed at once; bytes of a stretch of k */
+typedef struct together {
+    job *j;
+    int64_t kb0, kb1;     /* blocks of k that are packed */
+    int64_t a_kb, b_kb;   /* bytes of one, of A and of B */
+    int64_t bundle, each; /* panels of A in a unit of work, units in a slice */
+    char *a, *b;
+} together;
+
+static void pack_slice(const together *t, int64_t kb, int64_t slice, int64_t unit)
+{
+    const gemm_plan *p = t->j->p;
+    int64_t g0 = slice * SLICE, k = MIN((int64_t)SLICE, block_k(p, kb) - g0), e = esize(p);
+    int64_t elems = MAX(0, MIN(SLICE * p->per, block_elems(p, kb) - g0 * p->per));
+    int64_t at = (kb * p->kc + g0) * p->per; /* the first element of k */
+    if (k <= 0)
+        return;
+    if (p->pack_b && unit < p->npan) {
+        const gemm_mat *b = &p->d.b;
+        int64_t n0 = unit * p->nv * p->W;
+        int width = (unit == p->npan - 1 ? p->last_nv : p->nv) * p->W;
+        pack_cols(p, t->j->b + (at * b->row + n0 * b->col) * msize(b->type), (int)MIN(width, p->d.n - n0),
+                  width, elems, k,
+                  t->b + (kb - t->kb0) * t->b_kb + unit * p->kc * p->nv * p->W * e + g0 * width * e);
+        return;
+    }
+    const gemm_mat *a = &p->d.a;
+    int64_t first = (unit - (p->pack_b ? p->npan : 0)) * t->bundle;
+    for (int64_t i = first; i < MIN(first + t->bundle, p->mpan); i++) {
+        int64_t row = panel_row(p, i);
+        pack_rows(p, t->j->a + (row * a->row + at * a->col) * msize(a->type), panel_rows(p, i), elems, k,
+                  t->a + (kb - t->kb0) * t->a_kb + (i * p->kc + g0) * p->mr * e);
+    }
+}
+static void pack_together(void *arg, int64_t lo, int64_t hi)
+{
+    const together *t = arg;
+    int64_t slices = (t->j->p->kc + SLICE - 1) / SLICE;
+    for (int64_t i = lo; i < hi; i++)
+        pack_slice(t, t->kb0 + i / (slices * t->each), i % slices, i / slices % t->each);
+}
+
+static void together_parts(void *arg, int64_t lo, int64_t hi)
+{
+    const together *t = arg;
+    const gemm_plan *p = t->j->p;
+    for (int64_t i = lo; i < hi; i++) {
+        part_of_all part = part_of(t->j, i);
+        job j = *t->j;
+        for (j.kb = t->kb0; j.kb < t->kb1; j.kb++) {
+            j.bpack = t->b + (j.kb - t->kb0) * t->b_kb;
+            j.apack = p->pack_a ? t->a + (j.kb - t->kb0) * t->a_kb : NULL;
+            j.rows_done = !j.left && j.kb == p->kblocks - 1 && part.c1 - part.c0 == p->npan;
+            tiles(&j, part.r0, part.r1, part.c0, part.c1);
+        }
+        if (j.failed)
+            t->j->failed = true;
+        if (t->kb1 == p->kblocks)
+            part_done(t->j, &part);
+    }
+}
+
+static void run_together(job *j)
+{
+    const gemm_plan *p = j->p;
+    together t = { .j = j, .bundle = MAX(1, p->nv * p->W / p->mr) };
+    t.a_kb = p->pack_a ? p->kc * p->mr * p->mpan * esize(p) : 0;
+    t.b_kb = p->pack_b ? p->kc * p->npan * p->nv * p->W * esize(p) : 0;
+    t.each = (p->pack_b ? p->npan : 0) + (p->pack_a ? (p->mpan + t.bundle - 1) / t.bundle : 0);
+    int64_t blocks = MAX(1, MIN(p->kblocks, TOGETHER_MOST / MAX(t.a_kb + t.b_kb, 1)));
+    if (t.each) {
+        t.b = scratch_get(FOR_ALL, (size_t)(blocks * (t.a_kb + t.b_kb)) + 64);
+        if (!t.b) {
+            j->failed = true;
+            return;
+        }
+        t.a = t.b + blocks * t.b_kb;
+    }
+    for (t.kb0 = 0; t.kb0 < p->kblocks; t.kb0 = t.kb1) {
+        t.kb1 = MIN(t.kb0 + blocks, p->kblocks);
+        pool_for((t.kb1 - t.kb0) * t.each * ((p->kc + SLICE - 1) / SLICE), 1, pack_together, &t);
+        pool_each(j->down * j->across, together_parts, &t);
+    }
+}
+
+static void epilogue_rows(void *arg, int64_t lo, int64_t hi) { run_epilogue(arg, lo, hi); }
+
+/* --- sharing ------------------------------------------------------------------------------------------------------------ */
+enum { MOST_DOWN = 256 };
+
+/* How threads share a matrix, each way with what the busiest one has to do for a k: a unit is an element of B times a row.
+ * Either everyone packs what its part needs, or all pack together and wait for one another once: true. */
 static bool choose_sharing(job *j, int64_t threads)
 {
     const gemm_plan *p = j->p;
     double cost = on_tiles(p) ? TILE_PACK_COST : PACK_COST * p->per, pack = p->pack_b ? cost : 0;
-    double pack_a = p->pack_a ? cost * PACK_A_COST / PACK_COST : 0, n = (double)p->d.n;
-    double rows_of_all = (double)MIN((p->mpan + threads - 1) / threads * p->mr, p->d.m);
-    double best = n * (pack / (double)threads + rows_of_all) * 1.2 + pack_a * rows_of_all;
-    bool found = false;
-    for (int64_t down = 1; down <= MIN(threads, p->mpan); down++) {
-        int64_t across = p->swapped && p->temp ? 1 : MIN(threads / down, p->npan);
-        double rows = (double)MIN((p->mpan + down - 1) / down * p->mr, p->d.m);
-        double cols = (double)MIN((p->npan + across - 1) / across * p->nv * p->W, p->d.n);
-        double now = cols * (pack + rows) + rows * pack_a;
-        if (now < best)
-            best = now, found = true, j->down = down, j->across = across;
+    double pack_a = p->pack_a ? cost * PACK_A_COST / PACK_COST : 0;
+    double m = (double)p->d.m, n = (double)p->d.n;
+    /* Units in the time that waiting takes, and that an element from another thread's cache does. */
+    double rate = (on_tiles(p) ? 16 : p->per) * (p->wide ? 0.5 : 1), far = 3 * rate;
+    double meet = rate * 60e3 * (3 + 0.3 * (double)threads) / (double)MAX(p->kg, 1);
+    double packed = (pack * n + pack_a * m) / (double)threads + (pack + pack_a > 0 ? 2 : 1) * meet,
+           best = 1e300;
+    bool result = false;
+    j->down = j->across = 1;
+    for (int64_t down = 1; down <= MIN(MIN(8 * threads, p->mpan), (int64_t)MOST_DOWN); down++) {
+        int64_t most = p->swapped && p->temp ? 1 : MIN(8 * threads / down, p->npan);
+        for (int64_t across = 1; across <= most; across++) {
+            double rows = (double)MIN((p->mpan + down - 1) / down * p->mr, p->d.m);
+            double cols = (double)MIN((p->npan + across - 1) / across * p->nv * p->W, p->d.n);
+            double turns = (double)((down * across + threads - 1) / threads);
+            double now = turns * (cols * (pack + rows) + rows * pack_a) + (down * across > 1 ? meet : 0);
+            if (down * across <= threads && now < best && p->d.share != 2)
+                best = now, result = false, j->down = down, j->across = across;
+            now = packed + turns * (rows * cols + far * (rows + cols));
+            if (now < best && p->d.share != 1 && cols * (double)(p->kc * esize(p)) <= B_BLOCK)
+                best = now, result = true, j->down = down, j->across = across;
+        }
     }
-    return found;
+    return result;
 }
 
 /* One matrix of the batch. */
@@ -702,29 +815,23 @@ static bool run_one(job *j, bool threads)
             run_epilogue(j, 0, p->swapped ? p->d.n : p->d.m);
         return true;
     }
-    if (threads && pool_threads() > 1 && choose_sharing(j, pool_threads())) {
-        j->e_later = j->e && (p->swapped || j->across > 1); /* no thread has whole rows */
-        pool_for(j->down * j->across, 1, own_parts, j);
-        if (j->e_later)
-            spread(threads, p->swapped ? p->d.n : p->d.m, epilogue_rows, j);
+    if (!threads || pool_threads() == 1) {
+        own(j, 0, p->mpan, 0, p->npan);
+        if (j->e && p->swapped)
+            run_epilogue(j, 0, p->d.n);
         return !j->failed;
     }
-    bool over_rows = p->mpan >= 2 * pool_threads() || p->mpan >= p->npan || !threads;
-    if (!get_bpack(j))
-        return false;
-    for (j->first = 0; j->first < p->npan; j->first += p->npan_block)
-        for (j->kb = 0; j->kb < p->kblocks; j->kb++) {
-            j->np = MIN(p->npan_block, p->npan - j->first);
-            j->rows_done = over_rows && j->first + j->np == p->npan && j->kb == p->kblocks - 1;
-            if (p->pack_b)
-                spread(threads, j->np, pack_b_panels, j);
-            if (over_rows)
-                spread(threads, p->mpan, by_rows, j);
-            else
-                spread(threads, j->np, by_cols, j);
-        }
-    if (j->e && (p->swapped || !over_rows))
-        spread(threads, p->swapped ? p->d.n : p->d.m, epilogue_rows, j);
+    _Atomic int left[MOST_DOWN];
+    bool all = choose_sharing(j, pool_threads());
+    for (int64_t i = 0; i < j->down; i++)
+        atomic_init(&left[i], (int)j->across);
+    j->left = j->e && j->across > 1 && !p->swapped ? left : NULL;
+    if (all)
+        run_together(j);
+    else
+        pool_for(j->down * j->across, 1, own_parts, j);
+    if (j->e && p->swapped)
+        pool_for(p->d.n, 1, epilogue_rows, j);
     return !j->failed;
 }
 
@@ -873,7 +980,9 @@ bool gemm_run(const gemm_plan *p, const void *a, const void *b, const void *bias
         return err_set(err, ERR_oom, "out of memory in a matrix product");
     bool many = d->batch >= 2 * pool_threads() || (d->batch > 1 && work < 1e6);
     bj.threads = !many && work > 2e5;
-    if (many && work * (double)d->batch > 2e5)
+    if (many && work > 1e6)
+        pool_each(d->batch, run_batches, &bj);
+    else if (many && work * (double)d->batch > 2e5)
         pool_for(d->batch, 1, run_batches, &bj);
     else
         run_batches(&bj, 0, d->batch);

@@ -24,6 +24,7 @@ typedef struct gemm_desc {
     int64_t nv;         /* vectors a register tile is wide; 0: as the shape suggests */
     int64_t rough;      /* 1: f32 factors may be rounded to bf16 */
     int64_t unit;       /* gemm_unit; GEMM_best: as the machine and the types suggest */
+    int64_t share; /* threads: 1 each packs what it needs, 2 they pack together; 0: whichever costs less */
 } gemm_desc;
 
 /* Applied to finished rows while they are in cache: an ordinary kernel, step i of whose parallel loop needs row i; the
