@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""torch.compile(backend="taper") beside PyTorch's own backends: first steps with empty and with warm caches, and what a call costs.
+"""torch.compile(backend="taper") beside PyTorch's own backends: first steps with empty and with warm caches, what a call costs, and steps after that.
 
-  bench/bridge.py [--models N]
+  bench/bridge.py [--models N] [--steady] [--jobs N] [NAME ...]
 
 Each cell is a process of its own; processor time (with that of compilers it starts) is printed, because it means the same on a busy machine. "capture" is
 Dynamo and AOTAutograd with compilers that do nothing. Skips loudly without PyTorch.
+--steady: the models of bench/models.py (NAME: some of them) at two threads, Taper and Inductor turn by turn in one process, wall-clock milliseconds; a process is
+held on two cores of its own, N of them at a time.
 """
 import argparse
 import json
 import os
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -45,7 +48,8 @@ def first(name, model):
     torch.manual_seed(0)
     n = torch.nn
     backend = backend_of(name)
-    torch.compile(lambda x: x * 2 + 1, backend=backend)(torch.ones(2))  # imports and probes
+    torch.compile(lambda x: x * 2 + 1, backend=backend)(torch.ones(2))  # imports and probes, of training too
+    torch.compile(lambda x: x.sin() * 2, backend=backend)(torch.ones(2, requires_grad=True)).sum().backward()
     m, x = eval(MODELS[model])
     x.requires_grad_()
     f = torch.compile(m, backend=backend)
@@ -71,8 +75,83 @@ def call(name, inputs):
     return sorted(best)[len(best) // 4]
 
 
-def child(*args, **env):
-    p = subprocess.run([sys.executable, os.path.abspath(__file__), "--child", *map(str, args)], env=dict(os.environ, **env), stdout=subprocess.PIPE, check=True)
+def steady(model):
+    """-> {"inference": (taper, inductor), "training": (taper, inductor)}, milliseconds a step"""
+    import torch
+    import models
+    torch.set_num_threads(2)
+    runs = {}
+    for name in ("taper", "inductor"):
+        m, args, target, loss = models.build(model, torch)
+        torch._dynamo.reset()
+        f = torch.compile(m, backend=backend_of(name))
+        g = torch.compile(lambda *a, m=m, target=target, loss=loss: loss(m(*a), target), backend=backend_of(name))
+
+        def infer(f=f, m=m, args=args):
+            with torch.no_grad():
+                f(*args)
+
+        def train(g=g, m=m, args=args):
+            m.zero_grad()
+            g(*args).backward()
+        train()
+        m.eval()
+        infer()
+        runs[name] = m, infer, train
+    answer = {}
+    for what, at in (("inference", 1), ("training", 2)):
+        blocks = {name: [] for name in runs}
+        for name, r in runs.items():
+            r[0].train(what == "training")
+            r[at]()
+        t = time.perf_counter()
+        runs["inductor"][at]()
+        k = max(1, int(0.04 / (time.perf_counter() - t)))
+        for _ in range(12):
+            for name, r in runs.items():
+                r[at]()
+                t = time.perf_counter()
+                for _ in range(k):
+                    r[at]()
+                blocks[name].append((time.perf_counter() - t) / k * 1e3)
+        answer[what] = [statistics.median(blocks[name]) for name in ("taper", "inductor")]
+    return answer
+
+
+def all_steady(names, jobs):
+    import concurrent.futures
+    import math
+    import queue
+    usable = sorted(os.sched_getaffinity(0))
+    pairs = queue.Queue()
+    for i in range(jobs):
+        pairs.put(usable[2 * i:2 * i + 2])
+
+    def one(name):
+        pair = pairs.get()
+        try:
+            return name, child("steady", "both", name, cores=pair, TORCHINDUCTOR_COMPILE_THREADS="2")
+        except subprocess.CalledProcessError:
+            return name, None
+        finally:
+            pairs.put(pair)
+    ratios = {"inference": [], "training": []}
+    print("| a step, ms, 2 threads | inference: taper | inductor | ratio | training: taper | inductor | ratio |\n| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for name, got in pool.map(one, names):
+            cells = []
+            for what in ratios:
+                t, i = got[what] if got else (math.nan, math.nan)
+                if got:
+                    ratios[what].append(t / i)
+                cells.append(f"{t:.3g} | {i:.3g} | {t / i:.2f}")
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    every = ratios["inference"] + ratios["training"]
+    print("geometric mean of ratios: " + ", ".join(f"{what} {math.exp(sum(map(math.log, r)) / max(1, len(r))):.3f}" for what, r in (*ratios.items(), ("both", every))))
+
+
+def child(*args, cores=None, **env):
+    p = subprocess.run((["taskset", "-c", ",".join(map(str, cores))] if cores else []) + [sys.executable, os.path.abspath(__file__), "--child", *map(str, args)], env=dict(os.environ, **env), stdout=subprocess.PIPE, check=True)
     return json.loads(p.stdout.decode().splitlines()[-1])
 
 
@@ -80,15 +159,22 @@ def main():
     a = argparse.ArgumentParser()
     a.add_argument("--child", nargs=3)
     a.add_argument("--models", type=int, default=len(MODELS))
+    a.add_argument("--steady", action="store_true")
+    a.add_argument("--jobs", type=int, default=1)
+    a.add_argument("names", nargs="*")
     a = a.parse_args()
     if a.child:
         what, name, arg = a.child
-        print(json.dumps(first(name, arg) if what == "first" else call(name, int(arg))))
+        print(json.dumps(first(name, arg) if what == "first" else steady(arg) if what == "steady" else call(name, int(arg))))
         return 0
     try:
         import torch  # noqa: F401
     except ImportError:
         print("SKIPPED: PyTorch is not importable by this Python")
+        return 0
+    if a.steady:
+        import models
+        all_steady(a.names or models.NAMES + models.MORE, a.jobs)
         return 0
     print("| first step, processor seconds | Dynamo alone | capture | taper, cold | taper, warm | inductor, cold | inductor, warm |\n| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for model in list(MODELS)[:a.models]:

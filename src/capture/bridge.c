@@ -1,5 +1,6 @@
 /* bridge.c - compiled graphs that real PyTorch calls: its tensors come in by address, sizes and strides, without a copy and
  * without Python; results leave as tensors whose memory ends with PyTorch's. What the tuples of a graph mean: bridge_import.c. */
+#include "base/pool.h"
 #include "capture/capture.h"
 #include "compile/options.h"
 #include "events/events.h"
@@ -9,7 +10,8 @@
 static const dl_exchange
     *torch_api; /* NULL: PyTorch is older than the interface; tensors go through Python */
 static PyObject *to_ours, *to_theirs,
-    *alias_of; /* functions of taper.torch, for what the interface does not do */
+    *alias_of,    /* functions of taper.torch, for what the interface does not do */
+    *num_threads; /* torch.get_num_threads */
 
 typedef struct bridge_program {
     run_program *p;
@@ -178,12 +180,27 @@ static PyObject *give(const bridge_program *b, int k, tp_val *v, const tp_val *i
     return r;
 }
 
+/* As many threads as PyTorch may use now. */
+static bool follow_threads(void)
+{
+    PyObject *n = PyObject_CallNoArgs(num_threads);
+    long now = n ? PyLong_AsLong(n) : -1;
+    Py_XDECREF(n);
+    if (now < 0 && PyErr_Occurred())
+        return false;
+    if (now != pool_threads())
+        pool_set_threads((int)MIN(now, POOL_MAX));
+    return true;
+}
+
 static PyObject *run(PyObject *c, PyObject *args)
 {
     bridge_program *b = PyCapsule_GetPointer(c, "taper.bridge");
     if (!b || !PyList_CheckExact(args) || PyList_GET_SIZE(args) != b->nin)
         return PyErr_Format(PyExc_TypeError, "a compiled graph takes a list of its %d inputs",
                             b ? b->nin : 0);
+    if (!follow_threads())
+        return NULL;
     tp_val small[64],
         *in = b->nin + b->nout <= (int)COUNT(small) ? memset(small, 0, sizeof small)
                                                     : mem_zalloc(sizeof *in * (size_t)(b->nin + b->nout)),
@@ -269,13 +286,13 @@ static PyObject *program(PyObject *m, PyObject *args)
     return f;
 }
 
-/* _bridge_init(torch.Tensor, to_ours, to_theirs, alias_of) */
+/* _bridge_init(torch.Tensor, to_ours, to_theirs, alias_of, num_threads) */
 static PyObject *init(PyObject *m, PyObject *args)
 {
     PyObject *type;
-    if (!PyArg_ParseTuple(args, "OOOO", &type, &to_ours, &to_theirs, &alias_of))
+    if (!PyArg_ParseTuple(args, "OOOOO", &type, &to_ours, &to_theirs, &alias_of, &num_threads))
         return NULL;
-    Py_INCREF(to_ours), Py_INCREF(to_theirs), Py_INCREF(alias_of); /* for the life of the process */
+    Py_INCREF(to_ours), Py_INCREF(to_theirs), Py_INCREF(alias_of), Py_INCREF(num_threads); /* for good */
     PyObject *cap = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
     const dl_exchange *x = cap ? PyCapsule_GetPointer(cap, "dlpack_exchange_api") : NULL;
     PyErr_Clear();

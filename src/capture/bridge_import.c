@@ -11,7 +11,7 @@
  *   first        as call, where only the first of PyTorch's results is used and the row has no other; no fallback
  *   same         args[0] is a node of kind first: this is its result
  *   opaque       target is (name, callable); type is that of its result, or a list of types
- *   item         args are (node, index)
+ *   item         args are (node, index); type is that of the result, or None
  *   output       args are what is returned; type: for each result the type that PyTorch expects, or None
  *
  * A type is (dtype, sizes, strides), sizes being ints or texts of expressions, or the text of an expression for a number. */
@@ -366,6 +366,19 @@ static ir_node *with_strides(import *im, ir_node *n, const tp_tensor *want)
     return r;
 }
 
+/* n in the strides that PyTorch declared: later views were checked against those. NULL: it failed. */
+static ir_node *as_declared(import *im, ir_node *n, PyObject *type)
+{
+    tp_val want = vNone;
+    if (!n || !PyTuple_Check(type) || !ir_type(n))
+        return n;
+    if (!type_of(im, type, &want))
+        return NULL;
+    ir_node *r = want.kind == VAL_tensor ? with_strides(im, n, want.t) : n;
+    val_clear(&want);
+    return r;
+}
+
 static bool add_output(import *im, PyObject *args, PyObject *types)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(args);
@@ -374,16 +387,8 @@ static bool add_output(import *im, PyObject *args, PyObject *types)
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         PyObject *t = PyList_Check(types) && i < PyList_GET_SIZE(types) ? PyList_GET_ITEM(types, i) : Py_None;
         ok = value_of(im, PyTuple_GET_ITEM(args, i), &v[i]);
-        if (ok && v[i].kind == VAL_node && PyTuple_Check(t)) {
-            tp_val want = vNone;
-            ok = type_of(im, t, &want) && want.kind == VAL_tensor;
-            if (ok) {
-                ir_node *r = with_strides(im, v[i].node, want.t);
-                ok = r != NULL;
-                v[i].node = r;
-            }
-            val_clear(&want);
-        }
+        if (ok && v[i].kind == VAL_node)
+            ok = (v[i].node = as_declared(im, v[i].node, t)) != NULL;
     }
     if (ok)
         ir_set_output(im->g, v, (int)n);
@@ -440,7 +445,7 @@ static bool add_node(import *im, PyObject *tuple)
             of.kind != VAL_node)
             return err_set(&im->err, ERR_type, "item of what is no node");
         n = ir_build_item(im->g, of.node, (int)PyLong_AsLong(PyTuple_GET_ITEM(args, 1)), &im->err);
-        if (!n)
+        if (!(n = as_declared(im, n, type)))
             return false;
     } else if (!strcmp(kind, "output"))
         return add_output(im, args, type);
@@ -449,6 +454,8 @@ static bool add_node(import *im, PyObject *tuple)
         bool first = !strcmp(kind, "first");
         if ((first || !strcmp(kind, "call")) && text)
             n = add_row(im, text, args, kwargs);
+        if (n)
+            n = as_declared(im, n, type);
         if (!n && (first || PyErr_Occurred()))
             return false;
         if (!n) {

@@ -8,6 +8,7 @@ try:
     import torch
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed")
+import taper
 import taper.torch as bridge
 
 F = torch.nn.functional
@@ -252,7 +253,23 @@ def test_attention():
     with torch.no_grad():
         forward(lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), q)
         assert not bridge.ledger(), bridge.ledger()
+        # views behind it were checked against PyTorch's strides; few heads of keys serve many of queries
+        forward(lambda q: F.scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(2, 5, 16) * 2, torch.randn(2, 5, 2, 8).transpose(1, 2))
+        forward(lambda q: F.scaled_dot_product_attention(q, q[:, :1], q[:, :1], enable_gqa=True), q)
+        assert not bridge.ledger(), bridge.ledger()
     step(type("Attend", (torch.nn.Module,), {"forward": lambda self, q: F.scaled_dot_product_attention(q, q, q)})(), q)
+
+
+def test_threads_follow_pytorchs():
+    had = torch.get_num_threads()
+    try:
+        f = compiled(lambda x: x.sin() + 1)
+        for n in (1, 2, 1):
+            torch.set_num_threads(n)
+            f(torch.ones(4))
+            assert taper.get_num_threads() == n, (taper.get_num_threads(), n)
+    finally:
+        torch.set_num_threads(had)
 
 
 def test_determinants_and_inverses():

@@ -20,7 +20,8 @@ from ._decompose import table
 from ._import import Unsupported, import_graph, supported
 
 _C._bridge_init(torch.Tensor, lambda t: taper.from_dlpack(t.detach()), torch.from_dlpack,
-                lambda t, size, stride, offset: t.detach().as_strided(size, stride, t.storage_offset() + offset))
+                lambda t, size, stride, offset: t.detach().as_strided(size, stride, t.storage_offset() + offset),
+                torch.get_num_threads)
 _lock = threading.Lock()
 _ledger = []  # (graph, node, operator, reason): calls that stay in PyTorch, and graphs that do
 _counter = 0

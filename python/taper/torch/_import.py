@@ -30,7 +30,11 @@ PLAIN_RESULTS = {"_linalg_det": 1, "_linalg_slogdet": 2, "_linalg_solve_ex": 1}
 # Calls whose first result alone is a row of Taper's; usable where the others are not used.
 FIRST_RESULT = {
     "_scaled_dot_product_flash_attention_for_cpu": lambda q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None:
-        ("scaled_dot_product_attention", (q, k, v, attn_mask, dropout_p, is_causal), {"scale": scale})}
+        ("scaled_dot_product_attention", (q, k, v, attn_mask, dropout_p, is_causal), {"scale": scale, "enable_gqa": heads(q) != heads(k)})}
+
+
+def heads(node):
+    return node.meta["val"].shape[1]
 
 
 class Unsupported(Exception):
@@ -135,7 +139,9 @@ class _Importer:
         if target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
             if not isinstance(node.args[0].meta.get("val"), (list, tuple)):
                 raise Unsupported(f"{node.args[0].target} gives results of unknown types")
-            return self.add(node, "same" if node.args[0] in self.first else "item", args=node.args)
+            if node.args[0] in self.first:
+                return self.add(node, "same", args=node.args)
+            return self.add(node, "item", args=node.args, type=self.type(val) if isinstance(val, torch.Tensor) else None)
         if isinstance(val, torch.SymInt):
             return self.add(node, "symbol", str(self.number(val)))
         if isinstance(val, (torch.SymFloat, torch.SymBool)):
