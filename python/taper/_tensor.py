@@ -113,6 +113,10 @@ _C.DisableTorchFunctionSubclass, _C.DisableTorchFunction = DisableTorchFunctionS
 _nowrap = {getattr(Tensor, n) for n in ("_base", "grad", "_grad")}
 
 
+def _is_getter(func):
+    return type(func) is type(Tensor._base)
+
+
 def _convert(r, cls):
     if isinstance(r, Tensor) and not isinstance(r, cls):
         return r.as_subclass(cls)
@@ -138,7 +142,7 @@ def __torch_function__(cls, func, types, args=(), kwargs=None):
     if not all(issubclass(cls, t) for t in types) or _foreign(func):
         return NotImplemented
     r = _C._disabled_torch_function_impl(func, types, args, kwargs)
-    return r if func in _nowrap else _convert(r, cls)
+    return r if _is_getter(func) and func in _nowrap else _convert(r, cls)
 
 
 _C._tensor_set("__torch_function__", __torch_function__)

@@ -47,13 +47,11 @@ class _Mode:
     _rows = False
 
     def __enter__(self):
-        _C._mode_push(self._rows, self)
-        _C._capture_disable(1)  # what a mode watches runs call by call
+        _C._mode_push(self._rows, self)  # outside of capture, what a mode watches runs call by call
         return self
 
     def __exit__(self, *exc):
         _C._mode_pop(self._rows)
-        _C._capture_disable(-1)
 
     @classmethod
     def push(cls, *args, **kwargs):

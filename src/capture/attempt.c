@@ -220,6 +220,9 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     return a;
 }
 
+/* The instructions after which a region ends: a loop that goes on without end must not fill the memory. */
+static int longest(const trace *t) { return t->g->nnode > 54000 ? 4000000 : 500000 + 64 * t->g->nnode; }
+
 /* Interprets the outer frame. ST_return with *ret; ST_next: stopped before an instruction; ST_error: break or
  * error. */
 static int attempt_run(attempt *a, PyObject **ret, const char *force)
@@ -236,9 +239,9 @@ static int attempt_run(attempt *a, PyObject **ret, const char *force)
                 return ST_error;
         }
         bool idle = (t->steps & 1023) == 0 && t->steps >= 51200 && t->g->nnode == (int)t->g->inputs.n;
-        if (idle || t->steps > 500000) { /* a long loop without tensors is none of our business */
+        if (idle || t->steps > longest(t)) { /* a long loop without tensors is none of our business */
             t->hopeless = idle;
-            t_break(t, BRK_depth, "more than %d instructions in one region", t->steps - 1);
+            t_break(t, BRK_length, "more than %d instructions in one region", t->steps - 1);
             t->quiet = idle;
             return ST_error;
         }
@@ -346,6 +349,7 @@ typedef struct capture {
     PyObject *handled;
     trace *outer;
     op_ctx saved;
+    py_overriding overriding;
     gen_state drawn; /* shape rules of random operators may draw: the graph draws again when it runs */
 } capture;
 typedef enum { TRY_done, TRY_again, TRY_failed } tried;
@@ -403,6 +407,7 @@ static bool attempt_once(capture *c)
     cx->hooks = NULL; /* they see what the graph keeps, not fakes */
     ev_span reading = ev_span_begin(EVS_trace);
     t->handled = c->handled;
+    t->overriding = &c->overriding;
     t_now = t;
     int rc = attempt_run(c->a, &ret, NULL);
     ev_span_end(&reading);
@@ -420,7 +425,15 @@ static bool attempt_once(capture *c)
         t->steps = t->exc_at;
         rc = ST_error;
     }
-    bool ok = rc != ST_error && !t->internal && finish_entry(c->a, rc == ST_return, ret, c->real);
+    bool left = py_overriding_same(&c->overriding);
+    if (rc != ST_error && !left && !t->internal) { /* the region ends before a mode that would still be on */
+        t->live_at = t->mode_at;
+        t_break(t, BRK_live, "a mode is entered that is left behind the end of the graph");
+        t->quiet = true;
+    }
+    py_overriding_pause(1); /* what is written of the graph's results is not the program's calls */
+    bool ok = rc != ST_error && left && !t->internal && finish_entry(c->a, rc == ST_return, ret, c->real);
+    py_overriding_set(&c->overriding);
     t_now = c->outer;
     *cx = c->saved;
     PyErr_SetHandledException(c->handled);
@@ -677,6 +690,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
                   .outer = t_now,
                   .saved = *cx,
                   .drawn = gen_default()->s };
+    py_overriding_get(&c.overriding);
     capture_name(&c);
     capture_begin(&c);
     ev_span whole = ev_span_begin(EVS_frame);
@@ -690,6 +704,7 @@ entry *capture_region(region *r, frame *real, cap_cfg *cfg)
     free(c.w.last);
     Py_XDECREF(c.handled);
     *cx = c.saved;
+    py_overriding_free(&c.overriding);
     ev_cid_set(NULL);
     return done;
 }

@@ -63,7 +63,9 @@ static bool python_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, 
             PyTuple_SET_ITEM(args, i, v);
     }
     crumb_drop(CRUMB_BACKEND, "the function that it returned");
+    py_overriding_pause(1); /* the graph has what classes and modes made of the program's calls */
     PyObject *res = args ? PyObject_Call(p->fn, args, NULL) : NULL;
+    py_overriding_pause(-1);
     Py_XDECREF(args);
     if (!res)
         return err_set(err, ERR_python, "the compiled function failed");

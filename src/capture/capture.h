@@ -59,6 +59,7 @@ enum {
     STANCE_eager_then_compile,
     STANCE_aot_eager_then_compile
 };
+void cap_note_saved(void);   /* debug.c: the exception that is set says where its failure was saved */
 const char *cap_brand(void); /* "taper", or "torch" under the alias */
 /* config.suppress_errors: the exception that is set comes from the compiler; it is logged and gone. */
 bool cap_suppress(const cap_cfg *cfg, PyObject *fn);
@@ -69,7 +70,6 @@ PyObject *cfg_obj(const char *name);   /* borrowed or NULL */
 PyObject *exc_class(const char *name); /* taper._dynamo.exc.<name>; borrowed */
 void cap_count(const char *group, const char *key, int n);
 bool cap_is_skipped_file(const char *file); /* standard library and the like: not inlined, not captured */
-extern PyObject *py_fake_error;             /* raised when the data of a fake tensor is asked for */
 PyObject *py_source_line(const char *file, int line); /* new str, stripped; "" when unknown */
 /* --- shared by the files of capture ------------------------------------------------------------------- */
 PyObject *graph_view(ir_graph *g); /* takes g; new capsule */
@@ -93,6 +93,7 @@ void region_replay_id(void);
 const char *value_name(trace *t, PyObject *o); /* "TensorVariable()" */
 bool const_equal(PyObject *a, PyObject *b);
 bool cap_is_disabled(void);
+void t_take_overrides(void);
 /* A trace function is active (a debugger, coverage): it must see the lines of fn, which runs uncompiled. */
 bool cap_debugged(PyObject *fn);
 PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, int n);

@@ -645,7 +645,9 @@ static void text_ready(void *unused)
     gen_c_ready();
 }
 
-int cap_brand_changed(bool torch)
+static bool tracing(void) { return t_now != NULL; }
+
+static int brand_changed(bool torch)
 {
     strbuf why = { 0 };
     env_set_torch_alias(torch);
@@ -660,6 +662,7 @@ int py_init_compile(PyObject *m)
 {
     static bool started;
     strbuf why = { 0 };
+    py_asks = (py_capture){ tracing, t_keeps_relations, t_size_arith, brand_changed, cap_note_saved };
     if (!started) {
         ev_set_module_test(is_module, NULL);
         if (!ev_init(&why)) {

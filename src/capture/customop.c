@@ -13,47 +13,11 @@
 #include <dlfcn.h>
 
 /* ---- values ---- */
-static PyObject *tensor_list(tp_tensor *const *ts, int n)
-{
-    PyObject *l = PyList_New(n);
-    for (int i = 0; l && i < n; i++)
-        PyList_SET_ITEM(l, i, ts[i] ? py_wrap(tensor_ref(ts[i])) : Py_NewRef(Py_None));
-    return l;
-}
-
-PyObject *custom_to_py(const tp_val *v) /* new */
-{
-    PyObject *l;
-    switch (v->kind) {
-    case VAL_tensor: return py_wrap(tensor_ref(v->t));
-    case VAL_tensors: return tensor_list(v->ts, v->n);
-    case VAL_int: return py_int(v->i);
-    case VAL_float: return PyFloat_FromDouble(v->f);
-    case VAL_complex: return PyComplex_FromDoubles(v->floats[0], v->floats[1]);
-    case VAL_bool: return PyBool_FromLong(v->b);
-    case VAL_str: return PyUnicode_FromString(v->s);
-    case VAL_dtype: return Py_NewRef(py_dtype((dtype)v->i));
-    case VAL_device: return py_device(v->dev);
-    case VAL_memfmt: return Py_NewRef(py_memfmt((memfmt)v->i));
-    case VAL_ints:
-    case VAL_floats:
-    case VAL_bools:
-        l = PyList_New(v->n);
-        for (int i = 0; l && i < v->n; i++)
-            PyList_SET_ITEM(l, i,
-                            v->kind == VAL_ints     ? py_int(v->ints[i])
-                            : v->kind == VAL_floats ? PyFloat_FromDouble(v->floats[i])
-                                                    : PyBool_FromLong(v->bools[i]));
-        return l;
-    default: Py_RETURN_NONE;
-    }
-}
-
 static PyObject *args_of(const tp_val *arg, int n)
 {
     PyObject *t = PyTuple_New(n);
     for (int i = 0; t && i < n; i++) {
-        PyObject *v = custom_to_py(&arg[i]);
+        PyObject *v = py_from_val(&arg[i]);
         if (!v)
             Py_CLEAR(t);
         else
@@ -132,7 +96,8 @@ static bool py_vjp(const op_custom *o, op_ctx *cx, const tp_val *arg, int narg, 
     PyGILState_STATE gil = PyGILState_Ensure();
     op_ctx saved = *CX;
     *CX = *cx;
-    PyObject *a = args_of(arg, narg), *r = a ? custom_to_py(res) : NULL, *g = r ? tensor_list(dy, ndy) : NULL;
+    PyObject *a = args_of(arg, narg), *r = a ? py_from_val(res) : NULL,
+             *g = r ? py_tensor_list(dy, ndy) : NULL;
     PyObject *got = g ? PyObject_CallMethod(o->data, "_vjp", "OOO", a, r, g) : NULL;
     *CX = saved;
     bool ok = got && PyTuple_Check(got) && PyTuple_GET_SIZE(got) == narg;
@@ -257,7 +222,7 @@ static bool val_of(PyObject *o, tp_val *v, arena *a)
 
 static PyObject *from_result(tp_val *v, const op_custom *o)
 {
-    PyObject *r = custom_to_py(v);
+    PyObject *r = py_from_val(v);
     val_clear(v);
     if (r && PyList_Check(r) && o && !o->ret_list)
         Py_SETREF(r, PyList_AsTuple(r));
@@ -373,7 +338,7 @@ static PyObject *fake_call(sym_env *env, PyObject *f, PyObject *args, PyObject *
                     tensor_unref(ts[i]);
                     ts[i] = fake;
                 }
-            plain = custom_to_py(&v);
+            plain = py_from_val(&v);
             if (plain && PyTuple_Check(r))
                 Py_SETREF(plain, PyList_AsTuple(plain));
             val_clear(&v);

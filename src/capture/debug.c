@@ -81,7 +81,7 @@ static void facts(json_w *w) /* Python's version and the settings that were chan
 }
 
 /* The exception that is set says where its failure was saved. */
-void py_note_saved(void)
+void cap_note_saved(void)
 {
     char *path = debug_take_path();
     if (!path)

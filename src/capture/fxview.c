@@ -65,28 +65,6 @@ static PyObject *type_value(const tp_val *v) /* the fake value of a node, withou
     return v->kind == VAL_int ? py_int(v->i) : Py_NewRef(Py_None);
 }
 
-bool fx_is_default(const tp_val *a, const op_param *p)
-{
-    if (!p->has_default && !(p->optional && a->kind == VAL_none))
-        return false;
-    const tp_val *d = &p->def;
-    if (a->kind == VAL_none)
-        return d->kind == VAL_none || !p->has_default;
-    if (a->kind != d->kind)
-        return false;
-    switch (a->kind) {
-    case VAL_int:
-    case VAL_dtype:
-    case VAL_memfmt:
-    case VAL_layout: return a->i == d->i;
-    case VAL_float: return a->f == d->f;
-    case VAL_bool: return a->b == d->b;
-    case VAL_ints: return a->n == 0 && d->n == 0;
-    case VAL_str: return a->s && d->s && !strcmp(a->s, d->s);
-    default: return false;
-    }
-}
-
 /* _graph_nodes(capsule) -> [(id, op, name, target, args, kwargs, value, [(file, line, func, code)...], written, back)]:
  * written is what the user called, or None; back: with its two operands the other way round (1 - x is a call of rsub). */
 static PyObject *nodes(PyObject *m, PyObject *c)
@@ -124,11 +102,11 @@ static PyObject *nodes(PyObject *m, PyObject *c)
         int last = n->narg;
         if (row) /* trailing defaults are not shown */
             while (last > 0 && (row->schema.param[last - 1].kwonly ||
-                                fx_is_default(&n->arg[last - 1], &row->schema.param[last - 1])))
+                                op_is_default(&n->arg[last - 1], &row->schema.param[last - 1])))
                 last--;
         for (int i = 0; args && kw && i < n->narg; i++) {
             if (row && i >= last) {
-                if (fx_is_default(&n->arg[i], &row->schema.param[i]))
+                if (op_is_default(&n->arg[i], &row->schema.param[i]))
                     continue;
                 PyObject *v = value(&n->arg[i]);
                 PyDict_SetItemString(kw, row->schema.param[i].name, v);

@@ -104,6 +104,8 @@ static recipe *out_recipe(rb *b, PyObject *o)
     if (i == t->outs.n)
         vec_push(&t->outs, Py_NewRef(o));
     r->index = (int)i;
+    if (Py_TYPE(o) != &PyTensor_Type)
+        r->obj = keep(b->e, (PyObject *)Py_TYPE(o));
     if (t->did_backward && grad_is_spent(py_tensor(o)))
         r->spent = arena_strdup(&b->e->mem, grad_node_name(grad_grad_fn(py_tensor(o), NULL, NULL)));
     remember(b, o, r);
@@ -991,8 +993,8 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
     distinct(t);
     finish_graph(t);
     let_go_early(e);
-    e->plain = returned && e->ret->kind == R_out && !e->ret->attrs && !e->ret->spent && !e->ret->grad &&
-               !e->effects.n && e->nout == 1;
+    e->plain = returned && e->ret->kind == R_out && !e->ret->obj && !e->ret->attrs && !e->ret->spent &&
+               !e->ret->grad && !e->effects.n && e->nout == 1;
     ok = true;
 done:
     map_free(&b.seen);
@@ -1061,7 +1063,9 @@ static PyObject *build_out(const recipe *r, build *b)
             tensor_unref(x);
             return py_raise(&err);
         }
-        b->outobj[r->index] = x ? py_wrap(x) : Py_NewRef(Py_None);
+        b->outobj[r->index] = !x       ? Py_NewRef(Py_None)
+                              : r->obj ? py_wrap_as((PyTypeObject *)r->obj, x)
+                                       : py_wrap(x);
     }
     o = Py_XNewRef(b->outobj[r->index]);
     if (o && r->grad) {

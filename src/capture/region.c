@@ -659,7 +659,7 @@ static PyObject *run_frame(frame *f)
     cap_cfg *cfg = f->cfg;
     pace p = { -1, 0 };
     for (;;) {
-        bool try_ = cfg && p.until < 0 && !p.hold &&
+        bool try_ = cfg && p.until < 0 && !p.hold && TP_LIKELY(!cap_here()->disabled) &&
                     TP_LIKELY(!py_put_off_exc && !PyThreadState_Get()->c_tracefunc) &&
                     f->cc->ins[f->ip].op != CACHE && !f->kwnames;
         region *r = try_ ? region_at(f->cc, f->ip) : NULL;

@@ -2,6 +2,7 @@
 #ifndef TAPER_CAPTURE_TRACE_H
 #define TAPER_CAPTURE_TRACE_H
 #include "capture/entry.h"
+#include "python/override.h"
 
 /* --- tracing --- */
 typedef struct PyLazy {
@@ -93,9 +94,12 @@ struct trace {
     bool class_written; /* some class has attributes written while tracing */
     struct gen_state *
         drawn; /* where random numbers stand at the start; what is drawn while tracing is taken back to here */
-    bool took_hook;   /* some tensor's hook is part of the graph */
-    bool hooked;      /* saved_tensors_hooks are active */
-    bool in_try;      /* a node was made where a handler would see its failure */
+    bool took_hook;                  /* some tensor's hook is part of the graph */
+    bool hooked;                     /* saved_tensors_hooks are active */
+    bool in_try;                     /* a node was made where a handler would see its failure */
+    const ir_node *asked;            /* the last node of the newest call that a class or mode took over */
+    const py_overriding *overriding; /* as the region starts */
+    int mode_at; /* outer step that entered a mode or switched such calls off, from where none had been */
     bool interrupted; /* a signal handler raised: the exception is set, and none of the program's yet */
 };
 
@@ -207,6 +211,8 @@ typedef enum {
 } t_items; /* as they are, looked at, with contents, iterable */
 extern PyTypeObject PyTraceFn_Type, PyTraceIter_Type;
 extern _Thread_local trace *t_now;
+bool t_keeps_relations(void);                              /* trace_hop.c */
+PyObject *t_size_arith(char op, PyObject *a, PyObject *b); /* trace_size.c */
 extern PyObject *py_break_error;
 PyObject *t_broken(trace *t);                              /* NULL with an exception set */
 PyObject *t_fn(PyObject *fn, bool truth);                  /* new */

@@ -1191,6 +1191,19 @@ BUILTIN(function_apply)
     return t_break(t, BRK_call_builtin, "call of taper._C.%s", b->name);
 }
 BUILTIN(ask) { return t_native(t, f, args, nargs, kw); }
+/* Modes of functions are entered and left while tracing: their __torch_function__ is traced where a call is taken over. */
+BUILTIN(switch_calls)
+{
+    PyObject *rows = nargs ? t_real(t, args[0]) : Py_None;
+    if (!rows)
+        return NULL;
+    if (rows != Py_False && b->name[1] == 'm')
+        return t_break(t, BRK_call_builtin, "a mode with __torch_dispatch__");
+    if (py_overriding_same(t->overriding))
+        t->mode_at = t->steps;
+    return t_native(t, f, args, nargs, kw);
+}
+BUILTIN(plain_call) { return t_call(t, polyfill("plain_call"), args, nargs, kw); }
 /* tensor(n) of a size: as full((), n) */
 static PyObject *tensor_of_size(trace *t, const builtin *b, PyObject *o, PyObject *const *args,
                                 Py_ssize_t nargs, PyObject *kw)
@@ -1403,8 +1416,6 @@ static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char
     bool unknown = !strcmp(name, "storage_offset") || (!strcmp(name, "_is_view") && !py_tensor(self)->base);
     if (unknown && on_input_memory(t, py_tensor(self))) /* no guard knows it */
         return t_break(t, BRK_data, "Tensor.%s of an input", name);
-    if (!strcmp(name, "as_subclass") && !(n == 1 && t_real(t, args[0]) == (PyObject *)&PyTensor_Type))
-        return t_break(t, BRK_construct, "Tensor.as_subclass");
     if (!strcmp(name, "backward"))
         return t_tensor_backward(t, self, args, nargs, kw);
     if (!strcmp(name, "register_hook") && nargs == 1 && !kw)

@@ -1437,5 +1437,6 @@ PyObject *t_call(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs,
 
 int py_init_tcall(PyObject *m)
 {
+    t_take_overrides();
     return PyType_Ready(&PyTraceGen_Type) < 0 || PyType_Ready(&PyTraceSuper_Type) < 0 ? -1 : 0;
 }

@@ -13,6 +13,38 @@ PyObject *t_broken(trace *t)
     return NULL;
 }
 
+/* who.name(*args): traced while a trace goes on, a plain call otherwise. */
+static PyObject *ask(PyObject *who, PyObject *name, PyObject *const *args, Py_ssize_t n)
+{
+    trace *t = t_now;
+    PyObject *f = t ? t_getattr(t, who, name) : PyObject_GetAttr(who, name),
+             *r = !f  ? NULL
+                  : t ? t_call(t, f, args, n, NULL)
+                      : PyObject_Vectorcall(f, args, (size_t)n, NULL),
+             *v = r && t ? t_real(t, r) : r;
+    Py_XDECREF(f);
+    if (t) {
+        t->asked = t->rec.g->last;
+        if (v && !t_deep(t, v))
+            v = NULL;
+        Py_XINCREF(v);
+        Py_XDECREF(r);
+        return v ? v : t_broken(t);
+    }
+    return v;
+}
+/* A mode that takes calls over was entered or left. While one is active nothing is captured, but a trace goes on. */
+static void mode_entered(int by)
+{
+    if (!t_now)
+        cap_here()->disabled += by;
+}
+void t_take_overrides(void)
+{
+    py_ask = ask;
+    py_mode_entered = mode_entered;
+}
+
 typedef struct PyTraceFn {
     PyObject_HEAD vectorcallfunc call;
     PyObject *fn;

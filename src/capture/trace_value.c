@@ -2,7 +2,6 @@
 #include "python/override.h"
 #include "capture/capture.h"
 
-PyObject *py_fake_error;
 static PyObject *deleted; /* marks attributes and globals that were deleted */
 
 const break_row break_rows[BRK_COUNT] = {
@@ -767,9 +766,6 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
             want(t, G_ID_MATCH, s, known->real ? known->real : known->abs);
         return Py_NewRef(known->abs);
     }
-    if (t_is_tensor_type(tp) && py_type_overrides(tp))
-        return t_break(t, BRK_wrapped, "a tensor of class %s, whose calls go through __torch_function__",
-                       tp->tp_name);
     if (t_is_tensor_type(tp))
         return wrap_tensor(t, o, s);
     PyTypeObject *base = t_base(tp);
@@ -931,6 +927,7 @@ static void id_key(trace *t, PyObject *o)
     t->e->apart_moves |= k->src->kind != SRC_const && k->src->kind != SRC_dictkey;
 }
 
+static bool trusted_class(PyTypeObject *tp);
 static bool deep(trace *t, PyObject *o, int depth, bool key)
 {
     if (depth > 40)
@@ -996,6 +993,7 @@ static bool deep(trace *t, PyObject *o, int depth, bool key)
         PyCFunction_Check(o) || PyMethod_Check(o) || PyCell_Check(o) || is_enum(o) || tp == &PyLazy_Type ||
         PyExceptionInstance_Check(o) || t_behind(o) || tp == &PyTraceGen_Type || (!key && t_is_array(o)) ||
         (t_base(tp) && !type_func(o, "%s", "__eq__") && !type_func(o, "%s", "__hash__")) ||
+        (!key && t_base(tp) == &PyUnicode_Type && trusted_class(tp)) || /* TorchVersion */
         !type_is_python(tp))
         return true;
     if (key)
@@ -1145,6 +1143,9 @@ static PyObject *type_func(PyObject *o, const char *fmt,
 /* ---- how calls were written ---- */
 void t_written(trace *t, const ir_node *last, const void *what)
 {
+    if (TP_UNLIKELY(t->asked &&
+                    t->asked == t->rec.g->last)) /* it is what the class or mode made of the call */
+        return;
     ir_node *n = t->rec.g->last;
     if (what && n && n != last && n->prev == last && n->kind == IR_call) /* one call became one node */
         n->written = what;

@@ -82,6 +82,8 @@ typedef struct op_param {
     tp_val def;
 } op_param;
 
+bool op_is_default(const tp_val *a, const op_param *p); /* would the row fill this in itself? */
+
 enum { OP_MAX_PARAMS = 24, OP_MAX_RETURNS = 8 };
 typedef struct op_schema {
     int nparam, nret;

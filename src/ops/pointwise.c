@@ -1,6 +1,7 @@
 /* pointwise.c - shape rules of pointwise operators, and the runner that feeds packed blocks to the loops. */
 #include "ops/pw.h"
 #include "ops/iter.h"
+#include "ops/provider.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,20 +11,8 @@ isa_kind isa_current(void)
     static int chosen = -1;
     if (TP_LIKELY(chosen >= 0))
         return (isa_kind)chosen;
-    int k = ISA_base;
-#if defined(__x86_64__)
-    const char *want = getenv("TAPER_ISA");
-    int limit = !want ? 2 : !strcmp(want, "base") ? 0 : !strcmp(want, "avx2") ? 1 : 2;
-    /* Every processor with AVX2 has F16C; clang 14 cannot ask for it. */
-    if (limit >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        k = ISA_avx2;
-    if (limit >= 2 && k == ISA_avx2 && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        k = ISA_avx512;
-#endif
-    chosen = k;
-    return (isa_kind)k;
+    chosen = ops_provided_isa();
+    return (isa_kind)chosen;
 }
 
 ISA_DECL(conv_fn *, conv_pick, (dtype d, dtype s));

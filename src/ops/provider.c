@@ -11,6 +11,12 @@ static _Thread_local unsigned asked;
 
 void ops_provide(const ops_provider *p) { atomic_store(&given, p); }
 
+int ops_provided_isa(void)
+{
+    const ops_provider *p = atomic_load(&given);
+    return p && p->isa ? p->isa() : 0;
+}
+
 static bool is_off(void)
 {
     int v = atomic_load_explicit(&off, memory_order_relaxed);

@@ -19,11 +19,13 @@ typedef struct ops_provider {
     /* y (m x n) = x (m x k) times w (n x k) transposed: rows of x become bytes as int8_row says */
     bool (*linear_int8)(int64_t m, int64_t n, int64_t k, const float *x, const int8_t *w, const float *scale,
                         const float *bias, float *y);
+    int (*isa)(void); /* the instruction set of this machine, one of ops/pw.h */
 } ops_provider;
 /* A row as bytes, its largest element as 127; returns what one of them is worth (NaN where the row has one). */
 float int8_row(const float *x, int64_t k, int8_t *q);
 
 void ops_provide(const ops_provider *p);    /* once, before the first call */
+int ops_provided_isa(void);                 /* 0 where nobody knows, also when products are switched off */
 const ops_provider *ops_provider_now(void); /* NULL: none, or switched off */
 unsigned ops_provider_asked(void);          /* how often this thread asked, whatever the answer */
 bool ops_provider_skip(bool on);            /* the same for the calling thread alone, true: off */

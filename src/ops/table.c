@@ -288,3 +288,25 @@ bool op_find(const char *full, size_t n, op_id *op, op_variant *v)
     *op = (op_id)(i - 1);
     return true;
 }
+
+bool op_is_default(const tp_val *a, const op_param *p)
+{
+    if (!p->has_default && !(p->optional && a->kind == VAL_none))
+        return false;
+    const tp_val *d = &p->def;
+    if (a->kind == VAL_none)
+        return d->kind == VAL_none || !p->has_default;
+    if (a->kind != d->kind)
+        return false;
+    switch (a->kind) {
+    case VAL_int:
+    case VAL_dtype:
+    case VAL_memfmt:
+    case VAL_layout: return a->i == d->i;
+    case VAL_float: return a->f == d->f;
+    case VAL_bool: return a->b == d->b;
+    case VAL_ints: return a->n == 0 && d->n == 0;
+    case VAL_str: return a->s && d->s && !strcmp(a->s, d->s);
+    default: return false;
+    }
+}

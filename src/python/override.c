@@ -1,10 +1,11 @@
 /* override.c - calls that Python code takes over: __torch_function__ of an argument's class, modes of taper.overrides
  * around functions, and modes of taper.utils._python_dispatch around the rows themselves. */
-#include "capture/capture.h"
 #include "python/override.h"
 #include "sym/env.h"
 
 int py_overrides;
+PyObject *(*py_ask)(PyObject *who, PyObject *name, PyObject *const *args, Py_ssize_t n);
+void (*py_mode_entered)(int by);
 static PyObject *plain; /* _disabled_torch_function_impl: a class that has it is an ordinary tensor */
 
 /* Modes of this thread, the innermost last. While one of them handles a call it is off the stack; it may enter itself or
@@ -99,10 +100,7 @@ static PyObject *keywords(PyObject *const *values, PyObject *names)
 
 static PyObject *ask(PyObject *who, PyObject *func, PyObject *types, PyObject *args, PyObject *kw)
 {
-    PyObject *f = PyObject_GetAttr(who, hook_name()),
-             *r = f ? PyObject_CallFunctionObjArgs(f, func, types, args, kw, NULL) : NULL;
-    Py_XDECREF(f);
-    return r;
+    return py_ask(who, hook_name(), (PyObject *[]){ func, types, args, kw }, 4);
 }
 
 static PyObject *nobody(PyObject *func, const takers *t)
@@ -208,7 +206,7 @@ static PyObject *arg_object(const tp_val *v)
 {
     if (v->kind == VAL_layout)
         return PyObject_GetAttrString(py_module, "strided");
-    return v->kind == VAL_gen ? py_rng(v->gen) : custom_to_py(v);
+    return v->kind == VAL_gen ? py_rng(v->gen) : py_from_val(v);
 }
 
 /* Positional arguments up to the last one that is not its default, keyword-only ones by name. */
@@ -218,12 +216,12 @@ static bool row_args(const op_row *r, const tp_val *arg, PyObject **args, PyObje
     while (npos < r->schema.nparam && !r->schema.param[npos].kwonly)
         npos++;
     for (int i = 0; i < npos; i++)
-        if (!fx_is_default(&arg[i], &r->schema.param[i]))
+        if (!op_is_default(&arg[i], &r->schema.param[i]))
             last = i + 1;
     *args = PyTuple_New(last);
     *kw = PyDict_New();
     for (int i = 0; *args && *kw && i < r->schema.nparam; i++) {
-        if (i >= last && (i < npos || fx_is_default(&arg[i], &r->schema.param[i])))
+        if (i >= last && (i < npos || op_is_default(&arg[i], &r->schema.param[i])))
             continue;
         PyObject *o = arg_object(&arg[i]);
         if (!o || (i >= npos && PyDict_SetItemString(*kw, r->schema.param[i].name, o) < 0)) {
@@ -319,6 +317,37 @@ static bool dispatch(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_v
     return ok;
 }
 
+/* ---- for capture: what a trace switches is switched back when it ends ---- */
+void py_overriding_get(py_overriding *s)
+{
+    *s = (py_overriding){ .classes_off = classes_off, .all_off = all_off };
+    for (size_t i = 0; i < calls.n; i++)
+        vec_push(&s->calls, Py_NewRef(calls.at[i]));
+}
+bool py_overriding_same(const py_overriding *s)
+{
+    return s->classes_off == classes_off && s->all_off == all_off && s->calls.n == calls.n &&
+           (!calls.n || !memcmp(s->calls.at, calls.at, sizeof *calls.at * calls.n));
+}
+void py_overriding_set(const py_overriding *s)
+{
+    classes_off = s->classes_off;
+    all_off = s->all_off;
+    py_overrides += (int)s->calls.n - (int)calls.n;
+    while (calls.n)
+        Py_DECREF(vec_pop(&calls));
+    for (size_t i = 0; i < s->calls.n; i++)
+        vec_push(&calls, Py_NewRef(s->calls.at[i]));
+}
+void py_overriding_pause(int by) { all_off += by; }
+void py_overriding_free(py_overriding *s)
+{
+    for (size_t i = 0; i < s->calls.n; i++)
+        Py_DECREF(s->calls.at[i]);
+    vec_free(&s->calls);
+    *s = (py_overriding){ 0 };
+}
+
 /* ---- what Python sees ---- */
 static stack *stack_of(PyObject *o) { return PyObject_IsTrue(o) ? &rows : &calls; }
 
@@ -332,6 +361,7 @@ static PyObject *mode_push(PyObject *m, PyObject *const *args, Py_ssize_t n)
     py_overrides++;
     if (s == &rows)
         CX->dispatch = dispatch;
+    py_mode_entered(1);
     Py_RETURN_NONE;
 }
 static PyObject *mode_pop(PyObject *m, PyObject *which)
@@ -340,6 +370,7 @@ static PyObject *mode_pop(PyObject *m, PyObject *which)
     if (!s->n)
         return PyErr_Format(PyExc_RuntimeError, "no mode is entered");
     py_overrides--;
+    py_mode_entered(-1);
     if (s == &rows && s->n == 1)
         CX->dispatch = NULL;
     return vec_pop(s);

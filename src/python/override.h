@@ -12,4 +12,18 @@ bool py_taken(PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject 
 bool py_taken_method(const char *name, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                      PyObject *kwnames, PyObject **res);
 bool py_untaken(PyObject *const *args, Py_ssize_t n); /* is there an argument that would? */
+
+/* Capture sets these: who.name(*args), which a trace follows, and what happens when a mode is entered (1) or left (-1). */
+extern PyObject *(*py_ask)(PyObject *who, PyObject *name, PyObject *const *args, Py_ssize_t n);
+extern void (*py_mode_entered)(int by);
+/* What takes calls over on this thread, as capture saves and restores it around a trace. */
+typedef struct py_overriding {
+    VEC(PyObject *) calls; /* owned */
+    int classes_off, all_off;
+} py_overriding;
+void py_overriding_get(py_overriding *s);
+bool py_overriding_same(const py_overriding *s);
+void py_overriding_set(const py_overriding *s);
+void py_overriding_free(py_overriding *s);
+void py_overriding_pause(int by); /* neither classes nor modes take calls over while the sum is above zero */
 #endif

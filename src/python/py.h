@@ -57,10 +57,9 @@ PyObject *py_memfmt(memfmt f);                   /* borrowed */
 PyObject *py_size(int ndim, const symint *size); /* new taper.Size */
 PyObject *py_int(symint v);                      /* new int, or SymInt for expressions */
 PyObject *py_rng(tp_gen *g);
-PyObject *custom_to_py(const tp_val *v);                /* new; v stays */
-bool fx_is_default(const tp_val *a, const op_param *p); /* would the row fill this in itself? */
+PyObject *py_from_val(const tp_val *v); /* new; v stays */
+PyObject *py_tensor_list(tp_tensor *const *ts, int n);
 PyObject *py_raise(tp_err *e); /* always NULL; keeps an exception that is already set */
-void py_note_saved(void);      /* debug.c: adds where the failure was saved, if it was */
 void py_forget(void);          /* as PyErr_Clear(), but what signal handlers raised is raised again later: */
 void py_put_off(void);         /* takes the exception that is set, */
 extern __thread PyObject *py_put_off_exc;     /* this one, the last */
@@ -152,8 +151,13 @@ extern PyObject *py_module;     /* taper._C, borrowed */
 /* The thread's operator context; a fresh thread starts from the process defaults. */
 #define CX op_ctx_cur()
 
-/* --- what the binding asks of capture ----------------------------------------------------------------- */
-int cap_brand_changed(bool torch); /* settings come from TORCH_* too */
-bool t_keeps_relations(void);
-PyObject *t_size_arith(char op, PyObject *a, PyObject *b); /* + - * / p(ower) */
+/* --- what the binding asks of capture, which fills it in before the first call (capture/compile.c) ------ */
+typedef struct py_capture {
+    bool (*tracing)(void);
+    bool (*keeps_relations)(void); /* does a comparison of sizes stay a question? */
+    PyObject *(*size_arith)(char op, PyObject *a, PyObject *b); /* + - * / p(ower) */
+    int (*brand_changed)(bool torch);                           /* settings come from TORCH_* too */
+    void (*note_saved)(void); /* the exception that is set says where its failure was saved, if it was */
+} py_capture;
+extern py_capture py_asks;
 #endif

@@ -27,11 +27,10 @@ static void si_dealloc(PyObject *o)
 
 PyObject *py_int(symint v) { return sym_is_expr(v) ? py_symint(v) : PyLong_FromLongLong(v); }
 
-extern _Thread_local struct trace *t_now;
 static PyObject *fixed(PyObject *o);
 static PyObject *symint_repr(PyObject *o)
 {
-    if (t_now) { /* the program's own text shows a number */
+    if (py_asks.tracing()) { /* the program's own text shows a number */
         PyObject *n = fixed(o), *t = n ? PyObject_Repr(n) : NULL;
         Py_XDECREF(n);
         return t;
@@ -104,7 +103,7 @@ static PyObject *arith(PyObject *a, PyObject *b, symint (*f)(symint, symint), bi
     }
     if (!PyFloat_Check(a) && !PyFloat_Check(b) && !PyLong_Check(a) && !PyLong_Check(b))
         Py_RETURN_NOTIMPLEMENTED;
-    PyObject *r = op ? t_size_arith(op, a, b) : NULL;
+    PyObject *r = op ? py_asks.size_arith(op, a, b) : NULL;
     if (r || PyErr_Occurred())
         return r;
     PyObject *p = fixed(a), *q = p ? fixed(b) : NULL;
@@ -140,7 +139,7 @@ static PyObject *plainly(PyObject *a, PyObject *b, binaryfunc f)
     static PyObject *n(PyObject *a, PyObject *b) { return plainly(a, b, f); }
 static PyObject *si_truediv(PyObject *a, PyObject *b)
 {
-    PyObject *r = t_size_arith('/', a, b);
+    PyObject *r = py_asks.size_arith('/', a, b);
     return r || PyErr_Occurred() ? r : plainly(a, b, PyNumber_TrueDivide);
 }
 static PyObject *shift(PyObject *a, PyObject *b, symint (*f)(symint, symint), binaryfunc plain)
@@ -190,7 +189,7 @@ static PyObject *si_pow(PyObject *a, PyObject *b, PyObject *m)
         Py_RETURN_NOTIMPLEMENTED;
     bool real = PyFloat_Check(a) || PyFloat_Check(b) || (PyLong_Check(b) && PyLong_AsLong(b) < 0);
     PyErr_Clear();
-    PyObject *r = m == Py_None && real ? t_size_arith('p', a, b) : NULL;
+    PyObject *r = m == Py_None && real ? py_asks.size_arith('p', a, b) : NULL;
     if (r || PyErr_Occurred())
         return r;
     PyObject *p = fixed(a), *q = p ? fixed(b) : NULL;
@@ -239,7 +238,7 @@ static PyObject *si_compare(PyObject *a, PyObject *b, int op)
         return r;
     }
     bool r = false;
-    if (sym_is_unbacked(x) || sym_is_unbacked(y) || t_keeps_relations()) { /* stays a question */
+    if (sym_is_unbacked(x) || sym_is_unbacked(y) || py_asks.keeps_relations()) { /* stays a question */
         static const sym_rel rels[] = { [Py_LT] = SYM_lt, [Py_LE] = SYM_le, [Py_EQ] = SYM_eq,
                                         [Py_NE] = SYM_ne, [Py_GT] = SYM_gt, [Py_GE] = SYM_ge };
         symint cond = sym_simplify(sym_rel_of(rels[op], x, y));

@@ -106,6 +106,45 @@ static int tensor_clear(PyObject *o)
     return 0;
 }
 
+py_capture py_asks;
+PyObject *py_fake_error;
+
+PyObject *py_tensor_list(tp_tensor *const *ts, int n)
+{
+    PyObject *l = PyList_New(n);
+    for (int i = 0; l && i < n; i++)
+        PyList_SET_ITEM(l, i, ts[i] ? py_wrap(tensor_ref(ts[i])) : Py_NewRef(Py_None));
+    return l;
+}
+
+PyObject *py_from_val(const tp_val *v)
+{
+    PyObject *l;
+    switch (v->kind) {
+    case VAL_tensor: return py_wrap(tensor_ref(v->t));
+    case VAL_tensors: return py_tensor_list(v->ts, v->n);
+    case VAL_int: return py_int(v->i);
+    case VAL_float: return PyFloat_FromDouble(v->f);
+    case VAL_complex: return PyComplex_FromDoubles(v->floats[0], v->floats[1]);
+    case VAL_bool: return PyBool_FromLong(v->b);
+    case VAL_str: return PyUnicode_FromString(v->s);
+    case VAL_dtype: return Py_NewRef(py_dtype((dtype)v->i));
+    case VAL_device: return py_device(v->dev);
+    case VAL_memfmt: return Py_NewRef(py_memfmt((memfmt)v->i));
+    case VAL_ints:
+    case VAL_floats:
+    case VAL_bools:
+        l = PyList_New(v->n);
+        for (int i = 0; l && i < v->n; i++)
+            PyList_SET_ITEM(l, i,
+                            v->kind == VAL_ints     ? py_int(v->ints[i])
+                            : v->kind == VAL_floats ? PyFloat_FromDouble(v->floats[i])
+                                                    : PyBool_FromLong(v->bools[i]));
+        return l;
+    default: Py_RETURN_NONE;
+    }
+}
+
 PyObject *py_val(tp_val *v)
 {
     PyObject *r = NULL;
@@ -295,7 +334,8 @@ PyObject *py_raise(tp_err *e)
     } else
         PyErr_SetString(type, e->msg);
     Py_DECREF(type);
-    py_note_saved();
+    if (py_asks.note_saved) /* not while the module is being made */
+        py_asks.note_saved();
     return NULL;
 }
 

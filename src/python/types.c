@@ -463,7 +463,7 @@ static PyObject *set_prefix(PyObject *m, PyObject *s)
         return PyErr_Format(PyExc_ValueError, "_set_prefix() takes 'taper' or 'torch'");
     bool torch = !strcmp(t, "torch");
     py_prefix = torch ? "torch" : "taper";
-    if (cap_brand_changed(torch) < 0)
+    if (py_asks.brand_changed(torch) < 0)
         return NULL;
     env_set_torch_alias(torch);
     for (size_t i = 0; i < COUNT(types); i++) {

@@ -12,16 +12,28 @@ def case(package, name):
 
 # --- transformers ---------------------------------------------------------------------------------------------------
 TINY = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, max_position_embeddings=64)
-CAUSAL = ["Llama", "Mistral", "Qwen2", "Qwen3", "Phi", "Gemma", "GPTNeoX", "StableLm", "Olmo", "Cohere", "Starcoder2", "Glm"]
-MASKED = ["Bert", "Roberta", "Electra", "MPNet", "DebertaV2"]
+CAUSAL = {  # what a configuration needs beside TINY
+    "Llama": dict(num_key_value_heads=2), "Mistral": dict(num_key_value_heads=2), "Qwen2": dict(num_key_value_heads=2),
+    "Qwen3": dict(num_key_value_heads=2, head_dim=8), "Phi": {}, "Gemma": dict(num_key_value_heads=4, head_dim=8), "GPTNeoX": {},
+    "StableLm": dict(num_key_value_heads=4), "Olmo": {}, "Cohere": dict(num_key_value_heads=2), "Starcoder2": dict(num_key_value_heads=2),
+    "Glm": dict(num_key_value_heads=2, head_dim=8), "Gemma2": dict(num_key_value_heads=2, head_dim=8), "Olmo2": dict(num_key_value_heads=2),
+    "Granite": dict(num_key_value_heads=2), "Phi3": dict(num_key_value_heads=2), "Nemotron": dict(num_key_value_heads=2),
+    "Persimmon": {}, "Helium": dict(num_key_value_heads=2, head_dim=8), "Ernie4_5": dict(num_key_value_heads=2, head_dim=8),
+    "SmolLM3": dict(num_key_value_heads=2), "Qwen2Moe": dict(num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+                                                             shared_expert_intermediate_size=16),
+}
+MASKED = {
+    "Bert": {}, "Roberta": {}, "Electra": {}, "MPNet": {}, "DebertaV2": {}, "Camembert": {}, "XLMRoberta": {}, "Deberta": {}, "RoFormer": {}, "Ernie": {},
+    "MobileBert": dict(intra_bottleneck_size=32, embedding_size=32), "ConvBert": dict(embedding_size=32), "Esm": dict(mask_token_id=1),
+    "Albert": dict(embedding_size=16), "ModernBert": dict(cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),
+}
 
 
 def _language(kind, name):
     def build(torch):
         import transformers
-        cfg = getattr(transformers, name + "Config")(**TINY, **({"num_key_value_heads": 2} if name in ("Llama", "Mistral", "Qwen2", "Qwen3", "Starcoder2", "Glm", "Cohere") else
-                                                               {"num_key_value_heads": 4} if name in ("Gemma", "StableLm") else {}),
-                                                     **({"head_dim": 8} if name in ("Gemma", "Qwen3", "Glm") else {}), pad_token_id=0)
+        more = CAUSAL[name] if kind == "causal" else MASKED[name]
+        cfg = getattr(transformers, name + "Config")(**{**TINY, **more}, pad_token_id=0)
         m = getattr(transformers, name + ("ForCausalLM" if kind == "causal" else "ForMaskedLM"))(cfg)
         x = torch.randint(1, 99, (2, 7))
         return m, (), {"input_ids": x, "labels": x}
@@ -92,6 +104,53 @@ def _(torch):
     return m, (), {"input_ids": x, "labels": x}
 
 
+# --- whole uses of transformers: from_pretrained, generate, Trainer -----------------------------------------------------
+def _tiny_llama(torch):
+    import transformers as t
+    return t.LlamaForCausalLM(t.LlamaConfig(**TINY, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2))
+
+
+@case("transformers", "from_pretrained of a saved model")
+def _(torch):
+    import tempfile
+    with tempfile.TemporaryDirectory() as d:
+        _tiny_llama(torch).save_pretrained(d)
+        m = type(_tiny_llama(torch)).from_pretrained(d)
+    return m, (), {"input_ids": torch.randint(1, 99, (2, 7))}
+
+
+for _kind, _how in (("greedy", {}), ("sampling", dict(do_sample=True, top_k=20, temperature=0.8)), ("beams", dict(num_beams=3))):
+    @case("transformers", f"generate, {_kind}")
+    def _(torch, how=_how):
+        m = _tiny_llama(torch).eval()
+        return (lambda x: m.generate(x, attention_mask=torch.ones_like(x), max_new_tokens=8, **how).float()), (torch.randint(3, 99, (2, 5)),), {}
+
+
+@case("transformers", "generate, T5")
+def _(torch):
+    import transformers as t
+    m = t.T5ForConditionalGeneration(t.T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4, decoder_start_token_id=0)).eval()
+    return (lambda x: m.generate(x, max_new_tokens=6).float()), (torch.randint(3, 99, (2, 5)),), {}
+
+
+@case("transformers", "Trainer")
+def _(torch):
+    import tempfile
+    import transformers as t
+    data = [{"input_ids": torch.randint(1, 99, (7,)), "labels": torch.randint(1, 99, (7,))} for _ in range(12)]
+
+    def run(seed):
+        t.set_seed(3)
+        m = _tiny_llama(torch)
+        with tempfile.TemporaryDirectory() as d:
+            args = t.TrainingArguments(output_dir=d, max_steps=4, per_device_train_batch_size=3, report_to=[], use_cpu=True, logging_steps=1,
+                                       save_strategy="no", disable_tqdm=True, learning_rate=1e-3)
+            trainer = t.Trainer(model=m, args=args, train_dataset=data)
+            trainer.train()
+        return torch.tensor([r["loss"] for r in trainer.state.log_history if "loss" in r]), [p.detach() for p in m.parameters()]
+    return run, (3,), {}
+
+
 # --- others ---------------------------------------------------------------------------------------------------------
 @case("einops", "patch embedding")
 def _(torch):
@@ -124,28 +183,23 @@ def _(torch):
     return timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=10), (torch.randn(2, 3, 32, 32),), {}
 
 
-@case("timm", "resnet10t")
-def _(torch):
-    import timm
-    return timm.create_model("resnet10t", num_classes=10), (torch.randn(2, 3, 64, 64),), {}
+TIMM = {  # model -> what create_model gets beside the number of classes; the size of the picture
+    "resnet10t": {}, "convnext_atto": {}, "mobilenetv3_small_050": {}, "efficientnet_lite0": {}, "regnetx_002": {}, "densenet121": dict(block_config=(2, 2), growth_rate=8),
+    "ghostnet_050": {}, "mobilenetv2_035": {}, "repvgg_a0": {}, "hardcorenas_a": {}, "mnasnet_small": {}, "resnext26ts": {}, "seresnext26t_32x4d": {}, "lcnet_035": {},
+    "edgenext_xx_small": {}, "mobilevit_xxs": {}, "xcit_nano_12_p16_224": {}, "mixer_s32_224": dict(img_size=64), "deit_tiny_patch16_224": dict(img_size=64, depth=2),
+    "poolformer_s12": {}, "vgg11": dict(drop_rate=0.0),
+}
 
 
-@case("timm", "convnext_atto")
-def _(torch):
-    import timm
-    return timm.create_model("convnext_atto", num_classes=10), (torch.randn(2, 3, 64, 64),), {}
+def _picture(name):
+    def build(torch):
+        import timm
+        return timm.create_model(name, num_classes=10, **TIMM[name]), (torch.randn(2, 3, 64, 64),), {}
+    return build
 
 
-@case("timm", "mobilenetv3_small_050")
-def _(torch):
-    import timm
-    return timm.create_model("mobilenetv3_small_050", num_classes=10), (torch.randn(2, 3, 64, 64),), {}
-
-
-@case("timm", "efficientnet_lite0")
-def _(torch):
-    import timm
-    return timm.create_model("efficientnet_lite0", num_classes=10), (torch.randn(2, 3, 64, 64),), {}
+for _n in TIMM:
+    case("timm", _n)(_picture(_n))
 
 
 @case("timm", "swin_tiny_patch4_window7_224")

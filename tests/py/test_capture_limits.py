@@ -235,3 +235,12 @@ def test_substitute_in_graph_follows_another_function():
             assert arg in str(e), e
         else:
             raise AssertionError(arg)
+
+
+def test_a_long_loop_with_operators_is_one_graph():
+    """More than half a million instructions: each operator allows some more."""
+    def f(x):
+        for _ in range(60000):
+            x = x + 1
+        return x
+    assert taper.compile(f, backend="eager", fullgraph=True)(taper.zeros(2)).tolist() == [60000.0, 60000.0]

@@ -452,3 +452,45 @@ def test_while_loop_gradients_are_compiled():
             for v in ([[1.1, 0.7], [0.2, 0.3], [1, 1]], [[11.0, 2.0]] * 4, [[0.1, 0.1]] * 6):
                 assert all(taper.allclose(p, q) for p, q in zip(grads(f, v), grads(fn, v))), (fn, backend, v)
             assert taper._dynamo.utils.counters["stats"]["unique_graphs"] == 1, (fn, backend)
+
+
+def test_associative_scan():
+    from taper._higher_order_ops.associative_scan import associative_scan
+    for n in (1, 2, 5, 8):
+        x = taper.arange(float(2 * n)).view(n, 2) * 0.3 + 0.1
+        for f, want in ((lambda x: associative_scan(taper.add, x, 0), x.cumsum(0)), (lambda x: associative_scan(taper.mul, x, 0, combine_mode="generic"), x.cumprod(0)),
+                        (lambda x: associative_scan(taper.add, x, 0, reverse=True), x.flip(0).cumsum(0).flip(0))):
+            for g in (f, taper.compile(f, backend="eager", fullgraph=True), taper.compile(f, fullgraph=True)):
+                assert taper.allclose(g(x), want), (n, g(x), want)
+
+    def linear(a, b):  # x[t] = a[t] * x[t - 1] + b[t]
+        return {"a": a["a"] * b["a"], "b": b["a"] * a["b"] + b["b"]}
+    a, b = taper.arange(12.0).view(2, 6) * 0.1, taper.ones(2, 6)
+    state, rows = taper.zeros(2), []
+    for t in range(6):
+        state = a[:, t] * state + b[:, t]
+        rows.append(state)
+    assert taper.allclose(associative_scan(linear, {"a": a, "b": b}, 1)["b"], taper.stack(rows, 1))
+    y = a.clone().requires_grad_()
+    associative_scan(taper.mul, y + 1, 1).sum().backward()
+    z = a.clone().requires_grad_()
+    (z + 1).cumprod(1).sum().backward()
+    assert taper.allclose(y.grad, z.grad, atol=1e-4)
+    for call, words in ((lambda: associative_scan(1, a, 0), "takes a function"), (lambda: associative_scan(taper.add, {}, 0), "no tensor"),
+                        (lambda: associative_scan(taper.add, a, 0, combine_mode="x"), "combine_mode"),
+                        (lambda: associative_scan(lambda p, q: (p[0], p[1], q[0]), (a, b), 0), "must return what it takes"),
+                        (lambda: associative_scan(lambda p, q: p, (a, b[:1]), 0), "same length")):
+        try:
+            call()
+        except (RuntimeError, ValueError) as e:
+            assert words in str(e), e
+        else:
+            raise AssertionError(words)
+
+
+def test_modules_named_after_their_functions():
+    import importlib
+    import taper._higher_order_ops as h
+    for name in ("cond", "while_loop", "scan", "map", "associative_scan", "wrap"):
+        m = importlib.import_module("taper._higher_order_ops." + name)
+        assert getattr(m, name) is getattr(h, name) and callable(getattr(h, name))

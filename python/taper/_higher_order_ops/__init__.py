@@ -1,10 +1,13 @@
 """Control flow that stays in one graph. Outside of capture these functions simply run; while a function is
 captured, the functions they are given become nested graphs."""
+import sys
+import types
+
 from .. import _C
 from .._C import SymInt, Tensor
 from ..autograd.function import Function
 
-_stack_tensors = _C._op_functions[""]["stack"]
+_stack_tensors, _cat_tensors = _C._op_functions[""]["stack"], _C._op_functions[""]["cat"]
 
 
 def _single(pred, what):
@@ -112,6 +115,55 @@ def scan(combine_fn, init, xs, *, dim=0, reverse=False):
     return carry, ys
 
 
+def _combine_pairs(combine, elems):
+    """All prefixes of elems (tensors with the steps in front): pairs are combined, their prefixes found, the rest filled in."""
+    n = elems[0].shape[0]
+    if n < 2:
+        return elems
+    odd = _combine_pairs(combine, combine([e[:-1:2] for e in elems], [e[1::2] for e in elems]))
+    even = [e[:1] for e in elems]
+    if n > 2:
+        more = combine([o[:-1] for o in odd] if n % 2 == 0 else odd, [e[2::2] for e in elems])
+        even = [_cat_tensors([a, b], 0) for a, b in zip(even, more)]
+    rows = [_stack_tensors([a[:n // 2], b], 1).flatten(0, 1) for a, b in zip(even, odd)]
+    return rows if n % 2 == 0 else [_cat_tensors([r, e[-1:]], 0) for r, e in zip(rows, even)]
+
+
+def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise"):
+    """combine_fn over all prefixes of xs along dim, in about log2 of their number of steps. combine_fn takes two slices (tensors, or
+    trees of them like xs) and must be associative; "pointwise" says that it works element by element."""
+    if not callable(combine_fn):
+        raise RuntimeError("associative_scan() takes a function")
+    if combine_mode not in ("pointwise", "generic"):
+        raise ValueError(f"associative_scan: combine_mode is 'pointwise' or 'generic', not {combine_mode!r}")
+    flat = [t.movedim(dim, 0) for t in _leaves(xs, [])]
+    if not flat:
+        raise RuntimeError("associative_scan: there is no tensor to walk along")
+    if any(t.shape[0] != flat[0].shape[0] for t in flat):
+        raise RuntimeError("associative_scan: all tensors that are walked along must have the same length: "
+                           + ", ".join(str(t.shape[0]) for t in flat))
+    if reverse:
+        flat = [t.flip(0) for t in flat]
+
+    def one(*slices):
+        k = len(slices) // 2
+        r = _leaves(combine_fn(_fill(xs, iter(slices[:k])), _fill(xs, iter(slices[k:]))), [])
+        if len(r) != k:
+            raise RuntimeError(f"associative_scan: combine_fn must return what it takes, {k} tensors, but it returns {len(r)}")
+        return tuple(r)
+
+    def combine(a, b):
+        if combine_mode == "generic":
+            from ..func import vmap
+            return list(vmap(one)(*a, *b))
+        return list(one(*a, *b))
+
+    out = _combine_pairs(combine, flat)
+    if reverse:
+        out = [t.flip(0) for t in out]
+    return _fill(xs, iter([t.movedim(0, dim) for t in out]))
+
+
 def map(f, xs, *args):
     """f(x, *args) for each slice x of xs along its first dimension; the results stacked."""
     return _stack(_walk(lambda x: f(x, *args), xs, 0, "map"), "map")
@@ -169,3 +221,26 @@ for _n, _f in graph_calls.items():
 def wrap(body, *args, **kwargs):
     """body(*args, **kwargs): captured, it is followed like any other call."""
     return body(*args, **kwargs)
+
+
+class _Package(types.ModuleType):
+    """Importing the module that is named after a function does not put it in the function's place."""
+
+    def __setattr__(self, name, value):
+        if not (isinstance(value, types.ModuleType) and isinstance(self.__dict__.get(name), types.FunctionType)):
+            super().__setattr__(name, value)
+
+
+def _module(name, **names):
+    m = types.ModuleType(f"{__name__}.{name}")
+    m.__dict__.update(names)
+    sys.modules[m.__name__] = m
+
+
+_module("cond", cond=cond, cond_op=cond)
+_module("while_loop", while_loop=while_loop, while_loop_op=while_loop)
+_module("scan", scan=scan, scan_op=scan)
+_module("map", map=map, map_impl=map)
+_module("associative_scan", associative_scan=associative_scan, associative_scan_op=associative_scan)
+_module("wrap", wrap=wrap)
+sys.modules[__name__].__class__ = _Package

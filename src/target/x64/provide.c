@@ -151,8 +151,11 @@ static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, co
     return corr_grad_weight(gen_isa_host(), dt, g, x, dy, dw);
 }
 
+/* The eager loops are compiled for the same sets in the same order. */
+static int isa(void) { return (int)gen_isa_host(); }
+
 static const ops_provider own = {
-    "own", gemm_own, conv_forward_own, conv_grad_input_own, conv_grad_weight_own, gen_linear_int8
+    "own", gemm_own, conv_forward_own, conv_grad_input_own, conv_grad_weight_own, gen_linear_int8, isa
 };
 
 /* Eager programs call nothing here by name, so this is done when the library is loaded. */

@@ -10,6 +10,9 @@ from ..parameter import Buffer, Parameter
 _IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
 
 
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"  # packages look for it in state dictionaries
+
+
 class _Incompatible(_IncompatibleKeys):
     def __repr__(self):
         if not self.missing_keys and not self.unexpected_keys:
