@@ -811,11 +811,12 @@ static void build_as_c(tune *t, run_program *p, const int64_t *ns, int64_t least
         if (plan->step.at[i].kind == STEP_kernel && plan->step.at[i].kernel->k &&
             ns[i - plan->step.at[i].epilogue] >= least)
             k[n++] = plan->step.at[i].kernel->k;
-    bool open = t->opt->v[OPT_emitter] == 0 && t->c->target->caps.quick;
+    bool open = t->opt->v[OPT_emitter] == 0 && t->c->target->caps.quick && !t->no_c;
     if (n && open && t->until && t->until - clock_ns() < 1000000000)
         tune_say(t, "dropped: c: there is no time for a compiler");
     else if (n && open)
         t->with_c = build_for(&target_c, k, n, &err);
+    t->no_c = t->no_c || err_is_set(&err);
     if (err_is_set(&err))
         tune_say(t, "dropped: c: %s", err.msg);
     free(k);

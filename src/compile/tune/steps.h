@@ -13,6 +13,7 @@ typedef struct tune {
     const run_options *opt;             /* what is left open there may be searched */
     int64_t until;                      /* clock_ns at which it ends */
     bool with_c;                        /* kernels are there as C, too */
+    bool no_c;                          /* the C compiler failed once: it is not asked again */
     bool search;                        /* else only what is remembered is used */
     struct loop_plan *alt[LOOPS_COUNT]; /* the same steps with other loops; owned */
     bool asked[LOOPS_COUNT];            /* alt[i] was tried */
