@@ -7,11 +7,12 @@
 #include "target/cuda/driver.h"
 #include "target/cuda/product.h"
 #include "target/cuda/ptx.h"
+#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>
 
-enum { FORMAT = 3 }; /* of saved code */
+enum { FORMAT = 4, ENTRY = 64 }; /* of saved code; bytes of an entry's name */
 
 typedef struct image { /* machine code of a module; shared by its kernels, never freed */
     cuda_cubin bin;
@@ -21,7 +22,7 @@ typedef struct cuda_code {
     target_code c; /* first */
     ptx_kernel p;
     image *img;
-    char entry[32];
+    char entry[ENTRY];
     cuda_function fn[CUDA_MAX_DEVICES];
 } cuda_code;
 
@@ -51,8 +52,23 @@ static ptx_opts options(void)
     return (ptx_opts){ .sm = p && p->major < 9 ? 80 : 90, .lift = true };
 }
 
-/* By its number in the module, so that equal kernels make equal texts. */
-static void entry_name(int i, char *out, size_t n) { snprintf(out, n, "k%d", i); }
+/* What profilers show: what the kernel does, without its number in the graph, so that equal kernels of other graphs make
+ * equal texts, and its number in the module. */
+static void entry_name(const vir *k, int i, char *out, size_t n)
+{
+    const char *s = k->name;
+    size_t at = 0;
+    if (*s == 'k' && s[1] >= '0' && s[1] <= '9')
+        for (s++; *s >= '0' && *s <= '9';)
+            s++;
+    while (*s == '_')
+        s++;
+    for (; *s && at + 16 < n; s++)
+        out[at++] = isalnum((unsigned char)*s) ? *s : '_';
+    snprintf(out + at, n - at, "%sk%d", at ? "_" : "", i);
+    if (out[0] >= '0' && out[0] <= '9')
+        out[0] = '_';
+}
 
 /* Kernels [from, to) as one module. Those that have no PTX form stay NULL. */
 static bool write_module(const target *t, const vir *const *k, int from, int to, target_code **out,
@@ -64,7 +80,7 @@ static bool write_module(const target *t, const vir *const *k, int from, int to,
     for (int i = from; i < to; i++) {
         cuda_code *c = mem_zalloc(sizeof *c);
         tp_err own = { 0 };
-        entry_name(i - from, c->entry, sizeof c->entry);
+        entry_name(k[i], i - from, c->entry, sizeof c->entry);
         if (ptx_add(&u, k[i], c->entry, &c->p, &own)) {
             c->c.on = t;
             c->c.name = strdup(k[i]->name);
@@ -196,7 +212,7 @@ static bool launch(const target_code *c, const target_args *a, tp_err *err)
 typedef struct saved {
     uint32_t format, size; /* of this struct */
     uint64_t hash;
-    char entry[32];
+    char entry[ENTRY];
     ptx_kernel p;
 } saved;
 
@@ -254,8 +270,8 @@ static bool list(const target *t, const vir *k, strbuf *out, tp_err *err)
 {
     ptx_unit u = { .opts = options() };
     ptx_kernel p;
-    char name[32];
-    entry_name(0, name, sizeof name);
+    char name[ENTRY];
+    entry_name(k, 0, name, sizeof name);
     bool ok = ptx_add(&u, k, name, &p, err);
     if (ok)
         ptx_text(&u, out);
