@@ -31,6 +31,7 @@ typedef struct target_caps {
     int64_t strip_fits; /* elements that stay in the first cache: no strips below */
     /* --- how work is cut into parallel iterations */
     int chunk;            /* elements of a long vector loop that one of them takes */
+    int column_chunk;     /* the same in sums of columns; 0: as chunk */
     int scatter_chunk;    /* the same where elements are written where an index points */
     int64_t park_bytes;   /* of a row that a later pass reads: beyond, it is computed again */
     int64_t share_worth;  /* elements from which on work is worth sharing */
@@ -39,6 +40,7 @@ typedef struct target_caps {
     int64_t parts_worth;  /* elements from which on one result is made of parts; 0: never */
     int parts_most, parts_least;
     int column_parts; /* sums of columns are made of at most so many groups of rows, which are then summed; 0: never */
+    int few_results; /* of a sum over a batch: below, it is made of parts too (where column_parts says so) */
     /* --- what is possible, or better not done */
     int lanes;          /* elements of four bytes in a vector */
     int gather_bytes;   /* the smallest element that one instruction gathers */

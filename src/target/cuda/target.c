@@ -335,6 +335,7 @@ const target target_cuda = {
     .caps = { .ways = 16, /* 256 partial results of a long row: eight warps */
               .strip = -1,
               .chunk = 1024,
+              .column_chunk = 128, /* few rows are left for a thread: many blocks instead */
               .scatter_chunk = 1024,
               .park_bytes = INT64_MAX, /* rows are parked in device memory, which the second cache serves */
               .share_worth = 1,
@@ -343,7 +344,8 @@ const target target_cuda = {
               .parts_worth = 1 << 14,
               .parts_most = 528,
               .parts_least = 8,
-              .column_parts = 256,
+              .column_parts = 64,
+              .few_results = 1024,
               .lanes = 16,
               .gather_bytes = 1,
               .slow_steps = true,
