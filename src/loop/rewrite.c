@@ -198,7 +198,8 @@ static int64_t column_parts_of(const target_caps *caps, const ir_node *n)
         return 0;
     for (int i = 0; i < n->arg[1].n; i++)
         rows *= x->size[i];
-    if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth || !x->numel)
+    if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth || !x->numel ||
+        (caps->column_enough && x->numel / rows >= (int64_t)caps->column_enough * caps->column_chunk))
         return 0;
     for (most = MIN(most, rows / LEAST_ROWS); most > 3 && rows % most;)
         most--;
