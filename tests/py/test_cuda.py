@@ -765,3 +765,25 @@ if __name__ == "__main__":
     for name, f in list(globals().items()):
         if name.startswith("test_"):
             f()
+
+
+def test_products_of_rows_at_odd_places():
+    """Rows of 16-bit elements that do not begin at multiples of 16 bytes: the product is made of copies."""
+    if not has_fake():
+        return
+    out = run("""
+taper.manual_seed(0)
+for m, k, n in ((5, 7, 9), (16, 33, 8), (3, 8, 2051)):
+    a, b, c = taper.randn(m, k).bfloat16(), taper.randn(k, n).bfloat16(), taper.randn(n).bfloat16()
+    want = [a @ b, b.t() @ a.t(), taper.addmm(c, a, b)]
+    x, y, z = a.cuda(), b.cuda(), c.cuda()
+    for w, g in zip(want, [x @ y, y.t() @ x.t(), taper.addmm(z, x, y)]):
+        assert taper.allclose(w.float(), g.cpu().float(), rtol=2e-2, atol=2e-2), (m, k, n, (w - g.cpu()).abs().max())
+    big = taper.zeros(2 * m, k + 3, device="cuda").bfloat16()
+    part = big[::2, 1:k + 1]
+    part.copy_(x)
+    assert taper.allclose((part @ y).cpu().float(), want[0].float(), rtol=2e-2, atol=2e-2)
+import taper._C as C
+print("done", taper.cuda.memory_allocated() < 1 << 20)
+""", TAPER_PRODUCTS="straight")
+    assert out.split() == ["done", "True"], out
