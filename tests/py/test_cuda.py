@@ -787,3 +787,21 @@ import taper._C as C
 print("done", taper.cuda.memory_allocated() < 1 << 20)
 """, TAPER_PRODUCTS="straight")
     assert out.split() == ["done", "True"], out
+
+
+def test_complex_numbers_on_the_host():
+    """Rows without loops for complex numbers run the CPU's kernel for these, not the one for real numbers."""
+    if not has_fake():
+        return
+    out = run("""
+taper.manual_seed(0)
+for dt in (taper.complex64, taper.complex128):
+    x, y = taper.randn(3, 4, dtype=dt), taper.randn(3, 4, dtype=dt)
+    for f in (taper.conj_physical, taper.abs, taper.angle, taper.exp, taper.sqrt, taper.tanh, lambda v: v * y.to(v.device), lambda v: v / y.to(v.device),
+              lambda v: v @ y.to(v.device).t(), lambda v: v.sum(), lambda v: v.t().contiguous(), taper.view_as_real, lambda v: v.conj() + 1):
+        for v in (x, x.t().contiguous().t(), x[:1].expand(3, 4)):
+            a, b = f(v), f(v.cuda())
+            assert b.is_cuda and a.dtype == b.dtype and taper.allclose(a, b.cpu(), rtol=1e-4, atol=1e-5), (f, dt, a, b.cpu())
+print("done")
+""")
+    assert out.split() == ["done"], out
