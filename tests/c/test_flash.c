@@ -242,7 +242,7 @@ TEST(flash_assembles)
 {
     for (int kind = 0; kind < FLASH_KINDS; kind++)
         for (int d = FLASH_LEAST; d <= FLASH_MOST; d += 16)
-            for (int small = 0; small < (kind == FLASH_forward ? 2 : 1); small++) {
+            for (int small = 0; small < (kind == FLASH_columns ? 1 : 2); small++) {
                 flash_form f = flash_form_of((flash_kind)kind, d % 32 ? DT_f16 : DT_bf16, d, small);
                 strbuf text = { 0 };
                 char who[64];

@@ -35,8 +35,10 @@ flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small)
         f.cols = d <= 80 ? 64 : d <= 112 ? 48 : 32;
         f.tiles = !small && d <= 64 ? 2 : 1;
         f.warps = !small && d > 64 ? 8 : 4;
-    } else
+    } else { /* two products more, and their factors, are in registers */
         f.cols = d <= 64 ? 32 : 16;
+        f.warps = kind == FLASH_rows && !small && d <= 64 ? 8 : 4;
+    }
     return f;
 }
 
