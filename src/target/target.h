@@ -51,6 +51,7 @@ typedef struct target_caps {
     bool library;       /* eager kernels can be called, where they are faster than loops */
     bool epilogues;     /* a kernel runs on the rows of a product as they are finished */
     bool attends;       /* there is attend */
+    bool softens;       /* attend looks at attend_soft */
     bool
         widens; /* products of f16 or bf16 may have results of f32, and attend takes matrices of several types */
     bool
@@ -129,6 +130,19 @@ typedef struct attend_to { /* a product of a matrix of m x n that the kernel wri
         adds; /* a sum over the m rows, to which every block adds; else each block makes rows of the result */
     bool second; /* the matrix is the second factor: all is transposed */
 } attend_to;
+/* What the kernel of attention computes, where it is nothing else: a target may do so in its own way. p = softmax of scale times the
+ * scores, which are -inf beyond the reach; of the gradient, p and then scale * p * (dp - the row's sum of p dp), where dp is the other
+ * product. What a last product reads is rounded to its type. */
+typedef enum { ATTEND_any, ATTEND_softmax, ATTEND_gradient, ATTEND_KINDS } attend_kind;
+typedef struct attend_soft {
+    attend_kind kind;
+    double scale; /* positive */
+    bool second;  /* gradient: the second product gives the scores */
+    int probs;    /* the buffer of the kernel that p is written to */
+    /* f32, one a row: the maximum of its scores, scaled, and 1 / sum of exp(score - maximum). The softmax writes those that are not
+     * NULL, the gradient reads both. */
+    void *top, *part;
+} attend_soft;
 typedef struct target_attend {
     attend_of of[ATTEND_OF];
     attend_to to[ATTEND_TO];
@@ -138,6 +152,7 @@ typedef struct target_attend {
     int nbuf; /* of the kernel; those that products make or read are set by the target, at most ATTEND_BETWEEN of the latter */
     int64_t
         reach; /* row r of a matrix needs its first r + reach columns alone, what is beyond them is 0; 0: all of them */
+    attend_soft soft;
 } target_attend;
 /* Who is told of an index that a device found outside after the call that used it. */
 typedef struct target_late {

@@ -350,6 +350,7 @@ const target target_cuda = {
               .gather_bytes = 1,
               .slow_steps = true,
               .attends = true,
+              .softens = true,
               .widens = true,
               .asynchronous = true },
     .available = available,
