@@ -765,3 +765,17 @@ if __name__ == "__main__":
     for name, f in list(globals().items()):
         if name.startswith("test_"):
             f()
+
+
+def test_zeros_of_a_gradient_are_on_the_device_of_the_argument():
+    if not has_fake():
+        return
+    out = run("""
+x, i = taper.arange(12.).reshape(3, 4), taper.tensor([[0, 3, 3], [1, 1, 1], [2, 0, 2]])
+for on in x.clone(), x.cuda():
+    on.requires_grad_()
+    y = on.gather(1, i.to(on.device)).square().sum()
+    print(taper.autograd.grad(y, on)[0].cpu().tolist())
+""")
+    host, device = out.splitlines()
+    assert host == device, out
