@@ -466,7 +466,8 @@ static void divide_scatter(writing *k)
     loop_gather g;
     loop_gather_of(n, &g);
     bool any_order = g.adds && !dtype_is_float((dtype)ir_type(n)->dt);
-    k->single = scatter_single(n) || t->nkeep == 0;
+    bool narrow = g.adds && dtype_size((dtype)ir_type(n)->dt) < 4; /* rows alone: see adds_in */
+    k->single = scatter_single(n) || (t->nkeep == 0 && !narrow);
     k->range_dim = scatter_widest(k->pl, n);
     if (k->single) {
         k->vec_keep = t->nred == 0 && t->nkeep;
@@ -482,7 +483,7 @@ static void divide_scatter(writing *k)
     for (int i = 0; i < t->nkeep - k->vec_keep; i++)
         outer = sym_mul(outer, t->size[t->keep[i]]);
     if (k->range_dim < 0 || (k->single && (any_order || k->vec_keep)) ||
-        (!k->single && places_follow(k, k->range_dim, last)))
+        (!k->single && (last < 0 || places_follow(k, k->range_dim, last))))
         return;
     if (!k->single)
         outer = sym_mul(outer,

@@ -302,6 +302,13 @@ static const char *gather_as_call(planner *pl, const ir_node *n, const loop_gath
                                           : NULL;
 }
 
+/* Rows may be added in narrow floats as well, each sum rounded: a store of lanes that meet cannot. */
+static bool adds_in(dtype dt, bool rows)
+{
+    return dt == DT_f32 || dt == DT_f64 || dt == DT_i64 || dt == DT_i32 ||
+           (rows && (dt == DT_f16 || dt == DT_bf16));
+}
+
 /* Is n written where indices point by a kernel of ours? Lanes hold elements that never meet, and those that may are written
  * one after the other, in the order of the call: the result does not depend on threads. */
 static bool scatter_fits(planner *pl, ir_node *n)
@@ -319,7 +326,7 @@ static bool scatter_fits(planner *pl, ir_node *n)
         why = "it has no elements";
     else if (!pl->c->caps->scatter_ranges && scatter_single(n))
         why = "neighbours may go to one place";
-    else if (g.adds && t->dt != DT_f32 && t->dt != DT_f64 && t->dt != DT_i64 && t->dt != DT_i32)
+    else if (g.adds && !adds_in((dtype)t->dt, pl->c->caps->scatter_ranges && !scatter_single(n)))
         why = "not in its element type";
     else if (src->kind != VAL_node && !is_known_number(src))
         why = "its number is not known yet";
