@@ -230,7 +230,11 @@ const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, windows 
 
 /* --- lower_index.c ---------------------------------------------------------------- */
 ir_node *counts_up(planner *pl, ir_node *index, symint size);
-void scatter_at(walk *w, ir_node *n, const lin *home);
+/* single: lanes may meet. where: which of them are written; 0: all. */
+void scatter_at(walk *w, ir_node *n, const lin *home, bool single, vir_ref where);
+lin scatter_place(walk *w, const ir_node *n, const lin *home, int d);
+bool scatter_single(const ir_node *n);
+int scatter_widest(planner *pl, const ir_node *n);
 
 /* --- lower_reduce.c ---------------------------------------------------------------- */
 bool is_place(uint8_t kind);

@@ -30,9 +30,11 @@ typedef struct target_caps {
     int strip_near;     /* elsewhere */
     int64_t strip_fits; /* elements that stay in the first cache: no strips below */
     /* --- how work is cut into parallel iterations */
-    int chunk;            /* elements of a long vector loop that one of them takes */
-    int column_chunk;     /* the same in sums of columns; 0: as chunk */
-    int scatter_chunk;    /* the same where elements are written where an index points */
+    int chunk;         /* elements of a long vector loop that one of them takes */
+    int column_chunk;  /* the same in sums of columns; 0: as chunk */
+    int scatter_chunk; /* the same where elements are written where an index points */
+    int scatter_ranges; /* into how many shares of the places such work is cut, each looking at all indices; 0: none */
+    int scatter_row;      /* elements of a row that a share takes */
     int64_t park_bytes;   /* of a row that a later pass reads: beyond, it is computed again */
     int64_t share_worth;  /* elements from which on work is worth sharing */
     int share_rows;       /* rows that must be left then to fuse a reduction of them */

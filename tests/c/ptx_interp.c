@@ -14,7 +14,7 @@
     X(f16x2, 4) X(bf16x2, 4)
 #define OPS(X) X(mov) X(add) X(sub) X(mul) X(mad) X(fma) X(div) X(rem) X(sqrt) X(neg) X(abs) X(min) X(max) \
     X(and) X(or) X(xor) X(not) X(shl) X(shr) X(setp) X(selp) X(cvt) X(cvta) X(copysign) X(ld) X(st) X(red) \
-    X(bra) X(ret) X(bar) X(shfl) X(call) X(clz) X(addc) X(membar) \
+    X(bra) X(ret) X(bar) X(shfl) X(call) X(clz) X(addc) X(membar) X(brev) X(popc) X(vote) X(match) \
     X(rcp) X(ex2) X(lg2) X(cp) X(ldmatrix) X(mma)
 /* clang-format on */
 typedef enum {
@@ -795,9 +795,17 @@ static bool step(thread *t)
     uint64_t *d = in->no && in->o[0].kind == 'r' ? &t->r[in->o[0].reg[0]] : NULL, a = 0, b = 0, c = 0;
     switch (in->op) {
     case O_ret: t->state = 'd'; return false;
-    case O_bar: t->state = 'b'; return false;
+    case O_bar:
+        t->state = 'b';
+        if (in->mode[0] == 'w' && t->g->nthreads != 32) { /* taken for a barrier of the block below */
+            fail_at(t->g->err, in->line, "a barrier of a warp in a block of several");
+            t->state = 'x';
+        }
+        return false;
     case O_ldmatrix:
     case O_mma:
+    case O_vote:
+    case O_match:
     case O_shfl: t->state = 's'; return false;
     case O_cp:
         if (!copy_async(t, in)) {
@@ -841,6 +849,13 @@ static bool step(thread *t)
         a = get(t, &in->o[1], in->t), *d = a ? (uint64_t)__builtin_clzll(a) - (in->t == T_b32 ? 32 : 0)
                                            : in->t == T_b32 ? 32
                                                             : 64;
+        break;
+    case O_popc: *d = (uint64_t)__builtin_popcountll(get(t, &in->o[1], in->t)); break;
+    case O_brev:
+        a = get(t, &in->o[1], in->t);
+        for (int i = 0; i < types[in->t].size * 8; i++)
+            b = b << 1 | (a >> i & 1);
+        *d = b;
         break;
     case O_setp: {
         bool p = compare(in->cmp, in->t, get(t, &in->o[1], in->t), get(t, &in->o[2], in->t));
@@ -982,19 +997,32 @@ static bool together(grid *g, thread *w)
 {
     const instr *in = &w->f->code[w->pc];
     uint64_t v[32];
+    uint32_t yes = 0;
     for (int l = 0; l < 32; l++)
         if (w[l].state != 's' || w[l].pc != w->pc)
             return fail_at(g->err, in->line, "not all lanes of a warp reach a shuffle");
-    if (in->op != O_shfl) {
+    if (in->op == O_mma || in->op == O_ldmatrix) {
         if (!(in->op == O_mma ? multiply(g, w, in) : load_matrices(w, in)))
             return false;
         for (int l = 0; l < 32; l++)
             w[l].pc++, w[l].state = 'r';
         return true;
     }
-    for (int l = 0; l < 32; l++)
-        v[l] = get(&w[l], &in->o[1], in->t);
     for (int l = 0; l < 32; l++) {
+        v[l] = get(&w[l], &in->o[1], in->t);
+        if (in->op == O_vote)
+            v[l] = w[l].r[in->o[1].reg[0]] != 0, yes |= (uint32_t)v[l] << l;
+    }
+    for (int l = 0; l < 32; l++) {
+        if (in->op != O_shfl) {
+            uint32_t same = 0;
+            for (int j = 0; j < 32; j++)
+                same |= (uint32_t)(v[j] == v[l]) << j;
+            w[l].r[in->o[0].reg[0]] = in->op == O_match ? same : in->t == T_pred ? yes != 0 : yes;
+            w[l].pc++;
+            w[l].state = 'r';
+            continue;
+        }
         int by = (int)get(&w[l], &in->o[2], T_u32), from = !strcmp(in->mode, "down")   ? l + by
                                                            : !strcmp(in->mode, "bfly") ? l ^ by
                                                                                        : by;

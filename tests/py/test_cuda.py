@@ -884,3 +884,72 @@ for dt in (taper.complex64, taper.complex128):
 print("done")
 """)
     assert out.split() == ["done"], out
+
+
+def test_additions_by_index_stay_on_the_device_and_keep_their_order():
+    if not has_fake():
+        return
+    out = run("""
+import random
+random.seed(7)
+taper.manual_seed(7)
+grad = taper.ops.aten.embedding_dense_backward
+forms = {
+    "rows": lambda x, i, y: taper.index_add(x, 0, i, y),
+    "put": lambda x, i, y: x.index_put((i,), y, accumulate=True),
+    "copy": lambda x, i, y: x.index_copy(0, i, y),
+    "expanded": lambda x, i, y: x.scatter_add(0, i.unsqueeze(1).expand(y.shape), y),
+    "last": lambda x, i, y: taper.index_add(x.t().contiguous(), 1, i, y.t().contiguous()),
+    "elements": lambda x, i, y: taper.index_add(x[:, 0].contiguous(), 0, i, y[:, 0].contiguous()),
+    "written": lambda x, i, y: x.t().scatter(1, i.unsqueeze(0).expand(y.shape[1], -1), y.t()),
+    "pairs": lambda x, i, y: x.index_put((i, i % x.shape[1]), y[:, 0], accumulate=True),
+    "gathered": lambda x, i, y: taper.autograd.grad((x.t().gather(1, i.unsqueeze(0).expand(y.shape[1], -1)) * y.t()).sum(), x)[0],
+}
+def same(want, got, *what):
+    assert got.is_cuda and want.dtype == got.dtype, what
+    assert want.tolist() == got.cpu().tolist(), what
+for dt in taper.float32, taper.float64:
+    for rows, cols, n in (41, 1, 140), (3, 130, 35), (50, 7, 33), (5, 768, 9):
+        for i in taper.randint(0, rows, (n,)), taper.full((n,), rows // 2), taper.arange(n) * 7 % rows:
+            x, y = taper.randn(rows, cols, dtype=dt), taper.randn(n, cols, dtype=dt)
+            for name, f in forms.items():
+                x.requires_grad_(name == "gathered")
+                want, on = f(x, i, y).detach(), x.detach().cuda().requires_grad_(name == "gathered")
+                same(want, f(on, i.cuda(), y.cuda()).detach(), name, dt, rows, cols, n)
+                if rows == 50:
+                    same(want, taper.compile(f)(on, i.cuda(), y.cuda()).detach(), name, "compiled", dt)
+for dt in taper.float32, taper.float64, taper.bfloat16, taper.float16:
+    for rows, cols, sizes in (50, 5, (3, 7)), (9, 768, (20,)), (100, 1, (64,)), (33, 130, (2, 65)), (4, 3, ()), (5, 4, (0,)):
+        for pad in -1, 2:
+            i, g = taper.randint(0, rows, sizes), taper.randn(*sizes, cols).to(dt)
+            if i.numel() > 4:
+                i.reshape(-1)[::3] = 2
+            for often in False, True:
+                want = grad(g, i, rows, pad, often)
+                same(want, grad(g.cuda(), i.cuda(), rows, pad, often), "embedding", dt, rows, cols, pad, often)
+e, i = taper.nn.Embedding(300, 64, padding_idx=3), taper.randint(0, 300, (2, 40))
+i[0, :9] = 3
+def loss(w, i):
+    return (F.embedding(i, w, padding_idx=3) * 3).sin().sum()
+w = e.weight.detach()
+host, device = w.clone().requires_grad_(), w.cuda().requires_grad_()
+loss(host, i).backward()
+taper.compile(loss)(device, i.cuda()).backward()
+assert taper.allclose(host.grad, device.grad.cpu(), atol=1e-6)
+print(taper._C._cuda_stats(0)["hosted"])
+""")
+    assert out.strip() == "0", out
+
+
+def test_zeros_of_a_gradient_are_on_the_device_of_the_argument():
+    if not has_fake():
+        return
+    out = run("""
+x, i = taper.arange(12.).reshape(3, 4), taper.tensor([[0, 3, 3], [1, 1, 1], [2, 0, 2]])
+for on in x.clone(), x.cuda():
+    on.requires_grad_()
+    y = on.gather(1, i.to(on.device)).square().sum()
+    print(taper.autograd.grad(y, on)[0].cpu().tolist())
+""")
+    host, device = out.splitlines()
+    assert host == device, out

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { VMAX = 8, NCLS = 6, WARP = 32 };
+enum { VMAX = 8, NCLS = 6, WARP = 32, SCAN = 4 /* warps of iterations that a scan looks at */ };
 static const char cls_letter[NCLS] = { 'f', 'd', 'r', 'q', 'p', 'h' };
 static const char *const cls_type[NCLS] = { "f32", "f64", "b32", "b64", "pred", "b16" };
 enum { C_f, C_d, C_r, C_q, C_p, C_h };
@@ -36,6 +36,7 @@ typedef struct pw {
     text ordered_first;      /* its first iteration                                   */
     size_t room;             /* bytes of shared memory so far                         */
     text shared;             /* its address                                           */
+    text scan_on;            /* this lane's iteration of a scan stores; empty: outside   */
     text *lifted;            /* by instruction: constants that are parameters; NULL: none */
     int npart;               /* P                                                     */
 } pw;
@@ -601,7 +602,9 @@ static void frag(pw *w, const vir_frag *f, const text *in, text *out)
 /* --- memory ----------------------------------------------------------------------------------- */
 static void barrier(pw *w)
 {
-    if (w->p->grid != PTX_threads && w->p->grid != PTX_flat && w->p->grid != PTX_tiles)
+    if (w->p->scan) /* a block is a warp */
+        E(w, "bar.warp.sync -1");
+    else if (w->p->grid != PTX_threads && w->p->grid != PTX_flat && w->p->grid != PTX_tiles)
         E(w, "bar.sync 0");
     w->touched = false;
 }
@@ -676,12 +679,53 @@ static text load(pw *w, const vir_ins *in)
 
 static bool distinct(const vir_ins *in) { return in->access == VA_unit || in->access == VA_strided; }
 
-static void store(pw *w, const vir_ins *in)
+/* v to memory, or added to what is there. */
+static void put(pw *w, const vir_ins *in, const char *guard, text at, text v)
 {
     vir_mem m = (vir_mem)in->mem;
     int t = vir_mem_type(m);
+    if (in->add) {
+        text old = new_reg(w, mem_form[m].cls);
+        E(w, "mov.%s %s, %s", bits(t), old.s, is_flt(t) ? imm_float(t, 0).s : "0");
+        E(w, "%sld.global.%s %s, [%s+%lld]", guard, mem_form[m].name, old.s, at.s, (long long)in->imm);
+        v = typed2(w, is_flt(t) ? "add.rn" : "add", t, old, v);
+    }
+    v = to_mem(w, m, v);
+    E(w, "%sst.global.%s [%s+%lld], %s", guard, mem_form[m].name, at.s, (long long)in->imm, v.s);
+}
+
+/* Each lane has an iteration of a scan: those that go to one place follow in their order, the others go at once. */
+static void store_in_order(pw *w, const vir_ins *in)
+{
+    text on = w->scan_on, at = address(w, in), v = in_reg(w, vir_mem_type((vir_mem)in->mem), val(w, in->d));
+    text key = choose(w, VT_i64, on, at, imm_int(0)), peers = new_reg(w, C_r), round = new_reg(w, C_r),
+         more = new_label(w), any = new_reg(w, C_p);
+    char guard[40];
+    E(w, "match.any.sync.b64 %s, %s, -1", peers.s, key.s);
+    text below = op2(w, C_r, "shl.b32", in_reg(w, VT_i32, imm_int(-1)), w->lane);
+    text rank = op1(w, C_r, "popc.b32",
+                    op2(w, C_r, "and.b32", peers, op1(w, C_r, "not.b32", below))); /* of this place's lanes */
+    E(w, "mov.b32 %s, 0", round.s);
+    put_label(w, more);
+    text mine = op2(w, C_p, "and.pred", test2(w, "eq", VT_i32, rank, round), on);
+    snprintf(guard, sizeof guard, "@%s ", mine.s);
+    put(w, in, guard, at, v);
+    barrier(w);
+    E(w, "add.s32 %s, %s, 1", round.s, round.s);
+    text left = op2(w, C_p, "and.pred", test2(w, "ge", VT_i32, rank, round), on);
+    E(w, "vote.sync.any.pred %s, %s, -1", any.s, left.s);
+    E(w, "@%s bra %s", any.s, more.s);
+}
+
+static void store(pw *w, const vir_ins *in)
+{
+    int t = vir_mem_type((vir_mem)in->mem);
     text on = { "" };
     char guard[40] = "";
+    if (w->scan_on.s[0]) {
+        store_in_order(w, in);
+        return;
+    }
     if (in->c)
         on = val_reg(w, in->c);
     if (!w->per_thread) { /* thread 0 stores, after everybody has loaded */
@@ -693,19 +737,11 @@ static void store(pw *w, const vir_ins *in)
         snprintf(guard, sizeof guard, "@%s ", on.s);
     text v = val(w, in->d), at = address(w, in);
     v = in_reg(w, t, v);
-    if (in->add && w->per_thread && !distinct(in) && (!is_flt(t) || w->u->opts.atomics)) {
+    if (in->add && w->per_thread && !distinct(in) && (!is_flt(t) || w->u->opts.atomics))
         E(w, "%sred.global.add.%s [%s+%lld], %s", guard, t == VT_i64 ? "u64" : num(t), at.s,
           (long long)in->imm, v.s);
-    } else {
-        if (in->add) {
-            text old = new_reg(w, mem_form[m].cls);
-            E(w, "mov.%s %s, %s", bits(t), old.s, is_flt(t) ? imm_float(t, 0).s : "0");
-            E(w, "%sld.global.%s %s, [%s+%lld]", guard, mem_form[m].name, old.s, at.s, (long long)in->imm);
-            v = typed2(w, is_flt(t) ? "add.rn" : "add", t, old, v);
-        }
-        v = to_mem(w, m, v);
-        E(w, "%sst.global.%s [%s+%lld], %s", guard, mem_form[m].name, at.s, (long long)in->imm, v.s);
-    }
+    else
+        put(w, in, guard, at, v);
     if (!w->per_thread && w->k->bufs[buffer_of(w->k, in)].flags == VIR_INOUT)
         barrier(w);
 }
@@ -928,6 +964,7 @@ static void red_fold(pw *w, int n)
 
 /* --- loops ------------------------------------------------------------------------------------ */
 static void region(pw *w, int n);
+static void statement(pw *w, vir_ref r);
 
 static bool inside(const vir *k, int region, int loop)
 {
@@ -1002,6 +1039,165 @@ static loop_facts facts_of(const vir *k, int loop, bool atomics)
             f.ordered |= in->access == VA_uniform || from_memory(k, in->b, 0);
     }
     return f;
+}
+
+/* --- scans: loops over indices, most of whose iterations are another warp's --- */
+/* A block is one warp. Its lanes look at an iteration each, and a vote says which have something to do; those follow in
+ * order. Either the loop is a serial one around a vector loop that is empty where `on` is false: the whole warp takes an
+ * iteration and shares out the vector loop. Or it is a vector loop that stores, where `on`, to places that may be one
+ * place: a lane takes an iteration. */
+typedef struct {
+    bool is, lanes; /* lanes: the second form */
+    int vector;     /* the vector loop of either */
+    vir_ref on;     /* 0: always */
+} scan_facts;
+
+static bool reads_only(const vir *k, const vir_ins *in)
+{
+    switch (in->op) {
+    case VIR_loop:
+    case VIR_store:
+    case VIR_var:
+    case VIR_get:
+    case VIR_set:
+    case VIR_red:
+    case VIR_step:
+    case VIR_fold:
+    case VIR_part: return false;
+    case VIR_load: return k->bufs[buffer_of(k, in)].flags == VIR_IN;
+    default: return true;
+    }
+}
+
+static scan_facts scan_of(const vir *k, int n, bool atomics)
+{
+    const vir_loop_info *l = &k->loops[n];
+    scan_facts s = { 0 }, no = { 0 };
+    vir_ref effect = 0;
+    if (l->kind == LOOP_parallel || (l->kind == LOOP_serial && l->vector))
+        return no;
+    for (vir_ref r = l->first; r; r = k->ins[r].next) {
+        if (k->ins[r].dead || reads_only(k, &k->ins[r]))
+            continue;
+        if (effect)
+            return no;
+        effect = r;
+    }
+    if (!effect)
+        return no;
+    s.lanes = l->kind == LOOP_vector;
+    s.vector = s.lanes ? n : (int)k->ins[effect].imm;
+    if (k->ins[effect].op != (s.lanes ? VIR_store : VIR_loop) || k->loops[s.vector].kind != LOOP_vector)
+        return no;
+    loop_facts f = facts_of(k, s.vector, atomics);
+    if (!f.plain || f.partials || f.ordered != s.lanes)
+        return no;
+    if (s.lanes)
+        s.on = k->ins[effect].c;
+    else {
+        const vir_ins *end = &k->ins[k->loops[s.vector].end];
+        if (end->op != VIR_select || end->c != k->loops[s.vector].begin)
+            return no;
+        s.on = end->a;
+    }
+    s.is = true;
+    return s;
+}
+
+/* Writes what r is made of in loop n. */
+static void scan_value(pw *w, int n, vir_ref r, bool *done)
+{
+    const vir_ins *in = &w->k->ins[r];
+    if (!r || done[r] || in->region != n)
+        return;
+    done[r] = true;
+    const vir_ref from[] = { in->a, in->b, in->c, in->d };
+    for (int i = 0; i < 4; i++)
+        scan_value(w, n, from[i], done);
+    statement(w, r);
+}
+
+/* Bits of the iterations from `at` on that have something to do, a warp of them in each of mask. */
+static void scan_look(pw *w, int n, const scan_facts *s, text at, text lane, text end, text last, text *mask)
+{
+    bool *done = mem_alloc((size_t)w->k->n);
+    text on[SCAN];
+    for (int u = 0; u < SCAN; u++) { /* loads first, then votes */
+        text i = op2(w, C_q, "add.s64", at, lane);
+        if (u)
+            i = op2(w, C_q, "add.s64", i, imm_int(u * WARP));
+        on[u] = test2(w, "lt", VT_i64, i, end);
+        E(w, "min.s64 %s, %s, %s", w->loopvar[n * VMAX].s, i.s, last.s); /* loads stay inside */
+        memset(done, 0, (size_t)w->k->n);
+        scan_value(w, n, s->on, done);
+        if (s->on)
+            on[u] = op2(w, C_p, "and.pred", on[u], val_reg(w, s->on));
+    }
+    for (int u = 0; u < SCAN; u++)
+        E(w, "vote.sync.ballot.b32 %s, %s, -1", mask[u].s, on[u].s);
+    free(done);
+}
+
+static text any_of(pw *w, const text *mask, int n)
+{
+    text all = mask[0];
+    for (int u = 1; u < n; u++)
+        all = op2(w, C_r, "or.b32", all, mask[u]);
+    return test2(w, "ne", VT_i32, all, imm_int(0));
+}
+
+/* The iterations from `at` on whose bits are in mask. */
+static void scan_body(pw *w, int n, const scan_facts *s, text at, text lane, text last, text mask)
+{
+    text var = w->loopvar[n * VMAX];
+    if (s->lanes) {
+        E(w, "min.s64 %s, %s, %s", var.s, op2(w, C_q, "add.s64", at, lane).s, last.s);
+        text bit = op2(w, C_r, "and.b32", op2(w, C_r, "shr.u32", mask, w->lane), imm_int(1));
+        w->scan_on = test2(w, "ne", VT_i32, bit, imm_int(0));
+        region(w, n);
+        w->scan_on.s[0] = 0;
+        return;
+    }
+    text next = new_label(w);
+    put_label(w, next);
+    text bit = op1(w, C_r, "clz.b32", op1(w, C_r, "brev.b32", mask));
+    E(w, "add.s64 %s, %s, %s", var.s, at.s, op1(w, C_q, "cvt.u64.u32", bit).s);
+    E(w, "and.b32 %s, %s, %s", mask.s, mask.s, op2(w, C_r, "add.s32", mask, imm_int(-1)).s);
+    region(w, n);
+    text more = test2(w, "ne", VT_i32, mask, imm_int(0));
+    E(w, "@%s bra %s", more.s, next.s);
+}
+
+static void scan_loop(pw *w, int n, const scan_facts *s)
+{
+    const vir_loop_info *l = &w->k->loops[n];
+    text first = new_reg(w, C_q), at = new_reg(w, C_q), mask[SCAN], head = new_label(w), turn = new_label(w),
+         over = new_label(w), out = new_label(w);
+    text begin = val(w, l->begin), end = val_reg(w, l->end), last = op2(w, C_q, "sub.s64", end, imm_int(1)),
+         lane = op1(w, C_q, "cvt.u64.u32", w->lane);
+    for (int u = 0; u < SCAN; u++)
+        mask[u] = new_reg(w, C_r);
+    E(w, "mov.b64 %s, %s", first.s, begin.s);
+    put_label(w, head);
+    text p = test2(w, "ge", VT_i64, first, end);
+    E(w, "@%s bra %s", p.s, out.s);
+    scan_look(w, n, s, first, lane, end, last, mask);
+    E(w, "mov.b64 %s, %s", at.s, first.s);
+    E(w, "add.s64 %s, %s, %d", first.s, first.s, SCAN * WARP);
+    p = any_of(w, mask, SCAN);
+    E(w, "@!%s bra %s", p.s, head.s);
+    put_label(w, turn);
+    p = any_of(w, mask, 1);
+    E(w, "@!%s bra %s", p.s, over.s);
+    scan_body(w, n, s, at, lane, last, mask[0]);
+    put_label(w, over);
+    E(w, "add.s64 %s, %s, %d", at.s, at.s, WARP);
+    for (int u = 0; u < SCAN; u++)
+        E(w, "mov.b32 %s, %s", mask[u].s, u < SCAN - 1 ? mask[u + 1].s : "0");
+    p = any_of(w, mask, SCAN - 1);
+    E(w, "@%s bra %s", p.s, turn.s);
+    E(w, "bra %s", head.s);
+    put_label(w, out);
 }
 
 /* for (var = first; var < end; var += step) */
@@ -1154,6 +1350,11 @@ static void vector_loop(pw *w, int n)
         loop_text(w, n, begin, end, one);
         return;
     }
+    if (w->p->scan && f.ordered) {
+        scan_facts s = scan_of(w->k, n, w->u->opts.atomics);
+        scan_loop(w, n, &s);
+        return;
+    }
     if (f.ordered) {
         w->ordered = n, w->ordered_first = begin;
         loop_text(w, n, begin, end, one);
@@ -1234,8 +1435,12 @@ static void parallel_loop(pw *w, int n)
 static void loop(pw *w, int n)
 {
     const vir_loop_info *l = &w->k->loops[n];
+    scan_facts s = w->p->scan && l->kind == LOOP_serial ? scan_of(w->k, n, w->u->opts.atomics)
+                                                        : (scan_facts){ 0 };
     if (l->kind == LOOP_parallel)
         parallel_loop(w, n);
+    else if (s.is)
+        scan_loop(w, n, &s);
     else if (l->kind == LOOP_vector)
         vector_loop(w, n);
     else {
@@ -1329,13 +1534,14 @@ static int tile_of(const vir *k, int loop, int per, int threads)
 static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
 {
     ptx_kernel p = { .threads = o->threads ? o->threads : 256, .per = 1, .grid = PTX_one };
-    int vectors = 0, shared_out = 0, partials = 0, shared_loop = 0;
+    int vectors = 0, shared_out = 0, partials = 0, shared_loop = 0, scans = 0;
     bool parallel = false, outer_store = false, serial = false, inout = false;
     for (int i = 1; i < k->nloops; i++) {
         if (k->ins[k->loops[i].ins].dead)
             continue;
         parallel |= k->loops[i].kind == LOOP_parallel;
         serial |= k->loops[i].kind == LOOP_serial && !k->loops[i].vector;
+        scans += scan_of(k, i, o->atomics).is;
         if (k->loops[i].kind != LOOP_vector)
             continue;
         loop_facts f = facts_of(k, i, o->atomics);
@@ -1348,16 +1554,18 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
     }
     for (int i = 1; i < k->n; i++)
         outer_store |= !k->ins[i].dead && k->ins[i].op == VIR_store && !k->loops[k->ins[i].region].vector;
+    p.scan = scans && scans == vectors; /* every vector loop is part of one */
     /* one loop of elements that have nothing to do with one another */
-    if (parallel && vectors == 1 && shared_out == 1 && !partials && !outer_store && !(serial && inout))
+    if (!p.scan && parallel && vectors == 1 && shared_out == 1 && !partials && !outer_store &&
+        !(serial && inout))
         p.tile = tile_of(k, shared_loop, p.per, p.threads);
     if (parallel)
-        p.grid = p.tile ? PTX_tiles : partials || shared_out ? PTX_rows : PTX_threads;
+        p.grid = p.tile ? PTX_tiles : partials || shared_out || p.scan ? PTX_rows : PTX_threads;
     else if (vectors == 1 && shared_out == 1 && !partials && !outer_store && !serial)
         p.grid = PTX_flat;
     if (partials) /* one partial result a thread */
         p.threads = MAX(WARP, k->lanes * k->ways);
-    else if (p.grid == PTX_one && !shared_out)
+    else if (p.scan || (p.grid == PTX_one && !shared_out))
         p.threads = WARP;
     if (p.grid == PTX_flat)
         p.count = count_of(k, shared_loop);
