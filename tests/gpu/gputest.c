@@ -2,6 +2,7 @@
  *   taper_gputest [--driver LIB] [--kernels N] [--seed S] [--small]
  * Ends with 0 where all agree, 77 where there is no GPU. */
 #include "gen_fuzz.h"
+#include "gpu_flash.h"
 #include "ptx_cases.h"
 #include "target/cuda/driver.h"
 #include "target/cuda/ptx.h"
@@ -339,6 +340,8 @@ int main(int argc, char **argv)
     ok = copy_speed(small, &err);
     for (int i = 0; i < nptx_cases && ok; i++)
         ok = family(&ptx_cases[i], small, &err);
+    if (ok)
+        gpu_flash(small);
     int of_families = failures;
     failures = 0;
     ok = ok && random_kernels(count, seed, &err);

@@ -743,6 +743,38 @@ with taper.no_grad():
 """)
 
 
+def test_attention_of_a_block_in_one_kernel():
+    """Between projections, where the gradient of the probabilities is ready before the scores are."""
+    long_under_sanitizers()
+    if not has_fake():
+        return
+    out = run("""
+import taper.nn as nn
+taper.manual_seed(0)
+b, n, heads, d = 2, 144, 2, 32
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(d), nn.Linear(d, 3 * d), nn.Linear(d, d)
+    def forward(self, x):
+        q, k, v = (t.view(b, n, heads, d // heads).transpose(1, 2) for t in self.qkv(self.norm(x)).split(d, 2))
+        return x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, d))
+def step(m, net, x):
+    m.zero_grad()
+    loss = net(x).float().square().mean()
+    loss.backward()
+    return [loss.detach().cpu()] + [p.grad.float().cpu() for p in m.parameters()]
+m, x = Block().to(taper.bfloat16), taper.randn(b, n, d).to(taper.bfloat16)
+want = step(m, m, x)
+m = m.cuda()
+got = step(m, taper.compile(m, fullgraph=True), x.cuda())
+for a, w in zip(got, want):
+    assert (a - w).abs().max() <= 0.02 * w.abs().max()
+print(taper._C._cuda_stats(0)["flashes"])
+""")
+    assert out == "2\n", out
+
+
 def test_attention_in_one_kernel_can_be_refused():
     if not has_fake():
         return
