@@ -1,7 +1,8 @@
 /* fake_cudnn.c - a library with the functions of libcudnn.so.9 that Taper calls: plain loops over the memory of fake_cuda.c, in the
  * order of its queues. What cuDNN would refuse is refused: descriptors that are not set, sizes that do not fit together, layouts that
  * are mixed, a workspace that is too small, memory that is not the device's.
- * FAKE_CUDNN_REFUSES: no algorithm is found for 'forward', 'input', 'weight' or 'all'. FAKE_CUDNN_FAILS: calls fail. */
+ * FAKE_CUDNN_REFUSES: no algorithm is found for 'forward', 'input', 'weight' or 'all'. FAKE_CUDNN_FAILS: calls fail.
+ * FAKE_CUDNN_UNSUPPORTED: so many of the algorithms that were promised are refused when they are called. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -174,7 +175,7 @@ static int check(const desc *h, const desc *x, const desc *w, const desc *c, con
 }
 
 /* --- algorithms: a fast one that is not deterministic, one that does not work, one that is too large, and the good one ---------- */
-enum { GOOD = 1, WORKSPACE = 1000 };
+enum { GOOD = 1, LARGE = 6, SECOND = 7, WORKSPACE = 1000 };
 static int algorithms(const char *kind, const desc *h, const desc *x, const desc *w, const desc *c,
                       const desc *y, int most, int *n, perf *p)
 {
@@ -182,7 +183,7 @@ static int algorithms(const char *kind, const desc *h, const desc *x, const desc
     int r = check(h, x, w, c, y), math = x && x->type == FLOAT ? 3 : 1;
     if (r)
         return r;
-    if (most < 4 || !n || !p)
+    if (most < 6 || !n || !p)
         return BAD_PARAM;
     if (no && (!strcmp(no, kind) || !strcmp(no, "all")))
         return *n = 0, SUCCESS;
@@ -190,7 +191,9 @@ static int algorithms(const char *kind, const desc *h, const desc *x, const desc
     p[1] = (perf){ .algo = 5, .status = NOT_SUPPORTED, .time = -1, .determinism = 1, .math = math };
     p[2] = (perf){ .algo = 2, .time = 2, .memory = (size_t)8 << 30, .determinism = 1, .math = math };
     p[3] = (perf){ .algo = GOOD, .time = 3, .memory = WORKSPACE, .determinism = 1, .math = math };
-    return *n = 4, SUCCESS;
+    p[4] = (perf){ .algo = LARGE, .time = 4, .memory = 2 * WORKSPACE, .determinism = 1, .math = math };
+    p[5] = (perf){ .algo = SECOND, .time = 5, .memory = WORKSPACE, .determinism = 1, .math = math };
+    return *n = 6, SUCCESS;
 }
 static int workspace(const desc *h, const desc *x, const desc *w, const desc *c, const desc *y, int algo,
                      size_t *out)
@@ -198,9 +201,9 @@ static int workspace(const desc *h, const desc *x, const desc *w, const desc *c,
     int r = check(h, x, w, c, y);
     if (r)
         return r;
-    if (!out || (algo != GOOD && algo != 2))
+    if (!out || (algo != GOOD && algo != LARGE && algo != SECOND && algo != 2))
         return BAD_PARAM;
-    return *out = algo == GOOD ? WORKSPACE : (size_t)8 << 30, SUCCESS;
+    return *out = algo == 2 ? (size_t)8 << 30 : algo == LARGE ? 2 * WORKSPACE : WORKSPACE, SUCCESS;
 }
 API int cudnnGetConvolutionForwardAlgorithm_v7(void *h, void *x, void *w, void *c, void *y, int most, int *n,
                                                perf *p)
@@ -325,13 +328,16 @@ static int convolve(int kind, const desc *h, const float *alpha, const float *be
     int r = check(h, x, w, c, y);
     if (r)
         return r;
-    if (!alpha || !beta || *alpha != 1 || *beta != 0 || algo != GOOD)
+    if (!alpha || !beta || *alpha != 1 || *beta != 0 || (algo != GOOD && algo != LARGE && algo != SECOND))
         return BAD_PARAM;
-    if (nroom < WORKSPACE)
+    if (nroom < (algo == LARGE ? 2 * WORKSPACE : WORKSPACE))
         return TOO_SMALL;
     if (!fake_cuda_holds(room, nroom) || !fake_cuda_holds(xp, size_of(x)) ||
         !fake_cuda_holds(wp, size_of(w)) || !fake_cuda_holds(yp, size_of(y)))
         return BAD_NULL;
+    const char *no = getenv("FAKE_CUDNN_UNSUPPORTED");
+    if (no && (algo == GOOD || atoi(no) > 1))
+        return NOT_SUPPORTED;
     if (getenv("FAKE_CUDNN_FAILS"))
         return EXECUTION_FAILED;
     job *j = malloc(sizeof *j);

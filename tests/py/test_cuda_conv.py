@@ -161,6 +161,20 @@ print(stat("convolved"), stat("hosted"))
     assert conv(body, FAKE_CUDNN_REFUSES="forward", TAPER_CACHE="0") == "0 3\n"
 
 
+def test_algorithms_that_are_refused():
+    """An algorithm that is refused when it is called gives way to the next; where none is left the host computes it."""
+    if not has_fake():
+        return
+    body = """
+for compiled in (False, True):
+    compare(CASES[1], taper.float32, False, compiled)
+    compare(CASES[9], taper.bfloat16, False, compiled)
+print(stat("convolved"), stat("hosted"))
+"""
+    assert conv(body, FAKE_CUDNN_UNSUPPORTED="1") == "12 0\n"
+    assert conv(body, FAKE_CUDNN_UNSUPPORTED="2", TAPER_CACHE="0") == "0 6\n"
+
+
 def test_training_a_net():
     """A small net with batch norm: three steps equal those of the CPU, eager, compiled and with recorded launches."""
     long_under_sanitizers()

@@ -14,6 +14,7 @@ enum { DATA_FLOAT = 0, DATA_HALF = 2, DATA_BFLOAT16 = 9 };
 enum { FORMAT_NCHW = 0, FORMAT_NHWC = 1, CROSS_CORRELATION = 1 };
 enum { MATH_tensor = 1, MATH_fma = 3 }; /* the latter: floats are not rounded to TF32 */
 enum { DETERMINISTIC = 1, MOST_ALGOS = 16, MOST_DIMS = 5 };
+enum { EXECUTION_FAILED = 5000, EXECUTION_FAILED_8 = 8 }; /* and above it; of version 8 */
 static const int64_t most_scratch = 1 << 30; /* bytes; images that cuDNN turns around are in it */
 
 typedef struct algo_perf { /* cudnnConvolutionFwdAlgoPerf_t; the other two are the same */
@@ -74,11 +75,14 @@ static struct {
     map known; /* shape -> plan */
 } dnn = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
+typedef struct choice {
+    int algo, math;
+    size_t bytes;
+} choice;
 typedef struct dnn_plan { /* of one shape; never freed */
     void *x, *w, *y, *conv;
-    int algo;
-    size_t bytes;
-    bool ok;
+    choice how[MOST_ALGOS]; /* the fastest first */
+    int n, at;              /* how many; the one in use */
 } dnn_plan;
 
 /* --- the library -------------------------------------------------------------------------------------------------- */
@@ -246,7 +250,7 @@ static bool algo_bytes(const dnn_plan *x, conv_kind k, void *h, int algo, size_t
     return !r && *bytes <= (size_t)most_scratch;
 }
 
-/* The first that fits of those that cuDNN expects to be fast. Others than deterministic ones are never taken. */
+/* Those that fit, as cuDNN expects them to be fast. Others than deterministic ones are never taken. */
 static bool choose(dnn_plan *x, conv_kind k, dtype dt, void *h)
 {
     algo_perf perf[MOST_ALGOS];
@@ -258,22 +262,19 @@ static bool choose(dnn_plan *x, conv_kind k, dtype dt, void *h)
     for (int i = 0; !r && i < MIN(n, (int)MOST_ALGOS); i++) {
         if (perf[i].status || perf[i].determinism != DETERMINISTIC)
             continue;
-        if (dt != DT_f32 && dnn.conv_math(x->conv, perf[i].math)) /* the algorithm is meant with it */
-            continue;
-        if (algo_bytes(x, k, h, perf[i].algo, &x->bytes)) {
-            x->algo = perf[i].algo;
-            return true;
-        }
+        choice c = { perf[i].algo, dt == DT_f32 ? MATH_fma : perf[i].math, 0 }; /* it is meant with it */
+        if (!dnn.conv_math(x->conv, c.math) && algo_bytes(x, k, h, c.algo, &c.bytes))
+            x->how[x->n++] = c;
     }
-    return false;
+    return x->n && !dnn.conv_math(x->conv, x->how[0].math);
 }
 
 static dnn_plan *plan_new(conv_kind k, dtype dt, const conv_geom *g, void *h)
 {
     dnn_plan *x = mem_zalloc(sizeof *x);
-    x->ok = describe(x, dt, g) && choose(x, k, dt, h);
-    if (x->ok)
+    if (describe(x, dt, g) && choose(x, k, dt, h))
         return x;
+    x->n = 0;
     if (x->x)
         dnn.tensor_free(x->x);
     if (x->y)
@@ -300,7 +301,7 @@ static dnn_plan *plan_of(conv_kind k, dtype dt, const conv_geom *g, int device)
     dnn_plan *x = map_getn(&dnn.known, key, sizeof key);
     if (!x)
         map_putn(&dnn.known, key, sizeof key, x = plan_new(k, dt, g, h));
-    return x->ok ? x : NULL;
+    return x->at < x->n ? x : NULL;
 }
 
 /* --- what others see ---------------------------------------------------------------------------------------------- */
@@ -340,13 +341,14 @@ int64_t cuda_convolve_bytes(const target_convolution *p)
     const dnn_plan *x = dnn_load() && cuda_use(device, NULL)
                             ? plan_of((conv_kind)p->kind, (dtype)p->x->dt, &g, device)
                             : NULL;
-    int64_t bytes = x ? (int64_t)x->bytes : -1;
+    int64_t bytes = x ? (int64_t)x->how[x->at].bytes : -1;
     pthread_mutex_unlock(&dnn.lock);
     return bytes;
 }
 
-static int convolve(const target_convolution *p, const dnn_plan *x, int device)
+static int call_once(const target_convolution *p, const dnn_plan *x, int device)
 {
+    const choice *how = &x->how[x->at];
     static const float one = 1, zero = 0; /* floats: what is summed is f32 */
     void *h = dnn.handle[device], *xp = tensor_data(p->x), *wp = tensor_data(p->w), *yp = tensor_data(p->y);
     int r = dnn.set_stream(h, cuda_current_queue(device));
@@ -354,15 +356,38 @@ static int convolve(const target_convolution *p, const dnn_plan *x, int device)
         return r;
     switch ((conv_kind)p->kind) {
     case CONV_forward:
-        return dnn.forward(h, &one, x->x, xp, x->w, wp, x->conv, x->algo, p->scratch, x->bytes, &zero, x->y,
-                           yp);
+        return dnn.forward(h, &one, x->x, xp, x->w, wp, x->conv, how->algo, p->scratch, how->bytes, &zero,
+                           x->y, yp);
     case CONV_grad_input:
-        return dnn.grad_input(h, &one, x->w, wp, x->y, yp, x->conv, x->algo, p->scratch, x->bytes, &zero,
+        return dnn.grad_input(h, &one, x->w, wp, x->y, yp, x->conv, how->algo, p->scratch, how->bytes, &zero,
                               x->x, xp);
     default:
-        return dnn.grad_weight(h, &one, x->x, xp, x->y, yp, x->conv, x->algo, p->scratch, x->bytes, &zero,
+        return dnn.grad_weight(h, &one, x->x, xp, x->y, yp, x->conv, how->algo, p->scratch, how->bytes, &zero,
                                x->w, wp);
     }
+}
+
+static bool has_run(int status)
+{
+    return !status || status >= EXECUTION_FAILED || status == EXECUTION_FAILED_8;
+}
+
+/* An algorithm that turns out not to be supported gives way to the next one that the memory is enough for. */
+static int convolve(const target_convolution *p, dnn_plan *x, int device)
+{
+    size_t room = x->how[x->at].bytes;
+    int r = call_once(p, x, device);
+    while (!has_run(r)) {
+        if (ev_log_on(EVC_inductor, EV_INFO))
+            ev_log(EVC_inductor, EV_INFO, NULL, "cuDNN does not support its algorithm %d after all: %s",
+                   x->how[x->at].algo, dnn.text(r));
+        while (++x->at < x->n && (x->how[x->at].bytes > room || dnn.conv_math(x->conv, x->how[x->at].math)))
+            ;
+        if (x->at >= x->n)
+            return r;
+        r = call_once(p, x, device);
+    }
+    return r;
 }
 
 target_result cuda_convolve(const target_convolution *p, tp_err *err)
@@ -372,14 +397,16 @@ target_result cuda_convolve(const target_convolution *p, tp_err *err)
     if (p->bias || !laid_out(p, &g))
         return TARGET_declined;
     pthread_mutex_lock(&dnn.lock);
-    const dnn_plan *x = dnn_load() && cuda_use(device, NULL)
-                            ? plan_of((conv_kind)p->kind, (dtype)p->x->dt, &g, device)
-                            : NULL;
+    dnn_plan *x = dnn_load() && cuda_use(device, NULL)
+                      ? plan_of((conv_kind)p->kind, (dtype)p->x->dt, &g, device)
+                      : NULL;
     if (x) {
         r = convolve(p, x, device);
-        dnn.calls++;
+        dnn.calls += r == 0;
     }
     pthread_mutex_unlock(&dnn.lock);
+    if (!has_run(r))
+        return TARGET_declined;
     if (r)
         err_set(err, ERR_runtime, "cuDNN failed with status %d (%s)", r, dnn.text(r));
     else if (x && p->then.code && !p->then.code->on->launch(p->then.code, &p->then.args, err))
