@@ -13,6 +13,7 @@
  *   save, load, key   code as bytes, and what those bytes depend on: the disk cache knows no more. */
 #ifndef TAPER_TARGET_H
 #define TAPER_TARGET_H
+#include "ops/conv.h"
 #include "ops/val.h"
 #include "tensor/device.h"
 #include "vir/vir.h"
@@ -108,11 +109,14 @@ typedef struct target_product { /* o = a b, two or three dimensions, all of one 
     target_follow then;
 } target_product;
 
-typedef struct target_convolution { /* y = x correlated with w, all contiguous */
-    tp_tensor *y;
-    const tp_tensor *x, *w, *bias; /* bias: or NULL */
-    const tp_val *arg;             /* the operator's arguments from stride on */
+typedef struct
+    target_convolution { /* y = x correlated with w, or the gradient of x or w; of one type and layout */
+    uint8_t kind;        /* conv_kind: which of the three is written */
+    tp_tensor *x, *w, *y;
+    const tp_tensor *bias; /* of CONV_forward, or NULL */
+    conv_geom g;
     int form;
+    void *scratch; /* convolve_bytes of the target's memory; NULL where it wants none */
     target_follow then;
 } target_convolution;
 
@@ -188,7 +192,9 @@ struct target {
 
     /* NULL where caps say that there is none. */
     bool (*product)(const target_product *p, tp_err *err);
-    bool (*convolve)(const target_convolution *p, tp_err *err);
+    target_result (*convolve)(const target_convolution *p, tp_err *err);
+    /* Memory that convolve needs while it runs, -1: it will decline; NULL: it has its own. */
+    int64_t (*convolve_bytes)(const target_convolution *p);
     target_result (*attend)(const target_attend *p, tp_err *err);
     /* Memory that attend needs while it runs, 0: it will decline; NULL: it has its own. */
     int64_t (*attend_bytes)(const target_attend *p);

@@ -985,3 +985,22 @@ for on in x.clone(), x.cuda():
 """)
     host, device = out.splitlines()
     assert host == device, out
+
+
+def test_copies_between_layouts():
+    """copy_ into memory without gaps does not go through the host, whatever the order of its dimensions."""
+    if not has_fake():
+        return
+    run("""
+def like(t): return taper.ones(t.shape, device="cuda")
+a = taper.arange(2 * 4 * 3 * 5.).reshape(2, 4, 3, 5).cuda()
+last = a.contiguous(memory_format=taper.channels_last)
+views = [like(a), like(a).contiguous(memory_format=taper.channels_last), taper.ones(5, 3, 4, 2, device="cuda").permute(3, 2, 1, 0),
+         taper.ones(3, 2, 4, 3, 5, device="cuda")[1]]
+for to in views:
+    for x in (a, last, a.permute(0, 1, 2, 3), taper.cat([a, a], 3)[..., ::2][..., :5]):
+        to.mul_(0)
+        to.copy_(x)
+        assert to.cpu().tolist() == x.cpu().tolist(), to.stride()
+assert taper._C._cuda_stats(0)["hosted"] == 0
+""")

@@ -21,7 +21,7 @@
 bool cpu_always(const target *t, const char **why); /* is available */
 bool cpu_launch(const target_code *c, const target_args *a, tp_err *err);
 bool cpu_product(const target_product *p, tp_err *err);
-bool cpu_convolve(const target_convolution *p, tp_err *err);
+target_result cpu_convolve(const target_convolution *p, tp_err *err);
 target_result cpu_attend(const target_attend *p, tp_err *err);
 bool cpu_inside(const tp_tensor *index, int64_t lo, int64_t hi, target_late *late, bool *yes, int64_t *bad,
                 tp_err *err);

@@ -4,6 +4,7 @@
 #include "base/pool.h"
 #include "target/cuda/attend.h"
 #include "target/cuda/check.h"
+#include "target/cuda/conv.h"
 #include "target/cuda/driver.h"
 #include "target/cuda/product.h"
 #include "target/cuda/ptx.h"
@@ -262,8 +263,8 @@ static target_code *load(const target *t, const char *name, const void *p, size_
 static void key(const target *t, strbuf *out)
 {
     const cuda_props *p = cuda_props_of(-1, NULL);
-    strbuf_addf(out, "driver=%d\ncapability=%d.%d\nformat=%d\n", cuda_driver_version(), p ? p->major : 0,
-                p ? p->minor : 0, FORMAT);
+    strbuf_addf(out, "driver=%d\ncapability=%d.%d\nformat=%d\ncudnn=%lld\n", cuda_driver_version(),
+                p ? p->major : 0, p ? p->minor : 0, FORMAT, (long long)cuda_cudnn_version());
 }
 
 static bool list(const target *t, const vir *k, strbuf *out, tp_err *err)
@@ -325,6 +326,7 @@ static void drop(void *r)
 __attribute__((constructor)) static void offer(void)
 {
     device_register(DEV_cuda, &cuda_device_ops);
+    conv_on_device(DEV_cuda, cuda_convolves);
     cuda_at_sync(cuda_late);
 }
 
@@ -359,6 +361,8 @@ const target target_cuda = {
     .compile = compile,
     .launch = launch,
     .product = cuda_product,
+    .convolve = cuda_convolve,
+    .convolve_bytes = cuda_convolve_bytes,
     .attend = cuda_attend,
     .attend_bytes = cuda_attend_bytes,
     .inside = cuda_inside,
