@@ -170,6 +170,11 @@ typedef struct attention { /* a product or two, a kernel on their rows, and prod
     int nbetween, nlast;
     bool fits;
     int64_t reach; /* see loop_step */
+    /* what the kernel is, where it is nothing else (soft.c); see attend_soft */
+    attend_kind soft;
+    double scale;
+    bool second;
+    ir_node *top, *part, *probs;
 } attention;
 
 static inline const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
@@ -326,6 +331,9 @@ bool write_factors(planner *pl, attention *ch, uint64_t *written);
 bool write_also(planner *pl, attention *ch, uint64_t *written);
 void write_lasts(planner *pl, const attention *ch, uint64_t *written);
 bool attention_allowed(planner *pl, const attention *ch);
+
+/* --- soft.c ---------------------------------------------------------------- */
+void find_softmax(planner *pl, attention *ch);
 
 /* --- order.c ---------------------------------------------------------------- */
 void schedule_order(planner *pl, int *order);

@@ -511,9 +511,12 @@ static void divide_loops(writing *k)
     k->nouter = t->nkeep - k->vec_keep - strips;
     for (int i = 0; i < k->nouter; i++)
         outer = sym_mul(outer, t->size[t->keep[i]]);
-    k->len = k->scatter ? k->pl->c->caps->scatter_chunk : k->pl->c->caps->chunk;
+    const target_caps *caps = k->pl->c->caps;
+    k->len = k->scatter                                     ? caps->scatter_chunk
+             : k->g->red && t->column && caps->column_chunk ? caps->column_chunk
+                                                            : caps->chunk;
     if (k->ranges > 1)
-        k->len = k->pl->c->caps->scatter_row;
+        k->len = caps->scatter_row;
     k->chunked = k->vec_keep && hint(t->size[t->keep[t->nkeep - 1]]) > k->len;
     if (k->product && k->vec_keep) {
         k->len = row_of_product(k->product);

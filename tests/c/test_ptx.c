@@ -3,6 +3,7 @@
 #include "gen_fuzz.h"
 #include "ptx_cases.h"
 #include "ptx_interp.h"
+#include "ptx_tool.h"
 #include "vir/math/vnum.h"
 #include "target/cuda/ptx.h"
 #include "target/cuda/ptx_func.h"
@@ -23,7 +24,7 @@ static const char *ptxas(void)
     return NULL;
 }
 
-static void assemble(const char *text, const char *arch, const char *who)
+void ptx_assemble(const char *text, const char *arch, const char *who)
 {
     const char *tool = ptxas();
     char dir[] = "/tmp/taper-ptx-XXXXXX", cmd[512], line[512] = "";
@@ -121,7 +122,7 @@ TEST(ptx_fuzz)
     }
     if (!bad) {
         ptx_text(&all, &whole);
-        assemble(strbuf_str(&whole), "sm_90", "ptx_fuzz");
+        ptx_assemble(strbuf_str(&whole), "sm_90", "ptx_fuzz");
     }
     strbuf_free(&whole);
     ptx_free(&all);
@@ -210,7 +211,7 @@ TEST(ptx_families)
             arena_free(&a);
         }
         ptx_text(&all, &whole);
-        assemble(strbuf_str(&whole), sm == 80 ? "sm_80" : "sm_90", "ptx_families");
+        ptx_assemble(strbuf_str(&whole), sm == 80 ? "sm_80" : "sm_90", "ptx_families");
         strbuf_free(&whole);
         ptx_free(&all);
     }
@@ -402,7 +403,7 @@ TEST(ptx_functions)
     CHECK(!ptx_function(&u, "tp_nothing_f32"));
     CHECK(!ptx_function(&u, "tp_pow_f32"));
     ptx_text(&u, &text);
-    assemble(strbuf_str(&text), "sm_90", "ptx_functions");
+    ptx_assemble(strbuf_str(&text), "sm_90", "ptx_functions");
     ptx_module *m = ptx_parse(strbuf_str(&text), &err);
     CHECK_STR(err.msg, "");
     for (int c = 0; m && c < 4000; c++)

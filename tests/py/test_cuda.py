@@ -675,8 +675,87 @@ for dt, tol in (taper.float32, 1e-4), (taper.bfloat16, 6e-2):
         with taper.no_grad():
             assert (attend(*on, causal, here).cpu().float() - want[0]).abs().max() < tol * 4
 print(taper._C._cuda_stats(0)["replayed"] > 0)
-""", TAPER_CUDA_PART_BYTES=part)
+""", TAPER_CUDA_PART_BYTES=part, TAPER_CUDA_FLASH="0")
     assert out == "True\n", out
+
+
+IN_ONE = """
+import os
+taper.manual_seed(0)
+def attend(q, k, v, causal, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+def made():
+    return taper._C._cuda_stats(0)["flashes"]
+def grads(f, q, k, v, *more):
+    a = [t.detach().clone().requires_grad_() for t in (q, k, v)]
+    o = f(*a, *more)
+    o.float().square().sum().backward()
+    return [o.detach()] + [t.grad for t in a]
+def near(got, want, tol):
+    for a, b in zip(got, want):
+        worst = (a.cpu().float() - b).abs().max().item() / b.abs().max().item()
+        assert worst <= tol, worst
+"""
+
+
+def test_attention_in_one_kernel():
+    """Of narrow floats, both passes, whatever the sizes; what is no softmax alone, or wide, stays in parts."""
+    long_under_sanitizers()
+    if not has_fake():
+        return
+    run(IN_ONE + """
+for dt, tol in (taper.bfloat16, 1.2e-2), (taper.float16, 2e-3):
+    for batch, heads, m, n, d, causal in (2, 2, 130, 130, 16, True), (1, 2, 197, 140, 64, True), (1, 1, 280, 270, 128, True), (32, 4, 130, 131, 16, False):
+        if batch > 2 and dt == taper.float16:
+            continue
+        taper._dynamo.reset()
+        q = taper.randn(batch, heads, m, d).to(dt)
+        k, v = (taper.randn(batch, heads, n, d).to(dt) for _ in range(2))
+        on = [t.cuda() for t in (q, k, v)]
+        want = grads(attend, q.float(), k.float(), v.float(), causal)
+        f, before = taper.compile(attend, fullgraph=True), made()
+        near(grads(f, *on, causal), want, tol)
+        assert made() == before + 2, (dt, m, n, d, made() - before)
+        with taper.no_grad():
+            near([f(*on, causal)], want, tol)
+            assert made() == before + 3, (dt, m, n, d, made() - before)
+            if d == 16 and causal:
+                near([attend(*on, causal)], want, tol)
+        if batch > 2:
+            continue
+        taper._dynamo.reset()
+        r, before = taper.compile(attend, fullgraph=True, mode="reduce-overhead"), made()
+        with taper.no_grad():
+            for i in range(4):
+                near([r(*on, causal)], want, tol)
+        assert made() == before + 2, made() - before  # a call, and a recording
+before = made()
+taper._dynamo.reset()
+q = taper.randn(1, 2, 130, 16).to(taper.bfloat16)
+on = q.cuda()
+with taper.no_grad():
+    f = taper.compile(attend, fullgraph=True)
+    near([f(on, on, on, True, None), f(on, on, on, False, taper.ones(130, 130, dtype=taper.bool).cuda()), f(on.float(), on.float(), on.float(), True)],
+         [attend(q.float(), q.float(), q.float(), True), attend(q.float(), q.float(), q.float(), False), attend(q.float(), q.float(), q.float(), True)], 8e-3)
+    assert made() == before + 1, made() - before  # masks and float32 are not
+    part = taper.randn(1, 2, 130, 20).to(taper.bfloat16)[..., 1:17].cuda()  # no row begins at a multiple of 16 bytes
+    near([f(part, on, on, True)], [attend(part.cpu().float(), q.float(), q.float(), True)], 8e-3)
+""")
+
+
+def test_attention_in_one_kernel_can_be_refused():
+    if not has_fake():
+        return
+    body = IN_ONE + """
+q = taper.randn(1, 2, 130, 16, device="cuda").to(taper.bfloat16)
+with taper.no_grad():
+    taper.compile(attend, fullgraph=True)(q, q, q, True)
+print(made())
+"""
+    assert run(body) == "1\n"
+    assert run(body) == "1\n"  # from the disk cache
+    assert run(body, TAPER_CUDA_FLASH="0") == "0\n"
+    assert run(body, TAPER_BISECT_SUBSYSTEM="attend", TAPER_BISECT_MAX="-1") == "0\n"
 
 
 def test_attention_of_narrow_floats_has_no_matrix_of_scores():
@@ -765,6 +844,46 @@ if __name__ == "__main__":
     for name, f in list(globals().items()):
         if name.startswith("test_"):
             f()
+
+
+def test_products_of_rows_at_odd_places():
+    """Rows of 16-bit elements that do not begin at multiples of 16 bytes: the product is made of copies."""
+    if not has_fake():
+        return
+    out = run("""
+taper.manual_seed(0)
+for m, k, n in ((5, 7, 9), (16, 33, 8), (3, 8, 2051)):
+    a, b, c = taper.randn(m, k).bfloat16(), taper.randn(k, n).bfloat16(), taper.randn(n).bfloat16()
+    want = [a @ b, b.t() @ a.t(), taper.addmm(c, a, b)]
+    x, y, z = a.cuda(), b.cuda(), c.cuda()
+    for w, g in zip(want, [x @ y, y.t() @ x.t(), taper.addmm(z, x, y)]):
+        assert taper.allclose(w.float(), g.cpu().float(), rtol=2e-2, atol=2e-2), (m, k, n, (w - g.cpu()).abs().max())
+    big = taper.zeros(2 * m, k + 3, device="cuda").bfloat16()
+    part = big[::2, 1:k + 1]
+    part.copy_(x)
+    assert taper.allclose((part @ y).cpu().float(), want[0].float(), rtol=2e-2, atol=2e-2)
+import taper._C as C
+print("done", taper.cuda.memory_allocated() < 1 << 20)
+""", TAPER_PRODUCTS="straight")
+    assert out.split() == ["done", "True"], out
+
+
+def test_complex_numbers_on_the_host():
+    """Rows without loops for complex numbers run the CPU's kernel for these, not the one for real numbers."""
+    if not has_fake():
+        return
+    out = run("""
+taper.manual_seed(0)
+for dt in (taper.complex64, taper.complex128):
+    x, y = taper.randn(3, 4, dtype=dt), taper.randn(3, 4, dtype=dt)
+    for f in (taper.conj_physical, taper.abs, taper.angle, taper.exp, taper.sqrt, taper.tanh, lambda v: v * y.to(v.device), lambda v: v / y.to(v.device),
+              lambda v: v @ y.to(v.device).t(), lambda v: v.sum(), lambda v: v.t().contiguous(), taper.view_as_real, lambda v: v.conj() + 1):
+        for v in (x, x.t().contiguous().t(), x[:1].expand(3, 4)):
+            a, b = f(v), f(v.cuda())
+            assert b.is_cuda and a.dtype == b.dtype and taper.allclose(a, b.cpu(), rtol=1e-4, atol=1e-5), (f, dt, a, b.cpu())
+print("done")
+""")
+    assert out.split() == ["done"], out
 
 
 def test_additions_by_index_stay_on_the_device_and_keep_their_order():

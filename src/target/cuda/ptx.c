@@ -113,7 +113,8 @@ static text imm_int(int64_t v)
 
 static text *slot(pw *w, vir_ref r)
 {
-    bool mine = w->lanes > 1 && w->k->loops[w->k->ins[r].region].vector == w->vloop;
+    int at = w->k->ins[r].region;
+    bool mine = w->lanes > 1 && (at == w->vloop || w->k->loops[at].vector == w->vloop);
     return &w->reg[r * VMAX + (mine ? w->u_now : 0)];
 }
 
@@ -998,7 +999,7 @@ typedef struct {
     bool partials; /* steps of reductions with partial results                 */
     bool straight; /* no loops and variables inside, one step a reduction      */
     bool plain;    /* and no reductions                                        */
-    bool stores, inout;
+    bool loads, stores, inout;
     int size;   /* largest element of an access that counts with the loop, 0: none */
     int weight; /* instructions, about                                     */
 } loop_facts;
@@ -1034,6 +1035,7 @@ static loop_facts facts_of(const vir *k, int loop, bool atomics)
             f.size = MAX(f.size, (int)vir_mem_size((vir_mem)in->mem));
         f.inout |= k->bufs[buffer_of(k, in)].flags == VIR_INOUT;
         f.stores |= in->op == VIR_store;
+        f.loads |= in->op == VIR_load;
         if (in->op != VIR_store || in->region != loop ||
             distinct(in)) /* in loops inside, lanes have no element in common */
             continue;
@@ -1167,6 +1169,16 @@ static int ways_of(const loop_facts *f)
 {
     int ways = f->straight && f->partials && !f->ordered ? VMAX : 1;
     while (ways > 1 && ways * f->weight > 400)
+        ways /= 2;
+    return ways;
+}
+
+/* A loop of one thread that takes elements one after the other, as a sum of columns does. */
+static int serial_ways(const pw *w, int n)
+{
+    loop_facts f = facts_of(w->k, n, w->u->opts.atomics);
+    int ways = w->per_thread && w->lanes == 1 && f.straight && !f.stores && f.loads ? VMAX : 1;
+    while (ways > 1 && ways * f.weight > 200)
         ways /= 2;
     return ways;
 }
@@ -1548,8 +1560,13 @@ static void loop(pw *w, int n)
     else if (l->kind == LOOP_vector)
         vector_loop(w, n);
     else {
-        text begin = val(w, l->begin);
-        loop_text(w, n, begin, val(w, l->end), imm_int(1));
+        text begin = val_reg(w, l->begin), end = val(w, l->end);
+        int ways = serial_ways(w, n), outer = w->vloop;
+        if (ways > 1)
+            ways_loop(w, n, end, begin, 1, ways);
+        else
+            loop_text(w, n, begin, end, imm_int(1));
+        w->vloop = outer;
     }
 }
 
@@ -1603,10 +1620,27 @@ static void region(pw *w, int n)
 static ptx_count count_of(const vir *k, int loop);
 
 /* Threads that an iteration of a short vector loop keeps busy; 0: not known, or a block of them. */
+/* The most elements that a loop has, where its text says so: from lo to a number, or to min(lo + a number, the end). -1: any. */
+static int64_t most_elements(const vir *k, int loop)
+{
+    vir_ref first = k->loops[loop].begin;
+    const vir_ins *lo = &k->ins[first], *hi = &k->ins[k->loops[loop].end];
+    if (lo->op == VIR_const && hi->op == VIR_const)
+        return hi->imm - lo->imm;
+    for (int i = 0; i < 2 && hi->op == VIR_min; i++) {
+        const vir_ins *sum = &k->ins[i ? hi->b : hi->a];
+        if (sum->op != VIR_add || (sum->a != first && sum->b != first))
+            continue;
+        const vir_ins *n = &k->ins[sum->a == first ? sum->b : sum->a];
+        if (n->op == VIR_const)
+            return n->imm;
+    }
+    return -1;
+}
+
 static int tile_of(const vir *k, int loop, int per, int threads)
 {
-    const vir_ins *lo = &k->ins[k->loops[loop].begin], *hi = &k->ins[k->loops[loop].end];
-    int64_t n = lo->op == VIR_const && hi->op == VIR_const ? (hi->imm - lo->imm + per - 1) / per : threads;
+    int64_t most = most_elements(k, loop), n = most < 0 ? threads : (most + per - 1) / per;
     int tile = 1;
     while (tile < n && tile < threads)
         tile *= 2;
@@ -1735,7 +1769,7 @@ bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_er
     w.red = mem_zalloc(sizeof(text) * 4 * (size_t)(k->nreds + 1));
     w.loopvar = mem_zalloc(sizeof(text) * VMAX * (size_t)k->nloops);
     for (int i = 1; i < k->nloops; i++)
-        for (int j = 0; j < (k->loops[i].kind == LOOP_vector ? VMAX : 1); j++)
+        for (int j = 0; j < (k->loops[i].kind == LOOP_parallel ? 1 : VMAX); j++)
             w.loopvar[i * VMAX + j] = new_reg(&w, C_q);
     w.tid = new_reg(&w, C_r), w.lane = new_reg(&w, C_r), w.zero_p = new_reg(&w, C_p),
     w.shared = new_reg(&w, C_r);
