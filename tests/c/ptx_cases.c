@@ -160,8 +160,9 @@ static vir *scatter(arena *a) /* y[index[i]] += x[i], in order */
     vir_store_add(f.k, y, vir_modf(f.k, vir_load(f.k, j, f.at, 0), f.n), vir_load(f.k, x, f.at, 0), 0);
     return end(&f, 1);
 }
-static vir *
-scatter_rows(arena *a) /* y[index[i], c] += x[i, c], in order; iteration r of the parallel loop has row r */
+static vir *scatter_rows(
+    arena
+        *a) /* y[index[i], c] += x[i, c] for c < 128, in order; iteration r of the parallel loop has row r */
 {
     frame f = begin(a, "scatter_rows");
     int x = vir_buffer(f.k, VM_f32, VIR_IN, "x"), j = vir_buffer(f.k, VM_i64, VIR_IN, "index"),
@@ -169,7 +170,8 @@ scatter_rows(arena *a) /* y[index[i], c] += x[i, c], in order; iteration r of th
     row(&f);
     vir_ref i = vir_loop(f.k, LOOP_serial, f.zero, f.rows),
             to = vir_modf(f.k, vir_load(f.k, j, i, 0), f.rows);
-    vir_ref c = vir_loop(f.k, LOOP_vector, f.zero, vir_select(f.k, vir_eq(f.k, to, f.r), f.n, f.zero));
+    vir_ref some = vir_min(f.k, f.n, vir_int(f.k, 128)); /* a warp has four elements a lane */
+    vir_ref c = vir_loop(f.k, LOOP_vector, f.zero, vir_select(f.k, vir_eq(f.k, to, f.r), some, f.zero));
     vir_ref v = vir_load(f.k, x, vir_add(f.k, vir_mul(f.k, i, f.n), c), 0),
             at = vir_add(f.k, vir_mul(f.k, to, f.n), c);
     vir_store(f.k, y, at, vir_add(f.k, vir_load(f.k, y, at, 0), v), 0);

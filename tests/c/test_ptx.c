@@ -218,11 +218,11 @@ TEST(ptx_families)
 }
 
 /* Additions where an index points, m of them into `places` rows of `cols` elements; each of `ranges` parallel iterations has
- * every ranges-th place. single: one element each, by a vector loop. add: else the last one is left. */
+ * every ranges-th place; elements lie `step` apart. single: one element each, by a vector loop. add: else the last one is left. */
 typedef struct scatter_form {
     vir_mem mem, index;
     int64_t places, cols, m;
-    int ranges;
+    int ranges, step;
     bool single, add;
 } scatter_form;
 
@@ -231,18 +231,20 @@ static vir *scatter_make(arena *a, const scatter_form *s)
     vir *k = vir_make(a, "scatter");
     int x = vir_buffer(k, s->mem, VIR_IN, "x"), j = vir_buffer(k, s->index, VIR_IN, "index"),
         y = vir_buffer(k, s->mem, s->add ? VIR_INOUT : VIR_OUT, "y");
-    vir_ref zero = vir_int(k, 0), m = vir_int_arg(k, "m"), ranges = vir_int(k, s->ranges);
+    vir_ref zero = vir_int(k, 0), m = vir_int_arg(k, "m"), ranges = vir_int(k, s->ranges),
+            step = vir_int(k, s->step);
     vir_ref r = vir_loop(k, LOOP_parallel, zero, ranges);
     vir_ref i = vir_loop(k, s->single ? LOOP_vector : LOOP_serial, zero, m);
     vir_ref to = vir_cvt(k, VT_i64, vir_load(k, j, i, 0)), mine = vir_eq(k, vir_modf(k, to, ranges), r);
     if (s->single) {
         if (s->add)
-            vir_store_add(k, y, to, vir_load(k, x, i, 0), s->ranges > 1 ? mine : 0);
+            vir_store_add(k, y, vir_mul(k, to, step), vir_load(k, x, i, 0), s->ranges > 1 ? mine : 0);
         else
-            vir_store(k, y, to, vir_load(k, x, i, 0), s->ranges > 1 ? mine : 0);
+            vir_store(k, y, vir_mul(k, to, step), vir_load(k, x, i, 0), s->ranges > 1 ? mine : 0);
     } else {
         vir_ref n = vir_int(k, s->cols), c = vir_loop(k, LOOP_vector, zero, vir_select(k, mine, n, zero));
-        vir_ref v = vir_load(k, x, vir_add(k, vir_mul(k, i, n), c), 0), at = vir_add(k, vir_mul(k, to, n), c);
+        vir_ref v = vir_load(k, x, vir_add(k, vir_mul(k, i, n), c), 0),
+                at = vir_mul(k, vir_add(k, vir_mul(k, to, n), c), step);
         vir_store(k, y, at, s->add ? vir_add(k, vir_load(k, y, at, 0), v) : v, 0);
         vir_end(k);
     }
@@ -259,10 +261,13 @@ static void scatter_check(const scatter_form *s, int kind)
     ptx_kernel p;
     strbuf text = { 0 };
     uint64_t seed = (uint64_t)(s->m * 31 + kind);
-    fuzz_case f = { .k = scatter_make(&a, s), .elems = (size_t)(MAX(s->m, s->places) * s->cols) };
+    fuzz_case f = { .k = scatter_make(&a, s), .elems = (size_t)(MAX(s->m, s->places) * s->cols * s->step) };
     CHECK(vir_finish(f.k, &err) && ptx_add(&u, f.k, "k", &p, &err));
     CHECK(p.scan && p.threads == 32 && p.grid == PTX_rows);
     ptx_text(&u, &text);
+    if (!s->single) /* several rows at once */
+        CHECK((s->cols <= 32 * 16 / (int)vir_mem_size(s->mem)) ==
+              (strstr(strbuf_str(&text), "popc") != NULL));
     ptx_module *m = ptx_parse(strbuf_str(&text), &err);
     f.bufs = ARENA_ARR(&a, void *, f.k->nbufs);
     for (int b = 0; b < f.k->nbufs; b++)
@@ -304,7 +309,7 @@ static void scatter_check(const scatter_form *s, int kind)
 
 TEST(ptx_scatter)
 {
-    static const int64_t counts[] = { 0, 1, 31, 32, 33, 128, 129, 300 }, cols[] = { 1, 3, 32, 129, 768 };
+    static const int64_t counts[] = { 0, 1, 31, 32, 33, 128, 129, 300 }, cols[] = { 1, 3, 32, 128, 129, 768 };
     static const vir_mem mems[] = { VM_f32, VM_f64, VM_bf16 };
     static const int ranges[] = { 1, 2, 16 };
     for (size_t c = 0; c < COUNT(counts); c++)
@@ -315,7 +320,8 @@ TEST(ptx_scatter)
                                        .index = c & 1 ? VM_i32 : VM_i64,
                                        .places = 41,
                                        .m = counts[c],
-                                       .ranges = ranges[r] };
+                                       .ranges = ranges[r],
+                                       .step = 1 + (int)((c + r) % 3) / 2 };
                     s.add = kind != 2 || c & 1;
                     s.cols = cols[(c + t + r) % COUNT(cols)];
                     scatter_check(&s, kind);

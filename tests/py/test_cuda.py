@@ -950,6 +950,9 @@ for dt in taper.float32, taper.float64:
                 same(want, f(on, i.cuda(), y.cuda()).detach(), name, dt, rows, cols, n)
                 if rows == 50:
                     same(want, taper.compile(f)(on, i.cuda(), y.cuda()).detach(), name, "compiled", dt)
+for dt in taper.bfloat16, taper.float16: # each sum is rounded, as on the host
+    x, y, i = taper.randn(9, 40).to(dt), taper.randn(70, 40).to(dt), taper.randint(0, 9, (70,))
+    same(forms["rows"](x, i, y), forms["rows"](x.cuda(), i.cuda(), y.cuda()), "rows", dt)
 for dt in taper.float32, taper.float64, taper.bfloat16, taper.float16:
     for rows, cols, sizes in (50, 5, (3, 7)), (9, 768, (20,)), (100, 1, (64,)), (33, 130, (2, 65)), (4, 3, ()), (5, 4, (0,)):
         for pad in -1, 2:

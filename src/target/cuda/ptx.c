@@ -5,7 +5,13 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { VMAX = 8, NCLS = 6, WARP = 32, SCAN = 4 /* warps of iterations that a scan looks at */ };
+enum {
+    VMAX = 8,
+    NCLS = 6,
+    WARP = 32,
+    SCAN = 4 /* warps of iterations that a scan looks at */,
+    HITS = 4 /* iterations whose loads are in flight together */
+};
 static const char cls_letter[NCLS] = { 'f', 'd', 'r', 'q', 'p', 'h' };
 static const char *const cls_type[NCLS] = { "f32", "f64", "b32", "b64", "pred", "b16" };
 enum { C_f, C_d, C_r, C_q, C_p, C_h };
@@ -1041,6 +1047,150 @@ static loop_facts facts_of(const vir *k, int loop, bool atomics)
     return f;
 }
 
+/* for (var = first; var < end; var += step) */
+static void loop_text(pw *w, int n, text first, text end, text step)
+{
+    text var = w->loopvar[n * VMAX], head = new_label(w), out = new_label(w);
+    E(w, "mov.b64 %s, %s", var.s, first.s);
+    put_label(w, head);
+    text p = test2(w, "ge", VT_i64, var, end);
+    E(w, "@%s bra %s", p.s, out.s);
+    region(w, n);
+    E(w, "add.s64 %s, %s, %s", var.s, var.s, step.s);
+    E(w, "bra %s", head.s);
+    put_label(w, out);
+}
+
+/* One iteration of a plain loop for w->lanes elements at once; or of it what is late, or what is not. */
+static void wide_part(pw *w, int n, const bool *late, bool which)
+{
+    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
+        const vir_ins *in = &w->k->ins[r];
+        if ((late && late[r] != which) || in->dead || in->op == VIR_const ||
+            (in->op == VIR_loopvar && in->type == VT_i64))
+            continue;
+        if (in->op == VIR_load && in->access == VA_unit && !in->c && !w->apart)
+            load_wide(w, r);
+        else if (in->op == VIR_store && in->access == VA_unit && !in->c && !in->add && !w->apart)
+            store_wide(w, r);
+        else
+            for (w->u_now = 0; w->u_now < w->lanes; w->u_now++) {
+                if (in->op == VIR_store)
+                    store(w, in);
+                else if (in->op == VIR_step)
+                    red_step(w, in);
+                else {
+                    text x = in->op == VIR_load ? load(w, in) : pure(w, in);
+                    *slot(w, r) = x;
+                }
+            }
+        w->u_now = 0;
+    }
+}
+
+static void wide_body(pw *w, int n) { wide_part(w, n, NULL, false); }
+
+/* Every address that moves with the loop is a multiple of the access, for the first element: a predicate. */
+static text aligned(pw *w, int n, text begin)
+{
+    text all = { "" };
+    int worst = 1;
+    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
+        const vir_ins *in = &w->k->ins[r];
+        if (in->dead || (in->op != VIR_load && in->op != VIR_store) || in->access != VA_unit || in->c ||
+            in->add)
+            continue;
+        vir_mem m = (vir_mem)in->mem;
+        int size = (int)vir_mem_size(m), bytes = size == 2 && w->lanes == 8 ? 16 : size * group(m, w->lanes);
+        text at = op3(w, C_q, "mad.lo.s64", begin, imm_int(size), val(w, in->a));
+        if (in->imm)
+            at = op2(w, C_q, "add.s64", at, imm_int(in->imm));
+        if (bytes < 16) /* its own multiple, moved to the place of 16's */
+            at = op2(w, C_q, "shl.b64", at, imm_int(__builtin_ctz(16 / (unsigned)bytes)));
+        all = all.s[0] ? op2(w, C_q, "or.b64", all, at) : at;
+        worst = 16;
+    }
+    all = op2(w, C_q, "and.b64", all, imm_int(worst - 1));
+    return test2(w, "eq", VT_i64, all, imm_int(0));
+}
+
+/* Threads take `per` elements in a row; where that many are not left or not aligned, one after the other. */
+static void wide_loop(pw *w, int n, text begin, text end, text first, text step, int per)
+{
+    text base = new_reg(w, C_q), stop = new_reg(w, C_q), head = new_label(w), slow = new_label(w),
+         next = new_label(w), out = new_label(w), one = imm_int(1);
+    text ok;
+    w->lanes = per, w->vloop = n;
+    begin = in_reg(w, VT_i64, begin);
+    ok = aligned(w, n, begin);
+    E(w, "mov.b64 %s, %s", base.s, first.s);
+    put_label(w, head);
+    text p = test2(w, "ge", VT_i64, base, end);
+    E(w, "@%s bra %s", p.s, out.s);
+    E(w, "add.s64 %s, %s, %d", stop.s, base.s, per);
+    text q = test2(w, "le", VT_i64, stop, end);
+    E(w, "min.s64 %s, %s, %s", stop.s, stop.s, end.s);
+    q = op2(w, C_p, "and.pred", q, ok);
+    E(w, "@!%s bra %s", q.s, slow.s);
+    for (int u = 0; u < per; u++)
+        E(w, "add.s64 %s, %s, %d", w->loopvar[n * VMAX + u].s, base.s, u);
+    wide_body(w, n);
+    E(w, "bra %s", next.s);
+    put_label(w, slow);
+    w->lanes = 1;
+    loop_text(w, n, base, stop, one);
+    put_label(w, next);
+    E(w, "add.s64 %s, %s, %s", base.s, base.s, step.s);
+    E(w, "bra %s", head.s);
+    put_label(w, out);
+}
+
+/* Steps of a reduction, `ways` in flight: their loads come first. A partial result takes its elements in the same order. */
+static void ways_loop(pw *w, int n, text end, text first, int step, int ways)
+{
+    text base = new_reg(w, C_q), last = new_reg(w, C_q), head = new_label(w), rest = new_label(w);
+    w->lanes = ways, w->vloop = n, w->apart = true;
+    E(w, "mov.b64 %s, %s", base.s, first.s);
+    put_label(w, head);
+    E(w, "add.s64 %s, %s, %d", last.s, base.s, (ways - 1) * step);
+    text p = test2(w, "ge", VT_i64, last, end);
+    E(w, "@%s bra %s", p.s, rest.s);
+    for (int u = 0; u < ways; u++)
+        E(w, "add.s64 %s, %s, %d", w->loopvar[n * VMAX + u].s, base.s, u * step);
+    wide_body(w, n);
+    E(w, "add.s64 %s, %s, %d", base.s, base.s, ways * step);
+    E(w, "bra %s", head.s);
+    put_label(w, rest);
+    w->lanes = 1, w->apart = false;
+    loop_text(w, n, base, end, imm_int(step));
+}
+
+static int ways_of(const loop_facts *f)
+{
+    int ways = f->straight && f->partials && !f->ordered ? VMAX : 1;
+    while (ways > 1 && ways * f->weight > 400)
+        ways /= 2;
+    return ways;
+}
+
+/* A loop of one thread that takes elements one after the other, as a sum of columns does. */
+static int serial_ways(const pw *w, int n)
+{
+    loop_facts f = facts_of(w->k, n, w->u->opts.atomics);
+    int ways = w->per_thread && w->lanes == 1 && f.straight && !f.stores && f.loads ? VMAX : 1;
+    while (ways > 1 && ways * f.weight > 200)
+        ways /= 2;
+    return ways;
+}
+
+static int elements_a_thread(const loop_facts *f)
+{
+    int per = f->size ? MIN(16 / f->size, f->size == 1 ? 4 : VMAX) : 1;
+    while (per > 1 && per * f->weight > 500)
+        per /= 2;
+    return f->plain && !f->partials && !f->ordered ? per : 1;
+}
+
 /* --- scans: loops over indices, most of whose iterations are another warp's --- */
 /* A block is one warp. Its lanes look at an iteration each, and a vote says which have something to do; those follow in
  * order. Either the loop is a serial one around a vector loop that is empty where `on` is false: the whole warp takes an
@@ -1146,8 +1296,107 @@ static text any_of(pw *w, const text *mask, int n)
     return test2(w, "ne", VT_i32, all, imm_int(0));
 }
 
-/* The iterations from `at` on whose bits are in mask. */
-static void scan_body(pw *w, int n, const scan_facts *s, text at, text lane, text last, text mask)
+/* to - lo where it is a known number. */
+static int64_t apart(const vir *k, vir_ref lo, vir_ref to)
+{
+    const vir_ins *a = &k->ins[lo], *b = &k->ins[to];
+    if (a->op == VIR_const && b->op == VIR_const)
+        return b->imm - a->imm;
+    for (int i = 0; i < 2 && b->op == VIR_add; i++)
+        if ((i ? b->b : b->a) == lo && k->ins[i ? b->a : b->b].op == VIR_const)
+            return k->ins[i ? b->a : b->b].imm;
+    return INT64_MAX;
+}
+
+/* May the whole warp take several iterations at once? Then a lane has its elements of a row in one access. */
+static bool scan_several(const vir *k, int n, const scan_facts *s, bool atomics)
+{
+    loop_facts f = facts_of(k, s->vector, atomics);
+    vir_ref lo = k->loops[s->vector].begin, hi = k->ins[k->loops[s->vector].end].b;
+    const vir_ins *to = &k->ins[hi];
+    int64_t most = apart(k, lo, hi);
+    int per = elements_a_thread(&f);
+    if (to->op == VIR_min)
+        most = MIN(apart(k, lo, to->a), apart(k, lo, to->b));
+    return per > 1 && per * f.weight * HITS <= 1000 && most <= per * WARP && k->ins[lo].region != n &&
+           to->region != n;
+}
+
+/* What a vector loop computes from memory that it writes, and its stores. */
+static void mark_late(const vir *k, int n, bool *late)
+{
+    for (vir_ref r = k->loops[n].first; r; r = k->ins[r].next) {
+        const vir_ins *in = &k->ins[r];
+        late[r] = in->op == VIR_store || (in->op == VIR_load && k->bufs[buffer_of(k, in)].flags != VIR_IN) ||
+                  late[in->a] || late[in->b] || late[in->c] || late[in->d];
+    }
+}
+
+/* Takes the lowest bit out of mask; its iteration. */
+static void scan_next(pw *w, text var, text at, text mask)
+{
+    text bit = op1(w, C_r, "clz.b32", op1(w, C_r, "brev.b32", mask));
+    E(w, "add.s64 %s, %s, %s", var.s, at.s, op1(w, C_q, "cvt.u64.u32", bit).s);
+    E(w, "and.b32 %s, %s, %s", mask.s, mask.s, op2(w, C_r, "add.s32", mask, imm_int(-1)).s);
+}
+
+/* HITS iterations of mask: what they read of memory that nobody writes comes first, then each in its turn. */
+static void scan_hits(pw *w, int n, const scan_facts *s, text at, text mask)
+{
+    const vir_loop_info *l = &w->k->loops[s->vector];
+    loop_facts f = facts_of(w->k, s->vector, w->u->opts.atomics);
+    int v = s->vector, per = elements_a_thread(&f);
+    size_t size = sizeof(text) * VMAX * (size_t)w->k->n;
+    text *was = w->reg, *reg[HITS], var[HITS], whole = { "" }, own = w->loopvar[n * VMAX];
+    text begin = val_reg(w, l->begin), end = val_reg(w, w->k->ins[l->end].b), ahead = new_label(w);
+    text base = op3(w, C_q, "mad.lo.s64", op1(w, C_q, "cvt.u64.u32", w->lane), imm_int(per), begin);
+    text stop = op2(w, C_q, "add.s64", base, imm_int(per));
+    bool *late = mem_zalloc((size_t)w->k->n);
+    mark_late(w->k, v, late);
+    whole = test2(w, "le", VT_i64, stop, end);
+    stop = op2(w, C_q, "min.s64", stop, end);
+    w->vloop = v;
+    for (int u = 0; u < HITS; u++) {
+        w->reg = reg[u] = memcpy(mem_alloc(size), was, size);
+        w->loopvar[n * VMAX] = var[u] = new_reg(w, C_q);
+        scan_next(w, var[u], at, mask);
+        for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next)
+            if (!w->k->ins[r].dead && w->k->ins[r].op != VIR_loop)
+                statement(w, r);
+        w->lanes = per;
+        whole = op2(w, C_p, "and.pred", whole, aligned(w, v, begin));
+        w->lanes = 1;
+    }
+    for (int j = 0; j < per; j++)
+        E(w, "add.s64 %s, %s, %d", w->loopvar[v * VMAX + j].s, base.s, j);
+    E(w, "@!%s bra %s", whole.s, ahead.s);
+    w->lanes = per, w->per_thread = true;
+    for (int u = 0; u < HITS; u++) {
+        w->reg = reg[u], w->loopvar[n * VMAX] = var[u];
+        wide_part(w, v, late, false);
+    }
+    put_label(w, ahead);
+    barrier(w);
+    for (int u = 0; u < HITS; u++) {
+        text one = new_label(w), next = new_label(w);
+        w->reg = reg[u], w->loopvar[n * VMAX] = var[u];
+        E(w, "@!%s bra %s", whole.s, one.s);
+        w->lanes = per;
+        wide_part(w, v, late, true);
+        w->lanes = 1;
+        E(w, "bra %s", next.s);
+        put_label(w, one);
+        loop_text(w, v, base, stop, imm_int(1));
+        put_label(w, next);
+        barrier(w);
+        free(reg[u]);
+    }
+    w->reg = was, w->loopvar[n * VMAX] = own, w->per_thread = false;
+    free(late);
+}
+
+/* The iterations from `at` on whose bits are in mask, of which there are some; then out. */
+static void scan_body(pw *w, int n, const scan_facts *s, text at, text lane, text last, text mask, text out)
 {
     text var = w->loopvar[n * VMAX];
     if (s->lanes) {
@@ -1158,11 +1407,19 @@ static void scan_body(pw *w, int n, const scan_facts *s, text at, text lane, tex
         w->scan_on.s[0] = 0;
         return;
     }
-    text next = new_label(w);
+    text next = new_label(w), turn = new_label(w), over = new_label(w);
+    if (scan_several(w->k, n, s, w->u->opts.atomics)) {
+        put_label(w, turn);
+        text few = test2(w, "lt", VT_i32, op1(w, C_r, "popc.b32", mask), imm_int(HITS));
+        E(w, "@%s bra %s", few.s, over.s);
+        scan_hits(w, n, s, at, mask);
+        E(w, "bra %s", turn.s);
+        put_label(w, over);
+        text none = test2(w, "eq", VT_i32, mask, imm_int(0));
+        E(w, "@%s bra %s", none.s, out.s);
+    }
     put_label(w, next);
-    text bit = op1(w, C_r, "clz.b32", op1(w, C_r, "brev.b32", mask));
-    E(w, "add.s64 %s, %s, %s", var.s, at.s, op1(w, C_q, "cvt.u64.u32", bit).s);
-    E(w, "and.b32 %s, %s, %s", mask.s, mask.s, op2(w, C_r, "add.s32", mask, imm_int(-1)).s);
+    scan_next(w, var, at, mask);
     region(w, n);
     text more = test2(w, "ne", VT_i32, mask, imm_int(0));
     E(w, "@%s bra %s", more.s, next.s);
@@ -1189,7 +1446,7 @@ static void scan_loop(pw *w, int n, const scan_facts *s)
     put_label(w, turn);
     p = any_of(w, mask, 1);
     E(w, "@!%s bra %s", p.s, over.s);
-    scan_body(w, n, s, at, lane, last, mask[0]);
+    scan_body(w, n, s, at, lane, last, mask[0], over);
     put_label(w, over);
     E(w, "add.s64 %s, %s, %d", at.s, at.s, WARP);
     for (int u = 0; u < SCAN; u++)
@@ -1198,147 +1455,6 @@ static void scan_loop(pw *w, int n, const scan_facts *s)
     E(w, "@%s bra %s", p.s, turn.s);
     E(w, "bra %s", head.s);
     put_label(w, out);
-}
-
-/* for (var = first; var < end; var += step) */
-static void loop_text(pw *w, int n, text first, text end, text step)
-{
-    text var = w->loopvar[n * VMAX], head = new_label(w), out = new_label(w);
-    E(w, "mov.b64 %s, %s", var.s, first.s);
-    put_label(w, head);
-    text p = test2(w, "ge", VT_i64, var, end);
-    E(w, "@%s bra %s", p.s, out.s);
-    region(w, n);
-    E(w, "add.s64 %s, %s, %s", var.s, var.s, step.s);
-    E(w, "bra %s", head.s);
-    put_label(w, out);
-}
-
-/* One iteration of a plain loop for w->lanes elements at once. */
-static void wide_body(pw *w, int n)
-{
-    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
-        const vir_ins *in = &w->k->ins[r];
-        if (in->dead || in->op == VIR_const || (in->op == VIR_loopvar && in->type == VT_i64))
-            continue;
-        if (in->op == VIR_load && in->access == VA_unit && !in->c && !w->apart)
-            load_wide(w, r);
-        else if (in->op == VIR_store && in->access == VA_unit && !in->c && !in->add && !w->apart)
-            store_wide(w, r);
-        else
-            for (w->u_now = 0; w->u_now < w->lanes; w->u_now++) {
-                if (in->op == VIR_store)
-                    store(w, in);
-                else if (in->op == VIR_step)
-                    red_step(w, in);
-                else {
-                    text x = in->op == VIR_load ? load(w, in) : pure(w, in);
-                    *slot(w, r) = x;
-                }
-            }
-        w->u_now = 0;
-    }
-}
-
-/* Every address that moves with the loop is a multiple of the access, for the first element: a predicate. */
-static text aligned(pw *w, int n, text begin)
-{
-    text all = { "" };
-    int worst = 1;
-    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
-        const vir_ins *in = &w->k->ins[r];
-        if (in->dead || (in->op != VIR_load && in->op != VIR_store) || in->access != VA_unit || in->c ||
-            in->add)
-            continue;
-        vir_mem m = (vir_mem)in->mem;
-        int size = (int)vir_mem_size(m), bytes = size == 2 && w->lanes == 8 ? 16 : size * group(m, w->lanes);
-        text at = op3(w, C_q, "mad.lo.s64", begin, imm_int(size), val(w, in->a));
-        if (in->imm)
-            at = op2(w, C_q, "add.s64", at, imm_int(in->imm));
-        if (bytes < 16) /* its own multiple, moved to the place of 16's */
-            at = op2(w, C_q, "shl.b64", at, imm_int(__builtin_ctz(16 / (unsigned)bytes)));
-        all = all.s[0] ? op2(w, C_q, "or.b64", all, at) : at;
-        worst = 16;
-    }
-    all = op2(w, C_q, "and.b64", all, imm_int(worst - 1));
-    return test2(w, "eq", VT_i64, all, imm_int(0));
-}
-
-/* Threads take `per` elements in a row; where that many are not left or not aligned, one after the other. */
-static void wide_loop(pw *w, int n, text begin, text end, text first, text step, int per)
-{
-    text base = new_reg(w, C_q), stop = new_reg(w, C_q), head = new_label(w), slow = new_label(w),
-         next = new_label(w), out = new_label(w), one = imm_int(1);
-    text ok;
-    w->lanes = per, w->vloop = n;
-    begin = in_reg(w, VT_i64, begin);
-    ok = aligned(w, n, begin);
-    E(w, "mov.b64 %s, %s", base.s, first.s);
-    put_label(w, head);
-    text p = test2(w, "ge", VT_i64, base, end);
-    E(w, "@%s bra %s", p.s, out.s);
-    E(w, "add.s64 %s, %s, %d", stop.s, base.s, per);
-    text q = test2(w, "le", VT_i64, stop, end);
-    E(w, "min.s64 %s, %s, %s", stop.s, stop.s, end.s);
-    q = op2(w, C_p, "and.pred", q, ok);
-    E(w, "@!%s bra %s", q.s, slow.s);
-    for (int u = 0; u < per; u++)
-        E(w, "add.s64 %s, %s, %d", w->loopvar[n * VMAX + u].s, base.s, u);
-    wide_body(w, n);
-    E(w, "bra %s", next.s);
-    put_label(w, slow);
-    w->lanes = 1;
-    loop_text(w, n, base, stop, one);
-    put_label(w, next);
-    E(w, "add.s64 %s, %s, %s", base.s, base.s, step.s);
-    E(w, "bra %s", head.s);
-    put_label(w, out);
-}
-
-/* Steps of a reduction, `ways` in flight: their loads come first. A partial result takes its elements in the same order. */
-static void ways_loop(pw *w, int n, text end, text first, int step, int ways)
-{
-    text base = new_reg(w, C_q), last = new_reg(w, C_q), head = new_label(w), rest = new_label(w);
-    w->lanes = ways, w->vloop = n, w->apart = true;
-    E(w, "mov.b64 %s, %s", base.s, first.s);
-    put_label(w, head);
-    E(w, "add.s64 %s, %s, %d", last.s, base.s, (ways - 1) * step);
-    text p = test2(w, "ge", VT_i64, last, end);
-    E(w, "@%s bra %s", p.s, rest.s);
-    for (int u = 0; u < ways; u++)
-        E(w, "add.s64 %s, %s, %d", w->loopvar[n * VMAX + u].s, base.s, u * step);
-    wide_body(w, n);
-    E(w, "add.s64 %s, %s, %d", base.s, base.s, ways * step);
-    E(w, "bra %s", head.s);
-    put_label(w, rest);
-    w->lanes = 1, w->apart = false;
-    loop_text(w, n, base, end, imm_int(step));
-}
-
-static int ways_of(const loop_facts *f)
-{
-    int ways = f->straight && f->partials && !f->ordered ? VMAX : 1;
-    while (ways > 1 && ways * f->weight > 400)
-        ways /= 2;
-    return ways;
-}
-
-/* A loop of one thread that takes elements one after the other, as a sum of columns does. */
-static int serial_ways(const pw *w, int n)
-{
-    loop_facts f = facts_of(w->k, n, w->u->opts.atomics);
-    int ways = w->per_thread && w->lanes == 1 && f.straight && !f.stores && f.loads ? VMAX : 1;
-    while (ways > 1 && ways * f.weight > 200)
-        ways /= 2;
-    return ways;
-}
-
-static int elements_a_thread(const loop_facts *f)
-{
-    int per = f->size ? MIN(16 / f->size, f->size == 1 ? 4 : VMAX) : 1;
-    while (per > 1 && per * f->weight > 500)
-        per /= 2;
-    return f->plain && !f->partials && !f->ordered ? per : 1;
 }
 
 static void vector_loop(pw *w, int n)
