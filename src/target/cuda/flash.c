@@ -93,11 +93,11 @@ int64_t cuda_flash_bytes(const target_attend *a)
 }
 
 /* Kernels are assembled once for a device. */
-static cuda_function kernel_of(int device, const flash_form *f, bool small, tp_err *err)
+static cuda_function kernel_of(int device, const flash_form *f, tp_err *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static cuda_function made[CUDA_MAX_DEVICES][FLASH_KINDS][2][FLASH_MOST / 16][2];
-    cuda_function *at = &made[device][f->kind][f->dt == DT_f16][f->d / 16 - 1][small];
+    cuda_function *at = &made[device][f->kind][f->dt == DT_f16][f->d / 16 - 1][flash_block_rows(f) > 64];
     pthread_mutex_lock(&lock);
     cuda_function fn = *at;
     if (!fn) {
@@ -135,7 +135,7 @@ static bool run(const flash_call *c, flash_kind kind, uint64_t *v, int device, t
     bool small = rows <= 64 || c->batch * ((rows + 127) / 128) < p->multiprocessors;
     flash_form f = flash_form_of(kind, c->dt, c->d, small);
     int per = flash_block_rows(&f);
-    cuda_function fn = kernel_of(device, &f, small, err);
+    cuda_function fn = kernel_of(device, &f, err);
     v[FLASH_blocks] = (uint64_t)((rows + per - 1) / per);
     return fn && cuda_launch(device, fn, c->batch * (int64_t)v[FLASH_blocks], 32 * f.warps, v, FLASH_PARAMS,
                              cuda_current_queue(device), err);

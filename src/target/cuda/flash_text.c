@@ -31,10 +31,10 @@ typedef struct text {
 flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small)
 {
     flash_form f = { kind, dt, d, .warps = 4, .tiles = 1 };
-    if (kind == FLASH_forward) { /* two stages of two tiles within 48 KB */
+    if (kind ==
+        FLASH_forward) { /* two stages of two tiles within 48 KB; registers for several blocks at once */
         f.cols = d <= 80 ? 64 : d <= 112 ? 48 : 32;
         f.tiles = !small && d <= 64 ? 2 : 1;
-        f.warps = !small && d > 64 ? 8 : 4;
     } else { /* two products more, and their factors, are in registers */
         f.cols = d <= 64 ? 32 : 16;
         f.warps = kind == FLASH_rows && !small && d <= 64 ? 8 : 4;

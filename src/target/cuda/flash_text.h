@@ -45,7 +45,7 @@ enum {
 };
 enum { FLASH_ALL = 1 << 30 };
 
-/* The form for so many rows; small: blocks of 64 rows, as there are few. */
+/* small: blocks of 64 rows, as larger ones would be too few; else 64 or 128. */
 flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small);
 static inline int flash_block_rows(const flash_form *f) { return 16 * f->tiles * f->warps; }
 /* A module with one entry, "flash". */
