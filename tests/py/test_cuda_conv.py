@@ -209,6 +209,23 @@ assert want[0] > want[-1] and stat("hosted") == 0
 """)
 
 
+def test_addresses():
+    """Images and weights that begin between two multiples of 16 bytes are copied first."""
+    if not has_fake():
+        return
+    conv("""
+v = [taper.randn(3 * 2 * 5 * 5 + 1), taper.randn(4 * 2 * 3 * 3 + 3), taper.randn(3 * 4 * 3 * 3 + 1)]
+for dev in ("cpu", "cuda"):
+    a = [t.to(dev) for t in v]
+    x, w, g = a[0][1:].view(3, 2, 5, 5), a[1][3:].view(4, 2, 3, 3), a[2][1:].view(3, 4, 3, 3)
+    r = [F.conv2d(x, w), *taper.ops.aten.convolution_backward(g, x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])[:2]]
+    if dev == "cpu":
+        want = r
+assert all((p - q.cpu()).abs().max() < 1e-5 for p, q in zip(want, r))
+assert stat("convolved") == 3 and stat("hosted") == 0, (stat("convolved"), stat("hosted"))
+""")
+
+
 def test_images_between_convolutions():
     """Of narrow floats they are kept with channels last where few copies do it; the results have the usual strides."""
     if not has_fake():
