@@ -3,6 +3,7 @@
 #include "python/py.h"
 #include "target/cuda/conv.h"
 #include "target/cuda/driver.h"
+#include "target/cuda/flash.h"
 
 static PyObject *c_available(PyObject *m, PyObject *x) { return PyBool_FromLong(cuda_available()); }
 static PyObject *c_why(PyObject *m, PyObject *x)
@@ -63,15 +64,15 @@ static PyObject *c_stats(PyObject *m, PyObject *o)
     eager_stats e = eager_get_stats();
     int64_t made, run;
     cuda_recordings(&made, &run);
-    return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "allocated",
-                         (Py_ssize_t)s.allocated, "reserved", (Py_ssize_t)s.reserved, "allocated_peak",
-                         (Py_ssize_t)s.allocated_peak, "reserved_peak", (Py_ssize_t)s.reserved_peak,
-                         "inactive", (Py_ssize_t)s.inactive, "requests", (long long)s.nalloc, "frees",
-                         (long long)s.nfree, "segments", (long long)s.nsegment, "retries",
-                         (long long)s.nretry, "ooms", (long long)s.noom, "programs", (long long)e.programs,
-                         "calls", (long long)e.calls, "hosted", (long long)e.hosted, "assembled",
-                         (long long)cuda_assembled(), "recorded", (long long)made, "replayed", (long long)run,
-                         "convolved", (long long)cuda_convolved());
+    return Py_BuildValue(
+        "{s:n,s:n,s:n,s:n,s:n,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "allocated",
+        (Py_ssize_t)s.allocated, "reserved", (Py_ssize_t)s.reserved, "allocated_peak",
+        (Py_ssize_t)s.allocated_peak, "reserved_peak", (Py_ssize_t)s.reserved_peak, "inactive",
+        (Py_ssize_t)s.inactive, "requests", (long long)s.nalloc, "frees", (long long)s.nfree, "segments",
+        (long long)s.nsegment, "retries", (long long)s.nretry, "ooms", (long long)s.noom, "programs",
+        (long long)e.programs, "calls", (long long)e.calls, "hosted", (long long)e.hosted, "assembled",
+        (long long)cuda_assembled(), "recorded", (long long)made, "replayed", (long long)run, "flashes",
+        (long long)cuda_flashes(), "convolved", (long long)cuda_convolved());
 }
 /* (folders of packages, with ':' between them) */
 static PyObject *c_packages(PyObject *m, PyObject *s)

@@ -711,6 +711,26 @@ typedef struct chain { /* arguments of a run of attention */
     kargs ka;
 } chain;
 
+static bool soft_args(call *c, const loop_soft *from, const loop_kernel *lk, attend_soft *to, tp_err *err)
+{
+    int slot[2] = { from->top, from->part };
+    void **at[2] = { &to->top, &to->part };
+    *to = (attend_soft){
+        .kind = (attend_kind)from->kind, .scale = from->scale, .second = from->second, .probs = -1
+    };
+    for (int b = 0; b < lk->nbuf; b++)
+        if (lk->buf[b] == from->probs - 1)
+            to->probs = b;
+    for (int i = 0; i < 2; i++) {
+        tp_val x;
+        if (slot[i] && !slot_get(c, slot[i] - 1, &x, err))
+            return false;
+        if (slot[i])
+            *at[i] = tensor_data(x.t);
+    }
+    return true;
+}
+
 static target_result chain_args(call *c, size_t i, size_t n, chain *ch, tp_err *err)
 {
     const loop_plan *p = c->pr->p;
@@ -762,6 +782,8 @@ static target_result chain_args(call *c, size_t i, size_t n, chain *ch, tp_err *
             return TARGET_failed;
         }
     }
+    if (!soft_args(c, &s[2 + s->joins].soft, k->lk, &a->soft, err))
+        return TARGET_failed;
     a->kernel = (target_follow){ k->k, { .bufs = ka->bufs, .ints = ka->ints, .index = c->pr->device.index } };
     int64_t bytes = c->pr->on->attend_bytes ? c->pr->on->attend_bytes(a) : 0;
     if (!c->pr->on->attend_bytes)

@@ -5,10 +5,11 @@
 #include "target/target.h"
 
 /* Caps of code with vectors of 64 bytes over the caches of a server or a laptop. */
-#define CPU_CAPS                                                                                   \
-    .strip_far = 16, .strip_near = 64, .strip_fits = 1 << 15, .chunk = 4096, .scatter_chunk = 512, \
-    .park_bytes = 1 << 18, .share_worth = 65536, .share_rows = 32, .share_rows_after = 4,          \
-    .parts_worth = 1 << 18, .parts_most = 64, .parts_least = 8, .lanes = 16
+#define CPU_CAPS                                                                                           \
+    .strip_far = 16, .strip_near = 64, .strip_fits = 1 << 15, .chunk = 4096, .column_chunk = 512,          \
+    .scatter_chunk = 512, .park_bytes = 1 << 18, .share_worth = 65536, .share_rows = 32,                   \
+    .share_rows_after = 4, .parts_worth = 1 << 18, .parts_most = 64, .parts_least = 8, .column_parts = 16, \
+    .column_enough = 16, .lanes = 16
 /* Where eager kernels are there too, and are better at some things than loops of vectors. */
 #define CPU_LIBRARY_CAPS                                                                            \
     .gather_bytes = 4, .reverse_bytes = 4, .page_bytes = 4096, .slow_steps = true, .library = true, \
