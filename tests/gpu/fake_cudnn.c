@@ -16,6 +16,7 @@ enum {
     SUCCESS = 0,
     BAD_PARAM = 2000,
     BAD_NULL = 2002,
+    MISALIGNED = 2003,
     NOT_SUPPORTED = 3000,
     TOO_SMALL = 2006,
     EXECUTION_FAILED = 5000
@@ -335,6 +336,8 @@ static int convolve(int kind, const desc *h, const float *alpha, const float *be
     if (!fake_cuda_holds(room, nroom) || !fake_cuda_holds(xp, size_of(x)) ||
         !fake_cuda_holds(wp, size_of(w)) || !fake_cuda_holds(yp, size_of(y)))
         return BAD_NULL;
+    if (((uintptr_t)xp | (uintptr_t)wp | (uintptr_t)yp | (uintptr_t)room) & 15)
+        return MISALIGNED;
     const char *no = getenv("FAKE_CUDNN_UNSUPPORTED");
     if (no && (algo == GOOD || atoi(no) > 1))
         return NOT_SUPPORTED;

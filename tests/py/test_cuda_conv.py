@@ -209,6 +209,57 @@ assert want[0] > want[-1] and stat("hosted") == 0
 """)
 
 
+def test_addresses():
+    """Images and weights that begin between two multiples of 16 bytes are copied first."""
+    if not has_fake():
+        return
+    conv("""
+v = [taper.randn(3 * 2 * 5 * 5 + 1), taper.randn(4 * 2 * 3 * 3 + 3), taper.randn(3 * 4 * 3 * 3 + 1)]
+for dev in ("cpu", "cuda"):
+    a = [t.to(dev) for t in v]
+    x, w, g = a[0][1:].view(3, 2, 5, 5), a[1][3:].view(4, 2, 3, 3), a[2][1:].view(3, 4, 3, 3)
+    r = [F.conv2d(x, w), *taper.ops.aten.convolution_backward(g, x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])[:2]]
+    if dev == "cpu":
+        want = r
+assert all((p - q.cpu()).abs().max() < 1e-5 for p, q in zip(want, r))
+assert stat("convolved") == 3 and stat("hosted") == 0, (stat("convolved"), stat("hosted"))
+""")
+
+
+def test_images_between_convolutions():
+    """Of narrow floats they are kept with channels last where few copies do it; the results have the usual strides."""
+    if not has_fake():
+        return
+    body = """
+def net(x, w, u, s):
+    for _ in range(3):
+        x = x + F.relu(F.conv2d(F.relu(F.conv2d(x, w, padding=1)), u) * s)
+    return x, x.mean((2, 3))
+
+taper.manual_seed(0)
+t = [taper.randn(2, 4, 6, 5), taper.randn(8, 4, 3, 3) / 6, taper.randn(4, 8, 1, 1) / 3, taper.rand(1, 4, 1, 1)]
+for dt, tol in ((taper.bfloat16, 0.1), (taper.float32, 1e-4)):
+    with taper.no_grad():
+        want = net(*[v.to(dt) for v in t])
+        got = taper.compile(net)(*[v.to(dt).cuda() for v in t])
+    for a, b in zip(want, got):
+        assert a.stride() == b.stride() and (a.float() - b.cpu().float()).abs().max() < tol, (a.stride(), b.stride())
+    train = [v.to(dt).cuda().requires_grad_() for v in t]
+    host = [v.detach().to(dt).requires_grad_() for v in t]
+    taper.compile(net)(*train)[1].float().sum().backward()
+    net(*host)[1].float().sum().backward()
+    for a, b in zip(host, train):
+        assert a.grad.stride() == b.grad.stride() and (a.grad.float() - b.grad.cpu().float()).abs().max() < 10 * tol
+assert stat("hosted") == 0
+"""
+    for env, kept in (({}, 1), ({"TAPER_BISECT_SUBSYSTEM": "layout", "TAPER_BISECT_MAX": "-1"}, 0)):
+        head = "import taper\nimport taper.nn.functional as F\n" + HEAD
+        out = run(f"import subprocess, sys, os\nr = subprocess.run([sys.executable, '-c', {head + body!r}], capture_output=True, text=True, "
+                  "env={**os.environ, 'TAPER_LOGS': '+inductor'})\nassert r.returncode == 0, r.stderr[-3000:]\nprint(r.stderr)",
+                  TAPER_CUDNN_LIBRARY=DNN, **env)
+        assert out.count("are kept with channels last") == kept, [x for x in out.split("\n") if "images" in x]
+
+
 def test_failures_are_errors():
     """Sizes that do not fit, and a call that fails: with its status."""
     if not has_fake():

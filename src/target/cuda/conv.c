@@ -14,6 +14,10 @@ enum { DATA_FLOAT = 0, DATA_HALF = 2, DATA_BFLOAT16 = 9 };
 enum { FORMAT_NCHW = 0, FORMAT_NHWC = 1, CROSS_CORRELATION = 1 };
 enum { MATH_tensor = 1, MATH_fma = 3 }; /* the latter: floats are not rounded to TF32 */
 enum { DETERMINISTIC = 1, MOST_ALGOS = 16, MOST_DIMS = 5 };
+enum {
+    ALIGN = 16,
+    PIECE = 512
+}; /* of addresses that kernels with tensor cores take; of pieces of the scratch */
 enum { EXECUTION_FAILED = 5000, EXECUTION_FAILED_8 = 8 }; /* and above it; of version 8 */
 static const int64_t most_scratch = 1 << 30; /* bytes; images that cuDNN turns around are in it */
 
@@ -304,10 +308,12 @@ static dnn_plan *plan_of(conv_kind k, dtype dt, const conv_geom *g, int device)
     return x->at < x->n ? x : NULL;
 }
 
+static int number_of(tp_device d) { return d.index >= 0 ? d.index : cuda_current_device(); }
+
 /* --- what others see ---------------------------------------------------------------------------------------------- */
 bool cuda_convolves(conv_kind k, dtype dt, const conv_geom *g, tp_device d)
 {
-    int device = d.index >= 0 ? d.index : cuda_current_device();
+    int device = number_of(d);
     if (!g)
         return (dt == DT_f32 || dt == DT_f16 || dt == DT_bf16) && cuda_cudnn_version() > 0;
     pthread_mutex_lock(&dnn.lock);
@@ -331,10 +337,25 @@ static bool laid_out(const target_convolution *p, conv_geom *g)
     return (packed || last) && p->w->dt == p->x->dt && p->y->dt == p->x->dt;
 }
 
+/* What is read where kernels cannot: it is copied first, to memory of so many bytes. */
+static size_t bytes_aside(const tp_tensor *t)
+{
+    size_t n = (size_t)t->numel * dtype_size((dtype)t->dt);
+    return (uintptr_t)tensor_data(t) % ALIGN ? (n + PIECE - 1) / PIECE * PIECE : 0;
+}
+/* Of the image, the weight and what has a place for each window: is it read? */
+static bool is_read(const target_convolution *p, int i)
+{
+    static const int written[CONV_KINDS] = {
+        [CONV_forward] = 2, [CONV_grad_input] = 0, [CONV_grad_weight] = 1
+    };
+    return i != written[p->kind];
+}
+
 int64_t cuda_convolve_bytes(const target_convolution *p)
 {
     conv_geom g;
-    int device = tensor_device(p->x).index;
+    int device = number_of(tensor_device(p->x));
     if (p->bias || !laid_out(p, &g))
         return -1;
     pthread_mutex_lock(&dnn.lock);
@@ -343,26 +364,51 @@ int64_t cuda_convolve_bytes(const target_convolution *p)
                             : NULL;
     int64_t bytes = x ? (int64_t)x->how[x->at].bytes : -1;
     pthread_mutex_unlock(&dnn.lock);
+    const tp_tensor *all[3] = { p->x, p->w, p->y };
+    for (int i = 0; i < 3 && bytes >= 0; i++)
+        bytes += is_read(p, i) ? (int64_t)bytes_aside(all[i]) : 0;
     return bytes;
 }
 
-static int call_once(const target_convolution *p, const dnn_plan *x, int device)
+typedef struct addresses {
+    void *of[3]; /* the image, the weight, what has a place for each window */
+    void *scratch;
+} addresses;
+
+static bool addresses_of(const target_convolution *p, int device, addresses *a, tp_err *err)
+{
+    const tp_tensor *all[3] = { p->x, p->w, p->y };
+    char *free_at = p->scratch;
+    for (int i = 0; i < 3; i++) {
+        size_t aside = is_read(p, i) ? bytes_aside(all[i]) : 0,
+               n = (size_t)all[i]->numel * dtype_size((dtype)all[i]->dt);
+        a->of[i] = aside ? free_at : tensor_data(all[i]);
+        if (aside && !cuda_copy_queued(device, free_at, tensor_data(all[i]), n, CUDA_ON_DEVICE,
+                                       cuda_current_queue(device), err))
+            return false;
+        free_at += aside;
+    }
+    a->scratch = free_at;
+    return true;
+}
+
+static int call_once(const target_convolution *p, const addresses *a, const dnn_plan *x, int device)
 {
     const choice *how = &x->how[x->at];
     static const float one = 1, zero = 0; /* floats: what is summed is f32 */
-    void *h = dnn.handle[device], *xp = tensor_data(p->x), *wp = tensor_data(p->w), *yp = tensor_data(p->y);
+    void *h = dnn.handle[device], *xp = a->of[0], *wp = a->of[1], *yp = a->of[2];
     int r = dnn.set_stream(h, cuda_current_queue(device));
     if (r)
         return r;
     switch ((conv_kind)p->kind) {
     case CONV_forward:
-        return dnn.forward(h, &one, x->x, xp, x->w, wp, x->conv, how->algo, p->scratch, how->bytes, &zero,
+        return dnn.forward(h, &one, x->x, xp, x->w, wp, x->conv, how->algo, a->scratch, how->bytes, &zero,
                            x->y, yp);
     case CONV_grad_input:
-        return dnn.grad_input(h, &one, x->w, wp, x->y, yp, x->conv, how->algo, p->scratch, how->bytes, &zero,
+        return dnn.grad_input(h, &one, x->w, wp, x->y, yp, x->conv, how->algo, a->scratch, how->bytes, &zero,
                               x->x, xp);
     default:
-        return dnn.grad_weight(h, &one, x->x, xp, x->y, yp, x->conv, how->algo, p->scratch, how->bytes, &zero,
+        return dnn.grad_weight(h, &one, x->x, xp, x->y, yp, x->conv, how->algo, a->scratch, how->bytes, &zero,
                                x->w, wp);
     }
 }
@@ -373,10 +419,10 @@ static bool has_run(int status)
 }
 
 /* An algorithm that turns out not to be supported gives way to the next one that the memory is enough for. */
-static int convolve(const target_convolution *p, dnn_plan *x, int device)
+static int convolve(const target_convolution *p, const addresses *a, dnn_plan *x, int device)
 {
     size_t room = x->how[x->at].bytes;
-    int r = call_once(p, x, device);
+    int r = call_once(p, a, x, device);
     while (!has_run(r)) {
         if (ev_log_on(EVC_inductor, EV_INFO))
             ev_log(EVC_inductor, EV_INFO, NULL, "cuDNN does not support its algorithm %d after all: %s",
@@ -385,7 +431,7 @@ static int convolve(const target_convolution *p, dnn_plan *x, int device)
             ;
         if (x->at >= x->n)
             return r;
-        r = call_once(p, x, device);
+        r = call_once(p, a, x, device);
     }
     return r;
 }
@@ -393,15 +439,18 @@ static int convolve(const target_convolution *p, dnn_plan *x, int device)
 target_result cuda_convolve(const target_convolution *p, tp_err *err)
 {
     conv_geom g;
-    int device = tensor_device(p->x).index, r = 0;
+    int device = number_of(tensor_device(p->x)), r = 0;
+    addresses a;
     if (p->bias || !laid_out(p, &g))
         return TARGET_declined;
+    if (!addresses_of(p, device, &a, err))
+        return TARGET_failed;
     pthread_mutex_lock(&dnn.lock);
     dnn_plan *x = dnn_load() && cuda_use(device, NULL)
                       ? plan_of((conv_kind)p->kind, (dtype)p->x->dt, &g, device)
                       : NULL;
     if (x) {
-        r = convolve(p, x, device);
+        r = convolve(p, &a, x, device);
         dnn.calls += r == 0;
     }
     pthread_mutex_unlock(&dnn.lock);
