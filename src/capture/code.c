@@ -56,17 +56,11 @@ static bool asks_object(const cap_code *cc, int i, PyObject *name)
     return (in->arg & 1) && !empty; /* the form of a call, with something between it and the call */
 }
 
-/* Code that looks at its own frame, or whose frame lives on, is executed by CPython itself. */
-static const char *never(PyCodeObject *co, const cap_code *cc)
+/* Code that looks at its own frame, or has instructions that nobody steps. */
+static const char *not_stepped(const cap_code *cc)
 {
     static const char *const peek[] = { "locals",    "vars",         "dir",        "exec",   "eval",
                                         "_getframe", "currentframe", "breakpoint", "globals" };
-    if (co->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
-        return "it is a coroutine";
-    if (co->co_flags & CO_GENERATOR)
-        return "it is a generator";
-    if (!(co->co_flags & CO_OPTIMIZED) || !(co->co_flags & CO_NEWLOCALS))
-        return "it is a class or module body";
     for (int i = 0; i < cc->n; i++)
         if (!interp_knows(cc->ins[i].op, cc->ins[i].arg))
             return "it uses instructions that are not stepped (async, class bodies, except*)";
@@ -88,6 +82,18 @@ static const char *never(PyCodeObject *co, const cap_code *cc)
         else if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(cc->names, i), "set_trace") == 0)
             return "it stops in a debugger (set_trace)";
     return NULL;
+}
+
+/* That, and code whose frame lives on, is executed by CPython itself. */
+static const char *never(PyCodeObject *co, const cap_code *cc)
+{
+    if (co->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
+        return "it is a coroutine";
+    if (co->co_flags & CO_GENERATOR)
+        return "it is a generator";
+    if (!(co->co_flags & CO_OPTIMIZED) || !(co->co_flags & CO_NEWLOCALS))
+        return "it is a class or module body";
+    return cc->not_stepped;
 }
 
 /* Is this file part of the package? By the folder of taper/__init__.py, not by a name that users' folders may have, too. */
@@ -208,6 +214,7 @@ cap_code *cap_code_of(PyCodeObject *co)
         code_free(cc);
         return NULL;
     }
+    cc->not_stepped = not_stepped(cc);
     cc->whole_native = never(co, cc);
     if (_PyCode_SetExtra((PyObject *)co, extra_index, cc) < 0) {
         code_free(cc);

@@ -122,6 +122,7 @@ struct cap_code {
     int nfast, nstack;
     uint8_t *kinds;           /* of localsplus: CO_FAST_* */
     const char *whole_native; /* why this code is never captured, or NULL */
+    const char *not_stepped;  /* why it is not followed either where a trace meets it */
     int library;              /* cap_in_package(file) */
     enum { SOURCE_unknown, SOURCE_file, SOURCE_elsewhere } source; /* where its lines are read; asked once */
     const char *file, *name;

@@ -943,6 +943,24 @@ HANDLER(END_SEND)
     PUSH(v);
     return ST_next;
 }
+static void raise_again(PyObject *exc);
+/* An exception was thrown in at a `yield from`: the end of what is yielded from is a value, anything else goes on. */
+HANDLER(CLEANUP_THROW)
+{
+    PyObject *exc = real(f, TOP), *value;
+    if (!exc)
+        return ST_error;
+    if (!PyErr_GivenExceptionMatches(exc, PyExc_StopIteration)) {
+        raise_again(exc);
+        return ST_error;
+    }
+    if (!(value = PyObject_GetAttrString(exc, "value")))
+        return ST_error;
+    drop(f, 3);
+    PUSH(Py_NewRef(Py_None));
+    PUSH(value);
+    return ST_next;
+}
 HANDLER(BINARY_SLICE)
 {
     PyObject *a = real(f, PEEK(2)), *b = real(f, TOP);
@@ -1660,6 +1678,7 @@ int interp_step(frame *f, PyObject **result)
 #endif
     if (crumb_on() && T)
         crumb_node(log_opname(in->op), f->cc->file, in->line);
+    assert(handlers[in->op]); /* code.c: code with any other is not followed */
     int rc = handlers[in->op](f, in->arg, result);
 #ifndef NDEBUG
     if (rc == ST_next && in->op != SEND && in->op != RETURN_GENERATOR) {

@@ -345,9 +345,10 @@ static const char *cannot(trace *t, PyObject *func, cap_code *cc, break_id *id)
         *id = BRK_function;
         return "coroutine";
     }
-    if (cc->whole_native && !(co->co_flags & CO_GENERATOR)) {
+    const char *why = co->co_flags & CO_GENERATOR ? cc->not_stepped : cc->whole_native;
+    if (why) {
         *id = BRK_function;
-        return cc->whole_native;
+        return why;
     }
     if (cap_is_skipped_file(cc->file)) {
         bool copy = strstr(cc->file, "/copy.py") && !strcmp(cc->name, "deepcopy");

@@ -477,3 +477,79 @@ def test_the_table_of_handlers_is_exercised_where_code_is_traced():
     seen = set().union(*(names_in(f) for f in CASES if f.__name__ not in native))
     missing = rows - seen - set(IMPOSSIBLE) - {"LOAD_BUILD_CLASS"}
     assert not missing, sorted(missing)
+
+
+def test_generators_that_are_left_at_a_yield_from():
+    """Dropped, closed or thrown into while they yield from another; and those that a trace cannot follow."""
+    def dropped(x):
+        def g():
+            for i in range(3):
+                yield from (x, x + i)
+            return 7
+        return [*zip(g(), g())][-1][0] * 1
+
+    def closed(x):
+        seen = []
+
+        def inner():
+            try:
+                yield x
+                yield x + 1
+            finally:
+                seen.append(1)
+
+        def g():
+            yield from inner()
+        it = g()
+        y = next(it) * 2
+        it.close()
+        return y, seen
+
+    def thrown(x):
+        def inner():
+            try:
+                yield x
+            except ValueError:
+                yield x * 5
+            return x * 7
+
+        def g():
+            r = yield from inner()
+            yield r + 1
+        it = g()
+        a = next(it)
+        b = it.throw(ValueError("planted"))
+        return a, b, next(it)
+
+    def ends(x):
+        def g():
+            r = yield from (x, x + 1)
+            yield r
+        it = g()
+        next(it)
+        try:
+            it.throw(KeyError("planted"))
+        except KeyError:
+            return x * 3
+
+    def looks(x):
+        def g():
+            y = x + 1
+            yield locals()["y"]
+        return next(g()) * 2
+
+    def grouped(x):
+        def g():
+            try:
+                yield x + 1
+                raise ExceptionGroup("planted", [ValueError(1)])
+            except* ValueError:
+                pass
+            yield x * 3
+        return [*g()][1] + 1
+    for f in (dropped, closed, thrown, ends, looks, grouped):
+        want = f(taper.arange(3.0))
+        for backend in ("eager", "inductor"):
+            taper._dynamo.reset()
+            got = taper.compile(f, backend=backend)(taper.arange(3.0))
+            assert str(got) == str(want), (f.__name__, backend, got, want)
