@@ -201,9 +201,12 @@ static int64_t column_parts_of(const target_caps *caps, const ir_node *n)
     if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth || !x->numel ||
         (caps->column_enough && x->numel / rows >= (int64_t)caps->column_enough * caps->column_chunk))
         return 0;
-    for (most = MIN(most, rows / LEAST_ROWS); most > 3 && rows % most;)
-        most--;
-    return most > 3 ? most : 0;
+    /* both sums wait for their rows one after the other; the first has more to read */
+    int64_t best = 0;
+    for (int64_t k = 4; k <= MIN(most, rows / LEAST_ROWS); k++)
+        if (rows % k == 0 && (!best || 3 * (rows / k) + k < 3 * (rows / best) + best))
+            best = k;
+    return best;
 }
 
 /* A sum over the first dimension and others, with few results, as of a batch norm: groups of the first dimension. */

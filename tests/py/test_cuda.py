@@ -896,7 +896,7 @@ for m, k, n in ((5, 7, 9), (16, 33, 8), (3, 8, 2051)):
     assert taper.allclose((part @ y).cpu().float(), want[0].float(), rtol=2e-2, atol=2e-2)
 import taper._C as C
 print("done", taper.cuda.memory_allocated() < 1 << 20)
-""", TAPER_PRODUCTS="straight")
+""", TAPER_CUDA_PRODUCTS="straight")
     assert out.split() == ["done", "True"], out
 
 

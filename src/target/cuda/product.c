@@ -202,7 +202,7 @@ static bool lt_load(void)
 {
     static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
                                          "/usr/local/cuda/lib64/libcublasLt.so" };
-    const char *env = getenv("TAPER_PRODUCTS");
+    const char *env = getenv("TAPER_CUDA_PRODUCTS");
     if (lt.tried)
         return lt.found;
     lt.tried = true;
@@ -326,8 +326,8 @@ static bool lt_product(const target_product *p, int device, bool *ok, tp_err *er
     return done;
 }
 
-/* --- rows that do not begin at multiples of 16 bytes ------------------------------------------------------------------
- * cuBLASLt then reads two bytes at a time, which takes several times as long as to copy them to where they do. */
+/* --- sizes and rows that are no multiples of 16 bytes -----------------------------------------------------------------
+ * cuBLASLt then reads two bytes at a time, which takes several times as long as to copy matrices to where they are. */
 enum { COPY_THREADS = 256, COPY_EACH = 8, COPY_LINE = COPY_THREADS * COPY_EACH, WORTH_COPYING = 1 << 28 };
 typedef struct lines { /* a matrix of 16-bit elements in memory */
     int64_t count, length, apart;
@@ -335,124 +335,128 @@ typedef struct lines { /* a matrix of 16-bit elements in memory */
 
 static void write_copy(strbuf *b)
 {
-    strbuf_add(
-        b, ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry straighten(\n"
-           "\t.param .u64 p_to,\n\t.param .u64 p_from,\n\t.param .u64 p_length,\n\t.param .u64 p_to_apart,\n"
-           "\t.param .u64 p_from_apart,\n\t.param .u64 p_pieces)\n");
+    static const char *const names[] = { "to",     "from",     "length",     "count",
+                                         "filled", "to_apart", "from_apart", "pieces" };
+    strbuf_add(b, ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry straighten(\n");
+    for (size_t i = 0; i < COUNT(names); i++)
+        strbuf_addf(b, "\t.param .u64 p_%s%s\n", names[i], i + 1 < COUNT(names) ? "," : ")");
     strbuf_addf(b,
                 ".reqntid %d, 1, 1\n{\n\t.reg .b16 %%h<%d>;\n\t.reg .b32 %%r<4>;\n\t.reg .b64 %%q<20>;\n"
                 "\t.reg .pred %%p<%d>;\n",
-                COPY_THREADS, COPY_EACH, COPY_EACH);
-    strbuf_add(b,
-               "\tld.param.u64 %q0, [p_to];\n\tld.param.u64 %q1, [p_from];\n\tld.param.u64 %q2, [p_length];\n"
-               "\tld.param.u64 %q3, [p_to_apart];\n\tld.param.u64 %q4, [p_from_apart];\n"
-               "\tld.param.u64 %q5, [p_pieces];\n\tmov.u32 %r0, %tid.x;\n\tmov.u32 %r1, %ctaid.x;\n"
-               "\tcvt.u64.u32 %q6, %r1;\n\tdiv.u64 %q7, %q6, %q5;\n\tmul.lo.s64 %q8, %q7, %q5;\n"
-               "\tsub.s64 %q8, %q6, %q8;\n\tcvt.u64.u32 %q9, %r0;\n"); /* q7 line, q8 piece of it */
-    strbuf_addf(b,
-                "\tmad.lo.s64 %%q10, %%q8, %d, %%q9;\n\tmad.lo.s64 %%q11, %%q7, %%q3, %%q10;\n"
-                "\tmad.lo.s64 %%q12, %%q7, %%q4, %%q10;\n\tmad.lo.s64 %%q11, %%q11, 2, %%q0;\n"
-                "\tmad.lo.s64 %%q12, %%q12, 2, %%q1;\n",
-                COPY_LINE);
+                COPY_THREADS, COPY_EACH, COPY_EACH + 2);
+    for (size_t i = 0; i < COUNT(names); i++)
+        strbuf_addf(b, "\tld.param.u64 %%q%zu, [p_%s];\n", i, names[i]);
+    /* q9 line, q10 piece of it, q12 element; beyond what there is to read come zeros */
+    strbuf_addf(
+        b,
+        "\tmov.u32 %%r0, %%tid.x;\n\tmov.u32 %%r1, %%ctaid.x;\n\tcvt.u64.u32 %%q8, %%r1;\n"
+        "\tdiv.u64 %%q9, %%q8, %%q7;\n\tmul.lo.s64 %%q10, %%q9, %%q7;\n\tsub.s64 %%q10, %%q8, %%q10;\n"
+        "\tcvt.u64.u32 %%q11, %%r0;\n\tmad.lo.s64 %%q12, %%q10, %d, %%q11;\n"
+        "\tmad.lo.s64 %%q13, %%q9, %%q5, %%q12;\n\tmad.lo.s64 %%q14, %%q9, %%q6, %%q12;\n"
+        "\tmad.lo.s64 %%q13, %%q13, 2, %%q0;\n\tmad.lo.s64 %%q14, %%q14, 2, %%q1;\n"
+        "\tsetp.lt.s64 %%p%d, %%q9, %%q3;\n",
+        COPY_LINE, COPY_EACH);
     for (int i = 0; i < COPY_EACH; i++)
         strbuf_addf(b,
-                    "\tadd.s64 %%q13, %%q10, %d;\n\tsetp.lt.s64 %%p%d, %%q13, %%q2;\n"
-                    "\t@%%p%d ld.global.b16 %%h%d, [%%q12+%d];\n",
-                    i * COPY_THREADS, i, i, i, 2 * i * COPY_THREADS);
+                    "\tadd.s64 %%q15, %%q12, %d;\n\tsetp.lt.s64 %%p%d, %%q15, %%q2;\n"
+                    "\tand.pred %%p%d, %%p%d, %%p%d;\n"
+                    "\tsetp.lt.s64 %%p%d, %%q15, %%q4;\n\tmov.b16 %%h%d, 0;\n"
+                    "\t@%%p%d ld.global.b16 %%h%d, [%%q14+%d];\n",
+                    i * COPY_THREADS, COPY_EACH + 1, COPY_EACH + 1, COPY_EACH + 1, COPY_EACH, i, i,
+                    COPY_EACH + 1, i, 2 * i * COPY_THREADS);
     for (int i = 0; i < COPY_EACH; i++)
-        strbuf_addf(b, "\t@%%p%d st.global.b16 [%%q11+%d], %%h%d;\n", i, 2 * i * COPY_THREADS, i);
+        strbuf_addf(b, "\t@%%p%d st.global.b16 [%%q13+%d], %%h%d;\n", i, 2 * i * COPY_THREADS, i);
     strbuf_add(b, "\tret;\n}\n");
 }
 
-static bool copy_lines(int device, void *to, const void *from, const lines *l, int64_t to_apart,
-                       int64_t from_apart, tp_err *err)
+/* What both have of `from`; the rest of `to` becomes zeros. */
+static bool copy_lines(int device, void *to, const lines *t, const void *from, const lines *f, tp_err *err)
 {
     static made_kernel made;
     pthread_mutex_lock(&making);
-    cuda_function f = made.on[device];
-    if (!f) {
+    cuda_function fn = made.on[device];
+    if (!fn) {
         strbuf b = { 0 };
         write_copy(&b);
-        f = made_from(&made, device, &b, "straighten", err);
+        fn = made_from(&made, device, &b, "straighten", err);
         strbuf_free(&b);
     }
     pthread_mutex_unlock(&making);
-    int64_t pieces = (l->length + COPY_LINE - 1) / COPY_LINE;
-    uint64_t v[] = { (uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from, (uint64_t)l->length,
-                     (uint64_t)to_apart,      (uint64_t)from_apart,      (uint64_t)pieces };
-    return f && cuda_launch(device, f, l->count * pieces, COPY_THREADS, v, COUNT(v),
-                            cuda_current_queue(device), err);
-}
-
-static bool is_crooked(const tp_tensor *t, lines *l)
-{
-    int turned;
-    if (dtype_size((dtype)t->dt) != 2 || !lt_matrix(t, 0, &turned, &l->apart))
-        return false;
-    l->count = t->size[turned], l->length = t->size[!turned];
-    return l->apart % 8 || (uintptr_t)tensor_data(t) % 16;
+    int64_t pieces = (t->length + COPY_LINE - 1) / COPY_LINE;
+    uint64_t v[] = { (uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from, (uint64_t)f->length,
+                     (uint64_t)f->count,      (uint64_t)t->length,       (uint64_t)t->apart,
+                     (uint64_t)f->apart,      (uint64_t)pieces };
+    return fn && cuda_launch(device, fn, t->count * pieces, COPY_THREADS, v, COUNT(v),
+                             cuda_current_queue(device), err);
 }
 
 static void give_back(void *ctx, void *p) { cuda_free((int)(intptr_t)ctx, p); }
+static int64_t up8(int64_t n) { return (n + 7) & ~(int64_t)7; }
 
-/* A matrix of t's sizes and order, with lines at multiples of 16 bytes. NULL with err. */
-static tp_tensor *straight_new(const tp_tensor *t, const lines *l, int device, tp_err *err)
+typedef struct straight { /* a matrix beside its copy; the copy is NULL where the matrix will do */
+    tp_tensor *copy;
+    lines of, is; /* of the copy, as it is */
+    int turned;
+} straight;
+
+/* t with both sizes rounded up to multiples of 8. False: it cannot be. */
+static bool straight_make(straight *x, const tp_tensor *t, int device)
 {
-    int64_t apart = (l->length + 7) & ~(int64_t)7;
-    bool turned = t->stride[0] == 1 && t->size[1] > 1 && t->stride[1] != 1;
-    symint stride[2] = { turned ? 1 : apart, turned ? apart : 1 };
-    size_t n = (size_t)(apart * l->count) * 2;
-    void *mem = cuda_alloc(device, n, err);
+    tp_err none = { 0 }; /* no memory: the slow way needs none */
+    if (!lt_matrix(t, 0, &x->turned, &x->is.apart))
+        return false;
+    symint size[2] = { up8(t->size[0]), up8(t->size[1]) };
+    x->is.count = t->size[x->turned], x->is.length = t->size[!x->turned];
+    if (size[0] == t->size[0] && size[1] == t->size[1] && x->is.apart % 8 == 0 &&
+        (uintptr_t)tensor_data(t) % 16 == 0)
+        return true;
+    x->of = (lines){ size[x->turned], size[!x->turned], size[!x->turned] };
+    symint stride[2] = { x->turned ? 1 : x->of.apart, x->turned ? x->of.apart : 1 };
+    size_t n = (size_t)(x->of.apart * x->of.count) * 2;
+    void *mem = cuda_alloc(device, n, &none);
     if (!mem)
-        return NULL;
+        return false;
     tp_storage *s = storage_wrap_on(tensor_device(t), mem, (int64_t)n, give_back, (void *)(intptr_t)device);
-    tp_tensor *r = tensor_on(s, (dtype)t->dt, 2, t->size, stride, 0);
+    x->copy = tensor_on(s, (dtype)t->dt, 2, size, stride, 0);
     storage_unref(s);
-    return r;
+    return true;
 }
 
-/* TAPER_PRODUCTS=straight: whatever the size, and also without cuBLASLt. */
+/* TAPER_CUDA_PRODUCTS=straight: whatever the size, and also without cuBLASLt. */
 static bool always_straight(void)
 {
-    const char *env = getenv("TAPER_PRODUCTS");
+    const char *env = getenv("TAPER_CUDA_PRODUCTS");
     return env && !strcmp(env, "straight");
 }
 
-/* p by way of straight copies. False: not for this, or nothing was done. */
+/* p by way of copies. False: not for this, or nothing was done. */
 static bool straightened(const target_product *p, int device, bool *ok, tp_err *err)
 {
     const tp_tensor *t[3] = { p->a, p->b, p->o };
-    tp_tensor *made[3] = { NULL };
-    lines l[3];
-    int any = 0;
-    bool always = always_straight();
-    if (p->o->ndim != 2 || cuda_recording() ||
+    straight x[3] = { 0 };
+    bool always = always_straight(), fine = true, done = false;
+    if (p->o->ndim != 2 || cuda_recording() || dtype_size((dtype)p->a->dt) != 2 ||
+        dtype_size((dtype)p->o->dt) != 2 || p->add || (p->row && p->o->size[1] % 8) ||
         (!always && p->o->size[0] * p->o->size[1] < WORTH_COPYING / p->a->size[1]))
         return false;
-    for (int i = 0; i < 3; i++)
-        any |= is_crooked(t[i], &l[i]) << i;
-    if (!any || (p->add && (any & 4)))
-        return false;
-    bool fine = true;
     for (int i = 0; i < 3 && fine; i++)
-        if (any >> i & 1) {
-            tp_err none = { 0 }; /* no memory: the slow way needs none */
-            fine = (made[i] = straight_new(t[i], &l[i], device, &none)) != NULL;
-            if (fine && i < 2)
-                fine = copy_lines(device, tensor_data(made[i]), tensor_data(t[i]), &l[i],
-                                  (l[i].length + 7) & ~(int64_t)7, l[i].apart, &none);
-        }
-    target_product q = *p;
-    q.a = made[0] ? made[0] : p->a, q.b = made[1] ? made[1] : p->b, q.o = made[2] ? made[2] : p->o;
-    bool done = fine && lt_product(&q, device, ok, err);
-    if (fine && !done && always)
-        done = true, *ok = own_product(&q, device, err);
-    if (done && *ok && made[2])
-        *ok = copy_lines(device, tensor_data(p->o), tensor_data(made[2]), &l[2], l[2].apart,
-                         (l[2].length + 7) & ~(int64_t)7, err);
+        fine = straight_make(&x[i], t[i], device) && (i < 2 || !x[i].turned);
+    fine = fine && (x[0].copy || x[1].copy || x[2].copy);
+    for (int i = 0; i < 2 && fine; i++)
+        if (x[i].copy)
+            fine = copy_lines(device, tensor_data(x[i].copy), &x[i].of, tensor_data(t[i]), &x[i].is, err);
+    if (fine) {
+        target_product q = *p;
+        q.a = x[0].copy ? x[0].copy : p->a, q.b = x[1].copy ? x[1].copy : p->b;
+        q.o = x[2].copy ? x[2].copy : p->o;
+        done = lt_product(&q, device, ok, err);
+        if (!done && always)
+            done = true, *ok = own_product(&q, device, err);
+        if (done && *ok && x[2].copy)
+            *ok = copy_lines(device, tensor_data(p->o), &x[2].is, tensor_data(x[2].copy), &x[2].of, err);
+    }
     for (int i = 0; i < 3; i++)
-        if (made[i])
-            tensor_unref(made[i]);
+        tensor_unref(x[i].copy);
     return done;
 }
 
