@@ -1939,6 +1939,9 @@ static void plan_rows(const vir *k, const ptx_opts *o, ptx_kernel *p, int part, 
         if ((l->n + WARP - 1) / WARP > 32 || values > 2 || part / WARP > OWN)
             threads = MIN(part / v, 512);
         int64_t steps = (l->n + (int64_t)threads * v - 1) / ((int64_t)threads * v), each = steps * v;
+        for (; v > 1 && threads < 512 && threads * v <= part && each * (int64_t)l->weight > 1200;
+             each = steps * v)
+            v /= 2, threads *= 2; /* long texts take long to assemble: fewer elements a thread */
         if (steps && part / threads <= OWN && each <= 64 && each * values <= 64 &&
             each * (int64_t)l->weight <= 4000)
             l->threads = threads, l->vec = v, l->own = part / threads, l->steps = (int)steps;

@@ -17,7 +17,7 @@
  *   PTX_flat     no parallel loop, one vector loop: shared out over the whole grid
  *   PTX_one      one block does it all
  *   PTX_tiles    PTX_rows of few elements: `tile` threads take an iteration of the parallel loop, a block takes several
- * The bits are those of vir_interp: reductions keep P partial results, one a thread, joined in its order. */
+ * The bits are those of vir_interp: reductions keep P partial results, a few a thread, joined in its order. */
 #ifndef TAPER_TARGET_CUDA_PTX_H
 #define TAPER_TARGET_CUDA_PTX_H
 #include "base/map.h"
