@@ -2,10 +2,11 @@
 #include "target/cuda/ptx.h"
 #include "target/cuda/math.h"
 #include "target/cuda/ptx_func.h"
+#include "target/cuda/ptx_plan.h"
 #include <math.h>
 #include <stdio.h>
 
-enum { VMAX = 8, OWN = 32, NCLS = 6, WARP = 32 };
+enum { VMAX = PTX_VEC, OWN = PTX_OWN, NCLS = 6, WARP = PTX_WARP };
 static const char cls_letter[NCLS] = { 'f', 'd', 'r', 'q', 'p', 'h' };
 static const char *const cls_type[NCLS] = { "f32", "f64", "b32", "b64", "pred", "b16" };
 enum { C_f, C_d, C_r, C_q, C_p, C_h };
@@ -13,18 +14,6 @@ enum { C_f, C_d, C_r, C_q, C_p, C_h };
 typedef struct {
     char s[28];
 } text; /* an operand as it is written */
-
-/* How threads share a row: thread t takes elements (s * threads + t) * vec and their vec neighbours for s = 0, 1, ... Partial
- * result j of a reduction is where element j is, so a thread has `own` of them. */
-typedef struct row_plan {
-    int threads, vec, own;
-    int steps;     /* held: of each loop, so that values stay in registers; else 0      */
-    int64_t n;     /* held: elements                                                    */
-    bool warp;     /* a row is a warp's: no barriers of the block                       */
-    vir_ref *same; /* held: by instruction, the earlier one that has its value          */
-    bool *skip;    /* held: stores that a later loop overwrites                         */
-    size_t weight; /* held: instructions of an element                                  */
-} row_plan;
 
 typedef struct pw {
     ptx_unit *u;
@@ -635,12 +624,6 @@ static void barrier(pw *w)
     w->touched = false;
 }
 
-static int buffer_of(const vir *k, const vir_ins *in)
-{
-    const vir_ins *p = &k->ins[in->a];
-    return (int)(p->op == VIR_ptr ? k->ins[p->a].imm : p->imm);
-}
-
 /* The register of an access; its displacement is in->imm. */
 static text address(pw *w, const vir_ins *in)
 {
@@ -748,7 +731,7 @@ static void store(pw *w, const vir_ins *in)
         v = to_mem(w, m, v);
         E(w, "%sst.global.%s [%s+%lld], %s", guard, mem_form[m].name, at.s, (long long)in->imm, v.s);
     }
-    if (!w->per_thread && w->k->bufs[buffer_of(w->k, in)].flags == VIR_INOUT)
+    if (!w->per_thread && w->k->bufs[ptx_buffer_of(w->k, in)].flags == VIR_INOUT)
         barrier(w);
 }
 
@@ -1125,17 +1108,7 @@ static bool from_memory(const vir *k, vir_ref r, int deep)
            from_memory(k, in->c, deep + 1);
 }
 
-typedef struct {
-    bool ordered;  /* iterations depend on one another                        */
-    bool partials; /* steps of reductions with partial results                 */
-    bool straight; /* no loops and variables inside, one step a reduction      */
-    bool plain;    /* and no reductions                                        */
-    bool stores, inout;
-    int size;   /* largest element of an access that counts with the loop, 0: none */
-    int weight; /* instructions, about                                     */
-} loop_facts;
-
-static loop_facts facts_of(const vir *k, int loop, bool atomics)
+loop_facts ptx_facts(const vir *k, int loop, bool atomics)
 {
     loop_facts f = { .plain = true, .straight = true };
     for (int i = 1; i < k->n; i++) {
@@ -1164,7 +1137,7 @@ static loop_facts facts_of(const vir *k, int loop, bool atomics)
             continue;
         if (in->access == VA_unit && !in->c && !in->add)
             f.size = MAX(f.size, (int)vir_mem_size((vir_mem)in->mem));
-        f.inout |= k->bufs[buffer_of(k, in)].flags == VIR_INOUT;
+        f.inout |= k->bufs[ptx_buffer_of(k, in)].flags == VIR_INOUT;
         f.stores |= in->op == VIR_store;
         if (in->op != VIR_store || in->region != loop ||
             distinct(in)) /* in loops inside, lanes have no element in common */
@@ -1191,12 +1164,6 @@ static void loop_text(pw *w, int n, text first, text end, text step)
     put_label(w, out);
 }
 
-/* An access of a whole vector at once. */
-static bool is_unit(const vir_ins *in)
-{
-    return (in->op == VIR_load || in->op == VIR_store) && in->access == VA_unit && !in->c && !in->add;
-}
-
 /* Something in the loop needs its variable for every lane. */
 static bool counts(const vir *k, int n)
 {
@@ -1207,7 +1174,7 @@ static bool counts(const vir *k, int n)
         if (in->op == VIR_loopvar || in->op == VIR_draw)
             return true;
         if ((in->op == VIR_load || in->op == VIR_store) && in->access != VA_uniform &&
-            in->access != VA_gather && !is_unit(in))
+            in->access != VA_gather && !ptx_is_unit(in))
             return true;
     }
     return false;
@@ -1258,7 +1225,7 @@ static void wide_body(pw *w, int n, int steps, text tail)
         if (in->dead || in->op == VIR_const || (in->op == VIR_loopvar && in->type == VT_i64) ||
             (w->held && (w->plan->same[r] != r || w->plan->skip[r])))
             continue;
-        if (is_unit(in) && !w->edge)
+        if (ptx_is_unit(in) && !w->edge)
             at = address(w, in);
         for (int s = 0; s < steps; s++) {
             w->lane0 = s * w->lanes;
@@ -1279,7 +1246,7 @@ static text aligned(pw *w, int n, text begin, text *shift)
     int worst = 1;
     for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
         const vir_ins *in = &w->k->ins[r];
-        if (in->dead || !is_unit(in))
+        if (in->dead || !ptx_is_unit(in))
             continue;
         vir_mem m = (vir_mem)in->mem;
         int size = (int)vir_mem_size(m), bytes = size == 2 && w->lanes == 8 ? 16 : size * group(m, w->lanes);
@@ -1330,62 +1297,6 @@ static void wide_loop(pw *w, int n, text begin, text end, text first, text step,
     put_label(w, out);
 }
 
-static int elements_a_thread(const loop_facts *f)
-{
-    int per = f->size ? MIN(16 / f->size, f->size == 1 ? 4 : VMAX) : 1;
-    while (per > 1 && per * f->weight > 500)
-        per /= 2;
-    return f->plain && !f->partials && !f->ordered ? per : 1;
-}
-
-/* Steps of a row kernel's loop that are in flight at once. */
-static int steps_of(const loop_facts *f, int vec, int least)
-{
-    int steps = least, most = f->partials ? 32 : 16;
-    while (steps < VMAX && 2 * steps * vec <= most && 2 * steps * vec * f->weight <= 400)
-        steps *= 2;
-    return steps;
-}
-
-/* Elements in a row that a reduction takes at once. */
-static int neighbours(const loop_facts *f)
-{
-    int vec = f->size ? MIN(16 / f->size, f->size == 1 ? 4 : VMAX) : 1;
-    while (vec > 1 && vec * f->weight > 400)
-        vec /= 2;
-    return vec;
-}
-
-/* The largest power of two, up to 64, that surely divides an index. */
-static int64_t multiple_of(const vir *k, vir_ref r)
-{
-    const vir_ins *in = &k->ins[r];
-    switch (in->op) {
-    case VIR_const: return in->imm ? MIN(in->imm & -in->imm, 64) : 64;
-    case VIR_mul: return MIN(multiple_of(k, in->a) * multiple_of(k, in->b), 64);
-    case VIR_add:
-    case VIR_sub: return MIN(multiple_of(k, in->a), multiple_of(k, in->b));
-    default: return 1;
-    }
-}
-
-/* So many elements, of `vec`, are aligned in every access of the loop whenever buffers are. */
-static int aligned_elements(const vir *k, int loop, int vec)
-{
-    int64_t all = MIN(multiple_of(k, k->loops[loop].begin), vec);
-    for (int i = 1; i < k->n; i++) {
-        const vir_ins *in = &k->ins[i];
-        if (in->dead || in->region != loop || !is_unit(in))
-            continue;
-        int64_t off = in->imm / (int64_t)vir_mem_size((vir_mem)in->mem);
-        if (k->ins[in->a].op == VIR_ptr)
-            all = MIN(all, multiple_of(k, k->ins[in->a].b));
-        if (off)
-            all = MIN(all, off & -off);
-    }
-    return (int)all;
-}
-
 /* Partial results move on by `by` places: the next elements belong to those. */
 static void rotate(pw *w, int n, int by)
 {
@@ -1431,9 +1342,9 @@ static void steps_loop(pw *w, int n, const loop_facts *f, text begin, text end)
 {
     const row_plan *l = w->plan;
     bool partials = f->partials, slow = l->steps != 0;
-    int vec = partials ? l->vec : elements_a_thread(f), chunks = partials ? l->own / vec : 1;
-    int steps = slow ? chunks : steps_of(f, vec, chunks);
-    bool odd = !slow && vec > 1 && aligned_elements(w->k, n, vec) < vec;
+    int vec = partials ? l->vec : ptx_elements(f), chunks = partials ? l->own / vec : 1;
+    int steps = slow ? chunks : ptx_steps(f, vec, chunks);
+    bool odd = !slow && vec > 1 && ptx_aligned_elements(w->k, n, vec) < vec;
     text base = new_reg(w, C_q), at = new_reg(w, C_q), head = new_label(w), edge = new_label(w),
          again = new_label(w), next = new_label(w), out = new_label(w), shift = { "" }, ok = { "" },
          none = { "" };
@@ -1514,7 +1425,7 @@ static bool stores_now(pw *w, int n)
 static void vector_loop(pw *w, int n)
 {
     const vir_loop_info *l = &w->k->loops[n];
-    loop_facts f = facts_of(w->k, n, w->u->opts.atomics);
+    loop_facts f = ptx_facts(w->k, n, w->u->opts.atomics);
     text begin = val_reg(w, l->begin), end = val(w, l->end), one = imm_int(1);
     if (w->per_thread) {
         loop_text(w, n, begin, end, one);
@@ -1542,9 +1453,9 @@ static void vector_loop(pw *w, int n)
         return;
     }
     bool tiles = w->p->grid == PTX_tiles && !rows;
-    int per = rows ? 1 : elements_a_thread(&f), threads = rows    ? w->plan->threads
-                                                          : tiles ? w->p->tile
-                                                                  : w->p->threads;
+    int per = rows ? 1 : ptx_elements(&f), threads = rows    ? w->plan->threads
+                                                     : tiles ? w->p->tile
+                                                             : w->p->threads;
     if (f.partials)
         threads = MIN(threads, w->npart);
     text mine = tiles ? op2(w, C_r, "and.b32", w->tid, imm_int(threads - 1)) : w->me;
@@ -1608,11 +1519,11 @@ static text held_here(pw *w)
     bool seen[256] = { false };
     for (int i = 1; i < k->n && w->plan->vec > 1; i++) {
         const vir_ins *in = &k->ins[i];
-        if (in->dead || !is_unit(in) || !k->loops[in->region].vector)
+        if (in->dead || !ptx_is_unit(in) || !k->loops[in->region].vector)
             continue;
         const vir_ins *p = &k->ins[in->a];
         vir_ref base = p->op == VIR_ptr ? p->a : in->a;
-        int b = buffer_of(k, in);
+        int b = ptx_buffer_of(k, in);
         if (b < (int)COUNT(seen) && seen[b])
             continue;
         if (b < (int)COUNT(seen))
@@ -1724,233 +1635,7 @@ static int tile_of(const vir *k, int loop, int per, int threads)
     return tile < threads ? tile : 0;
 }
 
-/* --- rows whose values wait in registers ----- */
-/* Values that depend on nothing but their operands. */
-static bool repeats(const vir *k, const vir_ins *in)
-{
-    switch (in->op) {
-    case VIR_loop:
-    case VIR_store:
-    case VIR_red:
-    case VIR_step:
-    case VIR_fold:
-    case VIR_part:
-    case VIR_var:
-    case VIR_get:
-    case VIR_set:
-    case VIR_const:
-    case VIR_iarg:
-    case VIR_farg:
-    case VIR_bufptr:
-    case VIR_input: return false;
-    case VIR_load: return k->bufs[buffer_of(k, in)].flags == VIR_IN;
-    default: return true;
-    }
-}
-
-static vir_ref root(const vir *k, const row_plan *l, vir_ref r)
-{
-    const vir_ins *in = &k->ins[r];
-    if (in->op == VIR_loopvar && in->imm && k->loops[in->imm].kind == LOOP_vector && in->type == VT_i64)
-        return -1; /* of any of the loops: they count alike */
-    return l->same[r];
-}
-
-static bool equal(const vir *k, const row_plan *l, const vir_ins *x, const vir_ins *y)
-{
-    if (x->op != y->op || x->type != y->type || x->mem != y->mem || x->access != y->access ||
-        (x->imm != y->imm && x->op != VIR_loopvar))
-        return false;
-    vir_ref a = root(k, l, x->a), b = root(k, l, x->b), c = root(k, l, y->a), d = root(k, l, y->b);
-    bool turn = x->op == VIR_add || x->op == VIR_mul;
-    return ((a == c && b == d) || (turn && a == d && b == c)) && root(k, l, x->c) == root(k, l, y->c) &&
-           root(k, l, x->d) == root(k, l, y->d);
-}
-
-/* What was stored is what a load gives. */
-static bool stores_exactly(const vir *k, const vir_ins *st)
-{
-    const vir_ins *v = &k->ins[st->d];
-    vir_mem m = (vir_mem)st->mem;
-    return m == VM_f64 || m == VM_f32 || m == VM_i64 || m == VM_i32 || m == VM_bool ||
-           (v->op == VIR_narrow && v->mem == st->mem);
-}
-
-/* Loads of what an earlier loop of the row stored are that value. False: some threads read what others wrote. */
-static bool forward(const vir *k, row_plan *l, const vir_ref *order, int n)
-{
-    for (int b = 0; b < k->nbufs; b++) {
-        vir_ref last = 0, at = 0;
-        bool all = true;
-        if (k->bufs[b].flags != VIR_INOUT)
-            continue;
-        for (int i = 1; i < k->n; i++) {
-            const vir_ins *in = &k->ins[i];
-            if (in->dead || (in->op != VIR_load && in->op != VIR_store) || buffer_of(k, in) != b)
-                continue;
-            if (!is_unit(in) || !k->loops[in->region].vector || in->imm || (at && at != in->a))
-                return false;
-            at = in->a;
-        }
-        for (int i = 0; i < n; i++) {
-            const vir_ins *in = &k->ins[order[i]];
-            if ((in->op != VIR_load && in->op != VIR_store) || buffer_of(k, in) != b)
-                continue;
-            if (in->op == VIR_store)
-                last = order[i];
-            else if (last && stores_exactly(k, &k->ins[last]))
-                l->same[order[i]] = l->same[k->ins[last].d];
-            else
-                all = false;
-        }
-        for (int i = 0; i < n; i++)
-            if (k->ins[order[i]].op == VIR_store && buffer_of(k, &k->ins[order[i]]) == b)
-                l->skip[order[i]] = all && order[i] != last;
-    }
-    return true;
-}
-
-/* Most values that wait at the end of a loop for a later one. */
-static int waiting(const vir *k, const row_plan *l, const vir_ref *order, int n)
-{
-    int most = 0;
-    for (int cut = 1; cut < n; cut++) {
-        if (k->ins[order[cut]].region == k->ins[order[cut - 1]].region)
-            continue;
-        int now = 0;
-        for (int i = 0; i < cut; i++) {
-            bool used = false;
-            for (int j = cut; j < n && !used; j++) {
-                const vir_ins *in = &k->ins[order[j]];
-                if (l->same[order[j]] != order[j] || l->skip[order[j]])
-                    continue;
-                used = (in->a && l->same[in->a] == order[i]) || (in->b && l->same[in->b] == order[i]) ||
-                       (in->c && l->same[in->c] == order[i]) || (in->d && l->same[in->d] == order[i]);
-            }
-            now += used * (k->ins[order[i]].type == VT_f64 || k->ins[order[i]].type == VT_i64 ? 2 : 1);
-        }
-        most = MAX(most, now);
-    }
-    return most;
-}
-
-static int text_weight(const vir_ins *in)
-{
-    return vir_is_math((vir_op)in->op) ? 30 : in->op == VIR_draw ? 90 : in->op == VIR_call ? 8 : 2;
-}
-
-/* Fills in what held loops need; false: the kernel's loops are of another kind. */
-static bool plan_held(const vir *k, bool atomics, row_plan *l, int *values)
-{
-    vir_ref *order = mem_alloc(sizeof *order * (size_t)k->n);
-    int n = 0, loops = 0, parent = 0;
-    bool ok = true;
-    l->n = -1, l->weight = 0;
-    for (int i = 1; i < k->nloops && ok; i++) {
-        const vir_loop_info *x = &k->loops[i];
-        const vir_ins *lo = &k->ins[x->begin], *hi = &k->ins[x->end];
-        if (k->ins[x->ins].dead)
-            continue;
-        if (x->kind == LOOP_parallel) {
-            parent = i;
-            continue;
-        }
-        loop_facts f = facts_of(k, i, atomics);
-        ok = x->kind == LOOP_vector && x->parent == parent && parent && f.straight && !f.ordered &&
-             lo->op == VIR_const && hi->op == VIR_const && lo->imm == 0 && (l->n < 0 || l->n == hi->imm);
-        l->n = hi->imm;
-        loops++;
-        for (vir_ref r = x->first; r && ok; r = k->ins[r].next)
-            if (!k->ins[r].dead)
-                order[n++] = r;
-    }
-    ok = ok && loops && n <= 2000;
-    for (int i = 0; i < n && ok; i++) {
-        const vir_ins *in = &k->ins[order[i]];
-        for (int j = 0; j < i && repeats(k, in); j++)
-            if (l->same[order[j]] == order[j] && equal(k, l, in, &k->ins[order[j]])) {
-                l->same[order[i]] = order[j];
-                break;
-            }
-        if (in->op == VIR_load && k->bufs[buffer_of(k, in)].flags == VIR_INOUT)
-            ok = forward(k, l, order, i + 1); /* what is made of it may be known, too */
-    }
-    ok = ok && forward(k, l, order, n);
-    for (int i = 0; i < n && ok; i++)
-        if (l->same[order[i]] == order[i] && !l->skip[order[i]])
-            l->weight += (size_t)text_weight(&k->ins[order[i]]);
-    *values = ok ? waiting(k, l, order, n) : 0;
-    free(order);
-    return ok;
-}
-
-/* Where the loops of held rows end. */
-static vir_ref last_end(const vir *k)
-{
-    for (int i = k->nloops - 1;; i--)
-        if (k->loops[i].kind == LOOP_vector && !k->ins[k->loops[i].ins].dead)
-            return k->loops[i].end;
-}
-
 static int width_of(const row_plan *l) { return l->threads ? MAX(32, l->steps * l->vec) : VMAX; }
-
-/* How the threads of a block, or of a warp, share a row. Reductions have `part` partial results. */
-static void plan_rows(const vir *k, const ptx_opts *o, ptx_kernel *p, int part, row_plan *l)
-{
-    int vec = VMAX, rows_const = 0, values = 0;
-    bool parallel = false, legacy = part < 2 * WARP;
-    for (int i = 1; i < k->nloops; i++) {
-        const vir_loop_info *x = &k->loops[i];
-        if (k->ins[x->ins].dead)
-            continue;
-        if (x->kind == LOOP_parallel) {
-            const vir_ins *lo = &k->ins[x->begin], *hi = &k->ins[x->end];
-            parallel = true;
-            rows_const = lo->op == VIR_const && hi->op == VIR_const ? (int)MIN(hi->imm - lo->imm, 1 << 20)
-                                                                    : -1;
-        }
-        if (x->kind != LOOP_vector)
-            continue;
-        loop_facts f = facts_of(k, i, o->atomics);
-        legacy |= f.ordered || (f.partials && !f.straight);
-        if (f.partials)
-            vec = MIN(vec, neighbours(&f));
-    }
-    *l = (row_plan){ .threads = MAX(WARP, part), .vec = 1, .own = 1 };
-    if (!legacy) {
-        l->vec = MIN(vec, part / WARP);
-        l->threads = l->vec == 1 ? MIN(part, 256) : MIN(part / l->vec, 512);
-        l->own = part / l->threads;
-        l->same = mem_alloc(sizeof *l->same * (size_t)k->n), l->skip = mem_zalloc((size_t)k->n);
-        for (int i = 0; i < k->n; i++)
-            l->same[i] = i;
-    }
-    if (!legacy && plan_held(k, o->atomics, l, &values)) {
-        int v = VMAX, threads = WARP;
-        for (int i = 1; i < k->nloops; i++)
-            if (k->loops[i].kind == LOOP_vector && !k->ins[k->loops[i].ins].dead) {
-                loop_facts f = facts_of(k, i, o->atomics);
-                int size = MAX(f.size, 1);
-                v = MIN(v, MIN(16 / size, size == 1 ? 4 : VMAX));
-                v = MIN(v, aligned_elements(k, i, v));
-            }
-        v = (int)MIN(MIN(v, part / WARP), multiple_of(k, last_end(k)));
-        /* a warp where 32 elements a lane are enough, else as many threads as there can be */
-        if ((l->n + WARP - 1) / WARP > 32 || values > 2 || part / WARP > OWN)
-            threads = MIN(part / v, 512);
-        int64_t steps = (l->n + (int64_t)threads * v - 1) / ((int64_t)threads * v), each = steps * v;
-        for (; v > 1 && threads < 512 && threads * v <= part && each * (int64_t)l->weight > 1200;
-             each = steps * v)
-            v /= 2, threads *= 2; /* long texts take long to assemble: fewer elements a thread */
-        if (steps && part / threads <= OWN && each <= 64 && each * values <= 64 &&
-            each * (int64_t)l->weight <= 4000)
-            l->threads = threads, l->vec = v, l->own = part / threads, l->steps = (int)steps;
-    }
-    l->warp = parallel && l->threads == WARP && l->own > 1 && (rows_const < 0 || rows_const >= 1024);
-    p->threads = l->threads;
-    if (l->warp)
-        p->grid = PTX_tiles, p->tile = WARP, p->threads = 4 * WARP;
-}
 
 static ptx_kernel lay_out(const vir *k, const ptx_opts *o, row_plan *l)
 {
@@ -1965,13 +1650,13 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o, row_plan *l)
         serial |= k->loops[i].kind == LOOP_serial && !k->loops[i].vector;
         if (k->loops[i].kind != LOOP_vector)
             continue;
-        loop_facts f = facts_of(k, i, o->atomics);
+        loop_facts f = ptx_facts(k, i, o->atomics);
         vectors++;
         partials += f.partials;
         shared_out += !f.ordered;
         inout |= f.inout;
         if (!f.ordered)
-            shared_loop = i, p.per = elements_a_thread(&f);
+            shared_loop = i, p.per = ptx_elements(&f);
     }
     for (int i = 1; i < k->n; i++)
         outer_store |= !k->ins[i].dead && k->ins[i].op == VIR_store && !k->loops[k->ins[i].region].vector;
@@ -1983,7 +1668,7 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o, row_plan *l)
     else if (vectors == 1 && shared_out == 1 && !partials && !outer_store && !serial)
         p.grid = PTX_flat;
     if (partials)
-        plan_rows(k, o, &p, k->lanes * k->ways, l);
+        ptx_plan_rows(k, o, &p, k->lanes * k->ways, l);
     else if (p.grid == PTX_one && !shared_out)
         p.threads = WARP;
     if (!l->threads && (p.grid == PTX_rows || p.grid == PTX_one))
