@@ -1046,7 +1046,11 @@ static void join_warps(pw *w, int n, text *x)
         barrier(w);
     if (w->plan->own > 1)
         room = join_room(w) + (size_t)(most_bytes(w->k) * w->npart);
-    else
+    else if (w->room + (size_t)(threads * bytes) > 40 * 1024) { /* a block has 48 KB: the first ones' again */
+        if (!again)
+            barrier(w);
+        room = 0;
+    } else
         w->room += (size_t)(threads * bytes);
     off = room;
     for (int p = 0; p < vir_red_parts(r->kind); p++) {
